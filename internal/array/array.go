@@ -1,0 +1,263 @@
+package array
+
+import (
+	"fmt"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/metrics"
+)
+
+// Options configure an array; zero values mean the defaults that are named.
+type Options struct {
+	Exec  block.Executor
+	Store block.Store
+	// CacheBytes is the size of the write cache (256 MiB). It must be the same at
+	// every start over the same store.
+	CacheBytes int64
+	// LogBytes is the size of the log ring in NVRAM (an eighth of the cache, at
+	// least 4 MiB).
+	LogBytes int
+	// DestageStart is the fullness, in percent of a partition or of the whole cache,
+	// from which on the destager runs at full speed (30). Below it, dirty data is
+	// destaged when it has rested for about a second.
+	DestageStart int
+	// CapPercent is the cap of a partition, in percent of the cache, by the number of
+	// pools: CapPercent[n-1] for n pools, the last for more. The default is the SVC
+	// rule: 100, 66, 40, 30, 25 (IBM REDP-4426).
+	CapPercent []int
+	// UUID identifies a new array: it is in the volumes' NAA names and serial numbers.
+	UUID uint64
+	// CopyPieces is the number of 256 KiB pieces that a data copy has under way (8).
+	CopyPieces int
+}
+
+func (o *Options) fill() {
+	if o.CacheBytes == 0 {
+		o.CacheBytes = 256 << 20
+	}
+	if o.LogBytes == 0 {
+		o.LogBytes = max(4<<20, int(o.CacheBytes/8))
+	}
+	if o.DestageStart == 0 {
+		o.DestageStart = 30
+	}
+	if o.CapPercent == nil {
+		o.CapPercent = []int{100, 66, 40, 30, 25}
+	}
+	if o.CopyPieces == 0 {
+		o.CopyPieces = 8
+	}
+}
+
+// Array is a storage array: one I/O group. See the package comment for the
+// concurrency contract.
+type Array struct {
+	opt     Options
+	exec    block.Executor
+	store   block.Store
+	meta    block.MetaStore
+	payload bool
+
+	pools   []*Pool   // by id
+	vols    []*Volume // by id; nil where an id was never used in this store
+	objects objects
+
+	arena   mapArena
+	cache   *cache
+	journal journal
+	rows    *rows
+	started int64
+
+	// Work that the end of a step does once for all that the step caused.
+	completed    []*block.Request
+	completeSent bool
+	destagePools []*Pool
+	ioBatch      []*block.IO
+	ioSpare      []*block.IO
+	stepping     bool
+	metaWait     opQueue // map edits that wait for room in the log
+	yielded      opQueue // ops that let others go first
+
+	garbage       garbage
+	garbageQueued bool
+	deadKeys      map[nodeKey]struct{}
+
+	written, cycleBatch, coolBatch   []uint32
+	cycling, cycleFailed, cycleTimer bool
+	cycleLeft                        int
+	flushing                         bool
+	flushWait, flushNow              []*op
+	draining                         bool
+	drained                          []func()
+	ckpt                             checkpointer
+	stopped                          bool
+	rootsDead                        []uint32
+	holds                            int // Refs that are held
+	recovery                         Recovery
+	bad                              map[uint64]struct{} // sectors that failed their checksum
+	hadBad                           bool                // the checkpoint has a list of them
+	// afterStep is for tests: it is called at the end of every step.
+	afterStep func()
+	broken    string // why the array refuses writes
+
+	freeOp      *op
+	freeIO      *diskIO
+	freeUnit    *destageUnit
+	freeReading *reading
+	edits       []edit
+	one         [1]block.Range
+	copyBufs    [][]byte
+	scratch     commitScratch
+
+	garbageFn, cycleFn, completeFn, resumeFn func()
+	destageDoneFn, readDoneFn                func(*diskIO)
+}
+
+// Pool is a set of mdisks, the space on them, and a partition of the write cache.
+type Pool struct {
+	space
+	a        *Array
+	id       uint16
+	name     string
+	copyData bool // copies move data through the cache even inside the pool
+	mdisks   []*mdisk
+	part     partition
+
+	destagePending bool
+	ticking        bool
+	tickFn         func()
+	wait           [block.NumOrigins]metrics.Histogram
+	waitingBytes   [block.NumOrigins]int64
+	copying        [len(primNames)]int64 // bytes of pieces of data copies under way
+	volumes        int
+}
+
+// Name returns the pool's name.
+func (p *Pool) Name() string { return p.name }
+
+// Open starts the array that the store holds, or an empty one. It recovers from
+// the death of a process or a loss of power; it is synchronous, and the executor is
+// held by the caller.
+func Open(opt Options) (*Array, error) {
+	opt.fill()
+	if len(opt.CapPercent) == 0 || opt.CacheBytes < minCachePage*pageBytes {
+		return nil, fmt.Errorf("the write cache needs at least %d KiB and a cap", minCachePage*pageBytes/1024)
+	}
+	a := &Array{opt: opt, exec: opt.Exec, store: opt.Store, payload: opt.Store.Payload(),
+		deadKeys: map[nodeKey]struct{}{}, started: opt.Exec.Now()}
+	a.arena.reap = a.reap
+	a.garbageFn = a.runGarbage
+	a.cycleFn = func() { a.cycleTimer = false; a.cycle(true); a.endStep() }
+	a.completeFn = a.complete
+	a.resumeFn = a.resumeYielded
+	a.ckpt.step = checkpointStep
+	a.destageDoneFn = a.destageDone
+	a.readDoneFn = a.readDone
+	limit := int(opt.CacheBytes / pageBytes)
+	// Pages above the limit are those that are between two owners: overwritten or
+	// destaged, and not yet free.
+	pages := limit + max(limit/8, 2*piecePages)
+	logBytes := max(opt.LogBytes, minLogBytes) &^ 7
+	region, fresh, err := opt.Store.Region("nvram", nvramSize(pages, logBytes, a.payload))
+	if err != nil {
+		return nil, err
+	}
+	nv, err := openNVRAM(region, fresh, pages, logBytes, a.payload)
+	if err != nil {
+		return nil, err
+	}
+	a.cache = newCache(nv, limit)
+	a.rows = openRows(nv)
+	a.journal.ring = nv.log()
+	if a.meta, err = opt.Store.Meta(); err != nil {
+		return nil, err
+	}
+	if err := a.recover(fresh); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+func (a *Array) poolByID(id uint16) *Pool     { return a.pools[id] }
+func (a *Array) volumeByID(id uint32) *Volume { return a.vols[id] }
+
+// setCaps applies the cap policy to the pools that exist.
+func (a *Array) setCaps() {
+	n := 0
+	for _, p := range a.pools {
+		if p != nil {
+			n++
+		}
+	}
+	if n == 0 {
+		return
+	}
+	percent := a.opt.CapPercent[min(n, len(a.opt.CapPercent))-1]
+	for _, p := range a.pools {
+		if p != nil {
+			p.part.limit = a.cache.limit * percent / 100
+		}
+	}
+}
+
+// finish queues a request's completion.
+func (a *Array) finish(r *block.Request, s block.Status) {
+	r.Status = s
+	a.completed = append(a.completed, r)
+	if !a.completeSent {
+		a.completeSent = true
+		a.exec.Post(a.completeFn)
+	}
+}
+
+func (a *Array) complete() {
+	a.completeSent = false
+	batch := a.completed
+	a.completed = nil
+	for i, r := range batch {
+		batch[i] = nil
+		r.Done(r)
+	}
+	if a.completed == nil {
+		a.completed = batch[:0]
+	}
+}
+
+// endStep does what the step before it caused: it admits, destages, and sends the
+// collected operations to the media. Whatever these complete at once runs in the same call.
+func (a *Array) endStep() {
+	if a.stepping {
+		return
+	}
+	a.stepping = true
+	for again := true; again; {
+		again = false
+		a.submitIO()
+		a.pump()
+		for len(a.destagePools) > 0 {
+			p := a.destagePools[len(a.destagePools)-1]
+			a.destagePools = a.destagePools[:len(a.destagePools)-1]
+			p.destagePending = false
+			a.destage(p)
+		}
+		a.cycle(a.anyWaiting() || a.draining)
+		a.checkpoint(false)
+		again = len(a.ioBatch) > 0 || len(a.destagePools) > 0 || a.canPump()
+	}
+	a.stepping = false
+	if a.afterStep != nil {
+		a.afterStep()
+	}
+	if a.draining {
+		a.checkDrained()
+	}
+}
+
+func (a *Array) anyWaiting() bool {
+	for _, p := range a.pools {
+		if p != nil && !p.part.waiting.empty() {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,272 @@
+package array
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/metrics"
+)
+
+// slow is a pool with one mdisk of so many bytes a second.
+func slow(bandwidth uint64) PoolSpec {
+	return PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 1 << 30, Bandwidth: bandwidth}}}
+}
+
+// start submits a request and returns a function that tells whether it has ended.
+func (r *rig) start(v *Volume, q *block.Request) func() bool {
+	done := false
+	q.Done = func(*block.Request) { done = true }
+	v.Submit([]*block.Request{q})
+	return func() bool {
+		r.clock.RunUntil(r.clock.Now())
+		return done
+	}
+}
+
+func write(start, count uint64) *block.Request {
+	return &block.Request{Op: block.OpWrite, Range: rng(start, count), Data: [][]byte{make([]byte, count*512)}}
+}
+
+func TestCapsByNumberOfPools(t *testing.T) {
+	r := newRig(t, Options{CacheBytes: 100 * 4096 * 10}, false)
+	for n, percent := range []int{100, 66, 40, 30, 25, 25} {
+		r.pool(fmt.Sprintf("p%d", n), slow(0), 0)
+		for _, p := range r.a.Pools() {
+			if got, want := p.Stats().CacheLimit, uint64(percent*10*4096); got != want {
+				t.Errorf("%d pools: the cap of %s is %d, not %d", n+1, p.Name(), got, want)
+			}
+		}
+	}
+}
+
+func TestFullPartitionAdmitsOneOutOneIn(t *testing.T) {
+	r := newRig(t, Options{CacheBytes: 4 << 20}, false)
+	a := r.pool("a", slow(1<<20), 0)
+	r.pool("b", slow(1<<20), 0)
+	v, w := r.volume("v", "a", 64<<20, true), r.volume("w", "b", 64<<20, true)
+	limit := uint64(a.part.limit) * 4096
+	q := write(0, 16<<20/512)
+	ended := r.start(v, q)
+	if ended() {
+		t.Fatal("16 MiB went into a partition that is smaller")
+	}
+	if got := uint64(a.part.used) * 4096; got > limit || got < limit-256<<10 {
+		t.Errorf("the full partition holds %d of %d", got, limit)
+	}
+	small := r.start(v, write(60<<11, 8))
+	other := r.start(w, write(0, 8))
+	if small() {
+		t.Error("a write of the full pool overtook those that wait")
+	}
+	if !other() {
+		t.Error("a write of another pool waits for the full one")
+	}
+	from := r.clock.Now()
+	for !ended() {
+		r.clock.RunUntil(r.clock.Now() + 1e8)
+		if got := uint64(a.part.used) * 4096; got > limit {
+			t.Fatalf("the partition holds %d of %d", got, limit)
+		}
+	}
+	// What did not fit left at the speed of the mdisk.
+	want := float64(16<<20-limit) / (1 << 20)
+	if took := float64(r.clock.Now()-from) / 1e9; took < want*0.9 || took > want*1.2 {
+		t.Errorf("16 MiB took %.1f s, at 1 MiB/s it should be %.1f", took, want)
+	}
+	if h := a.wait[block.OriginHost]; h.Count == 0 {
+		t.Error("the wait was not counted")
+	}
+	r.check()
+}
+
+func TestGlobalLimitHoldsWhenCapsOvercommit(t *testing.T) {
+	r := newRig(t, Options{CacheBytes: 4 << 20}, false)
+	r.pool("a", slow(1<<20), 0)
+	r.pool("b", slow(1<<20), 0)
+	v, w := r.volume("v", "a", 64<<20, true), r.volume("w", "b", 64<<20, true)
+	r.start(v, write(0, 8<<11))()
+	r.start(w, write(0, 8<<11))()
+	if used := r.a.cache.used * 4096; used > 4<<20 || used < 4<<20-512<<10 {
+		t.Errorf("two pools of 66 %% hold %d of %d bytes", used, 4<<20)
+	}
+	r.clock.Run()
+	r.check()
+}
+
+func TestOutOfSpaceIsRefusedAtAdmission(t *testing.T) {
+	r := newRig(t, Options{}, false)
+	p := r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 8 << 20}}}, 0)
+	thick := r.volume("thick", "p", 4<<20, false)
+	thin := r.volume("thin", "p", 1<<30, true)
+	got := block.OK
+	at := uint64(0)
+	for ; got == block.OK; at += 128 {
+		got = r.do(thin, write(at, 8))
+	}
+	if got != block.NoSpace || at != 65*128 {
+		t.Errorf("write %d of the thin volume ended %v; half of the pool is the thick one's", at/128, got)
+	}
+	for s := uint64(0); s < 4<<11; s += 128 {
+		if got := r.do(thick, write(s, 8)); got != block.OK {
+			t.Fatalf("the thick volume's window %d: %v", s/128, got)
+		}
+	}
+	if p.reserved != 0 || p.allocated != p.grains() {
+		t.Errorf("%d grains are reserved and %d of %d allocated", p.reserved, p.allocated, p.grains())
+	}
+	// Space that is given back can be used at once.
+	mustOK(t, r.do(thin, &block.Request{Op: block.OpUnmap, Ranges: []block.Range{rng(0, 1<<21)}}))
+	mustOK(t, r.do(thin, write(1<<20, 8)))
+	r.clock.Run()
+	r.check()
+	var err error
+	r.a.CreateVolume(VolumeSpec{Name: "more", Pool: "p", Sectors: 8 << 11}, func(_ *Volume, e error) { err = e })
+	r.clock.Run()
+	if err == nil || !strings.Contains(err.Error(), "free") {
+		t.Errorf("a thick volume larger than what is free: %v", err)
+	}
+}
+
+func TestDiscardOfDirtyDataIsNotDestaged(t *testing.T) {
+	r := newRig(t, Options{}, false)
+	r.pool("p", slow(0), 0)
+	v := r.volume("v", "p", 64<<20, true)
+	r.do(v, write(0, 1<<11))
+	r.do(v, &block.Request{Op: block.OpWriteSame, Range: rng(0, 1<<11)})
+	r.clock.Run()
+	row := v.rows[block.OriginHost]
+	if row.cells[cellDiscarded] != 1<<20 || row.cells[cellDestaged] != 0 {
+		t.Errorf("1 MiB was zeroed while dirty: %d discarded, %d destaged", row.cells[cellDiscarded], row.cells[cellDestaged])
+	}
+	if row := v.rows[block.OriginWriteSame]; row.in() != 0 {
+		t.Errorf("a WRITE SAME of zeros admitted %d bytes", row.in())
+	}
+	r.check()
+}
+
+func TestDataCopyIsUndercover(t *testing.T) {
+	r := newRig(t, Options{CacheBytes: 4 << 20}, false)
+	p := r.pool("p", slow(2<<20), 0)
+	r.pool("fast", slow(0), 0)
+	v, w := r.volume("v", "fast", 64<<20, true), r.volume("w", "p", 64<<20, true)
+	r.do(v, write(0, 16<<11))
+	r.clock.Run()
+	h := &block.Request{Op: block.OpHold, Ranges: []block.Range{rng(0, 16<<11)}}
+	r.do(v, h)
+	q := &block.Request{Op: block.OpPlace, Range: rng(0, 16<<11), Ref: h.Ref, Origin: block.OriginXCopy}
+	ended := r.start(w, q)
+	r.clock.RunUntil(r.clock.Now() + 3e9)
+	if share := float64(w.dirtyTotal()) / float64(p.part.limit*4096); share < 0.9 {
+		t.Errorf("the copy's target holds %.0f %% of the partition", share*100)
+	}
+	if n := p.copying[primXCopy]; n != int64(r.a.opt.CopyPieces)*pieceSectors*512 {
+		t.Errorf("%d bytes are under way, all pieces should be", n)
+	}
+	r.clock.Run()
+	if n := p.copying[primXCopy]; n != 0 {
+		t.Errorf("%d bytes are under way when nothing is", n)
+	}
+	if !ended() || q.Status != block.OK {
+		t.Fatalf("the copy ended %v", q.Status)
+	}
+	h.Ref.Release()
+	if got := w.rows[block.OriginXCopy].cells[cellFast]; got != 16<<20 {
+		t.Errorf("%d bytes were admitted for the copy, not 16 MiB", got)
+	}
+	if got := w.rows[block.OriginHost].in(); got != 0 {
+		t.Errorf("the target has %d bytes of hosts", got)
+	}
+	r.check()
+}
+
+func TestLargestVolume(t *testing.T) {
+	r := newRig(t, Options{}, true)
+	r.pool("p", slow(0), 0)
+	v := r.volume("v", "p", MaxVolumeBytes, true)
+	last := uint64(MaxVolumeBytes/512 - 8)
+	mustOK(t, r.do(v, write(last, 8)))
+	mustOK(t, r.do(v, &block.Request{Op: block.OpWriteSame, Range: rng(1000, last-1000)}))
+	if n := v.Stats().Entries; n != 3 {
+		t.Errorf("unmapped, zero, data are %d entries", n)
+	}
+	if got := r.do(v, write(last+1, 8)); got != block.OutOfRange {
+		t.Errorf("a write behind the end ended %v", got)
+	}
+	r.crash()
+	r.check()
+	if n := r.a.Volume("v").Stats().Entries; n != 3 {
+		t.Errorf("after a restart there are %d entries", n)
+	}
+}
+
+func TestResizeAndDelete(t *testing.T) {
+	r := newRig(t, Options{}, false)
+	r.pool("p", slow(0), 0)
+	v := r.volume("v", "p", 20<<20, true)
+	data := bytes.Repeat([]byte{7}, 20<<20)
+	mustOK(t, r.do(v, &block.Request{Op: block.OpWrite, Range: rng(0, 20<<11), Data: [][]byte{data}}))
+	for _, mib := range []uint64{10, 40, 5000, 10, 20} {
+		var err error
+		r.a.Resize(v, mib<<11, func(e error) { err = e })
+		r.clock.Run()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.check()
+	}
+	r.crash()
+	v = r.a.Volume("v")
+	got := make([]byte, 20<<20)
+	mustOK(t, r.do(v, &block.Request{Op: block.OpRead, Range: rng(0, 20<<11), Data: [][]byte{got}}))
+	if !bytes.Equal(got[:10<<20], data[:10<<20]) || !bytes.Equal(got[10<<20:], make([]byte, 10<<20)) {
+		t.Error("what was cut off came back, or what was kept is gone")
+	}
+	var err error
+	r.a.DeleteVolume(v, func(e error) { err = e })
+	r.clock.Run()
+	p := r.a.Pool("p")
+	if err != nil || p.allocated != 0 || r.a.Volume("v") != nil {
+		t.Errorf("after the volume is deleted (%v) %d grains are allocated", err, p.allocated)
+	}
+	r.crash()
+	r.check()
+	if r.a.arena.liveNodes != 0 {
+		t.Errorf("%d map pages are left of a deleted volume", r.a.arena.liveNodes)
+	}
+}
+
+// recorder makes a text of all samples.
+type recorder struct{ strings.Builder }
+
+func (r *recorder) Value(f *metrics.Family, v float64, labels ...string) {
+	fmt.Fprintln(r, f.Name, labels, v)
+}
+func (r *recorder) Histogram(f *metrics.Family, h *metrics.Histogram, labels ...string) {
+	fmt.Fprintln(r, f.Name, labels, *h)
+}
+
+func TestSameSeedSameCounters(t *testing.T) {
+	run := func() string {
+		rnd := rand.New(rand.NewPCG(42, 42))
+		r := newRig(t, Options{CacheBytes: 1 << 20}, false)
+		r.pool("a", slow(10<<20), 0)
+		r.pool("b", slow(20<<20), 0)
+		vols := []*Volume{r.volume("v", "a", 64<<20, true), r.volume("w", "b", 64<<20, true)}
+		for range 500 {
+			r.start(vols[rnd.IntN(2)], write(rnd.Uint64N(100000), 1+rnd.Uint64N(300)))
+			r.clock.RunUntil(r.clock.Now() + rnd.Int64N(1e7))
+		}
+		var rec recorder
+		r.a.Emit(&rec)
+		r.clock.Run()
+		r.a.Emit(&rec)
+		return rec.String()
+	}
+	if first, second := run(), run(); first != second {
+		t.Error("two runs with one seed have different counters")
+	}
+}

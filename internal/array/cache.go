@@ -1,0 +1,333 @@
+package array
+
+import (
+	"hash/crc32"
+	"math/bits"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// A page of the write cache goes round these states:
+//
+//	free -> dirty -> destaging -> written -> (mdisk synced) cooling -> (NVRAM flushed) free
+//	        dirty -> cooling, when it is overwritten or nothing refers to it any more
+//
+// Up to written a page belongs to a partition; cooling pages only wait for their
+// cleared descriptor to be durable, so that a power cut cannot bring them back
+// with other contents.
+type pageState uint8
+
+const (
+	pageFree pageState = iota
+	pageDirty
+	pageDestaging
+	pageWritten
+	pageCooling
+)
+
+const noPage = ^uint32(0)
+
+// page is the part of a page descriptor that the cache works with.
+type page struct {
+	key     pageKey
+	origins uint32
+	vol     uint32
+	hnext   uint32 // hash chain
+	prev    uint32 // the volume's list of dirty pages, oldest first
+	next    uint32 // also the chain of written and cooling pages
+	state   pageState
+	mask    uint8 // sectors that count here
+	// While a page is being destaged, what is written to its key meanwhile lies in
+	// its heir, which may not be destaged before; the heir's under is that page.
+	under uint32
+	heir  uint32
+}
+
+// cache is the write cache: pages of NVRAM indexed by physical address.
+type cache struct {
+	nv      *nvram
+	pages   []page
+	buckets []uint32
+	shift   uint
+	// free is a ring: pages come back in the order in which they were destaged,
+	// so that neighbours in address tend to be neighbours in NVRAM.
+	free      []uint32
+	freeHead  int
+	freeCount int
+	limit     int // pages that may be in partitions together
+	used      int // pages in partitions
+	cooling   []uint32
+}
+
+func newCache(nv *nvram, limit int) *cache {
+	c := &cache{nv: nv, pages: make([]page, nv.pages), free: make([]uint32, nv.pages), limit: limit}
+	n := 1 << bits.Len(uint(nv.pages-1))
+	c.buckets = make([]uint32, n)
+	c.shift = uint(64 - bits.Len(uint(n-1)))
+	for i := range c.buckets {
+		c.buckets[i] = noPage
+	}
+	return c
+}
+
+func (c *cache) hash(k pageKey) *uint32 {
+	return &c.buckets[uint64(k)*0x9E3779B97F4A7C15>>c.shift]
+}
+
+// lookup returns the newest page with this key, or noPage.
+func (c *cache) lookup(k pageKey) uint32 {
+	i := *c.hash(k)
+	for i != noPage && c.pages[i].key != k {
+		i = c.pages[i].hnext
+	}
+	return i
+}
+
+func (c *cache) insert(i uint32) {
+	b := c.hash(c.pages[i].key)
+	c.pages[i].hnext = *b
+	*b = i
+}
+
+func (c *cache) remove(i uint32) {
+	at := c.hash(c.pages[i].key)
+	for *at != i {
+		at = &c.pages[*at].hnext
+	}
+	*at = c.pages[i].hnext
+}
+
+func (c *cache) takeFree() uint32 {
+	i := c.free[c.freeHead]
+	if c.freeHead++; c.freeHead == len(c.free) {
+		c.freeHead = 0
+	}
+	c.freeCount--
+	return i
+}
+
+func (c *cache) giveFree(i uint32) {
+	at := c.freeHead + c.freeCount
+	if at >= len(c.free) {
+		at -= len(c.free)
+	}
+	c.free[at] = i
+	c.freeCount++
+	c.pages[i] = page{state: pageFree}
+}
+
+// dirtyList is a volume's dirty pages, oldest first, linked through the pages.
+type dirtyList struct{ head, tail uint32 }
+
+func (c *cache) listPush(l *dirtyList, i uint32) {
+	p := &c.pages[i]
+	p.prev, p.next = l.tail, noPage
+	if l.tail == noPage {
+		l.head = i
+	} else {
+		c.pages[l.tail].next = i
+	}
+	l.tail = i
+}
+
+func (c *cache) listRemove(l *dirtyList, i uint32) {
+	p := &c.pages[i]
+	if p.prev == noPage {
+		l.head = p.next
+	} else {
+		c.pages[p.prev].next = p.next
+	}
+	if p.next == noPage {
+		l.tail = p.prev
+	} else {
+		c.pages[p.next].prev = p.prev
+	}
+}
+
+// fill copies sectors [first, first+n) of a new page from the cursor, takes over
+// the other valid sectors of old (a dirty page or noPage), and writes checksums. It
+// returns the mask and the origins of the whole page.
+func (a *Array) fill(i, old uint32, first, n int, src *cursor, origin block.Origin) (uint8, uint32) {
+	const size = block.SectorSize
+	c := a.cache
+	mask := uint8((1<<n - 1) << first)
+	var origins uint32
+	for s := first; s < first+n; s++ {
+		origins |= uint32(origin) << (4 * s)
+	}
+	var data, desc []byte
+	if a.payload {
+		data, desc = c.nv.data(i), c.nv.desc(i)
+		src.copyTo(data[first*size : (first+n)*size])
+		for s := first; s < first+n; s++ {
+			descView(desc).setCRC(s, crc32.Checksum(data[s*size:(s+1)*size], castagnoli))
+		}
+	}
+	if old == noPage {
+		return mask, origins
+	}
+	o := &c.pages[old]
+	keep := o.mask &^ mask
+	for left := keep; left != 0; left &= left - 1 {
+		s := bits.TrailingZeros8(left)
+		origins |= o.origins & (15 << (4 * s))
+		if a.payload {
+			copy(data[s*size:(s+1)*size], c.nv.data(old)[s*size:])
+			descView(desc).setCRC(s, descView(c.nv.desc(old)).crc(s))
+		}
+	}
+	return mask | keep, origins
+}
+
+// dirtyAt returns the page of this key that a new write takes over: noPage if there
+// is none or if it is on its way to the back end.
+func (c *cache) dirtyAt(k pageKey) uint32 {
+	if i := c.lookup(k); i != noPage && c.pages[i].state == pageDirty {
+		return i
+	}
+	return noPage
+}
+
+// install puts a filled page into the index as the newest of its key and retires
+// what was there. Preconditions: the record with the page's sequence number is in
+// the log.
+func (a *Array) install(v *Volume, i uint32, k pageKey, mask, written uint8, origins uint32, origin block.Origin) {
+	c := a.cache
+	p := &c.pages[i]
+	*p = page{key: k, origins: origins, vol: v.id, state: pageDirty, mask: mask, under: noPage, heir: noPage}
+	v.pool.part.used++
+	c.used++
+	v.countAdmitted(origin, uint64(bits.OnesCount8(written))*block.SectorSize)
+	if len(a.bad) > 0 {
+		a.mend(k, written)
+	}
+	if old := c.lookup(k); old != noPage {
+		a.supersede(v, i, old, written)
+	}
+	c.insert(i)
+	if p.under == noPage {
+		v.pool.addDirty(v, i)
+	}
+}
+
+// supersede retires old, whose key now belongs to page i; written are the sectors
+// that the write replaced, the others of a dirty page went over into i.
+func (a *Array) supersede(v *Volume, i, old uint32, written uint8) {
+	c := a.cache
+	o := &c.pages[old]
+	c.remove(old)
+	switch o.state {
+	case pageDestaging:
+		o.heir = i
+		c.pages[i].under = old
+	case pageDirty:
+		owner := a.volumeByID(o.vol)
+		if o.under != noPage {
+			c.pages[i].under = o.under
+			c.pages[o.under].heir = i
+		} else {
+			v.pool.removeDirty(owner, old)
+		}
+		for left := o.mask; left != 0; left &= left - 1 {
+			s := bits.TrailingZeros8(left)
+			g := originAt(o.origins, s)
+			switch {
+			case written>>s&1 != 0:
+				owner.leaveDirty(g, cellOverwritten)
+			case owner != v: // taken over by another volume's page
+				owner.leaveDirty(g, cellDiscarded)
+				v.rows[g].cells[cellRecovered] += block.SectorSize
+				v.dirtyBytes[g] += block.SectorSize
+			}
+		}
+		a.leavePartition(v.pool)
+		a.cool(old)
+	}
+}
+
+// leavePartition takes a page out of its pool's share.
+func (a *Array) leavePartition(p *Pool) {
+	p.part.used--
+	a.cache.used--
+}
+
+// cool clears a page's descriptor and queues it for reuse.
+func (a *Array) cool(i uint32) {
+	c := a.cache
+	descView(c.nv.desc(i)).clear()
+	c.pages[i].state = pageCooling
+	c.cooling = append(c.cooling, i)
+}
+
+// drop forgets dirty sectors of a key because nothing refers to them any more. What
+// is on its way to the back end gets there, and is counted there; it only stops to
+// count as contents. The descriptor stays as it is: a recovery that finds such
+// sectors writes them to where nobody reads.
+func (a *Array) drop(k pageKey, lost uint8) {
+	c := a.cache
+	if len(a.bad) > 0 {
+		a.mend(k, lost)
+	}
+	i := c.lookup(k)
+	if i == noPage {
+		return
+	}
+	p := &c.pages[i]
+	if p.state != pageDirty {
+		p.mask &^= lost
+		return
+	}
+	v, pool := a.volumeByID(p.vol), a.poolByID(k.pool())
+	for left := lost & p.mask; left != 0; left &= left - 1 {
+		v.leaveDirty(originAt(p.origins, bits.TrailingZeros8(left)), cellDiscarded)
+	}
+	p.mask &^= lost
+	if p.under != noPage {
+		c.pages[p.under].mask &^= lost
+	}
+	if p.mask != 0 {
+		return
+	}
+	c.remove(i)
+	if p.under == noPage {
+		pool.removeDirty(v, i)
+	} else {
+		u := &c.pages[p.under]
+		u.heir = noPage
+		c.insert(p.under)
+	}
+	a.leavePartition(pool)
+	a.cool(i)
+}
+
+// cursor reads a scatter list in order.
+type cursor struct {
+	vec    [][]byte
+	i, off int
+}
+
+func (c *cursor) copyTo(dst []byte) {
+	for len(dst) > 0 {
+		n := copy(dst, c.vec[c.i][c.off:])
+		dst = dst[n:]
+		c.advance(n)
+	}
+}
+
+func (c *cursor) advance(n int) {
+	if c.off += n; c.off == len(c.vec[c.i]) {
+		c.i, c.off = c.i+1, 0
+	}
+}
+
+// take appends to dst the next n bytes of the list, without copying them.
+func (c *cursor) take(dst [][]byte, n int) [][]byte {
+	for n > 0 {
+		b := c.vec[c.i][c.off:]
+		b = b[:min(n, len(b)):min(n, len(b))]
+		dst = append(dst, b)
+		c.advance(len(b))
+		n -= len(b)
+	}
+	return dst
+}

@@ -1,0 +1,211 @@
+package array
+
+import (
+	"fmt"
+	"hash/crc32"
+	"math/bits"
+	"unsafe"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+const (
+	nodeBytes       = uint64(unsafe.Sizeof(node{}))
+	detailBytes     = uint64(unsafe.Sizeof(detail{}))
+	extentInfoBytes = uint64(unsafe.Sizeof(extentInfo{}))
+)
+
+// Report is what Check found.
+type Report struct {
+	Problems   []string // each is one line: what, where
+	Volumes    int
+	Windows    int    // data windows of all maps
+	Pages      int    // pages of the cache that hold dirty data
+	Conserved  uint64 // bytes on either side of the conservation equation
+	BadSectors int
+}
+
+const maxProblems = 100
+
+func (r *Report) add(format string, args ...any) {
+	if len(r.Problems) < maxProblems {
+		r.Problems = append(r.Problems, fmt.Sprintf(format, args...))
+	}
+}
+
+// Check verifies the array as it is now: the maps against the reference counts,
+// the sums in the tree, the cache's index against its descriptors and checksums, and
+// the conservation of bytes: admitted + recovered = dirty + destaged + overwritten +
+// discarded for every volume and origin. It changes nothing. verify reads the dirty
+// pages to compare their checksums.
+func (a *Array) Check(verify bool) Report {
+	var r Report
+	a.checkConservation(&r)
+	a.checkMaps(&r)
+	a.checkCache(&r, verify)
+	r.BadSectors = len(a.bad)
+	if n := len(a.bad); n > 0 {
+		r.add("cache: %d dirty sectors failed their checksum when the array started; reading them is a medium error until they are written again", n)
+	}
+	if a.broken != "" {
+		r.add("array: changes are refused: %s", a.broken)
+	}
+	return r
+}
+
+func (a *Array) checkConservation(r *Report) {
+	for _, v := range a.vols {
+		if v == nil {
+			continue
+		}
+		for o, row := range v.rows {
+			in, out := row.in(), row.out()+uint64(v.dirtyBytes[o])
+			if in != out || v.dirtyBytes[o] < 0 {
+				r.add("counters: volume %s, origin %s: admitted + recovered is %d, dirty + destaged + overwritten + discarded is %d", v.spec.Name, block.Origin(o), in, out)
+			}
+			r.Conserved += in
+		}
+	}
+}
+
+func (a *Array) checkMaps(r *Report) {
+	counts := make([][]*[extentGrains]uint32, len(a.pools)) // by pool and extent
+	for _, p := range a.Pools() {
+		counts[p.id] = make([]*[extentGrains]uint32, len(p.extents))
+	}
+	for _, v := range a.Volumes() {
+		r.Volumes++
+		c := counts[v.pool.id]
+		a.eachWindow(&v.m, v.m.root, func(s slot) {
+			r.Windows++
+			v.m.layers(s, func(base uint64, mask mask128) {
+				layerGrains(base, mask, func(g uint64, _ mask128) {
+					e := &c[g/extentGrains]
+					if *e == nil {
+						*e = new([extentGrains]uint32)
+					}
+					(*e)[g%extentGrains]++
+				})
+			})
+		})
+		if got := a.checkSums(r, v, v.m.root, v.m.levels); got != v.m.sum {
+			r.add("map: volume %s: the root says %+v, its tree has %+v", v.spec.Name, v.m.sum, got)
+		}
+	}
+	pending := !a.garbage.empty()
+	for _, p := range a.Pools() {
+		allocated := int64(0)
+		for e, used := range p.used {
+			allocated += int64(bits.OnesCount64(used))
+			if p.info[e] == nil {
+				continue
+			}
+			inMaps := counts[p.id][e]
+			if inMaps == nil {
+				inMaps = new([extentGrains]uint32)
+			}
+			for i := range extentGrains {
+				g := uint64(e*extentGrains + i)
+				gi, want := &p.info[e][i], inMaps[i]
+				free := used>>i&1 == 0
+				switch {
+				case free && (gi.refs != 0 || want != 0):
+					r.add("space: pool %s: grain %d is free but has %d references, %d in the maps", p.name, g, gi.refs, want)
+				case gi.refs < want, gi.refs > want && !pending && a.holds == 0:
+					r.add("space: pool %s: grain %d counts %d references, the maps have %d", p.name, g, gi.refs, want)
+				}
+			}
+		}
+		if allocated != p.allocated {
+			r.add("space: pool %s: %d grains are allocated, the count says %d", p.name, allocated, p.allocated)
+		}
+	}
+}
+
+// checkSums compares the sums that nodes keep with what they hold.
+func (a *Array) checkSums(r *Report, v *Volume, s slot, height uint8) sums {
+	if s.kind() != kindChild {
+		return v.m.slotSums(s, height)
+	}
+	nd := a.arena.nodes[s.value()]
+	if nd == nil || nd.level != height-1 || nd.vol != v.id {
+		r.add("map: volume %s: an entry of height %d leads to a page that is not its", v.spec.Name, height)
+		return sums{}
+	}
+	var got sums
+	for _, t := range nd.slots {
+		got.add(a.checkSums(r, v, t, height-1))
+	}
+	if got != nd.sums {
+		r.add("map: volume %s: page %d of level %d says %+v, it holds %+v", v.spec.Name, nd.index, nd.level, nd.sums, got)
+	}
+	return got
+}
+
+func (a *Array) checkCache(r *Report, verify bool) {
+	c := a.cache
+	used := 0
+	dirty := make([]map[block.Origin]int64, len(a.vols))
+	perPool := make([]int, len(a.pools))
+	for i := range c.pages {
+		p := &c.pages[i]
+		switch p.state {
+		case pageFree, pageCooling:
+			continue
+		}
+		used++
+		perPool[p.key.pool()]++
+		d := descView(c.nv.desc(uint32(i)))
+		if d.seq() == 0 || d.key() != p.key || !d.valid() {
+			r.add("cache: page %d: its descriptor is damaged or is another page's", i)
+		}
+		if p.state == pageDirty {
+			r.Pages++
+			if c.lookup(p.key) != uint32(i) {
+				r.add("cache: page %d is dirty and not in the index", i)
+			}
+		}
+		if p.state == pageDirty || p.state == pageDestaging {
+			if dirty[p.vol] == nil {
+				dirty[p.vol] = map[block.Origin]int64{}
+			}
+			if p.state == pageDirty {
+				for left := p.mask; left != 0; left &= left - 1 {
+					dirty[p.vol][originAt(p.origins, bits.TrailingZeros8(left))] += block.SectorSize
+				}
+			}
+		}
+		if verify && a.payload {
+			data := c.nv.data(uint32(i))
+			for left := p.mask; left != 0; left &= left - 1 {
+				s := bits.TrailingZeros8(left)
+				if crc32.Checksum(data[s*block.SectorSize:(s+1)*block.SectorSize], castagnoli) != d.crc(s) && !a.isBad(p.key, s) {
+					r.add("cache: page %d, sector %d of it: the checksum is wrong", i, s)
+				}
+			}
+		}
+	}
+	if used != c.used {
+		r.add("cache: %d pages are in use, the count says %d", used, c.used)
+	}
+	for _, p := range a.Pools() {
+		if perPool[p.id] != p.part.used {
+			r.add("cache: pool %s holds %d pages, its partition says %d", p.name, perPool[p.id], p.part.used)
+		}
+	}
+	for _, v := range a.vols {
+		if v == nil {
+			continue
+		}
+		for o := range block.NumOrigins {
+			if got := dirty[v.id][o]; got > v.dirtyBytes[o] {
+				r.add("cache: volume %s, origin %s: %d bytes are dirty, the count says %d", v.spec.Name, o, got, v.dirtyBytes[o])
+			}
+		}
+	}
+}
+
+func (a *Array) isBad(k pageKey, s int) bool {
+	_, ok := a.bad[badKey(k, s)]
+	return ok
+}

@@ -1,0 +1,348 @@
+package array
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/block/blocktest"
+)
+
+// flight is a command under way in the concurrent test: where it changes what, and
+// what each sector becomes.
+type flight struct {
+	vol   int
+	at    []block.Range
+	after [][]uint64 // stamps by range
+	src   *flightSource
+	req   *block.Request
+	done  bool
+}
+
+type flightSource struct {
+	vol int
+	at  block.Range
+}
+
+// swarm runs many commands at once over slow and failing media, kills the array
+// now and then, and checks every sector against what may be there.
+type swarm struct {
+	*rig
+	rnd     *rand.Rand
+	chaos   blocktest.Chaos
+	names   []string
+	vols    []*Volume
+	sectors []uint64
+	stamps  [][]uint64
+	flights []*flight
+	batch   [3][]*block.Request
+	stamp   uint64
+}
+
+func TestManyCommandsAtOnce(t *testing.T) {
+	for _, errs := range []int{0, 10} {
+		for _, copyData := range []bool{false, true} {
+			t.Run(fmt.Sprintf("errors=%d%%/copyData=%v", errs, copyData), func(t *testing.T) {
+				s := &swarm{rnd: rand.New(rand.NewPCG(seed(t), 2)), sectors: []uint64{300000, 8000, 50001}, names: []string{"v0", "v1", "v2"}}
+				s.run(t, errs, copyData)
+			})
+		}
+	}
+}
+
+func (s *swarm) run(t *testing.T, errs int, copyData bool) {
+	s.chaos = blocktest.Chaos{MaxDelay: 3e6, WriteErrors: errs, SyncErrors: errs, Inline: s.rnd.IntN(2) * 80, Rand: s.rnd}
+	s.rig = newRig(t, Options{CacheBytes: 1 << 20, LogBytes: 64 << 10}, false)
+	s.pool("a", PoolSpec{CopyData: copyData}, 256<<20)
+	s.pool("b", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 64 << 20, Bandwidth: 100 << 20}}}, 0)
+	for i, n := range s.sectors {
+		s.volume(s.names[i], []string{"a", "a", "b"}[i], n*512, i != 1)
+		s.stamps = append(s.stamps, make([]uint64, n))
+	}
+	s.restart()
+	for step := 0; step < 3000; step++ {
+		switch k := s.rnd.IntN(1000); {
+		case k < 400 && len(s.flights) < 24:
+			// Several at once, as a front end submits them.
+			for range 1 + s.rnd.IntN(8) {
+				s.launch()
+			}
+			for i, v := range s.vols {
+				v.Submit(s.batch[i])
+				s.batch[i] = nil
+			}
+		case k < 430:
+			s.cancel()
+		case k < 440:
+			s.read(step)
+		case k < 444:
+			s.restart()
+		case k < 450:
+			s.audit()
+		case k < 500:
+			s.a.checkpoint(true)
+		default:
+			for range []int{1, 1, 2, 5, 20}[s.rnd.IntN(5)] {
+				s.clock.Step()
+			}
+			s.land()
+		}
+	}
+	s.settle()
+	s.chaos.WriteErrors, s.chaos.SyncErrors = 0, 0
+	s.clock.Run()
+	s.audit()
+	if d := s.a.Dirty(); d != 0 {
+		t.Errorf("%d bytes are still dirty", d)
+	}
+	for i := range s.vols {
+		s.verifyRange(-1, i, rng(0, s.sectors[i]))
+	}
+}
+
+// audit checks the array in the middle of everything.
+func (s *swarm) audit() {
+	s.t.Helper()
+	for _, p := range s.a.Check(true).Problems {
+		s.t.Errorf("check: %s", p)
+	}
+	if s.t.Failed() {
+		s.t.FailNow()
+	}
+}
+
+// restart kills the array where it stands and recovers. What was under way may have
+// happened or not, sector by sector; what is found is then the truth.
+func (s *swarm) restart() {
+	lost := s.flights
+	s.flights = nil
+	s.clock = &block.Virtual{}
+	s.store = s.store.Clone(s.clock)
+	s.chaos.Store, s.chaos.Clock = s.store, s.clock
+	s.opt.Exec, s.opt.Store = s.clock, &s.chaos
+	a, err := Open(s.opt)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.a = a
+	a.ckpt.step = 1
+	// Conservation holds at every event, not only now and then.
+	a.afterStep = func() {
+		var r Report
+		a.checkConservation(&r)
+		if len(r.Problems) > 0 {
+			s.t.Fatal(r.Problems[0])
+		}
+	}
+	s.vols = nil
+	for _, n := range s.names {
+		s.vols = append(s.vols, a.Volume(n))
+	}
+	s.audit()
+	for _, f := range lost {
+		for i, g := range f.at {
+			buf := s.readRange(f.vol, g)
+			for n := range g.Count {
+				got := le.Uint64(buf[n*512:])
+				old, now := s.stamps[f.vol][g.Start+n], f.after[i][n]
+				if got != old && got != now {
+					s.t.Fatalf("after a kill sector %d of %s holds %x; it was %x and was to become %x", g.Start+n, s.names[f.vol], got, old, now)
+				}
+				s.stamps[f.vol][g.Start+n] = got
+			}
+		}
+	}
+}
+
+// free tells whether no command under way changes anything in g, or reads it when excl.
+func (s *swarm) free(vol int, g block.Range, excl bool) bool {
+	for _, f := range s.flights {
+		if f.vol == vol {
+			for _, x := range f.at {
+				if x.Overlaps(g) {
+					return false
+				}
+			}
+		}
+		if excl && f.src != nil && f.src.vol == vol && f.src.at.Overlaps(g) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *swarm) span(vol int, limit uint64) block.Range {
+	n := min(1+s.rnd.Uint64N(limit), s.sectors[vol])
+	at := s.rnd.Uint64N(s.sectors[vol] - n + 1)
+	if s.rnd.IntN(2) == 0 {
+		at &^= 7
+	}
+	return rng(at, n)
+}
+
+func (s *swarm) launch() {
+	vol := s.rnd.IntN(len(s.vols))
+	f := &flight{vol: vol, req: &block.Request{}}
+	q := f.req
+	q.Done = func(*block.Request) { f.done = true }
+	k := s.rnd.IntN(14)
+	if k >= 12 {
+		s.launchRead(vol, f)
+		return
+	}
+	g := s.span(vol, 700)
+	if k == 8 || k == 9 { // a copy over several extents, and so over both mdisks
+		g = s.span(vol, 20000)
+	}
+	if k >= 10 { // a long map edit
+		if g = s.span(vol, 100000); s.rnd.IntN(4) == 0 {
+			g = rng(0, s.sectors[vol])
+		}
+	}
+	if !s.free(vol, g, true) {
+		return
+	}
+	after := make([]uint64, g.Count)
+	s.stamp++
+	fill := func() [][]byte {
+		buf := make([]byte, g.Bytes())
+		for i := range after {
+			after[i] = s.stamp<<20 | uint64(i)
+			fillStamp(buf[i*512:(i+1)*512], after[i])
+		}
+		return [][]byte{buf}
+	}
+	q.Range = g
+	switch {
+	case k == 10:
+		q.Op = block.OpWriteSame
+	case k == 11:
+		q.Op, q.Ranges = block.OpUnmap, []block.Range{g}
+	case k < 5:
+		q.Op, q.Data = block.OpWrite, fill()
+		if s.rnd.IntN(8) == 0 {
+			q.Flags = block.FUA
+		}
+	case k < 6:
+		q.Op = block.OpWriteSame
+	case k < 7:
+		q.Op, q.Ranges = block.OpUnmap, []block.Range{g}
+	case k < 8:
+		g = rng(g.Start, min(g.Count, 16))
+		q.Range, after = g, after[:g.Count]
+		q.Op, q.Data, q.Origin = block.OpCompareWrite, fill(), block.OriginCAW
+		was := make([]byte, g.Bytes())
+		for i := range g.Count {
+			fillStamp(was[i*512:(i+1)*512], s.stamps[vol][g.Start+i])
+		}
+		q.Compare = [][]byte{was}
+	default:
+		from := s.rnd.IntN(len(s.vols))
+		src := rng(s.rnd.Uint64N(s.sectors[from]-min(s.sectors[from]-1, g.Count)), g.Count)
+		if src.End() > s.sectors[from] || !s.free(from, src, false) || from == vol && src.Overlaps(g) {
+			return
+		}
+		h := &block.Request{Op: block.OpHold, Ranges: []block.Range{src}, Done: func(*block.Request) {}}
+		s.vols[from].Submit([]*block.Request{h})
+		copy(after, s.stamps[from][src.Start:src.End()])
+		q.Op, q.Ref, q.Origin = block.OpPlace, h.Ref, block.OriginXCopy
+		f.src = &flightSource{from, src}
+		q.Done = func(*block.Request) { f.done = true; h.Ref.Release() }
+	}
+	f.at, f.after = []block.Range{g}, [][]uint64{after}
+	s.flights = append(s.flights, f)
+	s.batch[vol] = append(s.batch[vol], q)
+}
+
+// launchRead reads a long range while nothing changes it.
+func (s *swarm) launchRead(vol int, f *flight) {
+	g := s.span(vol, 30000)
+	if !s.free(vol, g, false) {
+		return
+	}
+	f.src = &flightSource{vol, g}
+	f.req.Op, f.req.Range, f.req.Data = block.OpRead, g, [][]byte{make([]byte, g.Bytes())}
+	s.flights = append(s.flights, f)
+	s.batch[vol] = append(s.batch[vol], f.req)
+}
+
+func (s *swarm) cancel() {
+	if len(s.flights) > 0 {
+		f := s.flights[s.rnd.IntN(len(s.flights))]
+		if !f.done {
+			s.vols[f.vol].Cancel(f.req)
+		}
+	}
+}
+
+// land takes in what has ended.
+func (s *swarm) land() {
+	left := s.flights[:0]
+	for _, f := range s.flights {
+		if !f.done {
+			left = append(left, f)
+			continue
+		}
+		switch f.req.Status {
+		case block.OK:
+			if f.req.Op == block.OpRead {
+				s.compare(-2, f.vol, f.src.at, f.req.Data[0])
+			}
+			for i, g := range f.at {
+				copy(s.stamps[f.vol][g.Start:], f.after[i])
+			}
+		case block.Cancelled: // pieces of it may have been written
+			for i, g := range f.at {
+				buf := s.readRange(f.vol, g)
+				for n := range g.Count {
+					got := le.Uint64(buf[n*512:])
+					if got != s.stamps[f.vol][g.Start+n] && got != f.after[i][n] {
+						s.t.Fatalf("after a cancel sector %d holds %x", g.Start+n, got)
+					}
+					s.stamps[f.vol][g.Start+n] = got
+				}
+			}
+		default:
+			s.t.Fatalf("%v of %v ended with %v", f.req.Op, f.req.Range, f.req.Status)
+		}
+	}
+	s.flights = left
+}
+
+func (s *swarm) settle() {
+	for len(s.flights) > 0 {
+		if !s.clock.Step() {
+			s.t.Fatalf("%d commands never end, the first is %v %v", len(s.flights), s.flights[0].req.Op, s.flights[0].req.Range)
+		}
+		s.land()
+	}
+}
+
+func (s *swarm) readRange(vol int, g block.Range) []byte {
+	buf := make([]byte, g.Bytes())
+	mustOK(s.t, s.do(s.vols[vol], &block.Request{Op: block.OpRead, Range: g, Data: [][]byte{buf}}))
+	return buf
+}
+
+func (s *swarm) read(step int) {
+	vol := s.rnd.IntN(len(s.vols))
+	if g := s.span(vol, 1000); s.free(vol, g, false) {
+		s.verifyRange(step, vol, g)
+	}
+}
+
+func (s *swarm) verifyRange(step, vol int, g block.Range) {
+	s.compare(step, vol, g, s.readRange(vol, g))
+}
+
+func (s *swarm) compare(step, vol int, g block.Range, buf []byte) {
+	want := make([]byte, 512)
+	for n := range g.Count {
+		fillStamp(want, s.stamps[vol][g.Start+n])
+		if !bytes.Equal(buf[n*512:(n+1)*512], want) {
+			s.t.Fatalf("step %d: sector %d of %s holds %x, not %x", step, g.Start+n, s.names[vol], le.Uint64(buf[n*512:]), s.stamps[vol][g.Start+n])
+		}
+	}
+}

@@ -1,0 +1,246 @@
+package array
+
+import "github.com/arraysim/arraysim/internal/block"
+
+// ref is a point-in-time reference to ranges of a volume: their runs, with a
+// reference on every grain that they lie in.
+type ref struct {
+	pool    *Pool
+	runs    []run // Start counts from the beginning of what is held
+	sectors uint64
+}
+
+// Sectors returns the length of what is held.
+func (r *ref) Sectors() uint64 { return r.sectors }
+
+// Release gives the references back.
+func (r *ref) Release() {
+	for _, x := range r.runs {
+		if x.state == block.Data {
+			for g := x.phys >> windowShift; g <= (x.phys+x.Count-1)>>windowShift; g++ {
+				r.pool.release(g)
+			}
+		}
+	}
+	r.runs = nil
+	r.pool.a.holds--
+	r.pool.a.endStep()
+}
+
+// hold makes a Ref of ranges.
+func (v *Volume) hold(ranges []block.Range) *ref {
+	h := &ref{pool: v.pool}
+	v.a.holds++
+	for _, rg := range ranges {
+		v.m.walk(rg, func(x run) bool {
+			if x.state == block.Data {
+				for g := x.phys >> windowShift; g <= (x.phys+x.Count-1)>>windowShift; g++ {
+					v.pool.retain(g)
+				}
+			}
+			x.Start = h.sectors + x.Start - rg.Start
+			h.runs = append(h.runs, x)
+			return true
+		})
+		h.sectors += rg.Count
+	}
+	return h
+}
+
+// from calls fn for the runs of [off, off+n) of a Ref, with Start counted from off.
+func (r *ref) from(off, n uint64, fn func(run) bool) {
+	lo, hi := 0, len(r.runs)
+	for lo < hi { // first run that ends behind off
+		if mid := (lo + hi) / 2; r.runs[mid].End() <= off {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	for _, x := range r.runs[lo:] {
+		if x.Start >= off+n {
+			return
+		}
+		if cut := max(x.Start, off) - x.Start; cut > 0 {
+			x.Start, x.Count, x.phys = x.Start+cut, x.Count-cut, x.phys+cut
+		}
+		x.Count = min(x.Count, off+n-x.Start)
+		x.Start -= off
+		if !fn(x) {
+			return
+		}
+	}
+}
+
+// place makes a range what a Ref holds: a map edit inside one pool, a copy through
+// the cache otherwise or where the pool's array moves data.
+func (o *op) place() {
+	a, v, r := o.a, o.v, o.req
+	h, ok := r.Ref.(*ref)
+	switch {
+	case !ok || h.pool.a != a:
+		o.end(block.Unsupported)
+		return
+	case r.RefOffset+r.Range.Count > h.sectors:
+		o.end(block.OutOfRange)
+		return
+	case v.conflict(o, r.Range):
+		v.lockWait.push(o)
+		return
+	case h.pool != v.pool || v.pool.copyData:
+		o.ref = h
+		o.status = block.OK
+		o.stop = r.Range.Count
+		o.copy()
+		return
+	case !a.journal.fits(maxEdits):
+		a.metaWait.push(o)
+		return
+	}
+	a.edits = a.edits[:0]
+	from := o.started
+	h.from(r.RefOffset+from, r.Range.Count-from, func(x run) bool {
+		if len(a.edits) == maxEdits {
+			a.applyEdits(v)
+			if !a.journal.fits(maxEdits) {
+				// A reference of very many pieces: go on when the log has room.
+				o.started = from + x.Start
+				a.metaWait.push(o)
+				return false
+			}
+		}
+		a.edits = append(a.edits, edit{vol: v.id, state: v.copyState(x.state),
+			Range: block.Range{Start: r.Range.Start + from + x.Start, Count: x.Count}, phys: x.phys})
+		return true
+	})
+	if o.queued() {
+		return
+	}
+	a.applyEdits(v)
+	v.countOffload(primOf(o.origin), pathMetadata, h.pool, r.Range.Bytes())
+	o.end(block.OK)
+}
+
+func primOf(g block.Origin) int {
+	if g == block.OriginODX {
+		return primODX
+	}
+	return primXCopy
+}
+
+// copyState is what a copy makes of a state: a thick volume has nothing unmapped.
+func (v *Volume) copyState(s block.State) block.State {
+	if s == block.Unmapped && !v.spec.Thin {
+		return block.Anchored
+	}
+	return s
+}
+
+// copy starts pieces of a data copy while the limit of pieces allows, and ends the
+// copy behind the last one: runs of data are read and admitted like any write, what is
+// not data is a map edit.
+func (o *op) copy() {
+	if o.copying || o.queued() { // a piece that ended inside the loop below, or while the copy yields
+		return
+	}
+	a := o.a
+	o.copying = true
+	blocked := false
+	for n := 0; o.started < o.stop && o.status == block.OK && o.pieces < a.opt.CopyPieces && !blocked; n++ {
+		if n == stepPieces {
+			o.copying = false
+			if !o.queued() {
+				a.yield(o)
+			}
+			return
+		}
+		var x run
+		o.ref.from(o.req.RefOffset+o.started, o.stop-o.started, func(first run) bool { x = first; return false })
+		if x.state == block.Data {
+			o.copyPiece(x)
+		} else {
+			blocked = !o.copyState(x)
+		}
+	}
+	o.copying = false
+	if o.pieces > 0 {
+		return
+	}
+	if blocked { // no piece will bring it back
+		a.exec.At(a.exec.Now()+1_000_000, func() { o.copy(); a.endStep() })
+		return
+	}
+	if o.status == block.OK {
+		o.v.countOffload(primOf(o.origin), pathCopy, o.ref.pool, o.stop*block.SectorSize)
+	}
+	o.end(o.status)
+}
+
+// copyState copies a run without data; false means that it cannot be done now.
+func (o *op) copyState(x run) bool {
+	a, v := o.a, o.v
+	to := block.Range{Start: o.req.Range.Start + o.started, Count: x.Count}
+	if !a.journal.fits(maxEdits) || v.conflict(o, to) {
+		return false
+	}
+	a.edits = append(a.edits[:0], edit{vol: v.id, state: v.copyState(x.state), Range: to})
+	a.applyEdits(v)
+	o.started += x.Count
+	return true
+}
+
+// copyPiece reads the first piece of a run and writes it.
+func (o *op) copyPiece(x run) {
+	a, v := o.a, o.v
+	at := o.req.Range.Start + o.started
+	n := min(x.Count, pieceSectors-at%pieceSectors)
+	o.started += n
+	o.pieces++
+	c := a.newOp(v, nil)
+	c.parent, c.origin, c.cur, c.stop = o, o.origin, at, at+n
+	c.buf = a.getCopyBuf(int(n) * block.SectorSize)
+	c.src = cursor{vec: [][]byte{c.buf}}
+	c.moving = int64(n) * block.SectorSize
+	v.pool.copying[primOf(o.origin)] += c.moving
+	rd := a.newReading(v)
+	v.ops++
+	rd.reason, rd.origin = block.ReasonCopyRead, o.origin
+	rd.done = func(ok bool) {
+		if ok {
+			c.write(false)
+		} else {
+			c.end(block.MediumRead)
+		}
+		a.endStep()
+	}
+	dst := c.src
+	rd.physical(o.ref.pool, x.phys, n, &dst)
+	rd.release()
+}
+
+// pieceDone books a piece and goes on.
+func (o *op) pieceDone(s block.Status) {
+	if s != block.OK && o.status == block.OK {
+		o.status = s
+	}
+	o.pieces--
+	o.copy()
+}
+
+func (a *Array) getCopyBuf(n int) []byte {
+	if !a.payload {
+		return nil
+	}
+	if k := len(a.copyBufs); k > 0 {
+		b := a.copyBufs[k-1]
+		a.copyBufs = a.copyBufs[:k-1]
+		return b[:n]
+	}
+	return make([]byte, n, pieceSectors*block.SectorSize)
+}
+
+func (a *Array) putCopyBuf(b []byte) {
+	if cap(b) >= pieceSectors*block.SectorSize {
+		a.copyBufs = append(a.copyBufs, b)
+	}
+}

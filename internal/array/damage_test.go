@@ -1,0 +1,105 @@
+package array
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/store"
+)
+
+// TestDamagedImagesNeverPanic flips bytes of NVRAM and of the meta store of an array
+// that was killed, and starts it: it either refuses in one sentence, or runs, and then
+// every read ends.
+func TestDamagedImagesNeverPanic(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(seed(t), 3))
+	r := newRig(t, Options{CacheBytes: 1 << 20, LogBytes: 64 << 10}, false)
+	r.pool("p", PoolSpec{}, 64<<20)
+	v, w := r.volume("v", "p", 20<<20, true), r.volume("w", "p", 20<<20, false)
+	for range 150 {
+		x, y := v, w
+		if rnd.IntN(2) == 0 {
+			x, y = w, v
+		}
+		at := rnd.Uint64N(40000)
+		mustOK(t, r.do(x, write(at, 1+rnd.Uint64N(300))))
+		if rnd.IntN(4) == 0 {
+			h := &block.Request{Op: block.OpHold, Ranges: []block.Range{rng(at, 500)}}
+			r.do(x, h)
+			r.do(y, &block.Request{Op: block.OpPlace, Range: rng(at+3, 500), Ref: h.Ref})
+			h.Ref.Release()
+		}
+		if rnd.IntN(20) == 0 {
+			r.a.checkpoint(true)
+			r.clock.RunUntil(r.clock.Now() + 1e8)
+		}
+	}
+	refused, ran := 0, 0
+	for range 400 {
+		clock := &block.Virtual{}
+		st := r.store.Clone(clock)
+		damage(rnd, st)
+		opt := r.opt
+		opt.Exec, opt.Store = clock, st
+		a, err := Open(opt)
+		if err != nil {
+			refused++
+			continue
+		}
+		ran++
+		for _, v := range a.Volumes() {
+			ended := 0
+			buf := make([]byte, 1<<20)
+			for s := uint64(0); s+2048 <= v.spec.Sectors && s < 1<<16; s += 2048 {
+				v.Submit([]*block.Request{{Op: block.OpRead, Range: rng(s, 2048), Data: [][]byte{buf}, Done: func(*block.Request) { ended++ }}})
+				v.Submit([]*block.Request{{Op: block.OpWrite, Range: rng(s, 8), Data: [][]byte{buf[:4096]}, Done: func(*block.Request) { ended++ }}})
+			}
+			want := 2 * int(min(v.spec.Sectors, 1<<16)/2048)
+			clock.RunUntil(clock.Now() + 60e9)
+			if ended != want {
+				t.Fatalf("%d of %d commands ended", ended, want)
+			}
+		}
+		a.Check(true)
+	}
+	t.Logf("%d damaged images were refused, %d ran", refused, ran)
+	if refused == 0 || ran == 0 {
+		t.Error("the damage is all of one kind")
+	}
+}
+
+// damage flips a few bytes somewhere.
+func damage(rnd *rand.Rand, st *store.Memory) {
+	region, _, _ := st.Region("nvram", -1)
+	meta, _ := st.Meta()
+	var keys [][]byte
+	var values [][]byte
+	meta.Load(nil, func(k, v []byte) error {
+		keys = append(keys, append([]byte(nil), k...))
+		values = append(values, append([]byte(nil), v...))
+		return nil
+	})
+	flip := func(b []byte) {
+		if len(b) > 0 {
+			b[rnd.IntN(len(b))] ^= byte(1 << rnd.IntN(8))
+		}
+	}
+	for range 1 + rnd.IntN(3) {
+		switch i := rnd.IntN(len(keys)); rnd.IntN(6) {
+		case 0:
+			flip(region.Bytes())
+		case 1:
+			flip(region.Bytes()[descsOffset : descsOffset+200*descBytes])
+		case 2:
+			flip(region.Bytes()[:rowsOffset+40*rowBytes])
+		case 3:
+			meta.CommitNow([]block.KV{{Key: keys[i]}})
+		case 4:
+			values[i] = values[i][:rnd.IntN(len(values[i])+1)]
+			meta.CommitNow([]block.KV{{Key: keys[i], Value: values[i]}})
+		default:
+			flip(values[i])
+			meta.CommitNow([]block.KV{{Key: keys[i], Value: values[i]}})
+		}
+	}
+}

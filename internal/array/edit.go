@@ -1,0 +1,124 @@
+package array
+
+import "github.com/arraysim/arraysim/internal/block"
+
+// Map edits: WRITE SAME of zeros, UNMAP, and copies by reference. One record commits
+// them, so that each is atomic; their cost depends on entries and never on bytes.
+
+// deallocState is the state that a deallocation leaves: a thick volume keeps its
+// space, so the most that it can do is to anchor.
+func (v *Volume) deallocState(anchor bool) block.State {
+	if anchor || !v.spec.Thin {
+		return block.Anchored
+	}
+	return block.Unmapped
+}
+
+// edit carries out a WRITE SAME of zeros or an UNMAP, or lets it wait.
+func (o *op) edit() {
+	a, v, r := o.a, o.v, o.req
+	ranges := r.Ranges
+	state := block.Zero
+	prim := primWriteSame
+	if r.Op == block.OpUnmap {
+		prim = primUnmap
+		state = v.deallocState(r.Flags&block.Anchor != 0)
+	} else {
+		a.one[0] = r.Range
+		ranges = a.one[:]
+		if r.Flags&block.Deallocate != 0 {
+			state = v.deallocState(r.Flags&block.Anchor != 0)
+		}
+	}
+	for _, x := range ranges {
+		if v.conflict(o, x) {
+			v.lockWait.push(o)
+			return
+		}
+	}
+	if !a.journal.fits(maxEdits) {
+		a.metaWait.push(o)
+		return
+	}
+	a.edits = a.edits[:0]
+	bytes := uint64(0)
+	for _, x := range ranges {
+		if x.Count == 0 {
+			continue
+		}
+		bytes += x.Bytes()
+		if state == block.Anchored && v.spec.Thin && !v.mayAnchor(x) {
+			o.end(block.NoSpace)
+			return
+		}
+		a.edits = append(a.edits, edit{vol: v.id, state: state, Range: x})
+		if len(a.edits) == maxEdits {
+			a.applyEdits(v)
+		}
+	}
+	a.applyEdits(v)
+	v.countOffload(prim, pathMetadata, v.pool, bytes)
+	o.end(block.OK)
+}
+
+// mayAnchor tells whether the pool can promise the space of a range.
+func (v *Volume) mayAnchor(x block.Range) bool {
+	want := int64(x.Count>>windowShift) + 2
+	return v.pool.allocated+v.pool.reserved+want <= v.pool.grains()
+}
+
+// applyEdits commits a.edits, all of v, in one record and carries them out.
+func (a *Array) applyEdits(v *Volume) {
+	if len(a.edits) == 0 {
+		return
+	}
+	a.journal.prepare(len(a.edits))
+	a.journal.append(a.edits)
+	for i := range a.edits {
+		v.apply(&a.edits[i])
+	}
+	a.edits = a.edits[:0]
+	v.account()
+	v.gen++
+}
+
+// apply changes the map as an edit says; replay uses it, too.
+func (v *Volume) apply(e *edit) {
+	if e.state != block.Data {
+		v.m.setState(e.Start, v.endOfMap(e.End()), slot(e.state))
+		return
+	}
+	for at, phys := e.Start, e.phys; at < e.End(); {
+		first := at & (windowSectors - 1)
+		n := min(windowSectors-first, e.End()-at)
+		v.m.window(at>>windowShift, func(s *slot) sums { return v.m.setData(s, first, n, phys) })
+		at += n
+		phys += n
+	}
+}
+
+// Offload primitives and paths, as counted.
+const (
+	primWriteSame = iota
+	primUnmap
+	primXCopy
+	primODX
+)
+
+const (
+	pathMetadata = iota
+	pathCopy
+	pathRejected
+)
+
+var (
+	primNames = [...]string{"write_same", "unmap", "xcopy", "odx"}
+	pathNames = [...]string{"metadata", "copy", "rejected"}
+)
+
+// countOffload books an offload that covered so many bytes of v, with data from src.
+func (v *Volume) countOffload(prim, path int, src *Pool, bytes uint64) {
+	r := v.a.rows.get(rowOffload, uint8(prim<<4|path), src.id, v.id)
+	r.cells[0]++
+	r.cells[1] += bytes
+}

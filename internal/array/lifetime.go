@@ -1,0 +1,65 @@
+package array
+
+import "errors"
+
+// Drain destages everything that is dirty and calls done when nothing is.
+func (a *Array) Drain(done func()) {
+	a.draining = true
+	a.drained = append(a.drained, done)
+	for _, p := range a.pools {
+		if p != nil {
+			a.needDestage(p)
+		}
+	}
+	a.endStep()
+	a.checkDrained()
+}
+
+// Dirty returns the bytes that are not on the back end yet.
+func (a *Array) Dirty() int64 {
+	n := int64(0)
+	for _, v := range a.vols {
+		if v != nil {
+			n += v.dirtyTotal()
+		}
+	}
+	return n
+}
+
+func (a *Array) checkDrained() {
+	if !a.draining || a.cache.used > 0 {
+		return
+	}
+	a.draining = false
+	done := a.drained
+	a.drained = nil
+	for _, fn := range done {
+		a.exec.Post(fn)
+	}
+}
+
+// Stop writes a last checkpoint; the caller may then close the store. Dirty data stays in
+// NVRAM, where the next start finds it; call Drain first to have none. Requests
+// under way must have ended.
+func (a *Array) Stop(done func(error)) {
+	a.stopped = true
+	for a.collect(1 << 20) {
+	}
+	if a.ckpt.running || a.cycling || a.flushing {
+		a.exec.At(a.exec.Now()+1_000_000, func() { a.Stop(done) })
+		return
+	}
+	a.beginCheckpoint()
+	a.writeNodes(1 << 30)
+	a.finishBatch()
+	a.meta.Commit(a.ckpt.batch, func(err error) {
+		if err == nil {
+			a.journal.tail = a.ckpt.tail
+		}
+		nv := a.cache.nv
+		nv.region.Flush(0, len(nv.b), func(ferr error) {
+			a.meta = nil
+			done(errors.Join(err, ferr))
+		})
+	})
+}

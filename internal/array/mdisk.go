@@ -1,0 +1,161 @@
+package array
+
+import (
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/metrics"
+)
+
+// mdisk is one back-end disk of a pool: a medium behind optional limits, and the
+// counters of the lower layer.
+type mdisk struct {
+	a      *Array
+	id     uint32 // unique in the array
+	name   string
+	pool   *Pool
+	size   uint64
+	medium block.Medium
+
+	bandwidth uint64 // bytes a second, 0: no limit
+	iops      uint64 // 0: no limit
+	nextFree  int64  // when the limits let the next operation start
+
+	depth    int // operations under way or waiting, destages apart
+	destages int // destages under way
+	failures uint64
+	unsynced bool
+	duration metrics.Histogram
+	rows     [2][block.NumOrigins][block.NumReasons]*row
+}
+
+// diskIO is one back-end operation on its way. It comes from a pool of the array.
+type diskIO struct {
+	io      block.IO
+	d       *mdisk
+	started int64
+	reason  block.Reason
+	// origins of the bytes, for the counters; a read has one.
+	bytes [block.NumOrigins]uint32
+	done  func(*diskIO)
+	ctx   any
+	// A read: what it pins.
+	pool          *Pool
+	phys, sectors uint64
+	next          *diskIO
+}
+
+func (a *Array) getIO() *diskIO {
+	x := a.freeIO
+	if x == nil {
+		x = &diskIO{}
+		x.io.Ctx = x
+		x.io.Done = func(io *block.IO) { a.ioDone(io.Ctx.(*diskIO)) }
+		return x
+	}
+	a.freeIO = x.next
+	x.next = nil
+	return x
+}
+
+func (a *Array) putIO(x *diskIO) {
+	clear(x.io.Vec)
+	x.io.Vec = x.io.Vec[:0]
+	x.io.Err = nil
+	x.bytes = [block.NumOrigins]uint32{}
+	x.done, x.ctx, x.pool = nil, nil, nil
+	x.next = a.freeIO
+	a.freeIO = x
+}
+
+// start hands an operation to its mdisk. Operations without a limit are collected
+// and go to the medium in one batch at the end of the core's step.
+func (d *mdisk) start(x *diskIO) {
+	a := d.a
+	x.d, x.started = d, a.exec.Now()
+	d.depth++
+	if d.bandwidth == 0 && d.iops == 0 {
+		a.queueIO(x)
+		return
+	}
+	cost := int64(0)
+	if d.bandwidth != 0 {
+		cost = int64(x.io.N * 1e9 / d.bandwidth)
+	}
+	if d.iops != 0 {
+		cost = max(cost, int64(1e9/d.iops))
+	}
+	d.nextFree = max(d.nextFree, x.started) + cost
+	a.exec.At(d.nextFree, func() {
+		a.queueIO(x)
+		a.endStep()
+	})
+}
+
+// queueIO collects an operation for its medium. It never submits: a medium may
+// complete at once, and what that causes must not meet a map or a list that
+// somebody is walking over.
+func (a *Array) queueIO(x *diskIO) { a.ioBatch = append(a.ioBatch, &x.io) }
+
+// submitIO sends the collected operations off, those of one mdisk in a row as one
+// batch. Only endStep calls it: what completes inside finds nothing half done.
+func (a *Array) submitIO() {
+	for len(a.ioBatch) > 0 {
+		batch := a.ioBatch
+		a.ioBatch, a.ioSpare = a.ioSpare[:0], nil
+		for rest := batch; len(rest) > 0; {
+			d, n := rest[0].Ctx.(*diskIO).d, 1
+			for n < len(rest) && rest[n].Ctx.(*diskIO).d == d {
+				n++
+			}
+			d.medium.Submit(rest[:n:n])
+			rest = rest[n:]
+		}
+		clear(batch)
+		a.ioSpare = batch[:0]
+	}
+}
+
+func (a *Array) ioDone(x *diskIO) {
+	d := x.d
+	d.depth--
+	d.duration.Observe(a.exec.Now() - x.started)
+	if x.io.Err == nil {
+		d.count(x)
+	}
+	if x.io.Write {
+		d.unsynced = true
+	}
+	x.done(x)
+	a.putIO(x)
+	a.endStep()
+}
+
+// count books the bytes by origin; the operation is booked to the origin that has most of them.
+func (d *mdisk) count(x *diskIO) {
+	dir := 0
+	if x.io.Write {
+		dir = 1
+	}
+	most := block.OriginHost
+	for o := range block.NumOrigins {
+		if n := x.bytes[o]; n > 0 {
+			d.row(dir, o, x.reason).cells[1] += uint64(n)
+			if n > x.bytes[most] {
+				most = o
+			}
+		}
+	}
+	d.row(dir, most, x.reason).cells[0]++
+}
+
+func (d *mdisk) row(dir int, o block.Origin, why block.Reason) *row {
+	r := &d.rows[dir][o][why]
+	if *r == nil {
+		h := d.rowHead(dir, o, why)
+		*r = d.a.rows.get(uint8(h), uint8(h>>8), uint16(h>>16), uint32(h>>32))
+	}
+	return *r
+}
+
+func (d *mdisk) rowHead(dir int, o block.Origin, why block.Reason) uint64 {
+	return rowHead(rowBackend, uint8(dir)<<7|uint8(o)<<3|uint8(why), d.pool.id, d.id)
+}

@@ -1,0 +1,211 @@
+package array
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"unsafe"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// The NVRAM region:
+//
+//	+----------+----------------+---------------------+-----------+----------------+
+//	| header   | counter rows   | page descriptors    | log ring  | data pages     |
+//	| 4 KiB    | 16384 x 64 B   | pages x 64 B        | logBytes  | pages x 4 KiB  |
+//	+----------+----------------+---------------------+-----------+----------------+
+//
+// A data page is written, then its descriptor, then the log record whose sequence
+// number the descriptor carries: a page counts only if that record is in the log
+// or older than the checkpoint. Nothing that counts is ever overwritten in place.
+//
+// Page descriptor, little endian:
+//
+//	 0 seq u64 (0: free) | 8 pool u16<<48 + physical page | 16 volume u32 | 20 valid sectors u8 | 21 0 u8 x3
+//	24 crc32c of each sector u32 x8 | 56 origin of each sector, 4 bits x8 | 60 crc32c of bytes 0..59
+//
+// Counter row: 0 kind u8, key u8, pool u16, id u32 | 8.. counters u64 x7.
+const (
+	nvMagic      = "ARRSIMNV"
+	nvVersion    = 1
+	headerBytes  = 4096
+	rowCount     = 16384
+	rowBytes     = 64
+	descBytes    = 64
+	rowsOffset   = headerBytes
+	descsOffset  = rowsOffset + rowCount*rowBytes
+	minLogBytes  = 64 << 10
+	minCachePage = 256
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+var le = binary.LittleEndian
+
+// nvram is the layout over a Region.
+type nvram struct {
+	region  block.Region
+	b       []byte
+	pages   int
+	logOff  int
+	logLen  int
+	dataOff int
+	payload bool // data pages are there
+}
+
+func nvramSize(pages, logBytes int, payload bool) int {
+	n := descsOffset + pages*descBytes + logBytes
+	n = (n + pageBytes - 1) &^ (pageBytes - 1)
+	if payload {
+		n += pages * pageBytes
+	}
+	return n
+}
+
+// openNVRAM lays out a fresh region or checks the layout of one that was used.
+func openNVRAM(r block.Region, fresh bool, pages, logBytes int, payload bool) (*nvram, error) {
+	n := &nvram{region: r, b: r.Bytes(), pages: pages, logLen: logBytes, payload: payload}
+	n.logOff = descsOffset + pages*descBytes
+	n.dataOff = (n.logOff + logBytes + pageBytes - 1) &^ (pageBytes - 1)
+	if fresh {
+		copy(n.b, nvMagic)
+		le.PutUint32(n.b[8:], nvVersion)
+		le.PutUint32(n.b[12:], uint32(pages))
+		le.PutUint32(n.b[16:], uint32(logBytes))
+		le.PutUint32(n.b[20:], crc32.Checksum(n.b[:20], castagnoli))
+		return n, nil
+	}
+	switch {
+	case string(n.b[:8]) != nvMagic || le.Uint32(n.b[20:]) != crc32.Checksum(n.b[:20], castagnoli):
+		return nil, fmt.Errorf("the write cache file is not one of arraysim's, or its header is damaged; restore it from a copy, or remove the data folder to start empty")
+	case le.Uint32(n.b[8:]) != nvVersion:
+		return nil, fmt.Errorf("the write cache file has format %d, this program reads format %d; use the version that wrote it", le.Uint32(n.b[8:]), nvVersion)
+	case int(le.Uint32(n.b[12:])) != pages || int(le.Uint32(n.b[16:])) != logBytes:
+		return nil, fmt.Errorf("the write cache was made with another size (%d MiB); set cache size back to it", int(le.Uint32(n.b[12:]))/(1<<20/pageBytes))
+	}
+	return n, nil
+}
+
+func (n *nvram) dataAt(page uint32) int { return n.dataOff + int(page)*pageBytes }
+
+func (n *nvram) data(page uint32) []byte {
+	o := n.dataAt(page)
+	return n.b[o : o+pageBytes : o+pageBytes]
+}
+
+func (n *nvram) desc(page uint32) []byte {
+	o := descsOffset + int(page)*descBytes
+	return n.b[o : o+descBytes : o+descBytes]
+}
+
+func (n *nvram) log() []byte { return n.b[n.logOff : n.logOff+n.logLen] }
+
+// pageKey names a physical 4 KiB of the array.
+type pageKey uint64
+
+func keyOf(pool uint16, phys uint64) pageKey {
+	return pageKey(uint64(pool)<<48 | phys/pageSectors)
+}
+
+func (k pageKey) pool() uint16 { return uint16(k >> 48) }
+func (k pageKey) phys() uint64 { return uint64(k&(1<<48-1)) * pageSectors }
+
+// descView reads and writes a page descriptor.
+type descView []byte
+
+func (d descView) seq() uint64            { return le.Uint64(d) }
+func (d descView) key() pageKey           { return pageKey(le.Uint64(d[8:])) }
+func (d descView) vol() uint32            { return le.Uint32(d[16:]) }
+func (d descView) mask() uint8            { return d[20] }
+func (d descView) crc(i int) uint32       { return le.Uint32(d[24+4*i:]) }
+func (d descView) origins() uint32        { return le.Uint32(d[56:]) }
+func (d descView) valid() bool            { return le.Uint32(d[60:]) == crc32.Checksum(d[:60], castagnoli) }
+func (d descView) setCRC(i int, c uint32) { le.PutUint32(d[24+4*i:], c) }
+
+func originAt(origins uint32, i int) block.Origin { return block.Origin(origins >> (4 * i) & 15) }
+
+// seal writes all of a descriptor but the sector checksums, which are there already.
+func (d descView) seal(seq uint64, k pageKey, vol uint32, mask uint8, origins uint32) {
+	le.PutUint64(d, seq)
+	le.PutUint64(d[8:], uint64(k))
+	le.PutUint32(d[16:], vol)
+	le.PutUint32(d[20:], uint32(mask))
+	le.PutUint32(d[56:], origins)
+	le.PutUint32(d[60:], crc32.Checksum(d[:60], castagnoli))
+}
+
+func (d descView) clear() { le.PutUint64(d, 0) }
+
+// Counter rows live in NVRAM, so that what was counted survives the death of the
+// process to the byte.
+const (
+	rowFree    = 0
+	rowCache   = 1 // key origin, id volume; cells below
+	rowBackend = 2 // key direction<<7 | origin<<4 | reason, id mdisk; cells 0 operations, 1 bytes
+	rowOffload = 3 // key primitive<<4 | path, pool destination, id source pool; cells 0 operations, 1 bytes
+)
+
+const (
+	cellFast = iota
+	cellWriteThrough
+	cellRecovered
+	cellDestaged
+	cellOverwritten
+	cellDiscarded
+	rowCells = 7
+)
+
+// row is a counter row in place.
+type row struct {
+	head  uint64
+	cells [rowCells]uint64
+}
+
+func rowHead(kind, key uint8, pool uint16, id uint32) uint64 {
+	return uint64(kind) | uint64(key)<<8 | uint64(pool)<<16 | uint64(id)<<32
+}
+
+func (n *nvram) row(i int) *row {
+	return (*row)(unsafe.Pointer(&n.b[rowsOffset+i*rowBytes]))
+}
+
+// rows finds counter rows by head, and makes them.
+type rows struct {
+	nv   *nvram
+	at   map[uint64]*row
+	used int
+}
+
+func openRows(nv *nvram) *rows {
+	rs := &rows{nv: nv, at: map[uint64]*row{}}
+	for i := range rowCount {
+		r := nv.row(i)
+		if r.head == rowFree {
+			break
+		}
+		rs.at[r.head] = r
+		rs.used++
+	}
+	return rs
+}
+
+// get returns the row with this head. When the table is full, what is new is
+// counted together in the last row of its kind.
+func (rs *rows) get(kind, key uint8, pool uint16, id uint32) *row {
+	h := rowHead(kind, key, pool, id)
+	if r := rs.at[h]; r != nil {
+		return r
+	}
+	if rs.used == rowCount-8 && id != ^uint32(0) {
+		return rs.get(kind, 0, 0, ^uint32(0))
+	}
+	if rs.used == rowCount {
+		return &row{}
+	}
+	r := rs.nv.row(rs.used)
+	*r = row{head: h}
+	rs.used++
+	rs.at[h] = r
+	return r
+}

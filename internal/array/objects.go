@@ -1,0 +1,395 @@
+package array
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// The objects of an array (pools, mdisks, volumes) are small and change seldom: they
+// are one JSON document in the meta store, committed before a change is
+// acknowledged.
+
+// MdiskSpec describes a back-end disk.
+type MdiskSpec struct {
+	Name string `json:"name"`
+	// Size in bytes; rounded down to 4 MiB.
+	Size uint64 `json:"size"`
+	// Bandwidth (bytes a second) and IOPS are limits; 0 is none.
+	Bandwidth uint64 `json:"bandwidth,omitempty"`
+	IOPS      uint64 `json:"iops,omitempty"`
+	ID        uint32 `json:"id"`
+}
+
+// PoolSpec describes a pool.
+type PoolSpec struct {
+	Name string `json:"name"`
+	// CopyData makes offloaded copies move data through the cache, as arrays do that
+	// have no reference counted map; else a copy inside the pool is a map edit.
+	CopyData bool        `json:"copy_data,omitempty"`
+	Mdisks   []MdiskSpec `json:"mdisks"`
+	ID       uint16      `json:"id"`
+}
+
+// VolumeSpec describes a volume.
+type VolumeSpec struct {
+	Name      string `json:"name"`
+	Pool      string `json:"pool"`
+	Sectors   uint64 `json:"sectors"` // of 512 bytes
+	BlockSize uint32 `json:"block_size"`
+	Thin      bool   `json:"thin"`
+	ID        uint32 `json:"id"`
+}
+
+type objects struct {
+	UUID       uint64            `json:"uuid"`
+	Pools      []PoolSpec        `json:"pools"`
+	Volumes    []VolumeSpec      `json:"volumes"`
+	NextVolume uint32            `json:"next_volume"`
+	NextMdisk  uint32            `json:"next_mdisk"`
+	NextPool   uint16            `json:"next_pool"`
+	Blobs      map[string][]byte `json:"blobs,omitempty"`
+}
+
+// validate checks what was read back: numbers are indices elsewhere.
+func (o *objects) validate() error {
+	pools, vols, mdisks := map[uint16]bool{}, map[uint32]bool{}, map[uint32]bool{}
+	names := map[string]bool{}
+	for _, p := range o.Pools {
+		if p.ID >= maxPools || pools[p.ID] || names["p"+p.Name] || len(p.Mdisks) == 0 {
+			return fmt.Errorf("pool %q has number %d", p.Name, p.ID)
+		}
+		pools[p.ID], names["p"+p.Name] = true, true
+		for _, m := range p.Mdisks {
+			if m.Size < extentBytes || m.Size > maxMdiskBytes || mdisks[m.ID] {
+				return fmt.Errorf("mdisk %q has number %d and %d bytes", m.Name, m.ID, m.Size)
+			}
+			mdisks[m.ID] = true
+		}
+	}
+	for _, v := range o.Volumes {
+		if v.ID >= o.NextVolume || v.ID >= maxVolumeID || vols[v.ID] || names["v"+v.Name] ||
+			v.Sectors == 0 || v.Sectors > MaxVolumeBytes/block.SectorSize || v.BlockSize != 512 && v.BlockSize != 4096 {
+			return fmt.Errorf("volume %q has number %d, %d sectors and blocks of %d", v.Name, v.ID, v.Sectors, v.BlockSize)
+		}
+		vols[v.ID], names["v"+v.Name] = true, true
+	}
+	return nil
+}
+
+// Limits of what can be made.
+const (
+	MaxVolumeBytes = 64 << 40
+	maxMdiskBytes  = maxMdiskExt * extentBytes
+	maxPools       = 1024
+	maxVolumeID    = 1 << 24 // volumes that an array can make in its life
+	maxMdisks      = 4096
+)
+
+// Errors of object calls. Each is wrapped with the name that it is about.
+var (
+	ErrExists   = errors.New("exists already")
+	ErrNotFound = errors.New("does not exist")
+	ErrInUse    = errors.New("is in use")
+)
+
+var nameRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
+
+func checkName(what, name string) error {
+	if !nameRE.MatchString(name) {
+		return fmt.Errorf("%s name %q: use 1 to 63 of A-Z a-z 0-9 _ . - and begin with a letter or digit", what, name)
+	}
+	return nil
+}
+
+// commitObjects makes the objects durable and calls done.
+func (a *Array) commitObjects(done func(error)) {
+	b, err := json.Marshal(&a.objects)
+	if err != nil {
+		panic("array: internal error: " + err.Error())
+	}
+	a.meta.Commit([]block.KV{{Key: []byte(keyObjects), Value: b}}, done)
+}
+
+// SetBlob keeps a value for the front ends, durably, under a name; nil removes it.
+func (a *Array) SetBlob(name string, value []byte, done func(error)) {
+	if a.objects.Blobs == nil {
+		a.objects.Blobs = map[string][]byte{}
+	}
+	if value == nil {
+		delete(a.objects.Blobs, name)
+	} else {
+		a.objects.Blobs[name] = value
+	}
+	a.commitObjects(done)
+}
+
+// Blob returns what SetBlob kept, nil if nothing.
+func (a *Array) Blob(name string) []byte { return a.objects.Blobs[name] }
+
+// Pools returns the pools in the order of their making.
+func (a *Array) Pools() []*Pool {
+	var out []*Pool
+	for _, p := range a.pools {
+		if p != nil {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// Pool returns the pool with this name, nil if there is none.
+func (a *Array) Pool(name string) *Pool {
+	for _, p := range a.pools {
+		if p != nil && p.name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// Volumes returns the volumes in the order of their making.
+func (a *Array) Volumes() []*Volume {
+	var out []*Volume
+	for _, v := range a.vols {
+		if v != nil && !v.deleted {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// Volume returns the volume with this name, nil if there is none.
+func (a *Array) Volume(name string) *Volume {
+	for _, v := range a.vols {
+		if v != nil && !v.deleted && v.spec.Name == name {
+			return v
+		}
+	}
+	return nil
+}
+
+// CreatePool makes a pool of new mdisks. The caps of all partitions change at once.
+func (a *Array) CreatePool(spec PoolSpec, done func(*Pool, error)) {
+	fail := func(err error) { a.exec.Post(func() { done(nil, err) }) }
+	if err := checkName("pool", spec.Name); err != nil {
+		fail(err)
+		return
+	}
+	if a.Pool(spec.Name) != nil {
+		fail(fmt.Errorf("pool %q %w", spec.Name, ErrExists))
+		return
+	}
+	if len(spec.Mdisks) == 0 || len(a.pools) == maxPools {
+		fail(fmt.Errorf("pool %q: give it at least one mdisk (and no more than %d pools)", spec.Name, maxPools))
+		return
+	}
+	seen := map[string]bool{}
+	for i := range spec.Mdisks {
+		m := &spec.Mdisks[i]
+		if err := checkName("mdisk", m.Name); err != nil {
+			fail(err)
+			return
+		}
+		if seen[m.Name] || m.Size < extentBytes || m.Size > maxMdiskBytes {
+			fail(fmt.Errorf("mdisk %q: sizes go from 4 MiB to 4 TiB, and names are unique in a pool", m.Name))
+			return
+		}
+		seen[m.Name] = true
+		m.ID = a.objects.NextMdisk
+		a.objects.NextMdisk++
+	}
+	spec.ID = a.objects.NextPool
+	a.objects.NextPool++
+	p, err := a.addPool(spec)
+	if err != nil {
+		fail(err)
+		return
+	}
+	a.objects.Pools = append(a.objects.Pools, spec)
+	a.setCaps()
+	a.commitObjects(func(err error) { done(p, err) })
+}
+
+// addPool opens the mdisks of a pool and makes it known.
+func (a *Array) addPool(spec PoolSpec) (*Pool, error) {
+	p := &Pool{a: a, id: spec.ID, name: spec.Name, copyData: spec.CopyData}
+	p.tickFn = p.tick
+	p.freed = p.grainFreed
+	counts := make([]int, len(spec.Mdisks))
+	for i, m := range spec.Mdisks {
+		size := m.Size &^ (extentBytes - 1)
+		medium, err := a.store.Medium(fmt.Sprintf("%s.%s", spec.Name, m.Name), size)
+		if err != nil {
+			return nil, err
+		}
+		p.mdisks = append(p.mdisks, &mdisk{a: a, id: m.ID, name: m.Name, pool: p, size: size, medium: medium,
+			bandwidth: m.Bandwidth, iops: m.IOPS})
+		counts[i] = int(size / extentBytes)
+	}
+	p.addExtents(0, counts)
+	for len(a.pools) <= int(spec.ID) {
+		a.pools = append(a.pools, nil)
+	}
+	a.pools[spec.ID] = p
+	return p, nil
+}
+
+// grainFreed drops what is dirty of a grain that nothing refers to any more.
+func (p *Pool) grainFreed(g uint64) {
+	if v := p.a.volumeByID(p.grain(g).owner); v != nil {
+		v.own--
+	}
+	if p.part.used == 0 && len(p.a.bad) == 0 {
+		return
+	}
+	k := keyOf(p.id, g<<windowShift)
+	for i := range pageKey(grainPages) {
+		p.a.drop(k+i, 0xff)
+	}
+}
+
+// dropSectors drops what is dirty of the sectors of a layer that lost its only reference to them.
+func (p *Pool) dropSectors(base uint64, mask mask128) {
+	if p.part.used == 0 && len(p.a.bad) == 0 {
+		return
+	}
+	for i := mask.next(0); i < windowSectors; i = mask.next(i + 1) {
+		s := base + i
+		p.a.drop(keyOf(p.id, s), 1<<(s%pageSectors))
+	}
+}
+
+// CreateVolume makes a volume.
+func (a *Array) CreateVolume(spec VolumeSpec, done func(*Volume, error)) {
+	fail := func(err error) { a.exec.Post(func() { done(nil, err) }) }
+	if err := checkName("volume", spec.Name); err != nil {
+		fail(err)
+		return
+	}
+	p := a.Pool(spec.Pool)
+	if spec.BlockSize == 0 {
+		spec.BlockSize = 512
+	}
+	switch {
+	case a.Volume(spec.Name) != nil:
+		fail(fmt.Errorf("volume %q %w", spec.Name, ErrExists))
+		return
+	case p == nil:
+		fail(fmt.Errorf("pool %q %w", spec.Pool, ErrNotFound))
+		return
+	case spec.BlockSize != 512 && spec.BlockSize != 4096:
+		fail(fmt.Errorf("volume %q: the block size is 512 or 4096", spec.Name))
+		return
+	}
+	if err := a.checkSize(p, &spec, 0); err != nil {
+		fail(err)
+		return
+	}
+	if a.objects.NextVolume >= maxVolumeID {
+		fail(fmt.Errorf("volume %q: the array has used all of its volume numbers", spec.Name))
+		return
+	}
+	spec.ID = a.objects.NextVolume
+	a.objects.NextVolume++
+	v := a.addVolume(spec, p)
+	v.account()
+	a.objects.Volumes = append(a.objects.Volumes, spec)
+	a.commitObjects(func(err error) { done(v, err) })
+}
+
+// checkSize checks a volume's size; had is what a thick one reserves already.
+func (a *Array) checkSize(p *Pool, spec *VolumeSpec, had int64) error {
+	blockSectors := uint64(spec.BlockSize / block.SectorSize)
+	if spec.Sectors == 0 || spec.Sectors%blockSectors != 0 || spec.Sectors > MaxVolumeBytes/block.SectorSize {
+		return fmt.Errorf("volume %q: the size goes from one block to 64 TiB, in whole blocks of %d bytes", spec.Name, spec.BlockSize)
+	}
+	if !spec.Thin {
+		want := int64((spec.Sectors+windowSectors-1)>>windowShift) - had
+		if free := p.grains() - p.allocated - p.reserved; want > free {
+			return fmt.Errorf("volume %q: pool %q has %d MiB free and a thick volume reserves all of its size; make it smaller or thin", spec.Name, p.name, max(0, free)/16)
+		}
+	}
+	return nil
+}
+
+func (a *Array) addVolume(spec VolumeSpec, p *Pool) *Volume {
+	v := &Volume{a: a, id: spec.ID, pool: p, spec: spec, alloc: allocator{extent: noExtent},
+		dirty: dirtyList{head: noPage, tail: noPage}}
+	v.m = extentMap{arena: &a.arena, pool: p, vol: spec.ID, levels: levelsFor(spec.Sectors)}
+	for o := range block.NumOrigins {
+		v.rows[o] = a.rows.get(rowCache, uint8(o), p.id, spec.ID)
+	}
+	for len(a.vols) <= int(spec.ID) {
+		a.vols = append(a.vols, nil)
+	}
+	a.vols[spec.ID] = v
+	p.volumes++
+	return v
+}
+
+// DeleteVolume removes a volume; its space comes back in the background. Requests
+// that wait end Gone or Cancelled first.
+func (a *Array) DeleteVolume(v *Volume, done func(error)) {
+	if v.ops > 0 {
+		a.exec.Post(func() { done(fmt.Errorf("volume %q %w: it has commands under way", v.spec.Name, ErrInUse)) })
+		return
+	}
+	v.deleted = true
+	for i, s := range a.objects.Volumes {
+		if s.ID == v.id {
+			a.objects.Volumes = append(a.objects.Volumes[:i], a.objects.Volumes[i+1:]...)
+			break
+		}
+	}
+	v.pool.volumes--
+	v.tell(block.EventGone)
+	a.commitObjects(func(err error) {
+		// Only now may its space be used for others.
+		v.m.setState(0, uint64(1)<<spanShift(v.m.levels), kindUnmapped)
+		a.rootsDead = append(a.rootsDead, v.id)
+		v.account()
+		a.endStep()
+		done(err)
+	})
+}
+
+// Resize changes a volume's size; what is cut off is gone.
+func (a *Array) Resize(v *Volume, sectors uint64, done func(error)) {
+	spec := v.spec
+	spec.Sectors = sectors
+	had := int64(0)
+	if !spec.Thin {
+		had = v.own + v.reserve
+	}
+	if err := a.checkSize(v.pool, &spec, had); err != nil {
+		a.exec.Post(func() { done(err) })
+		return
+	}
+	old := v.spec.Sectors
+	lo := min(old, sectors)
+	if !a.journal.fits(maxEdits) {
+		a.exec.At(a.exec.Now()+10_000_000, func() { a.Resize(v, sectors, done) })
+		return
+	}
+	// Behind the smaller end nothing may be left, and the map may have been widened there.
+	v.m.setState(lo, uint64(1)<<spanShift(v.m.levels), kindUnmapped)
+	a.journal.prepare(1)
+	a.journal.append([]edit{{vol: v.id, state: block.Unmapped, Range: block.Range{Start: lo, Count: uint64(1)<<spanShift(v.m.levels) - lo}}})
+	v.m.grow(levelsFor(sectors))
+	v.spec = spec
+	v.account()
+	for i := range a.objects.Volumes {
+		if a.objects.Volumes[i].ID == v.id {
+			a.objects.Volumes[i] = spec
+		}
+	}
+	a.commitObjects(func(err error) {
+		v.tell(block.EventCapacity)
+		a.endStep()
+		done(err)
+	})
+}

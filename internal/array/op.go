@@ -1,0 +1,428 @@
+package array
+
+import (
+	"bytes"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// op is a request that changes something, on its way. It waits in at most one
+// queue; ops are recycled.
+type op struct {
+	a      *Array
+	v      *Volume
+	req    *block.Request
+	origin block.Origin
+	cur    uint64 // next sector
+	stop   uint64
+	src    cursor
+	same   []byte // WRITE SAME: a piece full of the pattern
+	buf    []byte // what a compare or a copy read
+	locked bool   // holds an exclusive lock on req.Range
+	since  int64  // when it began to wait for its partition, 0 if it does not
+
+	// A data copy.
+	ref     *ref
+	parent  *op    // of a piece
+	moving  int64  // bytes of a piece
+	started uint64 // sectors of the Ref that were handed to pieces
+	pieces  int
+	copying bool // copy is on the stack
+	status  block.Status
+
+	in         *opQueue
+	prev, next *op
+}
+
+// opQueue is a FIFO of ops.
+type opQueue struct{ head, tail *op }
+
+func (q *opQueue) empty() bool { return q.head == nil }
+
+func (q *opQueue) push(o *op) {
+	o.in, o.prev, o.next = q, q.tail, nil
+	if q.tail == nil {
+		q.head = o
+	} else {
+		q.tail.next = o
+	}
+	q.tail = o
+}
+
+func (q *opQueue) pushFront(o *op) {
+	o.in, o.prev, o.next = q, nil, q.head
+	if q.head == nil {
+		q.tail = o
+	} else {
+		q.head.prev = o
+	}
+	q.head = o
+}
+
+func (o *op) queued() bool { return o.in != nil }
+
+func (o *op) unqueue() {
+	q := o.in
+	if o.prev == nil {
+		q.head = o.next
+	} else {
+		o.prev.next = o.next
+	}
+	if o.next == nil {
+		q.tail = o.prev
+	} else {
+		o.next.prev = o.prev
+	}
+	o.in, o.prev, o.next = nil, nil, nil
+	if o.since != 0 {
+		o.stopWaiting()
+	}
+}
+
+func (a *Array) newOp(v *Volume, r *block.Request) *op {
+	o := a.freeOp
+	if o == nil {
+		o = &op{}
+	} else {
+		a.freeOp = o.next
+	}
+	same := o.same
+	*o = op{a: a, v: v, req: r, same: same}
+	v.ops++
+	if r != nil {
+		r.Priv = o
+		o.origin, o.cur, o.stop = r.Origin, r.Range.Start, r.Range.End()
+	}
+	return o
+}
+
+// end completes an op and lets those go on that waited for its lock.
+func (o *op) end(s block.Status) {
+	a, v := o.a, o.v
+	if o.locked {
+		o.locked = false
+		v.unlock(o)
+	}
+	v.ops--
+	if o.req != nil {
+		o.req.Priv = nil
+		a.finish(o.req, s)
+	}
+	if p := o.parent; p != nil {
+		v.pool.copying[primOf(o.origin)] -= o.moving
+		a.putCopyBuf(o.buf)
+		p.pieceDone(s)
+	}
+	*o = op{same: o.same, next: a.freeOp}
+	a.freeOp = o
+}
+
+func (o *op) start() {
+	r := o.req
+	switch r.Op {
+	case block.OpWrite:
+		o.src = cursor{vec: r.Data}
+		o.write(false)
+	case block.OpWriteSame:
+		if len(r.Data) == 0 {
+			o.edit()
+			return
+		}
+		o.pattern()
+		o.write(false)
+	case block.OpUnmap:
+		o.edit()
+	case block.OpCompareWrite, block.OpOrWrite:
+		o.lock()
+	case block.OpPlace:
+		o.place()
+	}
+}
+
+// pattern fills a piece with the block of a WRITE SAME.
+func (o *op) pattern() {
+	o.same = o.same[:0]
+	for len(o.same) < pieceSectors*block.SectorSize {
+		for _, b := range o.req.Data {
+			o.same = append(o.same, b...)
+		}
+	}
+}
+
+// pieceLen returns the sectors from o.cur to the end of its 256 KiB.
+func (o *op) pieceLen() uint64 {
+	return min(o.stop-o.cur, pieceSectors-o.cur%pieceSectors)
+}
+
+// write admits and commits pieces until all is done or the op must wait. head
+// says that the op stood first in its partition's queue.
+func (o *op) write(head bool) {
+	a, v := o.a, o.v
+	for pieces := 0; o.cur < o.stop; pieces++ {
+		if pieces == stepPieces {
+			a.yield(o)
+			return
+		}
+		n := o.pieceLen()
+		if v.conflict(o, block.Range{Start: o.cur, Count: n}) {
+			v.lockWait.push(o)
+			return
+		}
+		if !a.admit(o, n, head) {
+			o.wait(head)
+			return
+		}
+		if o.since != 0 {
+			o.stopWaiting()
+		}
+		if len(o.same) > 0 && o.req != nil && o.req.Op == block.OpWriteSame {
+			// A piece begins at a multiple of the block, so the pattern is in phase.
+			o.src = cursor{vec: [][]byte{o.same}}
+		}
+		if s := a.commit(o, n); s != block.OK {
+			o.end(s)
+			return
+		}
+		o.cur += n
+	}
+	if o.req != nil && o.req.Op == block.OpWriteSame {
+		v.countOffload(primWriteSame, pathCopy, v.pool, o.req.Range.Bytes())
+	}
+	if o.req != nil && o.req.Flags&block.FUA != 0 {
+		a.flush(o)
+		return
+	}
+	o.end(block.OK)
+}
+
+// stepPieces is the number of pieces that one op commits before it lets others into
+// the executor: a long WRITE SAME or copy must not hold everybody up.
+const stepPieces = 16
+
+// yield lets an op go on after others had their turn.
+func (a *Array) yield(o *op) {
+	a.yielded.push(o)
+	if a.yielded.head == o {
+		a.exec.At(a.exec.Now(), a.resumeFn)
+	}
+}
+
+func (a *Array) resumeYielded() {
+	batch := a.yielded
+	a.yielded = opQueue{}
+	for o := batch.head; o != nil; {
+		next := o.next
+		o.in, o.prev, o.next = nil, nil, nil
+		if o.ref != nil && o.parent == nil {
+			o.copy()
+		} else {
+			o.write(false)
+		}
+		o = next
+	}
+	a.endStep()
+}
+
+// wait queues the op in its partition.
+func (o *op) wait(head bool) {
+	q := &o.v.pool.part.waiting
+	if head {
+		q.pushFront(o)
+	} else {
+		q.push(o)
+	}
+	if o.since == 0 {
+		o.since = max(1, o.a.exec.Now())
+		o.v.pool.waitingBytes[o.origin] += int64(o.stop-o.cur) * block.SectorSize
+	}
+	o.a.needDestage(o.v.pool)
+}
+
+func (o *op) stopWaiting() {
+	p := o.v.pool
+	p.wait[o.origin].Observe(o.a.exec.Now() - o.since)
+	p.waitingBytes[o.origin] -= int64(o.stop-o.cur) * block.SectorSize
+	o.since = 0
+}
+
+// pump lets those go on that waited and may now: the heads of the partitions'
+// queues, in the order of the pools, and map edits that wait for the log.
+func (a *Array) pump() {
+	for !a.metaWait.empty() && a.journal.fits(maxEdits) {
+		o := a.metaWait.head
+		o.unqueue()
+		o.resume()
+	}
+	for _, p := range a.pools {
+		if p == nil {
+			continue
+		}
+		for q := &p.part.waiting; !q.empty(); {
+			o := q.head
+			if !a.admit(o, o.pieceLen(), true) {
+				break
+			}
+			since := o.since
+			o.since = 0 // keep its place in time over the unqueue
+			o.unqueue()
+			o.since = since
+			o.write(true)
+		}
+	}
+}
+
+func (a *Array) canPump() bool {
+	if !a.metaWait.empty() && a.journal.fits(maxEdits) {
+		return true
+	}
+	for _, p := range a.pools {
+		if p != nil && !p.part.waiting.empty() {
+			if o := p.part.waiting.head; a.admit(o, o.pieceLen(), true) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (o *op) resume() {
+	if o.req.Op == block.OpPlace {
+		o.place()
+		return
+	}
+	o.edit()
+}
+
+// flush makes all that was acknowledged survive power loss and then ends the op.
+// Flushes that come while one is under way share the next one.
+func (a *Array) flush(o *op) {
+	a.flushWait = append(a.flushWait, o)
+	if !a.flushing {
+		a.startFlush()
+	}
+}
+
+func (a *Array) startFlush() {
+	a.flushing = true
+	a.flushNow, a.flushWait = a.flushWait, a.flushNow[:0]
+	nv := a.cache.nv
+	// A page leaves NVRAM only when its destage is durable, and the log's tail moves only
+	// when a checkpoint is: so NVRAM is all that there is to flush.
+	nv.region.Flush(0, len(nv.b), func(err error) {
+		s := block.OK
+		if err != nil {
+			s = block.Hardware
+		}
+		for i, o := range a.flushNow {
+			a.flushNow[i] = nil
+			o.end(s)
+		}
+		a.flushNow = a.flushNow[:0]
+		a.flushing = false
+		if len(a.flushWait) > 0 {
+			a.startFlush()
+		}
+		a.endStep()
+	})
+}
+
+// Range locks: COMPARE AND WRITE and ORWRITE read, decide and write as one.
+
+func (v *Volume) conflict(o *op, r block.Range) bool {
+	for _, l := range v.locks {
+		if l != o && l.req.Range.Overlaps(r) {
+			return true
+		}
+	}
+	return false
+}
+
+// lock takes the exclusive lock of a compare-and-write and goes on with its read.
+func (o *op) lock() {
+	v := o.v
+	if v.conflict(o, o.req.Range) {
+		v.lockWait.push(o)
+		return
+	}
+	v.locks = append(v.locks, o)
+	o.locked = true
+	n := int(o.req.Range.Bytes())
+	if cap(o.buf) < n {
+		o.buf = make([]byte, n)
+	}
+	o.buf = o.buf[:n]
+	o.a.readInto(v, o.req.Range, o.buf, o.modify)
+}
+
+// modify compares or combines what was read and writes the result under the lock.
+func (o *op) modify(ok bool) {
+	r := o.req
+	if !ok {
+		o.end(block.MediumRead)
+		return
+	}
+	if o.a.payload {
+		switch r.Op {
+		case block.OpCompareWrite:
+			at := 0
+			for _, want := range r.Compare {
+				if i := mismatch(o.buf[at:at+len(want)], want); i >= 0 {
+					r.Offset = uint64(at + i)
+					o.end(block.Miscompare)
+					return
+				}
+				at += len(want)
+			}
+			o.src = cursor{vec: r.Data}
+		case block.OpOrWrite:
+			at := 0
+			for _, b := range r.Data {
+				for i := range b {
+					o.buf[at+i] |= b[i]
+				}
+				at += len(b)
+			}
+			o.src = cursor{vec: [][]byte{o.buf}}
+		}
+	}
+	a := o.a // o may be gone when write returns
+	o.write(false)
+	a.endStep()
+}
+
+// mismatch returns the index of the first difference, -1 if there is none.
+func mismatch(a, b []byte) int {
+	if bytes.Equal(a, b) {
+		return -1
+	}
+	for i := range b {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return -1
+}
+
+func (v *Volume) unlock(o *op) {
+	for i, l := range v.locks {
+		if l == o {
+			v.locks = append(v.locks[:i], v.locks[i+1:]...)
+			break
+		}
+	}
+	waiting := v.lockWait
+	v.lockWait = opQueue{}
+	for w := waiting.head; w != nil; {
+		next := w.next
+		w.in, w.prev, w.next = nil, nil, nil
+		switch {
+		case w.req != nil && (w.req.Op == block.OpCompareWrite || w.req.Op == block.OpOrWrite) && !w.locked:
+			w.lock()
+		case w.req == nil || w.req.Op == block.OpWrite || w.req.Op == block.OpWriteSame && len(w.req.Data) > 0 || w.locked:
+			w.write(false)
+		default:
+			w.resume()
+		}
+		w = next
+	}
+}

@@ -1,0 +1,186 @@
+package array
+
+import (
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// reading is a read on its way: how many back-end operations it waits for.
+type reading struct {
+	a      *Array
+	req    *block.Request
+	done   func(ok bool) // of an internal read
+	v      *Volume
+	reason block.Reason
+	origin block.Origin
+	left   int
+	failed bool
+	next   *reading
+}
+
+func (a *Array) newReading(v *Volume) *reading {
+	r := a.freeReading
+	if r == nil {
+		r = &reading{}
+	} else {
+		a.freeReading = r.next
+	}
+	*r = reading{a: a, v: v, left: 1}
+	return r
+}
+
+// startRead answers a host read.
+func (a *Array) startRead(v *Volume, req *block.Request) {
+	r := a.newReading(v)
+	r.req, r.reason = req, block.ReasonStage
+	dst := cursor{vec: req.Data}
+	r.volume(v, req.Range, &dst)
+	r.release()
+}
+
+// readInto reads a range for the array itself and calls done, perhaps at once.
+func (a *Array) readInto(v *Volume, rg block.Range, buf []byte, done func(ok bool)) {
+	r := a.newReading(v)
+	r.done, r.reason, r.origin = done, block.ReasonRMW, block.OriginCAW
+	dst := cursor{vec: [][]byte{buf}}
+	r.volume(v, rg, &dst)
+	r.release()
+}
+
+func (r *reading) volume(v *Volume, rg block.Range, dst *cursor) {
+	r.v = v
+	v.ops++
+	v.m.walk(rg, func(x run) bool {
+		if x.state == block.Data {
+			r.physical(v.pool, x.phys, x.Count, dst)
+		} else {
+			dst.zero(int(x.Count) * block.SectorSize)
+		}
+		return true
+	})
+}
+
+// physical reads sectors [phys, phys+n): what is dirty from the cache, the rest from the mdisks.
+func (r *reading) physical(p *Pool, phys, n uint64, dst *cursor) {
+	a, c := r.a, r.a.cache
+	end := phys + n
+	if len(a.bad) > 0 && a.anyBad(p, phys, n) {
+		r.failed = true
+		dst.zero(int(n) * block.SectorSize)
+		return
+	}
+	if p.part.used == 0 {
+		r.backend(p, phys, n, dst)
+		return
+	}
+	for from := phys; phys < end; {
+		in := phys % pageSectors
+		k := min(pageSectors-in, end-phys)
+		i := c.lookup(keyOf(p.id, phys))
+		if i == noPage {
+			if phys += k; phys == end {
+				r.backend(p, from, phys-from, dst)
+			}
+			continue
+		}
+		if phys > from {
+			r.backend(p, from, phys-from, dst)
+		}
+		pg := &c.pages[i]
+		for s := in; s < in+k; s++ {
+			holder := noPage
+			if pg.mask>>s&1 != 0 {
+				holder = i
+			} else if pg.under != noPage && c.pages[pg.under].mask>>s&1 != 0 {
+				holder = pg.under
+			}
+			if holder == noPage {
+				r.backend(p, phys, 1, dst)
+			} else if a.payload {
+				// As many sectors as the same page has in a row.
+				t := s + 1
+				for holder == i && t < in+k && pg.mask>>t&1 != 0 {
+					t++
+				}
+				dst.copyFrom(c.nv.data(holder)[s*block.SectorSize : t*block.SectorSize])
+				phys += t - s - 1
+				s = t - 1
+			}
+			phys++
+		}
+		from = phys
+	}
+}
+
+// backend reads from the mdisks, one operation for what lies together on one.
+func (r *reading) backend(p *Pool, phys, n uint64, dst *cursor) {
+	a := r.a
+	for n > 0 {
+		md, off, k := p.locate(phys)
+		k = min(k, n)
+		p.pinRange(phys, k)
+		x := a.getIO()
+		x.io.Write, x.io.Off, x.io.N, x.reason = false, off, k*block.SectorSize, r.reason
+		if a.payload {
+			x.io.Vec = dst.take(x.io.Vec, int(k)*block.SectorSize)
+		}
+		x.bytes[r.origin] = uint32(k * block.SectorSize)
+		x.ctx, x.done = r, a.readDoneFn
+		x.phys, x.sectors, x.pool = phys, k, p
+		r.left++
+		p.mdisks[md].start(x)
+		phys += k
+		n -= k
+	}
+}
+
+func (a *Array) readDone(x *diskIO) {
+	r := x.ctx.(*reading)
+	x.pool.unpinRange(x.phys, x.sectors)
+	if x.io.Err != nil {
+		r.failed = true
+		x.d.failures++
+	}
+	r.release()
+}
+
+// release gives back one of the things that the read waits for; the last one ends it.
+func (r *reading) release() {
+	if r.left--; r.left > 0 {
+		return
+	}
+	a := r.a
+	r.v.ops--
+	done, ok := r.done, !r.failed
+	if r.req != nil {
+		s := block.OK
+		if !ok {
+			s = block.MediumRead
+		}
+		a.finish(r.req, s)
+	}
+	*r = reading{next: a.freeReading}
+	a.freeReading = r
+	if done != nil {
+		done(ok)
+	}
+}
+
+// zero fills the next n bytes of the list with zeros.
+func (c *cursor) zero(n int) {
+	for n > 0 && c.i < len(c.vec) {
+		b := c.vec[c.i][c.off:]
+		b = b[:min(n, len(b))]
+		clear(b)
+		c.advance(len(b))
+		n -= len(b)
+	}
+}
+
+// copyFrom fills the next bytes of the list from src.
+func (c *cursor) copyFrom(src []byte) {
+	for len(src) > 0 {
+		n := copy(c.vec[c.i][c.off:], src)
+		src = src[n:]
+		c.advance(n)
+	}
+}

@@ -1,0 +1,422 @@
+package array
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"math/bits"
+	"sort"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// Recovery is what the last start found and did; see Array.Recovery.
+type Recovery struct {
+	Records    uint64 // log records replayed
+	Pages      int    // dirty pages found
+	Discarded  int    // pages that nothing referred to any more
+	BadSectors int    // dirty sectors that failed their checksum
+	BadPages   int    // descriptors that failed theirs
+}
+
+// recover brings the array from its store to where it was, in these steps:
+//
+//  1. objects: pools, volumes;
+//  2. the maps as of the last checkpoint;
+//  3. replay of the log behind it;
+//  4. reference counts and allocation, from the finished maps;
+//  5. dirty pages: those whose record is in the log or before it; the newest of each key;
+//  6. a checkpoint with a new run of sequence numbers, so that what an interrupted
+//     write left behind the end of the log can never be read as a part of it.
+func (a *Array) recover(fresh bool) error {
+	if err := a.loadObjects(); err != nil {
+		return err
+	}
+	a.arena.recovering = true
+	if err := a.loadMaps(); err != nil {
+		return err
+	}
+	if err := a.loadBad(); err != nil {
+		return err
+	}
+	seq, tail, err := a.loadPosition()
+	if err != nil {
+		return err
+	}
+	if fresh && len(a.objects.Volumes) > 0 {
+		return fmt.Errorf("the write cache file is missing, and with it acknowledged data of %d volumes; restore it, or remove the data folder to start empty", len(a.objects.Volumes))
+	}
+	if tail < 0 || tail > len(a.journal.ring) {
+		return fmt.Errorf("the checkpoint points behind the end of the log; the data folder mixes files of two arrays")
+	}
+	a.journal.seq, a.journal.tail = seq, tail
+	a.journal.replay(func(e edit) {
+		if int(e.vol) < len(a.vols) && a.vols[e.vol] != nil && e.Count > 0 && e.End() <= uint64(1)<<spanShift(a.vols[e.vol].m.levels) {
+			a.vols[e.vol].apply(&e)
+		}
+	})
+	a.recovery.Records = a.journal.seq - seq
+	for a.collect(1 << 20) {
+	}
+	a.arena.recovering = false
+	if err := a.countReferences(); err != nil {
+		return err
+	}
+	a.loadPages()
+	a.balanceCounters()
+	a.setCaps()
+	return a.firstCheckpoint()
+}
+
+// Recovery tells what the last start found.
+func (a *Array) Recovery() Recovery { return a.recovery }
+
+func (a *Array) loadObjects() error {
+	found := false
+	err := a.meta.Load([]byte(keyObjects), func(k, v []byte) error {
+		if string(k) == keyObjects {
+			found = true
+			return json.Unmarshal(v, &a.objects)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("the array's objects cannot be read: %w", err)
+	}
+	if !found {
+		a.objects = objects{UUID: a.opt.UUID, NextVolume: 1}
+	}
+	if err := a.objects.validate(); err != nil {
+		return fmt.Errorf("the array's objects are damaged: %w; restore the data folder from a copy", err)
+	}
+	for _, s := range a.objects.Pools {
+		if _, err := a.addPool(s); err != nil {
+			return err
+		}
+	}
+	for _, s := range a.objects.Volumes {
+		p := a.Pool(s.Pool)
+		if p == nil {
+			return fmt.Errorf("volume %q is in pool %q, which does not exist", s.Name, s.Pool)
+		}
+		a.addVolume(s, p)
+	}
+	return nil
+}
+
+func (a *Array) loadPosition() (seq uint64, tail int, err error) {
+	err = a.meta.Load([]byte(keyCheckpoint), func(k, v []byte) error {
+		if len(v) != 16 {
+			return fmt.Errorf("the checkpoint's position is damaged")
+		}
+		seq, tail = le.Uint64(v), int(le.Uint64(v[8:]))
+		return nil
+	})
+	return seq, tail, err
+}
+
+// loadMaps builds the maps from the checkpoint, from the roots down. Pages that no
+// root leads to are what a checkpoint had no time to remove.
+func (a *Array) loadMaps() error {
+	roots := map[uint32][]byte{}
+	if err := a.meta.Load([]byte(keyRoot), func(k, v []byte) error {
+		if len(k) != 5 || len(v) != 9 {
+			return fmt.Errorf("the root of a map is damaged")
+		}
+		roots[binary.BigEndian.Uint32(k[1:])] = append([]byte(nil), v...)
+		return nil
+	}); err != nil {
+		return err
+	}
+	pages := map[nodeKey][]byte{}
+	if err := a.meta.Load([]byte(keyNode), func(k, v []byte) error {
+		if len(k) != 14 {
+			return fmt.Errorf("a map page has a damaged key")
+		}
+		pages[nodeKey{binary.BigEndian.Uint32(k[1:]), k[5], binary.BigEndian.Uint64(k[6:])}] = append([]byte(nil), v...)
+		return nil
+	}); err != nil {
+		return err
+	}
+	for _, v := range a.Volumes() {
+		b := roots[v.id]
+		if b == nil {
+			continue
+		}
+		root := slot(le.Uint64(b))
+		if !root.uniform() && root != kindChild || b[8] < 1 || b[8] > maxLevels {
+			return fmt.Errorf("the root of the map of volume %q is damaged; restore the data folder from a copy", v.spec.Name)
+		}
+		v.m.levels = b[8]
+		var err error
+		if v.m.root, v.m.sum, err = a.loadSlot(v, root, b[8], 0, pages); err != nil {
+			return err
+		}
+		v.m.grow(levelsFor(v.spec.Sectors))
+	}
+	for k := range pages {
+		a.deadKeys[k] = struct{}{}
+	}
+	return nil
+}
+
+// loadSlot loads what a slot of the given height leads to; base is its first window over its span.
+func (a *Array) loadSlot(v *Volume, s slot, height uint8, index uint64, pages map[nodeKey][]byte) (slot, sums, error) {
+	m := &v.m
+	if s.kind() != kindChild {
+		return s, m.slotSums(s, height), nil
+	}
+	k := nodeKey{v.id, height - 1, index}
+	b, ok := pages[k]
+	if !ok {
+		return kindUnmapped, sums{}, nil // cut off while the checkpoint was written; the log has the rest
+	}
+	delete(pages, k)
+	id, nd := a.arena.newNode(v.id, height-1, index, kindUnmapped)
+	nd.persisted, nd.dirty = true, false
+	a.arena.dirty = a.arena.dirty[:len(a.arena.dirty)-1]
+	if err := a.decodeNode(nd, b); err != nil {
+		return 0, sums{}, err
+	}
+	for i := range nd.slots {
+		t, sum, err := a.loadSlot(v, nd.slots[i], height-1, index<<fanoutBits|uint64(i), pages)
+		if err != nil {
+			return 0, sums{}, err
+		}
+		nd.slots[i] = t
+		nd.sums.add(sum)
+	}
+	return childSlot(id), nd.sums, nil
+}
+
+// countReferences derives reference counts, owners and allocation from the maps.
+func (a *Array) countReferences() error {
+	for _, v := range a.Volumes() {
+		p := v.pool
+		bad := false
+		a.eachWindow(&v.m, v.m.root, func(s slot) {
+			v.m.layers(s, func(base uint64, mask mask128) {
+				layerGrains(base, mask, func(g uint64, _ mask128) {
+					if int64(g) >= p.grains() {
+						bad = true
+						return
+					}
+					gi := p.grain(g)
+					if p.used[g/extentGrains]>>(g%extentGrains)&1 == 0 {
+						p.used[g/extentGrains] |= 1 << (g % extentGrains)
+						p.allocated++
+						gi.owner = v.id
+						v.own++
+					}
+					gi.refs++
+				})
+			})
+		})
+		if bad {
+			return fmt.Errorf("the map of volume %q points behind the end of pool %q; the data folder mixes files of two arrays", v.spec.Name, p.name)
+		}
+		v.account()
+	}
+	return nil
+}
+
+// eachWindow calls fn for every data or detail slot below s.
+func (a *Array) eachWindow(m *extentMap, s slot, fn func(slot)) {
+	switch s.kind() {
+	case kindData, kindDetail:
+		fn(s)
+	case kindChild:
+		for _, t := range a.arena.nodes[s.value()].slots {
+			if !t.uniform() {
+				a.eachWindow(m, t, fn)
+			}
+		}
+	}
+}
+
+// layers calls fn for each layer of a data or detail slot.
+func (m *extentMap) layers(s slot, fn func(base uint64, mask mask128)) {
+	if s.kind() == kindData {
+		fn(s.value(), maskOf(0, windowSectors))
+		return
+	}
+	ds := &m.arena.details
+	for i := uint32(s.value()); i != 0; i = ds.at(i).next {
+		if d := ds.at(i); !d.mask.empty() {
+			fn(d.phys, d.mask)
+		}
+	}
+}
+
+// loadPages finds the dirty pages that count and builds the cache's index of them.
+func (a *Array) loadPages() {
+	c := a.cache
+	var found []uint32
+	for i := range uint32(c.nv.pages) {
+		d := descView(c.nv.desc(i))
+		switch {
+		case d.seq() == 0:
+		case d.seq() > a.journal.seq:
+			d.clear() // its record was never written
+		case !d.valid() || d.vol() >= maxVolumeID || int(d.key().pool()) >= len(a.pools) || a.pools[d.key().pool()] == nil ||
+			int64(d.key().phys()>>windowShift) >= a.pools[d.key().pool()].grains():
+			a.recovery.BadPages++
+			d.clear()
+		case a.poolByID(d.key().pool()).grain(d.key().phys()>>windowShift).refs == 0:
+			a.recovery.Discarded++
+			d.clear()
+		default:
+			found = append(found, i)
+		}
+	}
+	// Older pages first, so that the newest of a key ends on top and the lists are in order.
+	sort.Slice(found, func(x, y int) bool {
+		sx, sy := descView(c.nv.desc(found[x])).seq(), descView(c.nv.desc(found[y])).seq()
+		return sx < sy || sx == sy && found[x] < found[y]
+	})
+	live := make([]bool, c.nv.pages)
+	for _, i := range found {
+		live[i] = true
+	}
+	for i := range uint32(c.nv.pages) {
+		if !live[i] {
+			c.giveFree(i)
+		}
+	}
+	for _, i := range found {
+		a.loadPage(i)
+	}
+	a.recovery.Pages = len(found)
+}
+
+// loadPage takes one page in. Two pages of a key are joined in a third: the older
+// one may hold sectors that never reached the back end.
+func (a *Array) loadPage(i uint32) {
+	c := a.cache
+	d := descView(c.nv.desc(i))
+	mask := d.mask()
+	if a.payload {
+		data := c.nv.data(i)
+		for left := d.mask(); left != 0; left &= left - 1 {
+			s := bits.TrailingZeros8(left)
+			if crc32.Checksum(data[s*block.SectorSize:(s+1)*block.SectorSize], castagnoli) != d.crc(s) {
+				a.recovery.BadSectors++
+				a.bad[badKey(d.key(), s)] = struct{}{}
+				mask &^= 1 << s
+			}
+		}
+	}
+	if mask == 0 {
+		d.clear()
+		c.giveFree(i)
+		return
+	}
+	v := a.volumeOrGhost(d.vol(), d.key().pool())
+	k := d.key()
+	if old := c.lookup(k); old != noPage {
+		o := &c.pages[old]
+		if missing := o.mask &^ mask; missing != 0 {
+			if c.freeCount > 0 {
+				i = a.joinPages(i, old, missing)
+				mask |= missing
+				d = descView(c.nv.desc(i))
+			}
+		}
+		for left := o.mask; left != 0; left &= left - 1 {
+			a.volumeByID(o.vol).dirtyBytes[originAt(o.origins, bits.TrailingZeros8(left))] -= block.SectorSize
+		}
+		c.remove(old)
+		v.pool.removeDirty(a.volumeByID(o.vol), old)
+		a.leavePartition(v.pool)
+		descView(c.nv.desc(old)).clear()
+		c.giveFree(old)
+	}
+	c.pages[i] = page{key: k, origins: d.origins(), vol: v.id, state: pageDirty, mask: mask, under: noPage, heir: noPage}
+	for left := mask; left != 0; left &= left - 1 {
+		v.dirtyBytes[originAt(d.origins(), bits.TrailingZeros8(left))] += block.SectorSize
+	}
+	v.pool.part.used++
+	c.used++
+	c.insert(i)
+	v.pool.addDirty(v, i)
+}
+
+// joinPages writes a page with all of newer and the missing sectors of older, and
+// clears newer.
+func (a *Array) joinPages(newer, older uint32, missing uint8) uint32 {
+	c := a.cache
+	i := c.takeFree()
+	n, o, d := descView(c.nv.desc(newer)), descView(c.nv.desc(older)), descView(c.nv.desc(i))
+	origins := n.origins()
+	for s := range pageSectors {
+		from, src := n, newer
+		if missing>>s&1 != 0 {
+			from, src = o, older
+			origins = origins&^(15<<(4*s)) | o.origins()&(15<<(4*s))
+		}
+		d.setCRC(s, from.crc(s))
+		if a.payload {
+			copy(c.nv.data(i)[s*block.SectorSize:(s+1)*block.SectorSize], c.nv.data(src)[s*block.SectorSize:])
+		}
+	}
+	d.seal(n.seq(), n.key(), n.vol(), n.mask()|missing, origins)
+	n.clear()
+	c.giveFree(newer)
+	return i
+}
+
+// volumeOrGhost returns the volume with this id, or a stand-in for a deleted one
+// whose data others still share.
+func (a *Array) volumeOrGhost(id uint32, pool uint16) *Volume {
+	if int(id) < len(a.vols) && a.vols[id] != nil {
+		return a.vols[id]
+	}
+	p := a.poolByID(pool)
+	v := a.addVolume(VolumeSpec{Name: fmt.Sprintf("deleted-%d", id), Pool: p.name, Sectors: windowSectors, BlockSize: 512, Thin: true, ID: id}, p)
+	v.deleted = true
+	p.volumes--
+	return v
+}
+
+// balanceCounters brings the counters, which an interrupted step may have left one
+// step behind or ahead, in line with what is dirty.
+func (a *Array) balanceCounters() {
+	for _, v := range a.vols {
+		if v == nil {
+			continue
+		}
+		for o, r := range v.rows {
+			diff := int64(r.in()) - int64(r.out()) - v.dirtyBytes[o]
+			if diff < 0 {
+				r.cells[cellRecovered] += uint64(-diff)
+			} else {
+				r.cells[cellDiscarded] += uint64(diff)
+			}
+		}
+	}
+}
+
+// in and out are the two sides of conservation: in = dirty + out.
+func (r *row) in() uint64 {
+	return r.cells[cellFast] + r.cells[cellRecovered]
+}
+
+func (r *row) out() uint64 {
+	return r.cells[cellDestaged] + r.cells[cellOverwritten] + r.cells[cellDiscarded]
+}
+
+// firstCheckpoint commits the state after recovery before anything is served.
+func (a *Array) firstCheckpoint() error {
+	a.journal.seq += 1 << 20
+	a.beginCheckpoint()
+	a.writeNodes(1 << 30)
+	a.finishBatch()
+	err := a.meta.CommitNow(a.ckpt.batch)
+	a.ckpt.running, a.ckpt.batch = false, nil
+	if err != nil {
+		return fmt.Errorf("the first checkpoint could not be written: %w", err)
+	}
+	a.journal.tail = a.ckpt.tail
+	return nil
+}

@@ -1,0 +1,155 @@
+package array
+
+import "math/bits"
+
+// space is the physical space of a pool: which grains are allocated, by whom, and
+// how many window layers and held references point at each.
+//
+// A grain whose last reference goes while a transfer still reads it (a pin) is
+// freed when the transfer ends.
+type space struct {
+	extents []uint32      // extent -> mdisk<<20 | number of the extent on it
+	used    []uint64      // allocated grains, one bit each, one word an extent
+	info    []*extentInfo // per extent, made when first used
+
+	allocated int64  // grains
+	reserved  int64  // grains promised to thick volumes and anchored ranges
+	cursor    uint32 // extent where the search for an empty one goes on
+	// freed hears of a grain that is free again.
+	freed func(grain uint64)
+}
+
+type extentInfo [extentGrains]grainInfo
+
+type grainInfo struct {
+	refs  uint32
+	owner uint32 // volume that allocated it
+	pins  uint32
+}
+
+const (
+	mdiskShift    = 20
+	maxMdiskExt   = 1<<mdiskShift - 1 // 4 TiB an mdisk at 4 MiB extents
+	noExtent      = ^uint32(0)
+	allocatedFull = ^uint64(0)
+)
+
+func (s *space) grains() int64 { return int64(len(s.extents)) * extentGrains }
+
+// addExtents appends the extents of new mdisks in rotation, so that neighbours lie
+// on different mdisks. counts[i] is the number of extents of mdisk first+i.
+func (s *space) addExtents(first int, counts []int) {
+	for n := 0; ; n++ {
+		any := false
+		for i, c := range counts {
+			if n < c {
+				any = true
+				s.extents = append(s.extents, uint32(first+i)<<mdiskShift|uint32(n))
+			}
+		}
+		if !any {
+			break
+		}
+	}
+	s.used = append(s.used, make([]uint64, len(s.extents)-len(s.used))...)
+	s.info = append(s.info, make([]*extentInfo, len(s.extents)-len(s.info))...)
+}
+
+func (s *space) grain(g uint64) *grainInfo {
+	e := g / extentGrains
+	if s.info[e] == nil {
+		s.info[e] = new(extentInfo)
+	}
+	return &s.info[e][g%extentGrains]
+}
+
+// allocator is a volume's place in a pool: it takes the grains of one extent after
+// another, so that what a volume writes in sequence lies in sequence.
+type allocator struct{ extent uint32 }
+
+// alloc takes a grain without references for vol; false means that none is free.
+func (s *space) alloc(a *allocator, vol uint32) (uint64, bool) {
+	if a.extent == noExtent || s.used[a.extent] == allocatedFull {
+		e, ok := s.pickExtent()
+		if !ok {
+			return 0, false
+		}
+		a.extent = e
+	}
+	bit := bits.TrailingZeros64(^s.used[a.extent])
+	s.used[a.extent] |= 1 << bit
+	g := uint64(a.extent)*extentGrains + uint64(bit)
+	*s.grain(g) = grainInfo{owner: vol}
+	s.allocated++
+	return g, true
+}
+
+// pickExtent finds an extent with room, an empty one where there is one.
+func (s *space) pickExtent() (uint32, bool) {
+	n := uint32(len(s.used))
+	partial := noExtent
+	for i := uint32(0); i < n; i++ {
+		e := s.cursor + i
+		if e >= n {
+			e -= n
+		}
+		if s.used[e] == 0 {
+			s.cursor = e + 1
+			if s.cursor >= n {
+				s.cursor = 0
+			}
+			return e, true
+		}
+		if partial == noExtent && s.used[e] != allocatedFull {
+			partial = e
+		}
+	}
+	return partial, partial != noExtent
+}
+
+func (s *space) retain(g uint64)      { s.grain(g).refs++ }
+func (s *space) refs(g uint64) uint32 { return s.grain(g).refs }
+
+func (s *space) release(g uint64) {
+	gi := s.grain(g)
+	if gi.refs == 0 {
+		panic("array: a grain was released more often than retained")
+	}
+	gi.refs--
+	if gi.refs == 0 && gi.pins == 0 {
+		s.free(g)
+	}
+}
+
+// free returns a grain without references. Only release, unpin and a write that
+// could not be finished call it.
+func (s *space) free(g uint64) {
+	s.freed(g)
+	s.used[g/extentGrains] &^= 1 << (g % extentGrains)
+	s.allocated--
+}
+
+// pinRange keeps physical sectors [p, p+n) from being freed and used anew.
+func (s *space) pinRange(p, n uint64) {
+	for g := p >> windowShift; g <= (p+n-1)>>windowShift; g++ {
+		s.grain(g).pins++
+	}
+}
+
+func (s *space) unpinRange(p, n uint64) {
+	for g := p >> windowShift; g <= (p+n-1)>>windowShift; g++ {
+		gi := s.grain(g)
+		gi.pins--
+		if gi.refs == 0 && gi.pins == 0 {
+			s.free(g)
+		}
+	}
+}
+
+// locate returns the mdisk and the byte offset on it of a physical sector, and how
+// many sectors follow on the same mdisk without a break.
+func (s *space) locate(p uint64) (mdisk int, off, n uint64) {
+	x := s.extents[p/extentSectors]
+	in := p % extentSectors
+	return int(x >> mdiskShift), uint64(x&maxMdiskExt)*extentBytes + in*512, extentSectors - in
+}

@@ -1,0 +1,241 @@
+package array
+
+import (
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// Volume is a logical disk of the array. It implements block.Device.
+type Volume struct {
+	a     *Array
+	id    uint32
+	pool  *Pool
+	spec  VolumeSpec
+	m     extentMap
+	alloc allocator
+	own   int64 // grains that this volume allocated and that are still in use
+	// reserve is what the volume holds of the pool's reserved grains.
+	reserve int64
+	deleted bool
+	gen     uint64
+
+	dirty      dirtyList
+	dirtyPages int
+	inRing     bool
+	dirtyBytes [block.NumOrigins]int64
+	rows       [block.NumOrigins]*row
+
+	locks    []*op // holders of exclusive ranges
+	lockWait opQueue
+
+	ops    int // requests under way
+	notify []func(block.Event)
+}
+
+var _ block.Device = (*Volume)(nil)
+
+// ID returns the volume's number, which is never used again.
+func (v *Volume) ID() uint32 { return v.id }
+
+// Name returns the volume's name.
+func (v *Volume) Name() string { return v.spec.Name }
+
+// Pool returns the volume's pool.
+func (v *Volume) Pool() *Pool { return v.pool }
+
+// Info describes the volume.
+func (v *Volume) Info() block.Info {
+	exp := uint8(3)
+	if v.spec.BlockSize == 4096 {
+		exp = 0
+	}
+	return block.Info{
+		Name: v.spec.Name, ID: v.id, Pool: v.pool.name, Sectors: v.spec.Sectors, BlockSize: v.spec.BlockSize,
+		PhysicalExp: exp, Thin: v.spec.Thin, NAA: v.a.naa(v.id), Serial: v.a.serial(v.id),
+		GranuleSectors: pageSectors, CopyDomain: v.pool.name,
+	}
+}
+
+// Notify registers fn for the volume's events.
+func (v *Volume) Notify(fn func(block.Event)) { v.notify = append(v.notify, fn) }
+
+func (v *Volume) tell(k block.EventKind) {
+	for _, fn := range v.notify {
+		fn(block.Event{Kind: k})
+	}
+}
+
+// Submit starts requests; see block.Device.
+func (v *Volume) Submit(reqs []*block.Request) {
+	a := v.a
+	for _, r := range reqs {
+		v.submit(r)
+	}
+	a.endStep()
+}
+
+func (v *Volume) submit(r *block.Request) {
+	a := v.a
+	if v.deleted || a.stopped {
+		a.finish(r, block.Gone)
+		return
+	}
+	if s := v.checkRange(r); s != block.OK {
+		a.finish(r, s)
+		return
+	}
+	switch r.Op {
+	case block.OpRead:
+		a.startRead(v, r)
+	case block.OpStatus:
+		v.status(r)
+	case block.OpHold:
+		r.Ref = v.hold(r.Ranges)
+		a.finish(r, block.OK)
+	case block.OpFlush:
+		a.flush(a.newOp(v, r))
+	case block.OpWrite, block.OpWriteSame, block.OpUnmap, block.OpCompareWrite, block.OpOrWrite, block.OpPlace:
+		if a.broken != "" {
+			a.finish(r, block.Hardware)
+			return
+		}
+		a.newOp(v, r).start()
+	default:
+		a.finish(r, block.Unsupported)
+	}
+}
+
+func (v *Volume) checkRange(r *block.Request) block.Status {
+	n := v.spec.Sectors
+	switch r.Op {
+	case block.OpUnmap, block.OpHold:
+		for _, x := range r.Ranges {
+			if !x.Within(n) {
+				return block.OutOfRange
+			}
+		}
+	case block.OpFlush:
+	case block.OpStatus:
+		if r.Range.Start >= n {
+			return block.OutOfRange
+		}
+	default:
+		if !r.Range.Within(n) {
+			return block.OutOfRange
+		}
+	}
+	return block.OK
+}
+
+// Cancel withdraws a request that waits for room in its partition, in the log, or
+// for a range lock. A data copy stops after the pieces that are under way.
+func (v *Volume) Cancel(r *block.Request) {
+	o, ok := r.Priv.(*op)
+	if !ok || o == nil || o.req != r {
+		return
+	}
+	switch {
+	case o.ref != nil:
+		if o.status == block.OK {
+			o.status = block.Cancelled
+		}
+		if o.queued() {
+			o.unqueue()
+		}
+		o.copy()
+	case o.queued():
+		o.unqueue()
+		o.end(block.Cancelled)
+	}
+	v.a.endStep()
+}
+
+// status answers GET LBA STATUS: as many extents as fit.
+func (v *Volume) status(r *block.Request) {
+	r.Extents = r.Extents[:0]
+	end := v.spec.Sectors
+	if r.Range.Count != 0 && r.Range.Within(end) {
+		end = r.Range.End()
+	}
+	v.m.walk(block.Range{Start: r.Range.Start, Count: end - r.Range.Start}, func(x run) bool {
+		if n := len(r.Extents); n > 0 && r.Extents[n-1].State == x.state {
+			r.Extents[n-1].Count += x.Count
+			return true
+		}
+		if len(r.Extents) == cap(r.Extents) {
+			return false
+		}
+		r.Extents = append(r.Extents, block.Extent{Range: x.Range, State: x.state})
+		return true
+	})
+	v.a.finish(r, block.OK)
+}
+
+func (v *Volume) countAdmitted(o block.Origin, n uint64) {
+	v.rows[o].cells[cellFast] += n
+	v.dirtyBytes[o] += int64(n)
+}
+
+// leaveDirty books one sector that stops being dirty.
+func (v *Volume) leaveDirty(o block.Origin, cell int) {
+	v.dirtyBytes[o] -= block.SectorSize
+	v.rows[o].cells[cell] += block.SectorSize
+}
+
+// dirtyTotal returns the volume's dirty bytes.
+func (v *Volume) dirtyTotal() int64 {
+	n := int64(0)
+	for _, b := range v.dirtyBytes {
+		n += b
+	}
+	return n
+}
+
+// windows returns the number of windows that the volume spans.
+func (v *Volume) windows() int64 { return int64((v.spec.Sectors + windowSectors - 1) >> windowShift) }
+
+// account renews what the volume reserves: a thick volume all that it does not
+// own yet, a thin one room for its anchored sectors.
+func (v *Volume) account() {
+	var want int64
+	switch {
+	case v.deleted:
+	case v.spec.Thin:
+		want = (v.m.sum.anchored + windowSectors - 1) >> windowShift
+	default:
+		want = max(0, v.windows()-v.own)
+	}
+	if want != v.reserve {
+		v.pool.reserved += want - v.reserve
+		v.reserve = want
+	}
+}
+
+// allocGrain takes a grain for the volume; false means out of space.
+func (v *Volume) allocGrain() (uint64, bool) {
+	p := v.pool
+	for {
+		if v.reserve > 0 || p.allocated+p.reserved < p.grains() {
+			if g, ok := p.alloc(&v.alloc, v.id); ok {
+				v.own++
+				if v.reserve > 0 && !v.spec.Thin {
+					v.reserve--
+					p.reserved--
+				}
+				return g, true
+			}
+		}
+		if p.a.garbage.empty() {
+			return 0, false
+		}
+		p.a.collect(garbageStep)
+	}
+}
+
+// endOfMap widens a range that reaches the end of the volume to the end of what
+// the map's root spans, so that a whole volume is one slot.
+func (v *Volume) endOfMap(end uint64) uint64 {
+	if end == v.spec.Sectors {
+		return uint64(1) << spanShift(v.m.levels)
+	}
+	return end
+}

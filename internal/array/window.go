@@ -1,0 +1,425 @@
+package array
+
+import (
+	"math/bits"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// mask128 is a set of the sectors of a window.
+type mask128 [2]uint64
+
+func maskOf(first, n uint64) mask128 {
+	var m mask128
+	end := first + n
+	if first < 64 {
+		m[0] = ones(min(end, 64)) &^ ones(first)
+	}
+	if end > 64 {
+		m[1] = ones(end-64) &^ ones(max(first, 64)-64)
+	}
+	return m
+}
+
+// ones returns the lowest n bits set, n from 0 to 64.
+func ones(n uint64) uint64 {
+	if n >= 64 {
+		return ^uint64(0)
+	}
+	return 1<<n - 1
+}
+
+func (m mask128) and(o mask128) mask128    { return mask128{m[0] & o[0], m[1] & o[1]} }
+func (m mask128) or(o mask128) mask128     { return mask128{m[0] | o[0], m[1] | o[1]} }
+func (m mask128) andNot(o mask128) mask128 { return mask128{m[0] &^ o[0], m[1] &^ o[1]} }
+func (m mask128) empty() bool              { return m[0]|m[1] == 0 }
+func (m mask128) count() int64             { return int64(bits.OnesCount64(m[0]) + bits.OnesCount64(m[1])) }
+func (m mask128) full() bool               { return m[0]&m[1] == ^uint64(0) }
+func (m mask128) has(i uint64) bool        { return m[i>>6]>>(i&63)&1 != 0 }
+
+// next returns the first member at or after i, 128 if there is none.
+func (m mask128) next(i uint64) uint64 {
+	if i < 64 {
+		if w := m[0] >> i; w != 0 {
+			return i + uint64(bits.TrailingZeros64(w))
+		}
+		i = 64
+	}
+	if i < 128 {
+		if w := m[1] >> (i - 64); w != 0 {
+			return i + uint64(bits.TrailingZeros64(w))
+		}
+	}
+	return 128
+}
+
+// detail describes a window that is not of one piece. The first of a chain says
+// which sectors are zero or anchored; each of the chain is a layer of data: the
+// sectors in mask lie at physical sector phys + their number in the window. phys may wrap
+// below zero when a copy put the tail of a source into the middle of a window.
+type detail struct {
+	phys     uint64
+	mask     mask128
+	zero     mask128 // first of the chain only
+	anchored mask128 // first of the chain only
+	next     uint32  // 0 ends the chain
+}
+
+const detailChunk = 1024
+
+// detailSlab hands out details by index; 0 is none. Chunks hold no pointers.
+type detailSlab struct {
+	chunks []*[detailChunk]detail
+	free   uint32 // chain through next
+	live   int
+}
+
+func (d *detailSlab) at(i uint32) *detail { return &d.chunks[i/detailChunk][i%detailChunk] }
+
+func (d *detailSlab) alloc() (uint32, *detail) {
+	if d.free == 0 {
+		base := uint32(len(d.chunks) * detailChunk)
+		c := new([detailChunk]detail)
+		d.chunks = append(d.chunks, c)
+		for i := detailChunk - 1; i >= 0; i-- {
+			if id := base + uint32(i); id != 0 {
+				c[i].next = d.free
+				d.free = id
+			}
+		}
+	}
+	id := d.free
+	p := d.at(id)
+	d.free = p.next
+	*p = detail{}
+	d.live++
+	return id, p
+}
+
+func (d *detailSlab) release(i uint32) {
+	p := d.at(i)
+	*p = detail{next: d.free}
+	d.free = i
+	d.live--
+}
+
+func (d *detailSlab) sums(i uint32) sums {
+	h := d.at(i)
+	s := sums{zero: h.zero.count(), anchored: h.anchored.count()}
+	for ; i != 0; i = d.at(i).next {
+		s.data += d.at(i).mask.count()
+	}
+	return s
+}
+
+// openWindow turns any window slot into a detail chain that can be edited.
+func (m *extentMap) openWindow(s *slot) uint32 {
+	if s.kind() == kindDetail {
+		return uint32(s.value())
+	}
+	id, d := m.arena.details.alloc()
+	all := maskOf(0, windowSectors)
+	switch s.kind() {
+	case kindZero:
+		d.zero = all
+	case kindAnchored:
+		d.anchored = all
+	case kindData:
+		d.phys, d.mask = s.value(), all
+	}
+	*s = detailSlot(id)
+	return id
+}
+
+// closeWindow folds a chain back into one slot where it can, and drops empty layers.
+func (m *extentMap) closeWindow(s *slot) {
+	ds := &m.arena.details
+	head := uint32(s.value())
+	h := ds.at(head)
+	for at := head; ; {
+		d := ds.at(at)
+		next := d.next
+		if next == 0 {
+			break
+		}
+		if nd := ds.at(next); nd.mask.empty() {
+			d.next = nd.next
+			ds.release(next)
+			continue
+		}
+		at = next
+	}
+	if h.mask.empty() && h.next != 0 { // an empty head takes over its successor
+		n := h.next
+		nd := ds.at(n)
+		h.phys, h.mask, h.next = nd.phys, nd.mask, nd.next
+		ds.release(n)
+	}
+	var to slot
+	switch {
+	case h.next == 0 && h.mask.full():
+		to = dataSlot(h.phys)
+	case !h.mask.empty() || h.next != 0:
+		return
+	case h.zero.full():
+		to = kindZero
+	case h.anchored.full():
+		to = kindAnchored
+	case h.zero.empty() && h.anchored.empty():
+		to = kindUnmapped
+	default:
+		return
+	}
+	ds.release(head)
+	*s = to
+}
+
+// takeBits removes the sectors in mask from every layer and state of a chain,
+// releasing what they referred to.
+func (m *extentMap) takeBits(head uint32, mask mask128) {
+	ds := &m.arena.details
+	h := ds.at(head)
+	h.zero, h.anchored = h.zero.andNot(mask), h.anchored.andNot(mask)
+	for i := head; i != 0; {
+		d := ds.at(i)
+		if lost := d.mask.and(mask); !lost.empty() {
+			left := d.mask.andNot(mask)
+			m.unref(d.phys, lost, left)
+			d.mask = left
+		}
+		i = d.next
+	}
+}
+
+// clearWindow makes sectors [first, first+n) of one window uniformly to, not data.
+func (m *extentMap) clearWindow(s *slot, first, n uint64, to slot) sums {
+	before := m.slotSums(*s, 0)
+	head := m.openWindow(s)
+	mask := maskOf(first, n)
+	m.takeBits(head, mask)
+	h := m.arena.details.at(head)
+	switch to {
+	case kindZero:
+		h.zero = h.zero.or(mask)
+	case kindAnchored:
+		h.anchored = h.anchored.or(mask)
+	}
+	m.closeWindow(s)
+	return m.slotSums(*s, 0).sub(before)
+}
+
+// setData makes sectors [first, first+n) of one window data at physical sector
+// phys (of sector first).
+func (m *extentMap) setData(s *slot, first, n, phys uint64) sums {
+	before := m.slotSums(*s, 0)
+	if s.kind() == kindData && s.value()+first == phys {
+		return sums{}
+	}
+	base := phys - first
+	head := m.openWindow(s)
+	// Sectors that already lie there stay untouched: neither their references nor
+	// what is dirty of them may go.
+	mask := maskOf(first, n).andNot(m.layer(head, base))
+	m.takeBits(head, mask)
+	m.addLayer(head, base, mask)
+	m.closeWindow(s)
+	return m.slotSums(*s, 0).sub(before)
+}
+
+// layer returns the sectors of the chain's layer with this base.
+func (m *extentMap) layer(head uint32, base uint64) mask128 {
+	ds := &m.arena.details
+	for i := head; i != 0; i = ds.at(i).next {
+		if d := ds.at(i); d.phys == base && !d.mask.empty() {
+			return d.mask
+		}
+	}
+	return mask128{}
+}
+
+func (m *extentMap) addLayer(head uint32, base uint64, mask mask128) {
+	if mask.empty() {
+		return
+	}
+	ds := &m.arena.details
+	empty := uint32(0)
+	for i := head; i != 0; i = ds.at(i).next {
+		d := ds.at(i)
+		if d.mask.empty() {
+			if empty == 0 {
+				empty = i
+			}
+			continue
+		}
+		if d.phys == base {
+			m.ref(base, mask, d.mask)
+			d.mask = d.mask.or(mask)
+			return
+		}
+	}
+	m.ref(base, mask, mask128{})
+	if empty != 0 {
+		d := ds.at(empty)
+		d.phys, d.mask = base, mask
+		return
+	}
+	id, d := ds.alloc()
+	d.phys, d.mask = base, mask
+	h := ds.at(head)
+	d.next, h.next = h.next, id
+}
+
+// layerGrains calls fn for each grain (one or two) that the sectors of a layer lie in,
+// with the sectors of the window that lie in it.
+func layerGrains(base uint64, mask mask128, fn func(grain uint64, part mask128)) {
+	if base&(windowSectors-1) == 0 {
+		if !mask.empty() {
+			fn(base>>windowShift, mask)
+		}
+		return
+	}
+	// The window's sectors before split lie in the first grain, the others in the next one.
+	split := windowSectors - base&(windowSectors-1)
+	if part := mask.and(maskOf(0, split)); !part.empty() {
+		fn(base>>windowShift, part)
+	}
+	if part := mask.and(maskOf(split, windowSectors-split)); !part.empty() {
+		fn((base+split)>>windowShift, part)
+	}
+}
+
+// ref takes references for a layer that had the sectors in had and gains add.
+func (m *extentMap) ref(base uint64, add, had mask128) {
+	if m.arena.recovering {
+		return
+	}
+	layerGrains(base, add, func(g uint64, _ mask128) {
+		hadPart := false
+		layerGrains(base, had, func(h uint64, _ mask128) { hadPart = hadPart || h == g })
+		if !hadPart {
+			m.pool.retain(g)
+		}
+	})
+}
+
+// unref gives back what a layer that keeps left no longer needs; lost are the
+// sectors that it gave up.
+func (m *extentMap) unref(base uint64, lost, left mask128) {
+	if m.arena.recovering {
+		return
+	}
+	layerGrains(base, lost, func(g uint64, part mask128) {
+		kept := false
+		layerGrains(base, left, func(h uint64, _ mask128) { kept = kept || h == g })
+		if !kept {
+			m.pool.release(g)
+		} else if m.pool.refs(g) == 1 {
+			// Nobody else can see these sectors: what is dirty of them need not be destaged.
+			m.pool.dropSectors(base, part)
+		}
+	})
+}
+
+// dropWindow releases all that a window slot refers to.
+func (m *extentMap) dropWindow(s slot) {
+	switch s.kind() {
+	case kindData:
+		m.unref(s.value(), maskOf(0, windowSectors), mask128{})
+	case kindDetail:
+		ds := &m.arena.details
+		for i := uint32(s.value()); i != 0; {
+			d := ds.at(i)
+			next := d.next
+			if !d.mask.empty() {
+				m.unref(d.phys, d.mask, mask128{})
+			}
+			ds.release(i)
+			i = next
+		}
+	}
+}
+
+// run is a piece of a volume of one state; data is physically contiguous.
+type run struct {
+	block.Range
+	state block.State
+	phys  uint64 // of the first sector, for data
+}
+
+// walk calls fn for the maximal runs of r in address order until it returns false.
+func (m *extentMap) walk(r block.Range, fn func(run) bool) {
+	var cur run
+	emit := func(next run) bool {
+		if cur.Count != 0 && cur.state == next.state && (cur.state != block.Data || cur.phys+cur.Count == next.phys) {
+			cur.Count += next.Count
+			return true
+		}
+		if cur.Count != 0 && !fn(cur) {
+			return false
+		}
+		cur = next
+		return true
+	}
+	for at, end := r.Start, r.End(); at < end; {
+		w := at >> windowShift
+		s, n := m.find(w)
+		if s.uniform() {
+			to := min(end, (w+n)<<windowShift)
+			if !emit(run{block.Range{Start: at, Count: to - at}, block.State(s), 0}) {
+				return
+			}
+			at = to
+			continue
+		}
+		base := w << windowShift
+		to := min(end, base+windowSectors)
+		if !m.walkWindow(s, base, at-base, to-base, emit) {
+			return
+		}
+		at = to
+	}
+	if cur.Count != 0 {
+		fn(cur)
+	}
+}
+
+// walkWindow calls fn for the runs in sectors [from, to) of one data or detail window.
+func (m *extentMap) walkWindow(s slot, base, from, to uint64, fn func(run) bool) bool {
+	if s.kind() == kindData {
+		return fn(run{block.Range{Start: base + from, Count: to - from}, block.Data, s.value() + from})
+	}
+	ds := &m.arena.details
+	head := uint32(s.value())
+	h := ds.at(head)
+	for i := from; i < to; {
+		next := run{state: block.Unmapped}
+		// The run ends where the membership of any set changes; look at the sets in turn.
+		var in mask128
+		switch {
+		case h.zero.has(i):
+			next.state, in = block.Zero, h.zero
+		case h.anchored.has(i):
+			next.state, in = block.Anchored, h.anchored
+		default:
+			all := h.zero.or(h.anchored)
+			for l := head; l != 0; l = ds.at(l).next {
+				d := ds.at(l)
+				if d.mask.has(i) {
+					next.state, next.phys, in = block.Data, d.phys+i, d.mask
+					break
+				}
+				all = all.or(d.mask)
+			}
+			if next.state == block.Unmapped {
+				in = mask128{^all[0], ^all[1]}
+			}
+		}
+		end := min(to, mask128{^in[0], ^in[1]}.next(i))
+		next.Range = block.Range{Start: base + i, Count: end - i}
+		if !fn(next) {
+			return false
+		}
+		i = end
+	}
+	return true
+}

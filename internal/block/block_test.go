@@ -1,0 +1,123 @@
+package block
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestRange(t *testing.T) {
+	const top = ^uint64(0)
+	for _, c := range []struct {
+		name     string
+		a, b     Range
+		overlaps bool
+	}{
+		{"apart", Range{0, 5}, Range{6, 5}, false},
+		{"touching", Range{0, 5}, Range{5, 5}, false},
+		{"by one", Range{0, 6}, Range{5, 5}, true},
+		{"inside", Range{0, 100}, Range{50, 1}, true},
+		{"equal", Range{7, 3}, Range{7, 3}, true},
+		{"empty inside", Range{0, 100}, Range{50, 0}, false},
+	} {
+		if c.a.Overlaps(c.b) != c.overlaps || c.b.Overlaps(c.a) != c.overlaps {
+			t.Errorf("%s: %v and %v", c.name, c.a, c.b)
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		r      Range
+		size   uint64
+		within bool
+	}{
+		{"all", Range{0, 10}, 10, true},
+		{"one too many", Range{0, 11}, 10, false},
+		{"one too far", Range{10, 1}, 10, false},
+		{"empty at the end", Range{10, 0}, 10, true},
+		{"empty behind the end", Range{11, 0}, 10, false},
+		{"overflowing", Range{9, top}, 10, false},
+		{"at the top", Range{top, 1}, 10, false},
+	} {
+		if c.r.Within(c.size) != c.within {
+			t.Errorf("%s: %v in %d", c.name, c.r, c.size)
+		}
+	}
+}
+
+func TestVirtualOrder(t *testing.T) {
+	var v Virtual
+	var got []string
+	note := func(s string) func() {
+		return func() { got = append(got, fmt.Sprintf("%s@%d", s, v.Now())) }
+	}
+	v.At(20, note("c"))
+	v.At(10, note("a"))
+	v.At(20, note("d"))
+	stopped := v.At(15, note("never"))
+	v.At(10, func() {
+		note("b")()
+		v.Post(note("posted"))
+		v.At(5, note("past"))
+	})
+	if !stopped.Stop() || stopped.Stop() {
+		t.Error("a timer is pending once")
+	}
+	v.RunUntil(15)
+	if v.Now() != 15 {
+		t.Errorf("it is %d, not 15", v.Now())
+	}
+	v.Run()
+	if want := "[a@10 b@10 posted@10 past@10 c@20 d@20]"; fmt.Sprint(got) != want {
+		t.Errorf("ran %v, not %s", got, want)
+	}
+}
+
+func TestLivePostsAndTimers(t *testing.T) {
+	l := NewLive()
+	defer l.Stop()
+	// What is posted by many goroutines runs with the executor held: the race
+	// detector watches n.
+	n := 0
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 1000 {
+				l.Post(func() { n++ })
+			}
+		})
+	}
+	for range 1000 {
+		l.Lock()
+		n++
+		l.Unlock()
+	}
+	wg.Wait()
+	end := make(chan []int)
+	l.Lock()
+	var order []int
+	now := l.Now()
+	for i, at := range []int64{3e6, 1e6, 2e6, 2e6} {
+		l.At(now+at, func() {
+			if order = append(order, i); len(order) == 4 {
+				end <- order
+			}
+		})
+	}
+	dead := l.At(now, func() { t.Error("a stopped timer ran") })
+	dead.Stop()
+	l.Unlock()
+	select {
+	case got := <-end:
+		if fmt.Sprint(got) != "[1 2 3 0]" {
+			t.Errorf("timers ran in the order %v", got)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the timers never ran")
+	}
+	l.Lock()
+	defer l.Unlock()
+	if n != 9000 {
+		t.Errorf("%d of 9000 ran", n)
+	}
+}

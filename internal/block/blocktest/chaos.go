@@ -1,0 +1,122 @@
+// Package blocktest has the stores that tests break things with.
+package blocktest
+
+import (
+	"errors"
+	"math/rand/v2"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// Chaos wraps a store so that everything asynchronous takes a random time and
+// may fail: transfers, syncs, flushes, commits. Bytes move at a random moment between
+// the start and the end of a transfer. It is deterministic for a seed.
+type Chaos struct {
+	block.Store
+	Clock block.Clock
+	Rand  *rand.Rand
+	// MaxDelay is the longest time that anything takes, in nanoseconds.
+	MaxDelay int64
+	// WriteErrors and SyncErrors are the chances, in percent, that an mdisk write or a
+	// sync fails.
+	WriteErrors, SyncErrors int
+	// Inline is the chance, in percent, that a transfer takes no time at all: it is
+	// done before Submit returns.
+	Inline int
+}
+
+// ErrInjected is what injected errors are.
+var ErrInjected = errors.New("injected error")
+
+// later runs fn after a random time.
+func (c *Chaos) later(fn func()) {
+	c.Clock.At(c.Clock.Now()+c.Rand.Int64N(c.MaxDelay+1), fn)
+}
+
+// Medium wraps a medium.
+func (c *Chaos) Medium(name string, size uint64) (block.Medium, error) {
+	m, err := c.Store.Medium(name, size)
+	if err != nil {
+		return nil, err
+	}
+	return chaosMedium{m, c}, nil
+}
+
+// Region wraps the NVRAM: flushes take time.
+func (c *Chaos) Region(name string, size int) (block.Region, bool, error) {
+	r, fresh, err := c.Store.Region(name, size)
+	if err != nil {
+		return nil, false, err
+	}
+	return chaosRegion{r, c}, fresh, nil
+}
+
+// Meta wraps the meta store: commits take time.
+func (c *Chaos) Meta() (block.MetaStore, error) {
+	m, err := c.Store.Meta()
+	if err != nil {
+		return nil, err
+	}
+	return chaosMeta{m, c}, nil
+}
+
+type chaosMedium struct {
+	block.Medium
+	c *Chaos
+}
+
+func (m chaosMedium) Submit(ios []*block.IO) {
+	for _, io := range ios {
+		c := m.c
+		fail := io.Write && c.Rand.IntN(100) < c.WriteErrors
+		if !fail && c.Rand.IntN(100) < c.Inline {
+			m.Medium.Submit([]*block.IO{io})
+			continue
+		}
+		c.later(func() {
+			if fail {
+				c.later(func() {
+					io.Err = ErrInjected
+					io.Done(io)
+				})
+				return
+			}
+			done := io.Done
+			io.Done = func(*block.IO) {
+				io.Done = done
+				c.later(func() { done(io) })
+			}
+			m.Medium.Submit([]*block.IO{io})
+		})
+	}
+}
+
+func (m chaosMedium) Sync(done func(error)) {
+	c := m.c
+	fail := c.Rand.IntN(100) < c.SyncErrors
+	c.later(func() {
+		if fail {
+			done(ErrInjected)
+			return
+		}
+		m.Medium.Sync(done)
+	})
+}
+
+type chaosRegion struct {
+	block.Region
+	c *Chaos
+}
+
+func (r chaosRegion) Flush(off, n int, done func(error)) {
+	r.c.later(func() { r.Region.Flush(off, n, done) })
+}
+
+type chaosMeta struct {
+	block.MetaStore
+	c *Chaos
+}
+
+func (m chaosMeta) Commit(batch []block.KV, done func(error)) {
+	m.c.later(func() { m.MetaStore.Commit(batch, done) })
+}

@@ -1,0 +1,201 @@
+package blocktest
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// Driver runs an executor for the suite.
+type Driver interface {
+	block.Executor
+	// Wait calls start with the executor held and returns when done was called.
+	Wait(start func(done func()))
+}
+
+// Store runs the contract of block.Store against what open returns. open is
+// called again, after the store before was closed, to see what was kept.
+func Store(t *testing.T, open func(t *testing.T) (block.Store, Driver)) {
+	for _, c := range []struct {
+		name string
+		run  func(*testing.T, func(*testing.T) (block.Store, Driver))
+	}{
+		{"medium/sparse reads zeros", sparseReads},
+		{"medium/vectors and boundaries", vectors},
+		{"medium/kept", mediumKept},
+		{"region/fresh once and kept", regionKept},
+		{"meta/order, prefixes, deletes", metaOrder},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.run(t, open) })
+	}
+}
+
+func mustClose(t *testing.T, s block.Store) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func transfer(t *testing.T, d Driver, m block.Medium, write bool, off uint64, vec ...[]byte) {
+	t.Helper()
+	io := &block.IO{Write: write, Off: off, Vec: vec}
+	for _, b := range vec {
+		io.N += uint64(len(b))
+	}
+	d.Wait(func(done func()) {
+		io.Done = func(*block.IO) { done() }
+		m.Submit([]*block.IO{io})
+	})
+	if io.Err != nil {
+		t.Fatal(io.Err)
+	}
+}
+
+func openMedium(t *testing.T, s block.Store) block.Medium {
+	t.Helper()
+	m, err := s.Medium("pool.m0", 8<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Size() != 8<<20 {
+		t.Fatalf("the size is %d", m.Size())
+	}
+	return m
+}
+
+func sparseReads(t *testing.T, open func(*testing.T) (block.Store, Driver)) {
+	s, d := open(t)
+	defer mustClose(t, s)
+	got := bytes.Repeat([]byte{1}, 8192)
+	transfer(t, d, openMedium(t, s), false, 8<<20-8192, got)
+	if !bytes.Equal(got, make([]byte, 8192)) {
+		t.Error("what was never written is not zero")
+	}
+}
+
+func vectors(t *testing.T, open func(*testing.T) (block.Store, Driver)) {
+	s, d := open(t)
+	defer mustClose(t, s)
+	m := openMedium(t, s)
+	want := make([]byte, 3<<20)
+	for i := range want {
+		want[i] = byte(i * 31 >> 4)
+	}
+	// More buffers than one system call takes, across the chunks of any store.
+	var vec [][]byte
+	for at := 0; at < len(want); at += 1024 {
+		vec = append(vec, want[at:at+1024])
+	}
+	off := uint64(1<<20 - 512)
+	transfer(t, d, m, true, off, vec...)
+	got := make([]byte, len(want)+1024)
+	transfer(t, d, m, false, off-512, got[:700], got[700:])
+	if !bytes.Equal(got[512:512+len(want)], want) || !bytes.Equal(got[:512], make([]byte, 512)) || !bytes.Equal(got[512+len(want):], make([]byte, 512)) {
+		t.Error("what was read is not what was written, and nothing else")
+	}
+}
+
+func mediumKept(t *testing.T, open func(*testing.T) (block.Store, Driver)) {
+	s, d := open(t)
+	m := openMedium(t, s)
+	transfer(t, d, m, true, 4096, []byte("kept"+string(make([]byte, 508))))
+	d.Wait(func(done func()) {
+		m.Sync(func(err error) {
+			if err != nil {
+				t.Error(err)
+			}
+			done()
+		})
+	})
+	mustClose(t, s)
+	s, d = open(t)
+	got := make([]byte, 512)
+	transfer(t, d, openMedium(t, s), false, 4096, got)
+	if string(got[:4]) != "kept" {
+		t.Errorf("after opening again it holds %q", got[:4])
+	}
+	if _, err := s.Medium("pool.m0", 4<<20); err == nil {
+		t.Error("a medium was opened with another size")
+	}
+	if err := s.RemoveMedium("pool.m0"); err != nil {
+		t.Error(err)
+	}
+	mustClose(t, s)
+}
+
+func regionKept(t *testing.T, open func(*testing.T) (block.Store, Driver)) {
+	s, d := open(t)
+	r, fresh, err := s.Region("nvram", 1<<20)
+	if err != nil || !fresh {
+		t.Fatalf("a new region: fresh %v, %v", fresh, err)
+	}
+	copy(r.Bytes()[777:], "kept")
+	d.Wait(func(done func()) {
+		r.Flush(777, 4, func(err error) {
+			if err != nil {
+				t.Error(err)
+			}
+			done()
+		})
+	})
+	mustClose(t, s)
+	s, _ = open(t)
+	r, fresh, err = s.Region("nvram", 1<<20)
+	if err != nil || fresh || string(r.Bytes()[777:781]) != "kept" {
+		t.Errorf("opened again: fresh %v, %v", fresh, err)
+	}
+	mustClose(t, s)
+	s, _ = open(t)
+	if _, _, err := s.Region("nvram", 2<<20); err == nil {
+		t.Error("a region was opened with another size")
+	}
+	mustClose(t, s)
+}
+
+func metaOrder(t *testing.T, open func(*testing.T) (block.Store, Driver)) {
+	s, d := open(t)
+	m, err := s.Meta()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var order []int
+	d.Wait(func(done func()) {
+		for i := range 10 {
+			m.Commit([]block.KV{
+				{Key: fmt.Appendf(nil, "n%d", 9-i), Value: []byte{byte(i)}},
+				{Key: []byte("last"), Value: []byte{byte(i)}},
+			}, func(err error) {
+				if err != nil {
+					t.Error(err)
+				}
+				if order = append(order, i); i == 9 {
+					done()
+				}
+			})
+		}
+	})
+	for i, n := range order {
+		if i != n {
+			t.Fatalf("commits ended in the order %v", order)
+		}
+	}
+	if err := m.CommitNow([]block.KV{{Key: []byte("n5")}, {Key: []byte("m"), Value: nil}}); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, s)
+	s, _ = open(t)
+	if m, err = s.Meta(); err != nil {
+		t.Fatal(err)
+	}
+	var got string
+	if err := m.Load([]byte("n"), func(k, v []byte) error { got += fmt.Sprintf("%s=%d ", k, v[0]); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if want := "n0=9 n1=8 n2=7 n3=6 n4=5 n6=3 n7=2 n8=1 n9=0 "; got != want {
+		t.Errorf("the prefix holds %s, not %s", got, want)
+	}
+	mustClose(t, s)
+}

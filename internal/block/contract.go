@@ -1,0 +1,96 @@
+package block
+
+// Timer is a pending call that a Clock made.
+type Timer interface {
+	// Stop withdraws the call; it tells whether it was still pending.
+	Stop() bool
+}
+
+// Clock is the only source of time in the deterministic core. Now is in
+// nanoseconds from an arbitrary origin and never goes back. Calls with equal
+// times run in the order in which they were set, on the executor.
+type Clock interface {
+	Now() int64
+	At(t int64, fn func()) Timer
+}
+
+// Executor serialises one I/O group. The daemon's is [Live] (wall clock), the
+// simulator's is [Virtual] (an event queue).
+//
+// Lock/Unlock bracket a batch of work from outside. Post hands fn to the
+// executor from any goroutine, also from one that holds it; posted functions run
+// in order, after the present batch.
+type Executor interface {
+	Clock
+	Lock()
+	Unlock()
+	Post(fn func())
+}
+
+// IO is one transfer between the array and a Medium. Buffers belong to the
+// medium until Done, which is called exactly once, on the executor.
+type IO struct {
+	Write bool
+	Off   uint64   // bytes, a multiple of 512
+	Vec   [][]byte // nil entries are not allowed; nil Vec with N set moves no payload
+	N     uint64   // bytes; equals VecLen(Vec) unless the medium keeps no payload
+	Err   error
+	Done  func(*IO)
+	Ctx   any
+}
+
+// Medium is the bytes of one mdisk. Submit may complete transfers before it
+// returns (Done is then called from inside Submit) when they cannot wait for a
+// disk; it never blocks. Sync completes when all writes that were done before it
+// survive power loss.
+type Medium interface {
+	Size() uint64
+	Submit([]*IO)
+	Sync(done func(error))
+}
+
+// Region is NVRAM: a byte range that is written in place and survives the death
+// of the process. Flush makes [off, off+n) survive power loss.
+type Region interface {
+	Bytes() []byte
+	Flush(off, n int, done func(error))
+}
+
+// KV is one entry of a MetaStore batch; a nil Value deletes the key.
+type KV struct {
+	Key   []byte
+	Value []byte
+}
+
+// MetaStore keeps checkpoints and the objects of an array: an ordered map with
+// atomic, durable batches.
+type MetaStore interface {
+	// Commit applies the batch atomically and durably and then calls done on the
+	// executor. The slices belong to the store until then. Batches are applied in
+	// the order of the calls.
+	Commit(batch []KV, done func(error))
+	// CommitNow is Commit that waits; only used while an array is being opened.
+	CommitNow(batch []KV) error
+	// Load calls fn for every entry whose key has the prefix, in key order.
+	// Only used while an array is being opened; key and value are valid in fn only.
+	Load(prefix []byte, fn func(key, value []byte) error) error
+}
+
+// Store makes the parts of an array's persistence. Opening is synchronous: it
+// happens before the array runs.
+type Store interface {
+	// Medium opens or creates the mdisk with this name and size in bytes.
+	Medium(name string, size uint64) (Medium, error)
+	// RemoveMedium deletes an mdisk's bytes.
+	RemoveMedium(name string) error
+	// Region opens or creates the NVRAM of this size; fresh tells whether it holds
+	// nothing yet. It is fully allocated.
+	Region(name string, size int) (r Region, fresh bool, err error)
+	Meta() (MetaStore, error)
+	// Payload tells whether bytes are kept. A store that keeps none answers
+	// reads with zeros, and the array copies no data for it.
+	Payload() bool
+	// Close ends all that the store has handed out. The executor is not held, and
+	// nothing is under way.
+	Close() error
+}

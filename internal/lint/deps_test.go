@@ -1,0 +1,261 @@
+// Package lint keeps the rules of the source that no linter knows: which package
+// may import which, and what the deterministic core must not contain.
+package lint
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// directions says who may import whom: in "a < b", b may import a and all that a may
+// import. The names are those of the folders in internal, or from the root. A package
+// NAMEtest holds fakes and suites for NAME: it may import NAME and what is below it.
+const directions = `
+	NONE < block, metrics, tcmu;
+
+	block, metrics < scsi, array, store, hostcache;
+
+	scsi, block, metrics < iscsi;
+
+	tcmu, scsi, array, hostcache < handlers;
+
+	array, hostcache, store, scsi < sim;
+
+	sim, metrics < report;
+
+	array, hostcache, scsi, report, store, iscsi, tcmu, handlers < admin;
+
+	admin, handlers, sim, report, tcmu < cmd/arraysim;
+`
+
+// core lists the packages that run in virtual time: same input, same result.
+var core = []string{"scsi", "array", "hostcache", "sim"}
+
+// outside lists what a deterministic package cannot use, with the reason.
+var outside = map[string]string{
+	"time":         "time comes from block.Clock, in nanoseconds",
+	"math/rand":    "random numbers come from a seeded source that is handed in",
+	"math/rand/v2": "random numbers come from a seeded source that is handed in",
+	"crypto/rand":  "random numbers come from a seeded source that is handed in",
+	"sync":         "the executor serialises the package",
+	"sync/atomic":  "the executor serialises the package",
+	"os":           "bytes go to a block.Store",
+	"net":          "front ends own the sockets",
+	"net/http":     "front ends own the sockets",
+}
+
+const (
+	module = "github.com/arraysim/arraysim"
+	root   = "../.."
+)
+
+func TestImportDirection(t *testing.T) {
+	below, err := parseDirections(directions)
+	if err != "" {
+		t.Fatal(err)
+	}
+	found := 0
+	eachFile(t, func(pkg, name string, f *ast.File) {
+		if strings.HasSuffix(name, "_test.go") {
+			return
+		}
+		found++
+		if msg := checkFile(below, pkg, imports(f)); msg != "" {
+			t.Errorf("%s: %s", name, msg)
+		}
+	})
+	if found < 50 {
+		t.Fatalf("looked at %d files: the test does not find the source", found)
+	}
+}
+
+// checkFile tells what a file's imports do wrong, "" if nothing.
+func checkFile(below map[string]map[string]bool, pkg string, imported []string) string {
+	under, isTest := strings.CutSuffix(path.Base(pkg), "test")
+	if !isTest {
+		under = pkg
+	}
+	allowed := below[under]
+	if allowed == nil {
+		return "package " + pkg + " is not in the directions; say there what it may import"
+	}
+	for _, path := range imported {
+		dep := short(path)
+		if dep == "" || allowed[dep] || isTest && dep == under {
+			continue
+		}
+		return pkg + " must not import " + dep + "; it may import " + strings.Join(slices.Sorted(maps.Keys(allowed)), ", ")
+	}
+	return ""
+}
+
+// short turns an import path of this module into the name that the directions
+// use; other paths give "".
+func short(path string) string {
+	p, ok := strings.CutPrefix(path, module+"/")
+	if !ok {
+		return ""
+	}
+	return strings.TrimPrefix(p, "internal/")
+}
+
+// parseDirections returns, for every package, all that it may import.
+func parseDirections(text string) (map[string]map[string]bool, string) {
+	below := map[string]map[string]bool{}
+	for _, rule := range strings.Split(text, ";") {
+		if rule = strings.TrimSpace(rule); rule == "" {
+			continue
+		}
+		left, right, ok := strings.Cut(rule, "<")
+		if !ok {
+			return nil, "no < in " + rule
+		}
+		for _, b := range names(right) {
+			if below[b] == nil {
+				below[b] = map[string]bool{}
+			}
+			for _, a := range names(left) {
+				if a == "NONE" {
+					continue
+				}
+				if below[a] == nil {
+					return nil, a + " stands on the left of < before it stood on the right"
+				}
+				below[b][a] = true
+				maps.Copy(below[b], below[a])
+			}
+		}
+	}
+	for p, deps := range below {
+		if deps[p] {
+			return nil, p + " is below itself"
+		}
+	}
+	return below, ""
+}
+
+func names(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\t' })
+}
+
+func TestDeterministicCore(t *testing.T) {
+	seen := map[string]bool{}
+	eachFile(t, func(pkg, name string, f *ast.File) {
+		if !slices.Contains(core, pkg) || strings.HasSuffix(name, "_test.go") {
+			return
+		}
+		seen[pkg] = true
+		for _, msg := range impurities(f) {
+			t.Errorf("%s: %s", name, msg)
+		}
+	})
+	for _, p := range []string{"scsi", "array"} {
+		if !seen[p] {
+			t.Errorf("found no file of package %s", p)
+		}
+	}
+}
+
+// impurities lists what a file of the core must not contain.
+func impurities(f *ast.File) []string {
+	var out []string
+	for _, path := range imports(f) {
+		if why := outside[path]; why != "" {
+			out = append(out, "imports "+path+": "+why)
+		}
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		if _, ok := n.(*ast.GoStmt); ok {
+			out = append(out, "starts a goroutine: post to the executor instead")
+		}
+		return true
+	})
+	return out
+}
+
+func imports(f *ast.File) []string {
+	var out []string
+	for _, i := range f.Imports {
+		p, err := strconv.Unquote(i.Path.Value)
+		if err != nil {
+			p = i.Path.Value
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// eachFile calls fn for every Go file with its package in the terms of the
+// directions and its name from the root.
+func eachFile(t *testing.T, fn func(pkg, name string, f *ast.File)) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, _ := filepath.Rel(root, p)
+		name = filepath.ToSlash(name)
+		switch base := d.Name(); {
+		case d.IsDir() && name != "." && (base[0] == '.' || base == "testdata" || base == "data" || base == "bin" || name == "internal/lint"):
+			return filepath.SkipDir
+		case d.IsDir() || !strings.HasSuffix(base, ".go"):
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), p, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		fn(short(module+"/"+path.Dir(name)), name, f)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRulesBite shows that the checks above can fail.
+func TestRulesBite(t *testing.T) {
+	below, msg := parseDirections(directions)
+	if msg != "" {
+		t.Fatal(msg)
+	}
+	for _, row := range []struct {
+		name, pkg, dep string
+		ok             bool
+	}{
+		{"a layer may use the vocabulary", "array", "internal/block", true},
+		{"what is below may be used across layers", "admin", "internal/block", true},
+		{"a layer must not use a front end", "array", "internal/iscsi", false},
+		{"layers of one height must not know each other", "scsi", "internal/array", false},
+		{"the vocabulary uses nothing of ours", "block", "internal/metrics", false},
+		{"the kernel door uses nothing of ours", "tcmu", "internal/block", false},
+		{"a suite may use what it tests", "scsi/scsitest", "internal/scsi", true},
+		{"a suite must not use what its subject cannot", "scsi/scsitest", "internal/array", false},
+		{"a package without a rule", "util", "internal/block", false},
+	} {
+		if got := checkFile(below, row.pkg, []string{module + "/" + row.dep}); (got == "") != row.ok {
+			t.Errorf("%s: %s imports %s: got %q", row.name, row.pkg, row.dep, got)
+		}
+	}
+	for _, text := range []string{"a < b", "NONE < a; a < a"} {
+		if _, msg := parseDirections(text); msg == "" {
+			t.Errorf("directions %q were taken", text)
+		}
+	}
+	f, err := parser.ParseFile(token.NewFileSet(), "x.go", "package x\nimport \"time\"\nfunc f() { go f(); _ = time.Now() }", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := impurities(f); len(got) != 2 {
+		t.Errorf("impurities: got %q, want an import and a goroutine", got)
+	}
+}

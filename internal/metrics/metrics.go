@@ -1,0 +1,64 @@
+// Package metrics names every counter of arraysim, once, and turns what the
+// layers emit into OpenMetrics.
+//
+// A layer keeps its counters as plain integers under its executor and emits
+// them, on demand, as samples of the families declared here. Each layer (host,
+// offload, cache, backend) has families of its own, so that sums over labels stay
+// meaningful.
+package metrics
+
+import "slices"
+
+// Kind is the type of a family.
+type Kind uint8
+
+// Kinds.
+const (
+	Counter Kind = iota
+	Gauge
+	Histo
+)
+
+// Family is one metric: its full name, help text and label names.
+type Family struct {
+	Name   string
+	Help   string
+	Kind   Kind
+	Labels []string
+}
+
+// Emitter receives samples. Label values are in the order of Family.Labels.
+// Histogram samples are copied before the call returns.
+type Emitter interface {
+	Value(f *Family, v float64, labels ...string)
+	Histogram(f *Family, h *Histogram, labels ...string)
+}
+
+// Source is a layer that has counters. Emit is called with the executor held and
+// must not block.
+type Source interface {
+	Emit(Emitter)
+}
+
+// LatencyBounds are the upper bounds, in nanoseconds, of the buckets of a
+// latency histogram: 10 us to 30 s, three a decade.
+var LatencyBounds = [...]int64{
+	10e3, 20e3, 50e3, 100e3, 200e3, 500e3, 1e6, 2e6, 5e6, 10e6, 20e6, 50e6,
+	100e6, 200e6, 500e6, 1e9, 2e9, 5e9, 10e9, 30e9,
+}
+
+// Histogram counts durations. The zero value is ready. It is not safe for
+// concurrent use.
+type Histogram struct {
+	Buckets [len(LatencyBounds) + 1]uint64 // not cumulative; the last is above all bounds
+	Count   uint64
+	Sum     int64 // nanoseconds
+}
+
+// Observe counts one duration in nanoseconds.
+func (h *Histogram) Observe(ns int64) {
+	i, _ := slices.BinarySearch(LatencyBounds[:], ns)
+	h.Buckets[i]++
+	h.Count++
+	h.Sum += ns
+}

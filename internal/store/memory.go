@@ -1,0 +1,198 @@
+// Package store keeps an array's bytes: [Memory] in the process, [Files] in a
+// folder, and the store that keeps none of the payload, for simulations of
+// terabytes ([MemoryOptions].Discard).
+//
+// All of them implement block.Store and belong to one executor.
+package store
+
+import (
+	"bytes"
+	"fmt"
+	"sort"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// MemoryOptions configure a Memory store.
+type MemoryOptions struct {
+	// Discard keeps no payload: reads give zeros and the array moves no data.
+	Discard bool
+}
+
+// Memory is a store in the memory of the process. Opening it again finds what was
+// there, as after the death of a process that had files.
+type Memory struct {
+	exec   block.Executor
+	opt    MemoryOptions
+	media  map[string]*memMedium
+	region []byte
+	kv     map[string][]byte
+}
+
+var _ block.Store = (*Memory)(nil)
+
+// NewMemory returns an empty store.
+func NewMemory(exec block.Executor, opt MemoryOptions) *Memory {
+	return &Memory{exec: exec, opt: opt, media: map[string]*memMedium{}, kv: map[string][]byte{}}
+}
+
+// Clone returns a store with a copy of everything: what a process that died now
+// would leave behind.
+func (m *Memory) Clone(exec block.Executor) *Memory {
+	c := NewMemory(exec, m.opt)
+	for name, x := range m.media {
+		d := &memMedium{m: c, size: x.size, chunks: map[uint64][]byte{}}
+		for i, b := range x.chunks {
+			d.chunks[i] = bytes.Clone(b)
+		}
+		c.media[name] = d
+	}
+	c.region = bytes.Clone(m.region)
+	for k, v := range m.kv {
+		c.kv[k] = v // values are never changed in place
+	}
+	return c
+}
+
+// Payload tells whether bytes are kept.
+func (m *Memory) Payload() bool { return !m.opt.Discard }
+
+// Medium returns the mdisk with this name.
+func (m *Memory) Medium(name string, size uint64) (block.Medium, error) {
+	d := m.media[name]
+	if d == nil {
+		d = &memMedium{m: m, size: size, chunks: map[uint64][]byte{}}
+		m.media[name] = d
+	}
+	if d.size != size {
+		return nil, fmt.Errorf("mdisk %s has %d bytes, not %d", name, d.size, size)
+	}
+	return d, nil
+}
+
+// RemoveMedium deletes an mdisk.
+func (m *Memory) RemoveMedium(name string) error {
+	delete(m.media, name)
+	return nil
+}
+
+// Region returns the NVRAM.
+func (m *Memory) Region(_ string, size int) (block.Region, bool, error) {
+	if m.region != nil && size >= 0 && len(m.region) != size {
+		return nil, false, fmt.Errorf("the write cache has %d bytes, not %d", len(m.region), size)
+	}
+	fresh := m.region == nil
+	if fresh {
+		m.region = make([]byte, size)
+	}
+	return memRegion{m.region}, fresh, nil
+}
+
+// Meta returns the ordered map.
+func (m *Memory) Meta() (block.MetaStore, error) { return memMeta{m}, nil }
+
+// Close does nothing.
+func (m *Memory) Close() error { return nil }
+
+type memRegion struct{ b []byte }
+
+func (r memRegion) Bytes() []byte                    { return r.b }
+func (r memRegion) Flush(_, _ int, done func(error)) { done(nil) }
+
+const memChunk = 1 << 20
+
+// memMedium is a sparse byte array.
+type memMedium struct {
+	m      *Memory
+	size   uint64
+	chunks map[uint64][]byte
+}
+
+func (d *memMedium) Size() uint64 { return d.size }
+
+func (d *memMedium) Submit(ios []*block.IO) {
+	var writes []*block.IO
+	budget := uint64(smallBatch)
+	for _, io := range ios {
+		if !d.m.opt.Discard {
+			d.transfer(io)
+		}
+		// As with files: what is small is done at once.
+		if io.Write && io.N > budget {
+			writes = append(writes, io)
+			continue
+		}
+		if io.Write {
+			budget -= io.N
+		}
+		io.Done(io)
+	}
+	if len(writes) > 0 {
+		d.m.exec.Post(func() {
+			for _, io := range writes {
+				io.Done(io)
+			}
+		})
+	}
+}
+
+func (d *memMedium) transfer(io *block.IO) {
+	off := io.Off
+	for _, b := range io.Vec {
+		for len(b) > 0 {
+			in := off % memChunk
+			n := min(uint64(len(b)), memChunk-in)
+			c := d.chunks[off/memChunk]
+			switch {
+			case io.Write:
+				if c == nil {
+					c = make([]byte, memChunk)
+					d.chunks[off/memChunk] = c
+				}
+				copy(c[in:], b[:n])
+			case c == nil:
+				clear(b[:n])
+			default:
+				copy(b[:n], c[in:])
+			}
+			b = b[n:]
+			off += n
+		}
+	}
+}
+
+func (d *memMedium) Sync(done func(error)) { done(nil) }
+
+type memMeta struct{ m *Memory }
+
+func (k memMeta) CommitNow(batch []block.KV) error {
+	for _, e := range batch {
+		if e.Value == nil {
+			delete(k.m.kv, string(e.Key))
+		} else {
+			k.m.kv[string(e.Key)] = e.Value
+		}
+	}
+	return nil
+}
+
+func (k memMeta) Commit(batch []block.KV, done func(error)) {
+	err := k.CommitNow(batch)
+	k.m.exec.Post(func() { done(err) })
+}
+
+func (k memMeta) Load(prefix []byte, fn func(key, value []byte) error) error {
+	var keys []string
+	for s := range k.m.kv {
+		if bytes.HasPrefix([]byte(s), prefix) {
+			keys = append(keys, s)
+		}
+	}
+	sort.Strings(keys)
+	for _, s := range keys {
+		if err := fn([]byte(s), k.m.kv[s]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,126 @@
+package store
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/block/blocktest"
+)
+
+// virtual drives the suite in virtual time.
+type virtual struct{ block.Virtual }
+
+func (v *virtual) Wait(start func(done func())) {
+	ended := false
+	start(func() { ended = true })
+	for !ended && v.Step() {
+	}
+	if !ended {
+		panic("it never ended")
+	}
+}
+
+// live drives it by the wall clock.
+type live struct{ *block.Live }
+
+func (l live) Wait(start func(done func())) {
+	ch := make(chan struct{})
+	l.Lock()
+	start(func() { close(ch) })
+	l.Unlock()
+	<-ch
+}
+
+func TestMemory(t *testing.T) {
+	stores := map[string]*Memory{}
+	blocktest.Store(t, func(t *testing.T) (block.Store, blocktest.Driver) {
+		v := &virtual{}
+		// Opening again is what a restart of the array does: a clone of what was left.
+		if old := stores[t.Name()]; old != nil {
+			stores[t.Name()] = old.Clone(v)
+		} else {
+			stores[t.Name()] = NewMemory(v, MemoryOptions{})
+		}
+		return stores[t.Name()], v
+	})
+}
+
+// folder returns an empty folder: of the temporary one, or on tmpfs.
+func folder(t *testing.T, tmpfs bool) string {
+	if !tmpfs {
+		return t.TempDir()
+	}
+	dir, err := os.MkdirTemp("/dev/shm", "arraysim-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func TestFiles(t *testing.T) {
+	for _, tmpfs := range []bool{false, true} {
+		name := "disk"
+		if tmpfs {
+			name = "tmpfs"
+		}
+		t.Run(name, func(t *testing.T) {
+			dirs := map[string]string{}
+			blocktest.Store(t, func(t *testing.T) (block.Store, blocktest.Driver) {
+				if dirs[t.Name()] == "" {
+					dirs[t.Name()] = folder(t, tmpfs)
+				}
+				l := live{block.NewLive()}
+				s, err := OpenFiles(l.Live, dirs[t.Name()], FilesOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(l.Stop)
+				return s, l
+			})
+		})
+	}
+}
+
+func TestFilesRefuses(t *testing.T) {
+	exec := block.NewLive()
+	defer exec.Stop()
+	dir := t.TempDir()
+	s, err := OpenFiles(exec, dir, FilesOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, c := range []struct {
+		name, want string
+		do         func() error
+	}{
+		{"a folder in use", "in use by another arraysim", func() error { _, err := OpenFiles(exec, dir, FilesOptions{}); return err }},
+		{"a file in the folder's place", "cannot be made", func() error { _, err := OpenFiles(exec, filepath.Join(dir, "lock"), FilesOptions{}); return err }},
+		{"a write cache larger than the disk", "make room or set a smaller cache size", func() error { _, _, err := s.Region("nvram", 1<<50); return err }},
+	} {
+		if err := c.do(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+func TestDiscardKeepsNothing(t *testing.T) {
+	v := &virtual{}
+	s := NewMemory(v, MemoryOptions{Discard: true})
+	m, err := s.Medium("m", 1<<50)
+	if err != nil || s.Payload() {
+		t.Fatal("a store without payload: ", err)
+	}
+	for _, write := range []bool{true, false} {
+		v.Wait(func(done func()) {
+			m.Submit([]*block.IO{{Write: write, Off: 1 << 49, N: 1 << 30, Done: func(*block.IO) { done() }}})
+		})
+	}
+	if len(m.(*memMedium).chunks) != 0 {
+		t.Error("a store without payload keeps some")
+	}
+}
