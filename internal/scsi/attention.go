@@ -1,0 +1,53 @@
+package scsi
+
+import "math/bits"
+
+// attention is a set of pending unit attention conditions. The lower the bit,
+// the earlier it is reported (SAM-5 5.14).
+type attention uint32
+
+const (
+	uaPowerOn attention = 1 << iota
+	uaReset
+	uaNexusLoss
+	uaMediumChanged
+	uaLUNsChanged
+	uaCapacity
+	uaModeChanged
+	uaReservationsPreempted
+	uaReservationsReleased
+	uaRegistrationsPreempted
+	uaCommandsCleared
+	uaThreshold
+)
+
+var attentionCodes = [...]code{
+	0x062900, // POWER ON, RESET, OR BUS DEVICE RESET OCCURRED
+	0x062903, // BUS DEVICE RESET FUNCTION OCCURRED
+	0x062907, // I_T NEXUS LOSS OCCURRED
+	0x062800, // NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED
+	0x063F0E, // REPORTED LUNS DATA HAS CHANGED
+	0x062A09, // CAPACITY DATA HAS CHANGED
+	0x062A01, // MODE PARAMETERS CHANGED
+	0x062A03, // RESERVATIONS PREEMPTED
+	0x062A04, // RESERVATIONS RELEASED
+	0x062A05, // REGISTRATIONS PREEMPTED
+	0x062F00, // COMMANDS CLEARED BY ANOTHER INITIATOR
+	0x063807, // THIN PROVISIONING SOFT THRESHOLD REACHED
+}
+
+// take removes the condition that is to be reported next.
+func (a *attention) take() code {
+	i := bits.TrailingZeros32(uint32(*a))
+	*a &^= 1 << i
+	return attentionCodes[i]
+}
+
+// attend raises ua on every I_T nexus of the unit but one (nil spares none).
+func (u *Unit) attend(ua attention, except *itl) {
+	for _, x := range u.itls {
+		if x != except {
+			x.ua |= ua
+		}
+	}
+}

@@ -1,0 +1,229 @@
+package scsi
+
+import "fmt"
+
+// command is one row of the dispatch table: an operation code, or one service
+// action of it.
+type command struct {
+	name  string
+	op    byte
+	sa    int    // service action, or none
+	usage []byte // CDB usage data (SPC-5 6.35.3); its length is that of the CDB
+	run   func(*Task)
+	flags flags
+	kind  opKind // how the host layer counts it
+}
+
+const none = -1
+
+// flags of a command.
+type flags uint16
+
+const (
+	passUA     flags = 1 << iota // neither reports nor clears a unit attention condition
+	needMedium                   // needs the medium to be there and started
+	writes                       // changes the medium
+	thinOnly                     // exists on thin provisioned units only
+	// Which reservations of others let it pass. Without any of the three it is
+	// refused by every reservation that does not include the nexus.
+	passRead    // passes Write Exclusive reservations (SBC-4 table 13)
+	passReserve // passes all persistent reservations (SPC-5 table 66)
+	passLegacy  // passes RESERVE(6) and RESERVE(10) of another nexus (SPC-2 5.5)
+)
+
+// Groups of flags.
+const (
+	mediumRead  = needMedium | passRead
+	mediumWrite = needMedium | writes
+	passAll     = passReserve | passLegacy
+)
+
+// Names of bytes of usage data.
+const (
+	ff   = 0xFF
+	ctrl = 0x04 // CONTROL: NACA is looked at
+	grp  = 0x3F // GROUP NUMBER
+	pdf  = 0xF8 // RD/WRPROTECT, DPO, FUA
+	vfy  = 0xF6 // VRPROTECT, DPO, BYTCHK
+	wsp  = 0xF8 // WRPROTECT, ANCHOR, UNMAP
+)
+
+// table is filled by init, because the handlers of REPORT SUPPORTED OPERATION
+// CODES refer to it. It never changes afterwards.
+var table []*command
+
+func rows() []*command {
+	return []*command{
+		{"TEST UNIT READY", 0x00, none, []byte{0x00, 0, 0, 0, 0, ctrl}, doTestUnitReady, needMedium | passReserve, opOther},
+		{"REQUEST SENSE", 0x03, none, []byte{0x03, 1, 0, 0, ff, ctrl}, doRequestSense, passUA | passAll, opOther},
+		{"READ(6)", 0x08, none, []byte{0x08, 0x1F, ff, ff, ff, ctrl}, doRead, mediumRead, opRead},
+		{"WRITE(6)", 0x0A, none, []byte{0x0A, 0x1F, ff, ff, ff, ctrl}, doWrite, mediumWrite, opWrite},
+		{"INQUIRY", 0x12, none, []byte{0x12, 1, ff, ff, ff, ctrl}, doInquiry, passUA | passAll, opOther},
+		{"MODE SELECT(6)", 0x15, none, []byte{0x15, 0x11, 0, 0, ff, ctrl}, doModeSelect, 0, opOther},
+		{"RESERVE(6)", 0x16, none, []byte{0x16, 0, 0, 0, 0, ctrl}, doReserve, 0, opOther},
+		{"RELEASE(6)", 0x17, none, []byte{0x17, 0, 0, 0, 0, ctrl}, doRelease, passLegacy, opOther},
+		{"MODE SENSE(6)", 0x1A, none, []byte{0x1A, 0x08, ff, ff, ff, ctrl}, doModeSense, 0, opOther},
+		{"START STOP UNIT", 0x1B, none, []byte{0x1B, 1, 0, 0x0F, 0xF7, ctrl}, doStartStop, 0, opOther},
+		{"PREVENT ALLOW MEDIUM REMOVAL", 0x1E, none, []byte{0x1E, 0, 0, 0, 3, ctrl}, doPreventAllow, 0, opOther},
+		{"READ CAPACITY(10)", 0x25, none, []byte{0x25, 0, 0, 0, 0, 0, 0, 0, 0, ctrl}, doReadCapacity10, needMedium | passReserve, opOther},
+		{"READ(10)", 0x28, none, []byte{0x28, pdf, ff, ff, ff, ff, grp, ff, ff, ctrl}, doRead, mediumRead, opRead},
+		{"WRITE(10)", 0x2A, none, []byte{0x2A, pdf, ff, ff, ff, ff, grp, ff, ff, ctrl}, doWrite, mediumWrite, opWrite},
+		{"WRITE AND VERIFY(10)", 0x2E, none, []byte{0x2E, vfy, ff, ff, ff, ff, grp, ff, ff, ctrl}, doWriteVerify, mediumWrite, opWrite},
+		{"VERIFY(10)", 0x2F, none, []byte{0x2F, vfy, ff, ff, ff, ff, grp, ff, ff, ctrl}, doVerify, mediumRead, opOther},
+		{"PRE-FETCH(10)", 0x34, none, []byte{0x34, 2, ff, ff, ff, ff, grp, ff, ff, ctrl}, doPreFetch, mediumRead, opOther},
+		{"SYNCHRONIZE CACHE(10)", 0x35, none, []byte{0x35, 2, ff, ff, ff, ff, grp, ff, ff, ctrl}, doSynchronize, needMedium, opSync},
+		{"WRITE SAME(10)", 0x41, none, []byte{0x41, wsp, ff, ff, ff, ff, grp, ff, ff, ctrl}, doWriteSame, mediumWrite, opWriteSame},
+		{"UNMAP", 0x42, none, []byte{0x42, 1, 0, 0, 0, 0, grp, ff, ff, ctrl}, doUnmap, mediumWrite | thinOnly, opUnmap},
+		{"MODE SELECT(10)", 0x55, none, []byte{0x55, 0x11, 0, 0, 0, 0, 0, ff, ff, ctrl}, doModeSelect, 0, opOther},
+		{"RESERVE(10)", 0x56, none, []byte{0x56, 0, 0, 0, 0, 0, 0, 0, 0, ctrl}, doReserve, 0, opOther},
+		{"RELEASE(10)", 0x57, none, []byte{0x57, 0, 0, 0, 0, 0, 0, 0, 0, ctrl}, doRelease, passLegacy, opOther},
+		{"MODE SENSE(10)", 0x5A, none, []byte{0x5A, 0x18, ff, ff, 0, 0, 0, ff, ff, ctrl}, doModeSense, 0, opOther},
+		{"PERSISTENT RESERVE IN, READ KEYS", 0x5E, 0, prIn(0), doReadKeys, passReserve, opOther},
+		{"PERSISTENT RESERVE IN, READ RESERVATION", 0x5E, 1, prIn(1), doReadReservation, passReserve, opOther},
+		{"PERSISTENT RESERVE IN, REPORT CAPABILITIES", 0x5E, 2, prIn(2), doReportCapabilities, passReserve, opOther},
+		{"PERSISTENT RESERVE IN, READ FULL STATUS", 0x5E, 3, prIn(3), doReadFullStatus, passReserve, opOther},
+		{"PERSISTENT RESERVE OUT, REGISTER", 0x5F, prRegister, prOut(prRegister), doPROut, passReserve, opOther},
+		{"PERSISTENT RESERVE OUT, RESERVE", 0x5F, prReserve, prOut(prReserve), doPROut, passReserve, opOther},
+		{"PERSISTENT RESERVE OUT, RELEASE", 0x5F, prRelease, prOut(prRelease), doPROut, passReserve, opOther},
+		{"PERSISTENT RESERVE OUT, CLEAR", 0x5F, prClear, prOut(prClear), doPROut, passReserve, opOther},
+		{"PERSISTENT RESERVE OUT, PREEMPT", 0x5F, prPreempt, prOut(prPreempt), doPROut, passReserve, opOther},
+		{"PERSISTENT RESERVE OUT, PREEMPT AND ABORT", 0x5F, prPreemptAbort, prOut(prPreemptAbort), doPROut, passReserve, opOther},
+		{"PERSISTENT RESERVE OUT, REGISTER AND IGNORE EXISTING KEY", 0x5F, prRegisterIgnore, prOut(prRegisterIgnore), doPROut, passReserve, opOther},
+		{"WRITE SAME(32)", 0x7F, 0x0D, []byte{0x7F, ctrl, 0, 0, 0, 0, grp, 0x18, 0, 0x0D, 0xF9, 0, ff, ff, ff, ff, ff, ff, ff, ff,
+			0, 0, 0, 0, 0, 0, 0, 0, ff, ff, ff, ff}, doWriteSame, mediumWrite, opWriteSame},
+		{"EXTENDED COPY(LID1)", 0x83, 0x00, []byte{0x83, 0, 0, 0, 0, 0, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doExtendedCopy, 0, opOther},
+		{"RECEIVE COPY STATUS(LID1)", 0x84, 0x00, copyIn(0x00), doCopyStatus, 0, opOther},
+		{"RECEIVE COPY OPERATING PARAMETERS", 0x84, 0x03, copyIn(0x03), doCopyParameters, passReserve, opOther},
+		{"RECEIVE COPY FAILURE DETAILS(LID1)", 0x84, 0x04, copyIn(0x04), doCopyFailure, 0, opOther},
+		{"READ(16)", 0x88, none, rw16(0x88, pdf), doRead, mediumRead, opRead},
+		{"COMPARE AND WRITE", 0x89, none, []byte{0x89, pdf, ff, ff, ff, ff, ff, ff, ff, ff, 0, 0, 0, ff, grp, ctrl}, doCompareAndWrite, mediumWrite, opCAW},
+		{"WRITE(16)", 0x8A, none, rw16(0x8A, pdf), doWrite, mediumWrite, opWrite},
+		{"ORWRITE(16)", 0x8B, none, rw16(0x8B, pdf), doOrWrite, mediumWrite, opWrite},
+		{"WRITE AND VERIFY(16)", 0x8E, none, rw16(0x8E, vfy), doWriteVerify, mediumWrite, opWrite},
+		{"VERIFY(16)", 0x8F, none, rw16(0x8F, vfy), doVerify, mediumRead, opOther},
+		{"PRE-FETCH(16)", 0x90, none, rw16(0x90, 2), doPreFetch, mediumRead, opOther},
+		{"SYNCHRONIZE CACHE(16)", 0x91, none, rw16(0x91, 2), doSynchronize, needMedium, opSync},
+		{"WRITE SAME(16)", 0x93, none, rw16(0x93, wsp|1), doWriteSame, mediumWrite, opWriteSame},
+		{"READ CAPACITY(16)", 0x9E, 0x10, []byte{0x9E, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doReadCapacity16, needMedium | passReserve, opOther},
+		{"GET LBA STATUS(16)", 0x9E, 0x12, []byte{0x9E, 0x12, ff, ff, ff, ff, ff, ff, ff, ff, ff, ff, ff, ff, 0, ctrl}, doLBAStatus, mediumRead, opOther},
+		{"REPORT LUNS", 0xA0, none, []byte{0xA0, 0, ff, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doReportLUNs, passUA | passAll, opOther},
+		{"REPORT SUPPORTED OPERATION CODES", 0xA3, 0x0C, []byte{0xA3, 0x0C, 0x87, ff, ff, ff, ff, ff, ff, ff, 0, ctrl}, doReportOpcodes, 0, opOther},
+		{"REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS", 0xA3, 0x0D, []byte{0xA3, 0x0D, 0x80, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doReportTMFs, 0, opOther},
+		{"READ(12)", 0xA8, none, rw12(0xA8, pdf), doRead, mediumRead, opRead},
+		{"WRITE(12)", 0xAA, none, rw12(0xAA, pdf), doWrite, mediumWrite, opWrite},
+		{"WRITE AND VERIFY(12)", 0xAE, none, rw12(0xAE, vfy), doWriteVerify, mediumWrite, opWrite},
+		{"VERIFY(12)", 0xAF, none, rw12(0xAF, vfy), doVerify, mediumRead, opOther},
+	}
+}
+
+func rw12(op, b1 byte) []byte { return []byte{op, b1, ff, ff, ff, ff, ff, ff, ff, ff, grp, ctrl} }
+
+func rw16(op, b1 byte) []byte {
+	return []byte{op, b1, ff, ff, ff, ff, ff, ff, ff, ff, ff, ff, ff, ff, grp, ctrl}
+}
+
+func prIn(sa byte) []byte { return []byte{0x5E, sa, 0, 0, 0, 0, 0, ff, ff, ctrl} }
+
+func prOut(sa byte) []byte { return []byte{0x5F, sa, ff, 0, 0, ff, ff, ff, ff, ctrl} }
+
+func copyIn(sa byte) []byte {
+	return []byte{0x84, sa, ff, 0, 0, 0, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}
+}
+
+// opVariable is the operation code of variable length CDBs.
+const opVariable = 0x7F
+
+// control returns the offset of the CONTROL byte.
+func (c *command) control() int {
+	if c.op == opVariable {
+		return 1
+	}
+	return len(c.usage) - 1
+}
+
+// served finds the row of an operation code: cmd, or one of sas.
+type served struct {
+	cmd *command
+	sas []*command // in ascending order of service action
+}
+
+var servedOps [256]served
+
+func init() {
+	table = rows()
+	for i, c := range table {
+		fail := func(why string) { panic(fmt.Sprintf("scsi: internal error: command table, %s: %s", c.name, why)) }
+		switch want := cdbLength(c.op); {
+		case c.run == nil:
+			fail("no handler")
+		case want != len(c.usage):
+			fail("the operation code's group has another CDB length")
+		case c.usage[0] != c.op:
+			fail("usage data of another operation code")
+		case c.usage[c.control()]&^ctrl != 0:
+			fail("usage data of CONTROL")
+		case c.sa != none && int(c.usage[1]&0x1F) != c.sa && c.op != opVariable:
+			fail("usage data of another service action")
+		case c.flags&writes != 0 && c.flags&(needMedium|passRead|passReserve|passLegacy) != needMedium:
+			fail("a write must need the medium and respect reservations")
+		case i > 0 && (table[i-1].op > c.op || table[i-1].op == c.op && table[i-1].sa >= c.sa && c.op != 0x5F):
+			fail("out of order")
+		}
+		s := &servedOps[c.op]
+		if c.sa == none {
+			if s.cmd != nil || s.sas != nil {
+				fail("listed twice")
+			}
+			s.cmd = c
+			continue
+		}
+		for _, d := range s.sas {
+			if d.sa == c.sa {
+				fail("listed twice")
+			}
+		}
+		s.sas = append(s.sas, c)
+	}
+}
+
+// cdbLength is the length of a CDB by its operation code's group (SPC-5 4.2.5.1).
+func cdbLength(op byte) int {
+	if op == opVariable {
+		return 32
+	}
+	switch op >> 5 {
+	case 0:
+		return 6
+	case 1, 2:
+		return 10
+	case 4:
+		return 16
+	case 5:
+		return 12
+	}
+	return 0
+}
+
+// lookup finds the row of a CDB, or nil.
+func lookup(cdb []byte) *command {
+	if len(cdb) < 6 {
+		return nil
+	}
+	s := &servedOps[cdb[0]]
+	if s.sas == nil {
+		return s.cmd
+	}
+	sa := int(cdb[1] & 0x1F)
+	if cdb[0] == opVariable {
+		if len(cdb) < 10 {
+			return nil
+		}
+		sa = int(cdb[8])<<8 | int(cdb[9])
+	}
+	for _, c := range s.sas {
+		if c.sa == sa {
+			return c
+		}
+	}
+	return nil
+}

@@ -1,0 +1,188 @@
+package scsi_test
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi"
+	"github.com/arraysim/arraysim/internal/scsi/scsitest"
+)
+
+// ends submits a command and checks that it ends exactly once, with a status and
+// data that make sense.
+func ends(t testing.TB, exec *block.Virtual, n *scsi.Nexus, task *scsi.Task) {
+	done := 0
+	task.Done = func(*scsi.Task) { done++ }
+	task.Bufs = heap{}
+	n.Submit([]*scsi.Task{task})
+	exec.Run()
+	if done != 1 {
+		t.Fatalf("cdb %x: Done called %d times", task.CDB, done)
+	}
+	if in := block.VecLen(task.DataIn); in > task.MaxIn || in > task.InTotal {
+		t.Fatalf("cdb %x: %d bytes of Data-In, buffer %d, total %d", task.CDB, in, task.MaxIn, task.InTotal)
+	}
+	if (task.Status == scsi.StatusCheckCondition) != (len(task.Sense) > 0) {
+		t.Fatalf("cdb %x: status %02x with sense %x", task.CDB, task.Status, task.Sense)
+	}
+	if k, _, _ := scsitest.SenseCode(task.Sense); task.Status == scsi.StatusCheckCondition && k == 0 {
+		t.Fatalf("cdb %x: CHECK CONDITION without a sense key", task.CDB)
+	}
+}
+
+// cdbs are seeds: every command that the unit reports, with ones in every field.
+func cdbs(t testing.TB) [][]byte {
+	exec := &block.Virtual{}
+	tg, _ := scsitest.NewTarget(exec)
+	s := &scsitest.Session{TB: t, Open: func(name string) scsitest.Initiator {
+		return &direct{t, exec, tg.OpenNexus(name, name, 1)}
+	}}
+	s.Initiator = s.Login(initiatorA)
+	all := s.Do(scsitest.Command{CDB: []byte{0xA3, 0x0C, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, In: 65536}).In[4:]
+	var out [][]byte
+	for ; len(all) >= 8; all = all[8:] {
+		opt := 1 + all[5]&1
+		one := s.Do(scsitest.Command{CDB: []byte{0xA3, 0x0C, opt, all[0], all[2], all[3], 0, 0, 1, 0, 0, 0}, In: 256}).In
+		usage := one[4:]
+		out = append(out, usage)
+		zero := make([]byte, len(usage))
+		zero[0] = usage[0]
+		if opt == 2 {
+			zero[1] |= usage[1] & 0x1F
+		}
+		out = append(out, zero)
+	}
+	if len(out) < 100 {
+		t.Fatalf("only %d seeds", len(out))
+	}
+	return out
+}
+
+func FuzzCDB(f *testing.F) {
+	for _, cdb := range cdbs(f) {
+		f.Add(cdb, make([]byte, 512), uint16(512), uint8(0))
+	}
+	f.Add([]byte{}, []byte{}, uint16(0), uint8(1))
+	f.Add([]byte{0x28, 0, 0, 0}, []byte{}, uint16(0), uint8(1))
+	f.Fuzz(func(t *testing.T, cdb, out []byte, in uint16, lun uint8) {
+		exec := &block.Virtual{}
+		tg, _ := scsitest.NewTarget(exec)
+		n := tg.OpenNexus(initiatorA, initiatorA, 1)
+		for range 2 { // the first one may meet the unit attention
+			ends(t, exec, n, &scsi.Task{LUN: uint64(lun%8) << 48, CDB: cdb, DataOut: [][]byte{out}, MaxIn: int(in), Attr: scsi.Attr(lun / 32)})
+		}
+	})
+}
+
+// FuzzLists feeds parameter lists to the commands that take one.
+func FuzzLists(f *testing.F) {
+	heads := [][]byte{
+		{0x83, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0x42, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+		{0x15, 0x10, 0, 0, 0, 0}, {0x55, 0x10, 0, 0, 0, 0, 0, 0, 0, 0}, {0x5F, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0x5F, 6, 0, 0, 0, 0, 0, 0, 0, 0},
+	}
+	naa := scsitest.Ready(1, scsitest.Sectors, 512, true).NAA
+	cscd := append(append([]byte{0xE4, 0, 0, 0, 1, 3, 0, 16}, naa[:]...), 0, 0, 0, 0, 0, 0, 2, 0)
+	f.Add(uint8(0), scsitest.CopyList(1, 0, [][]byte{cscd}, [][]byte{scsitest.Segment02(0, 0, 5, 1, 9, true), scsitest.Segment0A(0, 0, 512, 1, 9, 512, 0)}))
+	f.Add(uint8(1), []byte{0, 22, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 5, 0, 0, 0, 0})
+	f.Add(uint8(2), []byte{0, 0, 0, 8, 0, 0, 32, 0, 0, 0, 2, 0, 0x0A, 10, 6, 0x10, 8, 0x40, 0, 0, 0, 0, 0, 0})
+	f.Add(uint8(5), make([]byte, 24))
+	f.Fuzz(func(t *testing.T, which uint8, list []byte) {
+		exec := &block.Virtual{}
+		tg, devs := scsitest.NewTarget(exec)
+		n := tg.OpenNexus(initiatorA, initiatorA, 1)
+		cdb := append([]byte(nil), heads[int(which)%len(heads)]...)
+		switch len(cdb) {
+		case 6:
+			cdb[4] = byte(len(list))
+		case 10:
+			binary.BigEndian.PutUint16(cdb[7:], uint16(len(list)))
+		case 16:
+			binary.BigEndian.PutUint32(cdb[10:], uint32(len(list)))
+		}
+		for range 2 {
+			ends(t, exec, n, &scsi.Task{CDB: cdb, DataOut: [][]byte{list}})
+		}
+		for _, d := range devs {
+			if d.Refs != 0 {
+				t.Fatalf("%d references are not released", d.Refs)
+			}
+		}
+	})
+}
+
+// TestRandomCommands runs many random commands of two nexuses, resets and logouts
+// over devices that fail, delay and hold, and checks that every task ends once.
+func TestRandomCommands(t *testing.T) {
+	all := cdbs(t)
+	for _, seed := range seeds(8) {
+		t.Logf("repeat with -seed=%d", seed)
+		rng := rand.New(rand.NewPCG(seed, 0))
+		r := newRig(t)
+		open, answers := 0, 0
+		for _, d := range r.devs {
+			d.Delay = int64(rng.IntN(3) * 1000)
+			d.Hold = rng.IntN(2) == 0
+			d.Fault = func(*block.Request) block.Status {
+				if rng.IntN(10) == 0 {
+					return block.Status(1 + rng.IntN(int(block.Unsupported)))
+				}
+				return block.OK
+			}
+		}
+		names := []string{initiatorA, initiatorB}
+		nexuses := []*scsi.Nexus{r.a, r.b}
+		for range 400 {
+			who := rng.IntN(2)
+			n := nexuses[who]
+			var batch []*scsi.Task
+			for range 1 + rng.IntN(6) {
+				cdb := append([]byte(nil), all[rng.IntN(len(all))]...)
+				for i := 1; i < len(cdb); i++ {
+					a, b := byte(rng.Uint32()), byte(rng.Uint32())
+					cdb[i] &= a & b // small numbers, for requests that often succeed
+				}
+				out := make([]byte, []int{0, 24, 512, 1024}[rng.IntN(4)])
+				for i := range out {
+					out[i] = byte(rng.IntN(3))
+				}
+				open++
+				batch = append(batch, &scsi.Task{LUN: uint64(rng.IntN(7)) << 48, Tag: uint64(rng.IntN(8)), CDB: cdb, Attr: scsi.Attr(rng.IntN(4)),
+					DataOut: [][]byte{out}, MaxIn: rng.IntN(2000), Bufs: heap{}, Done: func(*scsi.Task) { open-- }})
+			}
+			n.Submit(batch)
+			switch rng.IntN(12) {
+			case 0:
+				answers++
+				n.Manage(scsi.TMF(1+rng.IntN(7)), uint64(rng.IntN(7))<<48, uint64(rng.IntN(8)), func(scsi.TMFResponse) { answers-- })
+			case 1:
+				answers++
+				n.Close(func() { answers-- })
+				nexuses[who] = r.tg.OpenNexus(names[who], names[who]+",i,0x1", 1)
+			case 2:
+				for _, d := range r.devs {
+					d.Release(rng.IntN(d.Waiting() + 1))
+				}
+			}
+			r.exec.RunUntil(r.exec.Now() + int64(rng.IntN(2000)))
+		}
+		for _, d := range r.devs {
+			d.Hold = false
+		}
+		for range 1000 {
+			for _, d := range r.devs {
+				d.Release(d.Waiting())
+			}
+			r.exec.Run()
+		}
+		if open != 0 || answers != 0 {
+			t.Fatalf("seed %d: %d tasks and %d answers are missing", seed, open, answers)
+		}
+		for i, d := range r.devs {
+			if d.Refs != 0 {
+				t.Fatalf("seed %d: device %d: %d references are not released", seed, i, d.Refs)
+			}
+		}
+	}
+}

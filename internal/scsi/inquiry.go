@@ -1,0 +1,296 @@
+package scsi
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+)
+
+// reply is Data-In that a handler builds; a command answers at most what its
+// allocation length allows.
+func (t *Task) reply(data []byte, allocation int) {
+	data = data[:min(len(data), allocation)]
+	t.InTotal = len(data)
+	if n := min(len(data), max(t.MaxIn, 0)); n > 0 {
+		buf := t.Bufs.Get(n)[:n]
+		copy(buf, data)
+		t.state.in[0] = buf
+		t.DataIn = t.state.in[:]
+	}
+	t.good()
+}
+
+// pad returns s in n bytes, filled with spaces (SPC-5 4.3.1).
+func pad(s string, n int) []byte {
+	return []byte(fmt.Sprintf("%-*.*s", n, n, s))
+}
+
+// Standard INQUIRY data (SPC-5 6.7.2).
+const (
+	inquiryLen       = 96
+	inquiryNoUnit    = 0x7F // PERIPHERAL QUALIFIER 011b, type 1Fh
+	inquiryRMB       = 0x80
+	inquiryVersion   = 0x06 // SPC-4
+	inquiryHiSup     = 0x10
+	inquiryFormat    = 0x02
+	inquiry3PC       = 0x08
+	inquiryCmdQue    = 0x02
+	inquiryVendor    = 8
+	inquiryProduct   = 16
+	inquiryRevision  = 32
+	inquiryStandards = 58
+)
+
+// standards are the version descriptors: SAM-5, SPC-4, SBC-3, iSCSI.
+var standards = [...]uint16{0x00A0, 0x0460, 0x04C0, 0x0960}
+
+// doInquiry serves INQUIRY.
+func doInquiry(t *Task) {
+	allocation := int(binary.BigEndian.Uint16(t.CDB[3:]))
+	page := t.CDB[2]
+	if t.CDB[1]&1 == 0 {
+		if page != 0 {
+			t.fault(inCDB(2, 7))
+			return
+		}
+		var b [inquiryLen]byte
+		t.state.u.inquiry(b[:])
+		t.reply(b[:], allocation)
+		return
+	}
+	for i := range pages {
+		if pages[i].code == page {
+			t.reply(t.state.u.page(&pages[i], t.state.n), allocation)
+			return
+		}
+	}
+	t.fault(inCDB(2, 7))
+}
+
+func (u *Unit) inquiry(b []byte) {
+	if u.opt.Removable {
+		b[1] = inquiryRMB
+	}
+	u.t.describe(b)
+	b[5] = inquiry3PC
+	b[7] = inquiryCmdQue
+}
+
+// describe fills in what standard INQUIRY data say of every unit alike, and of
+// LUNs without a unit.
+func (t *Target) describe(b []byte) {
+	b[2] = inquiryVersion
+	b[3] = inquiryHiSup | inquiryFormat
+	b[4] = inquiryLen - 5
+	copy(b[inquiryVendor:], pad(t.opt.Vendor, 8))
+	copy(b[inquiryProduct:], pad(t.opt.Product, 16))
+	copy(b[inquiryRevision:], pad(t.opt.Revision, 4))
+	for i, v := range standards {
+		binary.BigEndian.PutUint16(b[inquiryStandards+2*i:], v)
+	}
+}
+
+// vpd is a vital product data page; its codes are in ascending order.
+type vpd struct {
+	code byte
+	make func(u *Unit, n *Nexus, b []byte) []byte // appends the page behind its header
+}
+
+var pages []vpd
+
+func init() {
+	pages = []vpd{
+		{0x00, vpdSupported}, {0x80, vpdSerial}, {0x83, vpdIdentification}, {0x86, vpdExtended},
+		{0x8F, vpdThirdParty}, {0xB0, vpdBlockLimits}, {0xB1, vpdCharacteristics}, {0xB2, vpdProvisioning},
+	}
+}
+
+func (u *Unit) page(p *vpd, n *Nexus) []byte {
+	b := p.make(u, n, append(make([]byte, 0, 256), 0, p.code, 0, 0))
+	binary.BigEndian.PutUint16(b[2:], uint16(len(b)-4))
+	return b
+}
+
+func vpdSupported(_ *Unit, _ *Nexus, b []byte) []byte {
+	for i := range pages {
+		b = append(b, pages[i].code)
+	}
+	return b
+}
+
+func vpdSerial(u *Unit, _ *Nexus, b []byte) []byte { return append(b, u.info.Serial...) }
+
+// designator is one designation descriptor (SPC-5 7.7.6.1).
+type designator struct {
+	codeSet     byte // 1 binary, 2 ASCII, 3 UTF-8
+	association byte // 0 logical unit, 1 target port, 2 target device
+	kind        byte
+	id          []byte
+}
+
+// Designator types.
+const (
+	designT10      = 1
+	designEUI64    = 2
+	designNAA      = 3
+	designPort     = 4 // relative target port identifier
+	designGroup    = 5 // target port group
+	designName     = 8 // SCSI name string
+	protocolISCSI  = 5
+	portGroup      = 1
+	t10IdentBytes  = 12 // so that vendor and identifier fit a CSCD descriptor
+	designatorPIV  = 0x80
+	associatePort  = 1
+	associateWhole = 2
+)
+
+func (d *designator) append(b []byte) []byte {
+	first, second := d.codeSet, d.association<<4|d.kind
+	if d.association != 0 {
+		first |= protocolISCSI << 4
+		second |= designatorPIV
+	}
+	return append(append(b, first, second, 0, byte(len(d.id))), d.id...)
+}
+
+// designators names the unit. EXTENDED COPY finds a unit by each of them. The
+// EUI-64 and NAA-3 names are derived from the NAA-6 name.
+func (u *Unit) designators() []designator {
+	h := fnv.New64a()
+	h.Write(u.info.NAA[:])
+	sum := h.Sum64()
+	eui := binary.BigEndian.AppendUint64(nil, sum)
+	oui := binary.BigEndian.Uint32(u.info.NAA[:]) << 4 >> 8 // NAA-6: 4 bits of type, then the OUI
+	eui[0], eui[1], eui[2] = byte(oui>>16), byte(oui>>8), byte(oui)
+	naa3 := binary.BigEndian.AppendUint64(nil, 3<<60|sum>>4)
+	ident := u.info.Serial
+	if len(ident) > t10IdentBytes || ident == "" {
+		ident = fmt.Sprintf("%012x", sum>>16)
+	}
+	return []designator{
+		{1, 0, designNAA, append([]byte(nil), u.info.NAA[:]...)},
+		{2, 0, designT10, append(pad(u.t.opt.Vendor, 8), ident...)},
+		{1, 0, designEUI64, eui},
+		{1, 0, designNAA, naa3},
+	}
+}
+
+func vpdIdentification(u *Unit, n *Nexus, b []byte) []byte {
+	for i := range u.names {
+		b = u.names[i].append(b)
+	}
+	be := binary.BigEndian
+	port := n.targetPort
+	for _, d := range []designator{
+		{1, associatePort, designPort, be.AppendUint16([]byte{0, 0}, port)},
+		{1, associatePort, designGroup, be.AppendUint16([]byte{0, 0}, portGroup)},
+		{3, associatePort, designName, nameString(fmt.Sprintf("%s,t,0x%04x", u.t.opt.Name, port))},
+		{3, associateWhole, designName, nameString(u.t.opt.Name)},
+	} {
+		b = d.append(b)
+	}
+	return b
+}
+
+// nameString ends a SCSI name string with a NUL and fills it to a multiple of 4
+// (SPC-5 7.7.6.12).
+func nameString(s string) []byte {
+	b := append([]byte(s), 0)
+	for len(b)%4 != 0 {
+		b = append(b, 0)
+	}
+	return b
+}
+
+func vpdExtended(_ *Unit, _ *Nexus, b []byte) []byte {
+	var p [60]byte
+	p[5-4] = 0x07 // HEADSUP, ORDSUP, SIMPSUP
+	p[6-4] = 0x01 // V_SUP: there is a volatile cache
+	p[7-4] = 0x01 // LUICLR: a cleared I_T nexus loss clears for the nexus alone
+	p[13-4] = sksLen
+	return append(b, p[:]...)
+}
+
+// sksLen is MAXIMUM SUPPORTED SENSE DATA LENGTH.
+const sksLen = 64
+
+// Third-party copy descriptor types (SPC-5 7.7.18).
+const (
+	tpcCommands    = 0x0001
+	tpcParameters  = 0x0004
+	tpcDescriptors = 0x0008
+	tpcCSCDIDs     = 0x000C
+	tpcGeneral     = 0x8001
+)
+
+// vpdThirdParty makes the Third-party Copy page (SPC-5 7.7.18).
+func vpdThirdParty(_ *Unit, _ *Nexus, b []byte) []byte {
+	be := binary.BigEndian
+	add := func(kind uint16, body []byte) {
+		for len(body)%4 != 0 {
+			body = append(body, 0)
+		}
+		b = be.AppendUint16(be.AppendUint16(b, kind), uint16(len(body)))
+		b = append(b, body...)
+	}
+	var list []byte
+	for _, op := range []byte{0x83, 0x84} {
+		sas := servedOps[op].sas
+		list = append(list, op, byte(len(sas)))
+		for _, c := range sas {
+			list = append(list, byte(c.sa))
+		}
+	}
+	add(tpcCommands, append([]byte{byte(len(list))}, list...))
+	p := make([]byte, 28)
+	be.PutUint16(p[4:], maxCSCDs)
+	be.PutUint16(p[6:], maxSegments)
+	be.PutUint32(p[8:], maxDescriptorBytes)
+	be.PutUint32(p[12:], 0) // no inline data
+	add(tpcParameters, p)
+	add(tpcDescriptors, append([]byte{byte(len(copyDescriptorCodes))}, copyDescriptorCodes[:]...))
+	add(tpcCSCDIDs, []byte{0, 0}) // none but those of the CSCD descriptor list
+	g := make([]byte, 32)
+	be.PutUint32(g[0:], maxCopies)  // TOTAL CONCURRENT COPIES
+	be.PutUint32(g[4:], maxCopies)  // MAXIMUM IDENTIFIED CONCURRENT COPIES
+	be.PutUint32(g[8:], maxSegment) // MAXIMUM SEGMENT LENGTH
+	g[12] = segmentGranularity
+	add(tpcGeneral, g)
+	return b
+}
+
+// vpdBlockLimits makes the Block Limits page (SBC-4 6.6.4).
+func vpdBlockLimits(u *Unit, _ *Nexus, b []byte) []byte {
+	be := binary.BigEndian
+	p := make([]byte, 64)
+	bs := uint32(u.blockSize())
+	p[5] = maxCompareBlocks
+	be.PutUint16(p[6:], 1<<min(u.info.PhysicalExp, 15))
+	be.PutUint32(p[8:], maxTransferBytes/bs)
+	be.PutUint32(p[12:], optTransferBytes/bs)
+	if u.info.Thin {
+		granule := max(u.info.GranuleSectors>>u.shift, 1)
+		be.PutUint32(p[20:], maxUnmapBlocks)
+		be.PutUint32(p[24:], maxUnmapRanges)
+		be.PutUint32(p[28:], granule)
+		be.PutUint32(p[32:], 1<<31) // UGAVALID, alignment 0
+	}
+	be.PutUint64(p[36:], maxWriteSame)
+	return append(b, p[4:]...)
+}
+
+// vpdCharacteristics says that the medium does not rotate (SBC-4 6.6.3).
+func vpdCharacteristics(_ *Unit, _ *Nexus, b []byte) []byte {
+	var p [60]byte
+	p[1] = 1 // MEDIUM ROTATION RATE: 0001h
+	return append(b, p[:]...)
+}
+
+// vpdProvisioning makes the Logical Block Provisioning page (SBC-4 6.6.7).
+func vpdProvisioning(u *Unit, _ *Nexus, b []byte) []byte {
+	if !u.info.Thin {
+		return append(b, 0, 0, 0, 0)
+	}
+	const lbpu, lbpws, lbpws10, lbprz, ancSup, thin = 0x80, 0x40, 0x20, 0x04, 0x02, 2
+	return append(b, 0, lbpu|lbpws|lbpws10|lbprz|ancSup, thin, 0)
+}

@@ -1,0 +1,165 @@
+package scsi
+
+// waiter counts the tasks that a task management function or a closing nexus
+// waits for. Whoever makes one counts too, until all tasks are marked: some end
+// while others are yet to be found.
+type waiter struct {
+	left int
+	done func()
+}
+
+func newWaiter(done func()) *waiter { return &waiter{left: 1, done: done} }
+
+// less takes one off and queues done when nothing is left to wait for.
+func (w *waiter) less(t *Target) {
+	if w.left--; w.left == 0 {
+		t.call(w.done)
+	}
+}
+
+// abort ends the task without a response, or, when another nexus than by's asked
+// for it, with TASK ABORTED (the control mode page says TAS=1). A request that
+// waits for admission is withdrawn; one that has started runs to its end first.
+func (t *Task) abort(w *waiter, by *Nexus) {
+	st := &t.state
+	if st.phase == over {
+		return
+	}
+	w.left++
+	st.waiters = append(st.waiters, w)
+	if st.aborted {
+		return
+	}
+	st.aborted = true
+	st.told = by != nil && by != st.n
+	if st.inDevice {
+		st.withdraw()
+		return
+	}
+	t.end(StatusGood)
+}
+
+func (st *taskState) withdraw() {
+	dev := st.u.dev
+	if m, ok := st.multi.(interface{ device() *Unit }); ok {
+		dev = m.device().dev
+	}
+	dev.Cancel(&st.req)
+}
+
+// abortWhere aborts the unit's tasks that match. No task is enabled before all
+// of them are marked.
+func (u *Unit) abortWhere(w *waiter, by *Nexus, match func(*Task) bool) {
+	u.paused++
+	for _, t := range u.tasks() {
+		if match(t) {
+			t.abort(w, by)
+		}
+	}
+	u.paused--
+	u.schedule()
+}
+
+func (u *Unit) tasks() []*Task {
+	all := make([]*Task, 0, u.size)
+	for t := u.first; t != nil; t = t.state.next {
+		all = append(all, t)
+	}
+	return all
+}
+
+// expel ends a task because its unit is removed.
+func (u *Unit) expel(t *Task) {
+	st := &t.state
+	switch {
+	case st.phase == over || st.aborted:
+	case st.inDevice:
+		st.withdraw()
+	default:
+		t.check(lunNotSupported)
+	}
+}
+
+// Manage carries out a task management function. done is called, never from
+// inside Manage, when all tasks that it affects have ended. Tasks of this nexus
+// that it aborted end with Aborted set, those of other nexuses with TASK ABORTED.
+func (n *Nexus) Manage(fn TMF, lun, tag uint64, done func(TMFResponse)) {
+	t := n.t
+	t.enter()
+	defer t.leave()
+	t.flush()
+	if fn == TargetWarmReset || fn == TargetColdReset {
+		t.resetAll(n, fn, newWaiter(func() { done(TMFComplete) }))
+		return
+	}
+	x := n.lookup(lun)
+	if x == nil {
+		t.call(func() { done(TMFNoLUN) })
+		return
+	}
+	u := x.u
+	answer := TMFComplete
+	w := newWaiter(func() { done(answer) })
+	switch fn {
+	case AbortTask:
+		answer = TMFNoTask
+		u.abortWhere(w, n, func(k *Task) bool {
+			if k.Tag != tag || k.state.itl != x {
+				return false
+			}
+			answer = TMFComplete
+			return true
+		})
+	case AbortTaskSet:
+		u.abortWhere(w, n, func(k *Task) bool { return k.state.itl == x })
+	case ClearTaskSet:
+		u.clearTasks(w, n, uaCommandsCleared)
+	case LogicalUnitReset:
+		u.reset(w, n)
+	case ClearACA:
+		answer = TMFNotSupported
+	default:
+		answer = TMFRejected
+	}
+	w.less(t)
+}
+
+// clearTasks aborts every task of the unit and tells the other nexuses that lost
+// one.
+func (u *Unit) clearTasks(w *waiter, by *Nexus, ua attention) {
+	u.abortWhere(w, by, func(k *Task) bool {
+		if x := k.state.itl; x.n != by {
+			x.ua |= ua
+		}
+		return true
+	})
+}
+
+// reset is a logical unit reset (SAM-5 6.3.3): tasks are aborted, SPC-2
+// reservations, removal prevention and mode pages go back; persistent
+// reservations stay.
+func (u *Unit) reset(w *waiter, by *Nexus) {
+	u.abortWhere(w, by, func(*Task) bool { return true })
+	u.holder = nil
+	u.mode.reset()
+	for _, x := range u.itls {
+		x.prevent = false
+		x.dropCopies()
+		x.ua |= uaReset
+	}
+}
+
+// resetAll resets every unit that the nexus can see: a reset by one initiator
+// must not reach what is hidden from it.
+func (t *Target) resetAll(n *Nexus, fn TMF, w *waiter) {
+	for _, x := range n.luns {
+		if x == nil {
+			continue
+		}
+		x.u.reset(w, n)
+		if fn == TargetColdReset {
+			x.u.attend(uaPowerOn, nil)
+		}
+	}
+	w.less(t)
+}

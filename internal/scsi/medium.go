@@ -1,0 +1,70 @@
+package scsi
+
+import "slices"
+
+// mediumState is the state that START STOP UNIT changes.
+type mediumState struct {
+	ejected bool // removable units only
+}
+
+// notReady tells why the medium cannot be accessed; noSense means that it can.
+func (m *mediumState) notReady() code {
+	if m.ejected {
+		return mediumNotPresent
+	}
+	return noSense
+}
+
+// Bits of START STOP UNIT byte 4 (SBC-4 5.31).
+const (
+	bitStart      = 0x01
+	bitLOEJ       = 0x02
+	maskCondition = 0xF0
+)
+
+// doStartStop serves START STOP UNIT. Power conditions, and stopping without
+// ejecting, are accepted and have no effect: an array does not spin down a volume.
+func doStartStop(t *Task) {
+	u := t.state.u
+	b := t.CDB[4]
+	start, loej := b&bitStart != 0, b&bitLOEJ != 0
+	switch {
+	case b&maskCondition != 0:
+	case loej && !u.opt.Removable:
+		t.fault(inCDB(4, 1))
+		return
+	case loej && u.prevented():
+		t.check(removalPrevented)
+		return
+	case loej:
+		if start && u.medium.ejected {
+			u.attend(uaMediumChanged, t.state.itl)
+		}
+		u.medium.ejected = !start
+	case start && u.medium.ejected:
+		t.check(mediumNotPresent)
+		return
+	}
+	t.good()
+}
+
+// prevented tells whether any nexus prevents that the medium is moved.
+func (u *Unit) prevented() bool {
+	return slices.ContainsFunc(u.itls, func(x *itl) bool { return x.prevent })
+}
+
+// doPreventAllow serves PREVENT ALLOW MEDIUM REMOVAL (SPC-5 6.15).
+func doPreventAllow(t *Task) {
+	st := &t.state
+	prevent := t.CDB[4] & 3
+	switch {
+	case prevent > 1: // obsolete values for attachable media changers
+		t.fault(inCDB(4, 1))
+		return
+	case prevent == 1 && !st.u.opt.Removable:
+		t.fault(inCDB(4, 0))
+		return
+	}
+	st.itl.prevent = prevent == 1
+	t.good()
+}

@@ -1,0 +1,272 @@
+package scsi
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// modeState is what MODE SELECT can change; it is shared by all I_T nexuses.
+type modeState struct {
+	dsense bool // D_SENSE: sense data in descriptor format
+	swp    bool // SWP: software write protection
+}
+
+func (m *modeState) reset() { *m = modeState{} }
+
+// Offsets and bits of the control mode page (SPC-5 7.5.10).
+const (
+	controlFlags  = 2
+	controlQueue  = 3
+	controlSWP    = 4
+	controlTAS    = 5
+	bitDSense     = 0x04
+	bitGLTSD      = 0x02
+	bitSWP        = 0x08
+	bitTAS        = 0x40
+	reorderFreely = 0x10 // QUEUE ALGORITHM MODIFIER 1h
+)
+
+// modePage is a mode page: its default and its changeable values, both with the
+// two bytes of header.
+type modePage struct {
+	defaults, changeable []byte
+}
+
+// Mode pages: read-write error recovery, caching (WCE=1), control, informational
+// exceptions (DEXCPT=1).
+const (
+	pageControl = 0x0A
+	pageAll     = 0x3F
+	subpageAll  = 0xFF
+)
+
+func modePages() []modePage {
+	return []modePage{
+		{[]byte{0x01, 10, 0xC0, 11: 0}, []byte{0x01, 10, 11: 0}},
+		{[]byte{0x08, 18, 0x04, 19: 0}, []byte{0x08, 18, 19: 0}},
+		{[]byte{pageControl, 10, bitGLTSD, reorderFreely, 0, bitTAS, 11: 0}, []byte{pageControl, 10, bitDSense, 0, bitSWP, 11: 0}},
+		{[]byte{0x1C, 10, 0x08, 11: 0}, []byte{0x1C, 10, 11: 0}},
+	}
+}
+
+// current returns the page's current values.
+func (m *modeState) current(p modePage) []byte {
+	b := bytes.Clone(p.defaults)
+	if b[0] == pageControl {
+		if m.dsense {
+			b[controlFlags] |= bitDSense
+		}
+		if m.swp {
+			b[controlSWP] |= bitSWP
+		}
+	}
+	return b
+}
+
+// Page control values of MODE SENSE.
+const (
+	pcCurrent = iota
+	pcChangeable
+	pcDefault
+	pcSaved
+)
+
+const (
+	modeSense6   = 0x1A
+	modeSelect6  = 0x15
+	bitDBD       = 0x08
+	bitLLBAA     = 0x10
+	bitPF        = 0x10
+	bitSP        = 0x01
+	deviceWP     = 0x80
+	deviceDPOFUA = 0x10
+)
+
+// doModeSense serves MODE SENSE(6) and (10) (SPC-5 6.13, 6.14).
+func doModeSense(t *Task) {
+	u := t.state.u
+	pc, code, subpage := t.CDB[2]>>6, t.CDB[2]&0x3F, t.CDB[3]
+	if pc == pcSaved {
+		t.check(savingNotSupported)
+		return
+	}
+	if subpage != 0 && subpage != subpageAll {
+		t.fault(inCDB(3, 7))
+		return
+	}
+	var body []byte
+	for _, p := range modePages() {
+		if code != pageAll && code != p.defaults[0] {
+			continue
+		}
+		switch pc {
+		case pcChangeable:
+			body = append(body, p.changeable...)
+		case pcDefault:
+			body = append(body, p.defaults...)
+		default:
+			body = append(body, u.mode.current(p)...)
+		}
+	}
+	if body == nil {
+		t.fault(inCDB(2, 5))
+		return
+	}
+	device := byte(deviceDPOFUA)
+	if u.writeProtected() {
+		device |= deviceWP
+	}
+	var desc []byte
+	short := t.CDB[0] == modeSense6
+	long := !short && t.CDB[1]&bitLLBAA != 0
+	if t.CDB[1]&bitDBD == 0 {
+		desc = u.blockDescriptor(long)
+	}
+	if short {
+		b := append([]byte{byte(3 + len(desc) + len(body)), 0, device, byte(len(desc))}, desc...)
+		t.reply(append(b, body...), int(t.CDB[4]))
+		return
+	}
+	b := make([]byte, 8, 8+len(desc)+len(body))
+	binary.BigEndian.PutUint16(b, uint16(6+len(desc)+len(body)))
+	b[3] = device
+	if long && desc != nil {
+		b[4] = 1
+	}
+	binary.BigEndian.PutUint16(b[6:], uint16(len(desc)))
+	t.reply(append(append(b, desc...), body...), int(binary.BigEndian.Uint16(t.CDB[7:])))
+}
+
+// blockDescriptor is a mode parameter block descriptor (SBC-4 6.5.2).
+func (u *Unit) blockDescriptor(long bool) []byte {
+	be := binary.BigEndian
+	if long {
+		b := be.AppendUint64(nil, u.blocks)
+		return be.AppendUint32(append(b, 0, 0, 0, 0), uint32(u.blockSize()))
+	}
+	b := be.AppendUint32(nil, uint32(min(u.blocks, 1<<32-1)))
+	return be.AppendUint32(b, uint32(u.blockSize()))
+}
+
+// list gathers a parameter list of n bytes from Data-Out; ok is false, and the
+// task has ended, when less came.
+func (t *Task) list(n int) (b []byte, ok bool) {
+	t.OutTotal = n
+	if n > 0 && block.VecLen(t.DataOut) < n {
+		t.check(parameterListLength)
+		return nil, false
+	}
+	if len(t.DataOut) > 0 && len(t.DataOut[0]) >= n {
+		return t.DataOut[0][:n], true
+	}
+	b = make([]byte, 0, n)
+	for _, v := range t.DataOut {
+		b = append(b, v[:min(len(v), n-len(b))]...)
+	}
+	return b, true
+}
+
+// doModeSelect serves MODE SELECT(6) and (10) (SPC-5 6.11, 6.12). Nothing is
+// changed unless the whole list is right.
+func doModeSelect(t *Task) {
+	u := t.state.u
+	be := binary.BigEndian
+	n, head := int(t.CDB[4]), 4
+	if t.CDB[0] != modeSelect6 {
+		n, head = int(be.Uint16(t.CDB[7:])), 8
+	}
+	if t.CDB[1]&bitSP != 0 {
+		t.fault(inCDB(1, 0))
+		return
+	}
+	if t.CDB[1]&bitPF == 0 {
+		t.fault(inCDB(1, 4))
+		return
+	}
+	b, ok := t.list(n)
+	if !ok {
+		return
+	}
+	if n == 0 {
+		t.good()
+		return
+	}
+	if n < head {
+		t.check(parameterListLength)
+		return
+	}
+	descLen, long := int(b[3]), false
+	if head == 8 {
+		descLen, long = int(be.Uint16(b[6:])), b[4]&1 != 0
+	}
+	if n < head+descLen {
+		t.check(parameterListLength)
+		return
+	}
+	if descLen != 0 && !u.sameGeometry(b[head:head+descLen], long) {
+		t.fault(inList(invalidFieldInList, head))
+		return
+	}
+	next := u.mode
+	for at := head + descLen; at < n; {
+		s, size := next.apply(b[at:], at)
+		if s.code != noSense {
+			t.fault(s)
+			return
+		}
+		at += size
+	}
+	if next != u.mode {
+		u.mode = next
+		u.attend(uaModeChanged, t.state.itl)
+	}
+	t.good()
+}
+
+// sameGeometry tells whether a block descriptor asks for what the unit has.
+func (u *Unit) sameGeometry(b []byte, long bool) bool {
+	be := binary.BigEndian
+	switch {
+	case long && len(b) == 16:
+		n := be.Uint64(b)
+		return (n == 0 || n == u.blocks || n == 1<<64-1) && uint64(be.Uint32(b[12:])) == u.blockSize()
+	case !long && len(b) == 8:
+		n := uint64(be.Uint32(b))
+		return (n == 0 || n == min(u.blocks, 1<<32-1) || n == 1<<32-1) && uint64(be.Uint32(b[4:])&0xFFFFFF) == u.blockSize()
+	}
+	return false
+}
+
+// apply takes over the page at the start of b, which stands at offset at of the
+// parameter list, and returns its size.
+func (m *modeState) apply(b []byte, at int) (sense, int) {
+	if len(b) < 2 {
+		return sense{code: parameterListLength}, 0
+	}
+	for _, p := range modePages() {
+		if b[0]&0x7F != p.defaults[0] { // bit 6, SPF, stays: there are no subpages
+			continue
+		}
+		size := len(p.defaults)
+		if int(b[1]) != size-2 {
+			return inList(invalidFieldInList, at+1), 0
+		}
+		if len(b) < size {
+			return sense{code: parameterListLength}, 0
+		}
+		now := m.current(p)
+		for i := 2; i < size; i++ {
+			if (b[i]^now[i])&^p.changeable[i] != 0 {
+				return inList(invalidFieldInList, at+i), 0
+			}
+		}
+		if b[0]&0x3F == pageControl {
+			m.dsense = b[controlFlags]&bitDSense != 0
+			m.swp = b[controlSWP]&bitSWP != 0
+		}
+		return sense{}, size
+	}
+	return inList(invalidFieldInList, at), 0
+}

@@ -1,0 +1,395 @@
+package scsi
+
+import (
+	"encoding/binary"
+	"slices"
+)
+
+// registration is one I_T nexus that registered a key. It survives the nexus
+// itself: a port that logs in again is still registered (SPC-5 5.14.5).
+type registration struct {
+	port       string
+	targetPort uint16
+	key        uint64
+}
+
+func (r *registration) is(n *Nexus) bool { return r.targetPort == n.targetPort && r.port == n.port }
+
+// persistent is a unit's persistent reservation state. It does not outlive the
+// target (PTPL_C=0).
+type persistent struct {
+	generation uint32
+	regs       []*registration // in the order of registration
+	reserved   bool
+	kind       byte          // type, when reserved
+	holder     *registration // nil with the All Registrants types
+}
+
+// Persistent reservation types (SPC-5 table 81).
+const (
+	prWriteExclusive      = 1
+	prExclusive           = 3
+	prWriteExclusiveRegs  = 5
+	prExclusiveRegs       = 6
+	prWriteExclusiveAll   = 7
+	prExclusiveAll        = 8
+	prTypeMask            = 1<<prWriteExclusive | 1<<prExclusive | 1<<prWriteExclusiveRegs | 1<<prExclusiveRegs | 1<<prWriteExclusiveAll | 1<<prExclusiveAll
+	prWriteExclusiveTypes = 1<<prWriteExclusive | 1<<prWriteExclusiveRegs | 1<<prWriteExclusiveAll
+)
+
+func allRegistrants(kind byte) bool { return kind >= prWriteExclusiveAll }
+func registrants(kind byte) bool    { return kind >= prWriteExclusiveRegs }
+
+func (p *persistent) of(n *Nexus) *registration {
+	for _, r := range p.regs {
+		if r.is(n) {
+			return r
+		}
+	}
+	return nil
+}
+
+func (p *persistent) holds(r *registration) bool {
+	return p.reserved && r != nil && (allRegistrants(p.kind) || p.holder == r)
+}
+
+// excludes tells whether the reservation keeps n from reading or writing.
+func (p *persistent) excludes(n *Nexus, read bool) bool {
+	if !p.reserved || read && 1<<p.kind&prWriteExclusiveTypes != 0 {
+		return false
+	}
+	r := p.of(n)
+	return !p.holds(r) && (r == nil || !registrants(p.kind))
+}
+
+// attendRegistered raises ua on the I_T_L nexuses of a registration.
+func (u *Unit) attendRegistered(r *registration, ua attention) {
+	for _, x := range u.itls {
+		if r.is(x.n) {
+			x.ua |= ua
+		}
+	}
+}
+
+// Service actions of PERSISTENT RESERVE OUT.
+const (
+	prRegister       = 0
+	prReserve        = 1
+	prRelease        = 2
+	prClear          = 3
+	prPreempt        = 4
+	prPreemptAbort   = 5
+	prRegisterIgnore = 6
+)
+
+// Parameter list of PERSISTENT RESERVE OUT (SPC-5 6.17.3).
+const (
+	prListLen   = 24
+	prListFlags = 20
+	prSpecIPT   = 0x08
+	prAllTgPt   = 0x04
+	prAPTPL     = 0x01
+	// maxRegistrations bounds what peers can make a unit keep.
+	maxRegistrations = 1024
+)
+
+// doPROut serves PERSISTENT RESERVE OUT.
+func doPROut(t *Task) {
+	st := &t.state
+	u := st.u
+	if u.holder != nil {
+		t.end(StatusReservationConflict)
+		return
+	}
+	sa := t.CDB[1] & 0x1F
+	if n := binary.BigEndian.Uint32(t.CDB[5:]); n != prListLen {
+		t.check(parameterListLength)
+		return
+	}
+	b, ok := t.list(prListLen)
+	if !ok {
+		return
+	}
+	if b[prListFlags]&(prSpecIPT|prAllTgPt|prAPTPL) != 0 {
+		t.fault(inList(invalidFieldInList, prListFlags))
+		return
+	}
+	key, action := binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])
+	reg := u.pr.of(st.n)
+	if sa == prRegister || sa == prRegisterIgnore {
+		u.register(t, reg, key, action, sa == prRegisterIgnore)
+		return
+	}
+	if reg == nil || reg.key != key {
+		t.end(StatusReservationConflict)
+		return
+	}
+	kind := t.CDB[2] & 0x0F
+	if sa != prClear && (t.CDB[2]>>4 != 0 || 1<<kind&prTypeMask == 0) { // LU_SCOPE only
+		t.fault(inCDB(2, 7))
+		return
+	}
+	switch sa {
+	case prReserve:
+		u.reserve(t, reg, kind)
+	case prRelease:
+		u.release(t, reg, kind)
+	case prClear:
+		u.clear(t, reg)
+	default:
+		u.preempt(t, reg, action, kind, sa == prPreemptAbort)
+	}
+}
+
+// register serves REGISTER and REGISTER AND IGNORE EXISTING KEY (SPC-5 5.14.7).
+func (u *Unit) register(t *Task, reg *registration, key, action uint64, ignore bool) {
+	p := &u.pr
+	var have uint64
+	if reg != nil {
+		have = reg.key
+	}
+	switch {
+	case !ignore && key != have:
+		t.end(StatusReservationConflict)
+		return
+	case reg == nil && action == 0:
+	case reg == nil && len(p.regs) >= maxRegistrations:
+		t.check(insufficientRegs)
+		return
+	case reg == nil:
+		n := t.state.n
+		p.regs = append(p.regs, &registration{port: n.port, targetPort: n.targetPort, key: action})
+		p.generation++
+	case action == 0:
+		u.unregister(reg)
+		p.generation++
+	default:
+		reg.key = action
+		p.generation++
+	}
+	t.good()
+}
+
+// unregister removes a registration and the reservation that goes with it (SPC-5
+// 5.14.11.3).
+func (u *Unit) unregister(r *registration) {
+	p := &u.pr
+	p.regs = slices.DeleteFunc(p.regs, func(q *registration) bool { return q == r })
+	if !p.reserved || p.holder != r && !(allRegistrants(p.kind) && len(p.regs) == 0) {
+		return
+	}
+	kind := p.kind
+	p.reserved, p.holder = false, nil
+	if registrants(kind) {
+		for _, q := range p.regs {
+			u.attendRegistered(q, uaReservationsReleased)
+		}
+	}
+}
+
+// take makes the reservation.
+func (p *persistent) take(reg *registration, kind byte) {
+	p.reserved, p.kind, p.holder = true, kind, reg
+	if allRegistrants(kind) {
+		p.holder = nil
+	}
+}
+
+func (u *Unit) reserve(t *Task, reg *registration, kind byte) {
+	p := &u.pr
+	if p.reserved && (!p.holds(reg) || p.kind != kind) {
+		t.end(StatusReservationConflict)
+		return
+	}
+	p.take(reg, kind)
+	t.good()
+}
+
+func (u *Unit) release(t *Task, reg *registration, kind byte) {
+	p := &u.pr
+	if !p.holds(reg) {
+		t.good()
+		return
+	}
+	if p.kind != kind {
+		t.check(invalidRelease)
+		return
+	}
+	p.reserved, p.holder = false, nil
+	if registrants(kind) {
+		for _, q := range p.regs {
+			if q != reg {
+				u.attendRegistered(q, uaReservationsReleased)
+			}
+		}
+	}
+	t.good()
+}
+
+func (u *Unit) clear(t *Task, reg *registration) {
+	p := &u.pr
+	for _, q := range p.regs {
+		if q != reg {
+			u.attendRegistered(q, uaReservationsPreempted)
+		}
+	}
+	*p = persistent{generation: p.generation + 1}
+	t.good()
+}
+
+// preempt serves PREEMPT and PREEMPT AND ABORT (SPC-5 5.14.11.4, 5.14.11.5).
+func (u *Unit) preempt(t *Task, reg *registration, victim uint64, kind byte, abort bool) {
+	p := &u.pr
+	all := p.reserved && allRegistrants(p.kind)
+	if victim == 0 && !all {
+		t.fault(inList(invalidFieldInList, 8))
+		return
+	}
+	takes := all && victim == 0 || p.reserved && !all && p.holder.key == victim
+	var gone []*registration
+	matched := takes
+	for _, q := range p.regs {
+		if q.key == victim || victim == 0 {
+			matched = true
+			if q != reg || !takes && victim != 0 {
+				gone = append(gone, q)
+			}
+		}
+	}
+	if !matched {
+		t.end(StatusReservationConflict)
+		return
+	}
+	was := p.kind
+	for _, q := range gone {
+		if !takes {
+			u.unregister(q)
+		} else {
+			p.regs = slices.DeleteFunc(p.regs, func(r *registration) bool { return r == q })
+		}
+		if q != reg {
+			u.attendRegistered(q, uaRegistrationsPreempted)
+		}
+	}
+	if takes {
+		p.take(reg, kind)
+		if was != kind {
+			for _, q := range p.regs {
+				if q != reg {
+					u.attendRegistered(q, uaReservationsReleased)
+				}
+			}
+		}
+	}
+	p.generation++
+	if abort {
+		u.abortPreempted(t, gone)
+		return
+	}
+	t.good()
+}
+
+// abortPreempted aborts the tasks of the nexuses that lost their registration; the
+// command ends when they have.
+func (u *Unit) abortPreempted(t *Task, gone []*registration) {
+	tg := u.t
+	tg.enter()
+	defer tg.leave()
+	tg.flush()
+	self := &preempting{}
+	t.state.multi = self
+	w := newWaiter(func() {
+		if t.state.multi == self { // else the command was aborted meanwhile
+			t.good()
+		}
+	})
+	u.abortWhere(w, t.state.n, func(k *Task) bool {
+		return k != t && slices.ContainsFunc(gone, func(r *registration) bool { return r.is(k.state.n) })
+	})
+	w.less(tg)
+}
+
+// preempting is the state of a PREEMPT AND ABORT that waits.
+type preempting struct{ _ byte }
+
+func (*preempting) end(*Task) {}
+
+// prHead begins the parameter data of PERSISTENT RESERVE IN.
+func (u *Unit) prHead() []byte {
+	return binary.BigEndian.AppendUint32(make([]byte, 0, 256), u.pr.generation)
+}
+
+// prReply ends the command with parameter data that begins with the generation
+// and a length at offset 4.
+func (t *Task) prReply(b []byte) {
+	if t.state.u.holder != nil {
+		t.end(StatusReservationConflict)
+		return
+	}
+	binary.BigEndian.PutUint32(b[4:], uint32(len(b)-8))
+	t.reply(b, int(binary.BigEndian.Uint16(t.CDB[7:])))
+}
+
+func doReadKeys(t *Task) {
+	u := t.state.u
+	b := append(u.prHead(), 0, 0, 0, 0)
+	for _, r := range u.pr.regs {
+		b = binary.BigEndian.AppendUint64(b, r.key)
+	}
+	t.prReply(b)
+}
+
+func doReadReservation(t *Task) {
+	u := t.state.u
+	b := append(u.prHead(), 0, 0, 0, 0)
+	if u.pr.reserved {
+		var key uint64 // 0 with the All Registrants types
+		if u.pr.holder != nil {
+			key = u.pr.holder.key
+		}
+		b = binary.BigEndian.AppendUint64(b, key)
+		b = append(b, 0, 0, 0, 0, 0, u.pr.kind, 0, 0)
+	}
+	t.prReply(b)
+}
+
+// doReportCapabilities serves REPORT CAPABILITIES (SPC-5 6.16.4): none of the
+// optional features, all types.
+func doReportCapabilities(t *Task) {
+	if t.state.u.holder != nil {
+		t.end(StatusReservationConflict)
+		return
+	}
+	const tmv, typesLow, typesHigh = 0x80, 0xEA, 0x01
+	t.reply([]byte{0, 8, 0, tmv, typesLow, typesHigh, 0, 0}, int(binary.BigEndian.Uint16(t.CDB[7:])))
+}
+
+func doReadFullStatus(t *Task) {
+	u := t.state.u
+	be := binary.BigEndian
+	b := append(u.prHead(), 0, 0, 0, 0)
+	for _, r := range u.pr.regs {
+		b = append(be.AppendUint64(b, r.key), 0, 0, 0, 0)
+		if u.pr.holds(r) {
+			b = append(b, 1, u.pr.kind)
+		} else {
+			b = append(b, 0, 0)
+		}
+		b = be.AppendUint16(append(b, 0, 0, 0, 0), r.targetPort)
+		id := transportID(r.port)
+		b = be.AppendUint32(b, uint32(len(id)))
+		b = append(b, id...)
+	}
+	t.prReply(b)
+}
+
+// transportID is the iSCSI TransportID of an initiator port (SPC-5 7.6.4.6).
+func transportID(port string) []byte {
+	const minName = 20
+	name := nameString(port)
+	for len(name) < minName {
+		name = append(name, 0, 0, 0, 0)
+	}
+	b := binary.BigEndian.AppendUint16([]byte{1<<6 | protocolISCSI, 0}, uint16(len(name)))
+	return append(b, name...)
+}

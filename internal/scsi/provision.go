@@ -1,0 +1,277 @@
+package scsi
+
+import (
+	"encoding/binary"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// Bits of WRITE SAME(10), (16) byte 1 and (32) byte 10 (SBC-4 5.48 to 5.50).
+const (
+	bitAnchor = 0x10
+	bitUnmap  = 0x08
+	bitNDOB   = 0x01 // not in WRITE SAME(10)
+)
+
+// patterned is the state of a WRITE SAME with a pattern that is not zero: it goes
+// to the device in pieces, so that one command does not hold it for long.
+type patterned struct {
+	rest block.Range
+	data [][]byte
+}
+
+func (*patterned) end(*Task) {}
+
+// doWriteSame serves WRITE SAME(10), (16), (32). A block of zeros becomes a
+// request without data, which a device can serve from its map alone.
+func doWriteSame(t *Task) {
+	st := &t.state
+	u := st.u
+	at, ndob := 1, t.CDB[0] != 0x41
+	if t.CDB[0] == opVariable {
+		at = 10
+	}
+	bits := t.CDB[at]
+	ndob = ndob && bits&bitNDOB != 0
+	if !t.unprotected() {
+		return
+	}
+	switch {
+	case bits&bitAnchor != 0 && bits&bitUnmap == 0:
+		t.fault(inCDB(at, 4))
+		return
+	case bits&bitUnmap != 0 && !u.info.Thin:
+		t.fault(inCDB(at, 3))
+		return
+	}
+	lba, n := extent(t.CDB)
+	if n == 0 && lba < u.blocks { // WSNZ=0: 0 means all to the end
+		n = u.blocks - lba
+	}
+	if !t.inRange(lba, n) {
+		return
+	}
+	if n > maxWriteSame {
+		t.fault(inCDB(lengthOffset(t.CDB), 7))
+		return
+	}
+	r := &st.req
+	r.Op, r.Origin, r.Flags, r.Data = block.OpWriteSame, block.OriginWriteSame, 0, nil
+	r.Range = block.Range{Start: lba << u.shift, Count: n << u.shift}
+	var pattern [][]byte
+	if !ndob {
+		size := u.blockSize()
+		t.OutTotal = int(size)
+		if uint64(block.VecLen(t.DataOut)) != size {
+			// It is not known which block is meant to be repeated.
+			t.check(wrongOperand)
+			return
+		}
+		pattern = t.DataOut
+		if zero(pattern) {
+			pattern = nil
+		}
+	}
+	t.describe(opWriteSame, u, r.Range.Bytes())
+	if pattern == nil {
+		// Zeros are what LBPRZ makes of an unmapped block, so UNMAP may be obeyed.
+		if bits&bitUnmap != 0 {
+			r.Flags |= block.Deallocate
+		}
+		if bits&bitAnchor != 0 {
+			r.Flags |= block.Anchor
+		}
+		t.submit((*Task).good)
+		return
+	}
+	p := &patterned{rest: r.Range, data: pattern}
+	st.multi = p
+	p.next(t)
+}
+
+func (p *patterned) next(t *Task) {
+	if p.rest.Count == 0 {
+		t.good()
+		return
+	}
+	r := &t.state.req
+	r.Data = p.data
+	r.Range = block.Range{Start: p.rest.Start, Count: min(p.rest.Count, maxPatternSectors)}
+	p.rest.Start += r.Range.Count
+	p.rest.Count -= r.Range.Count
+	t.submit(func(t *Task) { p.next(t) })
+}
+
+// zero tells whether v holds nothing but zeros.
+func zero(v [][]byte) bool {
+	for _, b := range v {
+		for len(b) >= 8 {
+			if binary.NativeEndian.Uint64(b) != 0 {
+				return false
+			}
+			b = b[8:]
+		}
+		for _, c := range b {
+			if c != 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Parameter list of UNMAP (SBC-4 5.35).
+const (
+	unmapHeader = 8
+	unmapDesc   = 16
+)
+
+// doUnmap serves UNMAP.
+func doUnmap(t *Task) {
+	st := &t.state
+	u := st.u
+	be := binary.BigEndian
+	anchor := t.CDB[1]&1 != 0
+	n := int(be.Uint16(t.CDB[7:]))
+	b, ok := t.list(n)
+	if !ok {
+		return
+	}
+	if n == 0 {
+		t.good()
+		return
+	}
+	if n < unmapHeader {
+		t.check(parameterListLength)
+		return
+	}
+	descs := b[unmapHeader:]
+	// A length that is no multiple of 16 leaves an incomplete descriptor out.
+	if d := int(be.Uint16(b[2:])); d < len(descs) {
+		descs = descs[:d]
+	}
+	count := len(descs) / unmapDesc
+	if count > maxUnmapRanges {
+		t.fault(inList(invalidFieldInList, 2))
+		return
+	}
+	ranges := make([]block.Range, 0, count)
+	var total uint64
+	for i := range count {
+		d := descs[i*unmapDesc:]
+		lba, blocks := be.Uint64(d), uint64(be.Uint32(d[8:]))
+		if lba > u.blocks || blocks > u.blocks-lba {
+			t.fault(lbaOutOfRange.withInfo(max(lba, u.blocks)))
+			return
+		}
+		if total += blocks; total > maxUnmapBlocks {
+			t.fault(inList(invalidFieldInList, unmapHeader+i*unmapDesc+8))
+			return
+		}
+		if blocks > 0 {
+			ranges = append(ranges, block.Range{Start: lba << u.shift, Count: blocks << u.shift})
+		}
+	}
+	if len(ranges) == 0 {
+		t.good()
+		return
+	}
+	t.describe(opUnmap, u, total*u.blockSize())
+	r := &st.req
+	r.Op, r.Origin, r.Flags, r.Data = block.OpUnmap, block.OriginUnmap, 0, nil
+	if anchor {
+		r.Flags = block.Anchor
+	}
+	r.Ranges = ranges
+	t.submit((*Task).good)
+}
+
+// Parameter data of GET LBA STATUS (SBC-4 5.6).
+const (
+	statusHeader     = 8
+	statusDesc       = 16
+	maxStatusExtents = 256
+)
+
+// doLBAStatus serves GET LBA STATUS(16).
+func doLBAStatus(t *Task) {
+	st := &t.state
+	u := st.u
+	be := binary.BigEndian
+	lba, allocation := be.Uint64(t.CDB[2:]), be.Uint32(t.CDB[10:])
+	if lba >= u.blocks {
+		t.fault(lbaOutOfRange.withInfo(max(lba, u.blocks)))
+		return
+	}
+	if allocation < statusHeader+statusDesc {
+		t.fault(inCDB(10, 7))
+		return
+	}
+	slots := min((allocation-statusHeader)/statusDesc, maxStatusExtents)
+	r := &st.req
+	r.Op, r.Origin, r.Flags, r.Data = block.OpStatus, block.OriginHost, 0, nil
+	r.Range = block.Range{Start: lba << u.shift, Count: (u.blocks - lba) << u.shift}
+	r.Extents = make([]block.Extent, 0, slots)
+	t.submit(lbaStatusDone)
+}
+
+// provisioning is the PROVISIONING STATUS of a state. Zeroed blocks are mapped.
+func provisioning(s block.State) byte {
+	switch s {
+	case block.Unmapped:
+		return 1
+	case block.Anchored:
+		return 2
+	}
+	return 0
+}
+
+// lbaStatusDone turns extents of sectors into descriptors of logical blocks. A
+// block whose sectors differ counts as mapped.
+func lbaStatusDone(t *Task) {
+	st := &t.state
+	u := st.u
+	be := binary.BigEndian
+	b := make([]byte, statusHeader, statusHeader+statusDesc*len(st.req.Extents))
+	end := u.blocks << u.shift
+	at := st.req.Range.Start
+	thin := u.info.Thin
+	emit := func(sectors uint64, status byte) {
+		for sectors > 0 && at < end {
+			n := min(sectors>>u.shift, 1<<32-1)
+			last := len(b) - statusDesc
+			if last >= statusHeader && b[last+12] == status && uint64(be.Uint32(b[last+8:]))+n < 1<<32 {
+				be.PutUint32(b[last+8:], be.Uint32(b[last+8:])+uint32(n))
+			} else if (len(b)-statusHeader)/statusDesc < cap(st.req.Extents) {
+				b = be.AppendUint64(b, at>>u.shift)
+				b = be.AppendUint32(b, uint32(n))
+				b = append(b, status, 0, 0, 0)
+			} else {
+				at = end
+				return
+			}
+			at += n << u.shift
+			sectors -= n << u.shift
+		}
+	}
+	mask := uint64(1)<<u.shift - 1
+	for _, e := range st.req.Extents {
+		stop := min(e.End(), end)
+		status := provisioning(e.State)
+		if !thin {
+			status = 0
+		}
+		if stop <= at {
+			continue
+		}
+		if whole := (stop - at) &^ mask; whole > 0 {
+			emit(whole, status)
+		}
+		if stop > at { // the extent ends inside a block
+			emit(mask+1, 0)
+		}
+	}
+	be.PutUint32(b, uint32(len(b)-4))
+	st.req.Extents = nil
+	t.reply(b, int(min(be.Uint32(t.CDB[10:]), 1<<30)))
+}

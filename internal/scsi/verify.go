@@ -1,0 +1,145 @@
+package scsi
+
+import (
+	"bytes"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// Values of BYTCHK (SBC-4 5.36).
+const (
+	bytchkMedium = 0 // the medium is read, nothing is compared
+	bytchkAll    = 1 // Data-Out is compared block by block
+	bytchkOne    = 3 // one block of Data-Out is compared with each block
+)
+
+// verifyChunk bounds the scratch buffer of a verification.
+const verifyChunk = 1 << 20
+
+// verify is the state of VERIFY and WRITE AND VERIFY: it reads the range piece by
+// piece and compares.
+type verify struct {
+	rest    block.Range // what is not yet read
+	from    uint64      // sectors that are
+	data    [][]byte    // what to compare with; nil only reads
+	each    bool        // data is one block, to be compared with each
+	scratch []byte
+	vec     [1][]byte
+}
+
+func (*verify) end(*Task) {}
+
+// doVerify serves VERIFY(10), (12), (16).
+func doVerify(t *Task) {
+	mode := t.CDB[1] >> 1 & 3
+	if mode == 2 {
+		t.fault(inCDB(1, 2))
+		return
+	}
+	bytes, ok := t.transfer(block.OpRead)
+	if !ok {
+		return
+	}
+	v := &verify{rest: t.state.req.Range}
+	switch {
+	case bytes == 0:
+	case mode == bytchkAll:
+		if !t.dataOut(bytes) {
+			return
+		}
+		v.rest, v.data = t.state.req.Range, t.state.req.Data
+	case mode == bytchkOne:
+		if !t.dataOut(t.state.u.blockSize()) {
+			return
+		}
+		v.data, v.each = t.state.req.Data, true
+	}
+	t.verify(v)
+}
+
+// doWriteVerify serves WRITE AND VERIFY(10), (12), (16): what was written is read
+// back, with BYTCHK=1 also compared.
+func doWriteVerify(t *Task) {
+	mode := t.CDB[1] >> 1 & 3
+	if mode > bytchkAll {
+		t.fault(inCDB(1, 2))
+		return
+	}
+	bytes, ok := t.transfer(block.OpWrite)
+	if !ok || !t.dataOut(bytes) {
+		return
+	}
+	st := &t.state
+	st.req.Flags = block.FUA // the medium itself is to be verified
+	v := &verify{rest: st.req.Range}
+	if mode == bytchkAll {
+		v.data = st.req.Data
+	}
+	st.multi = v
+	t.submit(func(t *Task) { t.verify(v) })
+}
+
+func (t *Task) verify(v *verify) {
+	st := &t.state
+	st.multi = v
+	if v.rest.Count == 0 {
+		t.good()
+		return
+	}
+	n := min(v.rest.Count, verifyChunk>>block.SectorShift)
+	if v.scratch == nil {
+		v.scratch = make([]byte, n<<block.SectorShift)
+	}
+	v.vec[0] = v.scratch[:n<<block.SectorShift]
+	r := &st.req
+	r.Op, r.Flags, r.Data = block.OpRead, block.FUA, v.vec[:]
+	r.Range = block.Range{Start: v.rest.Start, Count: n}
+	t.submit(verifyRead)
+}
+
+func verifyRead(t *Task) {
+	st := &t.state
+	v := st.multi.(*verify)
+	got := v.vec[0]
+	done := v.from << block.SectorShift
+	if off := v.differs(got, done, st.u.blockSize()); off >= 0 {
+		t.fault(miscompareVerify.withInfo(done + uint64(off)))
+		return
+	}
+	n := st.req.Range.Count
+	v.rest.Start += n
+	v.rest.Count -= n
+	v.from += n
+	t.verify(v)
+}
+
+// differs returns the offset in got of the first byte that is not as it should
+// be, or -1. got stands at byte offset from of the range.
+func (v *verify) differs(got []byte, from, blockSize uint64) int {
+	if v.data == nil {
+		return -1
+	}
+	step := uint64(len(got))
+	if v.each {
+		step = blockSize
+	}
+	for off := uint64(0); off < uint64(len(got)); off += step {
+		at := from + off
+		if v.each {
+			at = 0
+		}
+		i := off
+		for _, want := range clip(v.data, at, step) {
+			have := got[i : i+uint64(len(want))]
+			if !bytes.Equal(have, want) {
+				for j := range want {
+					if have[j] != want[j] {
+						return int(i) + j
+					}
+				}
+			}
+			i += uint64(len(want))
+		}
+	}
+	return -1
+}
