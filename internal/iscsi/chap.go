@@ -1,0 +1,120 @@
+package iscsi
+
+import (
+	"crypto/md5"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"strconv"
+	"strings"
+)
+
+// CHAP keys (RFC 7143 12.1.3).
+const (
+	keyChapA = "CHAP_A"
+	keyChapI = "CHAP_I"
+	keyChapC = "CHAP_C"
+	keyChapN = "CHAP_N"
+	keyChapR = "CHAP_R"
+
+	chapMD5         = "5"
+	maxChapBinary   = 1024
+	chapChallengeSz = 16
+)
+
+// CHAP is what an initiator must know to log in, and what the target proves to
+// it in turn when MutualSecret is set. Secrets are never logged.
+type CHAP struct {
+	User         string
+	Secret       []byte
+	MutualUser   string
+	MutualSecret []byte
+}
+
+// chapResponse is MD5(identifier, secret, challenge) (RFC 1994 4.1).
+func chapResponse(id byte, secret, challenge []byte) []byte {
+	h := md5.New()
+	h.Write([]byte{id})
+	h.Write(secret)
+	h.Write(challenge)
+	return h.Sum(nil)
+}
+
+// parseBinary decodes a binary value, 0x and hexadecimal or 0b and base64, of at
+// most limit bytes.
+func parseBinary(s string, limit int) ([]byte, bool) {
+	if len(s) < 2 || len(s) > 2+2*limit+2 {
+		return nil, false
+	}
+	var b []byte
+	var err error
+	switch body := s[2:]; s[:2] {
+	case "0x", "0X":
+		if len(body)%2 == 1 {
+			body = "0" + body
+		}
+		b, err = hex.DecodeString(body)
+	case "0b", "0B":
+		b, err = base64.StdEncoding.DecodeString(body)
+	default:
+		return nil, false
+	}
+	return b, err == nil && len(b) > 0 && len(b) <= limit
+}
+
+func formatBinary(b []byte) string { return "0x" + hex.EncodeToString(b) }
+
+// chapServer is the target's side of one authentication.
+type chapServer struct {
+	conf      *CHAP
+	id        byte
+	challenge []byte
+	asked     bool // the challenge is out
+	done      bool
+}
+
+// step takes the CHAP keys of one message and appends the answer. An error means
+// that the initiator has not proved anything; it says nothing about why.
+func (s *chapServer) step(keys map[string]string, out []byte) ([]byte, error) {
+	denied := violation(ErrAuth, 0, "CHAP failed")
+	if a, ok := keys[keyChapA]; ok {
+		if _, md5ok := choose(a, chapMD5); !md5ok || s.asked || s.done {
+			return out, denied
+		}
+		s.challenge = make([]byte, chapChallengeSz+1)
+		rand.Read(s.challenge) // never fails (crypto/rand)
+		s.id, s.challenge = s.challenge[0], s.challenge[1:]
+		s.asked = true
+		out = appendKey(out, keyChapA, chapMD5)
+		out = appendKey(out, keyChapI, strconv.Itoa(int(s.id)))
+		return appendKey(out, keyChapC, formatBinary(s.challenge)), nil
+	}
+
+	name, haveName := keys[keyChapN]
+	resp, haveResp := keys[keyChapR]
+	if !haveName && !haveResp {
+		return out, nil
+	}
+	got, ok := parseBinary(resp, maxChapBinary)
+	want := chapResponse(s.id, s.conf.Secret, s.challenge)
+	// Both comparisons always run, so that the time tells nothing.
+	same := subtle.ConstantTimeCompare(got, want) & subtle.ConstantTimeCompare([]byte(name), []byte(s.conf.User))
+	if !s.asked || s.done || !ok || same != 1 {
+		return out, denied
+	}
+	s.done = true
+
+	idText, mutual := keys[keyChapI]
+	if !mutual {
+		return out, nil
+	}
+	id, idOK := parseNumber(idText)
+	challenge, chOK := parseBinary(keys[keyChapC], maxChapBinary)
+	// A challenge that reflects ours would make us sign for an impostor.
+	if !idOK || id > 255 || !chOK || len(s.conf.MutualSecret) == 0 || strings.EqualFold(formatBinary(challenge), formatBinary(s.challenge)) {
+		return out, denied
+	}
+	out = appendKey(out, keyChapN, s.conf.MutualUser)
+	return appendKey(out, keyChapR, formatBinary(chapResponse(byte(id), s.conf.MutualSecret, challenge))), nil
+}

@@ -1,0 +1,191 @@
+package iscsi
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi"
+)
+
+// Config describes a Portal.
+type Config struct {
+	Targets []TargetConfig
+	// Exec is the executor of all targets.
+	Exec block.Executor
+	// Log receives logins, logouts and what peers did wrong; nil discards.
+	Log *slog.Logger
+	// DiscoveryCHAP, when set, is asked of discovery sessions.
+	DiscoveryCHAP *CHAP
+	// Address is what discovery reports as TargetAddress, host:port. Empty
+	// reports the address that the initiator reached.
+	Address string
+	Limits  Limits
+}
+
+// TargetConfig describes one target behind the portal.
+type TargetConfig struct {
+	Name   string // iSCSI name: iqn., eui. or naa.
+	Alias  string
+	Target *scsi.Target
+	// CHAP, when set, is asked of every initiator of this target.
+	CHAP *CHAP
+	// AllowedInitiators lists the names that may log in; empty allows all.
+	AllowedInitiators []string
+
+	handler handler // in place of Target, for tests
+}
+
+// Limits bound what peers can make the portal do. Zero fields take the values of
+// [DefaultLimits].
+type Limits struct {
+	MaxConnections int // TCP connections, those in login included
+	MaxSessions    int
+	Window         int // commands in progress a session, advertised by MaxCmdSN
+	// MaxRecvSegment is our MaxRecvDataSegmentLength; FirstBurst and MaxBurst are
+	// the largest values that we agree to. All in bytes.
+	MaxRecvSegment    int
+	FirstBurst        int
+	MaxBurst          int
+	MaxOutstandingR2T int
+	// MaxCommandData is the longest data transfer of one command, in bytes; longer
+	// ones end with ILLEGAL REQUEST. It should not be below the MAXIMUM TRANSFER
+	// LENGTH that the logical units report.
+	MaxCommandData int
+	// ConnMemory bounds the data, in bytes, of the commands that a connection has
+	// in progress, beyond one first burst for each of them. Commands above it wait.
+	ConnMemory   int
+	LoginTimeout time.Duration
+	// PingInterval of silence makes the portal send a NOP-In; PingTimeout without an
+	// answer ends the connection. A negative interval sends none.
+	PingInterval time.Duration
+	PingTimeout  time.Duration
+}
+
+// DefaultLimits returns the limits of a portal that is not told otherwise.
+func DefaultLimits() Limits {
+	return Limits{
+		MaxConnections:    256,
+		MaxSessions:       128,
+		Window:            128,
+		MaxRecvSegment:    256 << 10,
+		FirstBurst:        256 << 10,
+		MaxBurst:          1 << 20,
+		MaxOutstandingR2T: 8,
+		MaxCommandData:    64 << 20,
+		ConnMemory:        64 << 20,
+		LoginTimeout:      15 * time.Second,
+		PingInterval:      30 * time.Second,
+		PingTimeout:       30 * time.Second,
+	}
+}
+
+func (l *Limits) fill() error {
+	d := DefaultLimits()
+	for _, f := range []struct {
+		v         *int
+		def       int
+		low, high int
+		name      string
+	}{
+		{&l.MaxConnections, d.MaxConnections, 1, 1 << 20, "MaxConnections"},
+		{&l.MaxSessions, d.MaxSessions, 1, 1<<16 - 1, "MaxSessions"},
+		{&l.Window, d.Window, 1, 4096, "Window"},
+		{&l.MaxRecvSegment, d.MaxRecvSegment, 512, 1<<24 - 1, "MaxRecvSegment"},
+		{&l.FirstBurst, d.FirstBurst, 512, 1<<24 - 1, "FirstBurst"},
+		{&l.MaxBurst, d.MaxBurst, 512, 1<<24 - 1, "MaxBurst"},
+		{&l.MaxOutstandingR2T, d.MaxOutstandingR2T, 1, 65535, "MaxOutstandingR2T"},
+		{&l.MaxCommandData, d.MaxCommandData, 1 << 16, 1 << 31, "MaxCommandData"},
+		{&l.ConnMemory, max(d.ConnMemory, l.MaxCommandData), 1 << 16, 1 << 40, "ConnMemory"},
+	} {
+		if *f.v == 0 {
+			*f.v = f.def
+		}
+		if *f.v < f.low || *f.v > f.high {
+			return fmt.Errorf("iscsi: %s is %d, not in %d to %d", f.name, *f.v, f.low, f.high)
+		}
+	}
+	if l.ConnMemory < l.MaxCommandData {
+		return fmt.Errorf("iscsi: ConnMemory is below MaxCommandData (%d)", l.MaxCommandData)
+	}
+	for _, f := range []struct {
+		v   *time.Duration
+		def time.Duration
+	}{{&l.LoginTimeout, d.LoginTimeout}, {&l.PingInterval, d.PingInterval}, {&l.PingTimeout, d.PingTimeout}} {
+		if *f.v == 0 {
+			*f.v = f.def
+		}
+	}
+	return nil
+}
+
+// handler is what the portal needs of a scsi.Target. All of it is called with
+// the executor held.
+type handler interface {
+	OpenNexus(initiator, port string, targetPort uint16) nexus
+	Visible(initiator string) bool
+}
+
+// nexus is what the portal needs of a scsi.Nexus; see there.
+type nexus interface {
+	Submit([]*scsi.Task)
+	Manage(fn scsi.TMF, lun, tag uint64, done func(scsi.TMFResponse))
+	Close(done func())
+}
+
+type scsiHandler struct{ *scsi.Target }
+
+func (h scsiHandler) OpenNexus(initiator, port string, targetPort uint16) nexus {
+	// LUN maps are kept by folded names: RFC 7143 compares names without case.
+	return h.Target.OpenNexus(foldName(initiator), foldName(port), targetPort)
+}
+
+// target is a configured target. It does not change after New.
+type target struct {
+	TargetConfig
+	allowed map[string]bool // nil allows all
+}
+
+func newTarget(c TargetConfig) (*target, error) {
+	switch {
+	case !validName(c.Name):
+		return nil, fmt.Errorf("iscsi: %q is not an iSCSI name (iqn., eui. or naa.)", c.Name)
+	case c.CHAP != nil && (c.CHAP.User == "" || len(c.CHAP.Secret) == 0):
+		return nil, fmt.Errorf("iscsi: target %s: CHAP needs a user and a secret", c.Name)
+	case c.handler == nil && c.Target == nil:
+		return nil, errors.New("iscsi: target " + c.Name + " has no SCSI target")
+	}
+	t := &target{TargetConfig: c}
+	if t.handler == nil {
+		t.handler = scsiHandler{c.Target}
+	}
+	for _, name := range c.AllowedInitiators {
+		if t.allowed == nil {
+			t.allowed = make(map[string]bool)
+		}
+		t.allowed[foldName(name)] = true
+	}
+	return t, nil
+}
+
+func (t *target) allows(initiator string) bool {
+	return t.allowed == nil || t.allowed[foldName(initiator)]
+}
+
+// foldName is the form in which iSCSI names are compared (RFC 7143 4.2.7.1).
+func foldName(name string) string { return strings.ToLower(name) }
+
+const maxNameLen = 223 // RFC 7143 4.2.7.1
+
+func validName(name string) bool {
+	if len(name) > maxNameLen || strings.ContainsAny(name, " \t\n,=") {
+		return false
+	}
+	f := foldName(name)
+	return strings.HasPrefix(f, "iqn.") || strings.HasPrefix(f, "eui.") || strings.HasPrefix(f, "naa.")
+}
+
+func (h scsiHandler) Visible(initiator string) bool { return h.Target.Visible(foldName(initiator)) }

@@ -1,0 +1,325 @@
+package iscsi
+
+import (
+	"encoding/hex"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/arraysim/arraysim/internal/scsi"
+)
+
+const (
+	// farewellLimit bounds how long the last answers of a connection may take to
+	// leave, lingerLimit how long its peer may take to notice the end.
+	farewellLimit = 2 * time.Second
+	lingerLimit   = time.Second
+)
+
+var (
+	errWouldBlock = errors.New("iscsi: socket is full")
+	errKicked     = errors.New("iscsi: reader is wanted elsewhere")
+)
+
+// past is a deadline that ends every wait of a socket.
+var past = time.Unix(1, 0)
+
+// conn is one connection, and with it its session. What is not said to be
+// guarded belongs to the reader, the goroutine that runs serve.
+type conn struct {
+	portal *Portal
+	limits *Limits
+	nc     net.Conn
+	raw    syscall.RawConn // nil when nc has no descriptor
+	log    *slog.Logger
+
+	p       params        // fixed after login
+	maxXmit atomic.Uint32 // the initiator's MaxRecvDataSegmentLength; it may declare a new one
+	cid     uint16
+	session *session
+	rx      receiver
+	out     output
+
+	act      action
+	cur      *command
+	body     *buffer
+	batch    []*scsi.Task
+	open     map[uint32]*command // not yet submitted, by initiator task tag
+	waiting  []*command          // those of open that wait for memory
+	parked   []*command          // those of open that wait for older ones, oldest first
+	arrived  uint64              // commands
+	ordered  int                 // ORDERED commands that are not submitted
+	held     map[uint32]*heldPDU // by CmdSN; nil is one that was aborted before it came
+	fences   []fence
+	lastTag  uint32
+	text     textExchange
+	farewell *control // answer to a logout
+
+	heldBytes   int
+	offences    int
+	abortedITTs []uint32 // a ring: tasks whose Data-Out may still arrive
+	abortedNext int
+
+	tags       tagTable
+	expCmdSN   atomic.Uint32 // written by the reader
+	maxCmdSN   atomic.Uint32
+	immediates atomic.Int32 // immediate commands in progress
+	inflight   atomic.Int32 // commands that are not released
+	memory     atomic.Int64 // reserved
+	starved    atomic.Bool  // waiting is not empty
+	stopping   atomic.Bool  // the portal shuts down
+
+	writerDone chan struct{}
+	abortMu    sync.Mutex
+	aborted    error // guarded by abortMu
+	aborting   atomic.Bool
+
+	count struct{ rx, tx, commands atomic.Uint64 }
+	idle  idleState // the portal's ticker
+}
+
+func newConn(p *Portal, nc net.Conn) *conn {
+	c := &conn{portal: p, limits: &p.limits, nc: nc, log: p.log.With("peer", nc.RemoteAddr().String())}
+	c.out.cond = sync.NewCond(&c.out.mu)
+	c.out.wake = make(chan struct{}, 1)
+	c.out.quit = make(chan struct{})
+	c.out.stat = 1
+	if tcp, ok := nc.(*net.TCPConn); ok {
+		tcp.SetNoDelay(true)
+	}
+	c.raw = rawConn(nc)
+	return c
+}
+
+// abort ends the connection as soon as its goroutines notice; the first error is
+// kept. Any goroutine may call it.
+func (c *conn) abort(err error) {
+	c.abortMu.Lock()
+	if c.aborted == nil {
+		c.aborted = err
+	}
+	c.aborting.Store(true)
+	c.abortMu.Unlock()
+	o := &c.out
+	o.mu.Lock()
+	if o.failed == nil {
+		o.failed = err
+	}
+	o.cond.Broadcast()
+	o.mu.Unlock()
+	c.nc.SetDeadline(past)
+}
+
+func (c *conn) abortedBy() error {
+	c.abortMu.Lock()
+	defer c.abortMu.Unlock()
+	return c.aborted
+}
+
+// kick makes the reader look at stopping and at waiting commands.
+func (c *conn) kick() { c.nc.SetReadDeadline(past) }
+
+// serve runs the connection from its first byte to its end.
+func (c *conn) serve() {
+	l, err := c.login()
+	if err != nil {
+		c.logEnd("login failed", err)
+		c.linger()
+		return
+	}
+	discovery := l.target == nil
+	c.log = c.log.With("initiator", l.initiator)
+	if !discovery {
+		c.log = c.log.With("target", l.target.Name)
+	}
+	c.log.Info("iscsi: logged in", "discovery", discovery, "isid", hex.EncodeToString(l.isid[:]))
+
+	c.startFull(l)
+	err = c.readAll()
+	c.finishSession(err)
+	c.logEnd("session ended", err)
+	c.linger()
+}
+
+func (c *conn) logEnd(msg string, err error) {
+	if v, ok := errors.AsType[*ProtocolError](err); ok {
+		c.portal.errors[v.Kind].Add(1)
+		c.log.Warn("iscsi: "+msg, "kind", v.Kind.String(), "error", v.Detail)
+		return
+	}
+	c.log.Info("iscsi: "+msg, "reason", err)
+}
+
+// startFull makes what the full feature phase needs.
+func (c *conn) startFull(l *login) {
+	c.p = l.neg.p
+	c.cid = l.cid
+	c.rx = receiver{
+		buf:          make([]byte, receiveBuffer),
+		headerDigest: c.p.headerDigest,
+		dataDigest:   c.p.dataDigest,
+		maxSegment:   c.limits.MaxRecvSegment,
+	}
+	c.maxXmit.Store(segmentLimit(c.p.maxXmit))
+	c.open = make(map[uint32]*command)
+	c.tags.init(c.limits.Window + maxImmediates)
+	c.text.tag = noTag
+	c.writerDone = make(chan struct{})
+	c.nc.SetDeadline(time.Time{})
+	if c.stopping.Load() || c.aborting.Load() {
+		c.kick() // again: the line above undid it
+	}
+	go c.writer()
+}
+
+// segmentLimit is the longest data segment that we send to an initiator that
+// declared v: all but the last of a sequence are whole words.
+func segmentLimit(v uint32) uint32 { return v &^ 3 }
+
+// readAll reads until the connection ends, and says why.
+func (c *conn) readAll() error {
+	for {
+		err := c.readSome()
+		if err != errKicked && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+		// Somebody kicked; after the deadline is gone no kick is lost.
+		c.nc.SetReadDeadline(time.Time{})
+		if err := c.abortedBy(); err != nil {
+			return err
+		}
+		if c.stopping.Load() {
+			return errShutdown
+		}
+		c.out.hold()
+		c.serveWaiting()
+		c.submit()
+		c.flush()
+	}
+}
+
+func (c *conn) countRead(n int) {
+	c.count.rx.Add(uint64(n))
+	c.portal.count.rx.Add(uint64(n))
+}
+
+// received accounts for n bytes and works them off.
+func (c *conn) received(direct [][]byte, n int) error {
+	c.countRead(n)
+	c.rx.filled(direct, n)
+	return c.process()
+}
+
+// readPlain is readSome for connections without a descriptor.
+func (c *conn) readPlain() error {
+	for {
+		direct, rest := c.rx.space()
+		to := rest
+		if len(direct) > 0 {
+			to = direct[0]
+		}
+		n, err := c.nc.Read(to)
+		if n > 0 {
+			if err := c.received(direct, n); err != nil {
+				return err
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// writePlain is write for connections without a descriptor.
+func (c *conn) writePlain(vec [][]byte, wait bool) (int, error) {
+	if !wait {
+		return 0, errWouldBlock
+	}
+	bufs := net.Buffers(append([][]byte(nil), vec...))
+	n, err := bufs.WriteTo(c.nc)
+	return int(n), err
+}
+
+// finishSession ends the session after readAll.
+func (c *conn) finishSession(err error) {
+	v, violated := errors.AsType[*ProtocolError](err)
+	if violated && v.reason != 0 {
+		c.reject(v.reason, bhs(c.rx.hdr[:]))
+	}
+	if c.cur != nil { // its data never came
+		delete(c.open, c.cur.itt)
+		c.cur.release()
+	}
+	if c.body != nil {
+		putBuffer(c.body)
+	}
+	for itt, cmd := range c.open {
+		delete(c.open, itt)
+		cmd.release()
+	}
+	c.starved.Store(false)
+
+	if errors.Is(err, errShutdown) {
+		c.notice()
+		c.settle()
+	}
+	closed := c.session.end(c.portal)
+	if c.farewell != nil {
+		// The answer to a logout says that the session's tasks are no more.
+		select {
+		case <-closed:
+		case <-c.portal.hurry:
+		}
+		c.enqueue(outItem{ctl: c.farewell})
+	}
+	c.drain(farewellLimit)
+	c.abort(err)
+	close(c.out.quit)
+	<-c.writerDone
+	c.dropOutput()
+}
+
+// Asynchronous message events (RFC 7143 11.9.1).
+const asyncDropAll = 3
+
+// notice tells the initiator that the session is about to end.
+func (c *conn) notice() {
+	ct := getControl(opAsync)
+	h := bhs(ct.hdr[:])
+	h.put32(offITT, noTag)
+	h[offAsyncEvent] = asyncDropAll
+	h.put16(offAsyncParam+2, uint16(c.p.time2Wait))
+	c.enqueue(outItem{ctl: ct})
+	c.out.signal()
+}
+
+// settle waits for what is in progress while the portal shuts down.
+func (c *conn) settle() {
+	t := time.NewTicker(2 * time.Millisecond)
+	defer t.Stop()
+	for c.inflight.Load() > 0 {
+		select {
+		case <-t.C:
+		case <-c.portal.hurry:
+			return
+		}
+	}
+}
+
+// linger closes the socket. What the peer still sends is read for a moment: a
+// reset would take our last PDUs away from it.
+func (c *conn) linger() {
+	defer c.nc.Close()
+	half, ok := c.nc.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		return
+	}
+	c.nc.SetReadDeadline(time.Now().Add(lingerLimit))
+	io.CopyN(io.Discard, c.nc, 4<<20)
+}

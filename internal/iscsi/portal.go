@@ -1,0 +1,381 @@
+package iscsi
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/arraysim/arraysim/internal/metrics"
+)
+
+// Portal serves targets to initiators. Its methods may be called from any
+// goroutine that does not hold the executor.
+type Portal struct {
+	cfg     Config
+	limits  Limits
+	log     *slog.Logger
+	targets map[string]*target // by folded name
+	order   []*target
+
+	errors errorCounters
+	count  struct{ rx, tx atomic.Uint64 }
+
+	mu        sync.Mutex              // never held while the executor is taken
+	listeners map[net.Listener]bool   // guarded by mu
+	conns     map[*conn]bool          // guarded by mu
+	sessions  map[sessionKey]*session // guarded by mu
+	lastTSIH  uint16                  // guarded by mu
+	closing   bool                    // guarded by mu
+	wg        sync.WaitGroup
+	stop      chan struct{} // closed by Shutdown
+	hurry     chan struct{} // closed when Shutdown waits no longer
+}
+
+// New makes a portal. It fails when the configuration makes no sense.
+func New(cfg Config) (*Portal, error) {
+	p := &Portal{
+		cfg:       cfg,
+		limits:    cfg.Limits,
+		log:       cfg.Log,
+		targets:   make(map[string]*target),
+		listeners: make(map[net.Listener]bool),
+		conns:     make(map[*conn]bool),
+		sessions:  make(map[sessionKey]*session),
+		stop:      make(chan struct{}),
+		hurry:     make(chan struct{}),
+	}
+	if p.log == nil {
+		p.log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Exec == nil {
+		return nil, errors.New("iscsi: no executor")
+	}
+	if err := p.limits.fill(); err != nil {
+		return nil, err
+	}
+	for _, tc := range cfg.Targets {
+		t, err := newTarget(tc)
+		if err != nil {
+			return nil, err
+		}
+		if p.targets[foldName(t.Name)] != nil {
+			return nil, errors.New("iscsi: target " + t.Name + " is configured twice")
+		}
+		p.targets[foldName(t.Name)] = t
+		p.order = append(p.order, t)
+	}
+	return p, nil
+}
+
+// ErrClosed is what Serve returns after Shutdown.
+var ErrClosed = errors.New("iscsi: portal is closed")
+
+// Serve accepts connections from l until Shutdown, which closes l. Several
+// listeners may be served at a time.
+func (p *Portal) Serve(l net.Listener) error {
+	p.mu.Lock()
+	if p.closing {
+		p.mu.Unlock()
+		l.Close()
+		return ErrClosed
+	}
+	if len(p.listeners) == 0 && p.limits.PingInterval > 0 {
+		p.wg.Go(p.ticker)
+	}
+	p.listeners[l] = true
+	p.mu.Unlock()
+	for {
+		nc, err := l.Accept()
+		if err != nil {
+			p.mu.Lock()
+			closing := p.closing
+			p.mu.Unlock()
+			if closing {
+				return ErrClosed
+			}
+			if errors.Is(err, net.ErrClosed) {
+				return err
+			}
+			// Out of descriptors, or a connection that ended before it was taken.
+			p.log.Warn("iscsi: accept", "error", err)
+			time.Sleep(50 * time.Millisecond)
+			continue
+		}
+		p.start(nc)
+	}
+}
+
+// start serves one connection in the background.
+func (p *Portal) start(nc net.Conn) {
+	c := newConn(p, nc)
+	p.mu.Lock()
+	if p.closing || len(p.conns) >= p.limits.MaxConnections {
+		p.mu.Unlock()
+		p.errors[ErrLimit].Add(1)
+		p.log.Warn("iscsi: connection refused", "peer", nc.RemoteAddr().String(), "limit", p.limits.MaxConnections)
+		nc.Close()
+		return
+	}
+	p.conns[c] = true
+	p.wg.Add(1)
+	p.mu.Unlock()
+	go func() {
+		defer p.wg.Done()
+		c.serve()
+		p.mu.Lock()
+		delete(p.conns, c)
+		p.mu.Unlock()
+	}()
+}
+
+// Shutdown stops accepting, lets commands in progress end, tells initiators that
+// their sessions end, and closes all connections. It returns when that is done,
+// or earlier with ctx's error; then connections are cut off.
+func (p *Portal) Shutdown(ctx context.Context) error {
+	p.mu.Lock()
+	first := !p.closing
+	p.closing = true
+	for l := range p.listeners {
+		l.Close()
+	}
+	for c := range p.conns {
+		c.stopping.Store(true)
+		c.kick()
+	}
+	p.mu.Unlock()
+	if first {
+		close(p.stop)
+	}
+	done := make(chan struct{})
+	go func() {
+		p.wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	if first {
+		close(p.hurry)
+	}
+	for c := range p.conns {
+		c.abort(ErrClosed)
+	}
+	p.mu.Unlock()
+	return ctx.Err()
+}
+
+// session is an iSCSI session, which has one connection here.
+type session struct {
+	key       sessionKey
+	target    *target // nil in a discovery session
+	initiator string
+	alias     string
+	isid      [6]byte
+	tsih      uint16
+	conn      *conn
+	nexus     nexus // nil in a discovery session
+	since     time.Time
+	closed    chan struct{} // closed when its nexus is gone
+}
+
+// sessionKey is what a login reinstates (RFC 7143 6.3.5).
+type sessionKey struct {
+	initiator, target string
+	isid              [6]byte
+	discovery         *session // tells discovery sessions apart
+}
+
+// openSession makes the session of a login that is complete. An older session of
+// the same initiator port ends first.
+func (p *Portal) openSession(l *login, c *conn, deadline time.Time) (status uint16, err error) {
+	s := &session{target: l.target, initiator: l.initiator, alias: l.alias, isid: l.isid, conn: c, since: time.Now(), closed: make(chan struct{})}
+	s.key = sessionKey{initiator: foldName(l.initiator), isid: l.isid}
+	if l.target != nil {
+		s.key.target = foldName(l.target.Name)
+	} else {
+		s.key.discovery = s
+	}
+	if l.tsih != 0 {
+		p.mu.Lock()
+		old := p.sessions[s.key]
+		p.mu.Unlock()
+		if old == nil || old.tsih != l.tsih {
+			return loginNoSession, violation(ErrLogin, 0, "session %d does not exist", l.tsih)
+		}
+		return loginTooManyConns, violation(ErrLogin, 0, "second connection for session %d", l.tsih)
+	}
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	for {
+		p.mu.Lock()
+		old := p.sessions[s.key]
+		if old == nil {
+			if p.closing || len(p.sessions) >= p.limits.MaxSessions {
+				p.mu.Unlock()
+				return loginNoResources, violation(ErrLimit, 0, "%d sessions are open", p.limits.MaxSessions)
+			}
+			p.sessions[s.key] = s
+			s.tsih = p.newTSIH()
+			p.mu.Unlock()
+			break
+		}
+		p.mu.Unlock()
+		old.conn.abort(errReinstated)
+		select {
+		case <-old.closed:
+		case <-timer.C:
+			return loginUnavailable, violation(ErrLogin, 0, "the session to reinstate does not end")
+		case <-p.hurry:
+			return loginUnavailable, ErrClosed
+		}
+	}
+	if s.target != nil {
+		p.cfg.Exec.Lock()
+		s.nexus = s.target.handler.OpenNexus(s.initiator, l.port(), portalGroup)
+		p.cfg.Exec.Unlock()
+	}
+	c.session = s
+	return loginOK, nil
+}
+
+var errReinstated = errors.New("iscsi: the initiator opened the session anew")
+
+// newTSIH returns a number that no session has. Preconditions: mu is held and
+// there are fewer than 65535 sessions.
+func (p *Portal) newTSIH() uint16 {
+	for {
+		p.lastTSIH++
+		used := p.lastTSIH == 0
+		for _, s := range p.sessions {
+			used = used || s.tsih == p.lastTSIH
+		}
+		if !used {
+			return p.lastTSIH
+		}
+	}
+}
+
+// end closes the session's nexus; the channel is closed when its tasks are gone
+// and the initiator may open the session anew.
+func (s *session) end(p *Portal) <-chan struct{} {
+	gone := func() {
+		p.mu.Lock()
+		delete(p.sessions, s.key)
+		p.mu.Unlock()
+		close(s.closed)
+	}
+	if s.nexus == nil {
+		gone()
+		return s.closed
+	}
+	p.cfg.Exec.Lock()
+	s.nexus.Close(gone)
+	p.cfg.Exec.Unlock()
+	return s.closed
+}
+
+// SessionInfo is a snapshot of a session.
+type SessionInfo struct {
+	Initiator, Alias string
+	ISID             [6]byte
+	TSIH             uint16
+	Target           string // empty in a discovery session
+	Address          string // of the initiator
+	Since            time.Time
+	Commands         uint64
+	ReceivedBytes    uint64
+	SentBytes        uint64
+}
+
+// Sessions returns the open sessions, by initiator and start.
+func (p *Portal) Sessions() []SessionInfo {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := make([]SessionInfo, 0, len(p.sessions))
+	for _, s := range p.sessions {
+		info := SessionInfo{Initiator: s.initiator, Alias: s.alias, ISID: s.isid, TSIH: s.tsih, Since: s.since,
+			Address: s.conn.nc.RemoteAddr().String(), Commands: s.conn.count.commands.Load(),
+			ReceivedBytes: s.conn.count.rx.Load(), SentBytes: s.conn.count.tx.Load()}
+		if s.target != nil {
+			info.Target = s.target.Name
+		}
+		list = append(list, info)
+	}
+	slices.SortFunc(list, func(a, b SessionInfo) int {
+		if d := strings.Compare(a.Initiator, b.Initiator); d != 0 {
+			return d
+		}
+		return a.Since.Compare(b.Since)
+	})
+	return list
+}
+
+// Emit implements metrics.Source.
+func (p *Portal) Emit(e metrics.Emitter) {
+	p.mu.Lock()
+	conns, sessions := len(p.conns), len(p.sessions)
+	p.mu.Unlock()
+	e.Value(metrics.ISCSIConnections, float64(conns))
+	e.Value(metrics.ISCSISessions, float64(sessions))
+	e.Value(metrics.ISCSIReceived, float64(p.count.rx.Load()))
+	e.Value(metrics.ISCSISent, float64(p.count.tx.Load()))
+	for k := range numErrorKinds {
+		e.Value(metrics.ISCSIErrors, float64(p.errors[k].Load()), k.String())
+	}
+}
+
+// idleState is what the ticker knows of a connection.
+type idleState struct {
+	rx     uint64
+	since  time.Time
+	pinged bool
+}
+
+// ticker looks for connections that have gone quiet.
+func (p *Portal) ticker() {
+	step := min(max(min(p.limits.PingInterval, p.limits.PingTimeout)/4, 5*time.Millisecond), 5*time.Second)
+	t := time.NewTicker(step)
+	defer t.Stop()
+	var list []*conn
+	for {
+		select {
+		case <-p.stop:
+			return
+		case <-t.C:
+		}
+		list = list[:0]
+		p.mu.Lock()
+		for _, s := range p.sessions {
+			list = append(list, s.conn)
+		}
+		p.mu.Unlock()
+		now := time.Now()
+		for _, c := range list {
+			c.checkIdle(now)
+		}
+	}
+}
+
+func (c *conn) checkIdle(now time.Time) {
+	i := &c.idle
+	if rx := c.count.rx.Load(); rx != i.rx || i.since.IsZero() {
+		*i = idleState{rx: rx, since: now}
+		return
+	}
+	switch quiet := now.Sub(i.since); {
+	case !i.pinged && quiet >= c.limits.PingInterval:
+		i.pinged, i.since = true, now
+		c.ping(pingTag)
+	case i.pinged && quiet >= c.limits.PingTimeout:
+		c.abort(violation(ErrTimeout, 0, "no answer to a NOP-In in %v", c.limits.PingTimeout))
+	}
+}
