@@ -1,0 +1,160 @@
+package handlers
+
+import (
+	"bytes"
+	"encoding/binary"
+	"strings"
+
+	"github.com/arraysim/arraysim/tcmu"
+)
+
+// Reservations are the kernel's, which holds them against the commands of a unit's
+// own initiators. An EXTENDED COPY reaches other units inside the array, past that.
+// So their reservations are looked up in configfs before it. Who holds one is of no use: the
+// ring does not say who sent the copy.
+
+// name is a designator of a unit, as Device Identification shows it (SPC-5 7.7.6) and
+// as CSCD descriptors repeat it.
+type name struct {
+	codeSet, kind byte
+	id            []byte
+}
+
+// identify asks the unit for its names. The executor is held.
+func (u *unit) identify() {
+	u.ask([]byte{0x12, 1, 0x83, 4, 0, 0}, 1024, func(page []byte) { u.names = designators(page) })
+}
+
+// designators takes the names of a logical unit from a Device Identification page.
+func designators(page []byte) []name {
+	var list []name
+	if len(page) < 4 {
+		return nil
+	}
+	page = page[4:min(len(page), 4+int(binary.BigEndian.Uint16(page[2:])))]
+	for len(page) >= 4 && len(page) >= 4+int(page[3]) {
+		n := 4 + int(page[3])
+		if page[1]&0x30 == 0 { // of the logical unit
+			list = append(list, name{page[0] & 0x0F, page[1] & 0x0F, page[4:n]})
+		}
+		page = page[n:]
+	}
+	return list
+}
+
+// conflictSense is COPY ABORTED, THIRD PARTY DEVICE FAILURE in fixed format.
+var conflictSense = [18]byte{0: 0x70, 2: 0x0A, 7: 10, 12: 0x0D, 13: 0x01}
+
+const (
+	opExtendedCopy = 0x83
+	maxCSCDs       = 64
+	maxCopyList    = 16 + maxCSCDs*32 + 257*32 // what the unit takes, and a little more
+)
+
+// conflicts tells whether c is an EXTENDED COPY(LID1) that a reservation of another unit
+// forbids.
+func (u *unit) conflicts(c *tcmu.Command) bool {
+	if c.CDB[0] != opExtendedCopy || c.CDB[1]&0x1F != 0 {
+		return false
+	}
+	list := make([]byte, 0, maxCopyList)
+	for _, s := range c.Data {
+		list = append(list, s[:min(len(s), maxCopyList-len(list))]...)
+	}
+	roles := copyRoles(list)
+	if len(roles) == 0 {
+		return false
+	}
+	e := u.array.host.Executor()
+	e.Lock()
+	others := make([]*unit, 0, len(roles))
+	for i := range roles {
+		others = append(others, u.domain.named(roles[i].id))
+	}
+	e.Unlock()
+	for i, o := range others {
+		if o == nil || o == u {
+			continue // the SCSI layer says what is wrong, the kernel has looked
+		}
+		if excluded(o.dev, roles[i].written) {
+			u.array.log.Warn("a copy meets a reservation of another unit", "device", u.dev.String(), "other", o.dev.String())
+			return true
+		}
+	}
+	return false
+}
+
+// named finds the unit of a name. The executor is held.
+func (m *domain) named(n name) *unit {
+	for _, u := range m.units {
+		if u == nil {
+			continue
+		}
+		for _, d := range u.names {
+			if d.codeSet == n.codeSet && d.kind == n.kind && bytes.Equal(d.id, n.id) {
+				return u
+			}
+		}
+	}
+	return nil
+}
+
+// copyRole is what a parameter list wants of a unit.
+type copyRole struct {
+	id      name
+	written bool
+}
+
+// copyRoles reads from a parameter list of EXTENDED COPY(LID1) (SPC-4 6.4.3) which
+// units its segments name. What is wrong with the list is for the SCSI layer to say.
+func copyRoles(b []byte) []copyRole {
+	const head, cscdLen = 16, 32
+	be := binary.BigEndian
+	if len(b) < head {
+		return nil
+	}
+	cscds := b[head:]
+	n := int(be.Uint16(b[2:]))
+	if n > len(cscds) {
+		return nil
+	}
+	segments := cscds[n:]
+	cscds = cscds[:n]
+	if k := uint64(be.Uint32(b[8:])); k < uint64(len(segments)) {
+		segments = segments[:k]
+	}
+	var written [maxCSCDs]bool
+	var used [maxCSCDs]bool
+	for len(segments) >= 8 {
+		if i := be.Uint16(segments[4:]); i < maxCSCDs {
+			used[i] = true
+		}
+		if i := be.Uint16(segments[6:]); i < maxCSCDs {
+			used[i], written[i] = true, true
+		}
+		segments = segments[min(len(segments), 4+int(be.Uint16(segments[2:]))):]
+	}
+	var roles []copyRole
+	for i := 0; i < maxCSCDs && (i+1)*cscdLen <= len(cscds); i++ {
+		d := cscds[i*cscdLen : (i+1)*cscdLen]
+		if used[i] && d[0] == 0xE4 && d[7] <= 20 {
+			roles = append(roles, copyRole{name{d[4] & 0x0F, d[5] & 0x3F, d[8 : 8+d[7]]}, written[i]})
+		}
+	}
+	return roles
+}
+
+// excluded tells whether the device has a reservation that keeps others from reading
+// or writing it. What cannot be read is taken for none: kernels without
+// reservations for such devices have no such file.
+func excluded(d *tcmu.Device, write bool) bool {
+	holder, err := d.Attribute("pr/res_holder")
+	if err != nil || !strings.Contains(holder, "Reservation:") {
+		return false
+	}
+	if write {
+		return true
+	}
+	kind, err := d.Attribute("pr/res_pr_type")
+	return err != nil || !strings.Contains(kind, "Write Exclusive")
+}

@@ -1,0 +1,236 @@
+package handlers
+
+import (
+	"sync"
+
+	"github.com/arraysim/arraysim/internal/scsi"
+	"github.com/arraysim/arraysim/tcmu"
+)
+
+// unit is a volume behind a ring. Commands go to the SCSI layer as tasks, all of a
+// wake-up in one entry of the executor. Those that end while Serve is at work are
+// answered by it, outside the executor; later ones by finisher.
+type unit struct {
+	array  *Array
+	dev    *tcmu.Device
+	spec   VolumeSpec
+	domain *domain
+	lun    uint64 // as on the wire
+	names  []name // by which copies may call it; guarded by the executor
+
+	release func()
+
+	batch []*scsi.Task // Serve's own
+
+	mu    sync.Mutex
+	ended []*command // guarded by mu
+	spare []*command // guarded by mu
+	held  bool       // guarded by mu: whoever holds will look at ended
+	wake  chan struct{}
+	quit  chan struct{}
+}
+
+// command is what hangs on a tcmu.Command: its task. It is used again with it.
+type command struct {
+	task   scsi.Task
+	cmd    *tcmu.Command
+	unit   *unit
+	direct bool // memory of the ring was handed out for Data-In
+	bounce []*buffer
+}
+
+func newUnit(a *Array, d *tcmu.Device, spec VolumeSpec, release func()) *unit {
+	return &unit{array: a, dev: d, spec: spec, release: release, wake: make(chan struct{}, 1), quit: make(chan struct{})}
+}
+
+// Serve implements tcmu.Handler.
+func (u *unit) Serve(batch []*tcmu.Command) {
+	u.hold()
+	u.batch = u.batch[:0]
+	for _, c := range batch {
+		if u.conflicts(c) {
+			c.Complete(scsi.StatusCheckCondition, conflictSense[:], 0)
+			continue
+		}
+		x, ok := c.Ctx.(*command)
+		if !ok {
+			x = &command{cmd: c, unit: u}
+			x.task.Ctx, x.task.Bufs, x.task.Done = x, x, taskDone
+			c.Ctx = x
+		}
+		t := &x.task
+		t.LUN, t.Tag, t.Attr = u.lun, uint64(c.ID()), scsi.AttrSimple
+		t.CDB, t.DataOut, t.MaxIn = c.CDB, c.Data, c.Len()
+		u.batch = append(u.batch, t)
+	}
+	e := u.array.host.Executor()
+	e.Lock()
+	u.domain.nexus.Submit(u.batch)
+	e.Unlock()
+	u.finish()
+}
+
+// Get implements scsi.Buffers. It is called on the executor. Where the kernel's
+// memory is in one piece, the array reads into that.
+func (x *command) Get(n int) []byte {
+	if d := x.cmd.Data; !x.direct && len(d) > 0 && n <= len(d[0]) {
+		x.direct = true
+		return d[0][:n]
+	}
+	b := getBuffer(n)
+	x.bounce = append(x.bounce, b)
+	return b.b[:n]
+}
+
+// taskDone is Done of every task: the executor calls it.
+func taskDone(t *scsi.Task) {
+	x := t.Ctx.(*command)
+	u := x.unit
+	u.mu.Lock()
+	u.ended = append(u.ended, x)
+	wake := !u.held
+	u.mu.Unlock()
+	if wake {
+		select {
+		case u.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// hold says that finish will be called.
+func (u *unit) hold() {
+	u.mu.Lock()
+	u.held = true
+	u.mu.Unlock()
+}
+
+// finish answers all commands that have ended.
+func (u *unit) finish() {
+	for {
+		u.mu.Lock()
+		list := u.ended
+		if len(list) == 0 {
+			u.held = false
+			u.mu.Unlock()
+			return
+		}
+		u.ended = u.spare[:0]
+		u.spare = nil
+		u.mu.Unlock()
+		for i, x := range list {
+			list[i] = nil
+			x.finish()
+		}
+		u.mu.Lock()
+		u.spare = list[:0]
+		u.mu.Unlock()
+	}
+}
+
+// finisher answers commands that end when nobody holds.
+func (u *unit) finisher() {
+	for {
+		select {
+		case <-u.quit:
+			return
+		case <-u.wake:
+		}
+		u.dev.Hold()
+		u.finish()
+		u.dev.Flush()
+	}
+}
+
+// finish answers the command. It must not be touched afterwards.
+func (x *command) finish() {
+	t, c := &x.task, x.cmd
+	status, sense, n := t.Status, t.Sense, tcmu.All
+	switch {
+	case t.Aborted:
+		// The initiator hears nothing, but the kernel waits for its memory.
+		status, sense = scsi.StatusTaskAborted, nil
+	case status == scsi.StatusGood && t.OutTotal == 0:
+		n = x.gather()
+	}
+	for i, b := range x.bounce {
+		b.put()
+		x.bounce[i] = nil
+	}
+	x.bounce, x.direct = x.bounce[:0], false
+	t.CDB, t.DataOut, t.DataIn = nil, nil, nil
+	c.Complete(status, sense, n)
+}
+
+// gather puts Data-In where the kernel wants it and returns its length.
+func (x *command) gather() int {
+	to, at, n := x.cmd.Data, 0, 0
+	for _, from := range x.task.DataIn {
+		n += len(from)
+		if len(from) > 0 && at == 0 && len(to) > 0 && &from[0] == &to[0][0] {
+			at = len(from) // it is there already
+			continue
+		}
+		for len(from) > 0 && len(to) > 0 {
+			if at == len(to[0]) {
+				to, at = to[1:], 0
+				continue
+			}
+			k := copy(to[0][at:], from)
+			from, at = from[k:], at+k
+		}
+	}
+	return n
+}
+
+// Manage implements tcmu.TaskManager: the kernel has given commands up and waits for
+// their memory, so what still waits in the array is withdrawn.
+func (u *unit) Manage(m tcmu.TMR) {
+	u.hold()
+	e := u.array.host.Executor()
+	e.Lock()
+	if m.Function == tcmu.TMRLUNReset {
+		// The kernel tells its initiators of the reset.
+		u.domain.nexus.Manage(scsi.LogicalUnitReset, u.lun, 0, func(scsi.TMFResponse) {})
+		u.calm()
+	} else {
+		for _, id := range m.IDs {
+			u.domain.nexus.Manage(scsi.AbortTask, u.lun, uint64(id), func(scsi.TMFResponse) {})
+		}
+	}
+	e.Unlock()
+	u.finish()
+}
+
+// Close implements tcmu.Handler.
+func (u *unit) Close() {
+	e := u.array.host.Executor()
+	e.Lock()
+	u.array.leave(u)
+	e.Unlock()
+	close(u.quit)
+	u.release()
+}
+
+// ask sends a command of our own to the unit. done gets its Data-In, on the
+// executor, which is held now.
+func (u *unit) ask(cdb []byte, room int, done func([]byte)) {
+	t := &scsi.Task{LUN: u.lun, Tag: 1 << 32, Attr: scsi.AttrSimple, CDB: cdb, MaxIn: room, Bufs: heap{}}
+	t.Done = func(t *scsi.Task) {
+		var in []byte
+		if t.Status == scsi.StatusGood && len(t.DataIn) > 0 {
+			in = t.DataIn[0]
+		}
+		done(in)
+	}
+	u.domain.nexus.Submit([]*scsi.Task{t})
+}
+
+// heap hands out fresh memory.
+type heap struct{}
+
+func (heap) Get(n int) []byte { return make([]byte, n) }
+
+// calm takes one unit attention condition from the unit: REQUEST SENSE clears what
+// it reports.
+func (u *unit) calm() { u.ask([]byte{0x03, 0, 0, 0, 18, 0}, 18, func([]byte) {}) }

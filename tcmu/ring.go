@@ -1,0 +1,244 @@
+package tcmu
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+)
+
+// fetch collects the commands from the cursor to the head in d.batch. It stops
+// behind a task management entry.
+func (d *Device) fetch() (tmr *TMR, found bool, err error) {
+	head := d.mb.head()
+	if head == d.cursor {
+		return nil, false, nil
+	}
+	if uint64(head) >= uint64(len(d.ring)) || head%entryAlign != 0 {
+		return nil, false, fmt.Errorf("%w: the head is at %d of %d", ErrRing, head, len(d.ring))
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for d.cursor != head && tmr == nil {
+		// An entry never wraps; the kernel pads the end of the ring.
+		limit := uint32(len(d.ring))
+		if head > d.cursor {
+			limit = head
+		}
+		room := d.ring[d.cursor:limit]
+		if len(room) < headerSize {
+			return nil, true, fmt.Errorf("%w: entry at %d", ErrRing, d.cursor)
+		}
+		h := (*entryHeader)(unsafe.Pointer(unsafe.SliceData(room)))
+		lenOp := atomic.LoadUint32(&h.lenOp)
+		size := lenOp &^ opMask
+		if size < uint32(headerSize) || int(size) > len(room) {
+			return nil, true, fmt.Errorf("%w: entry of %d bytes at %d", ErrRing, size, d.cursor)
+		}
+		entry := room[:size]
+		switch lenOp & opMask {
+		case opPad:
+			d.slots.push(slot{d.cursor, size, true})
+		case opCmd:
+			if int(size) < responseSize {
+				return nil, true, fmt.Errorf("%w: command of %d bytes at %d", ErrRing, size, d.cursor)
+			}
+			d.slots.push(slot{d.cursor, size, false})
+			d.take(entry)
+		case opTMR:
+			d.slots.push(slot{d.cursor, size, true})
+			tmr, err = readTMR(entry)
+			if err != nil {
+				return nil, true, err
+			}
+		default:
+			// The kernel must be told that this entry was not understood.
+			h.uflags |= uflagUnknownOp
+			d.slots.push(slot{d.cursor, size, true})
+		}
+		d.cursor += size
+		if d.cursor == uint32(len(d.ring)) {
+			d.cursor = 0
+		}
+	}
+	d.pass()
+	return tmr, true, nil
+}
+
+// internalFailure is HARDWARE ERROR, INTERNAL TARGET FAILURE in fixed format.
+var internalFailure = [18]byte{0: 0x70, 2: 0x04, 7: 10, 12: 0x44}
+
+// take makes a Command of a CMD entry and puts it on the batch. One that points
+// outside the mapping is answered here. Preconditions: mu is held.
+func (d *Device) take(entry []byte) {
+	q := (*cmdRequest)(unsafe.Pointer(unsafe.SliceData(entry)))
+	c := d.free
+	if c != nil {
+		d.free = c.next
+	} else {
+		c = &Command{dev: d}
+	}
+	c.id, c.state = q.cmdID, stateLive
+	c.prev, c.next = nil, d.live
+	if d.live != nil {
+		d.live.prev = c
+	}
+	d.live = c
+	d.count++
+	if !d.describe(c, q, entry) {
+		c.Data = nil
+		r := cmdResponse{status: statusCheckCondition}
+		copy(r.sense[:], internalFailure[:])
+		d.answer(c, &r)
+		return
+	}
+	d.batch = append(d.batch, c)
+}
+
+// describe copies CDB and segments out of the entry: the response to another
+// command may be written over it at any time.
+func (d *Device) describe(c *Command, q *cmdRequest, entry []byte) bool {
+	start, end := d.data-uint64(len(d.ring)), d.data // of the command ring
+	if q.cdbOff < start || q.cdbOff > end-8 {
+		return false
+	}
+	cdb := d.mem[q.cdbOff:end]
+	n := cdbLen(cdb[0], cdb[7])
+	if n > len(cdb) {
+		return false
+	}
+	c.CDB = c.cdb[:copy(c.cdb[:], cdb[:n])]
+	if uint64(q.iovCnt) > uint64((len(entry)-requestSize)/iovecSize) {
+		return false
+	}
+	c.Data = c.segments[:0]
+	for i := range int(q.iovCnt) {
+		v := iovAt(entry, i)
+		if v.base < d.data || v.base > uint64(len(d.mem)) || v.len > uint64(len(d.mem))-v.base {
+			return false
+		}
+		if v.len > 0 {
+			c.Data = append(c.Data, d.mem[v.base:v.base+v.len:v.base+v.len])
+		}
+	}
+	c.segments = c.Data
+	return true
+}
+
+func readTMR(entry []byte) (*TMR, error) {
+	if len(entry) < tmrSize {
+		return nil, fmt.Errorf("%w: task management entry of %d bytes", ErrRing, len(entry))
+	}
+	e := (*tmrEntry)(unsafe.Pointer(unsafe.SliceData(entry)))
+	if uint64(e.cmdCnt) > uint64((len(entry)-tmrSize)/2) {
+		return nil, fmt.Errorf("%w: task management entry of %d bytes for %d commands", ErrRing, len(entry), e.cmdCnt)
+	}
+	t := &TMR{Function: e.kind}
+	for i := range int(e.cmdCnt) {
+		t.IDs = append(t.IDs, idAt(entry, i))
+	}
+	return t, nil
+}
+
+// complete gives the kernel a response.
+func (d *Device) complete(c *Command, r *cmdResponse) {
+	d.mu.Lock()
+	if c.state != stateLive {
+		d.mu.Unlock()
+		panic("tcmu: command completed twice")
+	}
+	d.answer(c, r)
+	d.mu.Unlock()
+	d.dirty.Store(true)
+	if d.held.Load() == 0 {
+		d.notify()
+	}
+}
+
+// answer writes a response into the oldest entry, whichever command that was of,
+// and lets the tail pass it. Preconditions: mu is held.
+func (d *Device) answer(c *Command, r *cmdResponse) {
+	d.pass()
+	s := d.slots.pop()
+	e := (*cmdResponse)(unsafe.Pointer(&d.ring[s.off]))
+	lenOp := e.lenOp
+	*e = *r
+	e.lenOp, e.cmdID = lenOp, c.id
+	d.advance(s)
+	d.pass()
+	d.dirty.Store(true)
+	if r.uflags&uflagKeepBuf != 0 {
+		c.state = stateKept
+		return
+	}
+	d.retire(c)
+}
+
+// pass lets the tail pass entries that take no response.
+func (d *Device) pass() {
+	for d.slots.n > 0 && d.slots.front().skip {
+		d.advance(d.slots.pop())
+	}
+}
+
+func (d *Device) advance(s slot) {
+	next := s.off + s.size
+	if next == uint32(len(d.ring)) {
+		next = 0
+	}
+	d.mb.setTail(next)
+}
+
+// retire ends a command's use of the mapping. Preconditions: mu is held.
+func (d *Device) retire(c *Command) {
+	if c.prev != nil {
+		c.prev.next = c.next
+	} else {
+		d.live = c.next
+	}
+	if c.next != nil {
+		c.next.prev = c.prev
+	}
+	c.state = stateFree
+	clear(c.segments)
+	c.CDB, c.Data = nil, nil
+	c.prev, c.next = nil, d.free
+	d.free = c
+	d.count--
+	if d.count == 0 && d.idle != nil {
+		close(d.idle)
+		d.idle = nil
+	}
+}
+
+// slot is an entry between tail and cursor.
+type slot struct {
+	off, size uint32
+	skip      bool // takes no response
+}
+
+// slots is a queue of them, in a buffer whose length is a power of two.
+type slots struct {
+	buf      []slot
+	first, n int
+}
+
+func (q *slots) push(s slot) {
+	if q.n == len(q.buf) {
+		grown := make([]slot, max(64, 2*len(q.buf)))
+		for i := range q.n {
+			grown[i] = q.buf[(q.first+i)&(len(q.buf)-1)]
+		}
+		q.buf, q.first = grown, 0
+	}
+	q.buf[(q.first+q.n)&(len(q.buf)-1)] = s
+	q.n++
+}
+
+func (q *slots) front() slot { return q.buf[q.first] }
+
+func (q *slots) pop() slot {
+	s := q.buf[q.first]
+	q.first = (q.first + 1) & (len(q.buf) - 1)
+	q.n--
+	return s
+}

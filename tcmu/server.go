@@ -1,0 +1,417 @@
+package tcmu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Options describe a Server.
+type Options struct {
+	Subtypes []Subtype
+	Log      *slog.Logger // none when nil
+	// DBus serves the names on the system bus by which targetcli finds subtypes.
+	DBus bool
+	// CloseTimeout bounds how long the end of a device waits for commands in
+	// progress; 0 means 30 seconds, after which initiators have given up too.
+	CloseTimeout time.Duration
+}
+
+// Server answers the kernel: it opens, changes and closes the devices of its
+// subtypes, and refuses all others. The kernel takes the first answer that anybody
+// gives, so a machine can have one server only, and no tcmu-runner beside it.
+type Server struct {
+	opt  Options
+	log  *slog.Logger
+	tree tree
+	nl   messenger
+	link func(minor uint32) (Link, error)
+	bus  *bus
+	lock *lockFile
+
+	mu      sync.Mutex
+	devices map[uint32]*Device       // guarded by mu; by minor
+	busy    map[uint32]chan struct{} // guarded by mu; by minor: closed when the last event of it is dealt with
+	work    sync.WaitGroup           // events
+	serving sync.WaitGroup           // rings
+}
+
+const defaultCloseTimeout = 30 * time.Second
+
+// Start takes over the devices that exist and begins to answer the kernel. It needs
+// root, and fails when tcmu-runner or another server runs.
+func Start(opt Options) (*Server, error) {
+	lock, err := takeLock(lockPath)
+	if err != nil {
+		return nil, err
+	}
+	var bus *bus
+	if opt.DBus {
+		if bus, err = dialBus(opt.Subtypes); err != nil {
+			lock.release()
+			return nil, err
+		}
+	}
+	nl, err := dialKernel()
+	if err != nil {
+		bus.close()
+		lock.release()
+		return nil, err
+	}
+	s, err := start(opt, "/", nl, tree("/").openUIO)
+	if err != nil {
+		err = errors.Join(err, nl.unsubscribe(), nl.close())
+		bus.close()
+		lock.release()
+		return nil, err
+	}
+	s.bus, s.lock = bus, lock
+	// Only now: whoever sees the name may make devices at once.
+	if err := bus.own(); err != nil {
+		return nil, errors.Join(err, s.closeAll())
+	}
+	return s, nil
+}
+
+func start(opt Options, root tree, nl messenger, link func(uint32) (Link, error)) (*Server, error) {
+	s := &Server{opt: opt, log: opt.Log, tree: root, nl: nl, link: link,
+		devices: map[uint32]*Device{}, busy: map[uint32]chan struct{}{}}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.opt.CloseTimeout == 0 {
+		s.opt.CloseTimeout = defaultCloseTimeout
+	}
+	for i, st := range opt.Subtypes {
+		if err := checkSubtype(st.Name()); err != nil {
+			return nil, err
+		}
+		for _, other := range opt.Subtypes[:i] {
+			if other.Name() == st.Name() {
+				return nil, fmt.Errorf("tcmu: subtype %q is there twice", st.Name())
+			}
+		}
+	}
+	// Whoever wrote to a device's enable file waits in the kernel, uninterruptibly, for
+	// an answer. Those that a process before us left without one are let go first;
+	// and while the kernel is blocked it refuses changes instead of waiting, so that
+	// none is lost between the look at what is there and the first event.
+	if err := s.tree.param("block_netlink", "1"); err != nil {
+		return nil, fmt.Errorf("tcmu: blocking netlink: %w", err)
+	}
+	unblock := func() error { return s.tree.param("block_netlink", "0") }
+	if err := s.tree.param("reset_netlink", "1"); err != nil {
+		return nil, errors.Join(fmt.Errorf("tcmu: resetting netlink: %w", err), unblock())
+	}
+	if err := nl.subscribe(); err != nil {
+		return nil, errors.Join(err, unblock())
+	}
+	present, err := s.tree.present()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("tcmu: looking for devices: %w", err), unblock())
+	}
+	for _, i := range present {
+		if st := s.subtype(i.Subtype); st != nil {
+			if err := s.resume(i, st); err != nil {
+				// One bad device must not keep the others from their initiators.
+				s.log.Error("a device cannot be served", "device", i.String(), "config", i.Subtype+"/"+i.Config, "error", err)
+			}
+		}
+	}
+	if err := unblock(); err != nil {
+		return nil, fmt.Errorf("tcmu: unblocking netlink: %w", err)
+	}
+	return s, nil
+}
+
+// checkSubtype keeps to what D-Bus allows, and away from the names of tcmu-runner,
+// which compares only the beginning.
+func checkSubtype(name string) error {
+	if name == "" {
+		return errors.New("tcmu: a subtype has no name")
+	}
+	for _, r := range name {
+		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' {
+			return fmt.Errorf("tcmu: subtype %q has characters other than letters, digits and _", name)
+		}
+	}
+	return nil
+}
+
+func (s *Server) subtype(name string) Subtype {
+	for _, st := range s.opt.Subtypes {
+		if st.Name() == name {
+			return st
+		}
+	}
+	return nil
+}
+
+// Run answers events until ctx ends. Then it closes all devices: the kernel refuses new
+// commands as BUSY meanwhile, those in progress end, and what comes later
+// waits in the kernel for the next server, as long as the device's time-out allows.
+func (s *Server) Run(ctx context.Context) error {
+	failed := make(chan error, 1)
+	go func() {
+		for {
+			events, err := s.nl.receive()
+			if err != nil {
+				failed <- err
+				return
+			}
+			for _, e := range events {
+				s.dispatch(e)
+			}
+		}
+	}()
+	var err error
+	select {
+	case <-ctx.Done():
+		err = s.tree.param("block_netlink", "1")
+		// What was sent before that still wants its answer.
+		err = errors.Join(err, s.nl.deadline(time.Now().Add(lastEvents)))
+		if e := <-failed; !errors.Is(e, os.ErrDeadlineExceeded) {
+			err = errors.Join(err, e)
+		}
+	case err = <-failed:
+		err = errors.Join(fmt.Errorf("tcmu: receiving events: %w", err), s.tree.param("block_netlink", "1"))
+	}
+	s.work.Wait()
+	return errors.Join(err, s.closeAll())
+}
+
+// lastEvents is how long the server listens after it has told the kernel to send
+// no more: a sender that had passed the check is done by then.
+const lastEvents = 100 * time.Millisecond
+
+// Devices lists the devices that are served, by minor number.
+func (s *Server) Devices() []*Device {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []*Device
+	for _, d := range s.devices {
+		list = append(list, d)
+	}
+	slices.SortFunc(list, func(a, b *Device) int { return int(a.Info().Minor) - int(b.Info().Minor) })
+	return list
+}
+
+// dispatch deals with an event in the background. Events of one device keep their
+// order; a device that is slow to open holds up no other.
+func (s *Server) dispatch(e event) {
+	// Devices of other subtypes are answered too: nobody else does, and the
+	// process that made one would wait for ever.
+	i, _ := parseName(e.name)
+	st := s.subtype(i.Subtype)
+	i.Minor = e.minor
+	s.mu.Lock()
+	before, done := s.busy[e.minor], make(chan struct{})
+	s.busy[e.minor] = done
+	s.mu.Unlock()
+	s.work.Go(func() {
+		if before != nil {
+			<-before
+		}
+		var err error
+		switch e.cmd {
+		case cmdAdded:
+			err = s.add(i, st)
+		case cmdRemoved:
+			err = s.remove(i)
+		case cmdReconfig:
+			err = s.reconfigure(i, e.change)
+		}
+		attrs := []any{"device", i.String(), "config", i.Subtype + "/" + i.Config}
+		if err != nil {
+			s.log.Error("the kernel's request failed", append(attrs, "request", verbs[e.cmd], "error", err)...)
+		} else {
+			s.log.Info(verbs[e.cmd], attrs...)
+		}
+		// With nl_reply_supported=-1 nobody waits, and the answer is ENOENT or ENODEV.
+		if err := s.nl.reply(e, errno(err)); err != nil && !errors.Is(err, syscall.ENOENT) && !errors.Is(err, syscall.ENODEV) {
+			s.log.Error("the kernel did not take the answer", append(attrs, "request", verbs[e.cmd], "error", err)...)
+		}
+		s.mu.Lock()
+		if s.busy[e.minor] == done {
+			delete(s.busy, e.minor)
+		}
+		s.mu.Unlock()
+		close(done)
+	})
+}
+
+var verbs = map[uint8]string{cmdAdded: "device added", cmdRemoved: "device removed", cmdReconfig: "device changed"}
+
+func (s *Server) serves(minor uint32) bool { return s.device(minor) != nil }
+
+func (s *Server) device(minor uint32) *Device {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.devices[minor]
+}
+
+// add opens a new device.
+func (s *Server) add(i Info, st Subtype) error {
+	if st == nil {
+		return fmt.Errorf("nobody serves the subtype %q: %w", i.Subtype, syscall.ENOENT)
+	}
+	if s.serves(i.Minor) {
+		return fmt.Errorf("%s is served already: %w", uioName(i.Minor), syscall.EEXIST)
+	}
+	if err := s.tree.complement(&i); err != nil {
+		return err
+	}
+	link, err := s.link(i.Minor)
+	if err != nil {
+		return err
+	}
+	return s.attach(link, i, st)
+}
+
+// attach opens the handler of a device and starts to serve it.
+func (s *Server) attach(link Link, i Info, st Subtype) error {
+	d, err := Attach(link, i)
+	if err != nil {
+		return errors.Join(err, link.Close())
+	}
+	d.attributes = configfs{s.tree, s.tree.folder(i)}
+	d.freeKept = func(id uint16) error { return d.SetAttribute("action/free_kept_buf", fmt.Sprint(id)) }
+	h, err := st.Open(d)
+	if err != nil {
+		return errors.Join(err, link.Close())
+	}
+	if err := s.tree.complement(&i); err == nil { // Open may have set attributes
+		d.info = i
+	}
+	if _, ok := h.(TaskManager); ok && d.caps&capTMR != 0 {
+		if err := d.SetAttribute("attrib/tmr_notification", "1"); err != nil {
+			s.log.Warn("task management will not be heard of", "device", d.String(), "error", err)
+		}
+	}
+	s.mu.Lock()
+	s.devices[i.Minor] = d
+	s.mu.Unlock()
+	d.begin(h)
+	s.serving.Go(func() {
+		if err := d.serve(); !errors.Is(err, ErrStopped) {
+			s.log.Error("a device is not served any more", "device", d.String(), "error", err)
+		}
+	})
+	return nil
+}
+
+// resume takes over a device that another process served. Commands that it had not
+// answered go back to the initiators, which send them again.
+func (s *Server) resume(i Info, st Subtype) (err error) {
+	i.Resumed = true
+	if err := s.tree.complement(&i); err != nil {
+		return err
+	}
+	if err := s.tree.blockDev(i, true); err != nil {
+		return fmt.Errorf("blocking the device: %w", err)
+	}
+	defer func() {
+		if e := s.tree.blockDev(i, false); e != nil {
+			err = errors.Join(err, fmt.Errorf("unblocking the device: %w", e))
+		}
+	}()
+	link, err := s.link(i.Minor)
+	if err != nil {
+		return err
+	}
+	// Only when the device is ours, which the open above says, may its ring be reset.
+	if err := s.tree.resetRing(i); err != nil {
+		return errors.Join(fmt.Errorf("resetting the ring: %w", err), link.Close())
+	}
+	if err := s.attach(link, i, st); err != nil {
+		return err
+	}
+	s.log.Info("device taken over", "device", i.String(), "config", i.Subtype+"/"+i.Config)
+	return nil
+}
+
+// remove closes a device that the kernel removes. Nothing uses it any more.
+func (s *Server) remove(i Info) error {
+	s.mu.Lock()
+	d := s.devices[i.Minor]
+	delete(s.devices, i.Minor)
+	s.mu.Unlock()
+	if d == nil {
+		return nil // it could not be opened; then it may go
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.opt.CloseTimeout)
+	defer cancel()
+	if err := d.Close(ctx); err != nil {
+		s.log.Warn("a device was not closed well", "device", i.String(), "error", err)
+	}
+	return nil
+}
+
+func (s *Server) reconfigure(i Info, c Change) error {
+	d := s.device(i.Minor)
+	if d == nil {
+		return syscall.ENODEV
+	}
+	now := d.Info()
+	if c.Config != nil {
+		subtype, config := cutConfig(*c.Config)
+		if subtype != now.Subtype {
+			return fmt.Errorf("a device of subtype %q cannot become one of %q: %w", now.Subtype, subtype, syscall.EINVAL)
+		}
+		c.Config = &config
+	}
+	if c.apply(now) == now {
+		return nil
+	}
+	d.mu.Lock()
+	h := d.handler
+	d.mu.Unlock()
+	r, ok := h.(Reconfigurer)
+	if !ok {
+		return fmt.Errorf("%s: %s: %w", now, c, syscall.EOPNOTSUPP)
+	}
+	if err := r.Reconfigure(c); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	d.info = c.apply(d.info)
+	d.mu.Unlock()
+	return nil
+}
+
+// closeAll ends all devices at once.
+func (s *Server) closeAll() error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.opt.CloseTimeout)
+	defer cancel()
+	devices := s.Devices()
+	errs := make([]error, len(devices))
+	var wg sync.WaitGroup
+	for n, d := range devices {
+		wg.Go(func() { errs[n] = s.leave(ctx, d) })
+	}
+	wg.Wait()
+	s.mu.Lock()
+	clear(s.devices)
+	s.mu.Unlock()
+	s.serving.Wait()
+	// A device that is made while there is no server does not wait for one.
+	errs = append(errs, s.nl.unsubscribe(), s.tree.param("reset_netlink", "1"), s.nl.close(), s.tree.param("block_netlink", "0"))
+	s.bus.close()
+	s.lock.release()
+	return errors.Join(errs...)
+}
+
+// leave closes a device that stays in the kernel.
+func (s *Server) leave(ctx context.Context, d *Device) error {
+	err := s.tree.blockDev(d.Info(), true)
+	if err == nil {
+		err = d.drain(ctx)
+	}
+	return errors.Join(err, d.Close(ctx), s.tree.blockDev(d.Info(), false))
+}

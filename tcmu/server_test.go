@@ -1,0 +1,475 @@
+package tcmu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// world is a kernel in a folder, its netlink messages, and a diary of what happened
+// in which order.
+type world struct {
+	t    *testing.T
+	root tree
+
+	mu      sync.Mutex
+	diary   []string
+	events  chan event
+	expired chan struct{}
+	answers chan string
+	links   map[uint32]*memoryLink
+	failing map[string]error // by what fails
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, root: tree(t.TempDir()), events: make(chan event, 100), expired: make(chan struct{}),
+		answers: make(chan string, 100), links: map[uint32]*memoryLink{}, failing: map[string]error{}}
+	w.file("sys/module/target_core_user/parameters/block_netlink", "0")
+	w.file("sys/module/target_core_user/parameters/reset_netlink", "0")
+	return w
+}
+
+func (w *world) file(path, value string) {
+	full := filepath.Join(string(w.root), path)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(full), 0o755), os.WriteFile(full, []byte(value), 0o644)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) value(path string) string {
+	b, err := os.ReadFile(filepath.Join(string(w.root), path))
+	if err != nil {
+		w.t.Error(err)
+	}
+	return string(b)
+}
+
+func (w *world) note(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.diary = append(w.diary, fmt.Sprintf(format, args...))
+}
+
+func (w *world) notes() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.diary)
+}
+
+// device makes what the kernel shows of a device.
+func (w *world) device(minor uint32, name string) event {
+	full := "tcm-user/0/" + name
+	w.file(fmt.Sprintf("sys/class/uio/uio%d/name", minor), full+"\n")
+	dir := w.folder(name)
+	for file, value := range map[string]string{"attrib/dev_size": "1048576\n", "attrib/hw_block_size": "512\n",
+		"attrib/emulate_write_cache": "0\n", "attrib/tmr_notification": "0\n", "action/block_dev": "", "action/reset_ring": ""} {
+		w.file(filepath.Join(dir, file), value)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.links[minor] = newMemoryLink()
+	return event{id: minor + 100, minor: minor, name: full}
+}
+
+func (w *world) folder(name string) string {
+	lun, _, _ := strings.Cut(name, "/")
+	return "sys/kernel/config/target/core/user_0/" + lun
+}
+
+// The messenger.
+
+func (w *world) subscribe() error {
+	w.note("subscribe with block_netlink=%s reset_netlink=%s", w.value("sys/module/target_core_user/parameters/block_netlink"),
+		w.value("sys/module/target_core_user/parameters/reset_netlink"))
+	return w.failing["subscribe"]
+}
+
+func (w *world) unsubscribe() error {
+	w.note("unsubscribe with block_netlink=%s", w.value("sys/module/target_core_user/parameters/block_netlink"))
+	return nil
+}
+
+func (w *world) receive() ([]event, error) {
+	select {
+	case e := <-w.events:
+		return []event{e}, nil
+	default:
+	}
+	select {
+	case e := <-w.events:
+		return []event{e}, nil
+	case <-w.expired:
+		return nil, os.ErrDeadlineExceeded
+	}
+}
+
+func (w *world) deadline(time.Time) error {
+	w.note("last events with block_netlink=%s", w.value("sys/module/target_core_user/parameters/block_netlink"))
+	close(w.expired)
+	return nil
+}
+
+func (w *world) reply(e event, status int32) error {
+	w.answers <- fmt.Sprintf("%d of %d: %d", e.cmd, e.id, status)
+	return w.failing["reply"]
+}
+
+func (w *world) close() error { w.note("netlink closed"); return nil }
+
+func (w *world) answer() string {
+	w.t.Helper()
+	select {
+	case a := <-w.answers:
+		return a
+	case <-time.After(10 * time.Second):
+		w.t.Fatal("the kernel gets no answer: whoever made the request hangs")
+		return ""
+	}
+}
+
+func (w *world) open(minor uint32) (Link, error) {
+	if err := w.failing[fmt.Sprintf("open %d", minor)]; err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l := w.links[minor]
+	if l == nil {
+		return nil, syscall.ENOENT
+	}
+	return l, nil
+}
+
+// memoryLink is an empty ring.
+type memoryLink struct {
+	mem  []byte
+	stop chan struct{}
+	once sync.Once
+	gone chan struct{}
+}
+
+func newMemoryLink() *memoryLink {
+	l := &memoryLink{mem: make([]byte, 4096), stop: make(chan struct{}), gone: make(chan struct{})}
+	mb := mailboxOf(l.mem)
+	mb.version, mb.flags, mb.cmdrOff, mb.cmdrSize = 2, 15, 128, 1024
+	return l
+}
+
+func (l *memoryLink) Memory() []byte { return l.mem }
+func (l *memoryLink) Wait() error    { <-l.stop; return os.ErrDeadlineExceeded }
+func (l *memoryLink) Notify() error  { return nil }
+func (l *memoryLink) Stop() error    { l.once.Do(func() { close(l.stop) }); return nil }
+func (l *memoryLink) Close() error   { close(l.gone); return nil }
+
+// testSubtype opens devices as their configuration strings say.
+type testSubtype struct{ w *world }
+
+func (testSubtype) Name() string     { return "test" }
+func (testSubtype) Describe() string { return "what it shall do" }
+func (testSubtype) Check(config string) error {
+	if config == "bad" {
+		return errors.New("bad is no good")
+	}
+	return nil
+}
+
+func (s testSubtype) Open(d *Device) (Handler, error) {
+	i := d.Info()
+	s.w.note("open %s %d bytes in blocks of %d", i.Config, i.Size, i.BlockSize)
+	switch i.Config {
+	case "bad":
+		return nil, errors.New("bad is no good")
+	case "full":
+		return nil, fmt.Errorf("the pool is full: %w", syscall.ENOSPC)
+	case "fixed":
+		return fixedHandler{s.w, i.Name}, nil
+	}
+	return testHandler{fixedHandler{s.w, i.Name}}, nil
+}
+
+type fixedHandler struct {
+	w    *world
+	name string
+}
+
+func (fixedHandler) Serve([]*Command) {}
+func (h fixedHandler) Close()         { h.w.note("close %s", h.name) }
+
+type testHandler struct{ fixedHandler }
+
+func (testHandler) Manage(TMR) {}
+func (h testHandler) Reconfigure(c Change) error {
+	h.w.note("change %s: %s", h.name, c)
+	if c.Size != nil && *c.Size > 1<<40 {
+		return fmt.Errorf("too large: %w", syscall.ENOSPC)
+	}
+	return nil
+}
+
+// run starts a server; stop ends it.
+func (w *world) run(opt Options) (s *Server, stop func() error) {
+	w.t.Helper()
+	opt.Subtypes = []Subtype{testSubtype{w}}
+	s, err := start(opt, w.root, w, w.open)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	end := make(chan error, 1)
+	go func() { end <- s.Run(ctx) }()
+	return s, func() error { cancel(); return <-end }
+}
+
+func (w *world) tell(cmd uint8, e event, c Change) string {
+	w.t.Helper()
+	e.cmd, e.change = cmd, c
+	w.events <- e
+	return w.answer()
+}
+
+func equalDiary(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("diary:\n  %s\nwant:\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+// TestLifeOfADevice: every request is answered, with what the handler said.
+func TestLifeOfADevice(t *testing.T) {
+	w := newWorld(t)
+	s, stop := w.run(Options{})
+	lun := w.device(3, "lun/test/good")
+	cache, size, tooMuch, same, config, foreign := true, uint64(2<<20), uint64(1<<50), uint64(1<<20), "test/good", "other/good"
+	for _, row := range []struct {
+		name   string
+		cmd    uint8
+		change Change
+		want   string
+	}{
+		{"added", 1, Change{}, "1 of 103: 0"},
+		{"added again", 1, Change{}, "1 of 103: -17"},
+		{"the configuration that it has", 3, Change{Config: &config}, "3 of 103: 0"},
+		{"the size that it has", 3, Change{Size: &same}, "3 of 103: 0"},
+		{"write cache", 3, Change{WriteCache: &cache}, "3 of 103: 0"},
+		{"write cache again", 3, Change{WriteCache: &cache}, "3 of 103: 0"},
+		{"larger", 3, Change{Size: &size}, "3 of 103: 0"},
+		{"too large", 3, Change{Size: &tooMuch}, "3 of 103: -28"},
+		{"another subtype", 3, Change{Config: &foreign}, "3 of 103: -22"},
+		{"removed", 2, Change{}, "2 of 103: 0"},
+		{"removed again", 2, Change{}, "2 of 103: 0"},
+		{"changed when it is gone", 3, Change{Size: &size}, "3 of 103: -19"},
+	} {
+		if got := w.tell(row.cmd, lun, row.change); got != row.want {
+			t.Errorf("%s: answered %s, want %s", row.name, got, row.want)
+		}
+	}
+	if len(s.Devices()) != 0 {
+		t.Errorf("devices are left: %v", s.Devices())
+	}
+	if w.value(w.folder("lun")+"/attrib/tmr_notification") != "1" {
+		t.Error("task management was not asked for")
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	equalDiary(t, w.notes(),
+		"subscribe with block_netlink=1 reset_netlink=1",
+		"open good 1048576 bytes in blocks of 512",
+		"change lun: write cache true",
+		"change lun: size 2097152",
+		"change lun: size 1125899906842624",
+		"close lun",
+		"last events with block_netlink=1",
+		"unsubscribe with block_netlink=1",
+		"netlink closed")
+	if v := w.value("sys/module/target_core_user/parameters/block_netlink"); v != "0" {
+		t.Errorf("the kernel is left with block_netlink=%s", v)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	w := newWorld(t)
+	w.failing["open 5"] = syscall.EBUSY
+	_, stop := w.run(Options{})
+	size := uint64(5)
+	for _, row := range []struct {
+		name string
+		e    event
+		want string
+	}{
+		{"bad configuration", w.device(1, "a/test/bad"), "1 of 101: -22"},
+		{"no space", w.device(2, "b/test/full"), "1 of 102: -28"},
+		{"a subtype that nobody serves", w.device(3, "c/qcow//x"), "1 of 103: -2"},
+		{"no subtype", w.device(4, "d"), "1 of 104: -2"},
+		{"another process has it", w.device(5, "e/test/good"), "1 of 105: -16"},
+		{"not in configfs", event{id: 106, minor: 6, name: "tcm-user/0/f/test/good"}, "1 of 106: -2"},
+		{"a name that is none", event{id: 107, minor: 7, name: "uio"}, "1 of 107: -2"},
+	} {
+		if got := w.tell(1, row.e, Change{}); got != row.want {
+			t.Errorf("%s: answered %s, want %s", row.name, got, row.want)
+		}
+		// The kernel gives up the device and says so.
+		if got, want := w.tell(2, row.e, Change{}), fmt.Sprintf("2 of %d: 0", row.e.id); got != want {
+			t.Errorf("%s: answered %s, want %s", row.name, got, want)
+		}
+	}
+	fixed := w.device(8, "h/test/fixed")
+	w.tell(1, fixed, Change{})
+	if got := w.tell(3, fixed, Change{Size: &size}); got != "3 of 108: -95" {
+		t.Errorf("a change without a Reconfigurer: answered %s", got)
+	}
+	for minor, l := range w.links {
+		select {
+		case <-l.gone:
+		default:
+			if minor == 1 || minor == 2 {
+				t.Errorf("the mapping of device %d, which was refused, is left", minor)
+			}
+		}
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestManyAtOnce: one that is slow to open holds up nobody, and none is lost.
+func TestManyAtOnce(t *testing.T) {
+	w := newWorld(t)
+	s, stop := w.run(Options{})
+	want := map[string]bool{}
+	for i := range uint32(60) {
+		e := w.device(i, fmt.Sprintf("lun%d/test/good", i))
+		e.cmd = 1
+		w.events <- e
+		want[fmt.Sprintf("1 of %d: 0", i+100)] = true
+	}
+	for range 60 {
+		delete(want, w.answer())
+	}
+	if len(want) != 0 || len(s.Devices()) != 60 {
+		t.Errorf("no answer to %v; %d devices", want, len(s.Devices()))
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	for minor, l := range w.links {
+		select {
+		case <-l.gone:
+		default:
+			t.Errorf("device %d was not closed", minor)
+		}
+		if v := w.value(fmt.Sprintf("%s/action/block_dev", w.folder(fmt.Sprintf("lun%d", minor)))); v != "0" {
+			t.Errorf("device %d is left with block_dev=%s", minor, v)
+		}
+	}
+}
+
+// TestTakeOver: devices that exist are taken over before the kernel is let go on,
+// and one that cannot be does not keep the others.
+func TestTakeOver(t *testing.T) {
+	w := newWorld(t)
+	w.device(0, "a/test/good")
+	w.device(1, "b/qcow/x")
+	w.device(2, "c/test/bad")
+	w.device(3, "d/test/good")
+	w.device(4, "e/test/good")
+	w.failing["open 3"] = syscall.EBUSY
+	w.file("sys/class/uio/uio9/name", "uio_pci_generic\n")
+	w.file("sys/class/uio/README", "")
+	s, stop := w.run(Options{})
+	var names []string
+	for _, d := range s.Devices() {
+		names = append(names, d.String())
+	}
+	if got := fmt.Sprint(names); got != "[tcm-user/0/a tcm-user/0/e]" {
+		t.Errorf("taken over: %s", got)
+	}
+	for name, want := range map[string]string{"a": "1/0", "b": "/", "c": "1/0", "d": "/0", "e": "1/0"} {
+		if got := w.value(w.folder(name)+"/action/reset_ring") + "/" + w.value(w.folder(name)+"/action/block_dev"); got != want {
+			t.Errorf("%s: reset_ring/block_dev is %s, want %s", name, got, want)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLastEvents: what the kernel had sent when the end began is answered.
+func TestLastEvents(t *testing.T) {
+	w := newWorld(t)
+	_, stop := w.run(Options{})
+	e := w.device(1, "a/test/good")
+	if got := w.tell(1, e, Change{}); got != "1 of 101: 0" {
+		t.Fatal(got)
+	}
+	e.cmd = 2
+	end := make(chan error, 1)
+	w.events <- e
+	go func() { end <- stop() }()
+	if got := w.answer(); got != "2 of 101: 0" {
+		t.Error(got)
+	}
+	if err := <-end; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStartFails(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		make  func(*world)
+		names []string
+		want  string
+	}{
+		{"netlink", func(w *world) { w.failing["subscribe"] = syscall.EPERM }, []string{"test"}, "operation not permitted"},
+		{"two of one name", func(*world) {}, []string{"test", "test"}, "twice"},
+		{"no name", func(*world) {}, []string{""}, "no name"},
+		{"a name that D-Bus does not take", func(*world) {}, []string{"my-disk"}, "characters"},
+	} {
+		w := newWorld(t)
+		row.make(w)
+		var list []Subtype
+		for _, n := range row.names {
+			list = append(list, named{testSubtype{w}, n})
+		}
+		_, err := start(Options{Subtypes: list}, w.root, w, w.open)
+		if err == nil || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%s: got %v", row.name, err)
+		}
+		if v := w.value("sys/module/target_core_user/parameters/block_netlink"); v != "0" {
+			t.Errorf("%s: the kernel is left with block_netlink=%s", row.name, v)
+		}
+	}
+}
+
+type named struct {
+	testSubtype
+	name string
+}
+
+func (n named) Name() string { return n.name }
+
+func TestLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tcmu.lock")
+	a, err := takeLock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := takeLock(path); !errors.Is(err, ErrOtherServer) || !strings.Contains(err.Error(), "tcmu-runner") {
+		t.Errorf("a second server: %v", err)
+	}
+	a.release()
+	b, err := takeLock(path)
+	if err != nil {
+		t.Errorf("after release: %v", err)
+	}
+	b.release()
+}

@@ -1,0 +1,87 @@
+package tcmu
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// uio is the Link of a real device.
+type uio struct {
+	file *os.File
+	mem  []byte
+}
+
+// openUIO opens and maps /dev/uioN. It fails with EBUSY while another process has
+// the device open.
+func (t tree) openUIO(minor uint32) (Link, error) {
+	size, err := t.mapSize(minor)
+	if err != nil {
+		return nil, err
+	}
+	path := t.path("dev", uioName(minor))
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	// Being non-blocking, the file is waited for by the runtime's poller.
+	file := os.NewFile(uintptr(fd), path)
+	// The driver takes a mapping of all of it only. Pages of the data area appear
+	// as commands use them, so nothing is populated.
+	mem, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		file.Close()
+		return nil, &os.PathError{Op: "mmap", Path: path, Err: err}
+	}
+	return &uio{file, mem}, nil
+}
+
+func uioName(minor uint32) string { return "uio" + strconv.FormatUint(uint64(minor), 10) }
+
+func (t tree) mapSize(minor uint32) (int, error) {
+	text, err := t.read(t.path("sys/class/uio", uioName(minor), "maps/map0/size"))
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(strings.TrimPrefix(text, "0x"), 16, 62)
+	if err != nil || n == 0 {
+		return 0, fmt.Errorf("tcmu: %s has a map of %q bytes", uioName(minor), text)
+	}
+	return int(n), nil
+}
+
+func (u *uio) Memory() []byte { return u.mem }
+
+// Wait reads the number of events, which blocks until it is another than that of
+// the last read.
+func (u *uio) Wait() error {
+	var count [4]byte
+	n, err := u.file.Read(count[:])
+	if err == nil && n != len(count) {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// kick is what Notify writes: only the length matters.
+var kick = []byte{0, 0, 0, 0}
+
+func (u *uio) Notify() error {
+	_, err := u.file.Write(kick)
+	return err
+}
+
+// Stop leaves the file open: commands that are in progress still notify.
+func (u *uio) Stop() error { return u.file.SetReadDeadline(time.Unix(1, 0)) }
+
+func (u *uio) Close() error {
+	err := unix.Munmap(u.mem)
+	u.mem = nil
+	return errors.Join(err, u.file.Close())
+}

@@ -1,0 +1,173 @@
+package tcmu
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/arraysim/arraysim/tcmu/tcmutest"
+)
+
+// TestOpenUIO maps a file that stands for a device.
+func TestOpenUIO(t *testing.T) {
+	for _, row := range []struct {
+		name, size string
+		device     bool
+		says       string
+	}{
+		{"as it should be", "0x0000000000002000\n", true, ""},
+		{"without a prefix", "2000", true, ""},
+		{"no size", "", true, "bytes"},
+		{"size 0", "0x0", true, "bytes"},
+		{"nonsense", "many", true, "bytes"},
+		{"no device", "0x2000", false, "no such file"},
+	} {
+		w := newWorld(t)
+		w.file("sys/class/uio/uio4/maps/map0/size", row.size)
+		if row.device {
+			w.file("dev/uio4", strings.Repeat("\x2A", 8192))
+		}
+		link, err := w.root.openUIO(4)
+		if row.says != "" {
+			if err == nil || !strings.Contains(err.Error(), row.says) {
+				t.Errorf("%s: %v", row.name, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", row.name, err)
+			continue
+		}
+		if mem := link.Memory(); len(mem) != 8192 || mem[8191] != 0x2A {
+			t.Errorf("%s: %d bytes", row.name, len(mem))
+		}
+		link.Memory()[0] = 1
+		if err := link.Close(); err != nil {
+			t.Errorf("%s: %v", row.name, err)
+		}
+		if v := w.value("dev/uio4"); v[0] != 1 {
+			t.Errorf("%s: the mapping is private", row.name)
+		}
+		if err := link.Notify(); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("%s: Notify after Close: %v", row.name, err)
+		}
+	}
+}
+
+// TestFault: memory that goes away under a handler ends the device and not the process.
+func TestFault(t *testing.T) {
+	const page = 4096
+	mem, err := unix.Mmap(-1, 0, 3*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &memoryLink{mem: mem, stop: make(chan struct{}), gone: make(chan struct{})}
+	mb := mailboxOf(mem)
+	mb.version, mb.flags, mb.cmdrOff, mb.cmdrSize = 2, 15, 128, 2*page-128
+	e := mem[128:]
+	ne := binary.NativeEndian
+	ne.PutUint32(e, 128|opCmd)
+	ne.PutUint16(e[4:], 1)
+	ne.PutUint32(e[8:], 1)
+	ne.PutUint64(e[24:], 128+112)
+	ne.PutUint64(e[48:], 2*page)
+	ne.PutUint64(e[56:], page)
+	mb.cmdHead = 128
+	d, err := Attach(l, Info{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &faulting{}
+	if err := unix.Mprotect(mem[2*page:], unix.PROT_NONE); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Serve(h); !errors.Is(err, ErrFault) {
+		t.Errorf("Serve ended with %v", err)
+	}
+	h.c.Complete(0, nil, All)
+	if err := d.Close(t.Context()); err != nil || mb.tail() != 128 {
+		t.Errorf("afterwards: %v, tail at %d", err, mb.tail())
+	}
+	<-l.gone
+	if err := unix.Munmap(mem); err != nil {
+		t.Error(err)
+	}
+}
+
+type faulting struct{ c *Command }
+
+func (f *faulting) Serve(b []*Command) { f.c = b[0]; f.c.Data[0][5] = 1 }
+func (*faulting) Close()               {}
+
+// TestPanicsPass: other panics of a handler are its author's to see.
+func TestPanicsPass(t *testing.T) {
+	k := tcmutest.New(tcmutest.Options{})
+	if _, err := k.Send(make([]byte, 6), nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	d, err := Attach(k, Info{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a handler's panic was swallowed")
+		}
+	}()
+	_ = d.Serve(&faulting{})
+	t.Error("Serve returned")
+}
+
+// TestEndWithCommands: a server that ends blocks the device, waits for what is in
+// progress, and leaves the device to the next one.
+func TestEndWithCommands(t *testing.T) {
+	w := newWorld(t)
+	got := make(chan *Command, 1)
+	e := w.device(1, "a/hold/x")
+	k := tcmutest.New(tcmutest.Options{})
+	s, err := start(Options{Subtypes: []Subtype{holding{testSubtype{w}, got}}}, w.root, w, func(uint32) (Link, error) { return k, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Devices() == nil {
+		t.Fatal("the device is not served")
+	}
+	call, err := k.Send(make([]byte, 6), nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := <-got
+	end := make(chan error, 1)
+	go func() { end <- s.closeAll() }()
+	block := w.folder("a/hold/x") + "/action/block_dev"
+	for w.value(block) != "1" {
+		time.Sleep(time.Millisecond)
+	}
+	select {
+	case err := <-end:
+		t.Fatalf("it ended under a command: %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	c.Complete(0, nil, All)
+	if err := <-end; err != nil {
+		t.Error(err)
+	}
+	if r := call.Wait(); r.Status != 0 || k.Err() != nil || !k.Closed() || w.value(block) != "0" {
+		t.Errorf("status %#x, %v, closed %t, block_dev=%s of %s", r.Status, k.Err(), k.Closed(), w.value(block), e.name)
+	}
+}
+
+type holding struct {
+	testSubtype
+	got chan *Command
+}
+
+func (holding) Name() string                    { return "hold" }
+func (h holding) Open(*Device) (Handler, error) { return h, nil }
+func (h holding) Serve(b []*Command)            { h.got <- b[0] }
+func (holding) Close()                          {}
