@@ -1,0 +1,125 @@
+// Command arraysim simulates a storage array that real SCSI initiators use.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/arraysim/arraysim/internal/admin"
+)
+
+// Exit statuses.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// app is what all commands share.
+type app struct {
+	data    string
+	json    bool
+	running bool // the arguments made sense: what fails now is no misuse
+}
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	a := &app{}
+	cmd, err := a.root().ExecuteC()
+	if err == nil {
+		return 0
+	}
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	if text == "" { // said already
+		return exitFailed
+	}
+	if a.running {
+		fmt.Fprintln(os.Stderr, "arraysim: "+text)
+		return exitFailed
+	}
+	fmt.Fprintln(os.Stderr, "arraysim: "+text+"; see: "+cmd.CommandPath()+" --help")
+	return exitUsage
+}
+
+// errSilent fails without a word: what is wrong was printed already.
+var errSilent = errors.New("")
+
+func (a *app) root() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "arraysim",
+		Short: "A storage array in user space that shows what offloads cost below the host layer",
+		Long: `arraysim is a storage array for real SCSI initiators. It shows what arrays hide:
+the writes that WRITE SAME, XCOPY and UNMAP cause below what hosts see.`,
+		Example:       "  arraysim serve                    # the array on 127.0.0.1:3260, data in ./data\n  arraysim counters --watch         # both layers, in another terminal",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	c.PersistentFlags().StringVar(&a.data, "data", "", "folder of the array (default: what the configuration says, else ./data)")
+	c.AddCommand(a.serve(), a.volume(), a.pool(), a.export(), a.counters(), a.check(), a.version())
+	c.InitDefaultCompletionCmd()
+	for _, sub := range c.Commands() {
+		if sub.Name() == "completion" {
+			sub.Example = "  source <(arraysim completion bash)"
+		}
+	}
+	return c
+}
+
+// do wraps the body of a command.
+func (a *app) do(fn func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		a.running = true
+		return fn(cmd, args)
+	}
+}
+
+// client talks to the daemon of the data folder.
+func (a *app) client() *admin.Client { return admin.NewClient(a.folder()) }
+
+func (a *app) folder() string {
+	if a.data == "" {
+		return "data"
+	}
+	return a.data
+}
+
+// jsonFlag gives a command --json.
+func (a *app) jsonFlag(c *cobra.Command) *cobra.Command {
+	c.Flags().BoolVar(&a.json, "json", false, "print JSON, for scripts")
+	return c
+}
+
+// terminal tells whether f is one.
+func terminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// show prints v, as JSON or by table.
+func show[T any](a *app, cmd *cobra.Command, v T, table func(io.Writer, T)) error {
+	if !a.json {
+		table(cmd.OutOrStdout(), v)
+		return nil
+	}
+	e := json.NewEncoder(cmd.OutOrStdout())
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+func (a *app) version() *cobra.Command {
+	return a.jsonFlag(&cobra.Command{
+		Use: "version", Short: "Print the version", Example: "  arraysim version", Args: cobra.NoArgs,
+		RunE: a.do(func(cmd *cobra.Command, _ []string) error {
+			return show(a, cmd, map[string]string{"version": admin.Version()}, func(w io.Writer, v map[string]string) {
+				fmt.Fprintln(w, "arraysim "+v["version"])
+			})
+		}),
+	})
+}

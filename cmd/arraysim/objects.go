@@ -1,0 +1,277 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arraysim/arraysim/internal/admin"
+	"github.com/arraysim/arraysim/internal/array"
+)
+
+func (a *app) volume() *cobra.Command {
+	c := group("volume", "Make, list, change and delete volumes", "  arraysim volume list")
+	c.AddCommand(a.volumeCreate(), a.volumeList(), a.volumeShow(), a.volumeDelete(), a.volumeResize(), a.volumeClone())
+	return c
+}
+
+func group(use, short, example string) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Example: example, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return errors.New(cmd.Name() + " needs a command")
+		}}
+}
+
+func (a *app) volumeCreate() *cobra.Command {
+	n, lun := admin.NewVolume{}, -1
+	c := &cobra.Command{
+		Use: "create NAME --pool POOL --size SIZE", Short: "Make a volume",
+		Example: "  arraysim volume create db --pool gold --size 100GiB --lun 7\n  arraysim volume create raw --pool silver --size 1GiB --thick --block-size 4096",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if n.Pool == "" || n.Size == 0 {
+				return errors.New("volume create needs --pool and --size")
+			}
+			a.running = true
+			n.Name = args[0]
+			v, err := a.client().CreateVolume(cmd.Context(), n)
+			if err == nil && lun >= 0 {
+				if err = a.client().AddExport(cmd.Context(), admin.Export{Volume: n.Name, LUN: lun}); err == nil {
+					v, err = a.client().Volume(cmd.Context(), n.Name)
+				}
+			}
+			if err != nil {
+				return err
+			}
+			return show(a, cmd, v, admin.WriteVolume)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&n.Pool, "pool", "", "pool that the volume lies in")
+	f.Var(&n.Size, "size", "size as hosts see it, such as 16GiB")
+	f.BoolVar(&n.Thick, "thick", false, "reserve all of its space")
+	f.Uint32Var(&n.BlockSize, "block-size", 512, "logical block, 512 or 4096 bytes")
+	f.BoolVar(&n.Removable, "removable", false, "say RMB=1: hosts can eject it")
+	f.BoolVar(&n.WriteProtect, "write-protect", false, "refuse writes of hosts")
+	f.IntVar(&lun, "lun", -1, "export it to every initiator as this LUN")
+	_ = c.RegisterFlagCompletionFunc("pool", a.completePools)
+	return a.jsonFlag(c)
+}
+
+func (a *app) volumeList() *cobra.Command {
+	return a.jsonFlag(&cobra.Command{
+		Use: "list", Short: "List the volumes", Example: "  arraysim volume list --json", Args: cobra.NoArgs,
+		RunE: a.do(func(cmd *cobra.Command, _ []string) error {
+			v, err := a.client().Volumes(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return show(a, cmd, v, admin.WriteVolumes)
+		}),
+	})
+}
+
+func (a *app) volumeShow() *cobra.Command {
+	return a.jsonFlag(&cobra.Command{
+		Use: "show NAME", Short: "Describe a volume, its map and its cache", Example: "  arraysim volume show vol0",
+		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeVolumes,
+		RunE: a.do(func(cmd *cobra.Command, args []string) error {
+			v, err := a.client().Volume(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return show(a, cmd, v, admin.WriteVolume)
+		}),
+	})
+}
+
+func (a *app) volumeDelete() *cobra.Command {
+	var force bool
+	c := &cobra.Command{
+		Use: "delete NAME", Short: "Delete a volume and its data",
+		Example: "  arraysim volume delete scratch\n  arraysim volume delete vol1 --force",
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: a.completeVolumes,
+		RunE: a.do(func(cmd *cobra.Command, args []string) error {
+			err := a.client().DeleteVolume(cmd.Context(), args[0], force)
+			if errors.Is(err, admin.ErrForce) && ask(err) {
+				err = a.client().DeleteVolume(cmd.Context(), args[0], true)
+			}
+			return err
+		}),
+	}
+	c.Flags().BoolVar(&force, "force", false, "do not ask, even if it is exported or has dirty data")
+	return c
+}
+
+// ask puts a refusal as a question, on a terminal.
+func ask(refusal error) bool {
+	if !terminal(os.Stdin) {
+		return false
+	}
+	what, _, _ := strings.Cut(refusal.Error(), ";")
+	fmt.Fprintf(os.Stderr, "%s. Go on? [y/N] ", what)
+	line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+	answer := strings.ToLower(strings.TrimSpace(line))
+	return answer == "y" || answer == "yes"
+}
+
+func (a *app) volumeResize() *cobra.Command {
+	var r admin.Resize
+	c := &cobra.Command{
+		Use: "resize NAME SIZE", Short: "Change a volume's size", Example: "  arraysim volume resize vol0 32GiB",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := cobra.ExactArgs(2)(cmd, args); err != nil {
+				return err
+			}
+			return r.Size.Set(args[1])
+		},
+		ValidArgsFunction: a.completeVolumes,
+		RunE: a.do(func(cmd *cobra.Command, args []string) error {
+			v, err := a.client().ResizeVolume(cmd.Context(), args[0], r)
+			if errors.Is(err, admin.ErrForce) && ask(err) {
+				r.Force = true
+				v, err = a.client().ResizeVolume(cmd.Context(), args[0], r)
+			}
+			if err != nil {
+				return err
+			}
+			return show(a, cmd, v, admin.WriteVolume)
+		}),
+	}
+	c.Flags().BoolVar(&r.Force, "force", false, "do not ask, even if what lies behind the new end is lost")
+	return a.jsonFlag(c)
+}
+
+func (a *app) volumeClone() *cobra.Command {
+	var n admin.Clone
+	c := &cobra.Command{
+		Use: "clone SOURCE NAME", Short: "Make a volume with what another holds now",
+		Example: "  arraysim volume clone vol0 vol0-copy\n  arraysim volume clone vol0 moved --pool silver",
+		Args:    cobra.ExactArgs(2), ValidArgsFunction: a.completeVolumes,
+		RunE: a.do(func(cmd *cobra.Command, args []string) error {
+			n.Name = args[1]
+			v, err := a.client().CloneVolume(cmd.Context(), args[0], n)
+			if err != nil {
+				return err
+			}
+			return show(a, cmd, v, admin.WriteVolume)
+		}),
+	}
+	c.Flags().StringVar(&n.Pool, "pool", "", "pool of the new volume (default: the source's)")
+	_ = c.RegisterFlagCompletionFunc("pool", a.completePools)
+	return a.jsonFlag(c)
+}
+
+func (a *app) pool() *cobra.Command {
+	c := group("pool", "Make and list pools", "  arraysim pool list")
+	c.AddCommand(a.poolCreate(), a.jsonFlag(&cobra.Command{
+		Use: "list", Short: "List the pools", Example: "  arraysim pool list", Args: cobra.NoArgs,
+		RunE: a.do(func(cmd *cobra.Command, _ []string) error {
+			p, err := a.client().Pools(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return show(a, cmd, p, admin.WritePools)
+		}),
+	}))
+	return c
+}
+
+func (a *app) poolCreate() *cobra.Command {
+	n := admin.NewPool{}
+	var size, bandwidth admin.Size
+	var disks int
+	var iops uint64
+	c := &cobra.Command{
+		Use: "create NAME --size SIZE", Short: "Make a pool of new mdisks",
+		Example: "  arraysim pool create bronze --size 1TiB --mdisks 2 --bandwidth 100MiB --iops 500 --copy-data",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if size == 0 || disks < 1 {
+				return errors.New("pool create needs --size, and one mdisk or more")
+			}
+			a.running = true
+			n.Name = args[0]
+			for i := range disks {
+				n.Mdisks = append(n.Mdisks, array.MdiskSpec{Name: fmt.Sprintf("m%d", i), Size: uint64(size) / uint64(disks), Bandwidth: uint64(bandwidth), IOPS: iops})
+			}
+			p, err := a.client().CreatePool(cmd.Context(), n)
+			if err != nil {
+				return err
+			}
+			return show(a, cmd, []admin.Pool{p}, admin.WritePools)
+		},
+	}
+	f := c.Flags()
+	f.Var(&size, "size", "size of all mdisks together, such as 1TiB")
+	f.IntVar(&disks, "mdisks", 2, "number of mdisks")
+	f.Var(&bandwidth, "bandwidth", "limit of each mdisk, in bytes a second, such as 100MiB (default: none)")
+	f.Uint64Var(&iops, "iops", 0, "limit of each mdisk, in operations a second (0: none)")
+	f.BoolVar(&n.CopyData, "copy-data", false, "offloaded copies move data, even inside the pool")
+	return a.jsonFlag(c)
+}
+
+func (a *app) export() *cobra.Command {
+	c := group("export", "Show volumes to initiators as LUNs", "  arraysim export add vol0 --lun 5")
+	e := admin.Export{}
+	add := &cobra.Command{
+		Use: "add VOLUME --lun LUN", Short: "Export a volume",
+		Example: "  arraysim export add db --lun 7\n  arraysim export add db --lun 7 --initiator iqn.1993-08.org.debian:01:host1",
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: a.completeVolumes,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !cmd.Flags().Changed("lun") {
+				return errors.New("export add needs --lun")
+			}
+			a.running = true
+			e.Volume = args[0]
+			return a.client().AddExport(cmd.Context(), e)
+		},
+	}
+	add.Flags().IntVar(&e.LUN, "lun", 0, "number of the LUN")
+	add.Flags().StringSliceVar(&e.Initiators, "initiator", nil, "name of an initiator that may see it (default: every one)")
+	lun := -1
+	remove := &cobra.Command{
+		Use: "remove VOLUME", Short: "End a volume's exports, or one of them",
+		Example: "  arraysim export remove db --lun 7",
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: a.completeVolumes,
+		RunE: a.do(func(cmd *cobra.Command, args []string) error {
+			return a.client().RemoveExport(cmd.Context(), args[0], lun)
+		}),
+	}
+	remove.Flags().IntVar(&lun, "lun", -1, "the LUN (default: all of the volume)")
+	c.AddCommand(add, remove, a.jsonFlag(&cobra.Command{
+		Use: "list", Short: "List the exports", Example: "  arraysim export list", Args: cobra.NoArgs,
+		RunE: a.do(func(cmd *cobra.Command, _ []string) error {
+			list, err := a.client().Exports(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return show(a, cmd, list, admin.WriteExports)
+		}),
+	}))
+	return c
+}
+
+func (a *app) completeVolumes(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	if len(args) == 0 {
+		vols, _ := a.client().Volumes(cmd.Context())
+		for _, v := range vols {
+			names = append(names, v.Name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (a *app) completePools(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	pools, _ := a.client().Pools(cmd.Context())
+	for _, p := range pools {
+		names = append(names, p.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

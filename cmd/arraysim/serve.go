@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arraysim/arraysim/internal/admin"
+)
+
+func (a *app) serve() *cobra.Command {
+	var listen, metrics string
+	var debug, print, tcmu bool
+	c := &cobra.Command{
+		Use:   "serve [config.yaml]",
+		Short: "Run the array",
+		Long: `serve runs the array until SIGINT or SIGTERM: then it closes the sessions and
+writes what is dirty to the back end. A second signal stops it at once; dirty
+data is safe in NVRAM then, and the next start finds it.
+
+Without a configuration file, a new data folder gets two pools and five volumes.`,
+		Example: "  arraysim serve\n  arraysim serve array.yaml --data /srv/array --listen 127.0.0.1:3261\n  arraysim serve --tcmu --listen none\n  arraysim serve --print-config > array.yaml",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: a.do(func(cmd *cobra.Command, args []string) error {
+			if print {
+				_, err := cmd.OutOrStdout().Write(admin.EmbeddedConfig())
+				return err
+			}
+			cfg := admin.DefaultConfig()
+			if len(args) > 0 {
+				var err error
+				if cfg, err = admin.LoadConfig(args[0]); err != nil {
+					return err
+				}
+			}
+			if a.data != "" {
+				cfg.Data = a.data
+			}
+			if listen != "" {
+				cfg.Portal.Listen = listen
+			}
+			if metrics != "" {
+				cfg.Metrics.Listen = metrics
+			}
+			cfg.TCMU = cfg.TCMU || tcmu
+			level := slog.LevelInfo
+			if debug {
+				level = slog.LevelDebug
+			}
+			ctx, hurry := signals()
+			return admin.Serve(ctx, cfg, admin.Environment{
+				Out:   cmd.OutOrStdout(),
+				Log:   slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
+				Hurry: hurry,
+			})
+		}),
+	}
+	c.Flags().StringVar(&listen, "listen", "", `address of the iSCSI portal, host:port (port 0: any that is free), or "none" with --tcmu`)
+	c.Flags().StringVar(&metrics, "metrics", "", `address of the metrics endpoint, host:port, or "none"`)
+	c.Flags().BoolVar(&tcmu, "tcmu", false, "serve the kernel too, in the place of tcmu-runner (root; see targetcli, /backstores/user:array)")
+	c.Flags().BoolVar(&debug, "debug", false, "log more")
+	c.Flags().BoolVar(&print, "print-config", false, "print the built-in configuration and end")
+	return c
+}
+
+// signals returns a context that the first SIGINT or SIGTERM ends and a channel
+// that the second closes; a third ends the process.
+func signals() (context.Context, <-chan struct{}) {
+	ctx, stop := context.WithCancel(context.Background())
+	hurry := make(chan struct{})
+	ch := make(chan os.Signal, 3)
+	signal.Notify(ch, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-ch
+		stop()
+		<-ch
+		close(hurry)
+		<-ch
+		os.Exit(exitFailed)
+	}()
+	return ctx, hurry
+}

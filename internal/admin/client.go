@@ -1,0 +1,171 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// Client talks to the daemon of a data folder. Its methods may be called from any
+// goroutine; an error of the daemon is one line that says what is wrong.
+type Client struct {
+	data string
+	http http.Client
+}
+
+// NewClient returns a client of the daemon that has the data folder open.
+func NewClient(data string) *Client {
+	c := &Client{data: data}
+	c.http.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (nc net.Conn, err error) {
+		err = withSocketPath(filepath.Join(data, socketName), func(path string) error {
+			nc, err = (&net.Dialer{}).DialContext(ctx, "unix", path)
+			return err
+		})
+		return nc, err
+	}}
+	return c
+}
+
+// ErrNoDaemon says that nothing answers for a data folder.
+var ErrNoDaemon = errors.New("no daemon runs")
+
+// ErrForce is in the errors of requests that force would let through.
+var ErrForce = errors.New("force")
+
+// answerError is the daemon's refusal.
+type answerError struct{ Problem }
+
+func (e *answerError) Error() string { return e.Message }
+func (e *answerError) Is(target error) bool {
+	return target == ErrForce && e.Force
+}
+
+func call[T any](c *Client, ctx context.Context, method, path string, body any) (T, error) {
+	var out T
+	b, err := json.Marshal(body)
+	if err != nil {
+		return out, err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://arraysim"+path, bytes.NewReader(b))
+	if err != nil {
+		return out, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
+			return out, fmt.Errorf("%w on the data folder %s; start one by: arraysim serve, or name its folder by --data", ErrNoDaemon, c.data)
+		}
+		var u *url.Error
+		if errors.As(err, &u) {
+			err = u.Err
+		}
+		return out, fmt.Errorf("the daemon of %s does not answer: %w", c.data, err)
+	}
+	defer resp.Body.Close()
+	dec := json.NewDecoder(resp.Body)
+	if resp.StatusCode != http.StatusOK {
+		e := &answerError{}
+		if dec.Decode(&e.Problem) != nil || e.Message == "" {
+			e.Message = "the daemon answers " + resp.Status + "; is it of another version?"
+		}
+		return out, e
+	}
+	if err := dec.Decode(&out); err != nil {
+		return out, fmt.Errorf("the daemon's answer makes no sense: %w; is it of another version?", err)
+	}
+	return out, nil
+}
+
+func volumePath(name string) string { return "/v1/volumes/" + url.PathEscape(name) }
+
+// Status describes the daemon.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	return call[Status](c, ctx, "GET", "/v1/status", nil)
+}
+
+// Volumes lists the volumes.
+func (c *Client) Volumes(ctx context.Context) ([]Volume, error) {
+	return call[[]Volume](c, ctx, "GET", "/v1/volumes", nil)
+}
+
+// Volume describes a volume in detail.
+func (c *Client) Volume(ctx context.Context, name string) (Volume, error) {
+	return call[Volume](c, ctx, "GET", volumePath(name), nil)
+}
+
+// CreateVolume makes a volume.
+func (c *Client) CreateVolume(ctx context.Context, n NewVolume) (Volume, error) {
+	return call[Volume](c, ctx, "POST", "/v1/volumes", n)
+}
+
+// DeleteVolume removes a volume. Without force the error is ErrForce when it is
+// exported or has dirty data.
+func (c *Client) DeleteVolume(ctx context.Context, name string, force bool) error {
+	_, err := call[any](c, ctx, "DELETE", volumePath(name)+"?force="+strconv.FormatBool(force), nil)
+	return err
+}
+
+// ResizeVolume changes a volume's size. Without force the error is ErrForce when
+// it would become smaller.
+func (c *Client) ResizeVolume(ctx context.Context, name string, r Resize) (Volume, error) {
+	return call[Volume](c, ctx, "POST", volumePath(name)+"/resize", r)
+}
+
+// CloneVolume makes a copy of a volume.
+func (c *Client) CloneVolume(ctx context.Context, source string, n Clone) (Volume, error) {
+	return call[Volume](c, ctx, "POST", volumePath(source)+"/clone", n)
+}
+
+// Pools lists the pools.
+func (c *Client) Pools(ctx context.Context) ([]Pool, error) {
+	return call[[]Pool](c, ctx, "GET", "/v1/pools", nil)
+}
+
+// CreatePool makes a pool.
+func (c *Client) CreatePool(ctx context.Context, n NewPool) (Pool, error) {
+	return call[Pool](c, ctx, "POST", "/v1/pools", n)
+}
+
+// Exports lists the exports.
+func (c *Client) Exports(ctx context.Context) ([]Export, error) {
+	return call[[]Export](c, ctx, "GET", "/v1/exports", nil)
+}
+
+// AddExport shows a volume as a LUN.
+func (c *Client) AddExport(ctx context.Context, e Export) error {
+	_, err := call[Export](c, ctx, "POST", "/v1/exports", e)
+	return err
+}
+
+// RemoveExport ends a volume's export as lun, or all of them when lun is negative.
+func (c *Client) RemoveExport(ctx context.Context, volume string, lun int) error {
+	path := "/v1/exports/" + url.PathEscape(volume)
+	if lun >= 0 {
+		path += "?lun=" + strconv.Itoa(lun)
+	}
+	_, err := call[any](c, ctx, "DELETE", path, nil)
+	return err
+}
+
+// Sessions lists the initiators that are logged in.
+func (c *Client) Sessions(ctx context.Context) ([]Session, error) {
+	return call[[]Session](c, ctx, "GET", "/v1/sessions", nil)
+}
+
+// Counters reads the counters of both layers.
+func (c *Client) Counters(ctx context.Context) (Counters, error) {
+	return call[Counters](c, ctx, "GET", "/v1/counters", nil)
+}
+
+// Check verifies the running array. Hosts wait while it does.
+func (c *Client) Check(ctx context.Context) (CheckReport, error) {
+	return call[CheckReport](c, ctx, "POST", "/v1/check", nil)
+}

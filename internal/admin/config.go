@@ -1,0 +1,324 @@
+package admin
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	_ "embed"
+)
+
+// Config is what the configuration file says. The keys are the
+// yaml tags; unknown ones are refused.
+type Config struct {
+	// Data is the folder of the array; a relative one begins at the file's folder.
+	Data string `yaml:"data"`
+	// Store is "files" (in Data) or "memory" (gone when the daemon ends).
+	Store   string         `yaml:"store"`
+	Cache   CacheConfig    `yaml:"cache"`
+	Portal  PortalConfig   `yaml:"portal"`
+	Metrics MetricsConfig  `yaml:"metrics"`
+	Pools   []PoolConfig   `yaml:"pools"`
+	Volumes []VolumeConfig `yaml:"volumes"`
+	// TCMU opens the kernel's door: volumes become backstores of LIO, by targetcli.
+	TCMU bool `yaml:"tcmu"`
+
+	// Embedded says that this is the built-in configuration: its objects are made
+	// in a new array only, so that a volume that was deleted does not come back.
+	Embedded bool `yaml:"-"`
+
+	src *source
+}
+
+// CacheConfig describes the write cache.
+type CacheConfig struct {
+	// Size of the cache; 0 means that of the existing array, or 256 MiB.
+	Size Size `yaml:"size"`
+}
+
+// PortalConfig describes the iSCSI portal; Listen "none" opens none, where TCMU is on.
+type PortalConfig struct {
+	Listen string      `yaml:"listen"`
+	Target string      `yaml:"target"`
+	CHAP   *CHAPConfig `yaml:"chap"`
+	// Allow lists the initiators that may log in; empty allows all.
+	Allow []string `yaml:"allow"`
+}
+
+// CHAPConfig says how initiators authenticate. Secrets stay in files of their own.
+type CHAPConfig struct {
+	User             string `yaml:"user"`
+	SecretFile       string `yaml:"secret_file"`
+	MutualUser       string `yaml:"mutual_user"`
+	MutualSecretFile string `yaml:"mutual_secret_file"`
+}
+
+// MetricsConfig describes the metrics endpoint; Listen "none" opens none.
+type MetricsConfig struct {
+	Listen string `yaml:"listen"`
+}
+
+// PoolConfig describes a pool.
+type PoolConfig struct {
+	Name string `yaml:"name"`
+	// Copy is "reference" (an offloaded copy in the pool is a map edit) or "data".
+	Copy   string        `yaml:"copy"`
+	Mdisks []MdiskConfig `yaml:"mdisks"`
+}
+
+// MdiskConfig describes a back-end disk; limits are a second, 0 is none.
+type MdiskConfig struct {
+	Name      string `yaml:"name"`
+	Size      Size   `yaml:"size"`
+	Bandwidth Size   `yaml:"bandwidth"`
+	IOPS      uint64 `yaml:"iops"`
+}
+
+// VolumeConfig describes a volume and its export.
+type VolumeConfig struct {
+	Name         string        `yaml:"name"`
+	Pool         string        `yaml:"pool"`
+	Size         Size          `yaml:"size"`
+	Thin         *bool         `yaml:"thin"` // true when left out
+	BlockSize    uint32        `yaml:"block_size"`
+	Removable    bool          `yaml:"removable"`
+	WriteProtect bool          `yaml:"write_protect"`
+	Export       *ExportConfig `yaml:"export"`
+}
+
+// ExportConfig shows a volume as a LUN; no initiators means every one.
+type ExportConfig struct {
+	LUN        int      `yaml:"lun"`
+	Initiators []string `yaml:"initiators"`
+}
+
+const (
+	storeFiles  = "files"
+	storeMemory = "memory"
+
+	copyReference = "reference"
+	copyData      = "data"
+
+	listenNone       = "none"
+	defaultCacheSize = 256 << 20
+	minCacheSize     = 4 << 20
+	minSecret        = 12 // bytes; RFC 7143 9.2.1 asks for 96 bits
+	maxLUN           = 1<<14 - 1
+)
+
+//go:embed default.yaml
+var embedded []byte
+
+// DefaultConfig returns the built-in configuration.
+func DefaultConfig() *Config {
+	c, err := ParseConfig("default.yaml", embedded)
+	if err != nil {
+		panic("admin: internal error: " + err.Error())
+	}
+	c.Data, c.Embedded = "data", true
+	return c
+}
+
+// LoadConfig reads a configuration file.
+func LoadConfig(path string) (*Config, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("configuration file: %w; give the path of a YAML file, or none for the built-in configuration", err)
+	}
+	c, err := ParseConfig(path, b)
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Dir(path)
+	for _, p := range c.paths() {
+		if *p != "" && !filepath.IsAbs(*p) {
+			*p = filepath.Join(dir, *p)
+		}
+	}
+	if c.Data == "" {
+		c.Data = "data"
+	}
+	return c, nil
+}
+
+// paths returns the values that are file names.
+func (c *Config) paths() []*string {
+	p := []*string{&c.Data}
+	if h := c.Portal.CHAP; h != nil {
+		p = append(p, &h.SecretFile, &h.MutualSecretFile)
+	}
+	return p
+}
+
+// fill puts defaults in the place of what was left out.
+func (c *Config) fill() {
+	set := func(s *string, def string) {
+		if *s == "" {
+			*s = def
+		}
+	}
+	set(&c.Store, storeFiles)
+	set(&c.Portal.Listen, "127.0.0.1:3260")
+	set(&c.Portal.Target, "iqn.2026-01.io.arraysim:array")
+	set(&c.Metrics.Listen, "127.0.0.1:9400")
+	for i := range c.Pools {
+		set(&c.Pools[i].Copy, copyReference)
+	}
+	for i := range c.Volumes {
+		v := &c.Volumes[i]
+		if v.Thin == nil {
+			thin := true
+			v.Thin = &thin
+		}
+		if v.BlockSize == 0 {
+			v.BlockSize = 512
+		}
+		if v.Export != nil {
+			v.Export.Initiators = foldNames(v.Export.Initiators)
+		}
+	}
+}
+
+// validate checks what the types do not say. What the array itself checks
+// (names, sizes) is left to it.
+func (c *Config) validate() error {
+	if c.Store != storeFiles && c.Store != storeMemory {
+		return c.src.at("store", "store is %q; it is files or memory", c.Store)
+	}
+	if c.Cache.Size != 0 && c.Cache.Size < minCacheSize {
+		return c.src.at("cache.size", "a cache of %s is too small; give it at least %s", c.Cache.Size, Size(minCacheSize))
+	}
+	for _, l := range []struct{ path, addr string }{{"portal.listen", c.Portal.Listen}, {"metrics.listen", c.Metrics.Listen}} {
+		if _, _, err := net.SplitHostPort(l.addr); err != nil && (l.addr != listenNone || l.path == "portal.listen" && !c.TCMU) {
+			return c.src.at(l.path, "%q is no address; write host:port, such as 127.0.0.1:3260", l.addr)
+		}
+	}
+	if err := checkISCSIName(c.Portal.Target); err != nil {
+		return c.src.at("portal.target", "%w", err)
+	}
+	for i, n := range c.Portal.Allow {
+		if err := checkISCSIName(n); err != nil {
+			return c.src.at(fmt.Sprintf("portal.allow[%d]", i), "%w", err)
+		}
+	}
+	if h := c.Portal.CHAP; h != nil {
+		if h.User == "" || h.SecretFile == "" {
+			return c.src.at("portal.chap", "chap needs user and secret_file")
+		}
+		if (h.MutualUser == "") != (h.MutualSecretFile == "") {
+			return c.src.at("portal.chap", "mutual_user and mutual_secret_file go together; give both or none")
+		}
+	}
+	if err := c.validatePools(); err != nil {
+		return err
+	}
+	return c.validateVolumes()
+}
+
+func (c *Config) validatePools() error {
+	seen := map[string]bool{}
+	for i, p := range c.Pools {
+		at := fmt.Sprintf("pools[%d]", i)
+		switch {
+		case p.Name == "":
+			return c.src.at(at, "a pool has no name; add name")
+		case seen[p.Name]:
+			return c.src.at(at+".name", "pool %q is there twice; give one another name", p.Name)
+		case p.Copy != copyReference && p.Copy != copyData:
+			return c.src.at(at+".copy", "copy is %q; it is reference or data", p.Copy)
+		case len(p.Mdisks) == 0:
+			return c.src.at(at, "pool %q has no mdisks; add one", p.Name)
+		}
+		seen[p.Name] = true
+		for j, m := range p.Mdisks {
+			if m.Name == "" || m.Size == 0 {
+				return c.src.at(fmt.Sprintf("%s.mdisks[%d]", at, j), "an mdisk of pool %q lacks name or size; add it", p.Name)
+			}
+		}
+	}
+	return nil
+}
+
+func (c *Config) validateVolumes() error {
+	seen := map[string]bool{}
+	for i, v := range c.Volumes {
+		at := fmt.Sprintf("volumes[%d]", i)
+		switch {
+		case v.Name == "":
+			return c.src.at(at, "a volume has no name; add name")
+		case seen[v.Name]:
+			return c.src.at(at+".name", "volume %q is there twice; give one another name", v.Name)
+		case v.Pool == "":
+			return c.src.at(at, "volume %q has no pool; add pool", v.Name)
+		case v.Size == 0:
+			return c.src.at(at, "volume %q has no size; add size, such as 16GiB", v.Name)
+		case v.BlockSize != 512 && v.BlockSize != 4096:
+			return c.src.at(at+".block_size", "block_size is %d; it is 512 or 4096", v.BlockSize)
+		case v.Size%Size(v.BlockSize) != 0:
+			return c.src.at(at+".size", "the size of volume %q is no multiple of its blocks of %d bytes; round it up", v.Name, v.BlockSize)
+		}
+		seen[v.Name] = true
+		if v.Export == nil {
+			continue
+		}
+		if v.Export.LUN < 0 || v.Export.LUN > maxLUN {
+			return c.src.at(at+".export.lun", "lun is %d; it is 0 to %d", v.Export.LUN, maxLUN)
+		}
+		for j, n := range v.Export.Initiators {
+			if err := checkISCSIName(n); err != nil {
+				return c.src.at(fmt.Sprintf("%s.export.initiators[%d]", at, j), "%w", err)
+			}
+		}
+		for _, o := range c.Volumes[:i] {
+			if o.Export != nil && o.Export.LUN == v.Export.LUN && overlap(o.Export.Initiators, v.Export.Initiators) {
+				return c.src.at(at+".export", "LUN %d is volume %q already; choose another", v.Export.LUN, o.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// checkISCSIName applies RFC 7143 4.2.7.1 as far as typing mistakes go.
+func checkISCSIName(n string) error {
+	f := strings.ToLower(n)
+	if (strings.HasPrefix(f, "iqn.") || strings.HasPrefix(f, "eui.") || strings.HasPrefix(f, "naa.")) && len(n) <= 223 && !strings.ContainsAny(n, " \t,=") {
+		return nil
+	}
+	return fmt.Errorf("%q is no iSCSI name; write one such as iqn.2026-01.io.arraysim:array", n)
+}
+
+// foldNames returns iSCSI names in the form in which they are compared.
+func foldNames(names []string) []string {
+	out := make([]string, len(names))
+	for i, n := range names {
+		out[i] = strings.ToLower(n)
+	}
+	return out
+}
+
+// secret reads a secret file: its first line.
+func secret(path string) ([]byte, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("CHAP secret: %w; write the secret into that file with mode 600", err)
+	}
+	if st.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("CHAP secret: others may read %s; run chmod 600 %s", path, path)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("CHAP secret: %w", err)
+	}
+	line, _, _ := strings.Cut(string(b), "\n")
+	line = strings.TrimRight(line, "\r")
+	if line == "" {
+		return nil, fmt.Errorf("CHAP secret: the first line of %s is empty; write the secret there", path)
+	}
+	return []byte(line), nil
+}
+
+// EmbeddedConfig returns the text of the built-in configuration.
+func EmbeddedConfig() []byte { return slices.Clone(embedded) }

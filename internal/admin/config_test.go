@@ -1,0 +1,221 @@
+package admin
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestParseSize(t *testing.T) {
+	for _, row := range []struct {
+		in   string
+		want Size
+		ok   bool
+	}{
+		{"0", 0, true},
+		{"512", 512, true},
+		{"512B", 512, true},
+		{"1k", 1 << 10, true},
+		{"4KiB", 4 << 10, true},
+		{"512MiB", 512 << 20, true},
+		{"10G", 10 << 30, true},
+		{"10 gb", 10 << 30, true},
+		{"1TiB", 1 << 40, true},
+		{"16383PiB", 16383 << 50, true},
+		{"16384PiB", 0, false}, // 2^64
+		{"18446744073709551616", 0, false},
+		{"", 0, false},
+		{"GiB", 0, false},
+		{"-1", 0, false},
+		{"1.5G", 0, false},
+		{"1iB", 0, false},
+		{"1GiBB", 0, false},
+		{"1Gi", 1 << 30, true},
+		{"1 G i", 0, false},
+	} {
+		got, err := ParseSize(row.in)
+		if (err == nil) != row.ok || got != row.want {
+			t.Errorf("ParseSize(%q) = %d, %v, want %d, ok %v", row.in, got, err, row.want, row.ok)
+		}
+	}
+}
+
+func TestSizeText(t *testing.T) {
+	for _, row := range []struct {
+		in           Size
+		exact, human string
+	}{
+		{0, "0B", "0 B"},
+		{1000, "1000B", "1000 B"},
+		{1 << 10, "1KiB", "1 KiB"},
+		{1536, "1536B", "1.5 KiB"},
+		{256 << 20, "256MiB", "256 MiB"},
+		{1 << 60, "1024PiB", "1024 PiB"},
+		{1<<64 - 1, "18446744073709551615B", "16384 PiB"},
+	} {
+		if row.in.String() != row.exact {
+			t.Errorf("String of %d is %s, want %s", uint64(row.in), row.in, row.exact)
+		}
+		if got := row.in.Human(); got != row.human {
+			t.Errorf("Human of %d is %s, want %s", uint64(row.in), got, row.human)
+		}
+		if back, err := ParseSize(row.in.String()); err != nil || back != row.in {
+			t.Errorf("%s is read as %d, %v", row.in, back, err)
+		}
+	}
+}
+
+const (
+	onePool   = "pools: [{name: p, mdisks: [{name: m, size: 1GiB}]}]\n"
+	oneVolume = "volumes:\n  - {name: v, pool: p, size: 1MiB"
+)
+
+// TestConfigErrors wants every error to name the line and to say how to mend it.
+func TestConfigErrors(t *testing.T) {
+	for _, row := range []struct{ name, text, want string }{
+		{"no YAML", "pools: [", "f:1: "},
+		{"a tab", "cache:\n\tsize: 1", "f:2: "},
+		{"a list for a map", "cache: [1]", "f:1: "},
+		{"a word for a list", "pools: gold", "f:1: "},
+		{"a word for a number", onePool + oneVolume + ", export: {lun: first}}", "f:3: "},
+		{"a word for a truth", onePool + oneVolume + ", thin: perhaps}", "f:3: "},
+		{"two documents", "store: files\n---\nstore: memory", "more than one YAML document"},
+		{"a key twice", "store: files\nstore: memory", "f:2: "},
+		{"an anchor", "portal: &a {listen: 127.0.0.1:1}\nmetrics: *a", "f:1: portal is not plain"},
+		{"a pair for a word", "portal: {listen: {a: b}}", "f:1: "},
+		{"a number too large", onePool + oneVolume + ", block_size: 4294967808}", "f:3: volumes[0].block_size: \"4294967808\" is not a whole number"},
+		{"an unknown key", "\nstor: files", `f:2: unknown key "stor"; did you mean "store"? (line: stor: files)`},
+		{"an unknown key deep", "portal:\n  chap:\n    usr: me", `f:3: unknown key "usr" in portal.chap; did you mean "user"?`},
+		{"an unknown quoted key", `{"cahce": {"size": 1}}`, `f:1: unknown key "cahce"; did you mean "cache"?`},
+		{"a key like no other", "pools:\n  - name: p\n    raid: 6", `f:3: unknown key "raid" in pools[0]; the keys here are name, copy, mdisks`},
+		{"a key one level too deep", onePool + oneVolume + ", export: {lun: 0, removable: true}}", `it belongs to volumes[0]`},
+		{"a bad size", "cache: {size: 256MBs}", `f:1: "256MBs" is no size`},
+		{"a fraction", "cache: {size: 1.5}", `f:1: "1.5" is no size`},
+		{"a small cache", "cache:\n  size: 1MiB", "f:2: a cache of 1MiB is too small; give it at least 4MiB"},
+		{"a store", "store: disk", `f:1: store is "disk"; it is files or memory`},
+		{"an address", "portal: {listen: 3260}", `f:1: "3260" is no address; write host:port`},
+		{"no portal", "portal: {listen: none}", `f:1: "none" is no address`},
+		{"a target", "portal:\n  target: array", `f:2: "array" is no iSCSI name`},
+		{"an initiator", "portal:\n  allow:\n    - iqn.2026-01.a:b\n    - host", `f:4: "host" is no iSCSI name`},
+		{"CHAP without a secret", "portal: {chap: {user: me}}", "f:1: chap needs user and secret_file"},
+		{"half of mutual CHAP", "portal: {chap: {user: me, secret_file: f, mutual_user: you}}", "go together"},
+		{"a pool without mdisks", "pools: [{name: p}]", `f:1: pool "p" has no mdisks`},
+		{"a pool without a name", "pools: [{copy: data}]", "f:1: a pool has no name"},
+		{"a pool twice", "pools:\n  - {name: p, mdisks: [{name: m, size: 1GiB}]}\n  - {name: p, mdisks: [{name: m, size: 1GiB}]}", `f:3: pool "p" is there twice`},
+		{"an mdisk without size", "pools: [{name: p, mdisks: [{name: m}]}]", `lacks name or size`},
+		{"a copy mode", "pools: [{name: p, copy: fast, mdisks: [{name: m, size: 1G}]}]", `f:1: copy is "fast"; it is reference or data`},
+		{"a volume without a pool", "volumes: [{name: v, size: 1M}]", `volume "v" has no pool`},
+		{"a volume without a size", "volumes: [{name: v, pool: p}]", `volume "v" has no size`},
+		{"a volume twice", onePool + oneVolume + "}\n  - {name: v, pool: p, size: 1MiB}", `f:4: volume "v" is there twice`},
+		{"a block size", onePool + oneVolume + ", block_size: 520}", "f:3: block_size is 520; it is 512 or 4096"},
+		{"an odd size", onePool + "volumes: [{name: v, pool: p, size: 5000}]", "no multiple of its blocks of 512 bytes"},
+		{"a LUN", onePool + oneVolume + ", export: {lun: 16384}}", "f:3: lun is 16384; it is 0 to 16383"},
+		{"a negative LUN", onePool + oneVolume + ", export: {lun: -1}}", "f:3: lun is -1"},
+		{"a LUN twice", onePool + oneVolume + ", export: {lun: 0}}\n  - {name: w, pool: p, size: 1MiB, export: {lun: 0, initiators: [iqn.2026-01.a:b]}}", `f:4: LUN 0 is volume "v" already`},
+	} {
+		_, err := ParseConfig("f", []byte(row.text))
+		switch {
+		case err == nil:
+			t.Errorf("%s: was taken", row.name)
+		case !strings.Contains(err.Error(), row.want) || strings.Contains(err.Error(), "\n"):
+			t.Errorf("%s: got %q, want one line with %q", row.name, err, row.want)
+		}
+	}
+}
+
+func TestConfigValues(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.yaml")
+	text := `data: here
+cache: {size: 1G}
+portal: {chap: {user: u, secret_file: s}, allow: [iqn.2026-01.a:b]}
+pools:
+  - name: p
+    copy: data
+    mdisks:
+      - {name: m, size: 1073741824, bandwidth: 10MiB, iops: 7}
+volumes:
+  - {name: v, pool: p, size: 1MiB, export: {lun: 3, initiators: [IQN.2026-01.A:b]}}
+  - {name: w, pool: p, size: "4096", thin: false, block_size: 4096, removable: true, write_protect: true}
+`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := LoadConfig(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, w, m := c.Volumes[0], c.Volumes[1], c.Pools[0].Mdisks[0]
+	for _, row := range []struct {
+		name string
+		ok   bool
+	}{
+		{"data begins at the file", c.Data == filepath.Join(dir, "here")},
+		{"so does the secret", c.Portal.CHAP.SecretFile == filepath.Join(dir, "s")},
+		{"no secret is no file", c.Portal.CHAP.MutualSecretFile == ""},
+		{"the store is files", c.Store == "files"},
+		{"the cache", c.Cache.Size == 1<<30},
+		{"the portal is on loopback", c.Portal.Listen == "127.0.0.1:3260"},
+		{"an mdisk", m.Size == 1<<30 && m.Bandwidth == 10<<20 && m.IOPS == 7},
+		{"a volume is thin by default", *v.Thin && !*w.Thin},
+		{"blocks have 512 bytes by default", v.BlockSize == 512 && w.BlockSize == 4096},
+		{"flags", !v.Removable && w.Removable && w.WriteProtect && !v.WriteProtect},
+		{"initiators are folded", v.Export.LUN == 3 && v.Export.Initiators[0] == "iqn.2026-01.a:b"},
+		{"no export", w.Export == nil},
+	} {
+		if !row.ok {
+			t.Errorf("%s: it is not so in %+v", row.name, c)
+		}
+	}
+}
+
+func TestEmbeddedConfig(t *testing.T) {
+	c := DefaultConfig()
+	if len(c.Pools) != 2 || len(c.Volumes) != 5 || !c.Embedded || c.Portal.CHAP != nil {
+		t.Errorf("got %+v", c)
+	}
+}
+
+func TestSecretFile(t *testing.T) {
+	for _, row := range []struct {
+		name, text string
+		mode       os.FileMode
+		want, err  string
+	}{
+		{"a line", "correct horse\nbattery\n", 0o600, "correct horse", ""},
+		{"no end of line", "s", 0o400, "s", ""},
+		{"an end of line of other systems", "s\r\n", 0o600, "s", ""},
+		{"nothing", "\nx", 0o600, "", "is empty"},
+		{"for the group", "s", 0o640, "", "run chmod 600"},
+		{"for all", "s", 0o604, "", "run chmod 600"},
+	} {
+		path := filepath.Join(t.TempDir(), "secret")
+		if err := os.WriteFile(path, []byte(row.text), row.mode); err != nil {
+			t.Fatal(err)
+		}
+		got, err := secret(path)
+		if string(got) != row.want || (err == nil) != (row.err == "") || err != nil && !strings.Contains(err.Error(), row.err) {
+			t.Errorf("%s: got %q, %v", row.name, got, err)
+		}
+	}
+	if _, err := secret(filepath.Join(t.TempDir(), "none")); err == nil {
+		t.Error("a file that does not exist was read")
+	}
+}
+
+func FuzzParseConfig(f *testing.F) {
+	f.Add(embedded)
+	f.Add([]byte(onePool + oneVolume + "}"))
+	f.Add([]byte("a: &x {b: *x}"))
+	f.Add([]byte("pools: !!map {<<: [1]}"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		c, err := ParseConfig("f", text)
+		if err == nil && (c.Store == "" || c.Portal.Listen == "") {
+			t.Errorf("taken without defaults: %+v", c)
+		}
+		if err != nil && strings.Contains(err.Error(), "\n") {
+			t.Errorf("an error of two lines: %q", err)
+		}
+	})
+}

@@ -1,0 +1,399 @@
+// Package admin runs an array as a daemon and talks to one: the configuration
+// file, the order of start and stop, the exports, the HTTP interface on the
+// folder's admin.sock and its client, and what the command line prints.
+package admin
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/arraysim/arraysim/internal/array"
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/iscsi"
+	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/scsi"
+)
+
+// Environment is what a daemon has around it.
+type Environment struct {
+	Out io.Writer // what people read: the ready line and what to try next
+	Log *slog.Logger
+	// Hurry ends a stop that is under way: dirty data stays in NVRAM.
+	Hurry <-chan struct{}
+}
+
+// blobCounters is the name under which the array keeps the host layer's counters.
+const blobCounters = "scsi.counters"
+
+const (
+	saveInterval    = 10 * time.Second
+	sessionTimeout  = 10 * time.Second // for the commands under way when the daemon stops
+	productName     = "ARRAYSIM"
+	productRevision = "0001"
+)
+
+// daemon is an array, its doors, and what keeps them going. What is behind exec
+// is used with it held.
+type daemon struct {
+	cfg  *Config
+	env  Environment
+	log  *slog.Logger
+	data *folder
+
+	exec    *block.Live
+	array   *array.Array
+	target  *scsi.Target
+	exports *exports
+	portal  *iscsi.Portal
+	kernel  *kernelDoor // nil without --tcmu
+
+	portalAddr, metricsAddr net.Addr
+	admin, metrics          *http.Server
+	closing                 chan struct{} // closed when the stop begins
+	failed                  chan error    // a door that ended by itself
+	background              sync.WaitGroup
+	saved                   []byte // the counters that the array keeps; with exec
+
+	changeMu sync.Mutex
+	stopping bool           // guarded by changeMu: no further changes begin
+	changes  sync.WaitGroup // changes under way
+}
+
+// Serve runs an array until ctx ends, then stops it: sessions are closed, dirty
+// data is destaged, counters are saved.
+func Serve(ctx context.Context, cfg *Config, env Environment) error {
+	return newDaemon(cfg, env).run(ctx)
+}
+
+func newDaemon(cfg *Config, env Environment) *daemon {
+	return &daemon{cfg: cfg, env: env, log: env.Log, closing: make(chan struct{}), failed: make(chan error, 3)}
+}
+
+func (d *daemon) run(ctx context.Context) error {
+	err := d.open()
+	if err == nil {
+		err = d.listen()
+	}
+	ready := err == nil
+	if ready {
+		d.greet()
+		select {
+		case <-ctx.Done():
+		case err = <-d.failed:
+			d.log.Error("a listener ended", "error", err)
+		}
+	}
+	if d.array != nil {
+		err = errors.Join(err, d.stop(ready))
+	}
+	if d.data != nil {
+		d.data.removeSocket()
+	}
+	return err
+}
+
+// open recovers the array and makes units of its volumes.
+func (d *daemon) open() error {
+	var err error
+	d.exec = block.NewLive()
+	if d.data, err = openFolder(d.exec, d.cfg.Data, d.cfg.Store); err != nil {
+		return err
+	}
+	cache, err := d.data.cacheSize(d.cfg)
+	if err != nil {
+		return err
+	}
+	if d.array, err = d.data.openArray(d.exec, cache); err != nil {
+		return err
+	}
+	d.log.Info("array is open", "data", d.cfg.Data, "store", d.cfg.Store, "cache", cache.Human(), "volumes", len(d.array.Volumes()))
+	d.exec.Lock()
+	d.target = scsi.NewTarget(scsi.Options{Name: d.cfg.Portal.Target, Vendor: productName, Product: "array", Revision: productRevision, Exec: d.exec})
+	d.exports, err = newExports(d.array, d.target)
+	if err == nil {
+		d.saved = d.array.Blob(blobCounters)
+		if d.saved != nil {
+			err = d.target.LoadCounters(d.saved)
+		}
+	}
+	d.exec.Unlock()
+	if err != nil {
+		return err
+	}
+	if err := d.configure(); err != nil {
+		return err
+	}
+	d.exec.Lock()
+	defer d.exec.Unlock()
+	for _, v := range d.array.Volumes() {
+		d.exports.open(v)
+	}
+	d.exports.show()
+	return nil
+}
+
+// listen opens the doors. Only when all are open is the daemon ready.
+func (d *daemon) listen() error {
+	p := d.cfg.Portal
+	tc := iscsi.TargetConfig{Name: p.Target, Alias: "arraysim", Target: d.target, AllowedInitiators: p.Allow}
+	if h := p.CHAP; h != nil {
+		c := &iscsi.CHAP{User: h.User, MutualUser: h.MutualUser}
+		var err error
+		if c.Secret, err = secret(h.SecretFile); err != nil {
+			return err
+		}
+		if h.MutualSecretFile != "" {
+			if c.MutualSecret, err = secret(h.MutualSecretFile); err != nil {
+				return err
+			}
+		}
+		if len(c.Secret) < minSecret || c.MutualSecret != nil && len(c.MutualSecret) < minSecret {
+			d.log.Warn("a CHAP secret is short; RFC 7143 asks for 12 bytes or more")
+		}
+		tc.CHAP = c
+	}
+	var err error
+	if d.portal, err = iscsi.New(iscsi.Config{Targets: []iscsi.TargetConfig{tc}, Exec: d.exec, Log: d.log}); err != nil {
+		return err
+	}
+	if p.Listen == listenNone && !d.cfg.TCMU {
+		return errors.New("the array has neither a portal nor the kernel's door; give --listen an address, or --tcmu")
+	}
+	var iscsiListener net.Listener
+	if p.Listen != listenNone {
+		if iscsiListener, err = listenTCP("the iSCSI portal", "--listen or portal.listen", p.Listen); err != nil {
+			return err
+		}
+		d.portalAddr = iscsiListener.Addr()
+		if !loopback(d.portalAddr) && p.CHAP == nil {
+			d.log.Warn("the iSCSI portal is open to other machines and asks for no password; set portal.chap", "listen", d.portalAddr.String())
+		}
+	}
+	err = d.listenMetrics()
+	var adminListener net.Listener
+	if err == nil {
+		adminListener, err = d.data.listen()
+	}
+	if err != nil {
+		if iscsiListener != nil {
+			iscsiListener.Close()
+		}
+		return err
+	}
+	d.admin = d.serveHTTP("admin", adminListener, d.routes())
+	if iscsiListener != nil {
+		d.background.Go(func() {
+			if err := d.portal.Serve(iscsiListener); err != nil && !errors.Is(err, iscsi.ErrClosed) {
+				d.fail(fmt.Errorf("the iSCSI portal ended: %w", err))
+			}
+		})
+	}
+	d.background.Go(d.keepCounters)
+	if d.cfg.TCMU {
+		return d.openKernelDoor()
+	}
+	return nil
+}
+
+func (d *daemon) listenMetrics() error {
+	if d.cfg.Metrics.Listen == listenNone {
+		return nil
+	}
+	l, err := listenTCP("the metrics endpoint", "--metrics or metrics.listen", d.cfg.Metrics.Listen)
+	if err != nil {
+		return err
+	}
+	h, err := metrics.NewExporter(d.exec, Version(), d.array, d.target, d.portal).Handler()
+	if err != nil {
+		l.Close()
+		return err
+	}
+	d.metricsAddr = l.Addr()
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", h)
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "arraysim "+Version()+": see /metrics")
+	})
+	d.metrics = d.serveHTTP("metrics", l, mux)
+	return nil
+}
+
+func (d *daemon) serveHTTP(name string, l net.Listener, h http.Handler) *http.Server {
+	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelWarn)}
+	d.background.Go(func() {
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			d.fail(fmt.Errorf("the %s endpoint ended: %w", name, err))
+		}
+	})
+	return s
+}
+
+func (d *daemon) fail(err error) {
+	select {
+	case d.failed <- err:
+	default:
+	}
+}
+
+func listenTCP(what, how, addr string) (net.Listener, error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot listen on %s: %w; choose another address by %s", what, addr, rootCause(err), how)
+	}
+	return l, nil
+}
+
+// rootCause strips what the net package says twice.
+func rootCause(err error) error {
+	var sys *os.SyscallError
+	if errors.As(err, &sys) {
+		return sys.Err
+	}
+	return err
+}
+
+func loopback(a net.Addr) bool {
+	t, ok := a.(*net.TCPAddr)
+	return ok && t.IP.IsLoopback()
+}
+
+// await calls fn on the executor and waits for its callback.
+func (d *daemon) await(fn func(done func(error))) error {
+	return await(d.exec, fn)
+}
+
+func await(x block.Executor, fn func(done func(error))) error {
+	end := make(chan error, 1)
+	x.Lock()
+	fn(func(err error) { end <- err })
+	x.Unlock()
+	return <-end
+}
+
+// keepCounters saves the host layer's counters from time to time; the array keeps
+// its own.
+func (d *daemon) keepCounters() {
+	t := time.NewTicker(saveInterval)
+	defer t.Stop()
+	for {
+		select {
+		case <-d.closing:
+			return
+		case <-t.C:
+		}
+		if err := d.saveCounters(); err != nil {
+			d.log.Error("the host counters cannot be saved", "error", err)
+		}
+	}
+}
+
+// beginChange tells whether a change of objects may begin; d.changes.Done ends it.
+func (d *daemon) beginChange() bool {
+	d.changeMu.Lock()
+	defer d.changeMu.Unlock()
+	if !d.stopping {
+		d.changes.Add(1)
+	}
+	return !d.stopping
+}
+
+func (d *daemon) saveCounters() error {
+	return d.await(func(done func(error)) {
+		b := d.target.SaveCounters()
+		if bytes.Equal(b, d.saved) {
+			done(nil)
+			return
+		}
+		d.saved = b
+		d.array.SetBlob(blobCounters, b, done)
+	})
+}
+
+// stop ends the daemon in good order, or one that was never ready, which has
+// nothing to destage. Hurry cuts it short at any point.
+func (d *daemon) stop(ready bool) error {
+	close(d.closing)
+	d.changeMu.Lock()
+	d.stopping = true
+	d.changeMu.Unlock()
+	end := make(chan error, 1)
+	go func() { end <- d.windDown(ready) }()
+	select {
+	case err := <-end:
+		return err
+	case <-d.env.Hurry:
+		d.exec.Lock()
+		dirty := Size(d.array.Dirty())
+		d.exec.Unlock()
+		d.log.Warn("stopped at once", "dirty", dirty.Human(), "where", "in NVRAM; the next start finds it")
+		return nil
+	}
+}
+
+func (d *daemon) windDown(ready bool) error {
+	if d.kernel != nil {
+		d.log.Info("stopping: closing the kernel's door", "devices", len(d.kernel.server.Devices()))
+		d.kernel.close()
+	}
+	if d.portal != nil {
+		d.log.Info("stopping: closing sessions", "sessions", len(d.portal.Sessions()))
+		ctx, cancel := context.WithTimeout(context.Background(), sessionTimeout)
+		if err := d.portal.Shutdown(ctx); err != nil {
+			d.log.Warn("sessions did not end in time and were cut off")
+		}
+		cancel()
+	}
+	d.changes.Wait()
+	if ready {
+		d.drain()
+	}
+	for _, s := range []*http.Server{d.admin, d.metrics} {
+		if s != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			if s.Shutdown(ctx) != nil {
+				s.Close()
+			}
+			cancel()
+		}
+	}
+	d.background.Wait()
+	var err error
+	if ready {
+		err = d.saveCounters()
+	}
+	err = errors.Join(err, d.await(d.array.Stop), d.data.close())
+	d.exec.Stop()
+	if err == nil {
+		d.log.Info("stopped")
+	}
+	return err
+}
+
+// drain destages what is dirty, and says how far it is.
+func (d *daemon) drain() {
+	drained := make(chan error, 1)
+	go func() { drained <- d.await(func(done func(error)) { d.array.Drain(func() { done(nil) }) }) }()
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case <-drained:
+			return
+		case <-t.C:
+			d.exec.Lock()
+			left := Size(d.array.Dirty())
+			d.exec.Unlock()
+			d.log.Info("destaging; a second signal stops at once and keeps the rest in NVRAM", "left", left.Human())
+		}
+	}
+}

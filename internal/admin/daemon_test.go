@@ -1,0 +1,278 @@
+package admin
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What a daemon was told and counted is there after it was stopped.
+func TestRestart(t *testing.T) {
+	c := parse(t, testConfig, filepath.Join(t.TempDir(), "d"))
+	r := start(t, c)
+	ctx := t.Context()
+	data := pattern(t, 1<<20)
+	r.write("v", 100, data)
+	r.testUnitReady("iqn.2026-01.host:a", 0)
+	if err := r.AddExport(ctx, Export{Volume: "s", LUN: 9, Initiators: []string{"iqn.2026-01.host:a"}}); err != nil {
+		t.Fatal(err)
+	}
+	before, err := r.Volumes(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := `arraysim_host_commands_total{host="iqn.2026-01.host:a",op="other",pool="gold",status="check",volume="v"} 1`
+	if text := r.scrape(); !strings.Contains(text, line) {
+		t.Errorf("no line %s in\n%s", line, text)
+	}
+	r.stop()
+	if _, err := r.Status(ctx); !errors.Is(err, ErrNoDaemon) {
+		t.Errorf("after the stop: %v", err)
+	}
+
+	r = start(t, parse(t, testConfig, c.Data))
+	after, err := r.Volumes(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range before {
+		before[i].Dirty, after[i].Dirty = 0, 0
+		if got, want := fmt.Sprint(after[i]), fmt.Sprint(before[i]); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+	if got := r.read("v", 100, len(data)); !bytes.Equal(got, data) {
+		t.Error("the data is not the same")
+	}
+	text := r.scrape()
+	for _, line := range []string{line,
+		`arraysim_cache_admitted_bytes_total{mode="fast",origin="host",pool="gold",volume="v"} 1.048576e+06`,
+		`arraysim_cache_destaged_bytes_total{origin="host",pool="gold",volume="v"} 1.048576e+06`} {
+		if !strings.Contains(text, line) {
+			t.Errorf("no line %s", line)
+		}
+	}
+}
+
+// A second signal ends a stop that takes long; what was dirty is found again, and
+// a check that opens the folder finds nothing wrong.
+func TestHurry(t *testing.T) {
+	c := parse(t, testConfig, t.TempDir())
+	r := start(t, c)
+	data := pattern(t, 1<<20)
+	r.write("s", 0, data) // 4 seconds' worth
+	began := time.Now()
+	r.cancel()
+	for !strings.Contains(r.out.String(), "destaging") {
+		if time.Since(began) > 10*time.Second {
+			t.Fatalf("no progress is shown:\n%s", r.out)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	close(r.hurry)
+	if err := <-r.end; err != nil {
+		t.Fatal(err)
+	}
+	r.end = nil
+	if took := time.Since(began); took > 10*time.Second || !strings.Contains(r.out.String(), "stopped at once") {
+		t.Errorf("the stop took %v:\n%s", took, r.out)
+	}
+	// The process would end here, and release what it holds.
+	abandon(t, r.d)
+
+	r = start(t, parse(t, testConfig, c.Data))
+	rep, err := r.Check(t.Context())
+	if err != nil || !rep.OK || rep.Pages == 0 || rep.Offline {
+		t.Errorf("check: %+v, %v", rep, err)
+	}
+	if got := r.read("s", 0, len(data)); !bytes.Equal(got, data) {
+		t.Error("the data is not the same")
+	}
+	r.cancel()
+	close(r.hurry)
+	<-r.end
+	r.end = nil
+	abandon(t, r.d)
+}
+
+func TestDeleteVolume(t *testing.T) {
+	r := start(t, parse(t, testConfig, t.TempDir()))
+	ctx := t.Context()
+	for _, row := range []struct {
+		name string
+		make func(name string)
+		want string // of the refusal; none is taken at once
+	}{
+		{"plain", func(string) {}, ""},
+		{"exported", func(name string) {
+			if err := r.AddExport(ctx, Export{Volume: name, LUN: 77}); err != nil {
+				t.Fatal(err)
+			}
+		}, "is exported as LUN 77"},
+		{"dirty", func(name string) { r.write(name, 0, make([]byte, 4096)) }, "has 4 KiB of dirty data"},
+	} {
+		if _, err := r.CreateVolume(ctx, NewVolume{Name: row.name, Pool: "slow", Size: 1 << 20}); err != nil {
+			t.Fatal(err)
+		}
+		row.make(row.name)
+		err := r.DeleteVolume(ctx, row.name, false)
+		if row.want == "" {
+			if err != nil {
+				t.Errorf("%s: %v", row.name, err)
+			}
+			continue
+		}
+		if !errors.Is(err, ErrForce) || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%s: got %v, want a refusal with %q", row.name, err, row.want)
+		}
+		if err := r.DeleteVolume(ctx, row.name, true); err != nil {
+			t.Errorf("%s with force: %v", row.name, err)
+		}
+	}
+	if _, err := r.Volume(ctx, "dirty"); err == nil || errors.Is(err, ErrForce) {
+		t.Errorf("a volume that was deleted is described: %v", err)
+	}
+	// The LUN is free again, and the name.
+	if _, err := r.CreateVolume(ctx, NewVolume{Name: "exported", Pool: "slow", Size: 1 << 20}); err != nil {
+		t.Error(err)
+	}
+	if err := r.AddExport(ctx, Export{Volume: "exported", LUN: 77}); err != nil {
+		t.Error(err)
+	}
+}
+
+// A clone is what the source was, whatever is written to either side later.
+func TestClone(t *testing.T) {
+	r := start(t, parse(t, testConfig, t.TempDir()))
+	ctx := t.Context()
+	data := pattern(t, 3<<20)
+	r.write("v", 0, data[:1<<20])
+	r.write("v", 16384, data[1<<20:])
+	whole := r.read("v", 0, 16<<20)
+	for _, row := range []struct {
+		pool     string
+		admitted bool // data moved below the host layer
+	}{{"", false}, {"silver", true}} {
+		name := "clone" + row.pool
+		v, err := r.CloneVolume(ctx, "v", Clone{Name: name, Pool: row.pool})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.write("v", 8, pattern(t, 4096))
+		if got := r.read(name, 0, 16<<20); !bytes.Equal(got, whole) {
+			t.Errorf("%s is not what the source was", name)
+		}
+		r.write("v", 8, whole[8*512:8*512+4096])
+		v, err = r.Volume(ctx, v.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if moved := v.Detail.Admitted["migrate"]; (moved == 3<<20) != row.admitted || !row.admitted && moved != 0 {
+			t.Errorf("%s: %s were moved", name, moved)
+		}
+		if v.Mapped+v.Zero+v.Anchored+v.Unmapped != v.Size || v.Mapped != 3<<20 {
+			t.Errorf("%s: its states do not add up: %+v", name, v)
+		}
+	}
+	// One that does not fit leaves nothing behind.
+	if _, err := r.CloneVolume(ctx, "v", Clone{Name: "x", Pool: "none"}); err == nil {
+		t.Error("a clone into no pool was made")
+	}
+	r.write("v", 0, pattern(t, 16<<20))
+	if _, err := r.CreateVolume(ctx, NewVolume{Name: "filler", Pool: "small", Size: 60 << 20, Thick: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.CloneVolume(ctx, "v", Clone{Name: "x", Pool: "small"}); err == nil || !strings.Contains(err.Error(), "no space") {
+		t.Errorf("a clone into a full pool: %v", err)
+	}
+	if _, err := r.Volume(ctx, "x"); err == nil {
+		t.Error("it left a volume behind")
+	}
+}
+
+// The check says what is wrong, on line and off line.
+func TestCheckFindsDamage(t *testing.T) {
+	c := parse(t, testConfig, t.TempDir())
+	r := start(t, c)
+	data := pattern(t, 1<<20)
+	r.write("s", 0, data)
+	r.cancel()
+	close(r.hurry)
+	<-r.end
+	r.end = nil
+	abandon(t, r.d)
+	nvram := filepath.Join(c.Data, "nvram")
+	b, err := os.ReadFile(nvram)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.Index(b, data[len(data)-4096:])
+	if at < 0 {
+		t.Fatal("the dirty data is not in NVRAM")
+	}
+	b[at+100] ^= 1
+	if err := os.WriteFile(nvram, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var progress bytes.Buffer
+	rep, err := Check(t.Context(), c.Data, &progress)
+	if err != nil || rep.OK || !rep.Offline || rep.BadSectors != 1 || len(rep.Problems) == 0 {
+		t.Errorf("check: %+v, %v", rep, err)
+	}
+	if n := strings.Count(progress.String(), "\n"); n != 3 {
+		t.Errorf("progress has %d lines:\n%s", n, &progress)
+	}
+}
+
+// A socket's name has at most 107 bytes; a folder's has more.
+func TestLongFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30), strings.Repeat("name", 30))
+	r := start(t, parse(t, testConfig, dir))
+	s, err := r.Status(t.Context())
+	if err != nil || s.PID != os.Getpid() {
+		t.Errorf("got %+v, %v", s, err)
+	}
+	st, err := os.Stat(filepath.Join(dir, socketName))
+	if err != nil || st.Mode().Perm() != 0o600 || st.Mode().Type() != os.ModeSocket {
+		t.Errorf("the socket: %v, %v", st, err)
+	}
+}
+
+func TestBadRequests(t *testing.T) {
+	r := start(t, parse(t, strings.Replace(testConfig, "\ncache", "\nstore: memory\ncache", 1), t.TempDir()))
+	for _, row := range []struct {
+		name, method, path, body string
+		status                   int
+	}{
+		{"no JSON", "POST", "/v1/volumes", "{", 400},
+		{"an unknown field", "POST", "/v1/volumes", `{"nam": "x"}`, 400},
+		{"a body too long", "POST", "/v1/volumes", `{"name": "` + strings.Repeat("x", maxBody) + `"}`, 400},
+		{"no such volume", "GET", "/v1/volumes/x", "", 404},
+		{"no such path", "GET", "/v2/volumes", "", 404},
+		{"no such method", "PUT", "/v1/volumes", "", 405},
+		{"a volume that is there", "POST", "/v1/volumes", `{"name": "v", "pool": "gold", "size": 512}`, 409},
+		{"a LUN that is no number", "DELETE", "/v1/exports/v?lun=a", "", 400},
+		{"an export that is not there", "DELETE", "/v1/exports/v?lun=1", "", 404},
+		{"a pool without mdisks", "POST", "/v1/pools", `{"name": "p"}`, 400},
+	} {
+		req, err := http.NewRequest(row.method, "http://x"+row.path, strings.NewReader(row.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := r.http.Do(req)
+		if err != nil {
+			t.Errorf("%s: %v", row.name, err)
+			continue
+		}
+		resp.Body.Close()
+		if resp.StatusCode != row.status {
+			t.Errorf("%s: status %d, want %d", row.name, resp.StatusCode, row.status)
+		}
+	}
+}

@@ -1,0 +1,210 @@
+package admin
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/array"
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/scsi"
+	"github.com/arraysim/arraysim/internal/store"
+)
+
+// newTestExports makes an array in virtual time with volumes a, b and c.
+func newTestExports(t *testing.T) (*exports, map[string]*array.Volume, *block.Virtual) {
+	t.Helper()
+	clock := &block.Virtual{}
+	a, err := array.Open(array.Options{Exec: clock, Store: store.NewMemory(clock, store.MemoryOptions{}), CacheBytes: 4 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.CreatePool(array.PoolSpec{Name: "p", Mdisks: []array.MdiskSpec{{Name: "m", Size: 1 << 30}}}, func(_ *array.Pool, err error) {
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	vols := map[string]*array.Volume{}
+	for _, name := range []string{"a", "b", "c"} {
+		a.CreateVolume(array.VolumeSpec{Name: name, Pool: "p", Sectors: 2048, Thin: true}, func(v *array.Volume, err error) {
+			if err != nil {
+				t.Error(err)
+			}
+			vols[name] = v
+		})
+	}
+	clock.Run()
+	x, err := newExports(a, scsi.NewTarget(scsi.Options{Name: "iqn.x:y", Exec: clock}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range a.Volumes() {
+		x.open(v)
+	}
+	return x, vols, clock
+}
+
+// sees returns the LUNs at which an initiator finds a ready unit.
+func sees(t *testing.T, x *exports, clock *block.Virtual, initiator string) string {
+	t.Helper()
+	n := x.target.OpenNexus(initiator, initiator+",i,0x1", 1)
+	var found []string
+	for lun := range uint64(8) {
+		for range 3 { // the first commands hear of unit attentions
+			task := &scsi.Task{LUN: lun << 48, CDB: make([]byte, 6), Bufs: buffers{}, Done: func(*scsi.Task) {}}
+			n.Submit([]*scsi.Task{task})
+			clock.Run()
+			if task.Status == scsi.StatusGood {
+				found = append(found, fmt.Sprint(lun))
+				break
+			}
+		}
+	}
+	n.Close(func() {})
+	clock.Run()
+	return strings.Join(found, " ")
+}
+
+func TestExports(t *testing.T) {
+	const one, two, other = "iqn.2026-01.host:1", "iqn.2026-01.host:2", "iqn.2026-01.host:3"
+	x, vols, clock := newTestExports(t)
+	add := func(v string, lun int, initiators ...string) func() error {
+		return func() error { return x.add(vols[v], exportSpec{LUN: lun, Initiators: initiators}) }
+	}
+	remove := func(v string, lun int) func() error {
+		return func() error {
+			if x.remove(vols[v], func(e exportSpec) bool { return e.LUN == lun }) != 1 {
+				return fmt.Errorf("nothing was removed")
+			}
+			return nil
+		}
+	}
+	// Each step builds on those before it.
+	for _, row := range []struct {
+		name            string
+		step            func() error
+		one, two, other string
+		fails           bool
+	}{
+		{"nothing is shown at first", func() error { return nil }, "", "", "", false},
+		{"to every initiator", add("a", 0), "0", "0", "0", false},
+		{"to one, who sees the others' too", add("b", 1, one), "0 1", "0", "0", false},
+		{"the same LUN of another volume to another", add("c", 1, two), "0 1", "0 1", "0", false},
+		{"a LUN that one of two has", add("a", 1, two, other), "0 1", "0 1", "0", true},
+		{"a LUN for all that one has", add("a", 1), "0 1", "0 1", "0", true},
+		{"a LUN for one that all have", add("b", 0, other), "0 1", "0 1", "0", true},
+		{"a volume twice", add("a", 5), "0 1 5", "0 1 5", "0 5", false},
+		{"the export of one ends, it still sees the others'", remove("b", 1), "0 5", "0 1 5", "0 5", false},
+		{"what is for all ends for all", remove("a", 0), "5", "1 5", "5", false},
+		{"and comes back for all", add("b", 0), "0 5", "0 1 5", "0 5", false},
+		{"a LUN out of range", add("b", maxLUN+1), "0 5", "0 1 5", "0 5", true},
+		{"a unit is closed", func() error { x.close(vols["a"]); return nil }, "0", "0 1", "0", false},
+		{"and opened again", func() error { x.open(vols["a"]); x.show(); return nil }, "0 5", "0 1 5", "0 5", false},
+	} {
+		if err := row.step(); (err != nil) != row.fails {
+			t.Fatalf("%s: %v", row.name, err)
+		}
+		for _, want := range []struct{ initiator, luns string }{{one, row.one}, {two, row.two}, {other, row.other}} {
+			if got := sees(t, x, clock, want.initiator); got != want.luns {
+				t.Errorf("%s: %s sees LUNs %q, want %q", row.name, want.initiator, got, want.luns)
+			}
+		}
+	}
+	// What is kept gives the same again, without the exports of volumes that are gone.
+	x.specs[99] = &unitSpec{Exports: []exportSpec{{LUN: 7}}}
+	x.save(func(err error) {
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	clock.Run()
+	y, err := newExports(x.array, x.target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, v := range vols {
+		if got, want := fmt.Sprint(y.list(v)), fmt.Sprint(x.list(v)); got != want {
+			t.Errorf("%s: got %s, want %s", name, got, want)
+		}
+	}
+	if y.specs[99] != nil {
+		t.Error("the exports of a volume that is gone came back")
+	}
+}
+
+func TestOverlap(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		a, b []string
+		want bool
+	}{
+		{"all and all", nil, nil, true},
+		{"all and one", nil, []string{"x"}, true},
+		{"one and all", []string{"x"}, nil, true},
+		{"one in common", []string{"x", "y"}, []string{"z", "y"}, true},
+		{"none in common", []string{"x"}, []string{"y"}, false},
+	} {
+		if got := overlap(row.a, row.b); got != row.want {
+			t.Errorf("%s: %v", row.name, got)
+		}
+	}
+}
+
+func TestTally(t *testing.T) {
+	s := func(f *metrics.Family, v float64, labels ...string) metrics.Sample {
+		m := map[string]string{}
+		for i, l := range labels {
+			m[f.Labels[i]] = l
+		}
+		return metrics.Sample{Family: f, Value: v, Labels: m}
+	}
+	c := tally([]metrics.Sample{
+		s(metrics.CacheSize, 1000),
+		s(metrics.CacheLimit, 660, "p"),
+		s(metrics.CacheUsed, 30, "p"),
+		s(metrics.BackendBytes, 1, "p", "m", "read", "host", "stage"),
+		s(metrics.BackendBytes, 2, "p", "m", "write", "host", "destage"),
+		s(metrics.BackendBytes, 4, "p", "m", "write", "xcopy", "destage"),
+		s(metrics.HostCommands, 3, "v", "p", "h", "read", "good"),
+		s(metrics.HostTransferred, 5, "v", "p", "read"),
+		s(metrics.HostTransferred, 6, "v", "p", "write"),
+		s(metrics.HostDescribed, 7, "v", "p", "write_same"),
+		s(metrics.HostDescribed, 0, "v", "p", "unmap"),
+		s(metrics.CacheAdmitted, 8, "p", "v", "host", "fast"),
+		s(metrics.CacheAdmitted, 9, "p", "v", "host", "write_through"),
+		s(metrics.CacheDestaged, 10, "p", "v", "xcopy"),
+		s(metrics.CacheDirty, 11, "p", "v", "host"),
+		s(metrics.CacheDirty, 12, "p", "v", "xcopy"),
+		s(metrics.Undercover, 13, "p", "v", "xcopy"),
+		s(metrics.VolumeSize, 14, "w", "p"),
+	})
+	want := "{0 1000B [" +
+		"{v p 3 5B 6B map[write_same:7B] map[host:17B] map[xcopy:10B] 23B 13B} " +
+		"{w p 0 0B 0B map[] map[] map[] 0B 0B}] " +
+		"[{p 30B 660B 0B 1B 6B}]}"
+	if got := fmt.Sprint(c); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestCounterRates(t *testing.T) {
+	from := Counters{Time: 1e9, Volumes: []VolumeCounters{{Volume: "v", Read: 5e6}}, Pools: []PoolCounters{{Pool: "p"}}}
+	to := Counters{Time: 3e9, Volumes: []VolumeCounters{{Volume: "v", Read: 25e6, Undercover: 1 << 20}, {Volume: "new", Written: 4e6}},
+		Pools: []PoolCounters{{Pool: "p", CacheUsed: 33, CacheLimit: 66}}}
+	var out strings.Builder
+	WriteRates(&out, from, to)
+	WriteTotals(&out, to)
+	lines := strings.Split(out.String(), "\n")
+	for _, want := range []string{
+		"VOLUME POOL HOST READ MB/s HOST WRITTEN MB/s DESCRIBED MB/s UNDERCOVER MB/s DIRTY",
+		"v 10.0 0.0 0.0 0.5 0 B", "new 0.0 2.0 0.0 0.0 0 B", "p 33 B 66 B 50 % 0 B 0.0 0.0",
+		"VOLUME POOL HOST READ HOST WRITTEN DESCRIBED UNDERCOVER DIRTY",
+		"v 23.8 MiB 0 B 0 B 1 MiB 0 B", "p 33 B 66 B 50 % 0 B 0 B 0 B",
+	} {
+		if !slices.ContainsFunc(lines, func(l string) bool { return strings.Join(strings.Fields(l), " ") == want }) {
+			t.Errorf("no line %q in\n%s", want, &out)
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package admin
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/arraysim/arraysim/internal/array"
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/store"
+)
+
+const (
+	socketName  = "admin.sock"
+	summaryName = "array.json"
+	// maxSocketPath is the longest path that fits a Unix socket address on Linux.
+	maxSocketPath = 107
+)
+
+// summary is what must be known of an array before it can be opened.
+type summary struct {
+	CacheBytes Size `json:"cache_bytes"`
+}
+
+// folder is the data folder of a daemon, or of a check without one.
+type folder struct {
+	path   string
+	store  block.Store
+	lock   *os.File // with the memory store; the other locks for itself
+	memory bool
+	bound  bool
+}
+
+// openFolder locks the data folder and opens the store.
+func openFolder(x block.Executor, path, kind string) (*folder, error) {
+	f := &folder{path: path, memory: kind == storeMemory}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("data folder: %w; choose another by --data", err)
+	}
+	if f.memory {
+		lock, err := os.OpenFile(filepath.Join(path, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+		if err == nil {
+			err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("data folder %s is in use by another arraysim: %w; stop that one, or choose another by --data", path, err)
+		}
+		f.lock, f.store = lock, store.NewMemory(x, store.MemoryOptions{})
+		return f, nil
+	}
+	s, err := store.OpenFiles(x, path, store.FilesOptions{})
+	if err != nil {
+		return nil, err
+	}
+	f.store = s
+	return f, nil
+}
+
+func (f *folder) readSummary() (summary, error) {
+	var s summary
+	b, err := os.ReadFile(filepath.Join(f.path, summaryName))
+	if err == nil {
+		err = json.Unmarshal(b, &s)
+	}
+	if errors.Is(err, os.ErrNotExist) || f.memory {
+		return summary{}, nil
+	}
+	if err != nil {
+		return s, fmt.Errorf("data folder: %s: %w; write {\"cache_bytes\": N} there, with the size of the write cache", summaryName, err)
+	}
+	return s, nil
+}
+
+// cacheSize chooses the size of the write cache: the array's, if there is one.
+func (f *folder) cacheSize(c *Config) (Size, error) {
+	s, err := f.readSummary()
+	switch {
+	case err != nil:
+		return 0, err
+	case s.CacheBytes == 0 && c.Cache.Size == 0:
+		return defaultCacheSize, nil
+	case s.CacheBytes == 0:
+		return c.Cache.Size, nil
+	case c.Cache.Size != 0 && c.Cache.Size != s.CacheBytes && !c.Embedded:
+		return 0, c.src.at("cache.size", "the array in %s has a write cache of %s; write size: %s, or choose another data folder", f.path, s.CacheBytes, s.CacheBytes)
+	}
+	return s.CacheBytes, nil
+}
+
+// openArray recovers the array or makes a new one.
+func (f *folder) openArray(x block.Executor, cache Size) (*array.Array, error) {
+	var id [8]byte
+	rand.Read(id[:]) // never fails (crypto/rand)
+	x.Lock()
+	a, err := array.Open(array.Options{Exec: x, Store: f.store, CacheBytes: int64(cache), UUID: binary.BigEndian.Uint64(id[:])})
+	x.Unlock()
+	if err != nil {
+		return nil, fmt.Errorf("the array in %s cannot be opened: %w", f.path, err)
+	}
+	if f.memory {
+		return a, nil
+	}
+	b, _ := json.Marshal(summary{CacheBytes: cache})
+	tmp := filepath.Join(f.path, summaryName+".new")
+	if err := os.WriteFile(tmp, append(b, '\n'), 0o600); err != nil {
+		return nil, fmt.Errorf("data folder: %w", err)
+	}
+	if err := os.Rename(tmp, filepath.Join(f.path, summaryName)); err != nil {
+		return nil, fmt.Errorf("data folder: %w", err)
+	}
+	return a, nil
+}
+
+// close releases the store and the lock.
+func (f *folder) close() error {
+	err := f.store.Close()
+	if f.lock != nil {
+		err = errors.Join(err, f.lock.Close())
+	}
+	return err
+}
+
+// listen opens the admin socket, for this user alone. The folder is locked, so
+// that a socket that is there already is a dead daemon's.
+func (f *folder) listen() (net.Listener, error) {
+	// It gets its mode in a folder that nobody else can enter, then its place.
+	tmp, err := os.MkdirTemp(f.path, ".admin-")
+	if err != nil {
+		return nil, fmt.Errorf("admin socket: %w", err)
+	}
+	defer os.RemoveAll(tmp)
+	var l *net.UnixListener
+	err = withSocketPath(filepath.Join(tmp, socketName), func(path string) error {
+		var err error
+		l, err = net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("admin socket: %w", err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err = os.Chmod(filepath.Join(tmp, socketName), 0o600); err == nil {
+		err = os.Rename(filepath.Join(tmp, socketName), filepath.Join(f.path, socketName))
+	}
+	if err != nil {
+		l.Close()
+		return nil, fmt.Errorf("admin socket: %w", err)
+	}
+	f.bound = true
+	return l, nil
+}
+
+func (f *folder) removeSocket() {
+	if f.bound {
+		os.Remove(filepath.Join(f.path, socketName))
+	}
+}
+
+// withSocketPath calls fn with a name of path that fits a socket address.
+func withSocketPath(path string, fn func(string) error) error {
+	if len(path) <= maxSocketPath {
+		return fn(path)
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return fn(fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)))
+}

@@ -1,0 +1,88 @@
+package admin
+
+import (
+	"fmt"
+	"runtime/debug"
+	"strings"
+)
+
+// Version is that of the module, with the commit it was built from.
+func Version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v := info.Main.Version
+	if v == "" || v == "(devel)" {
+		v = "devel"
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && !strings.Contains(v, s.Value[:min(12, len(s.Value))]) {
+			v += "+" + s.Value[:min(12, len(s.Value))]
+		}
+	}
+	return v
+}
+
+// greet says that all doors are open, and what to try.
+func (d *daemon) greet() {
+	portal, target := d.portalName(), d.cfg.Portal.Target
+	metrics := listenNone
+	if d.metricsAddr != nil {
+		metrics = "http://" + d.metricsAddr.String() + "/metrics"
+	}
+	w := d.env.Out
+	doors := "iscsi://" + portal + "/" + target
+	if d.portalAddr == nil {
+		doors = "iscsi " + listenNone
+	}
+	if d.kernel != nil {
+		doors += ", tcmu"
+	}
+	fmt.Fprintf(w, "ready: %s, metrics %s, data %s\n", doors, metrics, d.cfg.Data)
+	lun := -1
+	for _, e := range d.listExports() {
+		if lun < 0 && len(e.Initiators) == 0 {
+			lun = e.LUN
+		}
+	}
+	data := ""
+	if d.cfg.Data != "data" {
+		data = " --data " + d.cfg.Data
+	}
+	fmt.Fprintf(w, "\nTry next, in another terminal:\n")
+	try := func(what, command string) { fmt.Fprintf(w, "  %-29s %s\n", what, command) }
+	if d.cfg.Portal.CHAP != nil {
+		portal = d.cfg.Portal.CHAP.User + "%SECRET@" + portal
+	}
+	if d.kernel != nil {
+		d.greetKernel(try)
+	}
+	if d.portalAddr != nil {
+		try("list the LUNs", "iscsi-ls -s iscsi://"+portal)
+	}
+	if lun >= 0 && d.portalAddr != nil {
+		url := fmt.Sprintf("iscsi://%s/%s/%d", portal, target, lun)
+		try("ask LUN "+fmt.Sprint(lun)+" what it can do", "iscsi-inq -e 1 -c 176 "+url)
+		try("write an image to it", "qemu-img convert -n -O raw disk.img "+url)
+		try("the same through the kernel", fmt.Sprintf("iscsiadm -m discovery -t st -p %s && iscsiadm -m node -l", d.portalAddr))
+		try("then zero by offload, as root", "sg_write_same --16 --lba=0 --num=2048 /dev/sdX")
+		try("and clone by offload", "sg_xcopy if=/dev/sgX of=/dev/sgY")
+	}
+	try("watch both layers", "arraysim counters --watch"+data)
+	if d.metricsAddr != nil {
+		try("what no host sent", "curl -s "+metrics+" | grep undercover")
+	}
+	fmt.Fprintln(w)
+}
+
+// greetKernel says how a volume becomes a disk of this machine.
+func (d *daemon) greetKernel(try func(what, command string)) {
+	d.exec.Lock()
+	pool := "POOL"
+	if pools := d.array.Pools(); len(pools) > 0 {
+		pool = pools[0].Stats().Name
+	}
+	d.exec.Unlock()
+	try("make a volume a backstore", "targetcli /backstores/user:array create name=db1 size=1G cfgstring="+pool+"/db1")
+}

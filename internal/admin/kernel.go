@@ -1,0 +1,164 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/arraysim/arraysim/handlers"
+	"github.com/arraysim/arraysim/internal/array"
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi"
+	"github.com/arraysim/arraysim/tcmu"
+)
+
+// kernelDoor shows volumes to the kernel: it is what the handlers know of the daemon.
+// A volume has one door at a time, so that there is one world of reservations.
+type kernelDoor struct {
+	d      *daemon
+	server *tcmu.Server
+	cancel context.CancelFunc
+	ended  chan error
+}
+
+// openKernelDoor takes over the kernel's devices and serves those to come.
+func (d *daemon) openKernelDoor() error {
+	k := &kernelDoor{d: d, ended: make(chan error, 1)}
+	var subtypes handlers.Registry
+	if err := subtypes.Add(handlers.NewArray(k, d.log)); err != nil {
+		return err
+	}
+	var err error
+	k.server, err = tcmu.Start(tcmu.Options{Subtypes: subtypes.Subtypes(), Log: d.log, DBus: true, CloseTimeout: sessionTimeout})
+	if err != nil {
+		return fmt.Errorf("the kernel's door (--tcmu) cannot be opened: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	k.cancel = cancel
+	d.kernel = k
+	go func() {
+		err := k.server.Run(ctx)
+		if ctx.Err() == nil {
+			d.fail(fmt.Errorf("the kernel's door closed: %w", err))
+		}
+		k.ended <- err
+	}()
+	return nil
+}
+
+// close ends the service; the devices stay in the kernel.
+func (k *kernelDoor) close() {
+	k.cancel()
+	if err := <-k.ended; err != nil {
+		k.d.log.Warn("the kernel's door was not closed well", "error", err)
+	}
+}
+
+// Executor implements the handlers' host.
+func (k *kernelDoor) Executor() block.Executor { return k.d.exec }
+
+// Target implements the handlers' host.
+func (k *kernelDoor) Target() *scsi.Target { return k.d.target }
+
+// CheckVolume implements the handlers' host.
+func (k *kernelDoor) CheckVolume(s handlers.VolumeSpec) error {
+	k.d.exec.Lock()
+	defer k.d.exec.Unlock()
+	_, err := k.find(s)
+	return err
+}
+
+// find returns the volume of a specification, nil if it is to be made, or why it
+// cannot be had. The executor is held.
+func (k *kernelDoor) find(s handlers.VolumeSpec) (*array.Volume, error) {
+	d := k.d
+	v := d.array.Volume(s.Volume)
+	if v == nil {
+		if d.array.Pool(s.Pool) == nil {
+			var names []string
+			for _, p := range d.array.Pools() {
+				names = append(names, p.Stats().Name)
+			}
+			return nil, fmt.Errorf("pool %q does not exist; there are: %s", s.Pool, strings.Join(names, " "))
+		}
+		if s.MustExist || s.Resumed {
+			return nil, fmt.Errorf("volume %q does not exist", s.Volume)
+		}
+		return nil, nil
+	}
+	info := v.Info()
+	if info.Pool != s.Pool {
+		return nil, fmt.Errorf("volume %q is in pool %q; write %s/%s", s.Volume, info.Pool, info.Pool, s.Volume)
+	}
+	if s.Thick && info.Thin {
+		return nil, fmt.Errorf("volume %q exists and is thin; leave provisioning=thick out", s.Volume)
+	}
+	if e := d.exports.list(v); len(e) > 0 {
+		return nil, fmt.Errorf("volume %q is LUN %d of the iSCSI portal; run first: arraysim export remove %s", s.Volume, e[0].LUN, s.Volume)
+	}
+	if by := d.exports.kernel[v.ID()]; by != "" {
+		return nil, fmt.Errorf("volume %q is the kernel's device %s already", s.Volume, by)
+	}
+	return v, nil
+}
+
+// OpenVolume implements the handlers' host.
+func (k *kernelDoor) OpenVolume(s handlers.VolumeSpec) (*scsi.Unit, block.Info, func(), error) {
+	fail := func(err error) (*scsi.Unit, block.Info, func(), error) { return nil, block.Info{}, nil, err }
+	d := k.d
+	if !d.beginChange() {
+		return fail(errors.New("the daemon stops"))
+	}
+	defer d.changes.Done()
+	d.exec.Lock()
+	v, err := k.find(s)
+	d.exec.Unlock()
+	if err != nil {
+		return fail(err)
+	}
+	if v == nil {
+		spec := array.VolumeSpec{Name: s.Volume, Pool: s.Pool, Sectors: s.Size / block.SectorSize, BlockSize: s.BlockSize, Thin: !s.Thick}
+		if v, err = d.createVolume(spec); err != nil {
+			return fail(err)
+		}
+		if _, err := d.adopt(v, unitSpec{WriteProtect: s.WriteProtect}); err != nil {
+			return fail(err)
+		}
+	}
+	d.exec.Lock()
+	defer d.exec.Unlock()
+	// Others may have been quicker.
+	if again, err := k.find(s); err != nil {
+		return fail(err)
+	} else if again != v {
+		return fail(fmt.Errorf("volume %q is gone", s.Volume))
+	}
+	if spec := d.exports.spec(v); spec.WriteProtect != s.WriteProtect {
+		spec.WriteProtect = s.WriteProtect
+		d.exports.close(v)
+		d.exports.open(v)
+		d.exports.save(func(err error) {
+			if err != nil {
+				d.log.Error("the write protection of a volume cannot be kept", "volume", s.Volume, "error", err)
+			}
+		})
+	}
+	id := v.ID()
+	d.exports.kernel[id] = s.Owner
+	release := func() {
+		d.exec.Lock()
+		delete(d.exports.kernel, id)
+		d.exec.Unlock()
+	}
+	return d.exports.units[id], v.Info(), release, nil
+}
+
+// ResizeVolume implements the handlers' host.
+func (k *kernelDoor) ResizeVolume(volume string, bytes uint64) error {
+	if !k.d.beginChange() {
+		return errors.New("the daemon stops")
+	}
+	defer k.d.changes.Done()
+	return k.d.resizeVolume(volume, Size(bytes), false)
+}

@@ -1,0 +1,102 @@
+package admin
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/arraysim/arraysim/handlers"
+)
+
+// TestKernelDoor: which volumes the kernel may have, and what that keeps others from.
+func TestKernelDoor(t *testing.T) {
+	r := start(t, parse(t, testConfig, t.TempDir()))
+	ctx := t.Context()
+	k := &kernelDoor{d: r.d}
+	spec := func(pool, volume string) handlers.VolumeSpec {
+		return handlers.VolumeSpec{Pool: pool, Volume: volume, Size: 16 << 20, BlockSize: 512, Owner: "tcm-user/0/lun"}
+	}
+	with := func(s handlers.VolumeSpec, change func(*handlers.VolumeSpec)) handlers.VolumeSpec {
+		change(&s)
+		return s
+	}
+
+	u, info, release, err := k.OpenVolume(spec("gold", "new"))
+	if err != nil || u == nil || info.Sectors != 16<<20/512 || !info.Thin {
+		t.Fatalf("a new volume: %+v, %v", info, err)
+	}
+	for _, row := range []struct {
+		name string
+		s    handlers.VolumeSpec
+		says string
+	}{
+		{"a volume of this door", spec("gold", "new"), "device tcm-user/0/lun already"},
+		{"one that the portal shows", spec("gold", "v"), "arraysim export remove v"},
+		{"one of another pool", spec("gold", "s"), "write slow/s"},
+		{"a pool that does not exist", spec("iron", "x"), "there are: gold silver slow small"},
+		{"must exist", with(spec("gold", "x"), func(s *handlers.VolumeSpec) { s.MustExist = true }), "does not exist"},
+		{"had a volume once", with(spec("gold", "x"), func(s *handlers.VolumeSpec) { s.Resumed = true }), "does not exist"},
+	} {
+		for what, err := range map[string]error{"check": k.CheckVolume(row.s), "open": func() error { _, _, _, err := k.OpenVolume(row.s); return err }()} {
+			if err == nil || !strings.Contains(err.Error(), row.says) {
+				t.Errorf("%s, %s: %v, want %q", row.name, what, err, row.says)
+			}
+		}
+	}
+	if err := k.CheckVolume(spec("slow", "s")); err != nil {
+		t.Errorf("a free volume: %v", err)
+	}
+	if err := k.CheckVolume(spec("gold", "x")); err != nil || slices.Contains(names(t, r), "x") {
+		t.Errorf("a check made the volume, or refused it: %v", err)
+	}
+
+	if err := r.AddExport(ctx, Export{Volume: "new", LUN: 5}); err == nil || !strings.Contains(err.Error(), "tcm-user/0/lun") {
+		t.Errorf("an export of a volume that the kernel has: %v", err)
+	}
+	if err := r.DeleteVolume(ctx, "new", false); err == nil || !strings.Contains(err.Error(), "the kernel's device tcm-user/0/lun") {
+		t.Errorf("a deletion of a volume that the kernel has: %v", err)
+	}
+	if v, err := r.Volume(ctx, "new"); err != nil || v.Kernel != "tcm-user/0/lun" {
+		t.Errorf("volume: %+v, %v", v, err)
+	}
+	if err := k.ResizeVolume("new", 8<<20); err == nil {
+		t.Error("the kernel made a volume smaller")
+	}
+	if err := k.ResizeVolume("new", 32<<20); err != nil || r.volumeOf("new").Info().Sectors != 32<<20/512 {
+		t.Errorf("larger: %v", err)
+	}
+	release()
+	if err := r.AddExport(ctx, Export{Volume: "new", LUN: 5}); err != nil {
+		t.Errorf("after its release: %v", err)
+	}
+
+	// Write protection belongs to the device.
+	protect := with(spec("gold", "p"), func(s *handlers.VolumeSpec) { s.WriteProtect = true })
+	before, _, release, err := k.OpenVolume(protect)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+	protect.WriteProtect = false
+	after, _, release, err := k.OpenVolume(protect)
+	if err != nil || after == before {
+		t.Errorf("the unit is the protected one: %v", err)
+	}
+	release()
+	thick := with(spec("gold", "p"), func(s *handlers.VolumeSpec) { s.Thick = true })
+	if _, _, _, err := k.OpenVolume(thick); err == nil || !strings.Contains(err.Error(), "is thin") {
+		t.Errorf("a thin volume as a thick one: %v", err)
+	}
+}
+
+func names(t *testing.T, r *running) []string {
+	list, err := r.Volumes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, v := range list {
+		out = append(out, v.Name)
+	}
+	return out
+}

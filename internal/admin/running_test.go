@@ -1,0 +1,206 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/arraysim/arraysim/internal/array"
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi"
+)
+
+var seedFlag = flag.Uint64("seed", 0, "seed of the random data; 0 picks one")
+
+// pattern returns random bytes and says how to get them again.
+func pattern(t *testing.T, n int) []byte {
+	seed := *seedFlag
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("seed %d (run again with -seed %d)", seed, seed)
+	r, b := rand.New(rand.NewPCG(seed, 0)), make([]byte, n)
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	return b
+}
+
+const testConfig = `
+cache: {size: 8MiB}
+portal: {listen: "127.0.0.1:0"}
+metrics: {listen: "127.0.0.1:0"}
+pools:
+  - {name: gold, mdisks: [{name: m0, size: 128MiB}]}
+  - {name: silver, copy: data, mdisks: [{name: m0, size: 128MiB}]}
+  - {name: slow, mdisks: [{name: m0, size: 64MiB, bandwidth: 256KiB}]}
+  - {name: small, mdisks: [{name: m0, size: 64MiB}]}
+volumes:
+  - {name: v, pool: gold, size: 16MiB, export: {lun: 0}}
+  - {name: s, pool: slow, size: 16MiB, thin: false}
+`
+
+func parse(t *testing.T, text, data string) *Config {
+	t.Helper()
+	c, err := ParseConfig("test.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Data = data
+	return c
+}
+
+// running is a daemon in this process.
+type running struct {
+	*Client
+	t      *testing.T
+	d      *daemon
+	cancel context.CancelFunc
+	hurry  chan struct{}
+	end    chan error
+	out    *logBuffer
+}
+
+// logBuffer is a bytes.Buffer for many goroutines.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// start runs a daemon until the test ends or stop.
+func start(t *testing.T, cfg *Config) *running {
+	t.Helper()
+	r := &running{Client: NewClient(cfg.Data), t: t, hurry: make(chan struct{}), end: make(chan error, 1), out: &logBuffer{}}
+	var ctx context.Context
+	ctx, r.cancel = context.WithCancel(context.Background())
+	r.d = newDaemon(cfg, Environment{Out: r.out, Log: slog.New(slog.NewTextHandler(r.out, nil)), Hurry: r.hurry})
+	go func() { r.end <- r.d.run(ctx) }()
+	for end := time.Now().Add(30 * time.Second); !strings.Contains(r.out.String(), "ready: "); time.Sleep(5 * time.Millisecond) {
+		select {
+		case err := <-r.end:
+			t.Fatalf("the daemon ended at its start: %v\n%s", err, r.out)
+		default:
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the daemon is not ready:\n%s", r.out)
+		}
+	}
+	t.Cleanup(func() {
+		if r.end != nil {
+			r.stop()
+		}
+	})
+	return r
+}
+
+// stop ends the daemon in good order.
+func (r *running) stop() {
+	r.t.Helper()
+	r.cancel()
+	select {
+	case err := <-r.end:
+		if err != nil {
+			r.t.Errorf("stop: %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		r.t.Fatalf("the daemon does not stop:\n%s", r.out)
+	}
+	r.end = nil
+}
+
+func (r *running) volumeOf(name string) *array.Volume {
+	r.t.Helper()
+	r.d.exec.Lock()
+	defer r.d.exec.Unlock()
+	v := r.d.array.Volume(name)
+	if v == nil {
+		r.t.Fatalf("there is no volume %s", name)
+	}
+	return v
+}
+
+func (r *running) write(volume string, sector uint64, data []byte) {
+	r.t.Helper()
+	q := &block.Request{Op: block.OpWrite, Range: block.Range{Start: sector, Count: uint64(len(data)) / block.SectorSize}, Data: [][]byte{data}}
+	if s := r.d.request(r.volumeOf(volume), q); s != block.OK {
+		r.t.Fatalf("write: %s", s)
+	}
+}
+
+func (r *running) read(volume string, sector uint64, n int) []byte {
+	r.t.Helper()
+	b := make([]byte, n)
+	q := &block.Request{Op: block.OpRead, Range: block.Range{Start: sector, Count: uint64(n) / block.SectorSize}, Data: [][]byte{b}}
+	if s := r.d.request(r.volumeOf(volume), q); s != block.OK {
+		r.t.Fatalf("read: %s", s)
+	}
+	return b
+}
+
+// testUnitReady sends one command as an initiator and returns its status.
+func (r *running) testUnitReady(initiator string, lun uint64) byte {
+	r.t.Helper()
+	end := make(chan struct{})
+	task := &scsi.Task{LUN: lun << 48, CDB: make([]byte, 6), Bufs: buffers{}, Done: func(*scsi.Task) { close(end) }}
+	r.d.exec.Lock()
+	n := r.d.target.OpenNexus(initiator, initiator+",i,0x1", 1)
+	n.Submit([]*scsi.Task{task})
+	r.d.exec.Unlock()
+	<-end
+	r.d.exec.Lock()
+	n.Close(func() {})
+	r.d.exec.Unlock()
+	return task.Status
+}
+
+type buffers struct{}
+
+func (buffers) Get(n int) []byte { return make([]byte, n) }
+
+func (r *running) scrape() string {
+	r.t.Helper()
+	resp, err := http.Get("http://" + r.d.metricsAddr.String() + "/metrics")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return string(b)
+}
+
+// abandon puts a copy of the daemon's folder in the place of the folder, as if the
+// process had ended now. The daemon's executor is held for good, so that it
+// changes nothing meanwhile.
+func abandon(t *testing.T, d *daemon) {
+	t.Helper()
+	d.exec.Lock()
+	dst := t.TempDir()
+	if err := os.CopyFS(dst, os.DirFS(d.cfg.Data)); err != nil {
+		t.Fatal(err)
+	}
+	d.cfg.Data = dst
+}

@@ -1,0 +1,205 @@
+package admin
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// What people read. Numbers stand right, names left.
+
+type table struct{ *tabwriter.Writer }
+
+func newTable(w io.Writer) table { return table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)} }
+
+func (t table) row(cells ...any) {
+	for i, c := range cells {
+		if i > 0 {
+			fmt.Fprint(t, "\t")
+		}
+		fmt.Fprint(t, c)
+	}
+	fmt.Fprintln(t)
+}
+
+// WriteVolumes prints a table of volumes.
+func WriteVolumes(w io.Writer, vols []Volume) {
+	t := newTable(w)
+	t.row("VOLUME", "POOL", "SIZE", "KIND", "BLOCK", "MAPPED", "DIRTY", "LUN")
+	for _, v := range vols {
+		var luns []string
+		for _, e := range v.Exports {
+			luns = append(luns, fmt.Sprint(e.LUN))
+		}
+		t.row(v.Name, v.Pool, v.Size.Human(), v.kind(), v.BlockSize, v.Mapped.Human(), v.Dirty.Human(), orDash(strings.Join(luns, ",")))
+	}
+	t.Flush()
+}
+
+func (v *Volume) kind() string {
+	k := "thick"
+	if v.Thin {
+		k = "thin"
+	}
+	if v.Removable {
+		k += ",removable"
+	}
+	if v.WriteProtect {
+		k += ",read-only"
+	}
+	return k
+}
+
+// WriteVolume prints one volume.
+func WriteVolume(w io.Writer, v Volume) {
+	t := newTable(w)
+	t.row("volume", fmt.Sprintf("%s (number %d)", v.Name, v.ID))
+	t.row("pool", v.Pool)
+	t.row("size", fmt.Sprintf("%s (%d bytes), blocks of %d", v.Size.Human(), uint64(v.Size), v.BlockSize))
+	t.row("kind", v.kind())
+	t.row("NAA", v.NAA)
+	t.row("serial", v.Serial)
+	for _, e := range v.Exports {
+		t.row("export", fmt.Sprintf("LUN %d to %s", e.LUN, e.who()))
+	}
+	for _, s := range []struct {
+		name string
+		n    Size
+	}{{"mapped", v.Mapped}, {"zero", v.Zero}, {"anchored", v.Anchored}, {"unmapped", v.Unmapped}, {"dirty", v.Dirty}, {"exclusive", v.Exclusive}} {
+		t.row(s.name, s.n.Human())
+	}
+	if d := v.Detail; d != nil {
+		t.row("map entries", d.Entries)
+		t.row("map memory", d.MapBytes.Human()+" (all volumes)")
+		t.row("admitted", origins(d.Admitted))
+		t.row("destaged", origins(d.Destaged))
+	}
+	t.Flush()
+}
+
+func origins(m map[string]Size) string {
+	var parts []string
+	for _, o := range sorted(m) {
+		parts = append(parts, o+" "+m[o].Human())
+	}
+	return orDash(strings.Join(parts, ", "))
+}
+
+func sorted[V any](m map[string]V) []string {
+	var keys []string
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func (e *Export) who() string {
+	if len(e.Initiators) == 0 {
+		return "every initiator"
+	}
+	return strings.Join(e.Initiators, ", ")
+}
+
+// WritePools prints a table of pools.
+func WritePools(w io.Writer, pools []Pool) {
+	t := newTable(w)
+	t.row("POOL", "COPIES", "CAPACITY", "ALLOCATED", "RESERVED", "CACHE", "CAP", "VOLUMES", "MDISKS")
+	for _, p := range pools {
+		var disks []string
+		for _, m := range p.Mdisks {
+			s := m.Name
+			if m.Bandwidth > 0 {
+				s += " " + m.Bandwidth.Human() + "/s"
+			}
+			if m.IOPS > 0 {
+				s += fmt.Sprintf(" %d IOPS", m.IOPS)
+			}
+			disks = append(disks, s)
+		}
+		t.row(p.Name, copyName(p.CopyData), p.Capacity.Human(), p.Allocated.Human(), p.Reserved.Human(), p.CacheUsed.Human(), p.CacheLimit.Human(), p.Volumes, strings.Join(disks, ", "))
+	}
+	t.Flush()
+}
+
+// WriteExports prints a table of exports.
+func WriteExports(w io.Writer, exports []Export) {
+	t := newTable(w)
+	t.row("LUN", "VOLUME", "INITIATORS")
+	slices.SortStableFunc(exports, func(a, b Export) int { return a.LUN - b.LUN })
+	for _, e := range exports {
+		t.row(e.LUN, e.Volume, e.who())
+	}
+	t.Flush()
+}
+
+// WriteTotals prints what was counted so far, the host layer left of the lower one.
+func WriteTotals(w io.Writer, c Counters) {
+	writeCounters(w, Counters{}, c, "", func(_, now Size) string { return now.Human() })
+}
+
+// WriteRates prints what happened between two readings, by second.
+func WriteRates(w io.Writer, from, to Counters) {
+	seconds := float64(to.Time-from.Time) / 1e9
+	writeCounters(w, from, to, " MB/s", func(old, now Size) string {
+		if seconds <= 0 || now < old {
+			return "-"
+		}
+		return fmt.Sprintf("%.1f", float64(now-old)/seconds/1e6)
+	})
+}
+
+func writeCounters(w io.Writer, from, to Counters, unit string, cell func(old, now Size) string) {
+	before := map[string]VolumeCounters{}
+	for _, v := range from.Volumes {
+		before[v.Volume] = v
+	}
+	t := newTable(w)
+	t.row("VOLUME", "POOL", "HOST READ"+unit, "HOST WRITTEN"+unit, "DESCRIBED"+unit, "UNDERCOVER"+unit, "DIRTY")
+	for _, v := range to.Volumes {
+		b := before[v.Volume]
+		t.row(v.Volume, v.Pool, cell(b.Read, v.Read), cell(b.Written, v.Written), cell(sum(b.Described), sum(v.Described)),
+			cell(b.Undercover, v.Undercover), v.Dirty.Human())
+	}
+	t.Flush()
+	fmt.Fprintln(w)
+	pools := map[string]PoolCounters{}
+	for _, p := range from.Pools {
+		pools[p.Pool] = p
+	}
+	t = newTable(w)
+	t.row("POOL", "CACHE USED", "CAP", "USED/CAP", "WAITING", "BACK END READ"+unit, "BACK END WRITTEN"+unit)
+	for _, p := range to.Pools {
+		b, full := pools[p.Pool], "-"
+		if p.CacheLimit > 0 {
+			full = fmt.Sprintf("%.0f %%", 100*float64(p.CacheUsed)/float64(p.CacheLimit))
+		}
+		t.row(p.Pool, p.CacheUsed.Human(), p.CacheLimit.Human(), full, p.Waiting.Human(), cell(b.BackendRead, p.BackendRead), cell(b.BackendWrite, p.BackendWrite))
+	}
+	t.Flush()
+}
+
+func sum(m map[string]Size) Size {
+	n := Size(0)
+	for _, v := range m {
+		n += v
+	}
+	return n
+}
+
+// WriteCheck prints what a check found.
+func WriteCheck(w io.Writer, r CheckReport) {
+	for _, p := range r.Problems {
+		fmt.Fprintln(w, "problem:", p)
+	}
+	fmt.Fprintf(w, "%d volumes, %d data windows, %d dirty pages, %s conserved: %d problems\n", r.Volumes, r.Windows, r.Pages, r.Conserved.Human(), len(r.Problems))
+}
