@@ -1,0 +1,70 @@
+#!/bin/bash
+# The guest's init, started by initramfs.sh. Sets up what a boot would, then
+# runs what /mnt/run/payload/task asks for: a command line, or "shell".
+# Everything left in /mnt/run/results reaches the host.
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+export HOME=/root LANG=C.UTF-8 TERM=${TERM:-linux}
+run=/mnt/run
+results=$run/results
+
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t tmpfs -o mode=755 tmpfs /run
+mount -t tmpfs tmpfs /tmp
+mkdir -p /dev/pts /dev/shm /run/lock /run/dbus
+mount -t devpts devpts /dev/pts
+mount -t tmpfs tmpfs /dev/shm
+exec </dev/null >/dev/hvc0 2>&1
+
+echo "guest: up, Linux $(uname -r), $(cut -d' ' -f1 /proc/uptime) s after power-on"
+hostname guest
+ip link set lo up
+modprobe configfs && mount -t configfs config /sys/kernel/config
+modprobe crc32c_generic # iSCSI logins need it, and nothing loads it
+# Logs for a task that blocks: the task's stack, before anybody gives up.
+echo 25 >/proc/sys/kernel/hung_task_timeout_secs
+
+modprobe -a sd_mod sg # elsewhere udev does it as disks appear
+mkdir -p /srv
+cp -r $run/payload /srv/arraysim
+# tcmu-runner is here to compare with: what is under test is our own D-Bus policy,
+# and nobody is started when targetcli asks for the name.
+rm -f /etc/dbus-1/system.d/tcmu-runner.conf /usr/share/dbus-1/system-services/org.kernel.TCMUService1.service
+/srv/arraysim/scripts/dbus/install.sh
+rm -f /usr/local/share/dbus-1/system-services/org.kernel.TCMUService1.service
+dbus-daemon --system --fork
+
+finish() {
+	dmesg >$results/dmesg.log
+	mkdir -p $results/log
+	cp -r /var/log/. $results/log/ 2>/dev/null
+	echo "$1" >$results/status
+	sync
+	echo o >/proc/sysrq-trigger
+	sleep 60
+}
+
+. $run/payload/env
+cd /srv/arraysim
+if [[ $TASK == shell ]]; then
+	cat >/root/.bashrc <<-'RC'
+		PS1='guest:\w# '
+		eval "$(resize 2>/dev/null)"
+		alias ll='ls -l'
+	RC
+	echo "guest: arraysim is in the path, the repository's tests in $PWD; exit or Ctrl-D ends the machine, Ctrl-A x kills it"
+	setsid -c bash -c "stty rows ${ROWS:-24} cols ${COLUMNS:-80}; exec bash" <>/dev/hvc0 >&0 2>&0
+	finish 0
+fi
+
+# A run that goes on too long ends here, with the stacks of what hangs; the host
+# pulls the plug only when even this does not come.
+(
+	sleep "$LIMIT"
+	echo "guest: giving up after $LIMIT s; blocked tasks are in dmesg.log"
+	echo w >/proc/sysrq-trigger
+	ps -eo pid,stat,wchan:30,etimes,args >$results/ps.log
+	finish timeout
+) &
+bash -c "$TASK"
+finish $?

@@ -1,0 +1,54 @@
+"""Fixtures of the guest; on any other machine the tests of this folder are not collected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from guest import HERE, RESULTS, Initiator, KernelLog, clear_targets
+from harness import run
+
+if not HERE:
+    collect_ignore_glob = ["test_*.py"]
+
+
+@pytest.fixture(autouse=True)
+def kernel_log(request: pytest.FixtureRequest) -> Iterator[KernelLog]:
+    """The kernel's log of this test, which must show no trouble."""
+    log = KernelLog()
+    for mark in request.node.iter_markers("kernel_says"):
+        log.allow(*mark.args)
+    yield log
+    bad = log.trouble()
+    if log.lines:
+        with (RESULTS / "kernel.log").open("a") as f:
+            f.write("\n".join([f"== {request.node.name}", *log.lines, ""]))
+    log.close()
+    assert not bad, "the kernel logged trouble:\n" + "\n".join(bad)
+
+
+@pytest.fixture(scope="session")
+def initiator() -> Iterator[Initiator]:
+    """The kernel's iSCSI initiator."""
+    with Initiator() as i:
+        yield i
+
+
+@pytest.fixture(scope="session")
+def lio() -> Iterator[None]:
+    """LIO with nothing configured, and again at the end."""
+    for module in ("target_core_mod", "target_core_user", "target_core_file", "iscsi_target_mod", "tcm_loop"):
+        run(["modprobe", module])
+    # Where LIO keeps reservations; without the folder it refuses PERSISTENT RESERVE OUT.
+    Path("/etc/rtslib-fb-target/pr").mkdir(parents=True, exist_ok=True)
+    yield
+    clear_targets()
+
+
+@pytest.fixture
+def folder() -> Path:
+    """A mount point."""
+    path = Path("/srv/mount")
+    path.mkdir(exist_ok=True)
+    return path

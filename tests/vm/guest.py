@@ -1,0 +1,257 @@
+"""What tests in the guest share: the kernel's log, targetcli, the kernel's iSCSI initiator, disks.
+
+Knows the state of one machine, the guest: nothing here is for parallel use.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from harness import Result, ToolError, run
+
+#: What is written here reaches the host.
+RESULTS = Path("/mnt/run/results")
+
+#: True where the tests of this folder can run.
+HERE = RESULTS.is_dir()
+
+#: The guest's initiator name, from /etc/iscsi/initiatorname.iscsi.
+INITIATOR = "iqn.2026-01.io.arraysim:guest"
+
+#: What LIO logs when its iSCSI initiator resets a LUN or the target under load, whatever the backstore: the
+#: initiator sends no more data of the writes that it gave up, LIO waits for it and then drops the connection.
+LIO_RESET = r"Unable to recover from DataOut timeout|detected conn error \(102[01]\)|task \[.*\] rejected"
+
+T = TypeVar("T")
+
+
+def wait(what: str, look: Callable[[], T | None], timeout: float = 20) -> T:
+    """Return look()'s first true value; ToolError when there is none in time."""
+    deadline = time.monotonic() + timeout
+    while not (found := look()):
+        if time.monotonic() > deadline:
+            raise ToolError(f"no {what} after {timeout:g} s")
+        time.sleep(0.05)
+    return found
+
+
+class KernelLog:
+    """What the kernel logged since the object was made."""
+
+    #: Lines that no healthy run has: bugs, blocked tasks, lost connections, errors that reach a file system.
+    TROUBLE = re.compile(
+        r"BUG:|WARNING:|Oops|Call Trace|blocked for more than|soft lockup|rcu.*stall|I/O error|lost async page write"
+        r"|(EXT4-fs|XFS|JBD2).*(error|[Cc]orrupt|abort|shut ?down|failed)|[Ss]ense Key|DID_|conn error|timed? ?out"
+        r"|offlin|aborted|ABORT|recovery|recover|\breset\b|unsupported sa|Write same|[Ii]nvalid|[Ii]llegal|not found"
+        r"|TARGET_CORE|\bUnable\b|\brefused|\b[Rr]eject"
+    )
+
+    #: What looks like trouble and is none: a unit attention for a new nexus or after a reset that was asked for.
+    NORMAL = [r"Power-on or device reset occurred$"]
+
+    def __init__(self) -> None:
+        self.fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+        os.lseek(self.fd, 0, os.SEEK_END)
+        self.lines: list[str] = []
+        self.allowed = list(self.NORMAL)
+
+    def allow(self, pattern: str) -> None:
+        """Take lines that match for normal, too."""
+        self.allowed.append(pattern)
+
+    def read(self) -> list[str]:
+        """Return all lines so far, without levels, "seconds: text"."""
+        while True:
+            try:
+                record = os.read(self.fd, 8192).decode(errors="replace")
+            except BlockingIOError:
+                return self.lines
+            except BrokenPipeError:  # overrun: old records were overwritten
+                self.lines.append("(lines lost)")
+                continue
+            head, _, text = record.partition(";")
+            self.lines.append(f"{int(head.split(',')[2]) / 1e6:.3f}: {text.splitlines()[0]}")
+
+    def trouble(self) -> list[str]:
+        """Return the lines that no healthy run has and that are not allowed."""
+        bad = [line for line in self.read() if self.TROUBLE.search(line)]
+        return [line for line in bad if not any(re.search(p, line) for p in self.allowed)]
+
+    def close(self) -> None:
+        """Stop reading."""
+        os.close(self.fd)
+
+
+def targetcli(*commands: str, expect: int | None = 0) -> Result:
+    """Run one command of targetcli, or several in one session as a person's script would."""
+    __tracebackhide__ = True
+    if len(commands) == 1:
+        return run(["targetcli", *commands[0].split()], timeout=120, expect=expect)
+    # Fed by a pipe, targetcli goes on after an error and exits with 0 all the same.
+    r = run(["targetcli"], stdin="\n".join([*commands, "exit", ""]).encode(), timeout=300, expect=expect)
+    if expect == 0 and (
+        bad := re.search(r"(?im)^.*(error|cannot|no such|unknown|unexpected|invalid|failed).*$", r.text)
+    ):
+        raise ToolError(f"targetcli said: {bad[0]}\n{r}")
+    return r
+
+
+def clear_targets() -> None:
+    """Remove all of LIO's configuration, as targetcli's clearconfig does, without the seconds that targetcli takes."""
+    from rtslib_fb import RTSRoot
+
+    RTSRoot().clear_existing(confirm=True)
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A SCSI disk of the guest, by its address H:B:T:L."""
+
+    address: str
+
+    @property
+    def sysfs(self) -> Path:
+        """The device's folder in sysfs."""
+        return Path("/sys/bus/scsi/devices") / self.address
+
+    @property
+    def lun(self) -> int:
+        """The number of the logical unit."""
+        return int(self.address.rsplit(":", 1)[1])
+
+    def _node(self, kind: str) -> str | None:
+        return next((f"/dev/{p.name}" for p in self.sysfs.glob(f"{kind}/*")), None)
+
+    @property
+    def sd(self) -> str:
+        """The block device, /dev/sdX."""
+        return wait(f"block device of {self.address}", lambda: self._node("block"))
+
+    @property
+    def sg(self) -> str:
+        """The generic device, /dev/sgN."""
+        return wait(f"sg device of {self.address}", lambda: self._node("scsi_generic"))
+
+    @property
+    def node(self) -> Path:
+        """The block device's folder in sysfs."""
+        return self.sysfs / "block" / Path(self.sd).name
+
+    def block(self, name: str) -> str:
+        """Return an attribute of the block device."""
+        return (self.node / name).read_text().strip()
+
+    def queue(self, name: str) -> str:
+        """Return a limit of the block device's queue."""
+        return self.block("queue/" + name)
+
+    def scsi_disk(self, name: str) -> str:
+        """Return an attribute of the sd driver."""
+        return (self.sysfs / "scsi_disk" / self.address / name).read_text().strip()
+
+    @property
+    def size(self) -> int:
+        """The size in bytes that the kernel believes in."""
+        return 512 * int(self.block("size"))
+
+
+class Initiator:
+    """The kernel's iSCSI initiator and its daemon; a context manager."""
+
+    def __init__(self) -> None:
+        self.proc: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Initiator:
+        run(["modprobe", "iscsi_tcp"])
+        with (RESULTS / "iscsid.log").open("ab") as log:
+            # A process group of its own: as it ends, iscsid signals all of its group.
+            self.proc = subprocess.Popen(["iscsid", "-f", "-d", "1"], stdout=log, stderr=log, start_new_session=True)
+        wait("iscsid", lambda: run(["iscsiadm", "-m", "session"], expect=None).returncode in (0, 21))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        assert self.proc is not None
+        run(["iscsiadm", "-m", "node", "-u"], expect=None, timeout=180)
+        self.proc.terminate()
+        self.proc.wait(10)
+
+    def discover(self, portal: str) -> list[tuple[str, str]]:
+        """Return (portal with tag, target name) pairs that a discovery session finds."""
+        r = run(["iscsiadm", "-m", "discovery", "-t", "sendtargets", "-o", "nonpersistent", "-p", portal])
+        return [tuple(line.split()) for line in r.stdout.splitlines()]
+
+    @contextmanager
+    def session(
+        self, portal: str, target: str, luns: int, settings: Mapping[str, str] | None = None
+    ) -> Iterator[Session]:
+        """Log in with these settings of the node's record ("node." left out); wait for that many disks."""
+        node = ["iscsiadm", "-m", "node", "-T", target, "-p", portal]
+        run([*node, "-o", "new"])
+        try:
+            for name, value in (settings or {}).items():
+                run([*node, "-o", "update", "-n", "node." + name, "-v", value])
+            run([*node, "-l"], timeout=120)
+            session = Session(portal, target)
+            try:
+                wait(f"{luns} disks of {target}", lambda: len(session.disks()) == luns)
+                for disk in session.disks():
+                    _ = disk.sd, disk.sg
+                yield session
+            finally:
+                run([*node, "-u"], timeout=180)
+        finally:
+            run([*node, "-o", "delete"])
+
+
+class Session:
+    """A session of the kernel's initiator with a portal "address:port"."""
+
+    def __init__(self, portal: str, target: str) -> None:
+        self.portal, self.target = portal, target
+        port = portal.rsplit(":", 1)[1]
+        for c in Path("/sys/class/iscsi_connection").iterdir():
+            number = c.name.removeprefix("connection").split(":")[0]
+            sysfs = Path(f"/sys/class/iscsi_session/session{number}")
+            if (c / "persistent_port").read_text().strip() == port and (
+                sysfs / "targetname"
+            ).read_text().strip() == target:
+                self.connection, self.sysfs = c, sysfs
+                return
+        raise ToolError(f"no session with {target} at {portal}")
+
+    def negotiated(self, key: str) -> str:
+        """Return a negotiated value by its name in sysfs, of the session or the connection."""
+        for folder in (self.sysfs, self.connection):
+            if (folder / key).exists():
+                return (folder / key).read_text().strip()
+        raise ToolError(f"{key} is neither in {self.sysfs} nor in {self.connection}")
+
+    def disks(self) -> list[Disk]:
+        """Return the session's disks in the order of their LUNs."""
+        device = (self.sysfs / "device").resolve()
+        found = {p.name for p in device.glob("target*/*") if re.fullmatch(r"\d+:\d+:\d+:\d+", p.name)}
+        disks = [Disk(a) for a in found]
+        return sorted((d for d in disks if d._node("block")), key=lambda d: d.lun)
+
+    def rescan(self) -> None:
+        """Look for new LUNs and new sizes."""
+        run(["iscsiadm", "-m", "session", "-R"], timeout=60)
+
+
+@contextmanager
+def mounted(device: str, folder: Path, *options: str) -> Iterator[Path]:
+    """Mount a file system for the duration."""
+    folder.mkdir(exist_ok=True)
+    run(["mount", *options, device, folder])
+    try:
+        yield folder
+    finally:
+        run(["umount", folder], timeout=180)
