@@ -1,0 +1,56 @@
+# arraysim: see README.md. A bare `make` prints this list.
+
+GO ?= go
+PYTHON ?= python3
+VENV := .cache/venv
+# The binary is static: it runs on any Linux machine of the architecture.
+BUILD := CGO_ENABLED=0 $(GO) build -trimpath -o bin/arraysim ./cmd/arraysim
+
+.PHONY: help build run test test-quick setup lint bench demo kill-test clean
+
+help: ## print this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+
+build: ## build bin/arraysim
+	$(BUILD)
+
+run: build ## build and start the array on 127.0.0.1, data in ./data
+	@exec bin/arraysim serve
+
+setup: ## install what the tests need (apt, pip into .cache/venv)
+	@scripts/setup.sh
+
+lint: ## gofmt, go vet, staticcheck, ruff
+	@scripts/lint.sh
+
+test: setup ## everything: lint, Go tests under the race detector, real tools against the binary
+	@scripts/lint.sh
+	$(GO) test -race ./...
+	$(BUILD)
+	$(VENV)/bin/pytest tests
+
+test-quick: setup ## the same in under 5 minutes: no race detector, no slow cases
+	@scripts/lint.sh
+	$(GO) test -short ./...
+	$(BUILD)
+	$(VENV)/bin/pytest tests -m "not slow"
+
+bench: setup build ## one client against arraysim and tgtd in alternation, then the Go benchmarks
+	$(PYTHON) scripts/bench.py $(BENCH_ARGS)
+	$(GO) test -run '^$$' -bench 'MapFill|OverEntries' -benchtime 1x ./internal/array
+	$(GO) test -run '^$$' -bench 'WriteSame$$' ./internal/array
+
+demo: setup build ## clone and zero a real root file system by offload; show both layers
+	$(PYTHON) scripts/demo.py $(DEMO_ARGS)
+
+kill-test: setup build ## 100 kills at random moments under verified writes and offloads
+	ARRAYSIM_KILLS=$${ARRAYSIM_KILLS:-100} $(VENV)/bin/pytest tests/test_kill.py -s
+
+fuzz: ## every fuzz target for FUZZTIME (30s)
+	@scripts/fuzz.sh $(FUZZTIME)
+
+include scripts/vm/vm.mk
+
+clean: ## remove what was built and cached (not ./data)
+	rm -rf bin .cache
+	find tests scripts -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,22 @@
+#!/bin/bash
+# Formatters and static checks; silent when all is well. ruff comes with
+# scripts/setup.sh and is left out by a bare `make lint` before that.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+STATICCHECK=honnef.co/go/tools/cmd/staticcheck@v0.6.1
+
+unformatted=$(git ls-files -co --exclude-standard '*.go' | xargs -r gofmt -l)
+if [[ -n $unformatted ]]; then
+	echo "not formatted, run gofmt -w on:" "$unformatted" >&2
+	exit 1
+fi
+go vet ./...
+go run "$STATICCHECK" ./...
+ruff=.cache/venv/bin/ruff
+if [[ -x $ruff ]]; then
+	$ruff check --quiet --config tests/ruff.toml tests scripts
+	$ruff format --quiet --check --config tests/ruff.toml tests scripts || { echo "run: $ruff format --config tests/ruff.toml tests scripts" >&2; exit 1; }
+else
+	echo "lint: Python is not checked: run scripts/setup.sh first" >&2
+fi

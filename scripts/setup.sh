@@ -1,0 +1,49 @@
+#!/bin/bash
+# Installs what the tests need and is not there yet: Debian packages (as root)
+# and a virtual environment in .cache/venv. Does nothing when all is in place.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { echo "setup: $*" >&2; }
+
+packages=(gcc libc6-dev libiscsi-bin libiscsi-dev sg3-utils qemu-utils qemu-block-extra
+	e2fsprogs mmdebstrap prometheus tgt python3-venv)
+
+missing=()
+for p in "${packages[@]}"; do
+	[[ $(dpkg-query -W -f '${Status}' "$p" 2>/dev/null) == "install ok installed" ]] || missing+=("$p")
+done
+if ((${#missing[@]})); then
+	say "installing ${missing[*]}"
+	if [[ $(id -u) != 0 ]]; then
+		say "needs root: run  apt-get install ${missing[*]}"
+		exit 1
+	fi
+	# Services of freshly installed packages are of no use here and would take
+	# ports (3260, 9090): keep them from starting, unless somebody has a policy.
+	policy=/usr/sbin/policy-rc.d
+	if [[ ! -e $policy ]]; then
+		trap 'rm -f "$policy"' EXIT
+		printf '#!/bin/sh\nexit 101\n' >$policy
+		chmod +x $policy
+	fi
+	export DEBIAN_FRONTEND=noninteractive
+	apt-get -qq update
+	apt-get -qq install -y --no-install-recommends "${missing[@]}" >/dev/null
+	if [[ -d /run/systemd/system ]]; then
+		for p in tgt prometheus prometheus-node-exporter; do
+			for m in "${missing[@]}"; do
+				[[ $m == "$p" ]] && systemctl disable --quiet --now "$p" 2>/dev/null || true
+			done
+		done
+	fi
+fi
+
+venv=.cache/venv
+if ! cmp -s tests/requirements.txt $venv/requirements.txt; then
+	say "making $venv"
+	mkdir -p .cache
+	python3 -m venv --clear $venv
+	$venv/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	cp tests/requirements.txt $venv/requirements.txt
+fi

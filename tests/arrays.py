@@ -1,0 +1,116 @@
+"""The arrays that tests run against, and how to read and write their LUNs."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from pathlib import Path
+
+from harness import Config, Daemon, KiB, MiB, Pool, Server, TiB, Volume, run
+from scrape import Metrics
+
+#: LUNs of the standard array.
+THIN, PEER, OTHER_POOL, NATIVE_4K, PROTECTED, REMOVABLE, HUGE, PEER_4K, THICK = range(9)
+
+STANDARD = Config(
+    pools=[Pool("p0"), Pool("p1")],
+    volumes=[
+        Volume("thin", THIN),
+        Volume("peer", PEER),
+        Volume("other", OTHER_POOL, pool="p1"),
+        Volume("native", NATIVE_4K, block_size=4096),
+        Volume("protected", PROTECTED, write_protect=True),
+        Volume("removable", REMOVABLE, removable=True),
+        Volume("huge", HUGE, size=TiB),
+        Volume("native2", PEER_4K, block_size=4096),
+        Volume("thick", THICK, thin=False, size=64 * MiB),
+    ],
+)
+
+BLOCK_SIZE = {NATIVE_4K: 4096, PEER_4K: 4096}
+
+
+def block_size(lun: int) -> int:
+    """Return the logical block size of a LUN of the standard array."""
+    return BLOCK_SIZE.get(lun, 512)
+
+
+def noise(size: int, seed: int) -> bytes:
+    """Return reproducible bytes that do not compress."""
+    return random.Random(seed).randbytes(size)
+
+
+def write(server: Server, lun: int, lba: int, data: bytes, tmp: Path) -> None:
+    """Write data to a LUN by WRITE commands."""
+    bs = block_size(lun)
+    assert len(data) % bs == 0
+    f = tmp / "in"
+    f.write_bytes(data)
+    server.sg("sg_dd", f"if={f}", f"of=/dev/sg{lun}", f"bs={bs}", f"seek={lba}", f"count={len(data) // bs}")
+
+
+def read(server: Server, lun: int, lba: int, blocks: int, tmp: Path) -> bytes:
+    """Read blocks of a LUN by READ commands."""
+    bs = block_size(lun)
+    f = tmp / "out"
+    f.unlink(missing_ok=True)
+    server.sg("sg_dd", f"if=/dev/sg{lun}", f"of={f}", f"bs={bs}", f"skip={lba}", f"count={blocks}")
+    data = f.read_bytes()
+    assert len(data) == blocks * bs
+    return data
+
+
+def same(have: bytes, want: bytes) -> None:
+    """Assert equality of large contents; say where they differ instead of printing them."""
+    if have == want:
+        return
+    assert len(have) == len(want), f"{len(have)} bytes, expected {len(want)}"
+    at = [i for i in range(0, len(want), 512) if have[i : i + 512] != want[i : i + 512]]
+    first = have[at[0] : at[0] + 16].hex(), want[at[0] : at[0] + 16].hex()
+    raise AssertionError(f"{len(at)} sectors differ, the first at {at[0] // 512}: {first[0]}.., expected {first[1]}..")
+
+
+def sha256(path: Path) -> str:
+    """Return the digest of a file."""
+    with path.open("rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
+
+
+def convert(source: str | Path, target: str | Path, *, offload: bool = False, timeout: float = 300) -> None:
+    """Copy a raw image by qemu-img; offload asks for copy offloading."""
+    flags = ["-C"] if offload else ["-W", "-m", "8"]
+    run(["qemu-img", "convert", "-f", "raw", "-O", "raw", "-n", *flags, source, target], timeout=timeout)
+
+
+class Delta:
+    """What happened to the counters of an array since the object was made."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self.daemon = daemon
+        self.start = daemon.metrics()
+        self.end: Metrics | None = None
+
+    def stop(self) -> Delta:
+        """Take the end of the interval; without it, it is the first question."""
+        self.end = self.daemon.metrics()
+        return self
+
+    def sum(self, name: str, **labels: str) -> int:
+        """Return by how many the sum of the samples with these labels grew."""
+        if self.end is None:
+            self.stop()
+        assert self.end is not None
+        return int(self.end.sum(name, **labels) - self.start.sum(name, **labels))
+
+    def wire(self, volume: str, direction: str | None = None) -> int:
+        """Return the bytes that moved between hosts and a volume."""
+        labels = {"volume": volume} | ({"direction": direction} if direction else {})
+        return self.sum("host_transferred_bytes_total", **labels)
+
+    def lower(self) -> int:
+        """Return the bytes that were admitted to the cache, all pools and origins."""
+        return self.sum("cache_admitted_bytes_total")
+
+
+#: Host traffic of commands that only describe data: CDB lists and inquiries.
+NEARLY_NOTHING = 64 * KiB

@@ -1,0 +1,61 @@
+"""Fixtures: daemons that end with the test, and their logs in the report of a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from arrays import STANDARD
+from harness import Config, Daemon
+
+_running: list[Daemon] = []
+
+
+def _manage(config: Config, name: str) -> Iterator[Daemon]:
+    with Daemon(config, name) as d:
+        _running.append(d)
+        try:
+            yield d
+        finally:
+            _running.remove(d)
+
+
+@pytest.fixture(scope="module")
+def array(request: pytest.FixtureRequest) -> Iterator[Daemon]:
+    """The standard array of arrays.py, shared by the tests of a module."""
+    yield from _manage(STANDARD, request.module.__name__)
+
+
+@pytest.fixture
+def new_array(request: pytest.FixtureRequest) -> Iterator[Callable[[Config], Daemon]]:
+    """A function that starts an array for this test alone."""
+    open_: list[Iterator[Daemon]] = []
+
+    def start(config: Config) -> Daemon:
+        it = _manage(config, "test")
+        daemon = next(it)
+        open_.append(it)
+        return daemon
+
+    yield start
+    for it in reversed(open_):
+        next(it, None)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Iterator[None]:
+    """Attach the logs of the daemons to the report of a failure."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.failed:
+        for d in _running:
+            report.sections.append((f"arraysim log ({d.name})", d.log_tail(20)))
+
+
+@pytest.fixture(scope="session")
+def rootfs() -> Path:
+    """A real Debian root file system, as an ext4 image."""
+    from harness import REPO, run
+
+    return Path(run([REPO / "scripts" / "rootfs.sh"], timeout=900).stdout.split()[-1])

@@ -1,0 +1,105 @@
+"""sg_persist between two initiators, each an I_T nexus that lasts over commands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Daemon, Result
+
+RESERVATION_CONFLICT = 24
+A = {"initiator": "iqn.2026-01.io.example:a", "isid": "0x11"}
+B = {"initiator": "iqn.2026-01.io.example:b", "isid": "0x22"}
+KEY_A, KEY_B = "0xaaaa", "0xbbbb"
+
+
+def out(array: Daemon, who: dict[str, str], *args: str, **kw: Any) -> Result:
+    return array.sg("sg_persist", "--out", *args, "/dev/sg0", **who, **kw)
+
+
+def keys(array: Daemon) -> list[str]:
+    text = array.sg("sg_persist", "--in", "--read-keys", "/dev/sg0", **A).stdout
+    return re.findall(r"^ +(0x[0-9a-f]+)$", text, re.M)
+
+
+def holder(array: Daemon) -> str | None:
+    text = array.sg("sg_persist", "--in", "--read-reservation", "/dev/sg0", **A).stdout
+    m = re.search(r"Key=(0x[0-9a-f]+)", text)
+    return m[1] if m else None
+
+
+def write(array: Daemon, who: dict[str, str], **kw: Any) -> Result:
+    return array.sg("sg_write_same", "--16", "--lba=0", "--num=8", "/dev/sg0", **who, **kw)
+
+
+def read(array: Daemon, who: dict[str, str], **kw: Any) -> Result:
+    cdb = "88 00 00 00 00 00 00 00 00 00 00 00 00 01 00 00".split()
+    return array.sg("sg_raw", "--request=512", "/dev/sg0", *cdb, **who, **kw)
+
+
+@pytest.fixture(autouse=True)
+def registered(array: Daemon) -> Iterator[None]:
+    """Both initiators are registered at the start; nothing is left at the end."""
+    out(array, A, "--register-ignore", f"--param-sark={KEY_A}")
+    out(array, B, "--register-ignore", f"--param-sark={KEY_B}")
+    assert sorted(keys(array)) == [KEY_A, KEY_B]
+    yield
+    out(array, A, "--register-ignore", "--param-sark=0xaaaa")
+    array.sg("sg_turs", "--num=3", "/dev/sg0", expect=None, **A)
+    out(array, A, "--clear", "--param-rk=0xaaaa")
+    assert keys(array) == []
+
+
+def test_write_exclusive(array: Daemon) -> None:
+    out(array, A, "--reserve", f"--param-rk={KEY_A}", "--prout-type=1")
+    assert holder(array) == KEY_A
+    write(array, A)
+    write(array, B, expect=RESERVATION_CONFLICT)
+    read(array, B)
+    out(array, B, "--reserve", f"--param-rk={KEY_B}", "--prout-type=1", expect=RESERVATION_CONFLICT)
+    out(array, A, "--release", f"--param-rk={KEY_A}", "--prout-type=1")
+    assert holder(array) is None
+    write(array, B)
+
+
+def test_exclusive_access(array: Daemon) -> None:
+    out(array, A, "--reserve", f"--param-rk={KEY_A}", "--prout-type=3")
+    read(array, A)
+    read(array, B, expect=RESERVATION_CONFLICT)
+    write(array, B, expect=RESERVATION_CONFLICT)
+
+
+def test_registrants_only(array: Daemon) -> None:
+    out(array, A, "--reserve", f"--param-rk={KEY_A}", "--prout-type=5")
+    write(array, B)
+    stranger = {"initiator": "iqn.2026-01.io.example:c", "isid": "0x33"}
+    write(array, stranger, expect=RESERVATION_CONFLICT)
+    read(array, stranger)
+
+
+def test_preempt(array: Daemon) -> None:
+    out(array, A, "--reserve", f"--param-rk={KEY_A}", "--prout-type=1")
+    out(array, B, "--preempt", f"--param-rk={KEY_B}", f"--param-sark={KEY_A}", "--prout-type=1")
+    assert holder(array) == KEY_B
+    assert keys(array) == [KEY_B]
+    write(array, A, expect=RESERVATION_CONFLICT)
+
+
+def test_wrong_key(array: Daemon) -> None:
+    out(array, A, "--reserve", f"--param-rk={KEY_B}", "--prout-type=1", expect=RESERVATION_CONFLICT)
+    assert holder(array) is None
+
+
+def test_clear(array: Daemon) -> None:
+    out(array, A, "--reserve", f"--param-rk={KEY_A}", "--prout-type=1")
+    out(array, B, "--clear", f"--param-rk={KEY_B}")
+    assert keys(array) == [] and holder(array) is None
+
+
+def test_copy_respects_reservations(array: Daemon, tmp_path: Path) -> None:
+    out(array, A, "--reserve", f"--param-rk={KEY_A}", "--prout-type=3")
+    r = array.sg("sg_xcopy", "if=/dev/sg1", "of=/dev/sg0", "bs=512", "count=8", "--on_src", **B, expect=None)
+    assert r.returncode not in (0, None), r
