@@ -1,7 +1,10 @@
 package block
 
 import (
+	"cmp"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -119,5 +122,87 @@ func TestLivePostsAndTimers(t *testing.T) {
 	defer l.Unlock()
 	if n != 9000 {
 		t.Errorf("%d of 9000 ran", n)
+	}
+}
+
+// TestVirtualAgainstSortedList sets, stops and runs events at random and expects the
+// order of a list that is sorted by time and then by age.
+func TestVirtualAgainstSortedList(t *testing.T) {
+	for seed := range uint64(50) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		type want struct {
+			at    int64
+			id    int
+			timer Timer
+		}
+		var v Virtual
+		var left []want
+		var ran []int
+		next := 0
+		add := func() {
+			id := next
+			next++
+			at := max(v.Now(), v.Now()+r.Int64N(40)-5)
+			left = append(left, want{at: at, id: id, timer: v.At(at, func() { ran = append(ran, id) })})
+		}
+		for range 3000 {
+			switch n := r.IntN(10); {
+			case n < 5:
+				add()
+			case n < 7 && len(left) > 0:
+				i := r.IntN(len(left))
+				if !left[i].timer.Stop() || left[i].timer.Stop() {
+					t.Fatalf("seed %d: event %d was not pending once", seed, left[i].id)
+				}
+				left = slices.Delete(left, i, i+1)
+			case len(left) > 0:
+				first := 0
+				for i := range left {
+					if left[i].at < left[first].at {
+						first = i
+					}
+				}
+				e := left[first]
+				left = slices.Delete(left, first, first+1)
+				if !v.Step() || ran[len(ran)-1] != e.id || v.Now() != e.at {
+					t.Fatalf("seed %d: ran %d at %d, not %d at %d", seed, ran[len(ran)-1], v.Now(), e.id, e.at)
+				}
+				if e.timer.Stop() {
+					t.Fatalf("seed %d: event %d is pending after it ran", seed, e.id)
+				}
+			}
+		}
+		for range 5000 { // enough stopped ones to be compacted
+			add()
+			if i := len(left) - 1; r.IntN(5) > 0 {
+				left[i].timer.Stop()
+				left = left[:i]
+			}
+		}
+		slices.SortStableFunc(left, func(a, b want) int { return cmp.Compare(a.at, b.at) })
+		ran = ran[:0]
+		v.Run()
+		if len(ran) != len(left) {
+			t.Fatalf("seed %d: %d ran, not %d", seed, len(ran), len(left))
+		}
+		for i := range left {
+			if ran[i] != left[i].id {
+				t.Fatalf("seed %d: event %d ran in place %d, not %d", seed, ran[i], i, left[i].id)
+			}
+		}
+	}
+}
+
+func BenchmarkVirtual(b *testing.B) {
+	b.ReportAllocs()
+	var v Virtual
+	r := rand.New(rand.NewPCG(1, 1))
+	var fn func()
+	fn = func() { v.Call(v.Now()+r.Int64N(1e6), fn) }
+	for range 1000 {
+		fn()
+	}
+	for range b.N {
+		v.Step()
 	}
 }

@@ -1,49 +1,59 @@
 package block
 
-import "container/heap"
-
 // Virtual is an executor in virtual time: an event queue driven by Run. It is
 // not safe for concurrent use; Lock and Unlock do nothing. The zero value is
 // ready and stands at time 0.
+//
+// Events live in slots that are reused, ordered by a 4-ary heap of plain numbers:
+// setting and running one allocates nothing in the steady state.
 type Virtual struct {
-	now    int64
-	seq    uint64
-	q      eventHeap
-	posted []func()
+	now   int64
+	seq   uint64
+	heap  []entry
+	slots []slot
+	free  []uint32 // slots without an event
+	dead  int      // entries of the heap whose event was stopped
+	spare []timer  // timers that At has not handed out yet
+
+	posted    []func() // a ring of a power of two
+	postHead  int
+	postCount int
 }
 
-type event struct {
-	at    int64
-	seq   uint64
-	fn    func()
-	index int
-	q     *Virtual
+// entry is an event's place in the order: seq makes equal times first in, first out.
+type entry struct {
+	at   int64
+	seq  uint64
+	slot uint32
+}
+
+func (e *entry) before(o *entry) bool { return e.at < o.at || e.at == o.at && e.seq < o.seq }
+
+type slot struct {
+	seq uint64 // of the event, 0 if the slot is free
+	fn  func()
+}
+
+// timer is what At returns. Its slot may serve another event by the time that
+// Stop is called: the sequence number tells.
+type timer struct {
+	v    *Virtual
+	seq  uint64
+	slot uint32
 }
 
 // Stop withdraws the event.
-func (e *event) Stop() bool {
-	if e.index < 0 {
+func (t *timer) Stop() bool {
+	v := t.v
+	if v.slots[t.slot].seq != t.seq {
 		return false
 	}
-	heap.Remove(&e.q.q, e.index)
+	// The entry stays in the heap until it comes up or there are too many like it.
+	v.release(t.slot)
+	if v.dead++; v.dead > 1024 && v.dead > len(v.heap)/2 {
+		v.compact()
+	}
 	return true
-}
-
-type eventHeap []*event
-
-func (h eventHeap) Len() int { return len(h) }
-func (h eventHeap) Less(i, j int) bool {
-	return h[i].at < h[j].at || h[i].at == h[j].at && h[i].seq < h[j].seq
-}
-func (h eventHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i]; h[i].index = i; h[j].index = j }
-func (h *eventHeap) Push(x any)   { e := x.(*event); e.index = len(*h); *h = append(*h, e) }
-func (h *eventHeap) Pop() any {
-	old := *h
-	e := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	e.index = -1
-	return e
 }
 
 // Now returns the virtual time in nanoseconds.
@@ -51,10 +61,123 @@ func (v *Virtual) Now() int64 { return v.now }
 
 // At sets fn to run at time t; a time in the past means now.
 func (v *Virtual) At(t int64, fn func()) Timer {
+	if len(v.spare) == 0 {
+		v.spare = make([]timer, 128)
+	}
+	h := &v.spare[0]
+	v.spare = v.spare[1:]
+	*h = timer{v: v, slot: v.set(t, fn), seq: v.seq}
+	return h
+}
+
+// Call is At for a call that is never withdrawn; it allocates nothing.
+func (v *Virtual) Call(t int64, fn func()) { v.set(t, fn) }
+
+// Call sets fn to run at time t on a clock, without a timer where the clock can.
+func Call(c Clock, t int64, fn func()) {
+	if v, ok := c.(*Virtual); ok {
+		v.set(t, fn)
+		return
+	}
+	c.At(t, fn)
+}
+
+func (v *Virtual) set(t int64, fn func()) uint32 {
 	v.seq++
-	e := &event{at: max(t, v.now), seq: v.seq, fn: fn, q: v}
-	heap.Push(&v.q, e)
-	return e
+	var i uint32
+	if n := len(v.free); n > 0 {
+		i = v.free[n-1]
+		v.free = v.free[:n-1]
+	} else {
+		i = uint32(len(v.slots))
+		v.slots = append(v.slots, slot{})
+	}
+	v.slots[i] = slot{seq: v.seq, fn: fn}
+	v.push(entry{at: max(t, v.now), seq: v.seq, slot: i})
+	return i
+}
+
+func (v *Virtual) release(i uint32) {
+	v.slots[i] = slot{}
+	v.free = append(v.free, i)
+}
+
+func (v *Virtual) push(e entry) {
+	h := append(v.heap, e)
+	v.heap = h
+	i := len(h) - 1
+	for i > 0 {
+		up := (i - 1) / 4
+		if !e.before(&h[up]) {
+			break
+		}
+		h[i] = h[up]
+		i = up
+	}
+	h[i] = e
+}
+
+func (v *Virtual) pop() entry {
+	h := v.heap
+	top := h[0]
+	n := len(h) - 1
+	e := h[n]
+	v.heap = h[:n]
+	if n > 0 {
+		v.down(0, e)
+	}
+	return top
+}
+
+// down puts e at i or below, where its place is.
+func (v *Virtual) down(i int, e entry) {
+	h := v.heap
+	n := len(h)
+	for {
+		first := 4*i + 1
+		if first >= n {
+			break
+		}
+		least := first
+		for c := first + 1; c < min(first+4, n); c++ {
+			if h[c].before(&h[least]) {
+				least = c
+			}
+		}
+		if !h[least].before(&e) {
+			break
+		}
+		h[i] = h[least]
+		i = least
+	}
+	h[i] = e
+}
+
+// compact drops the entries of stopped events.
+func (v *Virtual) compact() {
+	kept := v.heap[:0]
+	for _, e := range v.heap {
+		if v.slots[e.slot].seq == e.seq {
+			kept = append(kept, e)
+		}
+	}
+	v.heap, v.dead = kept, 0
+	for i := (len(kept) - 2) / 4; i >= 0 && len(kept) > 1; i-- {
+		v.down(i, kept[i])
+	}
+}
+
+// Next returns the time of the next timer; false means that there is none.
+func (v *Virtual) Next() (int64, bool) {
+	for len(v.heap) > 0 {
+		e := &v.heap[0]
+		if v.slots[e.slot].seq == e.seq {
+			return e.at, true
+		}
+		v.pop()
+		v.dead--
+	}
+	return 0, false
 }
 
 // Lock does nothing: virtual time has one thread.
@@ -64,25 +187,35 @@ func (v *Virtual) Lock() {}
 func (v *Virtual) Unlock() {}
 
 // Post queues fn behind what is already posted, ahead of every timer.
-func (v *Virtual) Post(fn func()) { v.posted = append(v.posted, fn) }
+func (v *Virtual) Post(fn func()) {
+	if v.postCount == len(v.posted) {
+		ring := make([]func(), max(16, 2*len(v.posted)))
+		n := copy(ring, v.posted[v.postHead:])
+		copy(ring[n:], v.posted[:v.postHead])
+		v.posted, v.postHead = ring, 0
+	}
+	v.posted[(v.postHead+v.postCount)&(len(v.posted)-1)] = fn
+	v.postCount++
+}
 
 // Step runs one posted function or the next timer; false means that nothing is left.
 func (v *Virtual) Step() bool {
-	if len(v.posted) > 0 {
-		fn := v.posted[0]
-		v.posted[0] = nil
-		if v.posted = v.posted[1:]; len(v.posted) == 0 {
-			v.posted = nil
-		}
+	if v.postCount > 0 {
+		fn := v.posted[v.postHead]
+		v.posted[v.postHead] = nil
+		v.postHead = (v.postHead + 1) & (len(v.posted) - 1)
+		v.postCount--
 		fn()
 		return true
 	}
-	if len(v.q) == 0 {
+	if _, ok := v.Next(); !ok {
 		return false
 	}
-	e := heap.Pop(&v.q).(*event)
+	e := v.pop()
+	fn := v.slots[e.slot].fn
+	v.release(e.slot)
 	v.now = e.at
-	e.fn()
+	fn()
 	return true
 }
 
@@ -94,7 +227,12 @@ func (v *Virtual) Run() {
 
 // RunUntil steps until the time t has come, and leaves the clock there.
 func (v *Virtual) RunUntil(t int64) {
-	for len(v.posted) > 0 || len(v.q) > 0 && v.q[0].at <= t {
+	for {
+		if v.postCount == 0 {
+			if at, ok := v.Next(); !ok || at > t {
+				break
+			}
+		}
 		v.Step()
 	}
 	v.now = max(v.now, t)
