@@ -40,6 +40,9 @@ func (t *Task) abort(w *waiter, by *Nexus) {
 }
 
 func (st *taskState) withdraw() {
+	if st.delayed {
+		return // it ends when the delay is over
+	}
 	dev := st.u.dev
 	if m, ok := st.multi.(interface{ device() *Unit }); ok {
 		dev = m.device().dev

@@ -96,6 +96,10 @@ type Options struct {
 	// units of different product identification.
 	Name, Vendor, Product, Revision string
 	Exec                            block.Executor
+	// Delay, if it is there, tells how long the front end works at a task before
+	// the command is carried out, in nanoseconds. It is called when the task is
+	// enabled; the task counts as arrived, and may be aborted, meanwhile.
+	Delay func(*Task) int64
 }
 
 // UnitOptions are what a Target adds to a Device to make a logical unit of it.

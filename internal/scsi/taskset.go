@@ -30,12 +30,15 @@ type taskState struct {
 	then  func(*Task) // what goes on when the request has ended well
 	multi stepper     // state of a command of many steps
 	start int64
+	// resume is afterDelay, kept because the task is used again.
+	resume func()
 
 	prev, next *Task // the unit's task set, oldest first
 	phase      phase
 	blocks     bool // ORDERED or HEAD OF QUEUE: others wait for it
 	member     bool // in the unit's task set
-	inDevice   bool // req is with the device
+	inDevice   bool // req is with the device, or the task is delayed
+	delayed    bool // waits in the front end, see Options.Delay
 	aborted    bool
 	booked     bool      // already counted in another way
 	told       bool      // aborted by another nexus: TASK ABORTED status (TAS=1)
@@ -142,14 +145,14 @@ func (n *Nexus) arrive(t *Task, now int64) {
 	default:
 		if u.blockers == 0 {
 			st.phase = enabled
-			t.run()
+			t.begin()
 			return
 		}
 	}
 	st.phase = dormant
 	if t.Attr == AttrHeadOfQueue {
 		st.phase = enabled
-		t.run()
+		t.begin()
 		return
 	}
 	u.schedule()
@@ -179,7 +182,7 @@ func (u *Unit) schedule() {
 			ordered := t.Attr == AttrOrdered
 			if st.phase == dormant && (oldest || !ordered) {
 				st.phase = enabled
-				t.run()
+				t.begin()
 				// It may have ended at once and changed the list.
 				again = true
 				break
@@ -189,6 +192,36 @@ func (u *Unit) schedule() {
 			}
 			oldest = false
 		}
+	}
+}
+
+// begin runs an enabled task, when the delay of the target's front end is over.
+func (t *Task) begin() {
+	st := &t.state
+	tg := st.n.t
+	if tg.opt.Delay != nil {
+		if d := tg.opt.Delay(t); d > 0 {
+			st.inDevice, st.delayed = true, true
+			if st.resume == nil {
+				st.resume = t.afterDelay
+			}
+			block.Call(tg.exec, tg.exec.Now()+d, st.resume)
+			return
+		}
+	}
+	t.run()
+}
+
+func (t *Task) afterDelay() {
+	st := &t.state
+	st.inDevice, st.delayed = false, false
+	switch {
+	case st.aborted:
+		t.end(StatusGood)
+	case st.u.removed:
+		t.check(lunNotSupported)
+	default:
+		t.run()
 	}
 }
 
