@@ -2,33 +2,197 @@ package array
 
 import "github.com/arraysim/arraysim/internal/block"
 
-// admit tells whether n sectors from o.cur on may enter the write cache now. It
-// changes nothing. Space in a partition is handed out in the order of arrival, one out, one in:
-// a newcomer goes straight in only if it fits and nobody waits.
-func (a *Array) admit(o *op, n uint64, head bool) bool {
-	p := o.v.pool
+// verdict is what admission says of a piece.
+type verdict uint8
+
+const (
+	admitted   verdict = iota
+	waitRoom           // its partition, the cache or the log has no room
+	waitBudget         // the offloads of its pool or host hold their share already
+)
+
+// WriteMode is how a pool takes writes.
+type WriteMode uint8
+
+// Write modes.
+const (
+	// WriteFast acknowledges when the cache has the data.
+	WriteFast WriteMode = iota
+	// FlushThrough takes the data into the partition and acknowledges when the back end has it.
+	FlushThrough
+	// WriteThrough keeps the data out of the partition, and acknowledges when the back
+	// end has it. An array that has lost the mirror of its cache is in this mode.
+	WriteThrough
+)
+
+// mode is how the pool takes writes now.
+func (p *Pool) mode() WriteMode {
+	if p.a.degraded {
+		return WriteThrough
+	}
+	return p.writeMode
+}
+
+// piecePagesOf returns the number of pages that n sectors from o.cur on touch.
+func (o *op) piecePagesOf(n uint64) int {
+	return int((o.cur+n+pageSectors-1)/pageSectors - o.cur/pageSectors)
+}
+
+// admit tells whether n sectors from o.cur on may enter the write cache now, and
+// how. It changes nothing but o.through and o.reserve. Space in a partition is handed out
+// one out, one in, in the order of the policy: a newcomer goes straight in only if it fits and
+// nobody waits.
+func (a *Array) admit(o *op, n uint64, head bool) verdict {
+	p, c := o.v.pool, a.cache
 	pt := &p.part
-	if !head && !pt.waiting.empty() {
-		return false
-	}
-	pages := int((o.cur+n+pageSectors-1)/pageSectors - o.cur/pageSectors)
-	c := a.cache
+	o.through, o.reserve = false, false
+	pages := o.piecePagesOf(n)
 	if c.freeCount < pages || !a.journal.fits(pieceSectors/windowSectors+2) {
-		return false
+		return waitRoom
 	}
-	if pt.used+pages <= pt.limit && c.used+pages <= c.limit {
-		return true
+	mode := p.mode()
+	if mode == WriteThrough {
+		if !head && !pt.waiting.empty() {
+			return waitRoom
+		}
+		return o.admitThrough(pages)
+	}
+	if p.overBudget(o, pages) {
+		return waitBudget
+	}
+	short := a.opt.Policy.Admission == AdmitThrough && !o.origin.Undercover()
+	o.through = mode == FlushThrough
+	switch {
+	case !head && !pt.waiting.empty() && !short:
+		return waitRoom
+	case pt.used+pages <= pt.limit && c.used+pages <= c.limit && !p.stalled():
+		return admitted
 	}
 	// What overwrites dirty data needs no more room than that has.
-	pages -= o.v.dirtyHits(o.cur, n)
-	if pages <= 0 {
+	if pages -= o.v.dirtyHits(o.cur, n); pages <= 0 {
+		return admitted
+	}
+	switch {
+	case p.stalled():
+	case c.used+pages > c.limit:
+		if c.used == 0 {
+			return admitted
+		}
+	// A piece larger than the whole partition goes in alone.
+	case pt.used+pages <= pt.limit || pt.used == 0:
+		return admitted
+	}
+	if short {
+		return o.admitThrough(o.piecePagesOf(n))
+	}
+	return waitRoom
+}
+
+// admitThrough admits to the reserve: half of the pages that no partition may have.
+func (o *op) admitThrough(pages int) verdict {
+	c := o.a.cache
+	if c.reserve > 0 && c.reserve+pages > (len(c.pages)-c.limit)/2 {
+		return waitRoom
+	}
+	o.through, o.reserve = true, true
+	return admitted
+}
+
+// overBudget tells whether more pages of this op would exceed what offloads may hold.
+func (p *Pool) overBudget(o *op, pages int) bool {
+	b, pt := &p.a.opt.Policy.Budget, &p.part
+	if !o.origin.Undercover() {
+		return false
+	}
+	if b.Percent > 0 && pt.offload > 0 && pt.offload+pages > pt.limit*b.Percent/100 {
 		return true
 	}
-	if c.used+pages > c.limit {
-		return c.used == 0
+	if b.HostPercent > 0 {
+		n := pt.hosts[o.host]
+		return n > 0 && n+pages > pt.limit*b.HostPercent/100
 	}
-	// A piece larger than the whole partition goes in alone.
-	return pt.used+pages <= pt.limit || pt.used == 0
+	return false
+}
+
+// stalled tells whether the ramp delays all writes of the partition.
+func (p *Pool) stalled() bool {
+	r, pt := &p.a.opt.Policy.Ramp, &p.part
+	if r.StallAt == 0 {
+		return false
+	}
+	level := int64(pt.used) * 1000 / int64(max(pt.limit, 1))
+	if pt.stall {
+		pt.stall = level >= r.ResumeAt
+	} else {
+		pt.stall = level >= r.StallAt
+	}
+	return pt.stall
+}
+
+// waitQueue is who waits for room in a partition: one FIFO, or a FIFO a volume that
+// take turns by bytes.
+type waitQueue struct {
+	fifo  opQueue
+	fair  int // ops that wait in the volumes' queues
+	ring  []*Volume
+	turn  int
+	given bool // the volume whose turn it is has got its quantum
+}
+
+func (w *waitQueue) empty() bool { return w.fifo.empty() && w.fair == 0 }
+
+// push queues an op, in front of its likes if it stood there before.
+func (w *waitQueue) push(o *op, front bool) {
+	q := &w.fifo
+	if v := o.v; o.a.opt.Policy.Admission == AdmitFair {
+		q = &v.waiting
+		q.count = &w.fair
+		if !v.inFair {
+			v.inFair, v.deficit = true, 0
+			w.ring = append(w.ring, v)
+		}
+	}
+	if front {
+		q.pushFront(o)
+	} else {
+		q.push(o)
+	}
+}
+
+// head returns the op that is next in line, nil if nobody waits.
+func (w *waitQueue) head() *op {
+	if !w.fifo.empty() {
+		return w.fifo.head
+	}
+	for len(w.ring) > 0 {
+		if w.turn >= len(w.ring) {
+			w.turn = 0
+		}
+		v := w.ring[w.turn]
+		if v.waiting.empty() {
+			v.inFair = false
+			w.ring = append(w.ring[:w.turn], w.ring[w.turn+1:]...)
+			w.given = false
+			continue
+		}
+		if !w.given {
+			w.given = true
+			v.deficit += pieceSectors
+		}
+		if o := v.waiting.head; o.pieceLen() <= v.deficit {
+			return o
+		}
+		w.given = false
+		w.turn++
+	}
+	return nil
+}
+
+// took books what the op that head returned was admitted for.
+func (w *waitQueue) took(o *op, n uint64) {
+	if v := o.v; o.in != nil && o.in == &v.waiting {
+		v.deficit -= n
+	}
 }
 
 // dirtyHits counts the pages of a range whose dirty contents a write would replace.
@@ -77,18 +241,20 @@ type commitPage struct {
 // Preconditions: admit.
 func (a *Array) commit(o *op, n uint64) block.Status {
 	v, c, sc := o.v, a.cache, &a.scratch
+	v.meter()
+	v.pool.meter()
 	nw, edits := 0, 0
 	for at := o.cur; at < o.cur+n; {
 		w := &sc.windows[nw]
 		w.index, w.first = at>>windowShift, at&(windowSectors-1)
 		w.n = min(windowSectors-w.first, o.cur+n-at)
-		if !v.target(w) {
+		if s := v.target(w); s != block.OK {
 			for i := range nw {
 				if sc.windows[i].fresh {
 					v.pool.free(sc.windows[i].phys >> windowShift)
 				}
 			}
-			return block.NoSpace
+			return s
 		}
 		if w.edit {
 			edits++
@@ -132,7 +298,7 @@ func (a *Array) commit(o *op, n uint64) block.Status {
 	}
 	for i := range np {
 		pg := &sc.pages[i]
-		a.install(v, pg.page, pg.key, pg.mask, pg.written, pg.origins, o.origin)
+		a.install(o, pg.page, pg.key, pg.mask, pg.written, pg.origins)
 	}
 	if edits > 0 {
 		v.account()
@@ -143,14 +309,14 @@ func (a *Array) commit(o *op, n uint64) block.Status {
 
 // target finds where the sectors of a window go: into the grain that the window
 // has for itself, or into a new one where it has none or shares it.
-func (v *Volume) target(w *commitWindow) bool {
+func (v *Volume) target(w *commitWindow) block.Status {
 	w.fresh, w.edit = false, true
 	s, _ := v.m.find(w.index)
 	switch s.kind() {
 	case kindData:
 		if p := s.value(); p&(windowSectors-1) == 0 && v.private(p) {
 			w.phys, w.edit = p, false
-			return true
+			return v.pool.writable(p)
 		}
 	case kindDetail:
 		ds := &v.a.arena.details
@@ -159,12 +325,18 @@ func (v *Volume) target(w *commitWindow) bool {
 			if d.phys&(windowSectors-1) == 0 && !d.mask.empty() && v.private(d.phys) {
 				w.phys = d.phys
 				w.edit = !maskOf(w.first, w.n).andNot(d.mask).empty()
-				return true
+				return v.pool.writable(d.phys)
 			}
 			i = d.next
 		}
 	}
 	g, ok := v.allocGrain()
+	if !ok && v.pool.anyDown {
+		return block.Offline
+	}
+	if !ok {
+		return block.NoSpace
+	}
 	w.phys, w.fresh = g<<windowShift, true
-	return ok
+	return block.OK
 }

@@ -27,8 +27,8 @@ type Options struct {
 	CapPercent []int
 	// UUID identifies a new array: it is in the volumes' NAA names and serial numbers.
 	UUID uint64
-	// CopyPieces is the number of 256 KiB pieces that a data copy has under way (8).
-	CopyPieces int
+	// Policy is how the cache admits, orders and paces.
+	Policy Policy
 }
 
 func (o *Options) fill() {
@@ -44,9 +44,7 @@ func (o *Options) fill() {
 	if o.CapPercent == nil {
 		o.CapPercent = []int{100, 66, 40, 30, 25}
 	}
-	if o.CopyPieces == 0 {
-		o.CopyPieces = 8
-	}
+	o.Policy.fill()
 }
 
 // Array is a storage array: one I/O group. See the package comment for the
@@ -88,6 +86,13 @@ type Array struct {
 	flushing                         bool
 	flushWait, flushNow              []*op
 	draining                         bool
+	degraded                         bool    // the cache has no mirror
+	copyWait, readWait               opQueue // for the copy engine
+	copyOut                          int64   // bytes of pieces under way
+	copyReading                      int
+	through                          map[uint32]*op // by page: the write that waits for it
+	settledOps                       []*op
+	pinned                           int // pages that cannot be destaged
 	drained                          []func()
 	ckpt                             checkpointer
 	stopped                          bool
@@ -128,6 +133,10 @@ type Pool struct {
 	tickFn         func()
 	wait           [block.NumOrigins]metrics.Histogram
 	waitingBytes   [block.NumOrigins]int64
+	throttled      [len(primNames)]int64 // ns that offloads waited for their budget
+	writeMode      WriteMode
+	pinnedPages    int
+	wakeFn         func()
 	copying        [len(primNames)]int64 // bytes of pieces of data copies under way
 	volumes        int
 }
@@ -144,7 +153,7 @@ func Open(opt Options) (*Array, error) {
 		return nil, fmt.Errorf("the write cache needs at least %d KiB and a cap", minCachePage*pageBytes/1024)
 	}
 	a := &Array{opt: opt, exec: opt.Exec, store: opt.Store, payload: opt.Store.Payload(),
-		deadKeys: map[nodeKey]struct{}{}, started: opt.Exec.Now()}
+		deadKeys: map[nodeKey]struct{}{}, started: opt.Exec.Now(), through: map[uint32]*op{}}
 	a.arena.reap = a.reap
 	a.garbageFn = a.runGarbage
 	a.cycleFn = func() { a.cycleTimer = false; a.cycle(true); a.endStep() }
@@ -233,6 +242,7 @@ func (a *Array) endStep() {
 	for again := true; again; {
 		again = false
 		a.submitIO()
+		a.endSettled()
 		a.pump()
 		for len(a.destagePools) > 0 {
 			p := a.destagePools[len(a.destagePools)-1]
@@ -242,7 +252,7 @@ func (a *Array) endStep() {
 		}
 		a.cycle(a.anyWaiting() || a.draining)
 		a.checkpoint(false)
-		again = len(a.ioBatch) > 0 || len(a.destagePools) > 0 || a.canPump()
+		again = len(a.ioBatch)+len(a.destagePools)+len(a.settledOps) > 0 || a.canPump()
 	}
 	a.stepping = false
 	if a.afterStep != nil {
@@ -251,13 +261,4 @@ func (a *Array) endStep() {
 	if a.draining {
 		a.checkDrained()
 	}
-}
-
-func (a *Array) anyWaiting() bool {
-	for _, p := range a.pools {
-		if p != nil && !p.part.waiting.empty() {
-			return true
-		}
-	}
-	return false
 }

@@ -138,11 +138,11 @@ func TestDiscardOfDirtyDataIsNotDestaged(t *testing.T) {
 	r.do(v, write(0, 1<<11))
 	r.do(v, &block.Request{Op: block.OpWriteSame, Range: rng(0, 1<<11)})
 	r.clock.Run()
-	row := v.rows[block.OriginHost]
+	row := v.row(block.OriginHost)
 	if row.cells[cellDiscarded] != 1<<20 || row.cells[cellDestaged] != 0 {
 		t.Errorf("1 MiB was zeroed while dirty: %d discarded, %d destaged", row.cells[cellDiscarded], row.cells[cellDestaged])
 	}
-	if row := v.rows[block.OriginWriteSame]; row.in() != 0 {
+	if row := v.row(block.OriginWriteSame); row.in() != 0 {
 		t.Errorf("a WRITE SAME of zeros admitted %d bytes", row.in())
 	}
 	r.check()
@@ -163,7 +163,7 @@ func TestDataCopyIsUndercover(t *testing.T) {
 	if share := float64(w.dirtyTotal()) / float64(p.part.limit*4096); share < 0.9 {
 		t.Errorf("the copy's target holds %.0f %% of the partition", share*100)
 	}
-	if n := p.copying[primXCopy]; n != int64(r.a.opt.CopyPieces)*pieceSectors*512 {
+	if n := p.copying[primXCopy]; n != int64(r.a.opt.Policy.CopyPieces)*pieceSectors*512 {
 		t.Errorf("%d bytes are under way, all pieces should be", n)
 	}
 	r.clock.Run()
@@ -174,10 +174,10 @@ func TestDataCopyIsUndercover(t *testing.T) {
 		t.Fatalf("the copy ended %v", q.Status)
 	}
 	h.Ref.Release()
-	if got := w.rows[block.OriginXCopy].cells[cellFast]; got != 16<<20 {
+	if got := w.row(block.OriginXCopy).cells[cellFast]; got != 16<<20 {
 		t.Errorf("%d bytes were admitted for the copy, not 16 MiB", got)
 	}
-	if got := w.rows[block.OriginHost].in(); got != 0 {
+	if got := w.row(block.OriginHost).in(); got != 0 {
 		t.Errorf("the target has %d bytes of hosts", got)
 	}
 	r.check()

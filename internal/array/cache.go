@@ -25,6 +25,30 @@ const (
 	pageCooling
 )
 
+// pageList is the list that a dirty page waits in for its destage.
+type pageList uint8
+
+const (
+	listNone   pageList = iota // it waits for its predecessor
+	listVolume                 // its volume's, in the order of arrival
+	listPool                   // the pool's, in the order of arrival (DestageLRU)
+	listDirect                 // the pool's, for what writes through
+	listPinned                 // its mdisk's, which is offline
+)
+
+type pageFlags uint8
+
+const (
+	// flagThrough: a write waits until the page is on the back end.
+	flagThrough pageFlags = 1 << iota
+	// flagReserve: the page lies in the reserve and outside its partition.
+	flagReserve
+	// flagOffload: the page counts in its partition's offload budget.
+	flagOffload
+	// flagHost: it counts in the budget of its host, too.
+	flagHost
+)
+
 const noPage = ^uint32(0)
 
 // page is the part of a page descriptor that the cache works with.
@@ -37,6 +61,9 @@ type page struct {
 	next    uint32 // also the chain of written and cooling pages
 	state   pageState
 	mask    uint8 // sectors that count here
+	list    pageList
+	flags   pageFlags
+	host    uint32 // that an offload's page is for
 	// While a page is being destaged, what is written to its key meanwhile lies in
 	// its heir, which may not be destaged before; the heir's under is that page.
 	under uint32
@@ -56,6 +83,7 @@ type cache struct {
 	freeCount int
 	limit     int // pages that may be in partitions together
 	used      int // pages in partitions
+	reserve   int // pages outside of them, for what writes through
 	cooling   []uint32
 }
 
@@ -118,6 +146,10 @@ func (c *cache) giveFree(i uint32) {
 
 // dirtyList is a volume's dirty pages, oldest first, linked through the pages.
 type dirtyList struct{ head, tail uint32 }
+
+var noPages = dirtyList{head: noPage, tail: noPage}
+
+func (l *dirtyList) empty() bool { return l.head == noPage }
 
 func (c *cache) listPush(l *dirtyList, i uint32) {
 	p := &c.pages[i]
@@ -191,13 +223,16 @@ func (c *cache) dirtyAt(k pageKey) uint32 {
 // install puts a filled page into the index as the newest of its key and retires
 // what was there. Preconditions: the record with the page's sequence number is in
 // the log.
-func (a *Array) install(v *Volume, i uint32, k pageKey, mask, written uint8, origins uint32, origin block.Origin) {
-	c := a.cache
+func (a *Array) install(o *op, i uint32, k pageKey, mask, written uint8, origins uint32) {
+	c, v := a.cache, o.v
 	p := &c.pages[i]
 	*p = page{key: k, origins: origins, vol: v.id, state: pageDirty, mask: mask, under: noPage, heir: noPage}
-	v.pool.part.used++
-	c.used++
-	v.countAdmitted(origin, uint64(bits.OnesCount8(written))*block.SectorSize)
+	a.enterPartition(o, p)
+	if p.flags&flagThrough != 0 {
+		a.through[i] = o
+		o.unsettled++
+	}
+	v.countAdmitted(o, uint64(bits.OnesCount8(written))*block.SectorSize)
 	if len(a.bad) > 0 {
 		a.mend(k, written)
 	}
@@ -222,6 +257,7 @@ func (a *Array) supersede(v *Volume, i, old uint32, written uint8) {
 		c.pages[i].under = old
 	case pageDirty:
 		owner := a.volumeByID(o.vol)
+		owner.meter()
 		if o.under != noPage {
 			c.pages[i].under = o.under
 			c.pages[o.under].heir = i
@@ -236,19 +272,58 @@ func (a *Array) supersede(v *Volume, i, old uint32, written uint8) {
 				owner.leaveDirty(g, cellOverwritten)
 			case owner != v: // taken over by another volume's page
 				owner.leaveDirty(g, cellDiscarded)
-				v.rows[g].cells[cellRecovered] += block.SectorSize
+				v.row(g).cells[cellRecovered] += block.SectorSize
 				v.dirtyBytes[g] += block.SectorSize
 			}
 		}
-		a.leavePartition(v.pool)
+		a.settled(old)
+		a.leavePartition(v.pool, o)
 		a.cool(old)
 	}
 }
 
+// enterPartition books a new page to its pool's share, or to the reserve.
+func (a *Array) enterPartition(o *op, p *page) {
+	pt := &o.v.pool.part
+	if o.through {
+		p.flags |= flagThrough
+	}
+	if o.reserve {
+		p.flags |= flagReserve
+		pt.reserve++
+		a.cache.reserve++
+		return
+	}
+	pt.used++
+	a.cache.used++
+	if o.origin.Undercover() {
+		p.flags |= flagOffload
+		pt.offload++
+		if a.opt.Policy.Budget.HostPercent > 0 {
+			p.flags |= flagHost
+			p.host = o.host
+			pt.hosts[o.host]++
+		}
+	}
+}
+
 // leavePartition takes a page out of its pool's share.
-func (a *Array) leavePartition(p *Pool) {
+func (a *Array) leavePartition(p *Pool, pg *page) {
+	if pg.flags&flagReserve != 0 {
+		p.part.reserve--
+		a.cache.reserve--
+		return
+	}
 	p.part.used--
 	a.cache.used--
+	if pg.flags&flagOffload != 0 {
+		p.part.offload--
+	}
+	if pg.flags&flagHost != 0 {
+		if p.part.hosts[pg.host]--; p.part.hosts[pg.host] == 0 {
+			delete(p.part.hosts, pg.host)
+		}
+	}
 }
 
 // cool clears a page's descriptor and queues it for reuse.
@@ -278,6 +353,7 @@ func (a *Array) drop(k pageKey, lost uint8) {
 		return
 	}
 	v, pool := a.volumeByID(p.vol), a.poolByID(k.pool())
+	v.meter()
 	for left := lost & p.mask; left != 0; left &= left - 1 {
 		v.leaveDirty(originAt(p.origins, bits.TrailingZeros8(left)), cellDiscarded)
 	}
@@ -289,6 +365,7 @@ func (a *Array) drop(k pageKey, lost uint8) {
 		return
 	}
 	c.remove(i)
+	pool.meter()
 	if p.under == noPage {
 		pool.removeDirty(v, i)
 	} else {
@@ -296,7 +373,8 @@ func (a *Array) drop(k pageKey, lost uint8) {
 		u.heir = noPage
 		c.insert(p.under)
 	}
-	a.leavePartition(pool)
+	a.settled(i)
+	a.leavePartition(pool, p)
 	a.cool(i)
 }
 

@@ -25,6 +25,8 @@ type Report struct {
 	BadSectors int
 }
 
+var row0 row // of what was never counted
+
 const maxProblems = 100
 
 func (r *Report) add(format string, args ...any) {
@@ -58,7 +60,14 @@ func (a *Array) checkConservation(r *Report) {
 		if v == nil {
 			continue
 		}
-		for o, row := range v.rows {
+		for o := range block.NumOrigins {
+			row := v.peek(o)
+			if row == nil {
+				if v.dirtyBytes[o] == 0 {
+					continue
+				}
+				row = &row0
+			}
 			in, out := row.in(), row.out()+uint64(v.dirtyBytes[o])
 			if in != out || v.dirtyBytes[o] < 0 {
 				r.add("counters: volume %s, origin %s: admitted + recovered is %d, dirty + destaged + overwritten + discarded is %d", v.spec.Name, block.Origin(o), in, out)
@@ -153,8 +162,10 @@ func (a *Array) checkCache(r *Report, verify bool) {
 		case pageFree, pageCooling:
 			continue
 		}
-		used++
-		perPool[p.key.pool()]++
+		if p.flags&flagReserve == 0 {
+			used++
+			perPool[p.key.pool()]++
+		}
 		d := descView(c.nv.desc(uint32(i)))
 		if d.seq() == 0 || d.key() != p.key || !d.valid() {
 			r.add("cache: page %d: its descriptor is damaged or is another page's", i)

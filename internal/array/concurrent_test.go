@@ -39,6 +39,8 @@ type swarm struct {
 	flights []*flight
 	batch   [3][]*block.Request
 	stamp   uint64
+	// shake changes policies and breaks and mends hardware; heal mends all of it.
+	shake, heal func()
 }
 
 func TestManyCommandsAtOnce(t *testing.T) {
@@ -75,6 +77,8 @@ func (s *swarm) run(t *testing.T, errs int, copyData bool) {
 			}
 		case k < 430:
 			s.cancel()
+		case k >= 985 && s.shake != nil:
+			s.shake()
 		case k < 440:
 			s.read(step)
 		case k < 444:
@@ -90,9 +94,20 @@ func (s *swarm) run(t *testing.T, errs int, copyData bool) {
 			s.land()
 		}
 	}
+	if s.heal != nil {
+		s.heal()
+	}
 	s.settle()
 	s.chaos.WriteErrors, s.chaos.SyncErrors = 0, 0
 	s.clock.Run()
+	if s.shake != nil { // a ramp may leave data where it is
+		drained := false
+		s.a.Drain(func() { drained = true })
+		s.clock.Run()
+		if !drained {
+			t.Error("the array does not drain")
+		}
+	}
 	s.audit()
 	if d := s.a.Dirty(); d != 0 {
 		t.Errorf("%d bytes are still dirty", d)
@@ -293,7 +308,13 @@ func (s *swarm) land() {
 			for i, g := range f.at {
 				copy(s.stamps[f.vol][g.Start:], f.after[i])
 			}
-		case block.Cancelled: // pieces of it may have been written
+		case block.Offline, block.Cancelled: // pieces of it may have been written
+			if f.req.Status == block.Offline {
+				if s.heal == nil {
+					s.t.Fatalf("%v of %v found something offline", f.req.Op, f.req.Range)
+				}
+				s.heal()
+			}
 			for i, g := range f.at {
 				buf := s.readRange(f.vol, g)
 				for n := range g.Count {
@@ -321,6 +342,9 @@ func (s *swarm) settle() {
 }
 
 func (s *swarm) readRange(vol int, g block.Range) []byte {
+	if s.heal != nil {
+		s.heal()
+	}
 	buf := make([]byte, g.Bytes())
 	mustOK(s.t, s.do(s.vols[vol], &block.Request{Op: block.OpRead, Range: g, Data: [][]byte{buf}}))
 	return buf

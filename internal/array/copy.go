@@ -146,7 +146,12 @@ func (o *op) copy() {
 	a := o.a
 	o.copying = true
 	blocked := false
-	for n := 0; o.started < o.stop && o.status == block.OK && o.pieces < a.opt.CopyPieces && !blocked; n++ {
+	for n := 0; o.started < o.stop && o.status == block.OK && o.pieces < a.opt.Policy.CopyPieces && !blocked; n++ {
+		if !a.copyRoom() {
+			o.copying = false
+			a.copyWait.push(o)
+			return
+		}
 		if n == stepPieces {
 			o.copying = false
 			if !o.queued() {
@@ -197,25 +202,68 @@ func (o *op) copyPiece(x run) {
 	o.started += n
 	o.pieces++
 	c := a.newOp(v, nil)
-	c.parent, c.origin, c.cur, c.stop = o, o.origin, at, at+n
+	c.parent, c.origin, c.host, c.cur, c.stop, c.from = o, o.origin, o.host, at, at+n, x.phys
 	c.buf = a.getCopyBuf(int(n) * block.SectorSize)
 	c.src = cursor{vec: [][]byte{c.buf}}
 	c.moving = int64(n) * block.SectorSize
 	v.pool.copying[primOf(o.origin)] += c.moving
-	rd := a.newReading(v)
-	v.ops++
+	a.copyOut += c.moving
+	if !a.readRoom() {
+		a.readWait.push(c)
+		return
+	}
+	c.readSource()
+}
+
+// readSource reads what a piece copies and goes on with its write.
+func (o *op) readSource() {
+	a := o.a
+	rd := a.newReading(o.v)
+	o.v.ops++
+	a.copyReading++
 	rd.reason, rd.origin = block.ReasonCopyRead, o.origin
-	rd.done = func(ok bool) {
-		if ok {
-			c.write(false)
+	rd.done = func(s block.Status) {
+		a.copyReading--
+		if s == block.OK {
+			o.write(false)
 		} else {
-			c.end(block.MediumRead)
+			o.end(s)
 		}
 		a.endStep()
 	}
-	dst := c.src
-	rd.physical(o.ref.pool, x.phys, n, &dst)
+	dst := o.src
+	rd.physical(o.parent.ref.pool, o.from, o.stop-o.cur, &dst)
 	rd.release()
+}
+
+// copyRoom tells whether the copy engine takes another piece.
+func (a *Array) copyRoom() bool {
+	n := a.opt.Policy.CopyBytes
+	return n == 0 || a.copyOut == 0 || a.copyOut+pieceSectors*block.SectorSize <= n
+}
+
+// readRoom tells whether the copy engine may read another source.
+func (a *Array) readRoom() bool {
+	n := a.opt.Policy.CopyReads
+	return n == 0 || a.copyReading < n
+}
+
+func (a *Array) copiesCanGo() bool {
+	return !a.copyWait.empty() && a.copyRoom() || !a.readWait.empty() && a.readRoom()
+}
+
+// pumpCopies lets copies go on that the copy engine had no room for.
+func (a *Array) pumpCopies() {
+	for !a.readWait.empty() && a.readRoom() {
+		o := a.readWait.head
+		o.unqueue()
+		o.readSource()
+	}
+	for !a.copyWait.empty() && a.copyRoom() {
+		o := a.copyWait.head
+		o.unqueue()
+		o.copy()
+	}
 }
 
 // pieceDone books a piece and goes on.

@@ -16,6 +16,14 @@ func (a *Array) Emit(e metrics.Emitter) {
 	for _, p := range a.Pools() {
 		e.Value(metrics.CacheLimit, float64(p.part.limit)*page, p.name)
 		e.Value(metrics.CacheUsed, float64(p.part.used)*page, p.name)
+		p.meter()
+		e.Value(metrics.CacheUsedSeconds, p.part.seconds, p.name)
+		e.Value(metrics.CachePinned, float64(p.pinnedPages)*page, p.name)
+		for prim, ns := range p.throttled {
+			if ns != 0 {
+				e.Value(metrics.OffloadThrottled, float64(ns)/1e9, primNames[prim], p.name)
+			}
+		}
 		e.Value(metrics.PoolCapacity, float64(p.grains())*windowSectors*block.SectorSize, p.name)
 		e.Value(metrics.PoolAllocated, float64(p.allocated+p.reserved)*windowSectors*block.SectorSize, p.name)
 		for o := range block.NumOrigins {
@@ -66,25 +74,44 @@ func (d *mdisk) emit(e metrics.Emitter) {
 
 func (v *Volume) emit(e metrics.Emitter) {
 	for o := range block.NumOrigins {
-		r := v.rows[o]
+		r := v.peek(o)
+		if r == nil {
+			r = &row0
+		}
 		// Origins that never occurred are left out, but for the two that everybody looks for.
 		if r.in() == 0 && r.out() == 0 && o != block.OriginHost && o != block.OriginXCopy {
 			continue
 		}
 		l := [...]string{v.pool.name, v.spec.Name, o.String()}
-		e.Value(metrics.CacheAdmitted, float64(r.cells[cellFast]), l[0], l[1], l[2], "fast")
+		short := uint64(0)
+		if v.short[o] == nil && r.cells[cellWriteThrough] > 0 {
+			v.short[o] = v.a.rows.at[rowHead(rowShort, uint8(o), v.pool.id, v.id)]
+		}
+		if v.short[o] != nil {
+			short = v.short[o].cells[0]
+		}
+		for _, m := range [...]struct {
+			name string
+			n    uint64
+		}{{"fast", r.cells[cellFast]}, {"flush_through", r.cells[cellFlushThrough]}, {"write_through", r.cells[cellWriteThrough] - short}, {"fast_short_memory", short}} {
+			if m.n > 0 || m.name == "fast" {
+				e.Value(metrics.CacheAdmitted, float64(m.n), l[0], l[1], l[2], m.name)
+			}
+		}
 		e.Value(metrics.CacheRecovered, float64(r.cells[cellRecovered]), l[:]...)
 		e.Value(metrics.CacheDirty, float64(v.dirtyBytes[o]), l[:]...)
 		e.Value(metrics.CacheOverwritten, float64(r.cells[cellOverwritten]), l[:]...)
 		e.Value(metrics.CacheDiscarded, float64(r.cells[cellDiscarded]), l[:]...)
 		e.Value(metrics.CacheDestaged, float64(r.cells[cellDestaged]), l[:]...)
 		if o.Undercover() {
-			e.Value(metrics.Undercover, float64(r.cells[cellFast]+r.cells[cellWriteThrough]), l[:]...)
+			e.Value(metrics.Undercover, float64(r.cells[cellFast]+r.cells[cellFlushThrough]+r.cells[cellWriteThrough]), l[:]...)
 		}
 	}
 	if v.deleted {
 		return
 	}
+	v.meter()
+	e.Value(metrics.CacheDirtySeconds, v.dirtySeconds, v.pool.name, v.spec.Name)
 	e.Value(metrics.VolumeSize, float64(v.spec.Sectors)*block.SectorSize, v.spec.Name, v.pool.name)
 	s := v.sums()
 	for _, x := range [...]struct {
@@ -169,8 +196,10 @@ func (v *Volume) Brief() VolumeStats {
 		Dirty: uint64(v.dirtyTotal()), MapBytes: v.a.MapBytes(), Exclusive: uint64(v.own) * windowSectors * block.SectorSize}
 	st.Unmapped = v.spec.Sectors*block.SectorSize - st.Mapped - st.Zero - st.Anchored
 	for o := range block.NumOrigins {
-		st.Admitted[o] = v.rows[o].cells[cellFast]
-		st.Destaged[o] = v.rows[o].cells[cellDestaged]
+		if r := v.peek(o); r != nil {
+			st.Admitted[o] = r.in() - r.cells[cellRecovered]
+			st.Destaged[o] = r.cells[cellDestaged]
+		}
 	}
 	return st
 }

@@ -1,51 +1,100 @@
 package array
 
-import (
-	"math/bits"
+import "github.com/arraysim/arraysim/internal/block"
 
-	"github.com/arraysim/arraysim/internal/block"
-)
-
-// The destager moves dirty pages to the mdisks. Volumes of a pool take turns, by
-// bytes; inside a volume the oldest page goes first, with the neighbours in
-// address that are dirty, too.
+// The destager moves dirty pages to the mdisks: what writes through at once, the rest
+// in the order and at the rate of the policy. With the oldest page go the neighbours
+// in address that are dirty, too, so that sequential data is coalesced.
 const (
 	quantumPages  = 64 // 256 KiB: a volume's turn, and the longest operation
-	destageDepth  = 16 // operations under way an mdisk
 	settleTime    = 1_000_000_000
 	cycleInterval = 200_000_000
 	retryTime     = 1_000_000_000
+	paceSlack     = 10_000_000 // what a paced destager may catch up when it was held up
 )
 
 // partition is a pool's part of the write cache.
 type partition struct {
-	limit   int // pages
-	used    int // pages, destages in flight and not yet synced included
+	limit   int            // pages
+	used    int            // pages, destages in flight and not yet synced included
+	reserve int            // pages outside of the partition, for what writes through
+	offload int            // pages of used that offloads hold
+	hosts   map[uint32]int // of these, by host, where hosts have a budget
+	stall   bool           // the ramp delays all writes
+
 	ring    []*Volume
 	turn    int // index into ring
 	credit  int // pages that the volume whose turn it is may still send
-	waiting opQueue
+	lru     dirtyList
+	direct  dirtyList
+	waiting waitQueue
+	braked  opQueue // offloads behind their budget
 	// settle is the number of pages to destage although the partition is not
 	// full: what was dirty at the last tick.
 	settle int
-	dirty  int // pages on the volumes' lists
+	dirty  int // pages on the volumes' lists or on lru
+
+	// Pacing: the destage of paceBytes began at paceFrom; the next is due at due.
+	paceFrom, paceBytes, due int64
+	wake                     block.Timer
+	wakeAt                   int64 // 0: not set
+
+	seconds float64 // integral of the used bytes over time
+	metered int64
 }
 
+// meter brings the integral of the used bytes up to now. It is called before they change.
+func (p *Pool) meter() {
+	pt := &p.part
+	if now := p.a.exec.Now(); now != pt.metered {
+		pt.seconds += float64(pt.used) * pageBytes * float64(now-pt.metered) / 1e9
+		pt.metered = now
+	}
+}
+
+// addDirty queues a page for its destage.
 func (p *Pool) addDirty(v *Volume, i uint32) {
-	p.a.cache.listPush(&v.dirty, i)
-	v.dirtyPages++
-	p.part.dirty++
-	if !v.inRing {
-		v.inRing = true
-		p.part.ring = append(p.part.ring, v)
+	c, pt := p.a.cache, &p.part
+	pg := &c.pages[i]
+	switch {
+	case pg.flags&flagThrough != 0:
+		pg.list = listDirect
+		c.listPush(&pt.direct, i)
+	case p.a.opt.Policy.Order == DestageLRU:
+		pg.list = listPool
+		c.listPush(&pt.lru, i)
+		pt.dirty++
+	default:
+		pg.list = listVolume
+		c.listPush(&v.dirty, i)
+		pt.dirty++
+		if !v.inRing {
+			v.inRing = true
+			pt.ring = append(pt.ring, v)
+		}
 	}
 	p.a.needDestage(p)
 }
 
+// removeDirty takes a page from the list that it is on.
 func (p *Pool) removeDirty(v *Volume, i uint32) {
-	p.a.cache.listRemove(&v.dirty, i)
-	v.dirtyPages--
-	p.part.dirty--
+	c, pt := p.a.cache, &p.part
+	pg := &c.pages[i]
+	switch pg.list {
+	case listVolume:
+		c.listRemove(&v.dirty, i)
+		pt.dirty--
+	case listPool:
+		c.listRemove(&pt.lru, i)
+		pt.dirty--
+	case listDirect:
+		c.listRemove(&pt.direct, i)
+	case listPinned:
+		md, _, _ := p.locate(pg.key.phys())
+		c.listRemove(&p.mdisks[md].pinned, i)
+		p.unpin(1)
+	}
+	pg.list = listNone
 }
 
 // needDestage makes the end of the present step look at the pool.
@@ -54,13 +103,22 @@ func (a *Array) needDestage(p *Pool) {
 		p.destagePending = true
 		a.destagePools = append(a.destagePools, p)
 	}
-	if !p.ticking {
+	if age := a.maxAge(); age > 0 && !p.ticking && p.part.dirty > 0 {
 		p.ticking = true
-		a.exec.At(a.exec.Now()+settleTime, p.tickFn)
+		a.exec.At(a.exec.Now()+age, p.tickFn)
 	}
 }
 
-// tick lets everything that is dirty now settle on the back end, and starts a sync.
+// maxAge is the time after which dirty data goes out however little there is; 0 is never.
+func (a *Array) maxAge() int64 {
+	r := &a.opt.Policy.Ramp
+	if r.MaxAge == 0 && len(r.Points) == 0 {
+		return settleTime
+	}
+	return r.MaxAge
+}
+
+// tick lets everything that is dirty now settle on the back end.
 func (p *Pool) tick() {
 	p.ticking = false
 	p.part.settle = p.part.dirty
@@ -70,43 +128,97 @@ func (p *Pool) tick() {
 	p.a.endStep()
 }
 
-// urgent tells whether the pool should destage as fast as its mdisks take it.
-func (p *Pool) urgent() bool {
-	pt := &p.part
-	return !pt.waiting.empty() || p.a.draining ||
-		pt.used*100 >= pt.limit*p.a.opt.DestageStart ||
-		p.a.cache.used*100 >= p.a.cache.limit*p.a.opt.DestageStart
+// mayDestage tells whether another destage may start now; if only the pace forbids it,
+// it sets a timer.
+func (p *Pool) mayDestage() bool {
+	a, pt := p.a, &p.part
+	pol, c := &a.opt.Policy, a.cache
+	pt.due = 0
+	if a.draining || a.degraded || pt.settle > 0 {
+		return true
+	}
+	waiting := !pt.waiting.empty() || pol.Budget.Pressure && !pt.braked.empty() || c.used+piecePages > c.limit
+	if len(pol.Ramp.Points) == 0 {
+		return waiting || pt.used*100 >= pt.limit*a.opt.DestageStart || c.used*100 >= c.limit*a.opt.DestageStart
+	}
+	rate := pol.Ramp.rate(int64(pt.used)*pageBytes, int64(pt.limit)*pageBytes, waiting)
+	if rate <= 0 {
+		return rate < 0
+	}
+	pt.due = pt.paceFrom + pt.paceBytes*1_000_000_000/rate
+	if pt.due <= a.exec.Now() {
+		return true
+	}
+	if pt.wakeAt == 0 || pt.wakeAt > pt.due {
+		if pt.wakeAt != 0 {
+			pt.wake.Stop()
+		}
+		pt.wakeAt = pt.due
+		pt.wake = a.exec.At(pt.due, p.wakeFn)
+	}
+	return false
+}
+
+// paced books a destage of n pages.
+func (p *Pool) paced(n int) {
+	pt, now := &p.part, p.a.exec.Now()
+	pt.paceFrom, pt.paceBytes = now, int64(n)*pageBytes
+	if pt.due != 0 {
+		pt.paceFrom = max(pt.due, now-paceSlack)
+	}
+}
+
+func (p *Pool) wakeUp() {
+	p.part.wakeAt = 0
+	p.a.needDestage(p)
+	p.a.endStep()
 }
 
 // destage starts operations while there is reason and room.
 func (a *Array) destage(p *Pool) {
 	pt := &p.part
-	for pt.dirty > 0 && (pt.settle > 0 || p.urgent()) {
-		v := p.turn()
-		if v == nil {
-			return
+	for !pt.direct.empty() && a.destagePage(p, pt.direct.head, quantumPages) != 0 {
+	}
+	for blocked := 0; pt.dirty > 0 && p.mayDestage(); {
+		first, v := pt.lru.head, (*Volume)(nil)
+		credit := quantumPages
+		if first == noPage {
+			v = p.turn()
+			first, credit = v.dirty.head, pt.credit
 		}
-		n := a.destageNext(p, v)
-		if n == 0 {
-			return // the mdisk of the oldest page is busy
-		}
-		pt.settle = max(0, pt.settle-n)
-		if pt.credit -= n; pt.credit <= 0 {
-			pt.credit = 0
+		n := a.destagePage(p, first, credit)
+		if n == 0 { // its mdisk is busy
+			if blocked++; v == nil || blocked > len(pt.ring) {
+				return
+			}
 			pt.turn++
+			pt.credit = 0
+			continue
+		}
+		blocked = 0
+		if n < 0 { // pinned
+			continue
+		}
+		p.paced(n)
+		pt.settle = max(0, pt.settle-n)
+		if v != nil {
+			if pt.credit -= n; pt.credit <= 0 {
+				pt.credit = 0
+				pt.turn++
+			}
 		}
 	}
 }
 
-// turn returns the volume whose turn it is.
+// turn returns the volume whose turn it is. Preconditions: one has dirty pages.
 func (p *Pool) turn() *Volume {
 	pt := &p.part
-	for len(pt.ring) > 0 {
+	for {
 		if pt.turn >= len(pt.ring) {
 			pt.turn = 0
 		}
 		v := pt.ring[pt.turn]
-		if v.dirtyPages > 0 {
+		if !v.dirty.empty() {
 			if pt.credit == 0 {
 				pt.credit = quantumPages
 			}
@@ -116,53 +228,37 @@ func (p *Pool) turn() *Volume {
 		pt.ring = append(pt.ring[:pt.turn], pt.ring[pt.turn+1:]...)
 		pt.credit = 0
 	}
-	return nil
 }
 
-// destageUnit is the pages of one turn that go out together.
-type destageUnit struct {
-	pool    *Pool
-	d       *mdisk
-	pages   []uint32
-	masks   []uint8
-	origins []uint32
-	left    int // operations under way
-	failed  bool
-	next    *destageUnit
-}
-
-func (a *Array) getUnit() *destageUnit {
-	u := a.freeUnit
-	if u == nil {
-		return &destageUnit{}
-	}
-	a.freeUnit = u.next
-	*u = destageUnit{pages: u.pages[:0], masks: u.masks[:0], origins: u.origins[:0]}
-	return u
-}
-
-// destageNext sends the volume's oldest page and its neighbours off and returns
-// the number of pages.
-func (a *Array) destageNext(p *Pool, v *Volume) int {
+// destagePage sends a dirty page and its neighbours off, at most credit pages, and
+// returns their number: 0 if the mdisk is busy, negative if it is offline and the page is pinned now.
+func (a *Array) destagePage(p *Pool, first uint32, credit int) int {
 	c := a.cache
-	first := v.dirty.head
 	k := c.pages[first].key
 	md, _, _ := p.locate(k.phys())
 	d := p.mdisks[md]
-	if d.destages >= destageDepth {
+	if d.offline {
+		p.pin(d, first)
+		return -1
+	}
+	if d.destages >= a.opt.Policy.DestageDepth {
 		return 0
 	}
+	v := a.volumeByID(c.pages[first].vol)
 	// Neighbours inside the extent, back and then forth.
 	lo, hi := k, k+1
 	base := pageKey(uint64(p.id)<<48 | k.phys()/extentSectors*extentSectors/pageSectors)
-	for int(hi-lo) < p.part.credit && lo > base && a.joins(v, lo-1) {
+	for int(hi-lo) < credit && lo > base && a.joins(v, lo-1) {
 		lo--
 	}
-	for int(hi-lo) < p.part.credit && hi < base+extentSectors/pageSectors && a.joins(v, hi) {
+	for int(hi-lo) < credit && hi < base+extentSectors/pageSectors && a.joins(v, hi) {
 		hi++
 	}
 	u := a.getUnit()
-	u.pool, u.d = p, d
+	u.pool, u.d, u.reason = p, d, block.ReasonDestage
+	if c.pages[first].flags&flagThrough != 0 {
+		u.reason = block.ReasonWriteThrough
+	}
 	d.destages++
 	for at := lo; at < hi; at++ {
 		i := c.lookup(at)
@@ -175,185 +271,4 @@ func (a *Array) destageNext(p *Pool, v *Volume) int {
 	}
 	a.issue(u)
 	return len(u.pages)
-}
-
-// issue starts the operations of a unit, one for each run of sectors without a gap.
-func (a *Array) issue(u *destageUnit) {
-	c, p := a.cache, u.pool
-	var x *diskIO
-	end := ^uint64(0)       // sector where x ends
-	memFrom, memEnd := 0, 0 // the last buffer of x, in NVRAM
-	u.left = 1
-	for n, i := range u.pages {
-		at := c.pages[i].key.phys()
-		for left := uint(u.masks[n]); left != 0; {
-			s := bits.TrailingZeros(left)
-			run := bits.TrailingZeros(^(left >> s))
-			left &^= (1<<run - 1) << s
-			sector := at + uint64(s)
-			if sector != end {
-				a.startDestage(u, x)
-				x = a.getIO()
-				_, x.io.Off, _ = p.locate(sector)
-				x.io.Write, x.io.N, x.reason = true, 0, block.ReasonDestage
-				end = sector
-			}
-			end += uint64(run)
-			x.io.N += uint64(run) * block.SectorSize
-			if a.payload {
-				from := c.nv.dataAt(i) + s*block.SectorSize
-				if len(x.io.Vec) > 0 && from == memEnd { // neighbours in memory are one buffer
-					x.io.Vec = x.io.Vec[:len(x.io.Vec)-1]
-				} else {
-					memFrom = from
-				}
-				memEnd = from + run*block.SectorSize
-				x.io.Vec = append(x.io.Vec, c.nv.b[memFrom:memEnd])
-			}
-			for j := s; j < s+run; j++ {
-				x.bytes[originAt(u.origins[n], j)] += block.SectorSize
-			}
-		}
-	}
-	a.startDestage(u, x)
-	a.unitDone(u)
-}
-
-func (a *Array) startDestage(u *destageUnit, x *diskIO) {
-	if x == nil {
-		return
-	}
-	u.left++
-	x.ctx = u
-	x.done = a.destageDoneFn
-	u.d.start(x)
-}
-
-// joins tells whether the page of a key can go out with its neighbour.
-func (a *Array) joins(v *Volume, k pageKey) bool {
-	i := a.cache.lookup(k)
-	if i == noPage {
-		return false
-	}
-	p := &a.cache.pages[i]
-	return p.state == pageDirty && p.vol == v.id && p.under == noPage
-}
-
-func (a *Array) destageDone(x *diskIO) {
-	u := x.ctx.(*destageUnit)
-	u.failed = u.failed || x.io.Err != nil
-	a.unitDone(u)
-}
-
-// unitDone books one operation; when the last of a unit is done, its pages are on
-// the back end and only wait for a sync. A unit that failed is sent again: its pages stay
-// as they are until it succeeds, and so does what waits for them.
-func (a *Array) unitDone(u *destageUnit) {
-	if u.left--; u.left > 0 {
-		return
-	}
-	if u.failed {
-		u.failed = false
-		u.d.failures++
-		a.exec.At(a.exec.Now()+retryTime, func() {
-			a.issue(u)
-			a.endStep()
-		})
-		return
-	}
-	c, p := a.cache, u.pool
-	u.d.destages--
-	for n, i := range u.pages {
-		pg := &c.pages[i]
-		v := a.volumeByID(pg.vol)
-		for left := u.masks[n]; left != 0; left &= left - 1 {
-			v.leaveDirty(originAt(u.origins[n], bits.TrailingZeros8(left)), cellDestaged)
-		}
-		pg.state = pageWritten
-		a.written = append(a.written, i)
-		if pg.heir != noPage {
-			h := &c.pages[pg.heir]
-			h.under = noPage
-			p.addDirty(a.volumeByID(h.vol), pg.heir)
-			pg.heir = noPage
-		}
-	}
-	u.next = a.freeUnit
-	a.freeUnit = u
-	a.needDestage(p)
-}
-
-// cycle frees what is written: sync the mdisks, clear the descriptors, flush NVRAM. One
-// cycle runs at a time; force starts it however little there is.
-func (a *Array) cycle(force bool) {
-	if a.cycling || len(a.written)+len(a.cache.cooling) == 0 {
-		return
-	}
-	c := a.cache
-	if n := len(a.written) + len(c.cooling); !force && n < len(c.pages)/64 && c.freeCount > len(c.pages)/8 && !a.anyWaiting() {
-		if !a.cycleTimer {
-			a.cycleTimer = true
-			a.exec.At(a.exec.Now()+cycleInterval, a.cycleFn)
-		}
-		return
-	}
-	a.cycling = true
-	a.cycleBatch, a.written = a.written, a.cycleBatch[:0]
-	a.cycleLeft = 1
-	for _, p := range a.pools {
-		for _, d := range p.mdisks {
-			if d.unsynced {
-				d.unsynced = false
-				a.cycleLeft++
-				d.medium.Sync(func(err error) {
-					if err != nil {
-						d.unsynced = true
-						a.cycleFailed = true
-					}
-					a.cycleSynced()
-				})
-			}
-		}
-	}
-	a.cycleSynced()
-}
-
-func (a *Array) cycleSynced() {
-	if a.cycleLeft--; a.cycleLeft > 0 {
-		return
-	}
-	if a.cycleFailed {
-		// Nothing is freed before a sync succeeds.
-		a.cycleFailed, a.cycling = false, false
-		a.written = append(a.written, a.cycleBatch...)
-		a.cycleBatch = a.cycleBatch[:0]
-		if !a.cycleTimer {
-			a.cycleTimer = true
-			a.exec.At(a.exec.Now()+retryTime, a.cycleFn)
-		}
-		return
-	}
-	c := a.cache
-	for _, i := range a.cycleBatch {
-		p := &c.pages[i]
-		if c.lookup(p.key) == i {
-			c.remove(i)
-		}
-		a.leavePartition(a.poolByID(p.key.pool()))
-		a.cool(i)
-	}
-	a.cycleBatch = a.cycleBatch[:0]
-	a.coolBatch, c.cooling = c.cooling, a.coolBatch[:0]
-	c.nv.region.Flush(descsOffset, c.nv.pages*descBytes, func(err error) {
-		if err != nil {
-			c.cooling = append(c.cooling, a.coolBatch...)
-		} else {
-			for _, i := range a.coolBatch {
-				c.giveFree(i)
-			}
-		}
-		a.coolBatch = a.coolBatch[:0]
-		a.cycling = false
-		a.endStep()
-	})
 }

@@ -27,7 +27,8 @@ func (a *Array) Dirty() int64 {
 }
 
 func (a *Array) checkDrained() {
-	if !a.draining || a.cache.used > 0 {
+	// What an offline mdisk pins stays; the NVRAM keeps it.
+	if !a.draining || a.cache.used+a.cache.reserve > a.pinned {
 		return
 	}
 	a.draining = false

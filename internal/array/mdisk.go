@@ -23,6 +23,9 @@ type mdisk struct {
 	destages int // destages under way
 	failures uint64
 	unsynced bool
+	offline  bool
+	pinned   dirtyList      // dirty pages that only it can take
+	parked   []*destageUnit // destages that failed because it is offline
 	duration metrics.Histogram
 	rows     [2][block.NumOrigins][block.NumReasons]*row
 }

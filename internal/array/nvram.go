@@ -13,7 +13,7 @@ import (
 //
 //	+----------+----------------+---------------------+-----------+----------------+
 //	| header   | counter rows   | page descriptors    | log ring  | data pages     |
-//	| 4 KiB    | 16384 x 64 B   | pages x 64 B        | logBytes  | pages x 4 KiB  |
+//	| 4 KiB    | 65536 x 64 B   | pages x 64 B        | logBytes  | pages x 4 KiB  |
 //	+----------+----------------+---------------------+-----------+----------------+
 //
 // A data page is written, then its descriptor, then the log record whose sequence
@@ -28,9 +28,9 @@ import (
 // Counter row: 0 kind u8, key u8, pool u16, id u32 | 8.. counters u64 x7.
 const (
 	nvMagic      = "ARRSIMNV"
-	nvVersion    = 1
+	nvVersion    = 2
 	headerBytes  = 4096
-	rowCount     = 16384
+	rowCount     = 65536
 	rowBytes     = 64
 	descBytes    = 64
 	rowsOffset   = headerBytes
@@ -143,6 +143,7 @@ const (
 	rowFree    = 0
 	rowCache   = 1 // key origin, id volume; cells below
 	rowBackend = 2 // key direction<<7 | origin<<4 | reason, id mdisk; cells 0 operations, 1 bytes
+	rowShort   = 4 // key origin, id volume; cell 0: bytes of cellWriteThrough for lack of memory
 	rowOffload = 3 // key primitive<<4 | path, pool destination, id source pool; cells 0 operations, 1 bytes
 )
 
@@ -153,6 +154,7 @@ const (
 	cellDestaged
 	cellOverwritten
 	cellDiscarded
+	cellFlushThrough
 	rowCells = 7
 )
 

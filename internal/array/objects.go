@@ -211,7 +211,11 @@ func (a *Array) CreatePool(spec PoolSpec, done func(*Pool, error)) {
 	}
 	a.objects.Pools = append(a.objects.Pools, spec)
 	a.setCaps()
+	for _, other := range a.Pools() {
+		a.needDestage(other) // what is above the smaller cap drains
+	}
 	a.commitObjects(func(err error) { done(p, err) })
+	a.endStep()
 }
 
 // addPool opens the mdisks of a pool and makes it known.
@@ -219,6 +223,9 @@ func (a *Array) addPool(spec PoolSpec) (*Pool, error) {
 	p := &Pool{a: a, id: spec.ID, name: spec.Name, copyData: spec.CopyData}
 	p.tickFn = p.tick
 	p.freed = p.grainFreed
+	p.wakeFn = p.wakeUp
+	p.part.lru, p.part.direct, p.part.hosts = noPages, noPages, map[uint32]int{}
+	p.down = make([]bool, len(spec.Mdisks))
 	counts := make([]int, len(spec.Mdisks))
 	for i, m := range spec.Mdisks {
 		size := m.Size &^ (extentBytes - 1)
@@ -227,7 +234,7 @@ func (a *Array) addPool(spec PoolSpec) (*Pool, error) {
 			return nil, err
 		}
 		p.mdisks = append(p.mdisks, &mdisk{a: a, id: m.ID, name: m.Name, pool: p, size: size, medium: medium,
-			bandwidth: m.Bandwidth, iops: m.IOPS})
+			bandwidth: m.Bandwidth, iops: m.IOPS, pinned: noPages})
 		counts[i] = int(size / extentBytes)
 	}
 	p.addExtents(0, counts)
@@ -243,7 +250,7 @@ func (p *Pool) grainFreed(g uint64) {
 	if v := p.a.volumeByID(p.grain(g).owner); v != nil {
 		v.own--
 	}
-	if p.part.used == 0 && len(p.a.bad) == 0 {
+	if p.part.used+p.part.reserve == 0 && len(p.a.bad) == 0 {
 		return
 	}
 	k := keyOf(p.id, g<<windowShift)
@@ -254,7 +261,7 @@ func (p *Pool) grainFreed(g uint64) {
 
 // dropSectors drops what is dirty of the sectors of a layer that lost its only reference to them.
 func (p *Pool) dropSectors(base uint64, mask mask128) {
-	if p.part.used == 0 && len(p.a.bad) == 0 {
+	if p.part.used+p.part.reserve == 0 && len(p.a.bad) == 0 {
 		return
 	}
 	for i := mask.next(0); i < windowSectors; i = mask.next(i + 1) {
@@ -318,11 +325,8 @@ func (a *Array) checkSize(p *Pool, spec *VolumeSpec, had int64) error {
 
 func (a *Array) addVolume(spec VolumeSpec, p *Pool) *Volume {
 	v := &Volume{a: a, id: spec.ID, pool: p, spec: spec, alloc: allocator{extent: noExtent},
-		dirty: dirtyList{head: noPage, tail: noPage}}
+		dirty: noPages, metered: a.exec.Now()}
 	v.m = extentMap{arena: &a.arena, pool: p, vol: spec.ID, levels: levelsFor(spec.Sectors)}
-	for o := range block.NumOrigins {
-		v.rows[o] = a.rows.get(rowCache, uint8(o), p.id, spec.ID)
-	}
 	for len(a.vols) <= int(spec.ID) {
 		a.vols = append(a.vols, nil)
 	}

@@ -13,6 +13,7 @@ type op struct {
 	v      *Volume
 	req    *block.Request
 	origin block.Origin
+	host   uint32 // whose budget it counts in
 	cur    uint64 // next sector
 	stop   uint64
 	src    cursor
@@ -20,11 +21,19 @@ type op struct {
 	buf    []byte // what a compare or a copy read
 	locked bool   // holds an exclusive lock on req.Range
 	since  int64  // when it began to wait for its partition, 0 if it does not
+	braked int64  // when it began to wait for its offload budget, 0 if it does not
+
+	// A write that ends when the back end has it.
+	through   bool // what is committed next is
+	reserve   bool // and lies outside of its partition
+	parked    bool // all is committed, not all is settled
+	unsettled int  // pages
 
 	// A data copy.
 	ref     *ref
 	parent  *op    // of a piece
 	moving  int64  // bytes of a piece
+	from    uint64 // of a piece: the physical sector that it reads
 	started uint64 // sectors of the Ref that were handed to pieces
 	pieces  int
 	copying bool // copy is on the stack
@@ -34,13 +43,18 @@ type op struct {
 	prev, next *op
 }
 
-// opQueue is a FIFO of ops.
-type opQueue struct{ head, tail *op }
+// opQueue is a FIFO of ops. Where count is set, it is kept at the number of ops in
+// this queue and others of its kind.
+type opQueue struct {
+	head, tail *op
+	count      *int
+}
 
 func (q *opQueue) empty() bool { return q.head == nil }
 
 func (q *opQueue) push(o *op) {
 	o.in, o.prev, o.next = q, q.tail, nil
+	q.add(1)
 	if q.tail == nil {
 		q.head = o
 	} else {
@@ -51,12 +65,19 @@ func (q *opQueue) push(o *op) {
 
 func (q *opQueue) pushFront(o *op) {
 	o.in, o.prev, o.next = q, nil, q.head
+	q.add(1)
 	if q.head == nil {
 		q.tail = o
 	} else {
 		q.head.prev = o
 	}
 	q.head = o
+}
+
+func (q *opQueue) add(n int) {
+	if q.count != nil {
+		*q.count += n
+	}
 }
 
 func (o *op) queued() bool { return o.in != nil }
@@ -74,9 +95,7 @@ func (o *op) unqueue() {
 		o.next.prev = o.prev
 	}
 	o.in, o.prev, o.next = nil, nil, nil
-	if o.since != 0 {
-		o.stopWaiting()
-	}
+	q.add(-1)
 }
 
 func (a *Array) newOp(v *Volume, r *block.Request) *op {
@@ -91,7 +110,7 @@ func (a *Array) newOp(v *Volume, r *block.Request) *op {
 	v.ops++
 	if r != nil {
 		r.Priv = o
-		o.origin, o.cur, o.stop = r.Origin, r.Range.Start, r.Range.End()
+		o.origin, o.host, o.cur, o.stop = r.Origin, r.Host, r.Range.Start, r.Range.End()
 	}
 	return o
 }
@@ -110,6 +129,7 @@ func (o *op) end(s block.Status) {
 	}
 	if p := o.parent; p != nil {
 		v.pool.copying[primOf(o.origin)] -= o.moving
+		a.copyOut -= o.moving
 		a.putCopyBuf(o.buf)
 		p.pieceDone(s)
 	}
@@ -149,8 +169,12 @@ func (o *op) pattern() {
 	}
 }
 
-// pieceLen returns the sectors from o.cur to the end of its 256 KiB.
+// pieceLen returns the sectors from o.cur to the end of its 256 KiB; an atomic
+// write is one piece wherever it lies.
 func (o *op) pieceLen() uint64 {
+	if o.req != nil && o.req.Flags&block.Atomic != 0 && o.stop-o.cur <= pieceSectors {
+		return o.stop - o.cur
+	}
 	return min(o.stop-o.cur, pieceSectors-o.cur%pieceSectors)
 }
 
@@ -158,32 +182,53 @@ func (o *op) pieceLen() uint64 {
 // says that the op stood first in its partition's queue.
 func (o *op) write(head bool) {
 	a, v := o.a, o.v
+	first := head
 	for pieces := 0; o.cur < o.stop; pieces++ {
 		if pieces == stepPieces {
+			o.stopWaiting()
 			a.yield(o)
 			return
 		}
 		n := o.pieceLen()
 		if v.conflict(o, block.Range{Start: o.cur, Count: n}) {
+			o.stopWaiting()
 			v.lockWait.push(o)
 			return
 		}
-		if !a.admit(o, n, head) {
-			o.wait(head)
+		switch a.admit(o, n, head) {
+		case waitRoom:
+			o.wait(first)
+			return
+		case waitBudget:
+			o.brake()
 			return
 		}
-		if o.since != 0 {
-			o.stopWaiting()
-		}
+		o.stopWaiting()
+		// Volumes that take turns do so piece by piece.
+		head = head && a.opt.Policy.Admission != AdmitFair
 		if len(o.same) > 0 && o.req != nil && o.req.Op == block.OpWriteSame {
 			// A piece begins at a multiple of the block, so the pattern is in phase.
 			o.src = cursor{vec: [][]byte{o.same}}
 		}
 		if s := a.commit(o, n); s != block.OK {
-			o.end(s)
+			o.abandon(s)
 			return
 		}
 		o.cur += n
+	}
+	if o.unsettled > 0 {
+		o.parked = true
+		return
+	}
+	o.written()
+}
+
+// written ends a write whose data is where it must be.
+func (o *op) written() {
+	a, v := o.a, o.v
+	if o.status != block.OK {
+		o.end(o.status)
+		return
 	}
 	if o.req != nil && o.req.Op == block.OpWriteSame {
 		v.countOffload(primWriteSame, pathCopy, v.pool, o.req.Range.Bytes())
@@ -193,6 +238,15 @@ func (o *op) write(head bool) {
 		return
 	}
 	o.end(block.OK)
+}
+
+// abandon ends a write before its end, but not before what it has committed is settled.
+func (o *op) abandon(s block.Status) {
+	if o.unsettled > 0 {
+		o.parked, o.status = true, s
+		return
+	}
+	o.end(s)
 }
 
 // stepPieces is the number of pieces that one op commits before it lets others into
@@ -221,68 +275,6 @@ func (a *Array) resumeYielded() {
 		o = next
 	}
 	a.endStep()
-}
-
-// wait queues the op in its partition.
-func (o *op) wait(head bool) {
-	q := &o.v.pool.part.waiting
-	if head {
-		q.pushFront(o)
-	} else {
-		q.push(o)
-	}
-	if o.since == 0 {
-		o.since = max(1, o.a.exec.Now())
-		o.v.pool.waitingBytes[o.origin] += int64(o.stop-o.cur) * block.SectorSize
-	}
-	o.a.needDestage(o.v.pool)
-}
-
-func (o *op) stopWaiting() {
-	p := o.v.pool
-	p.wait[o.origin].Observe(o.a.exec.Now() - o.since)
-	p.waitingBytes[o.origin] -= int64(o.stop-o.cur) * block.SectorSize
-	o.since = 0
-}
-
-// pump lets those go on that waited and may now: the heads of the partitions'
-// queues, in the order of the pools, and map edits that wait for the log.
-func (a *Array) pump() {
-	for !a.metaWait.empty() && a.journal.fits(maxEdits) {
-		o := a.metaWait.head
-		o.unqueue()
-		o.resume()
-	}
-	for _, p := range a.pools {
-		if p == nil {
-			continue
-		}
-		for q := &p.part.waiting; !q.empty(); {
-			o := q.head
-			if !a.admit(o, o.pieceLen(), true) {
-				break
-			}
-			since := o.since
-			o.since = 0 // keep its place in time over the unqueue
-			o.unqueue()
-			o.since = since
-			o.write(true)
-		}
-	}
-}
-
-func (a *Array) canPump() bool {
-	if !a.metaWait.empty() && a.journal.fits(maxEdits) {
-		return true
-	}
-	for _, p := range a.pools {
-		if p != nil && !p.part.waiting.empty() {
-			if o := p.part.waiting.head; a.admit(o, o.pieceLen(), true) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 func (o *op) resume() {
@@ -355,10 +347,10 @@ func (o *op) lock() {
 }
 
 // modify compares or combines what was read and writes the result under the lock.
-func (o *op) modify(ok bool) {
+func (o *op) modify(s block.Status) {
 	r := o.req
-	if !ok {
-		o.end(block.MediumRead)
+	if s != block.OK {
+		o.end(s)
 		return
 	}
 	if o.a.payload {

@@ -8,12 +8,12 @@ import (
 type reading struct {
 	a      *Array
 	req    *block.Request
-	done   func(ok bool) // of an internal read
+	done   func(block.Status) // of an internal read
 	v      *Volume
 	reason block.Reason
 	origin block.Origin
 	left   int
-	failed bool
+	status block.Status
 	next   *reading
 }
 
@@ -38,7 +38,7 @@ func (a *Array) startRead(v *Volume, req *block.Request) {
 }
 
 // readInto reads a range for the array itself and calls done, perhaps at once.
-func (a *Array) readInto(v *Volume, rg block.Range, buf []byte, done func(ok bool)) {
+func (a *Array) readInto(v *Volume, rg block.Range, buf []byte, done func(block.Status)) {
 	r := a.newReading(v)
 	r.done, r.reason, r.origin = done, block.ReasonRMW, block.OriginCAW
 	dst := cursor{vec: [][]byte{buf}}
@@ -64,11 +64,11 @@ func (r *reading) physical(p *Pool, phys, n uint64, dst *cursor) {
 	a, c := r.a, r.a.cache
 	end := phys + n
 	if len(a.bad) > 0 && a.anyBad(p, phys, n) {
-		r.failed = true
+		r.status = block.MediumRead
 		dst.zero(int(n) * block.SectorSize)
 		return
 	}
-	if p.part.used == 0 {
+	if p.part.used+p.part.reserve == 0 {
 		r.backend(p, phys, n, dst)
 		return
 	}
@@ -117,6 +117,13 @@ func (r *reading) backend(p *Pool, phys, n uint64, dst *cursor) {
 	for n > 0 {
 		md, off, k := p.locate(phys)
 		k = min(k, n)
+		if p.mdisks[md].offline {
+			r.status = block.Offline
+			dst.zero(int(k) * block.SectorSize)
+			phys += k
+			n -= k
+			continue
+		}
 		p.pinRange(phys, k)
 		x := a.getIO()
 		x.io.Write, x.io.Off, x.io.N, x.reason = false, off, k*block.SectorSize, r.reason
@@ -137,7 +144,7 @@ func (a *Array) readDone(x *diskIO) {
 	r := x.ctx.(*reading)
 	x.pool.unpinRange(x.phys, x.sectors)
 	if x.io.Err != nil {
-		r.failed = true
+		r.status = block.MediumRead
 		x.d.failures++
 	}
 	r.release()
@@ -150,18 +157,14 @@ func (r *reading) release() {
 	}
 	a := r.a
 	r.v.ops--
-	done, ok := r.done, !r.failed
+	done, s := r.done, r.status
 	if r.req != nil {
-		s := block.OK
-		if !ok {
-			s = block.MediumRead
-		}
 		a.finish(r.req, s)
 	}
 	*r = reading{next: a.freeReading}
 	a.freeReading = r
 	if done != nil {
-		done(ok)
+		done(s)
 	}
 }
 

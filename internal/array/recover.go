@@ -328,7 +328,7 @@ func (a *Array) loadPage(i uint32) {
 		}
 		c.remove(old)
 		v.pool.removeDirty(a.volumeByID(o.vol), old)
-		a.leavePartition(v.pool)
+		a.leavePartition(v.pool, o)
 		descView(c.nv.desc(old)).clear()
 		c.giveFree(old)
 	}
@@ -386,7 +386,11 @@ func (a *Array) balanceCounters() {
 		if v == nil {
 			continue
 		}
-		for o, r := range v.rows {
+		for o := range block.NumOrigins {
+			if v.peek(o) == nil && v.dirtyBytes[o] == 0 {
+				continue
+			}
+			r := v.row(o)
 			diff := int64(r.in()) - int64(r.out()) - v.dirtyBytes[o]
 			if diff < 0 {
 				r.cells[cellRecovered] += uint64(-diff)
@@ -399,7 +403,7 @@ func (a *Array) balanceCounters() {
 
 // in and out are the two sides of conservation: in = dirty + out.
 func (r *row) in() uint64 {
-	return r.cells[cellFast] + r.cells[cellRecovered]
+	return r.cells[cellFast] + r.cells[cellWriteThrough] + r.cells[cellFlushThrough] + r.cells[cellRecovered]
 }
 
 func (r *row) out() uint64 {

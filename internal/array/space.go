@@ -12,6 +12,8 @@ type space struct {
 	used    []uint64      // allocated grains, one bit each, one word an extent
 	info    []*extentInfo // per extent, made when first used
 
+	down      []bool // by mdisk: it is offline, nothing new goes there
+	anyDown   bool
 	allocated int64  // grains
 	reserved  int64  // grains promised to thick volumes and anchored ranges
 	cursor    uint32 // extent where the search for an empty one goes on
@@ -69,7 +71,7 @@ type allocator struct{ extent uint32 }
 
 // alloc takes a grain without references for vol; false means that none is free.
 func (s *space) alloc(a *allocator, vol uint32) (uint64, bool) {
-	if a.extent == noExtent || s.used[a.extent] == allocatedFull {
+	if a.extent == noExtent || s.used[a.extent] == allocatedFull || s.anyDown && s.isDown(a.extent) {
 		e, ok := s.pickExtent()
 		if !ok {
 			return 0, false
@@ -93,6 +95,9 @@ func (s *space) pickExtent() (uint32, bool) {
 		if e >= n {
 			e -= n
 		}
+		if s.anyDown && s.isDown(e) {
+			continue
+		}
 		if s.used[e] == 0 {
 			s.cursor = e + 1
 			if s.cursor >= n {
@@ -106,6 +111,8 @@ func (s *space) pickExtent() (uint32, bool) {
 	}
 	return partial, partial != noExtent
 }
+
+func (s *space) isDown(extent uint32) bool { return s.down[s.extents[extent]>>mdiskShift] }
 
 func (s *space) retain(g uint64)      { s.grain(g).refs++ }
 func (s *space) refs(g uint64) uint32 { return s.grain(g).refs }

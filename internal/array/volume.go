@@ -24,8 +24,15 @@ type Volume struct {
 	dirtyBytes [block.NumOrigins]int64
 	rows       [block.NumOrigins]*row
 
+	dirtySeconds float64 // integral of the dirty bytes over time
+	metered      int64   // up to when
+
 	locks    []*op // holders of exclusive ranges
 	lockWait opQueue
+	waiting  opQueue // for room, where volumes take turns
+	inFair   bool
+	deficit  uint64 // sectors that its turn still lets in
+	short    [block.NumOrigins]*row
 
 	ops    int // requests under way
 	notify []func(block.Event)
@@ -51,7 +58,7 @@ func (v *Volume) Info() block.Info {
 	return block.Info{
 		Name: v.spec.Name, ID: v.id, Pool: v.pool.name, Sectors: v.spec.Sectors, BlockSize: v.spec.BlockSize,
 		PhysicalExp: exp, Thin: v.spec.Thin, NAA: v.a.naa(v.id), Serial: v.a.serial(v.id),
-		GranuleSectors: pageSectors, CopyDomain: v.pool.name,
+		GranuleSectors: pageSectors, AtomicSectors: pieceSectors, CopyDomain: v.pool.name,
 	}
 }
 
@@ -144,7 +151,8 @@ func (v *Volume) Cancel(r *block.Request) {
 		o.copy()
 	case o.queued():
 		o.unqueue()
-		o.end(block.Cancelled)
+		o.stopWaiting()
+		o.abandon(block.Cancelled)
 	}
 	v.a.endStep()
 }
@@ -170,15 +178,53 @@ func (v *Volume) status(r *block.Request) {
 	v.a.finish(r, block.OK)
 }
 
-func (v *Volume) countAdmitted(o block.Origin, n uint64) {
-	v.rows[o].cells[cellFast] += n
-	v.dirtyBytes[o] += int64(n)
+// row returns the counters of an origin; peek returns nil if it never occurred.
+func (v *Volume) row(o block.Origin) *row {
+	if v.rows[o] == nil {
+		v.rows[o] = v.a.rows.get(rowCache, uint8(o), v.pool.id, v.id)
+	}
+	return v.rows[o]
+}
+
+func (v *Volume) peek(o block.Origin) *row {
+	if v.rows[o] == nil {
+		v.rows[o] = v.a.rows.at[rowHead(rowCache, uint8(o), v.pool.id, v.id)]
+	}
+	return v.rows[o]
+}
+
+// countAdmitted books n bytes that the cache has taken from o.
+func (v *Volume) countAdmitted(o *op, n uint64) {
+	cell := cellFast
+	if o.through {
+		cell = cellFlushThrough
+	}
+	if o.reserve {
+		cell = cellWriteThrough
+		if v.pool.mode() != WriteThrough { // for lack of memory
+			if v.short[o.origin] == nil {
+				v.short[o.origin] = v.a.rows.get(rowShort, uint8(o.origin), v.pool.id, v.id)
+			}
+			v.short[o.origin].cells[0] += n
+		}
+	}
+	v.row(o.origin).cells[cell] += n
+	v.dirtyBytes[o.origin] += int64(n)
+}
+
+// meter brings the integral of the dirty bytes up to now. It is called before they change.
+func (v *Volume) meter() {
+	now := v.a.exec.Now()
+	if now != v.metered {
+		v.dirtySeconds += float64(v.dirtyTotal()) * float64(now-v.metered) / 1e9
+		v.metered = now
+	}
 }
 
 // leaveDirty books one sector that stops being dirty.
 func (v *Volume) leaveDirty(o block.Origin, cell int) {
 	v.dirtyBytes[o] -= block.SectorSize
-	v.rows[o].cells[cell] += block.SectorSize
+	v.row(o).cells[cell] += block.SectorSize
 }
 
 // dirtyTotal returns the volume's dirty bytes.

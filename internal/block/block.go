@@ -81,6 +81,9 @@ const (
 	Deallocate
 	// Anchor makes a deallocation keep its physical reservation (the ANCHOR bit).
 	Anchor
+	// Atomic: after a crash the write, of at most Info.AtomicSectors, is there as a
+	// whole or not at all.
+	Atomic
 )
 
 // Origin says who caused data to exist. It is kept per sector of dirty data, the
@@ -155,10 +158,11 @@ const (
 	ReadOnly           // the medium is write protected
 	Resources          // a limit of the device was hit; try again later
 	Unsupported        // the device does not have this operation
+	Offline            // what holds the data is offline for now
 )
 
 var statusNames = [...]string{"ok", "miscompare", "out of range", "no space", "medium error on read", "medium error on write",
-	"hardware error", "cancelled", "gone", "read only", "out of resources", "unsupported"}
+	"hardware error", "cancelled", "gone", "read only", "out of resources", "unsupported", "offline"}
 
 func (s Status) String() string {
 	if int(s) < len(statusNames) {
@@ -245,6 +249,8 @@ type Info struct {
 	Serial string
 	// GranuleSectors is the deallocation granularity that is worth reporting.
 	GranuleSectors uint32
+	// AtomicSectors is the longest write that can be Atomic; 0 is none.
+	AtomicSectors uint32
 	// CopyDomain: offloads may copy by reference between devices of equal domain.
 	CopyDomain string
 }

@@ -16,20 +16,25 @@ var (
 	OffloadBytes      = counter("offload_bytes_total", "Bytes that offloads covered, by the path they took.", "primitive", "src_pool", "dst_pool", "path")
 	OffloadInflight   = gauge("offload_inflight_bytes", "Bytes of data copies under way.", "primitive", "pool")
 
+	OffloadThrottled = counter("offload_throttled_seconds_total", "Time that pieces of offloads waited for the offload budget.", "primitive", "pool")
+
 	// Write cache (lower layer).
 
-	CacheAdmitted    = counter("cache_admitted_bytes_total", "Bytes admitted to the write cache.", "pool", "volume", "origin", "mode")
-	CacheRecovered   = counter("cache_recovered_bytes_total", "Dirty bytes that a restart found beyond what was counted.", "pool", "volume", "origin")
-	CacheDirty       = gauge("cache_dirty_bytes", "Bytes in the write cache that are not yet on the back end.", "pool", "volume", "origin")
-	CacheOverwritten = counter("cache_overwritten_bytes_total", "Dirty bytes replaced before they were destaged.", "pool", "volume", "origin")
-	CacheDiscarded   = counter("cache_discarded_bytes_total", "Dirty bytes dropped because nothing refers to them any more.", "pool", "volume", "origin")
-	CacheDestaged    = counter("cache_destaged_bytes_total", "Dirty bytes written to the back end.", "pool", "volume", "origin")
-	CacheLimit       = gauge("cache_partition_limit_bytes", "Cap of a pool's partition of the write cache.", "pool")
-	CacheUsed        = gauge("cache_partition_used_bytes", "Write cache held by a pool, destages in flight included.", "pool")
-	CacheSize        = gauge("cache_size_bytes", "Size of the write cache.")
-	CacheWait        = histo("cache_admission_wait_seconds", "Time that writes waited for room in their partition.", "pool", "origin")
-	CacheWaiting     = gauge("cache_admission_waiting_bytes", "Bytes that wait for room in a partition.", "pool", "origin")
-	Undercover       = counter("undercover_write_bytes_total", "Bytes written below the host layer on behalf of offloads: no host sent them.", "pool", "volume", "origin")
+	CacheAdmitted     = counter("cache_admitted_bytes_total", "Bytes admitted to the write cache.", "pool", "volume", "origin", "mode")
+	CacheRecovered    = counter("cache_recovered_bytes_total", "Dirty bytes that a restart found beyond what was counted.", "pool", "volume", "origin")
+	CacheDirty        = gauge("cache_dirty_bytes", "Bytes in the write cache that are not yet on the back end.", "pool", "volume", "origin")
+	CacheOverwritten  = counter("cache_overwritten_bytes_total", "Dirty bytes replaced before they were destaged.", "pool", "volume", "origin")
+	CacheDiscarded    = counter("cache_discarded_bytes_total", "Dirty bytes dropped because nothing refers to them any more.", "pool", "volume", "origin")
+	CacheDestaged     = counter("cache_destaged_bytes_total", "Dirty bytes written to the back end.", "pool", "volume", "origin")
+	CacheLimit        = gauge("cache_partition_limit_bytes", "Cap of a pool's partition of the write cache.", "pool")
+	CacheUsed         = gauge("cache_partition_used_bytes", "Write cache held by a pool, destages in flight included.", "pool")
+	CacheSize         = gauge("cache_size_bytes", "Size of the write cache.")
+	CacheWait         = histo("cache_admission_wait_seconds", "Time that writes waited for room in their partition.", "pool", "origin")
+	CacheWaiting      = gauge("cache_admission_waiting_bytes", "Bytes that wait for room in a partition.", "pool", "origin")
+	CacheUsedSeconds  = counter("cache_partition_used_byte_seconds_total", "Integral of the write cache held by a pool over time: its rate is the mean in bytes.", "pool")
+	CacheDirtySeconds = counter("cache_dirty_byte_seconds_total", "Integral of a volume's dirty bytes over time: its rate is the mean in bytes.", "pool", "volume")
+	CachePinned       = gauge("cache_pinned_bytes", "Write cache held by data for mdisks that are offline.", "pool")
+	Undercover        = counter("undercover_write_bytes_total", "Bytes written below the host layer on behalf of offloads: no host sent them.", "pool", "volume", "origin")
 
 	// Back end (lower layer).
 

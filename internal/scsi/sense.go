@@ -12,9 +12,15 @@ type code uint32
 // Sense codes that the device server reports (SPC-5 annex F).
 const (
 	noSense             code = 0x000000
+	unitNotReady        code = 0x020400 // LOGICAL UNIT NOT READY, CAUSE NOT REPORTABLE
+	formatInProgress    code = 0x020404
+	sanitizeInProgress  code = 0x02041B
 	mediumNotPresent    code = 0x023A00
 	mediumWriteError    code = 0x030C00
 	mediumReadError     code = 0x031100
+	formatCorrupted     code = 0x033100 // MEDIUM FORMAT CORRUPTED
+	formatFailed        code = 0x033101
+	sanitizeFailed      code = 0x033103
 	internalFailure     code = 0x044400
 	parameterListLength code = 0x051A00
 	invalidOpcode       code = 0x052000
@@ -192,6 +198,8 @@ func (u *Unit) outcome(req *block.Request) (byte, sense) {
 		return check(lunNotSupported)
 	case block.ReadOnly:
 		return check(writeProtected)
+	case block.Offline:
+		return check(unitNotReady)
 	case block.Resources:
 		return StatusBusy, sense{}
 	case block.Unsupported:

@@ -1,0 +1,191 @@
+package array
+
+import (
+	"fmt"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// Changes of the hardware and of the policy while the array runs.
+
+// SetPolicy changes the policy; what is dirty or waits comes under the new one.
+func (a *Array) SetPolicy(pol Policy) error {
+	pol.fill()
+	if err := pol.Validate(); err != nil {
+		return err
+	}
+	relist := pol.Order != a.opt.Policy.Order
+	a.opt.Policy = pol
+	for _, p := range a.Pools() {
+		if relist {
+			p.relist()
+		}
+		a.needDestage(p)
+	}
+	a.endStep()
+	return nil
+}
+
+// Policy returns the policy in force.
+func (a *Array) Policy() Policy { return a.opt.Policy }
+
+// relist moves the dirty pages to the lists of the policy's order. Between the pages of
+// different volumes the old order is lost: that of the volumes' turns takes its place.
+func (p *Pool) relist() {
+	c, pt := p.a.cache, &p.part
+	var all []uint32
+	for _, v := range pt.ring {
+		for i := v.dirty.head; i != noPage; i = c.pages[i].next {
+			all = append(all, i)
+		}
+	}
+	for i := pt.lru.head; i != noPage; i = c.pages[i].next {
+		all = append(all, i)
+	}
+	for _, i := range all {
+		v := p.a.volumeByID(c.pages[i].vol)
+		p.removeDirty(v, i)
+		p.addDirty(v, i)
+	}
+}
+
+// SetWriteMode changes how a pool takes writes.
+func (p *Pool) SetWriteMode(m WriteMode) {
+	p.writeMode = m
+	p.a.needDestage(p)
+	p.a.endStep()
+}
+
+// SetMirrored tells whether the write cache has its mirror: whether both nodes of the
+// I/O group are there. Without it what is dirty is destaged as fast as the mdisks take it, and
+// new writes go through to the back end before they are acknowledged.
+func (a *Array) SetMirrored(ok bool) {
+	a.degraded = !ok
+	for _, p := range a.Pools() {
+		a.needDestage(p)
+	}
+	for _, v := range a.Volumes() {
+		v.tell(block.EventHealth)
+	}
+	a.endStep()
+}
+
+// Mirrored tells whether the write cache has its mirror.
+func (a *Array) Mirrored() bool { return !a.degraded }
+
+// mdisk returns the pool's mdisk of this name.
+func (p *Pool) mdisk(name string) (*mdisk, error) {
+	for _, d := range p.mdisks {
+		if d.name == name {
+			return d, nil
+		}
+	}
+	return nil, fmt.Errorf("mdisk %q of pool %q %w", name, p.name, ErrNotFound)
+}
+
+// SetMdiskOffline takes an mdisk away or gives it back. While it is away, what is
+// dirty for it stays pinned in the cache, reads from it and writes to what lies on it end
+// Offline, and new space is taken from others. What it holds must be as it was when it comes back.
+func (p *Pool) SetMdiskOffline(name string, offline bool) error {
+	d, err := p.mdisk(name)
+	if err != nil || d.offline == offline {
+		return err
+	}
+	d.offline = offline
+	for i := range p.mdisks {
+		if p.mdisks[i] == d {
+			p.down[i] = offline
+		}
+	}
+	p.anyDown = false
+	for _, down := range p.down {
+		p.anyDown = p.anyDown || down
+	}
+	if !offline {
+		for i := d.pinned.head; i != noPage; i = d.pinned.head {
+			v := p.a.volumeByID(p.a.cache.pages[i].vol)
+			p.removeDirty(v, i)
+			p.addDirty(v, i)
+		}
+		parked := d.parked
+		d.parked = nil
+		for _, u := range parked {
+			p.unpin(len(u.pages))
+			p.a.issue(u)
+		}
+	}
+	for _, v := range p.a.Volumes() {
+		if v.pool == p {
+			v.tell(block.EventHealth)
+		}
+	}
+	p.a.needDestage(p)
+	p.a.endStep()
+	return nil
+}
+
+// SetMdiskLimits changes the limits of an mdisk; 0 is none.
+func (p *Pool) SetMdiskLimits(name string, bandwidth, iops uint64) error {
+	d, err := p.mdisk(name)
+	if err != nil {
+		return err
+	}
+	d.bandwidth, d.iops = bandwidth, iops
+	return nil
+}
+
+// pin moves a dirty page to the list of its mdisk, which is offline.
+func (p *Pool) pin(d *mdisk, i uint32) {
+	pg := &p.a.cache.pages[i]
+	p.removeDirty(p.a.volumeByID(pg.vol), i)
+	pg.list = listPinned
+	p.a.cache.listPush(&d.pinned, i)
+	p.pinMore(1)
+}
+
+func (p *Pool) pinMore(n int) {
+	p.pinnedPages += n
+	p.a.pinned += n
+}
+
+func (p *Pool) unpin(n int) { p.pinMore(-n) }
+
+// writable tells whether what lies at a physical sector can be written.
+func (p *Pool) writable(phys uint64) block.Status {
+	if p.anyDown {
+		if md, _, _ := p.locate(phys); p.mdisks[md].offline {
+			return block.Offline
+		}
+	}
+	return block.OK
+}
+
+// DeletePool removes a pool without volumes. The caps of the others grow at once.
+func (a *Array) DeletePool(p *Pool, done func(error)) {
+	if p.volumes > 0 || p.part.used > 0 || p.part.reserve > 0 || p.allocated > 0 {
+		a.exec.Post(func() {
+			done(fmt.Errorf("pool %q %w: delete its %d volumes first, and wait until their space is free", p.name, ErrInUse, p.volumes))
+		})
+		return
+	}
+	for i, s := range a.objects.Pools {
+		if s.ID == p.id {
+			a.objects.Pools = append(a.objects.Pools[:i], a.objects.Pools[i+1:]...)
+			break
+		}
+	}
+	a.pools[p.id] = nil
+	if p.part.wakeAt != 0 {
+		p.part.wake.Stop()
+	}
+	a.setCaps()
+	a.commitObjects(func(err error) {
+		for _, d := range p.mdisks {
+			if e := a.store.RemoveMedium(p.name + "." + d.name); err == nil {
+				err = e
+			}
+		}
+		a.endStep()
+		done(err)
+	})
+}

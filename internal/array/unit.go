@@ -1,0 +1,227 @@
+package array
+
+import (
+	"math/bits"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// destageUnit is the pages of one turn that go out together.
+type destageUnit struct {
+	pool    *Pool
+	d       *mdisk
+	pages   []uint32
+	masks   []uint8
+	origins []uint32
+	reason  block.Reason
+	left    int // operations under way
+	failed  bool
+	next    *destageUnit
+}
+
+func (a *Array) getUnit() *destageUnit {
+	u := a.freeUnit
+	if u == nil {
+		return &destageUnit{}
+	}
+	a.freeUnit = u.next
+	*u = destageUnit{pages: u.pages[:0], masks: u.masks[:0], origins: u.origins[:0]}
+	return u
+}
+
+// issue starts the operations of a unit, one for each run of sectors without a gap.
+func (a *Array) issue(u *destageUnit) {
+	c, p := a.cache, u.pool
+	var x *diskIO
+	end := ^uint64(0)       // sector where x ends
+	memFrom, memEnd := 0, 0 // the last buffer of x, in NVRAM
+	u.left = 1
+	for n, i := range u.pages {
+		at := c.pages[i].key.phys()
+		for left := uint(u.masks[n]); left != 0; {
+			s := bits.TrailingZeros(left)
+			run := bits.TrailingZeros(^(left >> s))
+			left &^= (1<<run - 1) << s
+			sector := at + uint64(s)
+			if sector != end {
+				a.startDestage(u, x)
+				x = a.getIO()
+				_, x.io.Off, _ = p.locate(sector)
+				x.io.Write, x.io.N, x.reason = true, 0, u.reason
+				end = sector
+			}
+			end += uint64(run)
+			x.io.N += uint64(run) * block.SectorSize
+			if a.payload {
+				from := c.nv.dataAt(i) + s*block.SectorSize
+				if len(x.io.Vec) > 0 && from == memEnd { // neighbours in memory are one buffer
+					x.io.Vec = x.io.Vec[:len(x.io.Vec)-1]
+				} else {
+					memFrom = from
+				}
+				memEnd = from + run*block.SectorSize
+				x.io.Vec = append(x.io.Vec, c.nv.b[memFrom:memEnd])
+			}
+			for j := s; j < s+run; j++ {
+				x.bytes[originAt(u.origins[n], j)] += block.SectorSize
+			}
+		}
+	}
+	a.startDestage(u, x)
+	a.unitDone(u)
+}
+
+func (a *Array) startDestage(u *destageUnit, x *diskIO) {
+	if x == nil {
+		return
+	}
+	u.left++
+	x.ctx = u
+	x.done = a.destageDoneFn
+	u.d.start(x)
+}
+
+// joins tells whether the page of a key can go out with its neighbour.
+func (a *Array) joins(v *Volume, k pageKey) bool {
+	i := a.cache.lookup(k)
+	if i == noPage {
+		return false
+	}
+	p := &a.cache.pages[i]
+	return p.state == pageDirty && p.vol == v.id && p.under == noPage
+}
+
+func (a *Array) destageDone(x *diskIO) {
+	u := x.ctx.(*destageUnit)
+	u.failed = u.failed || x.io.Err != nil
+	a.unitDone(u)
+}
+
+// unitDone books one operation; when the last of a unit is done, its pages are on
+// the back end and only wait for a sync. A unit that failed is sent again: its pages stay
+// as they are until it succeeds, and so does what waits for them.
+func (a *Array) unitDone(u *destageUnit) {
+	if u.left--; u.left > 0 {
+		return
+	}
+	if u.failed {
+		u.failed = false
+		u.d.failures++
+		if u.d.offline {
+			p := u.pool
+			u.d.parked = append(u.d.parked, u)
+			p.pinMore(len(u.pages))
+			return
+		}
+		a.exec.At(a.exec.Now()+retryTime, func() {
+			a.issue(u)
+			a.endStep()
+		})
+		return
+	}
+	c, p := a.cache, u.pool
+	u.d.destages--
+	v := (*Volume)(nil)
+	for n, i := range u.pages {
+		pg := &c.pages[i]
+		if v == nil || v.id != pg.vol {
+			v = a.volumeByID(pg.vol)
+			v.meter()
+		}
+		for left := u.masks[n]; left != 0; left &= left - 1 {
+			v.leaveDirty(originAt(u.origins[n], bits.TrailingZeros8(left)), cellDestaged)
+		}
+		pg.state = pageWritten
+		a.settled(i)
+		a.written = append(a.written, i)
+		if pg.heir != noPage {
+			h := &c.pages[pg.heir]
+			h.under = noPage
+			p.addDirty(a.volumeByID(h.vol), pg.heir)
+			pg.heir = noPage
+		}
+	}
+	u.next = a.freeUnit
+	a.freeUnit = u
+	a.needDestage(p)
+}
+
+// cycle frees what is written: sync the mdisks, clear the descriptors, flush NVRAM. One
+// cycle runs at a time; force starts it however little there is.
+func (a *Array) cycle(force bool) {
+	if a.cycling || len(a.written)+len(a.cache.cooling) == 0 {
+		return
+	}
+	c := a.cache
+	if n := len(a.written) + len(c.cooling); !force && n < len(c.pages)/64 && c.freeCount > len(c.pages)/8 && !a.anyWaiting() {
+		if !a.cycleTimer {
+			a.cycleTimer = true
+			a.exec.At(a.exec.Now()+cycleInterval, a.cycleFn)
+		}
+		return
+	}
+	a.cycling = true
+	a.cycleBatch, a.written = a.written, a.cycleBatch[:0]
+	a.cycleLeft = 1
+	for _, p := range a.pools {
+		if p == nil {
+			continue
+		}
+		for _, d := range p.mdisks {
+			if d.unsynced {
+				d.unsynced = false
+				a.cycleLeft++
+				d.medium.Sync(func(err error) {
+					if err != nil {
+						d.unsynced = true
+						a.cycleFailed = true
+					}
+					a.cycleSynced()
+				})
+			}
+		}
+	}
+	a.cycleSynced()
+}
+
+func (a *Array) cycleSynced() {
+	if a.cycleLeft--; a.cycleLeft > 0 {
+		return
+	}
+	if a.cycleFailed {
+		// Nothing is freed before a sync succeeds.
+		a.cycleFailed, a.cycling = false, false
+		a.written = append(a.written, a.cycleBatch...)
+		a.cycleBatch = a.cycleBatch[:0]
+		if !a.cycleTimer {
+			a.cycleTimer = true
+			a.exec.At(a.exec.Now()+retryTime, a.cycleFn)
+		}
+		return
+	}
+	c := a.cache
+	for _, i := range a.cycleBatch {
+		p := &c.pages[i]
+		if c.lookup(p.key) == i {
+			c.remove(i)
+		}
+		pool := a.poolByID(p.key.pool())
+		pool.meter()
+		a.leavePartition(pool, p)
+		a.cool(i)
+	}
+	a.cycleBatch = a.cycleBatch[:0]
+	a.coolBatch, c.cooling = c.cooling, a.coolBatch[:0]
+	c.nv.region.Flush(descsOffset, c.nv.pages*descBytes, func(err error) {
+		if err != nil {
+			c.cooling = append(c.cooling, a.coolBatch...)
+		} else {
+			for _, i := range a.coolBatch {
+				c.giveFree(i)
+			}
+		}
+		a.coolBatch = a.coolBatch[:0]
+		a.cycling = false
+		a.endStep()
+	})
+}

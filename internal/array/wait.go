@@ -1,0 +1,133 @@
+package array
+
+import "github.com/arraysim/arraysim/internal/block"
+
+// Waiting for room in a partition, for an offload budget and for the log.
+
+// wait queues the op in its partition; front says that it stood at the head there.
+func (o *op) wait(front bool) {
+	p := o.v.pool
+	p.part.waiting.push(o, front)
+	if o.since == 0 {
+		o.since = max(1, o.a.exec.Now())
+		p.waitingBytes[o.origin] += int64(o.stop-o.cur) * block.SectorSize
+	}
+	o.a.needDestage(p)
+}
+
+// brake queues an offload behind the budget of its pool or host. Nobody waits behind it.
+func (o *op) brake() {
+	o.stopWaiting()
+	if o.braked == 0 {
+		o.braked = max(1, o.a.exec.Now())
+	}
+	o.v.pool.part.braked.push(o)
+	o.a.needDestage(o.v.pool)
+}
+
+// stopWaiting books what the op has waited, if it has.
+func (o *op) stopWaiting() {
+	p := o.v.pool
+	if o.since != 0 {
+		p.wait[o.origin].Observe(o.a.exec.Now() - o.since)
+		p.waitingBytes[o.origin] -= int64(o.stop-o.cur) * block.SectorSize
+		o.since = 0
+	}
+	if o.braked != 0 {
+		p.throttled[primOf(o.origin)] += o.a.exec.Now() - o.braked
+		o.braked = 0
+	}
+}
+
+// pump lets those go on that waited and may now: map edits that wait for the log,
+// copies that wait for the copy engine, and who waits for partitions and budgets, in the
+// order of the pools.
+func (a *Array) pump() {
+	for !a.metaWait.empty() && a.journal.fits(maxEdits) {
+		o := a.metaWait.head
+		o.unqueue()
+		o.resume()
+	}
+	a.pumpCopies()
+	for _, p := range a.pools {
+		if p == nil {
+			continue
+		}
+		for q := &p.part.braked; !q.empty(); {
+			o := q.head
+			if p.overBudget(o, o.piecePagesOf(o.pieceLen())) {
+				break
+			}
+			o.unqueue()
+			o.write(false)
+		}
+		w := &p.part.waiting
+		for o := w.head(); o != nil; o = w.head() {
+			n := o.pieceLen()
+			said := a.admit(o, n, true)
+			if said == waitRoom {
+				break
+			}
+			w.took(o, n)
+			o.unqueue()
+			if said == waitBudget {
+				o.brake()
+			} else {
+				o.write(true)
+			}
+		}
+	}
+}
+
+// canPump tells whether pump would do anything.
+func (a *Array) canPump() bool {
+	if !a.metaWait.empty() && a.journal.fits(maxEdits) || a.copiesCanGo() {
+		return true
+	}
+	for _, p := range a.pools {
+		if p == nil {
+			continue
+		}
+		if o := p.part.braked.head; o != nil && !p.overBudget(o, o.piecePagesOf(o.pieceLen())) {
+			return true
+		}
+		if o := p.part.waiting.head(); o != nil && a.admit(o, o.pieceLen(), true) != waitRoom {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *Array) anyWaiting() bool {
+	for _, p := range a.pools {
+		if p != nil && (!p.part.waiting.empty() || !p.part.braked.empty()) {
+			return true
+		}
+	}
+	return false
+}
+
+// settled books that a page's data is on the back end, or that nobody needs it there
+// any more, to the write that waits for it.
+func (a *Array) settled(i uint32) {
+	if a.cache.pages[i].flags&flagThrough == 0 {
+		return
+	}
+	a.cache.pages[i].flags &^= flagThrough
+	o := a.through[i]
+	delete(a.through, i)
+	// Whoever waits goes on at the end of the step: a list may be half walked now.
+	if o.unsettled--; o.unsettled == 0 && o.parked {
+		a.settledOps = append(a.settledOps, o)
+	}
+}
+
+// endSettled ends the writes whose last page has settled.
+func (a *Array) endSettled() {
+	for len(a.settledOps) > 0 {
+		n := len(a.settledOps) - 1
+		o := a.settledOps[n]
+		a.settledOps = a.settledOps[:n]
+		o.written()
+	}
+}
