@@ -1,5 +1,7 @@
 package block
 
+import "fmt"
+
 // Timer is a pending call that a Clock made.
 type Timer interface {
 	// Stop withdraws the call; it tells whether it was still pending.
@@ -34,9 +36,23 @@ type IO struct {
 	Off   uint64   // bytes, a multiple of 512
 	Vec   [][]byte // nil entries are not allowed; nil Vec with N set moves no payload
 	N     uint64   // bytes; equals VecLen(Vec) unless the medium keeps no payload
-	Err   error
-	Done  func(*IO)
-	Ctx   any
+	// Sums of a write are the CRC32C of its sectors, from where the data entered the
+	// array, so that damage on the way is found when it is read; nil: the medium
+	// computes them.
+	Sums []uint32
+	Err  error
+	Done func(*IO)
+	Ctx  any
+}
+
+// ChecksumError is the error of a read whose data does not match its checksums.
+type ChecksumError struct {
+	Medium  string
+	Sectors []uint64 // of 512 bytes, counted from the start of the medium
+}
+
+func (e *ChecksumError) Error() string {
+	return fmt.Sprintf("mdisk %s: the checksum of sector %d is wrong, and of %d others", e.Medium, e.Sectors[0], len(e.Sectors)-1)
 }
 
 // Medium is the bytes of one mdisk. Submit may complete transfers before it
@@ -54,6 +70,11 @@ type Medium interface {
 type Region interface {
 	Bytes() []byte
 	Flush(off, n int, done func(error))
+	// FlushNow is Flush that waits; only used while an array is being opened.
+	FlushNow(off, n int) error
+	// Boot identifies the present start of the machine: when it is another than at the last
+	// opening, power may have been lost, and only what was flushed can be trusted.
+	Boot() uint64
 }
 
 // KV is one entry of a MetaStore batch; a nil Value deletes the key.

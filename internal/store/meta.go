@@ -13,8 +13,11 @@ import (
 // Meta opens the checkpoints and objects.
 func (s *Files) Meta() (block.MetaStore, error) {
 	db, err := pebble.Open(filepath.Join(s.dir, "meta"), &pebble.Options{
+		FS:           s.fs,
 		Logger:       quiet{},
 		MemTableSize: 16 << 20,
+		// In virtual time nothing happens behind the executor's back.
+		DisableAutomaticCompactions: s.opt.Later != nil,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("the checkpoints in %s cannot be opened: %w", s.dir, err)
@@ -22,6 +25,10 @@ func (s *Files) Meta() (block.MetaStore, error) {
 	m := &pebbleMeta{s: s, db: db, done: make(chan struct{})}
 	m.cond = sync.NewCond(&m.mu)
 	s.meta = m
+	if s.opt.Later != nil {
+		close(m.done)
+		return m, nil
+	}
 	go m.run()
 	return m, nil
 }
@@ -69,7 +76,19 @@ func (m *pebbleMeta) Commit(batch []block.KV, done func(error)) {
 	m.mu.Lock()
 	m.queue = append(m.queue, commit{batch, done})
 	m.mu.Unlock()
+	if m.s.opt.Later != nil {
+		m.s.opt.Later(m.one)
+		return
+	}
 	m.cond.Signal()
+}
+
+// one commits the oldest batch of the queue.
+func (m *pebbleMeta) one() {
+	c := m.queue[0]
+	m.queue = m.queue[1:]
+	err := m.CommitNow(c.batch)
+	m.s.exec.Post(func() { c.done(err) })
 }
 
 // CommitNow applies a batch and syncs it.

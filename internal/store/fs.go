@@ -1,0 +1,146 @@
+package store
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"os"
+
+	"github.com/cockroachdb/pebble/vfs"
+	"golang.org/x/sys/unix"
+)
+
+// FS is the file system under a [Files] store: [OS] in production, a simulated
+// one, whose power can be cut, in tests. The names of Pebble's interface serve for folders
+// and for the meta store's files.
+type FS interface {
+	vfs.FS
+	// OpenData opens or creates a file of sectors.
+	OpenData(path string) (DataFile, error)
+	// Instant tells that nothing in dir ever waits for a disk, and that a sync does nothing.
+	Instant(dir string) bool
+	// Boot identifies the present start of the machine: with another value, power
+	// may have been lost since.
+	Boot() uint64
+}
+
+// DataFile is a file that is read and written by vectors, as preadv(2) and
+// pwritev(2) do: an operation may be shorter than asked.
+type DataFile interface {
+	Readv(vec [][]byte, off int64) (int, error)
+	Writev(vec [][]byte, off int64) (int, error)
+	// ReadNow is Readv that fails instead of waiting; errWaits if it cannot do that.
+	ReadNow(vec [][]byte, off int64) (int, error)
+	Size() (int64, error)
+	Truncate(size int64) error
+	// NextData returns where the next data at or behind off begins, and where it
+	// ends; off == end when there is none.
+	NextData(off int64) (start, end int64, err error)
+	// Sync makes what was written survive power loss.
+	Sync() error
+	// Map allocates the first size bytes and maps them into memory.
+	Map(size int) (Mapping, error)
+	Close() error
+}
+
+// Mapping is a file in memory.
+type Mapping interface {
+	Bytes() []byte
+	// Flush makes [off, off+n) survive power loss.
+	Flush(off, n int) error
+	Unmap() error
+}
+
+// OS is the file system of the machine.
+var OS FS = osFS{vfs.Default}
+
+type osFS struct{ vfs.FS }
+
+func (osFS) OpenData(path string) (DataFile, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return &osFile{f, int(f.Fd())}, nil
+}
+
+func (osFS) Instant(dir string) bool {
+	var fs unix.Statfs_t
+	return unix.Statfs(dir, &fs) == nil && fs.Type == unix.TMPFS_MAGIC
+}
+
+func (osFS) Boot() uint64 {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return 0 // as if power had been lost: the cautious reading
+	}
+	h := fnv.New64a()
+	h.Write(b)
+	return h.Sum64() | 1
+}
+
+type osFile struct {
+	f  *os.File
+	fd int
+}
+
+func (o *osFile) Readv(vec [][]byte, off int64) (int, error)  { return unix.Preadv(o.fd, vec, off) }
+func (o *osFile) Writev(vec [][]byte, off int64) (int, error) { return unix.Pwritev(o.fd, vec, off) }
+
+func (o *osFile) ReadNow(vec [][]byte, off int64) (int, error) {
+	n, err := unix.Preadv2(o.fd, vec, off, unix.RWF_NOWAIT)
+	if err == unix.EOPNOTSUPP || err == unix.ENOSYS {
+		return 0, errWaits
+	}
+	return n, err
+}
+
+func (o *osFile) Size() (int64, error) {
+	st, err := o.f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return st.Size(), nil
+}
+
+func (o *osFile) Truncate(size int64) error { return o.f.Truncate(size) }
+
+func (o *osFile) NextData(off int64) (start, end int64, err error) {
+	start, err = unix.Seek(o.fd, off, unix.SEEK_DATA)
+	if err == unix.ENXIO {
+		return off, off, nil
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	end, err = unix.Seek(o.fd, start, unix.SEEK_HOLE)
+	return start, end, err
+}
+
+func (o *osFile) Sync() error  { return unix.Fdatasync(o.fd) }
+func (o *osFile) Close() error { return o.f.Close() }
+
+// Map allocates first: a full disk must not show as a SIGBUS later.
+func (o *osFile) Map(size int) (Mapping, error) {
+	if err := unix.Fallocate(o.fd, 0, 0, int64(size)); err != nil {
+		return nil, err
+	}
+	b, err := unix.Mmap(o.fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
+	if err != nil {
+		return nil, err
+	}
+	return osMapping(b), nil
+}
+
+type osMapping []byte
+
+func (m osMapping) Bytes() []byte { return m }
+func (m osMapping) Unmap() error  { return unix.Munmap(m) }
+
+func (m osMapping) Flush(off, n int) error {
+	const page = 4096
+	end := min((off+n+page-1)&^(page-1), len(m))
+	off &^= page - 1
+	return unix.Msync(m[off:end], unix.MS_SYNC)
+}
+
+var le = binary.LittleEndian

@@ -1,0 +1,363 @@
+// Package storetest has a simulated file system whose power can be cut.
+package storetest
+
+import (
+	"errors"
+	"hash/maphash"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/arraysim/arraysim/internal/store"
+)
+
+const (
+	sector = 512
+	page   = 4096
+)
+
+// Disk is a file system in memory. Only what was synced is sure to survive a cut
+// of its power; of the rest any subset does, in any order, torn at sectors of 512 bytes:
+// of a sector that was written several times since its last sync, any of the versions.
+// Names survive when their folder was synced; of later changes any subset does.
+//
+// What an image looks like is a function of the seed and of what was done to each
+// file. It is safe for concurrent use, as Pebble needs.
+type Disk struct {
+	mu      sync.Mutex
+	seed    uint64
+	boot    uint64
+	names   map[string]*inode // as programs see it
+	stable  map[string]*inode // what survives for sure
+	pending []change          // of names, since their folder's sync
+	dirs    map[string]bool
+	nextID  uint64
+	locks   map[string]bool
+
+	syncs int // of all files: points at which the power can be cut
+	cutAt int
+	image *Disk
+
+	// Fault, when set, is asked before every operation on data: a non-nil error fails it, and n
+	// less than the length makes it short.
+	fault func(op Op, path string, n int) (int, error)
+	// free is the number of pages that can still be allocated; negative: no limit.
+	free int
+}
+
+// Op is an operation that a fault can hit.
+type Op int
+
+// Operations.
+const (
+	Read Op = iota
+	Write
+	Sync
+)
+
+// change is one change of names in a folder that was not synced yet.
+type change struct {
+	dir      string
+	from, to string // to == "": removed; from == "": made
+	node     *inode
+}
+
+// inode is a file. Pages are never changed in place, so that images share them.
+type inode struct {
+	id     uint64
+	size   int64
+	synced int64            // size at the last sync
+	pages  map[int64][]byte // as programs see them
+	old    map[int64][]byte // what the medium has of pages written since the last sync; nil: a hole
+	rnd    *rand.Rand       // what was written back early
+	mapped []byte           // the NVRAM: programs write here behind the file system's back
+	medium []byte           // what the medium has of it for sure
+}
+
+// NewDisk returns an empty file system.
+func NewDisk(seed uint64) *Disk {
+	return &Disk{seed: seed, boot: 1, names: map[string]*inode{}, stable: map[string]*inode{}, dirs: map[string]bool{"/": true},
+		locks: map[string]bool{}, cutAt: -1, free: -1}
+}
+
+var _ store.FS = (*Disk)(nil)
+
+// SetFault makes operations fail; nil ends that.
+func (d *Disk) SetFault(fn func(op Op, path string, n int) (int, error)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fault = fn
+}
+
+// SetFree sets how many bytes can still be allocated; negative is no limit.
+func (d *Disk) SetFree(bytes int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.free = max(-1, bytes)
+	if bytes > 0 {
+		d.free = bytes / page
+	}
+}
+
+// CutAtSync cuts the power just before the n-th sync from now on takes effect. The
+// file system goes on for its program, which does not know that it is dead; Image
+// returns what is left.
+func (d *Disk) CutAtSync(n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.image, d.cutAt = nil, d.syncs+n
+}
+
+// Image returns what a cut left, nil if there was none.
+func (d *Disk) Image() *Disk {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.image
+}
+
+// Cut cuts the power now, if it was not cut, and returns what is left.
+func (d *Disk) Cut() *Disk {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.image == nil {
+		d.image = d.cut()
+	}
+	return d.image
+}
+
+// Kill returns what the death of the process alone leaves: everything.
+func (d *Disk) Kill() *Disk {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c := d.cutWith(func(uint64) bool { return true })
+	c.boot = d.boot
+	return c
+}
+
+// cut makes an image. How much of the rest survives is drawn, too: nothing, few,
+// half, most, all.
+func (d *Disk) cut() *Disk {
+	rnd := rand.New(rand.NewPCG(d.seed, uint64(d.syncs)))
+	percent := []int{0, 5, 50, 50, 95, 100}[rnd.IntN(6)]
+	salt := rnd.Uint64()
+	return d.cutWith(func(what uint64) bool { return int(mix(what^salt)>>33%100) < percent })
+}
+
+// mix is a hash of 64 bits (splitmix64's finaliser).
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+func (d *Disk) cutWith(survives func(what uint64) bool) *Disk {
+	c := NewDisk(mix(d.seed + 1))
+	c.boot = d.boot + 1
+	c.dirs = d.dirs
+	c.nextID = d.nextID
+	names := make(map[string]*inode, len(d.stable))
+	for k, v := range d.stable {
+		names[k] = v
+	}
+	for i, ch := range d.pending {
+		if !survives(uint64(i)<<32 | 0xd1) {
+			continue
+		}
+		if ch.from != "" && names[ch.from] == ch.node {
+			delete(names, ch.from)
+		}
+		if ch.to != "" {
+			names[ch.to] = ch.node
+		}
+	}
+	done := map[*inode]*inode{}
+	for path, n := range names {
+		if done[n] == nil {
+			done[n] = n.cut(survives)
+			done[n].rnd = rand.New(rand.NewPCG(c.seed, n.id))
+		}
+		c.names[path], c.stable[path] = done[n], done[n]
+	}
+	return c
+}
+
+// cut returns what survives of a file.
+func (n *inode) cut(survives func(uint64) bool) *inode {
+	at := func(s int64) bool { return survives(n.id<<40 + uint64(s)) }
+	c := &inode{id: n.id, size: n.size, pages: make(map[int64][]byte, len(n.pages)), old: map[int64][]byte{}}
+	if n.size != n.synced && !at(1<<38) {
+		// A size that was not synced: the old one, or one between.
+		c.size = n.synced
+		if lo, hi := n.synced/sector, n.size/sector; at(1<<38+1) && hi > lo {
+			c.size = (lo + int64(mix(n.id+uint64(hi))%uint64(hi-lo))) * sector
+		}
+	}
+	c.synced = c.size
+	if n.mapped != nil {
+		c.medium = slices.Clone(n.medium)
+		for s := 0; s < len(c.medium); s += sector {
+			if string(n.mapped[s:s+sector]) != string(n.medium[s:s+sector]) && at(int64(s/sector)) {
+				copy(c.medium[s:s+sector], n.mapped[s:])
+			}
+		}
+		return c
+	}
+	c.medium = n.medium
+	for i, p := range n.pages {
+		was, dirty := n.old[i]
+		if dirty {
+			m := make([]byte, page)
+			copy(m, was)
+			for s := range page / sector {
+				if at(i*page/sector + int64(s)) {
+					copy(m[s*sector:(s+1)*sector], p[s*sector:])
+				}
+			}
+			p = m
+		}
+		if (i+1)*page > c.size {
+			p = slices.Clone(p)
+			clear(p[max(0, c.size-i*page):])
+		}
+		c.pages[i] = p
+	}
+	return c
+}
+
+// WriteBack has the medium take a few sectors of the NVRAM as they are now, as a
+// kernel does whenever it likes.
+func (d *Disk) WriteBack(rnd *rand.Rand) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, path := range sortedNames(d.names) {
+		n := d.names[path]
+		if n.mapped == nil {
+			continue
+		}
+		at := rnd.IntN(len(n.mapped)/sector) * sector
+		end := min(len(n.mapped), at+rnd.IntN(64)*page)
+		for ; at < end; at += sector {
+			if rnd.IntN(2) == 0 {
+				copy(n.medium[at:at+sector], n.mapped[at:])
+			}
+		}
+	}
+}
+
+func sortedNames(m map[string]*inode) []string {
+	names := make([]string, 0, len(m))
+	for k := range m {
+		names = append(names, k)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// Flip flips one random bit of a file whose path has the prefix, of what it has
+// allocated, and says where. Nothing must have the file system open.
+func (d *Disk) Flip(rnd *rand.Rand, prefix string) (path string, off int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var files []string
+	for _, path := range sortedNames(d.names) {
+		if n := d.names[path]; strings.HasPrefix(path, prefix) && (len(n.pages) > 0 || n.medium != nil) {
+			files = append(files, path)
+		}
+	}
+	path = files[rnd.IntN(len(files))]
+	n := d.names[path]
+	bit := byte(1) << rnd.IntN(8)
+	if n.medium != nil {
+		off = rnd.Int64N(int64(len(n.medium)))
+		n.medium[off] ^= bit
+		return path, off
+	}
+	pages := make([]int64, 0, len(n.pages))
+	for i := range n.pages {
+		pages = append(pages, i)
+	}
+	slices.Sort(pages)
+	i := pages[rnd.IntN(len(pages))]
+	off = rnd.Int64N(min(page, max(1, n.size-i*page)))
+	p := slices.Clone(n.pages[i])
+	p[off] ^= bit
+	n.pages[i] = p
+	return path, i*page + off
+}
+
+// FlipAt flips a bit of a byte of a file.
+func (d *Disk) FlipAt(path string, off int64, bit int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := d.names[path]
+	if n.medium != nil {
+		n.medium[off] ^= 1 << bit
+		return
+	}
+	p := make([]byte, page)
+	copy(p, n.pages[off/page])
+	p[off%page] ^= 1 << bit
+	n.pages[off/page] = p
+}
+
+// Hash is a digest of all files: equal disks have equal ones.
+func (d *Disk) Hash(seed maphash.Seed) uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var h maphash.Hash
+	h.SetSeed(seed)
+	for _, path := range sortedNames(d.names) {
+		n := d.names[path]
+		h.WriteString(path)
+		h.Write(n.medium)
+		for i := int64(0); i*page < n.size && n.medium == nil; i++ {
+			if p := n.pages[i]; p != nil && strings.Trim(string(p), "\x00") != "" {
+				h.WriteByte(byte(i))
+				h.Write(p)
+			}
+		}
+	}
+	return h.Sum64()
+}
+
+// Instant is false: everything waits for a disk here.
+func (d *Disk) Instant(string) bool { return false }
+
+// Boot counts the power cuts.
+func (d *Disk) Boot() uint64 { return d.boot }
+
+func notExist(op, path string) error {
+	return &os.PathError{Op: op, Path: path, Err: syscall.ENOENT}
+}
+
+func clean(path string) string { return filepath.Clean("/" + path) }
+
+type lockFile struct {
+	d    *Disk
+	path string
+}
+
+func (l lockFile) Close() error {
+	l.d.mu.Lock()
+	defer l.d.mu.Unlock()
+	delete(l.d.locks, l.path)
+	return nil
+}
+
+// Lock locks a name.
+func (d *Disk) Lock(path string) (io.Closer, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	path = clean(path)
+	if d.locks[path] {
+		return nil, errors.New("storetest: " + path + " is in use by another")
+	}
+	d.locks[path] = true
+	return lockFile{d, path}, nil
+}

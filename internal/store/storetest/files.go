@@ -1,0 +1,480 @@
+package storetest
+
+import (
+	"io"
+	"math/rand/v2"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/cockroachdb/pebble/vfs"
+
+	"github.com/arraysim/arraysim/internal/store"
+)
+
+// handle is an open file; it implements both vfs.File and store.DataFile.
+type handle struct {
+	d    *Disk
+	path string
+	n    *inode // nil: a folder
+	pos  int64  // of Read
+}
+
+var (
+	_ vfs.File       = (*handle)(nil)
+	_ store.DataFile = (*handle)(nil)
+)
+
+func (d *Disk) create(p string) *inode {
+	d.nextID++
+	n := &inode{id: d.nextID, pages: map[int64][]byte{}, old: map[int64][]byte{}, rnd: rand.New(rand.NewPCG(d.seed, d.nextID))}
+	d.names[p] = n
+	d.pending = append(d.pending, change{dir: path.Dir(p), to: p, node: n})
+	return n
+}
+
+// OpenData opens or creates a file.
+func (d *Disk) OpenData(p string) (store.DataFile, error) { return d.open(p, true) }
+
+func (d *Disk) open(p string, make bool) (*handle, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p = clean(p)
+	n := d.names[p]
+	if n == nil {
+		if !make || !d.dirs[path.Dir(p)] {
+			return nil, notExist("open", p)
+		}
+		n = d.create(p)
+	}
+	return &handle{d: d, path: p, n: n}, nil
+}
+
+// Create makes a new file in the place of any that is there.
+func (d *Disk) Create(p string) (vfs.File, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p = clean(p)
+	return &handle{d: d, path: p, n: d.create(p)}, nil
+}
+
+// Open opens a file or a folder.
+func (d *Disk) Open(p string, _ ...vfs.OpenOption) (vfs.File, error) {
+	if h, err := d.OpenDir(p); err == nil {
+		return h, nil
+	}
+	h, err := d.open(p, false)
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// OpenReadWrite opens or creates a file.
+func (d *Disk) OpenReadWrite(p string, _ ...vfs.OpenOption) (vfs.File, error) {
+	return d.open(p, true)
+}
+
+// OpenDir opens a folder for a sync.
+func (d *Disk) OpenDir(p string) (vfs.File, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p = clean(p)
+	if !d.dirs[p] {
+		return nil, notExist("open", p)
+	}
+	return &handle{d: d, path: p}, nil
+}
+
+// Link gives a file a second name.
+func (d *Disk) Link(from, to string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	from, to = clean(from), clean(to)
+	n := d.names[from]
+	if n == nil {
+		return notExist("link", from)
+	}
+	d.names[to] = n
+	d.pending = append(d.pending, change{dir: path.Dir(to), to: to, node: n})
+	return nil
+}
+
+// Remove removes a file.
+func (d *Disk) Remove(p string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p = clean(p)
+	n := d.names[p]
+	if n == nil {
+		return notExist("remove", p)
+	}
+	delete(d.names, p)
+	d.pending = append(d.pending, change{dir: path.Dir(p), from: p, node: n})
+	return nil
+}
+
+// RemoveAll removes what begins with a path.
+func (d *Disk) RemoveAll(p string) error {
+	d.mu.Lock()
+	names := sortedNames(d.names)
+	d.mu.Unlock()
+	for _, name := range names {
+		if name == clean(p) || strings.HasPrefix(name, clean(p)+"/") {
+			d.Remove(name)
+		}
+	}
+	return nil
+}
+
+// Rename renames a file, atomically.
+func (d *Disk) Rename(from, to string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	from, to = clean(from), clean(to)
+	n := d.names[from]
+	if n == nil {
+		return notExist("rename", from)
+	}
+	delete(d.names, from)
+	d.names[to] = n
+	d.pending = append(d.pending, change{dir: path.Dir(to), from: from, to: to, node: n})
+	return nil
+}
+
+// ReuseForWrite does not reuse.
+func (d *Disk) ReuseForWrite(from, to string) (vfs.File, error) {
+	if err := d.Remove(from); err != nil {
+		return nil, err
+	}
+	return d.Create(to)
+}
+
+// MkdirAll makes a folder; folders survive at once.
+func (d *Disk) MkdirAll(p string, _ os.FileMode) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	dirs := map[string]bool{} // an image shares the old one
+	for k := range d.dirs {
+		dirs[k] = true
+	}
+	for p = clean(p); p != "/"; p = path.Dir(p) {
+		dirs[p] = true
+	}
+	d.dirs = dirs
+	return nil
+}
+
+// List lists a folder.
+func (d *Disk) List(p string) ([]string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p = clean(p)
+	if !d.dirs[p] {
+		return nil, notExist("open", p)
+	}
+	var out []string
+	for name := range d.names {
+		if path.Dir(name) == p {
+			out = append(out, path.Base(name))
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// Stat describes a name.
+func (d *Disk) Stat(p string) (os.FileInfo, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p = clean(p)
+	if n := d.names[p]; n != nil {
+		return info{path.Base(p), n.size, false}, nil
+	}
+	if d.dirs[p] {
+		return info{path.Base(p), 0, true}, nil
+	}
+	return nil, notExist("stat", p)
+}
+
+// PathBase, PathJoin and PathDir work on names.
+func (d *Disk) PathBase(p string) string       { return path.Base(p) }
+func (d *Disk) PathJoin(elem ...string) string { return path.Join(elem...) }
+func (d *Disk) PathDir(p string) string        { return path.Dir(p) }
+
+// GetDiskUsage knows no limit.
+func (d *Disk) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	return vfs.DiskUsage{AvailBytes: 1 << 40, TotalBytes: 1 << 40}, nil
+}
+
+type info struct {
+	name string
+	size int64
+	dir  bool
+}
+
+func (i info) Name() string       { return i.name }
+func (i info) Size() int64        { return i.size }
+func (i info) IsDir() bool        { return i.dir }
+func (i info) ModTime() time.Time { return time.Time{} }
+func (i info) Sys() any           { return nil }
+func (i info) Mode() os.FileMode {
+	if i.dir {
+		return os.ModeDir | 0o700
+	}
+	return 0o600
+}
+
+// check asks for a fault.
+func (h *handle) check(op Op, n int) (int, error) {
+	if h.d.fault == nil {
+		return n, nil
+	}
+	return h.d.fault(op, h.path, n)
+}
+
+func (h *handle) readAt(b []byte, off int64) int {
+	if off >= h.n.size {
+		return 0
+	}
+	b = b[:min(int64(len(b)), h.n.size-off)]
+	for at := 0; at < len(b); {
+		in := (off + int64(at)) % page
+		k := min(len(b)-at, int(page-in))
+		switch p := h.n.pages[(off+int64(at))/page]; {
+		case h.n.medium != nil:
+			copy(b[at:at+k], h.n.medium[off+int64(at):])
+		case p == nil:
+			clear(b[at : at+k])
+		default:
+			copy(b[at:at+k], p[in:])
+		}
+		at += k
+	}
+	return len(b)
+}
+
+// writeAt writes until the file system is full and returns how far it came.
+func (h *handle) writeAt(b []byte, off int64) (int, error) {
+	n := h.n
+	for at := 0; at < len(b); {
+		i, in := (off+int64(at))/page, (off+int64(at))%page
+		k := min(len(b)-at, int(page-in))
+		was := n.pages[i]
+		if was == nil {
+			if h.d.free == 0 {
+				return at, syscall.ENOSPC
+			}
+			if h.d.free > 0 {
+				h.d.free--
+			}
+		}
+		now := make([]byte, page)
+		copy(now, was)
+		copy(now[in:], b[at:at+k])
+		if _, dirty := n.old[i]; !dirty {
+			n.old[i] = was
+		} else if n.rnd.IntN(4) == 0 {
+			// Sectors that are overwritten had been written back before.
+			m := make([]byte, page)
+			copy(m, n.old[i])
+			for s := in / sector; s <= (in+int64(k)-1)/sector; s++ {
+				if n.rnd.IntN(2) == 0 {
+					copy(m[s*sector:(s+1)*sector], was[s*sector:])
+				}
+			}
+			n.old[i] = m
+		}
+		n.pages[i] = now
+		at += k
+		n.size = max(n.size, off+int64(at))
+	}
+	return len(b), nil
+}
+
+func (h *handle) vec(op Op, vec [][]byte, off int64) (int, error) {
+	h.d.mu.Lock()
+	defer h.d.mu.Unlock()
+	total := 0
+	for _, b := range vec {
+		total += len(b)
+	}
+	left, err := h.check(op, total)
+	if err != nil {
+		return 0, err
+	}
+	done := 0
+	for _, b := range vec {
+		b = b[:min(len(b), left-done)]
+		n, err := 0, error(nil)
+		if op == Read {
+			n = h.readAt(b, off+int64(done))
+		} else {
+			n, err = h.writeAt(b, off+int64(done))
+		}
+		done += n
+		if err != nil && done == 0 {
+			return 0, err
+		}
+		if n < len(b) {
+			break
+		}
+	}
+	return done, nil
+}
+
+func (h *handle) Readv(vec [][]byte, off int64) (int, error)  { return h.vec(Read, vec, off) }
+func (h *handle) Writev(vec [][]byte, off int64) (int, error) { return h.vec(Write, vec, off) }
+
+// ReadNow always has to wait.
+func (h *handle) ReadNow([][]byte, int64) (int, error) { return 0, syscall.EAGAIN }
+
+func (h *handle) ReadAt(b []byte, off int64) (int, error) {
+	n, err := h.vec(Read, [][]byte{b}, off)
+	if err == nil && n < len(b) {
+		err = io.EOF
+	}
+	return n, err
+}
+
+func (h *handle) Read(b []byte) (int, error) {
+	n, err := h.vec(Read, [][]byte{b}, h.pos)
+	h.pos += int64(n)
+	if err == nil && n == 0 && len(b) > 0 {
+		err = io.EOF
+	}
+	return n, err
+}
+
+func (h *handle) WriteAt(b []byte, off int64) (int, error) {
+	n, err := h.vec(Write, [][]byte{b}, off)
+	if err == nil && n < len(b) {
+		err = syscall.ENOSPC
+	}
+	return n, err
+}
+
+// Write appends at the handle's position.
+func (h *handle) Write(b []byte) (int, error) {
+	n, err := h.WriteAt(b, h.pos)
+	h.pos += int64(n)
+	return n, err
+}
+
+func (h *handle) Size() (int64, error) {
+	h.d.mu.Lock()
+	defer h.d.mu.Unlock()
+	return h.n.size, nil
+}
+
+func (h *handle) Stat() (os.FileInfo, error) { return h.d.Stat(h.path) }
+
+func (h *handle) Truncate(size int64) error {
+	h.d.mu.Lock()
+	defer h.d.mu.Unlock()
+	h.n.size = size // only ever grown by the store
+	return nil
+}
+
+func (h *handle) NextData(off int64) (start, end int64, err error) {
+	h.d.mu.Lock()
+	defer h.d.mu.Unlock()
+	for start = off &^ (page - 1); start < h.n.size; start += page {
+		if h.n.pages[start/page] != nil {
+			return start, start + page, nil
+		}
+	}
+	return off, off, nil
+}
+
+// power is called at every sync, with the disk locked, before it takes effect.
+func (d *Disk) power() {
+	if d.syncs++; d.image == nil && d.syncs == d.cutAt {
+		d.image = d.cut()
+	}
+}
+
+func (h *handle) Sync() error {
+	h.d.mu.Lock()
+	defer h.d.mu.Unlock()
+	h.d.power()
+	if _, err := h.check(Sync, 0); err != nil {
+		return err
+	}
+	if h.n == nil {
+		kept := h.d.pending[:0:0]
+		for _, ch := range h.d.pending {
+			if ch.dir != h.path {
+				kept = append(kept, ch)
+				continue
+			}
+			if ch.from != "" && h.d.stable[ch.from] == ch.node {
+				delete(h.d.stable, ch.from)
+			}
+			if ch.to != "" {
+				h.d.stable[ch.to] = ch.node
+			}
+		}
+		h.d.pending = kept
+		return nil
+	}
+	clear(h.n.old)
+	h.n.synced = h.n.size
+	if h.n.mapped != nil {
+		copy(h.n.medium, h.n.mapped)
+	}
+	return nil
+}
+
+func (h *handle) SyncData() error            { return h.Sync() }
+func (h *handle) SyncTo(int64) (bool, error) { return true, h.Sync() }
+func (h *handle) Close() error               { return nil }
+func (h *handle) Preallocate(_, _ int64) error {
+	return nil
+}
+func (h *handle) Prefetch(_, _ int64) error { return nil }
+func (h *handle) Fd() uintptr               { return vfs.InvalidFd }
+
+// Map maps the file: what its program writes there survives only by Flush, or by luck.
+func (h *handle) Map(size int) (store.Mapping, error) {
+	h.d.mu.Lock()
+	defer h.d.mu.Unlock()
+	n := h.n
+	if h.d.free >= 0 && n.medium == nil && h.d.free < size/page {
+		return nil, syscall.ENOSPC
+	}
+	n.size = int64(size)
+	if len(n.medium) != size {
+		n.medium = make([]byte, size)
+	}
+	n.mapped = slices.Clone(n.medium)
+	return mapping{h}, nil
+}
+
+type mapping struct{ h *handle }
+
+func (m mapping) Bytes() []byte { return m.h.n.mapped }
+
+func (m mapping) Flush(off, k int) error {
+	m.h.d.mu.Lock()
+	defer m.h.d.mu.Unlock()
+	m.h.d.power()
+	if _, err := m.h.check(Sync, 0); err != nil {
+		return err
+	}
+	lo, hi := off&^(page-1), min((off+k+page-1)&^(page-1), len(m.h.n.medium))
+	copy(m.h.n.medium[lo:hi], m.h.n.mapped[lo:hi])
+	return nil
+}
+
+// Unmap ends the mapping of a program that stopped: what it wrote is in the file.
+func (m mapping) Unmap() error {
+	m.h.d.mu.Lock()
+	defer m.h.d.mu.Unlock()
+	copy(m.h.n.medium, m.h.n.mapped)
+	m.h.n.mapped = nil
+	return nil
+}
