@@ -278,7 +278,9 @@ func (a *Array) commit(o *op, n uint64) block.Status {
 			}
 			pg.written = uint8((1<<k - 1) << in)
 			pg.mask, pg.origins = a.fill(pg.page, old, in, k, &o.src, o.origin)
-			descView(c.nv.desc(pg.page)).seal(seq, pg.key, v.id, pg.mask, pg.origins)
+			if a.payload {
+				descView(c.nv.desc(pg.page)).seal(seq, pg.key, v.id, pg.mask, pg.origins)
+			}
 			s += uint64(k)
 			np++
 		}
@@ -290,7 +292,7 @@ func (a *Array) commit(o *op, n uint64) block.Status {
 				Range: block.Range{Start: w.index<<windowShift + w.first, Count: w.n}, phys: w.phys + w.first})
 		}
 	}
-	a.journal.append(a.edits)
+	a.journal.append(a.edits, np)
 	for i := range nw {
 		if w := &sc.windows[i]; w.edit {
 			v.m.window(w.index, func(s *slot) sums { return v.m.setData(s, w.first, w.n, w.phys+w.first) })

@@ -14,8 +14,8 @@ type Options struct {
 	// CacheBytes is the size of the write cache (256 MiB). It must be the same at
 	// every start over the same store.
 	CacheBytes int64
-	// LogBytes is the size of the log ring in NVRAM (an eighth of the cache, at
-	// least 4 MiB).
+	// LogBytes is the size of the log ring in NVRAM (an eighth of the cache, 4 to
+	// 256 MiB).
 	LogBytes int
 	// DestageStart is the fullness, in percent of a partition or of the whole cache,
 	// from which on the destager runs at full speed (30). Below it, dirty data is
@@ -36,7 +36,7 @@ func (o *Options) fill() {
 		o.CacheBytes = 256 << 20
 	}
 	if o.LogBytes == 0 {
-		o.LogBytes = max(4<<20, int(o.CacheBytes/8))
+		o.LogBytes = min(max(4<<20, int(o.CacheBytes/8)), 256<<20)
 	}
 	if o.DestageStart == 0 {
 		o.DestageStart = 30

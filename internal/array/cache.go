@@ -77,7 +77,8 @@ type cache struct {
 	buckets []uint32
 	shift   uint
 	// free is a ring: pages come back in the order in which they were destaged,
-	// so that neighbours in address tend to be neighbours in NVRAM.
+	// so that neighbours in address tend to be neighbours in NVRAM. Without payload
+	// it is a stack, so that few pages are touched.
 	free      []uint32
 	freeHead  int
 	freeCount int
@@ -126,6 +127,10 @@ func (c *cache) remove(i uint32) {
 }
 
 func (c *cache) takeFree() uint32 {
+	if !c.nv.payload {
+		c.freeCount--
+		return c.free[c.freeCount]
+	}
 	i := c.free[c.freeHead]
 	if c.freeHead++; c.freeHead == len(c.free) {
 		c.freeHead = 0
@@ -135,6 +140,12 @@ func (c *cache) takeFree() uint32 {
 }
 
 func (c *cache) giveFree(i uint32) {
+	if !c.nv.payload {
+		c.free[c.freeCount] = i
+		c.freeCount++
+		c.pages[i].state = pageFree
+		return
+	}
 	at := c.freeHead + c.freeCount
 	if at >= len(c.free) {
 		at -= len(c.free)
@@ -183,10 +194,7 @@ func (a *Array) fill(i, old uint32, first, n int, src *cursor, origin block.Orig
 	const size = block.SectorSize
 	c := a.cache
 	mask := uint8((1<<n - 1) << first)
-	var origins uint32
-	for s := first; s < first+n; s++ {
-		origins |= uint32(origin) << (4 * s)
-	}
+	origins := uint32(origin) * allSectors & uint32((uint64(1)<<(4*n)-1)<<(4*first))
 	var data, desc []byte
 	if a.payload {
 		data, desc = c.nv.data(i), c.nv.desc(i)
@@ -264,14 +272,11 @@ func (a *Array) supersede(v *Volume, i, old uint32, written uint8) {
 		} else {
 			v.pool.removeDirty(owner, old)
 		}
-		for left := o.mask; left != 0; left &= left - 1 {
-			s := bits.TrailingZeros8(left)
-			g := originAt(o.origins, s)
-			switch {
-			case written>>s&1 != 0:
-				owner.leaveDirty(g, cellOverwritten)
-			case owner != v: // taken over by another volume's page
-				owner.leaveDirty(g, cellDiscarded)
+		owner.leaveDirty(o.mask&written, o.origins, cellOverwritten)
+		if owner != v { // taken over by another volume's page
+			for left := o.mask &^ written; left != 0; left &= left - 1 {
+				g := originAt(o.origins, bits.TrailingZeros8(left))
+				owner.leaveDirty(left&-left, o.origins, cellDiscarded)
 				v.row(g).cells[cellRecovered] += block.SectorSize
 				v.dirtyBytes[g] += block.SectorSize
 			}
@@ -329,7 +334,9 @@ func (a *Array) leavePartition(p *Pool, pg *page) {
 // cool clears a page's descriptor and queues it for reuse.
 func (a *Array) cool(i uint32) {
 	c := a.cache
-	descView(c.nv.desc(i)).clear()
+	if a.payload {
+		descView(c.nv.desc(i)).clear()
+	}
 	c.pages[i].state = pageCooling
 	c.cooling = append(c.cooling, i)
 }
@@ -354,9 +361,7 @@ func (a *Array) drop(k pageKey, lost uint8) {
 	}
 	v, pool := a.volumeByID(p.vol), a.poolByID(k.pool())
 	v.meter()
-	for left := lost & p.mask; left != 0; left &= left - 1 {
-		v.leaveDirty(originAt(p.origins, bits.TrailingZeros8(left)), cellDiscarded)
-	}
+	v.leaveDirty(lost&p.mask, p.origins, cellDiscarded)
 	p.mask &^= lost
 	if p.under != noPage {
 		c.pages[p.under].mask &^= lost

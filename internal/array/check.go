@@ -166,8 +166,11 @@ func (a *Array) checkCache(r *Report, verify bool) {
 			used++
 			perPool[p.key.pool()]++
 		}
-		d := descView(c.nv.desc(uint32(i)))
-		if d.seq() == 0 || d.key() != p.key || !d.valid() {
+		var d descView
+		if a.payload {
+			d = descView(c.nv.desc(uint32(i)))
+		}
+		if a.payload && (d.seq() == 0 || d.key() != p.key || !d.valid()) {
 			r.add("cache: page %d: its descriptor is damaged or is another page's", i)
 		}
 		if p.state == pageDirty {

@@ -209,12 +209,7 @@ func (a *Array) MapBytes() uint64 {
 	n := uint64(a.arena.liveNodes)*nodeBytes + uint64(len(a.arena.details.chunks))*detailChunk*detailBytes
 	n += uint64(cap(a.arena.nodes))*8 + uint64(cap(a.arena.dirty)+cap(a.arena.freeNodes))*4
 	for _, p := range a.Pools() {
-		n += uint64(len(p.extents)) * (4 + 8 + 8)
-		for _, x := range p.info {
-			if x != nil {
-				n += extentInfoBytes
-			}
-		}
+		n += uint64(len(p.extents))*(4+8+8) + uint64(p.infos)*extentInfoBytes
 	}
 	return n
 }

@@ -16,6 +16,8 @@ import (
 //	| 4 KiB    | 65536 x 64 B   | pages x 64 B        | logBytes  | pages x 4 KiB  |
 //	+----------+----------------+---------------------+-----------+----------------+
 //
+// Over a store that keeps no payload there are neither descriptors nor data pages.
+//
 // A data page is written, then its descriptor, then the log record whose sequence
 // number the descriptor carries: a page counts only if that record is in the log
 // or older than the checkpoint. Nothing that counts is ever overwritten in place.
@@ -55,18 +57,21 @@ type nvram struct {
 }
 
 func nvramSize(pages, logBytes int, payload bool) int {
+	if !payload { // nothing to recover: neither data nor descriptors
+		return descsOffset + logBytes
+	}
 	n := descsOffset + pages*descBytes + logBytes
 	n = (n + pageBytes - 1) &^ (pageBytes - 1)
-	if payload {
-		n += pages * pageBytes
-	}
-	return n
+	return n + pages*pageBytes
 }
 
 // openNVRAM lays out a fresh region or checks the layout of one that was used.
 func openNVRAM(r block.Region, fresh bool, pages, logBytes int, payload bool) (*nvram, error) {
 	n := &nvram{region: r, b: r.Bytes(), pages: pages, logLen: logBytes, payload: payload}
-	n.logOff = descsOffset + pages*descBytes
+	n.logOff = descsOffset
+	if payload {
+		n.logOff += pages * descBytes
+	}
 	n.dataOff = (n.logOff + logBytes + pageBytes - 1) &^ (pageBytes - 1)
 	if fresh {
 		copy(n.b, nvMagic)

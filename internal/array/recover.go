@@ -252,6 +252,13 @@ func (m *extentMap) layers(s slot, fn func(base uint64, mask mask128)) {
 // loadPages finds the dirty pages that count and builds the cache's index of them.
 func (a *Array) loadPages() {
 	c := a.cache
+	if !a.payload {
+		for i := range c.free {
+			c.free[i] = uint32(len(c.free) - 1 - i)
+		}
+		c.freeCount = len(c.free)
+		return
+	}
 	var found []uint32
 	for i := range uint32(c.nv.pages) {
 		d := descView(c.nv.desc(i))

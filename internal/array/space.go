@@ -14,6 +14,7 @@ type space struct {
 
 	down      []bool // by mdisk: it is offline, nothing new goes there
 	anyDown   bool
+	infos     int    // entries of info that were made
 	allocated int64  // grains
 	reserved  int64  // grains promised to thick volumes and anchored ranges
 	cursor    uint32 // extent where the search for an empty one goes on
@@ -61,6 +62,7 @@ func (s *space) grain(g uint64) *grainInfo {
 	e := g / extentGrains
 	if s.info[e] == nil {
 		s.info[e] = new(extentInfo)
+		s.infos++
 	}
 	return &s.info[e][g%extentGrains]
 }

@@ -62,6 +62,10 @@ func (a *Array) issue(u *destageUnit) {
 				memEnd = from + run*block.SectorSize
 				x.io.Vec = append(x.io.Vec, c.nv.b[memFrom:memEnd])
 			}
+			if o := u.origins[n]; bits.RotateLeft32(o, 4) == o {
+				x.bytes[o&15] += uint32(run) * block.SectorSize
+				continue
+			}
 			for j := s; j < s+run; j++ {
 				x.bytes[originAt(u.origins[n], j)] += block.SectorSize
 			}
@@ -128,9 +132,7 @@ func (a *Array) unitDone(u *destageUnit) {
 			v = a.volumeByID(pg.vol)
 			v.meter()
 		}
-		for left := u.masks[n]; left != 0; left &= left - 1 {
-			v.leaveDirty(originAt(u.origins[n], bits.TrailingZeros8(left)), cellDestaged)
-		}
+		v.leaveDirty(u.masks[n], u.origins[n], cellDestaged)
 		pg.state = pageWritten
 		a.settled(i)
 		a.written = append(a.written, i)
@@ -212,7 +214,7 @@ func (a *Array) cycleSynced() {
 	}
 	a.cycleBatch = a.cycleBatch[:0]
 	a.coolBatch, c.cooling = c.cooling, a.coolBatch[:0]
-	c.nv.region.Flush(descsOffset, c.nv.pages*descBytes, func(err error) {
+	c.nv.region.Flush(descsOffset, c.nv.logOff-descsOffset, func(err error) {
 		if err != nil {
 			c.cooling = append(c.cooling, a.coolBatch...)
 		} else {

@@ -1,6 +1,8 @@
 package array
 
 import (
+	"math/bits"
+
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -221,10 +223,22 @@ func (v *Volume) meter() {
 	}
 }
 
-// leaveDirty books one sector that stops being dirty.
-func (v *Volume) leaveDirty(o block.Origin, cell int) {
-	v.dirtyBytes[o] -= block.SectorSize
-	v.row(o).cells[cell] += block.SectorSize
+// allSectors times an origin is that origin in all sectors of a page.
+const allSectors = 0x11111111
+
+// leaveDirty books the sectors of a page that stop being dirty.
+func (v *Volume) leaveDirty(mask uint8, origins uint32, cell int) {
+	if bits.RotateLeft32(origins, 4) == origins {
+		n := uint64(bits.OnesCount8(mask)) * block.SectorSize
+		v.dirtyBytes[origins&15] -= int64(n)
+		v.row(block.Origin(origins & 15)).cells[cell] += n
+		return
+	}
+	for ; mask != 0; mask &= mask - 1 {
+		o := originAt(origins, bits.TrailingZeros8(mask))
+		v.dirtyBytes[o] -= block.SectorSize
+		v.row(o).cells[cell] += block.SectorSize
+	}
 }
 
 // dirtyTotal returns the volume's dirty bytes.

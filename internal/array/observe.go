@@ -1,0 +1,98 @@
+package array
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// What a simulator samples at every tick, without allocation and without walks.
+
+// Flow is the bytes of one origin that went through the cache for a volume, since the
+// array was made; Dirty is what is there now.
+type Flow struct {
+	Fast, FlushThrough, WriteThrough, Recovered uint64
+	Destaged, Overwritten, Discarded            uint64
+	Dirty                                       int64
+}
+
+// Flow fills the flows of all origins.
+func (v *Volume) Flow(to *[block.NumOrigins]Flow) {
+	for o := range block.NumOrigins {
+		r := v.peek(o)
+		if r == nil {
+			to[o] = Flow{}
+			continue
+		}
+		to[o] = Flow{
+			Fast: r.cells[cellFast], FlushThrough: r.cells[cellFlushThrough], WriteThrough: r.cells[cellWriteThrough],
+			Recovered: r.cells[cellRecovered], Destaged: r.cells[cellDestaged], Overwritten: r.cells[cellOverwritten],
+			Discarded: r.cells[cellDiscarded], Dirty: v.dirtyBytes[o],
+		}
+	}
+}
+
+// DirtySeconds is the integral of the volume's dirty bytes over time, in byte seconds.
+func (v *Volume) DirtySeconds() float64 {
+	v.meter()
+	return v.dirtySeconds
+}
+
+// Fullness is what the pool holds of the write cache and its cap, in bytes.
+func (p *Pool) Fullness() (used, limit int64) {
+	return int64(p.part.used) * pageBytes, int64(p.part.limit) * pageBytes
+}
+
+// UsedSeconds is the integral of what the pool holds over time, in byte seconds.
+func (p *Pool) UsedSeconds() float64 {
+	p.meter()
+	return p.part.seconds
+}
+
+// Pinned is what the cache holds for mdisks of the pool that are offline, in bytes.
+func (p *Pool) Pinned() int64 { return int64(p.pinnedPages) * pageBytes }
+
+// Waits is how long writes of an origin have waited for room in the partition, in
+// nanoseconds, how many have, and the bytes that wait now.
+func (p *Pool) Waits(o block.Origin) (sum int64, count uint64, waiting int64) {
+	h := &p.wait[o]
+	return h.Sum, h.Count, p.waitingBytes[o]
+}
+
+// Throttled is how long pieces of offloads have waited for the offload budget, in
+// nanoseconds.
+func (p *Pool) Throttled() int64 {
+	n := int64(0)
+	for _, ns := range p.throttled {
+		n += ns
+	}
+	return n
+}
+
+// Import makes a range data that is on the back end already, without moving any: a
+// scenario's volumes have contents before its clock starts. It needs a store that keeps no payload:
+// on another it would show what earlier volumes left on the mdisks. The range covers whole
+// windows of 64 KiB; the call is synchronous, and no log record tells of it.
+func (v *Volume) Import(r block.Range) error {
+	a := v.a
+	switch {
+	case a.payload:
+		return errors.New("import: this store keeps contents, and these would be somebody else's; write them instead")
+	case !r.Within(v.spec.Sectors) || r.Start%windowSectors != 0 || r.Count%windowSectors != 0:
+		return fmt.Errorf("import: %v of volume %q is not whole windows of 64 KiB inside of it", r, v.spec.Name)
+	}
+	for at := r.Start; at < r.End(); at += windowSectors {
+		if s, _ := v.m.find(at >> windowShift); s.kind() == kindData || s.kind() == kindDetail {
+			continue
+		}
+		g, ok := v.allocGrain()
+		if !ok {
+			return fmt.Errorf("import: pool %q has no room for the %d MiB of volume %q", v.pool.name, r.Bytes()>>20, v.spec.Name)
+		}
+		e := edit{vol: v.id, state: block.Data, Range: block.Range{Start: at, Count: windowSectors}, phys: g << windowShift}
+		v.apply(&e)
+	}
+	v.account()
+	return nil
+}
