@@ -382,7 +382,7 @@ func (a *Array) Resize(v *Volume, sectors uint64, done func(error)) {
 	// Behind the smaller end nothing may be left, and the map may have been widened there.
 	v.m.setState(lo, uint64(1)<<spanShift(v.m.levels), kindUnmapped)
 	a.journal.prepare(1)
-	a.journal.append([]edit{{vol: v.id, state: block.Unmapped, Range: block.Range{Start: lo, Count: uint64(1)<<spanShift(v.m.levels) - lo}}}, 0)
+	a.journal.append([]edit{{vol: v.id, state: block.Unmapped, Range: block.Range{Start: lo, Count: uint64(1)<<spanShift(v.m.levels) - lo}}})
 	v.m.grow(levelsFor(sectors))
 	v.spec = spec
 	v.account()
