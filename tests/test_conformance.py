@@ -3,32 +3,54 @@
 In one process a failure drags later cases along, and CUnit counts a case that
 printed [SKIPPED] as passed; here it is "skipped". Every outcome other than
 "passed" must stand in libiscsi-exceptions.txt with its reason, and an entry there
-that does not come true is a failure too.
+that does not come true is a failure too. docs/conformance.md has the outcome as a
+table; ARRAYSIM_REWRITE=1 writes it anew.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from arrays import NATIVE_4K, PROTECTED, REMOVABLE, STANDARD, THIN
-from harness import Daemon, Result, run
+from harness import REPO, Config, Daemon, MiB, Result, Volume, run
 
 TABLE = Path(__file__).with_name("libiscsi-exceptions.txt")
-TIMEOUT = 60
+DOCUMENT = REPO / "docs" / "conformance.md"
+TIMEOUT = 120
 
-#: Suites that mean something only on a special unit.
+#: Shapes of units, by LUN.
+LUN = {"512e": 0, "4kn": 1, "protected": 2, "removable": 3, "small": 4}
+ARRAY = Config(
+    volumes=[
+        Volume("thin", LUN["512e"]),
+        Volume("native", LUN["4kn"], block_size=4096),
+        Volume("protected", LUN["protected"], write_protect=True),
+        Volume("removable", LUN["removable"], removable=True),
+        # SANITIZE takes its time, 32 MiB a second.
+        Volume("small", LUN["small"], size=64 * MiB),
+    ]
+)
+
+#: Suites and cases that mean something only on a special unit.
 PLACE = {
     "ReadOnly": "protected",
     "NoMedia": "removable",
     "PreventAllow": "removable",
     "StartStopUnit": "removable",
+    "Sanitize": "small",
+    # Looks for the answer to "LBA i" at LBA i + 8 in one of its steps: right only
+    # where a physical block is one logical block.
+    "GetLBAStatus.UnmapSingle": "4kn",
 }
-LUN = {"512e": THIN, "4kn": NATIVE_4K, "protected": PROTECTED, "removable": REMOVABLE}
+
+#: Cases that have an array of their own, beside the others. Sanitize.Reset looks
+#: after 5 seconds whether the medium is still overwritten, and sleeps a minute.
+ALONE = {"Sanitize.Reset": Config(volumes=[Volume("wiped", LUN["small"], size=256 * MiB)])}
 
 #: Suites that are run again with blocks of 4096 bytes.
 ALSO_4KN = re.compile(
@@ -36,18 +58,26 @@ ALSO_4KN = re.compile(
     r"Verify\d+|Write\d+|WriteSame\d+|WriteVerify\d+|iSCSIResiduals"
 )
 
+#: What other targets reach by the same method: passed, failed, skipped.
+PEERS = {"tgtd 1.0.85": (169, 12, 49), "LIO (Linux 6.1)": (127, 18, 85), "gotgt 2023-04": (114, 49, 67)}
 
-def cases() -> list[str]:
-    """List place/Suite.Case; empty without the tool (then test_suite_is_complete fails)."""
+
+def names() -> list[str]:
+    """List Suite.Case; empty without the tool (then test_suite_is_complete fails)."""
     if shutil.which("iscsi-test-cu") is None:
         return []
     listed = subprocess.run(["iscsi-test-cu", "-l"], capture_output=True, text=True, check=False).stdout
-    names = re.findall(r"^ALL\.([^.\s]+\.[^.\s]+)$", listed, re.M)
-    out = [f"{PLACE.get(n.partition('.')[0], '512e')}/{n}" for n in names]
-    return out + [f"4kn/{n}" for n in names if ALSO_4KN.fullmatch(n.partition(".")[0])]
+    return re.findall(r"^ALL\.([^.\s]+\.[^.\s]+)$", listed, re.M)
 
 
-CASES = cases()
+def place(name: str) -> str:
+    """Say on which shape of unit a case is counted."""
+    return PLACE.get(name) or PLACE.get(name.partition(".")[0], "512e")
+
+
+NAMES = names()
+COUNTED = [f"{place(n)}/{n}" for n in NAMES]
+CASES = COUNTED + [f"4kn/{n}" for n in NAMES if ALSO_4KN.fullmatch(n.partition(".")[0]) and f"4kn/{n}" not in COUNTED]
 
 
 def exceptions() -> dict[str, tuple[str, str]]:
@@ -75,33 +105,56 @@ def outcome(r: Result) -> str:
     return "skipped" if "[SKIPPED]" in r.stdout.partition("Suite:")[2] else "passed"
 
 
-class Shared:
-    """An array for all cases; a new one after a case that may have broken it."""
+class Lane:
+    """Cases that run one after the other on one array; a new array after one that may have broken it."""
 
-    def __init__(self) -> None:
-        self.daemon: Daemon | None = None
+    def __init__(self, config: Config, cases: list[str]) -> None:
+        self.config = config
+        self.cases = cases
 
-    def get(self) -> Daemon:
-        if self.daemon is None:
-            self.daemon = Daemon(STANDARD, "conformance").__enter__()
-        return self.daemon
+    def run(self) -> dict[str, tuple[str, str]]:
+        """Return outcome and report of each case."""
+        out: dict[str, tuple[str, str]] = {}
+        daemon: Daemon | None = None
+        try:
+            for case in self.cases:
+                if daemon is None:
+                    daemon = Daemon(self.config, "conformance").__enter__()
+                out[case] = self.one(daemon, case)
+                if out[case][0] not in ("passed", "skipped"):
+                    daemon.__exit__(None, None, None)
+                    daemon = None
+        finally:
+            if daemon is not None:
+                daemon.__exit__(None, None, None)
+        return out
 
-    def drop(self) -> None:
-        if self.daemon is not None:
-            daemon, self.daemon = self.daemon, None
-            daemon.__exit__(None, None, None)
+    def one(self, array: Daemon, case: str) -> tuple[str, str]:
+        shape, _, name = case.partition("/")
+        urls = [array.url(LUN[shape])] * (2 if name.startswith("MultipathIO") else 1)
+        args = ["--dataloss", "--allow-sanitize", f"--test=ALL.{name}"]
+        r = run(["iscsi-test-cu", *args, *urls], timeout=TIMEOUT, expect=None)
+        return outcome(r), f"{r}\n--- arraysim\n{array.log_tail(30)}"
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[Shared]:
-    s = Shared()
-    yield s
-    s.drop()
+def outcomes(request: pytest.FixtureRequest) -> dict[str, tuple[str, str]]:
+    """How the selected cases ended; all of them when the document is among the tests."""
+    chosen = [i.callspec.params["case"] for i in request.session.items if i.originalname == "test_case"]
+    if any(i.originalname == "test_document" for i in request.session.items):
+        chosen = CASES
+    lanes = [Lane(config, [c for c in chosen if c.partition("/")[2] == name]) for name, config in ALONE.items()]
+    lanes.append(Lane(ARRAY, [c for c in chosen if c.partition("/")[2] not in ALONE]))
+    done: dict[str, tuple[str, str]] = {}
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        for result in pool.map(Lane.run, lanes):
+            done |= result
+    return done
 
 
 def test_suite_is_complete() -> None:
     run(["iscsi-test-cu", "-l"])
-    assert len(CASES) > 230, "iscsi-test-cu lists fewer cases than version 1.19"
+    assert len(COUNTED) >= 230, f"iscsi-test-cu lists {len(COUNTED)} cases, version 1.19 has 230"
 
 
 def test_table_names_only_cases_that_exist() -> None:
@@ -109,17 +162,46 @@ def test_table_names_only_cases_that_exist() -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_case(shared: Shared, case: str) -> None:
-    place, _, name = case.partition("/")
-    array = shared.get()
-    urls = [array.url(LUN[place])] * (2 if name.startswith("MultipathIO") else 1)
-    args = ["--dataloss", "--allow-sanitize", f"--test=ALL.{name}"]
-    r = run(["iscsi-test-cu", *args, *urls], timeout=TIMEOUT, expect=None)
-    got = outcome(r)
+def test_case(outcomes: dict[str, tuple[str, str]], case: str) -> None:
+    got, report = outcomes[case]
     want, reason = exceptions().get(case, ("passed", ""))
-    log = array.log_tail(30)
-    if got not in ("passed", "skipped"):
-        shared.drop()
     if got != want:
         why = f" ({TABLE.name} says: {reason})" if reason else f" and {TABLE.name} has no entry"
-        pytest.fail(f"{case} {got}, expected {want}{why}\n{r}\n--- arraysim\n{log}", pytrace=False)
+        pytest.fail(f"{case} {got}, expected {want}{why}\n{report}", pytrace=False)
+
+
+def tables(outcomes: dict[str, tuple[str, str]]) -> str:
+    """Make the tables of the document."""
+
+    def count(cases: list[str]) -> tuple[int, int, int]:
+        got = [outcomes[c][0] for c in cases]
+        passed, skipped = got.count("passed"), got.count("skipped")
+        return passed, len(got) - passed - skipped, skipped
+
+    lines = ["| target | passed | failed | skipped |", "| --- | ---: | ---: | ---: |"]
+    rows = {"arraysim": count(COUNTED)} | PEERS
+    lines += [f"| {name} | {p} | {f} | {s} |" for name, (p, f, s) in rows.items()]
+    lines += ["", "| suite | shape | passed | failed | skipped | 4Kn too: passed | failed | skipped |"]
+    lines.append("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    for suite in dict.fromkeys(n.partition(".")[0] for n in NAMES):
+        mine = [c for c in COUNTED if c.partition("/")[2].startswith(suite + ".")]
+        again = [c for c in CASES if c.partition("/")[2].startswith(suite + ".") and c not in COUNTED]
+        shapes = ", ".join(dict.fromkeys(c.partition("/")[0] for c in mine))
+        extra = [str(n) for n in count(again)] if again else ["", "", ""]
+        lines.append("| " + " | ".join([suite, shapes, *(str(n) for n in count(mine)), *extra]) + " |")
+    lines += ["", "| case | outcome | why |", "| --- | --- | --- |"]
+    lines += [f"| {case} | {end} | {reason} |" for case, (end, reason) in exceptions().items()]
+    return "\n".join(lines) + "\n"
+
+
+def test_document(outcomes: dict[str, tuple[str, str]]) -> None:
+    """The tables of docs/conformance.md are what the suite says."""
+    text = DOCUMENT.read_text()
+    begin, end = "<!-- iscsi-test-cu -->\n", "<!-- end -->\n"
+    head, rest = text.split(begin)
+    old, tail = rest.split(end)
+    new = tables(outcomes)
+    if os.environ.get("ARRAYSIM_REWRITE"):
+        DOCUMENT.write_text(head + begin + new + end + tail)
+        return
+    assert new == old, f"{DOCUMENT.name} is out of date: ARRAYSIM_REWRITE=1 renews it"

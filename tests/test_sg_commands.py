@@ -83,7 +83,7 @@ def test_opcodes(array: Daemon) -> None:
     for name in (
         "test unit ready", "inquiry", "report luns", "read(6)", "read(10)", "read(12)", "read(16)",
         "write(6)", "write(10)", "write(12)", "write(16)", "write and verify(10)", "verify(10)", "verify(16)",
-        "write same(10)", "write same(16)", "write same(32)", "unmap", "get lba status", "compare and write",
+        "write same(10)", "write same(16)", "unmap", "get lba status", "compare and write",
         "extended copy", "persistent reserve in", "persistent reserve out", "synchronize cache(10)",
         "synchronize cache(16)", "mode sense(6)", "mode sense(10)", "request sense", "start stop unit", "orwrite",
     ):  # fmt: skip

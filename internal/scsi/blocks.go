@@ -39,8 +39,6 @@ func extent(cdb []byte) (lba, n uint64) {
 		lba, n = uint64(be.Uint32(cdb[2:])), uint64(be.Uint32(cdb[6:]))
 	case 16:
 		lba, n = be.Uint64(cdb[2:]), uint64(be.Uint32(cdb[10:]))
-	case 32:
-		lba, n = be.Uint64(cdb[12:]), uint64(be.Uint32(cdb[28:]))
 	}
 	return lba, n
 }
@@ -54,10 +52,8 @@ func lengthOffset(cdb []byte) int {
 		return 7
 	case 12:
 		return 6
-	case 16:
-		return 10
 	}
-	return 28
+	return 10
 }
 
 // inRange checks [lba, lba+n) against the capacity; otherwise the task ends with
@@ -77,12 +73,8 @@ func (t *Task) inRange(lba, n uint64) bool {
 // unprotected refuses RDPROTECT, WRPROTECT and VRPROTECT: the units are not
 // formatted with protection information.
 func (t *Task) unprotected() bool {
-	at := 1
-	if t.CDB[0] == opVariable {
-		at = 10
-	}
-	if cdbLength(t.CDB[0]) > 6 && t.CDB[at]&maskProtect != 0 {
-		t.fault(inCDB(at, 7))
+	if cdbLength(t.CDB[0]) > 6 && t.CDB[1]&maskProtect != 0 {
+		t.fault(inCDB(1, 7))
 		return false
 	}
 	return true

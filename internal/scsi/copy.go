@@ -304,8 +304,8 @@ func (x *itl) refuses(r block.Range, write bool) (byte, code) {
 	switch {
 	case u.holder != nil && u.holder != x, u.pr.excludes(x.n, !write):
 		return StatusReservationConflict, noSense
-	case u.medium.notReady() != noSense:
-		return StatusCheckCondition, u.medium.notReady()
+	case u.notReady() != noSense:
+		return StatusCheckCondition, u.notReady()
 	case !r.Within(u.blocks << u.shift):
 		return StatusCheckCondition, lbaOutOfRange
 	case write && u.writeProtected():

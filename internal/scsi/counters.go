@@ -21,11 +21,12 @@ const (
 	opUnmap
 	opCAW
 	opSync
+	opErase
 	opOther
 	numOps
 )
 
-var opNames = [numOps]string{"read", "write", "write_same", "xcopy_src", "xcopy_dst", "unmap", "caw", "sync", "other"}
+var opNames = [numOps]string{"read", "write", "write_same", "xcopy_src", "xcopy_dst", "unmap", "caw", "sync", "erase", "other"}
 
 // outcomes are the values of the status label.
 const numOutcomes = 5

@@ -24,6 +24,9 @@ const (
 	needMedium                   // needs the medium to be there and started
 	writes                       // changes the medium
 	thinOnly                     // exists on thin provisioned units only
+	atomicOnly                   // exists where the device has atomic writes
+	passBusy                     // works while the medium is erased
+	strict                       // refuses bits that mean nothing
 	// Which reservations of others let it pass. Without any of the three it is
 	// refused by every reservation that does not include the nexus.
 	passRead    // passes Write Exclusive reservations (SBC-4 table 13)
@@ -55,10 +58,11 @@ var table []*command
 func rows() []*command {
 	return []*command{
 		{"TEST UNIT READY", 0x00, none, []byte{0x00, 0, 0, 0, 0, ctrl}, doTestUnitReady, needMedium | passReserve, opOther},
-		{"REQUEST SENSE", 0x03, none, []byte{0x03, 1, 0, 0, ff, ctrl}, doRequestSense, passUA | passAll, opOther},
+		{"REQUEST SENSE", 0x03, none, []byte{0x03, 1, 0, 0, ff, ctrl}, doRequestSense, passUA | passAll | passBusy, opOther},
+		{"FORMAT UNIT", 0x04, none, []byte{0x04, 0x3F, 0, 0, 0, ctrl}, doFormat, mediumWrite, opErase},
 		{"READ(6)", 0x08, none, []byte{0x08, 0x1F, ff, ff, ff, ctrl}, doRead, mediumRead, opRead},
 		{"WRITE(6)", 0x0A, none, []byte{0x0A, 0x1F, ff, ff, ff, ctrl}, doWrite, mediumWrite, opWrite},
-		{"INQUIRY", 0x12, none, []byte{0x12, 1, ff, ff, ff, ctrl}, doInquiry, passUA | passAll, opOther},
+		{"INQUIRY", 0x12, none, []byte{0x12, 1, ff, ff, ff, ctrl}, doInquiry, passUA | passAll | passBusy, opOther},
 		{"MODE SELECT(6)", 0x15, none, []byte{0x15, 0x11, 0, 0, ff, ctrl}, doModeSelect, 0, opOther},
 		{"RESERVE(6)", 0x16, none, []byte{0x16, 0, 0, 0, 0, ctrl}, doReserve, 0, opOther},
 		{"RELEASE(6)", 0x17, none, []byte{0x17, 0, 0, 0, 0, ctrl}, doRelease, passLegacy, opOther},
@@ -72,8 +76,13 @@ func rows() []*command {
 		{"VERIFY(10)", 0x2F, none, []byte{0x2F, vfy, ff, ff, ff, ff, grp, ff, ff, ctrl}, doVerify, mediumRead, opOther},
 		{"PRE-FETCH(10)", 0x34, none, []byte{0x34, 2, ff, ff, ff, ff, grp, ff, ff, ctrl}, doPreFetch, mediumRead, opOther},
 		{"SYNCHRONIZE CACHE(10)", 0x35, none, []byte{0x35, 2, ff, ff, ff, ff, grp, ff, ff, ctrl}, doSynchronize, needMedium, opSync},
+		{"READ DEFECT DATA(10)", 0x37, none, []byte{0x37, 0, maskDefects, 0, 0, 0, 0, ff, ff, ctrl}, doReadDefects10, mediumRead, opOther},
 		{"WRITE SAME(10)", 0x41, none, []byte{0x41, wsp, ff, ff, ff, ff, grp, ff, ff, ctrl}, doWriteSame, mediumWrite, opWriteSame},
 		{"UNMAP", 0x42, none, []byte{0x42, 1, 0, 0, 0, 0, grp, ff, ff, ctrl}, doUnmap, mediumWrite | thinOnly, opUnmap},
+		{"SANITIZE, OVERWRITE", 0x48, sanitizeOverwrite, sanitizeCDB(sanitizeOverwrite), doSanitize, mediumWrite | strict, opErase},
+		{"SANITIZE, BLOCK ERASE", 0x48, sanitizeBlock, sanitizeCDB(sanitizeBlock), doSanitize, mediumWrite | strict, opErase},
+		{"SANITIZE, CRYPTOGRAPHIC ERASE", 0x48, sanitizeCrypto, sanitizeCDB(sanitizeCrypto), doSanitize, mediumWrite | strict, opErase},
+		{"SANITIZE, EXIT FAILURE MODE", 0x48, sanitizeExit, sanitizeCDB(sanitizeExit), doSanitize, strict, opOther},
 		{"MODE SELECT(10)", 0x55, none, []byte{0x55, 0x11, 0, 0, 0, 0, 0, ff, ff, ctrl}, doModeSelect, 0, opOther},
 		{"RESERVE(10)", 0x56, none, []byte{0x56, 0, 0, 0, 0, 0, 0, 0, 0, ctrl}, doReserve, 0, opOther},
 		{"RELEASE(10)", 0x57, none, []byte{0x57, 0, 0, 0, 0, 0, 0, 0, 0, ctrl}, doRelease, passLegacy, opOther},
@@ -89,8 +98,6 @@ func rows() []*command {
 		{"PERSISTENT RESERVE OUT, PREEMPT", 0x5F, prPreempt, prOut(prPreempt), doPROut, passReserve, opOther},
 		{"PERSISTENT RESERVE OUT, PREEMPT AND ABORT", 0x5F, prPreemptAbort, prOut(prPreemptAbort), doPROut, passReserve, opOther},
 		{"PERSISTENT RESERVE OUT, REGISTER AND IGNORE EXISTING KEY", 0x5F, prRegisterIgnore, prOut(prRegisterIgnore), doPROut, passReserve, opOther},
-		{"WRITE SAME(32)", 0x7F, 0x0D, []byte{0x7F, ctrl, 0, 0, 0, 0, grp, 0x18, 0, 0x0D, 0xF9, 0, ff, ff, ff, ff, ff, ff, ff, ff,
-			0, 0, 0, 0, 0, 0, 0, 0, ff, ff, ff, ff}, doWriteSame, mediumWrite, opWriteSame},
 		{"EXTENDED COPY(LID1)", 0x83, 0x00, []byte{0x83, 0, 0, 0, 0, 0, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doExtendedCopy, 0, opOther},
 		{"RECEIVE COPY STATUS(LID1)", 0x84, 0x00, copyIn(0x00), doCopyStatus, 0, opOther},
 		{"RECEIVE COPY OPERATING PARAMETERS", 0x84, 0x03, copyIn(0x03), doCopyParameters, passReserve, opOther},
@@ -104,15 +111,17 @@ func rows() []*command {
 		{"PRE-FETCH(16)", 0x90, none, rw16(0x90, 2), doPreFetch, mediumRead, opOther},
 		{"SYNCHRONIZE CACHE(16)", 0x91, none, rw16(0x91, 2), doSynchronize, needMedium, opSync},
 		{"WRITE SAME(16)", 0x93, none, rw16(0x93, wsp|1), doWriteSame, mediumWrite, opWriteSame},
+		{"WRITE ATOMIC(16)", 0x9C, none, rw16(0x9C, pdf), doWriteAtomic, mediumWrite | atomicOnly, opWrite},
 		{"READ CAPACITY(16)", 0x9E, 0x10, []byte{0x9E, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doReadCapacity16, needMedium | passReserve, opOther},
 		{"GET LBA STATUS(16)", 0x9E, 0x12, []byte{0x9E, 0x12, ff, ff, ff, ff, ff, ff, ff, ff, ff, ff, ff, ff, 0, ctrl}, doLBAStatus, mediumRead, opOther},
-		{"REPORT LUNS", 0xA0, none, []byte{0xA0, 0, ff, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doReportLUNs, passUA | passAll, opOther},
-		{"REPORT SUPPORTED OPERATION CODES", 0xA3, 0x0C, []byte{0xA3, 0x0C, 0x87, ff, ff, ff, ff, ff, ff, ff, 0, ctrl}, doReportOpcodes, 0, opOther},
-		{"REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS", 0xA3, 0x0D, []byte{0xA3, 0x0D, 0x80, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doReportTMFs, 0, opOther},
+		{"REPORT LUNS", 0xA0, none, []byte{0xA0, 0, ff, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doReportLUNs, passUA | passAll | passBusy, opOther},
+		{"REPORT SUPPORTED OPERATION CODES", 0xA3, 0x0C, []byte{0xA3, 0x0C, 0x87, ff, ff, ff, ff, ff, ff, ff, 0, ctrl}, doReportOpcodes, passBusy, opOther},
+		{"REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS", 0xA3, 0x0D, []byte{0xA3, 0x0D, 0x80, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doReportTMFs, passBusy, opOther},
 		{"READ(12)", 0xA8, none, rw12(0xA8, pdf), doRead, mediumRead, opRead},
 		{"WRITE(12)", 0xAA, none, rw12(0xAA, pdf), doWrite, mediumWrite, opWrite},
 		{"WRITE AND VERIFY(12)", 0xAE, none, rw12(0xAE, vfy), doWriteVerify, mediumWrite, opWrite},
 		{"VERIFY(12)", 0xAF, none, rw12(0xAF, vfy), doVerify, mediumRead, opOther},
+		{"READ DEFECT DATA(12)", 0xB7, none, []byte{0xB7, maskDefects, ff, ff, ff, ff, ff, ff, ff, ff, 0, ctrl}, doReadDefects12, mediumRead, opOther},
 	}
 }
 
@@ -120,6 +129,14 @@ func rw12(op, b1 byte) []byte { return []byte{op, b1, ff, ff, ff, ff, ff, ff, ff
 
 func rw16(op, b1 byte) []byte {
 	return []byte{op, b1, ff, ff, ff, ff, ff, ff, ff, ff, ff, ff, ff, ff, grp, ctrl}
+}
+
+func sanitizeCDB(sa byte) []byte {
+	b := []byte{0x48, sanitizeImmed | sanitizeAUSE | sa, 0, 0, 0, 0, 0, ff, ff, ctrl}
+	if sa == sanitizeExit {
+		b[1] = sa
+	}
+	return b
 }
 
 func prIn(sa byte) []byte { return []byte{0x5E, sa, 0, 0, 0, 0, 0, ff, ff, ctrl} }
@@ -130,15 +147,12 @@ func copyIn(sa byte) []byte {
 	return []byte{0x84, sa, ff, 0, 0, 0, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}
 }
 
-// opVariable is the operation code of variable length CDBs.
-const opVariable = 0x7F
-
 // control returns the offset of the CONTROL byte.
-func (c *command) control() int {
-	if c.op == opVariable {
-		return 1
-	}
-	return len(c.usage) - 1
+func (c *command) control() int { return len(c.usage) - 1 }
+
+// on tells whether the unit has the command.
+func (c *command) on(u *Unit) bool {
+	return (c.flags&thinOnly == 0 || u.info.Thin) && (c.flags&atomicOnly == 0 || u.info.AtomicSectors > 0)
 }
 
 // served finds the row of an operation code: cmd, or one of sas.
@@ -162,7 +176,7 @@ func init() {
 			fail("usage data of another operation code")
 		case c.usage[c.control()]&^ctrl != 0:
 			fail("usage data of CONTROL")
-		case c.sa != none && int(c.usage[1]&0x1F) != c.sa && c.op != opVariable:
+		case c.sa != none && int(c.usage[1]&0x1F) != c.sa:
 			fail("usage data of another service action")
 		case c.flags&writes != 0 && c.flags&(needMedium|passRead|passReserve|passLegacy) != needMedium:
 			fail("a write must need the medium and respect reservations")
@@ -188,9 +202,6 @@ func init() {
 
 // cdbLength is the length of a CDB by its operation code's group (SPC-5 4.2.5.1).
 func cdbLength(op byte) int {
-	if op == opVariable {
-		return 32
-	}
 	switch op >> 5 {
 	case 0:
 		return 6
@@ -214,12 +225,6 @@ func lookup(cdb []byte) *command {
 		return s.cmd
 	}
 	sa := int(cdb[1] & 0x1F)
-	if cdb[0] == opVariable {
-		if len(cdb) < 10 {
-			return nil
-		}
-		sa = int(cdb[8])<<8 | int(cdb[9])
-	}
 	for _, c := range s.sas {
 		if c.sa == sa {
 			return c

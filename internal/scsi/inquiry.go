@@ -276,13 +276,15 @@ func vpdBlockLimits(u *Unit, _ *Nexus, b []byte) []byte {
 		be.PutUint32(p[32:], 1<<31) // UGAVALID, alignment 0
 	}
 	be.PutUint64(p[36:], maxWriteSame)
+	be.PutUint32(p[44:], uint32(u.atomicBlocks())) // of any alignment and granularity, without boundaries
 	return append(b, p[4:]...)
 }
 
 // vpdCharacteristics says that the medium does not rotate (SBC-4 6.6.3).
 func vpdCharacteristics(_ *Unit, _ *Nexus, b []byte) []byte {
 	var p [60]byte
-	p[1] = 1 // MEDIUM ROTATION RATE: 0001h
+	p[1] = 1    // MEDIUM ROTATION RATE: 0001h
+	p[3] = 0x50 // WABEREQ, WACEREQ: what SANITIZE erased can be read
 	return append(b, p[:]...)
 }
 

@@ -15,6 +15,14 @@ func (m *mediumState) notReady() code {
 	return noSense
 }
 
+// notReady tells why READ and WRITE are refused, whatever they address.
+func (u *Unit) notReady() code {
+	if s, busy := u.eraseState(); busy {
+		return s.code
+	}
+	return u.medium.notReady()
+}
+
 // Bits of START STOP UNIT byte 4 (SBC-4 5.31).
 const (
 	bitStart      = 0x01

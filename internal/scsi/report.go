@@ -78,6 +78,8 @@ func doRequestSense(t *Task) {
 	var s sense
 	if st.itl.ua != 0 {
 		s.code = st.itl.ua.take()
+	} else if erasing, busy := st.u.eraseState(); busy {
+		s = erasing
 	} else {
 		s.code = st.u.medium.notReady()
 	}
@@ -105,13 +107,13 @@ func doReportOpcodes(t *Task) {
 	rctd := t.CDB[2]&0x80 != 0
 	allocation := int(min(be.Uint32(t.CDB[6:]), 1<<30))
 	op, sa := t.CDB[3], int(be.Uint16(t.CDB[4:]))
-	thin := t.state.u.info.Thin
+	u := t.state.u
 	s := &servedOps[op]
 	switch t.CDB[2] & 7 {
 	case opcodesAll:
 		b := make([]byte, 4, 2048)
 		for _, c := range table {
-			if c.flags&thinOnly == 0 || thin {
+			if c.on(u) {
 				b = c.describe(b, rctd)
 			}
 		}
@@ -143,7 +145,7 @@ func doReportOpcodes(t *Task) {
 			c = d
 		}
 	}
-	if c == nil || c.flags&thinOnly != 0 && !thin {
+	if c == nil || !c.on(u) {
 		t.reply([]byte{0, supportNo, 0, 0}, allocation)
 		return
 	}

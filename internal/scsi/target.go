@@ -72,9 +72,12 @@ type Unit struct {
 	taskSet
 	mode   modeState
 	medium mediumState
-	holder *itl // RESERVE(6) and RESERVE(10)
-	pr     persistent
-	stats  *unitStats
+	job    *background // SANITIZE or FORMAT UNIT in progress
+	// failedErase is what the last of them was that failed, until one succeeds.
+	failedErase *erasure
+	holder      *itl // RESERVE(6) and RESERVE(10)
+	pr          persistent
+	stats       *unitStats
 }
 
 // Nexus is an I_T nexus: one initiator port logged in to one target port.

@@ -1,6 +1,8 @@
 package scsi
 
 import (
+	"math/bits"
+
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/metrics"
 )
@@ -253,17 +255,27 @@ func (t *Task) run() {
 		t.fault(inCDB(0, 7))
 		return
 	}
-	if row.op == opVariable && int(t.CDB[7]) != len(row.usage)-8 { // ADDITIONAL CDB LENGTH
-		t.fault(inCDB(7, 7))
-		return
+	if row.flags&strict != 0 {
+		for i, used := range row.usage {
+			if extra := t.CDB[i] &^ used; i > 0 && i != row.control() && extra != 0 {
+				t.fault(inCDB(i, bits.Len8(extra)-1))
+				return
+			}
+		}
 	}
 	if control := t.CDB[row.control()]; control&0x04 != 0 { // NACA: ACA is not supported
 		t.fault(inCDB(row.control(), 2))
 		return
 	}
-	if row.flags&thinOnly != 0 && !u.info.Thin {
+	if !row.on(u) {
 		t.badOpcode()
 		return
+	}
+	if row.flags&passBusy == 0 {
+		if s, busy := u.eraseState(); busy && !u.mends(row) {
+			t.fault(s)
+			return
+		}
 	}
 	if row.flags&needMedium != 0 {
 		if c := u.medium.notReady(); c != noSense {
@@ -282,10 +294,6 @@ func (t *Task) run() {
 // FIELD IN CDB where only the service action is unknown (SPC-5 4.3.3).
 func (t *Task) badOpcode() {
 	if len(t.CDB) > 1 && t.state.row == nil && servedOps[t.CDB[0]].sas != nil {
-		if t.CDB[0] == opVariable {
-			t.fault(inCDB(8, 7))
-			return
-		}
 		t.fault(inCDB(1, 4))
 		return
 	}

@@ -41,7 +41,7 @@ type Device struct {
 func Ready(id uint32, sectors uint64, blockSize uint32, thin bool) block.Info {
 	info := block.Info{
 		Name: "vol" + string(rune('0'+id%10)), ID: id, Pool: "pool0", Sectors: sectors, BlockSize: blockSize,
-		Thin: thin, GranuleSectors: 8, CopyDomain: "pool0",
+		Thin: thin, GranuleSectors: 8, AtomicSectors: 64, CopyDomain: "pool0",
 	}
 	if blockSize == block.SectorSize {
 		info.PhysicalExp = 3

@@ -1,0 +1,349 @@
+package scsi
+
+import (
+	"encoding/binary"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// overwriteRate is how fast SANITIZE and FORMAT UNIT write patterns, in bytes a
+// second. They are background work that all volumes of the pool would feel in the
+// cache, so they get a share that a host hardly notices.
+const overwriteRate = 32 << 20
+
+const (
+	overwritePiece = 1 << 20 >> block.SectorShift // sectors of one request
+	nsPerSecond    = 1_000_000_000
+	retryAfter     = nsPerSecond / 10 // when the device is short of resources
+)
+
+// erasure says what an operation makes of the medium.
+type erasure struct {
+	Format       bool   // FORMAT UNIT, else SANITIZE
+	Unrestricted bool   // AUSE: a failure can be left by EXIT FAILURE MODE
+	Passes       int    // 0 makes the medium as new
+	Invert       bool   // every other pass writes the complement
+	Pattern      []byte // one logical block
+}
+
+// background is an operation on a unit that goes on after its command: SANITIZE or
+// FORMAT UNIT. While there is one the unit is not ready. Nothing but the removal
+// of the unit ends it.
+type background struct {
+	u     *Unit
+	what  erasure
+	task  *Task // waits for the end; nil with IMMED=1 or when it was aborted
+	req   block.Request
+	start int64  // when it began
+	size  uint64 // sectors of a pass
+	done  uint64
+	total uint64 // sectors of all passes
+}
+
+// busyCode is why the unit is not ready.
+func (b *background) busyCode() code {
+	if b.what.Format {
+		return formatInProgress
+	}
+	return sanitizeInProgress
+}
+
+// busy is the sense data of the operation in progress, with the PROGRESS
+// INDICATION in 65536ths (SPC-5 4.4.2.4.4).
+func (b *background) busy() sense {
+	p := b.done * 65535 / max(b.total, 1)
+	return sense{code: b.busyCode(), sks: [3]byte{sksv, byte(p >> 8), byte(p)}}
+}
+
+// erase starts an operation. task, which may be nil, ends with it.
+func (u *Unit) erase(what erasure, task *Task) {
+	b := &background{u: u, what: what, task: task, start: u.t.exec.Now()}
+	b.size = u.info.Sectors
+	b.total = b.size * uint64(max(what.Passes, 1))
+	b.req.Done = b.step
+	u.job, u.failedErase = b, nil
+	if task != nil {
+		task.state.multi = b
+	}
+	// Commands that run already end first: what they write must go too.
+	w := newWaiter(b.next)
+	for x := u.first; x != nil; x = x.state.next {
+		if x.state.phase == enabled && x != task && x.state.inDevice {
+			w.left++
+			x.state.waiters = append(x.state.waiters, w)
+		}
+	}
+	w.less(u.t)
+}
+
+// end lets the task go: the operation goes on without it.
+func (b *background) end(*Task) { b.task = nil }
+
+// next submits the next piece, when its time has come.
+func (b *background) next() {
+	u := b.u
+	if u.removed {
+		return
+	}
+	r := &b.req
+	if b.what.Passes == 0 {
+		all := block.Range{Count: b.size}
+		r.Op, r.Origin, r.Data = block.OpWriteSame, block.OriginWriteSame, nil
+		r.Range, r.Flags = all, 0
+		if u.info.Thin {
+			r.Op, r.Origin, r.Ranges = block.OpUnmap, block.OriginUnmap, []block.Range{all}
+			r.Range = block.Range{}
+		}
+		u.dev.Submit([]*block.Request{r})
+		return
+	}
+	bytes := b.done << block.SectorShift
+	due := b.start + int64(bytes/overwriteRate*nsPerSecond+bytes%overwriteRate*nsPerSecond/overwriteRate)
+	if u.t.exec.Now() < due {
+		u.t.exec.At(due, b.next)
+		return
+	}
+	pass, at := b.done/b.size, b.done%b.size
+	pattern := b.what.Pattern
+	if b.what.Invert && (b.what.Passes-1-int(pass))%2 == 1 { // the last pass is not inverted
+		pattern = make([]byte, len(b.what.Pattern))
+		for i, c := range b.what.Pattern {
+			pattern[i] = ^c
+		}
+	}
+	r.Op, r.Origin, r.Flags, r.Data = block.OpWriteSame, block.OriginWriteSame, 0, [][]byte{pattern}
+	if zero(r.Data) {
+		r.Data = nil
+	}
+	r.Range = block.Range{Start: at, Count: min(overwritePiece, b.size-at)}
+	u.dev.Submit([]*block.Request{r})
+}
+
+// step goes on after a piece.
+func (b *background) step(r *block.Request) {
+	u := b.u
+	switch {
+	case u.removed:
+	case r.Status == block.Resources:
+		u.t.exec.At(u.t.exec.Now()+retryAfter, b.next)
+	case r.Status != block.OK:
+		u.eraseEnded(b, false)
+	default:
+		if b.done += r.Range.Count; b.what.Passes == 0 {
+			b.done = b.total
+		}
+		if b.done < b.total {
+			b.next()
+			return
+		}
+		u.eraseEnded(b, true)
+	}
+}
+
+// eraseEnded makes the unit ready again, or leaves it failed.
+func (u *Unit) eraseEnded(b *background, ok bool) {
+	u.job = nil
+	if !ok {
+		u.failedErase = &b.what
+	}
+	switch {
+	case b.task == nil:
+	case ok:
+		b.task.good()
+	case b.what.Format:
+		b.task.check(formatFailed)
+	default:
+		b.task.check(sanitizeFailed)
+	}
+}
+
+// eraseState is what every command but those with passBusy meets while the medium
+// is erased, or after that has failed (SBC-4 4.11.3, 4.11.4).
+func (u *Unit) eraseState() (sense, bool) {
+	switch f := u.failedErase; {
+	case u.job != nil:
+		return u.job.busy(), true
+	case f == nil:
+		return sense{}, false
+	case f.Format:
+		return sense{code: formatCorrupted}, true
+	default:
+		return sense{code: sanitizeFailed}, true
+	}
+}
+
+// mends tells whether a command is what ends a failed erasure.
+func (u *Unit) mends(row *command) bool {
+	const formatUnit, sanitize = 0x04, 0x48
+	return u.job == nil && (row.op == sanitize || row.op == formatUnit && u.failedErase.Format)
+}
+
+// Service actions and bits of SANITIZE (SBC-4 5.30).
+const (
+	sanitizeOverwrite = 0x01
+	sanitizeBlock     = 0x02
+	sanitizeCrypto    = 0x03
+	sanitizeExit      = 0x1F
+	sanitizeImmed     = 0x80
+	sanitizeAUSE      = 0x20
+	overwriteHeader   = 4
+	overwriteInvert   = 0x80
+	overwriteCount    = 0x1F
+)
+
+// doSanitize serves SANITIZE. BLOCK ERASE and CRYPTOGRAPHIC ERASE both drop the
+// map of the unit: what it named can be reached by nothing afterwards.
+func doSanitize(t *Task) {
+	u := t.state.u
+	be := binary.BigEndian
+	n := int(be.Uint16(t.CDB[7:]))
+	sa := t.CDB[1] & 0x1F
+	what := erasure{Unrestricted: t.CDB[1]&sanitizeAUSE != 0}
+	switch {
+	case sa == sanitizeOverwrite:
+		if n <= overwriteHeader || n > overwriteHeader+int(u.blockSize()) {
+			t.fault(inCDB(7, 7))
+			return
+		}
+		b, ok := t.list(n)
+		if !ok {
+			return
+		}
+		length := int(be.Uint16(b[2:]))
+		what.Passes, what.Invert = int(b[0]&overwriteCount), b[0]&overwriteInvert != 0
+		switch {
+		case what.Passes == 0:
+			t.fault(inList(invalidFieldInList, 0))
+			return
+		case length == 0 || length != n-overwriteHeader:
+			t.fault(inList(invalidFieldInList, 2))
+			return
+		}
+		what.Pattern = repeat(b[overwriteHeader:], int(u.blockSize()))
+	case n != 0:
+		t.fault(inCDB(7, 7))
+		return
+	case sa == sanitizeExit:
+		if f := u.failedErase; f != nil && !f.Format {
+			if !f.Unrestricted {
+				t.fault(inCDB(1, 4))
+				return
+			}
+			u.failedErase = nil
+		}
+		t.good()
+		return
+	}
+	t.erase(what, t.CDB[1]&sanitizeImmed != 0)
+}
+
+// erase starts the operation of the task's command.
+func (t *Task) erase(what erasure, immed bool) {
+	u := t.state.u
+	t.describe(opErase, u, u.info.Sectors<<block.SectorShift*uint64(max(what.Passes, 1)))
+	if immed {
+		u.erase(what, nil)
+		t.good()
+		return
+	}
+	u.erase(what, t)
+}
+
+// repeat returns n bytes of b, again and again.
+func repeat(b []byte, n int) []byte {
+	out := make([]byte, 0, n)
+	for len(out) < n {
+		out = append(out, b[:min(len(b), n-len(out))]...)
+	}
+	return out
+}
+
+// Bits of FORMAT UNIT and its parameter list (SBC-4 5.5).
+const (
+	formatPInfo     = 0xC0 // FMTPINFO
+	formatLong      = 0x20
+	formatData      = 0x10
+	formatImmed     = 0x02
+	formatInit      = 0x08 // IP
+	formatDPRY      = 0x40
+	formatSTPF      = 0x10
+	formatDCRT      = 0x20
+	formatShortHead = 4
+	formatLongHead  = 8
+	formatInitHead  = 4
+)
+
+// doFormat serves FORMAT UNIT: protection type 0, no defect list. Without an
+// initialization pattern a thin unit is unmapped, another one reads zeros.
+func doFormat(t *Task) {
+	u := t.state.u
+	be := binary.BigEndian
+	if t.CDB[1]&formatPInfo != 0 {
+		t.fault(inCDB(1, 7))
+		return
+	}
+	what := erasure{Format: true}
+	if t.CDB[1]&formatData == 0 {
+		t.erase(what, false)
+		return
+	}
+	b := joined(t.DataOut, formatLongHead+formatInitHead+int(u.blockSize()))
+	head := formatShortHead
+	if t.CDB[1]&formatLong != 0 {
+		head = formatLongHead
+	}
+	t.OutTotal = head
+	if len(b) < head {
+		t.check(parameterListLength)
+		return
+	}
+	defects := uint32(be.Uint16(b[2:]))
+	if head == formatLongHead {
+		defects = be.Uint32(b[4:])
+	}
+	switch flags := b[1]; {
+	case b[0]&7 != 0: // PROTECTION FIELD USAGE
+		t.fault(inList(invalidFieldInList, 0))
+		return
+	case flags&(formatDPRY|formatSTPF|formatDCRT) != 0 && flags&0x80 == 0: // mean something with FOV=1 only
+		t.fault(inList(invalidFieldInList, 1))
+		return
+	case head == formatLongHead && b[3] != 0:
+		t.fault(inList(invalidFieldInList, 3))
+		return
+	case defects != 0:
+		t.fault(inList(invalidFieldInList, head-2))
+		return
+	case flags&formatInit != 0:
+		d := b[head:]
+		if len(d) < formatInitHead {
+			t.check(parameterListLength)
+			return
+		}
+		kind, length := d[1], int(be.Uint16(d[2:]))
+		t.OutTotal = head + formatInitHead + length
+		switch {
+		case kind > 1 || kind == 0 && length != 0:
+			t.fault(inList(invalidFieldInList, head+1))
+			return
+		case kind == 1 && (length == 0 || length > int(u.blockSize())):
+			t.fault(inList(invalidFieldInList, head+2))
+			return
+		case len(d) < formatInitHead+length:
+			t.check(parameterListLength)
+			return
+		case kind == 1:
+			what.Passes, what.Pattern = 1, repeat(d[formatInitHead:formatInitHead+length], int(u.blockSize()))
+		}
+	}
+	t.erase(what, b[1]&formatImmed != 0)
+}
+
+// joined returns at most n bytes of v in one piece.
+func joined(v [][]byte, n int) []byte {
+	var out []byte
+	for _, b := range v {
+		out = append(out, b[:min(len(b), n-len(out))]...)
+	}
+	return out
+}
