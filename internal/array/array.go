@@ -177,7 +177,7 @@ func Open(opt Options) (*Array, error) {
 	}
 	a.cache = newCache(nv, limit)
 	a.rows = openRows(nv)
-	a.journal.ring = nv.log()
+	a.journal.ring, a.journal.off = nv.log(), !a.payload
 	if a.meta, err = opt.Store.Meta(); err != nil {
 		return nil, err
 	}

@@ -184,7 +184,7 @@ func TestDataCopyIsUndercover(t *testing.T) {
 }
 
 func TestLargestVolume(t *testing.T) {
-	r := newRig(t, Options{}, true)
+	r := newRig(t, Options{}, false)
 	r.pool("p", slow(0), 0)
 	v := r.volume("v", "p", MaxVolumeBytes, true)
 	last := uint64(MaxVolumeBytes/512 - 8)

@@ -65,7 +65,7 @@ type checkpointer struct {
 // checkpoint starts one when the log is half full, or when it is forced and there
 // is anything to write.
 func (a *Array) checkpoint(force bool) {
-	if a.ckpt.running || a.meta == nil {
+	if a.ckpt.running || a.meta == nil || a.journal.off {
 		return
 	}
 	if used := a.journal.used(); used < len(a.journal.ring)/2 && !(force && used > 0) {
