@@ -292,7 +292,7 @@ func (a *Array) commit(o *op, n uint64) block.Status {
 				Range: block.Range{Start: w.index<<windowShift + w.first, Count: w.n}, phys: w.phys + w.first})
 		}
 	}
-	a.journal.append(a.edits)
+	a.journal.append(a.edits, np)
 	for i := range nw {
 		if w := &sc.windows[i]; w.edit {
 			v.m.window(w.index, func(s *slot) sums { return v.m.setData(s, w.first, w.n, w.phys+w.first) })

@@ -80,27 +80,26 @@ type Array struct {
 	garbageQueued bool
 	deadKeys      map[nodeKey]struct{}
 
-	written, cycleBatch, coolBatch   []uint32
+	written, cycleBatch              []uint32
 	cycling, cycleFailed, cycleTimer bool
 	cycleLeft                        int
-	flushing                         bool
-	flushWait, flushNow              []*op
-	draining                         bool
-	degraded                         bool    // the cache has no mirror
-	copyWait, readWait               opQueue // for the copy engine
-	copyOut                          int64   // bytes of pieces under way
-	copyReading                      int
-	through                          map[uint32]*op // by page: the write that waits for it
-	settledOps                       []*op
-	pinned                           int // pages that cannot be destaged
-	drained                          []func()
-	ckpt                             checkpointer
-	stopped                          bool
-	rootsDead                        []uint32
-	holds                            int // Refs that are held
-	recovery                         Recovery
-	bad                              map[uint64]struct{} // sectors that failed their checksum
-	hadBad                           bool                // the checkpoint has a list of them
+	durable
+	draining           bool
+	degraded           bool    // the cache has no mirror
+	copyWait, readWait opQueue // for the copy engine
+	copyOut            int64   // bytes of pieces under way
+	copyReading        int
+	through            map[uint32]*op // by page: the write that waits for it
+	settledOps         []*op
+	pinned             int // pages that cannot be destaged
+	drained            []func()
+	ckpt               checkpointer
+	stopped            bool
+	rootsDead          []uint32
+	holds              int // Refs that are held
+	recovery           Recovery
+	bad                map[uint64]struct{} // sectors that failed their checksum
+	hadBad             bool                // the checkpoint has a list of them
 	// afterStep is for tests: it is called at the end of every step.
 	afterStep func()
 	broken    string // why the array refuses writes
@@ -171,13 +170,15 @@ func Open(opt Options) (*Array, error) {
 	if err != nil {
 		return nil, err
 	}
+	// A power cut may have come before the first flush.
+	fresh = fresh || [24]byte(region.Bytes()[:24]) == [24]byte{}
 	nv, err := openNVRAM(region, fresh, pages, logBytes, a.payload)
 	if err != nil {
 		return nil, err
 	}
 	a.cache = newCache(nv, limit)
 	a.rows = openRows(nv)
-	a.journal.ring, a.journal.off = nv.log(), !a.payload
+	a.journal.ring, a.journal.newest, a.journal.off = nv.log(), nv.newest(), !a.payload
 	if a.meta, err = opt.Store.Meta(); err != nil {
 		return nil, err
 	}

@@ -9,12 +9,12 @@ import (
 
 // A page of the write cache goes round these states:
 //
-//	free -> dirty -> destaging -> written -> (mdisk synced) cooling -> (NVRAM flushed) free
+//	free -> dirty -> destaging -> written -> (mdisk synced) buried -> (NVRAM flushed) free
 //	        dirty -> cooling, when it is overwritten or nothing refers to it any more
+//	        cooling -> (NVRAM flushed) buried
 //
-// Up to written a page belongs to a partition; cooling pages only wait for their
-// cleared descriptor to be durable, so that a power cut cannot bring them back
-// with other contents.
+// Up to written a page belongs to a partition; the others wait until a power cut
+// cannot bring them back, and cannot need them any more: see durable.go.
 type pageState uint8
 
 const (
@@ -82,10 +82,11 @@ type cache struct {
 	free      []uint32
 	freeHead  int
 	freeCount int
-	limit     int // pages that may be in partitions together
-	used      int // pages in partitions
-	reserve   int // pages outside of them, for what writes through
-	cooling   []uint32
+	limit     int      // pages that may be in partitions together
+	used      int      // pages in partitions
+	reserve   int      // pages outside of them, for what writes through
+	cooling   []uint32 // see durable.go
+	buried    []uint32
 }
 
 func newCache(nv *nvram, limit int) *cache {
@@ -331,14 +332,11 @@ func (a *Array) leavePartition(p *Pool, pg *page) {
 	}
 }
 
-// cool clears a page's descriptor and queues it for reuse.
+// cool queues a page that nothing needs any more once a power cut cannot undo what
+// made it so.
 func (a *Array) cool(i uint32) {
-	c := a.cache
-	if a.payload {
-		descView(c.nv.desc(i)).clear()
-	}
-	c.pages[i].state = pageCooling
-	c.cooling = append(c.cooling, i)
+	a.cache.pages[i].state = pageCooling
+	a.cache.cooling = append(a.cache.cooling, i)
 }
 
 // drop forgets dirty sectors of a key because nothing refers to them any more. What

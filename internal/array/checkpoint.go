@@ -18,7 +18,8 @@ import (
 //
 //	o                          objects, JSON
 //	b                          bad sectors, see bad.go
-//	c                          seq u64, tail u64: where replay begins
+//	c                          seq u64, tail u64: where replay begins; last u64: the last record it may have
+//	g                          number of the batch u64, see durable.go
 //	r vol u32                  root slot u64, levels u8
 //	n vol u32 level u8 idx u64 a node: 256 slots u64, then for each detail slot in
 //	                           order: layers u8, zero u64 x2, anchored u64 x2, {phys u64, mask u64 x2} x layers
@@ -48,8 +49,8 @@ func (k nodeKey) bytes() []byte {
 
 func rootKey(vol uint32) []byte { return binary.BigEndian.AppendUint32([]byte(keyRoot), vol) }
 
-func checkpointValue(seq uint64, tail int) []byte {
-	return le.AppendUint64(le.AppendUint64(nil, seq), uint64(tail))
+func checkpointValue(seq uint64, tail int, last uint64) []byte {
+	return le.AppendUint64(le.AppendUint64(le.AppendUint64(nil, seq), uint64(tail)), last)
 }
 
 type checkpointer struct {
@@ -105,7 +106,16 @@ func (a *Array) checkpointSteps() {
 		return
 	}
 	a.finishBatch()
-	a.meta.Commit(a.ckpt.batch, func(err error) {
+	a.afterFlush(a.commitCheckpoint)
+}
+
+// commitCheckpoint commits the batch when NVRAM was flushed behind the last edit in it.
+func (a *Array) commitCheckpoint(err error) {
+	if err != nil {
+		a.exec.At(a.exec.Now()+retryTime, func() { a.afterFlush(a.commitCheckpoint) })
+		return
+	}
+	a.commitMeta(a.ckpt.batch, func(err error) {
 		a.ckpt.running, a.ckpt.batch = false, nil
 		if err != nil {
 			a.breakDown(fmt.Sprintf("the checkpoint could not be written: %v", err))
@@ -184,7 +194,7 @@ func (a *Array) finishBatch() {
 		ck.batch = append(ck.batch, block.KV{Key: rootKey(v.id), Value: append(le.AppendUint64(nil, uint64(root)), v.m.levels)})
 	}
 	a.saveBad()
-	ck.batch = append(ck.batch, block.KV{Key: []byte(keyCheckpoint), Value: checkpointValue(ck.seq, ck.tail)})
+	ck.batch = append(ck.batch, block.KV{Key: []byte(keyCheckpoint), Value: checkpointValue(ck.seq, ck.tail, a.journal.seq)})
 }
 
 func (nd *node) key() nodeKey { return nodeKey{nd.vol, nd.level, nd.index} }

@@ -244,6 +244,10 @@ func (a *Array) destagePage(p *Pool, first uint32, credit int) int {
 	if d.destages >= a.opt.Policy.DestageDepth {
 		return 0
 	}
+	if !a.flushedPage(first) {
+		a.wantFlush = true
+		return 0
+	}
 	v := a.volumeByID(c.pages[first].vol)
 	// Neighbours inside the extent, back and then forth.
 	lo, hi := k, k+1

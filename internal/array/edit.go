@@ -73,7 +73,7 @@ func (a *Array) applyEdits(v *Volume) {
 		return
 	}
 	a.journal.prepare(len(a.edits))
-	a.journal.append(a.edits)
+	a.journal.append(a.edits, 0)
 	for i := range a.edits {
 		v.apply(&a.edits[i])
 	}

@@ -53,14 +53,16 @@ func (a *Array) Stop(done func(error)) {
 	a.beginCheckpoint()
 	a.writeNodes(1 << 30)
 	a.finishBatch()
-	a.meta.Commit(a.ckpt.batch, func(err error) {
-		if err == nil {
-			a.journal.tail = a.ckpt.tail
-		}
-		nv := a.cache.nv
-		nv.region.Flush(0, len(nv.b), func(ferr error) {
-			a.meta = nil
-			done(errors.Join(err, ferr))
+	a.afterFlush(func(ferr error) {
+		a.commitMeta(a.ckpt.batch, func(err error) {
+			if err == nil {
+				a.journal.tail = a.ckpt.tail
+			}
+			nv := a.cache.nv
+			nv.region.Flush(0, len(nv.b), func(last error) {
+				a.meta = nil
+				done(errors.Join(err, ferr, last))
+			})
 		})
 	})
 }

@@ -2,6 +2,7 @@ package array
 
 import (
 	"hash/crc32"
+	"math/bits"
 
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -9,12 +10,14 @@ import (
 // The log is a ring of records. A record is the commit point of what it describes:
 // map edits, and the data pages whose descriptors carry its sequence number.
 //
-//	 0 crc32c u32 of bytes 4..len | 4 length u32, a multiple of 8 | 8 seq u64 | 16 kind u8, 0 u8 x3, edits u32
+//	 0 crc32c u32 of bytes 4..len | 4 length u32, a multiple of 8 | 8 seq u64 | 16 kind u8, 0 u8, pages u16, edits u32
 //	24 edits: 0 volume u32, state u8, 0 u8 x3 | 8 first sector u64 | 16 sectors u64 | 24 physical sector u64
 //
 // Edits are blind: they say what a range becomes and never refer to what it was,
 // so that replaying them over a map that has some of them already ends in the same
-// map. A record of kind wrap says that the ring goes on at its start.
+// map. A record of kind wrap says that the ring goes on at its start. Pages is the number of
+// page descriptors that carry the record's number: after a loss of power, a record counts
+// only if it has them all.
 const (
 	recordHead = 24
 	editBytes  = 32
@@ -39,6 +42,8 @@ type journal struct {
 	tail int    // oldest record that a recovery needs
 	seq  uint64 // of the newest record
 	off  bool   // the store keeps nothing that records could be about
+	// newest is the NVRAM's word of seq, see durable.go.
+	newest []byte
 }
 
 // room tells how many bytes a record may take now. One record's worth of slack
@@ -77,15 +82,15 @@ func (j *journal) used() int {
 func (j *journal) prepare(n int) uint64 {
 	if !j.off && j.head+recordHead+n*editBytes+recordHead > len(j.ring) {
 		if j.head+recordHead <= len(j.ring) {
-			j.seal(j.ring[j.head:j.head+recordHead], recWrap, 0)
+			j.seal(j.ring[j.head:j.head+recordHead], recWrap, 0, 0)
 		}
 		j.head = 0
 	}
 	return j.seq + 1
 }
 
-// append writes the record that was prepared with as many edits.
-func (j *journal) append(edits []edit) {
+// append writes the record that was prepared with as many edits, for so many pages.
+func (j *journal) append(edits []edit, pages int) {
 	if j.off {
 		j.seq++
 		return
@@ -100,47 +105,105 @@ func (j *journal) append(edits []edit) {
 		le.PutUint64(o[16:], e.Count)
 		le.PutUint64(o[24:], e.phys)
 	}
-	j.seal(b, recEdits, len(edits))
+	j.seal(b, recEdits, len(edits), pages)
 	j.head += need
+	j.setNewest()
 }
 
-func (j *journal) seal(b []byte, kind uint8, edits int) {
+// setNewest writes the number twice, the second time inverted: a word that does not
+// agree with its other was hit by a crash or by damage.
+func (j *journal) setNewest() {
+	le.PutUint64(j.newest, j.seq)
+	le.PutUint64(j.newest[8:], ^j.seq)
+}
+
+func (j *journal) seal(b []byte, kind uint8, edits, pages int) {
 	j.seq++
 	le.PutUint32(b[4:], uint32(len(b)))
 	le.PutUint64(b[8:], j.seq)
-	le.PutUint32(b[16:], uint32(kind))
+	le.PutUint32(b[16:], uint32(kind)|uint32(pages)<<16)
 	le.PutUint32(b[20:], uint32(edits))
 	le.PutUint32(b, crc32.Checksum(b[4:], castagnoli))
 }
 
-// replay calls fn for the edits of every record from (tail, seq+1) on, and leaves
-// head behind the last valid one.
-func (j *journal) replay(fn func(edit)) {
-	at := j.tail
+// scan walks the valid records from (tail, seq+1) on and calls fn with the number and
+// the bytes of each until it returns false. It returns where it stopped and the number of the
+// last. With mend, a record that only one flipped bit makes invalid is put right.
+func (j *journal) scan(mend bool, fn func(seq uint64, rec []byte) bool) (head int, seq uint64) {
+	at, seq := j.tail, j.seq
 	for {
 		if at+recordHead > len(j.ring) {
 			at = 0
 		}
 		b := j.ring[at:]
+		if !validRecord(b, seq+1) && !(mend && mendRecord(b, seq+1)) {
+			return at, seq
+		}
 		n := int(le.Uint32(b[4:]))
-		if n < recordHead || n > maxRecord || n > len(b) || le.Uint64(b[8:]) != j.seq+1 ||
-			crc32.Checksum(b[4:n], castagnoli) != le.Uint32(b) {
-			break
+		if !fn(seq+1, b[:n]) {
+			return at, seq
 		}
-		j.seq++
-		if b[16] == recWrap {
+		seq++
+		if at += n; b[16] == recWrap {
 			at = 0
-			continue
 		}
-		for i := range int(le.Uint32(b[20:])) {
-			o := b[recordHead+i*editBytes:]
+	}
+}
+
+func validRecord(b []byte, seq uint64) bool {
+	n := int(le.Uint32(b[4:]))
+	return n >= recordHead && n <= maxRecord && n <= len(b) && le.Uint64(b[8:]) == seq &&
+		crc32.Checksum(b[4:n], castagnoli) == le.Uint32(b)
+}
+
+// mendRecord puts the one flipped bit of a record right. A record that was never
+// written differs in more than one bit of its number, or of its checksum.
+func mendRecord(b []byte, seq uint64) bool {
+	flip := func(bit int) bool {
+		b[bit/8] ^= 1 << (bit % 8)
+		if validRecord(b, seq) {
+			return true
+		}
+		b[bit/8] ^= 1 << (bit % 8)
+		return false
+	}
+	if bits.OnesCount64(le.Uint64(b[8:])^seq) > 1 {
+		return false
+	}
+	for bit := range recordHead * 8 {
+		if flip(bit) {
+			return true
+		}
+	}
+	n := int(le.Uint32(b[4:]))
+	if n < recordHead || n > maxRecord || n > len(b) || le.Uint64(b[8:]) != seq {
+		return false
+	}
+	for bit := recordHead * 8; bit < n*8; bit++ {
+		if flip(bit) {
+			return true
+		}
+	}
+	return false
+}
+
+// replay calls fn for the edits of every record from (tail, seq+1) to last, and leaves
+// head behind it.
+func (j *journal) replay(last uint64, fn func(edit)) {
+	j.head, j.seq = j.scan(false, func(seq uint64, b []byte) bool {
+		if seq > last {
+			return false
+		}
+		if b[16] == recWrap {
+			return true
+		}
+		for b = b[recordHead:]; len(b) >= editBytes; b = b[editBytes:] {
 			fn(edit{
-				vol: le.Uint32(o), state: block.State(o[4] & 3),
-				Range: block.Range{Start: le.Uint64(o[8:]), Count: le.Uint64(o[16:])},
-				phys:  le.Uint64(o[24:]),
+				vol: le.Uint32(b), state: block.State(b[4] & 3),
+				Range: block.Range{Start: le.Uint64(b[8:]), Count: le.Uint64(b[16:])},
+				phys:  le.Uint64(b[24:]),
 			})
 		}
-		at += n
-	}
-	j.head = at
+		return true
+	})
 }

@@ -62,7 +62,7 @@ func (a *Array) getIO() *diskIO {
 func (a *Array) putIO(x *diskIO) {
 	clear(x.io.Vec)
 	x.io.Vec = x.io.Vec[:0]
-	x.io.Err = nil
+	x.io.Err, x.io.Sums = nil, x.io.Sums[:0]
 	x.bytes = [block.NumOrigins]uint32{}
 	x.done, x.ctx, x.pool = nil, nil, nil
 	x.next = a.freeIO

@@ -21,10 +21,11 @@ import (
 // A data page is written, then its descriptor, then the log record whose sequence
 // number the descriptor carries: a page counts only if that record is in the log
 // or older than the checkpoint. Nothing that counts is ever overwritten in place.
+// The rest of the header's page holds what is known to be durable: see durable.go.
 //
 // Page descriptor, little endian:
 //
-//	 0 seq u64 (0: free) | 8 pool u16<<48 + physical page | 16 volume u32 | 20 valid sectors u8 | 21 0 u8 x3
+//	 0 seq u64 (0: free) | 8 pool u16<<48 + physical page | 16 volume u32 | 20 valid sectors u8 | 21 1: buried, 0 u8 x2
 //	24 crc32c of each sector u32 x8 | 56 origin of each sector, 4 bits x8 | 60 crc32c of bytes 0..59
 //
 // Counter row: 0 kind u8, key u8, pool u16, id u32 | 8.. counters u64 x7.
@@ -82,7 +83,7 @@ func openNVRAM(r block.Region, fresh bool, pages, logBytes int, payload bool) (*
 		return n, nil
 	}
 	switch {
-	case string(n.b[:8]) != nvMagic || le.Uint32(n.b[20:]) != crc32.Checksum(n.b[:20], castagnoli):
+	case le.Uint32(n.b[20:]) != crc32.Checksum(n.b[:20], castagnoli) && !mendBits(n.b, 20) || string(n.b[:8]) != nvMagic:
 		return nil, fmt.Errorf("the write cache file is not one of arraysim's, or its header is damaged; restore it from a copy, or remove the data folder to start empty")
 	case le.Uint32(n.b[8:]) != nvVersion:
 		return nil, fmt.Errorf("the write cache file has format %d, this program reads format %d; use the version that wrote it", le.Uint32(n.b[8:]), nvVersion)
@@ -140,7 +141,14 @@ func (d descView) seal(seq uint64, k pageKey, vol uint32, mask uint8, origins ui
 	le.PutUint32(d[60:], crc32.Checksum(d[:60], castagnoli))
 }
 
-func (d descView) clear() { le.PutUint64(d, 0) }
+// A buried descriptor says that what it describes is elsewhere, and so is all that
+// is older of its address.
+func (d descView) bury() {
+	d[21] |= 1
+	le.PutUint32(d[60:], crc32.Checksum(d[:60], castagnoli))
+}
+
+func (d descView) buried() bool { return d[21]&1 != 0 }
 
 // Counter rows live in NVRAM, so that what was counted survives the death of the
 // process to the byte.

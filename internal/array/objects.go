@@ -111,7 +111,7 @@ func (a *Array) commitObjects(done func(error)) {
 	if err != nil {
 		panic("array: internal error: " + err.Error())
 	}
-	a.meta.Commit([]block.KV{{Key: []byte(keyObjects), Value: b}}, done)
+	a.commitMeta([]block.KV{{Key: []byte(keyObjects), Value: b}}, done)
 }
 
 // SetBlob keeps a value for the front ends, durably, under a name; nil removes it.
@@ -382,7 +382,7 @@ func (a *Array) Resize(v *Volume, sectors uint64, done func(error)) {
 	// Behind the smaller end nothing may be left, and the map may have been widened there.
 	v.m.setState(lo, uint64(1)<<spanShift(v.m.levels), kindUnmapped)
 	a.journal.prepare(1)
-	a.journal.append([]edit{{vol: v.id, state: block.Unmapped, Range: block.Range{Start: lo, Count: uint64(1)<<spanShift(v.m.levels) - lo}}})
+	a.journal.append([]edit{{vol: v.id, state: block.Unmapped, Range: block.Range{Start: lo, Count: uint64(1)<<spanShift(v.m.levels) - lo}}}, 0)
 	v.m.grow(levelsFor(sectors))
 	v.spec = spec
 	v.account()
@@ -391,9 +391,16 @@ func (a *Array) Resize(v *Volume, sectors uint64, done func(error)) {
 			a.objects.Volumes[i] = spec
 		}
 	}
-	a.commitObjects(func(err error) {
-		v.tell(block.EventCapacity)
-		a.endStep()
-		done(err)
+	// The objects may not say the new size before the log has what the edit cut off.
+	a.afterFlush(func(err error) {
+		if err != nil {
+			done(err)
+			return
+		}
+		a.commitObjects(func(err error) {
+			v.tell(block.EventCapacity)
+			a.endStep()
+			done(err)
+		})
 	})
 }

@@ -286,35 +286,13 @@ func (o *op) resume() {
 }
 
 // flush makes all that was acknowledged survive power loss and then ends the op.
-// Flushes that come while one is under way share the next one.
 func (a *Array) flush(o *op) {
-	a.flushWait = append(a.flushWait, o)
-	if !a.flushing {
-		a.startFlush()
-	}
-}
-
-func (a *Array) startFlush() {
-	a.flushing = true
-	a.flushNow, a.flushWait = a.flushWait, a.flushNow[:0]
-	nv := a.cache.nv
-	// A page leaves NVRAM only when its destage is durable, and the log's tail moves only
-	// when a checkpoint is: so NVRAM is all that there is to flush.
-	nv.region.Flush(0, len(nv.b), func(err error) {
+	a.afterFlush(func(err error) {
 		s := block.OK
 		if err != nil {
 			s = block.Hardware
 		}
-		for i, o := range a.flushNow {
-			a.flushNow[i] = nil
-			o.end(s)
-		}
-		a.flushNow = a.flushNow[:0]
-		a.flushing = false
-		if len(a.flushWait) > 0 {
-			a.startFlush()
-		}
-		a.endStep()
+		o.end(s)
 	})
 }
 

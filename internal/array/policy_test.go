@@ -234,7 +234,8 @@ func TestMirrorLost(t *testing.T) {
 	if took := r.clock.Now() - from; took < 1e8 {
 		t.Errorf("1 MiB was acknowledged after %d ms: an mdisk of 10 MiB/s cannot have it", took/1e6)
 	}
-	if p.part.reserve != 0 && r.a.cache.cooling == nil {
+	r.clock.RunUntil(r.clock.Now() + 1e9)
+	if p.part.reserve != 0 {
 		t.Error("what was written through stays in the reserve")
 	}
 	row := v.row(block.OriginHost)

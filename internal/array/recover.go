@@ -4,9 +4,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"hash/crc32"
-	"math/bits"
-	"sort"
 
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -18,18 +15,31 @@ type Recovery struct {
 	Discarded  int    // pages that nothing referred to any more
 	BadSectors int    // dirty sectors that failed their checksum
 	BadPages   int    // descriptors that failed theirs
+	PowerLost  bool   // the machine was started anew: only what was flushed could be trusted
+	Undone     uint64 // log records that a loss of power left incomplete, and what came after
 }
 
 // recover brings the array from its store to where it was, in these steps:
 //
 //  1. objects: pools, volumes;
 //  2. the maps as of the last checkpoint;
-//  3. replay of the log behind it;
-//  4. reference counts and allocation, from the finished maps;
-//  5. dirty pages: those whose record is in the log or before it; the newest of each key;
-//  6. a checkpoint with a new run of sequence numbers, so that what an interrupted
+//  3. the end of the log: the last valid record; after a loss of power, the last one
+//     before the first that lacks a page;
+//  4. replay of the log from the checkpoint to there;
+//  5. reference counts and allocation, from the finished maps;
+//  6. dirty pages: those whose record is in the log or before it; the newest of each key;
+//  7. a checkpoint with a new run of sequence numbers, so that what an interrupted
 //     write left behind the end of the log can never be read as a part of it.
+//
+// It may be interrupted anywhere, and is then done again.
 func (a *Array) recover(fresh bool) error {
+	var saved savedState
+	if !fresh {
+		saved = a.cache.nv.loadState()
+	}
+	if err := a.loadGen(saved); err != nil {
+		return err
+	}
 	if err := a.loadObjects(); err != nil {
 		return err
 	}
@@ -40,7 +50,7 @@ func (a *Array) recover(fresh bool) error {
 	if err := a.loadBad(); err != nil {
 		return err
 	}
-	seq, tail, err := a.loadPosition()
+	seq, tail, last, err := a.loadPosition()
 	if err != nil {
 		return err
 	}
@@ -51,7 +61,11 @@ func (a *Array) recover(fresh bool) error {
 		return fmt.Errorf("the checkpoint points behind the end of the log; the data folder mixes files of two arrays")
 	}
 	a.journal.seq, a.journal.tail = seq, tail
-	a.journal.replay(func(e edit) {
+	end, err := a.lastRecord(saved, max(saved.flushed, last, seq), fresh)
+	if err != nil {
+		return err
+	}
+	a.journal.replay(end, func(e edit) {
 		if int(e.vol) < len(a.vols) && a.vols[e.vol] != nil && e.Count > 0 && e.End() <= uint64(1)<<spanShift(a.vols[e.vol].m.levels) {
 			a.vols[e.vol].apply(&e)
 		}
@@ -63,7 +77,12 @@ func (a *Array) recover(fresh bool) error {
 	if err := a.countReferences(); err != nil {
 		return err
 	}
-	a.loadPages()
+	if err := a.settleLog(); err != nil {
+		return err
+	}
+	if err := a.loadPages(); err != nil {
+		return err
+	}
 	a.balanceCounters()
 	a.setCaps()
 	return a.firstCheckpoint()
@@ -105,15 +124,15 @@ func (a *Array) loadObjects() error {
 	return nil
 }
 
-func (a *Array) loadPosition() (seq uint64, tail int, err error) {
+func (a *Array) loadPosition() (seq uint64, tail int, last uint64, err error) {
 	err = a.meta.Load([]byte(keyCheckpoint), func(k, v []byte) error {
-		if len(v) != 16 {
+		if len(v) != 24 {
 			return fmt.Errorf("the checkpoint's position is damaged")
 		}
-		seq, tail = le.Uint64(v), int(le.Uint64(v[8:]))
+		seq, tail, last = le.Uint64(v), int(le.Uint64(v[8:])), le.Uint64(v[16:])
 		return nil
 	})
-	return seq, tail, err
+	return seq, tail, last, err
 }
 
 // loadMaps builds the maps from the checkpoint, from the roots down. Pages that no
@@ -249,130 +268,6 @@ func (m *extentMap) layers(s slot, fn func(base uint64, mask mask128)) {
 	}
 }
 
-// loadPages finds the dirty pages that count and builds the cache's index of them.
-func (a *Array) loadPages() {
-	c := a.cache
-	if !a.payload {
-		for i := range c.free {
-			c.free[i] = uint32(len(c.free) - 1 - i)
-		}
-		c.freeCount = len(c.free)
-		return
-	}
-	var found []uint32
-	for i := range uint32(c.nv.pages) {
-		d := descView(c.nv.desc(i))
-		switch {
-		case d.seq() == 0:
-		case d.seq() > a.journal.seq:
-			d.clear() // its record was never written
-		case !d.valid() || d.vol() >= maxVolumeID || int(d.key().pool()) >= len(a.pools) || a.pools[d.key().pool()] == nil ||
-			int64(d.key().phys()>>windowShift) >= a.pools[d.key().pool()].grains():
-			a.recovery.BadPages++
-			d.clear()
-		case a.poolByID(d.key().pool()).grain(d.key().phys()>>windowShift).refs == 0:
-			a.recovery.Discarded++
-			d.clear()
-		default:
-			found = append(found, i)
-		}
-	}
-	// Older pages first, so that the newest of a key ends on top and the lists are in order.
-	sort.Slice(found, func(x, y int) bool {
-		sx, sy := descView(c.nv.desc(found[x])).seq(), descView(c.nv.desc(found[y])).seq()
-		return sx < sy || sx == sy && found[x] < found[y]
-	})
-	live := make([]bool, c.nv.pages)
-	for _, i := range found {
-		live[i] = true
-	}
-	for i := range uint32(c.nv.pages) {
-		if !live[i] {
-			c.giveFree(i)
-		}
-	}
-	for _, i := range found {
-		a.loadPage(i)
-	}
-	a.recovery.Pages = len(found)
-}
-
-// loadPage takes one page in. Two pages of a key are joined in a third: the older
-// one may hold sectors that never reached the back end.
-func (a *Array) loadPage(i uint32) {
-	c := a.cache
-	d := descView(c.nv.desc(i))
-	mask := d.mask()
-	if a.payload {
-		data := c.nv.data(i)
-		for left := d.mask(); left != 0; left &= left - 1 {
-			s := bits.TrailingZeros8(left)
-			if crc32.Checksum(data[s*block.SectorSize:(s+1)*block.SectorSize], castagnoli) != d.crc(s) {
-				a.recovery.BadSectors++
-				a.bad[badKey(d.key(), s)] = struct{}{}
-				mask &^= 1 << s
-			}
-		}
-	}
-	if mask == 0 {
-		d.clear()
-		c.giveFree(i)
-		return
-	}
-	v := a.volumeOrGhost(d.vol(), d.key().pool())
-	k := d.key()
-	if old := c.lookup(k); old != noPage {
-		o := &c.pages[old]
-		if missing := o.mask &^ mask; missing != 0 {
-			if c.freeCount > 0 {
-				i = a.joinPages(i, old, missing)
-				mask |= missing
-				d = descView(c.nv.desc(i))
-			}
-		}
-		for left := o.mask; left != 0; left &= left - 1 {
-			a.volumeByID(o.vol).dirtyBytes[originAt(o.origins, bits.TrailingZeros8(left))] -= block.SectorSize
-		}
-		c.remove(old)
-		v.pool.removeDirty(a.volumeByID(o.vol), old)
-		a.leavePartition(v.pool, o)
-		descView(c.nv.desc(old)).clear()
-		c.giveFree(old)
-	}
-	c.pages[i] = page{key: k, origins: d.origins(), vol: v.id, state: pageDirty, mask: mask, under: noPage, heir: noPage}
-	for left := mask; left != 0; left &= left - 1 {
-		v.dirtyBytes[originAt(d.origins(), bits.TrailingZeros8(left))] += block.SectorSize
-	}
-	v.pool.part.used++
-	c.used++
-	c.insert(i)
-	v.pool.addDirty(v, i)
-}
-
-// joinPages writes a page with all of newer and the missing sectors of older, and
-// clears newer.
-func (a *Array) joinPages(newer, older uint32, missing uint8) uint32 {
-	c := a.cache
-	i := c.takeFree()
-	n, o, d := descView(c.nv.desc(newer)), descView(c.nv.desc(older)), descView(c.nv.desc(i))
-	origins := n.origins()
-	for s := range pageSectors {
-		from, src := n, newer
-		if missing>>s&1 != 0 {
-			from, src = o, older
-			origins = origins&^(15<<(4*s)) | o.origins()&(15<<(4*s))
-		}
-		d.setCRC(s, from.crc(s))
-		if a.payload {
-			copy(c.nv.data(i)[s*block.SectorSize:(s+1)*block.SectorSize], c.nv.data(src)[s*block.SectorSize:])
-		}
-	}
-	d.seal(n.seq(), n.key(), n.vol(), n.mask()|missing, origins)
-	n.clear()
-	c.giveFree(newer)
-	return i
-}
-
 // volumeOrGhost returns the volume with this id, or a stand-in for a deleted one
 // whose data others still share.
 func (a *Array) volumeOrGhost(id uint32, pool uint16) *Volume {
@@ -419,15 +314,19 @@ func (r *row) out() uint64 {
 
 // firstCheckpoint commits the state after recovery before anything is served.
 func (a *Array) firstCheckpoint() error {
-	a.journal.seq += 1 << 20
+	a.journal.seq += 1 << 32 // more than a ring can hold
+	a.gen++
 	a.beginCheckpoint()
 	a.writeNodes(1 << 30)
 	a.finishBatch()
-	err := a.meta.CommitNow(a.ckpt.batch)
+	err := a.meta.CommitNow(append(a.ckpt.batch, genEntry(a.gen)))
 	a.ckpt.running, a.ckpt.batch = false, nil
 	if err != nil {
 		return fmt.Errorf("the first checkpoint could not be written: %w", err)
 	}
 	a.journal.tail = a.ckpt.tail
+	a.flushed, a.genDone = a.journal.seq, a.gen
+	a.journal.setNewest()
+	a.saveState()
 	return nil
 }

@@ -61,6 +61,9 @@ func (a *Array) issue(u *destageUnit) {
 				}
 				memEnd = from + run*block.SectorSize
 				x.io.Vec = append(x.io.Vec, c.nv.b[memFrom:memEnd])
+				for j, d := s, descView(c.nv.desc(i)); j < s+run; j++ {
+					x.io.Sums = append(x.io.Sums, d.crc(j))
+				}
 			}
 			if o := u.origins[n]; bits.RotateLeft32(o, 4) == o {
 				x.bytes[o&15] += uint32(run) * block.SectorSize
@@ -92,7 +95,7 @@ func (a *Array) joins(v *Volume, k pageKey) bool {
 		return false
 	}
 	p := &a.cache.pages[i]
-	return p.state == pageDirty && p.vol == v.id && p.under == noPage
+	return p.state == pageDirty && p.vol == v.id && p.under == noPage && a.flushedPage(i)
 }
 
 func (a *Array) destageDone(x *diskIO) {
@@ -146,84 +149,4 @@ func (a *Array) unitDone(u *destageUnit) {
 	u.next = a.freeUnit
 	a.freeUnit = u
 	a.needDestage(p)
-}
-
-// cycle frees what is written: sync the mdisks, clear the descriptors, flush NVRAM. One
-// cycle runs at a time; force starts it however little there is.
-func (a *Array) cycle(force bool) {
-	if a.cycling || len(a.written)+len(a.cache.cooling) == 0 {
-		return
-	}
-	c := a.cache
-	if n := len(a.written) + len(c.cooling); !force && n < len(c.pages)/64 && c.freeCount > len(c.pages)/8 && !a.anyWaiting() {
-		if !a.cycleTimer {
-			a.cycleTimer = true
-			a.exec.At(a.exec.Now()+cycleInterval, a.cycleFn)
-		}
-		return
-	}
-	a.cycling = true
-	a.cycleBatch, a.written = a.written, a.cycleBatch[:0]
-	a.cycleLeft = 1
-	for _, p := range a.pools {
-		if p == nil {
-			continue
-		}
-		for _, d := range p.mdisks {
-			if d.unsynced {
-				d.unsynced = false
-				a.cycleLeft++
-				d.medium.Sync(func(err error) {
-					if err != nil {
-						d.unsynced = true
-						a.cycleFailed = true
-					}
-					a.cycleSynced()
-				})
-			}
-		}
-	}
-	a.cycleSynced()
-}
-
-func (a *Array) cycleSynced() {
-	if a.cycleLeft--; a.cycleLeft > 0 {
-		return
-	}
-	if a.cycleFailed {
-		// Nothing is freed before a sync succeeds.
-		a.cycleFailed, a.cycling = false, false
-		a.written = append(a.written, a.cycleBatch...)
-		a.cycleBatch = a.cycleBatch[:0]
-		if !a.cycleTimer {
-			a.cycleTimer = true
-			a.exec.At(a.exec.Now()+retryTime, a.cycleFn)
-		}
-		return
-	}
-	c := a.cache
-	for _, i := range a.cycleBatch {
-		p := &c.pages[i]
-		if c.lookup(p.key) == i {
-			c.remove(i)
-		}
-		pool := a.poolByID(p.key.pool())
-		pool.meter()
-		a.leavePartition(pool, p)
-		a.cool(i)
-	}
-	a.cycleBatch = a.cycleBatch[:0]
-	a.coolBatch, c.cooling = c.cooling, a.coolBatch[:0]
-	c.nv.region.Flush(descsOffset, c.nv.logOff-descsOffset, func(err error) {
-		if err != nil {
-			c.cooling = append(c.cooling, a.coolBatch...)
-		} else {
-			for _, i := range a.coolBatch {
-				c.giveFree(i)
-			}
-		}
-		a.coolBatch = a.coolBatch[:0]
-		a.cycling = false
-		a.endStep()
-	})
 }

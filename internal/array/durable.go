@@ -1,0 +1,287 @@
+package array
+
+import (
+	"fmt"
+	"hash/crc32"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// What survives a loss of power. Of what was written to NVRAM since its last flush,
+// any subset does. These rules make the state after a loss of power one that was there at
+// some moment between the last flush and the end, and never a mixture:
+//
+//   - A page goes to the back end only when NVRAM was flushed after its record was
+//     written. So no destage overwrites what a record that is lost had left in place.
+//   - A page that was overwritten or dropped keeps its descriptor until NVRAM was flushed
+//     after the record that made it so.
+//   - Then, or when it is destaged and its mdisk synced, the page is buried: its descriptor is
+//     marked, and stays. The newest descriptor of an address wins at recovery, so that a mark that
+//     survives alone also buries what is older.
+//   - A page is used again only when a flush made its mark durable, and with it the number up to
+//     which everything was flushed.
+//   - A checkpoint is committed only when NVRAM was flushed behind the last edit that it may have.
+//   - Recovery replays the log up to the first record behind that number that lacks a page.
+type durable struct {
+	flushed   uint64 // number of the last record that survives a loss of power
+	wantFlush bool   // somebody cannot go on without a flush
+	flushing  bool
+	flushWait []func(error) // for a flush that begins from now on
+	flushNow  []func(error) // for the one under way
+	// What the flush under way lets go.
+	coolFlush, buryFlush []uint32
+	gen, genDone         uint64 // number of the last batch that went to the meta store, and that is durable
+	flushHeld            bool   // a flush failed; it is tried again when the timer says so
+}
+
+// The state block of the NVRAM header, in sectors of its own:
+//
+//	 512 flushed u64 | 8 gen u64 | 16 boot u64 | 24 crc32c u32 of bytes 0..23
+//	1024 newest record u64 | 8 the same, inverted
+//
+// flushed is written when a flush has ended, and so survives with the next one.
+const (
+	stateOffset  = 512
+	newestOffset = 1024
+)
+
+func (n *nvram) newest() []byte { return n.b[newestOffset : newestOffset+16] }
+
+// savedState is the state block as recovery finds it.
+type savedState struct {
+	flushed, gen, boot uint64
+	newest             uint64
+	damaged            bool
+}
+
+func (n *nvram) loadState() savedState {
+	b := n.b[stateOffset : stateOffset+28]
+	s := savedState{}
+	if le.Uint32(b[24:]) != crc32.Checksum(b[:24], castagnoli) && !mendBits(b, 24) {
+		s.damaged = true
+		return s
+	}
+	s.flushed, s.gen, s.boot = le.Uint64(b), le.Uint64(b[8:]), le.Uint64(b[16:])
+	// The smaller of the two: a crash between the two stores leaves them apart, and a
+	// flipped bit must not claim records that never were.
+	s.newest = min(le.Uint64(n.newest()), ^le.Uint64(n.newest()[8:]))
+	return s
+}
+
+func (a *Array) saveState() {
+	nv := a.cache.nv
+	b := nv.b[stateOffset : stateOffset+28]
+	le.PutUint64(b, a.flushed)
+	le.PutUint64(b[8:], a.genDone)
+	le.PutUint64(b[16:], nv.region.Boot())
+	le.PutUint32(b[24:], crc32.Checksum(b[:24], castagnoli))
+}
+
+// mendBits looks for the one bit whose flip makes a block agree with the checksum behind its
+// first n bytes.
+func mendBits(b []byte, n int) bool {
+	for bit := range (n + 4) * 8 {
+		b[bit/8] ^= 1 << (bit % 8)
+		if le.Uint32(b[n:]) == crc32.Checksum(b[:n], castagnoli) {
+			return true
+		}
+		b[bit/8] ^= 1 << (bit % 8)
+	}
+	return false
+}
+
+// flushedPage tells whether a page's record survives a loss of power.
+func (a *Array) flushedPage(i uint32) bool {
+	return !a.payload || descView(a.cache.nv.desc(i)).seq() <= a.flushed
+}
+
+// afterFlush calls fn when all that was acknowledged until now survives power loss.
+// Those who come while a flush is under way share the next one.
+func (a *Array) afterFlush(fn func(error)) {
+	a.flushWait = append(a.flushWait, fn)
+	if !a.flushing {
+		a.startFlush()
+	}
+}
+
+func (a *Array) startFlush() {
+	c := a.cache
+	a.flushing, a.wantFlush = true, false
+	a.flushNow, a.flushWait = a.flushWait, a.flushNow[:0]
+	a.coolFlush, c.cooling = c.cooling, a.coolFlush[:0]
+	a.buryFlush, c.buried = c.buried, a.buryFlush[:0]
+	seq := a.journal.seq
+	c.nv.region.Flush(0, len(c.nv.b), func(err error) {
+		if err != nil {
+			a.holdFlush()
+			c.cooling = append(c.cooling, a.coolFlush...)
+			c.buried = append(c.buried, a.buryFlush...)
+		} else {
+			if seq > a.flushed {
+				a.flushed = seq
+				a.saveState()
+				for _, p := range a.pools {
+					if p != nil && (p.part.dirty > 0 || !p.part.direct.empty()) {
+						a.needDestage(p)
+					}
+				}
+			}
+			for _, i := range a.buryFlush {
+				c.giveFree(i)
+			}
+			for _, i := range a.coolFlush {
+				a.bury(i)
+			}
+		}
+		a.coolFlush, a.buryFlush = a.coolFlush[:0], a.buryFlush[:0]
+		now := a.flushNow
+		a.flushNow = nil
+		for i, fn := range now {
+			now[i] = nil
+			fn(err)
+		}
+		a.flushNow = now[:0]
+		a.flushing = false
+		if len(a.flushWait) > 0 {
+			a.startFlush()
+		}
+		a.endStep()
+	})
+}
+
+// holdFlush has what waits for a flush without asking for one wait a while.
+func (a *Array) holdFlush() {
+	if a.flushHeld {
+		return
+	}
+	a.flushHeld = true
+	a.exec.At(a.exec.Now()+retryTime, func() {
+		a.flushHeld, a.wantFlush = false, true
+		a.endStep()
+	})
+}
+
+// bury marks a page's descriptor: what it describes is elsewhere, or nothing.
+func (a *Array) bury(i uint32) {
+	c := a.cache
+	if !a.payload {
+		c.giveFree(i)
+		return
+	}
+	descView(c.nv.desc(i)).bury()
+	c.pages[i].state = pageCooling
+	c.buried = append(c.buried, i)
+}
+
+// cycle frees what is written: it syncs the mdisks and flushes NVRAM. One sync and one
+// flush run at a time; force starts them however little there is to free.
+func (a *Array) cycle(force bool) {
+	c := a.cache
+	n := len(a.written) + len(c.cooling) + len(c.buried)
+	due := force || n >= len(c.pages)/64 || c.freeCount <= len(c.pages)/8 || a.anyWaiting()
+	if len(a.written) > 0 && due && !a.cycling {
+		a.syncMdisks()
+	}
+	// Twice, for what a flush that took no time has buried.
+	for range 2 {
+		if !a.flushing && !a.flushHeld && (a.wantFlush || due && len(c.cooling)+len(c.buried) > 0) {
+			a.startFlush()
+		}
+	}
+	if n > 0 && !due && !a.cycleTimer {
+		a.cycleTimer = true
+		a.exec.At(a.exec.Now()+cycleInterval, a.cycleFn)
+	}
+}
+
+func (a *Array) syncMdisks() {
+	a.cycling = true
+	a.cycleBatch, a.written = a.written, a.cycleBatch[:0]
+	a.cycleLeft = 1
+	for _, p := range a.pools {
+		if p == nil {
+			continue
+		}
+		for _, d := range p.mdisks {
+			if d.unsynced {
+				d.unsynced = false
+				a.cycleLeft++
+				d.medium.Sync(func(err error) {
+					if err != nil {
+						d.unsynced = true
+						a.cycleFailed = true
+					}
+					a.cycleSynced()
+				})
+			}
+		}
+	}
+	a.cycleSynced()
+}
+
+func (a *Array) cycleSynced() {
+	if a.cycleLeft--; a.cycleLeft > 0 {
+		return
+	}
+	a.cycling = false
+	if a.cycleFailed {
+		// Nothing is freed before a sync succeeds.
+		a.cycleFailed = false
+		a.written = append(a.written, a.cycleBatch...)
+		a.cycleBatch = a.cycleBatch[:0]
+		if !a.cycleTimer {
+			a.cycleTimer = true
+			a.exec.At(a.exec.Now()+retryTime, a.cycleFn)
+		}
+		return
+	}
+	c := a.cache
+	for _, i := range a.cycleBatch {
+		p := &c.pages[i]
+		if c.lookup(p.key) == i {
+			c.remove(i)
+		}
+		pool := a.poolByID(p.key.pool())
+		pool.meter()
+		a.leavePartition(pool, p)
+		a.bury(i)
+	}
+	a.cycleBatch = a.cycleBatch[:0]
+	a.endStep()
+}
+
+// keyGen is the number of the last batch: a store that lost batches has an older one
+// than the NVRAM.
+const keyGen = "g"
+
+// commitMeta commits a batch with its number.
+func (a *Array) commitMeta(batch []block.KV, done func(error)) {
+	a.gen++
+	gen := a.gen
+	a.meta.Commit(append(batch, genEntry(gen)), func(err error) {
+		if err == nil {
+			a.genDone = gen
+			a.saveState()
+		}
+		done(err)
+	})
+}
+
+func genEntry(gen uint64) block.KV {
+	return block.KV{Key: []byte(keyGen), Value: le.AppendUint64(nil, gen)}
+}
+
+// loadGen compares the meta store's number with that of the NVRAM.
+func (a *Array) loadGen(s savedState) error {
+	err := a.meta.Load([]byte(keyGen), func(_, v []byte) error {
+		if len(v) != 8 {
+			return fmt.Errorf("the number of the last checkpoint is damaged")
+		}
+		a.gen = le.Uint64(v)
+		return nil
+	})
+	if err == nil && a.gen < s.gen {
+		err = fmt.Errorf("the checkpoints in meta/ have lost their last %d changes; restore meta/ from a copy made at the same time as the other files", s.gen-a.gen)
+	}
+	return err
+}
