@@ -28,11 +28,13 @@ const directions = `
 
 	tcmu, scsi, array, hostcache < handlers;
 
-	array, hostcache, store, scsi < sim;
+	array, scsi, store < profile;
+
+	array, hostcache, store, scsi, profile < sim;
 
 	sim, metrics < report;
 
-	array, hostcache, scsi, report, store, iscsi, tcmu, handlers < admin;
+	array, hostcache, scsi, report, store, profile, iscsi, tcmu, handlers < admin;
 
 	admin, handlers, sim, report, tcmu < cmd/arraysim;
 `

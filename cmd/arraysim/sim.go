@@ -1,0 +1,275 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arraysim/arraysim/internal/profile"
+	"github.com/arraysim/arraysim/internal/sim"
+)
+
+// simFlags are the flags of `arraysim sim`.
+type simFlags struct {
+	seed          uint64
+	until, out    string
+	only          []string
+	set, sweep    []string
+	expect, quiet bool
+	jobs          int
+}
+
+func (a *app) sim() *cobra.Command {
+	var f simFlags
+	c := &cobra.Command{
+		Use:   "sim SCENARIO.yaml",
+		Short: "Run a scenario in virtual time",
+		Long: `sim runs hosts, links and arrays of a scenario file in one deterministic event
+queue: the firmware that serve runs, by another clock. The same scenario and seed give the
+same bytes on every machine.
+
+A scenario with cases runs all of them, and a sweep runs the grid of its values, on all
+cores. Ctrl-C ends the runs where they are and prints what there is.`,
+		Example: "  arraysim sim testdata/scenarios/003-zeroing.yaml --expect\n" +
+			"  arraysim sim testdata/scenarios/001-undercover.yaml --case incident --out out\n" +
+			"  arraysim sim scenario.yaml --set jobs.clone.outstanding=4 --sweep hosts.esx1.vaai.MaxHWTransferSize=4MiB,16MiB",
+		Args: cobra.ExactArgs(1),
+		RunE: a.do(func(cmd *cobra.Command, args []string) error { return a.runSim(cmd, args[0], &f) }),
+	}
+	c.Flags().Uint64Var(&f.seed, "seed", 0, "seed of the run (default: the scenario's)")
+	c.Flags().StringVar(&f.until, "until", "", "simulated time at which the run ends, such as 10m")
+	c.Flags().StringVarP(&f.out, "out", "o", "", "folder for counters, event log, report and time series")
+	c.Flags().StringSliceVar(&f.only, "case", nil, "run these cases only")
+	c.Flags().StringArrayVar(&f.set, "set", nil, "change a setting of the scenario, key=value; the key is a path such as arrays.svc.cache")
+	c.Flags().StringArrayVar(&f.sweep, "sweep", nil, "run once for each value, key=a,b,c; several sweeps make a grid")
+	c.Flags().BoolVar(&f.expect, "expect", false, "compare with the scenario's expectations; fail if one does not hold")
+	c.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "no progress bar")
+	c.Flags().IntVar(&f.jobs, "jobs", 0, "runs at the same time (default: the number of cores)")
+	return a.jsonFlag(c)
+}
+
+func (a *app) runSim(cmd *cobra.Command, path string, f *simFlags) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("scenario: %w; give the path of a YAML file", err)
+	}
+	s, err := sim.Parse(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if s, err = f.settings(s); err != nil {
+		return err
+	}
+	grid, err := f.grid(s)
+	if err != nil {
+		return err
+	}
+	ctx, _ := signals()
+	runs, err := runAll(ctx, grid, f.jobs, !f.quiet && !a.json && terminal(os.Stderr))
+	if err != nil {
+		return err
+	}
+	if f.out != "" {
+		if err := writeOutputs(f.out, grid, runs); err != nil {
+			return err
+		}
+	}
+	var outcomes []sim.Outcome
+	if f.expect {
+		if len(s.Expect) == 0 {
+			return fmt.Errorf("%s has no expectations", path)
+		}
+		byCase := map[string]*sim.Run{}
+		for i, r := range runs {
+			byCase[grid[i].Name] = r
+		}
+		outcomes = sim.Compare(f.expected(s), byCase)
+	}
+	if err := a.showSim(cmd.OutOrStdout(), s, grid, runs, outcomes); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return errors.New("interrupted: what there is was printed")
+	}
+	for _, o := range outcomes {
+		if !o.OK {
+			return errSilent
+		}
+	}
+	return nil
+}
+
+// settings applies --set, --seed and --until.
+func (f *simFlags) settings(s *sim.Scenario) (*sim.Scenario, error) {
+	set := f.set
+	if f.seed != 0 {
+		set = append(set, fmt.Sprintf("seed=%d", f.seed))
+	}
+	if f.until != "" {
+		set = append(set, "until="+f.until)
+	}
+	for _, kv := range set {
+		key, value, ok := strings.Cut(kv, "=")
+		if !ok {
+			return nil, fmt.Errorf("--set %s: write key=value", kv)
+		}
+		v, err := sim.ParseValue(value)
+		if err != nil {
+			return nil, err
+		}
+		if s, err = s.Set(key, v); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// grid returns the scenario's cases times the values of the sweeps.
+func (f *simFlags) grid(s *sim.Scenario) ([]*sim.Scenario, error) {
+	runs, err := s.Runs()
+	if err != nil {
+		return nil, err
+	}
+	if len(f.only) > 0 {
+		var kept []*sim.Scenario
+		for _, name := range f.only {
+			found := false
+			for _, r := range runs {
+				if r.Name == name {
+					kept, found = append(kept, r), true
+				}
+			}
+			if !found {
+				return nil, fmt.Errorf("there is no case %q", name)
+			}
+		}
+		runs = kept
+	}
+	for _, sw := range f.sweep {
+		key, values, ok := strings.Cut(sw, "=")
+		if !ok {
+			return nil, fmt.Errorf("--sweep %s: write key=a,b,c", sw)
+		}
+		var next []*sim.Scenario
+		for _, r := range runs {
+			for _, text := range strings.Split(values, ",") {
+				v, err := sim.ParseValue(text)
+				if err != nil {
+					return nil, err
+				}
+				c, err := r.Set(key, v)
+				if err != nil {
+					return nil, err
+				}
+				last := key[strings.LastIndexByte(key, '.')+1:]
+				c.Name = strings.TrimSpace(r.Name + " " + last + "=" + text)
+				next = append(next, c)
+			}
+		}
+		runs = next
+	}
+	return runs, nil
+}
+
+// expected returns the expectations of the cases that run.
+func (f *simFlags) expected(s *sim.Scenario) []sim.Expect {
+	if len(f.only) == 0 {
+		return s.Expect
+	}
+	var out []sim.Expect
+	for _, e := range s.Expect {
+		for _, name := range f.only {
+			if e.Case == name {
+				out = append(out, e)
+			}
+		}
+	}
+	return out
+}
+
+func writeOutputs(dir string, grid []*sim.Scenario, runs []*sim.Run) error {
+	for i, r := range runs {
+		at := dir
+		if len(runs) > 1 {
+			at = filepath.Join(dir, strings.Map(func(c rune) rune {
+				if c == '/' || c == ' ' {
+					return '_'
+				}
+				return c
+			}, grid[i].Name))
+		}
+		if err := os.MkdirAll(at, 0o777); err != nil {
+			return fmt.Errorf("output: %w", err)
+		}
+		for name, b := range r.Output() {
+			if err := os.WriteFile(filepath.Join(at, name), b, 0o666); err != nil {
+				return fmt.Errorf("output: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+func (a *app) showSim(w io.Writer, s *sim.Scenario, grid []*sim.Scenario, runs []*sim.Run, outcomes []sim.Outcome) error {
+	if a.json {
+		var results []sim.Result
+		for i, r := range runs {
+			res := r.Result()
+			res.Scenario = grid[i].Name
+			results = append(results, res)
+		}
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(map[string]any{"scenario": s.Name, "runs": results, "expectations": outcomes})
+	}
+	if len(runs) == 1 && len(outcomes) == 0 {
+		_, err := io.WriteString(w, runs[0].Report())
+		return err
+	}
+	if len(runs) > 1 {
+		sim.WriteTable(w, s.Columns(runs[0]), grid, runs)
+	}
+	if len(outcomes) > 0 {
+		fmt.Fprintf(w, "\n%s\n", s.Source)
+		sim.WriteOutcomes(w, outcomes)
+	}
+	return nil
+}
+
+// runAll carries the runs out, so many at a time.
+func runAll(ctx context.Context, grid []*sim.Scenario, jobs int, bar bool) ([]*sim.Run, error) {
+	p := newProgress(grid, bar)
+	defer p.close()
+	return p.run(ctx, jobs)
+}
+
+func (a *app) profiles() *cobra.Command {
+	return &cobra.Command{
+		Use: "profile [NAME]", Short: "List the timing profiles, or print one with its reasons",
+		Example: "  arraysim profile\n  arraysim profile svc > mine.yaml", Args: cobra.MaximumNArgs(1),
+		RunE: a.do(func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				b, err := profile.Text(args[0])
+				if err == nil {
+					_, err = cmd.OutOrStdout().Write(b)
+				}
+				return err
+			}
+			for _, n := range profile.Names() {
+				p, err := profile.Load(n)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s\n", n, strings.TrimSpace(p.Source))
+			}
+			return nil
+		}),
+	}
+}

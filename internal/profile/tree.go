@@ -1,0 +1,99 @@
+package profile
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+)
+
+// LoadWith is [Load] with single settings changed: the keys are paths such as
+// policy.admission or mdisks.hdd.parallel.
+func LoadWith(name string, settings map[string]any) (*Profile, error) {
+	p, err := Load(name)
+	if err != nil || len(settings) == 0 {
+		return p, err
+	}
+	text, err := yaml.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	var tree any
+	if err := yaml.Unmarshal(text, &tree); err != nil {
+		return nil, err
+	}
+	for _, k := range slices.Sorted(maps.Keys(settings)) {
+		if err := SetPath(tree, k, settings[k]); err != nil {
+			return nil, fmt.Errorf("profile %s: %w", name, err)
+		}
+	}
+	if text, err = yaml.Marshal(tree); err != nil {
+		return nil, err
+	}
+	if p, err = Parse(text); err != nil {
+		return nil, fmt.Errorf("profile %s: %w", name, err)
+	}
+	return p, nil
+}
+
+// SetPath changes one value of a YAML document that was read into maps and lists.
+// What is in a list goes by its name or by its number, from 0.
+func SetPath(tree any, key string, value any) error {
+	at := tree
+	parts := strings.Split(key, ".")
+	for i, p := range parts {
+		last := i == len(parts)-1
+		switch n := at.(type) {
+		case map[string]any:
+			if last {
+				n[p] = value
+				return nil
+			}
+			if n[p] == nil {
+				n[p] = map[string]any{}
+			}
+			at = n[p]
+		case []any:
+			k := slices.IndexFunc(n, func(e any) bool {
+				m, ok := e.(map[string]any)
+				return ok && m["name"] == any(p)
+			})
+			if x, err := strconv.Atoi(p); k < 0 && err == nil && x >= 0 && x < len(n) {
+				k = x
+			}
+			if k < 0 {
+				return fmt.Errorf("%s: there is no %q in the list; use a name or a number from 0", key, p)
+			}
+			if last {
+				n[k] = value
+				return nil
+			}
+			at = n[k]
+		default:
+			return fmt.Errorf("%s: %q is a plain value, it has no %q", key, strings.Join(parts[:i], "."), p)
+		}
+	}
+	return nil
+}
+
+// Clone copies such a document.
+func Clone(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		c := make(map[string]any, len(v))
+		for k, x := range v {
+			c[k] = Clone(x)
+		}
+		return c
+	case []any:
+		c := make([]any, len(v))
+		for i, x := range v {
+			c[i] = Clone(x)
+		}
+		return c
+	}
+	return v
+}

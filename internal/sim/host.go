@@ -1,0 +1,308 @@
+package sim
+
+import (
+	"encoding/binary"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi"
+)
+
+// host is an initiator: one port, with a link and a session to each array.
+type host struct {
+	r       *Run
+	name    string
+	spec    HostSpec
+	paths   []*path
+	devices []*device // in the order of Run.volumes
+	free    *command
+	wire    [2]uint64 // bytes of data in, out
+	cmds    uint64
+	bufs    buffers
+	serial  uint64 // of the last command with a timeout
+}
+
+// path is a host's way to an array.
+type path struct {
+	sys       *system
+	nexus     *scsi.Nexus
+	bandwidth uint64
+	command   int64
+	latency   int64
+	out, in   int64 // when each direction is free
+}
+
+// device is a LUN as a host knows it.
+type device struct {
+	h   *host
+	p   *path
+	v   *volume
+	lun uint64 // as SAM writes it
+	top esxtop
+	// Primitives that the array refused as unsupported are not tried again.
+	noInit, noMove, noLocking, noDelete bool
+}
+
+// esxtop is a device's VAAI statistics by the names that esxtop has: counts since
+// the start, and sums of latency and of described bytes for its averages and rates.
+type esxtop struct {
+	ATS, ATSF, CloneRd, CloneWr, CloneF, Zero, ZeroF, Delete, DeleteF uint64
+	MBCRd, MBCWr, MBZero, MBDel                                       uint64 // bytes
+	ATSWait, CloneWait, ZeroWait, DeleteWait                          int64  // nanoseconds, of those that succeeded
+}
+
+// command is one SCSI command on its way. It comes from the host's pool and goes back
+// when done returns.
+type command struct {
+	h    *host
+	d    *device
+	task scsi.Task
+	cdb  [32]byte
+	out  [1][]byte
+	one  [1]*scsi.Task
+	done func(*command)
+	// What the owner keeps with it.
+	load    *load
+	disk    *disk
+	block   uint64
+	off     uint64 // bytes on the LUN
+	bytes   uint64
+	write   bool
+	issued  int64
+	serial  uint64
+	failed  bool
+	aborted bool
+	sense   uint32 // 0xKKAAQQ of a CHECK CONDITION
+	tries   int
+
+	arrive, finish func()
+	next           *command
+}
+
+// buffers hands out memory for Data-In. Without payload everybody reads into the same.
+type buffers struct{ shared []byte }
+
+func (b *buffers) Get(n int) []byte {
+	if len(b.shared) < n {
+		b.shared = make([]byte, n)
+	}
+	return b.shared[:n]
+}
+
+// heapBuffers gives each read its own memory, for those that look at it.
+type heapBuffers struct{}
+
+func (heapBuffers) Get(n int) []byte { return make([]byte, n) }
+
+func (r *Run) newHost(spec HostSpec) (*host, error) {
+	h := &host{r: r, name: spec.Name, spec: spec}
+	for _, y := range r.arrays {
+		name := "iqn.2026-01.io.arraysim:" + spec.Name
+		p := &path{sys: y, nexus: y.target.OpenNexus(name, name+",i,0x00023d000001", 1),
+			bandwidth: uint64(y.p.Link.Bandwidth), command: int64(y.p.Link.Command), latency: int64(y.p.Link.Latency)}
+		h.paths = append(h.paths, p)
+		for _, v := range y.vols {
+			lun := uint64(v.lun)
+			if lun > 255 {
+				lun |= 0x4000
+			}
+			h.devices = append(h.devices, &device{h: h, p: p, v: v, lun: lun << 48})
+		}
+	}
+	return h, nil
+}
+
+// reset forgets what preparation counted.
+func (h *host) reset() {
+	h.wire, h.cmds = [2]uint64{}, 0
+	for _, d := range h.devices {
+		d.top = esxtop{}
+	}
+}
+
+func (h *host) device(v *volume) *device {
+	for _, d := range h.devices {
+		if d.v == v {
+			return d
+		}
+	}
+	return nil
+}
+
+// get takes a command from the pool.
+func (d *device) get(done func(*command)) *command {
+	h := d.h
+	c := h.free
+	if c == nil {
+		c = &command{h: h}
+		c.one[0] = &c.task
+		c.task.Bufs = &h.bufs
+		c.task.Attr = scsi.AttrSimple
+		c.task.Done = c.ended
+		c.arrive = func() { c.d.p.nexus.Submit(c.one[:]) }
+		c.finish = c.complete
+	} else {
+		h.free = c.next
+	}
+	c.d, c.done = d, done
+	c.task.LUN = d.lun
+	c.task.DataOut, c.task.MaxIn = nil, 0
+	c.task.Status, c.task.Aborted, c.task.Sense = scsi.StatusGood, false, nil
+	c.load, c.disk, c.next = nil, nil, nil
+	c.failed, c.aborted, c.sense, c.tries = false, false, 0, 0
+	return c
+}
+
+func (h *host) put(c *command) {
+	c.next = h.free
+	h.free = c
+}
+
+// frameBytes is the payload of a Fibre Channel frame.
+const frameBytes = 2048
+
+// send carries so many bytes from the host to the array, or back, and returns when
+// they are there. Frames of different exchanges interleave, so that what is one frame
+// does not wait behind the data of others.
+func (p *path) send(busy *int64, now, fixed int64, bytes uint64) int64 {
+	if p.bandwidth != 0 {
+		fixed += int64(bytes * 1e9 / p.bandwidth)
+	}
+	if bytes <= frameBytes {
+		return now + fixed + p.latency
+	}
+	*busy = max(*busy, now) + fixed
+	return *busy + p.latency
+}
+
+// issue sends a command on its way.
+func (c *command) issue() {
+	c.issued = c.h.r.exec.Now()
+	c.h.cmds++
+	c.transmit()
+}
+
+func (c *command) transmit() {
+	p, x := c.d.p, c.h.r.exec
+	now := x.Now()
+	bytes := uint64(block.VecLen(c.task.DataOut))
+	c.h.wire[1] += bytes
+	if t := p.send(&p.out, now, p.command, bytes); t > now {
+		x.Call(t, c.arrive)
+		return
+	}
+	x.Post(c.arrive)
+}
+
+// ended is the task's Done: the response goes back over the link.
+func (c *command) ended(t *scsi.Task) {
+	p, x := c.d.p, c.h.r.exec
+	now := x.Now()
+	bytes := uint64(block.VecLen(t.DataIn))
+	c.h.wire[0] += bytes
+	if t := p.send(&p.in, now, 0, bytes); t > now {
+		x.Call(t, c.finish)
+		return
+	}
+	c.complete()
+}
+
+// Sense codes that initiators act upon.
+const (
+	senseUnitAttention = 0x06
+	senseIllegal       = 0x05
+	invalidOpcode      = 0x052000
+	invalidField       = 0x052400
+)
+
+const (
+	busyRetry = 10_000_000 // nanoseconds after BUSY and TASK SET FULL
+	maxTries  = 64
+)
+
+// complete looks at the outcome: what an initiator's mid layer retries is sent again.
+func (c *command) complete() {
+	t := &c.task
+	switch {
+	case t.Aborted:
+		c.aborted = true
+	case t.Status == scsi.StatusGood:
+	case t.Status == scsi.StatusCheckCondition:
+		c.sense = senseOf(t.Sense)
+		if c.sense>>16 == senseUnitAttention && c.tries < maxTries {
+			c.tries++
+			c.transmit()
+			return
+		}
+		c.failed = true
+	case (t.Status == scsi.StatusBusy || t.Status == scsi.StatusTaskSetFull) && c.tries < maxTries:
+		c.tries++
+		c.h.r.exec.Call(c.h.r.exec.Now()+busyRetry, c.transmit)
+		return
+	case t.Status == scsi.StatusTaskAborted:
+		c.aborted = true
+	default:
+		c.failed = true
+	}
+	c.serial, c.task.Tag = 0, 0
+	c.done(c)
+	c.h.put(c)
+}
+
+// senseOf returns key, additional code and qualifier of fixed or descriptor sense data.
+func senseOf(b []byte) uint32 {
+	switch {
+	case len(b) >= 4 && b[0]&0x7F >= 0x72:
+		return uint32(b[1]&0x0F)<<16 | uint32(b[2])<<8 | uint32(b[3])
+	case len(b) >= 14:
+		return uint32(b[2]&0x0F)<<16 | uint32(b[12])<<8 | uint32(b[13])
+	}
+	return 0
+}
+
+// unsupported tells whether the array said that it does not know the command: the
+// host does not try the primitive again on this device.
+func (c *command) unsupported() bool { return c.sense == invalidOpcode || c.sense == invalidField }
+
+// rw makes a READ(16) or WRITE(16). off and bytes are on the LUN.
+func (c *command) rw(write bool, off, bytes uint64) {
+	bs := uint64(c.d.v.info.BlockSize)
+	op := byte(0x88)
+	c.write, c.off, c.bytes = write, off, bytes
+	c.task.DataOut, c.task.MaxIn = nil, int(bytes)
+	if write {
+		op = 0x8A
+		c.out[0] = zeros[:bytes]
+		c.task.DataOut, c.task.MaxIn = c.out[:], 0
+	}
+	c.cdb16(op, 0, off/bs, uint32(bytes/bs))
+}
+
+func (c *command) cdb16(op, b1 byte, lba uint64, n uint32) {
+	b := c.cdb[:16]
+	clear(b)
+	b[0], b[1] = op, b1
+	binary.BigEndian.PutUint64(b[2:], lba)
+	binary.BigEndian.PutUint32(b[10:], n)
+	c.task.CDB = b
+}
+
+// writeSame makes a WRITE SAME(16) of zeros, with the block of zeros that ESXi sends.
+func (c *command) writeSame(off, bytes uint64) {
+	bs := uint64(c.d.v.info.BlockSize)
+	c.write, c.off, c.bytes = true, off, bytes
+	c.out[0] = zeros[:bs]
+	c.task.DataOut = c.out[:]
+	c.cdb16(0x93, 0, off/bs, uint32(bytes/bs))
+}
+
+// countIO books a read or write of the volume as hosts see it.
+func (c *command) countIO(now int64) {
+	dir := 0
+	if c.write {
+		dir = 1
+	}
+	s := &c.d.v.host
+	s.ops[dir]++
+	s.bytes[dir] += c.bytes
+	s.wait[dir] += now - c.issued
+}

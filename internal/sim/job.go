@@ -1,0 +1,158 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// job is work of a host: a load, or a disk that is zeroed, cloned or unmapped.
+type job struct {
+	r       *Run
+	spec    *JobSpec
+	h       *host
+	ends    bool // by itself
+	running bool
+	over    bool
+	began   int64 // in the run's time
+	ended   int64
+	bytes   uint64 // done
+	total   uint64 // to do; 0 if it has no end
+	ios     uint64
+	failed  uint64
+	aborted uint64
+	flying  int
+	loads   []*load
+	work    func() // starts it
+	after   []*job // begin when this has ended
+	latency *hdrhistogram.Histogram
+	// Guest I/O by phase: [0] while the disk has blocks that were never written, [1] after.
+	phase [2]struct {
+		ios   uint64
+		bytes uint64
+		wait  int64
+		end   int64
+	}
+	wireOut uint64 // bytes of data that the host sent before it began
+}
+
+func (r *Run) volumeNamed(name string) *volume {
+	for _, v := range r.volumes {
+		if v.name == name {
+			return v
+		}
+	}
+	return nil
+}
+
+// volumesOf returns the volume of this name, or those of this group.
+func (r *Run) volumesOf(name string) []*volume {
+	if v := r.volumeNamed(name); v != nil {
+		return []*volume{v}
+	}
+	var out []*volume
+	for _, v := range r.volumes {
+		if v.group == name {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+func (r *Run) newJob(spec JobSpec) (*job, error) {
+	j := &job{r: r, spec: &spec, latency: hdrhistogram.New(1000, 3600e9, 2)}
+	for _, h := range r.hosts {
+		if h.name == spec.Host {
+			j.h = h
+		}
+	}
+	vols := r.volumesOf(spec.Volume)
+	switch {
+	case j.h == nil:
+		return nil, fmt.Errorf("there is no host %q", spec.Host)
+	case len(vols) == 0:
+		return nil, fmt.Errorf("there is no volume or group %q", spec.Volume)
+	case len(vols) > 1 && spec.Kind != "load":
+		return nil, fmt.Errorf("%s is a group; a %s is of one volume", spec.Volume, spec.Kind)
+	}
+	d := j.h.device(vols[0])
+	size := uint64(spec.Size)
+	if size == 0 {
+		size = d.v.info.Sectors * 512
+	}
+	if size > d.v.info.Sectors*512 {
+		return nil, fmt.Errorf("%s is more than volume %s has", spec.Size, d.v.name)
+	}
+	switch spec.Kind {
+	case "load":
+		if err := j.makeLoads(vols); err != nil {
+			return nil, err
+		}
+		j.work = j.startLoads
+		j.ends = spec.Laps > 0 || spec.Bytes > 0
+	case "zero":
+		j.ends, j.total = true, size
+		j.work = func() { j.zero(d) }
+	case "unmap":
+		j.ends, j.total = true, size
+		j.work = func() { j.unmap(d) }
+	case "clone":
+		to := r.volumeNamed(spec.To)
+		if to == nil {
+			return nil, fmt.Errorf("there is no volume %q", spec.To)
+		}
+		if size > to.info.Sectors*512 {
+			return nil, fmt.Errorf("volume %s is smaller than the %d MiB of the clone", to.name, size>>20)
+		}
+		j.ends, j.total = true, size
+		j.work = func() { j.clone(d, j.h.device(to)) }
+	}
+	if spec.After != "" {
+		for _, o := range r.jobs {
+			if o.spec.Name == spec.After {
+				o.after = append(o.after, j)
+				return j, nil
+			}
+		}
+		return nil, fmt.Errorf("there is no job %q before this one", spec.After)
+	}
+	return j, nil
+}
+
+// plan sets the job's beginning and, for a load, its end.
+func (j *job) plan() {
+	if j.spec.After == "" {
+		j.r.at(int64(j.spec.At), j.start)
+	}
+}
+
+func (j *job) start() {
+	j.running, j.began, j.wireOut = true, j.r.now(), j.h.wire[1]
+	j.r.event("job %s begins", j.spec.Name)
+	if j.spec.For > 0 {
+		j.r.at(j.began+int64(j.spec.For), j.stop)
+	}
+	j.work()
+}
+
+// stop ends the job; what is under way runs to its end.
+func (j *job) stop() {
+	if j.over {
+		return
+	}
+	j.running, j.over, j.ended = false, true, j.r.now()
+	j.r.event("job %s ends after %s: %d MiB", j.spec.Name, Duration(j.ended-j.began), j.bytes>>20)
+	for _, next := range j.after {
+		j.r.at(j.ended+int64(next.spec.At), next.start)
+	}
+	j.r.jobEnded()
+}
+
+// seconds is how long the job took, or has taken so far.
+func (j *job) seconds() float64 {
+	end := j.ended
+	if !j.over {
+		end = j.r.now()
+	}
+	return float64(end-j.began) / 1e9
+}

@@ -1,0 +1,306 @@
+package sim
+
+import (
+	"errors"
+	"math/bits"
+
+	"github.com/arraysim/arraysim/internal/scsi"
+)
+
+// load is a workload generator of one volume.
+type load struct {
+	j     *job
+	d     *device
+	k     *disk
+	rng   Rand
+	ppm   uint64 // writes, in millionths
+	hot   uint64 // reads of the hot span, in millionths
+	size  uint64 // of every I/O, if it has no histogram
+	align uint64
+	span  uint64
+	hotAt uint64 // bytes
+	sizes []IOSize
+	total uint64 // of their weights
+	pos   uint64
+	laps  int
+	limit int // commands under way; 0 is no limit
+	gap   int64
+	now   int // commands under way
+	on    bool
+	until int64 // end of the present burst
+	next  func()
+	done  func(*command)
+}
+
+func (j *job) makeLoads(vols []*volume) error {
+	s := j.spec
+	var weights []uint64
+	sum := uint64(0)
+	pick := newRand(j.r.s.Seed, "weights of "+s.Name)
+	for range vols {
+		w := uint64(1 << 16)
+		if s.LogNormal > 0 {
+			w = pick.logNormal(int64(s.LogNormal * 1000))
+		}
+		weights = append(weights, w)
+		sum += w
+	}
+	for i, v := range vols {
+		l := &load{j: j, d: j.h.device(v), rng: newRand(j.r.s.Seed, s.Name+" on "+v.name), ppm: uint64(s.Write*1e6 + 0.5), limit: s.Outstanding, sizes: s.Sizes}
+		var err error
+		if l.k, err = newDisk(l.d, s.Disk, uint64(s.Size)); err != nil {
+			return err
+		}
+		l.setSizes(s)
+		l.span = l.k.bytes
+		if s.Span != 0 {
+			l.span = min(uint64(s.Span), l.k.bytes)
+		}
+		l.span -= l.span % l.align
+		if l.span < l.align || l.span == 0 {
+			return errors.New("the span is smaller than one I/O")
+		}
+		if s.Hot != nil {
+			l.hot = uint64(s.Hot.Reads*1e6 + 0.5)
+			l.hotAt = max(l.align, min(uint64(s.Hot.Span), l.span)/l.align*l.align)
+		}
+		l.done = l.ended
+		l.next = l.arrive
+		rate := s.Rate
+		if s.RateMax > s.Rate {
+			rate += (s.RateMax - s.Rate) * float64(pick.N(1<<20)) / (1 << 20)
+		}
+		l.setRate(rate, uint64(s.Bandwidth), weights[i], sum)
+		for _, c := range s.Changes {
+			w, of := weights[i], sum
+			j.r.changes = append(j.r.changes, change{int64(c.At), func() { l.setRate(c.Rate, uint64(c.Bandwidth), w, of) }})
+		}
+		j.loads = append(j.loads, l)
+		if s.Laps > 0 {
+			j.total += l.span * uint64(s.Laps)
+		}
+	}
+	if s.Bytes > 0 {
+		j.total = uint64(s.Bytes)
+	}
+	return nil
+}
+
+// change is a rate that changes at a time.
+type change struct {
+	at int64
+	fn func()
+}
+
+func (l *load) setSizes(s *JobSpec) {
+	l.size = uint64(s.IO)
+	largest := l.size
+	for _, x := range s.Sizes {
+		l.total += uint64(x.Weight)
+		largest = max(largest, uint64(x.Size))
+	}
+	l.align = uint64(s.Align)
+	if l.align == 0 {
+		l.align = 1 << bits.Len64(largest-1)
+		if s.Pattern == "sequential" {
+			l.align = largest
+		}
+	}
+	l.align = max(l.align, uint64(l.d.v.info.BlockSize))
+}
+
+// meanSize is the mean I/O in bytes.
+func (l *load) meanSize() uint64 {
+	if l.total == 0 {
+		return l.size
+	}
+	sum := uint64(0)
+	for _, x := range l.sizes {
+		sum += uint64(x.Size) * uint64(x.Weight)
+	}
+	return sum / l.total
+}
+
+// setRate makes the gap between arrivals: rate is I/Os a second, or bytes a second
+// with bandwidth; of a total only the volume's part, weight out of all.
+func (l *load) setRate(rate float64, bandwidth, weight, all uint64) {
+	l.gap = 0
+	// In thousandths of an I/O a second.
+	milli := uint64(rate*1000 + 0.5)
+	if bandwidth != 0 {
+		milli = bandwidth * 1000 / l.meanSize()
+	}
+	if milli == 0 {
+		return
+	}
+	gap := uint64(1e12) / milli
+	if l.j.spec.Total {
+		hi, lo := bits.Mul64(gap, all)
+		gap, _ = bits.Div64(hi%weight, lo, weight)
+	}
+	l.gap = int64(max(1, gap))
+}
+
+func (j *job) startLoads() {
+	for _, l := range j.loads {
+		l.begin()
+	}
+}
+
+func (l *load) begin() {
+	if b := l.j.spec.Burst; b != nil {
+		l.burst()
+		return
+	}
+	l.on = true
+	l.run()
+}
+
+// run starts a closed loop's commands, or the arrivals of an open one.
+func (l *load) run() {
+	if l.gap > 0 {
+		l.later()
+		return
+	}
+	for range l.limit {
+		l.issue()
+	}
+}
+
+// burst waits for the next burst and runs it.
+func (l *load) burst() {
+	x, b := l.j.r.exec, l.j.spec.Burst
+	x.Call(x.Now()+l.rng.Exp(int64(b.Every)), func() {
+		if !l.j.running {
+			return
+		}
+		l.on, l.until = true, x.Now()+int64(b.For)
+		l.run()
+		x.Call(l.until, func() {
+			l.on = false
+			l.burst()
+		})
+	})
+}
+
+func (l *load) later() {
+	gap := l.gap
+	if l.j.spec.Arrival == "poisson" {
+		gap = l.rng.Exp(gap)
+	}
+	l.j.r.exec.Call(l.j.r.exec.Now()+gap, l.next)
+}
+
+// arrive is an arrival of an open loop.
+func (l *load) arrive() {
+	if !l.j.running || !l.on {
+		return
+	}
+	if l.limit == 0 || l.now < l.limit {
+		l.issue()
+	}
+	l.later()
+}
+
+// issue makes the next I/O and sends it.
+func (l *load) issue() {
+	s := l.j.spec
+	c := l.d.get(l.done)
+	c.load = l
+	size := l.size
+	if l.total > 0 {
+		at := l.rng.N(l.total)
+		for _, x := range l.sizes {
+			if at < uint64(x.Weight) {
+				size = uint64(x.Size)
+				break
+			}
+			at -= uint64(x.Weight)
+		}
+	}
+	write := l.ppm == 1e6 || l.ppm > 0 && l.rng.Chance(l.ppm)
+	var off uint64
+	switch {
+	case s.Pattern == "sequential":
+		if off = l.pos; off+size > l.span {
+			off = 0
+			l.laps++
+		}
+		l.pos = off + size
+	case !write && l.hot > 0 && l.rng.Chance(l.hot):
+		off = l.rng.N(l.hotAt/l.align) * l.align
+	default:
+		off = l.rng.N(l.span/l.align) * l.align
+	}
+	c.rw(write, off, size)
+	c.issued = l.j.r.exec.Now()
+	l.now++
+	if l.k.left == 0 {
+		c.send()
+	} else {
+		l.k.submit(c)
+	}
+	if s.Timeout > 0 {
+		c.expire(int64(s.Timeout), l.j)
+	}
+}
+
+// ended books an I/O and, in a closed loop, makes the next.
+func (l *load) ended(c *command) {
+	j := l.j
+	now := j.r.exec.Now()
+	l.now--
+	switch {
+	case c.aborted:
+		j.aborted++
+	case c.failed:
+		j.failed++
+	default:
+		j.ios++
+		j.bytes += c.bytes
+		wait := now - c.issued
+		_ = j.latency.RecordValue(wait) // beyond an hour counts as not recorded
+		p := &j.phase[0]
+		if l.k.left == 0 {
+			p = &j.phase[1]
+		}
+		p.ios++
+		p.bytes += c.bytes
+		p.wait += wait
+		p.end = j.r.now()
+		c.countIO(now)
+	}
+	if j.total > 0 && j.bytes >= j.total {
+		if j.running {
+			j.stop()
+		}
+		return
+	}
+	if l.gap == 0 && j.running && l.on {
+		if t := int64(j.spec.Think); t > 0 {
+			j.r.exec.Call(now+t, func() {
+				if j.running && l.on {
+					l.issue()
+				}
+			})
+			return
+		}
+		l.issue()
+	}
+}
+
+// expire aborts the command when it is not back after a time, as a host's timeout does;
+// what becomes of it is the owner's business.
+func (c *command) expire(after int64, j *job) {
+	x := j.r.exec
+	c.h.serial++
+	serial := c.h.serial
+	c.serial, c.task.Tag = serial, serial
+	x.Call(x.Now()+after, func() {
+		if c.serial != serial || c.task.Tag != serial {
+			return
+		}
+		j.r.event("job %s: a command on %s is not back after %s: aborted", j.spec.Name, c.d.v.name, Duration(after))
+		c.d.p.nexus.Manage(scsi.AbortTask, c.d.lun, serial, func(scsi.TMFResponse) {})
+	})
+}

@@ -1,0 +1,299 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/metrics"
+)
+
+// snapshot is all counters of all arrays.
+type snapshot struct {
+	samples []sample
+	index   map[string]int // never iterated
+}
+
+type sample struct {
+	array  string
+	family *metrics.Family
+	labels []string
+	value  float64
+	histo  *metrics.Histogram
+}
+
+func (x *sample) key() string {
+	return x.array + "\x00" + x.family.Name + "\x00" + strings.Join(x.labels, "\x00")
+}
+
+type collector struct {
+	s     *snapshot
+	array string
+}
+
+func (c collector) add(x sample) {
+	c.s.index[x.key()] = len(c.s.samples)
+	c.s.samples = append(c.s.samples, x)
+}
+
+func (c collector) Value(f *metrics.Family, v float64, labels ...string) {
+	c.add(sample{array: c.array, family: f, labels: append([]string(nil), labels...), value: v})
+}
+
+func (c collector) Histogram(f *metrics.Family, h *metrics.Histogram, labels ...string) {
+	copied := *h
+	c.add(sample{array: c.array, family: f, labels: append([]string(nil), labels...), value: float64(h.Count), histo: &copied})
+}
+
+func (r *Run) snap() snapshot {
+	s := snapshot{index: map[string]int{}}
+	for _, y := range r.arrays {
+		c := collector{&s, y.name}
+		y.target.Emit(c)
+		y.array.Emit(c)
+	}
+	return s
+}
+
+// before returns what a counter was in this snapshot; a gauge has no before.
+func (s *snapshot) before(x *sample) float64 {
+	if x.family.Kind == metrics.Gauge {
+		return 0
+	}
+	if i, ok := s.index[x.key()]; ok {
+		return s.samples[i].value
+	}
+	return 0
+}
+
+// Output is the files of a run, by name.
+func (r *Run) Output() map[string][]byte {
+	return map[string][]byte{
+		"counters.txt": r.counters(),
+		"events.log":   []byte(r.log.String()),
+		"volumes.csv":  r.volumesCSV(),
+		"pools.csv":    r.poolsCSV(),
+		"report.txt":   []byte(r.Report()),
+		"result.json":  r.JSON(),
+	}
+}
+
+// counters prints every counter's increase since the start, and every gauge, in the
+// form of the metrics endpoint.
+func (r *Run) counters() []byte {
+	var b []byte
+	now := r.snap()
+	for i := range now.samples {
+		x := &now.samples[i]
+		var was *metrics.Histogram
+		if k, ok := r.base.index[x.key()]; ok {
+			was = r.base.samples[k].histo
+		}
+		head := func(suffix string) {
+			b = append(b, x.family.Name...)
+			b = append(b, suffix...)
+			b = append(b, `{array="`...)
+			b = append(b, x.array...)
+			for j, l := range x.family.Labels {
+				b = append(b, `",`...)
+				b = append(b, l...)
+				b = append(b, `="`...)
+				b = append(b, x.labels[j]...)
+			}
+			b = append(b, `"} `...)
+		}
+		if x.histo == nil {
+			head("")
+			b = strconv.AppendFloat(b, x.value-r.base.before(x), 'f', -1, 64)
+			b = append(b, '\n')
+			continue
+		}
+		h := *x.histo
+		if was != nil {
+			h.Count -= was.Count
+			h.Sum -= was.Sum
+		}
+		head("_count")
+		b = strconv.AppendUint(b, h.Count, 10)
+		b = append(b, '\n')
+		head("_sum_nanoseconds")
+		b = strconv.AppendInt(b, h.Sum, 10)
+		b = append(b, '\n')
+	}
+	return b
+}
+
+// volumesCSV is the time series by volume: upper writes, cache held, lower writes by
+// origin. Rows without anything are left out.
+func (r *Run) volumesCSV() []byte {
+	b := []byte("seconds,array,pool,volume,reads,writes,read_bytes,write_bytes,read_ns,write_ns,held_bytes")
+	for o := range block.NumOrigins {
+		b = append(b, ",lower_"+o.String()+"_bytes"...)
+	}
+	b = append(b, '\n')
+	s := &r.series
+	n := 0
+	if len(s.volumes) > 0 {
+		n = len(s.volumes[0])
+	}
+	for k := range n {
+		for i, v := range r.volumes {
+			x := &s.volumes[i][k]
+			if *x == (volumeSample{}) {
+				continue
+			}
+			end := min(int64(k+1)*s.interval, r.end)
+			b = strconv.AppendFloat(b, float64(end)/second, 'f', -1, 64)
+			b = append(b, ',')
+			b = append(b, v.sys.name...)
+			b = append(b, ',')
+			b = append(b, v.info.Pool...)
+			b = append(b, ',')
+			b = append(b, v.name...)
+			h := &x.host
+			for _, u := range [...]uint64{h.ops[0], h.ops[1], h.bytes[0], h.bytes[1], uint64(h.wait[0]), uint64(h.wait[1]), x.held} {
+				b = strconv.AppendUint(append(b, ','), u, 10)
+			}
+			for _, u := range x.lower {
+				b = strconv.AppendUint(append(b, ','), u, 10)
+			}
+			b = append(b, '\n')
+		}
+	}
+	return b
+}
+
+func (r *Run) poolsCSV() []byte {
+	b := []byte("seconds,array,pool,used_bytes,used_mean_bytes,used_max_bytes,limit_bytes,host_ios,host_writes,write_ns\n")
+	for i := range r.series.pools {
+		p := &r.series.pools[i]
+		for k, x := range p.samples {
+			b = append(b, fmt.Sprintf("%d,%s,%s,%d,%d,%d,%d,%d,%d,%d\n", k+1, p.sys.name, p.name, x.used, x.mean, x.top, x.limit, x.ios, x.writes, x.wait)...)
+		}
+	}
+	return b
+}
+
+// Result is a run in figures.
+type Result struct {
+	Scenario string             `json:"scenario"`
+	Seed     uint64             `json:"seed"`
+	Seconds  float64            `json:"seconds"`
+	Jobs     []map[string]any   `json:"jobs"`
+	Arrays   []map[string]any   `json:"arrays"`
+	Figures  map[string]float64 `json:"figures"`
+}
+
+var jobFigures = []string{"seconds", "gb_s", "iops", "latency_ms", "p50_ms", "p99_ms", "max_ms", "failed", "aborted", "wire_mb_s"}
+
+// Result returns the run's main figures.
+func (r *Run) Result() Result {
+	res := Result{Scenario: r.s.Name, Seed: r.s.Seed, Seconds: float64(r.end) / second, Figures: map[string]float64{}}
+	for _, j := range r.jobs {
+		m := map[string]any{"name": j.spec.Name, "kind": j.spec.Kind, "bytes": j.bytes, "ended": j.over}
+		for _, f := range jobFigures {
+			v, _ := j.value(f)
+			m[f] = v
+			res.Figures["job."+j.spec.Name+"."+f] = v
+		}
+		res.Jobs = append(res.Jobs, m)
+	}
+	for i := range r.series.pools {
+		p := &r.series.pools[i]
+		for _, f := range []string{"fullness_mean", "fullness_max", "write_ms", "write_peak_ms", "tower_seconds", "iops"} {
+			v, _ := r.poolValue(p, f, 0, r.end)
+			res.Figures["pool."+p.name+"."+f] = v
+		}
+	}
+	for _, y := range r.arrays {
+		c := y.array.Check(false)
+		res.Arrays = append(res.Arrays, map[string]any{"name": y.name, "profile": y.p.Name, "problems": c.Problems, "conserved_bytes": c.Conserved})
+	}
+	return res
+}
+
+// JSON returns Result as JSON.
+func (r *Run) JSON() []byte {
+	b, err := json.MarshalIndent(r.Result(), "", "  ")
+	if err != nil {
+		panic("sim: internal error: " + err.Error())
+	}
+	return append(b, '\n')
+}
+
+// Report returns the run as a text for people.
+func (r *Run) Report() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s of simulated time, seed %d\n", r.s.Name, Duration(r.end), r.s.Seed)
+	if len(r.jobs) > 0 {
+		fmt.Fprintf(&b, "\n%-16s %-6s %10s %10s %10s %10s %10s %10s %8s\n", "job", "kind", "seconds", "GB/s", "I/O/s", "mean ms", "p99 ms", "wire MB/s", "failed")
+	}
+	for _, j := range r.jobs {
+		v := func(name string) float64 { x, _ := j.value(name); return x }
+		fmt.Fprintf(&b, "%-16s %-6s %10.1f %10.3f %10.0f %10.3f %10.3f %10.2f %8.0f\n", j.spec.Name, j.spec.Kind,
+			v("seconds"), v("gb_s"), v("iops"), v("latency_ms"), v("p99_ms"), v("wire_mb_s"), v("failed")+v("aborted"))
+	}
+	fmt.Fprintf(&b, "\n%-16s %9s %9s %9s %11s %11s %8s\n", "pool", "mean %", "max %", "I/O/s", "write ms", "peak ms", "tower s")
+	for i := range r.series.pools {
+		p := &r.series.pools[i]
+		v := func(name string) float64 { x, _ := r.poolValue(p, name, 0, r.end); return x }
+		fmt.Fprintf(&b, "%-16s %9.1f %9.1f %9.0f %11.3f %11.1f %8.0f\n", p.sys.name+"/"+p.name, v("fullness_mean"), v("fullness_max"), v("iops"), v("write_ms"), v("write_peak_ms"), v("tower_seconds"))
+	}
+	r.reportOffload(&b)
+	r.reportUndercover(&b)
+	for _, y := range r.arrays {
+		c := y.array.Check(false)
+		if len(c.Problems) == 0 {
+			fmt.Fprintf(&b, "array %s: conserved to the byte (%d MiB on either side)\n", y.name, c.Conserved>>20)
+		}
+		for _, p := range c.Problems {
+			fmt.Fprintf(&b, "array %s: PROBLEM: %s\n", y.name, p)
+		}
+	}
+	return b.String()
+}
+
+// reportOffload prints esxtop's VAAI columns of the devices that have any.
+func (r *Run) reportOffload(b *strings.Builder) {
+	head := false
+	for _, h := range r.hosts {
+		for _, d := range h.devices {
+			if d.top == (esxtop{}) {
+				continue
+			}
+			cols := d.top.columns()
+			if !head {
+				head = true
+				fmt.Fprintf(b, "\n%-10s %-12s", "host", "device")
+				for _, c := range cols {
+					fmt.Fprintf(b, " %8s", c.name)
+				}
+				b.WriteByte('\n')
+			}
+			fmt.Fprintf(b, "%-10s %-12s", h.name, d.v.name)
+			for _, c := range cols {
+				fmt.Fprintf(b, " %8d", c.n)
+			}
+			b.WriteByte('\n')
+		}
+	}
+}
+
+// reportUndercover prints the volumes that were written below what hosts see.
+func (r *Run) reportUndercover(b *strings.Builder) {
+	head := false
+	for i, v := range r.volumes {
+		n := r.undercover(i)
+		if n == 0 {
+			continue
+		}
+		if !head {
+			head = true
+			fmt.Fprintf(b, "\n%-16s %14s %14s\n", "undercover", "host writes MB", "lower MB")
+		}
+		fmt.Fprintf(b, "%-16s %14.1f %14.1f\n", v.name, float64(v.host.bytes[1])/mb, float64(n)/mb)
+	}
+	b.WriteByte('\n')
+}

@@ -1,0 +1,445 @@
+package sim
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/arraysim/arraysim/internal/profile"
+)
+
+// Scenario is what a scenario file says.
+type Scenario struct {
+	Name string `yaml:"name"`
+	// Source is where the figures come from; Shows is what the scenario shows.
+	Source string `yaml:"source"`
+	Shows  string `yaml:"shows"`
+	Seed   uint64 `yaml:"seed"`
+	// Until ends the run; 0 ends it when all jobs that end have ended.
+	Until Duration `yaml:"until"`
+	// Sample is the interval that the report and the figures of samples use,
+	// Series that of the time series.
+	Sample Duration `yaml:"sample"`
+	Series Duration `yaml:"series"`
+	// Profile and Store are those of arrays that do not say. A store is none or memory.
+	Profile string      `yaml:"profile"`
+	Store   string      `yaml:"store"`
+	Arrays  []ArraySpec `yaml:"arrays"`
+	Hosts   []HostSpec  `yaml:"hosts"`
+	Jobs    []JobSpec   `yaml:"jobs"`
+	Faults  []FaultSpec `yaml:"faults"`
+	// Cases are runs with other settings; without any, the scenario is one run.
+	Cases  []Case   `yaml:"cases"`
+	Expect []Expect `yaml:"expect"`
+	// Table is the figures that a table over several runs shows.
+	Table []Column `yaml:"table"`
+
+	tree any // the file as maps and lists, for Set
+}
+
+// Duration and Size are written as in profiles.
+type (
+	Duration = profile.Duration
+	Size     = profile.Size
+)
+
+// ArraySpec is an array: one I/O group.
+type ArraySpec struct {
+	Name    string          `yaml:"name"`
+	Profile string          `yaml:"profile"`
+	Store   string          `yaml:"store"`
+	Cache   Size            `yaml:"cache"`
+	Copy    string          `yaml:"copy"`   // reference or data, in place of the profile's
+	Policy  *profile.Policy `yaml:"policy"` // in place of the profile's
+	Adjust  map[string]any  `yaml:"adjust"` // single settings of the profile, such as policy.admission: fair
+	Pools   []PoolSpec      `yaml:"pools"`
+	Volumes []VolumeSpec    `yaml:"volumes"`
+}
+
+// PoolSpec is a pool, or Count of them.
+type PoolSpec struct {
+	Name   string      `yaml:"name"`
+	Count  int         `yaml:"count"`
+	Copy   string      `yaml:"copy"`
+	Mdisks []MdiskSpec `yaml:"mdisks"`
+}
+
+// MdiskSpec is Count mdisks of a kind of the profile.
+type MdiskSpec struct {
+	Kind  string `yaml:"kind"`
+	Count int    `yaml:"count"`
+	Size  Size   `yaml:"size"`
+}
+
+// VolumeSpec is a volume, or Count of them. Group names them together.
+type VolumeSpec struct {
+	Name      string `yaml:"name"`
+	Count     int    `yaml:"count"`
+	Group     string `yaml:"group"`
+	Pool      string `yaml:"pool"`
+	Size      Size   `yaml:"size"`
+	BlockSize uint32 `yaml:"block_size"`
+	Thick     bool   `yaml:"thick"`
+	// Filled is how much of the volume has contents when the clock starts.
+	Filled Size `yaml:"filled"`
+}
+
+// HostSpec is an initiator; it sees all volumes of all arrays.
+type HostSpec struct {
+	Name string `yaml:"name"`
+	VAAI VAAI   `yaml:"vaai"`
+	// HostCopy is how the host copies and zeroes by itself.
+	Mover Mover `yaml:"mover"`
+}
+
+// VAAI is the offload settings of an ESXi host, by the names they have there.
+type VAAI struct {
+	Move    *bool `yaml:"HardwareAcceleratedMove"`
+	Init    *bool `yaml:"HardwareAcceleratedInit"`
+	Locking *bool `yaml:"HardwareAcceleratedLocking"`
+	// MaxTransfer is MaxHWTransferSize: 4 MiB, in one segment.
+	MaxTransfer Size `yaml:"MaxHWTransferSize"`
+	// Reported uses what the array reports in the place of MaxTransfer, up to
+	// Largest in several segments (the claim rule options XCOPY use array values,
+	// use multiple segments, max transfer size).
+	Reported bool `yaml:"array_reported"`
+	Largest  Size `yaml:"max_transfer_size"`
+}
+
+// Mover is how a host zeroes and copies without offload.
+type Mover struct {
+	Size        Size `yaml:"size"`
+	Outstanding int  `yaml:"outstanding"`
+}
+
+// JobSpec is work of a host.
+type JobSpec struct {
+	Name string `yaml:"name"`
+	// Kind is load, zero (make an eager zeroed disk), clone, or unmap.
+	Kind string `yaml:"kind"`
+	Host string `yaml:"host"`
+	// At is when it begins; After is a job that must have ended first.
+	At    Duration `yaml:"at"`
+	After string   `yaml:"after"`
+	For   Duration `yaml:"for"`
+	Off   bool     `yaml:"off"` // leaves the job out
+
+	Volume string `yaml:"volume"` // a volume or, for loads, a group
+	// Disk puts a virtual disk of this kind on the volume: eager, lazy or thin; raw is none.
+	Disk string `yaml:"disk"`
+	Size Size   `yaml:"size"` // of the disk, or of what is zeroed or copied; 0 is the volume's
+
+	Load `yaml:",inline"`
+
+	// A clone.
+	To      string `yaml:"to"`
+	Offload *bool  `yaml:"offload"` // false: the host copies whatever its settings
+	// Ranges is the number of ranges of an UNMAP.
+	Ranges int `yaml:"ranges"`
+}
+
+// Load is a workload: of one volume, or of each of a group.
+type Load struct {
+	// Outstanding makes a closed loop, where no rate is given; with a rate it bounds
+	// the commands under way, and what arrives beyond is not issued.
+	Outstanding int      `yaml:"outstanding"`
+	Think       Duration `yaml:"think"`
+	// Rate is I/Os a second, Bandwidth bytes a second: an open loop. RateMax spreads
+	// the rates of a group's volumes evenly between Rate and it.
+	Rate      float64 `yaml:"rate"`
+	RateMax   float64 `yaml:"rate_max"`
+	Bandwidth Size    `yaml:"bandwidth"`
+	// Total says that rate and bandwidth are of the whole group, shared out by
+	// log-normal weights of this deviation.
+	Total     bool    `yaml:"total"`
+	LogNormal float64 `yaml:"lognormal"`
+	Arrival   string  `yaml:"arrival"` // poisson or constant
+	Burst     *Burst  `yaml:"burst"`
+	// Changes are later rates.
+	Changes []Change `yaml:"changes"`
+
+	Write   float64  `yaml:"write"` // fraction of I/Os
+	IO      Size     `yaml:"io"`
+	Sizes   []IOSize `yaml:"sizes"`
+	Pattern string   `yaml:"pattern"` // sequential or random
+	Span    Size     `yaml:"span"`    // of the disk; 0 is all
+	Align   Size     `yaml:"align"`
+	Hot     *HotSpec `yaml:"hot"`
+	Laps    int      `yaml:"laps"`  // a sequential load ends after so many rounds
+	Bytes   Size     `yaml:"bytes"` // it ends after so many bytes
+	Verify  bool     `yaml:"verify"`
+	Timeout Duration `yaml:"timeout"` // the host aborts a command after this time and sends it again
+}
+
+// IOSize is one size of a histogram.
+type IOSize struct {
+	Size   Size `yaml:"size"`
+	Weight int  `yaml:"weight"`
+}
+
+// Burst turns a load on for For, at intervals of Every in the mean.
+type Burst struct {
+	For   Duration `yaml:"for"`
+	Every Duration `yaml:"every"`
+}
+
+// Change is another rate from a time on.
+type Change struct {
+	At        Duration `yaml:"at"`
+	Rate      float64  `yaml:"rate"`
+	Bandwidth Size     `yaml:"bandwidth"`
+}
+
+// HotSpec is locality: a fraction of the reads goes to the first bytes of the span.
+type HotSpec struct {
+	Reads float64 `yaml:"reads"`
+	Span  Size    `yaml:"span"`
+}
+
+// FaultSpec is something that goes wrong or is changed at a time.
+type FaultSpec struct {
+	At     Duration        `yaml:"at"`
+	Kind   string          `yaml:"kind"`
+	Array  string          `yaml:"array"`
+	Pool   string          `yaml:"pool"`
+	Mdisk  int             `yaml:"mdisk"`
+	Factor float64         `yaml:"factor"`
+	New    *PoolSpec       `yaml:"new"`
+	Volume string          `yaml:"volume"`
+	Host   string          `yaml:"host"`
+	Policy *profile.Policy `yaml:"policy"`
+}
+
+// Case is a run with other settings.
+type Case struct {
+	Name string         `yaml:"name"`
+	Set  map[string]any `yaml:"set"`
+}
+
+// Column is a figure in a table over several runs.
+type Column struct {
+	Title string   `yaml:"title"`
+	Value string   `yaml:"value"`
+	At    Duration `yaml:"at"`
+	Over  Duration `yaml:"over"`
+}
+
+// Expect is a figure that a run must have.
+type Expect struct {
+	What string `yaml:"what"`
+	Case string `yaml:"case"`
+	// Value is the figure's name, taken over the interval that ends At and is Over long.
+	Value string   `yaml:"value"`
+	At    Duration `yaml:"at"`
+	Over  Duration `yaml:"over"`
+	// Document is the published figure, as written there.
+	Document string   `yaml:"document"`
+	Want     *float64 `yaml:"want"`
+	Within   float64  `yaml:"within"` // percent of Want
+	Min      *float64 `yaml:"min"`
+	Max      *float64 `yaml:"max"`
+	// Times is another figure that Want, Min and Max are multiplied with.
+	Times     string `yaml:"times"`
+	TimesCase string `yaml:"times_case"`
+}
+
+// Parse reads a scenario. Keys that are not known are refused, with their line.
+func Parse(text []byte) (*Scenario, error) {
+	s := &Scenario{}
+	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(s); err != nil {
+		return nil, errors.New(strings.Join(strings.Fields(yaml.FormatError(err, false, true)), " "))
+	}
+	if err := yaml.Unmarshal(text, &s.tree); err != nil {
+		return nil, err
+	}
+	return s, s.fill()
+}
+
+func (s *Scenario) fill() error {
+	set := func(v *string, def string) {
+		if *v == "" {
+			*v = def
+		}
+	}
+	set(&s.Profile, "none")
+	set(&s.Store, "none")
+	if s.Seed == 0 {
+		s.Seed = 1
+	}
+	if s.Sample == 0 {
+		s.Sample = 300e9
+	}
+	if s.Series == 0 {
+		s.Series = 1e9
+		if s.Until > 900e9 {
+			s.Series = 5e9
+		}
+	}
+	if s.Series < 1e9 || s.Series%1e9 != 0 || s.Sample%s.Series != 0 {
+		return errors.New("series is whole seconds, and sample a multiple of it")
+	}
+	if len(s.Arrays) == 0 || len(s.Hosts) == 0 {
+		return errors.New("a scenario needs arrays and hosts")
+	}
+	for i := range s.Arrays {
+		a := &s.Arrays[i]
+		set(&a.Name, fmt.Sprintf("array%d", i+1))
+		set(&a.Profile, s.Profile)
+		set(&a.Store, s.Store)
+		if a.Store != "none" && a.Store != "memory" {
+			return fmt.Errorf("array %s: store is %q; it is none or memory", a.Name, a.Store)
+		}
+		for j := range a.Pools {
+			if len(a.Pools[j].Mdisks) == 0 {
+				return fmt.Errorf("pool %s has no mdisks; add some", a.Pools[j].Name)
+			}
+		}
+	}
+	for i := range s.Hosts {
+		s.Hosts[i].fill()
+	}
+	names := map[string]bool{}
+	for i := range s.Jobs {
+		j := &s.Jobs[i]
+		set(&j.Host, s.Hosts[0].Name)
+		set(&j.Kind, "load")
+		set(&j.Disk, "raw")
+		set(&j.Name, fmt.Sprintf("job%d", i+1))
+		if names[j.Name] {
+			return fmt.Errorf("there are two jobs %q; give one another name", j.Name)
+		}
+		names[j.Name] = true
+		if err := j.check(); err != nil {
+			return fmt.Errorf("job %s: %w", j.Name, err)
+		}
+	}
+	return nil
+}
+
+func (h *HostSpec) fill() {
+	yes := func(b **bool) {
+		if *b == nil {
+			t := true
+			*b = &t
+		}
+	}
+	yes(&h.VAAI.Move)
+	yes(&h.VAAI.Init)
+	yes(&h.VAAI.Locking)
+	if h.VAAI.MaxTransfer == 0 {
+		h.VAAI.MaxTransfer = 4 << 20
+	}
+	if h.VAAI.Largest == 0 {
+		h.VAAI.Largest = 240 << 20
+	}
+	if h.Mover.Size == 0 {
+		h.Mover.Size = 64 << 10
+	}
+	if h.Mover.Outstanding == 0 {
+		h.Mover.Outstanding = 8
+	}
+}
+
+func (j *JobSpec) check() error {
+	oneOf := func(what, v string, words ...string) error {
+		for _, w := range words {
+			if v == w {
+				return nil
+			}
+		}
+		return fmt.Errorf("%s is %q; it is one of %s", what, v, strings.Join(words, ", "))
+	}
+	if j.Pattern == "" {
+		j.Pattern = "random"
+	}
+	if j.Arrival == "" {
+		j.Arrival = "poisson"
+	}
+	if err := errors.Join(oneOf("kind", j.Kind, "load", "zero", "clone", "unmap"), oneOf("disk", j.Disk, "raw", "eager", "lazy", "thin"),
+		oneOf("pattern", j.Pattern, "random", "sequential"), oneOf("arrival", j.Arrival, "poisson", "constant")); err != nil {
+		return err
+	}
+	switch {
+	case j.Volume == "":
+		return errors.New("it has no volume; add one")
+	case j.Kind == "clone" && j.To == "":
+		return errors.New("a clone has a volume and goes to another; add to")
+	case j.Kind != "load":
+		return nil
+	case j.IO == 0 && len(j.Sizes) == 0:
+		return errors.New("a load needs io or sizes")
+	case j.Outstanding == 0 && j.Rate == 0 && j.Bandwidth == 0:
+		return errors.New("a load needs outstanding (a closed loop), rate or bandwidth (an open one)")
+	case j.Write < 0 || j.Write > 1 || j.Hot != nil && (j.Hot.Reads < 0 || j.Hot.Reads > 1):
+		return errors.New("fractions go from 0 to 1")
+	}
+	for _, x := range append([]IOSize{{Size: j.IO, Weight: 1}}, j.Sizes...) {
+		if x.Size%512 != 0 || x.Size > 16<<20 || x.Weight < 0 {
+			return fmt.Errorf("an I/O of %s; sizes are multiples of 512 up to 16 MiB", x.Size)
+		}
+	}
+	return nil
+}
+
+// Set returns a copy of the scenario with one setting changed. The key is a path such as
+// arrays.svc.cache, where what is in a list goes by its name or its number.
+func (s *Scenario) Set(key string, value any) (*Scenario, error) {
+	tree := profile.Clone(s.tree)
+	if err := profile.SetPath(tree, key, value); err != nil {
+		return nil, err
+	}
+	text, err := yaml.Marshal(tree)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", key, err)
+	}
+	c, err := Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", key, err)
+	}
+	return c, nil
+}
+
+// ParseValue reads the value of a setting as YAML would.
+func ParseValue(text string) (any, error) {
+	var v any
+	if err := yaml.Unmarshal([]byte(text), &v); err != nil {
+		return nil, fmt.Errorf("%q is no value: %s", text, strings.Join(strings.Fields(err.Error()), " "))
+	}
+	return v, nil
+}
+
+// Runs returns the scenario's cases as scenarios of their own.
+func (s *Scenario) Runs() ([]*Scenario, error) {
+	if len(s.Cases) == 0 {
+		return []*Scenario{s}, nil
+	}
+	var out []*Scenario
+	for _, c := range s.Cases {
+		r, err := s.Case(c)
+		if err != nil {
+			return nil, fmt.Errorf("case %s: %w", c.Name, err)
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// Case returns the scenario with a case's settings, under the case's name.
+func (s *Scenario) Case(c Case) (*Scenario, error) {
+	r := s
+	for _, k := range sortedKeys(c.Set) {
+		var err error
+		if r, err = r.Set(k, c.Set[k]); err != nil {
+			return nil, err
+		}
+	}
+	if r == s {
+		copied := *s
+		r = &copied
+	}
+	r.Name, r.Cases, r.Expect = c.Name, nil, nil
+	return r, nil
+}

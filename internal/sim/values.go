@@ -1,0 +1,429 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+const mb = 1 << 20 // the documents' MB
+
+// Value returns a figure of a run by its name, over the interval that ends at and is
+// over long; 0 and 0 mean the whole run. Times are the scenario's. The names:
+//
+//	job.NAME.seconds|gb_s|mb_s|iops|latency_ms|p50_ms|p99_ms|max_ms|bytes|failed|aborted|wire_mb_s
+//	job.NAME.first.latency_ms|seconds|iops   while the disk has blocks that were never written
+//	job.NAME.after.latency_ms|iops           once it has none
+//	host.NAME.CLONE_RD|CLONE_WR|CLONE_F|ATS|ATSF|ZERO|ZERO_F|DELETE|DELETE_F|wire_mb_s
+//	volume.NAME.held_mb|write_mb_s|read_mb_s|response_ms|write_ms|read_ms|iops|lower_mb_s|lower_ORIGIN_mb_s
+//	group.NAME.FIGURE-OF-A-VOLUME.median|p95|max|min|mean
+//	pool.NAME.fullness|fullness_mean|fullness_max (percent)|used_mb|write_ms|write_peak_ms|wait_ms|tower_seconds|iops
+//	metric.FAMILY[,label=value...]           a counter's increase, summed over the rest of its labels
+//	array.NAME.problems                      what the array's own check finds
+func (r *Run) Value(name string, at, over Duration) (float64, error) {
+	to := int64(at)
+	if to == 0 {
+		to = r.end
+		if r.end < 0 {
+			to = r.now()
+		}
+	}
+	from := to - int64(over)
+	if over == 0 {
+		from = 0
+	}
+	kind, rest, _ := strings.Cut(name, ".")
+	if kind == "metric" {
+		return r.metric(rest)
+	}
+	who, what, _ := strings.Cut(rest, ".")
+	v, ok := math.NaN(), false
+	switch kind {
+	case "job":
+		for _, j := range r.jobs {
+			if j.spec.Name == who {
+				v, ok = j.value(what)
+			}
+		}
+	case "host":
+		for _, h := range r.hosts {
+			if h.name == who {
+				v, ok = h.value(what)
+			}
+		}
+	case "volume":
+		for i, w := range r.volumes {
+			if w.name == who {
+				v, ok = r.volumeValue(i, what, from, to)
+			}
+		}
+	case "group":
+		v, ok = r.groupValue(who, what, from, to)
+	case "pool":
+		for i := range r.series.pools {
+			if r.series.pools[i].name == who {
+				v, ok = r.poolValue(&r.series.pools[i], what, from, to)
+			}
+		}
+	case "array":
+		for _, y := range r.arrays {
+			if y.name == who && what == "problems" {
+				v, ok = float64(len(y.array.Check(false).Problems)), true
+			}
+		}
+	}
+	if !ok {
+		return 0, fmt.Errorf("there is no figure %q here", name)
+	}
+	return v, nil
+}
+
+func perSecond(n uint64, seconds float64) float64 {
+	if seconds == 0 {
+		return 0
+	}
+	return float64(n) / seconds
+}
+
+func meanMS(wait int64, n uint64) float64 {
+	if n == 0 {
+		return 0
+	}
+	return float64(wait) / float64(n) / 1e6
+}
+
+func (j *job) value(what string) (float64, bool) {
+	first, after := &j.phase[0], &j.phase[1]
+	switch what {
+	case "seconds":
+		return j.seconds(), true
+	case "gb_s":
+		return perSecond(j.bytes, j.seconds()) / 1e9, true
+	case "mb_s":
+		return perSecond(j.bytes, j.seconds()) / mb, true
+	case "iops":
+		return perSecond(j.ios, j.seconds()), true
+	case "latency_ms":
+		return meanMS(first.wait+after.wait, first.ios+after.ios), true
+	case "p50_ms":
+		return float64(j.latency.ValueAtQuantile(50)) / 1e6, true
+	case "p99_ms":
+		return float64(j.latency.ValueAtQuantile(99)) / 1e6, true
+	case "max_ms":
+		return float64(j.latency.Max()) / 1e6, true
+	case "bytes":
+		return float64(j.bytes), true
+	case "failed":
+		return float64(j.failed), true
+	case "aborted":
+		return float64(j.aborted), true
+	case "wire_mb_s":
+		return perSecond(j.h.wire[1]-j.wireOut, j.seconds()) / mb, true
+	case "first.latency_ms":
+		return meanMS(first.wait, first.ios), true
+	case "first.seconds":
+		return float64(first.end-j.began) / 1e9, true
+	case "first.iops":
+		return perSecond(first.ios, float64(first.end-j.began)/1e9), true
+	case "after.latency_ms":
+		return meanMS(after.wait, after.ios), true
+	case "after.iops":
+		return perSecond(after.ios, float64(after.end-max(first.end, j.began))/1e9), true
+	}
+	return 0, false
+}
+
+func (h *host) value(what string) (float64, bool) {
+	if what == "wire_mb_s" {
+		return perSecond(h.wire[0]+h.wire[1], float64(h.r.end)/1e9) / mb, true
+	}
+	sum := uint64(0)
+	found := false
+	for _, d := range h.devices {
+		for _, c := range d.top.columns() {
+			if c.name == what {
+				sum += c.n
+				found = true
+			}
+		}
+	}
+	return float64(sum), found
+}
+
+type column struct {
+	name string
+	n    uint64
+}
+
+// columns are the counters by esxtop's names; those in bytes are the sums behind MBC_RD/s
+// and its like.
+func (e *esxtop) columns() []column {
+	return []column{{"CLONE_RD", e.CloneRd}, {"CLONE_WR", e.CloneWr}, {"CLONE_F", e.CloneF}, {"MBC_RD", e.MBCRd / mb}, {"MBC_WR", e.MBCWr / mb},
+		{"ATS", e.ATS}, {"ATSF", e.ATSF}, {"ZERO", e.Zero}, {"ZERO_F", e.ZeroF}, {"MBZERO", e.MBZero / mb},
+		{"DELETE", e.Delete}, {"DELETE_F", e.DeleteF}, {"MBDEL", e.MBDel / mb}}
+}
+
+func (r *Run) volumeValue(i int, what string, from, to int64) (float64, bool) {
+	x, sec := r.series.window(i, from, to)
+	h := &x.host
+	switch what {
+	case "held_mb":
+		return float64(x.held) / mb, true
+	case "write_mb_s":
+		return perSecond(h.bytes[1], sec) / mb, true
+	case "read_mb_s":
+		return perSecond(h.bytes[0], sec) / mb, true
+	case "response_ms":
+		return meanMS(h.wait[0]+h.wait[1], h.ops[0]+h.ops[1]), true
+	case "write_ms":
+		return meanMS(h.wait[1], h.ops[1]), true
+	case "read_ms":
+		return meanMS(h.wait[0], h.ops[0]), true
+	case "iops":
+		return perSecond(h.ops[0]+h.ops[1], sec), true
+	case "lower_mb_s":
+		sum := uint64(0)
+		for _, n := range x.lower {
+			sum += n
+		}
+		return perSecond(sum, sec) / mb, true
+	}
+	if o, ok := strings.CutPrefix(what, "lower_"); ok {
+		if o, ok = strings.CutSuffix(o, "_mb_s"); ok {
+			if g, ok := originByName[o]; ok {
+				return perSecond(x.lower[g], sec) / mb, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// groupValue is a statistic over the volumes of a group. Volumes without an I/O have no
+// response time and are left out of statistics of it.
+func (r *Run) groupValue(group, what string, from, to int64) (float64, bool) {
+	at := strings.LastIndexByte(what, '.')
+	if at < 0 {
+		return 0, false
+	}
+	figure, stat := what[:at], what[at+1:]
+	var all []float64
+	sum := 0.0
+	for i, v := range r.volumes {
+		if v.group != group {
+			continue
+		}
+		x, ok := r.volumeValue(i, figure, from, to)
+		if !ok {
+			return 0, false
+		}
+		if x == 0 && strings.HasSuffix(figure, "_ms") {
+			continue
+		}
+		all = append(all, x)
+		sum += x
+	}
+	if len(all) == 0 {
+		return 0, false
+	}
+	slices.Sort(all)
+	switch stat {
+	case "median":
+		return all[len(all)/2], true
+	case "p95":
+		return all[len(all)*95/100], true
+	case "max":
+		return all[len(all)-1], true
+	case "min":
+		return all[0], true
+	case "mean":
+		return sum / float64(len(all)), true
+	}
+	return 0, false
+}
+
+// towerMS is the mean response of a second's writes from which on the second belongs to a
+// response-time tower.
+const towerMS = 300
+
+func (r *Run) poolValue(p *poolSeries, what string, from, to int64) (float64, bool) {
+	var used, limit, mean, top, n, writes, ios, towers uint64
+	var wait, waited int64
+	peak := 0.0
+	for k, x := range p.samples {
+		if end := int64(k+1) * second; end <= from || end > to {
+			continue
+		}
+		n++
+		used, limit = x.used, max(1, x.limit)
+		mean += x.mean * 1e6 / limit
+		top = max(top, x.top*1e6/limit)
+		writes, ios, wait = writes+x.writes, ios+x.ios, wait+x.wait
+		waited += x.waited
+		if w := meanMS(x.wait, x.writes); w > 0 {
+			peak = max(peak, w)
+			if w > towerMS {
+				towers++
+			}
+		}
+	}
+	switch what {
+	case "fullness":
+		return float64(used) / float64(max(1, limit)) * 100, true
+	case "fullness_mean":
+		return float64(mean) / float64(max(1, n)) / 1e4, true
+	case "fullness_max":
+		return float64(top) / 1e4, true
+	case "used_mb":
+		return float64(used) / mb, true
+	case "write_ms":
+		return meanMS(wait, writes), true
+	case "write_peak_ms":
+		return peak, true
+	case "wait_ms": // for room in the partition, in the mean of all writes of hosts
+		return meanMS(waited, max(writes, 1)), true
+	case "tower_seconds":
+		return float64(towers), true
+	case "iops":
+		return perSecond(ios, float64(n)), true
+	}
+	return 0, false
+}
+
+// metric sums the increase of a counter, or the present values of a gauge.
+func (r *Run) metric(spec string) (float64, error) {
+	parts := strings.Split(spec, ",")
+	now := r.snap()
+	sum, found := 0.0, false
+	for i := range now.samples {
+		x := &now.samples[i]
+		if x.family.Name != parts[0] && x.family.Name != "arraysim_"+parts[0] {
+			continue
+		}
+		found = true
+		match := true
+		for _, cond := range parts[1:] {
+			label, want, _ := strings.Cut(cond, "=")
+			k := slices.Index(x.family.Labels, label)
+			match = match && k >= 0 && x.labels[k] == want
+		}
+		if match {
+			sum += x.value - r.base.before(x)
+		}
+	}
+	if !found {
+		return 0, nil
+	}
+	return sum, nil
+}
+
+// Outcome is an expectation against a run's figure.
+type Outcome struct {
+	What       string  `json:"what"`
+	Case       string  `json:"case,omitempty"`
+	Document   string  `json:"document"`
+	Want       string  `json:"want"`
+	Ours       float64 `json:"ours"`
+	Difference string  `json:"difference"`
+	OK         bool    `json:"ok"`
+	Problem    string  `json:"problem,omitempty"`
+}
+
+// Compare returns what the expectations of a scenario say about its runs, by case name.
+func Compare(expect []Expect, runs map[string]*Run) []Outcome {
+	var out []Outcome
+	for _, e := range expect {
+		out = append(out, e.compare(runs))
+	}
+	return out
+}
+
+func (e *Expect) compare(runs map[string]*Run) Outcome {
+	o := Outcome{What: e.What, Case: e.Case, Document: e.Document}
+	run := func(name string) *Run {
+		if r := runs[name]; r != nil {
+			return r
+		}
+		if len(runs) == 1 && name == "" {
+			return runs[sortedKeys(runs)[0]]
+		}
+		return nil
+	}
+	r := run(e.Case)
+	if r == nil {
+		o.Problem = fmt.Sprintf("there is no run of case %q", e.Case)
+		return o
+	}
+	v, err := r.Value(e.Value, e.At, e.Over)
+	factor := 1.0
+	if err == nil && e.Times != "" {
+		name := e.TimesCase
+		if name == "" {
+			name = e.Case
+		}
+		if q := run(name); q == nil {
+			err = fmt.Errorf("there is no run of case %q", name)
+		} else {
+			factor, err = q.Value(e.Times, e.At, e.Over)
+		}
+	}
+	if err != nil {
+		o.Problem = err.Error()
+		return o
+	}
+	o.Ours, o.OK = v, true
+	if e.Want != nil {
+		want := *e.Want * factor
+		diff := (v - want) / want * 100
+		o.Want = fmt.Sprintf("%s +-%g %%", figure(want), e.Within)
+		o.Difference = fmt.Sprintf("%+.1f %%", diff)
+		o.OK = math.Abs(diff) <= e.Within
+	}
+	if e.Min != nil {
+		o.Want += " >= " + figure(*e.Min*factor)
+		o.OK = o.OK && v >= *e.Min*factor
+	}
+	if e.Max != nil {
+		o.Want += " <= " + figure(*e.Max*factor)
+		o.OK = o.OK && v <= *e.Max*factor
+	}
+	o.Want = strings.TrimSpace(o.Want)
+	if e.Want == nil && e.Min == nil && e.Max == nil {
+		o.OK, o.Problem = false, "the expectation says no want, min or max"
+	}
+	return o
+}
+
+// figure prints a number with what matters of it.
+func figure(v float64) string {
+	a := math.Abs(v)
+	switch {
+	case a >= 100 || v == math.Trunc(v):
+		return fmt.Sprintf("%.0f", v)
+	case a >= 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.3g", v)
+}
+
+var originByName = func() map[string]block.Origin {
+	m := map[string]block.Origin{}
+	for o := range block.NumOrigins {
+		m[o.String()] = o
+	}
+	return m
+}()
+
+// undercover is what the array wrote below that no host sent, since the start.
+func (r *Run) undercover(i int) uint64 {
+	sum := uint64(0)
+	x, _ := r.series.window(i, 0, math.MaxInt64)
+	for o := range block.NumOrigins {
+		if o.Undercover() {
+			sum += x.lower[o]
+		}
+	}
+	return sum
+}

@@ -1,0 +1,385 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/arraysim/arraysim/internal/array"
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/profile"
+	"github.com/arraysim/arraysim/internal/scsi"
+	"github.com/arraysim/arraysim/internal/store"
+)
+
+// Run is a scenario that is being carried out.
+type Run struct {
+	s       *Scenario
+	exec    *block.Virtual
+	arrays  []*system
+	volumes []*volume // of all arrays, in their order
+	hosts   []*host
+	jobs    []*job
+	start   int64 // on the executor's clock: what came before is preparation
+	end     int64 // of the run's time, -1 while nothing ended it
+	log     strings.Builder
+	series  series
+	base    snapshot // counters at the start
+	started bool
+	problem error
+	changes []change // of rates
+}
+
+// system is an array with its profile.
+type system struct {
+	r      *Run
+	name   string
+	spec   ArraySpec
+	p      *profile.Profile
+	array  *array.Array
+	target *scsi.Target
+	store  *store.Timed
+	engine *profile.Engine
+	kinds  map[string]string // of mdisks, by the name under which the array opens them
+	pools  []*array.Pool
+	vols   []*volume
+	naked  *store.Memory
+}
+
+// volume is a volume with what hosts experienced on it.
+type volume struct {
+	sys    *system
+	name   string
+	group  string
+	vol    *array.Volume
+	lun    uint16
+	info   block.Info
+	filled uint64
+	host   hostSide
+}
+
+// hostSide counts what hosts experienced: [0] reads, [1] writes.
+type hostSide struct {
+	ops   [2]uint64
+	bytes [2]uint64
+	wait  [2]int64 // sum of response times, nanoseconds
+}
+
+// New builds a run: arrays, volumes with their contents, hosts that are logged in. The
+// scenario's clock stands at 0 afterwards.
+func New(s *Scenario) (*Run, error) {
+	r := &Run{s: s, exec: &block.Virtual{}, end: -1}
+	for _, spec := range s.Arrays {
+		if err := r.addArray(spec); err != nil {
+			return nil, fmt.Errorf("array %s: %w", spec.Name, err)
+		}
+	}
+	for _, spec := range s.Hosts {
+		h, err := r.newHost(spec)
+		if err != nil {
+			return nil, fmt.Errorf("host %s: %w", spec.Name, err)
+		}
+		r.hosts = append(r.hosts, h)
+	}
+	if err := r.fill(); err != nil {
+		return nil, err
+	}
+	for _, spec := range s.Jobs {
+		if spec.Off {
+			continue
+		}
+		j, err := r.newJob(spec)
+		if err != nil {
+			return nil, fmt.Errorf("job %s: %w", spec.Name, err)
+		}
+		r.jobs = append(r.jobs, j)
+	}
+	for i := range s.Faults {
+		if err := r.plan(&s.Faults[i]); err != nil {
+			return nil, fmt.Errorf("fault %d (%s): %w", i, s.Faults[i].Kind, err)
+		}
+	}
+	r.begin()
+	return r, r.problem
+}
+
+// now returns the scenario's time in nanoseconds.
+func (r *Run) now() int64 { return r.exec.Now() - r.start }
+
+// at runs fn at a time of the scenario.
+func (r *Run) at(t int64, fn func()) { r.exec.Call(r.start+t, fn) }
+
+// event writes a line of the event log.
+func (r *Run) event(format string, args ...any) {
+	t := r.now()
+	fmt.Fprintf(&r.log, "%d.%09d ", t/1e9, t%1e9)
+	fmt.Fprintf(&r.log, format, args...)
+	r.log.WriteByte('\n')
+}
+
+func (r *Run) addArray(spec ArraySpec) error {
+	p, err := profile.LoadWith(spec.Profile, spec.Adjust)
+	if err != nil {
+		return err
+	}
+	if spec.Policy != nil {
+		p.Policy = *spec.Policy
+	}
+	if spec.Copy != "" {
+		p.Copy.Mode = spec.Copy
+	}
+	y := &system{r: r, name: spec.Name, spec: spec, p: p, kinds: map[string]string{}}
+	y.naked = store.NewMemory(r.exec, store.MemoryOptions{Discard: spec.Store == "none"})
+	rng := newRand(r.s.Seed, "mdisks of "+spec.Name)
+	y.store = p.Timed(y.naked, r.exec, func(m string) string { return y.kinds[m] }, rng.Uint64())
+	// Until the clock starts nothing takes time.
+	y.store.SetModel(func(string) store.Service { return store.Service{} })
+	cache := int64(spec.Cache)
+	if cache == 0 {
+		cache = int64(p.Cache.Size)
+	}
+	y.array, err = array.Open(y.options(cache))
+	if err != nil {
+		return err
+	}
+	y.engine = p.NewEngine(r.exec)
+	opt := scsi.Options{Name: "iqn.2026-01.io.arraysim:" + spec.Name, Vendor: "ARRAYSIM", Product: "array", Revision: "0001", Exec: r.exec}
+	if y.engine != nil {
+		opt.Delay = func(t *scsi.Task) int64 {
+			if !r.started {
+				return 0
+			}
+			return y.engine.Delay(t)
+		}
+	}
+	y.target = scsi.NewTarget(opt)
+	r.arrays = append(r.arrays, y)
+	for _, ps := range spec.Pools {
+		for i := range max(1, ps.Count) {
+			if err := y.addPool(ps, numbered(ps.Name, i, ps.Count)); err != nil {
+				return err
+			}
+		}
+	}
+	for _, vs := range spec.Volumes {
+		for i := range max(1, vs.Count) {
+			if err := y.addVolume(vs, numbered(vs.Name, i, vs.Count)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// numbered names one of several.
+func numbered(name string, i, count int) string {
+	if count <= 1 {
+		return name
+	}
+	return fmt.Sprintf("%s%0*d", name, len(fmt.Sprint(count-1)), i)
+}
+
+// settle runs the preparation until nothing is left to do at once.
+func (r *Run) settle(done *bool) {
+	for !*done && r.exec.Step() {
+	}
+}
+
+func (y *system) addPool(ps PoolSpec, name string) error {
+	mode := ps.Copy
+	if mode == "" {
+		mode = y.p.Copy.Mode
+	}
+	spec := array.PoolSpec{Name: name, CopyData: mode == "data"}
+	for _, m := range ps.Mdisks {
+		if _, ok := y.p.Kind(m.Kind); !ok {
+			return fmt.Errorf("pool %s: the profile %s has no mdisks of kind %q", name, y.p.Name, m.Kind)
+		}
+		for range max(1, m.Count) {
+			n := fmt.Sprintf("m%02d", len(spec.Mdisks))
+			spec.Mdisks = append(spec.Mdisks, array.MdiskSpec{Name: n, Size: uint64(m.Size)})
+			y.kinds[name+"."+n] = m.Kind
+		}
+	}
+	var failed error
+	done := false
+	y.array.CreatePool(spec, func(p *array.Pool, err error) {
+		failed, done = err, true
+		y.pools = append(y.pools, p)
+	})
+	if !y.r.started {
+		y.r.settle(&done)
+	}
+	return failed
+}
+
+func (y *system) addVolume(vs VolumeSpec, name string) error {
+	pool := vs.Pool
+	if pool == "" && len(y.pools) > 0 {
+		pool = y.pools[0].Name()
+	}
+	var failed error
+	done := false
+	y.array.CreateVolume(array.VolumeSpec{Name: name, Pool: pool, Sectors: uint64(vs.Size) / block.SectorSize, BlockSize: vs.BlockSize, Thin: !vs.Thick},
+		func(v *array.Volume, err error) {
+			done = true
+			if failed = err; err != nil {
+				return
+			}
+			w := &volume{sys: y, name: name, group: vs.Group, vol: v, lun: uint16(len(y.vols)), info: v.Info(), filled: uint64(min(vs.Filled, vs.Size))}
+			y.vols = append(y.vols, w)
+			y.r.volumes = append(y.r.volumes, w)
+			failed = y.target.Map("", w.lun, y.target.AddUnit(v, scsi.UnitOptions{MaxTasks: 1 << 20}))
+		})
+	y.r.settle(&done)
+	return failed
+}
+
+// fill gives volumes their contents, before the clock starts: where no payload is kept
+// they are there at once, else they are written.
+func (r *Run) fill() error {
+	for _, v := range r.volumes {
+		all := block.Range{Count: v.filled / block.SectorSize &^ 127}
+		var err error
+		switch {
+		case all.Count == 0:
+		case v.sys.spec.Store == "none":
+			err = v.vol.Import(all)
+		default:
+			err = r.write(v, all)
+		}
+		if err != nil {
+			return fmt.Errorf("volume %s: %w", v.name, err)
+		}
+	}
+	for _, y := range r.arrays {
+		done := false
+		y.array.Drain(func() { done = true })
+		r.settle(&done)
+	}
+	return nil
+}
+
+// write fills a range with zeros that lie on the back end.
+func (r *Run) write(v *volume, all block.Range) error {
+	const piece = 512
+	var failed block.Status
+	q := &block.Request{Op: block.OpWrite, Data: make([][]byte, 1)}
+	done := false
+	q.Done = func(*block.Request) {
+		if q.Status != block.OK {
+			failed = q.Status
+		}
+		if all.Count == 0 || failed != block.OK {
+			done = true
+			return
+		}
+		n := min(piece, all.Count)
+		q.Range = block.Range{Start: all.Start, Count: n}
+		q.Data[0] = zeros[:n*block.SectorSize]
+		all.Start, all.Count = all.Start+n, all.Count-n
+		v.vol.Submit([]*block.Request{q})
+	}
+	q.Done(q)
+	r.settle(&done)
+	if failed != block.OK {
+		return fmt.Errorf("it cannot be filled: %s", failed)
+	}
+	return nil
+}
+
+// zeros are what hosts of arrays without payload write.
+var zeros = make([]byte, 16<<20)
+
+// begin starts the clock.
+func (r *Run) begin() {
+	r.exec.RunUntil((r.exec.Now() + 999_999_999) / 1e9 * 1e9)
+	r.start = r.exec.Now()
+	for _, y := range r.arrays {
+		y.store.SetModel(func(name string) store.Service {
+			k, _ := y.p.Kind(y.kinds[name])
+			return k.Service()
+		})
+		if err := y.setPolicy(); err != nil {
+			r.problem = err
+		}
+	}
+	r.started = true
+	for _, h := range r.hosts {
+		h.reset()
+	}
+	for _, v := range r.volumes {
+		v.host = hostSide{}
+	}
+	r.base = r.snap()
+	r.series.begin(r)
+	for _, c := range r.changes {
+		r.at(c.at, c.fn)
+	}
+	for _, j := range r.jobs {
+		j.plan()
+	}
+}
+
+// Advance runs until the scenario's time t or the end, and tells whether the run is
+// over.
+func (r *Run) Advance(t int64) bool {
+	if r.s.Until > 0 {
+		t = min(t, int64(r.s.Until))
+	}
+	for r.end < 0 {
+		at, ok := r.exec.Next()
+		if ok && at > r.start+t {
+			break
+		}
+		if !r.exec.Step() {
+			break
+		}
+	}
+	if r.end < 0 {
+		r.exec.RunUntil(r.start + t)
+		if r.s.Until == 0 || t < int64(r.s.Until) {
+			return false
+		}
+		r.end = t
+	}
+	return true
+}
+
+// Finish closes the books of a run at its present time.
+func (r *Run) Finish() {
+	if r.end < 0 {
+		r.end = r.now()
+	}
+	r.series.finish(r)
+}
+
+// Time returns the scenario's time and when it will end, 0 if that is not known.
+func (r *Run) Time() (now, until int64) { return r.now(), int64(r.s.Until) }
+
+// Progress returns how far the jobs that end are, in thousandths, and -1 if none does.
+func (r *Run) Progress() int {
+	sum, n := 0, 0
+	for _, j := range r.jobs {
+		if j.total > 0 {
+			sum += int(j.bytes * 1000 / j.total)
+			n++
+		}
+	}
+	if n == 0 {
+		return -1
+	}
+	return min(sum/n, 1000)
+}
+
+// jobEnded ends the run when it was the last that it waited for.
+func (r *Run) jobEnded() {
+	if r.s.Until > 0 {
+		return
+	}
+	for _, j := range r.jobs {
+		if j.ends && !j.over {
+			return
+		}
+	}
+	r.end = r.now()
+}
