@@ -1,6 +1,7 @@
 package array
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -25,6 +26,9 @@ type Options struct {
 	// pools: CapPercent[n-1] for n pools, the last for more. The default is the SVC
 	// rule: 100, 66, 40, 30, 25 (IBM REDP-4426).
 	CapPercent []int
+	// CounterRows is the number of counters that NVRAM has room for (65536, 4 MiB): some five a
+	// volume and ten an mdisk. What is over is counted together.
+	CounterRows int
 	// UUID identifies a new array: it is in the volumes' NAA names and serial numbers.
 	UUID uint64
 	// Policy is how the cache admits, orders and paces.
@@ -43,6 +47,9 @@ func (o *Options) fill() {
 	}
 	if o.CapPercent == nil {
 		o.CapPercent = []int{100, 66, 40, 30, 25}
+	}
+	if o.CounterRows == 0 {
+		o.CounterRows = rowCount
 	}
 	o.Policy.fill()
 }
@@ -166,13 +173,21 @@ func Open(opt Options) (*Array, error) {
 	// destaged, and not yet free.
 	pages := limit + max(limit/8, 2*piecePages)
 	logBytes := max(opt.LogBytes, minLogBytes) &^ 7
-	region, fresh, err := opt.Store.Region("nvram", nvramSize(pages, logBytes, a.payload))
+	rows := opt.CounterRows
+	region, fresh, err := opt.Store.Region("nvram", nvramSize(rows, pages, logBytes, a.payload))
+	if errors.Is(err, block.ErrSize) {
+		// An array of format version 1 keeps its number of rows.
+		var old error
+		if region, fresh, old = opt.Store.Region("nvram", nvramSize(rowCountV1, pages, logBytes, a.payload)); old == nil {
+			rows, err = rowCountV1, nil
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
 	// A power cut may have come before the first flush.
 	fresh = fresh || [24]byte(region.Bytes()[:24]) == [24]byte{}
-	nv, err := openNVRAM(region, fresh, pages, logBytes, a.payload)
+	nv, err := openNVRAM(region, fresh, rows, pages, logBytes, a.payload)
 	if err != nil {
 		return nil, err
 	}

@@ -89,7 +89,7 @@ func damage(rnd *rand.Rand, st *store.Memory) {
 		case 0:
 			flip(region.Bytes())
 		case 1:
-			flip(region.Bytes()[descsOffset : descsOffset+200*descBytes])
+			flip(region.Bytes()[rowsOffset+rowCount*rowBytes:][:200*descBytes])
 		case 2:
 			flip(region.Bytes()[:rowsOffset+40*rowBytes])
 		case 3:

@@ -57,6 +57,10 @@ type savedState struct {
 func (n *nvram) loadState() savedState {
 	b := n.b[stateOffset : stateOffset+28]
 	s := savedState{}
+	if n.version == 1 {
+		s.boot = n.region.Boot() // it never knew of a loss of power
+		return s
+	}
 	if le.Uint32(b[24:]) != crc32.Checksum(b[:24], castagnoli) && !mendBits(b, 24) {
 		s.damaged = true
 		return s

@@ -13,7 +13,7 @@ import (
 //
 //	+----------+----------------+---------------------+-----------+----------------+
 //	| header   | counter rows   | page descriptors    | log ring  | data pages     |
-//	| 4 KiB    | 65536 x 64 B   | pages x 64 B        | logBytes  | pages x 4 KiB  |
+//	| 4 KiB    | rows x 64 B    | pages x 64 B        | logBytes  | pages x 4 KiB  |
 //	+----------+----------------+---------------------+-----------+----------------+
 //
 // Over a store that keeps no payload there are neither descriptors nor data pages.
@@ -22,6 +22,10 @@ import (
 // number the descriptor carries: a page counts only if that record is in the log
 // or older than the checkpoint. Nothing that counts is ever overwritten in place.
 // The rest of the header's page holds what is known to be durable: see durable.go.
+//
+// Header: 0 magic "ARRSIMNV" | 8 version u32 | 12 pages u32 | 16 logBytes u32 | 20 rows u32 | 24 crc32c u32 of
+// bytes 0..23. Version 1 had 16384 rows, its checksum at 20, no pages in log records, no burial
+// and no state block; it is read and becomes version 2 in place.
 //
 // Page descriptor, little endian:
 //
@@ -34,10 +38,10 @@ const (
 	nvVersion    = 2
 	headerBytes  = 4096
 	rowCount     = 65536
+	rowCountV1   = 16384
 	rowBytes     = 64
 	descBytes    = 64
 	rowsOffset   = headerBytes
-	descsOffset  = rowsOffset + rowCount*rowBytes
 	minLogBytes  = 64 << 10
 	minCachePage = 256
 )
@@ -50,47 +54,62 @@ var le = binary.LittleEndian
 type nvram struct {
 	region  block.Region
 	b       []byte
+	version uint32
+	rows    int
 	pages   int
+	descOff int
 	logOff  int
 	logLen  int
 	dataOff int
 	payload bool // data pages are there
 }
 
-func nvramSize(pages, logBytes int, payload bool) int {
+func nvramSize(rows, pages, logBytes int, payload bool) int {
+	n := rowsOffset + rows*rowBytes + logBytes
 	if !payload { // nothing to recover: neither data nor descriptors
-		return descsOffset + logBytes
+		return n
 	}
-	n := descsOffset + pages*descBytes + logBytes
+	n += pages * descBytes
 	n = (n + pageBytes - 1) &^ (pageBytes - 1)
 	return n + pages*pageBytes
 }
 
 // openNVRAM lays out a fresh region or checks the layout of one that was used.
-func openNVRAM(r block.Region, fresh bool, pages, logBytes int, payload bool) (*nvram, error) {
-	n := &nvram{region: r, b: r.Bytes(), pages: pages, logLen: logBytes, payload: payload}
-	n.logOff = descsOffset
+func openNVRAM(r block.Region, fresh bool, rows, pages, logBytes int, payload bool) (*nvram, error) {
+	n := &nvram{region: r, b: r.Bytes(), version: nvVersion, rows: rows, pages: pages, logLen: logBytes, payload: payload}
+	n.descOff = rowsOffset + rows*rowBytes
+	n.logOff = n.descOff
 	if payload {
 		n.logOff += pages * descBytes
 	}
 	n.dataOff = (n.logOff + logBytes + pageBytes - 1) &^ (pageBytes - 1)
 	if fresh {
-		copy(n.b, nvMagic)
-		le.PutUint32(n.b[8:], nvVersion)
-		le.PutUint32(n.b[12:], uint32(pages))
-		le.PutUint32(n.b[16:], uint32(logBytes))
-		le.PutUint32(n.b[20:], crc32.Checksum(n.b[:20], castagnoli))
+		n.writeHeader()
 		return n, nil
 	}
+	if le.Uint32(n.b[8:]) == 1 && le.Uint32(n.b[20:]) == crc32.Checksum(n.b[:20], castagnoli) {
+		n.version = 1
+	}
 	switch {
-	case le.Uint32(n.b[20:]) != crc32.Checksum(n.b[:20], castagnoli) && !mendBits(n.b, 20) || string(n.b[:8]) != nvMagic:
+	case n.version == nvVersion && le.Uint32(n.b[24:]) != crc32.Checksum(n.b[:24], castagnoli) && !mendBits(n.b, 24) || string(n.b[:8]) != nvMagic:
 		return nil, fmt.Errorf("the write cache file is not one of arraysim's, or its header is damaged; restore it from a copy, or remove the data folder to start empty")
-	case le.Uint32(n.b[8:]) != nvVersion:
+	case n.version == nvVersion && le.Uint32(n.b[8:]) != nvVersion:
 		return nil, fmt.Errorf("the write cache file has format %d, this program reads format %d; use the version that wrote it", le.Uint32(n.b[8:]), nvVersion)
-	case int(le.Uint32(n.b[12:])) != pages || int(le.Uint32(n.b[16:])) != logBytes:
+	case n.version == nvVersion && int(le.Uint32(n.b[20:])) != rows || int(le.Uint32(n.b[12:])) != pages || int(le.Uint32(n.b[16:])) != logBytes:
 		return nil, fmt.Errorf("the write cache was made with another size (%d MiB); set cache size back to it", int(le.Uint32(n.b[12:]))/(1<<20/pageBytes))
 	}
 	return n, nil
+}
+
+// writeHeader writes the header of the present version.
+func (n *nvram) writeHeader() {
+	copy(n.b, nvMagic)
+	le.PutUint32(n.b[8:], nvVersion)
+	le.PutUint32(n.b[12:], uint32(n.pages))
+	le.PutUint32(n.b[16:], uint32(n.logLen))
+	le.PutUint32(n.b[20:], uint32(n.rows))
+	le.PutUint32(n.b[24:], crc32.Checksum(n.b[:24], castagnoli))
+	n.version = nvVersion
 }
 
 func (n *nvram) dataAt(page uint32) int { return n.dataOff + int(page)*pageBytes }
@@ -101,7 +120,7 @@ func (n *nvram) data(page uint32) []byte {
 }
 
 func (n *nvram) desc(page uint32) []byte {
-	o := descsOffset + int(page)*descBytes
+	o := n.descOff + int(page)*descBytes
 	return n.b[o : o+descBytes : o+descBytes]
 }
 
@@ -194,7 +213,7 @@ type rows struct {
 
 func openRows(nv *nvram) *rows {
 	rs := &rows{nv: nv, at: map[uint64]*row{}}
-	for i := range rowCount {
+	for i := range nv.rows {
 		r := nv.row(i)
 		if r.head == rowFree {
 			break
@@ -212,10 +231,10 @@ func (rs *rows) get(kind, key uint8, pool uint16, id uint32) *row {
 	if r := rs.at[h]; r != nil {
 		return r
 	}
-	if rs.used == rowCount-8 && id != ^uint32(0) {
+	if rs.used == rs.nv.rows-8 && id != ^uint32(0) {
 		return rs.get(kind, 0, 0, ^uint32(0))
 	}
-	if rs.used == rowCount {
+	if rs.used == rs.nv.rows {
 		return &row{}
 	}
 	r := rs.nv.row(rs.used)

@@ -126,6 +126,9 @@ func (a *Array) loadObjects() error {
 
 func (a *Array) loadPosition() (seq uint64, tail int, last uint64, err error) {
 	err = a.meta.Load([]byte(keyCheckpoint), func(k, v []byte) error {
+		if len(v) == 16 { // format version 1
+			v = append(v[:16:16], v[:8]...)
+		}
 		if len(v) != 24 {
 			return fmt.Errorf("the checkpoint's position is damaged")
 		}
@@ -328,5 +331,8 @@ func (a *Array) firstCheckpoint() error {
 	a.flushed, a.genDone = a.journal.seq, a.gen
 	a.journal.setNewest()
 	a.saveState()
-	return nil
+	if a.cache.nv.version != nvVersion {
+		a.cache.nv.writeHeader()
+	}
+	return a.flushNowAll()
 }

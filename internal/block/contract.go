@@ -1,6 +1,9 @@
 package block
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // Timer is a pending call that a Clock made.
 type Timer interface {
@@ -96,6 +99,9 @@ type MetaStore interface {
 	// Only used while an array is being opened; key and value are valid in fn only.
 	Load(prefix []byte, fn func(key, value []byte) error) error
 }
+
+// ErrSize is the error of a Region that was made with another size.
+var ErrSize = errors.New("it was made with another size")
 
 // Store makes the parts of an array's persistence. Opening is synchronous: it
 // happens before the array runs.

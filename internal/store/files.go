@@ -191,7 +191,7 @@ func (s *Files) Region(name string, size int) (block.Region, bool, error) {
 	}
 	fresh := have == 0
 	if !fresh && have != int64(size) {
-		return nil, false, fmt.Errorf("the write cache file %s has %d bytes, the configuration asks for %d; set cache size back to what it was", path, have, size)
+		return nil, false, fmt.Errorf("the write cache file %s has %d bytes, the configuration asks for %d: %w; set cache size back to what it was", path, have, size, block.ErrSize)
 	}
 	m, err := f.Map(size)
 	if err != nil {

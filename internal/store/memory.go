@@ -79,7 +79,7 @@ func (m *Memory) RemoveMedium(name string) error {
 // Region returns the NVRAM.
 func (m *Memory) Region(_ string, size int) (block.Region, bool, error) {
 	if m.region != nil && size >= 0 && len(m.region) != size {
-		return nil, false, fmt.Errorf("the write cache has %d bytes, not %d", len(m.region), size)
+		return nil, false, fmt.Errorf("the write cache has %d bytes, not %d: %w", len(m.region), size, block.ErrSize)
 	}
 	fresh := m.region == nil
 	if fresh {
