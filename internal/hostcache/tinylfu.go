@@ -1,0 +1,173 @@
+package hostcache
+
+// tinyLFU is W-TinyLFU (Einziger, Friedman and Manes, ACM ToS 2017): new blocks
+// go through a small LRU window; one that leaves it takes the place of the main
+// cache's victim only if a sketch says that it was referenced more often. The
+// main cache is a segmented LRU.
+type tinyLFU struct {
+	ix                              *Index
+	capacity, mainMax, protectedMax int64
+	sketch                          sketch
+}
+
+const (
+	lfuWindow    = 1
+	lfuProbation = 2
+	lfuProtected = 3
+)
+
+func (p *tinyLFU) name() string       { return "w-tinylfu" }
+func (p *tinyLFU) ghosts(int64) int64 { return 0 }
+func (p *tinyLFU) drop(s uint32)      { p.ix.pull(s) }
+
+func (p *tinyLFU) resize(capacity int64) {
+	p.capacity, p.mainMax = capacity, capacity-max(capacity/100, 1)
+	p.protectedMax = p.mainMax - p.mainMax/5
+	blocks := capacity
+	if p.ix.cfg.Sized {
+		blocks /= autoObject
+	}
+	p.sketch.init(blocks)
+}
+
+func (p *tinyLFU) hit(s uint32) {
+	ix := p.ix
+	state := ix.meta[s] & stateMask
+	if state == lfuWindow { // references that come close together count once
+		ix.renew(s)
+		return
+	}
+	p.sketch.add(mix(ix.keys[s]))
+	p.sketch.age()
+	switch state {
+	case lfuProbation:
+		ix.move(s, lfuProtected)
+		for ix.units[lfuProtected] > p.protectedMax && ix.blocks[lfuProtected] > 0 {
+			ix.move(ix.oldest(lfuProtected), lfuProbation)
+		}
+	default:
+		ix.renew(s)
+	}
+}
+
+func (p *tinyLFU) admit(k Key, _ uint32, w int64) (uint8, bool) {
+	ix := p.ix
+	p.sketch.add(mix(k))
+	for ix.used+w > p.capacity {
+		in := ix.victim(lfuWindow)
+		if in != 0 && ix.units[lfuProbation]+ix.units[lfuProtected]+ix.weight(in) <= p.mainMax {
+			p.toMain(in)
+			continue
+		}
+		out := ix.victimOf(lfuProbation, lfuProtected)
+		switch {
+		case in == 0 && out == 0:
+			return 0, false
+		case in == 0:
+			ix.expel(out)
+		case out == 0 || p.sketch.count(mix(ix.keys[in])) <= p.sketch.count(mix(ix.keys[out])):
+			ix.expel(in)
+		default:
+			ix.expel(out)
+			ix.move(in, lfuProbation)
+		}
+	}
+	return lfuWindow, true
+}
+
+// toMain moves a block from the window to the lowest segment that has room.
+func (p *tinyLFU) toMain(s uint32) {
+	if p.ix.units[lfuProbation]+p.ix.weight(s) <= p.mainMax-p.protectedMax {
+		p.ix.move(s, lfuProbation)
+	} else {
+		p.ix.move(s, lfuProtected)
+	}
+}
+
+func (p *tinyLFU) place(s uint32, state uint8) { p.ix.push(s, state) }
+
+func (p *tinyLFU) order(r, g []uint32) ([]uint32, []uint32) {
+	return p.ix.collect(r, lfuProbation, lfuWindow, lfuProtected), g
+}
+
+func (p *tinyLFU) adopt(resident, _ []uint32) int {
+	clear(p.sketch.counts)
+	for i, s := range resident {
+		// The sketch knows nothing yet: what would leave last counts more.
+		p.sketch.add(mix(p.ix.keys[s]))
+		if i > len(resident)/2 {
+			p.sketch.add(mix(p.ix.keys[s]))
+		}
+		p.ix.setCount(s, 0)
+		if p.ix.units[lfuProbation]+p.ix.weight(s) <= p.mainMax-p.protectedMax {
+			p.ix.push(s, lfuProbation)
+		} else if p.ix.units[lfuProtected]+p.ix.weight(s) <= p.protectedMax {
+			p.ix.push(s, lfuProtected)
+		} else {
+			p.ix.push(s, lfuWindow)
+		}
+	}
+	return 0
+}
+
+// sketch counts references by hash, in a byte each: a count-min sketch with
+// conservative update. All counts are halved from time to time, so that old ones fade.
+type sketch struct {
+	counts     []uint8
+	size, left int64 // references until the first halving; until the next
+}
+
+const (
+	sketchRows = 4
+	// sketchPerBlock counters for every block of the cache: with fewer, blocks that
+	// collide look alike, and the window loses against all that was there before.
+	sketchPerBlock = 8
+	// sketchPeriod is how many references to the main cache, for every block of it, pass
+	// until counts are halved first, and half as many after that.
+	sketchPeriod = 32
+)
+
+func (k *sketch) init(blocks int64) {
+	k.counts = make([]uint8, blocks*sketchPerBlock+64)
+	k.size = sketchPeriod * blocks
+	k.left = k.size
+}
+
+// cell returns the counter of a hash in a row. Rows share the counters.
+func (k *sketch) cell(h uint64, row int) *uint8 {
+	return &k.counts[reduce(uint32(h>>32)*0x9e3779b1+uint32(h)*uint32(2*row+1), len(k.counts))]
+}
+
+// reduce maps a hash to 0..n-1.
+func reduce(h uint32, n int) int { return int(uint64(h) * uint64(n) >> 32) }
+
+func (k *sketch) count(h uint64) uint8 {
+	least := *k.cell(h, 0)
+	for row := 1; row < sketchRows; row++ {
+		least = min(least, *k.cell(h, row))
+	}
+	return least
+}
+
+func (k *sketch) add(h uint64) {
+	least := k.count(h)
+	if least == ^uint8(0) {
+		return
+	}
+	for row := range sketchRows {
+		if c := k.cell(h, row); *c == least {
+			*c = least + 1
+		}
+	}
+}
+
+// age is one more reference to the main cache.
+func (k *sketch) age() {
+	if k.left--; k.left > 0 {
+		return
+	}
+	k.left = k.size / 2
+	for i := range k.counts {
+		k.counts[i] /= 2
+	}
+}
