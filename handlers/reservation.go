@@ -48,20 +48,21 @@ var conflictSense = [18]byte{0: 0x70, 2: 0x0A, 7: 10, 12: 0x0D, 13: 0x01}
 const (
 	opExtendedCopy = 0x83
 	maxCSCDs       = 64
-	maxCopyList    = 16 + maxCSCDs*32 + 257*32 // what the unit takes, and a little more
+	maxCopyList    = 48 + maxCSCDs*32 + 257*32 // what the unit takes, and a little more
 )
 
-// conflicts tells whether c is an EXTENDED COPY(LID1) that a reservation of another unit
-// forbids.
+// conflicts tells whether c is an EXTENDED COPY that a reservation of another unit
+// forbids. (ODX reads and writes the unit that gets the command, where the kernel
+// looks at it.)
 func (u *unit) conflicts(c *tcmu.Command) bool {
-	if c.CDB[0] != opExtendedCopy || c.CDB[1]&0x1F != 0 {
+	if c.CDB[0] != opExtendedCopy || c.CDB[1]&0x1F > 1 {
 		return false
 	}
 	list := make([]byte, 0, maxCopyList)
 	for _, s := range c.Data {
 		list = append(list, s[:min(len(s), maxCopyList-len(list))]...)
 	}
-	roles := copyRoles(list)
+	roles := copyRoles(list, c.CDB[1]&0x1F == 1)
 	if len(roles) == 0 {
 		return false
 	}
@@ -105,22 +106,30 @@ type copyRole struct {
 	written bool
 }
 
-// copyRoles reads from a parameter list of EXTENDED COPY(LID1) (SPC-4 6.4.3) which
-// units its segments name. What is wrong with the list is for the SCSI layer to say.
-func copyRoles(b []byte) []copyRole {
-	const head, cscdLen = 16, 32
+// copyRoles reads from a parameter list of EXTENDED COPY(LID1) (SPC-4 6.4.3) or (LID4)
+// (6.4.4) which units its segments name. What is wrong with the list is for the SCSI
+// layer to say.
+func copyRoles(b []byte, lid4 bool) []copyRole {
+	const cscdLen = 32
 	be := binary.BigEndian
+	head := 16
+	if lid4 {
+		head = 48
+	}
 	if len(b) < head {
 		return nil
 	}
 	cscds := b[head:]
-	n := int(be.Uint16(b[2:]))
+	n, k := int(be.Uint16(b[2:])), uint64(be.Uint32(b[8:]))
+	if lid4 {
+		n, k = int(be.Uint16(b[42:])), uint64(be.Uint16(b[44:]))
+	}
 	if n > len(cscds) {
 		return nil
 	}
 	segments := cscds[n:]
 	cscds = cscds[:n]
-	if k := uint64(be.Uint32(b[8:])); k < uint64(len(segments)) {
+	if k < uint64(len(segments)) {
 		segments = segments[:k]
 	}
 	var written [maxCSCDs]bool

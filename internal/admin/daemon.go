@@ -6,6 +6,7 @@ package admin
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -117,7 +118,7 @@ func (d *daemon) open() error {
 	}
 	d.log.Info("array is open", "data", d.cfg.Data, "store", d.cfg.Store, "cache", cache.Human(), "volumes", len(d.array.Volumes()))
 	d.exec.Lock()
-	d.target = scsi.NewTarget(scsi.Options{Name: d.cfg.Portal.Target, Vendor: productName, Product: "array", Revision: productRevision, Exec: d.exec})
+	d.target = scsi.NewTarget(scsi.Options{Name: d.cfg.Portal.Target, Vendor: productName, Product: "array", Revision: productRevision, Exec: d.exec, Random: unguessable})
 	d.exports, err = newExports(d.array, d.target)
 	if err == nil {
 		d.saved = d.array.Blob(blobCounters)
@@ -340,6 +341,9 @@ func (d *daemon) stop(ready bool) error {
 	}
 }
 
+// unguessable fills b with random bytes.
+func unguessable(b []byte) { _, _ = rand.Read(b) } // crypto/rand.Read never fails
+
 func (d *daemon) windDown(ready bool) error {
 	if d.kernel != nil {
 		d.log.Info("stopping: closing the kernel's door", "devices", len(d.kernel.server.Devices()))
@@ -354,6 +358,11 @@ func (d *daemon) windDown(ready bool) error {
 		cancel()
 	}
 	d.changes.Wait()
+	if d.target != nil {
+		d.exec.Lock()
+		d.target.RevokeTokens()
+		d.exec.Unlock()
+	}
 	if ready {
 		d.drain()
 	}

@@ -85,8 +85,8 @@ func TestSuite(t *testing.T) {
 		t.Run(v.name, func(t *testing.T) {
 			scsitest.Run(t, func(t *testing.T) func(string) scsitest.Initiator {
 				var devs []*scsitest.Device
+				var tg *scsi.Target
 				r := newRig(t, func(cfg *Config) {
-					var tg *scsi.Target
 					tg, devs = scsitest.NewTarget(cfg.Exec)
 					cfg.Targets = []TargetConfig{{Name: testTarget, Target: tg}}
 					ping := cfg.Limits.PingInterval
@@ -96,6 +96,7 @@ func TestSuite(t *testing.T) {
 				t.Cleanup(func() {
 					r.exec.Lock()
 					defer r.exec.Unlock()
+					tg.RevokeTokens()
 					for _, d := range devs {
 						if d.Refs != 0 {
 							t.Errorf("%s: %d references are not released", d.Info().Name, d.Refs)

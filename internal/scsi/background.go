@@ -62,6 +62,7 @@ func (u *Unit) erase(what erasure, task *Task) {
 	b.total = b.size * uint64(max(what.Passes, 1))
 	b.req.Done = b.step
 	u.job, u.failedErase = b, nil
+	u.revokeTokens() // they hold what is to be erased
 	if task != nil {
 		task.state.multi = b
 	}

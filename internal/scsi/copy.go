@@ -6,75 +6,24 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// heldCopy is what RECEIVE COPY RESULTS tells of one copy.
-type heldCopy struct {
-	id       byte
-	running  bool
-	failed   bool
-	segments uint16 // processed
-	bytes    uint64 // transferred
-	status   byte   // of EXTENDED COPY
-	sense    []byte
-}
-
-func (x *itl) dropCopies() { x.copies = nil }
-
-func (x *itl) copyWith(id byte) *heldCopy {
-	for _, h := range x.copies {
-		if h.id == id {
-			return h
-		}
-	}
-	return nil
-}
-
-func (x *itl) forget(h *heldCopy) {
-	for i, g := range x.copies {
-		if g == h {
-			x.copies = append(x.copies[:i:i], x.copies[i+1:]...)
-			return
-		}
-	}
-}
-
-// hold makes room for a new result: of those that are over, the oldest goes.
-func (x *itl) hold(h *heldCopy) {
-	if len(x.copies) >= maxHeld {
-		for _, g := range x.copies {
-			if !g.running {
-				x.forget(g)
-				break
-			}
-		}
-	}
-	x.copies = append(x.copies, h)
-}
-
-// copying is the state of an EXTENDED COPY. Segments run one after the other, each
-// as a hold of the source and a place at the destination, so that a segment whose
-// ranges overlap copies as if the whole source was read first.
+// copying is what an EXTENDED COPY does. Segments run one after the other (which
+// is what STR=1 asks for), each as a hold of the source and a place at the
+// destination, so that a segment whose ranges overlap copies as if the whole
+// source was read first.
 type copying struct {
 	list   *copyList
 	at     int // the present segment
 	from   [1]block.Range
 	to     block.Range
-	where  *itl // where the present request is
+	src    *cscd
+	dst    *cscd
 	placed bool // the present request is the place
-	result *heldCopy
-	hold   bool
-	roles  []copyRole
 }
 
-// copyRole is a unit's part in a copy, for the counters.
-type copyRole struct {
-	x    *itl
-	kind opKind
-}
-
-// doExtendedCopy serves EXTENDED COPY(LID1).
+// doExtendedCopy serves EXTENDED COPY(LID1) and (LID4).
 func doExtendedCopy(t *Task) {
 	st := &t.state
-	const longest = copyHeader + maxDescriptorBytes + cscdLen + segmentOffsetLen
+	const longest = copyHeader4 + maxDescriptorBytes + cscdLen + segmentOffsetLen
 	n := binary.BigEndian.Uint32(t.CDB[10:])
 	if n == 0 {
 		t.good()
@@ -86,87 +35,18 @@ func doExtendedCopy(t *Task) {
 		return
 	}
 	t.OutTotal = int(n)
-	l, s := parseCopyList(st.n, b)
+	l, s := parseCopyList(st.itl, b, t.CDB[1]&0x1F)
 	if s.code != noSense {
 		t.fault(s)
 		return
 	}
-	x := st.itl
-	c := &copying{list: l, result: &heldCopy{id: l.id}}
-	if l.usage != usageNone {
-		if h := x.copyWith(l.id); h != nil {
-			if h.running {
-				t.fault(inList(listIDInUse, copyListID))
-				return
-			}
-			x.forget(h)
-		}
-		c.hold = true
-	}
-	if st.n.t.copies >= maxCopies {
-		t.end(StatusBusy)
-		return
-	}
-	st.n.t.copies++
-	if c.hold {
-		c.result.running = true
-		x.hold(c.result)
-	}
-	st.multi = c
-	c.segment(t)
+	t.operate(&copying{list: l}, l.id, l.usage != usageNone, l.usage == usageDiscard, l.immed, -l.idAt)
 }
-
-// end releases what the copy holds, keeps its result, and books it.
-func (c *copying) end(t *Task) {
-	st := &t.state
-	tg := st.n.t
-	tg.copies--
-	if r := st.req.Ref; r != nil {
-		st.req.Ref = nil
-		r.Release()
-	}
-	if c.hold {
-		c.result.running = false
-		c.result.failed = t.Status != StatusGood || st.aborted
-		c.result.status = t.Status
-		c.result.sense = append([]byte(nil), t.Sense...)
-		if c.list.usage == usageDiscard {
-			st.itl.forget(c.result)
-		}
-	}
-	if len(c.roles) == 0 {
-		return
-	}
-	st.booked = true
-	o := outcomeOf(t.Status)
-	if st.aborted {
-		o = 1
-	}
-	now := tg.exec.Now()
-	for _, r := range c.roles {
-		r.x.stats.Commands[r.kind][o]++
-		r.x.u.stats.Duration[r.kind].Observe(now - st.start)
-	}
-}
-
-// book notes a unit's part in the copy, and what it describes.
-func (c *copying) book(x *itl, kind opKind, bytes uint64) {
-	x.u.stats.Described[kind] += bytes
-	for _, r := range c.roles {
-		if r.x == x && r.kind == kind {
-			return
-		}
-	}
-	c.roles = append(c.roles, copyRole{x, kind})
-}
-
-// device is where the present request is.
-func (c *copying) device() *Unit { return c.where.u }
 
 // abort ends the copy in its present segment. s says what is wrong with it.
-func (c *copying) abort(t *Task, s sense) {
+func (c *copying) abort(o *operation, s sense) {
 	s.specific, s.hasSpecific = uint64(c.at), true
-	t.fault(s)
+	o.finish(copyError, StatusCheckCondition, s)
 }
 
 // inSegment points to a byte of the present segment descriptor.
@@ -180,65 +60,105 @@ const (
 	fromTarget = 2
 )
 
-// segment starts the present segment, or ends the command behind the last.
-func (c *copying) segment(t *Task) {
+// next starts the present segment, or ends the copy behind the last.
+func (c *copying) next(o *operation) {
 	l := c.list
 	for ; c.at < len(l.segments); c.at++ {
 		g := &l.segments[c.at]
-		src, ok := c.resolve(t, g.src, segmentSource)
-		if !ok {
+		var ok bool
+		if c.src, ok = c.resolve(o, g.src, segmentSource); !ok {
 			return
 		}
-		dst, ok := c.resolve(t, g.dst, segmentTarget)
-		if !ok {
+		if c.dst, ok = c.resolve(o, g.dst, segmentTarget); !ok {
 			return
 		}
+		src, dst := c.src, c.dst
 		from, to, s := g.ranges(src.x.u, dst.x.u)
 		if s.code != noSense {
-			c.abort(t, s)
+			c.abort(o, s)
 			return
 		}
 		if status, code := src.x.refuses(from, false); status != StatusGood {
-			c.forward(t, fromSource, src, status, code)
+			c.forward(o, fromSource, src, status, code)
 			return
 		}
 		if status, code := dst.x.refuses(to, true); status != StatusGood {
-			c.forward(t, fromTarget, dst, status, code)
+			c.forward(o, fromTarget, dst, status, code)
 			return
 		}
-		c.book(src.x, opXCopySource, from.Bytes())
-		c.book(dst.x, opXCopyTarget, to.Bytes())
+		o.describe(src.x, opXCopySource, from.Bytes())
+		o.describe(dst.x, opXCopyTarget, to.Bytes())
 		if from.Count == 0 {
-			c.result.segments++
+			o.result.segments++
 			continue
 		}
-		c.from[0], c.to = from, to
-		c.where, c.placed = src.x, false
-		r := &t.state.req
+		c.from[0], c.to, c.placed = from, to, false
+		r := &o.req
 		r.Op, r.Origin, r.Flags, r.Data, r.Ref = block.OpHold, block.OriginXCopy, 0, nil, nil
 		r.Range, r.Ranges = block.Range{}, c.from[:]
-		t.submitTo(src.x.u, copyHeld)
+		o.submit(src.x.u)
 		return
 	}
-	t.good()
+	o.finish(copyDone, StatusGood, sense{})
 }
 
 // resolve returns a CSCD that can be used; otherwise the copy has ended.
-func (c *copying) resolve(t *Task, i, field int) (*cscd, bool) {
-	if i >= len(c.list.cscds) {
-		c.abort(t, inSegment(copyNotReachable, field))
+func (c *copying) resolve(o *operation, i, field int) (*cscd, bool) {
+	d := &c.list.self
+	switch {
+	case i < len(c.list.cscds):
+		d = &c.list.cscds[i]
+	case i != cscdSelf:
+		c.abort(o, inSegment(copyNotReachable, field))
 		return nil, false
 	}
-	d := &c.list.cscds[i]
 	why := d.why
-	if why == noSense && (d.x.u.removed || d.x.n.luns[d.x.lun] != d.x) { // gone since
+	if why == noSense && !d.x.attached() { // gone since
 		why = copyNotReachable
 	}
 	if why != noSense {
-		c.abort(t, inList(why, d.offset))
+		c.abort(o, inList(why, d.offset))
 		return nil, false
 	}
 	return d, true
+}
+
+// attached tells whether the nexus still sees the unit at this LUN.
+func (x *itl) attached() bool { return !x.u.removed && !x.n.closed && x.n.luns[x.lun] == x }
+
+// ended goes on when the source is held, or the destination has become it.
+func (c *copying) ended(o *operation) {
+	r := &o.req
+	switch {
+	case r.Status != block.OK:
+		if !c.placed {
+			r.Ref = nil // a hold that failed holds nothing
+		}
+		if o.cancelled() {
+			return
+		}
+		status, s := o.where.outcome(r)
+		if c.placed {
+			c.forward(o, fromTarget, c.dst, status, s.code)
+		} else {
+			c.forward(o, fromSource, c.src, status, s.code)
+		}
+	case o.cancelled():
+	case !c.placed:
+		if _, ok := c.resolve(o, c.list.segments[c.at].dst, segmentTarget); !ok {
+			return
+		}
+		c.placed = true
+		r.Op, r.Range, r.Ranges, r.RefOffset = block.OpPlace, c.to, nil, 0
+		o.submit(c.dst.x.u)
+	default:
+		r.Ref.Release()
+		r.Ref = nil
+		o.result.segments++
+		o.result.moved += c.to.Bytes()
+		c.at++
+		c.next(o)
+	}
 }
 
 // Fields of segment descriptors.
@@ -315,52 +235,12 @@ func (x *itl) refuses(r block.Range, write bool) (byte, code) {
 }
 
 // forward ends the copy with what one of its units said.
-func (c *copying) forward(t *Task, from byte, d *cscd, status byte, why code) {
+func (c *copying) forward(o *operation, from byte, d *cscd, status byte, why code) {
 	s := inList(copyDeviceFailure, d.offset)
 	if why == lbaOutOfRange {
 		// Nothing failed: the list asks for what is not there.
 		s.code = copyAborted
 	}
 	s.from, s.fwdStatus, s.fwd = from, status, why
-	c.abort(t, s)
-}
-
-// copyHeld goes on when the source is held: the destination becomes it.
-func copyHeld(t *Task) {
-	st := &t.state
-	c := st.multi.(*copying)
-	g := &c.list.segments[c.at]
-	dst, ok := c.resolve(t, g.dst, segmentTarget)
-	if !ok {
-		return
-	}
-	c.where, c.placed = dst.x, true
-	r := &st.req
-	r.Op, r.Range, r.Ranges, r.RefOffset = block.OpPlace, c.to, nil, 0
-	t.submitTo(dst.x.u, copyPlaced)
-}
-
-func copyPlaced(t *Task) {
-	st := &t.state
-	c := st.multi.(*copying)
-	ref := st.req.Ref
-	st.req.Ref = nil
-	ref.Release()
-	c.result.segments++
-	c.result.bytes += c.to.Bytes()
-	c.at++
-	c.segment(t)
-}
-
-// failed ends the copy because a hold or a place failed.
-func (c *copying) failed(t *Task) {
-	st := &t.state
-	g := &c.list.segments[c.at]
-	status, s := c.where.u.outcome(&st.req)
-	if c.placed {
-		c.forward(t, fromTarget, &c.list.cscds[g.dst], status, s.code)
-		return
-	}
-	st.req.Ref = nil // a hold that failed holds nothing
-	c.forward(t, fromSource, &c.list.cscds[g.src], status, s.code)
+	c.abort(o, s)
 }

@@ -13,6 +13,7 @@ const (
 	maxSegment         = 256 << 20 // bytes
 	maxDescriptorBytes = maxCSCDs*cscdLen + maxSegments*segmentOffsetLen
 	maxCopies          = 128 // at the same time
+	maxCopiesOfNexus   = 32  // of them, started on one I_T_L nexus and not over
 	maxHeld            = 32  // results kept for an I_T_L nexus
 	segmentGranularity = 9   // log2 of bytes
 )
@@ -38,6 +39,22 @@ const (
 	copySegBytes    = 8
 	copyInlineBytes = 12
 
+	// Parameter list of EXTENDED COPY(LID4) (SPC-4 6.4.4):
+	//
+	//	| 1 | usage | header CSCD bytes (2) | 11 | flags | FFh | 3 | list id (4) | 18 |
+	//	| CSCD bytes (2) | segment bytes (2) | inline bytes (2) | CSCDs | segments |
+	copyHeader4      = 48
+	copyFormat4      = 0 // 01h
+	copyHeadBytes4   = 2 // 0020h
+	copyFlags4       = 15
+	copyImmed4       = 0x02
+	copyHeadType4    = 16
+	copyListID4      = 20
+	copyCSCDBytes4   = 42
+	copySegBytes4    = 44
+	copyInlineBytes4 = 46
+	headCSCDType     = 0xFF
+
 	cscdLen          = 32
 	cscdFlags        = 1 // LU ID TYPE (ignored since SPC-4), NUL, PERIPHERAL DEVICE TYPE
 	cscdNUL          = 0x20
@@ -61,6 +78,15 @@ const (
 	usageNone    = 3
 )
 
+// Service actions of THIRD-PARTY COPY OUT.
+const (
+	saCopyLID1      = 0x00
+	saCopyLID4      = 0x01
+	saPopulateToken = 0x10
+	saWriteToken    = 0x11
+	saCopyAbort     = 0x1C
+)
+
 // cscd is a copy source or copy destination, resolved inside the LUN map of the
 // nexus. why tells what is wrong with it; it matters once a segment uses it.
 type cscd struct {
@@ -77,52 +103,96 @@ type segment struct {
 
 // copyList is a parsed parameter list.
 type copyList struct {
-	id, usage byte
-	cscds     []cscd
-	segments  []segment
+	id       uint32
+	idAt     int // where it stands
+	usage    byte
+	immed    bool
+	cscds    []cscd
+	self     cscd // the unit that got the command: CSCD descriptor ID FFFFh
+	segments []segment
 }
 
-// parseCopyList parses b for a nexus. Only what makes the whole list unusable is
-// an error here; the rest is found when the segment runs.
-func parseCopyList(n *Nexus, b []byte) (*copyList, sense) {
+// cscdSelf is the CSCD descriptor ID of the unit that got the command.
+const cscdSelf = 0xFFFF
+
+// lengths are those of the parts of a parameter list, and where they stand.
+type lengths struct {
+	head                    int
+	cscds, segments, inline uint32
+	cscdsAt, segsAt, inAt   int
+}
+
+// header parses the fixed part of a list. sa says which.
+func (l *copyList) header(b []byte, sa byte) (lengths, sense) {
+	be := binary.BigEndian
+	l.usage = b[copyUsage] >> 3 & 3
+	if sa == saCopyLID1 {
+		l.id, l.idAt = uint32(b[copyListID]), copyListID
+		return lengths{copyHeader, uint32(be.Uint16(b[copyCSCDBytes:])), be.Uint32(b[copySegBytes:]), be.Uint32(b[copyInlineBytes:]),
+			copyCSCDBytes, copySegBytes, copyInlineBytes}, sense{}
+	}
+	if len(b) < copyHeader4 {
+		return lengths{}, sense{code: parameterListLength}
+	}
+	l.id, l.idAt = be.Uint32(b[copyListID4:]), copyListID4
+	l.immed = b[copyFlags4]&copyImmed4 != 0
+	switch {
+	case b[copyFormat4] != 1:
+		return lengths{}, inList(invalidFieldInList, copyFormat4)
+	case be.Uint16(b[copyHeadBytes4:]) != cscdLen:
+		return lengths{}, inList(invalidFieldInList, copyHeadBytes4)
+	case b[copyHeadType4] != headCSCDType:
+		return lengths{}, inList(invalidFieldInList, copyHeadType4)
+	}
+	return lengths{copyHeader4, uint32(be.Uint16(b[copyCSCDBytes4:])), uint32(be.Uint16(b[copySegBytes4:])), uint32(be.Uint16(b[copyInlineBytes4:])),
+		copyCSCDBytes4, copySegBytes4, copyInlineBytes4}, sense{}
+}
+
+// parseCopyList parses b, which came with service action sa on x. Only what makes
+// the whole list unusable is an error here; the rest is found when the segment
+// runs.
+func parseCopyList(x *itl, b []byte, sa byte) (*copyList, sense) {
 	be := binary.BigEndian
 	if len(b) < copyHeader {
 		return nil, sense{code: parameterListLength}
 	}
-	l := &copyList{id: b[copyListID], usage: b[copyUsage] >> 3 & 3}
-	cscdBytes := int(be.Uint16(b[copyCSCDBytes:]))
-	segBytes := be.Uint32(b[copySegBytes:])
+	l := &copyList{self: cscd{x: x}}
+	p, s := l.header(b, sa)
+	if s.code != noSense {
+		return nil, s
+	}
+	cscdBytes, segBytes := int(p.cscds), p.segments
 	switch {
 	case l.usage == 1:
 		return nil, inList(invalidFieldInList, copyUsage)
 	case l.usage == usageNone && l.id != 0:
-		return nil, inList(invalidFieldInList, copyListID)
+		return nil, inList(invalidFieldInList, l.idAt)
 	case uint64(cscdBytes)+uint64(segBytes) > maxDescriptorBytes:
-		return nil, inList(parameterListLength, copyCSCDBytes)
-	case be.Uint32(b[copyInlineBytes:]) != 0:
-		return nil, inList(inlineDataExceeded, copyInlineBytes)
+		return nil, inList(parameterListLength, p.cscdsAt)
+	case p.inline != 0:
+		return nil, inList(inlineDataExceeded, p.inAt)
 	case cscdBytes%cscdLen != 0:
-		return nil, inList(parameterListLength, copyCSCDBytes)
+		return nil, inList(parameterListLength, p.cscdsAt)
 	case cscdBytes/cscdLen > maxCSCDs:
-		return nil, inList(tooManyCSCDs, copyCSCDBytes)
-	case copyHeader+cscdBytes+int(segBytes) > len(b):
+		return nil, inList(tooManyCSCDs, p.cscdsAt)
+	case p.head+cscdBytes+int(segBytes) > len(b):
 		return nil, sense{code: parameterListLength}
 	}
-	for at := copyHeader; at < copyHeader+cscdBytes; at += cscdLen {
-		c, s := parseCSCD(n, b[at:at+cscdLen], at)
+	for at := p.head; at < p.head+cscdBytes; at += cscdLen {
+		c, s := parseCSCD(x.n, b[at:at+cscdLen], at)
 		if s.code != noSense {
 			return nil, s
 		}
 		l.cscds = append(l.cscds, c)
 	}
-	first := copyHeader + cscdBytes
+	first := p.head + cscdBytes
 	for at := first; at < first+int(segBytes); {
 		rest := b[at : first+int(segBytes)]
 		if len(rest) < 8 {
 			return nil, sense{code: parameterListLength}
 		}
 		if len(l.segments) == maxSegments {
-			return nil, inList(tooManySegments, copySegBytes)
+			return nil, inList(tooManySegments, p.segsAt)
 		}
 		size := segmentBlocksLen
 		switch rest[0] {
@@ -138,7 +208,8 @@ func parseCopyList(n *Nexus, b []byte) (*copyList, sense) {
 		if len(rest) < size {
 			return nil, sense{code: parameterListLength}
 		}
-		l.segments = append(l.segments, segment{rest[:size],
+		// The list outlives its buffer when the copy goes on in the background.
+		l.segments = append(l.segments, segment{bytes.Clone(rest[:size]),
 			int(be.Uint16(rest[segmentSource:])), int(be.Uint16(rest[segmentTarget:]))})
 		at += size
 	}

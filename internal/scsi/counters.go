@@ -18,6 +18,8 @@ const (
 	opWriteSame
 	opXCopySource
 	opXCopyTarget
+	opODXSource
+	opODXTarget
 	opUnmap
 	opCAW
 	opSync
@@ -26,7 +28,7 @@ const (
 	numOps
 )
 
-var opNames = [numOps]string{"read", "write", "write_same", "xcopy_src", "xcopy_dst", "unmap", "caw", "sync", "erase", "other"}
+var opNames = [numOps]string{"read", "write", "write_same", "xcopy_src", "xcopy_dst", "odx_src", "odx_dst", "unmap", "caw", "sync", "erase", "other"}
 
 // outcomes are the values of the status label.
 const numOutcomes = 5

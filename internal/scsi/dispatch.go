@@ -99,9 +99,18 @@ func rows() []*command {
 		{"PERSISTENT RESERVE OUT, PREEMPT AND ABORT", 0x5F, prPreemptAbort, prOut(prPreemptAbort), doPROut, passReserve, opOther},
 		{"PERSISTENT RESERVE OUT, REGISTER AND IGNORE EXISTING KEY", 0x5F, prRegisterIgnore, prOut(prRegisterIgnore), doPROut, passReserve, opOther},
 		{"EXTENDED COPY(LID1)", 0x83, 0x00, []byte{0x83, 0, 0, 0, 0, 0, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doExtendedCopy, 0, opOther},
+		{"EXTENDED COPY(LID4)", 0x83, saCopyLID4, []byte{0x83, saCopyLID4, 0, 0, 0, 0, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doExtendedCopy, 0, opOther},
+		{"POPULATE TOKEN", 0x83, saPopulateToken, tokenOut(saPopulateToken), doPopulateToken, mediumRead, opODXSource},
+		{"WRITE USING TOKEN", 0x83, saWriteToken, tokenOut(saWriteToken), doWriteToken, mediumWrite, opODXTarget},
+		{"COPY OPERATION ABORT", 0x83, saCopyAbort, []byte{0x83, saCopyAbort, ff, ff, ff, ff, 0, 0, 0, 0, 0, 0, 0, 0, 0, ctrl}, doCopyAbort, 0, opOther},
 		{"RECEIVE COPY STATUS(LID1)", 0x84, 0x00, copyIn(0x00), doCopyStatus, 0, opOther},
+		{"RECEIVE COPY DATA(LID1)", 0x84, 0x01, copyIn(0x01), doCopyData, 0, opOther},
 		{"RECEIVE COPY OPERATING PARAMETERS", 0x84, 0x03, copyIn(0x03), doCopyParameters, passReserve, opOther},
 		{"RECEIVE COPY FAILURE DETAILS(LID1)", 0x84, 0x04, copyIn(0x04), doCopyFailure, 0, opOther},
+		{"RECEIVE COPY STATUS(LID4)", 0x84, 0x05, copyIn4(0x05), doCopyStatus4, 0, opOther},
+		{"RECEIVE COPY DATA(LID4)", 0x84, 0x06, copyIn4(0x06), doCopyData, 0, opOther},
+		{"RECEIVE ROD TOKEN INFORMATION", 0x84, 0x07, copyIn4(0x07), doTokenInformation, 0, opOther},
+		{"REPORT ALL ROD TOKENS", 0x84, 0x08, []byte{0x84, 0x08, 0, 0, 0, 0, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doReportTokens, 0, opOther},
 		{"READ(16)", 0x88, none, rw16(0x88, pdf), doRead, mediumRead, opRead},
 		{"COMPARE AND WRITE", 0x89, none, []byte{0x89, pdf, ff, ff, ff, ff, ff, ff, ff, ff, 0, 0, 0, ff, grp, ctrl}, doCompareAndWrite, mediumWrite, opCAW},
 		{"WRITE(16)", 0x8A, none, rw16(0x8A, pdf), doWrite, mediumWrite, opWrite},
@@ -142,6 +151,14 @@ func sanitizeCDB(sa byte) []byte {
 func prIn(sa byte) []byte { return []byte{0x5E, sa, 0, 0, 0, 0, 0, ff, ff, ctrl} }
 
 func prOut(sa byte) []byte { return []byte{0x5F, sa, ff, 0, 0, ff, ff, ff, ff, ctrl} }
+
+func copyIn4(sa byte) []byte {
+	return []byte{0x84, sa, ff, ff, ff, ff, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}
+}
+
+func tokenOut(sa byte) []byte {
+	return []byte{0x83, sa, 0, 0, 0, 0, ff, ff, ff, ff, ff, ff, ff, ff, grp, ctrl}
+}
 
 func copyIn(sa byte) []byte {
 	return []byte{0x84, sa, ff, 0, 0, 0, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}

@@ -43,11 +43,11 @@ func (st *taskState) withdraw() {
 	if st.delayed {
 		return // it ends when the delay is over
 	}
-	dev := st.u.dev
-	if m, ok := st.multi.(interface{ device() *Unit }); ok {
-		dev = m.device().dev
+	if o, ok := st.multi.(*operation); ok {
+		o.withdraw()
+		return
 	}
-	dev.Cancel(&st.req)
+	st.u.dev.Cancel(&st.req)
 }
 
 // abortWhere aborts the unit's tasks that match. No task is enabled before all

@@ -39,6 +39,13 @@ const (
 	savingNotSupported  code = 0x053900
 	removalPrevented    code = 0x055302
 	insufficientRegs    code = 0x055504
+	tokenNoCause        code = 0x052300 // INVALID TOKEN OPERATION
+	tokenType           code = 0x052301 // UNSUPPORTED TOKEN TYPE
+	tokenUnknown        code = 0x052304
+	tokenRevoked        code = 0x052306
+	tokenExpired        code = 0x052307
+	tokenDeleted        code = 0x052309
+	tokenBadLength      code = 0x05230A // INVALID TOKEN LENGTH
 	writeProtected      code = 0x072700
 	allocationFailed    code = 0x072707 // SPACE ALLOCATION FAILED WRITE PROTECT
 	copyDeviceFailure   code = 0x0A0D01 // THIRD PARTY DEVICE FAILURE
@@ -46,6 +53,7 @@ const (
 	copyIncorrectType   code = 0x0A0D03 // INCORRECT COPY TARGET DEVICE TYPE
 	copyInvalidField    code = 0x0A2600
 	copyInexact         code = 0x0A260A // UNEXPECTED INEXACT SEGMENT
+	copyNoROD           code = 0x0A550D // INSUFFICIENT RESOURCES TO CREATE ROD TOKEN
 	copyGranularity     code = 0x0A260D // COPY SEGMENT GRANULARITY VIOLATION
 	copyAborted         code = 0x0A0000
 	miscompareVerify    code = 0x0E1D00

@@ -82,6 +82,7 @@ func TestSuite(t *testing.T) {
 		exec := &block.Virtual{}
 		tg, devs := scsitest.NewTarget(exec)
 		t.Cleanup(func() {
+			tg.RevokeTokens()
 			for _, d := range devs {
 				if d.Refs != 0 {
 					t.Errorf("%s: %d references are not released", d.Info().Name, d.Refs)

@@ -34,7 +34,11 @@ type Target struct {
 	known   map[string]bool // initiator ports that logged in before; bounded
 	stats   map[string]*unitStats
 	vols    []string // keys of stats in order
-	copies  int      // EXTENDED COPY commands that run
+	copies  int      // copy operations that run
+	// operations are those of them whose command has ended, in the order of their
+	// beginning.
+	operations []*operation
+	tokens     []*rodToken // in the order of creation
 
 	// The batch of requests that the present call collects for one device.
 	depth     int
@@ -99,7 +103,7 @@ type itl struct {
 	ua      attention
 	prevent bool // PREVENT ALLOW MEDIUM REMOVAL
 	stats   *hostStats
-	copies  []*heldCopy
+	copies  []*copyResult
 }
 
 // NewTarget makes a target without units.
@@ -179,6 +183,7 @@ func (t *Target) RemoveUnit(u *Unit) {
 	t.flush()
 	u.removed = true
 	u.stats.unit = nil
+	u.revokeTokens()
 	for _, m := range t.maps { // each map is changed on its own: order does not matter
 		for lun, v := range m.luns {
 			if v == u {

@@ -96,6 +96,9 @@ type Options struct {
 	// units of different product identification.
 	Name, Vendor, Product, Revision string
 	Exec                            block.Executor
+	// Random fills its argument with bytes that nobody can guess; ROD tokens are
+	// made of them. Without it there are no tokens.
+	Random func([]byte)
 	// Delay, if it is there, tells how long the front end works at a task before
 	// the command is carried out, in nanoseconds. It is called when the task is
 	// enabled; the task counts as arrived, and may be aborted, meanwhile.

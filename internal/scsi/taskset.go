@@ -304,27 +304,25 @@ func (t *Task) badOpcode() {
 // has ended with OK. Any other outcome ends the task.
 func (t *Task) submit(then func(*Task)) {
 	st := &t.state
-	t.submitTo(st.u, then)
-}
-
-// submitTo is submit with another device, as copies need it.
-func (t *Task) submitTo(u *Unit, then func(*Task)) {
-	st := &t.state
 	st.then = then
 	st.inDevice = true
 	st.req.Ctx = t
 	st.req.Done = requestDone
 	st.req.Host = st.n.host.id
-	tg := st.n.t
-	if tg.depth == 0 {
-		tg.enter()
-		defer tg.leave()
+	st.n.t.enqueue(st.u, &st.req)
+}
+
+// enqueue adds a request to the batch for a unit's device.
+func (t *Target) enqueue(u *Unit, r *block.Request) {
+	if t.depth == 0 {
+		t.enter()
+		defer t.leave()
 	}
-	if tg.batchUnit != u {
-		tg.flush()
-		tg.batchUnit = u
+	if t.batchUnit != u {
+		t.flush()
+		t.batchUnit = u
 	}
-	tg.batch = append(tg.batch, &st.req)
+	t.batch = append(t.batch, r)
 }
 
 // requestDone is every request's Done.
@@ -334,10 +332,6 @@ func requestDone(req *block.Request) {
 	st.inDevice = false
 	if st.aborted {
 		t.end(StatusGood)
-		return
-	}
-	if f, ok := st.multi.(failer); ok && req.Status != block.OK {
-		f.failed(t)
 		return
 	}
 	if req.Status != block.OK {
@@ -351,9 +345,6 @@ func requestDone(req *block.Request) {
 	}
 	st.then(t)
 }
-
-// failer is a stepper that makes something of its own of a failed request.
-type failer interface{ failed(*Task) }
 
 // enter and leave bracket everything that may submit requests: what is submitted
 // for one device in a row goes to it in one batch.

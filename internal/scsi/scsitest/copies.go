@@ -268,7 +268,7 @@ func copyCases() []Case {
 				s.Fatalf("limits missing: %x", p)
 			}
 			v := s.good(Thin, inquiry(0x8F, 4096), nil, 4096)
-			if !bytes.Contains(v, []byte{0x83, 1, 0}) {
+			if !bytes.Contains(v, []byte{0x83, 5, 0x00, 0x01, 0x10, 0x11, 0x1C, 0x84, 8, 0, 1, 3, 4, 5, 6, 7, 8}) {
 				s.Fatalf("VPD page 8Fh does not list EXTENDED COPY: %x", v)
 			}
 		}},

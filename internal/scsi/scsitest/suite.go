@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -57,7 +58,7 @@ const (
 // NewTarget makes the target that the cases expect, every LUN but Masked mapped to
 // every initiator. Devices are in the order of the LUNs; Distant is the last.
 func NewTarget(exec block.Executor) (*scsi.Target, []*Device) {
-	t := scsi.NewTarget(scsi.Options{Name: "iqn.2026-11.org.example:array", Vendor: "ARRAYSIM", Product: "VOLUME", Revision: "0001", Exec: exec})
+	t := scsi.NewTarget(scsi.Options{Name: "iqn.2026-11.org.example:array", Vendor: "ARRAYSIM", Product: "VOLUME", Revision: "0001", Exec: exec, Random: guessable()})
 	var devs []*Device
 	for i, lun := range []uint16{Thin, Large, Other, Removable, Protected, Thick, Masked, Distant} {
 		size := uint32(block.SectorSize)
@@ -75,6 +76,12 @@ func NewTarget(exec block.Executor) (*scsi.Target, []*Device) {
 		}
 	}
 	return t, devs
+}
+
+// guessable is a source of bytes that are the same in every test.
+func guessable() func([]byte) {
+	g := rand.NewChaCha8([32]byte{1})
+	return func(b []byte) { _, _ = g.Read(b) }
 }
 
 // Session is what a case works with: an initiator whose unit attentions are
@@ -253,7 +260,7 @@ func (s *Session) holds(lun, lba uint64, want []byte, blockSize int) {
 
 // All returns every case, in the order of their names' commands.
 func All() []Case {
-	all := slices.Concat(informCases(), blockCases(), provisionCases(), eraseCases(), copyCases(), reserveCases(), stateCases())
+	all := slices.Concat(informCases(), blockCases(), provisionCases(), eraseCases(), tokenCases(), copyCases(), copy4Cases(), reserveCases(), stateCases())
 	slices.SortStableFunc(all, func(a, b Case) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }

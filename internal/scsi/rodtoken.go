@@ -1,0 +1,212 @@
+package scsi
+
+import (
+	"crypto/subtle"
+	"encoding/binary"
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// Limits of ROD tokens, as the Third-party Copy VPD page reports them.
+const (
+	maxTokens         = 256 // valid at the same time
+	maxGoneTokens     = 256 // remembered for their sense code
+	maxTokenRanges    = 128 // range descriptors of a command
+	tokenTimeout      = 300 // default inactivity timeout, seconds
+	maxTokenTimeout   = 3600
+	maxTokenBytes     = 64 << 30 // of a token, and of a transfer
+	bestTransferBytes = 64 << 20
+)
+
+// ROD token (SPC-5 table 124), and what block devices put in it (SBC-4 table 243).
+const (
+	tokenLen         = 512
+	tokenRODType     = 0
+	tokenLengthAt    = 6
+	tokenIdentifier  = 8
+	tokenCreator     = 16
+	tokenBytes       = 56 // low half of NUMBER OF BYTES REPRESENTED
+	tokenBlockLength = 96
+	tokenExponent    = 101
+	tokenProvisioned = 102
+	tokenSecret      = 128 // extended ROD token data: random
+	tokenSecretLen   = 64
+	tokenManagement  = 96 // of a ROD management token
+
+	tokenRest = 0x01F8 // ROD TOKEN LENGTH
+)
+
+// ROD types.
+const (
+	rodPointInTime = 0x00800000 // point in time copy - default
+	rodAnyPIT      = 0x0080FFFF // in a command: any point in time copy
+	rodBlockZero   = 0xFFFF0001 // the block device zero ROD token (SBC-4 4.29.4)
+)
+
+// rodToken is a ROD token that the target made: a point-in-time reference with a
+// lifetime. It does not outlive the target.
+type rodToken struct {
+	bytes   [tokenLen]byte
+	u       *Unit
+	ref     block.Ref
+	sectors uint64
+	shift   uint8 // of the unit's blocks
+	timeout int64 // ns without use until it expires
+	timer   block.Timer
+	users   int  // operations that read it
+	gone    code // why it cannot be used any more
+}
+
+// newToken makes a token of what ref holds, and takes ref over. There must be room.
+func (x *itl) newToken(ref block.Ref, timeout int64) *rodToken {
+	u := x.u
+	be := binary.BigEndian
+	k := &rodToken{u: u, ref: ref, sectors: ref.Sectors(), shift: u.shift, timeout: timeout}
+	b := k.bytes[:]
+	be.PutUint32(b[tokenRODType:], rodPointInTime)
+	be.PutUint16(b[tokenLengthAt:], tokenRest)
+	u.t.opt.Random(b[tokenIdentifier:tokenCreator])
+	creator := b[tokenCreator : tokenCreator+cscdLen]
+	creator[0] = cscdIdent
+	copy(creator[cscdCodeSet:], u.names[0].append(nil))
+	be.PutUint32(creator[cscdBlockLen:], uint32(u.blockSize())) // fewer than 2^24
+	be.PutUint64(b[tokenBytes:], k.sectors<<block.SectorShift)
+	be.PutUint32(b[tokenBlockLength:], uint32(u.blockSize()))
+	b[tokenExponent] = u.info.PhysicalExp & 0x0F
+	if u.info.Thin {
+		b[tokenProvisioned] = capacityLBPME | capacityLBPRZ
+	}
+	u.t.opt.Random(b[tokenSecret : tokenSecret+tokenSecretLen])
+	u.t.tokens = append(u.t.tokens, k)
+	k.touch()
+	return k
+}
+
+// touch starts the inactivity timeout anew.
+func (k *rodToken) touch() {
+	k.rest()
+	clock := k.u.t.exec
+	k.timer = clock.At(clock.Now()+k.timeout, func() { k.end(tokenExpired) })
+}
+
+// rest stops the inactivity timeout.
+func (k *rodToken) rest() {
+	if k.timer != nil {
+		k.timer.Stop()
+		k.timer = nil
+	}
+}
+
+// use says that an operation reads the token; done that it has ended.
+func (k *rodToken) use() {
+	k.users++
+	k.rest()
+}
+
+func (k *rodToken) done() {
+	if k.users--; k.users > 0 {
+		return
+	}
+	if k.gone != noSense {
+		k.release()
+		return
+	}
+	k.touch()
+}
+
+// end makes the token invalid. Operations that read it go on.
+func (k *rodToken) end(why code) {
+	if k.gone != noSense {
+		return
+	}
+	k.gone = why
+	k.rest()
+	if k.users == 0 {
+		k.release()
+	}
+	t := k.u.t
+	gone := 0
+	for _, q := range t.tokens {
+		if q.gone != noSense {
+			gone++
+		}
+	}
+	if gone > maxGoneTokens {
+		i := slices.IndexFunc(t.tokens, func(q *rodToken) bool { return q.gone != noSense && q.users == 0 })
+		if i >= 0 {
+			t.tokens = slices.Delete(t.tokens, i, i+1)
+		}
+	}
+}
+
+func (k *rodToken) release() {
+	k.ref.Release()
+	k.ref = nil
+}
+
+// roomForToken tells whether another token can be made.
+func (t *Target) roomForToken() bool {
+	valid := 0
+	for _, k := range t.tokens {
+		if k.gone == noSense {
+			valid++
+		}
+	}
+	return valid < maxTokens
+}
+
+// revokeTokens makes the unit's tokens invalid.
+func (u *Unit) revokeTokens() {
+	for _, k := range slices.Clone(u.t.tokens) {
+		if k.u == u {
+			k.end(tokenRevoked)
+		}
+	}
+}
+
+// RevokeTokens makes all ROD tokens invalid, so that no reference to a device is
+// left; for the end of the target's life.
+func (t *Target) RevokeTokens() {
+	for _, k := range slices.Clone(t.tokens) {
+		k.end(tokenRevoked)
+	}
+}
+
+// sees tells whether the nexus has a LUN of the unit.
+func (n *Nexus) sees(u *Unit) bool {
+	return slices.ContainsFunc(n.luns, func(x *itl) bool { return x != nil && x.u == u })
+}
+
+// token finds a token by its bytes. One of a unit that the nexus cannot see is
+// unknown to it: whoever gets hold of a token gets no data by it that LUN masking
+// keeps from him.
+func (n *Nexus) token(b []byte) (*rodToken, code) {
+	var found *rodToken
+	for _, k := range n.t.tokens {
+		// In constant time, so that none can be guessed byte by byte.
+		if subtle.ConstantTimeCompare(k.bytes[:], b) == 1 {
+			found = k
+		}
+	}
+	switch {
+	case found == nil || !found.u.removed && !n.sees(found.u):
+		return nil, tokenUnknown
+	case found.gone != noSense:
+		return nil, found.gone
+	}
+	return found, noSense
+}
+
+// doReportTokens serves REPORT ALL ROD TOKENS: the management tokens of the units
+// that the nexus can see. They lack what a token needs to be used.
+func doReportTokens(t *Task) {
+	n := t.state.n
+	b := make([]byte, 8)
+	for _, k := range n.t.tokens {
+		if k.gone == noSense && n.sees(k.u) {
+			b = append(b, k.bytes[:tokenManagement]...)
+		}
+	}
+	t.finish(b)
+}
