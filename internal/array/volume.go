@@ -21,7 +21,6 @@ type Volume struct {
 	gen     uint64
 
 	dirty      dirtyList
-	dirtyPages int
 	inRing     bool
 	dirtyBytes [block.NumOrigins]int64
 	rows       [block.NumOrigins]*row

@@ -3,9 +3,12 @@ package iscsi
 import (
 	"crypto/md5"
 	"crypto/rand"
+	"crypto/sha256"
+	"crypto/sha3"
 	"crypto/subtle"
 	"encoding/base64"
 	"encoding/hex"
+	"hash"
 	"strconv"
 	"strings"
 )
@@ -18,7 +21,12 @@ const (
 	keyChapN = "CHAP_N"
 	keyChapR = "CHAP_R"
 
-	chapMD5         = "5"
+	// Algorithms, by their numbers in IANA's registry of PPP authentication
+	// algorithms. Every initiator has MD5; who has better asks for it first.
+	chapMD5      = "5"
+	chapSHA256   = "7"
+	chapSHA3_256 = "8"
+
 	maxChapBinary   = 1024
 	chapChallengeSz = 16
 )
@@ -32,9 +40,17 @@ type CHAP struct {
 	MutualSecret []byte
 }
 
-// chapResponse is MD5(identifier, secret, challenge) (RFC 1994 4.1).
-func chapResponse(id byte, secret, challenge []byte) []byte {
-	h := md5.New()
+// chapResponse is the digest of identifier, secret and challenge (RFC 1994 4.1).
+func chapResponse(algorithm string, id byte, secret, challenge []byte) []byte {
+	var h hash.Hash
+	switch algorithm {
+	case chapSHA256:
+		h = sha256.New()
+	case chapSHA3_256:
+		h = sha3.New256()
+	default:
+		h = md5.New()
+	}
 	h.Write([]byte{id})
 	h.Write(secret)
 	h.Write(challenge)
@@ -69,6 +85,7 @@ func formatBinary(b []byte) string { return "0x" + hex.EncodeToString(b) }
 type chapServer struct {
 	conf      *CHAP
 	id        byte
+	algorithm string
 	challenge []byte
 	asked     bool // the challenge is out
 	done      bool
@@ -79,14 +96,16 @@ type chapServer struct {
 func (s *chapServer) step(keys map[string]string, out []byte) ([]byte, error) {
 	denied := violation(ErrAuth, 0, "CHAP failed")
 	if a, ok := keys[keyChapA]; ok {
-		if _, md5ok := choose(a, chapMD5); !md5ok || s.asked || s.done {
+		algorithm, ok := choose(a, chapSHA3_256, chapSHA256, chapMD5)
+		if !ok || s.asked || s.done {
 			return out, denied
 		}
+		s.algorithm = algorithm
 		s.challenge = make([]byte, chapChallengeSz+1)
 		rand.Read(s.challenge) // never fails (crypto/rand)
 		s.id, s.challenge = s.challenge[0], s.challenge[1:]
 		s.asked = true
-		out = appendKey(out, keyChapA, chapMD5)
+		out = appendKey(out, keyChapA, algorithm)
 		out = appendKey(out, keyChapI, strconv.Itoa(int(s.id)))
 		return appendKey(out, keyChapC, formatBinary(s.challenge)), nil
 	}
@@ -97,7 +116,7 @@ func (s *chapServer) step(keys map[string]string, out []byte) ([]byte, error) {
 		return out, nil
 	}
 	got, ok := parseBinary(resp, maxChapBinary)
-	want := chapResponse(s.id, s.conf.Secret, s.challenge)
+	want := chapResponse(s.algorithm, s.id, s.conf.Secret, s.challenge)
 	// Both comparisons always run, so that the time tells nothing.
 	same := subtle.ConstantTimeCompare(got, want) & subtle.ConstantTimeCompare([]byte(name), []byte(s.conf.User))
 	if !s.asked || s.done || !ok || same != 1 {
@@ -116,5 +135,5 @@ func (s *chapServer) step(keys map[string]string, out []byte) ([]byte, error) {
 		return out, denied
 	}
 	out = appendKey(out, keyChapN, s.conf.MutualUser)
-	return appendKey(out, keyChapR, formatBinary(chapResponse(byte(id), s.conf.MutualSecret, challenge))), nil
+	return appendKey(out, keyChapR, formatBinary(chapResponse(s.algorithm, byte(id), s.conf.MutualSecret, challenge))), nil
 }

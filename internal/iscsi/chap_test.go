@@ -30,14 +30,20 @@ func TestParseBinary(t *testing.T) {
 }
 
 // An independent calculation: CHAP with the identifier 0x4d, the secret
-// "s3cr3ts3cr3t" and the challenge 00 01 .. 0f, made with another MD5.
+// "s3cr3ts3cr3t" and the challenge 00 01 .. 0f, made with other implementations.
 func TestCHAPVector(t *testing.T) {
 	challenge := make([]byte, 16)
 	for i := range challenge {
 		challenge[i] = byte(i)
 	}
-	if got := formatBinary(chapResponse(0x4d, []byte("s3cr3ts3cr3t"), challenge)); got != "0x10be86dc12ddc1bc76dc5cd7c5b98ce9" {
-		t.Error(got)
+	for algorithm, want := range map[string]string{
+		chapMD5:      "0x10be86dc12ddc1bc76dc5cd7c5b98ce9",
+		chapSHA256:   "0x18d72331ef61f47f135330dd0efbc3eb2c613f9ff6ef992dd23e0943d03ce3a5",
+		chapSHA3_256: "0x7828cfc4da3dd0bf6a5eb35e53d82f48b832ff2822bfe4178e7d2e07e88a6a3d",
+	} {
+		if got := formatBinary(chapResponse(algorithm, 0x4d, []byte("s3cr3ts3cr3t"), challenge)); got != want {
+			t.Errorf("algorithm %s: %s", algorithm, got)
+		}
 	}
 }
 
@@ -92,6 +98,30 @@ func TestCHAP(t *testing.T) {
 	}
 }
 
+// The initiator's first choice among what both have is taken.
+func TestCHAPAlgorithms(t *testing.T) {
+	for _, row := range []struct{ offer, want string }{{"5", "5"}, {"7,5", "7"}, {"5,7", "5"}, {"6,8,7", "8"}, {"99,7", "7"}} {
+		t.Run(row.offer, func(t *testing.T) {
+			r := newRig(t, func(cfg *Config) { cfg.Targets[0].CHAP = mutual })
+			c := rawLogin(r)
+			id := appendKey(appendKey(nil, keyInitiatorName, testInitiator), keyTargetName, testTarget)
+			if _, err := c.LoginStep(stageSecurity, stageSecurity, appendKey(id, keyAuthMethod, "CHAP")); err != nil {
+				t.Fatal(err)
+			}
+			got, err := c.LoginStep(stageSecurity, stageSecurity, appendKey(nil, keyChapA, row.offer))
+			if err != nil || got[keyChapA] != row.want {
+				t.Fatalf("the target chose %q, %v", got[keyChapA], err)
+			}
+			n, _ := parseNumber(got[keyChapI])
+			challenge, _ := parseBinary(got[keyChapC], maxChapBinary)
+			out := appendKey(appendKey(nil, keyChapN, mutual.User), keyChapR, formatBinary(chapResponse(row.want, byte(n), mutual.Secret, challenge)))
+			if _, err := c.LoginStep(stageSecurity, stageOperational, out); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // Ways around CHAP that a plain client does not try.
 func TestCHAPEvasion(t *testing.T) {
 	id := appendKey(appendKey(nil, keyInitiatorName, testInitiator), keyTargetName, testTarget)
@@ -104,7 +134,7 @@ func TestCHAPEvasion(t *testing.T) {
 		n, _ := parseNumber(got[keyChapI])
 		challenge, _ := parseBinary(got[keyChapC], maxChapBinary)
 		out := appendKey(nil, keyChapN, mutual.User)
-		return appendKey(out, keyChapR, formatBinary(chapResponse(byte(n), mutual.Secret, challenge)))
+		return appendKey(out, keyChapR, formatBinary(chapResponse(chapMD5, byte(n), mutual.Secret, challenge)))
 	}
 	rows := []struct {
 		name string
@@ -130,7 +160,7 @@ func TestCHAPEvasion(t *testing.T) {
 		}},
 		{"response before a challenge", func(c *Client) error {
 			c.LoginStep(stageSecurity, stageSecurity, appendKey(bytes.Clone(id), keyAuthMethod, "CHAP"))
-			_, err := c.LoginStep(stageSecurity, stageFull, appendKey(appendKey(nil, keyChapN, "joe"), keyChapR, formatBinary(chapResponse(0, mutual.Secret, nil))))
+			_, err := c.LoginStep(stageSecurity, stageFull, appendKey(appendKey(nil, keyChapN, "joe"), keyChapR, formatBinary(chapResponse(chapMD5, 0, mutual.Secret, nil))))
 			return err
 		}},
 		{"name without response", func(c *Client) error {
@@ -143,9 +173,9 @@ func TestCHAPEvasion(t *testing.T) {
 			_, err := c.LoginStep(stageSecurity, stageSecurity, appendKey(nil, keyChapA, chapMD5))
 			return err
 		}},
-		{"only SHA", func(c *Client) error {
+		{"only SHA-1", func(c *Client) error {
 			c.LoginStep(stageSecurity, stageSecurity, appendKey(bytes.Clone(id), keyAuthMethod, "CHAP"))
-			_, err := c.LoginStep(stageSecurity, stageSecurity, appendKey(nil, keyChapA, "6,7"))
+			_, err := c.LoginStep(stageSecurity, stageSecurity, appendKey(nil, keyChapA, "6"))
 			return err
 		}},
 		{"our own challenge sent back", func(c *Client) error {

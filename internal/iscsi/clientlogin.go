@@ -1,6 +1,8 @@
 package iscsi
 
 import (
+	"crypto/rand"
+	"crypto/subtle"
 	"errors"
 	"fmt"
 	"maps"
@@ -56,26 +58,30 @@ func (c *Client) authenticate(id []byte) error {
 	if _, err := c.LoginStep(stageSecurity, stageSecurity, appendKey(id, keyAuthMethod, "CHAP,None")); err != nil {
 		return err
 	}
-	got, err := c.LoginStep(stageSecurity, stageSecurity, appendKey(nil, keyChapA, chapMD5))
+	got, err := c.LoginStep(stageSecurity, stageSecurity, appendKey(nil, keyChapA, chapSHA3_256+","+chapSHA256+","+chapMD5))
 	if err != nil {
 		return err
 	}
 	id8, ok := parseNumber(got[keyChapI])
 	challenge, ok2 := parseBinary(got[keyChapC], maxChapBinary)
-	if !ok || !ok2 {
+	algorithm, ok3 := choose(got[keyChapA], chapSHA3_256, chapSHA256, chapMD5)
+	if !ok || !ok2 || !ok3 {
 		return errors.New("iscsi: the target sent no challenge")
 	}
 	out := appendKey(nil, keyChapN, chap.User)
-	out = appendKey(out, keyChapR, formatBinary(chapResponse(byte(id8), chap.Secret, challenge)))
-	mine := []byte("0123456789abcdef")
+	out = appendKey(out, keyChapR, formatBinary(chapResponse(algorithm, byte(id8), chap.Secret, challenge)))
+	mine := make([]byte, chapChallengeSz)
 	if chap.MutualSecret != nil {
+		rand.Read(mine) // never fails (crypto/rand)
 		out = appendKey(appendKey(out, keyChapI, "7"), keyChapC, formatBinary(mine))
 	}
 	if got, err = c.LoginStep(stageSecurity, stageOperational, out); err != nil {
 		return err
 	}
 	if chap.MutualSecret != nil {
-		if got[keyChapN] != chap.MutualUser || got[keyChapR] != formatBinary(chapResponse(7, chap.MutualSecret, mine)) {
+		proof, _ := parseBinary(got[keyChapR], maxChapBinary)
+		want := chapResponse(algorithm, 7, chap.MutualSecret, mine)
+		if got[keyChapN] != chap.MutualUser || subtle.ConstantTimeCompare(proof, want) != 1 {
 			return errors.New("iscsi: the target did not prove itself")
 		}
 	}

@@ -74,6 +74,8 @@ type conn struct {
 	memory     atomic.Int64 // reserved
 	starved    atomic.Bool  // waiting is not empty
 	stopping   atomic.Bool  // the portal shuts down
+	inSession  bool         // it has one; guarded by the portal's mu
+	arrival    uint64       // its number among all connections of the portal
 
 	writerDone chan struct{}
 	abortMu    sync.Mutex

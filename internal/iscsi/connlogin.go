@@ -15,6 +15,9 @@ func (c *conn) login() (*login, error) {
 	if c.stopping.Load() { // Shutdown may have kicked before the deadline was set
 		return nil, errShutdown
 	}
+	if c.aborting.Load() { // and so may a flood
+		return nil, c.abortedBy()
+	}
 	l := newLogin(c.portal)
 	var hdr [bhsLen]byte
 	h := bhs(hdr[:])

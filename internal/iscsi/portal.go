@@ -31,6 +31,7 @@ type Portal struct {
 	conns     map[*conn]bool          // guarded by mu
 	sessions  map[sessionKey]*session // guarded by mu
 	lastTSIH  uint16                  // guarded by mu
+	arrivals  uint64                  // guarded by mu
 	closing   bool                    // guarded by mu
 	wg        sync.WaitGroup
 	stop      chan struct{} // closed by Shutdown
@@ -115,6 +116,11 @@ func (p *Portal) Serve(l net.Listener) error {
 func (p *Portal) start(nc net.Conn) {
 	c := newConn(p, nc)
 	p.mu.Lock()
+	p.arrivals++
+	c.arrival = p.arrivals
+	if !p.closing && len(p.conns) >= p.limits.MaxConnections {
+		p.evict()
+	}
 	if p.closing || len(p.conns) >= p.limits.MaxConnections {
 		p.mu.Unlock()
 		p.errors[ErrLimit].Add(1)
@@ -132,6 +138,22 @@ func (p *Portal) start(nc net.Conn) {
 		delete(p.conns, c)
 		p.mu.Unlock()
 	}()
+}
+
+// evict cuts off the oldest connection that has not logged in: a flood of mute ones
+// must not keep others out until they time out. Preconditions: p.mu is held.
+func (p *Portal) evict() {
+	var oldest *conn
+	for c := range p.conns {
+		if !c.inSession && (oldest == nil || c.arrival < oldest.arrival) {
+			oldest = c
+		}
+	}
+	if oldest != nil {
+		delete(p.conns, oldest)
+		p.errors[ErrLimit].Add(1)
+		oldest.abort(violation(ErrLimit, 0, "the portal has %d connections, and this one has not logged in", p.limits.MaxConnections))
+	}
 }
 
 // Shutdown stops accepting, lets commands in progress end, tells initiators that
@@ -224,6 +246,7 @@ func (p *Portal) openSession(l *login, c *conn, deadline time.Time) (status uint
 				return loginNoResources, violation(ErrLimit, 0, "%d sessions are open", p.limits.MaxSessions)
 			}
 			p.sessions[s.key] = s
+			c.inSession = true
 			s.tsih = p.newTSIH()
 			p.mu.Unlock()
 			break
