@@ -188,7 +188,7 @@ func (j *job) copyRange(from, to *device, off, n uint64, done func(uint64)) {
 		be.PutUint16(s[6:], 1)
 		be.PutUint16(s[10:], uint16(k/bs))
 		be.PutUint64(s[12:], (off+at)/bs)
-		be.PutUint64(s[20:], (off+at)/bs)
+		be.PutUint64(s[20:], (off+at+uint64(j.spec.Skew))/bs)
 		list = append(list, s[:]...)
 		at += k
 	}
@@ -244,7 +244,7 @@ func (j *job) moveRange(from, to *device, off, n uint64, done func(uint64)) {
 				off += k
 				next()
 			})
-			wr.rw(true, off, k)
+			wr.rw(true, off+uint64(j.spec.Skew), k)
 			if len(data) > 0 {
 				wr.out[0] = data[0]
 			}

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 
+	"github.com/arraysim/arraysim/internal/array"
 	"github.com/arraysim/arraysim/internal/scsi"
 )
 
@@ -52,15 +53,49 @@ func (y *system) fault(f *FaultSpec) (func(), error) {
 			return nil, fmt.Errorf("it needs pool, mdisk (a number from 0) and factor; there is no %s", mdisk)
 		}
 		return func() { y.store.Slow(mdisk, int64(f.Factor*1000)) }, nil
+	case "mdisk-offline", "mdisk-online":
+		if _, ok := y.kinds[mdisk]; !ok {
+			return nil, fmt.Errorf("it needs pool and mdisk (a number from 0); there is no %s", mdisk)
+		}
+		return func() {
+			if p := y.array.Pool(f.Pool); p != nil {
+				y.r.note(p.SetMdiskOffline(mdisk[len(f.Pool)+1:], f.Kind == "mdisk-offline"))
+			}
+		}, nil
+	case "node-loss", "node-return":
+		return func() { y.array.SetMirrored(f.Kind == "node-return") }, nil
 	case "pool-add":
 		if f.New == nil {
 			return nil, fmt.Errorf("it needs new: the pool")
 		}
+		return func() { y.r.note(y.addPool(*f.New, f.New.Name)) }, nil
+	case "pool-remove":
 		return func() {
-			if err := y.addPool(*f.New, f.New.Name); err != nil {
-				y.r.event("array %s: pool %s: %v", y.name, f.New.Name, err)
+			if p := y.array.Pool(f.Pool); p != nil {
+				y.array.DeletePool(p, func(err error) { y.r.note(err) })
 			}
 		}, nil
+	case "write-mode":
+		mode, ok := map[string]array.WriteMode{"fast": array.WriteFast, "flush-through": array.FlushThrough, "write-through": array.WriteThrough}[f.Mode]
+		if !ok {
+			return nil, fmt.Errorf("mode is %q; it is fast, flush-through or write-through", f.Mode)
+		}
+		return func() {
+			if p := y.array.Pool(f.Pool); p != nil {
+				p.SetWriteMode(mode)
+			}
+		}, nil
+	case "policy":
+		if f.Policy == nil {
+			return nil, fmt.Errorf("it needs policy")
+		}
+		changed := *y.p
+		changed.Policy = *f.Policy
+		policy, err := changed.Array()
+		if err != nil {
+			return nil, err
+		}
+		return func() { y.r.note(y.array.SetPolicy(policy)) }, nil
 	case "lun-reset":
 		v := y.r.volumeNamed(f.Volume)
 		if v == nil || len(y.r.hosts) == 0 {
@@ -71,5 +106,12 @@ func (y *system) fault(f *FaultSpec) (func(), error) {
 			d.p.nexus.Manage(scsi.LogicalUnitReset, d.lun, 0, func(scsi.TMFResponse) { y.r.event("volume %s: reset is done", v.name) })
 		}, nil
 	}
-	return nil, fmt.Errorf("there is no such kind; it is mdisk-slow, pool-add or lun-reset")
+	return nil, fmt.Errorf("there is no such kind; it is mdisk-slow, mdisk-offline, mdisk-online, node-loss, node-return, pool-add, pool-remove, write-mode, policy or lun-reset")
+}
+
+// note writes an error of a change into the event log.
+func (r *Run) note(err error) {
+	if err != nil {
+		r.event("%v", err)
+	}
 }

@@ -101,7 +101,7 @@ func (r *Run) newJob(spec JobSpec) (*job, error) {
 		if to == nil {
 			return nil, fmt.Errorf("there is no volume %q", spec.To)
 		}
-		if size > to.info.Sectors*512 {
+		if size+uint64(spec.Skew) > to.info.Sectors*512 {
 			return nil, fmt.Errorf("volume %s is smaller than the %d MiB of the clone", to.name, size>>20)
 		}
 		j.ends, j.total = true, size

@@ -32,6 +32,8 @@ type Scenario struct {
 	Jobs    []JobSpec   `yaml:"jobs"`
 	Faults  []FaultSpec `yaml:"faults"`
 	// Cases are runs with other settings; without any, the scenario is one run.
+	// Long marks what takes more than some seconds of a core: quick test runs leave it out.
+	Long   bool     `yaml:"long"`
 	Cases  []Case   `yaml:"cases"`
 	Expect []Expect `yaml:"expect"`
 	// Table is the figures that a table over several runs shows.
@@ -137,6 +139,7 @@ type JobSpec struct {
 	// A clone.
 	To      string `yaml:"to"`
 	Offload *bool  `yaml:"offload"` // false: the host copies whatever its settings
+	Skew    Size   `yaml:"skew"`    // the destination begins so many bytes into the LUN
 	// Ranges is the number of ranges of an UNMAP.
 	Ranges int `yaml:"ranges"`
 }
@@ -209,7 +212,7 @@ type FaultSpec struct {
 	Factor float64         `yaml:"factor"`
 	New    *PoolSpec       `yaml:"new"`
 	Volume string          `yaml:"volume"`
-	Host   string          `yaml:"host"`
+	Mode   string          `yaml:"mode"`
 	Policy *profile.Policy `yaml:"policy"`
 }
 

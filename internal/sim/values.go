@@ -20,7 +20,7 @@ const mb = 1 << 20 // the documents' MB
 //	host.NAME.CLONE_RD|CLONE_WR|CLONE_F|ATS|ATSF|ZERO|ZERO_F|DELETE|DELETE_F|wire_mb_s
 //	volume.NAME.held_mb|write_mb_s|read_mb_s|response_ms|write_ms|read_ms|iops|lower_mb_s|lower_ORIGIN_mb_s
 //	group.NAME.FIGURE-OF-A-VOLUME.median|p95|max|min|mean
-//	pool.NAME.fullness|fullness_mean|fullness_max (percent)|used_mb|write_ms|write_peak_ms|wait_ms|tower_seconds|iops
+//	pool.NAME.fullness|fullness_mean|fullness_max (percent)|used_mb|limit_mb|write_ms|write_peak_ms|wait_ms|tower_seconds|iops
 //	metric.FAMILY[,label=value...]           a counter's increase, summed over the rest of its labels
 //	array.NAME.problems                      what the array's own check finds
 func (r *Run) Value(name string, at, over Duration) (float64, error) {
@@ -276,6 +276,8 @@ func (r *Run) poolValue(p *poolSeries, what string, from, to int64) (float64, bo
 		return float64(mean) / float64(max(1, n)) / 1e4, true
 	case "fullness_max":
 		return float64(top) / 1e4, true
+	case "limit_mb":
+		return float64(limit) / mb, true
 	case "used_mb":
 		return float64(used) / mb, true
 	case "write_ms":

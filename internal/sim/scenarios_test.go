@@ -1,0 +1,77 @@
+//go:build !race
+
+package sim
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// TestScenarios carries out every scenario file and holds it to its expectations. It is not
+// built for the race detector: runs share nothing, and there are billions of events in them.
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob("../../testdata/scenarios/*.yaml")
+	if err != nil || len(files) < 15 {
+		t.Fatalf("found %d scenarios: %v", len(files), err)
+	}
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := Parse(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.Source == "" || s.Shows == "" || len(s.Expect) == 0 {
+				t.Fatal("a scenario says its source, what it shows, and what it expects")
+			}
+			grid, err := s.Runs()
+			if err != nil {
+				t.Fatal(err)
+			}
+			runs := map[string]*Run{}
+			var mu sync.Mutex
+			var wg sync.WaitGroup
+			for _, c := range grid {
+				if testing.Short() && c.Long {
+					continue
+				}
+				slots <- struct{}{}
+				wg.Go(func() {
+					defer func() { <-slots }()
+					r, err := carryOut(c)
+					if err != nil {
+						t.Errorf("%s: %v", c.Name, err)
+						return
+					}
+					mu.Lock()
+					runs[c.Name] = r
+					mu.Unlock()
+				})
+			}
+			wg.Wait()
+			for _, e := range s.Expect {
+				if runs[e.Case] == nil && testing.Short() {
+					continue
+				}
+				if o := e.compare(runs); !o.OK {
+					t.Errorf("%s: %s: document %s, expected %s, ours %v %s %s", o.Case, o.What, o.Document, o.Want, o.Ours, o.Difference, o.Problem)
+				}
+			}
+			for _, name := range sortedKeys(runs) {
+				for _, y := range runs[name].arrays {
+					for _, p := range y.array.Check(false).Problems {
+						t.Errorf("%s: array %s: %s", name, y.name, p)
+					}
+				}
+			}
+		})
+	}
+}

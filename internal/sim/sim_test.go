@@ -1,0 +1,187 @@
+package sim
+
+import (
+	"bytes"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// carryOut runs a scenario to its end.
+func carryOut(s *Scenario) (*Run, error) {
+	r, err := New(s)
+	if err != nil {
+		return nil, err
+	}
+	for i := 0; !r.Advance(r.now() + 10*second); i++ {
+		if i == 1e6 {
+			return nil, fmt.Errorf("it does not end")
+		}
+	}
+	r.Finish()
+	return r, nil
+}
+
+// mixed has a bit of everything: two arrays, all kinds of job, faults.
+const mixed = `
+name: mixed
+profile: svc
+until: 40s
+sample: 10s
+series: 1s
+seed: %d
+arrays:
+  - name: a
+    cache: 64MiB
+    pools:
+      - {name: p, mdisks: [{kind: hdd, count: 3, size: 4GiB}]}
+      - {name: q, mdisks: [{kind: ssd, count: 2, size: 4GiB}]}
+    volumes:
+      - {name: v, count: 5, group: g, pool: p, size: 1GiB, filled: 64MiB}
+      - {name: w, pool: q, size: 1GiB}
+  - name: b
+    store: memory
+    cache: 16MiB
+    profile: all-flash
+    pools: [{name: r, mdisks: [{size: 4GiB}]}]
+    volumes: [{name: x, pool: r, size: 1GiB, filled: 16MiB}]
+hosts:
+  - {name: h1}
+  - {name: h2, vaai: {HardwareAcceleratedMove: false}}
+jobs:
+  - {name: open, volume: g, rate: 300, total: true, lognormal: 1, sizes: [{size: 4KiB, weight: 3}, {size: 64KiB, weight: 1}], write: 0.6, span: 64MiB, hot: {reads: 0.5, span: 1MiB}}
+  - {name: bursts, host: h2, volume: v0, bandwidth: 40MiB, outstanding: 16, io: 32KiB, write: 1, span: 64MiB, burst: {for: 2s, every: 5s}}
+  - {name: thin, host: h2, volume: w, disk: thin, size: 256MiB, io: 16KiB, write: 0.9, outstanding: 4, think: 1ms}
+  - {name: clone, kind: clone, at: 2s, volume: v1, to: w, size: 64MiB, outstanding: 4, timeout: 10s}
+  - {name: move, kind: clone, host: h2, at: 2s, volume: x, to: v2, size: 16MiB, outstanding: 4}
+  - {name: zero, kind: zero, host: h2, at: 3s, volume: x, size: 512MiB}
+  - {name: unmap, kind: unmap, after: zero, volume: x, size: 256MiB, ranges: 4}
+faults:
+  - {at: 5s, kind: mdisk-slow, array: a, pool: p, mdisk: 1, factor: 5}
+  - {at: 8s, kind: node-loss, array: a}
+  - {at: 12s, kind: node-return, array: a}
+  - {at: 15s, kind: mdisk-offline, array: a, pool: p, mdisk: 2}
+  - {at: 18s, kind: mdisk-online, array: a, pool: p, mdisk: 2}
+  - {at: 20s, kind: pool-add, array: a, new: {name: added, mdisks: [{kind: hdd, size: 1GiB}]}}
+  - {at: 25s, kind: lun-reset, volume: v0}
+`
+
+// TestSameSeedSameBytes runs one scenario several times, side by side and on one
+// processor: all outputs are the same bytes. Another seed gives others.
+func TestSameSeedSameBytes(t *testing.T) {
+	outputs := func(seed int) map[string][]byte {
+		s, err := Parse(fmt.Appendf(nil, mixed, seed))
+		if err != nil {
+			t.Error(err)
+			return nil
+		}
+		r, err := carryOut(s)
+		if err != nil {
+			t.Error(err)
+			return nil
+		}
+		return r.Output()
+	}
+	all := make([]map[string][]byte, 3)
+	var wg sync.WaitGroup
+	for i := range all {
+		wg.Go(func() { all[i] = outputs(1) })
+	}
+	wg.Wait()
+	procs := runtime.GOMAXPROCS(1)
+	all = append(all, outputs(1))
+	runtime.GOMAXPROCS(procs)
+	for name, want := range all[0] {
+		if len(want) == 0 {
+			t.Errorf("%s is empty", name)
+		}
+		for i, o := range all[1:] {
+			if !bytes.Equal(o[name], want) {
+				t.Errorf("%s differs in run %d: %s", name, i+1, firstDifference(want, o[name]))
+			}
+		}
+	}
+	other := outputs(2)
+	for _, name := range []string{"counters.txt", "volumes.csv", "pools.csv"} {
+		if bytes.Equal(other[name], all[0][name]) {
+			t.Errorf("%s is the same for another seed", name)
+		}
+	}
+	for _, want := range []string{"job clone ends", "job move ends", "job zero ends", "job unmap ends", "reset is done"} {
+		if !strings.Contains(string(all[0]["events.log"]), want) {
+			t.Errorf("the event log does not say %q:\n%s", want, all[0]["events.log"])
+		}
+	}
+	if !strings.Contains(string(all[0]["report.txt"]), "conserved to the byte") || strings.Contains(string(all[0]["report.txt"]), "PROBLEM") {
+		t.Errorf("report:\n%s", all[0]["report.txt"])
+	}
+}
+
+func firstDifference(a, b []byte) string {
+	la, lb := strings.Split(string(a), "\n"), strings.Split(string(b), "\n")
+	for i := range min(len(la), len(lb)) {
+		if la[i] != lb[i] {
+			return fmt.Sprintf("line %d: %q and %q", i+1, la[i], lb[i])
+		}
+	}
+	return fmt.Sprintf("%d and %d lines", len(la), len(lb))
+}
+
+// TestAdvanceInSteps shows that how often a run is looked at does not change it.
+func TestAdvanceInSteps(t *testing.T) {
+	outputs := func(step int64) map[string][]byte {
+		s, err := Parse(fmt.Appendf(nil, mixed, 3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := New(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for !r.Advance(r.now() + step) {
+		}
+		r.Finish()
+		return r.Output()
+	}
+	a, b := outputs(17_000_003), outputs(1e15)
+	for name := range a {
+		if !bytes.Equal(a[name], b[name]) {
+			t.Errorf("%s: %s", name, firstDifference(a[name], b[name]))
+		}
+	}
+}
+
+func TestSettings(t *testing.T) {
+	s, err := Parse(fmt.Appendf(nil, mixed, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		key   string
+		value any
+		bad   string
+	}{
+		{"arrays.a.cache", "128MiB", ""},
+		{"hosts.h1.vaai.MaxHWTransferSize", "16MiB", ""},
+		{"jobs.0.write", 0.25, ""},
+		{"jobs.none.write", 0.25, `there is no "none"`},
+		{"jobs.open.write", 2, "fractions go from 0 to 1"},
+		{"jobs.open.colour", "red", "colour"},
+		{"name.of", 1, "is a plain value"},
+	} {
+		c, err := s.Set(row.key, row.value)
+		if row.bad == "" != (err == nil) || err != nil && !strings.Contains(err.Error(), row.bad) {
+			t.Errorf("%s: error %v, want %q", row.key, err, row.bad)
+		}
+		if row.key == "jobs.0.write" && (c.Jobs[0].Write != 0.25 || s.Jobs[0].Write != 0.6) {
+			t.Errorf("write is %v, and was %v before", c.Jobs[0].Write, s.Jobs[0].Write)
+		}
+	}
+	for _, bad := range []string{"", "arrays: [{nme: x}]", "name: x\nhosts: [{name: h}]", "arrays: [{name: a, store: disk}]\nhosts: [{name: h}]"} {
+		if _, err := Parse([]byte(bad)); err == nil {
+			t.Errorf("%q is taken for a scenario", bad)
+		}
+	}
+}
