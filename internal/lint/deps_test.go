@@ -20,7 +20,7 @@ import (
 // import. The names are those of the folders in internal, or from the root. A package
 // NAMEtest holds fakes and suites for NAME: it may import NAME and what is below it.
 const directions = `
-	NONE < block, metrics, tcmu;
+	NONE < block, metrics, tcmu, trace;
 
 	block, metrics < scsi, array, store, hostcache;
 
@@ -30,13 +30,15 @@ const directions = `
 
 	array, scsi, store < profile;
 
-	array, hostcache, store, scsi, profile < sim;
+	trace, hostcache, iscsi < replay;
+
+	array, hostcache, store, scsi, profile, trace < sim;
 
 	sim, metrics < report;
 
 	array, hostcache, scsi, report, store, profile, iscsi, tcmu, handlers < admin;
 
-	admin, handlers, sim, report, tcmu < cmd/arraysim;
+	admin, handlers, sim, report, replay, tcmu < cmd/arraysim;
 `
 
 // core lists the packages that run in virtual time: same input, same result.
