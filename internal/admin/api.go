@@ -77,6 +77,7 @@ func (d *daemon) routes() http.Handler {
 	handle("GET /v1/exports", func(*http.Request) (any, error) { return d.listExports(), nil })
 	handle("GET /v1/sessions", func(*http.Request) (any, error) { return d.sessions(), nil })
 	handle("GET /v1/counters", func(*http.Request) (any, error) { return d.counters(), nil })
+	mux.HandleFunc("GET /v1/samples", d.samples)
 	handle("POST /v1/check", func(*http.Request) (any, error) { return d.check(), nil })
 	change("POST /v1/volumes", with(func(_ *http.Request, n NewVolume) (any, error) { return d.addVolume(n) }))
 	change("DELETE /v1/volumes/{name}", func(r *http.Request) (any, error) {

@@ -60,14 +60,7 @@ func call[T any](c *Client, ctx context.Context, method, path string, body any) 
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
-			return out, fmt.Errorf("%w on the data folder %s; start one by: arraysim serve, or name its folder by --data", ErrNoDaemon, c.data)
-		}
-		var u *url.Error
-		if errors.As(err, &u) {
-			err = u.Err
-		}
-		return out, fmt.Errorf("the daemon of %s does not answer: %w", c.data, err)
+		return out, c.unreachable(err)
 	}
 	defer resp.Body.Close()
 	dec := json.NewDecoder(resp.Body)
@@ -82,6 +75,18 @@ func call[T any](c *Client, ctx context.Context, method, path string, body any) 
 		return out, fmt.Errorf("the daemon's answer makes no sense: %w; is it of another version?", err)
 	}
 	return out, nil
+}
+
+// unreachable says what an error of the connection means.
+func (c *Client) unreachable(err error) error {
+	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("%w on the data folder %s; start one by: arraysim serve, or name its folder by --data", ErrNoDaemon, c.data)
+	}
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	return fmt.Errorf("the daemon of %s does not answer: %w", c.data, err)
 }
 
 func volumePath(name string) string { return "/v1/volumes/" + url.PathEscape(name) }

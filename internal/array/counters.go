@@ -53,10 +53,10 @@ func (a *Array) Emit(e metrics.Emitter) {
 
 func (d *mdisk) emit(e metrics.Emitter) {
 	e.Value(metrics.BackendQueue, float64(d.depth), d.pool.name, d.name)
-	if d.duration.Count > 0 {
-		e.Histogram(metrics.BackendDuration, &d.duration, d.pool.name, d.name)
-	}
 	for dir, name := range [...]string{"read", "write"} {
+		if d.duration[dir].Count > 0 {
+			e.Histogram(metrics.BackendDuration, &d.duration[dir], d.pool.name, d.name, name)
+		}
 		for o := range block.NumOrigins {
 			for why := range block.NumReasons {
 				r := d.rows[dir][o][why]

@@ -26,7 +26,7 @@ type mdisk struct {
 	offline  bool
 	pinned   dirtyList      // dirty pages that only it can take
 	parked   []*destageUnit // destages that failed because it is offline
-	duration metrics.Histogram
+	duration [2]metrics.Histogram // of reads, of writes
 	rows     [2][block.NumOrigins][block.NumReasons]*row
 }
 
@@ -120,7 +120,7 @@ func (a *Array) submitIO() {
 func (a *Array) ioDone(x *diskIO) {
 	d := x.d
 	d.depth--
-	d.duration.Observe(a.exec.Now() - x.started)
+	d.duration[x.dir()].Observe(a.exec.Now() - x.started)
 	if x.io.Err == nil {
 		d.count(x)
 	}
@@ -133,11 +133,16 @@ func (a *Array) ioDone(x *diskIO) {
 }
 
 // count books the bytes by origin; the operation is booked to the origin that has most of them.
-func (d *mdisk) count(x *diskIO) {
-	dir := 0
+// dir is 0 for a read, 1 for a write.
+func (x *diskIO) dir() int {
 	if x.io.Write {
-		dir = 1
+		return 1
 	}
+	return 0
+}
+
+func (d *mdisk) count(x *diskIO) {
+	dir := x.dir()
 	most := block.OriginHost
 	for o := range block.NumOrigins {
 		if n := x.bytes[o]; n > 0 {

@@ -3,7 +3,6 @@ package metrics
 import (
 	"net/http"
 	"runtime"
-	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,7 +19,7 @@ type Exporter struct {
 	version string
 
 	mu   sync.Mutex // guards snap: one scrape at a time
-	snap snapshot
+	snap Snapshot
 	desc map[*Family]*prometheus.Desc
 }
 
@@ -58,15 +57,10 @@ func (x *Exporter) Collect(ch chan<- prometheus.Metric) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := &x.snap
-	s.reset()
-	x.lock.Lock()
-	for _, src := range x.sources {
-		src.Emit(s)
-	}
-	x.lock.Unlock()
+	s.Take(0, x.lock, x.sources...)
 	s.Value(BuildInfo, 1, x.version, runtime.Version())
-	for _, m := range s.merged() {
-		ch <- x.metric(m)
+	for i := range s.samples {
+		ch <- x.metric(s, &s.samples[i])
 	}
 }
 
@@ -80,130 +74,23 @@ var (
 	}()
 )
 
-func (x *Exporter) metric(m *sample) prometheus.Metric {
-	desc := x.desc[m.f]
-	for i, l := range m.labels {
-		// Initiator names are peer bytes, and a label that is not UTF-8 would fail the scrape.
-		m.labels[i] = strings.ToValidUTF8(l, "\uFFFD")
-	}
+func (x *Exporter) metric(s *Snapshot, m *sample) prometheus.Metric {
+	desc, labels := x.desc[m.f], s.labelsOf(m)
 	var out prometheus.Metric
 	var err error
-	if m.hist == nil {
-		out, err = prometheus.NewConstMetric(desc, kinds[m.f.Kind], m.v, m.labels...)
+	if h := s.histOf(m); h == nil {
+		out, err = prometheus.NewConstMetric(desc, kinds[m.f.Kind], m.v, labels...)
 	} else {
 		cumulative := make(map[float64]uint64, len(bounds))
 		n := uint64(0)
 		for i, le := range bounds {
-			n += m.hist.Buckets[i]
+			n += h.Buckets[i]
 			cumulative[le] = n
 		}
-		out, err = prometheus.NewConstHistogram(desc, m.hist.Count, float64(m.hist.Sum)/1e9, cumulative, m.labels...)
+		out, err = prometheus.NewConstHistogram(desc, h.Count, float64(h.Sum)/1e9, cumulative, labels...)
 	}
 	if err != nil {
 		return prometheus.NewInvalidMetric(desc, err)
-	}
-	return out
-}
-
-// snapshot keeps what sources emit, in memory that is used again.
-type snapshot struct {
-	samples []sample
-	labels  []string
-	hists   []Histogram
-}
-
-type sample struct {
-	f      *Family
-	v      float64
-	at     int // in snapshot.labels
-	histAt int // in snapshot.hists, -1 for a value
-
-	labels []string
-	hist   *Histogram
-}
-
-func (s *snapshot) reset() {
-	clear(s.labels)
-	s.samples, s.labels, s.hists = s.samples[:0], s.labels[:0], s.hists[:0]
-}
-
-func (s *snapshot) add(f *Family, v float64, hist int, labels []string) {
-	if len(labels) != len(f.Labels) {
-		panic("metrics: " + f.Name + " is emitted with the wrong number of labels")
-	}
-	s.samples = append(s.samples, sample{f: f, v: v, at: len(s.labels), histAt: hist})
-	s.labels = append(s.labels, labels...)
-}
-
-// Value implements Emitter.
-func (s *snapshot) Value(f *Family, v float64, labels ...string) { s.add(f, v, -1, labels) }
-
-// Histogram implements Emitter.
-func (s *snapshot) Histogram(f *Family, h *Histogram, labels ...string) {
-	s.hists = append(s.hists, *h)
-	s.add(f, 0, len(s.hists)-1, labels)
-}
-
-// merged returns the samples with those of equal labels added up: a volume that
-// was deleted keeps its counters, and another may have its name now.
-func (s *snapshot) merged() []*sample {
-	out := make([]*sample, 0, len(s.samples))
-	seen := make(map[string]*sample, len(s.samples))
-	for i := range s.samples {
-		m := &s.samples[i]
-		m.labels = s.labels[m.at : m.at+len(m.f.Labels)]
-		if m.histAt >= 0 {
-			m.hist = &s.hists[m.histAt]
-		}
-		key := m.f.Name + "\xff" + strings.Join(m.labels, "\xff")
-		first := seen[key]
-		switch {
-		case first == nil:
-			seen[key] = m
-			out = append(out, m)
-		case m.hist != nil:
-			first.hist.add(m.hist)
-		default:
-			first.v += m.v
-		}
-	}
-	return out
-}
-
-func (h *Histogram) add(o *Histogram) {
-	for i, n := range o.Buckets {
-		h.Buckets[i] += n
-	}
-	h.Count += o.Count
-	h.Sum += o.Sum
-}
-
-// Sample is one value of a family, for readers that want no Prometheus.
-type Sample struct {
-	Family *Family
-	Value  float64
-	Labels map[string]string
-}
-
-// Collect returns the counters and gauges of sources, sums over equal labels, in
-// the order in which they are emitted. lock is held only while they emit.
-func Collect(lock sync.Locker, sources ...Source) []Sample {
-	var s snapshot
-	lock.Lock()
-	for _, src := range sources {
-		src.Emit(&s)
-	}
-	lock.Unlock()
-	var out []Sample
-	for _, m := range s.merged() {
-		if m.hist != nil {
-			continue
-		}
-		x := Sample{Family: m.f, Value: m.v, Labels: make(map[string]string, len(m.labels))}
-		for i, l := range m.labels {
-			x.Labels[m.f.Labels[i]] = l
-		}
-		out = append(out, x)
 	}
 	return out
 }

@@ -77,10 +77,10 @@ func TestScrape(t *testing.T) {
 	}
 	for _, row := range []struct{ name, line string }{
 		{"a label of two that differ", `arraysim_cache_dirty_bytes{origin="l2",pool="l0",volume="l1"} 2`},
-		{"cumulative buckets", `arraysim_backend_operation_duration_seconds_bucket{mdisk="l0",pool="l0",le="1e-05"} 0`},
-		{"a bucket above", `arraysim_backend_operation_duration_seconds_bucket{mdisk="l0",pool="l0",le="30"} 1`},
-		{"the last bucket", `arraysim_backend_operation_duration_seconds_bucket{mdisk="l0",pool="l0",le="+Inf"} 2`},
-		{"a sum in seconds", `arraysim_backend_operation_duration_seconds_sum{mdisk="l0",pool="l0"} 100.000015`},
+		{"cumulative buckets", `arraysim_backend_operation_duration_seconds_bucket{direction="l0",mdisk="l0",pool="l0",le="1e-05"} 0`},
+		{"a bucket above", `arraysim_backend_operation_duration_seconds_bucket{direction="l0",mdisk="l0",pool="l0",le="30"} 1`},
+		{"the last bucket", `arraysim_backend_operation_duration_seconds_bucket{direction="l0",mdisk="l0",pool="l0",le="+Inf"} 2`},
+		{"a sum in seconds", `arraysim_backend_operation_duration_seconds_sum{direction="l0",mdisk="l0",pool="l0"} 100.000015`},
 		{"a label that is not UTF-8", `arraysim_host_queue_depth{volume="` + "\uFFFD" + `\"\n\\"} 1`},
 	} {
 		if !strings.Contains(text, row.line+"\n") {
@@ -100,12 +100,12 @@ func TestEqualLabelsAddUp(t *testing.T) {
 	text, _ := scrape(t, "text/plain", sourceFunc(func(e Emitter) {
 		for range 2 {
 			e.Value(CacheDestaged, 7, "p", "v", "host")
-			e.Histogram(BackendDuration, &h, "p", "m")
+			e.Histogram(BackendDuration, &h, "p", "m", "read")
 		}
 	}))
 	for _, line := range []string{
 		`arraysim_cache_destaged_bytes_total{origin="host",pool="p",volume="v"} 14`,
-		`arraysim_backend_operation_duration_seconds_count{mdisk="m",pool="p"} 2`,
+		`arraysim_backend_operation_duration_seconds_count{direction="read",mdisk="m",pool="p"} 2`,
 	} {
 		if !strings.Contains(text, line+"\n") {
 			t.Errorf("no line %s", line)

@@ -40,7 +40,7 @@ var (
 
 	BackendOperations = counter("backend_operations_total", "Back-end I/O operations.", "pool", "mdisk", "direction", "origin", "reason")
 	BackendBytes      = counter("backend_bytes_total", "Back-end I/O bytes.", "pool", "mdisk", "direction", "origin", "reason")
-	BackendDuration   = histo("backend_operation_duration_seconds", "Time of a back-end operation, queueing included.", "pool", "mdisk")
+	BackendDuration   = histo("backend_operation_duration_seconds", "Time of a back-end operation, queueing included.", "pool", "mdisk", "direction")
 	BackendQueue      = gauge("backend_queue_depth", "Back-end operations waiting or in progress.", "pool", "mdisk")
 
 	// iSCSI portal.
@@ -69,7 +69,7 @@ var all []*Family
 const prefix = "arraysim_"
 
 func add(kind Kind, name, help string, labels []string) *Family {
-	f := &Family{Name: prefix + name, Help: help, Kind: kind, Labels: labels}
+	f := &Family{Name: prefix + name, Help: help, Kind: kind, Labels: labels, index: len(all)}
 	all = append(all, f)
 	return f
 }

@@ -7,7 +7,10 @@
 // meaningful.
 package metrics
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Kind is the type of a family.
 type Kind uint8
@@ -25,6 +28,23 @@ type Family struct {
 	Help   string
 	Kind   Kind
 	Labels []string
+
+	index int // in All
+}
+
+// Layer is where the family is taken: "host", "offload", "cache", "backend",
+// "iscsi" or, for what is no flow of data, "array".
+func (f *Family) Layer() string {
+	name := strings.TrimPrefix(f.Name, prefix)
+	if name == "undercover_write_bytes_total" {
+		return "cache"
+	}
+	layer, _, _ := strings.Cut(name, "_")
+	switch layer {
+	case "host", "offload", "cache", "backend", "iscsi":
+		return layer
+	}
+	return "array"
 }
 
 // Emitter receives samples. Label values are in the order of Family.Labels.

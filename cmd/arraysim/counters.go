@@ -1,0 +1,198 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arraysim/arraysim/internal/admin"
+	"github.com/arraysim/arraysim/internal/metrics"
+)
+
+func (a *app) counters() *cobra.Command {
+	var watch bool
+	var interval time.Duration
+	c := &cobra.Command{
+		Use: "counters", Short: "Show what hosts see and what the array does below",
+		Long: `counters prints, by volume, what hosts move and describe, and what the cache and the
+back end do about it. It prints sums since the array was made; with --watch it
+goes on with the rates of each interval, or, with --json, a line of sums.`,
+		Example: "  arraysim counters\n  arraysim counters --watch\n  arraysim counters --json | jq '.volumes[].undercover_write_bytes'",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if interval < 10*time.Millisecond {
+				return fmt.Errorf("an interval of %v is too short; give 10ms or more", interval)
+			}
+			a.running = true
+			return a.watch(cmd, watch, interval)
+		},
+	}
+	c.Flags().BoolVar(&watch, "watch", false, "go on until interrupted")
+	c.Flags().DurationVar(&interval, "interval", time.Second, "time between two readings")
+	c.AddCommand(a.exportCounters())
+	return a.jsonFlag(c)
+}
+
+func (a *app) watch(cmd *cobra.Command, watch bool, interval time.Duration) error {
+	out, client := cmd.OutOrStdout(), a.client()
+	last, err := client.Counters(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if !watch {
+		return show(a, cmd, last, func(w io.Writer, c admin.Counters) { admin.WriteTotals(w, c) })
+	}
+	for {
+		if a.json {
+			if err := admin.WriteLine(out, last); err != nil {
+				return err
+			}
+		}
+		time.Sleep(interval)
+		now, err := client.Counters(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if !a.json {
+			if terminal(os.Stdout) {
+				fmt.Fprint(out, "\x1b[H\x1b[2J") // to the top, on an empty screen
+			}
+			admin.WriteRates(out, last, now)
+		}
+		last = now
+	}
+}
+
+// exportFlags are the flags of `arraysim counters export`.
+type exportFlags struct {
+	out, format string
+	interval    time.Duration
+	count       int
+}
+
+func (a *app) exportCounters() *cobra.Command {
+	var f exportFlags
+	c := &cobra.Command{
+		Use: "export", Short: "Write all counters of the running array to files",
+		Long: `export reads all counters of the running array, at once or every interval, and writes
+them as CSV or Parquet (the table of docs/counters.md), as the iostats XML files of a
+SAN Volume Controller (into a folder, 16 of each kind are kept), or as a batch file of esxtop.
+
+The format is that of the file's name when --format does not say it. Ctrl-C ends an
+export in good order.`,
+		Example: "  arraysim counters export\n" +
+			"  arraysim counters export --interval 1s --count 600 --out run.parquet\n" +
+			"  arraysim counters export --format iostats --interval 60s --count 0 --out iostats",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.interval < 10*time.Millisecond {
+				return fmt.Errorf("an interval of %v is too short; give 10ms or more", f.interval)
+			}
+			if f.count < 0 {
+				return fmt.Errorf("--count %d makes no sense; 0 goes on until interrupted", f.count)
+			}
+			format, err := f.kind()
+			if err != nil {
+				return err
+			}
+			a.running = true
+			return a.runExport(cmd, &f, format)
+		},
+	}
+	c.Flags().StringVarP(&f.out, "out", "o", "", "file or, for iostats, folder (default: CSV to the standard output)")
+	c.Flags().StringVar(&f.format, "format", "", "csv, parquet, iostats or esxtop (default: by the name of --out)")
+	c.Flags().DurationVar(&f.interval, "interval", time.Second, "time between two snapshots")
+	c.Flags().IntVar(&f.count, "count", 1, "number of snapshots; 0 goes on until interrupted")
+	return c
+}
+
+var exportFormats = []string{"csv", "parquet", "iostats", "esxtop"}
+
+func (f *exportFlags) kind() (string, error) {
+	format := f.format
+	if format == "" {
+		format = strings.TrimPrefix(filepath.Ext(f.out), ".")
+	}
+	if format == "" {
+		format = "csv"
+	}
+	if !slices.Contains(exportFormats, format) {
+		return "", fmt.Errorf("there is no format %q; give --format one of %s", format, strings.Join(exportFormats, ", "))
+	}
+	if f.out == "" && format != "csv" && format != "esxtop" {
+		return "", fmt.Errorf("%s needs --out", format)
+	}
+	return format, nil
+}
+
+// open opens what snapshots go to; done makes it complete.
+func (f *exportFlags) open(format string, stdout io.Writer) (w metrics.SnapshotWriter, done func() error, err error) {
+	if format == "iostats" {
+		io, err := metrics.NewIOStats(f.out, metrics.IOStatsOptions{})
+		return io, io.Close, err
+	}
+	out, end := stdout, func() error { return nil }
+	if f.out != "" {
+		file, err := os.Create(f.out)
+		if err != nil {
+			return nil, nil, fmt.Errorf("the counters cannot be written: %w; name another file by --out", err)
+		}
+		out, end = file, file.Close
+	}
+	switch format {
+	case "parquet":
+		w = metrics.NewParquet(out)
+	case "esxtop":
+		w = metrics.NewESXTop(out, "")
+	default:
+		w = metrics.NewCSV(out)
+	}
+	return w, func() error {
+		if err := w.Close(); err != nil {
+			end()
+			return err
+		}
+		return end()
+	}, nil
+}
+
+func (a *app) runExport(cmd *cobra.Command, f *exportFlags, format string) error {
+	ctx, _ := signals()
+	client := a.client()
+	var s metrics.Snapshot
+	if err := client.Samples(ctx, &s); err != nil {
+		return err
+	}
+	w, done, err := f.open(format, cmd.OutOrStdout())
+	if err != nil {
+		return err
+	}
+	t := time.NewTicker(f.interval)
+	defer t.Stop()
+	for n := 1; ; n++ {
+		if err == nil {
+			err = w.Write(&s)
+		}
+		if err != nil || n == f.count {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return done()
+		case <-t.C:
+		}
+		if err = client.Samples(ctx, &s); err != nil && ctx.Err() != nil {
+			return done()
+		}
+	}
+	if err2 := done(); err == nil {
+		err = err2
+	}
+	return err
+}
