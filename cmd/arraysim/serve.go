@@ -13,7 +13,7 @@ import (
 )
 
 func (a *app) serve() *cobra.Command {
-	var listen, metrics string
+	var listen, metrics, profile string
 	var debug, print, tcmu bool
 	c := &cobra.Command{
 		Use:   "serve [config.yaml]",
@@ -46,6 +46,9 @@ Without a configuration file, a new data folder gets two pools and five volumes.
 			if metrics != "" {
 				cfg.Metrics.Listen = metrics
 			}
+			if profile != "" {
+				cfg.Profile = profile
+			}
 			cfg.TCMU = cfg.TCMU || tcmu
 			level := slog.LevelInfo
 			if debug {
@@ -61,6 +64,7 @@ Without a configuration file, a new data folder gets two pools and five volumes.
 	}
 	c.Flags().StringVar(&listen, "listen", "", `address of the iSCSI portal, host:port (port 0: any that is free), or "none" with --tcmu`)
 	c.Flags().StringVar(&metrics, "metrics", "", `address of the metrics endpoint, host:port, or "none"`)
+	c.Flags().StringVar(&profile, "profile", "", "inject the time costs and the cache policy of a profile; see: arraysim profile")
 	c.Flags().BoolVar(&tcmu, "tcmu", false, "serve the kernel too, in the place of tcmu-runner (root; see targetcli, /backstores/user:array)")
 	c.Flags().BoolVar(&debug, "debug", false, "log more")
 	c.Flags().BoolVar(&print, "print-config", false, "print the built-in configuration and end")

@@ -23,6 +23,8 @@ type Config struct {
 	Metrics MetricsConfig  `yaml:"metrics"`
 	Pools   []PoolConfig   `yaml:"pools"`
 	Volumes []VolumeConfig `yaml:"volumes"`
+	// Profile is a timing profile whose costs are injected; empty injects none.
+	Profile string `yaml:"profile"`
 	// TCMU opens the kernel's door: volumes become backstores of LIO, by targetcli.
 	TCMU bool `yaml:"tcmu"`
 

@@ -21,6 +21,7 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/iscsi"
 	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/profile"
 	"github.com/arraysim/arraysim/internal/scsi"
 )
 
@@ -113,12 +114,24 @@ func (d *daemon) open() error {
 	if err != nil {
 		return err
 	}
-	if d.array, err = d.data.openArray(d.exec, cache); err != nil {
+	var prof *profile.Profile
+	if d.cfg.Profile != "" {
+		if prof, err = profile.Load(d.cfg.Profile); err != nil {
+			return err
+		}
+	}
+	if d.array, err = d.data.openArray(d.exec, cache, prof); err != nil {
 		return err
 	}
 	d.log.Info("array is open", "data", d.cfg.Data, "store", d.cfg.Store, "cache", cache.Human(), "volumes", len(d.array.Volumes()))
 	d.exec.Lock()
-	d.target = scsi.NewTarget(scsi.Options{Name: d.cfg.Portal.Target, Vendor: productName, Product: "array", Revision: productRevision, Exec: d.exec, Random: unguessable})
+	opt := scsi.Options{Name: d.cfg.Portal.Target, Vendor: productName, Product: "array", Revision: productRevision, Exec: d.exec, Random: unguessable}
+	if prof != nil {
+		if e := prof.NewEngine(d.exec); e != nil {
+			opt.Delay = e.Delay
+		}
+	}
+	d.target = scsi.NewTarget(opt)
 	d.exports, err = newExports(d.array, d.target)
 	if err == nil {
 		d.saved = d.array.Blob(blobCounters)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array"
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/profile"
 	"github.com/arraysim/arraysim/internal/store"
 )
 
@@ -94,12 +95,22 @@ func (f *folder) cacheSize(c *Config) (Size, error) {
 	return s.CacheBytes, nil
 }
 
-// openArray recovers the array or makes a new one.
-func (f *folder) openArray(x block.Executor, cache Size) (*array.Array, error) {
+// openArray recovers the array or makes a new one. A profile gives its mdisks their
+// service times and the cache its policy.
+func (f *folder) openArray(x block.Executor, cache Size, prof *profile.Profile) (*array.Array, error) {
 	var id [8]byte
 	rand.Read(id[:]) // never fails (crypto/rand)
+	opt := array.Options{Exec: x, Store: f.store, CacheBytes: int64(cache), UUID: binary.BigEndian.Uint64(id[:])}
+	if prof != nil {
+		var err error
+		if opt.Policy, err = prof.Array(); err != nil {
+			return nil, err
+		}
+		opt.CapPercent = prof.Policy.Caps
+		opt.Store = prof.Timed(f.store, x, func(string) string { return "" }, binary.BigEndian.Uint64(id[:]))
+	}
 	x.Lock()
-	a, err := array.Open(array.Options{Exec: x, Store: f.store, CacheBytes: int64(cache), UUID: binary.BigEndian.Uint64(id[:])})
+	a, err := array.Open(opt)
 	x.Unlock()
 	if err != nil {
 		return nil, fmt.Errorf("the array in %s cannot be opened: %w", f.path, err)

@@ -35,7 +35,7 @@ func Check(ctx context.Context, data string, progress io.Writer) (CheckReport, e
 	s, err := f.readSummary()
 	var a *array.Array
 	if err == nil {
-		a, err = f.openArray(exec, s.CacheBytes)
+		a, err = f.openArray(exec, s.CacheBytes, nil)
 	}
 	if err != nil {
 		return r, errors.Join(err, f.close())
