@@ -172,7 +172,13 @@ func (o *op) copy() {
 		return
 	}
 	if blocked { // no piece will bring it back
-		a.exec.At(a.exec.Now()+1_000_000, func() { o.copy(); a.endStep() })
+		req := o.req
+		a.exec.At(a.exec.Now()+1_000_000, func() {
+			if o.req == req && req != nil { // it was not cancelled meanwhile
+				o.copy()
+			}
+			a.endStep()
+		})
 		return
 	}
 	if o.status == block.OK {

@@ -3,6 +3,7 @@ package array
 import (
 	"fmt"
 	"hash/crc32"
+	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -262,9 +263,9 @@ const keyGen = "g"
 func (a *Array) commitMeta(batch []block.KV, done func(error)) {
 	a.gen++
 	gen := a.gen
-	a.meta.Commit(append(batch, genEntry(gen)), func(err error) {
+	a.meta.Commit(append(slices.Clip(batch), genEntry(gen)), func(err error) {
 		if err == nil {
-			a.genDone = gen
+			a.genDone = max(a.genDone, gen)
 			a.saveState()
 		}
 		done(err)

@@ -196,7 +196,7 @@ func (a *Array) joinPages(live []uint32, joins map[uint32][]uint32, masks []uint
 	}
 	c := a.cache
 	var old, joined []uint32
-	heads := map[uint32]func(){}
+	heads := map[uint32]descView{}
 	for n, first := range live {
 		others := joins[first]
 		if others == nil {
@@ -215,21 +215,23 @@ func (a *Array) joinPages(live []uint32, joins map[uint32][]uint32, masks []uint
 		}
 		i := c.takeFree()
 		joined = append(joined, i)
-		newest, d := descView(c.nv.desc(first)), descView(c.nv.desc(i))
+		newest := descView(c.nv.desc(first))
+		head := make(descView, descBytes)
 		var origins uint32
 		masks[i] = 0
 		for _, from := range append([]uint32{first}, others...) {
 			o := descView(c.nv.desc(from))
 			for left := masks[from]; left != 0; left &= left - 1 {
 				s := bits.TrailingZeros8(left)
-				d.setCRC(s, o.crc(s))
+				head.setCRC(s, o.crc(s))
 				origins |= o.origins() & (15 << (4 * s))
 				copy(c.nv.data(i)[s*block.SectorSize:(s+1)*block.SectorSize], c.nv.data(from)[s*block.SectorSize:])
 			}
 			masks[i] |= masks[from]
 			old = append(old, from)
 		}
-		heads[i] = func() { d.seal(newest.seq(), newest.key(), newest.vol(), masks[i], origins) }
+		head.seal(newest.seq(), newest.key(), newest.vol(), masks[i], origins)
+		heads[i] = head
 		live[n] = i
 	}
 	// A descriptor that is durable vouches for its data.
@@ -237,7 +239,7 @@ func (a *Array) joinPages(live []uint32, joins map[uint32][]uint32, masks []uint
 		return err
 	}
 	for _, i := range joined {
-		heads[i]()
+		copy(c.nv.desc(i), heads[i])
 	}
 	if err := a.flushNowAll(); err != nil {
 		return err

@@ -23,6 +23,8 @@ type Chaos struct {
 	// Inline is the chance, in percent, that a transfer takes no time at all: it is
 	// done before Submit returns.
 	Inline int
+
+	committed int64 // when the last batch goes on
 }
 
 // ErrInjected is what injected errors are.
@@ -117,6 +119,9 @@ type chaosMeta struct {
 	c *Chaos
 }
 
+// Commit keeps the order of the batches, as the contract says.
 func (m chaosMeta) Commit(batch []block.KV, done func(error)) {
-	m.c.later(func() { m.MetaStore.Commit(batch, done) })
+	c := m.c
+	c.committed = max(c.committed, c.Clock.Now()+c.Rand.Int64N(c.MaxDelay+1))
+	c.Clock.At(c.committed, func() { m.MetaStore.Commit(batch, done) })
 }

@@ -25,7 +25,8 @@ const (
 // Disk is a file system in memory. Only what was synced is sure to survive a cut
 // of its power; of the rest any subset does, in any order, torn at sectors of 512 bytes:
 // of a sector that was written several times since its last sync, any of the versions.
-// Names survive when their folder was synced; of later changes any subset does.
+// Names survive when their folder was synced; of later changes the first few do, in order, as
+// the journals of ext4 and XFS keep them.
 //
 // What an image looks like is a function of the seed and of what was done to each
 // file. It is safe for concurrent use, as Pebble needs.
@@ -167,7 +168,7 @@ func (d *Disk) cutWith(survives func(what uint64) bool) *Disk {
 	}
 	for i, ch := range d.pending {
 		if !survives(uint64(i)<<32 | 0xd1) {
-			continue
+			break
 		}
 		if ch.from != "" && names[ch.from] == ch.node {
 			delete(names, ch.from)
@@ -195,7 +196,7 @@ func (n *inode) cut(survives func(uint64) bool) *inode {
 		// A size that was not synced: the old one, or one between.
 		c.size = n.synced
 		if lo, hi := n.synced/sector, n.size/sector; at(1<<38+1) && hi > lo {
-			c.size = (lo + int64(mix(n.id+uint64(hi))%uint64(hi-lo))) * sector
+			c.size = max(c.size, (lo+int64(mix(n.id+uint64(hi))%uint64(hi-lo)))*sector)
 		}
 	}
 	c.synced = c.size
