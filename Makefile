@@ -46,6 +46,9 @@ demo: setup build ## clone and zero a real root file system by offload; show bot
 kill-test: setup build ## 100 kills at random moments under verified writes and offloads
 	ARRAYSIM_KILLS=$${ARRAYSIM_KILLS:-100} $(VENV)/bin/pytest tests/test_kill.py -s
 
+power-test: ## CUTS (100000) power cuts in a simulated file system under random commands
+	$(GO) test -run TestPowerCuts -timeout 6h ./internal/array -cuts $${CUTS:-100000}
+
 fuzz: ## every fuzz target for FUZZTIME (30s)
 	@scripts/fuzz.sh $(FUZZTIME)
 

@@ -421,14 +421,17 @@ func TestPowerCuts(t *testing.T) {
 	const chain = 10 // cuts of one array
 	for i := 0; i < cuts; i += chain {
 		s := base + uint64(i/chain)
-		r := newPowerRig(t, s, s%2 == 0)
-		for n := range chain {
-			r.run(600)
-			r.restart(fmt.Sprintf("-seed %d -cuts %d, cut %d", s, chain, n))
-			if t.Failed() {
-				t.FailNow()
+		t.Run(fmt.Sprint(s), func(t *testing.T) {
+			t.Parallel()
+			r := newPowerRig(t, s, s%2 == 0)
+			for n := range chain {
+				r.run(600)
+				r.restart(fmt.Sprintf("-seed %d -cuts %d, cut %d", s, chain, n))
+				if t.Failed() {
+					t.FailNow()
+				}
 			}
-		}
-		r.files.Close()
+			r.files.Close()
+		})
 	}
 }
