@@ -82,6 +82,7 @@ func (a *Array) Open(d *tcmu.Device) (tcmu.Handler, error) {
 		return nil, err
 	}
 	u := newUnit(a, d, spec, release)
+	u.writeThrough.Store(info.Resumed && !info.WriteCache)
 	x := a.host.Executor()
 	x.Lock()
 	err = a.join(u, su)
@@ -102,8 +103,10 @@ func (a *Array) Open(d *tcmu.Device) (tcmu.Handler, error) {
 
 // compare holds what the kernel says of the device against the volume.
 func (a *Array) compare(spec VolumeSpec, v block.Info) error {
+	// The sentence goes into the log, its error number to who writes to configfs;
+	// targetcli says only that the creation failed.
 	if v.BlockSize != spec.BlockSize {
-		return fmt.Errorf("volume %q has blocks of %d bytes; make the backstore with control=hw_block_size=%d", spec.Volume, v.BlockSize, v.BlockSize)
+		return fmt.Errorf("volume %q has blocks of %d bytes; make the backstore with control=hw_block_size=%d: %w", spec.Volume, v.BlockSize, v.BlockSize, syscall.EMEDIUMTYPE)
 	}
 	size := v.Sectors << block.SectorShift
 	if size == spec.Size {
@@ -114,7 +117,7 @@ func (a *Array) compare(spec VolumeSpec, v block.Info) error {
 		a.log.Warn("the kernel has another size than the volume", "device", spec.Owner, "kernel", spec.Size, "volume", size)
 		return nil
 	}
-	return fmt.Errorf("volume %q exists and has %d bytes, not %d; make the backstore with size=%d", spec.Volume, size, spec.Size, size)
+	return fmt.Errorf("volume %q exists and has %d bytes, not %d; make the backstore with size=%d: %w", spec.Volume, size, spec.Size, size, syscall.EEXIST)
 }
 
 // domain is a copy domain: a nexus that sees its units, and they each other.
@@ -197,8 +200,8 @@ func (u *unit) Reconfigure(c tcmu.Change) error {
 	switch {
 	case c.Size != nil:
 		return u.array.host.ResizeVolume(u.spec.Volume, *c.Size)
-	case c.WriteCache != nil && !*c.WriteCache:
-		return fmt.Errorf("the write cache of an array cannot be switched off: %w", syscall.EOPNOTSUPP)
+	case c.WriteCache != nil:
+		u.writeThrough.Store(!*c.WriteCache)
 	case c.Config != nil:
 		spec, err := parseVolume(*c.Config)
 		if err != nil {

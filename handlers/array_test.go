@@ -362,7 +362,7 @@ func TestReconfigure(t *testing.T) {
 		{"no whole block", size(2*lunSize + 1000), true}, // the host rounds or refuses
 		{"larger than the limit", size(1 << 60), false},
 		{"cache on", cache(true), true},
-		{"cache off", cache(false), false},
+		{"cache off", cache(false), true},
 		{"the same volume", config("gold/x/provisioning=thick"), true},
 		{"another volume", config("gold/y"), false},
 		{"another domain", config("gold/x/domain=y"), false},

@@ -27,7 +27,7 @@ type VolumeSpec struct {
 }
 
 // describe is what targetcli shows as help.
-const describe = `POOL/VOLUME[/KEY=VALUE...]: a volume of the array. One that does not exist is made, with the size of the backstore.
+const describe = `POOL/VOLUME[/KEY=VALUE...]: a volume of the array. One that does not exist is made, with the size and block size of the backstore; one that exists wants just these.
   provisioning=thin|thick  a thick volume reserves its space when it is made (default thin)
   create=yes|no            no: the volume must exist (default yes)
   write_protect=yes|no     yes: initiators cannot write (default no)

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/arraysim/arraysim/internal/scsi"
 	"github.com/arraysim/arraysim/tcmu"
@@ -20,6 +21,8 @@ type unit struct {
 
 	release func()
 
+	writeThrough atomic.Bool // the kernel's emulate_write_cache is 0
+
 	batch []*scsi.Task // Serve's own
 
 	mu    sync.Mutex
@@ -35,6 +38,10 @@ type command struct {
 	task   scsi.Task
 	cmd    *tcmu.Command
 	unit   *unit
+	op     byte // what the kernel sent
+	flush  bool // SYNCHRONIZE CACHE has to follow
+	synced bool // it has been sent
+	caches bool // the reply tells of the write cache, which is off
 	direct bool // memory of the ring was handed out for Data-In
 	bounce []*buffer
 }
@@ -57,6 +64,10 @@ func (u *unit) Serve(batch []*tcmu.Command) {
 			x = &command{cmd: c, unit: u}
 			x.task.Ctx, x.task.Bufs, x.task.Done = x, x, taskDone
 			c.Ctx = x
+		}
+		x.flush, x.synced, x.caches = false, false, false
+		if u.writeThrough.Load() {
+			x.op, x.flush, x.caches = c.CDB[0], forceFUA(c.CDB), isModeSense(c.CDB)
 		}
 		t := &x.task
 		t.LUN, t.Tag, t.Attr = u.lun, uint64(c.ID()), scsi.AttrSimple
@@ -142,16 +153,23 @@ func (u *unit) finisher() {
 	}
 }
 
-// finish answers the command. It must not be touched afterwards.
+// finish answers the command, which must not be touched afterwards.
 func (x *command) finish() {
 	t, c := &x.task, x.cmd
 	status, sense, n := t.Status, t.Sense, tcmu.All
+	if x.flush && status == scsi.StatusGood && !t.Aborted {
+		x.sync()
+		return
+	}
 	switch {
 	case t.Aborted:
 		// The initiator hears nothing, but the kernel waits for its memory.
 		status, sense = scsi.StatusTaskAborted, nil
-	case status == scsi.StatusGood && t.OutTotal == 0:
+	case status == scsi.StatusGood && t.OutTotal == 0 && !x.synced:
 		n = x.gather()
+		if x.caches {
+			clearWCE(x.op, c.Data)
+		}
 	}
 	for i, b := range x.bounce {
 		b.put()

@@ -36,6 +36,8 @@ type Server struct {
 	lock *lockFile
 
 	mu      sync.Mutex
+	ending  bool                     // guarded by mu: nothing new is begun
+	repairs map[uint32]int           // guarded by mu; by minor: how often the ring was reset
 	devices map[uint32]*Device       // guarded by mu; by minor
 	busy    map[uint32]chan struct{} // guarded by mu; by minor: closed when the last event of it is dealt with
 	work    sync.WaitGroup           // events
@@ -81,7 +83,7 @@ func Start(opt Options) (*Server, error) {
 
 func start(opt Options, root tree, nl messenger, link func(uint32) (Link, error)) (*Server, error) {
 	s := &Server{opt: opt, log: opt.Log, tree: root, nl: nl, link: link,
-		devices: map[uint32]*Device{}, busy: map[uint32]chan struct{}{}}
+		repairs: map[uint32]int{}, devices: map[uint32]*Device{}, busy: map[uint32]chan struct{}{}}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -182,6 +184,9 @@ func (s *Server) Run(ctx context.Context) error {
 	case err = <-failed:
 		err = errors.Join(fmt.Errorf("tcmu: receiving events: %w", err), s.tree.param("block_netlink", "1"))
 	}
+	s.mu.Lock()
+	s.ending = true
+	s.mu.Unlock()
 	s.work.Wait()
 	return errors.Join(err, s.closeAll())
 }
@@ -210,14 +215,7 @@ func (s *Server) dispatch(e event) {
 	i, _ := parseName(e.name)
 	st := s.subtype(i.Subtype)
 	i.Minor = e.minor
-	s.mu.Lock()
-	before, done := s.busy[e.minor], make(chan struct{})
-	s.busy[e.minor] = done
-	s.mu.Unlock()
-	s.work.Go(func() {
-		if before != nil {
-			<-before
-		}
+	s.inOrder(e.minor, func() {
 		var err error
 		switch e.cmd {
 		case cmdAdded:
@@ -237,13 +235,34 @@ func (s *Server) dispatch(e event) {
 		if err := s.nl.reply(e, errno(err)); err != nil && !errors.Is(err, syscall.ENOENT) && !errors.Is(err, syscall.ENODEV) {
 			s.log.Error("the kernel did not take the answer", append(attrs, "request", verbs[e.cmd], "error", err)...)
 		}
+	})
+}
+
+// inOrder does work of a device in the background, after all that was begun before
+// for the same device.
+func (s *Server) inOrder(minor uint32, work func()) {
+	s.mu.Lock()
+	if s.ending {
+		s.mu.Unlock()
+		return
+	}
+	before, done := s.busy[minor], make(chan struct{})
+	s.busy[minor] = done
+	s.work.Add(1)
+	s.mu.Unlock()
+	go func() {
+		defer s.work.Done()
+		if before != nil {
+			<-before
+		}
+		work()
 		s.mu.Lock()
-		if s.busy[e.minor] == done {
-			delete(s.busy, e.minor)
+		if s.busy[minor] == done {
+			delete(s.busy, minor)
 		}
 		s.mu.Unlock()
 		close(done)
-	})
+	}()
 }
 
 var verbs = map[uint8]string{cmdAdded: "device added", cmdRemoved: "device removed", cmdReconfig: "device changed"}
@@ -299,11 +318,56 @@ func (s *Server) attach(link Link, i Info, st Subtype) error {
 	s.mu.Unlock()
 	d.begin(h)
 	s.serving.Go(func() {
-		if err := d.serve(); !errors.Is(err, ErrStopped) {
-			s.log.Error("a device is not served any more", "device", d.String(), "error", err)
+		err := d.serve()
+		if errors.Is(err, ErrStopped) {
+			return
+		}
+		s.log.Error("a device's ring cannot be served", "device", d.String(), "error", err)
+		if errors.Is(err, ErrRing) || errors.Is(err, ErrFault) {
+			s.inOrder(i.Minor, func() { s.repair(d, st) })
 		}
 	})
 	return nil
+}
+
+// maxRepairs is how often the ring of one device is reset. What damages it more often
+// than that does not stop.
+const maxRepairs = 3
+
+// repair takes a device over anew, as another process would after a crash: its ring
+// is reset, and initiators send again what was in it.
+func (s *Server) repair(d *Device, st Subtype) {
+	i := d.Info()
+	s.mu.Lock()
+	current := s.devices[i.Minor] == d
+	s.repairs[i.Minor]++
+	n := s.repairs[i.Minor]
+	if current && n <= maxRepairs {
+		delete(s.devices, i.Minor)
+	}
+	s.mu.Unlock()
+	if !current {
+		return // it was removed meanwhile
+	}
+	if n > maxRepairs {
+		s.log.Error("a device stays without service: its ring was damaged again and again; remove it, or restart this process", "device", i.String())
+		return
+	}
+	if err := s.restart(d, i, st); err != nil {
+		s.log.Error("a device stays without service; remove it, or restart this process", "device", i.String(), "error", err)
+	}
+}
+
+func (s *Server) restart(d *Device, i Info, st Subtype) error {
+	if err := s.tree.blockDev(i, true); err != nil {
+		return fmt.Errorf("blocking the device: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.opt.CloseTimeout)
+	defer cancel()
+	if err := d.Close(ctx); err != nil {
+		return errors.Join(err, s.tree.blockDev(i, false))
+	}
+	return s.resume(i, st)
 }
 
 // resume takes over a device that another process served. Commands that it had not
@@ -341,6 +405,7 @@ func (s *Server) remove(i Info) error {
 	s.mu.Lock()
 	d := s.devices[i.Minor]
 	delete(s.devices, i.Minor)
+	delete(s.repairs, i.Minor)
 	s.mu.Unlock()
 	if d == nil {
 		return nil // it could not be opened; then it may go

@@ -154,6 +154,9 @@ type memoryLink struct {
 	stop chan struct{}
 	once sync.Once
 	gone chan struct{}
+	// damaged: what the first Wait announces is nothing that a kernel writes.
+	damaged bool
+	closed  func()
 }
 
 func newMemoryLink() *memoryLink {
@@ -164,10 +167,23 @@ func newMemoryLink() *memoryLink {
 }
 
 func (l *memoryLink) Memory() []byte { return l.mem }
-func (l *memoryLink) Wait() error    { <-l.stop; return os.ErrDeadlineExceeded }
-func (l *memoryLink) Notify() error  { return nil }
-func (l *memoryLink) Stop() error    { l.once.Do(func() { close(l.stop) }); return nil }
-func (l *memoryLink) Close() error   { close(l.gone); return nil }
+func (l *memoryLink) Wait() error {
+	if l.damaged {
+		mailboxOf(l.mem).cmdHead = 4
+		return nil
+	}
+	<-l.stop
+	return os.ErrDeadlineExceeded
+}
+func (l *memoryLink) Notify() error { return nil }
+func (l *memoryLink) Stop() error   { l.once.Do(func() { close(l.stop) }); return nil }
+func (l *memoryLink) Close() error {
+	close(l.gone)
+	if l.closed != nil {
+		l.closed()
+	}
+	return nil
+}
 
 // testSubtype opens devices as their configuration strings say.
 type testSubtype struct{ w *world }
@@ -399,6 +415,73 @@ func TestTakeOver(t *testing.T) {
 	}
 	if err := stop(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestDamagedRing: it is reset and served again, but not for ever.
+func TestDamagedRing(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		bad  int // how many rings of the device are damaged
+		want int // openings
+	}{
+		{"once", 1, 2},
+		{"as often as is borne", maxRepairs, 4},
+		{"always", 1000, 4},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newWorld(t)
+			s, stop := w.run(Options{})
+			e := w.device(1, "lun/test/good")
+			settled := make(chan struct{})
+			links := 0
+			var next func()
+			next = func() {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				l := newMemoryLink()
+				links++
+				l.damaged = links <= row.bad
+				l.closed = next
+				w.links[1] = l
+				if links == min(row.bad, maxRepairs)+1 {
+					close(settled)
+				}
+			}
+			next()
+			if got := w.tell(1, e, Change{}); got != "1 of 101: 0" {
+				t.Fatal(got)
+			}
+			select {
+			case <-settled:
+			case <-time.After(10 * time.Second):
+				t.Fatal("the device is not served again")
+			}
+			// Removal comes after the last repair, whatever became of that.
+			if got := w.tell(2, e, Change{}); got != "2 of 101: 0" {
+				t.Error(got)
+			}
+			opened := 0
+			for _, n := range w.notes() {
+				if strings.HasPrefix(n, "open good") {
+					opened++
+				}
+			}
+			if opened != row.want {
+				t.Errorf("opened %d times, want %d", opened, row.want)
+			}
+			for file, want := range map[string]string{"reset_ring": "1", "block_dev": "0"} {
+				if got := w.value(w.folder("lun") + "/action/" + file); got != want {
+					t.Errorf("%s is %q, want %q", file, got, want)
+				}
+			}
+			if left := s.Devices(); len(left) != 0 {
+				t.Errorf("devices left: %v", left)
+			}
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

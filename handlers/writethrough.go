@@ -1,0 +1,92 @@
+package handlers
+
+import "github.com/arraysim/arraysim/internal/scsi"
+
+// The kernel's attribute emulate_write_cache is the WCE bit of a unit behind this
+// door. At 0 no write ends before the back end has it: writes carry FUA, what has
+// no such bit is followed by SYNCHRONIZE CACHE, and the caching mode page says WCE=0.
+// The array's own cache stays as it is, and other doors of the array have none of it.
+
+const (
+	bitFUA   = 0x08
+	bitWCE   = 0x04
+	fuaLong  = 10 // byte of FUA in a variable length CDB
+	pageMode = 0x3F
+)
+
+// flushAll is SYNCHRONIZE CACHE(16) of everything.
+var flushAll = [16]byte{0: 0x91}
+
+// forceFUA makes a write of cdb one that reaches the medium. It tells whether
+// a SYNCHRONIZE CACHE has to follow instead.
+func forceFUA(cdb []byte) (flush bool) {
+	switch cdb[0] {
+	case 0x2A, 0x8A, 0xAA, 0x89, 0x9C: // WRITE(10), (16), (12), COMPARE AND WRITE, WRITE ATOMIC(16)
+		cdb[1] |= bitFUA
+	case 0x7F:
+		switch {
+		case len(cdb) <= fuaLong:
+		case cdb[9] == 0x0B: // WRITE(32)
+			cdb[fuaLong] |= bitFUA
+		case cdb[9] == 0x0D: // WRITE SAME(32)
+			return true
+		}
+	case 0x0A, 0x41, 0x93, 0x42, 0x83: // WRITE(6), WRITE SAME(10), (16), UNMAP, EXTENDED COPY
+		return true
+	}
+	return false
+}
+
+// isModeSense tells whether the caching page of a reply to cdb is to be changed: its
+// current values, not the default or changeable ones.
+func isModeSense(cdb []byte) bool { return (cdb[0] == 0x1A || cdb[0] == 0x5A) && cdb[2]>>6 == 0 }
+
+// clearWCE takes WCE out of the caching page (SBC-4 6.5.6) in the reply to MODE SENSE.
+func clearWCE(op byte, reply [][]byte) {
+	at := func(i int) *byte {
+		for _, s := range reply {
+			if i < len(s) {
+				return &s[i]
+			}
+			i -= len(s)
+		}
+		return nil
+	}
+	n := 0
+	for _, s := range reply {
+		n += len(s)
+	}
+	page := 4
+	if op == 0x5A {
+		page = 8
+		if n < page {
+			return
+		}
+		page += int(*at(6))<<8 | int(*at(7)) // block descriptors
+	} else if n >= page {
+		page += int(*at(3))
+	}
+	for page+2 < n {
+		code, length := *at(page), 2+int(*at(page + 1))
+		if code&0x40 != 0 { // SPF
+			if page+3 >= n {
+				return
+			}
+			length = 4 + (int(*at(page + 2))<<8 | int(*at(page + 3)))
+		} else if code&pageMode == 0x08 {
+			*at(page + 2) &^= bitWCE
+		}
+		page += length
+	}
+}
+
+// sync sends SYNCHRONIZE CACHE in the place of the command that has ended; the
+// command is answered when that has.
+func (x *command) sync() {
+	u := x.unit
+	x.flush, x.synced, x.task.CDB, x.task.DataOut, x.task.MaxIn = false, true, flushAll[:], nil, 0
+	e := u.array.host.Executor()
+	e.Lock()
+	u.domain.nexus.Submit([]*scsi.Task{&x.task})
+	e.Unlock()
+}

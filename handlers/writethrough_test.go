@@ -1,0 +1,167 @@
+package handlers
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi"
+	"github.com/arraysim/arraysim/tcmu"
+	"github.com/arraysim/arraysim/tcmu/tcmutest"
+)
+
+// recorder notes the requests that change a device or flush it.
+type recorder struct {
+	block.Device
+	mu   sync.Mutex
+	seen []string // guarded by mu
+}
+
+func (d *recorder) Submit(list []*block.Request) {
+	d.mu.Lock()
+	for _, r := range list {
+		if r.Op == block.OpFlush || r.Op == block.OpWrite || r.Op == block.OpWriteSame || r.Op == block.OpUnmap {
+			d.seen = append(d.seen, fmt.Sprintf("%v fua=%t", r.Op, r.Flags&block.FUA != 0))
+		}
+	}
+	d.mu.Unlock()
+	d.Device.Submit(list)
+}
+
+func (d *recorder) take() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list := d.seen
+	d.seen = nil
+	return list
+}
+
+// recorderHost puts a recorder before the volume that it opens.
+type recorderHost struct {
+	*testHost
+	dev *recorder
+}
+
+func (h *recorderHost) OpenVolume(s VolumeSpec) (*scsi.Unit, block.Info, func(), error) {
+	_, info, release, err := h.testHost.OpenVolume(s)
+	if err != nil {
+		return nil, info, release, err
+	}
+	h.exec.Lock()
+	defer h.exec.Unlock()
+	h.dev = &recorder{Device: h.array.Volume(s.Volume)}
+	u := h.target.AddUnit(h.dev, scsi.UnitOptions{})
+	return u, info, func() {
+		h.exec.Lock()
+		h.target.RemoveUnit(u)
+		h.exec.Unlock()
+		release()
+	}, nil
+}
+
+// wce reads the WCE bit from MODE SENSE(6) and (10), of the caching page and of all pages.
+func (l *lun) wce(control byte) (on bool) {
+	l.t.Helper()
+	var seen []bool
+	for _, cdb := range [][]byte{
+		{0x1A, 0, control | 0x08, 0, 255, 0}, {0x1A, 8, control | 0x3F, 0, 255, 0},
+		{0x5A, 0, control | 0x08, 0, 0, 0, 0, 0, 255, 0}, {0x5A, 0, control | 0x3F, 0, 0, 0, 0, 0, 255, 0},
+	} {
+		b := l.do(cdb, nil, 255)
+		head := 4 + int(b[3])
+		if cdb[0] == 0x5A {
+			head = 8 + int(b[7])
+		}
+		for page := b[head:]; len(page) > 2; page = page[2+int(page[1]):] {
+			if page[0] == 0x08 {
+				seen = append(seen, page[2]&bitWCE != 0)
+			}
+		}
+	}
+	if len(seen) != 4 || slices.Contains(seen, !seen[0]) {
+		l.t.Fatalf("caching pages say %t", seen)
+	}
+	return seen[0]
+}
+
+// TestWriteThrough: with the kernel's write cache attribute at 0 nothing is acknowledged
+// that a flush would still have to bring to the medium.
+func TestWriteThrough(t *testing.T) {
+	h := &recorderHost{testHost: newHost(t)}
+	a := NewArray(h, nil)
+	k := tcmutest.New(tcmutest.Options{})
+	d, err := tcmu.Attach(k, tcmu.Info{HBA: "0", Name: "lun", Config: "gold/x", Size: lunSize, BlockSize: 512})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := a.Open(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lun{k, t, d, make(chan error, 1)}
+	go func() { l.ended <- d.Serve(u) }()
+	defer l.close()
+
+	sector := bytes.Repeat([]byte{0xA5}, 512)
+	unmap := append([]byte{0, 22, 0, 16, 4: 0}, make([]byte, 19)...)
+	unmap[19] = 1 // one block at LBA 0
+	commands := []struct {
+		name     string
+		cdb, out []byte
+		through  []string // with the write cache off
+	}{
+		{"WRITE(6)", []byte{0x0A, 0, 0, 0, 1, 0}, sector, []string{"write fua=false", "flush fua=false"}},
+		{"WRITE(10)", cdb10(0x2A, 0, 1), sector, []string{"write fua=true"}},
+		{"WRITE(16)", []byte{0: 0x8A, 13: 1, 15: 0}, sector, []string{"write fua=true"}},
+		{"WRITE SAME(10)", cdb10(0x41, 0, 4), sector, []string{"write_same fua=false", "flush fua=false"}},
+		{"UNMAP", []byte{0: 0x42, 8: 24, 9: 0}, unmap[:24], []string{"unmap fua=false", "flush fua=false"}},
+	}
+	for _, on := range []bool{true, false, true} {
+		if err := u.(tcmu.Reconfigurer).Reconfigure(tcmu.Change{WriteCache: &on}); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.wce(0); got != on {
+			t.Errorf("write cache %t: WCE is %t", on, got)
+		}
+		if !l.wce(0x80) {
+			t.Errorf("write cache %t: the default of WCE is 0", on)
+		}
+		for _, c := range commands {
+			h.dev.take()
+			l.do(c.cdb, c.out, 0)
+			want := []string{c.through[0]}
+			if !on {
+				want = c.through
+			} else if want[0] == "write fua=true" {
+				want = []string{"write fua=false"}
+			}
+			if got := h.dev.take(); !slices.Equal(got, want) {
+				t.Errorf("write cache %t, %s: %q, want %q", on, c.name, got, want)
+			}
+		}
+	}
+}
+
+// TestClearWCE: a reply that is cut off anywhere is not read past its end.
+func TestClearWCE(t *testing.T) {
+	for _, op := range []byte{0x1A, 0x5A} {
+		head := 4
+		if op == 0x5A {
+			head = 8
+		}
+		full := append(make([]byte, head), 0x41, 1, 0, 2, 0, 0, 0x08, 18, 0x04)
+		full = append(full, make([]byte, 17)...)
+		for n := range len(full) + 1 {
+			for cut := range n + 1 {
+				b := bytes.Clone(full[:n])
+				clearWCE(op, [][]byte{b[:cut], b[cut:]})
+				if at := head + 8; n > at && b[at] != 0 {
+					t.Fatalf("operation %#x, %d of %d bytes: WCE is there", op, n, len(full))
+				}
+			}
+		}
+	}
+}
