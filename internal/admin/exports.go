@@ -50,6 +50,11 @@ func newExports(a *array.Array, t *scsi.Target) (*exports, error) {
 			delete(x.specs, id)
 		}
 	}
+	for _, v := range a.Volumes() {
+		if _, err := x.unitOptions(v); err != nil {
+			return nil, err
+		}
+	}
 	return x, nil
 }
 
@@ -74,8 +79,11 @@ func (x *exports) spec(v *array.Volume) *unitSpec {
 // open makes the unit of a volume, if it has none.
 func (x *exports) open(v *array.Volume) {
 	if x.units[v.ID()] == nil {
-		s := x.spec(v)
-		x.units[v.ID()] = x.target.AddUnit(v, scsi.UnitOptions{Removable: s.Removable, WriteProtect: s.WriteProtect})
+		opt, err := x.unitOptions(v)
+		if err != nil {
+			panic("admin: internal error: " + err.Error()) // newExports has looked at it
+		}
+		x.units[v.ID()] = x.target.AddUnit(v, opt)
 	}
 }
 

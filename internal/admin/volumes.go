@@ -145,6 +145,7 @@ func (d *daemon) deleteVolume(name string, force bool) error {
 	}
 	return d.await(func(done func(error)) {
 		delete(d.exports.specs, v.ID())
+		d.array.SetBlob(stateBlob(v.ID()), nil, func(error) {}) // a number never comes back
 		d.exports.save(done)
 	})
 }
@@ -246,17 +247,21 @@ func (d *daemon) listPools() []Pool {
 
 func describePool(s array.PoolStats) Pool {
 	p := Pool{Name: s.Name, CopyData: s.CopyData, Capacity: Size(s.Capacity), Allocated: Size(s.Allocated), Reserved: Size(s.Reserved),
-		CacheLimit: Size(s.CacheLimit), CacheUsed: Size(s.CacheUsed), Volumes: s.Volumes}
+		CacheLimit: Size(s.CacheLimit), CacheUsed: Size(s.CacheUsed), Volumes: s.Volumes, WriteMode: writeModeName(s.WriteMode)}
 	for _, m := range s.Mdisks {
-		p.Mdisks = append(p.Mdisks, Mdisk{m.Name, Size(m.Size), Size(m.Bandwidth), m.IOPS, m.Failures})
+		p.Mdisks = append(p.Mdisks, Mdisk{m.Name, Size(m.Size), Size(m.Bandwidth), m.IOPS, m.Failures, m.Offline})
 	}
 	return p
 }
 
 func (d *daemon) addPool(n NewPool) (Pool, error) {
 	var p *array.Pool
+	spec := array.PoolSpec{Name: n.Name, CopyData: n.CopyData}
+	for _, m := range n.Mdisks {
+		spec.Mdisks = append(spec.Mdisks, array.MdiskSpec{Name: m.Name, Size: uint64(m.Size), Bandwidth: uint64(m.Bandwidth), IOPS: m.IOPS})
+	}
 	err := d.await(func(done func(error)) {
-		d.array.CreatePool(array.PoolSpec{Name: n.Name, CopyData: n.CopyData, Mdisks: n.Mdisks}, func(made *array.Pool, err error) {
+		d.array.CreatePool(spec, func(made *array.Pool, err error) {
 			p = made
 			done(err)
 		})

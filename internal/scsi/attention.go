@@ -19,6 +19,10 @@ const (
 	uaRegistrationsPreempted
 	uaCommandsCleared
 	uaThreshold
+	uaAccess
+	uaIdentifier
+	uaInquiry
+	uaTimestamp
 )
 
 var attentionCodes = [...]code{
@@ -34,6 +38,10 @@ var attentionCodes = [...]code{
 	0x062A05, // REGISTRATIONS PREEMPTED
 	0x062F00, // COMMANDS CLEARED BY ANOTHER INITIATOR
 	0x063807, // THIN PROVISIONING SOFT THRESHOLD REACHED
+	0x062A06, // ASYMMETRIC ACCESS STATE CHANGED
+	0x063F05, // DEVICE IDENTIFIER CHANGED
+	0x063F03, // INQUIRY DATA HAS CHANGED
+	0x062A10, // TIMESTAMP CHANGED
 }
 
 // take removes the condition that is to be reported next.

@@ -19,11 +19,11 @@ const (
 
 // erasure says what an operation makes of the medium.
 type erasure struct {
-	Format       bool   // FORMAT UNIT, else SANITIZE
-	Unrestricted bool   // AUSE: a failure can be left by EXIT FAILURE MODE
-	Passes       int    // 0 makes the medium as new
-	Invert       bool   // every other pass writes the complement
-	Pattern      []byte // one logical block
+	Format       bool   `json:"format,omitempty"`  // FORMAT UNIT, else SANITIZE
+	Unrestricted bool   `json:"ause,omitempty"`    // a failure can be left by EXIT FAILURE MODE
+	Passes       int    `json:"passes,omitempty"`  // 0 makes the medium as new
+	Invert       bool   `json:"invert,omitempty"`  // every other pass writes the complement
+	Pattern      []byte `json:"pattern,omitempty"` // one logical block
 }
 
 // background is an operation on a unit that goes on after its command: SANITIZE or
@@ -66,6 +66,7 @@ func (u *Unit) erase(what erasure, task *Task) {
 	if task != nil {
 		task.state.multi = b
 	}
+	u.save(nil)
 	// Commands that run already end first: what they write must go too.
 	w := newWaiter(b.next)
 	for x := u.first; x != nil; x = x.state.next {
@@ -147,6 +148,7 @@ func (u *Unit) eraseEnded(b *background, ok bool) {
 	if !ok {
 		u.failedErase = &b.what
 	}
+	u.save(nil)
 	switch {
 	case b.task == nil:
 	case ok:
@@ -232,7 +234,7 @@ func doSanitize(t *Task) {
 			}
 			u.failedErase = nil
 		}
-		t.good()
+		t.goodWhenSaved()
 		return
 	}
 	t.erase(what, t.CDB[1]&sanitizeImmed != 0)

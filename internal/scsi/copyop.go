@@ -108,22 +108,23 @@ type copyRole struct {
 }
 
 // operate starts an operation. id is 0 with named false when its result shall not
-// be kept. With immed the command ends at once.
-func (t *Task) operate(work copier, id uint32, named, discard, immed bool, listIDAt int) {
+// be kept. With immed the command ends at once. When it returns false the task has
+// ended and the operation has not begun.
+func (t *Task) operate(work copier, id uint32, named, discard, immed bool, listIDAt int) bool {
 	st := &t.state
 	tg, x := st.n.t, st.itl
 	if named {
 		if r := x.copyWith(id); r != nil {
 			if r.op != nil {
-				t.fault(listInUse(t, listIDAt))
-				return
+				t.fault(listInUse(listIDAt))
+				return false
 			}
 			x.forget(r)
 		}
 	}
 	if tg.copies >= maxCopies || named && x.running() >= maxCopiesOfNexus {
 		t.end(StatusBusy)
-		return
+		return false
 	}
 	o := &operation{t: tg, x: x, task: t, work: work, discard: discard, host: st.n.host.id, start: st.start}
 	o.req.Done = o.requestDone
@@ -142,6 +143,7 @@ func (t *Task) operate(work copier, id uint32, named, discard, immed bool, listI
 		st.inDevice = true
 	}
 	work.next(o)
+	return true
 }
 
 // running counts the operations of the I_T_L nexus.
@@ -157,7 +159,7 @@ func (x *itl) running() int {
 
 // listInUse is OPERATION IN PROGRESS with a pointer to the list identifier, which
 // stands in the CDB or in the parameter list (then at is negative or 0).
-func listInUse(_ *Task, at int) sense {
+func listInUse(at int) sense {
 	if at > 0 {
 		s := inCDB(at, 7)
 		s.code = listIDInUse
@@ -182,6 +184,9 @@ func (o *operation) requestDone(*block.Request) {
 			o.finish(copyTerminated, StatusCheckCondition, sense{code: copyAborted})
 		}
 		return
+	}
+	if o.req.Status == block.OK && writesMore(o.req.Op) {
+		o.where.fuller()
 	}
 	o.work.ended(o)
 }

@@ -20,13 +20,15 @@ const none = -1
 type flags uint16
 
 const (
-	passUA     flags = 1 << iota // neither reports nor clears a unit attention condition
-	needMedium                   // needs the medium to be there and started
-	writes                       // changes the medium
-	thinOnly                     // exists on thin provisioned units only
-	atomicOnly                   // exists where the device has atomic writes
-	passBusy                     // works while the medium is erased
-	strict                       // refuses bits that mean nothing
+	passUA          flags = 1 << iota // neither reports nor clears a unit attention condition
+	needMedium                        // needs the medium to be there and started
+	writes                            // changes the medium
+	thinOnly                          // exists on thin provisioned units only
+	atomicOnly                        // exists where the device has atomic writes
+	passBusy                          // works while the medium is erased
+	strict                            // refuses bits that mean nothing
+	passStandby                       // works on a port in standby (SPC-5 5.17.2.5)
+	passUnavailable                   // works on an unavailable port (SPC-5 5.17.2.6)
 	// Which reservations of others let it pass. Without any of the three it is
 	// refused by every reservation that does not include the nexus.
 	passRead    // passes Write Exclusive reservations (SBC-4 table 13)
@@ -39,6 +41,7 @@ const (
 	mediumRead  = needMedium | passRead
 	mediumWrite = needMedium | writes
 	passAll     = passReserve | passLegacy
+	passAccess  = passStandby | passUnavailable
 )
 
 // Names of bytes of usage data.
@@ -58,15 +61,15 @@ var table []*command
 func rows() []*command {
 	return []*command{
 		{"TEST UNIT READY", 0x00, none, []byte{0x00, 0, 0, 0, 0, ctrl}, doTestUnitReady, needMedium | passReserve, opOther},
-		{"REQUEST SENSE", 0x03, none, []byte{0x03, 1, 0, 0, ff, ctrl}, doRequestSense, passUA | passAll | passBusy, opOther},
+		{"REQUEST SENSE", 0x03, none, []byte{0x03, 1, 0, 0, ff, ctrl}, doRequestSense, passUA | passAll | passBusy | passAccess, opOther},
 		{"FORMAT UNIT", 0x04, none, []byte{0x04, 0x3F, 0, 0, 0, ctrl}, doFormat, mediumWrite, opErase},
 		{"READ(6)", 0x08, none, []byte{0x08, 0x1F, ff, ff, ff, ctrl}, doRead, mediumRead, opRead},
 		{"WRITE(6)", 0x0A, none, []byte{0x0A, 0x1F, ff, ff, ff, ctrl}, doWrite, mediumWrite, opWrite},
-		{"INQUIRY", 0x12, none, []byte{0x12, 1, ff, ff, ff, ctrl}, doInquiry, passUA | passAll | passBusy, opOther},
-		{"MODE SELECT(6)", 0x15, none, []byte{0x15, 0x11, 0, 0, ff, ctrl}, doModeSelect, 0, opOther},
+		{"INQUIRY", 0x12, none, []byte{0x12, 1, ff, ff, ff, ctrl}, doInquiry, passUA | passAll | passBusy | passAccess, opOther},
+		{"MODE SELECT(6)", 0x15, none, []byte{0x15, 0x11, 0, 0, ff, ctrl}, doModeSelect, passStandby, opOther},
 		{"RESERVE(6)", 0x16, none, []byte{0x16, 0, 0, 0, 0, ctrl}, doReserve, 0, opOther},
 		{"RELEASE(6)", 0x17, none, []byte{0x17, 0, 0, 0, 0, ctrl}, doRelease, passLegacy, opOther},
-		{"MODE SENSE(6)", 0x1A, none, []byte{0x1A, 0x08, ff, ff, ff, ctrl}, doModeSense, 0, opOther},
+		{"MODE SENSE(6)", 0x1A, none, []byte{0x1A, 0x08, ff, ff, ff, ctrl}, doModeSense, passStandby, opOther},
 		{"START STOP UNIT", 0x1B, none, []byte{0x1B, 1, 0, 0x0F, 0xF7, ctrl}, doStartStop, 0, opOther},
 		{"PREVENT ALLOW MEDIUM REMOVAL", 0x1E, none, []byte{0x1E, 0, 0, 0, 3, ctrl}, doPreventAllow, 0, opOther},
 		{"READ CAPACITY(10)", 0x25, none, []byte{0x25, 0, 0, 0, 0, 0, 0, 0, 0, ctrl}, doReadCapacity10, needMedium | passReserve, opOther},
@@ -83,21 +86,24 @@ func rows() []*command {
 		{"SANITIZE, BLOCK ERASE", 0x48, sanitizeBlock, sanitizeCDB(sanitizeBlock), doSanitize, mediumWrite | strict, opErase},
 		{"SANITIZE, CRYPTOGRAPHIC ERASE", 0x48, sanitizeCrypto, sanitizeCDB(sanitizeCrypto), doSanitize, mediumWrite | strict, opErase},
 		{"SANITIZE, EXIT FAILURE MODE", 0x48, sanitizeExit, sanitizeCDB(sanitizeExit), doSanitize, strict, opOther},
-		{"MODE SELECT(10)", 0x55, none, []byte{0x55, 0x11, 0, 0, 0, 0, 0, ff, ff, ctrl}, doModeSelect, 0, opOther},
+		{"LOG SELECT", 0x4C, none, []byte{0x4C, 3, 0xFF, ff, 0, 0, 0, ff, ff, ctrl}, doLogSelect, passStandby, opOther},
+		{"LOG SENSE", 0x4D, none, []byte{0x4D, 1, 0xFF, ff, 0, ff, ff, ff, ff, ctrl}, doLogSense, passReserve | passBusy | passStandby, opOther},
+		{"MODE SELECT(10)", 0x55, none, []byte{0x55, 0x11, 0, 0, 0, 0, 0, ff, ff, ctrl}, doModeSelect, passStandby, opOther},
 		{"RESERVE(10)", 0x56, none, []byte{0x56, 0, 0, 0, 0, 0, 0, 0, 0, ctrl}, doReserve, 0, opOther},
 		{"RELEASE(10)", 0x57, none, []byte{0x57, 0, 0, 0, 0, 0, 0, 0, 0, ctrl}, doRelease, passLegacy, opOther},
-		{"MODE SENSE(10)", 0x5A, none, []byte{0x5A, 0x18, ff, ff, 0, 0, 0, ff, ff, ctrl}, doModeSense, 0, opOther},
-		{"PERSISTENT RESERVE IN, READ KEYS", 0x5E, 0, prIn(0), doReadKeys, passReserve, opOther},
-		{"PERSISTENT RESERVE IN, READ RESERVATION", 0x5E, 1, prIn(1), doReadReservation, passReserve, opOther},
-		{"PERSISTENT RESERVE IN, REPORT CAPABILITIES", 0x5E, 2, prIn(2), doReportCapabilities, passReserve, opOther},
-		{"PERSISTENT RESERVE IN, READ FULL STATUS", 0x5E, 3, prIn(3), doReadFullStatus, passReserve, opOther},
-		{"PERSISTENT RESERVE OUT, REGISTER", 0x5F, prRegister, prOut(prRegister), doPROut, passReserve, opOther},
-		{"PERSISTENT RESERVE OUT, RESERVE", 0x5F, prReserve, prOut(prReserve), doPROut, passReserve, opOther},
-		{"PERSISTENT RESERVE OUT, RELEASE", 0x5F, prRelease, prOut(prRelease), doPROut, passReserve, opOther},
-		{"PERSISTENT RESERVE OUT, CLEAR", 0x5F, prClear, prOut(prClear), doPROut, passReserve, opOther},
-		{"PERSISTENT RESERVE OUT, PREEMPT", 0x5F, prPreempt, prOut(prPreempt), doPROut, passReserve, opOther},
-		{"PERSISTENT RESERVE OUT, PREEMPT AND ABORT", 0x5F, prPreemptAbort, prOut(prPreemptAbort), doPROut, passReserve, opOther},
-		{"PERSISTENT RESERVE OUT, REGISTER AND IGNORE EXISTING KEY", 0x5F, prRegisterIgnore, prOut(prRegisterIgnore), doPROut, passReserve, opOther},
+		{"MODE SENSE(10)", 0x5A, none, []byte{0x5A, 0x18, ff, ff, 0, 0, 0, ff, ff, ctrl}, doModeSense, passStandby, opOther},
+		{"PERSISTENT RESERVE IN, READ KEYS", 0x5E, 0, prIn(0), doReadKeys, passReserve | passStandby, opOther},
+		{"PERSISTENT RESERVE IN, READ RESERVATION", 0x5E, 1, prIn(1), doReadReservation, passReserve | passStandby, opOther},
+		{"PERSISTENT RESERVE IN, REPORT CAPABILITIES", 0x5E, 2, prIn(2), doReportCapabilities, passReserve | passStandby, opOther},
+		{"PERSISTENT RESERVE IN, READ FULL STATUS", 0x5E, 3, prIn(3), doReadFullStatus, passReserve | passStandby, opOther},
+		{"PERSISTENT RESERVE OUT, REGISTER", 0x5F, prRegister, prOut(prRegister), doPROut, passReserve | passStandby, opOther},
+		{"PERSISTENT RESERVE OUT, RESERVE", 0x5F, prReserve, prOut(prReserve), doPROut, passReserve | passStandby, opOther},
+		{"PERSISTENT RESERVE OUT, RELEASE", 0x5F, prRelease, prOut(prRelease), doPROut, passReserve | passStandby, opOther},
+		{"PERSISTENT RESERVE OUT, CLEAR", 0x5F, prClear, prOut(prClear), doPROut, passReserve | passStandby, opOther},
+		{"PERSISTENT RESERVE OUT, PREEMPT", 0x5F, prPreempt, prOut(prPreempt), doPROut, passReserve | passStandby, opOther},
+		{"PERSISTENT RESERVE OUT, PREEMPT AND ABORT", 0x5F, prPreemptAbort, prOut(prPreemptAbort), doPROut, passReserve | passStandby, opOther},
+		{"PERSISTENT RESERVE OUT, REGISTER AND IGNORE EXISTING KEY", 0x5F, prRegisterIgnore, prOut(prRegisterIgnore), doPROut, passReserve | passStandby, opOther},
+		{"PERSISTENT RESERVE OUT, REGISTER AND MOVE", 0x5F, prMove, prOut(prMove), doPROut, passReserve | passStandby, opOther},
 		{"EXTENDED COPY(LID1)", 0x83, 0x00, []byte{0x83, 0, 0, 0, 0, 0, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doExtendedCopy, 0, opOther},
 		{"EXTENDED COPY(LID4)", 0x83, saCopyLID4, []byte{0x83, saCopyLID4, 0, 0, 0, 0, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doExtendedCopy, 0, opOther},
 		{"POPULATE TOKEN", 0x83, saPopulateToken, tokenOut(saPopulateToken), doPopulateToken, mediumRead, opODXSource},
@@ -123,9 +129,15 @@ func rows() []*command {
 		{"WRITE ATOMIC(16)", 0x9C, none, rw16(0x9C, pdf), doWriteAtomic, mediumWrite | atomicOnly, opWrite},
 		{"READ CAPACITY(16)", 0x9E, 0x10, []byte{0x9E, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doReadCapacity16, needMedium | passReserve, opOther},
 		{"GET LBA STATUS(16)", 0x9E, 0x12, []byte{0x9E, 0x12, ff, ff, ff, ff, ff, ff, ff, ff, ff, ff, ff, ff, 0, ctrl}, doLBAStatus, mediumRead, opOther},
-		{"REPORT LUNS", 0xA0, none, []byte{0xA0, 0, ff, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doReportLUNs, passUA | passAll | passBusy, opOther},
-		{"REPORT SUPPORTED OPERATION CODES", 0xA3, 0x0C, []byte{0xA3, 0x0C, 0x87, ff, ff, ff, ff, ff, ff, ff, 0, ctrl}, doReportOpcodes, passBusy, opOther},
-		{"REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS", 0xA3, 0x0D, []byte{0xA3, 0x0D, 0x80, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doReportTMFs, passBusy, opOther},
+		{"REPORT LUNS", 0xA0, none, []byte{0xA0, 0, ff, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doReportLUNs, passUA | passAll | passBusy | passAccess, opOther},
+		{"REPORT IDENTIFYING INFORMATION", 0xA3, 0x05, []byte{0xA3, 0x05, 0, 0, 0, 0, ff, ff, ff, ff, 0xFE, ctrl}, doReportIdent, passReserve | passAccess, opOther},
+		{"REPORT TARGET PORT GROUPS", 0xA3, 0x0A, []byte{0xA3, 0xEA, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doReportGroups, passReserve | passBusy | passAccess, opOther},
+		{"REPORT SUPPORTED OPERATION CODES", 0xA3, 0x0C, []byte{0xA3, 0x0C, 0x87, ff, ff, ff, ff, ff, ff, ff, 0, ctrl}, doReportOpcodes, passBusy | passAccess, opOther},
+		{"REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS", 0xA3, 0x0D, []byte{0xA3, 0x0D, 0x80, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doReportTMFs, passBusy | passAccess, opOther},
+		{"REPORT TIMESTAMP", 0xA3, 0x0F, []byte{0xA3, 0x0F, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doReportTimestamp, passReserve | passAccess, opOther},
+		{"SET IDENTIFYING INFORMATION", 0xA4, 0x06, []byte{0xA4, 0x06, 0, 0, 0, 0, ff, ff, ff, ff, 0xFE, ctrl}, doSetIdent, passAccess, opOther},
+		{"SET TARGET PORT GROUPS", 0xA4, 0x0A, []byte{0xA4, 0x0A, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doSetGroups, passBusy | passAccess, opOther},
+		{"SET TIMESTAMP", 0xA4, 0x0F, []byte{0xA4, 0x0F, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doSetTimestamp, passAccess, opOther},
 		{"READ(12)", 0xA8, none, rw12(0xA8, pdf), doRead, mediumRead, opRead},
 		{"WRITE(12)", 0xAA, none, rw12(0xAA, pdf), doWrite, mediumWrite, opWrite},
 		{"WRITE AND VERIFY(12)", 0xAE, none, rw12(0xAE, vfy), doWriteVerify, mediumWrite, opWrite},

@@ -72,7 +72,7 @@ func (u *Unit) inquiry(b []byte) {
 		b[1] = inquiryRMB
 	}
 	u.t.describe(b)
-	b[5] = inquiry3PC
+	b[5] = inquiryTPGS | inquiry3PC
 	b[7] = inquiryCmdQue
 }
 
@@ -137,7 +137,6 @@ const (
 	designGroup    = 5 // target port group
 	designName     = 8 // SCSI name string
 	protocolISCSI  = 5
-	portGroup      = 1
 	t10IdentBytes  = 12 // so that vendor and identifier fit a CSCD descriptor
 	designatorPIV  = 0x80
 	associatePort  = 1
@@ -183,7 +182,7 @@ func vpdIdentification(u *Unit, n *Nexus, b []byte) []byte {
 	port := n.targetPort
 	for _, d := range []designator{
 		{1, associatePort, designPort, be.AppendUint16([]byte{0, 0}, port)},
-		{1, associatePort, designGroup, be.AppendUint16([]byte{0, 0}, portGroup)},
+		{1, associatePort, designGroup, be.AppendUint16([]byte{0, 0}, n.group.id)},
 		{3, associatePort, designName, nameString(fmt.Sprintf("%s,t,0x%04x", u.t.opt.Name, port))},
 		{3, associateWhole, designName, nameString(u.t.opt.Name)},
 	} {
@@ -326,5 +325,9 @@ func vpdProvisioning(u *Unit, _ *Nexus, b []byte) []byte {
 		return append(b, 0, 0, 0, 0)
 	}
 	const lbpu, lbpws, lbpws10, lbprz, ancSup, thin = 0x80, 0x40, 0x20, 0x04, 0x02, 2
-	return append(b, 0, lbpu|lbpws|lbpws10|lbprz|ancSup, thin, 0)
+	var exponent byte
+	if _, ok := u.dev.(provisioner); ok {
+		exponent = u.thresholdExponent()
+	}
+	return append(b, exponent, lbpu|lbpws|lbpws10|lbprz|ancSup, thin, 0)
 }

@@ -144,7 +144,7 @@ func (u *Unit) clearTasks(w *waiter, by *Nexus, ua attention) {
 func (u *Unit) reset(w *waiter, by *Nexus) {
 	u.abortWhere(w, by, func(*Task) bool { return true })
 	u.holder = nil
-	u.mode.reset()
+	u.mode = u.savedMode
 	for _, x := range u.itls {
 		x.prevent = false
 		x.dropCopies()

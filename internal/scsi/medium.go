@@ -4,7 +4,8 @@ import "slices"
 
 // mediumState is the state that START STOP UNIT changes.
 type mediumState struct {
-	ejected bool // removable units only
+	ejected bool   // removable units only
+	cycles  uint32 // of stopping and starting
 }
 
 // notReady tells why the medium cannot be accessed; noSense means that it can.
@@ -47,6 +48,9 @@ func doStartStop(t *Task) {
 	case loej:
 		if start && u.medium.ejected {
 			u.attend(uaMediumChanged, t.state.itl)
+		}
+		if !start && !u.medium.ejected {
+			u.medium.cycles++
 		}
 		u.medium.ejected = !start
 	case start && u.medium.ejected:

@@ -13,8 +13,6 @@ type modeState struct {
 	swp    bool // SWP: software write protection
 }
 
-func (m *modeState) reset() { *m = modeState{} }
-
 // Offsets and bits of the control mode page (SPC-5 7.5.10).
 const (
 	controlFlags  = 2
@@ -80,6 +78,7 @@ const (
 	bitLLBAA     = 0x10
 	bitPF        = 0x10
 	bitSP        = 0x01
+	bitPS        = 0x80
 	deviceWP     = 0x80
 	deviceDPOFUA = 0x10
 )
@@ -88,7 +87,7 @@ const (
 func doModeSense(t *Task) {
 	u := t.state.u
 	pc, code, subpage := t.CDB[2]>>6, t.CDB[2]&0x3F, t.CDB[3]
-	if pc == pcSaved {
+	if pc == pcSaved && u.opt.Save == nil {
 		t.check(savingNotSupported)
 		return
 	}
@@ -101,13 +100,19 @@ func doModeSense(t *Task) {
 		if code != pageAll && code != p.defaults[0] {
 			continue
 		}
+		at := len(body)
 		switch pc {
 		case pcChangeable:
 			body = append(body, p.changeable...)
 		case pcDefault:
 			body = append(body, p.defaults...)
+		case pcSaved:
+			body = append(body, u.savedMode.current(p)...)
 		default:
 			body = append(body, u.mode.current(p)...)
+		}
+		if u.opt.Save != nil {
+			body[at] |= bitPS
 		}
 	}
 	if body == nil {
@@ -177,7 +182,8 @@ func doModeSelect(t *Task) {
 	if t.CDB[0] != modeSelect6 {
 		n, head = int(be.Uint16(t.CDB[7:])), 8
 	}
-	if t.CDB[1]&bitSP != 0 {
+	save := t.CDB[1]&bitSP != 0
+	if save && u.opt.Save == nil {
 		t.fault(inCDB(1, 0))
 		return
 	}
@@ -221,6 +227,11 @@ func doModeSelect(t *Task) {
 	if next != u.mode {
 		u.mode = next
 		u.attend(uaModeChanged, t.state.itl)
+	}
+	if save {
+		u.savedMode = next
+		t.goodWhenSaved()
+		return
 	}
 	t.good()
 }

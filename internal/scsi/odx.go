@@ -222,7 +222,9 @@ func doWriteToken(t *Task) {
 		k.use()
 	}
 	t.describe(opODXTarget, st.u, total(w.ranges))
-	t.operate(w, be.Uint32(t.CDB[tokenListID:]), true, false, b[tokenFlags]&tokenImmed != 0, tokenListID)
+	if !t.operate(w, be.Uint32(t.CDB[tokenListID:]), true, false, b[tokenFlags]&tokenImmed != 0, tokenListID) {
+		w.end()
+	}
 }
 
 // fit cuts the ranges to what the token has behind the offset.

@@ -3,6 +3,7 @@ package scsi
 import (
 	"encoding/binary"
 	"slices"
+	"strings"
 )
 
 // registration is one I_T nexus that registered a key. It survives the nexus
@@ -15,9 +16,11 @@ type registration struct {
 
 func (r *registration) is(n *Nexus) bool { return r.targetPort == n.targetPort && r.port == n.port }
 
-// persistent is a unit's persistent reservation state. It does not outlive the
-// target (PTPL_C=0).
+// persistent is a unit's persistent reservation state. With aptpl it outlives the
+// target.
 type persistent struct {
+	aptpl      bool // APTPL of the last registration
+	kept       bool // what was saved last has reservations
 	generation uint32
 	regs       []*registration // in the order of registration
 	reserved   bool
@@ -43,6 +46,15 @@ func registrants(kind byte) bool    { return kind >= prWriteExclusiveRegs }
 func (p *persistent) of(n *Nexus) *registration {
 	for _, r := range p.regs {
 		if r.is(n) {
+			return r
+		}
+	}
+	return nil
+}
+
+func (p *persistent) find(port string, targetPort uint16) *registration {
+	for _, r := range p.regs {
+		if r.targetPort == targetPort && r.port == port {
 			return r
 		}
 	}
@@ -80,6 +92,7 @@ const (
 	prPreempt        = 4
 	prPreemptAbort   = 5
 	prRegisterIgnore = 6
+	prMove           = 7
 )
 
 // Parameter list of PERSISTENT RESERVE OUT (SPC-5 6.17.3).
@@ -89,6 +102,13 @@ const (
 	prSpecIPT   = 0x08
 	prAllTgPt   = 0x04
 	prAPTPL     = 0x01
+	// of REGISTER AND MOVE (SPC-5 6.17.4)
+	prMoveFlags = 17
+	prUnreg     = 0x02
+	prMovePort  = 18
+	prMoveIDLen = 20
+	// prLongest bounds a list with TransportIDs.
+	prLongest = 8192
 	// maxRegistrations bounds what peers can make a unit keep.
 	maxRegistrations = 1024
 )
@@ -102,22 +122,33 @@ func doPROut(t *Task) {
 		return
 	}
 	sa := t.CDB[1] & 0x1F
-	if n := binary.BigEndian.Uint32(t.CDB[5:]); n != prListLen {
+	n := binary.BigEndian.Uint32(t.CDB[5:])
+	if n < prListLen || n > prLongest {
 		t.check(parameterListLength)
 		return
 	}
-	b, ok := t.list(prListLen)
+	b, ok := t.list(int(n))
 	if !ok {
-		return
-	}
-	if b[prListFlags]&(prSpecIPT|prAllTgPt|prAPTPL) != 0 {
-		t.fault(inList(invalidFieldInList, prListFlags))
 		return
 	}
 	key, action := binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])
 	reg := u.pr.of(st.n)
+	if sa == prMove {
+		u.move(t, reg, key, action, b)
+		return
+	}
+	flags := b[prListFlags]
+	switch {
+	case flags&prSpecIPT != 0 && sa != prRegister,
+		flags&prAPTPL != 0 && u.opt.Save == nil && (sa == prRegister || sa == prRegisterIgnore):
+		t.fault(inList(invalidFieldInList, prListFlags))
+		return
+	case flags&prSpecIPT == 0 && n != prListLen:
+		t.check(parameterListLength)
+		return
+	}
 	if sa == prRegister || sa == prRegisterIgnore {
-		u.register(t, reg, key, action, sa == prRegisterIgnore)
+		u.register(t, reg, key, action, sa == prRegisterIgnore, b)
 		return
 	}
 	if reg == nil || reg.key != key {
@@ -141,33 +172,133 @@ func doPROut(t *Task) {
 	}
 }
 
-// register serves REGISTER and REGISTER AND IGNORE EXISTING KEY (SPC-5 5.14.7).
-func (u *Unit) register(t *Task, reg *registration, key, action uint64, ignore bool) {
-	p := &u.pr
+// prDone ends a command that has changed the reservations: with APTPL=1 when they
+// survive power loss.
+func (u *Unit) prDone(t *Task) {
+	if !u.pr.aptpl && !u.pr.kept {
+		t.good()
+		return
+	}
+	u.pr.kept = u.pr.aptpl
+	t.goodWhenSaved()
+}
+
+// register serves REGISTER and REGISTER AND IGNORE EXISTING KEY (SPC-5 5.14.7) for
+// the nexus, with SPEC_I_PT=1 for further initiator ports, with ALL_TG_PT=1 by
+// every target port.
+func (u *Unit) register(t *Task, reg *registration, key, action uint64, ignore bool, b []byte) {
+	p, n := &u.pr, t.state.n
 	var have uint64
 	if reg != nil {
 		have = reg.key
 	}
-	switch {
-	case !ignore && key != have:
+	if !ignore && key != have {
 		t.end(StatusReservationConflict)
 		return
-	case reg == nil && action == 0:
-	case reg == nil && len(p.regs) >= maxRegistrations:
+	}
+	flags := b[prListFlags]
+	ports := []string{n.port}
+	if flags&prSpecIPT != 0 {
+		if reg != nil {
+			t.fault(inList(invalidFieldInList, prListFlags))
+			return
+		}
+		more, s := transportIDs(b)
+		if s.code != noSense {
+			t.fault(s)
+			return
+		}
+		for _, port := range more {
+			if port != n.port {
+				ports = append(ports, port)
+			}
+		}
+	}
+	by := []uint16{n.targetPort}
+	if flags&prAllTgPt != 0 {
+		by = n.t.portIDs()
+	}
+	var old []*registration
+	var fresh []*registration
+	for _, port := range ports {
+		for _, id := range by {
+			r := p.find(port, id)
+			if r == nil {
+				fresh = append(fresh, &registration{port: port, targetPort: id, key: action})
+			} else {
+				old = append(old, r)
+			}
+		}
+	}
+	if action == 0 {
+		fresh = nil
+	}
+	if len(p.regs)+len(fresh) > maxRegistrations {
 		t.check(insufficientRegs)
 		return
-	case reg == nil:
-		n := t.state.n
-		p.regs = append(p.regs, &registration{port: n.port, targetPort: n.targetPort, key: action})
-		p.generation++
-	case action == 0:
-		u.unregister(reg)
-		p.generation++
-	default:
-		reg.key = action
+	}
+	p.aptpl = flags&prAPTPL != 0
+	for _, r := range old {
+		if action == 0 {
+			u.unregister(r)
+		} else {
+			r.key = action
+		}
+	}
+	p.regs = append(p.regs, fresh...)
+	if len(old)+len(fresh) > 0 {
 		p.generation++
 	}
-	t.good()
+	u.prDone(t)
+}
+
+// move serves REGISTER AND MOVE (SPC-5 5.14.8): another nexus becomes registered
+// and holds the reservation.
+func (u *Unit) move(t *Task, reg *registration, key, action uint64, b []byte) {
+	be := binary.BigEndian
+	p, n := &u.pr, t.state.n
+	if reg == nil || reg.key != key || !p.reserved || p.holder != reg {
+		t.end(StatusReservationConflict)
+		return
+	}
+	id := be.Uint16(b[prMovePort:])
+	flags := b[prMoveFlags]
+	switch {
+	case action == 0:
+		t.fault(inList(invalidFieldInList, 8))
+		return
+	case flags&prAPTPL != 0 && u.opt.Save == nil:
+		t.fault(inList(invalidFieldInList, prMoveFlags))
+		return
+	case !slices.Contains(n.t.portIDs(), id):
+		t.fault(inList(invalidFieldInList, prMovePort))
+		return
+	case uint64(be.Uint32(b[prMoveIDLen:])) != uint64(len(b)-prListLen):
+		t.check(parameterListLength)
+		return
+	}
+	port, size, ok := parseTransportID(b[prListLen:])
+	if !ok || size != len(b)-prListLen || port == n.port && id == n.targetPort {
+		t.fault(inList(invalidFieldInList, prListLen))
+		return
+	}
+	to := p.find(port, id)
+	if to == nil {
+		if len(p.regs) >= maxRegistrations {
+			t.check(insufficientRegs)
+			return
+		}
+		to = &registration{port: port, targetPort: id}
+		p.regs = append(p.regs, to)
+	}
+	to.key = action
+	p.holder = to
+	if flags&prUnreg != 0 {
+		u.unregister(reg)
+	}
+	p.aptpl = flags&prAPTPL != 0
+	p.generation++
+	u.prDone(t)
 }
 
 // unregister removes a registration and the reservation that goes with it (SPC-5
@@ -202,7 +333,7 @@ func (u *Unit) reserve(t *Task, reg *registration, kind byte) {
 		return
 	}
 	p.take(reg, kind)
-	t.good()
+	u.prDone(t)
 }
 
 func (u *Unit) release(t *Task, reg *registration, kind byte) {
@@ -223,7 +354,7 @@ func (u *Unit) release(t *Task, reg *registration, kind byte) {
 			}
 		}
 	}
-	t.good()
+	u.prDone(t)
 }
 
 func (u *Unit) clear(t *Task, reg *registration) {
@@ -233,8 +364,8 @@ func (u *Unit) clear(t *Task, reg *registration) {
 			u.attendRegistered(q, uaReservationsPreempted)
 		}
 	}
-	*p = persistent{generation: p.generation + 1}
-	t.good()
+	*p = persistent{generation: p.generation + 1, kept: p.kept}
+	u.prDone(t)
 }
 
 // preempt serves PREEMPT and PREEMPT AND ABORT (SPC-5 5.14.11.4, 5.14.11.5).
@@ -286,7 +417,7 @@ func (u *Unit) preempt(t *Task, reg *registration, victim uint64, kind byte, abo
 		u.abortPreempted(t, gone)
 		return
 	}
-	t.good()
+	u.prDone(t)
 }
 
 // abortPreempted aborts the tasks of the nexuses that lost their registration; the
@@ -300,7 +431,7 @@ func (u *Unit) abortPreempted(t *Task, gone []*registration) {
 	t.state.multi = self
 	w := newWaiter(func() {
 		if t.state.multi == self { // else the command was aborted meanwhile
-			t.good()
+			u.prDone(t)
 		}
 	})
 	u.abortWhere(w, t.state.n, func(k *Task) bool {
@@ -353,15 +484,21 @@ func doReadReservation(t *Task) {
 	t.prReply(b)
 }
 
-// doReportCapabilities serves REPORT CAPABILITIES (SPC-5 6.16.4): none of the
-// optional features, all types.
+// doReportCapabilities serves REPORT CAPABILITIES (SPC-5 6.16.4).
 func doReportCapabilities(t *Task) {
 	if t.state.u.holder != nil {
 		t.end(StatusReservationConflict)
 		return
 	}
-	const tmv, typesLow, typesHigh = 0x80, 0xEA, 0x01
-	t.reply([]byte{0, 8, 0, tmv, typesLow, typesHigh, 0, 0}, int(binary.BigEndian.Uint16(t.CDB[7:])))
+	const sipC, atpC, ptplC, tmv, ptplA, typesLow, typesHigh = 0x08, 0x04, 0x01, 0x80, 0x01, 0xEA, 0x01
+	can, now := byte(sipC|atpC), byte(tmv)
+	if t.state.u.opt.Save != nil {
+		can |= ptplC
+	}
+	if t.state.u.pr.aptpl {
+		now |= ptplA
+	}
+	t.reply([]byte{0, 8, can, now, typesLow, typesHigh, 0, 0}, int(binary.BigEndian.Uint16(t.CDB[7:])))
 }
 
 func doReadFullStatus(t *Task) {
@@ -392,4 +529,44 @@ func transportID(port string) []byte {
 	}
 	b := binary.BigEndian.AppendUint16([]byte{1<<6 | protocolISCSI, 0}, uint16(len(name)))
 	return append(b, name...)
+}
+
+// parseTransportID reads an iSCSI TransportID (SPC-5 7.6.4.6) at the beginning of b
+// and returns the name of the port, and how long it is. One that names a device
+// and no port (format 00b) is not taken: registrations are of ports.
+func parseTransportID(b []byte) (port string, size int, ok bool) {
+	const portFormat = 1
+	if len(b) < 4 || b[0]&0x0F != protocolISCSI || b[0]>>6 != portFormat {
+		return "", 0, false
+	}
+	size = 4 + int(binary.BigEndian.Uint16(b[2:]))
+	if size > len(b) || size%4 != 0 {
+		return "", 0, false
+	}
+	name, _, _ := strings.Cut(string(b[4:size]), "\x00")
+	device, isid, ok := strings.Cut(strings.ToLower(name), ",i,0x")
+	if !ok || device == "" || isid == "" {
+		return "", 0, false
+	}
+	return device + ",i,0x" + isid, size, true
+}
+
+// transportIDs reads the additional data of a REGISTER with SPEC_I_PT=1.
+func transportIDs(b []byte) ([]string, sense) {
+	const lenAt, first = prListLen, prListLen + 4
+	if len(b) < first || uint64(binary.BigEndian.Uint32(b[lenAt:])) != uint64(len(b)-first) {
+		return nil, sense{code: parameterListLength}
+	}
+	var ports []string
+	for at := first; at < len(b); {
+		port, size, ok := parseTransportID(b[at:])
+		if !ok {
+			return nil, inList(invalidFieldInList, at)
+		}
+		if !slices.Contains(ports, port) {
+			ports = append(ports, port)
+		}
+		at += size
+	}
+	return ports, sense{}
 }

@@ -15,6 +15,8 @@ const (
 	unitNotReady        code = 0x020400 // LOGICAL UNIT NOT READY, CAUSE NOT REPORTABLE
 	formatInProgress    code = 0x020404
 	sanitizeInProgress  code = 0x02041B
+	portStandby         code = 0x02040B // LOGICAL UNIT NOT ACCESSIBLE, TARGET PORT IN STANDBY STATE
+	portUnavailable     code = 0x02040C // LOGICAL UNIT NOT ACCESSIBLE, TARGET PORT IN UNAVAILABLE STATE
 	mediumNotPresent    code = 0x023A00
 	mediumWriteError    code = 0x030C00
 	mediumReadError     code = 0x031100

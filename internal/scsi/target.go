@@ -38,7 +38,8 @@ type Target struct {
 	// operations are those of them whose command has ended, in the order of their
 	// beginning.
 	operations []*operation
-	tokens     []*rodToken // in the order of creation
+	tokens     []*rodToken  // in the order of creation
+	groups     []*portGroup // in the order of Options.Ports
 
 	// The batch of requests that the present call collects for one device.
 	depth     int
@@ -74,9 +75,17 @@ type Unit struct {
 	removed bool
 
 	taskSet
-	mode   modeState
-	medium mediumState
-	job    *background // SANITIZE or FORMAT UNIT in progress
+	mode modeState
+	// savedMode are the saved values of the mode pages.
+	savedMode modeState
+	// ident and identText are the identifying information: peripheral device
+	// identifying, and text.
+	ident, identText []byte
+	timestamp        uint64 // milliseconds, at the clock's zero
+	timestampSet     bool
+	overThreshold    bool // the pool's use is above the soft threshold
+	medium           mediumState
+	job              *background // SANITIZE or FORMAT UNIT in progress
 	// failedErase is what the last of them was that failed, until one succeeds.
 	failedErase *erasure
 	holder      *itl // RESERVE(6) and RESERVE(10)
@@ -90,6 +99,7 @@ type Nexus struct {
 	initiator  string
 	port       string
 	targetPort uint16
+	group      *portGroup
 	host       *host
 	luns       []*itl // by LUN
 	closed     bool
@@ -117,13 +127,13 @@ func NewTarget(opt Options) *Target {
 		stats:  make(map[string]*unitStats),
 	}
 	t.drain = t.runEnded
+	t.makeGroups(opt.Ports)
 	return t
 }
 
 // AddUnit makes a logical unit of dev. No initiator sees it yet.
 func (t *Target) AddUnit(dev block.Device, opt UnitOptions) *Unit {
 	u := &Unit{t: t, dev: dev, opt: opt}
-	u.mode.reset()
 	u.refresh()
 	u.limit = opt.MaxTasks
 	if u.limit == 0 {
@@ -134,6 +144,7 @@ func (t *Target) AddUnit(dev block.Device, opt UnitOptions) *Unit {
 	u.stats.pool = u.info.Pool
 	u.stats.unit = u
 	t.units = append(t.units, u)
+	u.restore(opt.State)
 	dev.Notify(u.event)
 	return u
 }
@@ -151,7 +162,7 @@ func (u *Unit) event(e block.Event) {
 	if u.removed {
 		return
 	}
-	was := u.blocks
+	was, old := u.blocks, u.info
 	if e.Kind != block.EventGone {
 		u.refresh()
 	}
@@ -159,6 +170,9 @@ func (u *Unit) event(e block.Event) {
 	case block.EventCapacity:
 		if u.blocks != was {
 			u.attend(uaCapacity, nil)
+		}
+		if old.Thin != u.info.Thin {
+			u.attend(uaInquiry, nil) // it stands in VPD pages
 		}
 	case block.EventThreshold:
 		u.attend(uaThreshold, nil)
@@ -265,7 +279,7 @@ const knownPorts = 4096
 // of its port (for iSCSI name + ",i,0x" + ISID), targetPort the relative target
 // port identifier. Front ends close the old nexus of the same port first.
 func (t *Target) OpenNexus(initiator, port string, targetPort uint16) *Nexus {
-	n := &Nexus{t: t, initiator: initiator, port: port, targetPort: targetPort, host: t.hostNamed(initiator)}
+	n := &Nexus{t: t, initiator: initiator, port: port, targetPort: targetPort, group: t.groupOfPort(targetPort), host: t.hostNamed(initiator)}
 	t.nexuses = append(t.nexuses, n)
 	n.remap()
 	ua := uaPowerOn

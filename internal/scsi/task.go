@@ -96,6 +96,8 @@ type Options struct {
 	// units of different product identification.
 	Name, Vendor, Product, Revision string
 	Exec                            block.Executor
+	// Ports are the target ports and their groups; nil is port 1 in group 1.
+	Ports []Port
 	// Random fills its argument with bytes that nobody can guess; ROD tokens are
 	// made of them. Without it there are no tokens.
 	Random func([]byte)
@@ -109,6 +111,12 @@ type Options struct {
 type UnitOptions struct {
 	Removable    bool // RMB=1: START STOP UNIT can unload it, PREVENT ALLOW works
 	WriteProtect bool // SWP-like protection that an initiator cannot lift
+	// State is what Save got last, of another life of the unit; see ParseUnitState.
+	State UnitState
+	// Save makes state durable and calls done, on the executor, not from inside
+	// Save. Calls are carried out in order. Without it nothing can be saved, and
+	// commands that ask for it are refused.
+	Save func(state []byte, done func(error))
 	// MaxTasks is the size of the task set: more tasks end with TASK SET FULL.
 	// 0 means 4096.
 	MaxTasks int

@@ -251,6 +251,10 @@ func (t *Task) run() {
 		t.check(st.itl.ua.take())
 		return
 	}
+	if c := st.n.inaccessible(row); c != noSense {
+		t.check(c)
+		return
+	}
 	if len(t.CDB) < len(row.usage) {
 		t.fault(inCDB(0, 7))
 		return
@@ -342,6 +346,9 @@ func requestDone(req *block.Request) {
 			t.end(status)
 		}
 		return
+	}
+	if writesMore(req.Op) {
+		st.u.fuller()
 	}
 	st.then(t)
 }

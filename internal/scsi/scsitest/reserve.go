@@ -59,14 +59,14 @@ func reserveCases() []Case {
 	return []Case{
 		{"persistent_reserve/capabilities", func(s *Session) {
 			b := s.good(Thin, prIn(2), nil, 1024)
-			s.equal("data", b, []byte{0, 8, 0, 0x80, 0xEA, 1, 0, 0})
+			s.equal("data", b, []byte{0, 8, 0x0C, 0x80, 0xEA, 1, 0, 0}) // SIP_C, ATP_C; without a place to save no PTPL_C
 		}},
 		{"persistent_reserve/service_action", func(s *Session) {
 			s.good(Thin, prIn(3), nil, 1024)
 			for sa := byte(4); sa < 0x20; sa++ {
 				s.check(Thin, prIn(sa), nil, 0x052400)
 			}
-			s.check(Thin, prOut(7, 1), prList(0, 0), 0x052400)
+			s.check(Thin, prOut(8, 1), prList(0, 0), 0x052400)
 		}},
 		{"persistent_reserve/register", func(s *Session) {
 			keys := func() []byte { return s.good(Thin, prIn(0), nil, 1024) }
@@ -87,9 +87,9 @@ func reserveCases() []Case {
 		}},
 		{"persistent_reserve/list", func(s *Session) {
 			s.check(Thin, with(prOut(register, 0), 8, 23), prList(0, keyA)[:23], 0x051A00)
-			for _, flag := range []byte{1, 4, 8} { // APTPL, ALL_TG_PT, SPEC_I_PT
-				s.check(Thin, prOut(register, 0), with(prList(0, keyA), 20, flag), 0x052600)
-			}
+			s.check(Thin, prOut(register, 0), with(prList(0, keyA), 20, 1), 0x052600)       // APTPL without a place to save
+			s.check(Thin, prOut(register, 0), with(prList(0, keyA), 20, 8), 0x051A00)       // SPEC_I_PT without a list
+			s.check(Thin, prOut(registerIgnore, 0), with(prList(0, keyA), 20, 8), 0x052600) // SPEC_I_PT
 			s.pr(s, register, 0, 0, keyA)
 			s.check(Thin, prOut(reserve, 2), prList(keyA, 0), 0x052400)    // no such type
 			s.check(Thin, prOut(reserve, 0x11), prList(keyA, 0), 0x052400) // no such scope

@@ -1,0 +1,116 @@
+package scsi
+
+import (
+	"encoding/binary"
+	"slices"
+)
+
+// Types of identifying information (SPC-5 table 288), as they stand in byte 10.
+const (
+	identDevice    = 0x00 << 1
+	identText      = 0x02 << 1
+	identSupported = 0x7F << 1
+	maxIdent       = 64
+	maxIdentText   = 256
+)
+
+// doReportIdent serves REPORT IDENTIFYING INFORMATION.
+func doReportIdent(t *Task) {
+	u := t.state.u
+	be := binary.BigEndian
+	b := make([]byte, 4)
+	switch t.CDB[10] & 0xFE {
+	case identDevice:
+		b = append(b, u.ident...)
+	case identText:
+		b = append(b, u.identText...)
+	case identSupported:
+		for _, d := range [][2]int{{identDevice, maxIdent}, {identText, maxIdentText}, {identSupported, 0}} {
+			b = be.AppendUint16(append(b, byte(d[0]), 0), uint16(d[1]))
+		}
+	default:
+		t.fault(inCDB(10, 7))
+		return
+	}
+	be.PutUint16(b[2:], uint16(len(b)-4))
+	t.reply(b, int(min(be.Uint32(t.CDB[6:]), 1<<30)))
+}
+
+// doSetIdent serves SET IDENTIFYING INFORMATION.
+func doSetIdent(t *Task) {
+	u := t.state.u
+	n := binary.BigEndian.Uint32(t.CDB[6:])
+	at, most := &u.ident, uint32(maxIdent)
+	switch t.CDB[10] & 0xFE {
+	case identDevice:
+	case identText:
+		at, most = &u.identText, maxIdentText
+	default:
+		t.fault(inCDB(10, 7))
+		return
+	}
+	if n > most {
+		t.fault(inCDB(6, 7))
+		return
+	}
+	b, ok := t.list(int(n))
+	if !ok {
+		return
+	}
+	if at == &u.identText && n > 0 && b[n-1] != 0 { // a text ends with a NUL
+		t.fault(inList(invalidFieldInList, int(n-1)))
+		return
+	}
+	*at = slices.Clone(b)
+	u.attend(uaIdentifier, t.state.itl)
+	t.goodWhenSaved()
+}
+
+// Parameter data of REPORT TIMESTAMP and SET TIMESTAMP (SPC-5 6.38, 6.47).
+const (
+	timestampLen   = 12
+	timestampAt    = 4 // 6 bytes, milliseconds
+	timestampSince = 0 // TIMESTAMP ORIGIN: since power on
+	timestampSet   = 2 // set by SET TIMESTAMP
+	nsPerMilli     = 1_000_000
+)
+
+// doReportTimestamp serves REPORT TIMESTAMP.
+func doReportTimestamp(t *Task) {
+	u := t.state.u
+	var b [timestampLen]byte
+	b[1] = timestampLen - 2
+	b[2] = timestampSince
+	if u.timestampSet {
+		b[2] = timestampSet
+	}
+	now := uint64(u.t.exec.Now()/nsPerMilli) + u.timestamp
+	var v [8]byte
+	binary.BigEndian.PutUint64(v[:], now)
+	copy(b[timestampAt:], v[2:])
+	t.reply(b[:], int(min(binary.BigEndian.Uint32(t.CDB[6:]), 1<<30)))
+}
+
+// doSetTimestamp serves SET TIMESTAMP.
+func doSetTimestamp(t *Task) {
+	u := t.state.u
+	n := binary.BigEndian.Uint32(t.CDB[6:])
+	switch {
+	case n == 0:
+		t.good()
+		return
+	case n != timestampLen:
+		t.check(parameterListLength)
+		return
+	}
+	b, ok := t.list(timestampLen)
+	if !ok {
+		return
+	}
+	var v [8]byte
+	copy(v[2:], b[timestampAt:timestampAt+6])
+	u.timestamp = binary.BigEndian.Uint64(v[:]) - uint64(u.t.exec.Now()/nsPerMilli)
+	u.timestampSet = true
+	u.attend(uaTimestamp, t.state.itl)
+	t.good()
+}

@@ -1,0 +1,196 @@
+package scsi
+
+import (
+	"encoding/binary"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// Log pages (SPC-5 7.3, SBC-4 6.4).
+const (
+	logSupported    = 0x00
+	logProvisioning = 0x0C
+	logTemperature  = 0x0D
+	logStartStop    = 0x0E
+	logExceptions   = 0x2F
+	logSPF          = 0x40 // the page has a subpage code
+)
+
+// Fields of LOG SENSE and of log parameters.
+const (
+	logSP         = 0x01
+	logPC         = 0xC0
+	logCumulative = 0x40 // PC: current cumulative values
+	logBinaryList = 0x03 // FORMAT AND LINKING: a list in binary format
+	logASCIIList  = 0x01
+	notAvailable  = 0xFF
+	allSubpages   = 0xFF
+)
+
+// provisioner is a device that knows how full the pool is that it is allocated
+// from, in sectors.
+type provisioner interface {
+	Provisioning() (used, available uint64)
+}
+
+// thresholdExponent makes the threshold set of the unit 4 MiB: the unit of the
+// counts in the logical block provisioning pages (SBC-4 6.6.7).
+func (u *Unit) thresholdExponent() byte { return 13 - u.shift }
+
+// softThreshold is the part of the pool, in percent, that the thin provisioning
+// soft threshold allows to be used.
+const softThreshold = 80
+
+// provisioned returns used and available threshold sets of the unit's pool.
+func (u *Unit) provisioned() (used, available uint32, ok bool) {
+	p, ok := u.dev.(provisioner)
+	if !ok || !u.info.Thin {
+		return 0, 0, false
+	}
+	a, b := p.Provisioning()
+	shift := uint(u.thresholdExponent() + u.shift)
+	return uint32(min(a>>shift, 1<<32-1)), uint32(min(b>>shift, 1<<32-1)), true
+}
+
+// logPages are the codes of the pages, ascending.
+func (u *Unit) logPages() []byte {
+	if _, _, ok := u.provisioned(); ok {
+		return []byte{logSupported, logProvisioning, logTemperature, logStartStop, logExceptions}
+	}
+	return []byte{logSupported, logTemperature, logStartStop, logExceptions}
+}
+
+// parameter appends a log parameter.
+func parameter(b []byte, code uint16, control byte, value ...byte) []byte {
+	b = binary.BigEndian.AppendUint16(b, code)
+	return append(append(b, control, byte(len(value))), value...)
+}
+
+// logPage appends the parameters of a page; ok is false when there is no such page.
+func (u *Unit) logPage(b []byte, code, subpage byte) (_ []byte, ok bool) {
+	be := binary.BigEndian
+	switch {
+	case code == logSupported && subpage == 0:
+		return append(b, u.logPages()...), true
+	case code == logSupported && subpage == allSubpages:
+		for _, p := range u.logPages() {
+			b = append(b, p, 0)
+			if p == logSupported {
+				b = append(b, p, allSubpages)
+			}
+		}
+		return b, true
+	case subpage != 0:
+		return b, false
+	}
+	switch code {
+	case logProvisioning:
+		const ofPool = 1 // SCOPE: the pool, shared by other units
+		used, available, ok := u.provisioned()
+		if !ok {
+			return b, false
+		}
+		for i, n := range []uint32{available, used} {
+			b = parameter(b, uint16(1+i), logBinaryList, append(be.AppendUint32(nil, n), ofPool, 0, 0, 0)...)
+		}
+	case logTemperature: // an array of software has no thermometer
+		b = parameter(b, 0, logBinaryList, 0, notAvailable)
+		b = parameter(b, 1, logBinaryList, 0, notAvailable)
+	case logStartStop:
+		never := []byte("      ") // year and week
+		b = parameter(b, 1, logASCIIList, never...)
+		b = parameter(b, 2, logASCIIList, never...)
+		b = parameter(b, 3, logBinaryList, be.AppendUint32(nil, 1<<32-1)...)
+		b = parameter(b, 4, logBinaryList, be.AppendUint32(nil, u.medium.cycles)...)
+	case logExceptions: // none, and no temperature
+		b = parameter(b, 0, logBinaryList, 0, 0, notAvailable, notAvailable)
+	default:
+		return b, false
+	}
+	return b, true
+}
+
+// doLogSense serves LOG SENSE: current cumulative values.
+func doLogSense(t *Task) {
+	u := t.state.u
+	be := binary.BigEndian
+	code, subpage, first := t.CDB[2]&0x3F, t.CDB[3], be.Uint16(t.CDB[5:])
+	switch {
+	case t.CDB[1]&logSP != 0:
+		t.fault(inCDB(1, 0))
+		return
+	case t.CDB[2]&logPC != logCumulative && t.CDB[2]&logPC != 0:
+		t.fault(inCDB(2, 7))
+		return
+	}
+	const head = 4
+	b, ok := u.logPage(append(make([]byte, 0, 128), code, subpage, 0, 0), code, subpage)
+	if !ok {
+		at := 2
+		if subpage != 0 {
+			at = 3
+		}
+		t.fault(inCDB(at, 7))
+		return
+	}
+	if subpage != 0 {
+		b[0] |= logSPF
+	}
+	if first != 0 { // PARAMETER POINTER: what is before it is left out
+		rest := b[head:]
+		if code == logSupported {
+			rest = nil
+		}
+		for len(rest) >= 4 && be.Uint16(rest) < first {
+			rest = rest[4+int(rest[3]):]
+		}
+		if len(rest) == 0 {
+			t.fault(inCDB(5, 7))
+			return
+		}
+		b = append(b[:head], rest...)
+	}
+	be.PutUint16(b[2:], uint16(len(b)-head))
+	t.reply(b, int(be.Uint16(t.CDB[7:])))
+}
+
+// doLogSelect serves LOG SELECT: there is nothing to reset but the start-stop
+// counter, and no parameter can be set.
+func doLogSelect(t *Task) {
+	const pcr = 0x02
+	switch {
+	case t.CDB[1]&logSP != 0:
+		t.fault(inCDB(1, 0))
+	case t.CDB[7]|t.CDB[8] != 0:
+		t.fault(inCDB(7, 7))
+	default:
+		if t.CDB[1]&pcr != 0 {
+			t.state.u.medium.cycles = 0
+		}
+		t.good()
+	}
+}
+
+// fuller looks, after a write, whether the pool has crossed the soft threshold,
+// and tells the hosts: once, until it falls below again.
+func (u *Unit) fuller() {
+	p, ok := u.dev.(provisioner)
+	if !ok {
+		return
+	}
+	used, available := p.Provisioning()
+	over := used*100 >= (used+available)*softThreshold
+	if over && !u.overThreshold {
+		u.attend(uaThreshold, nil)
+	}
+	u.overThreshold = over
+}
+
+// writesMore tells whether an operation can take space from the pool.
+func writesMore(op block.Op) bool {
+	switch op {
+	case block.OpWrite, block.OpWriteSame, block.OpPlace, block.OpCompareWrite, block.OpOrWrite:
+		return true
+	}
+	return false
+}

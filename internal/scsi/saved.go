@@ -1,0 +1,149 @@
+package scsi
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// UnitState is what a unit keeps through power loss: persistent reservations that
+// were made with APTPL=1, saved mode pages, identifying information, and an
+// erasure that is not done. It comes from ParseUnitState.
+type UnitState struct {
+	PR      *savedPR   `json:"pr,omitempty"`
+	Mode    *savedMode `json:"mode,omitempty"`
+	Ident   []byte     `json:"ident,omitempty"`
+	Info    []byte     `json:"info,omitempty"`
+	Erasing *erasure   `json:"erasing,omitempty"`
+	Failed  *erasure   `json:"failed,omitempty"`
+}
+
+type savedPR struct {
+	Generation uint32              `json:"generation"`
+	Regs       []savedRegistration `json:"registrations,omitempty"`
+	Kind       byte                `json:"type,omitempty"` // 0 without a reservation
+	Holder     int                 `json:"holder,omitempty"`
+}
+
+type savedRegistration struct {
+	Port       string `json:"port"`
+	TargetPort uint16 `json:"target_port"`
+	Key        uint64 `json:"key,string"`
+}
+
+type savedMode struct {
+	DSense bool `json:"d_sense,omitempty"`
+	SWP    bool `json:"swp,omitempty"`
+}
+
+// ParseUnitState reads what UnitOptions.Save got. Nil is the state of a new unit.
+func ParseUnitState(b []byte) (UnitState, error) {
+	var s UnitState
+	if b == nil {
+		return s, nil
+	}
+	if err := json.Unmarshal(b, &s); err != nil {
+		return UnitState{}, fmt.Errorf("saved state of a unit: %w", err)
+	}
+	if p := s.PR; p != nil && p.Kind != 0 {
+		if p.Kind > 31 || 1<<p.Kind&prTypeMask == 0 || !allRegistrants(p.Kind) && (p.Holder < 0 || p.Holder >= len(p.Regs)) {
+			return UnitState{}, fmt.Errorf("saved state of a unit: a reservation of type %d, held by registration %d of %d", p.Kind, p.Holder, len(p.Regs))
+		}
+	}
+	for _, e := range []*erasure{s.Erasing, s.Failed} {
+		if e != nil && e.Passes > 0 && len(e.Pattern) == 0 {
+			return UnitState{}, fmt.Errorf("saved state of a unit: an erasure of %d passes without a pattern", e.Passes)
+		}
+	}
+	return s, nil
+}
+
+// restore takes over a saved state. An erasure that power loss interrupted starts
+// anew (SBC-4 4.11.2).
+func (u *Unit) restore(s UnitState) {
+	if s.Mode != nil {
+		u.mode = modeState{dsense: s.Mode.DSense, swp: s.Mode.SWP}
+		u.savedMode = u.mode
+	}
+	u.ident, u.identText = s.Ident, s.Info
+	if p := s.PR; p != nil {
+		u.pr.generation, u.pr.aptpl, u.pr.kept = p.Generation, true, true
+		for _, r := range p.Regs {
+			u.pr.regs = append(u.pr.regs, &registration{port: r.Port, targetPort: r.TargetPort, key: r.Key})
+		}
+		if p.Kind != 0 {
+			u.pr.reserved, u.pr.kind = true, p.Kind
+			if !allRegistrants(p.Kind) {
+				u.pr.holder = u.pr.regs[p.Holder]
+			}
+		}
+	}
+	u.failedErase = s.Failed
+	if s.Erasing != nil {
+		if s.Erasing.Passes > 0 {
+			s.Erasing.Pattern = repeat(s.Erasing.Pattern, int(u.blockSize()))
+		}
+		u.erase(*s.Erasing, nil)
+	}
+}
+
+// state is what Save gets.
+func (u *Unit) state() UnitState {
+	s := UnitState{Ident: u.ident, Info: u.identText, Failed: u.failedErase}
+	if u.savedMode != (modeState{}) {
+		s.Mode = &savedMode{DSense: u.savedMode.dsense, SWP: u.savedMode.swp}
+	}
+	if u.job != nil {
+		s.Erasing = &u.job.what
+	}
+	if p := &u.pr; p.aptpl {
+		saved := &savedPR{Generation: p.generation}
+		for i, r := range p.regs {
+			saved.Regs = append(saved.Regs, savedRegistration{r.port, r.targetPort, r.key})
+			if r == p.holder {
+				saved.Holder = i
+			}
+		}
+		if p.reserved {
+			saved.Kind = p.kind
+		}
+		s.PR = saved
+	}
+	return s
+}
+
+// save makes the unit's state durable, if somebody keeps it. done may be nil.
+func (u *Unit) save(done func(error)) {
+	if done == nil {
+		done = func(error) {}
+	}
+	if u.opt.Save == nil {
+		done(nil)
+		return
+	}
+	b, err := json.Marshal(u.state())
+	if err != nil {
+		panic("scsi: internal error: " + err.Error())
+	}
+	u.opt.Save(b, done)
+}
+
+// saving is the state of a command that waits for the unit's state to be durable.
+type saving struct{ _ byte }
+
+func (*saving) end(*Task) {}
+
+// goodWhenSaved ends the task well when the unit's state is durable.
+func (t *Task) goodWhenSaved() {
+	u := t.state.u
+	self := &saving{}
+	t.state.multi = self
+	u.save(func(err error) {
+		switch {
+		case t.state.multi != self: // aborted meanwhile
+		case err != nil:
+			t.check(internalFailure)
+		default:
+			t.good()
+		}
+	})
+}
