@@ -68,6 +68,7 @@ type page struct {
 	// its heir, which may not be destaged before; the heir's under is that page.
 	under uint32
 	heir  uint32
+	age   uint32 // when it became dirty; of two pages the difference counts
 }
 
 // cache is the write cache: pages of NVRAM indexed by physical address.
@@ -86,6 +87,7 @@ type cache struct {
 	used      int      // pages in partitions
 	reserve   int      // pages outside of them, for what writes through
 	cooling   []uint32 // see durable.go
+	age       uint32   // of the page that became dirty last
 	buried    []uint32
 }
 
@@ -100,8 +102,9 @@ func newCache(nv *nvram, limit int) *cache {
 	return c
 }
 
+// hash puts the pages of a grain side by side: they come and go together.
 func (c *cache) hash(k pageKey) *uint32 {
-	return &c.buckets[uint64(k)*0x9E3779B97F4A7C15>>c.shift]
+	return &c.buckets[(uint64(k/grainPages)*0x9E3779B97F4A7C15>>c.shift+uint64(k%grainPages))&uint64(len(c.buckets)-1)]
 }
 
 // lookup returns the newest page with this key, or noPage.

@@ -55,6 +55,7 @@ func checkpointValue(seq uint64, tail int, last uint64) []byte {
 
 type checkpointer struct {
 	running bool
+	sealed  bool     // the batch is complete and may be on its way
 	step    int      // nodes a step; tests set it lower
 	work    []uint32 // nodes to write
 	batch   []block.KV
@@ -78,7 +79,7 @@ func (a *Array) checkpoint(force bool) {
 
 func (a *Array) beginCheckpoint() {
 	ck := &a.ckpt
-	ck.running = true
+	ck.running, ck.sealed = true, false
 	ck.seq, ck.tail = a.journal.seq, a.journal.head
 	ck.work = append(ck.work[:0], a.arena.dirty...)
 	a.arena.dirty = a.arena.dirty[:0]
@@ -176,8 +177,10 @@ func (a *Array) writeOrphan(nd *node) {
 }
 
 // finishBatch adds the roots, with the nodes that only they lead to, and the position.
+// Nothing may be added behind it: the batch belongs to the meta store soon.
 func (a *Array) finishBatch() {
 	ck := &a.ckpt
+	defer func() { ck.sealed = true }()
 	for _, v := range a.vols {
 		if v == nil || v.deleted || !v.m.rootDirty {
 			continue

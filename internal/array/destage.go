@@ -23,9 +23,9 @@ type partition struct {
 	stall   bool           // the ramp delays all writes
 
 	ring    []*Volume
-	turn    int // index into ring
-	credit  int // pages that the volume whose turn it is may still send
-	lru     dirtyList
+	turn    int         // index into ring
+	credit  int         // pages that the volume whose turn it is may still send
+	lru     []dirtyList // by mdisk, where the order is the pool's
 	direct  dirtyList
 	waiting waitQueue
 	braked  opQueue // offloads behind their budget
@@ -56,18 +56,23 @@ func (p *Pool) meter() {
 func (p *Pool) addDirty(v *Volume, i uint32) {
 	c, pt := p.a.cache, &p.part
 	pg := &c.pages[i]
-	switch {
-	case pg.flags&flagThrough != 0:
+	c.age++
+	pg.age = c.age
+	if pg.flags&flagThrough != 0 {
 		pg.list = listDirect
 		c.listPush(&pt.direct, i)
-	case p.a.opt.Policy.Order == DestageLRU:
+		p.a.needDestage(p)
+		return
+	}
+	md, _, _ := p.locate(pg.key.phys())
+	pt.dirty++
+	if p.a.opt.Policy.Order == DestageLRU {
 		pg.list = listPool
-		c.listPush(&pt.lru, i)
-		pt.dirty++
-	default:
+		c.listPush(&pt.lru[md], i)
+	} else {
 		pg.list = listVolume
-		c.listPush(&v.dirty, i)
-		pt.dirty++
+		c.listPush(&v.dirty[md], i)
+		v.dirtyPages++
 		if !v.inRing {
 			v.inRing = true
 			pt.ring = append(pt.ring, v)
@@ -80,21 +85,31 @@ func (p *Pool) addDirty(v *Volume, i uint32) {
 func (p *Pool) removeDirty(v *Volume, i uint32) {
 	c, pt := p.a.cache, &p.part
 	pg := &c.pages[i]
+	md, _, _ := p.locate(pg.key.phys())
 	switch pg.list {
 	case listVolume:
-		c.listRemove(&v.dirty, i)
+		c.listRemove(&v.dirty[md], i)
+		v.dirtyPages--
 		pt.dirty--
 	case listPool:
-		c.listRemove(&pt.lru, i)
+		c.listRemove(&pt.lru[md], i)
 		pt.dirty--
 	case listDirect:
 		c.listRemove(&pt.direct, i)
 	case listPinned:
-		md, _, _ := p.locate(pg.key.phys())
 		c.listRemove(&p.mdisks[md].pinned, i)
 		p.unpin(1)
 	}
 	pg.list = listNone
+}
+
+// emptyLists returns a list of dirty pages for each mdisk of the pool.
+func (p *Pool) emptyLists() []dirtyList {
+	l := make([]dirtyList, len(p.mdisks))
+	for i := range l {
+		l[i] = noPages
+	}
+	return l
 }
 
 // needDestage makes the end of the present step look at the pool.
@@ -179,15 +194,20 @@ func (a *Array) destage(p *Pool) {
 	pt := &p.part
 	for !pt.direct.empty() && a.destagePage(p, pt.direct.head, quantumPages) != 0 {
 	}
-	for blocked := 0; pt.dirty > 0 && p.mayDestage(); {
-		first, v := pt.lru.head, (*Volume)(nil)
-		credit := quantumPages
-		if first == noPage {
+	for blocked := 0; pt.dirty > 0 && p.anyRoom() && p.mayDestage(); {
+		var v *Volume
+		first, credit := noPage, quantumPages
+		if a.opt.Policy.Order == DestageLRU {
+			first = p.oldest(pt.lru)
+		} else {
 			v = p.turn()
-			first, credit = v.dirty.head, pt.credit
+			first, credit = p.oldest(v.dirty), pt.credit
 		}
-		n := a.destagePage(p, first, credit)
-		if n == 0 { // its mdisk is busy
+		n := 0
+		if first != noPage {
+			n = a.destagePage(p, first, credit)
+		}
+		if n == 0 { // its mdisks are busy
 			if blocked++; v == nil || blocked > len(pt.ring) {
 				return
 			}
@@ -210,6 +230,33 @@ func (a *Array) destage(p *Pool) {
 	}
 }
 
+// anyRoom tells whether an mdisk takes another destage.
+func (p *Pool) anyRoom() bool {
+	for _, d := range p.mdisks {
+		if d.destages < p.a.opt.Policy.DestageDepth || d.offline {
+			return true
+		}
+	}
+	return false
+}
+
+// oldest returns the oldest page on lists by mdisk whose mdisk takes another destage:
+// what waits for a busy mdisk must not hold up the others.
+func (p *Pool) oldest(lists []dirtyList) uint32 {
+	c, depth := p.a.cache, p.a.opt.Policy.DestageDepth
+	best := noPage
+	for md := range lists {
+		i := lists[md].head
+		if i == noPage || p.mdisks[md].destages >= depth && !p.mdisks[md].offline {
+			continue
+		}
+		if best == noPage || int32(c.pages[i].age-c.pages[best].age) < 0 {
+			best = i
+		}
+	}
+	return best
+}
+
 // turn returns the volume whose turn it is. Preconditions: one has dirty pages.
 func (p *Pool) turn() *Volume {
 	pt := &p.part
@@ -218,7 +265,7 @@ func (p *Pool) turn() *Volume {
 			pt.turn = 0
 		}
 		v := pt.ring[pt.turn]
-		if !v.dirty.empty() {
+		if v.dirtyPages > 0 {
 			if pt.credit == 0 {
 				pt.credit = quantumPages
 			}

@@ -75,7 +75,7 @@ func (a *Array) collect(n int) bool {
 }
 
 func (a *Array) freeNode(id uint32, nd *node) {
-	if a.ckpt.running && nd.dirty && a.nodeAt(nd.key()) == nil {
+	if a.ckpt.running && !a.ckpt.sealed && nd.dirty && a.nodeAt(nd.key()) == nil {
 		// A page that is written already may refer to this one.
 		a.writeOrphan(nd)
 	}

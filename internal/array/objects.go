@@ -224,7 +224,7 @@ func (a *Array) addPool(spec PoolSpec) (*Pool, error) {
 	p.tickFn = p.tick
 	p.freed = p.grainFreed
 	p.wakeFn = p.wakeUp
-	p.part.lru, p.part.direct, p.part.hosts = noPages, noPages, map[uint32]int{}
+	p.part.direct, p.part.hosts = noPages, map[uint32]int{}
 	p.down = make([]bool, len(spec.Mdisks))
 	counts := make([]int, len(spec.Mdisks))
 	for i, m := range spec.Mdisks {
@@ -237,6 +237,7 @@ func (a *Array) addPool(spec PoolSpec) (*Pool, error) {
 			bandwidth: m.Bandwidth, iops: m.IOPS, pinned: noPages})
 		counts[i] = int(size / extentBytes)
 	}
+	p.part.lru = p.emptyLists()
 	p.addExtents(0, counts)
 	for len(a.pools) <= int(spec.ID) {
 		a.pools = append(a.pools, nil)
@@ -325,7 +326,7 @@ func (a *Array) checkSize(p *Pool, spec *VolumeSpec, had int64) error {
 
 func (a *Array) addVolume(spec VolumeSpec, p *Pool) *Volume {
 	v := &Volume{a: a, id: spec.ID, pool: p, spec: spec, alloc: allocator{extent: noExtent},
-		dirty: noPages, metered: a.exec.Now()}
+		dirty: p.emptyLists(), metered: a.exec.Now()}
 	v.m = extentMap{arena: &a.arena, pool: p, vol: spec.ID, levels: levelsFor(spec.Sectors)}
 	for len(a.vols) <= int(spec.ID) {
 		a.vols = append(a.vols, nil)

@@ -2,6 +2,7 @@ package array
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -29,19 +30,22 @@ func (a *Array) SetPolicy(pol Policy) error {
 // Policy returns the policy in force.
 func (a *Array) Policy() Policy { return a.opt.Policy }
 
-// relist moves the dirty pages to the lists of the policy's order. Between the pages of
-// different volumes the old order is lost: that of the volumes' turns takes its place.
+// relist moves the dirty pages to the lists of the policy's order, oldest first.
 func (p *Pool) relist() {
 	c, pt := p.a.cache, &p.part
 	var all []uint32
-	for _, v := range pt.ring {
-		for i := v.dirty.head; i != noPage; i = c.pages[i].next {
-			all = append(all, i)
+	take := func(lists []dirtyList) {
+		for _, l := range lists {
+			for i := l.head; i != noPage; i = c.pages[i].next {
+				all = append(all, i)
+			}
 		}
 	}
-	for i := pt.lru.head; i != noPage; i = c.pages[i].next {
-		all = append(all, i)
+	for _, v := range pt.ring {
+		take(v.dirty)
 	}
+	take(pt.lru)
+	slices.SortFunc(all, func(x, y uint32) int { return int(int32(c.pages[x].age - c.pages[y].age)) })
 	for _, i := range all {
 		v := p.a.volumeByID(c.pages[i].vol)
 		p.removeDirty(v, i)

@@ -20,7 +20,8 @@ type Volume struct {
 	deleted bool
 	gen     uint64
 
-	dirty      dirtyList
+	dirty      []dirtyList // by mdisk of the pool, oldest first
+	dirtyPages int         // on them
 	inRing     bool
 	dirtyBytes [block.NumOrigins]int64
 	rows       [block.NumOrigins]*row
