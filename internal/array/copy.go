@@ -1,6 +1,10 @@
 package array
 
-import "github.com/arraysim/arraysim/internal/block"
+import (
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
 
 // ref is a point-in-time reference to ranges of a volume: their runs, with a
 // reference on every grain that they lie in.
@@ -146,7 +150,7 @@ func (o *op) copy() {
 	a := o.a
 	o.copying = true
 	blocked := false
-	for n := 0; o.started < o.stop && o.status == block.OK && o.pieces < a.opt.Policy.CopyPieces && !blocked; n++ {
+	for n := 0; o.started < o.stop && o.status == block.OK && len(o.pieces) < a.opt.Policy.CopyPieces && !blocked; n++ {
 		if !a.copyRoom() {
 			o.copying = false
 			a.copyWait.push(o)
@@ -168,7 +172,7 @@ func (o *op) copy() {
 		}
 	}
 	o.copying = false
-	if o.pieces > 0 {
+	if len(o.pieces) > 0 {
 		return
 	}
 	if blocked { // no piece will bring it back
@@ -206,8 +210,8 @@ func (o *op) copyPiece(x run) {
 	at := o.req.Range.Start + o.started
 	n := min(x.Count, pieceSectors-at%pieceSectors)
 	o.started += n
-	o.pieces++
 	c := a.newOp(v, nil)
+	o.pieces = append(o.pieces, c)
 	c.parent, c.origin, c.host, c.cur, c.stop, c.from = o, o.origin, o.host, at, at+n, x.phys
 	c.buf = a.getCopyBuf(int(n) * block.SectorSize)
 	c.src = cursor{vec: [][]byte{c.buf}}
@@ -273,11 +277,33 @@ func (a *Array) pumpCopies() {
 }
 
 // pieceDone books a piece and goes on.
-func (o *op) pieceDone(s block.Status) {
+func (o *op) pieceDone(c *op, s block.Status) {
 	if s != block.OK && o.status == block.OK {
 		o.status = s
 	}
-	o.pieces--
+	i := slices.Index(o.pieces, c)
+	o.pieces = slices.Delete(o.pieces, i, i+1)
+	o.copy()
+}
+
+// stopCopy ends a data copy early. Pieces that wait for room, for a budget or for the
+// copy engine end with it: nothing may ever make room for them.
+func (o *op) stopCopy(s block.Status) {
+	if o.status == block.OK {
+		o.status = s
+	}
+	if o.queued() {
+		o.unqueue()
+	}
+	o.copying = true // nothing ends before all pieces were told
+	for _, c := range slices.Clone(o.pieces) {
+		if c.queued() {
+			c.unqueue()
+			c.stopWaiting()
+			c.abandon(s)
+		}
+	}
+	o.copying = false
 	o.copy()
 }
 

@@ -35,8 +35,8 @@ type op struct {
 	moving  int64  // bytes of a piece
 	from    uint64 // of a piece: the physical sector that it reads
 	started uint64 // sectors of the Ref that were handed to pieces
-	pieces  int
-	copying bool // copy is on the stack
+	pieces  []*op  // that are under way
+	copying bool   // copy is on the stack
 	status  block.Status
 
 	in         *opQueue
@@ -105,8 +105,8 @@ func (a *Array) newOp(v *Volume, r *block.Request) *op {
 	} else {
 		a.freeOp = o.next
 	}
-	same := o.same
-	*o = op{a: a, v: v, req: r, same: same}
+	same, pieces := o.same, o.pieces[:0]
+	*o = op{a: a, v: v, req: r, same: same, pieces: pieces}
 	v.ops++
 	if r != nil {
 		r.Priv = o
@@ -131,9 +131,9 @@ func (o *op) end(s block.Status) {
 		v.pool.copying[primOf(o.origin)] -= o.moving
 		a.copyOut -= o.moving
 		a.putCopyBuf(o.buf)
-		p.pieceDone(s)
+		p.pieceDone(o, s)
 	}
-	*o = op{same: o.same, next: a.freeOp}
+	*o = op{same: o.same, pieces: o.pieces[:0], next: a.freeOp}
 	a.freeOp = o
 }
 

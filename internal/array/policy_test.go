@@ -222,6 +222,43 @@ func TestBudget(t *testing.T) {
 	}
 }
 
+// TestCancelOfACopyThatNothingMakesRoomFor: a ramp may leave a partition as full as it
+// is, and an abort must end the copy that waits there all the same.
+func TestCancelOfACopyThatNothingMakesRoomFor(t *testing.T) {
+	for name, pol := range map[string]Policy{
+		"budget": {Budget: Budget{Percent: 1}, Ramp: Ramp{Points: []RampPoint{{580, 0}, {1000, 1 << 30}}}},
+		"reads":  {CopyReads: 1, CopyBytes: 1 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Options{CacheBytes: 64 << 20, Policy: pol}, true)
+			r.pool("p", PoolSpec{CopyData: true, Mdisks: []MdiskSpec{{Name: "m", Size: 4 << 30, Bandwidth: 1 << 20}}}, 0)
+			v, w := r.volume("v", "p", 1<<30, true), r.volume("w", "p", 1<<30, true)
+			if err := v.Import(rng(0, 1<<20)); err != nil {
+				t.Fatal(err)
+			}
+			h := &block.Request{Op: block.OpHold, Ranges: []block.Range{rng(0, 1<<20)}}
+			mustOK(t, r.do(v, h))
+			ended := false
+			q := &block.Request{Op: block.OpPlace, Range: rng(0, 1<<20), Ref: h.Ref, Origin: block.OriginXCopy, Done: func(*block.Request) { ended = true }}
+			w.Submit([]*block.Request{q})
+			r.clock.RunUntil(r.clock.Now() + 5e9)
+			if ended {
+				t.Fatalf("the copy ended by itself: %v", q.Status)
+			}
+			w.Cancel(q)
+			r.clock.RunUntil(r.clock.Now() + 5e9)
+			if !ended || q.Status != block.Cancelled {
+				t.Fatalf("ended: %v, with %v", ended, q.Status)
+			}
+			h.Ref.Release()
+			if w.pool.copying[primXCopy] != 0 || r.a.copyOut != 0 || r.a.copyReading != 0 {
+				t.Errorf("%d bytes of pieces are left, %d, %d reads", w.pool.copying[primXCopy], r.a.copyOut, r.a.copyReading)
+			}
+			r.check()
+		})
+	}
+}
+
 // TestMirrorLost: without a mirror a write is acknowledged when the back end has it.
 func TestMirrorLost(t *testing.T) {
 	r := newRig(t, Options{CacheBytes: 32 << 20}, false)

@@ -136,7 +136,7 @@ func (v *Volume) checkRange(r *block.Request) block.Status {
 }
 
 // Cancel withdraws a request that waits for room in its partition, in the log, or
-// for a range lock. A data copy stops after the pieces that are under way.
+// for a range lock. A data copy stops after the pieces that have begun to move.
 func (v *Volume) Cancel(r *block.Request) {
 	o, ok := r.Priv.(*op)
 	if !ok || o == nil || o.req != r {
@@ -144,13 +144,7 @@ func (v *Volume) Cancel(r *block.Request) {
 	}
 	switch {
 	case o.ref != nil:
-		if o.status == block.OK {
-			o.status = block.Cancelled
-		}
-		if o.queued() {
-			o.unqueue()
-		}
-		o.copy()
+		o.stopCopy(block.Cancelled)
 	case o.queued():
 		o.unqueue()
 		o.stopWaiting()
