@@ -284,6 +284,49 @@ func TestReservationsOfOthers(t *testing.T) {
 	y.close()
 }
 
+// TestReservationsOfOneHost: where the unit that got the copy is reserved too, the kernel
+// let only those send it who hold that reservation.
+func TestReservationsOfOneHost(t *testing.T) {
+	a := NewArray(newHost(t), nil)
+	x := mustOpen(t, a, "gold/x", tcmutest.Options{})
+	y := mustOpen(t, a, "gold/y", tcmutest.Options{})
+	cdb, list := copyList(x.naa(), y.naa(), 0, 0, 8)
+	const (
+		holdA = "SPC-3 Reservation: iSCSI Initiator: iqn.2026-01.org.example:a,i,0x00023d000001\n"
+		holdB = "SPC-3 Reservation: iSCSI Initiator: iqn.2026-01.org.example:b,i,0x00023d000001\n"
+		regA  = "iSCSI Node: iqn.2026-01.org.example:a,i,0x00023d000001 Key: 0x0000000000000abc PRgen: 0x00000001\n"
+		regB  = "iSCSI Node: iqn.2026-01.org.example:b,i,0x00023d000001 Key: 0x0000000000000def PRgen: 0x00000002\n"
+		only  = "SPC-3 Reservation Type: Exclusive Access"
+		all   = "SPC-3 Reservation Type: Exclusive Access, All Registrants"
+		head  = "SPC-3 PR Registrations:\n"
+	)
+	type reservation struct{ holder, kind, registered string }
+	for _, row := range []struct {
+		name string
+		x, y reservation
+		ok   bool
+	}{
+		{"both by one", reservation{holdA, only, head + regA}, reservation{holdA, only, head + regA}, true},
+		{"by two", reservation{holdA, only, head + regA}, reservation{holdB, only, head + regB}, false},
+		{"one registered with both", reservation{holdA, only, head + regA}, reservation{holdB, all, head + regA + regB}, true},
+		{"a registrant of the first alone", reservation{holdA, all, head + regA + regB}, reservation{holdA, only, head + regA}, false},
+		{"the same registrants", reservation{holdA, all, head + regA + regB}, reservation{holdB, all, head + regB + regA}, true},
+		{"no registrants to be seen", reservation{holdA, all, ""}, reservation{holdA, only, ""}, false},
+		{"another session of one host", reservation{holdA, only, ""}, reservation{strings.Replace(holdA, "01\n", "02\n", 1), only, ""}, false},
+	} {
+		for l, r := range map[*lun]reservation{x: row.x, y: row.y} {
+			l.SetAttribute("pr/res_holder", r.holder)
+			l.SetAttribute("pr/res_pr_type", r.kind)
+			l.SetAttribute("pr/res_pr_registered_i_pts", r.registered)
+		}
+		if r := x.send(cdb, list, 0).Wait(); (r.Status == 0) != row.ok {
+			t.Errorf("%s: status %#x", row.name, r.Status)
+		}
+	}
+	x.close()
+	y.close()
+}
+
 func FuzzCopyRoles(f *testing.F) {
 	_, list := copyList(make([]byte, 16), make([]byte, 16), 1, 2, 3)
 	f.Add(list)

@@ -3,6 +3,7 @@ package handlers
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"strings"
 
 	"github.com/arraysim/arraysim/tcmu"
@@ -10,8 +11,8 @@ import (
 
 // Reservations are the kernel's, which holds them against the commands of a unit's
 // own initiators. An EXTENDED COPY reaches other units inside the array, past that.
-// So their reservations are looked up in configfs before it. Who holds one is of no use: the
-// ring does not say who sent the copy.
+// So their reservations are looked up in configfs before it. The ring does not say who
+// sent the copy; but where the unit that got it is reserved too, it was one of its holders.
 
 // name is a designator of a unit, as Device Identification shows it (SPC-5 7.7.6) and
 // as CSCD descriptors repeat it.
@@ -77,7 +78,7 @@ func (u *unit) conflicts(c *tcmu.Command) bool {
 		if o == nil || o == u {
 			continue // the SCSI layer says what is wrong, the kernel has looked
 		}
-		if excluded(o.dev, roles[i].written) {
+		if excluded(u.dev, o.dev, roles[i].written) {
 			u.array.log.Warn("a copy meets a reservation of another unit", "device", u.dev.String(), "other", o.dev.String())
 			return true
 		}
@@ -153,17 +154,58 @@ func copyRoles(b []byte, lid4 bool) []copyRole {
 	return roles
 }
 
-// excluded tells whether the device has a reservation that keeps others from reading
-// or writing it. What cannot be read is taken for none: kernels without
-// reservations for such devices have no such file.
-func excluded(d *tcmu.Device, write bool) bool {
+// lock is a reservation as configfs shows it.
+type lock struct {
+	// writesOnly: others may read.
+	writesOnly bool
+	// parties may do everything, as the kernel writes them: fabric, initiator, ISID.
+	parties []string
+}
+
+// lockOf reads the reservation of a device, nil if it has none. What cannot be read is
+// taken for none: kernels without reservations for such devices have no such file.
+func lockOf(d *tcmu.Device) *lock {
 	holder, err := d.Attribute("pr/res_holder")
-	if err != nil || !strings.Contains(holder, "Reservation:") {
-		return false
+	if err != nil {
+		return nil
 	}
-	if write {
-		return true
+	_, party, ok := strings.Cut(holder, "Reservation: ")
+	if !ok {
+		return nil
 	}
 	kind, err := d.Attribute("pr/res_pr_type")
-	return err != nil || !strings.Contains(kind, "Write Exclusive")
+	if err != nil {
+		kind = ""
+	}
+	l := &lock{writesOnly: strings.Contains(kind, "Write Exclusive"), parties: []string{initiatorOf(party, " Initiator: ")}}
+	if strings.Contains(kind, "Registrants") { // Registrants Only, All Registrants
+		list, _ := d.Attribute("pr/res_pr_registered_i_pts")
+		l.parties = l.parties[:0]
+		for line := range strings.Lines(list) {
+			if line, _, ok := strings.Cut(line, " Key: "); ok {
+				l.parties = append(l.parties, initiatorOf(line, " Node: "))
+			}
+		}
+	}
+	return l
+}
+
+// initiatorOf makes the same of "iSCSI Initiator: iqn..." and "iSCSI Node: iqn...".
+func initiatorOf(text, between string) string {
+	fabric, name, _ := strings.Cut(strings.TrimSpace(text), between)
+	return fabric + " " + name
+}
+
+// excluded tells whether a copy that the kernel let through to u must not touch another unit, o.
+// Where u is reserved, one of those who hold that reservation has sent the copy.
+func excluded(u, o *tcmu.Device, write bool) bool {
+	l := lockOf(o)
+	if l == nil || l.writesOnly && !write {
+		return false
+	}
+	own := lockOf(u)
+	if own == nil || len(own.parties) == 0 {
+		return true // anybody may have sent it
+	}
+	return slices.ContainsFunc(own.parties, func(p string) bool { return !slices.Contains(l.parties, p) })
 }
