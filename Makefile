@@ -26,6 +26,7 @@ lint: ## gofmt, go vet, staticcheck, ruff
 test: setup ## everything: lint, Go tests under the race detector, real tools against the binary
 	@scripts/lint.sh
 	$(GO) test -race ./...
+	$(GO) test -timeout 20m ./internal/sim
 	$(BUILD)
 	$(VENV)/bin/pytest tests
 
@@ -39,6 +40,7 @@ bench: setup build ## one client against arraysim and tgtd in alternation, then 
 	$(PYTHON) scripts/bench.py $(BENCH_ARGS)
 	$(GO) test -run '^$$' -bench 'MapFill|OverEntries' -benchtime 1x ./internal/array
 	$(GO) test -run '^$$' -bench 'WriteSame$$' ./internal/array
+	$(GO) test -run '^$$' -bench . ./internal/sim
 
 demo: setup build ## clone and zero a real root file system by offload; show both layers
 	$(PYTHON) scripts/demo.py $(DEMO_ARGS)
@@ -48,6 +50,9 @@ kill-test: setup build ## 100 kills at random moments under verified writes and 
 
 power-test: ## CUTS (100000) power cuts in a simulated file system under random commands
 	$(GO) test -run TestPowerCuts -timeout 6h ./internal/array -cuts $${CUTS:-100000}
+
+sim-torture: ## SEEDS (100000) arrays under verified commands, faults and power cuts in virtual time
+	$(GO) test -run TestTorture -timeout 12h ./internal/sim -torture.seeds=$${SEEDS:-100000}
 
 fuzz: ## every fuzz target for FUZZTIME (30s)
 	@scripts/fuzz.sh $(FUZZTIME)
