@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/arraysim/arraysim/internal/admin"
-	"github.com/arraysim/arraysim/internal/array"
 )
 
 func (a *app) volume() *cobra.Command {
@@ -197,7 +196,7 @@ func (a *app) poolCreate() *cobra.Command {
 			a.running = true
 			n.Name = args[0]
 			for i := range disks {
-				n.Mdisks = append(n.Mdisks, array.MdiskSpec{Name: fmt.Sprintf("m%d", i), Size: uint64(size) / uint64(disks), Bandwidth: uint64(bandwidth), IOPS: iops})
+				n.Mdisks = append(n.Mdisks, admin.NewMdisk{Name: fmt.Sprintf("m%d", i), Size: size / admin.Size(disks), Bandwidth: bandwidth, IOPS: iops})
 			}
 			p, err := a.client().CreatePool(cmd.Context(), n)
 			if err != nil {

@@ -1,15 +1,30 @@
 package admin
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
-	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/arraysim/arraysim/internal/array"
 )
+
+// The interface's version is in its path. What is there changes only by addition;
+// anything else gets another version beside it.
+const (
+	apiVersion = "1.0.0"
+	apiPath    = "/api/v1"
+)
+
+// maxBody bounds what a request may send.
+const maxBody = 1 << 20
 
 // refusal is an error of the interface with its HTTP status.
 type refusal struct {
@@ -31,107 +46,241 @@ func needForce(format string, args ...any) error {
 	return &refusal{err: fmt.Errorf(format, args...), status: http.StatusConflict, force: true}
 }
 
-// maxBody bounds what a request may send.
-const maxBody = 1 << 20
-
-// routes is the interface of the daemon: JSON over HTTP on the admin socket.
-func (d *daemon) routes() http.Handler {
-	mux := http.NewServeMux()
-	handle := func(pattern string, fn func(r *http.Request) (any, error)) {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-			v, err := fn(r)
-			if err == nil {
-				reply(w, http.StatusOK, v)
-				return
-			}
-			status, p := http.StatusBadRequest, Problem{Message: err.Error()}
-			var no *refusal
-			switch {
-			case errors.As(err, &no):
-				status, p.Force = no.status, no.force
-			case errors.Is(err, array.ErrNotFound):
-				status = http.StatusNotFound
-			case errors.Is(err, array.ErrExists), errors.Is(err, array.ErrInUse):
-				status = http.StatusConflict
-			}
-			reply(w, status, p)
-		})
-	}
-	// change is handle for what a daemon that stops no longer does.
-	change := func(pattern string, fn func(r *http.Request) (any, error)) {
-		handle(pattern, func(r *http.Request) (any, error) {
-			if !d.beginChange() {
-				return nil, &refusal{err: errors.New("the daemon stops; try again when it runs"), status: http.StatusServiceUnavailable}
-			}
-			defer d.changes.Done()
-			v, err := fn(r)
-			d.log.Info("admin", "request", r.Method+" "+r.URL.Path, "error", err)
-			return v, err
-		})
-	}
-	handle("GET /v1/status", func(*http.Request) (any, error) { return d.status(), nil })
-	handle("GET /v1/volumes", func(*http.Request) (any, error) { return d.listVolumes(), nil })
-	handle("GET /v1/volumes/{name}", func(r *http.Request) (any, error) { return d.showVolume(r.PathValue("name")) })
-	handle("GET /v1/pools", func(*http.Request) (any, error) { return d.listPools(), nil })
-	handle("GET /v1/exports", func(*http.Request) (any, error) { return d.listExports(), nil })
-	handle("GET /v1/sessions", func(*http.Request) (any, error) { return d.sessions(), nil })
-	handle("GET /v1/counters", func(*http.Request) (any, error) { return d.counters(), nil })
-	mux.HandleFunc("GET /v1/samples", d.samples)
-	handle("POST /v1/check", func(*http.Request) (any, error) { return d.check(), nil })
-	change("POST /v1/volumes", with(func(_ *http.Request, n NewVolume) (any, error) { return d.addVolume(n) }))
-	change("DELETE /v1/volumes/{name}", func(r *http.Request) (any, error) {
-		return nil, d.deleteVolume(r.PathValue("name"), r.URL.Query().Get("force") == "true")
-	})
-	change("POST /v1/volumes/{name}/resize", with(func(r *http.Request, z Resize) (any, error) {
-		if err := d.resizeVolume(r.PathValue("name"), z.Size, z.Force); err != nil {
-			return nil, err
-		}
-		return d.showVolume(r.PathValue("name"))
-	}))
-	change("POST /v1/volumes/{name}/clone", with(func(r *http.Request, c Clone) (any, error) { return d.cloneVolume(r.PathValue("name"), c) }))
-	change("POST /v1/pools", with(func(_ *http.Request, n NewPool) (any, error) { return d.addPool(n) }))
-	change("POST /v1/exports", with(func(_ *http.Request, e Export) (any, error) { return e, d.addExport(e) }))
-	change("DELETE /v1/exports/{volume}", func(r *http.Request) (any, error) {
-		lun := -1
-		if q := r.URL.Query().Get("lun"); q != "" {
-			var err error
-			if lun, err = strconv.Atoi(q); err != nil {
-				return nil, fmt.Errorf("%q is no LUN", q)
-			}
-		}
-		return nil, d.removeExport(r.PathValue("volume"), lun)
-	})
-	return mux
+// Problem is the body of an answer that is an error: problem details of RFC 9457.
+type Problem struct {
+	Title  string `json:"title" doc:"What the status means."`
+	Status int    `json:"status" doc:"The HTTP status."`
+	Detail string `json:"detail" doc:"What is wrong and how to mend it, in one line."`
+	Force  bool   `json:"force,omitempty" doc:"The request would go through with force."`
 }
 
-// with decodes the body of a request.
-func with[T any](fn func(*http.Request, T) (any, error)) func(*http.Request) (any, error) {
-	return func(r *http.Request) (any, error) {
-		var v T
-		dec := json.NewDecoder(r.Body)
-		dec.DisallowUnknownFields()
-		if err := dec.Decode(&v); err != nil {
-			return nil, fmt.Errorf("the request's body is not what this daemon takes: %w", err)
-		}
-		return fn(r, v)
+func (p *Problem) Error() string { return p.Detail }
+
+// GetStatus implements huma.StatusError.
+func (p *Problem) GetStatus() int { return p.Status }
+
+// ContentType implements huma.ContentTypeFilter.
+func (p *Problem) ContentType(string) string { return problemType }
+
+const problemType = "application/problem+json"
+
+// problem makes the answer of an error.
+func problem(err error) *Problem {
+	status, force := http.StatusBadRequest, false
+	var no *refusal
+	switch {
+	case errors.As(err, &no):
+		status, force = no.status, no.force
+	case errors.Is(err, array.ErrNotFound):
+		status = http.StatusNotFound
+	case errors.Is(err, array.ErrExists), errors.Is(err, array.ErrInUse):
+		status = http.StatusConflict
 	}
+	return &Problem{Title: http.StatusText(status), Status: status, Detail: err.Error(), Force: force}
 }
 
-func reply(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json")
+// writeProblem answers with an error outside of huma's operations.
+func writeProblem(w http.ResponseWriter, status int, detail string) {
+	w.Header().Set("Content-Type", problemType)
 	w.WriteHeader(status)
 	// An error here means that the client has gone.
-	_ = json.NewEncoder(w).Encode(v)
+	_ = json.NewEncoder(w).Encode(&Problem{Title: http.StatusText(status), Status: status, Detail: detail})
+}
+
+// useProblems makes huma say what it finds wrong with a request by a Problem. That is a
+// variable of its package.
+var useProblems = sync.OnceFunc(func() {
+	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError {
+		for i, err := range errs {
+			text := err.Error()
+			var d *huma.ErrorDetail
+			// The value is left out: it may be long.
+			if errors.As(err, &d) {
+				text = d.Message
+				if d.Location != "" {
+					text += " (" + d.Location + ")"
+				}
+			}
+			sep := ", "
+			if i == 0 {
+				sep = ": "
+			}
+			msg += sep + text
+		}
+		if status == http.StatusUnprocessableEntity {
+			status = http.StatusBadRequest
+		}
+		return &Problem{Title: http.StatusText(status), Status: status, Detail: msg}
+	}
+})
+
+// answer is the output of an operation.
+type answer[T any] struct{ Body T }
+
+// operation describes an operation. What changes objects, or makes hosts wait, asks
+// for the token where there is one.
+func operation(method, path, id, summary string) huma.Operation {
+	op := huma.Operation{Method: method, Path: apiPath + path, OperationID: id, Summary: summary, MaxBodyBytes: maxBody}
+	op.Tags = []string{strings.Split(strings.TrimPrefix(path, "/"), "/")[0]}
+	if method != http.MethodGet {
+		op.Security = []map[string][]string{{"token": {}}}
+	}
+	return op
+}
+
+// handle registers an operation that reads.
+func handle[I, O any](a huma.API, op huma.Operation, fn func(*I) (O, error)) {
+	huma.Register(a, op, func(_ context.Context, in *I) (*answer[O], error) {
+		v, err := fn(in)
+		if err != nil {
+			return nil, problem(err)
+		}
+		return &answer[O]{v}, nil
+	})
+}
+
+// change registers an operation that a daemon that stops no longer carries out.
+func change[I, O any](d *daemon, a huma.API, op huma.Operation, fn func(*I) (O, error)) {
+	handle(a, op, func(in *I) (O, error) {
+		if !d.beginChange() {
+			var none O
+			return none, &refusal{err: errors.New("the daemon stops; try again when it runs"), status: http.StatusServiceUnavailable}
+		}
+		defer d.changes.Done()
+		return fn(in)
+	})
+}
+
+type (
+	nothing struct{}
+	named   struct {
+		Name string `path:"name"`
+	}
+	with[T any] struct {
+		Body T
+	}
+	namedWith[T any] struct {
+		Name string `path:"name"`
+		Body T
+	}
+)
+
+// newAPI returns the interface: its operations on a mux, and their description.
+func (d *daemon) newAPI() (http.Handler, *huma.OpenAPI) {
+	useProblems()
+	mux := http.NewServeMux()
+	cfg := huma.DefaultConfig("arraysim", apiVersion)
+	cfg.Info.Description = "The array's objects, faults and counters. Sizes are in bytes, times in nanoseconds where their names end in _ns. Errors are problem details (RFC 9457)."
+	cfg.OpenAPIPath = apiPath + "/openapi"
+	cfg.DocsPath, cfg.SchemasPath, cfg.CreateHooks = "", "", nil
+	cfg.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer",
+		Description: "What `arraysim token` prints. Not asked for on the folder's admin.sock, whose permissions protect it."}}
+	a := humago.New(mux, cfg)
+	d.readOperations(a)
+	d.objectOperations(a)
+	d.faultOperations(a)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		writeProblem(w, http.StatusNotFound, fmt.Sprintf("there is no %s %s; see %s/openapi.json", r.Method, r.URL.Path, apiPath))
+	})
+	return mux, a.OpenAPI()
+}
+
+// OpenAPI returns the description of the daemon's HTTP interface, as JSON.
+func OpenAPI() ([]byte, error) {
+	_, doc := newDaemon(DefaultConfig(), Environment{}).newAPI()
+	return json.MarshalIndent(doc, "", "  ")
+}
+
+func (d *daemon) readOperations(a huma.API) {
+	get := func(path, id, summary string) huma.Operation { return operation(http.MethodGet, path, id, summary) }
+	handle(a, get("/status", "get-status", "Describe the daemon"), func(*nothing) (Status, error) { return d.status(), nil })
+	handle(a, get("/volumes", "list-volumes", "List the volumes"), func(*nothing) ([]Volume, error) { return d.listVolumes(), nil })
+	handle(a, get("/volumes/{name}", "get-volume", "Describe a volume, its map and its cache"), func(in *named) (Volume, error) { return d.showVolume(in.Name) })
+	handle(a, get("/pools", "list-pools", "List the pools"), func(*nothing) ([]Pool, error) { return d.listPools(), nil })
+	handle(a, get("/exports", "list-exports", "List the exports"), func(*nothing) ([]Export, error) { return d.listExports(), nil })
+	handle(a, get("/sessions", "list-sessions", "List the initiators that are logged in"), func(*nothing) ([]Session, error) { return d.sessions(), nil })
+	handle(a, get("/counters", "get-counters", "Read the counters of both layers, added up by volume, pool and host"), func(*nothing) (Counters, error) { return d.counters(), nil })
+	handle(a, get("/policy", "get-policy", "Read the policy of the write cache"), func(*nothing) (Policy, error) { return d.policy(), nil })
+	type since struct {
+		Since uint64 `query:"since" doc:"Only events of higher numbers."`
+	}
+	handle(a, get("/events", "list-events", "List what happened of late, oldest first"), func(in *since) ([]Event, error) { return d.events.since(in.Since), nil })
+	samples := get("/samples", "get-samples", "Read all counters as the table of docs/counters.md")
+	samples.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{"text/csv": {}}}}
+	huma.Register(a, samples, func(context.Context, *nothing) (*huma.StreamResponse, error) {
+		return &huma.StreamResponse{Body: func(ctx huma.Context) {
+			r, w := humago.Unwrap(ctx)
+			d.samples(w, r)
+		}}, nil
+	})
+}
+
+func (d *daemon) objectOperations(a huma.API) {
+	post := func(path, id, summary string) huma.Operation { return operation(http.MethodPost, path, id, summary) }
+	remove := func(path, id, summary string) huma.Operation { return operation(http.MethodDelete, path, id, summary) }
+	handle(a, post("/check", "check", "Verify the array; hosts wait while it does"), func(*nothing) (CheckReport, error) { return d.check(), nil })
+	change(d, a, post("/volumes", "create-volume", "Make a volume"), func(in *with[NewVolume]) (Volume, error) { return d.addVolume(in.Body) })
+	type deletion struct {
+		Name  string `path:"name"`
+		Force bool   `query:"force" doc:"Even if it is exported or has dirty data."`
+	}
+	change(d, a, remove("/volumes/{name}", "delete-volume", "Delete a volume and its data"), func(in *deletion) (nothing, error) {
+		return nothing{}, d.deleteVolume(in.Name, in.Force)
+	})
+	change(d, a, post("/volumes/{name}/resize", "resize-volume", "Change a volume's size"), func(in *namedWith[Resize]) (Volume, error) {
+		if err := d.resizeVolume(in.Name, in.Body.Size, in.Body.Force); err != nil {
+			return Volume{}, err
+		}
+		return d.showVolume(in.Name)
+	})
+	change(d, a, post("/volumes/{name}/clone", "clone-volume", "Make a volume with what this one holds now"), func(in *namedWith[Clone]) (Volume, error) { return d.cloneVolume(in.Name, in.Body) })
+	change(d, a, post("/volumes/{name}/zero", "zero-volume", "Zero all of a volume, as WRITE SAME does"), func(in *named) (Volume, error) {
+		if err := d.zeroVolume(in.Name); err != nil {
+			return Volume{}, err
+		}
+		return d.showVolume(in.Name)
+	})
+	change(d, a, post("/pools", "create-pool", "Make a pool"), func(in *with[NewPool]) (Pool, error) { return d.addPool(in.Body) })
+	change(d, a, remove("/pools/{name}", "delete-pool", "Delete a pool that has no volumes"), func(in *named) (nothing, error) {
+		return nothing{}, d.deletePool(in.Name)
+	})
+	change(d, a, post("/exports", "add-export", "Show a volume as a LUN"), func(in *with[Export]) (Export, error) { return in.Body, d.addExport(in.Body) })
+	type export struct {
+		Volume string `path:"volume"`
+		LUN    int    `query:"lun" default:"-1" doc:"All of the volume's when it is left out."`
+	}
+	change(d, a, remove("/exports/{volume}", "remove-export", "End a volume's exports, or one of them"), func(in *export) (nothing, error) {
+		return nothing{}, d.removeExport(in.Volume, in.LUN)
+	})
+}
+
+func (d *daemon) faultOperations(a huma.API) {
+	patch := func(path, id, summary string) huma.Operation { return operation(http.MethodPatch, path, id, summary) }
+	change(d, a, patch("/policy", "change-policy", "Change the policy of the write cache; it is kept over restarts"), func(in *with[PolicyChange]) (Policy, error) { return d.changePolicy(in.Body) })
+	change(d, a, patch("/pools/{name}", "change-pool", "Change how a pool takes writes, until the next start"), func(in *namedWith[PoolChange]) (Pool, error) {
+		return d.changePool(in.Name, in.Body)
+	})
+	type mdisk struct {
+		Pool  string `path:"name"`
+		Mdisk string `path:"mdisk"`
+		Body  MdiskChange
+	}
+	change(d, a, patch("/pools/{name}/mdisks/{mdisk}", "change-mdisk", "Slow an mdisk down or take it away, until the next start"), func(in *mdisk) (Pool, error) {
+		return d.changeMdisk(in.Pool, in.Mdisk, in.Body)
+	})
+	change(d, a, operation(http.MethodPut, "/mirror", "set-mirror", "Take the mirror of the write cache away or give it back, until the next start"), func(in *with[Mirror]) (Mirror, error) {
+		return in.Body, d.setMirror(in.Body)
+	})
 }
 
 func (d *daemon) status() Status {
 	s := Status{Version: Version(), PID: os.Getpid(), Data: d.cfg.Data, Store: d.cfg.Store, Portal: d.portalName(), TCMU: d.cfg.TCMU, Target: d.cfg.Portal.Target}
 	if d.metricsAddr != nil {
-		s.Metrics = "http://" + d.metricsAddr.String() + "/metrics"
+		s.Page = "http://" + d.metricsAddr.String() + "/"
+		s.Metrics = s.Page + "metrics"
 	}
 	d.exec.Lock()
-	s.Dirty = Size(d.array.Dirty())
+	s.Dirty, s.Mirrored = Size(d.array.Dirty()), d.array.Mirrored()
 	d.exec.Unlock()
 	return s
 }
@@ -147,7 +296,8 @@ func (d *daemon) portalName() string {
 func (d *daemon) sessions() []Session {
 	out := []Session{}
 	for _, s := range d.portal.Sessions() {
-		out = append(out, Session{Initiator: s.Initiator, Address: s.Address, Target: s.Target, Commands: s.Commands})
+		out = append(out, Session{Initiator: s.Initiator, Address: s.Address, Target: s.Target, Commands: s.Commands,
+			Received: Size(s.ReceivedBytes), Sent: Size(s.SentBytes), Since: s.Since})
 	}
 	return out
 }

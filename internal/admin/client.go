@@ -43,20 +43,26 @@ var ErrForce = errors.New("force")
 // answerError is the daemon's refusal.
 type answerError struct{ Problem }
 
-func (e *answerError) Error() string { return e.Message }
+func (e *answerError) Error() string { return e.Detail }
 func (e *answerError) Is(target error) bool {
 	return target == ErrForce && e.Force
 }
 
 func call[T any](c *Client, ctx context.Context, method, path string, body any) (T, error) {
 	var out T
-	b, err := json.Marshal(body)
-	if err != nil {
-		return out, err
+	var b []byte
+	if body != nil {
+		var err error
+		if b, err = json.Marshal(body); err != nil {
+			return out, err
+		}
 	}
 	req, err := http.NewRequestWithContext(ctx, method, "http://arraysim"+path, bytes.NewReader(b))
 	if err != nil {
 		return out, err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -66,8 +72,8 @@ func call[T any](c *Client, ctx context.Context, method, path string, body any) 
 	dec := json.NewDecoder(resp.Body)
 	if resp.StatusCode != http.StatusOK {
 		e := &answerError{}
-		if dec.Decode(&e.Problem) != nil || e.Message == "" {
-			e.Message = "the daemon answers " + resp.Status + "; is it of another version?"
+		if dec.Decode(&e.Problem) != nil || e.Detail == "" {
+			e.Detail = "the daemon answers " + resp.Status + "; is it of another version?"
 		}
 		return out, e
 	}
@@ -89,16 +95,16 @@ func (c *Client) unreachable(err error) error {
 	return fmt.Errorf("the daemon of %s does not answer: %w", c.data, err)
 }
 
-func volumePath(name string) string { return "/v1/volumes/" + url.PathEscape(name) }
+func volumePath(name string) string { return "/api/v1/volumes/" + url.PathEscape(name) }
 
 // Status describes the daemon.
 func (c *Client) Status(ctx context.Context) (Status, error) {
-	return call[Status](c, ctx, "GET", "/v1/status", nil)
+	return call[Status](c, ctx, "GET", "/api/v1/status", nil)
 }
 
 // Volumes lists the volumes.
 func (c *Client) Volumes(ctx context.Context) ([]Volume, error) {
-	return call[[]Volume](c, ctx, "GET", "/v1/volumes", nil)
+	return call[[]Volume](c, ctx, "GET", "/api/v1/volumes", nil)
 }
 
 // Volume describes a volume in detail.
@@ -108,7 +114,7 @@ func (c *Client) Volume(ctx context.Context, name string) (Volume, error) {
 
 // CreateVolume makes a volume.
 func (c *Client) CreateVolume(ctx context.Context, n NewVolume) (Volume, error) {
-	return call[Volume](c, ctx, "POST", "/v1/volumes", n)
+	return call[Volume](c, ctx, "POST", "/api/v1/volumes", n)
 }
 
 // DeleteVolume removes a volume. Without force the error is ErrForce when it is
@@ -129,30 +135,35 @@ func (c *Client) CloneVolume(ctx context.Context, source string, n Clone) (Volum
 	return call[Volume](c, ctx, "POST", volumePath(source)+"/clone", n)
 }
 
+// ZeroVolume zeroes all of a volume.
+func (c *Client) ZeroVolume(ctx context.Context, name string) (Volume, error) {
+	return call[Volume](c, ctx, "POST", volumePath(name)+"/zero", nil)
+}
+
 // Pools lists the pools.
 func (c *Client) Pools(ctx context.Context) ([]Pool, error) {
-	return call[[]Pool](c, ctx, "GET", "/v1/pools", nil)
+	return call[[]Pool](c, ctx, "GET", "/api/v1/pools", nil)
 }
 
 // CreatePool makes a pool.
 func (c *Client) CreatePool(ctx context.Context, n NewPool) (Pool, error) {
-	return call[Pool](c, ctx, "POST", "/v1/pools", n)
+	return call[Pool](c, ctx, "POST", "/api/v1/pools", n)
 }
 
 // Exports lists the exports.
 func (c *Client) Exports(ctx context.Context) ([]Export, error) {
-	return call[[]Export](c, ctx, "GET", "/v1/exports", nil)
+	return call[[]Export](c, ctx, "GET", "/api/v1/exports", nil)
 }
 
 // AddExport shows a volume as a LUN.
 func (c *Client) AddExport(ctx context.Context, e Export) error {
-	_, err := call[Export](c, ctx, "POST", "/v1/exports", e)
+	_, err := call[Export](c, ctx, "POST", "/api/v1/exports", e)
 	return err
 }
 
 // RemoveExport ends a volume's export as lun, or all of them when lun is negative.
 func (c *Client) RemoveExport(ctx context.Context, volume string, lun int) error {
-	path := "/v1/exports/" + url.PathEscape(volume)
+	path := "/api/v1/exports/" + url.PathEscape(volume)
 	if lun >= 0 {
 		path += "?lun=" + strconv.Itoa(lun)
 	}
@@ -162,15 +173,52 @@ func (c *Client) RemoveExport(ctx context.Context, volume string, lun int) error
 
 // Sessions lists the initiators that are logged in.
 func (c *Client) Sessions(ctx context.Context) ([]Session, error) {
-	return call[[]Session](c, ctx, "GET", "/v1/sessions", nil)
+	return call[[]Session](c, ctx, "GET", "/api/v1/sessions", nil)
 }
 
 // Counters reads the counters of both layers.
 func (c *Client) Counters(ctx context.Context) (Counters, error) {
-	return call[Counters](c, ctx, "GET", "/v1/counters", nil)
+	return call[Counters](c, ctx, "GET", "/api/v1/counters", nil)
+}
+
+// DeletePool removes a pool without volumes.
+func (c *Client) DeletePool(ctx context.Context, name string) error {
+	_, err := call[any](c, ctx, "DELETE", "/api/v1/pools/"+url.PathEscape(name), nil)
+	return err
+}
+
+// ChangePool changes how a pool takes writes.
+func (c *Client) ChangePool(ctx context.Context, name string, p PoolChange) (Pool, error) {
+	return call[Pool](c, ctx, "PATCH", "/api/v1/pools/"+url.PathEscape(name), p)
+}
+
+// ChangeMdisk slows an mdisk down, takes it away or gives it back.
+func (c *Client) ChangeMdisk(ctx context.Context, pool, mdisk string, m MdiskChange) (Pool, error) {
+	return call[Pool](c, ctx, "PATCH", "/api/v1/pools/"+url.PathEscape(pool)+"/mdisks/"+url.PathEscape(mdisk), m)
+}
+
+// SetMirror takes the mirror of the write cache away or gives it back.
+func (c *Client) SetMirror(ctx context.Context, mirrored bool) error {
+	_, err := call[Mirror](c, ctx, "PUT", "/api/v1/mirror", Mirror{mirrored})
+	return err
+}
+
+// Policy reads the policy of the write cache.
+func (c *Client) Policy(ctx context.Context) (Policy, error) {
+	return call[Policy](c, ctx, "GET", "/api/v1/policy", nil)
+}
+
+// ChangePolicy changes what p names of the policy.
+func (c *Client) ChangePolicy(ctx context.Context, p PolicyChange) (Policy, error) {
+	return call[Policy](c, ctx, "PATCH", "/api/v1/policy", p)
+}
+
+// Events lists what happened of late, behind a number.
+func (c *Client) Events(ctx context.Context, since uint64) ([]Event, error) {
+	return call[[]Event](c, ctx, "GET", "/api/v1/events?since="+strconv.FormatUint(since, 10), nil)
 }
 
 // Check verifies the running array. Hosts wait while it does.
 func (c *Client) Check(ctx context.Context) (CheckReport, error) {
-	return call[CheckReport](c, ctx, "POST", "/v1/check", nil)
+	return call[CheckReport](c, ctx, "POST", "/api/v1/check", nil)
 }

@@ -1,59 +1,91 @@
 package admin
 
 import (
-	"slices"
-
 	"github.com/arraysim/arraysim/internal/metrics"
 )
 
 // counters reads both layers at one instant.
 func (d *daemon) counters() Counters {
+	var s metrics.Snapshot
 	now := d.exec.Now()
-	samples := metrics.Collect(d.exec, d.array, d.target)
+	s.Take(now, d.exec, d.array, d.target)
 	d.exec.Lock()
-	var live []string
+	live := map[string]bool{}
 	for _, v := range d.array.Volumes() {
-		live = append(live, v.Name())
+		live[v.Name()] = true
 	}
 	d.exec.Unlock()
-	c := tally(samples)
+	c := tally(&s)
 	c.Time = now
-	c.Volumes = slices.DeleteFunc(c.Volumes, func(v VolumeCounters) bool { return !slices.Contains(live, v.Volume) })
+	kept := c.Volumes[:0]
+	for _, v := range c.Volumes {
+		if live[v.Volume] {
+			kept = append(kept, v)
+		}
+	}
+	c.Volumes = kept
 	return c
 }
 
-// tally adds up samples by volume and by pool, in the order of their appearance.
-func tally(samples []metrics.Sample) Counters {
-	c := Counters{Volumes: []VolumeCounters{}, Pools: []PoolCounters{}}
-	vols, pools := map[string]int{}, map[string]int{}
-	for _, s := range samples {
-		name, pool, n := s.Labels["volume"], s.Labels["pool"], Size(s.Value)
-		if s.Family == metrics.CacheSize {
-			c.CacheSize = n
+// tally adds up samples by volume, by pool and by host, in the order of their appearance.
+func tally(s *metrics.Snapshot) Counters {
+	c := Counters{Volumes: []VolumeCounters{}, Pools: []PoolCounters{}, Hosts: []HostCounters{}}
+	vols, pools, hosts := map[string]int{}, map[string]int{}, map[string]int{}
+	s.Each(func(f *metrics.Family, labels []string, value float64, h *metrics.Histogram) {
+		at := func(name string) string {
+			for i, l := range f.Labels {
+				if l == name {
+					return labels[i]
+				}
+			}
+			return ""
 		}
-		if name != "" {
+		if f == metrics.CacheSize {
+			c.CacheSize = Size(value)
+		}
+		if name := at("volume"); name != "" {
 			i, ok := vols[name]
 			if !ok {
 				i = len(c.Volumes)
 				vols[name] = i
-				c.Volumes = append(c.Volumes, VolumeCounters{Volume: name, Described: map[string]Size{}, Admitted: map[string]Size{}, Destaged: map[string]Size{}})
+				c.Volumes = append(c.Volumes, VolumeCounters{Volume: name, Described: map[string]Size{}, Admitted: map[string]Size{}, Destaged: map[string]Size{}, Offloads: map[string]uint64{}})
 			}
-			c.Volumes[i].add(s, n)
-		} else if pool != "" {
+			if h != nil {
+				if f == metrics.HostDuration {
+					c.Volumes[i].Timed += h.Count
+					c.Volumes[i].Busy += uint64(h.Sum)
+				}
+			} else {
+				c.Volumes[i].add(f, at, Size(value))
+			}
+		} else if pool := at("pool"); pool != "" && h == nil {
 			i, ok := pools[pool]
 			if !ok {
 				i = len(c.Pools)
 				pools[pool] = i
-				c.Pools = append(c.Pools, PoolCounters{Pool: pool})
+				c.Pools = append(c.Pools, PoolCounters{Pool: pool, Origins: map[string]Size{}, Inflight: map[string]Size{}})
 			}
-			c.Pools[i].add(s, n)
+			c.Pools[i].add(f, at, Size(value))
 		}
-	}
+		if f == metrics.HostCommands {
+			host := at("host")
+			i, ok := hosts[host]
+			if !ok {
+				i = len(c.Hosts)
+				hosts[host] = i
+				c.Hosts = append(c.Hosts, HostCounters{Host: host, Commands: map[string]uint64{}})
+			}
+			c.Hosts[i].Commands[at("op")] += uint64(value)
+			if at("status") != "good" {
+				c.Hosts[i].Failed += uint64(value)
+			}
+		}
+	})
 	return c
 }
 
-func (v *VolumeCounters) add(s metrics.Sample, n Size) {
-	if p := s.Labels["pool"]; p != "" {
+func (v *VolumeCounters) add(f *metrics.Family, at func(string) string, n Size) {
+	if p := at("pool"); p != "" {
 		v.Pool = p
 	}
 	add := func(m map[string]Size, key string) {
@@ -61,21 +93,25 @@ func (v *VolumeCounters) add(s metrics.Sample, n Size) {
 			m[key] += n
 		}
 	}
-	switch s.Family {
+	switch f {
 	case metrics.HostCommands:
 		v.Commands += uint64(n)
 	case metrics.HostTransferred:
-		if s.Labels["direction"] == "read" {
+		if at("direction") == "read" {
 			v.Read += n
 		} else {
 			v.Written += n
 		}
 	case metrics.HostDescribed:
-		add(v.Described, s.Labels["op"])
+		add(v.Described, at("op"))
+	case metrics.HostQueueDepth:
+		v.Queue += uint64(n)
+	case metrics.OffloadOperations:
+		v.Offloads[at("primitive")] += uint64(n)
 	case metrics.CacheAdmitted:
-		add(v.Admitted, s.Labels["origin"])
+		add(v.Admitted, at("origin"))
 	case metrics.CacheDestaged:
-		add(v.Destaged, s.Labels["origin"])
+		add(v.Destaged, at("origin"))
 	case metrics.CacheDirty:
 		v.Dirty += n
 	case metrics.Undercover:
@@ -83,19 +119,26 @@ func (v *VolumeCounters) add(s metrics.Sample, n Size) {
 	}
 }
 
-func (p *PoolCounters) add(s metrics.Sample, n Size) {
-	switch s.Family {
+func (p *PoolCounters) add(f *metrics.Family, at func(string) string, n Size) {
+	switch f {
 	case metrics.CacheUsed:
 		p.CacheUsed += n
 	case metrics.CacheLimit:
 		p.CacheLimit += n
 	case metrics.CacheWaiting:
 		p.Waiting += n
+	case metrics.CachePinned:
+		p.Pinned += n
+	case metrics.OffloadInflight:
+		p.Inflight[at("primitive")] += n
+	case metrics.BackendQueue:
+		p.Queue += uint64(n)
 	case metrics.BackendBytes:
-		if s.Labels["direction"] == "read" {
+		if at("direction") == "read" {
 			p.BackendRead += n
 		} else {
 			p.BackendWrite += n
+			p.Origins[at("origin")] += n
 		}
 	}
 }

@@ -65,6 +65,10 @@ type daemon struct {
 	background              sync.WaitGroup
 	saved                   []byte // the counters that the array keeps; with exec
 
+	api    http.Handler
+	audit  *auditLog
+	events events
+
 	changeMu sync.Mutex
 	stopping bool           // guarded by changeMu: no further changes begin
 	changes  sync.WaitGroup // changes under way
@@ -132,7 +136,9 @@ func (d *daemon) open() error {
 		}
 	}
 	d.target = scsi.NewTarget(opt)
-	d.exports, err = newExports(d.array, d.target)
+	if d.exports, err = newExports(d.array, d.target); err == nil {
+		err = d.restorePolicy()
+	}
 	if err == nil {
 		d.saved = d.array.Blob(blobCounters)
 		if d.saved != nil {
@@ -192,7 +198,11 @@ func (d *daemon) listen() error {
 			d.log.Warn("the iSCSI portal is open to other machines and asks for no password; set portal.chap", "listen", d.portalAddr.String())
 		}
 	}
-	err = d.listenMetrics()
+	if d.audit, err = openAudit(d.cfg.Data); err == nil {
+		api, _ := d.newAPI()
+		d.api = d.audited(api)
+		err = d.listenHTTP()
+	}
 	var adminListener net.Listener
 	if err == nil {
 		adminListener, err = d.data.listen()
@@ -203,7 +213,7 @@ func (d *daemon) listen() error {
 		}
 		return err
 	}
-	d.admin = d.serveHTTP("admin", adminListener, d.routes())
+	d.admin = d.serveHTTP("admin", adminListener, d.api)
 	if iscsiListener != nil {
 		d.background.Go(func() {
 			if err := d.portal.Serve(iscsiListener); err != nil && !errors.Is(err, iscsi.ErrClosed) {
@@ -212,17 +222,24 @@ func (d *daemon) listen() error {
 		})
 	}
 	d.background.Go(d.keepCounters)
+	d.background.Go(d.watch)
 	if d.cfg.TCMU {
 		return d.openKernelDoor()
 	}
 	return nil
 }
 
-func (d *daemon) listenMetrics() error {
+// listenHTTP opens the door for browsers, scripts and scrapers: the page, the
+// interface behind a token, and the metrics.
+func (d *daemon) listenHTTP() error {
 	if d.cfg.Metrics.Listen == listenNone {
 		return nil
 	}
-	l, err := listenTCP("the metrics endpoint", "--metrics or metrics.listen", d.cfg.Metrics.Listen)
+	token, err := Token(d.cfg.Data)
+	if err != nil {
+		return err
+	}
+	l, err := listenTCP("the page and metrics endpoint", "--metrics or metrics.listen", d.cfg.Metrics.Listen)
 	if err != nil {
 		return err
 	}
@@ -232,11 +249,14 @@ func (d *daemon) listenMetrics() error {
 		return err
 	}
 	d.metricsAddr = l.Addr()
+	local := loopback(d.metricsAddr)
+	if !local {
+		d.log.Warn("page and metrics are open to other machines, in clear text; all but /metrics asks for the token", "listen", d.metricsAddr.String())
+	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", h)
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(w, "arraysim "+Version()+": see /metrics")
-	})
+	mux.Handle("/api/", newGuard(d.api, token, local, d.audit))
+	mux.Handle("/", servePage())
 	d.metrics = d.serveHTTP("metrics", l, mux)
 	return nil
 }
@@ -392,6 +412,9 @@ func (d *daemon) windDown(ready bool) error {
 	var err error
 	if ready {
 		err = d.saveCounters()
+	}
+	if d.audit != nil {
+		err = errors.Join(err, d.audit.close())
 	}
 	err = errors.Join(err, d.await(d.array.Stop), d.data.close())
 	d.exec.Stop()

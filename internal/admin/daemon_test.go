@@ -250,16 +250,16 @@ func TestBadRequests(t *testing.T) {
 		name, method, path, body string
 		status                   int
 	}{
-		{"no JSON", "POST", "/v1/volumes", "{", 400},
-		{"an unknown field", "POST", "/v1/volumes", `{"nam": "x"}`, 400},
-		{"a body too long", "POST", "/v1/volumes", `{"name": "` + strings.Repeat("x", maxBody) + `"}`, 400},
-		{"no such volume", "GET", "/v1/volumes/x", "", 404},
+		{"no JSON", "POST", "/api/v1/volumes", "{", 400},
+		{"an unknown field", "POST", "/api/v1/volumes", `{"nam": "x"}`, 400},
+		{"a body too long", "POST", "/api/v1/volumes", `{"name": "` + strings.Repeat("x", maxBody) + `"}`, 413},
+		{"no such volume", "GET", "/api/v1/volumes/x", "", 404},
 		{"no such path", "GET", "/v2/volumes", "", 404},
-		{"no such method", "PUT", "/v1/volumes", "", 405},
-		{"a volume that is there", "POST", "/v1/volumes", `{"name": "v", "pool": "gold", "size": 512}`, 409},
-		{"a LUN that is no number", "DELETE", "/v1/exports/v?lun=a", "", 400},
-		{"an export that is not there", "DELETE", "/v1/exports/v?lun=1", "", 404},
-		{"a pool without mdisks", "POST", "/v1/pools", `{"name": "p"}`, 400},
+		{"no such method", "PUT", "/api/v1/volumes", "", 404},
+		{"a volume that is there", "POST", "/api/v1/volumes", `{"name": "v", "pool": "gold", "size": 512}`, 409},
+		{"a LUN that is no number", "DELETE", "/api/v1/exports/v?lun=a", "", 400},
+		{"an export that is not there", "DELETE", "/api/v1/exports/v?lun=1", "", 404},
+		{"a pool without mdisks", "POST", "/api/v1/pools", `{"name": "p"}`, 400},
 	} {
 		req, err := http.NewRequest(row.method, "http://x"+row.path, strings.NewReader(row.body))
 		if err != nil {

@@ -153,37 +153,40 @@ func TestOverlap(t *testing.T) {
 }
 
 func TestTally(t *testing.T) {
-	s := func(f *metrics.Family, v float64, labels ...string) metrics.Sample {
-		m := map[string]string{}
-		for i, l := range labels {
-			m[f.Labels[i]] = l
-		}
-		return metrics.Sample{Family: f, Value: v, Labels: m}
-	}
-	c := tally([]metrics.Sample{
-		s(metrics.CacheSize, 1000),
-		s(metrics.CacheLimit, 660, "p"),
-		s(metrics.CacheUsed, 30, "p"),
-		s(metrics.BackendBytes, 1, "p", "m", "read", "host", "stage"),
-		s(metrics.BackendBytes, 2, "p", "m", "write", "host", "destage"),
-		s(metrics.BackendBytes, 4, "p", "m", "write", "xcopy", "destage"),
-		s(metrics.HostCommands, 3, "v", "p", "h", "read", "good"),
-		s(metrics.HostTransferred, 5, "v", "p", "read"),
-		s(metrics.HostTransferred, 6, "v", "p", "write"),
-		s(metrics.HostDescribed, 7, "v", "p", "write_same"),
-		s(metrics.HostDescribed, 0, "v", "p", "unmap"),
-		s(metrics.CacheAdmitted, 8, "p", "v", "host", "fast"),
-		s(metrics.CacheAdmitted, 9, "p", "v", "host", "write_through"),
-		s(metrics.CacheDestaged, 10, "p", "v", "xcopy"),
-		s(metrics.CacheDirty, 11, "p", "v", "host"),
-		s(metrics.CacheDirty, 12, "p", "v", "xcopy"),
-		s(metrics.Undercover, 13, "p", "v", "xcopy"),
-		s(metrics.VolumeSize, 14, "w", "p"),
-	})
+	var s metrics.Snapshot
+	var took metrics.Histogram
+	took.Observe(300)
+	took.Observe(500)
+	s.Value(metrics.CacheSize, 1000)
+	s.Value(metrics.CacheLimit, 660, "p")
+	s.Value(metrics.CacheUsed, 30, "p")
+	s.Value(metrics.BackendBytes, 1, "p", "m", "read", "host", "stage")
+	s.Value(metrics.BackendBytes, 2, "p", "m", "write", "host", "destage")
+	s.Value(metrics.BackendBytes, 4, "p", "m", "write", "xcopy", "destage")
+	s.Value(metrics.OffloadInflight, 21, "xcopy", "p")
+	s.Value(metrics.CachePinned, 22, "p")
+	s.Value(metrics.HostCommands, 3, "v", "p", "h", "read", "good")
+	s.Value(metrics.HostCommands, 2, "v", "p", "h", "read", "check")
+	s.Value(metrics.HostTransferred, 5, "v", "p", "read")
+	s.Value(metrics.HostTransferred, 6, "v", "p", "write")
+	s.Value(metrics.HostDescribed, 7, "v", "p", "write_same")
+	s.Value(metrics.HostDescribed, 0, "v", "p", "unmap")
+	s.Value(metrics.HostQueueDepth, 4, "v")
+	s.Histogram(metrics.HostDuration, &took, "v", "read")
+	s.Value(metrics.OffloadOperations, 15, "xcopy", "v", "data", "good")
+	s.Value(metrics.CacheAdmitted, 8, "p", "v", "host", "fast")
+	s.Value(metrics.CacheAdmitted, 9, "p", "v", "host", "write_through")
+	s.Value(metrics.CacheDestaged, 10, "p", "v", "xcopy")
+	s.Value(metrics.CacheDirty, 11, "p", "v", "host")
+	s.Value(metrics.CacheDirty, 12, "p", "v", "xcopy")
+	s.Value(metrics.Undercover, 13, "p", "v", "xcopy")
+	s.Value(metrics.VolumeSize, 14, "w", "p")
+	c := tally(&s)
 	want := "{0 1000B [" +
-		"{v p 3 5B 6B map[write_same:7B] map[host:17B] map[xcopy:10B] 23B 13B} " +
-		"{w p 0 0B 0B map[] map[] map[] 0B 0B}] " +
-		"[{p 30B 660B 0B 1B 6B}]}"
+		"{v p 5 5B 6B map[write_same:7B] map[host:17B] map[xcopy:10B] 23B 13B map[xcopy:15] 4 2 800} " +
+		"{w p 0 0B 0B map[] map[] map[] 0B 0B map[] 0 0 0}] " +
+		"[{p 30B 660B 0B 1B 6B map[host:2B xcopy:4B] map[xcopy:21B] 22B 0}] " +
+		"[{h map[read:5] 2}]}"
 	if got := fmt.Sprint(c); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -69,7 +69,11 @@ func (d *daemon) greet() {
 		try("then zero by offload, as root", "sg_write_same --16 --lba=0 --num=2048 /dev/sdX")
 		try("and clone by offload", "sg_xcopy if=/dev/sgX of=/dev/sgY")
 	}
-	try("watch both layers", "arraysim counters --watch"+data)
+	if d.metricsAddr != nil {
+		try("watch it in a browser", "http://"+d.metricsAddr.String()+"/")
+		try("and change it there", "arraysim token"+data)
+	}
+	try("watch it in a terminal", "arraysim top"+data)
 	if d.metricsAddr != nil {
 		try("what no host sent", "curl -s "+metrics+" | grep undercover")
 	}

@@ -22,7 +22,7 @@ func (d *daemon) samples(w http.ResponseWriter, _ *http.Request) {
 
 // Samples reads all counters at one instant into s.
 func (c *Client) Samples(ctx context.Context, s *metrics.Snapshot) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://arraysim/v1/samples", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://arraysim/api/v1/samples", nil)
 	if err != nil {
 		return err
 	}

@@ -3,8 +3,7 @@ package admin
 import (
 	"encoding/json"
 	"io"
-
-	"github.com/arraysim/arraysim/internal/array"
+	"time"
 )
 
 // What travels between the daemon and its clients, as JSON. Sizes are in bytes.
@@ -66,9 +65,17 @@ type Export struct {
 
 // NewPool asks for a pool.
 type NewPool struct {
-	Name     string            `json:"name"`
-	CopyData bool              `json:"copy_data,omitempty"`
-	Mdisks   []array.MdiskSpec `json:"mdisks"`
+	Name     string     `json:"name"`
+	CopyData bool       `json:"copy_data,omitempty" doc:"Offloaded copies move data, even inside the pool."`
+	Mdisks   []NewMdisk `json:"mdisks" minItems:"1" nullable:"false"`
+}
+
+// NewMdisk asks for a back-end disk.
+type NewMdisk struct {
+	Name      string `json:"name"`
+	Size      Size   `json:"size"`
+	Bandwidth Size   `json:"bandwidth,omitempty" doc:"Limit in bytes a second; 0 is none."`
+	IOPS      uint64 `json:"iops,omitempty" doc:"Limit in operations a second; 0 is none."`
 }
 
 // Pool describes a pool.
@@ -81,6 +88,7 @@ type Pool struct {
 	CacheLimit Size    `json:"cache_limit"`
 	CacheUsed  Size    `json:"cache_used"`
 	Volumes    int     `json:"volumes"`
+	WriteMode  string  `json:"write_mode" enum:"fast,flush_through,write_through"`
 	Mdisks     []Mdisk `json:"mdisks"`
 }
 
@@ -91,6 +99,7 @@ type Mdisk struct {
 	Bandwidth Size   `json:"bandwidth"` // a second; 0 is no limit
 	IOPS      uint64 `json:"iops"`
 	Failures  uint64 `json:"failures"`
+	Offline   bool   `json:"offline"`
 }
 
 // Status describes the daemon.
@@ -103,7 +112,10 @@ type Status struct {
 	Target  string `json:"target"`
 	TCMU    bool   `json:"tcmu,omitempty"` // the kernel's door is open
 	Metrics string `json:"metrics,omitempty"`
+	Page    string `json:"page,omitempty"` // for people and their browsers
 	Dirty   Size   `json:"dirty"`
+	// Mirrored tells whether the write cache has its mirror.
+	Mirrored bool `json:"mirrored"`
 }
 
 // CheckReport is what a check found.
@@ -128,6 +140,7 @@ type Counters struct {
 	CacheSize Size             `json:"cache_size"`
 	Volumes   []VolumeCounters `json:"volumes"`
 	Pools     []PoolCounters   `json:"pools"`
+	Hosts     []HostCounters   `json:"hosts"`
 }
 
 // VolumeCounters are a volume's sums since the array was made.
@@ -144,6 +157,19 @@ type VolumeCounters struct {
 	Destaged   map[string]Size `json:"cache_destaged_bytes"` // by origin
 	Dirty      Size            `json:"cache_dirty_bytes"`
 	Undercover Size            `json:"undercover_write_bytes"`
+	// Offloads carried out, by primitive; Queue is the number of commands in progress.
+	Offloads map[string]uint64 `json:"offload_operations"`
+	Queue    uint64            `json:"host_queue_depth"`
+	// Timed commands took Busy nanoseconds together: their quotient is the mean latency.
+	Timed uint64 `json:"host_timed_commands"`
+	Busy  uint64 `json:"host_busy_ns"`
+}
+
+// HostCounters are what an initiator did, added up over the volumes.
+type HostCounters struct {
+	Host     string            `json:"host"`
+	Commands map[string]uint64 `json:"commands"` // by operation
+	Failed   uint64            `json:"failed"`   // that did not end GOOD
 }
 
 // PoolCounters are a pool's state and sums.
@@ -154,13 +180,12 @@ type PoolCounters struct {
 	Waiting      Size   `json:"cache_waiting_bytes"`
 	BackendRead  Size   `json:"backend_read_bytes"`
 	BackendWrite Size   `json:"backend_written_bytes"`
-}
-
-// Problem is the body of an answer that is an error.
-type Problem struct {
-	Message string `json:"error"`
-	// Force says that the request would go through with force.
-	Force bool `json:"force,omitempty"`
+	// Written by origin: what the back end writes for whom.
+	Origins map[string]Size `json:"backend_written_by_origin"`
+	// Inflight are the bytes of data copies under way, by primitive.
+	Inflight map[string]Size `json:"offload_inflight_bytes"`
+	Pinned   Size            `json:"cache_pinned_bytes"` // for mdisks that are offline
+	Queue    uint64          `json:"backend_queue_depth"`
 }
 
 // Clone asks for a copy of a volume, as it is now.
@@ -181,6 +206,74 @@ type Session struct {
 	Address   string `json:"address"`
 	Target    string `json:"target,omitempty"` // none in a discovery session
 	Commands  uint64 `json:"commands"`
+	// On the wire, headers included.
+	Received Size      `json:"received_bytes"`
+	Sent     Size      `json:"sent_bytes"`
+	Since    time.Time `json:"since"`
+}
+
+// Policy is how the write cache admits and destages, and what bounds copies.
+type Policy struct {
+	Admission         string `json:"admission" enum:"fifo,fair,through"`
+	Order             string `json:"destage_order" enum:"round-robin,lru"`
+	DestageDepth      int    `json:"destage_depth" doc:"Destages of up to 256 KiB that an mdisk has under way."`
+	CopyPieces        int    `json:"copy_pieces" doc:"Pieces of 256 KiB that one copy has under way."`
+	CopyBytes         Size   `json:"copy_bytes" doc:"Bound of the pieces of all copies together; 0 is none."`
+	CopyReads         int    `json:"copy_reads" doc:"Bound of the source reads of all copies; 0 is none."`
+	BudgetPercent     int    `json:"budget_percent" doc:"Share of a partition that offloads may hold, in percent; 0 is no bound."`
+	BudgetHostPercent int    `json:"budget_host_percent" doc:"The same for the offloads of one host."`
+	BudgetPressure    bool   `json:"budget_pressure" doc:"Destage as for a full partition while an offload waits for its budget."`
+}
+
+// PolicyChange names what of a [Policy] changes.
+type PolicyChange struct {
+	Admission         *string `json:"admission,omitempty" enum:"fifo,fair,through"`
+	Order             *string `json:"destage_order,omitempty" enum:"round-robin,lru"`
+	DestageDepth      *int    `json:"destage_depth,omitempty" minimum:"1"`
+	CopyPieces        *int    `json:"copy_pieces,omitempty" minimum:"1"`
+	CopyBytes         *Size   `json:"copy_bytes,omitempty"`
+	CopyReads         *int    `json:"copy_reads,omitempty" minimum:"0"`
+	BudgetPercent     *int    `json:"budget_percent,omitempty" minimum:"0" maximum:"100"`
+	BudgetHostPercent *int    `json:"budget_host_percent,omitempty" minimum:"0" maximum:"100"`
+	BudgetPressure    *bool   `json:"budget_pressure,omitempty"`
+}
+
+// PoolChange says how a pool takes writes from now on.
+type PoolChange struct {
+	WriteMode string `json:"write_mode" enum:"fast,flush_through,write_through"`
+}
+
+// MdiskChange names what of an mdisk changes.
+type MdiskChange struct {
+	Offline   *bool   `json:"offline,omitempty"`
+	Bandwidth *Size   `json:"bandwidth,omitempty" doc:"Limit in bytes a second; 0 is none."`
+	IOPS      *uint64 `json:"iops,omitempty" doc:"Limit in operations a second; 0 is none."`
+}
+
+// Mirror tells whether the write cache has its mirror: the other node of the I/O group.
+type Mirror struct {
+	Mirrored bool `json:"mirrored"`
+}
+
+// EventKind is what an event is about.
+type EventKind string
+
+// Kinds of events.
+const (
+	EventChange     EventKind = "change"     // somebody changed the array
+	EventUndercover EventKind = "undercover" // a volume is written by offloads
+	EventFull       EventKind = "full"       // a partition reached its cap, or left it
+	EventSession    EventKind = "session"    // an initiator came or went
+)
+
+// Event is something that happened of late.
+type Event struct {
+	Number uint64    `json:"number"` // rises by one
+	Time   time.Time `json:"time"`
+	Kind   EventKind `json:"kind" enum:"change,undercover,full,session"`
+	Volume string    `json:"volume,omitempty"`
+	Pool   string    `json:"pool,omitempty"`
+	Text   string    `json:"text"`
 }
 
 // WriteLine writes v as JSON on one line.

@@ -221,6 +221,7 @@ type PoolStats struct {
 	Capacity, Allocated, Reserved uint64
 	CacheLimit, CacheUsed         uint64
 	Volumes                       int
+	WriteMode                     WriteMode
 	Mdisks                        []MdiskStats
 }
 
@@ -230,15 +231,16 @@ type MdiskStats struct {
 	Size            uint64
 	Bandwidth, IOPS uint64
 	Failures        uint64
+	Offline         bool
 }
 
 // Stats describes a pool now.
 func (p *Pool) Stats() PoolStats {
 	const grain = windowSectors * block.SectorSize
 	st := PoolStats{Name: p.name, CopyData: p.copyData, Capacity: uint64(p.grains()) * grain, Allocated: uint64(p.allocated) * grain,
-		Reserved: uint64(p.reserved) * grain, CacheLimit: uint64(p.part.limit) * pageBytes, CacheUsed: uint64(p.part.used) * pageBytes, Volumes: p.volumes}
+		Reserved: uint64(p.reserved) * grain, CacheLimit: uint64(p.part.limit) * pageBytes, CacheUsed: uint64(p.part.used) * pageBytes, Volumes: p.volumes, WriteMode: p.writeMode}
 	for _, d := range p.mdisks {
-		st.Mdisks = append(st.Mdisks, MdiskStats{d.name, d.size, d.bandwidth, d.iops, d.failures})
+		st.Mdisks = append(st.Mdisks, MdiskStats{d.name, d.size, d.bandwidth, d.iops, d.failures, d.offline})
 	}
 	return st
 }

@@ -1,0 +1,199 @@
+package admin
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// maxEvents is how many events are kept; the daemon's log has more.
+const maxEvents = 500
+
+// events are what happened of late.
+type events struct {
+	mu   sync.Mutex
+	last uint64
+	list []Event
+}
+
+func (e *events) add(v Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.last++
+	v.Number, v.Time = e.last, time.Now().UTC()
+	if len(e.list) == maxEvents {
+		e.list = slices.Delete(e.list, 0, maxEvents/10)
+	}
+	e.list = append(e.list, v)
+}
+
+// since returns the events behind a number.
+func (e *events) since(n uint64) []Event {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	i, _ := slices.BinarySearchFunc(e.list, n, func(v Event, n uint64) int {
+		if v.Number <= n {
+			return -1
+		}
+		return 1
+	})
+	return append([]Event{}, e.list[i:]...)
+}
+
+const (
+	watchInterval = time.Second
+	// quietIntervals without undercover writes end an episode of them.
+	quietIntervals = 3
+	// A partition is said to be full above the first, and no more below the second, in
+	// percent: what lies between would be said again and again.
+	fullAbove, fullBelow = 95, 80
+)
+
+// watcher turns readings of the counters into events: it says which volume is written
+// below the host layer, and who holds a partition that is full.
+type watcher struct {
+	tell     func(Event)
+	last     Counters
+	before   map[string]*VolumeCounters // of last, by name
+	episodes map[string]*episode        // by volume
+	full     map[string]bool            // by pool
+	sessions map[string]bool
+}
+
+// episode is a run of undercover writes to one volume.
+type episode struct {
+	began, seen int64
+	quiet       int
+	first       VolumeCounters
+	peak        Size // dirty
+}
+
+func newWatcher(tell func(Event)) *watcher {
+	return &watcher{tell: tell, episodes: map[string]*episode{}, full: map[string]bool{}, sessions: map[string]bool{}}
+}
+
+// step compares a reading with the one before.
+func (w *watcher) step(c Counters) {
+	now := make(map[string]*VolumeCounters, len(c.Volumes))
+	for i := range c.Volumes {
+		v := &c.Volumes[i]
+		now[v.Volume] = v
+		if old := w.before[v.Volume]; old != nil {
+			w.volume(c.Time, old, v)
+		}
+	}
+	for name := range w.episodes {
+		if now[name] == nil {
+			delete(w.episodes, name)
+		}
+	}
+	for _, p := range c.Pools {
+		w.pool(p, c.Volumes)
+	}
+	w.last, w.before = c, now
+}
+
+func (w *watcher) volume(t int64, old, v *VolumeCounters) {
+	e := w.episodes[v.Volume]
+	if v.Undercover > old.Undercover {
+		if e == nil {
+			e = &episode{began: w.last.Time, first: *old}
+			w.episodes[v.Volume] = e
+			w.tell(Event{Kind: EventUndercover, Volume: v.Volume, Pool: v.Pool,
+				Text: fmt.Sprintf("volume %s is written by offloads (%s) below the host layer", v.Volume, strings.Join(grown(old.Admitted, v.Admitted), ", "))})
+		}
+		e.seen, e.quiet = t, 0
+	}
+	if e == nil {
+		return
+	}
+	e.peak = max(e.peak, v.Dirty)
+	if v.Undercover == old.Undercover {
+		e.quiet++
+	}
+	if e.quiet < quietIntervals {
+		return
+	}
+	delete(w.episodes, v.Volume)
+	w.tell(Event{Kind: EventUndercover, Volume: v.Volume, Pool: v.Pool,
+		Text: fmt.Sprintf("offloads wrote %s to volume %s in %.0f s, hosts wrote %s; it held up to %s of the write cache",
+			(v.Undercover - e.first.Undercover).Human(), v.Volume, float64(e.seen-e.began)/1e9, (v.Written - e.first.Written).Human(), e.peak.Human())})
+}
+
+// grown lists the origins, hosts apart, by which more was admitted.
+func grown(old, now map[string]Size) []string {
+	var out []string
+	for _, o := range sorted(now) {
+		if o != "host" && now[o] > old[o] {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+func (w *watcher) pool(p PoolCounters, vols []VolumeCounters) {
+	was, percent := w.full[p.Pool], uint64(0)
+	if p.CacheLimit > 0 {
+		percent = uint64(p.CacheUsed) * 100 / uint64(p.CacheLimit)
+	}
+	if !was && percent >= fullAbove {
+		text := fmt.Sprintf("the write cache of pool %s is full: %s of %s", p.Pool, p.CacheUsed.Human(), p.CacheLimit.Human())
+		var most VolumeCounters
+		for _, v := range vols {
+			if v.Pool == p.Pool && v.Dirty > most.Dirty {
+				most = v
+			}
+		}
+		if most.Dirty > 0 {
+			text += fmt.Sprintf("; volume %s holds %s of it", most.Volume, most.Dirty.Human())
+		}
+		w.full[p.Pool] = true
+		w.tell(Event{Kind: EventFull, Pool: p.Pool, Volume: most.Volume, Text: text})
+	}
+	if was && percent < fullBelow {
+		delete(w.full, p.Pool)
+		w.tell(Event{Kind: EventFull, Pool: p.Pool, Text: fmt.Sprintf("the write cache of pool %s has room again", p.Pool)})
+	}
+}
+
+// people tells which initiators came and went.
+func (w *watcher) people(list []Session) {
+	now := map[string]bool{}
+	for _, s := range list {
+		now[s.Initiator] = true
+	}
+	for _, name := range sorted(now) {
+		if !w.sessions[name] {
+			w.tell(Event{Kind: EventSession, Text: "initiator " + name + " logged in"})
+		}
+	}
+	for _, name := range sorted(w.sessions) {
+		if !now[name] {
+			w.tell(Event{Kind: EventSession, Text: "initiator " + name + " is gone"})
+		}
+	}
+	w.sessions = now
+}
+
+// watch reads the counters once a second and tells what they say.
+func (d *daemon) watch() {
+	w := newWatcher(func(e Event) {
+		d.events.add(e)
+		if e.Kind != EventSession { // the portal logs those
+			d.log.Info(e.Text)
+		}
+	})
+	t := time.NewTicker(watchInterval)
+	defer t.Stop()
+	for {
+		select {
+		case <-d.closing:
+			return
+		case <-t.C:
+		}
+		w.step(d.counters())
+		w.people(d.sessions())
+	}
+}
