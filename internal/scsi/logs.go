@@ -85,7 +85,7 @@ func (u *Unit) logPage(b []byte, code, subpage byte) (_ []byte, ok bool) {
 	}
 	switch code {
 	case logProvisioning:
-		const ofPool = 1 // SCOPE: the pool, shared by other units
+		const ofPool = 2 // SCOPE: not dedicated to the unit
 		used, available, ok := u.provisioned()
 		if !ok {
 			return b, false

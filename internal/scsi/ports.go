@@ -3,6 +3,7 @@ package scsi
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 )
 
 // Port is a target port: a portal of the iSCSI target, say. Ports of one group
@@ -180,15 +181,25 @@ func doSetGroups(t *Task) {
 		return
 	}
 	tg := t.state.n.t
+	want := make([]AccessState, len(tg.groups))
+	for i, g := range tg.groups {
+		want[i] = g.state
+	}
 	for at := head; at < len(b); at += descLen {
 		if AccessState(b[at]&0x0F) >= numAccessStates {
 			t.fault(inList(invalidFieldInList, at))
 			return
 		}
-		if tg.groupOf(be.Uint16(b[at+2:])) == nil {
+		i := slices.Index(tg.groups, tg.groupOf(be.Uint16(b[at+2:])))
+		if i < 0 {
 			t.fault(inList(invalidFieldInList, at+2))
 			return
 		}
+		want[i] = AccessState(b[at] & 0x0F)
+	}
+	if !slices.ContainsFunc(want, func(s AccessState) bool { return s <= AccessNonOptimized }) {
+		t.fault(inList(invalidFieldInList, head)) // nobody could reach the units any more
+		return
 	}
 	for at := head; at < len(b); at += descLen {
 		tg.change(tg.groupOf(be.Uint16(b[at+2:])), AccessState(b[at]&0x0F), changedByCommand, t.state.n)

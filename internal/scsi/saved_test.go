@@ -210,6 +210,19 @@ func TestPortGroups(t *testing.T) {
 	r.run(r.a, 0, tur, nil)
 	_, c = r.run(r.a, 0, read, nil)
 	r.wants("the first one again", c, 0)
+	// In standby a port serves reservations and what describes the unit, no more.
+	_, c = r.run(second, 0, []byte{0xA4, 0x0A, 0, 0, 0, 0, 0, 0, 0, 12, 0, 0}, []byte{0, 0, 0, 0, 2, 0, 0, 1, 0, 0, 0, 2})
+	r.wants("SET TARGET PORT GROUPS", c, 0)
+	r.run(r.a, 0, tur, nil)
+	for _, x := range []struct {
+		cdb  []byte
+		want int
+	}{{read, 0x0202040B}, {tur, 0x0202040B}, {[]byte{0x12, 0, 0, 0, 96, 0}, 0}, {[]byte{0x5E, 0, 0, 0, 0, 0, 0, 0, 64, 0}, 0}} {
+		_, c = r.run(r.a, 0, x.cdb, nil)
+		r.wants("in standby", c, x.want)
+	}
+	_, c = r.run(second, 0, []byte{0xA4, 0x0A, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0}, []byte{0, 0, 0, 0, 3, 0, 0, 2})
+	r.wants("the last one", c, 0x02052600)
 	// ALL_TG_PT registers by both.
 	_, c = r.run(r.a, 0, prOut(0, 0), prList(0, 5, 4))
 	r.wants("REGISTER", c, 0)
@@ -243,7 +256,7 @@ func TestSoftThreshold(t *testing.T) {
 	try("below again", 70, 0)
 	try("reached again", 99, 0x02063807)
 	in, _ := r.run(r.a, 0, []byte{0x4D, 0, 0x4C, 0, 0, 0, 0, 1, 0, 0}, nil)
-	want := []byte{0x0C, 0, 0, 24, 0, 1, 3, 8, 0, 0, 0, 1, 1, 0, 0, 0, 0, 2, 3, 8, 0, 0, 0, 99, 1, 0, 0, 0}
+	want := []byte{0x0C, 0, 0, 24, 0, 1, 3, 8, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 3, 8, 0, 0, 0, 99, 2, 0, 0, 0}
 	if d := bytes.Join(in.DataIn, nil); !bytes.Equal(d, want) {
 		t.Errorf("page 0Ch % x", d)
 	}
