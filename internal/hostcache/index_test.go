@@ -113,7 +113,7 @@ func TestDeviceOperations(t *testing.T) {
 							break
 						}
 						d.blocks[k] = &sectors{slot: s, valid: make([]bool, per), dirty: make([]bool, per)}
-					case op < 6:
+					case op < 6: // reference
 						d.ix.Touch(b.slot)
 					case op < 9:
 						d.ix.SetValid(b.slot, first, n)

@@ -102,9 +102,10 @@ func (p *lirs) shrinkLIR(w int64) {
 	}
 }
 
-// demoteLIR makes the oldest LIR block, which is the last of S, the newest of Q.
+// demoteLIR makes the oldest LIR block the newest of Q; there is one.
 func (p *lirs) demoteLIR() {
 	ix := p.ix
+	p.prune() // S may have been without a LIR block, and may be so again
 	s := ix.oldest(lirsStack)
 	p.offStack(s)
 	ix.exit(s)
@@ -131,7 +132,6 @@ func (p *lirs) admit(_ Key, g uint32, w int64) (uint8, bool) {
 	}
 	if g != 0 {
 		p.shrinkLIR(w)
-		return lirsStack, true
 	}
 	if ix.units[lirsStack]+w <= p.lirMax {
 		return lirsStack, true
