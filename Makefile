@@ -23,18 +23,11 @@ setup: ## install what the tests need (apt, pip into .cache/venv)
 lint: ## gofmt, go vet, staticcheck, ruff
 	@scripts/lint.sh
 
-test: setup ## everything: lint, Go tests under the race detector, real tools against the binary
-	@scripts/lint.sh
-	$(GO) test -race ./...
-	$(GO) test -timeout 20m ./internal/sim
-	$(BUILD)
-	$(VENV)/bin/pytest tests
+test: ## everything: lint, Go tests under the race detector, real tools against the binary, the kernel's stack in a virtual machine
+	@GO=$(GO) scripts/test.sh
 
-test-quick: setup ## the same in under 5 minutes: no race detector, no slow cases
-	@scripts/lint.sh
-	$(GO) test -short ./...
-	$(BUILD)
-	$(VENV)/bin/pytest tests -m "not slow"
+test-quick: ## the same in under 5 minutes: no race detector, no slow cases, no virtual machine
+	@GO=$(GO) scripts/test.sh quick
 
 bench: setup build ## one client against arraysim and tgtd in alternation, then the Go benchmarks
 	$(PYTHON) scripts/bench.py $(BENCH_ARGS)

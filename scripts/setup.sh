@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 say() { echo "setup: $*" >&2; }
 
 packages=(gcc libc6-dev libiscsi-bin libiscsi-dev sg3-utils ddpt qemu-utils qemu-block-extra
-	e2fsprogs mmdebstrap prometheus tgt python3-venv)
+	e2fsprogs mmdebstrap prometheus tgt python3-venv qemu-system-x86 kmod)
 
 missing=()
 for p in "${packages[@]}"; do
@@ -28,8 +28,8 @@ if ((${#missing[@]})); then
 		chmod +x $policy
 	fi
 	export DEBIAN_FRONTEND=noninteractive
-	apt-get -qq update
-	apt-get -qq install -y --no-install-recommends "${missing[@]}" >/dev/null
+	apt-get -qq -o Acquire::Retries=5 update
+	apt-get -qq -o Acquire::Retries=5 install -y --no-install-recommends "${missing[@]}" >/dev/null
 	if [[ -d /run/systemd/system ]]; then
 		for p in tgt prometheus prometheus-node-exporter; do
 			for m in "${missing[@]}"; do

@@ -21,8 +21,8 @@ hostname guest
 ip link set lo up
 modprobe configfs && mount -t configfs config /sys/kernel/config
 modprobe crc32c_generic # iSCSI logins need it, and nothing loads it
-# Logs for a task that blocks: the task's stack, before anybody gives up.
-echo 25 >/proc/sys/kernel/hung_task_timeout_secs
+# The initiator's errors and the stack of a task that blocks, for the logs.
+echo 120 >/proc/sys/kernel/hung_task_timeout_secs
 
 modprobe -a sd_mod sg # elsewhere udev does it as disks appear
 mkdir -p /srv

@@ -18,6 +18,7 @@ import fcntl
 import gzip
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -49,6 +50,13 @@ EARLY = ["virtio_pci", "virtio_blk", "crc32c_generic", "ext4", "9pnet_virtio", "
 
 #: Documentation and translations, which nobody reads in the guest.
 EXCLUDE = ["/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/info/*", "/usr/share/lintian/*"]
+
+
+#: How often packages are fetched and installed before there is no image.
+ATTEMPTS = 3
+
+#: The initiator asks its targets for a sign of life; on a busy host the answer may take long.
+PATIENCE = {"noop_out_interval": 30, "noop_out_timeout": 120, "login_timeout": 60}
 
 
 class ImageError(Exception):
@@ -83,16 +91,22 @@ def ensure(force: bool = False) -> Path:
         if image.exists() and not force:
             return image
         start = time.monotonic()
-        work = Path(tempfile.mkdtemp(prefix="build-", dir=CACHE))
-        try:
-            build(work)
-            for old in CACHE.glob("image-*"):
-                shutil.rmtree(old)
-            work.rename(image)
-        except subprocess.CalledProcessError as e:
-            raise ImageError(f"{e.cmd[0]} failed with {e.returncode} (see above)") from None
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+        for attempt in range(1, ATTEMPTS + 1):
+            work = Path(tempfile.mkdtemp(prefix="build-", dir=CACHE))
+            try:
+                build(work)
+                for old in CACHE.glob("image-*"):
+                    shutil.rmtree(old)
+                work.rename(image)
+                break
+            except subprocess.CalledProcessError as e:
+                # Most likely the network's doing.
+                said = f"{e.cmd[0]} failed with {e.returncode} (see above)"
+                if attempt == ATTEMPTS:
+                    raise ImageError(f"{said}, {ATTEMPTS} times") from None
+                say(f"{said}; trying again")
+            finally:
+                shutil.rmtree(work, ignore_errors=True)
         say(f"made in {time.monotonic() - start:.0f} s: {image}")
     return image
 
@@ -141,7 +155,8 @@ def debootstrap(root: Path, debs: Path) -> None:
     dump = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, check=True).stdout
     conf = debs / "apt.conf"
     network = ("Acquire::http::", "Acquire::https::", "Acquire::ForceIPv")
-    conf.write_text("".join(f"{line}\n" for line in dump.splitlines() if line.startswith(network)))
+    lines = [line for line in dump.splitlines() if line.startswith(network)]
+    conf.write_text("\n".join([*lines, 'Acquire::Retries "5";', ""]))
     # Kernels are unpacked, not installed: that would make an initial RAM disk of Debian's for each.
     fetch = debs / "fetch.sh"
     lines = ["#!/bin/sh", 'export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"']
@@ -236,6 +251,13 @@ def settle(root: Path) -> None:
     (root / "etc/machine-id").write_text("5a1ab00000004000800000000000005a\n")
     (root / "etc/iscsi/initiatorname.iscsi").write_text("InitiatorName=iqn.2026-01.io.arraysim:guest\n")
     (root / "etc/target").mkdir(exist_ok=True)
+    iscsid = root / "etc/iscsi/iscsid.conf"
+    text = iscsid.read_text()
+    for name, seconds in PATIENCE.items():
+        text, found = re.subn(rf"(?m)^(node\S*\.{name}) = \d+$", rf"\1 = {seconds}", text)
+        if not found:
+            raise ImageError(f"{iscsid} has no {name}")
+    iscsid.write_text(text)
     # Compiled once here and not at every start in the emulated processor.
     subprocess.run(["chroot", root, "python3", "-m", "compileall", "-q", "/usr/lib/python3/dist-packages"], check=True)
     subprocess.run(["chroot", root, "python3", "-m", "compileall", "-q", "/usr/lib/python3.11"], check=False)

@@ -34,7 +34,12 @@ RESULTS = image.CACHE / "results"
 KEPT_RUNS = 10
 
 #: What the guest gets a copy of.
-PAYLOAD = ["bin/arraysim", "tests", "scripts/vm", "scripts/dbus"]
+PAYLOAD = ["bin/arraysim", "tests", "scripts/vm", "scripts/dbus", "scripts/demo.py", "docs/targetcli.md"]
+
+#: The emulation goes through strings byte by byte, which kernels prefer where the processor claims to be fast at
+#: it (ERMS, FSRM), and computes crc32 instructions (SSE4.2) slower than a table would. Without these claims memory
+#: is copied 2 to 3 times as fast, checksums are computed 5 times as fast.
+CPU = "max,-erms,-fsrm,-sse4.2"
 
 #: Exit status where there is none of the command's: it gave up, or the guest died.
 GAVE_UP = 124
@@ -42,6 +47,10 @@ GAVE_UP = 124
 
 class GuestError(Exception):
     """Why a run ended without a status."""
+
+
+class BootError(GuestError):
+    """The guest did not come up."""
 
 
 def say(text: str) -> None:
@@ -58,7 +67,7 @@ class Guest:
         if not (self.image / f"vmlinuz-{kernel}").exists():
             have = ", ".join(sorted(p.name.removeprefix("vmlinuz-") for p in self.image.glob("vmlinuz-*")))
             raise GuestError(f"the image has no kernel {kernel}, only {have}")
-        self.dir = RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+        self.dir = RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}-{time.monotonic_ns()}"
         self.results = self.dir / "results"
         self.results.mkdir(parents=True)
         self.console = self.results / "console.log"
@@ -93,10 +102,15 @@ class Guest:
         if shutil.which("qemu-system-x86_64") is None:
             raise GuestError("qemu-system-x86_64 is missing: apt-get install --no-install-recommends qemu-system-x86")
         append = "console=ttyS0 quiet panic=-1 oops=panic mitigations=off random.trust_cpu=on net.ifnames=0"
+        # A host that takes the processors away for seconds is no soft lockup and no stall.
+        append += " nosoftlockup rcupdate.rcu_cpu_stall_suppress=1"
+        # All emulated processors have the same time stamp counter, which the kernel cannot know;
+        # any other clock is a device, and asking it the time an exit from the emulated code.
+        append += " tsc=reliable"
         stdio = "stdio,id=out,mux=on,signal=off" if interactive else "stdio,id=out,signal=off"
         return [
             *("qemu-system-x86_64", "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"),
-            *("-machine", "q35,usb=off,vmport=off", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max"),
+            *("-machine", "q35,usb=off,vmport=off", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", CPU),
             *("-smp", str(self.cpus), "-m", str(self.memory)),
             *("-kernel", str(self.image / f"vmlinuz-{self.kernel}")),
             *("-initrd", str(self.image / f"initrd-{self.kernel}"), "-append", append),
@@ -131,20 +145,22 @@ class Guest:
         out = self.proc.stdout.fileno()
         os.set_blocking(out, False)
         deadline, why = start + boot_limit, f"the guest did not boot within {boot_limit:.0f} s"
-        pending = b""
+        pending, booted = b"", False
         try:
             with selectors.DefaultSelector() as selector, (self.results / "output.log").open("wb") as log:
                 selector.register(out, selectors.EVENT_READ)
                 while True:
                     left = deadline - time.monotonic()
                     if left <= 0:
-                        raise GuestError(f"{why}; it was stopped. The end of its console:\n{self.console_tail()}")
+                        error = GuestError if booted else BootError
+                        raise error(f"{why}; it was stopped. The end of its console:\n{self.console_tail()}")
                     if not selector.select(min(left, 1)):
                         continue
                     data = os.read(out, 65536)
                     if not data:
                         break
-                    if not pending and deadline == start + boot_limit:
+                    if not booted:
+                        booted = True
                         deadline = time.monotonic() + limit + 30
                         why = f"the guest did not end within {limit:.0f} s, nor stop by itself 30 s later"
                     log.write(data)
@@ -160,7 +176,9 @@ class Guest:
                     self.proc.wait()
         status = self.status()
         if status is None:
-            raise GuestError(f"{self.death()}. The end of its console:\n{self.console_tail()}")
+            raise (GuestError if booted else BootError)(
+                f"{self.death()}. The end of its console:\n{self.console_tail()}"
+            )
         if status == "timeout":
             raise GuestError(f"the guest gave up after {limit:.0f} s; blocked tasks are in dmesg.log and ps.log")
         return int(status)
@@ -195,12 +213,26 @@ def task(args: argparse.Namespace, rest: list[str]) -> str:
     return "python3 -m pytest --junitxml=/mnt/run/results/junit.xml " + shlex.join(rest)
 
 
+def once(args: argparse.Namespace, rest: list[str]) -> int:
+    """Run the guest and return its task's status."""
+    start = time.monotonic()
+    guest = Guest(args.kernel, args.memory, args.cpus)
+    guest.stage(task(args, rest), args.limit, args.env, args.file)
+    if args.shell:
+        return guest.shell()
+    try:
+        return guest.run(args.boot_limit, args.limit)
+    finally:
+        shutil.rmtree(guest.dir / "payload", ignore_errors=True)
+        say(f"{time.monotonic() - start:.1f} s with kernel {args.kernel}; logs in {guest.results.relative_to(REPO)}")
+
+
 def main() -> int:
     """Parse the command line and run the guest."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kernel", default="6.1", choices=image.KERNELS, help="which kernel (default: %(default)s)")
     parser.add_argument("--limit", type=float, default=600, metavar="S", help="give up after S seconds (%(default)s)")
-    parser.add_argument("--boot-limit", type=float, default=120, metavar="S", help="... to boot (%(default)s)")
+    parser.add_argument("--boot-limit", type=float, default=240, metavar="S", help="... to boot (%(default)s)")
     parser.add_argument("--memory", type=int, default=2048, metavar="MIB", help="default: %(default)s")
     parser.add_argument("--cpus", type=int, default=2, metavar="N", help="default: %(default)s")
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="a variable for the command")
@@ -208,20 +240,13 @@ def main() -> int:
     parser.add_argument("--shell", action="store_true", help="a console instead of a command")
     parser.add_argument("--command", metavar="COMMAND", help="a shell command instead of tests")
     args, rest = parser.parse_known_args()
-    start = time.monotonic()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(GAVE_UP))
     try:
-        guest = Guest(args.kernel, args.memory, args.cpus)
-        guest.stage(task(args, rest), args.limit, args.env, args.file)
-        if args.shell:
-            return guest.shell()
         try:
-            return guest.run(args.boot_limit, args.limit)
-        finally:
-            shutil.rmtree(guest.dir / "payload", ignore_errors=True)
-            say(
-                f"{time.monotonic() - start:.1f} s with kernel {args.kernel}; logs in {guest.results.relative_to(REPO)}"
-            )
+            return once(args, rest)
+        except BootError as e:
+            say(f"{e}\nTrying once more.")
+            return once(args, rest)
     except (GuestError, image.ImageError) as e:
         say(str(e))
         return GAVE_UP

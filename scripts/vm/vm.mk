@@ -1,6 +1,6 @@
 # Targets that use the virtual machine. The Makefile includes this file.
 
-.PHONY: vm-image vm-test vm-test-all vm-kill-test vm-shell
+.PHONY: vm-image vm-test vm-test-all vm-kill-test vm-bench vm-docs vm-shell demo-vm
 
 vm-image: ## build the virtual machine's image if it is missing or out of date
 	@scripts/vm/image.py
@@ -12,8 +12,18 @@ vm-test-all: build ## all of them, with every kernel
 	@scripts/vm/run.py --limit 2400 --kernel 6.1 $(VM_ARGS)
 	@scripts/vm/run.py --limit 2400 --kernel 6.12 $(VM_ARGS)
 
+demo-vm: build ## the main job over TCMU: targetcli, the kernel's iSCSI, EXTENDED COPY and WRITE SAME, both layers' counters
+	@image=$$(scripts/rootfs.sh) && scripts/vm/run.py --limit 1200 --file "$$image" \
+		--command "python3 tests/vm/demo_kernel.py files/$$(basename "$$image")" $(VM_ARGS)
+
+vm-docs: build ## write docs/targetcli.md anew from what targetcli says in the virtual machine
+	@scripts/vm/run.py tests/vm/test_docs.py $(VM_ARGS) || cp .cache/vm/results/last/targetcli.md docs/
+
+vm-bench: build ## arraysim over TCMU against LIO fileio and tcmu-runner in alternation, as ratios
+	@scripts/vm/run.py --limit 3000 --memory 4096 --command "python3 tests/vm/bench.py $(BENCH_ARGS)" $(VM_ARGS)
+
 vm-kill-test: build ## 20 kills of the daemon under a mounted, busy file system, each followed by a check
-	@scripts/vm/run.py --limit 1200 --env ARRAYSIM_KILLS=20 tests/vm/test_tcmu.py -k kills_under $(VM_ARGS)
+	@scripts/vm/run.py --limit 2400 --env ARRAYSIM_KILLS=20 tests/vm/test_tcmu.py -k kills_under $(VM_ARGS)
 
 vm-shell: build ## a console in the virtual machine
 	@scripts/vm/run.py --shell $(VM_ARGS)

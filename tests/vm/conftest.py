@@ -13,6 +13,13 @@ if not HERE:
     collect_ignore_glob = ["test_*.py"]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where the kernel's own target takes a quarter of a minute to recover from a reset, one of the two will do."""
+    for item in items:
+        if item.name == "test_reset_under_load[tcmu-iscsi---target]":
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(autouse=True)
 def kernel_log(request: pytest.FixtureRequest) -> Iterator[KernelLog]:
     """The kernel's log of this test, which must show no trouble."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from guest import RESULTS, Disk, Initiator, targetcli, wait
+from guest import RESULTS, Disk, Initiator, clear_targets, remove_target, targetcli, wait
 from harness import TARGET, Config, Daemon, MiB, Pool, Volume, run
 
 #: Volumes of every door, by LUN. "other" lies in another pool, in the copy domain of the first.
@@ -67,7 +67,7 @@ class Door:
 def settle(disks: Sequence[Disk]) -> None:
     """Let every disk report the unit attentions that it has."""
     for disk in disks:
-        _ = disk.sd
+        disk.be_patient()
         wait("ready unit", lambda sg=disk.sg: run(["sg_turs", sg], expect=None).returncode == 0)
 
 
@@ -94,27 +94,30 @@ def exported(names: Sequence[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        targetcli(f"/iscsi delete {LIO_TARGET}")
+        remove_target(LIO_TARGET)
 
 
 @contextmanager
-def looped(naa: str, names: Sequence[str]) -> Iterator[list[Disk]]:
-    """Export backstores by tcm_loop to the guest itself; yield the disks in this order."""
+def looped(naa: str, names: Sequence[str], *first: str) -> Iterator[list[Disk]]:
+    """Export backstores by tcm_loop to the guest itself; yield the disks in this order.
+
+    first are commands for the same session of targetcli, such as what makes the backstores.
+    """
     devices = Path("/sys/bus/scsi/devices")
     before = set(os.listdir(devices))
     luns = [f"/loopback/{naa}/luns create /backstores/user:array/{n} lun={i}" for i, n in enumerate(names)]
-    targetcli(f"/loopback create {naa}", *luns)
+    said = targetcli(*first, f"/loopback create {naa}", *luns)
     try:
 
         def fresh() -> list[Disk]:
             new = [Disk(n) for n in set(os.listdir(devices)) - before if re.fullmatch(r"\d+:\d+:\d+:\d+", n)]
             return sorted(new, key=lambda d: d.lun) if len(new) == len(names) else []
 
-        disks = wait(f"{len(names)} disks of tcm_loop", fresh)
+        disks = wait(f"{len(names)} disks of tcm_loop", fresh, said=said)
         settle(disks)
         yield disks
     finally:
-        targetcli(f"/loopback delete {naa}")
+        remove_target(naa)
 
 
 @contextmanager
@@ -138,7 +141,7 @@ def kernel_array() -> Iterator[KernelDaemon]:
         options = {"other": ["domain=p0"]}
         targetcli(*[backstore(v, *options.get(v.name, [])) for v in VOLUMES])
         yield d
-        targetcli(*[f"/backstores/user:array delete {v.name}" for v in VOLUMES])
+        clear_targets()
 
 
 @contextmanager

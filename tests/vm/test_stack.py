@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from guest import LIO_RESET, Disk, Initiator, KernelLog, mounted, targetcli, wait
+from guest import LIO_RESET, Disk, Initiator, KernelLog, mounted, remove_target, targetcli, wait
 from harness import MiB, run
 from load import VERIFIED, Load, on_disk
 
@@ -49,7 +49,7 @@ def test_configfs(lio: None) -> None:
     assert Path("/sys/kernel/config/target/core").is_dir()
 
 
-@pytest.mark.kernel_says("dev sdz")
+@pytest.mark.kernel_says("dev sd[az]|odd pair")
 def test_kernel_log_is_watched() -> None:
     """The guard of every other test would notice."""
     log = KernelLog()
@@ -58,6 +58,19 @@ def test_kernel_log_is_watched() -> None:
     assert len(log.trouble()) == 1
     log.allow("dev sdz")
     assert log.trouble() == []
+    # A warning is one thing, whichever of its lines tells which it is.
+    lines = (
+        "---[ cut here ]---",
+        "the odd pair",
+        "WARNING: CPU: 0",
+        "Call Trace:",
+        "---[ end trace 0 ]---",
+        "dev sda: BUG:",
+    )
+    for line in lines:
+        Path("/dev/kmsg").write_text(f"<6>{line}\n")
+    log.allow("the odd pair")
+    assert [line.partition(": ")[2] for line in log.trouble()] == ["dev sda: BUG:"]
     log.close()
 
 
@@ -113,7 +126,7 @@ def iscsi_disk(backing: str, initiator: Initiator) -> Iterator[Disk]:
     assert [t for _, t in initiator.discover("127.0.0.1")] == [TARGET]
     with initiator.session("127.0.0.1:3260", TARGET, 1) as session:
         yield session.disks()[0]
-    targetcli(f"/iscsi delete {TARGET}")
+    remove_target(TARGET)
 
 
 def test_iscsi_inquiry(iscsi_disk: Disk) -> None:
@@ -147,7 +160,7 @@ def test_loopback_fabric(backing: str) -> None:
         assert "LIO-ORG" in run(["sg_inq", disk.sg]).stdout
         assert disk.size == 512 * MiB
     finally:
-        targetcli(f"/loopback delete {NAA}")
+        remove_target(NAA)
 
 
 @pytest.mark.slow
