@@ -24,6 +24,8 @@ const directions = `
 
 	block, metrics < scsi, array, store, hostcache;
 
+	hostcache < hostcache/tier;
+
 	scsi, block, metrics < iscsi;
 
 	tcmu, scsi, array, hostcache < handlers;
@@ -42,7 +44,7 @@ const directions = `
 `
 
 // core lists the packages that run in virtual time: same input, same result.
-var core = []string{"scsi", "array", "hostcache", "sim"}
+var core = []string{"scsi", "array", "hostcache", "hostcache/tier", "sim"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{

@@ -1,0 +1,252 @@
+package tier
+
+import (
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/hostcache"
+)
+
+// startBelow carries out what changes the device below by itself: writes through or past
+// the cache, and offloads. The op has its ranges for itself: no destage and no fill is under way in
+// them.
+func startBelow(o *op) {
+	d := o.d
+	o.step = forward
+	for _, r := range o.ranges {
+		d.forgetRange(r)
+	}
+	// Even if the cache has nothing here now: the record that a destage of these
+	// sectors is done may still be on its way, and after a crash without it the older data
+	// would be destaged once more, over what is written now.
+	o.pending = 1
+	d.j.await(o)
+	o.less()
+}
+
+// forgetRange makes what is clean in a range invalid, in the journal too: from then on the
+// device below may change it.
+func (d *Disk) forgetRange(r block.Range) {
+	touched := false
+	d.eachCached(r, func(s hostcache.Slot, first, n int) bool {
+		touched = d.forget(s, first, n) || touched
+		return true
+	})
+	if touched {
+		d.j.ranged(recIntent, r)
+	}
+}
+
+// forget makes the clean sectors among those invalid. It tells whether any of them
+// was valid, clean or dirty.
+func (d *Disk) forget(s hostcache.Slot, first, n int) bool {
+	any := false
+	for at, end := first, first+n; at < end; {
+		v, k := d.ix.ValidRun(s, at)
+		if k == 0 || v >= end {
+			break
+		}
+		any = true
+		stop := min(v+k, end)
+		for v < stop {
+			ds, dn := d.ix.DirtyRun(s, v)
+			if dn == 0 || ds >= stop {
+				ds, dn = stop, 0
+			}
+			if ds > v {
+				d.ix.ClearValid(s, v, ds-v)
+				d.stats.InvalidatedSectors += uint64(ds - v)
+			}
+			v = ds + dn
+		}
+		at = stop
+	}
+	return any
+}
+
+// forward passes the client's request on.
+func forward(o *op) {
+	d := o.d
+	o.step = forwarded
+	o.status = block.OK
+	p := d.newPart(o)
+	r := o.req
+	p.req = block.Request{Op: r.Op, Flags: r.Flags, Origin: r.Origin, Host: r.Host, Range: r.Range, Ranges: r.Ranges, Data: r.Data, Compare: r.Compare,
+		Ref: r.Ref, RefOffset: r.RefOffset, Extents: r.Extents}
+	o.down = p
+	o.through = true
+	if o.mode == belowMode {
+		d.unflushed = true
+	}
+	d.sendBelow(p)
+}
+
+func forwarded(o *op) {
+	d := o.d
+	if o.mode != belowMode {
+		d.settleBelow(o)
+		return
+	}
+	// A miscompare has changed nothing, and of a failure nobody knows what it changed:
+	// what was dirty stays dirty.
+	if o.status == block.OK {
+		void := false
+		for _, r := range o.ranges {
+			void = d.supersede(r) || void
+			d.damaged.remove(r)
+		}
+		if void {
+			o.step = d.settleBelow
+			o.pending = 1
+			d.j.await(o)
+			o.less()
+			return
+		}
+	}
+	d.settleBelow(o)
+}
+
+// supersede makes all that the cache has of a range void. It tells whether some of it
+// was dirty.
+func (d *Disk) supersede(r block.Range) bool {
+	was := d.ix.DirtySectors()
+	d.eachCached(r, func(s hostcache.Slot, first, n int) bool {
+		d.ix.ClearValid(s, first, n)
+		return true
+	})
+	gone := was - d.ix.DirtySectors()
+	if gone == 0 {
+		return false
+	}
+	d.stats.SupersededSectors += uint64(gone)
+	d.j.ranged(recSuperseded, r)
+	d.cleaned()
+	return true
+}
+
+// settleBelow answers the client, and fills the cache with what it wrote.
+func (d *Disk) settleBelow(o *op) {
+	r, s := o.req, o.status
+	if o.mode == belowMode || r.Op == block.OpHold {
+		d.window.below(d, o)
+	}
+	if r.Op == block.OpStatus {
+		r.Extents = d.overlay(r.Extents)
+	}
+	o.segs = o.segs[:0]
+	if s == block.OK && r.Op == block.OpWrite && d.populating() && r.Range.Count > 0 {
+		if o.buf = d.takeBuffer(r.Range.Bytes(), d.opt.FillBytes); o.buf == nil {
+			d.stats.FillsSkipped++
+		} else {
+			gather(o.buf, r.Data, 0)
+			o.segs = append(o.segs, segment{r.Range, hostcache.None})
+			o.one[0] = r.Range
+			o.ranges = o.one[:]
+		}
+	}
+	d.answer(o, s)
+	d.fill(o)
+}
+
+// startHold makes the device below have what it is about to read: the dirty part of the
+// op's ranges is destaged, and nothing else.
+func startHold(o *op) {
+	d := o.d
+	o.step = holdReady
+	if d.anyDirty(o.ranges) {
+		for _, r := range o.ranges {
+			d.eachDirty(r, func(g block.Range) bool {
+				d.stats.OffloadFlushSectors += g.Count
+				return true
+			})
+		}
+		d.flushers = append(d.flushers, o)
+		return
+	}
+	d.run(o)
+}
+
+func holdReady(o *op) {
+	d := o.d
+	d.stats.OffloadWaitNanos += d.exec.Now() - o.start
+	for _, r := range o.ranges {
+		if d.damaged.overlaps(r) { // lost while we waited
+			o.status = block.MediumRead
+		}
+	}
+	if o.status != block.OK { // a destage failed
+		s := o.status
+		d.unlock(o)
+		d.answer(o, s)
+		d.close(o)
+		return
+	}
+	if o.mode == beforeMode {
+		d.upgrade(o, startBelow)
+		return
+	}
+	forward(o)
+}
+
+// startFlush makes everything that was acknowledged survive power loss: on flash, and
+// below, where destages and writes through may be in a volatile cache.
+func startFlush(o *op) {
+	d := o.d
+	d.barriers = true
+	o.step = flushed
+	o.pending = 1
+	for _, m := range d.members {
+		if m.present && m.stale {
+			m.syncFor(o)
+		}
+	}
+	if d.unflushed {
+		d.unflushed = false
+		p := d.newPart(o)
+		p.req = block.Request{Op: block.OpFlush, Host: o.req.Host}
+		d.sendBelow(p)
+	}
+	o.less()
+}
+
+func flushed(o *op) {
+	d := o.d
+	if o.status != block.OK {
+		d.unflushed = true
+	}
+	s := o.status
+	d.unlock(o)
+	d.answer(o, s)
+	d.close(o)
+}
+
+func startStatus(o *op) {
+	forward(o)
+}
+
+// overlay corrects what the device below says of provisioning: what is dirty here is
+// mapped, or will be.
+func (d *Disk) overlay(extents []block.Extent) []block.Extent {
+	if d.ix.DirtySectors() == 0 {
+		return extents
+	}
+	for i := range extents {
+		e := &extents[i]
+		if e.State == block.Data {
+			continue
+		}
+		var first block.Range
+		d.eachDirty(e.Range, func(r block.Range) bool {
+			first = r
+			return false
+		})
+		switch {
+		case first.Count == 0:
+			continue
+		case first.Start == e.Start:
+			e.Count, e.State = first.Count, block.Data
+		default:
+			e.Count = first.Start - e.Start
+		}
+		return extents[:i+1] // a shorter answer is a right one
+	}
+	return extents
+}

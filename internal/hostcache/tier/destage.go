@@ -1,0 +1,291 @@
+package tier
+
+import (
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/hostcache"
+)
+
+// Destager shares the device below among the disks of a host: so many writes at one
+// time, one disk after the other.
+type Destager struct {
+	slots int
+	used  int
+	disks []*Disk // that may have something to destage
+	at    int
+}
+
+// DefaultDestageSlots keeps an array busy without queueing behind it: with its 2.9 ms a write, 32
+// make the 11,000 writes a second of the documents.
+const DefaultDestageSlots = 32
+
+// NewDestager makes a destager of so many writes at one time; 0 is DefaultDestageSlots.
+func NewDestager(slots int) *Destager {
+	if slots <= 0 {
+		slots = DefaultDestageSlots
+	}
+	return &Destager{slots: slots}
+}
+
+// next returns the disk whose turn it is; nil if none has anything.
+func (g *Destager) next() *Disk {
+	if len(g.disks) == 0 {
+		return nil
+	}
+	g.at %= len(g.disks)
+	return g.disks[g.at]
+}
+
+// destageState is a disk's part in it.
+type destageState struct {
+	listed   bool
+	cursor   hostcache.Key // the elevator
+	inflight int
+	pausedTo int64 // after a failure below
+	failures int
+}
+
+// retryAfter is the time until a destage that failed is tried again, doubled up to 64 times.
+const retryAfter = 100_000_000
+
+// wake says that the disk has something to destage.
+func (s *destageState) wake(d *Disk) {
+	if !s.listed {
+		s.listed = true
+		d.destager.disks = append(d.destager.disks, d)
+	}
+}
+
+// destage starts destages of all disks of the destager while there are slots.
+func (d *Disk) destage() {
+	g := d.destager
+	// Those that an offload waits for come first, whatever else is under way.
+	for _, o := range d.flushers {
+		for _, r := range o.ranges {
+			d.destageRange(r)
+		}
+	}
+	for g.used < g.slots {
+		x := g.next()
+		if x == nil {
+			break
+		}
+		if x.destageOne() {
+			g.at++
+			if x != d {
+				x.pump()
+			}
+			continue
+		}
+		x.turn.listed = false
+		g.disks = slices.Delete(g.disks, g.at, g.at+1)
+	}
+}
+
+// destageRange destages the dirty sectors of a range at once.
+func (d *Disk) destageRange(r block.Range) {
+	if d.turn.pausedTo > d.exec.Now() || d.source() == nil {
+		return
+	}
+	for at := r; at.Count > 0 && d.destager.used < 2*d.destager.slots; {
+		var run block.Range
+		d.eachDirty(at, func(g block.Range) bool {
+			run = g
+			return false
+		})
+		if run.Count == 0 {
+			return
+		}
+		run.Count = min(run.Count, d.destageSectors)
+		d.startDestage(run, true)
+		at = block.Range{Start: run.End(), Count: r.End() - run.End()}
+	}
+}
+
+// destageOne starts the destage of the next dirty run behind the cursor; false means
+// that there is none that can be started.
+func (d *Disk) destageOne() bool {
+	s := &d.turn
+	if d.ix.DirtySectors() == 0 || s.pausedTo > d.exec.Now() || d.source() == nil {
+		return false
+	}
+	for _, from := range [2]hostcache.Key{s.cursor, 0} {
+		tried := 0
+		for {
+			run := d.runFrom(from)
+			if run.Count == 0 {
+				break
+			}
+			from = hostcache.MakeKey(0, (run.End()-1)/uint64(d.per)+1)
+			if d.startDestage(run, false) {
+				s.cursor = from
+				return true
+			}
+			if tried++; tried > 2*d.destager.slots {
+				return false
+			}
+		}
+	}
+	return false
+}
+
+// runFrom returns the first dirty run from a block on, neighbouring blocks together.
+func (d *Disk) runFrom(from hostcache.Key) (run block.Range) {
+	d.eachDirty(block.Range{Start: from.Block() * uint64(d.per), Count: d.info.Sectors}, func(g block.Range) bool {
+		if run.Count == 0 {
+			run = g
+		} else if g.Start != run.End() {
+			return false
+		} else {
+			run.Count += g.Count
+		}
+		return run.Count < d.destageSectors
+	})
+	run.Count = min(run.Count, d.destageSectors)
+	return run
+}
+
+// startDestage destages a run of dirty sectors unless some of it is being destaged, or
+// something waits for it that would change it below. urgent: an op that waits for the destage
+// itself has precedence over those.
+func (d *Disk) startDestage(run block.Range, urgent bool) bool {
+	o := d.newOp(nil, destageMode)
+	o.one[0] = run
+	o.ranges = o.one[:]
+	if d.busy(o) || !urgent && queued(d.waiting, o) {
+		o.ranges = nil
+		d.close(o)
+		return false
+	}
+	for _, p := range d.active { // writes to the flash that have begun already
+		if p.mode == flashMode && p.overlaps(run) {
+			o.rewrite(p.ranges[0])
+		}
+	}
+	d.active = append(d.active, o)
+	o.buf = d.takeBuffer(run.Bytes(), 1<<62)
+	d.turn.inflight++
+	d.destager.used++
+	o.step = destageRead
+	o.pending = 1
+	m := d.source()
+	off := uint64(0)
+	d.eachBlock(run, func(b uint64, first, n int) bool {
+		s := d.ix.Lookup(hostcache.MakeKey(0, b))
+		k := uint64(n) << block.SectorShift
+		d.vec = append(d.vec[:0], o.buf[off:off+k])
+		m.read(o, d.flashOffset(d.frameOf[s], first), d.vec)
+		off += k
+		return true
+	})
+	o.less()
+	return true
+}
+
+// destageRead has the data: it goes below. Its blocks cannot leave meanwhile, since they are dirty.
+func destageRead(o *op) {
+	d := o.d
+	if o.flash {
+		d.endDestage(o) // from a peer, next time
+		return
+	}
+	o.step = destaged
+	p := d.newPart(o)
+	p.vec = append(p.vec, o.buf)
+	p.req = block.Request{Op: block.OpWrite, Origin: block.OriginHost, Range: o.ranges[0], Data: p.vec}
+	if d.barriers {
+		p.req.Flags = block.FUA
+	}
+	d.unflushed = true
+	d.sendBelow(p)
+}
+
+func destaged(o *op) {
+	d := o.d
+	r := o.ranges[0]
+	took := d.exec.Now() - o.sent
+	d.window.destage(d, o, took)
+	if o.status != block.OK {
+		d.destageFailed(o)
+		return
+	}
+	d.turn.failures = 0
+	d.throttle.destaged(took)
+	for i := uint64(0); i < r.Count; {
+		if o.rewritten[i/64]>>(i%64)&1 != 0 {
+			i++
+			continue
+		}
+		k := i
+		for k < r.Count && o.rewritten[k/64]>>(k%64)&1 == 0 {
+			k++
+		}
+		g := block.Range{Start: r.Start + i, Count: k - i}
+		d.j.ranged(recDestaged, g)
+		d.damaged.remove(g) // if the flash went meanwhile, these were saved
+		d.eachBlock(g, func(b uint64, first, n int) bool {
+			if s := d.ix.Lookup(hostcache.MakeKey(0, b)); s != hostcache.None {
+				d.ix.ClearDirty(s, first, n)
+			}
+			return true
+		})
+		d.stats.DestagedSectors += g.Count
+		i = k
+	}
+	d.endDestage(o)
+	d.cleaned()
+}
+
+// destageFailed keeps the data and tries again later. Who waits for it hears of the failure.
+func (d *Disk) destageFailed(o *op) {
+	s := &d.turn
+	d.stats.DestageErrors++
+	s.pausedTo = d.exec.Now() + retryAfter<<min(s.failures, 6)
+	s.failures++
+	status := o.status
+	if status == block.NoSpace {
+		d.stats.NoSpaceBelow++
+	}
+	kept := d.flushers[:0]
+	for _, f := range d.flushers {
+		if f.overlaps(o.ranges[0]) {
+			f.status = status
+			d.run(f)
+			continue
+		}
+		kept = append(kept, f)
+	}
+	d.flushers = kept
+	d.endDestage(o)
+	d.exec.At(s.pausedTo, func() {
+		s.wake(d)
+		d.pump()
+	})
+}
+
+func (d *Disk) endDestage(o *op) {
+	d.turn.inflight--
+	d.destager.used--
+	d.unlock(o)
+	d.close(o)
+}
+
+// cleaned goes on with what waits for sectors to be clean.
+func (d *Disk) cleaned() {
+	kept := d.flushers[:0]
+	for _, f := range d.flushers {
+		if d.anyDirty(f.ranges) {
+			kept = append(kept, f)
+			continue
+		}
+		d.run(f)
+	}
+	for i := len(kept); i < len(d.flushers); i++ {
+		d.flushers[i] = nil
+	}
+	d.flushers = kept
+	if d.clean() {
+		d.review()
+	}
+}

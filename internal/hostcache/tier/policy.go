@@ -1,0 +1,387 @@
+package tier
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/hostcache"
+)
+
+// Mode is what a disk uses its flash for.
+type Mode uint8
+
+// Modes, in the order of how much they do.
+const (
+	Off Mode = iota
+	WriteThrough
+	WriteBack
+)
+
+var modeNames = [...]string{"off", "write_through", "write_back"}
+
+func (m Mode) String() string { return modeNames[m] }
+
+// Policy is what somebody wants of a disk.
+type Policy struct {
+	Mode Mode
+	// Peers and External are the number of peers, in the disk's own fault domain and in
+	// other ones, that must have a write before it is acknowledged from flash.
+	Peers, External int
+	// NoPopulation keeps reads and writes through from filling the cache.
+	NoPopulation bool
+}
+
+func (p Policy) String() string {
+	s := p.Mode.String()
+	if p.Mode == WriteBack && p.Peers+p.External > 0 {
+		s += fmt.Sprintf("+%d", p.Peers)
+		if p.External > 0 {
+			s += fmt.Sprintf("+%d", p.External)
+		}
+	}
+	return s
+}
+
+// ParsePolicy reads what String writes: off, write_through, write_back, and write_back+N or
+// write_back+N+M with N peers and M external ones. Hyphens and the short names wt and wb
+// are taken too.
+func ParsePolicy(s string) (p Policy, err error) {
+	name, peers, some := strings.Cut(strings.ReplaceAll(s, "-", "_"), "+")
+	switch name {
+	case "off":
+	case "write_through", "wt":
+		p.Mode = WriteThrough
+	case "write_back", "wb":
+		p.Mode = WriteBack
+	default:
+		return p, fmt.Errorf("no policy is named %q; choose off, write_through, write_back or write_back+PEERS", s)
+	}
+	if !some {
+		return p, nil
+	}
+	n, m, two := strings.Cut(peers, "+")
+	if _, err = fmt.Sscanf(n, "%d", &p.Peers); err == nil && two {
+		_, err = fmt.Sscanf(m, "%d", &p.External)
+	}
+	if err != nil || p.Mode != WriteBack || p.Peers < 0 || p.External < 0 || p.Peers+p.External > maxPeers || p.String() != "write_back+"+peers {
+		return Policy{}, fmt.Errorf("%q is no policy; with peers it is write_back+N, such as write_back+1", s)
+	}
+	return p, nil
+}
+
+const maxPeers = 8
+
+// Peer is the flash of another host, which keeps a copy of what is dirty here.
+type Peer struct {
+	Name string
+	// Domain is the peer's fault domain; External peers are those of another one than the
+	// disk's, which is "".
+	Domain string
+	Medium block.Medium
+}
+
+type policyState struct {
+	requested Policy
+	effective Mode
+	accepting bool // writes end on flash
+	holds     []quiesce
+	lastToken uint64
+	waiters   []waiter
+	reviewing bool
+}
+
+type quiesce struct {
+	token uint64
+	until int64
+}
+
+// waiter hears when the disk is clean, or has what was requested.
+type waiter struct {
+	clean bool
+	fn    func()
+}
+
+// State is what a disk does now.
+type State struct {
+	Requested Policy
+	Effective Mode
+	// Why says in a few words why the two differ; "" if they do not.
+	Why          string
+	Peers        []string // that have all dirty data
+	LostPeers    []string
+	FlashLost    bool
+	Quiesced     int // tokens that are held
+	DirtySectors uint64
+	AreaSectors  uint64
+	Throttled    bool
+	// TimeToDestage is how long the destager would take for what is dirty, in nanoseconds.
+	TimeToDestage int64
+	SANNanos      int64 // moving average of a destage's time below
+	Damaged       uint64
+	Eviction      string
+}
+
+// State returns the present state.
+func (d *Disk) State() State {
+	s := State{Requested: d.requested, Effective: d.effective, Why: d.why(), FlashLost: d.local().lost, Quiesced: len(d.holds),
+		DirtySectors: d.occupied(), AreaSectors: d.throttle.area, Throttled: d.throttle.last != 0, SANNanos: d.throttle.san,
+		TimeToDestage: d.timeToDestage(), Eviction: d.ix.Policy()}
+	for _, m := range d.members[1:] {
+		switch {
+		case m.lost:
+			s.LostPeers = append(s.LostPeers, m.peer.Name)
+		case m.present:
+			s.Peers = append(s.Peers, m.peer.Name)
+		}
+	}
+	for _, r := range d.damaged {
+		s.Damaged += r.Count
+	}
+	return s
+}
+
+func (d *Disk) why() string {
+	switch {
+	case d.effective == d.requested.Mode && d.accepting == (d.requested.Mode == WriteBack):
+		return ""
+	case d.local().lost:
+		return "the flash device is lost"
+	case len(d.holds) > 0 && d.effective == WriteBack:
+		return "quiesce: dirty data is being destaged"
+	case len(d.holds) > 0:
+		return "quiesced"
+	case d.requested.Mode == WriteBack && d.opt.Volatile:
+		return "the cache is volatile: it has no journal"
+	case d.requested.Mode == WriteBack && !d.enoughPeers():
+		return "peers are short"
+	case !d.clean():
+		return "dirty data is being destaged"
+	}
+	return "in transition"
+}
+
+// timeToDestage reckons with the runs that destages had so far and the slots that there are.
+func (d *Disk) timeToDestage() int64 {
+	n := d.occupied()
+	if n == 0 {
+		return 0
+	}
+	run := uint64(d.per)
+	if ops := d.window.destages.IOs; ops > 0 {
+		run = max(d.window.destages.Bytes>>block.SectorShift/ops, 1)
+	}
+	rounds := (n/run + uint64(d.destager.slots)) / uint64(d.destager.slots)
+	return int64(rounds) * max(d.throttle.san, 1_000_000)
+}
+
+func (d *Disk) writeBack() bool { return d.accepting }
+
+// caching tells whether what is clean on flash can be used.
+func (d *Disk) caching() bool { return d.effective != Off && !d.local().lost }
+
+func (d *Disk) populating() bool {
+	return d.caching() && d.requested.Mode != Off && !d.requested.NoPopulation
+}
+
+// SetPolicy asks for a policy. done, if it is not nil, is called when the policy is in
+// effect, or nothing is left to do for it: dirty data is destaged before a mode with less is.
+func (d *Disk) SetPolicy(p Policy, done func()) {
+	d.requested = p
+	if done != nil {
+		d.waiters = append(d.waiters, waiter{fn: done})
+	}
+	d.review()
+	d.pump()
+}
+
+// SetThrottle changes the destaging area, its threshold and the law.
+func (d *Disk) SetThrottle(t Throttle) {
+	d.throttle.set(t, uint64(d.ix.Capacity())*uint64(d.per))
+}
+
+// Quiesce makes the device below have everything, for a backup or a snapshot that reads
+// it there, and keeps it so: until Resume with the token, or until the time is over,
+// writes go through. done gets the token when it is so.
+func (d *Disk) Quiesce(nanos int64, done func(token uint64)) {
+	d.lastToken++
+	q := quiesce{token: d.lastToken, until: d.exec.Now() + nanos}
+	d.holds = append(d.holds, q)
+	d.exec.At(q.until, func() {
+		if d.Resume(q.token) {
+			d.stats.ExpiredQuiesces++
+		}
+	})
+	d.waiters = append(d.waiters, waiter{clean: true, fn: func() { done(q.token) }})
+	d.review()
+	d.pump()
+}
+
+// Resume gives a token back; it tells whether it was still held.
+func (d *Disk) Resume(token uint64) bool {
+	for i, q := range d.holds {
+		if q.token == token {
+			d.holds = append(d.holds[:i], d.holds[i+1:]...)
+			d.review()
+			d.pump()
+			return true
+		}
+	}
+	return false
+}
+
+// AddPeer offers a peer's flash. It is used when the policy asks for more peers than
+// there are.
+func (d *Disk) AddPeer(p Peer) error {
+	if p.Medium.Size() < d.opt.Flash.Size() {
+		return fmt.Errorf("hostcache: peer %s lends %d bytes, the flash has %d; it needs as many", p.Name, p.Medium.Size(), d.opt.Flash.Size())
+	}
+	d.members = append(d.members, &member{d: d, medium: p.Medium, peer: &p})
+	d.review()
+	d.pump()
+	return nil
+}
+
+// LosePeer goes on without a peer; a front end calls it when it knows before the next write does.
+func (d *Disk) LosePeer(name string) {
+	for _, m := range d.members[1:] {
+		if m.peer.Name == name {
+			d.lose(m)
+		}
+	}
+	d.pump()
+}
+
+// LoseFlash goes on without the host's own flash.
+func (d *Disk) LoseFlash() {
+	d.lose(d.local())
+	d.pump()
+}
+
+// enoughPeers tells whether the peers that the policy asks for are present.
+func (d *Disk) enoughPeers() bool {
+	own, external := d.peersPresent()
+	return own >= d.requested.Peers && external >= d.requested.External
+}
+
+func (d *Disk) peersPresent() (own, external int) {
+	for _, m := range d.members[1:] {
+		if m.present {
+			if m.peer.Domain == "" {
+				own++
+			} else {
+				external++
+			}
+		}
+	}
+	return own, external
+}
+
+// recruit chooses peers for those that are missing; they are present when a snapshot was
+// written to them, which needs that nothing is dirty.
+func (d *Disk) recruit() (some bool) {
+	own, external := d.peersPresent()
+	for _, m := range d.members[1:] {
+		if m.present || m.lost {
+			continue
+		}
+		m.wanted = m.peer.Domain == "" && own < d.requested.Peers || m.peer.Domain != "" && external < d.requested.External
+		if m.wanted {
+			some = true
+			if m.peer.Domain == "" {
+				own++
+			} else {
+				external++
+			}
+		}
+	}
+	return some
+}
+
+// review makes the disk do what is requested as far as it can be done now.
+func (d *Disk) review() {
+	if d.reviewing {
+		return
+	}
+	d.reviewing = true
+	want := d.requested.Mode
+	if d.j.on && want == WriteBack && !d.local().lost && !d.enoughPeers() && d.recruit() && d.clean() {
+		d.j.renew()
+	}
+	d.accepting = want == WriteBack && d.j.on && !d.local().lost && len(d.holds) == 0 && d.enoughPeers()
+	was := d.effective
+	switch {
+	case d.accepting || !d.clean():
+		d.effective = WriteBack
+	case want == Off || d.local().lost:
+		d.effective = Off
+	default:
+		d.effective = WriteThrough
+	}
+	if d.effective != was {
+		d.stats.Transitions++
+		if d.effective == Off {
+			d.dropClean()
+		}
+	}
+	if !d.clean() {
+		d.turn.wake(d)
+	}
+	kept := d.waiters[:0]
+	var calls []func()
+	for _, w := range d.waiters {
+		if w.clean && d.clean() && !d.accepting || !w.clean && (d.effective == want || d.clean() && !d.accepting && d.effective != want && !d.j.compact) {
+			calls = append(calls, w.fn)
+			continue
+		}
+		kept = append(kept, w)
+	}
+	d.waiters = kept
+	d.reviewing = false
+	for _, fn := range calls {
+		d.exec.Post(fn)
+	}
+}
+
+// dropClean forgets what is clean.
+func (d *Disk) dropClean() {
+	for i, frame := range d.frameOf {
+		if frame != noFrame {
+			d.forget(hostcache.Slot(i), 0, d.per)
+		}
+	}
+	if d.j.on {
+		d.j.ranged(recIntent, block.Range{Count: d.info.Sectors})
+	}
+}
+
+// dropAll forgets everything, dirty or not.
+func (d *Disk) dropAll() {
+	for i, frame := range d.frameOf {
+		if frame != noFrame {
+			d.ix.ClearValid(hostcache.Slot(i), 0, d.per)
+		}
+	}
+	d.cleaned()
+}
+
+// Close destages everything and then calls done; requests that come later end Gone.
+// With hurry dirty data stays on flash, where the next Open finds it.
+func (d *Disk) Close(hurry bool, done func()) {
+	d.requested.Mode = WriteThrough
+	end := func() {
+		d.closed = true
+		o := &op{d: d, mode: freeMode, step: func(*op) { done() }}
+		if !d.j.await(o) {
+			d.run(o)
+		}
+		d.pump()
+	}
+	if hurry {
+		end()
+		return
+	}
+	d.waiters = append(d.waiters, waiter{clean: true, fn: end})
+	d.review()
+	d.pump()
+}

@@ -1,0 +1,63 @@
+package tier
+
+import (
+	"errors"
+	"fmt"
+	"sort"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+var errLost = errors.New("the flash device is lost")
+
+func statusError(s block.Status) error {
+	if s == block.OK {
+		return nil
+	}
+	return fmt.Errorf("device: %v", s)
+}
+
+// rangeSet is a set of sectors, as ranges in order that do not touch. It is meant to
+// be empty or small.
+type rangeSet []block.Range
+
+// at returns the index of the first range that ends behind a sector.
+func (s rangeSet) at(sector uint64) int {
+	return sort.Search(len(s), func(i int) bool { return s[i].End() > sector })
+}
+
+func (s rangeSet) overlaps(r block.Range) bool {
+	i := s.at(r.Start)
+	return i < len(s) && s[i].Overlaps(r)
+}
+
+func (s *rangeSet) remove(r block.Range) {
+	if len(*s) == 0 || !s.overlaps(r) {
+		return
+	}
+	var out rangeSet
+	for _, q := range *s {
+		if !q.Overlaps(r) {
+			out = append(out, q)
+			continue
+		}
+		if q.Start < r.Start {
+			out = append(out, block.Range{Start: q.Start, Count: r.Start - q.Start})
+		}
+		if q.End() > r.End() {
+			out = append(out, block.Range{Start: r.End(), Count: q.End() - r.End()})
+		}
+	}
+	*s = out
+}
+
+func (s *rangeSet) add(r block.Range) {
+	if r.Count == 0 {
+		return
+	}
+	s.remove(r)
+	i := s.at(r.Start)
+	*s = append(*s, block.Range{})
+	copy((*s)[i+1:], (*s)[i:])
+	(*s)[i] = r
+}

@@ -1,0 +1,180 @@
+package tier
+
+import (
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/hostcache"
+)
+
+// startRead splits a read into what is on flash and what is not, and starts all of it.
+func startRead(o *op) {
+	d := o.d
+	r := o.req.Range
+	if d.damaged.overlaps(r) {
+		d.unlock(o)
+		d.answer(o, block.MediumRead)
+		d.close(o)
+		return
+	}
+	d.plan(o, r)
+	o.step = readDone
+	o.pending = 1
+	off := uint64(0)
+	for _, g := range o.segs {
+		n := g.Bytes()
+		if g.slot != hostcache.None {
+			m := d.local()
+			if m.lost {
+				m = d.source()
+			}
+			d.vec = clip(d.vec[:0], o.req.Data, off, n)
+			m.read(o, d.flashOffset(d.frameOf[g.slot], int(g.Start%uint64(d.per))), d.vec)
+		} else {
+			p := d.newPart(o)
+			p.vec = clip(p.vec, o.req.Data, off, n)
+			p.req = block.Request{Op: block.OpRead, Flags: o.req.Flags, Host: o.req.Host, Range: g.Range, Data: p.vec}
+			o.through = true
+			d.sendBelow(p)
+		}
+		off += n
+	}
+	o.less()
+}
+
+// plan fills in the segments of a read. Neighbours that are not on flash are one.
+func (d *Disk) plan(o *op, r block.Range) {
+	o.segs = o.segs[:0]
+	if r.Count == 0 {
+		return
+	}
+	flashed := d.caching() || d.ix.DirtySectors() > 0
+	d.eachBlock(r, func(b uint64, first, n int) bool {
+		base := b * uint64(d.per)
+		s := hostcache.None
+		if flashed {
+			s = d.ix.Lookup(hostcache.MakeKey(0, b))
+		}
+		if s == hostcache.None || !d.ix.Dirty(s, first, n) && d.local().lost || !d.pin(o, s) {
+			d.miss(o, base+uint64(first), n)
+			return true
+		}
+		d.ix.Touch(s)
+		for at, end := first, first+n; at < end; {
+			start, k := d.ix.ValidRun(s, at)
+			if k == 0 {
+				start = end
+			}
+			if start = min(start, end); start > at {
+				d.miss(o, base+uint64(at), start-at)
+			}
+			if k = min(k, end-start); k > 0 {
+				o.segs = append(o.segs, segment{block.Range{Start: base + uint64(start), Count: uint64(k)}, s})
+			}
+			at = start + k
+		}
+		return true
+	})
+}
+
+func (d *Disk) miss(o *op, at uint64, n int) {
+	if k := len(o.segs); k > 0 && o.segs[k-1].slot == hostcache.None {
+		o.segs[k-1].Count += uint64(n)
+		return
+	}
+	o.segs = append(o.segs, segment{block.Range{Start: at, Count: uint64(n)}, hostcache.None})
+}
+
+func readDone(o *op) {
+	d := o.d
+	d.unpin(o)
+	if o.flash {
+		// The flash is lost. What was clean is below, what was dirty may be on a peer.
+		o.flash, o.status, o.through = false, block.OK, false
+		startRead(o)
+		return
+	}
+	d.window.read(d, o)
+	if o.status != block.OK {
+		s := o.status
+		d.unlock(o)
+		d.answer(o, s)
+		d.close(o)
+		return
+	}
+	data := o.req.Data
+	missed := o.segs[:0]
+	off := uint64(0)
+	total := uint64(0)
+	for _, g := range o.segs {
+		if g.slot == hostcache.None {
+			missed = append(missed, g)
+			total += g.Bytes()
+		}
+	}
+	if total > 0 && d.populating() {
+		o.buf = d.takeBuffer(total, d.opt.FillBytes)
+		if o.buf == nil {
+			d.stats.FillsSkipped++
+		}
+	}
+	if o.buf != nil {
+		at := uint64(0)
+		for _, g := range missed {
+			off = (g.Start - o.req.Range.Start) << block.SectorShift
+			gather(o.buf[at:at+g.Bytes()], data, off)
+			at += g.Bytes()
+		}
+	}
+	o.segs = missed
+	d.answer(o, block.OK)
+	d.fill(o)
+}
+
+// fill puts the segments, whose data is in the op's buffer, on flash, after the client was
+// answered. The op keeps its ranges meanwhile, so that no write and no offload
+// comes between the data and the mark that it is valid.
+func (d *Disk) fill(o *op) {
+	if o.buf == nil {
+		d.unlock(o)
+		d.close(o)
+		return
+	}
+	o.mode, o.step = fillMode, fillDone
+	o.pending = 1
+	// The blocks that were found room for become the op's segments.
+	from := append(d.fillSegs[:0], o.segs...)
+	o.segs = o.segs[:0]
+	at := uint64(0)
+	for _, g := range from {
+		d.eachBlock(g.Range, func(b uint64, first, n int) bool {
+			k := uint64(n) << block.SectorShift
+			if s := d.frameFor(o, b); s != hostcache.None {
+				d.vec = append(d.vec[:0], o.buf[at:at+k])
+				d.local().write(o, d.flashOffset(d.frameOf[s], first), d.vec)
+				o.segs = append(o.segs, segment{block.Range{Start: b*uint64(d.per) + uint64(first), Count: uint64(n)}, s})
+			} else {
+				d.stats.FillsSkipped++
+			}
+			at += k
+			return true
+		})
+	}
+	d.fillSegs = from[:0]
+	// More may wait for this range now than for belowMode before.
+	d.admit()
+	o.less()
+}
+
+func fillDone(o *op) {
+	d := o.d
+	if !o.flash && !d.local().lost {
+		for _, g := range o.segs {
+			first := int(g.Start % uint64(d.per))
+			d.ix.SetValid(g.slot, first, int(g.Count))
+			d.j.filled(d.ix.Key(g.slot), d.frameOf[g.slot], first, int(g.Count))
+			d.stats.FilledSectors += g.Count
+		}
+	}
+	d.unpin(o)
+	d.unlock(o)
+	d.close(o)
+}

@@ -1,0 +1,85 @@
+package tier
+
+// Throttle says how writes are slowed down when a destaging area fills. With e the
+// part of the room above the threshold that is in use,
+//
+//	injected = SAN x (Gain x e/(1-e) + I)    dI/dt = Integral x e
+//
+// where SAN is the moving average of the time that a destage takes below. The first
+// term goes to infinity where the area is full: it finds the point where writes come
+// as fast as they leave, for any number of them outstanding, and a plain proportional
+// one does not. At or below the threshold nothing is injected and all state is
+// forgotten, so the flash's speed is back at once.
+type Throttle struct {
+	// Area is the most dirty data, in bytes; 0 is 7/8 of the cache, the most that it
+	// can pin. An area below the size of a burst throttles it; above it does not.
+	Area uint64
+	// Threshold in thousandths of the area, 0 is 700: 30 % of the default 256 MiB is
+	// 19,660 writes of 4 KiB, which is 1.8 s of a destager of 11,000 writes a second.
+	Threshold int64
+	// Gain k in thousandths, 0 is 1000: at half of the room a write takes what the device below takes.
+	Gain int64
+	// Integral in thousandths a second. 0, the default, makes the occupancy stay where the
+	// proportional term found its balance, about 2 % above the threshold; more than 50 makes it swing.
+	Integral int64
+}
+
+const (
+	thousand = 1000
+	// micro is the unit of e and of the integral term.
+	micro = 1_000_000
+	// sanWeight is the weight, in thousandths, of one destage in the moving average: 50
+	// destages, a few milliseconds of a busy destager.
+	sanWeight = 20
+)
+
+type throttle struct {
+	Throttle
+	area, threshold uint64 // sectors
+	san             int64  // nanoseconds
+	integral        int64  // in micro
+	last            int64  // when the integral was brought up to date, 0: not above the threshold
+}
+
+func (t *throttle) set(p Throttle, sectors uint64) {
+	if p.Threshold == 0 {
+		p.Threshold = 700
+	}
+	if p.Gain == 0 {
+		p.Gain = thousand
+	}
+	most := sectors - sectors/8
+	t.Throttle = p
+	t.area = most
+	if p.Area != 0 {
+		t.area = min(p.Area>>9, most)
+	}
+	t.threshold = t.area * uint64(p.Threshold) / thousand
+	t.last, t.integral = 0, 0
+}
+
+// destaged feeds the moving average.
+func (t *throttle) destaged(took int64) {
+	if t.san == 0 {
+		t.san = took
+		return
+	}
+	t.san += (took - t.san) * sanWeight / thousand
+}
+
+// inject returns the latency to add to a write that leaves so many sectors dirty.
+func (t *throttle) inject(now int64, occupied uint64) int64 {
+	if occupied <= t.threshold || t.area <= t.threshold {
+		t.last, t.integral = 0, 0
+		return 0
+	}
+	room := t.area - t.threshold
+	e := int64((occupied - t.threshold) * micro / room)
+	e = min(e, micro-1)
+	if t.last != 0 {
+		t.integral += t.Integral * e / thousand * (now - t.last) / 1e9
+	}
+	t.last = max(now, 1)
+	factor := min(t.Gain*e*thousand/(micro-e), thousand*micro) + t.integral
+	return t.san / thousand * factor / thousand
+}

@@ -1,0 +1,519 @@
+package tier
+
+import (
+	"fmt"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/hostcache"
+)
+
+// Options describe a Disk.
+type Options struct {
+	Exec  block.Executor
+	Below block.Device
+	// Flash is the host's own flash; the disk uses all of it.
+	Flash block.Medium
+	// Volatile keeps no journal: only a write-through cache is possible then, and it
+	// begins empty.
+	Volatile bool
+	// Format gives up what is on the flash.
+	Format bool
+	// TakeOver: Flash is what a peer has of a host that is gone. Fence is called before
+	// anything is read; it keeps that host from writing any more, here and below.
+	TakeOver bool
+	Fence    func(done func(error))
+
+	BlockSectors int    // a power of two from 8 (4 KiB) to 2048 (1 MiB); 0 is 8
+	Eviction     string // policy of the index; "" is "s3-fifo", the best of them on average over disks (see docs/hostcache.md)
+	// PowerSafe waits for the flash's sync before an acknowledgement.
+	PowerSafe bool
+
+	Policy   Policy
+	Peers    []Peer
+	Throttle Throttle
+	Destager *Destager // shared by the disks of a host; nil: one of its own
+	// DestageSectors is the most that one write below carries, 0 is 512 (256 KiB).
+	DestageSectors uint64
+	// FillBytes bounds the memory of fills under way; more are skipped. 0 is 16 MiB.
+	FillBytes uint64
+}
+
+// Limits of what a Disk does at one time.
+const (
+	maxDestageSectors = 2048
+	defaultFillBytes  = 16 << 20
+	noFrame           = ^uint32(0)
+)
+
+// Disk is a cached device. It implements block.Device.
+type Disk struct {
+	opt   Options
+	exec  block.Executor
+	below block.Device
+	info  block.Info
+
+	ix             *hostcache.Index
+	per            int    // sectors a block
+	totalFrames    uint64 // on flash: more than the index has slots, so that one is free at once
+	dataStart      uint64 // bytes
+	frameOf        []uint32
+	freeFrames     []uint32
+	pins           map[hostcache.Slot]int // of ops under way; never iterated
+	members        []*member
+	j              journal
+	recovery       Recovery
+	loading        bool
+	damaged        rangeSet // what was dirty and is lost
+	destageSectors uint64
+
+	active, waiting []*op
+	ready           []*op
+	pumping         bool
+	flushers        []*op // wait until their ranges are clean
+
+	policyState
+	throttle throttle
+	destager *Destager
+	turn     destageState
+	stats    Stats
+	window   window
+
+	ended, spare []*block.Request
+	posted       bool
+	drain        func()
+	belowDone    func(*block.Request)
+	batch        [1]*block.Request
+	freeOps      *op
+	freeParts    *part
+	buffers      [][]byte
+	inBuffers    uint64
+	clipped, vec [][]byte
+	fillSegs     []segment
+	reserved     uint64 // sectors of writes to the flash that are under way
+	flashWrites  int
+	unflushed    bool // the device below got writes since its last flush
+	barriers     bool // a client asks for durability: what it flushed here must not get volatile below
+	listeners    []func(block.Event)
+	generation   uint64
+	closed       bool
+}
+
+var _ block.Device = (*Disk)(nil)
+
+// Open makes a cached device and calls done on the executor when it has read what is
+// on the flash. The disk must not be used before.
+func Open(opt Options, done func(*Disk, error)) {
+	d, err := newDisk(opt)
+	if err != nil {
+		opt.Exec.Post(func() { done(nil, err) })
+		return
+	}
+	begin := func(err error) {
+		if err != nil {
+			done(nil, fmt.Errorf("hostcache: %s: %w", d.info.Name, err))
+			return
+		}
+		d.open(done)
+	}
+	if opt.TakeOver && opt.Fence != nil {
+		opt.Fence(begin)
+		return
+	}
+	begin(nil)
+}
+
+func newDisk(opt Options) (*Disk, error) {
+	d := &Disk{opt: opt, exec: opt.Exec, below: opt.Below, info: opt.Below.Info(), pins: map[hostcache.Slot]int{}}
+	d.drain, d.belowDone = d.drainEnded, d.partDone
+	o := &d.opt
+	if o.BlockSectors == 0 {
+		o.BlockSectors = hostcache.MinBlockSectors
+	}
+	if o.Eviction == "" {
+		o.Eviction = "s3-fifo"
+	}
+	if o.FillBytes == 0 {
+		o.FillBytes = defaultFillBytes
+	}
+	if o.DestageSectors == 0 {
+		o.DestageSectors = 512
+	}
+	d.destageSectors = min(o.DestageSectors, maxDestageSectors)
+	if d.destager = o.Destager; d.destager == nil {
+		d.destager = NewDestager(0)
+	}
+	d.requested = o.Policy
+	d.members = []*member{{d: d, medium: o.Flash, present: true}}
+	for i := range o.Peers {
+		if p := &o.Peers[i]; p.Medium.Size() < o.Flash.Size() {
+			return nil, fmt.Errorf("hostcache: peer %s lends %d bytes, the flash has %d; it needs as many", p.Name, p.Medium.Size(), o.Flash.Size())
+		}
+		d.members = append(d.members, &member{d: d, medium: o.Peers[i].Medium, peer: &o.Peers[i]})
+	}
+	if err := d.layOut(); err != nil {
+		return nil, err
+	}
+	d.throttle.set(o.Throttle, uint64(d.ix.Capacity())*uint64(d.per))
+	return d, nil
+}
+
+// layOut divides the flash: two halves of the journal, then the frames.
+func (d *Disk) layOut() error {
+	d.per = d.opt.BlockSectors
+	if d.per&(d.per-1) != 0 || d.per < hostcache.MinBlockSectors || d.per > hostcache.MaxBlockSectors {
+		return fmt.Errorf("hostcache: a block of %d sectors is not possible; give a power of two from %d to %d (4KiB to 1MiB)", d.per, hostcache.MinBlockSectors, hostcache.MaxBlockSectors)
+	}
+	size, blockBytes := d.opt.Flash.Size(), uint64(d.per)<<block.SectorShift
+	frames := size / blockBytes
+	d.j = journal{d: d, on: !d.opt.Volatile}
+	if d.j.on {
+		slack := min(max(size/64, 192<<10), 4<<20)
+		d.j.half = align(batchHead+snapshotHead+frames*entrySize(d.per)) + align(slack)
+		if 2*d.j.half >= size {
+			return fmt.Errorf("hostcache: a flash device of %d bytes is too small for a journal; give 1 MiB or more", size)
+		}
+		d.dataStart = 2 * d.j.half
+		frames = (size - d.dataStart) / blockBytes
+	}
+	spare := min(max(frames/64, 1), 4096)
+	if frames < 16 {
+		return fmt.Errorf("hostcache: a flash device of %d bytes holds %d blocks of %d; give 16 or more, or smaller blocks", size, frames, blockBytes)
+	}
+	d.totalFrames = frames
+	return d.makeIndex(int64(frames - spare))
+}
+
+// makeIndex makes an empty index of n blocks.
+func (d *Disk) makeIndex(n int64) error {
+	ix, err := hostcache.New(hostcache.Config{Policy: d.opt.Eviction, Capacity: n, BlockSectors: d.per, Dirty: true, OnEvict: d.evicted})
+	if err != nil {
+		return err
+	}
+	d.ix = ix
+	d.frameOf = make([]uint32, n)
+	for i := range d.frameOf {
+		d.frameOf[i] = noFrame
+	}
+	d.freeFrames = make([]uint32, 0, d.totalFrames)
+	for f := int64(d.totalFrames) - 1; f >= 0; f-- {
+		d.freeFrames = append(d.freeFrames, uint32(f))
+	}
+	return nil
+}
+
+func (d *Disk) open(done func(*Disk, error)) {
+	finish := func(err error) {
+		if err != nil {
+			done(nil, fmt.Errorf("hostcache: %s: %w", d.info.Name, err))
+			return
+		}
+		d.below.Notify(d.event)
+		d.watchGeneration()
+		d.review()
+		if !d.j.on {
+			done(d, nil)
+			return
+		}
+		// A snapshot of a new epoch, before anything else: what an older one says
+		// about frames that are used from now on must not count.
+		d.j.renew()
+		o := &op{d: d, mode: freeMode}
+		o.step = func(*op) { done(d, nil) }
+		if !d.j.await(o) {
+			d.run(o)
+		}
+		d.pump()
+	}
+	if !d.j.on || d.opt.Format {
+		d.recovery.Fresh = true
+		d.j.where = 1
+		d.j.epoch = uint64(d.exec.Now()) + 1
+		if !d.opt.Format {
+			finish(nil)
+			return
+		}
+		d.wipe(finish)
+		return
+	}
+	d.recoverJournal(finish)
+}
+
+// wipe makes what is on the flash unreadable.
+func (d *Disk) wipe(done func(error)) {
+	o := &op{d: d, mode: freeMode, pending: 1}
+	o.step = func(*op) {
+		if o.flash {
+			done(errLost)
+			return
+		}
+		d.j.epoch = 0
+		done(nil)
+	}
+	zeros := make([]byte, block.SectorSize)
+	for i := range uint64(2) {
+		d.local().write(o, i*d.j.half, [][]byte{zeros})
+	}
+	o.less()
+	d.pump()
+}
+
+// Info describes the device below: a cached device keeps its identity.
+func (d *Disk) Info() block.Info { return d.info }
+
+// Recovery returns what Open found.
+func (d *Disk) Recovery() Recovery { return d.recovery }
+
+// Notify registers a listener; see block.Device.
+func (d *Disk) Notify(fn func(block.Event)) { d.listeners = append(d.listeners, fn) }
+
+func (d *Disk) tell(k block.EventKind) {
+	d.exec.Post(func() {
+		for _, fn := range d.listeners {
+			fn(block.Event{Kind: k})
+		}
+	})
+}
+
+// event hears of the device below.
+func (d *Disk) event(e block.Event) {
+	switch e.Kind {
+	case block.EventGeneration:
+		d.generationChanged()
+	case block.EventCapacity, block.EventThreshold:
+		d.info = d.below.Info()
+	}
+	for _, fn := range d.listeners {
+		fn(e)
+	}
+	d.pump()
+}
+
+// Submit starts requests; see block.Device.
+func (d *Disk) Submit(reqs []*block.Request) {
+	for _, r := range reqs {
+		d.begin(r)
+	}
+	d.pump()
+}
+
+func (d *Disk) begin(r *block.Request) {
+	if d.closed {
+		r.Status = block.Gone
+		d.reply(r)
+		return
+	}
+	o := d.newOp(r, freeMode)
+	r.Priv = o
+	switch r.Op {
+	case block.OpUnmap, block.OpHold:
+		o.ranges = r.Ranges
+	case block.OpFlush:
+	default:
+		o.one[0] = r.Range
+		o.ranges = o.one[:]
+	}
+	if r.Op != block.OpStatus {
+		for _, g := range o.ranges {
+			if !g.Within(d.info.Sectors) {
+				d.answer(o, block.OutOfRange)
+				d.close(o)
+				return
+			}
+		}
+	}
+	switch r.Op {
+	case block.OpRead:
+		o.mode = readMode
+		d.lock(o, startRead)
+	case block.OpWrite:
+		if r.Flags&block.Atomic == 0 && d.writeBack() {
+			o.mode = flashMode
+			d.lock(o, startFlashWrite)
+			return
+		}
+		o.mode = belowMode
+		d.lock(o, startBelow)
+	case block.OpWriteSame, block.OpUnmap, block.OpPlace:
+		o.mode = belowMode
+		d.lock(o, startBelow)
+	case block.OpCompareWrite, block.OpOrWrite:
+		o.mode = beforeMode
+		d.lock(o, startHold)
+	case block.OpHold:
+		o.mode = holdMode
+		d.lock(o, startHold)
+	case block.OpFlush:
+		d.lock(o, startFlush)
+	case block.OpStatus:
+		d.lock(o, startStatus)
+	default:
+		d.answer(o, block.Unsupported)
+		d.close(o)
+	}
+}
+
+// Cancel withdraws a request that waits here or below; see block.Device.
+func (d *Disk) Cancel(r *block.Request) {
+	o, _ := r.Priv.(*op)
+	if o == nil || o.req != r {
+		return
+	}
+	if o.down != nil {
+		d.below.Cancel(&o.down.req)
+		return
+	}
+	if !o.queued {
+		return
+	}
+	for i, w := range d.waiting {
+		if w == o {
+			d.waiting = append(d.waiting[:i], d.waiting[i+1:]...)
+			d.answer(o, block.Cancelled)
+			d.close(o)
+			d.admit()
+			break
+		}
+	}
+	d.pump()
+}
+
+// pin keeps a block in its frame while an op is at work on it.
+func (d *Disk) pin(o *op, s hostcache.Slot) bool {
+	n := d.pins[s]
+	if n == 0 && !d.ix.Pin(s) {
+		return false
+	}
+	d.pins[s] = n + 1
+	o.frames = append(o.frames, s)
+	return true
+}
+
+func (d *Disk) unpin(o *op) {
+	for _, s := range o.frames {
+		if n := d.pins[s]; n > 1 {
+			d.pins[s] = n - 1
+		} else {
+			delete(d.pins, s)
+			d.ix.Unpin(s)
+		}
+	}
+	o.frames = o.frames[:0]
+}
+
+// frameFor returns the slot of a block, which gets a frame if it has none; None if
+// there is no room now. The slot is pinned.
+func (d *Disk) frameFor(o *op, b uint64) hostcache.Slot {
+	k := hostcache.MakeKey(0, b)
+	s := d.ix.Lookup(k)
+	if s == hostcache.None {
+		if len(d.freeFrames) == 0 {
+			return hostcache.None
+		}
+		was := d.window.evicted
+		s = d.ix.Insert(k)
+		d.window.made(d, d.window.evicted-was)
+		if s == hostcache.None {
+			return hostcache.None
+		}
+		last := len(d.freeFrames) - 1
+		d.frameOf[s], d.freeFrames = d.freeFrames[last], d.freeFrames[:last]
+	} else {
+		d.ix.Touch(s)
+	}
+	if !d.pin(o, s) {
+		return hostcache.None
+	}
+	return s
+}
+
+// evicted hears of a block that leaves the index.
+func (d *Disk) evicted(s hostcache.Slot, _ hostcache.Key) {
+	d.window.evicted++
+	frame := d.frameOf[s]
+	d.frameOf[s] = noFrame
+	if !d.loading {
+		d.j.forgotten(frame)
+	}
+}
+
+// eachBlock calls fn with the parts of a range by block, until it returns false.
+func (d *Disk) eachBlock(r block.Range, fn func(b uint64, first, n int) bool) bool {
+	per := uint64(d.per)
+	for at := r.Start; at < r.End(); {
+		b, first := at/per, at%per
+		n := min(per-first, r.End()-at)
+		if !fn(b, int(first), int(n)) {
+			return false
+		}
+		at += n
+	}
+	return true
+}
+
+// eachCached calls fn with the parts of resident blocks in a range, in any order
+// that is the same every time, until it returns false.
+func (d *Disk) eachCached(r block.Range, fn func(s hostcache.Slot, first, n int) bool) bool {
+	if r.Count/uint64(d.per) <= uint64(len(d.frameOf)) {
+		return d.eachBlock(r, func(b uint64, first, n int) bool {
+			s := d.ix.Lookup(hostcache.MakeKey(0, b))
+			return s == hostcache.None || fn(s, first, n)
+		})
+	}
+	per := uint64(d.per)
+	for i, frame := range d.frameOf {
+		if frame == noFrame {
+			continue
+		}
+		s := hostcache.Slot(i)
+		base := d.ix.Key(s).Block() * per
+		lo, hi := max(r.Start, base), min(r.End(), base+per)
+		if lo < hi && !fn(s, int(lo-base), int(hi-lo)) {
+			return false
+		}
+	}
+	return true
+}
+
+// eachDirty calls fn with the runs of dirty sectors in a range, in order, until it
+// returns false. fn must not change the index.
+func (d *Disk) eachDirty(r block.Range, fn func(block.Range) bool) {
+	per := uint64(d.per)
+	d.ix.EachDirty(hostcache.MakeKey(0, r.Start/per), func(s hostcache.Slot, k hostcache.Key) bool {
+		base := k.Block() * per
+		if base >= r.End() {
+			return false
+		}
+		for at := 0; at < d.per; {
+			start, n := d.ix.DirtyRun(s, at)
+			if n == 0 {
+				break
+			}
+			lo, hi := max(r.Start, base+uint64(start)), min(r.End(), base+uint64(start+n))
+			if lo < hi && !fn(block.Range{Start: lo, Count: hi - lo}) {
+				return false
+			}
+			at = start + n
+		}
+		return true
+	})
+}
+
+func (d *Disk) anyDirty(ranges []block.Range) bool {
+	if d.ix.DirtySectors() == 0 {
+		return false
+	}
+	found := false
+	for _, r := range ranges {
+		d.eachDirty(r, func(block.Range) bool {
+			found = true
+			return false
+		})
+		if found {
+			return true
+		}
+	}
+	return false
+}
+
+// clean tells whether the flash has nothing that the device below lacks.
+func (d *Disk) clean() bool { return d.ix.DirtySectors() == 0 && d.flashWrites == 0 }

@@ -1,0 +1,180 @@
+package tier
+
+import (
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/hostcache"
+)
+
+// startFlashWrite puts a write on the flash devices that the policy asks for. If
+// there is no room, it goes below instead.
+func startFlashWrite(o *op) {
+	d := o.d
+	r := o.req.Range
+	if !d.writeBack() || !d.roomFor(o, r) {
+		d.unpin(o)
+		d.stats.PassedWrites++
+		d.unlock(o)
+		o.segs = o.segs[:0]
+		o.mode = belowMode
+		d.lock(o, startBelow)
+		return
+	}
+	d.reserved += r.Count
+	d.flashWrites++
+	for _, p := range d.active {
+		if p.mode == destageMode && p.overlaps(r) {
+			p.rewrite(r)
+		}
+	}
+	o.pending = 1
+	first := false
+	off := uint64(0)
+	for _, g := range o.segs {
+		n := g.Bytes()
+		at := int(g.Start % uint64(d.per))
+		d.j.written(d.ix.Key(g.slot), d.frameOf[g.slot], at, int(g.Count), o.req.Data, off)
+		first = first || d.validWithin(g.slot, at, int(g.Count))
+		off += n
+	}
+	d.j.opened++
+	d.j.waiting = append(d.j.waiting, o)
+	o.pending++
+	o.step = flashWritten
+	if first {
+		// Sectors are overwritten in their place: the journal must know first. Were the data
+		// there and the record not, after a crash what was clean would not be what is
+		// below, and what was dirty would not match its checksum.
+		o.step = writeFrames
+		d.stats.OrderedWrites++
+	} else {
+		o.sendFrames()
+	}
+	o.less()
+}
+
+func writeFrames(o *op) {
+	o.step = flashWritten
+	o.pending = 1
+	o.sendFrames()
+	o.less()
+}
+
+func (o *op) sendFrames() {
+	d := o.d
+	off := uint64(0)
+	for _, g := range o.segs {
+		n := g.Bytes()
+		d.vec = clip(d.vec[:0], o.req.Data, off, n)
+		to := d.flashOffset(d.frameOf[g.slot], int(g.Start%uint64(d.per)))
+		for _, m := range d.members {
+			if m.present {
+				m.write(o, to, d.vec)
+			}
+		}
+		off += n
+	}
+}
+
+// roomFor finds a frame for every block of a write, and tells whether the destaging
+// area takes it.
+func (d *Disk) roomFor(o *op, r block.Range) bool {
+	if d.occupied()+r.Count > d.throttle.area || uint64(len(d.j.buf)) > d.j.half/8 {
+		return false
+	}
+	o.segs = o.segs[:0]
+	return d.eachBlock(r, func(b uint64, first, n int) bool {
+		s := d.frameFor(o, b)
+		if s == hostcache.None {
+			return false
+		}
+		o.segs = append(o.segs, segment{block.Range{Start: b*uint64(d.per) + uint64(first), Count: uint64(n)}, s})
+		return true
+	})
+}
+
+// occupied is what the destaging area holds, in sectors, with what is under way.
+func (d *Disk) occupied() uint64 { return uint64(d.ix.DirtySectors()) + d.reserved }
+
+// validWithin tells whether a sector among those is valid, clean or dirty.
+func (d *Disk) validWithin(s hostcache.Slot, first, n int) bool {
+	v, k := d.ix.ValidRun(s, first)
+	return k > 0 && v < first+n
+}
+
+// rewrite marks sectors of a destage that is under way.
+func (o *op) rewrite(r block.Range) {
+	g := o.ranges[0]
+	for s := max(r.Start, g.Start); s < min(r.End(), g.End()); s++ {
+		i := s - g.Start
+		o.rewritten[i/64] |= 1 << (i % 64)
+	}
+}
+
+func flashWritten(o *op) {
+	d := o.d
+	r := o.req.Range
+	if o.req.Flags&block.FUA != 0 && !d.opt.PowerSafe && o.sent == 0 && !o.flash {
+		o.sent = 1 // once
+		o.pending = 1
+		for _, m := range d.members {
+			if m.present && m.stale {
+				m.syncFor(o)
+			}
+		}
+		o.less()
+		return
+	}
+	o.sent = 0
+	d.reserved -= r.Count
+	d.flashWrites--
+	if d.source() == nil || o.flash && !d.copied(o) {
+		// The flash went with the write. It was not acknowledged, so it can go below.
+		o.flash = false
+		d.unpin(o)
+		d.j.closed()
+		d.unlock(o)
+		o.mode, o.segs = belowMode, o.segs[:0]
+		d.lock(o, startBelow)
+		return
+	}
+	full := false
+	for _, g := range o.segs {
+		full = !d.ix.SetDirty(g.slot, int(g.Start%uint64(d.per)), int(g.Count)) || full
+	}
+	if full {
+		panic("hostcache/tier: internal error: a pinned block cannot become dirty")
+	}
+	d.damaged.remove(r)
+	d.j.closed()
+	d.unpin(o)
+	d.unlock(o)
+	d.turn.wake(d)
+	d.window.flashWrite(d, o)
+	wait := d.throttle.inject(d.exec.Now(), d.occupied())
+	if wait <= 0 {
+		d.finishWrite(o)
+		return
+	}
+	d.stats.ThrottledWrites++
+	d.stats.InjectedNanos += wait
+	d.exec.At(d.exec.Now()+wait, func() {
+		d.finishWrite(o)
+		d.pump()
+	})
+}
+
+// copied tells whether a peer has a write that the host's own flash has not.
+func (d *Disk) copied(*op) bool {
+	for _, m := range d.members[1:] {
+		if m.present {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *Disk) finishWrite(o *op) {
+	d.window.write(d, o)
+	d.answer(o, block.OK)
+	d.close(o)
+}
