@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Daemon, Result
+from harness import Config, Daemon, Result, Volume
 
 RESERVATION_CONFLICT = 24
 A = {"initiator": "iqn.2026-01.io.example:a", "isid": "0x11"}
@@ -103,3 +103,64 @@ def test_copy_respects_reservations(array: Daemon, tmp_path: Path) -> None:
     out(array, A, "--reserve", f"--param-rk={KEY_A}", "--prout-type=3")
     r = array.sg("sg_xcopy", "if=/dev/sg1", "of=/dev/sg0", "bs=512", "count=8", "--on_src", **B, expect=None)
     assert r.returncode not in (0, None), r
+
+
+def full_status(array: Daemon) -> dict[str, str]:
+    """Return the initiator port of each key."""
+    text = array.sg("sg_persist", "--in", "--read-full-status", "/dev/sg0", **A).stdout
+    return dict(re.findall(r"Key=(0x[0-9a-f]+)\n(?:.*\n)*?.*port id: (\S+)", text))
+
+
+def test_register_and_move(array: Daemon) -> None:
+    out(array, A, "--reserve", f"--param-rk={KEY_A}", "--prout-type=3")
+    to = full_status(array)[KEY_B]
+    move = ["--register-move", f"--param-rk={KEY_A}", "--param-sark=0xcccc", "--relative-target-port=1"]
+    out(array, A, *move, f"--transport-id={to}")
+    assert holder(array) == "0xcccc"
+    assert sorted(keys(array)) == [KEY_A, "0xcccc"]
+    write(array, A, expect=RESERVATION_CONFLICT)
+    write(array, B)
+    out(array, B, "--release", "--param-rk=0xcccc", "--prout-type=3")
+
+
+def test_preempt_and_abort(array: Daemon) -> None:
+    out(array, A, "--reserve", f"--param-rk={KEY_A}", "--prout-type=1")
+    out(array, B, "--preempt-abort", f"--param-rk={KEY_B}", f"--param-sark={KEY_A}", "--prout-type=1")
+    assert holder(array) == KEY_B and keys(array) == [KEY_B]
+
+
+def test_all_registrants(array: Daemon) -> None:
+    out(array, A, "--reserve", f"--param-rk={KEY_A}", "--prout-type=8")
+    write(array, A)
+    write(array, B)
+    stranger = {"initiator": "iqn.2026-01.io.example:c", "isid": "0x33"}
+    read(array, stranger, expect=RESERVATION_CONFLICT)
+    out(array, B, "--release", f"--param-rk={KEY_B}", "--prout-type=8")
+    read(array, stranger)
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["stop", "kill"])
+def test_reservation_survives_a_restart(new_array, crash: bool) -> None:  # type: ignore[no-untyped-def]
+    """A cluster's fence: APTPL=1 keeps registrations and reservation through power loss."""
+    array = new_array(Config(volumes=[Volume("v", 0), Volume("w", 1)]))
+    for who, key in ((A, KEY_A), (B, KEY_B)):
+        out(array, who, "--register-ignore", f"--param-sark={key}", "--param-aptpl")
+    out(array, A, "--reserve", f"--param-rk={KEY_A}", "--prout-type=3")
+    capabilities = array.sg("sg_persist", "--in", "--report-capabilities", "/dev/sg0", **A).stdout
+    assert "Persist Through Power Loss Capable(PTPL_C): 1" in capabilities
+    assert "Persist Through Power Loss Active(PTPL_A): 1" in capabilities
+    (array.kill if crash else array.stop)()
+    array.start()
+    assert holder(array) == KEY_A
+    write(array, B, expect=RESERVATION_CONFLICT)
+    out(array, B, "--preempt", f"--param-rk={KEY_B}", f"--param-sark={KEY_A}", "--prout-type=3")
+    (array.kill if crash else array.stop)()
+    array.start()
+    assert holder(array) == KEY_B and keys(array) == [KEY_B]
+    write(array, A, expect=RESERVATION_CONFLICT)
+    write(array, B)
+    # Without APTPL they go with the power.
+    out(array, B, "--register", f"--param-rk={KEY_B}", "--param-sark=0xbb")
+    (array.kill if crash else array.stop)()
+    array.start()
+    assert keys(array) == [] and holder(array) is None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from arrays import HUGE, NATIVE_4K, PROTECTED, REMOVABLE, STANDARD, THICK, THIN, noise, read, same, write
-from harness import Daemon
+from harness import Config, Daemon, MiB, Volume
 
 LUNS = [v.lun for v in STANDARD.volumes]
 
@@ -86,11 +86,13 @@ def test_opcodes(array: Daemon) -> None:
         "write same(10)", "write same(16)", "unmap", "get lba status", "compare and write",
         "extended copy", "persistent reserve in", "persistent reserve out", "synchronize cache(10)",
         "synchronize cache(16)", "mode sense(6)", "mode sense(10)", "request sense", "start stop unit", "orwrite",
+        "format unit", "sanitize, overwrite", "sanitize, block erase", "read defect data(10)", "write atomic(16)",
+        "log sense", "populate token", "write using token", "report target port groups", "report timestamp",
     ):  # fmt: skip
         assert name in out, f"{name} is not listed:\n{out}"
     one = array.sg("sg_opcodes", "--opcode=0x93", "/dev/sg0").stdout.lower()
     assert "write same(16)" in one
-    absent = array.sg("sg_opcodes", "--opcode=0x04", "/dev/sg0").stdout.lower()
+    absent = array.sg("sg_opcodes", "--opcode=0x07", "/dev/sg0").stdout.lower()
     assert "not supported" in absent
 
 
@@ -183,3 +185,96 @@ def test_header_digest(array: Daemon, tmp_path: Path) -> None:
 def test_lun_reset(array: Daemon) -> None:
     array.sg("sg_reset", "--device", "/dev/sg0")
     array.sg("sg_turs", "/dev/sg0")
+
+
+def pages(array: Daemon, page: str) -> str:
+    return array.sg("sg_logs", f"--page={page}", "/dev/sg0").stdout
+
+
+def test_log_pages(array: Daemon, tmp_path: Path) -> None:
+    assert re.findall(r"^ +(0x[0-9a-f]+)  ", pages(array, "0"), re.M) == ["0x00", "0x0c", "0x0d", "0x0e", "0x2f"]
+    used = r"Used LBA mapping threshold resource count: (\d+)"
+    before = re.search(used, pages(array, "0xc"))
+    assert before, pages(array, "0xc")
+    write(array, THIN, 400000, noise(9 << 20, seed=11), tmp_path)
+    after = re.search(used, pages(array, "0xc"))
+    assert after and int(after[1]) >= int(before[1]) + 2, "9 MiB are two threshold sets of 4 MiB and more"
+    assert "IE asc = 0x0" in pages(array, "0x2f")
+    assert "not available" in pages(array, "0xd")
+
+
+def test_target_port_groups(array: Daemon) -> None:
+    def state() -> str:
+        out = array.sg("sg_rtpg", "--decode", "/dev/sg0").stdout
+        m = re.search(r"asymmetric access state : 0x[0-9a-f]+ \((.*)\)", out)
+        assert m, out
+        return m[1]
+
+    assert state() == "active/optimized"
+    array.sg("sg_stpg", "--state=an", "--tp=1", "/dev/sg0")
+    try:
+        assert state() == "active/non optimized"
+        array.sg("sg_turs", "/dev/sg1")
+        refused = array.sg("sg_stpg", "--state=u", "--tp=1", "/dev/sg0", expect=None).text
+        assert "Illegal request" in refused, "the only way to the units must not go"
+    finally:
+        array.sg("sg_stpg", "--state=ao", "--tp=1", "/dev/sg0")
+    assert state() == "active/optimized"
+
+
+def test_identifying_information_and_timestamp(array: Daemon) -> None:
+    array.sg("sg_ident", "--set", "/dev/sg0", stdin=b"a disk")
+    assert "61 20 64 69 73 6b" in array.sg("sg_ident", "/dev/sg0").stdout
+    array.sg("sg_ident", "--clear", "/dev/sg0")
+    array.sg("sg_timestamp", "--milliseconds=1700000000000", "/dev/sg0")
+    assert 1700000000000 <= int(array.sg("sg_timestamp", "/dev/sg0").stdout) < 1700000600000
+
+
+def test_erasing(new_array, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    array = new_array(Config(volumes=[Volume("v", 0, size=32 * MiB)]))
+    data = noise(64 * 512, seed=12)
+    for command in (
+        ["sg_sanitize", "--block", "--quick", "--wait"],
+        ["sg_sanitize", "--crypto", "--quick", "--wait"],
+        ["sg_sanitize", "--overwrite", "--zero", "--quick", "--wait"],
+        ["sg_format", "--format", "--quick", "--wait"],
+    ):
+        write(array, THIN, 777, data, tmp_path)
+        array.sg(*command, "/dev/sg0", timeout=60)
+        assert read(array, THIN, 777, 64, tmp_path) == bytes(64 * 512), command
+
+
+def test_defects_and_atomic_writes(array: Daemon, tmp_path: Path) -> None:
+    assert "grown defect list: 0" in array.sg("sg_reassign", "--grown", "/dev/sg0").stdout
+    data = noise(8 * 512, seed=13)
+    f = tmp_path / "data"
+    f.write_bytes(data)
+    array.sg("sg_write_x", "--atomic=0", "--16", f"--in={f}", "--lba=3001", "--num=8", "--bs=512", "/dev/sg0")
+    same(read(array, THIN, 3001, 8, tmp_path), data)
+
+
+def test_verify_one_block_with_many(array: Daemon, tmp_path: Path) -> None:
+    block = noise(512, seed=14)
+    write(array, THIN, 6000, block * 16, tmp_path)
+    f = tmp_path / "block"
+    f.write_bytes(block)
+    verify = ["--16", "--lba=6000", "--ebytchk=3", f"--in={f}", "--ndo=512", "/dev/sg0"]
+    array.sg("sg_verify", "--count=16", *verify)
+    array.sg("sg_verify", "--count=17", *verify, expect=MISCOMPARE)
+    array.sg("sg_verify", "--16", "--lba=6000", "--count=16", "/dev/sg0")
+
+
+def test_mode_pages_are_saved(new_array) -> None:  # type: ignore[no-untyped-def]
+    array = new_array(Config(volumes=[Volume("v", 0)]))
+    control = ["--page=0xa", "-R"]
+    saved = bytes.fromhex("".join(array.sg("sg_modes", *control, "/dev/sg0").stdout.split()))
+    assert saved[0] == 0x8A, "PS says that the page can be saved"
+    new = bytes([0x0A]) + saved[1:4] + bytes([saved[4] | 0x08]) + saved[5:]  # SWP
+    hexed = ",".join(f"{b:x}" for b in new)
+    array.sg("sg_wr_mode", "--page=0xa", f"--contents={hexed}", "--save", "/dev/sg0")
+    array.stop()
+    array.start()
+    array.sg("sg_write_same", "--lba=0", "--num=8", "/dev/sg0", expect=DATA_PROTECT)
+    hexed = ",".join(f"{b:x}" for b in bytes([0x0A]) + saved[1:])
+    array.sg("sg_wr_mode", "--page=0xa", f"--contents={hexed}", "--save", "/dev/sg0")
+    array.sg("sg_write_same", "--lba=0", "--num=8", "/dev/sg0")
