@@ -1,6 +1,7 @@
 package array
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -8,9 +9,9 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// Bad sectors are dirty sectors that failed their checksum when the array started:
-// what was acknowledged is lost, and what the back end has is older. They are never
-// served and never destaged; reading one is a medium error until it is written
+// Bad sectors failed their checksum: dirty ones when the array started, which are lost
+// while what the back end has is older, and those on mdisks when they were read. They are
+// never served and never destaged; reading one is a medium error until it is written
 // again. The checkpoint keeps their list, under the key "b": u64 each.
 const keyBad = "b"
 
@@ -18,7 +19,7 @@ func badKey(k pageKey, sector int) uint64 { return uint64(k)<<3 | uint64(sector)
 
 func (a *Array) loadBad() error {
 	a.bad = map[uint64]struct{}{}
-	return a.meta.Load([]byte(keyBad), func(_, v []byte) error {
+	return a.loadMeta(keyBad, func(_, v []byte) error {
 		if len(v)%8 != 0 {
 			return fmt.Errorf("the list of bad sectors is damaged")
 		}
@@ -28,6 +29,77 @@ func (a *Array) loadBad() error {
 		}
 		return nil
 	})
+}
+
+// noteBad puts the sectors of a read that failed their checksums on the list.
+func (a *Array) noteBad(x *diskIO) int {
+	var e *block.ChecksumError
+	if !errors.As(x.io.Err, &e) {
+		return 0
+	}
+	n := 0
+	for _, s := range e.Sectors {
+		phys := x.phys + s - x.io.Off/block.SectorSize
+		k, in := keyOf(x.pool.id, phys), int(phys%pageSectors)
+		if i := a.cache.lookup(k); i != noPage && a.cache.pages[i].mask>>in&1 != 0 {
+			continue // it was written anew meanwhile
+		}
+		a.bad[badKey(k, in)] = struct{}{}
+		n++
+	}
+	if n > 0 {
+		for _, v := range a.vols {
+			if v != nil && v.pool == x.pool && !v.deleted {
+				v.tell(block.EventHealth)
+			}
+		}
+	}
+	return n
+}
+
+// nameBad adds the bad sectors to a report: where they lie, and who has them.
+func (a *Array) nameBad(r *Report) {
+	r.BadSectors = len(a.bad)
+	if len(a.bad) == 0 {
+		return
+	}
+	list := make([]uint64, 0, len(a.bad))
+	for k := range a.bad {
+		list = append(list, k)
+	}
+	slices.Sort(list)
+	const shown = 20
+	for _, b := range list[:min(len(list), shown)] {
+		k := pageKey(b >> 3)
+		p := a.poolByID(k.pool())
+		if p == nil {
+			continue
+		}
+		phys := k.phys() + b&7
+		md, off, _ := p.locate(phys)
+		who := "nobody"
+		for _, v := range a.Volumes() {
+			if lba, ok := v.lbaOf(phys); v.pool == p && ok {
+				who = fmt.Sprintf("volume %s, sector %d", v.spec.Name, lba)
+				break
+			}
+		}
+		r.add("data: pool %s, mdisk %s, byte %d (%s): the checksum is wrong; reading it is a medium error until it is written again", p.name, p.mdisks[md].name, off, who)
+	}
+	if n := len(list) - shown; n > 0 {
+		r.add("data: %d more sectors have a wrong checksum", n)
+	}
+}
+
+// lbaOf finds where a volume has a physical sector. It walks the map.
+func (v *Volume) lbaOf(phys uint64) (lba uint64, ok bool) {
+	v.m.walk(block.Range{Count: v.spec.Sectors}, func(x run) bool {
+		if x.state == block.Data && phys >= x.phys && phys < x.phys+x.Count {
+			lba, ok = x.Start+phys-x.phys, true
+		}
+		return !ok
+	})
+	return lba, ok
 }
 
 // saveBad adds the list to a checkpoint.

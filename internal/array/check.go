@@ -2,7 +2,6 @@ package array
 
 import (
 	"fmt"
-	"hash/crc32"
 	"math/bits"
 	"unsafe"
 
@@ -43,16 +42,26 @@ func (r *Report) add(format string, args ...any) {
 func (a *Array) Check(verify bool) Report {
 	var r Report
 	a.checkConservation(&r)
-	a.checkMaps(&r)
+	for _, p := range a.Pools() {
+		a.checkPool(&r, p)
+	}
 	a.checkCache(&r, verify)
-	r.BadSectors = len(a.bad)
-	if n := len(a.bad); n > 0 {
-		r.add("cache: %d dirty sectors failed their checksum when the array started; reading them is a medium error until they are written again", n)
+	a.checkHealth(&r)
+	return r
+}
+
+// checkHealth names what is known to be damaged.
+func (a *Array) checkHealth(r *Report) {
+	a.nameBad(r)
+	if n := a.recovery.BadPages; n > 0 {
+		r.add("cache: %d page descriptors were damaged beyond repair when the array started: what they described is lost, and sectors may hold what they held before", n)
+	}
+	for _, p := range a.recovery.Damaged {
+		r.add("%s", p)
 	}
 	if a.broken != "" {
 		r.add("array: changes are refused: %s", a.broken)
 	}
-	return r
 }
 
 func (a *Array) checkConservation(r *Report) {
@@ -77,14 +86,14 @@ func (a *Array) checkConservation(r *Report) {
 	}
 }
 
-func (a *Array) checkMaps(r *Report) {
-	counts := make([][]*[extentGrains]uint32, len(a.pools)) // by pool and extent
-	for _, p := range a.Pools() {
-		counts[p.id] = make([]*[extentGrains]uint32, len(p.extents))
-	}
+// checkPool compares the maps of a pool's volumes with the reference counts.
+func (a *Array) checkPool(r *Report, p *Pool) {
+	c := make([]*[extentGrains]uint32, len(p.extents)) // references by extent and grain
 	for _, v := range a.Volumes() {
+		if v.pool != p {
+			continue
+		}
 		r.Volumes++
-		c := counts[v.pool.id]
 		a.eachWindow(&v.m, v.m.root, func(s slot) {
 			r.Windows++
 			v.m.layers(s, func(base uint64, mask mask128) {
@@ -102,32 +111,30 @@ func (a *Array) checkMaps(r *Report) {
 		}
 	}
 	pending := !a.garbage.empty()
-	for _, p := range a.Pools() {
-		allocated := int64(0)
-		for e, used := range p.used {
-			allocated += int64(bits.OnesCount64(used))
-			if p.info[e] == nil {
-				continue
-			}
-			inMaps := counts[p.id][e]
-			if inMaps == nil {
-				inMaps = new([extentGrains]uint32)
-			}
-			for i := range extentGrains {
-				g := uint64(e*extentGrains + i)
-				gi, want := &p.info[e][i], inMaps[i]
-				free := used>>i&1 == 0
-				switch {
-				case free && (gi.refs != 0 || want != 0):
-					r.add("space: pool %s: grain %d is free but has %d references, %d in the maps", p.name, g, gi.refs, want)
-				case gi.refs < want, gi.refs > want && !pending && a.holds == 0:
-					r.add("space: pool %s: grain %d counts %d references, the maps have %d", p.name, g, gi.refs, want)
-				}
+	allocated := int64(0)
+	for e, used := range p.used {
+		allocated += int64(bits.OnesCount64(used))
+		if p.info[e] == nil {
+			continue
+		}
+		inMaps := c[e]
+		if inMaps == nil {
+			inMaps = new([extentGrains]uint32)
+		}
+		for i := range extentGrains {
+			g := uint64(e*extentGrains + i)
+			gi, want := &p.info[e][i], inMaps[i]
+			free := used>>i&1 == 0
+			switch {
+			case free && (gi.refs != 0 || want != 0):
+				r.add("space: pool %s: grain %d is free but has %d references, %d in the maps", p.name, g, gi.refs, want)
+			case gi.refs < want, gi.refs > want && !pending && a.holds == 0:
+				r.add("space: pool %s: grain %d counts %d references, the maps have %d", p.name, g, gi.refs, want)
 			}
 		}
-		if allocated != p.allocated {
-			r.add("space: pool %s: %d grains are allocated, the count says %d", p.name, allocated, p.allocated)
-		}
+	}
+	if allocated != p.allocated {
+		r.add("space: pool %s: %d grains are allocated, the count says %d", p.name, allocated, p.allocated)
 	}
 }
 
@@ -189,14 +196,8 @@ func (a *Array) checkCache(r *Report, verify bool) {
 				}
 			}
 		}
-		if verify && a.payload {
-			data := c.nv.data(uint32(i))
-			for left := p.mask; left != 0; left &= left - 1 {
-				s := bits.TrailingZeros8(left)
-				if crc32.Checksum(data[s*block.SectorSize:(s+1)*block.SectorSize], castagnoli) != d.crc(s) && !a.isBad(p.key, s) {
-					r.add("cache: page %d, sector %d of it: the checksum is wrong", i, s)
-				}
-			}
+		if verify {
+			a.checkPage(r, uint32(i))
 		}
 	}
 	if used != c.used {
@@ -215,6 +216,19 @@ func (a *Array) checkCache(r *Report, verify bool) {
 			if got := dirty[v.id][o]; got > v.dirtyBytes[o] {
 				r.add("cache: volume %s, origin %s: %d bytes are dirty, the count says %d", v.spec.Name, o, got, v.dirtyBytes[o])
 			}
+		}
+	}
+}
+
+// checkPage compares a page of the cache with its checksums.
+func (a *Array) checkPage(r *Report, i uint32) {
+	p := &a.cache.pages[i]
+	if !a.payload || p.state == pageFree || p.state == pageCooling {
+		return
+	}
+	for left := p.mask &^ a.goodSectors(i); left != 0; left &= left - 1 {
+		if s := bits.TrailingZeros8(left); !a.isBad(p.key, s) {
+			r.add("cache: page %d, sector %d of it: the checksum is wrong", i, s)
 		}
 	}
 }

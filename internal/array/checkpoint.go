@@ -19,7 +19,7 @@ import (
 //	o                          objects, JSON
 //	b                          bad sectors, see bad.go
 //	c                          seq u64, tail u64: where replay begins; last u64: the last record it may have
-//	g                          number of the batch u64, see durable.go
+//	g                          number and digest, see meta.go
 //	r vol u32                  root slot u64, levels u8
 //	n vol u32 level u8 idx u64 a node: 256 slots u64, then for each detail slot in
 //	                           order: layers u8, zero u64 x2, anchored u64 x2, {phys u64, mask u64 x2} x layers

@@ -1,12 +1,6 @@
 package array
 
-import (
-	"fmt"
-	"hash/crc32"
-	"slices"
-
-	"github.com/arraysim/arraysim/internal/block"
-)
+import "hash/crc32"
 
 // What survives a loss of power. Of what was written to NVRAM since its last flush,
 // any subset does. These rules make the state after a loss of power one that was there at
@@ -32,7 +26,8 @@ type durable struct {
 	// What the flush under way lets go.
 	coolFlush, buryFlush []uint32
 	gen, genDone         uint64 // number of the last batch that went to the meta store, and that is durable
-	flushHeld            bool   // a flush failed; it is tried again when the timer says so
+	stored               digest
+	flushHeld            bool // a flush failed; it is tried again when the timer says so
 }
 
 // The state block of the NVRAM header, in sectors of its own:
@@ -253,40 +248,4 @@ func (a *Array) cycleSynced() {
 	}
 	a.cycleBatch = a.cycleBatch[:0]
 	a.endStep()
-}
-
-// keyGen is the number of the last batch: a store that lost batches has an older one
-// than the NVRAM.
-const keyGen = "g"
-
-// commitMeta commits a batch with its number.
-func (a *Array) commitMeta(batch []block.KV, done func(error)) {
-	a.gen++
-	gen := a.gen
-	a.meta.Commit(append(slices.Clip(batch), genEntry(gen)), func(err error) {
-		if err == nil {
-			a.genDone = max(a.genDone, gen)
-			a.saveState()
-		}
-		done(err)
-	})
-}
-
-func genEntry(gen uint64) block.KV {
-	return block.KV{Key: []byte(keyGen), Value: le.AppendUint64(nil, gen)}
-}
-
-// loadGen compares the meta store's number with that of the NVRAM.
-func (a *Array) loadGen(s savedState) error {
-	err := a.meta.Load([]byte(keyGen), func(_, v []byte) error {
-		if len(v) != 8 {
-			return fmt.Errorf("the number of the last checkpoint is damaged")
-		}
-		a.gen = le.Uint64(v)
-		return nil
-	})
-	if err == nil && a.gen < s.gen {
-		err = fmt.Errorf("the checkpoints in meta/ have lost their last %d changes; restore meta/ from a copy made at the same time as the other files", s.gen-a.gen)
-	}
-	return err
 }

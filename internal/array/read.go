@@ -146,6 +146,8 @@ func (a *Array) readDone(x *diskIO) {
 	if x.io.Err != nil {
 		r.status = block.MediumRead
 		x.d.failures++
+		a := r.a
+		a.noteBad(x)
 	}
 	r.release()
 }

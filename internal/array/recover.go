@@ -10,13 +10,14 @@ import (
 
 // Recovery is what the last start found and did; see Array.Recovery.
 type Recovery struct {
-	Records    uint64 // log records replayed
-	Pages      int    // dirty pages found
-	Discarded  int    // pages that nothing referred to any more
-	BadSectors int    // dirty sectors that failed their checksum
-	BadPages   int    // descriptors that failed theirs
-	PowerLost  bool   // the machine was started anew: only what was flushed could be trusted
-	Undone     uint64 // log records that a loss of power left incomplete, and what came after
+	Records    uint64   // log records replayed
+	Pages      int      // dirty pages found
+	Discarded  int      // pages that nothing referred to any more
+	BadSectors int      // dirty sectors that failed their checksum
+	BadPages   int      // descriptors that failed theirs
+	Damaged    []string // what was found damaged and left out, each one line
+	PowerLost  bool     // the machine was started anew: only what was flushed could be trusted
+	Undone     uint64   // log records that a loss of power left incomplete, and what came after
 }
 
 // recover brings the array from its store to where it was, in these steps:
@@ -37,9 +38,6 @@ func (a *Array) recover(fresh bool) error {
 	if !fresh {
 		saved = a.cache.nv.loadState()
 	}
-	if err := a.loadGen(saved); err != nil {
-		return err
-	}
 	if err := a.loadObjects(); err != nil {
 		return err
 	}
@@ -52,6 +50,9 @@ func (a *Array) recover(fresh bool) error {
 	}
 	seq, tail, last, err := a.loadPosition()
 	if err != nil {
+		return err
+	}
+	if err := a.checkMeta(saved); err != nil {
 		return err
 	}
 	if fresh && len(a.objects.Volumes) > 0 {
@@ -93,7 +94,7 @@ func (a *Array) Recovery() Recovery { return a.recovery }
 
 func (a *Array) loadObjects() error {
 	found := false
-	err := a.meta.Load([]byte(keyObjects), func(k, v []byte) error {
+	err := a.loadMeta(keyObjects, func(k, v []byte) error {
 		if string(k) == keyObjects {
 			found = true
 			return json.Unmarshal(v, &a.objects)
@@ -125,7 +126,7 @@ func (a *Array) loadObjects() error {
 }
 
 func (a *Array) loadPosition() (seq uint64, tail int, last uint64, err error) {
-	err = a.meta.Load([]byte(keyCheckpoint), func(k, v []byte) error {
+	err = a.loadMeta(keyCheckpoint, func(k, v []byte) error {
 		if len(v) == 16 { // format version 1
 			v = append(v[:16:16], v[:8]...)
 		}
@@ -142,7 +143,7 @@ func (a *Array) loadPosition() (seq uint64, tail int, last uint64, err error) {
 // root leads to are what a checkpoint had no time to remove.
 func (a *Array) loadMaps() error {
 	roots := map[uint32][]byte{}
-	if err := a.meta.Load([]byte(keyRoot), func(k, v []byte) error {
+	if err := a.loadMeta(keyRoot, func(k, v []byte) error {
 		if len(k) != 5 || len(v) != 9 {
 			return fmt.Errorf("the root of a map is damaged")
 		}
@@ -152,7 +153,7 @@ func (a *Array) loadMaps() error {
 		return err
 	}
 	pages := map[nodeKey][]byte{}
-	if err := a.meta.Load([]byte(keyNode), func(k, v []byte) error {
+	if err := a.loadMeta(keyNode, func(k, v []byte) error {
 		if len(k) != 14 {
 			return fmt.Errorf("a map page has a damaged key")
 		}
@@ -318,11 +319,10 @@ func (r *row) out() uint64 {
 // firstCheckpoint commits the state after recovery before anything is served.
 func (a *Array) firstCheckpoint() error {
 	a.journal.seq += 1 << 32 // more than a ring can hold
-	a.gen++
 	a.beginCheckpoint()
 	a.writeNodes(1 << 30)
 	a.finishBatch()
-	err := a.meta.CommitNow(append(a.ckpt.batch, genEntry(a.gen)))
+	err := a.meta.CommitNow(a.sealBatch(a.ckpt.batch))
 	a.ckpt.running, a.ckpt.batch = false, nil
 	if err != nil {
 		return fmt.Errorf("the first checkpoint could not be written: %w", err)

@@ -110,7 +110,9 @@ func (a *Array) loadPages() error {
 	// By address, the newest first.
 	slices.SortFunc(found, func(x, y uint32) int {
 		dx, dy := descView(c.nv.desc(x)), descView(c.nv.desc(y))
-		return cmp.Or(cmp.Compare(dx.key(), dy.key()), cmp.Compare(dy.seq(), dx.seq()), cmp.Compare(x, y))
+		// Of two of one record the newer is the one that an earlier recovery joined, and it
+		// buried the other.
+		return cmp.Or(cmp.Compare(dx.key(), dy.key()), cmp.Compare(dy.seq(), dx.seq()), cmp.Compare(dx[21], dy[21]), cmp.Compare(x, y))
 	})
 	masks := make([]uint8, c.nv.pages) // what counts of a page; 0: nothing
 	for n := 0; n < len(found); {

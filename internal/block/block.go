@@ -128,10 +128,11 @@ const (
 	ReasonStage    // a host read that the cache could not answer
 	ReasonCopyRead // the source side of a data copy
 	ReasonRMW
+	ReasonScrub // to compare data at rest with its checksums
 	NumReasons
 )
 
-var reasonNames = [NumReasons]string{"destage", "write_through", "flush", "stage", "copy_read", "rmw"}
+var reasonNames = [NumReasons]string{"destage", "write_through", "flush", "stage", "copy_read", "rmw", "scrub"}
 
 func (r Reason) String() string {
 	if r < NumReasons {

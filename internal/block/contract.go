@@ -52,6 +52,7 @@ type IO struct {
 type ChecksumError struct {
 	Medium  string
 	Sectors []uint64 // of 512 bytes, counted from the start of the medium
+	Sums    []uint32 // what their checksums should be
 }
 
 func (e *ChecksumError) Error() string {

@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"math/bits"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -236,7 +237,7 @@ func (m *fileMedium) Submit(ios []*block.IO) {
 func (m *fileMedium) readNow(io *block.IO) bool {
 	if m.s.instant {
 		m.buf, io.Err = m.transferWith(io, m.buf)
-		return true
+		return io.Err == nil
 	}
 	if m.waits {
 		return false
@@ -245,8 +246,7 @@ func (m *fileMedium) readNow(io *block.IO) bool {
 	if err == nil && uint64(n) == io.N {
 		m.buf = sized(m.buf, io.N)
 		if n, err = m.sums.ReadNow([][]byte{m.buf}, sumAt(io.Off)); err == nil && n == len(m.buf) {
-			io.Err = m.verify(io, m.buf)
-			return true
+			return m.verify(io, m.buf) == nil
 		}
 	}
 	m.waits = errors.Is(err, errWaits)
@@ -264,8 +264,15 @@ func sized(b []byte, n uint64) []byte {
 	return b[:want]
 }
 
+// transfer does one operation on a worker. A read that meets a write of the same
+// sectors on its way may find new data with old checksums: it looks again.
 func (m *fileMedium) transfer(io *block.IO) error {
-	_, err := m.transferWith(io, nil)
+	buf, err := m.transferWith(io, nil)
+	var sum *block.ChecksumError
+	for wait := time.Millisecond; wait < 16*time.Millisecond && m.s.opt.Later == nil && errors.As(err, &sum); wait *= 2 {
+		time.Sleep(wait)
+		buf, err = m.transferWith(io, buf)
+	}
 	return err
 }
 
@@ -313,18 +320,22 @@ func eachSector(vec [][]byte, fn func(i int, crc uint32)) {
 // verify compares what was read with its checksums. A checksum that differs by a
 // single bit was flipped itself: damage of the data changes half of the bits.
 func (m *fileMedium) verify(io *block.IO, sums []byte) error {
-	var bad []uint64
+	var bad *block.ChecksumError
 	eachSector(io.Vec, func(i int, crc uint32) {
 		want := le.Uint32(sums[i*sumBytes:])
 		if want == stored(crc) || want == 0 && crc == zeroSum || bits.OnesCount32(want^stored(crc)) == 1 {
 			return
 		}
-		bad = append(bad, io.Off/block.SectorSize+uint64(i))
+		if bad == nil {
+			bad = &block.ChecksumError{Medium: m.name}
+		}
+		bad.Sectors = append(bad.Sectors, io.Off/block.SectorSize+uint64(i))
+		bad.Sums = append(bad.Sums, want)
 	})
 	if bad == nil {
 		return nil
 	}
-	return &block.ChecksumError{Medium: m.name, Sectors: bad}
+	return bad
 }
 
 // maxVec is the number of buffers that one system call takes (IOV_MAX).

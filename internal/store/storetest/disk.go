@@ -209,7 +209,7 @@ func (n *inode) cut(survives func(uint64) bool) *inode {
 		}
 		return c
 	}
-	c.medium = n.medium
+	c.medium = slices.Clone(n.medium)
 	for i, p := range n.pages {
 		was, dirty := n.old[i]
 		if dirty {

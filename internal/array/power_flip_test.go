@@ -1,0 +1,136 @@
+package array
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+var flipsFlag = flag.Int("flips", 600, "number of flipped bits of TestFlippedBits")
+
+// verifyAll runs a check in steps to its end.
+func verifyAll(a *Array, clock *block.Virtual, repair bool) Report {
+	v := a.NewVerify(repair)
+	more, ended := true, false
+	for more {
+		ended = false
+		v.Step(func(m bool) { more, ended = m, true })
+		for !ended && clock.Step() {
+		}
+	}
+	return v.Report()
+}
+
+// TestFlippedBits flips one bit somewhere in the files of an array that was killed or
+// stopped. The array refuses to start, with a reason; or it serves, and every sector reads as
+// what was acknowledged, or as a medium error that check names.
+func TestFlippedBits(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(seed(t), 9))
+	refused, errors, clean := map[string]int{}, map[string]int{}, 0
+	for n := 0; n < *flipsFlag; {
+		r := newPowerRig(t, rnd.Uint64(), rnd.IntN(2) == 0)
+		for range 300 {
+			if r.rnd.IntN(3) == 0 && len(r.busy) < 6 {
+				r.launch()
+			} else {
+				r.clock.Step()
+			}
+		}
+		r.clock.RunUntil(r.clock.Now() + 2e9) // all commands end
+		if rnd.IntN(2) == 0 {
+			stopped := false
+			r.a.Stop(func(err error) { r.must(nil, err); stopped = true })
+			for !stopped && r.clock.Step() {
+			}
+		}
+		image := r.disk.Kill()
+		r.files.Close()
+		if rnd.IntN(2) == 0 { // the meta store's log becomes a table
+			_, files, err := openOn(image, &block.Virtual{}, rnd, r.opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files.Close()
+		}
+		for range 20 {
+			n++
+			disk := image.Kill()
+			dir := []string{"/data/nvram", "/data/nvram", "/data/mdisk/", "/data/mdisk/", "/data/meta/", "/data/"}[rnd.IntN(6)]
+			path, off := disk.Flip(rnd, dir)
+			where := fmt.Sprintf("%s byte %d", path, off)
+			kind := strings.TrimRight(path[strings.LastIndex(path, "/")+1:], "0123456789-")
+			if i := strings.LastIndexByte(kind, '.'); i >= 0 {
+				kind = kind[i:]
+			}
+			clock := &block.Virtual{}
+			a, files, err := openOn(disk, clock, rnd, r.opt)
+			if err != nil {
+				if strings.ContainsAny(err.Error(), "\n\x00") {
+					t.Errorf("%s: not one line: %q", where, err)
+				}
+				refused[kind]++
+				continue
+			}
+			if len(a.Volumes()) != len(r.sectors) {
+				t.Fatalf("%s: %d volumes, recovery %+v", where, len(a.Volumes()), a.Recovery())
+			}
+			bad := 0
+			got := make([]byte, 512)
+			for i := range r.sectors {
+				for s := range r.sectors[i] {
+					vs := r.sectors[i][s]
+					want := make([]byte, 512)
+					fillStamp(want, vs[len(vs)-1].stamp)
+					q := &block.Request{Op: block.OpRead, Range: rng(uint64(s), 1), Data: [][]byte{got}}
+					ended := false
+					q.Done = func(*block.Request) { ended = true }
+					a.Volume(fmt.Sprintf("v%d", i)).Submit([]*block.Request{q})
+					for !ended && clock.Step() {
+					}
+					switch {
+					case q.Status == block.MediumRead:
+						bad++
+					case q.Status != block.OK:
+						t.Fatalf("%s: reading sector %d of volume %d ended %v", where, s, i, q.Status)
+					case !bytes.Equal(got, want):
+						t.Fatalf("%s: sector %d of volume %d holds %x, not %x (%s)", where, s, i, le.Uint64(got), vs[len(vs)-1].stamp, r.what(vs))
+					}
+				}
+			}
+			rep := verifyAll(a, clock, false)
+			switch {
+			case rep.BadSectors > 1:
+				t.Errorf("%s: one bit cost %d sectors", where, rep.BadSectors)
+			case bad > 0 && len(rep.Problems) == 0:
+				t.Errorf("%s: %d sectors cannot be read, and check names none", where, bad)
+			case bad > 0:
+				errors[kind]++
+				if rep := verifyAll(a, clock, true); strings.Contains(path, ".img") && len(rep.Problems) > 0 {
+					t.Errorf("%s: repair could not mend one bit: %s", where, rep.Problems[0])
+				}
+			default:
+				clean++
+			}
+			files.Close()
+		}
+	}
+	t.Logf("of %d flips: refused to start %v, medium errors %v, nothing lost %d", *flipsFlag, refused, errors, clean)
+	if errors[".img"] == 0 || refused[".log"]+refused["MANIFEST"]+refused[".sst"] == 0 {
+		t.Error("no data or no metadata was hit")
+	}
+}
+
+func (r *powerRig) what(vs []version) string {
+	var s []string
+	for _, v := range vs {
+		if v.cmd != nil {
+			s = append(s, fmt.Sprintf("%x by %s acked %d", v.stamp, v.cmd.what, v.cmd.acked))
+		}
+	}
+	return strings.Join(s, "; ")
+}
