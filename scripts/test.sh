@@ -46,5 +46,5 @@ part sim "$go" test -timeout 20m ./internal/sim
 part build make --no-print-directory build
 part tools .cache/venv/bin/pytest tests
 part image scripts/vm/image.py
-# Twenty minutes are for a machine that is busy with other things: idle, it is five.
-part vm scripts/vm/run.py --limit 1200 -m "not slow"
+# Half an hour is for a machine that is busy with other things: idle, it takes six minutes.
+part vm scripts/vm/run.py --limit 1800 -m "not slow"

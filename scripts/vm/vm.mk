@@ -6,7 +6,7 @@ vm-image: ## build the virtual machine's image if it is missing or out of date
 	@scripts/vm/image.py
 
 vm-test: build ## the tests in the virtual machine, slow ones left out; VM_ARGS: a selection, --kernel 6.12
-	@scripts/vm/run.py --limit 1200 -m "not slow" $(VM_ARGS)
+	@scripts/vm/run.py --limit 1800 -m "not slow" $(VM_ARGS)
 
 vm-test-all: build ## all of them, with every kernel
 	@scripts/vm/run.py --limit 2400 --kernel 6.1 $(VM_ARGS)

@@ -194,7 +194,7 @@ BACK_AGAIN = r"detected conn error"
 @pytest.mark.parametrize(
     "sig", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow, id="term"), pytest.param(signal.SIGKILL, id="kill")]
 )
-@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+@pytest.mark.parametrize("kind", ["xfs", pytest.param("ext4", marks=pytest.mark.slow)])
 def test_restart_under_a_file_system(initiator: Initiator, kind: str, sig: int, folder: Path) -> None:
     """The session is down for seconds; the kernel waits, logs in again, and no byte is lost."""
     with Daemon(Config(volumes=[Volume("v", 0, size=512 * MiB)]), "restart") as d:

@@ -58,10 +58,6 @@ def volumes(array: Daemon) -> dict[str, str]:
 # targetcli
 
 
-def test_help_shows_the_configuration_string(array: KernelDaemon) -> None:
-    assert "POOL/VOLUME" in targetcli(f"{STORES} help create").text
-
-
 def test_create_makes_the_volume_and_delete_keeps_it(array: KernelDaemon) -> None:
     v = Volume("made", None, size=64 * MiB)
     assert "Created" in create(v)
