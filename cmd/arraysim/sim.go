@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -24,6 +25,7 @@ type simFlags struct {
 	set, sweep    []string
 	expect, quiet bool
 	jobs          int
+	record        time.Duration
 }
 
 func (a *app) sim() *cobra.Command {
@@ -51,6 +53,7 @@ cores. Ctrl-C ends the runs where they are and prints what there is.`,
 	c.Flags().StringArrayVar(&f.sweep, "sweep", nil, "run once for each value, key=a,b,c; several sweeps make a grid")
 	c.Flags().BoolVar(&f.expect, "expect", false, "compare with the scenario's expectations; fail if one does not hold")
 	c.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "no progress bar")
+	c.Flags().DurationVar(&f.record, "record", 0, "write all counters at this interval of simulated time into --out: Parquet, iostats XML, esxtop CSV")
 	c.Flags().IntVar(&f.jobs, "jobs", 0, "runs at the same time (default: the number of cores)")
 	return a.jsonFlag(c)
 }
@@ -72,7 +75,14 @@ func (a *app) runSim(cmd *cobra.Command, path string, f *simFlags) error {
 		return err
 	}
 	ctx, _ := signals()
-	runs, err := runAll(ctx, grid, f.jobs, !f.quiet && !a.json && terminal(os.Stderr))
+	var rec *recording
+	if f.record > 0 {
+		if f.out == "" {
+			return errors.New("--record needs --out, the folder that it writes into")
+		}
+		rec = &recording{interval: f.record, dir: func(s *sim.Scenario) string { return outputFolder(f.out, len(grid), s) }}
+	}
+	runs, err := runAll(ctx, grid, f.jobs, !f.quiet && !a.json && terminal(os.Stderr), rec)
 	if err != nil {
 		return err
 	}
@@ -194,17 +204,22 @@ func (f *simFlags) expected(s *sim.Scenario) []sim.Expect {
 	return out
 }
 
+// outputFolder is where one of several runs leaves its files.
+func outputFolder(dir string, runs int, s *sim.Scenario) string {
+	if runs <= 1 {
+		return dir
+	}
+	return filepath.Join(dir, strings.Map(func(c rune) rune {
+		if c == '/' || c == ' ' {
+			return '_'
+		}
+		return c
+	}, s.Name))
+}
+
 func writeOutputs(dir string, grid []*sim.Scenario, runs []*sim.Run) error {
 	for i, r := range runs {
-		at := dir
-		if len(runs) > 1 {
-			at = filepath.Join(dir, strings.Map(func(c rune) rune {
-				if c == '/' || c == ' ' {
-					return '_'
-				}
-				return c
-			}, grid[i].Name))
-		}
+		at := outputFolder(dir, len(runs), grid[i])
 		if err := os.MkdirAll(at, 0o777); err != nil {
 			return fmt.Errorf("output: %w", err)
 		}
@@ -244,9 +259,12 @@ func (a *app) showSim(w io.Writer, s *sim.Scenario, grid []*sim.Scenario, runs [
 }
 
 // runAll carries the runs out, so many at a time.
-func runAll(ctx context.Context, grid []*sim.Scenario, jobs int, bar bool) ([]*sim.Run, error) {
+func runAll(ctx context.Context, grid []*sim.Scenario, jobs int, bar bool, rec *recording) ([]*sim.Run, error) {
 	p := newProgress(grid, bar)
 	defer p.close()
+	if rec != nil {
+		p.attach = rec.attach
+	}
 	return p.run(ctx, jobs)
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -19,6 +20,8 @@ import (
 type progress struct {
 	grid []*sim.Scenario
 	bars *mpb.Progress
+	// attach, if there is one, watches a run from its beginning; what it returns ends that.
+	attach func(*sim.Scenario, *sim.Run) (func() error, error)
 }
 
 func newProgress(grid []*sim.Scenario, show bool) *progress {
@@ -66,10 +69,17 @@ func (p *progress) run(ctx context.Context, jobs int) ([]*sim.Run, error) {
 }
 
 // one carries out a run in slices of about a tenth of a second.
-func (p *progress) one(ctx context.Context, s *sim.Scenario) (*sim.Run, error) {
+func (p *progress) one(ctx context.Context, s *sim.Scenario) (_ *sim.Run, err error) {
 	r, err := sim.New(s)
 	if err != nil {
 		return nil, err
+	}
+	if p.attach != nil {
+		done, failed := p.attach(s, r)
+		if failed != nil {
+			return nil, failed
+		}
+		defer func() { err = errors.Join(err, done()) }()
 	}
 	const steps = 1000
 	var bar *mpb.Bar

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arraysim/arraysim/internal/report"
+)
+
+// sourceFlags are the flags of commands that read counters of somebody.
+func sourceFlags(c *cobra.Command, opt *report.Options) {
+	c.Flags().StringVar(&opt.Mapping, "mapping", "", "YAML file that explains the columns of another tool's CSV")
+	c.Flags().DurationVar(&opt.Last, "last", time.Hour, "of a Prometheus: how far back")
+	c.Flags().DurationVar(&opt.Step, "step", 0, "of a Prometheus: length of a sample (default: a 240th of --last, 5s at the least)")
+}
+
+const sourcesHelp = `Counters come from a file or folder of counters export (CSV, Parquet), from
+the statistics files of a SAN Volume Controller, Storwize or Spectrum Virtualize (a folder
+with Nv_stats and Nn_stats files, and what lsvdisk and lsmdiskgrp print with -delim :, as
+files of these names), from a Prometheus (its URL, or saved answers of query_range), or
+from any CSV file by a mapping (see docs/counters.md).`
+
+func (a *app) analyze() *cobra.Command {
+	var opt report.Options
+	c := &cobra.Command{
+		Use:   "analyze DIR|FILE|URL",
+		Short: "Find undercover writes and response-time towers in counters, and their causes",
+		Long: `analyze reads counters, ours or those of real arrays, and says which pool's partition of
+the write cache was full and since when, which volume held it and whether hosts wrote that,
+what was written undercover, which response-time towers followed, whom they hit, and what
+part of a tower is the offload's and the partition cap's. It does not read the origin label.
+
+` + sourcesHelp,
+		Example: "  arraysim analyze run.parquet\n  arraysim analyze /srv/iostats --json\n  arraysim analyze http://127.0.0.1:9090 --last 2h",
+		Args:    cobra.ExactArgs(1),
+		RunE: a.do(func(cmd *cobra.Command, args []string) error {
+			ctx, _ := signals()
+			d, err := report.Load(ctx, args[0], opt)
+			if err != nil {
+				return fmt.Errorf("analyze: %w", err)
+			}
+			f := report.Analyze(d)
+			if !a.json {
+				return f.WriteText(cmd.OutOrStdout())
+			}
+			e := json.NewEncoder(cmd.OutOrStdout())
+			e.SetIndent("", "  ")
+			return e.Encode(f)
+		}),
+	}
+	sourceFlags(c, &opt)
+	return a.jsonFlag(c)
+}

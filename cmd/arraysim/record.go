@@ -1,0 +1,70 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/sim"
+)
+
+// recording writes a run's counters into its folder, at an interval of its own time.
+type recording struct {
+	interval time.Duration
+	dir      func(*sim.Scenario) string
+}
+
+// scenarioStart is the time at which scenarios begin in files that need one: that of a
+// run must not depend on when it was made.
+var scenarioStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// noLock is for sources that belong to the goroutine that asks them.
+type noLock struct{}
+
+func (noLock) Lock()   {}
+func (noLock) Unlock() {}
+
+// attach begins to record r; done completes the files.
+func (c *recording) attach(s *sim.Scenario, r *sim.Run) (done func() error, err error) {
+	dir := c.dir(s)
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, fmt.Errorf("output: %w", err)
+	}
+	table, err := os.Create(filepath.Join(dir, "counters.parquet"))
+	if err != nil {
+		return nil, fmt.Errorf("output: %w", err)
+	}
+	top, err := os.Create(filepath.Join(dir, "esxtop.csv"))
+	if err != nil {
+		return nil, fmt.Errorf("output: %w", err)
+	}
+	writers := []metrics.SnapshotWriter{metrics.NewParquet(table), metrics.NewESXTop(top, "")}
+	if c.interval >= time.Second {
+		// All files of a run are kept: nobody fetches them while it goes on.
+		io, err := metrics.NewIOStats(filepath.Join(dir, "iostats"), metrics.IOStatsOptions{Keep: 1 << 30})
+		if err != nil {
+			return nil, err
+		}
+		writers = append(writers, io)
+	}
+	var snap metrics.Snapshot
+	var failed error
+	r.Every(int64(c.interval), func(now int64) {
+		snap.Take(scenarioStart.UnixNano()+now, noLock{}, r)
+		for _, w := range writers {
+			if failed == nil {
+				failed = w.Write(&snap)
+			}
+		}
+	})
+	return func() error {
+		errs := []error{failed}
+		for _, w := range writers {
+			errs = append(errs, w.Close())
+		}
+		return errors.Join(append(errs, table.Close(), top.Close())...)
+	}, nil
+}

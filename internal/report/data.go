@@ -1,0 +1,388 @@
+package report
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+// Series is one value a sample; NaN where it is not known.
+type Series []float64
+
+// Data is time series by pool and volume. Sample i covers the time up to Times[i];
+// rates are means over it, what is held is at its end.
+type Data struct {
+	Source    string
+	Start     int64   // nanoseconds: the beginning of sample 0
+	Times     []int64 // nanoseconds: the ends of the samples
+	CacheSize float64 // bytes of write cache, 0 if it is not known
+	Pools     []*Pool
+	Volumes   []*Volume
+	Offloads  []*Offload
+	Notes     []string // what was amiss with the counters
+}
+
+// Pool is a pool with its partition of the write cache.
+type Pool struct {
+	Name string
+	// Full and Peak are the partition's fullness, 0 to 1: the mean and the highest of a sample.
+	Full, Peak Series
+	Cap        Series // bytes
+	Back       [2]Series
+	// ByOrigin are back-end writes in bytes a second, where the array tells; for pictures.
+	ByOrigin map[string]Series
+}
+
+// Volume is a volume: what hosts do to it, what it holds of the cache, what is written below.
+type Volume struct {
+	Name, Pool string
+	Span       Series    // seconds that the rates of a sample cover
+	Ops        [2]Series // a second, reads and writes
+	Host       [2]Series // bytes a second
+	Time       [2]Series // seconds of response time a second: with Ops, the mean
+	Held       Series    // bytes in the write cache
+	Held0      float64   // at the beginning of sample 0
+	Lower      Series    // bytes a second that leave the cache for the back end
+	Described  map[string]Series
+	States     map[string]Series // provisioned bytes; for pictures
+}
+
+// Offload is a primitive by the path it takes, in bytes a second; for pictures.
+type Offload struct {
+	Primitive, Path string
+	Bytes           Series
+}
+
+const (
+	read = iota
+	write
+)
+
+// Response is the mean response time of all I/O of sample i in seconds, NaN without any.
+func (v *Volume) Response(i int) float64 {
+	ops, t := 0.0, 0.0
+	for d := range v.Ops {
+		if n := v.Ops[d][i]; n > 0 {
+			ops, t = ops+n, t+v.Time[d][i]
+		}
+	}
+	if ops == 0 {
+		return math.NaN()
+	}
+	return t / ops
+}
+
+// Step is the usual length of a sample in seconds.
+func (d *Data) Step() float64 {
+	var steps []float64
+	last := d.Start
+	for _, t := range d.Times {
+		steps = append(steps, float64(t-last)/1e9)
+		last = t
+	}
+	return quantile(steps, 0.5)
+}
+
+// of returns the volumes of a pool.
+func (d *Data) of(pool string) []*Volume {
+	var out []*Volume
+	for _, v := range d.Volumes {
+		if v.Pool == pool {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// at is the time of an instant as people write it.
+func (d *Data) at(t int64) string { return time.Unix(0, t).UTC().Format("2006-01-02 15:04:05") }
+
+// reading is what a source says about everything at one instant: sums since some
+// start, in the source's units, and gauges in base units. NaN and what is missing is not known.
+type reading struct {
+	time    int64
+	volumes map[string]*volumeReading
+	pools   map[string]*poolReading
+	sums    map[offloadKey]float64
+}
+
+type offloadKey struct{ primitive, path string }
+
+type volumeReading struct {
+	pool      string
+	ops       [2]float64
+	bytes     [2]float64
+	time      [2]float64
+	lower     float64
+	held      float64
+	described map[string]float64
+	states    map[string]float64
+}
+
+type poolReading struct {
+	full, peak, cap float64
+	seconds         float64 // integral of used bytes; NaN if full is a mean already
+	back            [2]float64
+	byOrigin        map[string]float64
+}
+
+func unknown() (x [2]float64) { x[0], x[1] = math.NaN(), math.NaN(); return x }
+
+func newVolumeReading(pool string) *volumeReading {
+	nan := math.NaN()
+	return &volumeReading{pool: pool, ops: unknown(), bytes: unknown(), time: unknown(), lower: nan, held: nan}
+}
+
+func newPoolReading() *poolReading {
+	nan := math.NaN()
+	return &poolReading{full: nan, peak: nan, cap: nan, seconds: nan, back: unknown()}
+}
+
+func newReading(t int64) *reading {
+	return &reading{time: t, volumes: map[string]*volumeReading{}, pools: map[string]*poolReading{}}
+}
+
+func (r *reading) volume(name, pool string) *volumeReading {
+	v := r.volumes[name]
+	if v == nil {
+		v = newVolumeReading(pool)
+		r.volumes[name] = v
+	}
+	if v.pool == "" {
+		v.pool = pool
+	}
+	return v
+}
+
+func (r *reading) pool(name string) *poolReading {
+	p := r.pools[name]
+	if p == nil {
+		p = newPoolReading()
+		r.pools[name] = p
+	}
+	return p
+}
+
+// units are a source's: what one of its sums is in base units.
+type units struct{ bytes, time float64 }
+
+// counterWraps are the sizes of counters that begin anew when they are full.
+var counterWraps = [...]float64{1 << 32, 1 << 64}
+
+// increase is the growth of a counter. One that became smaller has wrapped, when it
+// was near the end of 32 or 64 bits and is near the beginning; else its array was
+// restarted, and what happened in between is not known.
+func increase(was, now float64) (d float64, reset bool) {
+	if now >= was {
+		return now - was, false
+	}
+	for _, size := range counterWraps {
+		if was < size && was > 0.75*size && now < 0.25*size {
+			return size - was + now, false
+		}
+	}
+	if math.IsNaN(was) || math.IsNaN(now) {
+		return math.NaN(), false
+	}
+	return math.NaN(), true
+}
+
+// series makes rates of readings, which may be in any order. A volume that a reading
+// does not have has no values there, and its next rates cover all the time since.
+func series(source string, readings []*reading, u units) *Data {
+	slices.SortFunc(readings, func(a, b *reading) int { return cmp.Compare(a.time, b.time) })
+	readings = slices.CompactFunc(readings, func(a, b *reading) bool { return a.time == b.time })
+	d := &Data{Source: source}
+	if len(readings) < 2 {
+		return d
+	}
+	d.Start = readings[0].time
+	for _, r := range readings[1:] {
+		d.Times = append(d.Times, r.time)
+	}
+	n := len(d.Times)
+	resets := map[string]bool{}
+	for _, name := range names(readings, func(r *reading) map[string]*volumeReading { return r.volumes }) {
+		d.Volumes = append(d.Volumes, volumeSeries(name, readings, n, u, resets))
+	}
+	for _, name := range names(readings, func(r *reading) map[string]*poolReading { return r.pools }) {
+		d.Pools = append(d.Pools, poolSeries(name, readings, n, u))
+	}
+	d.offloads(readings, n)
+	if len(resets) > 0 {
+		d.Notes = append(d.Notes, "counters began anew: samples in which they did are left out")
+	}
+	if step := d.Step(); step > 0 {
+		last, gaps := d.Start, 0
+		for _, t := range d.Times {
+			if float64(t-last)/1e9 > 1.6*step {
+				gaps++
+			}
+			last = t
+		}
+		if gaps > 0 {
+			d.Notes = append(d.Notes, "samples are missing: rates across the gaps are means")
+		}
+	}
+	return d
+}
+
+func names[T any](readings []*reading, of func(*reading) map[string]T) []string {
+	set := map[string]bool{}
+	for _, r := range readings {
+		for name := range of(r) {
+			set[name] = true
+		}
+	}
+	var out []string
+	for name := range set {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func gaps(n int) Series {
+	s := make(Series, n)
+	for i := range s {
+		s[i] = math.NaN()
+	}
+	return s
+}
+
+func volumeSeries(name string, readings []*reading, n int, u units, resets map[string]bool) *Volume {
+	v := &Volume{Name: name, Held0: math.NaN(), Span: gaps(n), Held: gaps(n), Lower: gaps(n), Described: map[string]Series{}, States: map[string]Series{}}
+	for d := range 2 {
+		v.Ops[d], v.Host[d], v.Time[d] = gaps(n), gaps(n), gaps(n)
+	}
+	var was *volumeReading
+	at := int64(0)
+	for k, r := range readings {
+		x := r.volumes[name]
+		if x == nil {
+			continue
+		}
+		if v.Pool == "" {
+			v.Pool = x.pool
+		}
+		if k == 0 {
+			v.Held0 = x.held
+		} else {
+			v.Held[k-1] = x.held
+			put(v.States, x.states, k-1, n, 1)
+		}
+		if was != nil {
+			i, dt := k-1, float64(r.time-at)/1e9
+			v.Span[i] = dt
+			rate := func(old, now, unit float64) float64 {
+				inc, reset := increase(old, now)
+				if reset {
+					resets[name] = true
+				}
+				return inc * unit / dt
+			}
+			for d := range 2 {
+				v.Ops[d][i] = rate(was.ops[d], x.ops[d], 1)
+				v.Host[d][i] = rate(was.bytes[d], x.bytes[d], u.bytes)
+				v.Time[d][i] = rate(was.time[d], x.time[d], u.time)
+			}
+			v.Lower[i] = rate(was.lower, x.lower, u.bytes)
+			for op, now := range x.described {
+				inc, _ := increase(was.described[op], now)
+				put(v.Described, map[string]float64{op: inc}, i, n, u.bytes/dt)
+			}
+		}
+		was, at = x, r.time
+	}
+	return v
+}
+
+func put(to map[string]Series, values map[string]float64, i, n int, unit float64) {
+	for key, x := range values {
+		if to[key] == nil {
+			to[key] = gaps(n)
+		}
+		to[key][i] = x * unit
+	}
+}
+
+func poolSeries(name string, readings []*reading, n int, u units) *Pool {
+	p := &Pool{Name: name, Full: gaps(n), Peak: gaps(n), Cap: gaps(n), Back: [2]Series{gaps(n), gaps(n)}, ByOrigin: map[string]Series{}}
+	var was *poolReading
+	at := int64(0)
+	for k, r := range readings {
+		x := r.pools[name]
+		if x == nil {
+			continue
+		}
+		if k > 0 {
+			p.Full[k-1], p.Peak[k-1], p.Cap[k-1] = x.full, x.peak, x.cap
+		}
+		if was != nil {
+			i, dt := k-1, float64(r.time-at)/1e9
+			if used, _ := increase(was.seconds, x.seconds); !math.IsNaN(used) && x.cap > 0 {
+				p.Full[i] = min(used/dt/x.cap, 1)
+				p.Peak[i] = max(p.Full[i], x.peak, was.peak)
+			}
+			for d := range 2 {
+				inc, _ := increase(was.back[d], x.back[d])
+				p.Back[d][i] = inc * u.bytes / dt
+			}
+			for o, now := range x.byOrigin {
+				inc, _ := increase(was.byOrigin[o], now)
+				put(p.ByOrigin, map[string]float64{o: inc}, i, n, u.bytes/dt)
+			}
+		}
+		was, at = x, r.time
+	}
+	return p
+}
+
+func (d *Data) offloads(readings []*reading, n int) {
+	by := map[offloadKey]*Offload{}
+	for k, r := range readings[1:] {
+		dt := float64(r.time-readings[k].time) / 1e9
+		for key, now := range r.sums {
+			o := by[key]
+			if o == nil {
+				o = &Offload{key.primitive, key.path, gaps(n)}
+				by[key] = o
+				d.Offloads = append(d.Offloads, o)
+			}
+			inc, _ := increase(readings[k].sums[key], now)
+			o.Bytes[k] = inc / dt
+		}
+	}
+	slices.SortFunc(d.Offloads, func(a, b *Offload) int {
+		return cmp.Or(cmp.Compare(a.Primitive, b.Primitive), cmp.Compare(a.Path, b.Path))
+	})
+}
+
+// quantile of the values that are known, NaN if none is.
+func quantile(values []float64, q float64) float64 {
+	var known []float64
+	for _, v := range values {
+		if !math.IsNaN(v) {
+			known = append(known, v)
+		}
+	}
+	if len(known) == 0 {
+		return math.NaN()
+	}
+	slices.Sort(known)
+	at := q * float64(len(known)-1)
+	i := int(at)
+	if i+1 == len(known) {
+		return known[i]
+	}
+	return known[i] + (at-float64(i))*(known[i+1]-known[i])
+}
+
+// known is x, or 0 where it is not known.
+func known(x float64) float64 {
+	if math.IsNaN(x) {
+		return 0
+	}
+	return x
+}

@@ -1,0 +1,15 @@
+// Package report turns counters into findings and pictures: which pool's partition of
+// the write cache is full, which volume holds it, whether hosts wrote that, what was
+// written undercover, which response-time towers followed and what is to be done.
+//
+//	data.go      time series by pool and volume, from cumulative counters
+//	load.go      where counters come from; table.go, iostats.go, prometheus.go, mapped.go read them
+//	analyze.go   findings: partitions, holders, undercover writes
+//	tower.go     findings: response-time towers and their causes
+//	whatif.go    the share of the offload and of the partition's cap in a tower
+//	text.go      findings as text
+//	picture.go   the charts of a run; page.go and svg.go draw them
+//
+// Findings are made from what real arrays publish. The origin label of our own lower
+// layer is read for pictures only.
+package report

@@ -1,0 +1,132 @@
+package report
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/arraysim/arraysim/internal/metrics"
+)
+
+// Options say how to read counters; what is not set is found out.
+type Options struct {
+	Mapping string        // file that explains the columns of a CSV file of others
+	Last    time.Duration // of a Prometheus: how far back; 1 h if 0
+	Step    time.Duration // of a Prometheus: length of a sample; chosen if 0
+}
+
+// tables are the names under which a run leaves its counters.
+var tables = []string{"counters.parquet", "counters.csv"}
+
+// Load reads counters from a file, a folder or the URL of a Prometheus.
+func Load(ctx context.Context, source string, opt Options) (*Data, error) {
+	d, err := load(ctx, source, opt)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", source, err)
+	}
+	if len(d.Times) == 0 {
+		return nil, fmt.Errorf("%s: there are no two readings of counters to compare; give a longer time", source)
+	}
+	if len(d.Volumes) == 0 {
+		return nil, fmt.Errorf("%s: there is no volume in these counters", source)
+	}
+	return d, nil
+}
+
+func load(ctx context.Context, source string, opt Options) (*Data, error) {
+	if strings.HasPrefix(source, "http://") || strings.HasPrefix(source, "https://") {
+		return fromPrometheus(ctx, source, opt)
+	}
+	st, err := os.Stat(source)
+	if err != nil {
+		return nil, errors.Unwrap(err)
+	}
+	if st.IsDir() {
+		return fromFolder(ctx, source, opt)
+	}
+	head := make([]byte, 512)
+	f, err := os.Open(source)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	n, _ := f.Read(head) // an empty file is no format that follows
+	head = head[:n]
+	if _, err := f.Seek(0, 0); err != nil {
+		return nil, err
+	}
+	switch {
+	case opt.Mapping != "":
+		return fromMapped(source, f, opt.Mapping)
+	case bytes.HasPrefix(head, []byte("PAR1")):
+		rows, err := metrics.NewParquetReader(f, st.Size())
+		if err != nil {
+			return nil, err
+		}
+		return fromTable(source, rows)
+	case bytes.HasPrefix(head, []byte("time,layer,family,")):
+		rows, err := metrics.NewCSVReader(f)
+		if err != nil {
+			return nil, err
+		}
+		return fromTable(source, rows)
+	case bytes.Contains(head, []byte("<diskStatsColl")):
+		return fromIOStats(source, []string{source}, nil)
+	case bytes.HasPrefix(bytes.TrimSpace(head), []byte("{")):
+		return fromPrometheusFile(source, f)
+	}
+	return nil, errors.New("this is neither our table (CSV, Parquet) nor iostats XML nor a Prometheus answer; explain other CSV by --mapping")
+}
+
+// fromFolder reads our table if it is there, else statistics files.
+func fromFolder(ctx context.Context, dir string, opt Options) (*Data, error) {
+	for _, name := range tables {
+		if path := filepath.Join(dir, name); exists(path) {
+			d, err := load(ctx, path, opt)
+			if d != nil {
+				d.Source = dir
+			}
+			return d, err
+		}
+	}
+	var files, json []string
+	side := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		name := e.Name()
+		switch {
+		case name == "lsvdisk" || name == "lsmdiskgrp":
+			side[name] = path
+		case strings.HasPrefix(name, "Nv_stats") || strings.HasPrefix(name, "Nn_stats"):
+			files = append(files, path)
+		case strings.HasSuffix(name, ".json"):
+			json = append(json, path)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(files) > 0 {
+		return fromIOStats(dir, files, side)
+	}
+	if len(json) > 0 {
+		slices.Sort(json)
+		return fromPrometheusFiles(dir, json)
+	}
+	return nil, fmt.Errorf("there are no counters in this folder: no %s and no Nv_stats files", strings.Join(tables, ", no "))
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

@@ -1,0 +1,230 @@
+package report
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+)
+
+// Mapping explains a CSV file of another tool: which column is what, in which unit.
+// One row is a volume, or a pool, at one instant.
+type Mapping struct {
+	// Time is the column of the instant, and Layout its form as Go's time package has
+	// it; "unix" is seconds since 1970.
+	Time   string `yaml:"time"`
+	Layout string `yaml:"layout"`
+	Volume string `yaml:"volume"` // columns of the names
+	Pool   string `yaml:"pool"`
+	Comma  string `yaml:"comma"`
+	// Kind says whether columns are "rates" (a second, means over the time before) or
+	// "sums" that only grow.
+	Kind    string                  `yaml:"kind"`
+	Columns map[string]MappedColumn `yaml:"columns"`
+}
+
+// MappedColumn is a column of a quantity, and what one of its units is in base units.
+type MappedColumn struct {
+	Column string  `yaml:"column"`
+	Unit   float64 `yaml:"unit"`
+}
+
+// quantities are what columns can be, with their base units.
+var quantities = []string{
+	"reads", "writes", // operations
+	"read_bytes", "write_bytes", // of hosts
+	"read_seconds", "write_seconds", // response time: the mean of an operation with rates, their sum with sums
+	"held_bytes",                // write cache that the volume holds
+	"lower_bytes",               // that leave the cache for the back end
+	"fullness", "fullness_peak", // of the pool's partition, 0 to 1
+	"limit_bytes", // its cap
+}
+
+func loadMapping(path string) (*Mapping, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("mapping: %w", err)
+	}
+	m := &Mapping{Layout: time.RFC3339, Kind: "rates"}
+	if err := yaml.UnmarshalWithOptions(text, m, yaml.Strict()); err != nil {
+		return nil, fmt.Errorf("mapping %s: %w", path, err)
+	}
+	if m.Time == "" || m.Volume == "" && m.Pool == "" {
+		return nil, fmt.Errorf("mapping %s: it needs time, and volume or pool", path)
+	}
+	if m.Kind != "rates" && m.Kind != "sums" {
+		return nil, fmt.Errorf("mapping %s: kind is rates or sums, not %q", path, m.Kind)
+	}
+	for q := range m.Columns {
+		if !slices.Contains(quantities, q) {
+			return nil, fmt.Errorf("mapping %s: %q is no quantity; there are %s", path, q, strings.Join(quantities, ", "))
+		}
+	}
+	return m, nil
+}
+
+// fromMapped reads a CSV file of others.
+func fromMapped(source string, f io.Reader, mapping string) (*Data, error) {
+	m, err := loadMapping(mapping)
+	if err != nil {
+		return nil, err
+	}
+	c := csv.NewReader(f)
+	if m.Comma != "" {
+		c.Comma = []rune(m.Comma)[0]
+	}
+	head, err := c.Read()
+	if err != nil {
+		return nil, fmt.Errorf("it has no header: %w", err)
+	}
+	col := func(name string) (int, error) {
+		if i := slices.Index(head, name); i >= 0 {
+			return i, nil
+		}
+		return -1, fmt.Errorf("it has no column %q that the mapping names", name)
+	}
+	at := map[string]int{}
+	for q, x := range m.Columns {
+		if at[q], err = col(x.Column); err != nil {
+			return nil, err
+		}
+	}
+	timeAt, err := col(m.Time)
+	volAt, poolAt := -1, -1
+	if err == nil && m.Volume != "" {
+		volAt, err = col(m.Volume)
+	}
+	if err == nil && m.Pool != "" {
+		poolAt, err = col(m.Pool)
+	}
+	if err != nil {
+		return nil, err
+	}
+	readings := map[int64]*reading{}
+	for {
+		rec, err := c.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		t, err := m.instant(rec[timeAt])
+		if err != nil {
+			line, _ := c.FieldPos(timeAt)
+			return nil, fmt.Errorf("line %d: %w", line, err)
+		}
+		r := readings[t]
+		if r == nil {
+			r = newReading(t)
+			readings[t] = r
+		}
+		cell := func(q string) float64 {
+			i, ok := at[q]
+			if !ok {
+				return math.NaN()
+			}
+			x, err := strconv.ParseFloat(strings.TrimSpace(rec[i]), 64)
+			if err != nil {
+				return math.NaN() // an empty cell is a missing value
+			}
+			if u := m.Columns[q].Unit; u != 0 {
+				x *= u
+			}
+			return x
+		}
+		m.row(r, rec, volAt, poolAt, cell)
+	}
+	var all []*reading
+	for _, r := range readings {
+		all = append(all, r)
+	}
+	if m.Kind == "rates" {
+		sumUp(all)
+	}
+	d := series(source, all, units{1, 1})
+	d.guessCaps()
+	return d, nil
+}
+
+func (m *Mapping) instant(text string) (int64, error) {
+	if m.Layout == "unix" {
+		x, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return 0, fmt.Errorf("%q is no time in seconds", text)
+		}
+		return int64(x * 1e9), nil
+	}
+	t, err := time.Parse(m.Layout, text)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no time of the layout %q", text, m.Layout)
+	}
+	return t.UnixNano(), nil
+}
+
+func (m *Mapping) row(r *reading, rec []string, volAt, poolAt int, cell func(string) float64) {
+	pool := "pool"
+	if poolAt >= 0 && rec[poolAt] != "" {
+		pool = rec[poolAt]
+	}
+	p := r.pool(pool)
+	set := func(to *float64, q string) {
+		if x := cell(q); !math.IsNaN(x) {
+			*to = x
+		}
+	}
+	set(&p.full, "fullness")
+	set(&p.peak, "fullness_peak")
+	set(&p.cap, "limit_bytes")
+	if math.IsNaN(p.peak) {
+		p.peak = p.full
+	}
+	if volAt < 0 || rec[volAt] == "" {
+		return
+	}
+	v := r.volume(rec[volAt], pool)
+	for d, q := range [2][3]string{{"reads", "read_bytes", "read_seconds"}, {"writes", "write_bytes", "write_seconds"}} {
+		set(&v.ops[d], q[0])
+		set(&v.bytes[d], q[1])
+		set(&v.time[d], q[2])
+		if m.Kind == "rates" {
+			v.time[d] *= v.ops[d] // a mean of one, here the sum of all
+		}
+	}
+	set(&v.held, "held_bytes")
+	set(&v.lower, "lower_bytes")
+}
+
+// sumUp makes sums of rates, so that one way leads from readings to series.
+func sumUp(readings []*reading) {
+	slices.SortFunc(readings, func(a, b *reading) int { return int(min(max(a.time-b.time, -1), 1)) })
+	last := map[string]*volumeReading{}
+	at := map[string]int64{}
+	for _, r := range readings {
+		for name, v := range r.volumes {
+			dt, was := 0.0, last[name]
+			if was != nil {
+				dt = float64(r.time-at[name]) / 1e9
+			} else {
+				was = &volumeReading{}
+			}
+			for d := range 2 {
+				v.ops[d] = was.ops[d] + known(v.ops[d])*dt
+				v.bytes[d] = was.bytes[d] + known(v.bytes[d])*dt
+				v.time[d] = was.time[d] + known(v.time[d])*dt
+			}
+			if !math.IsNaN(v.lower) {
+				v.lower = known(was.lower) + v.lower*dt
+			}
+			last[name], at[name] = v, r.time
+		}
+	}
+}

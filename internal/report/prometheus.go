@@ -1,0 +1,188 @@
+package report
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/arraysim/arraysim/internal/metrics"
+)
+
+// Ranges of a Prometheus: the answers of /api/v1/query_range, asked for here or saved
+// in files by somebody.
+
+type promAnswer struct {
+	Status string `json:"status"`
+	Error  string `json:"error"`
+	Data   struct {
+		Result []struct {
+			Metric map[string]string `json:"metric"`
+			Values [][2]any          `json:"values"`
+		} `json:"result"`
+	} `json:"data"`
+}
+
+// promQueries ask for what findings need, and nothing by origin.
+var promQueries = []string{
+	metrics.CacheSize.Name, metrics.CacheLimit.Name, metrics.CacheUsed.Name, metrics.CacheUsedSeconds.Name,
+	metrics.HostTransferred.Name,
+	metrics.HostDuration.Name + `_count{op=~"read|write"}`, metrics.HostDuration.Name + `_sum{op=~"read|write"}`,
+	"sum by (pool, volume) (" + metrics.CacheDirty.Name + ")", "sum by (pool, volume) (" + metrics.CacheDestaged.Name + ")",
+	"sum by (pool, direction) (" + metrics.BackendBytes.Name + ")",
+}
+
+// sumNames are the names of the queries that lose theirs by a sum.
+var sumNames = map[string]string{
+	promQueries[7]: metrics.CacheDirty.Name, promQueries[8]: metrics.CacheDestaged.Name, promQueries[9]: metrics.BackendBytes.Name,
+}
+
+func fromPrometheus(ctx context.Context, base string, opt Options) (*Data, error) {
+	last := opt.Last
+	if last == 0 {
+		last = time.Hour
+	}
+	step := opt.Step
+	if step == 0 {
+		step = max((last / 240).Round(time.Second), 5*time.Second)
+	}
+	end := time.Now()
+	b := newPromRange()
+	for _, q := range promQueries {
+		u := strings.TrimSuffix(base, "/") + "/api/v1/query_range?" + url.Values{
+			"query": {q}, "start": {strconv.FormatInt(end.Add(-last).Unix(), 10)}, "end": {strconv.FormatInt(end.Unix(), 10)},
+			"step": {strconv.FormatFloat(step.Seconds(), 'f', -1, 64)}}.Encode()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
+		if err != nil {
+			return nil, err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return nil, errors.Unwrap(err)
+		}
+		err = b.answer(resp.Body, sumNames[q])
+		resp.Body.Close()
+		if err != nil {
+			return nil, err
+		}
+	}
+	return b.data(base), nil
+}
+
+func fromPrometheusFile(source string, f io.Reader) (*Data, error) {
+	b := newPromRange()
+	if err := b.answer(f, ""); err != nil {
+		return nil, err
+	}
+	return b.data(source), nil
+}
+
+func fromPrometheusFiles(source string, files []string) (*Data, error) {
+	b := newPromRange()
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		err = b.answer(f, "")
+		f.Close()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return b.data(source), nil
+}
+
+type promRange struct {
+	readings map[int64]*reading
+	used     map[*reading]map[string]float64
+	size     float64
+}
+
+func newPromRange() *promRange {
+	return &promRange{readings: map[int64]*reading{}, used: map[*reading]map[string]float64{}}
+}
+
+// answer takes one answer in; name is that of its series when they have none.
+func (b *promRange) answer(r io.Reader, name string) error {
+	var a promAnswer
+	if err := json.NewDecoder(r).Decode(&a); err != nil {
+		return fmt.Errorf("this is no answer of a Prometheus: %w", err)
+	}
+	if a.Status != "success" {
+		return fmt.Errorf("the Prometheus refuses: %s", a.Error)
+	}
+	for _, s := range a.Data.Result {
+		n := s.Metric["__name__"]
+		if n == "" {
+			n = name
+		}
+		for _, pair := range s.Values {
+			t, ok := pair[0].(float64)
+			text, ok2 := pair[1].(string)
+			x, err := strconv.ParseFloat(text, 64)
+			if !ok || !ok2 || err != nil {
+				return errors.New("this is no answer of a Prometheus: its values are not pairs of time and text")
+			}
+			at := int64(math.Round(t * 1e9))
+			if b.readings[at] == nil {
+				b.readings[at] = newReading(at)
+				b.used[b.readings[at]] = map[string]float64{}
+			}
+			b.value(b.readings[at], n, s.Metric, x)
+		}
+	}
+	return nil
+}
+
+func (b *promRange) value(r *reading, name string, l map[string]string, x float64) {
+	dir := read
+	if l["direction"] == "write" || l["op"] == "write" {
+		dir = write
+	}
+	switch name {
+	case metrics.CacheSize.Name:
+		b.size = x
+	case metrics.CacheLimit.Name:
+		r.pool(l["pool"]).cap = x
+	case metrics.CacheUsed.Name:
+		b.used[r][l["pool"]] = x
+	case metrics.CacheUsedSeconds.Name:
+		r.pool(l["pool"]).seconds = x
+	case metrics.BackendBytes.Name:
+		add(&r.pool(l["pool"]).back[dir], x)
+	case metrics.HostTransferred.Name:
+		r.volume(l["volume"], l["pool"]).bytes[dir] = x
+	case metrics.HostDuration.Name + "_count":
+		r.volume(l["volume"], "").ops[dir] = x
+	case metrics.HostDuration.Name + "_sum":
+		r.volume(l["volume"], "").time[dir] = x
+	case metrics.CacheDirty.Name:
+		add(&r.volume(l["volume"], l["pool"]).held, x)
+	case metrics.CacheDestaged.Name:
+		add(&r.volume(l["volume"], l["pool"]).lower, x)
+	}
+}
+
+func (b *promRange) data(source string) *Data {
+	var all []*reading
+	for _, r := range b.readings {
+		for pool, x := range b.used[r] {
+			if p := r.pool(pool); p.cap > 0 {
+				p.full, p.peak = x/p.cap, x/p.cap
+			}
+		}
+		all = append(all, r)
+	}
+	d := series(source, all, units{1, 1})
+	d.CacheSize = b.size
+	return d
+}

@@ -1,0 +1,164 @@
+package report
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// Tower is a time in which the volumes of a pool answer slowly without more work.
+type Tower struct {
+	Pool string `json:"pool"`
+	Span
+	Height  float64 `json:"height_seconds"` // mean response of all I/O in the worst sample
+	Base    float64 `json:"base_seconds"`   // outside
+	Load    float64 `json:"load_ratio"`     // I/O a second, against outside
+	Volumes int     `json:"volumes_hit"`
+	Of      int     `json:"volumes_active"`
+	Worst   []Hit   `json:"worst"`
+	// Cause is "undercover" (an offload filled the partition), "hosts" (they did), "cache"
+	// (it was full, and nobody can be named) or "back end" (it was not full).
+	Cause   string `json:"cause"`
+	Culprit string `json:"culprit,omitempty"`
+	Shares  *Share `json:"shares,omitempty"`
+}
+
+// Hit is a volume in a tower.
+type Hit struct {
+	Volume   string  `json:"volume"`
+	Response float64 `json:"seconds"`
+	Ops      float64 `json:"iops"`
+}
+
+// What makes a tower.
+const (
+	towerFactor = 4    // times the usual response
+	towerRise   = 0.01 // seconds above it, at the least
+	hitFactor   = 3
+	worstShown  = 10
+)
+
+// response is the mean response of all I/O of volumes in sample i, and I/O a second.
+func response(vols []*Volume, i int) (mean, ops float64) {
+	t := 0.0
+	for _, v := range vols {
+		for dir := range v.Ops {
+			if n := v.Ops[dir][i]; n > 0 {
+				ops, t = ops+n, t+known(v.Time[dir][i])
+			}
+		}
+	}
+	if ops == 0 {
+		return math.NaN(), 0
+	}
+	return t / ops, ops
+}
+
+func (d *Data) towers(p *Pool, f *Findings) []Tower {
+	vols := d.of(p.Name)
+	n := len(d.Times)
+	mean, ops := make(Series, n), make(Series, n)
+	for i := range n {
+		mean[i], ops[i] = response(vols, i)
+	}
+	// A tower may last for most of the data: the quiet part is the lower third.
+	base := quantile(mean, 0.33)
+	limit := max(towerFactor*base, base+towerRise)
+	var out []Tower
+	for i := 0; i < n; i++ {
+		if !(mean[i] > limit) {
+			continue
+		}
+		to := i
+		for to+1 < n && (mean[to+1] > limit || math.IsNaN(mean[to+1]) && to+2 < n && mean[to+2] > limit) {
+			to++
+		}
+		out = append(out, d.tower(p, vols, mean, ops, i, to, base, f))
+		i = to
+	}
+	return out
+}
+
+func (d *Data) tower(p *Pool, vols []*Volume, mean, ops Series, from, to int, base float64, f *Findings) Tower {
+	t := Tower{Pool: p.Name, Span: d.span(from, to), Base: base, Worst: []Hit{}}
+	worst := from
+	var outside []float64
+	for i := range mean {
+		if i < from || i > to {
+			outside = append(outside, ops[i])
+		}
+	}
+	for i := from; i <= to; i++ {
+		if mean[i] > t.Height {
+			t.Height, worst = mean[i], i
+		}
+	}
+	if usual := quantile(outside, 0.5); usual > 0 {
+		t.Load = quantile(ops[from:to+1], 0.5) / usual
+	}
+	for _, v := range vols {
+		r := v.Response(worst)
+		if math.IsNaN(r) {
+			continue
+		}
+		t.Of++
+		var all []float64
+		for i := range d.Times {
+			all = append(all, v.Response(i))
+		}
+		usual := quantile(all, 0.33)
+		// A volume that is hardly used has no usual response: the pool's stands for it.
+		if v.Ops[read][worst]+v.Ops[write][worst] < 1 {
+			usual = min(usual, base)
+		}
+		if r > max(hitFactor*usual, usual+towerRise) || r > t.Height/2 {
+			t.Volumes++
+			t.Worst = append(t.Worst, Hit{v.Name, r, known(v.Ops[read][worst]) + known(v.Ops[write][worst])})
+		}
+	}
+	slices.SortStableFunc(t.Worst, func(a, b Hit) int { return cmp.Compare(b.Response, a.Response) })
+	t.Worst = t.Worst[:min(len(t.Worst), worstShown)]
+	d.cause(&t, p, vols, f)
+	return t
+}
+
+func (d *Data) cause(t *Tower, p *Pool, vols []*Volume, f *Findings) {
+	peak := 0.0
+	for i := max(t.from-1, 0); i <= t.to; i++ {
+		peak = max(peak, known(p.Peak[i]))
+	}
+	if peak < fullFrom-0.02 {
+		t.Cause = "back end"
+		return
+	}
+	var culprit *Undercover
+	rate := 0.0
+	for i := range f.Undercover {
+		u := &f.Undercover[i]
+		// The copy must work while others wait, or have filled the cache in the sample before.
+		if u.Pool != p.Name || u.from > t.to || u.to < t.from-1 {
+			continue
+		}
+		if u.Rate > rate {
+			culprit, rate = u, u.Rate
+		}
+	}
+	if culprit != nil {
+		t.Cause, t.Culprit = "undercover", culprit.Volume
+		t.Shares = d.shares(t, p, vols, culprit)
+		return
+	}
+	var usual, now float64
+	busiest := 0.0
+	for _, v := range vols {
+		usual += known(quantile(v.Host[write], 0.33))
+		here := known(quantile(v.Host[write][t.from:t.to+1], 1))
+		now += here
+		if here > busiest {
+			busiest, t.Culprit = here, v.Name
+		}
+	}
+	if t.Cause = "hosts"; now < 1.1*usual {
+		t.Cause, t.Culprit = "cache", ""
+	}
+}

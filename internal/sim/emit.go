@@ -1,0 +1,24 @@
+package sim
+
+import "github.com/arraysim/arraysim/internal/metrics"
+
+// Emit emits the counters of all arrays as they stand: a Run is a [metrics.Source].
+func (r *Run) Emit(e metrics.Emitter) {
+	for _, y := range r.arrays {
+		y.target.Emit(e)
+		y.array.Emit(e)
+	}
+}
+
+// Every calls fn at 0, interval, twice the interval and so on of the scenario's time. It
+// is called before the run advances; fn must not advance it.
+func (r *Run) Every(interval int64, fn func(now int64)) {
+	next := int64(0)
+	var tick func()
+	tick = func() {
+		fn(r.now())
+		next += interval
+		r.at(next, tick)
+	}
+	r.at(0, tick)
+}
