@@ -1,6 +1,7 @@
 package scsi_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
 	"testing"
@@ -81,6 +82,10 @@ func FuzzLists(f *testing.F) {
 	heads := [][]byte{
 		{0x83, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0x42, 0, 0, 0, 0, 0, 0, 0, 0, 0},
 		{0x15, 0x10, 0, 0, 0, 0}, {0x55, 0x10, 0, 0, 0, 0, 0, 0, 0, 0}, {0x5F, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0x5F, 6, 0, 0, 0, 0, 0, 0, 0, 0},
+		{0x83, 0x01, 15: 0}, {0x83, 0x10, 15: 0}, {0x83, 0x11, 15: 0}, // 6, 7, 8: EXTENDED COPY(LID4), tokens
+		{0x48, 0x01, 9: 0}, {0x04, 0x10, 5: 0}, {0x04, 0x30, 5: 0}, // 9, 10, 11: SANITIZE, FORMAT UNIT
+		{0x5F, 0x07, 9: 0},                                            // 12: REGISTER AND MOVE
+		{0xA4, 0x06, 11: 0}, {0xA4, 0x0A, 11: 0}, {0xA4, 0x0F, 11: 0}, // 13, 14, 15: SET ...
 	}
 	naa := scsitest.Ready(1, scsitest.Sectors, 512, true).NAA
 	cscd := append(append([]byte{0xE4, 0, 0, 0, 1, 3, 0, 16}, naa[:]...), 0, 0, 0, 0, 0, 0, 2, 0)
@@ -88,14 +93,30 @@ func FuzzLists(f *testing.F) {
 	f.Add(uint8(1), []byte{0, 22, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 5, 0, 0, 0, 0})
 	f.Add(uint8(2), []byte{0, 0, 0, 8, 0, 0, 32, 0, 0, 0, 2, 0, 0x0A, 10, 6, 0x10, 8, 0x40, 0, 0, 0, 0, 0, 0})
 	f.Add(uint8(5), make([]byte, 24))
+	f.Add(uint8(4), append(append(make([]byte, 20), 8, 0, 0, 0, 0, 0, 0, 0x14), "\x45\x00\x00\x10iqn.a:b,i,0x12\x00\x00"...)) // SPEC_I_PT
+	f.Add(uint8(6), scsitest.CopyList4(1, 0, 2, [][]byte{cscd}, [][]byte{scsitest.Segment02(0, 0xFFFF, 5, 1, 9, true)}))
+	f.Add(uint8(7), scsitest.PopulateList(3, 60, 0x00800000, scsitest.Extent{LBA: 8, Blocks: 16}, scsitest.Extent{LBA: 100, Blocks: 1}))
+	f.Add(uint8(8), scsitest.WriteTokenList(3, 1, make([]byte, 512), scsitest.Extent{LBA: 8, Blocks: 16}, scsitest.Extent{LBA: 100, Blocks: 1}))
+	f.Add(uint8(8), scsitest.WriteTokenList(0, 0, append([]byte{0xFF, 0xFF, 0, 1, 0, 0, 1, 0xF8}, make([]byte, 504)...), scsitest.Extent{LBA: 8, Blocks: 16}))
+	f.Add(uint8(9), []byte{0x82, 0, 0, 3, 1, 2, 3})
+	f.Add(uint8(10), []byte{0, 8, 0, 0, 0, 1, 0, 2, 0xAB, 0xCD})
+	f.Add(uint8(11), []byte{0, 10, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0xAB})
+	f.Add(uint8(12), append(append(make([]byte, 18), 0, 1, 0, 0, 0, 0x14), "\x45\x00\x00\x10iqn.a:b,i,0x12\x00\x00"...))
+	f.Add(uint8(14), []byte{0, 0, 0, 0, 1, 0, 0, 1})
+	f.Add(uint8(15), []byte{0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 0, 0})
 	f.Fuzz(func(t *testing.T, which uint8, list []byte) {
 		exec := &block.Virtual{}
 		tg, devs := scsitest.NewTarget(exec)
 		n := tg.OpenNexus(initiatorA, initiatorA, 1)
 		cdb := append([]byte(nil), heads[int(which)%len(heads)]...)
+		if cdb[0] == 0x83 && cdb[1] == 0x11 && len(list) > 528 && list[3] == 0 {
+			list = spliceToken(exec, n, list) // else the fuzzer never gets behind the token
+		}
 		switch len(cdb) {
 		case 6:
 			cdb[4] = byte(len(list))
+		case 12:
+			binary.BigEndian.PutUint32(cdb[6:], uint32(len(list)))
 		case 10:
 			binary.BigEndian.PutUint16(cdb[7:], uint16(len(list)))
 		case 16:
@@ -108,6 +129,49 @@ func FuzzLists(f *testing.F) {
 			if d.Refs != 0 {
 				t.Fatalf("%d references are not released", d.Refs)
 			}
+		}
+	})
+}
+
+// spliceToken puts a good token into a parameter list of WRITE USING TOKEN.
+func spliceToken(exec *block.Virtual, n *scsi.Nexus, list []byte) []byte {
+	do := func(cdb, out []byte) []byte {
+		t := &scsi.Task{CDB: cdb, DataOut: [][]byte{out}, MaxIn: 1024, Bufs: heap{}, Done: func(*scsi.Task) {}}
+		n.Submit([]*scsi.Task{t})
+		exec.RunUntil(exec.Now() + 1000)
+		return bytes.Join(t.DataIn, nil)
+	}
+	do(make([]byte, 6), nil) // the unit attention
+	l := scsitest.PopulateList(0, 0, 0, scsitest.Extent{LBA: 3, Blocks: 40})
+	do(scsitest.TokenCDB(0x10, 1, l), l)
+	info := do(scsitest.ReceiveCDB(0x84, 7, 1), nil)
+	list = bytes.Clone(list)
+	copy(list[16:528], info[38:])
+	return list
+}
+
+// FuzzUnitState feeds saved states; what is accepted must make a unit that works.
+func FuzzUnitState(f *testing.F) {
+	f.Add([]byte(`{"pr":{"generation":3,"registrations":[{"port":"iqn.a:b,i,0x1","target_port":1,"key":"170"}],"type":3}}`))
+	f.Add([]byte(`{"mode":{"d_sense":true},"ident":"YQ==","erasing":{"passes":1,"pattern":"VQ=="}}`))
+	f.Add([]byte(`{"failed":{"format":true}}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		state, err := scsi.ParseUnitState(b)
+		if err != nil {
+			return
+		}
+		if state.Erasing != nil {
+			state.Erasing.Passes = min(state.Erasing.Passes, 3) // that many take their time
+		}
+		exec := &block.Virtual{}
+		tg := scsi.NewTarget(scsi.Options{Exec: exec})
+		d := scsitest.NewDevice(exec, scsitest.Ready(1, scsitest.Sectors, block.SectorSize, true))
+		if err := tg.Map("", 0, tg.AddUnit(d, scsi.UnitOptions{State: state})); err != nil {
+			t.Fatal(err)
+		}
+		n := tg.OpenNexus(initiatorA, initiatorA, 1)
+		for _, cdb := range [][]byte{make([]byte, 6), make([]byte, 6), scsitest.CDB(0x28, 0, 1), {0x5E, 3, 0, 0, 0, 0, 0, 4, 0, 0}, {0xA3, 5, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}} {
+			ends(t, exec, n, &scsi.Task{CDB: cdb, MaxIn: 1024})
 		}
 	})
 }

@@ -260,7 +260,7 @@ func (s *Session) holds(lun, lba uint64, want []byte, blockSize int) {
 
 // All returns every case, in the order of their names' commands.
 func All() []Case {
-	all := slices.Concat(informCases(), blockCases(), provisionCases(), eraseCases(), tokenCases(), copyCases(), copy4Cases(), reserveCases(), prMoveCases(), portCases(), stateCases())
+	all := slices.Concat(informCases(), blockCases(), provisionCases(), eraseCases(), tokenCases(), copyCases(), copy4Cases(), reserveCases(), prMoveCases(), portCases(), probeCases(), stateCases())
 	slices.SortStableFunc(all, func(a, b Case) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }

@@ -1,0 +1,46 @@
+package scsi
+
+import (
+	"strings"
+	"testing"
+)
+
+func FuzzTransportID(f *testing.F) {
+	f.Add([]byte("\x45\x00\x00\x10iqn.a:b,i,0x12\x00\x00"))
+	f.Add([]byte("\x05\x00\x00\x08iqn.a:b\x00"))
+	f.Add(transportID("iqn.2026-01.io.example:a,i,0x800000110000"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		port, size, ok := parseTransportID(b)
+		if !ok {
+			return
+		}
+		if size > len(b) || size < 8 || !strings.Contains(port, ",i,0x") || strings.ContainsRune(port, 0) {
+			t.Fatalf("%q, %d bytes of %d", port, size, len(b))
+		}
+		// What we say of a port is what we take for it.
+		again, n, ok := parseTransportID(transportID(port))
+		if !ok || again != port || n%4 != 0 {
+			t.Fatalf("%q becomes %q", port, again)
+		}
+	})
+}
+
+func TestTransportIDs(t *testing.T) {
+	const good = "\x45\x00\x00\x10iqn.a:B,i,0xAb\x00\x00"
+	for _, c := range []struct {
+		name, in, port string
+	}{
+		{"a port", good, "iqn.a:b,i,0xab"},
+		{"a device", "\x05" + good[1:], ""},
+		{"another protocol", "\x40" + good[1:], ""},
+		{"cut off", good[:len(good)-1], ""},
+		{"an odd length", good[:3] + "\x0F" + good[4:], ""},
+		{"no ISID", "\x45\x00\x00\x08iqn.a:b\x00", ""},
+		{"nothing", "", ""},
+	} {
+		port, _, ok := parseTransportID([]byte(c.in))
+		if port != c.port || ok != (c.port != "") {
+			t.Errorf("%s: %q %v", c.name, port, ok)
+		}
+	}
+}
