@@ -34,6 +34,7 @@ var past = time.Unix(1, 0)
 // guarded belongs to the reader, the goroutine that runs serve.
 type conn struct {
 	portal *Portal
+	group  uint16 // portal group tag of the network portal that took it
 	limits *Limits
 	nc     net.Conn
 	raw    syscall.RawConn // nil when nc has no descriptor
@@ -86,8 +87,8 @@ type conn struct {
 	idle  idleState // the portal's ticker
 }
 
-func newConn(p *Portal, nc net.Conn) *conn {
-	c := &conn{portal: p, limits: &p.limits, nc: nc, log: p.log.With("peer", nc.RemoteAddr().String())}
+func newConn(p *Portal, nc net.Conn, group uint16) *conn {
+	c := &conn{portal: p, group: group, limits: &p.limits, nc: nc, log: p.log.With("peer", nc.RemoteAddr().String())}
 	c.out.cond = sync.NewCond(&c.out.mu)
 	c.out.wake = make(chan struct{}, 1)
 	c.out.quit = make(chan struct{})

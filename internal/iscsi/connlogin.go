@@ -18,7 +18,7 @@ func (c *conn) login() (*login, error) {
 	if c.aborting.Load() { // and so may a flood
 		return nil, c.abortedBy()
 	}
-	l := newLogin(c.portal)
+	l := newLogin(c.portal, c.group)
 	var hdr [bhsLen]byte
 	h := bhs(hdr[:])
 	var buf []byte

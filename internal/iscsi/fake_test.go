@@ -50,6 +50,7 @@ type fakeTarget struct {
 type fakeNexus struct {
 	t     *fakeTarget
 	port  string
+	group uint16
 	stuck []*scsi.Task
 }
 
@@ -61,10 +62,10 @@ func newFake(exec block.Executor, size int) *fakeTarget {
 
 func (f *fakeTarget) Visible(string) bool { return !f.hidden }
 
-func (f *fakeTarget) OpenNexus(_, port string, _ uint16) nexus {
-	n := &fakeNexus{t: f, port: port}
+func (f *fakeTarget) OpenNexus(_, port string, group uint16) nexus {
+	n := &fakeNexus{t: f, port: port, group: group}
 	for o := range f.nexuses {
-		if o.port == port {
+		if o.port == port && o.group == group {
 			panic("iscsi: nexus opened twice")
 		}
 	}

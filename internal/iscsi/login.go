@@ -32,13 +32,11 @@ const (
 // negotiated yet, so the default MaxRecvDataSegmentLength holds.
 const loginSegment = 8192
 
-// portalGroup is the target portal group tag, and the relative target port.
-const portalGroup = 1
-
 // login is the target's side of one login: requests in, replies out. It owns no
 // descriptor.
 type login struct {
 	portal *Portal
+	group  uint16 // target portal group tag
 	neg    negotiator
 
 	stage   byte
@@ -68,8 +66,8 @@ type loginReply struct {
 	full   bool
 }
 
-func newLogin(p *Portal) *login {
-	return &login{portal: p, neg: negotiator{limits: &p.limits, p: defaultParams()}, pduLeft: 64}
+func newLogin(p *Portal, group uint16) *login {
+	return &login{portal: p, group: group, neg: negotiator{limits: &p.limits, p: defaultParams()}, pduLeft: 64}
 }
 
 // step takes one Login request. The error says, for the log, why the status of
@@ -169,7 +167,7 @@ func (l *login) negotiate(pairs []pair, stage byte) (out []byte, status uint16, 
 		if l.target.Alias != "" {
 			out = appendKey(out, keyTargetAlias, l.target.Alias)
 		}
-		out = appendKey(out, keyPortalGroup, strconv.Itoa(portalGroup))
+		out = appendKey(out, keyPortalGroup, strconv.Itoa(int(l.group)))
 	}
 
 	for _, kv := range pairs {

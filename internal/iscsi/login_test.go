@@ -400,7 +400,7 @@ func FuzzLoginText(f *testing.F) {
 	f.Add(byte(0x00), appendKey(id(testTarget), keyAuthMethod, "CHAP"), byte(0x81), appendKey(nil, keyChapA, "5"))
 	f.Add(byte(0x44), []byte("InitiatorName=iqn.a\x00Sess"), byte(0x87), []byte("ionType=Discovery\x00"))
 	f.Fuzz(func(t *testing.T, flags1 byte, text1 []byte, flags2 byte, text2 []byte) {
-		l := newLogin(p)
+		l := newLogin(p, 1)
 		for i, flags := range []byte{flags1, flags2, flags2} {
 			text := text1
 			if i > 0 {

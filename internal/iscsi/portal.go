@@ -27,7 +27,7 @@ type Portal struct {
 	count  struct{ rx, tx atomic.Uint64 }
 
 	mu        sync.Mutex              // never held while the executor is taken
-	listeners map[net.Listener]bool   // guarded by mu
+	listeners []listener              // guarded by mu; in the order of Serve
 	conns     map[*conn]bool          // guarded by mu
 	sessions  map[sessionKey]*session // guarded by mu
 	lastTSIH  uint16                  // guarded by mu
@@ -41,15 +41,14 @@ type Portal struct {
 // New makes a portal. It fails when the configuration makes no sense.
 func New(cfg Config) (*Portal, error) {
 	p := &Portal{
-		cfg:       cfg,
-		limits:    cfg.Limits,
-		log:       cfg.Log,
-		targets:   make(map[string]*target),
-		listeners: make(map[net.Listener]bool),
-		conns:     make(map[*conn]bool),
-		sessions:  make(map[sessionKey]*session),
-		stop:      make(chan struct{}),
-		hurry:     make(chan struct{}),
+		cfg:      cfg,
+		limits:   cfg.Limits,
+		log:      cfg.Log,
+		targets:  make(map[string]*target),
+		conns:    make(map[*conn]bool),
+		sessions: make(map[sessionKey]*session),
+		stop:     make(chan struct{}),
+		hurry:    make(chan struct{}),
 	}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
@@ -77,9 +76,20 @@ func New(cfg Config) (*Portal, error) {
 // ErrClosed is what Serve returns after Shutdown.
 var ErrClosed = errors.New("iscsi: portal is closed")
 
-// Serve accepts connections from l until Shutdown, which closes l. Several
-// listeners may be served at a time.
-func (p *Portal) Serve(l net.Listener) error {
+// listener is one network portal, with the tag of its portal group, which is also
+// its relative target port.
+type listener struct {
+	net.Listener
+	group uint16
+}
+
+// Serve is ServePort for portal group 1.
+func (p *Portal) Serve(l net.Listener) error { return p.ServePort(l, 1) }
+
+// ServePort accepts connections from l until Shutdown, which closes l. Several
+// listeners may be served at a time. Those of one group are one target port to SCSI;
+// group is the portal group tag and the relative target port identifier, from 1.
+func (p *Portal) ServePort(l net.Listener, group uint16) error {
 	p.mu.Lock()
 	if p.closing {
 		p.mu.Unlock()
@@ -89,7 +99,7 @@ func (p *Portal) Serve(l net.Listener) error {
 	if len(p.listeners) == 0 && p.limits.PingInterval > 0 {
 		p.wg.Go(p.ticker)
 	}
-	p.listeners[l] = true
+	p.listeners = append(p.listeners, listener{l, group})
 	p.mu.Unlock()
 	for {
 		nc, err := l.Accept()
@@ -108,13 +118,13 @@ func (p *Portal) Serve(l net.Listener) error {
 			time.Sleep(50 * time.Millisecond)
 			continue
 		}
-		p.start(nc)
+		p.start(nc, group)
 	}
 }
 
 // start serves one connection in the background.
-func (p *Portal) start(nc net.Conn) {
-	c := newConn(p, nc)
+func (p *Portal) start(nc net.Conn, group uint16) {
+	c := newConn(p, nc, group)
 	p.mu.Lock()
 	p.arrivals++
 	c.arrival = p.arrivals
@@ -163,7 +173,7 @@ func (p *Portal) Shutdown(ctx context.Context) error {
 	p.mu.Lock()
 	first := !p.closing
 	p.closing = true
-	for l := range p.listeners {
+	for _, l := range p.listeners {
 		l.Close()
 	}
 	for c := range p.conns {
@@ -213,6 +223,7 @@ type session struct {
 type sessionKey struct {
 	initiator, target string
 	isid              [6]byte
+	group             uint16   // the target's end of the nexus
 	discovery         *session // tells discovery sessions apart
 }
 
@@ -220,7 +231,7 @@ type sessionKey struct {
 // the same initiator port ends first.
 func (p *Portal) openSession(l *login, c *conn, deadline time.Time) (status uint16, err error) {
 	s := &session{target: l.target, initiator: l.initiator, alias: l.alias, isid: l.isid, conn: c, since: time.Now(), closed: make(chan struct{})}
-	s.key = sessionKey{initiator: foldName(l.initiator), isid: l.isid}
+	s.key = sessionKey{initiator: foldName(l.initiator), isid: l.isid, group: c.group}
 	if l.target != nil {
 		s.key.target = foldName(l.target.Name)
 	} else {
@@ -263,7 +274,7 @@ func (p *Portal) openSession(l *login, c *conn, deadline time.Time) (status uint
 	}
 	if s.target != nil {
 		p.cfg.Exec.Lock()
-		s.nexus = s.target.handler.OpenNexus(s.initiator, l.port(), portalGroup)
+		s.nexus = s.target.handler.OpenNexus(s.initiator, l.port(), c.group)
 		p.cfg.Exec.Unlock()
 	}
 	c.session = s

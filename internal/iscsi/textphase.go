@@ -136,16 +136,35 @@ func (c *conn) appendTarget(out []byte, t *target) []byte {
 		}
 	}
 	out = appendKey(out, keyTargetName, t.Name)
-	return appendKey(out, keyTargetAddress, c.portalAddress()+","+strconv.Itoa(portalGroup))
+	for _, a := range c.portalAddresses() {
+		out = appendKey(out, keyTargetAddress, a)
+	}
+	return out
 }
 
-// portalAddress is the address that initiators should use.
-func (c *conn) portalAddress() string {
+// portalAddresses are the addresses that initiators should use, with their portal
+// group tags.
+func (c *conn) portalAddresses() []string {
 	if a := c.portal.cfg.Address; a != "" {
-		return a
+		return []string{a + "," + strconv.Itoa(int(c.group))}
 	}
-	if a, ok := c.nc.LocalAddr().(*net.TCPAddr); ok {
-		return net.JoinHostPort(a.IP.String(), strconv.Itoa(a.Port))
+	here, ok := c.nc.LocalAddr().(*net.TCPAddr)
+	if !ok {
+		return []string{c.nc.LocalAddr().String() + "," + strconv.Itoa(int(c.group))}
 	}
-	return c.nc.LocalAddr().String()
+	c.portal.mu.Lock()
+	defer c.portal.mu.Unlock()
+	var all []string
+	for _, l := range c.portal.listeners {
+		a, ok := l.Addr().(*net.TCPAddr)
+		if !ok {
+			continue
+		}
+		ip := a.IP
+		if ip.IsUnspecified() { // the address by which the initiator came leads to it
+			ip = here.IP
+		}
+		all = append(all, net.JoinHostPort(ip.String(), strconv.Itoa(a.Port))+","+strconv.Itoa(int(l.group)))
+	}
+	return all
 }

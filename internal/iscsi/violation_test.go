@@ -380,7 +380,7 @@ func TestTruncation(t *testing.T) {
 // loggedIn starts a connection in full feature phase on one end of a pipe.
 func loggedIn(t testing.TB, p *Portal) *Client {
 	ours, theirs := net.Pipe()
-	p.start(ours)
+	p.start(ours, 1)
 	theirs.SetDeadline(time.Now().Add(10 * time.Second))
 	c, err := NewClient(theirs, ClientConfig{Initiator: testInitiator, Target: testTarget, Keys: map[string]string{keyMaxBurst: "4096", keyFirstBurst: "2048"}})
 	if err != nil {
