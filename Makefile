@@ -33,6 +33,7 @@ bench: setup build ## one client against arraysim and tgtd in alternation, then 
 	$(PYTHON) scripts/bench.py $(BENCH_ARGS)
 	$(GO) test -run '^$$' -bench 'MapFill|OverEntries' -benchtime 1x ./internal/array
 	$(GO) test -run '^$$' -bench 'WriteSame$$' ./internal/array
+	$(GO) test -run '^$$' -bench Access -benchtime 2000000x ./internal/hostcache
 	$(GO) test -run '^$$' -bench . ./internal/sim
 
 demo: setup build ## clone and zero a real root file system by offload; show both layers
