@@ -28,6 +28,8 @@ const directions = `
 
 	scsi, block, metrics < iscsi;
 
+	iscsi < lun;
+
 	tcmu, scsi, array, hostcache < handlers;
 
 	array, scsi, store < profile;
@@ -40,7 +42,7 @@ const directions = `
 
 	array, hostcache, scsi, report, store, profile, iscsi, tcmu, handlers < admin;
 
-	admin, handlers, sim, report, replay, tcmu < cmd/arraysim;
+	admin, handlers, sim, report, replay, tcmu, lun, hostcache/tier < cmd/arraysim;
 `
 
 // core lists the packages that run in virtual time: same input, same result.

@@ -418,9 +418,12 @@ func (w *world) run() {
 		case p < 70 && len(w.d.State().Peers) > 0: // the host goes, a peer takes over
 			peer := 0
 			for i, m := range w.d.members {
-				if m.present && m.peer != nil {
+				if m.present && m.peer != nil && !w.cards[i].broken {
 					peer = i
 				}
+			}
+			if peer == 0 {
+				continue
 			}
 			w.crash()
 			w.boot(peer)

@@ -1,0 +1,301 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arraysim/arraysim/internal/admin"
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/hostcache/tier"
+	"github.com/arraysim/arraysim/internal/iscsi"
+	"github.com/arraysim/arraysim/internal/lun"
+	"github.com/arraysim/arraysim/internal/scsi"
+)
+
+// cachedLUN are what a cached LUN is made of.
+type cachedLUN struct {
+	backend, flash       string
+	flashSize, blockSize admin.Size
+	policy, eviction     string
+	area                 admin.Size
+	threshold            int64
+	slots                int
+	peers                []string
+	flashSync            string
+	format               bool
+	listen, target       string
+	initiator, socket    string
+	key                  uint64
+	takeOver             uint64
+	debug                bool
+}
+
+const defaultSocket = "hostcache.sock"
+
+func (a *app) hostcacheServe() *cobra.Command {
+	f := cachedLUN{}
+	c := &cobra.Command{
+		Use: "serve", Short: "Serve a LUN through a cache on flash",
+		Long: `serve puts a cache in front of a LUN and offers the result on an iSCSI portal, with
+the identity of the LUN below. COPY, WRITE SAME, UNMAP and COMPARE AND WRITE are
+passed through; the array carries them out, and the cache follows.
+
+The backend is iscsi://host[:port]/iqn/lun, or a local file or block device. The
+flash is a file or block device. What is dirty on it survives the process;
+the next start with the same flash finds it and goes on.
+
+A peer is a LUN of another arraysim that is at least as big as the flash. When
+this host is lost, start serve on the peer's side with that LUN as --flash and
+--take-over KEY, the lost host's --key: it is fenced by PERSISTENT RESERVE, and
+what it had acknowledged is destaged.`,
+		Example: "  arraysim hostcache serve --backend iscsi://127.0.0.1/iqn.2026-01.io.arraysim:array/0 --flash /var/tmp/flash --flash-size 1GiB --policy write_back\n  arraysim hostcache policy stats",
+		Args:    cobra.NoArgs,
+		RunE: a.do(func(cmd *cobra.Command, _ []string) error {
+			level := slog.LevelInfo
+			if f.debug {
+				level = slog.LevelDebug
+			}
+			ctx, hurry := signals()
+			return (&cacheDaemon{f: f, out: cmd.OutOrStdout(), hurry: hurry,
+				log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))}).run(ctx)
+		}),
+	}
+	fl := c.Flags()
+	fl.StringVar(&f.backend, "backend", "", "the LUN: iscsi://[user%secret@]host[:port]/iqn/lun, a file or a block device")
+	fl.StringVar(&f.flash, "flash", "", "the flash: a file, a block device, or iscsi://... with --take-over")
+	fl.Var(&f.flashSize, "flash-size", "make the flash file with this size, such as 4GiB")
+	fl.StringVar(&f.policy, "policy", "write_through", "off, write_through, write_back, write_back+PEERS or write_back+PEERS+EXTERNAL")
+	f.blockSize = 4 << 10
+	fl.Var(&f.blockSize, "block-size", "4KiB to 1MiB")
+	fl.StringVar(&f.eviction, "eviction", "s3-fifo", "policy of the index; auto chooses on line")
+	fl.Var(&f.area, "area", "most dirty data (default: 7/8 of the cache)")
+	fl.Int64Var(&f.threshold, "threshold", 700, "thousandths of the area above which writes are slowed down")
+	fl.IntVar(&f.slots, "destage-slots", tier.DefaultDestageSlots, "destages at one time")
+	fl.StringArrayVar(&f.peers, "peer", nil, "a peer's flash: NAME=iscsi://..., or NAME@DOMAIN=iscsi://... in another fault domain; again for each")
+	fl.StringVar(&f.flashSync, "flash-sync", "always", `"always" waits for the flash's own cache before an acknowledgement, "flush" only on a flush or FUA`)
+	fl.BoolVar(&f.format, "format", false, "give up what is on the flash")
+	fl.StringVar(&f.listen, "listen", "127.0.0.1:3261", "address of the iSCSI portal (port 0: any that is free)")
+	fl.StringVar(&f.target, "target", "iqn.2026-01.io.arraysim:hostcache", "name of the iSCSI target")
+	fl.StringVar(&f.initiator, "initiator", "iqn.2026-01.io.arraysim:hostcache.initiator", "initiator name towards backend and peers")
+	fl.StringVar(&f.socket, "socket", defaultSocket, "where `arraysim hostcache policy` finds this daemon")
+	fl.Uint64Var(&f.key, "key", 0, "reservation key of this host: reserves the LUN for registrants, so that the host can be fenced (0: no reservation)")
+	fl.Uint64Var(&f.takeOver, "take-over", 0, "reservation key of a lost host whose dirty data --flash has")
+	fl.BoolVar(&f.debug, "debug", false, "log more")
+	for _, name := range []string{"backend", "flash"} {
+		if err := c.MarkFlagRequired(name); err != nil {
+			panic(err)
+		}
+	}
+	return c
+}
+
+// cacheDaemon is one cached LUN and its doors.
+type cacheDaemon struct {
+	f     cachedLUN
+	out   interface{ Write([]byte) (int, error) }
+	log   *slog.Logger
+	hurry <-chan struct{}
+
+	exec    *block.Live
+	below   block.Device
+	remote  *lun.Device // below, if it is one
+	disk    *tier.Disk
+	closers []func()
+}
+
+func (d *cacheDaemon) run(ctx context.Context) (err error) {
+	d.exec = block.NewLive()
+	defer func() {
+		for i := len(d.closers) - 1; i >= 0; i-- {
+			d.closers[i]()
+		}
+	}()
+	if err := d.open(); err != nil {
+		return err
+	}
+	st := d.locked(d.disk.State)
+	rec := d.disk.Recovery()
+	d.log.Info("the cache is open", "lun", d.below.Info().Name, "policy", st.Requested.String(), "effective", st.Effective.String(),
+		"recovered_dirty_sectors", rec.DirtySectors, "warm_blocks", rec.CleanBlocks, "damaged_sectors", rec.Damaged)
+	if rec.Damaged > 0 {
+		d.log.Error("dirty data on the flash does not match its checksums; reads of it fail until it is written", "sectors", rec.Damaged)
+	}
+
+	target := scsi.NewTarget(scsi.Options{Name: d.f.target, Vendor: "ARRAYSIM", Product: "hostcache", Revision: "0001", Exec: d.exec})
+	d.exec.Lock()
+	u := target.AddUnit(d.disk, scsi.UnitOptions{})
+	err = target.Map("", 0, u)
+	d.exec.Unlock()
+	if err != nil {
+		return err
+	}
+	portal, err := iscsi.New(iscsi.Config{Targets: []iscsi.TargetConfig{{Name: d.f.target, Alias: "arraysim hostcache", Target: target}}, Exec: d.exec, Log: d.log})
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", d.f.listen)
+	if err != nil {
+		return fmt.Errorf("the iSCSI portal cannot listen on %s: %w; choose another address by --listen", d.f.listen, err)
+	}
+	ended := make(chan error, 2)
+	go func() { ended <- portal.Serve(l) }()
+	control, err := d.control()
+	if err != nil {
+		l.Close()
+		return err
+	}
+	fmt.Fprintf(d.out, "ready: iscsi://%s/%s/0, socket %s\n", l.Addr(), d.f.target, d.f.socket)
+	select {
+	case <-ctx.Done():
+	case err = <-ended:
+	}
+	control.Close()
+	os.Remove(d.f.socket)
+	stop, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if serr := portal.Shutdown(stop); err == nil && serr != nil && !errors.Is(serr, context.DeadlineExceeded) {
+		err = serr
+	}
+	d.stop()
+	return err
+}
+
+// stop destages what is dirty; a second signal leaves it on flash.
+func (d *cacheDaemon) stop() {
+	done := make(chan struct{})
+	st := d.locked(d.disk.State)
+	if st.DirtySectors > 0 {
+		d.log.Info("destaging", "bytes", st.DirtySectors<<block.SectorShift, "estimate", time.Duration(st.TimeToDestage))
+	}
+	d.exec.Lock()
+	d.disk.Close(false, func() { close(done) })
+	d.exec.Unlock()
+	select {
+	case <-done:
+	case <-d.hurry:
+		d.log.Warn("dirty data stays on the flash; the next start with it goes on")
+	}
+}
+
+// locked calls fn with the executor held.
+func (d *cacheDaemon) locked(fn func() tier.State) tier.State {
+	d.exec.Lock()
+	defer d.exec.Unlock()
+	return fn()
+}
+
+func (d *cacheDaemon) open() error {
+	policy, err := tier.ParsePolicy(d.f.policy)
+	if err != nil {
+		return err
+	}
+	if d.f.flashSync != "always" && d.f.flashSync != "flush" {
+		return fmt.Errorf("--flash-sync is %q; it is always or flush", d.f.flashSync)
+	}
+	if d.below, err = d.device(d.f.backend, "backend"); err != nil {
+		return fmt.Errorf("backend %w", err)
+	}
+	d.remote, _ = d.below.(*lun.Device)
+	opt := tier.Options{Exec: d.exec, Below: d.below, BlockSectors: int(d.f.blockSize >> block.SectorShift), Eviction: d.f.eviction,
+		PowerSafe: d.f.flashSync == "always", Format: d.f.format, Policy: policy, Destager: tier.NewDestager(d.f.slots),
+		Throttle: tier.Throttle{Area: uint64(d.f.area), Threshold: d.f.threshold}}
+	if opt.Flash, err = d.medium(d.f.flash, uint64(d.f.flashSize)); err != nil {
+		return fmt.Errorf("flash %w", err)
+	}
+	for _, p := range d.f.peers {
+		name, where, ok := strings.Cut(p, "=")
+		if !ok {
+			return fmt.Errorf("--peer %q: write NAME=iscsi://host/iqn/lun", p)
+		}
+		name, domain, _ := strings.Cut(name, "@")
+		m, err := d.medium(where, 0)
+		if err != nil {
+			return fmt.Errorf("peer %s: %w", name, err)
+		}
+		opt.Peers = append(opt.Peers, tier.Peer{Name: name, Domain: domain, Medium: m})
+	}
+	if d.f.key != 0 || d.f.takeOver != 0 {
+		if err := d.reserve(&opt); err != nil {
+			return err
+		}
+	}
+	type opened struct {
+		disk *tier.Disk
+		err  error
+	}
+	ch := make(chan opened, 1)
+	d.exec.Lock()
+	tier.Open(opt, func(x *tier.Disk, err error) { ch <- opened{x, err} })
+	d.exec.Unlock()
+	o := <-ch
+	d.disk = o.disk
+	return o.err
+}
+
+// reserve makes this host the one that may write, or fences the one that is lost.
+func (d *cacheDaemon) reserve(opt *tier.Options) error {
+	if d.remote == nil {
+		return errors.New("--key and --take-over need an iSCSI backend: a file has no reservations")
+	}
+	if d.f.takeOver == 0 {
+		return d.remote.Reserve(d.f.key)
+	}
+	if d.f.key == 0 {
+		return errors.New("--take-over needs --key, this host's own reservation key")
+	}
+	opt.TakeOver = true
+	opt.Fence = func(done func(error)) {
+		go func() {
+			err := d.remote.Fence(d.f.key, d.f.takeOver)
+			d.exec.Post(func() { done(err) })
+		}()
+	}
+	return nil
+}
+
+// device opens a LUN or a file.
+func (d *cacheDaemon) device(name, role string) (block.Device, error) {
+	if !strings.HasPrefix(name, "iscsi://") {
+		f, err := lun.OpenFile(d.exec, name, 0)
+		if err != nil {
+			return nil, err
+		}
+		d.closers = append(d.closers, func() { f.Close() })
+		return f.Device(name, block.SectorSize), nil
+	}
+	a, err := lun.ParseAddress(name)
+	if err != nil {
+		return nil, err
+	}
+	s, err := lun.Dial(a, d.f.initiator, role+" "+d.f.flash)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", a.Portal, err)
+	}
+	d.closers = append(d.closers, s.Close)
+	return lun.Open(d.exec, s, a.Target+"/"+strconv.FormatUint(a.LUN>>48&0x3fff, 10))
+}
+
+func (d *cacheDaemon) medium(name string, size uint64) (block.Medium, error) {
+	if strings.HasPrefix(name, "iscsi://") {
+		dev, err := d.device(name, "flash")
+		if err != nil {
+			return nil, err
+		}
+		return tier.OnDevice(dev), nil
+	}
+	f, err := lun.OpenFile(d.exec, name, size)
+	if err != nil {
+		return nil, err
+	}
+	d.closers = append(d.closers, func() { f.Close() })
+	return f, nil
+}

@@ -1,0 +1,344 @@
+package iscsi
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/arraysim/arraysim/internal/scsi"
+)
+
+// Initiator is a session that carries out many commands at a time. Unlike [Client] it
+// may be used by any goroutine.
+//
+// A session ends with its connection: all commands under way then end with Lost, and
+// so do those that come later. The caller logs in again.
+type Initiator struct {
+	c  *Client // the login's result; its connection and parameters
+	nc net.Conn
+
+	mu       sync.Mutex
+	wake     *sync.Cond          // guarded by mu: there is something to send, or the end
+	tasks    map[uint32]*Command // guarded by mu
+	waiting  []*Command          // guarded by mu: the window is closed
+	itt      uint32              // guarded by mu
+	cmdSN    uint32              // guarded by mu
+	maxCmdSN uint32              // guarded by mu
+	expStat  uint32              // guarded by mu
+	out      []byte              // guarded by mu
+	err      error               // guarded by mu: the session is over
+
+	immediate bool
+	first     int
+}
+
+// Command is one command of an Initiator. The caller owns it, and its buffers are the
+// Initiator's from Start to Done.
+type Command struct {
+	LUN uint64
+	CDB []byte
+	Out [][]byte // Data-Out
+	In  [][]byte // where Data-In goes
+
+	Status byte
+	Sense  []byte
+	InLen  int   // bytes that came
+	Lost   error // the session ended before the command did
+	// Done is called once, by a goroutine of the Initiator.
+	Done func(*Command)
+	Ctx  any
+
+	itt uint32
+}
+
+// NewInitiator logs in over nc and takes it over.
+func NewInitiator(nc net.Conn, cfg ClientConfig) (*Initiator, error) {
+	c, err := NewClient(nc, cfg)
+	if err != nil {
+		return nil, err
+	}
+	i := &Initiator{c: c, nc: nc, tasks: make(map[uint32]*Command), cmdSN: c.CmdSN, maxCmdSN: c.MaxCmdSN, expStat: c.ExpStatSN, itt: c.itt,
+		immediate: c.p.immediateData, first: int(c.p.firstBurst)}
+	if i.maxCmdSN-i.cmdSN >= 1<<31 {
+		i.maxCmdSN = i.cmdSN // at least the first one
+	}
+	i.wake = sync.NewCond(&i.mu)
+	go i.send()
+	go i.receive()
+	return i, nil
+}
+
+// Start sends a command, now or when the target's window allows.
+func (i *Initiator) Start(cmd *Command) {
+	cmd.Status, cmd.Sense, cmd.InLen, cmd.Lost = 0, nil, 0, nil
+	i.mu.Lock()
+	if err := i.err; err != nil {
+		i.mu.Unlock()
+		cmd.Lost = err
+		go cmd.Done(cmd)
+		return
+	}
+	i.waiting = append(i.waiting, cmd)
+	i.fillWindow()
+	i.mu.Unlock()
+}
+
+// Close ends the session.
+func (i *Initiator) Close() { i.end(net.ErrClosed) }
+
+func (i *Initiator) end(err error) {
+	i.mu.Lock()
+	if i.err != nil {
+		i.mu.Unlock()
+		return
+	}
+	i.err = err
+	lost := i.waiting
+	for _, cmd := range i.tasks { // all end alike: order does not matter
+		lost = append(lost, cmd)
+	}
+	i.waiting, i.tasks = nil, nil
+	i.wake.Broadcast()
+	i.mu.Unlock()
+	i.nc.Close()
+	for _, cmd := range lost {
+		cmd.Lost = err
+		cmd.Done(cmd)
+	}
+}
+
+// fillWindow queues the PDUs of what the target takes. The caller holds mu.
+func (i *Initiator) fillWindow() {
+	n := 0
+	for _, cmd := range i.waiting {
+		if int32(i.maxCmdSN-i.cmdSN) < 0 {
+			break
+		}
+		n++
+		i.queue(cmd)
+	}
+	if n > 0 {
+		i.waiting = append(i.waiting[:0], i.waiting[n:]...)
+		i.wake.Signal()
+	}
+}
+
+func vecLen(v [][]byte) (n int) {
+	for _, b := range v {
+		n += len(b)
+	}
+	return n
+}
+
+func (i *Initiator) queue(cmd *Command) {
+	i.itt++
+	if i.itt == noTag {
+		i.itt = 1
+	}
+	cmd.itt = i.itt
+	i.tasks[cmd.itt] = cmd
+	var hdr [bhsLen]byte
+	h := bhs(hdr[:])
+	h[0], h[offFlags] = opCommand, flagFinal|byte(scsi.AttrSimple)
+	binary.BigEndian.PutUint64(h[offLUN:], cmd.LUN)
+	h.put32(offITT, cmd.itt)
+	out, in := vecLen(cmd.Out), vecLen(cmd.In)
+	if out > 0 {
+		h[offFlags] |= flagWrite
+	}
+	if in > 0 {
+		h[offFlags] |= flagRead
+	}
+	h.put32(offEDTL, uint32(max(out, in)))
+	h.put32(offCmdSN, i.cmdSN)
+	i.cmdSN++
+	h.put32(offExpStatSN, i.expStat)
+	copy(h[offCDB:], cmd.CDB)
+	first := min(out, i.first)
+	immediate := 0
+	if i.immediate {
+		immediate = min(first, i.c.maxSend)
+	}
+	if i.c.p.initialR2T {
+		first = immediate
+	}
+	if immediate < first {
+		h[offFlags] &^= flagFinal
+	}
+	i.out = appendPDU(i.out, h, nil, piece(cmd.Out, 0, immediate), i.c.p.headerDigest, i.c.p.dataDigest)
+	if immediate < first {
+		i.dataOut(cmd, noTag, immediate, first-immediate)
+	}
+}
+
+// dataOut queues a sequence of Data-Out.
+func (i *Initiator) dataOut(cmd *Command, ttt uint32, off, n int) {
+	for sn := uint32(0); n > 0; sn++ {
+		var hdr [bhsLen]byte
+		h := bhs(hdr[:])
+		k := min(n, i.c.maxSend)
+		h[0] = opDataOut
+		if k == n {
+			h[offFlags] = flagFinal
+		}
+		binary.BigEndian.PutUint64(h[offLUN:], cmd.LUN)
+		h.put32(offITT, cmd.itt)
+		h.put32(offTTT, ttt)
+		h.put32(offExpStatSN, i.expStat)
+		h.put32(offDataSN, sn)
+		h.put32(offBufOffset, uint32(off))
+		i.out = appendPDU(i.out, h, nil, piece(cmd.Out, off, k), i.c.p.headerDigest, i.c.p.dataDigest)
+		off += k
+		n -= k
+	}
+}
+
+// piece returns n bytes of v from off on, in one slice.
+func piece(v [][]byte, off, n int) []byte {
+	if n == 0 {
+		return nil
+	}
+	for k, b := range v {
+		if off >= len(b) {
+			off -= len(b)
+			continue
+		}
+		if len(b)-off >= n {
+			return b[off : off+n]
+		}
+		out := append(make([]byte, 0, n), b[off:]...)
+		for _, b := range v[k+1:] {
+			out = append(out, b[:min(len(b), n-len(out))]...)
+		}
+		return out
+	}
+	return nil
+}
+
+// scatter copies b into v at off; false if it does not fit.
+func scatter(v [][]byte, off int, b []byte) bool {
+	for _, d := range v {
+		if off >= len(d) {
+			off -= len(d)
+			continue
+		}
+		b = b[copy(d[off:], b):]
+		off = 0
+		if len(b) == 0 {
+			return true
+		}
+	}
+	return len(b) == 0
+}
+
+// send writes what is queued.
+func (i *Initiator) send() {
+	var spare []byte
+	for {
+		i.mu.Lock()
+		for len(i.out) == 0 && i.err == nil {
+			i.wake.Wait()
+		}
+		if i.err != nil {
+			i.mu.Unlock()
+			return
+		}
+		b := i.out
+		i.out = spare[:0]
+		i.mu.Unlock()
+		if _, err := i.nc.Write(b); err != nil {
+			i.end(err)
+			return
+		}
+		spare = b
+	}
+}
+
+// receive takes PDUs until the session ends.
+func (i *Initiator) receive() {
+	for {
+		pdu, err := i.c.Receive()
+		if err == nil {
+			err = i.take(pdu)
+		}
+		if err != nil {
+			i.end(err)
+			return
+		}
+	}
+}
+
+func (i *Initiator) take(pdu *PDU) error {
+	h := bhs(pdu.Header[:])
+	var done *Command
+	i.mu.Lock()
+	defer func() {
+		i.mu.Unlock()
+		if done != nil {
+			done.Done(done)
+		}
+	}()
+	if i.err != nil {
+		return i.err
+	}
+	i.expStat = i.c.ExpStatSN
+	if m := h.u32(offMaxCmdSN); int32(m-i.maxCmdSN) > 0 {
+		i.maxCmdSN = m
+	}
+	switch op := h.opcode(); op {
+	case opNopIn:
+		if h.ttt() != noTag {
+			var hdr [bhsLen]byte
+			o := bhs(hdr[:])
+			o[0], o[offFlags] = opNopOut|immediateBit, flagFinal
+			copy(o[offLUN:offLUN+8], h[offLUN:])
+			o.put32(offITT, noTag)
+			o.put32(offTTT, h.ttt())
+			o.put32(offCmdSN, i.cmdSN)
+			o.put32(offExpStatSN, i.expStat)
+			i.out = appendPDU(i.out, o, nil, nil, i.c.p.headerDigest, i.c.p.dataDigest)
+			i.wake.Signal()
+		}
+	case opR2T, opDataIn, opResponse:
+		cmd := i.tasks[h.itt()]
+		if cmd == nil {
+			return fmt.Errorf("iscsi: opcode %#x for task %#x, which is not under way", op, h.itt())
+		}
+		switch op {
+		case opR2T:
+			off, n := int(h.u32(offBufOffset)), int(h.u32(offResidual))
+			if off+n > vecLen(cmd.Out) {
+				return errors.New("iscsi: R2T beyond the data")
+			}
+			i.dataOut(cmd, h.ttt(), off, n)
+			i.wake.Signal()
+			return nil
+		case opDataIn:
+			off := int(h.u32(offBufOffset))
+			if !scatter(cmd.In, off, pdu.Data) {
+				return errors.New("iscsi: Data-In beyond the buffer")
+			}
+			cmd.InLen = max(cmd.InLen, off+len(pdu.Data))
+			if h[offFlags]&flagStatus == 0 {
+				return nil
+			}
+		default:
+			if d := pdu.Data; len(d) >= 2 {
+				cmd.Sense = d[2:][:min(len(d)-2, int(binary.BigEndian.Uint16(d)))]
+			}
+		}
+		cmd.Status = h[offStatus]
+		delete(i.tasks, cmd.itt)
+		done = cmd
+	case opAsync:
+		if h[offAsyncEvent] != 0 {
+			return fmt.Errorf("iscsi: the target ends the session (event %d)", h[offAsyncEvent])
+		}
+	default:
+		return fmt.Errorf("iscsi: unexpected opcode %#x", op)
+	}
+	i.fillWindow()
+	return nil
+}

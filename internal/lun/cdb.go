@@ -1,0 +1,220 @@
+package lun
+
+import "github.com/arraysim/arraysim/internal/block"
+
+// Operation codes (SPC-5, SBC-4).
+const (
+	opRead16         = 0x88
+	opWrite16        = 0x8a
+	opOrWrite16      = 0x8b
+	opCompareWrite   = 0x89
+	opSyncCache16    = 0x91
+	opWriteSame16    = 0x93
+	opUnmap          = 0x42
+	opServiceIn16    = 0x9e
+	serviceLBAStatus = 0x12
+	opExtendedCopy   = 0x83
+
+	flagFUA       = 0x08
+	flagUnmapBit  = 0x08
+	flagAnchorBit = 0x10
+
+	// Service actions of PERSISTENT RESERVE OUT.
+	reserveUnit    = 0x01
+	preempt        = 0x04
+	registerIgnore = 0x06
+)
+
+// encode makes the CDB of a request.
+func (d *Device) encode(c *Command, r *block.Request) block.Status {
+	clear(c.cdb[:])
+	c.CDB = c.cdb[:]
+	g := r.Range
+	if (g.Start|g.Count)&(1<<d.shift-1) != 0 {
+		return block.Unsupported
+	}
+	lba, n := g.Start>>d.shift, g.Count>>d.shift
+	if n>>32 != 0 && r.Op != block.OpStatus {
+		return block.Unsupported
+	}
+	be.PutUint64(c.cdb[2:], lba)
+	be.PutUint32(c.cdb[10:], uint32(n))
+	if r.Flags&block.FUA != 0 {
+		c.cdb[1] |= flagFUA
+	}
+	switch r.Op {
+	case block.OpRead:
+		c.cdb[0] = opRead16
+		c.In = r.Data
+	case block.OpWrite:
+		c.cdb[0] = opWrite16
+		c.Out = r.Data
+	case block.OpOrWrite:
+		c.cdb[0] = opOrWrite16
+		c.Out = r.Data
+	case block.OpCompareWrite:
+		c.cdb[0] = opCompareWrite
+		if n > 255 {
+			return block.Unsupported
+		}
+		be.PutUint32(c.cdb[10:], 0)
+		c.cdb[13] = byte(n)
+		c.Out = append(append([][]byte(nil), r.Compare...), r.Data...)
+	case block.OpFlush:
+		c.cdb[0] = opSyncCache16
+	case block.OpWriteSame:
+		c.cdb[0], c.cdb[1] = opWriteSame16, 0
+		if r.Flags&block.Deallocate != 0 {
+			c.cdb[1] |= flagUnmapBit
+		}
+		if r.Flags&block.Anchor != 0 {
+			c.cdb[1] |= flagAnchorBit
+		}
+		if c.Out = r.Data; len(r.Data) == 0 {
+			c.Out = [][]byte{d.zero}
+		}
+	case block.OpUnmap:
+		return d.unmap(c, r)
+	case block.OpStatus:
+		clear(c.cdb[:])
+		c.cdb[0], c.cdb[1] = opServiceIn16, serviceLBAStatus
+		be.PutUint64(c.cdb[2:], lba)
+		size := 8 + 16*max(cap(r.Extents), 1)
+		be.PutUint32(c.cdb[10:], uint32(size))
+		c.In = [][]byte{make([]byte, size)}
+	case block.OpPlace:
+		return d.place(c, r)
+	default:
+		return block.Unsupported
+	}
+	return block.OK
+}
+
+func (d *Device) unmap(c *Command, r *block.Request) block.Status {
+	list := append(c.list[:0], 0, 0, 0, 0, 0, 0, 0, 0)
+	for _, g := range r.Ranges {
+		for lba, n := g.Start>>d.shift, g.Count>>d.shift; n > 0; {
+			k := min(n, 1<<32-1)
+			list = be.AppendUint64(list, lba)
+			list = be.AppendUint32(list, uint32(k))
+			list = append(list, 0, 0, 0, 0)
+			lba, n = lba+k, n-k
+		}
+	}
+	if len(list) > 0xffff {
+		return block.Resources
+	}
+	be.PutUint16(list, uint16(len(list)-2))
+	be.PutUint16(list[2:], uint16(len(list)-8))
+	clear(c.cdb[:])
+	c.cdb[0] = opUnmap
+	if r.Flags&block.Anchor != 0 {
+		c.cdb[1] = 1
+	}
+	be.PutUint16(c.cdb[7:], uint16(len(list)))
+	c.CDB, c.list, c.Out = c.cdb[:10], list, [][]byte{list}
+	return block.OK
+}
+
+// extents reads the answer of GET LBA STATUS.
+func (d *Device) extents(c *Command, r *block.Request) {
+	r.Extents = r.Extents[:0]
+	b := c.In[0][:c.InLen]
+	for b = b[min(8, len(b)):]; len(b) >= 16 && len(r.Extents) < cap(r.Extents); b = b[16:] {
+		e := block.Extent{Range: block.Range{Start: be.Uint64(b) << d.shift, Count: uint64(be.Uint32(b[8:])) << d.shift}}
+		switch b[12] & 0x0f {
+		case 0:
+			e.State = block.Data
+		case 2:
+			e.State = block.Anchored
+		default:
+			e.State = block.Unmapped
+		}
+		r.Extents = append(r.Extents, e)
+	}
+}
+
+// ref is a unit's name and ranges. What it refers to changes with the unit: a copy reads what
+// is there when it is placed.
+type ref struct {
+	dev    *Device
+	ranges []block.Range
+	count  uint64
+}
+
+// Sectors returns the length of what is referred to.
+func (h *ref) Sectors() uint64 { return h.count }
+
+// Release does nothing: the array keeps no state for a name.
+func (h *ref) Release() {}
+
+func (d *Device) hold(r *block.Request) block.Ref {
+	h := &ref{dev: d, ranges: append([]block.Range(nil), r.Ranges...)}
+	for _, g := range h.ranges {
+		h.count += g.Count
+	}
+	return h
+}
+
+// Lengths of an EXTENDED COPY(LID1) parameter list (SPC-4 6.4).
+const (
+	copyHead        = 16
+	copyTarget      = 32
+	copySegment     = 28
+	maxSegmentCount = 255
+	maxSegmentLen   = 0xffff // blocks
+)
+
+// place makes an EXTENDED COPY of a reference.
+func (d *Device) place(c *Command, r *block.Request) block.Status {
+	h, ok := r.Ref.(*ref)
+	if !ok || h.dev.info.BlockSize != d.info.BlockSize || h.dev.info.NAA == [16]byte{} || d.info.NAA == [16]byte{} {
+		return block.Unsupported
+	}
+	list := append(c.list[:0], make([]byte, copyHead)...)
+	list[0] = 0x01
+	list[1] = 0x18 // no list identifier: nobody asks for the result
+	be.PutUint16(list[2:], 2*copyTarget)
+	for _, u := range []*Device{h.dev, d} {
+		t := len(list)
+		list = append(list, make([]byte, copyTarget)...)
+		list[t] = 0xe4                                     // identification descriptor
+		list[t+4], list[t+5], list[t+7] = 0x01, 0x03, 0x10 // binary, NAA, 16 bytes
+		copy(list[t+8:], u.info.NAA[:])
+		list[t+29] = byte(u.info.BlockSize >> 16)
+		be.PutUint16(list[t+30:], uint16(u.info.BlockSize))
+	}
+	at, skip, left, segments := r.Range.Start, r.RefOffset, r.Range.Count, 0
+	for _, g := range h.ranges {
+		if skip >= g.Count {
+			skip -= g.Count
+			continue
+		}
+		g.Start, g.Count = g.Start+skip, min(g.Count-skip, left)
+		skip = 0
+		for g.Count > 0 {
+			n := min(g.Count>>d.shift, maxSegmentLen)
+			s := len(list)
+			list = append(list, make([]byte, copySegment)...)
+			list[s], list[s+1] = 0x02, 0x02 // block to block, DC: the length is of destination blocks
+			be.PutUint16(list[s+2:], copySegment-4)
+			be.PutUint16(list[s+6:], 1) // from the first descriptor to the second
+			be.PutUint16(list[s+10:], uint16(n))
+			be.PutUint64(list[s+12:], g.Start>>d.shift)
+			be.PutUint64(list[s+20:], at>>d.shift)
+			n <<= d.shift
+			at, left = at+n, left-n
+			g.Start, g.Count = g.Start+n, g.Count-n
+			segments++
+		}
+	}
+	if left > 0 || segments > maxSegmentCount {
+		return block.Unsupported
+	}
+	be.PutUint32(list[8:], uint32(segments*copySegment))
+	clear(c.cdb[:])
+	c.cdb[0] = opExtendedCopy
+	be.PutUint32(c.cdb[10:], uint32(len(list)))
+	c.list, c.Out = list, [][]byte{list}
+	return block.OK
+}

@@ -1,0 +1,340 @@
+// Package lun makes a block.Device of a logical unit that lies elsewhere: requests
+// become CDBs, which a transport carries out. Copies between two units of one transport stay
+// in the array: a reference is a unit's name and ranges, and placing it is an EXTENDED
+// COPY.
+//
+// # Concurrency
+//
+// A Device belongs to its executor, like every block.Device. Transports have their own
+// goroutines and post to it.
+package lun
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// Command is a SCSI command under way.
+type Command struct {
+	CDB    []byte
+	Out    [][]byte
+	In     [][]byte
+	Status byte
+	Sense  []byte
+	InLen  int
+	Lost   error // the transport failed; whether the command was carried out is not known
+	Done   func(*Command)
+
+	dev   *Device
+	req   *block.Request
+	cdb   [16]byte
+	list  []byte
+	tries int
+}
+
+// Transport carries out commands on one logical unit.
+type Transport interface {
+	// Start begins a command; Done comes from any goroutine, not from inside Start.
+	Start(*Command)
+	Close()
+}
+
+// Device is a remote logical unit.
+type Device struct {
+	exec   block.Executor
+	t      Transport
+	info   block.Info
+	shift  uint // log2 of sectors a logical block
+	zero   []byte
+	free   []*Command
+	listen []func(block.Event)
+	closed bool
+}
+
+var _ block.Device = (*Device)(nil)
+
+var be = binary.BigEndian
+
+// SCSI status and sense that a client must understand.
+const (
+	statusGood     = 0x00
+	statusCheck    = 0x02
+	statusBusy     = 0x08
+	statusConflict = 0x18
+	statusFull     = 0x28
+
+	senseAttention  = 0x06
+	senseMiscompare = 0x0e
+	maxTries        = 8
+	retryNanos      = 20_000_000
+)
+
+// Open asks the unit who it is. It waits; the executor is not held.
+func Open(exec block.Executor, t Transport, name string) (*Device, error) {
+	d := &Device{exec: exec, t: t}
+	if err := d.identify(name); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	d.zero = make([]byte, d.info.BlockSize)
+	return d, nil
+}
+
+// do carries out a command and waits for it.
+func (d *Device) do(cdb []byte, out []byte, in int) ([]byte, error) {
+	for try := 0; ; try++ {
+		end := make(chan struct{})
+		c := &Command{CDB: cdb, Done: func(*Command) { close(end) }}
+		if len(out) > 0 {
+			c.Out = [][]byte{out}
+		}
+		if in > 0 {
+			c.In = [][]byte{make([]byte, in)}
+		}
+		d.t.Start(c)
+		<-end
+		switch {
+		case c.Lost != nil:
+			return nil, c.Lost
+		case c.Status == statusGood:
+			if in == 0 {
+				return nil, nil
+			}
+			return c.In[0][:c.InLen], nil
+		case c.key() == senseAttention && try < maxTries:
+			continue
+		}
+		return nil, c.failure()
+	}
+}
+
+func (c *Command) failure() error {
+	key, asc := c.sense()
+	return fmt.Errorf("operation code %02Xh ended with status %02Xh, sense %X/%02X/%02X", c.CDB[0], c.Status, key, asc>>8, asc&0xff)
+}
+
+// sense returns the key and the additional code of fixed or descriptor sense data.
+func (c *Command) sense() (key byte, asc uint16) {
+	s := c.Sense
+	switch {
+	case len(s) >= 14 && s[0]&0x7e == 0x70:
+		return s[2] & 0x0f, be.Uint16(s[12:])
+	case len(s) >= 4 && s[0]&0x7e == 0x72:
+		return s[1] & 0x0f, be.Uint16(s[2:])
+	}
+	return 0, 0
+}
+
+func (c *Command) key() byte {
+	if c.Status != statusCheck {
+		return 0
+	}
+	k, _ := c.sense()
+	return k
+}
+
+func (d *Device) identify(name string) error {
+	if _, err := d.do([]byte{0x00, 0, 0, 0, 0, 0}, nil, 0); err != nil {
+		return err
+	}
+	b, err := d.do([]byte{0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0}, nil, 32)
+	if err != nil {
+		return err
+	}
+	if len(b) < 16 {
+		return fmt.Errorf("READ CAPACITY(16) gave %d bytes", len(b))
+	}
+	bs := be.Uint32(b[8:])
+	if bs != 512 && bs != 4096 {
+		return fmt.Errorf("logical blocks of %d bytes are not supported", bs)
+	}
+	if bs == 4096 {
+		d.shift = 3
+	}
+	i := &d.info
+	i.Name, i.BlockSize, i.Sectors = name, bs, (be.Uint64(b)+1)<<d.shift
+	if len(b) > 14 {
+		i.PhysicalExp, i.Thin = b[13]&0x0f, b[14]&0x80 != 0
+	}
+	if b, err = d.do([]byte{0x12, 1, 0x83, 0x04, 0, 0}, nil, 1024); err != nil {
+		return err
+	}
+	for p := b[min(4, len(b)):]; len(p) >= 4 && len(p) >= 4+int(p[3]); p = p[4+int(p[3]):] {
+		if p[1]&0x3f == 3 && p[3] == 16 { // NAA, 16 bytes, of the logical unit
+			copy(i.NAA[:], p[4:20])
+		}
+	}
+	if b, err = d.do([]byte{0x12, 1, 0x80, 0, 252, 0}, nil, 252); err == nil && len(b) > 4 {
+		i.Serial = strings.TrimSpace(string(b[4:min(len(b), 4+int(b[3]))]))
+	}
+	i.GranuleSectors = 8
+	i.CopyDomain = "lun"
+	return nil
+}
+
+// Info describes the unit.
+func (d *Device) Info() block.Info { return d.info }
+
+// Notify registers a listener.
+func (d *Device) Notify(fn func(block.Event)) { d.listen = append(d.listen, fn) }
+
+// Cancel does nothing: commands run to their end.
+func (d *Device) Cancel(*block.Request) {}
+
+// Close ends the transport.
+func (d *Device) Close() {
+	d.closed = true
+	d.t.Close()
+}
+
+// Submit starts requests.
+func (d *Device) Submit(reqs []*block.Request) {
+	for _, r := range reqs {
+		d.submit(r)
+	}
+}
+
+func (d *Device) submit(r *block.Request) {
+	switch {
+	case d.closed:
+		d.finish(r, block.Gone)
+		return
+	case r.Op == block.OpHold:
+		r.Ref = d.hold(r)
+		d.finish(r, block.OK)
+		return
+	}
+	c := d.command()
+	c.req = r
+	if s := d.encode(c, r); s != block.OK {
+		d.free = append(d.free, c)
+		d.finish(r, s)
+		return
+	}
+	d.t.Start(c)
+}
+
+func (d *Device) finish(r *block.Request, s block.Status) {
+	d.exec.Post(func() {
+		r.Status = s
+		r.Done(r)
+	})
+}
+
+func (d *Device) command() *Command {
+	if n := len(d.free); n > 0 {
+		c := d.free[n-1]
+		d.free = d.free[:n-1]
+		return c
+	}
+	c := &Command{dev: d}
+	ended := func() { d.ended(c) }
+	c.Done = func(*Command) { d.exec.Post(ended) }
+	return c
+}
+
+// ended is on the executor again.
+func (d *Device) ended(c *Command) {
+	r := c.req
+	s := d.status(c)
+	if s == block.Resources && c.tries < maxTries || c.key() == senseAttention && c.tries < maxTries {
+		c.tries++
+		if c.key() == senseAttention {
+			d.attention(c)
+			d.t.Start(c)
+			return
+		}
+		d.exec.At(d.exec.Now()+retryNanos<<c.tries, func() { d.t.Start(c) })
+		return
+	}
+	if s == block.OK && r.Op == block.OpStatus {
+		d.extents(c, r)
+	}
+	if s == block.Miscompare {
+		if n := len(c.Sense); n >= 7 && c.Sense[0]&0x80 != 0 {
+			r.Offset = uint64(be.Uint32(c.Sense[3:]))
+		}
+	}
+	c.req, c.tries, c.Out, c.In, c.list = nil, 0, nil, nil, c.list[:0]
+	d.free = append(d.free, c)
+	r.Status = s
+	r.Done(r)
+}
+
+// attention hears of what changed at the unit.
+func (d *Device) attention(c *Command) {
+	kind := block.EventGeneration
+	switch _, asc := c.sense(); asc >> 8 {
+	case 0x2a: // parameters or capacity changed
+		kind = block.EventCapacity
+	case 0x29, 0x38, 0x3f:
+		return
+	}
+	d.exec.Post(func() {
+		for _, fn := range d.listen {
+			fn(block.Event{Kind: kind})
+		}
+	})
+}
+
+func (d *Device) status(c *Command) block.Status {
+	if c.Lost != nil {
+		return block.Offline
+	}
+	switch c.Status {
+	case statusGood:
+		return block.OK
+	case statusBusy, statusFull:
+		return block.Resources
+	case statusConflict:
+		return block.Offline // another host has the unit
+	}
+	key, asc := c.sense()
+	switch {
+	case key == senseMiscompare:
+		return block.Miscompare
+	case asc == 0x2707:
+		return block.NoSpace
+	case key == 0x07:
+		return block.ReadOnly
+	case asc == 0x2100:
+		return block.OutOfRange
+	case key == 0x05:
+		return block.Unsupported
+	case key == 0x02:
+		return block.Offline
+	case c.req.Op == block.OpRead:
+		return block.MediumRead
+	}
+	return block.MediumWrite
+}
+
+// Fence keeps the host with a reservation key from writing, by PERSISTENT RESERVE OUT: we
+// register ours and preempt that one's. It waits; the executor is not held.
+func (d *Device) Fence(ours, lost uint64) error {
+	if err := d.reserve(registerIgnore, 0, ours); err != nil {
+		return err
+	}
+	return d.reserve(preempt, ours, lost)
+}
+
+// Reserve registers a key and makes the unit writable for registrants only, so that this
+// host can be fenced when it is lost.
+func (d *Device) Reserve(ours uint64) error {
+	if err := d.reserve(registerIgnore, 0, ours); err != nil {
+		return err
+	}
+	return d.reserve(reserveUnit, ours, 0)
+}
+
+// reserve is PERSISTENT RESERVE OUT, type write exclusive - registrants only.
+func (d *Device) reserve(action byte, key, serviceKey uint64) error {
+	const registrantsOnly = 0x05
+	list := make([]byte, 24)
+	be.PutUint64(list, key)
+	be.PutUint64(list[8:], serviceKey)
+	_, err := d.do([]byte{0x5f, action, registrantsOnly, 0, 0, 0, 0, 0, 24, 0}, list, 0)
+	return err
+}
