@@ -71,6 +71,7 @@ func rows() []*command {
 		{"RELEASE(6)", 0x17, none, []byte{0x17, 0, 0, 0, 0, ctrl}, doRelease, passLegacy, opOther},
 		{"MODE SENSE(6)", 0x1A, none, []byte{0x1A, 0x08, ff, ff, ff, ctrl}, doModeSense, passStandby, opOther},
 		{"START STOP UNIT", 0x1B, none, []byte{0x1B, 1, 0, 0x0F, 0xF7, ctrl}, doStartStop, 0, opOther},
+		{"SEND DIAGNOSTIC", 0x1D, none, []byte{0x1D, 0xF7, 0, ff, ff, ctrl}, doSendDiagnostic, needMedium, opOther},
 		{"PREVENT ALLOW MEDIUM REMOVAL", 0x1E, none, []byte{0x1E, 0, 0, 0, 3, ctrl}, doPreventAllow, 0, opOther},
 		{"READ CAPACITY(10)", 0x25, none, []byte{0x25, 0, 0, 0, 0, 0, 0, 0, 0, ctrl}, doReadCapacity10, needMedium | passReserve, opOther},
 		{"READ(10)", 0x28, none, []byte{0x28, pdf, ff, ff, ff, ff, grp, ff, ff, ctrl}, doRead, mediumRead, opRead},

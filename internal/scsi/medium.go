@@ -65,6 +65,20 @@ func (u *Unit) prevented() bool {
 	return slices.ContainsFunc(u.itls, func(x *itl) bool { return x.prevent })
 }
 
+// doSendDiagnostic serves SEND DIAGNOSTIC (SPC-5 6.45): self-tests, all of which
+// pass at once. There are no diagnostic pages.
+func doSendDiagnostic(t *Task) {
+	const selfTest = 0x04
+	switch code := t.CDB[1] >> 5; {
+	case t.CDB[3]|t.CDB[4] != 0:
+		t.fault(inCDB(3, 7))
+	case t.CDB[1]&selfTest != 0 && code != 0, code == 3, code == 7:
+		t.fault(inCDB(1, 7))
+	default:
+		t.good()
+	}
+}
+
 // doPreventAllow serves PREVENT ALLOW MEDIUM REMOVAL (SPC-5 6.15).
 func doPreventAllow(t *Task) {
 	st := &t.state

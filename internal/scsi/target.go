@@ -3,8 +3,8 @@
 // iSCSI portal, the TCMU ring, the simulator's hosts) submit a [Task] on a
 // [Nexus], and what a command asks of the medium goes to a [block.Device].
 //
-// The commands are those of SPC-5 and SBC-4 that dispatch.go lists; ACA,
-// protection information, log pages and ROD tokens are not supported.
+// The commands are those of SPC-5 and SBC-4 that dispatch.go lists. What is left
+// out, and why, stands in docs/conformance.md.
 //
 // # Concurrency
 //

@@ -52,6 +52,15 @@ func stateCases() []Case {
 			s.good(Removable, tur, nil, 0)
 			s.check(Thin, eject, nil, 0x052400)
 		}},
+		{"send_diagnostic/self_test", func(s *Session) {
+			for _, b1 := range []byte{0, 0x04, 0x14, 0x20, 0x40, 0x80, 0xA0, 0xC0} {
+				s.good(Thin, []byte{0x1D, b1, 0, 0, 0, 0}, nil, 0)
+			}
+			for _, b1 := range []byte{0x24, 0x60, 0xE0} {
+				s.check(Thin, []byte{0x1D, b1, 0, 0, 0, 0}, nil, 0x052400)
+			}
+			s.check(Thin, []byte{0x1D, 0x10, 0, 0, 4, 0}, make([]byte, 4), 0x052400)
+		}},
 		{"prevent_allow/simple", func(s *Session) {
 			b := s.Login("iqn.2026-11.org.example:host-b")
 			s.good(Removable, prevent, nil, 0)
