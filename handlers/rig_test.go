@@ -3,6 +3,7 @@ package handlers
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
@@ -49,7 +50,8 @@ func newHost(t testing.TB) *testHost {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.target = scsi.NewTarget(scsi.Options{Name: "iqn.2026-01.io.arraysim:array", Vendor: "ARRAYSIM", Product: "array", Revision: "0001", Exec: h.exec})
+	h.target = scsi.NewTarget(scsi.Options{Name: "iqn.2026-01.io.arraysim:array", Vendor: "ARRAYSIM", Product: "array", Revision: "0001", Exec: h.exec,
+		Random: func(b []byte) { _, _ = rand.Read(b) }})
 	for _, name := range []string{"gold", "silver"} {
 		h.await(func(done func(error)) {
 			h.array.CreatePool(array.PoolSpec{Name: name, Mdisks: []array.MdiskSpec{{Name: "a", Size: 256 << 20}}}, func(_ *array.Pool, err error) { done(err) })
