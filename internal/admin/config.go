@@ -43,9 +43,12 @@ type CacheConfig struct {
 
 // PortalConfig describes the iSCSI portal; Listen "none" opens none, where TCMU is on.
 type PortalConfig struct {
-	Listen string      `yaml:"listen"`
-	Target string      `yaml:"target"`
-	CHAP   *CHAPConfig `yaml:"chap"`
+	Listen string `yaml:"listen"`
+	// Further network portals: each is a target port and a portal group of its own,
+	// numbered from 2, with an access state that SET TARGET PORT GROUPS changes.
+	Further []string    `yaml:"further"`
+	Target  string      `yaml:"target"`
+	CHAP    *CHAPConfig `yaml:"chap"`
 	// Allow lists the initiators that may log in; empty allows all.
 	Allow []string `yaml:"allow"`
 }
@@ -196,6 +199,14 @@ func (c *Config) validate() error {
 	for _, l := range []struct{ path, addr string }{{"portal.listen", c.Portal.Listen}, {"metrics.listen", c.Metrics.Listen}} {
 		if _, _, err := net.SplitHostPort(l.addr); err != nil && (l.addr != listenNone || l.path == "portal.listen" && !c.TCMU) {
 			return c.src.at(l.path, "%q is no address; write host:port, such as 127.0.0.1:3260", l.addr)
+		}
+	}
+	if len(c.Portal.Further) > 0 && c.Portal.Listen == listenNone {
+		return c.src.at("portal.further", "there is no first portal; give portal.listen an address")
+	}
+	for i, a := range c.Portal.Further {
+		if _, _, err := net.SplitHostPort(a); err != nil {
+			return c.src.at(fmt.Sprintf("portal.further[%d]", i), "%q is no address; write host:port, such as 127.0.0.2:3260 or [::1]:3260", a)
 		}
 	}
 	if err := checkISCSIName(c.Portal.Target); err != nil {

@@ -20,7 +20,6 @@ import (
 	"github.com/arraysim/arraysim/internal/array"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/iscsi"
-	"github.com/arraysim/arraysim/internal/metrics"
 	"github.com/arraysim/arraysim/internal/profile"
 	"github.com/arraysim/arraysim/internal/scsi"
 )
@@ -135,6 +134,9 @@ func (d *daemon) open() error {
 			opt.Delay = e.Delay
 		}
 	}
+	for i := range 1 + len(d.cfg.Portal.Further) {
+		opt.Ports = append(opt.Ports, scsi.Port{ID: uint16(1 + i), Group: uint16(1 + i)})
+	}
 	d.target = scsi.NewTarget(opt)
 	if d.exports, err = newExports(d.array, d.target); err == nil {
 		err = d.restorePolicy()
@@ -161,106 +163,6 @@ func (d *daemon) open() error {
 	return nil
 }
 
-// listen opens the doors. Only when all are open is the daemon ready.
-func (d *daemon) listen() error {
-	p := d.cfg.Portal
-	tc := iscsi.TargetConfig{Name: p.Target, Alias: "arraysim", Target: d.target, AllowedInitiators: p.Allow}
-	if h := p.CHAP; h != nil {
-		c := &iscsi.CHAP{User: h.User, MutualUser: h.MutualUser}
-		var err error
-		if c.Secret, err = secret(h.SecretFile); err != nil {
-			return err
-		}
-		if h.MutualSecretFile != "" {
-			if c.MutualSecret, err = secret(h.MutualSecretFile); err != nil {
-				return err
-			}
-		}
-		if len(c.Secret) < minSecret || c.MutualSecret != nil && len(c.MutualSecret) < minSecret {
-			d.log.Warn("a CHAP secret is short; RFC 7143 asks for 12 bytes or more")
-		}
-		tc.CHAP = c
-	}
-	var err error
-	if d.portal, err = iscsi.New(iscsi.Config{Targets: []iscsi.TargetConfig{tc}, Exec: d.exec, Log: d.log}); err != nil {
-		return err
-	}
-	if p.Listen == listenNone && !d.cfg.TCMU {
-		return errors.New("the array has neither a portal nor the kernel's door; give --listen an address, or --tcmu")
-	}
-	var iscsiListener net.Listener
-	if p.Listen != listenNone {
-		if iscsiListener, err = listenTCP("the iSCSI portal", "--listen or portal.listen", p.Listen); err != nil {
-			return err
-		}
-		d.portalAddr = iscsiListener.Addr()
-		if !loopback(d.portalAddr) && p.CHAP == nil {
-			d.log.Warn("the iSCSI portal is open to other machines and asks for no password; set portal.chap", "listen", d.portalAddr.String())
-		}
-	}
-	if d.audit, err = openAudit(d.cfg.Data); err == nil {
-		api, _ := d.newAPI()
-		d.api = d.audited(api)
-		err = d.listenHTTP()
-	}
-	var adminListener net.Listener
-	if err == nil {
-		adminListener, err = d.data.listen()
-	}
-	if err != nil {
-		if iscsiListener != nil {
-			iscsiListener.Close()
-		}
-		return err
-	}
-	d.admin = d.serveHTTP("admin", adminListener, d.api)
-	if iscsiListener != nil {
-		d.background.Go(func() {
-			if err := d.portal.Serve(iscsiListener); err != nil && !errors.Is(err, iscsi.ErrClosed) {
-				d.fail(fmt.Errorf("the iSCSI portal ended: %w", err))
-			}
-		})
-	}
-	d.background.Go(d.keepCounters)
-	d.background.Go(d.watch)
-	if d.cfg.TCMU {
-		return d.openKernelDoor()
-	}
-	return nil
-}
-
-// listenHTTP opens the door for browsers, scripts and scrapers: the page, the
-// interface behind a token, and the metrics.
-func (d *daemon) listenHTTP() error {
-	if d.cfg.Metrics.Listen == listenNone {
-		return nil
-	}
-	token, err := Token(d.cfg.Data)
-	if err != nil {
-		return err
-	}
-	l, err := listenTCP("the page and metrics endpoint", "--metrics or metrics.listen", d.cfg.Metrics.Listen)
-	if err != nil {
-		return err
-	}
-	h, err := metrics.NewExporter(d.exec, Version(), d.array, d.target, d.portal).Handler()
-	if err != nil {
-		l.Close()
-		return err
-	}
-	d.metricsAddr = l.Addr()
-	local := loopback(d.metricsAddr)
-	if !local {
-		d.log.Warn("page and metrics are open to other machines, in clear text; all but /metrics asks for the token", "listen", d.metricsAddr.String())
-	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", h)
-	mux.Handle("/api/", newGuard(d.api, token, local, d.audit))
-	mux.Handle("/", servePage())
-	d.metrics = d.serveHTTP("metrics", l, mux)
-	return nil
-}
-
 func (d *daemon) serveHTTP(name string, l net.Listener, h http.Handler) *http.Server {
 	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelWarn)}
@@ -277,14 +179,6 @@ func (d *daemon) fail(err error) {
 	case d.failed <- err:
 	default:
 	}
-}
-
-func listenTCP(what, how, addr string) (net.Listener, error) {
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("%s cannot listen on %s: %w; choose another address by %s", what, addr, rootCause(err), how)
-	}
-	return l, nil
 }
 
 // rootCause strips what the net package says twice.

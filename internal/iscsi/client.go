@@ -305,6 +305,30 @@ func (c *Client) Text(text []byte) ([]pair, error) {
 	}
 }
 
+// Discovered is a target that a discovery session told of, with its addresses in the
+// form host:port,group.
+type Discovered struct {
+	Name      string
+	Addresses []string
+}
+
+// SendTargets asks for all targets that the initiator may use. Preconditions: the
+// session is a discovery session (no target in its configuration).
+func (c *Client) SendTargets() ([]Discovered, error) {
+	pairs, err := c.Text(appendKey(nil, keySendTargets, "All"))
+	var all []Discovered
+	for _, kv := range pairs {
+		switch {
+		case kv.key == keyTargetName:
+			all = append(all, Discovered{Name: kv.value})
+		case kv.key == keyTargetAddress && len(all) > 0:
+			t := &all[len(all)-1]
+			t.Addresses = append(t.Addresses, kv.value)
+		}
+	}
+	return all, err
+}
+
 // Manage sends a task management request and returns the response.
 func (c *Client) Manage(fn scsi.TMF, lun uint64, tag, refCmdSN uint32) (scsi.TMFResponse, error) {
 	hdr := c.NewHeader(opTaskMgmt|immediateBit, lun)

@@ -27,7 +27,7 @@ type Portal struct {
 	count  struct{ rx, tx atomic.Uint64 }
 
 	mu        sync.Mutex              // never held while the executor is taken
-	listeners []listener              // guarded by mu; in the order of Serve
+	listeners []listener              // guarded by mu; by group
 	conns     map[*conn]bool          // guarded by mu
 	sessions  map[sessionKey]*session // guarded by mu
 	lastTSIH  uint16                  // guarded by mu
@@ -100,6 +100,7 @@ func (p *Portal) ServePort(l net.Listener, group uint16) error {
 		p.wg.Go(p.ticker)
 	}
 	p.listeners = append(p.listeners, listener{l, group})
+	slices.SortStableFunc(p.listeners, func(a, b listener) int { return int(a.group) - int(b.group) })
 	p.mu.Unlock()
 	for {
 		nc, err := l.Accept()

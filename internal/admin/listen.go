@@ -1,0 +1,127 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+
+	"github.com/arraysim/arraysim/internal/iscsi"
+	"github.com/arraysim/arraysim/internal/metrics"
+)
+
+// listen opens the doors. Only when all are open is the daemon ready.
+func (d *daemon) listen() error {
+	p := d.cfg.Portal
+	tc := iscsi.TargetConfig{Name: p.Target, Alias: "arraysim", Target: d.target, AllowedInitiators: p.Allow}
+	if h := p.CHAP; h != nil {
+		c := &iscsi.CHAP{User: h.User, MutualUser: h.MutualUser}
+		var err error
+		if c.Secret, err = secret(h.SecretFile); err != nil {
+			return err
+		}
+		if h.MutualSecretFile != "" {
+			if c.MutualSecret, err = secret(h.MutualSecretFile); err != nil {
+				return err
+			}
+		}
+		if len(c.Secret) < minSecret || c.MutualSecret != nil && len(c.MutualSecret) < minSecret {
+			d.log.Warn("a CHAP secret is short; RFC 7143 asks for 12 bytes or more")
+		}
+		tc.CHAP = c
+	}
+	var err error
+	if d.portal, err = iscsi.New(iscsi.Config{Targets: []iscsi.TargetConfig{tc}, Exec: d.exec, Log: d.log}); err != nil {
+		return err
+	}
+	if p.Listen == listenNone && !d.cfg.TCMU {
+		return errors.New("the array has neither a portal nor the kernel's door; give --listen an address, or --tcmu")
+	}
+	var portals []net.Listener // by portal group, from 1
+	closePortals := func() {
+		for _, l := range portals {
+			l.Close()
+		}
+	}
+	if p.Listen != listenNone {
+		for _, addr := range append([]string{p.Listen}, p.Further...) {
+			l, err := listenTCP("the iSCSI portal", "--listen, portal.listen or portal.further", addr)
+			if err != nil {
+				closePortals()
+				return err
+			}
+			portals = append(portals, l)
+			if !loopback(l.Addr()) && p.CHAP == nil {
+				d.log.Warn("the iSCSI portal is open to other machines and asks for no password; set portal.chap", "listen", l.Addr().String())
+			}
+		}
+		d.portalAddr = portals[0].Addr()
+	}
+	if d.audit, err = openAudit(d.cfg.Data); err == nil {
+		api, _ := d.newAPI()
+		d.api = d.audited(api)
+		err = d.listenHTTP()
+	}
+	var adminListener net.Listener
+	if err == nil {
+		adminListener, err = d.data.listen()
+	}
+	if err != nil {
+		closePortals()
+		return err
+	}
+	d.admin = d.serveHTTP("admin", adminListener, d.api)
+	for i, l := range portals {
+		d.background.Go(func() {
+			if err := d.portal.ServePort(l, uint16(1+i)); err != nil && !errors.Is(err, iscsi.ErrClosed) {
+				d.fail(fmt.Errorf("the iSCSI portal ended: %w", err))
+			}
+		})
+	}
+	d.background.Go(d.keepCounters)
+	d.background.Go(d.watch)
+	if d.cfg.TCMU {
+		return d.openKernelDoor()
+	}
+	return nil
+}
+
+// listenHTTP opens the door for browsers, scripts and scrapers: the page, the
+// interface behind a token, and the metrics.
+func (d *daemon) listenHTTP() error {
+	if d.cfg.Metrics.Listen == listenNone {
+		return nil
+	}
+	token, err := Token(d.cfg.Data)
+	if err != nil {
+		return err
+	}
+	l, err := listenTCP("the page and metrics endpoint", "--metrics or metrics.listen", d.cfg.Metrics.Listen)
+	if err != nil {
+		return err
+	}
+	h, err := metrics.NewExporter(d.exec, Version(), d.array, d.target, d.portal).Handler()
+	if err != nil {
+		l.Close()
+		return err
+	}
+	d.metricsAddr = l.Addr()
+	local := loopback(d.metricsAddr)
+	if !local {
+		d.log.Warn("page and metrics are open to other machines, in clear text; all but /metrics asks for the token", "listen", d.metricsAddr.String())
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", h)
+	mux.Handle("/api/", newGuard(d.api, token, local, d.audit))
+	mux.Handle("/", servePage())
+	d.metrics = d.serveHTTP("metrics", l, mux)
+	return nil
+}
+
+func listenTCP(what, how, addr string) (net.Listener, error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot listen on %s: %w; choose another address by %s", what, addr, rootCause(err), how)
+	}
+	return l, nil
+}
