@@ -20,3 +20,4 @@ if [[ -x $ruff ]]; then
 else
 	echo "lint: Python is not checked: run scripts/setup.sh first" >&2
 fi
+scripts/web.sh check

@@ -14,7 +14,7 @@ import (
 
 func (a *app) volume() *cobra.Command {
 	c := group("volume", "Make, list, change and delete volumes", "  arraysim volume list")
-	c.AddCommand(a.volumeCreate(), a.volumeList(), a.volumeShow(), a.volumeDelete(), a.volumeResize(), a.volumeClone())
+	c.AddCommand(a.volumeCreate(), a.volumeList(), a.volumeShow(), a.volumeDelete(), a.volumeResize(), a.volumeClone(), a.volumeZero())
 	return c
 }
 
@@ -165,9 +165,25 @@ func (a *app) volumeClone() *cobra.Command {
 	return a.jsonFlag(c)
 }
 
+func (a *app) volumeZero() *cobra.Command {
+	return &cobra.Command{
+		Use: "zero NAME", Short: "Zero all of a volume, as WRITE SAME does", Example: "  arraysim volume zero scratch",
+		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeVolumes,
+		RunE: a.do(func(cmd *cobra.Command, args []string) error {
+			_, err := a.client().ZeroVolume(cmd.Context(), args[0])
+			return err
+		}),
+	}
+}
+
 func (a *app) pool() *cobra.Command {
-	c := group("pool", "Make and list pools", "  arraysim pool list")
-	c.AddCommand(a.poolCreate(), a.jsonFlag(&cobra.Command{
+	c := group("pool", "Make, list and delete pools", "  arraysim pool list")
+	remove := &cobra.Command{
+		Use: "delete NAME", Short: "Delete a pool that has no volumes", Example: "  arraysim pool delete bronze",
+		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completePoolArg,
+		RunE: a.do(func(cmd *cobra.Command, args []string) error { return a.client().DeletePool(cmd.Context(), args[0]) }),
+	}
+	c.AddCommand(remove, a.poolCreate(), a.jsonFlag(&cobra.Command{
 		Use: "list", Short: "List the pools", Example: "  arraysim pool list", Args: cobra.NoArgs,
 		RunE: a.do(func(cmd *cobra.Command, _ []string) error {
 			p, err := a.client().Pools(cmd.Context())

@@ -124,6 +124,9 @@ func WritePools(w io.Writer, pools []Pool) {
 			if m.IOPS > 0 {
 				s += fmt.Sprintf(" %d IOPS", m.IOPS)
 			}
+			if m.Offline {
+				s += " OFFLINE"
+			}
 			disks = append(disks, s)
 		}
 		t.row(p.Name, copyName(p.CopyData), p.Capacity.Human(), p.Allocated.Human(), p.Reserved.Human(), p.CacheUsed.Human(), p.CacheLimit.Human(), p.Volumes, strings.Join(disks, ", "))
@@ -202,4 +205,42 @@ func WriteCheck(w io.Writer, r CheckReport) {
 		fmt.Fprintln(w, "problem:", p)
 	}
 	fmt.Fprintf(w, "%d volumes, %d data windows, %d dirty pages, %s conserved: %d problems\n", r.Volumes, r.Windows, r.Pages, r.Conserved.Human(), len(r.Problems))
+}
+
+// WritePolicy prints a policy.
+func WritePolicy(w io.Writer, p Policy) {
+	bound := func(n int, unit string) string {
+		if n == 0 {
+			return "none"
+		}
+		return fmt.Sprintf("%d%s", n, unit)
+	}
+	t := newTable(w)
+	t.row("admission", p.Admission)
+	t.row("destage order", p.Order)
+	t.row("destages an mdisk", p.DestageDepth)
+	t.row("pieces a copy", p.CopyPieces)
+	t.row("bound of all copies", orNone(p.CopyBytes))
+	t.row("bound of their reads", bound(p.CopyReads, ""))
+	t.row("offload budget", bound(p.BudgetPercent, " % of a partition"))
+	t.row("budget of one host", bound(p.BudgetHostPercent, " % of a partition"))
+	t.row("budget's pressure", p.BudgetPressure)
+	t.Flush()
+}
+
+func orNone(s Size) string {
+	if s == 0 {
+		return "none"
+	}
+	return s.Human()
+}
+
+// WriteSessions prints a table of sessions.
+func WriteSessions(w io.Writer, list []Session) {
+	t := newTable(w)
+	t.row("INITIATOR", "ADDRESS", "SINCE", "COMMANDS", "RECEIVED", "SENT")
+	for _, s := range list {
+		t.row(s.Initiator, s.Address, s.Since.Local().Format("2006-01-02 15:04:05"), s.Commands, s.Received.Human(), s.Sent.Human())
+	}
+	t.Flush()
 }

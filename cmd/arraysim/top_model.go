@@ -1,0 +1,268 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	tea "github.com/charmbracelet/bubbletea"
+	"github.com/charmbracelet/lipgloss"
+
+	"github.com/arraysim/arraysim/internal/admin"
+)
+
+// topModel is the state of the screen.
+type topModel struct {
+	read      func() (admin.Counters, error)
+	interval  time.Duration
+	last, now admin.Counters
+	err       error
+
+	view          string
+	sort          map[string]int // column, by view
+	reverse       bool
+	paused        bool
+	filter        string
+	typing        bool
+	at            int // the first row shown
+	width, height int
+}
+
+// reading is the answer of the daemon.
+type reading struct {
+	c   admin.Counters
+	err error
+}
+
+type tick struct{}
+
+func newTopModel(view string, interval time.Duration, read func() (admin.Counters, error)) *topModel {
+	// Who writes below the host layer stands above at first, and what is fullest.
+	return &topModel{read: read, interval: interval, view: view, width: 80, height: 24,
+		sort: map[string]int{"volumes": 5, "pools": 3, "hosts": 1, "offloads": 3}}
+}
+
+func (m *topModel) wait() tea.Cmd {
+	return tea.Tick(m.interval, func(time.Time) tea.Msg { return tick{} })
+}
+
+// Init implements tea.Model.
+func (m *topModel) Init() tea.Cmd { return m.wait() }
+
+// Update implements tea.Model.
+func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		m.width, m.height = msg.Width, msg.Height
+	case tick:
+		if m.paused {
+			return m, m.wait()
+		}
+		return m, func() tea.Msg {
+			c, err := m.read()
+			return reading{c, err}
+		}
+	case reading:
+		m.err = msg.err
+		if msg.err == nil && !m.paused {
+			m.last, m.now = m.now, msg.c
+		}
+		return m, m.wait()
+	case tea.KeyMsg:
+		return m, m.key(msg)
+	}
+	return m, nil
+}
+
+func (m *topModel) key(k tea.KeyMsg) tea.Cmd {
+	if m.typing {
+		switch k.Type {
+		case tea.KeyEnter:
+			m.typing = false
+		case tea.KeyEsc:
+			m.typing, m.filter = false, ""
+		case tea.KeyBackspace:
+			if r := []rune(m.filter); len(r) > 0 {
+				m.filter = string(r[:len(r)-1])
+			}
+		case tea.KeyRunes, tea.KeySpace:
+			m.filter += string(k.Runes)
+		case tea.KeyCtrlC:
+			return tea.Quit
+		}
+		return nil
+	}
+	show := func(view string) {
+		m.view, m.at, m.reverse = view, 0, false
+	}
+	columns := len(newTopTable(m.view, m.last, m.now).columns)
+	switch k.String() {
+	case "q", "ctrl+c":
+		return tea.Quit
+	case "v":
+		show("volumes")
+	case "p":
+		show("pools")
+	case "h":
+		show("hosts")
+	case "o":
+		show("offloads")
+	case "tab":
+		show(topViews[(slices.Index(topViews, m.view)+1)%len(topViews)])
+	case "right", ">":
+		m.sort[m.view] = (m.sort[m.view] + 1) % columns
+	case "left", "<":
+		m.sort[m.view] = (m.sort[m.view] + columns - 1) % columns
+	case "u":
+		for i, c := range newTopTable(m.view, m.last, m.now).columns {
+			if c.alarm {
+				m.sort[m.view] = i
+			}
+		}
+	case "r":
+		m.reverse = !m.reverse
+	case " ":
+		m.paused = !m.paused
+	case "/":
+		m.typing = true
+	case "down", "j":
+		m.at++
+	case "up", "k":
+		m.at--
+	case "pgdown":
+		m.at += m.height
+	case "pgup":
+		m.at -= m.height
+	}
+	return nil
+}
+
+var (
+	topHead  = lipgloss.NewStyle().Reverse(true)
+	topAlarm = lipgloss.NewStyle().Bold(true).Foreground(lipgloss.AdaptiveColor{Light: "130", Dark: "214"})
+	topSoft  = lipgloss.NewStyle().Faint(true)
+)
+
+// View implements tea.Model.
+func (m *topModel) View() string {
+	t := newTopTable(m.view, m.last, m.now)
+	t.keep(m.filter)
+	t.sort(m.sort[m.view], m.reverse)
+	var b strings.Builder
+	b.WriteString(m.fit(m.summary()) + "\n")
+	b.WriteString(m.fit(m.state(len(t.rows))) + "\n")
+	width := t.widths()
+	b.WriteString(topHead.Render(m.pad(m.line(t, width, nil))) + "\n")
+	room := max(1, m.height-4)
+	m.at = max(0, min(m.at, len(t.rows)-room))
+	for _, r := range t.rows[m.at:min(len(t.rows), m.at+room)] {
+		text := m.fit(m.line(t, width, r))
+		for i, c := range t.columns {
+			if c.alarm && r[i].n > 0 {
+				text = topAlarm.Render(text)
+			}
+		}
+		b.WriteString(text + "\n")
+	}
+	b.WriteString(topSoft.Render(m.fit("v p h o view  < > sort  u undercover  r reverse  / filter  space pause  q quit")))
+	return b.String()
+}
+
+// summary says in one line what the array does.
+func (m *topModel) summary() string {
+	seconds := float64(m.now.Time-m.last.Time) / 1e9
+	var upper, lower, hidden float64
+	old := map[string]admin.VolumeCounters{}
+	for _, v := range m.last.Volumes {
+		old[v.Volume] = v
+	}
+	for _, v := range m.now.Volumes {
+		b := old[v.Volume]
+		upper += float64(v.Written) - float64(b.Written)
+		lower += float64(total(v.Admitted)) - float64(total(b.Admitted))
+		hidden += float64(v.Undercover) - float64(b.Undercover)
+	}
+	if seconds <= 0 {
+		seconds = 1
+	}
+	used := admin.Size(0)
+	for _, p := range m.now.Pools {
+		used += p.CacheUsed
+	}
+	return fmt.Sprintf("arraysim: hosts write %s MB/s, cache takes %s MB/s, undercover %s MB/s; cache %s of %s",
+		showRate(upper/seconds), showRate(lower/seconds), showRate(hidden/seconds), used.Human(), m.now.CacheSize.Human())
+}
+
+func (m *topModel) state(rows int) string {
+	s := fmt.Sprintf("%s: %d, every %v", m.view, rows, m.interval)
+	if m.paused {
+		s += ", PAUSED"
+	}
+	if m.filter != "" || m.typing {
+		s += ", filter: " + m.filter
+	}
+	if m.typing {
+		s += "_"
+	}
+	if m.err != nil {
+		s = m.err.Error()
+	}
+	return s
+}
+
+// widths returns what each column needs.
+func (t *topTable) widths() []int {
+	w := make([]int, len(t.columns))
+	for i, c := range t.columns {
+		w[i] = lipgloss.Width(c.head) + 1
+		for _, r := range t.rows {
+			w[i] = max(w[i], lipgloss.Width(r[i].string(c)))
+		}
+	}
+	return w
+}
+
+func (c topCell) string(col topColumn) string {
+	if col.show == nil {
+		return c.text
+	}
+	return col.show(c.n)
+}
+
+// line lays out a row, or the heads when there is none.
+func (m *topModel) line(t topTable, width []int, r []topCell) string {
+	var parts []string
+	for i, c := range t.columns {
+		text := c.head
+		if r != nil {
+			text = r[i].string(c)
+		} else if i == m.sort[m.view] {
+			text += "▾"
+			if m.reverse {
+				text = c.head + "▴"
+			}
+		}
+		gap := strings.Repeat(" ", max(0, width[i]-lipgloss.Width(text)))
+		if c.show == nil {
+			parts = append(parts, text+gap)
+		} else {
+			parts = append(parts, gap+text)
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+// fit cuts a line to the screen's width.
+func (m *topModel) fit(s string) string {
+	r := []rune(s)
+	for len(r) > 0 && lipgloss.Width(string(r)) > m.width {
+		r = r[:len(r)-1]
+	}
+	return string(r)
+}
+
+func (m *topModel) pad(s string) string {
+	s = m.fit(s)
+	return s + strings.Repeat(" ", max(0, m.width-lipgloss.Width(s)))
+}

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"cmp"
+	"encoding/csv"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/arraysim/arraysim/internal/admin"
+)
+
+// topColumn is a column of a view: its head on the screen, its name in CSV, and how
+// its numbers are shown; text columns have no show.
+type topColumn struct {
+	head, name string
+	show       func(float64) string
+	alarm      bool // a number above 0 stands out
+}
+
+// topCell is text or a number.
+type topCell struct {
+	text string
+	n    float64
+}
+
+// topTable is a view of what happened between two readings.
+type topTable struct {
+	columns []topColumn
+	rows    [][]topCell
+}
+
+var topViews = []string{"volumes", "pools", "hosts", "offloads"}
+
+// newTopTable makes a view of two readings. Rates are by second.
+func newTopTable(view string, from, to admin.Counters) topTable {
+	seconds := float64(to.Time-from.Time) / 1e9
+	rate := func(old, now uint64) float64 {
+		if seconds <= 0 || now < old { // another array, in the place of the old one
+			return 0
+		}
+		return float64(now-old) / seconds
+	}
+	switch view {
+	case "pools":
+		return topPools(from, to, rate)
+	case "hosts":
+		return topHosts(from, to, rate)
+	case "offloads":
+		return topOffloads(from, to, rate)
+	}
+	return topVolumes(from, to, rate)
+}
+
+func topVolumes(from, to admin.Counters, rate func(old, now uint64) float64) topTable {
+	t := topTable{columns: []topColumn{
+		{"VOLUME", "volume", nil, false}, {"POOL", "pool", nil, false},
+		{"CMD/s", "commands_per_second", showCount, false}, {"READ MB/s", "host_read_bytes_per_second", showRate, false},
+		{"WRITE MB/s", "host_written_bytes_per_second", showRate, false}, {"UNDERCOVER", "undercover_bytes_per_second", showRate, true},
+		{"DESCRIBED", "described_bytes_per_second", showRate, false}, {"LAT ms", "mean_latency_ns", showMillis, false},
+		{"QUEUE", "queue_depth", showCount, false}, {"CACHE", "cache_dirty_bytes", showSize, false}, {"%CAP", "cache_percent_of_cap", showCount, false}}}
+	before, caps := map[string]admin.VolumeCounters{}, map[string]admin.Size{}
+	for _, v := range from.Volumes {
+		before[v.Volume] = v
+	}
+	for _, p := range to.Pools {
+		caps[p.Pool] = p.CacheLimit
+	}
+	for _, v := range to.Volumes {
+		b, latency, share := before[v.Volume], 0.0, 0.0
+		if n := v.Timed - b.Timed; v.Timed > b.Timed {
+			latency = float64(v.Busy-b.Busy) / float64(n)
+		}
+		if c := caps[v.Pool]; c > 0 {
+			share = 100 * float64(v.Dirty) / float64(c)
+		}
+		t.rows = append(t.rows, []topCell{{text: v.Volume}, {text: v.Pool}, {n: rate(b.Commands, v.Commands)}, {n: rate(uint64(b.Read), uint64(v.Read))},
+			{n: rate(uint64(b.Written), uint64(v.Written))}, {n: rate(uint64(b.Undercover), uint64(v.Undercover))}, {n: rate(total(b.Described), total(v.Described))},
+			{n: latency}, {n: float64(v.Queue)}, {n: float64(v.Dirty)}, {n: share}})
+	}
+	return t
+}
+
+func topPools(from, to admin.Counters, rate func(old, now uint64) float64) topTable {
+	t := topTable{columns: []topColumn{
+		{"POOL", "pool", nil, false}, {"CACHE", "cache_used_bytes", showSize, false}, {"CAP", "cache_limit_bytes", showSize, false},
+		{"%CAP", "cache_percent_of_cap", showCount, false}, {"WAITING", "cache_waiting_bytes", showSize, false}, {"PINNED", "cache_pinned_bytes", showSize, false},
+		{"COPYING", "offload_inflight_bytes", showSize, false}, {"BE READ MB/s", "backend_read_bytes_per_second", showRate, false},
+		{"BE WRITE MB/s", "backend_written_bytes_per_second", showRate, false}, {"UNDERCOVER", "undercover_bytes_per_second", showRate, true}, {"BE QUEUE", "backend_queue_depth", showCount, false}}}
+	before, hidden := map[string]admin.PoolCounters{}, map[string]float64{}
+	for _, p := range from.Pools {
+		before[p.Pool] = p
+	}
+	old := map[string]admin.VolumeCounters{}
+	for _, v := range from.Volumes {
+		old[v.Volume] = v
+	}
+	for _, v := range to.Volumes {
+		hidden[v.Pool] += rate(uint64(old[v.Volume].Undercover), uint64(v.Undercover))
+	}
+	for _, p := range to.Pools {
+		b, share := before[p.Pool], 0.0
+		if p.CacheLimit > 0 {
+			share = 100 * float64(p.CacheUsed) / float64(p.CacheLimit)
+		}
+		t.rows = append(t.rows, []topCell{{text: p.Pool}, {n: float64(p.CacheUsed)}, {n: float64(p.CacheLimit)}, {n: share}, {n: float64(p.Waiting)}, {n: float64(p.Pinned)},
+			{n: float64(total(p.Inflight))}, {n: rate(uint64(b.BackendRead), uint64(p.BackendRead))}, {n: rate(uint64(b.BackendWrite), uint64(p.BackendWrite))},
+			{n: hidden[p.Pool]}, {n: float64(p.Queue)}})
+	}
+	return t
+}
+
+func topHosts(from, to admin.Counters, rate func(old, now uint64) float64) topTable {
+	t := topTable{columns: []topColumn{
+		{"HOST", "host", nil, false}, {"CMD/s", "commands_per_second", showCount, false}, {"READ/s", "reads_per_second", showCount, false},
+		{"WRITE/s", "writes_per_second", showCount, false}, {"OTHER/s", "other_per_second", showCount, false}, {"COMMANDS", "commands", showCount, false}, {"NOT GOOD", "failed", showCount, false}}}
+	before := map[string]admin.HostCounters{}
+	for _, h := range from.Hosts {
+		before[h.Host] = h
+	}
+	for _, h := range to.Hosts {
+		b := before[h.Host]
+		all, read, write := rate(total(b.Commands), total(h.Commands)), rate(b.Commands["read"], h.Commands["read"]), rate(b.Commands["write"], h.Commands["write"])
+		t.rows = append(t.rows, []topCell{{text: h.Host}, {n: all}, {n: read}, {n: write}, {n: max(0, all-read-write)}, {n: float64(total(h.Commands))}, {n: float64(h.Failed)}})
+	}
+	return t
+}
+
+func topOffloads(from, to admin.Counters, rate func(old, now uint64) float64) topTable {
+	t := topTable{columns: []topColumn{
+		{"VOLUME", "volume", nil, false}, {"POOL", "pool", nil, false}, {"PRIMITIVE", "primitive", nil, false}, {"OPS/s", "operations_per_second", showCount, false},
+		{"OPS", "operations", showCount, false}, {"UNDERCOVER", "undercover_bytes_per_second", showRate, true}, {"IN FLIGHT (POOL)", "pool_inflight_bytes", showSize, false}}}
+	before, pools := map[string]admin.VolumeCounters{}, map[string]admin.PoolCounters{}
+	for _, v := range from.Volumes {
+		before[v.Volume] = v
+	}
+	for _, p := range to.Pools {
+		pools[p.Pool] = p
+	}
+	for _, v := range to.Volumes {
+		b := before[v.Volume]
+		for _, prim := range slices.Sorted(maps.Keys(v.Offloads)) {
+			t.rows = append(t.rows, []topCell{{text: v.Volume}, {text: v.Pool}, {text: prim}, {n: rate(b.Offloads[prim], v.Offloads[prim])}, {n: float64(v.Offloads[prim])},
+				{n: rate(uint64(b.Admitted[prim]), uint64(v.Admitted[prim]))}, {n: float64(pools[v.Pool].Inflight[prim])}})
+		}
+	}
+	return t
+}
+
+func total[N ~uint64](m map[string]N) uint64 {
+	n := uint64(0)
+	for _, v := range m {
+		n += uint64(v)
+	}
+	return n
+}
+
+// sort orders the rows by a column, text upwards, numbers downwards, or the other way
+// round. Equal ones are in the order of their names.
+func (t *topTable) sort(column int, reverse bool) {
+	number := t.columns[column].show != nil
+	slices.SortStableFunc(t.rows, func(a, b []topCell) int {
+		d := strings.Compare(a[column].text, b[column].text)
+		if number {
+			d = cmp.Compare(b[column].n, a[column].n)
+		}
+		if reverse {
+			d = -d
+		}
+		if d == 0 {
+			d = strings.Compare(a[0].text, b[0].text)
+		}
+		return d
+	})
+}
+
+// keep leaves only the rows in whose texts the filter occurs.
+func (t *topTable) keep(filter string) {
+	filter = strings.ToLower(filter)
+	t.rows = slices.DeleteFunc(t.rows, func(r []topCell) bool {
+		for i, c := range r {
+			if t.columns[i].show == nil && strings.Contains(strings.ToLower(c.text), filter) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// heads writes the line of column names for a CSV file.
+func (t *topTable) heads(w *csv.Writer) error {
+	line := []string{"time"}
+	for _, c := range t.columns {
+		line = append(line, c.name)
+	}
+	return w.Write(line)
+}
+
+// lines writes the rows for a CSV file.
+func (t *topTable) lines(w *csv.Writer, now time.Time) error {
+	for _, r := range t.rows {
+		line := []string{now.UTC().Format(time.RFC3339Nano)}
+		for i, c := range r {
+			if t.columns[i].show == nil {
+				line = append(line, c.text)
+			} else {
+				line = append(line, strconv.FormatFloat(c.n, 'f', -1, 64))
+			}
+		}
+		if err := w.Write(line); err != nil {
+			return err
+		}
+	}
+	w.Flush()
+	return w.Error()
+}
+
+func showCount(n float64) string { return strconv.FormatFloat(n, 'f', 0, 64) }
+
+func showRate(n float64) string {
+	if n > 0 && n < 50e3 {
+		return "<0.1"
+	}
+	return strconv.FormatFloat(n/1e6, 'f', 1, 64)
+}
+
+func showMillis(ns float64) string { return fmt.Sprintf("%.2f", ns/1e6) }
+
+func showSize(n float64) string { return admin.Size(n).Human() }

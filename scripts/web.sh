@@ -1,0 +1,42 @@
+#!/bin/bash
+# The live page, from web/ to what the binary embeds.
+#
+#   scripts/web.sh build    builds it into internal/admin/page (needs npm)
+#   scripts/web.sh check    type checks it, builds it elsewhere and compares
+#
+# Without npm, or without what npm would have to download, check says what it has not
+# done; that the sources are those of the build is tested in Go all the same.
+set -euo pipefail
+cd "$(dirname "$0")/../web"
+
+installed() {
+	cmp -s package-lock.json node_modules/.arraysim-lock && return
+	npm ci --no-audit --no-fund --loglevel=error >&2 && cp package-lock.json node_modules/.arraysim-lock
+}
+
+case ${1:-check} in
+build)
+	installed
+	npm run --silent check
+	npm run --silent build
+	;;
+check)
+	if ! command -v npm >/dev/null; then
+		echo "web: npm is not installed: the page is not built again for comparison" >&2
+		exit
+	fi
+	if ! installed; then
+		echo "web: npm cannot install what the page is built with: it is not built again for comparison" >&2
+		exit
+	fi
+	npm run --silent check
+	out=$(mktemp -d)
+	trap 'rm -rf "$out"' EXIT
+	OUT=$out npm run --silent build
+	diff -r "$out" ../internal/admin/page >&2 || { echo "web: internal/admin/page is out of date; run: scripts/web.sh build" >&2; exit 1; }
+	;;
+*)
+	echo "usage: scripts/web.sh build|check" >&2
+	exit 2
+	;;
+esac

@@ -1,0 +1,168 @@
+// The daemon's HTTP interface, as docs/openapi.json describes it. Sizes are in bytes.
+
+export type Sums = Record<string, number>;
+
+export interface VolumeCounters {
+  volume: string;
+  pool: string;
+  host_commands: number;
+  host_read_bytes: number;
+  host_written_bytes: number;
+  host_described_bytes: Sums;
+  cache_admitted_bytes: Sums;
+  cache_dirty_bytes: number;
+  undercover_write_bytes: number;
+  offload_operations: Sums;
+  host_queue_depth: number;
+  host_timed_commands: number;
+  host_busy_ns: number;
+}
+
+export interface PoolCounters {
+  pool: string;
+  cache_used_bytes: number;
+  cache_limit_bytes: number;
+  cache_waiting_bytes: number;
+  cache_pinned_bytes: number;
+  backend_read_bytes: number;
+  backend_written_bytes: number;
+  backend_written_by_origin: Sums;
+  offload_inflight_bytes: Sums;
+  backend_queue_depth: number;
+}
+
+export interface HostCounters {
+  host: string;
+  commands: Sums;
+  failed: number;
+}
+
+export interface Counters {
+  time_ns: number;
+  cache_size: number;
+  volumes: VolumeCounters[];
+  pools: PoolCounters[];
+  hosts: HostCounters[];
+}
+
+export interface Export {
+  volume: string;
+  lun: number;
+  initiators: string[] | null;
+}
+
+export interface Volume {
+  name: string;
+  pool: string;
+  size: number;
+  thin: boolean;
+  block_size: number;
+  write_protect: boolean;
+  naa: string;
+  exports: Export[];
+  kernel_device?: string;
+  mapped: number;
+  zero: number;
+  anchored: number;
+  unmapped: number;
+  dirty: number;
+}
+
+export interface Mdisk {
+  name: string;
+  size: number;
+  bandwidth: number;
+  iops: number;
+  failures: number;
+  offline: boolean;
+}
+
+export interface Pool {
+  name: string;
+  copy_data: boolean;
+  capacity: number;
+  allocated: number;
+  reserved: number;
+  cache_limit: number;
+  cache_used: number;
+  volumes: number;
+  write_mode: string;
+  mdisks: Mdisk[];
+}
+
+export interface Session {
+  initiator: string;
+  address: string;
+  target?: string;
+  commands: number;
+  received_bytes: number;
+  sent_bytes: number;
+  since: string;
+}
+
+export interface Status {
+  version: string;
+  data: string;
+  portal: string;
+  target: string;
+  dirty: number;
+  mirrored: boolean;
+}
+
+export interface Policy {
+  admission: string;
+  destage_order: string;
+  destage_depth: number;
+  copy_pieces: number;
+  copy_bytes: number;
+  copy_reads: number;
+  budget_percent: number;
+  budget_host_percent: number;
+  budget_pressure: boolean;
+}
+
+export interface Event {
+  number: number;
+  time: string;
+  kind: "change" | "undercover" | "full" | "session";
+  volume?: string;
+  pool?: string;
+  text: string;
+}
+
+/** An answer that is an error: problem details of RFC 9457. */
+export class Refusal extends Error {
+  constructor(
+    readonly status: number,
+    detail: string,
+    readonly force: boolean,
+  ) {
+    super(detail);
+  }
+}
+
+const TOKEN = "arraysim.token";
+
+/** The token lives as long as the tab. */
+export const token = {
+  get: () => sessionStorage.getItem(TOKEN) ?? "",
+  set: (t: string) => (t ? sessionStorage.setItem(TOKEN, t) : sessionStorage.removeItem(TOKEN)),
+};
+
+export async function call<T>(method: string, path: string, body?: unknown): Promise<T> {
+  const headers: Record<string, string> = {};
+  if (token.get()) headers["Authorization"] = `Bearer ${token.get()}`;
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  const r = await fetch(`/api/v1${path}`, {
+    method,
+    headers,
+    body: body === undefined ? null : JSON.stringify(body),
+    cache: "no-store",
+    signal: method === "GET" ? AbortSignal.timeout(10_000) : null,
+  });
+  if (r.ok) return (r.status === 204 ? undefined : await r.json()) as T;
+  const p = (await r.json().catch(() => ({}))) as { detail?: string; force?: boolean };
+  throw new Refusal(r.status, p.detail ?? `the daemon answers ${r.status}`, p.force ?? false);
+}
+
+export const get = <T>(path: string) => call<T>("GET", path);

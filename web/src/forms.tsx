@@ -1,0 +1,262 @@
+// Dialogs in which something is changed. Changes need the token; without one it is asked for first.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { call, get, Refusal, token, type Status } from "./api";
+import { parseSize } from "./format";
+import { store } from "./store";
+
+export interface Field {
+  name: string;
+  label: string;
+  type: "text" | "size" | "number" | "check" | "choice";
+  value?: string | number | boolean;
+  choices?: string[];
+  hint?: string;
+  optional?: boolean;
+}
+
+export type Values = Record<string, string | number | boolean>;
+
+export interface Form {
+  title: string;
+  text?: string;
+  verb: string;
+  fields?: Field[];
+  danger?: boolean;
+  send: (v: Values, force: boolean) => Promise<unknown>;
+}
+
+function read(form: HTMLFormElement, fields: Field[]): Values {
+  const out: Values = {};
+  for (const f of fields) {
+    const e = form.elements.namedItem(f.name) as HTMLInputElement;
+    const text = e.value.trim();
+    if (f.type === "check") out[f.name] = e.checked;
+    else if (text === "" && f.optional) continue;
+    else if (f.type === "number") {
+      out[f.name] = Number(text);
+      if (text === "" || !Number.isInteger(Number(text))) throw new Error(`${f.label}: ${text || "nothing"} is no whole number`);
+    } else if (f.type === "size") {
+      const n = parseSize(text);
+      if (Number.isNaN(n)) throw new Error(`${f.label}: “${text}” is no size; write one such as 512MiB or 10GiB`);
+      out[f.name] = n;
+    } else {
+      if (text === "") throw new Error(`${f.label} is missing`);
+      out[f.name] = text;
+    }
+  }
+  return out;
+}
+
+function Input({ f }: { f: Field }) {
+  if (f.type === "check") {
+    return (
+      <label class="check">
+        <input type="checkbox" name={f.name} defaultChecked={!!f.value} /> {f.label}
+      </label>
+    );
+  }
+  return (
+    <label>
+      {f.label}
+      {f.type === "choice" ? (
+        <select name={f.name} defaultValue={String(f.value ?? "")}>
+          {f.choices?.map((c) => (
+            <option key={c} selected={c === f.value}>
+              {c}
+            </option>
+          ))}
+        </select>
+      ) : (
+        <input name={f.name} type="text" inputMode={f.type === "number" ? "numeric" : "text"} defaultValue={String(f.value ?? "")} autocomplete="off" />
+      )}
+      {f.hint && <small>{f.hint}</small>}
+    </label>
+  );
+}
+
+/** The one dialog of the page. */
+export function Dialog({ form, close }: { form: Form; close: () => void }) {
+  const box = useRef<HTMLDialogElement>(null);
+  const [error, setError] = useState("");
+  const [force, setForce] = useState(false);
+  const [busy, setBusy] = useState(false);
+  const [locked, setLocked] = useState(token.get() === "");
+  useEffect(() => box.current?.showModal(), []);
+
+  const submit = async (e: SubmitEvent) => {
+    e.preventDefault();
+    const target = e.currentTarget as HTMLFormElement;
+    setBusy(true);
+    setError("");
+    try {
+      if (locked) {
+        token.set((target.elements.namedItem("token") as HTMLInputElement).value.trim());
+        await get<Status>("/status");
+        setLocked(false);
+      } else {
+        await form.send(read(target, form.fields ?? []), force);
+        close();
+        await store.refresh();
+      }
+    } catch (err) {
+      setError(err instanceof Error ? err.message : String(err));
+      if (err instanceof Refusal) {
+        setForce(err.force);
+        if (err.status === 401) {
+          token.set("");
+          setLocked(true);
+        }
+      }
+    } finally {
+      setBusy(false);
+    }
+  };
+
+  return (
+    <dialog ref={box} onClose={close} aria-labelledby="dialog-title">
+      <form onSubmit={(e) => void submit(e)}>
+        <h2 id="dialog-title">{locked ? "The token, please" : form.title}</h2>
+        {locked ? (
+          <>
+            <p>
+              Changes need the token of the array. In a terminal: <code>arraysim token</code>
+            </p>
+            <label>
+              Token
+              <input name="token" type="password" autocomplete="off" autofocus />
+            </label>
+          </>
+        ) : (
+          <>
+            {form.text && <p>{form.text}</p>}
+            {form.fields?.map((f) => <Input key={f.name} f={f} />)}
+          </>
+        )}
+        {error && <p role="alert">{error}</p>}
+        <p class="buttons">
+          <button type="button" onClick={close}>
+            Cancel
+          </button>
+          <button type="submit" class={form.danger && !locked ? "danger" : "primary"} disabled={busy}>
+            {locked ? "Unlock" : force ? `${form.verb} all the same` : form.verb}
+          </button>
+        </p>
+      </form>
+    </dialog>
+  );
+}
+
+const path = encodeURIComponent;
+
+/** What can be done, as forms. */
+export const forms = {
+  createVolume: (pools: string[]): Form => ({
+    title: "New volume",
+    verb: "Create",
+    fields: [
+      { name: "name", label: "Name", type: "text" },
+      { name: "pool", label: "Pool", type: "choice", choices: pools, value: pools[0] ?? "" },
+      { name: "size", label: "Size", type: "size", value: "1GiB", hint: "such as 512MiB or 10GiB" },
+      { name: "lun", label: "LUN", type: "number", optional: true, hint: "seen by every initiator; empty: not exported" },
+      { name: "thick", label: "Reserve all of its space (thick)", type: "check" },
+    ],
+    send: async ({ lun, ...v }) => {
+      await call("POST", "/volumes", v);
+      if (lun !== undefined) await call("POST", "/exports", { volume: v["name"], lun, initiators: [] });
+    },
+  }),
+  clone: (source: string, pools: string[], pool: string): Form => ({
+    title: `Clone ${source}`,
+    text: "The new volume has what this one holds now. In a pool that copies data, and across pools, that is written below the host layer.",
+    verb: "Clone",
+    fields: [
+      { name: "name", label: "Name", type: "text", value: `${source}-copy` },
+      { name: "pool", label: "Pool", type: "choice", choices: pools, value: pool },
+    ],
+    send: (v) => call("POST", `/volumes/${path(source)}/clone`, v),
+  }),
+  resize: (name: string, size: string): Form => ({
+    title: `Resize ${name}`,
+    verb: "Resize",
+    fields: [{ name: "size", label: "Size", type: "size", value: size }],
+    send: (v, force) => call("POST", `/volumes/${path(name)}/resize`, { ...v, force }),
+  }),
+  zero: (name: string): Form => ({
+    title: `Zero ${name}`,
+    text: "All that the volume holds is lost.",
+    verb: "Zero",
+    danger: true,
+    send: () => call("POST", `/volumes/${path(name)}/zero`),
+  }),
+  deleteVolume: (name: string): Form => ({
+    title: `Delete ${name}`,
+    text: "The volume and all that it holds are lost.",
+    verb: "Delete",
+    danger: true,
+    send: (_v, force) => call("DELETE", `/volumes/${path(name)}?force=${force}`),
+  }),
+  exportVolume: (name: string): Form => ({
+    title: `Export ${name}`,
+    verb: "Export",
+    fields: [
+      { name: "lun", label: "LUN", type: "number" },
+      { name: "initiator", label: "Initiator", type: "text", optional: true, hint: "its iSCSI name; empty: every one" },
+    ],
+    send: ({ lun, initiator }) => call("POST", "/exports", { volume: name, lun, initiators: initiator ? [initiator] : [] }),
+  }),
+  endExport: (name: string, lun: number): Form => ({
+    title: `End the export of ${name}`,
+    text: `Initiators lose LUN ${lun} at once.`,
+    verb: "End",
+    danger: true,
+    send: () => call("DELETE", `/exports/${path(name)}?lun=${lun}`),
+  }),
+  createPool: (): Form => ({
+    title: "New pool",
+    verb: "Create",
+    fields: [
+      { name: "name", label: "Name", type: "text" },
+      { name: "size", label: "Size of its mdisk", type: "size", value: "64GiB" },
+      { name: "bandwidth", label: "Bandwidth a second", type: "size", optional: true, hint: "such as 64MiB; empty: no limit" },
+      { name: "copy_data", label: "Offloaded copies move data", type: "check", value: true },
+    ],
+    send: ({ name, copy_data, ...m }) => call("POST", "/pools", { name, copy_data, mdisks: [{ name: "m0", ...m }] }),
+  }),
+  deletePool: (name: string): Form => ({
+    title: `Delete pool ${name}`,
+    verb: "Delete",
+    danger: true,
+    send: () => call("DELETE", `/pools/${path(name)}`),
+  }),
+  writeMode: (pool: string, mode: string): Form => ({
+    title: `Write mode of ${pool}`,
+    verb: "Set",
+    fields: [{ name: "write_mode", label: "Mode", type: "choice", choices: ["fast", "flush_through", "write_through"], value: mode }],
+    send: (v) => call("PATCH", `/pools/${path(pool)}`, v),
+  }),
+  mdiskOffline: (pool: string, mdisk: string, offline: boolean): Form => ({
+    title: offline ? `Take ${pool}.${mdisk} offline` : `Bring ${pool}.${mdisk} back`,
+    text: offline ? "A fault: reads and writes of what lies on it fail, and what is dirty for it stays pinned in the cache." : "What is pinned in the cache is destaged.",
+    verb: offline ? "Take offline" : "Bring back",
+    danger: offline,
+    send: () => call("PATCH", `/pools/${path(pool)}/mdisks/${path(mdisk)}`, { offline }),
+  }),
+  mdiskLimits: (pool: string, mdisk: string, bandwidth: string, iops: number): Form => ({
+    title: `Limits of ${pool}.${mdisk}`,
+    text: "A slow disk, as a fault. 0 is no limit.",
+    verb: "Set",
+    fields: [
+      { name: "bandwidth", label: "Bandwidth a second", type: "size", value: bandwidth },
+      { name: "iops", label: "Operations a second", type: "number", value: iops },
+    ],
+    send: (v) => call("PATCH", `/pools/${path(pool)}/mdisks/${path(mdisk)}`, v),
+  }),
+  mirror: (mirrored: boolean): Form => ({
+    title: mirrored ? "Lose the cache's mirror" : "Restore the cache's mirror",
+    text: mirrored ? "A fault: as if the other node of the I/O group had failed. The cache is emptied, and writes go through to the back end." : "The cache takes writes again.",
+    verb: mirrored ? "Lose it" : "Restore it",
+    danger: mirrored,
+    send: () => call("PUT", "/mirror", { mirrored: !mirrored }),
+  }),
+};

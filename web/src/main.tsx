@@ -1,0 +1,120 @@
+// The frame around the pages: navigation, keys, theme, token.
+
+import { render } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import "uplot/dist/uPlot.min.css";
+import "./style.css";
+import { token } from "./api";
+import { size } from "./format";
+import { Dialog, type Form } from "./forms";
+import { Events, Hosts, Overview, Pools, VolumePage, Volumes } from "./pages";
+import { store } from "./store";
+
+const PAGES = ["overview", "volumes", "pools", "hosts", "events"] as const;
+const THEMES = ["auto", "light", "dark"] as const;
+
+/** Takes #token=… out of the address: it is no page, and must not stay in the history. */
+function takeToken(): void {
+  const m = /^#token=(.+)$/.exec(location.hash);
+  if (!m?.[1]) return;
+  token.set(decodeURIComponent(m[1]));
+  history.replaceState(null, "", "#/overview");
+}
+
+function route(): { page: string; name: string } {
+  const [, page = "overview", name = ""] = location.hash.split("/");
+  return { page: page || "overview", name: decodeURIComponent(name) };
+}
+
+function keys(e: KeyboardEvent): void {
+  const at = e.target as HTMLElement;
+  if (e.ctrlKey || e.metaKey || e.altKey || at.closest("input, select, textarea, dialog")) return;
+  const page = PAGES[Number(e.key) - 1];
+  if (page) location.hash = `#/${page}`;
+  else if (e.key === "/") document.querySelector<HTMLInputElement>("input[type=search]")?.focus();
+  else if (e.key === "p") store.pause(!store.paused);
+  else return;
+  e.preventDefault();
+}
+
+function Theme() {
+  const [theme, setTheme] = useState(localStorage.getItem("arraysim.theme") ?? "auto");
+  useEffect(() => {
+    document.documentElement.dataset["theme"] = theme;
+    localStorage.setItem("arraysim.theme", theme);
+    document.dispatchEvent(new CustomEvent("theme"));
+  }, [theme]);
+  return (
+    <select aria-label="Colours" value={theme} onChange={(e) => setTheme(e.currentTarget.value)}>
+      {THEMES.map((t) => (
+        <option key={t}>{t}</option>
+      ))}
+    </select>
+  );
+}
+
+function App() {
+  const [, tick] = useState(0);
+  const [at, setAt] = useState(route());
+  const [form, setForm] = useState<Form | null>(null);
+  useEffect(() => {
+    const off = store.subscribe(() => tick((n) => n + 1));
+    const moved = () => {
+      takeToken();
+      setAt(route());
+    };
+    window.addEventListener("hashchange", moved);
+    window.addEventListener("keydown", keys);
+    store.start();
+    return () => {
+      off();
+      store.stop();
+      window.removeEventListener("hashchange", moved);
+      window.removeEventListener("keydown", keys);
+    };
+  }, []);
+
+  const s = store.status;
+  return (
+    <>
+      <header>
+        <h1>arraysim</h1>
+        <nav aria-label="Pages">
+          {PAGES.map((p, i) => (
+            <a key={p} href={`#/${p}`} aria-current={at.page === p || (p === "volumes" && at.page === "volume") ? "page" : undefined} title={`key ${i + 1}`}>
+              {p}
+            </a>
+          ))}
+        </nav>
+        <span class="status" title={s ? `${s.version}, data in ${s.data}` : ""}>
+          {s ? `iscsi ${s.portal}, ${size(s.dirty)} dirty` : "…"}
+        </span>
+        <button type="button" aria-pressed={store.paused} title="key p" onClick={() => store.pause(!store.paused)}>
+          {store.paused ? "Go on" : "Pause"}
+        </button>
+        <Theme />
+      </header>
+      {store.error && (
+        <p role="alert" class="offline">
+          The daemon does not answer ({store.error}); trying again.
+        </p>
+      )}
+      <main>
+        {at.page === "overview" && <Overview />}
+        {at.page === "volumes" && <Volumes open={setForm} />}
+        {at.page === "volume" && <VolumePage key={at.name} name={at.name} open={setForm} />}
+        {at.page === "pools" && <Pools open={setForm} />}
+        {at.page === "hosts" && <Hosts />}
+        {at.page === "events" && <Events list={store.events} />}
+      </main>
+      <footer>
+        Keys: 1–5 pages, / search, p pause. The same figures: <a href="/metrics">/metrics</a>, <a href="/api/v1/openapi.json">API</a>, <code>arraysim top</code>
+      </footer>
+      {form && <Dialog form={form} close={() => setForm(null)} />}
+    </>
+  );
+}
+
+takeToken();
+const root = document.getElementById("app");
+if (root) render(<App />, root);
