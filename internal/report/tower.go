@@ -132,33 +132,60 @@ func (d *Data) cause(t *Tower, p *Pool, vols []*Volume, f *Findings) {
 		return
 	}
 	var culprit *Undercover
-	rate := 0.0
+	below := 0.0 // what the culprit was written undercover, a second of the tower
 	for i := range f.Undercover {
 		u := &f.Undercover[i]
 		// The copy must work while others wait, or have filled the cache in the sample before.
 		if u.Pool != p.Name || u.from > t.to || u.to < t.from-1 {
 			continue
 		}
-		if u.Rate > rate {
-			culprit, rate = u, u.Rate
+		if x := d.undercoverRate(u, max(t.from-1, 0), t.to); culprit == nil || x > below {
+			culprit, below = u, x
 		}
 	}
-	if culprit != nil {
+	total := make(Series, len(d.Times))
+	busiest, most := "", 0.0
+	for _, v := range vols {
+		here := 0.0
+		for i := range total {
+			x := known(v.Host[write][i])
+			total[i] += x
+			if i >= t.from && i <= t.to {
+				here = max(here, x)
+			}
+		}
+		if here > most {
+			busiest, most = v.Name, here
+		}
+	}
+	usual, now := quantile(total, 0.33), quantile(total[t.from:t.to+1], 0.5)
+	switch {
+	// Whoever brought more than is usual: the copy, or hosts.
+	case culprit != nil && below >= now-usual:
 		t.Cause, t.Culprit = "undercover", culprit.Volume
 		t.Shares = d.shares(t, p, vols, culprit)
-		return
+	case now >= 1.1*usual:
+		t.Cause, t.Culprit = "hosts", busiest
+	default:
+		t.Cause = "cache"
 	}
-	var usual, now float64
-	busiest := 0.0
-	for _, v := range vols {
-		usual += known(quantile(v.Host[write], 0.33))
-		here := known(quantile(v.Host[write][t.from:t.to+1], 1))
-		now += here
-		if here > busiest {
-			busiest, t.Culprit = here, v.Name
+}
+
+// undercoverRate is what u's volume was written undercover in these samples, a second.
+func (d *Data) undercoverRate(u *Undercover, from, to int) float64 {
+	for _, v := range d.Volumes {
+		if v.Name != u.Volume || v.Pool != u.Pool {
+			continue
+		}
+		sum, time := 0.0, 0.0
+		for i := from; i <= to; i++ {
+			if x, _, _, ok := v.excess(i); ok {
+				sum, time = sum+x, time+v.Span[i]
+			}
+		}
+		if time > 0 {
+			return max(sum, 0) / time
 		}
 	}
-	if t.Cause = "hosts"; now < 1.1*usual {
-		t.Cause, t.Culprit = "cache", ""
-	}
+	return u.Rate
 }

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arraysim/arraysim/internal/report"
+)
+
+func (a *app) report() *cobra.Command {
+	var opt report.Options
+	var out, svg, title string
+	c := &cobra.Command{
+		Use:   "report DIR|FILE|URL...",
+		Short: "Draw counters and findings as one HTML page, or as SVG files",
+		Long: `report makes one HTML file of the counters of a run, or of several runs side by side:
+the findings of analyze, and pictures of them. The file loads nothing from a network.
+
+` + sourcesHelp,
+		Example: "  arraysim report run.parquet --out run.html\n  arraysim report before.parquet after.parquet --out compare.html\n  arraysim report /srv/iostats --out incident.html --svg pictures",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: a.do(func(cmd *cobra.Command, args []string) error {
+			ctx, _ := signals()
+			var runs []report.Run
+			for _, source := range args {
+				d, err := report.Load(ctx, source, opt)
+				if err != nil {
+					return fmt.Errorf("report: %w", err)
+				}
+				runs = append(runs, report.Run{Name: strings.TrimSuffix(filepath.Base(source), filepath.Ext(source)), Data: d, Findings: report.Analyze(d)})
+			}
+			if title == "" {
+				title = "arraysim: " + strings.Join(args, " against ")
+			}
+			r := report.New(title, runs...)
+			if err := writePage(r, out); err != nil {
+				return fmt.Errorf("report: %w", err)
+			}
+			if svg != "" {
+				if err := writePictures(r, svg); err != nil {
+					return fmt.Errorf("report: %w", err)
+				}
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %d pictures\n", out, len(r.Pictures))
+			return err
+		}),
+	}
+	sourceFlags(c, &opt)
+	c.Flags().StringVarP(&out, "out", "o", "report.html", "the HTML file")
+	c.Flags().StringVar(&svg, "svg", "", "folder for each picture as an SVG file, too")
+	c.Flags().StringVar(&title, "title", "", "title of the page (default: the sources)")
+	return c
+}
+
+func writePage(r *report.Report, name string) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	if err := r.WriteHTML(f); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}
+
+func writePictures(r *report.Report, dir string) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	return r.SVG(func(name, svg string) error { return os.WriteFile(filepath.Join(dir, name), []byte(svg), 0o666) })
+}

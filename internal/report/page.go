@@ -1,0 +1,172 @@
+package report
+
+import (
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html/template"
+	"io"
+	"math"
+	"strings"
+
+	"github.com/dop251/goja"
+)
+
+//go:embed assets
+var assets embed.FS
+
+func asset(name string) string {
+	b, err := assets.ReadFile("assets/" + name)
+	if err != nil {
+		panic("report: internal error: " + err.Error())
+	}
+	return string(b)
+}
+
+// Run is a run in a report.
+type Run struct {
+	Name     string
+	Data     *Data
+	Findings *Findings
+}
+
+// Report is a page about one run, or about several side by side.
+type Report struct {
+	Title    string
+	Runs     []Run
+	Pictures []*Picture
+}
+
+// New makes a report of runs. Of several, the pictures that compare them come first,
+// and the pictures of each have its name in their titles.
+func New(title string, runs ...Run) *Report {
+	r := &Report{Title: title, Runs: runs}
+	if len(runs) > 1 {
+		r.Pictures = compare(runs)
+	}
+	for i, run := range runs {
+		for _, p := range Pictures(run.Data, run.Findings) {
+			if len(runs) > 1 {
+				p.ID = fmt.Sprintf("run%d-%s", i+1, p.ID)
+				p.Title = run.Name + ": " + p.Title
+			}
+			r.Pictures = append(r.Pictures, p)
+		}
+	}
+	return r
+}
+
+// compare draws runs over one another, by the time since each began.
+func compare(runs []Run) []*Picture {
+	mean := &Picture{ID: "compare-response", Kind: "lines", Title: "Response time of all volumes, run by run", Y: []axis{{Name: "mean response", Unit: "ms"}},
+		Text: "The mean response of all I/O, by the time since each run began."}
+	full := &Picture{ID: "compare-fullness", Kind: "lines", Title: "Fullness of the fullest partition, run by run", Y: []axis{{"fullness of the cap", "%", 100}},
+		Text: "The partition that was fullest in each run."}
+	longest := 0
+	for i, r := range runs {
+		if len(r.Data.Times) > len(runs[longest].Data.Times) {
+			longest = i
+		}
+	}
+	base := runs[longest].Data
+	for _, t := range base.Times {
+		x := float64(t-base.Start) / 1e6
+		mean.X, full.X = append(mean.X, x), append(full.X, x)
+	}
+	for _, r := range runs {
+		m, f := line{Name: r.Name}, line{Name: r.Name}
+		var pool *Pool
+		for _, p := range r.Data.Pools {
+			if pool == nil || known(quantile(p.Full, 0.9)) > known(quantile(pool.Full, 0.9)) {
+				pool = p
+			}
+		}
+		at := 0
+		for _, x := range mean.X {
+			// The sample of this run that covers the time.
+			for at < len(r.Data.Times) && float64(r.Data.Times[at]-r.Data.Start)/1e6 < x-1e-6 {
+				at++
+			}
+			a, b := math.NaN(), math.NaN()
+			if at < len(r.Data.Times) {
+				a, _ = response(r.Data.Volumes, at)
+				if pool != nil {
+					b = pool.Full[at]
+				}
+			}
+			m.Values, f.Values = append(m.Values, value(a*toMS)), append(f.Values, value(b*100))
+		}
+		mean.Lines, full.Lines = append(mean.Lines, m), append(full.Lines, f)
+	}
+	return []*Picture{mean, full}
+}
+
+var page = template.Must(template.New("page").Funcs(template.FuncMap{"size": size, "percent": percent, "millis": millis}).Parse(asset("page.html")))
+
+// WriteHTML writes the report as one page that loads nothing from anywhere.
+func (r *Report) WriteHTML(w io.Writer) error {
+	pictures := r.Pictures
+	if pictures == nil {
+		pictures = []*Picture{}
+	}
+	data, err := json.Marshal(pictures)
+	if err != nil {
+		return err
+	}
+	script := func(name string) template.JS {
+		// A script ends where its text says so, even inside of a string.
+		return template.JS(strings.ReplaceAll(asset(name), "</script", `<\/script`))
+	}
+	return page.Execute(w, struct {
+		*Report
+		Data                  template.JS // json.Marshal escapes < and >
+		ECharts, Charts, Page template.JS
+	}{r, template.JS(data), script("echarts.min.js"), script("report.js"), script("page.js")})
+}
+
+// SVGWidth is the width of the pictures that SVG draws, in pixels.
+const SVGWidth = 960
+
+// SVG draws every picture, in light colours, and gives each to write with its file's
+// name. It runs the page's own chart library.
+func (r *Report) SVG(write func(name, svg string) error) error {
+	vm := goja.New()
+	nothing := func(goja.FunctionCall) goja.Value { return goja.Undefined() }
+	// Nothing moves in a still picture: timers never fire.
+	err := errors.Join(vm.Set("setTimeout", nothing), vm.Set("clearTimeout", nothing))
+	for _, name := range [...]string{"echarts.min.js", "report.js"} {
+		if err == nil {
+			_, err = vm.RunScript(name, asset(name))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("the chart library does not start: %w", err)
+	}
+	draw, err := vm.RunString(`(function (text, width) {
+		var p = JSON.parse(text);
+		var c = echarts.init(null, null, {renderer: "svg", ssr: true, width: width, height: arraysim.height(p) + 30});
+		c.setOption(arraysim.option(p, false, true));
+		var svg = c.renderToSVGString();
+		c.dispose();
+		return svg;
+	})`)
+	if err != nil {
+		return fmt.Errorf("the chart library does not start: %w", err)
+	}
+	fn, _ := goja.AssertFunction(draw)
+	for _, p := range r.Pictures {
+		text, err := json.Marshal(p)
+		if err != nil {
+			return err
+		}
+		svg, err := fn(goja.Undefined(), vm.ToValue(string(text)), vm.ToValue(SVGWidth))
+		if err != nil {
+			return fmt.Errorf("picture %s: %w", p.ID, err)
+		}
+		if err := write(p.ID+".svg", svg.String()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
