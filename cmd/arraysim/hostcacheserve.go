@@ -107,7 +107,8 @@ type cacheDaemon struct {
 
 	exec    *block.Live
 	below   block.Device
-	remote  *lun.Device // below, if it is one
+	remote  *lun.Device   // below, if it is one
+	lent    []*lun.Device // flash of peers, or of a host whose peer we are
 	disk    *tier.Disk
 	closers []func()
 }
@@ -246,8 +247,14 @@ func (d *cacheDaemon) reserve(opt *tier.Options) error {
 	if d.remote == nil {
 		return errors.New("--key and --take-over need an iSCSI backend: a file has no reservations")
 	}
+	all := append([]*lun.Device{d.remote}, d.lent...)
 	if d.f.takeOver == 0 {
-		return d.remote.Reserve(d.f.key)
+		for _, r := range all {
+			if err := r.Reserve(d.f.key); err != nil {
+				return fmt.Errorf("%s cannot be reserved: %w; if a peer took over, start without this flash's dirty data (--format) when the peer is done", r.Info().Name, err)
+			}
+		}
+		return nil
 	}
 	if d.f.key == 0 {
 		return errors.New("--take-over needs --key, this host's own reservation key")
@@ -255,7 +262,10 @@ func (d *cacheDaemon) reserve(opt *tier.Options) error {
 	opt.TakeOver = true
 	opt.Fence = func(done func(error)) {
 		go func() {
-			err := d.remote.Fence(d.f.key, d.f.takeOver)
+			var err error
+			for _, r := range all {
+				err = errors.Join(err, r.Fence(d.f.key, d.f.takeOver))
+			}
 			d.exec.Post(func() { done(err) })
 		}()
 	}
@@ -289,6 +299,9 @@ func (d *cacheDaemon) medium(name string, size uint64) (block.Medium, error) {
 		dev, err := d.device(name, "flash")
 		if err != nil {
 			return nil, err
+		}
+		if r, ok := dev.(*lun.Device); ok {
+			d.lent = append(d.lent, r)
 		}
 		return tier.OnDevice(dev), nil
 	}

@@ -172,7 +172,6 @@ func (d *Device) place(c *Command, r *block.Request) block.Status {
 		return block.Unsupported
 	}
 	list := append(c.list[:0], make([]byte, copyHead)...)
-	list[0] = 0x01
 	list[1] = 0x18 // no list identifier: nobody asks for the result
 	be.PutUint16(list[2:], 2*copyTarget)
 	for _, u := range []*Device{h.dev, d} {

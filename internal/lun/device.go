@@ -11,6 +11,7 @@ package lun
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -110,7 +111,13 @@ func (d *Device) do(cdb []byte, out []byte, in int) ([]byte, error) {
 	}
 }
 
+// ErrReserved is the error of a unit that another host has reserved.
+var ErrReserved = errors.New("another host has reserved the LUN, or has fenced this one")
+
 func (c *Command) failure() error {
+	if c.Status == statusConflict {
+		return ErrReserved
+	}
 	key, asc := c.sense()
 	return fmt.Errorf("operation code %02Xh ended with status %02Xh, sense %X/%02X/%02X", c.CDB[0], c.Status, key, asc>>8, asc&0xff)
 }

@@ -1,0 +1,164 @@
+"""The caching layer for real: an array, a cache in front of it on a flash file,
+and clients on the cache's portal.
+
+The torture client models every sector; ARRAYSIM_KILLS and ARRAYSIM_SEED work as
+in test_kill.py. What it writes is held against the array's own copy, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import arrays
+from harness import Config, Daemon, MiB, ToolError, Volume, binary, run
+from test_kill import Torture
+
+KILLS = int(os.environ.get("ARRAYSIM_KILLS", "6"))
+SMALL = Config(volumes=[Volume("a", 0, size=32 * MiB)], cache=16 * MiB)
+
+
+class HostCache(Daemon):
+    """arraysim hostcache serve in front of LUN 0 of an array."""
+
+    target = "iqn.2026-01.io.arraysim:hostcache"
+
+    def __init__(self, array: Daemon, policy: str, *options: Any, name: str = "hostcache") -> None:
+        super().__init__(None, name)
+        self.array = array
+        self.policy = policy
+        self.options = options
+        self.flash = self.dir / "flash"
+        # A socket's path has 107 bytes at most; scratch directories keep to that.
+        self.socket = self.dir / "s"
+
+    def command(self) -> list[Any]:
+        argv = [
+            binary(),
+            "hostcache",
+            "serve",
+            "--backend",
+            self.array.url(0),
+            "--flash",
+            self.flash,
+            "--flash-size",
+            "8MiB",
+        ]
+        argv += ["--policy", self.policy, "--listen", f"127.0.0.1:{self.port}", "--socket", self.socket, *self.options]
+        return argv
+
+    def ask(self, *args: Any) -> Any:
+        """Run a policy command and decode its answer."""
+        return json.loads(run([binary(), "hostcache", "policy", *args, "--socket", self.socket, "--json"]).stdout)
+
+    def stats(self) -> Any:
+        return self.ask("stats")
+
+
+def test_writes_end_on_flash_and_a_quiesce_brings_them_below(tmp_path: Path) -> None:
+    data = arrays.noise(2 * MiB, 7)
+    with Daemon(SMALL, "below") as array, HostCache(array, "write_back") as cache:
+        assert cache.stats()["effective_policy"] == "write_back"
+        arrays.write(cache, 0, 64, data, tmp_path)
+        s = cache.stats()
+        assert s["views"]["LocalFlash"]["Write"]["Bytes"] == len(data)
+        token = cache.ask("quiesce", "--expire", "60s")["token"]
+        s = cache.stats()
+        assert s["effective_policy"] == "write_through" and s["state"]["DirtySectors"] == 0
+        # A backup that reads the LUN beside the cache finds everything.
+        arrays.same(arrays.read(array, 0, 64, len(data) // 512, tmp_path), data)
+        more = arrays.noise(MiB, 8)
+        arrays.write(cache, 0, 0, more, tmp_path)
+        arrays.same(arrays.read(array, 0, 0, len(more) // 512, tmp_path), more)
+        assert cache.ask("resume", token)["effective_policy"] == "write_back"
+        arrays.same(arrays.read(cache, 0, 0, len(more) // 512, tmp_path), more)
+        assert cache.ask("set", "off")["effective_policy"] == "off"
+        assert cache.ask("set", "write_through")["effective_policy"] == "write_through"
+        arrays.read(cache, 0, 0, 2048, tmp_path)
+        arrays.read(cache, 0, 0, 2048, tmp_path)
+        assert cache.stats()["views"]["LocalFlash"]["Read"]["IOs"] > 0
+
+
+def test_a_peer_has_what_a_lost_host_acknowledged(tmp_path: Path) -> None:
+    lent = Config(volumes=[Volume("flash", 0, size=8 * MiB)], cache=16 * MiB)
+    data = arrays.noise(MiB, 9)
+    with Daemon(SMALL, "below") as array, Daemon(lent, "lent") as peer:
+        with HostCache(array, "write_back+1", "--peer", f"p={peer.url(0)}", "--key", 17, name="lost") as cache:
+            assert cache.stats()["state"]["Peers"] == ["p"]
+            arrays.write(cache, 0, 128, data, tmp_path)
+            cache.kill()
+            taker = HostCache(array, "write_through", "--key", 18, "--take-over", 17, name="taker")
+            taker.flash = Path("unused")
+            taker.command = lambda: [  # type: ignore[method-assign]
+                *[
+                    binary(),
+                    "hostcache",
+                    "serve",
+                    "--backend",
+                    array.url(0),
+                    "--flash",
+                    peer.url(0),
+                    "--take-over",
+                    17,
+                    "--key",
+                    18,
+                ],
+                *["--listen", f"127.0.0.1:{taker.port}", "--socket", taker.socket],
+            ]
+            with taker:
+                arrays.same(arrays.read(taker, 0, 128, len(data) // 512, tmp_path), data)
+                taker.ask("quiesce")
+                arrays.same(arrays.read(array, 0, 128, len(data) // 512, tmp_path), data)
+                # The lost host comes back, and is kept out: it must not destage over the taker's writes.
+                cache.spawn(cache.command())
+                assert cache.proc is not None and cache.proc.wait(30) == 1
+                assert "another host has reserved" in cache.log_tail(1)
+                cache.proc = None
+
+
+def test_no_acknowledged_sector_is_lost_when_the_cache_is_killed() -> None:
+    seed = int(os.environ.get("ARRAYSIM_SEED") or random.SystemRandom().randrange(1 << 32))
+    print(f"\n{KILLS} kills, seed {seed}; repeat with ARRAYSIM_KILLS={KILLS} ARRAYSIM_SEED={seed}")
+    rng = random.Random(seed)
+    event: dict[str, Any] = {}
+    with Daemon(SMALL, "below") as array, HostCache(array, "write_back", "--block-size", "16KiB") as cache:
+        torture = Torture(cache, seed, luns=1)
+        try:
+            for _ in range(KILLS):
+                event = torture.expect("verified")
+                time.sleep(rng.uniform(0, 0.5))
+                cache.kill()
+                cache.start()
+            event = torture.expect("verified")
+            time.sleep(0.5)
+            torture.proc.send_signal(signal.SIGTERM)
+            event = torture.expect("done")
+            assert torture.proc.wait(30) == 0, torture.trouble()
+            s = cache.stats()
+            array.cli("check")
+        except AssertionError as e:
+            raise AssertionError(f"{e}\nseed {seed}\n{cache.log_tail(30)}") from None
+        finally:
+            torture.stop()
+    print(f"  {event}\n  {s['counters']}")
+    assert s["state"]["Damaged"] == 0
+    for kind in ("write", "write_fua", "caw", "zero", "pattern", "unmap", "xcopy", "sync", "read"):
+        assert event[kind] > 0, f"no {kind} was acknowledged"
+
+
+def test_the_array_goes_and_comes_back(tmp_path: Path) -> None:
+    data = arrays.noise(MiB, 3)
+    with Daemon(SMALL, "below") as array, HostCache(array, "write_back") as cache:
+        arrays.write(cache, 0, 0, data, tmp_path)
+        array.kill()
+        arrays.write(cache, 0, 4096, data, tmp_path)  # flash takes it
+        if cache.stats()["state"]["DirtySectors"] == 0:
+            raise ToolError("the write is clean, and there is no array")
+        array.start()
+        cache.ask("quiesce")
+        arrays.same(arrays.read(array, 0, 4096, len(data) // 512, tmp_path), data)
