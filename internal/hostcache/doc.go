@@ -25,10 +25,11 @@
 // # Determinism and bounds
 //
 // The package has no clock, no goroutine and no randomness beyond a fixed hash.
-// What an Index does depends on its configuration and the calls alone. All of its
-// memory is allocated when it is made (except with [Config.Sized]), no call
-// allocates, and every call takes amortised constant time, except [Index.Resize], [Index.DropDisk] and the
-// rare moment when Auto changes the policy, which take time in proportion to the slots.
+// What an Index does depends on its configuration and the calls alone. Its memory
+// is allocated when it is made (except with [Config.Sized], and for the tree that orders dirty
+// blocks). Calls allocate nothing and take amortised constant time, except [Index.Resize],
+// [Index.DropDisk] and the rare moment when Auto changes the policy, which take time in
+// proportion to the slots.
 //
 // # Concurrency
 //
