@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from harness import REPO, Config, Daemon, MiB, Result, Volume, run
+from harness import REPO, Config, Daemon, GiB, MiB, Result, Volume, run
 
 TABLE = Path(__file__).with_name("libiscsi-exceptions.txt")
 DOCUMENT = REPO / "docs" / "conformance.md"
@@ -50,7 +50,7 @@ PLACE = {
 
 #: Cases that have an array of their own, beside the others. Sanitize.Reset looks
 #: after 5 seconds whether the medium is still overwritten, and sleeps a minute.
-ALONE = {"Sanitize.Reset": Config(volumes=[Volume("wiped", LUN["small"], size=256 * MiB)])}
+ALONE = {"Sanitize.Reset": Config(volumes=[Volume("wiped", LUN["small"], size=GiB)])}
 
 #: Suites that are run again with blocks of 4096 bytes.
 ALSO_4KN = re.compile(
