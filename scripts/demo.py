@@ -7,11 +7,13 @@ whole by WRITE SAME. Then everything is read back and compared, and a table show
 each step in both layers. That is done in a pool that copies by reference. A
 second array moves the bytes of a copy, to a back-end disk of limited bandwidth:
 a time table shows the clone filling the write cache while its LUN looks idle.
+While `make run` runs, that second array is this one, so that its page shows it.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 import time
@@ -22,7 +24,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from arrays import Delta, convert, sha256  # noqa: E402
-from harness import REPO, Config, Daemon, Mdisk, MiB, Pool, Volume, run  # noqa: E402
+from harness import REPO, Config, Daemon, Mdisk, MiB, Pool, Volume, binary, run  # noqa: E402
 
 BLOCKS_A_COMMAND = 32768  # 16 MiB a copy segment
 
@@ -50,10 +52,10 @@ class Sample:
     limit: float
 
 
-def settle(array: Daemon, timeout: float = 120) -> None:
+def settle(array: Daemon, timeout: float = 120, **labels: str) -> None:
     """Wait until everything is destaged, so that the back end's bytes are complete."""
     deadline = time.monotonic() + timeout
-    while array.metrics().sum("cache_dirty_bytes") > 0:
+    while array.metrics().sum("cache_dirty_bytes", **labels) > 0:
         if time.monotonic() > deadline:
             raise AssertionError("the write cache does not drain")
         time.sleep(0.05)
@@ -153,47 +155,124 @@ def undercover(image: Path, work: Path, bandwidth: int = 16 * MiB, every: float 
         volumes=[Volume("original", 0, pool="fast", size=size), Volume("clone", 1, pool="slow", size=size)],
         cache=64 * MiB,
     )
-    samples: list[Sample] = []
     with Daemon(config, "demo") as array:
-        convert(image, array.url(0))
-        settle(array)
-        start = last = array.metrics()
-        job = background(array, size // 512)
-        try:
-            while job.poll() is None:
-                time.sleep(every)
-                now = array.metrics()
-                sent = now.sum("host_transferred_bytes_total", volume="clone", direction="write")
-                before = last.sum("host_transferred_bytes_total", volume="clone", direction="write")
-                samples.append(
-                    Sample(
-                        now.time - start.time,
-                        (sent - before) / (now.time - last.time),
-                        now.sum("cache_dirty_bytes", volume="clone"),
-                        now.sum("cache_partition_used_bytes", pool="slow"),
-                        now.sum("cache_partition_limit_bytes", pool="slow"),
-                    )
-                )
-                last = now
-        finally:
-            if job.poll() is None:
-                job.kill()
-            job.wait()
-        assert job.returncode == 0, f"sg_xcopy ended with {job.returncode}"
-        check_image(array, 1, sha256(image), work)
+        samples = watch_clone(array, image, work, Clone((0, 1), "clone", "slow"), every)
         array.cli("check")
     return samples
 
 
-def background(array: Daemon, blocks: int) -> subprocess.Popen[bytes]:
+@dataclass
+class Clone:
+    """A copy by offload between two LUNs; volume and pool are the target's."""
+
+    luns: tuple[int, int]
+    volume: str
+    pool: str
+
+
+def watch_clone(array: Daemon, image: Path, work: Path, clone: Clone, every: float) -> list[Sample]:
+    """Write the image to the first LUN, copy it to the second, and sample both layers meanwhile."""
+    source, target = clone.luns
+    convert(image, array.url(source))
+    settle(array, pool=clone.pool)
+    samples: list[Sample] = []
+    start = last = array.metrics()
+    job = background(array, source, target, image.stat().st_size // 512)
+    try:
+        while job.poll() is None:
+            time.sleep(every)
+            now = array.metrics()
+            sent = now.sum("host_transferred_bytes_total", volume=clone.volume, direction="write")
+            before = last.sum("host_transferred_bytes_total", volume=clone.volume, direction="write")
+            samples.append(
+                Sample(
+                    now.time - start.time,
+                    (sent - before) / (now.time - last.time),
+                    now.sum("cache_dirty_bytes", volume=clone.volume),
+                    now.sum("cache_partition_used_bytes", pool=clone.pool),
+                    now.sum("cache_partition_limit_bytes", pool=clone.pool),
+                )
+            )
+            last = now
+    finally:
+        if job.poll() is None:
+            job.kill()
+        job.wait()
+    assert job.returncode == 0, f"sg_xcopy ended with {job.returncode}"
+    check_image(array, target, sha256(image), work)
+    return samples
+
+
+class Running(Daemon):
+    """The array of `make run`, with pools and volumes of the demonstration's own while the block runs."""
+
+    def __init__(self, status: dict[str, Any]) -> None:
+        super().__init__(name="demo")
+        self.data = REPO / "data"
+        self.target = status["target"]
+        self.port = int(status["portal"].rsplit(":", 1)[1])
+        self.metrics_port = int(status["page"].rstrip("/").rsplit(":", 1)[1])
+        self.page = status["page"]
+
+    @classmethod
+    def find(cls) -> Running | None:
+        """Return the array that runs on ./data, if one does and lets everybody in from here."""
+        r = run([binary(), "status", "--json", "--data", REPO / "data"], expect=None)
+        status = json.loads(r.stdout) if r.returncode == 0 else {}
+        if not status.get("page") or not status.get("portal", "").startswith(("127.0.0.1:", "0.0.0.0:", "[::]:")):
+            return None
+        array = cls(status)
+        if run(["iscsi-ls", "-s", array.portal()], expect=None).returncode != 0:
+            array.cleanup()
+            return None
+        return array
+
+    def prepare(self, size: int) -> Clone:
+        """Make a fast pool with a source and a slow one with a target."""
+        self.remove()
+        taken = {e["lun"] for e in self.cli_json("export", "list")}
+        luns = [n for n in range(100, 200) if n not in taken][:2]
+        for name, lun, limit in (("demo-original", luns[0], []), ("demo-clone", luns[1], ["--bandwidth", "16MiB"])):
+            pool = name.replace("original", "fast").replace("clone", "slow")
+            self.cli("pool", "create", pool, "--size", 2 * size + 64 * MiB, "--mdisks", 1, "--copy-data", *limit)
+            self.cli("volume", "create", name, "--pool", pool, "--size", size, "--lun", lun)
+        return Clone((luns[0], luns[1]), "demo-clone", "demo-slow")
+
+    def remove(self) -> None:
+        """Delete what prepare made, now or in an earlier run that was interrupted."""
+        for v in self.cli_json("volume", "list"):
+            if v["name"] in ("demo-original", "demo-clone"):
+                self.cli("volume", "delete", v["name"], "--force")
+        for p in self.cli_json("pool", "list"):
+            deadline = time.monotonic() + 60
+            while p["name"] in ("demo-fast", "demo-slow"):
+                # What the volumes held becomes free step by step.
+                r = self.cli("pool", "delete", p["name"], expect=None)
+                if r.returncode == 0:
+                    break
+                if time.monotonic() > deadline:
+                    raise AssertionError(str(r))
+                time.sleep(0.1)
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        try:
+            self.remove()
+        finally:
+            self.cleanup()
+
+
+def background(array: Daemon, source: int, target: int, blocks: int) -> subprocess.Popen[bytes]:
     """Start the clone and return its process."""
     from harness import tool
 
-    argv = xcopy(array, 0, 1, blocks)
+    argv = xcopy(array, source, target, blocks)
     env = {
         "LD_PRELOAD": str(tool("sgshim.so")),
         "ARRAYSIM_TIMEOUT": "300",
-        "ARRAYSIM_SG": ";".join(f"/dev/sg{n}={array.url(n)}" for n in (0, 1)),
+        "ARRAYSIM_SG": ";".join(f"/dev/sg{n}={array.url(n)}" for n in (source, target)),
     }
     command = ["env", *(f"{k}={v}" for k, v in env.items()), *argv]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -39,6 +39,19 @@ verifies that. It exits with status 1 when there are problems.`,
 	})
 }
 
+func (a *app) status() *cobra.Command {
+	return a.jsonFlag(&cobra.Command{
+		Use: "status", Short: "Say where the running array is to be found", Example: "  arraysim status --json", Args: cobra.NoArgs,
+		RunE: a.do(func(cmd *cobra.Command, _ []string) error {
+			s, err := a.client().Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return show(a, cmd, s, admin.WriteStatus)
+		}),
+	})
+}
+
 func (a *app) host() *cobra.Command {
 	c := group("host", "See who is logged in", "  arraysim host list")
 	c.AddCommand(a.jsonFlag(&cobra.Command{

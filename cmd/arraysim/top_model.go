@@ -70,6 +70,14 @@ func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		}
 		return m, m.wait()
 	case tea.KeyMsg:
+		// Keys that arrive together, over a slow line, come as one message.
+		if msg.Type == tea.KeyRunes && len(msg.Runes) > 1 {
+			var cmds []tea.Cmd
+			for _, r := range msg.Runes {
+				cmds = append(cmds, m.key(tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune{r}}))
+			}
+			return m, tea.Batch(cmds...)
+		}
 		return m, m.key(msg)
 	}
 	return m, nil
@@ -156,7 +164,8 @@ func (m *topModel) View() string {
 	b.WriteString(topHead.Render(m.pad(m.line(t, width, nil))) + "\n")
 	room := max(1, m.height-4)
 	m.at = max(0, min(m.at, len(t.rows)-room))
-	for _, r := range t.rows[m.at:min(len(t.rows), m.at+room)] {
+	shown := t.rows[m.at:min(len(t.rows), m.at+room)]
+	for _, r := range shown {
 		text := m.fit(m.line(t, width, r))
 		for i, c := range t.columns {
 			if c.alarm && r[i].n > 0 {
@@ -165,6 +174,7 @@ func (m *topModel) View() string {
 		}
 		b.WriteString(text + "\n")
 	}
+	b.WriteString(strings.Repeat("\n", room-len(shown))) // the keys stand on the last line
 	b.WriteString(topSoft.Render(m.fit("v p h o view  < > sort  u undercover  r reverse  / filter  space pause  q quit")))
 	return b.String()
 }

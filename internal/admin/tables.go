@@ -207,6 +207,21 @@ func WriteCheck(w io.Writer, r CheckReport) {
 	fmt.Fprintf(w, "%d volumes, %d data windows, %d dirty pages, %s conserved: %d problems\n", r.Volumes, r.Windows, r.Pages, r.Conserved.Human(), len(r.Problems))
 }
 
+// WriteStatus prints where a daemon is to be found.
+func WriteStatus(w io.Writer, s Status) {
+	t := newTable(w)
+	t.row("version", s.Version)
+	t.row("process", s.PID)
+	t.row("data", fmt.Sprintf("%s (store: %s), %s dirty", s.Data, s.Store, s.Dirty.Human()))
+	t.row("portal", "iscsi://"+s.Portal+"/"+s.Target)
+	t.row("page", orDash(s.Page))
+	t.row("metrics", orDash(s.Metrics))
+	if !s.Mirrored {
+		t.row("fault", "the write cache has lost its mirror")
+	}
+	t.Flush()
+}
+
 // WritePolicy prints a policy.
 func WritePolicy(w io.Writer, p Policy) {
 	bound := func(n int, unit string) string {
