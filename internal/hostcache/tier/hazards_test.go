@@ -100,7 +100,7 @@ func (l *lab) dirty(at, n, value uint64) {
 // withoutDestager has no slot for a destage that nobody waits for.
 func withoutDestager(w *world) {
 	w.opt.Destager = NewDestager(1)
-	w.opt.Destager.used = 1
+	w.opt.Destager.used = w.opt.Destager.ahead()
 }
 
 func TestHazardDirtySourceIsDestagedBeforeACopyReadsIt(t *testing.T) {
@@ -137,7 +137,7 @@ func TestHazardOffloadSupersedesCleanAndDirtyData(t *testing.T) {
 			l.write(0, 8, 1)
 			l.wait(l.d.clean) // clean on flash
 			l.a.gate[block.OpWrite] = true
-			l.d.destager.used = l.d.destager.slots
+			l.d.destager.used = l.d.destager.ahead()
 			l.write(8, 8, 2) // dirty
 			r := row.req
 			if r.Op == block.OpPlace {
