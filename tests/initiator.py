@@ -80,8 +80,9 @@ class Answer:
 class Session:
     """A session; a context manager."""
 
-    def __init__(self, array: Daemon, initiator: str = _NAME, isid: int = 1) -> None:
+    def __init__(self, array: Daemon, initiator: str = _NAME, isid: int = 1, port: int = 0) -> None:
         self.array = array
+        self.port = port or array.port
         self.initiator = initiator
         self.isid = isid
 
@@ -90,7 +91,7 @@ class Session:
         _LIB.iscsi_set_isid_random(self.ctx, self.isid, 0)
         _LIB.iscsi_set_targetname(self.ctx, self.array.target.encode())
         _LIB.iscsi_set_session_type(self.ctx, _NORMAL)
-        portal = f"127.0.0.1:{self.array.port}".encode()
+        portal = f"127.0.0.1:{self.port}".encode()
         failed = _LIB.iscsi_connect_sync(self.ctx, portal) or _LIB.iscsi_login_sync(self.ctx)
         assert not failed, _LIB.iscsi_get_error(self.ctx)
         return self
