@@ -7,7 +7,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,6 +15,9 @@ import (
 type uio struct {
 	file *os.File
 	mem  []byte
+	// stop is an eventfd that ends Wait. fds, which Wait alone uses, are that and the device.
+	stop *os.File
+	fds  [2]unix.PollFd
 }
 
 // openUIO opens and maps /dev/uioN. It fails with EBUSY while another process has
@@ -26,20 +28,30 @@ func (t tree) openUIO(minor uint32) (Link, error) {
 		return nil, err
 	}
 	path := t.path("dev", uioName(minor))
-	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	// Being non-blocking, the file is waited for by the runtime's poller.
+	// A thread waits for the device: by way of the runtime's poller, a command at
+	// an idle device would cost a second thread's waking and two more system calls.
 	file := os.NewFile(uintptr(fd), path)
+	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		file.Close()
+		return nil, os.NewSyscallError("eventfd", err)
+	}
+	stop := os.NewFile(uintptr(event), "eventfd")
 	// The driver takes a mapping of all of it only. Pages of the data area appear
 	// as commands use them, so nothing is populated.
 	mem, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
+		stop.Close()
 		file.Close()
 		return nil, &os.PathError{Op: "mmap", Path: path, Err: err}
 	}
-	return &uio{file, mem}, nil
+	u := &uio{file: file, mem: mem, stop: stop}
+	u.fds = [2]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(event), Events: unix.POLLIN}}
+	return u, nil
 }
 
 func uioName(minor uint32) string { return "uio" + strconv.FormatUint(uint64(minor), 10) }
@@ -58,15 +70,27 @@ func (t tree) mapSize(minor uint32) (int, error) {
 
 func (u *uio) Memory() []byte { return u.mem }
 
-// Wait reads the number of events, which blocks until it is another than that of
-// the last read.
+// Wait waits until the number of events is another than that of the last read, and
+// reads it.
 func (u *uio) Wait() error {
-	var count [4]byte
-	n, err := u.file.Read(count[:])
-	if err == nil && n != len(count) {
-		err = io.ErrUnexpectedEOF
+	for {
+		u.fds[0].Revents, u.fds[1].Revents = 0, 0
+		if _, err := unix.Poll(u.fds[:], -1); err != nil {
+			if errors.Is(err, unix.EINTR) {
+				continue
+			}
+			return os.NewSyscallError("poll", err)
+		}
+		if u.fds[1].Revents != 0 {
+			return os.ErrClosed
+		}
+		var count [4]byte
+		n, err := u.file.Read(count[:])
+		if err == nil && n != len(count) {
+			err = io.ErrUnexpectedEOF
+		}
+		return err
 	}
-	return err
 }
 
 // kick is what Notify writes: only the length matters.
@@ -78,10 +102,13 @@ func (u *uio) Notify() error {
 }
 
 // Stop leaves the file open: commands that are in progress still notify.
-func (u *uio) Stop() error { return u.file.SetReadDeadline(time.Unix(1, 0)) }
+func (u *uio) Stop() error {
+	_, err := u.stop.Write([]byte{1, 7: 1}) // a number above 0 in either byte order
+	return err
+}
 
 func (u *uio) Close() error {
 	err := unix.Munmap(u.mem)
 	u.mem = nil
-	return errors.Join(err, u.file.Close())
+	return errors.Join(err, u.file.Close(), u.stop.Close())
 }

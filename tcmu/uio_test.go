@@ -59,6 +59,58 @@ func TestOpenUIO(t *testing.T) {
 	}
 }
 
+// TestWait: events end it, one at a time, and so does Stop, before it or meanwhile.
+func TestWait(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		early bool
+	}{{"stopped before", true}, {"stopped meanwhile", false}} {
+		t.Run(row.name, func(t *testing.T) {
+			// A pipe stands for the device: it has something to read or it has not.
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Close()
+			event, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+			if err != nil {
+				t.Fatal(err)
+			}
+			u := &uio{file: r, stop: os.NewFile(uintptr(event), "eventfd")}
+			u.fds = [2]unix.PollFd{{Fd: int32(r.Fd()), Events: unix.POLLIN}, {Fd: int32(event), Events: unix.POLLIN}}
+			for range 3 {
+				if _, err := w.Write(kick); err != nil {
+					t.Fatal(err)
+				}
+				if err := u.Wait(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if row.early {
+				if err := u.Stop(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			end := make(chan error, 1)
+			go func() { end <- u.Wait() }()
+			if !row.early {
+				if err := u.Stop(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := <-end; !errors.Is(err, os.ErrClosed) {
+				t.Errorf("Wait ended with %v", err)
+			}
+			if err := u.Wait(); !errors.Is(err, os.ErrClosed) {
+				t.Errorf("the next Wait ended with %v", err)
+			}
+			if err := errors.Join(r.Close(), u.stop.Close()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // TestFault: memory that goes away under a handler ends the device and not the process.
 func TestFault(t *testing.T) {
 	const page = 4096

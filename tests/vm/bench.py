@@ -54,13 +54,10 @@ class Ours:
     backstore = "user:array"
 
     @contextmanager
-    def up(self, profile: int) -> Iterator[list[str]]:
+    def up(self) -> Iterator[list[str]]:
         """Serve; yield the arguments of targetcli's create by LUN."""
         os.environ["ARRAYSIM_SHM"] = str(STORE)
-        with KernelDaemon(Config(pools=[Pool("p0")], volumes=[], cache=256 * MiB), "bench") as d:
-            if profile:
-                perf = RESULTS / "cpu.txt"
-                perf.write_text(f"{d.proc.pid}\n")
+        with KernelDaemon(Config(pools=[Pool("p0")], volumes=[], cache=256 * MiB), "bench"):
             yield [f"name=bench{i} size={SIZE} cfgstring=p0/bench{i}" for i in range(2)]
             clear_targets()
 
@@ -72,7 +69,7 @@ class FileIO:
     backstore = "fileio"
 
     @contextmanager
-    def up(self, profile: int) -> Iterator[list[str]]:
+    def up(self) -> Iterator[list[str]]:
         """As Ours.up."""
         files = [STORE / f"fileio{i}" for i in range(2)]
         yield [f"name=bench{i} size={SIZE} file_or_dev={f} sparse=true" for i, f in enumerate(files)]
@@ -88,7 +85,7 @@ class Runner:
     backstore = "user:qcow"
 
     @contextmanager
-    def up(self, profile: int) -> Iterator[list[str]]:
+    def up(self) -> Iterator[list[str]]:
         """As Ours.up."""
         files = [STORE / f"qcow{i}" for i in range(2)]
         for f in files:
@@ -187,7 +184,6 @@ def main() -> None:
     p.add_argument("--peers", default="arraysim,LIO fileio,tcmu-runner")
     p.add_argument("--rows", default="", help="these rows only, separated by commas")
     p.add_argument("--doors", default="iscsi,loop")
-    p.add_argument("--profile", type=int, default=0)
     opt = p.parse_args()
     STORE.mkdir(exist_ok=True)
     for module in ("target_core_user", "target_core_file", "iscsi_target_mod", "tcm_loop"):
@@ -198,7 +194,7 @@ def main() -> None:
         for turn in range(opt.rounds):
             for peer in (p for p in PEERS if p.name in opt.peers.split(",")):
                 with ExitStack() as stack:
-                    luns = stack.enter_context(peer.up(opt.profile))
+                    luns = stack.enter_context(peer.up())
                     targetcli(*[f"/backstores/{peer.backstore} create {args}" for args in luns])
                     for door in opt.doors.split(","):
                         opened = loop(peer.backstore) if door == "loop" else iscsi(peer.backstore, initiator)

@@ -71,7 +71,7 @@ class Load:
         self.argv = ["fio", f"--name={name}", "--thread", *args]
         self.proc = subprocess.Popen(self.argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
-    def finish(self, timeout: float = 240) -> str:
+    def finish(self, timeout: float = 600) -> str:
         """Wait for its end, which must be a good one; return what it printed."""
         try:
             out, _ = self.proc.communicate(timeout=timeout)

@@ -35,6 +35,7 @@ VARIES = [
     (r"\[sid: \d+,", "[sid: 1,"),
     (r"\[sid: \d+\]", "[sid: 1]"),
     (r"(?m)[ \t]+$", ""),
+    (r"\n{2,}", "\n"),  # an empty line ends the output
     (r"device=tcm-user/\d+/", "device=tcm-user/0/"),
     (r"\x1b\[[0-9;]*m", ""),
 ]
