@@ -30,7 +30,7 @@ func (a *Array) Emit(e metrics.Emitter) {
 			if p.wait[o].Count > 0 {
 				e.Histogram(metrics.CacheWait, &p.wait[o], p.name, o.String())
 			}
-			if p.wait[o].Count > 0 || p.waitingBytes[o] != 0 {
+			if p.wait[o].Count > 0 || p.waitingBytes[o] != 0 || o == block.OriginHost || o == block.OriginXCopy {
 				e.Value(metrics.CacheWaiting, float64(p.waitingBytes[o]), p.name, o.String())
 			}
 		}
