@@ -1,0 +1,254 @@
+package lun
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/iscsi"
+	"github.com/arraysim/arraysim/internal/scsi"
+)
+
+const testTarget = "iqn.2026-01.io.arraysim:test"
+
+// lab is two files as LUNs 0 and 1 of a portal.
+type lab struct {
+	t      *testing.T
+	x      *block.Live
+	portal *iscsi.Portal
+	addr   string
+	target *scsi.Target
+}
+
+func newLab(t *testing.T) *lab {
+	l := &lab{t: t, x: block.NewLive()}
+	t.Cleanup(l.x.Stop)
+	l.target = scsi.NewTarget(scsi.Options{Name: testTarget, Vendor: "ARRAYSIM", Product: "test", Revision: "1", Exec: l.x})
+	for i, name := range []string{"a", "b"} {
+		f, err := OpenFile(l.x, filepath.Join(t.TempDir(), name), 4<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		l.x.Lock()
+		err = l.target.Map("", uint16(i), l.target.AddUnit(f.Device(name, 512), scsi.UnitOptions{}))
+		l.x.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.serve("127.0.0.1:0")
+	t.Cleanup(l.stop)
+	return l
+}
+
+func (l *lab) serve(addr string) {
+	l.t.Helper()
+	var err error
+	if l.portal, err = iscsi.New(iscsi.Config{Exec: l.x, Targets: []iscsi.TargetConfig{{Name: testTarget, Target: l.target}}}); err != nil {
+		l.t.Fatal(err)
+	}
+	nl, err := net.Listen("tcp", addr)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.addr = nl.Addr().String()
+	p := l.portal
+	go p.Serve(nl)
+}
+
+func (l *lab) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	l.portal.Shutdown(ctx) // cutting connections off is an end, too
+}
+
+func (l *lab) open(n string) *Device {
+	l.t.Helper()
+	a, err := ParseAddress("iscsi://" + l.addr + "/" + testTarget + "/" + n)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	s, err := Dial(a, "iqn.2026-01.io.arraysim:client"+n, l.t.Name())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(s.Close)
+	d, err := Open(l.x, s, "lun"+n)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return d
+}
+
+func (l *lab) do(d block.Device, r *block.Request) block.Status {
+	end := make(chan block.Status, 1)
+	r.Done = func(r *block.Request) { end <- r.Status }
+	l.x.Lock()
+	d.Submit([]*block.Request{r})
+	l.x.Unlock()
+	return <-end
+}
+
+func fill(b byte, sectors int) []byte { return bytes.Repeat([]byte{b}, sectors*512) }
+
+func (l *lab) want(d block.Device, at uint64, want []byte) {
+	l.t.Helper()
+	got := make([]byte, len(want))
+	half := len(got) / 1024 * 512
+	if s := l.do(d, &block.Request{Op: block.OpRead, Range: block.Range{Start: at, Count: uint64(len(want) / 512)}, Data: [][]byte{got[:half], got[half:]}}); s != block.OK {
+		l.t.Fatalf("read at %d: %v", at, s)
+	}
+	if !bytes.Equal(got, want) {
+		l.t.Fatalf("at %d: got %x.., want %x..", at, got[:4], want[:4])
+	}
+}
+
+func TestOperationsOfARemoteLUN(t *testing.T) {
+	l := newLab(t)
+	a, b := l.open("0"), l.open("1")
+	if i := a.Info(); i.Sectors != 8192 || i.BlockSize != 512 || i.NAA == [16]byte{} || i.NAA == b.Info().NAA {
+		t.Fatalf("the LUN says %+v", i)
+	}
+	big := bytes.Join([][]byte{fill(1, 1000), fill(2, 1000)}, nil) // several bursts and R2Ts
+	for _, row := range []struct {
+		name string
+		dev  block.Device
+		req  block.Request
+		at   uint64
+		want []byte
+	}{
+		{"write", a, block.Request{Op: block.OpWrite, Range: block.Range{Start: 10, Count: 2000}, Data: [][]byte{big[:700], big[700:]}}, 10, big},
+		{"fua", a, block.Request{Op: block.OpWrite, Flags: block.FUA, Range: block.Range{Start: 0, Count: 1}, Data: [][]byte{fill(3, 1)}}, 0, fill(3, 1)},
+		{"write same", a, block.Request{Op: block.OpWriteSame, Range: block.Range{Start: 100, Count: 50}, Data: [][]byte{fill(4, 1)}}, 100, fill(4, 50)},
+		{"zeros", a, block.Request{Op: block.OpWriteSame, Range: block.Range{Start: 110, Count: 5}}, 110, fill(0, 5)},
+		{"unmap", a, block.Request{Op: block.OpUnmap, Ranges: []block.Range{{Start: 120, Count: 3}, {Start: 130, Count: 2}}}, 130, fill(0, 2)},
+		{"compare and write", a, block.Request{Op: block.OpCompareWrite, Range: block.Range{Start: 0, Count: 1}, Compare: [][]byte{fill(3, 1)}, Data: [][]byte{fill(9, 1)}}, 0, fill(9, 1)},
+		{"flush", a, block.Request{Op: block.OpFlush}, 0, fill(9, 1)},
+	} {
+		if s := l.do(row.dev, &row.req); s != block.OK {
+			t.Fatalf("%s: %v", row.name, s)
+		}
+		l.want(row.dev, row.at, row.want)
+	}
+	miss := &block.Request{Op: block.OpCompareWrite, Range: block.Range{Start: 0, Count: 1}, Compare: [][]byte{fill(3, 1)}, Data: [][]byte{fill(8, 1)}}
+	if s := l.do(a, miss); s != block.Miscompare || miss.Offset != 0 {
+		t.Errorf("compare and write of something else: %v at %d", s, miss.Offset)
+	}
+	status := &block.Request{Op: block.OpStatus, Range: block.Range{Start: 0}, Extents: make([]block.Extent, 0, 4)}
+	if s := l.do(a, status); s != block.OK || len(status.Extents) == 0 || status.Extents[0].State != block.Data {
+		t.Errorf("status: %v %v", s, status.Extents)
+	}
+	if s := l.do(a, &block.Request{Op: block.OpRead, Range: block.Range{Start: 8192, Count: 1}, Data: [][]byte{fill(0, 1)}}); s != block.OutOfRange {
+		t.Errorf("a read behind the end: %v", s)
+	}
+	hold := &block.Request{Op: block.OpHold, Ranges: []block.Range{{Start: 100, Count: 8}, {Start: 0, Count: 1}}}
+	if s := l.do(a, hold); s != block.OK || hold.Ref.Sectors() != 9 {
+		t.Fatalf("hold: %v", s)
+	}
+	if s := l.do(b, &block.Request{Op: block.OpPlace, Range: block.Range{Start: 500, Count: 7}, Ref: hold.Ref, RefOffset: 2}); s != block.OK {
+		t.Fatalf("place: %v", s)
+	}
+	l.want(b, 500, append(fill(4, 6), fill(9, 1)...))
+}
+
+func TestReservationsFenceALostHost(t *testing.T) {
+	l := newLab(t)
+	lost := l.open("0")
+	a, err := ParseAddress("iscsi://" + l.addr + "/" + testTarget + "/0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Dial(a, "iqn.2026-01.io.arraysim:taker", "taker")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	taker, err := Open(l.x, s, "lun0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lost.Reserve(17); err != nil {
+		t.Fatal(err)
+	}
+	w := func(d *Device, b byte) block.Status {
+		return l.do(d, &block.Request{Op: block.OpWrite, Range: block.Range{Count: 1}, Data: [][]byte{fill(b, 1)}})
+	}
+	if st := w(taker, 1); st == block.OK {
+		t.Error("a host without registration can write")
+	}
+	if st := w(lost, 2); st != block.OK {
+		t.Errorf("the holder cannot write: %v", st)
+	}
+	if err := taker.Fence(18, 17); err != nil {
+		t.Fatal(err)
+	}
+	if st := w(lost, 3); st == block.OK {
+		t.Error("the fenced host can still write")
+	}
+	if st := w(taker, 4); st != block.OK {
+		t.Errorf("the taker cannot write: %v", st)
+	}
+	if err := lost.Reserve(17); !errors.Is(err, ErrReserved) {
+		t.Errorf("the fenced host comes back: %v", err)
+	}
+}
+
+func TestSessionIsRestored(t *testing.T) {
+	l := newLab(t)
+	d := l.open("0")
+	addr := l.addr
+	for n := range byte(3) {
+		if s := l.do(d, &block.Request{Op: block.OpWrite, Range: block.Range{Count: 8}, Data: [][]byte{fill(n, 8)}}); s != block.OK {
+			t.Fatalf("write %d: %v", n, s)
+		}
+		l.stop()
+		done := make(chan block.Status, 1)
+		l.x.Lock()
+		d.Submit([]*block.Request{{Op: block.OpWrite, Range: block.Range{Start: 64, Count: 1}, Data: [][]byte{fill(n, 1)}, Done: func(r *block.Request) { done <- r.Status }}})
+		l.x.Unlock()
+		l.serve(addr)
+		if s := <-done; s != block.OK {
+			t.Fatalf("the write that waited for the session: %v", s)
+		}
+		l.want(d, 0, fill(n, 8))
+		l.want(d, 64, fill(n, 1))
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	for _, row := range []struct {
+		in, portal, target string
+		lun                uint64
+		user               string
+		ok                 bool
+	}{
+		{"iscsi://h/iqn.x/0", "h:3260", "iqn.x", 0, "", true},
+		{"iscsi://u%a%25b@[::1]:99/iqn.x/7", "[::1]:99", "iqn.x", 7 << 48, "u", true},
+		{"iscsi://h/iqn.x/300", "h:3260", "iqn.x", 1<<62 | 300<<48, "", true},
+		{"iscsi://h/iqn.x", "", "", 0, "", false},
+		{"iscsi://h/iqn.x/99999", "", "", 0, "", false},
+		{"http://h/iqn.x/0", "", "", 0, "", false},
+	} {
+		a, err := ParseAddress(row.in)
+		if (err == nil) != row.ok {
+			t.Errorf("%s: error %v", row.in, err)
+			continue
+		}
+		if !row.ok {
+			if !strings.Contains(err.Error(), "iscsi://") {
+				t.Errorf("%s: the error does not say how to write it: %v", row.in, err)
+			}
+			continue
+		}
+		if a.Portal != row.portal || a.Target != row.target || a.LUN != row.lun || (a.CHAP == nil) != (row.user == "") || a.CHAP != nil && a.CHAP.User != row.user {
+			t.Errorf("%s: got %+v", row.in, a)
+		}
+	}
+}
