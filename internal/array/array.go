@@ -91,6 +91,7 @@ type Array struct {
 	cycling, cycleFailed, cycleTimer bool
 	cycleLeft                        int
 	durable
+	watching           bool // see failing.go
 	draining           bool
 	degraded           bool    // the cache has no mirror
 	copyWait, readWait opQueue // for the copy engine

@@ -62,6 +62,7 @@ type checkpointer struct {
 	seq     uint64
 	tail    int
 	count   uint64 // checkpoints that were committed
+	since   int64  // when the batch went to the meta store, 0: none is there
 }
 
 // checkpoint starts one when the log is half full, or when it is forced and there
@@ -116,8 +117,9 @@ func (a *Array) commitCheckpoint(err error) {
 		a.exec.At(a.exec.Now()+retryTime, func() { a.afterFlush(a.commitCheckpoint) })
 		return
 	}
+	a.ckpt.since = max(1, a.exec.Now())
 	a.commitMeta(a.ckpt.batch, func(err error) {
-		a.ckpt.running, a.ckpt.batch = false, nil
+		a.ckpt.running, a.ckpt.batch, a.ckpt.since = false, nil, 0
 		if err != nil {
 			a.breakDown(fmt.Sprintf("the checkpoint could not be written: %v", err))
 			return

@@ -291,6 +291,9 @@ func (a *Array) destagePage(p *Pool, first uint32, credit int) int {
 	if d.destages >= a.opt.Policy.DestageDepth {
 		return 0
 	}
+	if d.redo != nil {
+		return 0
+	}
 	if !a.flushedPage(first) {
 		a.wantFlush = true
 		return 0

@@ -196,20 +196,30 @@ func (a *Array) cycle(force bool) {
 
 func (a *Array) syncMdisks() {
 	a.cycling = true
-	a.cycleBatch, a.written = a.written, a.cycleBatch[:0]
+	// What a redo will write again waits for it.
+	a.cycleBatch = a.cycleBatch[:0]
+	kept := a.written[:0]
+	for _, i := range a.written {
+		if a.mdiskOf(i).redo == nil {
+			a.cycleBatch = append(a.cycleBatch, i)
+		} else {
+			kept = append(kept, i)
+		}
+	}
+	a.written = kept
 	a.cycleLeft = 1
 	for _, p := range a.pools {
 		if p == nil {
 			continue
 		}
 		for _, d := range p.mdisks {
-			if d.unsynced {
+			if d.unsynced && d.redo == nil {
 				d.unsynced = false
 				a.cycleLeft++
 				d.medium.Sync(func(err error) {
 					if err != nil {
-						d.unsynced = true
-						a.cycleFailed = true
+						d.failing.err = err
+						d.lost, a.cycleFailed = true, true
 					}
 					a.cycleSynced()
 				})
@@ -225,18 +235,35 @@ func (a *Array) cycleSynced() {
 	}
 	a.cycling = false
 	if a.cycleFailed {
-		// Nothing is freed before a sync succeeds.
 		a.cycleFailed = false
-		a.written = append(a.written, a.cycleBatch...)
-		a.cycleBatch = a.cycleBatch[:0]
-		if !a.cycleTimer {
-			a.cycleTimer = true
-			a.exec.At(a.exec.Now()+retryTime, a.cycleFn)
+		lost := map[*mdisk][]uint32{}
+		kept := a.cycleBatch[:0]
+		for _, i := range a.cycleBatch {
+			if d := a.mdiskOf(i); d.lost {
+				lost[d] = append(lost[d], i)
+			} else {
+				kept = append(kept, i)
+			}
 		}
-		return
+		a.cycleBatch = kept
+		for _, p := range a.Pools() {
+			for _, d := range p.mdisks {
+				if d.lost {
+					d.lost = false
+					a.lose(d, lost[d])
+				}
+			}
+		}
 	}
+	a.buryWritten(a.cycleBatch)
+	a.cycleBatch = a.cycleBatch[:0]
+	a.endStep()
+}
+
+// buryWritten buries pages that are on the back end for good.
+func (a *Array) buryWritten(pages []uint32) {
 	c := a.cache
-	for _, i := range a.cycleBatch {
+	for _, i := range pages {
 		p := &c.pages[i]
 		if c.lookup(p.key) == i {
 			c.remove(i)
@@ -246,6 +273,4 @@ func (a *Array) cycleSynced() {
 		a.leavePartition(pool, p)
 		a.bury(i)
 	}
-	a.cycleBatch = a.cycleBatch[:0]
-	a.endStep()
 }

@@ -24,8 +24,11 @@ type mdisk struct {
 	failures uint64
 	unsynced bool
 	offline  bool
-	pinned   dirtyList      // dirty pages that only it can take
-	parked   []*destageUnit // destages that failed because it is offline
+	failing  failing
+	lost     bool                 // the sync of this cycle failed
+	redo     *redo                // after a sync that failed
+	pinned   dirtyList            // dirty pages that only it can take
+	parked   []*destageUnit       // destages that failed because it is offline
 	duration [2]metrics.Histogram // of reads, of writes
 	rows     [2][block.NumOrigins][block.NumReasons]*row
 }

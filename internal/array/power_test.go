@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -45,6 +47,7 @@ type powerRig struct {
 	stamp   uint64
 	busy    []busyRange
 	cut     bool
+	faulty  bool // writes and syncs of mdisks fail now and then
 }
 
 type busyRange struct {
@@ -127,6 +130,14 @@ func (r *powerRig) run(steps int) {
 		r.disk.CutAtSync(1 + r.rnd.IntN(400))
 	default:
 		steps = r.rnd.IntN(steps)
+	}
+	if r.faulty {
+		r.disk.SetFault(func(op storetest.Op, path string, n int) (int, error) {
+			if strings.HasPrefix(path, "/data/mdisk/") && op != storetest.Read && r.rnd.IntN(20) == 0 {
+				return 0, syscall.EIO
+			}
+			return n, nil
+		})
 	}
 	for ; steps > 0 && !r.isCut(); steps-- {
 		switch k := r.rnd.IntN(100); {
@@ -424,6 +435,7 @@ func TestPowerCuts(t *testing.T) {
 		t.Run(fmt.Sprint(s), func(t *testing.T) {
 			t.Parallel()
 			r := newPowerRig(t, s, s%2 == 0)
+			r.faulty = s%3 == 0
 			for n := range chain {
 				r.run(600)
 				r.restart(fmt.Sprintf("-seed %d -cuts %d, cut %d", s, chain, n))

@@ -16,6 +16,7 @@ type destageUnit struct {
 	reason  block.Reason
 	left    int // operations under way
 	failed  bool
+	err     error // of the operation that failed last
 	next    *destageUnit
 }
 
@@ -100,7 +101,9 @@ func (a *Array) joins(v *Volume, k pageKey) bool {
 
 func (a *Array) destageDone(x *diskIO) {
 	u := x.ctx.(*destageUnit)
-	u.failed = u.failed || x.io.Err != nil
+	if x.io.Err != nil {
+		u.failed, u.err = true, x.io.Err
+	}
 	a.unitDone(u)
 }
 
@@ -113,14 +116,14 @@ func (a *Array) unitDone(u *destageUnit) {
 	}
 	if u.failed {
 		u.failed = false
-		u.d.failures++
+		wait := u.d.failed(u.err)
 		if u.d.offline {
 			p := u.pool
 			u.d.parked = append(u.d.parked, u)
 			p.pinMore(len(u.pages))
 			return
 		}
-		a.exec.At(a.exec.Now()+retryTime, func() {
+		a.exec.At(a.exec.Now()+wait, func() {
 			a.issue(u)
 			a.endStep()
 		})
@@ -128,6 +131,7 @@ func (a *Array) unitDone(u *destageUnit) {
 	}
 	c, p := a.cache, u.pool
 	u.d.destages--
+	u.d.works()
 	v := (*Volume)(nil)
 	for n, i := range u.pages {
 		pg := &c.pages[i]

@@ -101,6 +101,9 @@ type MetaStore interface {
 	Load(prefix []byte, fn func(key, value []byte) error) error
 }
 
+// ErrFull is the error of a write for which the store has no room now.
+var ErrFull = errors.New("the file system of the data folder is full")
+
 // ErrSize is the error of a Region that was made with another size.
 var ErrSize = errors.New("it was made with another size")
 

@@ -351,6 +351,8 @@ func full(op func([][]byte, int64) (int, error), vec [][]byte, off int64) error 
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
+		case errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT):
+			return fmt.Errorf("%w (%w)", block.ErrFull, err)
 		case err != nil:
 			return err
 		case n == 0:

@@ -122,6 +122,9 @@ type chaosMeta struct {
 // Commit keeps the order of the batches, as the contract says.
 func (m chaosMeta) Commit(batch []block.KV, done func(error)) {
 	c := m.c
+	if c.committed > c.Clock.Now()+c.MaxDelay { // of an earlier clock
+		c.committed = 0
+	}
 	c.committed = max(c.committed, c.Clock.Now()+c.Rand.Int64N(c.MaxDelay+1))
 	c.Clock.At(c.committed, func() { m.MetaStore.Commit(batch, done) })
 }

@@ -76,6 +76,7 @@ type inode struct {
 	synced int64            // size at the last sync
 	pages  map[int64][]byte // as programs see them
 	old    map[int64][]byte // what the medium has of pages written since the last sync; nil: a hole
+	lost   map[int64][]byte // what the medium has of pages whose sync failed
 	rnd    *rand.Rand       // what was written back early
 	mapped []byte           // the NVRAM: programs write here behind the file system's back
 	medium []byte           // what the medium has of it for sure
@@ -191,7 +192,7 @@ func (d *Disk) cutWith(survives func(what uint64) bool) *Disk {
 // cut returns what survives of a file.
 func (n *inode) cut(survives func(uint64) bool) *inode {
 	at := func(s int64) bool { return survives(n.id<<40 + uint64(s)) }
-	c := &inode{id: n.id, size: n.size, pages: make(map[int64][]byte, len(n.pages)), old: map[int64][]byte{}}
+	c := &inode{id: n.id, size: n.size, pages: make(map[int64][]byte, len(n.pages)), old: map[int64][]byte{}, lost: map[int64][]byte{}}
 	if n.size != n.synced && !at(1<<38) {
 		// A size that was not synced: the old one, or one between.
 		c.size = n.synced
@@ -211,8 +212,10 @@ func (n *inode) cut(survives func(uint64) bool) *inode {
 	}
 	c.medium = slices.Clone(n.medium)
 	for i, p := range n.pages {
-		was, dirty := n.old[i]
-		if dirty {
+		if lost, ok := n.lost[i]; ok {
+			p = make([]byte, page)
+			copy(p, lost)
+		} else if was, dirty := n.old[i]; dirty {
 			m := make([]byte, page)
 			copy(m, was)
 			for s := range page / sector {

@@ -30,7 +30,7 @@ var (
 
 func (d *Disk) create(p string) *inode {
 	d.nextID++
-	n := &inode{id: d.nextID, pages: map[int64][]byte{}, old: map[int64][]byte{}, rnd: rand.New(rand.NewPCG(d.seed, d.nextID))}
+	n := &inode{id: d.nextID, pages: map[int64][]byte{}, old: map[int64][]byte{}, lost: map[int64][]byte{}, rnd: rand.New(rand.NewPCG(d.seed, d.nextID))}
 	d.names[p] = n
 	d.pending = append(d.pending, change{dir: path.Dir(p), to: p, node: n})
 	return n
@@ -275,7 +275,10 @@ func (h *handle) writeAt(b []byte, off int64) (int, error) {
 		now := make([]byte, page)
 		copy(now, was)
 		copy(now[in:], b[at:at+k])
-		if _, dirty := n.old[i]; !dirty {
+		if lost, ok := n.lost[i]; ok {
+			n.old[i] = lost
+			delete(n.lost, i)
+		} else if _, dirty := n.old[i]; !dirty {
 			n.old[i] = was
 		} else if n.rnd.IntN(4) == 0 {
 			// Sectors that are overwritten had been written back before.
@@ -402,6 +405,15 @@ func (h *handle) Sync() error {
 	defer h.d.mu.Unlock()
 	h.d.power()
 	if _, err := h.check(Sync, 0); err != nil {
+		if h.n != nil {
+			// The kernel forgets what it could not write: later syncs succeed without it.
+			for i, was := range h.n.old {
+				if _, ok := h.n.lost[i]; !ok {
+					h.n.lost[i] = was
+				}
+			}
+			clear(h.n.old)
+		}
 		return err
 	}
 	if h.n == nil {

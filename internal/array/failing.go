@@ -1,0 +1,277 @@
+package array
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// What the array does when writing to an mdisk fails, or its store is full. What is in
+// NVRAM stays there and is tried again, less and less often; those who wait for room meanwhile
+// get an error in time, which loses nothing.
+const (
+	maxRetryTime = 30_000_000_000
+	// patience is what a command waits for an mdisk that fails: less than the 30 s after which
+	// Linux aborts it.
+	patience = 20_000_000_000
+)
+
+// failing is the state of an mdisk whose writes fail.
+type failing struct {
+	since int64 // 0: it works
+	err   error
+}
+
+// failed notes that a write or a sync failed, and returns when to try again.
+func (d *mdisk) failed(err error) (wait int64) {
+	a, f := d.a, &d.failing
+	d.failures++
+	now := max(1, a.exec.Now())
+	f.err = err
+	if f.since == 0 {
+		f.since = now
+		d.pool.tellHealth()
+		a.watch()
+	}
+	return min(max(retryTime, (now-f.since)/2), maxRetryTime)
+}
+
+// works notes that a write succeeded.
+func (d *mdisk) works() {
+	if d.failing.since != 0 && d.redo == nil {
+		d.failing = failing{}
+		d.pool.tellHealth()
+	}
+}
+
+func (p *Pool) tellHealth() {
+	for _, v := range p.a.vols {
+		if v != nil && v.pool == p && !v.deleted {
+			v.tell(block.EventHealth)
+		}
+	}
+}
+
+// watch looks every second, while something fails, for those who have waited too long.
+func (a *Array) watch() {
+	if a.watching {
+		return
+	}
+	a.watching = true
+	a.exec.At(a.exec.Now()+retryTime, func() {
+		a.watching = false
+		now := a.exec.Now()
+		if since := a.ckpt.since; since != 0 {
+			if now-since >= patience {
+				for _, p := range a.Pools() {
+					p.endWaiters(block.NoSpace, now-patience)
+				}
+				for !a.metaWait.empty() {
+					o := a.metaWait.head
+					o.unqueue()
+					o.end(block.NoSpace)
+				}
+			}
+			a.watch()
+		}
+		for _, p := range a.Pools() {
+			for _, d := range p.mdisks {
+				if d.failing.since != 0 {
+					a.watch()
+				}
+				if d.failing.since != 0 && now-d.failing.since >= patience {
+					s := block.MediumWrite
+					if errors.Is(d.failing.err, block.ErrFull) {
+						s = block.NoSpace
+					}
+					p.endWaiters(s, now-patience)
+				}
+			}
+		}
+		a.endStep()
+	})
+}
+
+// endWaiters ends the commands that wait for room in the pool's partition since a time.
+func (p *Pool) endWaiters(s block.Status, since int64) {
+	end := func(q *opQueue) {
+		for o := q.head; o != nil; {
+			next := o.next
+			if o.since != 0 && o.since <= since {
+				o.unqueue()
+				o.end(s)
+			}
+			o = next
+		}
+	}
+	end(&p.part.waiting.fifo)
+	for _, v := range p.a.Volumes() {
+		if v.pool == p {
+			end(&v.waiting)
+		}
+	}
+}
+
+// Health describes what fails now, a line each; none: all works.
+func (a *Array) Health() (lines []string) {
+	for _, p := range a.Pools() {
+		for _, d := range p.mdisks {
+			if f := d.failing; f.since != 0 {
+				lines = append(lines, fmt.Sprintf("mdisk %s of pool %s: writing fails for %d s: %v; make room or mend the disk, it is tried again", d.name, p.name, (a.exec.Now()-f.since)/1_000_000_000, f.err))
+			}
+		}
+	}
+	if a.ckpt.since != 0 && a.exec.Now()-a.ckpt.since >= patience {
+		lines = append(lines, "the checkpoint cannot be written; make room in the file system of the data folder")
+	}
+	return lines
+}
+
+// A sync that failed may have lost what was written before it, and a later one says
+// nothing of that: the kernel forgets a failed write. So all pages that waited for a sync of
+// the mdisk are written again and synced, and nothing else goes to it meanwhile.
+
+// redo is what has to be written again to an mdisk.
+type redo struct {
+	pages  []uint32
+	todo   []redoPage // nil: all of pages
+	again  []redoPage // what failed
+	left   int
+	failed error
+}
+
+type redoPage struct {
+	page uint32
+	mask uint8
+}
+
+// lose begins a redo of these pages and of all others that are written.
+func (a *Array) lose(d *mdisk, pages []uint32) {
+	d.redo = &redo{pages: pages}
+	a.redoSoon(d)
+}
+
+func (a *Array) redoSoon(d *mdisk) {
+	wait := d.failed(d.failing.err)
+	a.exec.At(a.exec.Now()+wait, func() {
+		a.redoNow(d)
+		a.endStep()
+	})
+}
+
+func (a *Array) redoNow(d *mdisk) {
+	c, r := a.cache, d.redo
+	if d.destages > 0 { // what is on its way has to be written again, too
+		a.exec.At(a.exec.Now()+10_000_000, func() {
+			a.redoNow(d)
+			a.endStep()
+		})
+		return
+	}
+	kept := a.written[:0]
+	for _, i := range a.written {
+		if a.mdiskOf(i) == d {
+			r.pages = append(r.pages, i)
+		} else {
+			kept = append(kept, i)
+		}
+	}
+	a.written = kept
+	if r.todo == nil {
+		r.todo = a.redoAll(r.pages)
+	}
+	r.left, r.failed, r.again = 1, nil, nil
+	for _, t := range r.todo {
+		pg := &c.pages[t.page]
+		for todo := uint(t.mask); todo != 0; {
+			s := bits.TrailingZeros(todo)
+			run := bits.TrailingZeros(^(todo >> s))
+			todo &^= (1<<run - 1) << s
+			x := a.getIO()
+			_, x.io.Off, _ = d.pool.locate(pg.key.phys() + uint64(s))
+			x.io.Write, x.io.N, x.reason = true, uint64(run)*block.SectorSize, block.ReasonDestage
+			if a.payload {
+				from := c.nv.dataAt(t.page) + s*block.SectorSize
+				x.io.Vec = append(x.io.Vec, c.nv.b[from:from+run*block.SectorSize])
+				for j := s; j < s+run; j++ {
+					x.io.Sums = append(x.io.Sums, descView(c.nv.desc(t.page)).crc(j))
+				}
+			}
+			x.bytes[block.OriginRebuild] = uint32(x.io.N)
+			x.done = func(x *diskIO) {
+				if x.io.Err != nil {
+					r.again = append(r.again, t)
+				}
+				a.redone(d, x.io.Err)
+			}
+			r.left++
+			d.start(x)
+		}
+	}
+	a.redone(d, nil)
+}
+
+// redoAll sorts out what each page has to write: what no newer one of its address has.
+func (a *Array) redoAll(pages []uint32) []redoPage {
+	c := a.cache
+	todo := []redoPage{}
+	slices.SortFunc(pages, func(x, y uint32) int {
+		return cmp.Compare(descView(c.nv.desc(y)).seq(), descView(c.nv.desc(x)).seq())
+	})
+	covered := map[pageKey]uint8{}
+	for _, i := range pages {
+		pg := &c.pages[i]
+		// Dropped sectors, too: a loss of power may undo the drop.
+		mask := pg.mask
+		if a.payload {
+			mask = descView(c.nv.desc(i)).mask()
+		}
+		if left := mask &^ covered[pg.key]; left != 0 {
+			todo = append(todo, redoPage{i, left})
+		}
+		covered[pg.key] |= mask
+	}
+	return todo
+}
+
+// redone books one write of a redo; behind the last comes the sync.
+func (a *Array) redone(d *mdisk, err error) {
+	r := d.redo
+	if err != nil {
+		r.failed = err
+	}
+	if r.left--; r.left > 0 {
+		return
+	}
+	end := func(err error) {
+		if err != nil {
+			d.failing.err = err
+			a.redoSoon(d)
+			return
+		}
+		d.redo = nil
+		d.works()
+		a.buryWritten(r.pages)
+		a.needDestage(d.pool)
+		a.endStep()
+	}
+	if r.failed != nil {
+		r.todo = r.again
+		end(r.failed)
+		return
+	}
+	r.todo, d.unsynced = nil, false
+	d.medium.Sync(end)
+}
+
+// mdiskOf returns the mdisk that a page goes to.
+func (a *Array) mdiskOf(i uint32) *mdisk {
+	k := a.cache.pages[i].key
+	p := a.poolByID(k.pool())
+	md, _, _ := p.locate(k.phys())
+	return p.mdisks[md]
+}
