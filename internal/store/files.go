@@ -6,6 +6,7 @@ import (
 	"io"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -50,6 +51,8 @@ type Files struct {
 	jobs []job
 	stop bool
 	wg   sync.WaitGroup
+
+	closing atomic.Bool // a full disk is not waited for any more
 }
 
 var _ block.Store = (*Files)(nil)
@@ -96,6 +99,7 @@ func (s *Files) Payload() bool { return true }
 
 // Close ends the workers, closes what was opened and unlocks the folder.
 func (s *Files) Close() error {
+	s.closing.Store(true)
 	s.mu.Lock()
 	s.stop = true
 	s.cond.Broadcast()

@@ -13,7 +13,7 @@ import (
 // Meta opens the checkpoints and objects.
 func (s *Files) Meta() (block.MetaStore, error) {
 	db, err := pebble.Open(filepath.Join(s.dir, "meta"), &pebble.Options{
-		FS:           s.fs,
+		FS:           patientFS{s.fs, &s.closing},
 		Logger:       quiet{},
 		MemTableSize: 16 << 20,
 		// In virtual time nothing happens behind the executor's back.
