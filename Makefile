@@ -48,6 +48,9 @@ power-test: ## CUTS (100000) power cuts in a simulated file system under random 
 sim-torture: ## SEEDS (100000) arrays under verified commands, faults and power cuts in virtual time
 	$(GO) test -run TestTorture -timeout 12h ./internal/sim -torture.seeds=$${SEEDS:-100000}
 
+tier-test: ## SEEDS (10000) runs of the caching device under crashes, losses and offloads
+	$(GO) test -run TestModel -timeout 6h ./internal/hostcache/tier -tier.seeds=$${SEEDS:-10000}
+
 fuzz: ## every fuzz target for FUZZTIME (30s)
 	@scripts/fuzz.sh $(FUZZTIME)
 
