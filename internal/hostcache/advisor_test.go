@@ -32,7 +32,7 @@ func TestAdvisorIsExact(t *testing.T) {
 		write bool
 	}
 	var reqs []req
-	vmLike(t, 12000, 40000, 0, func(r block.Range, write bool) {
+	vmLike(t, 5000, 40000, 0, func(r block.Range, write bool) {
 		// One region each: the advisor counts what crosses a border as two.
 		if r.Start/regionSectors == (r.End()-1)/regionSectors {
 			reqs = append(reqs, req{r, write})
@@ -91,13 +91,13 @@ func TestAdvisorIsExact(t *testing.T) {
 }
 
 func TestAdvisorSamples(t *testing.T) {
-	whole, part := NewAdvisor(AdvisorConfig{}), NewAdvisor(AdvisorConfig{Regions: 200})
-	vmLike(t, 100000, 200000, 0, func(r block.Range, write bool) {
+	whole, part := NewAdvisor(AdvisorConfig{}), NewAdvisor(AdvisorConfig{Regions: 150})
+	vmLike(t, 25000, 100000, 0, func(r block.Range, write bool) {
 		whole.See(r, write)
 		part.See(r, write)
 	})
 	w, p := whole.Advice(), part.Advice()
-	if p.Sampled > 0.5 || len(part.views[0].ids) > 200 {
+	if p.Sampled > 0.5 || len(part.views[0].ids) > 150 {
 		t.Fatalf("a share of %g is followed, %d regions", p.Sampled, len(part.views[0].ids))
 	}
 	for i := range w.Curves {
@@ -113,7 +113,7 @@ func TestAdvisorSamples(t *testing.T) {
 
 func TestAdvicePhase(t *testing.T) {
 	a := NewAdvisor(AdvisorConfig{})
-	vmLike(t, 20000, 40000, 63, a.See)
+	vmLike(t, 8000, 40000, 63, a.See)
 	adv := a.Advice()
 	if adv.Phase != 7 || adv.Aligned < 0.9 {
 		t.Errorf("phase %d of %.2f, want 7", adv.Phase, adv.Aligned)
@@ -131,7 +131,7 @@ func TestAdvicePhase(t *testing.T) {
 func TestSplit(t *testing.T) {
 	hot, cold, scan := NewAdvisor(AdvisorConfig{}), NewAdvisor(AdvisorConfig{}), NewAdvisor(AdvisorConfig{})
 	r := random(t)
-	for i := range uint64(60000) {
+	for i := range uint64(30000) {
 		hot.See(block.Range{Start: 8 * uint64(r.IntN(1000)), Count: 8}, false)
 		if i%10 == 0 {
 			cold.See(block.Range{Start: 8 * uint64(r.IntN(1000)), Count: 8}, false)

@@ -54,7 +54,7 @@ func random(t *testing.T, n int) []trace.Record {
 // TestTableIsWhatOneCacheGives: many caches at once, in batches and in
 // parallel, count what each would alone.
 func TestTableIsWhatOneCacheGives(t *testing.T) {
-	list := random(t, 2000)
+	list := random(t, 500)
 	cfg := Config{
 		Policies: append(hostcache.Policies(), Belady), BlockSizes: []int64{512, 4096, 1 << 16},
 		Sizes: []CacheSize{{Bytes: 1 << 20}, {Blocks: 33}, {Bytes: 1 << 30}},
