@@ -49,8 +49,9 @@ func waitReady(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	client := admin.NewClient(ts.MkAbs(args[0]))
 	for end := time.Now().Add(startTimeout); ; time.Sleep(20 * time.Millisecond) {
-		_, err := client.Status(context.Background())
+		s, err := client.Status(context.Background())
 		if err == nil {
+			ts.Setenv("PORTAL", s.Portal)
 			return
 		}
 		if time.Now().After(end) {

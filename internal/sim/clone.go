@@ -28,7 +28,11 @@ func (j *job) zero(d *device) {
 				return
 			}
 			at += n
-			d.writeZeros(at-n, n, next)
+			began := j.r.exec.Now()
+			d.writeZeros(at-n, n, func() {
+				j.observe(n, began)
+				next()
+			})
 		}
 		next()
 		return
@@ -40,9 +44,22 @@ func (j *job) zero(d *device) {
 		}
 		n := min(blockBytes, j.total-at)
 		at += n
-		d.zeroRange(at-n, n, func() { done(n) })
+		began := j.r.exec.Now()
+		d.zeroRange(at-n, n, func() {
+			j.observe(n, began)
+			done(n)
+		})
 		return true
 	})
+}
+
+// observe books the response time of one operation.
+func (j *job) observe(bytes uint64, began int64) {
+	wait := j.r.exec.Now() - began
+	j.count(bytes, wait)
+	j.phase[1].ios++
+	j.phase[1].wait += wait
+	_ = j.latency.RecordValue(wait) // beyond an hour counts as not recorded
 }
 
 // pump keeps as many operations under way as the job's depth says. one starts the next and
@@ -210,7 +227,7 @@ func (j *job) copyRange(from, to *device, off, n uint64, done func(uint64)) {
 		to.top.CloneWr++
 		to.top.MBCWr += n
 		to.top.CloneWait += wait
-		_ = j.latency.RecordValue(wait) // beyond an hour counts as not recorded
+		j.observe(n, c.issued)
 		done(n)
 	})
 	b := c.cdb[:16]

@@ -34,6 +34,39 @@ type job struct {
 		end   int64
 	}
 	wireOut uint64 // bytes of data that the host sent before it began
+	steps   []Step
+}
+
+// Step is what a job did in a tenth of a second.
+type Step struct {
+	IOs   uint64
+	Bytes uint64
+	Wait  int64 // sum of response times, nanoseconds
+}
+
+// stepTime is the length of a Step.
+const stepTime = second / 10
+
+// count books what ended now in the job's steps.
+func (j *job) count(bytes uint64, wait int64) {
+	at := int((j.r.now() - j.began) / stepTime)
+	for len(j.steps) <= at {
+		j.steps = append(j.steps, Step{})
+	}
+	x := &j.steps[at]
+	x.IOs++
+	x.Bytes += bytes
+	x.Wait += wait
+}
+
+// Steps returns what a job did over time, in tenths of a second.
+func (r *Run) Steps(job string) []Step {
+	for _, j := range r.jobs {
+		if j.spec.Name == job {
+			return j.steps
+		}
+	}
+	return nil
 }
 
 func (r *Run) volumeNamed(name string) *volume {

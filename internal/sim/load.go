@@ -259,6 +259,7 @@ func (l *load) ended(c *command) {
 		j.ios++
 		j.bytes += c.bytes
 		wait := now - c.issued
+		j.count(c.bytes, wait)
 		_ = j.latency.RecordValue(wait) // beyond an hour counts as not recorded
 		p := &j.phase[0]
 		if l.k.left == 0 {
