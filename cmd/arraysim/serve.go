@@ -13,7 +13,7 @@ import (
 )
 
 func (a *app) serve() *cobra.Command {
-	var listen, metrics, profile string
+	var listen, metrics, volumes, profile string
 	var debug, print, tcmu bool
 	c := &cobra.Command{
 		Use:   "serve [config.yaml]",
@@ -46,6 +46,9 @@ Without a configuration file, a new data folder gets two pools and five volumes.
 			if metrics != "" {
 				cfg.Metrics.Listen = metrics
 			}
+			if volumes != "" {
+				cfg.Metrics.Volumes = volumes
+			}
 			if profile != "" {
 				cfg.Profile = profile
 			}
@@ -64,6 +67,7 @@ Without a configuration file, a new data folder gets two pools and five volumes.
 	}
 	c.Flags().StringVar(&listen, "listen", "", `address of the iSCSI portal, host:port (port 0: any that is free), or "none" with --tcmu`)
 	c.Flags().StringVar(&metrics, "metrics", "", `address of the metrics endpoint, host:port, or "none"`)
+	c.Flags().StringVar(&volumes, "metrics-volumes", "", `volumes that a scrape shows one by one: "top:N", the others as one, or "all" (default "top:100")`)
 	c.Flags().StringVar(&profile, "profile", "", "inject the time costs and the cache policy of a profile; see: arraysim profile")
 	c.Flags().BoolVar(&tcmu, "tcmu", false, "serve the kernel too, in the place of tcmu-runner (root; see targetcli, /backstores/user:array)")
 	c.Flags().BoolVar(&debug, "debug", false, "log more")

@@ -64,6 +64,9 @@ type CHAPConfig struct {
 // MetricsConfig describes the metrics endpoint; Listen "none" opens none.
 type MetricsConfig struct {
 	Listen string `yaml:"listen"`
+	// Volumes is how many volumes a scrape shows one by one: "all", or "top:N", the
+	// others together as volume "other".
+	Volumes string `yaml:"volumes"`
 }
 
 // PoolConfig describes a pool.
@@ -169,6 +172,7 @@ func (c *Config) fill() {
 	set(&c.Portal.Listen, "127.0.0.1:3260")
 	set(&c.Portal.Target, "iqn.2026-01.io.arraysim:array")
 	set(&c.Metrics.Listen, "127.0.0.1:9400")
+	set(&c.Metrics.Volumes, "top:100")
 	for i := range c.Pools {
 		set(&c.Pools[i].Copy, copyReference)
 	}

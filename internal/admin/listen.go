@@ -100,7 +100,14 @@ func (d *daemon) listenHTTP() error {
 	if err != nil {
 		return err
 	}
-	h, err := metrics.NewExporter(d.exec, Version(), d.array, d.target, d.portal).Handler()
+	shown, err := metrics.ParseVolumes(d.cfg.Metrics.Volumes)
+	if err != nil {
+		l.Close()
+		return fmt.Errorf("--metrics-volumes or metrics.volumes: %w", err)
+	}
+	x := metrics.NewExporter(d.exec, Version(), d.array, d.target, d.portal)
+	x.LimitVolumes(shown)
+	h, err := x.Handler()
 	if err != nil {
 		l.Close()
 		return err

@@ -20,6 +20,7 @@ type Exporter struct {
 
 	mu   sync.Mutex // guards snap: one scrape at a time
 	snap Snapshot
+	fold *volumeFold // nil: every volume is shown
 	desc map[*Family]*prometheus.Desc
 }
 
@@ -31,6 +32,14 @@ func NewExporter(lock sync.Locker, version string, sources ...Source) *Exporter 
 		x.desc[f] = prometheus.NewDesc(f.Name, f.Help, f.Labels, nil)
 	}
 	return x
+}
+
+// LimitVolumes makes scrapes show n volumes one by one, those that do most, and the
+// others together as volume "other"; 0 shows all. Call it before the first scrape.
+func (x *Exporter) LimitVolumes(n int) {
+	if x.fold = nil; n > 0 {
+		x.fold = newVolumeFold(n)
+	}
 }
 
 // Handler serves the exporter and the metrics of the Go runtime and the process,
@@ -58,6 +67,9 @@ func (x *Exporter) Collect(ch chan<- prometheus.Metric) {
 	defer x.mu.Unlock()
 	s := &x.snap
 	s.Take(0, x.lock, x.sources...)
+	if x.fold != nil {
+		x.fold.fold(s)
+	}
 	s.Value(BuildInfo, 1, x.version, runtime.Version())
 	for i := range s.samples {
 		ch <- x.metric(s, &s.samples[i])

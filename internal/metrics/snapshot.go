@@ -16,8 +16,15 @@ type Snapshot struct {
 	samples []sample
 	labels  []string
 	hists   []Histogram
-	seen    map[string]int // key of a sample to its place in samples
+	seen    map[string]*place // of a sample, by its key; those of earlier rounds stay, to be used again
+	round   uint64
+	size    int // samples of the last Take
 	key     []byte
+}
+
+type place struct {
+	round uint64
+	at    int // in Snapshot.samples
 }
 
 type sample struct {
@@ -42,7 +49,10 @@ func (s *Snapshot) Take(now int64, lock sync.Locker, sources ...Source) {
 // Reset empties the snapshot.
 func (s *Snapshot) Reset(now int64) {
 	clear(s.labels)
-	clear(s.seen)
+	if len(s.seen) > 4*s.size+1024 {
+		clear(s.seen) // most of them are of volumes that are gone
+	}
+	s.round++
 	s.Time = now
 	s.samples, s.labels, s.hists = s.samples[:0], s.labels[:0], s.hists[:0]
 }
@@ -108,12 +118,14 @@ func (s *Snapshot) merge() {
 		s.samples = append(s.samples, all[i])
 		s.mergeFrom(len(s.samples) - 1)
 	}
+	s.size = len(s.samples)
 }
 
 // mergeFrom adds the last sample, which is at i, to an earlier one of equal labels.
 func (s *Snapshot) mergeFrom(i int) {
 	if s.seen == nil {
-		s.seen = make(map[string]int)
+		s.round++
+		s.seen = make(map[string]*place)
 	}
 	m := &s.samples[i]
 	k := binary.NativeEndian.AppendUint16(s.key[:0], uint16(m.f.index))
@@ -125,12 +137,16 @@ func (s *Snapshot) mergeFrom(i int) {
 		k = append(k, 0xff)
 	}
 	s.key = k
-	at, ok := s.seen[string(k)]
-	if !ok {
-		s.seen[string(k)] = i
+	p := s.seen[string(k)]
+	if p == nil {
+		p = &place{}
+		s.seen[string(k)] = p
+	}
+	if p.round != s.round {
+		p.round, p.at = s.round, i
 		return
 	}
-	first := &s.samples[at]
+	first := &s.samples[p.at]
 	if h := s.histOf(m); h != nil {
 		s.histOf(first).Add(h)
 	} else {

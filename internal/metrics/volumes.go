@@ -1,0 +1,208 @@
+package metrics
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// OtherVolumes is the volume label of all volumes that are not shown one by one.
+const OtherVolumes = "other"
+
+// ParseVolumes reads how many volumes a scrape shows one by one: "all" (0) or "top:N".
+func ParseVolumes(text string) (n int, err error) {
+	if text == "all" {
+		return 0, nil
+	}
+	if t, ok := strings.CutPrefix(text, "top:"); ok {
+		if n, err = strconv.Atoi(t); err == nil && n > 0 {
+			return n, nil
+		}
+	}
+	return 0, fmt.Errorf("%q is no number of volumes; write all, or top:N such as top:50", text)
+}
+
+// volumeFold bounds the volumes of scrapes: the n that did most since the last scrape, or
+// hold most of the cache, keep their series, and the others add up to one more.
+//
+// A counter of the others grows by what each of them grew while it was among them. So
+// rates are right, although volumes come and go: nothing that a volume did is counted in
+// two series, and no series goes back.
+type volumeFold struct {
+	n      int
+	scores map[string]*volumeScore
+	last   map[string]*folded // series by volume
+	other  map[string]*folded // series of the others
+	shown  []string
+	key    []byte
+}
+
+type volumeScore struct {
+	moved, before, score float64
+	member, seen         bool
+}
+
+type folded struct {
+	f      *Family
+	labels []string
+	v      float64
+	h      *Histogram
+}
+
+func newVolumeFold(n int) *volumeFold {
+	return &volumeFold{n: n, scores: map[string]*volumeScore{}, last: map[string]*folded{}, other: map[string]*folded{}}
+}
+
+// volumeAt is the place of the volume among a family's labels, -1 if it has none.
+var volumeAt = func() []int {
+	at := make([]int, len(All()))
+	for i, f := range All() {
+		at[i] = slices.Index(f.Labels, "volume")
+	}
+	return at
+}()
+
+// rank chooses the volumes that are shown.
+func (x *volumeFold) rank(s *Snapshot) {
+	for i := range s.samples {
+		m := &s.samples[i]
+		at := volumeAt[m.f.index]
+		if at < 0 {
+			continue
+		}
+		name := s.labels[m.at+at]
+		v := x.scores[name]
+		if v == nil {
+			v = &volumeScore{}
+			x.scores[name] = v
+		}
+		if !v.seen {
+			v.seen, v.before, v.moved, v.score = true, v.moved, 0, 0
+		}
+		switch m.f {
+		case HostTransferred, CacheAdmitted:
+			v.moved += m.v
+		case CacheDirty:
+			v.score += m.v
+		}
+	}
+	x.shown = x.shown[:0]
+	for name, v := range x.scores {
+		if !v.seen {
+			delete(x.scores, name)
+			continue
+		}
+		v.seen = false
+		v.score += max(v.moved-v.before, 0)
+		if v.member {
+			v.score *= 2 // a newcomer must do twice as much: series that come and go are of no use
+		}
+		x.shown = append(x.shown, name)
+	}
+	slices.SortFunc(x.shown, func(a, b string) int {
+		return cmp.Or(cmp.Compare(x.scores[b].score, x.scores[a].score), cmp.Compare(a, b))
+	})
+	for i, name := range x.shown {
+		x.scores[name].member = i < x.n
+	}
+}
+
+// fold replaces the series of the volumes that are not shown by those of the others.
+func (x *volumeFold) fold(s *Snapshot) {
+	x.rank(s)
+	for _, o := range x.other {
+		if o.f.Kind == Gauge {
+			o.v = 0
+		}
+	}
+	kept := s.samples[:0]
+	for i := range s.samples {
+		m := s.samples[i]
+		at := volumeAt[m.f.index]
+		if at < 0 {
+			kept = append(kept, m)
+			continue
+		}
+		labels := s.labelsOf(&m)
+		member := x.scores[labels[at]].member
+		if member {
+			kept = append(kept, m)
+		}
+		if m.f.Kind == Gauge {
+			if !member {
+				x.series(x.other, m.f, labels, at).v += m.v
+			}
+			continue
+		}
+		was := x.series(x.last, m.f, labels, -1)
+		if m.histAt >= 0 {
+			h := &s.hists[m.histAt]
+			if was.h == nil {
+				was.h = &Histogram{}
+			}
+			if !member {
+				o := x.series(x.other, m.f, labels, at)
+				if o.h == nil {
+					o.h = &Histogram{}
+				}
+				o.h.addGrowth(h, was.h)
+			}
+			*was.h = *h
+			continue
+		}
+		if !member {
+			grown := m.v - was.v
+			if grown < 0 {
+				grown = m.v // it began anew
+			}
+			x.series(x.other, m.f, labels, at).v += grown
+		}
+		was.v = m.v
+	}
+	s.samples = kept
+	for _, o := range x.other {
+		at := len(s.labels)
+		s.labels = append(s.labels, o.labels...)
+		m := sample{f: o.f, v: o.v, at: at, histAt: -1}
+		if o.h != nil {
+			m.histAt = len(s.hists)
+			s.hists = append(s.hists, *o.h)
+		}
+		s.samples = append(s.samples, m)
+	}
+}
+
+// addGrowth adds what now has more than was.
+func (h *Histogram) addGrowth(now, was *Histogram) {
+	if now.Count < was.Count {
+		was = &Histogram{}
+	}
+	for i := range h.Buckets {
+		h.Buckets[i] += now.Buckets[i] - was.Buckets[i]
+	}
+	h.Count += now.Count - was.Count
+	h.Sum += now.Sum - was.Sum
+}
+
+// series finds the series of a family and labels; the label at hide is that of the others.
+func (x *volumeFold) series(in map[string]*folded, f *Family, labels []string, hide int) *folded {
+	k := append(x.key[:0], byte(f.index), byte(f.index>>8))
+	for i, l := range labels {
+		if i != hide {
+			k = append(k, l...)
+		}
+		k = append(k, 0xff)
+	}
+	x.key = k
+	s := in[string(k)]
+	if s == nil {
+		s = &folded{f: f, labels: slices.Clone(labels)}
+		if hide >= 0 {
+			s.labels[hide] = OtherVolumes
+		}
+		in[string(k)] = s
+	}
+	return s
+}

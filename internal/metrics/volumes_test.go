@@ -1,0 +1,185 @@
+package metrics
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+)
+
+// crowd is an array of many volumes.
+type crowd struct {
+	written []float64
+	hist    []Histogram
+}
+
+func newCrowd(n int) *crowd {
+	c := &crowd{written: make([]float64, n), hist: make([]Histogram, n)}
+	for i := range n {
+		c.write(i, 1e6)
+	}
+	return c
+}
+
+func (c *crowd) write(i int, bytes float64) {
+	c.written[i] += bytes
+	c.hist[i].Observe(int64(1e5 + i))
+}
+
+func (c *crowd) Emit(e Emitter) {
+	for i, w := range c.written {
+		v := names[i]
+		e.Value(HostTransferred, 0, v, "p", "read")
+		e.Value(HostTransferred, w, v, "p", "write")
+		e.Value(HostQueueDepth, 1, v)
+		for _, op := range []string{"read", "write", "other"} {
+			e.Histogram(HostDuration, &c.hist[i], v, op)
+		}
+		for _, o := range []string{"host", "xcopy"} {
+			e.Value(CacheAdmitted, w, "p", v, o, "fast")
+			e.Value(CacheRecovered, 0, "p", v, o)
+			e.Value(CacheDirty, 0, "p", v, o)
+			e.Value(CacheOverwritten, 0, "p", v, o)
+			e.Value(CacheDiscarded, 0, "p", v, o)
+			e.Value(CacheDestaged, w, "p", v, o)
+		}
+		e.Value(CacheDirtySeconds, w, "p", v)
+		e.Value(VolumeSize, 1e9, v, "p")
+		for _, st := range []string{"mapped", "zero", "anchored", "unmapped"} {
+			e.Value(VolumeState, 1e9, v, "p", st)
+		}
+	}
+}
+
+var names = func() []string {
+	out := make([]string, 1000)
+	for i := range out {
+		out[i] = fmt.Sprintf("volume-%03d", i)
+	}
+	return out
+}()
+
+func TestParseVolumes(t *testing.T) {
+	for text, want := range map[string]int{"all": 0, "top:1": 1, "top:50": 50} {
+		if n, err := ParseVolumes(text); err != nil || n != want {
+			t.Errorf("%s: %d, %v", text, n, err)
+		}
+	}
+	for _, text := range []string{"", "top", "top:", "top:0", "top:-1", "50", "top:x"} {
+		if _, err := ParseVolumes(text); err == nil {
+			t.Errorf("%q is accepted", text)
+		}
+	}
+}
+
+// Whoever is shown, the growth of all series together is what was written.
+func TestOthersAddUp(t *testing.T) {
+	seed := uint64(1)
+	if text := os.Getenv("ARRAYSIM_SEED"); text != "" {
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seed = n
+	}
+	t.Logf("seed %d; ARRAYSIM_SEED repeats it", seed)
+	r := rand.New(rand.NewPCG(seed, 1))
+	c := newCrowd(100)
+	fold := newVolumeFold(10)
+	var s Snapshot
+	last := map[string]float64{}
+	shown := map[string]bool{}
+	for round := range 50 {
+		wrote := 0.0
+		before := map[int]float64{}
+		for range 30 {
+			i := r.IntN(100)
+			x := float64(r.IntN(1e6))
+			if r.IntN(10) == 0 {
+				x *= 100
+			}
+			before[i] += x
+			wrote += x
+			c.write(i, x)
+		}
+		s.Take(0, &sync.Mutex{}, c)
+		fold.fold(&s)
+		now, grown, volumes, counts := map[string]float64{}, 0.0, map[string]bool{}, uint64(0)
+		s.Each(func(f *Family, labels []string, v float64, h *Histogram) {
+			if f == HostDuration && labels[1] == "write" {
+				counts += h.Count
+			}
+			if f != HostTransferred || labels[2] != "write" {
+				return
+			}
+			volumes[labels[0]] = true
+			now[labels[0]] += v
+			if was, ok := last[labels[0]]; ok {
+				if v < was {
+					t.Fatalf("round %d: the counter of %s goes back from %v to %v", round, labels[0], was, v)
+				}
+				grown += v - was
+			}
+		})
+		if len(volumes) != 11 || !volumes[OtherVolumes] {
+			t.Fatalf("round %d: %d volumes are shown", round, len(volumes))
+		}
+		// What newcomers did before they were shown is in no growth, and no more is lost.
+		missing := 0.0
+		for i, x := range before {
+			if _, ok := last[names[i]]; !ok && volumes[names[i]] {
+				missing += x
+			}
+		}
+		if round > 0 && grown+missing != wrote {
+			t.Fatalf("round %d: the series grew by %v and newcomers did %v of %v", round, grown, missing, wrote)
+		}
+		for name := range volumes {
+			shown[name] = true
+		}
+		last = now
+	}
+	if len(shown) < 20 {
+		t.Errorf("only %d volumes were ever shown: nothing came or went", len(shown))
+	}
+}
+
+// A scrape of 1,000 volumes, the 50 busiest one by one.
+func BenchmarkScrape1000Volumes(b *testing.B) {
+	for _, limit := range []int{50, 0} {
+		b.Run(map[int]string{50: "top:50", 0: "all"}[limit], func(b *testing.B) {
+			c := newCrowd(1000)
+			x := NewExporter(&sync.Mutex{}, "v", c)
+			x.LimitVolumes(limit)
+			h, err := x.Handler()
+			if err != nil {
+				b.Fatal(err)
+			}
+			req := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				c.write(i%1000, 1e6)
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, req)
+				if n, _ := io.Copy(io.Discard, w.Body); n < 1000 {
+					b.Fatal("nothing was scraped")
+				}
+			}
+		})
+	}
+}
+
+// What of a scrape happens while the executor is held.
+func BenchmarkSnapshot1000Volumes(b *testing.B) {
+	c := newCrowd(1000)
+	var s Snapshot
+	for b.Loop() {
+		s.Reset(0)
+		c.Emit((*rawSnapshot)(&s))
+	}
+}
