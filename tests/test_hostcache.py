@@ -33,7 +33,7 @@ class HostCache(Daemon):
         self.array = array
         self.policy = policy
         self.options = options
-        self.flash = self.dir / "flash"
+        self.flash: Path | str = self.dir / "flash"
         # A socket's path has 107 bytes at most; scratch directories keep to that.
         self.socket = self.dir / "s"
 
@@ -49,7 +49,8 @@ class HostCache(Daemon):
             "--flash-size",
             "8MiB",
         ]
-        argv += ["--policy", self.policy, "--listen", f"127.0.0.1:{self.port}", "--socket", self.socket, *self.options]
+        argv += ["--policy", self.policy]
+        argv += ["--listen", f"127.0.0.1:{self.port}", "--socket", self.socket, *self.options]
         return argv
 
     def ask(self, *args: Any) -> Any:
@@ -93,23 +94,7 @@ def test_a_peer_has_what_a_lost_host_acknowledged(tmp_path: Path) -> None:
             arrays.write(cache, 0, 128, data, tmp_path)
             cache.kill()
             taker = HostCache(array, "write_through", "--key", 18, "--take-over", 17, name="taker")
-            taker.flash = Path("unused")
-            taker.command = lambda: [  # type: ignore[method-assign]
-                *[
-                    binary(),
-                    "hostcache",
-                    "serve",
-                    "--backend",
-                    array.url(0),
-                    "--flash",
-                    peer.url(0),
-                    "--take-over",
-                    17,
-                    "--key",
-                    18,
-                ],
-                *["--listen", f"127.0.0.1:{taker.port}", "--socket", taker.socket],
-            ]
+            taker.flash = peer.url(0)
             with taker:
                 arrays.same(arrays.read(taker, 0, 128, len(data) // 512, tmp_path), data)
                 taker.ask("quiesce")

@@ -13,6 +13,7 @@ import (
 type lane struct {
 	v       *block.Virtual
 	service int64
+	perByte int64   // nanoseconds
 	free    []int64 // when each server is free
 	writes  Flow
 	size    uint64
@@ -22,14 +23,14 @@ func newLane(v *block.Virtual, servers int, service int64, size uint64) *lane {
 	return &lane{v: v, service: service, free: make([]int64, servers), size: size}
 }
 
-func (l *lane) at() int64 {
+func (l *lane) at(bytes uint64) int64 {
 	best := 0
 	for i := range l.free {
 		if l.free[i] < l.free[best] {
 			best = i
 		}
 	}
-	l.free[best] = max(l.free[best], l.v.Now()) + l.service
+	l.free[best] = max(l.free[best], l.v.Now()) + l.service + int64(bytes)*l.perByte
 	return l.free[best]
 }
 
@@ -43,7 +44,7 @@ func (d laneDevice) Cancel(*block.Request)    {}
 func (d laneDevice) Submit(reqs []*block.Request) {
 	for _, r := range reqs {
 		now := d.v.Now()
-		d.v.Call(d.at(), func() {
+		d.v.Call(d.at(r.Range.Bytes()), func() {
 			if r.Op == block.OpWrite {
 				d.writes.add(r.Range.Bytes(), d.v.Now()-now)
 			}
@@ -57,7 +58,7 @@ type laneMedium struct{ *lane }
 func (m laneMedium) Size() uint64 { return m.size }
 func (m laneMedium) Submit(ios []*block.IO) {
 	for _, io := range ios {
-		m.v.Call(m.at(), func() { io.Done(io) })
+		m.v.Call(m.at(io.N), func() { io.Done(io) })
 	}
 }
 func (m laneMedium) Sync(done func(error)) { m.v.Call(m.v.Now(), func() { done(nil) }) }
@@ -116,13 +117,12 @@ func (b *bursts) write() {
 
 // sample is a row of the table: the mean over one interval.
 type sample struct {
-	at                            float64
-	vm, flash, destaged           float64 // writes a second
-	effective, local, datastore   float64 // ms
-	occupancy                     float64 // percent of the area
-	throttled                     uint64
-	passed                        uint64
-	effectiveNanos, localNanosSum int64
+	at                          float64
+	vm, flash, destaged         float64 // writes a second
+	effective, local, datastore float64 // ms
+	occupancy                   float64 // percent of the area
+	throttled                   uint64
+	passed                      uint64
 }
 
 func (b *bursts) interval(seconds float64) sample {

@@ -30,7 +30,6 @@ type op struct {
 	rewritten [maxDestageSectors / 64]uint64
 	down      *part // at work below for a client
 	through   bool
-	cancelled bool
 	next      *op
 }
 
