@@ -218,7 +218,7 @@ func (d *daemon) readOperations(a huma.API) {
 func (d *daemon) objectOperations(a huma.API) {
 	post := func(path, id, summary string) huma.Operation { return operation(http.MethodPost, path, id, summary) }
 	remove := func(path, id, summary string) huma.Operation { return operation(http.MethodDelete, path, id, summary) }
-	handle(a, post("/check", "check", "Verify the array; hosts wait while it does"), func(*nothing) (CheckReport, error) { return d.check(), nil })
+	handle(a, post("/check", "check", "Verify the array; hosts wait while it does"), func(*nothing) (CheckReport, error) { return d.check(context.Background()) })
 	change(d, a, post("/volumes", "create-volume", "Make a volume"), func(in *with[NewVolume]) (Volume, error) { return d.addVolume(in.Body) })
 	type deletion struct {
 		Name  string `path:"name"`
@@ -302,11 +302,10 @@ func (d *daemon) sessions() []Session {
 	return out
 }
 
-func (d *daemon) check() CheckReport {
-	d.exec.Lock()
-	r := d.array.Check(true)
-	d.exec.Unlock()
-	return report(r)
+// check verifies the array while it serves: no step holds the executor for long.
+func (d *daemon) check(ctx context.Context) (CheckReport, error) {
+	r, _, err := verify(ctx, d.exec, d.array, false, nil)
+	return report(r), err
 }
 
 func report(r array.Report) CheckReport {

@@ -160,6 +160,7 @@ func (d *daemon) open() error {
 		d.exports.open(v)
 	}
 	d.exports.show()
+	d.startScrub()
 	return nil
 }
 

@@ -221,7 +221,7 @@ func TestCheckFindsDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	var progress bytes.Buffer
-	rep, err := Check(t.Context(), c.Data, &progress)
+	rep, err := Check(t.Context(), c.Data, CheckOptions{Log: &progress})
 	if err != nil || rep.OK || !rep.Offline || rep.BadSectors != 1 || len(rep.Problems) == 0 {
 		t.Errorf("check: %+v, %v", rep, err)
 	}

@@ -55,13 +55,13 @@ func (s *Scrub) Stop() { s.done = nil }
 // step reads the next run of data, at most a piece.
 func (s *Scrub) step() {
 	a := s.a
-	if s.done == nil || a.stopped {
+	if s.done == nil {
 		return
 	}
 	for s.vol < len(a.vols) && (a.vols[s.vol] == nil || a.vols[s.vol].deleted || s.at >= a.vols[s.vol].spec.Sectors) {
 		s.vol, s.at = s.vol+1, 0
 	}
-	if s.vol == len(a.vols) || !a.payload {
+	if s.vol == len(a.vols) || !a.payload || a.stopped {
 		s.done()
 		s.done = nil
 		return
@@ -251,6 +251,13 @@ func (v *Verify) Progress() (read, total int64) {
 		return 0, 0
 	}
 	return v.scrub.Read, max(v.scrub.Read, v.scrub.Total)
+}
+
+// Stop ends the check after the step under way.
+func (v *Verify) Stop() {
+	if v.scrub != nil {
+		v.scrub.Stop()
+	}
 }
 
 // Report is what was found up to now.
