@@ -77,10 +77,12 @@ func TestTowerHeight(t *testing.T) {
 // copyReadMS is how long the pieces of the copy that are not waiting for the cache are away, by
 // Little's law: what is outstanding less what waits, over the copy's rate.
 func copyReadMS(r *Run) float64 {
-	p := r.arrays[0].pools[0]
-	_, _, waiting := p.Waits(originByName["xcopy"])
+	waiting, err := r.metric("cache_admission_waiting_bytes,origin=xcopy")
+	if err != nil {
+		return 0
+	}
 	c, _ := r.volumeValue(1, "lower_xcopy_mb_s", 30e9, 60e9)
-	return (float64(32*4) - float64(waiting)/mb) / c * 1000
+	return (float64(32*4) - waiting/mb) / c * 1000
 }
 
 // TestHogFlips raises a host volume's rate: below the copy's share it holds next to nothing of

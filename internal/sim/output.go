@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/arraysim/arraysim/internal/array"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/metrics"
 )
@@ -57,6 +58,22 @@ func (r *Run) snap() snapshot {
 	return s
 }
 
+// counted returns the counters now, or at the end of a run that is finished.
+func (r *Run) counted() snapshot {
+	if r.finished {
+		return r.last
+	}
+	return r.snap()
+}
+
+// report is what the array's own check finds.
+func (y *system) report() array.Report {
+	if y.r.finished {
+		return y.check
+	}
+	return y.array.Check(false)
+}
+
 // before returns what a counter was in this snapshot; a gauge has no before.
 func (s *snapshot) before(x *sample) float64 {
 	if x.family.Kind == metrics.Gauge {
@@ -84,7 +101,7 @@ func (r *Run) Output() map[string][]byte {
 // form of the metrics endpoint.
 func (r *Run) counters() []byte {
 	var b []byte
-	now := r.snap()
+	now := r.counted()
 	for i := range now.samples {
 		x := &now.samples[i]
 		var was *metrics.Histogram
@@ -208,7 +225,7 @@ func (r *Run) Result() Result {
 		}
 	}
 	for _, y := range r.arrays {
-		c := y.array.Check(false)
+		c := y.report()
 		res.Arrays = append(res.Arrays, map[string]any{"name": y.name, "profile": y.p.Name, "problems": c.Problems, "conserved_bytes": c.Conserved})
 	}
 	return res
@@ -244,7 +261,7 @@ func (r *Run) Report() string {
 	r.reportOffload(&b)
 	r.reportUndercover(&b)
 	for _, y := range r.arrays {
-		c := y.array.Check(false)
+		c := y.report()
 		if len(c.Problems) == 0 {
 			fmt.Fprintf(&b, "array %s: conserved to the byte (%d MiB on either side)\n", y.name, c.Conserved>>20)
 		}

@@ -71,7 +71,7 @@ func (r *Run) Value(name string, at, over Duration) (float64, error) {
 	case "array":
 		for _, y := range r.arrays {
 			if y.name == who && what == "problems" {
-				v, ok = float64(len(y.array.Check(false).Problems)), true
+				v, ok = float64(len(y.report().Problems)), true
 			}
 		}
 	}
@@ -297,7 +297,7 @@ func (r *Run) poolValue(p *poolSeries, what string, from, to int64) (float64, bo
 // metric sums the increase of a counter, or the present values of a gauge.
 func (r *Run) metric(spec string) (float64, error) {
 	parts := strings.Split(spec, ",")
-	now := r.snap()
+	now := r.counted()
 	sum, found := 0.0, false
 	for i := range now.samples {
 		x := &now.samples[i]

@@ -24,9 +24,12 @@ type Run struct {
 	log     strings.Builder
 	series  series
 	base    snapshot // counters at the start
+	last    snapshot // counters at the end, once finished
 	started bool
-	problem error
-	changes []change // of rates
+	// finished says that the arrays are gone.
+	finished bool
+	problem  error
+	changes  []change // of rates
 }
 
 // system is an array with its profile.
@@ -43,6 +46,7 @@ type system struct {
 	pools  []*array.Pool
 	vols   []*volume
 	naked  *store.Memory
+	check  array.Report // of the array, once the run is finished
 }
 
 // volume is a volume with what hosts experienced on it.
@@ -103,7 +107,12 @@ func New(s *Scenario) (*Run, error) {
 }
 
 // now returns the scenario's time in nanoseconds.
-func (r *Run) now() int64 { return r.exec.Now() - r.start }
+func (r *Run) now() int64 {
+	if r.finished {
+		return r.end
+	}
+	return r.exec.Now() - r.start
+}
 
 // at runs fn at a time of the scenario.
 func (r *Run) at(t int64, fn func()) { r.exec.Call(r.start+t, fn) }
@@ -345,12 +354,35 @@ func (r *Run) Advance(t int64) bool {
 	return true
 }
 
-// Finish closes the books of a run at its present time.
+// Finish closes the books of a run at its present time, and lets go of the arrays: what is
+// left answers questions, and takes little memory.
 func (r *Run) Finish() {
+	if r.finished {
+		return
+	}
 	if r.end < 0 {
 		r.end = r.now()
 	}
 	r.series.finish(r)
+	r.last = r.snap()
+	for _, y := range r.arrays {
+		y.check = y.array.Check(false)
+		y.array, y.target, y.store, y.naked, y.engine, y.pools = nil, nil, nil, nil, nil, nil
+	}
+	for _, v := range r.volumes {
+		v.vol = nil
+	}
+	for _, h := range r.hosts {
+		h.free = nil
+		for _, p := range h.paths {
+			p.nexus = nil
+		}
+	}
+	for _, j := range r.jobs {
+		j.work, j.loads = nil, nil
+	}
+	r.exec, r.changes, r.series.tickFn = nil, nil, nil
+	r.finished = true
 }
 
 // Time returns the scenario's time and when it will end, 0 if that is not known.
