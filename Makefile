@@ -51,6 +51,9 @@ sim-torture: ## SEEDS (100000) arrays under verified commands, faults and power 
 tier-test: ## SEEDS (10000) runs of the caching device under crashes, losses and offloads
 	$(GO) test -run TestModel -timeout 6h ./internal/hostcache/tier -tier.seeds=$${SEEDS:-10000}
 
+page-bench: setup build ## the live page for ten minutes with 1,000 volumes and 200 offloads a second
+	$(VENV)/bin/python scripts/page_bench.py $(PAGE_BENCH_ARGS)
+
 fuzz: ## every fuzz target for FUZZTIME (30s)
 	@scripts/fuzz.sh $(FUZZTIME)
 

@@ -323,7 +323,12 @@ def main() -> None:
     show_steps(by_reference(opt.image, work))
     print("\nRead back: LUN 0, 1 and 2 equal the image byte for byte, e2fsck finds them clean; LUN 3 is zeros.\n")
     print("A pool that moves the bytes of a copy, to a disk that writes 16 MiB/s, while LUN 0 is cloned to LUN 1:")
-    samples = undercover(opt.image, work)
+    if running := Running.find():
+        print(f"(on the array that runs: watch it at {running.page})")
+        with running:
+            samples = watch_clone(running, opt.image, work, running.prepare(size), 0.5)
+    else:
+        samples = undercover(opt.image, work)
     show_samples(samples)
     peak = max(s.used / s.limit for s in samples)
     print(f"\nHosts wrote nothing to LUN 1, and its clone took {peak:.0%} of its pool's share of the write cache.")

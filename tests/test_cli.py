@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import urllib.error
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 from arrays import Delta, noise, read, same, write
@@ -125,6 +128,55 @@ def test_errors_say_how_to_mend(daemon: Daemon, tmp_path: Path) -> None:
     # A second daemon on the same folder must not start.
     r = run([binary(), "serve", d.file, "--data", d.data], expect=None, timeout=20)
     assert r.returncode not in (0, None) and "in use" in r.stderr, r
+
+
+def test_policy_faults_and_events(daemon: Daemon) -> None:
+    d = daemon
+    d.cli("policy", "set", "--budget", "30", "--budget-pressure")
+    d.cli("policy", "set", "--order", "lru")
+    policy = d.cli_json("policy", "show")
+    assert (policy["budget_percent"], policy["budget_pressure"], policy["destage_order"]) == (30, True, "lru")
+    refused(d.cli("policy", "set", "--budget", "101", expect=None), "100")
+    refused(d.cli("policy", "set", expect=None), "needs a flag")
+
+    disk = d.cli_json("pool", "list")[0]["mdisks"][0]["name"]
+    d.cli("fault", "mdisk", "p0", disk, "--offline")
+    assert "OFFLINE" in d.cli("pool", "list").stdout
+    d.cli("fault", "mdisk", "p0", disk, "--online", "--bandwidth", "64MiB")
+    refused(d.cli("fault", "mdisk", "p0", "none", "--offline", expect=None), "none", "pool list")
+    d.cli("fault", "mirror", "--lost")
+    assert not d.cli_json("status")["mirrored"]
+    d.cli("fault", "mirror", "--restored")
+    refused(d.cli("fault", "write-mode", "p0", "never", expect=None), "fast")
+    d.cli("fault", "mdisk", "p0", disk, "--bandwidth", "0")
+
+    d.cli("pool", "create", "new", "--size", "64MiB", "--mdisks", "1")
+    d.cli("pool", "delete", "new")
+    d.cli("volume", "create", "zeroed", "--pool", "p0", "--size", "16MiB", "--thick")
+    d.cli("volume", "zero", "zeroed")
+    assert d.cli_json("volume", "show", "zeroed")["zero"] == 16 * MiB
+    d.cli("volume", "delete", "zeroed", "--force")
+    events = d.cli("events").stdout
+    assert "PUT /mirror" in events and "/volumes/zeroed/zero" in events
+    assert "INITIATOR" in d.cli("host", "list").stdout
+
+
+def test_token_opens_the_interface(daemon: Daemon) -> None:
+    d = daemon
+    token = d.cli("token").stdout.strip()
+    assert d.cli("token", "--link").stdout.strip() == f"http://127.0.0.1:{d.metrics_port}/#token={token}"
+    url = f"http://127.0.0.1:{d.metrics_port}/api/v1/check"
+
+    def check(**headers: str) -> Any:
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, method="POST", headers=headers), timeout=10) as r:
+                return json.load(r)
+        except urllib.error.HTTPError as e:
+            return json.load(e)
+
+    assert check(Authorization=f"Bearer {token}")["ok"]
+    assert check()["status"] == 401
+    assert check(Authorization="Bearer wrong")["status"] == 401
 
 
 POOL = "pools:\n  - {name: a, mdisks: [{name: m, size: 1GiB}]}\n"
