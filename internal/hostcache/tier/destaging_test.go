@@ -264,11 +264,15 @@ func TestDestagingIsOutrun(t *testing.T) {
 // TestThrottleHoldsAnyNumberOfWriters: the law finds a balance below a full area for every
 // number of writes outstanding; a proportional one would not.
 func TestThrottleHoldsAnyNumberOfWriters(t *testing.T) {
-	for _, n := range []int{8, 64, 256} {
+	for _, row := range []struct {
+		n    int
+		fill float64 // seconds until the balance is found
+	}{{8, 14}, {64, 6}, {256, 6}} {
+		n := row.n
 		b := newBursts(t)
 		b.burst(n)
-		b.interval(30)
-		r := b.interval(3)
+		b.interval(row.fill)
+		r := b.interval(1)
 		t.Logf("%3d outstanding: area %.1f %%, effective %.2f ms (N/rate %.2f)", n, r.occupancy, r.effective, float64(n)/r.destaged*1000)
 		if r.passed > 0 || r.occupancy > 99 {
 			t.Errorf("%d outstanding: the area is %.1f %% full, %d writes passed", n, r.occupancy, r.passed)
