@@ -39,7 +39,7 @@ type device struct {
 	lun uint64 // as SAM writes it
 	top esxtop
 	// Primitives that the array refused as unsupported are not tried again.
-	noInit, noMove, noLocking, noDelete bool
+	noInit, noMove, noLocking bool
 }
 
 // esxtop is a device's VAAI statistics by the names that esxtop has: counts since
@@ -63,7 +63,6 @@ type command struct {
 	// What the owner keeps with it.
 	load    *load
 	disk    *disk
-	block   uint64
 	off     uint64 // bytes on the LUN
 	bytes   uint64
 	write   bool

@@ -209,8 +209,7 @@ func (d *device) writeZeros(off, bytes uint64, done func()) {
 	end := off + bytes
 	flying := 0
 	var more func()
-	var one func(*command)
-	one = func(c *command) {
+	one := func(c *command) {
 		c.countIO(d.h.r.exec.Now())
 		flying--
 		more()

@@ -88,8 +88,9 @@ func TestTimedIsSeeded(t *testing.T) {
 		model := func(string) Service { return Service{Base: 1e6, Low: 500, High: 1500} }
 		return run(t, NewTimed(NewMemory(&v, MemoryOptions{}), &v, model, ReadCache{}, seed), &v, true, 0, 1024, 2048, 4096)
 	}
-	if times(1) != times(1) || times(1) == times(2) {
-		t.Errorf("seed 1: %s and %s, seed 2: %s", times(1), times(1), times(2))
+	first, again, other := times(1), times(1), times(2)
+	if first != again || first == other {
+		t.Errorf("seed 1: %s and %s, seed 2: %s", first, again, other)
 	}
 }
 
