@@ -119,14 +119,31 @@ func (f *folder) openArray(x block.Executor, cache Size, prof *profile.Profile) 
 		return a, nil
 	}
 	b, _ := json.Marshal(summary{CacheBytes: cache})
-	tmp := filepath.Join(f.path, summaryName+".new")
-	if err := os.WriteFile(tmp, append(b, '\n'), 0o600); err != nil {
-		return nil, fmt.Errorf("data folder: %w", err)
-	}
-	if err := os.Rename(tmp, filepath.Join(f.path, summaryName)); err != nil {
+	if err := f.writeSummary(append(b, '\n')); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
 	return a, nil
+}
+
+// writeSummary replaces the summary; a loss of power leaves the old one or the new one.
+func (f *folder) writeSummary(b []byte) error {
+	tmp := filepath.Join(f.path, summaryName+".new")
+	n, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = n.Write(b)
+	if err = errors.Join(err, n.Sync(), n.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, filepath.Join(f.path, summaryName)); err != nil {
+		return err
+	}
+	d, err := os.Open(f.path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // close releases the store and the lock.

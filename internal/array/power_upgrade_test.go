@@ -1,0 +1,82 @@
+package array
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// TestFormat1 opens a folder that a program of NVRAM format 1 left when it was killed:
+// sectors 0+4000 written with stamp 1 and destaged, then 1000+500 zeroed, 2000+300 written with
+// stamp 2, 9001+77 with stamp 3.
+func TestFormat1(t *testing.T) {
+	dir := t.TempDir()
+	unpack(t, "testdata/format1.tar.gz", dir)
+	want := make([]byte, 8<<20)
+	for _, w := range []struct{ at, n, stamp uint64 }{{0, 4000, 1}, {1000, 500, 0}, {2000, 300, 2}, {9001, 77, 3}} {
+		for s := range w.n {
+			b := want[(w.at+s)*512 : (w.at+s+1)*512]
+			if clear(b); w.stamp != 0 {
+				fillStamp(b, w.stamp<<20|s)
+			}
+		}
+	}
+	for start := range 3 {
+		r := openLive(t, dir, Options{CacheBytes: 1 << 20, LogBytes: 64 << 10})
+		got := make([]byte, len(want))
+		r.exec.Lock()
+		v, version, rep := r.a.Volume("v"), r.a.cache.nv.version, r.a.Check(true)
+		r.exec.Unlock()
+		if s := r.do(v, &block.Request{Op: block.OpRead, Range: rng(0, 8<<11), Data: [][]byte{got}}); s != block.OK || !bytes.Equal(got, want) {
+			t.Errorf("start %d: the data reads %v, equal: %v", start, s, bytes.Equal(got, want))
+		}
+		if version != nvVersion || len(rep.Problems) > 0 {
+			t.Errorf("start %d: version %d, %v", start, version, rep.Problems)
+		}
+		r.close()
+	}
+	if _, err := os.Stat(filepath.Join(dir, "mdisk", "p.a.sum")); err != nil {
+		t.Error(err)
+	}
+}
+
+func unpack(t *testing.T, name, dir string) {
+	t.Helper()
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, filepath.Clean("/"+h.Name))
+		if h.FileInfo().IsDir() {
+			err = os.MkdirAll(path, 0o700)
+		} else {
+			var b []byte
+			if b, err = io.ReadAll(r); err == nil {
+				err = os.WriteFile(path, b, 0o600)
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
