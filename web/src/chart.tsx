@@ -31,6 +31,9 @@ interface Props {
   note?: string;
 }
 
+/** Steps of an axis of sizes. */
+const BINARY = Array.from({ length: 50 }, (_, i) => 2 ** i);
+
 const resolved = new Map<string, string>();
 
 /** A colour of the style sheet as a canvas takes it: light-dark() resolved. */
@@ -74,7 +77,7 @@ function options(p: Props, width: number): uPlot.Options {
     cursor: { sync: { key: "arraysim" }, y: false },
     legend: { live: true },
     scales: { x: { time: true }, y: { range: (_u, _lo, hi) => [0, p.max ?? Math.max(hi * 1.1, p.least ?? 1)] } },
-    axes: [axis, { ...axis, label: p.unit, labelSize: 18, size: 64, values: (_u, ticks) => ticks.map(p.show) }],
+    axes: [axis, { ...axis, label: p.unit, labelSize: 18, size: 64, incrs: p.unit === "" ? BINARY : undefined, values: (_u, ticks) => ticks.map((t) => (t === 0 ? "0" : p.show(t))) }] as uPlot.Axis[],
     series: [
       { value: (_u, t) => (t ? new Date(t * 1000).toLocaleTimeString() : "") },
       ...p.lines.map((l, i) => ({
