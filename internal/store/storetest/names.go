@@ -1,0 +1,214 @@
+package storetest
+
+import (
+	"math/rand/v2"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/vfs"
+
+	"github.com/arraysim/arraysim/internal/store"
+)
+
+func (d *Disk) create(p string) *inode {
+	d.nextID++
+	n := &inode{id: d.nextID, pages: map[int64][]byte{}, old: map[int64][]byte{}, lost: map[int64][]byte{}, rnd: rand.New(rand.NewPCG(d.seed, d.nextID))}
+	d.names[p] = n
+	d.pending = append(d.pending, change{dir: path.Dir(p), to: p, node: n})
+	return n
+}
+
+// OpenData opens or creates a file.
+func (d *Disk) OpenData(p string) (store.DataFile, error) { return d.open(p, true) }
+
+func (d *Disk) open(p string, make bool) (*handle, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p = clean(p)
+	n := d.names[p]
+	if n == nil {
+		if !make || !d.dirs[path.Dir(p)] {
+			return nil, notExist("open", p)
+		}
+		n = d.create(p)
+	}
+	return &handle{d: d, path: p, n: n}, nil
+}
+
+// Create makes a new file in the place of any that is there.
+func (d *Disk) Create(p string) (vfs.File, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p = clean(p)
+	return &handle{d: d, path: p, n: d.create(p)}, nil
+}
+
+// Open opens a file or a folder.
+func (d *Disk) Open(p string, _ ...vfs.OpenOption) (vfs.File, error) {
+	if h, err := d.OpenDir(p); err == nil {
+		return h, nil
+	}
+	h, err := d.open(p, false)
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// OpenReadWrite opens or creates a file.
+func (d *Disk) OpenReadWrite(p string, _ ...vfs.OpenOption) (vfs.File, error) {
+	return d.open(p, true)
+}
+
+// OpenDir opens a folder for a sync.
+func (d *Disk) OpenDir(p string) (vfs.File, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p = clean(p)
+	if !d.dirs[p] {
+		return nil, notExist("open", p)
+	}
+	return &handle{d: d, path: p}, nil
+}
+
+// Link gives a file a second name.
+func (d *Disk) Link(from, to string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	from, to = clean(from), clean(to)
+	n := d.names[from]
+	if n == nil {
+		return notExist("link", from)
+	}
+	d.names[to] = n
+	d.pending = append(d.pending, change{dir: path.Dir(to), to: to, node: n})
+	return nil
+}
+
+// Remove removes a file.
+func (d *Disk) Remove(p string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p = clean(p)
+	n := d.names[p]
+	if n == nil {
+		return notExist("remove", p)
+	}
+	delete(d.names, p)
+	d.pending = append(d.pending, change{dir: path.Dir(p), from: p, node: n})
+	return nil
+}
+
+// RemoveAll removes what begins with a path.
+func (d *Disk) RemoveAll(p string) error {
+	d.mu.Lock()
+	names := sortedNames(d.names)
+	d.mu.Unlock()
+	for _, name := range names {
+		if name == clean(p) || strings.HasPrefix(name, clean(p)+"/") {
+			d.Remove(name)
+		}
+	}
+	return nil
+}
+
+// Rename renames a file, atomically.
+func (d *Disk) Rename(from, to string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	from, to = clean(from), clean(to)
+	n := d.names[from]
+	if n == nil {
+		return notExist("rename", from)
+	}
+	delete(d.names, from)
+	d.names[to] = n
+	d.pending = append(d.pending, change{dir: path.Dir(to), from: from, to: to, node: n})
+	return nil
+}
+
+// ReuseForWrite does not reuse.
+func (d *Disk) ReuseForWrite(from, to string) (vfs.File, error) {
+	if err := d.Remove(from); err != nil {
+		return nil, err
+	}
+	return d.Create(to)
+}
+
+// MkdirAll makes a folder; folders survive at once.
+func (d *Disk) MkdirAll(p string, _ os.FileMode) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	dirs := map[string]bool{} // an image shares the old one
+	for k := range d.dirs {
+		dirs[k] = true
+	}
+	for p = clean(p); p != "/"; p = path.Dir(p) {
+		dirs[p] = true
+	}
+	d.dirs = dirs
+	return nil
+}
+
+// List lists a folder.
+func (d *Disk) List(p string) ([]string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p = clean(p)
+	if !d.dirs[p] {
+		return nil, notExist("open", p)
+	}
+	var out []string
+	for name := range d.names {
+		if path.Dir(name) == p {
+			out = append(out, path.Base(name))
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// Stat describes a name.
+func (d *Disk) Stat(p string) (os.FileInfo, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p = clean(p)
+	if n := d.names[p]; n != nil {
+		return info{path.Base(p), n.size, false}, nil
+	}
+	if d.dirs[p] {
+		return info{path.Base(p), 0, true}, nil
+	}
+	return nil, notExist("stat", p)
+}
+
+// PathBase, PathJoin and PathDir work on names.
+func (d *Disk) PathBase(p string) string       { return path.Base(p) }
+func (d *Disk) PathJoin(elem ...string) string { return path.Join(elem...) }
+func (d *Disk) PathDir(p string) string        { return path.Dir(p) }
+
+// GetDiskUsage knows no limit.
+func (d *Disk) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	return vfs.DiskUsage{AvailBytes: 1 << 40, TotalBytes: 1 << 40}, nil
+}
+
+type info struct {
+	name string
+	size int64
+	dir  bool
+}
+
+func (i info) Name() string       { return i.name }
+func (i info) Size() int64        { return i.size }
+func (i info) IsDir() bool        { return i.dir }
+func (i info) ModTime() time.Time { return time.Time{} }
+func (i info) Sys() any           { return nil }
+func (i info) Mode() os.FileMode {
+	if i.dir {
+		return os.ModeDir | 0o700
+	}
+	return 0o600
+}
