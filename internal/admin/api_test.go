@@ -100,7 +100,7 @@ func TestTokenAndAudit(t *testing.T) {
 		t.Errorf("the token's file: %v, %v", st.Mode(), err)
 	}
 	r.stop()
-	r = start(t, parse(t, testConfig, c.Data))
+	start(t, parse(t, testConfig, c.Data))
 	if again, err := ReadToken(c.Data); err != nil || again != token {
 		t.Errorf("the token is another after a restart: %v", err)
 	}
