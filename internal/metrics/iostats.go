@@ -62,7 +62,7 @@ type IOStats struct {
 
 // fullness is a partition's, since the last set; in percent.
 type fullness struct {
-	seconds, from, now   float64 // integral of bytes, at the last set and at the last snapshot
+	from, now            float64 // integral of bytes, at the last set and at the last snapshot
 	at                   int64   // time of the last set
 	lowest, highest, sum float64
 	n                    int

@@ -31,7 +31,7 @@ func parquetSchema() (schema *parquet.Schema, at []int) {
 }
 
 type parquetWriter struct {
-	w    *parquet.Writer
+	w    *parquet.GenericWriter[any]
 	at   []int
 	rows []parquet.Row
 	kept int
@@ -41,7 +41,7 @@ type parquetWriter struct {
 // when Close has returned.
 func NewParquet(w io.Writer) SnapshotWriter {
 	schema, at := parquetSchema()
-	return &parquetWriter{w: parquet.NewWriter(w, schema, parquet.Compression(&zstd.Codec{}), parquet.CreatedBy("arraysim", "1", "")), at: at}
+	return &parquetWriter{w: parquet.NewGenericWriter[any](w, schema, parquet.Compression(&zstd.Codec{}), parquet.CreatedBy("arraysim", "1", "")), at: at}
 }
 
 func (w *parquetWriter) Write(s *Snapshot) error {

@@ -32,18 +32,18 @@ type modelVolume struct {
 }
 
 type modelArray struct {
-	rng                  *rand.Rand
-	cap, used, seconds   float64
-	drain, idleDrain     float64
-	volumes              []*modelVolume
-	queued               float64
-	noise                float64
-	now                  int
-	offset               float64 // of all counters: before they wrap
-	wrap                 float64
-	resetAt              int
-	base                 map[string]float64
-	backBytes, shownBack float64
+	rng                *rand.Rand
+	cap, used, seconds float64
+	drain, idleDrain   float64
+	volumes            []*modelVolume
+	queued             float64
+	noise              float64
+	now                int
+	offset             float64 // of all counters: before they wrap
+	wrap               float64
+	resetAt            int
+	base               map[string]float64
+	backBytes          float64
 }
 
 func (m *modelArray) step() {
