@@ -38,6 +38,10 @@ def statuses(array: Daemon, lun: int, lba: int) -> list[tuple[int, int, int]]:
 ZEROING = {
     "10": (["--10"], THIN),
     "16": (["--16"], THIN),
+    "32": (["--32"], THIN),
+    "32-unmap": (["--32", "--unmap"], THIN),
+    "32-ndob": (["--32", "--ndob"], THIN),
+    "32-4kn": (["--32"], NATIVE_4K),
     "16-unmap": (["--16", "--unmap"], THIN),
     "10-unmap": (["--10", "--unmap"], THIN),
     "16-ndob": (["--16", "--ndob"], THIN),
@@ -70,7 +74,7 @@ def test_write_same_of_zeros_is_a_map_edit(array: Daemon, case: str, tmp_path: P
     assert d.sum("host_commands_total", volume=volume, op="write_same", status="good") == 1
 
 
-@pytest.mark.parametrize("args", [["--10"], ["--16"]], ids=["10", "16"])
+@pytest.mark.parametrize("args", [["--10"], ["--16"], ["--32"]], ids=["10", "16", "32"])
 def test_write_same_of_a_pattern_is_a_write(array: Daemon, args: list[str], tmp_path: Path) -> None:
     block = noise(512, seed=3)
     f = tmp_path / "pattern"

@@ -39,6 +39,8 @@ func extent(cdb []byte) (lba, n uint64) {
 		lba, n = uint64(be.Uint32(cdb[2:])), uint64(be.Uint32(cdb[6:]))
 	case 16:
 		lba, n = be.Uint64(cdb[2:]), uint64(be.Uint32(cdb[10:]))
+	case 32:
+		lba, n = be.Uint64(cdb[12:]), uint64(be.Uint32(cdb[28:]))
 	}
 	return lba, n
 }
@@ -52,6 +54,8 @@ func lengthOffset(cdb []byte) int {
 		return 7
 	case 12:
 		return 6
+	case 32:
+		return 28
 	}
 	return 10
 }
@@ -70,11 +74,19 @@ func (t *Task) inRange(lba, n uint64) bool {
 	return false
 }
 
+// flagsOffset is the byte with the flags of a block command.
+func flagsOffset(cdb []byte) int {
+	if cdb[0] == opVariable {
+		return 10
+	}
+	return 1
+}
+
 // unprotected refuses RDPROTECT, WRPROTECT and VRPROTECT: the units are not
 // formatted with protection information.
 func (t *Task) unprotected() bool {
-	if cdbLength(t.CDB[0]) > 6 && t.CDB[1]&maskProtect != 0 {
-		t.fault(inCDB(1, 7))
+	if at := flagsOffset(t.CDB); cdbLength(t.CDB[0]) > 6 && t.CDB[at]&maskProtect != 0 {
+		t.fault(inCDB(at, 7))
 		return false
 	}
 	return true

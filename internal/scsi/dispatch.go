@@ -27,6 +27,7 @@ const (
 	atomicOnly                        // exists where the device has atomic writes
 	passBusy                          // works while the medium is erased
 	strict                            // refuses bits that mean nothing
+	unlisted                          // not in the list of all commands
 	passStandby                       // works on a port in standby (SPC-5 5.17.2.5)
 	passUnavailable                   // works on an unavailable port (SPC-5 5.17.2.6)
 	// Which reservations of others let it pass. Without any of the three it is
@@ -105,6 +106,10 @@ func rows() []*command {
 		{"PERSISTENT RESERVE OUT, PREEMPT AND ABORT", 0x5F, prPreemptAbort, prOut(prPreemptAbort), doPROut, passReserve | passStandby, opOther},
 		{"PERSISTENT RESERVE OUT, REGISTER AND IGNORE EXISTING KEY", 0x5F, prRegisterIgnore, prOut(prRegisterIgnore), doPROut, passReserve | passStandby, opOther},
 		{"PERSISTENT RESERVE OUT, REGISTER AND MOVE", 0x5F, prMove, prOut(prMove), doPROut, passReserve | passStandby, opOther},
+		// By SBC-3 4.22.2 the 32-byte form is for units with type 2 protection. It is taken
+		// all the same, as LIO takes it, but not listed for a unit that should not have it.
+		{"WRITE SAME(32)", opVariable, saWriteSame32, []byte{opVariable, ctrl, 0, 0, 0, 0, grp, 0x18, 0, saWriteSame32, 0xF9, 0, ff, ff, ff, ff, ff, ff, ff, ff,
+			0, 0, 0, 0, 0, 0, 0, 0, ff, ff, ff, ff}, doWriteSame, mediumWrite | unlisted, opWriteSame},
 		{"EXTENDED COPY(LID1)", 0x83, 0x00, []byte{0x83, 0, 0, 0, 0, 0, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doExtendedCopy, 0, opOther},
 		{"EXTENDED COPY(LID4)", 0x83, saCopyLID4, []byte{0x83, saCopyLID4, 0, 0, 0, 0, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doExtendedCopy, 0, opOther},
 		{"POPULATE TOKEN", 0x83, saPopulateToken, tokenOut(saPopulateToken), doPopulateToken, mediumRead, opODXSource},
@@ -177,8 +182,19 @@ func copyIn(sa byte) []byte {
 	return []byte{0x84, sa, ff, 0, 0, 0, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}
 }
 
+// opVariable is the operation code of CDBs of variable length.
+const (
+	opVariable    = 0x7F
+	saWriteSame32 = 0x0D
+)
+
 // control returns the offset of the CONTROL byte.
-func (c *command) control() int { return len(c.usage) - 1 }
+func (c *command) control() int {
+	if c.op == opVariable {
+		return 1
+	}
+	return len(c.usage) - 1
+}
 
 // on tells whether the unit has the command.
 func (c *command) on(u *Unit) bool {
@@ -206,7 +222,7 @@ func init() {
 			fail("usage data of another operation code")
 		case c.usage[c.control()]&^ctrl != 0:
 			fail("usage data of CONTROL")
-		case c.sa != none && int(c.usage[1]&0x1F) != c.sa:
+		case c.sa != none && int(c.usage[1]&0x1F) != c.sa && c.op != opVariable:
 			fail("usage data of another service action")
 		case c.flags&writes != 0 && c.flags&(needMedium|passRead|passReserve|passLegacy) != needMedium:
 			fail("a write must need the medium and respect reservations")
@@ -232,6 +248,9 @@ func init() {
 
 // cdbLength is the length of a CDB by its operation code's group (SPC-5 4.2.5.1).
 func cdbLength(op byte) int {
+	if op == opVariable {
+		return 32
+	}
 	switch op >> 5 {
 	case 0:
 		return 6
@@ -255,6 +274,12 @@ func lookup(cdb []byte) *command {
 		return s.cmd
 	}
 	sa := int(cdb[1] & 0x1F)
+	if cdb[0] == opVariable {
+		if len(cdb) < 10 {
+			return nil
+		}
+		sa = int(cdb[8])<<8 | int(cdb[9])
+	}
 	for _, c := range s.sas {
 		if c.sa == sa {
 			return c

@@ -6,7 +6,7 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// Bits of WRITE SAME(10) and (16) byte 1 (SBC-4 5.48, 5.49).
+// Bits of WRITE SAME(10) and (16) byte 1, and (32) byte 10 (SBC-4 5.48 to 5.50).
 const (
 	bitAnchor = 0x10
 	bitUnmap  = 0x08
@@ -22,23 +22,23 @@ type patterned struct {
 
 func (*patterned) end(*Task) {}
 
-// doWriteSame serves WRITE SAME(10) and (16); (32) is for units with type 2
-// protection information (SBC-3 4.22.2). A block of zeros becomes a
+// doWriteSame serves WRITE SAME(10), (16) and (32). A block of zeros becomes a
 // request without data, which a device can serve from its map alone.
 func doWriteSame(t *Task) {
 	st := &t.state
 	u := st.u
-	bits := t.CDB[1]
+	at := flagsOffset(t.CDB)
+	bits := t.CDB[at]
 	ndob := t.CDB[0] != 0x41 && bits&bitNDOB != 0
 	if !t.unprotected() {
 		return
 	}
 	switch {
 	case bits&bitAnchor != 0 && bits&bitUnmap == 0:
-		t.fault(inCDB(1, 4))
+		t.fault(inCDB(at, 4))
 		return
 	case bits&bitUnmap != 0 && !u.info.Thin:
-		t.fault(inCDB(1, 3))
+		t.fault(inCDB(at, 3))
 		return
 	}
 	lba, n := extent(t.CDB)

@@ -113,7 +113,7 @@ func doReportOpcodes(t *Task) {
 	case opcodesAll:
 		b := make([]byte, 4, 2048)
 		for _, c := range table {
-			if c.on(u) {
+			if c.on(u) && c.flags&unlisted == 0 {
 				b = c.describe(b, rctd)
 			}
 		}

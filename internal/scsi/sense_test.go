@@ -79,7 +79,13 @@ func TestTable(t *testing.T) {
 	for _, c := range table {
 		cdb := make([]byte, len(c.usage))
 		cdb[0] = c.op
-		if c.sa != none {
+		switch {
+		case c.op == opVariable:
+			cdb[8], cdb[9] = byte(c.sa>>8), byte(c.sa)
+			if c.usage[8] != cdb[8] || c.usage[9] != cdb[9] || int(c.usage[7]) != len(c.usage)-8 {
+				t.Errorf("%s: usage data of the service action", c.name)
+			}
+		case c.sa != none:
 			cdb[1] = byte(c.sa)
 		}
 		if lookup(cdb) != c {

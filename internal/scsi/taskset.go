@@ -259,6 +259,10 @@ func (t *Task) run() {
 		t.fault(inCDB(0, 7))
 		return
 	}
+	if row.op == opVariable && int(t.CDB[7]) != len(row.usage)-8 { // ADDITIONAL CDB LENGTH
+		t.fault(inCDB(7, 7))
+		return
+	}
 	if row.flags&strict != 0 {
 		for i, used := range row.usage {
 			if extra := t.CDB[i] &^ used; i > 0 && i != row.control() && extra != 0 {
@@ -298,6 +302,10 @@ func (t *Task) run() {
 // FIELD IN CDB where only the service action is unknown (SPC-5 4.3.3).
 func (t *Task) badOpcode() {
 	if len(t.CDB) > 1 && t.state.row == nil && servedOps[t.CDB[0]].sas != nil {
+		if t.CDB[0] == opVariable {
+			t.fault(inCDB(8, 7))
+			return
+		}
 		t.fault(inCDB(1, 4))
 		return
 	}

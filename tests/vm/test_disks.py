@@ -129,6 +129,7 @@ def test_reservation(door: Door) -> None:
 
 
 FORMS: list[list[str]] = [["--10"], ["--16"], ["--16", "--ndob"]]
+FORMS += [["--32"], ["--32", "--ndob"], ["--32", "--unmap"]]
 FORMS += [["--10", "--unmap"], ["--16", "--unmap"], ["--16", "--unmap", "--anchor"]]
 
 
@@ -140,17 +141,6 @@ def test_write_same(door: Door, form: list[str]) -> None:
     run(["sg_write_same", *form, "--lba=100", "--num=1000", disk.sg])
     assert d.sum("host_described_bytes_total", volume="thin", op="write_same") == 1000 * 512
     same(content(disk.sd, 2 * MiB), had[: 100 * 512] + bytes(1000 * 512) + had[1100 * 512 :])
-
-
-@pytest.mark.parametrize("form", [[], ["--ndob"], ["--unmap"]], ids=lambda f: " ".join(f) or "plain")
-def test_write_same_32_is_refused(door: Door, form: list[str]) -> None:
-    """The 32-byte command is for units formatted with type 2 protection (SBC-4 5.53); here nothing is changed by it."""
-    disk = door["thin"]
-    had = fill(disk.sd, MiB)
-    run(
-        ["sg_write_same", "--32", *form, "--lba=100", "--num=1000", disk.sg], expect=9
-    )  # INVALID COMMAND OPERATION CODE
-    same(content(disk.sd, MiB), had)
 
 
 def test_write_same_of_a_pattern(door: Door, tmp_path: Path) -> None:

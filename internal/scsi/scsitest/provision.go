@@ -46,9 +46,18 @@ func (s *Session) lbaStatus(lun, lba uint64, n int) [][3]uint64 {
 	return out
 }
 
+// ws32 makes a WRITE SAME(32).
+func ws32(lba uint64, n int, flags byte) []byte {
+	b := make([]byte, 32)
+	b[0], b[7], b[9], b[10] = 0x7F, 0x18, 0x0D, flags
+	binary.BigEndian.PutUint64(b[12:], lba)
+	binary.BigEndian.PutUint32(b[28:], uint32(n))
+	return b
+}
+
 // writeSame makes each kind of WRITE SAME. flags are those of WRITE SAME(16).
 func writeSame(lba uint64, n int, flags byte) [][]byte {
-	all := [][]byte{with(CDB(0x93, lba, n), 1, flags)}
+	all := [][]byte{with(CDB(0x93, lba, n), 1, flags), ws32(lba, n, flags)}
 	if flags&1 == 0 {
 		all = append(all, with(CDB(0x41, lba, n), 1, flags))
 	}
