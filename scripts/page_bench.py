@@ -19,6 +19,7 @@ from playwright.sync_api import Page, sync_playwright  # noqa: E402
 
 VOLUMES = 1000
 CLIENTS = 4
+LUNS = 256  # the tools address no more of them
 
 #: Counts the time between frames, and the main thread's tasks of more than 50 ms.
 OBSERVE = """
@@ -68,9 +69,9 @@ def main() -> None:
             while not over.is_set():
                 began = time.monotonic()
                 # 50 copies of 16 blocks: one command each.
-                copy = [f"if=/dev/sg{lun}", f"of=/dev/sg{(lun + 1) % VOLUMES}", "bs=512", "count=800", "bpt=16"]
+                copy = [f"if=/dev/sg{lun}", f"of=/dev/sg{(lun + 1) % LUNS}", "bs=512", "count=800", "bpt=16"]
                 array.sg("sg_xcopy", *copy)
-                lun = (lun + CLIENTS) % VOLUMES
+                lun = (lun + CLIENTS) % LUNS
                 over.wait(max(0, 1 - (time.monotonic() - began)))
 
         threads = [threading.Thread(target=offloads, args=(n,)) for n in range(CLIENTS)]
