@@ -11,8 +11,8 @@ import "hash/crc32"
 //   - A page that was overwritten or dropped keeps its descriptor until NVRAM was flushed
 //     after the record that made it so.
 //   - Then, or when it is destaged and its mdisk synced, the page is buried: its descriptor is
-//     marked, and stays. The newest descriptor of an address wins at recovery, so that a mark that
-//     survives alone also buries what is older.
+//     marked, and stays. The newest descriptor of an address wins at recovery, so that the mark of a
+//     destaged page that survives alone also buries what is older.
 //   - A page is used again only when a flush made its mark durable, and with it the number up to
 //     which everything was flushed.
 //   - A checkpoint is committed only when NVRAM was flushed behind the last edit that it may have.
@@ -130,7 +130,7 @@ func (a *Array) startFlush() {
 				c.giveFree(i)
 			}
 			for _, i := range a.coolFlush {
-				a.bury(i)
+				a.bury(i, markVoid)
 			}
 		}
 		a.coolFlush, a.buryFlush = a.coolFlush[:0], a.buryFlush[:0]
@@ -162,13 +162,13 @@ func (a *Array) holdFlush() {
 }
 
 // bury marks a page's descriptor: what it describes is elsewhere, or nothing.
-func (a *Array) bury(i uint32) {
+func (a *Array) bury(i uint32, mark byte) {
 	c := a.cache
 	if !a.payload {
 		c.giveFree(i)
 		return
 	}
-	descView(c.nv.desc(i)).bury()
+	descView(c.nv.desc(i)).bury(mark)
 	c.pages[i].state = pageCooling
 	c.buried = append(c.buried, i)
 }
@@ -271,6 +271,6 @@ func (a *Array) buryWritten(pages []uint32) {
 		pool := a.poolByID(p.key.pool())
 		pool.meter()
 		a.leavePartition(pool, p)
-		a.bury(i)
+		a.bury(i, markHome)
 	}
 }

@@ -29,7 +29,7 @@ import (
 //
 // Page descriptor, little endian:
 //
-//	 0 seq u64 (0: free) | 8 pool u16<<48 + physical page | 16 volume u32 | 20 valid sectors u8 | 21 1: buried, 0 u8 x2
+//	 0 seq u64 (0: free) | 8 pool u16<<48 + physical page | 16 volume u32 | 20 valid sectors u8 | 21 marks u8, 0 u8 x2
 //	24 crc32c of each sector u32 x8 | 56 origin of each sector, 4 bits x8 | 60 crc32c of bytes 0..59
 //
 // Counter row: 0 kind u8, key u8, pool u16, id u32 | 8.. counters u64 x7.
@@ -160,14 +160,18 @@ func (d descView) seal(seq uint64, k pageKey, vol uint32, mask uint8, origins ui
 	le.PutUint32(d[60:], crc32.Checksum(d[:60], castagnoli))
 }
 
-// A buried descriptor says that what it describes is elsewhere, and so is all that
-// is older of its address.
-func (d descView) bury() {
-	d[21] |= 1
+// Marks of a buried descriptor.
+const (
+	markHome = 1 // its sectors are on the back end, and so is all that is older of its address
+	markVoid = 2 // it was replaced or dropped; of what is older it says nothing
+)
+
+func (d descView) bury(mark byte) {
+	d[21] |= mark
 	le.PutUint32(d[60:], crc32.Checksum(d[:60], castagnoli))
 }
 
-func (d descView) buried() bool { return d[21]&1 != 0 }
+func (d descView) buried() bool { return d[21] != 0 }
 
 // Counter rows live in NVRAM, so that what was counted survives the death of the
 // process to the byte.

@@ -133,7 +133,7 @@ func (a *Array) loadPages() error {
 	}
 	for _, i := range found {
 		if masks[i] == 0 {
-			descView(c.nv.desc(i)).bury()
+			descView(c.nv.desc(i)).bury(markVoid)
 		}
 	}
 	if err := a.flushNowAll(); err != nil {
@@ -168,13 +168,16 @@ func almostZero(d descView) bool {
 
 // usePages returns the pages of one address that count, the newest first, and notes
 // the sectors that count of each. A sector belongs to the newest page that has it; what is
-// older than a buried page is on the back end.
+// older than a destaged page is on the back end.
 func (a *Array) usePages(pages []uint32, masks []uint8) (use []uint32) {
 	var covered uint8
 	for _, i := range pages {
 		d := descView(a.cache.nv.desc(i))
-		if d.buried() {
+		switch {
+		case d[21]&markHome != 0:
 			return use
+		case d.buried():
+			continue
 		}
 		fresh := d.mask() &^ covered
 		covered |= fresh
@@ -247,7 +250,7 @@ func (a *Array) joinPages(live []uint32, joins map[uint32][]uint32, masks []uint
 		return err
 	}
 	for _, i := range old {
-		descView(c.nv.desc(i)).bury()
+		descView(c.nv.desc(i)).bury(markVoid)
 	}
 	if err := a.flushNowAll(); err != nil {
 		return err
