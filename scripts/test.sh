@@ -40,7 +40,7 @@ if [[ $quick == quick ]]; then
 	part tools .cache/venv/bin/pytest tests -m "not slow"
 	exit
 fi
-part go "$go" test -race ./...
+part go "$go" test -race -timeout 30m ./...
 # Scenarios and torture in virtual time: runs share nothing, and the race detector would take an hour.
 part sim "$go" test -timeout 20m ./internal/sim
 part build make --no-print-directory build

@@ -6,7 +6,10 @@ import "github.com/arraysim/arraysim/internal/block"
 // in the order and at the rate of the policy. With the oldest page go the neighbours
 // in address that are dirty, too, so that sequential data is coalesced.
 const (
-	quantumPages  = 64 // 256 KiB: a volume's turn, and the longest operation
+	quantumPages = 64 // 256 KiB: a volume's turn, and the longest operation
+	// What a volume could not send because its mdisks were busy it keeps for its next
+	// turns, up to this many pages: turns are fair in bytes, not in operations.
+	maxCredit     = 16 * quantumPages
 	settleTime    = 1_000_000_000
 	cycleInterval = 200_000_000
 	retryTime     = 1_000_000_000
@@ -24,7 +27,7 @@ type partition struct {
 
 	ring    []*Volume
 	turn    int         // index into ring
-	credit  int         // pages that the volume whose turn it is may still send
+	begun   bool        // the volume whose turn it is has got its quantum
 	lru     []dirtyList // by mdisk, where the order is the pool's
 	direct  dirtyList
 	waiting waitQueue
@@ -201,7 +204,7 @@ func (a *Array) destage(p *Pool) {
 			first = p.oldest(pt.lru)
 		} else {
 			v = p.turn()
-			first, credit = p.oldest(v.dirty), pt.credit
+			first, credit = p.oldest(v.dirty), min(v.credit, quantumPages)
 		}
 		n := 0
 		if first != noPage {
@@ -211,8 +214,7 @@ func (a *Array) destage(p *Pool) {
 			if blocked++; v == nil || blocked > len(pt.ring) {
 				return
 			}
-			pt.turn++
-			pt.credit = 0
+			p.nextTurn()
 			continue
 		}
 		blocked = 0
@@ -222,9 +224,8 @@ func (a *Array) destage(p *Pool) {
 		p.paced(n)
 		pt.settle = max(0, pt.settle-n)
 		if v != nil {
-			if pt.credit -= n; pt.credit <= 0 {
-				pt.credit = 0
-				pt.turn++
+			if v.credit -= n; v.credit <= 0 {
+				p.nextTurn()
 			}
 		}
 	}
@@ -266,15 +267,21 @@ func (p *Pool) turn() *Volume {
 		}
 		v := pt.ring[pt.turn]
 		if v.dirtyPages > 0 {
-			if pt.credit == 0 {
-				pt.credit = quantumPages
+			if !pt.begun {
+				pt.begun = true
+				v.credit = min(v.credit+quantumPages, maxCredit)
 			}
 			return v
 		}
-		v.inRing = false
+		v.inRing, v.credit = false, 0
 		pt.ring = append(pt.ring[:pt.turn], pt.ring[pt.turn+1:]...)
-		pt.credit = 0
+		pt.begun = false
 	}
+}
+
+func (p *Pool) nextTurn() {
+	p.part.turn++
+	p.part.begun = false
 }
 
 // destagePage sends a dirty page and its neighbours off, at most credit pages, and

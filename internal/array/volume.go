@@ -23,6 +23,7 @@ type Volume struct {
 	dirty      []dirtyList // by mdisk of the pool, oldest first
 	dirtyPages int         // on them
 	inRing     bool
+	credit     int // pages that it may still send in its turns
 	dirtyBytes [block.NumOrigins]int64
 	rows       [block.NumOrigins]*row
 
