@@ -41,8 +41,9 @@ if [[ $quick == quick ]]; then
 	exit
 fi
 part go "$go" test -race -timeout 30m ./...
-# Scenarios and torture in virtual time: runs share nothing, and the race detector would take an hour.
+# Scenarios, torture and power cuts in virtual time: runs share nothing, and the race detector would take an hour.
 part sim "$go" test -timeout 20m ./internal/sim
+part power "$go" test -timeout 20m -run 'TestPowerCuts|TestFlippedBits' ./internal/array
 part build make --no-print-directory build
 part tools .cache/venv/bin/pytest tests
 part image scripts/vm/image.py

@@ -308,7 +308,10 @@ func (s *swarm) land() {
 			for i, g := range f.at {
 				copy(s.stamps[f.vol][g.Start:], f.after[i])
 			}
-		case block.Offline, block.Cancelled: // pieces of it may have been written
+		case block.Offline, block.MediumWrite, block.Cancelled: // pieces of it may have been written
+			if f.req.Status == block.MediumWrite && s.heal == nil {
+				s.t.Fatalf("%v of %v waited for a failing mdisk for longer than these fail", f.req.Op, f.req.Range)
+			}
 			if f.req.Status == block.Offline {
 				if s.heal == nil {
 					s.t.Fatalf("%v of %v found something offline", f.req.Op, f.req.Range)

@@ -103,7 +103,8 @@ func (p *Pool) endWaiters(s block.Status, since int64) {
 			next := o.next
 			if o.since != 0 && o.since <= since {
 				o.unqueue()
-				o.end(s)
+				o.stopWaiting()
+				o.abandon(s)
 			}
 			o = next
 		}

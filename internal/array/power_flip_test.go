@@ -32,7 +32,11 @@ func verifyAll(a *Array, clock *block.Virtual, repair bool) Report {
 func TestFlippedBits(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(seed(t), 9))
 	refused, errors, clean := map[string]int{}, map[string]int{}, 0
-	for n := 0; n < *flipsFlag; {
+	flips := *flipsFlag
+	if underRace {
+		flips /= 10
+	}
+	for n := 0; n < flips; {
 		r := newPowerRig(t, rnd.Uint64(), rnd.IntN(2) == 0)
 		for range 300 {
 			if r.rnd.IntN(3) == 0 && len(r.busy) < 6 {
@@ -119,7 +123,7 @@ func TestFlippedBits(t *testing.T) {
 			files.Close()
 		}
 	}
-	t.Logf("of %d flips: refused to start %v, medium errors %v, nothing lost %d", *flipsFlag, refused, errors, clean)
+	t.Logf("of %d flips: refused to start %v, medium errors %v, nothing lost %d", flips, refused, errors, clean)
 	if errors[".img"] == 0 || refused[".log"]+refused["MANIFEST"]+refused[".sst"] == 0 {
 		t.Error("no data or no metadata was hit")
 	}

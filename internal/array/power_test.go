@@ -429,7 +429,7 @@ func TestPowerCuts(t *testing.T) {
 	cuts := *cutsFlag
 	if cuts == 0 {
 		cuts = 1000
-		if testing.Short() {
+		if testing.Short() || underRace {
 			cuts = 100
 		}
 	}
