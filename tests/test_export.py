@@ -16,7 +16,7 @@ import duckdb
 import pandas as pd
 import pytest
 from arrays import noise
-from harness import REPO, Config, Daemon, GiB, MiB, Pool, Server, Volume, run
+from harness import REPO, Config, Daemon, GiB, MiB, Pool, Server, ToolError, Volume, run
 
 MONITORING = REPO / "scripts" / "monitoring"
 
@@ -226,8 +226,16 @@ def test_prometheus_answers_every_dashboard(export: tuple[Daemon, Path], tmp_pat
         assert failed == []
 
         # And analyze reads the same range, without the origin label.
-        r = array.cli("analyze", f"http://127.0.0.1:{prom.port}", "--last", "1m", "--step", "1s", "--json")
-        found = json.loads(r.stdout)
+        def analysis() -> dict[str, Any] | None:
+            try:
+                r = array.cli("analyze", f"http://127.0.0.1:{prom.port}", "--last", "1m", "--step", "1s", "--json")
+            except ToolError as e:
+                if "no two readings" in str(e):  # Prometheus has scraped once so far
+                    return None
+                raise
+            return json.loads(r.stdout)
+
+        found = until(analysis)
         assert {p["pool"] for p in found["pools"]} == {"gold", "silver"}
 
 

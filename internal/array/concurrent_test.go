@@ -309,7 +309,7 @@ func (s *swarm) land() {
 				copy(s.stamps[f.vol][g.Start:], f.after[i])
 			}
 		case block.Offline, block.MediumWrite, block.Cancelled: // pieces of it may have been written
-			if f.req.Status == block.MediumWrite && s.heal == nil {
+			if f.req.Status == block.MediumWrite && s.chaos.WriteErrors+s.chaos.SyncErrors == 0 {
 				s.t.Fatalf("%v of %v waited for a failing mdisk for longer than these fail", f.req.Op, f.req.Range)
 			}
 			if f.req.Status == block.Offline {

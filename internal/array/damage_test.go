@@ -103,3 +103,41 @@ func damage(rnd *rand.Rand, st *store.Memory) {
 		}
 	}
 }
+
+// TestDeathWhileAPageIsFilled: a descriptor that was half written when the process died
+// is not damage; the same bytes in a page that counts are.
+func TestDeathWhileAPageIsFilled(t *testing.T) {
+	for name, row := range map[string]struct {
+		tear func(a *Array, d descView)
+		bad  int
+	}{
+		"checksums of the sectors": {func(_ *Array, d descView) { d.setCRC(0, 1); d.setCRC(3, 2) }, 0},
+		"a new sequence number":    {func(a *Array, d descView) { le.PutUint64(d, a.journal.seq+1); d.setCRC(0, 1) }, 0},
+		"all but the last word":    {func(a *Array, d descView) { d.seal(a.journal.seq+1, 7, 1, 3, 0); d[60] ^= 0xFF }, 0},
+		"a page that counts":       {func(_ *Array, d descView) { d[21] = 0; d.setCRC(0, 1); d.setCRC(3, 2) }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Options{}, false)
+			r.pool("p", PoolSpec{}, 64<<20)
+			v := r.volume("v", "p", 16<<20, true)
+			mustOK(t, r.do(v, write(0, 64)))
+			r.a.Drain(func() {})
+			r.clock.Run()
+			mustOK(t, r.do(v, write(64, 8)))
+			free := -1
+			for i := range r.a.cache.pages {
+				if d := descView(r.a.cache.nv.desc(uint32(i))); d.seq() != 0 && d.buried() {
+					free = i
+				}
+			}
+			if free < 0 {
+				t.Fatal("no page was buried")
+			}
+			row.tear(r.a, r.a.cache.nv.desc(uint32(free)))
+			r.crash()
+			if got := r.a.recovery.BadPages; got != row.bad {
+				t.Errorf("%d descriptors count as damaged, want %d", got, row.bad)
+			}
+		})
+	}
+}

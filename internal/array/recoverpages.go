@@ -94,10 +94,14 @@ func (a *Array) loadPages() error {
 	joins := map[uint32][]uint32{}
 	for i := range uint32(c.nv.pages) {
 		d := descView(c.nv.desc(i))
-		switch seq := d.seq(); {
+		seq := d.seq()
+		whole := d.valid() || seq != 0 && mendBits(d, 60)
+		switch {
 		case seq == 0 || seq > a.journal.seq && d.valid():
 			clear(d) // never used, or its record was never written
-		case !d.valid() && !mendBits(d, 60) || d.vol() >= maxVolumeID || int(d.key().pool()) >= len(a.pools) || a.pools[d.key().pool()] == nil ||
+		case !whole && (seq == a.journal.seq+1 || d.buried()):
+			clear(d) // free, and just being filled for a record when the process died
+		case !whole || d.vol() >= maxVolumeID || int(d.key().pool()) >= len(a.pools) || a.pools[d.key().pool()] == nil ||
 			int64(d.key().phys()>>windowShift) >= a.pools[d.key().pool()].grains():
 			if !almostZero(d) {
 				a.recovery.BadPages++
