@@ -27,6 +27,7 @@ type durable struct {
 	coolFlush, buryFlush []uint32
 	gen, genDone         uint64 // number of the last batch that went to the meta store, and that is durable
 	stored               digest
+	otherState           bool // which of the two state blocks was written last
 	flushHeld            bool // a flush failed; it is tried again when the timer says so
 }
 
@@ -35,10 +36,14 @@ type durable struct {
 //	 512 flushed u64 | 8 gen u64 | 16 boot u64 | 24 crc32c u32 of bytes 0..23
 //	1024 newest record u64 | 8 the same, inverted
 //
+//	1536 the state block again: the two are written in turns, so that one is whole
+//	     whenever the process dies while the other is being written
+//
 // flushed is written when a flush has ended, and so survives with the next one.
 const (
 	stateOffset  = 512
 	newestOffset = 1024
+	otherOffset  = 1536
 )
 
 func (n *nvram) newest() []byte { return n.b[newestOffset : newestOffset+16] }
@@ -48,20 +53,30 @@ type savedState struct {
 	flushed, gen, boot uint64
 	newest             uint64
 	damaged            bool
+	other              bool // the second block says so
 }
 
 func (n *nvram) loadState() savedState {
-	b := n.b[stateOffset : stateOffset+28]
 	s := savedState{}
 	if n.version == 1 {
 		s.boot = n.region.Boot() // it never knew of a loss of power
 		return s
 	}
-	if le.Uint32(b[24:]) != crc32.Checksum(b[:24], castagnoli) && !mendBits(b, 24) {
-		s.damaged = true
+	s.damaged = true
+	for _, at := range [...]int{stateOffset, otherOffset} {
+		b := n.b[at : at+28]
+		if le.Uint32(b[24:]) != crc32.Checksum(b[:24], castagnoli) && !mendBits(b, 24) {
+			continue
+		}
+		// Both numbers only grow.
+		if flushed, gen := le.Uint64(b), le.Uint64(b[8:]); s.damaged || flushed > s.flushed || flushed == s.flushed && gen > s.gen {
+			s.flushed, s.gen, s.boot, s.other = flushed, gen, le.Uint64(b[16:]), at == otherOffset
+		}
+		s.damaged = false
+	}
+	if s.damaged {
 		return s
 	}
-	s.flushed, s.gen, s.boot = le.Uint64(b), le.Uint64(b[8:]), le.Uint64(b[16:])
 	// The smaller of the two: a crash between the two stores leaves them apart, and a
 	// flipped bit must not claim records that never were.
 	s.newest = min(le.Uint64(n.newest()), ^le.Uint64(n.newest()[8:]))
@@ -70,7 +85,11 @@ func (n *nvram) loadState() savedState {
 
 func (a *Array) saveState() {
 	nv := a.cache.nv
-	b := nv.b[stateOffset : stateOffset+28]
+	at := stateOffset
+	if a.otherState = !a.otherState; a.otherState {
+		at = otherOffset
+	}
+	b := nv.b[at : at+28]
 	le.PutUint64(b, a.flushed)
 	le.PutUint64(b[8:], a.genDone)
 	le.PutUint64(b[16:], nv.region.Boot())

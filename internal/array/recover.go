@@ -37,6 +37,7 @@ func (a *Array) recover(fresh bool) error {
 	var saved savedState
 	if !fresh {
 		saved = a.cache.nv.loadState()
+		a.otherState = saved.other
 	}
 	if err := a.loadObjects(); err != nil {
 		return err
