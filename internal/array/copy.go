@@ -298,9 +298,7 @@ func (o *op) stopCopy(s block.Status) {
 	o.copying = true // nothing ends before all pieces were told
 	for _, c := range slices.Clone(o.pieces) {
 		if c.queued() {
-			c.unqueue()
-			c.stopWaiting()
-			c.abandon(s)
+			c.withdraw(s)
 		}
 	}
 	o.copying = false

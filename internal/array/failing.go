@@ -102,9 +102,7 @@ func (p *Pool) endWaiters(s block.Status, since int64) {
 		for o := q.head; o != nil; {
 			next := o.next
 			if o.since != 0 && o.since <= since {
-				o.unqueue()
-				o.stopWaiting()
-				o.abandon(s)
+				o.withdraw(s)
 			}
 			o = next
 		}

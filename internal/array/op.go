@@ -240,6 +240,13 @@ func (o *op) written() {
 	o.end(block.OK)
 }
 
+// withdraw takes an op out of the queue that it waits in and ends it.
+func (o *op) withdraw(s block.Status) {
+	o.unqueue()
+	o.stopWaiting()
+	o.abandon(s)
+}
+
 // abandon ends a write before its end, but not before what it has committed is settled.
 func (o *op) abandon(s block.Status) {
 	if o.unsettled > 0 {

@@ -147,9 +147,7 @@ func (v *Volume) Cancel(r *block.Request) {
 	case o.ref != nil:
 		o.stopCopy(block.Cancelled)
 	case o.queued():
-		o.unqueue()
-		o.stopWaiting()
-		o.abandon(block.Cancelled)
+		o.withdraw(block.Cancelled)
 	}
 	v.a.endStep()
 }
