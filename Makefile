@@ -6,13 +6,17 @@ VENV := .cache/venv
 # The binary is static: it runs on any Linux machine of the architecture.
 BUILD := CGO_ENABLED=0 $(GO) build -trimpath -o bin/arraysim ./cmd/arraysim
 
-.PHONY: help build run test test-quick setup lint bench demo kill-test clean
+.PHONY: help build plugin run test test-quick setup lint bench demo kill-test clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
 
 build: ## build bin/arraysim
 	$(BUILD)
+
+plugin: ## build bin/handler_arraysim.so, by which a tcmu-runner serves LUNs of a running array (docs/tcmu-runner.md)
+	CGO_ENABLED=1 $(GO) build -trimpath -buildmode=c-shared -o bin/handler_arraysim.so ./handlers/tcmurunner/plugin
+	@rm -f bin/handler_arraysim.h
 
 run: build ## build and start the array on 127.0.0.1, data in ./data
 	@exec bin/arraysim serve
@@ -42,11 +46,23 @@ demo: setup build ## clone and zero a real root file system by offload; show bot
 kill-test: setup build ## 100 kills at random moments under verified writes and offloads
 	ARRAYSIM_KILLS=$${ARRAYSIM_KILLS:-100} $(VENV)/bin/pytest tests/test_kill.py -s
 
-power-test: ## CUTS (100000) power cuts in a simulated file system under random commands
-	$(GO) test -run TestPowerCuts -timeout 6h ./internal/array -cuts $${CUTS:-100000}
+power-test: ## CUTS (100000) power cuts in a simulated file system under random commands, from the program FIRST on
+	$(GO) test -run TestPowerCuts -timeout 6h ./internal/array -cuts $${CUTS:-100000} $${FIRST:+-seed $$FIRST}
+
+torture: ## SEEDS (2000) random SCSI programs against a model, each on all stores, profiles and copy modes, with crashes
+	$(GO) test -run TestPrograms -timeout 12h ./internal/torture -seeds=$${SEEDS:-2000} -first=$${FIRST:-1}
+
+soak: ## SOAK (30m) of 64 sessions at a portal, mixed I/O, offloads, aborts and LUN resets, all verified
+	$(GO) test -run TestSoak -v -timeout 24h ./internal/admin -soak $${SOAK:-30m}
 
 sim-torture: ## SEEDS (100000) arrays under verified commands, faults and power cuts in virtual time
 	$(GO) test -run TestTorture -timeout 12h ./internal/sim -torture.seeds=$${SEEDS:-100000}
+
+ablations: build ## document 001's incident with one mechanism or setting changed at a time: the table of docs/virtual-time.md
+	bin/arraysim sim testdata/scenarios/001-undercover.yaml --expect
+
+judge: ## precision and recall of analyze over 200 scenarios that the firmware runs, and 200 without offloads
+	ARRAYSIM_JUDGE=25 $(GO) test -run 'TestPrecisionAndRecall$$|TestHostsAreNotAccused' -v -timeout 2h ./internal/report
 
 tier-test: ## SEEDS (10000) runs of the caching device under crashes, losses and offloads
 	$(GO) test -run TestModel -timeout 6h ./internal/hostcache/tier -tier.seeds=$${SEEDS:-10000}

@@ -33,8 +33,9 @@ type host interface {
 // fabric", for each copy domain; reservations and unit attentions that concern
 // single initiators are the kernel's.
 type Array struct {
-	host host
-	log  *slog.Logger
+	host  host
+	log   *slog.Logger
+	parse func(config string) (VolumeSpec, error)
 	// The domains are guarded by the host's executor.
 	domains map[string]*domain
 }
@@ -44,7 +45,7 @@ func NewArray(h host, log *slog.Logger) *Array {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Array{host: h, log: log, domains: map[string]*domain{}}
+	return &Array{host: h, log: log, parse: parseVolume, domains: map[string]*domain{}}
 }
 
 // Name implements tcmu.Subtype.
@@ -55,7 +56,7 @@ func (*Array) Describe() string { return describe }
 
 // Check implements tcmu.Subtype: the syntax, the pool, and whether the volume is free.
 func (a *Array) Check(config string) error {
-	spec, err := parseVolume(config)
+	spec, err := a.parse(config)
 	if err != nil {
 		return err
 	}
@@ -65,7 +66,7 @@ func (a *Array) Check(config string) error {
 // Open implements tcmu.Subtype.
 func (a *Array) Open(d *tcmu.Device) (tcmu.Handler, error) {
 	info := d.Info()
-	spec, err := parseVolume(info.Config)
+	spec, err := a.parse(info.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +204,7 @@ func (u *unit) Reconfigure(c tcmu.Change) error {
 	case c.WriteCache != nil:
 		u.writeThrough.Store(!*c.WriteCache)
 	case c.Config != nil:
-		spec, err := parseVolume(*c.Config)
+		spec, err := u.array.parse(*c.Config)
 		if err != nil {
 			return err
 		}

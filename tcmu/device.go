@@ -30,8 +30,8 @@ type Link interface {
 
 // Handler serves the commands of one device.
 type Handler interface {
-	// Serve gets all commands that one look at the ring brought, in their order. It
-	// may complete them there and then, or later. The slice is valid until it
+	// Serve gets commands that one look at the ring brought, in their order: a handful
+	// at a time. It may complete them there and then, or later. The slice is valid until it
 	// returns. The kernel is told of all completions at once, when Serve has returned.
 	Serve(batch []*Command)
 	// Close is called after the last command has ended, once.
@@ -90,8 +90,9 @@ type Device struct {
 	freeKept   func(id uint16) error
 	attributes attributes
 
-	cursor uint32     // of the next entry; Serve's goroutine alone
-	batch  []*Command // the same
+	cursor   uint32        // of the next entry; Serve's goroutine alone
+	batch    []*Command    // the same
+	notifier chan struct{} // wakes the goroutine that notifies in Serve's place
 
 	mu    sync.Mutex
 	info  Info     // guarded by mu
@@ -174,6 +175,7 @@ func (d *Device) begin(h Handler) bool {
 func (d *Device) serve() (err error) {
 	h := d.handler
 	defer close(d.serving)
+	defer d.startNotifier()()
 	debug.SetPanicOnFault(true)
 	defer func() {
 		if r := recover(); r != nil {
@@ -215,16 +217,44 @@ func (d *Device) faulted(r any) error {
 	return ErrFault
 }
 
+// startNotifier starts the goroutine that notifies in Serve's place. What it returns ends that,
+// after all that was asked for.
+func (d *Device) startNotifier() (stop func()) {
+	d.notifier = make(chan struct{}, 1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range d.notifier {
+			d.notify()
+		}
+	}()
+	return func() {
+		close(d.notifier)
+		<-done
+	}
+}
+
 // serveReady serves what is in the ring now and tells whether that was anything.
 func (d *Device) serveReady(h Handler) (more bool, err error) {
 	d.Hold()
 	defer d.Flush()
 	tmr, found, err := d.fetch()
-	if len(d.batch) > 0 {
-		h.Serve(d.batch)
-		clear(d.batch)
-		d.batch = d.batch[:0]
+	for rest := d.batch; len(rest) > 0; {
+		n, bytes := portion(rest)
+		h.Serve(rest[:n])
+		switch rest = rest[n:]; {
+		case len(rest) == 0 || !d.dirty.Load():
+		case bytes < portionBytes:
+			d.notify()
+		default:
+			select {
+			case d.notifier <- struct{}{}:
+			default: // it has not looked yet
+			}
+		}
 	}
+	clear(d.batch)
+	d.batch = d.batch[:0]
 	if tmr != nil {
 		if m, ok := h.(TaskManager); ok {
 			m.Manage(*tmr)
@@ -234,6 +264,22 @@ func (d *Device) serveReady(h Handler) (more bool, err error) {
 		err = *f
 	}
 	return found, err
+}
+
+// What one look at the ring brought is served in portions of so many commands, or of so
+// many bytes. While a portion is served, the kernel takes the completions of the one before, and
+// initiators send more: with all at once the two sides would wait for each other in turns.
+const (
+	portionCommands = 8
+	portionBytes    = 256 << 10
+)
+
+// portion returns how many of the commands are served next, and how much data they have.
+func portion(batch []*Command) (n, bytes int) {
+	for ; n < len(batch) && n < portionCommands && bytes < portionBytes; n++ {
+		bytes += batch[n].Len()
+	}
+	return n, bytes
 }
 
 // Hold puts off telling the kernel of completions until as many Flush calls have

@@ -215,9 +215,13 @@ func TestCDBs(t *testing.T) {
 	}
 }
 
-func TestOneNotificationForABatch(t *testing.T) {
+// TestPortions: what gathers while the handler is busy comes in portions, with at most
+// one notification each; much data makes a portion of its own.
+func TestPortions(t *testing.T) {
+	var portions []int // Serve's goroutine alone, until the ring is closed
 	began, gate := make(chan struct{}, 40), make(chan struct{})
-	r := newRig(t, tcmutest.Options{}, &handler{serve: func(b []*tcmu.Command) {
+	r := newRig(t, tcmutest.Options{Blocks: 256}, &handler{serve: func(b []*tcmu.Command) {
+		portions = append(portions, len(b))
 		began <- struct{}{}
 		<-gate
 		for _, c := range b {
@@ -226,17 +230,21 @@ func TestOneNotificationForABatch(t *testing.T) {
 	}})
 	calls := []*tcmutest.Call{r.send(cdbTest, nil, 0)}
 	<-began
-	for range 30 { // while the handler is busy with the first
+	for range 18 { // while the handler is busy with the first
 		calls = append(calls, r.send(cdbTest, nil, 0))
+	}
+	for range 2 {
+		calls = append(calls, r.send(cdbRead, nil, 256<<10))
 	}
 	close(gate)
 	for _, c := range calls {
 		c.Wait()
 	}
-	if n := r.Notifications(); n != 2 {
-		t.Errorf("%d notifications for a command and a batch of 30, want 2", n)
-	}
+	n := r.Notifications()
 	r.close(tcmu.ErrStopped)
+	if want := []int{1, 8, 8, 3, 1}; !slices.Equal(portions, want) || n > len(want) {
+		t.Errorf("portions of %d commands and %d notifications, want %d and at most one each", portions, n, want)
+	}
 }
 
 // TestOutOfOrder completes in random order from many goroutines, over many turns of

@@ -1,8 +1,6 @@
 """libiscsi's conformance suite, one process a case.
 
-In one process a failure drags later cases along, and CUnit counts a case that
-printed [SKIPPED] as passed; here it is "skipped". Every outcome other than
-"passed" must stand in libiscsi-exceptions.txt with its reason, and an entry there
+Every outcome other than "passed" must stand in libiscsi-exceptions.txt with its reason, and an entry there
 that does not come true is a failure too. docs/conformance.md has the outcome as a
 table; ARRAYSIM_REWRITE=1 writes it anew.
 """
@@ -11,13 +9,12 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import libiscsi
 import pytest
-from harness import REPO, Config, Daemon, GiB, MiB, Result, Volume, run
+from harness import REPO, Config, Daemon, GiB, MiB, Volume, run
 
 TABLE = Path(__file__).with_name("libiscsi-exceptions.txt")
 DOCUMENT = REPO / "docs" / "conformance.md"
@@ -62,47 +59,14 @@ ALSO_4KN = re.compile(
 PEERS = {"tgtd 1.0.85": (169, 12, 49), "LIO (Linux 6.1)": (127, 18, 85), "gotgt 2023-04": (114, 49, 67)}
 
 
-def names() -> list[str]:
-    """List Suite.Case; empty without the tool (then test_suite_is_complete fails)."""
-    if shutil.which("iscsi-test-cu") is None:
-        return []
-    listed = subprocess.run(["iscsi-test-cu", "-l"], capture_output=True, text=True, check=False).stdout
-    return re.findall(r"^ALL\.([^.\s]+\.[^.\s]+)$", listed, re.M)
-
-
 def place(name: str) -> str:
     """Say on which shape of unit a case is counted."""
     return PLACE.get(name) or PLACE.get(name.partition(".")[0], "512e")
 
 
-NAMES = names()
+NAMES = libiscsi.names()
 COUNTED = [f"{place(n)}/{n}" for n in NAMES]
 CASES = COUNTED + [f"4kn/{n}" for n in NAMES if ALSO_4KN.fullmatch(n.partition(".")[0]) and f"4kn/{n}" not in COUNTED]
-
-
-def exceptions() -> dict[str, tuple[str, str]]:
-    """Read the table: case, outcome, reason."""
-    table = {}
-    for line in TABLE.read_text().splitlines():
-        if line.strip() and not line.startswith("#"):
-            case, outcome, reason = line.split(None, 2)
-            assert case not in table, f"{case} stands twice in {TABLE.name}"
-            table[case] = (outcome, reason)
-    return table
-
-
-def outcome(r: Result) -> str:
-    """Say how a case ended."""
-    if r.returncode is None:
-        return "timeout"
-    if r.returncode < 0:
-        return "crashed"
-    ran = re.search(r"^ +tests +(\d+) +(\d+) +(\d+) +(\d+)", r.stdout, re.M)
-    if ran is None or ran[2] != "1":
-        return "not-run"
-    if r.returncode != 0 or ran[4] != "0":
-        return "failed"
-    return "skipped" if "[SKIPPED]" in r.stdout.partition("Suite:")[2] else "passed"
 
 
 class Lane:
@@ -131,10 +95,8 @@ class Lane:
 
     def one(self, array: Daemon, case: str) -> tuple[str, str]:
         shape, _, name = case.partition("/")
-        urls = [array.url(LUN[shape])] * (2 if name.startswith("MultipathIO") else 1)
-        args = ["--dataloss", "--allow-sanitize", f"--test=ALL.{name}"]
-        r = run(["iscsi-test-cu", *args, *urls], timeout=TIMEOUT, expect=None)
-        return outcome(r), f"{r}\n--- arraysim\n{array.log_tail(30)}"
+        r = libiscsi.case(name, array.url(LUN[shape]), TIMEOUT)
+        return libiscsi.outcome(r), f"{r}\n--- arraysim\n{array.log_tail(30)}"
 
 
 @pytest.fixture(scope="module")
@@ -158,13 +120,13 @@ def test_suite_is_complete() -> None:
 
 
 def test_table_names_only_cases_that_exist() -> None:
-    assert sorted(set(exceptions()) - set(CASES)) == []
+    assert sorted(set(libiscsi.exceptions(TABLE)) - set(CASES)) == []
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_case(outcomes: dict[str, tuple[str, str]], case: str) -> None:
     got, report = outcomes[case]
-    want, reason = exceptions().get(case, ("passed", ""))
+    want, reason = libiscsi.exceptions(TABLE).get(case, ("passed", ""))
     if got != want:
         why = f" ({TABLE.name} says: {reason})" if reason else f" and {TABLE.name} has no entry"
         pytest.fail(f"{case} {got}, expected {want}{why}\n{report}", pytrace=False)
@@ -190,7 +152,7 @@ def tables(outcomes: dict[str, tuple[str, str]]) -> str:
         extra = [str(n) for n in count(again)] if again else ["", "", ""]
         lines.append("| " + " | ".join([suite, shapes, *(str(n) for n in count(mine)), *extra]) + " |")
     lines += ["", "| case | outcome | why |", "| --- | --- | --- |"]
-    lines += [f"| {case} | {end} | {reason} |" for case, (end, reason) in exceptions().items()]
+    lines += [f"| {case} | {end} | {reason} |" for case, (end, reason) in libiscsi.exceptions(TABLE).items()]
     return "\n".join(lines) + "\n"
 
 

@@ -16,7 +16,7 @@ import duckdb
 import pandas as pd
 import pytest
 from arrays import noise
-from harness import REPO, Config, Daemon, GiB, MiB, Pool, Server, ToolError, Volume, run
+from harness import REPO, Config, Daemon, GiB, MiB, Pool, Server, ToolError, Volume, binary, run
 
 MONITORING = REPO / "scripts" / "monitoring"
 
@@ -110,6 +110,50 @@ def test_duckdb_reads_both(export: tuple[Daemon, Path]) -> None:
         assert bad == [], name
 
 
+class Recording(Daemon):
+    """A daemon that records its counters."""
+
+    def command(self) -> list[Any]:
+        return [*super().command(), "--record", self.dir / "record", "--record-interval", "1s"]
+
+
+def test_serve_records(export: tuple[Daemon, Path], tmp_path: Path) -> None:
+    """What serve records is the table of an export, complete when it stops, and iostats beside it."""
+    with Recording(ARRAY, "record") as array:
+        work(array, tmp_path)
+        array.stop()
+        files = sorted((array.dir / "record").iterdir())
+        tables = [f for f in files if f.suffix == ".parquet"]
+        assert tables and {f.name for f in files} == {"iostats", *(f.name for f in tables)}
+        assert list((array.dir / "record" / "iostats").glob("Nv_stats_*"))
+        frame = pd.concat(pd.read_parquet(f) for f in tables)
+        assert list(frame.columns) == list(pd.read_parquet(export[1] / "run.parquet").columns)
+        assert undercover(frame) == {"clone": CLONED}
+        rows = duckdb.sql(
+            f"select volume, max(value) from '{array.dir}/record/counters-*.parquet' "
+            "where family = 'arraysim_undercover_write_bytes_total' group by volume having max(value) > 0"
+        ).fetchall()
+        assert rows == [("clone", CLONED)]
+
+
+def test_replay_records(export: tuple[Daemon, Path], tmp_path: Path) -> None:
+    """A replay in virtual time leaves the same table: the bytes that the trace writes are in it."""
+    trace = REPO / "testdata" / "traces" / "sample.csv"
+    out = tmp_path / "out"
+    r = run([binary(), "replay", trace, "--profile", "svc", "--out", out, "--record", "10ms", "--json"])
+    (written,) = [x["bytes"] for x in json.loads(r.stdout)["latencies"] if x["kind"] == "write"]
+    frame = pd.read_parquet(out / "counters.parquet")
+    assert list(frame.columns) == list(pd.read_parquet(export[1] / "run.parquet").columns)
+    family, where = "arraysim_host_transferred_bytes_total", "direction = 'write'"
+    table = f"'{out}/counters.parquet'"
+    ((most,),) = duckdb.sql(f"select max(value) from {table} where family = '{family}' and {where}").fetchall()
+    # The end lies between two readings: less than an interval of what was written is missing.
+    assert 0.8 * written < most <= written
+    assert most == frame[(frame.family == family) & (frame.direction == "write")].value.max()
+    r = run([binary(), "replay", trace, "--profile", "svc", "--record", "1s"], expect=1)
+    assert "--record is an interval, and needs --out" in r.stderr
+
+
 def test_iostats_tell_the_clone(export: tuple[Daemon, Path]) -> None:
     """The volume statistics show no host writes to the clone, and that it was written below."""
     _, out = export
@@ -147,8 +191,9 @@ def queries() -> list[tuple[str, str]]:
 class Prometheus(Server):
     """Debian's prometheus, scraping an array with our rules loaded."""
 
-    def __init__(self, array: Daemon) -> None:
+    def __init__(self, array: Daemon, native: bool = False) -> None:
         super().__init__("prometheus")
+        self.native = native  # histograms, in place of the classic ones
         rules = self.dir / "rules.yaml"
         # The rules' minute is more than a test can wait for.
         text = (MONITORING / "rules.yaml").read_text().replace("[1m]", "[10s]")
@@ -167,7 +212,8 @@ class Prometheus(Server):
 
     def __enter__(self) -> Prometheus:
         argv = ["prometheus", f"--config.file={self.dir}/prometheus.yml", f"--storage.tsdb.path={self.dir}/tsdb"]
-        self.spawn([*argv, f"--web.listen-address=127.0.0.1:{self.port}", "--enable-feature=native-histograms"])
+        argv += ["--enable-feature=native-histograms"] if self.native else []
+        self.spawn([*argv, f"--web.listen-address=127.0.0.1:{self.port}"])
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -241,3 +287,19 @@ def test_prometheus_answers_every_dashboard(export: tuple[Daemon, Path], tmp_pat
 
 def test_promtool_accepts_the_rules() -> None:
     assert "SUCCESS" in run(["promtool", "check", "rules", MONITORING / "rules.yaml"]).text
+
+
+def test_native_histograms(export: tuple[Daemon, Path], tmp_path: Path) -> None:
+    """A Prometheus with the feature takes the fine buckets: as many commands, and quantiles."""
+    array, _ = export
+    work(array, tmp_path, seed=3)
+    name = 'arraysim_host_command_duration_seconds{op="write"}'
+    want = array.metrics().sum("host_command_duration_seconds_count", op="write")
+    assert want > 0
+    with Prometheus(array, native=True) as prom:
+        (count,) = until(lambda: prom.values(f"sum(histogram_count({name}))"))
+        assert float(count["value"][1]) == want
+        (median,) = prom.values(f"histogram_quantile(0.5, sum({name}))")
+        (total,) = prom.values(f"sum(histogram_sum({name}))")
+        # The median of non-negative numbers is at most twice their mean; a bucket is of a factor of 1.41.
+        assert 0 < float(median["value"][1]) <= 2 * 1.5 * float(total["value"][1]) / want + 1e-5

@@ -147,3 +147,61 @@ def test_the_array_goes_and_comes_back(tmp_path: Path) -> None:
         array.start()
         cache.ask("quiesce")
         arrays.same(arrays.read(array, 0, 4096, len(data) // 512, tmp_path), data)
+
+
+def test_what_another_host_writes_is_forgotten_and_nothing_else(tmp_path: Path) -> None:
+    """Two hosts, two caches, one LUN: each hears from the array's log page what the other has changed."""
+    data = arrays.noise(2 * MiB, 4)
+    with Daemon(SMALL, "below") as array:
+        one = HostCache(array, "write_through", "--watch", "20ms", "--initiator", "iqn.2026-01.test:one", name="one")
+        two = HostCache(array, "write_through", "--watch", "20ms", "--initiator", "iqn.2026-01.test:two", name="two")
+        with one, two:
+            arrays.write(one, 0, 0, data, tmp_path)
+            arrays.same(arrays.read(one, 0, 0, len(data) // 512, tmp_path), data)
+            assert one.stats()["counters"]["ChangedSectors"] == 0, "its own writes count as another's"
+            new = arrays.noise(64 * 512, 5)
+            arrays.write(two, 0, 1000, new, tmp_path)
+            deadline = time.monotonic() + 60
+            while one.stats()["counters"]["ChangedSectors"] == 0:
+                assert time.monotonic() < deadline, "it never heard of the change"
+                time.sleep(0.01)
+            assert one.stats()["counters"]["ChangedSectors"] == 64
+            one.ask("stats", "--reset")
+            want = data[: 1000 * 512] + new + data[1064 * 512 :]
+            arrays.same(arrays.read(one, 0, 0, len(want) // 512, tmp_path), want)
+            assert one.stats()["views"]["Datastore"]["Read"]["Bytes"] == 64 * 512
+            # What changes while a cache is down is forgotten before it answers; the rest is warm.
+            one.kill()
+            arrays.write(two, 0, 2000, new, tmp_path)
+            one.start()
+            want = want[: 2000 * 512] + new + want[2064 * 512 :]
+            arrays.same(arrays.read(one, 0, 0, len(want) // 512, tmp_path), want)
+            s = one.stats()
+            assert s["counters"]["ChangedSectors"] == 64
+            assert s["views"]["LocalFlash"]["Read"]["Bytes"] > 0
+
+
+def test_histograms_statistics_and_the_map(tmp_path: Path) -> None:
+    data = arrays.noise(MiB, 6)
+    with Daemon(SMALL, "below") as array, HostCache(array, "write_through") as cache:
+        arrays.write(cache, 0, 0, data, tmp_path)
+        for _ in range(2):
+            arrays.read(cache, 0, 0, len(data) // 512, tmp_path)
+
+        def say(*args: Any) -> str:
+            return run([binary(), "hostcache", *args]).stdout
+
+        text = say("histo", "--kind", "ioLength", "--reset", "--socket", cache.socket)
+        reads = text[text.index("Histogram: IO lengths of Read commands") :].split("\n\n")[0].splitlines()
+        count = int(reads[4].removeprefix("count,"))
+        assert reads[5] == "Frequency,Histogram Bucket Limit"
+        assert sum(int(line.split(",")[0]) for line in reads[6:]) == count
+        assert count == cache.stats()["views"]["Effective"]["Read"]["IOs"]
+        assert say("histo", "--kind", "ioLength", "--socket", cache.socket) == "", "the reset left something"
+        lines = dict(
+            line.strip().split(": ") for line in say("stats", "--socket", cache.socket).splitlines() if ": " in line
+        )
+        assert int(lines["Cache hit rate (as a percentage)"]) > 0
+        assert int(lines["Total I/Os"]) >= count
+        (entry,) = json.loads(say("map", cache.socket, "--json"))
+        assert entry["ios"] == int(lines["Total I/Os"]) and entry["lun"].endswith("/0")

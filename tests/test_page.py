@@ -152,6 +152,10 @@ def test_storm_shows_its_culprit(viewer: Viewer, daemon: Daemon) -> None:
         assert page.locator("meter[aria-label$=fast]").evaluate("m => m.value") < 50
         expect(page.locator(".events")).to_contain_text("volume clone is written by offloads (xcopy)")
         expect(page.locator(".events")).to_contain_text("the write cache of pool slow is full")
+        # The copies under way, one by one.
+        running = page.locator("#running tbody tr").first
+        expect(running).to_contain_text("clone")
+        expect(running).to_contain_text("xcopy")
         # The charts move: their words are what their last points are.
         layers = page.locator("#chart-layers [role=img]")
         before = layers.get_attribute("aria-label")

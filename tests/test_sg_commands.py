@@ -192,7 +192,14 @@ def pages(array: Daemon, page: str) -> str:
 
 
 def test_log_pages(array: Daemon, tmp_path: Path) -> None:
-    assert re.findall(r"^ +(0x[0-9a-f]+)  ", pages(array, "0"), re.M) == ["0x00", "0x0c", "0x0d", "0x0e", "0x2f"]
+    assert re.findall(r"^ +(0x[0-9a-f]+)  ", pages(array, "0"), re.M) == [
+        "0x00",
+        "0x0c",
+        "0x0d",
+        "0x0e",
+        "0x2f",
+        "0x30",
+    ]
     used = r"Used LBA mapping threshold resource count: (\d+)"
     before = re.search(used, pages(array, "0xc"))
     assert before, pages(array, "0xc")
@@ -201,6 +208,8 @@ def test_log_pages(array: Daemon, tmp_path: Path) -> None:
     assert after and int(after[1]) >= int(before[1]) + 2, "9 MiB are two threshold sets of 4 MiB and more"
     assert "IE asc = 0x0" in pages(array, "0x2f")
     assert "not available" in pages(array, "0xd")
+    raw = array.sg("sg_logs", "--page=0x30", "--raw", "/dev/sg0").raw
+    assert raw[0] & 0x3F == 0x30 and raw[4:8] == bytes([0, 0, 3, 16]), raw[:24].hex()
 
 
 def test_target_port_groups(array: Daemon) -> None:

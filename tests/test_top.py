@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import fcntl
 import io
+import json
 import os
 import pty
 import re
@@ -13,6 +14,7 @@ import struct
 import subprocess
 import termios
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -127,6 +129,9 @@ def test_views_order_filter_and_pause(daemon: Daemon) -> None:
             assert clone[4] in ("0.0", "<0.1") and float(clone[5]) > 1, clone  # hosts write nothing, the cache does
             t.press("o")
             t.wait(lambda s: any(r[0] == "clone" and r[2] == "xcopy" for r in rows(s)))
+            t.press("i")
+            t.wait(lambda s: s[2].startswith("VOLUME") and any(r[0] == "clone" and r[2] == "xcopy" for r in rows(s)))
+            t.press("o")
             t.press(" ")
             t.wait(lambda s: "PAUSED" in s[1])
         finally:
@@ -159,6 +164,46 @@ def test_batch(daemon: Daemon, view: str) -> None:
     if view == "volumes":
         assert {line["volume"] for line in lines} == {"original", "clone", "idle"}
         assert all(float(line["undercover_bytes_per_second"]) >= 0 for line in lines)
+
+
+def patch(daemon: Daemon, path: str, body: dict[str, object]) -> None:
+    token = daemon.cli("token").stdout.strip()
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    url = daemon.cli_json("status")["page"] + "api/v1" + path
+    ask = urllib.request.Request(url, json.dumps(body).encode(), headers, method="PATCH")
+    with urllib.request.urlopen(ask, timeout=10) as r:
+        assert r.status == 200
+
+
+def in_flight(daemon: Daemon) -> list[dict[str, object]]:
+    with urllib.request.urlopen(daemon.cli_json("status")["page"] + "api/v1/offloads", timeout=10) as r:
+        return json.load(r)
+
+
+def test_slow_mdisk_leaves_a_copy_in_the_list(daemon: Daemon) -> None:
+    """A fault holds the copy up: it is listed, with who copies, until the fault ends."""
+    assert in_flight(daemon) == []
+    patch(daemon, "/pools/slow/mdisks/m0", {"bandwidth": MiB // 4})
+    job = run_clone(daemon)
+    try:
+        deadline = time.monotonic() + 60
+        # What fits into the cache is over at once; the command behind it waits for half a minute.
+        while not (seen := [o for o in in_flight(daemon) if int(str(o["age_ns"])) > 1_000_000_000]):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        first = seen[0]
+        assert (first["volume"], first["primitive"]) == ("clone", "xcopy"), first
+        assert str(first["initiator"]).startswith("iqn.") and first["total_bytes"] == 8 * MiB, first
+        assert int(str(first["done_bytes"])) < 8 * MiB, first
+        out = daemon.cli("top", "-b", "-n", "1", "--interval", "100ms", "--view", "running").stdout
+        assert [line["volume"] for line in csv.DictReader(io.StringIO(out))] == ["clone"], out
+    finally:
+        patch(daemon, "/pools/slow/mdisks/m0", {"bandwidth": 1024 * MiB})
+        job.wait(120)
+    assert job.returncode == 0
+    deadline = time.monotonic() + 60
+    while in_flight(daemon):
+        assert time.monotonic() < deadline
 
 
 def test_refuses_with_one_line(daemon: Daemon, tmp_path: Path) -> None:

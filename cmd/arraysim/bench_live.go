@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -38,41 +39,65 @@ func (e *scsiError) Error() string {
 	return fmt.Sprintf("the LUN answered status %02x, sense % x", e.status, e.sense[:min(len(e.sense), 18)])
 }
 
-// openLUN opens a target: iscsi://HOST:PORT/TARGET/LUN or a block device.
-func openLUN(target string, n int) (unit, error) {
+// openLUNs opens a target, iscsi://HOST:PORT/TARGET/LUN or a block device, for n commands
+// at a time.
+func openLUNs(target string, n int) (luns []unit, err error) {
 	if strings.HasPrefix(target, "iscsi://") {
-		u, err := url.Parse(target)
-		if err != nil {
-			return nil, fmt.Errorf("--target: %w", err)
+		for i := range n {
+			l, err := openISCSI(target, i)
+			if err != nil {
+				return luns, err
+			}
+			luns = append(luns, l)
 		}
-		name, number, ok := strings.Cut(strings.Trim(u.Path, "/"), "/")
-		id, err := strconv.ParseUint(number, 10, 14)
-		if !ok || err != nil {
-			return nil, fmt.Errorf("--target %s: write iscsi://HOST:PORT/TARGET/LUN", target)
-		}
-		addr := u.Host
-		if u.Port() == "" {
-			addr = net.JoinHostPort(u.Hostname(), "3260")
-		}
-		conn, err := net.DialTimeout("tcp", addr, 10*time.Second)
-		if err != nil {
-			return nil, fmt.Errorf("--target: %w", err)
-		}
-		// Sessions of one initiator differ in the qualifier of their ISID.
-		c, err := iscsi.NewClient(conn, iscsi.ClientConfig{Initiator: "iqn.2026-01.io.arraysim:bench", Target: name, ISID: [6]byte{0x80, 0, 0, 0, byte(n >> 8), byte(n)}})
-		if err != nil {
-			return nil, fmt.Errorf("--target %s: %w", target, err)
-		}
-		if id > 255 {
-			id |= 0x4000
-		}
-		return &iscsiLUN{c, id << 48}, nil
+		return luns, nil
 	}
 	f, err := os.OpenFile(target, os.O_RDWR|unix.O_EXCL, 0)
+	switch {
+	case errors.Is(err, unix.EBUSY):
+		return nil, fmt.Errorf("--target %s is in use, such as by a file system; unmount it", target)
+	case err != nil:
+		return nil, fmt.Errorf("--target: %w", err)
+	}
+	if st, err := f.Stat(); err != nil || st.Mode()&os.ModeDevice == 0 {
+		f.Close()
+		return nil, fmt.Errorf("--target %s is no device; give a SCSI disk such as /dev/sdX, or iscsi://HOST:PORT/TARGET/LUN", target)
+	}
+	// The disk is claimed once, for all of them.
+	for range n {
+		luns = append(luns, &sgLUN{f})
+	}
+	return luns, nil
+}
+
+// openISCSI opens session number n to a LUN.
+func openISCSI(target string, n int) (unit, error) {
+	u, err := url.Parse(target)
 	if err != nil {
 		return nil, fmt.Errorf("--target: %w", err)
 	}
-	return &sgLUN{f}, nil
+	name, number, ok := strings.Cut(strings.Trim(u.Path, "/"), "/")
+	id, err := strconv.ParseUint(number, 10, 14)
+	if !ok || err != nil {
+		return nil, fmt.Errorf("--target %s: write iscsi://HOST:PORT/TARGET/LUN", target)
+	}
+	addr := u.Host
+	if u.Port() == "" {
+		addr = net.JoinHostPort(u.Hostname(), "3260")
+	}
+	conn, err := net.DialTimeout("tcp", addr, 10*time.Second)
+	if err != nil {
+		return nil, fmt.Errorf("--target: %w", err)
+	}
+	// Sessions of one initiator differ in the qualifier of their ISID.
+	c, err := iscsi.NewClient(conn, iscsi.ClientConfig{Initiator: "iqn.2026-01.io.arraysim:bench", Target: name, ISID: [6]byte{0x80, 0, 0, 0, byte(n >> 8), byte(n)}})
+	if err != nil {
+		return nil, fmt.Errorf("--target %s: %w", target, err)
+	}
+	if id > 255 {
+		id |= 0x4000
+	}
+	return &iscsiLUN{c, id << 48}, nil
 }
 
 type iscsiLUN struct {
@@ -192,12 +217,9 @@ func zeroLive(ctx context.Context, cmd *cobra.Command, f *zeroFlags, size uint64
 			l.Close()
 		}
 	}()
-	for i := range f.outstanding {
-		l, err := openLUN(f.target, i)
-		if err != nil {
-			return nil, err
-		}
-		b.luns = append(b.luns, l)
+	var err error
+	if b.luns, err = openLUNs(f.target, f.outstanding); err != nil {
+		return nil, err
 	}
 	for _, l := range b.luns { // a new session has a unit attention to tell
 		for range 4 {

@@ -21,6 +21,7 @@ import (
 
 // cacheReport is what `policy stats` shows.
 type cacheReport struct {
+	LUN       string          `json:"lun"`
 	Requested string          `json:"requested_policy"`
 	Effective string          `json:"effective_policy"`
 	State     tier.State      `json:"state"`
@@ -67,6 +68,8 @@ func (d *cacheDaemon) control() (*http.Server, error) {
 		d.exec.Unlock()
 		d.send(w, d.report())
 	})
+	mux.HandleFunc("GET /v1/cache/histograms", d.histograms)
+	mux.HandleFunc("POST /v1/cache/histograms", d.histograms)
 	mux.HandleFunc("POST /v1/cache/policy", d.setPolicy)
 	mux.HandleFunc("POST /v1/cache/quiesce", d.quiesce)
 	mux.HandleFunc("POST /v1/cache/resume", d.resume)
@@ -86,7 +89,7 @@ func (d *cacheDaemon) report() cacheReport {
 	d.exec.Lock()
 	defer d.exec.Unlock()
 	st := d.disk.State()
-	return cacheReport{Requested: st.Requested.String(), Effective: st.Effective.String(), State: st, Cache: d.disk.CacheStats(), Views: d.disk.Views(),
+	return cacheReport{LUN: d.disk.Info().Name, Requested: st.Requested.String(), Effective: st.Effective.String(), State: st, Cache: d.disk.CacheStats(), Views: d.disk.Views(),
 		Counters: d.disk.Stats(), Recovery: d.disk.Recovery(), TimeToGo: float64(st.TimeToDestage) / 1e9}
 }
 

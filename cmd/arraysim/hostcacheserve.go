@@ -36,6 +36,8 @@ type cachedLUN struct {
 	initiator, socket    string
 	key                  uint64
 	takeOver             uint64
+	watch                time.Duration
+	tcmu                 bool
 	debug                bool
 }
 
@@ -48,6 +50,9 @@ func (a *app) hostcacheServe() *cobra.Command {
 		Long: `serve puts a cache in front of a LUN and offers the result on an iSCSI portal, with
 the identity of the LUN below. COPY, WRITE SAME, UNMAP and COMPARE AND WRITE are
 passed through; the array carries them out, and the cache follows.
+
+With --tcmu the LUN becomes a disk of this host: targetcli makes a backstore of
+/backstores/user:hostcache with cfgstring=0 and the LUN's size, and tcm_loop shows it.
 
 The backend is iscsi://host[:port]/iqn/lun, or a local file or block device. The
 flash is a file or block device. What is dirty on it survives the process;
@@ -82,8 +87,10 @@ what it had acknowledged is destaged.`,
 	fl.IntVar(&f.slots, "destage-slots", tier.DefaultDestageSlots, "destages at one time")
 	fl.StringArrayVar(&f.peers, "peer", nil, "a peer's flash: NAME=iscsi://..., or NAME@DOMAIN=iscsi://... in another fault domain; again for each")
 	fl.StringVar(&f.flashSync, "flash-sync", "always", `"always" waits for the flash's own cache before an acknowledgement, "flush" only on a flush or FUA`)
+	fl.DurationVar(&f.watch, "watch", time.Second, "how often an arraysim is asked what other hosts have changed on the LUN (0: never)")
 	fl.BoolVar(&f.format, "format", false, "give up what is on the flash")
 	fl.StringVar(&f.listen, "listen", "127.0.0.1:3261", "address of the iSCSI portal (port 0: any that is free)")
+	fl.BoolVar(&f.tcmu, "tcmu", false, "serve the kernel and not the portal, in the place of tcmu-runner (root; targetcli makes the disk, /backstores/user:hostcache)")
 	fl.StringVar(&f.target, "target", "iqn.2026-01.io.arraysim:hostcache", "name of the iSCSI target")
 	fl.StringVar(&f.initiator, "initiator", "iqn.2026-01.io.arraysim:hostcache.initiator", "initiator name towards backend and peers")
 	fl.StringVar(&f.socket, "socket", defaultSocket, "where `arraysim hostcache policy` finds this daemon")
@@ -110,6 +117,7 @@ type cacheDaemon struct {
 	remote  *lun.Device   // below, if it is one
 	lent    []*lun.Device // flash of peers, or of a host whose peer we are
 	disk    *tier.Disk
+	histo   histoObserver
 	closers []func()
 }
 
@@ -134,40 +142,70 @@ func (d *cacheDaemon) run(ctx context.Context) (err error) {
 	target := scsi.NewTarget(scsi.Options{Name: d.f.target, Vendor: "ARRAYSIM", Product: "hostcache", Revision: "0001", Exec: d.exec})
 	d.exec.Lock()
 	u := target.AddUnit(d.disk, scsi.UnitOptions{})
-	err = target.Map("", 0, u)
 	d.exec.Unlock()
+	door, ended, closeDoor, err := d.openDoors(target, u)
 	if err != nil {
 		return err
 	}
-	portal, err := iscsi.New(iscsi.Config{Targets: []iscsi.TargetConfig{{Name: d.f.target, Alias: "arraysim hostcache", Target: target}}, Exec: d.exec, Log: d.log})
-	if err != nil {
-		return err
-	}
-	l, err := net.Listen("tcp", d.f.listen)
-	if err != nil {
-		return fmt.Errorf("the iSCSI portal cannot listen on %s: %w; choose another address by --listen", d.f.listen, err)
-	}
-	ended := make(chan error, 2)
-	go func() { ended <- portal.Serve(l) }()
 	control, err := d.control()
 	if err != nil {
-		l.Close()
+		closeDoor()
 		return err
 	}
-	fmt.Fprintf(d.out, "ready: iscsi://%s/%s/0, socket %s\n", l.Addr(), d.f.target, d.f.socket)
+	fmt.Fprintf(d.out, "ready: %s, socket %s\n", door, d.f.socket)
 	select {
 	case <-ctx.Done():
 	case err = <-ended:
 	}
 	control.Close()
 	os.Remove(d.f.socket)
-	stop, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	if serr := portal.Shutdown(stop); err == nil && serr != nil && !errors.Is(serr, context.DeadlineExceeded) {
-		err = serr
+	if cerr := closeDoor(); err == nil {
+		err = cerr
 	}
 	d.stop()
 	return err
+}
+
+// closeTimeout bounds how long the end of a door waits for commands in progress.
+const closeTimeout = 10 * time.Second
+
+// openDoors opens the portal, or the kernel's door. It returns the door's name, a channel that hears
+// when it closes by itself, and what closes it.
+func (d *cacheDaemon) openDoors(target *scsi.Target, u *scsi.Unit) (name string, ended <-chan error, closeDoor func() error, err error) {
+	if d.f.tcmu {
+		k, ended, err := d.openKernelDoor(target, u)
+		if err != nil {
+			return "", nil, nil, err
+		}
+		return "the kernel's /backstores/user:hostcache", ended, func() error {
+			k.cancel()
+			return <-ended
+		}, nil
+	}
+	d.exec.Lock()
+	err = target.Map("", 0, u)
+	d.exec.Unlock()
+	if err != nil {
+		return "", nil, nil, err
+	}
+	portal, err := iscsi.New(iscsi.Config{Targets: []iscsi.TargetConfig{{Name: d.f.target, Alias: "arraysim hostcache", Target: target}}, Exec: d.exec, Log: d.log})
+	if err != nil {
+		return "", nil, nil, err
+	}
+	l, err := net.Listen("tcp", d.f.listen)
+	if err != nil {
+		return "", nil, nil, fmt.Errorf("the iSCSI portal cannot listen on %s: %w; choose another address by --listen", d.f.listen, err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- portal.Serve(l) }()
+	return fmt.Sprintf("iscsi://%s/%s/0", l.Addr(), d.f.target), served, func() error {
+		stop, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		if err := portal.Shutdown(stop); !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+		return nil
+	}, nil
 }
 
 // stop destages what is dirty; a second signal leaves it on flash.
@@ -208,6 +246,7 @@ func (d *cacheDaemon) open() error {
 	d.remote, _ = d.below.(*lun.Device)
 	opt := tier.Options{Exec: d.exec, Below: d.below, BlockSectors: int(d.f.blockSize >> block.SectorShift), Eviction: d.f.eviction,
 		PowerSafe: d.f.flashSync == "always", Format: d.f.format, Policy: policy, Destager: tier.NewDestager(d.f.slots),
+		Observer: &d.histo, WatchNanos: max(int64(d.f.watch), 0),
 		Throttle: tier.Throttle{Area: uint64(d.f.area), Threshold: d.f.threshold}}
 	if opt.Flash, err = d.medium(d.f.flash, uint64(d.f.flashSize)); err != nil {
 		return fmt.Errorf("flash %w", err)

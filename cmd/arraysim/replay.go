@@ -139,12 +139,14 @@ func (a *app) replay() *cobra.Command {
 	var tf traceFlags
 	var cf cacheFlags
 	var lf liveFlags
+	var vf virtualFlags
 	c := &cobra.Command{
 		Use:   "replay TRACE",
-		Short: "Run a trace through caches, or against a LUN",
+		Short: "Run a trace through caches, against a LUN, or in virtual time",
 		Long: `replay reads a trace of block I/O and prints what caches would miss of it, for all
 combinations of --policy, --size and --block-size; or, with --target, sends its
-requests to a LUN, a block device or a file and prints their latency.
+requests to a LUN, a block device or a file and prints their latency; or, with --virtual or
+--profile, through simulated hosts, caches and arrays, in virtual time.
 
 The format is detected, and so is compression by gzip, Zstandard or xz; - is the
 standard input. Every reference to a block is a look-up and, on a miss, an insert; with --sectors
@@ -155,14 +157,21 @@ A replay against a target overwrites it, so it asks first. See also: hostcache a
 		Example: `  arraysim replay vm.vscsi --size 256MiB,1GiB
   arraysim replay hm_0.csv.gz --policy lru,arc,auto,belady --size 1GiB --block-size 4KiB,64KiB --json
   arraysim replay w106.trace.xz --size 13758blocks
-  arraysim replay vm.vscsi --target iscsi://127.0.0.1/iqn.2026-01.io.arraysim:array/2 --speed 1 --read-only`,
+  arraysim replay vm.vscsi --target iscsi://127.0.0.1/iqn.2026-01.io.arraysim:array/2 --speed 1 --read-only
+  arraysim replay vm.vscsi --profile svc --speed 1
+  arraysim replay vm.vscsi --virtual scenario.yaml --set hosts.esx.cache.db.block=64KiB`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if lf.target != "" && cf.given(cmd) {
+			virtual := vf.given(cmd)
+			switch {
+			case virtual && (lf.target != "" || lf.yes):
+				return errors.New("--virtual and --profile replay in virtual time and take no --target and no --yes")
+			case virtual && cf.given(cmd):
+				return errors.New("--virtual and --profile take no --policy, --size, --block-size or --sectors; caches are in the scenario")
+			case lf.target != "" && cf.given(cmd):
 				return errors.New("--target replays against one LUN and takes no --policy, --size, --block-size or --sectors")
-			}
-			if lf.target == "" && lf.given(cmd) {
-				return errors.New("--speed, --depth, --read-only and --yes go with --target")
+			case lf.target == "" && !virtual && lf.given(cmd):
+				return errors.New("--speed, --depth, --read-only and --yes go with --target; the first three also with --virtual and --profile")
 			}
 			cfg, err := cf.config()
 			if err != nil {
@@ -178,6 +187,9 @@ A replay against a target overwrites it, so it asks first. See also: hostcache a
 				return err
 			}
 			s := newSource(r, args[0])
+			if virtual {
+				return a.virtual(cmd, s, &vf, live)
+			}
 			if lf.target != "" {
 				return a.live(cmd, s, &lf, live)
 			}
@@ -187,6 +199,7 @@ A replay against a target overwrites it, so it asks first. See also: hostcache a
 	tf.add(c)
 	cf.add(c)
 	lf.add(c)
+	vf.add(c)
 	return a.jsonFlag(c)
 }
 

@@ -87,6 +87,9 @@ type liveResult struct {
 	Errors        int64      `json:"failed_requests"`
 	FirstError    string     `json:"first_error,omitempty"`
 	due           bool
+	// In virtual time.
+	Virtual bool `json:"virtual,omitempty"`
+	caches  string
 }
 
 type kindJSON struct {
@@ -123,6 +126,21 @@ func (a *app) live(cmd *cobra.Command, s *source, f *liveFlags, cfg replay.RunCo
 	if at := strings.LastIndex(r.Target, "@"); at >= 0 && strings.HasPrefix(r.Target, "iscsi://") {
 		r.Target = "iscsi://" + r.Target[at+1:] // no secret in what is printed
 	}
+	r.fill(out)
+	if e := show(a, cmd, r, writeLive); err == nil {
+		err = e
+	}
+	if err == nil && errors.Is(ctx.Err(), context.Canceled) {
+		err = errors.New("the replay was interrupted")
+	}
+	if err == nil && out.Errors > 0 {
+		err = fmt.Errorf("%d requests failed, the first: %s", out.Errors, r.FirstError)
+	}
+	return err
+}
+
+// fill takes over the latencies.
+func (r *liveResult) fill(out *replay.Outcome) {
 	if out.FirstError != nil {
 		r.FirstError = out.FirstError.Error()
 	}
@@ -139,16 +157,6 @@ func (a *app) live(cmd *cobra.Command, s *source, f *liveFlags, cfg replay.RunCo
 		}
 		r.Latencies = append(r.Latencies, j)
 	}
-	if e := show(a, cmd, r, writeLive); err == nil {
-		err = e
-	}
-	if err == nil && errors.Is(ctx.Err(), context.Canceled) {
-		err = errors.New("the replay was interrupted")
-	}
-	if err == nil && out.Errors > 0 {
-		err = fmt.Errorf("%d requests failed, the first: %s", out.Errors, r.FirstError)
-	}
-	return err
 }
 
 func writeLive(w io.Writer, r liveResult) {
@@ -165,7 +173,9 @@ func writeLive(w io.Writer, r liveResult) {
 		}
 		fmt.Fprintf(w, " %10.0f\n", l.MaxUS)
 	}
-	if r.due {
+	if r.Virtual && r.due {
+		fmt.Fprintln(w, "latency counts from when a request was due")
+	} else if r.due {
 		fmt.Fprintf(w, "latency counts from when a request was due; %d began more than 10 ms late\n", r.Late)
 	}
 	if r.SkippedWrites > 0 {
@@ -174,6 +184,7 @@ func writeLive(w io.Writer, r liveResult) {
 	if r.Folded > 0 {
 		fmt.Fprintf(w, "%d requests lay beyond the end of the target and were folded into it\n", r.Folded)
 	}
+	fmt.Fprint(w, r.caches)
 }
 
 // duration writes nanoseconds of a trace.

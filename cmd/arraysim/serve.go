@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,7 +15,8 @@ import (
 )
 
 func (a *app) serve() *cobra.Command {
-	var listen, metrics, volumes, profile string
+	var listen, metrics, volumes, profile, record string
+	var interval time.Duration
 	var debug, print, tcmu bool
 	c := &cobra.Command{
 		Use:   "serve [config.yaml]",
@@ -57,11 +60,16 @@ Without a configuration file, a new data folder gets two pools and five volumes.
 			if debug {
 				level = slog.LevelDebug
 			}
+			if interval < 100*time.Millisecond {
+				return fmt.Errorf("an interval of %v is too short; give --record-interval 100ms or more", interval)
+			}
 			ctx, hurry := signals()
 			return admin.Serve(ctx, cfg, admin.Environment{
 				Out:   cmd.OutOrStdout(),
 				Log:   slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
 				Hurry: hurry,
+
+				Record: record, RecordInterval: interval,
 			})
 		}),
 	}
@@ -69,6 +77,8 @@ Without a configuration file, a new data folder gets two pools and five volumes.
 	c.Flags().StringVar(&metrics, "metrics", "", `address of the metrics endpoint, host:port, or "none"`)
 	c.Flags().StringVar(&volumes, "metrics-volumes", "", `volumes that a scrape shows one by one: "top:N", the others as one, or "all" (default "top:100")`)
 	c.Flags().StringVar(&profile, "profile", "", "inject the time costs and the cache policy of a profile; see: arraysim profile")
+	c.Flags().StringVar(&record, "record", "", "folder to write all counters into: Parquet files of 60 readings, and iostats XML")
+	c.Flags().DurationVar(&interval, "record-interval", time.Minute, "with --record: time between two readings")
 	c.Flags().BoolVar(&tcmu, "tcmu", false, "serve the kernel too, in the place of tcmu-runner (root; see targetcli, /backstores/user:array)")
 	c.Flags().BoolVar(&debug, "debug", false, "log more")
 	c.Flags().BoolVar(&print, "print-config", false, "print the built-in configuration and end")

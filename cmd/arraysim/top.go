@@ -23,8 +23,8 @@ func (a *app) top() *cobra.Command {
 	var view string
 	c := &cobra.Command{
 		Use: "top", Short: "Watch volumes, pools, hosts and offloads, as esxtop does",
-		Long: `top shows what happens now, sorted by what you choose: volumes (v), pools (p), hosts (h) and
-offloads (o). UNDERCOVER is what is written below the host layer, in MB/s. With -b it prints
+		Long: `top shows what happens now, sorted by what you choose: volumes (v), pools (p), hosts (h),
+offloads by volume (o), and those that are running, one by one (i). UNDERCOVER is what is written below the host layer, in MB/s. With -b it prints
 CSV, one line an object and interval, in base units.`,
 		Example: "  arraysim top\n  arraysim top -b -n 60 --interval 1s --view pools > pools.csv",
 		Args:    cobra.NoArgs,
@@ -57,7 +57,7 @@ CSV, one line an object and interval, in base units.`,
 }
 
 func topBatch(ctx context.Context, client *admin.Client, out io.Writer, view string, interval time.Duration, count int) error {
-	last, err := client.Counters(ctx)
+	last, err := readTop(ctx, client, view)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func topBatch(ctx context.Context, client *admin.Client, out io.Writer, view str
 	w := csv.NewWriter(out)
 	for n := 0; count == 0 || n < count; n++ {
 		<-t.C
-		now, err := client.Counters(ctx)
+		now, err := readTop(ctx, client, view)
 		if err != nil {
 			return err
 		}
@@ -85,8 +85,8 @@ func topBatch(ctx context.Context, client *admin.Client, out io.Writer, view str
 }
 
 func runTop(ctx context.Context, client *admin.Client, view string, interval time.Duration) error {
-	m := newTopModel(view, interval, func() (admin.Counters, error) { return client.Counters(ctx) })
-	first, err := m.read()
+	m := newTopModel(view, interval, func(view string) (topReading, error) { return readTop(ctx, client, view) })
+	first, err := m.read(view)
 	if err != nil {
 		return err
 	}

@@ -14,9 +14,9 @@ import (
 
 // topModel is the state of the screen.
 type topModel struct {
-	read      func() (admin.Counters, error)
+	read      func(view string) (topReading, error)
 	interval  time.Duration
-	last, now admin.Counters
+	last, now topReading
 	err       error
 
 	view          string
@@ -31,16 +31,16 @@ type topModel struct {
 
 // reading is the answer of the daemon.
 type reading struct {
-	c   admin.Counters
+	c   topReading
 	err error
 }
 
 type tick struct{}
 
-func newTopModel(view string, interval time.Duration, read func() (admin.Counters, error)) *topModel {
+func newTopModel(view string, interval time.Duration, read func(view string) (topReading, error)) *topModel {
 	// Who writes below the host layer stands above at first, and what is fullest.
 	return &topModel{read: read, interval: interval, view: view, width: 80, height: 24,
-		sort: map[string]int{"volumes": 5, "pools": 3, "hosts": 1, "offloads": 3}}
+		sort: map[string]int{"volumes": 5, "pools": 3, "hosts": 1, "offloads": 3, "running": 5}}
 }
 
 func (m *topModel) wait() tea.Cmd {
@@ -59,8 +59,9 @@ func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		if m.paused {
 			return m, m.wait()
 		}
+		view := m.view
 		return m, func() tea.Msg {
-			c, err := m.read()
+			c, err := m.read(view)
 			return reading{c, err}
 		}
 	case reading:
@@ -116,6 +117,8 @@ func (m *topModel) key(k tea.KeyMsg) tea.Cmd {
 		show("hosts")
 	case "o":
 		show("offloads")
+	case "i":
+		show("running")
 	case "tab":
 		show(topViews[(slices.Index(topViews, m.view)+1)%len(topViews)])
 	case "right", ">":
@@ -175,7 +178,7 @@ func (m *topModel) View() string {
 		b.WriteString(text + "\n")
 	}
 	b.WriteString(strings.Repeat("\n", room-len(shown))) // the keys stand on the last line
-	b.WriteString(topSoft.Render(m.fit("v p h o view  < > sort  u undercover  r reverse  / filter  space pause  q quit")))
+	b.WriteString(topSoft.Render(m.fit("v p h o i view  < > sort  u undercover  r reverse  / filter  space pause  q quit")))
 	return b.String()
 }
 

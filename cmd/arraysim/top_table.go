@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/csv"
 	"fmt"
 	"maps"
@@ -33,10 +34,25 @@ type topTable struct {
 	rows    [][]topCell
 }
 
-var topViews = []string{"volumes", "pools", "hosts", "offloads"}
+// topViews are the views; running is the only one of which batch mode shows every reading as it is.
+var topViews = []string{"volumes", "pools", "hosts", "offloads", "running"}
+
+// topReading is what the daemon said at one time. Running is asked for where it is shown.
+type topReading struct {
+	admin.Counters
+	running []admin.Offload
+}
+
+// readTop asks the daemon.
+func readTop(ctx context.Context, client *admin.Client, view string) (r topReading, err error) {
+	if r.Counters, err = client.Counters(ctx); err == nil && view == "running" {
+		r.running, err = client.Offloads(ctx)
+	}
+	return r, err
+}
 
 // newTopTable makes a view of two readings. Rates are by second.
-func newTopTable(view string, from, to admin.Counters) topTable {
+func newTopTable(view string, from, to topReading) topTable {
 	seconds := float64(to.Time-from.Time) / 1e9
 	rate := func(old, now uint64) float64 {
 		if seconds <= 0 || now < old { // another array, in the place of the old one
@@ -46,13 +62,15 @@ func newTopTable(view string, from, to admin.Counters) topTable {
 	}
 	switch view {
 	case "pools":
-		return topPools(from, to, rate)
+		return topPools(from.Counters, to.Counters, rate)
 	case "hosts":
-		return topHosts(from, to, rate)
+		return topHosts(from.Counters, to.Counters, rate)
 	case "offloads":
-		return topOffloads(from, to, rate)
+		return topOffloads(from.Counters, to.Counters, rate)
+	case "running":
+		return topRunning(to.running)
 	}
-	return topVolumes(from, to, rate)
+	return topVolumes(from.Counters, to.Counters, rate)
 }
 
 func topVolumes(from, to admin.Counters, rate func(old, now uint64) float64) topTable {
@@ -146,6 +164,17 @@ func topOffloads(from, to admin.Counters, rate func(old, now uint64) float64) to
 			t.rows = append(t.rows, []topCell{{text: v.Volume}, {text: v.Pool}, {text: prim}, {n: rate(b.Offloads[prim], v.Offloads[prim])}, {n: float64(v.Offloads[prim])},
 				{n: rate(uint64(b.Admitted[prim]), uint64(v.Admitted[prim]))}, {n: float64(pools[v.Pool].Inflight[prim])}})
 		}
+	}
+	return t
+}
+
+// topRunning shows each offload that is in flight.
+func topRunning(list []admin.Offload) topTable {
+	t := topTable{columns: []topColumn{
+		{"VOLUME", "volume", nil, false}, {"HOST", "host", nil, false}, {"PRIMITIVE", "primitive", nil, false},
+		{"DONE", "done_bytes", showSize, false}, {"TOTAL", "total_bytes", showSize, false}, {"FOR ms", "age_ns", showMillis, false}}}
+	for _, o := range list {
+		t.rows = append(t.rows, []topCell{{text: o.Volume}, {text: o.Initiator}, {text: o.Primitive}, {n: float64(o.Done)}, {n: float64(o.Total)}, {n: float64(o.Age)}})
 	}
 	return t
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -179,6 +180,7 @@ func (d *daemon) newAPI() (http.Handler, *huma.OpenAPI) {
 	d.readOperations(a)
 	d.objectOperations(a)
 	d.faultOperations(a)
+	d.portOperations(a)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusNotFound, fmt.Sprintf("there is no %s %s; see %s/openapi.json", r.Method, r.URL.Path, apiPath))
 	})
@@ -199,6 +201,7 @@ func (d *daemon) readOperations(a huma.API) {
 	handle(a, get("/pools", "list-pools", "List the pools"), func(*nothing) ([]Pool, error) { return d.listPools(), nil })
 	handle(a, get("/exports", "list-exports", "List the exports"), func(*nothing) ([]Export, error) { return d.listExports(), nil })
 	handle(a, get("/sessions", "list-sessions", "List the initiators that are logged in"), func(*nothing) ([]Session, error) { return d.sessions(), nil })
+	handle(a, get("/offloads", "list-offloads", "List the offloads that are in flight"), func(*nothing) ([]Offload, error) { return d.offloads(), nil })
 	handle(a, get("/counters", "get-counters", "Read the counters of both layers, added up by volume, pool and host"), func(*nothing) (Counters, error) { return d.counters(), nil })
 	handle(a, get("/policy", "get-policy", "Read the policy of the write cache"), func(*nothing) (Policy, error) { return d.policy(), nil })
 	type since struct {
@@ -298,6 +301,21 @@ func (d *daemon) sessions() []Session {
 	for _, s := range d.portal.Sessions() {
 		out = append(out, Session{Initiator: s.Initiator, Address: s.Address, Target: s.Target, Commands: s.Commands,
 			Received: Size(s.ReceivedBytes), Sent: Size(s.SentBytes), Since: s.Since})
+	}
+	return out
+}
+
+// offloads lists what the SCSI layer has in flight. Nothing is kept for it: the executor is
+// held for a walk through the task sets.
+func (d *daemon) offloads() []Offload {
+	d.exec.Lock()
+	list, now := d.target.Offloads(nil), d.exec.Now()
+	d.exec.Unlock()
+	wall, out := time.Now(), []Offload{}
+	for _, o := range list {
+		age := max(now-o.Start, 0)
+		out = append(out, Offload{Volume: o.Volume, Initiator: o.Initiator, Primitive: o.Primitive, Done: Size(o.Done), Total: Size(o.Total),
+			Since: wall.Add(-time.Duration(age)), Age: age, Background: o.Background})
 	}
 	return out
 }

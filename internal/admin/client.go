@@ -176,6 +176,11 @@ func (c *Client) Sessions(ctx context.Context) ([]Session, error) {
 	return call[[]Session](c, ctx, "GET", "/api/v1/sessions", nil)
 }
 
+// Offloads lists the offloads that are in flight.
+func (c *Client) Offloads(ctx context.Context) ([]Offload, error) {
+	return call[[]Offload](c, ctx, "GET", "/api/v1/offloads", nil)
+}
+
 // Counters reads the counters of both layers.
 func (c *Client) Counters(ctx context.Context) (Counters, error) {
 	return call[Counters](c, ctx, "GET", "/api/v1/counters", nil)

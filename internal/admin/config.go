@@ -51,6 +51,11 @@ type PortalConfig struct {
 	CHAP    *CHAPConfig `yaml:"chap"`
 	// Allow lists the initiators that may log in; empty allows all.
 	Allow []string `yaml:"allow"`
+	// Memory bounds the data of all commands in progress (1 GiB); a command above it ends with TASK SET FULL.
+	Memory Size `yaml:"memory"`
+	// Connections bounds the TCP connections (256), Sessions those of them that are logged in (128).
+	Connections int `yaml:"connections"`
+	Sessions    int `yaml:"sessions"`
 }
 
 // CHAPConfig says how initiators authenticate. Secrets stay in files of their own.
@@ -115,6 +120,8 @@ const (
 	minCacheSize     = 4 << 20
 	minSecret        = 12 // bytes; RFC 7143 9.2.1 asks for 96 bits
 	maxLUN           = 1<<14 - 1
+	minPortalMemory  = 64 << 20 // the longest transfer of a command
+	maxConnections   = 1<<16 - 1
 )
 
 //go:embed default.yaml
@@ -220,6 +227,14 @@ func (c *Config) validate() error {
 		if err := checkISCSIName(n); err != nil {
 			return c.src.at(fmt.Sprintf("portal.allow[%d]", i), "%w", err)
 		}
+	}
+	switch p := &c.Portal; {
+	case p.Memory != 0 && p.Memory < minPortalMemory:
+		return c.src.at("portal.memory", "a portal memory of %s is too small for the longest command; give it at least %s", p.Memory, Size(minPortalMemory))
+	case p.Connections < 0 || p.Connections > maxConnections:
+		return c.src.at("portal.connections", "connections is %d; it is 1 to %d", p.Connections, maxConnections)
+	case p.Sessions < 0 || p.Sessions > maxConnections:
+		return c.src.at("portal.sessions", "sessions is %d; it is 1 to %d", p.Sessions, maxConnections)
 	}
 	if h := c.Portal.CHAP; h != nil {
 		if h.User == "" || h.SecretFile == "" {

@@ -30,6 +30,9 @@ type Environment struct {
 	Log *slog.Logger
 	// Hurry ends a stop that is under way: dirty data stays in NVRAM.
 	Hurry <-chan struct{}
+	// Record is a folder that counters are written into every RecordInterval; "" is none.
+	Record         string
+	RecordInterval time.Duration
 }
 
 // blobCounters is the name under which the array keeps the host layer's counters.
@@ -58,6 +61,7 @@ type daemon struct {
 	kernel  *kernelDoor // nil without --tcmu
 
 	portalAddr, metricsAddr net.Addr
+	portAddrs               []net.Addr // by relative target port identifier, from 1
 	admin, metrics          *http.Server
 	closing                 chan struct{} // closed when the stop begins
 	failed                  chan error    // a door that ended by itself
@@ -110,7 +114,7 @@ func (d *daemon) run(ctx context.Context) error {
 func (d *daemon) open() error {
 	var err error
 	d.exec = block.NewLive()
-	if d.data, err = openFolder(d.exec, d.cfg.Data, d.cfg.Store); err != nil {
+	if d.data, err = openFolder(d.exec, d.cfg.Data, d.cfg.Store, func(line string) { d.log.Warn(line) }); err != nil {
 		return err
 	}
 	cache, err := d.data.cacheSize(d.cfg)

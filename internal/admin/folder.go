@@ -39,8 +39,8 @@ type folder struct {
 	bound  bool
 }
 
-// openFolder locks the data folder and opens the store.
-func openFolder(x block.Executor, path, kind string) (*folder, error) {
+// openFolder locks the data folder and opens the store. notice hears of what the store mends.
+func openFolder(x block.Executor, path, kind string, notice func(line string)) (*folder, error) {
 	f := &folder{path: path, memory: kind == storeMemory}
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("data folder: %w; choose another by --data", err)
@@ -56,7 +56,7 @@ func openFolder(x block.Executor, path, kind string) (*folder, error) {
 		f.lock, f.store = lock, store.NewMemory(x, store.MemoryOptions{})
 		return f, nil
 	}
-	s, err := store.OpenFiles(x, path, store.FilesOptions{})
+	s, err := store.OpenFiles(x, path, store.FilesOptions{Notice: notice})
 	if err != nil {
 		return nil, err
 	}

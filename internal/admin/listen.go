@@ -31,7 +31,8 @@ func (d *daemon) listen() error {
 		tc.CHAP = c
 	}
 	var err error
-	if d.portal, err = iscsi.New(iscsi.Config{Targets: []iscsi.TargetConfig{tc}, Exec: d.exec, Log: d.log}); err != nil {
+	if d.portal, err = iscsi.New(iscsi.Config{Targets: []iscsi.TargetConfig{tc}, Exec: d.exec, Log: d.log,
+		Limits: iscsi.Limits{MaxConnections: p.Connections, MaxSessions: p.Sessions, Memory: int(p.Memory)}}); err != nil {
 		return err
 	}
 	if p.Listen == listenNone && !d.cfg.TCMU {
@@ -55,12 +56,16 @@ func (d *daemon) listen() error {
 				d.log.Warn("the iSCSI portal is open to other machines and asks for no password; set portal.chap", "listen", l.Addr().String())
 			}
 		}
-		d.portalAddr = portals[0].Addr()
+		d.portalAddr, d.portAddrs = portals[0].Addr(), addresses(portals)
 	}
 	if d.audit, err = openAudit(d.cfg.Data); err == nil {
 		api, _ := d.newAPI()
 		d.api = d.audited(api)
 		err = d.listenHTTP()
+	}
+	var recorders []metrics.SnapshotWriter
+	if err == nil {
+		recorders, err = d.recorders()
 	}
 	var adminListener net.Listener
 	if err == nil {
@@ -80,6 +85,9 @@ func (d *daemon) listen() error {
 	}
 	d.background.Go(d.keepCounters)
 	d.background.Go(d.watch)
+	if recorders != nil {
+		d.background.Go(func() { d.record(recorders) })
+	}
 	if d.cfg.TCMU {
 		return d.openKernelDoor()
 	}

@@ -45,7 +45,7 @@ func Check(ctx context.Context, data string, opt CheckOptions) (CheckReport, err
 	exec := block.NewLive()
 	defer exec.Stop()
 	fmt.Fprintln(opt.Log, "no daemon runs: opening the folder and recovering its log")
-	f, err := openFolder(exec, data, storeFiles)
+	f, err := openFolder(exec, data, storeFiles, func(line string) { fmt.Fprintln(opt.Log, line) })
 	if err != nil {
 		return r, err
 	}
@@ -58,7 +58,9 @@ func Check(ctx context.Context, data string, opt CheckOptions) (CheckReport, err
 		return r, errors.Join(err, f.close())
 	}
 	fmt.Fprintln(opt.Log, "checking maps, reference counts, cache, checksums and counters")
+	copies := a.CheckCopies()
 	rep, mended, err := verify(ctx, exec, a, opt.Repair, opt.Progress)
+	rep.Problems = append(rep.Problems, copies...)
 	r = report(rep)
 	r.Offline = true
 	if mended > 0 {

@@ -212,6 +212,19 @@ type Session struct {
 	Since    time.Time `json:"since"`
 }
 
+// Offload is an offload command that has begun and not ended.
+type Offload struct {
+	Volume    string `json:"volume" doc:"That is written, or of which a token is made."`
+	Initiator string `json:"initiator"`
+	Primitive string `json:"primitive" enum:"xcopy,write_same,odx"`
+	Done      Size   `json:"done_bytes" doc:"Whole segments, ranges or pieces that are written."`
+	Total     Size   `json:"total_bytes" doc:"What the command describes."`
+	// Since is by this machine's clock; Age is exact.
+	Since      time.Time `json:"since"`
+	Age        int64     `json:"age_ns" doc:"Time since the command arrived."`
+	Background bool      `json:"background,omitempty" doc:"The command has ended and the copy goes on (IMMED=1)."`
+}
+
 // Policy is how the write cache admits and destages, and what bounds copies.
 type Policy struct {
 	Admission         string `json:"admission" enum:"fifo,fair,through"`

@@ -69,7 +69,11 @@ func (a *Array) admit(o *op, n uint64, head bool) verdict {
 		return admitted
 	}
 	// What overwrites dirty data needs no more room than that has.
-	if pages -= o.v.dirtyHits(o.cur, n); pages <= 0 {
+	needed := 0
+	if pt.used > 0 {
+		needed = pages - max(0, min(pt.limit-pt.used, c.limit-c.used))
+	}
+	if pages -= o.v.dirtyHits(o.cur, n, needed); pages <= 0 {
 		return admitted
 	}
 	switch {
@@ -195,16 +199,21 @@ func (w *waitQueue) took(o *op, n uint64) {
 	}
 }
 
-// dirtyHits counts the pages of a range whose dirty contents a write would replace.
-func (v *Volume) dirtyHits(start, n uint64) int {
+// dirtyHits counts the pages of a range whose dirty contents a write would replace. It stops
+// when there cannot be as many as needed any more.
+func (v *Volume) dirtyHits(start, n uint64, needed int) int {
 	hits := 0
 	c := v.a.cache
 	v.m.walk(block.Range{Start: start, Count: n}, func(r run) bool {
-		if r.state == block.Data && v.private(r.phys) {
-			for at := r.phys &^ (pageSectors - 1); at < r.phys+r.Count; at += pageSectors {
-				if c.dirtyAt(keyOf(v.pool.id, at)) != noPage {
-					hits++
-				}
+		if r.state != block.Data || !v.private(r.phys) {
+			return true
+		}
+		last := r.End() == start+n
+		for at := r.phys &^ (pageSectors - 1); at < r.phys+r.Count; at += pageSectors {
+			if c.dirtyAt(keyOf(v.pool.id, at)) != noPage {
+				hits++
+			} else if last && hits+int((r.phys+r.Count-1-at)/pageSectors) < needed {
+				break
 			}
 		}
 		return true

@@ -100,6 +100,7 @@ type Array struct {
 	through            map[uint32]*op // by page: the write that waits for it
 	settledOps         []*op
 	pinned             int // pages that cannot be destaged
+	redos              int // mdisks that have a redo
 	drained            []func()
 	ckpt               checkpointer
 	stopped            bool
@@ -159,6 +160,46 @@ func Open(opt Options) (*Array, error) {
 	if len(opt.CapPercent) == 0 || opt.CacheBytes < minCachePage*pageBytes {
 		return nil, fmt.Errorf("the write cache needs at least %d KiB and a cap", minCachePage*pageBytes/1024)
 	}
+	payload := opt.Store.Payload()
+	limit := int(opt.CacheBytes / pageBytes)
+	// Pages above the limit are those that are between two owners: overwritten or
+	// destaged, and not yet free.
+	pages := limit + max(limit/8, 2*piecePages)
+	logBytes := max(opt.LogBytes, minLogBytes) &^ 7
+	rows := opt.CounterRows
+	region, fresh, err := opt.Store.Region("nvram", nvramSize(rows, pages, logBytes, payload))
+	if errors.Is(err, block.ErrSize) {
+		// An array of format version 1 keeps its number of rows.
+		var old error
+		if region, fresh, old = opt.Store.Region("nvram", nvramSize(rowCountV1, pages, logBytes, payload)); old == nil {
+			rows, err = rowCountV1, nil
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	// A power cut may have come before the first flush.
+	fresh = fresh || [24]byte(region.Bytes()[:24]) == [24]byte{}
+	nv, err := openNVRAM(region, fresh, rows, pages, logBytes, payload)
+	if err != nil {
+		return nil, err
+	}
+	meta, err := opt.Store.Meta()
+	if err != nil {
+		return nil, err
+	}
+	return openCopy(meta, func() (*Array, error) {
+		a := newArray(opt)
+		a.cache = newCache(nv, limit)
+		a.rows = openRows(nv)
+		a.journal.ring, a.journal.newest, a.journal.off = nv.log(), nv.newest(), !a.payload
+		a.meta = meta
+		return a, a.recover(fresh)
+	}, nv.loadState)
+}
+
+// newArray returns an array without its parts.
+func newArray(opt Options) *Array {
 	a := &Array{opt: opt, exec: opt.Exec, store: opt.Store, payload: opt.Store.Payload(),
 		deadKeys: map[nodeKey]struct{}{}, started: opt.Exec.Now(), through: map[uint32]*op{}}
 	a.arena.reap = a.reap
@@ -169,39 +210,7 @@ func Open(opt Options) (*Array, error) {
 	a.ckpt.step = checkpointStep
 	a.destageDoneFn = a.destageDone
 	a.readDoneFn = a.readDone
-	limit := int(opt.CacheBytes / pageBytes)
-	// Pages above the limit are those that are between two owners: overwritten or
-	// destaged, and not yet free.
-	pages := limit + max(limit/8, 2*piecePages)
-	logBytes := max(opt.LogBytes, minLogBytes) &^ 7
-	rows := opt.CounterRows
-	region, fresh, err := opt.Store.Region("nvram", nvramSize(rows, pages, logBytes, a.payload))
-	if errors.Is(err, block.ErrSize) {
-		// An array of format version 1 keeps its number of rows.
-		var old error
-		if region, fresh, old = opt.Store.Region("nvram", nvramSize(rowCountV1, pages, logBytes, a.payload)); old == nil {
-			rows, err = rowCountV1, nil
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
-	// A power cut may have come before the first flush.
-	fresh = fresh || [24]byte(region.Bytes()[:24]) == [24]byte{}
-	nv, err := openNVRAM(region, fresh, rows, pages, logBytes, a.payload)
-	if err != nil {
-		return nil, err
-	}
-	a.cache = newCache(nv, limit)
-	a.rows = openRows(nv)
-	a.journal.ring, a.journal.newest, a.journal.off = nv.log(), nv.newest(), !a.payload
-	if a.meta, err = opt.Store.Meta(); err != nil {
-		return nil, err
-	}
-	if err := a.recover(fresh); err != nil {
-		return nil, err
-	}
-	return a, nil
+	return a
 }
 
 func (a *Array) poolByID(id uint16) *Pool     { return a.pools[id] }

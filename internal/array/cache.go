@@ -1,10 +1,10 @@
 package array
 
 import (
-	"hash/crc32"
 	"math/bits"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/crc32c"
 )
 
 // A page of the write cache goes round these states:
@@ -47,6 +47,9 @@ const (
 	flagOffload
 	// flagHost: it counts in the budget of its host, too.
 	flagHost
+	// flagUnder, flagHeir: it waits for another page, another page waits for it.
+	flagUnder
+	flagHeir
 )
 
 const noPage = ^uint32(0)
@@ -56,27 +59,45 @@ type page struct {
 	key     pageKey
 	origins uint32
 	vol     uint32
-	hnext   uint32 // hash chain
 	prev    uint32 // the volume's list of dirty pages, oldest first
 	next    uint32 // also the chain of written and cooling pages
 	state   pageState
 	mask    uint8 // sectors that count here
 	list    pageList
 	flags   pageFlags
-	host    uint32 // that an offload's page is for
+	age     uint32 // when it became dirty; of two pages the difference counts
+}
+
+// pageRare is what few pages have: it counts where the page's flags say so.
+type pageRare struct {
 	// While a page is being destaged, what is written to its key meanwhile lies in
 	// its heir, which may not be destaged before; the heir's under is that page.
-	under uint32
-	heir  uint32
-	age   uint32 // when it became dirty; of two pages the difference counts
+	under, heir uint32
+	host        uint32 // that an offload's page is for
+}
+
+// under returns the page below this one, or noPage.
+func (c *cache) under(i uint32) uint32 {
+	if c.pages[i].flags&flagUnder == 0 {
+		return noPage
+	}
+	return c.rare[i].under
+}
+
+// inherit says that a page waits for another one, with its key, to be destaged.
+func (c *cache) inherit(heir, under uint32) {
+	c.pages[heir].flags |= flagUnder
+	c.rare[heir].under = under
+	c.pages[under].flags |= flagHeir
+	c.rare[under].heir = heir
 }
 
 // cache is the write cache: pages of NVRAM indexed by physical address.
 type cache struct {
-	nv      *nvram
-	pages   []page
-	buckets []uint32
-	shift   uint
+	pageIndex
+	nv    *nvram
+	pages []page
+	rare  []pageRare
 	// free is a ring: pages come back in the order in which they were destaged,
 	// so that neighbours in address tend to be neighbours in NVRAM. Without payload
 	// it is a stack, so that few pages are touched.
@@ -92,42 +113,9 @@ type cache struct {
 }
 
 func newCache(nv *nvram, limit int) *cache {
-	c := &cache{nv: nv, pages: make([]page, nv.pages), free: make([]uint32, nv.pages), limit: limit}
-	n := 1 << bits.Len(uint(nv.pages-1))
-	c.buckets = make([]uint32, n)
-	c.shift = uint(64 - bits.Len(uint(n-1)))
-	for i := range c.buckets {
-		c.buckets[i] = noPage
-	}
+	c := &cache{nv: nv, pages: make([]page, nv.pages), rare: make([]pageRare, nv.pages), free: make([]uint32, nv.pages), limit: limit}
+	c.pageIndex = newPageIndex(c.pages)
 	return c
-}
-
-// hash puts the pages of a grain side by side: they come and go together.
-func (c *cache) hash(k pageKey) *uint32 {
-	return &c.buckets[(uint64(k/grainPages)*0x9E3779B97F4A7C15>>c.shift+uint64(k%grainPages))&uint64(len(c.buckets)-1)]
-}
-
-// lookup returns the newest page with this key, or noPage.
-func (c *cache) lookup(k pageKey) uint32 {
-	i := *c.hash(k)
-	for i != noPage && c.pages[i].key != k {
-		i = c.pages[i].hnext
-	}
-	return i
-}
-
-func (c *cache) insert(i uint32) {
-	b := c.hash(c.pages[i].key)
-	c.pages[i].hnext = *b
-	*b = i
-}
-
-func (c *cache) remove(i uint32) {
-	at := c.hash(c.pages[i].key)
-	for *at != i {
-		at = &c.pages[*at].hnext
-	}
-	*at = c.pages[i].hnext
 }
 
 func (c *cache) takeFree() uint32 {
@@ -160,7 +148,10 @@ func (c *cache) giveFree(i uint32) {
 }
 
 // dirtyList is a volume's dirty pages, oldest first, linked through the pages.
-type dirtyList struct{ head, tail uint32 }
+type dirtyList struct {
+	head, tail uint32
+	age        uint32 // of head
+}
 
 var noPages = dirtyList{head: noPage, tail: noPage}
 
@@ -170,7 +161,7 @@ func (c *cache) listPush(l *dirtyList, i uint32) {
 	p := &c.pages[i]
 	p.prev, p.next = l.tail, noPage
 	if l.tail == noPage {
-		l.head = i
+		l.head, l.age = i, p.age
 	} else {
 		c.pages[l.tail].next = i
 	}
@@ -180,7 +171,9 @@ func (c *cache) listPush(l *dirtyList, i uint32) {
 func (c *cache) listRemove(l *dirtyList, i uint32) {
 	p := &c.pages[i]
 	if p.prev == noPage {
-		l.head = p.next
+		if l.head = p.next; l.head != noPage {
+			l.age = c.pages[l.head].age
+		}
 	} else {
 		c.pages[p.prev].next = p.next
 	}
@@ -204,7 +197,7 @@ func (a *Array) fill(i, old uint32, first, n int, src *cursor, origin block.Orig
 		data, desc = c.nv.data(i), c.nv.desc(i)
 		src.copyTo(data[first*size : (first+n)*size])
 		for s := first; s < first+n; s++ {
-			descView(desc).setCRC(s, crc32.Checksum(data[s*size:(s+1)*size], castagnoli))
+			descView(desc).setCRC(s, crc32c.Sector(data[s*size:]))
 		}
 	}
 	if old == noPage {
@@ -238,8 +231,8 @@ func (c *cache) dirtyAt(k pageKey) uint32 {
 func (a *Array) install(o *op, i uint32, k pageKey, mask, written uint8, origins uint32) {
 	c, v := a.cache, o.v
 	p := &c.pages[i]
-	*p = page{key: k, origins: origins, vol: v.id, state: pageDirty, mask: mask, under: noPage, heir: noPage}
-	a.enterPartition(o, p)
+	*p = page{key: k, origins: origins, vol: v.id, state: pageDirty, mask: mask}
+	a.enterPartition(o, i)
 	if p.flags&flagThrough != 0 {
 		a.through[i] = o
 		o.unsettled++
@@ -252,7 +245,7 @@ func (a *Array) install(o *op, i uint32, k pageKey, mask, written uint8, origins
 		a.supersede(v, i, old, written)
 	}
 	c.insert(i)
-	if p.under == noPage {
+	if p.flags&flagUnder == 0 {
 		v.pool.addDirty(v, i)
 	}
 }
@@ -265,14 +258,12 @@ func (a *Array) supersede(v *Volume, i, old uint32, written uint8) {
 	c.remove(old)
 	switch o.state {
 	case pageDestaging:
-		o.heir = i
-		c.pages[i].under = old
+		c.inherit(i, old)
 	case pageDirty:
 		owner := a.volumeByID(o.vol)
 		owner.meter()
-		if o.under != noPage {
-			c.pages[i].under = o.under
-			c.pages[o.under].heir = i
+		if under := c.under(old); under != noPage {
+			c.inherit(i, under)
 		} else {
 			v.pool.removeDirty(owner, old)
 		}
@@ -286,14 +277,14 @@ func (a *Array) supersede(v *Volume, i, old uint32, written uint8) {
 			}
 		}
 		a.settled(old)
-		a.leavePartition(v.pool, o)
+		a.leavePartition(v.pool, old)
 		a.cool(old)
 	}
 }
 
 // enterPartition books a new page to its pool's share, or to the reserve.
-func (a *Array) enterPartition(o *op, p *page) {
-	pt := &o.v.pool.part
+func (a *Array) enterPartition(o *op, i uint32) {
+	p, pt := &a.cache.pages[i], &o.v.pool.part
 	if o.through {
 		p.flags |= flagThrough
 	}
@@ -310,14 +301,15 @@ func (a *Array) enterPartition(o *op, p *page) {
 		pt.offload++
 		if a.opt.Policy.Budget.HostPercent > 0 {
 			p.flags |= flagHost
-			p.host = o.host
+			a.cache.rare[i].host = o.host
 			pt.hosts[o.host]++
 		}
 	}
 }
 
 // leavePartition takes a page out of its pool's share.
-func (a *Array) leavePartition(p *Pool, pg *page) {
+func (a *Array) leavePartition(p *Pool, i uint32) {
+	pg := &a.cache.pages[i]
 	if pg.flags&flagReserve != 0 {
 		p.part.reserve--
 		a.cache.reserve--
@@ -329,8 +321,9 @@ func (a *Array) leavePartition(p *Pool, pg *page) {
 		p.part.offload--
 	}
 	if pg.flags&flagHost != 0 {
-		if p.part.hosts[pg.host]--; p.part.hosts[pg.host] == 0 {
-			delete(p.part.hosts, pg.host)
+		host := a.cache.rare[i].host
+		if p.part.hosts[host]--; p.part.hosts[host] == 0 {
+			delete(p.part.hosts, host)
 		}
 	}
 }
@@ -364,23 +357,23 @@ func (a *Array) drop(k pageKey, lost uint8) {
 	v.meter()
 	v.leaveDirty(lost&p.mask, p.origins, cellDiscarded)
 	p.mask &^= lost
-	if p.under != noPage {
-		c.pages[p.under].mask &^= lost
+	under := c.under(i)
+	if under != noPage {
+		c.pages[under].mask &^= lost
 	}
 	if p.mask != 0 {
 		return
 	}
 	c.remove(i)
 	pool.meter()
-	if p.under == noPage {
+	if under == noPage {
 		pool.removeDirty(v, i)
 	} else {
-		u := &c.pages[p.under]
-		u.heir = noPage
-		c.insert(p.under)
+		c.pages[under].flags &^= flagHeir
+		c.insert(under)
 	}
 	a.settled(i)
-	a.leavePartition(pool, p)
+	a.leavePartition(pool, i)
 	a.cool(i)
 }
 

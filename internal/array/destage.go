@@ -1,6 +1,10 @@
 package array
 
-import "github.com/arraysim/arraysim/internal/block"
+import (
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
 
 // The destager moves dirty pages to the mdisks: what writes through at once, the rest
 // in the order and at the rate of the policy. With the oldest page go the neighbours
@@ -29,7 +33,7 @@ type partition struct {
 	turn    int         // index into ring
 	begun   bool        // the volume whose turn it is has got its quantum
 	lru     []dirtyList // by mdisk, where the order is the pool's
-	direct  dirtyList
+	direct  []dirtyList // by mdisk: what writes through
 	waiting waitQueue
 	braked  opQueue // offloads behind their budget
 	// settle is the number of pages to destage although the partition is not
@@ -63,7 +67,7 @@ func (p *Pool) addDirty(v *Volume, i uint32) {
 	pg.age = c.age
 	if pg.flags&flagThrough != 0 {
 		pg.list = listDirect
-		c.listPush(&pt.direct, i)
+		c.listPush(&pt.direct[p.mdiskOfPage(i)], i)
 		p.a.needDestage(p)
 		return
 	}
@@ -98,12 +102,23 @@ func (p *Pool) removeDirty(v *Volume, i uint32) {
 		c.listRemove(&pt.lru[md], i)
 		pt.dirty--
 	case listDirect:
-		c.listRemove(&pt.direct, i)
+		c.listRemove(&pt.direct[md], i)
 	case listPinned:
 		c.listRemove(&p.mdisks[md].pinned, i)
 		p.unpin(1)
 	}
 	pg.list = listNone
+}
+
+// mdiskOfPage returns the number of the mdisk that a page of the pool goes to.
+func (p *Pool) mdiskOfPage(i uint32) int {
+	md, _, _ := p.locate(p.a.cache.pages[i].key.phys())
+	return md
+}
+
+// anyDirect tells whether a write waits for its pages to be sent to the back end.
+func (p *Pool) anyDirect() bool {
+	return slices.ContainsFunc(p.part.direct, func(l dirtyList) bool { return !l.empty() })
 }
 
 // emptyLists returns a list of dirty pages for each mdisk of the pool.
@@ -195,7 +210,8 @@ func (p *Pool) wakeUp() {
 // destage starts operations while there is reason and room.
 func (a *Array) destage(p *Pool) {
 	pt := &p.part
-	for !pt.direct.empty() && a.destagePage(p, pt.direct.head, quantumPages) != 0 {
+	for first := p.oldest(pt.direct); first != noPage && a.destagePage(p, first, quantumPages) != 0; {
+		first = p.oldest(pt.direct)
 	}
 	for blocked := 0; pt.dirty > 0 && p.anyRoom() && p.mayDestage(); {
 		var v *Volume
@@ -244,15 +260,15 @@ func (p *Pool) anyRoom() bool {
 // oldest returns the oldest page on lists by mdisk whose mdisk takes another destage:
 // what waits for a busy mdisk must not hold up the others.
 func (p *Pool) oldest(lists []dirtyList) uint32 {
-	c, depth := p.a.cache, p.a.opt.Policy.DestageDepth
-	best := noPage
+	depth := p.a.opt.Policy.DestageDepth
+	best, age := noPage, uint32(0)
 	for md := range lists {
-		i := lists[md].head
-		if i == noPage || p.mdisks[md].destages >= depth && !p.mdisks[md].offline {
+		l := &lists[md]
+		if l.head == noPage || p.mdisks[md].destages >= depth && !p.mdisks[md].offline {
 			continue
 		}
-		if best == noPage || int32(c.pages[i].age-c.pages[best].age) < 0 {
-			best = i
+		if best == noPage || int32(l.age-age) < 0 {
+			best, age = l.head, l.age
 		}
 	}
 	return best

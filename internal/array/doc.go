@@ -33,7 +33,8 @@ const (
 	windowSectors = 1 << windowShift
 	pageSectors   = 8
 	pageBytes     = 4096
-	grainPages    = windowSectors / pageSectors
+	grainPageBits = 4
+	grainPages    = 1 << grainPageBits
 	extentGrains  = 64
 	extentSectors = extentGrains * windowSectors
 	extentBytes   = extentSectors * 512

@@ -140,7 +140,7 @@ func (a *Array) startFlush() {
 				a.flushed = seq
 				a.saveState()
 				for _, p := range a.pools {
-					if p != nil && (p.part.dirty > 0 || !p.part.direct.empty()) {
+					if p != nil && (p.part.dirty > 0 || p.anyDirect()) {
 						a.needDestage(p)
 					}
 				}
@@ -219,7 +219,7 @@ func (a *Array) syncMdisks() {
 	a.cycleBatch = a.cycleBatch[:0]
 	kept := a.written[:0]
 	for _, i := range a.written {
-		if a.mdiskOf(i).redo == nil {
+		if a.redos == 0 || a.mdiskOf(i).redo == nil {
 			a.cycleBatch = append(a.cycleBatch, i)
 		} else {
 			kept = append(kept, i)
@@ -289,7 +289,7 @@ func (a *Array) buryWritten(pages []uint32) {
 		}
 		pool := a.poolByID(p.key.pool())
 		pool.meter()
-		a.leavePartition(pool, p)
+		a.leavePartition(pool, i)
 		a.bury(i, markHome)
 	}
 }

@@ -56,7 +56,12 @@ func (p *Pool) tellHealth() {
 	}
 }
 
-// watch looks every second, while something fails, for those who have waited too long.
+// stuck tells whether an mdisk has work and has ended none of it for as long as anybody waits.
+func (d *mdisk) stuck(now int64) bool {
+	return d.depth > 0 && now-max(d.progress, d.nextFree) >= patience
+}
+
+// watch looks every second, while something fails or somebody waits for room, for those who have waited too long.
 func (a *Array) watch() {
 	if a.watching {
 		return
@@ -64,7 +69,7 @@ func (a *Array) watch() {
 	a.watching = true
 	a.exec.At(a.exec.Now()+retryTime, func() {
 		a.watching = false
-		now := a.exec.Now()
+		now, trouble := a.exec.Now(), a.ckpt.since != 0
 		if since := a.ckpt.since; since != 0 {
 			if now-since >= patience {
 				for _, p := range a.Pools() {
@@ -78,10 +83,18 @@ func (a *Array) watch() {
 			}
 			a.watch()
 		}
+		if a.anyWaiting() {
+			a.watch()
+		}
 		for _, p := range a.Pools() {
 			for _, d := range p.mdisks {
 				if d.failing.since != 0 {
+					trouble = true
 					a.watch()
+				}
+				if d.stuck(now) {
+					trouble = true
+					p.endWaiters(block.MediumWrite, now-patience)
 				}
 				if d.failing.since != 0 && now-d.failing.since >= patience {
 					s := block.MediumWrite
@@ -92,7 +105,9 @@ func (a *Array) watch() {
 				}
 			}
 		}
-		a.endStep()
+		if trouble { // else to look changes nothing, not even the order of events
+			a.endStep()
+		}
 	})
 }
 
@@ -119,6 +134,9 @@ func (p *Pool) endWaiters(s block.Status, since int64) {
 func (a *Array) Health() (lines []string) {
 	for _, p := range a.Pools() {
 		for _, d := range p.mdisks {
+			if now := a.exec.Now(); d.stuck(now) {
+				lines = append(lines, fmt.Sprintf("mdisk %s of pool %s: nothing was read or written for %d s; it is waited for", d.name, p.name, (now-d.progress)/1_000_000_000))
+			}
 			if f := d.failing; f.since != 0 {
 				lines = append(lines, fmt.Sprintf("mdisk %s of pool %s: writing fails for %d s: %v; make room or mend the disk, it is tried again", d.name, p.name, (a.exec.Now()-f.since)/1_000_000_000, f.err))
 			}
@@ -151,6 +169,7 @@ type redoPage struct {
 // lose begins a redo of these pages and of all others that are written.
 func (a *Array) lose(d *mdisk, pages []uint32) {
 	d.redo = &redo{pages: pages}
+	a.redos++
 	a.redoSoon(d)
 }
 
@@ -253,6 +272,7 @@ func (a *Array) redone(d *mdisk, err error) {
 			return
 		}
 		d.redo = nil
+		a.redos--
 		d.works()
 		a.buryWritten(r.pages)
 		a.needDestage(d.pool)

@@ -18,6 +18,7 @@ type mdisk struct {
 	bandwidth uint64 // bytes a second, 0: no limit
 	iops      uint64 // 0: no limit
 	nextFree  int64  // when the limits let the next operation start
+	progress  int64  // when an operation ended last, or the first began
 
 	depth    int // operations under way or waiting, destages apart
 	destages int // destages under way
@@ -77,7 +78,9 @@ func (a *Array) putIO(x *diskIO) {
 func (d *mdisk) start(x *diskIO) {
 	a := d.a
 	x.d, x.started = d, a.exec.Now()
-	d.depth++
+	if d.depth++; d.depth == 1 {
+		d.progress = x.started
+	}
 	if d.bandwidth == 0 && d.iops == 0 {
 		a.queueIO(x)
 		return
@@ -123,6 +126,7 @@ func (a *Array) submitIO() {
 func (a *Array) ioDone(x *diskIO) {
 	d := x.d
 	d.depth--
+	d.progress = a.exec.Now()
 	d.duration[x.dir()].Observe(a.exec.Now() - x.started)
 	if x.io.Err == nil {
 		d.count(x)

@@ -13,6 +13,8 @@ import (
 // digest of all that the store holds then:
 //
 //	g    number u64, sum of the digests of all other keys u64
+//
+// A store may keep several copies, each with its number and digest: one that is damaged or older is made anew from another.
 const keyGen = "g"
 
 // digest is what the meta store holds, as the array knows it.
@@ -74,14 +76,11 @@ func (a *Array) loadMeta(prefix string, fn func(key, value []byte) error) error 
 // checkMeta compares what was loaded, which is all that there is, with the number and the
 // digest of the last batch.
 func (a *Array) checkMeta(s savedState) error {
-	sum := a.stored.sum
-	err := a.meta.Load([]byte(keyGen), func(_, v []byte) error {
-		if len(v) != 16 {
-			return fmt.Errorf("the number of the last checkpoint is damaged")
-		}
-		a.gen, sum = le.Uint64(v), le.Uint64(v[8:])
-		return nil
-	})
+	gen, sum, err := readGen(a.meta)
+	if gen == 0 {
+		sum = a.stored.sum
+	}
+	a.gen = gen
 	switch {
 	case err != nil:
 		return err
@@ -91,4 +90,136 @@ func (a *Array) checkMeta(s savedState) error {
 		return fmt.Errorf("the checkpoints in meta/ are damaged: parts of them are missing or older than the rest; restore meta/ from a copy made at the same time as the other files")
 	}
 	return nil
+}
+
+// openCopy opens the array from the newest copy of the meta store, or, when that one is damaged, from another. The
+// others are then made anew.
+//
+// A copy that failed while the array ran is older than the rest, and NVRAM need not know that after a loss of power. So
+// the number of the last batch decides, not the place.
+func openCopy(meta block.MetaStore, open func() (*Array, error), saved func() savedState) (*Array, error) {
+	copies, ok := meta.(block.MetaCopies)
+	if !ok {
+		return open()
+	}
+	type candidate struct {
+		i   int
+		gen uint64
+		err error
+	}
+	var all []candidate
+	for i := range copies.Copies() {
+		copies.Choose(i)
+		gen, _, err := readGen(meta)
+		all = append(all, candidate{i, gen, err})
+	}
+	slices.SortStableFunc(all, func(x, y candidate) int {
+		switch {
+		case (x.err == nil) != (y.err == nil):
+			if x.err == nil {
+				return -1
+			}
+			return 1
+		case x.gen != y.gen:
+			if x.gen > y.gen {
+				return -1
+			}
+			return 1
+		}
+		return 0
+	})
+	var first error
+	for k, c := range all {
+		copies.Choose(c.i)
+		a, err := open()
+		if err == nil {
+			return a, nil
+		}
+		if k == 0 {
+			first = err
+		}
+		// What is not the copy's fault another one does not mend.
+		if verifyCopy(meta, saved().gen) == nil {
+			return nil, err
+		}
+	}
+	return nil, first
+}
+
+// settleCopies makes the copies anew that are not as new as the one that was loaded, before the next batch goes to all.
+func (a *Array) settleCopies() error {
+	copies, ok := a.meta.(block.MetaCopies)
+	if !ok {
+		return nil
+	}
+	chosen := copies.Chosen()
+	defer copies.Choose(chosen)
+	for i := range copies.Copies() {
+		copies.Choose(i)
+		gen, sum, err := readGen(a.meta)
+		if err == nil && (gen != a.gen || sum != a.stored.sum) {
+			err = fmt.Errorf("it is at change %d, not at %d", gen, a.gen)
+		}
+		if i == chosen || err == nil {
+			continue
+		}
+		copies.Choose(chosen)
+		if err := copies.Renew(i, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readGen returns number and digest of the last batch of a meta store, 0 if there was none.
+func readGen(meta block.MetaStore) (gen, sum uint64, err error) {
+	err = meta.Load([]byte(keyGen), func(_, v []byte) error {
+		if len(v) != 16 {
+			return fmt.Errorf("the number of the last checkpoint is damaged")
+		}
+		gen, sum = le.Uint64(v), le.Uint64(v[8:])
+		return nil
+	})
+	return gen, sum, err
+}
+
+// verifyCopy reads all of a meta store.
+func verifyCopy(meta block.MetaStore, least uint64) error {
+	gen, sum, err := readGen(meta)
+	if err != nil {
+		return err
+	}
+	var d digest
+	if err := meta.Load(nil, func(k, v []byte) error {
+		if string(k) != keyGen {
+			d.sum += digestOf(k, v)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	switch {
+	case gen < least:
+		return fmt.Errorf("its last %d changes are lost", least-gen)
+	case gen != 0 && sum != d.sum:
+		return fmt.Errorf("parts of it are missing or older than the rest")
+	}
+	return nil
+}
+
+// CheckCopies reads all copies of the meta store and names those that are damaged, a line each. It may only be called
+// before the array serves. The next start makes them anew.
+func (a *Array) CheckCopies() (lines []string) {
+	copies, ok := a.meta.(block.MetaCopies)
+	if !ok {
+		return nil
+	}
+	defer copies.Choose(copies.Chosen())
+	for i := range copies.Copies() {
+		copies.Choose(i)
+		if err := verifyCopy(a.meta, 0); err != nil {
+			lines = append(lines, fmt.Sprintf("copy %d of the checkpoints is damaged: %v", i+1, err))
+		}
+	}
+	return lines
 }

@@ -107,6 +107,10 @@ func checkName(what, name string) error {
 
 // commitObjects makes the objects durable and calls done.
 func (a *Array) commitObjects(done func(error)) {
+	if !a.payload { // nobody opens a store again that keeps nothing, and arrays of 10,000 volumes are made over it
+		a.commitMeta(nil, done)
+		return
+	}
 	b, err := json.Marshal(&a.objects)
 	if err != nil {
 		panic("array: internal error: " + err.Error())
@@ -224,7 +228,7 @@ func (a *Array) addPool(spec PoolSpec) (*Pool, error) {
 	p.tickFn = p.tick
 	p.freed = p.grainFreed
 	p.wakeFn = p.wakeUp
-	p.part.direct, p.part.hosts = noPages, map[uint32]int{}
+	p.part.hosts = map[uint32]int{}
 	p.down = make([]bool, len(spec.Mdisks))
 	counts := make([]int, len(spec.Mdisks))
 	for i, m := range spec.Mdisks {
@@ -237,7 +241,7 @@ func (a *Array) addPool(spec PoolSpec) (*Pool, error) {
 			bandwidth: m.Bandwidth, iops: m.IOPS, pinned: noPages})
 		counts[i] = int(size / extentBytes)
 	}
-	p.part.lru = p.emptyLists()
+	p.part.lru, p.part.direct = p.emptyLists(), p.emptyLists()
 	p.addExtents(0, counts)
 	for len(a.pools) <= int(spec.ID) {
 		a.pools = append(a.pools, nil)

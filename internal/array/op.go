@@ -125,6 +125,9 @@ func (o *op) end(s block.Status) {
 	v.ops--
 	if o.req != nil {
 		o.req.Priv = nil
+		if v.changes != nil {
+			v.changed(o.req, s)
+		}
 		a.finish(o.req, s)
 	}
 	if p := o.parent; p != nil {

@@ -3,6 +3,7 @@ package array
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -60,6 +61,10 @@ func BenchmarkStart(b *testing.B) {
 		b.ReportMetric(time.Since(start).Seconds(), "s-start")
 		b.ReportMetric(float64(entries), "entries")
 		b.StopTimer()
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		b.ReportMetric(float64(m.HeapInuse)/float64(entries), "B/entry")
 		r.close()
 		b.StartTimer()
 	}

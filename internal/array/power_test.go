@@ -26,6 +26,7 @@ type version struct {
 type command struct {
 	acked            int  // its place in the order of acknowledgements; 0: none yet
 	atomic           bool // a map edit: all of it or nothing
+	refused          bool // ended with an error: done in part, or not at all
 	oldSeen, newSeen bool
 	what             string
 }
@@ -184,6 +185,15 @@ func (r *powerRig) isFree(vol int, g block.Range) bool {
 	return true
 }
 
+// isCertain tells whether the last command of each sector of a range was not refused, so that
+// what a copy of the range reads is known.
+func (r *powerRig) isCertain(vol int, g block.Range) bool {
+	return !slices.ContainsFunc(r.sectors[vol][g.Start:g.End()], func(vs []version) bool {
+		last := vs[len(vs)-1].cmd
+		return last != nil && last.refused
+	})
+}
+
 // launch submits a random command.
 func (r *powerRig) launch() {
 	vol := r.rnd.IntN(len(r.vols))
@@ -247,7 +257,7 @@ func (r *powerRig) launch() {
 		if r.rnd.IntN(2) == 0 {
 			to.Start = min(to.Start&^127+src.Start&127, powerVolumes[vol].sectors-to.Count)
 		}
-		if !ok || !r.isFree(vol, to) || vol == from && src.Overlaps(to) {
+		if !ok || !r.isFree(vol, to) || vol == from && src.Overlaps(to) || !r.isCertain(from, src) {
 			return
 		}
 		h := &block.Request{Op: block.OpHold, Ranges: []block.Range{src}, Done: func(*block.Request) {}}
@@ -281,6 +291,7 @@ func (r *powerRig) launch() {
 		if q.Status != block.OK && !refused {
 			r.t.Fatalf("%s ended %v", cmd.what, q.Status)
 		}
+		cmd.refused = refused
 		if !refused {
 			r.acks++
 			cmd.acked = r.acks

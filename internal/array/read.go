@@ -90,8 +90,8 @@ func (r *reading) physical(p *Pool, phys, n uint64, dst *cursor) {
 			holder := noPage
 			if pg.mask>>s&1 != 0 {
 				holder = i
-			} else if pg.under != noPage && c.pages[pg.under].mask>>s&1 != 0 {
-				holder = pg.under
+			} else if under := c.under(i); under != noPage && c.pages[under].mask>>s&1 != 0 {
+				holder = under
 			}
 			if holder == noPage {
 				r.backend(p, phys, 1, dst)

@@ -56,6 +56,9 @@ func (a *Array) recover(fresh bool) error {
 	if err := a.checkMeta(saved); err != nil {
 		return err
 	}
+	if err := a.settleCopies(); err != nil {
+		return err
+	}
 	if fresh && len(a.objects.Volumes) > 0 {
 		return fmt.Errorf("the write cache file is missing, and with it acknowledged data of %d volumes; restore it, or remove the data folder to start empty", len(a.objects.Volumes))
 	}

@@ -271,7 +271,7 @@ func (a *Array) loadPage(i uint32, mask uint8) {
 	c := a.cache
 	d := descView(c.nv.desc(i))
 	v := a.volumeOrGhost(d.vol(), d.key().pool())
-	c.pages[i] = page{key: d.key(), origins: d.origins(), vol: v.id, state: pageDirty, mask: mask, under: noPage, heir: noPage}
+	c.pages[i] = page{key: d.key(), origins: d.origins(), vol: v.id, state: pageDirty, mask: mask}
 	for left := mask; left != 0; left &= left - 1 {
 		v.dirtyBytes[originAt(d.origins(), bits.TrailingZeros8(left))] += block.SectorSize
 	}

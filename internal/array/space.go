@@ -1,6 +1,9 @@
 package array
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+)
 
 // space is the physical space of a pool: which grains are allocated, by whom, and
 // how many window layers and held references point at each.
@@ -42,6 +45,12 @@ func (s *space) grains() int64 { return int64(len(s.extents)) * extentGrains }
 // addExtents appends the extents of new mdisks in rotation, so that neighbours lie
 // on different mdisks. counts[i] is the number of extents of mdisk first+i.
 func (s *space) addExtents(first int, counts []int) {
+	sum := 0
+	for _, c := range counts {
+		sum += c
+	}
+	s.extents = slices.Grow(s.extents, sum)
+	s.used, s.info = slices.Grow(s.used, sum), slices.Grow(s.info, sum)
 	for n := 0; ; n++ {
 		any := false
 		for i, c := range counts {
@@ -54,8 +63,8 @@ func (s *space) addExtents(first int, counts []int) {
 			break
 		}
 	}
-	s.used = append(s.used, make([]uint64, len(s.extents)-len(s.used))...)
-	s.info = append(s.info, make([]*extentInfo, len(s.extents)-len(s.info))...)
+	s.used = s.used[:len(s.extents)]
+	s.info = s.info[:len(s.extents)]
 }
 
 func (s *space) grain(g uint64) *grainInfo {

@@ -96,7 +96,7 @@ func (a *Array) joins(v *Volume, k pageKey) bool {
 		return false
 	}
 	p := &a.cache.pages[i]
-	return p.state == pageDirty && p.vol == v.id && p.under == noPage && a.flushedPage(i)
+	return p.state == pageDirty && p.vol == v.id && p.flags&flagUnder == 0 && a.flushedPage(i)
 }
 
 func (a *Array) destageDone(x *diskIO) {
@@ -143,11 +143,12 @@ func (a *Array) unitDone(u *destageUnit) {
 		pg.state = pageWritten
 		a.settled(i)
 		a.written = append(a.written, i)
-		if pg.heir != noPage {
-			h := &c.pages[pg.heir]
-			h.under = noPage
-			p.addDirty(a.volumeByID(h.vol), pg.heir)
-			pg.heir = noPage
+		if pg.flags&flagHeir != 0 {
+			pg.flags &^= flagHeir
+			heir := c.rare[i].heir
+			h := &c.pages[heir]
+			h.flags &^= flagUnder
+			p.addDirty(a.volumeByID(h.vol), heir)
 		}
 	}
 	u.next = a.freeUnit

@@ -37,6 +37,8 @@ type Volume struct {
 	deficit  uint64 // sectors that its turn still lets in
 	short    [block.NumOrigins]*row
 
+	changes *changeLog // nil until a host asks
+
 	ops    int // requests under way
 	notify []func(block.Event)
 }

@@ -12,6 +12,7 @@ func (o *op) wait(front bool) {
 		o.since = max(1, o.a.exec.Now())
 		p.waitingBytes[o.origin] += int64(o.stop-o.cur) * block.SectorSize
 	}
+	o.a.watch() // what should make room may be stuck
 	o.a.needDestage(p)
 }
 

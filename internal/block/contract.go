@@ -101,6 +101,18 @@ type MetaStore interface {
 	Load(prefix []byte, fn func(key, value []byte) error) error
 }
 
+// MetaCopies is a MetaStore that keeps several copies of everything. Commit goes to all of them, and is done when it is
+// durable in all that still work.
+type MetaCopies interface {
+	MetaStore
+	Copies() int
+	// Choose makes copy i the one that Load reads; a copy that cannot be read fails then.
+	Choose(i int)
+	Chosen() int
+	// Renew makes copy i anew from the chosen one; why says in a few words what was wrong with it.
+	Renew(i int, why error) error
+}
+
 // ErrFull is the error of a write for which the store has no room now.
 var ErrFull = errors.New("the file system of the data folder is full")
 

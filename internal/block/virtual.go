@@ -180,6 +180,15 @@ func (v *Virtual) Next() (int64, bool) {
 	return 0, false
 }
 
+// Due tells whether anything is left to run until the time t: a posted function or a timer.
+func (v *Virtual) Due(t int64) bool {
+	if v.postCount > 0 {
+		return true
+	}
+	at, ok := v.Next()
+	return ok && at <= t
+}
+
 // Lock does nothing: virtual time has one thread.
 func (v *Virtual) Lock() {}
 
@@ -227,12 +236,7 @@ func (v *Virtual) Run() {
 
 // RunUntil steps until the time t has come, and leaves the clock there.
 func (v *Virtual) RunUntil(t int64) {
-	for {
-		if v.postCount == 0 {
-			if at, ok := v.Next(); !ok || at > t {
-				break
-			}
-		}
+	for v.Due(t) {
 		v.Step()
 	}
 	v.now = max(v.now, t)

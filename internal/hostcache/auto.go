@@ -29,7 +29,7 @@ type shadow struct {
 }
 
 // autoCandidates begins with the one that is safest before anything is known.
-var autoCandidates = []string{"s3-fifo", "lru", "2q", "arc", "lirs", "w-tinylfu", "sieve"}
+var autoCandidates = []string{"s3-fifo", "lru", "2q", "arc", "lirs", "w-tinylfu", "sieve", "lfu"}
 
 const (
 	// autoShadow is the blocks that a shadow cache holds at least, if the cache

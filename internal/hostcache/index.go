@@ -185,14 +185,15 @@ func (ix *Index) layOut(capacity int64) {
 // Access is one reference of a workload: a hit tells the policy, a miss inserts
 // the block (size in bytes with Sized, else ignored). It tells whether it hit.
 func (ix *Index) Access(k Key, size uint32) bool {
-	s := ix.find(k)
+	h := mix(k)
+	s := ix.findHash(k, h)
 	if s != 0 && ix.meta[s]&stateMask < firstGhost {
 		ix.stats.Hits++
 		ix.policy.hit(s)
 		return true
 	}
 	ix.stats.Misses++
-	ix.insert(k, s, size)
+	ix.insert(k, h, s, size)
 	return false
 }
 
@@ -221,7 +222,7 @@ func (ix *Index) Insert(k Key) Slot {
 		panic(fmt.Sprintf("hostcache: insert of %x, which is resident", uint64(k)))
 	}
 	ix.stats.Misses++
-	s := ix.insert(k, g, 1)
+	s := ix.insert(k, mix(k), g, 1)
 	if s == 0 {
 		return None
 	}
@@ -313,8 +314,8 @@ func (ix *Index) slot(s Slot) uint32 {
 	return t
 }
 
-// insert gives k a slot; g is its ghost or 0. It returns 0 if there is no room.
-func (ix *Index) insert(k Key, g, size uint32) uint32 {
+// insert gives k, whose hash is h, a slot; g is its ghost or 0. It returns 0 if there is no room.
+func (ix *Index) insert(k Key, h uint64, g, size uint32) uint32 {
 	w := int64(1)
 	if ix.sizes != nil {
 		w = int64(size)
@@ -333,7 +334,7 @@ func (ix *Index) insert(k Key, g, size uint32) uint32 {
 	if ix.sizes != nil {
 		ix.sizes[s] = size
 	}
-	ix.put(k, s)
+	ix.put(h, s)
 	ix.used += w
 	ix.resident++
 	ix.stats.Inserted++

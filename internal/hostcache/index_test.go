@@ -13,7 +13,7 @@ func TestConfigErrors(t *testing.T) {
 		want string
 	}{
 		{"no capacity", Config{Policy: "lru"}, "a capacity of 0 is none"},
-		{"unknown policy", Config{Policy: "mru", Capacity: 1}, `no policy is named "mru"; choose from lru, fifo, clock, sieve, 2q, arc, s3-fifo, lirs, w-tinylfu, auto`},
+		{"unknown policy", Config{Policy: "mru", Capacity: 1}, `no policy is named "mru"; choose from lru, fifo, clock, sieve, 2q, arc, s3-fifo, lirs, w-tinylfu, lfu, auto`},
 		{"block below a page", Config{Policy: "lru", Capacity: 1, BlockSectors: 4}, "4KiB to 1MiB"},
 		{"block that is no power of two", Config{Policy: "lru", Capacity: 1, BlockSectors: 24}, "power of two"},
 		{"block too large", Config{Policy: "lru", Capacity: 1, BlockSectors: 4096}, "4KiB to 1MiB"},

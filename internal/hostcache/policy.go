@@ -49,6 +49,7 @@ var policies = []struct {
 	{"s3-fifo", func(ix *Index) policy { return &s3fifo{ix: ix} }},
 	{"lirs", func(ix *Index) policy { return &lirs{ix: ix} }},
 	{"w-tinylfu", func(ix *Index) policy { return &tinyLFU{ix: ix} }},
+	{"lfu", func(ix *Index) policy { return &lfu{lru{ix: ix}} }},
 }
 
 // Policies returns the names of all policies, Auto the last.

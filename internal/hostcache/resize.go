@@ -66,14 +66,14 @@ func (ix *Index) relocate(capacity int64, resident, ghosts []uint32, move func(f
 			resident[i] = to
 		}
 		ix.keys[to], ix.meta[to] = old.keys[s], old.meta[s]
-		ix.put(old.keys[s], to)
+		ix.put(mix(old.keys[s]), to)
 		ix.bitmaps.copyFrom(&old.bitmaps, s-numLists, to-numLists)
 	}
 	ghosts = ghosts[max(0, int64(len(ghosts))-ix.ghostsMax):]
 	for i, s := range ghosts {
 		g := ix.take(&ix.ghosts)
 		ix.keys[g], ix.meta[g] = old.keys[s], firstGhost
-		ix.put(ix.keys[g], g)
+		ix.put(mix(ix.keys[g]), g)
 		ghosts[i] = g
 	}
 	return ghosts

@@ -39,10 +39,11 @@ func (t *table) home(h uint64) int {
 }
 
 // find returns the slot of a key, resident or ghost, or 0.
-func (ix *Index) find(k Key) uint32 {
+func (ix *Index) find(k Key) uint32 { return ix.findHash(k, mix(k)) }
+
+func (ix *Index) findHash(k Key, h uint64) uint32 {
 	t := &ix.table
 	e := t.entries
-	h := mix(k)
 	i, mask := t.home(h), t.tagMask
 	tag := uint32(h) & mask
 	for {
@@ -61,14 +62,14 @@ func (ix *Index) find(k Key) uint32 {
 	}
 }
 
-// put adds a key that is not in the table.
-func (ix *Index) put(k Key, s uint32) {
+// put adds a key that is not in the table, by its hash.
+func (ix *Index) put(h uint64, s uint32) {
 	t := &ix.table
 	if ix.cfg.Sized && (t.used*tableDen >= int64(len(t.entries)-2)*tableNum || s&t.tagMask != 0) {
 		ix.rehash(max(2*t.used, 64))
 	}
 	t.used++
-	t.place(mix(k), s)
+	t.place(h, s)
 }
 
 func (t *table) place(h uint64, s uint32) {

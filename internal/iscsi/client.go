@@ -156,13 +156,19 @@ func (c *Client) CommandHeader(lun uint64, cdb []byte, outLen, inLen int) (hdr [
 		h[offFlags] |= flagRead
 	}
 	h.put32(offEDTL, uint32(max(outLen, inLen)))
+	return hdr, putCDB(h, cdb)
+}
+
+// putCDB fills in a command's CDB and returns the additional header segment of what has no room in the header
+// (RFC 7143 11.2.2.3).
+func putCDB(h bhs, cdb []byte) (ahs []byte) {
 	n := copy(h[offCDB:], cdb)
 	if rest := cdb[n:]; len(rest) > 0 {
 		ahs = binary.BigEndian.AppendUint16(nil, uint16(len(rest)+1))
 		ahs = append(append(ahs, ahsExtendedCDB, 0), rest...)
 		ahs = append(ahs, zeros[:padLen(len(ahs))]...)
 	}
-	return hdr, ahs
+	return ahs
 }
 
 // Command carries out one command: data in one direction at most.

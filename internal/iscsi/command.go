@@ -25,6 +25,8 @@ type command struct {
 	write     bool
 	immediate bool
 	refuse    bool // answered with refuseSense, never submitted
+	full      bool // refused because there is no memory: TASK SET FULL instead
+	held      int  // bytes of the portal's memory
 	cdb       [maxCDBLen]byte
 
 	// Collection of Data-Out.
@@ -96,9 +98,13 @@ func (cmd *command) release() {
 	t.Status, t.Sense, t.InTotal, t.OutTotal, t.Aborted = 0, nil, 0, 0, false
 	cmd.received, cmd.dataSN, cmd.nextR2T, cmd.r2tSN = 0, 0, 0, 0
 	cmd.r2ts = cmd.r2ts[:0]
-	cmd.refuse, cmd.unsolicited = false, false
+	cmd.refuse, cmd.full, cmd.unsolicited = false, false, false
 	cmd.send = dataIn{}
 	reserved, immediate := cmd.reserved, cmd.immediate
+	if cmd.held > 0 {
+		c.portal.memory.Add(int64(-cmd.held))
+		cmd.held = 0
+	}
 	cmd.reserved, cmd.immediate, cmd.conn = 0, false, nil
 	commandPool.Put(cmd)
 

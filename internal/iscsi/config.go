@@ -57,7 +57,10 @@ type Limits struct {
 	MaxCommandData int
 	// ConnMemory bounds the data, in bytes, of the commands that a connection has
 	// in progress, beyond one first burst for each of them. Commands above it wait.
-	ConnMemory   int
+	ConnMemory int
+	// Memory bounds the data, in bytes, of the commands that all connections together have in progress. A command
+	// above it ends with TASK SET FULL, and what comes with it is dropped: initiators try again.
+	Memory       int
 	LoginTimeout time.Duration
 	// PingInterval of silence makes the portal send a NOP-In; PingTimeout without an
 	// answer ends the connection. A negative interval sends none.
@@ -77,6 +80,7 @@ func DefaultLimits() Limits {
 		MaxOutstandingR2T: 8,
 		MaxCommandData:    64 << 20,
 		ConnMemory:        64 << 20,
+		Memory:            1 << 30,
 		LoginTimeout:      15 * time.Second,
 		PingInterval:      30 * time.Second,
 		PingTimeout:       30 * time.Second,
@@ -100,6 +104,7 @@ func (l *Limits) fill() error {
 		{&l.MaxOutstandingR2T, d.MaxOutstandingR2T, 1, 65535, "MaxOutstandingR2T"},
 		{&l.MaxCommandData, d.MaxCommandData, 1 << 16, 1 << 31, "MaxCommandData"},
 		{&l.ConnMemory, max(d.ConnMemory, l.MaxCommandData), 1 << 16, 1 << 40, "ConnMemory"},
+		{&l.Memory, max(d.Memory, l.MaxCommandData), 1 << 16, 1 << 40, "Memory"},
 	} {
 		if *f.v == 0 {
 			*f.v = f.def
@@ -110,6 +115,9 @@ func (l *Limits) fill() error {
 	}
 	if l.ConnMemory < l.MaxCommandData {
 		return fmt.Errorf("iscsi: ConnMemory is below MaxCommandData (%d)", l.MaxCommandData)
+	}
+	if l.Memory < l.MaxCommandData {
+		return fmt.Errorf("iscsi: Memory is below MaxCommandData (%d)", l.MaxCommandData)
 	}
 	for _, f := range []struct {
 		v   *time.Duration

@@ -53,6 +53,14 @@ func (c *conn) beginCommand(h bhs) error {
 	cmd.itt, cmd.edtl, cmd.read, cmd.write = h.itt(), edtl, read, write
 	cmd.unsolicited = !final
 	cmd.refuse = read && write || edtl > c.limits.MaxCommandData
+	if !cmd.refuse && edtl > 0 && (read || write) {
+		if m := &c.portal.memory; m.Add(int64(edtl)) <= int64(c.limits.Memory) {
+			cmd.held = edtl
+		} else {
+			m.Add(int64(-edtl))
+			cmd.refuse, cmd.full = true, true
+		}
+	}
 	t := &cmd.task
 	t.LUN, t.Tag, t.Attr, t.CDB = h.lun(), uint64(cmd.itt), scsi.Attr(flags&attrMask), cmd.cdb[:length]
 	if t.Attr == scsi.AttrOrdered {
@@ -86,7 +94,9 @@ func (c *conn) proceed(cmd *command) {
 		c.open[cmd.itt] = cmd
 	case cmd.refuse:
 		c.leave(cmd)
-		cmd.task.Status, cmd.task.Sense = scsi.StatusCheckCondition, refuseSense[:]
+		if cmd.task.Status, cmd.task.Sense = scsi.StatusCheckCondition, refuseSense[:]; cmd.full {
+			cmd.task.Status, cmd.task.Sense = scsi.StatusTaskSetFull, nil
+		}
 		c.enqueue(outItem{cmd: cmd})
 	case c.ordered > 0 && c.mustWait(cmd):
 		c.park(cmd)

@@ -236,7 +236,7 @@ func newRig(t testing.TB, change func(*Config)) *rig {
 	served := make(chan error, 1)
 	go func() { served <- p.Serve(l) }()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := p.Shutdown(ctx); err != nil {
 			t.Errorf("Shutdown: %v", err)
@@ -253,16 +253,28 @@ func newRig(t testing.TB, change func(*Config)) *rig {
 func checkGoroutines(t testing.TB) {
 	t.Cleanup(func() {
 		var stacks string
-		for range 200 {
-			buf := make([]byte, 1<<20)
+		buf := make([]byte, 1<<20)
+		gone := func() bool {
 			stacks = string(buf[:runtime.Stack(buf, true)])
-			if strings.Count(stacks, "iscsi.(*conn)")+strings.Count(stacks, "iscsi.(*Portal)") == 0 {
-				return
-			}
-			time.Sleep(10 * time.Millisecond)
+			return strings.Count(stacks, "iscsi.(*conn)")+strings.Count(stacks, "iscsi.(*Portal)") == 0
 		}
-		t.Errorf("goroutines are left:\n%s", stacks)
+		if !poll(gone) {
+			t.Errorf("goroutines are left:\n%s", stacks)
+		}
 	})
+}
+
+// patience is how long a test waits before it calls a thing missing: a busy machine is no failure.
+const patience = 4 * time.Minute
+
+// poll asks until ok says yes; false when patience is at its end.
+func poll(ok func() bool) bool {
+	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
 }
 
 func (r *rig) dial() net.Conn {
@@ -271,7 +283,7 @@ func (r *rig) dial() net.Conn {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	nc.SetDeadline(time.Now().Add(20 * time.Second))
+	nc.SetDeadline(time.Now().Add(patience))
 	r.t.Cleanup(func() { nc.Close() })
 	return nc
 }
@@ -304,15 +316,13 @@ func (r *rig) withFake(fn func(*fakeTarget)) {
 // eventually waits for a condition of the target.
 func (r *rig) eventually(what string, ok func(*fakeTarget) bool) {
 	r.t.Helper()
-	for range 500 {
-		good := false
+	there := func() (good bool) {
 		r.withFake(func(f *fakeTarget) { good = ok(f) })
-		if good {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
+		return good
 	}
-	r.t.Fatalf("never came true: %s", what)
+	if !poll(there) {
+		r.t.Fatalf("never came true: %s", what)
+	}
 }
 
 func (r *rig) stuck() int {
@@ -328,11 +338,8 @@ func (r *rig) stuck() int {
 // awaitStuck waits until n tasks are stuck in the target.
 func (r *rig) awaitStuck(n int) {
 	r.t.Helper()
-	for range 1000 {
-		if r.stuck() == n {
-			return
-		}
-		time.Sleep(2 * time.Millisecond)
+	if poll(func() bool { return r.stuck() == n }) {
+		return
 	}
 	r.t.Fatalf("%d tasks are stuck, want %d", r.stuck(), n)
 }

@@ -22,6 +22,7 @@ type Initiator struct {
 	mu       sync.Mutex
 	wake     *sync.Cond          // guarded by mu: there is something to send, or the end
 	tasks    map[uint32]*Command // guarded by mu
+	manages  map[uint32]managing // guarded by mu
 	waiting  []*Command          // guarded by mu: the window is closed
 	itt      uint32              // guarded by mu
 	cmdSN    uint32              // guarded by mu
@@ -53,13 +54,28 @@ type Command struct {
 	itt uint32
 }
 
+// ErrAborted is the Lost of a command that task management ended: it may have been carried out in part, and the session
+// goes on.
+var ErrAborted = errors.New("iscsi: the command was aborted")
+
+// managing is a task management function under way.
+type managing struct {
+	of   *Command // the task that ABORT TASK is for
+	done func(scsi.TMFResponse, error)
+}
+
 // NewInitiator logs in over nc and takes it over.
 func NewInitiator(nc net.Conn, cfg ClientConfig) (*Initiator, error) {
 	c, err := NewClient(nc, cfg)
 	if err != nil {
 		return nil, err
 	}
-	i := &Initiator{c: c, nc: nc, tasks: make(map[uint32]*Command), cmdSN: c.CmdSN, maxCmdSN: c.MaxCmdSN, expStat: c.ExpStatSN, itt: c.itt,
+	return newInitiator(c), nil
+}
+
+// newInitiator goes on with a session that is logged in.
+func newInitiator(c *Client) *Initiator {
+	i := &Initiator{c: c, nc: c.nc, tasks: make(map[uint32]*Command), manages: make(map[uint32]managing), cmdSN: c.CmdSN, maxCmdSN: c.MaxCmdSN, expStat: c.ExpStatSN, itt: c.itt,
 		immediate: c.p.immediateData, first: int(c.p.firstBurst)}
 	if i.maxCmdSN-i.cmdSN >= 1<<31 {
 		i.maxCmdSN = i.cmdSN // at least the first one
@@ -67,7 +83,7 @@ func NewInitiator(nc net.Conn, cfg ClientConfig) (*Initiator, error) {
 	i.wake = sync.NewCond(&i.mu)
 	go i.send()
 	go i.receive()
-	return i, nil
+	return i
 }
 
 // Start sends a command, now or when the target's window allows.
@@ -99,14 +115,57 @@ func (i *Initiator) end(err error) {
 	for _, cmd := range i.tasks { // all end alike: order does not matter
 		lost = append(lost, cmd)
 	}
-	i.waiting, i.tasks = nil, nil
+	manages := i.manages
+	i.waiting, i.tasks, i.manages = nil, nil, nil
 	i.wake.Broadcast()
 	i.mu.Unlock()
 	i.nc.Close()
+	for _, m := range manages { // all end alike
+		m.done(0, err)
+	}
 	for _, cmd := range lost {
 		cmd.Lost = err
 		cmd.Done(cmd)
 	}
+}
+
+// Manage sends a task management function for a LUN; of is the command that ABORT TASK is for, else nil. A command that
+// the target aborted ends with Lost = [ErrAborted] before done is called. Other functions must not be used while commands of this session
+// are under way on the LUN: those get no response.
+func (i *Initiator) Manage(fn scsi.TMF, lun uint64, of *Command, done func(scsi.TMFResponse, error)) {
+	i.mu.Lock()
+	err := i.err
+	if err == nil {
+		var tag uint32 = noTag
+		if of != nil {
+			tag = of.itt
+		}
+		i.sendManage(fn, lun, tag, managing{of, done})
+	}
+	i.mu.Unlock()
+	if err != nil {
+		go done(0, err)
+	}
+}
+
+// sendManage queues a task management request. The caller holds mu.
+func (i *Initiator) sendManage(fn scsi.TMF, lun uint64, tag uint32, m managing) {
+	i.itt++
+	if i.itt == noTag {
+		i.itt = 1
+	}
+	i.manages[i.itt] = m
+	var hdr [bhsLen]byte
+	h := bhs(hdr[:])
+	h[0], h[offFlags] = opTaskMgmt|immediateBit, flagFinal|byte(fn)
+	binary.BigEndian.PutUint64(h[offLUN:], lun)
+	h.put32(offITT, i.itt)
+	h.put32(offRefTask, tag)
+	h.put32(offRefCmdSN, i.cmdSN)
+	h.put32(offCmdSN, i.cmdSN)
+	h.put32(offExpStatSN, i.expStat)
+	i.out = appendPDU(i.out, h, nil, nil, i.c.p.headerDigest, i.c.p.dataDigest)
+	i.wake.Signal()
 }
 
 // fillWindow queues the PDUs of what the target takes. The caller holds mu.
@@ -155,7 +214,7 @@ func (i *Initiator) queue(cmd *Command) {
 	h.put32(offCmdSN, i.cmdSN)
 	i.cmdSN++
 	h.put32(offExpStatSN, i.expStat)
-	copy(h[offCDB:], cmd.CDB)
+	ahs := putCDB(h, cmd.CDB)
 	first := min(out, i.first)
 	immediate := 0
 	if i.immediate {
@@ -167,7 +226,7 @@ func (i *Initiator) queue(cmd *Command) {
 	if immediate < first {
 		h[offFlags] &^= flagFinal
 	}
-	i.out = appendPDU(i.out, h, nil, piece(cmd.Out, 0, immediate), i.c.p.headerDigest, i.c.p.dataDigest)
+	i.out = appendPDU(i.out, h, ahs, piece(cmd.Out, 0, immediate), i.c.p.headerDigest, i.c.p.dataDigest)
 	if immediate < first {
 		i.dataOut(cmd, noTag, immediate, first-immediate)
 	}
@@ -273,11 +332,15 @@ func (i *Initiator) receive() {
 func (i *Initiator) take(pdu *PDU) error {
 	h := bhs(pdu.Header[:])
 	var done *Command
+	var managed func()
 	i.mu.Lock()
 	defer func() {
 		i.mu.Unlock()
 		if done != nil {
 			done.Done(done)
+		}
+		if managed != nil {
+			managed()
 		}
 	}()
 	if i.err != nil {
@@ -332,6 +395,18 @@ func (i *Initiator) take(pdu *PDU) error {
 		cmd.Status = h[offStatus]
 		delete(i.tasks, cmd.itt)
 		done = cmd
+	case opTaskMgmtResp:
+		m, ok := i.manages[h.itt()]
+		if !ok {
+			return fmt.Errorf("iscsi: an answer to task management %#x, which is not under way", h.itt())
+		}
+		delete(i.manages, h.itt())
+		r := scsi.TMFResponse(h[offResponse])
+		if m.of != nil && r == scsi.TMFComplete && i.tasks[m.of.itt] == m.of {
+			delete(i.tasks, m.of.itt)
+			m.of.Lost, done = ErrAborted, m.of
+		}
+		managed = func() { m.done(r, nil) }
 	case opAsync:
 		if h[offAsyncEvent] != 0 {
 			return fmt.Errorf("iscsi: the target ends the session (event %d)", h[offAsyncEvent])

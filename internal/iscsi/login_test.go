@@ -261,16 +261,21 @@ func TestLoginViolations(t *testing.T) {
 		name string
 		send []byte
 		kind ErrorKind
+		late bool // it ends because nothing more comes
 	}{
-		{"a command first", make([]byte, bhsLen), ErrOpcode},
-		{"HTTP", []byte("GET / HTTP/1.1\r\nHost: localhost:3260\r\nUser-Agent: nobody\r\n\r\n"), ErrOpcode},
-		{"too much data", long[:], ErrLogin},
-		{"nothing", nil, ErrLogin},
-		{"half a header", login[:20], ErrLogin},
+		{"a command first", make([]byte, bhsLen), ErrOpcode, false},
+		{"HTTP", []byte("GET / HTTP/1.1\r\nHost: localhost:3260\r\nUser-Agent: nobody\r\n\r\n"), ErrOpcode, false},
+		{"too much data", long[:], ErrLogin, false},
+		{"nothing", nil, ErrLogin, true},
+		{"half a header", login[:20], ErrLogin, true},
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			r := newRig(t, func(cfg *Config) { cfg.Limits.LoginTimeout = 150 * time.Millisecond })
+			r := newRig(t, func(cfg *Config) {
+				if cfg.Limits.LoginTimeout = patience; row.late {
+					cfg.Limits.LoginTimeout = 150 * time.Millisecond
+				}
+			})
 			nc := r.dial()
 			nc.Write(row.send)
 			if b, err := io.ReadAll(nc); len(b) > 0 {

@@ -25,6 +25,7 @@ type Portal struct {
 
 	errors errorCounters
 	count  struct{ rx, tx atomic.Uint64 }
+	memory atomic.Int64 // data of all commands in progress, see Limits.Memory
 
 	mu        sync.Mutex              // never held while the executor is taken
 	listeners []listener              // guarded by mu; by group
@@ -414,3 +415,6 @@ func (c *conn) checkIdle(now time.Time) {
 		c.abort(violation(ErrTimeout, 0, "no answer to a NOP-In in %v", c.limits.PingTimeout))
 	}
 }
+
+// Held returns the bytes of data of all commands in progress, see Limits.Memory.
+func (p *Portal) Held() int64 { return p.memory.Load() }

@@ -35,7 +35,7 @@ func TestTwoPortals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		nc.SetDeadline(time.Now().Add(20 * time.Second))
+		nc.SetDeadline(time.Now().Add(patience))
 		t.Cleanup(func() { nc.Close() })
 		c, err := NewClient(nc, ClientConfig{Initiator: testInitiator, Target: target, ISID: [6]byte{0x80, 0, 0, 1}})
 		if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"testing"
-	"time"
 )
 
 // The address of a portal is free as soon as Shutdown has begun, whatever its
@@ -77,7 +76,7 @@ func TestRestart(t *testing.T) {
 	if err := c.Logout(); err != nil {
 		t.Error(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := next.Shutdown(ctx); err != nil {
 		t.Error(err)

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
+	"runtime"
 	"testing"
 	"time"
 
@@ -361,7 +363,7 @@ func TestNop(t *testing.T) {
 
 func TestPing(t *testing.T) {
 	r := newRig(t, func(cfg *Config) {
-		cfg.Limits.PingInterval, cfg.Limits.PingTimeout = 60*time.Millisecond, 100*time.Millisecond
+		cfg.Limits.PingInterval, cfg.Limits.PingTimeout = 60*time.Millisecond, 2*time.Second
 	})
 	c := r.login(nil)
 	for range 2 {
@@ -485,6 +487,54 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
+// All connections together take no more memory than they may. What is beyond ends with TASK SET FULL, data that
+// comes with it is dropped, and nothing of it stays behind.
+func TestMemoryOfAll(t *testing.T) {
+	const size = 256 << 10
+	r := newRig(t, func(cfg *Config) {
+		cfg.Limits.MaxCommandData, cfg.Limits.Memory = size, size
+	})
+	var clients []*Client
+	for i := range 4 {
+		clients = append(clients, r.login(func(cfg *ClientConfig) { cfg.ISID[5] = byte(i) }))
+	}
+	send := func(c *Client, write bool) uint32 {
+		cdb, out, in := cdb10(opRead10, 0, size/fakeBlock), 0, size
+		if write {
+			cdb[0], out, in = opWrite10, size, 0
+		}
+		hdr, _ := c.CommandHeader(0, cdb, out, in)
+		c.Send(hdr, nil, make([]byte, min(out, int(c.p.firstBurst), c.maxSend)))
+		return bhs(hdr[:]).itt()
+	}
+	hdr, _ := clients[0].CommandHeader(0, cdb10(opStuck, 0, 0), 0, size)
+	clients[0].Send(hdr, nil, nil)
+	first := bhs(hdr[:]).itt()
+	r.eventually("the first command is under way", func(f *fakeTarget) bool { return f.submits == 1 })
+	for i, c := range clients {
+		for _, write := range []bool{false, true} {
+			if res, err := c.Await(send(c, write), nil, size); err != nil || res.Status != scsi.StatusTaskSetFull {
+				t.Fatalf("connection %d, write %v: %v %v", i, write, res, err)
+			}
+		}
+	}
+	r.exec.Lock()
+	for n := range r.target.nexuses {
+		n.letGo()
+	}
+	r.exec.Unlock()
+	if res, err := clients[0].Await(first, nil, size); err != nil || res.Status != scsi.StatusGood {
+		t.Fatalf("the first command: %v %v", res, err)
+	}
+	r.eventually("nothing is taken", func(*fakeTarget) bool { return r.portal.memory.Load() == 0 })
+	for i, c := range clients {
+		if res, err := c.Await(send(c, false), nil, size); err != nil || res.Status != scsi.StatusGood {
+			t.Errorf("connection %d afterwards: %v %v", i, res, err)
+		}
+		r.eventually("nothing is taken", func(*fakeTarget) bool { return r.portal.memory.Load() == 0 })
+	}
+}
+
 // A peer that asks and does not read is not served without end.
 func TestSlowReader(t *testing.T) {
 	r := newRig(t, nil)
@@ -513,7 +563,7 @@ func TestConnectionLimit(t *testing.T) {
 	before := r.errors(ErrLimit)
 	r.dial()
 	// The third takes the place of the second, which has not logged in.
-	second.SetReadDeadline(time.Now().Add(20 * time.Second))
+	second.SetReadDeadline(time.Now().Add(patience))
 	if n, err := second.Read(make([]byte, 1)); n != 0 || err != io.EOF {
 		t.Errorf("second connection: %d bytes, %v", n, err)
 	}
@@ -541,6 +591,74 @@ func TestMuteFlood(t *testing.T) {
 	if _, err := inside.Command(0, make([]byte, 6), nil, 0); err != nil {
 		t.Errorf("who was logged in before: %v", err)
 	}
+}
+
+// A flood of 2,000 connections, half of them mute and half of them noisy, all open at a time as far as the portal lets
+// them: who is logged in works on, a newcomer gets in, and what the portal holds stays within its limits.
+func TestFlood(t *testing.T) {
+	const connections = 2000
+	r := newRig(t, nil)
+	limit := DefaultLimits().MaxConnections
+	good := r.login(nil)
+	data := bytes.Repeat([]byte{0x5A}, 4096)
+	work := func(when string) {
+		t.Helper()
+		if res, err := good.Command(0, cdb10(opWrite10, 0, 8), data, 0); err != nil || res.Status != 0 {
+			t.Fatalf("%s: write: %+v, %v", when, res, err)
+		}
+		res, err := good.Command(0, cdb10(opRead10, 0, 8), nil, 4096)
+		if err != nil || res.Status != 0 || !bytes.Equal(res.Data, data) {
+			t.Fatalf("%s: read: %+v, %v", when, res, err)
+		}
+	}
+	half := make([]byte, 20)
+	half[0] = opLogin | immediateBit
+	garbage := bytes.Repeat([]byte{0xFF}, bhsLen)
+	login := bhs(make([]byte, bhsLen))
+	login[0], login[offFlags] = opLogin|immediateBit, stageOperational<<2|flagContinue
+	unfinished := appendPDU(nil, login, nil, appendKey(nil, keyInitiatorName, "iqn.2026-01.host:flood"), false, false)
+	var ends []net.Conn
+	t.Cleanup(func() {
+		for _, nc := range ends {
+			nc.Close()
+		}
+	})
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range connections {
+		nc, err := net.Dial("tcp", r.addr)
+		if err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		// More than the portal takes stay open at a time, but not all: this process has a limit, too.
+		if ends = append(ends, nc); len(ends) > 2*limit {
+			ends[0].Close()
+			ends = ends[1:]
+		}
+		if i%2 == 1 {
+			_, _ = nc.Write([][]byte{half, garbage, unfinished}[i/2%3]) // it may be closed already
+		}
+		if i%100 == 0 {
+			work(fmt.Sprintf("after %d connections", i))
+		}
+	}
+	r.portal.mu.Lock()
+	open := len(r.portal.conns)
+	r.portal.mu.Unlock()
+	if open > limit {
+		t.Errorf("%d connections are open, the limit is %d", open, limit)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 256<<20 {
+		t.Errorf("the flood takes %d MiB", grown>>20)
+	}
+	second := r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 9 })
+	if res, err := second.Command(0, cdb10(opTestUnitReady, 0, 0), nil, 0); err != nil || res.Status != 0 {
+		t.Errorf("the newcomer: %+v, %v", res, err)
+	}
+	work("at the end")
 }
 
 func TestSnapshotNames(t *testing.T) {

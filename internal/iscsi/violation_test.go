@@ -381,7 +381,7 @@ func TestTruncation(t *testing.T) {
 func loggedIn(t testing.TB, p *Portal) *Client {
 	ours, theirs := net.Pipe()
 	p.start(ours, 1)
-	theirs.SetDeadline(time.Now().Add(10 * time.Second))
+	theirs.SetDeadline(time.Now().Add(patience))
 	c, err := NewClient(theirs, ClientConfig{Initiator: testInitiator, Target: testTarget, Keys: map[string]string{keyMaxBurst: "4096", keyFirstBurst: "2048"}})
 	if err != nil {
 		t.Fatal(err)
@@ -446,15 +446,11 @@ func FuzzSession(f *testing.F) {
 		c.nc.Write(stream)
 		c.nc.Close()
 		<-gone
-		for range 2000 {
+		poll(func() bool {
 			p.mu.Lock()
-			left := len(p.conns) + len(p.sessions)
-			p.mu.Unlock()
-			if left == 0 {
-				break
-			}
-			time.Sleep(time.Millisecond)
-		}
+			defer p.mu.Unlock()
+			return len(p.conns)+len(p.sessions) == 0
+		})
 		if got := p.Sessions(); len(got) > 0 {
 			t.Fatalf("the session stays: %+v", got)
 		}

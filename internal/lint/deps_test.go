@@ -20,9 +20,11 @@ import (
 // import. The names are those of the folders in internal, or from the root. A package
 // NAMEtest holds fakes and suites for NAME: it may import NAME and what is below it.
 const directions = `
-	NONE < block, metrics, tcmu, trace;
+	NONE < block, crc32c, metrics, tcmu, trace;
 
-	block, metrics < scsi, array, store, hostcache;
+	block, metrics < scsi, hostcache;
+
+	block, crc32c, metrics < array, store;
 
 	hostcache < hostcache/tier;
 
@@ -32,11 +34,15 @@ const directions = `
 
 	tcmu, scsi, array, hostcache < handlers;
 
+	lun < handlers/tcmurunner;
+
+	handlers/tcmurunner < handlers/tcmurunner/plugin;
+
 	array, scsi, store < profile;
 
-	trace, hostcache, iscsi < replay;
+	array, hostcache, hostcache/tier, store, scsi, profile, trace < sim;
 
-	array, hostcache, store, scsi, profile, trace < sim;
+	trace, hostcache, iscsi, sim < replay;
 
 	sim, metrics < report;
 

@@ -53,6 +53,7 @@ type Device struct {
 	free   []*Command
 	listen []func(block.Event)
 	closed bool
+	tracks bool // the unit tells what others change
 }
 
 var _ block.Device = (*Device)(nil)
@@ -175,6 +176,11 @@ func (d *Device) identify(name string) error {
 	}
 	if b, err = d.do([]byte{0x12, 1, 0x80, 0, 252, 0}, nil, 252); err == nil && len(b) > 4 {
 		i.Serial = strings.TrimSpace(string(b[4:min(len(b), 4+int(b[3]))]))
+	}
+	// Only our own array's page is understood: codes from 30h on are every vendor's own.
+	if b, err = d.do([]byte{0x12, 0, 0, 0, 36, 0}, nil, 36); err == nil && len(b) >= 16 && strings.TrimSpace(string(b[8:16])) == "ARRAYSIM" {
+		b, err = d.do(logSense(changesHead), nil, changesHead)
+		d.tracks = err == nil && len(b) == changesHead
 	}
 	i.GranuleSectors = 8
 	i.CopyDomain = "lun"

@@ -1,35 +1,43 @@
 package metrics
 
 import (
+	"bytes"
+	"cmp"
 	"net/http"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 )
 
-// Exporter is a prometheus.Collector over the sources of one executor. A scrape
-// holds the executor only while the sources emit into a snapshot; everything else
-// happens after it is released.
+// Exporter is a prometheus.TransactionalGatherer over the sources of one executor. A
+// scrape holds the executor only while the sources emit into a snapshot; everything else
+// happens after it is released. What a series looks like on the wire is kept from one
+// scrape to the next, so that a scrape of many volumes only puts new numbers in.
 type Exporter struct {
 	lock    sync.Locker
 	sources []Source
 	version string
+	others  prometheus.Gatherer // of the Go runtime and the process; nil for none
 
-	mu   sync.Mutex // guards snap: one scrape at a time
-	snap Snapshot
-	fold *volumeFold // nil: every volume is shown
-	desc map[*Family]*prometheus.Desc
+	mu       sync.Mutex // held from Gather until what it returned was written
+	snap     Snapshot
+	fold     *volumeFold // nil: every volume is shown
+	families []*dto.MetricFamily
+	out      []*dto.MetricFamily
 }
 
 // NewExporter makes an exporter of sources, which are asked with lock held (an
 // executor's). version is the value of the version label of [BuildInfo].
 func NewExporter(lock sync.Locker, version string, sources ...Source) *Exporter {
-	x := &Exporter{lock: lock, sources: sources, version: version, desc: make(map[*Family]*prometheus.Desc)}
+	x := &Exporter{lock: lock, sources: sources, version: version}
+	types := map[Kind]dto.MetricType{Counter: dto.MetricType_COUNTER, Gauge: dto.MetricType_GAUGE, Histo: dto.MetricType_HISTOGRAM}
 	for _, f := range All() {
-		x.desc[f] = prometheus.NewDesc(f.Name, f.Help, f.Labels, nil)
+		x.families = append(x.families, &dto.MetricFamily{Name: &f.Name, Help: &f.Help, Type: types[f.Kind].Enum()})
 	}
 	return x
 }
@@ -42,67 +50,70 @@ func (x *Exporter) LimitVolumes(n int) {
 	}
 }
 
-// Handler serves the exporter and the metrics of the Go runtime and the process,
-// as text or OpenMetrics as the client asks. It uses a registry of its own.
+// Handler serves the exporter and the metrics of the Go runtime and the process, as
+// text, as OpenMetrics or as protobuf, which has native histograms, as the client asks.
 func (x *Exporter) Handler() (http.Handler, error) {
 	r := prometheus.NewRegistry()
-	for _, c := range []prometheus.Collector{x, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})} {
+	for _, c := range []prometheus.Collector{collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
 	}
-	return promhttp.HandlerFor(r, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4}), nil
+	x.others = r
+	inner := promhttp.HandlerForTransactional(x, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4})
+	buffers := sync.Pool{New: func() any { return new(bytes.Buffer) }}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// A client that reads slowly must not keep the others waiting.
+		b := buffers.Get().(*bytes.Buffer)
+		b.Reset()
+		kept := &keptResponse{header: w.Header(), body: b, code: http.StatusOK}
+		inner.ServeHTTP(kept, r)
+		w.WriteHeader(kept.code)
+		_, _ = b.WriteTo(w) // an error means that the client has gone
+		buffers.Put(b)
+	}), nil
 }
 
-// Describe sends the descriptions of all families.
-func (x *Exporter) Describe(ch chan<- *prometheus.Desc) {
-	for _, f := range All() {
-		ch <- x.desc[f]
-	}
+// keptResponse is a response that is sent later.
+type keptResponse struct {
+	header http.Header
+	body   *bytes.Buffer
+	code   int
 }
 
-// Collect takes a snapshot and sends it.
-func (x *Exporter) Collect(ch chan<- prometheus.Metric) {
+func (k *keptResponse) Header() http.Header         { return k.header }
+func (k *keptResponse) WriteHeader(code int)        { k.code = code }
+func (k *keptResponse) Write(b []byte) (int, error) { return k.body.Write(b) }
+
+// Gather takes a snapshot. What it returns is valid until done is called, which must be.
+func (x *Exporter) Gather() (out []*dto.MetricFamily, done func(), err error) {
 	x.mu.Lock()
-	defer x.mu.Unlock()
 	s := &x.snap
 	s.Take(0, x.lock, x.sources...)
 	if x.fold != nil {
 		x.fold.fold(s)
 	}
 	s.Value(BuildInfo, 1, x.version, runtime.Version())
+	for _, f := range x.families {
+		f.Metric = f.Metric[:0]
+	}
 	for i := range s.samples {
-		ch <- x.metric(s, &s.samples[i])
+		m := &s.samples[i]
+		f := x.families[m.f.index]
+		f.Metric = append(f.Metric, m.p.shown.set(m.f, m.p.labels, m.v, s.histOf(m)))
 	}
-}
-
-var (
-	kinds  = map[Kind]prometheus.ValueType{Counter: prometheus.CounterValue, Gauge: prometheus.GaugeValue}
-	bounds = func() (b [len(LatencyBounds)]float64) {
-		for i, ns := range LatencyBounds {
-			b[i] = float64(ns) / 1e9
+	x.out = x.out[:0]
+	if x.others != nil {
+		if x.out, err = x.others.Gather(); err != nil {
+			x.mu.Unlock()
+			return nil, func() {}, err
 		}
-		return b
-	}()
-)
-
-func (x *Exporter) metric(s *Snapshot, m *sample) prometheus.Metric {
-	desc, labels := x.desc[m.f], s.labelsOf(m)
-	var out prometheus.Metric
-	var err error
-	if h := s.histOf(m); h == nil {
-		out, err = prometheus.NewConstMetric(desc, kinds[m.f.Kind], m.v, labels...)
-	} else {
-		cumulative := make(map[float64]uint64, len(bounds))
-		n := uint64(0)
-		for i, le := range bounds {
-			n += h.Buckets[i]
-			cumulative[le] = n
+	}
+	for _, f := range x.families {
+		if len(f.Metric) > 0 {
+			x.out = append(x.out, f)
 		}
-		out, err = prometheus.NewConstHistogram(desc, h.Count, float64(h.Sum)/1e9, cumulative, labels...)
 	}
-	if err != nil {
-		return prometheus.NewInvalidMetric(desc, err)
-	}
-	return out
+	slices.SortFunc(x.out, func(a, b *dto.MetricFamily) int { return cmp.Compare(a.GetName(), b.GetName()) })
+	return x.out, x.mu.Unlock, nil
 }

@@ -8,6 +8,7 @@
 package metrics
 
 import (
+	"math"
 	"slices"
 	"strings"
 )
@@ -73,7 +74,25 @@ type Histogram struct {
 	Buckets [len(LatencyBounds) + 1]uint64 // not cumulative; the last is above all bounds
 	Count   uint64
 	Sum     int64 // nanoseconds
+	// Fine are the buckets of Prometheus' native histograms, of a factor of the square
+	// root of two each: Fine[i] is of durations up to 2^((i+fineFirst)/2) s, the first
+	// of all that are shorter and the last of all that are longer, too.
+	Fine [fineBuckets]uint64
 }
+
+// Native histograms of schema 1: from 7.6 us to 128 s.
+const (
+	fineSchema  = 1
+	fineFirst   = -34
+	fineBuckets = 49
+)
+
+var fineBounds = func() (b [fineBuckets]int64) {
+	for i := range b {
+		b[i] = int64(math.Round(1e9 * math.Pow(2, float64(i+fineFirst)/2)))
+	}
+	return b
+}()
 
 // Observe counts one duration in nanoseconds.
 func (h *Histogram) Observe(ns int64) {
@@ -81,4 +100,27 @@ func (h *Histogram) Observe(ns int64) {
 	h.Buckets[i]++
 	h.Count++
 	h.Sum += ns
+	i, _ = slices.BinarySearch(fineBounds[:fineBuckets-1], ns)
+	h.Fine[i]++
+}
+
+// Refine makes the fine buckets of a histogram that was kept without them, as well as its
+// buckets allow it: each is counted at its upper bound.
+func (h *Histogram) Refine() {
+	sum := uint64(0)
+	for _, n := range h.Fine {
+		sum += n
+	}
+	if sum == h.Count {
+		return
+	}
+	h.Fine = [fineBuckets]uint64{}
+	for i, n := range h.Buckets {
+		at := int64(math.MaxInt64)
+		if i < len(LatencyBounds) {
+			at = LatencyBounds[i]
+		}
+		j, _ := slices.BinarySearch(fineBounds[:fineBuckets-1], at)
+		h.Fine[j] += n
+	}
 }

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"encoding/binary"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -20,11 +21,25 @@ type Snapshot struct {
 	round   uint64
 	size    int // samples of the last Take
 	key     []byte
+	memo    []memo // what the last Take's samples were, by the order in which they were emitted
 }
 
+// place is a series: what has the same family and labels.
 type place struct {
-	round uint64
-	at    int // in Snapshot.samples
+	round  uint64
+	at     int      // in Snapshot.samples
+	labels []string // as readers get them
+	// What its readers keep with it from one Take to the next.
+	shown      shown
+	was, other *folded
+}
+
+// memo says that a sample is of a series, so that a Take whose sources emit the same
+// series in the same order as before looks nothing up.
+type memo struct {
+	f      *Family
+	labels []string // as they were emitted
+	p      *place
 }
 
 type sample struct {
@@ -32,6 +47,7 @@ type sample struct {
 	v      float64
 	at     int // in Snapshot.labels
 	histAt int // in Snapshot.hists, -1 for a value
+	p      *place
 }
 
 // Take empties the snapshot and lets sources emit into it, with lock held. Nothing
@@ -51,6 +67,7 @@ func (s *Snapshot) Reset(now int64) {
 	clear(s.labels)
 	if len(s.seen) > 4*s.size+1024 {
 		clear(s.seen) // most of them are of volumes that are gone
+		s.memo = s.memo[:0]
 	}
 	s.round++
 	s.Time = now
@@ -82,13 +99,19 @@ func (s *Snapshot) histOf(m *sample) *Histogram {
 // Value implements [Emitter].
 func (s *Snapshot) Value(f *Family, v float64, labels ...string) {
 	(*rawSnapshot)(s).Value(f, v, labels...)
-	s.mergeFrom(len(s.samples) - 1)
+	s.mergeLast()
 }
 
 // Histogram implements [Emitter].
 func (s *Snapshot) Histogram(f *Family, h *Histogram, labels ...string) {
 	(*rawSnapshot)(s).Histogram(f, h, labels...)
-	s.mergeFrom(len(s.samples) - 1)
+	s.mergeLast()
+}
+
+func (s *Snapshot) mergeLast() {
+	i := len(s.samples) - 1
+	s.samples[i].p = s.placeOf(&s.samples[i])
+	s.mergeFrom(i)
 }
 
 // rawSnapshot appends without looking for equal labels, which is what happens while
@@ -115,33 +138,55 @@ func (s *Snapshot) merge() {
 	s.samples = s.samples[:0]
 	for i := range all {
 		// The samples kept are never more than those read: all is written behind its reader.
-		s.samples = append(s.samples, all[i])
+		m := all[i]
+		labels := s.labelsOf(&m)
+		if i < len(s.memo) && s.memo[i].f == m.f && slices.Equal(s.memo[i].labels, labels) {
+			m.p = s.memo[i].p
+		} else {
+			known := memo{f: m.f, labels: slices.Clone(labels)}
+			m.p = s.placeOf(&m)
+			known.p = m.p
+			if i < len(s.memo) {
+				s.memo[i] = known
+			} else {
+				s.memo = append(s.memo, known)
+			}
+		}
+		copy(labels, m.p.labels)
+		s.samples = append(s.samples, m)
 		s.mergeFrom(len(s.samples) - 1)
 	}
 	s.size = len(s.samples)
 }
 
-// mergeFrom adds the last sample, which is at i, to an earlier one of equal labels.
-func (s *Snapshot) mergeFrom(i int) {
+// placeOf finds the series of a sample, and makes its labels valid UTF-8: initiator names
+// are peer bytes, and a label that is not would fail its readers.
+func (s *Snapshot) placeOf(m *sample) *place {
 	if s.seen == nil {
 		s.round++
 		s.seen = make(map[string]*place)
 	}
-	m := &s.samples[i]
 	k := binary.NativeEndian.AppendUint16(s.key[:0], uint16(m.f.index))
-	for j, l := range s.labelsOf(m) {
-		// Initiator names are peer bytes, and a label that is not UTF-8 would fail its readers.
+	labels := s.labelsOf(m)
+	for j, l := range labels {
 		l = strings.ToValidUTF8(l, "\uFFFD")
-		s.labels[m.at+j] = l
+		labels[j] = l
 		k = append(k, l...)
 		k = append(k, 0xff)
 	}
 	s.key = k
 	p := s.seen[string(k)]
 	if p == nil {
-		p = &place{}
+		p = &place{labels: slices.Clone(labels)}
 		s.seen[string(k)] = p
 	}
+	return p
+}
+
+// mergeFrom adds the last sample, which is at i, to an earlier one of equal labels.
+func (s *Snapshot) mergeFrom(i int) {
+	m := &s.samples[i]
+	p := m.p
 	if p.round != s.round {
 		p.round, p.at = s.round, i
 		return
@@ -159,6 +204,9 @@ func (s *Snapshot) mergeFrom(i int) {
 func (h *Histogram) Add(o *Histogram) {
 	for i, n := range o.Buckets {
 		h.Buckets[i] += n
+	}
+	for i, n := range o.Fine {
+		h.Fine[i] += n
 	}
 	h.Count += o.Count
 	h.Sum += o.Sum

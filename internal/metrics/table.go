@@ -211,8 +211,15 @@ type SnapshotReader struct {
 	next  Row
 	ahead bool
 	names map[string]*Family
-	hists map[string]*Histogram
-	order []string
+	hists map[string]*tableHist // by family and labels
+	order []*tableHist
+}
+
+// tableHist is a histogram that is read row by row.
+type tableHist struct {
+	Histogram
+	f      *Family
+	labels []string
 }
 
 // NewSnapshotReader reads snapshots from rows. Rows of families that this version does
@@ -234,7 +241,7 @@ func (r *SnapshotReader) Read(s *Snapshot) error {
 		r.ahead = true
 	}
 	s.Reset(r.next.Time)
-	r.hists, r.order = make(map[string]*Histogram), r.order[:0]
+	r.hists, r.order = make(map[string]*tableHist), r.order[:0]
 	for r.ahead && r.next.Time == s.Time {
 		r.take(s, &r.next)
 		if err := r.rows.Read(&r.next); err != nil {
@@ -244,9 +251,8 @@ func (r *SnapshotReader) Read(s *Snapshot) error {
 			}
 		}
 	}
-	for _, key := range r.order {
-		parts := strings.Split(key, "\xff")
-		s.Histogram(r.names[parts[0]], r.hists[key].differences(), parts[1:]...)
+	for _, h := range r.order {
+		s.Histogram(h.f, h.differences(), h.labels...)
 	}
 	return nil
 }
@@ -264,12 +270,13 @@ func (r *SnapshotReader) take(s *Snapshot, row *Row) {
 	if f == nil || f.Kind != Histo {
 		return
 	}
-	key := strings.Join(append([]string{f.Name}, pick(row.Labels, labelColumns[f.index])...), "\xff")
+	labels := pick(row.Labels, labelColumns[f.index])
+	key := fmt.Sprintf("%s%q", f.Name, labels) // quoted: a label may hold anything
 	h := r.hists[key]
 	if h == nil {
-		h = &Histogram{}
+		h = &tableHist{f: f, labels: labels}
 		r.hists[key] = h
-		r.order = append(r.order, key)
+		r.order = append(r.order, h)
 	}
 	switch row.Family[i:] {
 	case "_count":

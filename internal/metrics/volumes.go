@@ -35,6 +35,7 @@ type volumeFold struct {
 	scores map[string]*volumeScore
 	last   map[string]*folded // series by volume
 	other  map[string]*folded // series of the others
+	others []*folded          // the same, in the order in which they came
 	shown  []string
 	key    []byte
 }
@@ -49,6 +50,7 @@ type folded struct {
 	labels []string
 	v      float64
 	h      *Histogram
+	p      place // of the series that is shown
 }
 
 func newVolumeFold(n int) *volumeFold {
@@ -112,7 +114,7 @@ func (x *volumeFold) rank(s *Snapshot) {
 // fold replaces the series of the volumes that are not shown by those of the others.
 func (x *volumeFold) fold(s *Snapshot) {
 	x.rank(s)
-	for _, o := range x.other {
+	for _, o := range x.others {
 		if o.f.Kind == Gauge {
 			o.v = 0
 		}
@@ -126,24 +128,25 @@ func (x *volumeFold) fold(s *Snapshot) {
 			continue
 		}
 		labels := s.labelsOf(&m)
-		member := x.scores[labels[at]].member
+		// A volume that is called so goes with the others: there is one series of the name.
+		member := x.scores[labels[at]].member && labels[at] != OtherVolumes
 		if member {
 			kept = append(kept, m)
 		}
 		if m.f.Kind == Gauge {
 			if !member {
-				x.series(x.other, m.f, labels, at).v += m.v
+				x.otherOf(&m, labels, at).v += m.v
 			}
 			continue
 		}
-		was := x.series(x.last, m.f, labels, -1)
+		was := x.lastOf(&m, labels)
 		if m.histAt >= 0 {
 			h := &s.hists[m.histAt]
 			if was.h == nil {
 				was.h = &Histogram{}
 			}
 			if !member {
-				o := x.series(x.other, m.f, labels, at)
+				o := x.otherOf(&m, labels, at)
 				if o.h == nil {
 					o.h = &Histogram{}
 				}
@@ -157,15 +160,15 @@ func (x *volumeFold) fold(s *Snapshot) {
 			if grown < 0 {
 				grown = m.v // it began anew
 			}
-			x.series(x.other, m.f, labels, at).v += grown
+			x.otherOf(&m, labels, at).v += grown
 		}
 		was.v = m.v
 	}
 	s.samples = kept
-	for _, o := range x.other {
+	for _, o := range x.others {
 		at := len(s.labels)
 		s.labels = append(s.labels, o.labels...)
-		m := sample{f: o.f, v: o.v, at: at, histAt: -1}
+		m := sample{f: o.f, v: o.v, at: at, histAt: -1, p: &o.p}
 		if o.h != nil {
 			m.histAt = len(s.hists)
 			s.hists = append(s.hists, *o.h)
@@ -182,8 +185,28 @@ func (h *Histogram) addGrowth(now, was *Histogram) {
 	for i := range h.Buckets {
 		h.Buckets[i] += now.Buckets[i] - was.Buckets[i]
 	}
+	for i := range h.Fine {
+		h.Fine[i] += now.Fine[i] - was.Fine[i]
+	}
 	h.Count += now.Count - was.Count
 	h.Sum += now.Sum - was.Sum
+}
+
+// lastOf is what a volume's series was at the last scrape, found by the series itself
+// where that is known.
+func (x *volumeFold) lastOf(m *sample, labels []string) *folded {
+	if m.p.was == nil {
+		m.p.was = x.series(x.last, m.f, labels, -1)
+	}
+	return m.p.was
+}
+
+// otherOf is the series of the others that a volume's belongs to.
+func (x *volumeFold) otherOf(m *sample, labels []string, at int) *folded {
+	if m.p.other == nil {
+		m.p.other = x.series(x.other, m.f, labels, at)
+	}
+	return m.p.other
 }
 
 // series finds the series of a family and labels; the label at hide is that of the others.
@@ -201,7 +224,9 @@ func (x *volumeFold) series(in map[string]*folded, f *Family, labels []string, h
 		s = &folded{f: f, labels: slices.Clone(labels)}
 		if hide >= 0 {
 			s.labels[hide] = OtherVolumes
+			x.others = append(x.others, s)
 		}
+		s.p.labels = s.labels
 		in[string(k)] = s
 	}
 	return s

@@ -128,11 +128,12 @@ type Mdisk struct {
 	Bandwidth Size     `yaml:"bandwidth"`
 	Low       int64    `yaml:"low"` // thousandths
 	High      int64    `yaml:"high"`
+	Write     int64    `yaml:"write"` // thousandths of a read's time; 0 is 1000
 }
 
 // Service returns the service time model of an mdisk kind.
 func (m Mdisk) Service() store.Service {
-	return store.Service{Parallel: m.Parallel, Base: int64(m.Base), Bandwidth: uint64(m.Bandwidth), Low: m.Low, High: m.High}
+	return store.Service{Parallel: m.Parallel, Base: int64(m.Base), Bandwidth: uint64(m.Bandwidth), Low: m.Low, High: m.High, Write: m.Write}
 }
 
 // Kind returns the mdisks of a kind; the empty one is "default".
@@ -213,8 +214,8 @@ func (p *Profile) validate() error {
 		return err
 	}
 	for name, m := range p.Mdisks {
-		if m.Parallel < 0 || m.Low < 0 || m.High < m.Low || m.Base < 0 {
-			return fmt.Errorf("mdisks.%s: parallel, base and low are not negative, and high is at least low", name)
+		if m.Parallel < 0 || m.Low < 0 || m.Write < 0 || m.High < m.Low || m.Base < 0 {
+			return fmt.Errorf("mdisks.%s: parallel, base, low and write are not negative, and high is at least low", name)
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"sync"
 )
 
 // Findings is what the counters say. Times are nanoseconds since 1970 with what they are
@@ -88,8 +89,17 @@ const (
 	holderFrom      = 0.5  // of the cap
 )
 
-// Analyze makes findings of counters.
+// Analyze makes findings of counters. Towers of an offload are run again by the
+// firmware, on a model that is fitted to them, which takes some seconds each.
 func Analyze(d *Data) *Findings {
+	f := detect(d)
+	d.blame(f)
+	f.Advice = advise(f)
+	return f
+}
+
+// detect finds; it does not ask what would be otherwise.
+func detect(d *Data) *Findings {
 	f := &Findings{Source: d.Source, From: d.at(d.Start), To: d.at(d.Times[len(d.Times)-1]), Step: d.Step(), Notes: d.Notes,
 		Pools: []PoolState{}, Holders: []Holder{}, Undercover: []Undercover{}, Towers: []Tower{}, Advice: []string{}}
 	noise := d.noise()
@@ -108,8 +118,24 @@ func Analyze(d *Data) *Findings {
 		f.Towers = append(f.Towers, d.towers(p, f)...)
 	}
 	slices.SortStableFunc(f.Towers, func(a, b Tower) int { return cmp.Compare(a.from, b.from) })
-	f.Advice = advise(f)
 	return f
+}
+
+// blame finds the shares of the highest towers that offloads made.
+func (d *Data) blame(f *Findings) {
+	var order []*Tower
+	for i := range f.Towers {
+		if f.Towers[i].culprit != nil {
+			order = append(order, &f.Towers[i])
+		}
+	}
+	slices.SortStableFunc(order, func(a, b *Tower) int { return cmp.Compare(b.Height, a.Height) })
+	var all sync.WaitGroup
+	for _, t := range order[:min(len(order), towersModelled)] {
+		i := slices.IndexFunc(d.Pools, func(p *Pool) bool { return p.Name == t.Pool })
+		all.Go(func() { t.Shares = d.shares(t, d.Pools[i], d.of(t.Pool), t.culprit) })
+	}
+	all.Wait()
 }
 
 func (d *Data) span(from, to int) Span {

@@ -8,7 +8,8 @@
 //	tower.go     findings: response-time towers and their causes
 //	whatif.go    the share of the offload and of the partition's cap in a tower
 //	text.go      findings as text
-//	picture.go   the charts of a run; page.go and svg.go draw them
+//	picture.go   the charts of a run; page.go draws them
+//	hostcache.go, performancemap.go  the charts of host caches, and what disks gain by them
 //
 // Findings are made from what real arrays publish. The origin label of our own lower
 // layer is read for pictures only.

@@ -102,7 +102,7 @@ func compare(runs []Run) []*Picture {
 	return []*Picture{mean, full}
 }
 
-var page = template.Must(template.New("page").Funcs(template.FuncMap{"size": size, "percent": percent, "millis": millis}).Parse(asset("page.html")))
+var page = template.Must(template.New("page").Funcs(template.FuncMap{"size": size, "percent": percent, "less": less, "millis": millis}).Parse(asset("page.html")))
 
 // WriteHTML writes the report as one page that loads nothing from anywhere.
 func (r *Report) WriteHTML(w io.Writer) error {

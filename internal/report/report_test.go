@@ -88,7 +88,7 @@ func TestEverySourceTellsTheSame(t *testing.T) {
 	}
 	slices.Sort(want)
 	live := rec.Data("live")
-	if got := culprits(Analyze(live)); !slices.Equal(got, want) {
+	if got := culprits(detect(live)); !slices.Equal(got, want) {
 		t.Errorf("live: %v, want %v", got, want)
 	}
 	saved, mapped, mapping := prometheusFile(t, dir, live), mappedFile(t, dir, live), filepath.Join(dir, "mapping.yaml")
@@ -106,7 +106,7 @@ func TestEverySourceTellsTheSame(t *testing.T) {
 		{csvFile.Name(), Options{}, "pool"}, {parquetFile.Name(), Options{}, "pool"}, {filepath.Join(dir, "iostats"), Options{}, "pool"},
 		{bare, Options{}, "mdg0"}, {saved, Options{}, "pool"}, {mapped, Options{Mapping: mapping}, "pool"},
 	} {
-		f := Analyze(load1(t, c.source, c.opt))
+		f := detect(load1(t, c.source, c.opt))
 		if got := culprits(f); !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", filepath.Base(c.source), got, want)
 		}

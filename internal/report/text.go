@@ -29,6 +29,28 @@ func millis(x float64) string {
 	return fmt.Sprintf("%.2g ms", x*1e3)
 }
 
+// less is a share by which something shrinks, or grows.
+func less(x float64) string {
+	switch {
+	case x >= 0.005:
+		return "-" + percent(x)
+	case x <= -0.005:
+		return "+" + percent(-x)
+	}
+	return "0 %"
+}
+
+// String is what the share is, where a figure is founded.
+func (r Range) String() string {
+	switch {
+	case r.Open != "":
+		return "not determined"
+	case less(r.Low) == less(r.High):
+		return less(r.Low)
+	}
+	return less(r.High) + " to " + less(r.Low)
+}
+
 func percent(x float64) string { return fmt.Sprintf("%.0f %%", 100*x) }
 
 // advise says what to do about what was found.
@@ -45,9 +67,9 @@ func advise(f *Findings) []string {
 			say("Limit what offloads may hold of pool %s's write cache (an offload budget), or copy to volume %s at a quiet time or from the host: an offloaded copy keeps as much waiting at the cap as it has outstanding.", t.Pool, t.Culprit)
 			if t.Shares != nil {
 				switch {
-				case t.Shares.Cap > 0.7:
+				case t.Shares.Cap.Low > 0.7:
 					say("A larger partition for pool %s would have taken the copy: fewer pools in the I/O group, or more cache.", t.Pool)
-				case t.Shares.Cap < 0.3:
+				case t.Shares.Cap.High < 0.3:
 					say("A larger partition for pool %s would only delay the towers: the copy is larger than what it could absorb.", t.Pool)
 				}
 			}
@@ -114,17 +136,17 @@ func (f *Findings) WriteText(w io.Writer) error {
 		b.WriteString("\nNo undercover writes: hosts explain what went below.\n")
 	}
 	section(b, "Response-time towers", len(f.Towers) > 0, func(t *tabwriter.Writer) {
-		fmt.Fprintln(t, "POOL\tFROM\tTO\tHEIGHT\tUSUALLY\tLOAD\tVOLUMES\tCAUSE\tCULPRIT\tOFFLOAD GONE\tCAP GONE")
+		fmt.Fprintln(t, "POOL\tFROM\tTO\tHEIGHT\tUSUALLY\tLOAD\tVOLUMES\tCAUSE\tCULPRIT\tOFFLOAD GONE\tCAP DOUBLED\tCAP GONE")
 		for _, x := range f.Towers {
-			offload, limit := "-", "-"
+			offload, double, limit := "-", "-", "-"
 			if x.Shares != nil {
-				offload, limit = "-"+percent(x.Shares.Offload), "-"+percent(x.Shares.Cap)
+				offload, double, limit = less(x.Shares.Offload), x.Shares.Double.String(), x.Shares.Cap.String()
 			}
 			culprit := x.Culprit
 			if culprit == "" {
 				culprit = "-"
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\tx %.2f\t%d of %d\t%s\t%s\t%s\t%s\n", x.Pool, x.From, x.To, millis(x.Height), millis(x.Base), x.Load, x.Volumes, x.Of, x.Cause, culprit, offload, limit)
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\tx %.2f\t%d of %d\t%s\t%s\t%s\t%s\t%s\n", x.Pool, x.From, x.To, millis(x.Height), millis(x.Base), x.Load, x.Volumes, x.Of, x.Cause, culprit, offload, double, limit)
 		}
 	})
 	for i, x := range f.Towers {
@@ -136,8 +158,21 @@ func (f *Findings) WriteText(w io.Writer) error {
 			b.WriteByte('\n')
 		}
 	}
+	for i, x := range f.Towers {
+		if x.Shares == nil {
+			continue
+		}
+		for _, r := range [...]struct {
+			what string
+			Range
+		}{{"cap doubled", x.Shares.Double}, {"cap gone", x.Shares.Cap}} {
+			if r.Open != "" {
+				fmt.Fprintf(b, "\ntower %d, %s: between %s and %s; %s.\n", i+1, r.what, less(r.High), less(r.Low), r.Open)
+			}
+		}
+	}
 	if len(f.Towers) > 0 {
-		b.WriteString("\nOFFLOAD GONE and CAP GONE: by how much the tower shrinks in a model of the partition without the one or the other.\n")
+		b.WriteString("\nOFFLOAD GONE, CAP DOUBLED and CAP GONE: by how much less writes wait when the firmware runs a model, fitted to the tower, without the offload or with more cache for the pool; a range where the counters leave that open.\n")
 	}
 	for _, a := range f.Advice {
 		fmt.Fprintf(b, "\n* %s\n", a)

@@ -21,6 +21,8 @@ type Tower struct {
 	Cause   string `json:"cause"`
 	Culprit string `json:"culprit,omitempty"`
 	Shares  *Share `json:"shares,omitempty"`
+
+	culprit *Undercover
 }
 
 // Hit is a volume in a tower.
@@ -36,6 +38,8 @@ const (
 	towerRise   = 0.01 // seconds above it, at the least
 	hitFactor   = 3
 	worstShown  = 10
+	// towersModelled is of how many towers the shares are asked for.
+	towersModelled = 4
 )
 
 // response is the mean response of all I/O of volumes in sample i, and I/O a second.
@@ -127,10 +131,6 @@ func (d *Data) cause(t *Tower, p *Pool, vols []*Volume, f *Findings) {
 	for i := max(t.from-1, 0); i <= t.to; i++ {
 		peak = max(peak, known(p.Peak[i]))
 	}
-	if peak < fullFrom-0.02 {
-		t.Cause = "back end"
-		return
-	}
 	var culprit *Undercover
 	below := 0.0 // what the culprit was written undercover, a second of the tower
 	for i := range f.Undercover {
@@ -141,6 +141,19 @@ func (d *Data) cause(t *Tower, p *Pool, vols []*Volume, f *Findings) {
 		}
 		if x := d.undercoverRate(u, max(t.from-1, 0), t.to); culprit == nil || x > below {
 			culprit, below = u, x
+		}
+	}
+	if peak < fullFrom-0.02 {
+		// Between two readings it may have been full unseen: surely so where a copy brought
+		// more than there was room for.
+		seconds := 0.0
+		for i := t.from; i <= t.to; i++ {
+			seconds += d.seconds(i)
+		}
+		room := known(p.Cap[t.from]) * (1 - known(quantile(p.Full, 0.33)))
+		if culprit == nil || room == 0 || below*seconds < room {
+			t.Cause = "back end"
+			return
 		}
 	}
 	total := make(Series, len(d.Times))
@@ -163,7 +176,7 @@ func (d *Data) cause(t *Tower, p *Pool, vols []*Volume, f *Findings) {
 	// Whoever brought more than is usual: the copy, or hosts.
 	case culprit != nil && below >= now-usual:
 		t.Cause, t.Culprit = "undercover", culprit.Volume
-		t.Shares = d.shares(t, p, vols, culprit)
+		t.culprit = culprit
 	case now >= 1.1*usual:
 		t.Cause, t.Culprit = "hosts", busiest
 	default:

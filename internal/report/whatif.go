@@ -3,10 +3,16 @@ package report
 import "math"
 
 // Share is what part of a tower goes when one of its causes is taken away: 1 is all of
-// it. The two are counterfactuals of one another and need not add up to 1.
+// it, and below 0 it would be larger. Each is a run of the firmware on the fitted model,
+// against a run with everything; they are counterfactuals of one another and need not
+// add up to 1.
 type Share struct {
 	Offload float64 `json:"without_offload"`
-	Cap     float64 `json:"without_cap"`
+	Cap     Range   `json:"without_cap"` // the pool may take all of the write cache
+	Double  Range   `json:"cap_doubled"` // what half as many pools, about, would do
+	// Fit is the wait that the model has, against the wait that was seen: how far the
+	// shares can be trusted.
+	Fit float64 `json:"fit"`
 	// What the model was fitted to.
 	Drain    float64 `json:"drain_rate"`    // bytes a second that leave the cache when it is full
 	Hosts    float64 `json:"host_rate"`     // bytes a second that hosts write
@@ -17,51 +23,45 @@ type Share struct {
 	Observed float64 `json:"tower_seconds"` // mean wait of a write, over the tower
 }
 
-// partition is one pool's write cache as a fluid: a tank of a cap that drains at a
-// rate, into which hosts pour what they write whatever happens, and a copy what there is
-// room for. Who waits, waits in one queue: the copy keeps a constant amount in it.
-type partition struct {
-	cap, level, drain float64
-	hosts             float64 // bytes a second
-	copy, left        float64 // bytes a second the copy could go, bytes it has to go
-	queued            float64
+// Range is what a share may be, for all that the counters leave open: how fast the copy
+// would go if nothing held it up, and how fast the disks take what else a larger cache
+// holds.
+type Range struct {
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
+	// Open says why no figure is founded; it is empty where one is.
+	Open string `json:"not_determined,omitempty"`
 }
 
-// waits is the integral over time of what a host's write waits, in seconds times
-// seconds, in a time that covers the copy, and how long the longest wait is.
-func (t partition) waits(seconds float64) (area, top float64) {
-	const step = 0.5
-	backlog := 0.0 // of hosts
-	for now := 0.0; now < seconds; now += step {
-		in := t.hosts * step
-		offered := 0.0
-		if t.left > 0 {
-			offered = min(t.copy*step, t.left)
-		}
-		room := t.cap - t.level + t.drain*step
-		wait := 0.0
-		if in+backlog+offered <= room {
-			t.level = max(t.level+in+backlog+offered-t.drain*step, 0)
-			t.left -= offered
-			backlog = 0
-		} else {
-			// Full: what drains is what is admitted, first come first served. A write finds
-			// the copy's queue and the hosts' before it.
-			queue := backlog
-			if offered > 0 {
-				queue += t.queued
-			}
-			wait = queue / t.drain
-			admitted := min(room, in+backlog)
-			backlog += in - admitted
-			t.left -= min(offered, max(room-admitted, 0))
-			t.level = t.cap
-		}
-		area += wait * step
-		top = max(top, wait)
+// rangeOf is the range between two shares; it is a figure where they agree.
+func rangeOf(a, b float64) Range {
+	r := Range{Low: min(a, b), High: max(a, b)}
+	switch {
+	case r.Low < -shareBound/5 && r.High > shareBound/5:
+		r.Open = "a larger partition may lessen the wait or add to it: the counters do not say how fast the copy goes when nothing holds it up"
+	case r.High <= shareBound/5 && r.Low < r.High-shareBound:
+		r.Open = "a larger partition does not help; how much longer writes wait depends on how fast the copy goes when nothing holds it up, which the counters do not say"
+	case !(r.High-r.Low <= shareBound):
+		r.Open = "it depends on how fast the copy goes when nothing holds it up, which the counters do not say"
 	}
-	return area, top
+	return r
 }
+
+// What the counters leave open.
+const (
+	// A copy that a full cache holds up would go faster than it was seen to: by a half,
+	// or so fast that it fills any cache before much of it is destaged. XCOPY reads tracks
+	// from many drives at once, so the second is no exception.
+	slowCopy, fastCopy = 1.5, 10
+	// A larger cache holds more of the hosts' scattered writes when the copy comes, which
+	// drives take slower than the runs of a copy: of what they take beyond what hosts write,
+	// which they did take before, this part may be left.
+	slowDrain = 0.5
+	// shareBound is how far the ends of a share may be apart if it is to be told.
+	shareBound = 0.25
+	// fitBound is the factor by which a model's wait may differ from what was seen.
+	fitBound = 2
+)
 
 // policy is what part of the write cache a pool may take, by the number of pools.
 var policy = [...]float64{1, 1, 0.66, 0.40, 0.30, 0.25}
@@ -74,67 +74,114 @@ func (d *Data) whole(limit float64) float64 {
 	return limit / policy[min(len(d.Pools), len(policy)-1)]
 }
 
-// shares fits the model to a tower and takes the offload away, then the cap.
-func (d *Data) shares(t *Tower, p *Pool, vols []*Volume, u *Undercover) *Share {
+// fit takes from the counters what a model of a tower needs; nil if they do not have it.
+func (d *Data) fit(t *Tower, p *Pool, vols []*Volume, u *Undercover) (*Share, *fitted) {
 	s := &Share{}
 	time, hosts, below, waited, writes := 0.0, 0.0, 0.0, 0.0, 0.0
-	for i := t.from; i <= t.to; i++ {
-		dt := d.seconds(i)
-		time += dt
-		for _, v := range vols {
-			hosts += known(v.Host[write][i]) * dt
-			below += known(v.Lower[i]) * dt
-			waited += known(v.Time[write][i]) * dt
-			writes += known(v.Ops[write][i]) * dt
-		}
-	}
-	var usual []float64
+	var usual, rates []float64
 	for i := range d.Times {
+		dt := d.seconds(i)
+		h, w, n := 0.0, 0.0, 0.0
+		for _, v := range vols {
+			h += known(v.Host[write][i])
+			w, n = w+known(v.Time[write][i]), n+known(v.Ops[write][i])
+		}
 		if i < t.from || i > t.to {
-			w, n := 0.0, 0.0
-			for _, v := range vols {
-				w, n = w+known(v.Time[write][i]), n+known(v.Ops[write][i])
-			}
+			rates = append(rates, h)
 			if n > 0 {
 				usual = append(usual, w/n)
 			}
+			continue
+		}
+		time, hosts, waited, writes = time+dt, hosts+h*dt, waited+w*dt, writes+n*dt
+		for _, v := range vols {
+			below += known(v.Lower[i]) * dt
 		}
 	}
-	if time == 0 || writes == 0 || below == 0 {
-		return nil
+	limit := known(p.Cap[t.from])
+	if time == 0 || writes == 0 || below == 0 || limit == 0 {
+		return nil, nil
 	}
 	s.Hosts, s.Drain = hosts/time, below/time
 	s.Observed = max(waited/writes-known(quantile(usual, 0.5)), 0)
 	s.Intake = max(s.Drain-s.Hosts, 0)
-	limit := known(p.Cap[t.from])
-	full := quantile(p.Full, 0.33)
-	s.Room, s.Whole = limit*max(1-known(full), 0), d.whole(limit)
+	level := known(quantile(p.Full, 0.33))
+	s.Room, s.Whole = limit*max(1-level, 0), max(d.whole(limit), limit)
 	// Little's law: what the copy keeps waiting passes at the rate at which the cache drains.
 	s.Queued = s.Observed * s.Drain
-	if limit == 0 || s.Observed == 0 {
+	if s.Observed == 0 || s.Hosts == 0 || s.Hosts >= s.Drain {
+		return nil, nil
+	}
+	m := &fitted{scale: max(s.Drain/fitDrain, 1), whole: s.Whole, cap: limit, level: level, hosts: s.Hosts, drain: s.Drain, copyBytes: u.Bytes,
+		copyRate: slowCopy * max(u.Rate, s.Intake), outstanding: s.Queued, seconds: min(time, fitLongest)}
+	// Hosts may have written less while they waited.
+	m.usual = min(max(known(quantile(rates, 0.5)), 0.1*s.Hosts), 0.95*s.Drain)
+	return s, m
+}
+
+// shares fits models to a tower and lets the firmware run them: as it was, without the
+// offload, with twice the partition, and with all of the cache. There are two, for the ends
+// of what the counters leave open.
+func (d *Data) shares(t *Tower, p *Pool, vols []*Volume, u *Undercover) *Share {
+	s, m := d.fit(t, p, vols, u)
+	if s == nil {
 		return nil
 	}
-	copyTime := max(u.Bytes/max(s.Intake, 1), time)
-	base := partition{cap: limit, level: limit - s.Room, drain: s.Drain, hosts: s.Hosts, copy: 1.5 * max(u.Rate, s.Intake), left: u.Bytes, queued: s.Queued}
-	horizon := copyTime + 60
-	area, _ := base.waits(horizon)
-	if area == 0 {
+	part := m.cap / m.whole
+	seen := s.Observed * m.seconds
+	fast := *m
+	fast.copyRate *= fastCopy / slowCopy
+	area, ok := m.match(part, seen)
+	areaFast, okFast := fast.match(part, seen)
+	if !ok || !okFast {
 		return nil
 	}
-	alone := base
-	alone.left, alone.queued = 0, 0
-	a, _ := alone.waits(horizon)
-	s.Offload = clamp(1 - a/area)
-	open := base
-	open.cap = s.Whole
-	a, _ = open.waits(horizon)
-	s.Cap = clamp(1 - a/area)
+	s.Queued, s.Fit = m.outstanding, area/seen
+	a, err := m.run(part, false)
+	if err != nil {
+		return nil
+	}
+	s.Offload = 1 - a/area
+	takes := max(fast.hosts, fast.usual)
+	fast.drain = takes + slowDrain*(fast.drain-takes)
+	for _, what := range [...]struct {
+		to   *Range
+		part float64
+	}{{&s.Double, min(2*part, 1)}, {&s.Cap, 1}} {
+		a, err := m.run(what.part, true)
+		b, err2 := fast.run(what.part, true)
+		if err != nil || err2 != nil {
+			return nil
+		}
+		*what.to = rangeOf(1-a/area, 1-b/areaFast)
+		if badFit(area/seen) || badFit(areaFast/seen) {
+			what.to.Open = "the model does not wait as long as was seen"
+		}
+	}
 	return s
 }
 
-func clamp(x float64) float64 {
-	if math.IsNaN(x) {
-		return 0
+// badFit tells whether a model's wait, against what was seen, is too far off for shares.
+func badFit(x float64) bool { return !(x > 1/fitBound && x < fitBound) }
+
+// match seeks what the copy keeps waiting with which hosts wait as long as was seen. A
+// sample is longer than what is in it, so the copy may have had more waiting, for a
+// shorter time, than the means say.
+func (m *fitted) match(part, seen float64) (area float64, ok bool) {
+	best, chosen := math.Inf(1), m.outstanding
+	for range 4 {
+		a, err := m.run(part, true)
+		if err != nil || a <= 0 {
+			return 0, false
+		}
+		if off := math.Abs(math.Log(a / seen)); off < best {
+			area, best, chosen = a, off, m.outstanding
+		}
+		if best < 0.1 {
+			break
+		}
+		m.outstanding = min(max(m.outstanding*seen/a, 256<<10), 0.5*m.cap)
 	}
-	return min(max(x, 0), 1)
+	m.outstanding = chosen
+	return area, !math.IsInf(best, 1)
 }

@@ -146,15 +146,19 @@ func readDone(t *Task) {
 
 // dataOut prepares the request's Data: the blocks that came, at most what the CDB
 // describes. It returns false when there is nothing to write, and has then ended
-// the task.
+// the task. Less than the CDB describes is taken when whole blocks came (with a
+// residual); what ends inside a block is refused, because half a block is none.
 func (t *Task) dataOut(bytes uint64) bool {
 	t.OutTotal = int(bytes)
 	r := &t.state.req
 	have := uint64(block.VecLen(t.DataOut))
 	r.Data = t.DataOut
 	if have != bytes {
-		mask := t.state.u.blockSize() - 1
-		use := min(have, bytes) &^ mask
+		use := min(have, bytes)
+		if use&(t.state.u.blockSize()-1) != 0 {
+			t.check(wrongOperand)
+			return false
+		}
 		r.Data = clip(t.DataOut, 0, use)
 		r.Range.Count = use >> block.SectorShift
 		bytes = use

@@ -226,12 +226,9 @@ func (t *Target) LoadCounters(b []byte) error {
 		s.Wire[1] += v.Wire[1]
 		for kind, name := range opNames {
 			s.Described[kind] += v.Described[name]
-			d, from := &s.Duration[kind], v.Duration[name]
-			for i, n := range from.Buckets {
-				d.Buckets[i] += n
-			}
-			d.Count += from.Count
-			d.Sum += from.Sum
+			from := v.Duration[name]
+			from.Refine() // what an older version saved
+			s.Duration[kind].Add(&from)
 		}
 		for _, sh := range v.Hosts {
 			h := s.host(t.hostNamed(sh.Host))

@@ -13,6 +13,7 @@ const (
 	logTemperature  = 0x0D
 	logStartStop    = 0x0E
 	logExceptions   = 0x2F
+	logChanges      = 0x30 // vendor specific: see changesPage
 	logSPF          = 0x40 // the page has a subpage code
 )
 
@@ -54,10 +55,59 @@ func (u *Unit) provisioned() (used, available uint32, ok bool) {
 
 // logPages are the codes of the pages, ascending.
 func (u *Unit) logPages() []byte {
+	pages := make([]byte, 0, 8)
+	pages = append(pages, logSupported)
 	if _, _, ok := u.provisioned(); ok {
-		return []byte{logSupported, logProvisioning, logTemperature, logStartStop, logExceptions}
+		pages = append(pages, logProvisioning)
 	}
-	return []byte{logSupported, logTemperature, logStartStop, logExceptions}
+	pages = append(pages, logTemperature, logStartStop, logExceptions)
+	if _, ok := u.dev.(changeKeeper); ok && u.t.opt.Random != nil {
+		pages = append(pages, logChanges)
+	}
+	return pages
+}
+
+// changeKeeper is a device that tells a host what others have changed.
+type changeKeeper interface {
+	ChangesFor(host uint32) (generation, since uint64, list []block.Change)
+}
+
+// changesPage appends the page of changed extents, by which a host's cache forgets what other hosts have
+// changed and nothing else. Parameter 0 has the present GENERATION (8 bytes) and the generation that
+// the list goes back to (8): who knows one outside of these two has to take everything for changed. Parameters
+// 1 to 1024 are extents, in the order of time: the generation of the last change (8), the first LBA (8), the number
+// of blocks (8), the array's number of the initiator that changed it (4; 0: several), reserved (4). What the asking
+// initiator has changed itself, by whatever session, is left out; names of initiators tell them apart. Generations
+// of an array that was started again are far from those before.
+func (u *Unit) changesPage(b []byte, n *Nexus) ([]byte, bool) {
+	k, ok := u.dev.(changeKeeper)
+	if !ok || n.t.opt.Random == nil {
+		return b, false
+	}
+	be := binary.BigEndian
+	base := n.t.generationBase()
+	generation, since, list := k.ChangesFor(n.host.id)
+	b = parameter(b, 0, logBinaryList, be.AppendUint64(be.AppendUint64(nil, base+generation), base+since)...)
+	v := make([]byte, 0, 32)
+	for i, c := range list {
+		first := c.Start >> u.shift
+		count := (c.End()+1<<u.shift-1)>>u.shift - first
+		v = be.AppendUint64(v[:0], base+c.Generation)
+		v = be.AppendUint64(be.AppendUint64(v, first), count)
+		v = append(be.AppendUint32(v, c.Host), 0, 0, 0, 0)
+		b = parameter(b, uint16(1+i), logBinaryList, v...)
+	}
+	return b, true
+}
+
+// generationBase is what the target adds to generations, which begin anew in every process.
+func (t *Target) generationBase() uint64 {
+	if t.genBase == 0 {
+		var b [4]byte
+		t.opt.Random(b[:])
+		t.genBase = uint64(binary.BigEndian.Uint32(b[:])|1) << 32
+	}
+	return t.genBase
 }
 
 // parameter appends a log parameter.
@@ -67,7 +117,7 @@ func parameter(b []byte, code uint16, control byte, value ...byte) []byte {
 }
 
 // logPage appends the parameters of a page; ok is false when there is no such page.
-func (u *Unit) logPage(b []byte, code, subpage byte) (_ []byte, ok bool) {
+func (u *Unit) logPage(b []byte, n *Nexus, code, subpage byte) (_ []byte, ok bool) {
 	be := binary.BigEndian
 	switch {
 	case code == logSupported && subpage == 0:
@@ -104,6 +154,8 @@ func (u *Unit) logPage(b []byte, code, subpage byte) (_ []byte, ok bool) {
 		b = parameter(b, 4, logBinaryList, be.AppendUint32(nil, u.medium.cycles)...)
 	case logExceptions: // none, and no temperature
 		b = parameter(b, 0, logBinaryList, 0, 0, notAvailable, notAvailable)
+	case logChanges:
+		return u.changesPage(b, n)
 	default:
 		return b, false
 	}
@@ -124,7 +176,7 @@ func doLogSense(t *Task) {
 		return
 	}
 	const head = 4
-	b, ok := u.logPage(append(make([]byte, 0, 128), code, subpage, 0, 0), code, subpage)
+	b, ok := u.logPage(append(make([]byte, 0, 128), code, subpage, 0, 0), t.state.n, code, subpage)
 	if !ok {
 		at := 2
 		if subpage != 0 {

@@ -27,26 +27,66 @@ const (
 )
 
 // modePage is a mode page: its default and its changeable values, both with the
-// two bytes of header.
+// header, of two bytes or, of a subpage, of four.
 type modePage struct {
 	defaults, changeable []byte
 }
 
+// header returns the length of the page's header.
+func (p modePage) header() int {
+	if p.defaults[0]&modeSPF != 0 {
+		return 4
+	}
+	return 2
+}
+
+// subpage returns the page's subpage code.
+func (p modePage) subpage() byte {
+	if p.defaults[0]&modeSPF != 0 {
+		return p.defaults[1]
+	}
+	return 0
+}
+
 // Mode pages: read-write error recovery, caching (WCE=1), control, informational
-// exceptions (DEXCPT=1).
+// exceptions (DEXCPT=1), logical block provisioning.
 const (
-	pageControl = 0x0A
-	pageAll     = 0x3F
-	subpageAll  = 0xFF
+	pageControl         = 0x0A
+	pageExceptions      = 0x1C
+	subpageProvisioning = 0x02
+	pageAll             = 0x3F
+	subpageAll          = 0xFF
+	modeSPF             = 0x40 // the page has a subpage code
 )
 
-func modePages() []modePage {
-	return []modePage{
+func (u *Unit) modePages() []modePage {
+	pages := []modePage{
 		{[]byte{0x01, 10, 0xC0, 11: 0}, []byte{0x01, 10, 11: 0}},
 		{[]byte{0x08, 18, 0x04, 19: 0}, []byte{0x08, 18, 19: 0}},
 		{[]byte{pageControl, 10, bitGLTSD, reorderFreely, 0, bitTAS, 11: 0}, []byte{pageControl, 10, bitDSense, 0, bitSWP, 11: 0}},
-		{[]byte{0x1C, 10, 0x08, 11: 0}, []byte{0x1C, 10, 11: 0}},
+		{[]byte{pageExceptions, 10, 0x08, 11: 0}, []byte{pageExceptions, 10, 11: 0}},
 	}
+	if p := u.thresholdPage(); p != nil {
+		pages = append(pages, modePage{p, append(bytes.Clone(p[:4]), make([]byte, len(p)-4)...)})
+	}
+	return pages
+}
+
+// thresholdPage is the logical block provisioning mode page (SBC-4 6.5.8): which thresholds raise 38/07, in
+// threshold sets. The array has one, which hosts cannot change; nil for a unit without thresholds.
+func (u *Unit) thresholdPage() []byte {
+	used, available, ok := u.provisioned()
+	if !ok {
+		return nil
+	}
+	const (
+		enabled    = 0x80
+		increasing = 0x01 // THRESHOLD ARMING
+		usedLBAs   = 0x02 // THRESHOLD RESOURCE
+		size       = 24
+	)
+	b := []byte{pageExceptions | modeSPF, subpageProvisioning, 0, size - 4, 16: enabled | increasing, usedLBAs, 0, 0}
+	return binary.BigEndian.AppendUint32(b, uint32((uint64(used)+uint64(available))*softThreshold/100))
 }
 
 // current returns the page's current values.
@@ -91,13 +131,14 @@ func doModeSense(t *Task) {
 		t.check(savingNotSupported)
 		return
 	}
-	if subpage != 0 && subpage != subpageAll {
-		t.fault(inCDB(3, 7))
-		return
-	}
 	var body []byte
-	for _, p := range modePages() {
-		if code != pageAll && code != p.defaults[0] {
+	there := code == pageAll && subpage == 0 // else a subpage that is not there is a fault of the subpage
+	for _, p := range u.modePages() {
+		if code != pageAll && code != p.defaults[0]&^modeSPF {
+			continue
+		}
+		there = true
+		if subpage != subpageAll && subpage != p.subpage() || code == pageAll && subpage != 0 && subpage != subpageAll {
 			continue
 		}
 		at := len(body)
@@ -116,7 +157,11 @@ func doModeSense(t *Task) {
 		}
 	}
 	if body == nil {
-		t.fault(inCDB(2, 5))
+		if there {
+			t.fault(inCDB(3, 7))
+		} else {
+			t.fault(inCDB(2, 5))
+		}
 		return
 	}
 	device := byte(deviceDPOFUA)
@@ -217,7 +262,7 @@ func doModeSelect(t *Task) {
 	}
 	next := u.mode
 	for at := head + descLen; at < n; {
-		s, size := next.apply(b[at:], at)
+		s, size := next.apply(u.modePages(), b[at:], at)
 		if s.code != noSense {
 			t.fault(s)
 			return
@@ -251,24 +296,27 @@ func (u *Unit) sameGeometry(b []byte, long bool) bool {
 }
 
 // apply takes over the page at the start of b, which stands at offset at of the
-// parameter list, and returns its size.
-func (m *modeState) apply(b []byte, at int) (sense, int) {
+// parameter list, and returns its size. pages are those that there are.
+func (m *modeState) apply(pages []modePage, b []byte, at int) (sense, int) {
 	if len(b) < 2 {
 		return sense{code: parameterListLength}, 0
 	}
-	for _, p := range modePages() {
-		if b[0]&0x7F != p.defaults[0] { // bit 6, SPF, stays: there are no subpages
+	for _, p := range pages {
+		if b[0]&^bitPS != p.defaults[0] || p.subpage() != 0 && b[1] != p.subpage() {
 			continue
 		}
-		size := len(p.defaults)
-		if int(b[1]) != size-2 {
-			return inList(invalidFieldInList, at+1), 0
+		size, head := len(p.defaults), p.header()
+		if len(b) < head {
+			return sense{code: parameterListLength}, 0
+		}
+		if !bytes.Equal(b[1:head], p.defaults[1:head]) {
+			return inList(invalidFieldInList, at+head-1), 0
 		}
 		if len(b) < size {
 			return sense{code: parameterListLength}, 0
 		}
 		now := m.current(p)
-		for i := 2; i < size; i++ {
+		for i := head; i < size; i++ {
 			if (b[i]^now[i])&^p.changeable[i] != 0 {
 				return inList(invalidFieldInList, at+i), 0
 			}

@@ -84,6 +84,23 @@ func (t *Target) portIDs() []uint16 {
 	return ids
 }
 
+// PortGroup describes a target port group.
+type PortGroup struct {
+	ID    uint16
+	State AccessState
+	Ports []uint16 // relative target port identifiers
+}
+
+// Groups describes the target port groups in the order of the ports. The caller holds
+// the executor.
+func (t *Target) Groups() []PortGroup {
+	var out []PortGroup
+	for _, g := range t.groups {
+		out = append(out, PortGroup{ID: g.id, State: g.state, Ports: slices.Clone(g.ports)})
+	}
+	return out
+}
+
 // SetAccess puts a target port group into a state (an implicit change): hosts
 // hear of it by a unit attention condition.
 func (t *Target) SetAccess(group uint16, s AccessState) error {

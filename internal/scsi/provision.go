@@ -18,6 +18,7 @@ const (
 type patterned struct {
 	rest block.Range
 	data [][]byte
+	size uint64 // bytes, of the whole command
 }
 
 func (*patterned) end(*Task) {}
@@ -81,7 +82,7 @@ func doWriteSame(t *Task) {
 		t.submit((*Task).good)
 		return
 	}
-	p := &patterned{rest: r.Range, data: pattern}
+	p := &patterned{rest: r.Range, data: pattern, size: r.Range.Bytes()}
 	st.multi = p
 	p.next(t)
 }

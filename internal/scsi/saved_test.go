@@ -264,7 +264,32 @@ func TestSoftThreshold(t *testing.T) {
 	if d := bytes.Join(in.DataIn, nil); d[4] != 13 {
 		t.Errorf("threshold exponent %d", d[4])
 	}
+	// The mode page says where the threshold is: armed for what is used, 80 of 100 sets. Hosts cannot change it.
+	page := []byte{0xDC, 2, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x81, 2, 0, 0, 0, 0, 0, 80}
+	for _, sense := range [][]byte{{0x1A, 8, 0x1C, 2, 255, 0}, {0x1A, 8, 0xDC, 2, 255, 0}, {0x1A, 8, 0x9C, 2, 255, 0}} {
+		in, c := r.run(r.a, 0, sense, nil)
+		if d := bytes.Join(in.DataIn, nil); c != 0 || len(d) != 4+24 || !bytes.Equal(d[4:], page) {
+			t.Errorf("mode page 1C/02: %x, % x", c, d)
+		}
+	}
+	in, _ = r.run(r.a, 0, []byte{0x1A, 8, 0x5C, 2, 255, 0}, nil)
+	if d := bytes.Join(in.DataIn, nil); len(d) != 4+24 || !bytes.Equal(d[8:], make([]byte, 20)) {
+		t.Errorf("changeable: % x", d)
+	}
+	in, _ = r.run(r.a, 0, []byte{0x1A, 8, 0x1C, 0xFF, 255, 0}, nil)
+	if d := bytes.Join(in.DataIn, nil); len(d) != 4+12+24 {
+		t.Errorf("mode page 1C with its subpages: % x", d)
+	}
+	list := append(make([]byte, 4), page...)
+	list[4] &= 0x7F
+	_, c := r.run(r.a, 0, []byte{0x15, 0x10, 0, 0, 28, 0}, list)
+	r.wants("MODE SELECT of what it is", c, 0)
+	list[4+23] = 90
+	_, c = r.run(r.a, 0, []byte{0x15, 0x10, 0, 0, 28, 0}, list)
+	r.wants("MODE SELECT of another threshold", c, 0x02052600)
+	_, c = r.run(r.a, 0, []byte{0x15, 0x10, 0, 0, 7, 0}, list[:7])
+	r.wants("MODE SELECT of half a header", c, 0x02051A00)
 	dev.Fault = func(*block.Request) block.Status { return block.NoSpace }
-	_, c := r.run(r.a, 0, write, data)
+	_, c = r.run(r.a, 0, write, data)
 	r.wants("full", c, 0x02072707)
 }

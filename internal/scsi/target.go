@@ -35,6 +35,7 @@ type Target struct {
 	stats   map[string]*unitStats
 	vols    []string // keys of stats in order
 	copies  int      // copy operations that run
+	genBase uint64   // see generationBase
 	// operations are those of them whose command has ended, in the order of their
 	// beginning.
 	operations []*operation

@@ -356,6 +356,12 @@ func TestAttentions(t *testing.T) {
 	tur("tur 6/2a/09")
 	r.submit(r.a, r.task("read", 0, scsitest.CDB(0x28, scsitest.Sectors+5, 1)))
 	r.ended("read")
+	d.Change(block.EventCapacity, func(i *block.Info) { i.Thin = false }) // it stands in VPD pages
+	tur("tur 6/3f/03")
+	d.Change(block.EventCapacity, func(i *block.Info) { i.Sectors *= 2; i.Thin = true })
+	tur("tur 6/2a/09")
+	tur("tur 6/3f/03")
+	tur("tur")
 	d.Change(block.EventThreshold, nil)
 	tur("tur 6/38/07")
 	tur("tur")

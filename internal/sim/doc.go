@@ -9,6 +9,9 @@
 //	vmfs.go       virtual disks on a VMFS-like layer; zero on first write
 //	clone.go      XCOPY, WRITE SAME, UNMAP jobs and their fallback
 //	load.go       workload generators
+//	transactions.go     users whose transactions are I/O and computing
+//	hostcache.go        the caching layer of hosts; hostcacheflash.go flash and peers, hostcacheseries.go
+//	                    figures, hostcachereplay.go traces as a job
 //	fault.go      what goes wrong, and changes at run time
 //	series.go     the time series by volume and pool
 //	values.go     figures by name, expectations

@@ -38,6 +38,8 @@ type device struct {
 	v   *volume
 	lun uint64 // as SAM writes it
 	top esxtop
+	// cache, if there is one, takes what guests send.
+	cache *cached
 	// Primitives that the array refused as unsupported are not tried again.
 	noInit, noMove, noLocking bool
 }
@@ -63,7 +65,10 @@ type command struct {
 	// What the owner keeps with it.
 	load    *load
 	disk    *disk
-	off     uint64 // bytes on the LUN
+	tx      *session
+	replay  *replayIO
+	below   *block.Request // of the cache that the command is for
+	off     uint64         // bytes on the LUN
 	bytes   uint64
 	write   bool
 	issued  int64
@@ -146,7 +151,7 @@ func (d *device) get(done func(*command)) *command {
 	c.task.LUN = d.lun
 	c.task.DataOut, c.task.MaxIn = nil, 0
 	c.task.Status, c.task.Aborted, c.task.Sense = scsi.StatusGood, false, nil
-	c.load, c.disk, c.next = nil, nil, nil
+	c.load, c.disk, c.tx, c.replay, c.below, c.next = nil, nil, nil, nil, nil, nil
 	c.failed, c.aborted, c.sense, c.tries = false, false, 0, 0
 	return c
 }
@@ -181,6 +186,15 @@ func (c *command) issue() {
 }
 
 func (c *command) transmit() {
+	if k := c.d.cache; k != nil && c.below == nil {
+		k.submit(c)
+		return
+	}
+	c.around()
+}
+
+// around sends a command to the array, whether there is a cache or not.
+func (c *command) around() {
 	p, x := c.d.p, c.h.r.exec
 	now := x.Now()
 	bytes := uint64(block.VecLen(c.task.DataOut))
@@ -242,6 +256,11 @@ func (c *command) complete() {
 	default:
 		c.failed = true
 	}
+	c.finished()
+}
+
+// finished hands the outcome to the command's owner.
+func (c *command) finished() {
 	c.serial, c.task.Tag = 0, 0
 	c.done(c)
 	c.h.put(c)
@@ -294,8 +313,12 @@ func (c *command) writeSame(off, bytes uint64) {
 	c.cdb16(0x93, 0, off/bs, uint32(bytes/bs))
 }
 
-// countIO books a read or write of the volume as hosts see it.
+// countIO books a read or write of the volume as hosts see it: with a cache, what the cache
+// sends, and not what guests do.
 func (c *command) countIO(now int64) {
+	if c.d.cache != nil && c.below == nil {
+		return
+	}
 	dir := 0
 	if c.write {
 		dir = 1

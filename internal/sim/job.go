@@ -8,24 +8,26 @@ import (
 
 // job is work of a host: a load, or a disk that is zeroed, cloned or unmapped.
 type job struct {
-	r       *Run
-	spec    *JobSpec
-	h       *host
-	ends    bool // by itself
-	running bool
-	over    bool
-	began   int64 // in the run's time
-	ended   int64
-	bytes   uint64 // done
-	total   uint64 // to do; 0 if it has no end
-	ios     uint64
-	failed  uint64
-	aborted uint64
-	flying  int
-	loads   []*load
-	work    func() // starts it
-	after   []*job // begin when this has ended
-	latency *hdrhistogram.Histogram
+	r        *Run
+	spec     *JobSpec
+	h        *host
+	ends     bool // by itself
+	running  bool
+	over     bool
+	began    int64 // in the run's time
+	ended    int64
+	bytes    uint64 // done
+	total    uint64 // to do; 0 if it has no end
+	ios      uint64
+	failed   uint64
+	aborted  uint64
+	flying   int
+	loads    []*load
+	tx       *transactions
+	computed int64  // processor time of transactions, once the run is finished
+	work     func() // starts it
+	after    []*job // begin when this has ended
+	latency  *hdrhistogram.Histogram
 	// Guest I/O by phase: [0] while the disk has blocks that were never written, [1] after.
 	phase [2]struct {
 		ios   uint64
@@ -33,8 +35,9 @@ type job struct {
 		wait  int64
 		end   int64
 	}
-	wireOut uint64 // bytes of data that the host sent before it began
-	steps   []Step
+	wireOut  uint64 // bytes of data that the host sent before it began
+	steps    []Step
+	replayed *ReplayOutcome
 }
 
 // Step is what a job did in a tenth of a second.
@@ -116,7 +119,22 @@ func (r *Run) newJob(spec JobSpec) (*job, error) {
 	if size > d.v.info.Sectors*512 {
 		return nil, fmt.Errorf("%s is more than volume %s has", spec.Size, d.v.name)
 	}
+	for _, v := range vols {
+		if err := j.cacheable(j.h.device(v)); err != nil {
+			return nil, err
+		}
+	}
 	switch spec.Kind {
+	case "transactions":
+		if err := j.makeTransactions(d); err != nil {
+			return nil, err
+		}
+		j.work = j.tx.begin
+	case "trace":
+		if err := j.makeReplay(d); err != nil {
+			return nil, err
+		}
+		j.ends = true
 	case "load":
 		if err := j.makeLoads(vols); err != nil {
 			return nil, err
@@ -133,6 +151,9 @@ func (r *Run) newJob(spec JobSpec) (*job, error) {
 		to := r.volumeNamed(spec.To)
 		if to == nil {
 			return nil, fmt.Errorf("there is no volume %q", spec.To)
+		}
+		if err := j.cacheable(j.h.device(to)); err != nil {
+			return nil, err
 		}
 		if size+uint64(spec.Skew) > to.info.Sectors*512 {
 			return nil, fmt.Errorf("volume %s is smaller than the %d MiB of the clone", to.name, size>>20)

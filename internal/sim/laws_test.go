@@ -1,3 +1,5 @@
+//go:build !race
+
 package sim
 
 import (
@@ -42,15 +44,6 @@ jobs:
 	return r
 }
 
-func figureOf(t *testing.T, r *Run, name string, at, over Duration) float64 {
-	t.Helper()
-	v, err := r.Value(name, at, over)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
-}
-
 // TestTowerHeight holds W = Q/c - t_read to 15 % in the saturated part, where Q is what the copy
 // has outstanding, c its rate, and t_read the mean time of its source reads; W does not depend
 // on the cap.
@@ -85,18 +78,119 @@ func copyReadMS(r *Run) float64 {
 	return (float64(32*4) - waiting/mb) / c * 1000
 }
 
-// TestHogFlips raises a host volume's rate: below the copy's share it holds next to nothing of
-// the cache, above it holds most.
+// TestHogFlips raises a host volume's rate: while it is below the copy's it holds next to
+// nothing of the cache, and as soon as it is above it holds most. Only the two rates of the same run
+// decide, so nothing here knows the disks.
 func TestHogFlips(t *testing.T) {
-	share := func(hostMB int) (host, copied float64) {
+	below, above := 0, 0
+	for _, hostMB := range []int{10, 30, 50, 70, 90, 120, 160} {
 		r := small(t, 256, 8, hostMB, "")
-		return figureOf(t, r, "volume.big.held_mb", 60e9, 1e9), figureOf(t, r, "volume.dst.held_mb", 60e9, 1e9)
+		host, copied := figureOf(t, r, "volume.big.held_mb", 60e9, 1e9), figureOf(t, r, "volume.dst.held_mb", 60e9, 1e9)
+		c := figureOf(t, r, "volume.dst.lower_xcopy_mb_s", 60e9, 30e9)
+		t.Logf("host %d MB/s, copy %.0f MB/s: they hold %.0f MB and %.0f MB", hostMB, c, host, copied)
+		switch rate := float64(hostMB); {
+		case rate < 0.85*c:
+			below++
+			if host > 0.1*copied {
+				t.Errorf("a host with %d MB/s holds %.0f MB, the copy with %.0f MB/s %.0f MB", hostMB, host, c, copied)
+			}
+		case rate > 1.15*c:
+			above++
+			if host < copied {
+				t.Errorf("a host with %d MB/s holds %.0f MB, the copy with %.0f MB/s %.0f MB", hostMB, host, c, copied)
+			}
+		}
 	}
-	if host, copied := share(10); host > 0.1*copied {
-		t.Errorf("at 10 MB/s the host's volume holds %.0f MB, the copy's %.0f", host, copied)
+	if below < 2 || above < 2 {
+		t.Errorf("%d rates were below the copy's, %d above: this shows no flip", below, above)
 	}
-	if host, copied := share(150); host < copied {
-		t.Errorf("at 150 MB/s the host's volume holds %.0f MB, the copy's %.0f", host, copied)
+}
+
+// TestThrottledLatency fills a partition by a closed loop: whatever the disks and the size of the
+// cache are, a write then takes what is outstanding over the rate of the destage.
+func TestThrottledLatency(t *testing.T) {
+	for _, row := range []struct{ cache, outstanding, io, disks int }{
+		{64, 32, 64, 2}, {64, 256, 64, 2}, {256, 128, 64, 2}, {64, 64, 256, 4}, {64, 512, 16, 4},
+	} {
+		s, err := Parse(fmt.Appendf(nil, `
+name: throttled
+profile: svc
+until: 40s
+sample: 10s
+series: 1s
+arrays:
+  - name: a
+    cache: %dMiB
+    adjust: {policy.caps: [100]}
+    pools: [{name: p, mdisks: [{kind: hdd, count: %d, size: 100GiB}]}]
+    volumes: [{name: v, pool: p, size: 8GiB, filled: 8GiB}]
+hosts: [{name: h}]
+jobs: [{name: load, volume: v, io: %dKiB, write: 1, outstanding: %d, pattern: sequential}]
+`, row.cache, row.disks, row.io, row.outstanding))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := carryOut(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ms := figureOf(t, r, "volume.v.write_ms", 40e9, 20e9)
+		rate := figureOf(t, r, "volume.v.lower_host_mb_s", 40e9, 20e9)
+		want := float64(row.outstanding*row.io) / 1024 / rate * 1000
+		t.Logf("%d x %d KiB, %d MiB of cache, %d disks: %.1f MB/s, %.1f ms, outstanding/rate %.1f ms", row.outstanding, row.io, row.cache, row.disks, rate, ms, want)
+		if full := figureOf(t, r, "pool.p.fullness_mean", 40e9, 20e9); full < 90 {
+			t.Errorf("the partition is %.0f %% full: nothing is throttled", full)
+		}
+		if math.Abs(ms-want) > 0.15*want {
+			t.Errorf("%d x %d KiB: a write takes %.1f ms, outstanding/rate is %.1f ms", row.outstanding, row.io, ms, want)
+		}
+	}
+}
+
+// TestCachedReads is the figure of a volume whose reads are always cached (the document's SSD
+// volumes): of the height W of a tower it sees the part w that are writes.
+func TestCachedReads(t *testing.T) {
+	s, err := Parse([]byte(`
+name: cached
+profile: svc
+until: 60s
+sample: 10s
+series: 1s
+arrays:
+  - name: a
+    cache: 256MiB
+    adjust: {policy.caps: [100]}
+    pools: [{name: p, mdisks: [{kind: hdd, count: 4, size: 100GiB}]}]
+    volumes:
+      - {name: src, pool: p, size: 32GiB, filled: 32GiB}
+      - {name: dst, pool: p, size: 32GiB, filled: 32GiB}
+      - {name: w2, pool: p, size: 1GiB, filled: 1GiB}
+      - {name: w5, pool: p, size: 1GiB, filled: 1GiB}
+      - {name: w8, pool: p, size: 1GiB, filled: 1GiB}
+hosts: [{name: h1}, {name: h2}]
+jobs:
+  - {name: clone, kind: clone, host: h1, volume: src, to: dst, outstanding: 32}
+  - {name: w2, host: h2, volume: w2, rate: 200, io: 16KiB, write: 0.2, hot: {reads: 1, span: 256KiB}}
+  - {name: w5, host: h2, volume: w5, rate: 200, io: 16KiB, write: 0.5, hot: {reads: 1, span: 256KiB}}
+  - {name: w8, host: h2, volume: w8, rate: 200, io: 16KiB, write: 0.8, hot: {reads: 1, span: 256KiB}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := carryOut(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tower := figureOf(t, r, "pool.p.wait_ms", 60e9, 30e9)
+	if tower < 200 {
+		t.Fatalf("the tower is %.0f ms high", tower)
+	}
+	for name, w := range map[string]float64{"w2": 0.2, "w5": 0.5, "w8": 0.8} {
+		ms := figureOf(t, r, "volume."+name+".response_ms", 60e9, 30e9)
+		t.Logf("w = %.1f: %.0f ms, w x W = %.0f ms", w, ms, w*tower)
+		if math.Abs(ms-w*tower) > 0.15*w*tower {
+			t.Errorf("a volume with %.0f %% of writes answers in %.0f ms; w x W is %.0f ms", w*100, ms, w*tower)
+		}
 	}
 }
 

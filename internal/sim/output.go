@@ -87,7 +87,7 @@ func (s *snapshot) before(x *sample) float64 {
 
 // Output is the files of a run, by name.
 func (r *Run) Output() map[string][]byte {
-	return map[string][]byte{
+	out := map[string][]byte{
 		"counters.txt": r.counters(),
 		"events.log":   []byte(r.log.String()),
 		"volumes.csv":  r.volumesCSV(),
@@ -95,6 +95,10 @@ func (r *Run) Output() map[string][]byte {
 		"report.txt":   []byte(r.Report()),
 		"result.json":  r.JSON(),
 	}
+	if len(r.caches) > 0 {
+		out["hostcache.csv"] = r.cachesCSV()
+	}
+	return out
 }
 
 // counters prints every counter's increase since the start, and every gauge, in the
@@ -258,6 +262,7 @@ func (r *Run) Report() string {
 		v := func(name string) float64 { x, _ := r.poolValue(p, name, 0, r.end); return x }
 		fmt.Fprintf(&b, "%-16s %9.1f %9.1f %9.0f %11.3f %11.1f %8.0f\n", p.sys.name+"/"+p.name, v("fullness_mean"), v("fullness_max"), v("iops"), v("write_ms"), v("write_peak_ms"), v("tower_seconds"))
 	}
+	r.reportCaches(&b)
 	r.reportOffload(&b)
 	r.reportUndercover(&b)
 	for _, y := range r.arrays {

@@ -39,6 +39,9 @@ type Scenario struct {
 	// Table is the figures that a table over several runs shows.
 	Table []Column `yaml:"table"`
 
+	// Replay is what jobs of kind trace replay; whoever runs the scenario sets it.
+	Replay Source `yaml:"-"`
+
 	tree any // the file as maps and lists, for Set
 }
 
@@ -63,10 +66,13 @@ type ArraySpec struct {
 
 // PoolSpec is a pool, or Count of them.
 type PoolSpec struct {
-	Name   string      `yaml:"name"`
-	Count  int         `yaml:"count"`
-	Copy   string      `yaml:"copy"`
-	Mdisks []MdiskSpec `yaml:"mdisks"`
+	Name  string `yaml:"name"`
+	Count int    `yaml:"count"`
+	Copy  string `yaml:"copy"`
+	// DisksOf says that its mdisks lie on the drives of another pool, ARRAY/POOL of an array before
+	// this one: mdisk by mdisk they share servers and queue, and nothing else. So two I/O groups share disks.
+	DisksOf string      `yaml:"disks_of"`
+	Mdisks  []MdiskSpec `yaml:"mdisks"`
 }
 
 // MdiskSpec is Count mdisks of a kind of the profile.
@@ -95,6 +101,12 @@ type HostSpec struct {
 	VAAI VAAI   `yaml:"vaai"`
 	// HostCopy is how the host copies and zeroes by itself.
 	Mover Mover `yaml:"mover"`
+	// Cache is the host's caching layer: disks, the flash that they share, peers, and
+	// destages under way at one time, of all disks.
+	Cache        []CacheSpec `yaml:"cache"`
+	Flash        FlashSpec   `yaml:"flash"`
+	Peers        []PeerSpec  `yaml:"peers"`
+	DestageSlots int         `yaml:"destage_slots"`
 }
 
 // VAAI is the offload settings of an ESXi host, by the names they have there.
@@ -120,7 +132,7 @@ type Mover struct {
 // JobSpec is work of a host.
 type JobSpec struct {
 	Name string `yaml:"name"`
-	// Kind is load, zero (make an eager zeroed disk), clone, or unmap.
+	// Kind is load, transactions, trace, zero (make an eager zeroed disk), clone, or unmap.
 	Kind string `yaml:"kind"`
 	Host string `yaml:"host"`
 	// At is when it begins; After is a job that must have ended first.
@@ -142,6 +154,9 @@ type JobSpec struct {
 	Skew    Size   `yaml:"skew"`    // the destination begins so many bytes into the LUN
 	// Ranges is the number of ranges of an UNMAP.
 	Ranges int `yaml:"ranges"`
+
+	Transactions `yaml:",inline"`
+	Trace        TraceSpec `yaml:"trace"`
 }
 
 // Load is a workload: of one volume, or of each of a group.
@@ -302,7 +317,9 @@ func (s *Scenario) fill() error {
 		}
 	}
 	for i := range s.Hosts {
-		s.Hosts[i].fill()
+		if err := s.Hosts[i].fill(); err != nil {
+			return fmt.Errorf("host %s: %w", s.Hosts[i].Name, err)
+		}
 	}
 	names := map[string]bool{}
 	for i := range s.Jobs {
@@ -322,7 +339,7 @@ func (s *Scenario) fill() error {
 	return nil
 }
 
-func (h *HostSpec) fill() {
+func (h *HostSpec) fill() error {
 	yes := func(b **bool) {
 		if *b == nil {
 			t := true
@@ -344,6 +361,7 @@ func (h *HostSpec) fill() {
 	if h.Mover.Outstanding == 0 {
 		h.Mover.Outstanding = 8
 	}
+	return h.fillCache()
 }
 
 func (j *JobSpec) check() error {
@@ -361,7 +379,7 @@ func (j *JobSpec) check() error {
 	if j.Arrival == "" {
 		j.Arrival = "poisson"
 	}
-	if err := errors.Join(oneOf("kind", j.Kind, "load", "zero", "clone", "unmap"), oneOf("disk", j.Disk, "raw", "eager", "lazy", "thin"),
+	if err := errors.Join(oneOf("kind", j.Kind, "load", "transactions", "trace", "zero", "clone", "unmap"), oneOf("disk", j.Disk, "raw", "eager", "lazy", "thin"),
 		oneOf("pattern", j.Pattern, "random", "sequential"), oneOf("arrival", j.Arrival, "poisson", "constant")); err != nil {
 		return err
 	}
@@ -370,6 +388,8 @@ func (j *JobSpec) check() error {
 		return errors.New("it has no volume; add one")
 	case j.Kind == "clone" && j.To == "":
 		return errors.New("a clone has a volume and goes to another; add to")
+	case j.Kind == "transactions":
+		return j.checkTransactions()
 	case j.Kind != "load":
 		return nil
 	case j.IO == 0 && len(j.Sizes) == 0:
@@ -402,6 +422,7 @@ func (s *Scenario) Set(key string, value any) (*Scenario, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
+	c.Replay = s.Replay
 	return c, nil
 }
 

@@ -185,3 +185,52 @@ func TestSettings(t *testing.T) {
 		}
 	}
 }
+
+// TestSlicesDoNotShow advances runs that end with their jobs in slices of several lengths, as
+// a progress bar does by the wall clock: the outputs are the same bytes.
+func TestSlicesDoNotShow(t *testing.T) {
+	s, err := Parse([]byte(`
+name: slices
+profile: all-flash
+arrays:
+  - name: a
+    cache: 64MiB
+    pools: [{name: p, mdisks: [{size: 64GiB}]}]
+    volumes: [{name: v, pool: p, size: 1GiB, filled: 64MiB}, {name: w, pool: p, size: 1GiB}]
+hosts: [{name: h}]
+jobs:
+  - {name: clone, kind: clone, volume: v, to: w, size: 64MiB, outstanding: 4}
+  - {name: load, after: clone, volume: v, io: 8KiB, write: 0.5, outstanding: 4, bytes: 4MiB}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want map[string][]byte
+	for _, slice := range []int64{10 * second, 333, 17e3, 1e6, 40e6} {
+		r, err := New(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for !r.Advance(r.now() + slice) {
+		}
+		r.Finish()
+		got := r.Output()
+		if want == nil {
+			want = got
+		}
+		for name := range want {
+			if !bytes.Equal(got[name], want[name]) {
+				t.Errorf("in slices of %d ns %s differs: %s", slice, name, firstDifference(want[name], got[name]))
+			}
+		}
+	}
+}
+
+func figureOf(t *testing.T, r *Run, name string, at, over Duration) float64 {
+	t.Helper()
+	v, err := r.Value(name, at, over)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}

@@ -22,6 +22,9 @@ const mb = 1 << 20 // the documents' MB
 //	group.NAME.FIGURE-OF-A-VOLUME.median|p95|max|min|mean
 //	pool.NAME.fullness|fullness_mean|fullness_max (percent)|used_mb|limit_mb|write_ms|write_peak_ms|wait_ms|tower_seconds|iops
 //	metric.FAMILY[,label=value...]           a counter's increase, summed over the rest of its labels
+//	job.NAME.tpm|response_s|response_ms          transactions a minute, and their time, in the interval; cpu_percent of the whole run
+//	cache.NAME.COMPONENT_ms|iops|mb_s        effective, local, network, datastore, each with _read or _write or both; destage
+//	cache.NAME.hit_percent|occupancy|occupancy_max|throttled|injected_ms|passed|host_write_percent|array_write_percent|memory_percent|...
 //	array.NAME.problems                      what the array's own check finds
 func (r *Run) Value(name string, at, over Duration) (float64, error) {
 	to := int64(at)
@@ -45,7 +48,9 @@ func (r *Run) Value(name string, at, over Duration) (float64, error) {
 	case "job":
 		for _, j := range r.jobs {
 			if j.spec.Name == who {
-				v, ok = j.value(what)
+				if v, ok = j.transactionValue(what, from, to); !ok {
+					v, ok = j.value(what)
+				}
 			}
 		}
 	case "host":
@@ -62,6 +67,12 @@ func (r *Run) Value(name string, at, over Duration) (float64, error) {
 		}
 	case "group":
 		v, ok = r.groupValue(who, what, from, to)
+	case "cache":
+		for _, k := range r.caches {
+			if k.name == who {
+				v, ok = k.value(r, what, from, to)
+			}
+		}
 	case "pool":
 		for i := range r.series.pools {
 			if r.series.pools[i].name == who {

@@ -18,6 +18,7 @@ type Run struct {
 	arrays  []*system
 	volumes []*volume // of all arrays, in their order
 	hosts   []*host
+	caches  []*cached // of all hosts, in their order
 	jobs    []*job
 	start   int64 // on the executor's clock: what came before is preparation
 	end     int64 // of the run's time, -1 while nothing ended it
@@ -86,6 +87,11 @@ func New(s *Scenario) (*Run, error) {
 	}
 	if err := r.fill(); err != nil {
 		return nil, err
+	}
+	for _, h := range r.hosts {
+		if err := h.addCaches(); err != nil {
+			return nil, fmt.Errorf("host %s: %w", h.name, err)
+		}
 	}
 	for _, spec := range s.Jobs {
 		if spec.Off {
@@ -218,7 +224,29 @@ func (y *system) addPool(ps PoolSpec, name string) error {
 	if !y.r.started {
 		y.r.settle(&done)
 	}
-	return failed
+	if failed != nil || ps.DisksOf == "" {
+		return failed
+	}
+	return y.shareDisks(name, ps.DisksOf, len(spec.Mdisks))
+}
+
+// shareDisks puts a pool's mdisks on the drives of another pool, ARRAY/POOL.
+func (y *system) shareDisks(pool, of string, n int) error {
+	from, other, _ := strings.Cut(of, "/")
+	for _, o := range y.r.arrays {
+		if o.name != from || o == y {
+			continue
+		}
+		for i := range n {
+			as, is := fmt.Sprintf("%s.m%02d", other, i), fmt.Sprintf("%s.m%02d", pool, i)
+			a, _ := y.p.Kind(y.kinds[is])
+			if b, _ := o.p.Kind(o.kinds[as]); a != b || !y.store.Share(is, o.store, as) {
+				return fmt.Errorf("pool %s: disks_of %s: that pool has no mdisk %d of the same kind", pool, of, i)
+			}
+		}
+		return nil
+	}
+	return fmt.Errorf("pool %s: disks_of %s: there is no array %q before this one", pool, of, from)
 }
 
 func (y *system) addVolume(vs VolumeSpec, name string) error {
@@ -321,6 +349,7 @@ func (r *Run) begin() {
 	}
 	r.base = r.snap()
 	r.series.begin(r)
+	r.beginCaches()
 	for _, c := range r.changes {
 		r.at(c.at, c.fn)
 	}
@@ -335,14 +364,8 @@ func (r *Run) Advance(t int64) bool {
 	if r.s.Until > 0 {
 		t = min(t, int64(r.s.Until))
 	}
-	for r.end < 0 {
-		at, ok := r.exec.Next()
-		if ok && at > r.start+t {
-			break
-		}
-		if !r.exec.Step() {
-			break
-		}
+	for r.end < 0 && r.exec.Due(r.start+t) {
+		r.exec.Step()
 	}
 	if r.end < 0 {
 		r.exec.RunUntil(r.start + t)
@@ -364,6 +387,7 @@ func (r *Run) Finish() {
 		r.end = r.now()
 	}
 	r.series.finish(r)
+	r.finishCaches()
 	r.last = r.snap()
 	for _, y := range r.arrays {
 		y.check = y.array.Check(false)
@@ -379,7 +403,8 @@ func (r *Run) Finish() {
 		}
 	}
 	for _, j := range r.jobs {
-		j.work, j.loads = nil, nil
+		j.computed = j.cpuTime()
+		j.work, j.loads, j.tx = nil, nil, nil
 	}
 	r.exec, r.changes, r.series.tickFn = nil, nil, nil
 	r.finished = true

@@ -31,6 +31,7 @@ type FilesOptions struct {
 //	mdisk/NAME.img   a sparse file a back-end disk
 //	mdisk/NAME.sum   the checksums of its sectors, see medium.go
 //	meta/            checkpoints and objects (Pebble)
+//	meta.copy/       the same once more
 //
 // What may wait for a disk is done by worker goroutines, in batches; reads that the
 // page cache can answer are done at once.
@@ -42,9 +43,10 @@ type Files struct {
 	lock    io.Closer
 	instant bool // nothing here ever waits for a disk, and a sync does nothing
 
-	media  []*fileMedium
-	region *mapped
-	meta   *pebbleMeta
+	media   []*fileMedium
+	region  *mapped
+	meta    *metaCopies
+	renewed int // copies of the meta store that were made anew
 
 	mu   sync.Mutex // guards jobs and stop
 	cond *sync.Cond
@@ -117,6 +119,9 @@ func (s *Files) Close() error {
 	}
 	return errors.Join(err, s.lock.Close())
 }
+
+// Renewed returns how many copies of the meta store were damaged or too old, and were made anew.
+func (s *Files) Renewed() int { return s.renewed }
 
 func (s *Files) notice(format string, args ...any) {
 	if s.opt.Notice != nil {

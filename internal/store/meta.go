@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -10,21 +11,56 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// Meta opens the checkpoints and objects.
+// metaNames are the folders of the copies of checkpoints and objects.
+var metaNames = [...]string{"meta", "meta.copy"}
+
+// Meta opens the checkpoints and objects, of which there are two copies. A folder of an older version has one; the array
+// makes the other.
 func (s *Files) Meta() (block.MetaStore, error) {
-	db, err := pebble.Open(filepath.Join(s.dir, "meta"), &pebble.Options{
-		FS:           patientFS{s.fs, &s.closing},
+	m := &metaCopies{s: s}
+	open := func(i int) { m.copies[i], m.errs[i] = s.openMeta(i) }
+	var wg sync.WaitGroup
+	for i := range metaNames {
+		if s.opt.Later != nil {
+			open(i)
+		} else {
+			wg.Go(func() { open(i) }) // each replays a log
+		}
+	}
+	wg.Wait()
+	var first error
+	good := 0
+	for _, err := range m.errs {
+		if err == nil {
+			good++
+		} else if first == nil {
+			first = err
+		}
+	}
+	s.meta = m
+	if good == 0 {
+		return nil, first
+	}
+	return m, nil
+}
+
+func (s *Files) openMeta(i int) (*pebbleMeta, error) {
+	fs := newFrozenFS(patientFS{s.fs, &s.closing})
+	db, err := pebble.Open(filepath.Join(s.dir, metaNames[i]), &pebble.Options{
+		FS:           fs,
 		Logger:       quiet{},
 		MemTableSize: 16 << 20,
+		// What a compaction cannot read or write it would try again for ever.
+		EventListener: &pebble.EventListener{BackgroundError: fs.freeze},
 		// In virtual time nothing happens behind the executor's back.
 		DisableAutomaticCompactions: s.opt.Later != nil,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("the checkpoints in %s cannot be opened: %w", s.dir, err)
+		return nil, fmt.Errorf("the checkpoints in %s cannot be opened: %w", filepath.Join(s.dir, metaNames[i]), err)
 	}
-	m := &pebbleMeta{s: s, db: db, done: make(chan struct{})}
+	fs.arm()
+	m := &pebbleMeta{s: s, fs: fs, db: db, done: make(chan struct{})}
 	m.cond = sync.NewCond(&m.mu)
-	s.meta = m
 	if s.opt.Later != nil {
 		close(m.done)
 		return m, nil
@@ -33,10 +69,157 @@ func (s *Files) Meta() (block.MetaStore, error) {
 	return m, nil
 }
 
+// metaCopies are copies of one meta store. A batch is committed when it is in all copies that work; a copy whose disk fails
+// is left alone until the next start, which makes it anew.
+type metaCopies struct {
+	s      *Files
+	copies [len(metaNames)]*pebbleMeta // nil: it could not be opened
+	errs   [len(metaNames)]error       // why
+	chosen int
+}
+
+var _ block.MetaCopies = (*metaCopies)(nil)
+
+func (m *metaCopies) Copies() int  { return len(m.copies) }
+func (m *metaCopies) Choose(i int) { m.chosen = i }
+func (m *metaCopies) Chosen() int  { return m.chosen }
+
+// Load reads the chosen copy.
+func (m *metaCopies) Load(prefix []byte, fn func(key, value []byte) error) error {
+	if c := m.copies[m.chosen]; c != nil {
+		return c.Load(prefix, fn)
+	}
+	return m.errs[m.chosen]
+}
+
+// Commit queues a batch in all copies.
+func (m *metaCopies) Commit(batch []block.KV, done func(error)) {
+	left, good := 0, 0
+	var failed error
+	for _, c := range m.copies {
+		if c != nil {
+			left++
+		}
+	}
+	for i, c := range m.copies {
+		if c == nil {
+			continue
+		}
+		c.Commit(batch, func(err error) { // on the executor
+			if err == nil {
+				good++
+			} else if failed = err; m.errs[i] == nil {
+				m.errs[i] = err
+				m.s.notice("the checkpoints in %s cannot be written: %v; the array goes on with the other copy, and makes this one anew at its next start", metaNames[i], err)
+			}
+			if left--; left > 0 {
+				return
+			}
+			if good > 0 {
+				failed = nil
+			}
+			done(failed)
+		})
+	}
+}
+
+// CommitNow applies a batch to all copies.
+func (m *metaCopies) CommitNow(batch []block.KV) error {
+	good := false
+	var failed error
+	for _, c := range m.copies {
+		if c == nil {
+			continue
+		}
+		if err := c.CommitNow(batch); err != nil {
+			failed = err
+		} else {
+			good = true
+		}
+	}
+	if good {
+		return nil
+	}
+	return failed
+}
+
+// renewBytes is what a copy that is made anew gets at a time.
+const renewBytes = 1 << 20
+
+// Renew makes copy i anew from the chosen one. The key that makes a copy whole comes last: it is the last batch's.
+func (m *metaCopies) Renew(i int, why error) error {
+	path := filepath.Join(m.s.dir, metaNames[i])
+	fresh := false
+	if c := m.copies[i]; c != nil {
+		fresh = c.empty()
+		if err := c.close(); err != nil && c.fs.failure() == nil && !fresh {
+			m.s.notice("closing %s: %v", path, err)
+		}
+	}
+	m.copies[i] = nil
+	if !fresh {
+		m.s.renewed++
+		m.s.notice("the checkpoints in %s are made anew from their other copy: %v", path, why)
+	}
+	fail := func(err error) error { return fmt.Errorf("the checkpoints in %s cannot be made anew: %w", path, err) }
+	if err := m.s.fs.RemoveAll(path); err != nil {
+		return fail(err)
+	}
+	if err := m.s.syncFolder(m.s.dir); err != nil {
+		return fail(err)
+	}
+	c, err := m.s.openMeta(i)
+	if err != nil {
+		return fail(err)
+	}
+	m.copies[i], m.errs[i] = c, nil
+	b, last := c.db.NewBatch(), c.db.NewBatch()
+	defer func() { b.Close(); last.Close() }()
+	err = m.Load(nil, func(k, v []byte) error {
+		if string(k) == lastKey {
+			return last.Set(k, v, nil)
+		}
+		if err := b.Set(k, v, nil); err != nil || b.Len() < renewBytes {
+			return err
+		}
+		err := b.Commit(pebble.NoSync)
+		b.Close()
+		b = c.db.NewBatch()
+		return err
+	})
+	if err == nil {
+		err = b.Commit(pebble.NoSync)
+	}
+	if err == nil {
+		err = last.Commit(pebble.Sync)
+	}
+	if err == nil {
+		err = c.fs.failure()
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return nil
+}
+
+// lastKey is the key that the array changes with each batch.
+const lastKey = "g"
+
+// close closes all copies.
+func (m *metaCopies) close() (err error) {
+	for _, c := range m.copies {
+		if c != nil {
+			err = errors.Join(err, c.close())
+		}
+	}
+	return err
+}
+
 // pebbleMeta commits on a goroutine of its own, so that batches keep their order and
 // the executor never waits for a sync.
 type pebbleMeta struct {
 	s    *Files
+	fs   *frozenFS
 	db   *pebble.DB
 	done chan struct{}
 
@@ -93,6 +276,9 @@ func (m *pebbleMeta) one() {
 
 // CommitNow applies a batch and syncs it.
 func (m *pebbleMeta) CommitNow(batch []block.KV) error {
+	if err := m.fs.failure(); err != nil {
+		return err
+	}
 	b := m.db.NewBatch()
 	defer b.Close()
 	for _, e := range batch {
@@ -106,13 +292,19 @@ func (m *pebbleMeta) CommitNow(batch []block.KV) error {
 			return err
 		}
 	}
-	return b.Commit(pebble.Sync)
+	if err := b.Commit(pebble.Sync); err != nil {
+		return err
+	}
+	return m.fs.failure()
 }
 
 // Load iterates over a prefix.
 func (m *pebbleMeta) Load(prefix []byte, fn func(key, value []byte) error) error {
-	end := append([]byte(nil), prefix...)
-	end[len(end)-1]++
+	var end []byte
+	if len(prefix) > 0 {
+		end = append(end, prefix...)
+		end[len(end)-1]++
+	}
 	it, err := m.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: end})
 	if err != nil {
 		return err
@@ -126,6 +318,12 @@ func (m *pebbleMeta) Load(prefix []byte, fn func(key, value []byte) error) error
 	return it.Close()
 }
 
+// empty tells whether nothing was ever committed.
+func (m *pebbleMeta) empty() bool {
+	some := errors.New("there is something")
+	return m.Load(nil, func(_, _ []byte) error { return some }) == nil
+}
+
 // close waits for what was queued.
 func (m *pebbleMeta) close() error {
 	m.mu.Lock()
@@ -136,7 +334,8 @@ func (m *pebbleMeta) close() error {
 	return m.db.Close()
 }
 
-// quiet drops Pebble's messages: what matters comes back as errors.
+// quiet drops Pebble's messages: what matters comes back as errors. What is fatal for Pebble cannot be an error of the disk,
+// see frozenFS.
 type quiet struct{}
 
 func (quiet) Infof(string, ...any)           {}

@@ -15,6 +15,9 @@ type Service struct {
 	Base      int64  // nanoseconds
 	Bandwidth uint64 // bytes a second of one server; 0 is infinite
 	Low, High int64  // thousandths; both 0 mean exactly 1000
+	// Write is what a write takes of that time, in thousandths: 4000 for the two reads and two
+	// writes that a small write is in RAID 5. 0 means 1000.
+	Write int64
 }
 
 // ReadCache is a cache of reads that all mdisks of a store share, as the lower
@@ -56,10 +59,23 @@ func (t *Timed) Medium(name string, size uint64) (block.Medium, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &timedMedium{t: t, inner: inner, id: uint64(len(t.media)), factor: 1000}
+	m := &timedMedium{t: t, inner: inner, id: uint64(len(t.media)), factor: 1000, servers: &servers{}}
 	m.set(t.model(name))
 	t.media[name] = m
 	return m, nil
+}
+
+// Share makes an mdisk of this store and one of another store on the same executor the same
+// disk, as far as time goes: they have one FIFO and the same servers, such as two arrays whose pools lie on the
+// same drives have. It tells whether there are two of these names. Preconditions: the executor is held, and
+// both have the same service.
+func (t *Timed) Share(name string, other *Timed, as string) bool {
+	m, o := t.media[name], other.media[as]
+	if m == nil || o == nil {
+		return false
+	}
+	m.servers = o.servers
+	return true
 }
 
 // Slow makes an mdisk take factor thousandths of its time from now on; it tells
@@ -95,8 +111,13 @@ type timedMedium struct {
 	inner  block.Medium
 	id     uint64
 	s      Service
-	factor int64   // thousandths
-	busy   []int64 // when each server is free
+	factor int64 // thousandths
+	*servers
+}
+
+// servers are what serves the operations of one FIFO.
+type servers struct {
+	busy []int64 // when each is free
 }
 
 func (m *timedMedium) set(s Service) {
@@ -129,7 +150,7 @@ func (m *timedMedium) Submit(ios []*block.IO) {
 		if t.cache != nil && t.cache.touch(m.id, io.Off, io.N) && !io.Write {
 			end += t.cache.hit
 		} else if m.s.Base != 0 || m.s.Bandwidth != 0 {
-			end = m.serve(now, io.N)
+			end = m.serve(now, io)
 		}
 		x := t.free
 		if x == nil {
@@ -147,7 +168,7 @@ func (m *timedMedium) Submit(ios []*block.IO) {
 	}
 }
 
-func (m *timedMedium) serve(now int64, n uint64) int64 {
+func (m *timedMedium) serve(now int64, io *block.IO) int64 {
 	first := 0
 	for i, at := range m.busy {
 		if at < m.busy[first] {
@@ -156,7 +177,10 @@ func (m *timedMedium) serve(now int64, n uint64) int64 {
 	}
 	cost := m.s.Base
 	if m.s.Bandwidth != 0 {
-		cost += int64(n * 1e9 / m.s.Bandwidth)
+		cost += int64(io.N * 1e9 / m.s.Bandwidth)
+	}
+	if io.Write && m.s.Write != 0 {
+		cost = cost * m.s.Write / 1000
 	}
 	if m.s.Low != m.s.High {
 		cost = cost * (m.s.Low + m.t.uniform(m.s.High-m.s.Low+1)) / 1000
@@ -172,60 +196,4 @@ func (x *timedIO) run() {
 	x.m, x.io[0] = nil, nil
 	x.next = t.free
 	t.free = x
-}
-
-const chunkBytes = 64 << 10
-
-// readCache knows which chunks are cached; it keeps no bytes.
-type readCache struct {
-	hit   int64
-	at    map[uint64]int32 // never iterated
-	nodes []cacheNode
-	limit int
-	// nodes[0] is the ring's head: next is the newest, prev the oldest.
-}
-
-type cacheNode struct {
-	key        uint64
-	prev, next int32
-}
-
-func newReadCache(chunks int, hit int64) *readCache {
-	return &readCache{hit: hit, at: map[uint64]int32{}, nodes: make([]cacheNode, 1), limit: chunks}
-}
-
-// touch makes the chunks of a transfer the newest and tells whether all were there.
-func (c *readCache) touch(medium, off, n uint64) bool {
-	all := true
-	for chunk := off / chunkBytes; chunk <= (off+max(n, 1)-1)/chunkBytes; chunk++ {
-		key := medium<<44 | chunk
-		i, ok := c.at[key]
-		switch {
-		case ok:
-			c.unlink(i)
-		case len(c.nodes) <= c.limit:
-			all = false
-			i = int32(len(c.nodes))
-			c.nodes = append(c.nodes, cacheNode{key: key})
-			c.at[key] = i
-		default:
-			all = false
-			i = c.nodes[0].prev
-			c.unlink(i)
-			delete(c.at, c.nodes[i].key)
-			c.nodes[i].key = key
-			c.at[key] = i
-		}
-		head := &c.nodes[0]
-		c.nodes[i].prev, c.nodes[i].next = 0, head.next
-		c.nodes[head.next].prev = i
-		head.next = i
-	}
-	return all
-}
-
-func (c *readCache) unlink(i int32) {
-	n := c.nodes[i]
-	c.nodes[n.prev].next = n.next
-	c.nodes[n.next].prev = n.prev
 }

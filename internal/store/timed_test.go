@@ -122,3 +122,40 @@ func TestReadCache(t *testing.T) {
 		}
 	}
 }
+
+// TestSharedDisk puts two mdisks on one disk of two servers: four transfers of both take what four of
+// one take.
+func TestSharedDisk(t *testing.T) {
+	v := &block.Virtual{}
+	open := func() (*Timed, block.Medium) {
+		s := NewTimed(NewMemory(v, MemoryOptions{Discard: true}), v, func(string) Service { return hdd }, ReadCache{}, 1)
+		m, err := s.Medium("m", 1<<30)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s, m
+	}
+	one, a := open()
+	two, b := open()
+	if two.Share("none", one, "m") || two.Share("m", one, "none") {
+		t.Error("a disk that is not there was shared")
+	}
+	ends := func() string {
+		var out []int64
+		start := v.Now()
+		for _, m := range []block.Medium{a, b, a, b} {
+			m.Submit([]*block.IO{{Write: true, N: 1024, Done: func(*block.IO) { out = append(out, (v.Now()-start)/1000) }}})
+		}
+		v.Run()
+		return fmt.Sprint(out)
+	}
+	if got := ends(); got != "[1001 1001 1001 1001]" {
+		t.Errorf("apart they end at %s us", got)
+	}
+	if !two.Share("m", one, "m") {
+		t.Fatal("they are not shared")
+	}
+	if got := ends(); got != "[1001 1001 2002 2002]" {
+		t.Errorf("shared they end at %s us", got)
+	}
+}

@@ -34,7 +34,16 @@ RESULTS = image.CACHE / "results"
 KEPT_RUNS = 10
 
 #: What the guest gets a copy of.
-PAYLOAD = ["bin/arraysim", "tests", "scripts/vm", "scripts/dbus", "scripts/demo.py", "docs/targetcli.md"]
+PAYLOAD = [
+    "bin/arraysim",
+    "bin/handler_arraysim.so",
+    "tests",
+    "scripts/vm",
+    "scripts/dbus",
+    "scripts/demo.py",
+    "docs/targetcli.md",
+    "docs/differences.md",
+]
 
 #: The emulation goes through strings byte by byte, which kernels prefer where the processor claims to be fast at
 #: it (ERMS, FSRM), and computes crc32 instructions (SSE4.2) slower than a table would. Without these claims memory

@@ -98,14 +98,14 @@ def exported(names: Sequence[str]) -> Iterator[None]:
 
 
 @contextmanager
-def looped(naa: str, names: Sequence[str], *first: str) -> Iterator[list[Disk]]:
+def looped(naa: str, names: Sequence[str], *first: str, subtype: str = "array") -> Iterator[list[Disk]]:
     """Export backstores by tcm_loop to the guest itself; yield the disks in this order.
 
-    first are commands for the same session of targetcli, such as what makes the backstores.
+    first are commands for the same session of targetcli, such as what makes the backstores; subtype is their kind.
     """
     devices = Path("/sys/bus/scsi/devices")
     before = set(os.listdir(devices))
-    luns = [f"/loopback/{naa}/luns create /backstores/user:array/{n} lun={i}" for i, n in enumerate(names)]
+    luns = [f"/loopback/{naa}/luns create /backstores/user:{subtype}/{n} lun={i}" for i, n in enumerate(names)]
     said = targetcli(*first, f"/loopback create {naa}", *luns)
     try:
 

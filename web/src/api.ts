@@ -130,6 +130,17 @@ export interface Event {
   text: string;
 }
 
+/** An offload command that has begun and not ended. */
+export interface Offload {
+  volume: string;
+  initiator: string;
+  primitive: string;
+  done_bytes: number;
+  total_bytes: number;
+  age_ns: number;
+  background?: boolean;
+}
+
 /** An answer that is an error: problem details of RFC 9457. */
 export class Refusal extends Error {
   constructor(

@@ -103,6 +103,37 @@ export function Events({ list }: { list: Event[] }) {
   );
 }
 
+/** What copies and zeroes now, command by command. */
+function Running() {
+  return (
+    <section>
+      <h2>Offloads in flight</h2>
+      {store.offloads.length === 0 ? (
+        <p id="running" class="empty">
+          None now.
+        </p>
+      ) : (
+        <Table
+          id="running"
+          label="offloads in flight"
+          search={false}
+          rows={store.offloads.map((o, i) => ({ ...o, key: String(i) }))}
+          keyOf={(o) => o.key}
+          sort="For ms"
+          columns={[
+            { name: "Volume", value: (o) => o.volume, cell: (o) => volumeLink(o.volume) },
+            { name: "Host", value: (o) => o.initiator },
+            { name: "Primitive", value: (o) => o.primitive },
+            { name: "Done", number: true, title: "Whole segments, ranges or pieces that are written", value: (o) => o.done_bytes, cell: (o) => size(o.done_bytes) },
+            { name: "Total", number: true, value: (o) => o.total_bytes, cell: (o) => size(o.total_bytes) },
+            { name: "For ms", number: true, title: "Time since the command arrived", value: (o) => o.age_ns, cell: (o) => millis(o.age_ns) },
+          ]}
+        />
+      )}
+    </section>
+  );
+}
+
 export function Overview() {
   const h = store.history;
   const pools = [...h.pools.values()];
@@ -121,6 +152,7 @@ export function Overview() {
         <Chart id="chart-offloads" title="Offloads in flight, by destination" unit="" time={h.time} lines={pools.map((p) => ({ label: p.name, values: p.series.inflight }))} show={size} least={1 << 20} note={`Data copies under way; ${count(h.total.now.offloads)} offloads a second end.`} />
         <Chart id="chart-backend" title="Back end writes, by pool" unit="MB/s" time={h.time} lines={pools.map((p) => ({ label: p.name, values: p.series.backendWrite }))} show={rate} least={1e6} />
       </div>
+      <Running />
       <section>
         <h2>Events</h2>
         <Events list={store.events.slice(0, 8)} />

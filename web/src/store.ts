@@ -1,6 +1,6 @@
 // What the page knows, and the loop that asks the daemon for it.
 
-import { get, type Counters, type Event, type Pool, type Session, type Status, type Volume } from "./api";
+import { get, type Counters, type Event, type Offload, type Pool, type Session, type Status, type Volume } from "./api";
 import { History } from "./history";
 
 const INTERVAL = 1000; // ms between two readings
@@ -15,6 +15,7 @@ export class Store {
   volumes = new Map<string, Volume>();
   pools: Pool[] = [];
   sessions: Session[] = [];
+  offloads: Offload[] = []; // in flight
   events: Event[] = []; // newest first
   error = "";
   paused = false;
@@ -58,8 +59,11 @@ export class Store {
     this.busy = true;
     try {
       const since = this.events[0]?.number ?? 0;
-      const [counters, events] = await Promise.all([get<Counters>("/counters"), get<Event[]>(`/events?since=${since}`)]);
-      if (!this.paused) this.history.add(counters);
+      const [counters, events, offloads] = await Promise.all([get<Counters>("/counters"), get<Event[]>(`/events?since=${since}`), get<Offload[]>("/offloads")]);
+      if (!this.paused) {
+        this.history.add(counters);
+        this.offloads = offloads;
+      }
       if (events.length > 0) {
         this.events = [...events.reverse(), ...this.events].slice(0, EVENTS);
         this.stale ||= events.some((e) => e.kind === "change");

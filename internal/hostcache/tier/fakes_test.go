@@ -172,6 +172,8 @@ func (a *array) apply(r *block.Request, fail, dead bool) {
 	}
 }
 
+func (p *path) TracksChanges() bool { return p.listens }
+
 func (p *path) ChangedSince(_ uint64, done func(uint64, []block.Range, bool)) {
 	changed := p.changed
 	p.changed = nil

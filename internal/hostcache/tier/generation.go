@@ -6,35 +6,116 @@ import "github.com/arraysim/arraysim/internal/block"
 // rollback of a snapshot, an offload that somebody else asked for. A device without
 // it makes the cache forget everything clean when it hears of such a change.
 type Changes interface {
+	// TracksChanges tells whether ChangedSince can be asked.
+	TracksChanges() bool
 	// ChangedSince calls done with the present generation and the extents that have changed
 	// after generation since by other paths than this one. complete is false when the device does
-	// not remember that far.
+	// not remember that far. Generation 0 is none: the device could not be asked.
 	ChangedSince(since uint64, done func(generation uint64, extents []block.Range, complete bool))
 }
 
-// watchGeneration learns the generation that the cache begins with.
-func (d *Disk) watchGeneration() {
-	if c, ok := d.below.(Changes); ok {
-		c.ChangedSince(0, func(gen uint64, _ []block.Range, _ bool) { d.generation = gen })
-	}
+// generations is what a disk knows of its device's generations.
+type generations struct {
+	known  uint64 // all changes up to here are forgotten; 0 is none
+	asking bool   // one question at a time
+	again  bool   // something was heard meanwhile
+	timer  block.Timer
 }
 
-// generationChanged forgets what others have changed, and nothing else.
+func (d *Disk) changes() Changes {
+	if c, ok := d.below.(Changes); ok && c.TracksChanges() {
+		return c
+	}
+	return nil
+}
+
+// watchGeneration forgets what others have changed while nobody watched, and calls done before anything
+// can be read. A cache that is empty, or whose device cannot tell, begins at once.
+func (d *Disk) watchGeneration(done func()) {
+	c := d.changes()
+	if c == nil {
+		done()
+		return
+	}
+	d.ask(c, done)
+}
+
+// watch asks from time to time: a device that others change says so only when it is sent something, and
+// reads that hit send nothing.
+func (d *Disk) watch() {
+	if d.opt.WatchNanos <= 0 || d.changes() == nil || d.closed {
+		return
+	}
+	d.generation.timer = d.exec.At(d.exec.Now()+d.opt.WatchNanos, func() {
+		d.generation.timer = nil
+		if d.closed {
+			return
+		}
+		d.generationAsked()
+		d.watch()
+	})
+}
+
+// generationChanged is the news that others have changed something.
 func (d *Disk) generationChanged() {
 	d.stats.Generations++
-	c, ok := d.below.(Changes)
-	if !ok {
+	if d.changes() == nil {
 		d.invalidate(block.Range{Count: d.info.Sectors}, func() {})
 		return
 	}
-	c.ChangedSince(d.generation, func(gen uint64, extents []block.Range, complete bool) {
-		d.generation = gen
+	d.generationAsked()
+}
+
+// generationAsked forgets what others have changed, and nothing else.
+func (d *Disk) generationAsked() {
+	if d.generation.asking {
+		d.generation.again = true
+		return
+	}
+	d.ask(d.changes(), func() {})
+}
+
+func (d *Disk) ask(c Changes, done func()) {
+	g := &d.generation
+	g.asking, g.again = true, false
+	c.ChangedSince(g.known, func(generation uint64, extents []block.Range, complete bool) {
+		if generation == 0 && !complete && g.known != 0 && d.ix.Len() > 0 {
+			// It cannot be reached, so nothing can be said. Neither can others' changes be seen by
+			// those who miss; the next question has the same beginning.
+			g.asking = false
+			d.pump()
+			done()
+			return
+		}
 		if !complete {
 			extents = []block.Range{{Count: d.info.Sectors}}
+		} else {
+			for _, r := range extents {
+				d.stats.ChangedSectors += r.Count
+			}
+		}
+		pending := 1
+		less := func() {
+			if pending--; pending > 0 {
+				return
+			}
+			if g.known != generation {
+				// The record follows those of what was forgotten.
+				g.known = generation
+				d.j.generation(generation)
+			}
+			g.asking = false
+			done()
+			if g.again {
+				d.ask(c, func() {})
+			}
+			d.pump()
 		}
 		for _, r := range extents {
-			d.invalidate(r, func() {})
+			pending++
+			d.invalidate(r, less)
 		}
+		less()
 		d.pump()
 	})
 }

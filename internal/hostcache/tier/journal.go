@@ -35,6 +35,7 @@ const (
 //	forgotten  frame 4: the frame holds nothing any more
 //	intent     start 8, count 8: the device below may change these by itself
 //	superseded start 8, count 8: it has; what was dirty there is void
+//	generation number 8: what others changed below up to this one is forgotten
 const (
 	recWritten = iota + 1
 	recFilled
@@ -42,11 +43,13 @@ const (
 	recForgotten
 	recIntent
 	recSuperseded
+	recGeneration
 )
 
 const (
-	rangeRecord   = 17
-	writtenRecord = 17
+	rangeRecord      = 17
+	generationRecord = 9
+	writtenRecord    = 17
 )
 
 var (
@@ -116,6 +119,14 @@ func (j *journal) ranged(kind byte, r block.Range) {
 	j.record(kind)
 	j.buf = le.AppendUint64(j.buf, r.Start)
 	j.buf = le.AppendUint64(j.buf, r.Count)
+}
+
+func (j *journal) generation(n uint64) {
+	if !j.on {
+		return
+	}
+	j.record(recGeneration)
+	j.buf = le.AppendUint64(j.buf, n)
 }
 
 func (j *journal) placed(kind byte, k hostcache.Key, frame uint32, first, n int) {
@@ -287,11 +298,11 @@ const maxBatches = 4
 func align(n uint64) uint64 { return (n + batchAlign - 1) &^ (batchAlign - 1) }
 
 // Snapshot: magic 8, NAA of the device below 16, its sectors 8, sectors a block 4,
-// frames 4, blocks 4; then for every resident block: key 8, frame 4, a bit a sector
+// frames 4, blocks 4, generation of the device 8; then for every resident block: key 8, frame 4, a bit a sector
 // for validity and for dirtiness.
 const (
-	snapshotMagic = "ASHCACH1"
-	snapshotHead  = 44
+	snapshotMagic = "ASHCACH2"
+	snapshotHead  = 52
 )
 
 func entrySize(per int) uint64 { return 12 + 2*uint64(per)/8 }
@@ -304,6 +315,7 @@ func (d *Disk) appendSnapshot(b []byte) []byte {
 	b = le.AppendUint32(b, uint32(d.totalFrames))
 	count := len(b)
 	b = le.AppendUint32(b, 0)
+	b = le.AppendUint64(b, d.generation.known)
 	n := uint32(0)
 	for s, frame := range d.frameOf {
 		slot := hostcache.Slot(s)

@@ -111,6 +111,9 @@ func (d *Disk) answer(o *op, s block.Status) {
 	r := o.req
 	o.req = nil
 	r.Status = s
+	if d.opt.Observer != nil {
+		d.opt.Observer.Ended(r, d.exec.Now()-o.start)
+	}
 	d.reply(r)
 }
 

@@ -371,6 +371,9 @@ func (d *Disk) Close(hurry bool, done func()) {
 	d.requested.Mode = WriteThrough
 	end := func() {
 		d.closed = true
+		if t := d.generation.timer; t != nil {
+			t.Stop()
+		}
 		o := &op{d: d, mode: freeMode, step: func(*op) { done() }}
 		if !d.j.await(o) {
 			d.run(o)

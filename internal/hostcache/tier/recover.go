@@ -134,6 +134,7 @@ func (r *recovery) snapshot(b []byte) error {
 			le.Uint32(b[32:])<<block.SectorShift, le.Uint32(b[36:]), d.per<<block.SectorShift, d.totalFrames)
 	}
 	n := int(le.Uint32(b[40:]))
+	d.generation.known = le.Uint64(b[44:])
 	b = b[snapshotHead:]
 	size := int(entrySize(d.per))
 	if len(b) != n*size {
@@ -220,6 +221,12 @@ func (r *recovery) apply(b []byte) error {
 				delete(r.frames, frame)
 			}
 			b = b[5:]
+		case recGeneration:
+			if len(b) < generationRecord {
+				return cut
+			}
+			r.d.generation.known = le.Uint64(b[1:])
+			b = b[generationRecord:]
 		case recDestaged, recIntent, recSuperseded:
 			if len(b) < rangeRecord {
 				return cut

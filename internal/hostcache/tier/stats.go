@@ -30,6 +30,7 @@ type Stats struct {
 	ExpiredQuiesces     uint64
 	JournalBytes        uint64
 	Generations         uint64 // changes by others that were heard of
+	ChangedSectors      uint64 // that others changed, as the device told
 }
 
 // Flow counts I/Os of one kind. Mean latency is Nanos/IOs.

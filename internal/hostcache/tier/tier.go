@@ -36,6 +36,16 @@ type Options struct {
 	DestageSectors uint64
 	// FillBytes bounds the memory of fills under way; more are skipped. 0 is 16 MiB.
 	FillBytes uint64
+	// WatchNanos is how often the device below is asked what others have changed, if it can tell; 0 never.
+	WatchNanos int64
+	// Observer hears of every request; nil: nobody.
+	Observer Observer
+}
+
+// Observer hears of the requests of a Disk, on its executor. It must not keep them.
+type Observer interface {
+	Began(now int64, r *block.Request)
+	Ended(r *block.Request, took int64)
 }
 
 // Limits of what a Disk does at one time.
@@ -94,7 +104,7 @@ type Disk struct {
 	unflushed    bool // the device below got writes since its last flush
 	barriers     bool // a client asks for durability: what it flushed here must not get volatile below
 	listeners    []func(block.Event)
-	generation   uint64
+	generation   generations
 	closed       bool
 }
 
@@ -208,17 +218,24 @@ func (d *Disk) open(done func(*Disk, error)) {
 			return
 		}
 		d.below.Notify(d.event)
-		d.watchGeneration()
 		d.review()
 		if !d.j.on {
-			done(d, nil)
+			d.watchGeneration(func() {
+				d.watch()
+				done(d, nil)
+			})
 			return
 		}
 		// A snapshot of a new epoch, before anything else: what an older one says
 		// about frames that are used from now on must not count.
 		d.j.renew()
 		o := &op{d: d, mode: freeMode}
-		o.step = func(*op) { done(d, nil) }
+		o.step = func(*op) {
+			d.watchGeneration(func() {
+				d.watch()
+				done(d, nil)
+			})
+		}
 		if !d.j.await(o) {
 			d.run(o)
 		}
@@ -304,6 +321,9 @@ func (d *Disk) begin(r *block.Request) {
 	}
 	o := d.newOp(r, freeMode)
 	r.Priv = o
+	if d.opt.Observer != nil {
+		d.opt.Observer.Began(o.start, r)
+	}
 	switch r.Op {
 	case block.OpUnmap, block.OpHold:
 		o.ranges = r.Ranges

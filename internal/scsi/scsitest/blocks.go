@@ -89,10 +89,15 @@ func blockCases() []Case {
 			s.equal("residual", r.Residual, 1024-700)
 			r = s.Do(Command{Thin, CDB(0x28, 10, 1), nil, 700})
 			s.equal("residual", r.Residual, 512-700)
+			// Half a block is none: nothing is written.
+			s.check(Thin, CDB(0x2A, 10, 2), pattern(5, 1000), 0x050E03)
 			r = s.Do(Command{Thin, CDB(0x2A, 10, 2), pattern(5, 1000), 0})
-			s.equal("status", r.Status, scsi.StatusGood)
 			s.equal("residual", r.Residual, 24)
-			s.holds(Thin, 10, append(pattern(5, 512), data[512:]...), 512) // whole blocks only
+			s.holds(Thin, 10, data, 512)
+			r = s.Do(Command{Thin, CDB(0x2A, 10, 2), pattern(5, 512), 0})
+			s.equal("status", r.Status, scsi.StatusGood)
+			s.equal("residual", r.Residual, 512)
+			s.holds(Thin, 10, append(pattern(5, 512), data[512:]...), 512)
 			r = s.Do(Command{Thin, CDB(0x2A, 10, 1), pattern(6, 1024), 0})
 			s.equal("residual", r.Residual, -512)
 			s.holds(Thin, 10, append(pattern(6, 512), data[512:]...), 512)

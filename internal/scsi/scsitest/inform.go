@@ -163,6 +163,9 @@ func informCases() []Case {
 			s.equal("blocks", be.Uint64(b[8:]), Sectors)
 			s.check(Thin, []byte{0x1A, 0, 0xC8, 0, 255, 0}, nil, 0x053900)
 			s.check(Thin, []byte{0x1A, 0, 0x02, 0, 255, 0}, nil, 0x052400)
+			s.check(Thin, []byte{0x1A, 0, 0x0A, 0x02, 255, 0}, nil, 0x052400) // no such subpage
+			s.check(Thin, []byte{0x1A, 0, 0x3F, 0x02, 255, 0}, nil, 0x052400)
+			s.equal("all subpages", s.good(Thin, []byte{0x1A, 8, 0x3F, 0xFF, 255, 0}, nil, 255)[4], 1)
 			s.equal("WP", s.good(Protected, []byte{0x1A, 8, 8, 0, 255, 0}, nil, 255)[2]&0x80, 0x80)
 		}},
 		{"mode_select/swp", func(s *Session) {

@@ -1,0 +1,77 @@
+package admin
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/arraysim/arraysim/internal/metrics"
+)
+
+// recordPerFile is how many snapshots a recorded table has: at an interval of a minute,
+// those of an hour.
+const recordPerFile = 60
+
+// recorders are what the counters are recorded by: tables, and iostats XML, of which 16 files
+// of each kind are kept, for intervals that it can express. They are made before the doors
+// open, so that a folder that cannot be written is refused.
+func (d *daemon) recorders() ([]metrics.SnapshotWriter, error) {
+	if d.env.Record == "" {
+		return nil, nil
+	}
+	table, err := metrics.NewRolling(d.env.Record, recordPerFile)
+	if err != nil {
+		return nil, err
+	}
+	probe, err := os.CreateTemp(d.env.Record, ".probe")
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
+		return nil, err
+	}
+	out := []metrics.SnapshotWriter{table}
+	if d.env.RecordInterval >= time.Second {
+		io, err := metrics.NewIOStats(filepath.Join(d.env.Record, "iostats"), metrics.IOStatsOptions{})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, io)
+	}
+	return out, nil
+}
+
+// record writes snapshots until the stop begins, and one then. A disk that is full ends the
+// recording, not the array.
+func (d *daemon) record(out []metrics.SnapshotWriter) {
+	t := time.NewTicker(d.env.RecordInterval)
+	defer t.Stop()
+	var s metrics.Snapshot
+	var err error
+	for ending := false; !ending && err == nil; {
+		s.Take(time.Now().UnixNano(), d.exec, d.target, d.array, d.portal)
+		for _, w := range out {
+			err = errors.Join(err, w.Write(&s))
+		}
+		if err == nil {
+			select {
+			case <-d.closing:
+				ending = true
+			case <-t.C:
+			}
+		}
+	}
+	if err == nil {
+		s.Take(time.Now().UnixNano(), d.exec, d.target, d.array, d.portal)
+		for _, w := range out {
+			err = errors.Join(err, w.Write(&s))
+		}
+	}
+	for _, w := range out {
+		err = errors.Join(err, w.Close())
+	}
+	if err != nil {
+		d.log.Error("the recording of counters ended", "error", err)
+	}
+}

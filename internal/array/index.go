@@ -1,0 +1,94 @@
+package array
+
+import "math/bits"
+
+// pageIndex finds the newest page of an address. The sixteen slots of a grain lie side by
+// side, in two lines of the processor's cache, because pages of a grain come and go together; a
+// slot says by itself that there is nothing, or nothing of this grain, without a look at a page.
+// Grains that share slots are chained through next.
+type pageIndex struct {
+	pages []page // of the cache
+	slots []indexSlot
+	next  []uint32 // of a page that is chained: the next of its slot
+	shift uint
+}
+
+// indexSlot is 0 or: bits 0-31 number of a page plus one | 32 there are more in its chain |
+// 33-63 check bits of the page's grain.
+type indexSlot uint64
+
+const slotMore = indexSlot(1 << 32)
+
+func (s indexSlot) page() uint32 { return uint32(s) - 1 }
+
+// newPageIndex has room for all pages: about as many slots.
+func newPageIndex(pages []page) pageIndex {
+	groups := max(1, 1<<bits.Len(uint(len(pages)-1))/grainPages)
+	return pageIndex{pages: pages, slots: make([]indexSlot, groups*grainPages), next: make([]uint32, len(pages)),
+		shift: uint(64 - bits.Len(uint(groups-1)))}
+}
+
+// at returns the slot of an address and the check bits of its grain.
+func (x *pageIndex) at(k pageKey) (*indexSlot, indexSlot) {
+	h := uint64(k/grainPages) * 0x9E3779B97F4A7C15
+	return &x.slots[h>>x.shift<<grainPageBits|uint64(k%grainPages)], indexSlot(h<<20) &^ (1<<33 - 1)
+}
+
+// lookup returns the newest page with this key, or noPage.
+func (x *pageIndex) lookup(k pageKey) uint32 {
+	s, check := x.at(k)
+	e := *s
+	if e>>33 == check>>33 && e != 0 {
+		if i := e.page(); x.pages[i].key == k {
+			return i
+		}
+	}
+	if e&slotMore == 0 {
+		return noPage
+	}
+	i := x.next[e.page()]
+	for i != noPage && x.pages[i].key != k {
+		i = x.next[i]
+	}
+	return i
+}
+
+// insert makes a page the newest of its key. Preconditions: no other page with this key is there.
+func (x *pageIndex) insert(i uint32) {
+	s, check := x.at(x.pages[i].key)
+	e := check | indexSlot(i+1)
+	if old := *s; old != 0 {
+		if old&slotMore == 0 {
+			x.next[old.page()] = noPage
+		}
+		x.next[i] = old.page()
+		e |= slotMore
+	}
+	*s = e
+}
+
+// remove takes out a page that is there.
+func (x *pageIndex) remove(i uint32) {
+	s, _ := x.at(x.pages[i].key)
+	e := *s
+	switch {
+	case e&slotMore == 0:
+		*s = 0
+	case e.page() == i:
+		n := x.next[i]
+		_, check := x.at(x.pages[n].key)
+		*s = check | indexSlot(n+1)
+		if x.next[n] != noPage {
+			*s |= slotMore
+		}
+	default:
+		at := e.page()
+		for x.next[at] != i {
+			at = x.next[at]
+		}
+		x.next[at] = x.next[i]
+		if x.next[e.page()] == noPage {
+			*s &^= slotMore
+		}
+	}
+}

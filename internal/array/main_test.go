@@ -1,0 +1,9 @@
+package array
+
+import (
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/block/blocktest"
+)
+
+func TestMain(m *testing.M) { blocktest.Main(m) }

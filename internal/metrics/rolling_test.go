@@ -1,0 +1,79 @@
+package metrics
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/parquet-go/parquet-go"
+)
+
+// A file has so many snapshots, is complete when its name says so, and begins where the one before ends.
+func TestRolling(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new")
+	r, err := NewRolling(dir, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := func() (out []string) {
+		files, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			out = append(out, f.Name())
+		}
+		return out
+	}
+	source := Source(emitOne{})
+	for i := range int64(3) {
+		var s Snapshot
+		s.Take(time.Date(2026, 1, 1, 12, 0, int(i), 5e6, time.UTC).UnixNano(), &sync.Mutex{}, source)
+		if err := r.Write(&s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"counters-20260101T120000.005Z.parquet", "counters-20260101T120002.005Z.parquet.part"}
+	if got := names(); !slices.Equal(got, want) {
+		t.Errorf("after three snapshots: %q", got)
+	}
+	for range 2 { // once more changes nothing
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want[1] = strings.TrimSuffix(want[1], ".part")
+	if got := names(); !slices.Equal(got, want) {
+		t.Errorf("after the end: %q", got)
+	}
+	for i, rows := range []int64{2, 1} {
+		f, err := os.Open(filepath.Join(dir, want[i]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		info, err := f.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := parquet.OpenFile(f, info.Size())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.NumRows() != rows {
+			t.Errorf("%s: %d rows, want %d", want[i], p.NumRows(), rows)
+		}
+	}
+	// A folder that is a file is refused.
+	if _, err := NewRolling(filepath.Join(dir, want[0]), 2); err == nil {
+		t.Error("a file was taken for a folder")
+	}
+}
+
+type emitOne struct{}
+
+func (emitOne) Emit(e Emitter) { e.Value(CacheSize, 1) }

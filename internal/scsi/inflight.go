@@ -1,0 +1,90 @@
+package scsi
+
+// Offload is an offload command that has begun and not ended.
+type Offload struct {
+	Primitive string // "xcopy", "write_same" or "odx"
+	Volume    string // that is written, or of which a token is made
+	Initiator string
+	// Total is what the command describes, Done what of it is written for certain: whole
+	// segments of an EXTENDED COPY, whole ranges of a token's, pieces of a pattern. Bytes.
+	Total, Done uint64
+	Start       int64 // when the command arrived, in the executor's nanoseconds
+	Background  bool  // its command has ended (IMMED=1)
+}
+
+// Offloads appends the offloads in flight to out: those of tasks by unit in the order of
+// their arrival, then those whose command has ended. It walks through the task sets, so nobody
+// has to keep a list. On the executor.
+func (t *Target) Offloads(out []Offload) []Offload {
+	for _, u := range t.units {
+		for task := u.first; task != nil; task = task.state.next {
+			st := &task.state
+			if st.phase != enabled || !st.inDevice || st.delayed {
+				continue
+			}
+			if o, ok := st.multi.(*operation); ok {
+				out = append(out, o.offload())
+			} else if st.row != nil && st.row.kind == opWriteSame {
+				out = append(out, task.writeSame())
+			}
+		}
+	}
+	for _, o := range t.operations {
+		out = append(out, o.offload())
+	}
+	return out
+}
+
+// writeSame describes a WRITE SAME whose request is with the device.
+func (t *Task) writeSame() Offload {
+	st := &t.state
+	o := Offload{Primitive: "write_same", Volume: st.u.stats.volume, Initiator: st.n.initiator, Total: st.req.Range.Bytes(), Start: st.start}
+	if p, ok := st.multi.(*patterned); ok {
+		o.Done = p.size - p.rest.Bytes() - st.req.Range.Bytes()
+		o.Total = p.size
+	}
+	return o
+}
+
+func (o *operation) offload() Offload {
+	f := Offload{Volume: o.x.u.stats.volume, Initiator: o.x.n.initiator, Done: o.result.moved, Start: o.start, Background: o.task == nil}
+	switch w := o.work.(type) {
+	case *copying:
+		f.Primitive = "xcopy"
+		if w.dst != nil {
+			f.Volume = w.dst.x.u.stats.volume
+		}
+		f.Total = max(w.total(), f.Done)
+	case *populating:
+		f.Primitive, f.Total = "odx", total(w.ranges)
+	case *writing:
+		f.Primitive, f.Total = "odx", total(w.ranges)
+	}
+	return f
+}
+
+// total is what the segments copy whose units can be reached.
+func (c *copying) total() uint64 {
+	unit := func(i int) *Unit {
+		d := &c.list.self
+		if i < len(c.list.cscds) {
+			d = &c.list.cscds[i]
+		}
+		if d.x == nil {
+			return nil
+		}
+		return d.x.u
+	}
+	var n uint64
+	for i := range c.list.segments {
+		g := &c.list.segments[i]
+		src, dst := unit(g.src), unit(g.dst)
+		if src == nil || dst == nil {
+			continue
+		}
+		if _, to, s := g.ranges(src, dst); s.code == noSense {
+			n += to.Bytes()
+		}
+	}
+	return n
+}

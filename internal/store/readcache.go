@@ -1,0 +1,100 @@
+package store
+
+import "math/bits"
+
+const chunkBytes = 64 << 10
+
+// readCache knows which chunks are cached, LRU; it keeps no bytes. Chunks are found by
+// open addressing, neighbours side by side.
+type readCache struct {
+	hit   int64
+	slots []uint64 // 0, or 32 check bits of the chunk's key and its node
+	shift uint
+	// nodes[0] is the ring's head: next is the newest, prev the oldest.
+	nodes []cacheNode
+	limit int
+}
+
+type cacheNode struct {
+	key        uint64
+	prev, next uint32
+}
+
+func newReadCache(chunks int, hit int64) *readCache {
+	size := bits.Len(uint(2*chunks - 1))
+	return &readCache{hit: hit, slots: make([]uint64, max(8, 1<<size)), shift: uint(64 - max(3, size)), nodes: make([]cacheNode, 1), limit: chunks}
+}
+
+// home returns where the search for a key begins, and its check bits in their place.
+func (c *readCache) home(key uint64) (int, uint64) {
+	h := key >> 3 * 0x9E3779B97F4A7C15
+	return int(h>>c.shift&^7 | key&7), (h<<3 | key&7) << 32
+}
+
+// find returns the slot of a key, or the empty one where it would go.
+func (c *readCache) find(key uint64) int {
+	at, check := c.home(key)
+	for mask := len(c.slots) - 1; ; at = (at + 1) & mask {
+		s := c.slots[at]
+		if s == 0 || s>>32 == check>>32 && c.nodes[uint32(s)].key == key {
+			return at
+		}
+	}
+}
+
+// put makes an empty slot that of a node.
+func (c *readCache) put(at int, i uint32) {
+	_, check := c.home(c.nodes[i].key)
+	c.slots[at] = check | uint64(i)
+}
+
+// remove empties the slot of a key; those behind it that it was in the way of move up.
+func (c *readCache) remove(key uint64) {
+	mask := len(c.slots) - 1
+	hole := c.find(key)
+	for at := (hole + 1) & mask; c.slots[at] != 0; at = (at + 1) & mask {
+		home, _ := c.home(c.nodes[uint32(c.slots[at])].key)
+		if (at-home)&mask >= (at-hole)&mask {
+			c.slots[hole] = c.slots[at]
+			hole = at
+		}
+	}
+	c.slots[hole] = 0
+}
+
+// touch makes the chunks of a transfer the newest and tells whether all were there.
+func (c *readCache) touch(medium, off, n uint64) bool {
+	all := true
+	for chunk := off / chunkBytes; chunk <= (off+max(n, 1)-1)/chunkBytes; chunk++ {
+		key := medium<<44 | chunk
+		at := c.find(key)
+		i := uint32(c.slots[at])
+		switch {
+		case i != 0:
+			c.unlink(i)
+		case len(c.nodes) <= c.limit:
+			all = false
+			i = uint32(len(c.nodes))
+			c.nodes = append(c.nodes, cacheNode{key: key})
+			c.put(at, i)
+		default:
+			all = false
+			i = c.nodes[0].prev
+			c.unlink(i)
+			c.remove(c.nodes[i].key)
+			c.nodes[i].key = key
+			c.put(c.find(key), i)
+		}
+		head := &c.nodes[0]
+		c.nodes[i].prev, c.nodes[i].next = 0, head.next
+		c.nodes[head.next].prev = i
+		head.next = i
+	}
+	return all
+}
+
+func (c *readCache) unlink(i uint32) {
+	n := c.nodes[i]
+	c.nodes[n.prev].next = n.next
+	c.nodes[n.next].prev = n.prev
+}

@@ -1,0 +1,240 @@
+"""The caching layer as a local disk: an array's LUN, hostcache in front of it, tcm_loop on top.
+
+The array is another machine in reality; here it is reached by its portal. The kernel's door belongs
+to the cache. The file system's copies and zeroes go beneath the cache: the array carries them out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from arrays import Delta
+from doors import looped
+from guest import RESULTS, Disk, clear_targets, mounted
+from harness import TARGET, Config, Daemon, MiB, Volume, binary, run
+from load import Load, content, fill, fsck, on_disk, sha
+
+#: They take minutes of an emulated machine: `make vm-test-all` has them.
+pytestmark = pytest.mark.slow
+
+NAA = "naa.5001405000000050"
+SIZE = 1024 * MiB
+HALF = SIZE // 2
+KILLS = int(os.environ.get("ARRAYSIM_KILLS", "3"))
+SEED = int(os.environ.get("ARRAYSIM_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
+
+
+class LocalCache(Daemon):
+    """arraysim hostcache serve --tcmu in front of LUN 0 of an array."""
+
+    def __init__(self, array: Daemon, policy: str, flash: int, *options: Any) -> None:
+        super().__init__(None, "hostcache")
+        self.array, self.policy, self.size, self.options = array, policy, flash, options
+        self.socket = self.dir / "s"
+
+    def command(self) -> list[Any]:
+        """Return how to start it."""
+        url = f"iscsi://127.0.0.1:{self.array.port}/{TARGET}/0"
+        argv = [binary(), "hostcache", "serve", "--tcmu", "--backend", url, "--policy", self.policy]
+        return [*argv, "--flash", self.dir / "flash", "--flash-size", self.size, "--socket", self.socket, *self.options]
+
+    def ask(self, *args: Any) -> Any:
+        """Run a policy command and decode its answer."""
+        return json.loads(run([binary(), "hostcache", "policy", *args, "--socket", self.socket, "--json"]).stdout)
+
+    def stats(self, *args: Any) -> Any:
+        """Return what the cache says of itself."""
+        return self.ask("stats", *args)
+
+    def cleanup(self) -> None:
+        """Keep the log, remove the rest."""
+        with (RESULTS / "hostcache.log").open("a") as f:
+            f.write(self.log_tail(100000))
+        super().cleanup()
+
+
+CREATE = f"/backstores/user:hostcache create name=cached size={SIZE} cfgstring=0"
+
+
+@pytest.fixture
+def below(lio: None) -> Iterator[Daemon]:
+    """Return an array with one LUN."""
+    with Daemon(Config(volumes=[Volume("v", 0, size=SIZE)]), "below") as d:
+        yield d
+
+
+@contextmanager
+def local(array: Daemon, policy: str, flash: int) -> Iterator[LocalCache]:
+    """Run a cache; its backstores are removed while it can answer the kernel."""
+    with LocalCache(array, policy, flash) as cache:
+        try:
+            yield cache
+        finally:
+            clear_targets()
+
+
+def copy(disk: Disk, start: int, to: int, size: int) -> None:
+    """EXTENDED COPY inside a disk, all in bytes."""
+    blocks = [f"skip={start // 512}", f"seek={to // 512}", f"count={size // 512}"]
+    run(["sg_xcopy", f"if={disk.sg}", f"of={disk.sg}", "bs=512", "bpt=16384", *blocks], timeout=300)
+
+
+@pytest.mark.kernel_says(r"(Starting|Ending) recovery")
+def test_xfs_on_a_cached_disk_with_offloads_beneath(below: Daemon, folder: Path) -> None:
+    """What the array copies and zeroes is what the host last wrote, though that was on flash only."""
+    with (
+        local(below, "write_back", 96 * MiB) as cache,
+        looped(NAA, ["cached"], CREATE, subtype="hostcache") as (disk,),
+    ):
+        assert cache.stats()["effective_policy"] == "write_back"
+        # mkfs writes to the first half only; the clone goes to the second.
+        run(["mkfs.xfs", "-q", "-f", "-d", f"size={HALF}", disk.sd], timeout=240)
+        with mounted(disk.sd, folder):
+            for i in range(4):
+                (folder / f"file{i}").write_bytes(random.Random(i).randbytes(6 * MiB))
+            files = [folder / f"file{i}" for i in range(4)]
+            want = sha(*files)
+            assert cache.stats()["views"]["LocalFlash"]["Write"]["Bytes"] > 0
+            run(["xfs_freeze", "-f", folder])
+            try:
+                d = Delta(below)
+                copy(disk, 0, HALF, HALF)
+                d.stop()
+            finally:
+                run(["xfs_freeze", "-u", folder])
+            assert d.sum("host_described_bytes_total", volume="v", op="xcopy_dst") >= HALF
+            print(f"destaged for the copy: {cache.stats()['counters']['OffloadFlushSectors'] // 2} KiB")
+            (folder / "file0").write_bytes(random.Random(9).randbytes(6 * MiB))
+            assert sha(files[0]) != want[:1]
+        fsck("xfs", disk.sd)
+        # The clone, copied back, is the file system at the moment of the freeze.
+        copy(disk, HALF, 0, HALF)
+        with mounted(disk.sd, folder):
+            assert sha(*files) == want
+        fsck("xfs", disk.sd)
+        # WRITE SAME of zeroes over the clone, which is warm in the cache and partly dirty.
+        run(
+            [
+                "dd",
+                "if=/dev/urandom",
+                f"of={disk.sd}",
+                "bs=1M",
+                f"seek={HALF // MiB}",
+                "count=8",
+                "oflag=direct",
+                "status=none",
+            ]
+        )
+        d = Delta(below)
+        run(
+            [
+                "sg_write_same",
+                "--16",
+                f"--lba={HALF // 512}",
+                f"--num={16 * MiB // 512}",
+                "--in=/dev/zero",
+                "--xferlen=512",
+                disk.sg,
+            ]
+        )
+        d.stop()
+        assert d.sum("host_described_bytes_total", volume="v", op="write_same") >= 16 * MiB
+        assert not any(content(disk.sd, 16 * MiB, HALF))
+        print(f"superseded by the array's zeroes: {cache.stats()['counters']['SupersededSectors'] // 2} KiB")
+        with mounted(disk.sd, folder):
+            assert sha(*files) == want
+
+
+def test_kills_under_xfs_on_a_cached_disk(below: Daemon, folder: Path) -> None:
+    """kill -9 of the cache while fio writes and checks through xfs and offloads run beneath it; fsck finds nothing."""
+    rng = random.Random(SEED)
+    print(f"seed {SEED}: repeat with --env ARRAYSIM_SEED={SEED}")
+    with (
+        local(below, "write_back", 64 * MiB) as cache,
+        looped(NAA, ["cached"], CREATE, subtype="hostcache") as (disk,),
+    ):
+        run(["mkfs.xfs", "-q", "-f", "-d", f"size={HALF}", disk.sd], timeout=240)
+        with mounted(disk.sd, folder):
+            (folder / "kept").write_bytes(random.Random(5).randbytes(8 * MiB))
+            want = sha(folder / "kept")
+        # Beyond the file system: what is copied, and where to.
+        run(
+            [
+                "dd",
+                "if=/dev/urandom",
+                f"of={disk.sd}",
+                "bs=1M",
+                f"seek={HALF // MiB}",
+                "count=32",
+                "oflag=direct",
+                "status=none",
+            ]
+        )
+        source = content(disk.sd, 32 * MiB, HALF)
+        argv = ["sg_xcopy", f"if={disk.sg}", f"of={disk.sg}", "bs=512", f"skip={HALF // 512}"]
+        argv += [f"seek={(HALF + 64 * MiB) // 512}", f"count={32 * MiB // 512}", "bpt=16384"]
+        dirty = 0
+        for i in range(KILLS):
+            with mounted(disk.sd, folder):
+                args = [f"--directory={folder}", "--ioengine=libaio", "--direct=1", "--iodepth=16", "--rw=randwrite"]
+                args += ["--bsrange=4k-64k", "--size=24m", "--fsync=64", "--verify=crc32c", "--verify_fatal=1"]
+                load = Load(f"round{i}", *args)
+                time.sleep(rng.uniform(0.3, 2))
+                offload = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                time.sleep(rng.uniform(0, 0.1))
+                cache.kill()
+                time.sleep(rng.uniform(0, 2))
+                cache.start()
+                dirty += cache.stats()["recovery"]["DirtySectors"]
+                load.finish()
+                offload.wait(300)
+                assert sha(folder / "kept") == want
+            fsck("xfs", disk.sd)
+            assert content(disk.sd, 32 * MiB, HALF) == source
+            run(argv, timeout=300)
+            assert content(disk.sd, 32 * MiB, HALF + 64 * MiB) == source
+        assert cache.stats()["state"]["Damaged"] == 0
+        print(f"{KILLS} kills, {dirty} dirty sectors found on flash")
+        cache.ask("quiesce")
+        assert cache.stats()["state"]["DirtySectors"] == 0
+
+
+def mean_read(device: str, size: int) -> float:
+    """Read a range at random, one at a time, each block once; return the mean latency in microseconds."""
+    argv = on_disk(device, "--rw=randread", "--bs=4k", f"--size={size}", "--output-format=json", depth=1)
+    out = Load("read", *argv).finish()
+    job = json.loads(out[out.index("{") :])["jobs"][0]
+    return job["read"]["clat_ns"]["mean"] / 1000
+
+
+def test_reads_from_flash_spare_the_arrays_latency(lio: None) -> None:
+    """The array injects its profile's latency; second reads are local. The gain is printed, the counters are held."""
+    config = Config(volumes=[Volume("v", 0, size=SIZE)])
+    size = 4 * MiB
+    array = Daemon(config, "slow")
+    plain = array.command
+    array.command = lambda: [*plain(), "--profile", "svc"]  # type: ignore[method-assign]
+    with array, local(array, "write_through", 64 * MiB) as cache:
+        with looped(NAA, ["cached"], CREATE, subtype="hostcache") as (disk,):
+            fill(disk.sd, size)
+            cache.ask("set", "off")
+            cache.ask("set", "write_through")
+            cache.stats("--reset")
+            cold = mean_read(disk.sd, size)
+            first = cache.stats()["views"]
+            cache.stats("--reset")
+            warm = mean_read(disk.sd, size)
+            again = cache.stats()["views"]
+    print(f"mean read: {cold:.0f} us from the array, {warm:.0f} us from flash: {cold / warm:.2f} times as fast")
+    print(f"flash {first['LocalFlash']['Read']} then {again['LocalFlash']['Read']}")
+    assert first["Datastore"]["Read"]["Bytes"] == size, "what was read first was not the array's"
+    assert again["LocalFlash"]["Read"]["Bytes"] > 0.9 * size
