@@ -34,7 +34,8 @@ def kernel_log(request: pytest.FixtureRequest) -> Iterator[KernelLog]:
         with (RESULTS / "kernel.log").open("a") as f:
             f.write("\n".join([f"== {request.node.name}", *log.lines, ""]))
     log.close()
-    assert not bad, "the kernel logged trouble:\n" + "\n".join(bad)
+    # In one line, so that the last lines of a long run tell what it was.
+    assert not bad, "the kernel logged trouble: " + " | ".join(bad)
 
 
 @pytest.fixture(scope="session")

@@ -26,9 +26,13 @@ HERE = RESULTS.is_dir()
 #: The guest's initiator name, from /etc/iscsi/initiatorname.iscsi.
 INITIATOR = "iqn.2026-01.io.arraysim:guest"
 
-#: What LIO logs when its iSCSI initiator resets a LUN or the target under load, whatever the backstore: the
-#: initiator sends no more data of the writes that it gave up, LIO waits for it and then drops the connection.
-LIO_RESET = r"Unable to recover from DataOut timeout|detected conn error \(102[01]\)|task \[.*\] rejected"
+#: What LIO and the kernel's iSCSI initiator log when a LUN or the target is reset under load, whatever the backstore:
+#: the initiator sends no more data of the writes that it gave up, or sends data that LIO no longer expects; LIO waits
+#: for it and then drops the connection. Errors that reach the disk or a file system are other lines.
+LIO_RESET = (
+    r"Unable to recover from DataOut timeout|Unable to locate ITT|DataO[Uu][Tt]"
+    r"|\bconnection\d+:\d+: |\bsession\d+: (?!session recovery timed out)|\bTMR\b|ABORT_TASK"
+)
 
 T = TypeVar("T")
 
