@@ -14,7 +14,7 @@ var lawsSeed = flag.Uint64("laws.seed", 1, "seed of the loops that TestThrottleL
 // throttled is a closed loop of n writes through a write-back cache whose destager has so many slots.
 func throttled(t *testing.T, n, slots int, san, write Duration, areaMB, threshold, gain int) *Run {
 	t.Helper()
-	s, err := Parse(fmt.Appendf(nil, `
+	return runOf(t, `
 name: throttled
 profile: all-flash
 until: 14s
@@ -31,15 +31,7 @@ hosts:
     destage_slots: %d
     cache: [{volume: v, policy: write_back, size: 512MiB, block: 4KiB, eviction: lru, area: %dMiB, threshold: %d, gain: %d, destage: 4KiB}]
 jobs: [{name: load, volume: v, outstanding: %d, io: 4KiB, write: 1, for: 12s}]
-`, san, write, slots, areaMB, threshold, gain, n))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := carryOut(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+`, san, write, slots, areaMB, threshold, gain, n)
 }
 
 // TestThrottleLaws holds random closed loops to the laws of the throttle. While it is below the

@@ -3,7 +3,6 @@
 package sim
 
 import (
-	"fmt"
 	"math"
 	"testing"
 )
@@ -12,7 +11,7 @@ import (
 // two host volumes, one of them with the given rate.
 func small(t *testing.T, cache, outstanding, hostMB int, adjust string) *Run {
 	t.Helper()
-	s, err := Parse(fmt.Appendf(nil, `
+	return runOf(t, `
 name: small
 profile: svc
 until: 60s
@@ -33,15 +32,7 @@ jobs:
   - {name: clone, kind: clone, host: h1, volume: src, to: dst, outstanding: %d}
   - {name: big, host: h2, volume: big, bandwidth: %dMiB, io: 64KiB, write: 1, pattern: sequential}
   - {name: other, host: h2, volume: other, bandwidth: 5MiB, io: 16KiB, write: 1}
-`, cache, adjust, outstanding, hostMB))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := carryOut(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+`, cache, adjust, outstanding, hostMB)
 }
 
 // TestTowerHeight holds W = Q/c - t_read to 15 % in the saturated part, where Q is what the copy
@@ -112,7 +103,7 @@ func TestThrottledLatency(t *testing.T) {
 	for _, row := range []struct{ cache, outstanding, io, disks int }{
 		{64, 32, 64, 2}, {64, 256, 64, 2}, {256, 128, 64, 2}, {64, 64, 256, 4}, {64, 512, 16, 4},
 	} {
-		s, err := Parse(fmt.Appendf(nil, `
+		r := runOf(t, `
 name: throttled
 profile: svc
 until: 40s
@@ -126,14 +117,7 @@ arrays:
     volumes: [{name: v, pool: p, size: 8GiB, filled: 8GiB}]
 hosts: [{name: h}]
 jobs: [{name: load, volume: v, io: %dKiB, write: 1, outstanding: %d, pattern: sequential}]
-`, row.cache, row.disks, row.io, row.outstanding))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := carryOut(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+`, row.cache, row.disks, row.io, row.outstanding)
 		ms := figureOf(t, r, "volume.v.write_ms", 40e9, 20e9)
 		rate := figureOf(t, r, "volume.v.lower_host_mb_s", 40e9, 20e9)
 		want := float64(row.outstanding*row.io) / 1024 / rate * 1000
@@ -150,7 +134,7 @@ jobs: [{name: load, volume: v, io: %dKiB, write: 1, outstanding: %d, pattern: se
 // TestCachedReads is the figure of a volume whose reads are always cached (the document's SSD
 // volumes): of the height W of a tower it sees the part w that are writes.
 func TestCachedReads(t *testing.T) {
-	s, err := Parse([]byte(`
+	r := runOf(t, `
 name: cached
 profile: svc
 until: 60s
@@ -173,14 +157,7 @@ jobs:
   - {name: w2, host: h2, volume: w2, rate: 200, io: 16KiB, write: 0.2, hot: {reads: 1, span: 256KiB}}
   - {name: w5, host: h2, volume: w5, rate: 200, io: 16KiB, write: 0.5, hot: {reads: 1, span: 256KiB}}
   - {name: w8, host: h2, volume: w8, rate: 200, io: 16KiB, write: 0.8, hot: {reads: 1, span: 256KiB}}
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := carryOut(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+`)
 	tower := figureOf(t, r, "pool.p.wait_ms", 60e9, 30e9)
 	if tower < 200 {
 		t.Fatalf("the tower is %.0f ms high", tower)

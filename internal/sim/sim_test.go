@@ -24,6 +24,20 @@ func carryOut(s *Scenario) (*Run, error) {
 	return r, nil
 }
 
+// runOf runs the scenario that a format and its arguments give to its end.
+func runOf(t *testing.T, format string, args ...any) *Run {
+	t.Helper()
+	s, err := Parse(fmt.Appendf(nil, format, args...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := carryOut(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 // mixed has a bit of everything: two arrays, all kinds of job, faults.
 const mixed = `
 name: mixed

@@ -95,8 +95,7 @@ class Guest:
         for file in files:
             (payload / "files").mkdir(exist_ok=True)
             shutil.copy(file, payload / "files")
-        # Into a file lines may be long: a summary that is cut to 80 columns does not tell what failed.
-        size = shutil.get_terminal_size() if sys.stdout.isatty() else os.terminal_size((240, 24))
+        size = shutil.get_terminal_size()
         env = {"TASK": task, "LIMIT": str(int(limit)), "ROWS": str(size.lines), "COLUMNS": str(size.columns)}
         lines = [f"export {k}={shlex.quote(v)}" for k, v in env.items()]
         lines += [f"export {shlex.quote(pair)}" for pair in environment]

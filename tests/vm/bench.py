@@ -15,7 +15,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 from doors import LIO_TARGET, KernelDaemon  # noqa: E402
-from guest import RESULTS, Disk, Initiator, clear_targets, remove_target, targetcli, wait  # noqa: E402
+from guest import RESULTS, Disk, Initiator, clear_targets, remove_target, targetcli, tcmu_runner, wait  # noqa: E402
 from harness import Config, MiB, Pool, ToolError, run  # noqa: E402
 
 SIZE = 1024 * MiB
@@ -96,17 +95,8 @@ class Runner:
         for f in files:
             with f.open("wb") as out:
                 out.truncate(SIZE)
-        with (RESULTS / "tcmu-runner.log").open("ab") as log:
-            proc = subprocess.Popen(["tcmu-runner"], stdout=log, stderr=log)
-        try:
-            bus = ["dbus-send", "--system", "--print-reply", "--dest=org.freedesktop.DBus", "/org/freedesktop/DBus"]
-            bus += ["org.freedesktop.DBus.GetNameOwner", "string:org.kernel.TCMUService1"]
-            wait("tcmu-runner's name", lambda: run(bus, expect=None).returncode == 0)
+        with tcmu_runner():
             yield [f"name=bench{i} size={SIZE} cfgstring={f}" for i, f in enumerate(files)]
-            clear_targets()
-        finally:
-            proc.terminate()
-            proc.wait(60)
         for f in files:
             f.unlink()
 

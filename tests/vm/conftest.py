@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from guest import HERE, RESULTS, Initiator, KernelLog, clear_targets
@@ -20,6 +21,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
     # multipath-tools load the kernel's ALUA handler, which looks at every later disk and says so.
     items.sort(key=lambda item: item.path.name == "test_multipath.py")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say in full what failed near the end, where the reader of a long run looks; pytest cuts it to a line."""
+    for outcome in ("failed", "error"):
+        for report in terminalreporter.getreports(outcome):
+            crash = getattr(report.longrepr, "reprcrash", None)
+            why = " ".join(str(crash.message if crash else report.longrepr).split())
+            terminalreporter.write_line(f"{outcome} in {report.when}: {report.nodeid}: {why[:600]}")
 
 
 @pytest.fixture(autouse=True)

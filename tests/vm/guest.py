@@ -291,6 +291,23 @@ class Session:
 
 
 @contextmanager
+def tcmu_runner() -> Iterator[subprocess.Popen[bytes]]:
+    """A tcmu-runner that owns its name on the bus; its handlers are those of the system."""
+    with (RESULTS / "tcmu-runner.log").open("ab") as log:
+        proc = subprocess.Popen(["tcmu-runner"], stdout=log, stderr=log)
+    try:
+        bus = ["dbus-send", "--system", "--print-reply", "--dest=org.freedesktop.DBus", "/org/freedesktop/DBus"]
+        bus += ["org.freedesktop.DBus.GetNameOwner", "string:org.kernel.TCMUService1"]
+        wait("tcmu-runner's name", lambda: run(bus, expect=None).returncode == 0)
+        yield proc
+        clear_targets()
+        assert proc.poll() is None, "tcmu-runner has died"
+    finally:
+        proc.terminate()
+        proc.wait(60)
+
+
+@contextmanager
 def mounted(device: str, folder: Path, *options: str) -> Iterator[Path]:
     """Mount a file system for the duration."""
     folder.mkdir(exist_ok=True)

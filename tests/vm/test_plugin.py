@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from arrays import NEARLY_NOTHING, Delta
 from doors import POOLS, looped
-from guest import RESULTS, Disk, clear_targets, mounted, targetcli, wait
+from guest import RESULTS, Disk, mounted, targetcli, tcmu_runner, wait
 from harness import REPO, Config, Daemon, MiB, Volume, run
 from load import VERIFIED, Load, content, fill, fio, fsck, mkfs, on_disk, sha
 
@@ -46,18 +46,8 @@ def runner(array: Daemon, lio: None) -> Iterator[subprocess.Popen[bytes]]:
     SETTINGS.parent.mkdir(exist_ok=True)
     portal = {"portal": f"127.0.0.1:{array.port}"}
     SETTINGS.write_text(json.dumps({"arrays": {"default": portal, "away": {"portal": "127.0.0.1:1"}}}))
-    with (RESULTS / "tcmu-runner.log").open("ab") as log:
-        proc = subprocess.Popen(["tcmu-runner"], stdout=log, stderr=log)
-    try:
-        bus = ["dbus-send", "--system", "--print-reply", "--dest=org.freedesktop.DBus", "/org/freedesktop/DBus"]
-        bus += ["org.freedesktop.DBus.GetNameOwner", "string:org.kernel.TCMUService1"]
-        wait("tcmu-runner's name", lambda: run(bus, expect=None).returncode == 0)
+    with tcmu_runner() as proc:
         yield proc
-        clear_targets()
-        assert proc.poll() is None, "tcmu-runner has died"
-    finally:
-        proc.terminate()
-        proc.wait(60)
         (FOLDER / "handler_arraysim.so").unlink()
 
 
