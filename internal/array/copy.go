@@ -153,7 +153,7 @@ func (o *op) copy() {
 	for n := 0; o.started < o.stop && o.status == block.OK && len(o.pieces) < a.opt.Policy.CopyPieces && !blocked; n++ {
 		if !a.copyRoom() {
 			o.copying = false
-			a.copyWait.push(o)
+			a.copyWait.pushByPriority(o)
 			return
 		}
 		if n == stepPieces {
@@ -212,14 +212,14 @@ func (o *op) copyPiece(x run) {
 	o.started += n
 	c := a.newOp(v, nil)
 	o.pieces = append(o.pieces, c)
-	c.parent, c.origin, c.host, c.cur, c.stop, c.from = o, o.origin, o.host, at, at+n, x.phys
+	c.parent, c.origin, c.host, c.prio, c.cur, c.stop, c.from = o, o.origin, o.host, o.prio, at, at+n, x.phys
 	c.buf = a.getCopyBuf(int(n) * block.SectorSize)
 	c.src = cursor{vec: [][]byte{c.buf}}
 	c.moving = int64(n) * block.SectorSize
 	v.pool.copying[primOf(o.origin)] += c.moving
 	a.copyOut += c.moving
 	if !a.readRoom() {
-		a.readWait.push(c)
+		a.readWait.pushByPriority(c)
 		return
 	}
 	c.readSource()

@@ -14,6 +14,7 @@ type op struct {
 	req    *block.Request
 	origin block.Origin
 	host   uint32 // whose budget it counts in
+	prio   uint8  // of a copy: 0 goes first
 	cur    uint64 // next sector
 	stop   uint64
 	src    cursor
@@ -63,6 +64,25 @@ func (q *opQueue) push(o *op) {
 	q.tail = o
 }
 
+// pushByPriority queues o behind those of its priority and before those that come after it.
+func (q *opQueue) pushByPriority(o *op) {
+	after := q.tail
+	for after != nil && after.prio > o.prio {
+		after = after.prev
+	}
+	if after == q.tail {
+		q.push(o)
+		return
+	}
+	if after == nil {
+		q.pushFront(o)
+		return
+	}
+	o.in, o.prev, o.next = q, after, after.next
+	after.next.prev, after.next = o, o
+	q.add(1)
+}
+
 func (q *opQueue) pushFront(o *op) {
 	o.in, o.prev, o.next = q, nil, q.head
 	q.add(1)
@@ -110,7 +130,7 @@ func (a *Array) newOp(v *Volume, r *block.Request) *op {
 	v.ops++
 	if r != nil {
 		r.Priv = o
-		o.origin, o.host, o.cur, o.stop = r.Origin, r.Host, r.Range.Start, r.Range.End()
+		o.origin, o.host, o.prio, o.cur, o.stop = r.Origin, r.Host, r.Priority, r.Range.Start, r.Range.End()
 	}
 	return o
 }

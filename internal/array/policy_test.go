@@ -259,6 +259,40 @@ func TestCancelOfACopyThatNothingMakesRoomFor(t *testing.T) {
 	}
 }
 
+// TestCopyPriority: of copies that wait for the copy engine the one with the lower number goes on first,
+// and of equal ones the one that came first.
+func TestCopyPriority(t *testing.T) {
+	for _, c := range []struct {
+		priority [3]uint8
+		order    string
+	}{
+		{[3]uint8{1, 1, 1}, "012"},
+		{[3]uint8{1, 7, 0}, "201"},
+		{[3]uint8{3, 2, 2}, "120"},
+	} {
+		r := newRig(t, Options{CacheBytes: 64 << 20, Policy: Policy{CopyBytes: 1 << 20, CopyPieces: 4, CopyReads: 1}}, true)
+		r.pool("p", PoolSpec{CopyData: true, Mdisks: []MdiskSpec{{Name: "m", Size: 4 << 30, Bandwidth: 100 << 20}}}, 0)
+		v, w := r.volume("v", "p", 1<<30, true), r.volume("w", "p", 1<<30, true)
+		const n = 32 << 20 / block.SectorSize
+		if err := v.Import(rng(0, n)); err != nil {
+			t.Fatal(err)
+		}
+		h := &block.Request{Op: block.OpHold, Ranges: []block.Range{rng(0, n)}}
+		mustOK(t, r.do(v, h))
+		order := ""
+		for i, priority := range c.priority {
+			w.Submit([]*block.Request{{Op: block.OpPlace, Range: rng(uint64(i)*n, n), Ref: h.Ref, Origin: block.OriginXCopy, Priority: priority,
+				Done: func(q *block.Request) { mustOK(t, q.Status); order += string(rune('0' + i)) }}})
+		}
+		r.clock.Run()
+		h.Ref.Release()
+		if order != c.order {
+			t.Errorf("priorities %v: copies end in the order %s, not %s", c.priority, order, c.order)
+		}
+		r.check()
+	}
+}
+
 // TestMirrorLost: without a mirror a write is acknowledged when the back end has it.
 func TestMirrorLost(t *testing.T) {
 	r := newRig(t, Options{CacheBytes: 32 << 20}, false)

@@ -149,7 +149,7 @@ func (c *copying) ended(o *operation) {
 			return
 		}
 		c.placed = true
-		r.Op, r.Range, r.Ranges, r.RefOffset = block.OpPlace, c.to, nil, 0
+		r.Op, r.Range, r.Ranges, r.RefOffset, r.Priority = block.OpPlace, c.to, nil, 0, c.list.priority
 		o.submit(c.dst.x.u)
 	default:
 		r.Ref.Release()

@@ -106,6 +106,7 @@ type copyList struct {
 	id       uint32
 	idAt     int // where it stands
 	usage    byte
+	priority byte // 0 is the highest
 	immed    bool
 	cscds    []cscd
 	self     cscd // the unit that got the command: CSCD descriptor ID FFFFh
@@ -125,7 +126,7 @@ type lengths struct {
 // header parses the fixed part of a list. sa says which.
 func (l *copyList) header(b []byte, sa byte) (lengths, sense) {
 	be := binary.BigEndian
-	l.usage = b[copyUsage] >> 3 & 3
+	l.usage, l.priority = b[copyUsage]>>3&3, b[copyUsage]&7
 	if sa == saCopyLID1 {
 		l.id, l.idAt = uint32(b[copyListID]), copyListID
 		return lengths{copyHeader, uint32(be.Uint16(b[copyCSCDBytes:])), be.Uint32(b[copySegBytes:]), be.Uint32(b[copyInlineBytes:]),

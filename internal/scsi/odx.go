@@ -278,7 +278,8 @@ func (w *writing) next(o *operation) {
 	if w.token == nil {
 		r.Op = block.OpWriteSame
 	} else {
-		r.Op, r.Ref, r.RefOffset = block.OpPlace, w.token.ref, w.offset
+		// SPC-4: what no EXTENDED COPY asked for has priority 1.
+		r.Op, r.Ref, r.RefOffset, r.Priority = block.OpPlace, w.token.ref, w.offset, 1
 	}
 	o.submit(x.u)
 }

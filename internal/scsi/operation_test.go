@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -57,6 +58,31 @@ func (r *rig) status(id uint32) int {
 		return -c
 	}
 	return int(bytes.Join(t.DataIn, nil)[5])
+}
+
+// TestPriorityReachesTheDevice: both forms of the list have it in the low bits of their second byte.
+func TestPriorityReachesTheDevice(t *testing.T) {
+	for priority := range uint8(8) {
+		r := newRig(t)
+		var got []uint8
+		r.devs[2].Fault = func(q *block.Request) block.Status {
+			if q.Op == block.OpPlace {
+				got = append(got, q.Priority)
+			}
+			return block.OK
+		}
+		list := r.list(9, 0)
+		list[1] |= priority
+		_, c := r.run(r.a, 0, scsitest.CopyCDB4(list), list)
+		r.wants("LID4", c, 0)
+		k := r.copyTask("LID1", 7, 1)
+		k.DataOut[0][1] |= priority
+		r.submit(r.a, k)
+		r.ended("LID1")
+		if !slices.Equal(got, []uint8{priority, priority}) {
+			t.Errorf("priority %d: the device sees %v", priority, got)
+		}
+	}
 }
 
 func TestCopyInBackground(t *testing.T) {

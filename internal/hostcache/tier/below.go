@@ -69,7 +69,7 @@ func forward(o *op) {
 	o.status = block.OK
 	p := d.newPart(o)
 	r := o.req
-	p.req = block.Request{Op: r.Op, Flags: r.Flags, Origin: r.Origin, Host: r.Host, Range: r.Range, Ranges: r.Ranges, Data: r.Data, Compare: r.Compare,
+	p.req = block.Request{Op: r.Op, Flags: r.Flags, Origin: r.Origin, Host: r.Host, Priority: r.Priority, Range: r.Range, Ranges: r.Ranges, Data: r.Data, Compare: r.Compare,
 		Ref: r.Ref, RefOffset: r.RefOffset, Extents: r.Extents}
 	o.down = p
 	o.through = true
