@@ -113,7 +113,7 @@ type cache struct {
 }
 
 func newCache(nv *nvram, limit int) *cache {
-	c := &cache{nv: nv, pages: make([]page, nv.pages), rare: make([]pageRare, nv.pages), free: make([]uint32, nv.pages), limit: limit}
+	c := &cache{nv: nv, pages: block.Table[page](nv.pages), rare: make([]pageRare, nv.pages), free: make([]uint32, nv.pages), limit: limit}
 	c.pageIndex = newPageIndex(c.pages)
 	return c
 }
