@@ -133,6 +133,7 @@ func (a *Array) unitDone(u *destageUnit) {
 		return
 	}
 	c, p := a.cache, u.pool
+	c.touchPages(u.pages)
 	u.d.destages--
 	u.d.works()
 	v := (*Volume)(nil)
