@@ -240,6 +240,8 @@ type commitWindow struct {
 type commitPage struct {
 	key     pageKey
 	page    uint32
+	old     uint32 // the newest page of the key until now, where known says so
+	known   bool
 	origins uint32
 	mask    uint8
 	written uint8
@@ -282,8 +284,12 @@ func (a *Array) commit(o *op, n uint64) block.Status {
 			pg.key = keyOf(v.pool.id, w.phys+s)
 			pg.page = c.takeFree()
 			old := noPage
-			if !w.fresh {
-				old = c.dirtyAt(pg.key)
+			// An edit of the map may drop pages.
+			if pg.known = edits == 0; !w.fresh {
+				pg.old = c.lookup(pg.key)
+				if pg.old != noPage && c.pages[pg.old].state == pageDirty {
+					old = pg.old
+				}
 			}
 			pg.written = uint8((1<<k - 1) << in)
 			pg.mask, pg.origins = a.fill(pg.page, old, in, k, &o.src, o.origin)
@@ -309,7 +315,10 @@ func (a *Array) commit(o *op, n uint64) block.Status {
 	}
 	for i := range np {
 		pg := &sc.pages[i]
-		a.install(o, pg.page, pg.key, pg.mask, pg.written, pg.origins)
+		if !pg.known {
+			pg.old = c.lookup(pg.key)
+		}
+		a.install(o, pg.page, pg.old, pg.key, pg.mask, pg.written, pg.origins)
 	}
 	if edits > 0 {
 		v.account()

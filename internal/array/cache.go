@@ -113,7 +113,7 @@ type cache struct {
 }
 
 func newCache(nv *nvram, limit int) *cache {
-	c := &cache{nv: nv, pages: make([]page, nv.pages), rare: make([]pageRare, nv.pages), free: make([]uint32, nv.pages), limit: limit}
+	c := &cache{nv: nv, pages: block.Table[page](nv.pages), rare: make([]pageRare, nv.pages), free: make([]uint32, nv.pages), limit: limit}
 	c.pageIndex = newPageIndex(c.pages)
 	return c
 }
@@ -226,9 +226,9 @@ func (c *cache) dirtyAt(k pageKey) uint32 {
 }
 
 // install puts a filled page into the index as the newest of its key and retires
-// what was there. Preconditions: the record with the page's sequence number is in
+// old, the one until now, or noPage. Preconditions: the record with the page's sequence number is in
 // the log.
-func (a *Array) install(o *op, i uint32, k pageKey, mask, written uint8, origins uint32) {
+func (a *Array) install(o *op, i, old uint32, k pageKey, mask, written uint8, origins uint32) {
 	c, v := a.cache, o.v
 	p := &c.pages[i]
 	*p = page{key: k, origins: origins, vol: v.id, state: pageDirty, mask: mask}
@@ -241,7 +241,7 @@ func (a *Array) install(o *op, i uint32, k pageKey, mask, written uint8, origins
 	if len(a.bad) > 0 {
 		a.mend(k, written)
 	}
-	if old := c.lookup(k); old != noPage {
+	if old != noPage {
 		a.supersede(v, i, old, written)
 	}
 	c.insert(i)

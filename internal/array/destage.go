@@ -325,24 +325,34 @@ func (a *Array) destagePage(p *Pool, first uint32, credit int) int {
 	// Neighbours inside the extent, back and then forth.
 	lo, hi := k, k+1
 	base := pageKey(uint64(p.id)<<48 | k.phys()/extentSectors*extentSectors/pageSectors)
-	for int(hi-lo) < credit && lo > base && a.joins(v, lo-1) {
+	u := a.getUnit()
+	for int(hi-lo) < credit && lo > base {
+		i := a.joins(v, lo-1)
+		if i == noPage {
+			break
+		}
+		u.pages = append(u.pages, i)
 		lo--
 	}
-	for int(hi-lo) < credit && hi < base+extentSectors/pageSectors && a.joins(v, hi) {
+	slices.Reverse(u.pages)
+	u.pages = append(u.pages, first)
+	for int(hi-lo) < credit && hi < base+extentSectors/pageSectors {
+		i := a.joins(v, hi)
+		if i == noPage {
+			break
+		}
+		u.pages = append(u.pages, i)
 		hi++
 	}
-	u := a.getUnit()
 	u.pool, u.d, u.reason = p, d, block.ReasonDestage
 	if c.pages[first].flags&flagThrough != 0 {
 		u.reason = block.ReasonWriteThrough
 	}
 	d.destages++
-	for at := lo; at < hi; at++ {
-		i := c.lookup(at)
+	for _, i := range u.pages {
 		pg := &c.pages[i]
 		p.removeDirty(v, i)
 		pg.state = pageDestaging
-		u.pages = append(u.pages, i)
 		u.masks = append(u.masks, pg.mask)
 		u.origins = append(u.origins, pg.origins)
 	}

@@ -282,14 +282,22 @@ func (a *Array) cycleSynced() {
 // buryWritten buries pages that are on the back end for good.
 func (a *Array) buryWritten(pages []uint32) {
 	c := a.cache
-	for _, i := range pages {
-		p := &c.pages[i]
-		if c.lookup(p.key) == i {
-			c.remove(i)
+	var keys [32]pageKey
+	for len(pages) > 0 {
+		n := min(len(pages), len(keys))
+		// These pages and their slots left the processor's caches long ago. Nothing in the first two
+		// loops waits for a miss, so that they are all under way at once.
+		for j, i := range pages[:n] {
+			keys[j] = c.pages[i].key
 		}
-		pool := a.poolByID(p.key.pool())
-		pool.meter()
-		a.leavePartition(pool, i)
-		a.bury(i, markHome)
+		c.touch(keys[:n])
+		for j, i := range pages[:n] {
+			c.removeKnown(i, keys[j])
+			pool := a.poolByID(keys[j].pool())
+			pool.meter()
+			a.leavePartition(pool, i)
+			a.bury(i, markHome)
+		}
+		pages = pages[n:]
 	}
 }

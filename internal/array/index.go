@@ -1,6 +1,10 @@
 package array
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
 
 // pageIndex finds the newest page of an address. The sixteen slots of a grain lie side by
 // side, in two lines of the processor's cache, because pages of a grain come and go together; a
@@ -11,6 +15,8 @@ type pageIndex struct {
 	slots []indexSlot
 	next  []uint32 // of a page that is chained: the next of its slot
 	shift uint
+	// touched keeps what touch and touchPages look at from being left out by the compiler.
+	touched indexSlot
 }
 
 // indexSlot is 0 or: bits 0-31 number of a page plus one | 32 there are more in its chain |
@@ -24,7 +30,7 @@ func (s indexSlot) page() uint32 { return uint32(s) - 1 }
 // newPageIndex has room for all pages: about as many slots.
 func newPageIndex(pages []page) pageIndex {
 	groups := max(1, 1<<bits.Len(uint(len(pages)-1))/grainPages)
-	return pageIndex{pages: pages, slots: make([]indexSlot, groups*grainPages), next: make([]uint32, len(pages)),
+	return pageIndex{pages: pages, slots: block.Table[indexSlot](groups * grainPages), next: make([]uint32, len(pages)),
 		shift: uint(64 - bits.Len(uint(groups-1)))}
 }
 
@@ -34,11 +40,34 @@ func (x *pageIndex) at(k pageKey) (*indexSlot, indexSlot) {
 	return &x.slots[h>>x.shift<<grainPageBits|uint64(k%grainPages)], indexSlot(h<<20) &^ (1<<33 - 1)
 }
 
+// touchPages brings pages into the processor's caches, all at once: a loop that does more with each
+// would wait for one after the other.
+func (x *pageIndex) touchPages(pages []uint32) {
+	any := indexSlot(0)
+	for _, i := range pages {
+		any |= indexSlot(x.pages[i].key)
+	}
+	x.touched = any
+}
+
+// touch brings the slots of keys into the processor's caches.
+func (x *pageIndex) touch(keys []pageKey) {
+	any := indexSlot(0)
+	for _, k := range keys {
+		s, _ := x.at(k)
+		any |= *s
+	}
+	x.touched = any
+}
+
 // lookup returns the newest page with this key, or noPage.
 func (x *pageIndex) lookup(k pageKey) uint32 {
 	s, check := x.at(k)
 	e := *s
-	if e>>33 == check>>33 && e != 0 {
+	if e == 0 {
+		return noPage
+	}
+	if e>>33 == check>>33 {
 		if i := e.page(); x.pages[i].key == k {
 			return i
 		}
@@ -67,9 +96,32 @@ func (x *pageIndex) insert(i uint32) {
 	*s = e
 }
 
+// removeKnown takes out page i, whose key is k, if it is there: a newer one may have replaced it.
+func (x *pageIndex) removeKnown(i uint32, k pageKey) {
+	s, _ := x.at(k)
+	e := *s
+	if e.page() != i {
+		if e&slotMore == 0 {
+			return
+		}
+		at := x.next[e.page()]
+		for at != i {
+			if at == noPage {
+				return
+			}
+			at = x.next[at]
+		}
+	}
+	x.unlink(s, i)
+}
+
 // remove takes out a page that is there.
 func (x *pageIndex) remove(i uint32) {
 	s, _ := x.at(x.pages[i].key)
+	x.unlink(s, i)
+}
+
+func (x *pageIndex) unlink(s *indexSlot, i uint32) {
 	e := *s
 	switch {
 	case e&slotMore == 0:

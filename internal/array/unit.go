@@ -89,14 +89,17 @@ func (a *Array) startDestage(u *destageUnit, x *diskIO) {
 	u.d.start(x)
 }
 
-// joins tells whether the page of a key can go out with its neighbour.
-func (a *Array) joins(v *Volume, k pageKey) bool {
+// joins returns the page of a key if it can go out with its neighbour, or noPage.
+func (a *Array) joins(v *Volume, k pageKey) uint32 {
 	i := a.cache.lookup(k)
 	if i == noPage {
-		return false
+		return noPage
 	}
 	p := &a.cache.pages[i]
-	return p.state == pageDirty && p.vol == v.id && p.flags&flagUnder == 0 && a.flushedPage(i)
+	if p.state != pageDirty || p.vol != v.id || p.flags&flagUnder != 0 || !a.flushedPage(i) {
+		return noPage
+	}
+	return i
 }
 
 func (a *Array) destageDone(x *diskIO) {
@@ -130,6 +133,7 @@ func (a *Array) unitDone(u *destageUnit) {
 		return
 	}
 	c, p := a.cache, u.pool
+	c.touchPages(u.pages)
 	u.d.destages--
 	u.d.works()
 	v := (*Volume)(nil)

@@ -1,5 +1,7 @@
 package block
 
+import "math/bits"
+
 // Virtual is an executor in virtual time: an event queue driven by Run. It is
 // not safe for concurrent use; Lock and Unlock do nothing. The zero value is
 // ready and stands at time 0.
@@ -13,7 +15,10 @@ type Virtual struct {
 	slots []slot
 	free  []uint32 // slots without an event
 	dead  int      // entries of the heap whose event was stopped
-	spare []timer  // timers that At has not handed out yet
+	// hole: the top of the heap is the event that runs now. The first one that it sets takes its place,
+	// which spares the heap to be put in order twice.
+	hole  bool
+	spare []timer // timers that At has not handed out yet
 
 	posted    []func() // a ring of a power of two
 	postHead  int
@@ -27,7 +32,13 @@ type entry struct {
 	slot uint32
 }
 
-func (e *entry) before(o *entry) bool { return e.at < o.at || e.at == o.at && e.seq < o.seq }
+// before is 1 if e comes before o, 0 otherwise. Times are not negative. It has no branches: the
+// processor could only guess which of two events is earlier.
+func (e *entry) before(o *entry) int {
+	_, less := bits.Sub64(e.seq, o.seq, 0)
+	_, less = bits.Sub64(uint64(e.at), uint64(o.at), less)
+	return int(less)
+}
 
 type slot struct {
 	seq uint64 // of the event, 0 if the slot is free
@@ -93,7 +104,13 @@ func (v *Virtual) set(t int64, fn func()) uint32 {
 		v.slots = append(v.slots, slot{})
 	}
 	v.slots[i] = slot{seq: v.seq, fn: fn}
-	v.push(entry{at: max(t, v.now), seq: v.seq, slot: i})
+	e := entry{at: max(t, v.now), seq: v.seq, slot: i}
+	if v.hole {
+		v.hole = false
+		v.down(0, e)
+	} else {
+		v.push(e)
+	}
 	return i
 }
 
@@ -108,7 +125,7 @@ func (v *Virtual) push(e entry) {
 	i := len(h) - 1
 	for i > 0 {
 		up := (i - 1) / 4
-		if !e.before(&h[up]) {
+		if e.before(&h[up]) == 0 {
 			break
 		}
 		h[i] = h[up]
@@ -117,16 +134,23 @@ func (v *Virtual) push(e entry) {
 	h[i] = e
 }
 
-func (v *Virtual) pop() entry {
+// pop drops the top of the heap.
+func (v *Virtual) pop() {
 	h := v.heap
-	top := h[0]
 	n := len(h) - 1
 	e := h[n]
 	v.heap = h[:n]
 	if n > 0 {
 		v.down(0, e)
 	}
-	return top
+}
+
+// fill ends that the top of the heap is a hole.
+func (v *Virtual) fill() {
+	if v.hole {
+		v.hole = false
+		v.pop()
+	}
 }
 
 // down puts e at i or below, where its place is.
@@ -139,12 +163,17 @@ func (v *Virtual) down(i int, e entry) {
 			break
 		}
 		least := first
-		for c := first + 1; c < min(first+4, n); c++ {
-			if h[c].before(&h[least]) {
-				least = c
+		if c := h[first:]; len(c) >= 4 {
+			a, b := c[1].before(&c[0]), 2+c[3].before(&c[2])
+			least += a + (b-a)*c[b&3].before(&c[a&3])
+		} else {
+			for i := 1; i < len(c); i++ {
+				if c[i].before(&h[least]) != 0 {
+					least = first + i
+				}
 			}
 		}
-		if !h[least].before(&e) {
+		if h[least].before(&e) == 0 {
 			break
 		}
 		h[i] = h[least]
@@ -155,6 +184,7 @@ func (v *Virtual) down(i int, e entry) {
 
 // compact drops the entries of stopped events.
 func (v *Virtual) compact() {
+	v.fill()
 	kept := v.heap[:0]
 	for _, e := range v.heap {
 		if v.slots[e.slot].seq == e.seq {
@@ -169,6 +199,7 @@ func (v *Virtual) compact() {
 
 // Next returns the time of the next timer; false means that there is none.
 func (v *Virtual) Next() (int64, bool) {
+	v.fill()
 	for len(v.heap) > 0 {
 		e := &v.heap[0]
 		if v.slots[e.slot].seq == e.seq {
@@ -220,7 +251,8 @@ func (v *Virtual) Step() bool {
 	if _, ok := v.Next(); !ok {
 		return false
 	}
-	e := v.pop()
+	e := v.heap[0]
+	v.hole = true
 	fn := v.slots[e.slot].fn
 	v.release(e.slot)
 	v.now = e.at

@@ -1,6 +1,10 @@
 package store
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
 
 const chunkBytes = 64 << 10
 
@@ -22,7 +26,7 @@ type cacheNode struct {
 
 func newReadCache(chunks int, hit int64) *readCache {
 	size := bits.Len(uint(2*chunks - 1))
-	return &readCache{hit: hit, slots: make([]uint64, max(8, 1<<size)), shift: uint(64 - max(3, size)), nodes: make([]cacheNode, 1), limit: chunks}
+	return &readCache{hit: hit, slots: block.Table[uint64](max(8, 1<<size)), shift: uint(64 - max(3, size)), nodes: block.Table[cacheNode](chunks + 1)[:1], limit: chunks}
 }
 
 // home returns where the search for a key begins, and its check bits in their place.

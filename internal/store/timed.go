@@ -171,6 +171,10 @@ func (m *timedMedium) Submit(ios []*block.IO) {
 func (m *timedMedium) serve(now int64, io *block.IO) int64 {
 	first := 0
 	for i, at := range m.busy {
+		if at <= now { // all that are idle are equally good
+			first = i
+			break
+		}
 		if at < m.busy[first] {
 			first = i
 		}
