@@ -90,9 +90,9 @@ type Device struct {
 	freeKept   func(id uint16) error
 	attributes attributes
 
-	cursor   uint32        // of the next entry; Serve's goroutine alone
-	batch    []*Command    // the same
-	notifier chan struct{} // wakes the goroutine that notifies in Serve's place
+	cursor   uint32     // of the next entry; Serve's goroutine alone
+	batch    []*Command // the same
+	notifier *bell      // wakes the goroutine that notifies in Serve's place; the same
 
 	mu    sync.Mutex
 	info  Info     // guarded by mu
@@ -220,17 +220,28 @@ func (d *Device) faulted(r any) error {
 // startNotifier starts the goroutine that notifies in Serve's place. What it returns ends that,
 // after all that was asked for.
 func (d *Device) startNotifier() (stop func()) {
-	d.notifier = make(chan struct{}, 1)
+	b, err := newBell()
+	if err != nil { // Serve notifies itself
+		return func() {}
+	}
+	d.notifier = b
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for range d.notifier {
-			d.notify()
+		for {
+			rung, last := b.wait()
+			if rung {
+				d.notify()
+			}
+			if last {
+				return
+			}
 		}
 	}()
 	return func() {
-		close(d.notifier)
+		b.ring(bellEnd)
 		<-done
+		b.close()
 	}
 }
 
@@ -244,13 +255,10 @@ func (d *Device) serveReady(h Handler) (more bool, err error) {
 		h.Serve(rest[:n])
 		switch rest = rest[n:]; {
 		case len(rest) == 0 || !d.dirty.Load():
-		case bytes < portionBytes:
+		case bytes < portionBytes || d.notifier == nil:
 			d.notify()
 		default:
-			select {
-			case d.notifier <- struct{}{}:
-			default: // it has not looked yet
-			}
+			d.notifier.ring(bellWork)
 		}
 	}
 	clear(d.batch)

@@ -53,15 +53,24 @@ const foldSectors = 32
 
 const sectorWords = SectorSize / 8
 
-// shift8 advances a CRC by 8 bytes of zeros: by table for each of its bytes.
-var shift8 = func() (t [4][256]uint32) {
+// words gives the remainder of 8 bytes, by table for each of them.
+var words = func() (t [8][256]uint32) {
 	for i := range t {
 		for b := range t[i] {
-			t[i][b] = raw(make([]byte, 8), uint32(b)<<(8*i))
+			m := make([]byte, 8)
+			m[i] = byte(b)
+			t[i][b] = raw(m, 0)
 		}
 	}
 	return t
 }()
+
+// word is the remainder of the 8 bytes of x in little-endian order. That of bytes behind a
+// remainder is the one of the bytes with the remainder added to their first four.
+func word(x uint64) uint32 {
+	return words[0][byte(x)] ^ words[1][byte(x>>8)] ^ words[2][byte(x>>16)] ^ words[3][byte(x>>24)] ^
+		words[4][byte(x>>32)] ^ words[5][byte(x>>40)] ^ words[6][byte(x>>48)] ^ words[7][x>>56]
+}
 
 // start is what the initial value of a CRC contributes to that of a sector.
 var start = ^Zeros
@@ -120,7 +129,7 @@ func verify(b []byte, sums []uint32) bool {
 	sum := unsafe.Slice((*byte)(unsafe.Pointer(&acc)), (sectorWords+len(sums)-1)*8)
 	got, want := sparse(sum, 0), uint32(0)
 	for _, c := range sums {
-		want = shift8[0][byte(want)] ^ shift8[1][byte(want>>8)] ^ shift8[2][byte(want>>16)] ^ shift8[3][want>>24]
+		want = words[0][byte(want)] ^ words[1][byte(want>>8)] ^ words[2][byte(want>>16)] ^ words[3][want>>24]
 		want ^= ^c ^ start
 	}
 	return got == want

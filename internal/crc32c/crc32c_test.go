@@ -140,6 +140,20 @@ func TestVerifyPlaces(t *testing.T) {
 	})
 }
 
+// TestNoAllocation: with or without instructions.
+func TestNoAllocation(t *testing.T) {
+	b := random(source(t), 40*SectorSize)
+	sums := sumsOf(b)
+	with(t, func(t *testing.T) {
+		if n := testing.AllocsPerRun(100, func() { Sector(b) }); n != 0 {
+			t.Errorf("Sector: %g allocations", n)
+		}
+		if n := testing.AllocsPerRun(100, func() { Verify(b, sums) }); n != 0 {
+			t.Errorf("Verify: %g allocations", n)
+		}
+	})
+}
+
 func BenchmarkSector(b *testing.B)         { benchmarkSector(b, true) }
 func BenchmarkSectorPortable(b *testing.B) { benchmarkSector(b, false) }
 

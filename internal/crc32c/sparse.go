@@ -68,12 +68,11 @@ func sparse(b []byte, before uint32) uint32 {
 		l, r := c<<41, c>>23
 		v, w, x, y, z = w^c<<37^l, x^c>>27^r, y^c<<27^c<<63, z^c>>37^c>>1^l, r
 	}
-	var tail [8 * tailWords]byte
+	// hash/crc32 would have these words in memory of the heap: it calls by pointer what it computes with.
 	p := (*[8 * tailWords]byte)(b)
-	le.PutUint64(tail[0:], v^le.Uint64(p[0:8]))
-	le.PutUint64(tail[8:], w^le.Uint64(p[8:16]))
-	le.PutUint64(tail[16:], x^le.Uint64(p[16:24]))
-	le.PutUint64(tail[24:], y^le.Uint64(p[24:32]))
-	le.PutUint64(tail[32:], z^le.Uint64(p[32:40]))
-	return raw(tail[:], 0)
+	c := word(v ^ le.Uint64(p[0:8]))
+	c = word(uint64(c) ^ w ^ le.Uint64(p[8:16]))
+	c = word(uint64(c) ^ x ^ le.Uint64(p[16:24]))
+	c = word(uint64(c) ^ y ^ le.Uint64(p[24:32]))
+	return word(uint64(c) ^ z ^ le.Uint64(p[32:40]))
 }

@@ -48,7 +48,7 @@ type fileMedium struct {
 	size uint64
 	// waits: the file system cannot read without waiting; only touched on the executor.
 	waits bool
-	buf   []byte // checksums of an operation on the executor
+	own   scratch // checksums of an operation on the executor
 }
 
 func (s *Files) mdiskPath(name string) string { return filepath.Join(s.dir, "mdisk", name+".img") }
@@ -220,7 +220,7 @@ func (m *fileMedium) Submit(ios []*block.IO) {
 			continue
 		case io.Write && io.N <= budget:
 			budget -= io.N
-			m.buf, io.Err = m.transferWith(io, m.buf)
+			io.Err = m.transferWith(io, &m.own)
 			io.Done(io)
 			continue
 		}
@@ -234,7 +234,7 @@ func (m *fileMedium) Submit(ios []*block.IO) {
 // readNow reads what needs no disk; false means that a worker has to do it.
 func (m *fileMedium) readNow(io *block.IO) bool {
 	if m.s.instant {
-		m.buf, io.Err = m.transferWith(io, m.buf)
+		io.Err = m.transferWith(io, &m.own)
 		return io.Err == nil
 	}
 	if m.waits {
@@ -242,9 +242,9 @@ func (m *fileMedium) readNow(io *block.IO) bool {
 	}
 	n, err := m.f.ReadNow(io.Vec, int64(io.Off))
 	if err == nil && uint64(n) == io.N {
-		m.buf = sized(m.buf, io.N)
-		if n, err = m.sums.ReadNow([][]byte{m.buf}, sumAt(io.Off)); err == nil && n == len(m.buf) {
-			return m.verify(io, m.buf) == nil
+		buf := m.own.sized(io.N)
+		if n, err = m.sums.ReadNow(buf, sumAt(io.Off)); err == nil && n == len(buf[0]) {
+			return m.verify(io, buf[0]) == nil
 		}
 	}
 	m.waits = errors.Is(err, errWaits)
@@ -253,38 +253,46 @@ func (m *fileMedium) readNow(io *block.IO) bool {
 
 func sumAt(off uint64) int64 { return int64(sumHeader + off/block.SectorSize*sumBytes) }
 
-// sized returns a buffer for the checksums of n bytes of data.
-func sized(b []byte, n uint64) []byte {
+// scratch is a buffer for checksums, as the list of one buffer that a file wants; it is used again.
+type scratch struct {
+	list [1][]byte
+}
+
+// sized returns the scratch for the checksums of n bytes of data.
+func (s *scratch) sized(n uint64) [][]byte {
 	want := int(n / block.SectorSize * sumBytes)
-	if cap(b) < want {
-		return make([]byte, want)
+	if cap(s.list[0]) < want {
+		s.list[0] = make([]byte, want)
 	}
-	return b[:want]
+	s.list[0] = s.list[0][:want]
+	return s.list[:]
 }
 
 // transfer does one operation on a worker. A read that meets a write of the same
 // sectors on its way may find new data with old checksums: it looks again.
 func (m *fileMedium) transfer(io *block.IO) error {
-	buf, err := m.transferWith(io, nil)
+	own := &scratch{}
+	err := m.transferWith(io, own)
 	var sum *block.ChecksumError
 	for wait := time.Millisecond; wait < 16*time.Millisecond && m.s.opt.Later == nil && errors.As(err, &sum); wait *= 2 {
 		time.Sleep(wait)
-		buf, err = m.transferWith(io, buf)
+		err = m.transferWith(io, own)
 	}
 	return err
 }
 
-// transferWith does one operation, whole, with its checksums; buf is for these.
-func (m *fileMedium) transferWith(io *block.IO, buf []byte) ([]byte, error) {
-	buf = sized(buf, io.N)
+// transferWith does one operation, whole, with its checksums; own is for these.
+func (m *fileMedium) transferWith(io *block.IO, own *scratch) error {
+	list := own.sized(io.N)
+	buf := list[0]
 	if !io.Write {
 		if err := readFull(m.f, io.Vec, int64(io.Off)); err != nil {
-			return buf, err
+			return err
 		}
-		if err := readFull(m.sums, [][]byte{buf}, sumAt(io.Off)); err != nil {
-			return buf, err
+		if err := readFull(m.sums, list, sumAt(io.Off)); err != nil {
+			return err
 		}
-		return buf, m.verify(io, buf)
+		return m.verify(io, buf)
 	}
 	if uint64(len(io.Sums)) == io.N/block.SectorSize {
 		for i, crc := range io.Sums {
@@ -294,9 +302,9 @@ func (m *fileMedium) transferWith(io *block.IO, buf []byte) ([]byte, error) {
 		eachSector(io.Vec, func(i int, crc uint32) { le.PutUint32(buf[i*sumBytes:], stored(crc)) })
 	}
 	if err := writeFull(m.f, io.Vec, int64(io.Off)); err != nil {
-		return buf, err
+		return err
 	}
-	return buf, writeFull(m.sums, [][]byte{buf}, sumAt(io.Off))
+	return writeFull(m.sums, list, sumAt(io.Off))
 }
 
 // eachSector calls fn with the checksum of each sector of a list of buffers.

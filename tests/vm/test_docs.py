@@ -131,6 +131,9 @@ def test_targetcli_document(lio: None, initiator: Initiator) -> None:
                     wait(what, there, said=f"{command}\n{answer}")
             if command.startswith("kill"):
                 shell.type("wait")
+    except ToolError as e:
+        log = folder / "array.log"
+        raise ToolError(f"{e}\nThe array's log:\n{log.read_text() if log.exists() else '(none)'}") from None
     finally:
         # A test that fails in the middle leaves nothing to the others.
         shell.type("kill -9 %1; wait")
