@@ -164,7 +164,7 @@ func HostCachePictures(caches []*HostCache) []*Picture {
 		}
 		for _, u := range [...]struct{ id, title, unit, text string }{
 			{"iops", "I/Os", "1/s", "What the host does, and who answers: its own flash, a peer's, or the datastore, which the destager writes to as well."},
-			{"latency", "Latency", "ms", "The mean of what the host waits for, and of what each component takes. Without a cache it would be the datastore's."},
+			{"latency", "Latency", "ms", "The mean of what the host waits for, and of what each component takes. Each takes other I/Os: large writes and small reads are mixed in these means."},
 			{"throughput", "Throughput", "MB/s", "The same in bytes: it is high where I/Os are large, not where they are many."},
 		} {
 			p := &Picture{ID: id(u.id), Kind: "lines", Title: c.Name + ": " + u.title + " by component", Text: u.text, X: x, Y: []axis{{Name: u.title, Unit: u.unit}}}
