@@ -22,6 +22,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -56,7 +57,7 @@ def tool(name: str) -> Path:
     newest = max(f.stat().st_mtime for f in src.parent.glob("*.[ch]"))
     if not out.exists() or out.stat().st_mtime < newest:
         out.parent.mkdir(parents=True, exist_ok=True)
-        part = out.with_name(f"{name}.{os.getpid()}")
+        part = out.with_name(f"{name}.{os.getpid()}.{threading.get_ident()}")  # threads may want it at once
         run(["gcc", "-O2", "-g", "-Wall", "-Wextra", "-o", part, src, *extra, "-liscsi"])
         part.replace(out)
     return out

@@ -18,7 +18,10 @@ func (a *app) report() *cobra.Command {
 		Use:   "report DIR|FILE|URL...",
 		Short: "Draw counters and findings as one HTML page, or as SVG files",
 		Long: `report makes one HTML file of the counters of a run, or of several runs side by side:
-the findings of analyze, and pictures of them. The file loads nothing from a network.
+the findings of analyze, and pictures of them. The file loads nothing from a network. The folder
+that sim --out left of a scenario with host caches adds what the caches did: I/Os, latency and
+throughput of each cached disk as its host sees them, of flash, of peers and of the datastore, reads and
+writes, the destaging area, and the disks by what they gain.
 
 ` + sourcesHelp,
 		Example: "  arraysim report run.parquet --out run.html\n  arraysim report before.parquet after.parquet --out compare.html\n  arraysim report /srv/iostats --out incident.html --svg pictures",
@@ -27,11 +30,11 @@ the findings of analyze, and pictures of them. The file loads nothing from a net
 			ctx, _ := signals()
 			var runs []report.Run
 			for _, source := range args {
-				d, err := report.Load(ctx, source, opt)
+				run, err := report.LoadRun(ctx, source, opt)
 				if err != nil {
 					return fmt.Errorf("report: %w", err)
 				}
-				runs = append(runs, report.Run{Name: strings.TrimSuffix(filepath.Base(source), filepath.Ext(source)), Data: d, Findings: report.Analyze(d)})
+				runs = append(runs, run)
 			}
 			if title == "" {
 				title = "arraysim: " + strings.Join(args, " against ")

@@ -17,6 +17,7 @@ import (
 func (a *app) serve() *cobra.Command {
 	var listen, metrics, volumes, profile, record string
 	var interval time.Duration
+	var keep int
 	var debug, print, tcmu bool
 	c := &cobra.Command{
 		Use:   "serve [config.yaml]",
@@ -60,16 +61,26 @@ Without a configuration file, a new data folder gets two pools and five volumes.
 			if debug {
 				level = slog.LevelDebug
 			}
-			if interval < 100*time.Millisecond {
-				return fmt.Errorf("an interval of %v is too short; give --record-interval 100ms or more", interval)
+			if record != "" {
+				cfg.Record.Dir = record
+			}
+			if interval != 0 {
+				if interval < 100*time.Millisecond {
+					return fmt.Errorf("an interval of %v is too short; give --record-interval 100ms or more", interval)
+				}
+				cfg.Record.Interval = interval
+			}
+			if cmd.Flags().Changed("record-keep") {
+				if keep < 0 {
+					return fmt.Errorf("--record-keep is %d; it is a number of files, or 0 for all", keep)
+				}
+				cfg.Record.Keep = keep
 			}
 			ctx, hurry := signals()
 			return admin.Serve(ctx, cfg, admin.Environment{
 				Out:   cmd.OutOrStdout(),
 				Log:   slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
 				Hurry: hurry,
-
-				Record: record, RecordInterval: interval,
 			})
 		}),
 	}
@@ -78,7 +89,8 @@ Without a configuration file, a new data folder gets two pools and five volumes.
 	c.Flags().StringVar(&volumes, "metrics-volumes", "", `volumes that a scrape shows one by one: "top:N", the others as one, or "all" (default "top:100")`)
 	c.Flags().StringVar(&profile, "profile", "", "inject the time costs and the cache policy of a profile; see: arraysim profile")
 	c.Flags().StringVar(&record, "record", "", "folder to write all counters into: Parquet files of 60 readings, and iostats XML")
-	c.Flags().DurationVar(&interval, "record-interval", time.Minute, "with --record: time between two readings")
+	c.Flags().DurationVar(&interval, "record-interval", 0, "with --record: time between two readings (default 1m)")
+	c.Flags().IntVar(&keep, "record-keep", 0, "with --record: complete Parquet files to keep, the newest (0: all)")
 	c.Flags().BoolVar(&tcmu, "tcmu", false, "serve the kernel too, in the place of tcmu-runner (root; see targetcli, /backstores/user:array)")
 	c.Flags().BoolVar(&debug, "debug", false, "log more")
 	c.Flags().BoolVar(&print, "print-config", false, "print the built-in configuration and end")

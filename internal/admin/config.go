@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	_ "embed"
 )
@@ -21,6 +22,7 @@ type Config struct {
 	Cache   CacheConfig    `yaml:"cache"`
 	Portal  PortalConfig   `yaml:"portal"`
 	Metrics MetricsConfig  `yaml:"metrics"`
+	Record  RecordConfig   `yaml:"record"`
 	Pools   []PoolConfig   `yaml:"pools"`
 	Volumes []VolumeConfig `yaml:"volumes"`
 	// Profile is a timing profile whose costs are injected; empty injects none.
@@ -74,6 +76,16 @@ type MetricsConfig struct {
 	Volumes string `yaml:"volumes"`
 }
 
+// RecordConfig says where counters are recorded; without a folder they are not.
+type RecordConfig struct {
+	// Dir is the folder; a relative one begins at the file's folder.
+	Dir string `yaml:"dir"`
+	// Interval is the time between two readings: a minute when left out, 100ms or more.
+	Interval time.Duration `yaml:"interval"`
+	// Keep is how many complete Parquet files of 60 readings are kept; 0 keeps all.
+	Keep int `yaml:"keep"`
+}
+
 // PoolConfig describes a pool.
 type PoolConfig struct {
 	Name string `yaml:"name"`
@@ -122,6 +134,8 @@ const (
 	maxLUN           = 1<<14 - 1
 	minPortalMemory  = 64 << 20 // the longest transfer of a command
 	maxConnections   = 1<<16 - 1
+
+	leastRecordInterval = 100 * time.Millisecond
 )
 
 //go:embed default.yaml
@@ -161,7 +175,7 @@ func LoadConfig(path string) (*Config, error) {
 
 // paths returns the values that are file names.
 func (c *Config) paths() []*string {
-	p := []*string{&c.Data}
+	p := []*string{&c.Data, &c.Record.Dir}
 	if h := c.Portal.CHAP; h != nil {
 		p = append(p, &h.SecretFile, &h.MutualSecretFile)
 	}
@@ -180,6 +194,9 @@ func (c *Config) fill() {
 	set(&c.Portal.Target, "iqn.2026-01.io.arraysim:array")
 	set(&c.Metrics.Listen, "127.0.0.1:9400")
 	set(&c.Metrics.Volumes, "top:100")
+	if c.Record.Interval == 0 {
+		c.Record.Interval = time.Minute
+	}
 	for i := range c.Pools {
 		set(&c.Pools[i].Copy, copyReference)
 	}
@@ -235,6 +252,14 @@ func (c *Config) validate() error {
 		return c.src.at("portal.connections", "connections is %d; it is 1 to %d", p.Connections, maxConnections)
 	case p.Sessions < 0 || p.Sessions > maxConnections:
 		return c.src.at("portal.sessions", "sessions is %d; it is 1 to %d", p.Sessions, maxConnections)
+	}
+	switch r := &c.Record; {
+	case r.Interval < leastRecordInterval:
+		return c.src.at("record.interval", "an interval of %v is too short; give it %v or more", r.Interval, leastRecordInterval)
+	case r.Keep < 0:
+		return c.src.at("record.keep", "keep is %d; it is a number of files, or 0 for all", r.Keep)
+	case r.Dir == "" && r.Keep != 0:
+		return c.src.at("record", "record has no folder; add dir")
 	}
 	if h := c.Portal.CHAP; h != nil {
 		if h.User == "" || h.SecretFile == "" {

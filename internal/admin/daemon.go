@@ -30,9 +30,6 @@ type Environment struct {
 	Log *slog.Logger
 	// Hurry ends a stop that is under way: dirty data stays in NVRAM.
 	Hurry <-chan struct{}
-	// Record is a folder that counters are written into every RecordInterval; "" is none.
-	Record         string
-	RecordInterval time.Duration
 }
 
 // blobCounters is the name under which the array keeps the host layer's counters.

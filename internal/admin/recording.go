@@ -17,14 +17,14 @@ const recordPerFile = 60
 // of each kind are kept, for intervals that it can express. They are made before the doors
 // open, so that a folder that cannot be written is refused.
 func (d *daemon) recorders() ([]metrics.SnapshotWriter, error) {
-	if d.env.Record == "" {
+	if d.cfg.Record.Dir == "" {
 		return nil, nil
 	}
-	table, err := metrics.NewRolling(d.env.Record, recordPerFile)
+	table, err := metrics.NewRolling(d.cfg.Record.Dir, recordPerFile, d.cfg.Record.Keep)
 	if err != nil {
 		return nil, err
 	}
-	probe, err := os.CreateTemp(d.env.Record, ".probe")
+	probe, err := os.CreateTemp(d.cfg.Record.Dir, ".probe")
 	if err != nil {
 		return nil, err
 	}
@@ -32,8 +32,8 @@ func (d *daemon) recorders() ([]metrics.SnapshotWriter, error) {
 		return nil, err
 	}
 	out := []metrics.SnapshotWriter{table}
-	if d.env.RecordInterval >= time.Second {
-		io, err := metrics.NewIOStats(filepath.Join(d.env.Record, "iostats"), metrics.IOStatsOptions{})
+	if d.cfg.Record.Interval >= time.Second {
+		io, err := metrics.NewIOStats(filepath.Join(d.cfg.Record.Dir, "iostats"), metrics.IOStatsOptions{})
 		if err != nil {
 			return nil, err
 		}
@@ -45,7 +45,7 @@ func (d *daemon) recorders() ([]metrics.SnapshotWriter, error) {
 // record writes snapshots until the stop begins, and one then. A disk that is full ends the
 // recording, not the array.
 func (d *daemon) record(out []metrics.SnapshotWriter) {
-	t := time.NewTicker(d.env.RecordInterval)
+	t := time.NewTicker(d.cfg.Record.Interval)
 	defer t.Stop()
 	var s metrics.Snapshot
 	var err error

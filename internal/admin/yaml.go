@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -149,6 +150,14 @@ func (s *source) decode(n ast.Node, v reflect.Value, path string) error {
 		if err := size.Set(text); err != nil {
 			return s.on(line, "%w", err)
 		}
+		return nil
+	}
+	if d, ok := v.Addr().Interface().(*time.Duration); ok {
+		x, err := time.ParseDuration(text)
+		if err != nil {
+			return wrong("a time such as 30s or 1m")
+		}
+		*d = x
 		return nil
 	}
 	if v.Kind() == reflect.String {

@@ -48,11 +48,18 @@ func (f *Family) Layer() string {
 	return "array"
 }
 
-// Emitter receives samples. Label values are in the order of Family.Labels.
-// Histogram samples are copied before the call returns.
-type Emitter interface {
-	Value(f *Family, v float64, labels ...string)
-	Histogram(f *Family, h *Histogram, labels ...string)
+// Emitter receives samples for a [Snapshot]. It is no interface, so that the label values of
+// a call stay on the stack: a scrape emits some ten samples a volume while the executor is
+// held.
+type Emitter struct{ to *Snapshot }
+
+// Value takes one sample. Label values are in the order of Family.Labels.
+func (e Emitter) Value(f *Family, v float64, labels ...string) { e.to.add(f, v, -1, labels) }
+
+// Histogram takes one histogram, which is copied before the call returns.
+func (e Emitter) Histogram(f *Family, h *Histogram, labels ...string) {
+	e.to.hists = append(e.to.hists, *h)
+	e.to.add(f, 0, len(e.to.hists)-1, labels)
 }
 
 // Source is a layer that has counters. Emit is called with the executor held and

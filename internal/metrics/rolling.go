@@ -11,21 +11,23 @@ import (
 // Rolling writes snapshots to Parquet files of a folder, PerFile to each: the table that
 // NewParquet describes. A file is called counters-TIME.parquet by the UTC time of its first
 // snapshot; until it is complete its name ends in .part, because a Parquet file without its end
-// cannot be read. It is not safe for concurrent use.
+// cannot be read. Of complete files the newest are kept, those of earlier runs in the folder
+// included. It is not safe for concurrent use.
 type Rolling struct {
 	dir     string
 	perFile int
+	keep    int
 	n       int
 	file    *os.File
 	table   SnapshotWriter
 }
 
-// NewRolling makes the folder if it does not exist.
-func NewRolling(dir string, perFile int) (*Rolling, error) {
+// NewRolling makes the folder if it does not exist. Of complete files it keeps so many; 0 keeps all.
+func NewRolling(dir string, perFile, keep int) (*Rolling, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("the counters cannot be recorded: %w; name another folder", err)
 	}
-	return &Rolling{dir: dir, perFile: max(perFile, 1)}, nil
+	return &Rolling{dir: dir, perFile: max(perFile, 1), keep: keep}, nil
 }
 
 // Write implements SnapshotWriter.
@@ -58,5 +60,31 @@ func (r *Rolling) Close() error {
 		return fmt.Errorf("the counters cannot be recorded: %w", err)
 	}
 	part := f.Name()
-	return os.Rename(part, part[:len(part)-len(".part")])
+	if err := os.Rename(part, part[:len(part)-len(".part")]); err != nil {
+		return fmt.Errorf("the counters cannot be recorded: %w", err)
+	}
+	return r.forget()
+}
+
+// forget deletes the oldest complete files beyond those that are kept. Names sort by time.
+func (r *Rolling) forget() error {
+	if r.keep <= 0 {
+		return nil
+	}
+	files, err := os.ReadDir(r.dir)
+	if err != nil {
+		return fmt.Errorf("the counters cannot be recorded: %w", err)
+	}
+	var complete []string
+	for _, f := range files {
+		if ok, _ := filepath.Match("counters-????????T??????.???Z.parquet", f.Name()); ok {
+			complete = append(complete, f.Name())
+		}
+	}
+	for _, name := range complete[:max(len(complete)-r.keep, 0)] {
+		if err := os.Remove(filepath.Join(r.dir, name)); err != nil {
+			return fmt.Errorf("old counters cannot be deleted: %w", err)
+		}
+	}
+	return nil
 }

@@ -15,7 +15,7 @@ import (
 // A file has so many snapshots, is complete when its name says so, and begins where the one before ends.
 func TestRolling(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
-	r, err := NewRolling(dir, 2)
+	r, err := NewRolling(dir, 2, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,8 +69,46 @@ func TestRolling(t *testing.T) {
 		}
 	}
 	// A folder that is a file is refused.
-	if _, err := NewRolling(filepath.Join(dir, want[0]), 2); err == nil {
+	if _, err := NewRolling(filepath.Join(dir, want[0]), 2, 0); err == nil {
 		t.Error("a file was taken for a folder")
+	}
+}
+
+// Of complete files the newest are kept, an earlier run's among them; nothing else is touched.
+func TestRollingForgets(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"counters-20251231T235959.000Z.parquet", "counters-20251231T235958.000Z.parquet.part", "counters-mine.parquet", "notes"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := NewRolling(dir, 1, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		var s Snapshot
+		s.Take(time.Date(2026, 1, 1, 12, 0, i, 0, time.UTC).UnixNano(), &sync.Mutex{}, emitOne{})
+		if err := r.Write(&s); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			if _, err := os.Stat(filepath.Join(dir, "counters-20251231T235959.000Z.parquet")); err != nil {
+				t.Errorf("two are kept, and there are two: %v", err)
+			}
+		}
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range files {
+		got = append(got, f.Name())
+	}
+	want := []string{"counters-20251231T235958.000Z.parquet.part", "counters-20260101T120002.000Z.parquet", "counters-20260101T120003.000Z.parquet", "counters-mine.parquet", "notes"}
+	if !slices.Equal(got, want) {
+		t.Errorf("there are %q, want %q", got, want)
 	}
 }
 

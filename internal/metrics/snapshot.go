@@ -9,8 +9,8 @@ import (
 
 // Snapshot is what sources said at one instant, samples of equal labels added up:
 // a volume that was deleted keeps its counters, and another may have its name now.
-// Its memory is used again by the next Take. The zero value is empty and ready. It
-// is an [Emitter], for readers of stored counters; it is not safe for concurrent use.
+// Its memory is used again by the next Take. The zero value is empty and ready. It is not
+// safe for concurrent use.
 type Snapshot struct {
 	Time int64 // nanoseconds since 1970, or since a scenario's beginning
 
@@ -32,6 +32,7 @@ type place struct {
 	// What its readers keep with it from one Take to the next.
 	shown      shown
 	was, other *folded
+	score      *volumeScore
 }
 
 // memo says that a sample is of a series, so that a Take whose sources emit the same
@@ -56,7 +57,7 @@ func (s *Snapshot) Take(now int64, lock sync.Locker, sources ...Source) {
 	s.Reset(now)
 	lock.Lock()
 	for _, src := range sources {
-		src.Emit((*rawSnapshot)(s))
+		src.Emit(Emitter{s})
 	}
 	lock.Unlock()
 	s.merge()
@@ -96,15 +97,15 @@ func (s *Snapshot) histOf(m *sample) *Histogram {
 	return &s.hists[m.histAt]
 }
 
-// Value implements [Emitter].
+// Value takes one sample, for readers of stored counters, as Emitter does for sources.
 func (s *Snapshot) Value(f *Family, v float64, labels ...string) {
-	(*rawSnapshot)(s).Value(f, v, labels...)
+	Emitter{s}.Value(f, v, labels...)
 	s.mergeLast()
 }
 
-// Histogram implements [Emitter].
+// Histogram takes one histogram, which is copied.
 func (s *Snapshot) Histogram(f *Family, h *Histogram, labels ...string) {
-	(*rawSnapshot)(s).Histogram(f, h, labels...)
+	Emitter{s}.Histogram(f, h, labels...)
 	s.mergeLast()
 }
 
@@ -114,23 +115,14 @@ func (s *Snapshot) mergeLast() {
 	s.mergeFrom(i)
 }
 
-// rawSnapshot appends without looking for equal labels, which is what happens while
-// the executor is held.
-type rawSnapshot Snapshot
-
-func (s *rawSnapshot) add(f *Family, v float64, hist int, labels []string) {
+// add appends without looking for equal labels, which is what happens while the executor is
+// held.
+func (s *Snapshot) add(f *Family, v float64, hist int, labels []string) {
 	if len(labels) != len(f.Labels) {
 		panic("metrics: " + f.Name + " is emitted with the wrong number of labels")
 	}
 	s.samples = append(s.samples, sample{f: f, v: v, at: len(s.labels), histAt: hist})
 	s.labels = append(s.labels, labels...)
-}
-
-func (s *rawSnapshot) Value(f *Family, v float64, labels ...string) { s.add(f, v, -1, labels) }
-
-func (s *rawSnapshot) Histogram(f *Family, h *Histogram, labels ...string) {
-	s.hists = append(s.hists, *h)
-	s.add(f, 0, len(s.hists)-1, labels)
 }
 
 func (s *Snapshot) merge() {

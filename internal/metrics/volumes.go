@@ -42,7 +42,7 @@ type volumeFold struct {
 
 type volumeScore struct {
 	moved, before, score float64
-	member, seen         bool
+	member, seen, gone   bool
 }
 
 type folded struct {
@@ -66,6 +66,20 @@ var volumeAt = func() []int {
 	return at
 }()
 
+// scoreOf is the score of a sample's volume, found by the series itself where that is known.
+func (x *volumeFold) scoreOf(m *sample, name string) *volumeScore {
+	if v := m.p.score; v != nil && !v.gone {
+		return v
+	}
+	v := x.scores[name]
+	if v == nil {
+		v = &volumeScore{}
+		x.scores[name] = v
+	}
+	m.p.score = v
+	return v
+}
+
 // rank chooses the volumes that are shown.
 func (x *volumeFold) rank(s *Snapshot) {
 	for i := range s.samples {
@@ -74,12 +88,7 @@ func (x *volumeFold) rank(s *Snapshot) {
 		if at < 0 {
 			continue
 		}
-		name := s.labels[m.at+at]
-		v := x.scores[name]
-		if v == nil {
-			v = &volumeScore{}
-			x.scores[name] = v
-		}
+		v := x.scoreOf(m, s.labels[m.at+at])
 		if !v.seen {
 			v.seen, v.before, v.moved, v.score = true, v.moved, 0, 0
 		}
@@ -93,6 +102,7 @@ func (x *volumeFold) rank(s *Snapshot) {
 	x.shown = x.shown[:0]
 	for name, v := range x.scores {
 		if !v.seen {
+			v.gone = true
 			delete(x.scores, name)
 			continue
 		}
@@ -129,7 +139,7 @@ func (x *volumeFold) fold(s *Snapshot) {
 		}
 		labels := s.labelsOf(&m)
 		// A volume that is called so goes with the others: there is one series of the name.
-		member := x.scores[labels[at]].member && labels[at] != OtherVolumes
+		member := m.p.score.member && labels[at] != OtherVolumes
 		if member {
 			kept = append(kept, m)
 		}

@@ -180,6 +180,6 @@ func BenchmarkSnapshot1000Volumes(b *testing.B) {
 	var s Snapshot
 	for b.Loop() {
 		s.Reset(0)
-		c.Emit((*rawSnapshot)(&s))
+		c.Emit(Emitter{&s})
 	}
 }

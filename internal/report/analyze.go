@@ -195,15 +195,7 @@ func (d *Data) poolState(p *Pool) PoolState {
 func (v *Volume) excess(i int) (excess, host, moved float64, ok bool) {
 	dt := v.Span[i]
 	host = v.Host[write][i] * dt
-	// The rates cover the time since the volume's last reading.
-	before := v.Held0
-	for k := i - 1; k >= 0; k-- {
-		if !math.IsNaN(v.Held[k]) || !math.IsNaN(v.Span[k]) {
-			before = v.Held[k]
-			break
-		}
-	}
-	lower, grown := v.Lower[i]*dt, v.Held[i]-before
+	lower, grown := v.Lower[i]*dt, v.Held[i]-v.heldBefore(i)
 	excess = lower + grown - host
 	if math.IsNaN(excess) {
 		return 0, 0, 0, false
@@ -211,26 +203,65 @@ func (v *Volume) excess(i int) (excess, host, moved float64, ok bool) {
 	return excess, host, lower + math.Abs(grown), true
 }
 
-// noise is the part of their bytes by which the counters of an ordinary volume may
-// disagree: five times the median of the excess over the volumes that hosts write, more
-// than three standard deviations. Volumes that are copied to are too few to move a median.
-func (d *Data) noise() float64 {
-	var parts []float64
+// heldBefore is what v held at the reading before that of sample i: rates cover the time since
+// the volume's last one.
+func (v *Volume) heldBefore(i int) float64 {
+	for k := i - 1; k >= 0; k-- {
+		if !math.IsNaN(v.Held[k]) || !math.IsNaN(v.Span[k]) {
+			return v.Held[k]
+		}
+	}
+	return v.Held0
+}
+
+// noise is the part of their bytes by which counters and gauges of ordinary volumes may be
+// off: three standard deviations and more.
+type noise struct{ flow, gauge float64 }
+
+// noise measures it by the excess of volumes that hosts write. Only what is below a volume's
+// usual excess counts: what is above may be what is sought. And the usual is taken off
+// where it is below zero: writes that replace one another in the cache lower the excess
+// steadily, which is no fault of the counters. (A volume most of whose writes are replaced thus
+// says less of noise than there is; its own excess is as far from an accusation.) Flows are judged by samples in which
+// more flows than is held, the gauge by the others: what a volume holds may be a hundred times
+// what it moves in a sample.
+func (d *Data) noise() noise {
+	var flow, gauge []float64
 	for _, v := range d.Volumes {
+		var parts []float64
 		for i := range d.Times {
 			if x, host, _, ok := v.excess(i); ok && host > leastBytes/8 {
-				parts = append(parts, math.Abs(x)/host)
+				parts = append(parts, x/host)
+			}
+		}
+		usual := min(known(quantile(parts, 0.5)), 0)
+		for i := range d.Times {
+			x, host, _, ok := v.excess(i)
+			if off := usual*host - x; ok && host > leastBytes/8 && off >= 0 {
+				lower, held, before := v.Lower[i]*v.Span[i], v.Held[i], v.heldBefore(i)
+				if host+lower >= held+before {
+					flow = append(flow, off/math.Hypot(host, lower))
+				} else {
+					gauge = append(gauge, off/math.Hypot(held, before))
+				}
 			}
 		}
 	}
-	if len(parts) < 8 {
-		return leastNoise
+	if len(flow)+len(gauge) < 4 {
+		return noise{flow: leastNoise}
 	}
-	return min(max(leastNoise, 5*quantile(parts, 0.5)), 0.5)
+	// With too few samples of one kind, the other's stand for it.
+	if len(flow) < 4 {
+		flow = gauge
+	} else if len(gauge) < 4 {
+		gauge = flow
+	}
+	of := func(parts []float64) float64 { return min(5*quantile(parts, 0.5), 0.5) }
+	return noise{flow: max(leastNoise, of(flow)), gauge: of(gauge)}
 }
 
 // undercover finds the times in which more goes below for v than hosts send.
-func (d *Data) undercover(v *Volume, noise float64) []Undercover {
+func (d *Data) undercover(v *Volume, noise noise) []Undercover {
 	n := len(d.Times)
 	var out []Undercover
 	if math.IsNaN(quantile(v.Lower, 0.5)) {
@@ -256,7 +287,7 @@ func (d *Data) undercover(v *Volume, noise float64) []Undercover {
 		if !ok {
 			continue
 		}
-		part := x - noise*(host+moved)/2
+		part := x - noise.flow*(host+moved)/2
 		if sum <= 0 {
 			sum, from = 0, i
 		}
@@ -272,7 +303,7 @@ func (d *Data) undercover(v *Volume, noise float64) []Undercover {
 }
 
 // accuse says how sure it is that more went to v below than hosts had sent.
-func (d *Data) accuse(v *Volume, from, to int, noise float64) (Undercover, bool) {
+func (d *Data) accuse(v *Volume, from, to int, noise noise) (Undercover, bool) {
 	var sum, host, moved, time, fastest float64
 	held := known(v.Held0)
 	if from > 0 {
@@ -290,7 +321,7 @@ func (d *Data) accuse(v *Volume, from, to int, noise float64) (Undercover, bool)
 	}
 	// Host writes in the margin of the window may have been counted on its other side, and
 	// the gauge of what is held is as noisy as the counters.
-	doubt := max(leastBytes, skew*fastest, noise*(host+moved), 3*(noise-leastNoise)*held)
+	doubt := max(leastBytes, skew*fastest, noise.flow*(host+moved), 3*noise.gauge*held)
 	if sum < doubt {
 		return Undercover{}, false
 	}

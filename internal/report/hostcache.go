@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -37,8 +38,10 @@ func LoadHostCaches(path string) ([]*HostCache, error) {
 		path = filepath.Join(path, HostCacheFile)
 	}
 	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("host caches: %w; give the folder that sim --out wrote for a scenario with caches", err)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("host caches: %w: %w; give the folder that sim --out wrote for a scenario with caches", ErrNoCounters, err)
+	} else if err != nil {
+		return nil, fmt.Errorf("host caches: %w", err)
 	}
 	defer f.Close()
 	out, err := readHostCaches(f)
@@ -159,8 +162,12 @@ func HostCachePictures(caches []*HostCache) []*Picture {
 			}
 			return s
 		}
-		for _, u := range [...]struct{ id, title, unit string }{{"iops", "I/Os", "1/s"}, {"latency", "Latency", "ms"}, {"throughput", "Throughput", "MB/s"}} {
-			p := &Picture{ID: id(u.id), Kind: "lines", Title: c.Name + ": " + u.title + " by component", X: x, Y: []axis{{Name: u.title, Unit: u.unit}}}
+		for _, u := range [...]struct{ id, title, unit, text string }{
+			{"iops", "I/Os", "1/s", "What the host does, and who answers: its own flash, a peer's, or the datastore, which the destager writes to as well."},
+			{"latency", "Latency", "ms", "The mean of what the host waits for, and of what each component takes. Each takes other I/Os: large writes and small reads are mixed in these means."},
+			{"throughput", "Throughput", "MB/s", "The same in bytes: it is high where I/Os are large, not where they are many."},
+		} {
+			p := &Picture{ID: id(u.id), Kind: "lines", Title: c.Name + ": " + u.title + " by component", Text: u.text, X: x, Y: []axis{{Name: u.title, Unit: u.unit}}}
 			for _, l := range [...]struct {
 				name string
 				f    [2]FlowSeries
@@ -169,7 +176,8 @@ func HostCachePictures(caches []*HostCache) []*Picture {
 					p.Lines = append(p.Lines, line{Name: l.name, Values: c.view(u.unit, l.f[0], l.f[1])})
 				}
 			}
-			q := &Picture{ID: id(u.id + "-readwrite"), Kind: "lines", Title: c.Name + ": " + u.title + ", reads and writes", X: x, Y: p.Y,
+			q := &Picture{ID: id(u.id + "-readwrite"), Kind: "lines", Title: c.Name + ": " + u.title + ", reads and writes", X: x,
+				Text: "What the host sees, reads and writes apart.", Y: p.Y,
 				Lines: []line{{Name: "total (effective)", Values: c.view(u.unit, c.Effective[0], c.Effective[1])}, {Name: "reads", Values: c.view(u.unit, c.Effective[0])},
 					{Name: "writes", Values: c.view(u.unit, c.Effective[1])}}}
 			out = append(out, p, q)
@@ -177,7 +185,8 @@ func HostCachePictures(caches []*HostCache) []*Picture {
 		if slices.Max(c.DirtyMax) == 0 {
 			continue
 		}
-		p := &Picture{ID: id("area"), Kind: "lines", Title: c.Name + ": destaging area and writes that were slowed down", X: x, Y: []axis{{"dirty, of the area", "%", 100}, {Name: "throttled writes", Unit: "1/s"}},
+		p := &Picture{ID: id("area"), Kind: "lines", Title: c.Name + ": destaging area and writes that were slowed down", X: x,
+			Text: "What is on flash and not at the datastore yet. Where the area fills, writes are slowed down to what the datastore takes.", Y: []axis{{"dirty, of the area", "%", 100}, {Name: "throttled writes", Unit: "1/s"}},
 			Lines: []line{{Name: "destaging area", Area: true}, {Name: "throttled", Axis: 1, Dash: true}}}
 		for i := range x {
 			p.Lines[0].Values = append(p.Lines[0].Values, value(c.Dirty[i]/max(c.Area[i], 1)*100))

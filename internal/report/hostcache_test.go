@@ -3,8 +3,12 @@ package report
 import (
 	"bytes"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/arraysim/arraysim/internal/metrics"
 )
 
 // cacheCSV is two intervals of two disks: "fast" reads from flash what takes 5 ms at the datastore,
@@ -51,6 +55,9 @@ func TestHostCachePictures(t *testing.T) {
 	var draw []*Picture
 	for _, p := range HostCachePictures(caches) {
 		ids = append(ids, p.ID)
+		if p.Text == "" {
+			t.Errorf("picture %s says nothing", p.ID)
+		}
 		if p.ID == "disk1-latency" {
 			draw = append(draw, p)
 		}
@@ -73,6 +80,58 @@ func TestHostCachePictures(t *testing.T) {
 		return nil
 	}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A folder that has nothing but host caches makes a report of these, one with counters has
+// both, and one that is damaged none.
+func TestReportOfHostCaches(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, HostCacheFile)
+	if err := os.WriteFile(name, []byte(cacheCSV), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	page := func(source string) (*Report, string) {
+		t.Helper()
+		run, err := LoadRun(t.Context(), source, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		r := New("caches", run)
+		if err := r.WriteHTML(&b); err != nil {
+			t.Fatal(err)
+		}
+		return r, b.String()
+	}
+	for _, source := range []string{dir, name} {
+		r, html := page(source)
+		if len(r.Pictures) != 14 || strings.Contains(html, "Findings") {
+			t.Errorf("%s: %d pictures of caches", source, len(r.Pictures))
+		}
+		for _, id := range []string{"disk1-latency", "disk2-throughput-readwrite", "disk1-area", "map"} {
+			if !strings.Contains(html, `id="chart-`+id+`"`) {
+				t.Errorf("%s: picture %s is not on the page", source, id)
+			}
+		}
+	}
+	f, err := os.Create(filepath.Join(dir, "counters.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	recorded(t, 3, metrics.NewCSV(f))
+	_, html := page(dir)
+	for _, want := range []string{`id="chart-fullness"`, `id="chart-disk1-latency"`, "<h2>Findings"} {
+		if !strings.Contains(html, want) {
+			t.Errorf("a run with counters and caches has no %s", want)
+		}
+	}
+	if err := os.WriteFile(name, []byte("seconds\nx\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadRun(t.Context(), dir, Options{}); err == nil || !strings.Contains(err.Error(), HostCacheFile) {
+		t.Errorf("damaged caches: %v", err)
 	}
 }
 

@@ -25,6 +25,30 @@ type Options struct {
 // tables are the names under which a run leaves its counters.
 var tables = []string{"counters.parquet", "counters.csv"}
 
+// ErrNoCounters says that there is no file of counters of the kind sought.
+var ErrNoCounters = errors.New("there are no counters")
+
+// LoadRun reads what a report shows of a source: its counters with their findings, and the
+// host caches that a simulated run has. Where there are only the caches, Data is nil.
+func LoadRun(ctx context.Context, source string, opt Options) (Run, error) {
+	run := Run{Name: strings.TrimSuffix(filepath.Base(source), filepath.Ext(source))}
+	if st, err := os.Stat(source); err == nil && st.IsDir() || filepath.Base(source) == HostCacheFile {
+		if run.Caches, err = LoadHostCaches(source); err != nil && !errors.Is(err, ErrNoCounters) {
+			return Run{}, err
+		}
+	}
+	if filepath.Base(source) == HostCacheFile {
+		return run, nil
+	}
+	var err error
+	if run.Data, err = Load(ctx, source, opt); err == nil {
+		run.Findings = Analyze(run.Data)
+	} else if len(run.Caches) == 0 || !errors.Is(err, ErrNoCounters) {
+		return Run{}, err
+	}
+	return run, nil
+}
+
 // Load reads counters from a file, a folder or the URL of a Prometheus.
 func Load(ctx context.Context, source string, opt Options) (*Data, error) {
 	d, err := load(ctx, source, opt)
@@ -123,7 +147,7 @@ func fromFolder(ctx context.Context, dir string, opt Options) (*Data, error) {
 		slices.Sort(json)
 		return fromPrometheusFiles(dir, json)
 	}
-	return nil, fmt.Errorf("there are no counters in this folder: no %s and no Nv_stats files", strings.Join(tables, ", no "))
+	return nil, fmt.Errorf("%w in this folder: no %s and no Nv_stats files", ErrNoCounters, strings.Join(tables, ", no "))
 }
 
 func exists(path string) bool {

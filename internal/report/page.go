@@ -8,6 +8,7 @@ import (
 	"html/template"
 	"io"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/dop251/goja"
@@ -24,11 +25,13 @@ func asset(name string) string {
 	return string(b)
 }
 
-// Run is a run in a report.
+// Run is a run in a report. Data and Findings are nil where only the caches of its hosts are
+// known.
 type Run struct {
 	Name     string
 	Data     *Data
 	Findings *Findings
+	Caches   []*HostCache
 }
 
 // Report is a page about one run, or about several side by side.
@@ -42,11 +45,16 @@ type Report struct {
 // and the pictures of each have its name in their titles.
 func New(title string, runs ...Run) *Report {
 	r := &Report{Title: title, Runs: runs}
-	if len(runs) > 1 {
-		r.Pictures = compare(runs)
+	counted := slices.DeleteFunc(slices.Clone(runs), func(run Run) bool { return run.Data == nil })
+	if len(counted) > 1 {
+		r.Pictures = compare(counted)
 	}
 	for i, run := range runs {
-		for _, p := range Pictures(run.Data, run.Findings) {
+		var all []*Picture
+		if run.Data != nil {
+			all = Pictures(run.Data, run.Findings)
+		}
+		for _, p := range append(all, HostCachePictures(run.Caches)...) {
 			if len(runs) > 1 {
 				p.ID = fmt.Sprintf("run%d-%s", i+1, p.ID)
 				p.Title = run.Name + ": " + p.Title

@@ -110,7 +110,8 @@ func WritePerformanceMap(w io.Writer, gains []Gain) error {
 }
 
 func mapPicture(gains []Gain) *Picture {
-	p := &Picture{ID: "map", Kind: "bars", Title: "Performance map: disks by what their cache gains them", Y: []axis{{Name: "waiting spared", Unit: "s/s"}, {Name: "answered by flash", Unit: "%"}},
+	p := &Picture{ID: "map", Kind: "bars", Title: "Performance map: disks by what their cache gains them",
+		Text: "Seconds of waiting at the datastore that each second is spared, and what part of the host's I/Os flash answers.", Y: []axis{{Name: "waiting spared", Unit: "s/s"}, {Name: "answered by flash", Unit: "%"}},
 		Bars: []bar{{Name: "spared"}, {Name: "from flash", Axis: 1}}}
 	for _, g := range gains {
 		p.Names = append(p.Names, g.Disk)

@@ -237,7 +237,7 @@ func (p *painter) instants() []int {
 	var out []int
 	for _, t := range p.f.Towers {
 		if t.Pool == p.pool.Name && len(out) < 4 {
-			out = append(out, t.to)
+			out = append(out, t.highest)
 		}
 	}
 	if len(out) > 1 && out[len(out)-1]-1 > out[len(out)-2] {

@@ -285,9 +285,9 @@ func TestReport(t *testing.T) {
 		t.Errorf("towers: %+v", f.Towers)
 	}
 	// One picture of each kind: the race detector makes the chart library slow.
-	one := New("one", Run{"one", d, f})
+	one := New("one", Run{Name: "one", Data: d, Findings: f})
 	one.Pictures = slices.DeleteFunc(one.Pictures, func(p *Picture) bool { return !slices.Contains([]string{"fullness", "holders-1", "heat"}, p.ID) })
-	r := New("a <title>", Run{"one", d, f}, Run{"two", d, f})
+	r := New("a <title>", Run{Name: "one", Data: d, Findings: f}, Run{Name: "two", Data: d, Findings: f})
 	var b bytes.Buffer
 	if err := r.WriteHTML(&b); err != nil {
 		t.Fatal(err)

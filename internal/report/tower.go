@@ -23,6 +23,7 @@ type Tower struct {
 	Shares  *Share `json:"shares,omitempty"`
 
 	culprit *Undercover
+	highest int // the worst sample
 }
 
 // Hit is a volume in a tower.
@@ -100,6 +101,7 @@ func (d *Data) tower(p *Pool, vols []*Volume, mean, ops Series, from, to int, ba
 	if usual := quantile(outside, 0.5); usual > 0 {
 		t.Load = quantile(ops[from:to+1], 0.5) / usual
 	}
+	t.highest = worst
 	for _, v := range vols {
 		r := v.Response(worst)
 		if math.IsNaN(r) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -16,21 +17,17 @@ import (
 // samples is what Emit gave, as text.
 type samples []string
 
-func (s *samples) Value(f *metrics.Family, v float64, labels ...string) {
-	*s = append(*s, fmt.Sprintf("%s{%s} %v", strings.TrimPrefix(f.Name, "arraysim_"), strings.Join(labels, ","), v))
-	if len(labels) != len(f.Labels) {
-		panic(f.Name + ": wrong number of labels")
-	}
-}
-
-func (s *samples) Histogram(f *metrics.Family, h *metrics.Histogram, labels ...string) {
-	s.Value(f, float64(h.Count), labels...)
-}
-
 func emitted(tg *scsi.Target) samples {
-	var s samples
-	tg.Emit(&s)
-	return s
+	var out samples
+	var s metrics.Snapshot
+	s.Take(0, &sync.Mutex{}, tg)
+	s.Each(func(f *metrics.Family, labels []string, v float64, h *metrics.Histogram) {
+		if h != nil {
+			v = float64(h.Count)
+		}
+		out = append(out, fmt.Sprintf("%s{%s} %v", strings.TrimPrefix(f.Name, "arraysim_"), strings.Join(labels, ","), v))
+	})
+	return out
 }
 
 func TestCounters(t *testing.T) {

@@ -3,6 +3,7 @@ package sim
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,31 +30,26 @@ func (x *sample) key() string {
 	return x.array + "\x00" + x.family.Name + "\x00" + strings.Join(x.labels, "\x00")
 }
 
-type collector struct {
-	s     *snapshot
-	array string
-}
+// free is the lock of what belongs to the goroutine that asks.
+type free struct{}
 
-func (c collector) add(x sample) {
-	c.s.index[x.key()] = len(c.s.samples)
-	c.s.samples = append(c.s.samples, x)
-}
-
-func (c collector) Value(f *metrics.Family, v float64, labels ...string) {
-	c.add(sample{array: c.array, family: f, labels: append([]string(nil), labels...), value: v})
-}
-
-func (c collector) Histogram(f *metrics.Family, h *metrics.Histogram, labels ...string) {
-	copied := *h
-	c.add(sample{array: c.array, family: f, labels: append([]string(nil), labels...), value: float64(h.Count), histo: &copied})
-}
+func (free) Lock()   {}
+func (free) Unlock() {}
 
 func (r *Run) snap() snapshot {
 	s := snapshot{index: map[string]int{}}
 	for _, y := range r.arrays {
-		c := collector{&s, y.name}
-		y.target.Emit(c)
-		y.array.Emit(c)
+		var now metrics.Snapshot
+		now.Take(0, free{}, y.target, y.array)
+		now.Each(func(f *metrics.Family, labels []string, v float64, h *metrics.Histogram) {
+			x := sample{array: y.name, family: f, labels: slices.Clone(labels), value: v}
+			if h != nil {
+				copied := *h
+				x.value, x.histo = float64(h.Count), &copied
+			}
+			s.index[x.key()] = len(s.samples)
+			s.samples = append(s.samples, x)
+		})
 	}
 	return s
 }
