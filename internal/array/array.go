@@ -92,12 +92,15 @@ type Array struct {
 	cycleLeft                        int
 	durable
 	watching           bool // see failing.go
+	readsOut           int  // back-end reads that somebody waits for
+	inSubmit           bool // what ends now ends inside Submit of its medium
 	draining           bool
 	degraded           bool    // the cache has no mirror
 	copyWait, readWait opQueue // for the copy engine
 	copyOut            int64   // bytes of pieces under way
 	copyReading        int
 	through            map[uint32]*op // by page: the write that waits for it
+	parked             opQueue        // writes whose pages are not all settled
 	settledOps         []*op
 	pinned             int // pages that cannot be destaged
 	redos              int // mdisks that have a redo
@@ -122,8 +125,8 @@ type Array struct {
 	copyBufs    [][]byte
 	scratch     commitScratch
 
-	garbageFn, cycleFn, completeFn, resumeFn func()
-	destageDoneFn, readDoneFn                func(*diskIO)
+	garbageFn, cycleFn, completeFn, resumeFn, lookFn func()
+	destageDoneFn, readDoneFn                        func(*diskIO)
 }
 
 // Pool is a set of mdisks, the space on them, and a partition of the write cache.
@@ -207,6 +210,7 @@ func newArray(opt Options) *Array {
 	a.cycleFn = func() { a.cycleTimer = false; a.cycle(true); a.endStep() }
 	a.completeFn = a.complete
 	a.resumeFn = a.resumeYielded
+	a.lookFn = a.look
 	a.ckpt.step = checkpointStep
 	a.destageDoneFn = a.destageDone
 	a.readDoneFn = a.readDone
