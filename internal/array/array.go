@@ -33,6 +33,8 @@ type Options struct {
 	UUID uint64
 	// Policy is how the cache admits, orders and paces.
 	Policy Policy
+
+	opened func(*nvram) // for tests: the NVRAM was opened
 }
 
 func (o *Options) fill() {
@@ -187,6 +189,9 @@ func Open(opt Options) (*Array, error) {
 	if err != nil {
 		return nil, err
 	}
+	if opt.opened != nil {
+		opt.opened(nv)
+	}
 	meta, err := opt.Store.Meta()
 	if err != nil {
 		return nil, err
@@ -195,7 +200,7 @@ func Open(opt Options) (*Array, error) {
 		a := newArray(opt)
 		a.cache = newCache(nv, limit)
 		a.rows = openRows(nv)
-		a.journal.ring, a.journal.newest, a.journal.off = nv.log(), nv.newest(), !a.payload
+		a.journal.nv, a.journal.ring, a.journal.newest, a.journal.off = nv, nv.log(), nv.newest(), !a.payload
 		a.meta = meta
 		return a, a.recover(fresh)
 	}, nv.loadState)
