@@ -39,8 +39,13 @@ func (k *killer) ended() {
 	at := k.nv.b[k.off : k.off+len(k.old)]
 	now := slices.Clone(at)
 	from, to := 0, k.r.rnd.IntN(len(at)+1)
-	// A descriptor's words are written one after the other; data, and what a checksum covers, in any order.
-	if k.off < k.nv.descOff || k.off >= k.nv.logOff {
+	// A descriptor's words are written one after the other, each as a whole: no processor tears an aligned word, and
+	// the first has 8 bytes. Data, and what a checksum covers, may stop at any byte in any order.
+	if k.off >= k.nv.descOff && k.off < k.nv.logOff {
+		if to &^= 3; to < 8 {
+			to = 0
+		}
+	} else {
 		switch k.r.rnd.IntN(3) {
 		case 0:
 			from, to = to, len(at)
