@@ -45,6 +45,7 @@ func (f heldFile) Readv(vec [][]byte, off int64) (int, error) {
 func TestAbandonedReads(t *testing.T) {
 	fs := &heldFS{FS: OS, begun: make(chan struct{}, 1)}
 	exec := block.NewLive()
+	defer exec.Stop()
 	d := live{exec}
 	s, err := OpenFiles(exec, t.TempDir(), FilesOptions{FS: fs})
 	if err != nil {

@@ -1,4 +1,4 @@
-"""As many LUNs over TCMU as hosts of one array have: made, exported, used all at once, taken over after a crash, removed."""
+"""A hundred LUNs over TCMU: made, exported, used all at once, taken over after a crash, removed."""
 
 from __future__ import annotations
 
