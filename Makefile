@@ -49,6 +49,9 @@ kill-test: setup build ## 100 kills at random moments under verified writes and 
 power-test: ## CUTS (100000) power cuts in a simulated file system under random commands, from the program FIRST on
 	$(GO) test -run TestPowerCuts -timeout 6h ./internal/array -cuts $${CUTS:-100000} $${FIRST:+-seed $$FIRST}
 
+power-kill-test: ## KILLS (10000) deaths of the process inside updates of NVRAM and files of a simulated file system, from FIRST on
+	$(GO) test -run TestKills -timeout 6h ./internal/array -cuts $${KILLS:-10000} $${FIRST:+-seed $$FIRST}
+
 torture: ## SEEDS (2000) random SCSI programs against a model, each on all stores, profiles and copy modes, with crashes
 	$(GO) test -run TestPrograms -timeout 12h ./internal/torture -seeds=$${SEEDS:-2000} -first=$${FIRST:-1}
 

@@ -44,7 +44,7 @@ part go "$go" test -race -timeout 30m ./...
 # Scenarios, torture and power cuts in virtual time: runs share nothing, and the race detector would take an hour.
 part sim "$go" test -timeout 20m ./internal/sim
 part torture "$go" test -timeout 20m ./internal/torture
-part power "$go" test -timeout 20m -run 'TestPowerCuts|TestFlippedBits' ./internal/array
+part power "$go" test -timeout 20m -run 'TestPowerCuts|TestKills|TestFlippedBits' ./internal/array
 part judge "$go" test -timeout 20m -run 'TestPrecisionAndRecall|AreNotAccused|TestShares' ./internal/report
 part build make --no-print-directory build plugin
 part tools .cache/venv/bin/pytest tests

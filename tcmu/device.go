@@ -90,9 +90,9 @@ type Device struct {
 	freeKept   func(id uint16) error
 	attributes attributes
 
-	cursor   uint32     // of the next entry; Serve's goroutine alone
-	batch    []*Command // the same
-	notifier *bell      // wakes the goroutine that notifies in Serve's place; the same
+	cursor   uint32        // of the next entry; Serve's goroutine alone
+	batch    []*Command    // the same
+	notifier chan struct{} // wakes the goroutine that notifies in Serve's place
 
 	mu    sync.Mutex
 	info  Info     // guarded by mu
@@ -220,28 +220,17 @@ func (d *Device) faulted(r any) error {
 // startNotifier starts the goroutine that notifies in Serve's place. What it returns ends that,
 // after all that was asked for.
 func (d *Device) startNotifier() (stop func()) {
-	b, err := newBell()
-	if err != nil { // Serve notifies itself
-		return func() {}
-	}
-	d.notifier = b
+	d.notifier = make(chan struct{}, 1)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for {
-			rung, last := b.wait()
-			if rung {
-				d.notify()
-			}
-			if last {
-				return
-			}
+		for range d.notifier {
+			d.notify()
 		}
 	}()
 	return func() {
-		b.ring(bellEnd)
+		close(d.notifier)
 		<-done
-		b.close()
 	}
 }
 
@@ -255,10 +244,13 @@ func (d *Device) serveReady(h Handler) (more bool, err error) {
 		h.Serve(rest[:n])
 		switch rest = rest[n:]; {
 		case len(rest) == 0 || !d.dirty.Load():
-		case bytes < portionBytes || d.notifier == nil:
+		case bytes < portionBytes:
 			d.notify()
 		default:
-			d.notifier.ring(bellWork)
+			select {
+			case d.notifier <- struct{}{}:
+			default: // it has not looked yet
+			}
 		}
 	}
 	clear(d.batch)

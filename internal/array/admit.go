@@ -294,6 +294,7 @@ func (a *Array) commit(o *op, n uint64) block.Status {
 			pg.written = uint8((1<<k - 1) << in)
 			pg.mask, pg.origins = a.fill(pg.page, old, in, k, &o.src, o.origin)
 			if a.payload {
+				c.nv.touch(c.nv.descAt(pg.page), descBytes)
 				descView(c.nv.desc(pg.page)).seal(seq, pg.key, v.id, pg.mask, pg.origins)
 			}
 			s += uint64(k)

@@ -33,6 +33,8 @@ type Options struct {
 	UUID uint64
 	// Policy is how the cache admits, orders and paces.
 	Policy Policy
+
+	opened func(*nvram) // for tests: the NVRAM was opened
 }
 
 func (o *Options) fill() {
@@ -92,12 +94,15 @@ type Array struct {
 	cycleLeft                        int
 	durable
 	watching           bool // see failing.go
+	readsOut           int  // back-end reads that somebody waits for
+	inSubmit           bool // what ends now ends inside Submit of its medium
 	draining           bool
 	degraded           bool    // the cache has no mirror
 	copyWait, readWait opQueue // for the copy engine
 	copyOut            int64   // bytes of pieces under way
 	copyReading        int
 	through            map[uint32]*op // by page: the write that waits for it
+	parked             opQueue        // writes whose pages are not all settled
 	settledOps         []*op
 	pinned             int // pages that cannot be destaged
 	redos              int // mdisks that have a redo
@@ -122,8 +127,8 @@ type Array struct {
 	copyBufs    [][]byte
 	scratch     commitScratch
 
-	garbageFn, cycleFn, completeFn, resumeFn func()
-	destageDoneFn, readDoneFn                func(*diskIO)
+	garbageFn, cycleFn, completeFn, resumeFn, lookFn func()
+	destageDoneFn, readDoneFn                        func(*diskIO)
 }
 
 // Pool is a set of mdisks, the space on them, and a partition of the write cache.
@@ -184,6 +189,9 @@ func Open(opt Options) (*Array, error) {
 	if err != nil {
 		return nil, err
 	}
+	if opt.opened != nil {
+		opt.opened(nv)
+	}
 	meta, err := opt.Store.Meta()
 	if err != nil {
 		return nil, err
@@ -192,7 +200,7 @@ func Open(opt Options) (*Array, error) {
 		a := newArray(opt)
 		a.cache = newCache(nv, limit)
 		a.rows = openRows(nv)
-		a.journal.ring, a.journal.newest, a.journal.off = nv.log(), nv.newest(), !a.payload
+		a.journal.nv, a.journal.ring, a.journal.newest, a.journal.off = nv, nv.log(), nv.newest(), !a.payload
 		a.meta = meta
 		return a, a.recover(fresh)
 	}, nv.loadState)
@@ -207,6 +215,7 @@ func newArray(opt Options) *Array {
 	a.cycleFn = func() { a.cycleTimer = false; a.cycle(true); a.endStep() }
 	a.completeFn = a.complete
 	a.resumeFn = a.resumeYielded
+	a.lookFn = a.look
 	a.ckpt.step = checkpointStep
 	a.destageDoneFn = a.destageDone
 	a.readDoneFn = a.readDone

@@ -195,7 +195,9 @@ func (a *Array) fill(i, old uint32, first, n int, src *cursor, origin block.Orig
 	var data, desc []byte
 	if a.payload {
 		data, desc = c.nv.data(i), c.nv.desc(i)
+		c.nv.touch(c.nv.dataAt(i)+first*size, n*size)
 		src.copyTo(data[first*size : (first+n)*size])
+		c.nv.touch(c.nv.descAt(i), descBytes)
 		for s := first; s < first+n; s++ {
 			descView(desc).setCRC(s, crc32c.Sector(data[s*size:]))
 		}
@@ -209,7 +211,9 @@ func (a *Array) fill(i, old uint32, first, n int, src *cursor, origin block.Orig
 		s := bits.TrailingZeros8(left)
 		origins |= o.origins & (15 << (4 * s))
 		if a.payload {
+			c.nv.touch(c.nv.dataAt(i)+s*size, size)
 			copy(data[s*size:(s+1)*size], c.nv.data(old)[s*size:])
+			c.nv.touch(c.nv.descAt(i), descBytes)
 			descView(desc).setCRC(s, descView(c.nv.desc(old)).crc(s))
 		}
 	}

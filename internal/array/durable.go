@@ -89,6 +89,7 @@ func (a *Array) saveState() {
 	if a.otherState = !a.otherState; a.otherState {
 		at = otherOffset
 	}
+	nv.touch(at, 28)
 	b := nv.b[at : at+28]
 	le.PutUint64(b, a.flushed)
 	le.PutUint64(b[8:], a.genDone)
@@ -187,7 +188,7 @@ func (a *Array) bury(i uint32, mark byte) {
 		c.giveFree(i)
 		return
 	}
-	descView(c.nv.desc(i)).bury(mark)
+	c.nv.bury(i, mark)
 	c.pages[i].state = pageCooling
 	c.buried = append(c.buried, i)
 }

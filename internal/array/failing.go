@@ -58,66 +58,118 @@ func (p *Pool) tellHealth() {
 
 // stuck tells whether an mdisk has work and has ended none of it for as long as anybody waits.
 func (d *mdisk) stuck(now int64) bool {
-	return d.depth > 0 && now-max(d.progress, d.nextFree) >= patience
+	return d.out > 0 && now-d.progress >= patience
 }
 
-// watch looks every second, while something fails or somebody waits for room, for those who have waited too long.
+// expect puts a read on the list of those that somebody waits for, and forget takes it off.
+func (d *mdisk) expect(x *diskIO) {
+	x.place = len(d.reads)
+	d.reads = append(d.reads, x)
+	d.a.readsOut++
+}
+
+func (d *mdisk) forget(x *diskIO) {
+	last := d.reads[len(d.reads)-1]
+	d.reads[x.place], last.place = last, x.place
+	d.reads[len(d.reads)-1] = nil
+	d.reads = d.reads[:len(d.reads)-1]
+	d.a.readsOut--
+}
+
+// endReads ends the readings that have waited too long for a medium that is stuck, if it gives their buffers back.
+// What it still answers to them is not looked at.
+func (d *mdisk) endReads(now int64) {
+	m, ok := d.medium.(block.Abandoner)
+	if !ok {
+		return
+	}
+	// Of a copy of the list: who ends may begin something else.
+	overdue := slices.DeleteFunc(slices.Clone(d.reads), func(x *diskIO) bool { return x.handed < 0 || now-x.handed < patience })
+	slices.SortStableFunc(overdue, func(x, y *diskIO) int { return cmp.Compare(x.started, y.started) })
+	for _, x := range overdue {
+		r := x.ctx.(*reading)
+		d.forget(x)
+		x.pool.unpinRange(x.phys, x.sectors)
+		m.Abandon(&x.io)
+		x.ctx, x.done = nil, func(*diskIO) {}
+		d.failures++
+		r.status = block.Hardware
+		r.release()
+	}
+}
+
+// watch looks every second, while something fails or somebody waits for room or for an mdisk, for those who have waited too long.
 func (a *Array) watch() {
 	if a.watching {
 		return
 	}
 	a.watching = true
-	a.exec.At(a.exec.Now()+retryTime, func() {
-		a.watching = false
-		now, trouble := a.exec.Now(), a.ckpt.since != 0
-		if since := a.ckpt.since; since != 0 {
-			if now-since >= patience {
-				for _, p := range a.Pools() {
-					p.endWaiters(block.NoSpace, now-patience)
-				}
-				for !a.metaWait.empty() {
-					o := a.metaWait.head
-					o.unqueue()
-					o.end(block.NoSpace)
-				}
-			}
-			a.watch()
-		}
-		if a.anyWaiting() {
-			a.watch()
-		}
-		for _, p := range a.Pools() {
-			for _, d := range p.mdisks {
-				if d.failing.since != 0 {
-					trouble = true
-					a.watch()
-				}
-				if d.stuck(now) {
-					trouble = true
-					p.endWaiters(block.MediumWrite, now-patience)
-				}
-				if d.failing.since != 0 && now-d.failing.since >= patience {
-					s := block.MediumWrite
-					if errors.Is(d.failing.err, block.ErrFull) {
-						s = block.NoSpace
-					}
-					p.endWaiters(s, now-patience)
-				}
-			}
-		}
-		if trouble { // else to look changes nothing, not even the order of events
-			a.endStep()
-		}
-	})
+	block.Call(a.exec, a.exec.Now()+retryTime, a.lookFn)
 }
 
-// endWaiters ends the commands that wait for room in the pool's partition since a time.
+func (a *Array) look() {
+	a.watching = false
+	now, trouble := a.exec.Now(), a.ckpt.since != 0
+	if since := a.ckpt.since; since != 0 {
+		if now-since >= patience {
+			for _, p := range a.Pools() {
+				p.endWaiters(block.NoSpace, now-patience)
+			}
+			for !a.metaWait.empty() {
+				o := a.metaWait.head
+				o.unqueue()
+				o.end(block.NoSpace)
+			}
+		}
+		a.watch()
+	}
+	if a.anyWaiting() || a.readsOut > 0 || !a.parked.empty() {
+		a.watch()
+	}
+	for _, p := range a.pools {
+		if p == nil {
+			continue
+		}
+		for _, d := range p.mdisks {
+			if d.failing.since != 0 {
+				trouble = true
+				a.watch()
+			}
+			if d.stuck(now) {
+				trouble = true
+				p.endWaiters(block.MediumWrite, now-patience)
+				d.endReads(now)
+			}
+			if d.failing.since != 0 && now-d.failing.since >= patience {
+				s := block.MediumWrite
+				if errors.Is(d.failing.err, block.ErrFull) {
+					s = block.NoSpace
+				}
+				p.endWaiters(s, now-patience)
+			}
+		}
+	}
+	if trouble { // else to look changes nothing, not even the order of events
+		a.endStep()
+	}
+}
+
+// endWaiters ends the commands that wait since a time for room in the pool's partition, or for what
+// they wrote to be on the back end: that stays in NVRAM, and goes there when it can.
 func (p *Pool) endWaiters(s block.Status, since int64) {
 	end := func(q *opQueue) {
 		for o := q.head; o != nil; {
 			next := o.next
 			if o.since != 0 && o.since <= since {
-				o.withdraw(s)
+				o.unqueue()
+				o.stopWaiting()
+				if o.unsettled > 0 { // the end of the op waits for that, its host does not
+					o.status = s
+					o.park()
+					o.answer(s)
+				} else {
+					o.end(s)
+				}
 			}
 			o = next
 		}
@@ -126,6 +178,11 @@ func (p *Pool) endWaiters(s block.Status, since int64) {
 	for _, v := range p.a.Volumes() {
 		if v.pool == p {
 			end(&v.waiting)
+		}
+	}
+	for o := p.a.parked.head; o != nil; o = o.next {
+		if o.v.pool == p && o.parked <= since {
+			o.answer(s)
 		}
 	}
 }

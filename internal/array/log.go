@@ -44,6 +44,7 @@ type journal struct {
 	off  bool   // the store keeps nothing that records could be about
 	// newest is the NVRAM's word of seq, see durable.go.
 	newest []byte
+	nv     *nvram
 }
 
 // room tells how many bytes a record may take now. One record's worth of slack
@@ -82,6 +83,7 @@ func (j *journal) used() int {
 func (j *journal) prepare(n int) uint64 {
 	if !j.off && j.head+recordHead+n*editBytes+recordHead > len(j.ring) {
 		if j.head+recordHead <= len(j.ring) {
+			j.nv.touch(j.nv.logOff+j.head, recordHead)
 			j.seal(j.ring[j.head:j.head+recordHead], recWrap, 0, 0)
 		}
 		j.head = 0
@@ -96,6 +98,7 @@ func (j *journal) append(edits []edit, pages int) {
 		return
 	}
 	need := recordHead + len(edits)*editBytes
+	j.nv.touch(j.nv.logOff+j.head, need)
 	b := j.ring[j.head : j.head+need]
 	for i := range edits {
 		e, o := &edits[i], b[recordHead+i*editBytes:]
@@ -113,6 +116,7 @@ func (j *journal) append(edits []edit, pages int) {
 // setNewest writes the number twice, the second time inverted: a word that does not
 // agree with its other was hit by a crash or by damage.
 func (j *journal) setNewest() {
+	j.nv.touch(newestOffset, 16)
 	le.PutUint64(j.newest, j.seq)
 	le.PutUint64(j.newest[8:], ^j.seq)
 }

@@ -18,10 +18,12 @@ type mdisk struct {
 	bandwidth uint64 // bytes a second, 0: no limit
 	iops      uint64 // 0: no limit
 	nextFree  int64  // when the limits let the next operation start
-	progress  int64  // when an operation ended last, or the first began
+	progress  int64  // when the medium ended an operation last that had to wait, or got the first
 
-	depth    int // operations under way or waiting, destages apart
-	destages int // destages under way
+	depth    int       // operations under way or waiting, destages apart
+	out      int       // those that the medium has
+	reads    []*diskIO // that a reading waits for, in no order
+	destages int       // destages under way
 	failures uint64
 	unsynced bool
 	offline  bool
@@ -39,14 +41,16 @@ type diskIO struct {
 	io      block.IO
 	d       *mdisk
 	started int64
+	handed  int64 // when the medium got it, -1: it did not yet
 	reason  block.Reason
 	// origins of the bytes, for the counters; a read has one.
 	bytes [block.NumOrigins]uint32
 	done  func(*diskIO)
 	ctx   any
-	// A read: what it pins.
+	// A read: what it pins, and its place in the mdisk's list.
 	pool          *Pool
 	phys, sectors uint64
+	place         int
 	next          *diskIO
 }
 
@@ -77,10 +81,8 @@ func (a *Array) putIO(x *diskIO) {
 // and go to the medium in one batch at the end of the core's step.
 func (d *mdisk) start(x *diskIO) {
 	a := d.a
-	x.d, x.started = d, a.exec.Now()
-	if d.depth++; d.depth == 1 {
-		d.progress = x.started
-	}
+	x.d, x.started, x.handed = d, a.exec.Now(), -1
+	d.depth++
 	if d.bandwidth == 0 && d.iops == 0 {
 		a.queueIO(x)
 		return
@@ -102,7 +104,13 @@ func (d *mdisk) start(x *diskIO) {
 // queueIO collects an operation for its medium. It never submits: a medium may
 // complete at once, and what that causes must not meet a map or a list that
 // somebody is walking over.
-func (a *Array) queueIO(x *diskIO) { a.ioBatch = append(a.ioBatch, &x.io) }
+func (a *Array) queueIO(x *diskIO) {
+	x.handed = a.exec.Now()
+	if x.d.out++; x.d.out == 1 {
+		x.d.progress = x.handed
+	}
+	a.ioBatch = append(a.ioBatch, &x.io)
+}
 
 // submitIO sends the collected operations off, those of one mdisk in a row as one
 // batch. Only endStep calls it: what completes inside finds nothing half done.
@@ -115,18 +123,27 @@ func (a *Array) submitIO() {
 			for n < len(rest) && rest[n].Ctx.(*diskIO).d == d {
 				n++
 			}
+			a.inSubmit = true
 			d.medium.Submit(rest[:n:n])
+			a.inSubmit = false
 			rest = rest[n:]
 		}
 		clear(batch)
 		a.ioSpare = batch[:0]
+	}
+	if a.readsOut > 0 {
+		a.watch() // they may never end
 	}
 }
 
 func (a *Array) ioDone(x *diskIO) {
 	d := x.d
 	d.depth--
-	d.progress = a.exec.Now()
+	d.out--
+	// What ends inside Submit came from memory, and says nothing of the disk.
+	if !a.inSubmit {
+		d.progress = a.exec.Now()
+	}
 	d.duration[x.dir()].Observe(a.exec.Now() - x.started)
 	if x.io.Err == nil {
 		d.count(x)

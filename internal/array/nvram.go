@@ -62,6 +62,14 @@ type nvram struct {
 	logLen  int
 	dataOff int
 	payload bool // data pages are there
+	// writing is for tests: it is called before bytes [off, off+n) are written, counters apart.
+	writing func(off, n int)
+}
+
+func (n *nvram) touch(off, k int) {
+	if n != nil && n.writing != nil {
+		n.writing(off, k)
+	}
 }
 
 func nvramSize(rows, pages, logBytes int, payload bool) int {
@@ -119,8 +127,10 @@ func (n *nvram) data(page uint32) []byte {
 	return n.b[o : o+pageBytes : o+pageBytes]
 }
 
+func (n *nvram) descAt(page uint32) int { return n.descOff + int(page)*descBytes }
+
 func (n *nvram) desc(page uint32) []byte {
-	o := n.descOff + int(page)*descBytes
+	o := n.descAt(page)
 	return n.b[o : o+descBytes : o+descBytes]
 }
 
@@ -172,6 +182,18 @@ func (d descView) bury(mark byte) {
 }
 
 func (d descView) buried() bool { return d[21] != 0 }
+
+// bury marks the descriptor of a page.
+func (n *nvram) bury(page uint32, mark byte) {
+	n.touch(n.descAt(page), descBytes)
+	descView(n.desc(page)).bury(mark)
+}
+
+// clear makes the descriptor of a page one that was never used.
+func (n *nvram) clear(page uint32) {
+	n.touch(n.descAt(page), descBytes)
+	clear(n.desc(page))
+}
 
 // Counter rows live in NVRAM, so that what was counted survives the death of the
 // process to the byte.

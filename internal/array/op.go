@@ -25,10 +25,10 @@ type op struct {
 	braked int64  // when it began to wait for its offload budget, 0 if it does not
 
 	// A write that ends when the back end has it.
-	through   bool // what is committed next is
-	reserve   bool // and lies outside of its partition
-	parked    bool // all is committed, not all is settled
-	unsettled int  // pages
+	through   bool  // what is committed next is
+	reserve   bool  // and lies outside of its partition
+	parked    int64 // since when all is committed and not all is settled, 0: that is not so
+	unsettled int   // pages
 
 	// A data copy.
 	ref     *ref
@@ -100,7 +100,8 @@ func (q *opQueue) add(n int) {
 	}
 }
 
-func (o *op) queued() bool { return o.in != nil }
+// queued tells whether the op waits for something that it does not need if it ends now.
+func (o *op) queued() bool { return o.in != nil && o.parked == 0 }
 
 func (o *op) unqueue() {
 	q := o.in
@@ -137,27 +138,36 @@ func (a *Array) newOp(v *Volume, r *block.Request) *op {
 
 // end completes an op and lets those go on that waited for its lock.
 func (o *op) end(s block.Status) {
+	o.answer(s)
+	o.v.ops--
+	a := o.a
+	*o = op{same: o.same, pieces: o.pieces[:0], next: a.freeOp}
+	a.freeOp = o
+}
+
+// answer tells whoever waits for the op that it has ended.
+func (o *op) answer(s block.Status) {
 	a, v := o.a, o.v
 	if o.locked {
 		o.locked = false
 		v.unlock(o)
 	}
-	v.ops--
 	if o.req != nil {
 		o.req.Priv = nil
 		if v.changes != nil {
 			v.changed(o.req, s)
 		}
 		a.finish(o.req, s)
+		o.req = nil
 	}
 	if p := o.parent; p != nil {
+		o.parent = nil
 		v.pool.copying[primOf(o.origin)] -= o.moving
 		a.copyOut -= o.moving
 		a.putCopyBuf(o.buf)
+		o.buf = nil
 		p.pieceDone(o, s)
 	}
-	*o = op{same: o.same, pieces: o.pieces[:0], next: a.freeOp}
-	a.freeOp = o
 }
 
 func (o *op) start() {
@@ -240,7 +250,7 @@ func (o *op) write(head bool) {
 		o.cur += n
 	}
 	if o.unsettled > 0 {
-		o.parked = true
+		o.park()
 		return
 	}
 	o.written()
@@ -273,7 +283,8 @@ func (o *op) withdraw(s block.Status) {
 // abandon ends a write before its end, but not before what it has committed is settled.
 func (o *op) abandon(s block.Status) {
 	if o.unsettled > 0 {
-		o.parked, o.status = true, s
+		o.status = s
+		o.park()
 		return
 	}
 	o.end(s)

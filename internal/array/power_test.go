@@ -63,8 +63,16 @@ var powerVolumes = []struct {
 }{{"a", 3000, true}, {"a", 1000, false}, {"b", 2001, true}}
 
 func newPowerRig(t testing.TB, seed uint64, copyData bool) *powerRig {
+	return newPowerRigWith(t, seed, copyData, nil)
+}
+
+// newPowerRigWith is newPowerRig; prepare, if any, is called before the array is opened.
+func newPowerRigWith(t testing.TB, seed uint64, copyData bool, prepare func(*powerRig)) *powerRig {
 	r := &powerRig{t: t, rnd: rand.New(rand.NewPCG(seed, 7)), disk: storetest.NewDisk(seed),
 		opt: Options{CacheBytes: 1 << 20, LogBytes: 64 << 10, CounterRows: 512, UUID: 1}}
+	if prepare != nil {
+		prepare(r)
+	}
 	r.open()
 	r.a.CreatePool(PoolSpec{Name: "a", CopyData: copyData, Mdisks: []MdiskSpec{{Name: "m0", Size: 64 << 20}, {Name: "m1", Size: 64 << 20}}}, r.must)
 	r.a.CreatePool(PoolSpec{Name: "b", Mdisks: []MdiskSpec{{Name: "m", Size: 64 << 20}}}, r.must)
@@ -140,6 +148,15 @@ func (r *powerRig) run(steps int) {
 			return n, nil
 		})
 	}
+	r.steps(steps)
+	if r.disk.Image() == nil {
+		r.disk.Cut()
+	}
+	r.cut = true
+}
+
+// steps runs the program, that many steps or until it is dead.
+func (r *powerRig) steps(steps int) {
 	for ; steps > 0 && !r.isCut(); steps-- {
 		switch k := r.rnd.IntN(100); {
 		case k < 30 && len(r.busy) < 6:
@@ -158,10 +175,6 @@ func (r *powerRig) run(steps int) {
 			}
 		}
 	}
-	if r.disk.Image() == nil {
-		r.disk.Cut()
-	}
-	r.cut = true
 }
 
 func (r *powerRig) isCut() bool { return r.disk.Image() != nil }

@@ -134,6 +134,7 @@ func (r *reading) backend(p *Pool, phys, n uint64, dst *cursor) {
 		x.ctx, x.done = r, a.readDoneFn
 		x.phys, x.sectors, x.pool = phys, k, p
 		r.left++
+		p.mdisks[md].expect(x)
 		p.mdisks[md].start(x)
 		phys += k
 		n -= k
@@ -142,6 +143,7 @@ func (r *reading) backend(p *Pool, phys, n uint64, dst *cursor) {
 
 func (a *Array) readDone(x *diskIO) {
 	r := x.ctx.(*reading)
+	x.d.forget(x)
 	x.pool.unpinRange(x.phys, x.sectors)
 	if x.io.Err != nil {
 		r.status = block.MediumRead

@@ -64,6 +64,7 @@ func (a *Array) goodSectors(i uint32) uint8 {
 func (a *Array) settleLog() error {
 	j := &a.journal
 	if j.head+recordHead <= len(j.ring) {
+		a.cache.nv.touch(a.cache.nv.logOff+j.head, recordHead)
 		clear(j.ring[j.head : j.head+recordHead])
 	}
 	a.flushed, a.genDone = j.seq, a.gen
@@ -98,15 +99,15 @@ func (a *Array) loadPages() error {
 		whole := d.valid() || seq != 0 && mendBits(d, 60)
 		switch {
 		case seq == 0 || seq > a.journal.seq && d.valid():
-			clear(d) // never used, or its record was never written
+			c.nv.clear(i) // never used, or its record was never written
 		case !whole && (seq == a.journal.seq+1 || d.buried()):
-			clear(d) // free, and just being filled for a record when the process died
+			c.nv.clear(i) // free, and just being filled for a record when the process died
 		case !whole || d.vol() >= maxVolumeID || int(d.key().pool()) >= len(a.pools) || a.pools[d.key().pool()] == nil ||
 			int64(d.key().phys()>>windowShift) >= a.pools[d.key().pool()].grains():
 			if !almostZero(d) {
 				a.recovery.BadPages++
 			}
-			clear(d)
+			c.nv.clear(i)
 		default:
 			found = append(found, i)
 		}
@@ -137,7 +138,7 @@ func (a *Array) loadPages() error {
 	}
 	for _, i := range found {
 		if masks[i] == 0 {
-			descView(c.nv.desc(i)).bury(markVoid)
+			c.nv.bury(i, markVoid)
 		}
 	}
 	if err := a.flushNowAll(); err != nil {
@@ -234,6 +235,7 @@ func (a *Array) joinPages(live []uint32, joins map[uint32][]uint32, masks []uint
 				s := bits.TrailingZeros8(left)
 				head.setCRC(s, o.crc(s))
 				origins |= o.origins() & (15 << (4 * s))
+				c.nv.touch(c.nv.dataAt(i)+s*block.SectorSize, block.SectorSize)
 				copy(c.nv.data(i)[s*block.SectorSize:(s+1)*block.SectorSize], c.nv.data(from)[s*block.SectorSize:])
 			}
 			masks[i] |= masks[from]
@@ -248,13 +250,14 @@ func (a *Array) joinPages(live []uint32, joins map[uint32][]uint32, masks []uint
 		return err
 	}
 	for _, i := range joined {
+		c.nv.touch(c.nv.descAt(i), descBytes)
 		copy(c.nv.desc(i), heads[i])
 	}
 	if err := a.flushNowAll(); err != nil {
 		return err
 	}
 	for _, i := range old {
-		descView(c.nv.desc(i)).bury(markVoid)
+		c.nv.bury(i, markVoid)
 	}
 	if err := a.flushNowAll(); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package array
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -17,6 +18,30 @@ type stuckStore struct {
 type stuckMedium struct {
 	block.Medium
 	s *stuckStore
+}
+
+func (m stuckMedium) Abandon(io *block.IO) { m.Medium.(block.Abandoner).Abandon(io) }
+
+// answer lets the mdisks answer again.
+func (s *stuckStore) answer() {
+	s.stuck = false
+	held := s.held
+	s.held = nil
+	for _, fn := range held {
+		fn()
+	}
+}
+
+func stuckRig(t *testing.T, opt Options) (*rig, *stuckStore) {
+	r := newRig(t, opt, false)
+	s := &stuckStore{Store: r.store}
+	r.opt.Store = s
+	a, err := Open(r.opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.a = a
+	return r, s
 }
 
 func (s *stuckStore) Medium(name string, size uint64) (block.Medium, error) {
@@ -37,14 +62,7 @@ func (m stuckMedium) Submit(ios []*block.IO) {
 // TestStuckMdisk: an mdisk takes work and never answers. Who waits for room in the cache ends with a medium error before
 // an initiator would abort, reads of what is in the cache go on, health says why, and when the mdisk answers again so does all.
 func TestStuckMdisk(t *testing.T) {
-	r := newRig(t, Options{CacheBytes: 1 << 20, LogBytes: 64 << 10}, false)
-	s := &stuckStore{Store: r.store}
-	r.opt.Store = s
-	a, err := Open(r.opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.a = a
+	r, s := stuckRig(t, Options{CacheBytes: 1 << 20, LogBytes: 64 << 10})
 	r.pool("p", PoolSpec{}, 64<<20)
 	v := r.volume("v", "p", 16<<20, true)
 	s.stuck = true
@@ -88,5 +106,102 @@ func TestStuckMdisk(t *testing.T) {
 		t.Errorf("health is %q", h)
 	}
 	r.clock.RunUntil(r.clock.Now() + 60e9)
+	r.check()
+}
+
+// TestStuckReads: what only a stuck mdisk has is waited for as long as writes are, by hosts, compares and copies; their buffers
+// are their own again then, and all goes on when the mdisk answers.
+func TestStuckReads(t *testing.T) {
+	r, s := stuckRig(t, Options{})
+	r.pool("p", PoolSpec{}, 64<<20)
+	r.pool("q", PoolSpec{}, 64<<20)
+	v, w := r.volume("v", "p", 16<<20, true), r.volume("w", "q", 16<<20, true)
+	const n = 1024
+	r.do(v, write(0, n))
+	r.do(w, write(0, n))
+	r.clock.RunUntil(r.clock.Now() + 60e9)
+	s.stuck = true
+	timed := func(v *Volume, q *block.Request, want block.Status) {
+		t.Helper()
+		at := r.clock.Now()
+		if status := r.do(v, q); status != want {
+			t.Fatalf("%v ended %v, not %v", q.Op, status, want)
+		}
+		took := r.clock.Now() - at
+		if want == block.Hardware && took < patience || took > patience+5e9 {
+			t.Errorf("%v took %d ms", q.Op, took/1e6)
+		}
+	}
+	buf := make([]byte, n*512)
+	timed(v, &block.Request{Op: block.OpRead, Range: rng(0, n), Data: [][]byte{buf}}, block.Hardware)
+	for i := range buf {
+		buf[i] = 0xAA
+	}
+	sector := make([]byte, 512)
+	caw := func() *block.Request {
+		return &block.Request{Op: block.OpCompareWrite, Range: rng(7, 1), Compare: [][]byte{sector}, Data: [][]byte{sector}}
+	}
+	timed(v, caw(), block.Hardware)
+	timed(v, caw(), block.Hardware) // the lock of the first is gone
+	h := &block.Request{Op: block.OpHold, Ranges: []block.Range{rng(0, n)}}
+	r.do(v, h)
+	timed(w, &block.Request{Op: block.OpPlace, Range: rng(0, n), Ref: h.Ref, Origin: block.OriginXCopy}, block.Hardware)
+	h.Ref.Release()
+	// What a write made dirty meanwhile is read from the cache.
+	timed(v, write(0, 8), block.OK)
+	timed(v, &block.Request{Op: block.OpRead, Range: rng(0, 8), Data: [][]byte{make([]byte, 8*512)}}, block.OK)
+	if h := strings.Join(r.a.Health(), "; "); !strings.Contains(h, "nothing was read or written") {
+		t.Errorf("health is %q", h)
+	}
+	s.answer()
+	r.clock.RunUntil(r.clock.Now() + 60e9)
+	if !bytes.Equal(buf, bytes.Repeat([]byte{0xAA}, len(buf))) {
+		t.Error("a read that had ended moved data")
+	}
+	for _, v := range []*Volume{v, w} {
+		timed(v, &block.Request{Op: block.OpRead, Range: rng(0, n), Data: [][]byte{buf}}, block.OK)
+	}
+	if h := r.a.Health(); len(h) > 0 || r.a.readsOut != 0 {
+		t.Errorf("health is %q, %d reads are waited for", h, r.a.readsOut)
+	}
+	r.check()
+}
+
+// TestStuckWriteThrough: who waits for the back end to have a write ends in time, too. The write stays in NVRAM and goes there
+// in the end.
+func TestStuckWriteThrough(t *testing.T) {
+	r, s := stuckRig(t, Options{CacheBytes: 1 << 20, LogBytes: 64 << 10})
+	p := r.pool("p", PoolSpec{CopyData: true}, 64<<20)
+	p.SetWriteMode(FlushThrough)
+	v := r.volume("v", "p", 16<<20, true)
+	r.do(v, write(0, 512))
+	h := &block.Request{Op: block.OpHold, Ranges: []block.Range{rng(0, 64)}}
+	r.do(v, h)
+	s.stuck = true
+	for _, q := range []*block.Request{
+		write(0, 8),
+		write(64, 2048), // more than the cache has room for
+		{Op: block.OpWriteSame, Range: rng(4096, 128), Data: [][]byte{make([]byte, 512)}},
+		{Op: block.OpWrite, Range: rng(0, 8), Data: [][]byte{make([]byte, 4096)}, Flags: block.FUA},
+	} {
+		at := r.clock.Now()
+		status := r.do(v, q)
+		if took := r.clock.Now() - at; status != block.MediumWrite || took > patience+5e9 {
+			t.Errorf("%v of %v ended %v after %d ms", q.Op, q.Range, status, took/1e6)
+		}
+	}
+	s.answer()
+	h.Ref.Release()
+	r.clock.RunUntil(r.clock.Now() + 60e9)
+	buf := bytes.Repeat([]byte{0xAA}, 4096)
+	if status := r.do(v, &block.Request{Op: block.OpRead, Range: rng(0, 8), Data: [][]byte{buf}}); status != block.OK || !bytes.Equal(buf, make([]byte, 4096)) {
+		t.Errorf("what the last write left reads %v, %x", status, buf[:16])
+	}
+	if status := r.do(v, write(0, 512)); status != block.OK {
+		t.Errorf("a write ended %v afterwards", status)
+	}
+	if len(r.a.through) != 0 || !r.a.parked.empty() || v.ops != 0 {
+		t.Errorf("%d pages and %d requests are waited for", len(r.a.through), v.ops)
+	}
 	r.check()
 }

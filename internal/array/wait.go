@@ -118,9 +118,17 @@ func (a *Array) settled(i uint32) {
 	o := a.through[i]
 	delete(a.through, i)
 	// Whoever waits goes on at the end of the step: a list may be half walked now.
-	if o.unsettled--; o.unsettled == 0 && o.parked {
+	if o.unsettled--; o.unsettled == 0 && o.parked != 0 {
+		o.unqueue()
 		a.settledOps = append(a.settledOps, o)
 	}
+}
+
+// park makes an op wait until the back end has what it has committed.
+func (o *op) park() {
+	o.parked = max(1, o.a.exec.Now())
+	o.a.parked.push(o)
+	o.a.watch() // the back end may be stuck
 }
 
 // endSettled ends the writes whose last page has settled.

@@ -69,6 +69,15 @@ type Medium interface {
 	Sync(done func(error))
 }
 
+// Abandoner is a Medium that gives the buffers of a read back before it has ended: a disk
+// that never answers must not keep who reads from it waiting.
+type Abandoner interface {
+	// Abandon sets Vec of a read that Submit got and whose Done was not called yet to nil. The
+	// medium does not touch the buffers any more when it returns. Done is called all the same, whenever the
+	// medium is done with it. It is called with the executor held and does not wait for a disk.
+	Abandon(*IO)
+}
+
 // Region is NVRAM: a byte range that is written in place and survives the death
 // of the process. Flush makes [off, off+n) survive power loss.
 type Region interface {

@@ -48,6 +48,7 @@ type Files struct {
 	meta    *metaCopies
 	renewed int // copies of the meta store that were made anew
 
+	vecs sync.Mutex // guards the buffers of reads that workers have
 	mu   sync.Mutex // guards jobs and stop
 	cond *sync.Cond
 	jobs []job
@@ -131,7 +132,7 @@ func (s *Files) notice(format string, args ...any) {
 
 func (s *Files) enqueue(j job) {
 	if s.opt.Later != nil {
-		s.opt.Later(func() { s.do(j) })
+		s.opt.Later(func() { s.do(j, nil) })
 		return
 	}
 	s.mu.Lock()
@@ -142,6 +143,7 @@ func (s *Files) enqueue(j job) {
 
 func (s *Files) work() {
 	defer s.wg.Done()
+	var buf readBuf
 	s.mu.Lock()
 	for {
 		for len(s.jobs) == 0 && !s.stop {
@@ -157,18 +159,19 @@ func (s *Files) work() {
 			s.jobs = nil
 		}
 		s.mu.Unlock()
-		s.do(j)
+		s.do(j, &buf)
 		s.mu.Lock()
 	}
 }
 
-func (s *Files) do(j job) {
+// do does a job; buf is a worker's, nil on the executor.
+func (s *Files) do(j job, buf *readBuf) {
 	if j.fn != nil {
 		j.fn()
 		return
 	}
 	for _, io := range j.ios {
-		io.Err = j.f.transfer(io)
+		io.Err = j.f.transfer(io, buf)
 	}
 	s.exec.Post(func() {
 		for _, io := range j.ios {

@@ -268,9 +268,54 @@ func (s *scratch) sized(n uint64) [][]byte {
 	return s.list[:]
 }
 
-// transfer does one operation on a worker. A read that meets a write of the same
+// readBuf is what a worker reads into, so that the buffers of a read can be taken back while
+// the disk has it; Vec is that of the read then. It grows to the longest read, an extent.
+type readBuf struct {
+	b  []byte
+	io block.IO
+}
+
+var errAbandoned = errors.New("nobody waits for it any more")
+
+// Abandon gives the buffers of a read back.
+func (m *fileMedium) Abandon(io *block.IO) {
+	m.s.vecs.Lock()
+	io.Vec = nil
+	m.s.vecs.Unlock()
+}
+
+// transfer does one operation, into memory of the worker's and from there where it belongs, if
+// it was not abandoned meanwhile.
+func (m *fileMedium) transfer(io *block.IO, rb *readBuf) error {
+	if io.Write {
+		return m.transferOften(io)
+	}
+	m.s.vecs.Lock()
+	gone := io.Vec == nil
+	m.s.vecs.Unlock()
+	if gone {
+		return errAbandoned
+	}
+	if rb == nil {
+		return m.transferOften(io)
+	}
+	if uint64(len(rb.b)) < io.N {
+		rb.b = make([]byte, io.N)
+	}
+	rb.io.Off, rb.io.N, rb.io.Vec = io.Off, io.N, append(rb.io.Vec[:0], rb.b[:io.N])
+	err := m.transferOften(&rb.io)
+	m.s.vecs.Lock()
+	defer m.s.vecs.Unlock()
+	from := rb.b
+	for _, to := range io.Vec {
+		from = from[copy(to, from):]
+	}
+	return err
+}
+
+// transferOften does one operation. A read that meets a write of the same
 // sectors on its way may find new data with old checksums: it looks again.
-func (m *fileMedium) transfer(io *block.IO) error {
+func (m *fileMedium) transferOften(io *block.IO) error {
 	own := &scratch{}
 	err := m.transferWith(io, own)
 	var sum *block.ChecksumError

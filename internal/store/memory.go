@@ -138,6 +138,9 @@ func (d *memMedium) Submit(ios []*block.IO) {
 	}
 }
 
+// Abandon has nothing to take back: data moves in Submit.
+func (d *memMedium) Abandon(io *block.IO) { io.Vec = nil }
+
 func (d *memMedium) transfer(io *block.IO) {
 	off := io.Off
 	for _, b := range io.Vec {

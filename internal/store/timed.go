@@ -193,6 +193,13 @@ func (m *timedMedium) serve(now int64, io *block.IO) int64 {
 	return m.busy[first]
 }
 
+// Abandon gives a read's buffers back. One whose time has not come yet moves nothing then.
+func (m *timedMedium) Abandon(io *block.IO) {
+	if inner, ok := m.inner.(block.Abandoner); ok {
+		inner.Abandon(io)
+	}
+}
+
 // run moves the bytes: the inner medium completes the transfer.
 func (x *timedIO) run() {
 	t := x.m.t

@@ -43,7 +43,9 @@ type Disk struct {
 
 	syncs int // of all files: points at which the power can be cut
 	cutAt int
-	image *Disk
+	// Writes of all files: points at which the process can be killed.
+	writes, killAt int
+	image          *Disk
 
 	// Fault, when set, is asked before every operation on data: a non-nil error fails it, and n
 	// less than the length makes it short.
@@ -85,7 +87,7 @@ type inode struct {
 // NewDisk returns an empty file system.
 func NewDisk(seed uint64) *Disk {
 	return &Disk{seed: seed, boot: 1, names: map[string]*inode{}, stable: map[string]*inode{}, dirs: map[string]bool{"/": true},
-		locks: map[string]bool{}, cutAt: -1, free: -1}
+		locks: map[string]bool{}, cutAt: -1, killAt: -1, free: -1}
 }
 
 var _ store.FS = (*Disk)(nil)
@@ -116,7 +118,15 @@ func (d *Disk) CutAtSync(n int) {
 	d.image, d.cutAt = nil, d.syncs+n
 }
 
-// Image returns what a cut left, nil if there was none.
+// KillAtWrite kills the process inside the n-th write from now on, of which any first part
+// is in the file then. Image returns what is left.
+func (d *Disk) KillAtWrite(n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.image, d.killAt = nil, d.writes+n
+}
+
+// Image returns what a cut or a kill left, nil if there was none.
 func (d *Disk) Image() *Disk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -137,6 +147,19 @@ func (d *Disk) Cut() *Disk {
 func (d *Disk) Kill() *Disk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	return d.kill()
+}
+
+// KillNow kills the process, if it lives: Image returns what is left.
+func (d *Disk) KillNow() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.image == nil {
+		d.image = d.kill()
+	}
+}
+
+func (d *Disk) kill() *Disk {
 	c := d.cutWith(func(uint64) bool { return true })
 	c.boot = d.boot
 	return c

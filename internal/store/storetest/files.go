@@ -105,6 +105,17 @@ func (h *handle) vec(op Op, vec [][]byte, off int64) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	if op == Write {
+		if h.d.writes++; h.d.image == nil && h.d.writes == h.d.killAt {
+			at := 0
+			part := int(mix(h.d.seed+uint64(h.d.writes)) % uint64(left+1))
+			for _, b := range vec {
+				n, _ := h.writeAt(b[:min(len(b), part-at)], off+int64(at))
+				at += n
+			}
+			h.d.image = h.d.kill()
+		}
+	}
 	done := 0
 	for _, b := range vec {
 		b = b[:min(len(b), left-done)]

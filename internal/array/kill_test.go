@@ -1,0 +1,146 @@
+package array
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// killer kills the process inside an update of NVRAM: the n-th from now on. Of that a part is there, to the byte, and
+// of what the program wrote before and after, all and nothing.
+type killer struct {
+	r    *powerRig
+	nv   *nvram
+	left int
+	off  int    // of the update that has begun
+	old  []byte // what was there before; nil: none has begun
+}
+
+func (k *killer) opened(nv *nvram) {
+	k.nv, k.old = nv, nil
+	nv.writing = k.writing
+}
+
+func (k *killer) writing(off, n int) {
+	k.ended()
+	if k.left--; k.left == 0 && k.r.disk.Image() == nil {
+		k.off, k.old = off, slices.Clone(k.nv.b[off:off+n])
+	}
+}
+
+// ended makes the image, if the update that was chosen has ended.
+func (k *killer) ended() {
+	if k.old == nil {
+		return
+	}
+	at := k.nv.b[k.off : k.off+len(k.old)]
+	now := slices.Clone(at)
+	from, to := 0, k.r.rnd.IntN(len(at)+1)
+	// A descriptor's words are written one after the other, each as a whole: no processor tears an aligned word, and
+	// the first has 8 bytes. Data, and what a checksum covers, may stop at any byte in any order.
+	if k.off >= k.nv.descOff && k.off < k.nv.logOff {
+		if to &^= 3; to < 8 {
+			to = 0
+		}
+	} else {
+		switch k.r.rnd.IntN(3) {
+		case 0:
+			from, to = to, len(at)
+		case 1:
+			from = k.r.rnd.IntN(to + 1)
+		}
+	}
+	copy(at, k.old)
+	copy(at[from:to], now[from:to])
+	k.r.disk.KillNow()
+	copy(at, now)
+	k.old = nil
+}
+
+// arm chooses the next death: inside an update of NVRAM or of a file.
+func (k *killer) arm(most int) {
+	k.left, k.old = 0, nil
+	if k.r.rnd.IntN(4) == 0 {
+		k.r.disk.KillAtWrite(1 + k.r.rnd.IntN(most/4))
+		return
+	}
+	k.r.disk.KillAtWrite(1 << 40)
+	k.left = 1 + k.r.rnd.IntN(most)
+}
+
+// restartKilled recovers from a death of the process, perhaps dying again meanwhile, and verifies: nothing that was
+// acknowledged is lost.
+func (r *powerRig) restartKilled(k *killer, what string) {
+	for {
+		r.disk = r.disk.Image()
+		r.files.Close()
+		k.arm(200)
+		again := r.rnd.IntN(3) == 0
+		if !again {
+			k.left = 0
+			r.disk.KillAtWrite(1 << 40)
+		}
+		r.clock = &block.Virtual{}
+		var err error
+		if r.a, r.files, err = openOn(r.disk, r.clock, r.rnd, r.opt); err != nil {
+			r.t.Fatalf("%s: %v", what, err)
+		}
+		k.ended()
+		if !r.isCut() {
+			break
+		}
+	}
+	k.left = 0
+	r.disk.KillAtWrite(1 << 40)
+	r.flushed = r.acks
+	r.find()
+	for _, p := range r.a.Check(true).Problems {
+		r.t.Errorf("%s: check: %s", what, p)
+	}
+	if rec := r.a.Recovery(); rec.BadPages+rec.BadSectors > 0 || rec.PowerLost {
+		r.t.Errorf("%s: recovery: %+v", what, rec)
+	}
+	r.verify(what)
+	r.busy, r.cut = nil, false
+}
+
+// TestKills kills the process inside updates of NVRAM and of files: what was acknowledged is there, nothing is half done, and the
+// array starts.
+func TestKills(t *testing.T) {
+	const chain = 10 // kills of one array
+	kills := 300
+	if testing.Short() || underRace {
+		kills = 20
+	}
+	if *cutsFlag > 0 {
+		kills = *cutsFlag
+	}
+	base := seed(t)
+	for s := base; s < base+uint64(kills/chain); s++ {
+		t.Run(fmt.Sprint(s), func(t *testing.T) {
+			t.Parallel()
+			k := &killer{}
+			r := newPowerRigWith(t, s, s%2 == 0, func(r *powerRig) {
+				k.r = r
+				r.opt.opened = k.opened
+			})
+			r.rnd = rand.New(rand.NewPCG(s, 8))
+			for n := range chain {
+				k.arm(2000)
+				r.steps(100_000)
+				k.ended()
+				if !r.isCut() {
+					r.disk.KillNow()
+				}
+				r.restartKilled(k, fmt.Sprintf("-run TestKills -seed %d -cuts %d, kill %d", s, chain, n))
+				if t.Failed() {
+					t.FailNow()
+				}
+			}
+			r.files.Close()
+		})
+	}
+}
