@@ -211,7 +211,7 @@ func (ix *Index) Ahead(keys []Key) uint32 {
 	}
 	sum := uint32(0)
 	for _, s := range at[:len(keys)] {
-		sum += uint32(ix.keys[s]) + ix.links[s].next
+		sum += uint32(ix.keys[s])
 	}
 	return sum
 }
