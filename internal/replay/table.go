@@ -113,8 +113,9 @@ type lane struct {
 
 // cache is a cell at work.
 type cache struct {
-	cell Cell
-	ix   *hostcache.Index // nil for Belady
+	cell    Cell
+	ix      *hostcache.Index // nil for Belady
+	fetched uint32           // what Ahead returned; nobody looks
 }
 
 const batchSize = 4096
@@ -271,11 +272,24 @@ func (c *cache) run(l *lane, sectors bool) {
 		if size == 0 {
 			size = int64(q.count)
 		}
+		if i%hostcache.AheadMax == 0 {
+			c.ahead(l.batch[i:])
+		}
 		for n := range q.blocks {
 			hit := c.ix.Access(q.key+hostcache.Key(n), q.count)
 			c.cell.count(q.write, hit, size)
 		}
 	}
+}
+
+// ahead lets the memory of the next requests' first blocks come while those before are done.
+func (c *cache) ahead(batch []request) {
+	var keys [hostcache.AheadMax]hostcache.Key
+	n := min(len(batch), len(keys))
+	for i := range batch[:n] {
+		keys[i] = batch[i].key
+	}
+	c.fetched += c.ix.Ahead(keys[:n])
 }
 
 // bySector is a request to a write-through cache with allocation on write: it

@@ -1,6 +1,10 @@
 package sim
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
 
 // outstandingOffloads is the number of offload commands that a host has under way for
 // one job unless the scenario says otherwise: the depth of ESXi's data mover.
@@ -232,11 +236,13 @@ func (j *job) copyRange(from, to *device, off, n uint64, done func(uint64)) {
 	})
 	b := c.cdb[:16]
 	clear(b)
-	b[0] = 0x83
+	b[0] = opExtendedCopy
 	be.PutUint32(b[10:], uint32(len(list)))
 	c.task.CDB = b
 	c.out[0] = list
 	c.task.DataOut = c.out[:]
+	c.from, c.copied = from, block.Range{Start: off / block.SectorSize, Count: n / block.SectorSize}
+	c.off, c.bytes, c.write = off+uint64(j.spec.Skew), n, true
 	c.issue()
 	if t := j.spec.Timeout; t > 0 {
 		c.expire(int64(t), j)

@@ -68,6 +68,9 @@ type command struct {
 	tx      *session
 	replay  *replayIO
 	below   *block.Request // of the cache that the command is for
+	from    *device        // source of an EXTENDED COPY
+	copied  block.Range    // of it
+	held    bool           // the source's cache has destaged it
 	off     uint64         // bytes on the LUN
 	bytes   uint64
 	write   bool
@@ -151,7 +154,7 @@ func (d *device) get(done func(*command)) *command {
 	c.task.LUN = d.lun
 	c.task.DataOut, c.task.MaxIn = nil, 0
 	c.task.Status, c.task.Aborted, c.task.Sense = scsi.StatusGood, false, nil
-	c.load, c.disk, c.tx, c.replay, c.below, c.next = nil, nil, nil, nil, nil, nil
+	c.load, c.disk, c.tx, c.replay, c.below, c.from, c.held, c.next = nil, nil, nil, nil, nil, nil, false, nil
 	c.failed, c.aborted, c.sense, c.tries = false, false, 0, 0
 	return c
 }
@@ -186,6 +189,10 @@ func (c *command) issue() {
 }
 
 func (c *command) transmit() {
+	if c.from != nil && c.from.cache != nil && !c.held {
+		c.holdSource()
+		return
+	}
 	if k := c.d.cache; k != nil && c.below == nil {
 		k.submit(c)
 		return

@@ -229,10 +229,13 @@ func (k *cached) submit(c *command) {
 	g.c = c
 	r := &g.req
 	r.Range = block.Range{Start: c.off / block.SectorSize, Count: c.bytes / block.SectorSize}
-	r.Flags, r.Ranges, r.Data = 0, nil, g.data[:]
+	r.Flags, r.Origin, r.Ranges, r.Data, r.Ref = 0, block.OriginHost, nil, g.data[:], nil
 	switch op := c.task.CDB[0]; op {
 	case opRead16:
 		r.Op, g.data[0] = block.OpRead, k.read(c.bytes)
+		if h, ok := c.task.Bufs.(heapBuffers); ok { // a mover writes elsewhere what it reads
+			g.data[0] = h.Get(int(c.bytes))
+		}
 	case opWrite16:
 		r.Op, g.data[0] = block.OpWrite, c.out[0]
 	case opWriteSame16:
@@ -240,6 +243,9 @@ func (k *cached) submit(c *command) {
 	case opUnmap:
 		r.Op, r.Data = block.OpUnmap, nil
 		r.Ranges = unmapRanges(c.out[0], uint64(k.d.v.info.BlockSize))
+	case opExtendedCopy:
+		r.Op, r.Origin, r.Data = block.OpPlace, block.OriginXCopy, nil
+		r.Ref, r.RefOffset = &copySource{c, c.copied.Count}, 0
 	default: // locks of the file system, which is on no block that guests read
 		k.put(g)
 		c.around()
@@ -268,6 +274,9 @@ func (k *cached) put(g *guestIO) {
 // done is the cache's answer.
 func (g *guestIO) done(r *block.Request) {
 	c := g.c
+	if _, ok := c.task.Bufs.(heapBuffers); ok && r.Op == block.OpRead {
+		c.task.DataIn = [][]byte{g.data[0]}
+	}
 	g.k.put(g)
 	c.task.Status, c.task.Sense = scsiGood, nil
 	if r.Status != block.OK {
@@ -278,12 +287,13 @@ func (g *guestIO) done(r *block.Request) {
 
 // SCSI operations that hosts of scenarios send.
 const (
-	opUnmap       = 0x42
-	opRead16      = 0x88
-	opWrite16     = 0x8A
-	opWriteSame16 = 0x93
-	opSync16      = 0x91
-	scsiGood      = 0
+	opUnmap        = 0x42
+	opRead16       = 0x88
+	opWrite16      = 0x8A
+	opWriteSame16  = 0x93
+	opExtendedCopy = 0x83
+	opSync16       = 0x91
+	scsiGood       = 0
 )
 
 // unmapRanges reads a parameter list of UNMAP.
@@ -315,6 +325,13 @@ func (b *lunBelow) Submit(r []*block.Request) {
 			c.writeSame(r.Range.Start*block.SectorSize, r.Range.Bytes())
 		case block.OpUnmap:
 			c.unmap(r.Ranges)
+		case block.OpPlace:
+			c.place(r.Ref.(*copySource))
+		case block.OpHold: // nothing is below to hold: the array's copy reads what is there
+			r.Status = block.OK
+			b.d.h.r.exec.Post(func() { r.Done(r) })
+			b.d.h.put(c)
+			continue
 		case block.OpFlush:
 			c.cdb16(opSync16, 0, 0, 0)
 		default:
@@ -336,6 +353,9 @@ func lunDone(c *command) {
 		r.Status = block.Cancelled
 	case c.failed && c.write:
 		r.Status = block.MediumWrite
+		if s, ok := r.Ref.(*copySource); ok { // its host acts upon what the array said
+			s.c.sense = c.sense
+		}
 		if c.sense>>8 == senseNoSpace {
 			r.Status = block.NoSpace
 		}
@@ -377,8 +397,6 @@ func (j *job) cacheable(d *device) error {
 	switch {
 	case d.cache == nil:
 		return nil
-	case j.spec.Kind == "clone":
-		return fmt.Errorf("volume %s has a cache on host %s; copies beneath a cache are not simulated, clone from another host", d.v.name, d.h.name)
 	case j.spec.Timeout > 0:
 		return fmt.Errorf("volume %s has a cache on host %s; its commands have no timeout", d.v.name, d.h.name)
 	}

@@ -234,3 +234,63 @@ func TestPatterns(t *testing.T) {
 		t.Errorf("updates go to %d and %d, not to what was read", a, b)
 	}
 }
+
+// TestCopyBeneathCaches clones a volume whose cache has dirty data to one whose cache has dirty data, with
+// guests that go on writing to both. Whichever of the two has a cache, the array carries the whole copy out, in
+// as many commands as without any.
+func TestCopyBeneathCaches(t *testing.T) {
+	const size = 16 << 20
+	for _, c := range []struct{ from, to string }{{"write_back", "write_back"}, {"write_back", ""}, {"", "write_back"}, {"write_through", "write_back"}} {
+		var caches []string
+		for i, policy := range []string{c.from, c.to} {
+			if policy != "" {
+				caches = append(caches, fmt.Sprintf("{volume: %c, policy: %s, size: 32MiB, block: 4KiB}", "vw"[i], policy))
+			}
+		}
+		s, err := Parse(fmt.Appendf(nil, `
+name: copy
+profile: svc
+until: 10s
+sample: 10s
+arrays:
+  - name: a
+    cache: 64MiB
+    pools: [{name: p, mdisks: [{kind: hdd, count: 3, size: 4GiB}]}]
+    volumes: [{name: v, pool: p, size: 1GiB, filled: 16MiB}, {name: w, pool: p, size: 1GiB, filled: 16MiB}]
+hosts:
+  - name: h
+    destage_slots: 1
+    flash: {channels: 8, read: 50us, write: 100us}
+    cache: [%s]
+jobs:
+  - {name: source, volume: v, outstanding: 8, io: 4KiB, write: 1, span: 16MiB, for: 4s}
+  - {name: target, volume: w, outstanding: 8, io: 4KiB, write: 1, span: 16MiB, for: 4s}
+  - {name: clone, kind: clone, at: 2s, volume: v, to: w, size: 16MiB, outstanding: 4}
+`, strings.Join(caches, ", ")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := New(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for !r.Advance(r.now() + second) {
+		}
+		h := r.hosts[0]
+		v, w := h.device(r.volumeNamed("v")), h.device(r.volumeNamed("w"))
+		if v.top.MBCRd != size || w.top.MBCWr != size || w.top.CloneF != 0 {
+			t.Errorf("%+v: %d bytes were read and %d written by copies, %d failed; want %d and none", c, v.top.MBCRd, w.top.MBCWr, w.top.CloneF, size)
+		}
+		if c.from == "write_back" {
+			if n := v.cache.disk.Stats().OffloadFlushSectors; n == 0 {
+				t.Errorf("%+v: nothing was destaged for the copy", c)
+			}
+		}
+		if c.to == "write_back" {
+			if n := w.cache.disk.Stats().SupersededSectors; n == 0 {
+				t.Errorf("%+v: nothing dirty became void in the target", c)
+			}
+		}
+		r.Finish()
+	}
+}
