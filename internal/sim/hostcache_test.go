@@ -173,8 +173,6 @@ func TestCacheRefusals(t *testing.T) {
 		{"hosts.h.cache.disk.policy", "write_back+2"}:                                                                     "does not come into effect",
 		{"hosts.h.flash.kind", "tape"}:                                                                                    "pcie or sata",
 		{"hosts.h.flash.channels", "-1"}:                                                                                  "1 to 1024 channels",
-		{"jobs", "[{kind: clone, volume: v, to: w}]"}:                                                                     "clone from another host",
-		{"jobs", "[{kind: clone, volume: w, to: v}]"}:                                                                     "clone from another host",
 		{"jobs", "[{volume: v, io: 4KiB, outstanding: 1, timeout: 1s}]"}:                                                  "no timeout",
 		{"jobs", "[{kind: trace, volume: v}]"}:                                                                            "needs a trace",
 		{"jobs", "[{kind: transactions, volume: v}]"}:                                                                     "users and steps",
