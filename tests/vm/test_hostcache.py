@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from arrays import NEARLY_NOTHING, Delta
 from doors import looped
 from guest import RESULTS, Disk, clear_targets, mounted
-from load import Load, content, fill, fsck, on_disk, sha
-
-from arrays import NEARLY_NOTHING, Delta
 from harness import TARGET, Config, Daemon, MiB, Volume, binary, run
+from load import Load, content, fill, fsck, on_disk, sha
 
 #: They take minutes of an emulated machine: `make vm-test-all` has them.
 pytestmark = pytest.mark.slow
