@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/testkit"
 	"github.com/arraysim/arraysim/tcmu"
 	"github.com/arraysim/arraysim/tcmu/tcmutest"
 )
@@ -107,7 +108,7 @@ func TestFirstCommands(t *testing.T) {
 
 // TestData goes through the ring in pieces and in one, and back.
 func TestData(t *testing.T) {
-	s := seed(t)
+	s := testkit.Seed(t)
 	for _, row := range []struct {
 		name string
 		o    tcmutest.Options

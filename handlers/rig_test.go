@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"flag"
 	"fmt"
 	"sync"
 	"testing"
@@ -18,17 +17,6 @@ import (
 	"github.com/arraysim/arraysim/tcmu"
 	"github.com/arraysim/arraysim/tcmu/tcmutest"
 )
-
-var seedFlag = flag.Uint64("seed", 0, "seed of the random tests; 0 takes one from the clock")
-
-func seed(t *testing.T) uint64 {
-	s := *seedFlag
-	if s == 0 {
-		s = uint64(time.Now().UnixNano())
-	}
-	t.Logf("repeat with -seed=%d", s)
-	return s
-}
 
 // testHost is an array in memory, with one pool "gold" and another "silver".
 type testHost struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -184,10 +185,15 @@ func (d *Device) serve() (err error) {
 			}
 		}
 	}()
+	rested := time.Now()
 	for {
 		more, err := d.serveReady(h)
 		if err != nil {
 			return err
+		}
+		if now := time.Now(); now.Sub(rested) > restEvery {
+			runtime.Gosched()
+			rested = now
 		}
 		if more {
 			continue
@@ -203,6 +209,12 @@ func (d *Device) serve() (err error) {
 		}
 	}
 }
+
+// restEvery is the time after which Serve's goroutine lets others run. The Go runtime takes the processor
+// from one that has not done so for 10 ms, as it may at any system call, and then looks
+// for more to take every 20 microseconds for a while: for ever, if this happens every 10 ms. In an
+// emulated processor these looks took more time than the commands.
+const restEvery = 4 * time.Millisecond
 
 // faulted makes an error of a panic that was an access to memory of the mapping.
 func (d *Device) faulted(r any) error {

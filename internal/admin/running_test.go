@@ -3,7 +3,6 @@ package admin
 import (
 	"bytes"
 	"context"
-	"flag"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -17,18 +16,12 @@ import (
 	"github.com/arraysim/arraysim/internal/array"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
-
-var seedFlag = flag.Uint64("seed", 0, "seed of the random data; 0 picks one")
 
 // pattern returns random bytes and says how to get them again.
 func pattern(t *testing.T, n int) []byte {
-	seed := *seedFlag
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("seed %d (run again with -seed %d)", seed, seed)
-	r, b := rand.New(rand.NewPCG(seed, 0)), make([]byte, n)
+	r, b := rand.New(rand.NewPCG(testkit.Seed(t), 0)), make([]byte, n)
 	for i := range b {
 		b[i] = byte(r.Uint32())
 	}

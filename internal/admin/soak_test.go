@@ -19,6 +19,7 @@ import (
 	"github.com/arraysim/arraysim/internal/iscsi"
 	"github.com/arraysim/arraysim/internal/scsi"
 	"github.com/arraysim/arraysim/internal/scsi/scsitest"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 var (
@@ -257,11 +258,7 @@ func TestSoak(t *testing.T) {
 	}
 	goroutines, files := runtime.NumGoroutine(), descriptors(t)
 	s := &soak{t: t, r: start(t, parse(t, soakConfig(), filepath.Join(t.TempDir(), "d"))), done: make([]atomic.Int64, sessions)}
-	seed := *seedFlag
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("seed %d (run again with -seed %d)", seed, seed)
+	seed := testkit.Seed(t)
 	var wg, reset sync.WaitGroup
 	var inits []*iscsi.Initiator
 	for n := range sessions {

@@ -2,27 +2,14 @@ package array
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/store"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
-
-var seedFlag = flag.Uint64("seed", 0, "seed of the random tests; 0 picks one")
-
-// seed returns the seed of a random test and prints it.
-func seed(t testing.TB) uint64 {
-	s := *seedFlag
-	if s == 0 {
-		s = uint64(time.Now().UnixNano())
-	}
-	t.Logf("seed %d (run again with -seed %d)", s, s)
-	return s
-}
 
 // bench is an array in virtual time with what a test needs around it.
 type rig struct {
@@ -176,7 +163,7 @@ func TestRandomAgainstModel(t *testing.T) {
 	for _, copyData := range []bool{false, true} {
 		for _, cache := range []int64{1 << 20, 8 << 20} {
 			t.Run(fmt.Sprintf("copyData=%v/cache=%dMiB", copyData, cache>>20), func(t *testing.T) {
-				randomProgram(t, copyData, cache, seed(t))
+				randomProgram(t, copyData, cache, testkit.Seed(t))
 			})
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/block/blocktest"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 // flight is a command under way in the concurrent test: where it changes what, and
@@ -47,7 +48,7 @@ func TestManyCommandsAtOnce(t *testing.T) {
 	for _, errs := range []int{0, 10} {
 		for _, copyData := range []bool{false, true} {
 			t.Run(fmt.Sprintf("errors=%d%%/copyData=%v", errs, copyData), func(t *testing.T) {
-				s := &swarm{rnd: rand.New(rand.NewPCG(seed(t), 2)), sectors: []uint64{300000, 8000, 50001}, names: []string{"v0", "v1", "v2"}}
+				s := &swarm{rnd: rand.New(rand.NewPCG(testkit.Seed(t), 2)), sectors: []uint64{300000, 8000, 50001}, names: []string{"v0", "v1", "v2"}}
 				s.run(t, errs, copyData)
 			})
 		}

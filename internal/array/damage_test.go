@@ -6,13 +6,14 @@ import (
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/store"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 // TestDamagedImagesNeverPanic flips bytes of NVRAM and of the meta store of an array
 // that was killed, and starts it: it either refuses in one sentence, or runs, and then
 // every read ends.
 func TestDamagedImagesNeverPanic(t *testing.T) {
-	rnd := rand.New(rand.NewPCG(seed(t), 3))
+	rnd := rand.New(rand.NewPCG(testkit.Seed(t), 3))
 	r := newRig(t, Options{CacheBytes: 1 << 20, LogBytes: 64 << 10}, false)
 	r.pool("p", PoolSpec{}, 64<<20)
 	v, w := r.volume("v", "p", 20<<20, true), r.volume("w", "p", 20<<20, false)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 // killer kills the process inside an update of NVRAM: the n-th from now on. Of that a part is there, to the byte, and
@@ -118,7 +119,7 @@ func TestKills(t *testing.T) {
 	if *cutsFlag > 0 {
 		kills = *cutsFlag
 	}
-	base := seed(t)
+	base := testkit.Seed(t)
 	for s := base; s < base+uint64(kills/chain); s++ {
 		t.Run(fmt.Sprint(s), func(t *testing.T) {
 			t.Parallel()

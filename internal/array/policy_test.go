@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 // TestManyCommandsUnderEveryPolicy runs the swarm while policies and write modes
@@ -17,7 +18,7 @@ func TestManyCommandsUnderEveryPolicy(t *testing.T) {
 	}
 	for n := range runs {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			rnd := rand.New(rand.NewPCG(seed(t), 3))
+			rnd := rand.New(rand.NewPCG(testkit.Seed(t), 3))
 			s := &swarm{rnd: rnd, sectors: []uint64{300000, 8000, 50001}, names: []string{"v0", "v1", "v2"}}
 			s.shake = func() {
 				p := s.a.Pools()[rnd.IntN(2)]

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 var flipsFlag = flag.Int("flips", 600, "number of flipped bits of TestFlippedBits")
@@ -30,7 +31,7 @@ func verifyAll(a *Array, clock *block.Virtual, repair bool) Report {
 // stopped. The array starts all the same, and every sector reads as what was acknowledged, or as a medium error
 // that check names; a copy of the metadata that was hit is whole again afterwards.
 func TestFlippedBits(t *testing.T) {
-	rnd := rand.New(rand.NewPCG(seed(t), 9))
+	rnd := rand.New(rand.NewPCG(testkit.Seed(t), 9))
 	renewed, errors, clean := map[string]int{}, map[string]int{}, 0
 	flips := *flipsFlag
 	if underRace {

@@ -12,6 +12,7 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/store"
 	"github.com/arraysim/arraysim/internal/store/storetest"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 var cutsFlag = flag.Int("cuts", 0, "number of power cuts of TestPowerCuts; 0 is its default")
@@ -457,7 +458,7 @@ func TestPowerCuts(t *testing.T) {
 			cuts = 100
 		}
 	}
-	base := seed(t)
+	base := testkit.Seed(t)
 	const chain = 10 // cuts of one array
 	for i := 0; i < cuts; i += chain {
 		s := base + uint64(i/chain)

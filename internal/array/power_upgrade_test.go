@@ -1,24 +1,20 @@
 package array
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 // TestFormat1 opens a folder that a program of NVRAM format 1 left when it was killed:
 // sectors 0+4000 written with stamp 1 and destaged, then 1000+500 zeroed, 2000+300 written with
 // stamp 2, 9001+77 with stamp 3.
 func TestFormat1(t *testing.T) {
-	dir := t.TempDir()
-	unpack(t, "testdata/format1.tar.gz", dir)
+	dir := testkit.Unpack(t, "testdata/format1.tar.gz")
 	want := make([]byte, 8<<20)
 	for _, w := range []struct{ at, n, stamp uint64 }{{0, 4000, 1}, {1000, 500, 0}, {2000, 300, 2}, {9001, 77, 3}} {
 		for s := range w.n {
@@ -44,39 +40,5 @@ func TestFormat1(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "mdisk", "p.a.sum")); err != nil {
 		t.Error(err)
-	}
-}
-
-func unpack(t *testing.T, name, dir string) {
-	t.Helper()
-	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for r := tar.NewReader(z); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		path := filepath.Join(dir, filepath.Clean("/"+h.Name))
-		if h.FileInfo().IsDir() {
-			err = os.MkdirAll(path, 0o700)
-		} else {
-			var b []byte
-			if b, err = io.ReadAll(r); err == nil {
-				err = os.WriteFile(path, b, 0o600)
-			}
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
 	}
 }

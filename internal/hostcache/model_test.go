@@ -1,23 +1,16 @@
 package hostcache
 
 import (
-	"flag"
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
-)
 
-var seedFlag = flag.Uint64("seed", 0, "seed of the random tests; 0 takes one from the clock")
+	"github.com/arraysim/arraysim/internal/testkit"
+)
 
 // random returns a source whose seed is printed if the test fails.
 func random(t testing.TB) *rand.Rand {
-	seed := *seedFlag
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("run again by: go test ./internal/hostcache -run '%s' -args -seed %d", t.Name(), seed)
-	return rand.New(rand.NewPCG(seed, 1))
+	return rand.New(rand.NewPCG(testkit.Seed(t), 1))
 }
 
 // workload makes references with the shapes that separate policies: a skewed

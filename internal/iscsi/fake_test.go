@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"flag"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"runtime"
 	"slices"
@@ -361,16 +359,4 @@ func pattern(n, seed int) []byte {
 		b[i] = byte(i>>9 + i*7 + seed)
 	}
 	return b
-}
-
-var seedFlag = flag.Uint64("seed", 0, "seed of random tests; 0 takes a new one")
-
-// seed returns the seed of a random test and tells how to run it again.
-func seed(t *testing.T) uint64 {
-	s := *seedFlag
-	if s == 0 {
-		s = rand.Uint64()
-	}
-	t.Logf("run again with -run '^%s$' -seed %d", t.Name(), s)
-	return s
 }

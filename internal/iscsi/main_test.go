@@ -3,7 +3,7 @@ package iscsi
 import (
 	"testing"
 
-	"github.com/arraysim/arraysim/internal/block/blocktest"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
-func TestMain(m *testing.M) { blocktest.Main(m) }
+func TestMain(m *testing.M) { testkit.Main(m) }

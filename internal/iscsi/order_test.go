@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/scsi"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 // orderly sends commands that the fake target knows by a letter, their LBA.
@@ -335,7 +336,7 @@ func TestResetOfFullWindow(t *testing.T) {
 // The table of tags says the same as a map, also when it is nearly full and when
 // tags lie far from their place.
 func TestTagTable(t *testing.T) {
-	rng := rand.New(rand.NewPCG(seed(t), 0))
+	rng := rand.New(rand.NewPCG(testkit.Seed(t), 0))
 	for _, n := range []int{3, 8, 160} {
 		var table tagTable
 		table.init(n)

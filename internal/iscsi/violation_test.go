@@ -12,6 +12,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 // spoiler sends writes of 2 KiB and data that does not belong to them.
@@ -469,7 +470,7 @@ func FuzzSession(f *testing.F) {
 // A random mixture of legal and damaged PDUs; the seed is printed and may be
 // given with -seed.
 func TestDamagedStreams(t *testing.T) {
-	rng := rand.New(rand.NewPCG(seed(t), 0))
+	rng := rand.New(rand.NewPCG(testkit.Seed(t), 0))
 	r := newRig(t, nil)
 	for range 60 {
 		c := r.login(func(cfg *ClientConfig) { cfg.Keys = map[string]string{keyMaxBurst: "4096", keyFirstBurst: "2048"} })

@@ -20,7 +20,7 @@ import (
 // import. The names are those of the folders in internal, or from the root. A package
 // NAMEtest holds fakes and suites for NAME: it may import NAME and what is below it.
 const directions = `
-	NONE < block, crc32c, metrics, tcmu, trace;
+	NONE < block, crc32c, metrics, tcmu, testkit, trace;
 
 	block, metrics < scsi, hostcache;
 

@@ -3,7 +3,6 @@ package replay
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -13,10 +12,9 @@ import (
 	"time"
 
 	"github.com/arraysim/arraysim/internal/hostcache"
+	"github.com/arraysim/arraysim/internal/testkit"
 	"github.com/arraysim/arraysim/internal/trace"
 )
-
-var seedFlag = flag.Uint64("seed", 0, "seed of the random tests; 0 takes one from the clock")
 
 // records is a trace in memory.
 type records struct {
@@ -35,12 +33,7 @@ func (r *records) Next(rec *trace.Record) error {
 }
 
 func random(t *testing.T, n int) []trace.Record {
-	seed := *seedFlag
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("run again by: go test ./internal/replay -run '%s' -args -seed %d", t.Name(), seed)
-	r := rand.New(rand.NewPCG(seed, 1))
+	r := rand.New(rand.NewPCG(testkit.Seed(t), 1))
 	out := make([]trace.Record, n)
 	for i := range out {
 		out[i] = trace.Record{

@@ -1,50 +1,18 @@
 package report
 
 import (
-	"archive/tar"
-	"compress/gzip"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"testing"
-)
 
-// unpack writes the files of an archive into a folder and returns it.
-func unpack(t *testing.T, archive string) string {
-	t.Helper()
-	f, err := os.Open(archive)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	for r := tar.NewReader(z); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return dir
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, filepath.Base(h.Name)), b, 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
+	"github.com/arraysim/arraysim/internal/testkit"
+)
 
 // An hour of document 001's scenario as its statistics files tell it, a sample every 5 minutes: both
 // towers, what was copied to and its pool. 001-iostats.md has the commands that made the archive.
 func TestIncidentFromItsStatistics(t *testing.T) {
-	dir := unpack(t, "../../testdata/report/001-iostats.tar.gz")
+	dir := testkit.Unpack(t, "../../testdata/report/001-iostats.tar.gz")
 	check := func(pool string) {
 		t.Helper()
 		d := load1(t, dir, Options{})

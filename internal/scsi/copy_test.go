@@ -3,7 +3,6 @@ package scsi_test
 import (
 	"bytes"
 	"encoding/binary"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -12,14 +11,13 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi"
 	"github.com/arraysim/arraysim/internal/scsi/scsitest"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
-
-var seedFlag = flag.Uint64("seed", 0, "seed of the random tests; 0 takes some")
 
 // seeds are the seeds of a random test: that of the flag, or n of them.
 func seeds(n int) []uint64 {
-	if *seedFlag != 0 {
-		return []uint64{*seedFlag}
+	if s := testkit.GivenSeed(); s != 0 {
+		return []uint64{s}
 	}
 	var s []uint64
 	for range n {

@@ -3,28 +3,16 @@ package storetest
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"math/rand/v2"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/block/blocktest"
 	"github.com/arraysim/arraysim/internal/store"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
-
-var seedFlag = flag.Uint64("seed", 0, "seed of the random tests; 0 picks one")
-
-func seed(t testing.TB) uint64 {
-	s := *seedFlag
-	if s == 0 {
-		s = uint64(time.Now().UnixNano())
-	}
-	t.Logf("seed %d (run again with -seed %d)", s, s)
-	return s
-}
 
 // virtual drives a store in virtual time.
 type virtual struct{ block.Virtual }
@@ -105,7 +93,7 @@ func (r *rig) sync() (err error) {
 func TestOnlySyncedSurvives(t *testing.T) {
 	const sectors = 64
 	seen := map[byte]int{}
-	s := seed(t)
+	s := testkit.Seed(t)
 	for i := range uint64(40) {
 		r := newRig(t, NewDisk(s+i))
 		for version := byte(1); version <= 3; version++ {
@@ -147,7 +135,7 @@ func TestOnlySyncedSurvives(t *testing.T) {
 
 func TestNamesSurviveTheSyncOfTheirFolder(t *testing.T) {
 	kept := 0
-	s := seed(t)
+	s := testkit.Seed(t)
 	for i := range uint64(40) {
 		d := NewDisk(s + i)
 		d.MkdirAll("/a", 0)
@@ -172,7 +160,7 @@ func TestNamesSurviveTheSyncOfTheirFolder(t *testing.T) {
 }
 
 func TestFlippedBitsAreNeverRead(t *testing.T) {
-	rnd := rand.New(rand.NewPCG(seed(t), 1))
+	rnd := rand.New(rand.NewPCG(testkit.Seed(t), 1))
 	found := 0
 	for range 300 {
 		r := newRig(t, NewDisk(rnd.Uint64()))
