@@ -2,7 +2,6 @@
 
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
-import type { Series } from "./history";
 
 /** Okabe and Ito's colours, which all kinds of colour vision tell apart; dashes tell them apart once more. */
 export const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#8c6d31"];
@@ -11,7 +10,8 @@ const DASHES = [[], [8, 3], [2, 3], [8, 3, 2, 3], [14, 4], [4, 2]];
 
 export interface Line {
   label: string;
-  values: Series;
+  /** Oldest first, as many as the times; null is a gap. */
+  values: (number | null)[];
   colour?: string;
   /** Fills down to the line before: the area between two layers. */
   between?: boolean;
@@ -126,7 +126,6 @@ export function Chart(p: Props) {
 
   const last = p.time[p.time.length - 1];
   useEffect(() => {
-    // The arrays are the same ones, longer or moved on by one: uPlot must look again.
     plot.current?.setData([p.time, ...p.lines.map((l) => l.values)] as uPlot.AlignedData);
   }, [last, shape]);
 

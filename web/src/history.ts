@@ -6,7 +6,29 @@ import { sum } from "./format";
 /** How many readings are kept: five minutes of them. */
 export const LENGTH = 300;
 
-export type Series = (number | null)[];
+/** The last readings of one figure, in memory of a fixed size: thousands of these are kept. NaN was not read. */
+export class Series {
+  private readonly buf = new Float32Array(LENGTH).fill(NaN);
+
+  /** The first length readings are missing. */
+  constructor(public length: number) {}
+
+  push(v: number): void {
+    if (this.length === LENGTH) this.buf.copyWithin(0, 1);
+    else this.length++;
+    this.buf[this.length - 1] = v;
+  }
+
+  /** Reading i, oldest first; 0 for a missing one. */
+  at(i: number): number {
+    return this.buf[i] || 0;
+  }
+
+  /** All of it as charts take it: null for what is missing. */
+  list(): (number | null)[] {
+    return Array.from(this.buf.subarray(0, this.length), (v) => (Number.isNaN(v) ? null : v));
+  }
+}
 
 const VOLUME_KEYS = ["hostRead", "hostWrite", "described", "undercover", "admitted", "commands", "offloads", "latency", "dirty"] as const;
 const POOL_KEYS = ["used", "limit", "fill", "waiting", "inflight", "backendRead", "backendWrite", "pinned"] as const;
@@ -25,16 +47,12 @@ class Track<K extends string> {
     length: number,
   ) {
     this.now = Object.fromEntries(keys.map((k) => [k, 0])) as Values<K>;
-    this.series = Object.fromEntries(keys.map((k) => [k, new Array(length).fill(null)])) as Record<K, Series>;
+    this.series = Object.fromEntries(keys.map((k) => [k, new Series(length)])) as Record<K, Series>;
   }
 
   push(v: Values<K>): void {
     this.now = v;
-    for (const k of this.keys) {
-      const s = this.series[k];
-      s.push(v[k]);
-      if (s.length > LENGTH) s.shift();
-    }
+    for (const k of this.keys) this.series[k].push(v[k]);
   }
 }
 
@@ -116,9 +134,8 @@ export class History {
       }
       t.push(poolRates(old, p, seconds));
       for (const o of Object.keys(p.backend_written_by_origin)) {
-        const s = (t.origins[o] ??= new Array(this.time.length - 1).fill(null));
+        const s = (t.origins[o] ??= new Series(this.time.length - 1));
         s.push(growth(old.backend_written_by_origin[o] ?? 0, p.backend_written_by_origin[o] ?? 0, seconds));
-        if (s.length > LENGTH) s.shift();
       }
     }
     for (const name of this.pools.keys()) if (!seen.has(name)) this.pools.delete(name);
@@ -147,7 +164,7 @@ export class History {
     for (const v of this.volumes.values()) {
       let w = 0;
       for (let i = Math.max(0, this.time.length - 60); i < this.time.length; i++) {
-        w += (v.series.dirty[i] ?? 0) + (v.series.hostWrite[i] ?? 0) + (v.series.undercover[i] ?? 0);
+        w += v.series.dirty.at(i) + v.series.hostWrite.at(i) + v.series.undercover.at(i);
       }
       if (w > 0) weight.set(v, w);
     }

@@ -5,7 +5,7 @@ import { call } from "./api";
 import { Chart, UNDERCOVER, type Line } from "./chart";
 import { count, millis, percent, rate, size } from "./format";
 import { forms, type Form } from "./forms";
-import type { VolumeTrack } from "./history";
+import type { Series, VolumeTrack } from "./history";
 import { store } from "./store";
 import { Table } from "./table";
 
@@ -16,13 +16,14 @@ export interface PageProps {
 const volumeLink = (name: string) => <a href={`#/volume/${encodeURIComponent(name)}`}>{name}</a>;
 const clip = (v: number) => (v > 0 && v < 50e3 ? 50e3 : v);
 
-function layers(lines: { upper: (number | null)[]; lower: (number | null)[]; undercover: (number | null)[] }): Line[] {
+function layers(lines: { upper: Series; lower: Series; undercover: Series }): Line[] {
   // The lower layer without offloads: what lies between it and all of it came under cover.
-  const hosts = lines.lower.map((v, i) => (v === null ? null : Math.max(0, v - (lines.undercover[i] ?? 0))));
+  const lower = lines.lower.list();
+  const hosts = lower.map((v, i) => (v === null ? null : Math.max(0, v - lines.undercover.at(i))));
   return [
-    { label: "hosts wrote", values: lines.upper, fill: true },
+    { label: "hosts wrote", values: lines.upper.list(), fill: true },
     { label: "cache took from hosts", values: hosts, colour: "#009e73" },
-    { label: "cache took in all (striped: undercover)", values: lines.lower, colour: UNDERCOVER, between: true },
+    { label: "cache took in all (striped: undercover)", values: lower, colour: UNDERCOVER, between: true },
   ];
 }
 
@@ -146,11 +147,11 @@ export function Overview() {
       </div>
       <div class="grid">
         <Chart id="chart-layers" title="Upper and lower writes" unit="MB/s" time={h.time} lines={layers(h.total.series)} show={rate} least={1e6} note="The striped area is what the cache took and no host sent." />
-        <Chart id="chart-fill" title="Fullness of the partitions" unit="%" time={h.time} max={105} lines={pools.map((p) => ({ label: p.name, values: p.series.fill }))} show={(v) => v.toFixed(0)} note="100 % is the pool's cap." />
-        <Chart id="chart-held" title="Write cache held, by volume" unit="" time={h.time} lines={top.map((v) => ({ label: v.name, values: v.series.dirty }))} show={size} least={1 << 20} note="The volumes that hold most of it." />
-        <Chart id="chart-host" title="Written by hosts, same volumes" unit="MB/s" time={h.time} lines={top.map((v) => ({ label: v.name, values: v.series.hostWrite }))} show={rate} least={1e6} note="Who holds cache without writing here is written by an offload." />
-        <Chart id="chart-offloads" title="Offloads in flight, by destination" unit="" time={h.time} lines={pools.map((p) => ({ label: p.name, values: p.series.inflight }))} show={size} least={1 << 20} note={`Data copies under way; ${count(h.total.now.offloads)} offloads a second end.`} />
-        <Chart id="chart-backend" title="Back end writes, by pool" unit="MB/s" time={h.time} lines={pools.map((p) => ({ label: p.name, values: p.series.backendWrite }))} show={rate} least={1e6} />
+        <Chart id="chart-fill" title="Fullness of the partitions" unit="%" time={h.time} max={105} lines={pools.map((p) => ({ label: p.name, values: p.series.fill.list() }))} show={(v) => v.toFixed(0)} note="100 % is the pool's cap." />
+        <Chart id="chart-held" title="Write cache held, by volume" unit="" time={h.time} lines={top.map((v) => ({ label: v.name, values: v.series.dirty.list() }))} show={size} least={1 << 20} note="The volumes that hold most of it." />
+        <Chart id="chart-host" title="Written by hosts, same volumes" unit="MB/s" time={h.time} lines={top.map((v) => ({ label: v.name, values: v.series.hostWrite.list() }))} show={rate} least={1e6} note="Who holds cache without writing here is written by an offload." />
+        <Chart id="chart-offloads" title="Offloads in flight, by destination" unit="" time={h.time} lines={pools.map((p) => ({ label: p.name, values: p.series.inflight.list() }))} show={size} least={1 << 20} note={`Data copies under way; ${count(h.total.now.offloads)} offloads a second end.`} />
+        <Chart id="chart-backend" title="Back end writes, by pool" unit="MB/s" time={h.time} lines={pools.map((p) => ({ label: p.name, values: p.series.backendWrite.list() }))} show={rate} least={1e6} />
       </div>
       <Running />
       <section>
@@ -233,9 +234,9 @@ export function VolumePage({ name, open }: PageProps & { name: string }) {
       </dl>
       <div class="grid">
         <Chart id="chart-layers" title="Upper and lower writes" unit="MB/s" time={h.time} lines={layers({ upper: t.series.hostWrite, lower: t.series.admitted, undercover: t.series.undercover })} show={rate} least={1e6} note="The striped area is what the cache took and no host sent." />
-        <Chart id="chart-held" title="Write cache held" unit="" time={h.time} lines={[{ label: name, values: t.series.dirty, fill: true }]} show={size} least={1 << 20} />
-        <Chart id="chart-host" title="Host traffic" unit="MB/s" time={h.time} lines={[{ label: "read", values: t.series.hostRead }, { label: "written", values: t.series.hostWrite }]} show={rate} least={1e6} />
-        <Chart id="chart-latency" title="Mean latency of commands" unit="ms" time={h.time} lines={[{ label: "latency", values: t.series.latency }]} show={millis} least={1e6} />
+        <Chart id="chart-held" title="Write cache held" unit="" time={h.time} lines={[{ label: name, values: t.series.dirty.list(), fill: true }]} show={size} least={1 << 20} />
+        <Chart id="chart-host" title="Host traffic" unit="MB/s" time={h.time} lines={[{ label: "read", values: t.series.hostRead.list() }, { label: "written", values: t.series.hostWrite.list() }]} show={rate} least={1e6} />
+        <Chart id="chart-latency" title="Mean latency of commands" unit="ms" time={h.time} lines={[{ label: "latency", values: t.series.latency.list() }]} show={millis} least={1e6} />
       </div>
       <section>
         <h2>Events</h2>
