@@ -29,6 +29,9 @@ func (t tree) openUIO(minor uint32) (Link, error) {
 	}
 	path := t.path("dev", uioName(minor))
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	for err == unix.EINTR {
+		fd, err = unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	}
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}

@@ -69,7 +69,7 @@ func (x *File) prepare(path string, size uint64) error {
 	x.size = uint64(end)
 	switch {
 	case x.size == 0 && size > 0 && !x.dev:
-		if err := unix.Fallocate(int(x.f.Fd()), 0, 0, int64(size)); err != nil {
+		if err := block.Allocate(int(x.f.Fd()), int64(size)); err != nil {
 			if !errors.Is(err, unix.EOPNOTSUPP) {
 				return fmt.Errorf("%s cannot get %d bytes: %w", path, size, err)
 			}
@@ -140,10 +140,14 @@ func (x *File) Submit(ios []*block.IO) {
 	}
 }
 
+func syncData(f *os.File) error {
+	return block.Again(func() error { return unix.Fdatasync(int(f.Fd())) })
+}
+
 // Sync implements block.Medium.
 func (x *File) Sync(done func(error)) {
 	x.enqueue(func() {
-		err := unix.Fdatasync(int(x.f.Fd()))
+		err := syncData(x.f)
 		x.exec.Post(func() { done(err) })
 	})
 }
@@ -253,13 +257,13 @@ func (d *fileDevice) serve(r *block.Request) block.Status {
 	case block.OpPlace:
 		return d.place(r)
 	case block.OpFlush:
-		err = unix.Fdatasync(int(d.f.Fd()))
+		err = syncData(d.f)
 	default:
 		return block.Unsupported
 	}
 	switch {
 	case err == nil && r.Flags&block.FUA != 0 && r.Op != block.OpRead:
-		err = unix.Fdatasync(int(d.f.Fd()))
+		err = syncData(d.f)
 	case errors.Is(err, unix.ENOSPC):
 		return block.NoSpace
 	}
@@ -295,7 +299,9 @@ func (d *fileDevice) zeros(g block.Range, release bool) error {
 	if release {
 		mode = unix.FALLOC_FL_PUNCH_HOLE
 	}
-	err := unix.Fallocate(int(d.f.Fd()), mode|unix.FALLOC_FL_KEEP_SIZE, int64(g.Start<<block.SectorShift), int64(g.Bytes()))
+	err := block.Again(func() error {
+		return unix.Fallocate(int(d.f.Fd()), mode|unix.FALLOC_FL_KEEP_SIZE, int64(g.Start<<block.SectorShift), int64(g.Bytes()))
+	})
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
 		return d.repeat(g, make([]byte, block.SectorSize))
 	}

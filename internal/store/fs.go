@@ -7,6 +7,8 @@ import (
 
 	"github.com/cockroachdb/pebble/vfs"
 	"golang.org/x/sys/unix"
+
+	"github.com/arraysim/arraysim/internal/block"
 )
 
 // FS is the file system under a [Files] store: [OS] in production, a simulated
@@ -116,12 +118,12 @@ func (o *osFile) NextData(off int64) (start, end int64, err error) {
 	return start, end, err
 }
 
-func (o *osFile) Sync() error  { return unix.Fdatasync(o.fd) }
+func (o *osFile) Sync() error  { return block.Again(func() error { return unix.Fdatasync(o.fd) }) }
 func (o *osFile) Close() error { return o.f.Close() }
 
 // Map allocates first: a full disk must not show as a SIGBUS later.
 func (o *osFile) Map(size int) (Mapping, error) {
-	if err := unix.Fallocate(o.fd, 0, 0, int64(size)); err != nil {
+	if err := block.Allocate(o.fd, int64(size)); err != nil {
 		return nil, err
 	}
 	b, err := unix.Mmap(o.fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
@@ -140,7 +142,7 @@ func (m osMapping) Flush(off, n int) error {
 	const page = 4096
 	end := min((off+n+page-1)&^(page-1), len(m))
 	off &^= page - 1
-	return unix.Msync(m[off:end], unix.MS_SYNC)
+	return block.Again(func() error { return unix.Msync(m[off:end], unix.MS_SYNC) })
 }
 
 var le = binary.LittleEndian

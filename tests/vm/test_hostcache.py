@@ -89,6 +89,14 @@ def copy(disk: Disk, start: int, to: int, size: int) -> None:
     run(["sg_xcopy", f"if={disk.sg}", f"of={disk.sg}", "bs=512", "bpt=16384", *blocks], timeout=300)
 
 
+def put(disk: Disk, data: bytes, offset: int) -> None:
+    """Write to a disk, past the page cache."""
+    part = Path("/dev/shm/part")
+    part.write_bytes(data)
+    run(["dd", f"if={part}", f"of={disk.sd}", "bs=1M", f"seek={offset // MiB}", "oflag=direct", "status=none"])
+    part.unlink()
+
+
 @pytest.mark.kernel_says(r"(Starting|Ending) recovery")
 def test_xfs_on_a_cached_disk_with_offloads_beneath(below: Daemon, folder: Path) -> None:
     """What the array copies and zeroes is what the host last wrote, though that was on flash only."""
@@ -123,30 +131,10 @@ def test_xfs_on_a_cached_disk_with_offloads_beneath(below: Daemon, folder: Path)
             assert sha(*files) == want
         fsck("xfs", disk.sd)
         # WRITE SAME of zeroes over the clone, which is warm in the cache and partly dirty.
-        run(
-            [
-                "dd",
-                "if=/dev/urandom",
-                f"of={disk.sd}",
-                "bs=1M",
-                f"seek={HALF // MiB}",
-                "count=8",
-                "oflag=direct",
-                "status=none",
-            ]
-        )
+        put(disk, random.Random(8).randbytes(8 * MiB), HALF)
         d = Delta(below)
-        run(
-            [
-                "sg_write_same",
-                "--16",
-                f"--lba={HALF // 512}",
-                f"--num={16 * MiB // 512}",
-                "--in=/dev/zero",
-                "--xferlen=512",
-                disk.sg,
-            ]
-        )
+        argv = ["sg_write_same", "--16", f"--lba={HALF // 512}", f"--num={16 * MiB // 512}"]
+        run([*argv, "--in=/dev/zero", "--xferlen=512", disk.sg])
         d.stop()
         assert d.sum("host_described_bytes_total", volume="v", op="write_same") >= 16 * MiB
         assert not any(content(disk.sd, 16 * MiB, HALF))
@@ -168,18 +156,7 @@ def test_kills_under_xfs_on_a_cached_disk(below: Daemon, folder: Path) -> None:
             (folder / "kept").write_bytes(random.Random(5).randbytes(8 * MiB))
             want = sha(folder / "kept")
         # Beyond the file system: what is copied, and where to.
-        run(
-            [
-                "dd",
-                "if=/dev/urandom",
-                f"of={disk.sd}",
-                "bs=1M",
-                f"seek={HALF // MiB}",
-                "count=32",
-                "oflag=direct",
-                "status=none",
-            ]
-        )
+        put(disk, random.Random(32).randbytes(32 * MiB), HALF)
         source = content(disk.sd, 32 * MiB, HALF)
         argv = ["sg_xcopy", f"if={disk.sg}", f"of={disk.sg}", "bs=512", f"skip={HALF // 512}"]
         argv += [f"seek={(HALF + 64 * MiB) // 512}", f"count={32 * MiB // 512}", "bpt=16384"]
@@ -218,14 +195,6 @@ def held(array: Daemon) -> Iterator[None]:
         yield
     finally:
         array.proc.send_signal(signal.SIGCONT)
-
-
-def put(disk: Disk, data: bytes, offset: int) -> None:
-    """Write to a disk, past the page cache."""
-    part = Path("/dev/shm/part")
-    part.write_bytes(data)
-    run(["dd", f"if={part}", f"of={disk.sd}", "bs=1M", f"seek={offset // MiB}", "oflag=direct", "status=none"])
-    part.unlink()
 
 
 def begun(disk: Disk, argv: list[str]) -> subprocess.Popen[str]:
