@@ -50,3 +50,31 @@ func TestNamedTestsExist(t *testing.T) {
 		}
 	}
 }
+
+// TestDocumentsAreWhole: nothing is left to be filled in, and what they link to is there.
+func TestDocumentsAreWhole(t *testing.T) {
+	list, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	decisions, err := filepath.Glob(filepath.Join(root, "docs", "decisions", "*.md"))
+	if err != nil || len(list) < 10 || len(decisions) < 5 {
+		t.Fatalf("found %d documents and %d decisions, error %v", len(list), len(decisions), err)
+	}
+	unfinished := regexp.MustCompile(`@@\w*@@|\b(?:TODO|FIXME|XXX|TBD)\b`)
+	link := regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+	for _, doc := range append(append(list, decisions...), filepath.Join(root, "README.md")) {
+		b, err := os.ReadFile(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := unfinished.Find(b); m != nil {
+			t.Errorf("%s: %s", doc, m)
+		}
+		for _, m := range link.FindAllSubmatch(b, -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(doc), string(m[1]))); err != nil {
+				t.Errorf("%s links to %s, which is not there", doc, m[1])
+			}
+		}
+	}
+}

@@ -40,9 +40,11 @@ func less(x float64) string {
 	return "0 %"
 }
 
-// String is what the share is, where a figure is founded.
+// String is what the share is, where a figure is founded, or that it is none.
 func (r Range) String() string {
 	switch {
+	case r.Open != "" && r.High <= shareBound/5:
+		return "no help"
 	case r.Open != "":
 		return "not determined"
 	case less(r.Low) == less(r.High):
@@ -172,7 +174,7 @@ func (f *Findings) WriteText(w io.Writer) error {
 		}
 	}
 	if len(f.Towers) > 0 {
-		b.WriteString("\nOFFLOAD GONE, CAP DOUBLED and CAP GONE: by how much less writes wait when the firmware runs a model, fitted to the tower, without the offload or with more cache for the pool; a range where the counters leave that open.\n")
+		b.WriteString("\nOFFLOAD GONE, CAP DOUBLED and CAP GONE: by how much less writes wait when the firmware runs a model, fitted to the tower, without the offload or with more cache for the pool. No help: not at either end of what the counters leave open.\n")
 	}
 	for _, a := range f.Advice {
 		fmt.Fprintf(b, "\n* %s\n", a)
