@@ -249,7 +249,9 @@ def test_offloads_over_dirty_data(below: Daemon) -> None:
         flushed, void = ((after[k] - before[k]) * 512 for k in ("OffloadFlushSectors", "SupersededSectors"))
         print(f"of dirty data, {flushed // 1024} KiB destaged for the copy, {void // 1024} KiB void by the offloads")
         assert flushed >= moved
-        assert void == 2 * moved, "some of what the offloads wrote over was destaged before"
+        # The zeroes need nothing from the cache. The copy waits until its source is below, and the destager goes on
+        # meanwhile, so that what it writes over may be there, too, by then.
+        assert moved <= void <= 2 * moved
         for at, want in (
             (first, new(0, 12 * MiB)),
             (source, new(source + 1)),
