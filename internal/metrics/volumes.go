@@ -36,11 +36,12 @@ type volumeFold struct {
 	last   map[string]*folded // series by volume
 	other  map[string]*folded // series of the others
 	others []*folded          // the same, in the order in which they came
-	shown  []string
+	ranked []*volumeScore     // of the last scrape, what is shown first
 	key    []byte
 }
 
 type volumeScore struct {
+	name                 string
 	moved, before, score float64
 	member, seen, gone   bool
 }
@@ -73,7 +74,7 @@ func (x *volumeFold) scoreOf(m *sample, name string) *volumeScore {
 	}
 	v := x.scores[name]
 	if v == nil {
-		v = &volumeScore{}
+		v = &volumeScore{name: name}
 		x.scores[name] = v
 	}
 	m.p.score = v
@@ -99,7 +100,7 @@ func (x *volumeFold) rank(s *Snapshot) {
 			v.score += m.v
 		}
 	}
-	x.shown = x.shown[:0]
+	x.ranked = x.ranked[:0]
 	for name, v := range x.scores {
 		if !v.seen {
 			v.gone = true
@@ -111,13 +112,13 @@ func (x *volumeFold) rank(s *Snapshot) {
 		if v.member {
 			v.score *= 2 // a newcomer must do twice as much: series that come and go are of no use
 		}
-		x.shown = append(x.shown, name)
+		x.ranked = append(x.ranked, v)
 	}
-	slices.SortFunc(x.shown, func(a, b string) int {
-		return cmp.Or(cmp.Compare(x.scores[b].score, x.scores[a].score), cmp.Compare(a, b))
+	slices.SortFunc(x.ranked, func(a, b *volumeScore) int {
+		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.name, b.name))
 	})
-	for i, name := range x.shown {
-		x.scores[name].member = i < x.n
+	for i, v := range x.ranked {
+		v.member = i < x.n
 	}
 }
 
