@@ -1,6 +1,10 @@
 package block
 
-import "golang.org/x/sys/unix"
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
 
 // Again makes a system call until no signal interrupts it. Most calls go on by themselves
 // behind a signal, but not all, and the Go runtime signals any thread that it wants to stop for a moment.
@@ -13,12 +17,24 @@ func Again(call func() error) error {
 }
 
 // Allocate gives the first size bytes of a file room on its disk, and the file at least
-// that size. Errors are those of fallocate(2).
+// that size. Errors are those of fallocate(2); the file is as long as before then.
 //
 // The tmpfs of Linux 6.1 gives back all that a call has got when a signal interrupts it, so that a long
 // one might never end: the parts become shorter then.
 func Allocate(fd int, size int64) error {
-	return allocate(size, func(at, n int64) error { return unix.Fallocate(fd, 0, at, n) })
+	return allocateOrNot(fd, size, func(at, n int64) error { return unix.Fallocate(fd, 0, at, n) })
+}
+
+func allocateOrNot(fd int, size int64, call func(at, n int64) error) error {
+	var before unix.Stat_t
+	if err := unix.Fstat(fd, &before); err != nil {
+		return err
+	}
+	err := allocate(size, call)
+	if err != nil && before.Size < size {
+		return errors.Join(err, Again(func() error { return unix.Ftruncate(fd, before.Size) }))
+	}
+	return err
 }
 
 func allocate(size int64, call func(at, n int64) error) error {

@@ -50,6 +50,19 @@ func TestAllocate(t *testing.T) {
 	if st.Size != size || st.Blocks*512 < size {
 		t.Errorf("%d bytes, %d of them allocated; want %d", st.Size, st.Blocks*512, size)
 	}
+	// The disk is full in the midst of it.
+	err = allocateOrNot(int(f.Fd()), 1<<30, func(at, n int64) error {
+		if at > 0 {
+			return unix.ENOSPC
+		}
+		return unix.Ftruncate(int(f.Fd()), n)
+	})
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("error %v", err)
+	}
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil || st.Size != size {
+		t.Errorf("%d bytes after a failure, error %v; want %d", st.Size, err, size)
+	}
 	if err := Allocate(-1, 1); !errors.Is(err, unix.EBADF) {
 		t.Errorf("error %v for no file", err)
 	}
