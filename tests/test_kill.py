@@ -20,7 +20,7 @@ from typing import Any
 
 from harness import Config, Daemon, GiB, Mdisk, MiB, Pool, ToolError, Volume, run, tool
 
-KILLS = int(os.environ.get("ARRAYSIM_KILLS", "20"))
+KILLS = int(os.environ.get("ARRAYSIM_KILLS", "30"))
 
 #: Two pools, so that copies are made by reference and by moving; a 4K unit; a cache
 #: that is always too small, so that destaging, checkpoints and copies are under way.
