@@ -22,32 +22,26 @@ func Again(call func() error) error {
 // The tmpfs of Linux 6.1 gives back all that a call has got when a signal interrupts it, so that a long
 // one might never end: the parts become shorter then.
 func Allocate(fd int, size int64) error {
-	return allocateOrNot(fd, size, func(at, n int64) error { return unix.Fallocate(fd, 0, at, n) })
+	return allocate(fd, size, func(at, n int64) error { return unix.Fallocate(fd, 0, at, n) })
 }
 
-func allocateOrNot(fd int, size int64, call func(at, n int64) error) error {
+func allocate(fd int, size int64, call func(at, n int64) error) error {
 	var before unix.Stat_t
 	if err := unix.Fstat(fd, &before); err != nil {
 		return err
 	}
-	err := allocate(size, call)
-	if err != nil && before.Size < size {
-		return errors.Join(err, Again(func() error { return unix.Ftruncate(fd, before.Size) }))
-	}
-	return err
-}
-
-func allocate(size int64, call func(at, n int64) error) error {
-	step := int64(64 << 20)
+	step := size // all in one call at first: what can never fit is refused before any of it is taken
 	for at := int64(0); at < size; {
 		n := min(step, size-at)
 		switch err := call(at, n); {
 		case err == nil:
 			at += n
-		case err != unix.EINTR:
-			return err
-		default:
+		case err == unix.EINTR:
 			step = max(step/2, 4096)
+		case before.Size < size:
+			return errors.Join(err, Again(func() error { return unix.Ftruncate(fd, before.Size) }))
+		default:
+			return err
 		}
 	}
 	return nil
