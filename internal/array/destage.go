@@ -13,8 +13,12 @@ const (
 	quantumPages = 64 // 256 KiB: a volume's turn, and the longest operation
 	// What a volume could not send because its mdisks were busy it keeps for its next
 	// turns, up to this many pages: turns are fair in bytes, not in operations.
-	maxCredit     = 16 * quantumPages
-	settleTime    = 1_000_000_000
+	maxCredit = 16 * quantumPages
+	// Dirty data that is not pressed for room stays in the cache while its pool is written to, because the
+	// next write may be to the same place and because hosts want the processor and the mdisks now. It
+	// goes out when nothing came for settleTime, which is looked at that often, and after settleMost in any case.
+	settleTime    = 500_000_000
+	settleMost    = 30_000_000_000
 	cycleInterval = 200_000_000
 	retryTime     = 1_000_000_000
 	paceSlack     = 10_000_000 // what a paced destager may catch up when it was held up
@@ -38,8 +42,11 @@ type partition struct {
 	braked  opQueue // offloads behind their budget
 	// settle is the number of pages to destage although the partition is not
 	// full: what was dirty at the last tick.
-	settle int
-	dirty  int // pages on the volumes' lists or on lru
+	settle  int
+	dirty   int    // pages on the volumes' lists or on lru
+	arrived uint64 // pages that ever became dirty here
+	seen    uint64 // arrived at the last tick
+	settled int64  // since when there is dirty data that no tick let settle
 
 	// Pacing: the destage of paceBytes began at paceFrom; the next is due at due.
 	paceFrom, paceBytes, due int64
@@ -65,6 +72,7 @@ func (p *Pool) addDirty(v *Volume, i uint32) {
 	pg := &c.pages[i]
 	c.age++
 	pg.age = c.age
+	pt.arrived++
 	if pg.flags&flagThrough != 0 {
 		pg.list = listDirect
 		c.listPush(&pt.direct[p.mdiskOfPage(i)], i)
@@ -72,6 +80,9 @@ func (p *Pool) addDirty(v *Volume, i uint32) {
 		return
 	}
 	md, _, _ := p.locate(pg.key.phys())
+	if pt.dirty == 0 {
+		pt.settled = p.a.exec.Now()
+	}
 	pt.dirty++
 	if p.a.opt.Policy.Order == DestageLRU {
 		pg.list = listPool
@@ -142,23 +153,29 @@ func (a *Array) needDestage(p *Pool) {
 	}
 }
 
-// maxAge is the time after which dirty data goes out however little there is; 0 is never.
+// maxAge is the time after which dirty data goes out however little there is, or after which it is looked
+// whether the pool is at rest; 0 is never.
 func (a *Array) maxAge() int64 {
-	r := &a.opt.Policy.Ramp
-	if r.MaxAge == 0 && len(r.Points) == 0 {
-		return settleTime
+	if r := &a.opt.Policy.Ramp; !r.atRest() {
+		return r.MaxAge
 	}
-	return r.MaxAge
+	return settleTime
 }
 
-// tick lets everything that is dirty now settle on the back end.
+// tick lets everything that is dirty now settle on the back end, unless more keeps coming.
 func (p *Pool) tick() {
+	a, pt := p.a, &p.part
 	p.ticking = false
-	p.part.settle = p.part.dirty
-	if p.part.dirty > 0 {
-		p.a.needDestage(p)
+	now := a.exec.Now()
+	busy := a.opt.Policy.Ramp.atRest() && pt.arrived != pt.seen && now-pt.settled < settleMost
+	pt.seen = pt.arrived
+	if !busy {
+		pt.settled, pt.settle = now, pt.dirty
 	}
-	p.a.endStep()
+	if pt.dirty > 0 {
+		a.needDestage(p)
+	}
+	a.endStep()
 }
 
 // mayDestage tells whether another destage may start now; if only the pace forbids it,

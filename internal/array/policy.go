@@ -12,7 +12,8 @@ type Policy struct {
 	// Order is which dirty data of a partition is destaged first.
 	Order DestageOrder
 	// Ramp paces the destager by the fullness of the partition. Without points it
-	// runs unpaced above Options.DestageStart, and below it for what has rested a second.
+	// runs unpaced above Options.DestageStart, and below it when no write came for half a second or
+	// the data is half a minute old.
 	Ramp Ramp
 	// DestageDepth is the number of destages of up to 256 KiB that an mdisk has under
 	// way (16). They count as used.
@@ -97,6 +98,9 @@ type Ramp struct {
 	// below ResumeAt (per mille of the cap); 0 is never.
 	StallAt, ResumeAt int64
 }
+
+// atRest tells that what the fullness does not press for waits until no writes come.
+func (r *Ramp) atRest() bool { return r.MaxAge == 0 && len(r.Points) == 0 }
 
 // RampPoint is one corner of a Ramp; Rate is in bytes a second.
 type RampPoint struct{ At, Rate int64 }

@@ -187,6 +187,29 @@ func TestRampHoldsItsFullness(t *testing.T) {
 	}
 }
 
+// TestDirtyDataWaitsForRest: below the fullness that presses, a pool that is written to keeps what it has
+// got, so that writes to the same place cost one destage; it goes out when no more comes, or after half a minute.
+func TestDirtyDataWaitsForRest(t *testing.T) {
+	r := newRig(t, Options{CacheBytes: 64 << 20}, true)
+	p := r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 4 << 30, Bandwidth: 100 << 20}}}, 0)
+	v := r.volume("v", "p", 1<<20+64<<10, true)
+	began := r.clock.Now()
+	drive(r, v, 4<<20, 40e9, block.OriginHost) // over and over the same MiB, 64 times a second
+	for _, at := range []struct {
+		after    int64
+		rewrites uint64
+	}{{29e9, 0}, {39e9, 1}, {42e9, 2}} {
+		r.clock.RunUntil(began + at.after)
+		if got := v.row(block.OriginHost).cells[cellDestaged]; got != at.rewrites<<20 {
+			t.Errorf("after %d s the back end has got %d bytes, of %d times a MiB", at.after/1e9, got, at.rewrites)
+		}
+	}
+	if p.part.dirty != 0 {
+		t.Errorf("%d pages are dirty 2 s after the last write", p.part.dirty)
+	}
+	r.check()
+}
+
 // TestBudget: what offloads hold of a partition stays within the budget, hosts do not
 // wait, and the pressure decides how long the offload takes.
 func TestBudget(t *testing.T) {
