@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"hash/fnv"
 	"os"
+	"sync"
 
 	"github.com/cockroachdb/pebble/vfs"
 	"golang.org/x/sys/unix"
@@ -70,7 +71,10 @@ func (osFS) Instant(dir string) bool {
 	return unix.Statfs(dir, &fs) == nil && fs.Type == unix.TMPFS_MAGIC
 }
 
-func (osFS) Boot() uint64 {
+func (osFS) Boot() uint64 { return boot() }
+
+// boot is read once: each write of the NVRAM's state asks for it.
+var boot = sync.OnceValue(func() uint64 {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return 0 // as if power had been lost: the cautious reading
@@ -78,7 +82,7 @@ func (osFS) Boot() uint64 {
 	h := fnv.New64a()
 	h.Write(b)
 	return h.Sum64() | 1
-}
+})
 
 type osFile struct {
 	f  *os.File
