@@ -314,6 +314,7 @@ func (a *Array) commit(o *op, n uint64) block.Status {
 			v.m.window(w.index, func(s *slot) sums { return v.m.setData(s, w.first, w.n, w.phys+w.first) })
 		}
 	}
+	c.touchTaken(np)
 	for i := range np {
 		pg := &sc.pages[i]
 		if !pg.known {

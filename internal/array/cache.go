@@ -131,6 +131,16 @@ func (c *cache) takeFree() uint32 {
 	return i
 }
 
+// touchTaken brings the last n pages that takeFree returned into the processor's caches; those
+// before a ring's wrap are left out.
+func (c *cache) touchTaken(n int) {
+	end := c.freeCount + n
+	if c.nv.payload {
+		end = c.freeHead
+	}
+	c.touchPages(c.free[max(end-n, 0):end])
+}
+
 func (c *cache) giveFree(i uint32) {
 	if !c.nv.payload {
 		c.free[c.freeCount] = i

@@ -343,6 +343,7 @@ func (a *Array) destagePage(p *Pool, first uint32, credit int) int {
 	lo, hi := k, k+1
 	base := pageKey(uint64(p.id)<<48 | k.phys()/extentSectors*extentSectors/pageSectors)
 	u := a.getUnit()
+	c.touchGrain(k)
 	for int(hi-lo) < credit && lo > base {
 		i := a.joins(v, lo-1)
 		if i == noPage {

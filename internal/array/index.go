@@ -34,10 +34,16 @@ func newPageIndex(pages []page) pageIndex {
 		shift: uint(64 - bits.Len(uint(groups-1)))}
 }
 
+// group returns the slots of an address's grain and its check bits.
+func (x *pageIndex) group(k pageKey) ([]indexSlot, indexSlot) {
+	h := uint64(k/grainPages) * 0x9E3779B97F4A7C15
+	return x.slots[h>>x.shift<<grainPageBits:][:grainPages], indexSlot(h<<20) &^ (1<<33 - 1)
+}
+
 // at returns the slot of an address and the check bits of its grain.
 func (x *pageIndex) at(k pageKey) (*indexSlot, indexSlot) {
-	h := uint64(k/grainPages) * 0x9E3779B97F4A7C15
-	return &x.slots[h>>x.shift<<grainPageBits|uint64(k%grainPages)], indexSlot(h<<20) &^ (1<<33 - 1)
+	g, check := x.group(k)
+	return &g[k%grainPages], check
 }
 
 // touchPages brings pages into the processor's caches, all at once: a loop that does more with each
@@ -56,6 +62,18 @@ func (x *pageIndex) touch(keys []pageKey) {
 	for _, k := range keys {
 		s, _ := x.at(k)
 		any |= *s
+	}
+	x.touched = any
+}
+
+// touchGrain brings the pages of a key's grain into the processor's caches.
+func (x *pageIndex) touchGrain(k pageKey) {
+	group, check := x.group(k)
+	any := indexSlot(0)
+	for _, s := range group {
+		if s != 0 && s>>33 == check>>33 {
+			any |= indexSlot(x.pages[s.page()].key)
+		}
 	}
 	x.touched = any
 }
