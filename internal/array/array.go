@@ -20,7 +20,7 @@ type Options struct {
 	LogBytes int
 	// DestageStart is the fullness, in percent of a partition or of the whole cache,
 	// from which on the destager runs at full speed (30). Below it, dirty data is
-	// destaged when it has rested for about a second.
+	// destaged when the pool has had no write for half a second, or when it is half a minute old.
 	DestageStart int
 	// CapPercent is the cap of a partition, in percent of the cache, by the number of
 	// pools: CapPercent[n-1] for n pools, the last for more. The default is the SVC
