@@ -177,6 +177,10 @@ func (d *Device) serve() (err error) {
 	h := d.handler
 	defer close(d.serving)
 	defer d.startNotifier()()
+	// This goroutine spends its life in poll, with a thread of its own in any case. If it moved to another each time
+	// that it lets others run, the kernel would move it among processors, away from what it has in their caches.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	debug.SetPanicOnFault(true)
 	defer func() {
 		if r := recover(); r != nil {
