@@ -149,7 +149,7 @@ func (d *Device) Info() Info {
 func (d *Device) String() string { return d.Info().String() }
 
 // Serve gives the ring's commands to h until the device is closed, which it
-// reports as ErrStopped, or something ends it.
+// reports as ErrStopped, or something ends it. It keeps the thread that it is on.
 func (d *Device) Serve(h Handler) error {
 	if !d.begin(h) {
 		h.Close()
