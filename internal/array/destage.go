@@ -43,10 +43,9 @@ type partition struct {
 	// settle is the number of pages to destage although the partition is not
 	// full: what was dirty at the last tick.
 	settle  int
-	dirty   int    // pages on the volumes' lists or on lru
-	arrived uint64 // pages that ever became dirty here
-	seen    uint64 // arrived at the last tick
-	settled int64  // since when there is dirty data that no tick let settle
+	dirty   int   // pages on the volumes' lists or on lru
+	written bool  // since the last tick pages became dirty
+	settled int64 // since when there is dirty data that no tick let settle
 
 	// Pacing: the destage of paceBytes began at paceFrom; the next is due at due.
 	paceFrom, paceBytes, due int64
@@ -72,7 +71,7 @@ func (p *Pool) addDirty(v *Volume, i uint32) {
 	pg := &c.pages[i]
 	c.age++
 	pg.age = c.age
-	pt.arrived++
+	pt.written = true
 	if pg.flags&flagThrough != 0 {
 		pg.list = listDirect
 		c.listPush(&pt.direct[p.mdiskOfPage(i)], i)
@@ -167,8 +166,8 @@ func (p *Pool) tick() {
 	a, pt := p.a, &p.part
 	p.ticking = false
 	now := a.exec.Now()
-	busy := a.opt.Policy.Ramp.atRest() && pt.arrived != pt.seen && now-pt.settled < settleMost
-	pt.seen = pt.arrived
+	busy := a.opt.Policy.Ramp.atRest() && pt.written && now-pt.settled < settleMost
+	pt.written = false
 	if !busy {
 		pt.settled, pt.settle = now, pt.dirty
 	}
