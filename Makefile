@@ -6,7 +6,7 @@ VENV := .cache/venv
 # The binary is static: it runs on any Linux machine of the architecture.
 BUILD := CGO_ENABLED=0 $(GO) build -trimpath -o bin/arraysim ./cmd/arraysim
 
-.PHONY: help build plugin run test test-quick setup lint bench demo kill-test clean
+.PHONY: help build plugin run test test-quick prove setup lint bench demo kill-test clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -27,11 +27,14 @@ setup: ## install what the tests need (apt, pip into .cache/venv)
 lint: ## gofmt, go vet, staticcheck, ruff
 	@scripts/lint.sh
 
-test: ## everything: lint, Go tests under the race detector, real tools against the binary, the kernel's stack in a virtual machine
-	@GO=$(GO) scripts/test.sh
+test: ## everything: lint, Go tests, real tools against the binary, the kernel's stack in guests; FILE=... one file or package
+	@GO=$(GO) scripts/test.py $(FILE)
 
-test-quick: ## the same in under 5 minutes: no race detector, no slow cases, no virtual machine
-	@GO=$(GO) scripts/test.sh quick
+test-quick: ## the same in under 3 minutes: no race detector, no slow cases, no guest
+	@GO=$(GO) scripts/test.py quick
+
+prove: ## what takes hours: soaks, 100,000 seeds, kernel 6.12; PROOFS="soak judge" some of it; docs/proofs.md keeps the results
+	@scripts/prove.py $(PROOFS)
 
 bench: setup build ## one client against arraysim and tgtd in alternation, then the Go benchmarks
 	$(PYTHON) scripts/bench.py $(BENCH_ARGS)

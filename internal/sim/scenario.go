@@ -33,7 +33,9 @@ type Scenario struct {
 	Faults  []FaultSpec `yaml:"faults"`
 	// Cases are runs with other settings; without any, the scenario is one run.
 	// Long marks what takes more than some seconds of a core: quick test runs leave it out.
+	// Proof marks what takes minutes and only compares: test runs leave it out unless asked for it.
 	Long   bool     `yaml:"long"`
+	Proof  bool     `yaml:"proof"`
 	Cases  []Case   `yaml:"cases"`
 	Expect []Expect `yaml:"expect"`
 	// Table is the figures that a table over several runs shows.

@@ -1,9 +1,11 @@
 #!/bin/bash
-# The guest's init, started by initramfs.sh. Sets up what a boot would, then
-# runs what /mnt/run/payload/task asks for: a command line, or "shell".
+# The guest's init, started by initramfs.sh (QEMU) or uml-init.sh. Sets up what a
+# boot would, then runs what /mnt/run/env asks for: a command line, or "shell".
 # Everything left in /mnt/run/results reaches the host.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export HOME=/root LANG=C.UTF-8 TERM=${TERM:-linux}
+export GUEST_ENGINE=${GUEST_ENGINE:-qemu}
+console=${GUEST_CONSOLE:-/dev/hvc0}
 run=/mnt/run
 results=$run/results
 
@@ -14,7 +16,7 @@ mount -t tmpfs tmpfs /tmp
 mkdir -p /dev/pts /dev/shm /run/lock /run/dbus
 mount -t devpts devpts /dev/pts
 mount -t tmpfs tmpfs /dev/shm
-exec </dev/null >/dev/hvc0 2>&1
+exec </dev/null >"$console" 2>&1
 
 echo "guest: up, Linux $(uname -r), $(cut -d' ' -f1 /proc/uptime) s after power-on"
 hostname guest
@@ -22,7 +24,7 @@ ip link set lo up
 modprobe configfs && mount -t configfs config /sys/kernel/config
 modprobe crc32c_generic # iSCSI logins need it, and nothing loads it
 # The initiator's errors and the stack of a task that blocks, for the logs.
-echo 120 >/proc/sys/kernel/hung_task_timeout_secs
+[[ -e /proc/sys/kernel/hung_task_timeout_secs ]] && echo 120 >/proc/sys/kernel/hung_task_timeout_secs
 
 modprobe -a sd_mod sg # elsewhere udev does it as disks appear
 mkdir -p /srv
@@ -44,7 +46,7 @@ finish() {
 	sleep 60
 }
 
-. $run/payload/env
+. $run/env
 cd /srv/arraysim
 if [[ $TASK == shell ]]; then
 	cat >/root/.bashrc <<-'RC'
@@ -52,8 +54,8 @@ if [[ $TASK == shell ]]; then
 		eval "$(resize 2>/dev/null)"
 		alias ll='ls -l'
 	RC
-	echo "guest: arraysim is in the path, the repository's tests in $PWD; exit or Ctrl-D ends the machine, Ctrl-A x kills it"
-	setsid -c bash -c "stty rows ${ROWS:-24} cols ${COLUMNS:-80}; exec bash" <>/dev/hvc0 >&0 2>&0
+	echo "guest: arraysim is in the path, the repository's tests in $PWD; exit or Ctrl-D ends the machine"
+	setsid -c bash -c "stty rows ${ROWS:-24} cols ${COLUMNS:-80}; exec bash" <>"$console" >&0 2>&0
 	finish 0
 fi
 

@@ -1,30 +1,30 @@
-# Targets that use the virtual machine. The Makefile includes this file.
+# Targets that use the guests. The Makefile includes this file.
 
-.PHONY: vm-image vm-test vm-test-all vm-kill-test vm-torture conformance-vm vm-bench vm-docs vm-shell demo-vm
+.PHONY: vm-test vm-test-all test-qemu vm-kill-test vm-torture conformance-vm vm-bench vm-docs vm-shell demo-vm
 
-vm-image: ## build the virtual machine's image if it is missing or out of date
-	@scripts/vm/image.py
+vm-test: build plugin ## the tests in guests of User Mode Linux, slow ones left out; VM_ARGS: a selection
+	@scripts/vm/run.py -m "not slow" $(VM_ARGS)
 
-vm-test: build plugin ## the tests in the virtual machine, slow ones left out; VM_ARGS: a selection, --kernel 6.12
-	@scripts/vm/run.py --limit 1800 -m "not slow" $(VM_ARGS)
+vm-test-all: build plugin ## all of them, slow ones too
+	@scripts/vm/run.py --limit 2400 $(VM_ARGS)
 
-vm-test-all: build plugin ## all of them, with every kernel
-	@scripts/vm/run.py --limit 2400 --kernel 6.1 $(VM_ARGS)
-	@scripts/vm/run.py --limit 2400 --kernel 6.12 $(VM_ARGS)
+test-qemu: build plugin ## the same in emulated machines, with kernels 6.1 and 6.12 and two processors (an hour)
+	@scripts/vm/run.py --engine qemu --kernel 6.1 --limit 3600 $(VM_ARGS)
+	@scripts/vm/run.py --engine qemu --kernel 6.12 --limit 3600 -m "not slow" $(VM_ARGS)
 
 demo-vm: build ## the main job over TCMU: targetcli, the kernel's iSCSI, EXTENDED COPY and WRITE SAME, both layers' counters
 	@image=$$(scripts/rootfs.sh) && scripts/vm/run.py --limit 1200 --file "$$image" \
 		--command "python3 tests/vm/demo_kernel.py files/$$(basename "$$image")" $(VM_ARGS)
 
-vm-docs: build ## write docs/targetcli.md anew from what targetcli says in the virtual machine
-	@scripts/vm/run.py tests/vm/test_docs.py $(VM_ARGS) || { new=.cache/vm/results/last/targetcli.md; \
+vm-docs: build ## write docs/targetcli.md anew from what targetcli says in a guest
+	@scripts/vm/run.py tests/vm/test_docs.py $(VM_ARGS) || { new=.cache/vm/results/last/test_docs/results/targetcli.md; \
 		[ -s $$new ] && cp $$new docs/ && echo "docs/targetcli.md is written anew; look at the difference."; }
 
 conformance-vm: build ## the whole of libiscsi's suite through LIO and TCMU, against the table of what differs there
 	@scripts/vm/run.py --limit 2400 tests/vm/test_conformance.py $(VM_ARGS)
 
 vm-bench: build ## arraysim over TCMU against LIO fileio and tcmu-runner in alternation, as ratios
-	@scripts/vm/run.py --limit 3000 --memory 4096 --command "python3 tests/vm/bench.py $(BENCH_ARGS)" $(VM_ARGS)
+	@scripts/vm/run.py --limit 3600 --memory 4096 --command "python3 tests/vm/bench.py $(BENCH_ARGS)" $(VM_ARGS)
 
 vm-kill-test: build ## 20 kills of the daemon under a mounted, busy file system, each followed by a check
 	@scripts/vm/run.py --limit 2400 --env ARRAYSIM_KILLS=20 tests/vm/test_tcmu.py -k kills_under $(VM_ARGS)
@@ -32,5 +32,5 @@ vm-kill-test: build ## 20 kills of the daemon under a mounted, busy file system,
 vm-torture: build ## stress-ng, fs_mark and fio --verify on xfs and ext4 over TCMU, 50 kills of the daemon meanwhile, then fsck
 	@scripts/vm/run.py --limit 3000 --env ARRAYSIM_KILLS=50 tests/vm/test_torture.py $(VM_ARGS)
 
-vm-shell: build ## a console in the virtual machine
+vm-shell: build ## a console in a guest
 	@scripts/vm/run.py --shell $(VM_ARGS)

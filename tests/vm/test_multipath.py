@@ -128,7 +128,8 @@ class Paths:
 def paths(array: Daemon, initiator: Initiator) -> Iterator[Paths]:
     """The LUN by both ports, under multipathd."""
     assert isinstance(array.config, TwoPorts)
-    run(["modprobe", "-a", "dm_multipath", "dm_service_time", "scsi_dh_alua"])
+    run(["modprobe", "-a", "dm_multipath", "dm_service_time"])
+    run(["modprobe", "scsi_dh_alua"], expect=None)  # what needs it says so
     Path("/etc/multipath.conf").write_text(CONF)
     with ExitStack() as stack:
         stack.enter_context(background("udevd", ["/lib/systemd/systemd-udevd"]))

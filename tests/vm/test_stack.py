@@ -41,7 +41,9 @@ MODULES = [
 @pytest.mark.parametrize("module", MODULES)
 def test_module_loads(module: str) -> None:
     run(["modprobe", module])
-    assert Path("/sys/module", module).exists()
+    # A file system that is built in has no folder there.
+    kinds = re.findall(r"(?m)\t(\S+)$", Path("/proc/filesystems").read_text())
+    assert Path("/sys/module", module).exists() or module in kinds
 
 
 def test_configfs(lio: None) -> None:
@@ -164,6 +166,7 @@ def test_loopback_fabric(backing: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.qemu("on one processor LIO's iSCSI target waits for ever for a command of its own that was reset")
 @pytest.mark.kernel_says(LIO_RESET)
 @pytest.mark.parametrize("kind", ["--device", "--target"])
 def test_reset_under_load(iscsi_disk: Disk, kind: str) -> None:

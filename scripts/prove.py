@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""Runs the proofs: what takes too long for `make test` and is run before a release, or in the background.
+
+    scripts/prove.py                  all of them, one after the other
+    scripts/prove.py soak judge       some
+    scripts/prove.py --list           their names, how long each takes, and when it last ran
+
+docs/proofs.md keeps for each when it last ran, on which commit, with what result: a run that ends writes its row.
+While a proof runs, a line tells how far it is; its output is in .cache/prove/NAME.log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parents[1]
+DOCUMENT = REPO / "docs" / "proofs.md"
+LOGS = REPO / ".cache" / "prove"
+
+#: Seconds between two lines of progress where the output is no terminal.
+TELL = 60
+
+
+@dataclass
+class Proof:
+    """One proof: what it shows, a command, and how many minutes it takes on two idle cores."""
+
+    name: str
+    shows: str
+    command: str
+    minutes: int
+
+
+PROOFS = [
+    Proof(
+        "scenarios",
+        "document 001's ablations, each held to its figures",
+        "go test ./internal/sim -run TestScenarios -proofs -timeout 2h",
+        15,
+    ),
+    Proof("race", "every Go test under the race detector", "go test -race -timeout 2h ./...", 30),
+    Proof("guests", "every test of the guests, slow ones too, in User Mode Linux", "make vm-test-all", 25),
+    Proof("qemu", "the same emulated: kernels 6.1 and 6.12, two processors", "make test-qemu", 100),
+    Proof("judge", "precision and recall of analyze over 200 scenarios, and 200 without offloads", "make judge", 60),
+    Proof("fuzz", "every fuzz target for 30 s", "make fuzz", 15),
+    Proof("tier", "10,000 runs of the caching device under crashes, losses and offloads", "make tier-test", 20),
+    Proof("torture", "2,000 random SCSI programs, each on all stores, profiles and copy modes", "make torture", 60),
+    Proof("soak", "64 sessions at a portal for 30 minutes, all verified", "make soak", 31),
+    Proof(
+        "kills",
+        "1,000 deaths of the daemon under verified writes and offloads",
+        "make kill-test ARRAYSIM_KILLS=1000",
+        12,
+    ),
+    Proof("guest-kills", "20 deaths of the daemon under a mounted file system", "make vm-kill-test", 10),
+    Proof("guest-torture", "50 deaths under stress-ng, fs_mark and fio on xfs and ext4", "make vm-torture", 12),
+    Proof("conformance", "libiscsi's whole suite through LIO and TCMU", "make conformance-vm", 10),
+    Proof("page", "ten minutes of the live page with 1,000 volumes", "make page-bench", 12),
+    Proof("updates", "10,000 deaths inside updates of NVRAM and files", "make power-kill-test", 60),
+    Proof("power", "100,000 power cuts", "make power-test", 150),
+    Proof("sim-torture", "100,000 arrays in virtual time", "make sim-torture", 120),
+]
+
+HEAD = """# Proofs
+
+What takes too long for `make test`. `make prove` runs all of it, `make prove PROOFS="soak judge"` some. Each proof that
+ends has its row written: when, on which commit, with what result. A commit with a plus had changes not committed.
+
+| proof | shows | minutes | last run | commit | result |
+| --- | --- | --- | --- | --- | --- |
+"""
+
+
+def rows() -> dict[str, list[str]]:
+    """Return what the document says of each proof's last run: date, commit, result."""
+    found = {}
+    if DOCUMENT.exists():
+        for line in DOCUMENT.read_text().splitlines():
+            cells = [c.strip() for c in line.strip().strip("|").split("|")]
+            if len(cells) == 6 and cells[0] in {p.name for p in PROOFS}:
+                found[cells[0]] = cells[3:]
+    return found
+
+
+def write(last: dict[str, list[str]]) -> None:
+    """Write the document."""
+    lines = [
+        f"| {p.name} | {p.shows} | {p.minutes} | {' | '.join(last.get(p.name, ['never', '', '']))} |" for p in PROOFS
+    ]
+    DOCUMENT.write_text(HEAD + "\n".join([*lines, ""]))
+
+
+def commit() -> str:
+    """Return the commit that is checked out, with a plus where files differ from it."""
+    said = subprocess.run(["git", "describe", "--always", "--dirty=+"], cwd=REPO, capture_output=True, text=True)
+    return said.stdout.strip() or "unknown"
+
+
+def follow(proof: Proof) -> tuple[int, str]:
+    """Run a proof; return its exit status and the last line of its output that says something."""
+    log = LOGS / f"{proof.name}.log"
+    terminal, told, began = sys.stdout.isatty(), 0.0, time.monotonic()
+    with log.open("wb") as out:
+        proc = subprocess.Popen(
+            ["bash", "-c", proof.command],
+            cwd=REPO,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        while proc.poll() is None:
+            time.sleep(0.5)
+            took = time.monotonic() - began
+            if terminal or took - told >= TELL:
+                told = took
+                line = f"  {proof.name}: {took / 60:.1f} of some {proof.minutes} minutes; {last_line(log)[:80]}"
+                print(f"\r{line:<110}" if terminal else line, end="" if terminal else "\n", flush=True)
+    except BaseException:
+        os.killpg(proc.pid, signal.SIGTERM)
+        raise
+    if terminal:
+        print()
+    return proc.returncode, last_line(log)
+
+
+def last_line(log: Path) -> str:
+    """Return the last line of a log that has words in it."""
+    with log.open("rb") as f:
+        f.seek(max(0, log.stat().st_size - 4096))
+        lines = f.read().decode(errors="replace").splitlines()
+    return next((line.strip() for line in reversed(lines) if re.search(r"\w", line)), "")
+
+
+def main() -> int:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("proofs", nargs="*", metavar="PROOF", help="default: all")
+    parser.add_argument("--list", action="store_true", help="print the proofs and run nothing")
+    args = parser.parse_args()
+    known = {p.name: p for p in PROOFS}
+    if bad := [n for n in args.proofs if n not in known]:
+        parser.error(f"no proof {bad[0]}; there are {', '.join(known)}")
+    chosen: Sequence[Proof] = [known[n] for n in args.proofs] or PROOFS
+    if args.list:
+        for p in chosen:
+            print(f"{p.name:<14} {p.minutes:>4} min  {' '.join(rows().get(p.name, ['never']))[:60]:<60}  {p.command}")
+        return 0
+    LOGS.mkdir(parents=True, exist_ok=True)
+    print(f"{len(chosen)} proofs, some {sum(p.minutes for p in chosen) / 60:.1f} hours on two idle cores", flush=True)
+    bad = []
+    for i, proof in enumerate(chosen, 1):
+        print(f"{i} of {len(chosen)}: {proof.name}: {shlex.join(proof.command.split())}", flush=True)
+        began, on = time.monotonic(), commit()
+        status, said = follow(proof)
+        took = (time.monotonic() - began) / 60
+        result = "passed" if status == 0 else f"FAILED: {said}"[:100].replace("|", "/")
+        last = rows()
+        last[proof.name] = [time.strftime("%Y-%m-%d"), on, f"{result} in {took:.0f} min"]
+        write(last)
+        print(f"   {result} after {took:.1f} min", flush=True)
+        if status != 0:
+            bad.append(proof.name)
+    print(f"{len(chosen) - len(bad)} passed, {len(bad)} failed" + (f": {', '.join(bad)}" if bad else ""))
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+"""Runs what `make test` consists of, part beside part, and prints what each took against its budget.
+
+    scripts/test.py                 everything
+    scripts/test.py quick           under 3 minutes: no race detector, no slow cases, no guest
+    scripts/test.py --only go,vm    some parts, with what they need
+    scripts/test.py FILE...         one file or folder: a test of the guest, a test of the tools, a Go package
+    scripts/test.py --list          the parts, their budgets and their commands
+
+A part starts when the parts that it needs have passed and a processor is free for it, the longest way to the
+end first. Its output is in .cache/test/NAME.log and is shown when the part ends: whole when it failed, its last
+lines when it passed. One failure does not stop the others. A budget is what a part takes on two idle cores of
+a machine that has nothing cached, and a quarter more; a part beyond it is marked, and fails nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parents[1]
+LOGS = REPO / ".cache" / "test"
+VENV = REPO / ".cache" / "venv" / "bin"
+GO = os.environ.get("GO", "go")
+
+#: Packages in which goroutines meet. The others are single-threaded by a rule that internal/lint holds them
+#: to, so that the race detector would see nothing there in ten times the time; `make prove` asks it all the same.
+CONCURRENT = """./cmd/... ./handlers/... ./tcmu/... ./internal/admin/... ./internal/block/... ./internal/iscsi/...
+ ./internal/lun/... ./internal/metrics/... ./internal/replay/... ./internal/store/... ./internal/testkit/...""".split()
+
+#: What has to be the same wherever Go compiles without the race detector, so that nothing is compiled twice.
+PLAIN = {"CGO_ENABLED": "0", "GOFLAGS": "-trimpath"}
+
+
+@dataclass
+class Part:
+    """One part: a command, what must have passed before it, processors that it keeps busy, its budget in seconds."""
+
+    name: str
+    command: Sequence[str]
+    budget: int
+    needs: tuple[str, ...] = ()
+    cores: int = 1
+    env: dict[str, str] = field(default_factory=dict)
+    seconds: float | None = None
+    status: int | None = None
+
+    def log(self) -> Path:
+        """Where its output goes."""
+        return LOGS / f"{self.name}.log"
+
+
+def go_packages(concurrent: bool) -> list[str]:
+    """Return the Go packages whose tests run with (True) or without the race detector."""
+    every = subprocess.run([GO, "list", "./..."], cwd=REPO, capture_output=True, text=True, check=True).stdout.split()
+    raced = subprocess.run([GO, "list", *CONCURRENT], cwd=REPO, capture_output=True, text=True, check=True).stdout
+    return [p for p in every if (p in raced.split()) == concurrent]
+
+
+def full() -> list[Part]:
+    """Return the parts of `make test`."""
+    plain = [p for p in go_packages(concurrent=False) if not p.endswith("/sim")]
+    pytest = [str(VENV / "pytest"), "tests"]
+    return [
+        Part("setup", ["scripts/setup.sh"], 75, cores=2),
+        Part("root", ["scripts/vm/root.py"], 60, ("setup",)),
+        Part("build", ["make", "--no-print-directory", "build", "plugin"], 90, ("setup",)),
+        Part("lint", ["scripts/lint.sh"], 150, ("build",), env=PLAIN),
+        Part("race", [GO, "test", "-race", "-timeout", "20m", *CONCURRENT], 400, ("setup",)),
+        Part("go", [GO, "test", "-timeout", "20m", *plain], 200, ("build",), env=PLAIN),
+        Part("sim", [GO, "test", "-timeout", "20m", "./internal/sim"], 240, ("build",), env=PLAIN),
+        Part("tools", pytest, 300, ("build",)),
+        Part("vm", ["scripts/vm/run.py", "-m", "not slow"], 300, ("build", "root"), cores=2),
+    ]
+
+
+def quick() -> list[Part]:
+    """Return the parts of `make test-quick`."""
+    return [
+        Part("setup", ["scripts/setup.sh"], 75, cores=2),
+        Part("build", ["make", "--no-print-directory", "build"], 60, ("setup",)),
+        Part("go", [GO, "test", "-short", "./..."], 100, ("build",), env=PLAIN),
+        Part("tools", [str(VENV / "pytest"), "tests", "-m", "not slow"], 90, ("build",)),
+        Part("lint", ["scripts/lint.sh"], 60, ("build",), env=PLAIN),
+    ]
+
+
+def some(files: list[str]) -> list[Part]:
+    """Return the parts that test these files or folders."""
+    guest = [f for f in files if f.startswith("tests/vm/")]
+    tools = [f for f in files if f.startswith("tests/") and f not in guest]
+    go = sorted({_package(f) for f in files if f not in guest + tools})
+    parts = [Part("build", ["make", "--no-print-directory", "build", "plugin"], 60)] if guest or tools else []
+    if guest:
+        parts.append(Part("vm", ["scripts/vm/run.py", *guest], 300, ("build",)))
+    if tools:
+        parts.append(Part("tools", [str(VENV / "pytest"), *tools], 300, ("build",)))
+    if go:
+        parts.append(Part("go", [GO, "test", *go], 300, env=PLAIN))
+    return parts
+
+
+def _package(file: str) -> str:
+    path = Path(file.removeprefix("./"))
+    if not (REPO / path).exists():
+        raise SystemExit(f"test: there is no {file}: name a test file, or the folder of a Go package")
+    return f"./{path.parent if path.suffix == '.go' else path}"
+
+
+class Runner:
+    """Runs parts on a number of processors and shows how it goes."""
+
+    def __init__(self, parts: list[Part], cores: int) -> None:
+        self.parts, self.cores = parts, cores
+        self.free = cores
+        self.start = time.monotonic()
+        self.changed = threading.Condition()
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def weight(self, part: Part) -> float:
+        """The longest way from a part's start to the end, by the budgets."""
+        behind = [self.weight(p) for p in self.parts if part.name in p.needs]
+        return part.budget + max(behind, default=0)
+
+    def ready(self) -> list[Part]:
+        """Return the parts that could start now, the most urgent first."""
+        passed = {p.name for p in self.parts if p.status == 0}
+        new = [p for p in self.parts if p.status is None and p.name not in self.running]
+        can = [p for p in new if set(p.needs) <= passed and min(p.cores, self.cores) <= self.free]
+        return sorted(can, key=lambda p: -self.weight(p))
+
+    def run(self) -> bool:
+        """Run all parts; report whether all passed."""
+        LOGS.mkdir(parents=True, exist_ok=True)
+        with self.changed:
+            while True:
+                for part in self.ready():
+                    cores = min(part.cores, self.cores)
+                    if cores <= self.free:
+                        self.free -= cores
+                        self.begin(part, cores)
+                if not self.running:
+                    break
+                self.changed.wait()
+        return all(p.status == 0 for p in self.parts)
+
+    def begin(self, part: Part, cores: int) -> None:
+        """Start a part and a thread that waits for its end."""
+        self.say(f"== {part.name}: {short(part.command)}")
+        log = part.log().open("wb")
+        proc = subprocess.Popen(
+            part.command,
+            cwd=REPO,
+            env={**os.environ, **part.env},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        log.close()
+        self.running[part.name] = proc
+        threading.Thread(target=self.wait, args=(part, proc, cores, time.monotonic()), daemon=True).start()
+
+    def wait(self, part: Part, proc: subprocess.Popen[bytes], cores: int, began: float) -> None:
+        """Wait for a part's end, show it, and let others start."""
+        status = proc.wait()
+        with self.changed:
+            part.status, part.seconds = status, time.monotonic() - began
+            del self.running[part.name]
+            self.free += cores
+            lines = part.log().read_text(errors="replace").splitlines()
+            # A part that failed is shown whole, within reason: its first words and its last.
+            shown = lines[-6:] if status == 0 else lines if len(lines) < 400 else [*lines[:100], "...", *lines[-300:]]
+            self.say(f"-- {part.name}: {'passed' if status == 0 else f'FAILED ({status})'} after {part.seconds:.0f} s")
+            print("\n".join(f"   {line}" for line in shown), flush=True)
+            self.changed.notify()
+
+    def say(self, text: str) -> None:
+        """Print a line with the time since the start."""
+        print(f"[{time.monotonic() - self.start:5.0f} s] {text}", flush=True)
+
+    def stop(self) -> None:
+        """End what runs."""
+        for proc in self.running.values():
+            os.killpg(proc.pid, signal.SIGTERM)
+
+    def table(self) -> str:
+        """Return what each part took against its budget."""
+        lines = [f"{'part':<8} {'s':>5} {'budget':>7}"]
+        for p in self.parts:
+            if p.status is None:
+                lines.append(f"{p.name:<8} {'':>5} {p.budget:>7}  not run")
+                continue
+            late = f"over its budget by {p.seconds - p.budget:.0f} s" if p.seconds > p.budget else ""
+            lines.append(
+                f"{p.name:<8} {p.seconds:>5.0f} {p.budget:>7}  {'passed' if p.status == 0 else 'FAILED'} {late}"
+            )
+        return "\n".join([*lines, f"{'all':<8} {time.monotonic() - self.start:>5.0f}"])
+
+
+def short(command: Sequence[str]) -> str:
+    """Return a command as a line of the output."""
+    text = shlex.join(command)
+    return text if len(text) <= 100 else text[:97] + "..."
+
+
+def main() -> int:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="*", metavar="quick | FILE", help="default: everything")
+    parser.add_argument("--only", metavar="PARTS", help="these parts and what they need, with commas between them")
+    parser.add_argument("--list", action="store_true", help="print the parts and run nothing")
+    args = parser.parse_args()
+    parts = full() if not args.what else quick() if args.what == ["quick"] else some(args.what)
+    if args.only:
+        wanted: set[str] = set()
+        queue = args.only.split(",")
+        by_name = {p.name: p for p in parts}
+        while queue:
+            if (name := queue.pop()) not in by_name:
+                parser.error(f"no part {name}; there are {', '.join(by_name)}")
+            wanted.add(name)
+            queue += by_name[name].needs
+        parts = [p for p in parts if p.name in wanted]
+    if args.list:
+        for p in parts:
+            print(f"{p.name:<8} {p.budget:>4} s  {' '.join(p.needs):<12}  {short(p.command)}")
+        return 0
+    runner = Runner(parts, os.cpu_count() or 1)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    passed = False
+    try:
+        passed = runner.run()
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        runner.stop()
+        print(f"\n{runner.table()}  {'passed' if passed else 'FAILED'}", flush=True)
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
