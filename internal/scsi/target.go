@@ -40,6 +40,7 @@ type Target struct {
 	// beginning.
 	operations []*operation
 	tokens     []*rodToken  // in the order of creation
+	scratch    scratch      // of VERIFY
 	groups     []*portGroup // in the order of Options.Ports
 
 	// The batch of requests that the present call collects for one device.
@@ -57,8 +58,11 @@ type Target struct {
 
 // host is an initiator by name, however many ports and sessions it has.
 type host struct {
-	id   uint32
-	name string
+	id      uint32
+	name    string
+	copies  int // copy operations that run
+	tokens  int // ROD tokens that are valid
+	scratch int // pieces of the target's scratch memory
 }
 
 type lunMap struct{ luns []*Unit } // by LUN
@@ -115,6 +119,7 @@ type itl struct {
 	prevent bool // PREVENT ALLOW MEDIUM REMOVAL
 	stats   *hostStats
 	copies  []*copyResult
+	running int // copy operations that came here and are not over
 }
 
 // NewTarget makes a target without units.
