@@ -71,7 +71,7 @@ func (x *itl) newToken(ref block.Ref, timeout int64) *rodToken {
 	u.t.opt.Random(b[tokenIdentifier:tokenCreator])
 	creator := b[tokenCreator : tokenCreator+cscdLen]
 	creator[0] = cscdIdent
-	copy(creator[cscdCodeSet:], u.names[0].append(nil))
+	copy(creator[cscdCodeSet:], u.names[0].append(nil, true))
 	be.PutUint32(creator[cscdBlockLen:], uint32(u.blockSize())) // fewer than 2^24
 	be.PutUint64(b[tokenBytes:], k.sectors<<block.SectorShift)
 	be.PutUint32(b[tokenBlockLength:], uint32(u.blockSize()))
