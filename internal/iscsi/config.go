@@ -58,9 +58,14 @@ type Limits struct {
 	// ConnMemory bounds the data, in bytes, of the commands that a connection has
 	// in progress, beyond one first burst for each of them. Commands above it wait.
 	ConnMemory int
-	// Memory bounds the data, in bytes, of the commands that all connections together have in progress. A command
-	// above it ends with TASK SET FULL, and what comes with it is dropped: initiators try again.
-	Memory       int
+	// Memory bounds the data, in bytes, of the commands that all connections together have in progress: what came, was
+	// asked for by R2T, or is read. Half of it is divided among MaxSessions, so that each session has a share of its own;
+	// the rest is common. A command above it ends with TASK SET FULL, and what comes with it is dropped: initiators try
+	// again. Commands of at most 8 KiB are not counted.
+	Memory int
+	// DataTimeout bounds how long a peer may let a sequence of Data-Out, or a PDU that it began, wait, and leave answers
+	// unread. The command ends with CHECK CONDITION, the connection where there is no command. Negative: no bound.
+	DataTimeout  time.Duration
 	LoginTimeout time.Duration
 	// PingInterval of silence makes the portal send a NOP-In; PingTimeout without an
 	// answer ends the connection. A negative interval sends none.
@@ -81,6 +86,7 @@ func DefaultLimits() Limits {
 		MaxCommandData:    64 << 20,
 		ConnMemory:        64 << 20,
 		Memory:            1 << 30,
+		DataTimeout:       30 * time.Second,
 		LoginTimeout:      15 * time.Second,
 		PingInterval:      30 * time.Second,
 		PingTimeout:       30 * time.Second,
@@ -122,7 +128,7 @@ func (l *Limits) fill() error {
 	for _, f := range []struct {
 		v   *time.Duration
 		def time.Duration
-	}{{&l.LoginTimeout, d.LoginTimeout}, {&l.PingInterval, d.PingInterval}, {&l.PingTimeout, d.PingTimeout}} {
+	}{{&l.LoginTimeout, d.LoginTimeout}, {&l.DataTimeout, d.DataTimeout}, {&l.PingInterval, d.PingInterval}, {&l.PingTimeout, d.PingTimeout}} {
 		if *f.v == 0 {
 			*f.v = f.def
 		}

@@ -25,7 +25,7 @@ type Portal struct {
 
 	errors errorCounters
 	count  struct{ rx, tx atomic.Uint64 }
-	memory atomic.Int64 // data of all commands in progress, see Limits.Memory
+	budget budget
 
 	mu        sync.Mutex              // never held while the executor is taken
 	listeners []listener              // guarded by mu; by group
@@ -60,6 +60,7 @@ func New(cfg Config) (*Portal, error) {
 	if err := p.limits.fill(); err != nil {
 		return nil, err
 	}
+	p.budget.init(&p.limits)
 	for _, tc := range cfg.Targets {
 		t, err := newTarget(tc)
 		if err != nil {
@@ -97,7 +98,7 @@ func (p *Portal) ServePort(l net.Listener, group uint16) error {
 		l.Close()
 		return ErrClosed
 	}
-	if len(p.listeners) == 0 && p.limits.PingInterval > 0 {
+	if len(p.listeners) == 0 {
 		p.wg.Go(p.ticker)
 	}
 	p.listeners = append(p.listeners, listener{l, group})
@@ -376,10 +377,15 @@ type idleState struct {
 	pinged bool
 }
 
-// ticker looks for connections that have gone quiet.
+// ticker looks for connections that have gone quiet, or do not go on.
 func (p *Portal) ticker() {
-	step := min(max(min(p.limits.PingInterval, p.limits.PingTimeout)/4, 5*time.Millisecond), 5*time.Second)
-	t := time.NewTicker(step)
+	step := 20 * time.Second
+	for _, limit := range []time.Duration{p.limits.PingInterval, p.limits.PingTimeout, p.limits.DataTimeout} {
+		if limit > 0 {
+			step = min(step, limit)
+		}
+	}
+	t := time.NewTicker(max(step/4, 5*time.Millisecond))
 	defer t.Stop()
 	var list []*conn
 	for {
@@ -396,7 +402,12 @@ func (p *Portal) ticker() {
 		p.mu.Unlock()
 		now := time.Now()
 		for _, c := range list {
-			c.checkIdle(now)
+			if p.limits.PingInterval > 0 {
+				c.checkIdle(now)
+			}
+			if p.limits.DataTimeout > 0 {
+				c.checkStall(now)
+			}
 		}
 	}
 }
@@ -415,6 +426,3 @@ func (c *conn) checkIdle(now time.Time) {
 		c.abort(violation(ErrTimeout, 0, "no answer to a NOP-In in %v", c.limits.PingTimeout))
 	}
 }
-
-// Held returns the bytes of data of all commands in progress, see Limits.Memory.
-func (p *Portal) Held() int64 { return p.memory.Load() }
