@@ -43,8 +43,10 @@ type TargetConfig struct {
 // [DefaultLimits].
 type Limits struct {
 	MaxConnections int // TCP connections, those in login included
-	MaxSessions    int
-	Window         int // commands in progress a session, advertised by MaxCmdSN
+	MaxSessions    int // of targets; discovery sessions have a limit of their own
+	// MaxDiscovery bounds the discovery sessions: beyond it the oldest one ends.
+	MaxDiscovery int
+	Window       int // commands in progress a session, advertised by MaxCmdSN
 	// MaxRecvSegment is our MaxRecvDataSegmentLength; FirstBurst and MaxBurst are
 	// the largest values that we agree to. All in bytes.
 	MaxRecvSegment    int
@@ -67,6 +69,8 @@ type Limits struct {
 	// unread. The command ends with CHECK CONDITION, the connection where there is no command. Negative: no bound.
 	DataTimeout  time.Duration
 	LoginTimeout time.Duration
+	// DiscoveryTime is how long a discovery session may last; it is over in a moment.
+	DiscoveryTime time.Duration
 	// PingInterval of silence makes the portal send a NOP-In; PingTimeout without an
 	// answer ends the connection. A negative interval sends none.
 	PingInterval time.Duration
@@ -78,6 +82,7 @@ func DefaultLimits() Limits {
 	return Limits{
 		MaxConnections:    256,
 		MaxSessions:       128,
+		MaxDiscovery:      16,
 		Window:            128,
 		MaxRecvSegment:    256 << 10,
 		FirstBurst:        256 << 10,
@@ -88,6 +93,7 @@ func DefaultLimits() Limits {
 		Memory:            1 << 30,
 		DataTimeout:       30 * time.Second,
 		LoginTimeout:      15 * time.Second,
+		DiscoveryTime:     30 * time.Second,
 		PingInterval:      30 * time.Second,
 		PingTimeout:       30 * time.Second,
 	}
@@ -102,7 +108,8 @@ func (l *Limits) fill() error {
 		name      string
 	}{
 		{&l.MaxConnections, d.MaxConnections, 1, 1 << 20, "MaxConnections"},
-		{&l.MaxSessions, d.MaxSessions, 1, 1<<16 - 1, "MaxSessions"},
+		{&l.MaxSessions, d.MaxSessions, 1, 1 << 15, "MaxSessions"},
+		{&l.MaxDiscovery, d.MaxDiscovery, 1, 1 << 10, "MaxDiscovery"},
 		{&l.Window, d.Window, 1, 4096, "Window"},
 		{&l.MaxRecvSegment, d.MaxRecvSegment, 512, 1<<24 - 1, "MaxRecvSegment"},
 		{&l.FirstBurst, d.FirstBurst, 512, 1<<24 - 1, "FirstBurst"},
@@ -128,7 +135,7 @@ func (l *Limits) fill() error {
 	for _, f := range []struct {
 		v   *time.Duration
 		def time.Duration
-	}{{&l.LoginTimeout, d.LoginTimeout}, {&l.DataTimeout, d.DataTimeout}, {&l.PingInterval, d.PingInterval}, {&l.PingTimeout, d.PingTimeout}} {
+	}{{&l.LoginTimeout, d.LoginTimeout}, {&l.DiscoveryTime, d.DiscoveryTime}, {&l.DataTimeout, d.DataTimeout}, {&l.PingInterval, d.PingInterval}, {&l.PingTimeout, d.PingTimeout}} {
 		if *f.v == 0 {
 			*f.v = f.def
 		}
@@ -167,12 +174,14 @@ func newTarget(c TargetConfig) (*target, error) {
 	switch {
 	case !validName(c.Name):
 		return nil, fmt.Errorf("iscsi: %q is not an iSCSI name (iqn., eui. or naa.)", c.Name)
-	case c.CHAP != nil && (c.CHAP.User == "" || len(c.CHAP.Secret) == 0):
-		return nil, fmt.Errorf("iscsi: target %s: CHAP needs a user and a secret", c.Name)
 	case c.handler == nil && c.Target == nil:
 		return nil, errors.New("iscsi: target " + c.Name + " has no SCSI target")
 	}
 	t := &target{TargetConfig: c}
+	var err error
+	if t.CHAP, err = c.CHAP.prepared(); err != nil {
+		return nil, fmt.Errorf("iscsi: target %s: %w", c.Name, err)
+	}
 	if t.handler == nil {
 		t.handler = scsiHandler{c.Target}
 	}
