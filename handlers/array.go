@@ -140,7 +140,7 @@ func (a *Array) join(u *unit, su *scsi.Unit) error {
 	m := a.domains[name]
 	if m == nil {
 		m = &domain{name: name}
-		m.nexus = a.host.Target().OpenNexus(m.initiator(), m.initiator(), 1)
+		m.nexus = a.host.Target().OpenFabricNexus(m.initiator())
 		a.domains[name] = m
 	}
 	lun := slices.Index(m.units, nil)

@@ -536,3 +536,21 @@ func benchmark(b *testing.B, cdb, out []byte, in int) {
 		c.Wait()
 	}
 }
+
+// TestNamesBehindAFabric: a unit that LIO shows by tcm_loop or FC names itself, and no port of the portal.
+func TestNamesBehindAFabric(t *testing.T) {
+	a := NewArray(newHost(t), nil)
+	l := mustOpen(t, a, "gold/x", tcmutest.Options{})
+	page := l.do(page83, nil, 256)
+	page = page[:4+int(binary.BigEndian.Uint16(page[2:]))]
+	if bytes.Contains(page, []byte("iqn.")) {
+		t.Errorf("the page names a port or device of iSCSI: %q", page)
+	}
+	for d := page[4:]; len(d) >= 4; d = d[4+int(d[3]):] {
+		if d[1]&0x80 != 0 {
+			t.Errorf("a designator claims protocol %d: % x", d[0]>>4, d[:4+int(d[3])])
+		}
+	}
+	l.naa()
+	l.close()
+}

@@ -95,23 +95,29 @@ func (d *Device) take(entry []byte) {
 }
 
 // describe copies CDB and segments out of the entry: the response to another
-// command may be written over it at any time.
+// command may be written over it at any time. The other side can write to it at any time too, so
+// each field is read once, and what is checked is the copy.
 func (d *Device) describe(c *Command, q *cmdRequest, entry []byte) bool {
 	start, end := d.data-uint64(len(d.ring)), d.data // of the command ring
-	if q.cdbOff < start || q.cdbOff > end-8 {
+	off, count := atomic.LoadUint64(&q.cdbOff), atomic.LoadUint32(&q.iovCnt)
+	if off < start || off > end-8 {
 		return false
 	}
-	cdb := d.mem[q.cdbOff:end]
-	n := cdbLen(cdb[0], cdb[7])
-	if n > len(cdb) {
+	const fixed = 8 // of these bytes the length follows
+	copy(c.cdb[:fixed], d.mem[off:end])
+	n := cdbLen(c.cdb[0], c.cdb[7])
+	if n > maxCDB || uint64(n) > end-off {
 		return false
 	}
-	c.CDB = c.cdb[:copy(c.cdb[:], cdb[:n])]
-	if uint64(q.iovCnt) > uint64((len(entry)-requestSize)/iovecSize) {
+	if n > fixed {
+		copy(c.cdb[fixed:n], d.mem[off+fixed:end])
+	}
+	c.CDB = c.cdb[:n]
+	if uint64(count) > uint64((len(entry)-requestSize)/iovecSize) {
 		return false
 	}
 	c.Data = c.segments[:0]
-	for i := range int(q.iovCnt) {
+	for i := range int(count) {
 		v := iovAt(entry, i)
 		if v.base < d.data || v.base > uint64(len(d.mem)) || v.len > uint64(len(d.mem))-v.base {
 			return false
@@ -129,11 +135,12 @@ func readTMR(entry []byte) (*TMR, error) {
 		return nil, fmt.Errorf("%w: task management entry of %d bytes", ErrRing, len(entry))
 	}
 	e := (*tmrEntry)(unsafe.Pointer(unsafe.SliceData(entry)))
-	if uint64(e.cmdCnt) > uint64((len(entry)-tmrSize)/2) {
-		return nil, fmt.Errorf("%w: task management entry of %d bytes for %d commands", ErrRing, len(entry), e.cmdCnt)
+	count := atomic.LoadUint32(&e.cmdCnt)
+	if uint64(count) > uint64((len(entry)-tmrSize)/2) {
+		return nil, fmt.Errorf("%w: task management entry of %d bytes for %d commands", ErrRing, len(entry), count)
 	}
 	t := &TMR{Function: e.kind}
-	for i := range int(e.cmdCnt) {
+	for i := range int(count) {
 		t.IDs = append(t.IDs, idAt(entry, i))
 	}
 	return t, nil

@@ -174,7 +174,7 @@ func discover(addr lun.Address, initiator string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	c, err := iscsi.NewClient(nc, iscsi.ClientConfig{Initiator: initiator})
+	c, err := iscsi.NewClient(nc, iscsi.ClientConfig{Initiator: initiator, CHAP: addr.CHAP})
 	if err != nil {
 		return "", fmt.Errorf("discovery at %s: %w", addr.Portal, err)
 	}

@@ -27,6 +27,7 @@ type rig struct {
 	target *scsi.Target
 	portal *iscsi.Portal
 	addr   string
+	chap   *iscsi.CHAP
 }
 
 func newRig(t *testing.T) *rig {
@@ -46,7 +47,7 @@ func newRig(t *testing.T) *rig {
 func (r *rig) serve(addr string) {
 	r.t.Helper()
 	var err error
-	if r.portal, err = iscsi.New(iscsi.Config{Exec: r.exec, Targets: []iscsi.TargetConfig{{Name: testTarget, Target: r.target}}}); err != nil {
+	if r.portal, err = iscsi.New(iscsi.Config{Exec: r.exec, DiscoveryCHAP: r.chap, Targets: []iscsi.TargetConfig{{Name: testTarget, Target: r.target, CHAP: r.chap}}}); err != nil {
 		r.t.Fatal(err)
 	}
 	l, err := net.Listen("tcp", addr)
@@ -161,6 +162,40 @@ func TestRestart(t *testing.T) {
 	r.stop()
 	r.serve(r.addr)
 	work(101)
+}
+
+// TestPassword: a portal that asks for CHAP asks in discovery, too.
+func TestPassword(t *testing.T) {
+	r := newRig(t)
+	r.stop()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"right": "correct horse battery", "wrong": "another horse, another battery"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.chap = &iscsi.CHAP{Initiators: map[string]*iscsi.CHAP{"iqn.2026-01.host:gateway": {User: "gateway", Secret: []byte("correct horse battery")}}}
+	r.serve("127.0.0.1:0")
+	file := filepath.Join(dir, "settings.yaml")
+	var text strings.Builder
+	text.WriteString("arrays:\n")
+	for _, name := range []string{"right", "wrong"} {
+		fmt.Fprintf(&text, "  %s: {portal: \"%s\", initiator: \"iqn.2026-01.host:gateway\", chap: {user: gateway, secret_file: \"%s\"}}\n", name, r.addr, filepath.Join(dir, name))
+	}
+	fmt.Fprintf(&text, "  none: {portal: \"%s\", initiator: \"iqn.2026-01.host:gateway\"}\n", r.addr)
+	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(settingsEnv, file)
+	r.open("arraysim/0/array=right")
+	for _, name := range []string{"wrong", "none"} {
+		if u, err := Open("arraysim/0/array="+name, name, scsitest.Sectors, 512); err == nil || !strings.Contains(err.Error(), "discovery") {
+			t.Errorf("%s password: %v", name, err)
+			if err == nil {
+				u.Close()
+			}
+		}
+	}
 }
 
 func TestOpenRefuses(t *testing.T) {

@@ -53,15 +53,32 @@ type PortalConfig struct {
 	CHAP    *CHAPConfig `yaml:"chap"`
 	// Allow lists the initiators that may log in; empty allows all.
 	Allow []string `yaml:"allow"`
-	// Memory bounds the data of all commands in progress (1 GiB); a command above it ends with TASK SET FULL.
+	// Preferred is the number of the portal that hosts should prefer, from 1; 0 prefers none. It shows
+	// as PREF in REPORT TARGET PORT GROUPS.
+	Preferred int `yaml:"preferred"`
+	// Memory bounds the data of all commands in progress (1 GiB). Half of it is divided among the
+	// sessions; a command above a session's share and what is common ends with TASK SET FULL.
 	Memory Size `yaml:"memory"`
 	// Connections bounds the TCP connections (256), Sessions those of them that are logged in (128).
 	Connections int `yaml:"connections"`
 	Sessions    int `yaml:"sessions"`
 }
 
-// CHAPConfig says how initiators authenticate. Secrets stay in files of their own.
+// CHAPConfig says how initiators authenticate, in discovery too. Secrets stay in files of their own.
+// The first four keys are for every initiator that Initiators does not name; without them nobody
+// else gets in.
 type CHAPConfig struct {
+	User             string                `yaml:"user"`
+	SecretFile       string                `yaml:"secret_file"`
+	MutualUser       string                `yaml:"mutual_user"`
+	MutualSecretFile string                `yaml:"mutual_secret_file"`
+	Initiators       []InitiatorCHAPConfig `yaml:"initiators"`
+}
+
+// InitiatorCHAPConfig is how one initiator authenticates: nobody else gets in under its name. The
+// user is the name where it is left out.
+type InitiatorCHAPConfig struct {
+	Name             string `yaml:"name"`
 	User             string `yaml:"user"`
 	SecretFile       string `yaml:"secret_file"`
 	MutualUser       string `yaml:"mutual_user"`
@@ -132,8 +149,11 @@ const (
 	minCacheSize     = 4 << 20
 	minSecret        = 12 // bytes; RFC 7143 9.2.1 asks for 96 bits
 	maxLUN           = 1<<14 - 1
-	minPortalMemory  = 64 << 20 // the longest transfer of a command
+	longestCommand   = 64 << 20  // the longest transfer of a command
+	minShare         = 256 << 10 // of the portal's memory, for each session
+	defaultSessions  = 128
 	maxConnections   = 1<<16 - 1
+	maxSessions      = 1 << 15
 
 	leastRecordInterval = 100 * time.Millisecond
 )
@@ -178,6 +198,9 @@ func (c *Config) paths() []*string {
 	p := []*string{&c.Data, &c.Record.Dir}
 	if h := c.Portal.CHAP; h != nil {
 		p = append(p, &h.SecretFile, &h.MutualSecretFile)
+		for i := range h.Initiators {
+			p = append(p, &h.Initiators[i].SecretFile, &h.Initiators[i].MutualSecretFile)
+		}
 	}
 	return p
 }
@@ -245,13 +268,8 @@ func (c *Config) validate() error {
 			return c.src.at(fmt.Sprintf("portal.allow[%d]", i), "%w", err)
 		}
 	}
-	switch p := &c.Portal; {
-	case p.Memory != 0 && p.Memory < minPortalMemory:
-		return c.src.at("portal.memory", "a portal memory of %s is too small for the longest command; give it at least %s", p.Memory, Size(minPortalMemory))
-	case p.Connections < 0 || p.Connections > maxConnections:
-		return c.src.at("portal.connections", "connections is %d; it is 1 to %d", p.Connections, maxConnections)
-	case p.Sessions < 0 || p.Sessions > maxConnections:
-		return c.src.at("portal.sessions", "sessions is %d; it is 1 to %d", p.Sessions, maxConnections)
+	if err := c.validatePortalLimits(); err != nil {
+		return err
 	}
 	switch r := &c.Record; {
 	case r.Interval < leastRecordInterval:
@@ -261,13 +279,8 @@ func (c *Config) validate() error {
 	case r.Dir == "" && r.Keep != 0:
 		return c.src.at("record", "record has no folder; add dir")
 	}
-	if h := c.Portal.CHAP; h != nil {
-		if h.User == "" || h.SecretFile == "" {
-			return c.src.at("portal.chap", "chap needs user and secret_file")
-		}
-		if (h.MutualUser == "") != (h.MutualSecretFile == "") {
-			return c.src.at("portal.chap", "mutual_user and mutual_secret_file go together; give both or none")
-		}
+	if err := c.validateCHAP(); err != nil {
+		return err
 	}
 	if err := c.validatePools(); err != nil {
 		return err
@@ -354,27 +367,6 @@ func foldNames(names []string) []string {
 		out[i] = strings.ToLower(n)
 	}
 	return out
-}
-
-// secret reads a secret file: its first line.
-func secret(path string) ([]byte, error) {
-	st, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("CHAP secret: %w; write the secret into that file with mode 600", err)
-	}
-	if st.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("CHAP secret: others may read %s; run chmod 600 %s", path, path)
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("CHAP secret: %w", err)
-	}
-	line, _, _ := strings.Cut(string(b), "\n")
-	line = strings.TrimRight(line, "\r")
-	if line == "" {
-		return nil, fmt.Errorf("CHAP secret: the first line of %s is empty; write the secret there", path)
-	}
-	return []byte(line), nil
 }
 
 // EmbeddedConfig returns the text of the built-in configuration.

@@ -136,7 +136,7 @@ func (d *daemon) open() error {
 		}
 	}
 	for i := range 1 + len(d.cfg.Portal.Further) {
-		opt.Ports = append(opt.Ports, scsi.Port{ID: uint16(1 + i), Group: uint16(1 + i)})
+		opt.Ports = append(opt.Ports, scsi.Port{ID: uint16(1 + i), Group: uint16(1 + i), Preferred: d.cfg.Portal.Preferred == 1+i})
 	}
 	d.target = scsi.NewTarget(opt)
 	if d.exports, err = newExports(d.array, d.target); err == nil {

@@ -14,24 +14,11 @@ import (
 func (d *daemon) listen() error {
 	p := d.cfg.Portal
 	tc := iscsi.TargetConfig{Name: p.Target, Alias: "arraysim", Target: d.target, AllowedInitiators: p.Allow}
-	if h := p.CHAP; h != nil {
-		c := &iscsi.CHAP{User: h.User, MutualUser: h.MutualUser}
-		var err error
-		if c.Secret, err = secret(h.SecretFile); err != nil {
-			return err
-		}
-		if h.MutualSecretFile != "" {
-			if c.MutualSecret, err = secret(h.MutualSecretFile); err != nil {
-				return err
-			}
-		}
-		if len(c.Secret) < minSecret || c.MutualSecret != nil && len(c.MutualSecret) < minSecret {
-			d.log.Warn("a CHAP secret is short; RFC 7143 asks for 12 bytes or more")
-		}
-		tc.CHAP = c
-	}
 	var err error
-	if d.portal, err = iscsi.New(iscsi.Config{Targets: []iscsi.TargetConfig{tc}, Exec: d.exec, Log: d.log,
+	if tc.CHAP, err = d.loadCHAP(); err != nil {
+		return err
+	}
+	if d.portal, err = iscsi.New(iscsi.Config{Targets: []iscsi.TargetConfig{tc}, Exec: d.exec, Log: d.log, DiscoveryCHAP: tc.CHAP,
 		Limits: iscsi.Limits{MaxConnections: p.Connections, MaxSessions: p.Sessions, Memory: int(p.Memory)}}); err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ const (
 	soakArea   = 256 // units of an area
 	soakUnit   = 4096
 	soakDepth  = 4 // workers of a session
-	soakMemory = 64 << 20
+	soakMemory = 96 << 20
 )
 
 // soak is the daemon under load.

@@ -8,7 +8,10 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"encoding/hex"
+	"fmt"
 	"hash"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -38,6 +41,71 @@ type CHAP struct {
 	Secret       []byte
 	MutualUser   string
 	MutualSecret []byte
+	// Initiators have, by name, what each of them must know in place of the above, which then does not let anybody in
+	// under their names. With it, User and Secret may be left out: only who is named gets in. For targets only.
+	Initiators map[string]*CHAP
+}
+
+// prepared checks c and returns a copy whose names are folded. Secrets must differ: two that share one could take each
+// other's names, and a target that proves itself with the initiator's secret proves nothing (RFC 7143 9.2.1).
+func (c *CHAP) prepared() (*CHAP, error) {
+	if c == nil {
+		return nil, nil
+	}
+	p := *c
+	p.Initiators = make(map[string]*CHAP, len(c.Initiators))
+	secrets := map[string]string{} // what it is by secret; no secret is told
+	check := func(whose string, x *CHAP) error {
+		if x.User == "" || len(x.Secret) == 0 {
+			return fmt.Errorf("%s needs a user and a secret", whose)
+		}
+		if o := secrets[string(x.Secret)]; o != "" {
+			return fmt.Errorf("%s and %s have the same secret; give each its own", o, whose)
+		}
+		secrets[string(x.Secret)] = whose
+		return nil
+	}
+	if c.User != "" || len(c.Secret) > 0 || len(c.Initiators) == 0 {
+		if err := check("CHAP", c); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Initiators)) {
+		x := c.Initiators[name]
+		switch {
+		case !validName(name):
+			return nil, fmt.Errorf("CHAP of %q: that is not an iSCSI name", name)
+		case p.Initiators[foldName(name)] != nil:
+			return nil, fmt.Errorf("CHAP of %s is given twice", name)
+		}
+		if err := check("CHAP of "+name, x); err != nil {
+			return nil, err
+		}
+		p.Initiators[foldName(name)] = x
+	}
+	for _, x := range append(slices.Collect(maps.Values(p.Initiators)), &p) { // any one is reported
+		if o := secrets[string(x.MutualSecret)]; len(x.MutualSecret) > 0 && o != "" {
+			return nil, fmt.Errorf("the target proves itself with the secret of %s; give it one of its own", o)
+		}
+	}
+	return &p, nil
+}
+
+// of returns what the named initiator must know; nil asks for nothing. Who is not named where all must be is asked for a
+// secret that nobody knows, so that no name can be told from another before its secret is right.
+func (c *CHAP) of(initiator string) *CHAP {
+	if c == nil {
+		return nil
+	}
+	if x := c.Initiators[foldName(initiator)]; x != nil {
+		return x
+	}
+	if len(c.Secret) > 0 {
+		return c
+	}
+	unknown := make([]byte, 32)
+	rand.Read(unknown) // never fails (crypto/rand)
+	return &CHAP{User: string(unknown), Secret: unknown}
 }
 
 // chapResponse is the digest of identifier, secret and challenge (RFC 1994 4.1).

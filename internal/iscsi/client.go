@@ -42,6 +42,7 @@ type Client struct {
 	maxSend int
 	itt     uint32
 	tsih    uint16
+	full    bool // the login is complete
 }
 
 // PDU is one that a Client received.
@@ -70,6 +71,7 @@ func NewClient(nc net.Conn, cfg ClientConfig) (*Client, error) {
 		nc.Close()
 		return nil, err
 	}
+	c.full = true
 	return c, nil
 }
 
@@ -83,7 +85,8 @@ func (c *Client) Send(hdr [bhsLen]byte, ahs, data []byte) error {
 	return err
 }
 
-// Receive returns the next PDU. It answers nothing by itself.
+// Receive returns the next PDU. It answers nothing by itself. Lengths beyond what the initiator
+// declared are errors before anything is allocated.
 func (c *Client) Receive() (*PDU, error) {
 	pdu := new(PDU)
 	if _, err := io.ReadFull(c.r, pdu.Header[:]); err != nil {
@@ -91,6 +94,16 @@ func (c *Client) Receive() (*PDU, error) {
 	}
 	h := bhs(pdu.Header[:])
 	n := h.dataLen()
+	most := loginSegment
+	if c.full {
+		most = int(c.p.maxXmit)
+	}
+	switch {
+	case n > most:
+		return nil, fmt.Errorf("iscsi: the target sends a data segment of %d bytes, at most %d were declared", n, most)
+	case h.ahsLen() > 0: // no PDU of a target that we negotiate has one
+		return nil, fmt.Errorf("iscsi: the target sends an additional header with opcode %#x", h.opcode())
+	}
 	if c.p.headerDigest {
 		if err := c.checkDigest(pdu.Header[:]); err != nil {
 			return nil, err
@@ -222,6 +235,7 @@ func (c *Client) SendData(itt, ttt uint32, out []byte, off, n int) error {
 // and pings, and fails on anything else.
 func (c *Client) Await(itt uint32, out []byte, inLen int) (*Result, error) {
 	res := &Result{Data: make([]byte, 0, inLen)}
+	asked := 0
 	for {
 		pdu, err := c.Receive()
 		if err != nil {
@@ -241,9 +255,10 @@ func (c *Client) Await(itt uint32, out []byte, inLen int) (*Result, error) {
 		switch op {
 		case opR2T:
 			off, n := int(h.u32(offBufOffset)), int(h.u32(offResidual))
-			if off+n > len(out) {
-				return nil, errors.New("iscsi: R2T beyond the data")
+			if n == 0 || n > int(c.p.maxBurst) || off < asked || off+n > len(out) {
+				return nil, fmt.Errorf("iscsi: R2T for %d bytes at %d of %d", n, off, len(out))
 			}
+			asked = off + n
 			if err := c.SendData(itt, h.ttt(), out, off, n); err != nil {
 				return nil, err
 			}
@@ -283,6 +298,9 @@ func (c *Client) Pong(ttt uint32) error {
 	return c.Send(hdr, nil, nil)
 }
 
+// maxTextAnswer bounds what a target may answer to one text request: SendTargets of some thousand targets.
+const maxTextAnswer = 1 << 20
+
 // Text carries out a text exchange of one request and returns the answer's keys
 // in order.
 func (c *Client) Text(text []byte) ([]pair, error) {
@@ -300,7 +318,9 @@ func (c *Client) Text(text []byte) ([]pair, error) {
 		if h.opcode() != opTextResp {
 			return nil, fmt.Errorf("iscsi: opcode %#x in answer to text", h[0])
 		}
-		all = append(all, pdu.Data...)
+		if all = append(all, pdu.Data...); len(all) > maxTextAnswer {
+			return nil, errors.New("iscsi: the target's text is too long")
+		}
 		if h.final() {
 			return parseText(all)
 		}

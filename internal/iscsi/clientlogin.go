@@ -55,10 +55,18 @@ func (c *Client) authenticate(id []byte) error {
 		_, err := c.LoginStep(stageSecurity, stageOperational, appendKey(id, keyAuthMethod, valNone))
 		return err
 	}
-	if _, err := c.LoginStep(stageSecurity, stageSecurity, appendKey(id, keyAuthMethod, "CHAP,None")); err != nil {
+	got, err := c.LoginStep(stageSecurity, stageSecurity, appendKey(id, keyAuthMethod, "CHAP,None"))
+	if err != nil {
 		return err
 	}
-	got, err := c.LoginStep(stageSecurity, stageSecurity, appendKey(nil, keyChapA, chapSHA3_256+","+chapSHA256+","+chapMD5))
+	if got[keyAuthMethod] == valNone { // discovery often asks for nothing
+		if chap.MutualSecret != nil {
+			return errors.New("iscsi: the target did not prove itself")
+		}
+		_, err := c.LoginStep(stageSecurity, stageOperational, nil)
+		return err
+	}
+	got, err = c.LoginStep(stageSecurity, stageSecurity, appendKey(nil, keyChapA, chapSHA3_256+","+chapSHA256+","+chapMD5))
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ type command struct {
 	immediate bool
 	refuse    bool // answered with refuseSense, never submitted
 	full      bool // refused because there is no memory: TASK SET FULL instead
-	held      int  // bytes of the portal's memory
+	held      int  // bytes of the portal's memory that are charged
 	cdb       [maxCDBLen]byte
 
 	// Collection of Data-Out.
@@ -36,8 +36,10 @@ type command struct {
 	dataSN      uint32 // of the unsolicited sequence
 	nextR2T     int    // offset of the next R2T
 	r2tSN       uint32
-	r2ts        []r2t // outstanding, oldest first
-	reserved    int   // of the connection's memory
+	r2ts        []r2t  // outstanding, oldest first
+	reserved    int    // of the connection's memory
+	sequences   uint64 // of Data-Out that were asked for or ended
+	owed        mark   // since when none did
 
 	in []*buffer // handed out by Get
 
@@ -98,11 +100,12 @@ func (cmd *command) release() {
 	t.Status, t.Sense, t.InTotal, t.OutTotal, t.Aborted = 0, nil, 0, 0, false
 	cmd.received, cmd.dataSN, cmd.nextR2T, cmd.r2tSN = 0, 0, 0, 0
 	cmd.r2ts = cmd.r2ts[:0]
+	cmd.sequences, cmd.owed = 0, mark{}
 	cmd.refuse, cmd.full, cmd.unsolicited = false, false, false
 	cmd.send = dataIn{}
 	reserved, immediate := cmd.reserved, cmd.immediate
 	if cmd.held > 0 {
-		c.portal.memory.Add(int64(-cmd.held))
+		c.portal.budget.give(&c.account, int64(cmd.held))
 		cmd.held = 0
 	}
 	cmd.reserved, cmd.immediate, cmd.conn = 0, false, nil
@@ -155,6 +158,9 @@ func taskDone(t *scsi.Task) {
 	if t.Aborted {
 		c.forget(cmd)
 		return
+	}
+	if cmd.held > 0 {
+		cmd.settleCharge()
 	}
 	c.enqueue(outItem{cmd: cmd})
 }

@@ -43,8 +43,10 @@ type TargetConfig struct {
 // [DefaultLimits].
 type Limits struct {
 	MaxConnections int // TCP connections, those in login included
-	MaxSessions    int
-	Window         int // commands in progress a session, advertised by MaxCmdSN
+	MaxSessions    int // of targets; discovery sessions have a limit of their own
+	// MaxDiscovery bounds the discovery sessions: beyond it the oldest one ends.
+	MaxDiscovery int
+	Window       int // commands in progress a session, advertised by MaxCmdSN
 	// MaxRecvSegment is our MaxRecvDataSegmentLength; FirstBurst and MaxBurst are
 	// the largest values that we agree to. All in bytes.
 	MaxRecvSegment    int
@@ -58,10 +60,17 @@ type Limits struct {
 	// ConnMemory bounds the data, in bytes, of the commands that a connection has
 	// in progress, beyond one first burst for each of them. Commands above it wait.
 	ConnMemory int
-	// Memory bounds the data, in bytes, of the commands that all connections together have in progress. A command
-	// above it ends with TASK SET FULL, and what comes with it is dropped: initiators try again.
-	Memory       int
+	// Memory bounds the data, in bytes, of the commands that all connections together have in progress: what came, was
+	// asked for by R2T, or is read. Half of it is divided among MaxSessions, so that each session has a share of its own;
+	// the rest is common. A command above it ends with TASK SET FULL, and what comes with it is dropped: initiators try
+	// again. Commands of at most 8 KiB are not counted.
+	Memory int
+	// DataTimeout bounds how long a peer may let a sequence of Data-Out, or a PDU that it began, wait, and leave answers
+	// unread. The command ends with CHECK CONDITION, the connection where there is no command. Negative: no bound.
+	DataTimeout  time.Duration
 	LoginTimeout time.Duration
+	// DiscoveryTime is how long a discovery session may last; it is over in a moment.
+	DiscoveryTime time.Duration
 	// PingInterval of silence makes the portal send a NOP-In; PingTimeout without an
 	// answer ends the connection. A negative interval sends none.
 	PingInterval time.Duration
@@ -73,6 +82,7 @@ func DefaultLimits() Limits {
 	return Limits{
 		MaxConnections:    256,
 		MaxSessions:       128,
+		MaxDiscovery:      16,
 		Window:            128,
 		MaxRecvSegment:    256 << 10,
 		FirstBurst:        256 << 10,
@@ -81,7 +91,9 @@ func DefaultLimits() Limits {
 		MaxCommandData:    64 << 20,
 		ConnMemory:        64 << 20,
 		Memory:            1 << 30,
+		DataTimeout:       30 * time.Second,
 		LoginTimeout:      15 * time.Second,
+		DiscoveryTime:     30 * time.Second,
 		PingInterval:      30 * time.Second,
 		PingTimeout:       30 * time.Second,
 	}
@@ -96,7 +108,8 @@ func (l *Limits) fill() error {
 		name      string
 	}{
 		{&l.MaxConnections, d.MaxConnections, 1, 1 << 20, "MaxConnections"},
-		{&l.MaxSessions, d.MaxSessions, 1, 1<<16 - 1, "MaxSessions"},
+		{&l.MaxSessions, d.MaxSessions, 1, 1 << 15, "MaxSessions"},
+		{&l.MaxDiscovery, d.MaxDiscovery, 1, 1 << 10, "MaxDiscovery"},
 		{&l.Window, d.Window, 1, 4096, "Window"},
 		{&l.MaxRecvSegment, d.MaxRecvSegment, 512, 1<<24 - 1, "MaxRecvSegment"},
 		{&l.FirstBurst, d.FirstBurst, 512, 1<<24 - 1, "FirstBurst"},
@@ -122,7 +135,7 @@ func (l *Limits) fill() error {
 	for _, f := range []struct {
 		v   *time.Duration
 		def time.Duration
-	}{{&l.LoginTimeout, d.LoginTimeout}, {&l.PingInterval, d.PingInterval}, {&l.PingTimeout, d.PingTimeout}} {
+	}{{&l.LoginTimeout, d.LoginTimeout}, {&l.DiscoveryTime, d.DiscoveryTime}, {&l.DataTimeout, d.DataTimeout}, {&l.PingInterval, d.PingInterval}, {&l.PingTimeout, d.PingTimeout}} {
 		if *f.v == 0 {
 			*f.v = f.def
 		}
@@ -161,12 +174,14 @@ func newTarget(c TargetConfig) (*target, error) {
 	switch {
 	case !validName(c.Name):
 		return nil, fmt.Errorf("iscsi: %q is not an iSCSI name (iqn., eui. or naa.)", c.Name)
-	case c.CHAP != nil && (c.CHAP.User == "" || len(c.CHAP.Secret) == 0):
-		return nil, fmt.Errorf("iscsi: target %s: CHAP needs a user and a secret", c.Name)
 	case c.handler == nil && c.Target == nil:
 		return nil, errors.New("iscsi: target " + c.Name + " has no SCSI target")
 	}
 	t := &target{TargetConfig: c}
+	var err error
+	if t.CHAP, err = c.CHAP.prepared(); err != nil {
+		return nil, fmt.Errorf("iscsi: target %s: %w", c.Name, err)
+	}
 	if t.handler == nil {
 		t.handler = scsiHandler{c.Target}
 	}

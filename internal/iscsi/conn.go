@@ -62,6 +62,9 @@ type conn struct {
 	text     textExchange
 	farewell *control // answer to a logout
 
+	account     account // of the portal's memory
+	pdus        uint64  // that are complete
+	pduMark     mark    // of those that come
 	heldBytes   int
 	offences    int
 	abortedITTs []uint32 // a ring: tasks whose Data-Out may still arrive
@@ -75,6 +78,8 @@ type conn struct {
 	memory     atomic.Int64 // reserved
 	starved    atomic.Bool  // waiting is not empty
 	stopping   atomic.Bool  // the portal shuts down
+	owes       atomic.Bool  // the peer has data to send
+	look       atomic.Bool  // the reader shall look for data that does not come
 	inSession  bool         // it has one; guarded by the portal's mu
 	arrival    uint64       // its number among all connections of the portal
 
@@ -85,6 +90,8 @@ type conn struct {
 
 	count struct{ rx, tx, commands atomic.Uint64 }
 	idle  idleState // the portal's ticker
+
+	unread unreadMark // the portal's ticker
 }
 
 func newConn(p *Portal, nc net.Conn, group uint16) *conn {
@@ -201,9 +208,16 @@ func (c *conn) readAll() error {
 			return errShutdown
 		}
 		c.out.hold()
+		var late error
+		if c.look.Swap(false) {
+			late = c.watch(time.Now())
+		}
 		c.serveWaiting()
 		c.submit()
 		c.flush()
+		if late != nil {
+			return late
+		}
 	}
 }
 

@@ -53,11 +53,11 @@ func (c *conn) beginCommand(h bhs) error {
 	cmd.itt, cmd.edtl, cmd.read, cmd.write = h.itt(), edtl, read, write
 	cmd.unsolicited = !final
 	cmd.refuse = read && write || edtl > c.limits.MaxCommandData
-	if !cmd.refuse && edtl > 0 && (read || write) {
-		if m := &c.portal.memory; m.Add(int64(edtl)) <= int64(c.limits.Memory) {
-			cmd.held = edtl
-		} else {
-			m.Add(int64(-edtl))
+	if coming := n; !cmd.refuse && write { // what comes unasked
+		if !final {
+			coming = first
+		}
+		if !cmd.charge(coming) {
 			cmd.refuse, cmd.full = true, true
 		}
 	}
@@ -93,11 +93,7 @@ func (c *conn) proceed(cmd *command) {
 	case cmd.unsolicited:
 		c.open[cmd.itt] = cmd
 	case cmd.refuse:
-		c.leave(cmd)
-		if cmd.task.Status, cmd.task.Sense = scsi.StatusCheckCondition, refuseSense[:]; cmd.full {
-			cmd.task.Status, cmd.task.Sense = scsi.StatusTaskSetFull, nil
-		}
-		c.enqueue(outItem{cmd: cmd})
+		c.turnAway(cmd)
 	case c.ordered > 0 && c.mustWait(cmd):
 		c.park(cmd)
 	case cmd.collected():
@@ -114,7 +110,27 @@ func (c *conn) proceed(cmd *command) {
 	}
 }
 
+// turnAway ends a command that is refused.
+func (c *conn) turnAway(cmd *command) {
+	c.leave(cmd)
+	if cmd.task.Status, cmd.task.Sense = scsi.StatusCheckCondition, refuseSense[:]; cmd.full {
+		cmd.task.Status, cmd.task.Sense = scsi.StatusTaskSetFull, nil
+	}
+	c.enqueue(outItem{cmd: cmd})
+}
+
+// noMemory ends a command for whose data the portal has no memory: the initiator tries again. It keeps none of what it
+// has, so that of those that want more than there is one gets it.
+func (c *conn) noMemory(cmd *command) {
+	cmd.refuse, cmd.full = true, true
+	c.turnAway(cmd)
+}
+
 func (c *conn) ready(cmd *command) {
+	if cmd.read && !cmd.charge(cmd.edtl) {
+		c.noMemory(cmd)
+		return
+	}
 	c.leave(cmd)
 	c.batch = append(c.batch, &cmd.task)
 }
@@ -168,10 +184,24 @@ func (c *conn) serveWaiting() {
 	c.starved.Store(false)
 }
 
-// request sends as many R2Ts as may be outstanding.
+// request sends as many R2Ts as may be outstanding. What they ask for is charged; the whole of it must have room when
+// the first is sent, so that little is asked for in vain.
 func (c *conn) request(cmd *command) {
 	c.open[cmd.itt] = cmd
+	if cmd.r2tSN == 0 && cmd.edtl > smallCommand && !c.portal.budget.room(&c.account, int64(cmd.edtl-cmd.held)) {
+		c.noMemory(cmd)
+		return
+	}
 	for len(cmd.r2ts) < int(c.p.maxR2T) && cmd.nextR2T < cmd.edtl {
+		if !cmd.charge(cmd.nextR2T + min(int(c.p.maxBurst), cmd.edtl-cmd.nextR2T)) {
+			if len(cmd.r2ts) == 0 {
+				c.noMemory(cmd)
+			}
+			return // the next sequence that ends asks again
+		}
+		if len(cmd.r2ts) == 0 {
+			cmd.sequences++
+		}
 		r := r2t{ttt: c.newTag(), offset: cmd.nextR2T, length: min(int(c.p.maxBurst), cmd.edtl-cmd.nextR2T)}
 		cmd.r2ts = append(cmd.r2ts, r)
 		cmd.nextR2T += r.length
@@ -282,11 +312,16 @@ func (c *conn) breakOff(cmd *command, h bhs, detail string) error {
 	c.portal.errors[ErrDataOut].Add(1)
 	c.log.Warn("iscsi: Data-Out rejected", "kind", ErrDataOut.String(), "error", detail)
 	c.reject(rejectProtocol, h)
+	c.spoil(cmd, dataPhaseSense[:])
+	return nil
+}
+
+// spoil ends a command that still collects data with CHECK CONDITION; nothing is written.
+func (c *conn) spoil(cmd *command, sense []byte) {
 	c.dropOpen(cmd)
 	cmd.unsolicited, cmd.refuse = false, true
-	cmd.task.Status, cmd.task.Sense = scsi.StatusCheckCondition, dataPhaseSense[:]
+	cmd.task.Status, cmd.task.Sense = scsi.StatusCheckCondition, sense
 	c.enqueue(outItem{cmd: cmd})
-	return nil
 }
 
 func (c *conn) finishDataOut(h bhs) error {
@@ -296,6 +331,7 @@ func (c *conn) finishDataOut(h bhs) error {
 	if h.ttt() == noTag {
 		cmd.dataSN++
 		if h.final() {
+			cmd.sequences++
 			cmd.unsolicited = false
 			c.proceed(cmd)
 		}
@@ -305,6 +341,7 @@ func (c *conn) finishDataOut(h bhs) error {
 	r.received += n
 	r.dataSN++
 	if h.final() {
+		cmd.sequences++
 		cmd.r2ts = append(cmd.r2ts[:0], cmd.r2ts[1:]...)
 		c.proceed(cmd)
 	}

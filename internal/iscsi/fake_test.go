@@ -217,7 +217,7 @@ func newRig(t testing.TB, change func(*Config)) *rig {
 		Targets: []TargetConfig{{Name: testTarget, Alias: "ram", handler: r.target}},
 		Log:     slog.New(slog.NewTextHandler(r.log, nil)),
 	}
-	cfg.Limits.PingInterval = -1
+	cfg.Limits.PingInterval, cfg.Limits.DataTimeout = -1, -1
 	if change != nil {
 		change(&cfg)
 	}

@@ -47,6 +47,9 @@ func (c *conn) process() error {
 	err := c.consume()
 	c.submit()
 	c.flush()
+	if owes := c.rx.inData || len(c.open) > 0; owes != c.owes.Load() {
+		c.owes.Store(owes)
+	}
 	return err
 }
 
@@ -170,6 +173,7 @@ func (c *conn) beginPDU(h bhs) error {
 // finish completes a PDU whose data is all here, and then those that waited for
 // their turn behind it.
 func (c *conn) finish() error {
+	c.pdus++
 	if err := c.finishPDU(); err != nil {
 		return err
 	}

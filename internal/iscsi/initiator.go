@@ -29,6 +29,7 @@ type Initiator struct {
 	maxCmdSN uint32              // guarded by mu
 	expStat  uint32              // guarded by mu
 	out      []byte              // guarded by mu
+	pongs    int                 // guarded by mu: answers to pings in out
 	err      error               // guarded by mu: the session is over
 
 	immediate bool
@@ -51,12 +52,16 @@ type Command struct {
 	Done func(*Command)
 	Ctx  any
 
-	itt uint32
+	itt   uint32
+	asked int // Data-Out up to here was sent unasked or asked for: the next R2T begins here
 }
 
 // ErrAborted is the Lost of a command that task management ended: it may have been carried out in part, and the session
 // goes on.
 var ErrAborted = errors.New("iscsi: the command was aborted")
+
+// maxPongs bounds the answers to pings that wait to be sent.
+const maxPongs = 128
 
 // managing is a task management function under way.
 type managing struct {
@@ -227,6 +232,7 @@ func (i *Initiator) queue(cmd *Command) {
 		h[offFlags] &^= flagFinal
 	}
 	i.out = appendPDU(i.out, h, ahs, piece(cmd.Out, 0, immediate), i.c.p.headerDigest, i.c.p.dataDigest)
+	cmd.asked = first
 	if immediate < first {
 		i.dataOut(cmd, noTag, immediate, first-immediate)
 	}
@@ -305,7 +311,7 @@ func (i *Initiator) send() {
 			return
 		}
 		b := i.out
-		i.out = spare[:0]
+		i.out, i.pongs = spare[:0], 0
 		i.mu.Unlock()
 		if _, err := i.nc.Write(b); err != nil {
 			i.end(err)
@@ -353,6 +359,9 @@ func (i *Initiator) take(pdu *PDU) error {
 	switch op := h.opcode(); op {
 	case opNopIn:
 		if h.ttt() != noTag {
+			if i.pongs++; i.pongs > maxPongs {
+				return errors.New("iscsi: the target sends pings and does not read the answers")
+			}
 			var hdr [bhsLen]byte
 			o := bhs(hdr[:])
 			o[0], o[offFlags] = opNopOut|immediateBit, flagFinal
@@ -372,18 +381,20 @@ func (i *Initiator) take(pdu *PDU) error {
 		switch op {
 		case opR2T:
 			off, n := int(h.u32(offBufOffset)), int(h.u32(offResidual))
-			if off+n > vecLen(cmd.Out) {
-				return errors.New("iscsi: R2T beyond the data")
+			// In order and each byte once, as was negotiated: what a target can make us queue is bounded.
+			if n == 0 || n > int(i.c.p.maxBurst) || off != cmd.asked || off+n > vecLen(cmd.Out) {
+				return fmt.Errorf("iscsi: R2T for %d bytes at %d, expected at %d of %d", n, off, cmd.asked, vecLen(cmd.Out))
 			}
+			cmd.asked += n
 			i.dataOut(cmd, h.ttt(), off, n)
 			i.wake.Signal()
 			return nil
 		case opDataIn:
 			off := int(h.u32(offBufOffset))
-			if !scatter(cmd.In, off, pdu.Data) {
-				return errors.New("iscsi: Data-In beyond the buffer")
+			if off != cmd.InLen || !scatter(cmd.In, off, pdu.Data) {
+				return fmt.Errorf("iscsi: %d bytes of Data-In at %d, have %d of %d", len(pdu.Data), off, cmd.InLen, vecLen(cmd.In))
 			}
-			cmd.InLen = max(cmd.InLen, off+len(pdu.Data))
+			cmd.InLen += len(pdu.Data)
 			if h[offFlags]&flagStatus == 0 {
 				return nil
 			}

@@ -226,7 +226,7 @@ func (l *login) identify(keys map[string]string) (status uint16, err error) {
 	switch keys[keySessionType] {
 	case "Discovery":
 		l.neg.discovery = true
-		l.auth = l.portal.cfg.DiscoveryCHAP
+		l.auth = l.portal.cfg.DiscoveryCHAP.of(name)
 	case "Normal", "":
 		if l.targetName == "" {
 			return loginMissing, violation(ErrLogin, 0, "no TargetName")
@@ -238,7 +238,7 @@ func (l *login) identify(keys map[string]string) (status uint16, err error) {
 		if !l.target.allows(name) {
 			return loginForbidden, violation(ErrAuth, 0, "%s may not log in to %s", name, l.targetName)
 		}
-		l.auth = l.target.CHAP
+		l.auth = l.target.CHAP.of(name)
 	default:
 		return loginSessionType, violation(ErrLogin, 0, "SessionType %q", keys[keySessionType])
 	}

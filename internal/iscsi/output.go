@@ -66,6 +66,7 @@ type output struct {
 	sending bool       // guarded by mu: the token is taken
 	handed  bool       // guarded by mu: the token is for the writer
 	reading bool       // guarded by mu: the reader will send when it is done
+	rests   uint64     // guarded by mu: how often all that was queued had left
 	failed  error      // guarded by mu: nothing is sent any more
 
 	wake chan struct{} // for the writer
@@ -232,6 +233,7 @@ func (c *conn) fillBatch() bool {
 		idle := len(o.items) == 0
 		if idle {
 			o.sending = false
+			o.rests++
 		}
 		o.cond.Broadcast()
 		o.mu.Unlock()

@@ -3,6 +3,7 @@ package iscsi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"slices"
@@ -25,7 +26,7 @@ type Portal struct {
 
 	errors errorCounters
 	count  struct{ rx, tx atomic.Uint64 }
-	memory atomic.Int64 // data of all commands in progress, see Limits.Memory
+	budget budget
 
 	mu        sync.Mutex              // never held while the executor is taken
 	listeners []listener              // guarded by mu; by group
@@ -59,6 +60,11 @@ func New(cfg Config) (*Portal, error) {
 	}
 	if err := p.limits.fill(); err != nil {
 		return nil, err
+	}
+	p.budget.init(&p.limits)
+	var err error
+	if p.cfg.DiscoveryCHAP, err = cfg.DiscoveryCHAP.prepared(); err != nil {
+		return nil, fmt.Errorf("iscsi: discovery: %w", err)
 	}
 	for _, tc := range cfg.Targets {
 		t, err := newTarget(tc)
@@ -97,7 +103,7 @@ func (p *Portal) ServePort(l net.Listener, group uint16) error {
 		l.Close()
 		return ErrClosed
 	}
-	if len(p.listeners) == 0 && p.limits.PingInterval > 0 {
+	if len(p.listeners) == 0 {
 		p.wg.Go(p.ticker)
 	}
 	p.listeners = append(p.listeners, listener{l, group})
@@ -219,6 +225,7 @@ type session struct {
 	nexus     nexus // nil in a discovery session
 	since     time.Time
 	closed    chan struct{} // closed when its nexus is gone
+	ended     bool          // a discovery session that is told to end; guarded by the portal's mu
 }
 
 // sessionKey is what a login reinstates (RFC 7143 6.3.5).
@@ -254,9 +261,9 @@ func (p *Portal) openSession(l *login, c *conn, deadline time.Time) (status uint
 		p.mu.Lock()
 		old := p.sessions[s.key]
 		if old == nil {
-			if p.closing || len(p.sessions) >= p.limits.MaxSessions {
+			if status, err := p.admit(s); err != nil {
 				p.mu.Unlock()
-				return loginNoResources, violation(ErrLimit, 0, "%d sessions are open", p.limits.MaxSessions)
+				return status, err
 			}
 			p.sessions[s.key] = s
 			c.inSession = true
@@ -280,6 +287,38 @@ func (p *Portal) openSession(l *login, c *conn, deadline time.Time) (status uint
 		p.cfg.Exec.Unlock()
 	}
 	c.session = s
+	return loginOK, nil
+}
+
+// admit says whether there may be another session. Of the discovery sessions the oldest makes room: one is over in a
+// moment, unless it is there to keep others out. Preconditions: mu is held.
+func (p *Portal) admit(s *session) (status uint16, err error) {
+	if p.closing {
+		return loginNoResources, ErrClosed
+	}
+	normal, discovery := 0, 0
+	var oldest *session
+	for _, o := range p.sessions {
+		if o.target != nil {
+			normal++
+			continue
+		}
+		if o.ended {
+			continue
+		}
+		discovery++
+		if oldest == nil || o.conn.arrival < oldest.conn.arrival {
+			oldest = o
+		}
+	}
+	switch {
+	case s.target != nil && normal >= p.limits.MaxSessions:
+		return loginNoResources, violation(ErrLimit, 0, "%d sessions are open", p.limits.MaxSessions)
+	case s.target == nil && discovery >= p.limits.MaxDiscovery:
+		p.errors[ErrLimit].Add(1)
+		oldest.ended = true
+		oldest.conn.abort(violation(ErrLimit, 0, "there are %d younger discovery sessions", p.limits.MaxDiscovery))
+	}
 	return loginOK, nil
 }
 
@@ -376,10 +415,15 @@ type idleState struct {
 	pinged bool
 }
 
-// ticker looks for connections that have gone quiet.
+// ticker looks for connections that have gone quiet, or do not go on.
 func (p *Portal) ticker() {
-	step := min(max(min(p.limits.PingInterval, p.limits.PingTimeout)/4, 5*time.Millisecond), 5*time.Second)
-	t := time.NewTicker(step)
+	step := 20 * time.Second
+	for _, limit := range []time.Duration{p.limits.PingInterval, p.limits.PingTimeout, p.limits.DataTimeout, p.limits.DiscoveryTime} {
+		if limit > 0 {
+			step = min(step, limit)
+		}
+	}
+	t := time.NewTicker(max(step/4, 5*time.Millisecond))
 	defer t.Stop()
 	var list []*conn
 	for {
@@ -389,14 +433,22 @@ func (p *Portal) ticker() {
 		case <-t.C:
 		}
 		list = list[:0]
+		now := time.Now()
 		p.mu.Lock()
 		for _, s := range p.sessions {
+			if lasts := p.limits.DiscoveryTime; s.target == nil && lasts > 0 && now.Sub(s.since) >= lasts {
+				s.conn.abort(violation(ErrTimeout, 0, "a discovery session of %v", lasts))
+			}
 			list = append(list, s.conn)
 		}
 		p.mu.Unlock()
-		now := time.Now()
 		for _, c := range list {
-			c.checkIdle(now)
+			if p.limits.PingInterval > 0 {
+				c.checkIdle(now)
+			}
+			if p.limits.DataTimeout > 0 {
+				c.checkStall(now)
+			}
 		}
 	}
 }
@@ -415,6 +467,3 @@ func (c *conn) checkIdle(now time.Time) {
 		c.abort(violation(ErrTimeout, 0, "no answer to a NOP-In in %v", c.limits.PingTimeout))
 	}
 }
-
-// Held returns the bytes of data of all commands in progress, see Limits.Memory.
-func (p *Portal) Held() int64 { return p.memory.Load() }

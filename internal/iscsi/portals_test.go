@@ -69,3 +69,71 @@ func TestTwoPortals(t *testing.T) {
 		t.Errorf("discovery says %v, want %v", got, want)
 	}
 }
+
+// TestReachable: discovery gives nobody an address that leads elsewhere.
+func TestReachable(t *testing.T) {
+	for _, row := range []struct{ listens, here, want string }{
+		{"127.0.0.1", "127.0.0.1", "127.0.0.1"},
+		{"127.0.0.1", "::1", "127.0.0.1"},
+		{"10.1.2.3", "127.0.0.1", "10.1.2.3"},
+		{"10.1.2.3", "10.9.9.9", "10.1.2.3"},
+		{"127.0.0.1", "10.1.2.3", ""},
+		{"127.0.0.5", "fd00::1", ""},
+		{"::1", "10.1.2.3", ""},
+		{"0.0.0.0", "10.1.2.3", "10.1.2.3"},
+		{"0.0.0.0", "fd00::1", ""},
+		{"::", "fd00::1", "fd00::1"},
+		{"::", "10.1.2.3", "10.1.2.3"},
+	} {
+		got := ""
+		if ip := reachable(net.ParseIP(row.listens), net.ParseIP(row.here)); ip != nil {
+			got = ip.String()
+		}
+		if got != row.want {
+			t.Errorf("a portal at %s, for who came to %s: %q, want %q", row.listens, row.here, got, row.want)
+		}
+	}
+}
+
+// TestLoopbackIsNotForOthers: a host that comes by another address of the machine does not learn of the loopback portal.
+func TestLoopbackIsNotForOthers(t *testing.T) {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(addrs, func(a net.Addr) bool {
+		n, ok := a.(*net.IPNet)
+		return ok && !n.IP.IsLoopback() && n.IP.To4() != nil
+	})
+	if at < 0 {
+		t.Skip("the machine has no address but loopback")
+	}
+	r := newRig(t, nil)
+	l, err := net.Listen("tcp", net.JoinHostPort(addrs[at].(*net.IPNet).IP.String(), "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- r.portal.ServePort(l, 2) }()
+	t.Cleanup(func() {
+		l.Close()
+		<-served
+	})
+	r.login(nil) // the first portal listens
+	for addr, want := range map[string][]string{l.Addr().String(): {l.Addr().String() + ",2"}, r.addr: {r.addr + ",1", l.Addr().String() + ",2"}} {
+		nc, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nc.SetDeadline(time.Now().Add(patience))
+		t.Cleanup(func() { nc.Close() })
+		c, err := NewClient(nc, ClientConfig{Initiator: testInitiator})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := c.SendTargets()
+		if err != nil || len(got) != 1 || !slices.Equal(got[0].Addresses, want) {
+			t.Errorf("at %s: %v, %v, want %v", addr, got, err, want)
+		}
+	}
+}

@@ -526,12 +526,12 @@ func TestMemoryOfAll(t *testing.T) {
 	if res, err := clients[0].Await(first, nil, size); err != nil || res.Status != scsi.StatusGood {
 		t.Fatalf("the first command: %v %v", res, err)
 	}
-	r.eventually("nothing is taken", func(*fakeTarget) bool { return r.portal.memory.Load() == 0 })
+	r.eventually("nothing is taken", func(*fakeTarget) bool { return r.portal.Held() == 0 })
 	for i, c := range clients {
 		if res, err := c.Await(send(c, false), nil, size); err != nil || res.Status != scsi.StatusGood {
 			t.Errorf("connection %d afterwards: %v %v", i, res, err)
 		}
-		r.eventually("nothing is taken", func(*fakeTarget) bool { return r.portal.memory.Load() == 0 })
+		r.eventually("nothing is taken", func(*fakeTarget) bool { return r.portal.Held() == 0 })
 	}
 }
 

@@ -156,15 +156,28 @@ func (c *conn) portalAddresses() []string {
 	defer c.portal.mu.Unlock()
 	var all []string
 	for _, l := range c.portal.listeners {
-		a, ok := l.Addr().(*net.TCPAddr)
-		if !ok {
-			continue
+		if a, ok := l.Addr().(*net.TCPAddr); ok {
+			if ip := reachable(a.IP, here.IP); ip != nil {
+				all = append(all, net.JoinHostPort(ip.String(), strconv.Itoa(a.Port))+","+strconv.Itoa(int(l.group)))
+			}
 		}
-		ip := a.IP
-		if ip.IsUnspecified() { // the address by which the initiator came leads to it
-			ip = here.IP
-		}
-		all = append(all, net.JoinHostPort(ip.String(), strconv.Itoa(a.Port))+","+strconv.Itoa(int(l.group)))
 	}
 	return all
+}
+
+// reachable returns the address by which an initiator that came to here reaches a portal that listens at ip; nil where
+// none is known.
+func reachable(ip, here net.IP) net.IP {
+	switch {
+	case ip.IsUnspecified():
+		// The address by which it came leads there too, if it is of the portal's family. The unspecified address of IPv6
+		// takes both.
+		if ip.To4() != nil && here.To4() == nil {
+			return nil
+		}
+		return here
+	case ip.IsLoopback() && !here.IsLoopback():
+		return nil // to another machine that is the machine itself
+	}
+	return ip
 }

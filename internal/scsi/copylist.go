@@ -14,6 +14,7 @@ const (
 	maxDescriptorBytes = maxCSCDs*cscdLen + maxSegments*segmentOffsetLen
 	maxCopies          = 128 // at the same time
 	maxCopiesOfNexus   = 32  // of them, started on one I_T_L nexus and not over
+	maxCopiesOfHost    = 64  // of them, of one initiator, by however many sessions and LUNs
 	maxHeld            = 32  // results kept for an I_T_L nexus
 	segmentGranularity = 9   // log2 of bytes
 )

@@ -122,7 +122,7 @@ func (t *Task) operate(work copier, id uint32, named, discard, immed bool, listI
 			x.forget(r)
 		}
 	}
-	if tg.copies >= maxCopies || named && x.running() >= maxCopiesOfNexus {
+	if tg.copies >= maxCopies || st.n.host.copies >= maxCopiesOfHost || x.running >= maxCopiesOfNexus {
 		t.end(StatusBusy)
 		return false
 	}
@@ -130,6 +130,8 @@ func (t *Task) operate(work copier, id uint32, named, discard, immed bool, listI
 	o.req.Done = o.requestDone
 	o.result = &copyResult{id: id, sa: t.CDB[1] & 0x1F, op: o}
 	tg.copies++
+	st.n.host.copies++
+	x.running++
 	if o.kept = named; named {
 		x.keep(o.result)
 	}
@@ -144,17 +146,6 @@ func (t *Task) operate(work copier, id uint32, named, discard, immed bool, listI
 	}
 	work.next(o)
 	return true
-}
-
-// running counts the operations of the I_T_L nexus.
-func (x *itl) running() int {
-	n := 0
-	for _, r := range x.copies {
-		if r.op != nil {
-			n++
-		}
-	}
-	return n
 }
 
 // listInUse is OPERATION IN PROGRESS with a pointer to the list identifier, which
@@ -227,6 +218,8 @@ func (o *operation) end(*Task) {
 func (o *operation) finish(status, sam byte, s sense) {
 	o.over = true
 	o.t.copies--
+	o.x.n.host.copies--
+	o.x.running--
 	o.t.operations = slices.DeleteFunc(o.t.operations, func(q *operation) bool { return q == o })
 	if r := o.req.Ref; r != nil {
 		o.req.Ref = nil

@@ -34,6 +34,7 @@ const (
 	inquiryHiSup     = 0x10
 	inquiryFormat    = 0x02
 	inquiry3PC       = 0x08
+	inquiryMultiP    = 0x10
 	inquiryCmdQue    = 0x02
 	inquiryVendor    = 8
 	inquiryProduct   = 16
@@ -73,6 +74,9 @@ func (u *Unit) inquiry(b []byte) {
 	}
 	u.t.describe(b)
 	b[5] = inquiryTPGS | inquiry3PC
+	if len(u.t.portIDs()) > 1 {
+		b[6] = inquiryMultiP
+	}
 	b[7] = inquiryCmdQue
 }
 
@@ -143,9 +147,10 @@ const (
 	associateWhole = 2
 )
 
-func (d *designator) append(b []byte) []byte {
+// append adds the descriptor; iscsi says that what is no name of the unit is one of an iSCSI port or device.
+func (d *designator) append(b []byte, iscsi bool) []byte {
 	first, second := d.codeSet, d.association<<4|d.kind
-	if d.association != 0 {
+	if d.association != 0 && iscsi {
 		first |= protocolISCSI << 4
 		second |= designatorPIV
 	}
@@ -176,17 +181,21 @@ func (u *Unit) designators() []designator {
 
 func vpdIdentification(u *Unit, n *Nexus, b []byte) []byte {
 	for i := range u.names {
-		b = u.names[i].append(b)
+		b = u.names[i].append(b, true)
 	}
 	be := binary.BigEndian
 	port := n.targetPort
-	for _, d := range []designator{
+	list := []designator{
 		{1, associatePort, designPort, be.AppendUint16([]byte{0, 0}, port)},
 		{1, associatePort, designGroup, be.AppendUint16([]byte{0, 0}, n.group.id)},
 		{3, associatePort, designName, nameString(fmt.Sprintf("%s,t,0x%04x", u.t.opt.Name, port))},
 		{3, associateWhole, designName, nameString(u.t.opt.Name)},
-	} {
-		b = d.append(b)
+	}
+	if n.fabric {
+		list = list[:2] // the others are names of iSCSI
+	}
+	for _, d := range list {
+		b = d.append(b, !n.fabric)
 	}
 	return b
 }

@@ -138,7 +138,7 @@ func total(ranges []block.Range) uint64 {
 }
 
 func (p *populating) next(o *operation) {
-	if o.t.opt.Random == nil || !o.t.roomForToken() {
+	if o.t.opt.Random == nil || !o.t.roomForToken(o.x.n.host) {
 		o.finish(copyError, StatusCheckCondition, sense{code: copyNoROD})
 		return
 	}
@@ -160,7 +160,7 @@ func (p *populating) ended(o *operation) {
 	if o.cancelled() || o.x.u.removed {
 		return // finish releases what was held
 	}
-	if !o.t.roomForToken() {
+	if !o.t.roomForToken(o.x.n.host) {
 		o.finish(copyError, StatusCheckCondition, sense{code: copyNoROD})
 		return
 	}

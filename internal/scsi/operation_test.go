@@ -3,6 +3,7 @@ package scsi_test
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -245,16 +246,23 @@ func TestTokenIsMasked(t *testing.T) {
 
 func TestTokensAreLimited(t *testing.T) {
 	r := newRig(t)
+	l := scsitest.PopulateList(0, 0, 0, scsitest.Extent{Blocks: 8})
 	first := r.tokenOf(1, 0)
-	for range 255 {
-		r.tokenOf(1, 0)
+	for i := 1; i < 256; i++ { // an initiator has 64 of them
+		n := r.a
+		if i >= 64 {
+			n = r.tg.OpenNexus(fmt.Sprint(initiatorA, i/64), fmt.Sprint(initiatorA, i, ",i,0x1"), 1)
+			r.run(n, 0, make([]byte, 6), nil) // unit attention
+		}
+		_, c := r.run(n, 0, scsitest.TokenCDB(0x10, 1, l), l)
+		r.wants("populate", c, 0)
 	}
 	r.refs("all", 256)
-	l := scsitest.PopulateList(0, 0, 0, scsitest.Extent{Blocks: 8})
-	_, c := r.run(r.a, 0, scsitest.TokenCDB(0x10, 1, l), l)
+	_, c := r.run(r.b, 0, scsitest.TokenCDB(0x10, 1, l), l)
 	r.wants("one more", c, 0x020A550D)
 	r.wants("delete one", r.use(r.a, 0, first, 2), 0)
-	r.tokenOf(1, 0)
+	_, c = r.run(r.b, 0, scsitest.TokenCDB(0x10, 1, l), l)
+	r.wants("in its place", c, 0)
 	r.exec.RunUntil(r.exec.Now() + 4000*second)
 	r.refs("none", 0)
 }

@@ -30,12 +30,13 @@ func TestTransportIDs(t *testing.T) {
 	for _, c := range []struct {
 		name, in, port string
 	}{
-		{"a port", good, "iqn.a:b,i,0xab"},
+		{"a port", good, "iqn.a:b,i,0x0000000000ab"},
 		{"a device", "\x05" + good[1:], ""},
 		{"another protocol", "\x40" + good[1:], ""},
 		{"cut off", good[:len(good)-1], ""},
 		{"an odd length", good[:3] + "\x0F" + good[4:], ""},
 		{"no ISID", "\x45\x00\x00\x08iqn.a:b\x00", ""},
+		{"an ISID of other signs", good[:17] + "g" + good[18:], ""},
 		{"nothing", "", ""},
 	} {
 		port, _, ok := parseTransportID([]byte(c.in))

@@ -11,6 +11,8 @@ import (
 type Port struct {
 	ID    uint16 // relative target port identifier, from 1
 	Group uint16 // target port group
+	// Preferred makes the group a preferred one (PREF): hosts that see several come back to it.
+	Preferred bool
 }
 
 // AccessState is an asymmetric access state; the numbers are those of SPC-5 table 178.
@@ -30,6 +32,7 @@ type portGroup struct {
 	id    uint16
 	state AccessState
 	why   byte // STATUS CODE
+	pref  byte // PREF, as it stands beside the state
 	ports []uint16
 }
 
@@ -50,6 +53,9 @@ func (t *Target) makeGroups(ports []Port) {
 			t.groups = append(t.groups, g)
 		}
 		g.ports = append(g.ports, p.ID)
+		if p.Preferred {
+			g.pref = groupPref
+		}
 	}
 }
 
@@ -150,6 +156,7 @@ func (n *Nexus) inaccessible(row *command) code {
 
 // Parameter data of REPORT TARGET PORT GROUPS (SPC-5 6.37).
 const (
+	groupPref     = 0x80
 	groupStates   = 0x0F // U, S, AN and AO are supported
 	groupExtended = 1    // PARAMETER DATA FORMAT
 	inquiryTPGS   = 0x30 // implicit and explicit changes
@@ -168,7 +175,7 @@ func doReportGroups(t *Task) {
 		return
 	}
 	for _, g := range t.state.n.t.groups {
-		b = append(b, byte(g.state), groupStates)
+		b = append(b, g.pref|byte(g.state), groupStates)
 		b = be.AppendUint16(b, g.id)
 		b = append(b, 0, g.why, 0, byte(len(g.ports)))
 		for _, p := range g.ports {

@@ -148,11 +148,10 @@ func parseTransportID(b []byte) (port string, size int, ok bool) {
 		return "", 0, false
 	}
 	name, _, _ := strings.Cut(string(b[4:size]), "\x00")
-	device, isid, ok := strings.Cut(strings.ToLower(name), ",i,0x")
-	if !ok || device == "" || isid == "" {
+	if port, ok = canonicalPort(strings.ToLower(name)); !ok {
 		return "", 0, false
 	}
-	return device + ",i,0x" + isid, size, true
+	return port, size, true
 }
 
 // transportIDs reads the additional data of a REGISTER with SPEC_I_PT=1.

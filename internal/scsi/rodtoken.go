@@ -11,6 +11,7 @@ import (
 // Limits of ROD tokens, as the Third-party Copy VPD page reports them.
 const (
 	maxTokens         = 256 // valid at the same time
+	maxTokensOfHost   = 64  // of them, made by one initiator
 	maxGoneTokens     = 256 // remembered for their sense code
 	maxTokenRanges    = 128 // range descriptors of a command
 	tokenTimeout      = 300 // default inactivity timeout, seconds
@@ -49,6 +50,7 @@ const (
 type rodToken struct {
 	bytes   [tokenLen]byte
 	u       *Unit
+	by      *host // who made it
 	ref     block.Ref
 	sectors uint64
 	shift   uint8 // of the unit's blocks
@@ -62,14 +64,14 @@ type rodToken struct {
 func (x *itl) newToken(ref block.Ref, timeout int64) *rodToken {
 	u := x.u
 	be := binary.BigEndian
-	k := &rodToken{u: u, ref: ref, sectors: ref.Sectors(), shift: u.shift, timeout: timeout}
+	k := &rodToken{u: u, by: x.n.host, ref: ref, sectors: ref.Sectors(), shift: u.shift, timeout: timeout}
 	b := k.bytes[:]
 	be.PutUint32(b[tokenRODType:], rodPointInTime)
 	be.PutUint16(b[tokenLengthAt:], tokenRest)
 	u.t.opt.Random(b[tokenIdentifier:tokenCreator])
 	creator := b[tokenCreator : tokenCreator+cscdLen]
 	creator[0] = cscdIdent
-	copy(creator[cscdCodeSet:], u.names[0].append(nil))
+	copy(creator[cscdCodeSet:], u.names[0].append(nil, true))
 	be.PutUint32(creator[cscdBlockLen:], uint32(u.blockSize())) // fewer than 2^24
 	be.PutUint64(b[tokenBytes:], k.sectors<<block.SectorShift)
 	be.PutUint32(b[tokenBlockLength:], uint32(u.blockSize()))
@@ -79,6 +81,7 @@ func (x *itl) newToken(ref block.Ref, timeout int64) *rodToken {
 	}
 	u.t.opt.Random(b[tokenSecret : tokenSecret+tokenSecretLen])
 	u.t.tokens = append(u.t.tokens, k)
+	k.by.tokens++
 	k.touch()
 	return k
 }
@@ -121,6 +124,7 @@ func (k *rodToken) end(why code) {
 		return
 	}
 	k.gone = why
+	k.by.tokens--
 	k.rest()
 	if k.users == 0 {
 		k.release()
@@ -145,8 +149,11 @@ func (k *rodToken) release() {
 	k.ref = nil
 }
 
-// roomForToken tells whether another token can be made.
-func (t *Target) roomForToken() bool {
+// roomForToken reports whether the initiator can make another token.
+func (t *Target) roomForToken(by *host) bool {
+	if by.tokens >= maxTokensOfHost {
+		return false
+	}
 	valid := 0
 	for _, k := range t.tokens {
 		if k.gone == noSense {

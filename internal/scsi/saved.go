@@ -68,6 +68,7 @@ func (u *Unit) restore(s UnitState) {
 	if p := s.PR; p != nil {
 		u.pr.generation, u.pr.aptpl, u.pr.kept = p.Generation, true, true
 		for _, r := range p.Regs {
+			r.Port, _ = canonicalPort(r.Port)
 			u.pr.regs = append(u.pr.regs, &registration{port: r.Port, targetPort: r.TargetPort, key: r.Key})
 		}
 		if p.Kind != 0 {

@@ -40,6 +40,7 @@ type Target struct {
 	// beginning.
 	operations []*operation
 	tokens     []*rodToken  // in the order of creation
+	scratch    scratch      // of VERIFY
 	groups     []*portGroup // in the order of Options.Ports
 
 	// The batch of requests that the present call collects for one device.
@@ -57,8 +58,11 @@ type Target struct {
 
 // host is an initiator by name, however many ports and sessions it has.
 type host struct {
-	id   uint32
-	name string
+	id      uint32
+	name    string
+	copies  int // copy operations that run
+	tokens  int // ROD tokens that are valid
+	scratch int // pieces of the target's scratch memory
 }
 
 type lunMap struct{ luns []*Unit } // by LUN
@@ -104,6 +108,7 @@ type Nexus struct {
 	host       *host
 	luns       []*itl // by LUN
 	closed     bool
+	fabric     bool // its target port is of a fabric that the target does not know
 }
 
 // itl is an I_T_L nexus: what a unit keeps for one nexus.
@@ -115,6 +120,7 @@ type itl struct {
 	prevent bool // PREVENT ALLOW MEDIUM REMOVAL
 	stats   *hostStats
 	copies  []*copyResult
+	running int // copy operations that came here and are not over
 }
 
 // NewTarget makes a target without units.
@@ -280,6 +286,7 @@ const knownPorts = 4096
 // of its port (for iSCSI name + ",i,0x" + ISID), targetPort the relative target
 // port identifier. Front ends close the old nexus of the same port first.
 func (t *Target) OpenNexus(initiator, port string, targetPort uint16) *Nexus {
+	port, _ = canonicalPort(port)
 	n := &Nexus{t: t, initiator: initiator, port: port, targetPort: targetPort, group: t.groupOfPort(targetPort), host: t.hostNamed(initiator)}
 	t.nexuses = append(t.nexuses, n)
 	n.remap()
@@ -292,6 +299,14 @@ func (t *Target) OpenNexus(initiator, port string, targetPort uint16) *Nexus {
 			x.ua = ua
 		}
 	}
+	return n
+}
+
+// OpenFabricNexus makes a nexus of a front end whose target ports are not the target's own (LIO's
+// fabrics): its units say nothing of ports in the terms of iSCSI. name is that of initiator and port.
+func (t *Target) OpenFabricNexus(name string) *Nexus {
+	n := t.OpenNexus(name, name, t.groups[0].ports[0])
+	n.fabric = true
 	return n
 }
 

@@ -13,21 +13,27 @@ const (
 	bytchkOne    = 3 // one block of Data-Out is compared with each block
 )
 
-// verifyChunk bounds the scratch buffer of a verification.
-const verifyChunk = 1 << 20
-
 // verify is the state of VERIFY and WRITE AND VERIFY: it reads the range piece by
-// piece and compares.
+// piece, into memory that it has for that piece only, and compares.
 type verify struct {
 	rest    block.Range // what is not yet read
 	from    uint64      // sectors that are
 	data    [][]byte    // what to compare with; nil only reads
 	each    bool        // data is one block, to be compared with each
-	scratch []byte
+	scratch []byte      // while a piece is read; nil while the command waits for memory
 	vec     [1][]byte
 }
 
-func (*verify) end(*Task) {}
+// end implements stepper.
+func (v *verify) end(t *Task) {
+	s := &t.state.n.t.scratch
+	if b := v.scratch; b != nil {
+		v.scratch = nil
+		s.give(b, t.state.n.host)
+		return
+	}
+	s.forget(t)
+}
 
 // doVerify serves VERIFY(10), (12), (16).
 func doVerify(t *Task) {
@@ -86,12 +92,15 @@ func (t *Task) verify(v *verify) {
 		t.good()
 		return
 	}
-	n := min(v.rest.Count, verifyChunk>>block.SectorShift)
-	if v.scratch == nil {
-		v.scratch = make([]byte, n<<block.SectorShift)
-	}
-	v.vec[0] = v.scratch[:n<<block.SectorShift]
-	r := &st.req
+	st.n.t.scratch.want(t)
+}
+
+// start reads the next piece into b.
+func (v *verify) start(t *Task, b []byte) {
+	v.scratch = b
+	n := min(v.rest.Count, scratchLen>>block.SectorShift)
+	v.vec[0] = b[:n<<block.SectorShift]
+	r := &t.state.req
 	r.Op, r.Flags, r.Data = block.OpRead, block.FUA, v.vec[:]
 	r.Range = block.Range{Start: v.rest.Start, Count: n}
 	t.submit(verifyRead)
@@ -110,7 +119,16 @@ func verifyRead(t *Task) {
 	v.rest.Start += n
 	v.rest.Count -= n
 	v.from += n
-	t.verify(v)
+	b := v.scratch
+	v.scratch = nil
+	if v.rest.Count == 0 {
+		st.n.t.scratch.give(b, st.n.host)
+		t.good()
+		return
+	}
+	// It queues before it gives its memory up, so that its turn counts.
+	st.n.t.scratch.waiting = append(st.n.t.scratch.waiting, t)
+	st.n.t.scratch.give(b, st.n.host)
 }
 
 // differs returns the offset in got of the first byte that is not as it should

@@ -1,0 +1,125 @@
+package scsi_test
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi"
+	"github.com/arraysim/arraysim/internal/scsi/scsitest"
+)
+
+// TestCopiesWithoutListID: a copy whose result nobody asks for counts like any other.
+func TestCopiesWithoutListID(t *testing.T) {
+	r := newRig(t)
+	r.devs[0].Hold = true
+	list := r.list(0, 0)
+	list[1] |= 0x18 // LIST ID USAGE: there is none
+	start := func(n *scsi.Nexus, lun uint64) int {
+		_, c := r.run(n, lun, scsitest.CopyCDB4(list), list)
+		return c
+	}
+	busy := func(n *scsi.Nexus, lun uint64) (refused int) {
+		for range 40 {
+			if start(n, lun) == scsi.StatusBusy<<24 {
+				refused++
+			}
+		}
+		return refused
+	}
+	r.wants("refused to one I_T_L nexus", busy(r.a, scsitest.Thin), 40-32)
+	r.wants("refused on a second LUN", busy(r.a, scsitest.Other), 40-32)
+	r.wants("refused on a third LUN: an initiator has half of all", busy(r.a, scsitest.Thick), 40)
+	// What one initiator holds leaves room for the others.
+	if c := start(r.b, scsitest.Thin); c == scsi.StatusBusy<<24 {
+		t.Error("one initiator's copies keep another from its first")
+	}
+	for r.devs[0].Waiting() > 0 {
+		r.devs[0].Release(1)
+		r.exec.RunUntil(r.exec.Now() + 1000)
+	}
+	r.devs[0].Hold = false
+	r.wants("afterwards", start(r.a, scsitest.Thin), 0)
+	r.refs("at the end", 0)
+}
+
+// TestTokensOfOneInitiator: an initiator has a quarter of the tokens, over however many sessions and units.
+func TestTokensOfOneInitiator(t *testing.T) {
+	r := newRig(t)
+	l := scsitest.PopulateList(0, 0, 0, scsitest.Extent{Blocks: 8})
+	populate := func(n *scsi.Nexus) int {
+		_, c := r.run(n, 0, scsitest.TokenCDB(0x10, 1, l), l)
+		return c
+	}
+	again := r.tg.OpenNexus(initiatorA, initiatorA+",i,0x2", 1)
+	for range 3 { // unit attentions
+		r.run(again, 0, make([]byte, 6), nil)
+	}
+	for i := range 64 {
+		n := r.a
+		if i%2 == 1 {
+			n = again
+		}
+		r.wants("one of its tokens", populate(n), 0)
+	}
+	r.wants("one more", populate(r.a), 0x020A550D)
+	r.wants("one more by another session", populate(again), 0x020A550D)
+	r.wants("another initiator's first", populate(r.b), 0)
+	r.refs("all", 65)
+	r.exec.RunUntil(r.exec.Now() + 4000*second)
+	r.refs("none", 0)
+	r.wants("room again", populate(r.a), 0)
+}
+
+// TestVerifyIsBudgeted: however many VERIFY commands are under way, few of them hold memory, each gets its turn, and
+// those of an initiator that has many do not keep another's waiting.
+func TestVerifyIsBudgeted(t *testing.T) {
+	r := newRig(t)
+	d := r.devs[0]
+	d.Hold = true
+	verify := make([]byte, 16)
+	verify[0] = 0x8F
+	binary.BigEndian.PutUint32(verify[10:], scsitest.Sectors)
+	var reads uint64 // bytes of memory that the device was given to read into, since the last round
+	d.Fault = func(q *block.Request) block.Status {
+		reads += uint64(block.VecLen(q.Data))
+		return block.OK
+	}
+	const many = 500
+	for i := range many {
+		k := r.task("hostile", scsitest.Thin, verify)
+		k.Tag = uint64(i)
+		r.submit(r.a, k)
+	}
+	r.exec.RunUntil(r.exec.Now() + 1000)
+	r.submit(r.b, r.task("honest", scsitest.Thin, verify))
+	for round := range 64 { // its first piece is read, and each next one, before others are served twice
+		if d.Waiting() == 0 {
+			t.Fatal("nothing is under way")
+		}
+		reads = 0
+		d.Release(d.Waiting())
+		if reads == 0 || reads > 8<<20 {
+			t.Fatalf("%d commands read into %d bytes at a time", many, reads)
+		}
+		r.exec.RunUntil(r.exec.Now() + 1000)
+		if len(r.log) > 0 && r.log[len(r.log)-1] == "honest" {
+			break
+		}
+		if round == 63 {
+			t.Errorf("not ended after %d rounds, which end %d others", round, len(r.log))
+		}
+	}
+	// Those that wait can be aborted; the rest end well, and nothing is left.
+	aborted := false
+	r.a.Manage(scsi.AbortTask, scsitest.Thin<<48, many-1, func(got scsi.TMFResponse) { aborted = got == scsi.TMFComplete })
+	d.Hold = false
+	for d.Waiting() > 0 {
+		d.Release(d.Waiting())
+		r.exec.Run()
+	}
+	r.exec.Run()
+	if !aborted || len(r.log) != many+1 {
+		t.Errorf("%d of %d commands ended, aborted %v", len(r.log), many+1, aborted)
+	}
+}
