@@ -155,7 +155,10 @@ func doPROut(t *Task) {
 		return
 	}
 	kind := t.CDB[2] & 0x0F
-	if sa != prClear && (t.CDB[2]>>4 != 0 || 1<<kind&prTypeMask == 0) { // LU_SCOPE only
+	// REGISTER and CLEAR ignore SCOPE and TYPE, and so does a PREEMPT that takes no reservation (SPC-4 5.12.11.4.4).
+	victim := action
+	preempts := sa == prPreempt || sa == prPreemptAbort
+	if sa != prClear && (!preempts || u.pr.falls(victim)) && (t.CDB[2]>>4 != 0 || 1<<kind&prTypeMask == 0) { // LU_SCOPE only
 		t.fault(inCDB(2, 7))
 		return
 	}
@@ -167,7 +170,7 @@ func doPROut(t *Task) {
 	case prClear:
 		u.clear(t, reg)
 	default:
-		u.preempt(t, reg, action, kind, sa == prPreemptAbort)
+		u.preempt(t, reg, victim, kind, sa == prPreemptAbort)
 	}
 }
 
@@ -249,6 +252,17 @@ func (u *Unit) clear(t *Task, reg *registration) {
 	u.prDone(t)
 }
 
+// falls reports whether a PREEMPT of this key takes the reservation over.
+func (p *persistent) falls(victim uint64) bool {
+	switch {
+	case !p.reserved:
+		return false
+	case allRegistrants(p.kind):
+		return victim == 0
+	}
+	return p.holder.key == victim
+}
+
 // preempt serves PREEMPT and PREEMPT AND ABORT (SPC-5 5.14.11.4, 5.14.11.5).
 func (u *Unit) preempt(t *Task, reg *registration, victim uint64, kind byte, abort bool) {
 	p := &u.pr
@@ -257,7 +271,7 @@ func (u *Unit) preempt(t *Task, reg *registration, victim uint64, kind byte, abo
 		t.fault(inList(invalidFieldInList, 8))
 		return
 	}
-	takes := all && victim == 0 || p.reserved && !all && p.holder.key == victim
+	takes := p.falls(victim)
 	var gone []*registration
 	matched := takes
 	for _, q := range p.regs {
