@@ -282,9 +282,9 @@ func vpdThirdParty(u *Unit, _ *Nexus, b []byte) []byte {
 	types[4+64+4] = tokenIn
 	add(tpcRODTypes, types)
 	g := make([]byte, 32)
-	be.PutUint32(g[0:], maxCopies)  // TOTAL CONCURRENT COPIES
-	be.PutUint32(g[4:], maxCopies)  // MAXIMUM IDENTIFIED CONCURRENT COPIES
-	be.PutUint32(g[8:], maxSegment) // MAXIMUM SEGMENT LENGTH
+	be.PutUint32(g[0:], maxCopiesOfNexus) // TOTAL CONCURRENT COPIES
+	be.PutUint32(g[4:], maxCopiesOfNexus) // MAXIMUM IDENTIFIED CONCURRENT COPIES
+	be.PutUint32(g[8:], maxSegment)       // MAXIMUM SEGMENT LENGTH
 	g[12] = segmentGranularity
 	add(tpcGeneral, g)
 	return b

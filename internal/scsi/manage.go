@@ -138,11 +138,13 @@ func (u *Unit) clearTasks(w *waiter, by *Nexus, ua attention) {
 	})
 }
 
-// reset is a logical unit reset (SAM-5 6.3.3): tasks are aborted, SPC-2
-// reservations, removal prevention and mode pages go back; persistent
+// reset is a logical unit reset (SAM-5 6.3.3): tasks and the copies that use the unit, wherever
+// their commands came, are aborted; SPC-2 reservations, removal prevention and mode pages go back; persistent
 // reservations stay.
 func (u *Unit) reset(w *waiter, by *Nexus) {
 	u.abortWhere(w, by, func(*Task) bool { return true })
+	u.fence(w, rest, aborts)
+	u.t.endOperations(w, func(o *operation) bool { return o.x.u == u })
 	u.holder = nil
 	u.mode = u.savedMode
 	for _, x := range u.itls {

@@ -174,16 +174,8 @@ func doPROut(t *Task) {
 	}
 }
 
-// prDone ends a command that has changed the reservations: with APTPL=1 when they
-// survive power loss.
-func (u *Unit) prDone(t *Task) {
-	if !u.pr.aptpl && !u.pr.kept {
-		t.good()
-		return
-	}
-	u.pr.kept = u.pr.aptpl
-	t.goodWhenSaved()
-}
+// prDone ends a command that has changed the persistent reservations.
+func (u *Unit) prDone(t *Task) { u.settleChange(t, true, nil) }
 
 // unregister removes a registration and the reservation that goes with it (SPC-5
 // 5.14.11.3).
@@ -308,37 +300,11 @@ func (u *Unit) preempt(t *Task, reg *registration, victim uint64, kind byte, abo
 		}
 	}
 	p.generation++
-	if abort {
-		u.abortPreempted(t, gone)
-		return
+	if !abort {
+		gone = nil
 	}
-	u.prDone(t)
+	u.settleChange(t, true, gone)
 }
-
-// abortPreempted aborts the tasks of the nexuses that lost their registration; the
-// command ends when they have.
-func (u *Unit) abortPreempted(t *Task, gone []*registration) {
-	tg := u.t
-	tg.enter()
-	defer tg.leave()
-	tg.flush()
-	self := &preempting{}
-	t.state.multi = self
-	w := newWaiter(func() {
-		if t.state.multi == self { // else the command was aborted meanwhile
-			u.prDone(t)
-		}
-	})
-	u.abortWhere(w, t.state.n, func(k *Task) bool {
-		return k != t && slices.ContainsFunc(gone, func(r *registration) bool { return r.is(k.state.n) })
-	})
-	w.less(tg)
-}
-
-// preempting is the state of a PREEMPT AND ABORT that waits.
-type preempting struct{ _ byte }
-
-func (*preempting) end(*Task) {}
 
 // prHead begins the parameter data of PERSISTENT RESERVE IN.
 func (u *Unit) prHead() []byte {

@@ -3,6 +3,7 @@ package scsi_test
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -167,5 +168,42 @@ func TestPreemptOfRegistrations(t *testing.T) {
 			t.Errorf("a PREEMPT that was refused left the keys %x", list)
 		}
 		steps("of the holder", r.b, sa, 0x01, 0xB, 0xA, 0)
+	}
+}
+
+// TestPreemptThatIsAborted: a PREEMPT AND ABORT that is aborted while it waits for the tasks of others has
+// preempted all the same, and what it changed survives power loss.
+func TestPreemptThatIsAborted(t *testing.T) {
+	r, k := savingRig(t)
+	for i, n := range []*scsi.Nexus{r.a, r.b} {
+		_, c := r.run(n, 0, prOut(0, 0), prList(0, uint64(0xA+i), 1))
+		r.wants("REGISTER", c, 0)
+	}
+	_, c := r.run(r.b, 0, prOut(1, 3), prList(0xB, 0, 0))
+	r.wants("RESERVE", c, 0)
+	dev := scsitest.NewDevice(k.exec, scsitest.Ready(1, scsitest.Sectors, 512, true))
+	r = life(t, k, dev)
+	dev.Late = second
+	write := r.start(r.b, 0, scsitest.CDB(0x2A, 0, 1), make([]byte, 512))
+	preempt := &scsi.Task{Tag: 7, CDB: prOut(5, 3), DataOut: [][]byte{prList(0xA, 0xB, 0)}, Bufs: heap{}, Done: func(t *scsi.Task) { t.Ctx = true }}
+	r.a.Submit([]*scsi.Task{preempt})
+	r.exec.RunUntil(r.exec.Now() + second/2)
+	if preempt.Ctx != nil || write.Ctx != nil {
+		t.Fatal("the PREEMPT AND ABORT does not wait for the WRITE")
+	}
+	r.a.Manage(scsi.AbortTask, 0, 7, func(scsi.TMFResponse) {})
+	r.exec.RunUntil(r.exec.Now() + second/100)
+	if !preempt.Aborted {
+		t.Error("the PREEMPT AND ABORT is not aborted")
+	}
+	after := func() string {
+		list, _ := r.keys()
+		in, _ := r.run(r.a, 0, []byte{0x5E, 1, 0, 0, 0, 0, 0, 0, 64, 0}, nil)
+		return fmt.Sprintf("%x %x", list, bytes.Join(in.DataIn, nil)[8:])
+	}
+	now := after()
+	r = life(t, k, dev)
+	if got := after(); got != now {
+		t.Errorf("after power loss the reservations are %s; they were %s", got, now)
 	}
 }

@@ -34,10 +34,8 @@ type Target struct {
 	known   map[string]bool // initiator ports that logged in before; bounded
 	stats   map[string]*unitStats
 	vols    []string // keys of stats in order
-	copies  int      // copy operations that run
 	genBase uint64   // see generationBase
-	// operations are those of them whose command has ended, in the order of their
-	// beginning.
+	// operations are the copy operations that run, in the order of their beginning.
 	operations []*operation
 	tokens     []*rodToken  // in the order of creation
 	groups     []*portGroup // in the order of Options.Ports
@@ -210,6 +208,7 @@ func (t *Target) RemoveUnit(u *Unit) {
 		n.remap()
 	}
 	t.units = slices.DeleteFunc(t.units, func(v *Unit) bool { return v == u })
+	u.fence(nil, rest, func(*operation, *itl, use) (byte, code) { return StatusCheckCondition, lunNotSupported })
 	u.paused++
 	for _, x := range u.tasks() {
 		u.expel(x)
@@ -390,6 +389,7 @@ func (n *Nexus) Close(done func()) {
 			x.u.abortWhere(w, nil, func(task *Task) bool { return task.state.itl == x })
 		}
 	}
+	t.endOperations(w, func(o *operation) bool { return o.x.n == n })
 	for _, x := range n.luns {
 		if x != nil {
 			x.detach()

@@ -23,6 +23,9 @@ type rig struct {
 	devs []*scsitest.Device
 	a, b *scsi.Nexus
 	log  []string
+
+	cscds [][]byte // of the LUNs that copies are between
+	token []byte
 }
 
 const initiatorA, initiatorB = "iqn.2026-11.org.example:host-a", "iqn.2026-11.org.example:host-b"
