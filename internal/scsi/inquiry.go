@@ -54,7 +54,7 @@ func doInquiry(t *Task) {
 			return
 		}
 		var b [inquiryLen]byte
-		t.state.u.inquiry(b[:])
+		t.state.itl.inquiry(b[:])
 		t.reply(b[:], allocation)
 		return
 	}
@@ -67,12 +67,16 @@ func doInquiry(t *Task) {
 	t.fault(inCDB(2, 7))
 }
 
-func (u *Unit) inquiry(b []byte) {
+func (x *itl) inquiry(b []byte) {
+	u := x.u
 	if u.opt.Removable {
 		b[1] = inquiryRMB
 	}
 	u.t.describe(b)
-	b[5] = inquiryTPGS | inquiry3PC
+	b[5] = inquiryImplicit | inquiry3PC
+	if x.n.setsGroups() {
+		b[5] |= inquiryExplicit
+	}
 	b[7] = inquiryCmdQue
 }
 

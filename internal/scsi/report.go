@@ -107,13 +107,13 @@ func doReportOpcodes(t *Task) {
 	rctd := t.CDB[2]&0x80 != 0
 	allocation := int(min(be.Uint32(t.CDB[6:]), 1<<30))
 	op, sa := t.CDB[3], int(be.Uint16(t.CDB[4:]))
-	u := t.state.u
+	x := t.state.itl
 	s := &servedOps[op]
 	switch t.CDB[2] & 7 {
 	case opcodesAll:
 		b := make([]byte, 4, 2048)
 		for _, c := range table {
-			if c.on(u) && c.flags&unlisted == 0 {
+			if c.offered(x) && c.flags&unlisted == 0 {
 				b = c.describe(b, rctd)
 			}
 		}
@@ -145,7 +145,7 @@ func doReportOpcodes(t *Task) {
 			c = d
 		}
 	}
-	if c == nil || !c.on(u) {
+	if c == nil || !c.offered(x) {
 		t.reply([]byte{0, supportNo, 0, 0}, allocation)
 		return
 	}
