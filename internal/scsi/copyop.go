@@ -176,7 +176,7 @@ func listInUse(at int) sense {
 // submit hands the request to a unit.
 func (o *operation) submit(u *Unit) {
 	o.where = u
-	o.req.Host = o.host
+	o.req.Host, o.req.Located = o.host, false
 	o.t.enqueue(u, &o.req)
 }
 

@@ -321,6 +321,7 @@ func (t *Task) submit(then func(*Task)) {
 	st.req.Ctx = t
 	st.req.Done = requestDone
 	st.req.Host = st.n.host.id
+	st.req.Located = false
 	st.n.t.enqueue(st.u, &st.req)
 }
 
