@@ -75,6 +75,7 @@ type conn struct {
 	memory     atomic.Int64 // reserved
 	starved    atomic.Bool  // waiting is not empty
 	stopping   atomic.Bool  // the portal shuts down
+	reset      atomic.Bool  // the target had a cold reset
 	inSession  bool         // it has one; guarded by the portal's mu
 	arrival    uint64       // its number among all connections of the portal
 
@@ -175,7 +176,7 @@ func (c *conn) startFull(l *login) {
 	c.text.tag = noTag
 	c.writerDone = make(chan struct{})
 	c.nc.SetDeadline(time.Time{})
-	if c.stopping.Load() || c.aborting.Load() {
+	if c.stopping.Load() || c.reset.Load() || c.aborting.Load() {
 		c.kick() // again: the line above undid it
 	}
 	go c.writer()
@@ -196,6 +197,9 @@ func (c *conn) readAll() error {
 		c.nc.SetReadDeadline(time.Time{})
 		if err := c.abortedBy(); err != nil {
 			return err
+		}
+		if c.reset.Load() {
+			return errReset
 		}
 		if c.stopping.Load() {
 			return errShutdown
@@ -268,7 +272,10 @@ func (c *conn) finishSession(err error) {
 	}
 	c.starved.Store(false)
 
-	if errors.Is(err, errShutdown) {
+	switch {
+	case errors.Is(err, errReset):
+		c.notice()
+	case errors.Is(err, errShutdown):
 		c.notice()
 		c.settle()
 	}

@@ -102,6 +102,7 @@ type Nexus struct {
 	host       *host
 	luns       []*itl // by LUN
 	closed     bool
+	onReset    func() // see OnReset
 }
 
 // itl is an I_T_L nexus: what a unit keeps for one nexus.
