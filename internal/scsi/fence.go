@@ -58,6 +58,17 @@ func (u *Unit) fence(w *waiter, what scope, verdict func(o *operation, x *itl, h
 	}
 }
 
+// EndCopies ends the copies that use the unit of this LUN: for a front end that keeps reservations
+// itself, and knows that one fenced the unit, but not whose copies they are.
+func (n *Nexus) EndCopies(lun uint64) {
+	t := n.t
+	t.enter()
+	defer t.leave()
+	if x := n.lookup(lun); x != nil {
+		x.u.fence(nil, rest, aborts)
+	}
+}
+
 // aborts is the verdict of a reset: whoever reads or writes the unit is told that it was aborted.
 func aborts(_ *operation, _ *itl, how use) (byte, code) {
 	if how == usesData {
