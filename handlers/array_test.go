@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi"
 	"github.com/arraysim/arraysim/internal/testkit"
 	"github.com/arraysim/arraysim/tcmu"
 	"github.com/arraysim/arraysim/tcmu/tcmutest"
@@ -484,6 +485,43 @@ func TestTaskManagement(t *testing.T) {
 			l.do(testUnitReady, nil, 0)
 			l.close()
 		})
+	}
+}
+
+// TestFenceReachesCopies: a reset of a unit, and a PREEMPT AND ABORT, end copies that use it and came by
+// another unit's ring; other task management does not.
+func TestFenceReachesCopies(t *testing.T) {
+	for _, row := range []struct {
+		function byte
+		ends     bool
+	}{{tcmu.TMRLUNReset, true}, {tcmu.TMRLUNResetPRO, true}, {tcmu.TMRAbortTask, false}} {
+		h := newHost(t)
+		a := NewArray(&stuckHost{testHost: h}, nil)
+		x := mustOpen(t, a, "gold/x", tcmutest.Options{})
+		y := mustOpen(t, a, "gold/y", tcmutest.Options{})
+		cdb, list := copyList(y.naa(), x.naa(), 0, 0, 8)
+		c := y.send(cdb, list, 0)
+		time.Sleep(10 * time.Millisecond)
+		if y.InFlight() != 1 {
+			t.Fatalf("%d commands in progress", y.InFlight())
+		}
+		if err := x.Manage(row.function); err != nil {
+			t.Fatal(err)
+		}
+		if !row.ends {
+			x.do(testUnitReady, nil, 0) // what was managed is done
+			if y.InFlight() != 1 {
+				t.Errorf("function %d ended a copy by another unit", row.function)
+			}
+			if err := y.Manage(tcmu.TMRAbortTask, c.ID()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := c.Wait(); row.ends && got.Status != scsi.StatusCheckCondition {
+			t.Errorf("function %d: the copy ended with status %#x", row.function, got.Status)
+		}
+		x.close()
+		y.close()
 	}
 }
 

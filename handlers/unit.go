@@ -215,6 +215,11 @@ func (u *unit) Manage(m tcmu.TMR) {
 		for _, id := range m.IDs {
 			u.domain.nexus.Manage(scsi.AbortTask, u.lun, uint64(id), func(scsi.TMFResponse) {})
 		}
+		if m.Function == tcmu.TMRLUNResetPRO {
+			// The kernel names the commands of this ring alone. Copies that came by other rings and use the
+			// unit may be of whom it fenced: all of them end, and whoever may copy does so again.
+			u.domain.nexus.EndCopies(u.lun)
+		}
 	}
 	e.Unlock()
 	u.finish()

@@ -25,6 +25,7 @@ STANDARD = Config(
         Volume("native2", PEER_4K, block_size=4096),
         Volume("thick", THICK, thin=False, size=64 * MiB),
     ],
+    set_groups=["iqn.2026-01.io.arraysim:sgshim"],
 )
 
 BLOCK_SIZE = {NATIVE_4K: 4096, PEER_4K: 4096}

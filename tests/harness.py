@@ -204,6 +204,7 @@ class Config:
     store: str = "files"
     chap: tuple[str, str] | None = None
     allow: list[str] = field(default_factory=list)
+    set_groups: list[str] = field(default_factory=list)
 
     def document(self, data: Path, portal: int, metrics: int) -> dict[str, Any]:
         """Return the configuration file's contents."""
@@ -223,6 +224,8 @@ class Config:
             doc["portal"]["chap"] = {"user": self.chap[0], "secret_file": str(secret)}
         if self.allow:
             doc["portal"]["allow"] = self.allow
+        if self.set_groups:
+            doc["portal"]["set_groups"] = self.set_groups
         return doc
 
     @staticmethod

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from harness import Daemon
 
-_NAME = "iqn.2026-01.io.example:probe"
+NAME = "iqn.2026-01.io.example:probe"
 
 
 class _Sense(c.Structure):
@@ -80,7 +80,7 @@ class Answer:
 class Session:
     """A session; a context manager."""
 
-    def __init__(self, array: Daemon, initiator: str = _NAME, isid: int = 1, port: int = 0) -> None:
+    def __init__(self, array: Daemon, initiator: str = NAME, isid: int = 1, port: int = 0) -> None:
         self.array = array
         self.port = port or array.port
         self.initiator = initiator

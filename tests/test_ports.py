@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from harness import Config, Daemon, Volume, free_port
-from initiator import Session
+from initiator import NAME, Session
 
 OPTIMIZED, NON_OPTIMIZED, STANDBY, UNAVAILABLE = range(4)
 READ = bytes.fromhex("28000000000000000100")
@@ -31,7 +31,7 @@ Paths = tuple[Session, Session]
 @pytest.fixture
 def paths(new_array: Callable[[Config], Daemon]) -> Iterator[Paths]:
     """One initiator port that is logged in to both target ports."""
-    config = TwoPortals(volumes=[Volume("v", 0)], second=free_port())
+    config = TwoPortals(volumes=[Volume("v", 0)], second=free_port(), set_groups=[NAME])
     array = new_array(config)
     with Session(array) as a, Session(array, port=config.second) as b:
         yield a.ready(0), b.ready(0)

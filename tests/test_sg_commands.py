@@ -220,6 +220,11 @@ def test_target_port_groups(array: Daemon) -> None:
         return m[1]
 
     assert state() == "active/optimized"
+    stranger = array.sg(
+        "sg_stpg", "--state=an", "--tp=1", "/dev/sg0", initiator="iqn.2026-01.io.example:x", expect=None
+    )
+    assert "Illegal request" in stranger.text, "hosts that may do so are configured"
+    assert state() == "active/optimized"
     array.sg("sg_stpg", "--state=an", "--tp=1", "/dev/sg0")
     try:
         assert state() == "active/non optimized"

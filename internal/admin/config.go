@@ -53,6 +53,9 @@ type PortalConfig struct {
 	CHAP    *CHAPConfig `yaml:"chap"`
 	// Allow lists the initiators that may log in; empty allows all.
 	Allow []string `yaml:"allow"`
+	// SetGroups lists the initiators that may change the access state of target port groups (SET
+	// TARGET PORT GROUPS), which all initiators feel; empty allows none.
+	SetGroups []string `yaml:"set_groups"`
 	// Preferred is the number of the portal that hosts should prefer, from 1; 0 prefers none. It shows
 	// as PREF in REPORT TARGET PORT GROUPS.
 	Preferred int `yaml:"preferred"`
@@ -263,9 +266,14 @@ func (c *Config) validate() error {
 	if err := checkISCSIName(c.Portal.Target); err != nil {
 		return c.src.at("portal.target", "%w", err)
 	}
-	for i, n := range c.Portal.Allow {
-		if err := checkISCSIName(n); err != nil {
-			return c.src.at(fmt.Sprintf("portal.allow[%d]", i), "%w", err)
+	for _, l := range []struct {
+		path  string
+		names []string
+	}{{"portal.allow", c.Portal.Allow}, {"portal.set_groups", c.Portal.SetGroups}} {
+		for i, n := range l.names {
+			if err := checkISCSIName(n); err != nil {
+				return c.src.at(fmt.Sprintf("%s[%d]", l.path, i), "%w", err)
+			}
 		}
 	}
 	if err := c.validatePortalLimits(); err != nil {

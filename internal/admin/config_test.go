@@ -105,6 +105,7 @@ func TestConfigErrors(t *testing.T) {
 		{"a record without a folder", "record: {keep: 5}", `f:1: record has no folder; add dir`},
 		{"no sessions", "portal: {sessions: -1}", `f:1: sessions is -1`},
 		{"an initiator", "portal:\n  allow:\n    - iqn.2026-01.a:b\n    - host", `f:4: "host" is no iSCSI name`},
+		{"who sets groups", "portal:\n  set_groups: [host]", `f:2: "host" is no iSCSI name`},
 		{"CHAP without a secret", "portal: {chap: {user: me}}", "f:1: chap needs user and secret_file"},
 		{"CHAP of nobody", "portal: {chap: {initiators: []}}", "f:1: chap needs user and secret_file, or initiators"},
 		{"CHAP of no name", "portal:\n  chap:\n    initiators:\n      - {name: host, secret_file: f}", `f:4: "host" is no iSCSI name`},

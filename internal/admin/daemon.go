@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -130,6 +131,8 @@ func (d *daemon) open() error {
 	d.log.Info("array is open", "data", d.cfg.Data, "store", d.cfg.Store, "cache", cache.Human(), "volumes", len(d.array.Volumes()))
 	d.exec.Lock()
 	opt := scsi.Options{Name: d.cfg.Portal.Target, Vendor: productName, Product: "array", Revision: productRevision, Exec: d.exec, Random: unguessable}
+	setters := foldNames(d.cfg.Portal.SetGroups)
+	opt.SetGroups = func(initiator string) bool { return slices.Contains(setters, initiator) }
 	if prof != nil {
 		if e := prof.NewEngine(d.exec); e != nil {
 			opt.Delay = e.Delay

@@ -13,7 +13,7 @@ import (
 // A second network portal is a second target port, whose access state a command
 // changes.
 func TestFurtherPortal(t *testing.T) {
-	text := strings.Replace(testConfig, `portal: {listen: "127.0.0.1:0"}`, `portal: {listen: "127.0.0.1:0", further: ["127.0.0.1:0"]}`, 1)
+	text := strings.Replace(testConfig, `portal: {listen: "127.0.0.1:0"}`, `portal: {listen: "127.0.0.1:0", further: ["127.0.0.1:0"], set_groups: ["iqn.2026-01.HOST:a"]}`, 1)
 	r := start(t, parse(t, text, t.TempDir()))
 	login := func(addr, target string) *iscsi.Client {
 		t.Helper()

@@ -127,12 +127,13 @@ func (a *Array) mend(k pageKey, mask uint8) {
 	}
 }
 
-// anyBad tells whether physical sectors [phys, phys+n) hold a bad one.
-func (a *Array) anyBad(p *Pool, phys, n uint64) bool {
+// firstBad returns the first bad one of the physical sectors [phys, phys+n); false means that
+// there is none.
+func (a *Array) firstBad(p *Pool, phys, n uint64) (uint64, bool) {
 	for s := phys; s < phys+n; s++ {
 		if _, bad := a.bad[badKey(keyOf(p.id, s), int(s%pageSectors))]; bad {
-			return true
+			return s, true
 		}
 	}
-	return false
+	return 0, false
 }

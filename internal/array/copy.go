@@ -231,7 +231,7 @@ func (o *op) readSource() {
 	rd := a.newReading(o.v)
 	o.v.ops++
 	a.copyReading++
-	rd.reason, rd.origin = block.ReasonCopyRead, o.origin
+	rd.reason, rd.origin, rd.op = block.ReasonCopyRead, o.origin, o
 	rd.done = func(s block.Status) {
 		a.copyReading--
 		if s == block.OK {
@@ -297,8 +297,11 @@ func (o *op) stopCopy(s block.Status) {
 	}
 	o.copying = true // nothing ends before all pieces were told
 	for _, c := range slices.Clone(o.pieces) {
-		if c.queued() {
+		switch {
+		case c.queued():
 			c.withdraw(s)
+		case c.parked != 0:
+			c.answer(s)
 		}
 	}
 	o.copying = false

@@ -18,6 +18,9 @@ const (
 	// patience is what a command waits for an mdisk that fails: less than the 30 s after which
 	// Linux aborts it.
 	patience = 20_000_000_000
+	// abortPatience is the same for a command that was aborted: open-iscsi waits 15 s for the
+	// answer to an abort, and then drops the session.
+	abortPatience = 5_000_000_000
 )
 
 // failing is the state of an mdisk whose writes fail.
@@ -57,9 +60,10 @@ func (p *Pool) tellHealth() {
 }
 
 // stuck tells whether an mdisk has work and has ended none of it for as long as anybody waits.
-func (d *mdisk) stuck(now int64) bool {
-	return d.out > 0 && now-d.progress >= patience
-}
+func (d *mdisk) stuck(now int64) bool { return d.silent(now, patience) }
+
+// silent reports whether an mdisk has work and has ended none of it for so long.
+func (d *mdisk) silent(now, long int64) bool { return d.out > 0 && now-d.progress >= long }
 
 // expect puts a read on the list of those that somebody waits for, and forget takes it off.
 func (d *mdisk) expect(x *diskIO) {
@@ -76,15 +80,24 @@ func (d *mdisk) forget(x *diskIO) {
 	d.a.readsOut--
 }
 
-// endReads ends the readings that have waited too long for a medium that is stuck, if it gives their buffers back.
-// What it still answers to them is not looked at.
-func (d *mdisk) endReads(now int64) {
+// endReads ends the readings that have waited too long for a medium that is silent, if it gives their buffers back.
+// What it still answers to them is not looked at. It reports whether there were any.
+func (d *mdisk) endReads(now int64) bool {
 	m, ok := d.medium.(block.Abandoner)
 	if !ok {
-		return
+		return false
 	}
 	// Of a copy of the list: who ends may begin something else.
-	overdue := slices.DeleteFunc(slices.Clone(d.reads), func(x *diskIO) bool { return x.handed < 0 || now-x.handed < patience })
+	stuck := d.stuck(now)
+	overdue := slices.DeleteFunc(slices.Clone(d.reads), func(x *diskIO) bool {
+		if x.handed < 0 {
+			return true
+		}
+		if x.ctx.(*reading).unwanted() {
+			return now-x.handed < abortPatience
+		}
+		return !stuck || now-x.handed < patience
+	})
 	slices.SortStableFunc(overdue, func(x, y *diskIO) int { return cmp.Compare(x.started, y.started) })
 	for _, x := range overdue {
 		r := x.ctx.(*reading)
@@ -96,6 +109,7 @@ func (d *mdisk) endReads(now int64) {
 		r.status = block.Hardware
 		r.release()
 	}
+	return len(overdue) > 0
 }
 
 // watch looks every second, while something fails or somebody waits for room or for an mdisk, for those who have waited too long.
@@ -138,7 +152,9 @@ func (a *Array) look() {
 			if d.stuck(now) {
 				trouble = true
 				p.endWaiters(block.MediumWrite, now-patience)
-				d.endReads(now)
+			}
+			if d.silent(now, abortPatience) && d.endReads(now) {
+				trouble = true
 			}
 			if d.failing.since != 0 && now-d.failing.since >= patience {
 				s := block.MediumWrite

@@ -50,6 +50,7 @@ type diskIO struct {
 	// A read: what it pins, and its place in the mdisk's list.
 	pool          *Pool
 	phys, sectors uint64
+	skew          uint64 // see reading
 	place         int
 	next          *diskIO
 }

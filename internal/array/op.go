@@ -21,8 +21,10 @@ type op struct {
 	same   []byte // WRITE SAME: a piece full of the pattern
 	buf    []byte // what a compare or a copy read
 	locked bool   // holds an exclusive lock on req.Range
-	since  int64  // when it began to wait for its partition, 0 if it does not
-	braked int64  // when it began to wait for its offload budget, 0 if it does not
+	// givenUp: who sent it does not want it any more, but it has started.
+	givenUp bool
+	since   int64 // when it began to wait for its partition, 0 if it does not
+	braked  int64 // when it began to wait for its offload budget, 0 if it does not
 
 	// A write that ends when the back end has it.
 	through   bool  // what is committed next is
@@ -285,6 +287,9 @@ func (o *op) abandon(s block.Status) {
 	if o.unsettled > 0 {
 		o.status = s
 		o.park()
+		if s == block.Cancelled {
+			o.answer(s) // what was committed stays, and settles without the host
+		}
 		return
 	}
 	o.end(s)
@@ -362,12 +367,15 @@ func (o *op) lock() {
 		o.buf = make([]byte, n)
 	}
 	o.buf = o.buf[:n]
-	o.a.readInto(v, o.req.Range, o.buf, o.modify)
+	o.a.readInto(o, o.buf, o.modify)
 }
 
 // modify compares or combines what was read and writes the result under the lock.
 func (o *op) modify(s block.Status) {
 	r := o.req
+	if s == block.OK && o.givenUp {
+		s = block.Cancelled
+	}
 	if s != block.OK {
 		o.end(s)
 		return

@@ -1,6 +1,9 @@
 package array
 
 import (
+	"errors"
+	"slices"
+
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -15,7 +18,18 @@ type reading struct {
 	left   int
 	status block.Status
 	next   *reading
+
+	tell *block.Request // is told where the data is bad; nil with what is not a range of a volume
+	op   *op            // of an internal read: it, or a piece of it, is why this is read
+	// skew turns a physical sector of the run that is read into a sector of the volume.
+	skew uint64
+	// bad is the first sector that is known to be bad, lost the first of a transfer that failed
+	// without a word where; noSector: there is none.
+	bad, lost uint64
+	cancelled bool
 }
+
+const noSector = 1<<64 - 1
 
 func (a *Array) newReading(v *Volume) *reading {
 	r := a.freeReading
@@ -24,25 +38,34 @@ func (a *Array) newReading(v *Volume) *reading {
 	} else {
 		a.freeReading = r.next
 	}
-	*r = reading{a: a, v: v, left: 1}
+	*r = reading{a: a, v: v, left: 1, bad: noSector, lost: noSector}
 	return r
+}
+
+// unwanted reports whether nobody waits for what is read any more.
+func (r *reading) unwanted() bool {
+	o := r.op
+	return r.cancelled || o != nil && (o.givenUp || o.parent != nil && o.parent.status != block.OK)
 }
 
 // startRead answers a host read.
 func (a *Array) startRead(v *Volume, req *block.Request) {
 	r := a.newReading(v)
-	r.req, r.reason = req, block.ReasonStage
+	r.req, r.tell, r.reason = req, req, block.ReasonStage
+	req.Priv = r
 	dst := cursor{vec: req.Data}
 	r.volume(v, req.Range, &dst)
 	r.release()
 }
 
-// readInto reads a range for the array itself and calls done, perhaps at once.
-func (a *Array) readInto(v *Volume, rg block.Range, buf []byte, done func(block.Status)) {
+// readInto reads the range of an op's request for the array itself and calls done, perhaps at once.
+func (a *Array) readInto(o *op, buf []byte, done func(block.Status)) {
+	v := o.v
 	r := a.newReading(v)
 	r.done, r.reason, r.origin = done, block.ReasonRMW, block.OriginCAW
+	r.tell, r.op = o.req, o
 	dst := cursor{vec: [][]byte{buf}}
-	r.volume(v, rg, &dst)
+	r.volume(v, o.req.Range, &dst)
 	r.release()
 }
 
@@ -51,6 +74,7 @@ func (r *reading) volume(v *Volume, rg block.Range, dst *cursor) {
 	v.ops++
 	v.m.walk(rg, func(x run) bool {
 		if x.state == block.Data {
+			r.skew = x.Start - x.phys
 			r.physical(v.pool, x.phys, x.Count, dst)
 		} else {
 			dst.zero(int(x.Count) * block.SectorSize)
@@ -63,10 +87,13 @@ func (r *reading) volume(v *Volume, rg block.Range, dst *cursor) {
 func (r *reading) physical(p *Pool, phys, n uint64, dst *cursor) {
 	a, c := r.a, r.a.cache
 	end := phys + n
-	if len(a.bad) > 0 && a.anyBad(p, phys, n) {
-		r.status = block.MediumRead
-		dst.zero(int(n) * block.SectorSize)
-		return
+	if len(a.bad) > 0 {
+		if first, bad := a.firstBad(p, phys, n); bad {
+			r.status = block.MediumRead
+			r.bad = min(r.bad, first+r.skew)
+			dst.zero(int(n) * block.SectorSize)
+			return
+		}
 	}
 	if p.part.used+p.part.reserve == 0 {
 		r.backend(p, phys, n, dst)
@@ -132,7 +159,7 @@ func (r *reading) backend(p *Pool, phys, n uint64, dst *cursor) {
 		}
 		x.bytes[r.origin] = uint32(k * block.SectorSize)
 		x.ctx, x.done = r, a.readDoneFn
-		x.phys, x.sectors, x.pool = phys, k, p
+		x.phys, x.sectors, x.pool, x.skew = phys, k, p, r.skew
 		r.left++
 		p.mdisks[md].expect(x)
 		p.mdisks[md].start(x)
@@ -148,10 +175,21 @@ func (a *Array) readDone(x *diskIO) {
 	if x.io.Err != nil {
 		r.status = block.MediumRead
 		x.d.failures++
-		a := r.a
-		a.noteBad(x)
+		r.a.noteBad(x)
+		r.locate(x)
 	}
 	r.release()
+}
+
+// locate notes where a transfer failed.
+func (r *reading) locate(x *diskIO) {
+	var e *block.ChecksumError
+	if !errors.As(x.io.Err, &e) || len(e.Sectors) == 0 {
+		r.lost = min(r.lost, x.phys+x.skew)
+		return
+	}
+	first := slices.Min(e.Sectors) - x.io.Off/block.SectorSize
+	r.bad = min(r.bad, x.phys+first+x.skew)
 }
 
 // release gives back one of the things that the read waits for; the last one ends it.
@@ -162,7 +200,11 @@ func (r *reading) release() {
 	a := r.a
 	r.v.ops--
 	done, s := r.done, r.status
+	if t := r.tell; t != nil && s == block.MediumRead && r.bad < r.lost {
+		t.Offset, t.Located = (r.bad-t.Range.Start)<<block.SectorShift, true
+	}
 	if r.req != nil {
+		r.req.Priv = nil
 		a.finish(r.req, s)
 	}
 	*r = reading{next: a.freeReading}

@@ -138,20 +138,35 @@ func (v *Volume) checkRange(r *block.Request) block.Status {
 	return block.OK
 }
 
-// Cancel withdraws a request that waits for room in its partition, in the log, or
-// for a range lock. A data copy stops after the pieces that have begun to move.
+// Cancel withdraws a request that waits for room in its partition, in the log, for a range
+// lock, or until the back end has what it wrote. A data copy stops after the pieces that have begun to
+// move. What an mdisk is reading for the request is waited for, but not as long as with others: see abortPatience.
 func (v *Volume) Cancel(r *block.Request) {
-	o, ok := r.Priv.(*op)
-	if !ok || o == nil || o.req != r {
-		return
+	switch o := r.Priv.(type) {
+	case *reading:
+		if o.req == r {
+			o.cancelled = true
+		}
+	case *op:
+		if o.req == r {
+			o.cancel()
+		}
 	}
+}
+
+func (o *op) cancel() {
+	a := o.a
 	switch {
 	case o.ref != nil:
 		o.stopCopy(block.Cancelled)
 	case o.queued():
 		o.withdraw(block.Cancelled)
+	case o.parked != 0:
+		o.answer(block.Cancelled)
+	default:
+		o.givenUp = true
 	}
-	v.a.endStep()
+	a.endStep()
 }
 
 // status answers GET LBA STATUS: as many extents as fit.

@@ -215,7 +215,11 @@ type Request struct {
 	RefOffset uint64   // OpPlace: sectors into Ref
 
 	Extents []Extent // OpStatus: filled up to its capacity, at least one slot
-	Offset  uint64   // Miscompare: bytes from the start of Range
+	// Offset is where it went wrong, in bytes from the start of Range: with Miscompare the first byte that
+	// differs, with MediumRead and MediumWrite, where Located is set, the first that is bad. The caller clears
+	// Located before Submit; a device that cannot tell leaves it so.
+	Offset  uint64
+	Located bool
 
 	Status Status
 	// Done is called exactly once, on the executor, never from inside Submit of
@@ -282,7 +286,8 @@ type Device interface {
 	// once and never from inside Submit.
 	Submit([]*Request)
 	// Cancel withdraws a request that still waits for admission: its Done comes
-	// with Cancelled. A request that has started runs to its end.
+	// with Cancelled. A request that has started runs to its end, or ends with an error when
+	// what it waits for does not answer.
 	Cancel(*Request)
 	// Notify registers a function that hears of events until the device is Gone.
 	Notify(func(Event))

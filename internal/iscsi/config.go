@@ -155,6 +155,7 @@ type nexus interface {
 	Submit([]*scsi.Task)
 	Manage(fn scsi.TMF, lun, tag uint64, done func(scsi.TMFResponse))
 	Close(done func())
+	OnReset(func())
 }
 
 type scsiHandler struct{ *scsi.Target }

@@ -80,6 +80,7 @@ type conn struct {
 	stopping   atomic.Bool  // the portal shuts down
 	owes       atomic.Bool  // the peer has data to send
 	look       atomic.Bool  // the reader shall look for data that does not come
+	reset      atomic.Bool  // the target had a cold reset
 	inSession  bool         // it has one; guarded by the portal's mu
 	arrival    uint64       // its number among all connections of the portal
 
@@ -182,7 +183,7 @@ func (c *conn) startFull(l *login) {
 	c.text.tag = noTag
 	c.writerDone = make(chan struct{})
 	c.nc.SetDeadline(time.Time{})
-	if c.stopping.Load() || c.aborting.Load() {
+	if c.stopping.Load() || c.reset.Load() || c.aborting.Load() {
 		c.kick() // again: the line above undid it
 	}
 	go c.writer()
@@ -203,6 +204,9 @@ func (c *conn) readAll() error {
 		c.nc.SetReadDeadline(time.Time{})
 		if err := c.abortedBy(); err != nil {
 			return err
+		}
+		if c.reset.Load() {
+			return errReset
 		}
 		if c.stopping.Load() {
 			return errShutdown
@@ -282,7 +286,10 @@ func (c *conn) finishSession(err error) {
 	}
 	c.starved.Store(false)
 
-	if errors.Is(err, errShutdown) {
+	switch {
+	case errors.Is(err, errReset):
+		c.notice()
+	case errors.Is(err, errShutdown):
 		c.notice()
 		c.settle()
 	}

@@ -174,6 +174,8 @@ func (n *fakeNexus) Manage(fn scsi.TMF, lun, tag uint64, done func(scsi.TMFRespo
 	n.t.exec.Post(func() { done(r) })
 }
 
+func (n *fakeNexus) OnReset(func()) {}
+
 func (n *fakeNexus) Close(done func()) {
 	n.abort(func(*scsi.Task) bool { return true })
 	delete(n.t.nexuses, n)

@@ -21,6 +21,7 @@ const (
 var (
 	errLogout   = errors.New("iscsi: logged out")
 	errShutdown = errors.New("iscsi: portal shuts down")
+	errReset    = errors.New("iscsi: cold reset of the target")
 )
 
 const (

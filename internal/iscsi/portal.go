@@ -284,6 +284,7 @@ func (p *Portal) openSession(l *login, c *conn, deadline time.Time) (status uint
 	if s.target != nil {
 		p.cfg.Exec.Lock()
 		s.nexus = s.target.handler.OpenNexus(s.initiator, l.port(), c.group)
+		s.nexus.OnReset(c.coldReset)
 		p.cfg.Exec.Unlock()
 	}
 	c.session = s

@@ -71,6 +71,13 @@ func (c *conn) manage(h bhs) error {
 	return nil
 }
 
+// coldReset ends the session because of a TARGET COLD RESET (RFC 7143 11.5.1); the answer to that
+// and a notice go out before. Any goroutine may call it.
+func (c *conn) coldReset() {
+	c.reset.Store(true)
+	c.kick()
+}
+
 // fence is what an immediate task management function leaves behind when commands
 // numbered before it are missing: it affects those too (RFC 7143 4.2.3.3), so
 // they are aborted when it is their turn.

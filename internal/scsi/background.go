@@ -67,10 +67,16 @@ func (u *Unit) erase(what erasure, task *Task) {
 		task.state.multi = b
 	}
 	u.save(nil)
-	// Commands that run already end first: what they write must go too.
+	// Commands that run already end first: what they write must go too. Copies end now.
 	w := newWaiter(b.next)
+	u.fence(w, rest, func(_ *operation, _ *itl, how use) (byte, code) {
+		if how == usesData {
+			return StatusCheckCondition, tokenRevoked
+		}
+		return StatusCheckCondition, b.busyCode()
+	})
 	for x := u.first; x != nil; x = x.state.next {
-		if x.state.phase == enabled && x != task && x.state.inDevice {
+		if _, copies := x.state.multi.(*operation); !copies && x.state.phase == enabled && x != task && x.state.inDevice {
 			w.left++
 			x.state.waiters = append(x.state.waiters, w)
 		}

@@ -148,6 +148,10 @@ func (c *copying) ended(o *operation) {
 		if _, ok := c.resolve(o, c.list.segments[c.at].dst, segmentTarget); !ok {
 			return
 		}
+		if status, code := c.dst.x.refuses(c.to, true); status != StatusGood {
+			c.forward(o, fromTarget, c.dst, status, code)
+			return
+		}
 		c.placed = true
 		r.Op, r.Range, r.Ranges, r.RefOffset, r.Priority = block.OpPlace, c.to, nil, 0, c.list.priority
 		o.submit(c.dst.x.u)
@@ -222,7 +226,7 @@ func (g *segment) ranges(src, dst *Unit) (from, to block.Range, s sense) {
 func (x *itl) refuses(r block.Range, write bool) (byte, code) {
 	u := x.u
 	switch {
-	case u.holder != nil && u.holder != x, u.pr.excludes(x.n, !write):
+	case x.excluded(write):
 		return StatusReservationConflict, noSense
 	case u.notReady() != noSense:
 		return StatusCheckCondition, u.notReady()

@@ -78,6 +78,11 @@ type copier interface {
 	next(*operation)
 	// ended is called when the request has ended, whatever its status.
 	ended(*operation)
+	// uses returns what the operation does with a unit, and by which I_T_L nexus: in the
+	// step that it is at, or in all that is left of it.
+	uses(o *operation, u *Unit, what scope) (*itl, use)
+	// refuse finishes the operation with what a unit that it uses says to it now.
+	refuse(o *operation, u *Unit, status byte, why code)
 }
 
 // operation is a copy operation of the copy manager: an EXTENDED COPY, a POPULATE
@@ -94,11 +99,12 @@ type operation struct {
 	req     block.Request
 	where   *Unit // where req is
 	stopped bool
+	cut     interruption // what stopped it, if a unit did
 	over    bool
 	host    uint32
 	start   int64
 	roles   []copyRole
-	waiters []*waiter // COPY OPERATION ABORT commands
+	waiters []*waiter // what goes on when the operation is over
 }
 
 // copyRole is a unit's part in a copy, for the counters.
@@ -122,23 +128,22 @@ func (t *Task) operate(work copier, id uint32, named, discard, immed bool, listI
 			x.forget(r)
 		}
 	}
-	if tg.copies >= maxCopies || st.n.host.copies >= maxCopiesOfHost || x.running >= maxCopiesOfNexus {
+	if len(tg.operations) >= maxCopies || st.n.host.copies >= maxCopiesOfHost || x.running >= maxCopiesOfNexus {
 		t.end(StatusBusy)
 		return false
 	}
 	o := &operation{t: tg, x: x, task: t, work: work, discard: discard, host: st.n.host.id, start: st.start}
 	o.req.Done = o.requestDone
 	o.result = &copyResult{id: id, sa: t.CDB[1] & 0x1F, op: o}
-	tg.copies++
 	st.n.host.copies++
 	x.running++
+	tg.operations = append(tg.operations, o)
 	if o.kept = named; named {
 		x.keep(o.result)
 	}
 	if immed {
 		o.task = nil
 		st.booked = true
-		tg.operations = append(tg.operations, o)
 		t.good()
 	} else {
 		st.multi = o
@@ -162,7 +167,7 @@ func listInUse(at int) sense {
 // submit hands the request to a unit.
 func (o *operation) submit(u *Unit) {
 	o.where = u
-	o.req.Host = o.host
+	o.req.Host, o.req.Located = o.host, false
 	o.t.enqueue(u, &o.req)
 }
 
@@ -171,7 +176,11 @@ func (o *operation) requestDone(*block.Request) {
 	defer o.t.leave()
 	if o.stopped || o.task != nil && o.task.state.aborted {
 		o.work.ended(o) // it may have got something to release
-		if !o.over {
+		switch c := o.cut; {
+		case o.over:
+		case c.u != nil && (o.task == nil || !o.task.state.aborted):
+			o.work.refuse(o, c.u, c.status, c.why)
+		default:
 			o.finish(copyTerminated, StatusCheckCondition, sense{code: copyAborted})
 		}
 		return
@@ -217,7 +226,6 @@ func (o *operation) end(*Task) {
 // sam and s are those of the command.
 func (o *operation) finish(status, sam byte, s sense) {
 	o.over = true
-	o.t.copies--
 	o.x.n.host.copies--
 	o.x.running--
 	o.t.operations = slices.DeleteFunc(o.t.operations, func(q *operation) bool { return q == o })

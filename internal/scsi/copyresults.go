@@ -200,8 +200,9 @@ func doCopyParameters(t *Task) {
 	be.PutUint16(b[paramSegments:], maxSegments)
 	be.PutUint32(b[paramListLen:], maxDescriptorBytes)
 	be.PutUint32(b[paramSegmentLen:], maxSegment)
-	be.PutUint16(b[paramCopies:], maxCopies)
-	b[paramIdentified] = maxCopies
+	// What this nexus gets, not what the target has: more of them are BUSY.
+	be.PutUint16(b[paramCopies:], maxCopiesOfNexus)
+	b[paramIdentified] = maxCopiesOfNexus
 	b[paramGranularity] = segmentGranularity
 	b[paramCodes] = byte(len(copyDescriptorCodes))
 	t.finish(append(b, copyDescriptorCodes[:]...))

@@ -30,6 +30,7 @@ const (
 	unlisted                          // not in the list of all commands
 	passStandby                       // works on a port in standby (SPC-5 5.17.2.5)
 	passUnavailable                   // works on an unavailable port (SPC-5 5.17.2.6)
+	groupSetters                      // exists for initiators that Options.SetGroups names
 	// Which reservations of others let it pass. Without any of the three it is
 	// refused by every reservation that does not include the nexus.
 	passRead    // passes Write Exclusive reservations (SBC-4 table 13)
@@ -142,7 +143,7 @@ func rows() []*command {
 		{"REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS", 0xA3, 0x0D, []byte{0xA3, 0x0D, 0x80, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doReportTMFs, passBusy | passAccess, opOther},
 		{"REPORT TIMESTAMP", 0xA3, 0x0F, []byte{0xA3, 0x0F, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doReportTimestamp, passReserve | passAccess, opOther},
 		{"SET IDENTIFYING INFORMATION", 0xA4, 0x06, []byte{0xA4, 0x06, 0, 0, 0, 0, ff, ff, ff, ff, 0xFE, ctrl}, doSetIdent, passAccess, opOther},
-		{"SET TARGET PORT GROUPS", 0xA4, 0x0A, []byte{0xA4, 0x0A, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doSetGroups, passBusy | passAccess, opOther},
+		{"SET TARGET PORT GROUPS", 0xA4, 0x0A, []byte{0xA4, 0x0A, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doSetGroups, passBusy | passAccess | groupSetters, opOther},
 		{"SET TIMESTAMP", 0xA4, 0x0F, []byte{0xA4, 0x0F, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, doSetTimestamp, passAccess, opOther},
 		{"READ(12)", 0xA8, none, rw12(0xA8, pdf), doRead, mediumRead, opRead},
 		{"WRITE(12)", 0xAA, none, rw12(0xAA, pdf), doWrite, mediumWrite, opWrite},
@@ -199,6 +200,11 @@ func (c *command) control() int {
 // on tells whether the unit has the command.
 func (c *command) on(u *Unit) bool {
 	return (c.flags&thinOnly == 0 || u.info.Thin) && (c.flags&atomicOnly == 0 || u.info.AtomicSectors > 0)
+}
+
+// offered reports whether the unit has the command for this I_T_L nexus.
+func (c *command) offered(x *itl) bool {
+	return c.on(x.u) && (c.flags&groupSetters == 0 || x.n.setsGroups())
 }
 
 // served finds the row of an operation code: cmd, or one of sas.

@@ -30,7 +30,9 @@ func (t *Target) Offloads(out []Offload) []Offload {
 		}
 	}
 	for _, o := range t.operations {
-		out = append(out, o.offload())
+		if o.task == nil {
+			out = append(out, o.offload())
+		}
 	}
 	return out
 }

@@ -55,7 +55,7 @@ func doInquiry(t *Task) {
 			return
 		}
 		var b [inquiryLen]byte
-		t.state.u.inquiry(b[:])
+		t.state.itl.inquiry(b[:])
 		t.reply(b[:], allocation)
 		return
 	}
@@ -68,12 +68,16 @@ func doInquiry(t *Task) {
 	t.fault(inCDB(2, 7))
 }
 
-func (u *Unit) inquiry(b []byte) {
+func (x *itl) inquiry(b []byte) {
+	u := x.u
 	if u.opt.Removable {
 		b[1] = inquiryRMB
 	}
 	u.t.describe(b)
-	b[5] = inquiryTPGS | inquiry3PC
+	b[5] = inquiryImplicit | inquiry3PC
+	if x.n.setsGroups() {
+		b[5] |= inquiryExplicit
+	}
 	if len(u.t.portIDs()) > 1 {
 		b[6] = inquiryMultiP
 	}
@@ -291,9 +295,9 @@ func vpdThirdParty(u *Unit, _ *Nexus, b []byte) []byte {
 	types[4+64+4] = tokenIn
 	add(tpcRODTypes, types)
 	g := make([]byte, 32)
-	be.PutUint32(g[0:], maxCopies)  // TOTAL CONCURRENT COPIES
-	be.PutUint32(g[4:], maxCopies)  // MAXIMUM IDENTIFIED CONCURRENT COPIES
-	be.PutUint32(g[8:], maxSegment) // MAXIMUM SEGMENT LENGTH
+	be.PutUint32(g[0:], maxCopiesOfNexus) // TOTAL CONCURRENT COPIES
+	be.PutUint32(g[4:], maxCopiesOfNexus) // MAXIMUM IDENTIFIED CONCURRENT COPIES
+	be.PutUint32(g[8:], maxSegment)       // MAXIMUM SEGMENT LENGTH
 	g[12] = segmentGranularity
 	add(tpcGeneral, g)
 	return b

@@ -1,5 +1,7 @@
 package scsi
 
+import "slices"
+
 // waiter counts the tasks that a task management function or a closing nexus
 // waits for. Whoever makes one counts too, until all tasks are marked: some end
 // while others are yet to be found.
@@ -92,7 +94,7 @@ func (n *Nexus) Manage(fn TMF, lun, tag uint64, done func(TMFResponse)) {
 	defer t.leave()
 	t.flush()
 	if fn == TargetWarmReset || fn == TargetColdReset {
-		t.resetAll(n, fn, newWaiter(func() { done(TMFComplete) }))
+		t.resetAll(n, fn, done)
 		return
 	}
 	x := n.lookup(lun)
@@ -138,11 +140,13 @@ func (u *Unit) clearTasks(w *waiter, by *Nexus, ua attention) {
 	})
 }
 
-// reset is a logical unit reset (SAM-5 6.3.3): tasks are aborted, SPC-2
-// reservations, removal prevention and mode pages go back; persistent
+// reset is a logical unit reset (SAM-5 6.3.3): tasks and the copies that use the unit, wherever
+// their commands came, are aborted; SPC-2 reservations, removal prevention and mode pages go back; persistent
 // reservations stay.
 func (u *Unit) reset(w *waiter, by *Nexus) {
 	u.abortWhere(w, by, func(*Task) bool { return true })
+	u.fence(w, rest, aborts)
+	u.t.endOperations(w, func(o *operation) bool { return o.x.u == u })
 	u.holder = nil
 	u.mode = u.savedMode
 	for _, x := range u.itls {
@@ -152,9 +156,21 @@ func (u *Unit) reset(w *waiter, by *Nexus) {
 	}
 }
 
+// OnReset registers what the front end does when a TARGET COLD RESET of units that the nexus sees
+// has been answered: it ends the nexus, as a target does that comes up again. It is called on the executor.
+func (n *Nexus) OnReset(fn func()) { n.onReset = fn }
+
 // resetAll resets every unit that the nexus can see: a reset by one initiator
-// must not reach what is hidden from it.
-func (t *Target) resetAll(n *Nexus, fn TMF, w *waiter) {
+// must not reach what is hidden from it. A cold one then ends the nexuses that see one of these units,
+// and no others, though RFC 7143 11.5.1 speaks of all sessions: who shares nothing with the initiator
+// has another target, as far as it can tell.
+func (t *Target) resetAll(n *Nexus, fn TMF, done func(TMFResponse)) {
+	w := newWaiter(func() {
+		done(TMFComplete)
+		if fn == TargetColdReset {
+			t.comeUp(n)
+		}
+	})
 	for _, x := range n.luns {
 		if x == nil {
 			continue
@@ -165,4 +181,14 @@ func (t *Target) resetAll(n *Nexus, fn TMF, w *waiter) {
 		}
 	}
 	w.less(t)
+}
+
+// comeUp tells the front ends of the nexuses that see a unit of by's to end them.
+func (t *Target) comeUp(by *Nexus) {
+	for _, m := range slices.Clone(t.nexuses) {
+		shares := func(x *itl) bool { return x != nil && by.sees(x.u) }
+		if m.onReset != nil && (m == by || slices.ContainsFunc(m.luns, shares)) {
+			m.onReset()
+		}
+	}
 }

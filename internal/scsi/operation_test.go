@@ -166,6 +166,22 @@ func TestConcurrentCopiesAreLimited(t *testing.T) {
 		}
 	}
 	r.wants("refused", busy, 40-32)
+	// Copies without a list identifier are copies, too; and other hosts have their own.
+	anonymous := scsitest.CopyList4(0, 3, 2, [][]byte{list[48:80], list[80:112]}, [][]byte{list[112:140]})
+	_, c := r.run(r.a, 0, scsitest.CopyCDB4(anonymous), anonymous)
+	r.wants("one without a list identifier", c, scsi.StatusBusy<<24)
+	_, c = r.run(r.b, 0, scsitest.CopyCDB4(anonymous), anonymous)
+	r.wants("another host's", c, 0)
+	// What is promised is what a nexus gets.
+	in, _ := r.run(r.a, 0, scsitest.CDB16(0x84, 3, 64), nil)
+	d := bytes.Join(in.DataIn, nil)
+	r.wants("TOTAL CONCURRENT COPIES", int(binary.BigEndian.Uint16(d[34:])), 32)
+	r.wants("MAXIMUM IDENTIFIED CONCURRENT COPIES", int(d[36]), 32)
+	in, _ = r.run(r.a, 0, []byte{0x12, 1, 0x8F, 4, 0, 0}, nil)
+	d = bytes.Join(in.DataIn, nil)
+	general := bytes.Index(d, []byte{0x80, 0x01, 0, 0x20})
+	r.wants("TOTAL CONCURRENT COPIES in page 8Fh", int(binary.BigEndian.Uint32(d[general+4:])), 32)
+	r.wants("MAXIMUM IDENTIFIED CONCURRENT COPIES in page 8Fh", int(binary.BigEndian.Uint32(d[general+8:])), 32)
 	for r.devs[0].Waiting() > 0 {
 		r.devs[0].Release(1)
 		r.exec.RunUntil(r.exec.Now() + 1000)

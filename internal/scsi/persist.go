@@ -155,7 +155,10 @@ func doPROut(t *Task) {
 		return
 	}
 	kind := t.CDB[2] & 0x0F
-	if sa != prClear && (t.CDB[2]>>4 != 0 || 1<<kind&prTypeMask == 0) { // LU_SCOPE only
+	// REGISTER and CLEAR ignore SCOPE and TYPE, and so does a PREEMPT that takes no reservation (SPC-4 5.12.11.4.4).
+	victim := action
+	preempts := sa == prPreempt || sa == prPreemptAbort
+	if sa != prClear && (!preempts || u.pr.falls(victim)) && (t.CDB[2]>>4 != 0 || 1<<kind&prTypeMask == 0) { // LU_SCOPE only
 		t.fault(inCDB(2, 7))
 		return
 	}
@@ -167,20 +170,12 @@ func doPROut(t *Task) {
 	case prClear:
 		u.clear(t, reg)
 	default:
-		u.preempt(t, reg, action, kind, sa == prPreemptAbort)
+		u.preempt(t, reg, victim, kind, sa == prPreemptAbort)
 	}
 }
 
-// prDone ends a command that has changed the reservations: with APTPL=1 when they
-// survive power loss.
-func (u *Unit) prDone(t *Task) {
-	if !u.pr.aptpl && !u.pr.kept {
-		t.good()
-		return
-	}
-	u.pr.kept = u.pr.aptpl
-	t.goodWhenSaved()
-}
+// prDone ends a command that has changed the persistent reservations.
+func (u *Unit) prDone(t *Task) { u.settleChange(t, true, nil) }
 
 // unregister removes a registration and the reservation that goes with it (SPC-5
 // 5.14.11.3).
@@ -249,6 +244,17 @@ func (u *Unit) clear(t *Task, reg *registration) {
 	u.prDone(t)
 }
 
+// falls reports whether a PREEMPT of this key takes the reservation over.
+func (p *persistent) falls(victim uint64) bool {
+	switch {
+	case !p.reserved:
+		return false
+	case allRegistrants(p.kind):
+		return victim == 0
+	}
+	return p.holder.key == victim
+}
+
 // preempt serves PREEMPT and PREEMPT AND ABORT (SPC-5 5.14.11.4, 5.14.11.5).
 func (u *Unit) preempt(t *Task, reg *registration, victim uint64, kind byte, abort bool) {
 	p := &u.pr
@@ -257,7 +263,7 @@ func (u *Unit) preempt(t *Task, reg *registration, victim uint64, kind byte, abo
 		t.fault(inList(invalidFieldInList, 8))
 		return
 	}
-	takes := all && victim == 0 || p.reserved && !all && p.holder.key == victim
+	takes := p.falls(victim)
 	var gone []*registration
 	matched := takes
 	for _, q := range p.regs {
@@ -294,37 +300,11 @@ func (u *Unit) preempt(t *Task, reg *registration, victim uint64, kind byte, abo
 		}
 	}
 	p.generation++
-	if abort {
-		u.abortPreempted(t, gone)
-		return
+	if !abort {
+		gone = nil
 	}
-	u.prDone(t)
+	u.settleChange(t, true, gone)
 }
-
-// abortPreempted aborts the tasks of the nexuses that lost their registration; the
-// command ends when they have.
-func (u *Unit) abortPreempted(t *Task, gone []*registration) {
-	tg := u.t
-	tg.enter()
-	defer tg.leave()
-	tg.flush()
-	self := &preempting{}
-	t.state.multi = self
-	w := newWaiter(func() {
-		if t.state.multi == self { // else the command was aborted meanwhile
-			u.prDone(t)
-		}
-	})
-	u.abortWhere(w, t.state.n, func(k *Task) bool {
-		return k != t && slices.ContainsFunc(gone, func(r *registration) bool { return r.is(k.state.n) })
-	})
-	w.less(tg)
-}
-
-// preempting is the state of a PREEMPT AND ABORT that waits.
-type preempting struct{ _ byte }
-
-func (*preempting) end(*Task) {}
 
 // prHead begins the parameter data of PERSISTENT RESERVE IN.
 func (u *Unit) prHead() []byte {

@@ -159,7 +159,9 @@ const (
 	groupPref     = 0x80
 	groupStates   = 0x0F // U, S, AN and AO are supported
 	groupExtended = 1    // PARAMETER DATA FORMAT
-	inquiryTPGS   = 0x30 // implicit and explicit changes
+	// TPGS of standard INQUIRY data: whether states change by themselves, or by command.
+	inquiryImplicit = 0x10
+	inquiryExplicit = 0x20
 )
 
 // doReportGroups serves REPORT TARGET PORT GROUPS.
@@ -184,6 +186,12 @@ func doReportGroups(t *Task) {
 	}
 	be.PutUint32(b, uint32(len(b)-4))
 	t.reply(b, int(min(be.Uint32(t.CDB[6:]), 1<<30)))
+}
+
+// setsGroups reports whether the initiator may change the state of target port groups.
+func (n *Nexus) setsGroups() bool {
+	may := n.t.opt.SetGroups
+	return may != nil && may(n.initiator)
 }
 
 // doSetGroups serves SET TARGET PORT GROUPS (SPC-5 6.46). Nothing is changed

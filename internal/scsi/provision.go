@@ -11,6 +11,10 @@ const (
 	bitAnchor = 0x10
 	bitUnmap  = 0x08
 	bitNDOB   = 0x01 // not in WRITE SAME(10)
+	// PBDATA and LBDATA of SBC-2 want the address of each block in its first bytes. They are obsolete, and
+	// not done; a unit that ignored them would write something else than was asked for.
+	bitPBDATA = 0x04
+	bitLBDATA = 0x02
 )
 
 // patterned is the state of a WRITE SAME with a pattern that is not zero: it goes
@@ -35,6 +39,12 @@ func doWriteSame(t *Task) {
 		return
 	}
 	switch {
+	case bits&bitPBDATA != 0:
+		t.fault(inCDB(at, 2))
+		return
+	case bits&bitLBDATA != 0:
+		t.fault(inCDB(at, 1))
+		return
 	case bits&bitAnchor != 0 && bits&bitUnmap == 0:
 		t.fault(inCDB(at, 4))
 		return

@@ -6,11 +6,17 @@ import (
 	"strings"
 )
 
-// register serves REGISTER and REGISTER AND IGNORE EXISTING KEY (SPC-5 5.14.7) for
-// the nexus, with SPEC_I_PT=1 for further initiator ports, with ALL_TG_PT=1 by
-// every target port.
+// registering is what a REGISTER does to a unit's registrations, decided as a whole before
+// any of it is done.
+type registering struct {
+	key     uint64          // 0 unregisters
+	aptpl   bool            // from now on
+	changes []*registration // become key
+	adds    []*registration
+}
+
+// register serves REGISTER and REGISTER AND IGNORE EXISTING KEY (SPC-5 5.14.7).
 func (u *Unit) register(t *Task, reg *registration, key, action uint64, ignore bool, b []byte) {
-	p, n := &u.pr, t.state.n
 	var have uint64
 	if reg != nil {
 		have = reg.key
@@ -19,60 +25,73 @@ func (u *Unit) register(t *Task, reg *registration, key, action uint64, ignore b
 		t.end(StatusReservationConflict)
 		return
 	}
-	flags := b[prListFlags]
-	ports := []string{n.port}
-	if flags&prSpecIPT != 0 {
-		if reg != nil {
-			t.fault(inList(invalidFieldInList, prListFlags))
-			return
-		}
-		more, s := transportIDs(b)
-		if s.code != noSense {
-			t.fault(s)
-			return
-		}
-		for _, port := range more {
-			if port != n.port {
-				ports = append(ports, port)
-			}
-		}
+	if reg == nil && action == 0 {
+		t.good() // there is nothing to unregister, and nothing else is touched
+		return
 	}
+	d, s := u.decide(t.state.n, reg, action, ignore, b)
+	if s.code != noSense {
+		t.fault(s)
+		return
+	}
+	u.pr.generation++
+	u.enroll(d)
+	u.prDone(t)
+}
+
+// decide works out which registrations a REGISTER of the nexus n, whose key is right, concerns.
+// With ALL_TG_PT=1 it is as if it came through each target port: those of the same initiator port that
+// have another key stay as they are, unless the existing key is to be ignored. With SPEC_I_PT=1, which only a
+// nexus that is not registered may set, further initiator ports are registered; those that are
+// registered belong to others and stay as they are.
+func (u *Unit) decide(n *Nexus, reg *registration, action uint64, ignore bool, b []byte) (d registering, s sense) {
+	p := &u.pr
+	flags := b[prListFlags]
+	d = registering{key: action, aptpl: flags&prAPTPL != 0}
 	by := []uint16{n.targetPort}
 	if flags&prAllTgPt != 0 {
 		by = n.t.portIDs()
 	}
-	var old []*registration
-	var fresh []*registration
-	for _, port := range ports {
-		for _, id := range by {
-			r := p.find(port, id)
-			if r == nil {
-				fresh = append(fresh, &registration{port: port, targetPort: id, key: action})
-			} else {
-				old = append(old, r)
+	var more []string
+	if flags&prSpecIPT != 0 {
+		if reg != nil {
+			return d, inList(invalidFieldInList, prListFlags)
+		}
+		if more, s = transportIDs(b); s.code != noSense {
+			return d, s
+		}
+	}
+	for _, id := range by {
+		switch r := p.find(n.port, id); {
+		case r == nil && action != 0:
+			d.adds = append(d.adds, &registration{port: n.port, targetPort: id, key: action})
+		case r != nil && (ignore || reg != nil && r.key == reg.key):
+			d.changes = append(d.changes, r)
+		}
+		for _, port := range more {
+			if port != n.port && p.find(port, id) == nil {
+				d.adds = append(d.adds, &registration{port: port, targetPort: id, key: action})
 			}
 		}
 	}
-	if action == 0 {
-		fresh = nil
+	if len(p.regs)+len(d.adds) > maxRegistrations {
+		return d, sense{code: insufficientRegs}
 	}
-	if len(p.regs)+len(fresh) > maxRegistrations {
-		t.check(insufficientRegs)
-		return
-	}
-	p.aptpl = flags&prAPTPL != 0
-	for _, r := range old {
-		if action == 0 {
+	return d, sense{}
+}
+
+// enroll does what was decided.
+func (u *Unit) enroll(d registering) {
+	p := &u.pr
+	p.aptpl = d.aptpl
+	for _, r := range d.changes {
+		if d.key == 0 {
 			u.unregister(r)
 		} else {
-			r.key = action
+			r.key = d.key
 		}
 	}
-	p.regs = append(p.regs, fresh...)
-	if len(old)+len(fresh) > 0 {
-		p.generation++
-	}
-	u.prDone(t)
+	p.regs = append(p.regs, d.adds...)
 }
 
 // move serves REGISTER AND MOVE (SPC-5 5.14.8): another nexus becomes registered

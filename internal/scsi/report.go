@@ -107,13 +107,13 @@ func doReportOpcodes(t *Task) {
 	rctd := t.CDB[2]&0x80 != 0
 	allocation := int(min(be.Uint32(t.CDB[6:]), 1<<30))
 	op, sa := t.CDB[3], int(be.Uint16(t.CDB[4:]))
-	u := t.state.u
+	x := t.state.itl
 	s := &servedOps[op]
 	switch t.CDB[2] & 7 {
 	case opcodesAll:
 		b := make([]byte, 4, 2048)
 		for _, c := range table {
-			if c.on(u) && c.flags&unlisted == 0 {
+			if c.offered(x) && c.flags&unlisted == 0 {
 				b = c.describe(b, rctd)
 			}
 		}
@@ -145,7 +145,7 @@ func doReportOpcodes(t *Task) {
 			c = d
 		}
 	}
-	if c == nil || !c.on(u) {
+	if c == nil || !c.offered(x) {
 		t.reply([]byte{0, supportNo, 0, 0}, allocation)
 		return
 	}
@@ -184,19 +184,20 @@ func appendTimeouts(b []byte) []byte {
 	return append(b, d[:]...)
 }
 
-// doReportTMFs serves REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS (SPC-5 6.36).
+// doReportTMFs serves REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS (SPC-5 6.36). I_T NEXUS RESET is not
+// among them: RFC 7143 has no code for it, an initiator ends the session instead.
 func doReportTMFs(t *Task) {
 	const minAllocation = 4
-	const ats, atss, cts, lurs, itnrs = 0x80, 0x40, 0x10, 0x08, 0x01
+	const ats, atss, cts, lurs = 0x80, 0x40, 0x10, 0x08
 	allocation := binary.BigEndian.Uint32(t.CDB[6:])
 	if allocation < minAllocation {
 		t.fault(inCDB(6, 7))
 		return
 	}
-	b := []byte{ats | atss | cts | lurs, itnrs, 0, 0}
+	b := []byte{ats | atss | cts | lurs, 0, 0, 0}
 	if t.CDB[2]&0x80 != 0 { // REPD: the extended format, without timeouts
 		b = make([]byte, 16)
-		b[0], b[1], b[3] = ats|atss|cts|lurs, itnrs, 12
+		b[0], b[3] = ats|atss|cts|lurs, 12
 	}
 	t.reply(b, int(min(allocation, 1<<30)))
 }

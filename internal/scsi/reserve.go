@@ -40,7 +40,13 @@ func doReserve(t *Task) {
 		return
 	}
 	st.u.holder = st.itl
-	t.good()
+	st.u.settleChange(t, false, nil)
+}
+
+// excluded reports whether a reservation keeps the I_T_L nexus from writing, or reading.
+func (x *itl) excluded(write bool) bool {
+	u := x.u
+	return u.holder != nil && u.holder != x || u.pr.excludes(x.n, !write)
 }
 
 // doRelease serves RELEASE(6) and (10): releasing what one does not hold is no

@@ -37,7 +37,7 @@ func life(t *testing.T, k *keeper, dev block.Device, ports ...scsi.Port) *rig {
 		t.Fatal(err)
 	}
 	r := &rig{TB: t, exec: k.exec}
-	r.tg = scsi.NewTarget(scsi.Options{Exec: k.exec, Ports: ports})
+	r.tg = scsi.NewTarget(scsi.Options{Exec: k.exec, Ports: ports, SetGroups: func(name string) bool { return name == initiatorA }})
 	if err := r.tg.Map("", 0, r.tg.AddUnit(dev, scsi.UnitOptions{State: state, Save: k.save})); err != nil {
 		t.Fatal(err)
 	}
@@ -233,6 +233,39 @@ func TestPortGroups(t *testing.T) {
 	for _, bad := range []error{r.tg.SetAccess(9, 0), r.tg.SetAccess(1, 9)} {
 		if bad == nil {
 			t.Error("no error")
+		}
+	}
+}
+
+// TestWhoMaySetGroups: SET TARGET PORT GROUPS takes the paths of all initiators, so it exists for those alone
+// that the target's options name; the others see that states change by themselves only.
+func TestWhoMaySetGroups(t *testing.T) {
+	exec := &block.Virtual{}
+	dev := scsitest.NewDevice(exec, scsitest.Ready(1, scsitest.Sectors, 512, true))
+	r := life(t, &keeper{exec: exec}, dev, scsi.Port{ID: 1, Group: 1}, scsi.Port{ID: 2, Group: 2})
+	for _, x := range []struct {
+		n    *scsi.Nexus
+		tpgs byte
+		want int
+	}{{r.b, 1, 0x02052400}, {r.a, 3, 0}} {
+		in, _ := r.run(x.n, 0, []byte{0x12, 0, 0, 0, 96, 0}, nil)
+		if d := bytes.Join(in.DataIn, nil); d[5]>>4&3 != x.tpgs {
+			t.Errorf("TPGS is %d, want %d", d[5]>>4&3, x.tpgs)
+		}
+		task, c := r.run(x.n, 0, []byte{0xA4, 0x0A, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0}, []byte{0, 0, 0, 0, 3, 0, 0, 2})
+		r.wants("SET TARGET PORT GROUPS", c, x.want)
+		if x.want != 0 && !bytes.Equal(task.Sense[15:18], []byte{0xCC, 0, 1}) {
+			t.Errorf("the field pointer is %x, want the service action", task.Sense[15:18])
+		}
+		_, c = r.run(x.n, 0, []byte{0xA4, 0x0A, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, nil)
+		r.wants("without a list", c, x.want)
+		in, _ = r.run(x.n, 0, []byte{0xA3, 0x0C, 3, 0xA4, 0, 0x0A, 0, 0, 1, 0, 0, 0}, nil)
+		if d := bytes.Join(in.DataIn, nil); (d[1]&7 == 3) != (x.want == 0) {
+			t.Errorf("REPORT SUPPORTED OPERATION CODES says %x", d)
+		}
+		in, _ = r.run(x.n, 0, []byte{0xA3, 0x0A, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, nil)
+		if d := bytes.Join(in.DataIn, nil); (d[16] == 3) != (x.want == 0) {
+			t.Errorf("afterwards the groups are % x", d)
 		}
 	}
 }

@@ -182,6 +182,15 @@ func (s *sense) encodeDescriptors(dst []byte) []byte {
 	return b
 }
 
+// badBlock is a medium error with the first bad block in INFORMATION, if the device knows it (SBC-4
+// 4.18.1): hosts take what comes before it for good.
+func (u *Unit) badBlock(c code, req *block.Request) sense {
+	if !req.Located {
+		return sense{code: c}
+	}
+	return c.withInfo((req.Range.Start + req.Offset>>block.SectorShift) >> u.shift)
+}
+
 // outcome turns the status of a request into a SAM status and sense data. It is
 // the only place that does.
 func (u *Unit) outcome(req *block.Request) (byte, sense) {
@@ -196,9 +205,9 @@ func (u *Unit) outcome(req *block.Request) (byte, sense) {
 	case block.NoSpace:
 		return check(allocationFailed)
 	case block.MediumRead:
-		return StatusCheckCondition, mediumReadError.withInfo(req.Range.Start >> u.shift)
+		return StatusCheckCondition, u.badBlock(mediumReadError, req)
 	case block.MediumWrite:
-		return StatusCheckCondition, mediumWriteError.withInfo(req.Range.Start >> u.shift)
+		return StatusCheckCondition, u.badBlock(mediumWriteError, req)
 	case block.Cancelled:
 		if u.removed {
 			return check(lunNotSupported)

@@ -55,8 +55,8 @@ func TestOutcome(t *testing.T) {
 		{block.Miscompare, StatusCheckCondition, 0x0E1D00, 99},
 		{block.OutOfRange, StatusCheckCondition, 0x052100, 0},
 		{block.NoSpace, StatusCheckCondition, 0x072707, 0},
-		{block.MediumRead, StatusCheckCondition, 0x031100, 5},
-		{block.MediumWrite, StatusCheckCondition, 0x030C00, 5},
+		{block.MediumRead, StatusCheckCondition, 0x031100, 7}, // sector 40 + 17, in blocks of 8
+		{block.MediumWrite, StatusCheckCondition, 0x030C00, 7},
 		{block.Hardware, StatusCheckCondition, 0x044400, 0},
 		{block.Cancelled, StatusTaskAborted, noSense, 0},
 		{block.Gone, StatusCheckCondition, 0x052500, 0},
@@ -65,10 +65,19 @@ func TestOutcome(t *testing.T) {
 		{block.Unsupported, StatusCheckCondition, 0x052000, 0},
 		{block.Status(200), StatusCheckCondition, 0x044400, 0},
 	} {
-		req := &block.Request{Status: c.in, Offset: 99, Range: block.Range{Start: 40, Count: 8}}
+		req := &block.Request{Status: c.in, Offset: 99, Located: true, Range: block.Range{Start: 40, Count: 80}}
+		medium := c.in == block.MediumRead || c.in == block.MediumWrite
+		if medium {
+			req.Offset = 17 * 512
+		}
 		status, s := u.outcome(req)
 		if status != c.status || s.code != c.code || s.info != c.info {
 			t.Errorf("%v: status %02x sense %06x info %d", c.in, status, s.code, s.info)
+		}
+		if req.Located = false; medium { // what is not known is not said to be the first block
+			if _, s = u.outcome(req); s.hasInfo {
+				t.Errorf("%v: INFORMATION is valid, and says %d", c.in, s.info)
+			}
 		}
 	}
 }

@@ -34,10 +34,8 @@ type Target struct {
 	known   map[string]bool // initiator ports that logged in before; bounded
 	stats   map[string]*unitStats
 	vols    []string // keys of stats in order
-	copies  int      // copy operations that run
 	genBase uint64   // see generationBase
-	// operations are those of them whose command has ended, in the order of their
-	// beginning.
+	// operations are the copy operations that run, in the order of their beginning.
 	operations []*operation
 	tokens     []*rodToken  // in the order of creation
 	scratch    scratch      // of VERIFY
@@ -108,7 +106,8 @@ type Nexus struct {
 	host       *host
 	luns       []*itl // by LUN
 	closed     bool
-	fabric     bool // its target port is of a fabric that the target does not know
+	fabric     bool   // its target port is of a fabric that the target does not know
+	onReset    func() // see OnReset
 }
 
 // itl is an I_T_L nexus: what a unit keeps for one nexus.
@@ -216,6 +215,7 @@ func (t *Target) RemoveUnit(u *Unit) {
 		n.remap()
 	}
 	t.units = slices.DeleteFunc(t.units, func(v *Unit) bool { return v == u })
+	u.fence(nil, rest, func(*operation, *itl, use) (byte, code) { return StatusCheckCondition, lunNotSupported })
 	u.paused++
 	for _, x := range u.tasks() {
 		u.expel(x)
@@ -405,6 +405,7 @@ func (n *Nexus) Close(done func()) {
 			x.u.abortWhere(w, nil, func(task *Task) bool { return task.state.itl == x })
 		}
 	}
+	t.endOperations(w, func(o *operation) bool { return o.x.n == n })
 	for _, x := range n.luns {
 		if x != nil {
 			x.detach()

@@ -98,6 +98,9 @@ type Options struct {
 	Exec                            block.Executor
 	// Ports are the target ports and their groups; nil is port 1 in group 1.
 	Ports []Port
+	// SetGroups reports whether the initiator of this name may change the state of target port
+	// groups (SET TARGET PORT GROUPS): all initiators of the target feel that. Nil: none may.
+	SetGroups func(initiator string) bool
 	// Random fills its argument with bytes that nobody can guess; ROD tokens are
 	// made of them. Without it there are no tokens.
 	Random func([]byte)

@@ -23,6 +23,9 @@ type rig struct {
 	devs []*scsitest.Device
 	a, b *scsi.Nexus
 	log  []string
+
+	cscds [][]byte // of the LUNs that copies are between
+	token []byte
 }
 
 const initiatorA, initiatorB = "iqn.2026-11.org.example:host-a", "iqn.2026-11.org.example:host-b"
@@ -188,6 +191,31 @@ func TestResets(t *testing.T) {
 			r.submit(r.b, r.task("tur", 0, make([]byte, 6)))
 			r.ended("tur 6/" + c.ua)
 		})
+	}
+}
+
+// TestColdResetEndsNexuses: a cold reset ends the nexuses that see a unit that was reset, after it was
+// answered; a warm one ends none.
+func TestColdResetEndsNexuses(t *testing.T) {
+	for _, fn := range []scsi.TMF{scsi.TargetWarmReset, scsi.TargetColdReset} {
+		r := newRig(t)
+		private := r.tg.AddUnit(scsitest.NewDevice(r.exec, scsitest.Ready(8, 64, 512, true)), scsi.UnitOptions{})
+		const hidden = "iqn.2026-11.org.example:hidden"
+		if err := r.tg.Map(hidden, 3, private); err != nil {
+			t.Fatal(err)
+		}
+		c := r.tg.OpenNexus(hidden, hidden+",i,0x1", 1)
+		r.a.OnReset(func() { r.log = append(r.log, "a ends") })
+		r.b.OnReset(func() { r.log = append(r.log, "b ends") })
+		c.OnReset(func() { r.log = append(r.log, "c ends") })
+		r.devs[0].Late = 1000
+		r.submit(r.b, r.task("z", 0, write1))
+		r.manage(r.a, fn, 0, 0)
+		if fn == scsi.TargetWarmReset {
+			r.ended("z status 40", "tmf 0")
+		} else {
+			r.ended("z status 40", "tmf 0", "a ends", "b ends")
+		}
 	}
 }
 

@@ -275,7 +275,7 @@ func (t *Task) run() {
 		t.fault(inCDB(row.control(), 2))
 		return
 	}
-	if !row.on(u) {
+	if !row.offered(st.itl) {
 		t.badOpcode()
 		return
 	}
@@ -301,7 +301,7 @@ func (t *Task) run() {
 // badOpcode ends the task with INVALID COMMAND OPERATION CODE, or with INVALID
 // FIELD IN CDB where only the service action is unknown (SPC-5 4.3.3).
 func (t *Task) badOpcode() {
-	if len(t.CDB) > 1 && t.state.row == nil && servedOps[t.CDB[0]].sas != nil {
+	if row := t.state.row; len(t.CDB) > 1 && (row == nil || row.sa != none) && servedOps[t.CDB[0]].sas != nil {
 		if t.CDB[0] == opVariable {
 			t.fault(inCDB(8, 7))
 			return
@@ -321,6 +321,7 @@ func (t *Task) submit(then func(*Task)) {
 	st.req.Ctx = t
 	st.req.Done = requestDone
 	st.req.Host = st.n.host.id
+	st.req.Located = false
 	st.n.t.enqueue(st.u, &st.req)
 }
 

@@ -24,6 +24,9 @@ type Device struct {
 	Hold bool
 	// Delay, in nanoseconds, is how long each request takes.
 	Delay int64
+	// Late, in nanoseconds, is how long after its submission a request is carried out; one that
+	// has been submitted runs to its end, Cancel does not reach it.
+	Late int64
 
 	// Batches has the size of each Submit, Seen counts requests by operation,
 	// Refs counts references that are not released.
@@ -85,6 +88,10 @@ func (d *Device) Submit(reqs []*block.Request) {
 		d.Seen[r.Op]++
 		if d.Hold {
 			d.waiting = append(d.waiting, r)
+			continue
+		}
+		if d.Late > 0 {
+			d.Exec.At(d.Exec.Now()+d.Late, func() { d.start(r) })
 			continue
 		}
 		d.start(r)

@@ -138,6 +138,14 @@ func provisionCases() []Case {
 			for _, cdb := range writeSame(0, 1, 0x08) {
 				s.check(Thick, cdb, make([]byte, 512), 0x052400)
 			}
+			// LBDATA and PBDATA ask for blocks that hold their own address: not for this pattern everywhere.
+			for _, flags := range []byte{0x02, 0x04, 0x06} {
+				for i, cdb := range writeSame(40, 2, flags) {
+					sense := s.check(Thin, cdb, pattern(3, 512), 0x052400)
+					s.equal("field pointer", sense[15:18], []byte{0xC8 | flags>>2 + 1, 0, []byte{1, 10, 1}[i]})
+				}
+			}
+			s.holds(Thin, 40, make([]byte, 1024), 512)
 			s.check(Thin, CDB(0x93, 0, 1), make([]byte, 100), 0x050E03)
 			s.check(Thin, CDB(0x41, 0, 1), make([]byte, 1024), 0x050E03)
 		}},

@@ -58,7 +58,8 @@ const (
 // NewTarget makes the target that the cases expect, every LUN but Masked mapped to
 // every initiator. Devices are in the order of the LUNs; Distant is the last.
 func NewTarget(exec block.Executor) (*scsi.Target, []*Device) {
-	t := scsi.NewTarget(scsi.Options{Name: "iqn.2026-11.org.example:array", Vendor: "ARRAYSIM", Product: "VOLUME", Revision: "0001", Exec: exec, Random: guessable()})
+	t := scsi.NewTarget(scsi.Options{Name: "iqn.2026-11.org.example:array", Vendor: "ARRAYSIM", Product: "VOLUME", Revision: "0001", Exec: exec, Random: guessable(),
+		SetGroups: func(string) bool { return true }})
 	var devs []*Device
 	for i, lun := range []uint16{Thin, Large, Other, Removable, Protected, Thick, Masked, Distant} {
 		size := uint32(block.SectorSize)

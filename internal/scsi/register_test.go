@@ -1,0 +1,209 @@
+package scsi_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi"
+	"github.com/arraysim/arraysim/internal/scsi/scsitest"
+)
+
+// savingRig is a target of one unit whose state is saved, with ports.
+func savingRig(t *testing.T, ports ...scsi.Port) (*rig, *keeper) {
+	exec := &block.Virtual{}
+	k := &keeper{exec: exec}
+	return life(t, k, scsitest.NewDevice(exec, scsitest.Ready(1, scsitest.Sectors, 512, true)), ports...), k
+}
+
+// keys returns the registered keys in their order, and the generation.
+func (r *rig) keys() (list []uint64, generation uint32) {
+	r.Helper()
+	in, c := r.run(r.a, 0, []byte{0x5E, 0, 0, 0, 0, 0, 0, 1, 0, 0}, nil)
+	r.wants("READ KEYS", c, 0)
+	d := bytes.Join(in.DataIn, nil)
+	for at := 8; at+8 <= len(d); at += 8 {
+		list = append(list, binary.BigEndian.Uint64(d[at:]))
+	}
+	return list, binary.BigEndian.Uint32(d)
+}
+
+// wireID is the TransportID of a port as an initiator sends it.
+func wireID(port string) []byte {
+	n := (len(port) + 4) / 4 * 4
+	b := append([]byte{0x45, 0, byte(n >> 8), byte(n)}, port...)
+	return append(b, make([]byte, 4+n-len(b))...)
+}
+
+// specify sends REGISTER with SPEC_I_PT=1 for further ports.
+func (r *rig) specify(n *scsi.Nexus, key, action uint64, flags byte, ports ...string) int {
+	var ids []byte
+	for _, p := range ports {
+		ids = append(ids, wireID(p)...)
+	}
+	list := slices.Concat(prList(key, action, flags|0x08), binary.BigEndian.AppendUint32(nil, uint32(len(ids))), ids)
+	cdb := prOut(0, 0)
+	binary.BigEndian.PutUint32(cdb[5:], uint32(len(list)))
+	_, c := r.run(n, 0, cdb, list)
+	return c
+}
+
+// TestSpecifiedPortsAreNotOthersToChange: REGISTER with SPEC_I_PT=1 registers ports that are not
+// registered, and touches no registration that there is (SPC-4 5.12.7, table of the register behaviors).
+func TestSpecifiedPortsAreNotOthersToChange(t *testing.T) {
+	const victim, fresh = initiatorB + ",i,0x1", initiatorB + ",i,0x2"
+	for _, c := range []struct {
+		name        string
+		key, action uint64
+		ports       []string
+		want        []uint64
+		changed     bool
+	}{
+		{"deregister", 0, 0, []string{victim}, []uint64{0xB}, false},
+		{"rekey", 0, 0xE, []string{victim}, []uint64{0xB, 0xE}, true},
+		{"rekey one and register one", 0, 0xE, []string{victim, fresh}, []uint64{0xB, 0xE, 0xE}, true},
+		{"deregister one that is not registered", 0, 0, []string{fresh}, []uint64{0xB}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, _ := savingRig(t)
+			_, got := r.run(r.b, 0, prOut(0, 0), prList(0, 0xB, 0))
+			r.wants("REGISTER", got, 0)
+			_, got = r.run(r.b, 0, prOut(1, 1), prList(0xB, 0, 0)) // Write Exclusive
+			r.wants("RESERVE", got, 0)
+			_, before := r.keys()
+			r.wants("the stranger", r.specify(r.a, c.key, c.action, 0, c.ports...), 0)
+			list, after := r.keys()
+			if !slices.Equal(list, c.want) {
+				t.Errorf("the keys are %x, want %x", list, c.want)
+			}
+			if (after != before) != c.changed {
+				t.Errorf("generation %d became %d", before, after)
+			}
+			_, got = r.run(r.a, 0, scsitest.CDB(0x2A, 0, 1), make([]byte, 512))
+			r.wants("the stranger's WRITE", got, 0x18000000)
+		})
+	}
+}
+
+// TestNothingToRegister: a REGISTER that has nothing to do leaves what survives power loss as it is.
+func TestNothingToRegister(t *testing.T) {
+	for _, sa := range []byte{0, 6} {
+		r, k := savingRig(t)
+		_, c := r.run(r.a, 0, prOut(0, 0), prList(0, 0xA, 1)) // APTPL
+		r.wants("REGISTER", c, 0)
+		_, c = r.run(r.a, 0, prOut(1, 3), prList(0xA, 0, 0))
+		r.wants("RESERVE", c, 0)
+		calls := k.calls
+		_, c = r.run(r.b, 0, prOut(sa, 0), prList(0, 0, 0))
+		r.wants("a stranger's REGISTER of nothing", c, 0)
+		if k.calls != calls {
+			t.Errorf("service action %d: the state was saved again", sa)
+		}
+		in, _ := r.run(r.a, 0, []byte{0x5E, 2, 0, 0, 0, 0, 0, 0, 8, 0}, nil)
+		if d := bytes.Join(in.DataIn, nil); d[3]&1 == 0 {
+			t.Errorf("service action %d: PTPL_A is %x", sa, d[3])
+		}
+		r = life(t, k, scsitest.NewDevice(k.exec, scsitest.Ready(1, scsitest.Sectors, 512, true)))
+		_, c = r.run(r.b, 0, scsitest.CDB(0x28, 0, 1), nil)
+		r.wants("a READ of the stranger after power loss", c, 0x18000000)
+	}
+}
+
+// TestAllPortsAsIfOneByOne: ALL_TG_PT=1 is the same request by every target port, so that a REGISTER does
+// not change what the initiator registered by another port with another key.
+func TestAllPortsAsIfOneByOne(t *testing.T) {
+	r, _ := savingRig(t, scsi.Port{ID: 1, Group: 1}, scsi.Port{ID: 2, Group: 2})
+	second := r.tg.OpenNexus(initiatorA, initiatorA+",i,0x1", 2)
+	r.run(second, 0, tur, nil)
+	_, c := r.run(second, 0, prOut(0, 0), prList(0, 0x2, 0))
+	r.wants("by the second port", c, 0)
+	_, c = r.run(r.a, 0, prOut(0, 0), prList(0, 0, 4))
+	r.wants("REGISTER of nothing by all ports", c, 0)
+	_, c = r.run(r.a, 0, prOut(0, 0), prList(0, 0x1, 4))
+	r.wants("REGISTER by all ports", c, 0)
+	if list, _ := r.keys(); !slices.Equal(list, []uint64{2, 1}) {
+		t.Errorf("the keys are %x, want 2 and 1", list)
+	}
+	_, c = r.run(r.a, 0, prOut(6, 0), prList(0, 0x7, 4))
+	r.wants("REGISTER AND IGNORE EXISTING KEY by all ports", c, 0)
+	if list, _ := r.keys(); !slices.Equal(list, []uint64{7, 7}) {
+		t.Errorf("the keys are %x, want 7 and 7", list)
+	}
+	_, c = r.run(r.a, 0, prOut(0, 0), prList(7, 0, 4))
+	r.wants("REGISTER of no key by all ports", c, 0)
+	if list, _ := r.keys(); len(list) != 0 {
+		t.Errorf("the keys are %x, want none", list)
+	}
+}
+
+// TestPreemptOfRegistrations: a PREEMPT that takes no reservation ignores SCOPE and TYPE (SPC-4 5.12.11.4.4);
+// one that takes it needs them.
+func TestPreemptOfRegistrations(t *testing.T) {
+	for _, sa := range []byte{4, 5} {
+		r, _ := savingRig(t)
+		steps := func(what string, n *scsi.Nexus, sa, kind byte, key, action uint64, want int) {
+			t.Helper()
+			_, c := r.run(n, 0, prOut(sa, kind), prList(key, action, 0))
+			r.wants(what, c, want)
+		}
+		steps("REGISTER", r.a, 0, 0, 0, 0xA, 0)
+		steps("REGISTER", r.b, 0, 0, 0, 0xB, 0)
+		steps("without a reservation", r.a, sa, 0x00, 0xA, 0xB, 0)
+		r.run(r.b, 0, tur, nil)
+		steps("REGISTER", r.b, 6, 0, 0, 0xB, 0)
+		steps("RESERVE", r.a, 1, 5, 0xA, 0, 0)
+		steps("of one that does not hold it", r.a, sa, 0xF2, 0xA, 0xB, 0)
+		if list, _ := r.keys(); !slices.Equal(list, []uint64{0xA}) {
+			t.Errorf("the keys are %x, want a", list)
+		}
+		r.run(r.b, 0, tur, nil)
+		steps("REGISTER", r.b, 6, 0, 0, 0xB, 0)
+		r.run(r.b, 0, tur, nil)
+		steps("of the holder, without a type", r.b, sa, 0x00, 0xB, 0xA, 0x02052400)
+		steps("of the holder, with another scope", r.b, sa, 0x11, 0xB, 0xA, 0x02052400)
+		if list, _ := r.keys(); !slices.Equal(list, []uint64{0xA, 0xB}) {
+			t.Errorf("a PREEMPT that was refused left the keys %x", list)
+		}
+		steps("of the holder", r.b, sa, 0x01, 0xB, 0xA, 0)
+	}
+}
+
+// TestPreemptThatIsAborted: a PREEMPT AND ABORT that is aborted while it waits for the tasks of others has
+// preempted all the same, and what it changed survives power loss.
+func TestPreemptThatIsAborted(t *testing.T) {
+	r, k := savingRig(t)
+	for i, n := range []*scsi.Nexus{r.a, r.b} {
+		_, c := r.run(n, 0, prOut(0, 0), prList(0, uint64(0xA+i), 1))
+		r.wants("REGISTER", c, 0)
+	}
+	_, c := r.run(r.b, 0, prOut(1, 3), prList(0xB, 0, 0))
+	r.wants("RESERVE", c, 0)
+	dev := scsitest.NewDevice(k.exec, scsitest.Ready(1, scsitest.Sectors, 512, true))
+	r = life(t, k, dev)
+	dev.Late = second
+	write := r.start(r.b, 0, scsitest.CDB(0x2A, 0, 1), make([]byte, 512))
+	preempt := &scsi.Task{Tag: 7, CDB: prOut(5, 3), DataOut: [][]byte{prList(0xA, 0xB, 0)}, Bufs: heap{}, Done: func(t *scsi.Task) { t.Ctx = true }}
+	r.a.Submit([]*scsi.Task{preempt})
+	r.exec.RunUntil(r.exec.Now() + second/2)
+	if preempt.Ctx != nil || write.Ctx != nil {
+		t.Fatal("the PREEMPT AND ABORT does not wait for the WRITE")
+	}
+	r.a.Manage(scsi.AbortTask, 0, 7, func(scsi.TMFResponse) {})
+	r.exec.RunUntil(r.exec.Now() + second/100)
+	if !preempt.Aborted {
+		t.Error("the PREEMPT AND ABORT is not aborted")
+	}
+	after := func() string {
+		list, _ := r.keys()
+		in, _ := r.run(r.a, 0, []byte{0x5E, 1, 0, 0, 0, 0, 0, 0, 64, 0}, nil)
+		return fmt.Sprintf("%x %x", list, bytes.Join(in.DataIn, nil)[8:])
+	}
+	now := after()
+	r = life(t, k, dev)
+	if got := after(); got != now {
+		t.Errorf("after power loss the reservations are %s; they were %s", got, now)
+	}
+}
