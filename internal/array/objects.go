@@ -85,7 +85,7 @@ const (
 	MaxVolumeBytes = 64 << 40
 	maxMdiskBytes  = maxMdiskExt * extentBytes
 	maxPools       = 1024
-	maxVolumeID    = 1 << 24 // volumes that an array can make in its life
+	maxVolumeID    = 1 << 24                // volumes that an array can make in its life
 	maxMdisks      = 1 << (32 - mdiskShift) // of all pools: an extent names its mdisk in 12 bits
 )
 
