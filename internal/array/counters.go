@@ -72,6 +72,14 @@ func (d *mdisk) emit(e metrics.Emitter) {
 	}
 }
 
+// label names the volume in counters: those of all that were deleted are one, so that a name can be used again.
+func (v *Volume) label() string {
+	if v.deleted {
+		return metrics.Deleted
+	}
+	return v.spec.Name
+}
+
 func (v *Volume) emit(e metrics.Emitter) {
 	for o := range block.NumOrigins {
 		r := v.peek(o)
@@ -82,7 +90,7 @@ func (v *Volume) emit(e metrics.Emitter) {
 		if r.in() == 0 && r.out() == 0 && o != block.OriginHost && o != block.OriginXCopy {
 			continue
 		}
-		l := [...]string{v.pool.name, v.spec.Name, o.String()}
+		l := [...]string{v.pool.name, v.label(), o.String()}
 		short := uint64(0)
 		if v.short[o] == nil && r.cells[cellWriteThrough] > 0 {
 			v.short[o] = v.a.rows.at[rowHead(rowShort, uint8(o), v.pool.id, v.id)]
@@ -155,7 +163,7 @@ func (a *Array) emitOffloads(e metrics.Emitter) {
 			continue
 		}
 		v := a.vols[id]
-		e.Value(metrics.OffloadOperations, float64(r.cells[0]), primNames[prim], v.spec.Name, pathNames[path], "good")
+		e.Value(metrics.OffloadOperations, float64(r.cells[0]), primNames[prim], v.label(), pathNames[path], "good")
 		k := key{prim, path, src, v.pool.id}
 		if _, ok := bytes[k]; !ok {
 			order = append(order, k)

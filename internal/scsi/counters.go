@@ -28,6 +28,12 @@ const (
 	numOps
 )
 
+// carries tells whether the data of these commands is what the volume holds or is to hold. Parameter lists, and what
+// the array tells about itself, are not what hosts read and write.
+func (k opKind) carries() bool {
+	return k == opRead || k == opWrite || k == opWriteSame || k == opCAW
+}
+
 var opNames = [numOps]string{"read", "write", "write_same", "xcopy_src", "xcopy_dst", "odx_src", "odx_dst", "unmap", "caw", "sync", "erase", "other"}
 
 // outcomes are the values of the status label.
@@ -77,11 +83,29 @@ func (t *Target) statsOf(volume string) *unitStats {
 	return s
 }
 
-// Forget drops the counters of a volume that has no unit any more.
+// Forget adds the counters of a volume that has no unit any more to those of metrics.Deleted, so that another volume
+// can have its name and counts from 0.
 func (t *Target) Forget(volume string) {
-	if s := t.stats[volume]; s != nil && s.unit == nil {
-		delete(t.stats, volume)
-		t.vols = slices.DeleteFunc(t.vols, func(v string) bool { return v == volume })
+	s := t.stats[volume]
+	if s == nil || s.unit != nil || volume == metrics.Deleted {
+		return
+	}
+	delete(t.stats, volume)
+	t.vols = slices.DeleteFunc(t.vols, func(v string) bool { return v == volume })
+	all := t.statsOf(metrics.Deleted)
+	all.Wire[0] += s.Wire[0]
+	all.Wire[1] += s.Wire[1]
+	for kind := range numOps {
+		all.Described[kind] += s.Described[kind]
+		all.Duration[kind].Add(&s.Duration[kind])
+	}
+	for _, h := range s.hosts {
+		sum := all.host(h.host)
+		for kind := range numOps {
+			for o, n := range h.Commands[kind] {
+				sum.Commands[kind][o] += n
+			}
+		}
 	}
 }
 
@@ -109,9 +133,11 @@ func (u *Unit) count(t *Task, now int64) {
 	}
 	s := u.stats
 	s.Duration[kind].Observe(now - st.start)
-	s.Wire[0] += uint64(block.VecLen(t.DataIn))
-	if t.OutTotal > 0 {
-		s.Wire[1] += uint64(min(block.VecLen(t.DataOut), t.OutTotal))
+	if kind.carries() {
+		s.Wire[0] += uint64(block.VecLen(t.DataIn))
+		if t.OutTotal > 0 {
+			s.Wire[1] += uint64(min(block.VecLen(t.DataOut), t.OutTotal))
+		}
 	}
 	if st.booked {
 		st.booked = false
