@@ -44,7 +44,7 @@ func (a *Array) Emit(e metrics.Emitter) {
 		}
 	}
 	for _, v := range a.vols {
-		if v != nil {
+		if v != nil && !v.replaced {
 			v.emit(e)
 		}
 	}
@@ -72,14 +72,6 @@ func (d *mdisk) emit(e metrics.Emitter) {
 	}
 }
 
-// label names the volume in counters: those of all that were deleted are one, so that a name can be used again.
-func (v *Volume) label() string {
-	if v.deleted {
-		return metrics.Deleted
-	}
-	return v.spec.Name
-}
-
 func (v *Volume) emit(e metrics.Emitter) {
 	for o := range block.NumOrigins {
 		r := v.peek(o)
@@ -90,7 +82,7 @@ func (v *Volume) emit(e metrics.Emitter) {
 		if r.in() == 0 && r.out() == 0 && o != block.OriginHost && o != block.OriginXCopy {
 			continue
 		}
-		l := [...]string{v.pool.name, v.label(), o.String()}
+		l := [...]string{v.pool.name, v.spec.Name, o.String()}
 		short := uint64(0)
 		if v.short[o] == nil && r.cells[cellWriteThrough] > 0 {
 			v.short[o] = v.a.rows.at[rowHead(rowShort, uint8(o), v.pool.id, v.id)]
@@ -159,11 +151,11 @@ func (a *Array) emitOffloads(e metrics.Emitter) {
 		}
 		prim, path := int(r.head>>12&15), int(r.head>>8&15)
 		src, id := uint16(r.head>>16), uint32(r.head>>32)
-		if prim >= len(primNames) || path >= len(pathNames) || int(id) >= len(a.vols) || a.vols[id] == nil {
+		if prim >= len(primNames) || path >= len(pathNames) || int(id) >= len(a.vols) || a.vols[id] == nil || a.vols[id].replaced {
 			continue
 		}
 		v := a.vols[id]
-		e.Value(metrics.OffloadOperations, float64(r.cells[0]), primNames[prim], v.label(), pathNames[path], "good")
+		e.Value(metrics.OffloadOperations, float64(r.cells[0]), primNames[prim], v.spec.Name, pathNames[path], "good")
 		k := key{prim, path, src, v.pool.id}
 		if _, ok := bytes[k]; !ok {
 			order = append(order, k)

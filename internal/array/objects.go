@@ -286,6 +286,11 @@ func (a *Array) CreateVolume(spec VolumeSpec, done func(*Volume, error)) {
 	}
 	spec.ID = a.objects.NextVolume
 	a.objects.NextVolume++
+	for _, old := range a.vols {
+		if old != nil && old.spec.Name == spec.Name { // deleted: what it counted is not the new one's
+			old.replaced = true
+		}
+	}
 	v := a.addVolume(spec, p)
 	v.account()
 	a.objects.Volumes = append(a.objects.Volumes, spec)

@@ -61,9 +61,6 @@ var (
 	UptimeSeconds = gauge("uptime_seconds", "Time since the array started.")
 )
 
-// Deleted is the label of what volumes counted that were deleted. No volume can have it for a name.
-const Deleted = "(deleted)"
-
 // All lists every family in the order of declaration.
 func All() []*Family { return all }
 

@@ -83,29 +83,11 @@ func (t *Target) statsOf(volume string) *unitStats {
 	return s
 }
 
-// Forget adds the counters of a volume that has no unit any more to those of metrics.Deleted, so that another volume
-// can have its name and counts from 0.
+// Forget drops the counters of a volume that has no unit any more: another may get its name, and counts from 0.
 func (t *Target) Forget(volume string) {
-	s := t.stats[volume]
-	if s == nil || s.unit != nil || volume == metrics.Deleted {
-		return
-	}
-	delete(t.stats, volume)
-	t.vols = slices.DeleteFunc(t.vols, func(v string) bool { return v == volume })
-	all := t.statsOf(metrics.Deleted)
-	all.Wire[0] += s.Wire[0]
-	all.Wire[1] += s.Wire[1]
-	for kind := range numOps {
-		all.Described[kind] += s.Described[kind]
-		all.Duration[kind].Add(&s.Duration[kind])
-	}
-	for _, h := range s.hosts {
-		sum := all.host(h.host)
-		for kind := range numOps {
-			for o, n := range h.Commands[kind] {
-				sum.Commands[kind][o] += n
-			}
-		}
+	if s := t.stats[volume]; s != nil && s.unit == nil {
+		delete(t.stats, volume)
+		t.vols = slices.DeleteFunc(t.vols, func(v string) bool { return v == volume })
 	}
 }
 
