@@ -124,3 +124,57 @@ func TestPoolsShareNoMedium(t *testing.T) {
 		t.Errorf("pool a with mdisk b.c beside pool a.b with mdisk c: %v", got)
 	}
 }
+
+// deafStore has a meta store that can stop to take anything.
+type deafStore struct {
+	block.Store
+	deaf bool
+}
+
+type deafMeta struct {
+	block.MetaStore
+	s *deafStore
+}
+
+func (s *deafStore) Meta() (block.MetaStore, error) {
+	m, err := s.Store.Meta()
+	return deafMeta{m, s}, err
+}
+
+var errDeaf = errors.New("the meta store takes nothing")
+
+func (m deafMeta) Commit(batch []block.KV, done func(error)) {
+	if m.s.deaf {
+		done(errDeaf)
+		return
+	}
+	m.MetaStore.Commit(batch, done)
+}
+
+// What cannot be made durable is not there: no pool, no volume, no room that is promised.
+func TestObjectsThatAreNotDurable(t *testing.T) {
+	r := newRig(t, Options{}, false)
+	s := &deafStore{Store: r.store}
+	r.opt.Store = s
+	a, err := Open(r.opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.a = a
+	p := r.pool("p", PoolSpec{}, 64<<20)
+	had := p.Stats()
+	s.deaf = true
+	var pool, thick error
+	a.CreatePool(PoolSpec{Name: "q", Mdisks: []MdiskSpec{{Name: "m", Size: 64 << 20}}}, func(_ *Pool, err error) { pool = err })
+	a.CreateVolume(VolumeSpec{Name: "v", Pool: "p", Sectors: 1 << 14}, func(_ *Volume, err error) { thick = err })
+	r.clock.Run()
+	if !errors.Is(pool, errDeaf) || !errors.Is(thick, errDeaf) {
+		t.Errorf("pool: %v, volume: %v", pool, thick)
+	}
+	if a.Pool("q") != nil || a.Volume("v") != nil || len(a.objects.Pools) != 1 || len(a.objects.Volumes) != 0 {
+		t.Errorf("they are there: %+v", a.objects)
+	}
+	if now := p.Stats(); now.Reserved != had.Reserved || now.Volumes != 0 || now.CacheLimit != had.CacheLimit {
+		t.Errorf("the pool has %+v, it had %+v", now, had)
+	}
+}

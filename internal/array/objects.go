@@ -254,7 +254,7 @@ func (p *Pool) dropSectors(base uint64, mask mask128) {
 	}
 }
 
-// CreateVolume makes a volume.
+// CreateVolume makes a volume; on an error nothing is left of it.
 func (a *Array) CreateVolume(spec VolumeSpec, done func(*Volume, error)) {
 	fail := func(err error) { a.exec.Post(func() { done(nil, err) }) }
 	if err := checkName("volume", spec.Name); err != nil {
@@ -294,7 +294,13 @@ func (a *Array) CreateVolume(spec VolumeSpec, done func(*Volume, error)) {
 	v := a.addVolume(spec, p)
 	v.account()
 	a.objects.Volumes = append(a.objects.Volumes, spec)
-	a.commitObjects(func(err error) { done(v, err) })
+	a.commitObjects(func(err error) {
+		if err != nil {
+			a.DeleteVolume(v, func(error) { done(nil, err) })
+			return
+		}
+		done(v, nil)
+	})
 }
 
 // checkSize checks a volume's size; had is what a thick one reserves already.

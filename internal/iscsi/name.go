@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 const maxNameLen = 223 // bytes of UTF-8, RFC 7143 4.2.7.1
@@ -27,6 +29,10 @@ func CheckName(name string) error {
 		if prohibited(r) {
 			return wrong("it holds the character %U", r)
 		}
+	}
+	// Two spellings of what looks the same must not be two initiators.
+	if !norm.NFKC.IsNormalString(name) {
+		return wrong("it is not in normalization form KC")
 	}
 	kind, rest, _ := strings.Cut(foldName(name), ".")
 	var err error
