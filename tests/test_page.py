@@ -213,29 +213,43 @@ def test_administration(viewer: Viewer, daemon: Daemon) -> None:
     page = viewer.go("volumes")
     expect(page.locator("#volumes tbody tr")).to_have_count(3)
     page.get_by_role("button", name="New volume…").click()
+    # A wrong token is refused where it is asked for, before anything is filled in.
     page.get_by_role("textbox", name="Token").fill("guess")
     page.get_by_role("button", name="Unlock").click()
+    alert = page.get_by_role("dialog").get_by_role("alert")
+    expect(alert).to_contain_text("the token is wrong")
+    expect(page.get_by_role("textbox", name="Name")).to_have_count(0)
+    viewer.shot("token")
+    viewer.unlock()
     page.get_by_role("textbox", name="Name").fill("made")
     page.get_by_role("textbox", name="Size").fill("lots")
     page.get_by_role("button", name="Create").click()
-    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("is no size")
-    page.get_by_role("textbox", name="Size").fill("64MiB")
-    page.get_by_role("button", name="Create").click()
-    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("arraysim token")
-    assert [v["name"] for v in daemon.cli_json("volume", "list")] == ["original", "clone", "idle"]
-    viewer.unlock()
-    page.get_by_role("textbox", name="Name").fill("made")
+    expect(alert).to_contain_text("is no size")
+    # The token is another by now: what was filled in stays.
+    page.evaluate("sessionStorage.setItem('arraysim.token', 'of another day')")
     page.get_by_role("textbox", name="Size").fill("64MiB")
     page.get_by_role("textbox", name="LUN").fill("7")
+    page.get_by_role("button", name="Create").click()
+    expect(alert).to_contain_text("arraysim token")
+    assert [v["name"] for v in daemon.cli_json("volume", "list")] == ["original", "clone", "idle"]
+    viewer.unlock()
+    for name, text in (("Name", "made"), ("Size", "64MiB"), ("LUN", "7")):
+        expect(page.get_by_role("textbox", name=name)).to_have_value(text)
     viewer.shot("dialog")
+    # With a LUN that is taken nothing is made.
+    page.get_by_role("textbox", name="LUN").fill("1")
+    page.get_by_role("button", name="Create").click()
+    expect(alert).to_contain_text("LUN 1 is volume")
+    assert len(daemon.cli_json("volume", "list")) == 3
+    page.get_by_role("textbox", name="LUN").fill("7")
     viewer.submit("Create")
     page.get_by_role("link", name="made", exact=True).click()
 
     page.get_by_role("button", name="Resize…").click()
     page.get_by_role("textbox", name="Size").fill("32MiB")
     page.get_by_role("button", name="Resize", exact=True).click()
-    expect(page.get_by_role("alert")).to_contain_text("would be lost")
-    viewer.submit("Resize all the same")
+    expect(page.get_by_role("dialog")).to_contain_text("the last 32MiB (33,554,432 bytes)")
+    viewer.submit("Cut off 32MiB")
     expect(page.locator(".facts")).to_contain_text("32 MiB")
 
     page.get_by_role("button", name="Zero…").click()
@@ -253,6 +267,59 @@ def test_administration(viewer: Viewer, daemon: Daemon) -> None:
     expect(page.get_by_text("There is no volume made-copy")).to_be_visible()
     audit = (daemon.data / "audit.log").read_text()
     assert '"path":"/api/v1/volumes/made/clone"' in audit and viewer.token not in audit
+
+
+def test_sizes_in_dialogs_are_exact(viewer: Viewer, daemon: Daemon) -> None:
+    """What a dialog begins with changes nothing when it is sent back, whatever size the volume has."""
+    sizes = (8236 * MiB, 1500 * MiB, 5 * MiB + 512, 3 << 40)
+    viewer.allowed = ["409"]
+    for i, size in enumerate(sizes):
+        name = f"exact{i}"
+        daemon.cli("volume", "create", name, "--pool", "fast", "--size", size)
+        page = viewer.go(f"volume/{name}")
+        if i == 0:
+            page.evaluate(f"sessionStorage.setItem('arraysim.token', '{viewer.token}')")
+            page.reload()
+        page.get_by_role("button", name="Resize…").click()
+        expect(page.get_by_role("textbox", name="Size")).to_have_value(
+            {0: "8236MiB", 1: "1500MiB", 2: str(size), 3: "3TiB"}[i]
+        )
+        page.get_by_role("button", name="Resize", exact=True).click()
+        expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("its size already")
+        assert daemon.cli_json("volume", "show", name)["size"] == size
+        if i == 0:
+            viewer.shot("resize")
+            # One step down is a question of its own, and says what it costs.
+            page.get_by_role("textbox", name="Size").fill("8G")
+            page.get_by_role("button", name="Resize", exact=True).click()
+            dialog = page.get_by_role("dialog")
+            expect(dialog).to_contain_text("From 8236MiB to 8GiB: the last 44MiB (46,137,344 bytes)")
+            viewer.shot("shrink-light")
+            page.evaluate("document.documentElement.dataset.theme = 'dark'")
+            viewer.shot("shrink-dark")
+            page.evaluate("document.documentElement.dataset.theme = 'auto'")
+            # Somebody is quicker: nothing is cut off what he made.
+            daemon.cli("volume", "resize", name, "9GiB")
+            dialog.get_by_role("button", name="Cut off 44MiB").click()
+            expect(dialog.get_by_role("alert")).to_contain_text("its size is 9GiB by now")
+            assert daemon.cli_json("volume", "show", name)["size"] == 9 << 30
+            dialog.get_by_role("button", name="Cancel").click()
+            # The grammar is that of the command line.
+            page.get_by_role("button", name="Resize…").click()
+            page.get_by_role("textbox", name="Size").fill("10.24 GB")
+            viewer.submit("Resize")
+            assert daemon.cli_json("volume", "show", name)["size"] == 10_240_000_000
+        else:
+            page.get_by_role("button", name="Cancel").click()
+        daemon.cli("volume", "delete", name, "--force")
+
+
+@pytest.mark.parametrize("at", ["volume/%ZZ", "volume/none", "nowhere", "%E0%A4%A", "token=%ZZ"])
+def test_no_address_gives_a_blank_page(viewer: Viewer, at: str) -> None:
+    page = viewer.page
+    page.goto(f"{viewer.base}#{at}" if at.startswith("token") else f"{viewer.base}#/{at}")
+    expect(page.get_by_role("navigation")).to_be_visible()
+    expect(page.locator("main")).to_have_text(re.compile("There is no|Written below"))
 
 
 def test_faults_and_budget(viewer: Viewer, daemon: Daemon) -> None:

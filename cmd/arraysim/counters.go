@@ -61,7 +61,7 @@ func (a *app) watch(cmd *cobra.Command, watch bool, interval time.Duration) erro
 		}
 		if !a.json {
 			if terminal(os.Stdout) {
-				fmt.Fprint(out, "\x1b[H\x1b[2J") // to the top, on an empty screen
+				fmt.Fprint(os.Stdout, "\x1b[H\x1b[2J") // to the top, on an empty screen; out would write it out
 			}
 			admin.WriteRates(out, last, now)
 		}

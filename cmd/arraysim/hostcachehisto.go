@@ -127,7 +127,7 @@ outstanding requests, and one without times no interarrival.`,
 		},
 	}
 	tf.add(c)
-	c.Flags().StringVar(&socket, "socket", defaultSocket, "socket of `hostcache serve`")
+	c.Flags().StringVar(&socket, "socket", defaultSocket, "socket of 'arraysim hostcache serve'")
 	c.Flags().StringVar(&kind, "kind", "all", strings.Join(trace.HistogramKinds(), ", "))
 	c.Flags().BoolVar(&reset, "reset", false, "begin anew after this")
 	return a.jsonFlag(c)

@@ -183,7 +183,7 @@ func (a *app) cachePolicy() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE:    func(*cobra.Command, []string) error { return errors.New("policy needs a command") },
 	}
-	c.PersistentFlags().StringVar(&socket, "socket", defaultSocket, "socket of `hostcache serve`")
+	c.PersistentFlags().StringVar(&socket, "socket", defaultSocket, "socket of 'arraysim hostcache serve'")
 	call := func(cmd *cobra.Command, method, path string, body any) error {
 		var r cacheReport
 		if err := askCache(cmd.Context(), socket, method, path, body, &r); err != nil {

@@ -93,7 +93,7 @@ what it had acknowledged is destaged.`,
 	fl.BoolVar(&f.tcmu, "tcmu", false, "serve the kernel and not the portal, in the place of tcmu-runner (root; targetcli makes the disk, /backstores/user:hostcache)")
 	fl.StringVar(&f.target, "target", "iqn.2026-01.io.arraysim:hostcache", "name of the iSCSI target")
 	fl.StringVar(&f.initiator, "initiator", "iqn.2026-01.io.arraysim:hostcache.initiator", "initiator name towards backend and peers")
-	fl.StringVar(&f.socket, "socket", defaultSocket, "where `arraysim hostcache policy` finds this daemon")
+	fl.StringVar(&f.socket, "socket", defaultSocket, "where 'arraysim hostcache policy' finds this daemon")
 	fl.Uint64Var(&f.key, "key", 0, "reservation key of this host: reserves the LUN for registrants, so that the host can be fenced (0: no reservation)")
 	fl.Uint64Var(&f.takeOver, "take-over", 0, "reservation key of a lost host whose dirty data --flash has")
 	fl.BoolVar(&f.debug, "debug", false, "log more")

@@ -34,7 +34,7 @@ Everything else that a cache counts is in "hostcache policy stats".`,
 			return show(a, cmd, r.Cache, printCacheStats)
 		}),
 	}
-	c.Flags().StringVar(&socket, "socket", defaultSocket, "socket of `hostcache serve`")
+	c.Flags().StringVar(&socket, "socket", defaultSocket, "socket of 'arraysim hostcache serve'")
 	c.Flags().BoolVar(&reset, "reset", false, "begin the statistics anew, and print them")
 	return a.jsonFlag(c)
 }

@@ -32,11 +32,15 @@ func main() { os.Exit(run()) }
 
 func run() int {
 	a := &app{}
-	cmd, err := a.root().ExecuteC()
+	root := a.root()
+	// What is printed may hold names that hosts and files gave: no terminal obeys them.
+	root.SetOut(admin.PrintableWriter(os.Stdout))
+	root.SetErr(admin.PrintableWriter(os.Stderr))
+	cmd, err := root.ExecuteC()
 	if err == nil {
 		return 0
 	}
-	text := strings.Join(strings.Fields(err.Error()), " ")
+	text := admin.Printable(strings.Join(strings.Fields(err.Error()), " "))
 	if text == "" { // said already
 		return exitFailed
 	}
@@ -97,6 +101,9 @@ func (a *app) jsonFlag(c *cobra.Command) *cobra.Command {
 	c.Flags().BoolVar(&a.json, "json", false, "print JSON, for scripts")
 	return c
 }
+
+// noDefault keeps the number that means "not given" out of the help.
+func noDefault(c *cobra.Command, flag string) { c.Flags().Lookup(flag).DefValue = "0" }
 
 // terminal tells whether f is one.
 func terminal(f *os.File) bool {

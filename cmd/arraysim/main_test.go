@@ -14,6 +14,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/arraysim/arraysim/internal/admin"
 )
@@ -118,6 +119,34 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 	walk((&app{}).root())
 	if seen < 20 {
 		t.Errorf("looked at %d commands only", seen)
+	}
+}
+
+// The help of a flag names its default once, and its value by one word.
+func TestHelpOfFlags(t *testing.T) {
+	seen := 0
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		look := func(f *pflag.Flag) {
+			seen++
+			if name, _ := pflag.UnquoteUsage(f); strings.ContainsAny(name, " ") {
+				t.Errorf("%s --%s: the value is called %q", c.CommandPath(), f.Name, name)
+			}
+			one := pflag.NewFlagSet("", pflag.ContinueOnError)
+			one.AddFlag(f)
+			if text := one.FlagUsages(); strings.Count(text, "(default") > 1 {
+				t.Errorf("%s: two defaults: %s", c.CommandPath(), strings.TrimSpace(text))
+			}
+		}
+		c.Flags().VisitAll(look)
+		c.PersistentFlags().VisitAll(look)
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk((&app{}).root())
+	if seen < 100 {
+		t.Errorf("looked at %d flags only", seen)
 	}
 }
 

@@ -37,12 +37,10 @@ func (a *app) volumeCreate() *cobra.Command {
 			}
 			a.running = true
 			n.Name = args[0]
-			v, err := a.client().CreateVolume(cmd.Context(), n)
-			if err == nil && lun >= 0 {
-				if err = a.client().AddExport(cmd.Context(), admin.Export{Volume: n.Name, LUN: lun}); err == nil {
-					v, err = a.client().Volume(cmd.Context(), n.Name)
-				}
+			if cmd.Flags().Changed("lun") {
+				n.Export = &admin.NewExport{LUN: lun}
 			}
+			v, err := a.client().CreateVolume(cmd.Context(), n)
 			if err != nil {
 				return err
 			}
@@ -57,6 +55,7 @@ func (a *app) volumeCreate() *cobra.Command {
 	f.BoolVar(&n.Removable, "removable", false, "say RMB=1: hosts can eject it")
 	f.BoolVar(&n.WriteProtect, "write-protect", false, "refuse writes of hosts")
 	f.IntVar(&lun, "lun", -1, "export it to every initiator as this LUN")
+	noDefault(c, "lun")
 	_ = c.RegisterFlagCompletionFunc("pool", a.completePools)
 	return a.jsonFlag(c)
 }
@@ -112,7 +111,7 @@ func ask(refusal error) bool {
 		return false
 	}
 	what, _, _ := strings.Cut(refusal.Error(), ";")
-	fmt.Fprintf(os.Stderr, "%s. Go on? [y/N] ", what)
+	fmt.Fprintf(os.Stderr, "%s. Go on? [y/N] ", admin.Printable(what))
 	line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
 	answer := strings.ToLower(strings.TrimSpace(line))
 	return answer == "y" || answer == "yes"
@@ -258,6 +257,7 @@ func (a *app) export() *cobra.Command {
 		}),
 	}
 	remove.Flags().IntVar(&lun, "lun", -1, "the LUN (default: all of the volume)")
+	noDefault(remove, "lun")
 	c.AddCommand(add, remove, a.jsonFlag(&cobra.Command{
 		Use: "list", Short: "List the exports", Example: "  arraysim export list", Args: cobra.NoArgs,
 		RunE: a.do(func(cmd *cobra.Command, _ []string) error {

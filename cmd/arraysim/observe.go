@@ -24,7 +24,7 @@ are problems. --repair mends sectors in which a single bit was flipped.`,
 		Example: "  arraysim check\n  arraysim check --data /srv/array --json\n  arraysim check --repair",
 		Args:    cobra.NoArgs,
 		RunE: a.do(func(cmd *cobra.Command, _ []string) error {
-			opt := admin.CheckOptions{Repair: repair, Log: os.Stderr}
+			opt := admin.CheckOptions{Repair: repair, Log: admin.PrintableWriter(os.Stderr)}
 			if a.json {
 				opt.Log = io.Discard
 			} else if terminal(os.Stderr) {

@@ -121,7 +121,7 @@ func (s *source) end() {
 	n, bad := s.Bad()
 	s.BadRecords = n
 	if n > 0 {
-		fmt.Fprintf(os.Stderr, "arraysim: %s: %d bad records left out, the first at %d: %s\n", s.Name, n, bad[0].Place, bad[0].Why)
+		fmt.Fprintf(admin.PrintableWriter(os.Stderr), "arraysim: %s: %d bad records left out, the first at %d: %s\n", s.Name, n, bad[0].Place, bad[0].Why)
 	}
 	s.Close()
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 
+	"github.com/arraysim/arraysim/internal/admin"
 	"github.com/arraysim/arraysim/internal/sim"
 )
 
@@ -86,7 +87,7 @@ func (p *progress) one(ctx context.Context, s *sim.Scenario) (_ *sim.Run, err er
 	var label atomic.Value
 	label.Store("")
 	if p.bars != nil {
-		bar = p.bars.AddBar(steps, mpb.PrependDecorators(decor.Name(s.Name, decor.WCSyncSpaceR)),
+		bar = p.bars.AddBar(steps, mpb.PrependDecorators(decor.Name(admin.Printable(s.Name), decor.WCSyncSpaceR)),
 			mpb.AppendDecorators(decor.Any(func(decor.Statistics) string { return label.Load().(string) }, decor.WCSyncSpaceR), decor.Elapsed(decor.ET_STYLE_MMSS)))
 	}
 	start := time.Now()

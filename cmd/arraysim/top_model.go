@@ -238,7 +238,7 @@ func (t *topTable) widths() []int {
 
 func (c topCell) string(col topColumn) string {
 	if col.show == nil {
-		return c.text
+		return admin.Printable(c.text)
 	}
 	return col.show(c.n)
 }
@@ -268,7 +268,7 @@ func (m *topModel) line(t topTable, width []int, r []topCell) string {
 
 // fit cuts a line to the screen's width.
 func (m *topModel) fit(s string) string {
-	r := []rune(s)
+	r := []rune(admin.Printable(s))
 	for len(r) > 0 && lipgloss.Width(string(r)) > m.width {
 		r = r[:len(r)-1]
 	}

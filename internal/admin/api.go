@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -77,7 +79,7 @@ func problem(err error) *Problem {
 	case errors.Is(err, array.ErrExists), errors.Is(err, array.ErrInUse):
 		status = http.StatusConflict
 	}
-	return &Problem{Title: http.StatusText(status), Status: status, Detail: err.Error(), Force: force}
+	return &Problem{Title: http.StatusText(status), Status: status, Detail: strings.ReplaceAll(err.Error(), "\n", "; "), Force: force}
 }
 
 // writeProblem answers with an error outside of huma's operations.
@@ -221,6 +223,8 @@ func (d *daemon) readOperations(a huma.API) {
 func (d *daemon) objectOperations(a huma.API) {
 	post := func(path, id, summary string) huma.Operation { return operation(http.MethodPost, path, id, summary) }
 	remove := func(path, id, summary string) huma.Operation { return operation(http.MethodDelete, path, id, summary) }
+	// The guard has looked at the token by then.
+	handle(a, post("/token", "check-token", "Tell whether the token is right; changes nothing"), func(*nothing) (nothing, error) { return nothing{}, nil })
 	handle(a, post("/check", "check", "Verify the array; hosts wait while it does"), func(*nothing) (CheckReport, error) { return d.check(context.Background()) })
 	change(d, a, post("/volumes", "create-volume", "Make a volume"), func(in *with[NewVolume]) (Volume, error) { return d.addVolume(in.Body) })
 	type deletion struct {
@@ -279,7 +283,7 @@ func (d *daemon) faultOperations(a huma.API) {
 func (d *daemon) status() Status {
 	s := Status{Version: Version(), PID: os.Getpid(), Data: d.cfg.Data, Store: d.cfg.Store, Portal: d.portalName(), TCMU: d.cfg.TCMU, Target: d.cfg.Portal.Target}
 	if d.metricsAddr != nil {
-		s.Page = "http://" + d.metricsAddr.String() + "/"
+		s.Page = "http://" + reachable(d.metricsAddr) + "/"
 		s.Metrics = s.Page + "metrics"
 	}
 	d.exec.Lock()
@@ -293,7 +297,27 @@ func (d *daemon) portalName() string {
 	if d.portalAddr == nil {
 		return listenNone
 	}
-	return d.portalAddr.String()
+	return reachable(d.portalAddr)
+}
+
+// reachable writes a listener's address so that a program on this machine can connect to it: a listener on all
+// addresses is at that of the loopback interface.
+func reachable(a net.Addr) string {
+	t, ok := a.(*net.TCPAddr)
+	if !ok || !t.IP.IsUnspecified() {
+		return a.String()
+	}
+	host := "127.0.0.1" // [::] takes IPv4, too, unless the machine says otherwise
+	if t.IP.To4() == nil && onlyIPv6() {
+		host = "::1"
+	}
+	return net.JoinHostPort(host, strconv.Itoa(t.Port))
+}
+
+// onlyIPv6 tells whether sockets of IPv6 on this machine take no IPv4.
+func onlyIPv6() bool {
+	b, err := os.ReadFile("/proc/sys/net/ipv6/bindv6only")
+	return err == nil && strings.TrimSpace(string(b)) == "1"
 }
 
 func (d *daemon) sessions() []Session {

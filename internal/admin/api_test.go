@@ -58,6 +58,12 @@ func TestTokenAndAudit(t *testing.T) {
 		{"the description is served", "GET", "/api/v1/openapi.json", "", "", nil, 200},
 		{"the page is served", "GET", "/", "", "", nil, 200},
 		{"a name that DNS was made to give us", "GET", "/api/v1/status", "", "", evil, 403},
+		{"the metrics by a name that DNS was made to give us", "GET", "/metrics", "", "", evil, 403},
+		{"the page by such a name", "GET", "/", "", "", evil, 403},
+		{"the metrics by the address", "GET", "/metrics", "", "", nil, 200},
+		{"the token, looked at", "POST", "/api/v1/token", token, "", nil, 200},
+		{"a wrong token, looked at", "POST", "/api/v1/token", "guess", "", nil, 401},
+		{"no token, looked at", "POST", "/api/v1/token", "", "", nil, 401},
 		{"a change without the token", "POST", "/api/v1/volumes", "", body, nil, 401},
 		{"a change with a wrong token", "POST", "/api/v1/volumes", token + "x", body, nil, 401},
 		{"a check without the token", "POST", "/api/v1/check", "", "", nil, 401},
@@ -91,7 +97,7 @@ func TestTokenAndAudit(t *testing.T) {
 		}
 		got = append(got, fmt.Sprintf("%s %s %d %s", rec.Method, rec.Path, rec.Status, rec.Body))
 	}
-	want := []string{"POST /api/v1/volumes 401 ", `POST /api/v1/volumes 200 {"name":"made","pool":"gold","size":1048576}`,
+	want := []string{"POST /api/v1/token 200 ", "POST /api/v1/token 401 ", "POST /api/v1/volumes 401 ", `POST /api/v1/volumes 200 {"name":"made","pool":"gold","size":1048576}`,
 		`POST /api/v1/volumes 400 {"name":"x","pool":"gold"}`}
 	if !slices.Equal(got, want) {
 		t.Errorf("the audit log has %q, want %q", got, want)
@@ -263,6 +269,37 @@ func TestEvents(t *testing.T) {
 	}
 	if got := e.since(maxEvents + 18); len(got) != 2 || got[0].Number != maxEvents+19 {
 		t.Errorf("since: %v", got)
+	}
+}
+
+// A volume that is made between two readings counts from 0 at once, and so does one that has the name of another.
+func TestWatcherOfNewVolumes(t *testing.T) {
+	var got []string
+	w := newWatcher(func(e Event) { got = append(got, e.Text) })
+	reading := func(i int, vols ...VolumeCounters) {
+		for j := range vols {
+			vols[j].Admitted = map[string]Size{"xcopy": vols[j].Undercover}
+		}
+		w.step(Counters{Time: int64(i) * 1e9, Volumes: vols})
+	}
+	old := VolumeCounters{Volume: "old", ID: 1, Undercover: 1 << 40, Written: 1 << 40} // from before the daemon's start
+	reading(0, old)
+	reading(1, old, VolumeCounters{Volume: "clone", ID: 2, Undercover: 130 << 20, Written: 4 << 20})
+	for i := 2; i < 6; i++ {
+		reading(i, old, VolumeCounters{Volume: "clone", ID: 2, Undercover: 256 << 20, Written: 4 << 20})
+	}
+	reading(6, old, VolumeCounters{Volume: "clone", ID: 3, Undercover: 512 << 20}) // deleted and made again
+	for i := 7; i < 10; i++ {
+		reading(i, old, VolumeCounters{Volume: "clone", ID: 3, Undercover: 512 << 20})
+	}
+	want := []string{
+		"volume clone is written by offloads (xcopy) below the host layer",
+		"offloads wrote 256 MiB to volume clone in 2 s, hosts wrote 4 MiB; it held up to 0 B of the write cache",
+		"volume clone is written by offloads (xcopy) below the host layer",
+		"offloads wrote 512 MiB to volume clone in 1 s, hosts wrote 0 B; it held up to 0 B of the write cache",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 

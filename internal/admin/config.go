@@ -10,6 +10,8 @@ import (
 	"time"
 
 	_ "embed"
+
+	"github.com/arraysim/arraysim/internal/iscsi"
 )
 
 // Config is what the configuration file says. The keys are the
@@ -359,14 +361,8 @@ func (c *Config) validateVolumes() error {
 	return nil
 }
 
-// checkISCSIName applies RFC 7143 4.2.7.1 as far as typing mistakes go.
-func checkISCSIName(n string) error {
-	f := strings.ToLower(n)
-	if (strings.HasPrefix(f, "iqn.") || strings.HasPrefix(f, "eui.") || strings.HasPrefix(f, "naa.")) && len(n) <= 223 && !strings.ContainsAny(n, " \t,=") {
-		return nil
-	}
-	return fmt.Errorf("%q is no iSCSI name; write one such as iqn.2026-01.io.arraysim:array", n)
-}
+// checkISCSIName applies RFC 7143 4.2.7 and RFC 3722.
+func checkISCSIName(n string) error { return iscsi.CheckName(n) }
 
 // foldNames returns iSCSI names in the form in which they are compared.
 func foldNames(names []string) []string {

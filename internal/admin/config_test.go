@@ -20,7 +20,8 @@ func TestParseSize(t *testing.T) {
 		{"4KiB", 4 << 10, true},
 		{"512MiB", 512 << 20, true},
 		{"10G", 10 << 30, true},
-		{"10 gb", 10 << 30, true},
+		{"10 gb", 10e9, true}, // as the benchmarks and profiles always had it
+		{"1TB", 1e12, true},
 		{"1TiB", 1 << 40, true},
 		{"16383PiB", 16383 << 50, true},
 		{"16384PiB", 0, false}, // 2^64
@@ -28,7 +29,8 @@ func TestParseSize(t *testing.T) {
 		{"", 0, false},
 		{"GiB", 0, false},
 		{"-1", 0, false},
-		{"1.5G", 0, false},
+		{"1.5G", 3 << 29, true},
+		{"1.3", 0, false},
 		{"1iB", 0, false},
 		{"1GiBB", 0, false},
 		{"1Gi", 1 << 30, true},
@@ -46,13 +48,13 @@ func TestSizeText(t *testing.T) {
 		in           Size
 		exact, human string
 	}{
-		{0, "0B", "0 B"},
-		{1000, "1000B", "1000 B"},
+		{0, "0", "0 B"},
+		{1000, "1000", "1000 B"},
 		{1 << 10, "1KiB", "1 KiB"},
-		{1536, "1536B", "1.5 KiB"},
+		{1536, "1536", "1.5 KiB"},
 		{256 << 20, "256MiB", "256 MiB"},
 		{1 << 60, "1024PiB", "1024 PiB"},
-		{1<<64 - 1, "18446744073709551615B", "16384 PiB"},
+		{1<<64 - 1, "18446744073709551615", "16384 PiB"},
 	} {
 		if row.in.String() != row.exact {
 			t.Errorf("String of %d is %s, want %s", uint64(row.in), row.in, row.exact)

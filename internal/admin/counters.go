@@ -10,16 +10,17 @@ func (d *daemon) counters() Counters {
 	now := d.exec.Now()
 	s.Take(now, d.exec, d.array, d.target)
 	d.exec.Lock()
-	live := map[string]bool{}
+	live := map[string]uint32{}
 	for _, v := range d.array.Volumes() {
-		live[v.Name()] = true
+		live[v.Name()] = v.ID()
 	}
 	d.exec.Unlock()
 	c := tally(&s)
 	c.Time = now
 	kept := c.Volumes[:0]
 	for _, v := range c.Volumes {
-		if live[v.Volume] {
+		if id, ok := live[v.Volume]; ok {
+			v.ID = id
 			kept = append(kept, v)
 		}
 	}

@@ -51,6 +51,7 @@ type daemon struct {
 	log  *slog.Logger
 	data *folder
 
+	profile *profile.Profile // nil: none
 	exec    *block.Live
 	array   *array.Array
 	target  *scsi.Target
@@ -86,7 +87,10 @@ func newDaemon(cfg *Config, env Environment) *daemon {
 }
 
 func (d *daemon) run(ctx context.Context) error {
-	err := d.open()
+	err := d.preflight()
+	if err == nil {
+		err = d.open()
+	}
 	if err == nil {
 		err = d.listen()
 	}
@@ -119,12 +123,7 @@ func (d *daemon) open() error {
 	if err != nil {
 		return err
 	}
-	var prof *profile.Profile
-	if d.cfg.Profile != "" {
-		if prof, err = profile.Load(d.cfg.Profile); err != nil {
-			return err
-		}
-	}
+	prof := d.profile
 	if d.array, err = d.data.openArray(d.exec, cache, prof); err != nil {
 		return err
 	}

@@ -80,7 +80,12 @@ func (w *watcher) step(c Counters) {
 	for i := range c.Volumes {
 		v := &c.Volumes[i]
 		now[v.Volume] = v
-		if old := w.before[v.Volume]; old != nil {
+		old := w.before[v.Volume]
+		if old == nil || old.ID != v.ID { // it was made since then, and all that it counts is new
+			old = &VolumeCounters{}
+			delete(w.episodes, v.Volume)
+		}
+		if w.before != nil { // the first reading is what was before the daemon's start
 			w.volume(c.Time, old, v)
 		}
 	}
@@ -188,12 +193,12 @@ func (d *daemon) watch() {
 	t := time.NewTicker(watchInterval)
 	defer t.Stop()
 	for {
+		w.step(d.counters())
+		w.people(d.sessions())
 		select {
 		case <-d.closing:
 			return
 		case <-t.C:
 		}
-		w.step(d.counters())
-		w.people(d.sessions())
 	}
 }

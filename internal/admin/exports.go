@@ -101,18 +101,26 @@ func (x *exports) close(v *array.Volume) {
 // add exports a volume. It changes what is kept and what is shown, and nothing on
 // an error.
 func (x *exports) add(v *array.Volume, e exportSpec) error {
-	if e.LUN < 0 || e.LUN > maxLUN {
-		return fmt.Errorf("LUN %d: a LUN is 0 to %d", e.LUN, maxLUN)
-	}
 	if by := x.kernel[v.ID()]; by != "" {
 		return conflict("volume %q is the kernel's device %s; delete that in targetcli first", v.Name(), by)
 	}
-	if o := x.holder(e); o != nil {
-		return conflict("LUN %d is volume %q already; choose another, or run: arraysim export remove %s --lun %d", e.LUN, o.Name(), o.Name(), e.LUN)
+	if err := x.check(e); err != nil {
+		return err
 	}
 	s := x.spec(v)
 	s.Exports = append(s.Exports, e)
 	x.show()
+	return nil
+}
+
+// check tells why there cannot be such an export.
+func (x *exports) check(e exportSpec) error {
+	if e.LUN < 0 || e.LUN > maxLUN {
+		return fmt.Errorf("LUN %d: a LUN is 0 to %d", e.LUN, maxLUN)
+	}
+	if o := x.holder(e); o != nil {
+		return conflict("LUN %d is volume %q already; choose another, or run: arraysim export remove %s --lun %d", e.LUN, o.Name(), o.Name(), e.LUN)
+	}
 	return nil
 }
 

@@ -182,10 +182,10 @@ func TestTally(t *testing.T) {
 	s.Value(metrics.Undercover, 13, "p", "v", "xcopy")
 	s.Value(metrics.VolumeSize, 14, "w", "p")
 	c := tally(&s)
-	want := "{0 1000B [" +
-		"{v p 5 5B 6B map[write_same:7B] map[host:17B] map[xcopy:10B] 23B 13B map[xcopy:15] 4 2 800} " +
-		"{w p 0 0B 0B map[] map[] map[] 0B 0B map[] 0 0 0}] " +
-		"[{p 30B 660B 0B 1B 6B map[host:2B xcopy:4B] map[xcopy:21B] 22B 0}] " +
+	want := "{0 1000 [" +
+		"{v 0 p 5 5 6 map[write_same:7] map[host:17] map[xcopy:10] 23 13 map[xcopy:15] 4 2 800} " +
+		"{w 0 p 0 0 0 map[] map[] map[] 0 0 map[] 0 0 0}] " +
+		"[{p 30 660 0 1 6 map[host:2 xcopy:4] map[xcopy:21] 22 0}] " +
 		"[{h map[read:5] 2}]}"
 	if got := fmt.Sprint(c); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

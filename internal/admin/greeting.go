@@ -29,7 +29,7 @@ func (d *daemon) greet() {
 	portal, target := d.portalName(), d.cfg.Portal.Target
 	metrics := listenNone
 	if d.metricsAddr != nil {
-		metrics = "http://" + d.metricsAddr.String() + "/metrics"
+		metrics = "http://" + reachable(d.metricsAddr) + "/metrics"
 	}
 	w := d.env.Out
 	doors := "iscsi://" + portal + "/" + target
@@ -65,12 +65,12 @@ func (d *daemon) greet() {
 		url := fmt.Sprintf("iscsi://%s/%s/%d", portal, target, lun)
 		try("ask LUN "+fmt.Sprint(lun)+" what it can do", "iscsi-inq -e 1 -c 176 "+url)
 		try("write an image to it", "qemu-img convert -n -O raw disk.img "+url)
-		try("the same through the kernel", fmt.Sprintf("iscsiadm -m discovery -t st -p %s && iscsiadm -m node -l", d.portalAddr))
+		try("the same through the kernel", fmt.Sprintf("iscsiadm -m discovery -t st -p %s && iscsiadm -m node -l", reachable(d.portalAddr)))
 		try("then zero by offload, as root", "sg_write_same --16 --lba=0 --num=2048 /dev/sdX")
 		try("and clone by offload", "sg_xcopy if=/dev/sgX of=/dev/sgY")
 	}
 	if d.metricsAddr != nil {
-		try("watch it in a browser", "http://"+d.metricsAddr.String()+"/")
+		try("watch it in a browser", "http://"+reachable(d.metricsAddr)+"/")
 		try("and change it there", "arraysim token"+data)
 	}
 	try("watch it in a terminal", "arraysim top"+data)

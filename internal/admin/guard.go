@@ -106,12 +106,6 @@ func (g *guard) client(addr string) *client {
 }
 
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// A name that somebody else's DNS gave to this address would let his page read
-	// from here. This is only of use where reading is open.
-	if g.openReads && !localName(r.Host) {
-		writeProblem(w, http.StatusForbidden, fmt.Sprintf("this daemon is not called %q; use its address, such as 127.0.0.1", r.Host))
-		return
-	}
 	c, read := g.client(r.RemoteAddr), r.Method == http.MethodGet || r.Method == http.MethodHead
 	limit := c.reads
 	if !read {
@@ -140,6 +134,18 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	g.next.ServeHTTP(w, r)
+}
+
+// ownNames stands before everything that a listener on the loopback interface serves: it refuses requests by
+// another name than an address. A name that somebody else's DNS gave to this address would let his page read from here.
+func ownNames(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !localName(r.Host) {
+			writeProblem(w, http.StatusForbidden, fmt.Sprintf("this daemon is not called %q; use its address, such as 127.0.0.1", r.Host))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 func tooMany(w http.ResponseWriter) {
@@ -281,7 +287,7 @@ func (d *daemon) audited(next http.Handler) http.Handler {
 		}
 		d.audit.write(rec)
 		d.log.Info("admin", "client", rec.Client, "request", rec.Method+" "+rec.Path, "status", rec.Status, "error", rec.Detail)
-		if s.code < 400 && r.URL.Path != apiPath+"/check" {
+		if s.code < 400 && r.URL.Path != apiPath+"/check" && r.URL.Path != apiPath+"/token" {
 			d.events.add(Event{Kind: EventChange, Text: strings.TrimSpace(rec.Method + " " + strings.TrimPrefix(rec.Path, apiPath) + " " + string(rec.Body))})
 		}
 	})

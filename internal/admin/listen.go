@@ -116,12 +116,23 @@ func (d *daemon) listenHTTP() error {
 	mux.Handle("GET /metrics", h)
 	mux.Handle("/api/", newGuard(d.api, token, local, d.audit))
 	mux.Handle("/", servePage())
-	d.metrics = d.serveHTTP("metrics", l, mux)
+	var all http.Handler = mux
+	if local {
+		all = ownNames(mux)
+	}
+	d.metrics = d.serveHTTP("metrics", l, all)
 	return nil
 }
 
+// listenTCP listens on an address; one of IPv4 is of IPv4 alone, 0.0.0.0 too.
 func listenTCP(what, how, addr string) (net.Listener, error) {
-	l, err := net.Listen("tcp", addr)
+	network := "tcp"
+	if host, _, err := net.SplitHostPort(addr); err == nil {
+		if ip := net.ParseIP(host); ip != nil && ip.To4() != nil {
+			network = "tcp4"
+		}
+	}
+	l, err := net.Listen(network, addr)
 	if err != nil {
 		return nil, fmt.Errorf("%s cannot listen on %s: %w; choose another address by %s", what, addr, rootCause(err), how)
 	}

@@ -23,6 +23,9 @@ func (d *daemon) createVolume(spec array.VolumeSpec) (*array.Volume, error) {
 	err := d.await(func(done func(error)) {
 		d.array.CreateVolume(spec, func(made *array.Volume, err error) {
 			v = made
+			if err == nil {
+				d.target.Forget(spec.Name) // what another volume of this name counted
+			}
 			done(err)
 		})
 	})
@@ -35,23 +38,46 @@ func (d *daemon) addVolume(n NewVolume) (Volume, error) {
 	if n.Size%block.SectorSize != 0 {
 		return Volume{}, fmt.Errorf("volume %q: %s is no whole number of blocks; round it to a multiple of 512", n.Name, n.Size)
 	}
+	var show []exportSpec
+	if e := n.Export; e != nil {
+		names, err := checkedNames(e.Initiators)
+		if err != nil {
+			return Volume{}, err
+		}
+		show = append(show, exportSpec{LUN: e.LUN, Initiators: names})
+		d.exec.Lock()
+		err = d.exports.check(show[0])
+		d.exec.Unlock()
+		if err != nil {
+			return Volume{}, err
+		}
+	}
 	v, err := d.createVolume(spec)
 	if err != nil {
 		return Volume{}, err
 	}
-	return d.adopt(v, unitSpec{Removable: n.Removable, WriteProtect: n.WriteProtect})
+	return d.adopt(v, unitSpec{Removable: n.Removable, WriteProtect: n.WriteProtect}, show...)
 }
 
-// adopt makes the unit of a new volume.
-func (d *daemon) adopt(v *array.Volume, s unitSpec) (Volume, error) {
+// adopt makes the unit of a new volume and shows it. When that fails nothing is left of the volume.
+func (d *daemon) adopt(v *array.Volume, s unitSpec, show ...exportSpec) (Volume, error) {
 	err := d.await(func(done func(error)) {
 		*d.exports.spec(v) = s
 		d.exports.open(v)
+		for _, e := range show {
+			if err := d.exports.add(v, e); err != nil { // somebody took the LUN meanwhile
+				done(err)
+				return
+			}
+		}
 		d.exports.save(done)
 	})
+	if err != nil {
+		return Volume{}, errors.Join(err, d.dropVolume(v))
+	}
 	d.exec.Lock()
 	defer d.exec.Unlock()
-	return d.describe(v, v.Brief()), err
+	return d.describe(v, v.Brief()), nil
 }
 
 // volume finds a volume by name. The executor is held.
@@ -124,12 +150,19 @@ func (d *daemon) deleteVolume(name string, force bool) error {
 			err = needForce("volume %q %s; give --force to delete it all the same", name, strings.Join(why, " and "))
 		}
 	}
+	d.exec.Unlock()
 	if err != nil {
-		d.exec.Unlock()
 		return err
 	}
+	return d.dropVolume(v)
+}
+
+// dropVolume ends a volume, its unit and its exports. Commands under way have a while to end.
+func (d *daemon) dropVolume(v *array.Volume) error {
+	d.exec.Lock()
 	d.exports.close(v)
 	d.exec.Unlock()
+	var err error
 	for end := time.Now().Add(busyTimeout); ; time.Sleep(20 * time.Millisecond) {
 		err = d.await(func(done func(error)) { d.array.DeleteVolume(v, done) })
 		if !errors.Is(err, array.ErrInUse) || time.Now().After(end) {
@@ -145,6 +178,7 @@ func (d *daemon) deleteVolume(name string, force bool) error {
 	}
 	return d.await(func(done func(error)) {
 		delete(d.exports.specs, v.ID())
+		d.target.Forget(v.Name())
 		d.array.SetBlob(stateBlob(v.ID()), nil, func(error) {}) // a number never comes back
 		d.exports.save(done)
 	})
@@ -285,11 +319,9 @@ func (d *daemon) listExports() []Export {
 }
 
 func (d *daemon) addExport(e Export) error {
-	names := foldNames(e.Initiators)
-	for _, n := range names {
-		if err := checkISCSIName(n); err != nil {
-			return err
-		}
+	names, err := checkedNames(e.Initiators)
+	if err != nil {
+		return err
 	}
 	return d.await(func(done func(error)) {
 		v, err := d.volume(e.Volume)
@@ -302,6 +334,16 @@ func (d *daemon) addExport(e Export) error {
 		}
 		d.exports.save(done)
 	})
+}
+
+// checkedNames returns the names of initiators in the form in which they are compared.
+func checkedNames(names []string) ([]string, error) {
+	for _, n := range names {
+		if err := checkISCSIName(n); err != nil {
+			return nil, err
+		}
+	}
+	return foldNames(names), nil
 }
 
 // removeExport ends the exports of a volume, or the one as lun.

@@ -17,6 +17,14 @@ type NewVolume struct {
 	BlockSize    uint32 `json:"block_size,omitempty"` // 512 when 0
 	Removable    bool   `json:"removable,omitempty"`
 	WriteProtect bool   `json:"write_protect,omitempty"`
+	// Export, if any, shows it to initiators; the volume is made with it or not at all.
+	Export *NewExport `json:"export,omitempty"`
+}
+
+// NewExport asks for the export of a volume that is made.
+type NewExport struct {
+	LUN        int      `json:"lun"`
+	Initiators []string `json:"initiators,omitempty" doc:"None means every initiator."`
 }
 
 // Volume describes a volume.
@@ -143,10 +151,12 @@ type Counters struct {
 	Hosts     []HostCounters   `json:"hosts"`
 }
 
-// VolumeCounters are a volume's sums since the array was made.
+// VolumeCounters are a volume's sums since it was made.
 type VolumeCounters struct {
 	Volume string `json:"volume"`
-	Pool   string `json:"pool"`
+	// ID is the volume's number: a volume that gets the name of another counts from 0.
+	ID   uint32 `json:"id"`
+	Pool string `json:"pool"`
 	// Host layer: on the wire, and described by offloads (by operation).
 	Commands  uint64          `json:"host_commands"`
 	Read      Size            `json:"host_read_bytes"`

@@ -68,6 +68,8 @@ type Array struct {
 	pools   []*Pool   // by id
 	vols    []*Volume // by id; nil where an id was never used in this store
 	objects objects
+	making  map[string]int  // pools whose mdisks are being made: how many
+	made    map[string]bool // names of those mdisks in the store
 
 	arena   mapArena
 	cache   *cache

@@ -44,7 +44,7 @@ func (a *Array) Emit(e metrics.Emitter) {
 		}
 	}
 	for _, v := range a.vols {
-		if v != nil {
+		if v != nil && !v.replaced {
 			v.emit(e)
 		}
 	}
@@ -151,7 +151,7 @@ func (a *Array) emitOffloads(e metrics.Emitter) {
 		}
 		prim, path := int(r.head>>12&15), int(r.head>>8&15)
 		src, id := uint16(r.head>>16), uint32(r.head>>32)
-		if prim >= len(primNames) || path >= len(pathNames) || int(id) >= len(a.vols) || a.vols[id] == nil {
+		if prim >= len(primNames) || path >= len(pathNames) || int(id) >= len(a.vols) || a.vols[id] == nil || a.vols[id].replaced {
 			continue
 		}
 		v := a.vols[id]

@@ -59,7 +59,7 @@ func (o *objects) validate() error {
 	pools, vols, mdisks := map[uint16]bool{}, map[uint32]bool{}, map[uint32]bool{}
 	names := map[string]bool{}
 	for _, p := range o.Pools {
-		if p.ID >= maxPools || pools[p.ID] || names["p"+p.Name] || len(p.Mdisks) == 0 {
+		if p.ID >= maxPools || pools[p.ID] || names["p"+p.Name] || len(p.Mdisks) == 0 || len(p.Mdisks) > maxMdisks {
 			return fmt.Errorf("pool %q has number %d", p.Name, p.ID)
 		}
 		pools[p.ID], names["p"+p.Name] = true, true
@@ -85,8 +85,8 @@ const (
 	MaxVolumeBytes = 64 << 40
 	maxMdiskBytes  = maxMdiskExt * extentBytes
 	maxPools       = 1024
-	maxVolumeID    = 1 << 24 // volumes that an array can make in its life
-	maxMdisks      = 4096
+	maxVolumeID    = 1 << 24                // volumes that an array can make in its life
+	maxMdisks      = 1 << (32 - mdiskShift) // of all pools: an extent names its mdisk in 12 bits
 )
 
 // Errors of object calls. Each is wrapped with the name that it is about.
@@ -176,50 +176,29 @@ func (a *Array) Volume(name string) *Volume {
 	return nil
 }
 
-// CreatePool makes a pool of new mdisks. The caps of all partitions change at once.
+// CreatePool makes a pool of new mdisks. The caps of all partitions change at once. Other calls go on
+// while the mdisks are made; on an error nothing is left of it.
 func (a *Array) CreatePool(spec PoolSpec, done func(*Pool, error)) {
 	fail := func(err error) { a.exec.Post(func() { done(nil, err) }) }
 	if err := checkName("pool", spec.Name); err != nil {
 		fail(err)
 		return
 	}
-	if a.Pool(spec.Name) != nil {
+	if a.Pool(spec.Name) != nil || a.making[spec.Name] > 0 {
 		fail(fmt.Errorf("pool %q %w", spec.Name, ErrExists))
 		return
 	}
-	if len(spec.Mdisks) == 0 || len(a.pools) == maxPools {
-		fail(fmt.Errorf("pool %q: give it at least one mdisk (and no more than %d pools)", spec.Name, maxPools))
-		return
-	}
-	seen := map[string]bool{}
-	for i := range spec.Mdisks {
-		m := &spec.Mdisks[i]
-		if err := checkName("mdisk", m.Name); err != nil {
-			fail(err)
-			return
-		}
-		if seen[m.Name] || m.Size < extentBytes || m.Size > maxMdiskBytes {
-			fail(fmt.Errorf("mdisk %q: sizes go from 4 MiB to 4 TiB, and names are unique in a pool", m.Name))
-			return
-		}
-		seen[m.Name] = true
-		m.ID = a.objects.NextMdisk
-		a.objects.NextMdisk++
-	}
-	spec.ID = a.objects.NextPool
-	a.objects.NextPool++
-	p, err := a.addPool(spec)
-	if err != nil {
+	if err := a.checkMdisks(&spec); err != nil {
 		fail(err)
 		return
 	}
-	a.objects.Pools = append(a.objects.Pools, spec)
-	a.setCaps()
-	for _, other := range a.Pools() {
-		a.needDestage(other) // what is above the smaller cap drains
-	}
-	a.commitObjects(func(err error) { done(p, err) })
-	a.endStep()
+	a.makeMdisks(spec, func(err error) {
+		if err != nil {
+			fail(err)
+			return
+		}
+		a.openPool(spec, done)
+	})
 }
 
 // addPool opens the mdisks of a pool and makes it known.
@@ -275,7 +254,7 @@ func (p *Pool) dropSectors(base uint64, mask mask128) {
 	}
 }
 
-// CreateVolume makes a volume.
+// CreateVolume makes a volume; on an error nothing is left of it.
 func (a *Array) CreateVolume(spec VolumeSpec, done func(*Volume, error)) {
 	fail := func(err error) { a.exec.Post(func() { done(nil, err) }) }
 	if err := checkName("volume", spec.Name); err != nil {
@@ -307,10 +286,21 @@ func (a *Array) CreateVolume(spec VolumeSpec, done func(*Volume, error)) {
 	}
 	spec.ID = a.objects.NextVolume
 	a.objects.NextVolume++
+	for _, old := range a.vols {
+		if old != nil && old.spec.Name == spec.Name { // deleted: what it counted is not the new one's
+			old.replaced = true
+		}
+	}
 	v := a.addVolume(spec, p)
 	v.account()
 	a.objects.Volumes = append(a.objects.Volumes, spec)
-	a.commitObjects(func(err error) { done(v, err) })
+	a.commitObjects(func(err error) {
+		if err != nil {
+			a.DeleteVolume(v, func(error) { done(nil, err) })
+			return
+		}
+		done(v, nil)
+	})
 }
 
 // checkSize checks a volume's size; had is what a thick one reserves already.

@@ -77,6 +77,7 @@ func newPowerRigWith(t testing.TB, seed uint64, copyData bool, prepare func(*pow
 	r.open()
 	r.a.CreatePool(PoolSpec{Name: "a", CopyData: copyData, Mdisks: []MdiskSpec{{Name: "m0", Size: 64 << 20}, {Name: "m1", Size: 64 << 20}}}, r.must)
 	r.a.CreatePool(PoolSpec{Name: "b", Mdisks: []MdiskSpec{{Name: "m", Size: 64 << 20}}}, r.must)
+	r.clock.Run() // the store makes the mdisks meanwhile
 	for i, v := range powerVolumes {
 		r.a.CreateVolume(VolumeSpec{Name: fmt.Sprintf("v%d", i), Pool: v.pool, Sectors: v.sectors, Thin: v.thin}, func(_ *Volume, err error) { r.must(nil, err) })
 		r.sectors = append(r.sectors, make([][]version, v.sectors))

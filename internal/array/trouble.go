@@ -172,6 +172,20 @@ func (a *Array) DeletePool(p *Pool, done func(error)) {
 		})
 		return
 	}
+	a.forgetPool(p)
+	a.commitObjects(func(err error) {
+		for _, d := range p.mdisks {
+			if e := a.store.RemoveMedium(mediumName(p.name, d.name)); err == nil {
+				err = e
+			}
+		}
+		a.endStep()
+		done(err)
+	})
+}
+
+// forgetPool takes a pool that holds nothing out of the array.
+func (a *Array) forgetPool(p *Pool) {
 	for i, s := range a.objects.Pools {
 		if s.ID == p.id {
 			a.objects.Pools = append(a.objects.Pools[:i], a.objects.Pools[i+1:]...)
@@ -183,13 +197,4 @@ func (a *Array) DeletePool(p *Pool, done func(error)) {
 		p.part.wake.Stop()
 	}
 	a.setCaps()
-	a.commitObjects(func(err error) {
-		for _, d := range p.mdisks {
-			if e := a.store.RemoveMedium(p.name + "." + d.name); err == nil {
-				err = e
-			}
-		}
-		a.endStep()
-		done(err)
-	})
 }

@@ -18,7 +18,9 @@ type Volume struct {
 	// reserve is what the volume holds of the pool's reserved grains.
 	reserve int64
 	deleted bool
-	gen     uint64
+	// replaced: it was deleted, and another volume has its name. Its counters are not told any more.
+	replaced bool
+	gen      uint64
 
 	dirty      []dirtyList // by mdisk of the pool, oldest first
 	dirtyPages int         // on them

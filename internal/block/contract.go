@@ -133,7 +133,11 @@ var ErrSize = errors.New("it was made with another size")
 type Store interface {
 	// Medium opens or creates the mdisk with this name and size in bytes.
 	Medium(name string, size uint64) (Medium, error)
-	// RemoveMedium deletes an mdisk's bytes.
+	// MakeMedium makes an mdisk that no pool has, so that Medium then opens it without waiting for a
+	// disk. What a crash left under the name is removed first. It calls done on the executor; on an
+	// error nothing is left of the mdisk.
+	MakeMedium(name string, size uint64, done func(error))
+	// RemoveMedium ends an mdisk and deletes its bytes. Nothing uses it any more.
 	RemoveMedium(name string) error
 	// Region opens or creates the NVRAM of this size; fresh tells whether it holds
 	// nothing yet. It is fully allocated.

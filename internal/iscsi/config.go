@@ -202,14 +202,6 @@ func (t *target) allows(initiator string) bool {
 // foldName is the form in which iSCSI names are compared (RFC 7143 4.2.7.1).
 func foldName(name string) string { return strings.ToLower(name) }
 
-const maxNameLen = 223 // RFC 7143 4.2.7.1
-
-func validName(name string) bool {
-	if len(name) > maxNameLen || strings.ContainsAny(name, " \t\n,=") {
-		return false
-	}
-	f := foldName(name)
-	return strings.HasPrefix(f, "iqn.") || strings.HasPrefix(f, "eui.") || strings.HasPrefix(f, "naa.")
-}
+func validName(name string) bool { return CheckName(name) == nil }
 
 func (h scsiHandler) Visible(initiator string) bool { return h.Target.Visible(foldName(initiator)) }

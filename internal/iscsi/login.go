@@ -218,8 +218,8 @@ func (l *login) identify(keys map[string]string) (status uint16, err error) {
 	switch {
 	case name == "":
 		return loginMissing, violation(ErrLogin, 0, "no InitiatorName")
-	case !validName(name):
-		return loginInitiatorError, violation(ErrLogin, 0, "InitiatorName is not an iSCSI name")
+	case CheckName(name) != nil:
+		return loginInitiatorError, violation(ErrLogin, 0, "InitiatorName: %v", CheckName(name))
 	}
 	l.initiator, l.alias, l.targetName = name, keys[keyInitiatorAlias], keys[keyTargetName]
 

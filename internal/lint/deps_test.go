@@ -20,7 +20,7 @@ import (
 // import. The names are those of the folders in internal, or from the root. A package
 // NAMEtest holds fakes and suites for NAME: it may import NAME and what is below it.
 const directions = `
-	NONE < block, crc32c, metrics, tcmu, testkit, trace;
+	NONE < block, crc32c, metrics, size, tcmu, testkit, trace;
 
 	block, metrics < scsi, hostcache;
 
@@ -38,7 +38,7 @@ const directions = `
 
 	handlers/tcmurunner < handlers/tcmurunner/plugin;
 
-	array, scsi, store < profile;
+	array, scsi, size, store < profile;
 
 	array, hostcache, hostcache/tier, store, scsi, profile, trace < sim;
 

@@ -5,7 +5,7 @@ var (
 	// Host (upper) layer: what hosts and their tools see, taken in the SCSI layer.
 
 	HostCommands    = counter("host_commands_total", "SCSI commands completed, as hosts see them.", "volume", "pool", "host", "op", "status")
-	HostTransferred = counter("host_transferred_bytes_total", "Bytes moved over the wire.", "volume", "pool", "direction")
+	HostTransferred = counter("host_transferred_bytes_total", "Data of volumes moved over the wire: no parameter lists.", "volume", "pool", "direction")
 	HostDescribed   = counter("host_described_bytes_total", "Bytes that offload commands describe without moving them over the wire.", "volume", "pool", "op")
 	HostDuration    = histo("host_command_duration_seconds", "Time from a command's arrival to its status.", "volume", "op")
 	HostQueueDepth  = gauge("host_queue_depth", "Commands in progress.", "volume")

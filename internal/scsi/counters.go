@@ -28,6 +28,12 @@ const (
 	numOps
 )
 
+// carries tells whether the data of these commands is what the volume holds or is to hold. Parameter lists, and what
+// the array tells about itself, are not what hosts read and write.
+func (k opKind) carries() bool {
+	return k == opRead || k == opWrite || k == opWriteSame || k == opCAW
+}
+
 var opNames = [numOps]string{"read", "write", "write_same", "xcopy_src", "xcopy_dst", "odx_src", "odx_dst", "unmap", "caw", "sync", "erase", "other"}
 
 // outcomes are the values of the status label.
@@ -77,7 +83,7 @@ func (t *Target) statsOf(volume string) *unitStats {
 	return s
 }
 
-// Forget drops the counters of a volume that has no unit any more.
+// Forget drops the counters of a volume that has no unit any more: another may get its name, and counts from 0.
 func (t *Target) Forget(volume string) {
 	if s := t.stats[volume]; s != nil && s.unit == nil {
 		delete(t.stats, volume)
@@ -109,9 +115,11 @@ func (u *Unit) count(t *Task, now int64) {
 	}
 	s := u.stats
 	s.Duration[kind].Observe(now - st.start)
-	s.Wire[0] += uint64(block.VecLen(t.DataIn))
-	if t.OutTotal > 0 {
-		s.Wire[1] += uint64(min(block.VecLen(t.DataOut), t.OutTotal))
+	if kind.carries() {
+		s.Wire[0] += uint64(block.VecLen(t.DataIn))
+		if t.OutTotal > 0 {
+			s.Wire[1] += uint64(min(block.VecLen(t.DataOut), t.OutTotal))
+		}
 	}
 	if st.booked {
 		st.booked = false

@@ -58,7 +58,8 @@ func TestCounters(t *testing.T) {
 		"host_commands_total{vol0,pool0,alice,xcopy_src,good} 1",
 		"host_commands_total{vol1,pool0,alice,xcopy_dst,good} 1",
 		"host_commands_total{vol0,pool0,alice,other,good} 1",  // one INQUIRY; a copy counts once
-		"host_transferred_bytes_total{vol0,pool0,write} 1160", // two blocks, a parameter list
+		"host_transferred_bytes_total{vol0,pool0,read} 1024",  // and not what INQUIRY tells
+		"host_transferred_bytes_total{vol0,pool0,write} 1024", // two blocks, and no parameter list
 		"host_described_bytes_total{vol0,pool0,write_same} 512000",
 		"host_described_bytes_total{vol0,pool0,xcopy_src} 4096",
 		"host_described_bytes_total{vol1,pool0,xcopy_dst} 4096",

@@ -44,6 +44,7 @@ type Files struct {
 	instant bool // nothing here ever waits for a disk, and a sync does nothing
 
 	media   []*fileMedium
+	made    map[string]*fileMedium // that no pool has opened yet
 	region  *mapped
 	meta    *metaCopies
 	renewed int // copies of the meta store that were made anew
@@ -60,7 +61,7 @@ type Files struct {
 
 var _ block.Store = (*Files)(nil)
 
-// job is what a worker does: the transfers of one medium, or fn.
+// job is what a worker does: fn, or the transfers of one medium. f is the medium that either uses.
 type job struct {
 	f   *fileMedium
 	ios []*block.IO
@@ -83,7 +84,7 @@ func OpenFiles(exec block.Executor, dir string, opt FilesOptions) (*Files, error
 	if err != nil {
 		return nil, err
 	}
-	s := &Files{exec: exec, opt: opt, fs: fs, dir: dir, lock: lock, instant: fs.Instant(dir)}
+	s := &Files{exec: exec, opt: opt, fs: fs, dir: dir, lock: lock, instant: fs.Instant(dir), made: map[string]*fileMedium{}}
 	s.cond = sync.NewCond(&s.mu)
 	if opt.Later == nil {
 		if opt.Workers == 0 {
@@ -115,6 +116,9 @@ func (s *Files) Close() error {
 	for _, m := range s.media {
 		err = errors.Join(err, m.close())
 	}
+	for _, m := range s.made {
+		err = errors.Join(err, m.close())
+	}
 	if s.region != nil {
 		err = errors.Join(err, s.region.m.Unmap())
 	}
@@ -131,6 +135,9 @@ func (s *Files) notice(format string, args ...any) {
 }
 
 func (s *Files) enqueue(j job) {
+	if j.f != nil {
+		j.f.users.Add(1)
+	}
 	if s.opt.Later != nil {
 		s.opt.Later(func() { s.do(j, nil) })
 		return
@@ -166,6 +173,9 @@ func (s *Files) work() {
 
 // do does a job; buf is a worker's, nil on the executor.
 func (s *Files) do(j job, buf *readBuf) {
+	if j.f != nil {
+		defer j.f.release()
+	}
 	if j.fn != nil {
 		j.fn()
 		return

@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"math/bits"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -49,22 +50,38 @@ type fileMedium struct {
 	// waits: the file system cannot read without waiting; only touched on the executor.
 	waits bool
 	own   scratch // checksums of an operation on the executor
+	// users are the jobs of workers, and the pool until it removes the mdisk; the last one closes it.
+	users atomic.Int32
 }
 
 func (s *Files) mdiskPath(name string) string { return filepath.Join(s.dir, "mdisk", name+".img") }
 func (s *Files) sumPath(name string) string   { return filepath.Join(s.dir, "mdisk", name+".sum") }
 
-// Medium opens or creates the files of an mdisk.
+// Medium opens or creates the files of an mdisk, or hands out what MakeMedium made.
 func (s *Files) Medium(name string, size uint64) (block.Medium, error) {
+	m := s.made[name]
+	delete(s.made, name)
+	if m == nil {
+		var err error
+		if m, err = s.openMedium(name, size); err != nil {
+			return nil, err
+		}
+	}
+	s.media = append(s.media, m)
+	return m, nil
+}
+
+// openMedium opens or creates the files of an mdisk; on an error none is open.
+func (s *Files) openMedium(name string, size uint64) (*fileMedium, error) {
 	f, err := s.fs.OpenData(s.mdiskPath(name))
 	if err != nil {
 		return nil, fmt.Errorf("mdisk %s cannot be opened: %w", name, err)
 	}
 	m := &fileMedium{s: s, name: name, f: f, size: size}
+	m.users.Store(1)
 	if err := m.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("mdisk %s: %w", name, err), m.close())
 	}
-	s.media = append(s.media, m)
 	return m, nil
 }
 
@@ -185,11 +202,6 @@ func (m *fileMedium) makeSums() error {
 		return fmt.Errorf("its checksums cannot be made: %w", err)
 	}
 	return nil
-}
-
-// RemoveMedium deletes the files of an mdisk.
-func (s *Files) RemoveMedium(name string) error {
-	return errors.Join(s.fs.Remove(s.mdiskPath(name)), s.fs.Remove(s.sumPath(name)))
 }
 
 func (m *fileMedium) close() error {
@@ -471,7 +483,7 @@ func (m *fileMedium) Sync(done func(error)) {
 		done(nil)
 		return
 	}
-	m.s.enqueue(job{fn: func() {
+	m.s.enqueue(job{f: m, fn: func() {
 		err := errors.Join(m.f.Sync(), m.sums.Sync())
 		m.s.exec.Post(func() { done(err) })
 	}})

@@ -70,6 +70,12 @@ func (m *Memory) Medium(name string, size uint64) (block.Medium, error) {
 	return d, nil
 }
 
+// MakeMedium forgets what was under the name; done is called at once.
+func (m *Memory) MakeMedium(name string, _ uint64, done func(error)) {
+	delete(m.media, name)
+	done(nil)
+}
+
 // RemoveMedium deletes an mdisk.
 func (m *Memory) RemoveMedium(name string) error {
 	delete(m.media, name)

@@ -4,6 +4,7 @@ export type Sums = Record<string, number>;
 
 export interface VolumeCounters {
   volume: string;
+  id: number;
   pool: string;
   host_commands: number;
   host_read_bytes: number;

@@ -25,11 +25,38 @@ export const millis = (ns: number) => (ns === 0 ? "–" : ns < 1e6 ? (ns / 1e6).
 
 export const percent = (part: number, whole: number) => (whole > 0 ? `${Math.round((100 * part) / whole)} %` : "–");
 
-/** Reads 512MiB, 10G, 1TiB or plain bytes; NaN when it is none. */
+/** Units of sizes, in small letters: the grammar of docs/sizes.md. */
+const BYTES = new Map<string, bigint>([["", 1n], ["b", 1n]]);
+[..."kmgtp"].forEach((k, i) => {
+  const two = 1024n ** BigInt(i + 1);
+  for (const unit of [k, `${k}i`, `${k}ib`]) BYTES.set(unit, two);
+  BYTES.set(`${k}b`, 1000n ** BigInt(i + 1));
+});
+
+/** Reads 512MiB, 1.5G (of 1024), 100MB (of 1000) or plain bytes; NaN when it is none, or not whole bytes. */
 export function parseSize(text: string): number {
-  const m = /^\s*(\d+(?:\.\d+)?)\s*([kmgtp]?)(?:i?b)?\s*$/i.exec(text);
-  if (!m) return NaN;
-  return Math.round(Number(m[1]) * 1024 ** " kmgtp".indexOf((m[2] || " ").toLowerCase()));
+  const m = /^(\d{1,20})(?:\.(\d{1,20}))?\s*([a-z]*)$/i.exec(text.trim());
+  const unit = BYTES.get((m?.[3] ?? "?").toLowerCase());
+  if (!m || unit === undefined) return NaN;
+  const part = m[2] ?? "";
+  const n = BigInt((m[1] ?? "") + part) * unit;
+  const tens = 10n ** BigInt(part.length);
+  return n % tens === 0n && n / tens <= BigInt(Number.MAX_SAFE_INTEGER) ? Number(n / tens) : NaN;
+}
+
+/** A size to the byte, as parseSize reads it. Dialogs show this: a rounded one, sent back, would change something. */
+export function exactSize(n: number): string {
+  let i = 0;
+  while (n !== 0 && n % 1024 === 0 && i < UNITS.length - 1) {
+    n /= 1024;
+    i++;
+  }
+  return i === 0 ? String(n) : `${n}${UNITS[i]}`;
+}
+
+/** A size in three digits or so, and to the byte where that is another. */
+export function fullSize(n: number): string {
+  return parseSize(size(n)) === n ? size(n) : `${size(n)} (${exactSize(n)}${n % 1024 === 0 ? "" : " B"})`;
 }
 
 export const sum = (s: Record<string, number>) => Object.values(s).reduce((a, b) => a + b, 0);

@@ -1,8 +1,8 @@
 // Dialogs in which something is changed. Changes need the token; without one it is asked for first.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { call, get, Refusal, token, type Status } from "./api";
-import { parseSize } from "./format";
+import { call, get, Refusal, token, type Volume } from "./api";
+import { exactSize, parseSize } from "./format";
 import { store } from "./store";
 
 export interface Field {
@@ -23,6 +23,10 @@ export interface Form {
   verb: string;
   fields?: Field[];
   danger?: boolean;
+  /** What the daemon refuses but would do by force is offered once more. */
+  forcible?: boolean;
+  /** The dialog that comes first for these values, if they need one of their own. */
+  before?: (v: Values) => Form | null;
   send: (v: Values, force: boolean) => Promise<unknown>;
 }
 
@@ -38,7 +42,7 @@ function read(form: HTMLFormElement, fields: Field[]): Values {
       if (text === "" || !Number.isInteger(Number(text))) throw new Error(`${f.label}: ${text || "nothing"} is no whole number`);
     } else if (f.type === "size") {
       const n = parseSize(text);
-      if (Number.isNaN(n)) throw new Error(`${f.label}: “${text}” is no size; write one such as 512MiB or 10GiB`);
+      if (Number.isNaN(n)) throw new Error(`${f.label}: “${text}” is no size; write one such as 512MiB, 1.5GiB or 100MB`);
       out[f.name] = n;
     } else {
       if (text === "") throw new Error(`${f.label} is missing`);
@@ -75,14 +79,28 @@ function Input({ f }: { f: Field }) {
   );
 }
 
-/** The one dialog of the page. */
-export function Dialog({ form, close }: { form: Form; close: () => void }) {
+/** The one dialog of the page. While it asks for the token, what was filled in stays. */
+export function Dialog({ form, close, open }: { form: Form; close: () => void; open: (f: Form) => void }) {
   const box = useRef<HTMLDialogElement>(null);
   const [error, setError] = useState("");
   const [force, setForce] = useState(false);
   const [busy, setBusy] = useState(false);
   const [locked, setLocked] = useState(token.get() === "");
   useEffect(() => box.current?.showModal(), []);
+  useEffect(() => {
+    box.current?.querySelector<HTMLElement>(locked ? "input[name=token]" : ".fields input, .fields select")?.focus();
+  }, [locked]);
+
+  const unlock = async (given: string) => {
+    token.set(given);
+    try {
+      await call("POST", "/token");
+    } catch (err) {
+      token.set("");
+      throw err;
+    }
+    setLocked(false);
+  };
 
   const submit = async (e: SubmitEvent) => {
     e.preventDefault();
@@ -91,18 +109,22 @@ export function Dialog({ form, close }: { form: Form; close: () => void }) {
     setError("");
     try {
       if (locked) {
-        token.set((target.elements.namedItem("token") as HTMLInputElement).value.trim());
-        await get<Status>("/status");
-        setLocked(false);
-      } else {
-        await form.send(read(target, form.fields ?? []), force);
-        close();
-        await store.refresh();
+        await unlock((target.elements.namedItem("token") as HTMLInputElement).value.trim());
+        return;
       }
+      const values = read(target, form.fields ?? []);
+      const first = form.before?.(values);
+      if (first) {
+        open(first);
+        return;
+      }
+      await form.send(values, force);
+      close();
+      await store.refresh();
     } catch (err) {
       setError(err instanceof Error ? err.message : String(err));
       if (err instanceof Refusal) {
-        setForce(err.force);
+        setForce(err.force && !!form.forcible);
         if (err.status === 401) {
           token.set("");
           setLocked(true);
@@ -117,22 +139,21 @@ export function Dialog({ form, close }: { form: Form; close: () => void }) {
     <dialog ref={box} onClose={close} aria-labelledby="dialog-title">
       <form onSubmit={(e) => void submit(e)}>
         <h2 id="dialog-title">{locked ? "The token, please" : form.title}</h2>
-        {locked ? (
+        {locked && (
           <>
             <p>
               Changes need the token of the array. In a terminal: <code>arraysim token</code>
             </p>
             <label>
               Token
-              <input name="token" type="password" autocomplete="off" autofocus />
+              <input name="token" type="password" autocomplete="off" />
             </label>
           </>
-        ) : (
-          <>
-            {form.text && <p>{form.text}</p>}
-            {form.fields?.map((f) => <Input key={f.name} f={f} />)}
-          </>
         )}
+        <div class="fields" hidden={locked}>
+          {form.text && <p>{form.text}</p>}
+          {form.fields?.map((f) => <Input key={f.name} f={f} />)}
+        </div>
         {error && <p role="alert">{error}</p>}
         <p class="buttons">
           <button type="button" onClick={close}>
@@ -149,6 +170,19 @@ export function Dialog({ form, close }: { form: Form; close: () => void }) {
 
 const path = encodeURIComponent;
 
+/** Shrinking loses data, so it says how much and is asked by itself. Nothing is cut off a volume whose size has changed meanwhile. */
+const shrink = (v: Volume, size: number): Form => ({
+  title: `Shrink ${v.name}?`,
+  text: `From ${exactSize(v.size)} to ${exactSize(size)}: the last ${exactSize(v.size - size)} (${(v.size - size).toLocaleString("en")} bytes) and what they hold are lost.`,
+  verb: `Cut off ${exactSize(v.size - size)}`,
+  danger: true,
+  send: async () => {
+    const now = await get<Volume>(`/volumes/${path(v.name)}`);
+    if (now.size !== v.size) throw new Error(`its size is ${exactSize(now.size)} by now; begin anew`);
+    await call("POST", `/volumes/${path(v.name)}/resize`, { size, force: true });
+  },
+});
+
 /** What can be done, as forms. */
 export const forms = {
   createVolume: (pools: string[]): Form => ({
@@ -161,10 +195,7 @@ export const forms = {
       { name: "lun", label: "LUN", type: "number", optional: true, hint: "seen by every initiator; empty: not exported" },
       { name: "thick", label: "Reserve all of its space (thick)", type: "check" },
     ],
-    send: async ({ lun, ...v }) => {
-      await call("POST", "/volumes", v);
-      if (lun !== undefined) await call("POST", "/exports", { volume: v["name"], lun, initiators: [] });
-    },
+    send: ({ lun, ...v }) => call("POST", "/volumes", lun === undefined ? v : { ...v, export: { lun } }),
   }),
   clone: (source: string, pools: string[], pool: string): Form => ({
     title: `Clone ${source}`,
@@ -176,11 +207,16 @@ export const forms = {
     ],
     send: (v) => call("POST", `/volumes/${path(source)}/clone`, v),
   }),
-  resize: (name: string, size: string): Form => ({
-    title: `Resize ${name}`,
+  resize: (v: Volume): Form => ({
+    title: `Resize ${v.name}`,
+    text: `It has ${exactSize(v.size)} now.`,
     verb: "Resize",
-    fields: [{ name: "size", label: "Size", type: "size", value: size }],
-    send: (v, force) => call("POST", `/volumes/${path(name)}/resize`, { ...v, force }),
+    fields: [{ name: "size", label: "Size", type: "size", value: exactSize(v.size) }],
+    before: ({ size }) => (Number(size) < v.size ? shrink(v, Number(size)) : null),
+    send: async ({ size }) => {
+      if (size === v.size) throw new Error("that is its size already");
+      await call("POST", `/volumes/${path(v.name)}/resize`, { size, force: false });
+    },
   }),
   zero: (name: string): Form => ({
     title: `Zero ${name}`,
@@ -194,6 +230,7 @@ export const forms = {
     text: "The volume and all that it holds are lost.",
     verb: "Delete",
     danger: true,
+    forcible: true,
     send: (_v, force) => call("DELETE", `/volumes/${path(name)}?force=${force}`),
   }),
   exportVolume: (name: string): Form => ({
@@ -242,12 +279,12 @@ export const forms = {
     danger: offline,
     send: () => call("PATCH", `/pools/${path(pool)}/mdisks/${path(mdisk)}`, { offline }),
   }),
-  mdiskLimits: (pool: string, mdisk: string, bandwidth: string, iops: number): Form => ({
+  mdiskLimits: (pool: string, mdisk: string, bandwidth: number, iops: number): Form => ({
     title: `Limits of ${pool}.${mdisk}`,
     text: "A slow disk, as a fault. 0 is no limit.",
     verb: "Set",
     fields: [
-      { name: "bandwidth", label: "Bandwidth a second", type: "size", value: bandwidth },
+      { name: "bandwidth", label: "Bandwidth a second", type: "size", value: exactSize(bandwidth) },
       { name: "iops", label: "Operations a second", type: "number", value: iops },
     ],
     send: (v) => call("PATCH", `/pools/${path(pool)}/mdisks/${path(mdisk)}`, v),

@@ -101,7 +101,9 @@ export class History {
     const seen = new Set<string>();
     for (const v of c.volumes) {
       seen.add(v.volume);
-      const now = volumeRates(before.get(v.volume) ?? { ...v, ...NOTHING }, v, seconds);
+      const old = before.get(v.volume);
+      // One that was made meanwhile began with nothing, even if it has the name of another.
+      const now = volumeRates(old?.id === v.id ? old : { ...v, ...NOTHING }, v, seconds);
       let t = this.volumes.get(v.volume);
       if (!t) {
         t = new VolumeTrack(v.volume, VOLUME_KEYS, this.time.length - 1);

@@ -13,17 +13,26 @@ import { store } from "./store";
 const PAGES = ["overview", "volumes", "pools", "hosts", "events"] as const;
 const THEMES = ["auto", "light", "dark"] as const;
 
+/** What an address says; one that is not encoded right is taken as it is. */
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
 /** Takes #token=… out of the address: it is no page, and must not stay in the history. */
 function takeToken(): void {
   const m = /^#token=(.+)$/.exec(location.hash);
   if (!m?.[1]) return;
-  token.set(decodeURIComponent(m[1]));
+  token.set(decoded(m[1]));
   history.replaceState(null, "", "#/overview");
 }
 
 function route(): { page: string; name: string } {
   const [, page = "overview", name = ""] = location.hash.split("/");
-  return { page: page || "overview", name: decodeURIComponent(name) };
+  return { page: page || "overview", name: decoded(name) };
 }
 
 function keys(e: KeyboardEvent): void {
@@ -106,11 +115,12 @@ function App() {
         {at.page === "pools" && <Pools open={setForm} />}
         {at.page === "hosts" && <Hosts />}
         {at.page === "events" && <Events list={store.events} />}
+        {at.page !== "volume" && !PAGES.some((p) => p === at.page) && <p class="empty">There is no page {decoded(at.page)}.</p>}
       </main>
       <footer>
         Keys: 1–5 pages, / search, p pause. The same figures: <a href="/metrics">/metrics</a>, <a href="/api/v1/openapi.json">API</a>, <code>arraysim top</code>
       </footer>
-      {form && <Dialog form={form} close={() => setForm(null)} />}
+      {form && <Dialog key={form.title} form={form} close={() => setForm(null)} open={setForm} />}
     </>
   );
 }

@@ -1,9 +1,9 @@
 // The pages: overview, volumes, one volume, pools, hosts, events.
 
 import type { Event, Policy, Volume } from "./api";
-import { call } from "./api";
+import { call, get } from "./api";
 import { Chart, UNDERCOVER, type Line } from "./chart";
-import { count, millis, percent, rate, size } from "./format";
+import { count, fullSize, millis, percent, rate, size } from "./format";
 import { forms, type Form } from "./forms";
 import type { Series, VolumeTrack } from "./history";
 import { store } from "./store";
@@ -212,7 +212,7 @@ export function VolumePage({ name, open }: PageProps & { name: string }) {
       <h2>Volume {name}</h2>
       <p class="actions">
         <button type="button" onClick={() => open(forms.clone(name, pools, v.pool))}>Clone…</button>
-        <button type="button" onClick={() => open(forms.resize(name, size(v.size).replace(" ", "")))}>Resize…</button>
+        <button type="button" onClick={() => void get<Volume>(`/volumes/${encodeURIComponent(name)}`).catch(() => v).then((now) => open(forms.resize(now)))}>Resize…</button>
         <button type="button" onClick={() => open(forms.exportVolume(name))}>Export…</button>
         {v.exports.map((e) => (
           <button type="button" key={e.lun} onClick={() => open(forms.endExport(name, e.lun))}>End LUN {e.lun}…</button>
@@ -222,7 +222,7 @@ export function VolumePage({ name, open }: PageProps & { name: string }) {
       </p>
       <dl class="facts">
         {fact("Pool", v.pool)}
-        {fact("Size", size(v.size))}
+        {fact("Size", fullSize(v.size))}
         {fact("Kind", `${v.thin ? "thin" : "thick"}, blocks of ${v.block_size}${v.write_protect ? ", write protected" : ""}`)}
         {fact("Mapped", size(v.mapped))}
         {fact("Zero", size(v.zero))}
@@ -309,7 +309,7 @@ export function Pools({ open }: PageProps) {
             cell: (d) => (
               <span class="actions">
                 <button type="button" onClick={() => open(forms.mdiskOffline(d.pool.name, d.m.name, !d.m.offline))}>{d.m.offline ? "Bring back…" : "Take offline…"}</button>
-                <button type="button" onClick={() => open(forms.mdiskLimits(d.pool.name, d.m.name, size(d.m.bandwidth).replace(" ", ""), d.m.iops))}>Slow down…</button>
+                <button type="button" onClick={() => open(forms.mdiskLimits(d.pool.name, d.m.name, d.m.bandwidth, d.m.iops))}>Slow down…</button>
               </span>
             ),
           },

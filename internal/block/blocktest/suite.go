@@ -25,6 +25,7 @@ func Store(t *testing.T, open func(t *testing.T) (block.Store, Driver)) {
 		{"medium/sparse reads zeros", sparseReads},
 		{"medium/vectors and boundaries", vectors},
 		{"medium/kept", mediumKept},
+		{"medium/made and removed", mediumMade},
 		{"region/fresh once and kept", regionKept},
 		{"meta/order, prefixes, deletes", metaOrder},
 	} {
@@ -124,6 +125,37 @@ func mediumKept(t *testing.T, open func(*testing.T) (block.Store, Driver)) {
 		t.Error(err)
 	}
 	mustClose(t, s)
+}
+
+// mediumMade: what MakeMedium makes is empty, whatever was under the name, and RemoveMedium leaves nothing.
+func mediumMade(t *testing.T, open func(*testing.T) (block.Store, Driver)) {
+	s, d := open(t)
+	defer mustClose(t, s)
+	m := openMedium(t, s)
+	transfer(t, d, m, true, 4096, []byte("old"+string(make([]byte, 509))))
+	if err := s.RemoveMedium("pool.m0"); err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []uint64{4 << 20, 8 << 20} { // the first one is forgotten, as by a crash
+		d.Wait(func(done func()) {
+			s.MakeMedium("pool.m0", size, func(err error) {
+				if err != nil {
+					t.Error(err)
+				}
+				done()
+			})
+		})
+	}
+	got := make([]byte, 512)
+	transfer(t, d, openMedium(t, s), false, 4096, got)
+	if !bytes.Equal(got, make([]byte, 512)) {
+		t.Errorf("a medium that was made holds %q", got[:4])
+	}
+	for range 2 {
+		if err := s.RemoveMedium("pool.m0"); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func regionKept(t *testing.T, open func(*testing.T) (block.Store, Driver)) {

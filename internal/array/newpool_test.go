@@ -1,0 +1,180 @@
+package array
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/store"
+)
+
+// descriptors returns how many files this process has open.
+func descriptors(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
+
+// A pool that cannot be made leaves no file, no descriptor, no name and no number: the same one can be made
+// as soon as what was in its way is gone.
+func TestFailedPoolLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	x := block.NewLive()
+	defer x.Stop()
+	s, err := store.OpenFiles(x, dir, store.FilesOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	x.Lock()
+	a, err := Open(Options{Exec: x, Store: s, CacheBytes: 4 << 20})
+	x.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer wait(x, func(done func(error)) { a.Stop(done) })
+	create := func(name string, mdisks int) error {
+		spec := PoolSpec{Name: name}
+		for i := range mdisks {
+			spec.Mdisks = append(spec.Mdisks, MdiskSpec{Name: fmt.Sprintf("m%d", i), Size: 4 << 20})
+		}
+		return wait(x, func(done func(error)) { a.CreatePool(spec, func(_ *Pool, err error) { done(err) }) })
+	}
+	if err := create("kept", 2); err != nil {
+		t.Fatal(err)
+	}
+	files := func() int {
+		list, err := os.ReadDir(filepath.Join(dir, "mdisk"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	had, open := files(), descriptors(t)
+
+	// A folder that is not empty is in the way of mdisk 20.
+	obstacle := filepath.Join(dir, "mdisk", "p.m20.img")
+	if err := os.MkdirAll(filepath.Join(obstacle, "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := create("p", 40); err == nil || !strings.Contains(err.Error(), "p.m20") {
+		t.Fatalf("with an obstacle: %v", err)
+	}
+	if err := os.RemoveAll(obstacle); err != nil {
+		t.Fatal(err)
+	}
+	if err := create("p", maxMdisks-1); err == nil || !strings.Contains(err.Error(), "4096") {
+		t.Fatalf("beyond the limit: %v", err)
+	}
+	if n := files(); n != had {
+		t.Errorf("%d files are there, there were %d", n, had)
+	}
+	if n := descriptors(t); n != open {
+		t.Errorf("%d descriptors are open, there were %d", n, open)
+	}
+	for range 2 {
+		if err := create("p", 40); err != nil {
+			t.Fatalf("after the failures: %v", err)
+		}
+		// While it is there, no second one is; and what is deleted gives its files back.
+		if err := create("p", 1); !errors.Is(err, ErrExists) {
+			t.Errorf("twice: %v", err)
+		}
+		if err := wait(x, func(done func(error)) { a.DeletePool(a.Pool("p"), done) }); err != nil {
+			t.Fatal(err)
+		}
+		if n := files(); n != had {
+			t.Errorf("after its end: %d files are there, there were %d", n, had)
+		}
+		if n := descriptors(t); n != open {
+			t.Errorf("after its end: %d descriptors are open, there were %d", n, open)
+		}
+	}
+}
+
+// wait calls fn on the executor and waits for its callback.
+func wait(x *block.Live, fn func(done func(error))) error {
+	end := make(chan error, 1)
+	x.Lock()
+	fn(func(err error) { end <- err })
+	x.Unlock()
+	return <-end
+}
+
+// Pools whose names differ must not share the files of an mdisk.
+func TestPoolsShareNoMedium(t *testing.T) {
+	r := newRig(t, Options{}, false)
+	r.a.CreatePool(PoolSpec{Name: "a.b", Mdisks: []MdiskSpec{{Name: "c", Size: 64 << 20}}}, func(_ *Pool, err error) {
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	r.clock.Run()
+	var got error
+	r.a.CreatePool(PoolSpec{Name: "a", Mdisks: []MdiskSpec{{Name: "b.c", Size: 64 << 20}}}, func(_ *Pool, err error) { got = err })
+	r.clock.Run()
+	if got == nil || !strings.Contains(got.Error(), "another pool") {
+		t.Errorf("pool a with mdisk b.c beside pool a.b with mdisk c: %v", got)
+	}
+}
+
+// deafStore has a meta store that can stop to take anything.
+type deafStore struct {
+	block.Store
+	deaf bool
+}
+
+type deafMeta struct {
+	block.MetaStore
+	s *deafStore
+}
+
+func (s *deafStore) Meta() (block.MetaStore, error) {
+	m, err := s.Store.Meta()
+	return deafMeta{m, s}, err
+}
+
+var errDeaf = errors.New("the meta store takes nothing")
+
+func (m deafMeta) Commit(batch []block.KV, done func(error)) {
+	if m.s.deaf {
+		done(errDeaf)
+		return
+	}
+	m.MetaStore.Commit(batch, done)
+}
+
+// What cannot be made durable is not there: no pool, no volume, no room that is promised.
+func TestObjectsThatAreNotDurable(t *testing.T) {
+	r := newRig(t, Options{}, false)
+	s := &deafStore{Store: r.store}
+	r.opt.Store = s
+	a, err := Open(r.opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.a = a
+	p := r.pool("p", PoolSpec{}, 64<<20)
+	had := p.Stats()
+	s.deaf = true
+	var pool, thick error
+	a.CreatePool(PoolSpec{Name: "q", Mdisks: []MdiskSpec{{Name: "m", Size: 64 << 20}}}, func(_ *Pool, err error) { pool = err })
+	a.CreateVolume(VolumeSpec{Name: "v", Pool: "p", Sectors: 1 << 14}, func(_ *Volume, err error) { thick = err })
+	r.clock.Run()
+	if !errors.Is(pool, errDeaf) || !errors.Is(thick, errDeaf) {
+		t.Errorf("pool: %v, volume: %v", pool, thick)
+	}
+	if a.Pool("q") != nil || a.Volume("v") != nil || len(a.objects.Pools) != 1 || len(a.objects.Volumes) != 0 {
+		t.Errorf("they are there: %+v", a.objects)
+	}
+	if now := p.Stats(); now.Reserved != had.Reserved || now.Volumes != 0 || now.CacheLimit != had.CacheLimit {
+		t.Errorf("the pool has %+v, it had %+v", now, had)
+	}
+}

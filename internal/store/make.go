@@ -1,0 +1,92 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Descriptors that an mdisk takes, and the part of the process's that all mdisks may take together:
+// the rest is for connections and the meta store.
+const (
+	mdiskFiles = 2
+	mdiskShare = 2 // one in so many
+)
+
+// openLimit is the number of files that the process may have open.
+func openLimit() uint64 {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+		return 1024 // what Linux gives at the least
+	}
+	return l.Cur
+}
+
+// MakeMedium makes the files of an mdisk on a worker: its syncs wait for the disk.
+func (s *Files) MakeMedium(name string, size uint64, done func(error)) {
+	if n := openLimit(); uint64(len(s.media)+len(s.made)+1)*mdiskFiles*mdiskShare > n {
+		done(fmt.Errorf("mdisk %s: an mdisk takes %d open files, and all mdisks may have half of the %d of this process; "+
+			"use fewer and larger ones, or start the daemon with a higher limit (ulimit -n, LimitNOFILE)", name, mdiskFiles, n))
+		return
+	}
+	if m := s.made[name]; m != nil {
+		delete(s.made, name)
+		_ = m.release() // nothing was written to it
+	}
+	s.enqueue(job{fn: func() {
+		err := s.removeFiles(name) // a crash left them: no pool has this name
+		var m *fileMedium
+		if err == nil {
+			m, err = s.openMedium(name, size)
+		}
+		if err != nil {
+			err = errors.Join(err, s.removeFiles(name))
+		}
+		s.exec.Post(func() {
+			if err == nil {
+				s.made[name] = m
+			}
+			done(err)
+		})
+	}})
+}
+
+// RemoveMedium closes and deletes the files of an mdisk. They are closed behind what a worker still
+// does with them: a number of a descriptor must not become another file's under a read that nobody waits for.
+func (s *Files) RemoveMedium(name string) error {
+	m := s.made[name]
+	delete(s.made, name)
+	for i, o := range s.media {
+		if o.name == name {
+			m = o
+			s.media = append(s.media[:i], s.media[i+1:]...)
+			break
+		}
+	}
+	var err error
+	if m != nil {
+		err = m.release()
+	}
+	return errors.Join(err, s.removeFiles(name))
+}
+
+// release ends one use of a medium; the last one closes its files.
+func (m *fileMedium) release() error {
+	if m.users.Add(-1) > 0 {
+		return nil
+	}
+	return m.close()
+}
+
+// removeFiles deletes what there is of an mdisk's files.
+func (s *Files) removeFiles(name string) error {
+	var err error
+	for _, path := range []string{s.mdiskPath(name), s.sumPath(name), s.sumPath(name) + ".new"} {
+		if e := s.fs.Remove(path); e != nil && !errors.Is(e, os.ErrNotExist) {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
+}
