@@ -380,14 +380,14 @@ func (a *Array) Resize(v *Volume, sectors uint64, done func(error)) {
 	}
 	old := v.spec.Sectors
 	lo := min(old, sectors)
-	if !a.journal.fits(maxEdits) {
+	room, ok := a.journal.claim(1)
+	if !ok {
 		a.exec.At(a.exec.Now()+10_000_000, func() { a.Resize(v, sectors, done) })
 		return
 	}
 	// Behind the smaller end nothing may be left, and the map may have been widened there.
 	v.m.setState(lo, uint64(1)<<spanShift(v.m.levels), kindUnmapped)
-	a.journal.prepare(1)
-	a.journal.append([]edit{{vol: v.id, state: block.Unmapped, Range: block.Range{Start: lo, Count: uint64(1)<<spanShift(v.m.levels) - lo}}}, 0)
+	room.append([]edit{{vol: v.id, state: block.Unmapped, Range: block.Range{Start: lo, Count: uint64(1)<<spanShift(v.m.levels) - lo}}}, 0)
 	v.m.grow(levelsFor(sectors))
 	v.spec = spec
 	v.account()

@@ -16,8 +16,14 @@ func (a *Array) lastRecord(s savedState, flushed uint64, fresh bool) (uint64, er
 	j := &a.journal
 	first := j.seq + 1
 	var pages []uint16 // by record, from first on
+	var open []bool    // by record: its command goes on behind it
 	_, last := j.scan(true, func(_ uint64, b []byte) bool {
 		pages = append(pages, le.Uint16(b[18:]))
+		more := b[17] != 0
+		if b[16] == recWrap && len(open) > 0 {
+			more = open[len(open)-1]
+		}
+		open = append(open, more)
 		return true
 	})
 	a.recovery.PowerLost = !fresh && (s.boot != a.cache.nv.region.Boot() || s.damaged)
@@ -28,8 +34,16 @@ func (a *Array) lastRecord(s savedState, flushed uint64, fresh bool) (uint64, er
 	if last < want {
 		return 0, fmt.Errorf("the log in the write cache file is damaged at record %d: the %d changes that follow cannot be read; restore the data folder from a copy", last+1, want-last)
 	}
+	// whole returns the last record up to seq that ends a command: one of which only the first records
+	// are there was never answered.
+	whole := func(seq uint64) uint64 {
+		for seq >= first && open[seq-first] {
+			seq--
+		}
+		return seq
+	}
 	if !a.recovery.PowerLost || last <= flushed || !a.payload {
-		return last, nil
+		return whole(last), nil
 	}
 	have := make([]uint16, last-flushed)
 	for i := range uint32(a.cache.nv.pages) {
@@ -40,11 +54,12 @@ func (a *Array) lastRecord(s savedState, flushed uint64, fresh bool) (uint64, er
 	}
 	for i, n := range have {
 		if seq := flushed + 1 + uint64(i); seq >= first && n < pages[seq-first] {
-			a.recovery.Undone = last - seq + 1
-			return seq - 1, nil
+			end := whole(seq - 1)
+			a.recovery.Undone = last - end
+			return end, nil
 		}
 	}
-	return last, nil
+	return whole(last), nil
 }
 
 // goodSectors returns the valid sectors of a page whose checksums are right.
