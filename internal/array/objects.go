@@ -391,16 +391,18 @@ func (a *Array) Resize(v *Volume, sectors uint64, done func(error)) {
 	v.m.grow(levelsFor(sectors))
 	v.spec = spec
 	v.account()
-	for i := range a.objects.Volumes {
-		if a.objects.Volumes[i].ID == v.id {
-			a.objects.Volumes[i] = spec
-		}
-	}
 	// The objects may not say the new size before the log has what the edit cut off.
 	a.afterFlush(func(err error) {
 		if err != nil {
+			v.spec.Sectors = old
+			v.account()
 			done(err)
 			return
+		}
+		for i := range a.objects.Volumes {
+			if a.objects.Volumes[i].ID == v.id {
+				a.objects.Volumes[i] = spec
+			}
 		}
 		a.commitObjects(func(err error) {
 			v.tell(block.EventCapacity)

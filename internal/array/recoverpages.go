@@ -26,7 +26,7 @@ func (a *Array) lastRecord(s savedState, flushed uint64, fresh bool) (uint64, er
 		open = append(open, more)
 		return true
 	})
-	a.recovery.PowerLost = !fresh && (s.boot != a.cache.nv.region.Boot() || s.damaged)
+	a.recovery.PowerLost = !fresh && (!s.sameBoot(a.cache.nv.region.Boot()) || s.damaged)
 	want := flushed
 	if !fresh && !a.recovery.PowerLost {
 		want = max(want, s.newest)
@@ -82,14 +82,20 @@ func (a *Array) settleLog() error {
 		a.cache.nv.touch(a.cache.nv.logOff+j.head, recordHead)
 		clear(j.ring[j.head : j.head+recordHead])
 	}
+	// Only now may the state say so: it can survive alone. The next flush makes it durable.
+	if err := a.flushNowAll(); err != nil {
+		return err
+	}
 	a.flushed, a.genDone = j.seq, a.gen
 	j.setNewest()
 	a.saveState()
-	return a.flushNowAll()
+	return nil
 }
 
 func (a *Array) flushNowAll() error {
 	if err := a.cache.nv.region.FlushNow(0, len(a.cache.nv.b)); err != nil {
+		a.doubtful = true
+		a.saveState()
 		return fmt.Errorf("the write cache file cannot be flushed: %w", err)
 	}
 	return nil
