@@ -174,6 +174,7 @@ func (s *Files) do(j job, buf *readBuf) {
 		io.Err = j.f.transfer(io, buf)
 	}
 	s.exec.Post(func() {
+		j.f.ended()
 		for _, io := range j.ios {
 			io.Done(io)
 		}

@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"math/bits"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -49,6 +50,10 @@ type fileMedium struct {
 	// waits: the file system cannot read without waiting; only touched on the executor.
 	waits bool
 	own   scratch // checksums of an operation on the executor
+	// jobs are those that workers have of this medium; it is closed when the last of a removed one is done. Both
+	// are only touched on the executor.
+	jobs    int
+	removed bool
 }
 
 func (s *Files) mdiskPath(name string) string { return filepath.Join(s.dir, "mdisk", name+".img") }
@@ -187,9 +192,35 @@ func (m *fileMedium) makeSums() error {
 	return nil
 }
 
-// RemoveMedium deletes the files of an mdisk.
+// RemoveMedium deletes the files of an mdisk, and closes them as soon as nothing is under way there. Their room
+// comes back then.
 func (s *Files) RemoveMedium(name string) error {
-	return errors.Join(s.fs.Remove(s.mdiskPath(name)), s.fs.Remove(s.sumPath(name)))
+	var err error
+	for i, m := range s.media {
+		if m.name == name {
+			s.media = slices.Delete(s.media, i, i+1)
+			m.removed = true
+			err = m.closeIfIdle()
+			break
+		}
+	}
+	return errors.Join(err, s.fs.Remove(s.mdiskPath(name)), s.fs.Remove(s.sumPath(name)))
+}
+
+// began and ended count the jobs of a medium.
+func (m *fileMedium) began() { m.jobs++ }
+
+func (m *fileMedium) ended() {
+	m.jobs--
+	_ = m.closeIfIdle() // nothing is written to what is removed
+}
+
+func (m *fileMedium) closeIfIdle() error {
+	if !m.removed || m.jobs > 0 {
+		return nil
+	}
+	m.removed = false
+	return m.close()
 }
 
 func (m *fileMedium) close() error {
@@ -227,6 +258,7 @@ func (m *fileMedium) Submit(ios []*block.IO) {
 		rest = append(rest, io)
 	}
 	if len(rest) > 0 {
+		m.began()
 		m.s.enqueue(job{f: m, ios: rest})
 	}
 }
@@ -471,8 +503,12 @@ func (m *fileMedium) Sync(done func(error)) {
 		done(nil)
 		return
 	}
+	m.began()
 	m.s.enqueue(job{fn: func() {
 		err := errors.Join(m.f.Sync(), m.sums.Sync())
-		m.s.exec.Post(func() { done(err) })
+		m.s.exec.Post(func() {
+			m.ended()
+			done(err)
+		})
 	}})
 }
