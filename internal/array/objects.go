@@ -59,7 +59,7 @@ func (o *objects) validate() error {
 	pools, vols, mdisks := map[uint16]bool{}, map[uint32]bool{}, map[uint32]bool{}
 	names := map[string]bool{}
 	for _, p := range o.Pools {
-		if p.ID >= maxPools || pools[p.ID] || names["p"+p.Name] || len(p.Mdisks) == 0 {
+		if p.ID >= maxPools || pools[p.ID] || names["p"+p.Name] || len(p.Mdisks) == 0 || len(p.Mdisks) > maxMdisks {
 			return fmt.Errorf("pool %q has number %d", p.Name, p.ID)
 		}
 		pools[p.ID], names["p"+p.Name] = true, true
@@ -85,8 +85,8 @@ const (
 	MaxVolumeBytes = 64 << 40
 	maxMdiskBytes  = maxMdiskExt * extentBytes
 	maxPools       = 1024
-	maxVolumeID    = 1 << 24 // volumes that an array can make in its life
-	maxMdisks      = 4096
+	maxVolumeID    = 1 << 24                // volumes that an array can make in its life
+	maxMdisks      = 1 << (32 - mdiskShift) // of a pool: 4096, what an extent's number has bits for
 )
 
 // Errors of object calls. Each is wrapped with the name that it is about.
@@ -191,6 +191,10 @@ func (a *Array) CreatePool(spec PoolSpec, done func(*Pool, error)) {
 		fail(fmt.Errorf("pool %q: give it at least one mdisk (and no more than %d pools)", spec.Name, maxPools))
 		return
 	}
+	if len(spec.Mdisks) > maxMdisks {
+		fail(fmt.Errorf("pool %q: %d mdisks are too many; give it at most %d, and larger ones", spec.Name, len(spec.Mdisks), maxMdisks))
+		return
+	}
 	seen := map[string]bool{}
 	for i := range spec.Mdisks {
 		m := &spec.Mdisks[i]
@@ -210,6 +214,9 @@ func (a *Array) CreatePool(spec PoolSpec, done func(*Pool, error)) {
 	a.objects.NextPool++
 	p, err := a.addPool(spec)
 	if err != nil {
+		for _, d := range p.mdisks { // those that were opened before one could not be
+			err = errors.Join(err, a.store.RemoveMedium(p.name+"."+d.name))
+		}
 		fail(err)
 		return
 	}
@@ -222,7 +229,8 @@ func (a *Array) CreatePool(spec PoolSpec, done func(*Pool, error)) {
 	a.endStep()
 }
 
-// addPool opens the mdisks of a pool and makes it known.
+// addPool opens the mdisks of a pool and makes it known. When one cannot be opened, it returns the pool as far as
+// it came, unknown.
 func (a *Array) addPool(spec PoolSpec) (*Pool, error) {
 	p := &Pool{a: a, id: spec.ID, name: spec.Name, copyData: spec.CopyData}
 	p.tickFn = p.tick
@@ -235,7 +243,7 @@ func (a *Array) addPool(spec PoolSpec) (*Pool, error) {
 		size := m.Size &^ (extentBytes - 1)
 		medium, err := a.store.Medium(fmt.Sprintf("%s.%s", spec.Name, m.Name), size)
 		if err != nil {
-			return nil, err
+			return p, err
 		}
 		p.mdisks = append(p.mdisks, &mdisk{a: a, id: m.ID, name: m.Name, pool: p, size: size, medium: medium,
 			bandwidth: m.Bandwidth, iops: m.IOPS, pinned: noPages})
