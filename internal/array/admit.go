@@ -47,7 +47,11 @@ func (a *Array) admit(o *op, n uint64, head bool) verdict {
 	pt := &p.part
 	o.through, o.reserve = false, false
 	pages := o.piecePagesOf(n)
-	if c.freeCount < pages || !a.journal.fits(pieceSectors/windowSectors+2) {
+	if c.freeCount < pages {
+		return waitRoom
+	}
+	if !a.journal.fits(pieceWindows) {
+		a.journal.starved = true
 		return waitRoom
 	}
 	mode := p.mode()
@@ -226,7 +230,7 @@ func (v *Volume) private(phys uint64) bool { return v.pool.refs(phys>>windowShif
 
 // commitScratch is what a commit works with, reused.
 type commitScratch struct {
-	windows [pieceSectors/windowSectors + 1]commitWindow
+	windows [pieceWindows]commitWindow
 	pages   [piecePages + 1]commitPage
 }
 
@@ -260,11 +264,7 @@ func (a *Array) commit(o *op, n uint64) block.Status {
 		w.index, w.first = at>>windowShift, at&(windowSectors-1)
 		w.n = min(windowSectors-w.first, o.cur+n-at)
 		if s := v.target(w); s != block.OK {
-			for i := range nw {
-				if sc.windows[i].fresh {
-					v.pool.free(sc.windows[i].phys >> windowShift)
-				}
-			}
+			v.unplace(nw)
 			return s
 		}
 		if w.edit {
@@ -273,7 +273,12 @@ func (a *Array) commit(o *op, n uint64) block.Status {
 		at += w.n
 		nw++
 	}
-	seq := a.journal.prepare(edits)
+	room, ok := a.journal.claim(edits)
+	if !ok {
+		v.unplace(nw)
+		return block.Resources
+	}
+	seq := room.next()
 	np := 0
 	for i := range nw {
 		w := &sc.windows[i]
@@ -308,7 +313,10 @@ func (a *Array) commit(o *op, n uint64) block.Status {
 				Range: block.Range{Start: w.index<<windowShift + w.first, Count: w.n}, phys: w.phys + w.first})
 		}
 	}
-	a.journal.append(a.edits, np)
+	if _, ok := room.append(a.edits, np); !ok {
+		a.breakDown("internal error: a write has lost its room in the log")
+		return block.Hardware
+	}
 	for i := range nw {
 		if w := &sc.windows[i]; w.edit {
 			v.m.window(w.index, func(s *slot) sums { return v.m.setData(s, w.first, w.n, w.phys+w.first) })
@@ -327,6 +335,15 @@ func (a *Array) commit(o *op, n uint64) block.Status {
 	}
 	v.gen++
 	return block.OK
+}
+
+// unplace gives back what the first n windows of a commit that cannot be finished have allocated.
+func (v *Volume) unplace(n int) {
+	for i := range v.a.scratch.windows[:n] {
+		if w := &v.a.scratch.windows[i]; w.fresh {
+			v.pool.free(w.phys >> windowShift)
+		}
+	}
 }
 
 // target finds where the sectors of a window go: into the grain that the window

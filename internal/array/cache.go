@@ -50,6 +50,8 @@ const (
 	// flagUnder, flagHeir: it waits for another page, another page waits for it.
 	flagUnder
 	flagHeir
+	// flagDropped: some of its sectors were dropped, and a loss of power may undo that.
+	flagDropped
 )
 
 const noPage = ^uint32(0)
@@ -74,6 +76,7 @@ type pageRare struct {
 	// its heir, which may not be destaged before; the heir's under is that page.
 	under, heir uint32
 	host        uint32 // that an offload's page is for
+	dropped     uint64 // number of the log's last record when sectors were dropped last
 }
 
 // under returns the page below this one, or noPage.
@@ -376,6 +379,8 @@ func (a *Array) drop(k pageKey, lost uint8) {
 		c.pages[under].mask &^= lost
 	}
 	if p.mask != 0 {
+		p.flags |= flagDropped
+		c.rare[i].dropped = a.journal.seq
 		return
 	}
 	c.remove(i)

@@ -71,7 +71,7 @@ func (a *Array) checkpoint(force bool) {
 	if a.ckpt.running || a.meta == nil || a.journal.off {
 		return
 	}
-	if used := a.journal.used(); used < len(a.journal.ring)/2 && !(force && used > 0) {
+	if used := a.journal.used(); used < len(a.journal.ring)/2 && !((force || a.journal.starved) && used > 0) {
 		return
 	}
 	a.beginCheckpoint()
@@ -81,6 +81,7 @@ func (a *Array) checkpoint(force bool) {
 func (a *Array) beginCheckpoint() {
 	ck := &a.ckpt
 	ck.running, ck.sealed = true, false
+	a.journal.starved = false
 	ck.seq, ck.tail = a.journal.seq, a.journal.head
 	ck.work = append(ck.work[:0], a.arena.dirty...)
 	a.arena.dirty = a.arena.dirty[:0]
@@ -124,7 +125,7 @@ func (a *Array) commitCheckpoint(err error) {
 			a.breakDown(fmt.Sprintf("the checkpoint could not be written: %v", err))
 			return
 		}
-		a.journal.tail = a.ckpt.tail
+		a.journal.tail, a.journal.starved = a.ckpt.tail, false
 		a.ckpt.count++
 		a.endStep()
 	})

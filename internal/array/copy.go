@@ -78,6 +78,9 @@ func (r *ref) from(off, n uint64, fn func(run) bool) {
 
 // place makes a range what a Ref holds: a map edit inside one pool, a copy through
 // the cache otherwise or where the pool's array moves data.
+//
+// A map edit of up to maxEdits runs is atomic. One of more is done in parts of that many, each
+// atomic; others have their turn between two parts, as SPC-4 allows of EXTENDED COPY.
 func (o *op) place() {
 	a, v, r := o.a, o.v, o.req
 	h, ok := r.Ref.(*ref)
@@ -97,30 +100,32 @@ func (o *op) place() {
 		o.stop = r.Range.Count
 		o.copy()
 		return
-	case !a.journal.fits(maxEdits):
-		a.metaWait.push(o)
-		return
 	}
 	a.edits = a.edits[:0]
 	from := o.started
 	h.from(r.RefOffset+from, r.Range.Count-from, func(x run) bool {
 		if len(a.edits) == maxEdits {
-			a.applyEdits(v)
-			if !a.journal.fits(maxEdits) {
-				// A reference of very many pieces: go on when the log has room.
-				o.started = from + x.Start
-				a.metaWait.push(o)
-				return false
-			}
+			return false
 		}
 		a.edits = append(a.edits, edit{vol: v.id, state: v.copyState(x.state),
 			Range: block.Range{Start: r.Range.Start + from + x.Start, Count: x.Count}, phys: x.phys})
+		o.started = from + x.Start + x.Count
 		return true
 	})
-	if o.queued() {
+	room, ok := a.journal.claim(len(a.edits))
+	if !ok {
+		o.started = from
+		o.waitForLog(len(a.edits))
 		return
 	}
-	a.applyEdits(v)
+	if !a.applyEdits(v, &room) {
+		o.end(block.Hardware)
+		return
+	}
+	if o.started < r.Range.Count {
+		a.yield(o)
+		return
+	}
 	v.countOffload(primOf(o.origin), pathMetadata, h.pool, r.Range.Bytes())
 	o.end(block.OK)
 }
@@ -149,8 +154,8 @@ func (o *op) copy() {
 	}
 	a := o.a
 	o.copying = true
-	blocked := false
-	for n := 0; o.started < o.stop && o.status == block.OK && len(o.pieces) < a.opt.Policy.CopyPieces && !blocked; n++ {
+	var blocked waitFor
+	for n := 0; o.started < o.stop && o.status == block.OK && len(o.pieces) < a.opt.Policy.CopyPieces && blocked == waitNothing; n++ {
 		if !a.copyRoom() {
 			o.copying = false
 			a.copyWait.pushByPriority(o)
@@ -168,21 +173,19 @@ func (o *op) copy() {
 		if x.state == block.Data {
 			o.copyPiece(x)
 		} else {
-			blocked = !o.copyState(x)
+			blocked = o.copyState(x)
 		}
 	}
 	o.copying = false
 	if len(o.pieces) > 0 {
 		return
 	}
-	if blocked { // no piece will bring it back
-		req := o.req
-		a.exec.At(a.exec.Now()+1_000_000, func() {
-			if o.req == req && req != nil { // it was not cancelled meanwhile
-				o.copy()
-			}
-			a.endStep()
-		})
+	switch blocked { // no piece will bring it back
+	case waitLog:
+		o.waitForLog(1)
+		return
+	case waitLock:
+		o.v.lockWait.push(o)
 		return
 	}
 	if o.status == block.OK {
@@ -191,17 +194,32 @@ func (o *op) copy() {
 	o.end(o.status)
 }
 
-// copyState copies a run without data; false means that it cannot be done now.
-func (o *op) copyState(x run) bool {
+// waitFor says what a copy has to wait for.
+type waitFor uint8
+
+const (
+	waitNothing waitFor = iota
+	waitLog             // room in the log
+	waitLock            // a range lock
+)
+
+// copyState copies a run without data, unless it has to wait.
+func (o *op) copyState(x run) waitFor {
 	a, v := o.a, o.v
 	to := block.Range{Start: o.req.Range.Start + o.started, Count: x.Count}
-	if !a.journal.fits(maxEdits) || v.conflict(o, to) {
-		return false
+	if v.conflict(o, to) {
+		return waitLock
+	}
+	room, ok := a.journal.claim(1)
+	if !ok {
+		return waitLog
 	}
 	a.edits = append(a.edits[:0], edit{vol: v.id, state: v.copyState(x.state), Range: to})
-	a.applyEdits(v)
+	if !a.applyEdits(v, &room) {
+		o.status = block.Hardware
+	}
 	o.started += x.Count
-	return true
+	return waitNothing
 }
 
 // copyPiece reads the first piece of a run and writes it.

@@ -40,12 +40,13 @@ type partition struct {
 	direct  []dirtyList // by mdisk: what writes through
 	waiting waitQueue
 	braked  opQueue // offloads behind their budget
-	// settle is the number of pages to destage although the partition is not
-	// full: what was dirty at the last tick.
-	settle  int
-	dirty   int   // pages on the volumes' lists or on lru
-	written bool  // since the last tick pages became dirty
-	settled int64 // since when there is dirty data that no tick let settle
+	// settle is the number of pages to destage although the partition is not full: those that were
+	// dirty at the last tick, when the newest was of age settleAge, and still are.
+	settle    int
+	settleAge uint32
+	dirty     int   // pages on the volumes' lists or on lru
+	written   bool  // since the last tick pages became dirty
+	settled   int64 // since when there is dirty data that no tick let settle
 
 	// Pacing: the destage of paceBytes began at paceFrom; the next is due at due.
 	paceFrom, paceBytes, due int64
@@ -103,6 +104,9 @@ func (p *Pool) removeDirty(v *Volume, i uint32) {
 	c, pt := p.a.cache, &p.part
 	pg := &c.pages[i]
 	md, _, _ := p.locate(pg.key.phys())
+	if pt.settle > 0 && (pg.list == listVolume || pg.list == listPool) && p.settles(i) {
+		pt.settle--
+	}
 	switch pg.list {
 	case listVolume:
 		c.listRemove(&v.dirty[md], i)
@@ -118,6 +122,11 @@ func (p *Pool) removeDirty(v *Volume, i uint32) {
 		p.unpin(1)
 	}
 	pg.list = listNone
+}
+
+// settles tells whether a dirty page is one of those to settle.
+func (p *Pool) settles(i uint32) bool {
+	return p.part.settle > 0 && int32(p.a.cache.pages[i].age-p.part.settleAge) <= 0
 }
 
 // mdiskOfPage returns the number of the mdisk that a page of the pool goes to.
@@ -169,7 +178,7 @@ func (p *Pool) tick() {
 	busy := a.opt.Policy.Ramp.atRest() && pt.written && now-pt.settled < settleMost
 	pt.written = false
 	if !busy {
-		pt.settled, pt.settle = now, pt.dirty
+		pt.settled, pt.settle, pt.settleAge = now, pt.dirty, a.cache.age
 	}
 	if pt.dirty > 0 {
 		a.needDestage(p)
@@ -183,7 +192,7 @@ func (p *Pool) mayDestage() bool {
 	a, pt := p.a, &p.part
 	pol, c := &a.opt.Policy, a.cache
 	pt.due = 0
-	if a.draining || a.degraded || pt.settle > 0 {
+	if a.draining || a.degraded {
 		return true
 	}
 	waiting := !pt.waiting.empty() || pol.Budget.Pressure && !pt.braked.empty() || c.used+piecePages > c.limit
@@ -229,7 +238,12 @@ func (a *Array) destage(p *Pool) {
 	for first := p.oldest(pt.direct); first != noPage && a.destagePage(p, first, quantumPages) != 0; {
 		first = p.oldest(pt.direct)
 	}
-	for blocked := 0; pt.dirty > 0 && p.anyRoom() && p.mayDestage(); {
+	for blocked := 0; pt.dirty > 0 && p.anyRoom(); {
+		pt.due = 0
+		pressed := pt.settle == 0
+		if pressed && !p.mayDestage() {
+			return
+		}
 		var v *Volume
 		first, credit := noPage, quantumPages
 		if a.opt.Policy.Order == DestageLRU {
@@ -239,10 +253,10 @@ func (a *Array) destage(p *Pool) {
 			first, credit = p.oldest(v.dirty), min(v.credit, quantumPages)
 		}
 		n := 0
-		if first != noPage {
+		if first != noPage && (pressed || p.settles(first) || p.mayDestage()) {
 			n = a.destagePage(p, first, credit)
 		}
-		if n == 0 { // its mdisks are busy
+		if n == 0 { // its mdisks are busy, or it is not its time
 			if blocked++; v == nil || blocked > len(pt.ring) {
 				return
 			}
@@ -254,7 +268,6 @@ func (a *Array) destage(p *Pool) {
 			continue
 		}
 		p.paced(n)
-		pt.settle = max(0, pt.settle-n)
 		if v != nil {
 			if v.credit -= n; v.credit <= 0 {
 				p.nextTurn()

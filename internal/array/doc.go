@@ -42,4 +42,6 @@ const (
 	// and committed piece by piece, as SBC allows.
 	pieceSectors = 512
 	piecePages   = pieceSectors/pageSectors + 1
+	// pieceWindows is how many windows a piece can lie in.
+	pieceWindows = pieceSectors/windowSectors + 1
 )

@@ -1,6 +1,9 @@
 package array
 
-import "hash/crc32"
+import (
+	"cmp"
+	"hash/crc32"
+)
 
 // What survives a loss of power. Of what was written to NVRAM since its last flush,
 // any subset does. These rules make the state after a loss of power one that was there at
@@ -8,6 +11,8 @@ import "hash/crc32"
 //
 //   - A page goes to the back end only when NVRAM was flushed after its record was
 //     written. So no destage overwrites what a record that is lost had left in place.
+//   - A page of which sectors were dropped goes there only when NVRAM was flushed after that: else
+//     they would not be there when the drop is undone.
 //   - A page that was overwritten or dropped keeps its descriptor until NVRAM was flushed
 //     after the record that made it so.
 //   - Then, or when it is destaged and its mdisk synced, the page is buried: its descriptor is
@@ -29,11 +34,14 @@ type durable struct {
 	stored               digest
 	otherState           bool // which of the two state blocks was written last
 	flushHeld            bool // a flush failed; it is tried again when the timer says so
+	// doubtful: the last flush failed, and the kernel may take for clean what is not on the medium. If the process
+	// dies now, the next one must trust no more than after a loss of power.
+	doubtful bool
 }
 
 // The state block of the NVRAM header, in sectors of its own:
 //
-//	 512 flushed u64 | 8 gen u64 | 16 boot u64 | 24 crc32c u32 of bytes 0..23
+//	 512 flushed u64 | 8 gen u64 | 16 boot u64, 0: not known, or a flush failed | 24 crc32c u32 of bytes 0..23
 //	1024 newest record u64 | 8 the same, inverted
 //
 //	1536 the state block again: the two are written in turns, so that one is whole
@@ -68,9 +76,10 @@ func (n *nvram) loadState() savedState {
 		if le.Uint32(b[24:]) != crc32.Checksum(b[:24], castagnoli) && !mendBits(b, 24) {
 			continue
 		}
-		// Both numbers only grow.
-		if flushed, gen := le.Uint64(b), le.Uint64(b[8:]); s.damaged || flushed > s.flushed || flushed == s.flushed && gen > s.gen {
-			s.flushed, s.gen, s.boot, s.other = flushed, gen, le.Uint64(b[16:]), at == otherOffset
+		// Both numbers only grow. Of two equal ones that counts which promises less.
+		flushed, gen, boot := le.Uint64(b), le.Uint64(b[8:]), le.Uint64(b[16:])
+		if s.damaged || cmp.Or(cmp.Compare(flushed, s.flushed), cmp.Compare(gen, s.gen)) > 0 || flushed == s.flushed && gen == s.gen && boot == 0 {
+			s.flushed, s.gen, s.boot, s.other = flushed, gen, boot, at == otherOffset
 		}
 		s.damaged = false
 	}
@@ -83,8 +92,15 @@ func (n *nvram) loadState() savedState {
 	return s
 }
 
+// sameBoot tells whether the machine has run since the state was saved. What is not known is no proof.
+func (s *savedState) sameBoot(now uint64) bool { return s.boot != 0 && s.boot == now }
+
 func (a *Array) saveState() {
 	nv := a.cache.nv
+	boot := nv.region.Boot()
+	if a.doubtful {
+		boot = 0
+	}
 	at := stateOffset
 	if a.otherState = !a.otherState; a.otherState {
 		at = otherOffset
@@ -93,7 +109,7 @@ func (a *Array) saveState() {
 	b := nv.b[at : at+28]
 	le.PutUint64(b, a.flushed)
 	le.PutUint64(b[8:], a.genDone)
-	le.PutUint64(b[16:], nv.region.Boot())
+	le.PutUint64(b[16:], boot)
 	le.PutUint32(b[24:], crc32.Checksum(b[:24], castagnoli))
 }
 
@@ -110,9 +126,11 @@ func mendBits(b []byte, n int) bool {
 	return false
 }
 
-// flushedPage tells whether a page's record survives a loss of power.
+// flushedPage tells whether a page's record survives a loss of power, and those that have dropped
+// sectors of it: without the drop, the back end would have to have these, too.
 func (a *Array) flushedPage(i uint32) bool {
-	return !a.payload || descView(a.cache.nv.desc(i)).seq() <= a.flushed
+	return !a.payload || descView(a.cache.nv.desc(i)).seq() <= a.flushed &&
+		(a.cache.pages[i].flags&flagDropped == 0 || a.cache.rare[i].dropped <= a.flushed)
 }
 
 // afterFlush calls fn when all that was acknowledged until now survives power loss.
@@ -132,12 +150,15 @@ func (a *Array) startFlush() {
 	a.buryFlush, c.buried = c.buried, a.buryFlush[:0]
 	seq := a.journal.seq
 	c.nv.region.Flush(0, len(c.nv.b), func(err error) {
+		sure := err == nil && a.doubtful
+		a.doubtful = err != nil
 		if err != nil {
+			a.saveState()
 			a.holdFlush()
 			c.cooling = append(c.cooling, a.coolFlush...)
 			c.buried = append(c.buried, a.buryFlush...)
 		} else {
-			if seq > a.flushed {
+			if seq > a.flushed || sure {
 				a.flushed = seq
 				a.saveState()
 				for _, p := range a.pools {

@@ -2,8 +2,9 @@ package array
 
 import "github.com/arraysim/arraysim/internal/block"
 
-// Map edits: WRITE SAME of zeros, UNMAP, and copies by reference. One record commits
-// them, so that each is atomic; their cost depends on entries and never on bytes.
+// Map edits: WRITE SAME of zeros, UNMAP, and copies by reference. The records of one claim
+// commit them, so that each is atomic, but for a copy by reference of very many runs: see place.
+// Their cost depends on entries and never on bytes.
 
 // deallocState is the state that a deallocation leaves: a thick volume keeps its
 // space, so the most that it can do is to anchor.
@@ -36,8 +37,14 @@ func (o *op) edit() {
 			return
 		}
 	}
-	if !a.journal.fits(maxEdits) {
-		a.metaWait.push(o)
+	n := countRanges(ranges)
+	if !a.journal.everFits(n) {
+		o.end(block.Unsupported)
+		return
+	}
+	room, ok := a.journal.claim(n)
+	if !ok {
+		o.waitForLog(n)
 		return
 	}
 	a.edits = a.edits[:0]
@@ -52,13 +59,23 @@ func (o *op) edit() {
 			return
 		}
 		a.edits = append(a.edits, edit{vol: v.id, state: state, Range: x})
-		if len(a.edits) == maxEdits {
-			a.applyEdits(v)
-		}
 	}
-	a.applyEdits(v)
+	if !a.applyEdits(v, &room) {
+		o.end(block.Hardware)
+		return
+	}
 	v.countOffload(prim, pathMetadata, v.pool, bytes)
 	o.end(block.OK)
+}
+
+// countRanges returns the number of ranges that are not empty.
+func countRanges(ranges []block.Range) (n int) {
+	for _, x := range ranges {
+		if x.Count > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // mayAnchor tells whether the pool can promise the space of a range.
@@ -67,19 +84,29 @@ func (v *Volume) mayAnchor(x block.Range) bool {
 	return v.pool.allocated+v.pool.reserved+want <= v.pool.grains()
 }
 
-// applyEdits commits a.edits, all of v, in one record and carries them out.
-func (a *Array) applyEdits(v *Volume) {
+// applyEdits commits a.edits, all of v, in the records of a claim and carries them out. It returns false,
+// having done nothing, when the claim is not theirs.
+func (a *Array) applyEdits(v *Volume, room *claim) bool {
 	if len(a.edits) == 0 {
-		return
+		return true
 	}
-	a.journal.prepare(len(a.edits))
-	a.journal.append(a.edits, 0)
+	if room.edits != len(a.edits) {
+		a.breakDown("internal error: a command has more changes than it has claimed room for")
+		return false
+	}
+	for rest, ok := a.edits, true; len(rest) > 0; {
+		if rest, ok = room.append(rest, 0); !ok {
+			a.breakDown("internal error: a command has lost its room in the log")
+			return false
+		}
+	}
 	for i := range a.edits {
 		v.apply(&a.edits[i])
 	}
 	a.edits = a.edits[:0]
 	v.account()
 	v.gen++
+	return true
 }
 
 // apply changes the map as an edit says; replay uses it, too.

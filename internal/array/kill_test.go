@@ -98,6 +98,7 @@ func (r *powerRig) restartKilled(k *killer, what string) {
 	r.disk.KillAtWrite(1 << 40)
 	r.flushed = r.acks
 	r.find()
+	r.sized(what)
 	for _, p := range r.a.Check(true).Problems {
 		r.t.Errorf("%s: check: %s", what, p)
 	}

@@ -10,14 +10,15 @@ import (
 // The log is a ring of records. A record is the commit point of what it describes:
 // map edits, and the data pages whose descriptors carry its sequence number.
 //
-//	 0 crc32c u32 of bytes 4..len | 4 length u32, a multiple of 8 | 8 seq u64 | 16 kind u8, 0 u8, pages u16, edits u32
+//	 0 crc32c u32 of bytes 4..len | 4 length u32, a multiple of 8 | 8 seq u64 | 16 kind u8, more u8, pages u16, edits u32
 //	24 edits: 0 volume u32, state u8, 0 u8 x3 | 8 first sector u64 | 16 sectors u64 | 24 physical sector u64
 //
 // Edits are blind: they say what a range becomes and never refer to what it was,
 // so that replaying them over a map that has some of them already ends in the same
 // map. A record of kind wrap says that the ring goes on at its start. Pages is the number of
 // page descriptors that carry the record's number: after a loss of power, a record counts
-// only if it has them all.
+// only if it has them all. More is 1 where the command goes on in the next record: it counts
+// only with its last one.
 const (
 	recordHead = 24
 	editBytes  = 32
@@ -42,32 +43,42 @@ type journal struct {
 	tail int    // oldest record that a recovery needs
 	seq  uint64 // of the newest record
 	off  bool   // the store keeps nothing that records could be about
+	// starved: somebody was refused room since the last checkpoint began.
+	starved bool
 	// newest is the NVRAM's word of seq, see durable.go.
 	newest []byte
 	nv     *nvram
 }
 
-// room tells how many bytes a record may take now. One record's worth of slack
-// stays free for a wrap marker.
-func (j *journal) room() int {
-	free := j.tail - j.head
-	if free <= 0 {
-		free += len(j.ring)
-	}
-	return free - recordHead - 8
-}
-
-// fits tells whether a record with n edits can be appended, wherever the ring ends.
+// fits tells whether a command with n edits can be appended, in as many records as that takes,
+// wherever the ring ends.
 func (j *journal) fits(n int) bool {
 	if j.off {
 		return true
 	}
-	need := recordHead + n*editBytes
-	if j.head+need+recordHead > len(j.ring) && j.head >= j.tail {
-		return len(j.ring)-j.head+need+recordHead < j.room()
+	at, need := j.head, recordHead // one record's worth of slack stays free for a wrap marker
+	for first := true; first || n > 0; first = false {
+		size := recordBytes(min(n, maxEdits))
+		if j.wraps(at, size) {
+			need += len(j.ring) - at
+			at = 0
+		}
+		at, need, n = at+size, need+size, n-maxEdits
 	}
-	return need+recordHead < j.room()
+	return need+8 < len(j.ring)-j.used()
 }
+
+// everFits tells whether a command with n edits can be appended to an empty ring, wherever its head is.
+func (j *journal) everFits(n int) bool {
+	need := n*editBytes + (n/maxEdits+2)*recordHead + maxRecord + recordHead
+	return j.off || need+8 < len(j.ring)
+}
+
+// recordBytes returns the length of a record with n edits.
+func recordBytes(n int) int { return recordHead + n*editBytes }
+
+// wraps tells whether a record at a place has to go to the ring's start instead.
+func (j *journal) wraps(at, size int) bool { return at+size+recordHead > len(j.ring) }
 
 // used returns the bytes between tail and head.
 func (j *journal) used() int {
@@ -78,29 +89,59 @@ func (j *journal) used() int {
 	return n
 }
 
-// prepare makes room for a record of n edits at the head, wrapping if it must, and
-// returns the sequence number that the record will have. Preconditions: fits(n).
-func (j *journal) prepare(n int) uint64 {
-	if !j.off && j.head+recordHead+n*editBytes+recordHead > len(j.ring) {
+// claim is room in the ring for all records of one command. It is made before the command's
+// first effect and is good until the step ends or another one is made; there is no other way to append.
+type claim struct {
+	j     *journal
+	seq   uint64 // of the newest record when it was made or used last
+	edits int    // that are still to come
+	done  bool
+}
+
+// claim returns room for a command of n edits; false means that there is none now.
+func (j *journal) claim(n int) (claim, bool) {
+	if !j.fits(n) {
+		j.starved = true
+		return claim{}, false
+	}
+	return claim{j: j, seq: j.seq, edits: n}, true
+}
+
+// next makes the head the place of the claim's next record, wrapping if it must, and returns the
+// number that the record will have.
+func (c *claim) next() uint64 {
+	j := c.j
+	if !j.off && j.wraps(j.head, recordBytes(min(c.edits, maxEdits))) {
 		if j.head+recordHead <= len(j.ring) {
 			j.nv.touch(j.nv.logOff+j.head, recordHead)
-			j.seal(j.ring[j.head:j.head+recordHead], recWrap, 0, 0)
+			j.seal(j.ring[j.head:j.head+recordHead], recWrap, 0, 0, 0)
+			c.seq++
 		}
 		j.head = 0
 	}
 	return j.seq + 1
 }
 
-// append writes the record that was prepared with as many edits, for so many pages.
-func (j *journal) append(edits []edit, pages int) {
-	if j.off {
-		j.seq++
-		return
+// append writes the claim's next record, of as many edits as one takes, for so many pages, and
+// returns those that are left. It refuses, and changes nothing, when there are more edits than were claimed,
+// or when others have appended since.
+func (c *claim) append(edits []edit, pages int) (rest []edit, ok bool) {
+	j := c.j
+	if len(edits) > c.edits || c.done || c.seq != j.seq {
+		return edits, false
 	}
-	need := recordHead + len(edits)*editBytes
+	c.next()
+	n := min(len(edits), maxEdits)
+	c.edits -= n
+	if c.done = c.edits == 0; j.off {
+		j.seq++
+		c.seq = j.seq
+		return edits[n:], true
+	}
+	need := recordBytes(n)
 	j.nv.touch(j.nv.logOff+j.head, need)
 	b := j.ring[j.head : j.head+need]
-	for i := range edits {
+	for i := range n {
 		e, o := &edits[i], b[recordHead+i*editBytes:]
 		le.PutUint32(o, e.vol)
 		le.PutUint32(o[4:], uint32(e.state))
@@ -108,9 +149,15 @@ func (j *journal) append(edits []edit, pages int) {
 		le.PutUint64(o[16:], e.Count)
 		le.PutUint64(o[24:], e.phys)
 	}
-	j.seal(b, recEdits, len(edits), pages)
+	more := uint8(0)
+	if !c.done {
+		more = 1
+	}
+	j.seal(b, recEdits, more, n, pages)
 	j.head += need
+	c.seq = j.seq
 	j.setNewest()
+	return edits[n:], true
 }
 
 // setNewest writes the number twice, the second time inverted: a word that does not
@@ -121,11 +168,11 @@ func (j *journal) setNewest() {
 	le.PutUint64(j.newest[8:], ^j.seq)
 }
 
-func (j *journal) seal(b []byte, kind uint8, edits, pages int) {
+func (j *journal) seal(b []byte, kind, more uint8, edits, pages int) {
 	j.seq++
 	le.PutUint32(b[4:], uint32(len(b)))
 	le.PutUint64(b[8:], j.seq)
-	le.PutUint32(b[16:], uint32(kind)|uint32(pages)<<16)
+	le.PutUint32(b[16:], uint32(kind)|uint32(more)<<8|uint32(pages)<<16)
 	le.PutUint32(b[20:], uint32(edits))
 	le.PutUint32(b, crc32.Checksum(b[4:], castagnoli))
 }

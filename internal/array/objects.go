@@ -86,7 +86,7 @@ const (
 	maxMdiskBytes  = maxMdiskExt * extentBytes
 	maxPools       = 1024
 	maxVolumeID    = 1 << 24                // volumes that an array can make in its life
-	maxMdisks      = 1 << (32 - mdiskShift) // of all pools: an extent names its mdisk in 12 bits
+	maxMdisks      = 1 << (32 - mdiskShift) // of all pools: 4096, what an extent's number has bits for in one
 )
 
 // Errors of object calls. Each is wrapped with the name that it is about.
@@ -370,27 +370,29 @@ func (a *Array) Resize(v *Volume, sectors uint64, done func(error)) {
 	}
 	old := v.spec.Sectors
 	lo := min(old, sectors)
-	if !a.journal.fits(maxEdits) {
+	room, ok := a.journal.claim(1)
+	if !ok {
 		a.exec.At(a.exec.Now()+10_000_000, func() { a.Resize(v, sectors, done) })
 		return
 	}
 	// Behind the smaller end nothing may be left, and the map may have been widened there.
 	v.m.setState(lo, uint64(1)<<spanShift(v.m.levels), kindUnmapped)
-	a.journal.prepare(1)
-	a.journal.append([]edit{{vol: v.id, state: block.Unmapped, Range: block.Range{Start: lo, Count: uint64(1)<<spanShift(v.m.levels) - lo}}}, 0)
+	room.append([]edit{{vol: v.id, state: block.Unmapped, Range: block.Range{Start: lo, Count: uint64(1)<<spanShift(v.m.levels) - lo}}}, 0)
 	v.m.grow(levelsFor(sectors))
 	v.spec = spec
 	v.account()
-	for i := range a.objects.Volumes {
-		if a.objects.Volumes[i].ID == v.id {
-			a.objects.Volumes[i] = spec
-		}
-	}
 	// The objects may not say the new size before the log has what the edit cut off.
 	a.afterFlush(func(err error) {
 		if err != nil {
+			v.spec.Sectors = old
+			v.account()
 			done(err)
 			return
+		}
+		for i := range a.objects.Volumes {
+			if a.objects.Volumes[i].ID == v.id {
+				a.objects.Volumes[i] = spec
+			}
 		}
 		a.commitObjects(func(err error) {
 			v.tell(block.EventCapacity)

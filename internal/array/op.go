@@ -26,6 +26,8 @@ type op struct {
 	since   int64 // when it began to wait for its partition, 0 if it does not
 	braked  int64 // when it began to wait for its offload budget, 0 if it does not
 
+	logEdits int // that it waits for room in the log for
+
 	// A write that ends when the back end has it.
 	through   bool  // what is committed next is
 	reserve   bool  // and lies outside of its partition
@@ -313,8 +315,8 @@ func (a *Array) resumeYielded() {
 	for o := batch.head; o != nil; {
 		next := o.next
 		o.in, o.prev, o.next = nil, nil, nil
-		if o.ref != nil && o.parent == nil {
-			o.copy()
+		if o.req != nil && o.req.Op == block.OpPlace {
+			o.resume()
 		} else {
 			o.write(false)
 		}
@@ -323,12 +325,16 @@ func (a *Array) resumeYielded() {
 	a.endStep()
 }
 
+// resume goes on with a map edit or a copy that waited for its turn, for the log or for a range lock.
 func (o *op) resume() {
-	if o.req.Op == block.OpPlace {
+	switch {
+	case o.ref != nil:
+		o.copy()
+	case o.req.Op == block.OpPlace:
 		o.place()
-		return
+	default:
+		o.edit()
 	}
-	o.edit()
 }
 
 // flush makes all that was acknowledged survive power loss and then ends the op.

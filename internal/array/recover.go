@@ -38,6 +38,10 @@ func (a *Array) recover(fresh bool) error {
 	if !fresh {
 		saved = a.cache.nv.loadState()
 		a.otherState = saved.other
+		a.flushed, a.genDone = saved.flushed, saved.gen
+		if saved.boot == 0 {
+			a.cache.nv.region.Distrust()
+		}
 	}
 	if err := a.loadObjects(); err != nil {
 		return err
@@ -70,11 +74,7 @@ func (a *Array) recover(fresh bool) error {
 	if err != nil {
 		return err
 	}
-	a.journal.replay(end, func(e edit) {
-		if int(e.vol) < len(a.vols) && a.vols[e.vol] != nil && e.Count > 0 && e.End() <= uint64(1)<<spanShift(a.vols[e.vol].m.levels) {
-			a.vols[e.vol].apply(&e)
-		}
-	})
+	a.journal.replay(end, a.replayEdit)
 	a.recovery.Records = a.journal.seq - seq
 	for a.collect(1 << 20) {
 	}
@@ -91,6 +91,21 @@ func (a *Array) recover(fresh bool) error {
 	a.balanceCounters()
 	a.setCaps()
 	return a.firstCheckpoint()
+}
+
+// replayEdit applies an edit of the log. One that is older than the shrinking of its volume may go beyond what the map
+// spans now: there is nothing to be said of that part any more.
+func (a *Array) replayEdit(e edit) {
+	if int(e.vol) >= len(a.vols) || a.vols[e.vol] == nil {
+		return
+	}
+	v := a.vols[e.vol]
+	span := uint64(1) << spanShift(v.m.levels)
+	if e.Start >= span || e.Count == 0 {
+		return
+	}
+	e.Count = min(e.Count, span-e.Start)
+	v.apply(&e)
 }
 
 // Recovery tells what the last start found.

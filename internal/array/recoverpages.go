@@ -16,11 +16,17 @@ func (a *Array) lastRecord(s savedState, flushed uint64, fresh bool) (uint64, er
 	j := &a.journal
 	first := j.seq + 1
 	var pages []uint16 // by record, from first on
+	var open []bool    // by record: its command goes on behind it
 	_, last := j.scan(true, func(_ uint64, b []byte) bool {
 		pages = append(pages, le.Uint16(b[18:]))
+		more := b[17] != 0
+		if b[16] == recWrap && len(open) > 0 {
+			more = open[len(open)-1]
+		}
+		open = append(open, more)
 		return true
 	})
-	a.recovery.PowerLost = !fresh && (s.boot != a.cache.nv.region.Boot() || s.damaged)
+	a.recovery.PowerLost = !fresh && (!s.sameBoot(a.cache.nv.region.Boot()) || s.damaged)
 	want := flushed
 	if !fresh && !a.recovery.PowerLost {
 		want = max(want, s.newest)
@@ -28,8 +34,16 @@ func (a *Array) lastRecord(s savedState, flushed uint64, fresh bool) (uint64, er
 	if last < want {
 		return 0, fmt.Errorf("the log in the write cache file is damaged at record %d: the %d changes that follow cannot be read; restore the data folder from a copy", last+1, want-last)
 	}
+	// whole returns the last record up to seq that ends a command: one of which only the first records
+	// are there was never answered.
+	whole := func(seq uint64) uint64 {
+		for seq >= first && open[seq-first] {
+			seq--
+		}
+		return seq
+	}
 	if !a.recovery.PowerLost || last <= flushed || !a.payload {
-		return last, nil
+		return whole(last), nil
 	}
 	have := make([]uint16, last-flushed)
 	for i := range uint32(a.cache.nv.pages) {
@@ -40,11 +54,12 @@ func (a *Array) lastRecord(s savedState, flushed uint64, fresh bool) (uint64, er
 	}
 	for i, n := range have {
 		if seq := flushed + 1 + uint64(i); seq >= first && n < pages[seq-first] {
-			a.recovery.Undone = last - seq + 1
-			return seq - 1, nil
+			end := whole(seq - 1)
+			a.recovery.Undone = last - end
+			return end, nil
 		}
 	}
-	return last, nil
+	return whole(last), nil
 }
 
 // goodSectors returns the valid sectors of a page whose checksums are right.
@@ -67,14 +82,20 @@ func (a *Array) settleLog() error {
 		a.cache.nv.touch(a.cache.nv.logOff+j.head, recordHead)
 		clear(j.ring[j.head : j.head+recordHead])
 	}
+	// Only now may the state say so: it can survive alone. The next flush makes it durable.
+	if err := a.flushNowAll(); err != nil {
+		return err
+	}
 	a.flushed, a.genDone = j.seq, a.gen
 	j.setNewest()
 	a.saveState()
-	return a.flushNowAll()
+	return nil
 }
 
 func (a *Array) flushNowAll() error {
 	if err := a.cache.nv.region.FlushNow(0, len(a.cache.nv.b)); err != nil {
+		a.doubtful = true
+		a.saveState()
 		return fmt.Errorf("the write cache file cannot be flushed: %w", err)
 	}
 	return nil

@@ -40,12 +40,17 @@ func (o *op) stopWaiting() {
 	}
 }
 
+// waitForLog queues the op until the log has room for so many edits.
+func (o *op) waitForLog(edits int) {
+	o.logEdits = edits
+	o.a.metaWait.push(o)
+}
+
 // pump lets those go on that waited and may now: map edits that wait for the log,
 // copies that wait for the copy engine, and who waits for partitions and budgets, in the
 // order of the pools.
 func (a *Array) pump() {
-	for !a.metaWait.empty() && a.journal.fits(maxEdits) {
-		o := a.metaWait.head
+	for o := a.metaWait.head; o != nil && a.journal.fits(o.logEdits); o = a.metaWait.head {
 		o.unqueue()
 		o.resume()
 	}
@@ -82,7 +87,7 @@ func (a *Array) pump() {
 
 // canPump tells whether pump would do anything.
 func (a *Array) canPump() bool {
-	if !a.metaWait.empty() && a.journal.fits(maxEdits) || a.copiesCanGo() {
+	if o := a.metaWait.head; o != nil && a.journal.fits(o.logEdits) || a.copiesCanGo() {
 		return true
 	}
 	for _, p := range a.pools {

@@ -79,15 +79,20 @@ type Abandoner interface {
 }
 
 // Region is NVRAM: a byte range that is written in place and survives the death
-// of the process. Flush makes [off, off+n) survive power loss.
+// of the process. Flush makes [off, off+n) survive power loss: what an earlier one has failed to
+// write, too.
 type Region interface {
 	Bytes() []byte
 	Flush(off, n int, done func(error))
 	// FlushNow is Flush that waits; only used while an array is being opened.
 	FlushNow(off, n int) error
 	// Boot identifies the present start of the machine: when it is another than at the last
-	// opening, power may have been lost, and only what was flushed can be trusted.
+	// opening, power may have been lost, and only what was flushed can be trusted. 0: it is not known, which
+	// counts as another.
 	Boot() uint64
+	// Distrust says that a flush of an earlier process may have failed: the next one
+	// writes everything, whatever the medium is thought to have.
+	Distrust()
 }
 
 // KV is one entry of a MetaStore batch; a nil Value deletes the key.

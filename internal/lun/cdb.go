@@ -28,7 +28,7 @@ const (
 // encode makes the CDB of a request.
 func (d *Device) encode(c *Command, r *block.Request) block.Status {
 	clear(c.cdb[:])
-	c.CDB = c.cdb[:]
+	c.CDB, c.Once = c.cdb[:], false
 	g := r.Range
 	if (g.Start|g.Count)&(1<<d.shift-1) != 0 {
 		return block.Unsupported
@@ -50,10 +50,10 @@ func (d *Device) encode(c *Command, r *block.Request) block.Status {
 		c.cdb[0] = opWrite16
 		c.Out = r.Data
 	case block.OpOrWrite:
-		c.cdb[0] = opOrWrite16
+		c.cdb[0], c.Once = opOrWrite16, true
 		c.Out = r.Data
 	case block.OpCompareWrite:
-		c.cdb[0] = opCompareWrite
+		c.cdb[0], c.Once = opCompareWrite, true
 		if n > 255 {
 			return block.Unsupported
 		}
@@ -184,6 +184,7 @@ func (d *Device) place(c *Command, r *block.Request) block.Status {
 		be.PutUint16(list[t+30:], uint16(u.info.BlockSize))
 	}
 	at, skip, left, segments := r.Range.Start, r.RefOffset, r.Range.Count, 0
+	same := h.dev == d || h.dev.info.NAA == d.info.NAA
 	for _, g := range h.ranges {
 		if skip >= g.Count {
 			skip -= g.Count
@@ -191,6 +192,8 @@ func (d *Device) place(c *Command, r *block.Request) block.Status {
 		}
 		g.Start, g.Count = g.Start+skip, min(g.Count-skip, left)
 		skip = 0
+		// Half of it done, such a copy would read what it has written.
+		c.Once = c.Once || same && g.Overlaps(r.Range)
 		for g.Count > 0 {
 			n := min(g.Count>>d.shift, maxSegmentLen)
 			s := len(list)

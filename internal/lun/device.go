@@ -29,6 +29,10 @@ type Command struct {
 	Lost   error // the transport failed; whether the command was carried out is not known
 	Done   func(*Command)
 
+	// Once: a second time it would find what it did the first time. A transport that has lost it midway
+	// must not send it again.
+	Once bool
+
 	dev   *Device
 	req   *block.Request
 	cdb   [16]byte

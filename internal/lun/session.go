@@ -57,7 +57,7 @@ func ParseAddress(s string) (Address, error) {
 
 // Times of a session's recovery. A command that was under way when the connection went is sent again
 // on the next one: the target has ended the old session's tasks before it lets us
-// in (RFC 7143 6.3.5), and what a cache sends below can be repeated.
+// in (RFC 7143 6.3.5), and what a cache sends below can be repeated, but for Command.Once.
 const (
 	dialTimeout  = 5 * time.Second
 	redialEvery  = 200 * time.Millisecond
@@ -136,8 +136,8 @@ func (s *Session) again(in *iscsi.Initiator, c *Command) bool {
 		s.in, s.down = nil, time.Now()
 		go s.redial()
 	}
-	if c.CDB[0] == opCompareWrite || c.CDB[0] == opOrWrite16 {
-		return false // a second time they would find what they did the first time
+	if c.Once {
+		return false
 	}
 	if s.in != nil { // it is there already
 		go s.Start(c)

@@ -222,7 +222,7 @@ func (s *Files) Region(name string, size int) (block.Region, bool, error) {
 		}
 		return nil, false, fmt.Errorf("the write cache needs %d MiB in %s: %w; make room or set a smaller cache size", size>>20, s.dir, err)
 	}
-	s.region = &mapped{s, m}
+	s.region = &mapped{s: s, m: m}
 	if fresh {
 		if err := errors.Join(f.Sync(), s.syncFolder(s.dir)); err != nil {
 			return nil, false, fmt.Errorf("the write cache file cannot be made durable: %w", err)
@@ -231,9 +231,24 @@ func (s *Files) Region(name string, size int) (block.Region, bool, error) {
 	return s.region, fresh, nil
 }
 
+// mapped is NVRAM in a file. A flush that failed leaves pages that the kernel takes for clean, so
+// that the next flush writes all of it, as if it were new.
 type mapped struct {
 	s *Files
 	m Mapping
+	// distrusted: the medium may lack pages that the kernel takes for clean.
+	distrusted bool
+}
+
+// Distrust has the next flush write everything.
+func (r *mapped) Distrust() { r.distrusted = true }
+
+// flush writes [off, off+n), and everything before where it has to.
+func (r *mapped) flush(off, n int, all bool) error {
+	if all {
+		r.m.Dirty(0, len(r.m.Bytes()))
+	}
+	return r.m.Flush(off, n)
 }
 
 func (r *mapped) Bytes() []byte { return r.m.Bytes() }
@@ -243,7 +258,11 @@ func (r *mapped) FlushNow(off, n int) error {
 	if r.s.instant {
 		return nil
 	}
-	return r.m.Flush(off, n)
+	all := r.distrusted
+	r.distrusted = false
+	err := r.flush(off, n, all)
+	r.distrusted = err != nil
+	return err
 }
 
 func (r *mapped) Flush(off, n int, done func(error)) {
@@ -251,8 +270,13 @@ func (r *mapped) Flush(off, n int, done func(error)) {
 		done(nil)
 		return
 	}
+	all := r.distrusted
+	r.distrusted = false
 	r.s.enqueue(job{fn: func() {
-		err := r.m.Flush(off, n)
-		r.s.exec.Post(func() { done(err) })
+		err := r.flush(off, n, all)
+		r.s.exec.Post(func() {
+			r.distrusted = r.distrusted || err != nil
+			done(err)
+		})
 	}})
 }

@@ -5,6 +5,8 @@ import (
 	"hash/fnv"
 	"os"
 	"sync"
+	"sync/atomic"
+	"unsafe"
 
 	"github.com/cockroachdb/pebble/vfs"
 	"golang.org/x/sys/unix"
@@ -22,7 +24,7 @@ type FS interface {
 	// Instant tells that nothing in dir ever waits for a disk, and that a sync does nothing.
 	Instant(dir string) bool
 	// Boot identifies the present start of the machine: with another value, power
-	// may have been lost since.
+	// may have been lost since. 0: it is not known.
 	Boot() uint64
 }
 
@@ -48,8 +50,11 @@ type DataFile interface {
 // Mapping is a file in memory.
 type Mapping interface {
 	Bytes() []byte
-	// Flush makes [off, off+n) survive power loss.
+	// Flush makes [off, off+n) survive power loss. When it fails, the kernel takes for written what
+	// is not: another Flush does nothing for it.
 	Flush(off, n int) error
+	// Dirty has the next Flush write [off, off+n) in any case. The bytes may be written to meanwhile.
+	Dirty(off, n int)
 	Unmap() error
 }
 
@@ -77,7 +82,7 @@ func (osFS) Boot() uint64 { return boot() }
 var boot = sync.OnceValue(func() uint64 {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return 0 // as if power had been lost: the cautious reading
+		return 0
 	}
 	h := fnv.New64a()
 	h.Write(b)
@@ -141,6 +146,15 @@ type osMapping []byte
 
 func (m osMapping) Bytes() []byte { return m }
 func (m osMapping) Unmap() error  { return unix.Munmap(m) }
+
+// Dirty writes a word of each page as it is. The addition is atomic, so that nothing is lost of
+// what others write to the same word.
+func (m osMapping) Dirty(off, n int) {
+	const page = 4096
+	for at := off &^ (page - 1); at < min(off+n, len(m)); at += page {
+		atomic.AddUint32((*uint32)(unsafe.Pointer(&m[at])), 0)
+	}
+}
 
 func (m osMapping) Flush(off, n int) error {
 	const page = 4096

@@ -105,6 +105,7 @@ type memRegion struct{ b []byte }
 func (r memRegion) Bytes() []byte                    { return r.b }
 func (r memRegion) Flush(_, _ int, done func(error)) { done(nil) }
 func (r memRegion) FlushNow(_, _ int) error          { return nil }
+func (r memRegion) Distrust()                        {}
 func (r memRegion) Boot() uint64                     { return 1 }
 
 const memChunk = 1 << 20

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"hash/maphash"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -52,6 +53,8 @@ type Disk struct {
 	fault func(op Op, path string, n int) (int, error)
 	// free is the number of pages that can still be allocated; negative: no limit.
 	free int
+	// nameless: nobody can tell one start of the machine from another.
+	nameless bool
 }
 
 // Op is an operation that a fault can hit.
@@ -81,7 +84,45 @@ type inode struct {
 	lost   map[int64][]byte // what the medium has of pages whose sync failed
 	rnd    *rand.Rand       // what was written back early
 	mapped []byte           // the NVRAM: programs write here behind the file system's back
+	cached []byte           // what the kernel has of it while nobody maps it, nil: what the medium has
 	medium []byte           // what the medium has of it for sure
+	// clean is what pages of it held when writing them failed. The kernel takes these for clean: they
+	// go nowhere until somebody writes to them again.
+	clean map[int][]byte
+}
+
+// seen returns the NVRAM as programs see it.
+func (n *inode) seen() []byte {
+	switch {
+	case n.mapped != nil:
+		return n.mapped
+	case n.cached != nil:
+		return n.cached
+	}
+	return n.medium
+}
+
+// isClean tells whether the kernel takes a page of the NVRAM for clean that the medium does not have.
+func (n *inode) isClean(i int) bool {
+	was, ok := n.clean[i]
+	return ok && string(was) == string(n.seen()[i*page:i*page+len(was)])
+}
+
+// flush has the medium take bytes [off, off+k) of the NVRAM. When it fails, some of the pages got there, and the
+// kernel takes all of them for clean (msync and fsync on Linux).
+func (n *inode) flush(off, k int, fails bool) {
+	seen := n.seen()
+	for i := off / page; i*page < min(off+k, len(seen)); i++ {
+		now, to := seen[i*page:min(i*page+page, len(seen))], n.medium[i*page:min(i*page+page, len(seen))]
+		switch {
+		case n.isClean(i) || string(now) == string(to):
+		case fails && n.rnd.IntN(4) > 0:
+			n.clean[i] = slices.Clone(now)
+		default:
+			delete(n.clean, i)
+			copy(to, now)
+		}
+	}
 }
 
 // NewDisk returns an empty file system.
@@ -107,6 +148,13 @@ func (d *Disk) SetFree(bytes int) {
 	if bytes > 0 {
 		d.free = bytes / page
 	}
+}
+
+// HideBoot makes Boot return 0 from now on, in images as well: it is not known.
+func (d *Disk) HideBoot() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.nameless = true
 }
 
 // CutAtSync cuts the power just before the n-th sync from now on takes effect. The
@@ -160,7 +208,7 @@ func (d *Disk) KillNow() {
 }
 
 func (d *Disk) kill() *Disk {
-	c := d.cutWith(func(uint64) bool { return true })
+	c := d.imageOf(func(uint64) bool { return true }, (*inode).kill)
 	c.boot = d.boot
 	return c
 }
@@ -182,8 +230,13 @@ func mix(x uint64) uint64 {
 }
 
 func (d *Disk) cutWith(survives func(what uint64) bool) *Disk {
+	return d.imageOf(survives, (*inode).cut)
+}
+
+// imageOf makes an image of the files that survive, with of what each file is then.
+func (d *Disk) imageOf(survives func(what uint64) bool, of func(*inode, func(uint64) bool) *inode) *Disk {
 	c := NewDisk(mix(d.seed + 1))
-	c.boot = d.boot + 1
+	c.boot, c.nameless = d.boot+1, d.nameless
 	c.dirs = d.dirs
 	c.nextID = d.nextID
 	names := make(map[string]*inode, len(d.stable))
@@ -204,7 +257,7 @@ func (d *Disk) cutWith(survives func(what uint64) bool) *Disk {
 	done := map[*inode]*inode{}
 	for path, n := range names {
 		if done[n] == nil {
-			done[n] = n.cut(survives)
+			done[n] = of(n, survives)
 			done[n].rnd = rand.New(rand.NewPCG(c.seed, n.id))
 		}
 		c.names[path], c.stable[path] = done[n], done[n]
@@ -212,10 +265,20 @@ func (d *Disk) cutWith(survives func(what uint64) bool) *Disk {
 	return c
 }
 
+// kill returns what the death of its programs leaves of a file: of the NVRAM what the kernel has, which is not
+// on the medium for that.
+func (n *inode) kill(survives func(uint64) bool) *inode {
+	c := n.cut(survives)
+	if n.medium != nil {
+		c.cached, c.medium, c.clean = slices.Clone(n.seen()), slices.Clone(n.medium), maps.Clone(n.clean)
+	}
+	return c
+}
+
 // cut returns what survives of a file.
 func (n *inode) cut(survives func(uint64) bool) *inode {
 	at := func(s int64) bool { return survives(n.id<<40 + uint64(s)) }
-	c := &inode{id: n.id, size: n.size, pages: make(map[int64][]byte, len(n.pages)), old: map[int64][]byte{}, lost: map[int64][]byte{}}
+	c := &inode{id: n.id, size: n.size, pages: make(map[int64][]byte, len(n.pages)), old: map[int64][]byte{}, lost: map[int64][]byte{}, clean: map[int][]byte{}}
 	if n.size != n.synced && !at(1<<38) {
 		// A size that was not synced: the old one, or one between.
 		c.size = n.synced
@@ -224,16 +287,15 @@ func (n *inode) cut(survives func(uint64) bool) *inode {
 		}
 	}
 	c.synced = c.size
-	if n.mapped != nil {
-		c.medium = slices.Clone(n.medium)
+	c.medium = slices.Clone(n.medium)
+	if seen := n.seen(); seen != nil {
 		for s := 0; s < len(c.medium); s += sector {
-			if string(n.mapped[s:s+sector]) != string(n.medium[s:s+sector]) && at(int64(s/sector)) {
-				copy(c.medium[s:s+sector], n.mapped[s:])
+			if string(seen[s:s+sector]) != string(n.medium[s:s+sector]) && at(int64(s/sector)) && !n.isClean(s/page) {
+				copy(c.medium[s:s+sector], seen[s:])
 			}
 		}
 		return c
 	}
-	c.medium = slices.Clone(n.medium)
 	for i, p := range n.pages {
 		if lost, ok := n.lost[i]; ok {
 			p = make([]byte, page)
@@ -270,7 +332,7 @@ func (d *Disk) WriteBack(rnd *rand.Rand) {
 		at := rnd.IntN(len(n.mapped)/sector) * sector
 		end := min(len(n.mapped), at+rnd.IntN(64)*page)
 		for ; at < end; at += sector {
-			if rnd.IntN(2) == 0 {
+			if rnd.IntN(2) == 0 && !n.isClean(at/page) {
 				copy(n.medium[at:at+sector], n.mapped[at:])
 			}
 		}
@@ -302,7 +364,7 @@ func (d *Disk) Flip(rnd *rand.Rand, prefix string) (path string, off int64) {
 	bit := byte(1) << rnd.IntN(8)
 	if n.medium != nil {
 		off = rnd.Int64N(int64(len(n.medium)))
-		n.medium[off] ^= bit
+		n.flip(off, bit)
 		return path, off
 	}
 	pages := make([]int64, 0, len(n.pages))
@@ -318,13 +380,21 @@ func (d *Disk) Flip(rnd *rand.Rand, prefix string) (path string, off int64) {
 	return path, i*page + off
 }
 
+// flip flips a bit of the NVRAM, on the medium and in the kernel's memory.
+func (n *inode) flip(off int64, bit byte) {
+	n.medium[off] ^= bit
+	if n.cached != nil {
+		n.cached[off] ^= bit
+	}
+}
+
 // FlipAt flips a bit of a byte of a file.
 func (d *Disk) FlipAt(path string, off int64, bit int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n := d.names[path]
 	if n.medium != nil {
-		n.medium[off] ^= 1 << bit
+		n.flip(off, 1<<bit)
 		return
 	}
 	p := make([]byte, page)
@@ -342,7 +412,7 @@ func (d *Disk) Hash(seed maphash.Seed) uint64 {
 	for _, path := range sortedNames(d.names) {
 		n := d.names[path]
 		h.WriteString(path)
-		h.Write(n.medium)
+		h.Write(n.seen())
 		for i := int64(0); i*page < n.size && n.medium == nil; i++ {
 			if p := n.pages[i]; p != nil && strings.Trim(string(p), "\x00") != "" {
 				h.WriteByte(byte(i))
@@ -357,7 +427,12 @@ func (d *Disk) Hash(seed maphash.Seed) uint64 {
 func (d *Disk) Instant(string) bool { return false }
 
 // Boot counts the power cuts.
-func (d *Disk) Boot() uint64 { return d.boot }
+func (d *Disk) Boot() uint64 {
+	if d.nameless {
+		return 0
+	}
+	return d.boot
+}
 
 func notExist(op, path string) error {
 	return &os.PathError{Op: op, Path: path, Err: syscall.ENOENT}

@@ -42,7 +42,7 @@ func (h *handle) readAt(b []byte, off int64) int {
 		k := min(len(b)-at, int(page-in))
 		switch p := h.n.pages[(off+int64(at))/page]; {
 		case h.n.medium != nil:
-			copy(b[at:at+k], h.n.medium[off+int64(at):])
+			copy(b[at:at+k], h.n.seen()[off+int64(at):])
 		case p == nil:
 			clear(b[at : at+k])
 		default:
@@ -213,6 +213,7 @@ func (h *handle) Sync() error {
 	h.d.power()
 	if _, err := h.check(Sync, 0); err != nil {
 		if h.n != nil {
+			h.n.flush(0, len(h.n.medium), true)
 			// The kernel forgets what it could not write: later syncs succeed without it.
 			for i, was := range h.n.old {
 				if _, ok := h.n.lost[i]; !ok {
@@ -242,9 +243,7 @@ func (h *handle) Sync() error {
 	}
 	clear(h.n.old)
 	h.n.synced = h.n.size
-	if h.n.mapped != nil {
-		copy(h.n.medium, h.n.mapped)
-	}
+	h.n.flush(0, len(h.n.medium), false)
 	return nil
 }
 
@@ -269,7 +268,7 @@ func (h *handle) Map(size int) (store.Mapping, error) {
 	if len(n.medium) != size {
 		n.medium = make([]byte, size)
 	}
-	n.mapped = slices.Clone(n.medium)
+	n.mapped, n.cached = slices.Clone(n.seen()), nil
 	return mapping{h}, nil
 }
 
@@ -281,19 +280,24 @@ func (m mapping) Flush(off, k int) error {
 	m.h.d.mu.Lock()
 	defer m.h.d.mu.Unlock()
 	m.h.d.power()
-	if _, err := m.h.check(Sync, 0); err != nil {
-		return err
-	}
-	lo, hi := off&^(page-1), min((off+k+page-1)&^(page-1), len(m.h.n.medium))
-	copy(m.h.n.medium[lo:hi], m.h.n.mapped[lo:hi])
-	return nil
+	_, err := m.h.check(Sync, 0)
+	m.h.n.flush(off, k, err != nil)
+	return err
 }
 
-// Unmap ends the mapping of a program that stopped: what it wrote is in the file.
+// Dirty has the kernel take pages for written.
+func (m mapping) Dirty(off, k int) {
+	m.h.d.mu.Lock()
+	defer m.h.d.mu.Unlock()
+	for i := off / page; i*page < off+k; i++ {
+		delete(m.h.n.clean, i)
+	}
+}
+
+// Unmap ends the mapping of a program that stopped: what it wrote is in the kernel's memory.
 func (m mapping) Unmap() error {
 	m.h.d.mu.Lock()
 	defer m.h.d.mu.Unlock()
-	copy(m.h.n.medium, m.h.n.mapped)
-	m.h.n.mapped = nil
+	m.h.n.cached, m.h.n.mapped = m.h.n.mapped, nil
 	return nil
 }

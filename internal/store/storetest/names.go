@@ -15,7 +15,7 @@ import (
 
 func (d *Disk) create(p string) *inode {
 	d.nextID++
-	n := &inode{id: d.nextID, pages: map[int64][]byte{}, old: map[int64][]byte{}, lost: map[int64][]byte{}, rnd: rand.New(rand.NewPCG(d.seed, d.nextID))}
+	n := &inode{id: d.nextID, pages: map[int64][]byte{}, old: map[int64][]byte{}, lost: map[int64][]byte{}, clean: map[int][]byte{}, rnd: rand.New(rand.NewPCG(d.seed, d.nextID))}
 	d.names[p] = n
 	d.pending = append(d.pending, change{dir: path.Dir(p), to: p, node: n})
 	return n

@@ -1,0 +1,74 @@
+package store
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// opened counts the descriptors of files in a folder, removed ones included.
+func opened(t *testing.T, dir string) (n int) {
+	t.Helper()
+	list, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range list {
+		if name, err := os.Readlink(p); err == nil && strings.HasPrefix(name, filepath.Join(dir, "mdisk")) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestRemovedMediumIsClosed makes and removes mdisks, with a write and a sync under way: no descriptor stays, and a
+// new one of the same name is empty.
+func TestRemovedMediumIsClosed(t *testing.T) {
+	dir := t.TempDir()
+	exec := block.NewLive()
+	defer exec.Stop()
+	s, err := OpenFiles(exec, dir, FilesOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.instant = false // a worker does everything
+	const size = 4 << 20
+	for range 20 {
+		written, synced := make(chan error, 1), make(chan error, 1)
+		exec.Lock()
+		m, err := s.Medium("m", size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := bytes.Repeat([]byte{1}, 512)
+		if err := readFull(m.(*fileMedium).f, [][]byte{got}, 0); err != nil || got[0] != 0 {
+			t.Fatalf("a new mdisk reads %v, %x", err, got[0])
+		}
+		io := &block.IO{Write: true, N: 1 << 20, Vec: [][]byte{bytes.Repeat([]byte{7}, 1<<20)}, Done: func(io *block.IO) { written <- io.Err }}
+		m.Submit([]*block.IO{io})
+		m.Sync(func(err error) { synced <- err })
+		if err := s.RemoveMedium("m"); err != nil {
+			t.Fatal(err)
+		}
+		exec.Unlock()
+		if err := <-written; err != nil {
+			t.Errorf("the write under way ended %v", err)
+		}
+		if err := <-synced; err != nil {
+			t.Errorf("the sync under way ended %v", err)
+		}
+	}
+	exec.Lock()
+	n := opened(t, dir)
+	exec.Unlock()
+	if n != 0 {
+		t.Errorf("%d descriptors of removed mdisks are left", n)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
