@@ -86,7 +86,7 @@ func compare(runs []Run) []*Picture {
 		m, f := line{Name: r.Name}, line{Name: r.Name}
 		var pool *Pool
 		for _, p := range r.Data.Pools {
-			if pool == nil || known(quantile(p.Full, 0.9)) > known(quantile(pool.Full, 0.9)) {
+			if pool == nil || rank(quantile(p.Full, 0.9)) > rank(quantile(pool.Full, 0.9)) {
 				pool = p
 			}
 		}
@@ -110,7 +110,10 @@ func compare(runs []Run) []*Picture {
 	return []*Picture{mean, full}
 }
 
-var page = template.Must(template.New("page").Funcs(template.FuncMap{"size": size, "percent": percent, "less": less, "millis": millis}).Parse(asset("page.html")))
+var page = template.Must(template.New("page").Funcs(template.FuncMap{
+	"size": size[float64], "amount": size[Amount], "rate": rate[Amount], "percent": percent[float64], "less": less, "millis": millis[float64],
+	"figure": figure[Amount], "noLabelled": func() string { return noLabelled },
+}).Parse(asset("page.html")))
 
 // WriteHTML writes the report as one page that loads nothing from anywhere.
 func (r *Report) WriteHTML(w io.Writer) error {
