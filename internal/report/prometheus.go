@@ -85,6 +85,13 @@ func fromPrometheusFile(source string, f io.Reader) (*Data, error) {
 	return b.data(source), nil
 }
 
+// isPrometheusAnswer tells whether a file is one: a folder may have other JSON beside it.
+func isPrometheusAnswer(path string) bool {
+	text, err := os.ReadFile(path)
+	var a promAnswer
+	return err == nil && json.Unmarshal(text, &a) == nil && (a.Status == "success" || a.Status == "error")
+}
+
 func fromPrometheusFiles(source string, files []string) (*Data, error) {
 	b := newPromRange()
 	for _, name := range files {
@@ -117,8 +124,12 @@ func (b *promRange) answer(r io.Reader, name string) error {
 	if err := json.NewDecoder(r).Decode(&a); err != nil {
 		return fmt.Errorf("this is no answer of a Prometheus: %w", err)
 	}
-	if a.Status != "success" {
+	switch a.Status {
+	case "success":
+	case "error":
 		return fmt.Errorf("the Prometheus refuses: %s", a.Error)
+	default:
+		return errors.New("this is no answer of a Prometheus: it has no status")
 	}
 	for _, s := range a.Data.Result {
 		n := s.Metric["__name__"]
@@ -182,7 +193,7 @@ func (b *promRange) data(source string) *Data {
 		}
 		all = append(all, r)
 	}
-	d := series(source, all, units{1, 1})
+	d := series(source, all, units{bytes: 1, time: 1})
 	d.CacheSize = b.size
 	return d
 }
