@@ -19,6 +19,14 @@ type Labelled struct {
 	Proved bool    `json:"proved"`
 }
 
+// label adds to what the origin label says.
+func (v *volumeReading) label(origin string, bytes float64) {
+	if v.labelled == nil {
+		v.labelled = map[string]float64{}
+	}
+	v.labelled[origin] += bytes
+}
+
 // labels returns what the origin label says, the most first; ok is false where there is none.
 func (d *Data) labels(f *Findings) (out []Labelled, ok bool) {
 	for _, v := range d.Volumes {

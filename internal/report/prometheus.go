@@ -31,18 +31,20 @@ type promAnswer struct {
 	} `json:"data"`
 }
 
-// promQueries ask for what findings need, and nothing by origin.
+// promQueries ask for what findings need, and for what the origin label says beside them.
 var promQueries = []string{
 	metrics.CacheSize.Name, metrics.CacheLimit.Name, metrics.CacheUsed.Name, metrics.CacheUsedSeconds.Name,
 	metrics.HostTransferred.Name,
 	metrics.HostDuration.Name + `_count{op=~"read|write"}`, metrics.HostDuration.Name + `_sum{op=~"read|write"}`,
 	"sum by (pool, volume) (" + metrics.CacheDirty.Name + ")", "sum by (pool, volume) (" + metrics.CacheDestaged.Name + ")",
 	"sum by (pool, direction) (" + metrics.BackendBytes.Name + ")",
+	"sum by (pool, volume, origin) (" + metrics.Undercover.Name + ")",
 }
 
 // sumNames are the names of the queries that lose theirs by a sum.
 var sumNames = map[string]string{
 	promQueries[7]: metrics.CacheDirty.Name, promQueries[8]: metrics.CacheDestaged.Name, promQueries[9]: metrics.BackendBytes.Name,
+	promQueries[10]: metrics.Undercover.Name,
 }
 
 func fromPrometheus(ctx context.Context, base string, opt Options) (*Data, error) {
@@ -176,6 +178,8 @@ func (b *promRange) value(r *reading, name string, l map[string]string, x float6
 		r.volume(l["volume"], "").ops[dir] = x
 	case metrics.HostDuration.Name + "_sum":
 		r.volume(l["volume"], "").time[dir] = x
+	case metrics.Undercover.Name:
+		r.volume(l["volume"], l["pool"]).label(l["origin"], x)
 	case metrics.CacheDirty.Name:
 		add(&r.volume(l["volume"], l["pool"]).held, x)
 	case metrics.CacheDestaged.Name:

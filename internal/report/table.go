@@ -127,11 +127,7 @@ func readingOf(s *metrics.Snapshot) (r *reading, cache float64) {
 			v := r.volume(l[1], l[0])
 			add(&v.lower, x)
 		case metrics.Undercover: // pool, volume, origin
-			v := r.volume(l[1], l[0])
-			if v.labelled == nil {
-				v.labelled = map[string]float64{}
-			}
-			v.labelled[l[2]] += x
+			r.volume(l[1], l[0]).label(l[2], x)
 		case metrics.VolumeState: // volume, pool, state
 			v := r.volume(l[0], l[1])
 			if v.states == nil {
