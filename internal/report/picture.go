@@ -16,8 +16,10 @@ type Picture struct {
 	Kind  string    `json:"kind"`
 	X     []float64 `json:"x,omitempty"` // milliseconds since 1970
 	Y     []axis    `json:"y,omitempty"`
-	Lines []line    `json:"lines,omitempty"`
-	Marks []mark    `json:"marks,omitempty"`
+	// Seconds says that X is time since the beginning; for SVG only.
+	Seconds bool   `json:"-"`
+	Lines   []line `json:"lines,omitempty"`
+	Marks   []mark `json:"marks,omitempty"`
 
 	Names []string     `json:"names,omitempty"` // of bars and of a heat map's rows
 	Bars  []bar        `json:"bars,omitempty"`
@@ -59,6 +61,15 @@ type cellSpan struct {
 	Name string `json:"name"`
 	From int    `json:"from"`
 	To   int    `json:"to"`
+}
+
+// LatencyPicture is one of latency in milliseconds over time in seconds.
+func LatencyPicture(title string, seconds, ms []float64) *Picture {
+	p := &Picture{ID: "latency", Kind: "lines", Title: title, Seconds: true, Y: []axis{{Name: "latency", Unit: "ms"}}, Lines: []line{{Name: "latency", Area: true, Values: scaled(ms, 1)}}}
+	for _, s := range seconds {
+		p.X = append(p.X, s*1e3)
+	}
+	return p
 }
 
 // value is a number that is null where it is not known.
