@@ -20,7 +20,7 @@ func sourceFlags(c *cobra.Command, opt *report.Options) {
 const sourcesHelp = `Counters come from a file or folder of counters export (CSV, Parquet), from
 the statistics files of a SAN Volume Controller, Storwize or Spectrum Virtualize (a folder
 with Nv_stats and Nn_stats files, and what lsvdisk and lsmdiskgrp print with -delim :, as
-files of these names), from a Prometheus (its URL, or saved answers of query_range), or
+files of these names), from what sim --out left of a run, from a Prometheus (its URL, or saved answers of query_range), or
 from any CSV file by a mapping (see docs/counters.md).`
 
 func (a *app) analyze() *cobra.Command {
@@ -31,7 +31,9 @@ func (a *app) analyze() *cobra.Command {
 		Long: `analyze reads counters, ours or those of real arrays, and says which pool's partition of
 the write cache was full and since when, which volume held it and whether hosts wrote that,
 what was written undercover, which response-time towers followed, whom they hit, and what
-part of a tower is the offload's and the partition cap's. It does not read the origin label.
+part of a tower is the offload's and the partition cap's. Findings are made without the origin
+label, which real arrays do not have; what it says is shown beside them. What these counters
+cannot tell is said too: below how many bytes they prove nothing, and what they lack.
 
 ` + sourcesHelp,
 		Example: "  arraysim analyze run.parquet\n  arraysim analyze /srv/iostats --json\n  arraysim analyze http://127.0.0.1:9090 --last 2h",

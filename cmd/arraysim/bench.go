@@ -9,11 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/guptarohit/asciigraph"
 	"github.com/spf13/cobra"
-	"github.com/wcharczuk/go-chart/v2"
 
 	"github.com/arraysim/arraysim/internal/profile"
+	"github.com/arraysim/arraysim/internal/report"
 	"github.com/arraysim/arraysim/internal/sim"
 )
 
@@ -56,7 +55,7 @@ target it runs by the wall clock, against any array, and destroys what is on the
 	c.Flags().StringVar(&f.size, "size", "20G", "size of the disk")
 	c.Flags().StringVar(&f.profile, "profile", "purity-5.1", "timing profile of the array in virtual time")
 	c.Flags().StringVar(&f.target, "target", "", "real LUN: iscsi://HOST:PORT/TARGET/LUN or a block device")
-	c.Flags().StringVar(&f.chart, "chart", "", "file for the picture of latency over time, .svg or .png")
+	c.Flags().StringVar(&f.chart, "chart", "", "file for the picture of latency over time, .svg")
 	c.Flags().BoolVar(&f.yes, "yes", false, "do not ask before the LUN is overwritten")
 	c.Flags().IntVar(&f.outstanding, "outstanding", 32, "commands under way")
 	return a.jsonFlag(c)
@@ -97,8 +96,8 @@ func (a *app) runZero(cmd *cobra.Command, f *zeroFlags) error {
 		return fmt.Errorf("--size is %s; a disk is whole MiB", size)
 	case f.outstanding < 1 || f.outstanding > 256:
 		return errors.New("--outstanding goes from 1 to 256")
-	case f.chart != "" && !strings.HasSuffix(f.chart, ".svg") && !strings.HasSuffix(f.chart, ".png"):
-		return fmt.Errorf("--chart %s: the name ends in .svg or .png", f.chart)
+	case f.chart != "" && !strings.HasSuffix(f.chart, ".svg"):
+		return fmt.Errorf("--chart %s: pictures are SVG, give a name that ends in .svg; browsers and rsvg-convert make other formats of it", f.chart)
 	}
 	ctx, _ := signals()
 	bar := !a.json && terminal(os.Stderr)
@@ -194,8 +193,7 @@ func writeZero(w io.Writer, r *zeroResult) {
 	for _, p := range r.Series {
 		lat = append(lat, p.LatencyMS)
 	}
-	fmt.Fprintf(w, "\n%s\n", asciigraph.Plot(lat, asciigraph.Height(10), asciigraph.Width(64), asciigraph.Precision(2), asciigraph.LowerBound(0),
-		asciigraph.Caption(fmt.Sprintf("latency in ms over %.1f s", r.Series[len(r.Series)-1].Seconds))))
+	fmt.Fprintf(w, "\n%s\n", plot(lat, fmt.Sprintf("latency in ms over %.1f s", r.Series[len(r.Series)-1].Seconds)))
 }
 
 // drawChart writes latency over time to a file.
@@ -203,26 +201,16 @@ func drawChart(path string, r *zeroResult) error {
 	if len(r.Series) < 2 {
 		return fmt.Errorf("%s: the run was too short for a picture", path)
 	}
-	var x, y []float64
-	top := 0.0
+	var at, latency []float64
 	for _, p := range r.Series {
-		x, y = append(x, p.Seconds), append(y, p.LatencyMS)
-		top = max(top, p.LatencyMS)
+		at, latency = append(at, p.Seconds), append(latency, p.LatencyMS)
 	}
-	c := chart.Chart{Title: fmt.Sprintf("%s disk of %s, VAAI %s, %s", r.Disk, profile.Size(r.Bytes), r.VAAI, r.Where), TitleStyle: chart.Style{FontSize: 11},
-		Background: chart.Style{Padding: chart.Box{Top: 50, Left: 10, Right: 20, Bottom: 10}}, Width: 960, Height: 420,
-		XAxis:  chart.XAxis{Name: "seconds"},
-		YAxis:  chart.YAxis{Name: "latency, ms", Range: &chart.ContinuousRange{Min: 0, Max: top*1.1 + 0.001}},
-		Series: []chart.Series{chart.ContinuousSeries{XValues: x, YValues: y}}}
-	kind := chart.SVG
-	if strings.HasSuffix(path, ".png") {
-		kind = chart.PNG
-	}
+	title := fmt.Sprintf("%s disk of %s, VAAI %s, %s", r.Disk, profile.Size(r.Bytes), r.VAAI, r.Where)
 	f, err := os.Create(path)
 	if err != nil {
 		return fmt.Errorf("chart: %w", err)
 	}
-	if err := errors.Join(c.Render(kind, f), f.Close()); err != nil {
+	if err := errors.Join(report.LatencyPicture(title, at, latency).WriteSVG(f), f.Close()); err != nil {
 		return fmt.Errorf("chart %s: %w", path, err)
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/report"
 	"github.com/arraysim/arraysim/internal/sim"
 )
 
@@ -16,10 +17,6 @@ type recording struct {
 	interval time.Duration
 	dir      func(*sim.Scenario) string
 }
-
-// scenarioStart is the time at which scenarios begin in files that need one: that of a
-// run must not depend on when it was made.
-var scenarioStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // noLock is for sources that belong to the goroutine that asks them.
 type noLock struct{}
@@ -53,7 +50,7 @@ func (c *recording) attach(s *sim.Scenario, r *sim.Run) (done func() error, err 
 	var snap metrics.Snapshot
 	var failed error
 	r.Every(int64(c.interval), func(now int64) {
-		snap.Take(scenarioStart.UnixNano()+now, noLock{}, r)
+		snap.Take(report.ScenarioStart.UnixNano()+now, noLock{}, r)
 		for _, w := range writers {
 			if failed == nil {
 				failed = w.Write(&snap)

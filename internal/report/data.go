@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Series is one value a sample; NaN where it is not known.
+// Series is one value a sample; NaN where it is not known. Arithmetic with what is not known gives
+// what is not known, and nothing here makes a zero of it.
 type Series []float64
 
 // Data is time series by pool and volume. Sample i covers the time up to Times[i];
@@ -21,6 +22,9 @@ type Data struct {
 	Volumes   []*Volume
 	Offloads  []*Offload
 	Notes     []string // what was amiss with the counters
+	// Exact says that all values of a reading are of one instant: a gauge cannot hold what a
+	// counter has passed on already.
+	Exact bool
 }
 
 // Pool is a pool with its partition of the write cache.
@@ -46,6 +50,9 @@ type Volume struct {
 	Lower      Series    // bytes a second that leave the cache for the back end
 	Described  map[string]Series
 	States     map[string]Series // provisioned bytes; for pictures
+	// Labelled are bytes a second that offloads wrote below, by the origin label of an array that
+	// has one. No finding is made of it; it is shown beside the findings.
+	Labelled map[string]Series
 }
 
 // Offload is a primitive by the path it takes, in bytes a second; for pictures.
@@ -70,7 +77,7 @@ func (v *Volume) Response(i int) float64 {
 	if ops == 0 {
 		return math.NaN()
 	}
-	return t / ops
+	return t / ops // not known where the time of one direction is not
 }
 
 // Step is the usual length of a sample in seconds.
@@ -105,6 +112,8 @@ type reading struct {
 	volumes map[string]*volumeReading
 	pools   map[string]*poolReading
 	sums    map[offloadKey]float64
+	// durations says that there are times of commands; see complete.
+	durations bool
 }
 
 type offloadKey struct{ primitive, path string }
@@ -118,6 +127,7 @@ type volumeReading struct {
 	held      float64
 	described map[string]float64
 	states    map[string]float64
+	labelled  map[string]float64
 }
 
 type poolReading struct {
@@ -164,8 +174,12 @@ func (r *reading) pool(name string) *poolReading {
 	return p
 }
 
-// units are a source's: what one of its sums is in base units.
-type units struct{ bytes, time float64 }
+// units are a source's: what one of its sums is in base units. With rates its readings are no
+// sums but means a second over the usual time between two.
+type units struct {
+	bytes, time float64
+	rates       bool
+}
 
 // counterWraps are the sizes of counters that begin anew when they are full.
 var counterWraps = [...]float64{1 << 32, 1 << 64}
@@ -213,10 +227,13 @@ func series(source string, readings []*reading, u units) *Data {
 	if len(resets) > 0 {
 		d.Notes = append(d.Notes, "counters began anew: samples in which they did are left out")
 	}
+	if u.rates {
+		d.unspan()
+	}
 	if step := d.Step(); step > 0 {
 		last, gaps := d.Start, 0
 		for _, t := range d.Times {
-			if float64(t-last)/1e9 > 1.6*step {
+			if float64(t-last)/1e9 > gapFactor*step {
 				gaps++
 			}
 			last = t
@@ -227,6 +244,22 @@ func series(source string, readings []*reading, u units) *Data {
 	}
 	return d
 }
+
+// unspan takes back the time that rates are said to cover where readings are missing: they are
+// means over the usual time between two, and of the rest of the gap nobody knows.
+func (d *Data) unspan() {
+	step := d.Step()
+	for _, v := range d.Volumes {
+		for i, dt := range v.Span {
+			if dt > gapFactor*step {
+				v.Span[i] = math.NaN()
+			}
+		}
+	}
+}
+
+// gapFactor is how many usual times between two readings are a gap.
+const gapFactor = 1.6
 
 func names[T any](readings []*reading, of func(*reading) map[string]T) []string {
 	set := map[string]bool{}
@@ -252,7 +285,7 @@ func gaps(n int) Series {
 }
 
 func volumeSeries(name string, readings []*reading, n int, u units, resets map[string]bool) *Volume {
-	v := &Volume{Name: name, Held0: math.NaN(), Span: gaps(n), Held: gaps(n), Lower: gaps(n), Described: map[string]Series{}, States: map[string]Series{}}
+	v := &Volume{Name: name, Held0: math.NaN(), Span: gaps(n), Held: gaps(n), Lower: gaps(n), Described: map[string]Series{}, States: map[string]Series{}, Labelled: map[string]Series{}}
 	for d := range 2 {
 		v.Ops[d], v.Host[d], v.Time[d] = gaps(n), gaps(n), gaps(n)
 	}
@@ -276,6 +309,9 @@ func volumeSeries(name string, readings []*reading, n int, u units, resets map[s
 			i, dt := k-1, float64(r.time-at)/1e9
 			v.Span[i] = dt
 			rate := func(old, now, unit float64) float64 {
+				if u.rates {
+					return now * unit
+				}
 				inc, reset := increase(old, now)
 				if reset {
 					resets[name] = true
@@ -291,6 +327,14 @@ func volumeSeries(name string, readings []*reading, n int, u units, resets map[s
 			for op, now := range x.described {
 				inc, _ := increase(was.described[op], now)
 				put(v.Described, map[string]float64{op: inc}, i, n, u.bytes/dt)
+			}
+			for origin, now := range x.labelled {
+				// An origin that never occurred may have no row: then it had none before.
+				inc, _ := increase(was.labelled[origin], now)
+				if was.labelled == nil {
+					inc = math.NaN()
+				}
+				put(v.Labelled, map[string]float64{origin: inc}, i, n, u.bytes/dt)
 			}
 		}
 		was, at = x, r.time
@@ -323,7 +367,7 @@ func poolSeries(name string, readings []*reading, n int, u units) *Pool {
 			i, dt := k-1, float64(r.time-at)/1e9
 			if used, _ := increase(was.seconds, x.seconds); !math.IsNaN(used) && x.cap > 0 {
 				p.Full[i] = min(used/dt/x.cap, 1)
-				p.Peak[i] = max(p.Full[i], x.peak, was.peak)
+				p.Peak[i] = highest(p.Full[i], x.peak, was.peak)
 			}
 			for d := range 2 {
 				inc, _ := increase(was.back[d], x.back[d])
@@ -379,10 +423,24 @@ func quantile(values []float64, q float64) float64 {
 	return known[i] + (at-float64(i))*(known[i+1]-known[i])
 }
 
-// known is x, or 0 where it is not known.
-func known(x float64) float64 {
+// add adds to a sum of what is known; a sum of nothing is not known.
+func add(to *float64, x float64) {
+	switch {
+	case math.IsNaN(x):
+	case math.IsNaN(*to):
+		*to = x
+	default:
+		*to += x
+	}
+}
+
+// highest of values that are known, NaN if none is.
+func highest(values ...float64) float64 { return quantile(values, 1) }
+
+// rank is x for the order of a picture, in which what is not known comes last.
+func rank(x float64) float64 {
 	if math.IsNaN(x) {
-		return 0
+		return math.Inf(-1)
 	}
 	return x
 }

@@ -26,7 +26,7 @@ func TestIncidentFromItsStatistics(t *testing.T) {
 		bytes := 0.0
 		for _, u := range f.Undercover {
 			bytes += u.Bytes
-			if u.Pool != pool || u.Confidence < 0.9 {
+			if u.Pool != pool || u.Margin < 1.65 {
 				t.Errorf("%+v; the pool is %s", u, pool)
 			}
 		}

@@ -72,7 +72,7 @@ const xmlTime = "2006-01-02 15:04:05"
 
 // fromIOStats reads a folder, or files, of statistics.
 func fromIOStats(source string, files []string, side map[string]string) (*Data, error) {
-	b := &iostatsFolder{readings: map[int64]*reading{}, pools: map[string]string{}, poolOf: map[string]string{}}
+	b := &iostatsFolder{readings: map[int64]*reading{}, pools: map[string]string{}, poolOf: map[string]string{}, has: map[setFile]bool{}}
 	if err := b.listings(side); err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func fromIOStats(source string, files []string, side map[string]string) (*Data, 
 			all = append(all, r)
 		}
 	}
-	d := series(source, all, units{512, 1e-3})
+	d := series(source, all, units{bytes: 512, time: 1e-3})
 	if len(b.poolOf) == 0 {
 		assignPools(d)
 		d.Notes = append(d.Notes, "there is no lsvdisk: pools were told from how their fullness moves with volumes")
@@ -101,6 +101,24 @@ type iostatsFolder struct {
 	readings map[int64]*reading
 	pools    map[string]string // name by number
 	poolOf   map[string]string // of a volume, by its name
+	has      map[setFile]bool
+}
+
+// setFile is a file of a set of statistics: of one kind, of one node.
+type setFile struct {
+	at   int64
+	kind string
+}
+
+// fileKind is a file's kind and node: its name without date and time, Nv_stats_NODE.
+func fileKind(path string) string {
+	name := filepath.Base(path)
+	for range 2 {
+		if i := strings.LastIndexByte(name, '_'); i > 0 {
+			name = name[:i]
+		}
+	}
+	return name
 }
 
 func (b *iostatsFolder) listings(side map[string]string) error {
@@ -160,12 +178,18 @@ func (b *iostatsFolder) file(name string) error {
 	}
 	// The files of one set may be a second apart.
 	at := t.UnixNano()
+	// A node writes one file of each kind into a set: a second one is of the next set.
+	kind := fileKind(name)
 	for _, near := range [...]int64{at, at - 1e9, at + 1e9} {
-		if b.readings[near] != nil {
+		if b.readings[near] != nil && !b.has[setFile{near, kind}] {
 			at = near
 			break
 		}
 	}
+	if b.has[setFile{at, kind}] {
+		return fmt.Errorf("there is another file of %s of %s", kind, root.text("timestamp"))
+	}
+	b.has[setFile{at, kind}] = true
 	r := b.readings[at]
 	if r == nil {
 		r = newReading(at)
@@ -182,13 +206,6 @@ func (b *iostatsFolder) file(name string) error {
 		}
 	}
 	return nil
-}
-
-// add sums over the nodes of an I/O group; what one of them does not say is 0 there.
-func add(to *float64, x float64) {
-	if !math.IsNaN(x) {
-		*to = known(*to) + x
-	}
 }
 
 func (b *iostatsFolder) volume(r *reading, n *xmlNode) {
@@ -222,7 +239,7 @@ func (b *iostatsFolder) partition(r *reading, n *xmlNode) {
 	p := r.pool(b.poolName(n.text("mdg")))
 	for _, prefix := range [...]string{"wcf", "cf"} {
 		if avg := ca.num(prefix + "av"); !math.IsNaN(avg) {
-			p.full, p.peak = avg/100, max(avg, known(ca.num(prefix+"mx")))/100
+			p.full, p.peak = avg/100, highest(avg, ca.num(prefix+"mx"))/100
 			return
 		}
 	}
@@ -281,15 +298,15 @@ func (d *Data) guessCaps() {
 			continue
 		}
 		vols := d.of(p.Name)
-		top, full := 0.0, 0.0
+		top, full := math.NaN(), math.NaN()
 		for i := range d.Times {
-			held := 0.0
+			held := math.NaN()
 			for _, v := range vols {
-				held += known(v.Held[i])
+				add(&held, v.Held[i])
 			}
-			top, full = max(top, held), max(full, known(p.Peak[i]))
+			top, full = highest(top, held), highest(full, p.Peak[i])
 		}
-		if full == 0 {
+		if !(full > 0 && top > 0) {
 			continue
 		}
 		for i := range p.Cap {

@@ -15,7 +15,12 @@ type judged struct {
 	runs, culprits, found, accused, wrong int
 	towers, wrongTowers                   int // that are laid upon an offload
 	bytes, known                          float64
+	byMargin                              [len(marginClasses)][2]int // accusations, and the wrong ones
 }
+
+// marginClasses are margins from which accusations are counted apart: how sure an accusation is by
+// its margin is what the runs say that the bounds were not made with.
+var marginClasses = [...]float64{1, 1.5, 3, 10}
 
 func (j *judged) String() string {
 	precision, recall, bytes := 1.0, 1.0, 1.0
@@ -26,14 +31,21 @@ func (j *judged) String() string {
 		recall = float64(j.found) / float64(j.culprits)
 		bytes = j.bytes / j.known
 	}
-	return fmt.Sprintf("%3d runs  %3d culprits  precision %.3f  recall %.3f  bytes found %.2f  towers of offloads %d, wrong %d",
+	s := fmt.Sprintf("%3d runs  %3d culprits  precision %.3f  recall %.3f  bytes found %.2f  towers of offloads %d, wrong %d",
 		j.runs, j.culprits, precision, recall, bytes, j.towers, j.wrongTowers)
+	for i, n := range j.byMargin {
+		s += fmt.Sprintf("  from x %g: %d, wrong %d", marginClasses[i], n[0], n[1])
+	}
+	return s
 }
 
 func (j *judged) add(o *judged) {
 	j.runs, j.culprits, j.found, j.accused, j.wrong = j.runs+o.runs, j.culprits+o.culprits, j.found+o.found, j.accused+o.accused, j.wrong+o.wrong
 	j.bytes, j.known = j.bytes+o.bytes, j.known+o.known
 	j.towers, j.wrongTowers = j.towers+o.towers, j.wrongTowers+o.wrongTowers
+	for i, n := range o.byMargin {
+		j.byMargin[i][0], j.byMargin[i][1] = j.byMargin[i][0]+n[0], j.byMargin[i][1]+n[1]
+	}
 }
 
 // weigh judges findings by the culprits and their bytes.
@@ -42,6 +54,14 @@ func weigh(t *testing.T, what string, f *Findings, culprits map[string]float64) 
 	accused := map[string]float64{}
 	for _, u := range f.Undercover {
 		accused[u.Volume] += u.Bytes
+		class := len(marginClasses) - 1
+		for class > 0 && u.Margin < marginClasses[class] {
+			class--
+		}
+		j.byMargin[class][0]++
+		if _, ok := culprits[u.Volume]; !ok {
+			j.byMargin[class][1]++
+		}
 	}
 	for v, bytes := range culprits {
 		j.known += bytes

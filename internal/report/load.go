@@ -109,7 +109,8 @@ func load(ctx context.Context, source string, opt Options) (*Data, error) {
 	return nil, errors.New("this is neither our table (CSV, Parquet) nor iostats XML nor a Prometheus answer; explain other CSV by --mapping")
 }
 
-// fromFolder reads our table if it is there, else statistics files.
+// fromFolder reads our table if it is there, else statistics files, else answers of a Prometheus,
+// else the time series that a simulated run leaves without a table.
 func fromFolder(ctx context.Context, dir string, opt Options) (*Data, error) {
 	for _, name := range tables {
 		if path := filepath.Join(dir, name); exists(path) {
@@ -132,7 +133,7 @@ func fromFolder(ctx context.Context, dir string, opt Options) (*Data, error) {
 			side[name] = path
 		case strings.HasPrefix(name, "Nv_stats") || strings.HasPrefix(name, "Nn_stats"):
 			files = append(files, path)
-		case strings.HasSuffix(name, ".json"):
+		case strings.HasSuffix(name, ".json") && isPrometheusAnswer(path):
 			json = append(json, path)
 		}
 		return nil
@@ -147,7 +148,10 @@ func fromFolder(ctx context.Context, dir string, opt Options) (*Data, error) {
 		slices.Sort(json)
 		return fromPrometheusFiles(dir, json)
 	}
-	return nil, fmt.Errorf("%w in this folder: no %s and no Nv_stats files", ErrNoCounters, strings.Join(tables, ", no "))
+	if exists(filepath.Join(dir, simVolumes)) && exists(filepath.Join(dir, simPools)) {
+		return fromSimRun(dir)
+	}
+	return nil, fmt.Errorf("%w in this folder: no %s, no Nv_stats files, no answers of a Prometheus and no %s of a simulated run", ErrNoCounters, strings.Join(tables, ", no "), simVolumes)
 }
 
 func exists(path string) bool {

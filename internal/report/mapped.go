@@ -147,10 +147,7 @@ func fromMapped(source string, f io.Reader, mapping string) (*Data, error) {
 	for _, r := range readings {
 		all = append(all, r)
 	}
-	if m.Kind == "rates" {
-		sumUp(all)
-	}
-	d := series(source, all, units{1, 1})
+	d := series(source, all, units{bytes: 1, time: 1, rates: m.Kind == "rates"})
 	d.guessCaps()
 	return d, nil
 }
@@ -201,30 +198,4 @@ func (m *Mapping) row(r *reading, rec []string, volAt, poolAt int, cell func(str
 	}
 	set(&v.held, "held_bytes")
 	set(&v.lower, "lower_bytes")
-}
-
-// sumUp makes sums of rates, so that one way leads from readings to series.
-func sumUp(readings []*reading) {
-	slices.SortFunc(readings, func(a, b *reading) int { return int(min(max(a.time-b.time, -1), 1)) })
-	last := map[string]*volumeReading{}
-	at := map[string]int64{}
-	for _, r := range readings {
-		for name, v := range r.volumes {
-			dt, was := 0.0, last[name]
-			if was != nil {
-				dt = float64(r.time-at[name]) / 1e9
-			} else {
-				was = &volumeReading{}
-			}
-			for d := range 2 {
-				v.ops[d] = was.ops[d] + known(v.ops[d])*dt
-				v.bytes[d] = was.bytes[d] + known(v.bytes[d])*dt
-				v.time[d] = was.time[d] + known(v.time[d])*dt
-			}
-			if !math.IsNaN(v.lower) {
-				v.lower = known(was.lower) + v.lower*dt
-			}
-			last[name], at[name] = v, r.time
-		}
-	}
 }

@@ -189,6 +189,7 @@ type modelScenario struct {
 	interval int
 	missing  float64 // part of the readings that are lost
 	culprits map[string]float64
+	degrade  func(*reading) // takes out what the source does not have
 }
 
 // modelKinds are the kinds of scenarios that findings are judged by.
@@ -264,6 +265,9 @@ func (s *modelScenario) run() *Data {
 		}
 		if t%s.interval == 0 {
 			r := s.array.reading()
+			if s.degrade != nil {
+				s.degrade(r)
+			}
 			if s.array.rng.Float64() >= s.missing {
 				all = append(all, r)
 			}
@@ -274,7 +278,7 @@ func (s *modelScenario) run() *Data {
 			s.culprits[v.name] = v.copied
 		}
 	}
-	d := series(s.kind, all, units{512, 1})
+	d := series(s.kind, all, units{bytes: 512, time: 1})
 	d.CacheSize = s.array.cap / 0.3
 	return d
 }

@@ -3,15 +3,12 @@ package report
 import (
 	"embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"html/template"
 	"io"
 	"math"
 	"slices"
 	"strings"
-
-	"github.com/dop251/goja"
 )
 
 //go:embed assets
@@ -86,7 +83,7 @@ func compare(runs []Run) []*Picture {
 		m, f := line{Name: r.Name}, line{Name: r.Name}
 		var pool *Pool
 		for _, p := range r.Data.Pools {
-			if pool == nil || known(quantile(p.Full, 0.9)) > known(quantile(pool.Full, 0.9)) {
+			if pool == nil || rank(quantile(p.Full, 0.9)) > rank(quantile(pool.Full, 0.9)) {
 				pool = p
 			}
 		}
@@ -110,7 +107,10 @@ func compare(runs []Run) []*Picture {
 	return []*Picture{mean, full}
 }
 
-var page = template.Must(template.New("page").Funcs(template.FuncMap{"size": size, "percent": percent, "less": less, "millis": millis}).Parse(asset("page.html")))
+var page = template.Must(template.New("page").Funcs(template.FuncMap{
+	"size": size[float64], "amount": size[Amount], "rate": rate[Amount], "percent": percent[float64], "less": less, "millis": millis[float64],
+	"figure": figure[Amount], "noLabelled": func() string { return noLabelled },
+}).Parse(asset("page.html")))
 
 // WriteHTML writes the report as one page that loads nothing from anywhere.
 func (r *Report) WriteHTML(w io.Writer) error {
@@ -131,50 +131,4 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		Data                  template.JS // json.Marshal escapes < and >
 		ECharts, Charts, Page template.JS
 	}{r, template.JS(data), script("echarts.min.js"), script("report.js"), script("page.js")})
-}
-
-// SVGWidth is the width of the pictures that SVG draws, in pixels.
-const SVGWidth = 960
-
-// SVG draws every picture, in light colours, and gives each to write with its file's
-// name. It runs the page's own chart library.
-func (r *Report) SVG(write func(name, svg string) error) error {
-	vm := goja.New()
-	nothing := func(goja.FunctionCall) goja.Value { return goja.Undefined() }
-	// Nothing moves in a still picture: timers never fire.
-	err := errors.Join(vm.Set("setTimeout", nothing), vm.Set("clearTimeout", nothing))
-	for _, name := range [...]string{"echarts.min.js", "report.js"} {
-		if err == nil {
-			_, err = vm.RunScript(name, asset(name))
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("the chart library does not start: %w", err)
-	}
-	draw, err := vm.RunString(`(function (text, width) {
-		var p = JSON.parse(text);
-		var c = echarts.init(null, null, {renderer: "svg", ssr: true, width: width, height: arraysim.height(p) + 30});
-		c.setOption(arraysim.option(p, false, true));
-		var svg = c.renderToSVGString();
-		c.dispose();
-		return svg;
-	})`)
-	if err != nil {
-		return fmt.Errorf("the chart library does not start: %w", err)
-	}
-	fn, _ := goja.AssertFunction(draw)
-	for _, p := range r.Pictures {
-		text, err := json.Marshal(p)
-		if err != nil {
-			return err
-		}
-		svg, err := fn(goja.Undefined(), vm.ToValue(string(text)), vm.ToValue(SVGWidth))
-		if err != nil {
-			return fmt.Errorf("picture %s: %w", p.ID, err)
-		}
-		if err := write(p.ID+".svg", svg.String()); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -16,8 +16,10 @@ type Picture struct {
 	Kind  string    `json:"kind"`
 	X     []float64 `json:"x,omitempty"` // milliseconds since 1970
 	Y     []axis    `json:"y,omitempty"`
-	Lines []line    `json:"lines,omitempty"`
-	Marks []mark    `json:"marks,omitempty"`
+	// Seconds says that X is time since the beginning; for SVG only.
+	Seconds bool   `json:"-"`
+	Lines   []line `json:"lines,omitempty"`
+	Marks   []mark `json:"marks,omitempty"`
 
 	Names []string     `json:"names,omitempty"` // of bars and of a heat map's rows
 	Bars  []bar        `json:"bars,omitempty"`
@@ -59,6 +61,15 @@ type cellSpan struct {
 	Name string `json:"name"`
 	From int    `json:"from"`
 	To   int    `json:"to"`
+}
+
+// LatencyPicture is one of latency in milliseconds over time in seconds.
+func LatencyPicture(title string, seconds, ms []float64) *Picture {
+	p := &Picture{ID: "latency", Kind: "lines", Title: title, Seconds: true, Y: []axis{{Name: "latency", Unit: "ms"}}, Lines: []line{{Name: "latency", Area: true, Values: scaled(ms, 1)}}}
+	for _, s := range seconds {
+		p.X = append(p.X, s*1e3)
+	}
+	return p
 }
 
 // value is a number that is null where it is not known.
@@ -154,7 +165,7 @@ func (p *painter) worstPool() *Pool {
 		return nil
 	}
 	return slices.MaxFunc(p.d.Pools, func(a, b *Pool) int {
-		return cmp.Compare(known(quantile(a.Full, 0.9)), known(quantile(b.Full, 0.9)))
+		return cmp.Compare(rank(quantile(a.Full, 0.9)), rank(quantile(b.Full, 0.9)))
 	})
 }
 
@@ -193,9 +204,7 @@ func (p *painter) load() {
 		mean[i], _ = response(p.vols, i)
 		for d := range ops {
 			for _, v := range p.vols {
-				if x := v.Ops[d][i]; !math.IsNaN(x) {
-					ops[d][i] = known(ops[d][i]) + x
-				}
+				add(&ops[d][i], v.Ops[d][i])
 			}
 		}
 	}
@@ -225,7 +234,7 @@ func (v *Volume) responses() Series {
 func (p *painter) responses() {
 	q := Picture{ID: "responses", Title: "Response times of volumes", Y: []axis{{Name: "mean response", Unit: "ms"}}, Marks: p.marks[p.pool.Name],
 		Text: "One line a volume, those with the highest response: towers rise in all of them at once. The highest belong to volumes with next to no I/O, whose mean is of a few commands that all fell into the tower."}
-	for _, v := range most(p.vols, 30, func(v *Volume) float64 { return known(quantile(v.responses(), 1)) }) {
+	for _, v := range most(p.vols, 30, func(v *Volume) float64 { return rank(quantile(v.responses(), 1)) }) {
 		q.Lines = append(q.Lines, line{Name: v.Name, Thin: true, Values: scaled(v.responses(), toMS)})
 	}
 	p.add(q)
@@ -246,7 +255,7 @@ func (p *painter) instants() []int {
 	if len(out) == 0 {
 		best := 0
 		for i := range p.d.Times {
-			if known(p.pool.Peak[i]) > known(p.pool.Peak[best]) {
+			if rank(p.pool.Peak[i]) > rank(p.pool.Peak[best]) {
 				best = i
 			}
 		}
@@ -257,8 +266,8 @@ func (p *painter) instants() []int {
 
 func (p *painter) holders() {
 	for k, i := range p.instants() {
-		vols := most(p.vols, shownBars/2, func(v *Volume) float64 { return known(v.Held[i]) })
-		for _, v := range most(p.vols, shownBars, func(v *Volume) float64 { return known(v.Host[write][i]) }) {
+		vols := most(p.vols, shownBars/2, func(v *Volume) float64 { return rank(v.Held[i]) })
+		for _, v := range most(p.vols, shownBars, func(v *Volume) float64 { return rank(v.Host[write][i]) }) {
 			if len(vols) < shownBars && !slices.Contains(vols, v) {
 				vols = append(vols, v)
 			}
@@ -314,7 +323,7 @@ func (p *painter) typical() {
 		if slices.ContainsFunc(p.f.Undercover, func(u Undercover) bool { return u.Volume == v.Name }) {
 			continue
 		}
-		if x := known(quantile(v.Held, 1)); x > top {
+		if x := rank(quantile(v.Held, 1)); x > top {
 			best, top = v, x
 		}
 	}
@@ -329,14 +338,12 @@ func (p *painter) typical() {
 func (p *painter) held() {
 	q := Picture{ID: "held", Title: "Who holds the partition of " + p.pool.Name, Y: []axis{{Name: "cache held", Unit: "GB"}}, Marks: p.marks[p.pool.Name],
 		Text: "The partition by volume, at the end of each sample, under its cap. Pools that are added lower the caps of all."}
-	top := most(p.vols, shownLines-1, func(v *Volume) float64 { return known(quantile(v.Held, 1)) })
+	top := most(p.vols, shownLines-1, func(v *Volume) float64 { return rank(quantile(v.Held, 1)) })
 	rest := gaps(len(p.x))
 	for _, v := range p.vols {
 		if !slices.Contains(top, v) {
 			for i, x := range v.Held {
-				if !math.IsNaN(x) {
-					rest[i] = known(rest[i]) + x
-				}
+				add(&rest[i], x)
 			}
 		}
 	}
@@ -352,7 +359,7 @@ func (p *painter) heat() {
 	step := (n + 199) / 200
 	q := Picture{ID: "heat", Kind: "heat", Title: "Response time by volume and time", Low: math.Inf(1), High: math.Inf(-1),
 		Text: "Each row is a volume, darker (in the dark: brighter) is slower, on a logarithmic scale; towers are framed. A tower is a column through all rows: what the volumes have in common is the partition."}
-	vols := most(p.vols, shownRows, func(v *Volume) float64 { return known(quantile(v.responses(), 0.98)) })
+	vols := most(p.vols, shownRows, func(v *Volume) float64 { return rank(quantile(v.responses(), 0.98)) })
 	for c := 0; c*step < n; c++ {
 		q.X = append(q.X, p.x[min((c+1)*step, n)-1])
 	}
@@ -400,9 +407,7 @@ func (p *painter) backEnd() {
 				order = append(order, o)
 			}
 			for i, x := range s {
-				if !math.IsNaN(x) {
-					sums[o][i] = known(sums[o][i]) + x
-				}
+				add(&sums[o][i], x)
 			}
 		}
 	}
@@ -416,7 +421,7 @@ func (p *painter) backEnd() {
 func (p *painter) zeroing() {
 	q := Picture{ID: "zeroing", Title: "Zeroing", Y: []axis{{Name: "zeroed by WRITE SAME", Unit: "MB/s"}, {Name: "known to be zero", Unit: "GB"}},
 		Text: "What WRITE SAME describes, which no host sends, and how much of a volume the map knows to be zero without a byte on disk."}
-	for _, v := range most(p.d.Volumes, shownLines/2, func(v *Volume) float64 { return known(quantile(v.Described["write_same"], 1)) }) {
+	for _, v := range most(p.d.Volumes, shownLines/2, func(v *Volume) float64 { return rank(quantile(v.Described["write_same"], 1)) }) {
 		q.Lines = append(q.Lines, line{Name: v.Name, Values: scaled(v.Described["write_same"], toMB)})
 		if s := v.States["zero"]; s != nil {
 			q.Lines = append(q.Lines, line{Name: v.Name + ", zero", Axis: 1, Dash: true, Values: scaled(s, toGB)})

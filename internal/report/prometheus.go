@@ -31,18 +31,20 @@ type promAnswer struct {
 	} `json:"data"`
 }
 
-// promQueries ask for what findings need, and nothing by origin.
+// promQueries ask for what findings need, and for what the origin label says beside them.
 var promQueries = []string{
 	metrics.CacheSize.Name, metrics.CacheLimit.Name, metrics.CacheUsed.Name, metrics.CacheUsedSeconds.Name,
 	metrics.HostTransferred.Name,
 	metrics.HostDuration.Name + `_count{op=~"read|write"}`, metrics.HostDuration.Name + `_sum{op=~"read|write"}`,
 	"sum by (pool, volume) (" + metrics.CacheDirty.Name + ")", "sum by (pool, volume) (" + metrics.CacheDestaged.Name + ")",
 	"sum by (pool, direction) (" + metrics.BackendBytes.Name + ")",
+	"sum by (pool, volume, origin) (" + metrics.Undercover.Name + ")",
 }
 
 // sumNames are the names of the queries that lose theirs by a sum.
 var sumNames = map[string]string{
 	promQueries[7]: metrics.CacheDirty.Name, promQueries[8]: metrics.CacheDestaged.Name, promQueries[9]: metrics.BackendBytes.Name,
+	promQueries[10]: metrics.Undercover.Name,
 }
 
 func fromPrometheus(ctx context.Context, base string, opt Options) (*Data, error) {
@@ -85,6 +87,13 @@ func fromPrometheusFile(source string, f io.Reader) (*Data, error) {
 	return b.data(source), nil
 }
 
+// isPrometheusAnswer tells whether a file is one: a folder may have other JSON beside it.
+func isPrometheusAnswer(path string) bool {
+	text, err := os.ReadFile(path)
+	var a promAnswer
+	return err == nil && json.Unmarshal(text, &a) == nil && (a.Status == "success" || a.Status == "error")
+}
+
 func fromPrometheusFiles(source string, files []string) (*Data, error) {
 	b := newPromRange()
 	for _, name := range files {
@@ -117,8 +126,12 @@ func (b *promRange) answer(r io.Reader, name string) error {
 	if err := json.NewDecoder(r).Decode(&a); err != nil {
 		return fmt.Errorf("this is no answer of a Prometheus: %w", err)
 	}
-	if a.Status != "success" {
+	switch a.Status {
+	case "success":
+	case "error":
 		return fmt.Errorf("the Prometheus refuses: %s", a.Error)
+	default:
+		return errors.New("this is no answer of a Prometheus: it has no status")
 	}
 	for _, s := range a.Data.Result {
 		n := s.Metric["__name__"]
@@ -165,6 +178,8 @@ func (b *promRange) value(r *reading, name string, l map[string]string, x float6
 		r.volume(l["volume"], "").ops[dir] = x
 	case metrics.HostDuration.Name + "_sum":
 		r.volume(l["volume"], "").time[dir] = x
+	case metrics.Undercover.Name:
+		r.volume(l["volume"], l["pool"]).label(l["origin"], x)
 	case metrics.CacheDirty.Name:
 		add(&r.volume(l["volume"], l["pool"]).held, x)
 	case metrics.CacheDestaged.Name:
@@ -182,7 +197,7 @@ func (b *promRange) data(source string) *Data {
 		}
 		all = append(all, r)
 	}
-	d := series(source, all, units{1, 1})
+	d := series(source, all, units{bytes: 1, time: 1})
 	d.CacheSize = b.size
 	return d
 }

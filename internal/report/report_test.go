@@ -107,6 +107,9 @@ func TestEverySourceTellsTheSame(t *testing.T) {
 		{bare, Options{}, "mdg0"}, {saved, Options{}, "pool"}, {mapped, Options{Mapping: mapping}, "pool"},
 	} {
 		f := detect(load1(t, c.source, c.opt))
+		if (f.Labelled != nil) != (c.source == saved) {
+			t.Errorf("%s: the origin label says %v", filepath.Base(c.source), f.Labelled)
+		}
 		if got := culprits(f); !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", filepath.Base(c.source), got, want)
 		}
@@ -154,6 +157,7 @@ func prometheusFile(t *testing.T, dir string, d *Data) string {
 		cumulative(metrics.HostDuration.Name+"_count", l("op", "write"), v.Ops[write], true)
 		cumulative(metrics.HostDuration.Name+"_sum", l("op", "write"), v.Time[write], true)
 		cumulative(metrics.CacheDestaged.Name, l(), v.Lower, true)
+		cumulative(metrics.Undercover.Name, l("origin", "xcopy"), v.Lower, true) // some figure
 		held := slices.Concat(Series{v.Held0}, v.Held)
 		all = append(all, series{Metric: map[string]string{"__name__": metrics.CacheDirty.Name, "volume": v.Name, "pool": v.Pool}})
 		for i, x := range held {

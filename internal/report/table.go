@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/arraysim/arraysim/internal/metrics"
 )
@@ -11,23 +12,20 @@ import (
 // fromTable reads our own table.
 func fromTable(source string, rows metrics.RowReader) (*Data, error) {
 	r := metrics.NewSnapshotReader(rows)
-	var readings []*reading
+	var rec Recorder
 	var s metrics.Snapshot
-	size := 0.0
 	for {
 		err := r.Read(&s)
 		if errors.Is(err, io.EOF) {
-			break
+			return rec.Data(source), nil
+		}
+		if err == nil {
+			err = rec.Write(&s)
 		}
 		if err != nil {
 			return nil, err
 		}
-		x, cache := readingOf(&s)
-		readings, size = append(readings, x), max(size, cache)
 	}
-	d := series(source, readings, units{1, 1})
-	d.CacheSize = size
-	return d, nil
 }
 
 // Recorder makes data of snapshots as they come: of a run in this process.
@@ -49,9 +47,46 @@ func (r *Recorder) Close() error { return nil }
 
 // Data returns the time series of what was written.
 func (r *Recorder) Data(source string) *Data {
-	d := series(source, r.readings, units{1, 1})
-	d.CacheSize = r.size
+	complete(r.readings)
+	d := series(source, r.readings, units{bytes: 1, time: 1})
+	d.CacheSize, d.Exact = r.size, true
 	return d
+}
+
+// complete fills in, in readings of our own table in the order of their times, what our array
+// leaves out because it is zero. It has no histogram of a volume without a command, and no volume
+// before it was made. A table in which a family has no row at all was made without that family:
+// there it is not known.
+func complete(readings []*reading) {
+	durations := slices.ContainsFunc(readings, func(r *reading) bool { return r.durations })
+	seen := map[string]bool{}
+	for k, r := range readings {
+		for name, v := range r.volumes {
+			for d := range 2 {
+				if durations && math.IsNaN(v.ops[d]) && !math.IsNaN(v.bytes[d]) {
+					v.ops[d], v.time[d] = 0, 0
+				}
+			}
+			if !seen[name] && k > 0 {
+				readings[k-1].volumes[name] = v.before()
+			}
+			seen[name] = true
+		}
+	}
+}
+
+// before is a volume before it was made: all that is known of it was zero.
+func (v *volumeReading) before() *volumeReading {
+	zero := func(x float64) float64 { return x - x } // and what is not known stays so
+	w := newVolumeReading(v.pool)
+	for d := range 2 {
+		w.ops[d], w.bytes[d], w.time[d] = zero(v.ops[d]), zero(v.bytes[d]), zero(v.time[d])
+	}
+	w.lower, w.held = zero(v.lower), zero(v.held)
+	if v.labelled != nil {
+		w.labelled = map[string]float64{}
+	}
+	return w
 }
 
 var directions = [2]string{"read", "write"}
@@ -68,10 +103,11 @@ func readingOf(s *metrics.Snapshot) (r *reading, cache float64) {
 			v := r.volume(l[0], l[1])
 			for d, name := range directions {
 				if l[2] == name {
-					v.bytes[d] = known(v.bytes[d]) + x
+					add(&v.bytes[d], x)
 				}
 			}
 		case metrics.HostDuration: // volume, op
+			r.durations = true
 			v := r.volume(l[0], "")
 			for d, name := range directions {
 				if l[1] == name {
@@ -86,10 +122,12 @@ func readingOf(s *metrics.Snapshot) (r *reading, cache float64) {
 			v.described[l[2]] = x
 		case metrics.CacheDirty: // pool, volume, origin
 			v := r.volume(l[1], l[0])
-			v.held = known(v.held) + x
+			add(&v.held, x)
 		case metrics.CacheDestaged:
 			v := r.volume(l[1], l[0])
-			v.lower = known(v.lower) + x
+			add(&v.lower, x)
+		case metrics.Undercover: // pool, volume, origin
+			r.volume(l[1], l[0]).label(l[2], x)
 		case metrics.VolumeState: // volume, pool, state
 			v := r.volume(l[0], l[1])
 			if v.states == nil {
@@ -106,7 +144,7 @@ func readingOf(s *metrics.Snapshot) (r *reading, cache float64) {
 			p := r.pool(l[0])
 			for d, name := range directions {
 				if l[2] == name {
-					p.back[d] = known(p.back[d]) + x
+					add(&p.back[d], x)
 				}
 			}
 			if l[2] == "write" {
@@ -127,16 +165,6 @@ func readingOf(s *metrics.Snapshot) (r *reading, cache float64) {
 	for name, v := range r.volumes {
 		if v.pool == "" {
 			delete(r.volumes, name) // what no pool has is no volume of ours
-			continue
-		}
-		// A volume without a command has no histogram yet: zero, not unknown.
-		for d := range 2 {
-			if math.IsNaN(v.ops[d]) {
-				v.ops[d], v.time[d] = 0, 0
-			}
-			if math.IsNaN(v.bytes[d]) {
-				v.bytes[d] = 0
-			}
 		}
 	}
 	return r, cache

@@ -9,8 +9,18 @@ import (
 	"text/tabwriter"
 )
 
+// number is a figure of a finding, known or not.
+type number interface{ ~float64 }
+
+// notKnown is how text has what is not known.
+const notKnown = "unknown"
+
 // size is a number of bytes as people read it.
-func size(x float64) string {
+func size[T number](n T) string {
+	x := float64(n)
+	if math.IsNaN(x) {
+		return notKnown
+	}
 	for _, u := range [...]struct {
 		name string
 		n    float64
@@ -22,7 +32,19 @@ func size(x float64) string {
 	return fmt.Sprintf("%.0f B", x)
 }
 
-func millis(x float64) string {
+// rate is a number of bytes a second as people read it.
+func rate[T number](n T) string {
+	if math.IsNaN(float64(n)) {
+		return notKnown
+	}
+	return size(n) + "/s"
+}
+
+func millis[T number](n T) string {
+	x := float64(n)
+	if math.IsNaN(x) {
+		return notKnown
+	}
 	if x*1e3 >= 100 {
 		return fmt.Sprintf("%.0f ms", x*1e3)
 	}
@@ -53,7 +75,69 @@ func (r Range) String() string {
 	return less(r.High) + " to " + less(r.Low)
 }
 
-func percent(x float64) string { return fmt.Sprintf("%.0f %%", 100*x) }
+func percent[T number](x T) string { return figure("%.0f %%", 100*x) }
+
+// figure is a number in a format, if it is known.
+func figure[T number](format string, x T) string {
+	if math.IsNaN(float64(x)) {
+		return notKnown
+	}
+	return fmt.Sprintf(format, float64(x))
+}
+
+// String is how people read an answer about whose bytes a volume holds.
+func (a Answer) String() string {
+	return [...]string{Unknown: notKnown, Yes: "by hosts", No: "NO"}[a]
+}
+
+// String says what cannot be told, and what is missing.
+func (r Refusal) String() string {
+	of := "pool " + r.Pool
+	if n := len(r.Volumes); n > 0 {
+		shown := strings.Join(r.Volumes[:min(n, namesShown)], ", ")
+		if n > namesShown {
+			shown += fmt.Sprintf(" and %d more", n-namesShown)
+		}
+		of += ", volume " + shown
+	}
+	how := "cannot be told"
+	if r.Partly {
+		how = "can be told in part only"
+	}
+	return fmt.Sprintf("%s (%s): %s, these counters lack %s", r.Finding, of, how, strings.Join(r.Missing, ", "))
+}
+
+// namesShown is how many names a sentence has.
+const namesShown = 5
+
+// String says what the counters prove nothing below.
+func (x *Floor) String() string {
+	s := fmt.Sprintf("Below %s in %.4g s these counters prove nothing", size(x.Bytes), x.Seconds)
+	if x.Volume != "" {
+		s += fmt.Sprintf("; of volume %s, whose hosts' own writes can hide an offload's, nothing below %s", x.Volume, size(x.VolumeBytes))
+	}
+	return s + ". What was replaced in the cache before it left it does not show."
+}
+
+// Verdict says what there is to say of undercover writes where no volume was found: it is not
+// that there were none.
+func (f *Findings) Verdict() string {
+	switch {
+	case len(f.Undercover) > 0:
+		return ""
+	case f.Floor == nil:
+		return "Undercover writes: these counters cannot tell."
+	}
+	return "Undercover writes: none is proved by what the cache held and destaged."
+}
+
+// NoTowers says what there is to say of towers where none was found.
+func (f *Findings) NoTowers() string {
+	if slices.ContainsFunc(f.Refused, func(r Refusal) bool { return r.Finding == findTowers }) {
+		return "Response-time towers: these counters cannot tell of every pool."
+	}
+	return fmt.Sprintf("Response-time towers: no sample of %.4g s has a mean response of %d times the usual.", f.Step, towerFactor)
+}
 
 // advise says what to do about what was found.
 func advise(f *Findings) []string {
@@ -79,6 +163,8 @@ func advise(f *Findings) []string {
 			say("Hosts write more to pool %s than its back end takes, most of all to %s: more or faster disks, or another pool for that volume.", t.Pool, t.Culprit)
 		case "cache":
 			say("Pool %s's partition is full although hosts write no more than usual: look at its back end first.", t.Pool)
+		case "unknown":
+			say("What made the tower in pool %s cannot be told: these counters lack %s.", t.Pool, strings.Join(t.Missing, ", "))
 		case "back end":
 			say("The write cache of pool %s had room: look at the back end and at reads.", t.Pool)
 		}
@@ -88,7 +174,7 @@ func advise(f *Findings) []string {
 			say("Pool %s lives on the edge: its partition is %s full in the mean, so little more makes it wait. More nodes (cache and back-end paths), or fewer pools.", p.Pool, percent(p.Mean))
 		}
 	}
-	if len(f.Towers) == 0 && len(f.Undercover) > 0 {
+	if len(f.Towers) == 0 && len(f.Undercover) > 0 && !slices.ContainsFunc(f.Refused, func(r Refusal) bool { return r.Finding == findTowers }) {
 		say("Offloads wrote below what hosts see, without a response-time tower in these counters: nothing has to be done.")
 	}
 	return out
@@ -111,31 +197,37 @@ func (f *Findings) WriteText(w io.Writer) error {
 					since += fmt.Sprintf(" and %d times more", len(p.Spans)-1)
 				}
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.0f s\t%s\n", p.Pool, percent(p.Mean), percent(p.Peak), size(p.Cap), p.Full, since)
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", p.Pool, percent(p.Mean), percent(p.Peak), size(p.Cap), figure("%.0f s", p.Full), since)
 		}
 	})
 	section(b, "Who held a full partition", len(f.Holders) > 0, func(t *tabwriter.Writer) {
 		fmt.Fprintln(t, "VOLUME\tPOOL\tAT\tHELD\tOF CAP\tHOST WRITES\tEXPLAINED\tBUSIEST ELSE\tITS WRITES\tHELD")
 		for _, h := range f.Holders {
-			yes := "by hosts"
-			if !h.Explained {
-				yes = "NO"
-			}
 			busiest := h.Busiest
 			if busiest == "" {
 				busiest = "-"
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s/s\t%s\t%s\t%s/s\t%s\n", h.Volume, h.Pool, h.At, size(h.Held), percent(h.Share), size(h.Host), yes, busiest, size(h.BusiestHost), size(h.BusiestHeld))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", h.Volume, h.Pool, h.At, size(h.Held), percent(h.Share), rate(h.Host), h.Explained, busiest, rate(h.BusiestHost), size(h.BusiestHeld))
 		}
 	})
 	section(b, "Undercover writes", len(f.Undercover) > 0, func(t *tabwriter.Writer) {
-		fmt.Fprintln(t, "VOLUME\tPOOL\tFROM\tTO\tAT LEAST\tRATE\tHOSTS WROTE\tCONFIDENCE")
+		fmt.Fprintln(t, "VOLUME\tPOOL\tFROM\tTO\tAT LEAST\tRATE\tHOSTS WROTE\tMARGIN")
 		for _, u := range f.Undercover {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s/s\t%s\t%s\n", u.Volume, u.Pool, u.From, u.To, size(u.Bytes), size(u.Rate), size(u.Host), percent(u.Confidence))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\tx %.1f\n", u.Volume, u.Pool, u.From, u.To, size(u.Bytes), rate(u.Rate), size(u.Host), u.Margin)
 		}
 	})
-	if len(f.Undercover) == 0 {
-		b.WriteString("\nNo undercover writes: hosts explain what went below.\n")
+	b.WriteByte('\n')
+	if text := f.Verdict(); text != "" {
+		fmt.Fprintln(b, text)
+	} else {
+		b.WriteString("MARGIN: how many times what noise in the counters could make of nothing.\n")
+	}
+	if f.Floor != nil {
+		fmt.Fprintln(b, f.Floor)
+	}
+	f.writeLabels(b)
+	if len(f.Towers) == 0 {
+		fmt.Fprintf(b, "\n%s\n", f.NoTowers())
 	}
 	section(b, "Response-time towers", len(f.Towers) > 0, func(t *tabwriter.Writer) {
 		fmt.Fprintln(t, "POOL\tFROM\tTO\tHEIGHT\tUSUALLY\tLOAD\tVOLUMES\tCAUSE\tCULPRIT\tOFFLOAD GONE\tCAP DOUBLED\tCAP GONE")
@@ -148,14 +240,14 @@ func (f *Findings) WriteText(w io.Writer) error {
 			if culprit == "" {
 				culprit = "-"
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\tx %.2f\t%d of %d\t%s\t%s\t%s\t%s\t%s\n", x.Pool, x.From, x.To, millis(x.Height), millis(x.Base), x.Load, x.Volumes, x.Of, x.Cause, culprit, offload, double, limit)
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d of %d\t%s\t%s\t%s\t%s\t%s\n", x.Pool, x.From, x.To, millis(x.Height), millis(x.Base), figure("x %.2f", x.Load), x.Volumes, x.Of, x.Cause, culprit, offload, double, limit)
 		}
 	})
 	for i, x := range f.Towers {
 		if len(x.Worst) > 0 {
 			fmt.Fprintf(b, "\nhit most by tower %d:", i+1)
 			for _, h := range x.Worst[:min(5, len(x.Worst))] {
-				fmt.Fprintf(b, " %s %s (%.2g I/O a second)", h.Volume, millis(h.Response), h.Ops)
+				fmt.Fprintf(b, " %s %s (%s I/O a second)", h.Volume, millis(h.Response), figure("%.2g", h.Ops))
 			}
 			b.WriteByte('\n')
 		}
@@ -176,6 +268,12 @@ func (f *Findings) WriteText(w io.Writer) error {
 	if len(f.Towers) > 0 {
 		b.WriteString("\nOFFLOAD GONE, CAP DOUBLED and CAP GONE: by how much less writes wait when the firmware runs a model, fitted to the tower, without the offload or with more cache for the pool. No help: not at either end of what the counters leave open.\n")
 	}
+	if len(f.Refused) > 0 {
+		b.WriteString("\nWhat these counters do not tell\n")
+		for _, r := range f.Refused {
+			fmt.Fprintf(b, "- %s\n", r)
+		}
+	}
 	for _, a := range f.Advice {
 		fmt.Fprintf(b, "\n* %s\n", a)
 	}
@@ -192,3 +290,26 @@ func section(b *strings.Builder, title string, any bool, rows func(*tabwriter.Wr
 	rows(t)
 	t.Flush()
 }
+
+// writeLabels says what the origin label says, where there is one.
+func (f *Findings) writeLabels(b *strings.Builder) {
+	if f.NothingLabelled() {
+		b.WriteString("\n" + noLabelled + "\n")
+	}
+	section(b, "What the array's origin label says was written undercover", len(f.Labelled) > 0, func(t *tabwriter.Writer) {
+		fmt.Fprintln(t, "VOLUME\tPOOL\tORIGIN\tFROM\tTO\tBYTES\tPROVED WITHOUT IT")
+		for _, l := range f.Labelled {
+			proved := "no"
+			if l.Proved {
+				proved = "yes"
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.Volume, l.Pool, l.Origin, l.From, l.To, size(l.Bytes), proved)
+		}
+	})
+}
+
+// NothingLabelled tells whether there is an origin label that was on nothing.
+func (f *Findings) NothingLabelled() bool { return f.Labelled != nil && len(f.Labelled) == 0 }
+
+// noLabelled is for an array that has the label, and had nothing to put on it.
+const noLabelled = "The array's origin label says that nothing was written undercover."

@@ -12,15 +12,17 @@ type Tower struct {
 	Span
 	Height  float64 `json:"height_seconds"` // mean response of all I/O in the worst sample
 	Base    float64 `json:"base_seconds"`   // outside
-	Load    float64 `json:"load_ratio"`     // I/O a second, against outside
+	Load    Amount  `json:"load_ratio"`     // I/O a second, against outside
 	Volumes int     `json:"volumes_hit"`
 	Of      int     `json:"volumes_active"`
 	Worst   []Hit   `json:"worst"`
 	// Cause is "undercover" (an offload filled the partition), "hosts" (they did), "cache"
-	// (it was full, and nobody can be named) or "back end" (it was not full).
-	Cause   string `json:"cause"`
-	Culprit string `json:"culprit,omitempty"`
-	Shares  *Share `json:"shares,omitempty"`
+	// (it was full, and nobody can be named), "back end" (it was not full) or "unknown", with what
+	// is missing to tell.
+	Cause   string   `json:"cause"`
+	Missing []string `json:"missing,omitempty"`
+	Culprit string   `json:"culprit,omitempty"`
+	Shares  *Share   `json:"shares,omitempty"`
 
 	culprit *Undercover
 	highest int // the worst sample
@@ -30,7 +32,7 @@ type Tower struct {
 type Hit struct {
 	Volume   string  `json:"volume"`
 	Response float64 `json:"seconds"`
-	Ops      float64 `json:"iops"`
+	Ops      Amount  `json:"iops"`
 }
 
 // What makes a tower.
@@ -43,20 +45,24 @@ const (
 	towersModelled = 4
 )
 
-// response is the mean response of all I/O of volumes in sample i, and I/O a second.
+// response is the mean response of all I/O of volumes in sample i whose time is known, NaN
+// without any, and I/O a second.
 func response(vols []*Volume, i int) (mean, ops float64) {
-	t := 0.0
+	t, n := 0.0, 0.0
+	ops = math.NaN()
 	for _, v := range vols {
 		for dir := range v.Ops {
-			if n := v.Ops[dir][i]; n > 0 {
-				ops, t = ops+n, t+known(v.Time[dir][i])
+			x := v.Ops[dir][i]
+			add(&ops, x)
+			if x > 0 && !math.IsNaN(v.Time[dir][i]) {
+				n, t = n+x, t+v.Time[dir][i]
 			}
 		}
 	}
-	if ops == 0 {
-		return math.NaN(), 0
+	if n == 0 {
+		return math.NaN(), ops
 	}
-	return t / ops, ops
+	return t / n, ops
 }
 
 func (d *Data) towers(p *Pool, f *Findings) []Tower {
@@ -85,7 +91,7 @@ func (d *Data) towers(p *Pool, f *Findings) []Tower {
 }
 
 func (d *Data) tower(p *Pool, vols []*Volume, mean, ops Series, from, to int, base float64, f *Findings) Tower {
-	t := Tower{Pool: p.Name, Span: d.span(from, to), Base: base, Worst: []Hit{}}
+	t := Tower{Pool: p.Name, Span: d.span(from, to), Base: base, Load: Amount(math.NaN()), Worst: []Hit{}}
 	worst := from
 	var outside []float64
 	for i := range mean {
@@ -99,7 +105,7 @@ func (d *Data) tower(p *Pool, vols []*Volume, mean, ops Series, from, to int, ba
 		}
 	}
 	if usual := quantile(outside, 0.5); usual > 0 {
-		t.Load = quantile(ops[from:to+1], 0.5) / usual
+		t.Load = Amount(quantile(ops[from:to+1], 0.5) / usual)
 	}
 	t.highest = worst
 	for _, v := range vols {
@@ -119,7 +125,10 @@ func (d *Data) tower(p *Pool, vols []*Volume, mean, ops Series, from, to int, ba
 		}
 		if r > max(hitFactor*usual, usual+towerRise) || r > t.Height/2 {
 			t.Volumes++
-			t.Worst = append(t.Worst, Hit{v.Name, r, known(v.Ops[read][worst]) + known(v.Ops[write][worst])})
+			n := math.NaN()
+			add(&n, v.Ops[read][worst])
+			add(&n, v.Ops[write][worst])
+			t.Worst = append(t.Worst, Hit{v.Name, r, Amount(n)})
 		}
 	}
 	slices.SortStableFunc(t.Worst, func(a, b Hit) int { return cmp.Compare(b.Response, a.Response) })
@@ -129,12 +138,55 @@ func (d *Data) tower(p *Pool, vols []*Volume, mean, ops Series, from, to int, ba
 }
 
 func (d *Data) cause(t *Tower, p *Pool, vols []*Volume, f *Findings) {
-	peak := 0.0
-	for i := max(t.from-1, 0); i <= t.to; i++ {
-		peak = max(peak, known(p.Peak[i]))
+	culprit, below := d.culprit(t, p, f)
+	unknown := func(missing string) { t.Cause, t.Missing = "unknown", append(t.Missing, missing) }
+	if peak := highest(p.Peak[max(t.from-1, 0) : t.to+1]...); !(peak >= fullFrom-0.02) {
+		// Between two readings it may have been full unseen: surely so where a copy brought
+		// more than there was room for.
+		seconds := 0.0
+		for i := t.from; i <= t.to; i++ {
+			seconds += d.seconds(i)
+		}
+		room := p.Cap[t.from] * (1 - quantile(p.Full, 0.33))
+		switch {
+		case math.IsNaN(peak):
+			unknown(needFullness)
+			return
+		case culprit != nil && math.IsNaN(room):
+			unknown(needCap)
+			return
+		case culprit == nil || !(room > 0 && below*seconds >= room):
+			t.Cause = "back end"
+			return
+		}
 	}
-	var culprit *Undercover
-	below := 0.0 // what the culprit was written undercover, a second of the tower
+	sum := make(Series, len(d.Times))
+	busiest, most := "", 0.0
+	for i := range sum {
+		sum[i] = total(vols, i, func(v *Volume) float64 { return v.Host[write][i] })
+		for _, v := range vols {
+			if x := v.Host[write][i]; x > most && i >= t.from && i <= t.to {
+				busiest, most = v.Name, x
+			}
+		}
+	}
+	usual, now := quantile(sum, 0.33), quantile(sum[t.from:t.to+1], 0.5)
+	switch {
+	case math.IsNaN(usual) || math.IsNaN(now):
+		unknown(needHost)
+	// Whoever brought more than is usual: the copy, or hosts.
+	case culprit != nil && below >= now-usual:
+		t.Cause, t.Culprit = "undercover", culprit.Volume
+		t.culprit = culprit
+	case now >= 1.1*usual:
+		t.Cause, t.Culprit = "hosts", busiest
+	default:
+		t.Cause = "cache"
+	}
+}
+
+// culprit is who was written undercover most about the time of a tower, and at what rate.
+func (d *Data) culprit(t *Tower, p *Pool, f *Findings) (culprit *Undercover, below float64) {
 	for i := range f.Undercover {
 		u := &f.Undercover[i]
 		// The copy must work while others wait, or have filled the cache in the sample before.
@@ -145,45 +197,7 @@ func (d *Data) cause(t *Tower, p *Pool, vols []*Volume, f *Findings) {
 			culprit, below = u, x
 		}
 	}
-	if peak < fullFrom-0.02 {
-		// Between two readings it may have been full unseen: surely so where a copy brought
-		// more than there was room for.
-		seconds := 0.0
-		for i := t.from; i <= t.to; i++ {
-			seconds += d.seconds(i)
-		}
-		room := known(p.Cap[t.from]) * (1 - known(quantile(p.Full, 0.33)))
-		if culprit == nil || room == 0 || below*seconds < room {
-			t.Cause = "back end"
-			return
-		}
-	}
-	total := make(Series, len(d.Times))
-	busiest, most := "", 0.0
-	for _, v := range vols {
-		here := 0.0
-		for i := range total {
-			x := known(v.Host[write][i])
-			total[i] += x
-			if i >= t.from && i <= t.to {
-				here = max(here, x)
-			}
-		}
-		if here > most {
-			busiest, most = v.Name, here
-		}
-	}
-	usual, now := quantile(total, 0.33), quantile(total[t.from:t.to+1], 0.5)
-	switch {
-	// Whoever brought more than is usual: the copy, or hosts.
-	case culprit != nil && below >= now-usual:
-		t.Cause, t.Culprit = "undercover", culprit.Volume
-		t.culprit = culprit
-	case now >= 1.1*usual:
-		t.Cause, t.Culprit = "hosts", busiest
-	default:
-		t.Cause = "cache"
-	}
+	return culprit, below
 }
 
 // undercoverRate is what u's volume was written undercover in these samples, a second.

@@ -135,7 +135,7 @@ func (c *truthCase) run(kind string) (*truth, error) {
 		return nil, err
 	}
 	t := &truth{kind: kind, culprits: map[string]float64{}, what: c.yaml.String()}
-	var all []*reading
+	var all, exact []*reading
 	var snap metrics.Snapshot
 	size := 0.0
 	blur := newBlur(c)
@@ -143,10 +143,7 @@ func (c *truthCase) run(kind string) (*truth, error) {
 		snap.Take(now, &sync.Mutex{}, r)
 		x, cache := readingOf(&snap)
 		size = cache
-		blur.apply(x)
-		if c.rng.Float64() >= c.missing {
-			all = append(all, x)
-		}
+		exact = append(exact, x)
 		snap.Each(func(f *metrics.Family, l []string, v float64, _ *metrics.Histogram) {
 			if f == metrics.Undercover && v > 0 { // pool, volume, origin
 				t.culprits[l[1]] = v
@@ -155,7 +152,14 @@ func (c *truthCase) run(kind string) (*truth, error) {
 	})
 	r.Advance((c.until + 1) * 1e9)
 	r.Finish()
-	t.data = series(kind, all, units{512, 1e-3})
+	complete(exact)
+	for _, x := range exact {
+		blur.apply(x)
+		if c.rng.Float64() >= c.missing {
+			all = append(all, x)
+		}
+	}
+	t.data = series(kind, all, units{bytes: 512, time: 1e-3})
 	t.data.CacheSize = size
 	return t, nil
 }
@@ -233,7 +237,7 @@ func (b *blur) apply(r *reading) {
 		}
 		count("l", &v.lower, 512, true)
 		v.held = max(v.held*(1+b.c.noise*b.c.rng.NormFloat64()), 0)
-		v.described, v.states = nil, nil
+		v.described, v.states, v.labelled = nil, nil, nil
 	}
 	for _, p := range r.pools {
 		// There is a mean and a highest fullness in percent, no integral; back-end bytes are of mdisks.

@@ -81,11 +81,9 @@ func (d *Data) fit(t *Tower, p *Pool, vols []*Volume, u *Undercover) (*Share, *f
 	var usual, rates []float64
 	for i := range d.Times {
 		dt := d.seconds(i)
-		h, w, n := 0.0, 0.0, 0.0
-		for _, v := range vols {
-			h += known(v.Host[write][i])
-			w, n = w+known(v.Time[write][i]), n+known(v.Ops[write][i])
-		}
+		h := total(vols, i, func(v *Volume) float64 { return v.Host[write][i] })
+		w := total(vols, i, func(v *Volume) float64 { return v.Time[write][i] })
+		n := total(vols, i, func(v *Volume) float64 { return v.Ops[write][i] })
 		if i < t.from || i > t.to {
 			rates = append(rates, h)
 			if n > 0 {
@@ -93,19 +91,20 @@ func (d *Data) fit(t *Tower, p *Pool, vols []*Volume, u *Undercover) (*Share, *f
 			}
 			continue
 		}
-		time, hosts, waited, writes = time+dt, hosts+h*dt, waited+w*dt, writes+n*dt
-		for _, v := range vols {
-			below += known(v.Lower[i]) * dt
+		l := total(vols, i, func(v *Volume) float64 { return v.Lower[i] })
+		if math.IsNaN(h + w + n + l) {
+			continue // means are of the samples that say all
 		}
+		time, hosts, waited, writes, below = time+dt, hosts+h*dt, waited+w*dt, writes+n*dt, below+l*dt
 	}
-	limit := known(p.Cap[t.from])
-	if time == 0 || writes == 0 || below == 0 || limit == 0 {
+	limit, level := p.Cap[t.from], quantile(p.Full, 0.33)
+	base, before := quantile(usual, 0.5), quantile(rates, 0.5)
+	if time == 0 || writes == 0 || below == 0 || !(limit > 0) || math.IsNaN(level+base+before) {
 		return nil, nil
 	}
 	s.Hosts, s.Drain = hosts/time, below/time
-	s.Observed = max(waited/writes-known(quantile(usual, 0.5)), 0)
+	s.Observed = max(waited/writes-base, 0)
 	s.Intake = max(s.Drain-s.Hosts, 0)
-	level := known(quantile(p.Full, 0.33))
 	s.Room, s.Whole = limit*max(1-level, 0), max(d.whole(limit), limit)
 	// Little's law: what the copy keeps waiting passes at the rate at which the cache drains.
 	s.Queued = s.Observed * s.Drain
@@ -115,7 +114,7 @@ func (d *Data) fit(t *Tower, p *Pool, vols []*Volume, u *Undercover) (*Share, *f
 	m := &fitted{scale: max(s.Drain/fitDrain, 1), whole: s.Whole, cap: limit, level: level, hosts: s.Hosts, drain: s.Drain, copyBytes: u.Bytes,
 		copyRate: slowCopy * max(u.Rate, s.Intake), outstanding: s.Queued, seconds: min(time, fitLongest)}
 	// Hosts may have written less while they waited.
-	m.usual = min(max(known(quantile(rates, 0.5)), 0.1*s.Hosts), 0.95*s.Drain)
+	m.usual = min(max(before, 0.1*s.Hosts), 0.95*s.Drain)
 	return s, m
 }
 

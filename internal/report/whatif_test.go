@@ -4,6 +4,7 @@ package report
 
 import (
 	"bytes"
+	"math"
 	"os"
 	"strings"
 	"sync"
@@ -51,7 +52,9 @@ func waited(d *Data) float64 {
 	sum := 0.0
 	for _, v := range d.Volumes {
 		for i := range d.Times {
-			sum += known(v.Time[write][i]) * d.seconds(i)
+			if x := v.Time[write][i] * d.seconds(i); !math.IsNaN(x) {
+				sum += x
+			}
 		}
 	}
 	return sum

@@ -9,7 +9,7 @@
 
   function draw(asDark) {
     document.documentElement.dataset.theme = asDark ? "dark" : "light";
-    charts.forEach(function (c) { c.chart.setOption(arraysim.option(c.picture, asDark, false), true); });
+    charts.forEach(function (c) { c.chart.setOption(arraysim.option(c.picture, asDark), true); });
   }
 
   data.forEach(function (p) {

@@ -1,5 +1,5 @@
-// The charts of a report: from what picture.go says to options of ECharts. It runs in
-// the reader's browser and, for --svg, inside the command.
+// The charts of a report: from what picture.go says to options of ECharts, in the reader's
+// browser. svg.go draws the same for --svg.
 "use strict";
 
 var arraysim = (function () {
@@ -119,7 +119,7 @@ var arraysim = (function () {
     };
   }
 
-  function option(p, dark, still) {
+  function option(p, dark) {
     var c = paint(dark);
     var o = p.kind === "heat" ? heat(p, c, dark) : p.kind === "bars" ? bars(p, c) : lines(p, c);
     o.useUTC = true;
@@ -127,12 +127,7 @@ var arraysim = (function () {
     o.color = colours;
     o.backgroundColor = c.back;
     o.textStyle = { fontFamily: "system-ui, sans-serif" };
-    o.aria = { enabled: !still };
-    if (still) {
-      o.title = { text: p.title, left: 8, top: 4, textStyle: { color: c.text, fontSize: 14 } };
-      if (o.legend) o.legend.top = 26;
-      o.grid.top += 30;
-    }
+    o.aria = { enabled: true };
     return o;
   }
 
