@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -62,9 +63,11 @@ func TestRemovedMediumIsClosed(t *testing.T) {
 			t.Errorf("the sync under way ended %v", err)
 		}
 	}
-	exec.Lock()
+	// A worker closes it after its last job has ended.
 	n := opened(t, dir)
-	exec.Unlock()
+	for end := time.Now().Add(30 * time.Second); n != 0 && time.Now().Before(end); n = opened(t, dir) {
+		time.Sleep(time.Millisecond)
+	}
 	if n != 0 {
 		t.Errorf("%d descriptors of removed mdisks are left", n)
 	}
