@@ -47,8 +47,8 @@ const (
 	segment         = 256 << 10 // what the portal takes in one PDU, and unasked
 )
 
-// attacks spend what docs/limits.md names, by the first cell of its table. Those that are nil an initiator cannot spend;
-// the reason stands beside them.
+// attacks spend what docs/limits.md names, by the first cell of its table. Those that are nil an
+// initiator cannot spend; the reason stands beside them.
 var attacks = map[string]func(*hostile) error{
 	"TCP connections of the portal":                           (*hostile).connections,
 	"time to log in":                                          (*hostile).connections,
@@ -84,12 +84,13 @@ var attacks = map[string]func(*hostile) error{
 	"requests of the HTTP API":        (*hostile).requests,
 }
 
-// TestHostileInitiator: a host that spends one resource after the other, by sockets and bytes of its own making, does not
-// keep another from its work: that host's commands end well, and their median latency is within twice what it is when
-// nobody attacks, and a millisecond.
+// TestHostileInitiator: a host that spends one resource after the other, by sockets and bytes of
+// its own making, does not keep another from its work: that host's commands end well, and their
+// median latency is within twice what it is when nobody attacks, and a millisecond.
 //
-// Measured is what being spent does, not the spending: on a machine of two cores a flood takes its part of the processor
-// whatever the array does. Noise makes a figure worse and never better, so the best of some rounds counts.
+// Measured is what being spent does, not the spending: on a machine of two cores a flood takes its
+// part of the processor whatever the array does. Noise makes a figure worse and never better, so
+// the best of some rounds counts.
 func TestHostileInitiator(t *testing.T) {
 	r := start(t, parse(t, hostileConfig, t.TempDir()))
 	t.Cleanup(func() { close(r.hurry) }) // what the slow pool has stays where it is

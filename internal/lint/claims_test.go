@@ -10,13 +10,15 @@ import (
 	"testing"
 )
 
-// claimless are the sections of documents of claims that say what is assumed or not defended: they need no test.
+// claimless are the sections of documents of claims that say what is assumed or not defended: they
+// need no test.
 var claimless = []string{"## Who is trusted", "## What is not defended"}
 
 var testName = regexp.MustCompile("`((?:Test|Fuzz|Benchmark|test_)\\w+)`")
 
-// unproved returns what of a document of claims names no test, or one that does not exist. A claim is a row of a table, or
-// a paragraph that neither introduces the document nor stands right before a table.
+// unproved returns what of a document of claims names no test, or one that does not exist. A claim
+// is a row of a table, or a paragraph that neither introduces the document nor stands right before
+// a table.
 func unproved(text string, exists func(string) bool) (bad []string) {
 	section, tables := "", 0
 	blocks := strings.Split(text, "\n\n")
@@ -73,8 +75,8 @@ func missing(claim string, exists func(string) bool, must bool) (bad []string) {
 	return bad
 }
 
-// TestClaimsNameTests: whoever writes down what the array keeps somebody from, or where its limits are, names the test
-// that shows it.
+// TestClaimsNameTests: whoever writes down what the array keeps somebody from, or where its limits
+// are, names the test that shows it.
 func TestClaimsNameTests(t *testing.T) {
 	defined := definedTests(t)
 	for _, doc := range []string{"limits.md", "security.md"} {
