@@ -36,8 +36,9 @@ func sharedTwice(t *testing.T, size int) (ours, theirs []byte) {
 	return m[0], m[1]
 }
 
-// TestChangingEntry: what an entry says is read once. Here the number of segments, the operation code and the
-// number of commands that a task management function concerns change while it is looked at.
+// TestChangingEntry: what an entry says is read once. Here the number of segments, the operation
+// code and the number of commands that a task management function concerns change while it is
+// looked at.
 func TestChangingEntry(t *testing.T) {
 	const ring, data, size = 4096, 4096 + 4096, 4 * 4096
 	ours, theirs := sharedTwice(t, size)

@@ -51,8 +51,8 @@ func secrets(t *testing.T, common string, files map[string]string) string {
 	return strings.ReplaceAll(strings.Replace(ofTenants, "COMMON", common, 1), "DIR", dir)
 }
 
-// TestTenants: the names by which LUNs are masked are those that were proved, with secrets from the configuration; without
-// one nobody learns what there is.
+// TestTenants: the names by which LUNs are masked are those that were proved, with secrets from the
+// configuration; without one nobody learns what there is.
 func TestTenants(t *testing.T) {
 	a := &iscsi.CHAP{User: tenantA, Secret: []byte("the secret of tenant a"), MutualUser: "array", MutualSecret: []byte("the array's own secret")}
 	b := &iscsi.CHAP{User: "bob", Secret: []byte("the secret of tenant b")}
@@ -119,7 +119,8 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// TestSecretsOfTwo: secrets that open two doors are refused at the start, in a line that tells none.
+// TestSecretsOfTwo: secrets that open two doors are refused at the start, in a line that tells
+// none.
 func TestSecretsOfTwo(t *testing.T) {
 	for _, row := range []struct {
 		what, common string

@@ -29,8 +29,8 @@ func tenants(common *CHAP) *CHAP {
 	return c
 }
 
-// TestSecretsByInitiator: who has a secret of his own gets in by it alone, and under no name but his; in discovery as in a
-// normal session.
+// TestSecretsByInitiator: who has a secret of his own gets in by it alone, and under no name but
+// his; in discovery as in a normal session.
 func TestSecretsByInitiator(t *testing.T) {
 	for _, row := range []struct {
 		what   string
@@ -122,8 +122,8 @@ func TestSecretsThatCannotWork(t *testing.T) {
 	}
 }
 
-// TestDiscoveryAsksForCHAP: nobody learns what is there without a password, and a client that has one gets in where none
-// is asked for, unless the target is to prove itself.
+// TestDiscoveryAsksForCHAP: nobody learns what is there without a password, and a client that has
+// one gets in where none is asked for, unless the target is to prove itself.
 func TestDiscoveryAsksForCHAP(t *testing.T) {
 	for _, row := range []struct {
 		what           string
@@ -152,10 +152,11 @@ func TestDiscoveryAsksForCHAP(t *testing.T) {
 	}
 }
 
-// TestDiscoverySessions: they keep no host out, whatever their number, give way to younger ones, and do not last.
+// TestDiscoverySessions: they keep no host out, whatever their number, give way to younger ones,
+// and do not last.
 func TestDiscoverySessions(t *testing.T) {
 	r := newRig(t, func(cfg *Config) {
-		cfg.Limits.MaxSessions, cfg.Limits.MaxDiscovery, cfg.Limits.DiscoveryTime = 4, 2, 3*time.Second
+		cfg.Limits.MaxSessions, cfg.Limits.MaxDiscovery, cfg.Limits.DiscoveryTime = 4, 2, 5*time.Second
 	})
 	discover := func() *Client { return r.login(func(cfg *ClientConfig) { cfg.Target = "" }) }
 	first := discover()

@@ -2,12 +2,14 @@ package iscsi
 
 import "sync"
 
-// smallCommand is the longest transfer, in bytes, that is never charged and so never refused for want of memory: INQUIRY,
-// REPORT LUNS and the like. The windows of the sessions bound what such commands take together.
+// smallCommand is the longest transfer, in bytes, that is never charged and so never refused for
+// want of memory: INQUIRY, REPORT LUNS and the like. The windows of the sessions bound what such
+// commands take together.
 const smallCommand = 8 << 10
 
-// budget is the data of all commands in progress, see Limits.Memory. Each session has a share that is its own whatever
-// the others hold; what is beyond comes from what is common to all. It may be locked with the executor held.
+// budget is the data of all commands in progress, see Limits.Memory. Each session has a share that
+// is its own whatever the others hold; what is beyond comes from what is common to all. It may be
+// locked with the executor held.
 type budget struct {
 	share, common int64 // bytes; fixed
 
@@ -65,8 +67,9 @@ func (p *Portal) Held() int64 {
 	return p.budget.total
 }
 
-// charge makes the command hold memory for its data up to offset upTo, in the pieces in which that is taken. It reports
-// false when the portal has no more. What a peer only announced is not charged.
+// charge makes the command hold memory for its data up to offset upTo, in the pieces in which that
+// is taken. It reports false when the portal has no more. What a peer only announced is not
+// charged.
 func (cmd *command) charge(upTo int) bool {
 	upTo = min((upTo+chunkLen-1)&^(chunkLen-1), cmd.edtl)
 	n := upTo - cmd.held
@@ -81,7 +84,8 @@ func (cmd *command) charge(upTo int) bool {
 	return true
 }
 
-// settleCharge gives back what was charged for an answer and is not needed, now that the answer is known.
+// settleCharge gives back what was charged for an answer and is not needed, now that the answer is
+// known.
 func (cmd *command) settleCharge() {
 	n := 0
 	for _, b := range cmd.out {

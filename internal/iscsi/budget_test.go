@@ -22,8 +22,9 @@ func mustWork(t *testing.T, c *Client, most int) {
 	}
 }
 
-// TestHeadersAreCheap: a header costs what was asked for or came, not what it announces. Sixteen writes of all that a
-// command may have, none of which sends a byte, leave the portal to the others.
+// TestHeadersAreCheap: a header costs what was asked for or came, not what it announces. Sixteen
+// writes of all that a command may have, none of which sends a byte, leave the portal to the
+// others.
 func TestHeadersAreCheap(t *testing.T) {
 	const most = 4 << 20
 	r := newRig(t, func(cfg *Config) {
@@ -44,8 +45,9 @@ func TestHeadersAreCheap(t *testing.T) {
 	mustWork(t, r.login(nil), most)
 }
 
-// TestShareOfASession: when all that is common is taken, by data that came and by answers that nobody fetches, a session
-// still has its share, the greedy ones are turned away, and what they held comes back.
+// TestShareOfASession: when all that is common is taken, by data that came and by answers that
+// nobody fetches, a session still has its share, the greedy ones are turned away, and what they
+// held comes back.
 func TestShareOfASession(t *testing.T) {
 	const most = 1 << 20
 	for name, write := range map[string]bool{"data that came": true, "answers": false} {
@@ -106,7 +108,8 @@ func TestShareOfASession(t *testing.T) {
 	}
 }
 
-// TestSmallCommandsAreServed: INQUIRY and its like are served whatever others hold, and without a share.
+// TestSmallCommandsAreServed: INQUIRY and its like are served whatever others hold, and without a
+// share.
 func TestSmallCommandsAreServed(t *testing.T) {
 	const size = 256 << 10
 	r := newRig(t, func(cfg *Config) { cfg.Limits.MaxCommandData, cfg.Limits.Memory = size, size })
@@ -123,7 +126,8 @@ func TestSmallCommandsAreServed(t *testing.T) {
 	r.eventually("nothing is held", func(*fakeTarget) bool { return r.portal.Held() == 0 })
 }
 
-// TestAnswersAreChargedAsTheyAre: a command that announces much and gets little holds little once that is known.
+// TestAnswersAreChargedAsTheyAre: a command that announces much and gets little holds little once
+// that is known.
 func TestAnswersAreChargedAsTheyAre(t *testing.T) {
 	r := newRig(t, nil)
 	c := r.login(nil)
@@ -146,7 +150,8 @@ func TestAnswersAreChargedAsTheyAre(t *testing.T) {
 	r.eventually("nothing is held", func(*fakeTarget) bool { return r.portal.Held() == 0 })
 }
 
-// TestDataOutIsTimed: a command whose data does not come ends with INITIATOR RESPONSE TIMEOUT, and the connection goes on.
+// TestDataOutIsTimed: a command whose data does not come ends with INITIATOR RESPONSE TIMEOUT, and
+// the connection goes on.
 func TestDataOutIsTimed(t *testing.T) {
 	for name, keys := range map[string]map[string]string{"solicited": solicited, "unsolicited": unsolicited} {
 		t.Run(name, func(t *testing.T) {
@@ -184,7 +189,7 @@ func TestDataOutIsTimed(t *testing.T) {
 // TestSlowDataOut: who sends slowly and steadily is waited for.
 func TestSlowDataOut(t *testing.T) {
 	r := newRig(t, func(cfg *Config) {
-		cfg.Limits.DataTimeout, cfg.Limits.MaxBurst, cfg.Limits.MaxOutstandingR2T = 2*time.Second, 512, 1
+		cfg.Limits.DataTimeout, cfg.Limits.MaxBurst, cfg.Limits.MaxOutstandingR2T = 3*time.Second, 512, 1
 	})
 	c := r.login(func(cfg *ClientConfig) {
 		cfg.Keys = map[string]string{keyInitialR2T: valYes, keyImmediateData: valNo}
@@ -198,19 +203,20 @@ func TestSlowDataOut(t *testing.T) {
 		if err != nil || pdu.Header[0] != opR2T {
 			t.Fatalf("%v %v", pdu, err)
 		}
-		time.Sleep(200 * time.Millisecond)
+		time.Sleep(250 * time.Millisecond)
 		h := bhs(pdu.Header[:])
 		c.SendData(h.itt(), h.ttt(), data, int(h.u32(offBufOffset)), 512)
 	}
 	if pdu, err := c.Receive(); err != nil || pdu.Header[0] != opResponse || pdu.Header[offStatus] != 0 {
 		t.Errorf("%v %v", pdu, err)
 	}
-	if took := time.Since(begin); took < 2*time.Second {
+	if took := time.Since(begin); took < 3*time.Second {
 		t.Errorf("%v is too short to show anything", took)
 	}
 }
 
-// TestUnfinishedPDU: a PDU whose data does not come, while its bytes hold a buffer, ends its connection.
+// TestUnfinishedPDU: a PDU whose data does not come, while its bytes hold a buffer, ends its
+// connection.
 func TestUnfinishedPDU(t *testing.T) {
 	r := newRig(t, func(cfg *Config) { cfg.Limits.DataTimeout = 100 * time.Millisecond })
 	c := r.login(nil)

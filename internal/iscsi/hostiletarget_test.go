@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// hostileTarget is the far end of a session that is logged in, with 4 KiB of data segment, 8 KiB of first burst and
-// 16 KiB of burst.
+// hostileTarget is the far end of a session that is logged in, with 4 KiB of data segment, 8 KiB of
+// first burst and 16 KiB of burst.
 func hostileTarget(t *testing.T) (*Client, net.Conn) {
 	ours, theirs := net.Pipe()
 	ours.SetDeadline(time.Now().Add(patience))
@@ -34,7 +34,8 @@ func answer(op byte, itt uint32, n int, fill func(h bhs)) []byte {
 	return appendPDU(nil, h, nil, make([]byte, n), false, false)
 }
 
-// TestTargetLengths: what a target says of a PDU's length is checked before anything is allocated or awaited.
+// TestTargetLengths: what a target says of a PDU's length is checked before anything is allocated
+// or awaited.
 func TestTargetLengths(t *testing.T) {
 	header := func(fill func(h bhs)) []byte {
 		b := answer(opNopIn, noTag, 0, nil)
@@ -69,8 +70,8 @@ func TestTargetLengths(t *testing.T) {
 	}
 }
 
-// TestTargetBreaksRules: a target that asks for the wrong data, sends what nobody asked for or floods ends its session,
-// and the commands of it are lost.
+// TestTargetBreaksRules: a target that asks for the wrong data, sends what nobody asked for or
+// floods ends its session, and the commands of it are lost.
 func TestTargetBreaksRules(t *testing.T) {
 	const size = 64 << 10
 	r2t := func(itt uint32, sn uint32, off, n int) []byte {
@@ -135,7 +136,8 @@ func TestTargetBreaksRules(t *testing.T) {
 	}
 }
 
-// TestTargetFloods: pings whose answers the target does not read, and text without end, take no memory without bound.
+// TestTargetFloods: pings whose answers the target does not read, and text without end, take no
+// memory without bound.
 func TestTargetFloods(t *testing.T) {
 	c, far := hostileTarget(t)
 	i := newInitiator(c)

@@ -2,14 +2,15 @@ package iscsi
 
 import "time"
 
-// What a peer holds without going on with it is timed: data that it announced or was asked for, a PDU that it began, and
-// answers that it does not read. The ticker looks at connections from outside; what belongs to the reader it has the
-// reader look at.
+// What a peer holds without going on with it is timed: data that it announced or was asked for, a
+// PDU that it began, and answers that it does not read. The ticker looks at connections from
+// outside; what belongs to the reader it has the reader look at.
 
 // timeoutSense is ABORTED COMMAND, INITIATOR RESPONSE TIMEOUT in fixed format.
 var timeoutSense = [18]byte{0: 0x70, 2: 0x0b, 7: 10, 12: 0x4b, 13: 0x06}
 
-// unreadStep is how much of what is queued a peer must read in Limits.DataTimeout, unless it reads all.
+// unreadStep is how much of what is queued a peer must read in Limits.DataTimeout, unless it reads
+// all.
 const unreadStep = 64 << 10
 
 // mark is what was seen of something that should go on, and since when it has not.

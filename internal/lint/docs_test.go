@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// TestNamedTestsExist: the tests that documents name as their proof are there.
-func TestNamedTestsExist(t *testing.T) {
+// definedTests returns the names of all tests, fuzz targets and benchmarks, of Go and Python.
+func definedTests(t *testing.T) map[string]bool {
+	t.Helper()
 	defined := map[string]bool{}
 	definition := regexp.MustCompile(`(?m)^(?:func|def) ((?:Test|Fuzz|Benchmark|test_)\w+)`)
 	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
@@ -33,13 +34,18 @@ func TestNamedTestsExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	named := regexp.MustCompile("`((?:Test|Fuzz|Benchmark|test_)\\w+)`")
+	return defined
+}
+
+// TestNamedTestsExist: the tests that documents name as their proof are there.
+func TestNamedTestsExist(t *testing.T) {
+	defined := definedTests(t)
 	for _, doc := range []string{"limits.md", "security.md", "durability.md"} {
 		b, err := os.ReadFile(filepath.Join(root, "docs", doc))
 		if err != nil {
 			t.Fatal(err)
 		}
-		found := named.FindAllSubmatch(b, -1)
+		found := testName.FindAllSubmatch(b, -1)
 		if len(found) < 5 {
 			t.Errorf("docs/%s names %d tests: the pattern does not find them", doc, len(found))
 		}

@@ -10,7 +10,8 @@ import (
 	"github.com/arraysim/arraysim/internal/scsi/scsitest"
 )
 
-// TestISIDsCompareAsNumbers: 0x23D and 0x00023d are one ISID, in a TransportID as in the name of the port that logs in.
+// TestISIDsCompareAsNumbers: 0x23D and 0x00023d are one ISID, in a TransportID as in the name of
+// the port that logs in.
 func TestISIDsCompareAsNumbers(t *testing.T) {
 	const host = "iqn.2026-11.org.example:host-c"
 	for _, row := range []struct {
@@ -86,7 +87,8 @@ func TestPortsShow(t *testing.T) {
 	}
 }
 
-// TestFabricNexus: behind a fabric whose ports are not the target's own, a unit names itself and no port of iSCSI.
+// TestFabricNexus: behind a fabric whose ports are not the target's own, a unit names itself and no
+// port of iSCSI.
 func TestFabricNexus(t *testing.T) {
 	r := portsTarget(t, 2)
 	n := r.tg.OpenFabricNexus("fabric/gold")

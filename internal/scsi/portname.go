@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// isidMark parts the initiator's name from the ISID in the name of an iSCSI initiator port (RFC 7143 4.2.7.3).
+// isidMark parts the initiator's name from the ISID in the name of an iSCSI initiator port (RFC
+// 7143 4.2.7.3).
 const isidMark = ",i,0x"
 
 // canonicalPort returns the form in which names of initiator ports are compared: the ISID is a

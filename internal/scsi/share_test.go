@@ -43,7 +43,8 @@ func TestCopiesWithoutListID(t *testing.T) {
 	r.refs("at the end", 0)
 }
 
-// TestTokensOfOneInitiator: an initiator has a quarter of the tokens, over however many sessions and units.
+// TestTokensOfOneInitiator: an initiator has a quarter of the tokens, over however many sessions
+// and units.
 func TestTokensOfOneInitiator(t *testing.T) {
 	r := newRig(t)
 	l := scsitest.PopulateList(0, 0, 0, scsitest.Extent{Blocks: 8})
@@ -71,8 +72,8 @@ func TestTokensOfOneInitiator(t *testing.T) {
 	r.wants("room again", populate(r.a), 0)
 }
 
-// TestVerifyIsBudgeted: however many VERIFY commands are under way, few of them hold memory, each gets its turn, and
-// those of an initiator that has many do not keep another's waiting.
+// TestVerifyIsBudgeted: however many VERIFY commands are under way, few of them hold memory, each
+// gets its turn, and those of an initiator that has many do not keep another's waiting.
 func TestVerifyIsBudgeted(t *testing.T) {
 	r := newRig(t)
 	d := r.devs[0]
