@@ -57,8 +57,11 @@ type rig struct {
 	tg    *scsi.Target
 	units [hosts]*scsi.Nexus
 	token [tokens][]byte
-	tag   uint64
-	lists uint32
+	seen  []*witness // by LUN
+	// begins says when a task comes out of the front end; without an entry it did at once.
+	begins map[*scsi.Task]int64
+	tag    uint64
+	lists  uint32
 }
 
 func volume(lun int) string { return fmt.Sprintf("v%d", lun) }
@@ -117,16 +120,22 @@ func (r *rig) login() error {
 	random := rand.NewChaCha8([32]byte{byte(r.exec.Now()), 9})
 	opt := scsi.Options{Name: "iqn.2026-01.io.arraysim:array", Vendor: "ARRAYSIM", Product: "array", Exec: r.exec, Random: func(b []byte) { _, _ = random.Read(b) }}
 	if e := r.prof.NewEngine(r.exec); e != nil {
-		opt.Delay = e.Delay
+		opt.Delay = func(t *scsi.Task) int64 {
+			d := e.Delay(t)
+			r.begins[t] = r.exec.Now() + d
+			return d
+		}
 	}
-	r.tg = scsi.NewTarget(opt)
+	r.tg, r.seen, r.begins = scsi.NewTarget(opt), nil, map[*scsi.Task]int64{}
 	for i := range luns {
 		blob := "unit." + volume(i)
 		state, err := scsi.ParseUnitState(r.arr.Blob(blob))
 		if err != nil {
 			return err
 		}
-		var dev block.Device = r.arr.Volume(volume(i))
+		seen := &witness{Volume: r.arr.Volume(volume(i))}
+		r.seen = append(r.seen, seen)
+		var dev block.Device = seen
 		if r.setup.Sabotage != "" {
 			dev = saboteur{dev, r.exec, r.setup.Sabotage}
 		}
@@ -319,6 +328,12 @@ func (r *rig) cdb(c Command, out []byte) (lun int, cdb, list []byte, in int) {
 			return c.LUN, scsitest.CDB(0x91, 0, 0), nil, 0
 		}
 		return c.LUN, scsitest.CDB(0x35, 0, 0), nil, 0
+	case "copy-many":
+		l := r.copyMany(c)
+		return c.to(), scsitest.CopyCDB4(l), l, 0
+	case "unmap-many":
+		cdb, l := c.unmapMany()
+		return c.LUN, cdb, l, 0
 	case "copy", "copy4", "copy-offset":
 		to := c.to()
 		cscds := [][]byte{r.naa(c.From), r.naa(c.LUN)}
@@ -328,7 +343,7 @@ func (r *rig) cdb(c Command, out []byte) (lun int, cdb, list []byte, in int) {
 		}
 		if c.Op == "copy4" {
 			r.lists++
-			l := scsitest.CopyList4(r.lists, 2, 0, cscds, [][]byte{segment})
+			l := scsitest.CopyList4(r.lists, 2, c.Flags, cscds, [][]byte{segment})
 			return to, scsitest.CopyCDB4(l), l, 0
 		}
 		l := scsitest.CopyList(0, 3, cscds, [][]byte{segment})
@@ -338,7 +353,7 @@ func (r *rig) cdb(c Command, out []byte) (lun int, cdb, list []byte, in int) {
 		r.lists++
 		return c.LUN, scsitest.TokenCDB(0x10, r.lists, l), l, 0
 	case "use":
-		l := scsitest.WriteTokenList(0, 0, r.token[c.From], scsitest.Extent{LBA: c.LBA, Blocks: uint32(c.N)})
+		l := scsitest.WriteTokenList(c.Flags, 0, r.token[c.From], scsitest.Extent{LBA: c.LBA, Blocks: uint32(c.N)})
 		r.lists++
 		return c.LUN, scsitest.TokenCDB(0x11, r.lists, l), l, 0
 	case "sanitize":
