@@ -454,6 +454,9 @@ func (r *run) lower(g Group, maybe map[int]map[uint64][]string) error {
 	case "fence-reserve6":
 		return r.order(g.By, g.On, "RELEASE(6)", []byte{0x17, 0, 0, 0, 0, 0}, nil)
 	case "fence-sanitize":
+		for at, may := range maybe[g.On] { // written and erased: a loss of power may bring it back
+			u.old[at] = append(u.old[at], may...)
+		}
 		delete(maybe, g.On)
 		r.m.apply([]effect{{g.On, 0, sectorsOf(0, u.sectors)}})
 		for _, k := range r.m.tokens {
