@@ -349,17 +349,6 @@ func (r *run) fence(g Group) error {
 		cmds, wants = append(cmds, c), append(wants, w)
 		started = append(started, r.send(c.Host, lun, cdb, list, in, c.Ordered))
 	}
-	// A copy that is not out of the front end has not begun, and what begins after a reset or an erasure is not kept
-	// away. Commands of the LUN itself may be anywhere.
-	waits := func() bool {
-		for i, x := range started {
-			if !x.over && cmds[i].to() != g.On && r.begins[x.task] >= r.exec.Now() {
-				return true
-			}
-		}
-		return false
-	}
-	r.until(func() bool { return !waits() })
 	for i := 0; i < g.After && len(r.tg.Offloads(nil)) > 0; i++ {
 		r.exec.Step()
 	}

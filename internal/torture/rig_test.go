@@ -58,10 +58,8 @@ type rig struct {
 	units [hosts]*scsi.Nexus
 	token [tokens][]byte
 	seen  []*witness // by LUN
-	// begins says when a task comes out of the front end; without an entry it did at once.
-	begins map[*scsi.Task]int64
-	tag    uint64
-	lists  uint32
+	tag   uint64
+	lists uint32
 }
 
 func volume(lun int) string { return fmt.Sprintf("v%d", lun) }
@@ -120,13 +118,9 @@ func (r *rig) login() error {
 	random := rand.NewChaCha8([32]byte{byte(r.exec.Now()), 9})
 	opt := scsi.Options{Name: "iqn.2026-01.io.arraysim:array", Vendor: "ARRAYSIM", Product: "array", Exec: r.exec, Random: func(b []byte) { _, _ = random.Read(b) }}
 	if e := r.prof.NewEngine(r.exec); e != nil {
-		opt.Delay = func(t *scsi.Task) int64 {
-			d := e.Delay(t)
-			r.begins[t] = r.exec.Now() + d
-			return d
-		}
+		opt.Delay = e.Delay
 	}
-	r.tg, r.seen, r.begins = scsi.NewTarget(opt), nil, map[*scsi.Task]int64{}
+	r.tg, r.seen = scsi.NewTarget(opt), nil
 	for i := range luns {
 		blob := "unit." + volume(i)
 		state, err := scsi.ParseUnitState(r.arr.Blob(blob))
