@@ -69,6 +69,7 @@ func (u *Unit) erase(what erasure, task *Task) {
 	u.save(nil)
 	// Commands that run already end first: what they write must go too. Copies end now.
 	w := newWaiter(b.next)
+	u.shut(func(*Nexus) bool { return true })
 	u.fence(w, rest, func(_ *operation, _ *itl, how use) (byte, code) {
 		if how == usesData {
 			return StatusCheckCondition, tokenRevoked

@@ -78,6 +78,14 @@ func (c *copying) next(o *operation) {
 			c.abort(o, s)
 			return
 		}
+		switch { // it waited in the task set of another unit
+		case o.arrived <= src.x.fenced:
+			c.forward(o, fromSource, src, StatusTaskAborted, noSense)
+			return
+		case o.arrived <= dst.x.fenced:
+			c.forward(o, fromTarget, dst, StatusTaskAborted, noSense)
+			return
+		}
 		if status, code := src.x.refuses(from, false); status != StatusGood {
 			c.forward(o, fromSource, src, status, code)
 			return

@@ -103,6 +103,7 @@ type operation struct {
 	over    bool
 	host    uint32
 	start   int64
+	arrived uint64 // its command
 	roles   []copyRole
 	waiters []*waiter // what goes on when the operation is over
 }
@@ -132,7 +133,7 @@ func (t *Task) operate(work copier, id uint32, named, discard, immed bool, listI
 		t.end(StatusBusy)
 		return false
 	}
-	o := &operation{t: tg, x: x, task: t, work: work, discard: discard, host: st.n.host.id, start: st.start}
+	o := &operation{t: tg, x: x, task: t, work: work, discard: discard, host: st.n.host.id, start: st.start, arrived: st.arrived}
 	o.req.Done = o.requestDone
 	o.result = &copyResult{id: id, sa: t.CDB[1] & 0x1F, op: o}
 	st.n.host.copies++

@@ -69,6 +69,15 @@ func (n *Nexus) EndCopies(lun uint64) {
 	}
 }
 
+// shut keeps from the unit what copies of these nexuses that have arrived are yet to begin.
+func (u *Unit) shut(against func(*Nexus) bool) {
+	for _, x := range u.itls {
+		if against(x.n) {
+			x.fenced = u.t.arrivals
+		}
+	}
+}
+
 // aborts is the verdict of a reset: whoever reads or writes the unit is told that it was aborted.
 func aborts(_ *operation, _ *itl, how use) (byte, code) {
 	if how == usesData {
@@ -158,6 +167,7 @@ func (u *Unit) abortPreempted(w *waiter, by *Task, preempted []*registration) {
 		return slices.ContainsFunc(preempted, func(r *registration) bool { return r.is(n) })
 	}
 	u.abortWhere(w, by.state.n, func(k *Task) bool { return k != by && lost(k.state.n) })
+	u.shut(lost)
 	u.fence(w, rest, func(o *operation, x *itl, how use) (byte, code) {
 		if lost(o.x.n) {
 			return aborts(o, x, how)

@@ -287,3 +287,47 @@ func TestReservationSparesItsOwn(t *testing.T) {
 		}
 	}
 }
+
+// TestCopyThatWaitsIsFenced: a copy that arrived before a fence and waits in the task set of another unit does
+// not begin after it; one that arrives afterwards does, where no reservation keeps it away.
+func TestCopyThatWaitsIsFenced(t *testing.T) {
+	for _, name := range []string{"LOGICAL UNIT RESET", "TARGET WARM RESET", "PREEMPT AND ABORT of a registration", "SANITIZE"} {
+		for _, fence := range fences {
+			if fence.name != name {
+				continue
+			}
+			f := newFenceRig(t)
+			if fence.prepare != nil {
+				fence.prepare(f, toLUN)
+			}
+			large := f.devs[scsitest.Large]
+			large.Hold = true // an ORDERED command there keeps the copy waiting
+			f.submit(f.a, attr(f.task("read", scsitest.Large, scsitest.CDB(0x28, 0, 1)), scsi.AttrOrdered))
+			task := f.copyAcross(scsitest.Large, 0)
+			f.exec.RunUntil(f.exec.Now() + second)
+			fence.begin(f, toLUN)
+			f.exec.RunUntil(f.exec.Now() + second)
+			if !f.answered {
+				t.Fatalf("%s does not answer", name)
+			}
+			then := bytes.Clone(f.devs[toLUN].Data)
+			large.Hold = false
+			large.Release(large.Waiting())
+			f.exec.RunUntil(f.exec.Now() + second)
+			if !bytes.Equal(f.devs[toLUN].Data, then) {
+				t.Errorf("%s: a copy that waited began afterwards", name)
+			}
+			if c := code(task); c != 0x020A0D01 && !task.Aborted && c != scsi.StatusTaskAborted<<24 {
+				t.Errorf("%s: the copy that waited ended with %08x", name, c)
+			}
+			for range 3 {
+				f.run(f.a, fromLUN, tur, nil)
+				f.run(f.a, toLUN, tur, nil)
+				f.run(f.a, scsitest.Large, tur, nil)
+			}
+			again := f.copyAcross(fromLUN, 0)
+			f.exec.RunUntil(f.exec.Now() + second)
+			f.wants(name+": a copy that comes afterwards", code(again), 0)
+		}
+	}
+}

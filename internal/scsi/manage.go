@@ -145,6 +145,7 @@ func (u *Unit) clearTasks(w *waiter, by *Nexus, ua attention) {
 // reservations stay.
 func (u *Unit) reset(w *waiter, by *Nexus) {
 	u.abortWhere(w, by, func(*Task) bool { return true })
+	u.shut(func(*Nexus) bool { return true })
 	u.fence(w, rest, aborts)
 	u.t.endOperations(w, func(o *operation) bool { return o.x.u == u })
 	u.holder = nil

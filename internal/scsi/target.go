@@ -24,17 +24,18 @@ const maxLUN = 1<<14 - 1
 // Target is a SCSI target device: its logical units, and which of them each
 // initiator may see.
 type Target struct {
-	opt     Options
-	exec    block.Executor
-	units   []*Unit            // in the order of AddUnit
-	maps    map[string]*lunMap // by initiator; never iterated
-	nexuses []*Nexus           // in the order of OpenNexus
-	hosts   []*host            // hosts[i].id == i+1
-	hostOf  map[string]*host
-	known   map[string]bool // initiator ports that logged in before; bounded
-	stats   map[string]*unitStats
-	vols    []string // keys of stats in order
-	genBase uint64   // see generationBase
+	opt      Options
+	exec     block.Executor
+	units    []*Unit            // in the order of AddUnit
+	maps     map[string]*lunMap // by initiator; never iterated
+	nexuses  []*Nexus           // in the order of OpenNexus
+	hosts    []*host            // hosts[i].id == i+1
+	hostOf   map[string]*host
+	known    map[string]bool // initiator ports that logged in before; bounded
+	stats    map[string]*unitStats
+	vols     []string // keys of stats in order
+	genBase  uint64   // see generationBase
+	arrivals uint64   // of tasks
 	// operations are the copy operations that run, in the order of their beginning.
 	operations []*operation
 	tokens     []*rodToken  // in the order of creation
@@ -120,6 +121,9 @@ type itl struct {
 	stats   *hostStats
 	copies  []*copyResult
 	running int // copy operations that came here and are not over
+	// fenced is the last task that had arrived when the unit was fenced against the nexus: what a
+	// copy that came before has not begun by then it does not begin later.
+	fenced uint64
 }
 
 // NewTarget makes a target without units.

@@ -32,6 +32,8 @@ type taskState struct {
 	then  func(*Task) // what goes on when the request has ended well
 	multi stepper     // state of a command of many steps
 	start int64
+	// arrived numbers the target's tasks.
+	arrived uint64
 	// resume is afterDelay, kept because the task is used again.
 	resume func()
 
@@ -113,7 +115,8 @@ func (n *Nexus) arrive(t *Task, now int64) {
 		panic("scsi: internal error: task submitted twice")
 	}
 	t.Status, t.Sense, t.DataIn, t.InTotal, t.OutTotal, t.Aborted = StatusGood, nil, nil, 0, 0, false
-	st.n, st.start, st.row = n, now, nil
+	n.t.arrivals++
+	st.n, st.start, st.row, st.arrived = n, now, nil, n.t.arrivals
 	st.aborted, st.told, st.blocks = false, false, false
 	st.itl = n.lookup(t.LUN)
 	if st.itl == nil || n.closed {

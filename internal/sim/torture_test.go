@@ -236,6 +236,9 @@ func (m *torture) run() string {
 		if m.rng.N(12) == 0 {
 			m.trouble()
 		}
+		if m.bad == "" && m.rng.N(40) == 0 {
+			m.fence()
+		}
 		m.exec.RunUntil(m.exec.Now() + int64(m.rng.N(20e6)))
 	}
 	m.repair()
@@ -530,7 +533,7 @@ func (m *torture) readAll(lun int) {
 
 // xcopy copies to [first+n) of v from somewhere else.
 func (m *torture) xcopy(v *tortureVolume, lun int, first, n uint64) {
-	w, _, from, k, ok := m.free(n)
+	w, src, from, k, ok := m.free(n)
 	if !ok {
 		v.release(first, n)
 		return
@@ -560,6 +563,9 @@ func (m *torture) xcopy(v *tortureVolume, lun int, first, n uint64) {
 	cdb[0] = 0x83
 	be.PutUint32(cdb[10:], uint32(len(list)))
 	then := m.finish(v, first, n, fmt.Sprintf("copy %s [%d+%d) to", w.name, from, n))
+	if m.rng.N(2) == 0 {
+		lun = src // either unit takes the command
+	}
 	m.task(lun, cdb, list, 0, func(t *scsi.Task) {
 		then(t)
 		w.release(from, n)

@@ -183,6 +183,8 @@ func (m *model) judge(c Command) (out []byte, w want) {
 		}
 	case "copy", "copy4", "copy-offset":
 		return nil, m.judgeCopy(c)
+	case "copy-many":
+		return nil, m.judgeMany(c)
 	case "use":
 		if k := m.tokens[c.From]; k == nil {
 			return nil, want{any: true} // it is not sent
@@ -233,6 +235,10 @@ func (m *model) judge(c Command) (out []byte, w want) {
 		become(slices.Repeat(data, int(c.N)))
 	case "unmap":
 		become(sectorsOf(0, n))
+	case "unmap-many":
+		for _, a := range c.unmapAreas() {
+			w.effects = append(w.effects, effect{a.lun, a.at, sectorsOf(0, a.n)})
+		}
 	case "prefetch":
 		w.any = true // GOOD or CONDITION MET
 	case "sanitize", "format":

@@ -31,8 +31,11 @@ type Command struct {
 type Group struct {
 	Commands []Command
 	// End: "" waits for all. "abort" aborts the task of the first command, "reset" and "clear" are LOGICAL UNIT RESET and
-	// CLEAR TASK SET for its LUN, "target" is a warm reset; "kill" is the death of the process, "power" a loss of power.
+	// CLEAR TASK SET for its LUN, "target" is a warm reset; "kill" is the death of the process, "power" a loss of power;
+	// "fence-..." is a fence of a LUN by a host, see fences.
 	End   string
+	By    int // host that fences
+	On    int // LUN that is fenced
 	After int // events of the clock before End
 	Pause int // milliseconds until the next group
 }
@@ -73,6 +76,10 @@ func (c Command) areas() []area {
 	s := luns[c.LUN]
 	own := area{c.LUN, c.LBA * s.block, c.N * s.block, false}
 	switch c.Op {
+	case "copy-many":
+		return c.copyAreas()
+	case "unmap-many":
+		return c.unmapAreas()
 	case "read", "verify", "prefetch":
 		return []area{own}
 	case "write", "write-verify", "or", "caw", "atomic", "same", "unmap", "use":
@@ -124,11 +131,16 @@ type generator struct {
 	legacy   bool
 	reserved int  // LUN
 	kind     byte // of reservations, for a while
+	// registered counts commands of persistent reservations.
+	registered int
 }
 
 func (g *generator) pick(words ...string) string { return words[g.rng.IntN(len(words))] }
 
 func (g *generator) group() Group {
+	if g.rng.IntN(10) == 0 {
+		return g.fenced()
+	}
 	out := Group{Pause: []int{0, 0, 1, 30, 2000}[g.rng.IntN(5)]}
 	if g.rng.IntN(4) == 0 {
 		out.Commands = []Command{g.serial()}
@@ -175,7 +187,11 @@ func (g *generator) serial() Command {
 	case g.legacy:
 		c.Op, c.LUN = g.pick("reserve6", "release6", "release6"), g.reserved
 	default:
-		c.Op, c.LUN = g.pick("register", "register", "register", "reserve", "reserve", "release", "unregister", "preempt", "clear"), g.reserved
+		if g.registered++; g.registered < 3 { // who is not registered can do nothing else
+			c.Op, c.LUN, c.Host = "register", g.reserved, g.registered
+			break
+		}
+		c.Op, c.LUN = g.pick("register", "register", "register", "reserve", "reserve", "release", "unregister", "preempt", "preempt", "clear"), g.reserved
 		if c.Flags = g.kind; g.rng.IntN(6) == 0 {
 			g.kind = []byte{1, 3, 5, 6, 7, 8}[g.rng.IntN(6)]
 		}
@@ -186,6 +202,9 @@ func (g *generator) serial() Command {
 
 // command returns a command that may run beside others.
 func (g *generator) command() Command {
+	if g.rng.IntN(20) == 0 {
+		return g.many()
+	}
 	c := Command{Host: g.rng.IntN(hosts), LUN: g.rng.IntN(len(luns))}
 	s := luns[c.LUN]
 	limit := []uint64{4, 40, 400}[g.rng.IntN(3)]

@@ -57,6 +57,7 @@ type rig struct {
 	tg    *scsi.Target
 	units [hosts]*scsi.Nexus
 	token [tokens][]byte
+	seen  []*witness // by LUN
 	tag   uint64
 	lists uint32
 }
@@ -119,14 +120,16 @@ func (r *rig) login() error {
 	if e := r.prof.NewEngine(r.exec); e != nil {
 		opt.Delay = e.Delay
 	}
-	r.tg = scsi.NewTarget(opt)
+	r.tg, r.seen = scsi.NewTarget(opt), nil
 	for i := range luns {
 		blob := "unit." + volume(i)
 		state, err := scsi.ParseUnitState(r.arr.Blob(blob))
 		if err != nil {
 			return err
 		}
-		var dev block.Device = r.arr.Volume(volume(i))
+		seen := &witness{Volume: r.arr.Volume(volume(i))}
+		r.seen = append(r.seen, seen)
+		var dev block.Device = seen
 		if r.setup.Sabotage != "" {
 			dev = saboteur{dev, r.exec, r.setup.Sabotage}
 		}
@@ -319,6 +322,12 @@ func (r *rig) cdb(c Command, out []byte) (lun int, cdb, list []byte, in int) {
 			return c.LUN, scsitest.CDB(0x91, 0, 0), nil, 0
 		}
 		return c.LUN, scsitest.CDB(0x35, 0, 0), nil, 0
+	case "copy-many":
+		l := r.copyMany(c)
+		return c.to(), scsitest.CopyCDB4(l), l, 0
+	case "unmap-many":
+		cdb, l := c.unmapMany()
+		return c.LUN, cdb, l, 0
 	case "copy", "copy4", "copy-offset":
 		to := c.to()
 		cscds := [][]byte{r.naa(c.From), r.naa(c.LUN)}
@@ -328,7 +337,7 @@ func (r *rig) cdb(c Command, out []byte) (lun int, cdb, list []byte, in int) {
 		}
 		if c.Op == "copy4" {
 			r.lists++
-			l := scsitest.CopyList4(r.lists, 2, 0, cscds, [][]byte{segment})
+			l := scsitest.CopyList4(r.lists, 2, c.Flags, cscds, [][]byte{segment})
 			return to, scsitest.CopyCDB4(l), l, 0
 		}
 		l := scsitest.CopyList(0, 3, cscds, [][]byte{segment})
@@ -338,7 +347,7 @@ func (r *rig) cdb(c Command, out []byte) (lun int, cdb, list []byte, in int) {
 		r.lists++
 		return c.LUN, scsitest.TokenCDB(0x10, r.lists, l), l, 0
 	case "use":
-		l := scsitest.WriteTokenList(0, 0, r.token[c.From], scsitest.Extent{LBA: c.LBA, Blocks: uint32(c.N)})
+		l := scsitest.WriteTokenList(c.Flags, 0, r.token[c.From], scsitest.Extent{LBA: c.LBA, Blocks: uint32(c.N)})
 		r.lists++
 		return c.LUN, scsitest.TokenCDB(0x11, r.lists, l), l, 0
 	case "sanitize":

@@ -124,12 +124,12 @@ func TestEveryOperation(t *testing.T) {
 			ends[g.End]++
 		}
 	}
-	for _, op := range append([]string{"read", "write", "write-verify", "verify", "or", "caw", "atomic", "same", "unmap", "copy", "copy4", "copy-offset", "use", "inform"}, alone...) {
+	for _, op := range append([]string{"read", "write", "write-verify", "verify", "or", "caw", "atomic", "same", "unmap", "copy", "copy4", "copy-offset", "copy-many", "unmap-many", "use", "inform"}, alone...) {
 		if good[op] == 0 {
 			t.Errorf("no %s ended well in 40 programs", op)
 		}
 	}
-	for _, end := range []string{"", "abort", "reset", "clear", "target", "kill", "power"} {
+	for _, end := range append([]string{"", "abort", "reset", "clear", "target", "kill", "power"}, fences...) {
 		if ends[end] == 0 {
 			t.Errorf("no group ends with %q", end)
 		}
