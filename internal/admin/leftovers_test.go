@@ -90,9 +90,16 @@ func TestFailedStartMakesNoFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
+	other, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := other.Addr().String()
+	other.Close()
 	for name, change := range map[string]func(*Config){
 		"the portal's port":  func(c *Config) { c.Portal.Listen = l.Addr().String() },
 		"a further portal's": func(c *Config) { c.Portal.Further = []string{l.Addr().String()} },
+		"a port twice":       func(c *Config) { c.Portal.Listen, c.Metrics.Listen = free, free },
 		"the metrics' port":  func(c *Config) { c.Metrics.Listen = l.Addr().String() },
 		"the volumes shown":  func(c *Config) { c.Metrics.Volumes = "some" },
 		"the profile":        func(c *Config) { c.Profile = "no-such-profile" },

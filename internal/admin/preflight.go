@@ -25,9 +25,7 @@ func (d *daemon) preflight() error {
 		if err != nil {
 			return err
 		}
-		if err := l.Close(); err != nil {
-			return err
-		}
+		defer l.Close() // all together: two of them may be the same
 	}
 	return nil
 }

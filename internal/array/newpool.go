@@ -49,46 +49,84 @@ func (a *Array) checkMdisks(spec *PoolSpec) error {
 
 // makeMdisks has the store make the mdisks of a pool, one after another: the store's workers are the hosts', too.
 func (a *Array) makeMdisks(spec PoolSpec, done func(error)) {
-	if a.making == nil {
-		a.making, a.made = map[string]int{}, map[string]bool{}
-	}
-	a.making[spec.Name] = len(spec.Mdisks)
-	for _, m := range spec.Mdisks {
-		a.made[mediumName(spec.Name, m.Name)] = true
-	}
-	end := func(made int, err error) {
-		delete(a.making, spec.Name)
-		for _, m := range spec.Mdisks {
-			delete(a.made, mediumName(spec.Name, m.Name))
-		}
+	a.reserve(spec.Name, spec.Mdisks)
+	inTurn(len(spec.Mdisks), func(i int, next func(error)) {
+		m := spec.Mdisks[i]
+		a.store.MakeMedium(mediumName(spec.Name, m.Name), m.Size&^(extentBytes-1), next)
+	}, func(made int, err error) {
 		if err != nil {
-			err = errors.Join(err, a.removeMedia(spec.Name, spec.Mdisks[:made]))
+			a.removeMdisks(spec.Name, spec.Mdisks[:made], func(e error) {
+				a.release(spec.Name, spec.Mdisks)
+				done(errors.Join(err, e))
+			})
+			return
 		}
-		done(err)
-	}
-	var next func(i int)
-	next = func(i int) {
-		if i == len(spec.Mdisks) {
+		a.release(spec.Name, spec.Mdisks)
+		done(nil)
+	})
+}
+
+// removeMdisks has the store remove the mdisks of a pool that the array does not have, one after another, all of them
+// whatever errors there are. Nobody can use their names meanwhile.
+func (a *Array) removeMdisks(pool string, mdisks []MdiskSpec, done func(error)) {
+	a.reserve(pool, mdisks)
+	var all error
+	inTurn(len(mdisks), func(i int, next func(error)) {
+		a.store.RemoveMedium(mediumName(pool, mdisks[i].Name), func(err error) {
+			all = errors.Join(all, err)
+			next(nil)
+		})
+	}, func(int, error) {
+		a.release(pool, mdisks)
+		done(all)
+	})
+}
+
+// inTurn calls step for 0 to n-1, each when the one before has called next, and then end with how many there
+// were without an error. A step may call next at once.
+func inTurn(n int, step func(i int, next func(error)), end func(done int, err error)) {
+	var from func(i int)
+	from = func(i int) {
+		if i == n {
 			end(i, nil)
 			return
 		}
-		m := spec.Mdisks[i]
-		a.store.MakeMedium(mediumName(spec.Name, m.Name), m.Size&^(extentBytes-1), func(err error) {
+		step(i, func(err error) {
 			if err != nil {
 				end(i, err)
 				return
 			}
-			next(i + 1)
+			from(i + 1)
 		})
 	}
-	next(0)
+	from(0)
+}
+
+// reserve keeps the names of a pool and of its mdisks while the store works on them.
+func (a *Array) reserve(pool string, mdisks []MdiskSpec) {
+	if a.making == nil {
+		a.making, a.made = map[string]int{}, map[string]bool{}
+	}
+	a.making[pool] = len(mdisks)
+	for _, m := range mdisks {
+		a.made[mediumName(pool, m.Name)] = true
+	}
+}
+
+// release ends reserve.
+func (a *Array) release(pool string, mdisks []MdiskSpec) {
+	delete(a.making, pool)
+	for _, m := range mdisks {
+		delete(a.made, mediumName(pool, m.Name))
+	}
 }
 
 // openPool opens a pool whose mdisks were made, and makes it durable.
 func (a *Array) openPool(spec PoolSpec, done func(*Pool, error)) {
 	fail := func(err error) {
-		err = errors.Join(err, a.removeMedia(spec.Name, spec.Mdisks))
-		a.exec.Post(func() { done(nil, err) })
+		a.removeMdisks(spec.Name, spec.Mdisks, func(e error) {
+			a.exec.Post(func() { done(nil, errors.Join(err, e)) })
+		})
 	}
 	for i := range spec.Mdisks {
 		spec.Mdisks[i].ID = a.objects.NextMdisk
@@ -115,13 +153,4 @@ func (a *Array) openPool(spec PoolSpec, done func(*Pool, error)) {
 		done(p, err)
 	})
 	a.endStep()
-}
-
-// removeMedia removes mdisks from the store.
-func (a *Array) removeMedia(pool string, mdisks []MdiskSpec) error {
-	var err error
-	for _, m := range mdisks {
-		err = errors.Join(err, a.store.RemoveMedium(mediumName(pool, m.Name)))
-	}
-	return err
 }

@@ -1,6 +1,7 @@
 package array
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -172,15 +173,17 @@ func (a *Array) DeletePool(p *Pool, done func(error)) {
 		})
 		return
 	}
+	mdisks := make([]MdiskSpec, len(p.mdisks))
+	for i, d := range p.mdisks {
+		mdisks[i].Name = d.name
+	}
 	a.forgetPool(p)
+	a.reserve(p.name, mdisks)
 	a.commitObjects(func(err error) {
-		for _, d := range p.mdisks {
-			if e := a.store.RemoveMedium(mediumName(p.name, d.name)); err == nil {
-				err = e
-			}
-		}
-		a.endStep()
-		done(err)
+		a.removeMdisks(p.name, mdisks, func(e error) {
+			a.endStep()
+			done(errors.Join(err, e))
+		})
 	})
 }
 

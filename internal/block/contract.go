@@ -142,8 +142,9 @@ type Store interface {
 	// disk. What a crash left under the name is removed first. It calls done on the executor; on an
 	// error nothing is left of the mdisk.
 	MakeMedium(name string, size uint64, done func(error))
-	// RemoveMedium ends an mdisk and deletes its bytes. Nothing uses it any more.
-	RemoveMedium(name string) error
+	// RemoveMedium ends an mdisk and deletes its bytes, then calls done on the executor. Nothing uses
+	// it any more, and until done nobody makes one of this name.
+	RemoveMedium(name string, done func(error))
 	// Region opens or creates the NVRAM of this size; fresh tells whether it holds
 	// nothing yet. It is fully allocated.
 	Region(name string, size int) (r Region, fresh bool, err error)

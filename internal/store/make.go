@@ -53,9 +53,10 @@ func (s *Files) MakeMedium(name string, size uint64, done func(error)) {
 	}})
 }
 
-// RemoveMedium closes and deletes the files of an mdisk. They are closed behind what a worker still
-// does with them: a number of a descriptor must not become another file's under a read that nobody waits for.
-func (s *Files) RemoveMedium(name string) error {
+// RemoveMedium closes and deletes the files of an mdisk, on a worker: that waits for the disk. They are closed
+// behind what another worker still does with them: the number of a descriptor must not become another file's under a
+// read that nobody waits for.
+func (s *Files) RemoveMedium(name string, done func(error)) {
 	m := s.made[name]
 	delete(s.made, name)
 	for i, o := range s.media {
@@ -65,11 +66,13 @@ func (s *Files) RemoveMedium(name string) error {
 			break
 		}
 	}
-	var err error
-	if m != nil {
-		err = m.release()
-	}
-	return errors.Join(err, s.removeFiles(name))
+	s.enqueue(job{fn: func() {
+		err := s.removeFiles(name)
+		if m != nil {
+			err = errors.Join(err, m.release())
+		}
+		s.exec.Post(func() { done(err) })
+	}})
 }
 
 // release ends one use of a medium; the last one closes its files.

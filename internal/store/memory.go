@@ -76,10 +76,10 @@ func (m *Memory) MakeMedium(name string, _ uint64, done func(error)) {
 	done(nil)
 }
 
-// RemoveMedium deletes an mdisk.
-func (m *Memory) RemoveMedium(name string) error {
+// RemoveMedium deletes an mdisk; done is called at once.
+func (m *Memory) RemoveMedium(name string, done func(error)) {
 	delete(m.media, name)
-	return nil
+	done(nil)
 }
 
 // Region returns the NVRAM.

@@ -121,9 +121,7 @@ func mediumKept(t *testing.T, open func(*testing.T) (block.Store, Driver)) {
 	if _, err := s.Medium("pool.m0", 4<<20); err == nil {
 		t.Error("a medium was opened with another size")
 	}
-	if err := s.RemoveMedium("pool.m0"); err != nil {
-		t.Error(err)
-	}
+	removeMedium(t, s, d)
 	mustClose(t, s)
 }
 
@@ -133,9 +131,7 @@ func mediumMade(t *testing.T, open func(*testing.T) (block.Store, Driver)) {
 	defer mustClose(t, s)
 	m := openMedium(t, s)
 	transfer(t, d, m, true, 4096, []byte("old"+string(make([]byte, 509))))
-	if err := s.RemoveMedium("pool.m0"); err != nil {
-		t.Fatal(err)
-	}
+	removeMedium(t, s, d)
 	for _, size := range []uint64{4 << 20, 8 << 20} { // the first one is forgotten, as by a crash
 		d.Wait(func(done func()) {
 			s.MakeMedium("pool.m0", size, func(err error) {
@@ -152,10 +148,20 @@ func mediumMade(t *testing.T, open func(*testing.T) (block.Store, Driver)) {
 		t.Errorf("a medium that was made holds %q", got[:4])
 	}
 	for range 2 {
-		if err := s.RemoveMedium("pool.m0"); err != nil {
-			t.Error(err)
-		}
+		removeMedium(t, s, d)
 	}
+}
+
+func removeMedium(t *testing.T, s block.Store, d Driver) {
+	t.Helper()
+	d.Wait(func(done func()) {
+		s.RemoveMedium("pool.m0", func(err error) {
+			if err != nil {
+				t.Error(err)
+			}
+			done()
+		})
+	})
 }
 
 func regionKept(t *testing.T, open func(*testing.T) (block.Store, Driver)) {
