@@ -27,7 +27,7 @@ type Options struct {
 	// rule: 100, 66, 40, 30, 25 (IBM REDP-4426).
 	CapPercent []int
 	// CounterRows is the number of counters that NVRAM has room for (65536, 4 MiB): some five a
-	// volume and ten an mdisk. What is over is counted together.
+	// volume and ten an mdisk. What is over is counted in memory, and begins at 0 with each start.
 	CounterRows int
 	// UUID identifies a new array: it is in the volumes' NAA names and serial numbers.
 	UUID uint64
@@ -73,6 +73,7 @@ type Array struct {
 	cache   *cache
 	journal journal
 	rows    *rows
+	leaving []*Volume // deleted ones that may have nothing dirty any more
 	started int64
 
 	// Work that the end of a step does once for all that the step caused.
@@ -290,6 +291,9 @@ func (a *Array) endStep() {
 		again = len(a.ioBatch)+len(a.destagePools)+len(a.settledOps) > 0 || a.canPump()
 	}
 	a.stepping = false
+	if len(a.leaving) > 0 {
+		a.retireAll()
+	}
 	if a.afterStep != nil {
 		a.afterStep()
 	}

@@ -27,6 +27,7 @@ type mdisk struct {
 	failures uint64
 	unsynced bool
 	offline  bool
+	removed  bool // with its pool: nothing is counted any more
 	failing  failing
 	lost     bool                 // the sync of this cycle failed
 	redo     *redo                // after a sync that failed
@@ -180,6 +181,9 @@ func (d *mdisk) count(x *diskIO) {
 }
 
 func (d *mdisk) row(dir int, o block.Origin, why block.Reason) *row {
+	if d.removed {
+		return &row{}
+	}
 	r := &d.rows[dir][o][why]
 	if *r == nil {
 		h := d.rowHead(dir, o, why)

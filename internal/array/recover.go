@@ -88,6 +88,7 @@ func (a *Array) recover(fresh bool) error {
 	if err := a.loadPages(); err != nil {
 		return err
 	}
+	a.dropUnknown()
 	a.balanceCounters()
 	a.setCaps()
 	return a.firstCheckpoint()
@@ -299,7 +300,7 @@ func (a *Array) volumeOrGhost(id uint32, pool uint16) *Volume {
 	}
 	p := a.poolByID(pool)
 	v := a.addVolume(VolumeSpec{Name: fmt.Sprintf("deleted-%d", id), Pool: p.name, Sectors: windowSectors, BlockSize: 512, Thin: true, ID: id}, p)
-	v.deleted = true
+	v.deleted, v.forgotten = true, true
 	p.volumes--
 	return v
 }

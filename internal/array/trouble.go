@@ -184,7 +184,10 @@ func (a *Array) DeletePool(p *Pool, done func(error)) {
 	}
 	a.setCaps()
 	a.commitObjects(func(err error) {
+		a.rows.drop(rowsOfGone+uint64(p.id), 0)
 		for _, d := range p.mdisks {
+			d.removed = true
+			a.rows.drop(1<<32|uint64(d.id), 0)
 			if e := a.store.RemoveMedium(p.name + "." + d.name); err == nil {
 				err = e
 			}
