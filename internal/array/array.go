@@ -34,7 +34,8 @@ type Options struct {
 	// Policy is how the cache admits, orders and paces.
 	Policy Policy
 
-	opened func(*nvram) // for tests: the NVRAM was opened
+	opened          func(*nvram) // for tests: the NVRAM was opened
+	checkpointBytes int          // for tests: what a batch of a checkpoint may have, about
 }
 
 func (o *Options) fill() {
@@ -52,6 +53,9 @@ func (o *Options) fill() {
 	}
 	if o.CounterRows == 0 {
 		o.CounterRows = rowCount
+	}
+	if o.checkpointBytes == 0 {
+		o.checkpointBytes = checkpointBytes
 	}
 	o.Policy.fill()
 }
@@ -217,7 +221,7 @@ func newArray(opt Options) *Array {
 	a.completeFn = a.complete
 	a.resumeFn = a.resumeYielded
 	a.lookFn = a.look
-	a.ckpt.step = checkpointStep
+	a.ckpt.step, a.ckpt.limit = checkpointStep, opt.checkpointBytes
 	a.destageDoneFn = a.destageDone
 	a.readDoneFn = a.readDone
 	return a
