@@ -52,6 +52,7 @@ type diskIO struct {
 	pool          *Pool
 	phys, sectors uint64
 	place         int
+	tries         uint8 // how often its sectors were read before
 	next          *diskIO
 }
 
@@ -73,7 +74,7 @@ func (a *Array) putIO(x *diskIO) {
 	x.io.Vec = x.io.Vec[:0]
 	x.io.Err, x.io.Sums = nil, x.io.Sums[:0]
 	x.bytes = [block.NumOrigins]uint32{}
-	x.done, x.ctx, x.pool = nil, nil, nil
+	x.done, x.ctx, x.pool, x.tries = nil, nil, nil, 0
 	x.next = a.freeIO
 	a.freeIO = x
 }
