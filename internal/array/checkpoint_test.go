@@ -3,6 +3,7 @@ package array
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -77,6 +78,7 @@ func TestLargeCheckpoints(t *testing.T) {
 		r.pool("p", PoolSpec{}, 256<<20)
 		v := r.volume("v", "p", sectors*512, true)
 		want := map[uint64]uint64{} // stamps
+		states := make([]block.State, sectors/windowSectors)
 		stamp := uint64(0)
 		change := func() {
 			switch at := rnd.Uint64N(sectors/windowSectors) * windowSectors; {
@@ -85,14 +87,21 @@ func TestLargeCheckpoints(t *testing.T) {
 				buf := make([]byte, 512)
 				fillStamp(buf, stamp)
 				mustOK(t, r.do(v, &block.Request{Op: block.OpWrite, Range: rng(at, 1), Data: [][]byte{buf}}))
-				want[at] = stamp
+				want[at], states[at/windowSectors] = stamp, block.Data
 			default:
-				n := min(sectors-at, uint64(windowSectors)<<rnd.IntN(14))
-				op := &block.Request{Op: block.OpUnmap, Ranges: []block.Range{rng(at, n)}}
+				n := uint64(windowSectors) << rnd.IntN(15)
 				if rnd.IntN(2) == 0 {
-					op = &block.Request{Op: block.OpWriteSame, Range: rng(at, n)}
+					at &^= n - 1
+				}
+				n = min(uint64(len(states))*windowSectors-at, n)
+				op, state := &block.Request{Op: block.OpUnmap, Ranges: []block.Range{rng(at, n)}}, block.Unmapped
+				if rnd.IntN(2) == 0 {
+					op, state = &block.Request{Op: block.OpWriteSame, Range: rng(at, n)}, block.Zero
 				}
 				mustOK(t, r.do(v, op))
+				for w := at / windowSectors; w < (at+n)/windowSectors; w++ {
+					states[w] = state
+				}
 				for s := range want {
 					if s >= at && s < at+n {
 						delete(want, s)
@@ -111,7 +120,8 @@ func TestLargeCheckpoints(t *testing.T) {
 			for k, v := range want {
 				w[k] = v
 			}
-			image = func() { r.store, want = st, w }
+			of := slices.Clone(states)
+			image = func() { r.store, want, states = st, w, of }
 		}
 		for range 300 {
 			r.a.checkpoint(true)
@@ -141,8 +151,12 @@ func TestLargeCheckpoints(t *testing.T) {
 		r.check()
 		v = r.a.Volume("v")
 		got, b := make([]byte, 512), make([]byte, 512)
-		for at := uint64(0); at < sectors; at += windowSectors {
-			if run := stateAt(v, at); run != block.Data && want[at] == 0 {
+		for w, state := range states {
+			at := uint64(w) * windowSectors
+			if got := stateAt(v, at); got != state {
+				t.Fatalf("-seed %d, round %d: sector %d is %v, not %v", seed, round, at, got, state)
+			}
+			if state != block.Data {
 				continue
 			}
 			mustOK(t, r.do(v, &block.Request{Op: block.OpRead, Range: rng(at, 1), Data: [][]byte{got}}))
