@@ -27,14 +27,15 @@ type Options struct {
 	// rule: 100, 66, 40, 30, 25 (IBM REDP-4426).
 	CapPercent []int
 	// CounterRows is the number of counters that NVRAM has room for (65536, 4 MiB): some five a
-	// volume and ten an mdisk. What is over is counted together.
+	// volume and ten an mdisk. What is over is counted in memory, and begins at 0 with each start.
 	CounterRows int
 	// UUID identifies a new array: it is in the volumes' NAA names and serial numbers.
 	UUID uint64
 	// Policy is how the cache admits, orders and paces.
 	Policy Policy
 
-	opened func(*nvram) // for tests: the NVRAM was opened
+	opened          func(*nvram) // for tests: the NVRAM was opened
+	checkpointBytes int          // for tests: what a batch of a checkpoint may have, about
 }
 
 func (o *Options) fill() {
@@ -52,6 +53,9 @@ func (o *Options) fill() {
 	}
 	if o.CounterRows == 0 {
 		o.CounterRows = rowCount
+	}
+	if o.checkpointBytes == 0 {
+		o.checkpointBytes = checkpointBytes
 	}
 	o.Policy.fill()
 }
@@ -75,6 +79,7 @@ type Array struct {
 	cache   *cache
 	journal journal
 	rows    *rows
+	leaving []*Volume // deleted ones that may have nothing dirty any more
 	started int64
 
 	// Work that the end of a step does once for all that the step caused.
@@ -218,7 +223,7 @@ func newArray(opt Options) *Array {
 	a.completeFn = a.complete
 	a.resumeFn = a.resumeYielded
 	a.lookFn = a.look
-	a.ckpt.step = checkpointStep
+	a.ckpt.step, a.ckpt.limit = checkpointStep, opt.checkpointBytes
 	a.destageDoneFn = a.destageDone
 	a.readDoneFn = a.readDone
 	return a
@@ -292,6 +297,9 @@ func (a *Array) endStep() {
 		again = len(a.ioBatch)+len(a.destagePools)+len(a.settledOps) > 0 || a.canPump()
 	}
 	a.stepping = false
+	if len(a.leaving) > 0 {
+		a.retireAll()
+	}
 	if a.afterStep != nil {
 		a.afterStep()
 	}

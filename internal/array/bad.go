@@ -117,7 +117,7 @@ func (a *Array) saveBad() {
 	for _, k := range list {
 		value = le.AppendUint64(value, k)
 	}
-	a.ckpt.batch = append(a.ckpt.batch, block.KV{Key: []byte(keyBad), Value: value})
+	a.ckpt.put([]byte(keyBad), value)
 }
 
 // mend forgets sectors of a key that are written anew or gone. Preconditions: there are bad sectors.

@@ -1,18 +1,25 @@
 package array
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
-	"sort"
+	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
 )
 
 // A checkpoint puts what the log's records changed since the last one into the
-// meta store, in one durable batch, and moves the log's tail. It is fuzzy: nodes are
+// meta store, in durable batches, and moves the log's tail with the last of them. It is fuzzy: nodes are
 // written as they are when their turn comes, a few at a time, between commands. As
 // edits are blind, replaying the log from where the checkpoint began brings every
-// node to the same end. A node that a written node refers to is always written, too.
+// node to the same end.
+//
+// Batches are bounded, because the meta store's are. After a crash between two of them the old position
+// counts, over nodes of which some are newer: replaying from there ends in the same map, too. For that, no batch may
+// leave a node that leads to one that the store does not have, or has from an earlier life of the same key:
+// a new node goes there before or with the one that leads to it, and what is cut off leaves the store
+// with the new position or behind it.
 //
 // Keys:
 //
@@ -55,15 +62,27 @@ func checkpointValue(seq uint64, tail int, last uint64) []byte {
 
 type checkpointer struct {
 	running bool
-	sealed  bool     // the batch is complete and may be on its way
-	step    int      // nodes a step; tests set it lower
-	work    []uint32 // nodes to write
-	batch   []block.KV
+	sealed  bool      // the batch with the new position is complete, and may be on its way or committed
+	first   bool      // the one that ends a recovery
+	step    int       // nodes a step; tests set it lower
+	limit   int       // bytes of a batch, about; tests set it lower
+	work    []uint32  // nodes to write, the last first
+	dead    []nodeKey // keys to remove, those of doomed
+	doomed  map[nodeKey]struct{}
+	roots   []uint32   // volumes whose roots to remove
+	batch   []block.KV // that is being filled
+	bytes   int        // of it
+	out     []block.KV // that is complete
 	seq     uint64
 	tail    int
+	baseSeq uint64 // the position that the store has
+	base    int
 	count   uint64 // checkpoints that were committed
 	since   int64  // when the batch went to the meta store, 0: none is there
 }
+
+// checkpointBytes bounds a batch: far below the 4 GiB that Pebble takes, and what it takes of memory.
+const checkpointBytes = 32 << 20
 
 // checkpoint starts one when the log is half full, or when it is forced and there
 // is anything to write.
@@ -85,84 +104,143 @@ func (a *Array) beginCheckpoint() {
 	ck.seq, ck.tail = a.journal.seq, a.journal.head
 	ck.work = append(ck.work[:0], a.arena.dirty...)
 	a.arena.dirty = a.arena.dirty[:0]
-	ck.batch = nil
-	dead := make([]nodeKey, 0, len(a.deadKeys))
-	for k := range a.deadKeys {
-		if a.nodeAt(k) == nil {
-			dead = append(dead, k)
-		}
+	ck.batch, ck.bytes, ck.dead = nil, 0, ck.dead[:0]
+	ck.doomed, a.deadKeys = a.deadKeys, map[nodeKey]struct{}{}
+	for k := range ck.doomed {
+		ck.dead = append(ck.dead, k)
 	}
-	sort.Slice(dead, func(i, j int) bool { return string(dead[i].bytes()) < string(dead[j].bytes()) })
-	for _, k := range dead {
-		ck.batch = append(ck.batch, block.KV{Key: k.bytes()})
-	}
-	clear(a.deadKeys)
-	for _, vol := range a.rootsDead {
-		ck.batch = append(ck.batch, block.KV{Key: rootKey(vol)})
-	}
-	a.rootsDead = a.rootsDead[:0]
+	slices.SortFunc(ck.dead, func(x, y nodeKey) int {
+		return cmp.Or(cmp.Compare(x.vol, y.vol), cmp.Compare(x.level, y.level), cmp.Compare(x.index, y.index))
+	})
+	ck.roots, a.rootsDead = a.rootsDead, nil
 }
 
 func (a *Array) checkpointSteps() {
-	if a.writeNodes(a.ckpt.step) {
+	if !a.fillBatch(a.ckpt.step) {
 		a.exec.At(a.exec.Now(), a.checkpointSteps)
 		return
 	}
-	a.finishBatch()
 	a.afterFlush(a.commitCheckpoint)
 }
 
-// commitCheckpoint commits the batch when NVRAM was flushed behind the last edit in it.
+// commitCheckpoint commits a batch when NVRAM was flushed behind the last edit in it.
 func (a *Array) commitCheckpoint(err error) {
 	if err != nil {
 		a.exec.At(a.exec.Now()+retryTime, func() { a.afterFlush(a.commitCheckpoint) })
 		return
 	}
 	a.ckpt.since = max(1, a.exec.Now())
-	a.commitMeta(a.ckpt.batch, func(err error) {
-		a.ckpt.running, a.ckpt.batch, a.ckpt.since = false, nil, 0
+	a.commitMeta(a.ckpt.out, func(err error) {
+		a.ckpt.since = 0
 		if err != nil {
+			a.ckpt.running, a.ckpt.out = false, nil
 			a.breakDown(fmt.Sprintf("the checkpoint could not be written: %v", err))
 			return
 		}
-		a.journal.tail, a.journal.starved = a.ckpt.tail, false
-		a.ckpt.count++
+		a.batchDone()
+		if a.ckpt.running {
+			a.exec.At(a.exec.Now(), a.checkpointSteps)
+		}
 		a.endStep()
 	})
 }
 
-// writeNodes adds up to n nodes to the batch and tells whether some are left.
-func (a *Array) writeNodes(n int) bool {
+// batchDone hears that the batch is durable.
+func (a *Array) batchDone() {
 	ck := &a.ckpt
-	for ; n > 0 && len(ck.work) > 0; n-- {
-		id := ck.work[len(ck.work)-1]
-		ck.work = ck.work[:len(ck.work)-1]
-		nd := a.arena.nodes[id]
-		if nd == nil || !nd.dirty {
-			continue
-		}
-		nd.dirty = false
-		if at := a.nodeAt(nd.key()); at != nd {
-			if at == nil {
-				a.writeOrphan(nd)
-			}
-			continue
-		}
-		a.writeNode(nd)
-		for _, s := range nd.slots {
-			if s.kind() == kindChild {
-				if c := a.arena.nodes[s.value()]; c.dirty {
-					ck.work = append(ck.work, uint32(s.value()))
-				}
-			}
+	ck.out = nil
+	if !ck.sealed {
+		return
+	}
+	if ck.baseSeq != ck.seq || ck.base != ck.tail || a.journal.tail != ck.tail {
+		ck.baseSeq, ck.base = ck.seq, ck.tail
+		a.journal.tail, a.journal.starved = ck.tail, false
+		ck.count++
+	}
+	ck.running = len(ck.dead)+len(ck.roots) > 0
+}
+
+// put adds an entry to the batch.
+func (ck *checkpointer) put(key, value []byte) {
+	ck.batch = append(ck.batch, block.KV{Key: key, Value: value})
+	ck.bytes += len(key) + len(value)
+}
+
+// complete makes the batch one that can be committed. What is written from now on goes to the next one.
+func (ck *checkpointer) complete() {
+	ck.out, ck.batch, ck.bytes = ck.batch, nil, 0
+}
+
+// fillBatch goes on with up to n nodes and tells whether a batch is complete.
+func (a *Array) fillBatch(n int) bool {
+	ck := &a.ckpt
+	for ; n > 0; n-- {
+		switch {
+		case ck.sealed: // only removals are left
+			a.removeDead()
+			ck.complete()
+			return true
+		case ck.bytes >= ck.limit:
+			// The old position, and the last record that these nodes may have.
+			ck.put([]byte(keyCheckpoint), checkpointValue(ck.baseSeq, ck.base, a.journal.seq))
+			ck.complete()
+			return true
+		case len(ck.work) > 0:
+			a.writeNext()
+		case !a.needRoots():
+			a.finishBatch()
+			ck.complete()
+			return true
 		}
 	}
-	return len(ck.work) > 0
+	return false
+}
+
+// writeNext writes the next node, or finds out what has to be written before it.
+func (a *Array) writeNext() {
+	ck := &a.ckpt
+	id := ck.work[len(ck.work)-1]
+	nd := a.arena.nodes[id]
+	if nd == nil || !nd.dirty {
+		ck.work = ck.work[:len(ck.work)-1]
+		return
+	}
+	now, ok := a.idAt(nd.key())
+	if ok && now == id {
+		n := len(ck.work)
+		for _, s := range nd.slots {
+			if s.kind() == kindChild && !a.arena.nodes[s.value()].persisted {
+				ck.work = append(ck.work, uint32(s.value()))
+			}
+		}
+		if len(ck.work) > n {
+			return
+		}
+		ck.work = ck.work[:n-1]
+		nd.dirty = false
+		a.writeNode(nd)
+		return
+	}
+	ck.work = ck.work[:len(ck.work)-1]
+	nd.dirty = false
+	a.cutOff(nd)
+}
+
+// cutOff hears of a node with changes that is not in the map any more. What was written before may lead to its key, so
+// that it has to be there: as it was, or as the node that has come in its place.
+func (a *Array) cutOff(nd *node) {
+	if now, ok := a.idAt(nd.key()); ok {
+		a.ckpt.work = append(a.ckpt.work, now)
+	} else if nd.persisted {
+		a.writeOrphan(nd)
+	}
 }
 
 func (a *Array) writeNode(nd *node) {
 	nd.persisted = true
-	a.ckpt.batch = append(a.ckpt.batch, block.KV{Key: nd.key().bytes(), Value: a.encodeNode(nd)})
+	delete(a.deadKeys, nd.key()) // the key has come to life again
+	delete(a.ckpt.doomed, nd.key())
+	a.ckpt.put(nd.key().bytes(), a.encodeNode(nd))
 }
 
 // writeOrphan writes a node that was cut off after the checkpoint began: a page that
@@ -176,52 +254,83 @@ func (a *Array) writeOrphan(nd *node) {
 		}
 	}
 	a.writeNode(&plain)
-	nd.persisted = true
 }
 
-// finishBatch adds the roots, with the nodes that only they lead to, and the position.
-// Nothing may be added behind it: the batch belongs to the meta store soon.
+// needRoots tells whether there are nodes that only roots lead to and that have to be written before these.
+func (a *Array) needRoots() bool {
+	ck := &a.ckpt
+	for _, v := range a.vols {
+		if v == nil || v.deleted || !v.m.rootDirty {
+			continue
+		}
+		if s := v.m.root; s.kind() == kindChild && !a.arena.nodes[s.value()].persisted {
+			ck.work = append(ck.work, uint32(s.value()))
+		}
+	}
+	return len(ck.work) > 0
+}
+
+// finishBatch adds the roots and the new position, and removes what has room: nothing may be added behind it.
 func (a *Array) finishBatch() {
 	ck := &a.ckpt
-	defer func() { ck.sealed = true }()
+	if ck.first {
+		ck.first = false
+		a.journal.seq += 1 << 32 // more than a ring can hold
+		ck.seq = a.journal.seq
+	}
 	for _, v := range a.vols {
 		if v == nil || v.deleted || !v.m.rootDirty {
 			continue
 		}
 		v.m.rootDirty = false
-		if s := v.m.root; s.kind() == kindChild && a.arena.nodes[s.value()].dirty {
-			ck.work = append(ck.work, uint32(s.value()))
-			a.writeNodes(1 << 30)
-		}
 		root := v.m.root
 		if root.kind() == kindChild {
 			root = kindChild
 		}
-		ck.batch = append(ck.batch, block.KV{Key: rootKey(v.id), Value: append(le.AppendUint64(nil, uint64(root)), v.m.levels)})
+		ck.put(rootKey(v.id), append(le.AppendUint64(nil, uint64(root)), v.m.levels))
 	}
 	a.saveBad()
-	ck.batch = append(ck.batch, block.KV{Key: []byte(keyCheckpoint), Value: checkpointValue(ck.seq, ck.tail, a.journal.seq)})
+	ck.put([]byte(keyCheckpoint), checkpointValue(ck.seq, ck.tail, a.journal.seq))
+	ck.sealed = true
+	a.removeDead()
+}
+
+// removeDead adds removals to the batch, as long as there is room. The nodes were cut off before the checkpoint began, so
+// that with the new position nothing leads to them; a key that was written since is not doomed any more.
+func (a *Array) removeDead() {
+	ck := &a.ckpt
+	for len(ck.dead) > 0 && ck.bytes < ck.limit {
+		k := ck.dead[len(ck.dead)-1]
+		ck.dead = ck.dead[:len(ck.dead)-1]
+		if _, ok := ck.doomed[k]; ok {
+			ck.put(k.bytes(), nil)
+		}
+	}
+	for len(ck.roots) > 0 && ck.bytes < ck.limit {
+		ck.put(rootKey(ck.roots[len(ck.roots)-1]), nil)
+		ck.roots = ck.roots[:len(ck.roots)-1]
+	}
 }
 
 func (nd *node) key() nodeKey { return nodeKey{nd.vol, nd.level, nd.index} }
 
-// nodeAt returns the node that the map has at this key now, nil if it has none.
-func (a *Array) nodeAt(k nodeKey) *node {
+// idAt returns the node that the map has at this key now.
+func (a *Array) idAt(k nodeKey) (id uint32, ok bool) {
 	if int(k.vol) >= len(a.vols) || a.vols[k.vol] == nil {
-		return nil
+		return 0, false
 	}
 	m := &a.vols[k.vol].m
 	for s := m.root; s.kind() == kindChild; {
 		nd := a.arena.nodes[s.value()]
 		if nd.level == k.level && nd.index == k.index {
-			return nd
+			return uint32(s.value()), true
 		}
 		if nd.level <= k.level || k.index>>(fanoutBits*uint(nd.level-k.level)) != nd.index {
-			return nil
+			return 0, false
 		}
 		s = nd.slots[k.index>>(fanoutBits*uint(nd.level-k.level-1))&(fanout-1)]
 	}
-	return nil
+	return 0, false
 }
 
 func (a *Array) encodeNode(nd *node) []byte {

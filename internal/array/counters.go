@@ -144,24 +144,28 @@ func (a *Array) emitOffloads(e metrics.Emitter) {
 	}
 	bytes := map[key]uint64{}
 	var order []key
-	for i := range a.rows.used {
-		r := a.rows.nv.row(i)
-		if uint8(r.head) != rowOffload {
-			continue
-		}
+	a.rows.each(rowOffload, func(r *row) {
 		prim, path := int(r.head>>12&15), int(r.head>>8&15)
 		src, id := uint16(r.head>>16), uint32(r.head>>32)
-		if prim >= len(primNames) || path >= len(pathNames) || int(id) >= len(a.vols) || a.vols[id] == nil || a.vols[id].replaced {
-			continue
+		if prim >= len(primNames) || path >= len(pathNames) {
+			return
 		}
-		v := a.vols[id]
-		e.Value(metrics.OffloadOperations, float64(r.cells[0]), primNames[prim], v.spec.Name, pathNames[path], "good")
-		k := key{prim, path, src, v.pool.id}
+		k := key{prim, path, src, 0}
+		switch {
+		case id >= rowsOfGone && int(id-rowsOfGone) < len(a.pools) && a.pools[id-rowsOfGone] != nil:
+			k.dst = uint16(id - rowsOfGone)
+		case int(id) < len(a.vols) && a.vols[id] != nil && !a.vols[id].replaced:
+			v := a.vols[id]
+			e.Value(metrics.OffloadOperations, float64(r.cells[0]), primNames[prim], v.spec.Name, pathNames[path], "good")
+			k.dst = v.pool.id
+		default:
+			return
+		}
 		if _, ok := bytes[k]; !ok {
 			order = append(order, k)
 		}
 		bytes[k] += r.cells[1]
-	}
+	})
 	for _, k := range order {
 		if int(k.src) < len(a.pools) && a.pools[k.src] != nil {
 			e.Value(metrics.OffloadBytes, float64(bytes[k]), primNames[k.prim], a.pools[k.src].name, a.pools[k.dst].name, pathNames[k.path])

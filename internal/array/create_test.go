@@ -27,9 +27,9 @@ func (s *countingStore) Medium(name string, size uint64) (block.Medium, error) {
 	return m, err
 }
 
-func (s *countingStore) RemoveMedium(name string) error {
+func (s *countingStore) RemoveMedium(name string, done func(error)) {
 	delete(s.open, name)
-	return s.Store.RemoveMedium(name)
+	s.Store.RemoveMedium(name, done)
 }
 
 // TestPoolsThatCannotBeMade: more mdisks than an extent's number can tell apart are refused before one is opened, and of a

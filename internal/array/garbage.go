@@ -75,9 +75,8 @@ func (a *Array) collect(n int) bool {
 }
 
 func (a *Array) freeNode(id uint32, nd *node) {
-	if a.ckpt.running && !a.ckpt.sealed && nd.dirty && a.nodeAt(nd.key()) == nil {
-		// A page that is written already may refer to this one.
-		a.writeOrphan(nd)
+	if a.ckpt.running && !a.ckpt.sealed && nd.dirty {
+		a.cutOff(nd)
 	}
 	if nd.persisted {
 		a.deadKeys[nd.key()] = struct{}{}

@@ -51,18 +51,34 @@ func (a *Array) Stop(done func(error)) {
 		return
 	}
 	a.beginCheckpoint()
-	a.writeNodes(1 << 30)
-	a.finishBatch()
-	a.afterFlush(func(ferr error) {
-		a.commitMeta(a.ckpt.batch, func(err error) {
-			if err == nil {
-				a.journal.tail = a.ckpt.tail
+	a.lastCheckpoint(func(err error) {
+		nv := a.cache.nv
+		nv.region.Flush(0, len(nv.b), func(last error) {
+			a.meta = nil
+			done(errors.Join(err, last))
+		})
+	})
+}
+
+// lastCheckpoint commits the batches of the checkpoint that has begun, without a pause and without trying again.
+func (a *Array) lastCheckpoint(done func(error)) {
+	for !a.fillBatch(1 << 20) {
+	}
+	a.afterFlush(func(err error) {
+		if err != nil {
+			done(err)
+			return
+		}
+		a.commitMeta(a.ckpt.out, func(err error) {
+			if err != nil {
+				done(err)
+				return
 			}
-			nv := a.cache.nv
-			nv.region.Flush(0, len(nv.b), func(last error) {
-				a.meta = nil
-				done(errors.Join(err, ferr, last))
-			})
+			if a.batchDone(); a.ckpt.running {
+				a.lastCheckpoint(done)
+				return
+			}
+			done(nil)
 		})
 	})
 }

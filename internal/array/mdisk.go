@@ -27,6 +27,7 @@ type mdisk struct {
 	failures uint64
 	unsynced bool
 	offline  bool
+	removed  bool // with its pool: nothing is counted any more
 	failing  failing
 	lost     bool                 // the sync of this cycle failed
 	redo     *redo                // after a sync that failed
@@ -52,6 +53,7 @@ type diskIO struct {
 	phys, sectors uint64
 	skew          uint64 // see reading
 	place         int
+	tries         uint8 // how often its sectors were read before
 	next          *diskIO
 }
 
@@ -73,7 +75,7 @@ func (a *Array) putIO(x *diskIO) {
 	x.io.Vec = x.io.Vec[:0]
 	x.io.Err, x.io.Sums = nil, x.io.Sums[:0]
 	x.bytes = [block.NumOrigins]uint32{}
-	x.done, x.ctx, x.pool = nil, nil, nil
+	x.done, x.ctx, x.pool, x.tries = nil, nil, nil, 0
 	x.next = a.freeIO
 	a.freeIO = x
 }
@@ -181,6 +183,9 @@ func (d *mdisk) count(x *diskIO) {
 }
 
 func (d *mdisk) row(dir int, o block.Origin, why block.Reason) *row {
+	if d.removed {
+		return &row{}
+	}
 	r := &d.rows[dir][o][why]
 	if *r == nil {
 		h := d.rowHead(dir, o, why)

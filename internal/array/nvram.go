@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
-	"unsafe"
 
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -193,79 +192,4 @@ func (n *nvram) bury(page uint32, mark byte) {
 func (n *nvram) clear(page uint32) {
 	n.touch(n.descAt(page), descBytes)
 	clear(n.desc(page))
-}
-
-// Counter rows live in NVRAM, so that what was counted survives the death of the
-// process to the byte.
-const (
-	rowFree    = 0
-	rowCache   = 1 // key origin, id volume; cells below
-	rowBackend = 2 // key direction<<7 | origin<<4 | reason, id mdisk; cells 0 operations, 1 bytes
-	rowShort   = 4 // key origin, id volume; cell 0: bytes of cellWriteThrough for lack of memory
-	rowOffload = 3 // key primitive<<4 | path, pool destination, id source pool; cells 0 operations, 1 bytes
-)
-
-const (
-	cellFast = iota
-	cellWriteThrough
-	cellRecovered
-	cellDestaged
-	cellOverwritten
-	cellDiscarded
-	cellFlushThrough
-	rowCells = 7
-)
-
-// row is a counter row in place.
-type row struct {
-	head  uint64
-	cells [rowCells]uint64
-}
-
-func rowHead(kind, key uint8, pool uint16, id uint32) uint64 {
-	return uint64(kind) | uint64(key)<<8 | uint64(pool)<<16 | uint64(id)<<32
-}
-
-func (n *nvram) row(i int) *row {
-	return (*row)(unsafe.Pointer(&n.b[rowsOffset+i*rowBytes]))
-}
-
-// rows finds counter rows by head, and makes them.
-type rows struct {
-	nv   *nvram
-	at   map[uint64]*row
-	used int
-}
-
-func openRows(nv *nvram) *rows {
-	rs := &rows{nv: nv, at: map[uint64]*row{}}
-	for i := range nv.rows {
-		r := nv.row(i)
-		if r.head == rowFree {
-			break
-		}
-		rs.at[r.head] = r
-		rs.used++
-	}
-	return rs
-}
-
-// get returns the row with this head. When the table is full, what is new is
-// counted together in the last row of its kind.
-func (rs *rows) get(kind, key uint8, pool uint16, id uint32) *row {
-	h := rowHead(kind, key, pool, id)
-	if r := rs.at[h]; r != nil {
-		return r
-	}
-	if rs.used == rs.nv.rows-8 && id != ^uint32(0) {
-		return rs.get(kind, 0, 0, ^uint32(0))
-	}
-	if rs.used == rs.nv.rows {
-		return &row{}
-	}
-	r := rs.nv.row(rs.used)
-	*r = row{head: h}
-	rs.used++
-	rs.at[h] = r
-	return r
 }

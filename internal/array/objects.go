@@ -338,6 +338,7 @@ func (a *Array) DeleteVolume(v *Volume, done func(error)) {
 		return
 	}
 	v.deleted = true
+	a.foldOffloads(v) // before the deletion can be durable: what is counted by pool never gets less
 	for i, s := range a.objects.Volumes {
 		if s.ID == v.id {
 			a.objects.Volumes = append(a.objects.Volumes[:i], a.objects.Volumes[i+1:]...)
@@ -351,6 +352,8 @@ func (a *Array) DeleteVolume(v *Volume, done func(error)) {
 		v.m.setState(0, uint64(1)<<spanShift(v.m.levels), kindUnmapped)
 		a.rootsDead = append(a.rootsDead, v.id)
 		v.account()
+		v.forgotten = true
+		v.left()
 		a.endStep()
 		done(err)
 	})

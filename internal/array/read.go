@@ -171,6 +171,7 @@ func (r *reading) backend(p *Pool, phys, n uint64, dst *cursor) {
 func (a *Array) readDone(x *diskIO) {
 	r := x.ctx.(*reading)
 	x.d.forget(x)
+	a.lookAgain(x)
 	x.pool.unpinRange(x.phys, x.sectors)
 	if x.io.Err != nil {
 		r.status = block.MediumRead
@@ -190,6 +191,66 @@ func (r *reading) locate(x *diskIO) {
 	}
 	first := slices.Min(e.Sectors) - x.io.Off/block.SectorSize
 	r.bad = min(r.bad, x.phys+first+x.skew)
+}
+
+// readTries is how often a sector is read until its checksum counts as wrong.
+const readTries = 3
+
+// lookAgain answers those sectors of a read with wrong checksums that were written while it was on its way: such a read may find
+// data without its checksum. What is in the cache is taken from there; the rest, which may have been destaged meanwhile, is
+// read again. What is wrong for good stays in the error.
+func (a *Array) lookAgain(x *diskIO) {
+	var e *block.ChecksumError
+	if x.io.Err == nil || !errors.As(x.io.Err, &e) {
+		return
+	}
+	r := x.ctx.(*reading)
+	left := block.ChecksumError{Medium: e.Medium}
+	for i, sector := range e.Sectors {
+		at := sector - x.io.Off/block.SectorSize
+		dst := cursor{vec: x.io.Vec}
+		dst.skip(int(at) * block.SectorSize)
+		switch data := a.cached(keyOf(x.pool.id, x.phys+at), (x.phys+at)%pageSectors); {
+		case data != nil:
+			dst.copyFrom(data)
+		case x.tries+1 < readTries:
+			a.readSectorAgain(x, r, x.phys+at, &dst)
+		default:
+			left.Sectors, left.Sums = append(left.Sectors, sector), append(left.Sums, e.Sums[i])
+		}
+	}
+	x.io.Err = nil
+	if len(left.Sectors) > 0 {
+		x.io.Err = &left
+	}
+}
+
+// cached returns a dirty sector of a key, nil if the cache does not have it.
+func (a *Array) cached(k pageKey, sector uint64) []byte {
+	c := a.cache
+	i := c.lookup(k)
+	if i != noPage && c.pages[i].mask>>sector&1 == 0 {
+		i = c.under(i)
+	}
+	if i == noPage || c.pages[i].mask>>sector&1 == 0 {
+		return nil
+	}
+	return c.nv.data(i)[sector*block.SectorSize : (sector+1)*block.SectorSize]
+}
+
+// readSectorAgain reads one sector of a read once more.
+func (a *Array) readSectorAgain(x *diskIO, r *reading, phys uint64, dst *cursor) {
+	_, off, _ := x.pool.locate(phys)
+	x.pool.pinRange(phys, 1)
+	y := a.getIO()
+	y.io.Write, y.io.Off, y.io.N, y.reason = false, off, block.SectorSize, x.reason
+	y.io.Vec = dst.take(y.io.Vec, block.SectorSize)
+	y.bytes[r.origin] = block.SectorSize
+	y.ctx, y.done, y.tries = r, a.readDoneFn, x.tries+1
+	y.phys, y.sectors, y.pool, y.skew = phys, 1, x.pool, x.skew
+	r.left++
+	x.d.expect(y)
+	x.d.start(y)
 }
 
 // release gives back one of the things that the read waits for; the last one ends it.
@@ -222,6 +283,15 @@ func (c *cursor) zero(n int) {
 		clear(b)
 		c.advance(len(b))
 		n -= len(b)
+	}
+}
+
+// skip leaves out the next n bytes of the list.
+func (c *cursor) skip(n int) {
+	for n > 0 {
+		k := min(n, len(c.vec[c.i])-c.off)
+		c.advance(k)
+		n -= k
 	}
 }
 

@@ -70,6 +70,7 @@ func (a *Array) recover(fresh bool) error {
 		return fmt.Errorf("the checkpoint points behind the end of the log; the data folder mixes files of two arrays")
 	}
 	a.journal.seq, a.journal.tail = seq, tail
+	a.ckpt.baseSeq, a.ckpt.base = seq, tail
 	end, err := a.lastRecord(saved, max(saved.flushed, last, seq), fresh)
 	if err != nil {
 		return err
@@ -88,6 +89,7 @@ func (a *Array) recover(fresh bool) error {
 	if err := a.loadPages(); err != nil {
 		return err
 	}
+	a.dropUnknown()
 	a.balanceCounters()
 	a.setCaps()
 	return a.firstCheckpoint()
@@ -299,7 +301,7 @@ func (a *Array) volumeOrGhost(id uint32, pool uint16) *Volume {
 	}
 	p := a.poolByID(pool)
 	v := a.addVolume(VolumeSpec{Name: fmt.Sprintf("deleted-%d", id), Pool: p.name, Sectors: windowSectors, BlockSize: 512, Thin: true, ID: id}, p)
-	v.deleted = true
+	v.deleted, v.forgotten = true, true
 	p.volumes--
 	return v
 }
@@ -337,16 +339,14 @@ func (r *row) out() uint64 {
 
 // firstCheckpoint commits the state after recovery before anything is served.
 func (a *Array) firstCheckpoint() error {
-	a.journal.seq += 1 << 32 // more than a ring can hold
 	a.beginCheckpoint()
-	a.writeNodes(1 << 30)
-	a.finishBatch()
-	err := a.meta.CommitNow(a.sealBatch(a.ckpt.batch))
-	a.ckpt.running, a.ckpt.batch = false, nil
-	if err != nil {
-		return fmt.Errorf("the first checkpoint could not be written: %w", err)
+	for a.ckpt.first = true; a.ckpt.running; a.batchDone() {
+		for !a.fillBatch(1 << 20) {
+		}
+		if err := a.meta.CommitNow(a.sealBatch(a.ckpt.out)); err != nil {
+			return fmt.Errorf("the first checkpoint could not be written: %w", err)
+		}
 	}
-	a.journal.tail = a.ckpt.tail
 	a.flushed, a.genDone = a.journal.seq, a.gen
 	a.journal.setNewest()
 	a.saveState()

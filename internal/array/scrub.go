@@ -115,7 +115,12 @@ func (s *Scrub) read(p *Pool, phys, n uint64) {
 }
 
 func (s *Scrub) readDone(x *diskIO) {
-	x.pool.unpinRange(x.phys, x.sectors)
+	defer x.pool.unpinRange(x.phys, x.sectors)
+	if x.io.Err != nil && x.tries+1 < readTries {
+		s.again(x)
+		s.ended(x)
+		return
+	}
 	s.Read += int64(x.io.N)
 	if x.io.Err != nil {
 		x.d.failures++
@@ -125,6 +130,18 @@ func (s *Scrub) readDone(x *diskIO) {
 		s.Bad += s.a.noteBad(x)
 	}
 	s.ended(x)
+}
+
+// again reads once more: what was written and destaged meanwhile may have been found without its checksums.
+func (s *Scrub) again(x *diskIO) {
+	x.pool.pinRange(x.phys, x.sectors)
+	y := s.a.getIO()
+	y.io.Write, y.io.Off, y.io.N, y.reason = false, x.io.Off, x.io.N, x.reason
+	y.io.Vec = append(y.io.Vec, x.io.Vec...)
+	y.bytes[block.OriginHost] = uint32(y.io.N)
+	y.phys, y.sectors, y.pool, y.done, y.tries = x.phys, x.sectors, x.pool, s.readDone, x.tries+1
+	s.left++
+	x.d.start(y)
 }
 
 // ended ends one operation, or the start of them; behind the last the next step follows

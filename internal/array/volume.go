@@ -20,7 +20,9 @@ type Volume struct {
 	deleted bool
 	// replaced: it was deleted, and another volume has its name. Its counters are not told any more.
 	replaced bool
-	gen      uint64
+	// forgotten: its deletion is durable. The last dirty page that goes takes the volume with it.
+	forgotten bool
+	gen       uint64
 
 	dirty      []dirtyList // by mdisk of the pool, oldest first
 	dirtyPages int         // on them
@@ -244,12 +246,15 @@ func (v *Volume) leaveDirty(mask uint8, origins uint32, cell int) {
 		n := uint64(bits.OnesCount8(mask)) * block.SectorSize
 		v.dirtyBytes[origins&15] -= int64(n)
 		v.row(block.Origin(origins & 15)).cells[cell] += n
-		return
+		mask = 0
 	}
 	for ; mask != 0; mask &= mask - 1 {
 		o := originAt(origins, bits.TrailingZeros8(mask))
 		v.dirtyBytes[o] -= block.SectorSize
 		v.row(o).cells[cell] += block.SectorSize
+	}
+	if v.forgotten {
+		v.left()
 	}
 }
 

@@ -52,10 +52,12 @@ func TestRemovedMediumIsClosed(t *testing.T) {
 		io := &block.IO{Write: true, N: 1 << 20, Vec: [][]byte{bytes.Repeat([]byte{7}, 1<<20)}, Done: func(io *block.IO) { written <- io.Err }}
 		m.Submit([]*block.IO{io})
 		m.Sync(func(err error) { synced <- err })
-		if err := s.RemoveMedium("m"); err != nil {
+		removed := make(chan error, 1)
+		s.RemoveMedium("m", func(err error) { removed <- err })
+		exec.Unlock()
+		if err := <-removed; err != nil {
 			t.Fatal(err)
 		}
-		exec.Unlock()
 		if err := <-written; err != nil {
 			t.Errorf("the write under way ended %v", err)
 		}
