@@ -23,8 +23,8 @@ vm-docs: build ## write docs/targetcli.md anew from what targetcli says in a gue
 conformance-vm: build ## the whole of libiscsi's suite through LIO and TCMU, against the table of what differs there
 	@scripts/vm/run.py --limit 2400 tests/vm/test_conformance.py $(VM_ARGS)
 
-vm-bench: build ## arraysim over TCMU against LIO fileio and tcmu-runner in alternation, as ratios
-	@scripts/vm/run.py --limit 3600 --memory 4096 --command "python3 tests/vm/bench.py $(BENCH_ARGS)" $(VM_ARGS)
+vm-bench: build ## arraysim over TCMU against tcmu-runner and LIO fileio in alternation: ratios and costs (an hour); BENCH_ARGS="--rounds 1"
+	@scripts/vm/run.py --limit 10800 --memory 4096 --command "python3 tests/vm/bench.py $(BENCH_ARGS)" $(VM_ARGS)
 
 vm-kill-test: build ## 20 kills of the daemon under a mounted, busy file system, each followed by a check
 	@scripts/vm/run.py --limit 2400 --env ARRAYSIM_KILLS=20 tests/vm/test_tcmu.py -k kills_under $(VM_ARGS)
