@@ -293,3 +293,17 @@ func lookup(cdb []byte) *command {
 	}
 	return nil
 }
+
+// badOpcode ends the task with INVALID COMMAND OPERATION CODE, or with INVALID
+// FIELD IN CDB where only the service action is unknown (SPC-5 4.3.3).
+func (t *Task) badOpcode() {
+	if row := t.state.row; len(t.CDB) > 1 && (row == nil || row.sa != none) && servedOps[t.CDB[0]].sas != nil {
+		if t.CDB[0] == opVariable {
+			t.fault(inCDB(8, 7))
+			return
+		}
+		t.fault(inCDB(1, 4))
+		return
+	}
+	t.fault(sense{code: invalidOpcode, sks: [3]byte{sksv | sksCDB, 0, 0}})
+}

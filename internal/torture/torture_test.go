@@ -93,7 +93,7 @@ func TestFindsAPlantedBug(t *testing.T) {
 			commands += len(g.Commands)
 		}
 		text := asTest(groups, on)
-		if commands > 2 || !strings.Contains(text, `"unmap"`) {
+		if commands > 2 || !strings.Contains(text, `Op: "unmap`) {
 			t.Errorf("seed %d: %d commands are left:\n%s", seed, commands, text)
 		}
 		if _, err := parser.ParseFile(gotoken.NewFileSet(), "x.go", "package torture\n"+text, 0); err != nil {
