@@ -71,6 +71,7 @@ type Array struct {
 
 	arena   mapArena
 	cache   *cache
+	line    line // of the pools that wait for what they share
 	journal journal
 	rows    *rows
 	started int64
@@ -242,6 +243,7 @@ func (a *Array) setCaps() {
 			p.part.limit = a.cache.limit * percent / 100
 		}
 	}
+	a.setFloors(n)
 }
 
 // finish queues a request's completion.

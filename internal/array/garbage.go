@@ -40,7 +40,7 @@ func (a *Array) runGarbage() {
 	a.garbageQueued = false
 	a.collect(garbageStep)
 	a.scheduleGarbage()
-	a.pump()
+	a.endStep()
 }
 
 // collect looks at up to n slots of what was cut off and tells whether anything is left.
