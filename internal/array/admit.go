@@ -324,6 +324,7 @@ func (v *Volume) target(w *commitWindow) block.Status {
 	case kindData:
 		if p := s.value(); p&(windowSectors-1) == 0 && v.private(p) {
 			w.phys, w.edit = p, false
+			v.ownHome(s, w.index)
 			return v.pool.writable(p)
 		}
 	case kindDetail:
@@ -333,12 +334,16 @@ func (v *Volume) target(w *commitWindow) block.Status {
 			if d.phys&(windowSectors-1) == 0 && !d.mask.empty() && v.private(d.phys) {
 				w.phys = d.phys
 				w.edit = !maskOf(w.first, w.n).andNot(d.mask).empty()
+				v.ownHome(s, w.index)
 				return v.pool.writable(d.phys)
 			}
 			i = d.next
 		}
 	}
-	g, ok := v.allocGrain()
+	g, ok := v.allocGrain(w.index)
+	if !ok && v.m.entitled(s) && v.pool.giveUpHolds() {
+		return v.target(w)
+	}
 	if !ok && v.pool.anyDown {
 		return block.Offline
 	}

@@ -111,7 +111,8 @@ type Array struct {
 	ckpt               checkpointer
 	stopped            bool
 	rootsDead          []uint32
-	holds              int // Refs that are held
+	refs               []*ref        // that are held
+	promised           []block.Range // scratch
 	recovery           Recovery
 	bad                map[uint64]struct{} // sectors that failed their checksum
 	hadBad             bool                // the checkpoint has a list of them

@@ -40,6 +40,10 @@ func (o *op) edit() {
 		a.metaWait.push(o)
 		return
 	}
+	if state == block.Anchored && v.spec.Thin && !v.pool.has(v.promise(ranges)) {
+		o.end(block.NoSpace)
+		return
+	}
 	a.edits = a.edits[:0]
 	bytes := uint64(0)
 	for _, x := range ranges {
@@ -47,10 +51,6 @@ func (o *op) edit() {
 			continue
 		}
 		bytes += x.Bytes()
-		if state == block.Anchored && v.spec.Thin && !v.mayAnchor(x) {
-			o.end(block.NoSpace)
-			return
-		}
 		a.edits = append(a.edits, edit{vol: v.id, state: state, Range: x})
 		if len(a.edits) == maxEdits {
 			a.applyEdits(v)
@@ -59,12 +59,6 @@ func (o *op) edit() {
 	a.applyEdits(v)
 	v.countOffload(prim, pathMetadata, v.pool, bytes)
 	o.end(block.OK)
-}
-
-// mayAnchor tells whether the pool can promise the space of a range.
-func (v *Volume) mayAnchor(x block.Range) bool {
-	want := int64(x.Count>>windowShift) + 2
-	return v.pool.allocated+v.pool.reserved+want <= v.pool.grains()
 }
 
 // applyEdits commits a.edits, all of v, in one record and carries them out.
@@ -85,7 +79,7 @@ func (a *Array) applyEdits(v *Volume) {
 // apply changes the map as an edit says; replay uses it, too.
 func (v *Volume) apply(e *edit) {
 	if e.state != block.Data {
-		v.m.setState(e.Start, v.endOfMap(e.End()), slot(e.state))
+		v.m.setState(e.Start, v.endOfMap(e.End(), e.state), slot(e.state))
 		return
 	}
 	for at, phys := e.Start, e.phys; at < e.End(); {
