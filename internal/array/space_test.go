@@ -231,3 +231,17 @@ func TestThickWinsOverAHold(t *testing.T) {
 	}
 	r.check()
 }
+
+// TestAnchorsThatAreOverwritten: a window without an anchored sector is entitled to nothing any more.
+func TestAnchorsThatAreOverwritten(t *testing.T) {
+	r, p := spaceRig(t, 128)
+	v := r.volume("v", "p", 1<<30, true)
+	mustOK(t, r.do(v, unmap(block.Anchor, rng(10, 20))))
+	mustOK(t, r.do(v, write(8, 40)))
+	r.check()
+	mustOK(t, r.do(v, unmap(0, rng(8, 40))))
+	if st := p.Stats(); st.Reserved != 0 || st.Allocated != 0 {
+		t.Errorf("all is unmapped; %d grains are reserved, %d allocated", st.Reserved/grainBytes, st.Allocated/grainBytes)
+	}
+	r.check()
+}

@@ -144,7 +144,7 @@ func (m *extentMap) home(s slot, w uint64) (home uint64) {
 // settleHome brings the home of a window in line with an edit of its slot; was is what it had before.
 func (m *extentMap) settleHome(s slot, w, was uint64) {
 	p, entitled := m.pool, m.entitled(s)
-	if !entitled && was == noGrain {
+	if !entitled && m.tenant.marked == 0 {
 		return
 	}
 	now := m.home(s, w)
