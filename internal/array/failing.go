@@ -140,6 +140,11 @@ func (a *Array) look() {
 				p.endWaiters(block.MediumWrite, now-patience)
 				d.endReads(now)
 			}
+			// What is pinned for it may be all that its pool can have of the cache.
+			if d.offline && now-d.away >= patience {
+				trouble = true
+				p.endWaiters(block.Offline, now-patience)
+			}
 			if d.failing.since != 0 && now-d.failing.since >= patience {
 				s := block.MediumWrite
 				if errors.Is(d.failing.err, block.ErrFull) {

@@ -27,6 +27,7 @@ type mdisk struct {
 	failures uint64
 	unsynced bool
 	offline  bool
+	away     int64 // since when it is offline
 	failing  failing
 	lost     bool                 // the sync of this cycle failed
 	redo     *redo                // after a sync that failed

@@ -205,3 +205,39 @@ func TestStuckWriteThrough(t *testing.T) {
 	}
 	r.check()
 }
+
+// TestWaitersOfAnOfflineMdisk: what is pinned for an mdisk that is away fills its pool's partition. Who waits
+// there ends in time, and all goes on when it is back.
+func TestWaitersOfAnOfflineMdisk(t *testing.T) {
+	for name, through := range map[string]bool{"full": false, "through": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Options{CacheBytes: 1 << 20}, false)
+			p := r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m0", Size: 64 << 20}, {Name: "m1", Size: 64 << 20}}}, 0)
+			v := r.volume("v", "p", 32<<20, true)
+			if through {
+				p.SetWriteMode(FlushThrough)
+			}
+			q := write(0, 2048)
+			ended := r.start(v, q)
+			if err := p.SetMdiskOffline("m0", true); err != nil {
+				t.Fatal(err)
+			}
+			more := []*block.Request{write(4096, 2048), write(16384, 2048)}
+			left := len(more)
+			for _, x := range more {
+				x.Done = func(*block.Request) { left-- }
+			}
+			v.Submit(more)
+			r.clock.RunUntil(r.clock.Now() + patience + 5e9)
+			if !ended() || left != 0 {
+				t.Errorf("after %d s the first write has ended: %v, and %d others have not", int64(patience+5e9)/1e9, ended(), left)
+			}
+			if err := p.SetMdiskOffline("m0", false); err != nil {
+				t.Fatal(err)
+			}
+			r.clock.RunUntil(r.clock.Now() + 10e9)
+			mustOK(t, r.do(v, write(0, 2048)))
+			r.check()
+		})
+	}
+}
