@@ -690,6 +690,7 @@ func (m *torture) powerCut() {
 			u := &v.units[k]
 			if u.busy && u.what {
 				v.settle(uint64(k), 1, false)
+				u.anchored = false
 			}
 			u.busy, u.what, u.from = false, false, nil
 		}
