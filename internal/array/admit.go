@@ -212,6 +212,7 @@ func (v *Volume) private(phys uint64) bool { return v.pool.refs(phys>>windowShif
 
 // commitScratch is what a commit works with, reused.
 type commitScratch struct {
+	wait    bool // what a failed commit lacks is there as soon as transfers end
 	windows [pieceSectors/windowSectors + 1]commitWindow
 	pages   [piecePages + 1]commitPage
 }
@@ -344,6 +345,7 @@ func (v *Volume) target(w *commitWindow) block.Status {
 	if !ok && v.m.entitled(s) && v.pool.giveUpHolds() {
 		return v.target(w)
 	}
+	v.a.scratch.wait = !ok && v.m.entitled(s) && v.pool.leaving > 0
 	if !ok && v.pool.anyDown {
 		return block.Offline
 	}

@@ -85,6 +85,7 @@ type Array struct {
 	stepping     bool
 	metaWait     opQueue // map edits that wait for room in the log
 	yielded      opQueue // ops that let others go first
+	spaceWait    opQueue // promised writes whose space transfers still keep
 
 	garbage       garbage
 	garbageQueued bool

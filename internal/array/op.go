@@ -252,7 +252,10 @@ func (o *op) write(head bool) {
 			// A piece begins at a multiple of the block, so the pattern is in phase.
 			o.src = cursor{vec: [][]byte{o.same}}
 		}
-		if s := a.commit(o, n); s != block.OK {
+		if s := a.commit(o, n); s == block.NoSpace && a.scratch.wait {
+			a.spaceWait.push(o)
+			return
+		} else if s != block.OK {
 			o.abandon(s)
 			return
 		}

@@ -26,6 +26,8 @@ type space struct {
 	infos     int    // entries of info that were made
 	allocated int64  // grains
 	reserved  int64  // grains promised to thick volumes and anchored ranges
+	leaving   int    // grains that only transfers keep
+	left      bool   // one of these was freed since the array looked last
 	cursor    uint32 // extent where the search for an empty one goes on
 	// tenant returns the account of a volume.
 	tenant func(vol uint32) *tenant
@@ -173,7 +175,11 @@ func (s *space) unhold(g uint64) {
 }
 
 func (s *space) freeUnused(g uint64) {
-	if gi := s.grain(g); gi.refs == 0 && gi.pins == 0 && gi.held == 0 {
+	switch gi := s.grain(g); {
+	case gi.refs+gi.held > 0:
+	case gi.pins > 0:
+		s.leaving++
+	default:
 		s.free(g)
 	}
 }
@@ -196,8 +202,12 @@ func (s *space) pinRange(p, n uint64) {
 
 func (s *space) unpinRange(p, n uint64) {
 	for g := p >> windowShift; g <= (p+n-1)>>windowShift; g++ {
-		s.grain(g).pins--
-		s.freeUnused(g)
+		gi := s.grain(g)
+		if gi.pins--; gi.pins == 0 && gi.refs+gi.held == 0 {
+			s.leaving--
+			s.left = true
+			s.free(g)
+		}
 	}
 }
 

@@ -245,3 +245,22 @@ func TestAnchorsThatAreOverwritten(t *testing.T) {
 	}
 	r.check()
 }
+
+// TestPromisedSpaceThatIsRead: what a promised write needs may still be read from; it waits for that.
+func TestPromisedSpaceThatIsRead(t *testing.T) {
+	r := newRig(t, Options{}, false)
+	r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 64 * grainBytes, Bandwidth: 64 << 10}}}, 0)
+	v := r.volume("v", "p", 64*grainBytes, false)
+	mustOK(t, r.do(v, write(0, 64*windowSectors)))
+	r.clock.Run()
+	read := r.start(v, &block.Request{Op: block.OpRead, Range: rng(0, windowSectors), Data: [][]byte{make([]byte, grainBytes)}})
+	mustOK(t, r.do(v, unmap(0, rng(0, windowSectors))))
+	q := write(0, 8)
+	wrote := r.start(v, q)
+	r.check()
+	r.clock.Run()
+	if !read() || !wrote() || q.Status != block.OK {
+		t.Errorf("the read has ended: %v, the write: %v, %v", read(), wrote(), q.Status)
+	}
+	r.check()
+}

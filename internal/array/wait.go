@@ -48,6 +48,7 @@ func (a *Array) pump() {
 		o.resume()
 	}
 	a.pumpCopies()
+	a.pumpSpace()
 	for _, p := range a.pools {
 		if p != nil && !p.part.braked.empty() {
 			p.releaseBraked()
@@ -56,9 +57,38 @@ func (a *Array) pump() {
 	a.serve(false)
 }
 
+// spaceCame reports whether transfers have let space go that somebody waits for.
+func (a *Array) spaceCame() bool {
+	for o := a.spaceWait.head; o != nil; o = o.next {
+		if p := o.v.pool; p.left || p.leaving == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *Array) pumpSpace() {
+	if !a.spaceCame() {
+		return
+	}
+	for _, p := range a.pools {
+		if p != nil {
+			p.left = false
+		}
+	}
+	batch := a.spaceWait
+	a.spaceWait = opQueue{}
+	for o := batch.head; o != nil; {
+		next := o.next
+		o.in, o.prev, o.next = nil, nil, nil
+		o.write(false)
+		o = next
+	}
+}
+
 // canPump reports whether pump would do anything.
 func (a *Array) canPump() bool {
-	if !a.metaWait.empty() && a.journal.fits(maxEdits) || a.copiesCanGo() {
+	if !a.metaWait.empty() && a.journal.fits(maxEdits) || a.copiesCanGo() || a.spaceCame() {
 		return true
 	}
 	for _, p := range a.pools {

@@ -86,7 +86,8 @@ func (m *torture) churn() {
 		return
 	}
 	m.target.RemoveUnit(v.unit)
-	for over := false; !over && m.bad == ""; {
+	over := false
+	for try := 0; try < 50 && !over && m.bad == ""; try++ {
 		answered := false
 		m.arr.DeleteVolume(m.arr.Volume(v.name), func(err error) {
 			if answered = true; err == nil {
@@ -101,7 +102,9 @@ func (m *torture) churn() {
 	if m.bad != "" {
 		return
 	}
-	m.vols[lun] = m.create(v.name, v.pool)
+	if over { // else what an absent mdisk has to take still belongs to it
+		m.vols[lun] = m.create(v.name, v.pool)
+	}
 	if m.bad == "" {
 		m.export(lun)
 		for i := range m.nexus {
