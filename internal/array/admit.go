@@ -7,8 +7,9 @@ type verdict uint8
 
 const (
 	admitted   verdict = iota
-	waitRoom           // its partition, the cache or the log has no room
+	waitRoom           // its partition or what pools share (op.lacks) has no room
 	waitBudget         // the offloads of its pool or host hold their share already
+	waitLog            // the log has no room
 )
 
 // WriteMode is how a pool takes writes.
@@ -38,20 +39,21 @@ func (o *op) piecePagesOf(n uint64) int {
 	return int((o.cur+n+pageSectors-1)/pageSectors - o.cur/pageSectors)
 }
 
-// admit tells whether n sectors from o.cur on may enter the write cache now, and
-// how. It changes nothing but o.through and o.reserve. Space in a partition is handed out
-// one out, one in, in the order of the policy: a newcomer goes straight in only if it fits and
-// nobody waits.
+// admit reports whether n sectors from o.cur on may enter the write cache now, and how. It changes
+// nothing but o.through, o.reserve and o.lacks. Space in a partition is handed out one out, one in, in the order
+// of the policy: a newcomer goes straight in only if it fits and nobody waits. What pools share goes round
+// them: see share.go.
 func (a *Array) admit(o *op, n uint64, head bool) verdict {
 	p, c := o.v.pool, a.cache
 	pt := &p.part
-	o.through, o.reserve = false, false
+	o.through, o.reserve, o.lacks = false, false, 0
 	pages := o.piecePagesOf(n)
-	if c.freeCount < pages {
-		return waitRoom
-	}
 	if !a.journal.fits(pieceWindows) {
 		a.journal.starved = true
+		return waitLog
+	}
+	if c.freeCount < pages || !head && a.line.lacks&lackPages != 0 {
+		o.lacks = lackPages
 		return waitRoom
 	}
 	mode := p.mode()
@@ -59,67 +61,48 @@ func (a *Array) admit(o *op, n uint64, head bool) verdict {
 		if !head && !pt.waiting.empty() {
 			return waitRoom
 		}
-		return o.admitThrough(pages)
+		return o.admitThrough(pages, head)
 	}
-	if p.overBudget(o, pages) {
+	if p.overBudget(o, pages, head) {
 		return waitBudget
 	}
 	short := a.opt.Policy.Admission == AdmitThrough && !o.origin.Undercover()
 	o.through = mode == FlushThrough
-	switch {
-	case !head && !pt.waiting.empty() && !short:
+	if !head && !pt.waiting.empty() && !short {
 		return waitRoom
-	case pt.used+pages <= pt.limit && c.used+pages <= c.limit && !p.stalled():
+	}
+	stalled := p.stalled()
+	if !stalled && pt.used+pages <= pt.limit && a.room(pt, pages, head) {
 		return admitted
 	}
 	// What overwrites dirty data needs no more room than that has.
-	needed := 0
+	left := pages
 	if pt.used > 0 {
-		needed = pages - max(0, min(pt.limit-pt.used, c.limit-c.used))
-	}
-	if pages -= o.v.dirtyHits(o.cur, n, needed); pages <= 0 {
-		return admitted
+		left -= o.v.dirtyHits(o.cur, n, max(0, pages-max(0, min(pt.limit-pt.used, c.limit-c.used))))
 	}
 	switch {
-	case p.stalled():
-	case c.used+pages > c.limit:
-		if c.used == 0 {
-			return admitted
-		}
-	// A piece larger than the whole partition goes in alone.
-	case pt.used+pages <= pt.limit || pt.used == 0:
+	case left <= 0:
 		return admitted
+	case stalled || pt.used > 0 && pt.used+left > pt.limit: // a piece larger than the whole partition goes in alone
+	case a.room(pt, left, head):
+		return admitted
+	default:
+		o.lacks = lackRoom
 	}
 	if short {
-		return o.admitThrough(o.piecePagesOf(n))
+		return o.admitThrough(pages, head)
 	}
 	return waitRoom
 }
 
-// admitThrough admits to the reserve: half of the pages that no partition may have.
-func (o *op) admitThrough(pages int) verdict {
-	c := o.a.cache
-	if c.reserve > 0 && c.reserve+pages > (len(c.pages)-c.limit)/2 {
+// admitThrough admits to the reserve.
+func (o *op) admitThrough(pages int, head bool) verdict {
+	if !o.a.roomThrough(&o.v.pool.part, pages, head) {
+		o.lacks |= lackReserve
 		return waitRoom
 	}
 	o.through, o.reserve = true, true
 	return admitted
-}
-
-// overBudget tells whether more pages of this op would exceed what offloads may hold.
-func (p *Pool) overBudget(o *op, pages int) bool {
-	b, pt := &p.a.opt.Policy.Budget, &p.part
-	if !o.origin.Undercover() {
-		return false
-	}
-	if b.Percent > 0 && pt.offload > 0 && pt.offload+pages > pt.limit*b.Percent/100 {
-		return true
-	}
-	if b.HostPercent > 0 {
-		n := pt.hosts[o.host]
-		return n > 0 && n+pages > pt.limit*b.HostPercent/100
-	}
-	return false
 }
 
 // stalled tells whether the ramp delays all writes of the partition.
@@ -230,6 +213,7 @@ func (v *Volume) private(phys uint64) bool { return v.pool.refs(phys>>windowShif
 
 // commitScratch is what a commit works with, reused.
 type commitScratch struct {
+	wait    bool // what a failed commit lacks is there as soon as transfers end
 	windows [pieceWindows]commitWindow
 	pages   [piecePages + 1]commitPage
 }
@@ -355,6 +339,7 @@ func (v *Volume) target(w *commitWindow) block.Status {
 	case kindData:
 		if p := s.value(); p&(windowSectors-1) == 0 && v.private(p) {
 			w.phys, w.edit = p, false
+			v.ownHome(s, w.index)
 			return v.pool.writable(p)
 		}
 	case kindDetail:
@@ -364,12 +349,17 @@ func (v *Volume) target(w *commitWindow) block.Status {
 			if d.phys&(windowSectors-1) == 0 && !d.mask.empty() && v.private(d.phys) {
 				w.phys = d.phys
 				w.edit = !maskOf(w.first, w.n).andNot(d.mask).empty()
+				v.ownHome(s, w.index)
 				return v.pool.writable(d.phys)
 			}
 			i = d.next
 		}
 	}
-	g, ok := v.allocGrain()
+	g, ok := v.allocGrain(w.index)
+	if !ok && v.m.entitled(s) && v.pool.giveUpHolds() {
+		return v.target(w)
+	}
+	v.a.scratch.wait = !ok && v.m.entitled(s) && v.pool.leaving > 0
 	if !ok && v.pool.anyDown {
 		return block.Offline
 	}

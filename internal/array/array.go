@@ -77,6 +77,7 @@ type Array struct {
 
 	arena   mapArena
 	cache   *cache
+	line    line // of the pools that wait for what they share
 	journal journal
 	rows    *rows
 	leaving []*Volume // deleted ones that may have nothing dirty any more
@@ -91,6 +92,7 @@ type Array struct {
 	stepping     bool
 	metaWait     opQueue // map edits that wait for room in the log
 	yielded      opQueue // ops that let others go first
+	spaceWait    opQueue // promised writes whose space transfers still keep
 
 	garbage       garbage
 	garbageQueued bool
@@ -117,7 +119,8 @@ type Array struct {
 	ckpt               checkpointer
 	stopped            bool
 	rootsDead          []uint32
-	holds              int // Refs that are held
+	refs               []*ref        // that are held
+	promised           []block.Range // scratch
 	recovery           Recovery
 	bad                map[uint64]struct{} // sectors that failed their checksum
 	hadBad             bool                // the checkpoint has a list of them
@@ -249,6 +252,7 @@ func (a *Array) setCaps() {
 			p.part.limit = a.cache.limit * percent / 100
 		}
 	}
+	a.setFloors(n)
 }
 
 // finish queues a request's completion.

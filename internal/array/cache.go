@@ -107,12 +107,15 @@ type cache struct {
 	free      []uint32
 	freeHead  int
 	freeCount int
-	limit     int      // pages that may be in partitions together
-	used      int      // pages in partitions
-	reserve   int      // pages outside of them, for what writes through
-	cooling   []uint32 // see durable.go
-	age       uint32   // of the page that became dirty last
-	buried    []uint32
+	limit     int // pages that may be in partitions together
+	used      int // pages in partitions
+	reserve   int // pages outside of them, for what writes through
+	owed      int // pages that floors of partitions promise and that are not used
+	// reserveOwed is owed of the reserve.
+	reserveOwed int
+	cooling     []uint32 // see durable.go
+	age         uint32   // of the page that became dirty last
+	buried      []uint32
 }
 
 func newCache(nv *nvram, limit int) *cache {
@@ -307,12 +310,10 @@ func (a *Array) enterPartition(o *op, i uint32) {
 	}
 	if o.reserve {
 		p.flags |= flagReserve
-		pt.reserve++
-		a.cache.reserve++
+		a.cache.takeReserve(pt)
 		return
 	}
-	pt.used++
-	a.cache.used++
+	a.cache.take(pt)
 	if o.origin.Undercover() {
 		p.flags |= flagOffload
 		pt.offload++
@@ -328,20 +329,15 @@ func (a *Array) enterPartition(o *op, i uint32) {
 func (a *Array) leavePartition(p *Pool, i uint32) {
 	pg := &a.cache.pages[i]
 	if pg.flags&flagReserve != 0 {
-		p.part.reserve--
-		a.cache.reserve--
+		a.cache.giveReserve(&p.part)
 		return
 	}
-	p.part.used--
-	a.cache.used--
+	a.cache.give(&p.part)
 	if pg.flags&flagOffload != 0 {
 		p.part.offload--
 	}
 	if pg.flags&flagHost != 0 {
-		host := a.cache.rare[i].host
-		if p.part.hosts[host]--; p.part.hosts[host] == 0 {
-			delete(p.part.hosts, host)
-		}
+		p.part.leaveHost(a.cache.rare[i].host, 1)
 	}
 }
 

@@ -94,7 +94,7 @@ func (a *Array) checkPool(r *Report, p *Pool) {
 			continue
 		}
 		r.Volumes++
-		a.eachWindow(&v.m, v.m.root, func(s slot) {
+		a.eachWindow(&v.m, v.m.root, func(_ uint64, s slot) {
 			r.Windows++
 			v.m.layers(s, func(base uint64, mask mask128) {
 				layerGrains(base, mask, func(g uint64, _ mask128) {
@@ -111,7 +111,7 @@ func (a *Array) checkPool(r *Report, p *Pool) {
 		}
 	}
 	pending := !a.garbage.empty()
-	allocated := int64(0)
+	allocated, loose := int64(0), int64(0)
 	for e, used := range p.used {
 		allocated += int64(bits.OnesCount64(used))
 		if p.info[e] == nil {
@@ -125,16 +125,66 @@ func (a *Array) checkPool(r *Report, p *Pool) {
 			g := uint64(e*extentGrains + i)
 			gi, want := &p.info[e][i], inMaps[i]
 			free := used>>i&1 == 0
+			if !free && gi.refs == 0 {
+				loose++
+			}
 			switch {
-			case free && (gi.refs != 0 || want != 0):
-				r.add("space: pool %s: grain %d is free but has %d references, %d in the maps", p.name, g, gi.refs, want)
-			case gi.refs < want, gi.refs > want && !pending && a.holds == 0:
+			case free && (gi.refs+gi.held != 0 || want != 0):
+				r.add("space: pool %s: grain %d is free but has %d references, %d in the maps", p.name, g, gi.refs+gi.held, want)
+			case gi.held != 0 && len(a.refs) == 0:
+				r.add("space: pool %s: grain %d is held by %d copies, there is none", p.name, g, gi.held)
+			case gi.refs < want, gi.refs > want && !pending:
 				r.add("space: pool %s: grain %d counts %d references, the maps have %d", p.name, g, gi.refs, want)
 			}
 		}
 	}
 	if allocated != p.allocated {
 		r.add("space: pool %s: %d grains are allocated, the count says %d", p.name, allocated, p.allocated)
+	}
+	if !pending {
+		a.checkAccount(r, p, loose)
+	}
+}
+
+// checkAccount verifies the law of space: what volumes are entitled to and have is what their
+// accounts say, the sum of the accounts is what is reserved, and there is space for all of it. Grains that only
+// copies or transfers keep (loose) can be given up.
+func (a *Array) checkAccount(r *Report, p *Pool, loose int64) {
+	sum := int64(0)
+	for _, v := range a.vols {
+		if v == nil || v.pool != p {
+			continue
+		}
+		want := tenant{entitled: v.m.sum.promised}
+		if v.deleted {
+			want.entitled = 0
+		} else {
+			if !v.spec.Thin {
+				want.entitled = v.windows()
+			}
+			a.eachWindow(&v.m, v.m.root, func(w uint64, s slot) {
+				g := v.m.home(s, w)
+				if g == noGrain {
+					return
+				}
+				if want.marked++; p.grain(g).refs == 1 {
+					want.homes++
+				}
+				if !v.m.entitled(s) {
+					r.add("space: volume %s: window %d has a home and is not entitled to one", v.spec.Name, w)
+				}
+			})
+		}
+		if v.tenant != want {
+			r.add("space: volume %s: its account says %+v, its map %+v", v.spec.Name, v.tenant, want)
+		}
+		sum += want.entitled - want.homes
+	}
+	if sum != p.reserved {
+		r.add("space: pool %s: its volumes have reserved %d grains, the count says %d", p.name, sum, p.reserved)
+	}
+	if free := p.available() + loose; free < 0 {
+		r.add("space: pool %s: of %d grains %d are allocated and %d reserved, %d more than there are", p.name, p.grains(), p.allocated, p.reserved, -free)
 	}
 }
 

@@ -12,6 +12,7 @@ type ref struct {
 	pool    *Pool
 	runs    []run // Start counts from the beginning of what is held
 	sectors uint64
+	lost    bool // it was given up for want of space
 }
 
 // Sectors returns the length of what is held.
@@ -19,35 +20,54 @@ func (r *ref) Sectors() uint64 { return r.sectors }
 
 // Release gives the references back.
 func (r *ref) Release() {
+	a := r.pool.a
+	r.drop()
+	i := slices.Index(a.refs, r)
+	a.refs = slices.Delete(a.refs, i, i+1)
+	a.endStep()
+}
+
+// eachGrain calls fn for the grains of each run of data.
+func (r *ref) eachGrain(fn func(g uint64)) {
 	for _, x := range r.runs {
 		if x.state == block.Data {
 			for g := x.phys >> windowShift; g <= (x.phys+x.Count-1)>>windowShift; g++ {
-				r.pool.release(g)
+				fn(g)
 			}
 		}
 	}
+}
+
+func (r *ref) drop() {
+	r.eachGrain(r.pool.unhold)
 	r.runs = nil
-	r.pool.a.holds--
-	r.pool.a.endStep()
+}
+
+// giveUpHolds gives up what is held of the pool, and reports whether anything was: what is promised to
+// hosts comes first. A copy of a Ref that was given up ends with NoSpace.
+func (p *Pool) giveUpHolds() (any bool) {
+	for _, r := range p.a.refs {
+		if r.pool == p && !r.lost {
+			r.lost, any = true, true
+			r.drop()
+		}
+	}
+	return any
 }
 
 // hold makes a Ref of ranges.
 func (v *Volume) hold(ranges []block.Range) *ref {
 	h := &ref{pool: v.pool}
-	v.a.holds++
+	v.a.refs = append(v.a.refs, h)
 	for _, rg := range ranges {
 		v.m.walk(rg, func(x run) bool {
-			if x.state == block.Data {
-				for g := x.phys >> windowShift; g <= (x.phys+x.Count-1)>>windowShift; g++ {
-					v.pool.retain(g)
-				}
-			}
 			x.Start = h.sectors + x.Start - rg.Start
 			h.runs = append(h.runs, x)
 			return true
 		})
 		h.sectors += rg.Count
 	}
+	h.eachGrain(v.pool.hold)
 	return h
 }
 
@@ -91,43 +111,66 @@ func (o *op) place() {
 	case r.RefOffset+r.Range.Count > h.sectors:
 		o.end(block.OutOfRange)
 		return
+	case h.lost:
+		o.end(block.NoSpace)
+		return
 	case v.conflict(o, r.Range):
 		v.lockWait.push(o)
 		return
 	case h.pool != v.pool || v.pool.copyData:
-		o.ref = h
-		o.status = block.OK
-		o.stop = r.Range.Count
-		o.copy()
+		o.placeData(h)
 		return
 	}
+	o.placeEdits(h)
+}
+
+// placeEdits places as many runs as one record takes. What shares a home of a thick volume has to leave it
+// the space for another one; where there is none, the data moves.
+func (o *op) placeEdits(h *ref) {
+	a, v, r := o.a, o.v, o.req
 	a.edits = a.edits[:0]
-	from := o.started
+	from, to, shared, last := o.started, o.started, int64(0), noGrain
 	h.from(r.RefOffset+from, r.Range.Count-from, func(x run) bool {
 		if len(a.edits) == maxEdits {
 			return false
 		}
+		if x.state == block.Data {
+			for g := x.phys >> windowShift; g <= (x.phys+x.Count-1)>>windowShift; g++ {
+				if gi := v.pool.grain(g); gi.home != 0 && gi.refs == 1 && g != last {
+					shared++
+				}
+				last = g
+			}
+		}
 		a.edits = append(a.edits, edit{vol: v.id, state: v.copyState(x.state),
 			Range: block.Range{Start: r.Range.Start + from + x.Start, Count: x.Count}, phys: x.phys})
-		o.started = from + x.Start + x.Count
+		to = from + x.Start + x.Count
 		return true
 	})
 	room, ok := a.journal.claim(len(a.edits))
-	if !ok {
-		o.started = from
+	switch {
+	case !ok:
 		o.waitForLog(len(a.edits))
 		return
-	}
-	if !a.applyEdits(v, &room) {
+	case shared > 0 && !v.pool.has(shared):
+		o.placeData(h)
+		return
+	case !a.applyEdits(v, &room):
 		o.end(block.Hardware)
 		return
 	}
-	if o.started < r.Range.Count {
+	if o.started = to; to < r.Range.Count {
 		a.yield(o)
 		return
 	}
 	v.countOffload(primOf(o.origin), pathMetadata, h.pool, r.Range.Bytes())
 	o.end(block.OK)
+}
+
+// placeData moves the data of what is left to place.
+func (o *op) placeData(h *ref) {
+	o.ref, o.status, o.stop = h, block.OK, o.req.Range.Count
+	o.copy()
 }
 
 func primOf(g block.Origin) int {
@@ -137,10 +180,14 @@ func primOf(g block.Origin) int {
 	return primXCopy
 }
 
-// copyState is what a copy makes of a state: a thick volume has nothing unmapped.
+// copyState is what a copy makes of a state: a thick volume has nothing unmapped, and on a thin one only
+// its hosts anchor anything.
 func (v *Volume) copyState(s block.State) block.State {
-	if s == block.Unmapped && !v.spec.Thin {
+	switch {
+	case s == block.Unmapped && !v.spec.Thin:
 		return block.Anchored
+	case s == block.Anchored && v.spec.Thin:
+		return block.Unmapped
 	}
 	return s
 }
@@ -153,9 +200,12 @@ func (o *op) copy() {
 		return
 	}
 	a := o.a
+	if o.ref.lost && o.status == block.OK {
+		o.status = block.NoSpace
+	}
 	o.copying = true
-	var blocked waitFor
-	for n := 0; o.started < o.stop && o.status == block.OK && len(o.pieces) < a.opt.Policy.CopyPieces && blocked == waitNothing; n++ {
+	var blocked blockedBy
+	for n := 0; o.started < o.stop && o.status == block.OK && len(o.pieces) < a.opt.Policy.CopyPieces && blocked == blockedNot; n++ {
 		if !a.copyRoom() {
 			o.copying = false
 			a.copyWait.pushByPriority(o)
@@ -181,10 +231,10 @@ func (o *op) copy() {
 		return
 	}
 	switch blocked { // no piece will bring it back
-	case waitLog:
+	case blockedByLog:
 		o.waitForLog(1)
 		return
-	case waitLock:
+	case blockedByLock:
 		o.v.lockWait.push(o)
 		return
 	}
@@ -194,32 +244,32 @@ func (o *op) copy() {
 	o.end(o.status)
 }
 
-// waitFor says what a copy has to wait for.
-type waitFor uint8
+// blockedBy says what a copy has to wait for.
+type blockedBy uint8
 
 const (
-	waitNothing waitFor = iota
-	waitLog             // room in the log
-	waitLock            // a range lock
+	blockedNot    blockedBy = iota
+	blockedByLog            // room in the log
+	blockedByLock           // a range lock
 )
 
 // copyState copies a run without data, unless it has to wait.
-func (o *op) copyState(x run) waitFor {
+func (o *op) copyState(x run) blockedBy {
 	a, v := o.a, o.v
 	to := block.Range{Start: o.req.Range.Start + o.started, Count: x.Count}
 	if v.conflict(o, to) {
-		return waitLock
+		return blockedByLock
 	}
 	room, ok := a.journal.claim(1)
 	if !ok {
-		return waitLog
+		return blockedByLog
 	}
 	a.edits = append(a.edits[:0], edit{vol: v.id, state: v.copyState(x.state), Range: to})
 	if !a.applyEdits(v, &room) {
 		o.status = block.Hardware
 	}
 	o.started += x.Count
-	return waitNothing
+	return blockedNot
 }
 
 // copyPiece reads the first piece of a run and writes it.
@@ -246,6 +296,10 @@ func (o *op) copyPiece(x run) {
 // readSource reads what a piece copies and goes on with its write.
 func (o *op) readSource() {
 	a := o.a
+	if o.parent.ref.lost {
+		o.end(block.NoSpace)
+		return
+	}
 	rd := a.newReading(o.v)
 	o.v.ops++
 	a.copyReading++

@@ -224,6 +224,7 @@ type PoolStats struct {
 	CopyData                      bool
 	Capacity, Allocated, Reserved uint64
 	CacheLimit, CacheUsed         uint64
+	CacheFloor                    uint64 // of the write cache: what other pools cannot take
 	Volumes                       int
 	WriteMode                     WriteMode
 	Mdisks                        []MdiskStats
@@ -242,7 +243,8 @@ type MdiskStats struct {
 func (p *Pool) Stats() PoolStats {
 	const grain = windowSectors * block.SectorSize
 	st := PoolStats{Name: p.name, CopyData: p.copyData, Capacity: uint64(p.grains()) * grain, Allocated: uint64(p.allocated) * grain,
-		Reserved: uint64(p.reserved) * grain, CacheLimit: uint64(p.part.limit) * pageBytes, CacheUsed: uint64(p.part.used) * pageBytes, Volumes: p.volumes, WriteMode: p.writeMode}
+		Reserved: uint64(max(0, p.reserved)) * grain, CacheLimit: uint64(p.part.limit) * pageBytes, CacheUsed: uint64(p.part.used) * pageBytes,
+		CacheFloor: uint64(p.part.floor) * pageBytes, Volumes: p.volumes, WriteMode: p.writeMode}
 	for _, d := range p.mdisks {
 		st.Mdisks = append(st.Mdisks, MdiskStats{d.name, d.size, d.bandwidth, d.iops, d.failures, d.offline})
 	}

@@ -26,12 +26,15 @@ const (
 
 // partition is a pool's part of the write cache.
 type partition struct {
-	limit   int            // pages
-	used    int            // pages, destages in flight and not yet synced included
-	reserve int            // pages outside of the partition, for what writes through
-	offload int            // pages of used that offloads hold
-	hosts   map[uint32]int // of these, by host, where hosts have a budget
-	stall   bool           // the ramp delays all writes
+	limit int // pages
+	floor int // pages that no other pool can take
+	// reserveFloor is that of the reserve.
+	reserveFloor int
+	used         int            // pages, destages in flight and not yet synced included
+	reserve      int            // pages outside of the partition, for what writes through
+	offload      int            // pages of used that offloads hold
+	hosts        map[uint32]int // of these, by host, where hosts have a budget
+	stall        bool           // the ramp delays all writes
 
 	ring    []*Volume
 	turn    int         // index into ring
@@ -39,7 +42,9 @@ type partition struct {
 	lru     []dirtyList // by mdisk, where the order is the pool's
 	direct  []dirtyList // by mdisk: what writes through
 	waiting waitQueue
-	braked  opQueue // offloads behind their budget
+	inLine  bool       // the array knows that somebody waits
+	tag     int64      // what it has been served, weighted; see share.go
+	braked  brakeQueue // offloads behind their budget
 	// settle is the number of pages to destage although the partition is not full: those that were
 	// dirty at the last tick, when the newest was of age settleAge, and still are.
 	settle    int
@@ -195,7 +200,8 @@ func (p *Pool) mayDestage() bool {
 	if a.draining || a.degraded {
 		return true
 	}
-	waiting := !pt.waiting.empty() || pol.Budget.Pressure && !pt.braked.empty() || c.used+piecePages > c.limit
+	waiting := !pt.waiting.empty() || pol.Budget.Pressure && !pt.braked.empty() || c.used+piecePages > c.limit ||
+		a.line.lacks&lackRoom != 0 && pt.used > pt.floor
 	if len(pol.Ramp.Points) == 0 {
 		return waiting || pt.used*100 >= pt.limit*a.opt.DestageStart || c.used*100 >= c.limit*a.opt.DestageStart
 	}

@@ -42,6 +42,10 @@ func (o *op) edit() {
 		o.end(block.Unsupported)
 		return
 	}
+	if state == block.Anchored && v.spec.Thin && !v.pool.has(v.promise(ranges)) {
+		o.end(block.NoSpace)
+		return
+	}
 	room, ok := a.journal.claim(n)
 	if !ok {
 		o.waitForLog(n)
@@ -54,10 +58,6 @@ func (o *op) edit() {
 			continue
 		}
 		bytes += x.Bytes()
-		if state == block.Anchored && v.spec.Thin && !v.mayAnchor(x) {
-			o.end(block.NoSpace)
-			return
-		}
 		a.edits = append(a.edits, edit{vol: v.id, state: state, Range: x})
 	}
 	if !a.applyEdits(v, &room) {
@@ -76,12 +76,6 @@ func countRanges(ranges []block.Range) (n int) {
 		}
 	}
 	return n
-}
-
-// mayAnchor tells whether the pool can promise the space of a range.
-func (v *Volume) mayAnchor(x block.Range) bool {
-	want := int64(x.Count>>windowShift) + 2
-	return v.pool.allocated+v.pool.reserved+want <= v.pool.grains()
 }
 
 // applyEdits commits a.edits, all of v, in the records of a claim and carries them out. It returns false,
@@ -112,7 +106,7 @@ func (a *Array) applyEdits(v *Volume, room *claim) bool {
 // apply changes the map as an edit says; replay uses it, too.
 func (v *Volume) apply(e *edit) {
 	if e.state != block.Data {
-		v.m.setState(e.Start, v.endOfMap(e.End()), slot(e.state))
+		v.m.setState(e.Start, v.endOfMap(e.End(), e.state), slot(e.state))
 		return
 	}
 	for at, phys := e.Start, e.phys; at < e.End(); {

@@ -156,6 +156,11 @@ func (a *Array) look() {
 			if d.silent(now, abortPatience) && d.endReads(now) {
 				trouble = true
 			}
+			// What is pinned for it may be all that its pool can have of the cache.
+			if d.offline && now-d.away >= patience {
+				trouble = true
+				p.endWaiters(block.Offline, now-patience)
+			}
 			if d.failing.since != 0 && now-d.failing.since >= patience {
 				s := block.MediumWrite
 				if errors.Is(d.failing.err, block.ErrFull) {
@@ -173,32 +178,40 @@ func (a *Array) look() {
 // endWaiters ends the commands that wait since a time for room in the pool's partition, or for what
 // they wrote to be on the back end: that stays in NVRAM, and goes there when it can.
 func (p *Pool) endWaiters(s block.Status, since int64) {
-	end := func(q *opQueue) {
-		for o := q.head; o != nil; {
-			next := o.next
-			if o.since != 0 && o.since <= since {
-				o.unqueue()
-				o.stopWaiting()
-				if o.unsettled > 0 { // the end of the op waits for that, its host does not
-					o.status = s
-					o.park()
-					o.answer(s)
-				} else {
-					o.end(s)
-				}
-			}
-			o = next
-		}
-	}
-	end(&p.part.waiting.fifo)
+	p.part.waiting.fifo.endIdle(since, s)
 	for _, v := range p.a.Volumes() {
 		if v.pool == p {
-			end(&v.waiting)
+			v.waiting.endIdle(since, s)
 		}
 	}
+	p.part.braked.endBraked(since, s)
 	for o := p.a.parked.head; o != nil; o = o.next {
 		if o.v.pool == p && o.parked <= since {
 			o.answer(s)
+		}
+	}
+}
+
+// endIdle ends the ops of a queue that nothing has let go on since a time.
+func (q *opQueue) endIdle(since int64, s block.Status) {
+	var overdue []*op // who ends lets others begin, and may end others
+	for o := q.head; o != nil; o = o.next {
+		if o.idle != 0 && o.idle <= since {
+			overdue = append(overdue, o)
+		}
+	}
+	for _, o := range overdue {
+		if o.in != q || o.idle == 0 || o.idle > since {
+			continue
+		}
+		o.unqueue()
+		o.stopWaiting()
+		if o.unsettled > 0 { // the end of the op waits for that, its host does not
+			o.status = s
+			o.park()
+			o.answer(s)
+		} else {
+			o.end(s)
 		}
 	}
 }

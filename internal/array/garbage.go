@@ -40,7 +40,7 @@ func (a *Array) runGarbage() {
 	a.garbageQueued = false
 	a.collect(garbageStep)
 	a.scheduleGarbage()
-	a.pump()
+	a.endStep()
 }
 
 // collect looks at up to n slots of what was cut off and tells whether anything is left.
@@ -62,7 +62,7 @@ func (a *Array) collect(n int) bool {
 				break
 			}
 			if !s.uniform() {
-				m.dropWindow(s)
+				m.dropGarbage(s, nd.index<<fanoutBits|uint64(c.next-1))
 			}
 		}
 		if descended || c.next < fanout {
@@ -72,6 +72,18 @@ func (a *Array) collect(n int) bool {
 		g.heap = g.heap[:top]
 	}
 	return len(g.heap) > 0
+}
+
+// dropGarbage releases what a window that was cut off refers to. Others may share its home.
+func (m *extentMap) dropGarbage(s slot, w uint64) {
+	home := noGrain
+	if !m.arena.recovering {
+		home = m.home(s, w)
+	}
+	m.dropWindow(s)
+	if home != noGrain && m.pool.isHome(home, m.vol, w) {
+		m.pool.clearHome(m.pool.grain(home))
+	}
 }
 
 func (a *Array) freeNode(id uint32, nd *node) {

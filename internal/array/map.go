@@ -41,16 +41,19 @@ const (
 )
 
 // sums counts the sectors below a slot by state; unmapped is the rest.
-type sums struct{ zero, anchored, data int64 }
+//
+// promised is the number of windows with an anchored sector.
+type sums struct{ zero, anchored, data, promised int64 }
 
 func (s *sums) add(o sums) {
 	s.zero += o.zero
 	s.anchored += o.anchored
 	s.data += o.data
+	s.promised += o.promised
 }
 
 func (s sums) sub(o sums) sums {
-	return sums{s.zero - o.zero, s.anchored - o.anchored, s.data - o.data}
+	return sums{s.zero - o.zero, s.anchored - o.anchored, s.data - o.data, s.promised - o.promised}
 }
 
 func uniformSums(k slot, sectors int64) sums {
@@ -58,7 +61,7 @@ func uniformSums(k slot, sectors int64) sums {
 	case kindZero:
 		return sums{zero: sectors}
 	case kindAnchored:
-		return sums{anchored: sectors}
+		return sums{anchored: sectors, promised: sectors >> windowShift}
 	case kindData:
 		return sums{data: sectors}
 	}
@@ -132,6 +135,8 @@ type extentMap struct {
 	root   slot
 	levels uint8 // nodes from root to leaf; the root slot spans windowSectors<<(8*levels)
 	sum    sums  // of the whole root span
+	tenant *tenant
+	thick  bool
 	// rootDirty: root or levels differ from the checkpoint.
 	rootDirty bool
 }
@@ -160,16 +165,15 @@ func (m *extentMap) setSlot(s *slot, height uint8, base, lo, hi uint64, to slot)
 	if *s == to {
 		return sums{}
 	}
+	if height == 0 {
+		return m.edited(s, base>>windowShift, func(s *slot) sums { return m.setWindow(s, base, lo, hi, to) })
+	}
 	span := uint64(1) << spanShift(height)
 	if lo <= base && hi >= base+span {
 		old := m.slotSums(*s, height)
 		m.cut(*s)
 		*s = to
 		return uniformSums(to, int64(span)).sub(old)
-	}
-	if height == 0 {
-		first := max(lo, base) - base
-		return m.clearWindow(s, first, min(hi, base+span)-base-first, to)
 	}
 	id, n := m.child(s, height-1, base)
 	var delta sums
@@ -180,6 +184,18 @@ func (m *extentMap) setSlot(s *slot, height uint8, base, lo, hi uint64, to slot)
 	}
 	m.settle(s, id, n, delta)
 	return delta
+}
+
+// setWindow applies setState to the slot of the window that begins at base.
+func (m *extentMap) setWindow(s *slot, base, lo, hi uint64, to slot) sums {
+	if lo <= base && hi >= base+windowSectors {
+		old := m.slotSums(*s, 0)
+		m.dropWindow(*s)
+		*s = to
+		return uniformSums(to, windowSectors).sub(old)
+	}
+	first := max(lo, base) - base
+	return m.clearWindow(s, first, min(hi, base+windowSectors)-base-first, to)
 }
 
 // child returns the node below s, splitting a uniform slot into one.
@@ -212,12 +228,9 @@ func (m *extentMap) settle(s *slot, id uint32, n *node, delta sums) {
 	m.arena.reap(m.vol, m.pool, childSlot(id))
 }
 
-// cut releases what a slot refers to: windows at once, subtrees by the garbage queue.
+// cut releases a subtree, by the garbage queue.
 func (m *extentMap) cut(s slot) {
-	switch s.kind() {
-	case kindData, kindDetail:
-		m.dropWindow(s)
-	case kindChild:
+	if s.kind() == kindChild {
 		m.arena.reap(m.vol, m.pool, s)
 	}
 }
@@ -240,7 +253,7 @@ func (m *extentMap) window(w uint64, edit func(*slot) sums) {
 
 func (m *extentMap) windowAt(s *slot, height uint8, base, w uint64, edit func(*slot) sums) sums {
 	if height == 0 {
-		return edit(s)
+		return m.edited(s, w, edit)
 	}
 	if s.kind() != kindChild {
 		m.rootDirty = true

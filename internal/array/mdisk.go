@@ -27,7 +27,8 @@ type mdisk struct {
 	failures uint64
 	unsynced bool
 	offline  bool
-	removed  bool // with its pool: nothing is counted any more
+	removed  bool  // with its pool: nothing is counted any more
+	away     int64 // since when it is offline
 	failing  failing
 	lost     bool                 // the sync of this cycle failed
 	redo     *redo                // after a sync that failed

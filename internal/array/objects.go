@@ -206,6 +206,7 @@ func (a *Array) addPool(spec PoolSpec) (*Pool, error) {
 	p := &Pool{a: a, id: spec.ID, name: spec.Name, copyData: spec.CopyData}
 	p.tickFn = p.tick
 	p.freed = p.grainFreed
+	p.tenant = func(vol uint32) *tenant { return &a.vols[vol].tenant }
 	p.wakeFn = p.wakeUp
 	p.part.hosts = map[uint32]int{}
 	p.down = make([]bool, len(spec.Mdisks))
@@ -311,7 +312,7 @@ func (a *Array) checkSize(p *Pool, spec *VolumeSpec, had int64) error {
 	}
 	if !spec.Thin {
 		want := int64((spec.Sectors+windowSectors-1)>>windowShift) - had
-		if free := p.grains() - p.allocated - p.reserved; want > free {
+		if free := p.available(); want > free {
 			return fmt.Errorf("volume %q: pool %q has %d MiB free and a thick volume reserves all of its size; make it smaller or thin", spec.Name, p.name, max(0, free)/16)
 		}
 	}
@@ -321,7 +322,7 @@ func (a *Array) checkSize(p *Pool, spec *VolumeSpec, had int64) error {
 func (a *Array) addVolume(spec VolumeSpec, p *Pool) *Volume {
 	v := &Volume{a: a, id: spec.ID, pool: p, spec: spec, alloc: allocator{extent: noExtent},
 		dirty: p.emptyLists(), metered: a.exec.Now()}
-	v.m = extentMap{arena: &a.arena, pool: p, vol: spec.ID, levels: levelsFor(spec.Sectors)}
+	v.m = extentMap{arena: &a.arena, pool: p, vol: spec.ID, levels: levelsFor(spec.Sectors), tenant: &v.tenant, thick: !spec.Thin}
 	for len(a.vols) <= int(spec.ID) {
 		a.vols = append(a.vols, nil)
 	}
@@ -365,7 +366,7 @@ func (a *Array) Resize(v *Volume, sectors uint64, done func(error)) {
 	spec.Sectors = sectors
 	had := int64(0)
 	if !spec.Thin {
-		had = v.own + v.reserve
+		had = v.windows()
 	}
 	if err := a.checkSize(v.pool, &spec, had); err != nil {
 		a.exec.Post(func() { done(err) })

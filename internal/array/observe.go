@@ -86,7 +86,7 @@ func (v *Volume) Import(r block.Range) error {
 		if s, _ := v.m.find(at >> windowShift); s.kind() == kindData || s.kind() == kindDetail {
 			continue
 		}
-		g, ok := v.allocGrain()
+		g, ok := v.allocGrain(at >> windowShift)
 		if !ok {
 			return fmt.Errorf("import: pool %q has no room for the %d MiB of volume %q", v.pool.name, r.Bytes()>>20, v.spec.Name)
 		}

@@ -25,6 +25,11 @@ type op struct {
 	givenUp bool
 	since   int64 // when it began to wait for its partition, 0 if it does not
 	braked  int64 // when it began to wait for its offload budget, 0 if it does not
+	idle    int64 // since when nothing of it was committed because it waits, 0: it does not
+	lacks   lack  // of what pools share, when it was last refused
+
+	claim     int  // pages that are booked to its budget while it waits for room
+	claimHost bool // and to its host's
 
 	logEdits int // that it waits for room in the log for
 
@@ -236,18 +241,25 @@ func (o *op) write(head bool) {
 		case waitRoom:
 			o.wait(first)
 			return
+		case waitLog:
+			o.wait(first)
+			return
 		case waitBudget:
 			o.brake()
 			return
 		}
 		o.stopWaiting()
-		// Volumes that take turns do so piece by piece.
-		head = head && a.opt.Policy.Admission != AdmitFair
+		o.idle = 0
+		// Pools, and volumes that take turns, do so piece by piece.
+		head = head && a.opt.Policy.Admission != AdmitFair && len(a.line.pools) <= 1
 		if len(o.same) > 0 && o.req != nil && o.req.Op == block.OpWriteSame {
 			// A piece begins at a multiple of the block, so the pattern is in phase.
 			o.src = cursor{vec: [][]byte{o.same}}
 		}
-		if s := a.commit(o, n); s != block.OK {
+		if s := a.commit(o, n); s == block.NoSpace && a.scratch.wait {
+			a.spaceWait.push(o)
+			return
+		} else if s != block.OK {
 			o.abandon(s)
 			return
 		}

@@ -5,5 +5,5 @@ package array
 // report (SBC-4 6.4.5).
 func (v *Volume) Provisioning() (used, available uint64) {
 	taken := v.pool.allocated + v.pool.reserved
-	return uint64(taken) * windowSectors, uint64(max(0, v.pool.grains()-taken)) * windowSectors
+	return uint64(taken) * windowSectors, uint64(max(0, v.pool.available())) * windowSectors
 }

@@ -239,7 +239,8 @@ func (a *Array) countReferences() error {
 	for _, v := range a.Volumes() {
 		p := v.pool
 		bad := false
-		a.eachWindow(&v.m, v.m.root, func(s slot) {
+		v.clipTail()
+		a.eachWindow(&v.m, v.m.root, func(_ uint64, s slot) {
 			v.m.layers(s, func(base uint64, mask mask128) {
 				layerGrains(base, mask, func(g uint64, _ mask128) {
 					if int64(g) >= p.grains() {
@@ -260,21 +261,25 @@ func (a *Array) countReferences() error {
 		if bad {
 			return fmt.Errorf("the map of volume %q points behind the end of pool %q; the data folder mixes files of two arrays", v.spec.Name, p.name)
 		}
-		v.account()
+	}
+	for _, v := range a.Volumes() {
+		v.findHomes()
 	}
 	return nil
 }
 
-// eachWindow calls fn for every data or detail slot below s.
-func (a *Array) eachWindow(m *extentMap, s slot, fn func(slot)) {
-	switch s.kind() {
-	case kindData, kindDetail:
-		fn(s)
-	case kindChild:
-		for _, t := range a.arena.nodes[s.value()].slots {
-			if !t.uniform() {
-				a.eachWindow(m, t, fn)
-			}
+// eachWindow calls fn for every window with data below s.
+func (a *Array) eachWindow(m *extentMap, s slot, fn func(w uint64, s slot)) {
+	if s.kind() != kindChild {
+		return
+	}
+	nd := a.arena.nodes[s.value()]
+	for i, t := range nd.slots {
+		switch t.kind() {
+		case kindData, kindDetail:
+			fn(nd.index<<fanoutBits|uint64(i), t)
+		case kindChild:
+			a.eachWindow(m, t, fn)
 		}
 	}
 }

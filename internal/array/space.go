@@ -8,8 +8,14 @@ import (
 // space is the physical space of a pool: which grains are allocated, by whom, and
 // how many window layers and held references point at each.
 //
-// A grain whose last reference goes while a transfer still reads it (a pin) is
-// freed when the transfer ends.
+// A grain whose last reference goes while a transfer still reads it (a pin) or while a held
+// reference has it is freed when that ends.
+//
+// It is the one owner of the account of space as well: see tenant. The law is
+//
+//	free + allocated + reserved = grains, none of them negative
+//
+// where grains that nothing but a hold, a pin or the garbage keeps count as free.
 type space struct {
 	extents []uint32      // extent -> mdisk<<20 | number of the extent on it
 	used    []uint64      // allocated grains, one bit each, one word an extent
@@ -20,7 +26,11 @@ type space struct {
 	infos     int    // entries of info that were made
 	allocated int64  // grains
 	reserved  int64  // grains promised to thick volumes and anchored ranges
+	leaving   int    // grains that only transfers keep
+	left      bool   // one of these was freed since the array looked last
 	cursor    uint32 // extent where the search for an empty one goes on
+	// tenant returns the account of a volume.
+	tenant func(vol uint32) *tenant
 	// freed hears of a grain that is free again.
 	freed func(grain uint64)
 }
@@ -28,9 +38,11 @@ type space struct {
 type extentInfo [extentGrains]grainInfo
 
 type grainInfo struct {
-	refs  uint32
-	owner uint32 // volume that allocated it
+	refs  uint32 // from the maps
+	owner uint32 // volume that allocated it, or has it as a home
 	pins  uint32
+	held  uint32 // references from holds
+	home  uint32 // 1 + the window of its owner that it is the home of, 0: none
 }
 
 const (
@@ -125,23 +137,57 @@ func (s *space) pickExtent() (uint32, bool) {
 
 func (s *space) isDown(extent uint32) bool { return s.down[s.extents[extent]>>mdiskShift] }
 
-func (s *space) retain(g uint64)      { s.grain(g).refs++ }
-func (s *space) refs(g uint64) uint32 { return s.grain(g).refs }
+// refs returns how many have a grain: as long as it is one, a write may replace what is in it.
+func (s *space) refs(g uint64) uint32 {
+	gi := s.grain(g)
+	return gi.refs + gi.held
+}
+
+// retain and release count references from the maps.
+func (s *space) retain(g uint64) {
+	gi := s.grain(g)
+	if gi.refs++; gi.refs == 2 && gi.home != 0 {
+		s.housed(gi, -1)
+	}
+}
 
 func (s *space) release(g uint64) {
 	gi := s.grain(g)
 	if gi.refs == 0 {
 		panic("array: a grain was released more often than retained")
 	}
-	gi.refs--
-	if gi.refs == 0 && gi.pins == 0 {
+	switch gi.refs--; {
+	case gi.refs == 1 && gi.home != 0:
+		s.housed(gi, 1)
+	case gi.refs == 0:
+		s.clearHome(gi)
+		s.freeUnused(g)
+	}
+}
+
+// hold and unhold count references of copies. They do not count in the account of space: where there
+// is none left for what is promised, they are given up.
+func (s *space) hold(g uint64) { s.grain(g).held++ }
+
+func (s *space) unhold(g uint64) {
+	s.grain(g).held--
+	s.freeUnused(g)
+}
+
+func (s *space) freeUnused(g uint64) {
+	switch gi := s.grain(g); {
+	case gi.refs+gi.held > 0:
+	case gi.pins > 0:
+		s.leaving++
+	default:
 		s.free(g)
 	}
 }
 
-// free returns a grain without references. Only release, unpin and a write that
-// could not be finished call it.
+// free returns a grain without references. Only the functions here and a write that could not be
+// finished call it.
 func (s *space) free(g uint64) {
+	s.clearHome(s.grain(g))
 	s.freed(g)
 	s.used[g/extentGrains] &^= 1 << (g % extentGrains)
 	s.allocated--
@@ -157,8 +203,9 @@ func (s *space) pinRange(p, n uint64) {
 func (s *space) unpinRange(p, n uint64) {
 	for g := p >> windowShift; g <= (p+n-1)>>windowShift; g++ {
 		gi := s.grain(g)
-		gi.pins--
-		if gi.refs == 0 && gi.pins == 0 {
+		if gi.pins--; gi.pins == 0 && gi.refs+gi.held == 0 {
+			s.leaving--
+			s.left = true
 			s.free(g)
 		}
 	}

@@ -205,3 +205,40 @@ func TestStuckWriteThrough(t *testing.T) {
 	}
 	r.check()
 }
+
+// TestWaitersOfAnOfflineMdisk: what is pinned for an mdisk that is away fills its pool's partition. Who waits
+// there ends in time, and all goes on when it is back.
+func TestWaitersOfAnOfflineMdisk(t *testing.T) {
+	for name, through := range map[string]bool{"full": false, "through": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Options{CacheBytes: 1 << 20, CapPercent: []int{50}, DestageStart: 100, Policy: Policy{DestageDepth: 1}}, false)
+			p := r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m0", Size: 64 << 20, Bandwidth: 64 << 10}, {Name: "m1", Size: 64 << 20}}}, 0)
+			v, w := r.volume("v", "p", 32<<20, true), r.volume("w", "p", 32<<20, true)
+			if through {
+				p.SetWriteMode(FlushThrough)
+			}
+			// The first extent, of v, is on m0, the next one, of w, on m1. All but a page of the partition is dirty.
+			left := 2
+			submit := func(v *Volume, count uint64) {
+				q := write(0, count)
+				q.Done = func(*block.Request) { left-- }
+				v.Submit([]*block.Request{q})
+			}
+			submit(v, 1016)
+			if err := p.SetMdiskOffline("m0", true); err != nil {
+				t.Fatal(err)
+			}
+			submit(w, 1024)
+			r.clock.RunUntil(r.clock.Now() + patience + 5e9)
+			if left != 0 {
+				t.Errorf("after %d s %d writes have not ended", int64(patience+5e9)/1e9, left)
+			}
+			if err := p.SetMdiskOffline("m0", false); err != nil {
+				t.Fatal(err)
+			}
+			r.clock.RunUntil(r.clock.Now() + 10e9)
+			mustOK(t, r.do(v, write(0, 2048)))
+			r.check()
+		})
+	}
+}

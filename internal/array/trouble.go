@@ -96,7 +96,7 @@ func (p *Pool) SetMdiskOffline(name string, offline bool) error {
 	if err != nil || d.offline == offline {
 		return err
 	}
-	d.offline = offline
+	d.offline, d.away = offline, p.a.exec.Now()
 	for i := range p.mdisks {
 		if p.mdisks[i] == d {
 			p.down[i] = offline

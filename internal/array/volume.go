@@ -8,15 +8,14 @@ import (
 
 // Volume is a logical disk of the array. It implements block.Device.
 type Volume struct {
-	a     *Array
-	id    uint32
-	pool  *Pool
-	spec  VolumeSpec
-	m     extentMap
-	alloc allocator
-	own   int64 // grains that this volume allocated and that are still in use
-	// reserve is what the volume holds of the pool's reserved grains.
-	reserve int64
+	a       *Array
+	id      uint32
+	pool    *Pool
+	spec    VolumeSpec
+	m       extentMap
+	alloc   allocator
+	own     int64 // grains that this volume allocated and that are still in use
+	tenant  tenant
 	deleted bool
 	// replaced: it was deleted, and another volume has its name. Its counters are not told any more.
 	replaced bool
@@ -270,48 +269,11 @@ func (v *Volume) dirtyTotal() int64 {
 // windows returns the number of windows that the volume spans.
 func (v *Volume) windows() int64 { return int64((v.spec.Sectors + windowSectors - 1) >> windowShift) }
 
-// account renews what the volume reserves: a thick volume all that it does not
-// own yet, a thin one room for its anchored sectors.
-func (v *Volume) account() {
-	var want int64
-	switch {
-	case v.deleted:
-	case v.spec.Thin:
-		want = (v.m.sum.anchored + windowSectors - 1) >> windowShift
-	default:
-		want = max(0, v.windows()-v.own)
-	}
-	if want != v.reserve {
-		v.pool.reserved += want - v.reserve
-		v.reserve = want
-	}
-}
-
-// allocGrain takes a grain for the volume; false means out of space.
-func (v *Volume) allocGrain() (uint64, bool) {
-	p := v.pool
-	for {
-		if v.reserve > 0 || p.allocated+p.reserved < p.grains() {
-			if g, ok := p.alloc(&v.alloc, v.id); ok {
-				v.own++
-				if v.reserve > 0 && !v.spec.Thin {
-					v.reserve--
-					p.reserved--
-				}
-				return g, true
-			}
-		}
-		if p.a.garbage.empty() {
-			return 0, false
-		}
-		p.a.collect(garbageStep)
-	}
-}
-
 // endOfMap widens a range that reaches the end of the volume to the end of what
-// the map's root spans, so that a whole volume is one slot.
-func (v *Volume) endOfMap(end uint64) uint64 {
-	if end == v.spec.Sectors {
+// the map's root spans, so that a whole volume is one slot. What a thin volume anchors is
+// reserved, so it ends where it ends.
+func (v *Volume) endOfMap(end uint64, s block.State) uint64 {
+	if end == v.spec.Sectors && !(v.spec.Thin && s == block.Anchored) {
 		return uint64(1) << spanShift(v.m.levels)
 	}
 	return end

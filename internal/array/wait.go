@@ -8,29 +8,27 @@ import "github.com/arraysim/arraysim/internal/block"
 func (o *op) wait(front bool) {
 	p := o.v.pool
 	p.part.waiting.push(o, front)
+	o.a.line.join(p)
+	now := max(1, o.a.exec.Now())
+	if o.idle == 0 {
+		o.idle = now
+	}
 	if o.since == 0 {
-		o.since = max(1, o.a.exec.Now())
+		o.since = now
 		p.waitingBytes[o.origin] += int64(o.stop-o.cur) * block.SectorSize
 	}
 	o.a.watch() // what should make room may be stuck
 	o.a.needDestage(p)
 }
 
-// brake queues an offload behind the budget of its pool or host. Nobody waits behind it.
-func (o *op) brake() {
-	o.stopWaiting()
-	if o.braked == 0 {
-		o.braked = max(1, o.a.exec.Now())
-	}
-	o.v.pool.part.braked.push(o)
-	o.a.needDestage(o.v.pool)
-}
-
 // stopWaiting books what the op has waited, if it has.
 func (o *op) stopWaiting() {
 	p := o.v.pool
+	o.unbook()
 	if o.since != 0 {
-		p.wait[o.origin].Observe(o.a.exec.Now() - o.since)
+		if waited := o.a.exec.Now() - o.since; waited > 0 { // else it was only queued for its turn
+			p.wait[o.origin].Observe(waited)
+		}
 		p.waitingBytes[o.origin] -= int64(o.stop-o.cur) * block.SectorSize
 		o.since = 0
 	}
@@ -55,53 +53,55 @@ func (a *Array) pump() {
 		o.resume()
 	}
 	a.pumpCopies()
+	a.pumpSpace()
 	for _, p := range a.pools {
-		if p == nil {
-			continue
-		}
-		for q := &p.part.braked; !q.empty(); {
-			o := q.head
-			if p.overBudget(o, o.piecePagesOf(o.pieceLen())) {
-				break
-			}
-			o.unqueue()
-			o.write(false)
-		}
-		w := &p.part.waiting
-		for o := w.head(); o != nil; o = w.head() {
-			n := o.pieceLen()
-			said := a.admit(o, n, true)
-			if said == waitRoom {
-				break
-			}
-			w.took(o, n)
-			o.unqueue()
-			if said == waitBudget {
-				o.brake()
-			} else {
-				o.write(true)
-			}
+		if p != nil && !p.part.braked.empty() {
+			p.releaseBraked()
 		}
 	}
+	a.serve(false)
 }
 
-// canPump tells whether pump would do anything.
-func (a *Array) canPump() bool {
-	if o := a.metaWait.head; o != nil && a.journal.fits(o.logEdits) || a.copiesCanGo() {
-		return true
-	}
-	for _, p := range a.pools {
-		if p == nil {
-			continue
-		}
-		if o := p.part.braked.head; o != nil && !p.overBudget(o, o.piecePagesOf(o.pieceLen())) {
-			return true
-		}
-		if o := p.part.waiting.head(); o != nil && a.admit(o, o.pieceLen(), true) != waitRoom {
+// spaceCame reports whether transfers have let space go that somebody waits for.
+func (a *Array) spaceCame() bool {
+	for o := a.spaceWait.head; o != nil; o = o.next {
+		if p := o.v.pool; p.left || p.leaving == 0 {
 			return true
 		}
 	}
 	return false
+}
+
+func (a *Array) pumpSpace() {
+	if !a.spaceCame() {
+		return
+	}
+	for _, p := range a.pools {
+		if p != nil {
+			p.left = false
+		}
+	}
+	batch := a.spaceWait
+	a.spaceWait = opQueue{}
+	for o := batch.head; o != nil; {
+		next := o.next
+		o.in, o.prev, o.next = nil, nil, nil
+		o.write(false)
+		o = next
+	}
+}
+
+// canPump reports whether pump would do anything.
+func (a *Array) canPump() bool {
+	if o := a.metaWait.head; o != nil && a.journal.fits(o.logEdits) || a.copiesCanGo() || a.spaceCame() {
+		return true
+	}
+	for _, p := range a.pools {
+		if p != nil && !p.part.braked.empty() && p.nextBraked() != nil {
+			return true
+		}
+	}
+	return a.serve(true)
 }
 
 func (a *Array) anyWaiting() bool {

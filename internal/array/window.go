@@ -106,6 +106,9 @@ func (d *detailSlab) release(i uint32) {
 func (d *detailSlab) sums(i uint32) sums {
 	h := d.at(i)
 	s := sums{zero: h.zero.count(), anchored: h.anchored.count()}
+	if s.anchored > 0 {
+		s.promised = 1
+	}
 	for ; i != 0; i = d.at(i).next {
 		s.data += d.at(i).mask.count()
 	}

@@ -77,23 +77,28 @@ type torture struct {
 	era    int // grows with each loss of power: what ends later belongs to the dead
 	down   map[string]bool
 	added  int
+	disks  uint64 // size of an mdisk
 }
 
 // tortureVolume is what hosts know about a volume: for every 4 KiB the stamps that each of its
 // sectors may carry, 0 being zeros.
 type tortureVolume struct {
 	name  string
+	pool  string
 	units []tortureUnit
 	naa   [16]byte
 	thin  bool
+	unit  *scsi.Unit
 }
 
 type tortureUnit struct {
 	may  []uint64
 	busy bool // a command is under way there
-	next uint64
-	what bool // that command may change it to next, or to copied
-	from []uint64
+	// anchored: writes to it may not fail for lack of space.
+	anchored bool
+	next     uint64
+	what     bool // that command may change it to next, or to copied
+	from     []uint64
 }
 
 func newTorture(seed uint64) *torture {
@@ -101,6 +106,10 @@ func newTorture(seed uint64) *torture {
 	m.mem = store.NewMemory(m.exec, store.MemoryOptions{})
 	m.slow = store.Service{Parallel: 1 + int(m.rng.N(4)), Base: int64(m.rng.N(3e6)), Bandwidth: 20e6, Low: 500, High: 1500}
 	m.opt = array.Options{CacheBytes: int64(2+m.rng.N(6)) << 20, UUID: seed, Policy: m.policy()}
+	if caps := [][]int{nil, nil, {100}, {60}}[m.rng.N(4)]; caps != nil {
+		m.opt.CapPercent = caps
+	}
+	m.disks = []uint64{16 << 20, 16 << 20, 4 << 20}[m.rng.N(3)]
 	return m
 }
 
@@ -147,21 +156,23 @@ func (m *torture) open() bool {
 }
 
 func (m *torture) login() {
-	for i, v := range m.vols {
-		u := m.target.AddUnit(m.arr.Volume(v.name), scsi.UnitOptions{})
-		if err := m.target.Map("", uint16(i), u); err != nil {
-			m.fail("map: %v", err)
-		}
+	for i := range m.vols {
+		m.export(i)
 	}
 	for i := range m.nexus {
 		name := fmt.Sprintf("iqn.2026-01.host:%d", i)
 		m.nexus[i] = m.target.OpenNexus(name, name+",i,0x1", 1)
 		for lun := range m.vols {
-			for range 3 {
-				m.nexus[i].Submit([]*scsi.Task{{LUN: uint64(lun) << 48, CDB: make([]byte, 6), Bufs: heapBuffers{}, Done: func(*scsi.Task) {}}})
-				m.exec.RunUntil(m.exec.Now())
-			}
+			m.calm(i, lun)
 		}
+	}
+}
+
+// calm takes a nexus' unit attentions.
+func (m *torture) calm(nexus, lun int) {
+	for range 3 {
+		m.nexus[nexus].Submit([]*scsi.Task{{LUN: uint64(lun) << 48, CDB: make([]byte, 6), Bufs: heapBuffers{}, Done: func(*scsi.Task) {}}})
+		m.exec.RunUntil(m.exec.Now())
 	}
 }
 
@@ -170,27 +181,12 @@ func (m *torture) build() bool {
 	if !m.open() {
 		return false
 	}
-	for i := range 2 + m.rng.N(2) {
+	pools := []uint64{2, 2, 3, 3, 1, 5, 16, 64}[m.rng.N(8)]
+	for i := range pools {
 		m.addPool(fmt.Sprintf("p%d", i), m.rng.N(2) == 0)
 	}
-	for i := range 4 {
-		pool := fmt.Sprintf("p%d", m.rng.N(2))
-		v := &tortureVolume{name: fmt.Sprintf("v%d", i), thin: m.rng.N(3) > 0}
-		sectors := (1 + m.rng.N(4)) << 11
-		done := false
-		m.arr.CreateVolume(array.VolumeSpec{Name: v.name, Pool: pool, Sectors: sectors, Thin: v.thin}, func(w *array.Volume, err error) {
-			if done = true; err != nil {
-				m.fail("volume: %v", err)
-				return
-			}
-			v.naa = w.Info().NAA
-		})
-		m.until(func() bool { return done }, "a volume to be made")
-		v.units = make([]tortureUnit, sectors/unitSecs)
-		for k := range v.units {
-			v.units[k].may = []uint64{0}
-		}
-		m.vols = append(m.vols, v)
+	for i := range max(4, min(pools, 12)) {
+		m.vols = append(m.vols, m.create(fmt.Sprintf("v%d", i), fmt.Sprintf("p%d", m.rng.N(pools-pools/4))))
 	}
 	if m.bad == "" {
 		m.login()
@@ -202,7 +198,7 @@ func (m *torture) addPool(name string, copyData bool) {
 	done := false
 	spec := array.PoolSpec{Name: name, CopyData: copyData}
 	for i := range 2 {
-		spec.Mdisks = append(spec.Mdisks, array.MdiskSpec{Name: fmt.Sprintf("m%d", i), Size: 16 << 20})
+		spec.Mdisks = append(spec.Mdisks, array.MdiskSpec{Name: fmt.Sprintf("m%d", i), Size: m.disks})
 	}
 	era := m.era
 	m.arr.CreatePool(spec, func(_ *array.Pool, err error) {
@@ -240,6 +236,9 @@ func (m *torture) run() string {
 			m.fence()
 		}
 		m.exec.RunUntil(m.exec.Now() + int64(m.rng.N(20e6)))
+		if i%50 == 49 {
+			m.check()
+		}
 	}
 	m.repair()
 	m.until(func() bool { return m.tasks == 0 }, "the tasks to end")
@@ -264,6 +263,7 @@ func (m *torture) check() {
 	if r := m.arr.Check(true); len(r.Problems) > 0 {
 		m.fail("check: %s", strings.Join(r.Problems, "; "))
 	}
+	m.checkSpace()
 }
 
 // free finds a run of units of a volume where nothing is under way, and takes it.
@@ -414,7 +414,12 @@ func (m *torture) command() {
 		if v.thin && m.rng.N(2) == 0 {
 			cdb[1] |= 8 // UNMAP
 		}
-		m.task(lun, cdb, nil, 0, finish("zero"))
+		what := "zero"
+		if cdb[1]&8 != 0 && m.rng.N(2) == 0 {
+			cdb[1] |= 16 // ANCHOR
+			what = anchoring
+		}
+		m.task(lun, cdb, nil, 0, finish(what))
 	case kind < 74:
 		if !v.thin {
 			v.release(first, n)
@@ -427,7 +432,12 @@ func (m *torture) command() {
 		binary.BigEndian.PutUint32(list[16:], uint32(n*unitSecs))
 		cdb := make([]byte, 10)
 		cdb[0], cdb[8] = 0x42, 24
-		m.task(lun, cdb, list, 0, finish("unmap"))
+		what := "unmap"
+		if m.rng.N(3) == 0 {
+			cdb[1] = 1 // ANCHOR
+			what = anchoring
+		}
+		m.task(lun, cdb, list, 0, finish(what))
 	case kind < 78:
 		m.stamp++
 		stamp := m.stamp
@@ -449,9 +459,14 @@ func (m *torture) command() {
 func (m *torture) finish(v *tortureVolume, first, n uint64, what string) func(*scsi.Task) {
 	tag := m.tag + 1
 	m.note("%s %s [%d+%d) tag %d", what, v.name, first, n, tag)
+	promised := v.promised(first, n)
 	return func(t *scsi.Task) {
 		good, nothing := outcome(t)
 		m.note("  tag %d: status %02x sense %06x aborted %v", tag, t.Status, senseOf(t.Sense), t.Aborted)
+		if promised && noSpace(t) {
+			m.fail("%s %s [%d+%d) found no space, which was promised", what, v.name, first, n)
+		}
+		defer v.anchor(first, n, good && what == anchoring)
 		if nothing {
 			v.release(first, n)
 			return
@@ -610,7 +625,9 @@ func (m *torture) trouble() {
 	p := pools[m.rng.N(uint64(len(pools)))]
 	disk := fmt.Sprintf("m%d", m.rng.N(2))
 	key := p.Name() + "." + disk
-	switch m.rng.N(12) {
+	switch m.rng.N(13) {
+	case 12:
+		m.churn()
 	case 0, 1:
 		tag, lun := m.tag-m.rng.N(min(m.tag, 8)), uint64(m.rng.N(uint64(len(m.vols))))
 		m.note("abort tag %d on LUN %d", tag, lun)
@@ -679,6 +696,7 @@ func (m *torture) powerCut() {
 			u := &v.units[k]
 			if u.busy && u.what {
 				v.settle(uint64(k), 1, false)
+				u.anchored = false
 			}
 			u.busy, u.what, u.from = false, false, nil
 		}

@@ -22,6 +22,7 @@ type Setup struct {
 	Store    string // memory, files
 	Profile  string
 	CopyData bool // copies inside a pool move data
+	Pools    int  // beside those of the program
 	// Sabotage plants a bug, for the test of the test.
 	Sabotage string
 }
@@ -31,7 +32,7 @@ func (s Setup) String() string {
 	if s.CopyData {
 		mode = "data"
 	}
-	return s.Store + "/" + s.Profile + "/" + mode
+	return fmt.Sprintf("%s/%s/%s/%d", s.Store, s.Profile, mode, s.Pools)
 }
 
 // setups are all that there are.
@@ -40,6 +41,9 @@ func setups() (out []Setup) {
 		for _, copyData := range []bool{false, true} {
 			out = append(out, Setup{Store: "memory", Profile: p, CopyData: copyData}, Setup{Store: "files", Profile: p, CopyData: copyData})
 		}
+	}
+	for i := range out { // others get their caps and floors: from all of the cache to a quarter, from half to a hundredth
+		out[i].Pools = []int{0, 3, 0, 14, 1, 62, 0}[i%7]
 	}
 	return out
 }
@@ -83,11 +87,15 @@ func newRig(s Setup) (*rig, error) {
 	pool := func(_ *array.Pool, err error) { ended, failed = ended+1, errors.Join(failed, err) }
 	r.arr.CreatePool(array.PoolSpec{Name: "a", CopyData: s.CopyData, Mdisks: []array.MdiskSpec{{Name: "m0", Size: 64 << 20}, {Name: "m1", Size: 64 << 20}}}, pool)
 	r.arr.CreatePool(array.PoolSpec{Name: "b", CopyData: s.CopyData, Mdisks: []array.MdiskSpec{{Name: "m", Size: 64 << 20}}}, pool)
+	for i := range s.Pools {
+		r.arr.CreatePool(array.PoolSpec{Name: fmt.Sprintf("other%d", i), Mdisks: []array.MdiskSpec{{Name: "m", Size: 4 << 20}}}, pool)
+	}
 	for i, l := range luns {
 		r.arr.CreateVolume(array.VolumeSpec{Name: volume(i), Pool: l.pool, Sectors: l.sectors, BlockSize: uint32(512 * l.block), Thin: l.thin},
 			func(_ *array.Volume, err error) { pool(nil, err) })
 	}
-	if r.until(func() bool { return ended == 2+len(luns) }); failed != nil || ended != 2+len(luns) {
+	all := 2 + s.Pools + len(luns)
+	if r.until(func() bool { return ended == all }); failed != nil || ended != all {
 		return nil, fmt.Errorf("making the volumes: %w", failed)
 	}
 	return r, r.login()

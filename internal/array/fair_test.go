@@ -1,0 +1,149 @@
+package array
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// saturate keeps so many writes of 64 KiB outstanding, and returns how long each that ended took.
+func saturate(r *rig, v *Volume, outstanding int) *[]int64 {
+	const size = 128
+	took := &[]int64{}
+	at := uint64(0)
+	var next func()
+	next = func() {
+		from := r.clock.Now()
+		q := write(at, size)
+		at = (at + size) % (v.Info().Sectors - size)
+		q.Done = func(q *block.Request) {
+			mustOK(r.t, q.Status)
+			*took = append(*took, r.clock.Now()-from)
+			next()
+		}
+		v.Submit([]*block.Request{q})
+	}
+	for range outstanding {
+		next()
+	}
+	return took
+}
+
+// paced writes 64 KiB every interval, whatever became of those before, and returns how long each
+// that ended took.
+func paced(r *rig, v *Volume, interval int64) *[]int64 {
+	const size = 128
+	took := &[]int64{}
+	at := uint64(0)
+	var next func()
+	next = func() {
+		from := r.clock.Now()
+		q := write(at, size)
+		at = (at + size) % (v.Info().Sectors - size)
+		q.Done = func(q *block.Request) {
+			mustOK(r.t, q.Status)
+			*took = append(*took, r.clock.Now()-from)
+		}
+		v.Submit([]*block.Request{q})
+		r.clock.At(from+interval, next)
+	}
+	next()
+	return took
+}
+
+func worst(ns []int64) int64 { return slices.Max(append([]int64{0}, ns...)) }
+
+// TestEveryPoolIsAdmitted: whatever caps add up to, a pool that asks for little waits for
+// nobody, and of what comes free each of the others gets its part.
+func TestEveryPoolIsAdmitted(t *testing.T) {
+	for _, caps := range [][]int{nil, {100}} {
+		for _, pools := range []int{2, 5, 16, 64} {
+			t.Run(fmt.Sprintf("caps=%v/%d", caps, pools), func(t *testing.T) {
+				const speed = 4 << 20
+				measured := int64(30)
+				if pools == 64 {
+					measured = 10
+				}
+				r := newRig(t, Options{CacheBytes: 256 << 20, CapPercent: caps}, true)
+				var busy []*Volume
+				for i := range pools - 1 {
+					name := fmt.Sprintf("p%d", i)
+					r.pool(name, PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 2 << 30, Bandwidth: speed}}}, 0)
+					busy = append(busy, r.volume("v"+name, name, 1<<30, true))
+				}
+				r.pool("polite", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 2 << 30}}}, 0)
+				polite := r.volume("polite", "polite", 1<<30, true)
+				var others []*[]int64
+				for _, v := range busy {
+					others = append(others, saturate(r, v, 64))
+				}
+				r.clock.RunUntil(r.clock.Now() + 70e9) // all that caps allow is full
+				for _, x := range others {
+					*x = (*x)[:0]
+				}
+				mine := paced(r, polite, 10e6)
+				r.clock.RunUntil(r.clock.Now() + measured*1e9)
+				if n := len(*mine); int64(n) < measured*100-1 || worst(*mine) > 1e6 {
+					t.Errorf("beside %d saturated pools %d of %d writes ended, the longest took %.3f ms", pools-1, n, measured*100, float64(worst(*mine))/1e6)
+				}
+				for i, x := range others {
+					// 64 writes outstanding at the speed of the mdisk are a second.
+					if n := int64(len(*x)); n < measured*speed/(64<<10)*9/10 || worst(*x) > 3e9 {
+						t.Errorf("saturated pool %d: %d writes of 64 KiB in %d s at 4 MiB/s, the longest took %.3f s", i, n, measured, float64(worst(*x))/1e9)
+					}
+				}
+				t.Logf("the polite pool's longest write took %.3f ms", float64(worst(*mine))/1e6)
+			})
+		}
+	}
+}
+
+// TestWriteThroughIsShared: without a mirror all writes go through the reserve, and no pool has all of it.
+func TestWriteThroughIsShared(t *testing.T) {
+	r := newRig(t, Options{CacheBytes: 64 << 20}, true)
+	var busy []*Volume
+	for i := range 4 {
+		name := fmt.Sprintf("p%d", i)
+		r.pool(name, slow(4<<20), 0)
+		busy = append(busy, r.volume("v"+name, name, 1<<29, true))
+	}
+	r.pool("polite", slow(0), 0)
+	v := r.volume("polite", "polite", 1<<29, true)
+	r.a.SetMirrored(false)
+	for _, x := range busy {
+		saturate(r, x, 64)
+	}
+	r.clock.RunUntil(r.clock.Now() + 30e9)
+	mine := paced(r, v, 10e6)
+	r.clock.RunUntil(r.clock.Now() + 5e9)
+	if n := len(*mine); n < 499 || worst(*mine) > 50e6 {
+		t.Errorf("%d of 500 writes ended, the longest took %.3f ms", n, float64(worst(*mine))/1e6)
+	}
+}
+
+// TestPoolsThatHoldALotGoOn: a pool that filled the cache while it was alone waits for its turn, not until it
+// has fallen to the share of those that came later.
+func TestPoolsThatHoldALotGoOn(t *testing.T) {
+	r := newRig(t, Options{CacheBytes: 256 << 20, CapPercent: []int{100}}, true)
+	var all []*Volume
+	for i := range 6 {
+		name := fmt.Sprintf("p%d", i)
+		r.pool(name, PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 2 << 30, Bandwidth: 8 << 20}}}, 0)
+		all = append(all, r.volume("v"+name, name, 1<<30, true))
+	}
+	var ended []*[]int64
+	for i, v := range all {
+		if ended = append(ended, saturate(r, v, 64)); i == 0 {
+			r.clock.RunUntil(r.clock.Now() + 5e9)
+		}
+	}
+	r.clock.RunUntil(r.clock.Now() + 60e9)
+	for i, x := range ended {
+		if w := worst(*x); w > 6e9 || len(*x) < 55*128 {
+			t.Errorf("pool %d: %d writes ended, the longest took %.3f s", i, len(*x), float64(w)/1e9)
+		}
+	}
+	r.check()
+}
