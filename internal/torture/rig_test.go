@@ -82,6 +82,9 @@ func newRig(s Setup) (*rig, error) {
 	pool := func(_ *array.Pool, err error) { ended, failed = ended+1, errors.Join(failed, err) }
 	r.arr.CreatePool(array.PoolSpec{Name: "a", CopyData: s.CopyData, Mdisks: []array.MdiskSpec{{Name: "m0", Size: 64 << 20}, {Name: "m1", Size: 64 << 20}}}, pool)
 	r.arr.CreatePool(array.PoolSpec{Name: "b", CopyData: s.CopyData, Mdisks: []array.MdiskSpec{{Name: "m", Size: 64 << 20}}}, pool)
+	if r.until(func() bool { return ended == 2 }); failed != nil || ended != 2 { // the store makes their mdisks
+		return nil, fmt.Errorf("making the pools: %w", failed)
+	}
 	for i, l := range luns {
 		r.arr.CreateVolume(array.VolumeSpec{Name: volume(i), Pool: l.pool, Sectors: l.sectors, BlockSize: uint32(512 * l.block), Thin: l.thin},
 			func(_ *array.Volume, err error) { pool(nil, err) })
