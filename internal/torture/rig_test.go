@@ -90,6 +90,9 @@ func newRig(s Setup) (*rig, error) {
 	for i := range s.Pools {
 		r.arr.CreatePool(array.PoolSpec{Name: fmt.Sprintf("other%d", i), Mdisks: []array.MdiskSpec{{Name: "m", Size: 4 << 20}}}, pool)
 	}
+	if r.until(func() bool { return ended == 2+s.Pools }); failed != nil || ended != 2+s.Pools { // the store makes their mdisks
+		return nil, fmt.Errorf("making the pools: %w", failed)
+	}
 	for i, l := range luns {
 		r.arr.CreateVolume(array.VolumeSpec{Name: volume(i), Pool: l.pool, Sectors: l.sectors, BlockSize: uint32(512 * l.block), Thin: l.thin},
 			func(_ *array.Volume, err error) { pool(nil, err) })
