@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -143,7 +144,7 @@ def test_below_the_floor_nothing_is_said_to_be_none(tmp_path: Path) -> None:
     assert floor["bytes"] >= 16 * MiB and 10 <= floor["seconds"] <= 13
     assert [(x["volume"], x["bytes"], x["proved"]) for x in found["origin_label"]] == [("clone", 16 * MiB, False)]
     text = run([binary(), "analyze", source]).stdout
-    assert "Below 67.1 MB in 11 s these counters prove nothing" in text
+    assert re.search(r"Below 67\.1 MB in 1[0-3] s these counters prove nothing", text)
     assert "No undercover writes" not in text and "origin label" in text
 
 

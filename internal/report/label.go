@@ -45,7 +45,7 @@ func (d *Data) labels(f *Findings) (out []Labelled, ok bool) {
 				sum, to = sum+rate*v.Span[i], i
 			}
 			if from >= 0 {
-				out = append(out, Labelled{v.Pool, v.Name, origin, d.span(from, to), sum, f.accused(v.Name, from, to)})
+				out = append(out, Labelled{v.Pool, v.Name, origin, d.span(from, to), math.Round(sum), f.accused(v.Name, from, to)})
 			}
 		}
 	}

@@ -112,7 +112,11 @@ const namesShown = 5
 
 // String says what the counters prove nothing below.
 func (x *Floor) String() string {
-	s := fmt.Sprintf("Below %s in %.4g s these counters prove nothing", size(x.Bytes), x.Seconds)
+	seconds := fmt.Sprintf("%.2g", x.Seconds)
+	if x.Seconds >= 10 {
+		seconds = fmt.Sprintf("%.0f", x.Seconds)
+	}
+	s := fmt.Sprintf("Below %s in %s s these counters prove nothing", size(x.Bytes), seconds)
 	if x.Volume != "" {
 		s += fmt.Sprintf("; of volume %s, whose hosts' own writes can hide an offload's, nothing below %s", x.Volume, size(x.VolumeBytes))
 	}
