@@ -174,9 +174,6 @@ func (r *powerRig) launch() {
 		from := r.rnd.IntN(len(r.vols))
 		src, ok := r.pick(from, 500)
 		x, there := r.island(vol)
-		if x.End() == r.sizes[vol] {
-			x.Count-- // anchored sectors at a volume's end reserve more than they are
-		}
 		if !ok || !there || src.Count > x.Count {
 			return
 		}
