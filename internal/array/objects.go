@@ -207,6 +207,7 @@ func (a *Array) addPool(spec PoolSpec) (*Pool, error) {
 	p.tickFn = p.tick
 	p.freed = p.grainFreed
 	p.tenant = func(vol uint32) *tenant { return &a.vols[vol].tenant }
+	p.vacated = func(vol uint32) { a.vols[vol].left() }
 	p.wakeFn = p.wakeUp
 	p.part.hosts = map[uint32]int{}
 	p.down = make([]bool, len(spec.Mdisks))

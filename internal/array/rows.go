@@ -189,7 +189,7 @@ func (a *Array) dropUnknown() {
 	}
 }
 
-// retire forgets a deleted volume of which nothing is dirty any more.
+// retire forgets a deleted volume of which nothing is dirty any more and no grain is marked as a home.
 func (a *Array) retire(v *Volume) {
 	a.rows.drop(uint64(v.id), 0)
 	v.rows, v.short = [block.NumOrigins]*row{}, [block.NumOrigins]*row{}
@@ -209,10 +209,10 @@ func (a *Array) foldOffloads(v *Volume) {
 	a.rows.drop(uint64(v.id), rowOffload)
 }
 
-// retireAll forgets the deleted volumes whose last dirty page has gone.
+// retireAll forgets the deleted volumes whose last dirty page and last home have gone.
 func (a *Array) retireAll() {
 	for _, v := range a.leaving {
-		if v.dirtyTotal() == 0 && a.vols[v.id] == v {
+		if v.empty() && a.vols[v.id] == v {
 			a.retire(v)
 		}
 	}
@@ -220,9 +220,12 @@ func (a *Array) retireAll() {
 	a.leaving = a.leaving[:0]
 }
 
-// left hears that a volume may have nothing dirty any more.
+// empty reports whether neither the cache nor the space of the pool knows the volume any more.
+func (v *Volume) empty() bool { return v.dirtyTotal() == 0 && v.tenant.marked == 0 }
+
+// left hears that a volume may be empty now.
 func (v *Volume) left() {
-	if v.forgotten && v.dirtyTotal() == 0 {
+	if v.forgotten && v.empty() {
 		v.a.leaving = append(v.a.leaving, v)
 	}
 }

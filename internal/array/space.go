@@ -31,6 +31,8 @@ type space struct {
 	cursor    uint32 // extent where the search for an empty one goes on
 	// tenant returns the account of a volume.
 	tenant func(vol uint32) *tenant
+	// vacated hears that no grain is marked as a home of a volume any more.
+	vacated func(vol uint32)
 	// freed hears of a grain that is free again.
 	freed func(grain uint64)
 }

@@ -50,11 +50,14 @@ func (s *space) clearHome(gi *grainInfo) {
 	if gi.home == 0 {
 		return
 	}
-	s.tenant(gi.owner).marked--
+	t := s.tenant(gi.owner)
+	t.marked--
 	if gi.refs <= 1 {
 		s.housed(gi, -1)
 	}
-	gi.home = 0
+	if gi.home = 0; t.marked == 0 {
+		s.vacated(gi.owner)
+	}
 }
 
 // isHome reports whether a grain is the home of a window of a volume.
