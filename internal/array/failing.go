@@ -123,7 +123,7 @@ func (a *Array) watch() {
 
 func (a *Array) look() {
 	a.watching = false
-	now, trouble := a.exec.Now(), a.ckpt.since != 0
+	now, trouble, absent := a.exec.Now(), a.ckpt.since != 0, false
 	if since := a.ckpt.since; since != 0 {
 		if now-since >= patience {
 			for _, p := range a.Pools() {
@@ -151,6 +151,7 @@ func (a *Array) look() {
 			}
 			if d.stuck(now) {
 				trouble = true
+				absent = true
 				p.endWaiters(block.MediumWrite, now-patience)
 			}
 			if d.silent(now, abortPatience) && d.endReads(now) {
@@ -158,7 +159,7 @@ func (a *Array) look() {
 			}
 			// What is pinned for it may be all that its pool can have of the cache.
 			if d.offline && now-d.away >= patience {
-				trouble = true
+				trouble, absent = true, true
 				p.endWaiters(block.Offline, now-patience)
 			}
 			if d.failing.since != 0 && now-d.failing.since >= patience {
@@ -166,12 +167,31 @@ func (a *Array) look() {
 				if errors.Is(d.failing.err, block.ErrFull) {
 					s = block.NoSpace
 				}
+				absent = true
 				p.endWaiters(s, now-patience)
 			}
 		}
 	}
+	if absent {
+		a.endShared(now - patience)
+	}
 	if trouble { // else to look changes nothing, not even the order of events
 		a.endStep()
+	}
+}
+
+// endShared ends the commands that wait since a time for what pools share: it may be what others hold for an mdisk that
+// does not take it. The hosts are told to try again.
+func (a *Array) endShared(since int64) {
+	for _, p := range a.Pools() {
+		if o := p.part.waiting.head(); o != nil && o.lacks != 0 {
+			p.part.waiting.fifo.endIdle(since, block.Resources)
+			for _, v := range a.Volumes() {
+				if v.pool == p {
+					v.waiting.endIdle(since, block.Resources)
+				}
+			}
+		}
 	}
 }
 

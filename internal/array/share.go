@@ -65,16 +65,17 @@ func (a *Array) room(pt *partition, pages int, head bool) bool {
 	return c.used+pages+c.owed-max(0, pt.floor-pt.used) <= c.limit
 }
 
-// roomThrough is room in the reserve.
+// roomThrough is room in the reserve. A pool that holds nothing of it may have one piece in any case: what
+// another pool holds for an absent mdisk stays for as long as that is away.
 func (a *Array) roomThrough(pt *partition, pages int, head bool) bool {
-	if pt.reserve+pages <= pt.reserveFloor {
+	if pt.reserve == 0 || pt.reserve+pages <= pt.reserveFloor {
 		return true
 	}
 	if !head && a.line.contested(lackReserve) || head && a.line.lacks&lackReserve != 0 {
 		return false
 	}
 	c := a.cache
-	return c.reserve == 0 || c.reserve+pages+c.reserveOwed-max(0, pt.reserveFloor-pt.reserve) <= c.reserveLimit()
+	return c.reserve+pages+c.reserveOwed-max(0, pt.reserveFloor-pt.reserve) <= c.reserveLimit()
 }
 
 // take and give book pages of a partition.

@@ -518,13 +518,14 @@ func (m *torture) readAll(lun int) {
 	v := m.vols[lun]
 	for first := uint64(0); first < uint64(len(v.units)) && m.bad == ""; first += 256 {
 		n := min(256, uint64(len(v.units))-first)
-		for attempt := 0; attempt < 4; attempt++ {
+		// Each unit attention condition that waits is one attempt: resets, reservations, LUNs that come and go.
+		for attempt := 0; attempt < 8; attempt++ {
 			ended, good := false, false
 			m.task(lun, cdb16(0x88, first, n), nil, int(n*unitBytes), func(t *scsi.Task) {
 				ended = true
 				good, _ = outcome(t)
 				if !good {
-					if attempt == 3 {
+					if attempt == 7 {
 						m.fail("%s [%d+%d) cannot be read: status %02x sense %06x", v.name, first, n, t.Status, senseOf(t.Sense))
 					}
 					return
