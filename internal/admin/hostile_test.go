@@ -71,21 +71,25 @@ var attacks = map[string]func(*hostile) error{
 	"ROD tokens":                                              (*hostile).tokens,
 	"memory of VERIFY":                                        (*hostile).verify,
 	"write cache":                                             (*hostile).cache,
-	"... and the mdisk behind fails or never answers":         nil, // a fault, which no initiator causes
-	"... and the checkpoints cannot be written":               nil, // a fault
+	"write cache, all pools":                                  (*hostile).cache,
+	"what offloads hold of a partition":                       nil, // the default policy has none: TestHostsTakeTurnsInABudget
+	"a write that waits for room which an absent mdisk holds":                             nil, // a fault
+	"what is promised to thick volumes and anchors":                                       (*hostile).space,
+	"... and the mdisk behind fails or never answers":                                     nil, // a fault, which no initiator causes
+	"... and the checkpoints cannot be written":                                           nil, // a fault
 	"a read of what only an mdisk has that never answers, by a host, a compare or a copy": nil, // a fault
-	"a write that goes through to it": nil, // a fault
-	"space of a pool":                 (*hostile).space,
-	"... and the command is aborted":  nil, // a fault
-	"space of the file system":        nil, // the machine's
-	"mdisks of a pool":                nil, // an administrator's
-	"mdisks of an array":              nil, // an administrator's
-	"size of an mdisk":                nil, // an administrator's
-	"size of a volume":                nil, // an administrator's
-	"map entries":                     (*hostile).mapEntries,
-	"counters":                        (*hostile).names,
-	"hosts in counters, each by name": (*hostile).names,
-	"requests of the HTTP API":        (*hostile).requests,
+	"a write that goes through to it":                                                     nil, // a fault
+	"space of a pool":                                                                     (*hostile).space,
+	"... and the command is aborted":                                                      nil, // a fault
+	"space of the file system":                                                            nil, // the machine's
+	"mdisks of a pool":                                                                    nil, // an administrator's
+	"mdisks of an array":                                                                  nil, // an administrator's
+	"size of an mdisk":                                                                    nil, // an administrator's
+	"size of a volume":                                                                    nil, // an administrator's
+	"map entries":                                                                         (*hostile).mapEntries,
+	"counters":                                                                            (*hostile).names,
+	"hosts in counters, each by name":                                                     (*hostile).names,
+	"requests of the HTTP API":                                                            (*hostile).requests,
 }
 
 // TestHostileInitiator: a host that spends one resource after the other, by sockets and bytes of
