@@ -146,7 +146,7 @@ func TestThickAfterAClone(t *testing.T) {
 			case "clone, crash, and unmap":
 				r.crash()
 				p = r.a.Pool("p")
-				v, clone, filler = r.a.Volume("v"), r.a.Volume("clone"), r.a.Volume("filler")
+				v, filler = r.a.Volume("v"), r.a.Volume("filler")
 				mustOK(t, r.do(v, unmap(0, all)))
 			case "clone within": // some windows of the volume share one grain
 				h := &block.Request{Op: block.OpHold, Ranges: []block.Range{rng(0, windowSectors)}}

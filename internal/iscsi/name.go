@@ -44,7 +44,7 @@ func CheckName(name string) error {
 	case "naa":
 		err = checkHex(rest, 16, 32)
 	default:
-		err = errors.New("it begins with none of iqn., eui. and naa.")
+		err = errors.New("it begins with none of iqn., eui. and naa. (with the dot)")
 	}
 	if err != nil {
 		return wrong("%v", err)

@@ -3,6 +3,7 @@ package iscsi
 import (
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 func TestCheckName(t *testing.T) {
@@ -50,7 +51,7 @@ func TestCheckName(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%q: %v, want %q", bad, err, why)
 		}
-		if err != nil && strings.ContainsAny(err.Error(), "\x1b\u009b\x9b\x7f\u202e") {
+		if err != nil && (strings.ContainsAny(err.Error(), "\x1b\u009b\x7f\u202e") || !utf8.ValidString(err.Error())) {
 			t.Errorf("the error holds what it is about: %q", err)
 		}
 	}
