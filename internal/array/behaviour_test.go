@@ -273,3 +273,17 @@ func TestSameSeedSameCounters(t *testing.T) {
 		t.Error("two runs with one seed have different counters")
 	}
 }
+
+// The sums of a volume that ends within a window count nothing behind its end.
+func TestSumsOfOddSize(t *testing.T) {
+	for _, sectors := range []uint64{1000, 8, 128*256*3 + 8} {
+		r, _ := spaceRig(t, 128)
+		v := r.volume("v", "p", sectors*512, true)
+		mustOK(t, r.do(v, &block.Request{Op: block.OpWriteSame, Range: rng(0, sectors)}))
+		mustOK(t, r.do(v, write(sectors-8, 4)))
+		b := v.Brief()
+		if b.Mapped+b.Zero != sectors*512 || b.Unmapped != 0 || b.Mapped == 0 {
+			t.Errorf("%d sectors: mapped %d bytes, zero %d, unmapped %d", sectors, b.Mapped, b.Zero, b.Unmapped)
+		}
+	}
+}

@@ -107,6 +107,11 @@ func (a *Array) beginCheckpoint() {
 	ck.batch, ck.bytes, ck.dead = nil, 0, ck.dead[:0]
 	ck.doomed, a.deadKeys = a.deadKeys, map[nodeKey]struct{}{}
 	for k := range ck.doomed {
+		// The key came to life again and was written before its old node was collected.
+		if id, ok := a.idAt(k); ok && a.arena.nodes[id].persisted {
+			delete(ck.doomed, k)
+			continue
+		}
 		ck.dead = append(ck.dead, k)
 	}
 	slices.SortFunc(ck.dead, func(x, y nodeKey) int {

@@ -1,6 +1,7 @@
 package array
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -175,4 +176,46 @@ func TestLargeCheckpoints(t *testing.T) {
 func stateAt(v *Volume, at uint64) (s block.State) {
 	v.m.walk(rng(at, 1), func(x run) bool { s = x.state; return true })
 	return s
+}
+
+// A key can come to life again, and be persisted, before the garbage collector reaches its old node: the
+// removal of dead keys spares it.
+func TestCheckpointSparesRevivedKeys(t *testing.T) {
+	r := newRig(t, Options{CacheBytes: 8 << 20}, false)
+	r.pool("p", PoolSpec{}, 256<<20)
+	v := r.volume("v", "p", 4<<30, true)
+	w := r.volume("w", "p", 4<<30, true)
+	for i := range uint64(200) {
+		mustOK(t, r.do(v, write(i*windowSectors*256, 8)))
+	}
+	r.a.checkpoint(true)
+	r.clock.Run()
+	submit := func(q *block.Request) *block.Request {
+		q.Status = block.Gone
+		q.Done = func(*block.Request) {}
+		v.Submit([]*block.Request{q})
+		return q
+	}
+	data := bytes.Repeat([]byte{7}, 4096)
+	u := submit(&block.Request{Op: block.OpUnmap, Ranges: []block.Range{rng(0, 4<<30/512)}})
+	q := submit(&block.Request{Op: block.OpWrite, Range: rng(0, 8), Data: [][]byte{data}})
+	n := r.a.ckpt.count
+	r.a.checkpoint(true)
+	for r.a.ckpt.count == n && r.clock.Step() {
+	}
+	mustOK(t, u.Status)
+	mustOK(t, q.Status)
+	if r.a.garbage.empty() {
+		t.Fatal("nothing of the old map is left to collect: the test shows nothing")
+	}
+	r.clock.Run()
+	mustOK(t, r.do(w, write(0, 8)))
+	r.a.checkpoint(true)
+	r.clock.Run()
+	r.crash()
+	got := make([]byte, 4096)
+	mustOK(t, r.do(r.a.Volume("v"), &block.Request{Op: block.OpRead, Range: rng(0, 8), Data: [][]byte{got}}))
+	if !bytes.Equal(got, data) {
+		t.Errorf("what was written is lost: the sector is %v", stateAt(r.a.Volume("v"), 0))
+	}
 }

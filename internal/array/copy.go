@@ -125,20 +125,23 @@ func (o *op) place() {
 }
 
 // placeEdits places as many runs as one record takes. What shares a home of a thick volume has to leave it
-// the space for another one; where there is none, the data moves.
+// the space for another one, and what nothing but the copy keeps, which counts as free, takes space again.
+// Where there is none, the data moves.
 func (o *op) placeEdits(h *ref) {
 	a, v, r := o.a, o.v, o.req
 	a.edits = a.edits[:0]
-	from, to, shared, last := o.started, o.started, int64(0), noGrain
+	from, to, shared, last, kept := o.started, o.started, int64(0), noGrain, false
 	h.from(r.RefOffset+from, r.Range.Count-from, func(x run) bool {
 		if len(a.edits) == maxEdits {
 			return false
 		}
 		if x.state == block.Data {
 			for g := x.phys >> windowShift; g <= (x.phys+x.Count-1)>>windowShift; g++ {
-				if gi := v.pool.grain(g); gi.home != 0 && gi.refs == 1 && g != last {
+				gi := v.pool.grain(g)
+				if gi.home != 0 && gi.refs == 1 && g != last {
 					shared++
 				}
+				kept = kept || gi.refs == 0
 				last = g
 			}
 		}
@@ -152,7 +155,7 @@ func (o *op) placeEdits(h *ref) {
 	case !ok:
 		o.waitForLog(len(a.edits))
 		return
-	case shared > 0 && !v.pool.has(shared):
+	case (shared > 0 || kept) && !v.pool.has(shared):
 		o.placeData(h)
 		return
 	case !a.applyEdits(v, &room):

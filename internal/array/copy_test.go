@@ -126,3 +126,23 @@ func TestCancelledCopyThatWaitedLeavesItsSuccessorAlone(t *testing.T) {
 	}
 	r.check()
 }
+
+// Grains that only a copy holds count as free: to place them again takes them from what is available, and
+// must not take what is reserved.
+func TestPlaceOfHeldGrainsSparesReserved(t *testing.T) {
+	r, p := spaceRig(t, 64)
+	thick := r.volume("t", "p", 64*grainBytes, false)
+	thin := r.volume("d", "p", 1<<30, true)
+	for i := range uint64(64) {
+		mustOK(t, r.do(thick, write(i*windowSectors, 8)))
+	}
+	h := r.holdOf(thick, rng(0, 10*windowSectors))
+	mustOK(t, r.do(thick, unmap(0, rng(0, 10*windowSectors))))
+	s := r.do(thin, &block.Request{Op: block.OpPlace, Range: rng(0, 10*windowSectors), Ref: h, Origin: block.OriginODX})
+	h.Release()
+	if s == block.OK {
+		t.Errorf("the copy got the space of the thick volume: available %d", p.available())
+	}
+	r.check()
+	mustOK(t, r.do(thick, write(0, 8)))
+}

@@ -129,11 +129,35 @@ func (v *Volume) sums() sums {
 	beyond := int64(1)<<spanShift(v.m.levels) - int64(v.spec.Sectors)
 	if beyond > 0 {
 		// A window that the volume's end cuts shares its slot with what lies behind.
-		last, _ := v.m.find(v.spec.Sectors >> windowShift)
-		if last.uniform() {
+		w := v.spec.Sectors >> windowShift
+		last, _ := v.m.find(w)
+		if !last.uniform() {
+			tail := (w+1)<<windowShift - v.spec.Sectors
+			s = s.sub(v.m.detailSums(v.spec.Sectors, tail))
+			if beyond -= int64(tail); beyond > 0 {
+				last, _ = v.m.find(w + 1)
+			}
+		}
+		if beyond > 0 && last.uniform() {
 			s = s.sub(uniformSums(last, beyond))
 		}
 	}
+	return s
+}
+
+// detailSums returns the sums of n sectors from at on, all of one window. It leaves out what is promised.
+func (m *extentMap) detailSums(at, n uint64) (s sums) {
+	m.walk(block.Range{Start: at, Count: n}, func(x run) bool {
+		switch x.state {
+		case block.Data:
+			s.data += int64(x.Count)
+		case block.Zero:
+			s.zero += int64(x.Count)
+		case block.Anchored:
+			s.anchored += int64(x.Count)
+		}
+		return true
+	})
 	return s
 }
 

@@ -142,3 +142,33 @@ func TestDeathWhileAPageIsFilled(t *testing.T) {
 		})
 	}
 }
+
+// What a deleted pool has left in NVRAM is no damage.
+func TestPagesOfDeletedPool(t *testing.T) {
+	r := newRig(t, Options{}, false)
+	r.pool("keep", PoolSpec{}, 64<<20)
+	p := r.pool("p", PoolSpec{}, 64<<20)
+	v := r.volume("v", "p", 16<<20, true)
+	for i := range uint64(20) {
+		mustOK(t, r.do(v, write(i*8, 8)))
+	}
+	failed := func(err error) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	r.a.Drain(func() {})
+	r.clock.Run()
+	r.a.DeleteVolume(v, failed)
+	r.clock.Run()
+	r.a.DeletePool(p, failed)
+	r.clock.Run()
+	if r.a.Pool("p") != nil {
+		t.Fatal("the pool is still there")
+	}
+	r.crash()
+	if n := r.a.recovery.BadPages; n != 0 {
+		t.Errorf("%d pages count as damaged", n)
+	}
+	r.check()
+}

@@ -36,7 +36,8 @@ type durable struct {
 	flushHeld            bool // a flush failed; it is tried again when the timer says so
 	// doubtful: the last flush failed, and the kernel may take for clean what is not on the medium. If the process
 	// dies now, the next one must trust no more than after a loss of power.
-	doubtful bool
+	doubtful   bool
+	flushFails int64 // since when no flush has succeeded, 0: the last one did
 }
 
 // The state block of the NVRAM header, in sectors of its own:
@@ -152,6 +153,12 @@ func (a *Array) startFlush() {
 	c.nv.region.Flush(0, len(c.nv.b), func(err error) {
 		sure := err == nil && a.doubtful
 		a.doubtful = err != nil
+		if err == nil {
+			a.flushFails = 0
+		} else if a.flushFails == 0 {
+			a.flushFails = max(1, a.exec.Now())
+			a.watch()
+		}
 		if err != nil {
 			a.saveState()
 			a.holdFlush()

@@ -137,6 +137,20 @@ func (a *Array) look() {
 		}
 		a.watch()
 	}
+	if since := a.flushFails; since != 0 {
+		trouble = true
+		a.watch()
+		if now-since >= patience { // nothing can go to the back end, and the log cannot be cut
+			for _, p := range a.Pools() {
+				p.endWaiters(block.Hardware, now-patience)
+			}
+			for !a.metaWait.empty() {
+				o := a.metaWait.head
+				o.unqueue()
+				o.end(block.Hardware)
+			}
+		}
+	}
 	if a.anyWaiting() || a.readsOut > 0 || !a.parked.empty() {
 		a.watch()
 	}
@@ -250,6 +264,9 @@ func (a *Array) Health() (lines []string) {
 	}
 	if a.ckpt.since != 0 && a.exec.Now()-a.ckpt.since >= patience {
 		lines = append(lines, "the checkpoint cannot be written; make room in the file system of the data folder")
+	}
+	if a.flushFails != 0 {
+		lines = append(lines, fmt.Sprintf("flushing NVRAM fails for %d s, and nothing goes to the mdisks meanwhile; mend the disk of the data folder, it is tried again", (a.exec.Now()-a.flushFails)/1_000_000_000))
 	}
 	return lines
 }

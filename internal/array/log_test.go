@@ -55,3 +55,31 @@ func TestCommandsOfSeveralRecordsKeepTheLogWhole(t *testing.T) {
 		}
 	}
 }
+
+// A record that is larger than what a checkpoint has freed gets the next one.
+func TestLogWaiterStartsCheckpoint(t *testing.T) {
+	r := newRig(t, Options{CacheBytes: 8 << 20, LogBytes: 64 << 10}, false)
+	r.pool("p", PoolSpec{}, 64<<20)
+	v := r.volume("v", "p", 1<<30, true)
+	submit := func(ranges int) *block.Request {
+		q := &block.Request{Op: block.OpUnmap, Done: func(*block.Request) {}, Status: block.Gone}
+		for i := range uint64(ranges) {
+			q.Ranges = append(q.Ranges, rng(2*i, 1))
+		}
+		v.Submit([]*block.Request{q})
+		return q
+	}
+	mustOK(t, r.do(v, write(0, 8)))
+	r.a.checkpoint(true)
+	r.clock.Run()
+	var all []*block.Request
+	for _, n := range []int{440, 440, 1300, 440, 440} {
+		all = append(all, submit(n))
+	}
+	r.clock.RunUntil(r.clock.Now() + 60e9)
+	for i, q := range all {
+		if q.Status != block.OK {
+			t.Errorf("unmap %d: %v; the log has %d of %d bytes in use", i, q.Status, r.a.journal.used(), len(r.a.journal.ring))
+		}
+	}
+}

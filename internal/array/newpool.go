@@ -128,6 +128,10 @@ func (a *Array) openPool(spec PoolSpec, done func(*Pool, error)) {
 			a.exec.Post(func() { done(nil, errors.Join(err, e)) })
 		})
 	}
+	if int(a.objects.NextPool) >= maxPools { // others were opened while the mdisks were made
+		fail(fmt.Errorf("pool %q: an array can make no more than %d pools in its life", spec.Name, maxPools))
+		return
+	}
 	for i := range spec.Mdisks {
 		spec.Mdisks[i].ID = a.objects.NextMdisk
 		a.objects.NextMdisk++

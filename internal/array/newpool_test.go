@@ -178,3 +178,37 @@ func TestObjectsThatAreNotDurable(t *testing.T) {
 		t.Errorf("the pool has %+v, it had %+v", now, had)
 	}
 }
+
+type lateStore struct {
+	block.Store
+	x block.Executor
+}
+
+func (s *lateStore) MakeMedium(name string, size uint64, done func(error)) {
+	s.x.Post(func() { s.Store.MakeMedium(name, size, done) })
+}
+
+// Two pools that are made at once do not both take the last number.
+func TestLastPoolNumber(t *testing.T) {
+	r := newRig(t, Options{}, false)
+	r.a.objects.NextPool = maxPools - 1
+	r.a.store = &lateStore{r.store, r.clock}
+	made, refused := 0, 0
+	for _, n := range []string{"a", "b"} {
+		r.a.CreatePool(PoolSpec{Name: n, Mdisks: []MdiskSpec{{Name: "m", Size: 4 << 20}}}, func(_ *Pool, err error) {
+			if err == nil {
+				made++
+			} else {
+				refused++
+			}
+		})
+	}
+	r.clock.Run()
+	if made != 1 || refused != 1 {
+		t.Errorf("%d pools were made and %d refused", made, refused)
+	}
+	r.crash()
+	if n := len(r.a.Pools()); n != 1 {
+		t.Errorf("after a start there are %d pools", n)
+	}
+}

@@ -207,6 +207,11 @@ func (a *Array) addPool(spec PoolSpec) (*Pool, error) {
 	p.tickFn = p.tick
 	p.freed = p.grainFreed
 	p.tenant = func(vol uint32) *tenant { return &a.vols[vol].tenant }
+	p.owned = func(vol uint32, n int64) {
+		if v := a.volumeByID(vol); v != nil {
+			v.own += n
+		}
+	}
 	p.vacated = func(vol uint32) { a.vols[vol].left() }
 	p.wakeFn = p.wakeUp
 	p.part.hosts = map[uint32]int{}

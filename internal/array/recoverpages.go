@@ -101,6 +101,11 @@ func (a *Array) flushNowAll() error {
 	return nil
 }
 
+// wasDeleted reports whether there was a pool of this number, and is none now.
+func (a *Array) wasDeleted(pool uint16) bool {
+	return pool < a.objects.NextPool && (int(pool) >= len(a.pools) || a.pools[pool] == nil)
+}
+
 // loadPages finds the dirty pages that count and builds the cache's index of them.
 // Pages that are of no use are buried, and that is durable, before one is used again.
 func (a *Array) loadPages() error {
@@ -123,6 +128,8 @@ func (a *Array) loadPages() error {
 			c.nv.clear(i) // never used, or its record was never written
 		case !whole && (seq == a.journal.seq+1 || d.buried()):
 			c.nv.clear(i) // free, and just being filled for a record when the process died
+		case whole && a.wasDeleted(d.key().pool()):
+			c.nv.clear(i) // no volume was left in that pool: nothing is lost
 		case !whole || d.vol() >= maxVolumeID || int(d.key().pool()) >= len(a.pools) || a.pools[d.key().pool()] == nil ||
 			int64(d.key().phys()>>windowShift) >= a.pools[d.key().pool()].grains():
 			if !almostZero(d) {

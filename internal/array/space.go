@@ -31,6 +31,8 @@ type space struct {
 	cursor    uint32 // extent where the search for an empty one goes on
 	// tenant returns the account of a volume.
 	tenant func(vol uint32) *tenant
+	// owned books grains that a volume has allocated, or has as homes.
+	owned func(vol uint32, n int64)
 	// vacated hears that no grain is marked as a home of a volume any more.
 	vacated func(vol uint32)
 	// freed hears of a grain that is free again.

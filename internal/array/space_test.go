@@ -264,3 +264,22 @@ func TestPromisedSpaceThatIsRead(t *testing.T) {
 	}
 	r.check()
 }
+
+// A grain is counted to the volume that has it as a home, also when another one has allocated it.
+func TestExclusiveMovesWithHome(t *testing.T) {
+	r, _ := spaceRig(t, 128)
+	s := r.volume("s", "p", 16*grainBytes, true)
+	d := r.volume("d", "p", 16*grainBytes, false)
+	mustOK(t, r.do(s, write(0, 8)))
+	g := rng(0, windowSectors)
+	mustOK(t, r.clone(s, d, g))
+	mustOK(t, r.do(s, unmap(0, g)))
+	mustOK(t, r.do(d, write(0, 8)))
+	if s.own != 0 || d.own != 1 {
+		t.Errorf("with the copy: s owns %d grains, d owns %d", s.own, d.own)
+	}
+	mustOK(t, r.do(d, unmap(0, g)))
+	if s.own != 0 || d.own != 0 {
+		t.Errorf("without it: s owns %d grains, d owns %d", s.own, d.own)
+	}
+}

@@ -2,6 +2,7 @@ package array
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 
@@ -241,4 +242,51 @@ func TestWaitersOfAnOfflineMdisk(t *testing.T) {
 			r.check()
 		})
 	}
+}
+
+// mutableRegion is an NVRAM whose flushes fail while it is told so.
+type mutableRegion struct {
+	block.Region
+	x   block.Executor
+	bad *bool
+}
+
+func (d mutableRegion) Flush(off, n int, done func(error)) {
+	d.x.At(d.x.Now()+1e6, func() {
+		if *d.bad {
+			done(errors.New("input/output error"))
+		} else {
+			d.Region.Flush(off, n, done)
+		}
+	})
+}
+
+// While NVRAM cannot be flushed, nothing leaves the cache: who waits for room gets an error in time.
+func TestWritesEndWhileFlushesFail(t *testing.T) {
+	r := newRig(t, Options{}, false)
+	p := r.pool("p", PoolSpec{}, 64<<20)
+	v := r.volume("v", "p", 32<<20, true)
+	bad := true
+	r.a.cache.nv.region = mutableRegion{r.a.cache.nv.region, r.clock, &bad}
+	open, ended := 0, map[block.Status]int{}
+	for i := range uint64(3000) {
+		open++
+		q := write(i*8, 8)
+		q.Done = func(q *block.Request) { open--; ended[q.Status]++ }
+		v.Submit([]*block.Request{q})
+	}
+	r.clock.RunUntil(r.clock.Now() + 25e9)
+	if open > 0 || ended[block.Hardware] == 0 {
+		t.Errorf("%d of %d pages are used, %d commands are open, ended: %v", p.part.used, p.part.limit, open, ended)
+	}
+	if h := strings.Join(r.a.Health(), "\n"); !strings.Contains(h, "flushing NVRAM fails") {
+		t.Errorf("health: %q", h)
+	}
+	bad = false
+	r.clock.Run()
+	if h := r.a.Health(); len(h) > 0 {
+		t.Errorf("health when flushes succeed again: %q", h)
+	}
+	mustOK(t, r.do(v, write(0, 8)))
+	r.check()
 }

@@ -39,6 +39,10 @@ func (s *space) housed(gi *grainInfo, n int64) {
 // setHome makes a grain the home of an entitled window.
 func (s *space) setHome(g uint64, vol uint32, window uint64) {
 	gi := s.grain(g)
+	if gi.owner != vol {
+		s.owned(gi.owner, -1)
+		s.owned(vol, 1)
+	}
 	gi.owner, gi.home = vol, uint32(window)+1
 	s.tenant(vol).marked++
 	if gi.refs <= 1 {

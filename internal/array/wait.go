@@ -52,6 +52,8 @@ func (a *Array) pump() {
 		o.unqueue()
 		o.resume()
 	}
+	// Room that has come may be too little for the head, and the next checkpoint has to bring more.
+	a.journal.starved = a.journal.starved || !a.metaWait.empty()
 	a.pumpCopies()
 	a.pumpSpace()
 	for _, p := range a.pools {
