@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"testing"
+	"time"
 
 	"github.com/arraysim/arraysim/internal/scsi"
 	"github.com/arraysim/arraysim/internal/scsi/scsitest"
@@ -63,4 +64,29 @@ func TestColdReset(t *testing.T) {
 	}
 	works("another tenant's", c)
 	works("logged in again", login(testInitiator, 1))
+}
+
+// TestColdResetOfABusyConnection: a reader that always finds something to read, and so never waits,
+// notices a cold reset too.
+func TestColdResetOfABusyConnection(t *testing.T) {
+	r := newRig(t, nil)
+	c := r.login(nil)
+	if _, err := c.Command(0, make([]byte, 6), nil, 0); err != nil { // the reader is at work
+		t.Fatal(err)
+	}
+	r.portal.mu.Lock()
+	for far := range r.portal.conns {
+		far.reset.Store(true) // its kick is lost on who does not wait
+	}
+	r.portal.mu.Unlock()
+	ping := c.NewHeader(opNopOut|immediateBit, 0)
+	bhs(ping[:]).put32(offITT, noTag) // no answer
+	if err := c.Send(ping, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	c.nc.SetDeadline(time.Now().Add(5 * time.Second))
+	pdu, err := c.Receive()
+	if err != nil || pdu.Header[0] != opAsync || pdu.Header[offAsyncEvent] != asyncDropAll {
+		t.Errorf("no notice: %v", err)
+	}
 }

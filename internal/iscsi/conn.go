@@ -81,7 +81,7 @@ type conn struct {
 	owes       atomic.Bool  // the peer has data to send
 	look       atomic.Bool  // the reader shall look for data that does not come
 	reset      atomic.Bool  // the target had a cold reset
-	inSession  bool         // it has one; guarded by the portal's mu
+	inSession  bool         // it has one that goes on; guarded by the portal's mu
 	arrival    uint64       // its number among all connections of the portal
 
 	writerDone chan struct{}
@@ -340,6 +340,10 @@ func (c *conn) settle() {
 // reset would take our last PDUs away from it.
 func (c *conn) linger() {
 	defer c.nc.Close()
+	// Whoever is on the way out gives up its place to one that comes.
+	c.portal.mu.Lock()
+	c.inSession = false
+	c.portal.mu.Unlock()
 	half, ok := c.nc.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
 		return

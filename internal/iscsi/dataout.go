@@ -26,6 +26,7 @@ func (c *conn) beginCommand(h bhs) error {
 		return violation(ErrUnsolicited, rejectProtocol, "unsolicited data announced, no room for it")
 	}
 	if h.immediate() && c.immediates.Load() >= maxImmediates {
+		c.makeRoom()
 		c.reject(rejectTooManyImmed, h)
 		return nil
 	}

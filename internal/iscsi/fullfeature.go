@@ -110,6 +110,7 @@ func (c *conn) begin() error {
 	case opDataOut:
 		return c.beginDataOut(h)
 	case opSNACK: // no recovery at ErrorRecoveryLevel 0
+		c.makeRoom()
 		c.reject(rejectSNACK, h)
 		return nil
 	case opCommand, opNopOut, opText, opTaskMgmt, opLogout:
@@ -117,6 +118,7 @@ func (c *conn) begin() error {
 		return violation(ErrOpcode, rejectProtocol, "login in full feature phase")
 	default:
 		c.portal.errors[ErrOpcode].Add(1)
+		c.makeRoom()
 		c.reject(rejectUnsupported, h)
 		return nil
 	}
@@ -147,14 +149,10 @@ func (c *conn) beginPDU(h bhs) error {
 			}
 			return c.beginCommand(h)
 		}
+		c.makeRoom()
 		c.act = actTaskMgmt
 	case opNopOut, opText:
-		if c.out.congested() {
-			c.submit()
-			c.flush()
-			c.out.awaitRoom()
-			c.out.hold()
-		}
+		c.makeRoom()
 		c.act = actNopOut
 		if op == opText {
 			c.act = actText
@@ -166,9 +164,21 @@ func (c *conn) beginPDU(h bhs) error {
 			c.rx.dst = c.rx.places
 		}
 	case opLogout:
+		c.makeRoom()
 		c.act = actLogout
 	}
 	return nil
+}
+
+// makeRoom waits while more answers are queued than a peer may leave unread. It comes before every
+// answer that no window bounds is made.
+func (c *conn) makeRoom() {
+	if c.out.congested() {
+		c.submit()
+		c.flush()
+		c.out.awaitRoom()
+		c.out.hold()
+	}
 }
 
 // finish completes a PDU whose data is all here, and then those that waited for

@@ -9,8 +9,8 @@ const (
 	slotLen    = 64  // header, two digests and the length of the sense data
 	batchSlots = 256 // PDUs made at a time
 	batchVec   = 960 // pieces made at a time; writev takes 1024
-	// outputLimit is how many bytes of answers that no window bounds (NOP, text)
-	// may wait before the connection stops reading.
+	// outputLimit is how many bytes of answers that no window bounds (NOP, text, rejects, task
+	// management, logout) may wait before the connection stops reading.
 	outputLimit = 1 << 20
 )
 
@@ -32,7 +32,13 @@ type control struct {
 	then   func() // called when it is sent or dropped
 }
 
-func (ct *control) size() int { return bhsLen + len(ct.data) }
+// size is the memory that it holds: of a pooled buffer all, however little of it is sent.
+func (ct *control) size() int {
+	if ct.buf != nil {
+		return bhsLen + len(ct.buf.b)
+	}
+	return bhsLen + len(ct.data)
+}
 
 var controlPool = sync.Pool{New: func() any { return new(control) }}
 

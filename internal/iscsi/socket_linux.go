@@ -49,7 +49,7 @@ func (c *conn) readSome() error {
 			if end = c.received(direct, n); end != nil {
 				return true
 			}
-			if c.stopping.Load() || c.aborting.Load() || c.look.Load() {
+			if c.stopping.Load() || c.aborting.Load() || c.reset.Load() || c.look.Load() {
 				end = errKicked
 				return true
 			}

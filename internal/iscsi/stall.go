@@ -40,7 +40,7 @@ func (c *conn) checkStall(now time.Time) {
 	pending, rests := len(o.queue) > 0 || o.sending, o.rests
 	o.mu.Unlock()
 	// All that was queued has left since, or enough of it.
-	if u := &c.unread; !pending || u.rests != rests || c.count.tx.Load()-u.seen >= unreadStep {
+	if u := &c.unread; u.since.IsZero() || !pending || u.rests != rests || c.count.tx.Load()-u.seen >= unreadStep {
 		*u = unreadMark{mark{c.count.tx.Load(), now}, rests}
 	} else if now.Sub(u.since) >= limit {
 		c.abort(violation(ErrTimeout, 0, "answers are not read for %v", limit))

@@ -2,6 +2,7 @@ package iscsi
 
 import (
 	"net"
+	"slices"
 	"strconv"
 )
 
@@ -51,8 +52,8 @@ func (c *conn) finishText(h bhs) error {
 
 	ct := getControl(opTextResp)
 	ct.credit = !h.immediate()
-	ct.data = x.out[:min(len(x.out), int(c.maxXmit.Load()))]
-	x.out = x.out[len(ct.data):]
+	n := min(len(x.out), int(c.maxXmit.Load()))
+	ct.data, x.out = slices.Clone(x.out[:n]), x.out[n:] // what is sent must not keep the rest
 	r := bhs(ct.hdr[:])
 	r.put32(offITT, h.itt())
 	switch {
