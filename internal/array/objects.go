@@ -386,8 +386,14 @@ func (a *Array) Resize(v *Volume, sectors uint64, done func(error)) {
 		return
 	}
 	// Behind the smaller end nothing may be left, and the map may have been widened there.
-	v.m.setState(lo, uint64(1)<<spanShift(v.m.levels), kindUnmapped)
-	room.append([]edit{{vol: v.id, state: block.Unmapped, Range: block.Range{Start: lo, Count: uint64(1)<<spanShift(v.m.levels) - lo}}}, 0)
+	end := uint64(1) << spanShift(v.m.levels)
+	if _, ok := room.append([]edit{{vol: v.id, state: block.Unmapped, Range: block.Range{Start: lo, Count: end - lo}}}, 0); !ok {
+		a.exec.Post(func() {
+			done(fmt.Errorf("volume %q: internal error: the log refused the record of the new size", spec.Name))
+		})
+		return
+	}
+	v.m.setState(lo, end, kindUnmapped)
 	v.m.grow(levelsFor(sectors))
 	v.spec = spec
 	v.account()
