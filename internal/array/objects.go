@@ -318,7 +318,8 @@ func (a *Array) checkSize(p *Pool, spec *VolumeSpec, had int64) error {
 	}
 	if !spec.Thin {
 		want := int64((spec.Sectors+windowSectors-1)>>windowShift) - had
-		if free := p.available(); want > free {
+		if !p.has(want) {
+			free := p.available()
 			return fmt.Errorf("volume %q: pool %q has %d MiB free and a thick volume reserves all of its size; make it smaller or thin", spec.Name, p.name, max(0, free)/16)
 		}
 	}
