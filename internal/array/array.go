@@ -298,7 +298,8 @@ func (a *Array) endStep() {
 		}
 		a.cycle(a.anyWaiting() || a.draining)
 		a.checkpoint(false)
-		again = len(a.ioBatch)+len(a.destagePools)+len(a.settledOps) > 0 || a.canPump()
+		again = a.canPump() // before the rest: to find space it may collect garbage, which makes work
+		again = again || len(a.ioBatch)+len(a.destagePools)+len(a.settledOps) > 0
 	}
 	a.stepping = false
 	if len(a.leaving) > 0 {

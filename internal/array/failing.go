@@ -219,8 +219,14 @@ func (p *Pool) endWaiters(s block.Status, since int64) {
 		}
 	}
 	p.part.braked.endBraked(since, s)
+	var overdue []*op // who is answered may end others
 	for o := p.a.parked.head; o != nil; o = o.next {
 		if o.v.pool == p && o.parked <= since {
+			overdue = append(overdue, o)
+		}
+	}
+	for _, o := range overdue {
+		if o.in == &p.a.parked && o.v.pool == p && o.parked <= since {
 			o.answer(s)
 		}
 	}

@@ -318,7 +318,8 @@ func (a *Array) checkSize(p *Pool, spec *VolumeSpec, had int64) error {
 	}
 	if !spec.Thin {
 		want := int64((spec.Sectors+windowSectors-1)>>windowShift) - had
-		if free := p.available(); want > free {
+		if !p.has(want) {
+			free := p.available()
 			return fmt.Errorf("volume %q: pool %q has %d MiB free and a thick volume reserves all of its size; make it smaller or thin", spec.Name, p.name, max(0, free)/16)
 		}
 	}
@@ -386,8 +387,14 @@ func (a *Array) Resize(v *Volume, sectors uint64, done func(error)) {
 		return
 	}
 	// Behind the smaller end nothing may be left, and the map may have been widened there.
-	v.m.setState(lo, uint64(1)<<spanShift(v.m.levels), kindUnmapped)
-	room.append([]edit{{vol: v.id, state: block.Unmapped, Range: block.Range{Start: lo, Count: uint64(1)<<spanShift(v.m.levels) - lo}}}, 0)
+	end := uint64(1) << spanShift(v.m.levels)
+	if _, ok := room.append([]edit{{vol: v.id, state: block.Unmapped, Range: block.Range{Start: lo, Count: end - lo}}}, 0); !ok {
+		a.exec.Post(func() {
+			done(fmt.Errorf("volume %q: internal error: the log refused the record of the new size", spec.Name))
+		})
+		return
+	}
+	v.m.setState(lo, end, kindUnmapped)
 	v.m.grow(levelsFor(sectors))
 	v.spec = spec
 	v.account()

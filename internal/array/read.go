@@ -172,13 +172,13 @@ func (a *Array) readDone(x *diskIO) {
 	r := x.ctx.(*reading)
 	x.d.forget(x)
 	a.lookAgain(x)
-	x.pool.unpinRange(x.phys, x.sectors)
 	if x.io.Err != nil {
 		r.status = block.MediumRead
 		x.d.failures++
-		r.a.noteBad(x)
+		r.a.noteBad(x) // while the grain is pinned: when it is freed, it leaves the list
 		r.locate(x)
 	}
+	x.pool.unpinRange(x.phys, x.sectors)
 	r.release()
 }
 
