@@ -63,7 +63,7 @@ func (c *Config) validateCHAP() error {
 	return nil
 }
 
-// loadCHAP reads the secrets; nil asks for none. The portal checks that they differ.
+// loadCHAP reads the secrets; nil asks for none. CHAP.Check tells whether they differ.
 func (d *daemon) loadCHAP() (*iscsi.CHAP, error) {
 	h := d.cfg.Portal.CHAP
 	if h == nil {

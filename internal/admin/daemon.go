@@ -52,6 +52,7 @@ type daemon struct {
 	data *folder
 
 	profile *profile.Profile // nil: none
+	chap    *iscsi.CHAP      // loaded by preflight; nil asks for none
 	exec    *block.Live
 	array   *array.Array
 	target  *scsi.Target

@@ -34,7 +34,7 @@ func (h *hostile) connections() error {
 // sessions: as many as there may be.
 func (h *hostile) sessions() error {
 	for range hostileSessions + 1 {
-		_, status, err := h.login("iqn.2026-01.host:hostile", false)
+		_, status, err := h.login(h.name(), false)
 		if err != nil {
 			return err
 		}
@@ -43,6 +43,20 @@ func (h *hostile) sessions() error {
 		}
 	}
 	return errors.New("no login is refused")
+}
+
+// ownSessions: as many as one name may have.
+func (h *hostile) ownSessions() error {
+	for n := range hostileSessions/4 + 1 {
+		_, status, err := h.login("iqn.2026-01.host:hostile", false)
+		if err != nil {
+			return err
+		}
+		if full := n == hostileSessions/4; full != (status == 0x0302) {
+			return fmt.Errorf("session %d: status %04x", n, status)
+		}
+	}
+	return nil
 }
 
 // discovery: sessions that ask for nothing. Hosts get in beside them.

@@ -53,6 +53,7 @@ var attacks = map[string]func(*hostile) error{
 	"TCP connections of the portal":                           (*hostile).connections,
 	"time to log in":                                          (*hostile).connections,
 	"sessions":                                                (*hostile).sessions,
+	"sessions of one initiator name":                          (*hostile).ownSessions,
 	"discovery sessions":                                      (*hostile).discovery,
 	"commands in progress, a session":                         (*hostile).window,
 	"immediate commands, a connection":                        (*hostile).immediates,
@@ -292,10 +293,15 @@ func (h *hostile) login(name string, discovery bool) (*raw, uint16, error) {
 	return s, binary.BigEndian.Uint16(b[36:]), nil
 }
 
+// name is the name of the next session: it takes another when one has all that one may have.
+func (h *hostile) name() string {
+	return fmt.Sprintf("iqn.2026-01.host:hostile%d", h.n/(hostileSessions/4))
+}
+
 // session opens a session that works, or ends the test.
 func (h *hostile) session() *raw {
 	h.t.Helper()
-	s, status, err := h.login("iqn.2026-01.host:hostile", false)
+	s, status, err := h.login(h.name(), false)
 	if err != nil || status != 0 {
 		h.t.Fatalf("login: %04x, %v", status, err)
 	}

@@ -96,6 +96,10 @@ func TestFailedStartMakesNoFolder(t *testing.T) {
 	}
 	free := other.Addr().String()
 	other.Close()
+	secrets := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secrets, []byte("the same secret of both\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, change := range map[string]func(*Config){
 		"the portal's port":  func(c *Config) { c.Portal.Listen = l.Addr().String() },
 		"a further portal's": func(c *Config) { c.Portal.Further = []string{l.Addr().String()} },
@@ -103,6 +107,10 @@ func TestFailedStartMakesNoFolder(t *testing.T) {
 		"the metrics' port":  func(c *Config) { c.Metrics.Listen = l.Addr().String() },
 		"the volumes shown":  func(c *Config) { c.Metrics.Volumes = "some" },
 		"the profile":        func(c *Config) { c.Profile = "no-such-profile" },
+		"no secret":          func(c *Config) { c.Portal.CHAP = &CHAPConfig{User: "u", SecretFile: secrets + "none"} },
+		"one secret for two": func(c *Config) {
+			c.Portal.CHAP = &CHAPConfig{User: "u", SecretFile: secrets, MutualUser: "m", MutualSecretFile: secrets}
+		},
 	} {
 		data := filepath.Join(t.TempDir(), "d")
 		c := parse(t, testConfig, data)

@@ -7,8 +7,8 @@ import (
 	"github.com/arraysim/arraysim/internal/profile"
 )
 
-// preflight looks for what would end the start later: a profile that cannot be used, an address that
-// is taken. It comes before the data folder, so that a start that fails makes no array. Addresses are
+// preflight looks for what would end the start later: a profile or secrets that cannot be used, an
+// address that is taken. It comes before the data folder, so that a start that fails makes no array. Addresses are
 // let go again: nobody is to connect while the array recovers, which may take long.
 func (d *daemon) preflight() error {
 	var err error
@@ -19,6 +19,12 @@ func (d *daemon) preflight() error {
 	}
 	if _, err := metrics.ParseVolumes(d.cfg.Metrics.Volumes); err != nil {
 		return fmt.Errorf("--metrics-volumes or metrics.volumes: %w", err)
+	}
+	if d.chap, err = d.loadCHAP(); err != nil {
+		return err
+	}
+	if err := d.chap.Check(); err != nil {
+		return fmt.Errorf("portal.chap: %w", err)
 	}
 	for _, door := range d.doors() {
 		l, err := listenTCP(door.what, door.how, door.addr)

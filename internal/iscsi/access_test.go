@@ -171,7 +171,7 @@ func TestDiscoverySessions(t *testing.T) {
 	}
 	r.eventually("as many are left as there may be", func(*fakeTarget) bool { return len(r.portal.Sessions()) <= 2 })
 	for i := range byte(4) {
-		c := r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 10 + i })
+		c := r.login(func(cfg *ClientConfig) { cfg.Initiator, cfg.ISID[5] = fmt.Sprint(testInitiator, i), 10+i })
 		if res, err := c.Command(0, cdb10(opTestUnitReady, 0, 0), nil, 0); err != nil || res.Status != 0 {
 			t.Errorf("host %d: %+v, %v", i, res, err)
 		}

@@ -1,6 +1,7 @@
 package iscsi
 
 import (
+	"fmt"
 	"io"
 	"testing"
 	"time"
@@ -32,7 +33,7 @@ func TestHeadersAreCheap(t *testing.T) {
 		cfg.Limits.MaxBurst, cfg.Limits.MaxOutstandingR2T = 64<<10, 1
 	})
 	for i := range byte(16) {
-		c := r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 1 + i })
+		c := r.login(func(cfg *ClientConfig) { cfg.Initiator, cfg.ISID[5] = fmt.Sprint(testInitiator, i), 1+i })
 		hdr, _ := c.CommandHeader(0, cdb10(opWrite10, 0, most/fakeBlock), most, 0)
 		c.Send(hdr, nil, nil)
 		if pdu, err := c.Receive(); err != nil || pdu.Header[0] != opR2T {
@@ -59,7 +60,7 @@ func TestShareOfASession(t *testing.T) {
 			var greedy []*Client
 			full := 0
 			for i := range byte(7) {
-				c := r.login(func(cfg *ClientConfig) { cfg.ISID[5] = 1 + i })
+				c := r.login(func(cfg *ClientConfig) { cfg.Initiator, cfg.ISID[5] = fmt.Sprint(testInitiator, i), 1+i })
 				greedy = append(greedy, c)
 				cdb, out, in := cdb10(opWrite10, 0, most/fakeBlock), most, 0
 				if !write {

@@ -46,6 +46,12 @@ type CHAP struct {
 	Initiators map[string]*CHAP
 }
 
+// Check reports what makes c unusable; nil, which asks for no CHAP, is usable.
+func (c *CHAP) Check() error {
+	_, err := c.prepared()
+	return err
+}
+
 // prepared checks c and returns a copy whose names are folded. Secrets must differ: two that share one could take each
 // other's names, and a target that proves itself with the initiator's secret proves nothing (RFC 7143 9.2.1).
 func (c *CHAP) prepared() (*CHAP, error) {

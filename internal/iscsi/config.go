@@ -43,7 +43,9 @@ type TargetConfig struct {
 // [DefaultLimits].
 type Limits struct {
 	MaxConnections int // TCP connections, those in login included
-	MaxSessions    int // of targets; discovery sessions have a limit of their own
+	// MaxSessions bounds the sessions of targets; discovery sessions have a limit of their own. One
+	// initiator name has at most a quarter of them.
+	MaxSessions int
 	// MaxDiscovery bounds the discovery sessions: beyond it the oldest one ends.
 	MaxDiscovery int
 	Window       int // commands in progress a session, advertised by MaxCmdSN
@@ -76,6 +78,9 @@ type Limits struct {
 	PingInterval time.Duration
 	PingTimeout  time.Duration
 }
+
+// initiatorSessions is how many sessions of targets one initiator name may have.
+func (l *Limits) initiatorSessions() int { return max(1, l.MaxSessions/4) }
 
 // DefaultLimits returns the limits of a portal that is not told otherwise.
 func DefaultLimits() Limits {

@@ -297,11 +297,14 @@ func (p *Portal) admit(s *session) (status uint16, err error) {
 	if p.closing {
 		return loginNoResources, ErrClosed
 	}
-	normal, discovery := 0, 0
+	normal, own, discovery := 0, 0, 0
 	var oldest *session
 	for _, o := range p.sessions {
 		if o.target != nil {
 			normal++
+			if o.key.initiator == s.key.initiator {
+				own++
+			}
 			continue
 		}
 		if o.ended {
@@ -315,6 +318,8 @@ func (p *Portal) admit(s *session) (status uint16, err error) {
 	switch {
 	case s.target != nil && normal >= p.limits.MaxSessions:
 		return loginNoResources, violation(ErrLimit, 0, "%d sessions are open", p.limits.MaxSessions)
+	case s.target != nil && own >= p.limits.initiatorSessions():
+		return loginNoResources, violation(ErrLimit, 0, "the initiator has %d sessions open", own)
 	case s.target == nil && discovery >= p.limits.MaxDiscovery:
 		p.errors[ErrLimit].Add(1)
 		oldest.ended = true

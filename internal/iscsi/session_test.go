@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -552,10 +553,45 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
+// TestSessionsOfOneInitiator: one name gets a quarter of the sessions, whatever its ISIDs and its
+// case; others get theirs, and what it ends it may open again.
+func TestSessionsOfOneInitiator(t *testing.T) {
+	r := newRig(t, func(cfg *Config) { cfg.Limits.MaxSessions = 8 })
+	isid := byte(0)
+	login := func(name string) (*Client, error) {
+		isid++
+		return r.tryLogin(func(cfg *ClientConfig) { cfg.Initiator, cfg.ISID[5] = name, isid })
+	}
+	var last *Client
+	for range 2 {
+		var err error
+		if last, err = login(testInitiator); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{testInitiator, strings.ToUpper(testInitiator)} {
+		_, err := login(name)
+		if e, ok := err.(*LoginError); !ok || e.Status != loginNoResources {
+			t.Errorf("third session of %s: %v", name, err)
+		}
+	}
+	for range 2 {
+		if _, err := login(testInitiator + "2"); err != nil {
+			t.Errorf("another's: %v", err)
+		}
+	}
+	if err := last.Logout(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := login(testInitiator); err != nil {
+		t.Errorf("after a logout: %v", err)
+	}
+}
+
 func TestConnectionLimit(t *testing.T) {
 	r := newRig(t, func(cfg *Config) { cfg.Limits.MaxConnections = 2; cfg.Limits.MaxSessions = 1 })
 	r.login(nil)
-	_, err := r.tryLogin(func(cfg *ClientConfig) { cfg.ISID[5] = 1 })
+	_, err := r.tryLogin(func(cfg *ClientConfig) { cfg.Initiator += "2" })
 	if e, ok := err.(*LoginError); !ok || e.Status != loginNoResources {
 		t.Errorf("second session: %v", err)
 	}

@@ -58,13 +58,14 @@ func (u *Unit) fence(w *waiter, what scope, verdict func(o *operation, x *itl, h
 	}
 }
 
-// EndCopies ends the copies that use the unit of this LUN: for a front end that keeps reservations
+// EndCopies ends the copies that use the unit of this LUN, those too that have arrived and are yet to begin: for a front end that keeps reservations
 // itself, and knows that one fenced the unit, but not whose copies they are.
 func (n *Nexus) EndCopies(lun uint64) {
 	t := n.t
 	t.enter()
 	defer t.leave()
 	if x := n.lookup(lun); x != nil {
+		x.u.shut(func(*Nexus) bool { return true })
 		x.u.fence(nil, rest, aborts)
 	}
 }

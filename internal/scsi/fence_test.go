@@ -3,6 +3,7 @@ package scsi_test
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -291,8 +292,14 @@ func TestReservationSparesItsOwn(t *testing.T) {
 // TestCopyThatWaitsIsFenced: a copy that arrived before a fence and waits in the task set of another unit does
 // not begin after it; one that arrives afterwards does, where no reservation keeps it away.
 func TestCopyThatWaitsIsFenced(t *testing.T) {
-	for _, name := range []string{"LOGICAL UNIT RESET", "TARGET WARM RESET", "PREEMPT AND ABORT of a registration", "SANITIZE"} {
-		for _, fence := range fences {
+	frontEnd := fences[0] // one that keeps reservations itself
+	frontEnd.name, frontEnd.begin = "EndCopies", func(f *fenceRig, lun uint64) {
+		f.b.EndCopies(lun << 48)
+		f.answered = true
+	}
+	all := append(slices.Clone(fences), frontEnd)
+	for _, name := range []string{"LOGICAL UNIT RESET", "TARGET WARM RESET", "PREEMPT AND ABORT of a registration", "SANITIZE", "EndCopies"} {
+		for _, fence := range all {
 			if fence.name != name {
 				continue
 			}
