@@ -80,7 +80,7 @@ type Limits struct {
 }
 
 // initiatorSessions is how many sessions of targets one initiator name may have.
-func (l *Limits) initiatorSessions() int { return max(1, l.MaxSessions/4) }
+func (l *Limits) initiatorSessions() int { return max(4, l.MaxSessions/4) }
 
 // DefaultLimits returns the limits of a portal that is not told otherwise.
 func DefaultLimits() Limits {

@@ -556,14 +556,14 @@ func TestSlowReader(t *testing.T) {
 // TestSessionsOfOneInitiator: one name gets a quarter of the sessions, whatever its ISIDs and its
 // case; others get theirs, and what it ends it may open again.
 func TestSessionsOfOneInitiator(t *testing.T) {
-	r := newRig(t, func(cfg *Config) { cfg.Limits.MaxSessions = 8 })
+	r := newRig(t, func(cfg *Config) { cfg.Limits.MaxSessions = 16 })
 	isid := byte(0)
 	login := func(name string) (*Client, error) {
 		isid++
 		return r.tryLogin(func(cfg *ClientConfig) { cfg.Initiator, cfg.ISID[5] = name, isid })
 	}
 	var last *Client
-	for range 2 {
+	for range 4 {
 		var err error
 		if last, err = login(testInitiator); err != nil {
 			t.Fatal(err)
@@ -572,10 +572,10 @@ func TestSessionsOfOneInitiator(t *testing.T) {
 	for _, name := range []string{testInitiator, strings.ToUpper(testInitiator)} {
 		_, err := login(name)
 		if e, ok := err.(*LoginError); !ok || e.Status != loginNoResources {
-			t.Errorf("third session of %s: %v", name, err)
+			t.Errorf("fifth session of %s: %v", name, err)
 		}
 	}
-	for range 2 {
+	for range 4 {
 		if _, err := login(testInitiator + "2"); err != nil {
 			t.Errorf("another's: %v", err)
 		}
