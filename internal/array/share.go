@@ -5,8 +5,8 @@ import "slices"
 // What pools share: the room of the write cache, which caps may overcommit, the reserve for what writes
 // through, and free pages.
 //
-// Each pool has a floor of the first two: the pages of it that others cannot take. The floors together
-// are half of what there is. What is above them goes round the pools that wait: the next is the pool
+// Each pool has a floor of the first two: the pages of it that others cannot take. A floor is
+// 16 pieces, and all together are at most an eighth of what there is: a pool that is alone may have nearly all. What is above them goes round the pools that wait: the next is the pool
 // with the lowest tag, and each page costs it the more tag the more it holds already. While a
 // pool waits for its turn nobody takes what it waits for, whoever comes.
 //
@@ -33,10 +33,10 @@ type line struct {
 // contested reports whether a newcomer has to leave to others what it needs.
 func (l *line) contested(k lack) bool { return l.lacks&k != 0 || l.active && len(l.pools) > 1 }
 
-// setFloors divides half of the cache and of the reserve among n pools.
+// setFloors gives each of n pools its floor of the cache and of the reserve.
 func (a *Array) setFloors(n int) {
 	c := a.cache
-	floor := func(limit int) int { return max(0, min(limit/2, limit-2*piecePages)) / n }
+	floor := func(limit int) int { return min(max(0, min(limit/8, limit-2*piecePages))/n, 16*piecePages) }
 	c.owed, c.reserveOwed = 0, 0
 	for _, p := range a.pools {
 		if p == nil {
