@@ -8,6 +8,9 @@ package store
 import (
 	"bytes"
 	"fmt"
+	"io"
+	"maps"
+	"slices"
 	"sort"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -52,6 +55,24 @@ func (m *Memory) Clone(exec block.Executor) *Memory {
 		c.kv[k] = v // values are never changed in place
 	}
 	return c
+}
+
+// Dump writes all that the store holds: two stores that hold the same give the same bytes.
+func (m *Memory) Dump(w io.Writer) {
+	for _, name := range slices.Sorted(maps.Keys(m.media)) {
+		d := m.media[name]
+		fmt.Fprintf(w, "medium %s %d\n", name, d.size)
+		for _, i := range slices.Sorted(maps.Keys(d.chunks)) {
+			fmt.Fprintf(w, "chunk %d\n", i)
+			w.Write(d.chunks[i])
+		}
+	}
+	fmt.Fprintf(w, "region %d\n", len(m.region))
+	w.Write(m.region)
+	for _, key := range slices.Sorted(maps.Keys(m.kv)) {
+		fmt.Fprintf(w, "key %q %d\n", key, len(m.kv[key]))
+		w.Write([]byte(m.kv[key]))
+	}
 }
 
 // Payload tells whether bytes are kept.
