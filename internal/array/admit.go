@@ -1,6 +1,9 @@
 package array
 
-import "github.com/arraysim/arraysim/internal/block"
+import (
+	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/block"
+)
 
 // verdict is what admission says of a piece.
 type verdict uint8
@@ -346,9 +349,9 @@ func (v *Volume) target(w *commitWindow) block.Status {
 		ds := &v.a.arena.details
 		for i := uint32(s.value()); i != 0; {
 			d := ds.at(i)
-			if d.phys&(windowSectors-1) == 0 && !d.mask.empty() && v.private(d.phys) {
+			if d.phys&(windowSectors-1) == 0 && !d.mask.Empty() && v.private(d.phys) {
 				w.phys = d.phys
-				w.edit = !maskOf(w.first, w.n).andNot(d.mask).empty()
+				w.edit = !layout.MaskOf(w.first, w.n).AndNot(d.mask).Empty()
 				v.ownHome(s, w.index)
 				return v.pool.writable(d.phys)
 			}

@@ -71,11 +71,11 @@ func (a *Array) nameBad(r *Report) {
 	const shown = 20
 	for _, b := range list[:min(len(list), shown)] {
 		k := pageKey(b >> 3)
-		p := a.poolByID(k.pool())
+		p := a.poolByID(k.Pool())
 		if p == nil {
 			continue
 		}
-		phys := k.phys() + b&7
+		phys := k.Phys() + b&7
 		md, off, _ := p.locate(phys)
 		who := "nobody"
 		for _, v := range a.Volumes() {

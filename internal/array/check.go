@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"unsafe"
 
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -96,8 +97,8 @@ func (a *Array) checkPool(r *Report, p *Pool) {
 		r.Volumes++
 		a.eachWindow(&v.m, v.m.root, func(_ uint64, s slot) {
 			r.Windows++
-			v.m.layers(s, func(base uint64, mask mask128) {
-				layerGrains(base, mask, func(g uint64, _ mask128) {
+			v.m.layers(s, func(base uint64, mask layout.Mask) {
+				layerGrains(base, mask, func(g uint64, _ layout.Mask) {
 					e := &c[g/extentGrains]
 					if *e == nil {
 						*e = new([extentGrains]uint32)
@@ -221,7 +222,7 @@ func (a *Array) checkCache(r *Report, verify bool) {
 		}
 		if p.flags&flagReserve == 0 {
 			used++
-			perPool[p.key.pool()]++
+			perPool[p.key.Pool()]++
 		}
 		var d descView
 		if a.payload {

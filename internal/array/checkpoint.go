@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -361,7 +362,7 @@ func (a *Array) encodeNode(nd *node) []byte {
 		}
 		for i := head; i != 0; i = ds.at(i).next {
 			d := ds.at(i)
-			if d.mask.empty() {
+			if d.mask.Empty() {
 				continue
 			}
 			b[at]++
@@ -392,13 +393,13 @@ func (a *Array) decodeNode(nd *node, b []byte) error {
 			return fmt.Errorf("a map page of volume %d is cut off", nd.vol)
 		}
 		id, h := a.arena.details.alloc()
-		h.zero = mask128{le.Uint64(rest[1:]), le.Uint64(rest[9:])}
-		h.anchored = mask128{le.Uint64(rest[17:]), le.Uint64(rest[25:])}
+		h.zero = layout.Mask{le.Uint64(rest[1:]), le.Uint64(rest[9:])}
+		h.anchored = layout.Mask{le.Uint64(rest[17:]), le.Uint64(rest[25:])}
 		layers := rest[33 : 33+24*int(rest[0])]
 		rest = rest[33+len(layers):]
 		m := extentMap{arena: &a.arena}
 		for ; len(layers) > 0; layers = layers[24:] {
-			m.addLayer(id, le.Uint64(layers), mask128{le.Uint64(layers[8:]), le.Uint64(layers[16:])})
+			m.addLayer(id, le.Uint64(layers), layout.Mask{le.Uint64(layers[8:]), le.Uint64(layers[16:])})
 		}
 		nd.slots[i] = detailSlot(id)
 	}

@@ -339,7 +339,7 @@ func (a *Array) redoNow(d *mdisk) {
 			run := bits.TrailingZeros(^(todo >> s))
 			todo &^= (1<<run - 1) << s
 			x := a.getIO()
-			_, x.io.Off, _ = d.pool.locate(pg.key.phys() + uint64(s))
+			_, x.io.Off, _ = d.pool.locate(pg.key.Phys() + uint64(s))
 			x.io.Write, x.io.N, x.reason = true, uint64(run)*block.SectorSize, block.ReasonDestage
 			if a.payload {
 				from := c.nv.dataAt(t.page) + s*block.SectorSize
@@ -419,7 +419,7 @@ func (a *Array) redone(d *mdisk, err error) {
 // mdiskOf returns the mdisk that a page goes to.
 func (a *Array) mdiskOf(i uint32) *mdisk {
 	k := a.cache.pages[i].key
-	p := a.poolByID(k.pool())
-	md, _, _ := p.locate(k.phys())
+	p := a.poolByID(k.Pool())
+	md, _, _ := p.locate(k.Phys())
 	return p.mdisks[md]
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -251,11 +252,11 @@ func (p *Pool) grainFreed(g uint64) {
 }
 
 // dropSectors drops what is dirty of the sectors of a layer that lost its only reference to them.
-func (p *Pool) dropSectors(base uint64, mask mask128) {
+func (p *Pool) dropSectors(base uint64, mask layout.Mask) {
 	if p.part.used+p.part.reserve == 0 && len(p.a.bad) == 0 {
 		return
 	}
-	for i := mask.next(0); i < windowSectors; i = mask.next(i + 1) {
+	for i := mask.Next(0); i < windowSectors; i = mask.Next(i + 1) {
 		s := base + i
 		p.a.drop(keyOf(p.id, s), 1<<(s%pageSectors))
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -241,8 +242,8 @@ func (a *Array) countReferences() error {
 		bad := false
 		v.clipTail()
 		a.eachWindow(&v.m, v.m.root, func(_ uint64, s slot) {
-			v.m.layers(s, func(base uint64, mask mask128) {
-				layerGrains(base, mask, func(g uint64, _ mask128) {
+			v.m.layers(s, func(base uint64, mask layout.Mask) {
+				layerGrains(base, mask, func(g uint64, _ layout.Mask) {
 					if int64(g) >= p.grains() {
 						bad = true
 						return
@@ -285,14 +286,14 @@ func (a *Array) eachWindow(m *extentMap, s slot, fn func(w uint64, s slot)) {
 }
 
 // layers calls fn for each layer of a data or detail slot.
-func (m *extentMap) layers(s slot, fn func(base uint64, mask mask128)) {
+func (m *extentMap) layers(s slot, fn func(base uint64, mask layout.Mask)) {
 	if s.kind() == kindData {
-		fn(s.value(), maskOf(0, windowSectors))
+		fn(s.value(), layout.MaskOf(0, windowSectors))
 		return
 	}
 	ds := &m.arena.details
 	for i := uint32(s.value()); i != 0; i = ds.at(i).next {
-		if d := ds.at(i); !d.mask.empty() {
+		if d := ds.at(i); !d.mask.Empty() {
 			fn(d.phys, d.mask)
 		}
 	}

@@ -109,7 +109,7 @@ func (v *Volume) account() {
 // anchored reports whether a window has an anchored sector.
 func (m *extentMap) anchored(s slot) bool {
 	if s.kind() == kindDetail {
-		return !m.arena.details.at(uint32(s.value())).anchored.empty()
+		return !m.arena.details.at(uint32(s.value())).anchored.Empty()
 	}
 	return s == kindAnchored
 }
@@ -126,7 +126,7 @@ func (m *extentMap) aligned(s slot, fn func(g uint64) bool) {
 	case kindDetail:
 		ds := &m.arena.details
 		for i := uint32(s.value()); i != 0; i = ds.at(i).next {
-			if d := ds.at(i); d.phys&(windowSectors-1) == 0 && !d.mask.empty() && !fn(d.phys>>windowShift) {
+			if d := ds.at(i); d.phys&(windowSectors-1) == 0 && !d.mask.Empty() && !fn(d.phys>>windowShift) {
 				return
 			}
 		}

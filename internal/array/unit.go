@@ -38,7 +38,7 @@ func (a *Array) issue(u *destageUnit) {
 	memFrom, memEnd := 0, 0 // the last buffer of x, in NVRAM
 	u.left = 1
 	for n, i := range u.pages {
-		at := c.pages[i].key.phys()
+		at := c.pages[i].key.Phys()
 		for left := uint(u.masks[n]); left != 0; {
 			s := bits.TrailingZeros(left)
 			run := bits.TrailingZeros(^(left >> s))

@@ -1,57 +1,9 @@
 package array
 
 import (
-	"math/bits"
-
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/block"
 )
-
-// mask128 is a set of the sectors of a window.
-type mask128 [2]uint64
-
-func maskOf(first, n uint64) mask128 {
-	var m mask128
-	end := first + n
-	if first < 64 {
-		m[0] = ones(min(end, 64)) &^ ones(first)
-	}
-	if end > 64 {
-		m[1] = ones(end-64) &^ ones(max(first, 64)-64)
-	}
-	return m
-}
-
-// ones returns the lowest n bits set, n from 0 to 64.
-func ones(n uint64) uint64 {
-	if n >= 64 {
-		return ^uint64(0)
-	}
-	return 1<<n - 1
-}
-
-func (m mask128) and(o mask128) mask128    { return mask128{m[0] & o[0], m[1] & o[1]} }
-func (m mask128) or(o mask128) mask128     { return mask128{m[0] | o[0], m[1] | o[1]} }
-func (m mask128) andNot(o mask128) mask128 { return mask128{m[0] &^ o[0], m[1] &^ o[1]} }
-func (m mask128) empty() bool              { return m[0]|m[1] == 0 }
-func (m mask128) count() int64             { return int64(bits.OnesCount64(m[0]) + bits.OnesCount64(m[1])) }
-func (m mask128) full() bool               { return m[0]&m[1] == ^uint64(0) }
-func (m mask128) has(i uint64) bool        { return m[i>>6]>>(i&63)&1 != 0 }
-
-// next returns the first member at or after i, 128 if there is none.
-func (m mask128) next(i uint64) uint64 {
-	if i < 64 {
-		if w := m[0] >> i; w != 0 {
-			return i + uint64(bits.TrailingZeros64(w))
-		}
-		i = 64
-	}
-	if i < 128 {
-		if w := m[1] >> (i - 64); w != 0 {
-			return i + uint64(bits.TrailingZeros64(w))
-		}
-	}
-	return 128
-}
 
 // detail describes a window that is not of one piece. The first of a chain says
 // which sectors are zero or anchored; each of the chain is a layer of data: the
@@ -59,10 +11,10 @@ func (m mask128) next(i uint64) uint64 {
 // below zero when a copy put the tail of a source into the middle of a window.
 type detail struct {
 	phys     uint64
-	mask     mask128
-	zero     mask128 // first of the chain only
-	anchored mask128 // first of the chain only
-	next     uint32  // 0 ends the chain
+	mask     layout.Mask
+	zero     layout.Mask // first of the chain only
+	anchored layout.Mask // first of the chain only
+	next     uint32      // 0 ends the chain
 }
 
 const detailChunk = 1024
@@ -105,12 +57,12 @@ func (d *detailSlab) release(i uint32) {
 
 func (d *detailSlab) sums(i uint32) sums {
 	h := d.at(i)
-	s := sums{zero: h.zero.count(), anchored: h.anchored.count()}
+	s := sums{zero: h.zero.Count(), anchored: h.anchored.Count()}
 	if s.anchored > 0 {
 		s.promised = 1
 	}
 	for ; i != 0; i = d.at(i).next {
-		s.data += d.at(i).mask.count()
+		s.data += d.at(i).mask.Count()
 	}
 	return s
 }
@@ -121,7 +73,7 @@ func (m *extentMap) openWindow(s *slot) uint32 {
 		return uint32(s.value())
 	}
 	id, d := m.arena.details.alloc()
-	all := maskOf(0, windowSectors)
+	all := layout.MaskOf(0, windowSectors)
 	switch s.kind() {
 	case kindZero:
 		d.zero = all
@@ -145,14 +97,14 @@ func (m *extentMap) closeWindow(s *slot) {
 		if next == 0 {
 			break
 		}
-		if nd := ds.at(next); nd.mask.empty() {
+		if nd := ds.at(next); nd.mask.Empty() {
 			d.next = nd.next
 			ds.release(next)
 			continue
 		}
 		at = next
 	}
-	if h.mask.empty() && h.next != 0 { // an empty head takes over its successor
+	if h.mask.Empty() && h.next != 0 { // an empty head takes over its successor
 		n := h.next
 		nd := ds.at(n)
 		h.phys, h.mask, h.next = nd.phys, nd.mask, nd.next
@@ -160,15 +112,15 @@ func (m *extentMap) closeWindow(s *slot) {
 	}
 	var to slot
 	switch {
-	case h.next == 0 && h.mask.full():
+	case h.next == 0 && h.mask.Full():
 		to = dataSlot(h.phys)
-	case !h.mask.empty() || h.next != 0:
+	case !h.mask.Empty() || h.next != 0:
 		return
-	case h.zero.full():
+	case h.zero.Full():
 		to = kindZero
-	case h.anchored.full():
+	case h.anchored.Full():
 		to = kindAnchored
-	case h.zero.empty() && h.anchored.empty():
+	case h.zero.Empty() && h.anchored.Empty():
 		to = kindUnmapped
 	default:
 		return
@@ -179,14 +131,14 @@ func (m *extentMap) closeWindow(s *slot) {
 
 // takeBits removes the sectors in mask from every layer and state of a chain,
 // releasing what they referred to.
-func (m *extentMap) takeBits(head uint32, mask mask128) {
+func (m *extentMap) takeBits(head uint32, mask layout.Mask) {
 	ds := &m.arena.details
 	h := ds.at(head)
-	h.zero, h.anchored = h.zero.andNot(mask), h.anchored.andNot(mask)
+	h.zero, h.anchored = h.zero.AndNot(mask), h.anchored.AndNot(mask)
 	for i := head; i != 0; {
 		d := ds.at(i)
-		if lost := d.mask.and(mask); !lost.empty() {
-			left := d.mask.andNot(mask)
+		if lost := d.mask.And(mask); !lost.Empty() {
+			left := d.mask.AndNot(mask)
 			m.unref(d.phys, lost, left)
 			d.mask = left
 		}
@@ -198,14 +150,14 @@ func (m *extentMap) takeBits(head uint32, mask mask128) {
 func (m *extentMap) clearWindow(s *slot, first, n uint64, to slot) sums {
 	before := m.slotSums(*s, 0)
 	head := m.openWindow(s)
-	mask := maskOf(first, n)
+	mask := layout.MaskOf(first, n)
 	m.takeBits(head, mask)
 	h := m.arena.details.at(head)
 	switch to {
 	case kindZero:
-		h.zero = h.zero.or(mask)
+		h.zero = h.zero.Or(mask)
 	case kindAnchored:
-		h.anchored = h.anchored.or(mask)
+		h.anchored = h.anchored.Or(mask)
 	}
 	m.closeWindow(s)
 	return m.slotSums(*s, 0).sub(before)
@@ -222,7 +174,7 @@ func (m *extentMap) setData(s *slot, first, n, phys uint64) sums {
 	head := m.openWindow(s)
 	// Sectors that already lie there stay untouched: neither their references nor
 	// what is dirty of them may go.
-	mask := maskOf(first, n).andNot(m.layer(head, base))
+	mask := layout.MaskOf(first, n).AndNot(m.layer(head, base))
 	m.takeBits(head, mask)
 	m.addLayer(head, base, mask)
 	m.closeWindow(s)
@@ -230,25 +182,25 @@ func (m *extentMap) setData(s *slot, first, n, phys uint64) sums {
 }
 
 // layer returns the sectors of the chain's layer with this base.
-func (m *extentMap) layer(head uint32, base uint64) mask128 {
+func (m *extentMap) layer(head uint32, base uint64) layout.Mask {
 	ds := &m.arena.details
 	for i := head; i != 0; i = ds.at(i).next {
-		if d := ds.at(i); d.phys == base && !d.mask.empty() {
+		if d := ds.at(i); d.phys == base && !d.mask.Empty() {
 			return d.mask
 		}
 	}
-	return mask128{}
+	return layout.Mask{}
 }
 
-func (m *extentMap) addLayer(head uint32, base uint64, mask mask128) {
-	if mask.empty() {
+func (m *extentMap) addLayer(head uint32, base uint64, mask layout.Mask) {
+	if mask.Empty() {
 		return
 	}
 	ds := &m.arena.details
 	empty := uint32(0)
 	for i := head; i != 0; i = ds.at(i).next {
 		d := ds.at(i)
-		if d.mask.empty() {
+		if d.mask.Empty() {
 			if empty == 0 {
 				empty = i
 			}
@@ -256,11 +208,11 @@ func (m *extentMap) addLayer(head uint32, base uint64, mask mask128) {
 		}
 		if d.phys == base {
 			m.ref(base, mask, d.mask)
-			d.mask = d.mask.or(mask)
+			d.mask = d.mask.Or(mask)
 			return
 		}
 	}
-	m.ref(base, mask, mask128{})
+	m.ref(base, mask, layout.Mask{})
 	if empty != 0 {
 		d := ds.at(empty)
 		d.phys, d.mask = base, mask
@@ -274,31 +226,31 @@ func (m *extentMap) addLayer(head uint32, base uint64, mask mask128) {
 
 // layerGrains calls fn for each grain (one or two) that the sectors of a layer lie in,
 // with the sectors of the window that lie in it.
-func layerGrains(base uint64, mask mask128, fn func(grain uint64, part mask128)) {
+func layerGrains(base uint64, mask layout.Mask, fn func(grain uint64, part layout.Mask)) {
 	if base&(windowSectors-1) == 0 {
-		if !mask.empty() {
+		if !mask.Empty() {
 			fn(base>>windowShift, mask)
 		}
 		return
 	}
 	// The window's sectors before split lie in the first grain, the others in the next one.
 	split := windowSectors - base&(windowSectors-1)
-	if part := mask.and(maskOf(0, split)); !part.empty() {
+	if part := mask.And(layout.MaskOf(0, split)); !part.Empty() {
 		fn(base>>windowShift, part)
 	}
-	if part := mask.and(maskOf(split, windowSectors-split)); !part.empty() {
+	if part := mask.And(layout.MaskOf(split, windowSectors-split)); !part.Empty() {
 		fn((base+split)>>windowShift, part)
 	}
 }
 
 // ref takes references for a layer that had the sectors in had and gains add.
-func (m *extentMap) ref(base uint64, add, had mask128) {
+func (m *extentMap) ref(base uint64, add, had layout.Mask) {
 	if m.arena.recovering {
 		return
 	}
-	layerGrains(base, add, func(g uint64, _ mask128) {
+	layerGrains(base, add, func(g uint64, _ layout.Mask) {
 		hadPart := false
-		layerGrains(base, had, func(h uint64, _ mask128) { hadPart = hadPart || h == g })
+		layerGrains(base, had, func(h uint64, _ layout.Mask) { hadPart = hadPart || h == g })
 		if !hadPart {
 			m.pool.retain(g)
 		}
@@ -307,13 +259,13 @@ func (m *extentMap) ref(base uint64, add, had mask128) {
 
 // unref gives back what a layer that keeps left no longer needs; lost are the
 // sectors that it gave up.
-func (m *extentMap) unref(base uint64, lost, left mask128) {
+func (m *extentMap) unref(base uint64, lost, left layout.Mask) {
 	if m.arena.recovering {
 		return
 	}
-	layerGrains(base, lost, func(g uint64, part mask128) {
+	layerGrains(base, lost, func(g uint64, part layout.Mask) {
 		kept := false
-		layerGrains(base, left, func(h uint64, _ mask128) { kept = kept || h == g })
+		layerGrains(base, left, func(h uint64, _ layout.Mask) { kept = kept || h == g })
 		if !kept {
 			m.pool.release(g)
 		} else if m.pool.refs(g) == 1 {
@@ -327,14 +279,14 @@ func (m *extentMap) unref(base uint64, lost, left mask128) {
 func (m *extentMap) dropWindow(s slot) {
 	switch s.kind() {
 	case kindData:
-		m.unref(s.value(), maskOf(0, windowSectors), mask128{})
+		m.unref(s.value(), layout.MaskOf(0, windowSectors), layout.Mask{})
 	case kindDetail:
 		ds := &m.arena.details
 		for i := uint32(s.value()); i != 0; {
 			d := ds.at(i)
 			next := d.next
-			if !d.mask.empty() {
-				m.unref(d.phys, d.mask, mask128{})
+			if !d.mask.Empty() {
+				m.unref(d.phys, d.mask, layout.Mask{})
 			}
 			ds.release(i)
 			i = next
@@ -397,27 +349,27 @@ func (m *extentMap) walkWindow(s slot, base, from, to uint64, fn func(run) bool)
 	for i := from; i < to; {
 		next := run{state: block.Unmapped}
 		// The run ends where the membership of any set changes; look at the sets in turn.
-		var in mask128
+		var in layout.Mask
 		switch {
-		case h.zero.has(i):
+		case h.zero.Has(i):
 			next.state, in = block.Zero, h.zero
-		case h.anchored.has(i):
+		case h.anchored.Has(i):
 			next.state, in = block.Anchored, h.anchored
 		default:
-			all := h.zero.or(h.anchored)
+			all := h.zero.Or(h.anchored)
 			for l := head; l != 0; l = ds.at(l).next {
 				d := ds.at(l)
-				if d.mask.has(i) {
+				if d.mask.Has(i) {
 					next.state, next.phys, in = block.Data, d.phys+i, d.mask
 					break
 				}
-				all = all.or(d.mask)
+				all = all.Or(d.mask)
 			}
 			if next.state == block.Unmapped {
-				in = mask128{^all[0], ^all[1]}
+				in = layout.Mask{^all[0], ^all[1]}
 			}
 		}
-		end := min(to, mask128{^in[0], ^in[1]}.next(i))
+		end := min(to, in.Not().Next(i))
 		next.Range = block.Range{Start: base + i, Count: end - i}
 		if !fn(next) {
 			return false
