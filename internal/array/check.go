@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -25,7 +26,7 @@ type Report struct {
 	BadSectors int
 }
 
-var row0 row // of what was never counted
+var row0 nvlog.Row // of what was never counted
 
 const maxProblems = 100
 
@@ -78,7 +79,7 @@ func (a *Array) checkConservation(r *Report) {
 				}
 				row = &row0
 			}
-			in, out := row.in(), row.out()+uint64(v.dirtyBytes[o])
+			in, out := rowIn(row), rowOut(row)+uint64(v.dirtyBytes[o])
 			if in != out || v.dirtyBytes[o] < 0 {
 				r.add("counters: volume %s, origin %s: admitted + recovered is %d, dirty + destaged + overwritten + discarded is %d", v.spec.Name, block.Origin(o), in, out)
 			}
@@ -224,11 +225,11 @@ func (a *Array) checkCache(r *Report, verify bool) {
 			used++
 			perPool[p.key.Pool()]++
 		}
-		var d descView
+		var d nvlog.Descriptor
 		if a.payload {
-			d = descView(c.nv.desc(uint32(i)))
+			d = c.nv.Descriptor(uint32(i))
 		}
-		if a.payload && (d.seq() == 0 || d.key() != p.key || !d.valid()) {
+		if a.payload && (d.Seq() == 0 || d.Key() != p.key || !d.Valid()) {
 			r.add("cache: page %d: its descriptor is damaged or is another page's", i)
 		}
 		if p.state == pageDirty {
@@ -277,7 +278,7 @@ func (a *Array) checkPage(r *Report, i uint32) {
 	if !a.payload || p.state == pageFree || p.state == pageCooling {
 		return
 	}
-	for left := p.mask &^ a.goodSectors(i); left != 0; left &= left - 1 {
+	for left := p.mask &^ a.cache.nv.GoodSectors(i); left != 0; left &= left - 1 {
 		if s := bits.TrailingZeros8(left); !a.isBad(p.key, s) {
 			r.add("cache: page %d, sector %d of it: the checksum is wrong", i, s)
 		}

@@ -3,6 +3,7 @@ package array
 import (
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -99,7 +100,7 @@ func (r *ref) from(off, n uint64, fn func(run) bool) {
 // place makes a range what a Ref holds: a map edit inside one pool, a copy through
 // the cache otherwise or where the pool's array moves data.
 //
-// A map edit of up to maxEdits runs is atomic. One of more is done in parts of that many, each
+// A map edit of up to nvlog.MaxEdits runs is atomic. One of more is done in parts of that many, each
 // atomic; others have their turn between two parts, as SPC-4 allows of EXTENDED COPY.
 func (o *op) place() {
 	a, v, r := o.a, o.v, o.req
@@ -132,7 +133,7 @@ func (o *op) placeEdits(h *ref) {
 	a.edits = a.edits[:0]
 	from, to, shared, last, kept := o.started, o.started, int64(0), noGrain, false
 	h.from(r.RefOffset+from, r.Range.Count-from, func(x run) bool {
-		if len(a.edits) == maxEdits {
+		if len(a.edits) == nvlog.MaxEdits {
 			return false
 		}
 		if x.state == block.Data {
@@ -145,12 +146,12 @@ func (o *op) placeEdits(h *ref) {
 				last = g
 			}
 		}
-		a.edits = append(a.edits, edit{vol: v.id, state: v.copyState(x.state),
-			Range: block.Range{Start: r.Range.Start + from + x.Start, Count: x.Count}, phys: x.phys})
+		a.edits = append(a.edits, nvlog.Edit{Volume: v.id, State: v.copyState(x.state),
+			Range: block.Range{Start: r.Range.Start + from + x.Start, Count: x.Count}, Phys: x.phys})
 		to = from + x.Start + x.Count
 		return true
 	})
-	room, ok := a.journal.claim(len(a.edits))
+	room, ok := a.log.Claim(len(a.edits))
 	switch {
 	case !ok:
 		o.waitForLog(len(a.edits))
@@ -263,11 +264,11 @@ func (o *op) copyState(x run) blockedBy {
 	if v.conflict(o, to) {
 		return blockedByLock
 	}
-	room, ok := a.journal.claim(1)
+	room, ok := a.log.Claim(1)
 	if !ok {
 		return blockedByLog
 	}
-	a.edits = append(a.edits[:0], edit{vol: v.id, state: v.copyState(x.state), Range: to})
+	a.edits = append(a.edits[:0], nvlog.Edit{Volume: v.id, State: v.copyState(x.state), Range: to})
 	if !a.applyEdits(v, &room) {
 		o.status = block.Hardware
 	}

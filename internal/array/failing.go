@@ -137,7 +137,7 @@ func (a *Array) look() {
 		}
 		a.watch()
 	}
-	if since := a.flushFails; since != 0 {
+	if since := a.flusher.FailingSince(); since != 0 {
 		trouble = true
 		a.watch()
 		if now-since >= patience { // nothing can go to the back end, and the log cannot be cut
@@ -271,8 +271,8 @@ func (a *Array) Health() (lines []string) {
 	if a.ckpt.since != 0 && a.exec.Now()-a.ckpt.since >= patience {
 		lines = append(lines, "the checkpoint cannot be written; make room in the file system of the data folder")
 	}
-	if a.flushFails != 0 {
-		lines = append(lines, fmt.Sprintf("flushing NVRAM fails for %d s, and nothing goes to the mdisks meanwhile; mend the disk of the data folder, it is tried again", (a.exec.Now()-a.flushFails)/1_000_000_000))
+	if since := a.flusher.FailingSince(); since != 0 {
+		lines = append(lines, fmt.Sprintf("flushing NVRAM fails for %d s, and nothing goes to the mdisks meanwhile; mend the disk of the data folder, it is tried again", (a.exec.Now()-since)/1_000_000_000))
 	}
 	return lines
 }
@@ -342,10 +342,10 @@ func (a *Array) redoNow(d *mdisk) {
 			_, x.io.Off, _ = d.pool.locate(pg.key.Phys() + uint64(s))
 			x.io.Write, x.io.N, x.reason = true, uint64(run)*block.SectorSize, block.ReasonDestage
 			if a.payload {
-				from := c.nv.dataAt(t.page) + s*block.SectorSize
-				x.io.Vec = append(x.io.Vec, c.nv.b[from:from+run*block.SectorSize])
+				from := int(t.page)*pageSectors + s
+				x.io.Vec = append(x.io.Vec, c.nv.Sectors(from, from+run))
 				for j := s; j < s+run; j++ {
-					x.io.Sums = append(x.io.Sums, descView(c.nv.desc(t.page)).crc(j))
+					x.io.Sums = append(x.io.Sums, c.nv.Descriptor(t.page).Sum(j))
 				}
 			}
 			x.bytes[block.OriginRebuild] = uint32(x.io.N)
@@ -367,7 +367,7 @@ func (a *Array) redoAll(pages []uint32) []redoPage {
 	c := a.cache
 	todo := []redoPage{}
 	slices.SortFunc(pages, func(x, y uint32) int {
-		return cmp.Compare(descView(c.nv.desc(y)).seq(), descView(c.nv.desc(x)).seq())
+		return cmp.Compare(c.nv.Descriptor(y).Seq(), c.nv.Descriptor(x).Seq())
 	})
 	covered := map[pageKey]uint8{}
 	for _, i := range pages {
@@ -375,7 +375,7 @@ func (a *Array) redoAll(pages []uint32) []redoPage {
 		// Dropped sectors, too: a loss of power may undo the drop.
 		mask := pg.mask
 		if a.payload {
-			mask = descView(c.nv.desc(i)).mask()
+			mask = c.nv.Descriptor(i).Mask()
 		}
 		if left := mask &^ covered[pg.key]; left != 0 {
 			todo = append(todo, redoPage{i, left})

@@ -7,6 +7,7 @@ import (
 	"regexp"
 
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -382,14 +383,14 @@ func (a *Array) Resize(v *Volume, sectors uint64, done func(error)) {
 	}
 	old := v.spec.Sectors
 	lo := min(old, sectors)
-	room, ok := a.journal.claim(1)
+	room, ok := a.log.Claim(1)
 	if !ok {
 		a.exec.At(a.exec.Now()+10_000_000, func() { a.Resize(v, sectors, done) })
 		return
 	}
 	// Behind the smaller end nothing may be left, and the map may have been widened there.
 	end := uint64(1) << spanShift(v.m.levels)
-	if _, ok := room.append([]edit{{vol: v.id, state: block.Unmapped, Range: block.Range{Start: lo, Count: end - lo}}}, 0); !ok {
+	if _, ok := room.Append([]nvlog.Edit{{Volume: v.id, State: block.Unmapped, Range: block.Range{Start: lo, Count: end - lo}}}, 0); !ok {
 		a.exec.Post(func() {
 			done(fmt.Errorf("volume %q: internal error: the log refused the record of the new size", spec.Name))
 		})
@@ -400,7 +401,7 @@ func (a *Array) Resize(v *Volume, sectors uint64, done func(error)) {
 	v.spec = spec
 	v.account()
 	// The objects may not say the new size before the log has what the edit cut off.
-	a.afterFlush(func(err error) {
+	a.flusher.After(func(err error) {
 		if err != nil {
 			v.spec.Sectors = old
 			v.account()

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/store"
 )
 
 // stuckStore has mdisks that can stop to answer.
@@ -244,6 +245,18 @@ func TestWaitersOfAnOfflineMdisk(t *testing.T) {
 	}
 }
 
+// mutableStore is a store with a mutableRegion.
+type mutableStore struct {
+	*store.Memory
+	x   block.Executor
+	bad *bool
+}
+
+func (s mutableStore) Region(name string, size int) (block.Region, bool, error) {
+	region, fresh, err := s.Memory.Region(name, size)
+	return mutableRegion{region, s.x, s.bad}, fresh, err
+}
+
 // mutableRegion is an NVRAM whose flushes fail while it is told so.
 type mutableRegion struct {
 	block.Region
@@ -263,11 +276,17 @@ func (d mutableRegion) Flush(off, n int, done func(error)) {
 
 // While NVRAM cannot be flushed, nothing leaves the cache: who waits for room gets an error in time.
 func TestWritesEndWhileFlushesFail(t *testing.T) {
-	r := newRig(t, Options{}, false)
+	bad := false
+	clock := &block.Virtual{}
+	st := store.NewMemory(clock, store.MemoryOptions{})
+	a, err := Open(Options{Exec: clock, Store: mutableStore{st, clock, &bad}, CacheBytes: 4 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, clock: clock, store: st, a: a}
 	p := r.pool("p", PoolSpec{}, 64<<20)
 	v := r.volume("v", "p", 32<<20, true)
-	bad := true
-	r.a.cache.nv.region = mutableRegion{r.a.cache.nv.region, r.clock, &bad}
+	bad = true
 	open, ended := 0, map[block.Status]int{}
 	for i := range uint64(3000) {
 		open++

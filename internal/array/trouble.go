@@ -180,10 +180,10 @@ func (a *Array) DeletePool(p *Pool, done func(error)) {
 	a.forgetPool(p)
 	a.reserve(p.name, mdisks)
 	a.commitObjects(func(err error) {
-		a.rows.drop(rowsOfGone+uint64(p.id), 0)
+		a.rows.Drop(rowsOfGone+uint64(p.id), 0)
 		for _, d := range p.mdisks {
 			d.removed = true
-			a.rows.drop(1<<32|uint64(d.id), 0)
+			a.rows.Drop(1<<32|uint64(d.id), 0)
 		}
 		a.removeMdisks(p.name, mdisks, func(e error) {
 			a.endStep()
