@@ -14,6 +14,13 @@ func (a *Array) wasDeleted(pool uint16) bool {
 	return pool < a.objects.NextPool && (int(pool) >= len(a.pools) || a.pools[pool] == nil)
 }
 
+// knows reports whether there is what a descriptor speaks of.
+func (a *Array) knows(d nvlog.Descriptor) bool {
+	pool := int(d.Key().Pool())
+	return d.Volume() < maxVolumeID && pool < len(a.pools) && a.pools[pool] != nil &&
+		int64(d.Key().Phys()>>windowShift) < a.pools[pool].grains()
+}
+
 // loadPages finds the dirty pages that count and builds the cache's index of them.
 // Pages that are of no use are buried, and that is durable, before one is used again.
 func (a *Array) loadPages() error {
@@ -28,25 +35,18 @@ func (a *Array) loadPages() error {
 	var found, live []uint32
 	joins := map[uint32][]uint32{}
 	for i := range uint32(c.nv.Pages) {
-		d := c.nv.Descriptor(i)
-		seq := d.Seq()
-		whole := d.Valid() || seq != 0 && d.Repair()
-		switch {
-		case seq == 0 || seq > a.log.Seq() && d.Valid():
-			c.nv.Clear(i) // never used, or its record was never written
-		case !whole && (seq == a.log.Seq()+1 || d.Retired()):
-			c.nv.Clear(i) // free, and just being filled for a record when the process died
-		case whole && a.wasDeleted(d.Key().Pool()):
-			c.nv.Clear(i) // no volume was left in that pool: nothing is lost
-		case !whole || d.Volume() >= maxVolumeID || int(d.Key().Pool()) >= len(a.pools) || a.pools[d.Key().Pool()] == nil ||
-			int64(d.Key().Phys()>>windowShift) >= a.pools[d.Key().Pool()].grains():
-			if !d.Blank() {
+		switch c.nv.Examine(i, a.log.Seq()) {
+		case nvlog.Used:
+			if d := c.nv.Descriptor(i); a.knows(d) {
+				found = append(found, i)
+				continue
+			} else if !a.wasDeleted(d.Key().Pool()) { // else no volume was left in that pool: nothing is lost
 				a.recovery.BadPages++
 			}
-			c.nv.Clear(i)
-		default:
-			found = append(found, i)
+		case nvlog.Damaged:
+			a.recovery.BadPages++
 		}
+		c.nv.Clear(i)
 	}
 	// By address, the newest first.
 	slices.SortFunc(found, func(x, y uint32) int {

@@ -28,7 +28,7 @@ const (
 // Tombstone is the mark of a descriptor whose page does not count any more.
 type Tombstone uint8
 
-// The tombstones. Both may be set.
+// The tombstones, one bit each. Both may be set.
 const (
 	// Destaged: the page's sectors are on the back end, and so is all that is older of its address.
 	Destaged Tombstone = 1
@@ -85,16 +85,45 @@ func (d Descriptor) Seal(seq uint64, k layout.PageKey, volume uint32, mask uint8
 	le.PutUint32(d[descSum:], crc32.Checksum(d[:descSum], castagnoli))
 }
 
-// Repair flips the one bit that makes an invalid descriptor valid, if there is one.
-func (d Descriptor) Repair() bool { return repairBlock(d, descSum) }
+// repair flips the one bit that makes an invalid descriptor valid, if there is one.
+func (d Descriptor) repair() bool { return repairBlock(d, descSum) }
 
-// Blank reports whether the descriptor was never written, but for one flipped bit perhaps.
-func (d Descriptor) Blank() bool {
+// blank reports whether the descriptor was never written, but for one flipped bit perhaps.
+func (d Descriptor) blank() bool {
 	n := 0
 	for _, b := range d {
 		n += bits.OnesCount8(b)
 	}
 	return n <= 1
+}
+
+// Condition is what a start finds of a page.
+type Condition uint8
+
+// The conditions.
+const (
+	// Unused: it never was, or its record was never written, or it was free and just being filled.
+	Unused Condition = iota
+	// Used: its descriptor is valid, and its record in the log or older. It may have a tombstone.
+	Used
+	// Damaged: it may have counted, and nobody knows for what.
+	Damaged
+)
+
+// Examine says what a start finds of a page when last is the number of the last record that counts. A single
+// flipped bit of the descriptor is repaired first: its number decides whether the page counts.
+func (n *NVRAM) Examine(page uint32, last uint64) Condition {
+	d := n.Descriptor(page)
+	whole := d.Valid() || d.Seq() != 0 && d.repair()
+	switch seq := d.Seq(); {
+	case seq == 0, whole && seq > last:
+		return Unused
+	case whole:
+		return Used
+	case seq == last+1, d.Retired(), d.blank():
+		return Unused
+	}
+	return Damaged
 }
 
 func (n *NVRAM) descAt(page uint32) int { return n.descOff + int(page)*descBytes }
@@ -111,7 +140,9 @@ func (n *NVRAM) Describe(page uint32) Descriptor {
 	return n.Descriptor(page)
 }
 
-// Retire marks the descriptor of a page with a tombstone. It is durable with the next flush.
+// Retire marks the descriptor of a page with a tombstone. It is durable with the next flush. A tombstone
+// is one bit: where the process dies before the new checksum is written, Examine takes the bit back, and
+// the page counts again, as it did.
 func (n *NVRAM) Retire(page uint32, mark Tombstone) {
 	d := n.Describe(page)
 	d[descTombstone] |= uint8(mark)
