@@ -110,10 +110,24 @@ func repairRecord(b []byte, seq uint64) bool {
 	if n < recordHead || n > maxRecord || n > len(b) || le.Uint64(b[8:]) != seq {
 		return false
 	}
-	for bit := recordHead * 8; bit < n*8; bit++ {
-		if flip(bit) {
-			return true
+	bit := flippedBit(n-4, le.Uint32(b)^crc32.Checksum(b[4:n], castagnoli))
+	return bit >= 0 && flip(4*8+bit)
+}
+
+// flippedBit returns the bit of n bytes whose flip changes their CRC32C by so much, -1 if there is none. What a
+// flip changes depends only on how many bytes follow, so that one walk from the end finds it.
+func flippedBit(n int, change uint32) int {
+	var delta [8]uint32
+	for bit := range delta {
+		delta[bit] = castagnoli[1<<bit]
+	}
+	for at := n - 1; at >= 0; at-- {
+		for bit, d := range delta {
+			if d == change {
+				return at*8 + bit
+			}
+			delta[bit] = d>>8 ^ castagnoli[byte(d)]
 		}
 	}
-	return false
+	return -1
 }
