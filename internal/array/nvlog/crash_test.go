@@ -92,7 +92,11 @@ func (fw *firmware) powerCut() crash {
 
 // someCrash lets the firmware run for a while, and then the process die or the power fail.
 func (fw *firmware) someCrash() crash {
-	for range fw.rnd.IntN(200) {
+	steps := 200
+	if fw.rnd.IntN(2) == 0 { // what the crash before has left is still there
+		steps = 6
+	}
+	for range fw.rnd.IntN(steps) {
 		fw.step()
 	}
 	kind := fw.rnd.IntN(4)
@@ -100,7 +104,7 @@ func (fw *firmware) someCrash() crash {
 		if kind >= 2 {
 			break
 		}
-		if c, died := fw.dyingStep(1+fw.rnd.IntN(8), kind == 1); died {
+		if c, died := fw.dyingStep(1+fw.rnd.IntN(1+fw.rnd.IntN(8)), kind == 1); died {
 			return c
 		}
 	}
@@ -114,9 +118,9 @@ func (fw *firmware) someCrash() crash {
 // end. The process dies between updates and within them, and power is lost, also during recovery: what a start
 // finds is the state after some first commands, each of them whole: all that were done, or all that were flushed.
 func TestCrashes(t *testing.T) {
-	seeds := uint64(60)
+	seeds := uint64(120)
 	if testing.Short() {
-		seeds = 15
+		seeds = 30
 	}
 	base := testkit.Seed(t)
 	refused, recovered, undone := 0, 0, 0
