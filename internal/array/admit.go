@@ -212,7 +212,7 @@ func (v *Volume) dirtyHits(start, n uint64, needed int) int {
 }
 
 // private tells whether a write may replace the grain of a physical sector in place.
-func (v *Volume) private(phys uint64) bool { return v.pool.refs(phys>>windowShift) == 1 }
+func (v *Volume) private(phys uint64) bool { return v.pool.space.Refs(phys>>windowShift) == 1 }
 
 // commitScratch is what a commit works with, reused.
 type commitScratch struct {
@@ -328,7 +328,7 @@ func (a *Array) commit(o *op, n uint64) block.Status {
 func (v *Volume) unplace(n int) {
 	for i := range v.a.scratch.windows[:n] {
 		if w := &v.a.scratch.windows[i]; w.fresh {
-			v.pool.free(w.phys >> windowShift)
+			v.pool.space.Free(w.phys >> windowShift)
 		}
 	}
 }
@@ -362,8 +362,8 @@ func (v *Volume) target(w *commitWindow) block.Status {
 	if !ok && v.m.entitled(s) && v.pool.giveUpHolds() {
 		return v.target(w)
 	}
-	v.a.scratch.wait = !ok && v.m.entitled(s) && v.pool.leaving > 0
-	if !ok && v.pool.anyDown {
+	v.a.scratch.wait = !ok && v.m.entitled(s) && v.pool.space.Leaving() > 0
+	if !ok && v.pool.space.AnyDown() {
 		return block.Offline
 	}
 	if !ok {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/metrics"
 )
@@ -143,7 +144,7 @@ type Array struct {
 
 // Pool is a set of mdisks, the space on them, and a partition of the write cache.
 type Pool struct {
-	space
+	space    *alloc.Space
 	a        *Array
 	id       uint16
 	name     string

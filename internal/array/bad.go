@@ -76,7 +76,7 @@ func (a *Array) nameBad(r *Report) {
 			continue
 		}
 		phys := k.Phys() + b&7
-		md, off, _ := p.locate(phys)
+		md, off, _ := p.space.Locate(phys)
 		who := "nobody"
 		for _, v := range a.Volumes() {
 			if lba, ok := v.lbaOf(phys); v.pool == p && ok {

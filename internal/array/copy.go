@@ -3,6 +3,7 @@ package array
 import (
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -39,7 +40,7 @@ func (r *ref) eachGrain(fn func(g uint64)) {
 }
 
 func (r *ref) drop() {
-	r.eachGrain(r.pool.unhold)
+	r.eachGrain(r.pool.space.Unhold)
 	r.runs = nil
 }
 
@@ -67,7 +68,7 @@ func (v *Volume) hold(ranges []block.Range) *ref {
 		})
 		h.sectors += rg.Count
 	}
-	h.eachGrain(v.pool.hold)
+	h.eachGrain(v.pool.space.Hold)
 	return h
 }
 
@@ -130,18 +131,17 @@ func (o *op) place() {
 func (o *op) placeEdits(h *ref) {
 	a, v, r := o.a, o.v, o.req
 	a.edits = a.edits[:0]
-	from, to, shared, last, kept := o.started, o.started, int64(0), noGrain, false
+	from, to, shared, last, kept := o.started, o.started, int64(0), alloc.NoGrain, false
 	h.from(r.RefOffset+from, r.Range.Count-from, func(x run) bool {
 		if len(a.edits) == maxEdits {
 			return false
 		}
 		if x.state == block.Data {
 			for g := x.phys >> windowShift; g <= (x.phys+x.Count-1)>>windowShift; g++ {
-				gi := v.pool.grain(g)
-				if gi.home != 0 && gi.refs == 1 && g != last {
+				if v.pool.space.SoleHome(g) && g != last {
 					shared++
 				}
-				kept = kept || gi.refs == 0
+				kept = kept || v.pool.space.MapRefs(g) == 0
 				last = g
 			}
 		}

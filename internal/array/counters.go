@@ -24,8 +24,8 @@ func (a *Array) Emit(e metrics.Emitter) {
 				e.Value(metrics.OffloadThrottled, float64(ns)/1e9, primNames[prim], p.name)
 			}
 		}
-		e.Value(metrics.PoolCapacity, float64(p.grains())*windowSectors*block.SectorSize, p.name)
-		e.Value(metrics.PoolAllocated, float64(p.allocated+p.reserved)*windowSectors*block.SectorSize, p.name)
+		e.Value(metrics.PoolCapacity, float64(p.space.Grains())*windowSectors*block.SectorSize, p.name)
+		e.Value(metrics.PoolAllocated, float64(p.space.Allocated()+p.space.Reserved())*windowSectors*block.SectorSize, p.name)
 		for o := range block.NumOrigins {
 			if p.wait[o].Count > 0 {
 				e.Histogram(metrics.CacheWait, &p.wait[o], p.name, o.String())
@@ -221,7 +221,7 @@ func (v *Volume) Brief() VolumeStats {
 	s := v.sums()
 	st := VolumeStats{Spec: v.spec, Mapped: uint64(s.data) * block.SectorSize,
 		Zero: uint64(s.zero) * block.SectorSize, Anchored: uint64(s.anchored) * block.SectorSize,
-		Dirty: uint64(v.dirtyTotal()), MapBytes: v.a.MapBytes(), Exclusive: uint64(v.own) * windowSectors * block.SectorSize}
+		Dirty: uint64(v.dirtyTotal()), MapBytes: v.a.MapBytes(), Exclusive: uint64(v.tenant.Allocated()) * windowSectors * block.SectorSize}
 	st.Unmapped = v.spec.Sectors*block.SectorSize - st.Mapped - st.Zero - st.Anchored
 	for o := range block.NumOrigins {
 		if r := v.peek(o); r != nil {
@@ -237,7 +237,7 @@ func (a *Array) MapBytes() uint64 {
 	n := uint64(a.arena.liveNodes)*nodeBytes + uint64(len(a.arena.details.chunks))*detailChunk*detailBytes
 	n += uint64(cap(a.arena.nodes))*8 + uint64(cap(a.arena.dirty)+cap(a.arena.freeNodes))*4
 	for _, p := range a.Pools() {
-		n += uint64(len(p.extents))*(4+8+8) + uint64(p.infos)*extentInfoBytes
+		n += p.space.Bytes()
 	}
 	return n
 }
@@ -266,8 +266,8 @@ type MdiskStats struct {
 // Stats describes a pool now.
 func (p *Pool) Stats() PoolStats {
 	const grain = windowSectors * block.SectorSize
-	st := PoolStats{Name: p.name, CopyData: p.copyData, Capacity: uint64(p.grains()) * grain, Allocated: uint64(p.allocated) * grain,
-		Reserved: uint64(max(0, p.reserved)) * grain, CacheLimit: uint64(p.part.limit) * pageBytes, CacheUsed: uint64(p.part.used) * pageBytes,
+	st := PoolStats{Name: p.name, CopyData: p.copyData, Capacity: uint64(p.space.Grains()) * grain, Allocated: uint64(p.space.Allocated()) * grain,
+		Reserved: uint64(max(0, p.space.Reserved())) * grain, CacheLimit: uint64(p.part.limit) * pageBytes, CacheUsed: uint64(p.part.used) * pageBytes,
 		CacheFloor: uint64(p.part.floor) * pageBytes, Volumes: p.volumes, WriteMode: p.writeMode}
 	for _, d := range p.mdisks {
 		st.Mdisks = append(st.Mdisks, MdiskStats{d.name, d.size, d.bandwidth, d.iops, d.failures, d.offline})

@@ -6,7 +6,7 @@
 //
 //	Volume.Submit
 //	  extent map (radix tree of 64 KiB windows)      map.go window.go
-//	  physical space, reference counts               space.go
+//	  physical space, reference counts               alloc (its own package)
 //	  write cache, by physical address               cache.go admit.go
 //	  log record = commit point                      log.go nvram.go
 //	  destager -> mdisks                             destage.go mdisk.go

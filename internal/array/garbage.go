@@ -1,5 +1,7 @@
 package array
 
+import "github.com/arraysim/arraysim/internal/array/alloc"
+
 // garbage is what map edits cut off: subtrees whose references are given back a
 // few slots at a time, so that one command that supersedes millions of entries
 // delays nobody. Space and dirty data under them stay counted until their turn.
@@ -76,13 +78,13 @@ func (a *Array) collect(n int) bool {
 
 // dropGarbage releases what a window that was cut off refers to. Others may share its home.
 func (m *extentMap) dropGarbage(s slot, w uint64) {
-	home := noGrain
+	home := alloc.NoGrain
 	if !m.arena.recovering {
 		home = m.home(s, w)
 	}
 	m.dropWindow(s)
-	if home != noGrain && m.pool.isHome(home, m.vol, w) {
-		m.pool.clearHome(m.pool.grain(home))
+	if home != alloc.NoGrain && m.pool.space.IsHome(home, m.vol, w) {
+		m.pool.space.ClearHome(home)
 	}
 }
 

@@ -1,6 +1,9 @@
 package array
 
-import "github.com/arraysim/arraysim/internal/block"
+import (
+	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/block"
+)
 
 // extentMap maps a volume's sectors to unmapped, zero, anchored or data at a
 // physical address. It is a radix tree of 256 slots a node: a leaf slot is a
@@ -135,7 +138,7 @@ type extentMap struct {
 	root   slot
 	levels uint8 // nodes from root to leaf; the root slot spans windowSectors<<(8*levels)
 	sum    sums  // of the whole root span
-	tenant *tenant
+	tenant *alloc.Tenant
 	thick  bool
 	// rootDirty: root or levels differ from the checkpoint.
 	rootDirty bool

@@ -244,18 +244,11 @@ func (a *Array) countReferences() error {
 		a.eachWindow(&v.m, v.m.root, func(_ uint64, s slot) {
 			v.m.layers(s, func(base uint64, mask layout.Mask) {
 				layerGrains(base, mask, func(g uint64, _ layout.Mask) {
-					if int64(g) >= p.grains() {
+					if int64(g) >= p.space.Grains() {
 						bad = true
 						return
 					}
-					gi := p.grain(g)
-					if p.used[g/extentGrains]>>(g%extentGrains)&1 == 0 {
-						p.used[g/extentGrains] |= 1 << (g % extentGrains)
-						p.allocated++
-						gi.owner = v.id
-						v.own++
-					}
-					gi.refs++
+					p.space.Recount(g, v.tenant)
 				})
 			})
 		})

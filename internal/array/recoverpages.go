@@ -131,7 +131,7 @@ func (a *Array) loadPages() error {
 		case whole && a.wasDeleted(d.key().Pool()):
 			c.nv.clear(i) // no volume was left in that pool: nothing is lost
 		case !whole || d.vol() >= maxVolumeID || int(d.key().Pool()) >= len(a.pools) || a.pools[d.key().Pool()] == nil ||
-			int64(d.key().Phys()>>windowShift) >= a.pools[d.key().Pool()].grains():
+			int64(d.key().Phys()>>windowShift) >= a.pools[d.key().Pool()].space.Grains():
 			if !almostZero(d) {
 				a.recovery.BadPages++
 			}
@@ -154,7 +154,7 @@ func (a *Array) loadPages() error {
 		for end < len(found) && descView(c.nv.desc(found[end])).key() == k {
 			end++
 		}
-		if a.poolByID(k.Pool()).grain(k.Phys()>>windowShift).refs == 0 {
+		if a.poolByID(k.Pool()).space.MapRefs(k.Phys()>>windowShift) == 0 {
 			a.recovery.Discarded += end - n
 		} else if use := a.usePages(found[n:end], masks); len(use) > 0 {
 			live = append(live, use[0])

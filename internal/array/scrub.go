@@ -90,7 +90,7 @@ func (s *Scrub) step() {
 func (s *Scrub) read(p *Pool, phys, n uint64) {
 	a := s.a
 	for buf := s.buf; n > 0; {
-		md, off, k := p.locate(phys)
+		md, off, k := p.space.Locate(phys)
 		k = min(k, n)
 		clean := uint64(0)
 		for clean < k && a.cache.lookup(keyOf(p.id, phys+clean)) == noPage {
@@ -101,7 +101,7 @@ func (s *Scrub) read(p *Pool, phys, n uint64) {
 			phys, n, buf = phys+skip, n-skip, buf[skip*block.SectorSize:]
 			continue
 		}
-		p.pinRange(phys, clean)
+		p.space.Pin(phys, clean)
 		x := a.getIO()
 		x.io.Write, x.io.Off, x.io.N, x.reason = false, off, clean*block.SectorSize, block.ReasonScrub
 		x.io.Vec = append(x.io.Vec, buf[:x.io.N])
@@ -115,7 +115,7 @@ func (s *Scrub) read(p *Pool, phys, n uint64) {
 }
 
 func (s *Scrub) readDone(x *diskIO) {
-	defer x.pool.unpinRange(x.phys, x.sectors)
+	defer x.pool.space.Unpin(x.phys, x.sectors)
 	if x.io.Err != nil && x.tries+1 < readTries {
 		s.again(x)
 		s.ended(x)
@@ -134,7 +134,7 @@ func (s *Scrub) readDone(x *diskIO) {
 
 // again reads once more: what was written and destaged meanwhile may have been found without its checksums.
 func (s *Scrub) again(x *diskIO) {
-	x.pool.pinRange(x.phys, x.sectors)
+	x.pool.space.Pin(x.phys, x.sectors)
 	y := s.a.getIO()
 	y.io.Write, y.io.Off, y.io.N, y.reason = false, x.io.Off, x.io.N, x.reason
 	y.io.Vec = append(y.io.Vec, x.io.Vec...)

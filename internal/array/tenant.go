@@ -4,78 +4,13 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// tenant is a volume's account with the space of its pool. A window is entitled if a write to it may
-// not fail for lack of space: every window of a thick volume, and each with an anchored sector of a
-// thin one. Its home is a grain that lies in its place in the window; while no other window
-// has it, writes go there. For each entitled window without a home of its own the pool reserves a
-// grain:
-//
-//	reserved = sum over the tenants of (entitled - homes)
-//
-// So an entitled write takes the grain that is reserved for it, and everybody else what is neither
-// allocated nor reserved. A reservation can be larger than it has to be where a window has lost its
-// home to a clone that then goes away: until the window is written to.
-type tenant struct {
-	entitled int64 // windows
-	homes    int64 // of them, those whose home nobody shares
-	marked   int64 // grains that are marked as homes, shared ones, too
-}
-
-// entitle says how many windows of a tenant are entitled.
-func (s *space) entitle(t *tenant, windows int64) {
-	s.reserved += windows - t.entitled
-	t.entitled = windows
-}
-
-// housed counts a home that stops to be shared, or begins to.
-func (s *space) housed(gi *grainInfo, n int64) {
-	s.tenant(gi.owner).homes += n
-	s.reserved -= n
-}
-
-// setHome makes a grain the home of an entitled window.
-func (s *space) setHome(g uint64, vol uint32, window uint64) {
-	gi := s.grain(g)
-	if gi.owner != vol {
-		s.owned(gi.owner, -1)
-		s.owned(vol, 1)
-	}
-	gi.owner, gi.home = vol, uint32(window)+1
-	s.tenant(vol).marked++
-	if gi.refs <= 1 {
-		s.housed(gi, 1)
-	}
-}
-
-func (s *space) clearHome(gi *grainInfo) {
-	if gi.home == 0 {
-		return
-	}
-	t := s.tenant(gi.owner)
-	t.marked--
-	if gi.refs <= 1 {
-		s.housed(gi, -1)
-	}
-	if gi.home = 0; t.marked == 0 {
-		s.vacated(gi.owner)
-	}
-}
-
-// isHome reports whether a grain is the home of a window of a volume.
-func (s *space) isHome(g uint64, vol uint32, window uint64) bool {
-	gi := s.grain(g)
-	return gi.home == uint32(window)+1 && gi.owner == vol
-}
-
-// available returns the grains that nobody has and nobody was promised.
-func (s *space) available() int64 { return s.grains() - s.allocated - s.reserved }
-
 // has reports whether so many grains are available, if need be after collecting garbage.
 func (p *Pool) has(grains int64) bool {
-	for p.available() < grains {
+	for p.space.Available() < grains {
 		if p.a.garbage.empty() {
 			return false
 		}
@@ -89,7 +24,7 @@ func (p *Pool) has(grains int64) bool {
 // copies still have to give back can make free negative for a while.
 func (p *Pool) Space() (free, allocated, reserved int64) {
 	const grain = windowSectors * block.SectorSize
-	return p.available() * grain, p.allocated * grain, p.reserved * grain
+	return p.space.Available() * grain, p.space.Allocated() * grain, p.space.Reserved() * grain
 }
 
 // account renews what the volume is entitled to. Preconditions: none; it is called behind every
@@ -103,7 +38,7 @@ func (v *Volume) account() {
 	default:
 		windows = v.windows()
 	}
-	v.pool.entitle(&v.tenant, windows)
+	v.pool.space.Entitle(v.tenant, windows)
 }
 
 // anchored reports whether a window has an anchored sector.
@@ -133,35 +68,32 @@ func (m *extentMap) aligned(s slot, fn func(g uint64) bool) {
 	}
 }
 
-// noGrain is no grain of any pool.
-const noGrain = ^uint64(0)
-
-// home returns the home of a window, noGrain if it has none.
+// home returns the home of a window, alloc.NoGrain if it has none.
 func (m *extentMap) home(s slot, w uint64) (home uint64) {
-	home = noGrain
+	home = alloc.NoGrain
 	m.aligned(s, func(g uint64) bool {
-		if m.pool.isHome(g, m.vol, w) {
+		if m.pool.space.IsHome(g, m.vol, w) {
 			home = g
 		}
-		return home == noGrain
+		return home == alloc.NoGrain
 	})
 	return home
 }
 
 // settleHome brings the home of a window in line with an edit of its slot; was is what it had before.
 func (m *extentMap) settleHome(s slot, w, was uint64) {
-	p, entitled := m.pool, m.entitled(s)
-	if !entitled && m.tenant.marked == 0 {
+	sp, entitled := m.pool.space, m.entitled(s)
+	if !entitled && m.tenant.Marked == 0 {
 		return
 	}
 	now := m.home(s, w)
-	if was != noGrain && now != was && p.isHome(was, m.vol, w) {
-		p.clearHome(p.grain(was)) // others share it, and the window has left it
+	if was != alloc.NoGrain && now != was && sp.IsHome(was, m.vol, w) {
+		sp.ClearHome(was) // others share it, and the window has left it
 	}
 	switch {
-	case now != noGrain && !entitled:
-		p.clearHome(p.grain(now))
-	case now == noGrain && entitled:
+	case now != alloc.NoGrain && !entitled:
+		sp.ClearHome(now)
+	case now == alloc.NoGrain && entitled:
 		m.adopt(s, w, true)
 	}
 }
@@ -170,8 +102,8 @@ func (m *extentMap) settleHome(s slot, w, was uint64) {
 // has, or any.
 func (m *extentMap) adopt(s slot, w uint64, own bool) (adopted bool) {
 	m.aligned(s, func(g uint64) bool {
-		if gi := m.pool.grain(g); gi.home == 0 && (gi.refs == 1 || !own) {
-			m.pool.setHome(g, m.vol, w)
+		if sp := m.pool.space; sp.Homeless(g) && (!own || sp.MapRefs(g) == 1) {
+			sp.SetHome(g, m.tenant, w)
 			adopted = true
 		}
 		return !adopted
@@ -184,8 +116,8 @@ func (m *extentMap) edited(s *slot, w uint64, edit func(*slot) sums) sums {
 	if m.arena.recovering || m.tenant == nil {
 		return edit(s)
 	}
-	was := noGrain
-	if m.tenant.marked > 0 {
+	was := alloc.NoGrain
+	if m.tenant.Marked > 0 {
 		was = m.home(*s, w)
 	}
 	d := edit(s)
@@ -197,21 +129,20 @@ func (m *extentMap) edited(s *slot, w uint64, edit func(*slot) sums) sums {
 func (v *Volume) allocGrain(w uint64) (uint64, bool) {
 	p := v.pool
 	s, _ := v.m.find(w)
-	entitled, old := v.m.entitled(s), noGrain
+	entitled, old := v.m.entitled(s), alloc.NoGrain
 	if entitled {
 		old = v.m.home(s, w)
 	}
 	// Nothing is reserved for a window whose home only a copy holds: it goes in place if it must.
-	reserved := entitled && (old == noGrain || p.grain(old).refs > 1)
+	reserved := entitled && (old == alloc.NoGrain || p.space.MapRefs(old) > 1)
 	for {
-		if reserved || p.available() > 0 {
-			if g, ok := p.alloc(&v.alloc, v.id); ok {
-				v.own++
+		if reserved || p.space.Available() > 0 {
+			if g, ok := p.space.Take(v.tenant); ok {
 				if entitled {
-					if old != noGrain {
-						p.clearHome(p.grain(old))
+					if old != alloc.NoGrain {
+						p.space.ClearHome(old)
 					}
-					p.setHome(g, v.id, w)
+					p.space.SetHome(g, v.tenant, w)
 				}
 				return g, true
 			}
@@ -225,7 +156,7 @@ func (v *Volume) allocGrain(w uint64) (uint64, bool) {
 
 // ownHome gives an entitled window that has lost its home the grain that it has for itself now.
 func (v *Volume) ownHome(s slot, w uint64) {
-	if v.tenant.homes < v.tenant.entitled && v.m.entitled(s) && v.m.home(s, w) == noGrain {
+	if v.tenant.Homes < v.tenant.Entitled && v.m.entitled(s) && v.m.home(s, w) == alloc.NoGrain {
 		v.m.adopt(s, w, true)
 	}
 }
@@ -280,7 +211,7 @@ func (v *Volume) promise(ranges []block.Range) (grains int64) {
 // private reports whether a window has a grain in its place that no other window has.
 func (m *extentMap) private(s slot) (private bool) {
 	m.aligned(s, func(g uint64) bool {
-		private = m.pool.grain(g).refs == 1
+		private = m.pool.space.MapRefs(g) == 1
 		return !private
 	})
 	return private

@@ -3,6 +3,7 @@ package array
 import (
 	"math/bits"
 
+	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -13,9 +14,7 @@ type Volume struct {
 	pool    *Pool
 	spec    VolumeSpec
 	m       extentMap
-	alloc   allocator
-	own     int64 // grains that this volume allocated and that are still in use
-	tenant  tenant
+	tenant  *alloc.Tenant // its account with the space of the pool
 	deleted bool
 	// replaced: it was deleted, and another volume has its name. Its counters are not told any more.
 	replaced bool

@@ -252,7 +252,7 @@ func (m *extentMap) ref(base uint64, add, had layout.Mask) {
 		hadPart := false
 		layerGrains(base, had, func(h uint64, _ layout.Mask) { hadPart = hadPart || h == g })
 		if !hadPart {
-			m.pool.retain(g)
+			m.pool.space.Retain(g)
 		}
 	})
 }
@@ -267,8 +267,8 @@ func (m *extentMap) unref(base uint64, lost, left layout.Mask) {
 		kept := false
 		layerGrains(base, left, func(h uint64, _ layout.Mask) { kept = kept || h == g })
 		if !kept {
-			m.pool.release(g)
-		} else if m.pool.refs(g) == 1 {
+			m.pool.space.Release(g)
+		} else if m.pool.space.Refs(g) == 1 {
 			// Nobody else can see these sectors: what is dirty of them need not be destaged.
 			m.pool.dropSectors(base, part)
 		}

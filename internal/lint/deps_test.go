@@ -26,7 +26,9 @@ const directions = `
 
 	block < array/layout;
 
-	array/layout, crc32c, metrics < array;
+	array/layout < array/alloc;
+
+	array/alloc, crc32c, metrics < array;
 
 	block, crc32c, metrics < store;
 
@@ -56,7 +58,7 @@ const directions = `
 `
 
 // core lists the packages that run in virtual time: same input, same result.
-var core = []string{"scsi", "array", "array/layout", "hostcache", "hostcache/tier", "sim"}
+var core = []string{"scsi", "array", "array/layout", "array/alloc", "hostcache", "hostcache/tier", "sim"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{
