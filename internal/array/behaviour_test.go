@@ -235,8 +235,8 @@ func TestResizeAndDelete(t *testing.T) {
 	}
 	r.crash()
 	r.check()
-	if r.a.arena.liveNodes != 0 {
-		t.Errorf("%d map pages are left of a deleted volume", r.a.arena.liveNodes)
+	if r.a.arena.Nodes() != 0 {
+		t.Errorf("%d map pages are left of a deleted volume", r.a.arena.Nodes())
 	}
 }
 

@@ -3,16 +3,9 @@ package array
 import (
 	"fmt"
 	"math/bits"
-	"unsafe"
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
-	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/block"
-)
-
-const (
-	nodeBytes   = uint64(unsafe.Sizeof(node{}))
-	detailBytes = uint64(unsafe.Sizeof(detail{}))
 )
 
 // Report is what Check found.
@@ -95,75 +88,26 @@ func (a *Array) checkPool(r *Report, p *Pool) {
 			continue
 		}
 		r.Volumes++
-		a.eachWindow(&v.m, v.m.root, func(_ uint64, s slot) {
-			r.Windows++
-			v.m.layers(s, func(base uint64, mask layout.Mask) {
-				layerGrains(base, mask, func(g uint64, _ layout.Mask) { refs.Add(g) })
-			})
-		})
-		if got := a.checkSums(r, v, v.m.root, v.m.levels); got != v.m.sum {
-			r.add("map: volume %s: the root says %+v, its tree has %+v", v.spec.Name, v.m.sum, got)
+		r.Windows += v.m.AddReferences(refs)
+		for _, why := range v.m.CheckTree() {
+			r.add("map: volume %s: %s", v.spec.Name, why)
 		}
 	}
-	pending := !a.garbage.empty()
-	for _, why := range p.space.Check(alloc.Users{Refs: refs, Holds: len(a.refs) > 0, Garbage: pending}) {
+	pending := a.arena.HasGarbage()
+	for _, why := range p.space.Check(alloc.Users{Refs: refs, Holds: a.arena.Holds(), Garbage: pending}) {
 		r.add("space: pool %s: %s", p.name, why)
 	}
 	if pending {
 		return
 	}
 	for _, v := range a.vols {
-		if v != nil && v.pool == p {
-			a.checkAccount(r, v)
+		if v == nil || v.pool != p {
+			continue
+		}
+		for _, why := range v.m.CheckAccount(v.entitled()) {
+			r.add("space: volume %s: %s", v.spec.Name, why)
 		}
 	}
-}
-
-// checkAccount compares a volume's account with its map.
-func (a *Array) checkAccount(r *Report, v *Volume) {
-	want := alloc.Account{Entitled: v.m.sum.promised}
-	if v.deleted {
-		want.Entitled = 0
-	} else {
-		if !v.spec.Thin {
-			want.Entitled = v.windows()
-		}
-		a.eachWindow(&v.m, v.m.root, func(w uint64, s slot) {
-			g := v.m.home(s, w)
-			if g == alloc.NoGrain {
-				return
-			}
-			if want.Marked++; v.pool.space.MapRefs(g) == 1 {
-				want.Homes++
-			}
-			if !v.m.entitled(s) {
-				r.add("space: volume %s: window %d has a home and is not entitled to one", v.spec.Name, w)
-			}
-		})
-	}
-	if v.tenant.Account != want {
-		r.add("space: volume %s: its account says %+v, its map %+v", v.spec.Name, v.tenant.Account, want)
-	}
-}
-
-// checkSums compares the sums that nodes keep with what they hold.
-func (a *Array) checkSums(r *Report, v *Volume, s slot, height uint8) sums {
-	if s.kind() != kindChild {
-		return v.m.slotSums(s, height)
-	}
-	nd := a.arena.nodes[s.value()]
-	if nd == nil || nd.level != height-1 || nd.vol != v.id {
-		r.add("map: volume %s: an entry of height %d leads to a page that is not its", v.spec.Name, height)
-		return sums{}
-	}
-	var got sums
-	for _, t := range nd.slots {
-		got.add(a.checkSums(r, v, t, height-1))
-	}
-	if got != nd.sums {
-		r.add("map: volume %s: page %d of level %d says %+v, it holds %+v", v.spec.Name, nd.index, nd.level, nd.sums, got)
-	}
-	return got
 }
 
 func (a *Array) checkCache(r *Report, verify bool) {

@@ -7,6 +7,7 @@ import (
 	"regexp"
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -317,9 +318,9 @@ func (a *Array) checkSize(p *Pool, spec *VolumeSpec, had int64) error {
 }
 
 func (a *Array) addVolume(spec VolumeSpec, p *Pool) *Volume {
-	v := &Volume{a: a, id: spec.ID, pool: p, spec: spec, tenant: p.space.AddTenant(spec.ID),
+	v := &Volume{a: a, id: spec.ID, pool: p, spec: spec,
 		dirty: p.emptyLists(), metered: a.exec.Now()}
-	v.m = extentMap{arena: &a.arena, pool: p, vol: spec.ID, levels: levelsFor(spec.Sectors), tenant: v.tenant, thick: !spec.Thin}
+	v.m = a.arena.NewMap(extent.Config{Space: p.space, Volume: spec.ID, Sectors: spec.Sectors, Thick: !spec.Thin, Drop: p.dropSectors})
 	for len(a.vols) <= int(spec.ID) {
 		a.vols = append(a.vols, nil)
 	}
@@ -336,6 +337,7 @@ func (a *Array) DeleteVolume(v *Volume, done func(error)) {
 		return
 	}
 	v.deleted = true
+	v.m.Abandon()
 	a.foldOffloads(v) // before the deletion can be durable: what is counted by pool never gets less
 	for i, s := range a.objects.Volumes {
 		if s.ID == v.id {
@@ -347,8 +349,7 @@ func (a *Array) DeleteVolume(v *Volume, done func(error)) {
 	v.tell(block.EventGone)
 	a.commitObjects(func(err error) {
 		// Only now may its space be used for others.
-		v.m.setState(0, uint64(1)<<spanShift(v.m.levels), kindUnmapped)
-		a.rootsDead = append(a.rootsDead, v.id)
+		v.m.Clear()
 		v.account()
 		v.forgotten = true
 		v.left()
@@ -377,15 +378,15 @@ func (a *Array) Resize(v *Volume, sectors uint64, done func(error)) {
 		return
 	}
 	// Behind the smaller end nothing may be left, and the map may have been widened there.
-	end := uint64(1) << spanShift(v.m.levels)
+	end := v.m.Span()
 	if _, ok := room.append([]edit{{vol: v.id, state: block.Unmapped, Range: block.Range{Start: lo, Count: end - lo}}}, 0); !ok {
 		a.exec.Post(func() {
 			done(fmt.Errorf("volume %q: internal error: the log refused the record of the new size", spec.Name))
 		})
 		return
 	}
-	v.m.setState(lo, end, kindUnmapped)
-	v.m.grow(levelsFor(sectors))
+	v.m.SetState(lo, end, block.Unmapped)
+	v.m.Grow(sectors)
 	v.spec = spec
 	v.account()
 	// The objects may not say the new size before the log has what the edit cut off.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -72,10 +73,10 @@ func (a *Array) readInto(o *op, buf []byte, done func(block.Status)) {
 func (r *reading) volume(v *Volume, rg block.Range, dst *cursor) {
 	r.v = v
 	v.ops++
-	v.m.walk(rg, func(x run) bool {
-		if x.state == block.Data {
-			r.skew = x.Start - x.phys
-			r.physical(v.pool, x.phys, x.Count, dst)
+	v.m.Walk(rg, func(x extent.Run) bool {
+		if x.State == block.Data {
+			r.skew = x.Start - x.Phys
+			r.physical(v.pool, x.Phys, x.Count, dst)
 		} else {
 			dst.zero(int(x.Count) * block.SectorSize)
 		}

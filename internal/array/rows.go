@@ -193,7 +193,7 @@ func (a *Array) dropUnknown() {
 func (a *Array) retire(v *Volume) {
 	a.rows.drop(uint64(v.id), 0)
 	v.rows, v.short = [block.NumOrigins]*row{}, [block.NumOrigins]*row{}
-	v.pool.space.RemoveTenant(v.tenant)
+	v.m.Remove()
 	a.vols[v.id] = nil
 }
 
@@ -222,7 +222,7 @@ func (a *Array) retireAll() {
 }
 
 // empty reports whether neither the cache nor the space of the pool knows the volume any more.
-func (v *Volume) empty() bool { return v.dirtyTotal() == 0 && v.tenant.Marked == 0 }
+func (v *Volume) empty() bool { return v.dirtyTotal() == 0 && v.m.Tenant().Marked == 0 }
 
 // left hears that a volume may be empty now.
 func (v *Volume) left() {

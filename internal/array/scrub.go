@@ -4,6 +4,7 @@ import (
 	"errors"
 	"hash/crc32"
 
+	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -43,7 +44,7 @@ func (a *Array) startScrub(rate int64, repair bool, done func(*Scrub)) *Scrub {
 	s := &Scrub{a: a, rate: rate, repair: repair, buf: make([]byte, pieceSectors*block.SectorSize), next: a.exec.Now()}
 	s.done = func() { done(s) }
 	for _, v := range a.Volumes() {
-		s.Total += v.m.sum.data * block.SectorSize
+		s.Total += v.m.Sums().Data * block.SectorSize
 	}
 	a.exec.At(s.next+scrubStart, s.step)
 	return s
@@ -67,11 +68,11 @@ func (s *Scrub) step() {
 		return
 	}
 	v := a.vols[s.vol]
-	var data run
+	var data extent.Run
 	runs := 0
-	v.m.walk(block.Range{Start: s.at, Count: v.spec.Sectors - s.at}, func(x run) bool {
+	v.m.Walk(block.Range{Start: s.at, Count: v.spec.Sectors - s.at}, func(x extent.Run) bool {
 		s.at = x.End()
-		if x.state == block.Data {
+		if x.State == block.Data {
 			data = x
 			data.Count = min(x.Count, pieceSectors)
 			s.at = data.End()
@@ -81,7 +82,7 @@ func (s *Scrub) step() {
 		return runs < scrubRuns
 	})
 	s.left = 1
-	s.read(v.pool, data.phys, data.Count)
+	s.read(v.pool, data.Phys, data.Count)
 	s.ended(nil)
 	a.endStep()
 }

@@ -28,7 +28,9 @@ const directions = `
 
 	array/layout < array/alloc;
 
-	array/alloc, crc32c, metrics < array;
+	array/alloc < array/extent;
+
+	array/extent, crc32c, metrics < array;
 
 	block, crc32c, metrics < store;
 
@@ -58,7 +60,7 @@ const directions = `
 `
 
 // core lists the packages that run in virtual time: same input, same result.
-var core = []string{"scsi", "array", "array/layout", "array/alloc", "hostcache", "hostcache/tier", "sim"}
+var core = []string{"scsi", "array", "array/layout", "array/alloc", "array/extent", "hostcache", "hostcache/tier", "sim"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{
