@@ -3,6 +3,8 @@ package array
 import (
 	"fmt"
 
+	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/metrics"
@@ -75,7 +77,7 @@ type Array struct {
 	making  map[string]int  // pools whose mdisks are being made: how many
 	made    map[string]bool // names of those mdisks in the store
 
-	arena   mapArena
+	arena   *extent.Arena
 	cache   *cache
 	line    line // of the pools that wait for what they share
 	log     *nvlog.Log
@@ -95,9 +97,7 @@ type Array struct {
 	yielded      opQueue // ops that let others go first
 	spaceWait    opQueue // promised writes whose space transfers still keep
 
-	garbage       garbage
 	garbageQueued bool
-	deadKeys      map[nodeKey]struct{}
 
 	written, cycleBatch              []uint32
 	cycling, cycleFailed, cycleTimer bool
@@ -119,9 +119,6 @@ type Array struct {
 	drained            []func()
 	ckpt               checkpointer
 	stopped            bool
-	rootsDead          []uint32
-	refs               []*ref        // that are held
-	promised           []block.Range // scratch
 	recovery           Recovery
 	bad                map[uint64]struct{} // sectors that failed their checksum
 	hadBad             bool                // the checkpoint has a list of them
@@ -144,7 +141,7 @@ type Array struct {
 
 // Pool is a set of mdisks, the space on them, and a partition of the write cache.
 type Pool struct {
-	space
+	space    *alloc.Space
 	a        *Array
 	id       uint16
 	name     string
@@ -208,8 +205,8 @@ func Open(opt Options) (*Array, error) {
 // newArray returns an array without its parts.
 func newArray(opt Options) *Array {
 	a := &Array{opt: opt, exec: opt.Exec, store: opt.Store, payload: opt.Store.Payload(),
-		deadKeys: map[nodeKey]struct{}{}, started: opt.Exec.Now(), through: map[uint32]*op{}}
-	a.arena.reap = a.reap
+		started: opt.Exec.Now(), through: map[uint32]*op{}}
+	a.arena = extent.NewArena(a.scheduleGarbage)
 	a.garbageFn = a.runGarbage
 	a.cycleFn = func() { a.cycleTimer = false; a.cycle(true); a.endStep() }
 	a.completeFn = a.complete

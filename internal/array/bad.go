@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -76,7 +77,7 @@ func (a *Array) nameBad(r *Report) {
 			continue
 		}
 		phys := k.Phys() + b&7
-		md, off, _ := p.locate(phys)
+		md, off, _ := p.space.Locate(phys)
 		who := "nobody"
 		for _, v := range a.Volumes() {
 			if lba, ok := v.lbaOf(phys); v.pool == p && ok {
@@ -93,9 +94,9 @@ func (a *Array) nameBad(r *Report) {
 
 // lbaOf finds where a volume has a physical sector. It walks the map.
 func (v *Volume) lbaOf(phys uint64) (lba uint64, ok bool) {
-	v.m.walk(block.Range{Count: v.spec.Sectors}, func(x run) bool {
-		if x.state == block.Data && phys >= x.phys && phys < x.phys+x.Count {
-			lba, ok = x.Start+phys-x.phys, true
+	v.m.Walk(block.Range{Count: v.spec.Sectors}, func(x extent.Run) bool {
+		if x.State == block.Data && phys >= x.Phys && phys < x.Phys+x.Count {
+			lba, ok = x.Start+phys-x.Phys, true
 		}
 		return !ok
 	})

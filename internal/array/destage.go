@@ -84,7 +84,7 @@ func (p *Pool) addDirty(v *Volume, i uint32) {
 		p.a.needDestage(p)
 		return
 	}
-	md, _, _ := p.locate(pg.key.Phys())
+	md, _, _ := p.space.Locate(pg.key.Phys())
 	if pt.dirty == 0 {
 		pt.settled = p.a.exec.Now()
 	}
@@ -108,7 +108,7 @@ func (p *Pool) addDirty(v *Volume, i uint32) {
 func (p *Pool) removeDirty(v *Volume, i uint32) {
 	c, pt := p.a.cache, &p.part
 	pg := &c.pages[i]
-	md, _, _ := p.locate(pg.key.Phys())
+	md, _, _ := p.space.Locate(pg.key.Phys())
 	if pt.settle > 0 && (pg.list == listVolume || pg.list == listPool) && p.settles(i) {
 		pt.settle--
 	}
@@ -136,7 +136,7 @@ func (p *Pool) settles(i uint32) bool {
 
 // mdiskOfPage returns the number of the mdisk that a page of the pool goes to.
 func (p *Pool) mdiskOfPage(i uint32) int {
-	md, _, _ := p.locate(p.a.cache.pages[i].key.Phys())
+	md, _, _ := p.space.Locate(p.a.cache.pages[i].key.Phys())
 	return md
 }
 
@@ -340,7 +340,7 @@ func (p *Pool) nextTurn() {
 func (a *Array) destagePage(p *Pool, first uint32, credit int) int {
 	c := a.cache
 	k := c.pages[first].key
-	md, _, _ := p.locate(k.Phys())
+	md, _, _ := p.space.Locate(k.Phys())
 	d := p.mdisks[md]
 	if d.offline {
 		p.pin(d, first)

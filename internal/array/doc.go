@@ -5,8 +5,8 @@
 // # Shape
 //
 //	Volume.Submit
-//	  extent map (radix tree of 64 KiB windows)      map.go window.go
-//	  physical space, reference counts               space.go
+//	  extent map (radix tree of 64 KiB windows)      package extent
+//	  physical space, reference counts               package alloc
 //	  write cache, by physical address               cache.go admit.go
 //	  log record = commit point                      nvlog/ durable.go
 //	  destager -> mdisks                             destage.go mdisk.go

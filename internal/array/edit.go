@@ -45,7 +45,7 @@ func (o *op) edit() {
 		o.end(block.Unsupported)
 		return
 	}
-	if state == block.Anchored && v.spec.Thin && !v.pool.has(v.promise(ranges)) {
+	if state == block.Anchored && v.spec.Thin && !v.pool.has(v.m.AnchorCost(ranges)) {
 		o.end(block.NoSpace)
 		return
 	}
@@ -105,16 +105,10 @@ func (a *Array) applyEdits(v *Volume, room *nvlog.Claim) bool {
 // apply changes the map as an edit says; replay uses it, too.
 func (v *Volume) apply(e *nvlog.Edit) {
 	if e.State != block.Data {
-		v.m.setState(e.Start, v.endOfMap(e.End(), e.State), slot(e.State))
+		v.m.SetState(e.Start, v.endOfMap(e.End(), e.State), e.State)
 		return
 	}
-	for at, phys := e.Start, e.Phys; at < e.End(); {
-		first := at & (windowSectors - 1)
-		n := min(windowSectors-first, e.End()-at)
-		v.m.window(at>>windowShift, func(s *slot) sums { return v.m.setData(s, first, n, phys) })
-		at += n
-		phys += n
-	}
+	v.m.SetData(e.Range, e.Phys)
 }
 
 // Offload primitives and paths, as counted.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"regexp"
 
+	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
@@ -85,10 +87,10 @@ func (o *objects) validate() error {
 // Limits of what can be made.
 const (
 	MaxVolumeBytes = 64 << 40
-	maxMdiskBytes  = maxMdiskExt * extentBytes
+	maxMdiskBytes  = alloc.MaxExtents * extentBytes
 	maxPools       = 1024
-	maxVolumeID    = 1 << 24                // volumes that an array can make in its life
-	maxMdisks      = 1 << (32 - mdiskShift) // of all pools: 4096, what an extent's number has bits for in one
+	maxVolumeID    = 1 << 24         // volumes that an array can make in its life
+	maxMdisks      = alloc.MaxMdisks // of all pools
 )
 
 // Errors of object calls. Each is wrapped with the name that it is about.
@@ -207,17 +209,8 @@ func (a *Array) CreatePool(spec PoolSpec, done func(*Pool, error)) {
 func (a *Array) addPool(spec PoolSpec) (*Pool, error) {
 	p := &Pool{a: a, id: spec.ID, name: spec.Name, copyData: spec.CopyData}
 	p.tickFn = p.tick
-	p.freed = p.grainFreed
-	p.tenant = func(vol uint32) *tenant { return &a.vols[vol].tenant }
-	p.owned = func(vol uint32, n int64) {
-		if v := a.volumeByID(vol); v != nil {
-			v.own += n
-		}
-	}
-	p.vacated = func(vol uint32) { a.vols[vol].left() }
 	p.wakeFn = p.wakeUp
 	p.part.hosts = map[uint32]int{}
-	p.down = make([]bool, len(spec.Mdisks))
 	counts := make([]int, len(spec.Mdisks))
 	for i, m := range spec.Mdisks {
 		size := m.Size &^ (extentBytes - 1)
@@ -230,7 +223,7 @@ func (a *Array) addPool(spec PoolSpec) (*Pool, error) {
 		counts[i] = int(size / extentBytes)
 	}
 	p.part.lru, p.part.direct = p.emptyLists(), p.emptyLists()
-	p.addExtents(0, counts)
+	p.space = alloc.New(counts, alloc.Events{Freed: p.grainFreed, Vacated: func(vol uint32) { a.vols[vol].left() }})
 	for len(a.pools) <= int(spec.ID) {
 		a.pools = append(a.pools, nil)
 	}
@@ -240,9 +233,6 @@ func (a *Array) addPool(spec PoolSpec) (*Pool, error) {
 
 // grainFreed drops what is dirty of a grain that nothing refers to any more.
 func (p *Pool) grainFreed(g uint64) {
-	if v := p.a.volumeByID(p.grain(g).owner); v != nil {
-		v.own--
-	}
 	if p.part.used+p.part.reserve == 0 && len(p.a.bad) == 0 {
 		return
 	}
@@ -321,7 +311,7 @@ func (a *Array) checkSize(p *Pool, spec *VolumeSpec, had int64) error {
 	if !spec.Thin {
 		want := int64((spec.Sectors+windowSectors-1)>>windowShift) - had
 		if !p.has(want) {
-			free := p.available()
+			free := p.space.Available()
 			return fmt.Errorf("volume %q: pool %q has %d MiB free and a thick volume reserves all of its size; make it smaller or thin", spec.Name, p.name, max(0, free)/16)
 		}
 	}
@@ -329,9 +319,9 @@ func (a *Array) checkSize(p *Pool, spec *VolumeSpec, had int64) error {
 }
 
 func (a *Array) addVolume(spec VolumeSpec, p *Pool) *Volume {
-	v := &Volume{a: a, id: spec.ID, pool: p, spec: spec, alloc: allocator{extent: noExtent},
+	v := &Volume{a: a, id: spec.ID, pool: p, spec: spec,
 		dirty: p.emptyLists(), metered: a.exec.Now()}
-	v.m = extentMap{arena: &a.arena, pool: p, vol: spec.ID, levels: levelsFor(spec.Sectors), tenant: &v.tenant, thick: !spec.Thin}
+	v.m = a.arena.NewMap(extent.Config{Space: p.space, Volume: spec.ID, Sectors: spec.Sectors, Thick: !spec.Thin, Drop: p.dropSectors})
 	for len(a.vols) <= int(spec.ID) {
 		a.vols = append(a.vols, nil)
 	}
@@ -348,6 +338,7 @@ func (a *Array) DeleteVolume(v *Volume, done func(error)) {
 		return
 	}
 	v.deleted = true
+	v.m.Abandon()
 	a.foldOffloads(v) // before the deletion can be durable: what is counted by pool never gets less
 	for i, s := range a.objects.Volumes {
 		if s.ID == v.id {
@@ -359,8 +350,7 @@ func (a *Array) DeleteVolume(v *Volume, done func(error)) {
 	v.tell(block.EventGone)
 	a.commitObjects(func(err error) {
 		// Only now may its space be used for others.
-		v.m.setState(0, uint64(1)<<spanShift(v.m.levels), kindUnmapped)
-		a.rootsDead = append(a.rootsDead, v.id)
+		v.m.Clear()
 		v.account()
 		v.forgotten = true
 		v.left()
@@ -389,15 +379,15 @@ func (a *Array) Resize(v *Volume, sectors uint64, done func(error)) {
 		return
 	}
 	// Behind the smaller end nothing may be left, and the map may have been widened there.
-	end := uint64(1) << spanShift(v.m.levels)
+	end := v.m.Span()
 	if _, ok := room.Append([]nvlog.Edit{{Volume: v.id, State: block.Unmapped, Range: block.Range{Start: lo, Count: end - lo}}}, 0); !ok {
 		a.exec.Post(func() {
 			done(fmt.Errorf("volume %q: internal error: the log refused the record of the new size", spec.Name))
 		})
 		return
 	}
-	v.m.setState(lo, end, kindUnmapped)
-	v.m.grow(levelsFor(sectors))
+	v.m.SetState(lo, end, block.Unmapped)
+	v.m.Grow(sectors)
 	v.spec = spec
 	v.account()
 	// The objects may not say the new size before the log has what the edit cut off.

@@ -18,7 +18,7 @@ func (a *Array) wasDeleted(pool uint16) bool {
 func (a *Array) knows(d nvlog.Descriptor) bool {
 	pool := int(d.Key().Pool())
 	return d.Volume() < maxVolumeID && pool < len(a.pools) && a.pools[pool] != nil &&
-		int64(d.Key().Phys()>>windowShift) < a.pools[pool].grains()
+		int64(d.Key().Phys()>>windowShift) < a.pools[pool].space.Grains()
 }
 
 // loadPages finds the dirty pages that count and builds the cache's index of them.
@@ -62,7 +62,7 @@ func (a *Array) loadPages() error {
 		for end < len(found) && c.nv.Descriptor(found[end]).Key() == k {
 			end++
 		}
-		if a.poolByID(k.Pool()).grain(k.Phys()>>windowShift).refs == 0 {
+		if a.poolByID(k.Pool()).space.MapRefs(k.Phys()>>windowShift) == 0 {
 			a.recovery.Discarded += end - n
 		} else if use := a.usePages(found[n:end], masks); len(use) > 0 {
 			live = append(live, use[0])

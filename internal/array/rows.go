@@ -73,6 +73,7 @@ func (a *Array) dropUnknown() {
 func (a *Array) retire(v *Volume) {
 	a.rows.Drop(uint64(v.id), 0)
 	v.rows, v.short = [block.NumOrigins]*nvlog.Row{}, [block.NumOrigins]*nvlog.Row{}
+	v.m.Remove()
 	a.vols[v.id] = nil
 }
 
@@ -102,7 +103,7 @@ func (a *Array) retireAll() {
 }
 
 // empty reports whether neither the cache nor the space of the pool knows the volume any more.
-func (v *Volume) empty() bool { return v.dirtyTotal() == 0 && v.tenant.marked == 0 }
+func (v *Volume) empty() bool { return v.dirtyTotal() == 0 && v.m.Tenant().Marked == 0 }
 
 // left hears that a volume may be empty now.
 func (v *Volume) left() {

@@ -47,7 +47,7 @@ func (a *Array) issue(u *destageUnit) {
 			if sector != end {
 				a.startDestage(u, x)
 				x = a.getIO()
-				_, x.io.Off, _ = p.locate(sector)
+				_, x.io.Off, _ = p.space.Locate(sector)
 				x.io.Write, x.io.N, x.reason = true, 0, u.reason
 				end = sector
 			}

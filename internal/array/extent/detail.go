@@ -1,9 +1,6 @@
-package array
+package extent
 
-import (
-	"github.com/arraysim/arraysim/internal/array/layout"
-	"github.com/arraysim/arraysim/internal/block"
-)
+import "github.com/arraysim/arraysim/internal/array/layout"
 
 // detail describes a window that is not of one piece. The first of a chain says
 // which sectors are zero or anchored; each of the chain is a layer of data: the
@@ -55,25 +52,25 @@ func (d *detailSlab) release(i uint32) {
 	d.live--
 }
 
-func (d *detailSlab) sums(i uint32) sums {
+func (d *detailSlab) sums(i uint32) Sums {
 	h := d.at(i)
-	s := sums{zero: h.zero.Count(), anchored: h.anchored.Count()}
-	if s.anchored > 0 {
-		s.promised = 1
+	s := Sums{Zero: h.zero.Count(), Anchored: h.anchored.Count()}
+	if s.Anchored > 0 {
+		s.Promised = 1
 	}
 	for ; i != 0; i = d.at(i).next {
-		s.data += d.at(i).mask.Count()
+		s.Data += d.at(i).mask.Count()
 	}
 	return s
 }
 
 // openWindow turns any window slot into a detail chain that can be edited.
-func (m *extentMap) openWindow(s *slot) uint32 {
+func (m *Map) openWindow(s *slot) uint32 {
 	if s.kind() == kindDetail {
 		return uint32(s.value())
 	}
 	id, d := m.arena.details.alloc()
-	all := layout.MaskOf(0, windowSectors)
+	all := layout.MaskOf(0, layout.WindowSectors)
 	switch s.kind() {
 	case kindZero:
 		d.zero = all
@@ -87,7 +84,7 @@ func (m *extentMap) openWindow(s *slot) uint32 {
 }
 
 // closeWindow folds a chain back into one slot where it can, and drops empty layers.
-func (m *extentMap) closeWindow(s *slot) {
+func (m *Map) closeWindow(s *slot) {
 	ds := &m.arena.details
 	head := uint32(s.value())
 	h := ds.at(head)
@@ -131,7 +128,7 @@ func (m *extentMap) closeWindow(s *slot) {
 
 // takeBits removes the sectors in mask from every layer and state of a chain,
 // releasing what they referred to.
-func (m *extentMap) takeBits(head uint32, mask layout.Mask) {
+func (m *Map) takeBits(head uint32, mask layout.Mask) {
 	ds := &m.arena.details
 	h := ds.at(head)
 	h.zero, h.anchored = h.zero.AndNot(mask), h.anchored.AndNot(mask)
@@ -147,7 +144,7 @@ func (m *extentMap) takeBits(head uint32, mask layout.Mask) {
 }
 
 // clearWindow makes sectors [first, first+n) of one window uniformly to, not data.
-func (m *extentMap) clearWindow(s *slot, first, n uint64, to slot) sums {
+func (m *Map) clearWindow(s *slot, first, n uint64, to slot) Sums {
 	before := m.slotSums(*s, 0)
 	head := m.openWindow(s)
 	mask := layout.MaskOf(first, n)
@@ -165,10 +162,10 @@ func (m *extentMap) clearWindow(s *slot, first, n uint64, to slot) sums {
 
 // setData makes sectors [first, first+n) of one window data at physical sector
 // phys (of sector first).
-func (m *extentMap) setData(s *slot, first, n, phys uint64) sums {
+func (m *Map) setData(s *slot, first, n, phys uint64) Sums {
 	before := m.slotSums(*s, 0)
 	if s.kind() == kindData && s.value()+first == phys {
-		return sums{}
+		return Sums{}
 	}
 	base := phys - first
 	head := m.openWindow(s)
@@ -182,7 +179,7 @@ func (m *extentMap) setData(s *slot, first, n, phys uint64) sums {
 }
 
 // layer returns the sectors of the chain's layer with this base.
-func (m *extentMap) layer(head uint32, base uint64) layout.Mask {
+func (m *Map) layer(head uint32, base uint64) layout.Mask {
 	ds := &m.arena.details
 	for i := head; i != 0; i = ds.at(i).next {
 		if d := ds.at(i); d.phys == base && !d.mask.Empty() {
@@ -192,7 +189,7 @@ func (m *extentMap) layer(head uint32, base uint64) layout.Mask {
 	return layout.Mask{}
 }
 
-func (m *extentMap) addLayer(head uint32, base uint64, mask layout.Mask) {
+func (m *Map) addLayer(head uint32, base uint64, mask layout.Mask) {
 	if mask.Empty() {
 		return
 	}
@@ -227,59 +224,59 @@ func (m *extentMap) addLayer(head uint32, base uint64, mask layout.Mask) {
 // layerGrains calls fn for each grain (one or two) that the sectors of a layer lie in,
 // with the sectors of the window that lie in it.
 func layerGrains(base uint64, mask layout.Mask, fn func(grain uint64, part layout.Mask)) {
-	if base&(windowSectors-1) == 0 {
+	if base&(layout.WindowSectors-1) == 0 {
 		if !mask.Empty() {
-			fn(base>>windowShift, mask)
+			fn(base>>layout.WindowShift, mask)
 		}
 		return
 	}
 	// The window's sectors before split lie in the first grain, the others in the next one.
-	split := windowSectors - base&(windowSectors-1)
+	split := layout.WindowSectors - base&(layout.WindowSectors-1)
 	if part := mask.And(layout.MaskOf(0, split)); !part.Empty() {
-		fn(base>>windowShift, part)
+		fn(base>>layout.WindowShift, part)
 	}
-	if part := mask.And(layout.MaskOf(split, windowSectors-split)); !part.Empty() {
-		fn((base+split)>>windowShift, part)
+	if part := mask.And(layout.MaskOf(split, layout.WindowSectors-split)); !part.Empty() {
+		fn((base+split)>>layout.WindowShift, part)
 	}
 }
 
 // ref takes references for a layer that had the sectors in had and gains add.
-func (m *extentMap) ref(base uint64, add, had layout.Mask) {
-	if m.arena.recovering {
+func (m *Map) ref(base uint64, add, had layout.Mask) {
+	if m.arena.loading {
 		return
 	}
 	layerGrains(base, add, func(g uint64, _ layout.Mask) {
 		hadPart := false
 		layerGrains(base, had, func(h uint64, _ layout.Mask) { hadPart = hadPart || h == g })
 		if !hadPart {
-			m.pool.retain(g)
+			m.space.Retain(g)
 		}
 	})
 }
 
 // unref gives back what a layer that keeps left no longer needs; lost are the
 // sectors that it gave up.
-func (m *extentMap) unref(base uint64, lost, left layout.Mask) {
-	if m.arena.recovering {
+func (m *Map) unref(base uint64, lost, left layout.Mask) {
+	if m.arena.loading {
 		return
 	}
 	layerGrains(base, lost, func(g uint64, part layout.Mask) {
 		kept := false
 		layerGrains(base, left, func(h uint64, _ layout.Mask) { kept = kept || h == g })
 		if !kept {
-			m.pool.release(g)
-		} else if m.pool.refs(g) == 1 {
+			m.space.Release(g)
+		} else if m.space.Refs(g) == 1 {
 			// Nobody else can see these sectors: what is dirty of them need not be destaged.
-			m.pool.dropSectors(base, part)
+			m.drop(base, part)
 		}
 	})
 }
 
 // dropWindow releases all that a window slot refers to.
-func (m *extentMap) dropWindow(s slot) {
+func (m *Map) dropWindow(s slot) {
 	switch s.kind() {
 	case kindData:
-		m.unref(s.value(), layout.MaskOf(0, windowSectors), layout.Mask{})
+		m.unref(s.value(), layout.MaskOf(0, layout.WindowSectors), layout.Mask{})
 	case kindDetail:
 		ds := &m.arena.details
 		for i := uint32(s.value()); i != 0; {
@@ -292,89 +289,4 @@ func (m *extentMap) dropWindow(s slot) {
 			i = next
 		}
 	}
-}
-
-// run is a piece of a volume of one state; data is physically contiguous.
-type run struct {
-	block.Range
-	state block.State
-	phys  uint64 // of the first sector, for data
-}
-
-// walk calls fn for the maximal runs of r in address order until it returns false.
-func (m *extentMap) walk(r block.Range, fn func(run) bool) {
-	var cur run
-	emit := func(next run) bool {
-		if cur.Count != 0 && cur.state == next.state && (cur.state != block.Data || cur.phys+cur.Count == next.phys) {
-			cur.Count += next.Count
-			return true
-		}
-		if cur.Count != 0 && !fn(cur) {
-			return false
-		}
-		cur = next
-		return true
-	}
-	for at, end := r.Start, r.End(); at < end; {
-		w := at >> windowShift
-		s, n := m.find(w)
-		if s.uniform() {
-			to := min(end, (w+n)<<windowShift)
-			if !emit(run{block.Range{Start: at, Count: to - at}, block.State(s), 0}) {
-				return
-			}
-			at = to
-			continue
-		}
-		base := w << windowShift
-		to := min(end, base+windowSectors)
-		if !m.walkWindow(s, base, at-base, to-base, emit) {
-			return
-		}
-		at = to
-	}
-	if cur.Count != 0 {
-		fn(cur)
-	}
-}
-
-// walkWindow calls fn for the runs in sectors [from, to) of one data or detail window.
-func (m *extentMap) walkWindow(s slot, base, from, to uint64, fn func(run) bool) bool {
-	if s.kind() == kindData {
-		return fn(run{block.Range{Start: base + from, Count: to - from}, block.Data, s.value() + from})
-	}
-	ds := &m.arena.details
-	head := uint32(s.value())
-	h := ds.at(head)
-	for i := from; i < to; {
-		next := run{state: block.Unmapped}
-		// The run ends where the membership of any set changes; look at the sets in turn.
-		var in layout.Mask
-		switch {
-		case h.zero.Has(i):
-			next.state, in = block.Zero, h.zero
-		case h.anchored.Has(i):
-			next.state, in = block.Anchored, h.anchored
-		default:
-			all := h.zero.Or(h.anchored)
-			for l := head; l != 0; l = ds.at(l).next {
-				d := ds.at(l)
-				if d.mask.Has(i) {
-					next.state, next.phys, in = block.Data, d.phys+i, d.mask
-					break
-				}
-				all = all.Or(d.mask)
-			}
-			if next.state == block.Unmapped {
-				in = layout.Mask{^all[0], ^all[1]}
-			}
-		}
-		end := min(to, in.Not().Next(i))
-		next.Range = block.Range{Start: base + i, Count: end - i}
-		if !fn(next) {
-			return false
-		}
-		i = end
-	}
-	return true
 }
