@@ -69,7 +69,7 @@ func (a *Array) lastCheckpoint(done func(error)) {
 			done(err)
 			return
 		}
-		a.commitMeta(a.ckpt.out, func(err error) {
+		a.commitMeta(a.checkpointBatch, func(err error) {
 			if err != nil {
 				done(err)
 				return

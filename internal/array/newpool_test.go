@@ -125,10 +125,11 @@ func TestPoolsShareNoMedium(t *testing.T) {
 	}
 }
 
-// deafStore has a meta store that can stop to take anything.
+// deafStore has a meta store that can stop to take anything, or refuse the next few batches.
 type deafStore struct {
 	block.Store
-	deaf bool
+	deaf   bool
+	refuse int
 }
 
 type deafMeta struct {
@@ -144,7 +145,8 @@ func (s *deafStore) Meta() (block.MetaStore, error) {
 var errDeaf = errors.New("the meta store takes nothing")
 
 func (m deafMeta) Commit(batch []block.KV, done func(error)) {
-	if m.s.deaf {
+	if m.s.deaf || m.s.refuse > 0 {
+		m.s.refuse--
 		done(errDeaf)
 		return
 	}

@@ -405,10 +405,10 @@ func TestPoolsComeAndGo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if p.part.limit != 64<<20/4096*66/100 {
+			t.Errorf("with two pools the cap is %d pages", p.part.limit)
+		}
 	})
-	if p.part.limit != 64<<20/4096*66/100 {
-		t.Errorf("with two pools the cap is %d pages", p.part.limit)
-	}
 	r.clock.RunUntil(r.clock.Now() + 5e8)
 	if p.part.used > p.part.limit {
 		t.Errorf("%d pages are used, the cap is %d", p.part.used, p.part.limit)
