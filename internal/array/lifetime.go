@@ -28,7 +28,7 @@ func (a *Array) Dirty() int64 {
 
 func (a *Array) checkDrained() {
 	// What an offline mdisk pins stays; the NVRAM keeps it.
-	if !a.draining || a.cache.used+a.cache.reserve > a.pinned {
+	if !a.draining || a.cache.used+a.cache.reserve.used > a.pinned {
 		return
 	}
 	a.draining = false

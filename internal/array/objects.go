@@ -224,7 +224,7 @@ func (p *Pool) grainFreed(g uint64) {
 	if v := p.a.volumeByID(p.grain(g).owner); v != nil {
 		v.own--
 	}
-	if p.part.used+p.part.reserve == 0 && len(p.a.bad) == 0 {
+	if p.part.used+p.part.reserve.used == 0 && len(p.a.bad) == 0 {
 		return
 	}
 	k := keyOf(p.id, g<<windowShift)
@@ -235,7 +235,7 @@ func (p *Pool) grainFreed(g uint64) {
 
 // dropSectors drops what is dirty of the sectors of a layer that lost its only reference to them.
 func (p *Pool) dropSectors(base uint64, mask mask128) {
-	if p.part.used+p.part.reserve == 0 && len(p.a.bad) == 0 {
+	if p.part.used+p.part.reserve.used == 0 && len(p.a.bad) == 0 {
 		return
 	}
 	for i := mask.next(0); i < windowSectors; i = mask.next(i + 1) {

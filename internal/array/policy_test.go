@@ -330,7 +330,7 @@ func TestMirrorLost(t *testing.T) {
 		t.Errorf("1 MiB was acknowledged after %d ms: an mdisk of 10 MiB/s cannot have it", took/1e6)
 	}
 	r.clock.RunUntil(r.clock.Now() + 1e9)
-	if p.part.reserve != 0 {
+	if p.part.reserve.used != 0 {
 		t.Error("what was written through stays in the reserve")
 	}
 	row := v.row(block.OriginHost)

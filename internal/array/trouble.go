@@ -169,7 +169,7 @@ func (a *Array) DeletePool(p *Pool, done func(error)) {
 	case p.ending:
 		fail(fmt.Errorf("%w: it is being deleted", ErrInUse))
 		return
-	case p.volumes > 0 || p.part.used > 0 || p.part.reserve > 0 || p.allocated > 0:
+	case p.volumes > 0 || p.part.used > 0 || p.part.reserve.used > 0 || p.allocated > 0:
 		fail(fmt.Errorf("%w: delete its %d volumes first, and wait until their space is free", ErrInUse, p.volumes))
 		return
 	}
