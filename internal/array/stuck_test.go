@@ -3,6 +3,7 @@ package array
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -289,4 +290,52 @@ func TestWritesEndWhileFlushesFail(t *testing.T) {
 	}
 	mustOK(t, r.do(v, write(0, 8)))
 	r.check()
+}
+
+// TestFlushFailuresAreTold: who listens to a volume hears once that flushes of NVRAM have begun to fail, and once that they work
+// again, each time when the array's health says so already.
+func TestFlushFailuresAreTold(t *testing.T) {
+	r := newRig(t, Options{}, false)
+	r.pool("p", PoolSpec{}, 64<<20)
+	r.pool("q", PoolSpec{}, 64<<20)
+	told := map[string][]int{} // by volume: the lines of health at each event
+	var all []*Volume
+	for _, name := range []string{"p", "q"} {
+		v := r.volume("v"+name, name, 32<<20, true)
+		v.Notify(func(e block.Event) {
+			if e.Kind == block.EventHealth {
+				told[name] = append(told[name], len(r.a.Health()))
+			}
+		})
+		all = append(all, v)
+	}
+	bad := false
+	r.a.cache.nv.region = mutableRegion{r.a.cache.nv.region, r.clock, &bad}
+	want := []int(nil)
+	for range 2 {
+		for _, bad = range []bool{false, true, false} {
+			for range 3 {
+				s := block.OK
+				if bad {
+					s = block.Hardware
+				}
+				if got := r.do(all[0], &block.Request{Op: block.OpFlush}); got != s {
+					t.Fatalf("a flush ended %v", got)
+				}
+			}
+			if bad {
+				want = append(want, 1)
+			} else if n := len(want); n%2 == 1 {
+				want = append(want, 0)
+			}
+			for name, got := range told {
+				if !slices.Equal(got, want) {
+					t.Errorf("bad %v: pool %s's volume was told at %v lines of health, not at %v", bad, name, got, want)
+				}
+			}
+			if len(told) == 0 && len(want) > 0 {
+				t.Fatal("nobody is told")
+			}
+		}
+	}
 }
