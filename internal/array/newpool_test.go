@@ -153,17 +153,16 @@ func (m deafMeta) Commit(batch []block.KV, done func(error)) {
 	m.MetaStore.Commit(batch, done)
 }
 
+// lameRig is a rig whose meta store can refuse batches, of which nothing is there then.
+func lameRig(t *testing.T) (*rig, *deafStore) {
+	s := &deafStore{}
+	return rigOver(t, Options{}, func(under block.Store) block.Store { s.Store = under; return s }), s
+}
+
 // What cannot be made durable is not there: no pool, no volume, no room that is promised.
 func TestObjectsThatAreNotDurable(t *testing.T) {
-	r := newRig(t, Options{}, false)
-	s := &deafStore{Store: r.store}
-	r.opt.Store = s
-	a, err := Open(r.opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.a = a
-	p := r.pool("p", PoolSpec{}, 64<<20)
+	r, s := lameRig(t)
+	a, p := r.a, r.pool("p", PoolSpec{}, 64<<20)
 	had := p.Stats()
 	s.deaf = true
 	var pool, thick error

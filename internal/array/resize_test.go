@@ -70,19 +70,6 @@ func TestShrinkInAnOvercommittedPool(t *testing.T) {
 	r.check()
 }
 
-// lameRig is a rig whose meta store can refuse batches, of which nothing is there then.
-func lameRig(t *testing.T) (*rig, *deafStore) {
-	r := newRig(t, Options{}, false)
-	s := &deafStore{Store: r.store}
-	r.opt.Store = s
-	a, err := Open(r.opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.a = a
-	return r, s
-}
-
 // TestFailedResizeLosesNothing: the commit of a new size fails. The volume has the old one and all that it had, now and
 // after a start; what a thick one reserved for more is free again; and the next try works.
 func TestFailedResizeLosesNothing(t *testing.T) {

@@ -10,22 +10,24 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// stuckStore has mdisks that can stop to answer.
-type stuckStore struct {
-	block.Store
+// stuck is mdisks that can stop to answer.
+type stuck struct {
 	stuck bool
 	held  []func()
 }
 
-type stuckMedium struct {
-	block.Medium
-	s *stuckStore
+func (s *stuck) submit(m block.Medium, ios []*block.IO) {
+	if !s.stuck {
+		m.Submit(ios)
+		return
+	}
+	for _, io := range ios {
+		s.held = append(s.held, func() { m.Submit([]*block.IO{io}) })
+	}
 }
 
-func (m stuckMedium) Abandon(io *block.IO) { m.Medium.(block.Abandoner).Abandon(io) }
-
 // answer lets the mdisks answer again.
-func (s *stuckStore) answer() {
+func (s *stuck) answer() {
 	s.stuck = false
 	held := s.held
 	s.held = nil
@@ -34,31 +36,9 @@ func (s *stuckStore) answer() {
 	}
 }
 
-func stuckRig(t *testing.T, opt Options) (*rig, *stuckStore) {
-	r := newRig(t, opt, false)
-	s := &stuckStore{Store: r.store}
-	r.opt.Store = s
-	a, err := Open(r.opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.a = a
-	return r, s
-}
-
-func (s *stuckStore) Medium(name string, size uint64) (block.Medium, error) {
-	m, err := s.Store.Medium(name, size)
-	return stuckMedium{m, s}, err
-}
-
-func (m stuckMedium) Submit(ios []*block.IO) {
-	if !m.s.stuck {
-		m.Medium.Submit(ios)
-		return
-	}
-	for _, io := range ios {
-		m.s.held = append(m.s.held, func() { m.Medium.Submit([]*block.IO{io}) })
-	}
+func stuckRig(t *testing.T, opt Options) (*rig, *stuck) {
+	s := &stuck{}
+	return hookedRig(t, opt, s.submit), s
 }
 
 // TestStuckMdisk: an mdisk takes work and never answers. Who waits for room in the cache ends with a medium error before
@@ -93,12 +73,7 @@ func TestStuckMdisk(t *testing.T) {
 	if h := strings.Join(r.a.Health(), "; "); !strings.Contains(h, "nothing was read or written") {
 		t.Errorf("health is %q", h)
 	}
-	s.stuck = false
-	held := s.held
-	s.held = nil
-	for _, fn := range held {
-		fn()
-	}
+	s.answer()
 	for i := range uint64(12) {
 		if status := r.do(v, write(i*512, 512)); status != block.OK {
 			t.Errorf("afterwards write %d ended %v", i, status)
