@@ -115,7 +115,7 @@ func (a *Array) grow(v *Volume, spec VolumeSpec, room *claim, done func(error)) 
 				fail(err)
 				return
 			}
-			v.limit = spec.Sectors
+			v.size, v.limit = spec.Sectors, spec.Sectors
 			v.tell(block.EventCapacity)
 			a.endStep()
 			done(nil)
@@ -134,7 +134,7 @@ func (a *Array) shrink(v *Volume, spec VolumeSpec, done func(error)) {
 			})
 			return
 		}
-		v.spec = spec
+		v.spec, v.size = spec, spec.Sectors
 		if end := uint64(1) << spanShift(v.m.levels); spec.Sectors < end {
 			v.m.setState(spec.Sectors, end, kindUnmapped)
 		}

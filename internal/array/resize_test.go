@@ -197,7 +197,7 @@ func TestGrownWhenItIsDurable(t *testing.T) {
 		was, ended := v.Info().Sectors, false
 		r.a.Resize(v, to, func(err error) { r.must(nil, err); ended = true })
 		for !ended {
-			if n := v.Info().Sectors; n != min(was, to) {
+			if n := v.Info().Sectors; n != was {
 				t.Fatalf("from %d to %d: it has %d sectors before that is durable", was, to, n)
 			}
 			if s := r.put(2, min(was, to), 1, 9); !ended && s != block.OutOfRange {

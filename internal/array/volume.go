@@ -25,7 +25,9 @@ type Volume struct {
 	ending    bool // it is being deleted, and that is not durable yet
 	gen       uint64
 
-	// limit is the sectors that commands may touch: spec.Sectors, but for a change of it that is under way.
+	// size is the sectors that hosts hear of, limit those that commands may touch, spec.Sectors those that are
+	// accounted for: the same, but for a change that is under way.
+	size     uint64
 	limit    uint64
 	resizing bool
 	resizes  []resize // that wait for the one under way
@@ -71,7 +73,7 @@ func (v *Volume) Info() block.Info {
 		exp = 0
 	}
 	return block.Info{
-		Name: v.spec.Name, ID: v.id, Pool: v.pool.name, Sectors: v.limit, BlockSize: v.spec.BlockSize,
+		Name: v.spec.Name, ID: v.id, Pool: v.pool.name, Sectors: v.size, BlockSize: v.spec.BlockSize,
 		PhysicalExp: exp, Thin: v.spec.Thin, NAA: v.a.naa(v.id), Serial: v.a.serial(v.id),
 		GranuleSectors: pageSectors, AtomicSectors: pieceSectors, CopyDomain: v.pool.name,
 	}

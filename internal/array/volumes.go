@@ -84,7 +84,8 @@ func (a *Array) checkSize(p *Pool, spec *VolumeSpec, had int64) error {
 
 func (a *Array) addVolume(spec VolumeSpec, p *Pool) *Volume {
 	v := &Volume{a: a, id: spec.ID, pool: p, spec: spec, alloc: allocator{extent: noExtent},
-		limit: spec.Sectors, dirty: p.emptyLists(), metered: a.exec.Now()}
+		size: spec.Sectors, limit: spec.Sectors,
+		dirty: p.emptyLists(), metered: a.exec.Now()}
 	v.m = extentMap{arena: &a.arena, pool: p, vol: spec.ID, levels: levelsFor(spec.Sectors), tenant: &v.tenant, thick: !spec.Thin}
 	for len(a.vols) <= int(spec.ID) {
 		a.vols = append(a.vols, nil)
