@@ -73,7 +73,7 @@ func (a *Array) resize(v *Volume, sectors uint64, until int64, done func(error))
 	case ok:
 		a.grow(v, spec, &room, done)
 	case a.exec.Now() >= until:
-		done(fmt.Errorf("volume %q: the log of the write cache has no room for its new size; see: arraysim health", v.spec.Name))
+		done(fmt.Errorf("volume %q: the log of the write cache has no room for its new size; resize it again when checkpoints can be written", v.spec.Name))
 	default:
 		a.exec.At(a.exec.Now()+10_000_000, func() {
 			a.resize(v, sectors, until, done)
