@@ -6,7 +6,8 @@ import "slices"
 // through, and free pages.
 //
 // Each pool has a floor of the first two: the pages of it that others cannot take. A floor is
-// 16 pieces, and all together are at most an eighth of what there is: a pool that is alone may have nearly all. What is above them goes round the pools that wait: the next is the pool
+// 16 pieces, and all together are at most an eighth of what there is: a pool that is alone may have
+// nearly all. What is above them goes round the pools that wait: the next is the pool
 // with the lowest tag, and each page costs it the more tag the more it holds already. While a
 // pool waits for its turn nobody takes what it waits for, whoever comes.
 //
