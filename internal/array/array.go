@@ -119,6 +119,9 @@ type Array struct {
 	ckpt               checkpointer
 	stopped            bool
 	rootsDead          []uint32
+	metaQueue          []metaBatch // that wait for their turn
+	metaBusy           bool
+	blobs              []blobChange  // those of SetBlob that wait for theirs
 	refs               []*ref        // that are held
 	promised           []block.Range // scratch
 	recovery           Recovery
@@ -161,7 +164,8 @@ type Pool struct {
 	pinnedPages    int
 	wakeFn         func()
 	copying        [len(primNames)]int64 // bytes of pieces of data copies under way
-	volumes        int
+	volumes        int                   // of it, those that are being made, too
+	ending         bool                  // it is being deleted, and that is not durable yet
 }
 
 // Name returns the pool's name.

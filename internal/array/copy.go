@@ -111,6 +111,9 @@ func (o *op) place() {
 	case r.RefOffset+r.Range.Count > h.sectors:
 		o.end(block.OutOfRange)
 		return
+	case v.checkRange(r) != block.OK: // it waited, and the volume has become smaller
+		o.end(block.OutOfRange)
+		return
 	case h.lost:
 		o.end(block.NoSpace)
 		return
@@ -205,6 +208,9 @@ func (o *op) copy() {
 	a := o.a
 	if o.ref.lost && o.status == block.OK {
 		o.status = block.NoSpace
+	}
+	if o.status == block.OK && o.v.checkRange(o.req) != block.OK { // the volume has become smaller
+		o.status = block.OutOfRange
 	}
 	o.copying = true
 	var blocked blockedBy

@@ -153,12 +153,7 @@ func (a *Array) startFlush() {
 	c.nv.region.Flush(0, len(c.nv.b), func(err error) {
 		sure := err == nil && a.doubtful
 		a.doubtful = err != nil
-		if err == nil {
-			a.flushFails = 0
-		} else if a.flushFails == 0 {
-			a.flushFails = max(1, a.exec.Now())
-			a.watch()
-		}
+		a.flushEnded(err)
 		if err != nil {
 			a.saveState()
 			a.holdFlush()

@@ -52,10 +52,32 @@ func (d *mdisk) works() {
 }
 
 func (p *Pool) tellHealth() {
-	for _, v := range p.a.vols {
-		if v != nil && v.pool == p && !v.deleted {
+	for _, v := range p.a.Volumes() {
+		if v.pool == p {
 			v.tell(block.EventHealth)
 		}
+	}
+}
+
+// tellHealth tells all volumes that what all of them need got worse or better.
+func (a *Array) tellHealth() {
+	for _, v := range a.Volumes() {
+		v.tell(block.EventHealth)
+	}
+}
+
+// flushEnded notes how a flush of NVRAM has ended.
+func (a *Array) flushEnded(err error) {
+	was := a.flushFails
+	switch {
+	case err == nil:
+		a.flushFails = 0
+	case was == 0:
+		a.flushFails = max(1, a.exec.Now())
+		a.watch()
+	}
+	if (was == 0) != (a.flushFails == 0) {
+		a.tellHealth()
 	}
 }
 

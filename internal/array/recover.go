@@ -26,7 +26,7 @@ type Recovery struct {
 //  2. the maps as of the last checkpoint;
 //  3. the end of the log: the last valid record; after a loss of power, the last one
 //     before the first that lacks a page;
-//  4. replay of the log from the checkpoint to there;
+//  4. replay of the log from the checkpoint to there; then the maps end where their volumes do;
 //  5. reference counts and allocation, from the finished maps;
 //  6. dirty pages: those whose record is in the log or before it; the newest of each key;
 //  7. a checkpoint with a new run of sequence numbers, so that what an interrupted
@@ -77,6 +77,9 @@ func (a *Array) recover(fresh bool) error {
 	}
 	a.journal.replay(end, a.replayEdit)
 	a.recovery.Records = a.journal.seq - seq
+	for _, v := range a.Volumes() { // while nothing is counted: what is cut off has no references to give back
+		v.clipTail()
+	}
 	for a.collect(1 << 20) {
 	}
 	a.arena.recovering = false
@@ -132,9 +135,11 @@ func (a *Array) loadObjects() error {
 		return fmt.Errorf("the array's objects are damaged: %w; restore the data folder from a copy", err)
 	}
 	for _, s := range a.objects.Pools {
-		if _, err := a.addPool(s); err != nil {
+		p, err := a.newPool(s)
+		if err != nil {
 			return err
 		}
+		a.addPool(p)
 	}
 	for _, s := range a.objects.Volumes {
 		p := a.Pool(s.Pool)
@@ -239,7 +244,6 @@ func (a *Array) countReferences() error {
 	for _, v := range a.Volumes() {
 		p := v.pool
 		bad := false
-		v.clipTail()
 		a.eachWindow(&v.m, v.m.root, func(_ uint64, s slot) {
 			v.m.layers(s, func(base uint64, mask mask128) {
 				layerGrains(base, mask, func(g uint64, _ mask128) {

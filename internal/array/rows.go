@@ -196,17 +196,31 @@ func (a *Array) retire(v *Volume) {
 	a.vols[v.id] = nil
 }
 
-// foldOffloads adds the offloads to a volume that is being deleted to those to its pool's deleted volumes.
-func (a *Array) foldOffloads(v *Volume) {
+// foldOffloads adds the offloads to a volume that is being deleted to those to its pool's deleted volumes, and returns
+// what takes that back.
+func (a *Array) foldOffloads(v *Volume) (unfold func()) {
+	gone := rowsOfGone + uint32(v.pool.id)
+	var folded []row
 	for _, h := range a.rows.owned[uint64(v.id)] {
-		if uint8(h) != rowOffload {
-			continue
+		if uint8(h) == rowOffload {
+			folded = append(folded, *a.rows.at[h])
 		}
-		from, to := a.rows.at[h], a.rows.get(rowOffload, uint8(h>>8), uint16(h>>16), rowsOfGone+uint32(v.pool.id))
-		to.cells[0] += from.cells[0]
-		to.cells[1] += from.cells[1]
+	}
+	for _, r := range folded {
+		to := a.rows.get(rowOffload, uint8(r.head>>8), uint16(r.head>>16), gone)
+		to.cells[0] += r.cells[0]
+		to.cells[1] += r.cells[1]
 	}
 	a.rows.drop(uint64(v.id), rowOffload)
+	return func() {
+		for _, r := range folded {
+			key, src := uint8(r.head>>8), uint16(r.head>>16)
+			a.rows.get(rowOffload, key, src, v.id).cells = r.cells
+			from := a.rows.get(rowOffload, key, src, gone)
+			from.cells[0] -= r.cells[0]
+			from.cells[1] -= r.cells[1]
+		}
+	}
 }
 
 // retireAll forgets the deleted volumes whose last dirty page and last home have gone.

@@ -240,15 +240,20 @@ func (v *Volume) findHomes() {
 	})
 }
 
-// clipTail unmaps what older versions anchored behind the end of a thin volume.
+// clipTail ends the map of a volume where the volume ends, before anything of it is counted. Behind the end it may have
+// what a shrink has cut off, of which no record tells, and what older versions anchored on thin volumes. A uniform
+// state that the map was widened by stays.
 func (v *Volume) clipTail() {
-	end, behind := v.spec.Sectors, false
-	span := uint64(1) << spanShift(v.m.levels)
-	if !v.spec.Thin || end == span {
+	end, span := v.spec.Sectors, uint64(1)<<spanShift(v.m.levels)
+	if end >= span {
 		return
 	}
-	v.m.walk(block.Range{Start: end, Count: 1}, func(x run) bool { behind = x.state == block.Anchored; return false })
-	if behind {
+	clean := true
+	v.m.walk(block.Range{Start: end, Count: span - end}, func(x run) bool {
+		clean = x.Count == span-end && x.state != block.Data && !(x.state == block.Anchored && v.spec.Thin)
+		return false
+	})
+	if !clean {
 		v.m.setState(end, span, kindUnmapped)
 	}
 }
