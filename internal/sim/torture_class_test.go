@@ -69,6 +69,9 @@ func (d *drawn) report(t *testing.T) {
 	var parts []string
 	for c, n := range d.of {
 		parts = append(parts, fmt.Sprintf("%s %d", classNames[c], n))
+		if n == 0 && d.seeds >= 1000 {
+			t.Errorf("none of %d seeds has drawn: %s", d.seeds, classNames[c])
+		}
 	}
 	t.Logf("%d seeds, of them with %s", d.seeds, strings.Join(parts, ", "))
 }

@@ -383,6 +383,7 @@ type tortureToken struct {
 // populate makes a token of a range.
 func (m *torture) populate(v *tortureVolume, lun int, first, n uint64) {
 	host := int(m.rng.N(2))
+	m.held = true
 	m.lists++
 	id := m.lists
 	k := &tortureToken{of: v, first: first}
@@ -408,11 +409,14 @@ func (m *torture) populate(v *tortureVolume, lun int, first, n uint64) {
 
 // place makes a range what a token stands for.
 func (m *torture) place(v *tortureVolume, lun int, first, n uint64) {
-	k := m.tokens[m.rng.N(uint64(len(m.tokens)))]
-	if k == nil {
+	if k := m.tokens[m.rng.N(uint64(len(m.tokens)))]; k != nil {
+		m.placeToken(k, v, lun, first, n)
+	} else {
 		v.release(first, n)
-		return
 	}
+}
+
+func (m *torture) placeToken(k *tortureToken, v *tortureVolume, lun int, first, n uint64) {
 	if most := uint64(len(k.may)); most < n {
 		v.release(first+most, n-most)
 		n = most

@@ -138,14 +138,22 @@ func (m *torture) create(name, pool string) *tortureVolume {
 	return v
 }
 
-// fill makes a thick volume of all that is free in a pool.
+// fill makes a thick volume of all that is free in a pool, and exports it if others are.
 func (m *torture) fill(pool string) {
 	free, _, _ := m.arr.Pool(pool).Space()
-	if units := uint64(max(0, free)) / unitBytes; units > 0 && units <= 4096 {
-		v := &tortureVolume{name: fmt.Sprintf("v%d", len(m.vols)), pool: pool, stride: islandSecs}
-		m.make(v, units)
-		m.vols = append(m.vols, v)
-		m.saw(fullPools)
+	units := uint64(max(0, free)) / unitBytes
+	if units == 0 || len(m.vols) > 15 {
+		return
+	}
+	v := &tortureVolume{name: fmt.Sprintf("v%d", len(m.vols)), pool: pool, stride: islandSecs}
+	m.make(v, units)
+	m.vols = append(m.vols, v)
+	m.saw(fullPools)
+	if m.bad == "" && m.nexus[0] != nil {
+		m.export(len(m.vols) - 1)
+		for i := range m.nexus {
+			m.calm(i, len(m.vols)-1)
+		}
 	}
 }
 

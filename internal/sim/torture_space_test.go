@@ -49,7 +49,7 @@ func (m *torture) checkSpace() {
 	for _, p := range m.arr.Pools() {
 		free, allocated, reserved := p.Space()
 		capacity := int64(p.Stats().Capacity)
-		if free+allocated+reserved != capacity || allocated < 0 || allocated > capacity || reserved < 0 || m.tasks == 0 && !m.odx && free < 0 {
+		if free+allocated+reserved != capacity || allocated < 0 || allocated > capacity || reserved < 0 || m.tasks == 0 && !m.held && free < 0 {
 			m.fail("pool %s: %d bytes are free, %d allocated and %d reserved of %d", p.Name(), free, allocated, reserved, capacity)
 		}
 		if allocated+reserved < thick[p.Name()] {

@@ -77,7 +77,8 @@ type torture struct {
 	changes  uint64
 	lists    uint32
 	tokens   [3]*tortureToken
-	odx      bool // there may be tokens; what they hold is not free
+	odx      bool // there may be tokens
+	held     bool // there are: what they hold is not free
 	log      []string
 	bad      string
 	era      int // grows with each loss of power: what ends later belongs to the dead
@@ -201,7 +202,7 @@ func (m *torture) build() bool {
 	for i := range max(4, min(pools, 12)) {
 		m.vols = append(m.vols, m.create(fmt.Sprintf("v%d", i), fmt.Sprintf("p%d", m.rng.N(pools-pools/4))))
 	}
-	if m.bad == "" && m.rng.N(3) == 0 {
+	if m.bad == "" && m.rng.N(6) == 0 {
 		m.fill(m.vols[m.rng.N(uint64(len(m.vols)))].pool)
 	}
 	if m.bad == "" {
@@ -279,6 +280,11 @@ func (m *torture) run() string {
 		if m.bad == "" {
 			m.readAll(i)
 		}
+	}
+	if m.bad == "" { // nothing is held any more
+		m.target.RevokeTokens()
+		m.exec.RunUntil(m.exec.Now() + 1e9)
+		m.held = false
 	}
 	m.check()
 	return m.bad

@@ -15,7 +15,7 @@ func (m *torture) trouble() {
 	p := pools[m.rng.N(uint64(len(pools)))]
 	disk := fmt.Sprintf("m%d", m.rng.N(2))
 	key := p.Name() + "." + disk
-	switch m.rng.N(27) {
+	switch m.rng.N(28) {
 	case 0, 1:
 		tag, lun := m.tag-m.rng.N(min(m.tag, 8)), uint64(m.rng.N(uint64(len(m.vols))))
 		m.note("abort tag %d on LUN %d", tag, lun)
@@ -54,15 +54,20 @@ func (m *torture) trouble() {
 	case 13, 14:
 		m.churn()
 	case 15, 16:
+		m.resize()
 	case 17:
 		m.outage()
 	case 18:
 		m.crowdLog()
 	case 19:
+		m.losesMeta()
 	case 20:
+		m.failsOnce()
 	case 21, 22:
 		m.checkpoint()
-	case 23, 24:
+	case 23:
+		m.heldCopy()
+	case 24, 25:
 		if !m.armed() {
 			m.note("from now on NVRAM can be lost")
 			m.store.arm()
@@ -102,7 +107,7 @@ func (m *torture) powerCut() {
 	m.note("power cut, NVRAM is lost: %v", m.armed())
 	m.era++
 	m.tasks, m.copies, m.cutIn = 0, 0, 0
-	m.tokens = [3]*tortureToken{}
+	m.tokens, m.held = [3]*tortureToken{}, false
 	m.down = map[string]bool{}
 	for _, v := range m.vols {
 		m.died(v)
@@ -147,6 +152,9 @@ func (m *torture) outage() {
 	if m.tasks > 0 {
 		m.saw(flushOutage)
 	}
+	if m.bad == "" && m.rng.N(2) == 0 {
+		m.resizeTwice()
+	}
 	if m.rng.N(2) == 0 {
 		m.within(outageBound, func() bool { return m.tasks == 0 }, "commands to end while flushes fail")
 	} else {
@@ -156,19 +164,72 @@ func (m *torture) outage() {
 	m.store.flushBad = false
 }
 
-// crowdLog sends map edits that need all of a small log, and nothing behind them: each ends.
+// heldCopy has a token hold what a thick volume has given up, in a pool whose other space is all reserved, and places it
+// in a thin volume: what is promised to the thick one has to stay.
+func (m *torture) heldCopy() {
+	lun := int(m.rng.N(uint64(len(m.vols))))
+	v := m.vols[lun]
+	if !m.odx || v.unit == nil || v.thin {
+		return
+	}
+	m.note("a token is to hold the last space of %s", v.pool)
+	first := m.rng.N(uint64(len(v.units))) &^ 15 // whole windows
+	n := v.together(first, 64)
+	idle := func() bool { return m.tasks == 0 }
+	m.until(idle, "the tasks to end")
+	do := func(fn func(v *tortureVolume, lun int, first, n uint64)) {
+		if m.bad == "" && !v.busy(first, n) {
+			v.take(first, n)
+			fn(v, lun, first, n)
+			m.until(idle, "the tasks to end")
+		}
+	}
+	do(m.write)
+	if m.bad == "" {
+		m.fill(v.pool)
+	}
+	k := m.tokens
+	do(m.populate)
+	do(func(v *tortureVolume, lun int, first, n uint64) {
+		m.change(v, first, n, 0)
+		cdb := cdb16(0x93, v.lba(first), n)
+		cdb[1] = 1 // NDOB
+		m.task(lun, cdb, nil, 0, m.finish(v, first, n, "zero"))
+	})
+	for lun, w := range m.vols {
+		if w.pool != v.pool || !w.thin || w.unit == nil || m.bad != "" || w.busy(0, w.together(0, n)) {
+			continue
+		}
+		for i := range m.tokens {
+			if m.tokens[i] != k[i] {
+				to := w.together(0, n)
+				w.take(0, to)
+				m.placeToken(m.tokens[i], w, lun, 0, to)
+				m.until(idle, "the tasks to end")
+				return
+			}
+		}
+	}
+}
+
+// crowdLog sends map edits of which one needs half of a small log, before and behind it some that leave it no room, and
+// then nothing: each ends.
 func (m *torture) crowdLog() {
 	m.note("the log gets crowded")
-	for range 3 + m.rng.N(6) {
-		v, lun, first, n, ok := m.free(128)
-		if ok && v.thin {
-			m.saw(logWaiters)
-			m.unmapBy(v, lun, first, n, 1, 0, "unmap")
-		} else if ok {
+	about := 40 + m.rng.N(24)
+	for _, units := range []uint64{about, about, 128, about, about} {
+		for range 8 {
+			v, lun, first, n, ok := m.free(1)
+			if !ok {
+				continue
+			}
 			v.release(first, n)
-		}
-		if m.rng.N(2) == 0 {
-			m.command()
+			if n = v.together(first, units); n == units && v.thin && !v.busy(first, n) {
+				v.take(first, n)
+				m.unmapBy(v, lun, first, n, 1, 0, "unmap")
+				m.saw(logWaiters)
+				break
+			}
 		}
 	}
 	m.within(outageBound, func() bool { return m.tasks == 0 }, "those who wait for the log")
