@@ -33,9 +33,10 @@ type Options struct {
 	UUID uint64
 	// Policy is how the cache admits, orders and paces.
 	Policy Policy
+	// CheckpointBytes is what a batch of a checkpoint has, about (32 MiB). Simulations set it low to have many.
+	CheckpointBytes int
 
-	opened          func(*nvram) // for tests: the NVRAM was opened
-	checkpointBytes int          // for tests: what a batch of a checkpoint may have, about
+	opened func(*nvram) // for tests: the NVRAM was opened
 }
 
 func (o *Options) fill() {
@@ -54,8 +55,8 @@ func (o *Options) fill() {
 	if o.CounterRows == 0 {
 		o.CounterRows = rowCount
 	}
-	if o.checkpointBytes == 0 {
-		o.checkpointBytes = checkpointBytes
+	if o.CheckpointBytes == 0 {
+		o.CheckpointBytes = checkpointBytes
 	}
 	o.Policy.fill()
 }
@@ -230,7 +231,7 @@ func newArray(opt Options) *Array {
 	a.completeFn = a.complete
 	a.resumeFn = a.resumeYielded
 	a.lookFn = a.look
-	a.ckpt.step, a.ckpt.limit = checkpointStep, opt.checkpointBytes
+	a.ckpt.step, a.ckpt.limit = checkpointStep, opt.CheckpointBytes
 	a.destageDoneFn = a.destageDone
 	a.readDoneFn = a.readDone
 	return a
