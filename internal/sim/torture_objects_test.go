@@ -151,8 +151,12 @@ func (m *torture) fill(pool string) {
 	m.saw(fullPools)
 	if m.bad == "" && m.nexus[0] != nil {
 		m.export(len(m.vols) - 1)
-		for i := range m.nexus {
-			m.calm(i, len(m.vols)-1)
+		for i := range m.nexus { // on all LUNs they are told of the new one
+			for lun, v := range m.vols {
+				if v.unit != nil {
+					m.calm(i, lun)
+				}
+			}
 		}
 	}
 }

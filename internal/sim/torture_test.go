@@ -281,10 +281,8 @@ func (m *torture) run() string {
 			m.readAll(i)
 		}
 	}
-	if m.bad == "" { // nothing is held any more
-		m.target.RevokeTokens()
-		m.exec.RunUntil(m.exec.Now() + 1e9)
-		m.held = false
+	if m.bad == "" {
+		m.revoke()
 	}
 	m.check()
 	return m.bad

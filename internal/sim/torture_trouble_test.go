@@ -202,14 +202,24 @@ func (m *torture) heldCopy() {
 		}
 		for i := range m.tokens {
 			if m.tokens[i] != k[i] {
+				m.saw(heldInFull)
 				to := w.together(0, n)
 				w.take(0, to)
 				m.placeToken(m.tokens[i], w, lun, 0, to)
 				m.until(idle, "the tasks to end")
+				m.revoke()
+				m.checkSpace()
 				return
 			}
 		}
 	}
+}
+
+// revoke ends all tokens: nothing is held any more.
+func (m *torture) revoke() {
+	m.target.RevokeTokens()
+	m.tokens, m.held = [3]*tortureToken{}, false
+	m.exec.RunUntil(m.exec.Now() + 1e6)
 }
 
 // crowdLog sends map edits of which one needs half of a small log, before and behind it some that leave it no room, and
