@@ -50,9 +50,10 @@ func (a *Array) encodeObjects() []block.KV {
 	return []block.KV{{Key: []byte(keyObjects), Value: b}}
 }
 
-// takeBack commits the objects once more after a batch with less of a volume has failed. Nobody knows what the store has
-// of that batch: if the next start found it, what hosts write until then would be gone. So where this fails,
-// too, the array takes no more changes.
+// takeBack commits the objects once more after a batch has failed. Nobody knows what the store has of that
+// batch. If the next start found less of a volume, what hosts write until then would be gone; if it found
+// more, the space or the files that it needs would be others' or gone. So where this fails, too, the
+// array takes no more changes.
 func (a *Array) takeBack(then func()) {
 	a.commitMeta(a.encodeObjects, func(err error) {
 		if err != nil {

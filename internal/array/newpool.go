@@ -149,11 +149,18 @@ func (a *Array) openPool(spec PoolSpec, done func(*Pool, error)) {
 	a.changeObjects(func() (undo func()) {
 		return swap(&a.objects.Pools, append(a.objects.Pools, spec))
 	}, func(err error) {
-		a.release(spec.Name, spec.Mdisks)
-		if err != nil {
-			fail(err)
+		if err != nil { // a start that found the pool would miss the files that are removed here
+			a.takeBack(func() {
+				a.release(spec.Name, spec.Mdisks)
+				if a.broken != "" {
+					done(nil, err)
+					return
+				}
+				fail(err)
+			})
 			return
 		}
+		a.release(spec.Name, spec.Mdisks)
 		a.addPool(p)
 		a.setCaps()
 		for _, other := range a.Pools() {

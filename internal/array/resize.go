@@ -111,8 +111,8 @@ func (a *Array) grow(v *Volume, spec VolumeSpec, room *claim, done func(error)) 
 			return
 		}
 		a.changeObjects(a.setSpec(spec), func(err error) {
-			if err != nil {
-				fail(err)
+			if err != nil { // what is reserved for it may not be others' while a start could find it
+				a.takeBack(func() { fail(err) })
 				return
 			}
 			v.size, v.limit = spec.Sectors, spec.Sectors

@@ -49,11 +49,13 @@ func (a *Array) CreateVolume(spec VolumeSpec, done func(*Volume, error)) {
 	a.changeObjects(func() (undo func()) {
 		return swap(&a.objects.Volumes, append(a.objects.Volumes, spec))
 	}, func(err error) {
-		if err != nil {
-			p.entitle(&v.tenant, 0)
-			p.volumes--
-			a.vols[v.id] = nil
-			done(nil, err)
+		if err != nil { // what is reserved for it may not be others' while a start could find it
+			a.takeBack(func() {
+				p.entitle(&v.tenant, 0)
+				p.volumes--
+				a.vols[v.id] = nil
+				done(nil, err)
+			})
 			return
 		}
 		for _, old := range a.vols {
