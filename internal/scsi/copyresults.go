@@ -1,18 +1,11 @@
+// Handlers of the RECEIVE COPY commands and of COPY OPERATION ABORT.
+
 package scsi
 
 import "encoding/binary"
 
 // listIDOf is the LIST IDENTIFIER of RECEIVE COPY RESULTS.
 const listIDOf = 2
-
-// allocation16 is the ALLOCATION LENGTH of the 16-byte IN commands.
-func allocation16(cdb []byte) int { return int(min(binary.BigEndian.Uint32(cdb[10:]), 1<<30)) }
-
-// finish sends parameter data that begins with AVAILABLE DATA.
-func (t *Task) finish(b []byte) {
-	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
-	t.reply(b, allocation16(t.CDB))
-}
 
 // Values of COPY COMMAND STATUS (SPC-4 6.18).
 const (

@@ -1,3 +1,5 @@
+// Handlers of what hosts write on a unit's label: identifying information, and the timestamp.
+
 package scsi
 
 import (

@@ -1,3 +1,5 @@
+// The offloads in flight, for those who watch.
+
 package scsi
 
 // Offload is an offload command that has begun and not ended.
@@ -63,30 +65,4 @@ func (o *operation) offload() Offload {
 		f.Primitive, f.Total = "odx", total(w.ranges)
 	}
 	return f
-}
-
-// total is what the segments copy whose units can be reached.
-func (c *copying) total() uint64 {
-	unit := func(i int) *Unit {
-		d := &c.list.self
-		if i < len(c.list.cscds) {
-			d = &c.list.cscds[i]
-		}
-		if d.x == nil {
-			return nil
-		}
-		return d.x.u
-	}
-	var n uint64
-	for i := range c.list.segments {
-		g := &c.list.segments[i]
-		src, dst := unit(g.src), unit(g.dst)
-		if src == nil || dst == nil {
-			continue
-		}
-		if _, to, s := g.ranges(src, dst); s.code == noSense {
-			n += to.Bytes()
-		}
-	}
-	return n
 }

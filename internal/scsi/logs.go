@@ -1,3 +1,5 @@
+// Handlers of LOG SENSE and LOG SELECT, and the log pages (SPC-5 7.3).
+
 package scsi
 
 import (
@@ -27,31 +29,6 @@ const (
 	notAvailable  = 0xFF
 	allSubpages   = 0xFF
 )
-
-// provisioner is a device that knows how full the pool is that it is allocated
-// from, in sectors.
-type provisioner interface {
-	Provisioning() (used, available uint64)
-}
-
-// thresholdExponent makes the threshold set of the unit 4 MiB: the unit of the
-// counts in the logical block provisioning pages (SBC-4 6.6.7).
-func (u *Unit) thresholdExponent() byte { return 13 - u.shift }
-
-// softThreshold is the part of the pool, in percent, that the thin provisioning
-// soft threshold allows to be used.
-const softThreshold = 80
-
-// provisioned returns used and available threshold sets of the unit's pool.
-func (u *Unit) provisioned() (used, available uint32, ok bool) {
-	p, ok := u.dev.(provisioner)
-	if !ok || !u.info.Thin {
-		return 0, 0, false
-	}
-	a, b := p.Provisioning()
-	shift := uint(u.thresholdExponent() + u.shift)
-	return uint32(min(a>>shift, 1<<32-1)), uint32(min(b>>shift, 1<<32-1)), true
-}
 
 // logPages are the codes of the pages, ascending.
 func (u *Unit) logPages() []byte {
@@ -221,28 +198,4 @@ func doLogSelect(t *Task) {
 		}
 		t.good()
 	}
-}
-
-// fuller looks, after a write, whether the pool has crossed the soft threshold,
-// and tells the hosts: once, until it falls below again.
-func (u *Unit) fuller() {
-	p, ok := u.dev.(provisioner)
-	if !ok {
-		return
-	}
-	used, available := p.Provisioning()
-	over := used*100 >= (used+available)*softThreshold
-	if over && !u.overThreshold {
-		u.attend(uaThreshold, nil)
-	}
-	u.overThreshold = over
-}
-
-// writesMore tells whether an operation can take space from the pool.
-func writesMore(op block.Op) bool {
-	switch op {
-	case block.OpWrite, block.OpWriteSame, block.OpPlace, block.OpCompareWrite, block.OpOrWrite:
-		return true
-	}
-	return false
 }

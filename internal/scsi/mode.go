@@ -1,10 +1,10 @@
+// Handlers of MODE SENSE and MODE SELECT, and the mode pages (SPC-5 7.5).
+
 package scsi
 
 import (
 	"bytes"
 	"encoding/binary"
-
-	"github.com/arraysim/arraysim/internal/block"
 )
 
 // modeState is what MODE SELECT can change; it is shared by all I_T nexuses.
@@ -198,24 +198,6 @@ func (u *Unit) blockDescriptor(long bool) []byte {
 	}
 	b := be.AppendUint32(nil, uint32(min(u.blocks, 1<<32-1)))
 	return be.AppendUint32(b, uint32(u.blockSize()))
-}
-
-// list gathers a parameter list of n bytes from Data-Out; ok is false, and the
-// task has ended, when less came.
-func (t *Task) list(n int) (b []byte, ok bool) {
-	t.OutTotal = n
-	if n > 0 && block.VecLen(t.DataOut) < n {
-		t.check(parameterListLength)
-		return nil, false
-	}
-	if len(t.DataOut) > 0 && len(t.DataOut[0]) >= n {
-		return t.DataOut[0][:n], true
-	}
-	b = make([]byte, 0, n)
-	for _, v := range t.DataOut {
-		b = append(b, v[:min(len(v), n-len(b))]...)
-	}
-	return b, true
 }
 
 // doModeSelect serves MODE SELECT(6) and (10) (SPC-5 6.11, 6.12). Nothing is

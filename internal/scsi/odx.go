@@ -1,3 +1,5 @@
+// Handlers of POPULATE TOKEN and WRITE USING TOKEN, and what their operations do.
+
 package scsi
 
 import (
@@ -173,6 +175,17 @@ func (p *populating) ended(o *operation) {
 	o.finish(copyDone, StatusGood, sense{})
 }
 
+func (p *populating) uses(o *operation, u *Unit, _ scope) (*itl, use) {
+	if o.x.u == u {
+		return o.x, usesRead
+	}
+	return nil, 0
+}
+
+func (p *populating) refuse(o *operation, _ *Unit, status byte, why code) {
+	o.finish(copyError, status, sense{code: why})
+}
+
 // writing is what a WRITE USING TOKEN does. token is nil for zeros.
 type writing struct {
 	token  *rodToken
@@ -303,4 +316,23 @@ func (w *writing) ended(o *operation) {
 	o.result.blocks += r.Range.Count >> o.x.u.shift
 	w.at++
 	w.next(o)
+}
+
+func (w *writing) uses(o *operation, u *Unit, _ scope) (x *itl, how use) {
+	if o.x.u == u {
+		x, how = o.x, usesWrite
+	}
+	if w.token != nil && w.token.u == u {
+		how |= usesData
+	}
+	return x, how
+}
+
+func (w *writing) refuse(o *operation, _ *Unit, status byte, why code) {
+	w.end()
+	s := sense{code: why}
+	if why == tokenRevoked {
+		s = inList(why, writeToken)
+	}
+	o.finish(copyError, status, s)
 }

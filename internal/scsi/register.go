@@ -1,9 +1,11 @@
+// PERSISTENT RESERVE OUT, the service actions that register: REGISTER, REGISTER AND IGNORE EXISTING
+// KEY, REGISTER AND MOVE. Each is decided as a whole before any of it is done.
+
 package scsi
 
 import (
 	"encoding/binary"
 	"slices"
-	"strings"
 )
 
 // registering is what a REGISTER does to a unit's registrations, decided as a whole before
@@ -141,36 +143,6 @@ func (u *Unit) move(t *Task, reg *registration, key, action uint64, b []byte) {
 	p.aptpl = flags&prAPTPL != 0
 	p.generation++
 	u.prDone(t)
-}
-
-// transportID is the iSCSI TransportID of an initiator port (SPC-5 7.6.4.6).
-func transportID(port string) []byte {
-	const minName = 20
-	name := nameString(port)
-	for len(name) < minName {
-		name = append(name, 0, 0, 0, 0)
-	}
-	b := binary.BigEndian.AppendUint16([]byte{1<<6 | protocolISCSI, 0}, uint16(len(name)))
-	return append(b, name...)
-}
-
-// parseTransportID reads an iSCSI TransportID (SPC-5 7.6.4.6) at the beginning of b
-// and returns the name of the port, and how long it is. One that names a device
-// and no port (format 00b) is not taken: registrations are of ports.
-func parseTransportID(b []byte) (port string, size int, ok bool) {
-	const portFormat = 1
-	if len(b) < 4 || b[0]&0x0F != protocolISCSI || b[0]>>6 != portFormat {
-		return "", 0, false
-	}
-	size = 4 + int(binary.BigEndian.Uint16(b[2:]))
-	if size > len(b) || size%4 != 0 {
-		return "", 0, false
-	}
-	name, _, _ := strings.Cut(string(b[4:size]), "\x00")
-	if port, ok = canonicalPort(strings.ToLower(name)); !ok {
-		return "", 0, false
-	}
-	return port, size, true
 }
 
 // transportIDs reads the additional data of a REGISTER with SPEC_I_PT=1.

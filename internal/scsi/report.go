@@ -1,30 +1,9 @@
+// Handlers of the commands that only report: REPORT LUNS, REQUEST SENSE, REPORT SUPPORTED OPERATION CODES and TASK
+// MANAGEMENT FUNCTIONS, TEST UNIT READY, READ CAPACITY.
+
 package scsi
 
 import "encoding/binary"
-
-// withoutUnit serves commands to a LUN without a unit (SPC-5 4.3.2, 6.34).
-func (n *Nexus) withoutUnit(t *Task) {
-	t.state.row = lookup(t.CDB)
-	var op byte = 0xFF
-	if len(t.CDB) >= 6 {
-		op = t.CDB[0]
-	}
-	switch {
-	case op == 0x12 && t.CDB[1]&1 == 0:
-		var b [inquiryLen]byte
-		n.t.describe(b[:])
-		b[0] = inquiryNoUnit
-		t.reply(b[:], int(binary.BigEndian.Uint16(t.CDB[3:])))
-	case op == 0x03:
-		s := sense{code: lunNotSupported}
-		var b [64]byte
-		t.reply(s.encode(b[:], t.CDB[1]&1 != 0), int(t.CDB[4]))
-	case op == 0xA0 && len(t.CDB) >= 12 && t.LUN == 0:
-		doReportLUNs(t)
-	default:
-		t.check(lunNotSupported)
-	}
-}
 
 // Values of SELECT REPORT.
 const (
@@ -237,5 +216,3 @@ func doReadCapacity16(t *Task) {
 	}
 	t.reply(b[:], int(min(binary.BigEndian.Uint32(t.CDB[10:]), capacityLen)))
 }
-
-func (u *Unit) lastLBA() uint64 { return max(u.blocks, 1) - 1 }

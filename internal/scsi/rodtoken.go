@@ -1,3 +1,5 @@
+// ROD tokens: a point-in-time reference to data, named by 512 bytes that nobody can guess.
+
 package scsi
 
 import (
@@ -178,11 +180,6 @@ func (t *Target) RevokeTokens() {
 	for _, k := range slices.Clone(t.tokens) {
 		k.end(tokenRevoked)
 	}
-}
-
-// sees tells whether the nexus has a LUN of the unit.
-func (n *Nexus) sees(u *Unit) bool {
-	return slices.ContainsFunc(n.luns, func(x *itl) bool { return x != nil && x.u == u })
 }
 
 // token finds a token by its bytes. One of a unit that the nexus cannot see is

@@ -1,3 +1,5 @@
+// What a unit keeps through power loss, and the commands that wait until it is durable.
+
 package scsi
 
 import (
@@ -55,36 +57,6 @@ func ParseUnitState(b []byte) (UnitState, error) {
 		}
 	}
 	return s, nil
-}
-
-// restore takes over a saved state. An erasure that power loss interrupted starts
-// anew (SBC-4 4.11.2).
-func (u *Unit) restore(s UnitState) {
-	if s.Mode != nil {
-		u.mode = modeState{dsense: s.Mode.DSense, swp: s.Mode.SWP}
-		u.savedMode = u.mode
-	}
-	u.ident, u.identText = s.Ident, s.Info
-	if p := s.PR; p != nil {
-		u.pr.generation, u.pr.aptpl, u.pr.kept = p.Generation, true, true
-		for _, r := range p.Regs {
-			r.Port, _ = canonicalPort(r.Port)
-			u.pr.regs = append(u.pr.regs, &registration{port: r.Port, targetPort: r.TargetPort, key: r.Key})
-		}
-		if p.Kind != 0 {
-			u.pr.reserved, u.pr.kind = true, p.Kind
-			if !allRegistrants(p.Kind) {
-				u.pr.holder = u.pr.regs[p.Holder]
-			}
-		}
-	}
-	u.failedErase = s.Failed
-	if s.Erasing != nil {
-		if s.Erasing.Passes > 0 {
-			s.Erasing.Pattern = repeat(s.Erasing.Pattern, int(u.blockSize()))
-		}
-		u.erase(*s.Erasing, nil)
-	}
 }
 
 // state is what Save gets.

@@ -1,3 +1,6 @@
+// SANITIZE and FORMAT UNIT: an operation on the whole unit that goes on after its command. While there is one,
+// and after one has failed, the unit is not ready (access.go).
+
 package scsi
 
 import (
@@ -38,21 +41,6 @@ type background struct {
 	size  uint64 // sectors of a pass
 	done  uint64
 	total uint64 // sectors of all passes
-}
-
-// busyCode is why the unit is not ready.
-func (b *background) busyCode() code {
-	if b.what.Format {
-		return formatInProgress
-	}
-	return sanitizeInProgress
-}
-
-// busy is the sense data of the operation in progress, with the PROGRESS
-// INDICATION in 65536ths (SPC-5 4.4.2.4.4).
-func (b *background) busy() sense {
-	p := b.done * 65535 / max(b.total, 1)
-	return sense{code: b.busyCode(), sks: [3]byte{sksv, byte(p >> 8), byte(p)}}
 }
 
 // erase starts an operation. task, which may be nil, ends with it.
@@ -167,27 +155,6 @@ func (u *Unit) eraseEnded(b *background, ok bool) {
 	}
 }
 
-// eraseState is what every command but those with passBusy meets while the medium
-// is erased, or after that has failed (SBC-4 4.11.3, 4.11.4).
-func (u *Unit) eraseState() (sense, bool) {
-	switch f := u.failedErase; {
-	case u.job != nil:
-		return u.job.busy(), true
-	case f == nil:
-		return sense{}, false
-	case f.Format:
-		return sense{code: formatCorrupted}, true
-	default:
-		return sense{code: sanitizeFailed}, true
-	}
-}
-
-// mends tells whether a command is what ends a failed erasure.
-func (u *Unit) mends(row *command) bool {
-	const formatUnit, sanitize = 0x04, 0x48
-	return u.job == nil && (row.op == sanitize || row.op == formatUnit && u.failedErase.Format)
-}
-
 // Service actions and bits of SANITIZE (SBC-4 5.30).
 const (
 	sanitizeOverwrite = 0x01
@@ -257,15 +224,6 @@ func (t *Task) erase(what erasure, immed bool) {
 		return
 	}
 	u.erase(what, t)
-}
-
-// repeat returns n bytes of b, again and again.
-func repeat(b []byte, n int) []byte {
-	out := make([]byte, 0, n)
-	for len(out) < n {
-		out = append(out, b[:min(len(b), n-len(out))]...)
-	}
-	return out
 }
 
 // Bits of FORMAT UNIT and its parameter list (SBC-4 5.5).
@@ -347,13 +305,4 @@ func doFormat(t *Task) {
 		}
 	}
 	t.erase(what, b[1]&formatImmed != 0)
-}
-
-// joined returns at most n bytes of v in one piece.
-func joined(v [][]byte, n int) []byte {
-	var out []byte
-	for _, b := range v {
-		out = append(out, b[:min(len(b), n-len(out))]...)
-	}
-	return out
 }

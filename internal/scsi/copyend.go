@@ -1,0 +1,150 @@
+// Last stage of a copy: a request of the operation has ended, the operation is stopped, or is over.
+
+package scsi
+
+import (
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+func (o *operation) requestDone(*block.Request) {
+	o.t.enter()
+	defer o.t.leave()
+	if o.stopped || o.task != nil && o.task.state.aborted {
+		o.work.ended(o) // it may have got something to release
+		switch c := o.cut; {
+		case o.over:
+		case c.u != nil && (o.task == nil || !o.task.state.aborted):
+			o.work.refuse(o, c.u, c.status, c.why)
+		default:
+			o.finish(copyTerminated, StatusCheckCondition, sense{code: copyAborted})
+		}
+		return
+	}
+	if o.req.Status == block.OK && writesMore(o.req.Op) {
+		o.where.fuller()
+	}
+	o.work.ended(o)
+}
+
+// stop terminates the operation: a request that waits is withdrawn, one that has
+// started ends first.
+func (o *operation) stop() {
+	if o.over || o.stopped {
+		return
+	}
+	o.stopped = true
+	o.withdraw()
+}
+
+// withdraw is how the operation's task is aborted while the request is on its way.
+func (o *operation) withdraw() {
+	if o.where != nil {
+		o.where.dev.Cancel(&o.req)
+	}
+}
+
+// interrupt ends the operation as soon as its present request has ended or can be withdrawn.
+func (o *operation) interrupt(c interruption) {
+	if o.over || o.cancelled() {
+		return
+	}
+	o.cut, o.stopped = c, true
+	o.withdraw()
+}
+
+// await makes w, which may be nil, wait for the operation.
+func (o *operation) await(w *waiter) {
+	if w == nil || o.over {
+		return
+	}
+	w.left++
+	o.waiters = append(o.waiters, w)
+}
+
+// end implements stepper: the task is gone before its operation is over only when
+// the unit is.
+func (o *operation) end(*Task) {
+	if !o.over {
+		o.task = nil
+		o.stop()
+	}
+}
+
+// describe notes a unit's part in the operation, and what it describes.
+func (o *operation) describe(x *itl, kind opKind, bytes uint64) {
+	x.u.stats.Described[kind] += bytes
+	for _, r := range o.roles {
+		if r.x == x && r.kind == kind {
+			return
+		}
+	}
+	o.roles = append(o.roles, copyRole{x, kind})
+}
+
+// finish ends the operation and its command. status is the COPY OPERATION STATUS,
+// sam and s are those of the command.
+func (o *operation) finish(status, sam byte, s sense) {
+	o.over = true
+	o.x.n.host.copies--
+	o.x.running--
+	o.t.operations = slices.DeleteFunc(o.t.operations, func(q *operation) bool { return q == o })
+	if r := o.req.Ref; r != nil {
+		o.req.Ref = nil
+		r.Release()
+	}
+	r := o.result
+	r.op, r.status, r.sam = nil, status, sam
+	if sam == StatusCheckCondition {
+		var b [64]byte
+		r.sense = slices.Clone(s.encode(b[:0:len(b)], o.x.u.mode.dsense))
+	}
+	if o.kept && o.discard {
+		o.x.forget(r)
+	}
+	o.book(sam)
+	waiters := o.waiters
+	o.waiters = nil
+	if t := o.task; t != nil {
+		o.task = nil
+		st := &t.state
+		st.inDevice = false
+		st.booked = len(o.roles) > 0
+		switch {
+		case st.aborted:
+			t.end(StatusGood)
+		case sam == StatusCheckCondition:
+			t.fault(s)
+		default:
+			t.end(sam)
+		}
+	}
+	for _, w := range waiters {
+		w.less(o.t)
+	}
+}
+
+// book counts the operation once for each part that a unit had in it.
+func (o *operation) book(sam byte) {
+	outcome := outcomeOf(sam)
+	if o.cancelled() {
+		outcome = 1
+	}
+	now := o.t.exec.Now()
+	for _, r := range o.roles {
+		r.x.stats.Commands[r.kind][outcome]++
+		r.x.u.stats.Duration[r.kind].Observe(now - o.start)
+	}
+}
+
+// dropCopies terminates the operations of the I_T_L nexus that have no task any
+// more, and forgets all results.
+func (x *itl) dropCopies() {
+	for _, r := range x.copies {
+		if r.op != nil && r.op.task == nil {
+			r.op.stop()
+		}
+	}
+	x.copies = nil
+}
