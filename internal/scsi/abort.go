@@ -1,39 +1,51 @@
-// How a task ends before its time: by a task management function, by another nexus's PREEMPT AND ABORT, or because
-// its unit goes away. A request that has started runs to its end first.
+// How a task ends before its time: by a task management function, by another nexus's PREEMPT AND
+// ABORT, or because its unit goes away. What a device or the front end has is withdrawn where
+// that is possible, and else runs to its end first; everything else ends at once.
 
 package scsi
 
 // abort ends the task without a response, or, when another nexus than by's asked
-// for it, with TASK ABORTED (the control mode page says TAS=1). A request that
-// waits for admission is withdrawn; one that has started runs to its end first.
+// for it, with TASK ABORTED (the control mode page says TAS=1). w waits for its end.
 func (t *Task) abort(w *waiter, by *Nexus) {
 	st := &t.state
-	if st.phase == over {
+	was := st.phase
+	if was == completed {
 		return
 	}
 	w.left++
 	st.waiters = append(st.waiters, w)
-	if st.aborted {
+	if was == aborting {
 		return
 	}
-	st.aborted = true
-	st.told = by != nil && by != st.n
-	if st.inDevice {
+	st.reportTaskAborted = by != nil && by != st.n
+	st.to(aborting)
+	switch was {
+	case atDevice:
 		st.withdraw()
-		return
+	case delayed: // it ends when the delay is over
+	default:
+		t.end(StatusGood)
 	}
-	t.end(StatusGood)
 }
 
+// withdraw asks for the request, or the copy operation, of a task whose state is or was atDevice.
 func (st *taskState) withdraw() {
-	if st.delayed {
-		return // it ends when the delay is over
-	}
-	if o, ok := st.multi.(*operation); ok {
+	if o, ok := st.continuation.(*operation); ok {
 		o.withdraw()
 		return
 	}
 	st.u.dev.Cancel(&st.req)
+}
+
+// expel ends a task because its unit is removed.
+func (t *Task) expel() {
+	switch st := &t.state; st.phase {
+	case delayed, aborting, completed: // it ends, or has ended, without help
+	case atDevice:
+		st.withdraw()
+	default:
+		t.check(lunNotSupported)
+	}
 }
 
 // abortWhere aborts the unit's tasks that match. No task is enabled before all
@@ -47,16 +59,4 @@ func (u *Unit) abortWhere(w *waiter, by *Nexus, match func(*Task) bool) {
 	}
 	u.paused--
 	u.schedule()
-}
-
-// expel ends a task because its unit is removed.
-func (u *Unit) expel(t *Task) {
-	st := &t.state
-	switch {
-	case st.phase == over || st.aborted:
-	case st.inDevice:
-		st.withdraw()
-	default:
-		t.check(lunNotSupported)
-	}
 }

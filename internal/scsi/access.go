@@ -6,12 +6,12 @@ package scsi
 
 import "github.com/arraysim/arraysim/internal/block"
 
-// reservedFor tells whether a reservation of another I_T nexus keeps the command
+// reserved reports whether there is any reservation of the unit.
+func (u *Unit) reserved() bool { return u.holder != nil || u.pr.reserved }
+
+// reservedFor reports whether a reservation of another I_T nexus keeps the command
 // from x (SPC-2 5.5, SPC-5 5.14.1).
 func (u *Unit) reservedFor(x *itl, t *Task, row *command) bool {
-	if u.holder == nil && !u.pr.reserved {
-		return false
-	}
 	if u.holder != nil && u.holder != x && row.flags&passLegacy == 0 {
 		return !permissive(t)
 	}
@@ -74,24 +74,24 @@ func (n *Nexus) inaccessible(row *command) code {
 
 // notReady tells why READ and WRITE are refused, whatever they address.
 func (u *Unit) notReady() code {
-	if s, busy := u.eraseState(); busy {
-		return s.code
+	if u.erased() {
+		return u.eraseSense().code
 	}
 	return u.medium.notReady()
 }
 
-// eraseState is what every command but those with passBusy meets while the medium
-// is erased, or after that has failed (SBC-4 4.11.3, 4.11.4).
-func (u *Unit) eraseState() (sense, bool) {
-	switch f := u.failedErase; {
+// erased reports whether the medium is being erased, or the last erasure has failed.
+func (u *Unit) erased() bool { return u.job != nil || u.failedErase != nil }
+
+// eraseSense is what every command but those with passBusy meets then (SBC-4 4.11.3, 4.11.4).
+func (u *Unit) eraseSense() sense {
+	switch {
 	case u.job != nil:
-		return u.job.busy(), true
-	case f == nil:
-		return sense{}, false
-	case f.Format:
-		return sense{code: formatCorrupted}, true
+		return u.job.busy()
+	case u.failedErase.Format:
+		return sense{code: formatCorrupted}
 	default:
-		return sense{code: sanitizeFailed}, true
+		return sense{code: sanitizeFailed}
 	}
 }
 

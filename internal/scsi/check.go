@@ -1,15 +1,14 @@
 // Stage 3 of a command, check: what stands between an enabled task and its handler, in the order
-// of SAM-5 5.3.3. Nothing before the handler has an effect but the unit attention that is reported.
+// of SAM-5 5.3.3. It has no effect but that a pending unit attention condition is reported, and so
+// cleared. What a nexus or a unit refuses by its state is in access.go.
 
 package scsi
 
 import "math/bits"
 
-// run is the enabled state's beginning: the checks that SAM-5 5.3.3 orders, then
-// the command itself.
+// run checks an enabled task and calls its handler. Each check that returns false has ended it.
 func (t *Task) run() {
 	st := &t.state
-	u := st.u
 	row := lookup(t.CDB)
 	st.row = row
 	if row == nil {
@@ -21,59 +20,79 @@ func (t *Task) run() {
 		t.badOpcode()
 		return
 	}
-	if u.reservedFor(st.itl, t, row) {
+	if t.mayAccess(row) && t.wellFormed(row) && t.mediumReady(row) {
+		row.run(t)
+	}
+}
+
+// mayAccess checks what keeps the I_T_L nexus from the unit: reservations of others, a unit attention
+// condition that it has to be told first, the state of its port.
+func (t *Task) mayAccess(row *command) bool {
+	st := &t.state
+	if st.u.reserved() && st.u.reservedFor(st.itl, t, row) {
 		t.end(StatusReservationConflict)
-		return
+		return false
 	}
 	if st.itl.ua != 0 && row.flags&passUA == 0 {
 		t.check(st.itl.ua.take())
-		return
+		return false
 	}
 	if c := st.n.inaccessible(row); c != noSense {
 		t.check(c)
-		return
+		return false
 	}
+	return true
+}
+
+// wellFormed checks what can be said of the CDB by its row alone. A handler may read as many bytes
+// as the row has.
+func (t *Task) wellFormed(row *command) bool {
 	if len(t.CDB) < len(row.usage) {
 		t.fault(inCDB(0, 7))
-		return
+		return false
 	}
 	if row.op == opVariable && int(t.CDB[7]) != len(row.usage)-8 { // ADDITIONAL CDB LENGTH
 		t.fault(inCDB(7, 7))
-		return
+		return false
 	}
 	if row.flags&strict != 0 {
 		for i, used := range row.usage {
 			if extra := t.CDB[i] &^ used; i > 0 && i != row.control() && extra != 0 {
 				t.fault(inCDB(i, bits.Len8(extra)-1))
-				return
+				return false
 			}
 		}
 	}
 	if control := t.CDB[row.control()]; control&0x04 != 0 { // NACA: ACA is not supported
 		t.fault(inCDB(row.control(), 2))
-		return
+		return false
 	}
-	if !row.offered(st.itl) {
+	if row.flags&conditional != 0 && !row.offered(t.state.itl) {
 		t.badOpcode()
-		return
+		return false
 	}
-	if row.flags&passBusy == 0 {
-		if s, busy := u.eraseState(); busy && !u.mends(row) {
-			t.fault(s)
-			return
-		}
+	return true
+}
+
+// mediumReady checks that the medium can be used the way the command does.
+func (t *Task) mediumReady(row *command) bool {
+	u := t.state.u
+	if row.flags&passBusy == 0 && u.erased() && !u.mends(row) {
+		t.fault(u.eraseSense())
+		return false
 	}
-	if row.flags&needMedium != 0 {
-		if c := u.medium.notReady(); c != noSense {
-			t.check(c)
-			return
-		}
-		if row.flags&writes != 0 && u.writeProtected() {
-			t.check(writeProtected)
-			return
-		}
+	if row.flags&needMedium == 0 {
+		return true
 	}
-	row.run(t)
+	if c := u.medium.notReady(); c != noSense {
+		t.check(c)
+		return false
+	}
+	if row.flags&writes != 0 && u.writeProtected() {
+		t.check(writeProtected)
+		return false
+	}
+	return true
 }
 
 // badOpcode ends the task with INVALID COMMAND OPERATION CODE, or with INVALID

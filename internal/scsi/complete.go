@@ -13,11 +13,11 @@ import (
 func requestDone(req *block.Request) {
 	t := req.Ctx.(*Task)
 	st := &t.state
-	st.inDevice = false
-	if st.aborted {
+	if st.phase == aborting {
 		t.end(StatusGood)
 		return
 	}
+	st.to(enabled)
 	if req.Status != block.OK {
 		status, s := st.u.outcome(req)
 		if status == StatusCheckCondition {
@@ -27,9 +27,7 @@ func requestDone(req *block.Request) {
 		}
 		return
 	}
-	if writesMore(req.Op) {
-		st.u.fuller()
-	}
+	st.u.wrote(req.Op)
 	st.then(t)
 }
 
@@ -69,34 +67,31 @@ func (t *Task) finish(b []byte) {
 // allocation16 is the ALLOCATION LENGTH of the 16-byte IN commands.
 func allocation16(cdb []byte) int { return int(min(binary.BigEndian.Uint32(cdb[10:]), 1<<30)) }
 
-// end ends the task: it leaves the task set, is counted, and Done is due.
+// end completes the task: it leaves the task set, is counted, and Done is due. status is GOOD
+// when the task was aborted.
 func (t *Task) end(status byte) {
 	st := &t.state
-	if st.phase == over || st.phase == idle {
-		panic("scsi: internal error: task ended twice")
-	}
-	st.phase = over
+	was := st.phase
+	st.to(completed)
 	t.Status = status
 	if status != StatusGood && status != StatusConditionMet {
 		t.DataIn, t.InTotal = nil, 0
 	}
-	if m := st.multi; m != nil {
-		st.multi = nil
-		m.end(t)
+	if c := st.continuation; c != nil {
+		st.continuation = nil
+		c.release(t)
 	}
-	if st.aborted {
+	if was == aborting {
 		t.DataIn, t.InTotal, t.Sense = nil, 0, nil
-		if st.told {
+		if st.reportTaskAborted {
 			t.Status = StatusTaskAborted
 		} else {
 			t.Aborted = true
 		}
 	}
-	tg := st.n.t
-	u := st.u
-	if u != nil {
-		u.count(t, tg.exec.Now())
-		if st.member {
+	if u := st.u; u != nil {
+		u.count(t, was == aborting, u.t.exec.Now())
+		if was != received { // it is in the task set
 			blocked := u.blockers != 0
 			u.remove(t)
 			if blocked && u.first != nil {
@@ -104,19 +99,5 @@ func (t *Task) end(status byte) {
 			}
 		}
 	}
-	waiters := st.waiters
-	st.waiters = nil
-	st.req.Data, st.req.Compare, st.req.Ref, st.vec[0] = nil, nil, nil, nil
-	st.itl, st.u, st.then = nil, nil, nil
-	if tg.depth > 0 {
-		tg.ended = append(tg.ended, t)
-		tg.post()
-	} else {
-		st.phase = idle
-		st.n = nil
-		t.Done(t)
-	}
-	for _, w := range waiters {
-		w.less(tg)
-	}
+	t.deliver()
 }

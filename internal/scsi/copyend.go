@@ -11,19 +11,19 @@ import (
 func (o *operation) requestDone(*block.Request) {
 	o.t.enter()
 	defer o.t.leave()
-	if o.stopped || o.task != nil && o.task.state.aborted {
+	if o.cancelled() {
 		o.work.ended(o) // it may have got something to release
 		switch c := o.cut; {
-		case o.over:
-		case c.u != nil && (o.task == nil || !o.task.state.aborted):
+		case o.state == over:
+		case c.u != nil && !o.aborted():
 			o.work.refuse(o, c.u, c.status, c.why)
 		default:
 			o.finish(copyTerminated, StatusCheckCondition, sense{code: copyAborted})
 		}
 		return
 	}
-	if o.req.Status == block.OK && writesMore(o.req.Op) {
-		o.where.fuller()
+	if o.req.Status == block.OK {
+		o.where.wrote(o.req.Op)
 	}
 	o.work.ended(o)
 }
@@ -31,11 +31,10 @@ func (o *operation) requestDone(*block.Request) {
 // stop terminates the operation: a request that waits is withdrawn, one that has
 // started ends first.
 func (o *operation) stop() {
-	if o.over || o.stopped {
-		return
+	if o.state == running {
+		o.state = stopping
+		o.withdraw()
 	}
-	o.stopped = true
-	o.withdraw()
 }
 
 // withdraw is how the operation's task is aborted while the request is on its way.
@@ -47,26 +46,25 @@ func (o *operation) withdraw() {
 
 // interrupt ends the operation as soon as its present request has ended or can be withdrawn.
 func (o *operation) interrupt(c interruption) {
-	if o.over || o.cancelled() {
-		return
+	if o.state == running && !o.aborted() {
+		o.cut, o.state = c, stopping
+		o.withdraw()
 	}
-	o.cut, o.stopped = c, true
-	o.withdraw()
 }
 
 // await makes w, which may be nil, wait for the operation.
 func (o *operation) await(w *waiter) {
-	if w == nil || o.over {
+	if w == nil || o.state == over {
 		return
 	}
 	w.left++
 	o.waiters = append(o.waiters, w)
 }
 
-// end implements stepper: the task is gone before its operation is over only when
+// release implements continuation: the task is gone before its operation is over only when
 // the unit is.
-func (o *operation) end(*Task) {
-	if !o.over {
+func (o *operation) release(*Task) {
+	if o.state != over {
 		o.task = nil
 		o.stop()
 	}
@@ -86,7 +84,8 @@ func (o *operation) describe(x *itl, kind opKind, bytes uint64) {
 // finish ends the operation and its command. status is the COPY OPERATION STATUS,
 // sam and s are those of the command.
 func (o *operation) finish(status, sam byte, s sense) {
-	o.over = true
+	cancelled := o.cancelled()
+	o.state = over
 	o.x.n.host.copies--
 	o.x.running--
 	o.t.operations = slices.DeleteFunc(o.t.operations, func(q *operation) bool { return q == o })
@@ -103,32 +102,38 @@ func (o *operation) finish(status, sam byte, s sense) {
 	if o.kept && o.discard {
 		o.x.forget(r)
 	}
-	o.book(sam)
+	o.book(sam, cancelled)
 	waiters := o.waiters
 	o.waiters = nil
 	if t := o.task; t != nil {
 		o.task = nil
-		st := &t.state
-		st.inDevice = false
-		st.booked = len(o.roles) > 0
-		switch {
-		case st.aborted:
-			t.end(StatusGood)
-		case sam == StatusCheckCondition:
-			t.fault(s)
-		default:
-			t.end(sam)
-		}
+		t.afterCopy(sam, s, len(o.roles) > 0)
 	}
 	for _, w := range waiters {
 		w.less(o.t)
 	}
 }
 
+// afterCopy ends a task whose operation is over.
+func (t *Task) afterCopy(sam byte, s sense, counted bool) {
+	st := &t.state
+	st.countedByCopy = counted
+	if st.phase == aborting {
+		t.end(StatusGood)
+		return
+	}
+	st.to(enabled)
+	if sam == StatusCheckCondition {
+		t.fault(s)
+		return
+	}
+	t.end(sam)
+}
+
 // book counts the operation once for each part that a unit had in it.
-func (o *operation) book(sam byte) {
+func (o *operation) book(sam byte, cancelled bool) {
 	outcome := outcomeOf(sam)
-	if o.cancelled() {
+	if cancelled {
 		outcome = 1
 	}
 	now := o.t.exec.Now()

@@ -148,11 +148,6 @@ func doTokenInformation(t *Task) {
 	t.finish(append(append(b, 0, 0), r.token...))
 }
 
-// aborting is the state of a COPY OPERATION ABORT that waits.
-type aborting struct{ _ byte }
-
-func (*aborting) end(*Task) {}
-
 // doCopyAbort serves COPY OPERATION ABORT: it ends when the operation has.
 func doCopyAbort(t *Task) {
 	r := t.state.itl.copyWith(binary.BigEndian.Uint32(t.CDB[listIDOf:]))
@@ -160,10 +155,9 @@ func doCopyAbort(t *Task) {
 		t.fault(inCDB(listIDOf, 7))
 		return
 	}
-	self := &aborting{}
-	t.state.multi = self
+	pause := t.pause()
 	r.op.waiters = append(r.op.waiters, newWaiter(func() {
-		if t.state.multi == self { // else the command was aborted meanwhile
+		if !pause.over(t) {
 			t.good()
 		}
 	}))

@@ -33,11 +33,11 @@ func (t *Task) operate(work copier, id uint32, named, discard, immed bool, listI
 	}
 	if immed {
 		o.task = nil
-		st.booked = true
+		st.countedByCopy = true
 		t.good()
 	} else {
-		st.multi = o
-		st.inDevice = true
+		st.continuation = o
+		st.to(atDevice)
 	}
 	work.next(o)
 	return true

@@ -103,14 +103,14 @@ func (s *unitStats) host(h *host) *hostStats {
 }
 
 // count books a task that ends. Aborted tasks count as failed.
-func (u *Unit) count(t *Task, now int64) {
+func (u *Unit) count(t *Task, aborted bool, now int64) {
 	st := &t.state
 	kind := opOther
 	if st.row != nil {
 		kind = st.row.kind
 	}
 	o := outcomeOf(t.Status)
-	if st.aborted {
+	if aborted {
 		o = 1
 	}
 	s := u.stats
@@ -121,11 +121,9 @@ func (u *Unit) count(t *Task, now int64) {
 			s.Wire[1] += uint64(min(block.VecLen(t.DataOut), t.OutTotal))
 		}
 	}
-	if st.booked {
-		st.booked = false
-		return
+	if !st.countedByCopy {
+		st.itl.stats.Commands[kind][o]++
 	}
-	st.itl.stats.Commands[kind][o]++
 }
 
 // describe books the bytes that an offload describes.

@@ -5,6 +5,34 @@ package scsi
 
 import "github.com/arraysim/arraysim/internal/metrics"
 
+// deliver gives a completed task back to the front end: from the executor, when one of our calls
+// is still running, else at once. It takes out of the task what belongs to others.
+func (t *Task) deliver() {
+	st := &t.state
+	tg, waiters := st.n.t, st.waiters
+	st.waiters = nil
+	st.req.Data, st.req.Compare, st.req.Ref, st.vec[0] = nil, nil, nil, nil
+	st.itl, st.u, st.then = nil, nil, nil
+	if tg.depth > 0 {
+		tg.ended = append(tg.ended, t)
+		tg.post()
+	} else {
+		st.to(idle)
+		st.n = nil
+		t.Done(t)
+	}
+	for _, w := range waiters {
+		w.less(tg)
+	}
+}
+
+// done calls Done. The front end has the task from then on, and may submit it again from there.
+func (t *Task) done() {
+	t.state.to(idle)
+	t.state.n = nil
+	t.Done(t)
+}
+
 // call queues fn for the executor: for completions that must not come from inside
 // the call that caused them.
 func (t *Target) call(fn func()) {
@@ -27,9 +55,7 @@ func (t *Target) runEnded() {
 	t.ended = t.spare[:0]
 	for i, task := range run {
 		run[i] = nil
-		task.state.phase = idle
-		task.state.n = nil
-		task.Done(task)
+		task.done()
 	}
 	t.spare = run[:0]
 	calls := t.calls

@@ -9,8 +9,8 @@ import "github.com/arraysim/arraysim/internal/block"
 // has ended with OK. Any other outcome ends the task.
 func (t *Task) submit(then func(*Task)) {
 	st := &t.state
+	st.to(atDevice)
 	st.then = then
-	st.inDevice = true
 	st.req.Ctx = t
 	st.req.Done = requestDone
 	st.req.Host = st.n.host.id

@@ -1,5 +1,6 @@
-// Stage 2 of a command, enable: which tasks of a set may run (SAM-5 8.6), and the delay of the front
-// end before one does.
+// Stage 2 of a command, enable: which tasks of a set may run (SAM-5 8.6), and the delay that the
+// front end asks for before one does. This is the one place to which a later stage comes back: a
+// task that ends, or that is aborted, lets others run.
 
 package scsi
 
@@ -15,40 +16,41 @@ func (u *Unit) schedule() {
 	u.paused++ // a task that ends at once must not recurse
 	u.t.enter()
 	defer func() { u.paused--; u.t.leave() }()
-	for again := true; again; {
-		again = false
-		if u.heads > 0 {
-			return
-		}
-		oldest := true
-		for t := u.first; t != nil; t = t.state.next {
-			st := &t.state
-			if st.phase == over {
-				continue
-			}
-			ordered := t.Attr == AttrOrdered
-			if st.phase == dormant && (oldest || !ordered) {
-				st.phase = enabled
-				t.begin()
-				// It may have ended at once and changed the list.
-				again = true
-				break
-			}
-			if ordered {
-				return
-			}
-			oldest = false
-		}
+	// Whoever is enabled may have ended at once and changed the list: look anew.
+	for t := u.nextDormant(); t != nil; t = u.nextDormant() {
+		t.enable()
 	}
 }
 
-// begin runs an enabled task, when the delay of the target's front end is over.
-func (t *Task) begin() {
+// nextDormant returns the oldest task that waits and need not.
+func (s *taskSet) nextDormant() *Task {
+	if s.heads > 0 {
+		return nil
+	}
+	oldest := true
+	for t := s.first; t != nil; t = t.state.next {
+		if t.state.phase == completed {
+			continue // it is about to leave
+		}
+		ordered := t.Attr == AttrOrdered
+		if t.state.phase == dormant && (oldest || !ordered) {
+			return t
+		}
+		if ordered {
+			return nil
+		}
+		oldest = false
+	}
+	return nil
+}
+
+// enable runs a dormant task, when the delay of the target's front end is over.
+func (t *Task) enable() {
 	st := &t.state
 	tg := st.n.t
 	if tg.opt.Delay != nil {
 		if d := tg.opt.Delay(t); d > 0 {
-			st.inDevice, st.delayed = true, true
+			st.to(delayed)
 			if st.resume == nil {
 				st.resume = t.afterDelay
 			}
@@ -56,18 +58,20 @@ func (t *Task) begin() {
 			return
 		}
 	}
+	st.to(enabled)
 	t.run()
 }
 
 func (t *Task) afterDelay() {
 	st := &t.state
-	st.inDevice, st.delayed = false, false
-	switch {
-	case st.aborted:
+	if st.phase == aborting {
 		t.end(StatusGood)
-	case st.u.removed:
-		t.check(lunNotSupported)
-	default:
-		t.run()
+		return
 	}
+	st.to(enabled)
+	if st.u.removed {
+		t.check(lunNotSupported)
+		return
+	}
+	t.run()
 }

@@ -52,7 +52,7 @@ func (u *Unit) erase(what erasure, task *Task) {
 	u.job, u.failedErase = b, nil
 	u.revokeTokens() // they hold what is to be erased
 	if task != nil {
-		task.state.multi = b
+		task.state.continuation = b
 	}
 	u.save(nil)
 	// Commands that run already end first: what they write must go too. Copies end now.
@@ -65,7 +65,7 @@ func (u *Unit) erase(what erasure, task *Task) {
 		return StatusCheckCondition, b.busyCode()
 	})
 	for x := u.first; x != nil; x = x.state.next {
-		if _, copies := x.state.multi.(*operation); !copies && x.state.phase == enabled && x != task && x.state.inDevice {
+		if _, copies := x.state.continuation.(*operation); !copies && x != task && x.state.phase.elsewhere() {
 			w.left++
 			x.state.waiters = append(x.state.waiters, w)
 		}
@@ -73,8 +73,8 @@ func (u *Unit) erase(what erasure, task *Task) {
 	w.less(u.t)
 }
 
-// end lets the task go: the operation goes on without it.
-func (b *background) end(*Task) { b.task = nil }
+// release lets the task go: the operation goes on without it.
+func (b *background) release(*Task) { b.task = nil }
 
 // next submits the next piece, when its time has come.
 func (b *background) next() {

@@ -21,10 +21,10 @@ func (t *Target) Offloads(out []Offload) []Offload {
 	for _, u := range t.units {
 		for task := u.first; task != nil; task = task.state.next {
 			st := &task.state
-			if st.phase != enabled || !st.inDevice || st.delayed {
+			if st.phase != atDevice && st.phase != aborting {
 				continue
 			}
-			if o, ok := st.multi.(*operation); ok {
+			if o, ok := st.continuation.(*operation); ok {
 				out = append(out, o.offload())
 			} else if st.row != nil && st.row.kind == opWriteSame {
 				out = append(out, task.writeSame())
@@ -43,7 +43,7 @@ func (t *Target) Offloads(out []Offload) []Offload {
 func (t *Task) writeSame() Offload {
 	st := &t.state
 	o := Offload{Primitive: "write_same", Volume: st.u.stats.volume, Initiator: st.n.initiator, Total: st.req.Range.Bytes(), Start: st.start}
-	if p, ok := st.multi.(*patterned); ok {
+	if p, ok := st.continuation.(*patterned); ok {
 		o.Done = p.size - p.rest.Bytes() - st.req.Range.Bytes()
 		o.Total = p.size
 	}

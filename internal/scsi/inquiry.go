@@ -256,7 +256,7 @@ func vpdProvisioning(u *Unit, _ *Nexus, b []byte) []byte {
 	}
 	const lbpu, lbpws, lbpws10, lbprz, ancSup, thin = 0x80, 0x40, 0x20, 0x04, 0x02, 2
 	var exponent byte
-	if _, ok := u.dev.(provisioner); ok {
+	if u.provisioner != nil {
 		exponent = u.thresholdExponent()
 	}
 	return append(b, exponent, lbpu|lbpws|lbpws10|lbprz|ancSup, thin, 0)

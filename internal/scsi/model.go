@@ -61,15 +61,16 @@ type lunMap struct{ luns []*Unit } // by LUN
 
 // Unit is a logical unit: a block.Device with SCSI state.
 type Unit struct {
-	t       *Target
-	dev     block.Device
-	opt     UnitOptions
-	info    block.Info
-	blocks  uint64 // capacity in logical blocks
-	shift   uint8  // log2 of sectors per logical block
-	names   []designator
-	itls    []*itl // in the order in which nexuses saw the unit
-	removed bool
+	t           *Target
+	dev         block.Device
+	provisioner provisioner // dev, if it knows how full its pool is
+	opt         UnitOptions
+	info        block.Info
+	blocks      uint64 // capacity in logical blocks
+	shift       uint8  // log2 of sectors per logical block
+	names       []designator
+	itls        []*itl // in the order in which nexuses saw the unit
+	removed     bool
 
 	taskSet
 	mode modeState

@@ -45,6 +45,7 @@ const (
 	mediumWrite = needMedium | writes
 	passAll     = passReserve | passLegacy
 	passAccess  = passStandby | passUnavailable
+	conditional = thinOnly | atomicOnly | groupSetters // offered has to be asked
 )
 
 // opVariable is the operation code of CDBs of variable length.

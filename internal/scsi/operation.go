@@ -22,15 +22,23 @@ type operation struct {
 	discard bool // result goes with the end
 	req     block.Request
 	where   *Unit // where req is
-	stopped bool
+	state   operationState
 	cut     interruption // what stopped it, if a unit did
-	over    bool
 	host    uint32
 	start   int64
 	arrived uint64 // its command
 	roles   []copyRole
 	waiters []*waiter // what goes on when the operation is over
 }
+
+// operationState only grows.
+type operationState uint8
+
+const (
+	running  operationState = iota
+	stopping                // its present request is the last, and what that brings is given back
+	over                    // its result stands, and its command has ended or is about to
+)
 
 // copyRole is a unit's part in a copy, for the counters.
 type copyRole struct {
@@ -75,10 +83,11 @@ type interruption struct {
 	why    code
 }
 
-// cancelled tells whether the present request's outcome matters no more.
-func (o *operation) cancelled() bool {
-	return o.stopped || o.task != nil && o.task.state.aborted
-}
+// aborted reports whether the operation's command is being aborted: the operation goes with it.
+func (o *operation) aborted() bool { return o.task != nil && o.task.state.phase == aborting }
+
+// cancelled reports whether the present request's outcome matters no more.
+func (o *operation) cancelled() bool { return o.state == stopping || o.aborted() }
 
 // copyResult is what the RECEIVE COPY commands tell of one copy operation. The
 // 1-byte and the 4-byte list identifiers are one set of numbers (SPC-5 5.18.4.2).

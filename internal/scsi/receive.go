@@ -1,6 +1,6 @@
 // Stage 1 of a command, receive: a task gets its number, its I_T_L nexus and its place in the
-// unit's task set. What names no unit, and what finds the set full, is answered here. The stages
-// after this one: enable.go, check.go, a handler, device.go, complete.go.
+// unit's task set. What names no unit, or finds the set full, is answered here. The stages after
+// this one are enable.go, check.go, the command's handler, device.go, complete.go and deliver.go.
 
 package scsi
 
@@ -12,63 +12,42 @@ func (n *Nexus) Submit(tasks []*Task) {
 	t.enter()
 	now := t.exec.Now()
 	for _, task := range tasks {
-		n.arrive(task, now)
+		n.receive(task, now)
 	}
 	t.leave()
 }
 
-func (n *Nexus) arrive(t *Task, now int64) {
+func (n *Nexus) receive(t *Task, now int64) {
 	st := &t.state
-	if st.phase != idle {
-		panic("scsi: internal error: task submitted twice")
-	}
+	st.to(received)
 	t.Status, t.Sense, t.DataIn, t.InTotal, t.OutTotal, t.Aborted = StatusGood, nil, nil, 0, 0, false
 	n.t.arrivals++
 	st.n, st.start, st.row, st.arrived = n, now, nil, n.t.arrivals
-	st.aborted, st.told, st.blocks = false, false, false
+	st.reportTaskAborted, st.countedByCopy = false, false
 	st.itl = n.lookup(t.LUN)
 	if st.itl == nil || n.closed {
 		st.itl, st.u = nil, nil
-		st.phase = enabled
 		n.withoutUnit(t)
 		return
 	}
 	u := st.itl.u
 	st.u = u
 	if u.size >= u.limit {
-		st.row = lookup(t.CDB)
-		st.phase = enabled
+		st.row = lookup(t.CDB) // for the counters
 		t.end(StatusTaskSetFull)
 		return
 	}
 	u.push(t)
-	switch t.Attr {
-	case AttrOrdered:
-		st.blocks = true
-		u.blockers++
-	case AttrHeadOfQueue:
-		st.blocks = true
-		u.blockers++
-		u.heads++
-	case AttrACA:
+	st.to(dormant)
+	switch {
+	case t.Attr == AttrACA:
 		// NACA is refused, so no ACA condition exists that would admit it.
-		st.phase = enabled
 		t.check(invalidFieldInCDB)
-		return
+	case t.Attr == AttrHeadOfQueue, u.blockers == 0:
+		t.enable()
 	default:
-		if u.blockers == 0 {
-			st.phase = enabled
-			t.begin()
-			return
-		}
+		u.schedule()
 	}
-	st.phase = dormant
-	if t.Attr == AttrHeadOfQueue {
-		st.phase = enabled
-		t.begin()
-		return
-	}
-	u.schedule()
 }
 
 // withoutUnit serves commands to a LUN without a unit (SPC-5 4.3.2, 6.34).

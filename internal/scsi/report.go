@@ -57,8 +57,8 @@ func doRequestSense(t *Task) {
 	var s sense
 	if st.itl.ua != 0 {
 		s.code = st.itl.ua.take()
-	} else if erasing, busy := st.u.eraseState(); busy {
-		s = erasing
+	} else if st.u.erased() {
+		s = st.u.eraseSense()
 	} else {
 		s.code = st.u.medium.notReady()
 	}

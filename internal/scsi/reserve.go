@@ -39,11 +39,6 @@ func doRelease(t *Task) {
 	t.good()
 }
 
-// changing is the state of a command that has changed a reservation and waits for what that ends.
-type changing struct{ _ byte }
-
-func (*changing) end(*Task) {}
-
 // settleChange ends a command that has changed the unit's reservations: when the copies that
 // they exclude now are over, when the tasks and copies of preempted are (PREEMPT AND ABORT), and, of persistent
 // reservations with APTPL=1, when they survive power loss. What is saved is saved at once, so that
@@ -53,11 +48,10 @@ func (u *Unit) settleChange(t *Task, persistent bool, preempted []*registration)
 	tg.enter()
 	defer tg.leave()
 	tg.flush()
-	self, failed := &changing{}, false
-	t.state.multi = self
+	pause, failed := t.pause(), false
 	end := func() {
 		switch {
-		case t.state.multi != self: // the command was aborted meanwhile
+		case pause.over(t):
 		case failed:
 			t.check(internalFailure)
 		default:

@@ -100,19 +100,13 @@ func (u *Unit) save(done func(error)) {
 	u.opt.Save(b, done)
 }
 
-// saving is the state of a command that waits for the unit's state to be durable.
-type saving struct{ _ byte }
-
-func (*saving) end(*Task) {}
-
 // goodWhenSaved ends the task well when the unit's state is durable.
 func (t *Task) goodWhenSaved() {
 	u := t.state.u
-	self := &saving{}
-	t.state.multi = self
+	pause := t.pause()
 	u.save(func(err error) {
 		switch {
-		case t.state.multi != self: // aborted meanwhile
+		case pause.over(t):
 		case err != nil:
 			t.check(internalFailure)
 		default:

@@ -36,6 +36,7 @@ func NewTarget(opt Options) *Target {
 // AddUnit makes a logical unit of dev. No initiator sees it yet.
 func (t *Target) AddUnit(dev block.Device, opt UnitOptions) *Unit {
 	u := &Unit{t: t, dev: dev, opt: opt}
+	u.provisioner, _ = dev.(provisioner)
 	u.refresh()
 	u.limit = opt.MaxTasks
 	if u.limit == 0 {
@@ -136,7 +137,7 @@ func (t *Target) RemoveUnit(u *Unit) {
 	u.fence(nil, rest, func(*operation, *itl, use) (byte, code) { return StatusCheckCondition, lunNotSupported })
 	u.paused++
 	for _, x := range u.tasks() {
-		u.expel(x)
+		x.expel()
 	}
 	u.paused--
 }

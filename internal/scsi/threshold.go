@@ -21,23 +21,25 @@ const softThreshold = 80
 
 // provisioned returns used and available threshold sets of the unit's pool.
 func (u *Unit) provisioned() (used, available uint32, ok bool) {
-	p, ok := u.dev.(provisioner)
-	if !ok || !u.info.Thin {
+	if u.provisioner == nil || !u.info.Thin {
 		return 0, 0, false
 	}
-	a, b := p.Provisioning()
+	a, b := u.provisioner.Provisioning()
 	shift := uint(u.thresholdExponent() + u.shift)
 	return uint32(min(a>>shift, 1<<32-1)), uint32(min(b>>shift, 1<<32-1)), true
 }
 
-// fuller looks, after a write, whether the pool has crossed the soft threshold,
-// and tells the hosts: once, until it falls below again.
-func (u *Unit) fuller() {
-	p, ok := u.dev.(provisioner)
-	if !ok {
-		return
+// wrote is called when a request has ended well that may have taken space.
+func (u *Unit) wrote(op block.Op) {
+	if u.provisioner != nil && writesMore(op) {
+		u.fuller()
 	}
-	used, available := p.Provisioning()
+}
+
+// fuller looks whether the pool has crossed the soft threshold, and notifies the hosts: once,
+// until it falls below again.
+func (u *Unit) fuller() {
+	used, available := u.provisioner.Provisioning()
 	over := used*100 >= (used+available)*softThreshold
 	if over && !u.overThreshold {
 		u.attend(uaThreshold, nil)

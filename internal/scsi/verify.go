@@ -25,8 +25,8 @@ type verify struct {
 	vec     [1][]byte
 }
 
-// end implements stepper.
-func (v *verify) end(t *Task) {
+// release implements continuation.
+func (v *verify) release(t *Task) {
 	s := &t.state.n.t.scratch
 	if b := v.scratch; b != nil {
 		v.scratch = nil
@@ -82,13 +82,13 @@ func doWriteVerify(t *Task) {
 	if mode == bytchkAll {
 		v.data = st.req.Data
 	}
-	st.multi = v
+	st.continuation = v
 	t.submit(func(t *Task) { t.verify(v) })
 }
 
 func (t *Task) verify(v *verify) {
 	st := &t.state
-	st.multi = v
+	st.continuation = v
 	if v.rest.Count == 0 {
 		t.good()
 		return
@@ -109,7 +109,7 @@ func (v *verify) start(t *Task, b []byte) {
 
 func verifyRead(t *Task) {
 	st := &t.state
-	v := st.multi.(*verify)
+	v := st.continuation.(*verify)
 	got := v.vec[0]
 	done := v.from << block.SectorShift
 	if off := v.differs(got, done, st.u.blockSize()); off >= 0 {
@@ -216,7 +216,7 @@ func (s *scratch) serve() {
 		b := s.take()
 		s.used++
 		t.state.n.host.scratch++
-		t.state.multi.(*verify).start(t, b)
+		t.state.continuation.(*verify).start(t, b)
 	}
 }
 

@@ -24,7 +24,7 @@ type patterned struct {
 	size uint64 // bytes, of the whole command
 }
 
-func (*patterned) end(*Task) {}
+func (*patterned) release(*Task) {}
 
 // doWriteSame serves WRITE SAME(10), (16) and (32). A block of zeros becomes a
 // request without data, which a device can serve from its map alone.
@@ -92,7 +92,7 @@ func doWriteSame(t *Task) {
 		return
 	}
 	p := &patterned{rest: r.Range, data: pattern, size: r.Range.Bytes()}
-	st.multi = p
+	st.continuation = p
 	p.next(t)
 }
 
