@@ -36,7 +36,7 @@ const shapeLimits = `
 	package   fields  lines  long  longest  file  back
 	goal          25   2500     0       70   450     2
 	array         76  10700     3       82   465    60
-	scsi          25   8100     1       92   450     2
+	scsi          25   8200     0       70   450     2
 `
 
 // shape is what is measured of a package.

@@ -1,6 +1,6 @@
 // Stage 3 of a command, check: what stands between an enabled task and its handler, in the order
-// of SAM-5 5.3.3. It has no effect but that a pending unit attention condition is reported, and so
-// cleared. What a nexus or a unit refuses by its state is in access.go.
+// of SAM-5 5.3.3. It has no effect but that a pending unit attention condition is reported, and
+// so cleared. What a nexus or a unit refuses by its state is in access.go.
 
 package scsi
 
@@ -25,8 +25,8 @@ func (t *Task) run() {
 	}
 }
 
-// mayAccess checks what keeps the I_T_L nexus from the unit: reservations of others, a unit attention
-// condition that it has to be told first, the state of its port.
+// mayAccess checks what keeps the I_T_L nexus from the unit: reservations of others, a unit
+// attention condition that it has to be told first, the state of its port.
 func (t *Task) mayAccess(row *command) bool {
 	st := &t.state
 	if st.u.reserved() && st.u.reservedFor(st.itl, t, row) {

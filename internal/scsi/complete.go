@@ -1,5 +1,6 @@
-// Stage 6 of a command, complete: its request has come back from the device, or a check has refused
-// it. The task gets its status, leaves the task set, is counted, and goes to the front end (deliver.go).
+// Stage 6 of a command, complete: its request has come back from the device, or a check or its
+// handler has ended it. The task gets its status and its sense data, gives back what it holds, is
+// counted, and leaves the task set. end is the only way into the state completed.
 
 package scsi
 

@@ -1,4 +1,7 @@
-// Last stage of a copy: a request of the operation has ended, the operation is stopped, or is over.
+// The last stage of a copy: a request of the operation has ended, or somebody ends the operation:
+// its own command's abort, a fence of a unit that it uses, COPY OPERATION ABORT. A request that
+// the device has begun always ends first, and what it holds is released. finish is the only way
+// out: it stands in the result, is counted, and ends the command if there still is one.
 
 package scsi
 
@@ -141,15 +144,4 @@ func (o *operation) book(sam byte, cancelled bool) {
 		r.x.stats.Commands[r.kind][outcome]++
 		r.x.u.stats.Duration[r.kind].Observe(now - o.start)
 	}
-}
-
-// dropCopies terminates the operations of the I_T_L nexus that have no task any
-// more, and forgets all results.
-func (x *itl) dropCopies() {
-	for _, r := range x.copies {
-		if r.op != nil && r.op.task == nil {
-			r.op.stop()
-		}
-	}
-	x.copies = nil
 }

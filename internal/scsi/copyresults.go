@@ -1,4 +1,5 @@
-// Handlers of the RECEIVE COPY commands and of COPY OPERATION ABORT.
+// Handlers of the RECEIVE COPY commands and of COPY OPERATION ABORT: what is known of operations
+// that run, and of those that are over, by the list identifiers of one I_T_L nexus.
 
 package scsi
 

@@ -1,4 +1,7 @@
-// Stage 3 of an EXTENDED COPY: its segments.
+// Stage 3 of an EXTENDED COPY: its segments, one after the other (which is what STR=1 asks for).
+// Each is a hold of the source and a place at the destination, so that a segment whose ranges
+// overlap copies as if the whole source was read first. Both units are asked before each request
+// whether they would serve it; what they answer is forwarded.
 
 package scsi
 

@@ -1,5 +1,7 @@
-// Stage 2 of a copy, admission: is there room for another operation? copysegment.go or odx.go is the
-// next stage, then device.go and copyend.go.
+// Stage 2 of a copy, admission: an operation begins if the target, the initiator and the I_T_L
+// nexus have room for one more, and its list identifier is free. From here on it is listed in
+// Target.operations, where whatever fences a unit finds it, until copyend.go takes it out. The
+// next stage is copysegment.go or odx.go, then device.go and copyend.go.
 
 package scsi
 
@@ -18,7 +20,7 @@ func (t *Task) operate(work copier, id uint32, named, discard, immed bool, listI
 			x.forget(r)
 		}
 	}
-	if len(tg.operations) >= maxCopies || st.n.host.copies >= maxCopiesOfHost || x.running >= maxCopiesOfNexus {
+	if !x.roomForCopy() {
 		t.end(StatusBusy)
 		return false
 	}
@@ -41,6 +43,12 @@ func (t *Task) operate(work copier, id uint32, named, discard, immed bool, listI
 	}
 	work.next(o)
 	return true
+}
+
+// roomForCopy reports whether another operation may start on the I_T_L nexus. finish gives back
+// what operate takes.
+func (x *itl) roomForCopy() bool {
+	return len(x.u.t.operations) < maxCopies && x.n.host.copies < maxCopiesOfHost && x.running < maxCopiesOfNexus
 }
 
 // listInUse is OPERATION IN PROGRESS with a pointer to the list identifier, which

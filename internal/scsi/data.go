@@ -1,4 +1,5 @@
-// Scatter-gather lists as one sequence of bytes.
+// Scatter-gather lists as one sequence of bytes, and patterns. What clip returns shares memory
+// with its argument; what the others return is new.
 
 package scsi
 
@@ -36,7 +37,7 @@ func joined(v [][]byte, n int) []byte {
 	return out
 }
 
-// zero tells whether v holds nothing but zeros.
+// zero reports whether v holds nothing but zeros.
 func zero(v [][]byte) bool {
 	for _, b := range v {
 		for len(b) >= 8 {

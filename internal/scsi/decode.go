@@ -1,5 +1,6 @@
-// Decoding: what block commands have in common. It reads the fields of a CDB and the
-// parameter list, checks them, and prepares the task's request. A helper that returns false has ended the task.
+// Stage 4 of a command, decode, as far as commands have it in common: the extent of a block
+// command, its protection and its length, Data-Out and parameter lists. A helper that returns
+// false has ended the task. Whatever a peer sends, nothing here or in a handler reads behind it.
 
 package scsi
 

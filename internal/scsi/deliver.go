@@ -1,5 +1,6 @@
-// Stage 7 of a command, deliver: completions are called from the executor, never from inside the call that
-// caused them.
+// Stage 7 of a command, deliver: the task goes back to the front end. That, and every answer to a
+// task management function, is called from the executor, never from inside the call that caused
+// it.
 
 package scsi
 

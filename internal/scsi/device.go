@@ -1,5 +1,7 @@
-// Stage 5 of a command, submit: requests go to the unit's device, those that follow each other in one batch.
-// This is the way down for commands and copies alike.
+// Stage 5 of a command, submit: its request goes to the unit's device, the requests of copies
+// too. What one call submits for one device in a row goes to it in one batch, so that what one
+// read of a socket brought is one call. This is the way down: below it is block.Device, which the
+// array implements.
 
 package scsi
 

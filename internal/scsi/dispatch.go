@@ -1,5 +1,6 @@
-// The dispatch table: one row for each operation code and service action, with its handler. REPORT
-// SUPPORTED OPERATION CODES answers from the same rows.
+// The dispatch table: one row for each operation code and service action, with its handler.
+// REPORT SUPPORTED OPERATION CODES answers from the same rows, so what is not here does not
+// exist. It is checked as the program starts.
 
 package scsi
 
@@ -15,7 +16,8 @@ const (
 	wsp  = 0xF8 // WRPROTECT, ANCHOR, UNMAP
 )
 
-func rows() []*command {
+// shortRows are the commands of 6 and 10 bytes, with the operation codes below 60h.
+func shortRows() []*command {
 	return []*command{
 		{"TEST UNIT READY", 0x00, none, []byte{0x00, 0, 0, 0, 0, ctrl}, doTestUnitReady, needMedium | passReserve, opOther},
 		{"REQUEST SENSE", 0x03, none, []byte{0x03, 1, 0, 0, ff, ctrl}, doRequestSense, passUA | passAll | passBusy | passAccess, opOther},
@@ -62,6 +64,12 @@ func rows() []*command {
 		{"PERSISTENT RESERVE OUT, PREEMPT AND ABORT", 0x5F, prPreemptAbort, prOut(prPreemptAbort), doPROut, passReserve | passStandby, opOther},
 		{"PERSISTENT RESERVE OUT, REGISTER AND IGNORE EXISTING KEY", 0x5F, prRegisterIgnore, prOut(prRegisterIgnore), doPROut, passReserve | passStandby, opOther},
 		{"PERSISTENT RESERVE OUT, REGISTER AND MOVE", 0x5F, prMove, prOut(prMove), doPROut, passReserve | passStandby, opOther},
+	}
+}
+
+// longRows are the commands of 12, 16 and 32 bytes, with the operation codes above 5Fh.
+func longRows() []*command {
+	return []*command{
 		// By SBC-3 4.22.2 the 32-byte form is for units with type 2 protection. It is taken
 		// all the same, as LIO takes it, but not listed for a unit that should not have it.
 		{"WRITE SAME(32)", opVariable, saWriteSame32, []byte{opVariable, ctrl, 0, 0, 0, 0, grp, 0x18, 0, saWriteSame32, 0xF9, 0, ff, ff, ff, ff, ff, ff, ff, ff,
@@ -109,7 +117,7 @@ func rows() []*command {
 }
 
 func init() {
-	table = rows()
+	table = append(shortRows(), longRows()...)
 	for i, c := range table {
 		fail := func(why string) { panic(fmt.Sprintf("scsi: internal error: command table, %s: %s", c.name, why)) }
 		switch want := cdbLength(c.op); {

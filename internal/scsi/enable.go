@@ -1,6 +1,6 @@
 // Stage 2 of a command, enable: which tasks of a set may run (SAM-5 8.6), and the delay that the
-// front end asks for before one does. This is the one place to which a later stage comes back: a
-// task that ends, or that is aborted, lets others run.
+// front end asks for before one does. This is the one place to which later stages come back: a
+// task that ends, or is aborted, lets others run.
 
 package scsi
 

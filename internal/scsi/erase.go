@@ -1,5 +1,6 @@
-// SANITIZE and FORMAT UNIT: an operation on the whole unit that goes on after its command. While there is one,
-// and after one has failed, the unit is not ready (access.go).
+// SANITIZE and FORMAT UNIT: an operation on the whole unit that goes on after its command, and
+// after a loss of power. While there is one, and after one has failed, the unit is not ready
+// (access.go). It begins when all that was at the device is over: what that wrote must go too.
 
 package scsi
 
@@ -21,7 +22,7 @@ const (
 )
 
 // erasure says what an operation makes of the medium.
-type erasure struct {
+type eraseParameters struct {
 	Format       bool   `json:"format,omitempty"`  // FORMAT UNIT, else SANITIZE
 	Unrestricted bool   `json:"ause,omitempty"`    // a failure can be left by EXIT FAILURE MODE
 	Passes       int    `json:"passes,omitempty"`  // 0 makes the medium as new
@@ -32,9 +33,9 @@ type erasure struct {
 // background is an operation on a unit that goes on after its command: SANITIZE or
 // FORMAT UNIT. While there is one the unit is not ready. Nothing but the removal
 // of the unit ends it.
-type background struct {
+type eraseOperation struct {
 	u     *Unit
-	what  erasure
+	what  eraseParameters
 	task  *Task // waits for the end; nil with IMMED=1 or when it was aborted
 	req   block.Request
 	start int64  // when it began
@@ -44,12 +45,12 @@ type background struct {
 }
 
 // erase starts an operation. task, which may be nil, ends with it.
-func (u *Unit) erase(what erasure, task *Task) {
-	b := &background{u: u, what: what, task: task, start: u.t.exec.Now()}
+func (u *Unit) erase(what eraseParameters, task *Task) {
+	b := &eraseOperation{u: u, what: what, task: task, start: u.t.exec.Now()}
 	b.size = u.info.Sectors
 	b.total = b.size * uint64(max(what.Passes, 1))
 	b.req.Done = b.step
-	u.job, u.failedErase = b, nil
+	u.eraseOperation, u.failedErase = b, nil
 	u.revokeTokens() // they hold what is to be erased
 	if task != nil {
 		task.state.continuation = b
@@ -74,10 +75,10 @@ func (u *Unit) erase(what erasure, task *Task) {
 }
 
 // release lets the task go: the operation goes on without it.
-func (b *background) release(*Task) { b.task = nil }
+func (b *eraseOperation) release(*Task) { b.task = nil }
 
 // next submits the next piece, when its time has come.
-func (b *background) next() {
+func (b *eraseOperation) next() {
 	u := b.u
 	if u.removed {
 		return
@@ -117,7 +118,7 @@ func (b *background) next() {
 }
 
 // step goes on after a piece.
-func (b *background) step(r *block.Request) {
+func (b *eraseOperation) step(r *block.Request) {
 	u := b.u
 	switch {
 	case u.removed:
@@ -138,8 +139,8 @@ func (b *background) step(r *block.Request) {
 }
 
 // eraseEnded makes the unit ready again, or leaves it failed.
-func (u *Unit) eraseEnded(b *background, ok bool) {
-	u.job = nil
+func (u *Unit) eraseEnded(b *eraseOperation, ok bool) {
+	u.eraseOperation = nil
 	if !ok {
 		u.failedErase = &b.what
 	}
@@ -175,7 +176,7 @@ func doSanitize(t *Task) {
 	be := binary.BigEndian
 	n := int(be.Uint16(t.CDB[7:]))
 	sa := t.CDB[1] & 0x1F
-	what := erasure{Unrestricted: t.CDB[1]&sanitizeAUSE != 0}
+	what := eraseParameters{Unrestricted: t.CDB[1]&sanitizeAUSE != 0}
 	switch {
 	case sa == sanitizeOverwrite:
 		if n <= overwriteHeader || n > overwriteHeader+int(u.blockSize()) {
@@ -215,7 +216,7 @@ func doSanitize(t *Task) {
 }
 
 // erase starts the operation of the task's command.
-func (t *Task) erase(what erasure, immed bool) {
+func (t *Task) erase(what eraseParameters, immed bool) {
 	u := t.state.u
 	t.describe(opErase, u, u.info.Sectors<<block.SectorShift*uint64(max(what.Passes, 1)))
 	if immed {
@@ -250,7 +251,7 @@ func doFormat(t *Task) {
 		t.fault(inCDB(1, 7))
 		return
 	}
-	what := erasure{Format: true}
+	what := eraseParameters{Format: true}
 	if t.CDB[1]&formatData == 0 {
 		t.erase(what, false)
 		return

@@ -1,5 +1,7 @@
-// Handler of EXTENDED COPY, stage 1 of a copy: the parameter list is parsed, CSCDs are found, and an operation
-// is started (copyop.go). Only what makes the whole list unusable is an error here.
+// Handler of EXTENDED COPY, stage 1 of a copy: its parameter list is parsed, its CSCDs are found
+// among the LUNs of the nexus that sent it and nowhere else, and an operation is started
+// (copystart.go). Only what makes the whole list unusable is an error here; the rest is found
+// when the segment runs.
 
 package scsi
 

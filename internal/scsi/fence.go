@@ -1,7 +1,7 @@
-// A copy uses units that its command did not come to, and with IMMED=1 it outlives its command. So
-// what fences a unit (a reset, PREEMPT AND ABORT, a change of its reservation, an erasure) looks at
-// all copy operations, ends those that concern it, and is answered when they are over: nothing lands
-// on a unit after its fence or its erasure has answered.
+// A copy uses units that its command did not come to, and with IMMED=1 it outlives its command.
+// So what fences a unit (a reset, PREEMPT AND ABORT, a change of its reservation, an erasure)
+// looks at all copy operations, ends those that concern it, and is answered when they are over:
+// nothing lands on a unit after its fence or its erasure has answered.
 
 package scsi
 
@@ -55,4 +55,15 @@ func (t *Target) endOperations(w *waiter, match func(*operation) bool) {
 			o.stop()
 		}
 	}
+}
+
+// dropCopies terminates the operations of the I_T_L nexus that have no task any
+// more, and forgets all results.
+func (x *itl) dropCopies() {
+	for _, r := range x.copies {
+		if r.op != nil && r.op.task == nil {
+			r.op.stop()
+		}
+	}
+	x.copies = nil
 }

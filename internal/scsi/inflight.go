@@ -1,4 +1,5 @@
-// The offloads in flight, for those who watch.
+// The offloads in flight, for those who watch. Nobody keeps a list of them for that: it is read
+// off the task sets and the operations.
 
 package scsi
 

@@ -1,4 +1,5 @@
-// Handler of INQUIRY: standard data, and the vital product data pages.
+// Handler of INQUIRY: standard data, and the vital product data pages. They name the limits that
+// the other files keep, from the same constants.
 
 package scsi
 

@@ -1,4 +1,5 @@
-// Handlers of LOG SENSE and LOG SELECT, and the log pages (SPC-5 7.3).
+// Handlers of LOG SENSE and LOG SELECT, and the log pages (SPC-5 7.3), with the vendor specific
+// page by which the caches of hosts learn what other hosts have changed.
 
 package scsi
 
@@ -49,13 +50,14 @@ type changeKeeper interface {
 	ChangesFor(host uint32) (generation, since uint64, list []block.Change)
 }
 
-// changesPage appends the page of changed extents, by which a host's cache forgets what other hosts have
-// changed and nothing else. Parameter 0 has the present GENERATION (8 bytes) and the generation that
-// the list goes back to (8): who knows one outside of these two has to take everything for changed. Parameters
-// 1 to 1024 are extents, in the order of time: the generation of the last change (8), the first LBA (8), the number
-// of blocks (8), the array's number of the initiator that changed it (4; 0: several), reserved (4). What the asking
-// initiator has changed itself, by whatever session, is left out; names of initiators tell them apart. Generations
-// of an array that was started again are far from those before.
+// changesPage appends the page of changed extents, by which a host's cache forgets what other
+// hosts have changed and nothing else. Parameter 0 has the present GENERATION (8 bytes) and the
+// generation that the list goes back to (8): who knows one outside of these two has to take
+// everything for changed. Parameters 1 to 1024 are extents, in the order of time: the generation
+// of the last change (8), the first LBA (8), the number of blocks (8), the array's number of the
+// initiator that changed it (4; 0: several), reserved (4). What the asking initiator has changed
+// itself, by whatever session, is left out; names of initiators tell them apart. Generations of
+// an array that was started again are far from those before.
 func (u *Unit) changesPage(b []byte, n *Nexus) ([]byte, bool) {
 	k, ok := u.dev.(changeKeeper)
 	if !ok || n.t.opt.Random == nil {

@@ -1,4 +1,5 @@
-// Task management functions (SAM-5 clause 7), and the fence that a front end asks for.
+// Task management functions (SAM-5 clause 7), and the fence that a front end asks for. Each is
+// answered when all that it ends has ended; the waiter counts what is left.
 
 package scsi
 
@@ -50,7 +51,7 @@ func (n *Nexus) Manage(fn TMF, lun, tag uint64, done func(TMFResponse)) {
 
 // clearTasks aborts every task of the unit and tells the other nexuses that lost
 // one.
-func (u *Unit) clearTasks(w *waiter, by *Nexus, ua attention) {
+func (u *Unit) clearTasks(w *waiter, by *Nexus, ua unitAttention) {
 	u.abortWhere(w, by, func(k *Task) bool {
 		if x := k.state.itl; x.n != by {
 			x.ua |= ua
@@ -60,14 +61,14 @@ func (u *Unit) clearTasks(w *waiter, by *Nexus, ua attention) {
 }
 
 // reset is a logical unit reset (SAM-5 6.3.3): tasks and the copies that use the unit, wherever
-// their commands came, are aborted; SPC-2 reservations, removal prevention and mode pages go back; persistent
-// reservations stay.
+// their commands came, are aborted; SPC-2 reservations, removal prevention and mode pages go
+// back; persistent reservations stay.
 func (u *Unit) reset(w *waiter, by *Nexus) {
 	u.abortWhere(w, by, func(*Task) bool { return true })
 	u.shut(func(*Nexus) bool { return true })
 	u.fence(w, rest, aborts)
 	u.t.endOperations(w, func(o *operation) bool { return o.x.u == u })
-	u.holder = nil
+	u.spc2Holder = nil
 	u.mode = u.savedMode
 	for _, x := range u.itls {
 		x.prevent = false
@@ -77,13 +78,14 @@ func (u *Unit) reset(w *waiter, by *Nexus) {
 }
 
 // OnReset registers what the front end does when a TARGET COLD RESET of units that the nexus sees
-// has been answered: it ends the nexus, as a target does that comes up again. It is called on the executor.
+// has been answered: it ends the nexus, as a target does that comes up again. It is called on the
+// executor.
 func (n *Nexus) OnReset(fn func()) { n.onReset = fn }
 
-// resetAll resets every unit that the nexus can see: a reset by one initiator
-// must not reach what is hidden from it. A cold one then ends the nexuses that see one of these units,
-// and no others, though RFC 7143 11.5.1 speaks of all sessions: who shares nothing with the initiator
-// has another target, as far as it can tell.
+// resetAll resets every unit that the nexus can see: a reset by one initiator must not reach what
+// is hidden from it. A cold one then ends the nexuses that see one of these units, and no others,
+// though RFC 7143 11.5.1 speaks of all sessions: who shares nothing with the initiator has
+// another target, as far as it can tell.
 func (t *Target) resetAll(n *Nexus, fn TMF, done func(TMFResponse)) {
 	w := newWaiter(func() {
 		done(TMFComplete)
@@ -97,7 +99,7 @@ func (t *Target) resetAll(n *Nexus, fn TMF, done func(TMFResponse)) {
 		}
 		x.u.reset(w, n)
 		if fn == TargetColdReset {
-			x.u.attend(uaPowerOn, nil)
+			x.u.establish(uaPowerOn, nil)
 		}
 	}
 	w.less(t)
@@ -113,8 +115,9 @@ func (t *Target) comeUp(by *Nexus) {
 	}
 }
 
-// EndCopies ends the copies that use the unit of this LUN, those too that have arrived and are yet to begin: for a front end that keeps reservations
-// itself, and knows that one fenced the unit, but not whose copies they are.
+// EndCopies ends the copies that use the unit of this LUN, those too that have arrived and are
+// yet to begin: for a front end that keeps reservations itself, and knows that one fenced the
+// unit, but not whose copies they are.
 func (n *Nexus) EndCopies(lun uint64) {
 	t := n.t
 	t.enter()

@@ -1,5 +1,5 @@
 // Handlers of what concerns the medium as a thing: START STOP UNIT, PREVENT ALLOW MEDIUM REMOVAL,
-// SEND DIAGNOSTIC and READ DEFECT DATA.
+// SEND DIAGNOSTIC and READ DEFECT DATA. A medium can be ejected from a removable unit only.
 
 package scsi
 
@@ -37,7 +37,7 @@ func doStartStop(t *Task) {
 		return
 	case loej:
 		if start && u.medium.ejected {
-			u.attend(uaMediumChanged, t.state.itl)
+			u.establish(uaMediumChanged, t.state.itl)
 		}
 		if !start && !u.medium.ejected {
 			u.medium.cycles++
@@ -50,7 +50,7 @@ func doStartStop(t *Task) {
 	t.good()
 }
 
-// prevented tells whether any nexus prevents that the medium is moved.
+// prevented reports whether any nexus prevents that the medium is moved.
 func (u *Unit) prevented() bool {
 	return slices.ContainsFunc(u.itls, func(x *itl) bool { return x.prevent })
 }

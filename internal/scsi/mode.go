@@ -1,4 +1,6 @@
-// Handlers of MODE SENSE and MODE SELECT, and the mode pages (SPC-5 7.5).
+// Handlers of MODE SENSE and MODE SELECT, and the mode pages (SPC-5 7.5). All I_T nexuses share
+// one set of values. A MODE SELECT is applied to a copy, which replaces the values when the whole
+// list is right.
 
 package scsi
 
@@ -72,8 +74,9 @@ func (u *Unit) modePages() []modePage {
 	return pages
 }
 
-// thresholdPage is the logical block provisioning mode page (SBC-4 6.5.8): which thresholds raise 38/07, in
-// threshold sets. The array has one, which hosts cannot change; nil for a unit without thresholds.
+// thresholdPage is the logical block provisioning mode page (SBC-4 6.5.8): which thresholds raise
+// 38/07, in threshold sets. The array has one, which hosts cannot change; nil for a unit without
+// thresholds.
 func (u *Unit) thresholdPage() []byte {
 	used, available, ok := u.provisioned()
 	if !ok {
@@ -253,7 +256,7 @@ func doModeSelect(t *Task) {
 	}
 	if next != u.mode {
 		u.mode = next
-		u.attend(uaModeChanged, t.state.itl)
+		u.establish(uaModeChanged, t.state.itl)
 	}
 	if save {
 		u.savedMode = next
@@ -263,7 +266,7 @@ func doModeSelect(t *Task) {
 	t.good()
 }
 
-// sameGeometry tells whether a block descriptor asks for what the unit has.
+// sameGeometry reports whether a block descriptor asks for what the unit has.
 func (u *Unit) sameGeometry(b []byte, long bool) bool {
 	be := binary.BigEndian
 	switch {

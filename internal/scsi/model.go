@@ -1,7 +1,7 @@
 // The objects of the device server: a target, its logical units, the I_T nexuses that are logged
-// in, and the I_T_L nexus, which is what a unit keeps for one of them. Here stand their fields and
-// what can be read off these; who changes which field stands beside it. Everything that is bounded
-// by a limit, so that peers cannot make the target grow, names the limit.
+// in, and the I_T_L nexus, which is what a unit keeps for one of them. Here stand their fields, who
+// changes them, and what can be read off them. Nothing here has an effect but that an initiator
+// gets its number.
 
 package scsi
 
@@ -17,30 +17,34 @@ const maxLUN = 1<<14 - 1
 // Target is a SCSI target device: its logical units, and which of them each
 // initiator may see.
 type Target struct {
-	opt      Options
-	exec     block.Executor
-	units    []*Unit            // in the order of AddUnit
-	maps     map[string]*lunMap // by initiator; never iterated
-	nexuses  []*Nexus           // in the order of OpenNexus
-	hosts    []*host            // hosts[i].id == i+1
-	hostOf   map[string]*host
-	known    map[string]bool // initiator ports that logged in before; bounded
-	stats    map[string]*unitStats
-	vols     []string // keys of stats in order
-	genBase  uint64   // see generationBase
-	arrivals uint64   // of tasks
-	// operations are the copy operations that run, in the order of their beginning.
-	operations []*operation
-	tokens     []*rodToken  // in the order of creation
-	scratch    scratch      // of VERIFY
-	groups     []*portGroup // in the order of Options.Ports
+	opt  Options
+	exec block.Executor
 
-	// The batch of requests that the present call collects for one device.
+	// Who is there (target.go, nexus.go).
+	units   []*Unit            // in the order of AddUnit
+	maps    map[string]*lunMap // by initiator; never iterated where order matters
+	nexuses []*Nexus           // in the order of OpenNexus
+	groups  []*portGroup       // in the order of Options.Ports
+	hosts   []*host            // hosts[i].id == i+1
+	hostOf  map[string]*host
+	known   map[string]bool // initiator ports that logged in before; bounded
+
+	// What they count (counters.go), and from where generations count (logs.go).
+	stats   map[string]*unitStats
+	vols    []string // keys of stats in order
+	genBase uint64
+
+	arrivals   uint64       // tasks received, the number of the last
+	operations []*operation // that run, in the order of their beginning (copystart.go)
+	tokens     []*rodToken  // in the order of creation (rodtoken.go)
+	scratch    scratch      // of VERIFY
+
+	// The batch of requests that the present call collects for one device (device.go).
 	depth     int
 	batch     []*block.Request
 	batchUnit *Unit
 
-	// Completions that wait for the executor to call drain.
+	// Completions that wait for the executor to call drain (deliver.go).
 	ended  []*Task
 	spare  []*Task
 	calls  []func()
@@ -48,7 +52,8 @@ type Target struct {
 	drain  func()
 }
 
-// host is an initiator by name, however many ports and sessions it has.
+// host is an initiator by name, however many ports and sessions it has. Its counts are bounded,
+// so that one initiator leaves room for the others.
 type host struct {
 	id      uint32
 	name    string
@@ -59,34 +64,30 @@ type host struct {
 
 type lunMap struct{ luns []*Unit } // by LUN
 
-// Unit is a logical unit: a block.Device with SCSI state.
+// Unit is a logical unit: a block.Device with SCSI state. All of its state survives a loss of any
+// I_T nexus; what belongs to one is in itl.
 type Unit struct {
 	t           *Target
 	dev         block.Device
 	provisioner provisioner // dev, if it knows how full its pool is
 	opt         UnitOptions
-	info        block.Info
-	blocks      uint64 // capacity in logical blocks
-	shift       uint8  // log2 of sectors per logical block
+	info        block.Info // of dev, renewed by its events
+	blocks      uint64     // capacity in logical blocks
+	shift       uint8      // log2 of sectors per logical block
 	names       []designator
 	itls        []*itl // in the order in which nexuses saw the unit
-	removed     bool
+	removed     bool   // it stays so
 
 	taskSet
-	mode modeState
-	// savedMode are the saved values of the mode pages.
-	savedMode modeState
-	// ident and identText are the identifying information: peripheral device
-	// identifying, and text.
-	ident, identText []byte
-	timestamp        uint64 // milliseconds, at the clock's zero
-	timestampSet     bool
-	overThreshold    bool // the pool's use is above the soft threshold
-	medium           mediumState
-	job              *background // SANITIZE or FORMAT UNIT in progress
+
+	mode, savedMode modeState       // current and saved values of the mode pages
+	label           label           // identify.go
+	overThreshold   bool            // the pool's use is above the soft threshold
+	medium          mediumState     // medium.go
+	eraseOperation  *eraseOperation // SANITIZE or FORMAT UNIT in progress (erase.go)
 	// failedErase is what the last of them was that failed, until one succeeds.
-	failedErase *erasure
-	holder      *itl // RESERVE(6) and RESERVE(10)
+	failedErase *eraseParameters
+	spc2Holder  *itl // RESERVE(6) and RESERVE(10)
 	pr          persistent
 	stats       *unitStats
 }
@@ -100,7 +101,7 @@ type Nexus struct {
 	group      *portGroup
 	host       *host
 	luns       []*itl // by LUN
-	closed     bool
+	closed     bool   // it stays so
 	fabric     bool   // its target port is of a fabric that the target does not know
 	onReset    func() // see OnReset
 }
@@ -110,8 +111,8 @@ type itl struct {
 	n       *Nexus
 	u       *Unit
 	lun     uint16
-	ua      attention
-	prevent bool // PREVENT ALLOW MEDIUM REMOVAL
+	ua      unitAttention // pending
+	prevent bool          // PREVENT ALLOW MEDIUM REMOVAL
 	stats   *hostStats
 	copies  []*copyResult
 	running int // copy operations that came here and are not over
@@ -156,7 +157,7 @@ func (u *Unit) lastLBA() uint64 { return max(u.blocks, 1) - 1 }
 // atomicBlocks is MAXIMUM ATOMIC TRANSFER LENGTH.
 func (u *Unit) atomicBlocks() uint64 { return uint64(u.info.AtomicSectors) >> u.shift }
 
-// writeProtected tells whether the medium refuses writes.
+// writeProtected reports whether the medium refuses writes.
 func (u *Unit) writeProtected() bool {
 	return u.opt.WriteProtect || u.info.ReadOnly || u.mode.swp
 }
@@ -188,7 +189,7 @@ func (n *Nexus) lookup(lun uint64) *itl {
 	return n.luns[v]
 }
 
-// sees tells whether the nexus has a LUN of the unit.
+// sees reports whether the nexus has a LUN of the unit.
 func (n *Nexus) sees(u *Unit) bool {
 	return slices.ContainsFunc(n.luns, func(x *itl) bool { return x != nil && x.u == u })
 }
@@ -199,7 +200,7 @@ func (n *Nexus) setsGroups() bool {
 	return may != nil && may(n.initiator)
 }
 
-// attached tells whether the nexus still sees the unit at this LUN.
+// attached reports whether the nexus still sees the unit at this LUN.
 func (x *itl) attached() bool { return !x.u.removed && !x.n.closed && x.n.luns[x.lun] == x }
 
 // HostID returns the number that the target gave to the nexus's initiator; it is

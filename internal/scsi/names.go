@@ -1,6 +1,6 @@
 // Names: the designators of a unit, SCSI name strings, and names of iSCSI initiator ports with
-// their TransportIDs. EXTENDED COPY and registrations find units and ports by them, so each has
-// one canonical form.
+// their TransportIDs. Copies find units by them and registrations find ports, so each name has
+// one canonical form, and two that a standard calls equal are equal as bytes.
 
 package scsi
 
@@ -35,7 +35,8 @@ const (
 	associateWhole = 2
 )
 
-// append adds the descriptor; iscsi says that what is no name of the unit is one of an iSCSI port or device.
+// append adds the descriptor; iscsi says that what is no name of the unit is one of an iSCSI port
+// or device.
 func (d *designator) append(b []byte, iscsi bool) []byte {
 	first, second := d.codeSet, d.association<<4|d.kind
 	if d.association != 0 && iscsi {

@@ -1,6 +1,7 @@
-// The life of an I_T nexus: login, what the LUN map makes it see, and its loss.
-// An initiator is a host by its name alone: its sessions and ports share one number
-// and one set of limits.
+// The life of an I_T nexus: login, what its LUN map lets it see, and its loss. A unit that leaves
+// the map loses with the I_T_L nexus all that it kept for it (detach); persistent reservations
+// are by the names of ports and stay. An initiator is a host by its name alone: its sessions and
+// ports share one number and one set of limits.
 
 package scsi
 
@@ -30,7 +31,8 @@ func (t *Target) OpenNexus(initiator, port string, targetPort uint16) *Nexus {
 }
 
 // OpenFabricNexus makes a nexus of a front end whose target ports are not the target's own (LIO's
-// fabrics): its units say nothing of ports in the terms of iSCSI. name is that of initiator and port.
+// fabrics): its units say nothing of ports in the terms of iSCSI. name is that of initiator and
+// port.
 func (t *Target) OpenFabricNexus(name string) *Nexus {
 	n := t.OpenNexus(name, name, t.groups[0].ports[0])
 	n.fabric = true
@@ -83,8 +85,8 @@ func (n *Nexus) remap() {
 func (x *itl) detach() {
 	u := x.u
 	u.itls = slices.DeleteFunc(u.itls, func(y *itl) bool { return y == x })
-	if u.holder == x {
-		u.holder = nil
+	if u.spc2Holder == x {
+		u.spc2Holder = nil
 	}
 	x.dropCopies()
 }

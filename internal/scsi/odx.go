@@ -1,4 +1,6 @@
-// Handlers of POPULATE TOKEN and WRITE USING TOKEN, and what their operations do.
+// Handlers of POPULATE TOKEN and WRITE USING TOKEN, stages 1 and 3 of a copy by token: a token is
+// a hold of the source, and writing by it places ranges of that at the destination, one request a
+// range.
 
 package scsi
 
@@ -209,7 +211,7 @@ func doWriteToken(t *Task) {
 	token := b[writeToken : writeToken+tokenLen]
 	kind := be.Uint32(token)
 	switch {
-	case be.Uint16(token[tokenLengthAt:]) != tokenRest:
+	case be.Uint16(token[tokenLengthAt:]) != rodTokenLength:
 		t.fault(inList(tokenBadLength, writeToken+tokenLengthAt))
 		return
 	case kind == rodBlockZero:

@@ -1,5 +1,6 @@
-// What a command is: one row of the dispatch table, and how a row is found by the bytes of a CDB.
-// The rows themselves, which name the handlers, are in dispatch.go.
+// What a command is: a row of the dispatch table, its flags, and how a row is found by the bytes
+// of a CDB. Handlers may use this; the rows themselves, which name the handlers, are above them
+// in dispatch.go.
 
 package scsi
 
@@ -116,7 +117,7 @@ func (c *command) control() int {
 	return len(c.usage) - 1
 }
 
-// on tells whether the unit has the command.
+// on reports whether the unit has the command.
 func (c *command) on(u *Unit) bool {
 	return (c.flags&thinOnly == 0 || u.info.Thin) && (c.flags&atomicOnly == 0 || u.info.AtomicSectors > 0)
 }

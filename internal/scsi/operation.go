@@ -1,5 +1,7 @@
-// The copy manager's operation, which an EXTENDED COPY, a POPULATE TOKEN or a WRITE USING TOKEN starts,
-// and the results that a unit keeps of it.
+// The copy manager's operation, which an EXTENDED COPY, a POPULATE TOKEN or a WRITE USING TOKEN
+// starts, and its result, which an I_T_L nexus keeps for the RECEIVE COPY commands. It has a
+// request of its own, because it can outlive its command. Only the files of a copy's stages
+// change it: copystart.go, copysegment.go or odx.go, copyend.go.
 
 package scsi
 
@@ -115,7 +117,7 @@ const (
 	copyTerminated = 0x60
 )
 
-// failed tells whether the operation ended badly.
+// failed reports whether the operation ended badly.
 func (r *copyResult) failed() bool { return r.status == copyError || r.status == copyTerminated }
 
 func (x *itl) copyWith(id uint32) *copyResult {

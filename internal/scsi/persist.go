@@ -1,4 +1,5 @@
-// Handlers of PERSISTENT RESERVE OUT and IN (SPC-5 5.14).
+// Handlers of PERSISTENT RESERVE OUT and IN (SPC-5 5.14), but for the service actions that
+// register, which are in register.go. Nothing is changed before everything is checked.
 
 package scsi
 
@@ -41,7 +42,7 @@ const (
 func doPROut(t *Task) {
 	st := &t.state
 	u := st.u
-	if u.holder != nil {
+	if u.spc2Holder != nil {
 		t.end(StatusReservationConflict)
 		return
 	}
@@ -80,7 +81,8 @@ func doPROut(t *Task) {
 		return
 	}
 	kind := t.CDB[2] & 0x0F
-	// REGISTER and CLEAR ignore SCOPE and TYPE, and so does a PREEMPT that takes no reservation (SPC-4 5.12.11.4.4).
+	// REGISTER and CLEAR ignore SCOPE and TYPE, and so does a PREEMPT that takes no reservation
+	// (SPC-4 5.12.11.4.4).
 	victim := action
 	preempts := sa == prPreempt || sa == prPreemptAbort
 	if sa != prClear && (!preempts || u.pr.falls(victim)) && (t.CDB[2]>>4 != 0 || 1<<kind&prTypeMask == 0) { // LU_SCOPE only
@@ -123,7 +125,7 @@ func (u *Unit) release(t *Task, reg *registration, kind byte) {
 	if registrants(kind) {
 		for _, q := range p.regs {
 			if q != reg {
-				u.attendRegistered(q, uaReservationsReleased)
+				u.establishRegistered(q, uaReservationsReleased)
 			}
 		}
 	}
@@ -134,7 +136,7 @@ func (u *Unit) clear(t *Task, reg *registration) {
 	p := &u.pr
 	for _, q := range p.regs {
 		if q != reg {
-			u.attendRegistered(q, uaReservationsPreempted)
+			u.establishRegistered(q, uaReservationsPreempted)
 		}
 	}
 	*p = persistent{generation: p.generation + 1, kept: p.kept}
@@ -172,7 +174,7 @@ func (u *Unit) preempt(t *Task, reg *registration, victim uint64, kind byte, abo
 			p.regs = slices.DeleteFunc(p.regs, func(r *registration) bool { return r == q })
 		}
 		if q != reg {
-			u.attendRegistered(q, uaRegistrationsPreempted)
+			u.establishRegistered(q, uaRegistrationsPreempted)
 		}
 	}
 	if takes {
@@ -180,7 +182,7 @@ func (u *Unit) preempt(t *Task, reg *registration, victim uint64, kind byte, abo
 		if was != kind {
 			for _, q := range p.regs {
 				if q != reg {
-					u.attendRegistered(q, uaReservationsReleased)
+					u.establishRegistered(q, uaReservationsReleased)
 				}
 			}
 		}
@@ -200,7 +202,7 @@ func (u *Unit) prHead() []byte {
 // prReply ends the command with parameter data that begins with the generation
 // and a length at offset 4.
 func (t *Task) prReply(b []byte) {
-	if t.state.u.holder != nil {
+	if t.state.u.spc2Holder != nil {
 		t.end(StatusReservationConflict)
 		return
 	}
@@ -233,7 +235,7 @@ func doReadReservation(t *Task) {
 
 // doReportCapabilities serves REPORT CAPABILITIES (SPC-5 6.16.4).
 func doReportCapabilities(t *Task) {
-	if t.state.u.holder != nil {
+	if t.state.u.spc2Holder != nil {
 		t.end(StatusReservationConflict)
 		return
 	}

@@ -1,4 +1,5 @@
-// Target port groups and their asymmetric access states (SPC-5 5.17).
+// Target port groups and their asymmetric access states (SPC-5 5.17). At least one group stays
+// accessible when a command changes states. check.go asks what a state keeps from a command.
 
 package scsi
 

@@ -1,6 +1,6 @@
-// Handlers of the commands that move data between the host and the medium: READ, WRITE, ORWRITE,
-// WRITE ATOMIC, COMPARE AND WRITE, and of PRE-FETCH and SYNCHRONIZE CACHE, which move none. A
-// handler decodes and submits one request.
+// Handlers of the commands that move data between host and medium: READ, WRITE, ORWRITE, WRITE
+// ATOMIC, COMPARE AND WRITE; and of PRE-FETCH and SYNCHRONIZE CACHE, which move none. Each
+// decodes and submits one request. READ and WRITE allocate nothing.
 
 package scsi
 

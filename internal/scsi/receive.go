@@ -1,6 +1,7 @@
 // Stage 1 of a command, receive: a task gets its number, its I_T_L nexus and its place in the
 // unit's task set. What names no unit, or finds the set full, is answered here. The stages after
-// this one are enable.go, check.go, the command's handler, device.go, complete.go and deliver.go.
+// this one are enable.go, check.go, the command's handler, device.go, complete.go and deliver.go;
+// none calls an earlier one, but that a task that ends enables others.
 
 package scsi
 

@@ -1,5 +1,6 @@
-// PERSISTENT RESERVE OUT, the service actions that register: REGISTER, REGISTER AND IGNORE EXISTING
-// KEY, REGISTER AND MOVE. Each is decided as a whole before any of it is done.
+// PERSISTENT RESERVE OUT, the service actions that register: REGISTER, REGISTER AND IGNORE
+// EXISTING KEY, REGISTER AND MOVE. What one does to all its registrations is decided as a whole
+// before any of it is done, so one that is refused has changed nothing.
 
 package scsi
 
@@ -42,10 +43,10 @@ func (u *Unit) register(t *Task, reg *registration, key, action uint64, ignore b
 }
 
 // decide works out which registrations a REGISTER of the nexus n, whose key is right, concerns.
-// With ALL_TG_PT=1 it is as if it came through each target port: those of the same initiator port that
-// have another key stay as they are, unless the existing key is to be ignored. With SPEC_I_PT=1, which only a
-// nexus that is not registered may set, further initiator ports are registered; those that are
-// registered belong to others and stay as they are.
+// With ALL_TG_PT=1 it is as if it came through each target port: those of the same initiator port
+// that have another key stay as they are, unless the existing key is to be ignored. With
+// SPEC_I_PT=1, which only a nexus that is not registered may set, further initiator ports are
+// registered; those that are registered belong to others and stay as they are.
 func (u *Unit) decide(n *Nexus, reg *registration, action uint64, ignore bool, b []byte) (d registering, s sense) {
 	p := &u.pr
 	flags := b[prListFlags]

@@ -1,5 +1,6 @@
-// Handlers of the commands that only report: REPORT LUNS, REQUEST SENSE, REPORT SUPPORTED OPERATION CODES and TASK
-// MANAGEMENT FUNCTIONS, TEST UNIT READY, READ CAPACITY.
+// Handlers of the commands that only report: REPORT LUNS, REQUEST SENSE, REPORT SUPPORTED
+// OPERATION CODES and TASK MANAGEMENT FUNCTIONS, TEST UNIT READY and READ CAPACITY. None needs
+// the device.
 
 package scsi
 
@@ -163,8 +164,8 @@ func appendTimeouts(b []byte) []byte {
 	return append(b, d[:]...)
 }
 
-// doReportTMFs serves REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS (SPC-5 6.36). I_T NEXUS RESET is not
-// among them: RFC 7143 has no code for it, an initiator ends the session instead.
+// doReportTMFs serves REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS (SPC-5 6.36). I_T NEXUS RESET is
+// not among them: RFC 7143 has no code for it, an initiator ends the session instead.
 func doReportTMFs(t *Task) {
 	const minAllocation = 4
 	const ats, atss, cts, lurs = 0x80, 0x40, 0x10, 0x08

@@ -1,5 +1,7 @@
-// The persistent reservation of a unit as facts: registrations, who holds what, and whom that
-// excludes (SPC-5 5.14). persist.go and register.go have the commands that change it.
+// The persistent reservation of a unit as facts: registrations, who holds the reservation, and
+// whom it excludes (SPC-5 5.14). The holder of a reservation is one of the registrations, or
+// nobody with the All Registrants types. persist.go and register.go have the commands that change
+// it, reserve.go says when such a command ends.
 
 package scsi
 
@@ -65,7 +67,7 @@ func (p *persistent) holds(r *registration) bool {
 	return p.reserved && r != nil && (allRegistrants(p.kind) || p.holder == r)
 }
 
-// excludes tells whether the reservation keeps n from reading or writing.
+// excludes reports whether the reservation keeps n from reading or writing.
 func (p *persistent) excludes(n *Nexus, read bool) bool {
 	if !p.reserved || read && 1<<p.kind&prWriteExclusiveTypes != 0 {
 		return false
@@ -105,13 +107,13 @@ func (u *Unit) unregister(r *registration) {
 	p.reserved, p.holder = false, nil
 	if registrants(kind) {
 		for _, q := range p.regs {
-			u.attendRegistered(q, uaReservationsReleased)
+			u.establishRegistered(q, uaReservationsReleased)
 		}
 	}
 }
 
-// attendRegistered raises ua on the I_T_L nexuses of a registration.
-func (u *Unit) attendRegistered(r *registration, ua attention) {
+// establishRegistered raises ua on the I_T_L nexuses of a registration.
+func (u *Unit) establishRegistered(r *registration, ua unitAttention) {
 	for _, x := range u.itls {
 		if r.is(x.n) {
 			x.ua |= ua

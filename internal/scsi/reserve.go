@@ -1,5 +1,6 @@
-// Handlers of RESERVE and RELEASE of SPC-2, and how every command ends that has changed a reservation:
-// when what the change excludes is over.
+// Handlers of RESERVE and RELEASE (SPC-2), and how every command ends that has changed a
+// reservation of either kind: the change holds at once, the answer comes when what it excludes is
+// over and what it has to save is durable.
 
 package scsi
 
@@ -17,7 +18,7 @@ func doReserve(t *Task) {
 		t.fault(inCDB(1, 4))
 		return
 	}
-	st.u.holder = st.itl
+	st.u.spc2Holder = st.itl
 	st.u.settleChange(t, false, nil)
 }
 
@@ -33,16 +34,17 @@ func doRelease(t *Task) {
 		t.fault(inCDB(1, 4))
 		return
 	}
-	if st.u.holder == st.itl {
-		st.u.holder = nil
+	if st.u.spc2Holder == st.itl {
+		st.u.spc2Holder = nil
 	}
 	t.good()
 }
 
-// settleChange ends a command that has changed the unit's reservations: when the copies that
-// they exclude now are over, when the tasks and copies of preempted are (PREEMPT AND ABORT), and, of persistent
-// reservations with APTPL=1, when they survive power loss. What is saved is saved at once, so that
-// a command that is aborted while it waits leaves the same behind as one that is not.
+// settleChange ends a command that has changed the unit's reservations: when the copies that they
+// exclude now are over, when the tasks and copies of preempted are (PREEMPT AND ABORT), and, of
+// persistent reservations with APTPL=1, when they survive power loss. What is saved is saved at
+// once, so that a command that is aborted while it waits leaves the same behind as one that is
+// not.
 func (u *Unit) settleChange(t *Task, persistent bool, preempted []*registration) {
 	tg, p := u.t, &u.pr
 	tg.enter()

@@ -1,4 +1,6 @@
-// ROD tokens: a point-in-time reference to data, named by 512 bytes that nobody can guess.
+// ROD tokens: a point-in-time reference to data, named by 512 bytes that nobody can guess. A
+// token holds its reference until it is deleted, revoked or expires, and longer while an
+// operation reads it (users). What is gone is remembered for a while, for its sense code.
 
 package scsi
 
@@ -37,7 +39,7 @@ const (
 	tokenSecretLen   = 64
 	tokenManagement  = 96 // of a ROD management token
 
-	tokenRest = 0x01F8 // ROD TOKEN LENGTH
+	rodTokenLength = 0x01F8 // ROD TOKEN LENGTH
 )
 
 // ROD types.
@@ -69,7 +71,7 @@ func (x *itl) newToken(ref block.Ref, timeout int64) *rodToken {
 	k := &rodToken{u: u, by: x.n.host, ref: ref, sectors: ref.Sectors(), shift: u.shift, timeout: timeout}
 	b := k.bytes[:]
 	be.PutUint32(b[tokenRODType:], rodPointInTime)
-	be.PutUint16(b[tokenLengthAt:], tokenRest)
+	be.PutUint16(b[tokenLengthAt:], rodTokenLength)
 	u.t.opt.Random(b[tokenIdentifier:tokenCreator])
 	creator := b[tokenCreator : tokenCreator+cscdLen]
 	creator[0] = cscdIdent

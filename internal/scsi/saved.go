@@ -1,4 +1,6 @@
-// What a unit keeps through power loss, and the commands that wait until it is durable.
+// What a unit keeps through power loss, and how a command waits until it is durable. The whole
+// state is saved each time; saves are carried out in order, so the last one stands. target.go
+// restores it.
 
 package scsi
 
@@ -11,12 +13,12 @@ import (
 // were made with APTPL=1, saved mode pages, identifying information, and an
 // erasure that is not done. It comes from ParseUnitState.
 type UnitState struct {
-	PR      *savedPR   `json:"pr,omitempty"`
-	Mode    *savedMode `json:"mode,omitempty"`
-	Ident   []byte     `json:"ident,omitempty"`
-	Info    []byte     `json:"info,omitempty"`
-	Erasing *erasure   `json:"erasing,omitempty"`
-	Failed  *erasure   `json:"failed,omitempty"`
+	PR      *savedPR         `json:"pr,omitempty"`
+	Mode    *savedMode       `json:"mode,omitempty"`
+	Ident   []byte           `json:"ident,omitempty"`
+	Info    []byte           `json:"info,omitempty"`
+	Erasing *eraseParameters `json:"erasing,omitempty"`
+	Failed  *eraseParameters `json:"failed,omitempty"`
 }
 
 type savedPR struct {
@@ -51,7 +53,7 @@ func ParseUnitState(b []byte) (UnitState, error) {
 			return UnitState{}, fmt.Errorf("saved state of a unit: a reservation of type %d, held by registration %d of %d", p.Kind, p.Holder, len(p.Regs))
 		}
 	}
-	for _, e := range []*erasure{s.Erasing, s.Failed} {
+	for _, e := range []*eraseParameters{s.Erasing, s.Failed} {
 		if e != nil && e.Passes > 0 && len(e.Pattern) == 0 {
 			return UnitState{}, fmt.Errorf("saved state of a unit: an erasure of %d passes without a pattern", e.Passes)
 		}
@@ -61,12 +63,12 @@ func ParseUnitState(b []byte) (UnitState, error) {
 
 // state is what Save gets.
 func (u *Unit) state() UnitState {
-	s := UnitState{Ident: u.ident, Info: u.identText, Failed: u.failedErase}
+	s := UnitState{Ident: u.label.ident, Info: u.label.text, Failed: u.failedErase}
 	if u.savedMode != (modeState{}) {
 		s.Mode = &savedMode{DSense: u.savedMode.dsense, SWP: u.savedMode.swp}
 	}
-	if u.job != nil {
-		s.Erasing = &u.job.what
+	if u.eraseOperation != nil {
+		s.Erasing = &u.eraseOperation.what
 	}
 	if p := &u.pr; p.aptpl {
 		saved := &savedPR{Generation: p.generation}

@@ -6,6 +6,13 @@
 // The commands are those of SPC-5 and SBC-4 that dispatch.go lists. What is left
 // out, and why, stands in docs/conformance.md.
 //
+// # Reading
+//
+// model.go has the objects, taskstate.go the states of a task. A command goes downhill through
+// receive.go, enable.go, check.go, its handler, device.go, then complete.go and deliver.go; a copy
+// through extendedcopy.go or odx.go, copystart.go, copysegment.go, device.go and copyend.go.
+// docs/architecture.md draws both walks.
+//
 // # Concurrency
 //
 // Everything in this package is called with the target's executor held.
@@ -72,13 +79,13 @@ func (u *Unit) event(e block.Event) {
 	switch e.Kind {
 	case block.EventCapacity:
 		if u.blocks != was {
-			u.attend(uaCapacity, nil)
+			u.establish(uaCapacity, nil)
 		}
 		if old.Thin != u.info.Thin {
-			u.attend(uaInquiry, nil) // it stands in VPD pages
+			u.establish(uaInquiry, nil) // it stands in VPD pages
 		}
 	case block.EventThreshold:
-		u.attend(uaThreshold, nil)
+		u.establish(uaThreshold, nil)
 	}
 }
 
@@ -89,7 +96,7 @@ func (u *Unit) restore(s UnitState) {
 		u.mode = modeState{dsense: s.Mode.DSense, swp: s.Mode.SWP}
 		u.savedMode = u.mode
 	}
-	u.ident, u.identText = s.Ident, s.Info
+	u.label.ident, u.label.text = s.Ident, s.Info
 	if p := s.PR; p != nil {
 		u.pr.generation, u.pr.aptpl, u.pr.kept = p.Generation, true, true
 		for _, r := range p.Regs {
@@ -184,7 +191,7 @@ func (t *Target) remap() {
 	}
 }
 
-// Visible tells whether the initiator has any LUN here: a front end uses it to
+// Visible reports whether the initiator has any LUN here: a front end uses it to
 // answer discovery.
 func (t *Target) Visible(initiator string) bool {
 	m := t.mapFor(initiator)

@@ -31,8 +31,8 @@ const (
 	// delayed: it may run, but the front end still works at it (Options.Delay). Nobody can get it
 	// back before the delay is over.
 	delayed
-	// enabled: it is checked or carried out, or it waits for what is no request: memory, a save, the
-	// end of other tasks. So it can end at any time.
+	// enabled: it is checked or carried out, or it waits for what is no request: memory, a save,
+	// the end of other tasks. So it can end at any time.
 	enabled
 	// atDevice: its request, or its copy operation, is with a device. It ends when that is over, or
 	// has been withdrawn.
@@ -62,7 +62,8 @@ var transitions = [numPhases]uint32{
 
 var phaseNames = [numPhases]string{"idle", "received", "dormant", "delayed", "enabled", "at the device", "aborting", "completed"}
 
-// elsewhere reports whether the task cannot end by itself now: it waits for the front end or a device.
+// elsewhere reports whether the task cannot end by itself now: it waits for the front end or a
+// device.
 func (p phase) elsewhere() bool { return p == delayed || p == atDevice || p == aborting }
 
 // taskState is what the device server keeps in a Task. It holds all that a READ or WRITE needs, so

@@ -1,5 +1,6 @@
 // The thin provisioning soft threshold: how full the pool of a unit is, in threshold sets, and
-// when hosts are told.
+// when hosts are notified that it is above. Every request that may have taken space, of a command
+// or of a copy, is followed by a look.
 
 package scsi
 
@@ -29,7 +30,8 @@ func (u *Unit) provisioned() (used, available uint32, ok bool) {
 	return uint32(min(a>>shift, 1<<32-1)), uint32(min(b>>shift, 1<<32-1)), true
 }
 
-// wrote is called when a request has ended well that may have taken space.
+// wrote is called when a request of this kind has ended well. Only where the device knows its pool,
+// and only after what may have taken space, is there anything to look at.
 func (u *Unit) wrote(op block.Op) {
 	if u.provisioner != nil && writesMore(op) {
 		u.fuller()
@@ -42,12 +44,13 @@ func (u *Unit) fuller() {
 	used, available := u.provisioner.Provisioning()
 	over := used*100 >= (used+available)*softThreshold
 	if over && !u.overThreshold {
-		u.attend(uaThreshold, nil)
+		u.establish(uaThreshold, nil)
 	}
 	u.overThreshold = over
 }
 
-// writesMore tells whether an operation can take space from the pool.
+// writesMore reports whether an operation can take space from the pool. What gives space back
+// changes nothing here: the next write sees it.
 func writesMore(op block.Op) bool {
 	switch op {
 	case block.OpWrite, block.OpWriteSame, block.OpPlace, block.OpCompareWrite, block.OpOrWrite:

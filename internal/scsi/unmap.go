@@ -1,4 +1,5 @@
-// Handlers of UNMAP and GET LBA STATUS: what is mapped.
+// Handlers of UNMAP and GET LBA STATUS. The device works in sectors; what a host sees are logical
+// blocks, and one whose sectors differ counts as mapped.
 
 package scsi
 

@@ -1,3 +1,8 @@
+// Handlers of VERIFY and WRITE AND VERIFY. They read into memory that all of them share: a
+// command has a part of it for one piece of its range, then queues again, so that a long VERIFY
+// neither holds much nor keeps others out. Whoever ends gives it back, or leaves the queue
+// (release).
+
 package scsi
 
 import (

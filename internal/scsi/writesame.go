@@ -1,5 +1,6 @@
-// Handler of WRITE SAME. A block of zeros is one request without data, which the
-// device serves from its map alone; any other pattern goes to it in pieces.
+// Handler of WRITE SAME. A block of zeros is one request without data, which the device can serve
+// from its map alone; any other pattern goes to the device piece by piece, each submitted when
+// the one before has ended.
 
 package scsi
 
@@ -10,8 +11,9 @@ const (
 	bitAnchor = 0x10
 	bitUnmap  = 0x08
 	bitNDOB   = 0x01 // not in WRITE SAME(10)
-	// PBDATA and LBDATA of SBC-2 want the address of each block in its first bytes. They are obsolete, and
-	// not done; a unit that ignored them would write something else than was asked for.
+	// PBDATA and LBDATA of SBC-2 want the address of each block in its first bytes. They are
+	// obsolete, and not done; a unit that ignored them would write something else than was asked
+	// for.
 	bitPBDATA = 0x04
 	bitLBDATA = 0x02
 )
