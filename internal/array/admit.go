@@ -1,6 +1,9 @@
 package array
 
-import "github.com/arraysim/arraysim/internal/block"
+import (
+	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/block"
+)
 
 // verdict is what admission says of a piece.
 type verdict uint8
@@ -193,15 +196,15 @@ func (w *waitQueue) took(o *op, n uint64) {
 func (v *Volume) dirtyHits(start, n uint64, needed int) int {
 	hits := 0
 	c := v.a.cache
-	v.m.walk(block.Range{Start: start, Count: n}, func(r run) bool {
-		if r.state != block.Data || !v.private(r.phys) {
+	v.m.Walk(block.Range{Start: start, Count: n}, func(r extent.Run) bool {
+		if r.State != block.Data || !v.private(r.Phys) {
 			return true
 		}
 		last := r.End() == start+n
-		for at := r.phys &^ (pageSectors - 1); at < r.phys+r.Count; at += pageSectors {
+		for at := r.Phys &^ (pageSectors - 1); at < r.Phys+r.Count; at += pageSectors {
 			if c.dirtyAt(keyOf(v.pool.id, at)) != noPage {
 				hits++
-			} else if last && hits+int((r.phys+r.Count-1-at)/pageSectors) < needed {
+			} else if last && hits+int((r.Phys+r.Count-1-at)/pageSectors) < needed {
 				break
 			}
 		}
@@ -211,7 +214,7 @@ func (v *Volume) dirtyHits(start, n uint64, needed int) int {
 }
 
 // private tells whether a write may replace the grain of a physical sector in place.
-func (v *Volume) private(phys uint64) bool { return v.pool.refs(phys>>windowShift) == 1 }
+func (v *Volume) private(phys uint64) bool { return v.pool.space.Refs(phys>>windowShift) == 1 }
 
 // commitScratch is what a commit works with, reused.
 type commitScratch struct {
@@ -305,7 +308,7 @@ func (a *Array) commit(o *op, n uint64) block.Status {
 	}
 	for i := range nw {
 		if w := &sc.windows[i]; w.edit {
-			v.m.window(w.index, func(s *slot) sums { return v.m.setData(s, w.first, w.n, w.phys+w.first) })
+			v.m.SetData(block.Range{Start: w.index<<windowShift + w.first, Count: w.n}, w.phys+w.first)
 		}
 	}
 	c.touchTaken(np)
@@ -327,7 +330,7 @@ func (a *Array) commit(o *op, n uint64) block.Status {
 func (v *Volume) unplace(n int) {
 	for i := range v.a.scratch.windows[:n] {
 		if w := &v.a.scratch.windows[i]; w.fresh {
-			v.pool.free(w.phys >> windowShift)
+			v.pool.space.Free(w.phys >> windowShift)
 		}
 	}
 }
@@ -336,33 +339,17 @@ func (v *Volume) unplace(n int) {
 // has for itself, or into a new one where it has none or shares it.
 func (v *Volume) target(w *commitWindow) block.Status {
 	w.fresh, w.edit = false, true
-	s, _ := v.m.find(w.index)
-	switch s.kind() {
-	case kindData:
-		if p := s.value(); p&(windowSectors-1) == 0 && v.private(p) {
-			w.phys, w.edit = p, false
-			v.ownHome(s, w.index)
-			return v.pool.writable(p)
-		}
-	case kindDetail:
-		ds := &v.a.arena.details
-		for i := uint32(s.value()); i != 0; {
-			d := ds.at(i)
-			if d.phys&(windowSectors-1) == 0 && !d.mask.empty() && v.private(d.phys) {
-				w.phys = d.phys
-				w.edit = !maskOf(w.first, w.n).andNot(d.mask).empty()
-				v.ownHome(s, w.index)
-				return v.pool.writable(d.phys)
-			}
-			i = d.next
-		}
+	if phys, mapped, ok := v.m.InPlace(w.index, w.first, w.n); ok {
+		w.phys, w.edit = phys, !mapped
+		return v.pool.writable(phys)
 	}
-	g, ok := v.allocGrain(w.index)
-	if !ok && v.m.entitled(s) && v.pool.giveUpHolds() {
+	g, ok := v.m.Allocate(w.index)
+	entitled := !ok && v.m.Entitled(w.index)
+	if entitled && v.a.arena.GiveUp(v.pool.space) {
 		return v.target(w)
 	}
-	v.a.scratch.wait = !ok && v.m.entitled(s) && v.pool.leaving > 0
-	if !ok && v.pool.anyDown {
+	v.a.scratch.wait = entitled && v.pool.space.Leaving() > 0
+	if !ok && v.pool.space.AnyDown() {
 		return block.Offline
 	}
 	if !ok {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/metrics"
 )
@@ -76,7 +78,7 @@ type Array struct {
 	making  map[string]int  // pools whose mdisks are being made: how many
 	made    map[string]bool // names of those mdisks in the store
 
-	arena   mapArena
+	arena   *extent.Arena
 	cache   *cache
 	line    line // of the pools that wait for what they share
 	journal journal
@@ -95,9 +97,7 @@ type Array struct {
 	yielded      opQueue // ops that let others go first
 	spaceWait    opQueue // promised writes whose space transfers still keep
 
-	garbage       garbage
 	garbageQueued bool
-	deadKeys      map[nodeKey]struct{}
 
 	written, cycleBatch              []uint32
 	cycling, cycleFailed, cycleTimer bool
@@ -119,12 +119,9 @@ type Array struct {
 	drained            []func()
 	ckpt               checkpointer
 	stopped            bool
-	rootsDead          []uint32
 	metaQueue          []metaBatch // that wait for their turn
 	metaBusy           bool
-	blobs              []blobChange  // those of SetBlob that wait for theirs
-	refs               []*ref        // that are held
-	promised           []block.Range // scratch
+	blobs              []blobChange // those of SetBlob that wait for theirs
 	recovery           Recovery
 	bad                map[uint64]struct{} // sectors that failed their checksum
 	hadBad             bool                // the checkpoint has a list of them
@@ -147,7 +144,7 @@ type Array struct {
 
 // Pool is a set of mdisks, the space on them, and a partition of the write cache.
 type Pool struct {
-	space
+	space    *alloc.Space
 	a        *Array
 	id       uint16
 	name     string
@@ -224,8 +221,8 @@ func Open(opt Options) (*Array, error) {
 // newArray returns an array without its parts.
 func newArray(opt Options) *Array {
 	a := &Array{opt: opt, exec: opt.Exec, store: opt.Store, payload: opt.Store.Payload(),
-		deadKeys: map[nodeKey]struct{}{}, started: opt.Exec.Now(), through: map[uint32]*op{}}
-	a.arena.reap = a.reap
+		started: opt.Exec.Now(), through: map[uint32]*op{}}
+	a.arena = extent.NewArena(a.scheduleGarbage)
 	a.garbageFn = a.runGarbage
 	a.cycleFn = func() { a.cycleTimer = false; a.cycle(true); a.endStep() }
 	a.completeFn = a.complete

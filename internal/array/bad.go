@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -67,12 +68,12 @@ func (a *Array) nameBad(r *Report) {
 	const shown = 20
 	for _, b := range list[:min(len(list), shown)] {
 		k := pageKey(b >> 3)
-		p := a.poolByID(k.pool())
+		p := a.poolByID(k.Pool())
 		if p == nil {
 			continue
 		}
-		phys := k.phys() + b&7
-		md, off, _ := p.locate(phys)
+		phys := k.Phys() + b&7
+		md, off, _ := p.space.Locate(phys)
 		who := "nobody"
 		for _, v := range a.Volumes() {
 			if lba, ok := v.lbaOf(phys); v.pool == p && ok {
@@ -89,9 +90,9 @@ func (a *Array) nameBad(r *Report) {
 
 // lbaOf finds where a volume has a physical sector. It walks the map.
 func (v *Volume) lbaOf(phys uint64) (lba uint64, ok bool) {
-	v.m.walk(block.Range{Count: v.spec.Sectors}, func(x run) bool {
-		if x.state == block.Data && phys >= x.phys && phys < x.phys+x.Count {
-			lba, ok = x.Start+phys-x.phys, true
+	v.m.Walk(block.Range{Count: v.spec.Sectors}, func(x extent.Run) bool {
+		if x.State == block.Data && phys >= x.Phys && phys < x.Phys+x.Count {
+			lba, ok = x.Start+phys-x.Phys, true
 		}
 		return !ok
 	})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -43,11 +44,11 @@ func TestDamagedDirtySectorIsNeverServed(t *testing.T) {
 // physOf returns the physical sector of a sector that is data.
 func (v *Volume) physOf(t *testing.T, sector uint64) uint64 {
 	var phys uint64
-	v.m.walk(rng(sector, 1), func(x run) bool {
-		if x.state != block.Data {
-			t.Fatalf("sector %d is %v", sector, x.state)
+	v.m.Walk(rng(sector, 1), func(x extent.Run) bool {
+		if x.State != block.Data {
+			t.Fatalf("sector %d is %v", sector, x.State)
 		}
-		phys = x.phys
+		phys = x.Phys
 		return true
 	})
 	return phys

@@ -116,8 +116,8 @@ func TestOutOfSpaceIsRefusedAtAdmission(t *testing.T) {
 			t.Fatalf("the thick volume's window %d: %v", s/128, got)
 		}
 	}
-	if p.reserved != 0 || p.allocated != p.grains() {
-		t.Errorf("%d grains are reserved and %d of %d allocated", p.reserved, p.allocated, p.grains())
+	if p.space.Reserved() != 0 || p.space.Allocated() != p.space.Grains() {
+		t.Errorf("%d grains are reserved and %d of %d allocated", p.space.Reserved(), p.space.Allocated(), p.space.Grains())
 	}
 	// Space that is given back can be used at once.
 	mustOK(t, r.do(thin, &block.Request{Op: block.OpUnmap, Ranges: []block.Range{rng(0, 1<<21)}}))
@@ -230,13 +230,13 @@ func TestResizeAndDelete(t *testing.T) {
 	r.a.DeleteVolume(v, func(e error) { err = e })
 	r.clock.Run()
 	p := r.a.Pool("p")
-	if err != nil || p.allocated != 0 || r.a.Volume("v") != nil {
-		t.Errorf("after the volume is deleted (%v) %d grains are allocated", err, p.allocated)
+	if err != nil || p.space.Allocated() != 0 || r.a.Volume("v") != nil {
+		t.Errorf("after the volume is deleted (%v) %d grains are allocated", err, p.space.Allocated())
 	}
 	r.crash()
 	r.check()
-	if r.a.arena.liveNodes != 0 {
-		t.Errorf("%d map pages are left of a deleted volume", r.a.arena.liveNodes)
+	if r.a.arena.Nodes() != 0 {
+		t.Errorf("%d map pages are left of a deleted volume", r.a.arena.Nodes())
 	}
 }
 

@@ -131,7 +131,7 @@ func BenchmarkWriteSameOverEntries(b *testing.B) {
 		r.do(v, &block.Request{Op: block.OpWriteSame, Range: rng(0, 1<<40/512)})
 		took := time.Since(start)
 		worst := time.Duration(0)
-		for !r.a.garbage.empty() { // a command of another volume waits for one step at the most
+		for r.a.arena.HasGarbage() { // a command of another volume waits for one step at the most
 			start := time.Now()
 			r.clock.Step()
 			worst = max(worst, time.Since(start))

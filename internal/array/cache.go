@@ -363,7 +363,7 @@ func (a *Array) drop(k pageKey, lost uint8) {
 		p.mask &^= lost
 		return
 	}
-	v, pool := a.volumeByID(p.vol), a.poolByID(k.pool())
+	v, pool := a.volumeByID(p.vol), a.poolByID(k.Pool())
 	v.meter()
 	v.leaveDirty(lost&p.mask, p.origins, cellDiscarded)
 	p.mask &^= lost

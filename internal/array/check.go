@@ -3,15 +3,9 @@ package array
 import (
 	"fmt"
 	"math/bits"
-	"unsafe"
 
+	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/block"
-)
-
-const (
-	nodeBytes       = uint64(unsafe.Sizeof(node{}))
-	detailBytes     = uint64(unsafe.Sizeof(detail{}))
-	extentInfoBytes = uint64(unsafe.Sizeof(extentInfo{}))
 )
 
 // Report is what Check found.
@@ -86,126 +80,34 @@ func (a *Array) checkConservation(r *Report) {
 	}
 }
 
-// checkPool compares the maps of a pool's volumes with the reference counts.
+// checkPool compares the maps of a pool's volumes with the account of its space.
 func (a *Array) checkPool(r *Report, p *Pool) {
-	c := make([]*[extentGrains]uint32, len(p.extents)) // references by extent and grain
+	refs := p.space.NewCounts()
 	for _, v := range a.Volumes() {
 		if v.pool != p {
 			continue
 		}
 		r.Volumes++
-		a.eachWindow(&v.m, v.m.root, func(_ uint64, s slot) {
-			r.Windows++
-			v.m.layers(s, func(base uint64, mask mask128) {
-				layerGrains(base, mask, func(g uint64, _ mask128) {
-					e := &c[g/extentGrains]
-					if *e == nil {
-						*e = new([extentGrains]uint32)
-					}
-					(*e)[g%extentGrains]++
-				})
-			})
-		})
-		if got := a.checkSums(r, v, v.m.root, v.m.levels); got != v.m.sum {
-			r.add("map: volume %s: the root says %+v, its tree has %+v", v.spec.Name, v.m.sum, got)
+		r.Windows += v.m.AddReferences(refs)
+		for _, why := range v.m.CheckTree() {
+			r.add("map: volume %s: %s", v.spec.Name, why)
 		}
 	}
-	pending := !a.garbage.empty()
-	allocated, loose := int64(0), int64(0)
-	for e, used := range p.used {
-		allocated += int64(bits.OnesCount64(used))
-		if p.info[e] == nil {
-			continue
-		}
-		inMaps := c[e]
-		if inMaps == nil {
-			inMaps = new([extentGrains]uint32)
-		}
-		for i := range extentGrains {
-			g := uint64(e*extentGrains + i)
-			gi, want := &p.info[e][i], inMaps[i]
-			free := used>>i&1 == 0
-			if !free && gi.refs == 0 {
-				loose++
-			}
-			switch {
-			case free && (gi.refs+gi.held != 0 || want != 0):
-				r.add("space: pool %s: grain %d is free but has %d references, %d in the maps", p.name, g, gi.refs+gi.held, want)
-			case gi.held != 0 && len(a.refs) == 0:
-				r.add("space: pool %s: grain %d is held by %d copies, there is none", p.name, g, gi.held)
-			case gi.refs < want, gi.refs > want && !pending:
-				r.add("space: pool %s: grain %d counts %d references, the maps have %d", p.name, g, gi.refs, want)
-			}
-		}
+	pending := a.arena.HasGarbage()
+	for _, why := range p.space.Check(alloc.Users{Refs: refs, Holds: a.arena.Holds(), Garbage: pending}) {
+		r.add("space: pool %s: %s", p.name, why)
 	}
-	if allocated != p.allocated {
-		r.add("space: pool %s: %d grains are allocated, the count says %d", p.name, allocated, p.allocated)
+	if pending {
+		return
 	}
-	if !pending {
-		a.checkAccount(r, p, loose)
-	}
-}
-
-// checkAccount verifies the law of space: what volumes are entitled to and have is what their
-// accounts say, the sum of the accounts is what is reserved, and there is space for all of it. Grains that only
-// copies or transfers keep (loose) can be given up.
-func (a *Array) checkAccount(r *Report, p *Pool, loose int64) {
-	sum := int64(0)
 	for _, v := range a.vols {
 		if v == nil || v.pool != p {
 			continue
 		}
-		want := tenant{entitled: v.m.sum.promised}
-		if v.deleted {
-			want.entitled = 0
-		} else {
-			if !v.spec.Thin {
-				want.entitled = v.windows()
-			}
-			a.eachWindow(&v.m, v.m.root, func(w uint64, s slot) {
-				g := v.m.home(s, w)
-				if g == noGrain {
-					return
-				}
-				if want.marked++; p.grain(g).refs == 1 {
-					want.homes++
-				}
-				if !v.m.entitled(s) {
-					r.add("space: volume %s: window %d has a home and is not entitled to one", v.spec.Name, w)
-				}
-			})
+		for _, why := range v.m.CheckAccount(v.entitled()) {
+			r.add("space: volume %s: %s", v.spec.Name, why)
 		}
-		if v.tenant != want {
-			r.add("space: volume %s: its account says %+v, its map %+v", v.spec.Name, v.tenant, want)
-		}
-		sum += want.entitled - want.homes
 	}
-	if sum != p.reserved {
-		r.add("space: pool %s: its volumes have reserved %d grains, the count says %d", p.name, sum, p.reserved)
-	}
-	if free := p.available() + loose; free < 0 {
-		r.add("space: pool %s: of %d grains %d are allocated and %d reserved, %d more than there are", p.name, p.grains(), p.allocated, p.reserved, -free)
-	}
-}
-
-// checkSums compares the sums that nodes keep with what they hold.
-func (a *Array) checkSums(r *Report, v *Volume, s slot, height uint8) sums {
-	if s.kind() != kindChild {
-		return v.m.slotSums(s, height)
-	}
-	nd := a.arena.nodes[s.value()]
-	if nd == nil || nd.level != height-1 || nd.vol != v.id {
-		r.add("map: volume %s: an entry of height %d leads to a page that is not its", v.spec.Name, height)
-		return sums{}
-	}
-	var got sums
-	for _, t := range nd.slots {
-		got.add(a.checkSums(r, v, t, height-1))
-	}
-	if got != nd.sums {
-		r.add("map: volume %s: page %d of level %d says %+v, it holds %+v", v.spec.Name, nd.index, nd.level, nd.sums, got)
-	}
-	return got
 }
 
 func (a *Array) checkCache(r *Report, verify bool) {
@@ -221,7 +123,7 @@ func (a *Array) checkCache(r *Report, verify bool) {
 		}
 		if p.flags&flagReserve == 0 {
 			used++
-			perPool[p.key.pool()]++
+			perPool[p.key.Pool()]++
 		}
 		var d descView
 		if a.payload {

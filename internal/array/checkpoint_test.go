@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/testkit"
 )
@@ -174,7 +175,7 @@ func TestLargeCheckpoints(t *testing.T) {
 
 // stateAt returns the state of a sector.
 func stateAt(v *Volume, at uint64) (s block.State) {
-	v.m.walk(rng(at, 1), func(x run) bool { s = x.state; return true })
+	v.m.Walk(rng(at, 1), func(x extent.Run) bool { s = x.State; return true })
 	return s
 }
 
@@ -205,7 +206,7 @@ func TestCheckpointSparesRevivedKeys(t *testing.T) {
 	}
 	mustOK(t, u.Status)
 	mustOK(t, q.Status)
-	if r.a.garbage.empty() {
+	if !r.a.arena.HasGarbage() {
 		t.Fatal("nothing of the old map is left to collect: the test shows nothing")
 	}
 	r.clock.Run()

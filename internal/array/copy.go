@@ -3,97 +3,21 @@ package array
 import (
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// ref is a point-in-time reference to ranges of a volume: their runs, with a
-// reference on every grain that they lie in.
+// ref is a point-in-time reference to ranges of a volume.
 type ref struct {
-	pool    *Pool
-	runs    []run // Start counts from the beginning of what is held
-	sectors uint64
-	lost    bool // it was given up for want of space
+	*extent.Ref
+	pool *Pool
 }
-
-// Sectors returns the length of what is held.
-func (r *ref) Sectors() uint64 { return r.sectors }
 
 // Release gives the references back.
 func (r *ref) Release() {
-	a := r.pool.a
-	r.drop()
-	i := slices.Index(a.refs, r)
-	a.refs = slices.Delete(a.refs, i, i+1)
-	a.endStep()
-}
-
-// eachGrain calls fn for the grains of each run of data.
-func (r *ref) eachGrain(fn func(g uint64)) {
-	for _, x := range r.runs {
-		if x.state == block.Data {
-			for g := x.phys >> windowShift; g <= (x.phys+x.Count-1)>>windowShift; g++ {
-				fn(g)
-			}
-		}
-	}
-}
-
-func (r *ref) drop() {
-	r.eachGrain(r.pool.unhold)
-	r.runs = nil
-}
-
-// giveUpHolds gives up what is held of the pool, and reports whether anything was: what is promised to
-// hosts comes first. A copy of a Ref that was given up ends with NoSpace.
-func (p *Pool) giveUpHolds() (any bool) {
-	for _, r := range p.a.refs {
-		if r.pool == p && !r.lost {
-			r.lost, any = true, true
-			r.drop()
-		}
-	}
-	return any
-}
-
-// hold makes a Ref of ranges.
-func (v *Volume) hold(ranges []block.Range) *ref {
-	h := &ref{pool: v.pool}
-	v.a.refs = append(v.a.refs, h)
-	for _, rg := range ranges {
-		v.m.walk(rg, func(x run) bool {
-			x.Start = h.sectors + x.Start - rg.Start
-			h.runs = append(h.runs, x)
-			return true
-		})
-		h.sectors += rg.Count
-	}
-	h.eachGrain(v.pool.hold)
-	return h
-}
-
-// from calls fn for the runs of [off, off+n) of a Ref, with Start counted from off.
-func (r *ref) from(off, n uint64, fn func(run) bool) {
-	lo, hi := 0, len(r.runs)
-	for lo < hi { // first run that ends behind off
-		if mid := (lo + hi) / 2; r.runs[mid].End() <= off {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	for _, x := range r.runs[lo:] {
-		if x.Start >= off+n {
-			return
-		}
-		if cut := max(x.Start, off) - x.Start; cut > 0 {
-			x.Start, x.Count, x.phys = x.Start+cut, x.Count-cut, x.phys+cut
-		}
-		x.Count = min(x.Count, off+n-x.Start)
-		x.Start -= off
-		if !fn(x) {
-			return
-		}
-	}
+	r.Ref.Release()
+	r.pool.a.endStep()
 }
 
 // place makes a range what a Ref holds: a map edit inside one pool, a copy through
@@ -108,13 +32,13 @@ func (o *op) place() {
 	case !ok || h.pool.a != a:
 		o.end(block.Unsupported)
 		return
-	case r.RefOffset+r.Range.Count > h.sectors:
+	case r.RefOffset+r.Range.Count > h.Sectors():
 		o.end(block.OutOfRange)
 		return
 	case v.checkRange(r) != block.OK: // it waited, and the volume has become smaller
 		o.end(block.OutOfRange)
 		return
-	case h.lost:
+	case h.Lost():
 		o.end(block.NoSpace)
 		return
 	case v.conflict(o, r.Range):
@@ -133,23 +57,22 @@ func (o *op) place() {
 func (o *op) placeEdits(h *ref) {
 	a, v, r := o.a, o.v, o.req
 	a.edits = a.edits[:0]
-	from, to, shared, last, kept := o.started, o.started, int64(0), noGrain, false
-	h.from(r.RefOffset+from, r.Range.Count-from, func(x run) bool {
+	from, to, shared, last, kept := o.started, o.started, int64(0), alloc.NoGrain, false
+	h.Runs(r.RefOffset+from, r.Range.Count-from, func(x extent.Run) bool {
 		if len(a.edits) == maxEdits {
 			return false
 		}
-		if x.state == block.Data {
-			for g := x.phys >> windowShift; g <= (x.phys+x.Count-1)>>windowShift; g++ {
-				gi := v.pool.grain(g)
-				if gi.home != 0 && gi.refs == 1 && g != last {
+		if x.State == block.Data {
+			for g := x.Phys >> windowShift; g <= (x.Phys+x.Count-1)>>windowShift; g++ {
+				if v.pool.space.SoleHome(g) && g != last {
 					shared++
 				}
-				kept = kept || gi.refs == 0
+				kept = kept || v.pool.space.MapRefs(g) == 0
 				last = g
 			}
 		}
-		a.edits = append(a.edits, edit{vol: v.id, state: v.copyState(x.state),
-			Range: block.Range{Start: r.Range.Start + from + x.Start, Count: x.Count}, phys: x.phys})
+		a.edits = append(a.edits, edit{vol: v.id, state: v.copyState(x.State),
+			Range: block.Range{Start: r.Range.Start + from + x.Start, Count: x.Count}, phys: x.Phys})
 		to = from + x.Start + x.Count
 		return true
 	})
@@ -206,7 +129,7 @@ func (o *op) copy() {
 		return
 	}
 	a := o.a
-	if o.ref.lost && o.status == block.OK {
+	if o.ref.Lost() && o.status == block.OK {
 		o.status = block.NoSpace
 	}
 	if o.status == block.OK && o.v.checkRange(o.req) != block.OK { // the volume has become smaller
@@ -227,9 +150,9 @@ func (o *op) copy() {
 			}
 			return
 		}
-		var x run
-		o.ref.from(o.req.RefOffset+o.started, o.stop-o.started, func(first run) bool { x = first; return false })
-		if x.state == block.Data {
+		var x extent.Run
+		o.ref.Runs(o.req.RefOffset+o.started, o.stop-o.started, func(first extent.Run) bool { x = first; return false })
+		if x.State == block.Data {
 			o.copyPiece(x)
 		} else {
 			blocked = o.copyState(x)
@@ -263,7 +186,7 @@ const (
 )
 
 // copyState copies a run without data, unless it has to wait.
-func (o *op) copyState(x run) blockedBy {
+func (o *op) copyState(x extent.Run) blockedBy {
 	a, v := o.a, o.v
 	to := block.Range{Start: o.req.Range.Start + o.started, Count: x.Count}
 	if v.conflict(o, to) {
@@ -273,7 +196,7 @@ func (o *op) copyState(x run) blockedBy {
 	if !ok {
 		return blockedByLog
 	}
-	a.edits = append(a.edits[:0], edit{vol: v.id, state: v.copyState(x.state), Range: to})
+	a.edits = append(a.edits[:0], edit{vol: v.id, state: v.copyState(x.State), Range: to})
 	if !a.applyEdits(v, &room) {
 		o.status = block.Hardware
 	}
@@ -282,14 +205,14 @@ func (o *op) copyState(x run) blockedBy {
 }
 
 // copyPiece reads the first piece of a run and writes it.
-func (o *op) copyPiece(x run) {
+func (o *op) copyPiece(x extent.Run) {
 	a, v := o.a, o.v
 	at := o.req.Range.Start + o.started
 	n := min(x.Count, pieceSectors-at%pieceSectors)
 	o.started += n
 	c := a.newOp(v, nil)
 	o.pieces = append(o.pieces, c)
-	c.parent, c.origin, c.host, c.prio, c.cur, c.stop, c.from = o, o.origin, o.host, o.prio, at, at+n, x.phys
+	c.parent, c.origin, c.host, c.prio, c.cur, c.stop, c.from = o, o.origin, o.host, o.prio, at, at+n, x.Phys
 	c.buf = a.getCopyBuf(int(n) * block.SectorSize)
 	c.src = cursor{vec: [][]byte{c.buf}}
 	c.moving = int64(n) * block.SectorSize
@@ -305,7 +228,7 @@ func (o *op) copyPiece(x run) {
 // readSource reads what a piece copies and goes on with its write.
 func (o *op) readSource() {
 	a := o.a
-	if o.parent.ref.lost {
+	if o.parent.ref.Lost() {
 		o.end(block.NoSpace)
 		return
 	}

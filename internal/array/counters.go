@@ -24,8 +24,8 @@ func (a *Array) Emit(e metrics.Emitter) {
 				e.Value(metrics.OffloadThrottled, float64(ns)/1e9, primNames[prim], p.name)
 			}
 		}
-		e.Value(metrics.PoolCapacity, float64(p.grains())*windowSectors*block.SectorSize, p.name)
-		e.Value(metrics.PoolAllocated, float64(p.allocated+p.reserved)*windowSectors*block.SectorSize, p.name)
+		e.Value(metrics.PoolCapacity, float64(p.space.Grains())*windowSectors*block.SectorSize, p.name)
+		e.Value(metrics.PoolAllocated, float64(p.space.Allocated()+p.space.Reserved())*windowSectors*block.SectorSize, p.name)
 		for o := range block.NumOrigins {
 			if p.wait[o].Count > 0 {
 				e.Histogram(metrics.CacheWait, &p.wait[o], p.name, o.String())
@@ -113,52 +113,13 @@ func (v *Volume) emit(e metrics.Emitter) {
 	v.meter()
 	e.Value(metrics.CacheDirtySeconds, v.dirtySeconds, v.pool.name, v.spec.Name)
 	e.Value(metrics.VolumeSize, float64(v.spec.Sectors)*block.SectorSize, v.spec.Name, v.pool.name)
-	s := v.sums()
+	s := v.m.SumsOf(v.spec.Sectors)
 	for _, x := range [...]struct {
 		state block.State
 		n     int64
-	}{{block.Data, s.data}, {block.Zero, s.zero}, {block.Anchored, s.anchored}, {block.Unmapped, int64(v.spec.Sectors) - s.data - s.zero - s.anchored}} {
+	}{{block.Data, s.Data}, {block.Zero, s.Zero}, {block.Anchored, s.Anchored}, {block.Unmapped, int64(v.spec.Sectors) - s.Data - s.Zero - s.Anchored}} {
 		e.Value(metrics.VolumeState, float64(x.n)*block.SectorSize, v.spec.Name, v.pool.name, x.state.String())
 	}
-}
-
-// sums returns the sectors of the volume by state. What the map was widened by
-// behind the volume's end is of the state of its last sector.
-func (v *Volume) sums() sums {
-	s := v.m.sum
-	beyond := int64(1)<<spanShift(v.m.levels) - int64(v.spec.Sectors)
-	if beyond > 0 {
-		// A window that the volume's end cuts shares its slot with what lies behind.
-		w := v.spec.Sectors >> windowShift
-		last, _ := v.m.find(w)
-		if !last.uniform() {
-			tail := (w+1)<<windowShift - v.spec.Sectors
-			s = s.sub(v.m.detailSums(v.spec.Sectors, tail))
-			if beyond -= int64(tail); beyond > 0 {
-				last, _ = v.m.find(w + 1)
-			}
-		}
-		if beyond > 0 && last.uniform() {
-			s = s.sub(uniformSums(last, beyond))
-		}
-	}
-	return s
-}
-
-// detailSums returns the sums of n sectors from at on, all of one window. It leaves out what is promised.
-func (m *extentMap) detailSums(at, n uint64) (s sums) {
-	m.walk(block.Range{Start: at, Count: n}, func(x run) bool {
-		switch x.state {
-		case block.Data:
-			s.data += int64(x.Count)
-		case block.Zero:
-			s.zero += int64(x.Count)
-		case block.Anchored:
-			s.anchored += int64(x.Count)
-		}
-		return true
-	})
-	return s
 }
 
 func (a *Array) emitOffloads(e metrics.Emitter) {
@@ -212,16 +173,16 @@ type VolumeStats struct {
 // Stats describes a volume now. Counting the entries walks the map.
 func (v *Volume) Stats() VolumeStats {
 	st := v.Brief()
-	st.Entries = v.m.entries(v.spec.Sectors)
+	st.Entries = v.m.Entries(v.spec.Sectors)
 	return st
 }
 
 // Brief is Stats without the entries: its cost does not depend on the map.
 func (v *Volume) Brief() VolumeStats {
-	s := v.sums()
-	st := VolumeStats{Spec: v.spec, Mapped: uint64(s.data) * block.SectorSize,
-		Zero: uint64(s.zero) * block.SectorSize, Anchored: uint64(s.anchored) * block.SectorSize,
-		Dirty: uint64(v.dirtyTotal()), MapBytes: v.a.MapBytes(), Exclusive: uint64(v.own) * windowSectors * block.SectorSize}
+	s := v.m.SumsOf(v.spec.Sectors)
+	st := VolumeStats{Spec: v.spec, Mapped: uint64(s.Data) * block.SectorSize,
+		Zero: uint64(s.Zero) * block.SectorSize, Anchored: uint64(s.Anchored) * block.SectorSize,
+		Dirty: uint64(v.dirtyTotal()), MapBytes: v.a.MapBytes(), Exclusive: uint64(v.m.Tenant().Allocated()) * windowSectors * block.SectorSize}
 	st.Unmapped = v.spec.Sectors*block.SectorSize - st.Mapped - st.Zero - st.Anchored
 	for o := range block.NumOrigins {
 		if r := v.peek(o); r != nil {
@@ -234,10 +195,9 @@ func (v *Volume) Brief() VolumeStats {
 
 // MapBytes returns the memory that the maps, details and space tables take.
 func (a *Array) MapBytes() uint64 {
-	n := uint64(a.arena.liveNodes)*nodeBytes + uint64(len(a.arena.details.chunks))*detailChunk*detailBytes
-	n += uint64(cap(a.arena.nodes))*8 + uint64(cap(a.arena.dirty)+cap(a.arena.freeNodes))*4
+	n := a.arena.Bytes()
 	for _, p := range a.Pools() {
-		n += uint64(len(p.extents))*(4+8+8) + uint64(p.infos)*extentInfoBytes
+		n += p.space.Bytes()
 	}
 	return n
 }
@@ -266,8 +226,8 @@ type MdiskStats struct {
 // Stats describes a pool now.
 func (p *Pool) Stats() PoolStats {
 	const grain = windowSectors * block.SectorSize
-	st := PoolStats{Name: p.name, CopyData: p.copyData, Capacity: uint64(p.grains()) * grain, Allocated: uint64(p.allocated) * grain,
-		Reserved: uint64(max(0, p.reserved)) * grain, CacheLimit: uint64(p.part.limit) * pageBytes, CacheUsed: uint64(p.part.used) * pageBytes,
+	st := PoolStats{Name: p.name, CopyData: p.copyData, Capacity: uint64(p.space.Grains()) * grain, Allocated: uint64(p.space.Allocated()) * grain,
+		Reserved: uint64(max(0, p.space.Reserved())) * grain, CacheLimit: uint64(p.part.limit) * pageBytes, CacheUsed: uint64(p.part.used) * pageBytes,
 		CacheFloor: uint64(p.part.floor) * pageBytes, Volumes: p.volumes, WriteMode: p.writeMode}
 	for _, d := range p.mdisks {
 		st.Mdisks = append(st.Mdisks, MdiskStats{d.name, d.size, d.bandwidth, d.iops, d.failures, d.offline})

@@ -81,7 +81,7 @@ func (p *Pool) addDirty(v *Volume, i uint32) {
 		p.a.needDestage(p)
 		return
 	}
-	md, _, _ := p.locate(pg.key.phys())
+	md, _, _ := p.space.Locate(pg.key.Phys())
 	if pt.dirty == 0 {
 		pt.settled = p.a.exec.Now()
 	}
@@ -105,7 +105,7 @@ func (p *Pool) addDirty(v *Volume, i uint32) {
 func (p *Pool) removeDirty(v *Volume, i uint32) {
 	c, pt := p.a.cache, &p.part
 	pg := &c.pages[i]
-	md, _, _ := p.locate(pg.key.phys())
+	md, _, _ := p.space.Locate(pg.key.Phys())
 	if pt.settle > 0 && (pg.list == listVolume || pg.list == listPool) && p.settles(i) {
 		pt.settle--
 	}
@@ -133,7 +133,7 @@ func (p *Pool) settles(i uint32) bool {
 
 // mdiskOfPage returns the number of the mdisk that a page of the pool goes to.
 func (p *Pool) mdiskOfPage(i uint32) int {
-	md, _, _ := p.locate(p.a.cache.pages[i].key.phys())
+	md, _, _ := p.space.Locate(p.a.cache.pages[i].key.Phys())
 	return md
 }
 
@@ -337,7 +337,7 @@ func (p *Pool) nextTurn() {
 func (a *Array) destagePage(p *Pool, first uint32, credit int) int {
 	c := a.cache
 	k := c.pages[first].key
-	md, _, _ := p.locate(k.phys())
+	md, _, _ := p.space.Locate(k.Phys())
 	d := p.mdisks[md]
 	if d.offline {
 		p.pin(d, first)
@@ -356,7 +356,7 @@ func (a *Array) destagePage(p *Pool, first uint32, credit int) int {
 	v := a.volumeByID(c.pages[first].vol)
 	// Neighbours inside the extent, back and then forth.
 	lo, hi := k, k+1
-	base := pageKey(uint64(p.id)<<48 | k.phys()/extentSectors*extentSectors/pageSectors)
+	base := pageKey(uint64(p.id)<<48 | k.Phys()/extentSectors*extentSectors/pageSectors)
 	u := a.getUnit()
 	c.touchGrain(k)
 	for int(hi-lo) < credit && lo > base {

@@ -5,8 +5,8 @@
 // # Shape
 //
 //	Volume.Submit
-//	  extent map (radix tree of 64 KiB windows)      map.go window.go
-//	  physical space, reference counts               space.go
+//	  extent map (radix tree of 64 KiB windows)      package extent
+//	  physical space, reference counts               package alloc
 //	  write cache, by physical address               cache.go admit.go
 //	  log record = commit point                      log.go nvram.go
 //	  destager -> mdisks                             destage.go mdisk.go
@@ -28,20 +28,24 @@
 // wall clock and no dependence on map iteration order here.
 package array
 
+import "github.com/arraysim/arraysim/internal/array/layout"
+
+// The sizes by the names that this package has for them.
 const (
-	windowShift   = 7 // log2 of sectors per window and grain
-	windowSectors = 1 << windowShift
-	pageSectors   = 8
-	pageBytes     = 4096
-	grainPageBits = 4
-	grainPages    = 1 << grainPageBits
-	extentGrains  = 64
-	extentSectors = extentGrains * windowSectors
-	extentBytes   = extentSectors * 512
-	// pieceSectors bounds what one log record commits: a longer write is admitted
-	// and committed piece by piece, as SBC allows.
-	pieceSectors = 512
-	piecePages   = pieceSectors/pageSectors + 1
-	// pieceWindows is how many windows a piece can lie in.
-	pieceWindows = pieceSectors/windowSectors + 1
+	windowShift   = layout.WindowShift
+	windowSectors = layout.WindowSectors
+	pageSectors   = layout.PageSectors
+	pageBytes     = layout.PageBytes
+	grainPageBits = layout.GrainPageShift
+	grainPages    = layout.GrainPages
+	extentGrains  = layout.ExtentGrains
+	extentSectors = layout.ExtentSectors
+	extentBytes   = layout.ExtentBytes
+	pieceSectors  = layout.PieceSectors
+	piecePages    = layout.PiecePages
+	pieceWindows  = layout.PieceWindows
 )
+
+type pageKey = layout.PageKey
+
+func keyOf(pool uint16, phys uint64) pageKey { return layout.KeyOf(pool, phys) }

@@ -317,7 +317,7 @@ func (a *Array) buryWritten(pages []uint32) {
 		c.touch(keys[:n])
 		for j, i := range pages[:n] {
 			c.removeKnown(i, keys[j])
-			pool := a.poolByID(keys[j].pool())
+			pool := a.poolByID(keys[j].Pool())
 			pool.meter()
 			a.leavePartition(pool, i)
 			a.bury(i, markHome)

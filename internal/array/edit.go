@@ -46,7 +46,7 @@ func (o *op) edit() {
 		o.end(block.Unsupported)
 		return
 	}
-	if state == block.Anchored && v.spec.Thin && !v.pool.has(v.promise(ranges)) {
+	if state == block.Anchored && v.spec.Thin && !v.pool.has(v.m.AnchorCost(ranges)) {
 		o.end(block.NoSpace)
 		return
 	}
@@ -110,16 +110,10 @@ func (a *Array) applyEdits(v *Volume, room *claim) bool {
 // apply changes the map as an edit says; replay uses it, too.
 func (v *Volume) apply(e *edit) {
 	if e.state != block.Data {
-		v.m.setState(e.Start, v.endOfMap(e.End(), e.state), slot(e.state))
+		v.m.SetState(e.Start, v.endOfMap(e.End(), e.state), e.state)
 		return
 	}
-	for at, phys := e.Start, e.phys; at < e.End(); {
-		first := at & (windowSectors - 1)
-		n := min(windowSectors-first, e.End()-at)
-		v.m.window(at>>windowShift, func(s *slot) sums { return v.m.setData(s, first, n, phys) })
-		at += n
-		phys += n
-	}
+	v.m.SetData(e.Range, e.phys)
 }
 
 // Offload primitives and paths, as counted.

@@ -124,7 +124,7 @@ func (d *mdisk) endReads(now int64) bool {
 	for _, x := range overdue {
 		r := x.ctx.(*reading)
 		d.forget(x)
-		x.pool.unpinRange(x.phys, x.sectors)
+		x.pool.space.Unpin(x.phys, x.sectors)
 		m.Abandon(&x.io)
 		x.ctx, x.done = nil, func(*diskIO) {}
 		d.failures++
@@ -361,7 +361,7 @@ func (a *Array) redoNow(d *mdisk) {
 			run := bits.TrailingZeros(^(todo >> s))
 			todo &^= (1<<run - 1) << s
 			x := a.getIO()
-			_, x.io.Off, _ = d.pool.locate(pg.key.phys() + uint64(s))
+			_, x.io.Off, _ = d.pool.space.Locate(pg.key.Phys() + uint64(s))
 			x.io.Write, x.io.N, x.reason = true, uint64(run)*block.SectorSize, block.ReasonDestage
 			if a.payload {
 				from := c.nv.dataAt(t.page) + s*block.SectorSize
@@ -441,7 +441,7 @@ func (a *Array) redone(d *mdisk, err error) {
 // mdiskOf returns the mdisk that a page goes to.
 func (a *Array) mdiskOf(i uint32) *mdisk {
 	k := a.cache.pages[i].key
-	p := a.poolByID(k.pool())
-	md, _, _ := p.locate(k.phys())
+	p := a.poolByID(k.Pool())
+	md, _, _ := p.space.Locate(k.Phys())
 	return p.mdisks[md]
 }

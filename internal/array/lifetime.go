@@ -44,7 +44,7 @@ func (a *Array) checkDrained() {
 // under way must have ended.
 func (a *Array) Stop(done func(error)) {
 	a.stopped = true
-	for a.collect(1 << 20) {
+	for a.arena.Collect(1 << 20) {
 	}
 	if a.ckpt.running || a.cycling || a.flushing {
 		a.exec.At(a.exec.Now()+1_000_000, func() { a.Stop(done) })

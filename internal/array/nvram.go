@@ -135,16 +135,6 @@ func (n *nvram) desc(page uint32) []byte {
 
 func (n *nvram) log() []byte { return n.b[n.logOff : n.logOff+n.logLen] }
 
-// pageKey names a physical 4 KiB of the array.
-type pageKey uint64
-
-func keyOf(pool uint16, phys uint64) pageKey {
-	return pageKey(uint64(pool)<<48 | phys/pageSectors)
-}
-
-func (k pageKey) pool() uint16 { return uint16(k >> 48) }
-func (k pageKey) phys() uint64 { return uint64(k&(1<<48-1)) * pageSectors }
-
 // descView reads and writes a page descriptor.
 type descView []byte
 

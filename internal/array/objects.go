@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -83,10 +85,10 @@ func (o *objects) validate() error {
 // Limits of what can be made.
 const (
 	MaxVolumeBytes = 64 << 40
-	maxMdiskBytes  = maxMdiskExt * extentBytes
+	maxMdiskBytes  = alloc.MaxExtents * extentBytes
 	maxPools       = 1024
-	maxVolumeID    = 1 << 24                // volumes that an array can make in its life
-	maxMdisks      = 1 << (32 - mdiskShift) // of all pools: 4096, what an extent's number has bits for in one
+	maxVolumeID    = 1 << 24         // volumes that an array can make in its life
+	maxMdisks      = alloc.MaxMdisks // of all pools
 )
 
 // Errors of object calls. Each is wrapped with the name that it is about.
@@ -184,17 +186,8 @@ func (a *Array) CreatePool(spec PoolSpec, done func(*Pool, error)) {
 func (a *Array) newPool(spec PoolSpec) (*Pool, error) {
 	p := &Pool{a: a, id: spec.ID, name: spec.Name, copyData: spec.CopyData}
 	p.tickFn = p.tick
-	p.freed = p.grainFreed
-	p.tenant = func(vol uint32) *tenant { return &a.vols[vol].tenant }
-	p.owned = func(vol uint32, n int64) {
-		if v := a.volumeByID(vol); v != nil {
-			v.own += n
-		}
-	}
-	p.vacated = func(vol uint32) { a.vols[vol].left() }
 	p.wakeFn = p.wakeUp
 	p.part.hosts = map[uint32]int{}
-	p.down = make([]bool, len(spec.Mdisks))
 	counts := make([]int, len(spec.Mdisks))
 	for i, m := range spec.Mdisks {
 		size := m.Size &^ (extentBytes - 1)
@@ -207,7 +200,7 @@ func (a *Array) newPool(spec PoolSpec) (*Pool, error) {
 		counts[i] = int(size / extentBytes)
 	}
 	p.part.lru, p.part.direct = p.emptyLists(), p.emptyLists()
-	p.addExtents(0, counts)
+	p.space = alloc.New(counts, alloc.Events{Freed: p.grainFreed, Vacated: func(vol uint32) { a.vols[vol].left() }})
 	return p, nil
 }
 
@@ -221,9 +214,6 @@ func (a *Array) addPool(p *Pool) {
 
 // grainFreed drops what is dirty of a grain that nothing refers to any more.
 func (p *Pool) grainFreed(g uint64) {
-	if v := p.a.volumeByID(p.grain(g).owner); v != nil {
-		v.own--
-	}
 	if p.part.used+p.part.reserve.used == 0 && len(p.a.bad) == 0 {
 		return
 	}
@@ -234,11 +224,11 @@ func (p *Pool) grainFreed(g uint64) {
 }
 
 // dropSectors drops what is dirty of the sectors of a layer that lost its only reference to them.
-func (p *Pool) dropSectors(base uint64, mask mask128) {
+func (p *Pool) dropSectors(base uint64, mask layout.Mask) {
 	if p.part.used+p.part.reserve.used == 0 && len(p.a.bad) == 0 {
 		return
 	}
-	for i := mask.next(0); i < windowSectors; i = mask.next(i + 1) {
+	for i := mask.Next(0); i < windowSectors; i = mask.Next(i + 1) {
 		s := base + i
 		p.a.drop(keyOf(p.id, s), 1<<(s%pageSectors))
 	}

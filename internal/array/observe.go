@@ -83,10 +83,10 @@ func (v *Volume) Import(r block.Range) error {
 		return fmt.Errorf("import: %v of volume %q is not whole windows of 64 KiB inside of it", r, v.spec.Name)
 	}
 	for at := r.Start; at < r.End(); at += windowSectors {
-		if s, _ := v.m.find(at >> windowShift); s.kind() == kindData || s.kind() == kindDetail {
+		if v.m.HasData(at >> windowShift) {
 			continue
 		}
-		g, ok := v.allocGrain(at >> windowShift)
+		g, ok := v.m.Allocate(at >> windowShift)
 		if !ok {
 			return fmt.Errorf("import: pool %q has no room for the %d MiB of volume %q", v.pool.name, r.Bytes()>>20, v.spec.Name)
 		}

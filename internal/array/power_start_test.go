@@ -51,7 +51,7 @@ func BenchmarkStart(b *testing.B) {
 	h.Ref.Release()
 	entries := 0
 	for _, v := range vols {
-		entries += v.m.entries(v.spec.Sectors)
+		entries += v.m.Entries(v.spec.Sectors)
 	}
 	r.exec.Unlock()
 	r.close()

@@ -4,6 +4,6 @@ package array
 // reserved, and those that are free: what SCSI's logical block provisioning pages
 // report (SBC-4 6.4.5).
 func (v *Volume) Provisioning() (used, available uint64) {
-	taken := v.pool.allocated + v.pool.reserved
-	return uint64(taken) * windowSectors, uint64(max(0, v.pool.available())) * windowSectors
+	taken := v.pool.space.Allocated() + v.pool.space.Reserved()
+	return uint64(taken) * windowSectors, uint64(max(0, v.pool.space.Available())) * windowSectors
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -72,10 +73,10 @@ func (a *Array) readInto(o *op, buf []byte, done func(block.Status)) {
 func (r *reading) volume(v *Volume, rg block.Range, dst *cursor) {
 	r.v = v
 	v.ops++
-	v.m.walk(rg, func(x run) bool {
-		if x.state == block.Data {
-			r.skew = x.Start - x.phys
-			r.physical(v.pool, x.phys, x.Count, dst)
+	v.m.Walk(rg, func(x extent.Run) bool {
+		if x.State == block.Data {
+			r.skew = x.Start - x.Phys
+			r.physical(v.pool, x.Phys, x.Count, dst)
 		} else {
 			dst.zero(int(x.Count) * block.SectorSize)
 		}
@@ -142,7 +143,7 @@ func (r *reading) physical(p *Pool, phys, n uint64, dst *cursor) {
 func (r *reading) backend(p *Pool, phys, n uint64, dst *cursor) {
 	a := r.a
 	for n > 0 {
-		md, off, k := p.locate(phys)
+		md, off, k := p.space.Locate(phys)
 		k = min(k, n)
 		if p.mdisks[md].offline {
 			r.status = block.Offline
@@ -151,7 +152,7 @@ func (r *reading) backend(p *Pool, phys, n uint64, dst *cursor) {
 			n -= k
 			continue
 		}
-		p.pinRange(phys, k)
+		p.space.Pin(phys, k)
 		x := a.getIO()
 		x.io.Write, x.io.Off, x.io.N, x.reason = false, off, k*block.SectorSize, r.reason
 		if a.payload {
@@ -178,7 +179,7 @@ func (a *Array) readDone(x *diskIO) {
 		r.a.noteBad(x) // while the grain is pinned: when it is freed, it leaves the list
 		r.locate(x)
 	}
-	x.pool.unpinRange(x.phys, x.sectors)
+	x.pool.space.Unpin(x.phys, x.sectors)
 	r.release()
 }
 
@@ -240,8 +241,8 @@ func (a *Array) cached(k pageKey, sector uint64) []byte {
 
 // readSectorAgain reads one sector of a read once more.
 func (a *Array) readSectorAgain(x *diskIO, r *reading, phys uint64, dst *cursor) {
-	_, off, _ := x.pool.locate(phys)
-	x.pool.pinRange(phys, 1)
+	_, off, _ := x.pool.space.Locate(phys)
+	x.pool.space.Pin(phys, 1)
 	y := a.getIO()
 	y.io.Write, y.io.Off, y.io.N, y.reason = false, off, block.SectorSize, x.reason
 	y.io.Vec = dst.take(y.io.Vec, block.SectorSize)

@@ -1,10 +1,11 @@
 package array
 
 import (
-	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 
+	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -46,7 +47,7 @@ func (a *Array) recover(fresh bool) error {
 	if err := a.loadObjects(); err != nil {
 		return err
 	}
-	a.arena.recovering = true
+	a.arena.StartLoading()
 	if err := a.loadMaps(); err != nil {
 		return err
 	}
@@ -80,9 +81,9 @@ func (a *Array) recover(fresh bool) error {
 	for _, v := range a.Volumes() { // while nothing is counted: what is cut off has no references to give back
 		v.clipTail()
 	}
-	for a.collect(1 << 20) {
+	for a.arena.Collect(1 << 20) {
 	}
-	a.arena.recovering = false
+	a.arena.EndLoading()
 	if err := a.countReferences(); err != nil {
 		return err
 	}
@@ -105,7 +106,7 @@ func (a *Array) replayEdit(e edit) {
 		return
 	}
 	v := a.vols[e.vol]
-	span := uint64(1) << spanShift(v.m.levels)
+	span := v.m.Span()
 	if e.Start >= span || e.Count == 0 {
 		return
 	}
@@ -168,138 +169,38 @@ func (a *Array) loadPosition() (seq uint64, tail int, last uint64, err error) {
 // loadMaps builds the maps from the checkpoint, from the roots down. Pages that no
 // root leads to are what a checkpoint had no time to remove.
 func (a *Array) loadMaps() error {
-	roots := map[uint32][]byte{}
-	if err := a.loadMeta(keyRoot, func(k, v []byte) error {
-		if len(k) != 5 || len(v) != 9 {
-			return fmt.Errorf("the root of a map is damaged")
-		}
-		roots[binary.BigEndian.Uint32(k[1:])] = append([]byte(nil), v...)
-		return nil
-	}); err != nil {
+	var saved extent.Saved
+	if err := a.loadMeta(extent.KeyRoot, saved.AddRoot); err != nil {
 		return err
 	}
-	pages := map[nodeKey][]byte{}
-	if err := a.loadMeta(keyNode, func(k, v []byte) error {
-		if len(k) != 14 {
-			return fmt.Errorf("a map page has a damaged key")
-		}
-		pages[nodeKey{binary.BigEndian.Uint32(k[1:]), k[5], binary.BigEndian.Uint64(k[6:])}] = append([]byte(nil), v...)
-		return nil
-	}); err != nil {
+	if err := a.loadMeta(extent.KeyNode, saved.AddNode); err != nil {
 		return err
 	}
 	for _, v := range a.Volumes() {
-		b := roots[v.id]
-		if b == nil {
-			continue
-		}
-		root := slot(le.Uint64(b))
-		if !root.uniform() && root != kindChild || b[8] < 1 || b[8] > maxLevels {
+		err := v.m.Load(&saved, v.spec.Sectors)
+		if errors.Is(err, extent.ErrRoot) {
 			return fmt.Errorf("the root of the map of volume %q is damaged; restore the data folder from a copy", v.spec.Name)
 		}
-		v.m.levels = b[8]
-		var err error
-		if v.m.root, v.m.sum, err = a.loadSlot(v, root, b[8], 0, pages); err != nil {
+		if err != nil {
 			return err
 		}
-		v.m.grow(levelsFor(v.spec.Sectors))
 	}
-	for k := range pages {
-		a.deadKeys[k] = struct{}{}
-	}
+	a.arena.Discard(&saved)
 	return nil
 }
 
-// loadSlot loads what a slot of the given height leads to; base is its first window over its span.
-func (a *Array) loadSlot(v *Volume, s slot, height uint8, index uint64, pages map[nodeKey][]byte) (slot, sums, error) {
-	m := &v.m
-	if s.kind() != kindChild {
-		return s, m.slotSums(s, height), nil
-	}
-	k := nodeKey{v.id, height - 1, index}
-	b, ok := pages[k]
-	if !ok {
-		return kindUnmapped, sums{}, nil // cut off while the checkpoint was written; the log has the rest
-	}
-	delete(pages, k)
-	id, nd := a.arena.newNode(v.id, height-1, index, kindUnmapped)
-	nd.persisted, nd.dirty = true, false
-	a.arena.dirty = a.arena.dirty[:len(a.arena.dirty)-1]
-	if err := a.decodeNode(nd, b); err != nil {
-		return 0, sums{}, err
-	}
-	for i := range nd.slots {
-		t, sum, err := a.loadSlot(v, nd.slots[i], height-1, index<<fanoutBits|uint64(i), pages)
-		if err != nil {
-			return 0, sums{}, err
-		}
-		nd.slots[i] = t
-		nd.sums.add(sum)
-	}
-	return childSlot(id), nd.sums, nil
-}
-
-// countReferences derives reference counts, owners and allocation from the maps.
+// countReferences derives reference counts, owners, allocation and homes from the maps.
 func (a *Array) countReferences() error {
 	for _, v := range a.Volumes() {
-		p := v.pool
-		bad := false
-		a.eachWindow(&v.m, v.m.root, func(_ uint64, s slot) {
-			v.m.layers(s, func(base uint64, mask mask128) {
-				layerGrains(base, mask, func(g uint64, _ mask128) {
-					if int64(g) >= p.grains() {
-						bad = true
-						return
-					}
-					gi := p.grain(g)
-					if p.used[g/extentGrains]>>(g%extentGrains)&1 == 0 {
-						p.used[g/extentGrains] |= 1 << (g % extentGrains)
-						p.allocated++
-						gi.owner = v.id
-						v.own++
-					}
-					gi.refs++
-				})
-			})
-		})
-		if bad {
-			return fmt.Errorf("the map of volume %q points behind the end of pool %q; the data folder mixes files of two arrays", v.spec.Name, p.name)
+		if !v.m.CountReferences() {
+			return fmt.Errorf("the map of volume %q points behind the end of pool %q; the data folder mixes files of two arrays", v.spec.Name, v.pool.name)
 		}
 	}
 	for _, v := range a.Volumes() {
-		v.findHomes()
+		v.account()
+		v.m.FindHomes()
 	}
 	return nil
-}
-
-// eachWindow calls fn for every window with data below s.
-func (a *Array) eachWindow(m *extentMap, s slot, fn func(w uint64, s slot)) {
-	if s.kind() != kindChild {
-		return
-	}
-	nd := a.arena.nodes[s.value()]
-	for i, t := range nd.slots {
-		switch t.kind() {
-		case kindData, kindDetail:
-			fn(nd.index<<fanoutBits|uint64(i), t)
-		case kindChild:
-			a.eachWindow(m, t, fn)
-		}
-	}
-}
-
-// layers calls fn for each layer of a data or detail slot.
-func (m *extentMap) layers(s slot, fn func(base uint64, mask mask128)) {
-	if s.kind() == kindData {
-		fn(s.value(), maskOf(0, windowSectors))
-		return
-	}
-	ds := &m.arena.details
-	for i := uint32(s.value()); i != 0; i = ds.at(i).next {
-		if d := ds.at(i); !d.mask.empty() {
-			fn(d.phys, d.mask)
-		}
-	}
 }
 
 // volumeOrGhost returns the volume with this id, or a stand-in for a deleted one
@@ -311,6 +212,7 @@ func (a *Array) volumeOrGhost(id uint32, pool uint16) *Volume {
 	p := a.poolByID(pool)
 	v := a.addVolume(VolumeSpec{Name: fmt.Sprintf("deleted-%d", id), Pool: p.name, Sectors: windowSectors, BlockSize: 512, Thin: true, ID: id}, p)
 	v.deleted, v.forgotten = true, true
+	v.m.Abandon()
 	p.volumes--
 	return v
 }

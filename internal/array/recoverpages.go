@@ -128,10 +128,10 @@ func (a *Array) loadPages() error {
 			c.nv.clear(i) // never used, or its record was never written
 		case !whole && (seq == a.journal.seq+1 || d.buried()):
 			c.nv.clear(i) // free, and just being filled for a record when the process died
-		case whole && a.wasDeleted(d.key().pool()):
+		case whole && a.wasDeleted(d.key().Pool()):
 			c.nv.clear(i) // no volume was left in that pool: nothing is lost
-		case !whole || d.vol() >= maxVolumeID || int(d.key().pool()) >= len(a.pools) || a.pools[d.key().pool()] == nil ||
-			int64(d.key().phys()>>windowShift) >= a.pools[d.key().pool()].grains():
+		case !whole || d.vol() >= maxVolumeID || int(d.key().Pool()) >= len(a.pools) || a.pools[d.key().Pool()] == nil ||
+			int64(d.key().Phys()>>windowShift) >= a.pools[d.key().Pool()].space.Grains():
 			if !almostZero(d) {
 				a.recovery.BadPages++
 			}
@@ -154,7 +154,7 @@ func (a *Array) loadPages() error {
 		for end < len(found) && descView(c.nv.desc(found[end])).key() == k {
 			end++
 		}
-		if a.poolByID(k.pool()).grain(k.phys()>>windowShift).refs == 0 {
+		if a.poolByID(k.Pool()).space.MapRefs(k.Phys()>>windowShift) == 0 {
 			a.recovery.Discarded += end - n
 		} else if use := a.usePages(found[n:end], masks); len(use) > 0 {
 			live = append(live, use[0])
@@ -301,7 +301,7 @@ func (a *Array) joinPages(live []uint32, joins map[uint32][]uint32, masks []uint
 func (a *Array) loadPage(i uint32, mask uint8) {
 	c := a.cache
 	d := descView(c.nv.desc(i))
-	v := a.volumeOrGhost(d.vol(), d.key().pool())
+	v := a.volumeOrGhost(d.vol(), d.key().Pool())
 	c.pages[i] = page{key: d.key(), origins: d.origins(), vol: v.id, state: pageDirty, mask: mask}
 	for left := mask; left != 0; left &= left - 1 {
 		v.dirtyBytes[originAt(d.origins(), bits.TrailingZeros8(left))] += block.SectorSize

@@ -85,7 +85,7 @@ func (a *Array) resize(v *Volume, sectors uint64, until int64, done func(error))
 // grow makes a volume larger, or leaves it what it was.
 func (a *Array) grow(v *Volume, spec VolumeSpec, room *claim, done func(error)) {
 	// What the map was widened by behind the old end, and what an earlier shrink has cut off.
-	old, end := v.spec.Sectors, uint64(1)<<spanShift(v.m.levels)
+	old, end := v.spec.Sectors, v.m.Span()
 	if old < end {
 		a.edits = append(a.edits[:0], edit{vol: v.id, state: block.Unmapped, Range: block.Range{Start: old, Count: end - old}})
 		if _, ok := room.append(a.edits, 0); !ok {
@@ -93,9 +93,9 @@ func (a *Array) grow(v *Volume, spec VolumeSpec, room *claim, done func(error)) 
 			a.exec.Post(func() { done(errors.New(a.broken)) })
 			return
 		}
-		v.m.setState(old, end, kindUnmapped)
+		v.m.SetState(old, end, block.Unmapped)
 	}
-	v.m.grow(levelsFor(spec.Sectors))
+	v.m.Grow(spec.Sectors)
 	v.spec = spec // hosts may not use it yet: see limit
 	v.account()
 	fail := func(err error) {
@@ -135,8 +135,8 @@ func (a *Array) shrink(v *Volume, spec VolumeSpec, done func(error)) {
 			return
 		}
 		v.spec, v.size = spec, spec.Sectors
-		if end := uint64(1) << spanShift(v.m.levels); spec.Sectors < end {
-			v.m.setState(spec.Sectors, end, kindUnmapped)
+		if end := v.m.Span(); spec.Sectors < end {
+			v.m.SetState(spec.Sectors, end, block.Unmapped)
 		}
 		v.account()
 		v.tell(block.EventCapacity)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/testkit"
 )
@@ -259,8 +260,8 @@ func TestCommandsThatMeetAShrink(t *testing.T) {
 		if open > 0 {
 			t.Fatalf("-seed %d: %d commands never ended", s, open)
 		}
-		v.m.walk(block.Range{Start: to, Count: 1<<spanShift(v.m.levels) - to}, func(x run) bool {
-			if x.state == block.Data {
+		v.m.Walk(block.Range{Start: to, Count: v.m.Span() - to}, func(x extent.Run) bool {
+			if x.State == block.Data {
 				t.Errorf("-seed %d: %v is mapped behind %d", s, x.Range, to)
 			}
 			return true

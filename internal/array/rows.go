@@ -193,6 +193,7 @@ func (a *Array) dropUnknown() {
 func (a *Array) retire(v *Volume) {
 	a.rows.drop(uint64(v.id), 0)
 	v.rows, v.short = [block.NumOrigins]*row{}, [block.NumOrigins]*row{}
+	v.m.Remove()
 	a.vols[v.id] = nil
 }
 
@@ -235,7 +236,7 @@ func (a *Array) retireAll() {
 }
 
 // empty reports whether neither the cache nor the space of the pool knows the volume any more.
-func (v *Volume) empty() bool { return v.dirtyTotal() == 0 && v.tenant.marked == 0 }
+func (v *Volume) empty() bool { return v.dirtyTotal() == 0 && v.m.Tenant().Marked == 0 }
 
 // left hears that a volume may be empty now.
 func (v *Volume) left() {

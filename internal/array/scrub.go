@@ -4,6 +4,7 @@ import (
 	"errors"
 	"hash/crc32"
 
+	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -43,7 +44,7 @@ func (a *Array) startScrub(rate int64, repair bool, done func(*Scrub)) *Scrub {
 	s := &Scrub{a: a, rate: rate, repair: repair, buf: make([]byte, pieceSectors*block.SectorSize), next: a.exec.Now()}
 	s.done = func() { done(s) }
 	for _, v := range a.Volumes() {
-		s.Total += v.m.sum.data * block.SectorSize
+		s.Total += v.m.Sums().Data * block.SectorSize
 	}
 	a.exec.At(s.next+scrubStart, s.step)
 	return s
@@ -67,11 +68,11 @@ func (s *Scrub) step() {
 		return
 	}
 	v := a.vols[s.vol]
-	var data run
+	var data extent.Run
 	runs := 0
-	v.m.walk(block.Range{Start: s.at, Count: v.spec.Sectors - s.at}, func(x run) bool {
+	v.m.Walk(block.Range{Start: s.at, Count: v.spec.Sectors - s.at}, func(x extent.Run) bool {
 		s.at = x.End()
-		if x.state == block.Data {
+		if x.State == block.Data {
 			data = x
 			data.Count = min(x.Count, pieceSectors)
 			s.at = data.End()
@@ -81,7 +82,7 @@ func (s *Scrub) step() {
 		return runs < scrubRuns
 	})
 	s.left = 1
-	s.read(v.pool, data.phys, data.Count)
+	s.read(v.pool, data.Phys, data.Count)
 	s.ended(nil)
 	a.endStep()
 }
@@ -90,7 +91,7 @@ func (s *Scrub) step() {
 func (s *Scrub) read(p *Pool, phys, n uint64) {
 	a := s.a
 	for buf := s.buf; n > 0; {
-		md, off, k := p.locate(phys)
+		md, off, k := p.space.Locate(phys)
 		k = min(k, n)
 		clean := uint64(0)
 		for clean < k && a.cache.lookup(keyOf(p.id, phys+clean)) == noPage {
@@ -101,7 +102,7 @@ func (s *Scrub) read(p *Pool, phys, n uint64) {
 			phys, n, buf = phys+skip, n-skip, buf[skip*block.SectorSize:]
 			continue
 		}
-		p.pinRange(phys, clean)
+		p.space.Pin(phys, clean)
 		x := a.getIO()
 		x.io.Write, x.io.Off, x.io.N, x.reason = false, off, clean*block.SectorSize, block.ReasonScrub
 		x.io.Vec = append(x.io.Vec, buf[:x.io.N])
@@ -115,7 +116,7 @@ func (s *Scrub) read(p *Pool, phys, n uint64) {
 }
 
 func (s *Scrub) readDone(x *diskIO) {
-	defer x.pool.unpinRange(x.phys, x.sectors)
+	defer x.pool.space.Unpin(x.phys, x.sectors)
 	if x.io.Err != nil && x.tries+1 < readTries {
 		s.again(x)
 		s.ended(x)
@@ -134,7 +135,7 @@ func (s *Scrub) readDone(x *diskIO) {
 
 // again reads once more: what was written and destaged meanwhile may have been found without its checksums.
 func (s *Scrub) again(x *diskIO) {
-	x.pool.pinRange(x.phys, x.sectors)
+	x.pool.space.Pin(x.phys, x.sectors)
 	y := s.a.getIO()
 	y.io.Write, y.io.Off, y.io.N, y.reason = false, x.io.Off, x.io.N, x.reason
 	y.io.Vec = append(y.io.Vec, x.io.Vec...)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -15,12 +16,12 @@ func TestWhatLiesBehindTheEnd(t *testing.T) {
 	stale := rng(66_407*windowSectors, 20*windowSectors) // behind the end, in a part of the tree of its own
 	for _, first := range []string{"v", "w"} {
 		for name, behind := range map[string]func(v *Volume){
-			"anchors": func(v *Volume) { v.m.setState(small, 1<<spanShift(v.m.levels), kindAnchored) },
+			"anchors": func(v *Volume) { v.m.SetState(small, v.m.Span(), block.Anchored) },
 			"anchors, then data": func(v *Volume) {
-				v.m.setState(small, stale.Start+4*windowSectors+7, kindAnchored)
+				v.m.SetState(small, stale.Start+4*windowSectors+7, block.Anchored)
 			},
 			"data, then anchors": func(v *Volume) {
-				v.m.setState(stale.Start+9*windowSectors+5, 1<<spanShift(v.m.levels), kindAnchored)
+				v.m.SetState(stale.Start+9*windowSectors+5, v.m.Span(), block.Anchored)
 			},
 			"data": func(*Volume) {},
 		} {
@@ -81,7 +82,7 @@ func TestWhatLiesBehindTheEnd(t *testing.T) {
 				}
 				r.check()
 				var data bool
-				v.m.walk(block.Range{Start: small, Count: size - small}, func(x run) bool { data = data || x.state != block.Unmapped; return true })
+				v.m.Walk(block.Range{Start: small, Count: size - small}, func(x extent.Run) bool { data = data || x.State != block.Unmapped; return true })
 				if data {
 					t.Error("there is something behind the old end")
 				}

@@ -96,12 +96,8 @@ func (p *Pool) SetMdiskOffline(name string, offline bool) error {
 	d.offline, d.away = offline, p.a.exec.Now()
 	for i := range p.mdisks {
 		if p.mdisks[i] == d {
-			p.down[i] = offline
+			p.space.SetDown(i, offline)
 		}
-	}
-	p.anyDown = false
-	for _, down := range p.down {
-		p.anyDown = p.anyDown || down
 	}
 	if !offline {
 		for i := d.pinned.head; i != noPage; i = d.pinned.head {
@@ -150,8 +146,8 @@ func (p *Pool) unpin(n int) { p.pinMore(-n) }
 
 // writable tells whether what lies at a physical sector can be written.
 func (p *Pool) writable(phys uint64) block.Status {
-	if p.anyDown {
-		if md, _, _ := p.locate(phys); p.mdisks[md].offline {
+	if p.space.AnyDown() {
+		if md, _, _ := p.space.Locate(phys); p.mdisks[md].offline {
 			return block.Offline
 		}
 	}
@@ -169,7 +165,7 @@ func (a *Array) DeletePool(p *Pool, done func(error)) {
 	case p.ending:
 		fail(fmt.Errorf("%w: it is being deleted", ErrInUse))
 		return
-	case p.volumes > 0 || p.part.used > 0 || p.part.reserve.used > 0 || p.allocated > 0:
+	case p.volumes > 0 || p.part.used > 0 || p.part.reserve.used > 0 || p.space.Allocated() > 0:
 		fail(fmt.Errorf("%w: delete its %d volumes first, and wait until their space is free", ErrInUse, p.volumes))
 		return
 	}

@@ -38,7 +38,7 @@ func (a *Array) issue(u *destageUnit) {
 	memFrom, memEnd := 0, 0 // the last buffer of x, in NVRAM
 	u.left = 1
 	for n, i := range u.pages {
-		at := c.pages[i].key.phys()
+		at := c.pages[i].key.Phys()
 		for left := uint(u.masks[n]); left != 0; {
 			s := bits.TrailingZeros(left)
 			run := bits.TrailingZeros(^(left >> s))
@@ -47,7 +47,7 @@ func (a *Array) issue(u *destageUnit) {
 			if sector != end {
 				a.startDestage(u, x)
 				x = a.getIO()
-				_, x.io.Off, _ = p.locate(sector)
+				_, x.io.Off, _ = p.space.Locate(sector)
 				x.io.Write, x.io.N, x.reason = true, 0, u.reason
 				end = sector
 			}

@@ -3,6 +3,7 @@ package array
 import (
 	"math/bits"
 
+	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -12,10 +13,7 @@ type Volume struct {
 	id      uint32
 	pool    *Pool
 	spec    VolumeSpec
-	m       extentMap
-	alloc   allocator
-	own     int64 // grains that this volume allocated and that are still in use
-	tenant  tenant
+	m       *extent.Map
 	deleted bool
 	// replaced: it was deleted, and another volume has its name. Its counters are not told any more.
 	replaced bool
@@ -117,7 +115,7 @@ func (v *Volume) submit(r *block.Request) {
 	case block.OpStatus:
 		v.status(r)
 	case block.OpHold:
-		r.Ref = v.hold(r.Ranges)
+		r.Ref = &ref{v.m.Hold(r.Ranges), v.pool}
 		a.finish(r, block.OK)
 	case block.OpFlush:
 		a.flush(a.newOp(v, r))
@@ -192,15 +190,15 @@ func (v *Volume) status(r *block.Request) {
 	if r.Range.Count != 0 && r.Range.Within(end) {
 		end = r.Range.End()
 	}
-	v.m.walk(block.Range{Start: r.Range.Start, Count: end - r.Range.Start}, func(x run) bool {
-		if n := len(r.Extents); n > 0 && r.Extents[n-1].State == x.state {
+	v.m.Walk(block.Range{Start: r.Range.Start, Count: end - r.Range.Start}, func(x extent.Run) bool {
+		if n := len(r.Extents); n > 0 && r.Extents[n-1].State == x.State {
 			r.Extents[n-1].Count += x.Count
 			return true
 		}
 		if len(r.Extents) == cap(r.Extents) {
 			return false
 		}
-		r.Extents = append(r.Extents, block.Extent{Range: x.Range, State: x.state})
+		r.Extents = append(r.Extents, block.Extent{Range: x.Range, State: x.State})
 		return true
 	})
 	v.a.finish(r, block.OK)
@@ -287,7 +285,7 @@ func (v *Volume) windows() int64 { return int64((v.spec.Sectors + windowSectors 
 // reserved, so it ends where it ends.
 func (v *Volume) endOfMap(end uint64, s block.State) uint64 {
 	if end == v.spec.Sectors && !(v.spec.Thin && s == block.Anchored) {
-		return uint64(1) << spanShift(v.m.levels)
+		return v.m.Span()
 	}
 	return end
 }

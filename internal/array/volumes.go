@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -51,7 +52,8 @@ func (a *Array) CreateVolume(spec VolumeSpec, done func(*Volume, error)) {
 	}, func(err error) {
 		if err != nil { // what is reserved for it may not be others' while a start could find it
 			a.takeBack(func() {
-				p.entitle(&v.tenant, 0)
+				p.space.Entitle(v.m.Tenant(), 0)
+				v.m.Remove()
 				p.volumes--
 				a.vols[v.id] = nil
 				done(nil, err)
@@ -77,7 +79,7 @@ func (a *Array) checkSize(p *Pool, spec *VolumeSpec, had int64) error {
 	if !spec.Thin {
 		want := int64((spec.Sectors+windowSectors-1)>>windowShift) - had
 		if want > 0 && !p.has(want) { // who gives space back need not ask for any
-			free := p.available()
+			free := p.space.Available()
 			return fmt.Errorf("volume %q: pool %q has %d MiB free and a thick volume reserves all of its size; make it smaller or thin", spec.Name, p.name, max(0, free)/16)
 		}
 	}
@@ -85,10 +87,10 @@ func (a *Array) checkSize(p *Pool, spec *VolumeSpec, had int64) error {
 }
 
 func (a *Array) addVolume(spec VolumeSpec, p *Pool) *Volume {
-	v := &Volume{a: a, id: spec.ID, pool: p, spec: spec, alloc: allocator{extent: noExtent},
+	v := &Volume{a: a, id: spec.ID, pool: p, spec: spec,
 		size: spec.Sectors, limit: spec.Sectors,
 		dirty: p.emptyLists(), metered: a.exec.Now()}
-	v.m = extentMap{arena: &a.arena, pool: p, vol: spec.ID, levels: levelsFor(spec.Sectors), tenant: &v.tenant, thick: !spec.Thin}
+	v.m = a.arena.NewMap(extent.Config{Space: p.space, Volume: spec.ID, Sectors: spec.Sectors, Thick: !spec.Thin, Drop: p.dropSectors})
 	for len(a.vols) <= int(spec.ID) {
 		a.vols = append(a.vols, nil)
 	}
@@ -126,11 +128,11 @@ func (a *Array) DeleteVolume(v *Volume, done func(error)) {
 			return
 		}
 		v.deleted, v.ending = true, false
+		v.m.Abandon()
 		v.pool.volumes--
 		v.tell(block.EventGone)
 		// Only now may its space be used for others.
-		v.m.setState(0, uint64(1)<<spanShift(v.m.levels), kindUnmapped)
-		a.rootsDead = append(a.rootsDead, v.id)
+		v.m.Clear()
 		v.account()
 		v.forgotten = true
 		v.left()

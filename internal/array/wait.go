@@ -67,7 +67,7 @@ func (a *Array) pump() {
 // spaceCame reports whether transfers have let space go that somebody waits for.
 func (a *Array) spaceCame() bool {
 	for o := a.spaceWait.head; o != nil; o = o.next {
-		if p := o.v.pool; p.left || p.leaving == 0 {
+		if p := o.v.pool; p.space.Left() || p.space.Leaving() == 0 {
 			return true
 		}
 	}
@@ -80,7 +80,7 @@ func (a *Array) pumpSpace() {
 	}
 	for _, p := range a.pools {
 		if p != nil {
-			p.left = false
+			p.space.ClearLeft()
 		}
 	}
 	batch := a.spaceWait

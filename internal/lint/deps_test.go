@@ -24,7 +24,15 @@ const directions = `
 
 	block, metrics < scsi, hostcache;
 
-	block, crc32c, metrics < array, store;
+	block < array/layout;
+
+	array/layout < array/alloc;
+
+	array/alloc < array/extent;
+
+	array/extent, crc32c, metrics < array;
+
+	block, crc32c, metrics < store;
 
 	hostcache < hostcache/tier;
 
@@ -52,7 +60,7 @@ const directions = `
 `
 
 // core lists the packages that run in virtual time: same input, same result.
-var core = []string{"scsi", "array", "hostcache", "hostcache/tier", "sim"}
+var core = []string{"scsi", "array", "array/layout", "array/alloc", "array/extent", "hostcache", "hostcache/tier", "sim"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{

@@ -1,0 +1,129 @@
+package alloc
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/arraysim/arraysim/internal/array/layout"
+)
+
+// Counts are numbers of references by grain, sparse: what a check found in the maps.
+type Counts []*[layout.ExtentGrains]uint32
+
+// NewCounts returns counts for a space, all 0.
+func (s *Space) NewCounts() Counts { return make(Counts, len(s.extents)) }
+
+// Add counts a reference. Preconditions: the grain is in the space.
+func (c Counts) Add(g uint64) {
+	e := &c[g/layout.ExtentGrains]
+	if *e == nil {
+		*e = new([layout.ExtentGrains]uint32)
+	}
+	(*e)[g%layout.ExtentGrains]++
+}
+
+// Users is what those who use a space say of it, for Check.
+type Users struct {
+	Refs    Counts // what the maps refer to
+	Holds   bool   // copies hold something
+	Garbage bool   // references of cut-off subtrees are still to come back: Refs lack these
+}
+
+// Check verifies the account: references and holds of every grain against its users', what is allocated, what is
+// reserved against the tenants, the tenants against the grains that are marked as theirs, and that there
+// is space for all of it. It changes nothing and returns what is wrong, a line each.
+func (s *Space) Check(u Users) (problems []string) {
+	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	allocated, loose := int64(0), int64(0)
+	found := owners{}
+	for e, used := range s.used {
+		allocated += int64(bits.OnesCount64(used))
+		if s.info[e] == nil {
+			continue
+		}
+		inMaps := u.Refs[e]
+		if inMaps == nil {
+			inMaps = new([layout.ExtentGrains]uint32)
+		}
+		for i := range s.info[e] {
+			gi, free := &s.info[e][i], used>>i&1 == 0
+			if !free && gi.refs == 0 {
+				loose++
+			}
+			if !free {
+				found.count(gi)
+			}
+			if why := gi.wrong(free, inMaps[i], u); why != "" {
+				add("grain %d %s", e*layout.ExtentGrains+i, why)
+			}
+		}
+	}
+	if allocated != s.allocated {
+		add("%d grains are allocated, the count says %d", allocated, s.allocated)
+	}
+	problems = append(problems, s.checkTenants(found.by)...)
+	// Grains that only copies or transfers keep can be given up.
+	if free := s.Available() + loose; free < 0 && !u.Garbage {
+		add("of %d grains %d are allocated and %d reserved, %d more than there are", s.Grains(), s.allocated, s.reserved, -free)
+	}
+	return problems
+}
+
+// wrong says what is wrong with a grain of which the maps have so many references, "" if nothing is.
+func (gi *grainInfo) wrong(free bool, inMaps uint32, u Users) string {
+	switch {
+	case free && (gi.refs+gi.held != 0 || inMaps != 0):
+		return fmt.Sprintf("is free but has %d references, %d in the maps", gi.refs+gi.held, inMaps)
+	case gi.held != 0 && !u.Holds:
+		return fmt.Sprintf("is held by %d copies, there is none", gi.held)
+	case gi.refs < inMaps, gi.refs > inMaps && !u.Garbage:
+		return fmt.Sprintf("counts %d references, the maps have %d", gi.refs, inMaps)
+	}
+	return ""
+}
+
+// owners sums up by owner what grains say.
+type owners struct {
+	by   map[uint32]*Tenant
+	last *Tenant // that was counted: neighbours mostly have the same owner
+}
+
+func (o *owners) count(gi *grainInfo) {
+	if o.last == nil || o.last.vol != gi.owner {
+		if o.by == nil {
+			o.by = map[uint32]*Tenant{}
+		}
+		if o.last = o.by[gi.owner]; o.last == nil {
+			o.last = &Tenant{vol: gi.owner}
+			o.by[gi.owner] = o.last
+		}
+	}
+	t := o.last
+	t.allocated++
+	if gi.home != 0 {
+		t.Marked++
+		if gi.refs <= 1 {
+			t.Homes++
+		}
+	}
+}
+
+// checkTenants compares the tenants with what their grains say, and with what is reserved for them.
+func (s *Space) checkTenants(found map[uint32]*Tenant) (problems []string) {
+	reserved := int64(0)
+	s.tenants.each(func(t *Tenant) {
+		reserved += t.Entitled - t.Homes
+		var got Tenant
+		if f := found[t.vol]; f != nil {
+			got = *f
+		}
+		if got.Marked != t.Marked || got.Homes != t.Homes || got.allocated != t.allocated {
+			problems = append(problems, fmt.Sprintf("volume %d: its account says %d grains, %d homes, %d not shared; its grains %d, %d, %d",
+				t.vol, t.allocated, t.Marked, t.Homes, got.allocated, got.Marked, got.Homes))
+		}
+	})
+	if reserved != s.reserved {
+		problems = append(problems, fmt.Sprintf("the volumes have reserved %d grains, the count says %d", reserved, s.reserved))
+	}
+	return problems
+}

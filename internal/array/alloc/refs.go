@@ -1,0 +1,103 @@
+package alloc
+
+import "github.com/arraysim/arraysim/internal/array/layout"
+
+// What keeps a grain: references, holds and pins. Each function that takes the last of them away frees
+// the grain, so that nobody else has to.
+
+// Refs returns the number of references and holds of a grain: as long as it is one, a write may replace
+// what is in the grain.
+func (s *Space) Refs(g uint64) uint32 {
+	gi := s.grain(g)
+	return gi.refs + gi.held
+}
+
+// MapRefs returns the number of references of a grain, without holds.
+func (s *Space) MapRefs(g uint64) uint32 { return s.grain(g).refs }
+
+// Retain and Release count references from the maps. A home that gets a second reference is one that
+// its window must not write to any more: another grain is reserved for it.
+func (s *Space) Retain(g uint64) {
+	gi := s.grain(g)
+	if gi.refs++; gi.refs == 2 && gi.home != 0 {
+		s.housed(gi, -1)
+	}
+}
+
+// Release gives a reference back. It panics where there is none: who counts wrongly here would sooner
+// or later free what somebody else has.
+func (s *Space) Release(g uint64) {
+	gi := s.grain(g)
+	if gi.refs == 0 {
+		panic("alloc: a grain was released more often than retained")
+	}
+	switch gi.refs--; {
+	case gi.refs == 1 && gi.home != 0:
+		s.housed(gi, 1)
+	case gi.refs == 0:
+		s.clearHome(gi)
+		s.freeUnused(g)
+	}
+}
+
+// Hold and Unhold count references of copies. They do not count in the account of space: where there
+// is none left for what is promised, they are given up.
+func (s *Space) Hold(g uint64) { s.grain(g).held++ }
+
+// Unhold gives a hold back.
+func (s *Space) Unhold(g uint64) {
+	s.grain(g).held--
+	s.freeUnused(g)
+}
+
+func (s *Space) freeUnused(g uint64) {
+	switch gi := s.grain(g); {
+	case gi.refs+gi.held > 0:
+	case gi.pins > 0:
+		s.leaving++
+	default:
+		s.Free(g)
+	}
+}
+
+// Pin keeps physical sectors [phys, phys+n) from being freed and used anew while a transfer has to do
+// with them.
+func (s *Space) Pin(phys, n uint64) {
+	for g := phys >> layout.WindowShift; g <= (phys+n-1)>>layout.WindowShift; g++ {
+		s.grain(g).pins++
+	}
+}
+
+// Unpin ends a Pin of the same range.
+func (s *Space) Unpin(phys, n uint64) {
+	for g := phys >> layout.WindowShift; g <= (phys+n-1)>>layout.WindowShift; g++ {
+		gi := s.grain(g)
+		if gi.pins--; gi.pins == 0 && gi.refs+gi.held == 0 {
+			s.leaving--
+			s.left = true
+			s.Free(g)
+		}
+	}
+}
+
+// Leaving returns the number of grains that nothing but transfers keep.
+func (s *Space) Leaving() int { return s.leaving }
+
+// Left reports whether a grain that was leaving has been freed since ClearLeft.
+func (s *Space) Left() bool { return s.left }
+
+// ClearLeft forgets what has left up to now.
+func (s *Space) ClearLeft() { s.left = false }
+
+// Recount counts a reference that a map has after a start, when nothing is counted yet; t is the
+// map's tenant. The first that refers to a grain owns it. Preconditions: g is in the space.
+func (s *Space) Recount(g uint64, t *Tenant) {
+	gi := s.grain(g)
+	if s.isFree(g) {
+		s.used[g/layout.ExtentGrains] |= 1 << (g % layout.ExtentGrains)
+		s.allocated++
+		gi.owner = t.vol
+		t.allocated++
+	}
+	gi.refs++
+}

@@ -1,0 +1,197 @@
+package alloc
+
+import (
+	"math/bits"
+	"slices"
+	"unsafe"
+
+	"github.com/arraysim/arraysim/internal/array/layout"
+)
+
+// Space is the physical space of a pool. The zero value has no extents; see New.
+type Space struct {
+	extents []uint32      // extent -> mdisk<<20 | number of the extent on it
+	used    []uint64      // allocated grains, one bit each, one word an extent
+	info    []*extentInfo // per extent, made when first used
+	infos   int           // entries of info that were made
+
+	down    []bool // by mdisk: it is offline, nothing new goes there
+	anyDown bool
+	cursor  uint32 // extent where the search for an empty one goes on
+
+	allocated int64 // grains
+	reserved  int64 // grains: sum of (entitled - homes) over the tenants
+	leaving   int   // grains that only transfers keep
+	left      bool  // one of these was freed since ClearLeft
+
+	tenants tenants
+	events  Events
+}
+
+// Events are what a Space tells those above it. Neither may call its methods that change something.
+type Events struct {
+	// Freed hears of a grain that is being freed: what is dirty of it is nobody's any more.
+	Freed func(grain uint64)
+	// Vacated hears that no grain is marked as a home of a volume any more.
+	Vacated func(vol uint32)
+}
+
+type extentInfo [layout.ExtentGrains]grainInfo
+
+// grainInfo is what is known of an allocated grain; 20 bytes, because there is one for each 64 KiB.
+type grainInfo struct {
+	refs  uint32 // from the maps
+	owner uint32 // volume that allocated it, or has it as a home
+	pins  uint32 // transfers that read it
+	held  uint32 // references from holds
+	home  uint32 // 1 + the window of its owner that it is the home of, 0: none
+}
+
+const (
+	mdiskShift    = 20
+	extentMask    = 1<<mdiskShift - 1
+	noExtent      = ^uint32(0)
+	allocatedFull = ^uint64(0)
+)
+
+// Limits of a space: what an extent's number has bits for.
+const (
+	MaxExtents = extentMask             // of an mdisk: 4 TiB
+	MaxMdisks  = 1 << (32 - mdiskShift) // 4096
+)
+
+// NoGrain is no grain of any space.
+const NoGrain = ^uint64(0)
+
+// New returns the space of mdisks of so many extents each, all of it free.
+func New(extents []int, events Events) *Space {
+	s := &Space{down: make([]bool, len(extents)), events: events}
+	s.addExtents(extents)
+	return s
+}
+
+// addExtents puts the extents of mdisks in rotation, so that neighbours lie on different mdisks.
+func (s *Space) addExtents(counts []int) {
+	sum := 0
+	for _, c := range counts {
+		sum += c
+	}
+	s.extents = slices.Grow(s.extents, sum)
+	for n := uint32(0); len(s.extents) < sum; n++ {
+		for i, c := range counts {
+			if int(n) < c {
+				s.extents = append(s.extents, uint32(i)<<mdiskShift|n)
+			}
+		}
+	}
+	s.used, s.info = make([]uint64, sum), make([]*extentInfo, sum)
+}
+
+// Locate returns the mdisk and the byte offset on it of a physical sector, and how
+// many sectors follow on the same mdisk without a break.
+func (s *Space) Locate(phys uint64) (mdisk int, off, n uint64) {
+	x := s.extents[phys/layout.ExtentSectors]
+	in := phys % layout.ExtentSectors
+	return int(x >> mdiskShift), uint64(x&extentMask)*layout.ExtentBytes + in*512, layout.ExtentSectors - in
+}
+
+// SetDown says whether an mdisk is offline: no grain is taken from it then.
+func (s *Space) SetDown(mdisk int, down bool) {
+	s.down[mdisk] = down
+	s.anyDown = slices.Contains(s.down, true)
+}
+
+// AnyDown reports whether an mdisk is offline.
+func (s *Space) AnyDown() bool { return s.anyDown }
+
+// Grains returns the number of grains of the space, Allocated and Reserved how many of them are
+// allocated and reserved.
+func (s *Space) Grains() int64 { return int64(len(s.extents)) * layout.ExtentGrains }
+
+// Allocated returns the number of grains that are allocated, for whatever reason.
+func (s *Space) Allocated() int64 { return s.allocated }
+
+// Reserved returns the number of grains that are promised to entitled windows; see Tenant.
+func (s *Space) Reserved() int64 { return s.reserved }
+
+// Available returns the number of grains that nobody has and nobody was promised. It is negative while
+// what a hold, a pin or garbage keeps is in the way of what is promised.
+func (s *Space) Available() int64 { return s.Grains() - s.allocated - s.reserved }
+
+// Bytes returns the memory that the tables take.
+func (s *Space) Bytes() uint64 {
+	const perExtent = 4 + 8 + 8
+	return uint64(len(s.extents))*perExtent + uint64(s.infos)*uint64(unsafe.Sizeof(extentInfo{}))
+}
+
+func (s *Space) grain(g uint64) *grainInfo {
+	e := g / layout.ExtentGrains
+	if s.info[e] == nil {
+		s.info[e] = new(extentInfo)
+		s.infos++
+	}
+	return &s.info[e][g%layout.ExtentGrains]
+}
+
+func (s *Space) isFree(g uint64) bool {
+	return s.used[g/layout.ExtentGrains]>>(g%layout.ExtentGrains)&1 == 0
+}
+
+// Take allocates a grain without references for a tenant; false means that none is free on mdisks that are
+// online. It is the caller's to ask Available first, or to know that the grain is reserved for it.
+func (s *Space) Take(t *Tenant) (grain uint64, ok bool) {
+	if t.extent == noExtent || s.used[t.extent] == allocatedFull || s.anyDown && s.isDown(t.extent) {
+		e, ok := s.pickExtent()
+		if !ok {
+			return 0, false
+		}
+		t.extent = e
+	}
+	bit := bits.TrailingZeros64(^s.used[t.extent])
+	s.used[t.extent] |= 1 << bit
+	g := uint64(t.extent)*layout.ExtentGrains + uint64(bit)
+	*s.grain(g) = grainInfo{owner: t.vol}
+	s.allocated++
+	t.allocated++
+	return g, true
+}
+
+// pickExtent finds an extent with room, an empty one where there is one.
+func (s *Space) pickExtent() (uint32, bool) {
+	n := uint32(len(s.used))
+	partial := noExtent
+	for i := uint32(0); i < n; i++ {
+		e := s.cursor + i
+		if e >= n {
+			e -= n
+		}
+		if s.anyDown && s.isDown(e) {
+			continue
+		}
+		if s.used[e] == 0 {
+			s.cursor = e + 1
+			if s.cursor >= n {
+				s.cursor = 0
+			}
+			return e, true
+		}
+		if partial == noExtent && s.used[e] != allocatedFull {
+			partial = e
+		}
+	}
+	return partial, partial != noExtent
+}
+
+func (s *Space) isDown(extent uint32) bool { return s.down[s.extents[extent]>>mdiskShift] }
+
+// Free returns a grain that was taken and got no reference: what was to use it cannot be finished.
+func (s *Space) Free(g uint64) {
+	gi := s.grain(g)
+	s.clearHome(gi)
+	if t := s.tenants.of(gi.owner); t != nil {
+		t.allocated--
+	}
+	s.events.Freed(g)
+	s.used[g/layout.ExtentGrains] &^= 1 << (g % layout.ExtentGrains)
+	s.allocated--
+}

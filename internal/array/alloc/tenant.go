@@ -1,0 +1,145 @@
+package alloc
+
+// Tenant is a volume's account with a space. A window is entitled if a write to it may
+// not fail for lack of space: every window of a thick volume, and each with an anchored sector of a
+// thin one. Its home is a grain that lies in its place in the window; while no other window
+// has it, writes go there. For each entitled window without a home of its own the space reserves a
+// grain:
+//
+//	reserved = sum over the tenants of (entitled - homes)
+//
+// So an entitled write takes the grain that is reserved for it, and everybody else what is neither
+// allocated nor reserved. A reservation can be larger than it has to be where a window has lost its
+// home to a clone that then goes away: until the window is written to.
+//
+// It is also the volume's place in the space: it takes the grains of one extent after another, so that
+// what a volume writes in sequence lies in sequence.
+type Tenant struct {
+	Account
+	vol       uint32
+	extent    uint32 // that it takes grains from, or noExtent
+	allocated int64  // grains that it owns
+}
+
+// Account is what a space owes a tenant, in windows and grains.
+type Account struct {
+	Entitled int64 // windows
+	Homes    int64 // of them, those whose home nobody shares
+	Marked   int64 // grains that are marked as homes, shared ones, too
+}
+
+// Allocated returns the number of allocated grains that the tenant owns.
+func (t *Tenant) Allocated() int64 { return t.allocated }
+
+// AddTenant opens the account of a volume. Preconditions: it has none.
+func (s *Space) AddTenant(vol uint32) *Tenant {
+	t := &Tenant{vol: vol, extent: noExtent}
+	s.tenants.set(vol, t)
+	return t
+}
+
+// RemoveTenant closes an account. Preconditions: nothing is entitled or marked. Grains that others
+// share may go on naming the volume as their owner.
+func (s *Space) RemoveTenant(t *Tenant) { s.tenants.set(t.vol, nil) }
+
+// Entitle says how many windows of a tenant are entitled.
+func (s *Space) Entitle(t *Tenant, windows int64) {
+	s.reserved += windows - t.Entitled
+	t.Entitled = windows
+}
+
+// housed counts a home that stops to be shared, or begins to.
+func (s *Space) housed(gi *grainInfo, n int64) {
+	s.tenants.of(gi.owner).Homes += n
+	s.reserved -= n
+}
+
+// SetHome makes a grain the home of an entitled window, and the tenant its owner.
+func (s *Space) SetHome(g uint64, t *Tenant, window uint64) {
+	gi := s.grain(g)
+	if gi.owner != t.vol {
+		if old := s.tenants.of(gi.owner); old != nil {
+			old.allocated--
+		}
+		t.allocated++
+	}
+	gi.owner, gi.home = t.vol, uint32(window)+1
+	t.Marked++
+	if gi.refs <= 1 {
+		s.housed(gi, 1)
+	}
+}
+
+// ClearHome makes a grain nobody's home, if it was one.
+func (s *Space) ClearHome(g uint64) { s.clearHome(s.grain(g)) }
+
+func (s *Space) clearHome(gi *grainInfo) {
+	if gi.home == 0 {
+		return
+	}
+	t := s.tenants.of(gi.owner)
+	t.Marked--
+	if gi.refs <= 1 {
+		s.housed(gi, -1)
+	}
+	if gi.home = 0; t.Marked == 0 {
+		s.events.Vacated(gi.owner)
+	}
+}
+
+// IsHome reports whether a grain is the home of a window of a volume.
+func (s *Space) IsHome(g uint64, vol uint32, window uint64) bool {
+	gi := s.grain(g)
+	return gi.home == uint32(window)+1 && gi.owner == vol
+}
+
+// Homeless reports whether a grain is no window's home.
+func (s *Space) Homeless(g uint64) bool { return s.grain(g).home == 0 }
+
+// SoleHome reports whether a grain is a home that nobody shares: who shares it has to leave its window
+// another one.
+func (s *Space) SoleHome(g uint64) bool {
+	gi := s.grain(g)
+	return gi.home != 0 && gi.refs == 1
+}
+
+// tenants finds tenants by volume. It has two levels because volumes' numbers are the array's and are never
+// used again: those of one space may lie far apart.
+type tenants struct{ chunks []*tenantChunk }
+
+const tenantChunkShift = 8
+
+type tenantChunk [1 << tenantChunkShift]*Tenant
+
+// of returns a volume's tenant, nil if it has none.
+func (ts *tenants) of(vol uint32) *Tenant {
+	if i := vol >> tenantChunkShift; int(i) < len(ts.chunks) && ts.chunks[i] != nil {
+		return ts.chunks[i][vol%uint32(len(tenantChunk{}))]
+	}
+	return nil
+}
+
+func (ts *tenants) set(vol uint32, t *Tenant) {
+	i := int(vol >> tenantChunkShift)
+	for len(ts.chunks) <= i {
+		ts.chunks = append(ts.chunks, nil)
+	}
+	if ts.chunks[i] == nil {
+		ts.chunks[i] = new(tenantChunk)
+	}
+	ts.chunks[i][vol%uint32(len(tenantChunk{}))] = t
+}
+
+// each calls fn for all tenants, by volume.
+func (ts *tenants) each(fn func(*Tenant)) {
+	for _, c := range ts.chunks {
+		if c == nil {
+			continue
+		}
+		for _, t := range c {
+			if t != nil {
+				fn(t)
+			}
+		}
+	}
+}

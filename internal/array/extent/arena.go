@@ -1,0 +1,141 @@
+package extent
+
+import (
+	"unsafe"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// node is one page of a map. It holds no pointer, so that the garbage collector
+// never looks inside; its key in a checkpoint is (volume, level, index).
+type node struct {
+	slots     [fanout]slot
+	sums      Sums
+	index     uint64 // first sector / sectors spanned
+	vol       uint32
+	level     uint8 // 0: slots are windows
+	dirty     bool  // differs from the checkpoint
+	persisted bool  // the checkpoint has this key
+	live      bool
+}
+
+// Arena holds the nodes and details of the maps of many volumes, and what is common to them: their
+// garbage, their references to points in time, and what the next checkpoint has to write.
+//
+// The executor of its owner serialises all calls of an Arena, its Maps and its Refs.
+type Arena struct {
+	nodes     []*node
+	freeNodes []uint32
+	liveNodes int
+	details   detailSlab
+	dirty     []uint32 // nodes whose dirty flag is set
+	maps      []*Map   // by volume; nil: none
+
+	garbage   []cutOff
+	onGarbage func()
+
+	refs []*Ref // that hold something, or were given up and not released
+
+	// loading: references are not counted, they are taken from the finished map.
+	loading bool
+
+	sorted []block.Range // of AnchorCost
+
+	ckpt Checkpoint
+	// For the next checkpoint: keys of nodes that are no more, and volumes whose roots are no more.
+	deadKeys  map[nodeKey]struct{}
+	deadRoots []uint32
+}
+
+// NewArena returns an arena without maps. It calls onGarbage whenever an edit has left something for
+// Collect; not while it loads.
+func NewArena(onGarbage func()) *Arena {
+	a := &Arena{onGarbage: onGarbage, deadKeys: map[nodeKey]struct{}{}}
+	a.ckpt.arena = a
+	return a
+}
+
+// StartLoading begins the time in which maps are loaded and what the log says is done again: nothing
+// counts references, and no garbage is announced. Before EndLoading all garbage has to be collected; after it,
+// CountReferences of each map derives the references.
+func (a *Arena) StartLoading() { a.loading = true }
+
+// EndLoading ends what StartLoading began.
+func (a *Arena) EndLoading() { a.loading = false }
+
+// Nodes returns the number of nodes that all maps have, garbage included.
+func (a *Arena) Nodes() int { return a.liveNodes }
+
+// Bytes returns the memory that nodes and details take.
+func (a *Arena) Bytes() uint64 {
+	n := uint64(a.liveNodes)*uint64(unsafe.Sizeof(node{})) + uint64(len(a.details.chunks))*detailChunk*uint64(unsafe.Sizeof(detail{}))
+	return n + uint64(cap(a.nodes))*8 + uint64(cap(a.dirty)+cap(a.freeNodes))*4
+}
+
+func (a *Arena) newNode(vol uint32, level uint8, index uint64, fill slot) (uint32, *node) {
+	var id uint32
+	if n := len(a.freeNodes); n > 0 {
+		id = a.freeNodes[n-1]
+		a.freeNodes = a.freeNodes[:n-1]
+	} else {
+		id = uint32(len(a.nodes))
+		a.nodes = append(a.nodes, nil)
+	}
+	n := &node{vol: vol, level: level, index: index, live: true}
+	if fill != 0 {
+		for i := range n.slots {
+			n.slots[i] = fill
+		}
+		n.sums = uniformSums(fill.kind(), int64(fanout)<<spanShift(level))
+	}
+	a.nodes[id] = n
+	a.liveNodes++
+	a.noteDirty(id, n)
+	return id, n
+}
+
+// noteDirty notes that a node differs from the checkpoint.
+func (a *Arena) noteDirty(id uint32, n *node) {
+	if !n.dirty {
+		n.dirty = true
+		a.dirty = append(a.dirty, id)
+	}
+}
+
+// freeNode takes a node back that nothing leads to any more and whose slots are empty.
+func (a *Arena) freeNode(id uint32, nd *node) {
+	a.ckpt.freed(nd)
+	if nd.persisted {
+		a.deadKeys[nd.key()] = struct{}{}
+	}
+	nd.live = false
+	a.nodes[id] = nil
+	a.freeNodes = append(a.freeNodes, id)
+	a.liveNodes--
+}
+
+func (a *Arena) mapOf(vol uint32) *Map {
+	if int(vol) < len(a.maps) {
+		return a.maps[vol]
+	}
+	return nil
+}
+
+// at returns the node that the maps have at a key now.
+func (a *Arena) at(k nodeKey) (id uint32, ok bool) {
+	m := a.mapOf(k.vol)
+	if m == nil {
+		return 0, false
+	}
+	for s := m.root; s.kind() == kindChild; {
+		nd := a.nodes[s.value()]
+		if nd.level == k.level && nd.index == k.index {
+			return uint32(s.value()), true
+		}
+		if nd.level <= k.level || k.index>>(fanoutBits*uint(nd.level-k.level)) != nd.index {
+			return 0, false
+		}
+		s = nd.slots[k.index>>(fanoutBits*uint(nd.level-k.level-1))&(fanout-1)]
+	}
+	return 0, false
+}

@@ -1,0 +1,73 @@
+package extent
+
+import (
+	"fmt"
+
+	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/layout"
+)
+
+// AddReferences adds the references that the map has to counts, for alloc.Space.Check, and returns the number of windows
+// with data or with several states.
+func (m *Map) AddReferences(to alloc.Counts) (windows int) {
+	m.eachWindow(m.root, func(_ uint64, s slot) {
+		windows++
+		m.layers(s, func(base uint64, mask layout.Mask) {
+			layerGrains(base, mask, func(g uint64, _ layout.Mask) { to.Add(g) })
+		})
+	})
+	return windows
+}
+
+// Holds reports whether there are Refs that were not released.
+func (a *Arena) Holds() bool { return len(a.refs) > 0 }
+
+// CheckTree verifies that the tree is a tree of this map, and the sums in it. It returns what is wrong, a line each.
+func (m *Map) CheckTree() (problems []string) {
+	if got := m.checkSlot(m.root, m.levels, &problems); got != m.sum {
+		problems = append(problems, fmt.Sprintf("the root says %+v, its tree has %+v", m.sum, got))
+	}
+	return problems
+}
+
+// checkSlot compares the sums that nodes keep with what they hold, and returns what a slot has.
+func (m *Map) checkSlot(s slot, height uint8, problems *[]string) Sums {
+	if s.kind() != kindChild {
+		return m.slotSums(s, height)
+	}
+	nd := m.arena.nodes[s.value()]
+	if nd == nil || nd.level != height-1 || nd.vol != m.vol {
+		*problems = append(*problems, fmt.Sprintf("an entry of height %d leads to a page that is not its", height))
+		return Sums{}
+	}
+	var got Sums
+	for _, t := range nd.slots {
+		got.add(m.checkSlot(t, height-1, problems))
+	}
+	if got != nd.sums {
+		*problems = append(*problems, fmt.Sprintf("page %d of level %d says %+v, it holds %+v", nd.index, nd.level, nd.sums, got))
+	}
+	return got
+}
+
+// CheckAccount compares the volume's account with the space, where it is entitled to so many windows, with the
+// homes that the map has. Preconditions: there is no garbage.
+func (m *Map) CheckAccount(entitled int64) (problems []string) {
+	want := alloc.Account{Entitled: entitled}
+	m.eachWindow(m.root, func(w uint64, s slot) {
+		g := m.home(s, w)
+		if g == alloc.NoGrain {
+			return
+		}
+		if want.Marked++; m.space.MapRefs(g) == 1 {
+			want.Homes++
+		}
+		if !m.entitled(s) {
+			problems = append(problems, fmt.Sprintf("window %d has a home and is not entitled to one", w))
+		}
+	})
+	if m.tenant.Account != want {
+		problems = append(problems, fmt.Sprintf("its account says %+v, its map %+v", m.tenant.Account, want))
+	}
+	return problems
+}

@@ -1,0 +1,179 @@
+package extent
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Checkpoint says what of the maps a checkpoint has to write, and in which order. It is fuzzy: nodes are
+// written as they are when their turn comes, a few at a time, between edits. As
+// edits are blind, doing those again that came after Begin brings every node to the same end.
+//
+// Its user puts the entries into batches that are durable one after the other. After a crash between two of them the
+// old position of the log counts, over nodes of which some are newer: replaying from there ends in the same map,
+// too. For that, no batch may leave a node that leads to one that the store does not have, or has from an
+// earlier life of the same key:
+//
+//   - A new node goes there before or with the one that leads to it: Next writes children first.
+//   - A node with changes that was cut off while the checkpoint runs is written as an orphan, or the node
+//     that has come in its place is: what was written before may lead to its key.
+//   - What was cut off before it began leaves the store with the new position or behind it: NextRemoval.
+//
+// The calls are Begin, Next until it returns false, Seal, and NextRemoval while there is room; a checkpoint
+// that has failed ends with Abort.
+type Checkpoint struct {
+	arena  *Arena
+	put    func(key, value []byte)
+	open   bool                 // nodes are still being written
+	work   []uint32             // nodes to write, the last first
+	dead   []nodeKey            // keys to remove, the last first: those that doomed had in the beginning
+	doomed map[nodeKey]struct{} // of these, those that have not come to life again
+	roots  []uint32             // volumes whose roots to remove, the last first
+}
+
+// Checkpoint returns the arena's checkpoint. There is one at a time.
+func (a *Arena) Checkpoint() *Checkpoint { return &a.ckpt }
+
+// Begin begins a checkpoint of all that differs from the last one. Every entry goes to put, which keeps key and
+// value; it is called inside Next and Seal, and while garbage is collected in between.
+func (c *Checkpoint) Begin(put func(key, value []byte)) {
+	a := c.arena
+	c.put, c.open = put, true
+	c.work = append(c.work[:0], a.dirty...)
+	a.dirty = a.dirty[:0]
+	c.dead = c.dead[:0]
+	c.doomed, a.deadKeys = a.deadKeys, map[nodeKey]struct{}{}
+	for k := range c.doomed {
+		// The key came to life again and was written before its old node was collected.
+		if id, ok := a.at(k); ok && a.nodes[id].persisted {
+			delete(c.doomed, k)
+			continue
+		}
+		c.dead = append(c.dead, k)
+	}
+	slices.SortFunc(c.dead, func(x, y nodeKey) int {
+		return cmp.Or(cmp.Compare(x.vol, y.vol), cmp.Compare(x.level, y.level), cmp.Compare(x.index, y.index))
+	})
+	c.roots, a.deadRoots = a.deadRoots, nil
+}
+
+// Next writes a node, or finds out what has to be written before it, and reports whether to go on. When it returns
+// false, all nodes are written that the roots lead to, and nothing may be edited before Seal.
+func (c *Checkpoint) Next() bool {
+	if len(c.work) == 0 {
+		return c.needRoots()
+	}
+	a := c.arena
+	id := c.work[len(c.work)-1]
+	nd := a.nodes[id]
+	if nd == nil || !nd.dirty {
+		c.work = c.work[:len(c.work)-1]
+		return true
+	}
+	if now, ok := a.at(nd.key()); !ok || now != id {
+		c.work = c.work[:len(c.work)-1]
+		nd.dirty = false
+		c.replaced(nd)
+		return true
+	}
+	n := len(c.work)
+	for _, s := range nd.slots {
+		if s.kind() == kindChild && !a.nodes[s.value()].persisted {
+			c.work = append(c.work, uint32(s.value()))
+		}
+	}
+	if len(c.work) == n {
+		c.work = c.work[:n-1]
+		nd.dirty = false
+		c.write(nd)
+	}
+	return true
+}
+
+// needRoots reports whether there are nodes that only roots lead to and that have to be written before these.
+func (c *Checkpoint) needRoots() bool {
+	for _, m := range c.arena.maps {
+		if m == nil || !m.writesRoot() {
+			continue
+		}
+		if s := m.root; s.kind() == kindChild && !c.arena.nodes[s.value()].persisted {
+			c.work = append(c.work, uint32(s.value()))
+		}
+	}
+	return len(c.work) > 0
+}
+
+func (m *Map) writesRoot() bool { return m.rootDirty && !m.abandoned }
+
+// Seal writes the roots. What it writes has to become durable together with the new position.
+func (c *Checkpoint) Seal() {
+	for _, m := range c.arena.maps {
+		if m != nil && m.writesRoot() {
+			m.rootDirty = false
+			c.put(rootKey(m.vol), m.rootValue())
+		}
+	}
+	c.open = false
+}
+
+// Abort ends a checkpoint that could not be written.
+func (c *Checkpoint) Abort() { c.open = false }
+
+// NextRemoval returns a key to remove, nil if there is none left. Preconditions: Seal. The nodes were cut off before the
+// checkpoint began, so that with the new position nothing leads to them; a key that was written since is
+// spared.
+func (c *Checkpoint) NextRemoval() []byte {
+	for len(c.dead) > 0 {
+		k := c.dead[len(c.dead)-1]
+		c.dead = c.dead[:len(c.dead)-1]
+		if _, ok := c.doomed[k]; ok {
+			return k.bytes()
+		}
+	}
+	if n := len(c.roots); n > 0 {
+		vol := c.roots[n-1]
+		c.roots = c.roots[:n-1]
+		return rootKey(vol)
+	}
+	return nil
+}
+
+// MoreRemovals reports whether there may be more for NextRemoval.
+func (c *Checkpoint) MoreRemovals() bool { return len(c.dead)+len(c.roots) > 0 }
+
+// freed hears of a node that garbage collection frees.
+func (c *Checkpoint) freed(nd *node) {
+	if c.open && nd.dirty {
+		c.replaced(nd)
+	}
+}
+
+// replaced hears of a node with changes that is not in the map any more. What was written before may lead to its
+// key, so that it has to be there: as it was, or as the node that has come in its place.
+func (c *Checkpoint) replaced(nd *node) {
+	if now, ok := c.arena.at(nd.key()); ok {
+		c.work = append(c.work, now)
+	} else if nd.persisted {
+		c.writeOrphan(nd)
+	}
+}
+
+func (c *Checkpoint) write(nd *node) {
+	nd.persisted = true
+	delete(c.arena.deadKeys, nd.key()) // the key has come to life again
+	delete(c.doomed, nd.key())
+	c.put(nd.key().bytes(), c.arena.encodeNode(nd))
+}
+
+// writeOrphan writes a node that was cut off after the checkpoint began: a page that
+// is written already may refer to it. Where it had details or children, or anything that
+// the edit that cut it off replaced, the log has what came after.
+func (c *Checkpoint) writeOrphan(nd *node) {
+	plain := *nd
+	for i, s := range plain.slots {
+		if s.kind() == kindDetail || s.kind() == kindChild {
+			plain.slots[i] = kindUnmapped
+		}
+	}
+	c.write(&plain)
+}

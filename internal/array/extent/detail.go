@@ -1,0 +1,292 @@
+package extent
+
+import "github.com/arraysim/arraysim/internal/array/layout"
+
+// detail describes a window that is not of one piece. The first of a chain says
+// which sectors are zero or anchored; each of the chain is a layer of data: the
+// sectors in mask lie at physical sector phys + their number in the window. phys may wrap
+// below zero when a copy put the tail of a source into the middle of a window.
+type detail struct {
+	phys     uint64
+	mask     layout.Mask
+	zero     layout.Mask // first of the chain only
+	anchored layout.Mask // first of the chain only
+	next     uint32      // 0 ends the chain
+}
+
+const detailChunk = 1024
+
+// detailSlab hands out details by index; 0 is none. Chunks hold no pointers.
+type detailSlab struct {
+	chunks []*[detailChunk]detail
+	free   uint32 // chain through next
+	live   int
+}
+
+func (d *detailSlab) at(i uint32) *detail { return &d.chunks[i/detailChunk][i%detailChunk] }
+
+func (d *detailSlab) alloc() (uint32, *detail) {
+	if d.free == 0 {
+		base := uint32(len(d.chunks) * detailChunk)
+		c := new([detailChunk]detail)
+		d.chunks = append(d.chunks, c)
+		for i := detailChunk - 1; i >= 0; i-- {
+			if id := base + uint32(i); id != 0 {
+				c[i].next = d.free
+				d.free = id
+			}
+		}
+	}
+	id := d.free
+	p := d.at(id)
+	d.free = p.next
+	*p = detail{}
+	d.live++
+	return id, p
+}
+
+func (d *detailSlab) release(i uint32) {
+	p := d.at(i)
+	*p = detail{next: d.free}
+	d.free = i
+	d.live--
+}
+
+func (d *detailSlab) sums(i uint32) Sums {
+	h := d.at(i)
+	s := Sums{Zero: h.zero.Count(), Anchored: h.anchored.Count()}
+	if s.Anchored > 0 {
+		s.Promised = 1
+	}
+	for ; i != 0; i = d.at(i).next {
+		s.Data += d.at(i).mask.Count()
+	}
+	return s
+}
+
+// openWindow turns any window slot into a detail chain that can be edited.
+func (m *Map) openWindow(s *slot) uint32 {
+	if s.kind() == kindDetail {
+		return uint32(s.value())
+	}
+	id, d := m.arena.details.alloc()
+	all := layout.MaskOf(0, layout.WindowSectors)
+	switch s.kind() {
+	case kindZero:
+		d.zero = all
+	case kindAnchored:
+		d.anchored = all
+	case kindData:
+		d.phys, d.mask = s.value(), all
+	}
+	*s = detailSlot(id)
+	return id
+}
+
+// closeWindow folds a chain back into one slot where it can, and drops empty layers.
+func (m *Map) closeWindow(s *slot) {
+	ds := &m.arena.details
+	head := uint32(s.value())
+	h := ds.at(head)
+	for at := head; ; {
+		d := ds.at(at)
+		next := d.next
+		if next == 0 {
+			break
+		}
+		if nd := ds.at(next); nd.mask.Empty() {
+			d.next = nd.next
+			ds.release(next)
+			continue
+		}
+		at = next
+	}
+	if h.mask.Empty() && h.next != 0 { // an empty head takes over its successor
+		n := h.next
+		nd := ds.at(n)
+		h.phys, h.mask, h.next = nd.phys, nd.mask, nd.next
+		ds.release(n)
+	}
+	var to slot
+	switch {
+	case h.next == 0 && h.mask.Full():
+		to = dataSlot(h.phys)
+	case !h.mask.Empty() || h.next != 0:
+		return
+	case h.zero.Full():
+		to = kindZero
+	case h.anchored.Full():
+		to = kindAnchored
+	case h.zero.Empty() && h.anchored.Empty():
+		to = kindUnmapped
+	default:
+		return
+	}
+	ds.release(head)
+	*s = to
+}
+
+// takeBits removes the sectors in mask from every layer and state of a chain,
+// releasing what they referred to.
+func (m *Map) takeBits(head uint32, mask layout.Mask) {
+	ds := &m.arena.details
+	h := ds.at(head)
+	h.zero, h.anchored = h.zero.AndNot(mask), h.anchored.AndNot(mask)
+	for i := head; i != 0; {
+		d := ds.at(i)
+		if lost := d.mask.And(mask); !lost.Empty() {
+			left := d.mask.AndNot(mask)
+			m.unref(d.phys, lost, left)
+			d.mask = left
+		}
+		i = d.next
+	}
+}
+
+// clearWindow makes sectors [first, first+n) of one window uniformly to, not data.
+func (m *Map) clearWindow(s *slot, first, n uint64, to slot) Sums {
+	before := m.slotSums(*s, 0)
+	head := m.openWindow(s)
+	mask := layout.MaskOf(first, n)
+	m.takeBits(head, mask)
+	h := m.arena.details.at(head)
+	switch to {
+	case kindZero:
+		h.zero = h.zero.Or(mask)
+	case kindAnchored:
+		h.anchored = h.anchored.Or(mask)
+	}
+	m.closeWindow(s)
+	return m.slotSums(*s, 0).sub(before)
+}
+
+// setData makes sectors [first, first+n) of one window data at physical sector
+// phys (of sector first).
+func (m *Map) setData(s *slot, first, n, phys uint64) Sums {
+	before := m.slotSums(*s, 0)
+	if s.kind() == kindData && s.value()+first == phys {
+		return Sums{}
+	}
+	base := phys - first
+	head := m.openWindow(s)
+	// Sectors that already lie there stay untouched: neither their references nor
+	// what is dirty of them may go.
+	mask := layout.MaskOf(first, n).AndNot(m.layer(head, base))
+	m.takeBits(head, mask)
+	m.addLayer(head, base, mask)
+	m.closeWindow(s)
+	return m.slotSums(*s, 0).sub(before)
+}
+
+// layer returns the sectors of the chain's layer with this base.
+func (m *Map) layer(head uint32, base uint64) layout.Mask {
+	ds := &m.arena.details
+	for i := head; i != 0; i = ds.at(i).next {
+		if d := ds.at(i); d.phys == base && !d.mask.Empty() {
+			return d.mask
+		}
+	}
+	return layout.Mask{}
+}
+
+func (m *Map) addLayer(head uint32, base uint64, mask layout.Mask) {
+	if mask.Empty() {
+		return
+	}
+	ds := &m.arena.details
+	empty := uint32(0)
+	for i := head; i != 0; i = ds.at(i).next {
+		d := ds.at(i)
+		if d.mask.Empty() {
+			if empty == 0 {
+				empty = i
+			}
+			continue
+		}
+		if d.phys == base {
+			m.ref(base, mask, d.mask)
+			d.mask = d.mask.Or(mask)
+			return
+		}
+	}
+	m.ref(base, mask, layout.Mask{})
+	if empty != 0 {
+		d := ds.at(empty)
+		d.phys, d.mask = base, mask
+		return
+	}
+	id, d := ds.alloc()
+	d.phys, d.mask = base, mask
+	h := ds.at(head)
+	d.next, h.next = h.next, id
+}
+
+// layerGrains calls fn for each grain (one or two) that the sectors of a layer lie in,
+// with the sectors of the window that lie in it.
+func layerGrains(base uint64, mask layout.Mask, fn func(grain uint64, part layout.Mask)) {
+	if base&(layout.WindowSectors-1) == 0 {
+		if !mask.Empty() {
+			fn(base>>layout.WindowShift, mask)
+		}
+		return
+	}
+	// The window's sectors before split lie in the first grain, the others in the next one.
+	split := layout.WindowSectors - base&(layout.WindowSectors-1)
+	if part := mask.And(layout.MaskOf(0, split)); !part.Empty() {
+		fn(base>>layout.WindowShift, part)
+	}
+	if part := mask.And(layout.MaskOf(split, layout.WindowSectors-split)); !part.Empty() {
+		fn((base+split)>>layout.WindowShift, part)
+	}
+}
+
+// ref takes references for a layer that had the sectors in had and gains add.
+func (m *Map) ref(base uint64, add, had layout.Mask) {
+	if m.arena.loading {
+		return
+	}
+	layerGrains(base, add, func(g uint64, _ layout.Mask) {
+		hadPart := false
+		layerGrains(base, had, func(h uint64, _ layout.Mask) { hadPart = hadPart || h == g })
+		if !hadPart {
+			m.space.Retain(g)
+		}
+	})
+}
+
+// unref gives back what a layer that keeps left no longer needs; lost are the
+// sectors that it gave up.
+func (m *Map) unref(base uint64, lost, left layout.Mask) {
+	if m.arena.loading {
+		return
+	}
+	layerGrains(base, lost, func(g uint64, part layout.Mask) {
+		kept := false
+		layerGrains(base, left, func(h uint64, _ layout.Mask) { kept = kept || h == g })
+		if !kept {
+			m.space.Release(g)
+		} else if m.space.Refs(g) == 1 {
+			// Nobody else can see these sectors: what is dirty of them need not be destaged.
+			m.drop(base, part)
+		}
+	})
+}
+
+// dropWindow releases all that a window slot refers to.
+func (m *Map) dropWindow(s slot) {
+	switch s.kind() {
+	case kindData:
+		m.unref(s.value(), layout.MaskOf(0, layout.WindowSectors), layout.Mask{})
+	case kindDetail:
+		ds := &m.arena.details
+		for i := uint32(s.value()); i != 0; {
+			d := ds.at(i)
+			next := d.next
+			if !d.mask.Empty() {
+				m.unref(d.phys, d.mask, layout.Mask{})
+			}
+			ds.release(i)
+			i = next
+		}
+	}
+}

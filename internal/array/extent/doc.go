@@ -1,0 +1,35 @@
+// Package extent is the map of volumes: which state each sector has, and where data lies. It knows no
+// array and no volume, only numbers of them, maps, and the spaces that their data lies in.
+//
+// # Shape
+//
+// A [Map] is a radix tree over windows of 64 KiB. An [Arena] holds the nodes of many maps.
+//
+//	slot.go        an entry of the tree; sums of what is below it
+//	arena.go       nodes of all maps, which map has which number
+//	map.go         the tree: setting a state, setting data, looking a window up
+//	detail.go      windows that are not of one piece
+//	run.go         walking over runs of equal state
+//	home.go        homes of windows that are promised their space; taking grains for them
+//	ref.go         references to ranges at a point in time
+//	garbage.go     subtrees that edits have cut off
+//	checkpoint.go  what a checkpoint writes, in which order
+//	encode.go      how it is written
+//	load.go        how it is read again
+//	check.go       what is verified
+//
+// # Invariants
+//
+//   - Every layer of data that a map has, be it reachable or among the garbage, has one reference on each
+//     grain that it lies in. An edit takes and gives back references in the same call.
+//   - The sums of a node are those of its slots; a node whose sectors are all unmapped, zero or
+//     anchored is folded into one slot.
+//   - A node without changes is in the store as it is here, under its key, or has never been written.
+//     No node that is in the store leads to a key that the store lacks; see [Checkpoint].
+//
+// # Ownership
+//
+// An Arena and its Maps belong to one executor. A Map counts in the alloc.Space that it was made with, and is its
+// volume's only tenant there. Upwards go three callbacks: that there is garbage to collect, that sectors
+// lost their last reference, and the entries of a checkpoint.
+package extent

@@ -1,0 +1,211 @@
+package extent
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// Homes: where a write to a window may go in place, and what is taken for one that has nowhere to go.
+// What a home is and what it has to do with reservations says alloc.Tenant. A grain lies in its place in a window
+// when each sector of the window has the same place in it.
+
+// Entitled reports whether a write to a window may not fail for lack of space.
+func (m *Map) Entitled(w uint64) bool {
+	s, _ := m.find(w)
+	return m.entitled(s)
+}
+
+func (m *Map) entitled(s slot) bool { return m.thick || m.anchored(s) }
+
+// anchored reports whether a window has an anchored sector.
+func (m *Map) anchored(s slot) bool {
+	if s.kind() == kindDetail {
+		return !m.arena.details.at(uint32(s.value())).anchored.Empty()
+	}
+	return s == kindAnchored
+}
+
+// aligned calls fn for the grains that lie in their place in a window, until it returns false.
+func (m *Map) aligned(s slot, fn func(g uint64) bool) {
+	switch s.kind() {
+	case kindData:
+		if s.value()&(layout.WindowSectors-1) == 0 {
+			fn(s.value() >> layout.WindowShift)
+		}
+	case kindDetail:
+		ds := &m.arena.details
+		for i := uint32(s.value()); i != 0; i = ds.at(i).next {
+			if d := ds.at(i); d.phys&(layout.WindowSectors-1) == 0 && !d.mask.Empty() && !fn(d.phys>>layout.WindowShift) {
+				return
+			}
+		}
+	}
+}
+
+// home returns the home of a window, alloc.NoGrain if it has none.
+func (m *Map) home(s slot, w uint64) (home uint64) {
+	home = alloc.NoGrain
+	m.aligned(s, func(g uint64) bool {
+		if m.space.IsHome(g, m.vol, w) {
+			home = g
+		}
+		return home == alloc.NoGrain
+	})
+	return home
+}
+
+// edited carries out an edit of a window's slot and brings its home in line with it.
+func (m *Map) edited(s *slot, w uint64, edit func(*slot) Sums) Sums {
+	if m.arena.loading {
+		return edit(s)
+	}
+	was := alloc.NoGrain
+	if m.tenant.Marked > 0 {
+		was = m.home(*s, w)
+	}
+	d := edit(s)
+	m.updateHome(*s, w, was)
+	return d
+}
+
+// updateHome brings the home of a window in line with an edit of its slot; was is what it had before.
+func (m *Map) updateHome(s slot, w, was uint64) {
+	entitled := m.entitled(s)
+	if !entitled && m.tenant.Marked == 0 {
+		return
+	}
+	now := m.home(s, w)
+	if was != alloc.NoGrain && now != was && m.space.IsHome(was, m.vol, w) {
+		m.space.ClearHome(was) // others share it, and the window has left it
+	}
+	switch {
+	case now != alloc.NoGrain && !entitled:
+		m.space.ClearHome(now)
+	case now == alloc.NoGrain && entitled:
+		m.adopt(s, w, true)
+	}
+}
+
+// adopt makes a grain that lies in its place the home of an entitled window: one that only the window
+// has, or any.
+func (m *Map) adopt(s slot, w uint64, own bool) (adopted bool) {
+	m.aligned(s, func(g uint64) bool {
+		if m.space.Homeless(g) && (!own || m.space.MapRefs(g) == 1) {
+			m.space.SetHome(g, m.tenant, w)
+			adopted = true
+		}
+		return !adopted
+	})
+	return adopted
+}
+
+// InPlace returns where sectors [first, first+n) of a window can be written in place: in a grain that lies in its
+// place and that neither another window nor a hold has. phys is that of the window's first sector; mapped
+// says that the map has all of these sectors there already, so that a write does not change it.
+func (m *Map) InPlace(w, first, n uint64) (phys uint64, mapped, ok bool) {
+	s, _ := m.find(w)
+	switch s.kind() {
+	case kindData:
+		if p := s.value(); p&(layout.WindowSectors-1) == 0 && m.space.Refs(p>>layout.WindowShift) == 1 {
+			m.ownHome(s, w)
+			return p, true, true
+		}
+	case kindDetail:
+		ds := &m.arena.details
+		for i := uint32(s.value()); i != 0; {
+			d := ds.at(i)
+			if d.phys&(layout.WindowSectors-1) == 0 && !d.mask.Empty() && m.space.Refs(d.phys>>layout.WindowShift) == 1 {
+				m.ownHome(s, w)
+				return d.phys, layout.MaskOf(first, n).AndNot(d.mask).Empty(), true
+			}
+			i = d.next
+		}
+	}
+	return 0, false, false
+}
+
+// ownHome gives an entitled window that has lost its home the grain that it has for itself now.
+func (m *Map) ownHome(s slot, w uint64) {
+	if m.tenant.Homes < m.tenant.Entitled && m.entitled(s) && m.home(s, w) == alloc.NoGrain {
+		m.adopt(s, w, true)
+	}
+}
+
+// Allocate takes a grain for a window that cannot be written in place: the one that is reserved for it, or
+// one that is available, if need be after collecting garbage; false means out of space. The map does not
+// know of it before SetData; a grain that is not needed after all goes back by alloc.Space.Free.
+func (m *Map) Allocate(w uint64) (grain uint64, ok bool) {
+	s, _ := m.find(w)
+	entitled, old := m.entitled(s), alloc.NoGrain
+	if entitled {
+		old = m.home(s, w)
+	}
+	// Nothing is reserved for a window whose home only a copy holds: it goes in place if it must.
+	reserved := entitled && (old == alloc.NoGrain || m.space.MapRefs(old) > 1)
+	for {
+		if reserved || m.space.Available() > 0 {
+			if g, ok := m.space.Take(m.tenant); ok {
+				if entitled {
+					if old != alloc.NoGrain {
+						m.space.ClearHome(old)
+					}
+					m.space.SetHome(g, m.tenant, w)
+				}
+				return g, true
+			}
+		}
+		if !m.arena.HasGarbage() {
+			return 0, false
+		}
+		m.arena.Collect(GarbageStep)
+	}
+}
+
+// MakeAvailable reports whether so many grains of the map's space are available, if need be after
+// collecting garbage.
+func (a *Arena) MakeAvailable(space *alloc.Space, grains int64) bool {
+	for space.Available() < grains {
+		if !a.HasGarbage() {
+			return false
+		}
+		a.Collect(GarbageStep)
+	}
+	return true
+}
+
+// AnchorCost returns the grains that anchoring ranges may take: one for each of their windows that is not
+// entitled yet and has no grain of its own.
+func (m *Map) AnchorCost(ranges []block.Range) (grains int64) {
+	a := m.arena
+	a.sorted = append(a.sorted[:0], ranges...)
+	slices.SortFunc(a.sorted, func(x, y block.Range) int { return cmp.Compare(x.Start, y.Start) })
+	next := uint64(0) // the first window that is not counted yet
+	for _, x := range a.sorted {
+		if x.Count == 0 {
+			continue
+		}
+		end := (x.End()-1)>>layout.WindowShift + 1
+		for next = max(next, x.Start>>layout.WindowShift); next < end; {
+			s, n := m.find(next)
+			n = min(n, end-next)
+			if !m.anchored(s) && !m.private(s) {
+				grains += int64(n)
+			}
+			next += n
+		}
+	}
+	return grains
+}
+
+// private reports whether a window has a grain in its place that no other window has.
+func (m *Map) private(s slot) (private bool) {
+	m.aligned(s, func(g uint64) bool {
+		private = m.space.MapRefs(g) == 1
+		return !private
+	})
+	return private
+}

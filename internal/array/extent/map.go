@@ -1,0 +1,247 @@
+package extent
+
+import (
+	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// Map says of one volume's sectors whether they are unmapped, zero, anchored or data at a
+// physical address. It is a radix tree of 256 slots a node: a leaf slot is a
+// window, a slot above it is either one state for all that it spans or a child.
+// So a range of equal state costs a bounded number of slots whatever its length,
+// and a superseded subtree is cut off in one step; its references are released
+// later, in bounded steps (see garbage.go).
+type Map struct {
+	arena  *Arena
+	space  *alloc.Space
+	tenant *alloc.Tenant // the volume's account with space; nil only in maps of garbage
+	drop   func(base uint64, mask layout.Mask)
+	vol    uint32
+	root   slot
+	levels uint8 // nodes from root to leaf; the root slot spans WindowSectors<<(8*levels)
+	thick  bool  // every window is entitled to its space
+	// rootDirty: root or levels differ from the checkpoint.
+	rootDirty bool
+	abandoned bool // no checkpoint writes the root
+	sum       Sums // of the whole root span
+}
+
+// Config is what a Map has to do with.
+type Config struct {
+	Space   *alloc.Space // that its data lies in
+	Volume  uint32       // whose map it is; it gets an account with the space
+	Sectors uint64       // of the volume
+	Thick   bool         // all of its windows are promised their space
+	// Drop hears of sectors of a layer, which begins at physical sector base for sector 0 of its window, that
+	// have lost their last reference while others of their grain have one.
+	Drop func(base uint64, mask layout.Mask)
+}
+
+// NewMap makes the map of a volume, all of it unmapped. Preconditions: the volume has none.
+func (a *Arena) NewMap(c Config) *Map {
+	m := &Map{arena: a, space: c.Space, tenant: c.Space.AddTenant(c.Volume), drop: c.Drop, vol: c.Volume,
+		levels: levelsFor(c.Sectors), thick: c.Thick}
+	for len(a.maps) <= int(c.Volume) {
+		a.maps = append(a.maps, nil)
+	}
+	a.maps[c.Volume] = m
+	return m
+}
+
+// Abandon says that the volume is being deleted: no checkpoint writes the map's root any more. Until
+// Clear, the one that the store has counts.
+func (m *Map) Abandon() { m.abandoned = true }
+
+// Clear unmaps everything and has the next checkpoint remove the root. Preconditions: Abandon.
+func (m *Map) Clear() {
+	m.SetState(0, m.Span(), block.Unmapped)
+	m.arena.deadRoots = append(m.arena.deadRoots, m.vol)
+}
+
+// Remove forgets the map and closes the volume's account with the space. What Clear has cut off may still be
+// garbage. Preconditions: Clear, and no grain is marked as a home of the volume.
+func (m *Map) Remove() {
+	m.arena.maps[m.vol] = nil
+	m.space.RemoveTenant(m.tenant)
+}
+
+// Tenant returns the volume's account with its space.
+func (m *Map) Tenant() *alloc.Tenant { return m.tenant }
+
+// Sums returns what the map has, what it was widened by behind the volume's end included.
+func (m *Map) Sums() Sums { return m.sum }
+
+// Span returns the number of sectors that the tree spans, at least those of the volume.
+func (m *Map) Span() uint64 { return uint64(1) << spanShift(m.levels) }
+
+// SetState makes sectors [lo, hi) uniformly one state, which is not data. A range that reaches
+// the end of the volume is widened by the caller to Span, so that a whole volume is one slot.
+func (m *Map) SetState(lo, hi uint64, state block.State) {
+	m.sum.add(m.setSlot(&m.root, m.levels, 0, lo, hi, slot(state)))
+	m.rootDirty = true
+}
+
+// SetData makes a range data at physical sectors from phys on.
+func (m *Map) SetData(r block.Range, phys uint64) {
+	for at, end := r.Start, r.End(); at < end; {
+		first := at & (layout.WindowSectors - 1)
+		n := min(layout.WindowSectors-first, end-at)
+		m.window(at>>layout.WindowShift, func(s *slot) Sums { return m.setData(s, first, n, phys) })
+		at += n
+		phys += n
+	}
+}
+
+// setSlot applies SetState to one slot at the given height (height 0 is a window)
+// that begins at base, and returns how the sums changed.
+func (m *Map) setSlot(s *slot, height uint8, base, lo, hi uint64, to slot) Sums {
+	if *s == to {
+		return Sums{}
+	}
+	if height == 0 {
+		return m.edited(s, base>>layout.WindowShift, func(s *slot) Sums { return m.setWindow(s, base, lo, hi, to) })
+	}
+	span := uint64(1) << spanShift(height)
+	if lo <= base && hi >= base+span {
+		old := m.slotSums(*s, height)
+		m.cut(*s)
+		*s = to
+		return uniformSums(to, int64(span)).sub(old)
+	}
+	id, n := m.child(s, height-1, base)
+	var delta Sums
+	shift := spanShift(height - 1)
+	from, last := (max(lo, base)-base)>>shift, (min(hi, base+span)-1-base)>>shift
+	for i := from; i <= last; i++ {
+		delta.add(m.setSlot(&n.slots[i], height-1, base+i<<shift, lo, hi, to))
+	}
+	m.collapse(s, id, n, delta)
+	return delta
+}
+
+// setWindow applies SetState to the slot of the window that begins at base.
+func (m *Map) setWindow(s *slot, base, lo, hi uint64, to slot) Sums {
+	if lo <= base && hi >= base+layout.WindowSectors {
+		old := m.slotSums(*s, 0)
+		m.dropWindow(*s)
+		*s = to
+		return uniformSums(to, layout.WindowSectors).sub(old)
+	}
+	first := max(lo, base) - base
+	return m.clearWindow(s, first, min(hi, base+layout.WindowSectors)-base-first, to)
+}
+
+// child returns the node below s, splitting a uniform slot into one.
+func (m *Map) child(s *slot, level uint8, base uint64) (uint32, *node) {
+	if s.kind() == kindChild {
+		id := uint32(s.value())
+		return id, m.arena.nodes[id]
+	}
+	id, n := m.arena.newNode(m.vol, level, base>>(spanShift(level)+fanoutBits), *s)
+	*s = childSlot(id)
+	return id, n
+}
+
+// collapse counts a change below s and folds the node into one slot when it has become uniform.
+func (m *Map) collapse(s *slot, id uint32, n *node, delta Sums) {
+	n.sums.add(delta)
+	m.arena.noteDirty(id, n)
+	span := int64(fanout) << spanShift(n.level)
+	switch {
+	case n.sums == Sums{}:
+		*s = kindUnmapped
+	case n.sums.Zero == span:
+		*s = kindZero
+	case n.sums.Anchored == span:
+		*s = kindAnchored
+	default:
+		return
+	}
+	// All slots are uniform and equal or sums would differ, so nothing is to be released.
+	m.arena.cutOff(m, id)
+}
+
+// cut releases a subtree, by the garbage queue.
+func (m *Map) cut(s slot) {
+	if s.kind() == kindChild {
+		m.arena.cutOff(m, uint32(s.value()))
+	}
+}
+
+func (m *Map) slotSums(s slot, height uint8) Sums {
+	switch s.kind() {
+	case kindChild:
+		return m.arena.nodes[s.value()].sums
+	case kindDetail:
+		return m.arena.details.sums(uint32(s.value()))
+	}
+	return uniformSums(s.kind(), int64(1)<<spanShift(height))
+}
+
+// window calls edit with the slot of the window at index w, creating the path to
+// it, and books the change of sums that edit returns.
+func (m *Map) window(w uint64, edit func(*slot) Sums) {
+	m.sum.add(m.windowAt(&m.root, m.levels, 0, w, edit))
+}
+
+func (m *Map) windowAt(s *slot, height uint8, base, w uint64, edit func(*slot) Sums) Sums {
+	if height == 0 {
+		return m.edited(s, w, edit)
+	}
+	if s.kind() != kindChild {
+		m.rootDirty = true
+	}
+	id, n := m.child(s, height-1, base)
+	i := w >> (fanoutBits * uint(height-1)) & (fanout - 1)
+	delta := m.windowAt(&n.slots[i], height-1, base+i<<spanShift(height-1), w, edit)
+	m.collapse(s, id, n, delta)
+	return delta
+}
+
+// find returns the slot that covers window w and the number of windows from w on
+// that the same uniform slot covers (1 for data and detail).
+func (m *Map) find(w uint64) (slot, uint64) {
+	s, height := m.root, m.levels
+	for s.kind() == kindChild {
+		height--
+		s = m.arena.nodes[s.value()].slots[w>>(fanoutBits*uint(height))&(fanout-1)]
+	}
+	span := uint64(1) << (fanoutBits * uint(height))
+	return s, span - w&(span-1)
+}
+
+// HasData reports whether a window has data, perhaps among other states.
+func (m *Map) HasData(w uint64) bool {
+	s, _ := m.find(w)
+	return s.kind() == kindData || s.kind() == kindDetail
+}
+
+// Entries counts the maximal runs of equal state (physically contiguous for
+// data) in the first n sectors. It walks the map: O(slots).
+func (m *Map) Entries(n uint64) int {
+	count := 0
+	m.Walk(block.Range{Count: n}, func(Run) bool { count++; return true })
+	return count
+}
+
+// Grow raises the tree until it spans so many sectors.
+func (m *Map) Grow(sectors uint64) {
+	for levels := levelsFor(sectors); m.levels < levels; {
+		m.raise(m.levels + 1)
+	}
+}
+
+// raise puts a root of the given number of levels above the tree; what it spans beyond is unmapped.
+func (m *Map) raise(levels uint8) {
+	m.rootDirty = true
+	m.levels = levels
+	if m.root == kindUnmapped {
+		return
+	}
+	old := m.root
+	id, n := m.arena.newNode(m.vol, levels-1, 0, kindUnmapped)
+	n.slots[0] = old
+	n.sums = m.sum
+	m.root = childSlot(id)
+}

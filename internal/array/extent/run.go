@@ -1,0 +1,131 @@
+package extent
+
+import (
+	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// Run is a piece of a volume of one state; data is physically contiguous.
+type Run struct {
+	block.Range
+	State block.State
+	Phys  uint64 // of the first sector, for data
+}
+
+// Walk calls fn for the maximal runs of r in address order until it returns false.
+func (m *Map) Walk(r block.Range, fn func(Run) bool) {
+	var cur Run
+	emit := func(next Run) bool {
+		if cur.Count != 0 && cur.State == next.State && (cur.State != block.Data || cur.Phys+cur.Count == next.Phys) {
+			cur.Count += next.Count
+			return true
+		}
+		if cur.Count != 0 && !fn(cur) {
+			return false
+		}
+		cur = next
+		return true
+	}
+	for at, end := r.Start, r.End(); at < end; {
+		w := at >> layout.WindowShift
+		s, n := m.find(w)
+		if s.uniform() {
+			to := min(end, (w+n)<<layout.WindowShift)
+			if !emit(Run{block.Range{Start: at, Count: to - at}, block.State(s), 0}) {
+				return
+			}
+			at = to
+			continue
+		}
+		base := w << layout.WindowShift
+		to := min(end, base+layout.WindowSectors)
+		if !m.walkWindow(s, base, at-base, to-base, emit) {
+			return
+		}
+		at = to
+	}
+	if cur.Count != 0 {
+		fn(cur)
+	}
+}
+
+// walkWindow calls fn for the runs in sectors [from, to) of one data or detail window.
+func (m *Map) walkWindow(s slot, base, from, to uint64, fn func(Run) bool) bool {
+	if s.kind() == kindData {
+		return fn(Run{block.Range{Start: base + from, Count: to - from}, block.Data, s.value() + from})
+	}
+	ds := &m.arena.details
+	head := uint32(s.value())
+	h := ds.at(head)
+	for i := from; i < to; {
+		next := Run{State: block.Unmapped}
+		// The run ends where the membership of any set changes; look at the sets in turn.
+		var in layout.Mask
+		switch {
+		case h.zero.Has(i):
+			next.State, in = block.Zero, h.zero
+		case h.anchored.Has(i):
+			next.State, in = block.Anchored, h.anchored
+		default:
+			all := h.zero.Or(h.anchored)
+			for l := head; l != 0; l = ds.at(l).next {
+				d := ds.at(l)
+				if d.mask.Has(i) {
+					next.State, next.Phys, in = block.Data, d.phys+i, d.mask
+					break
+				}
+				all = all.Or(d.mask)
+			}
+			if next.State == block.Unmapped {
+				in = layout.Mask{^all[0], ^all[1]}
+			}
+		}
+		end := min(to, in.Not().Next(i))
+		next.Range = block.Range{Start: base + i, Count: end - i}
+		if !fn(next) {
+			return false
+		}
+		i = end
+	}
+	return true
+}
+
+// SumsOf returns the sums of the first n sectors, all of the volume; what is promised is that of the whole map. What the
+// map was widened by behind the volume's end is of the state of its last sector.
+func (m *Map) SumsOf(n uint64) Sums {
+	s := m.sum
+	beyond := int64(m.Span()) - int64(n)
+	if beyond <= 0 {
+		return s
+	}
+	// A window that the volume's end cuts shares its slot with what lies behind.
+	w := n >> layout.WindowShift
+	last, _ := m.find(w)
+	if !last.uniform() {
+		tail := (w+1)<<layout.WindowShift - n
+		s = s.sub(m.windowSums(n, tail))
+		if beyond -= int64(tail); beyond > 0 {
+			last, _ = m.find(w + 1)
+		}
+	}
+	if beyond > 0 && last.uniform() {
+		s = s.sub(uniformSums(last, beyond))
+	}
+	return s
+}
+
+// windowSums returns the sums of n sectors from at on, all of one window. It leaves out what is promised.
+func (m *Map) windowSums(at, n uint64) (s Sums) {
+	m.Walk(block.Range{Start: at, Count: n}, func(x Run) bool {
+		switch x.State {
+		case block.Data:
+			s.Data += int64(x.Count)
+		case block.Zero:
+			s.Zero += int64(x.Count)
+		case block.Anchored:
+			s.Anchored += int64(x.Count)
+		}
+		return true
+	})
+	return s
+}
