@@ -26,6 +26,7 @@ func newTestExports(t *testing.T) (*exports, map[string]*array.Volume, *block.Vi
 			t.Error(err)
 		}
 	})
+	clock.Run() // a pool is there when that is durable
 	vols := map[string]*array.Volume{}
 	for _, name := range []string{"a", "b", "c"} {
 		a.CreateVolume(array.VolumeSpec{Name: name, Pool: "p", Sectors: 2048, Thin: true}, func(v *array.Volume, err error) {

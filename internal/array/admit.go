@@ -76,7 +76,7 @@ func (a *Array) admit(o *op, n uint64, head bool) verdict {
 		return waitRoom
 	}
 	stalled := p.stalled()
-	if !stalled && pt.used+pages <= pt.limit && a.room(pt, pages, head) {
+	if !stalled && pt.used+pages <= pt.limit && a.line.room(&c.pot, &pt.share, pages, head) {
 		return admitted
 	}
 	// What overwrites dirty data needs no more room than that has.
@@ -88,7 +88,7 @@ func (a *Array) admit(o *op, n uint64, head bool) verdict {
 	case left <= 0:
 		return admitted
 	case stalled || pt.used > 0 && pt.used+left > pt.limit: // a piece larger than the whole partition goes in alone
-	case a.room(pt, left, head):
+	case a.line.room(&c.pot, &pt.share, left, head):
 		return admitted
 	default:
 		o.lacks = lackRoom
@@ -99,9 +99,11 @@ func (a *Array) admit(o *op, n uint64, head bool) verdict {
 	return waitRoom
 }
 
-// admitThrough admits to the reserve.
+// admitThrough admits to the reserve. A pool that holds nothing of it may have one piece in any case: what
+// another pool holds for an absent mdisk stays for as long as that is away.
 func (o *op) admitThrough(pages int, head bool) verdict {
-	if !o.a.roomThrough(&o.v.pool.part, pages, head) {
+	a, s := o.a, &o.v.pool.part.reserve
+	if s.used > 0 && !a.line.room(&a.cache.reserve, s, pages, head) {
 		o.lacks |= lackReserve
 		return waitRoom
 	}

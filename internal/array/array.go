@@ -35,9 +35,10 @@ type Options struct {
 	UUID uint64
 	// Policy is how the cache admits, orders and paces.
 	Policy Policy
+	// CheckpointBytes is what a batch of a checkpoint has, about (32 MiB). Simulations set it low to have many.
+	CheckpointBytes int
 
-	opened          func(*nvlog.NVRAM) // for tests: the NVRAM was opened
-	checkpointBytes int                // for tests: what a batch of a checkpoint may have, about
+	opened func(*nvlog.NVRAM) // for tests: the NVRAM was opened
 }
 
 func (o *Options) fill() {
@@ -56,8 +57,8 @@ func (o *Options) fill() {
 	if o.CounterRows == 0 {
 		o.CounterRows = nvlog.DefaultRows
 	}
-	if o.checkpointBytes == 0 {
-		o.checkpointBytes = checkpointBytes
+	if o.CheckpointBytes == 0 {
+		o.CheckpointBytes = checkpointBytes
 	}
 	o.Policy.fill()
 }
@@ -119,6 +120,9 @@ type Array struct {
 	drained            []func()
 	ckpt               checkpointer
 	stopped            bool
+	metaQueue          []metaBatch // that wait for their turn
+	metaBusy           bool
+	blobs              []blobChange // those of SetBlob that wait for theirs
 	recovery           Recovery
 	bad                map[uint64]struct{} // sectors that failed their checksum
 	hadBad             bool                // the checkpoint has a list of them
@@ -159,7 +163,8 @@ type Pool struct {
 	pinnedPages    int
 	wakeFn         func()
 	copying        [len(primNames)]int64 // bytes of pieces of data copies under way
-	volumes        int
+	volumes        int                   // of it, those that are being made, too
+	ending         bool                  // it is being deleted, and that is not durable yet
 }
 
 // Name returns the pool's name.
@@ -212,7 +217,7 @@ func newArray(opt Options) *Array {
 	a.completeFn = a.complete
 	a.resumeFn = a.resumeYielded
 	a.lookFn = a.look
-	a.ckpt.step, a.ckpt.limit = checkpointStep, opt.checkpointBytes
+	a.ckpt.step, a.ckpt.limit = checkpointStep, opt.CheckpointBytes
 	a.destageDoneFn = a.destageDone
 	a.readDoneFn = a.readDone
 	return a

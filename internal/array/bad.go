@@ -49,11 +49,7 @@ func (a *Array) noteBad(x *diskIO) int {
 		n++
 	}
 	if n > 0 {
-		for _, v := range a.vols {
-			if v != nil && v.pool == x.pool && !v.deleted {
-				v.tell(block.EventHealth)
-			}
-		}
+		x.pool.tellHealth()
 	}
 	return n
 }

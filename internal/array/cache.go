@@ -111,19 +111,16 @@ type cache struct {
 	free      []uint32
 	freeHead  int
 	freeCount int
-	limit     int // pages that may be in partitions together
-	used      int // pages in partitions
-	reserve   int // pages outside of them, for what writes through
-	owed      int // pages that floors of partitions promise and that are not used
-	// reserveOwed is owed of the reserve.
-	reserveOwed int
-	cooling     []uint32 // see durable.go
-	age         uint32   // of the page that became dirty last
-	buried      []uint32
+	pot                // of the partitions
+	reserve   pot      // outside of them, for what writes through: half of the pages that no partition may have
+	cooling   []uint32 // see durable.go
+	age       uint32   // of the page that became dirty last
+	buried    []uint32
 }
 
 func newCache(nv *nvlog.NVRAM, limit int) *cache {
-	c := &cache{nv: nv, pages: block.Table[page](nv.Pages), rare: make([]pageRare, nv.Pages), free: make([]uint32, nv.Pages), limit: limit}
+	c := &cache{nv: nv, pages: block.Table[page](nv.Pages), rare: make([]pageRare, nv.Pages), free: make([]uint32, nv.Pages),
+		pot: pot{limit: limit, lack: lackRoom}, reserve: pot{limit: (nv.Pages - limit) / 2, lack: lackReserve}}
 	c.pageIndex = newPageIndex(c.pages)
 	return c
 }
@@ -310,10 +307,10 @@ func (a *Array) enterPartition(o *op, i uint32) {
 	}
 	if o.reserve {
 		p.flags |= flagReserve
-		a.cache.takeReserve(pt)
+		a.cache.reserve.take(&pt.reserve)
 		return
 	}
-	a.cache.take(pt)
+	a.cache.take(&pt.share)
 	if o.origin.Undercover() {
 		p.flags |= flagOffload
 		pt.offload++
@@ -329,10 +326,10 @@ func (a *Array) enterPartition(o *op, i uint32) {
 func (a *Array) leavePartition(p *Pool, i uint32) {
 	pg := &a.cache.pages[i]
 	if pg.flags&flagReserve != 0 {
-		a.cache.giveReserve(&p.part)
+		a.cache.reserve.give(&p.part.reserve)
 		return
 	}
-	a.cache.give(&p.part)
+	a.cache.give(&p.part.share)
 	if pg.flags&flagOffload != 0 {
 		p.part.offload--
 	}

@@ -96,7 +96,7 @@ func (a *Array) commitCheckpoint(err error) {
 		return
 	}
 	a.ckpt.since = max(1, a.exec.Now())
-	a.commitMeta(a.ckpt.out, func(err error) {
+	a.commitMeta(a.checkpointBatch, func(err error) {
 		a.ckpt.since = 0
 		if err != nil {
 			a.ckpt.running, a.ckpt.out = false, nil
@@ -111,6 +111,8 @@ func (a *Array) commitCheckpoint(err error) {
 		a.endStep()
 	})
 }
+
+func (a *Array) checkpointBatch() []block.KV { return a.ckpt.out }
 
 // batchDone hears that the batch is durable.
 func (a *Array) batchDone() {
@@ -193,9 +195,5 @@ func (a *Array) breakDown(why string) {
 	if a.broken == "" {
 		a.broken = why
 	}
-	for _, v := range a.vols {
-		if v != nil && !v.deleted {
-			v.tell(block.EventHealth)
-		}
-	}
+	a.tellHealth()
 }

@@ -66,7 +66,7 @@ func TestLargeCheckpoints(t *testing.T) {
 	most := 0
 	for round := range 30 {
 		rnd := rand.New(rand.NewPCG(seed, uint64(round)))
-		r := newRig(t, Options{checkpointBytes: limit / 2}, false)
+		r := newRig(t, Options{CheckpointBytes: limit / 2}, false)
 		s := &boundedStore{Store: r.store, limit: limit}
 		reopen := func() {
 			t.Helper()

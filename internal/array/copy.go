@@ -36,6 +36,9 @@ func (o *op) place() {
 	case r.RefOffset+r.Range.Count > h.Sectors():
 		o.end(block.OutOfRange)
 		return
+	case v.checkRange(r) != block.OK: // it waited, and the volume has become smaller
+		o.end(block.OutOfRange)
+		return
 	case h.Lost():
 		o.end(block.NoSpace)
 		return
@@ -129,6 +132,9 @@ func (o *op) copy() {
 	a := o.a
 	if o.ref.Lost() && o.status == block.OK {
 		o.status = block.NoSpace
+	}
+	if o.status == block.OK && o.v.checkRange(o.req) != block.OK { // the volume has become smaller
+		o.status = block.OutOfRange
 	}
 	o.copying = true
 	var blocked blockedBy

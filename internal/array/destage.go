@@ -26,15 +26,12 @@ const (
 
 // partition is a pool's part of the write cache.
 type partition struct {
-	limit int // pages
-	floor int // pages that no other pool can take
-	// reserveFloor is that of the reserve.
-	reserveFloor int
-	used         int            // pages, destages in flight and not yet synced included
-	reserve      int            // pages outside of the partition, for what writes through
-	offload      int            // pages of used that offloads hold
-	hosts        map[uint32]int // of these, by host, where hosts have a budget
-	stall        bool           // the ramp delays all writes
+	share                  // of the write cache
+	limit   int            // pages of it that the pool may use
+	reserve share          // outside of the partition, for what writes through
+	offload int            // pages of used that offloads hold
+	hosts   map[uint32]int // of these, by host, where hosts have a budget
+	stall   bool           // the ramp delays all writes
 
 	ring    []*Volume
 	turn    int         // index into ring

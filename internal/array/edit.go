@@ -34,6 +34,10 @@ func (o *op) edit() {
 			state = v.deallocState(r.Flags&block.Anchor != 0)
 		}
 	}
+	if s := v.checkRange(r); s != block.OK { // it waited, and the volume has become smaller
+		o.end(s)
+		return
+	}
 	for _, x := range ranges {
 		if v.conflict(o, x) {
 			v.lockWait.push(o)

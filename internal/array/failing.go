@@ -52,10 +52,17 @@ func (d *mdisk) works() {
 }
 
 func (p *Pool) tellHealth() {
-	for _, v := range p.a.vols {
-		if v != nil && v.pool == p && !v.deleted {
+	for _, v := range p.a.Volumes() {
+		if v.pool == p {
 			v.tell(block.EventHealth)
 		}
+	}
+}
+
+// tellHealth tells all volumes that what all of them need got worse or better.
+func (a *Array) tellHealth() {
+	for _, v := range a.Volumes() {
+		v.tell(block.EventHealth)
 	}
 }
 

@@ -8,52 +8,54 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// saturate keeps so many writes of 64 KiB outstanding, and returns how long each that ended took.
-func saturate(r *rig, v *Volume, outstanding int) *[]int64 {
-	const size = 128
-	took := &[]int64{}
-	at := uint64(0)
-	var next func()
-	next = func() {
-		from := r.clock.Now()
-		q := write(at, size)
-		at = (at + size) % (v.Info().Sectors - size)
-		q.Done = func(q *block.Request) {
-			mustOK(r.t, q.Status)
-			*took = append(*took, r.clock.Now()-from)
-			next()
-		}
-		v.Submit([]*block.Request{q})
-	}
-	for range outstanding {
-		next()
-	}
-	return took
+// stream is writes of 64 KiB to a volume, each behind the one before.
+type stream struct {
+	r     *rig
+	v     *Volume
+	at    uint64
+	took  []int64 // how long each that ended took
+	ended func()  // one has ended; nil: nobody cares
 }
 
-// paced writes 64 KiB every interval, whatever became of those before, and returns how long each
-// that ended took.
-func paced(r *rig, v *Volume, interval int64) *[]int64 {
+func (s *stream) write() {
 	const size = 128
-	took := &[]int64{}
-	at := uint64(0)
+	from, q := s.r.clock.Now(), write(s.at, size)
+	s.at = (s.at + size) % (s.v.Info().Sectors - size)
+	q.Done = func(q *block.Request) {
+		mustOK(s.r.t, q.Status)
+		s.took = append(s.took, s.r.clock.Now()-from)
+		if s.ended != nil {
+			s.ended()
+		}
+	}
+	s.v.Submit([]*block.Request{q})
+}
+
+// saturate keeps so many writes outstanding.
+func saturate(r *rig, v *Volume, outstanding int) *stream {
+	s := &stream{r: r, v: v}
+	s.ended = s.write
+	for range outstanding {
+		s.write()
+	}
+	return s
+}
+
+// paced writes every interval, whatever became of those before.
+func paced(r *rig, v *Volume, interval int64) *stream {
+	s := &stream{r: r, v: v}
 	var next func()
 	next = func() {
 		from := r.clock.Now()
-		q := write(at, size)
-		at = (at + size) % (v.Info().Sectors - size)
-		q.Done = func(q *block.Request) {
-			mustOK(r.t, q.Status)
-			*took = append(*took, r.clock.Now()-from)
-		}
-		v.Submit([]*block.Request{q})
+		s.write()
 		r.clock.At(from+interval, next)
 	}
 	next()
-	return took
+	return s
 }
 
-func worst(ns []int64) int64 { return slices.Max(append([]int64{0}, ns...)) }
+// worst is how long the longest took.
+func (s *stream) worst() int64 { return slices.Max(append([]int64{0}, s.took...)) }
 
 // TestEveryPoolIsAdmitted: whatever caps add up to, a pool that asks for little waits for
 // nobody, and of what comes free each of the others gets its part.
@@ -75,26 +77,26 @@ func TestEveryPoolIsAdmitted(t *testing.T) {
 				}
 				r.pool("polite", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 2 << 30}}}, 0)
 				polite := r.volume("polite", "polite", 1<<30, true)
-				var others []*[]int64
+				var others []*stream
 				for _, v := range busy {
 					others = append(others, saturate(r, v, 64))
 				}
 				r.clock.RunUntil(r.clock.Now() + 70e9) // all that caps allow is full
 				for _, x := range others {
-					*x = (*x)[:0]
+					x.took = x.took[:0]
 				}
 				mine := paced(r, polite, 10e6)
 				r.clock.RunUntil(r.clock.Now() + measured*1e9)
-				if n := len(*mine); int64(n) < measured*100-1 || worst(*mine) > 1e6 {
-					t.Errorf("beside %d saturated pools %d of %d writes ended, the longest took %.3f ms", pools-1, n, measured*100, float64(worst(*mine))/1e6)
+				if n := len(mine.took); int64(n) < measured*100-1 || mine.worst() > 1e6 {
+					t.Errorf("beside %d saturated pools %d of %d writes ended, the longest took %.3f ms", pools-1, n, measured*100, float64(mine.worst())/1e6)
 				}
 				for i, x := range others {
 					// 64 writes outstanding at the speed of the mdisk are a second.
-					if n := int64(len(*x)); n < measured*speed/(64<<10)*9/10 || worst(*x) > 3e9 {
-						t.Errorf("saturated pool %d: %d writes of 64 KiB in %d s at 4 MiB/s, the longest took %.3f s", i, n, measured, float64(worst(*x))/1e9)
+					if n := int64(len(x.took)); n < measured*speed/(64<<10)*9/10 || x.worst() > 3e9 {
+						t.Errorf("saturated pool %d: %d writes of 64 KiB in %d s at 4 MiB/s, the longest took %.3f s", i, n, measured, float64(x.worst())/1e9)
 					}
 				}
-				t.Logf("the polite pool's longest write took %.3f ms", float64(worst(*mine))/1e6)
+				t.Logf("the polite pool's longest write took %.3f ms", float64(mine.worst())/1e6)
 			})
 		}
 	}
@@ -118,8 +120,8 @@ func TestWriteThroughIsShared(t *testing.T) {
 	r.clock.RunUntil(r.clock.Now() + 30e9)
 	mine := paced(r, v, 10e6)
 	r.clock.RunUntil(r.clock.Now() + 5e9)
-	if n := len(*mine); n < 499 || worst(*mine) > 50e6 {
-		t.Errorf("%d of 500 writes ended, the longest took %.3f ms", n, float64(worst(*mine))/1e6)
+	if n := len(mine.took); n < 499 || mine.worst() > 50e6 {
+		t.Errorf("%d of 500 writes ended, the longest took %.3f ms", n, float64(mine.worst())/1e6)
 	}
 }
 
@@ -133,7 +135,7 @@ func TestPoolsThatHoldALotGoOn(t *testing.T) {
 		r.pool(name, PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 2 << 30, Bandwidth: 8 << 20}}}, 0)
 		all = append(all, r.volume("v"+name, name, 1<<30, true))
 	}
-	var ended []*[]int64
+	var ended []*stream
 	for i, v := range all {
 		if ended = append(ended, saturate(r, v, 64)); i == 0 {
 			r.clock.RunUntil(r.clock.Now() + 5e9)
@@ -141,8 +143,8 @@ func TestPoolsThatHoldALotGoOn(t *testing.T) {
 	}
 	r.clock.RunUntil(r.clock.Now() + 60e9)
 	for i, x := range ended {
-		if w := worst(*x); w > 6e9 || len(*x) < 55*128 {
-			t.Errorf("pool %d: %d writes ended, the longest took %.3f s", i, len(*x), float64(w)/1e9)
+		if w := x.worst(); w > 6e9 || len(x.took) < 55*128 {
+			t.Errorf("pool %d: %d writes ended, the longest took %.3f s", i, len(x.took), float64(w)/1e9)
 		}
 	}
 	r.check()

@@ -28,7 +28,7 @@ func (a *Array) Dirty() int64 {
 
 func (a *Array) checkDrained() {
 	// What an offline mdisk pins stays; the NVRAM keeps it.
-	if !a.draining || a.cache.used+a.cache.reserve > a.pinned {
+	if !a.draining || a.cache.used+a.cache.reserve.used > a.pinned {
 		return
 	}
 	a.draining = false
@@ -68,7 +68,7 @@ func (a *Array) lastCheckpoint(done func(error)) {
 			done(err)
 			return
 		}
-		a.commitMeta(a.ckpt.out, func(err error) {
+		a.commitMeta(a.checkpointBatch, func(err error) {
 			if err != nil {
 				done(err)
 				return

@@ -8,37 +8,24 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// badStore has mdisks that fail to read sectors, and say which or not.
-type badStore struct {
-	block.Store
-	sums, silent map[uint64]bool // sectors of the mdisk
-}
+// badSectors are sectors of mdisks that fail to be read, and say which or not.
+type badSectors struct{ sums, silent map[uint64]bool }
 
-type badMedium struct {
-	block.Medium
-	s *badStore
-}
-
-func (s *badStore) Medium(name string, size uint64) (block.Medium, error) {
-	m, err := s.Store.Medium(name, size)
-	return badMedium{m, s}, err
-}
-
-func (m badMedium) Submit(ios []*block.IO) {
+func (s *badSectors) submit(m block.Medium, ios []*block.IO) {
 	for _, io := range ios {
 		done := io.Done
 		io.Done = func(io *block.IO) {
 			io.Done = done
 			if io.Err == nil && !io.Write {
-				io.Err = m.s.errorOf(io)
+				io.Err = s.errorOf(io)
 			}
 			done(io)
 		}
 	}
-	m.Medium.Submit(ios)
+	m.Submit(ios)
 }
 
-func (s *badStore) errorOf(io *block.IO) error {
+func (s *badSectors) errorOf(io *block.IO) error {
 	bad := &block.ChecksumError{Medium: "m"}
 	for at := (io.Off + io.N) / 512; at > io.Off/512; at-- { // in no order that helps
 		if s.silent[at-1] {
@@ -69,14 +56,8 @@ func TestFirstBadSector(t *testing.T) {
 		{"one before a known one", []uint64{1000}, []uint64{13}, -1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, Options{}, false)
-			s := &badStore{Store: r.store, sums: map[uint64]bool{}, silent: map[uint64]bool{}}
-			r.opt.Store = s
-			a, err := Open(r.opt)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.a = a
+			s := &badSectors{sums: map[uint64]bool{}, silent: map[uint64]bool{}}
+			r := hookedRig(t, Options{}, s.submit)
 			r.pool("p", PoolSpec{}, 64<<20)
 			v := r.volume("v", "p", 1<<20, true)
 			// Not as they lie on the mdisk: the second half was written first.

@@ -2,6 +2,7 @@ package array
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"slices"
@@ -49,6 +50,28 @@ func (d *digest) set(key, value []byte) {
 	d.sum += h
 }
 
+// undo returns what takes the booking of a batch back.
+func (d *digest) undo(batch []block.KV) func() {
+	type entry struct {
+		of   uint64
+		have bool
+	}
+	sum, was := d.sum, make([]entry, len(batch))
+	for i, e := range batch {
+		was[i].of, was[i].have = d.of[string(e.Key)]
+	}
+	return func() {
+		for i, e := range batch {
+			if was[i].have {
+				d.of[string(e.Key)] = was[i].of
+			} else {
+				delete(d.of, string(e.Key))
+			}
+		}
+		d.sum = sum
+	}
+}
+
 // sealBatch adds the next number and the digest to a batch.
 func (a *Array) sealBatch(batch []block.KV) []block.KV {
 	for _, e := range batch {
@@ -59,17 +82,49 @@ func (a *Array) sealBatch(batch []block.KV) []block.KV {
 	return append(slices.Clip(batch), block.KV{Key: []byte(keyGen), Value: v})
 }
 
-// commitMeta commits a batch.
-func (a *Array) commitMeta(batch []block.KV, done func(error)) {
+// metaBatch is a batch that waits for its turn.
+type metaBatch struct {
+	fill func() []block.KV
+	done func(error)
+}
+
+// commitMeta commits the batch that fill returns when those before it are durable or have failed: number and digest of
+// a batch say what the store has had until then.
+func (a *Array) commitMeta(fill func() []block.KV, done func(error)) {
+	a.metaQueue = append(a.metaQueue, metaBatch{fill, done})
+	if !a.metaBusy {
+		a.nextBatch()
+	}
+}
+
+func (a *Array) nextBatch() {
+	next := a.metaQueue[0]
+	a.metaQueue[0] = metaBatch{}
+	a.metaQueue = a.metaQueue[1:]
+	a.metaBusy = true
+	batch := next.fill()
+	unbook := a.stored.undo(batch)
 	batch = a.sealBatch(batch)
 	gen := a.gen
-	a.meta.Commit(batch, func(err error) {
+	ended := func(err error) {
 		if err == nil {
 			a.flusher.SetGeneration(gen)
+		} else {
+			unbook()
 		}
-		done(err)
-	})
+		next.done(err)
+		if a.metaBusy = len(a.metaQueue) > 0; a.metaBusy {
+			a.nextBatch()
+		}
+	}
+	if a.meta == nil {
+		a.exec.Post(func() { ended(errStopped) })
+		return
+	}
+	a.meta.Commit(batch, ended)
 }
+
+var errStopped = errors.New("the array has stopped")
 
 // loadMeta loads the keys with a prefix, and books them.
 func (a *Array) loadMeta(prefix string, fn func(key, value []byte) error) error {

@@ -20,7 +20,9 @@ func (a *Array) checkMdisks(spec *PoolSpec) error {
 	// Names of pools and mdisks may hold the dot between them: pool a.b and pool a may mean one medium.
 	taken, n := map[string]string{}, len(spec.Mdisks)
 	for _, p := range a.objects.Pools {
-		n += len(p.Mdisks)
+		if a.making[p.Name] == 0 { // else it is counted below
+			n += len(p.Mdisks)
+		}
 		for _, m := range p.Mdisks {
 			taken[mediumName(p.Name, m.Name)] = p.Name
 		}
@@ -121,7 +123,7 @@ func (a *Array) release(pool string, mdisks []MdiskSpec) {
 	}
 }
 
-// openPool opens a pool whose mdisks were made, and makes it durable.
+// openPool opens a pool whose mdisks were made, and makes it durable. It is there, and has its part of the cache, only then.
 func (a *Array) openPool(spec PoolSpec, done func(*Pool, error)) {
 	fail := func(err error) {
 		a.removeMdisks(spec.Name, spec.Mdisks, func(e error) {
@@ -137,24 +139,34 @@ func (a *Array) openPool(spec PoolSpec, done func(*Pool, error)) {
 		a.objects.NextMdisk++
 	}
 	spec.ID = a.objects.NextPool
-	p, err := a.addPool(spec)
+	p, err := a.newPool(spec)
 	if err != nil {
 		fail(err)
 		return
 	}
 	a.objects.NextPool++
-	a.objects.Pools = append(a.objects.Pools, spec)
-	a.setCaps()
-	for _, other := range a.Pools() {
-		a.needDestage(other) // what is above the smaller cap drains
-	}
-	a.commitObjects(func(err error) {
-		if err != nil && p.volumes == 0 {
-			a.forgetPool(p)
-			fail(err)
+	a.reserve(spec.Name, spec.Mdisks)
+	a.changeObjects(func() (undo func()) {
+		return swap(&a.objects.Pools, append(a.objects.Pools, spec))
+	}, func(err error) {
+		if err != nil { // a start that found the pool would miss the files that are removed here
+			a.takeBack(func() {
+				a.release(spec.Name, spec.Mdisks)
+				if a.broken != "" {
+					done(nil, err)
+					return
+				}
+				fail(err)
+			})
 			return
 		}
-		done(p, err)
+		a.release(spec.Name, spec.Mdisks)
+		a.addPool(p)
+		a.setCaps()
+		for _, other := range a.Pools() {
+			a.needDestage(other) // what is above the smaller cap drains
+		}
+		a.endStep()
+		done(p, nil)
 	})
-	a.endStep()
 }

@@ -125,10 +125,11 @@ func TestPoolsShareNoMedium(t *testing.T) {
 	}
 }
 
-// deafStore has a meta store that can stop to take anything.
+// deafStore has a meta store that can stop to take anything, or refuse the next few batches.
 type deafStore struct {
 	block.Store
-	deaf bool
+	deaf   bool
+	refuse int
 }
 
 type deafMeta struct {
@@ -144,24 +145,24 @@ func (s *deafStore) Meta() (block.MetaStore, error) {
 var errDeaf = errors.New("the meta store takes nothing")
 
 func (m deafMeta) Commit(batch []block.KV, done func(error)) {
-	if m.s.deaf {
+	if m.s.deaf || m.s.refuse > 0 {
+		m.s.refuse--
 		done(errDeaf)
 		return
 	}
 	m.MetaStore.Commit(batch, done)
 }
 
+// lameRig is a rig whose meta store can refuse batches, of which nothing is there then.
+func lameRig(t *testing.T) (*rig, *deafStore) {
+	s := &deafStore{}
+	return rigOver(t, Options{}, func(under block.Store) block.Store { s.Store = under; return s }), s
+}
+
 // What cannot be made durable is not there: no pool, no volume, no room that is promised.
 func TestObjectsThatAreNotDurable(t *testing.T) {
-	r := newRig(t, Options{}, false)
-	s := &deafStore{Store: r.store}
-	r.opt.Store = s
-	a, err := Open(r.opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.a = a
-	p := r.pool("p", PoolSpec{}, 64<<20)
+	r, s := lameRig(t)
+	a, p := r.a, r.pool("p", PoolSpec{}, 64<<20)
 	had := p.Stats()
 	s.deaf = true
 	var pool, thick error

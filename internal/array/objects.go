@@ -1,15 +1,13 @@
 package array
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
-	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/layout"
-	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -109,35 +107,6 @@ func checkName(what, name string) error {
 	return nil
 }
 
-// commitObjects makes the objects durable and calls done.
-func (a *Array) commitObjects(done func(error)) {
-	if !a.payload { // nobody opens a store again that keeps nothing, and arrays of 10,000 volumes are made over it
-		a.commitMeta(nil, done)
-		return
-	}
-	b, err := json.Marshal(&a.objects)
-	if err != nil {
-		panic("array: internal error: " + err.Error())
-	}
-	a.commitMeta([]block.KV{{Key: []byte(keyObjects), Value: b}}, done)
-}
-
-// SetBlob keeps a value for the front ends, durably, under a name; nil removes it.
-func (a *Array) SetBlob(name string, value []byte, done func(error)) {
-	if a.objects.Blobs == nil {
-		a.objects.Blobs = map[string][]byte{}
-	}
-	if value == nil {
-		delete(a.objects.Blobs, name)
-	} else {
-		a.objects.Blobs[name] = value
-	}
-	a.commitObjects(done)
-}
-
-// Blob returns what SetBlob kept, nil if nothing.
-func (a *Array) Blob(name string) []byte { return a.objects.Blobs[name] }
-
 // Pools returns the pools in the order of their making.
 func (a *Array) Pools() []*Pool {
 	var out []*Pool
@@ -163,7 +132,7 @@ func (a *Array) Pool(name string) *Pool {
 func (a *Array) Volumes() []*Volume {
 	var out []*Volume
 	for _, v := range a.vols {
-		if v != nil && !v.deleted {
+		if v != nil && v.there() {
 			out = append(out, v)
 		}
 	}
@@ -173,11 +142,19 @@ func (a *Array) Volumes() []*Volume {
 // Volume returns the volume with this name, nil if there is none.
 func (a *Array) Volume(name string) *Volume {
 	for _, v := range a.vols {
-		if v != nil && !v.deleted && v.spec.Name == name {
+		if v != nil && v.there() && v.spec.Name == name {
 			return v
 		}
 	}
 	return nil
+}
+
+// there tells whether the volume is one of the array's: it is from when its making is durable until its deletion is.
+func (v *Volume) there() bool { return !v.making && !v.deleted }
+
+// nameTaken tells whether a volume has a name, or is being made under it.
+func (a *Array) nameTaken(name string) bool {
+	return slices.ContainsFunc(a.vols, func(v *Volume) bool { return v != nil && !v.deleted && v.spec.Name == name })
 }
 
 // CreatePool makes a pool of new mdisks. The caps of all partitions change at once. Other calls go on
@@ -205,8 +182,8 @@ func (a *Array) CreatePool(spec PoolSpec, done func(*Pool, error)) {
 	})
 }
 
-// addPool opens the mdisks of a pool and makes it known.
-func (a *Array) addPool(spec PoolSpec) (*Pool, error) {
+// newPool opens the mdisks of a pool.
+func (a *Array) newPool(spec PoolSpec) (*Pool, error) {
 	p := &Pool{a: a, id: spec.ID, name: spec.Name, copyData: spec.CopyData}
 	p.tickFn = p.tick
 	p.wakeFn = p.wakeUp
@@ -224,16 +201,20 @@ func (a *Array) addPool(spec PoolSpec) (*Pool, error) {
 	}
 	p.part.lru, p.part.direct = p.emptyLists(), p.emptyLists()
 	p.space = alloc.New(counts, alloc.Events{Freed: p.grainFreed, Vacated: func(vol uint32) { a.vols[vol].left() }})
-	for len(a.pools) <= int(spec.ID) {
+	return p, nil
+}
+
+// addPool makes a pool known.
+func (a *Array) addPool(p *Pool) {
+	for len(a.pools) <= int(p.id) {
 		a.pools = append(a.pools, nil)
 	}
-	a.pools[spec.ID] = p
-	return p, nil
+	a.pools[p.id] = p
 }
 
 // grainFreed drops what is dirty of a grain that nothing refers to any more.
 func (p *Pool) grainFreed(g uint64) {
-	if p.part.used+p.part.reserve == 0 && len(p.a.bad) == 0 {
+	if p.part.used+p.part.reserve.used == 0 && len(p.a.bad) == 0 {
 		return
 	}
 	k := keyOf(p.id, g<<windowShift)
@@ -244,169 +225,11 @@ func (p *Pool) grainFreed(g uint64) {
 
 // dropSectors drops what is dirty of the sectors of a layer that lost its only reference to them.
 func (p *Pool) dropSectors(base uint64, mask layout.Mask) {
-	if p.part.used+p.part.reserve == 0 && len(p.a.bad) == 0 {
+	if p.part.used+p.part.reserve.used == 0 && len(p.a.bad) == 0 {
 		return
 	}
 	for i := mask.Next(0); i < windowSectors; i = mask.Next(i + 1) {
 		s := base + i
 		p.a.drop(keyOf(p.id, s), 1<<(s%pageSectors))
 	}
-}
-
-// CreateVolume makes a volume; on an error nothing is left of it.
-func (a *Array) CreateVolume(spec VolumeSpec, done func(*Volume, error)) {
-	fail := func(err error) { a.exec.Post(func() { done(nil, err) }) }
-	if err := checkName("volume", spec.Name); err != nil {
-		fail(err)
-		return
-	}
-	p := a.Pool(spec.Pool)
-	if spec.BlockSize == 0 {
-		spec.BlockSize = 512
-	}
-	switch {
-	case a.Volume(spec.Name) != nil:
-		fail(fmt.Errorf("volume %q %w", spec.Name, ErrExists))
-		return
-	case p == nil:
-		fail(fmt.Errorf("pool %q %w", spec.Pool, ErrNotFound))
-		return
-	case spec.BlockSize != 512 && spec.BlockSize != 4096:
-		fail(fmt.Errorf("volume %q: the block size is 512 or 4096", spec.Name))
-		return
-	}
-	if err := a.checkSize(p, &spec, 0); err != nil {
-		fail(err)
-		return
-	}
-	if a.objects.NextVolume >= maxVolumeID {
-		fail(fmt.Errorf("volume %q: the array has used all of its volume numbers", spec.Name))
-		return
-	}
-	spec.ID = a.objects.NextVolume
-	a.objects.NextVolume++
-	for _, old := range a.vols {
-		if old != nil && old.spec.Name == spec.Name { // deleted: what it counted is not the new one's
-			old.replaced = true
-		}
-	}
-	v := a.addVolume(spec, p)
-	v.account()
-	a.objects.Volumes = append(a.objects.Volumes, spec)
-	a.commitObjects(func(err error) {
-		if err != nil {
-			a.DeleteVolume(v, func(error) { done(nil, err) })
-			return
-		}
-		done(v, nil)
-	})
-}
-
-// checkSize checks a volume's size; had is what a thick one reserves already.
-func (a *Array) checkSize(p *Pool, spec *VolumeSpec, had int64) error {
-	blockSectors := uint64(spec.BlockSize / block.SectorSize)
-	if spec.Sectors == 0 || spec.Sectors%blockSectors != 0 || spec.Sectors > MaxVolumeBytes/block.SectorSize {
-		return fmt.Errorf("volume %q: the size goes from one block to 64 TiB, in whole blocks of %d bytes", spec.Name, spec.BlockSize)
-	}
-	if !spec.Thin {
-		want := int64((spec.Sectors+windowSectors-1)>>windowShift) - had
-		if !p.has(want) {
-			free := p.space.Available()
-			return fmt.Errorf("volume %q: pool %q has %d MiB free and a thick volume reserves all of its size; make it smaller or thin", spec.Name, p.name, max(0, free)/16)
-		}
-	}
-	return nil
-}
-
-func (a *Array) addVolume(spec VolumeSpec, p *Pool) *Volume {
-	v := &Volume{a: a, id: spec.ID, pool: p, spec: spec,
-		dirty: p.emptyLists(), metered: a.exec.Now()}
-	v.m = a.arena.NewMap(extent.Config{Space: p.space, Volume: spec.ID, Sectors: spec.Sectors, Thick: !spec.Thin, Drop: p.dropSectors})
-	for len(a.vols) <= int(spec.ID) {
-		a.vols = append(a.vols, nil)
-	}
-	a.vols[spec.ID] = v
-	p.volumes++
-	return v
-}
-
-// DeleteVolume removes a volume; its space comes back in the background. Requests
-// that wait end Gone or Cancelled first.
-func (a *Array) DeleteVolume(v *Volume, done func(error)) {
-	if v.ops > 0 {
-		a.exec.Post(func() { done(fmt.Errorf("volume %q %w: it has commands under way", v.spec.Name, ErrInUse)) })
-		return
-	}
-	v.deleted = true
-	v.m.Abandon()
-	a.foldOffloads(v) // before the deletion can be durable: what is counted by pool never gets less
-	for i, s := range a.objects.Volumes {
-		if s.ID == v.id {
-			a.objects.Volumes = append(a.objects.Volumes[:i], a.objects.Volumes[i+1:]...)
-			break
-		}
-	}
-	v.pool.volumes--
-	v.tell(block.EventGone)
-	a.commitObjects(func(err error) {
-		// Only now may its space be used for others.
-		v.m.Clear()
-		v.account()
-		v.forgotten = true
-		v.left()
-		a.endStep()
-		done(err)
-	})
-}
-
-// Resize changes a volume's size; what is cut off is gone.
-func (a *Array) Resize(v *Volume, sectors uint64, done func(error)) {
-	spec := v.spec
-	spec.Sectors = sectors
-	had := int64(0)
-	if !spec.Thin {
-		had = v.windows()
-	}
-	if err := a.checkSize(v.pool, &spec, had); err != nil {
-		a.exec.Post(func() { done(err) })
-		return
-	}
-	old := v.spec.Sectors
-	lo := min(old, sectors)
-	room, ok := a.log.Claim(1)
-	if !ok {
-		a.exec.At(a.exec.Now()+10_000_000, func() { a.Resize(v, sectors, done) })
-		return
-	}
-	// Behind the smaller end nothing may be left, and the map may have been widened there.
-	end := v.m.Span()
-	if _, ok := room.Append([]nvlog.Edit{{Volume: v.id, State: block.Unmapped, Range: block.Range{Start: lo, Count: end - lo}}}, 0); !ok {
-		a.exec.Post(func() {
-			done(fmt.Errorf("volume %q: internal error: the log refused the record of the new size", spec.Name))
-		})
-		return
-	}
-	v.m.SetState(lo, end, block.Unmapped)
-	v.m.Grow(sectors)
-	v.spec = spec
-	v.account()
-	// The objects may not say the new size before the log has what the edit cut off.
-	a.flusher.After(func(err error) {
-		if err != nil {
-			v.spec.Sectors = old
-			v.account()
-			done(err)
-			return
-		}
-		for i := range a.objects.Volumes {
-			if a.objects.Volumes[i].ID == v.id {
-				a.objects.Volumes[i] = spec
-			}
-		}
-		a.commitObjects(func(err error) {
-			v.tell(block.EventCapacity)
-			a.endStep()
-			done(err)
-		})
-	})
 }

@@ -232,6 +232,11 @@ func (o *op) write(head bool) {
 			return
 		}
 		n := o.pieceLen()
+		if o.stop > v.limit { // the volume has become smaller
+			o.stopWaiting()
+			o.abandon(block.OutOfRange)
+			return
+		}
 		if v.conflict(o, block.Range{Start: o.cur, Count: n}) {
 			o.stopWaiting()
 			v.lockWait.push(o)

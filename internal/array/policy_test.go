@@ -330,7 +330,7 @@ func TestMirrorLost(t *testing.T) {
 		t.Errorf("1 MiB was acknowledged after %d ms: an mdisk of 10 MiB/s cannot have it", took/1e6)
 	}
 	r.clock.RunUntil(r.clock.Now() + 1e9)
-	if p.part.reserve != 0 {
+	if p.part.reserve.used != 0 {
 		t.Error("what was written through stays in the reserve")
 	}
 	row := v.row(block.OriginHost)
@@ -405,10 +405,10 @@ func TestPoolsComeAndGo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if p.part.limit != 64<<20/4096*66/100 {
+			t.Errorf("with two pools the cap is %d pages", p.part.limit)
+		}
 	})
-	if p.part.limit != 64<<20/4096*66/100 {
-		t.Errorf("with two pools the cap is %d pages", p.part.limit)
-	}
 	r.clock.RunUntil(r.clock.Now() + 5e8)
 	if p.part.used > p.part.limit {
 		t.Errorf("%d pages are used, the cap is %d", p.part.used, p.part.limit)

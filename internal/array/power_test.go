@@ -102,7 +102,7 @@ func newPowerRig(t testing.TB, seed uint64, copyData bool) *powerRig {
 // newPowerRigWith is newPowerRig; prepare, if any, is called before the array is opened.
 func newPowerRigWith(t testing.TB, seed uint64, copyData bool, prepare func(*powerRig)) *powerRig {
 	r := &powerRig{t: t, rnd: rand.New(rand.NewPCG(seed, 7)), disk: storetest.NewDisk(seed),
-		opt: Options{CacheBytes: 1 << 20, LogBytes: 64 << 10, CounterRows: 512, UUID: 1, checkpointBytes: []int{0, 1, 5000, 20_000}[seed%4]}}
+		opt: Options{CacheBytes: 1 << 20, LogBytes: 64 << 10, CounterRows: 512, UUID: 1, CheckpointBytes: []int{0, 1, 5000, 20_000}[seed%4]}}
 	if prepare != nil {
 		prepare(r)
 	}

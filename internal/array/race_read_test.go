@@ -7,38 +7,26 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// tornStore has an mdisk that keeps reads and writes until the test lets them go. A read that it kept while its sectors
+// torn is an mdisk that keeps reads and writes until the test lets them go. A read that it kept while its sectors
 // were written ends with a wrong checksum, and so do as many others as the test wants.
-type tornStore struct {
-	block.Store
+type torn struct {
 	keepReads, keepWrites bool
 	reads, writes         []func()
 	tear, seen            int
 }
 
-type tornMedium struct {
-	block.Medium
-	s *tornStore
-}
-
-func (s *tornStore) Medium(name string, size uint64) (block.Medium, error) {
-	m, err := s.Store.Medium(name, size)
-	return tornMedium{m, s}, err
-}
-
-func (m tornMedium) Submit(ios []*block.IO) {
-	s := m.s
+func (s *torn) submit(m block.Medium, ios []*block.IO) {
 	for _, io := range ios {
 		switch {
 		case io.Write && s.keepWrites:
-			s.writes = append(s.writes, func() { m.Medium.Submit([]*block.IO{io}) })
+			s.writes = append(s.writes, func() { m.Submit([]*block.IO{io}) })
 		case !io.Write && s.keepReads:
-			s.reads = append(s.reads, func() { s.torn(io) })
+			s.reads = append(s.reads, func() { s.read(io) })
 		case !io.Write && s.tear > 0:
 			s.tear--
-			s.torn(io)
+			s.read(io)
 		default:
-			m.Medium.Submit([]*block.IO{io})
+			m.Submit([]*block.IO{io})
 		}
 		if !io.Write {
 			s.seen++
@@ -46,7 +34,7 @@ func (m tornMedium) Submit(ios []*block.IO) {
 	}
 }
 
-func (s *tornStore) torn(io *block.IO) {
+func (s *torn) read(io *block.IO) {
 	e := &block.ChecksumError{Medium: "m"}
 	for n := range io.N / 512 {
 		e.Sectors, e.Sums = append(e.Sectors, io.Off/512+n), append(e.Sums, 1)
@@ -68,14 +56,8 @@ func release(kept *[]func()) {
 // TestReadThatMeetsADestage: a read is on its way to an mdisk when its sectors are written and destaged, slowly or at once, and so
 // finds data without its checksums. It gets what was written, and nothing counts as damaged; real damage still does.
 func TestReadThatMeetsADestage(t *testing.T) {
-	r := newRig(t, Options{}, false)
-	s := &tornStore{Store: r.store}
-	r.opt.Store = s
-	a, err := Open(r.opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.a = a
+	s := &torn{}
+	r := hookedRig(t, Options{}, s.submit)
 	r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 64 << 20}}}, 0)
 	v := r.volume("v", "p", 16<<20, true)
 	const n = 20

@@ -96,7 +96,7 @@ func (r *reading) physical(p *Pool, phys, n uint64, dst *cursor) {
 			return
 		}
 	}
-	if p.part.used+p.part.reserve == 0 {
+	if p.part.used+p.part.reserve.used == 0 {
 		r.backend(p, phys, n, dst)
 		return
 	}

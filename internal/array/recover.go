@@ -28,7 +28,7 @@ type Recovery struct {
 //  2. the maps as of the last checkpoint;
 //  3. the end of the log: the last valid record; after a loss of power, the last one
 //     before the first that lacks a page;
-//  4. replay of the log from the checkpoint to there;
+//  4. replay of the log from the checkpoint to there; then the maps end where their volumes do;
 //  5. reference counts and allocation, from the finished maps;
 //  6. dirty pages: those whose record is in the log or before it; the newest of each key;
 //  7. a checkpoint with a new run of sequence numbers, so that what an interrupted
@@ -75,6 +75,9 @@ func (a *Array) recover(fresh bool) error {
 	a.recovery.PowerLost, a.recovery.Undone = end.PowerLost, end.Undone
 	a.log.Replay(end.Last, a.replayEdit)
 	a.recovery.Records = a.log.Seq() - seq
+	for _, v := range a.Volumes() { // while nothing is counted: what is cut off has no references to give back
+		v.clipTail()
+	}
 	for a.arena.Collect(1 << 20) {
 	}
 	a.arena.EndLoading()
@@ -130,9 +133,11 @@ func (a *Array) loadObjects() error {
 		return fmt.Errorf("the array's objects are damaged: %w; restore the data folder from a copy", err)
 	}
 	for _, s := range a.objects.Pools {
-		if _, err := a.addPool(s); err != nil {
+		p, err := a.newPool(s)
+		if err != nil {
 			return err
 		}
+		a.addPool(p)
 	}
 	for _, s := range a.objects.Volumes {
 		p := a.Pool(s.Pool)
@@ -184,7 +189,6 @@ func (a *Array) loadMaps() error {
 // countReferences derives reference counts, owners, allocation and homes from the maps.
 func (a *Array) countReferences() error {
 	for _, v := range a.Volumes() {
-		v.clipTail()
 		if !v.m.CountReferences() {
 			return fmt.Errorf("the map of volume %q points behind the end of pool %q; the data folder mixes files of two arrays", v.spec.Name, v.pool.name)
 		}

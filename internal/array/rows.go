@@ -78,17 +78,32 @@ func (a *Array) retire(v *Volume) {
 }
 
 // foldOffloads adds the offloads to a volume that is being deleted to those to its pool's deleted
-// volumes.
-func (a *Array) foldOffloads(v *Volume) {
+// volumes, and returns what takes that back.
+func (a *Array) foldOffloads(v *Volume) (unfold func()) {
+	of := func(r *nvlog.Row, id uint32) *nvlog.Row {
+		return a.rows.Get(nvlog.HeadOf(rowOffload, r.Head().Key(), r.Head().Group(), id))
+	}
+	gone := rowsOfGone + uint32(v.pool.id)
+	var folded []nvlog.Row
 	for _, h := range a.rows.Owned(uint64(v.id)) {
-		if h.Kind() != rowOffload {
-			continue
+		if h.Kind() == rowOffload {
+			folded = append(folded, *a.rows.Find(h))
 		}
-		from, to := a.rows.Find(h), a.rows.Get(nvlog.HeadOf(rowOffload, h.Key(), h.Group(), rowsOfGone+uint32(v.pool.id)))
-		to.Cells[0] += from.Cells[0]
-		to.Cells[1] += from.Cells[1]
+	}
+	for i := range folded {
+		to := of(&folded[i], gone)
+		to.Cells[0] += folded[i].Cells[0]
+		to.Cells[1] += folded[i].Cells[1]
 	}
 	a.rows.Drop(uint64(v.id), rowOffload)
+	return func() {
+		for i := range folded {
+			of(&folded[i], v.id).Cells = folded[i].Cells
+			from := of(&folded[i], gone)
+			from.Cells[0] -= folded[i].Cells[0]
+			from.Cells[1] -= folded[i].Cells[1]
+		}
+	}
 }
 
 // retireAll forgets the deleted volumes whose last dirty page and last home have gone.

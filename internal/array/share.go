@@ -6,7 +6,8 @@ import "slices"
 // through, and free pages.
 //
 // Each pool has a floor of the first two: the pages of it that others cannot take. A floor is
-// 16 pieces, and all together are at most an eighth of what there is: a pool that is alone may have nearly all. What is above them goes round the pools that wait: the next is the pool
+// 16 pieces, and all together are at most an eighth of what there is: a pool that is alone may have
+// nearly all. What is above them goes round the pools that wait: the next is the pool
 // with the lowest tag, and each page costs it the more tag the more it holds already. While a
 // pool waits for its turn nobody takes what it waits for, whoever comes.
 //
@@ -33,82 +34,71 @@ type line struct {
 // contested reports whether a newcomer has to leave to others what it needs.
 func (l *line) contested(k lack) bool { return l.lacks&k != 0 || l.active && len(l.pools) > 1 }
 
+// pot is pages that pools share: the write cache, or the reserve for what writes through.
+type pot struct {
+	limit int  // pages
+	used  int  // pages, of all pools
+	owed  int  // pages that floors promise and that are not used
+	lack  lack // of a pool that has no room
+}
+
+// share is what a pool has of a pot.
+type share struct {
+	used  int // pages, destages in flight and not yet synced included
+	floor int // pages that no other pool can take
+}
+
+// take and give book a page of a share.
+func (t *pot) take(s *share) {
+	if s.used < s.floor {
+		t.owed--
+	}
+	s.used++
+	t.used++
+}
+
+func (t *pot) give(s *share) {
+	s.used--
+	t.used--
+	if s.used < s.floor {
+		t.owed++
+	}
+}
+
+// setFloor gives a pool its floor, of which the pot owes what the pool does not use.
+func (t *pot) setFloor(s *share, floor int) {
+	s.floor = floor
+	t.owed += max(0, floor-s.used)
+}
+
+// floorOf is the floor of each of n pools.
+func (t *pot) floorOf(n int) int {
+	return min(max(0, min(t.limit/8, t.limit-2*piecePages))/n, 16*piecePages)
+}
+
+// room reports whether pages more of a share fit into its pot: beside what there is and what others'
+// floors promise, or where others wait for room, into its own floor.
+func (l *line) room(t *pot, s *share, pages int, head bool) bool {
+	if s.used+pages <= s.floor {
+		return true
+	}
+	if !head && l.contested(t.lack) || head && l.lacks&t.lack != 0 {
+		return false
+	}
+	return t.used+pages+t.owed-max(0, s.floor-s.used) <= t.limit
+}
+
 // setFloors gives each of n pools its floor of the cache and of the reserve.
 func (a *Array) setFloors(n int) {
 	c := a.cache
-	floor := func(limit int) int { return min(max(0, min(limit/8, limit-2*piecePages))/n, 16*piecePages) }
-	c.owed, c.reserveOwed = 0, 0
+	c.owed, c.reserve.owed = 0, 0
 	for _, p := range a.pools {
 		if p == nil {
 			continue
 		}
 		pt := &p.part
-		pt.floor, pt.reserveFloor = min(floor(c.limit), pt.limit), floor(c.reserveLimit())
-		c.owed += max(0, pt.floor-pt.used)
-		c.reserveOwed += max(0, pt.reserveFloor-pt.reserve)
-	}
-}
-
-// reserveLimit is the number of pages for what writes through: half of those that no partition may have.
-func (c *cache) reserveLimit() int { return (len(c.pages) - c.limit) / 2 }
-
-// room reports whether pages more of a partition fit into the cache: beside what there is and what
-// others' floors promise, or where others wait for room, into its own floor.
-func (a *Array) room(pt *partition, pages int, head bool) bool {
-	if pt.used+pages <= pt.floor {
-		return true
-	}
-	if !head && a.line.contested(lackRoom) || head && a.line.lacks&lackRoom != 0 {
-		return false
-	}
-	c := a.cache
-	return c.used+pages+c.owed-max(0, pt.floor-pt.used) <= c.limit
-}
-
-// roomThrough is room in the reserve. A pool that holds nothing of it may have one piece in any case: what
-// another pool holds for an absent mdisk stays for as long as that is away.
-func (a *Array) roomThrough(pt *partition, pages int, head bool) bool {
-	if pt.reserve == 0 || pt.reserve+pages <= pt.reserveFloor {
-		return true
-	}
-	if !head && a.line.contested(lackReserve) || head && a.line.lacks&lackReserve != 0 {
-		return false
-	}
-	c := a.cache
-	return c.reserve+pages+c.reserveOwed-max(0, pt.reserveFloor-pt.reserve) <= c.reserveLimit()
-}
-
-// take and give book pages of a partition.
-func (c *cache) take(pt *partition) {
-	if pt.used < pt.floor {
-		c.owed--
-	}
-	pt.used++
-	c.used++
-}
-
-func (c *cache) give(pt *partition) {
-	pt.used--
-	c.used--
-	if pt.used < pt.floor {
-		c.owed++
-	}
-}
-
-// takeReserve and giveReserve book pages of the reserve.
-func (c *cache) takeReserve(pt *partition) {
-	if pt.reserve < pt.reserveFloor {
-		c.reserveOwed--
-	}
-	pt.reserve++
-	c.reserve++
-}
-
-func (c *cache) giveReserve(pt *partition) {
-	pt.reserve--
-	c.reserve--
-	if pt.reserve < pt.reserveFloor {
-		c.reserveOwed++
+		c.setFloor(&pt.share, min(c.floorOf(n), pt.limit))
+		c.reserve.setFloor(&pt.reserve, c.reserve.floorOf(n))
 	}
 }
 
@@ -180,20 +170,18 @@ func (a *Array) serve(dry bool) (served bool) {
 
 // charge books the turn of the pool at place i of the line, unless its floor has room for the piece.
 func (l *line) charge(a *Array, i int, o *op, n uint64) {
-	p, c := l.pools[i], a.cache
-	pt := &p.part
-	pages := o.piecePagesOf(n)
-	held, share := pt.used, max(1, c.limit/len(l.pools))
+	p := l.pools[i]
+	pt, pages := &p.part, o.piecePagesOf(n)
+	t, s := &a.cache.pot, &pt.share
 	if o.reserve {
-		if pt.reserve+pages <= pt.reserveFloor {
-			return
-		}
-		held, share = pt.reserve, max(1, c.reserveLimit()/len(l.pools))
-	} else if pt.used+pages <= pt.floor {
+		t, s = &a.cache.reserve, &pt.reserve
+	}
+	if s.used+pages <= s.floor {
 		return
 	}
+	fair := max(1, t.limit/len(l.pools))
 	l.tag = max(l.tag, pt.tag)
-	pt.tag += int64(pages) * 64 * int64(held+share) / int64(share)
+	pt.tag += int64(pages) * 64 * int64(s.used+fair) / int64(fair)
 	l.pools = slices.Delete(l.pools, i, i+1)
 	l.insert(p)
 }

@@ -3,6 +3,7 @@ package array
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,22 +11,24 @@ import (
 	"github.com/arraysim/arraysim/internal/store"
 )
 
-// stuckStore has mdisks that can stop to answer.
-type stuckStore struct {
-	block.Store
+// stuck is mdisks that can stop to answer.
+type stuck struct {
 	stuck bool
 	held  []func()
 }
 
-type stuckMedium struct {
-	block.Medium
-	s *stuckStore
+func (s *stuck) submit(m block.Medium, ios []*block.IO) {
+	if !s.stuck {
+		m.Submit(ios)
+		return
+	}
+	for _, io := range ios {
+		s.held = append(s.held, func() { m.Submit([]*block.IO{io}) })
+	}
 }
 
-func (m stuckMedium) Abandon(io *block.IO) { m.Medium.(block.Abandoner).Abandon(io) }
-
 // answer lets the mdisks answer again.
-func (s *stuckStore) answer() {
+func (s *stuck) answer() {
 	s.stuck = false
 	held := s.held
 	s.held = nil
@@ -34,31 +37,9 @@ func (s *stuckStore) answer() {
 	}
 }
 
-func stuckRig(t *testing.T, opt Options) (*rig, *stuckStore) {
-	r := newRig(t, opt, false)
-	s := &stuckStore{Store: r.store}
-	r.opt.Store = s
-	a, err := Open(r.opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.a = a
-	return r, s
-}
-
-func (s *stuckStore) Medium(name string, size uint64) (block.Medium, error) {
-	m, err := s.Store.Medium(name, size)
-	return stuckMedium{m, s}, err
-}
-
-func (m stuckMedium) Submit(ios []*block.IO) {
-	if !m.s.stuck {
-		m.Medium.Submit(ios)
-		return
-	}
-	for _, io := range ios {
-		m.s.held = append(m.s.held, func() { m.Medium.Submit([]*block.IO{io}) })
-	}
+func stuckRig(t *testing.T, opt Options) (*rig, *stuck) {
+	s := &stuck{}
+	return hookedRig(t, opt, s.submit), s
 }
 
 // TestStuckMdisk: an mdisk takes work and never answers. Who waits for room in the cache ends with a medium error before
@@ -93,12 +74,7 @@ func TestStuckMdisk(t *testing.T) {
 	if h := strings.Join(r.a.Health(), "; "); !strings.Contains(h, "nothing was read or written") {
 		t.Errorf("health is %q", h)
 	}
-	s.stuck = false
-	held := s.held
-	s.held = nil
-	for _, fn := range held {
-		fn()
-	}
+	s.answer()
 	for i := range uint64(12) {
 		if status := r.do(v, write(i*512, 512)); status != block.OK {
 			t.Errorf("afterwards write %d ended %v", i, status)
@@ -274,16 +250,21 @@ func (d mutableRegion) Flush(off, n int, done func(error)) {
 	})
 }
 
-// While NVRAM cannot be flushed, nothing leaves the cache: who waits for room gets an error in time.
-func TestWritesEndWhileFlushesFail(t *testing.T) {
-	bad := false
+// newMutableRig returns a rig over an NVRAM whose flushes fail while bad is set.
+func newMutableRig(t *testing.T, bad *bool) *rig {
 	clock := &block.Virtual{}
 	st := store.NewMemory(clock, store.MemoryOptions{})
-	a, err := Open(Options{Exec: clock, Store: mutableStore{st, clock, &bad}, CacheBytes: 4 << 20})
+	a, err := Open(Options{Exec: clock, Store: mutableStore{st, clock, bad}, CacheBytes: 4 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, clock: clock, store: st, a: a}
+	return &rig{t: t, clock: clock, store: st, a: a}
+}
+
+// While NVRAM cannot be flushed, nothing leaves the cache: who waits for room gets an error in time.
+func TestWritesEndWhileFlushesFail(t *testing.T) {
+	bad := false
+	r := newMutableRig(t, &bad)
 	p := r.pool("p", PoolSpec{}, 64<<20)
 	v := r.volume("v", "p", 32<<20, true)
 	bad = true
@@ -308,4 +289,51 @@ func TestWritesEndWhileFlushesFail(t *testing.T) {
 	}
 	mustOK(t, r.do(v, write(0, 8)))
 	r.check()
+}
+
+// TestFlushFailuresAreTold: who listens to a volume hears once that flushes of NVRAM have begun to fail, and once that they work
+// again, each time when the array's health says so already.
+func TestFlushFailuresAreTold(t *testing.T) {
+	bad := false
+	r := newMutableRig(t, &bad)
+	r.pool("p", PoolSpec{}, 64<<20)
+	r.pool("q", PoolSpec{}, 64<<20)
+	told := map[string][]int{} // by volume: the lines of health at each event
+	var all []*Volume
+	for _, name := range []string{"p", "q"} {
+		v := r.volume("v"+name, name, 32<<20, true)
+		v.Notify(func(e block.Event) {
+			if e.Kind == block.EventHealth {
+				told[name] = append(told[name], len(r.a.Health()))
+			}
+		})
+		all = append(all, v)
+	}
+	want := []int(nil)
+	for range 2 {
+		for _, bad = range []bool{false, true, false} {
+			for range 3 {
+				s := block.OK
+				if bad {
+					s = block.Hardware
+				}
+				if got := r.do(all[0], &block.Request{Op: block.OpFlush}); got != s {
+					t.Fatalf("a flush ended %v", got)
+				}
+			}
+			if bad {
+				want = append(want, 1)
+			} else if n := len(want); n%2 == 1 {
+				want = append(want, 0)
+			}
+			for name, got := range told {
+				if !slices.Equal(got, want) {
+					t.Errorf("bad %v: pool %s's volume was told at %v lines of health, not at %v", bad, name, got, want)
+				}
+			}
+			if len(told) == 0 && len(want) > 0 {
+				t.Fatal("nobody is told")
+			}
+		}
+	}
 }

@@ -31,15 +31,20 @@ func (v *Volume) entitled() int64 {
 // change of the map or of the size.
 func (v *Volume) account() { v.pool.space.Entitle(v.m.Tenant(), v.entitled()) }
 
-// clipTail unmaps what older versions anchored behind the end of a thin volume.
+// clipTail ends the map of a volume where the volume ends, before anything of it is counted. Behind the end it may have
+// what a shrink has cut off, of which no record tells, and what older versions anchored on thin volumes. A uniform
+// state that the map was widened by stays.
 func (v *Volume) clipTail() {
-	end, behind := v.spec.Sectors, false
-	span := v.m.Span()
-	if !v.spec.Thin || end == span {
+	end, span := v.spec.Sectors, v.m.Span()
+	if end >= span {
 		return
 	}
-	v.m.Walk(block.Range{Start: end, Count: 1}, func(x extent.Run) bool { behind = x.State == block.Anchored; return false })
-	if behind {
+	clean := true
+	v.m.Walk(block.Range{Start: end, Count: span - end}, func(x extent.Run) bool {
+		clean = x.Count == span-end && x.State != block.Data && !(x.State == block.Anchored && v.spec.Thin)
+		return false
+	})
+	if !clean {
 		v.m.SetState(end, span, block.Unmapped)
 	}
 }

@@ -1,7 +1,6 @@
 package array
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -69,9 +68,7 @@ func (a *Array) SetMirrored(ok bool) {
 	for _, p := range a.Pools() {
 		a.needDestage(p)
 	}
-	for _, v := range a.Volumes() {
-		v.tell(block.EventHealth)
-	}
+	a.tellHealth()
 	a.endStep()
 }
 
@@ -115,11 +112,7 @@ func (p *Pool) SetMdiskOffline(name string, offline bool) error {
 			p.a.issue(u)
 		}
 	}
-	for _, v := range p.a.Volumes() {
-		if v.pool == p {
-			v.tell(block.EventHealth)
-		}
-	}
+	p.tellHealth()
 	p.a.needDestage(p)
 	p.a.endStep()
 	return nil
@@ -161,41 +154,47 @@ func (p *Pool) writable(phys uint64) block.Status {
 	return block.OK
 }
 
-// DeletePool removes a pool without volumes. The caps of the others grow at once.
+// DeletePool removes a pool without volumes. The caps of the others grow when that is durable; on an error nothing has
+// changed.
 func (a *Array) DeletePool(p *Pool, done func(error)) {
-	if p.volumes > 0 || p.part.used > 0 || p.part.reserve > 0 || p.space.Allocated() > 0 {
-		a.exec.Post(func() {
-			done(fmt.Errorf("pool %q %w: delete its %d volumes first, and wait until their space is free", p.name, ErrInUse, p.volumes))
-		})
+	fail := func(err error) { a.exec.Post(func() { done(fmt.Errorf("pool %q %w", p.name, err)) }) }
+	switch {
+	case a.pools[p.id] != p:
+		fail(ErrNotFound)
+		return
+	case p.ending:
+		fail(fmt.Errorf("%w: it is being deleted", ErrInUse))
+		return
+	case p.volumes > 0 || p.part.used > 0 || p.part.reserve.used > 0 || p.space.Allocated() > 0:
+		fail(fmt.Errorf("%w: delete its %d volumes first, and wait until their space is free", ErrInUse, p.volumes))
 		return
 	}
-	mdisks := make([]MdiskSpec, len(p.mdisks))
-	for i, d := range p.mdisks {
-		mdisks[i].Name = d.name
-	}
-	a.forgetPool(p)
-	a.reserve(p.name, mdisks)
-	a.commitObjects(func(err error) {
+	p.ending = true
+	a.changeObjects(func() (undo func()) {
+		return swap(&a.objects.Pools, slices.DeleteFunc(slices.Clone(a.objects.Pools), func(s PoolSpec) bool { return s.ID == p.id }))
+	}, func(err error) {
+		if err != nil {
+			p.ending = false
+			done(fmt.Errorf("pool %q could not be deleted: %w", p.name, err))
+			return
+		}
+		a.forgetPool(p)
+		mdisks := make([]MdiskSpec, len(p.mdisks))
 		a.rows.Drop(rowsOfGone+uint64(p.id), 0)
-		for _, d := range p.mdisks {
+		for i, d := range p.mdisks {
+			mdisks[i].Name = d.name
 			d.removed = true
 			a.rows.Drop(1<<32|uint64(d.id), 0)
 		}
-		a.removeMdisks(p.name, mdisks, func(e error) {
+		a.removeMdisks(p.name, mdisks, func(err error) {
 			a.endStep()
-			done(errors.Join(err, e))
+			done(err)
 		})
 	})
 }
 
 // forgetPool takes a pool that holds nothing out of the array.
 func (a *Array) forgetPool(p *Pool) {
-	for i, s := range a.objects.Pools {
-		if s.ID == p.id {
-			a.objects.Pools = append(a.objects.Pools[:i], a.objects.Pools[i+1:]...)
-			break
-		}
-	}
 	a.pools[p.id] = nil
 	if p.part.wakeAt != 0 {
 		p.part.wake.Stop()

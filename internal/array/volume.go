@@ -20,7 +20,16 @@ type Volume struct {
 	replaced bool
 	// forgotten: its deletion is durable. The last dirty page that goes takes the volume with it.
 	forgotten bool
+	making    bool // it is not durable yet, and nobody may use it
+	ending    bool // it is being deleted, and that is not durable yet
 	gen       uint64
+
+	// size is the sectors that hosts hear of, limit those that commands may touch, spec.Sectors those that are
+	// accounted for: the same, but for a change that is under way.
+	size     uint64
+	limit    uint64
+	resizing bool
+	resizes  []resize // that wait for the one under way
 
 	dirty      []dirtyList // by mdisk of the pool, oldest first
 	dirtyPages int         // on them
@@ -63,7 +72,7 @@ func (v *Volume) Info() block.Info {
 		exp = 0
 	}
 	return block.Info{
-		Name: v.spec.Name, ID: v.id, Pool: v.pool.name, Sectors: v.spec.Sectors, BlockSize: v.spec.BlockSize,
+		Name: v.spec.Name, ID: v.id, Pool: v.pool.name, Sectors: v.size, BlockSize: v.spec.BlockSize,
 		PhysicalExp: exp, Thin: v.spec.Thin, NAA: v.a.naa(v.id), Serial: v.a.serial(v.id),
 		GranuleSectors: pageSectors, AtomicSectors: pieceSectors, CopyDomain: v.pool.name,
 	}
@@ -93,6 +102,10 @@ func (v *Volume) submit(r *block.Request) {
 		a.finish(r, block.Gone)
 		return
 	}
+	if v.ending {
+		a.finish(r, block.Resources)
+		return
+	}
 	if s := v.checkRange(r); s != block.OK {
 		a.finish(r, s)
 		return
@@ -119,7 +132,7 @@ func (v *Volume) submit(r *block.Request) {
 }
 
 func (v *Volume) checkRange(r *block.Request) block.Status {
-	n := v.spec.Sectors
+	n := v.limit
 	switch r.Op {
 	case block.OpUnmap, block.OpHold:
 		for _, x := range r.Ranges {
@@ -174,7 +187,7 @@ func (o *op) cancel() {
 // status answers GET LBA STATUS: as many extents as fit.
 func (v *Volume) status(r *block.Request) {
 	r.Extents = r.Extents[:0]
-	end := v.spec.Sectors
+	end := v.limit
 	if r.Range.Count != 0 && r.Range.Within(end) {
 		end = r.Range.End()
 	}

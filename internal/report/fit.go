@@ -27,6 +27,9 @@ type fitted struct {
 	copyBytes   float64
 	outstanding float64 // bytes that the copy keeps waiting
 	seconds     float64 // after the copy began
+	// crowded is by what factor rates and waits were higher than their means over the tower's
+	// samples, if the copy ran for half a sample less than these last.
+	crowded float64
 }
 
 // What a fitted scenario is made of.

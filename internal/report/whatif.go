@@ -57,6 +57,8 @@ const (
 	// drives take slower than the runs of a copy: of what they take beyond what hosts write,
 	// which they did take before, this part may be left.
 	slowDrain = 0.5
+	// A copy begins and ends inside a sample, so that of a tower's time half a sample may have been
+	// at rest. Then more was waiting while it ran, and the drives took more: see fitted.crowded.
 	// shareBound is how far the ends of a share may be apart if it is to be told.
 	shareBound = 0.25
 	// fitBound is the factor by which a model's wait may differ from what was seen.
@@ -77,7 +79,7 @@ func (d *Data) whole(limit float64) float64 {
 // fit takes from the counters what a model of a tower needs; nil if they do not have it.
 func (d *Data) fit(t *Tower, p *Pool, vols []*Volume, u *Undercover) (*Share, *fitted) {
 	s := &Share{}
-	time, hosts, below, waited, writes := 0.0, 0.0, 0.0, 0.0, 0.0
+	time, sample, hosts, below, waited, writes := 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
 	var usual, rates []float64
 	for i := range d.Times {
 		dt := d.seconds(i)
@@ -96,6 +98,7 @@ func (d *Data) fit(t *Tower, p *Pool, vols []*Volume, u *Undercover) (*Share, *f
 			continue // means are of the samples that say all
 		}
 		time, hosts, waited, writes, below = time+dt, hosts+h*dt, waited+w*dt, writes+n*dt, below+l*dt
+		sample = dt
 	}
 	limit, level := p.Cap[t.from], quantile(p.Full, 0.33)
 	base, before := quantile(usual, 0.5), quantile(rates, 0.5)
@@ -112,7 +115,8 @@ func (d *Data) fit(t *Tower, p *Pool, vols []*Volume, u *Undercover) (*Share, *f
 		return nil, nil
 	}
 	m := &fitted{scale: max(s.Drain/fitDrain, 1), whole: s.Whole, cap: limit, level: level, hosts: s.Hosts, drain: s.Drain, copyBytes: u.Bytes,
-		copyRate: slowCopy * max(u.Rate, s.Intake), outstanding: s.Queued, seconds: min(time, fitLongest)}
+		copyRate: slowCopy * max(u.Rate, s.Intake), outstanding: s.Queued, seconds: min(time, fitLongest),
+		crowded: time / (time - sample/2)}
 	// Hosts may have written less while they waited.
 	m.usual = min(max(before, 0.1*s.Hosts), 0.95*s.Drain)
 	return s, m
@@ -130,6 +134,8 @@ func (d *Data) shares(t *Tower, p *Pool, vols []*Volume, u *Undercover) *Share {
 	seen := s.Observed * m.seconds
 	fast := *m
 	fast.copyRate *= fastCopy / slowCopy
+	fast.drain *= m.crowded
+	fast.outstanding *= m.crowded * m.crowded
 	area, ok := m.match(part, seen)
 	areaFast, okFast := fast.match(part, seen)
 	if !ok || !okFast {
@@ -141,8 +147,8 @@ func (d *Data) shares(t *Tower, p *Pool, vols []*Volume, u *Undercover) *Share {
 		return nil
 	}
 	s.Offload = 1 - a/area
-	takes := max(fast.hosts, fast.usual)
-	fast.drain = takes + slowDrain*(fast.drain-takes)
+	takes := max(m.hosts, m.usual)
+	fast.drain = takes + slowDrain*(m.drain-takes)
 	for _, what := range [...]struct {
 		to   *Range
 		part float64

@@ -1,18 +1,12 @@
+// Handlers of the RECEIVE COPY commands and of COPY OPERATION ABORT: what is known of operations
+// that run, and of those that are over, by the list identifiers of one I_T_L nexus.
+
 package scsi
 
 import "encoding/binary"
 
 // listIDOf is the LIST IDENTIFIER of RECEIVE COPY RESULTS.
 const listIDOf = 2
-
-// allocation16 is the ALLOCATION LENGTH of the 16-byte IN commands.
-func allocation16(cdb []byte) int { return int(min(binary.BigEndian.Uint32(cdb[10:]), 1<<30)) }
-
-// finish sends parameter data that begins with AVAILABLE DATA.
-func (t *Task) finish(b []byte) {
-	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
-	t.reply(b, allocation16(t.CDB))
-}
 
 // Values of COPY COMMAND STATUS (SPC-4 6.18).
 const (
@@ -155,11 +149,6 @@ func doTokenInformation(t *Task) {
 	t.finish(append(append(b, 0, 0), r.token...))
 }
 
-// aborting is the state of a COPY OPERATION ABORT that waits.
-type aborting struct{ _ byte }
-
-func (*aborting) end(*Task) {}
-
 // doCopyAbort serves COPY OPERATION ABORT: it ends when the operation has.
 func doCopyAbort(t *Task) {
 	r := t.state.itl.copyWith(binary.BigEndian.Uint32(t.CDB[listIDOf:]))
@@ -167,10 +156,9 @@ func doCopyAbort(t *Task) {
 		t.fault(inCDB(listIDOf, 7))
 		return
 	}
-	self := &aborting{}
-	t.state.multi = self
+	pause := t.pause()
 	r.op.waiters = append(r.op.waiters, newWaiter(func() {
-		if t.state.multi == self { // else the command was aborted meanwhile
+		if !pause.over(t) {
 			t.good()
 		}
 	}))

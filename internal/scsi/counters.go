@@ -1,3 +1,7 @@
+// What the host layer counts: commands, bytes and durations for each volume, and commands for
+// each initiator. A command is counted once, when it completes; a copy is counted for each unit
+// that took part, by its operation. Counters outlive units, by the names of volumes.
+
 package scsi
 
 import (
@@ -28,8 +32,8 @@ const (
 	numOps
 )
 
-// carries tells whether the data of these commands is what the volume holds or is to hold. Parameter lists, and what
-// the array tells about itself, are not what hosts read and write.
+// carries reports whether the data of these commands is what the volume holds or is to hold.
+// Parameter lists, and what the array tells about itself, are not what hosts read and write.
 func (k opKind) carries() bool {
 	return k == opRead || k == opWrite || k == opWriteSame || k == opCAW
 }
@@ -83,7 +87,8 @@ func (t *Target) statsOf(volume string) *unitStats {
 	return s
 }
 
-// Forget drops the counters of a volume that has no unit any more: another may get its name, and counts from 0.
+// Forget drops the counters of a volume that has no unit any more: another may get its name, and
+// counts from 0.
 func (t *Target) Forget(volume string) {
 	if s := t.stats[volume]; s != nil && s.unit == nil {
 		delete(t.stats, volume)
@@ -103,14 +108,14 @@ func (s *unitStats) host(h *host) *hostStats {
 }
 
 // count books a task that ends. Aborted tasks count as failed.
-func (u *Unit) count(t *Task, now int64) {
+func (u *Unit) count(t *Task, aborted bool, now int64) {
 	st := &t.state
 	kind := opOther
 	if st.row != nil {
 		kind = st.row.kind
 	}
 	o := outcomeOf(t.Status)
-	if st.aborted {
+	if aborted {
 		o = 1
 	}
 	s := u.stats
@@ -121,11 +126,9 @@ func (u *Unit) count(t *Task, now int64) {
 			s.Wire[1] += uint64(min(block.VecLen(t.DataOut), t.OutTotal))
 		}
 	}
-	if st.booked {
-		st.booked = false
-		return
+	if !st.countedByCopy {
+		st.itl.stats.Commands[kind][o]++
 	}
-	st.itl.stats.Commands[kind][o]++
 }
 
 // describe books the bytes that an offload describes.

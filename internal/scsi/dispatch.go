@@ -1,50 +1,10 @@
+// The dispatch table: one row for each operation code and service action, with its handler.
+// REPORT SUPPORTED OPERATION CODES answers from the same rows, so what is not here does not
+// exist. It is checked as the program starts.
+
 package scsi
 
 import "fmt"
-
-// command is one row of the dispatch table: an operation code, or one service
-// action of it.
-type command struct {
-	name  string
-	op    byte
-	sa    int    // service action, or none
-	usage []byte // CDB usage data (SPC-5 6.35.3); its length is that of the CDB
-	run   func(*Task)
-	flags flags
-	kind  opKind // how the host layer counts it
-}
-
-const none = -1
-
-// flags of a command.
-type flags uint16
-
-const (
-	passUA          flags = 1 << iota // neither reports nor clears a unit attention condition
-	needMedium                        // needs the medium to be there and started
-	writes                            // changes the medium
-	thinOnly                          // exists on thin provisioned units only
-	atomicOnly                        // exists where the device has atomic writes
-	passBusy                          // works while the medium is erased
-	strict                            // refuses bits that mean nothing
-	unlisted                          // not in the list of all commands
-	passStandby                       // works on a port in standby (SPC-5 5.17.2.5)
-	passUnavailable                   // works on an unavailable port (SPC-5 5.17.2.6)
-	groupSetters                      // exists for initiators that Options.SetGroups names
-	// Which reservations of others let it pass. Without any of the three it is
-	// refused by every reservation that does not include the nexus.
-	passRead    // passes Write Exclusive reservations (SBC-4 table 13)
-	passReserve // passes all persistent reservations (SPC-5 table 66)
-	passLegacy  // passes RESERVE(6) and RESERVE(10) of another nexus (SPC-2 5.5)
-)
-
-// Groups of flags.
-const (
-	mediumRead  = needMedium | passRead
-	mediumWrite = needMedium | writes
-	passAll     = passReserve | passLegacy
-	passAccess  = passStandby | passUnavailable
-)
 
 // Names of bytes of usage data.
 const (
@@ -56,11 +16,8 @@ const (
 	wsp  = 0xF8 // WRPROTECT, ANCHOR, UNMAP
 )
 
-// table is filled by init, because the handlers of REPORT SUPPORTED OPERATION
-// CODES refer to it. It never changes afterwards.
-var table []*command
-
-func rows() []*command {
+// shortRows are the commands of 6 and 10 bytes, with the operation codes below 60h.
+func shortRows() []*command {
 	return []*command{
 		{"TEST UNIT READY", 0x00, none, []byte{0x00, 0, 0, 0, 0, ctrl}, doTestUnitReady, needMedium | passReserve, opOther},
 		{"REQUEST SENSE", 0x03, none, []byte{0x03, 1, 0, 0, ff, ctrl}, doRequestSense, passUA | passAll | passBusy | passAccess, opOther},
@@ -107,6 +64,12 @@ func rows() []*command {
 		{"PERSISTENT RESERVE OUT, PREEMPT AND ABORT", 0x5F, prPreemptAbort, prOut(prPreemptAbort), doPROut, passReserve | passStandby, opOther},
 		{"PERSISTENT RESERVE OUT, REGISTER AND IGNORE EXISTING KEY", 0x5F, prRegisterIgnore, prOut(prRegisterIgnore), doPROut, passReserve | passStandby, opOther},
 		{"PERSISTENT RESERVE OUT, REGISTER AND MOVE", 0x5F, prMove, prOut(prMove), doPROut, passReserve | passStandby, opOther},
+	}
+}
+
+// longRows are the commands of 12, 16 and 32 bytes, with the operation codes above 5Fh.
+func longRows() []*command {
+	return []*command{
 		// By SBC-3 4.22.2 the 32-byte form is for units with type 2 protection. It is taken
 		// all the same, as LIO takes it, but not listed for a unit that should not have it.
 		{"WRITE SAME(32)", opVariable, saWriteSame32, []byte{opVariable, ctrl, 0, 0, 0, 0, grp, 0x18, 0, saWriteSame32, 0xF9, 0, ff, ff, ff, ff, ff, ff, ff, ff,
@@ -153,70 +116,8 @@ func rows() []*command {
 	}
 }
 
-func rw12(op, b1 byte) []byte { return []byte{op, b1, ff, ff, ff, ff, ff, ff, ff, ff, grp, ctrl} }
-
-func rw16(op, b1 byte) []byte {
-	return []byte{op, b1, ff, ff, ff, ff, ff, ff, ff, ff, ff, ff, ff, ff, grp, ctrl}
-}
-
-func sanitizeCDB(sa byte) []byte {
-	b := []byte{0x48, sanitizeImmed | sanitizeAUSE | sa, 0, 0, 0, 0, 0, ff, ff, ctrl}
-	if sa == sanitizeExit {
-		b[1] = sa
-	}
-	return b
-}
-
-func prIn(sa byte) []byte { return []byte{0x5E, sa, 0, 0, 0, 0, 0, ff, ff, ctrl} }
-
-func prOut(sa byte) []byte { return []byte{0x5F, sa, ff, 0, 0, ff, ff, ff, ff, ctrl} }
-
-func copyIn4(sa byte) []byte {
-	return []byte{0x84, sa, ff, ff, ff, ff, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}
-}
-
-func tokenOut(sa byte) []byte {
-	return []byte{0x83, sa, 0, 0, 0, 0, ff, ff, ff, ff, ff, ff, ff, ff, grp, ctrl}
-}
-
-func copyIn(sa byte) []byte {
-	return []byte{0x84, sa, ff, 0, 0, 0, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}
-}
-
-// opVariable is the operation code of CDBs of variable length.
-const (
-	opVariable    = 0x7F
-	saWriteSame32 = 0x0D
-)
-
-// control returns the offset of the CONTROL byte.
-func (c *command) control() int {
-	if c.op == opVariable {
-		return 1
-	}
-	return len(c.usage) - 1
-}
-
-// on tells whether the unit has the command.
-func (c *command) on(u *Unit) bool {
-	return (c.flags&thinOnly == 0 || u.info.Thin) && (c.flags&atomicOnly == 0 || u.info.AtomicSectors > 0)
-}
-
-// offered reports whether the unit has the command for this I_T_L nexus.
-func (c *command) offered(x *itl) bool {
-	return c.on(x.u) && (c.flags&groupSetters == 0 || x.n.setsGroups())
-}
-
-// served finds the row of an operation code: cmd, or one of sas.
-type served struct {
-	cmd *command
-	sas []*command // in ascending order of service action
-}
-
-var servedOps [256]served
-
 func init() {
-	table = rows()
+	table = append(shortRows(), longRows()...)
 	for i, c := range table {
 		fail := func(why string) { panic(fmt.Sprintf("scsi: internal error: command table, %s: %s", c.name, why)) }
 		switch want := cdbLength(c.op); {
@@ -252,58 +153,32 @@ func init() {
 	}
 }
 
-// cdbLength is the length of a CDB by its operation code's group (SPC-5 4.2.5.1).
-func cdbLength(op byte) int {
-	if op == opVariable {
-		return 32
-	}
-	switch op >> 5 {
-	case 0:
-		return 6
-	case 1, 2:
-		return 10
-	case 4:
-		return 16
-	case 5:
-		return 12
-	}
-	return 0
+func rw12(op, b1 byte) []byte { return []byte{op, b1, ff, ff, ff, ff, ff, ff, ff, ff, grp, ctrl} }
+
+func rw16(op, b1 byte) []byte {
+	return []byte{op, b1, ff, ff, ff, ff, ff, ff, ff, ff, ff, ff, ff, ff, grp, ctrl}
 }
 
-// lookup finds the row of a CDB, or nil.
-func lookup(cdb []byte) *command {
-	if len(cdb) < 6 {
-		return nil
+func sanitizeCDB(sa byte) []byte {
+	b := []byte{0x48, sanitizeImmed | sanitizeAUSE | sa, 0, 0, 0, 0, 0, ff, ff, ctrl}
+	if sa == sanitizeExit {
+		b[1] = sa
 	}
-	s := &servedOps[cdb[0]]
-	if s.sas == nil {
-		return s.cmd
-	}
-	sa := int(cdb[1] & 0x1F)
-	if cdb[0] == opVariable {
-		if len(cdb) < 10 {
-			return nil
-		}
-		sa = int(cdb[8])<<8 | int(cdb[9])
-	}
-	for _, c := range s.sas {
-		if c.sa == sa {
-			return c
-		}
-	}
-	return nil
+	return b
 }
 
-// badOpcode ends the task with INVALID COMMAND OPERATION CODE, or with INVALID
-// FIELD IN CDB where only the service action is unknown (SPC-5 4.3.3).
-func (t *Task) badOpcode() {
-	if row := t.state.row; len(t.CDB) > 1 && (row == nil || row.sa != none) && servedOps[t.CDB[0]].sas != nil {
-		if t.CDB[0] == opVariable {
-			t.fault(inCDB(8, 7))
-			return
-		}
-		t.fault(inCDB(1, 4))
-		return
-	}
-	t.fault(sense{code: invalidOpcode, sks: [3]byte{sksv | sksCDB, 0, 0}})
+func prIn(sa byte) []byte { return []byte{0x5E, sa, 0, 0, 0, 0, 0, ff, ff, ctrl} }
+
+func prOut(sa byte) []byte { return []byte{0x5F, sa, ff, 0, 0, ff, ff, ff, ff, ctrl} }
+
+func copyIn4(sa byte) []byte {
+	return []byte{0x84, sa, ff, ff, ff, ff, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}
+}
+
+func tokenOut(sa byte) []byte {
+	return []byte{0x83, sa, 0, 0, 0, 0, ff, ff, ff, ff, ff, ff, ff, ff, grp, ctrl}
+}
+
+func copyIn(sa byte) []byte {
+	return []byte{0x84, sa, ff, 0, 0, 0, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}
 }

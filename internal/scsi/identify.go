@@ -1,3 +1,6 @@
+// Handlers of what hosts write on a unit's label: identifying information, which is durable, and
+// the timestamp, which begins anew with the target.
+
 package scsi
 
 import (
@@ -14,6 +17,13 @@ const (
 	maxIdentText   = 256
 )
 
+// label is what hosts have written on a unit.
+type label struct {
+	ident, text []byte // peripheral device identifying information, and text; durable
+	clock       uint64 // the timestamp, in milliseconds, at the zero of the executor's clock
+	clockSet    bool   // by SET TIMESTAMP
+}
+
 // doReportIdent serves REPORT IDENTIFYING INFORMATION.
 func doReportIdent(t *Task) {
 	u := t.state.u
@@ -21,9 +31,9 @@ func doReportIdent(t *Task) {
 	b := make([]byte, 4)
 	switch t.CDB[10] & 0xFE {
 	case identDevice:
-		b = append(b, u.ident...)
+		b = append(b, u.label.ident...)
 	case identText:
-		b = append(b, u.identText...)
+		b = append(b, u.label.text...)
 	case identSupported:
 		for _, d := range [][2]int{{identDevice, maxIdent}, {identText, maxIdentText}, {identSupported, 0}} {
 			b = be.AppendUint16(append(b, byte(d[0]), 0), uint16(d[1]))
@@ -40,11 +50,11 @@ func doReportIdent(t *Task) {
 func doSetIdent(t *Task) {
 	u := t.state.u
 	n := binary.BigEndian.Uint32(t.CDB[6:])
-	at, most := &u.ident, uint32(maxIdent)
+	at, most := &u.label.ident, uint32(maxIdent)
 	switch t.CDB[10] & 0xFE {
 	case identDevice:
 	case identText:
-		at, most = &u.identText, maxIdentText
+		at, most = &u.label.text, maxIdentText
 	default:
 		t.fault(inCDB(10, 7))
 		return
@@ -57,12 +67,12 @@ func doSetIdent(t *Task) {
 	if !ok {
 		return
 	}
-	if at == &u.identText && n > 0 && b[n-1] != 0 { // a text ends with a NUL
+	if at == &u.label.text && n > 0 && b[n-1] != 0 { // a text ends with a NUL
 		t.fault(inList(invalidFieldInList, int(n-1)))
 		return
 	}
 	*at = slices.Clone(b)
-	u.attend(uaIdentifier, t.state.itl)
+	u.establish(uaIdentifier, t.state.itl)
 	t.goodWhenSaved()
 }
 
@@ -81,10 +91,10 @@ func doReportTimestamp(t *Task) {
 	var b [timestampLen]byte
 	b[1] = timestampLen - 2
 	b[2] = timestampSince
-	if u.timestampSet {
+	if u.label.clockSet {
 		b[2] = timestampSet
 	}
-	now := uint64(u.t.exec.Now()/nsPerMilli) + u.timestamp
+	now := uint64(u.t.exec.Now()/nsPerMilli) + u.label.clock
 	var v [8]byte
 	binary.BigEndian.PutUint64(v[:], now)
 	copy(b[timestampAt:], v[2:])
@@ -109,8 +119,8 @@ func doSetTimestamp(t *Task) {
 	}
 	var v [8]byte
 	copy(v[2:], b[timestampAt:timestampAt+6])
-	u.timestamp = binary.BigEndian.Uint64(v[:]) - uint64(u.t.exec.Now()/nsPerMilli)
-	u.timestampSet = true
-	u.attend(uaTimestamp, t.state.itl)
+	u.label.clock = binary.BigEndian.Uint64(v[:]) - uint64(u.t.exec.Now()/nsPerMilli)
+	u.label.clockSet = true
+	u.establish(uaTimestamp, t.state.itl)
 	t.good()
 }

@@ -1,3 +1,6 @@
+// The offloads in flight, for those who watch. Nobody keeps a list of them for that: it is read
+// off the task sets and the operations.
+
 package scsi
 
 // Offload is an offload command that has begun and not ended.
@@ -19,10 +22,10 @@ func (t *Target) Offloads(out []Offload) []Offload {
 	for _, u := range t.units {
 		for task := u.first; task != nil; task = task.state.next {
 			st := &task.state
-			if st.phase != enabled || !st.inDevice || st.delayed {
+			if st.phase != atDevice && st.phase != aborting {
 				continue
 			}
-			if o, ok := st.multi.(*operation); ok {
+			if o, ok := st.continuation.(*operation); ok {
 				out = append(out, o.offload())
 			} else if st.row != nil && st.row.kind == opWriteSame {
 				out = append(out, task.writeSame())
@@ -41,7 +44,7 @@ func (t *Target) Offloads(out []Offload) []Offload {
 func (t *Task) writeSame() Offload {
 	st := &t.state
 	o := Offload{Primitive: "write_same", Volume: st.u.stats.volume, Initiator: st.n.initiator, Total: st.req.Range.Bytes(), Start: st.start}
-	if p, ok := st.multi.(*patterned); ok {
+	if p, ok := st.continuation.(*patterned); ok {
 		o.Done = p.size - p.rest.Bytes() - st.req.Range.Bytes()
 		o.Total = p.size
 	}
@@ -63,30 +66,4 @@ func (o *operation) offload() Offload {
 		f.Primitive, f.Total = "odx", total(w.ranges)
 	}
 	return f
-}
-
-// total is what the segments copy whose units can be reached.
-func (c *copying) total() uint64 {
-	unit := func(i int) *Unit {
-		d := &c.list.self
-		if i < len(c.list.cscds) {
-			d = &c.list.cscds[i]
-		}
-		if d.x == nil {
-			return nil
-		}
-		return d.x.u
-	}
-	var n uint64
-	for i := range c.list.segments {
-		g := &c.list.segments[i]
-		src, dst := unit(g.src), unit(g.dst)
-		if src == nil || dst == nil {
-			continue
-		}
-		if _, to, s := g.ranges(src, dst); s.code == noSense {
-			n += to.Bytes()
-		}
-	}
-	return n
 }

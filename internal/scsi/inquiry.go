@@ -1,29 +1,12 @@
+// Handler of INQUIRY: standard data, and the vital product data pages. They name the limits that
+// the other files keep, from the same constants.
+
 package scsi
 
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/fnv"
 )
-
-// reply is Data-In that a handler builds; a command answers at most what its
-// allocation length allows.
-func (t *Task) reply(data []byte, allocation int) {
-	data = data[:min(len(data), allocation)]
-	t.InTotal = len(data)
-	if n := min(len(data), max(t.MaxIn, 0)); n > 0 {
-		buf := t.Bufs.Get(n)[:n]
-		copy(buf, data)
-		t.state.in[0] = buf
-		t.DataIn = t.state.in[:]
-	}
-	t.good()
-}
-
-// pad returns s in n bytes, filled with spaces (SPC-5 4.3.1).
-func pad(s string, n int) []byte {
-	return []byte(fmt.Sprintf("%-*.*s", n, n, s))
-}
 
 // Standard INQUIRY data (SPC-5 6.7.2).
 const (
@@ -128,61 +111,6 @@ func vpdSupported(_ *Unit, _ *Nexus, b []byte) []byte {
 
 func vpdSerial(u *Unit, _ *Nexus, b []byte) []byte { return append(b, u.info.Serial...) }
 
-// designator is one designation descriptor (SPC-5 7.7.6.1).
-type designator struct {
-	codeSet     byte // 1 binary, 2 ASCII, 3 UTF-8
-	association byte // 0 logical unit, 1 target port, 2 target device
-	kind        byte
-	id          []byte
-}
-
-// Designator types.
-const (
-	designT10      = 1
-	designEUI64    = 2
-	designNAA      = 3
-	designPort     = 4 // relative target port identifier
-	designGroup    = 5 // target port group
-	designName     = 8 // SCSI name string
-	protocolISCSI  = 5
-	t10IdentBytes  = 12 // so that vendor and identifier fit a CSCD descriptor
-	designatorPIV  = 0x80
-	associatePort  = 1
-	associateWhole = 2
-)
-
-// append adds the descriptor; iscsi says that what is no name of the unit is one of an iSCSI port or device.
-func (d *designator) append(b []byte, iscsi bool) []byte {
-	first, second := d.codeSet, d.association<<4|d.kind
-	if d.association != 0 && iscsi {
-		first |= protocolISCSI << 4
-		second |= designatorPIV
-	}
-	return append(append(b, first, second, 0, byte(len(d.id))), d.id...)
-}
-
-// designators names the unit. EXTENDED COPY finds a unit by each of them. The
-// EUI-64 and NAA-3 names are derived from the NAA-6 name.
-func (u *Unit) designators() []designator {
-	h := fnv.New64a()
-	h.Write(u.info.NAA[:])
-	sum := h.Sum64()
-	eui := binary.BigEndian.AppendUint64(nil, sum)
-	oui := binary.BigEndian.Uint32(u.info.NAA[:]) << 4 >> 8 // NAA-6: 4 bits of type, then the OUI
-	eui[0], eui[1], eui[2] = byte(oui>>16), byte(oui>>8), byte(oui)
-	naa3 := binary.BigEndian.AppendUint64(nil, 3<<60|sum>>4)
-	ident := u.info.Serial
-	if len(ident) > t10IdentBytes || ident == "" {
-		ident = fmt.Sprintf("%012x", sum>>16)
-	}
-	return []designator{
-		{1, 0, designNAA, append([]byte(nil), u.info.NAA[:]...)},
-		{2, 0, designT10, append(pad(u.t.opt.Vendor, 8), ident...)},
-		{1, 0, designEUI64, eui},
-		{1, 0, designNAA, naa3},
-	}
-}
-
 func vpdIdentification(u *Unit, n *Nexus, b []byte) []byte {
 	for i := range u.names {
 		b = u.names[i].append(b, true)
@@ -200,16 +128,6 @@ func vpdIdentification(u *Unit, n *Nexus, b []byte) []byte {
 	}
 	for _, d := range list {
 		b = d.append(b, !n.fabric)
-	}
-	return b
-}
-
-// nameString ends a SCSI name string with a NUL and fills it to a multiple of 4
-// (SPC-5 7.7.6.12).
-func nameString(s string) []byte {
-	b := append([]byte(s), 0)
-	for len(b)%4 != 0 {
-		b = append(b, 0)
 	}
 	return b
 }
@@ -339,7 +257,7 @@ func vpdProvisioning(u *Unit, _ *Nexus, b []byte) []byte {
 	}
 	const lbpu, lbpws, lbpws10, lbprz, ancSup, thin = 0x80, 0x40, 0x20, 0x04, 0x02, 2
 	var exponent byte
-	if _, ok := u.dev.(provisioner); ok {
+	if u.provisioner != nil {
 		exponent = u.thresholdExponent()
 	}
 	return append(b, exponent, lbpu|lbpws|lbpws10|lbprz|ancSup, thin, 0)

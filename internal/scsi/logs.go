@@ -1,3 +1,6 @@
+// Handlers of LOG SENSE and LOG SELECT, and the log pages (SPC-5 7.3), with the vendor specific
+// page by which the caches of hosts learn what other hosts have changed.
+
 package scsi
 
 import (
@@ -28,31 +31,6 @@ const (
 	allSubpages   = 0xFF
 )
 
-// provisioner is a device that knows how full the pool is that it is allocated
-// from, in sectors.
-type provisioner interface {
-	Provisioning() (used, available uint64)
-}
-
-// thresholdExponent makes the threshold set of the unit 4 MiB: the unit of the
-// counts in the logical block provisioning pages (SBC-4 6.6.7).
-func (u *Unit) thresholdExponent() byte { return 13 - u.shift }
-
-// softThreshold is the part of the pool, in percent, that the thin provisioning
-// soft threshold allows to be used.
-const softThreshold = 80
-
-// provisioned returns used and available threshold sets of the unit's pool.
-func (u *Unit) provisioned() (used, available uint32, ok bool) {
-	p, ok := u.dev.(provisioner)
-	if !ok || !u.info.Thin {
-		return 0, 0, false
-	}
-	a, b := p.Provisioning()
-	shift := uint(u.thresholdExponent() + u.shift)
-	return uint32(min(a>>shift, 1<<32-1)), uint32(min(b>>shift, 1<<32-1)), true
-}
-
 // logPages are the codes of the pages, ascending.
 func (u *Unit) logPages() []byte {
 	pages := make([]byte, 0, 8)
@@ -72,13 +50,14 @@ type changeKeeper interface {
 	ChangesFor(host uint32) (generation, since uint64, list []block.Change)
 }
 
-// changesPage appends the page of changed extents, by which a host's cache forgets what other hosts have
-// changed and nothing else. Parameter 0 has the present GENERATION (8 bytes) and the generation that
-// the list goes back to (8): who knows one outside of these two has to take everything for changed. Parameters
-// 1 to 1024 are extents, in the order of time: the generation of the last change (8), the first LBA (8), the number
-// of blocks (8), the array's number of the initiator that changed it (4; 0: several), reserved (4). What the asking
-// initiator has changed itself, by whatever session, is left out; names of initiators tell them apart. Generations
-// of an array that was started again are far from those before.
+// changesPage appends the page of changed extents, by which a host's cache forgets what other
+// hosts have changed and nothing else. Parameter 0 has the present GENERATION (8 bytes) and the
+// generation that the list goes back to (8): who knows one outside of these two has to take
+// everything for changed. Parameters 1 to 1024 are extents, in the order of time: the generation
+// of the last change (8), the first LBA (8), the number of blocks (8), the array's number of the
+// initiator that changed it (4; 0: several), reserved (4). What the asking initiator has changed
+// itself, by whatever session, is left out; names of initiators tell them apart. Generations of
+// an array that was started again are far from those before.
 func (u *Unit) changesPage(b []byte, n *Nexus) ([]byte, bool) {
 	k, ok := u.dev.(changeKeeper)
 	if !ok || n.t.opt.Random == nil {
@@ -221,28 +200,4 @@ func doLogSelect(t *Task) {
 		}
 		t.good()
 	}
-}
-
-// fuller looks, after a write, whether the pool has crossed the soft threshold,
-// and tells the hosts: once, until it falls below again.
-func (u *Unit) fuller() {
-	p, ok := u.dev.(provisioner)
-	if !ok {
-		return
-	}
-	used, available := p.Provisioning()
-	over := used*100 >= (used+available)*softThreshold
-	if over && !u.overThreshold {
-		u.attend(uaThreshold, nil)
-	}
-	u.overThreshold = over
-}
-
-// writesMore tells whether an operation can take space from the pool.
-func writesMore(op block.Op) bool {
-	switch op {
-	case block.OpWrite, block.OpWriteSame, block.OpPlace, block.OpCompareWrite, block.OpOrWrite:
-		return true
-	}
-	return false
 }

@@ -1,89 +1,9 @@
+// Task management functions (SAM-5 clause 7), and the fence that a front end asks for. Each is
+// answered when all that it ends has ended; the waiter counts what is left.
+
 package scsi
 
 import "slices"
-
-// waiter counts the tasks that a task management function or a closing nexus
-// waits for. Whoever makes one counts too, until all tasks are marked: some end
-// while others are yet to be found.
-type waiter struct {
-	left int
-	done func()
-}
-
-func newWaiter(done func()) *waiter { return &waiter{left: 1, done: done} }
-
-// less takes one off and queues done when nothing is left to wait for.
-func (w *waiter) less(t *Target) {
-	if w.left--; w.left == 0 {
-		t.call(w.done)
-	}
-}
-
-// abort ends the task without a response, or, when another nexus than by's asked
-// for it, with TASK ABORTED (the control mode page says TAS=1). A request that
-// waits for admission is withdrawn; one that has started runs to its end first.
-func (t *Task) abort(w *waiter, by *Nexus) {
-	st := &t.state
-	if st.phase == over {
-		return
-	}
-	w.left++
-	st.waiters = append(st.waiters, w)
-	if st.aborted {
-		return
-	}
-	st.aborted = true
-	st.told = by != nil && by != st.n
-	if st.inDevice {
-		st.withdraw()
-		return
-	}
-	t.end(StatusGood)
-}
-
-func (st *taskState) withdraw() {
-	if st.delayed {
-		return // it ends when the delay is over
-	}
-	if o, ok := st.multi.(*operation); ok {
-		o.withdraw()
-		return
-	}
-	st.u.dev.Cancel(&st.req)
-}
-
-// abortWhere aborts the unit's tasks that match. No task is enabled before all
-// of them are marked.
-func (u *Unit) abortWhere(w *waiter, by *Nexus, match func(*Task) bool) {
-	u.paused++
-	for _, t := range u.tasks() {
-		if match(t) {
-			t.abort(w, by)
-		}
-	}
-	u.paused--
-	u.schedule()
-}
-
-func (u *Unit) tasks() []*Task {
-	all := make([]*Task, 0, u.size)
-	for t := u.first; t != nil; t = t.state.next {
-		all = append(all, t)
-	}
-	return all
-}
-
-// expel ends a task because its unit is removed.
-func (u *Unit) expel(t *Task) {
-	st := &t.state
-	switch {
-	case st.phase == over || st.aborted:
-	case st.inDevice:
-		st.withdraw()
-	default:
-		t.check(lunNotSupported)
-	}
-}
 
 // Manage carries out a task management function. done is called, never from
 // inside Manage, when all tasks that it affects have ended. Tasks of this nexus
@@ -131,7 +51,7 @@ func (n *Nexus) Manage(fn TMF, lun, tag uint64, done func(TMFResponse)) {
 
 // clearTasks aborts every task of the unit and tells the other nexuses that lost
 // one.
-func (u *Unit) clearTasks(w *waiter, by *Nexus, ua attention) {
+func (u *Unit) clearTasks(w *waiter, by *Nexus, ua unitAttention) {
 	u.abortWhere(w, by, func(k *Task) bool {
 		if x := k.state.itl; x.n != by {
 			x.ua |= ua
@@ -141,14 +61,14 @@ func (u *Unit) clearTasks(w *waiter, by *Nexus, ua attention) {
 }
 
 // reset is a logical unit reset (SAM-5 6.3.3): tasks and the copies that use the unit, wherever
-// their commands came, are aborted; SPC-2 reservations, removal prevention and mode pages go back; persistent
-// reservations stay.
+// their commands came, are aborted; SPC-2 reservations, removal prevention and mode pages go
+// back; persistent reservations stay.
 func (u *Unit) reset(w *waiter, by *Nexus) {
 	u.abortWhere(w, by, func(*Task) bool { return true })
 	u.shut(func(*Nexus) bool { return true })
 	u.fence(w, rest, aborts)
 	u.t.endOperations(w, func(o *operation) bool { return o.x.u == u })
-	u.holder = nil
+	u.spc2Holder = nil
 	u.mode = u.savedMode
 	for _, x := range u.itls {
 		x.prevent = false
@@ -158,13 +78,14 @@ func (u *Unit) reset(w *waiter, by *Nexus) {
 }
 
 // OnReset registers what the front end does when a TARGET COLD RESET of units that the nexus sees
-// has been answered: it ends the nexus, as a target does that comes up again. It is called on the executor.
+// has been answered: it ends the nexus, as a target does that comes up again. It is called on the
+// executor.
 func (n *Nexus) OnReset(fn func()) { n.onReset = fn }
 
-// resetAll resets every unit that the nexus can see: a reset by one initiator
-// must not reach what is hidden from it. A cold one then ends the nexuses that see one of these units,
-// and no others, though RFC 7143 11.5.1 speaks of all sessions: who shares nothing with the initiator
-// has another target, as far as it can tell.
+// resetAll resets every unit that the nexus can see: a reset by one initiator must not reach what
+// is hidden from it. A cold one then ends the nexuses that see one of these units, and no others,
+// though RFC 7143 11.5.1 speaks of all sessions: who shares nothing with the initiator has
+// another target, as far as it can tell.
 func (t *Target) resetAll(n *Nexus, fn TMF, done func(TMFResponse)) {
 	w := newWaiter(func() {
 		done(TMFComplete)
@@ -178,7 +99,7 @@ func (t *Target) resetAll(n *Nexus, fn TMF, done func(TMFResponse)) {
 		}
 		x.u.reset(w, n)
 		if fn == TargetColdReset {
-			x.u.attend(uaPowerOn, nil)
+			x.u.establish(uaPowerOn, nil)
 		}
 	}
 	w.less(t)
@@ -191,5 +112,18 @@ func (t *Target) comeUp(by *Nexus) {
 		if m.onReset != nil && (m == by || slices.ContainsFunc(m.luns, shares)) {
 			m.onReset()
 		}
+	}
+}
+
+// EndCopies ends the copies that use the unit of this LUN, those too that have arrived and are
+// yet to begin: for a front end that keeps reservations itself, and knows that one fenced the
+// unit, but not whose copies they are.
+func (n *Nexus) EndCopies(lun uint64) {
+	t := n.t
+	t.enter()
+	defer t.leave()
+	if x := n.lookup(lun); x != nil {
+		x.u.shut(func(*Nexus) bool { return true })
+		x.u.fence(nil, rest, aborts)
 	}
 }

@@ -1,27 +1,17 @@
+// Handlers of what concerns the medium as a thing: START STOP UNIT, PREVENT ALLOW MEDIUM REMOVAL,
+// SEND DIAGNOSTIC and READ DEFECT DATA. A medium can be ejected from a removable unit only.
+
 package scsi
 
-import "slices"
+import (
+	"encoding/binary"
+	"slices"
+)
 
 // mediumState is the state that START STOP UNIT changes.
 type mediumState struct {
 	ejected bool   // removable units only
 	cycles  uint32 // of stopping and starting
-}
-
-// notReady tells why the medium cannot be accessed; noSense means that it can.
-func (m *mediumState) notReady() code {
-	if m.ejected {
-		return mediumNotPresent
-	}
-	return noSense
-}
-
-// notReady tells why READ and WRITE are refused, whatever they address.
-func (u *Unit) notReady() code {
-	if s, busy := u.eraseState(); busy {
-		return s.code
-	}
-	return u.medium.notReady()
 }
 
 // Bits of START STOP UNIT byte 4 (SBC-4 5.31).
@@ -47,7 +37,7 @@ func doStartStop(t *Task) {
 		return
 	case loej:
 		if start && u.medium.ejected {
-			u.attend(uaMediumChanged, t.state.itl)
+			u.establish(uaMediumChanged, t.state.itl)
 		}
 		if !start && !u.medium.ejected {
 			u.medium.cycles++
@@ -60,23 +50,9 @@ func doStartStop(t *Task) {
 	t.good()
 }
 
-// prevented tells whether any nexus prevents that the medium is moved.
+// prevented reports whether any nexus prevents that the medium is moved.
 func (u *Unit) prevented() bool {
 	return slices.ContainsFunc(u.itls, func(x *itl) bool { return x.prevent })
-}
-
-// doSendDiagnostic serves SEND DIAGNOSTIC (SPC-5 6.45): self-tests, all of which
-// pass at once. There are no diagnostic pages.
-func doSendDiagnostic(t *Task) {
-	const selfTest = 0x04
-	switch code := t.CDB[1] >> 5; {
-	case t.CDB[3]|t.CDB[4] != 0:
-		t.fault(inCDB(3, 7))
-	case t.CDB[1]&selfTest != 0 && code != 0, code == 3, code == 7:
-		t.fault(inCDB(1, 7))
-	default:
-		t.good()
-	}
 }
 
 // doPreventAllow serves PREVENT ALLOW MEDIUM REMOVAL (SPC-5 6.15).
@@ -93,4 +69,32 @@ func doPreventAllow(t *Task) {
 	}
 	st.itl.prevent = prevent == 1
 	t.good()
+}
+
+// doSendDiagnostic serves SEND DIAGNOSTIC (SPC-5 6.45): self-tests, all of which
+// pass at once. There are no diagnostic pages.
+func doSendDiagnostic(t *Task) {
+	const selfTest = 0x04
+	switch code := t.CDB[1] >> 5; {
+	case t.CDB[3]|t.CDB[4] != 0:
+		t.fault(inCDB(3, 7))
+	case t.CDB[1]&selfTest != 0 && code != 0, code == 3, code == 7:
+		t.fault(inCDB(1, 7))
+	default:
+		t.good()
+	}
+}
+
+// Bits of READ DEFECT DATA (SBC-4 5.17, 5.18): which lists, and in which format.
+const maskDefects = 0x1F // REQ_PLIST, REQ_GLIST, DEFECT LIST FORMAT
+
+// doReadDefects10 serves READ DEFECT DATA(10). An array hides the defects of its
+// media: both lists are empty, in every format.
+func doReadDefects10(t *Task) {
+	t.reply([]byte{0, t.CDB[2] & maskDefects, 0, 0}, int(binary.BigEndian.Uint16(t.CDB[7:])))
+}
+
+// doReadDefects12 serves READ DEFECT DATA(12).
+func doReadDefects12(t *Task) {
+	t.reply([]byte{0, t.CDB[1] & maskDefects, 0, 0, 0, 0, 0, 0}, int(min(binary.BigEndian.Uint32(t.CDB[6:]), 1<<30)))
 }

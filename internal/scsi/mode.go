@@ -1,10 +1,12 @@
+// Handlers of MODE SENSE and MODE SELECT, and the mode pages (SPC-5 7.5). All I_T nexuses share
+// one set of values. A MODE SELECT is applied to a copy, which replaces the values when the whole
+// list is right.
+
 package scsi
 
 import (
 	"bytes"
 	"encoding/binary"
-
-	"github.com/arraysim/arraysim/internal/block"
 )
 
 // modeState is what MODE SELECT can change; it is shared by all I_T nexuses.
@@ -72,8 +74,9 @@ func (u *Unit) modePages() []modePage {
 	return pages
 }
 
-// thresholdPage is the logical block provisioning mode page (SBC-4 6.5.8): which thresholds raise 38/07, in
-// threshold sets. The array has one, which hosts cannot change; nil for a unit without thresholds.
+// thresholdPage is the logical block provisioning mode page (SBC-4 6.5.8): which thresholds raise
+// 38/07, in threshold sets. The array has one, which hosts cannot change; nil for a unit without
+// thresholds.
 func (u *Unit) thresholdPage() []byte {
 	used, available, ok := u.provisioned()
 	if !ok {
@@ -200,24 +203,6 @@ func (u *Unit) blockDescriptor(long bool) []byte {
 	return be.AppendUint32(b, uint32(u.blockSize()))
 }
 
-// list gathers a parameter list of n bytes from Data-Out; ok is false, and the
-// task has ended, when less came.
-func (t *Task) list(n int) (b []byte, ok bool) {
-	t.OutTotal = n
-	if n > 0 && block.VecLen(t.DataOut) < n {
-		t.check(parameterListLength)
-		return nil, false
-	}
-	if len(t.DataOut) > 0 && len(t.DataOut[0]) >= n {
-		return t.DataOut[0][:n], true
-	}
-	b = make([]byte, 0, n)
-	for _, v := range t.DataOut {
-		b = append(b, v[:min(len(v), n-len(b))]...)
-	}
-	return b, true
-}
-
 // doModeSelect serves MODE SELECT(6) and (10) (SPC-5 6.11, 6.12). Nothing is
 // changed unless the whole list is right.
 func doModeSelect(t *Task) {
@@ -271,7 +256,7 @@ func doModeSelect(t *Task) {
 	}
 	if next != u.mode {
 		u.mode = next
-		u.attend(uaModeChanged, t.state.itl)
+		u.establish(uaModeChanged, t.state.itl)
 	}
 	if save {
 		u.savedMode = next
@@ -281,7 +266,7 @@ func doModeSelect(t *Task) {
 	t.good()
 }
 
-// sameGeometry tells whether a block descriptor asks for what the unit has.
+// sameGeometry reports whether a block descriptor asks for what the unit has.
 func (u *Unit) sameGeometry(b []byte, long bool) bool {
 	be := binary.BigEndian
 	switch {

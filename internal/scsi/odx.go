@@ -1,3 +1,7 @@
+// Handlers of POPULATE TOKEN and WRITE USING TOKEN, stages 1 and 3 of a copy by token: a token is
+// a hold of the source, and writing by it places ranges of that at the destination, one request a
+// range.
+
 package scsi
 
 import (
@@ -173,6 +177,17 @@ func (p *populating) ended(o *operation) {
 	o.finish(copyDone, StatusGood, sense{})
 }
 
+func (p *populating) uses(o *operation, u *Unit, _ scope) (*itl, use) {
+	if o.x.u == u {
+		return o.x, usesRead
+	}
+	return nil, 0
+}
+
+func (p *populating) refuse(o *operation, _ *Unit, status byte, why code) {
+	o.finish(copyError, status, sense{code: why})
+}
+
 // writing is what a WRITE USING TOKEN does. token is nil for zeros.
 type writing struct {
 	token  *rodToken
@@ -196,7 +211,7 @@ func doWriteToken(t *Task) {
 	token := b[writeToken : writeToken+tokenLen]
 	kind := be.Uint32(token)
 	switch {
-	case be.Uint16(token[tokenLengthAt:]) != tokenRest:
+	case be.Uint16(token[tokenLengthAt:]) != rodTokenLength:
 		t.fault(inList(tokenBadLength, writeToken+tokenLengthAt))
 		return
 	case kind == rodBlockZero:
@@ -303,4 +318,23 @@ func (w *writing) ended(o *operation) {
 	o.result.blocks += r.Range.Count >> o.x.u.shift
 	w.at++
 	w.next(o)
+}
+
+func (w *writing) uses(o *operation, u *Unit, _ scope) (x *itl, how use) {
+	if o.x.u == u {
+		x, how = o.x, usesWrite
+	}
+	if w.token != nil && w.token.u == u {
+		how |= usesData
+	}
+	return x, how
+}
+
+func (w *writing) refuse(o *operation, _ *Unit, status byte, why code) {
+	w.end()
+	s := sense{code: why}
+	if why == tokenRevoked {
+		s = inList(why, writeToken)
+	}
+	o.finish(copyError, status, s)
 }

@@ -1,86 +1,12 @@
+// Handlers of PERSISTENT RESERVE OUT and IN (SPC-5 5.14), but for the service actions that
+// register, which are in register.go. Nothing is changed before everything is checked.
+
 package scsi
 
 import (
 	"encoding/binary"
 	"slices"
 )
-
-// registration is one I_T nexus that registered a key. It survives the nexus
-// itself: a port that logs in again is still registered (SPC-5 5.14.5).
-type registration struct {
-	port       string
-	targetPort uint16
-	key        uint64
-}
-
-func (r *registration) is(n *Nexus) bool { return r.targetPort == n.targetPort && r.port == n.port }
-
-// persistent is a unit's persistent reservation state. With aptpl it outlives the
-// target.
-type persistent struct {
-	aptpl      bool // APTPL of the last registration
-	kept       bool // what was saved last has reservations
-	generation uint32
-	regs       []*registration // in the order of registration
-	reserved   bool
-	kind       byte          // type, when reserved
-	holder     *registration // nil with the All Registrants types
-}
-
-// Persistent reservation types (SPC-5 table 81).
-const (
-	prWriteExclusive      = 1
-	prExclusive           = 3
-	prWriteExclusiveRegs  = 5
-	prExclusiveRegs       = 6
-	prWriteExclusiveAll   = 7
-	prExclusiveAll        = 8
-	prTypeMask            = 1<<prWriteExclusive | 1<<prExclusive | 1<<prWriteExclusiveRegs | 1<<prExclusiveRegs | 1<<prWriteExclusiveAll | 1<<prExclusiveAll
-	prWriteExclusiveTypes = 1<<prWriteExclusive | 1<<prWriteExclusiveRegs | 1<<prWriteExclusiveAll
-)
-
-func allRegistrants(kind byte) bool { return kind >= prWriteExclusiveAll }
-func registrants(kind byte) bool    { return kind >= prWriteExclusiveRegs }
-
-func (p *persistent) of(n *Nexus) *registration {
-	for _, r := range p.regs {
-		if r.is(n) {
-			return r
-		}
-	}
-	return nil
-}
-
-func (p *persistent) find(port string, targetPort uint16) *registration {
-	for _, r := range p.regs {
-		if r.targetPort == targetPort && r.port == port {
-			return r
-		}
-	}
-	return nil
-}
-
-func (p *persistent) holds(r *registration) bool {
-	return p.reserved && r != nil && (allRegistrants(p.kind) || p.holder == r)
-}
-
-// excludes tells whether the reservation keeps n from reading or writing.
-func (p *persistent) excludes(n *Nexus, read bool) bool {
-	if !p.reserved || read && 1<<p.kind&prWriteExclusiveTypes != 0 {
-		return false
-	}
-	r := p.of(n)
-	return !p.holds(r) && (r == nil || !registrants(p.kind))
-}
-
-// attendRegistered raises ua on the I_T_L nexuses of a registration.
-func (u *Unit) attendRegistered(r *registration, ua attention) {
-	for _, x := range u.itls {
-		if r.is(x.n) {
-			x.ua |= ua
-		}
-	}
-}
 
 // Service actions of PERSISTENT RESERVE OUT.
 const (
@@ -116,7 +42,7 @@ const (
 func doPROut(t *Task) {
 	st := &t.state
 	u := st.u
-	if u.holder != nil {
+	if u.spc2Holder != nil {
 		t.end(StatusReservationConflict)
 		return
 	}
@@ -155,7 +81,8 @@ func doPROut(t *Task) {
 		return
 	}
 	kind := t.CDB[2] & 0x0F
-	// REGISTER and CLEAR ignore SCOPE and TYPE, and so does a PREEMPT that takes no reservation (SPC-4 5.12.11.4.4).
+	// REGISTER and CLEAR ignore SCOPE and TYPE, and so does a PREEMPT that takes no reservation
+	// (SPC-4 5.12.11.4.4).
 	victim := action
 	preempts := sa == prPreempt || sa == prPreemptAbort
 	if sa != prClear && (!preempts || u.pr.falls(victim)) && (t.CDB[2]>>4 != 0 || 1<<kind&prTypeMask == 0) { // LU_SCOPE only
@@ -171,34 +98,6 @@ func doPROut(t *Task) {
 		u.clear(t, reg)
 	default:
 		u.preempt(t, reg, victim, kind, sa == prPreemptAbort)
-	}
-}
-
-// prDone ends a command that has changed the persistent reservations.
-func (u *Unit) prDone(t *Task) { u.settleChange(t, true, nil) }
-
-// unregister removes a registration and the reservation that goes with it (SPC-5
-// 5.14.11.3).
-func (u *Unit) unregister(r *registration) {
-	p := &u.pr
-	p.regs = slices.DeleteFunc(p.regs, func(q *registration) bool { return q == r })
-	if !p.reserved || p.holder != r && !(allRegistrants(p.kind) && len(p.regs) == 0) {
-		return
-	}
-	kind := p.kind
-	p.reserved, p.holder = false, nil
-	if registrants(kind) {
-		for _, q := range p.regs {
-			u.attendRegistered(q, uaReservationsReleased)
-		}
-	}
-}
-
-// take makes the reservation.
-func (p *persistent) take(reg *registration, kind byte) {
-	p.reserved, p.kind, p.holder = true, kind, reg
-	if allRegistrants(kind) {
-		p.holder = nil
 	}
 }
 
@@ -226,7 +125,7 @@ func (u *Unit) release(t *Task, reg *registration, kind byte) {
 	if registrants(kind) {
 		for _, q := range p.regs {
 			if q != reg {
-				u.attendRegistered(q, uaReservationsReleased)
+				u.establishRegistered(q, uaReservationsReleased)
 			}
 		}
 	}
@@ -237,22 +136,11 @@ func (u *Unit) clear(t *Task, reg *registration) {
 	p := &u.pr
 	for _, q := range p.regs {
 		if q != reg {
-			u.attendRegistered(q, uaReservationsPreempted)
+			u.establishRegistered(q, uaReservationsPreempted)
 		}
 	}
 	*p = persistent{generation: p.generation + 1, kept: p.kept}
 	u.prDone(t)
-}
-
-// falls reports whether a PREEMPT of this key takes the reservation over.
-func (p *persistent) falls(victim uint64) bool {
-	switch {
-	case !p.reserved:
-		return false
-	case allRegistrants(p.kind):
-		return victim == 0
-	}
-	return p.holder.key == victim
 }
 
 // preempt serves PREEMPT and PREEMPT AND ABORT (SPC-5 5.14.11.4, 5.14.11.5).
@@ -286,7 +174,7 @@ func (u *Unit) preempt(t *Task, reg *registration, victim uint64, kind byte, abo
 			p.regs = slices.DeleteFunc(p.regs, func(r *registration) bool { return r == q })
 		}
 		if q != reg {
-			u.attendRegistered(q, uaRegistrationsPreempted)
+			u.establishRegistered(q, uaRegistrationsPreempted)
 		}
 	}
 	if takes {
@@ -294,7 +182,7 @@ func (u *Unit) preempt(t *Task, reg *registration, victim uint64, kind byte, abo
 		if was != kind {
 			for _, q := range p.regs {
 				if q != reg {
-					u.attendRegistered(q, uaReservationsReleased)
+					u.establishRegistered(q, uaReservationsReleased)
 				}
 			}
 		}
@@ -314,7 +202,7 @@ func (u *Unit) prHead() []byte {
 // prReply ends the command with parameter data that begins with the generation
 // and a length at offset 4.
 func (t *Task) prReply(b []byte) {
-	if t.state.u.holder != nil {
+	if t.state.u.spc2Holder != nil {
 		t.end(StatusReservationConflict)
 		return
 	}
@@ -347,7 +235,7 @@ func doReadReservation(t *Task) {
 
 // doReportCapabilities serves REPORT CAPABILITIES (SPC-5 6.16.4).
 func doReportCapabilities(t *Task) {
-	if t.state.u.holder != nil {
+	if t.state.u.spc2Holder != nil {
 		t.end(StatusReservationConflict)
 		return
 	}

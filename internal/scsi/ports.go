@@ -1,3 +1,6 @@
+// Target port groups and their asymmetric access states (SPC-5 5.17). At least one group stays
+// accessible when a command changes states. check.go asks what a state keeps from a command.
+
 package scsi
 
 import (
@@ -138,22 +141,6 @@ func (t *Target) change(g *portGroup, s AccessState, why byte, by *Nexus) {
 	}
 }
 
-// inaccessible tells why the nexus's port keeps it from a command; noSense means
-// that it does not.
-func (n *Nexus) inaccessible(row *command) code {
-	switch n.group.state {
-	case AccessStandby:
-		if row.flags&passStandby == 0 {
-			return portStandby
-		}
-	case AccessUnavailable:
-		if row.flags&passUnavailable == 0 {
-			return portUnavailable
-		}
-	}
-	return noSense
-}
-
 // Parameter data of REPORT TARGET PORT GROUPS (SPC-5 6.37).
 const (
 	groupPref     = 0x80
@@ -186,12 +173,6 @@ func doReportGroups(t *Task) {
 	}
 	be.PutUint32(b, uint32(len(b)-4))
 	t.reply(b, int(min(be.Uint32(t.CDB[6:]), 1<<30)))
-}
-
-// setsGroups reports whether the initiator may change the state of target port groups.
-func (n *Nexus) setsGroups() bool {
-	may := n.t.opt.SetGroups
-	return may != nil && may(n.initiator)
 }
 
 // doSetGroups serves SET TARGET PORT GROUPS (SPC-5 6.46). Nothing is changed

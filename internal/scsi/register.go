@@ -1,9 +1,12 @@
+// PERSISTENT RESERVE OUT, the service actions that register: REGISTER, REGISTER AND IGNORE
+// EXISTING KEY, REGISTER AND MOVE. What one does to all its registrations is decided as a whole
+// before any of it is done, so one that is refused has changed nothing.
+
 package scsi
 
 import (
 	"encoding/binary"
 	"slices"
-	"strings"
 )
 
 // registering is what a REGISTER does to a unit's registrations, decided as a whole before
@@ -40,10 +43,10 @@ func (u *Unit) register(t *Task, reg *registration, key, action uint64, ignore b
 }
 
 // decide works out which registrations a REGISTER of the nexus n, whose key is right, concerns.
-// With ALL_TG_PT=1 it is as if it came through each target port: those of the same initiator port that
-// have another key stay as they are, unless the existing key is to be ignored. With SPEC_I_PT=1, which only a
-// nexus that is not registered may set, further initiator ports are registered; those that are
-// registered belong to others and stay as they are.
+// With ALL_TG_PT=1 it is as if it came through each target port: those of the same initiator port
+// that have another key stay as they are, unless the existing key is to be ignored. With
+// SPEC_I_PT=1, which only a nexus that is not registered may set, further initiator ports are
+// registered; those that are registered belong to others and stay as they are.
 func (u *Unit) decide(n *Nexus, reg *registration, action uint64, ignore bool, b []byte) (d registering, s sense) {
 	p := &u.pr
 	flags := b[prListFlags]
@@ -141,36 +144,6 @@ func (u *Unit) move(t *Task, reg *registration, key, action uint64, b []byte) {
 	p.aptpl = flags&prAPTPL != 0
 	p.generation++
 	u.prDone(t)
-}
-
-// transportID is the iSCSI TransportID of an initiator port (SPC-5 7.6.4.6).
-func transportID(port string) []byte {
-	const minName = 20
-	name := nameString(port)
-	for len(name) < minName {
-		name = append(name, 0, 0, 0, 0)
-	}
-	b := binary.BigEndian.AppendUint16([]byte{1<<6 | protocolISCSI, 0}, uint16(len(name)))
-	return append(b, name...)
-}
-
-// parseTransportID reads an iSCSI TransportID (SPC-5 7.6.4.6) at the beginning of b
-// and returns the name of the port, and how long it is. One that names a device
-// and no port (format 00b) is not taken: registrations are of ports.
-func parseTransportID(b []byte) (port string, size int, ok bool) {
-	const portFormat = 1
-	if len(b) < 4 || b[0]&0x0F != protocolISCSI || b[0]>>6 != portFormat {
-		return "", 0, false
-	}
-	size = 4 + int(binary.BigEndian.Uint16(b[2:]))
-	if size > len(b) || size%4 != 0 {
-		return "", 0, false
-	}
-	name, _, _ := strings.Cut(string(b[4:size]), "\x00")
-	if port, ok = canonicalPort(strings.ToLower(name)); !ok {
-		return "", 0, false
-	}
-	return port, size, true
 }
 
 // transportIDs reads the additional data of a REGISTER with SPEC_I_PT=1.

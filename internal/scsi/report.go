@@ -1,30 +1,10 @@
+// Handlers of the commands that only report: REPORT LUNS, REQUEST SENSE, REPORT SUPPORTED
+// OPERATION CODES and TASK MANAGEMENT FUNCTIONS, TEST UNIT READY and READ CAPACITY. None needs
+// the device.
+
 package scsi
 
 import "encoding/binary"
-
-// withoutUnit serves commands to a LUN without a unit (SPC-5 4.3.2, 6.34).
-func (n *Nexus) withoutUnit(t *Task) {
-	t.state.row = lookup(t.CDB)
-	var op byte = 0xFF
-	if len(t.CDB) >= 6 {
-		op = t.CDB[0]
-	}
-	switch {
-	case op == 0x12 && t.CDB[1]&1 == 0:
-		var b [inquiryLen]byte
-		n.t.describe(b[:])
-		b[0] = inquiryNoUnit
-		t.reply(b[:], int(binary.BigEndian.Uint16(t.CDB[3:])))
-	case op == 0x03:
-		s := sense{code: lunNotSupported}
-		var b [64]byte
-		t.reply(s.encode(b[:], t.CDB[1]&1 != 0), int(t.CDB[4]))
-	case op == 0xA0 && len(t.CDB) >= 12 && t.LUN == 0:
-		doReportLUNs(t)
-	default:
-		t.check(lunNotSupported)
-	}
-}
 
 // Values of SELECT REPORT.
 const (
@@ -78,8 +58,8 @@ func doRequestSense(t *Task) {
 	var s sense
 	if st.itl.ua != 0 {
 		s.code = st.itl.ua.take()
-	} else if erasing, busy := st.u.eraseState(); busy {
-		s = erasing
+	} else if st.u.erased() {
+		s = st.u.eraseSense()
 	} else {
 		s.code = st.u.medium.notReady()
 	}
@@ -184,8 +164,8 @@ func appendTimeouts(b []byte) []byte {
 	return append(b, d[:]...)
 }
 
-// doReportTMFs serves REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS (SPC-5 6.36). I_T NEXUS RESET is not
-// among them: RFC 7143 has no code for it, an initiator ends the session instead.
+// doReportTMFs serves REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS (SPC-5 6.36). I_T NEXUS RESET is
+// not among them: RFC 7143 has no code for it, an initiator ends the session instead.
 func doReportTMFs(t *Task) {
 	const minAllocation = 4
 	const ats, atss, cts, lurs = 0x80, 0x40, 0x10, 0x08
@@ -237,5 +217,3 @@ func doReadCapacity16(t *Task) {
 	}
 	t.reply(b[:], int(min(binary.BigEndian.Uint32(t.CDB[10:]), capacityLen)))
 }
-
-func (u *Unit) lastLBA() uint64 { return max(u.blocks, 1) - 1 }

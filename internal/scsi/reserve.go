@@ -1,31 +1,10 @@
+// Handlers of RESERVE and RELEASE (SPC-2), and how every command ends that has changed a
+// reservation of either kind: the change holds at once, the answer comes when what it excludes is
+// over and what it has to save is durable.
+
 package scsi
 
-// reservedFor tells whether a reservation of another I_T nexus keeps the command
-// from x (SPC-2 5.5, SPC-5 5.14.1).
-func (u *Unit) reservedFor(x *itl, t *Task, row *command) bool {
-	if u.holder == nil && !u.pr.reserved {
-		return false
-	}
-	if u.holder != nil && u.holder != x && row.flags&passLegacy == 0 {
-		return !permissive(t)
-	}
-	if !u.pr.reserved || row.flags&passReserve != 0 {
-		return false
-	}
-	return u.pr.excludes(x.n, row.flags&passRead != 0) && !permissive(t)
-}
-
-// permissive tells whether the command passes reservations because of what its
-// CDB asks for: PREVENT=0, and START=1 without a power condition.
-func permissive(t *Task) bool {
-	switch t.CDB[0] {
-	case 0x1E:
-		return t.CDB[4]&3 == 0
-	case 0x1B:
-		return t.state.u.holder == nil && t.CDB[4]&(maskCondition|bitStart|bitLOEJ) == bitStart
-	}
-	return false
-}
+import "slices"
 
 // doReserve serves RESERVE(6) and (10) of the whole unit. Persistent
 // registrations exclude it (CRH=0, SPC-5 5.14.3).
@@ -39,14 +18,8 @@ func doReserve(t *Task) {
 		t.fault(inCDB(1, 4))
 		return
 	}
-	st.u.holder = st.itl
+	st.u.spc2Holder = st.itl
 	st.u.settleChange(t, false, nil)
-}
-
-// excluded reports whether a reservation keeps the I_T_L nexus from writing, or reading.
-func (x *itl) excluded(write bool) bool {
-	u := x.u
-	return u.holder != nil && u.holder != x || u.pr.excludes(x.n, !write)
 }
 
 // doRelease serves RELEASE(6) and (10): releasing what one does not hold is no
@@ -61,8 +34,73 @@ func doRelease(t *Task) {
 		t.fault(inCDB(1, 4))
 		return
 	}
-	if st.u.holder == st.itl {
-		st.u.holder = nil
+	if st.u.spc2Holder == st.itl {
+		st.u.spc2Holder = nil
 	}
 	t.good()
+}
+
+// settleChange ends a command that has changed the unit's reservations: when the copies that they
+// exclude now are over, when the tasks and copies of preempted are (PREEMPT AND ABORT), and, of
+// persistent reservations with APTPL=1, when they survive power loss. What is saved is saved at
+// once, so that a command that is aborted while it waits leaves the same behind as one that is
+// not.
+func (u *Unit) settleChange(t *Task, persistent bool, preempted []*registration) {
+	tg, p := u.t, &u.pr
+	tg.enter()
+	defer tg.leave()
+	tg.flush()
+	pause, failed := t.pause(), false
+	end := func() {
+		switch {
+		case pause.over(t):
+		case failed:
+			t.check(internalFailure)
+		default:
+			t.good()
+		}
+	}
+	w := newWaiter(end)
+	if persistent && (p.aptpl || p.kept) {
+		p.kept = p.aptpl
+		w.left++
+		u.save(func(err error) {
+			failed = err != nil
+			w.less(tg)
+		})
+	}
+	if len(preempted) > 0 {
+		u.abortPreempted(w, t, preempted)
+	}
+	u.fence(w, step, func(_ *operation, x *itl, how use) (byte, code) {
+		if how&(usesRead|usesWrite) != 0 && x.excluded(how&usesWrite != 0) {
+			return StatusReservationConflict, noSense
+		}
+		return StatusGood, noSense
+	})
+	if w.left == 1 { // nothing to wait for
+		end()
+		return
+	}
+	w.less(tg)
+}
+
+// prDone ends a command that has changed the persistent reservations.
+func (u *Unit) prDone(t *Task) { u.settleChange(t, true, nil) }
+
+// abortPreempted aborts what the nexuses that lost their registration have under way on the
+// unit, except the command itself; w waits for it.
+func (u *Unit) abortPreempted(w *waiter, by *Task, preempted []*registration) {
+	lost := func(n *Nexus) bool {
+		return slices.ContainsFunc(preempted, func(r *registration) bool { return r.is(n) })
+	}
+	u.abortWhere(w, by.state.n, func(k *Task) bool { return k != by && lost(k.state.n) })
+	u.shut(lost)
+	u.fence(w, rest, func(o *operation, x *itl, how use) (byte, code) {
+		if lost(o.x.n) {
+			return aborts(o, x, how)
+		}
+		return StatusGood, noSense
+	})
+	u.t.endOperations(w, func(o *operation) bool { return o.x.u == u && lost(o.x.n) })
 }

@@ -1,3 +1,7 @@
+// ROD tokens: a point-in-time reference to data, named by 512 bytes that nobody can guess. A
+// token holds its reference until it is deleted, revoked or expires, and longer while an
+// operation reads it (users). What is gone is remembered for a while, for its sense code.
+
 package scsi
 
 import (
@@ -35,7 +39,7 @@ const (
 	tokenSecretLen   = 64
 	tokenManagement  = 96 // of a ROD management token
 
-	tokenRest = 0x01F8 // ROD TOKEN LENGTH
+	rodTokenLength = 0x01F8 // ROD TOKEN LENGTH
 )
 
 // ROD types.
@@ -67,7 +71,7 @@ func (x *itl) newToken(ref block.Ref, timeout int64) *rodToken {
 	k := &rodToken{u: u, by: x.n.host, ref: ref, sectors: ref.Sectors(), shift: u.shift, timeout: timeout}
 	b := k.bytes[:]
 	be.PutUint32(b[tokenRODType:], rodPointInTime)
-	be.PutUint16(b[tokenLengthAt:], tokenRest)
+	be.PutUint16(b[tokenLengthAt:], rodTokenLength)
 	u.t.opt.Random(b[tokenIdentifier:tokenCreator])
 	creator := b[tokenCreator : tokenCreator+cscdLen]
 	creator[0] = cscdIdent
@@ -178,11 +182,6 @@ func (t *Target) RevokeTokens() {
 	for _, k := range slices.Clone(t.tokens) {
 		k.end(tokenRevoked)
 	}
-}
-
-// sees tells whether the nexus has a LUN of the unit.
-func (n *Nexus) sees(u *Unit) bool {
-	return slices.ContainsFunc(n.luns, func(x *itl) bool { return x != nil && x.u == u })
 }
 
 // token finds a token by its bytes. One of a unit that the nexus cannot see is

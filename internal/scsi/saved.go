@@ -1,3 +1,7 @@
+// What a unit keeps through power loss, and how a command waits until it is durable. The whole
+// state is saved each time; saves are carried out in order, so the last one stands. target.go
+// restores it.
+
 package scsi
 
 import (
@@ -9,12 +13,12 @@ import (
 // were made with APTPL=1, saved mode pages, identifying information, and an
 // erasure that is not done. It comes from ParseUnitState.
 type UnitState struct {
-	PR      *savedPR   `json:"pr,omitempty"`
-	Mode    *savedMode `json:"mode,omitempty"`
-	Ident   []byte     `json:"ident,omitempty"`
-	Info    []byte     `json:"info,omitempty"`
-	Erasing *erasure   `json:"erasing,omitempty"`
-	Failed  *erasure   `json:"failed,omitempty"`
+	PR      *savedPR         `json:"pr,omitempty"`
+	Mode    *savedMode       `json:"mode,omitempty"`
+	Ident   []byte           `json:"ident,omitempty"`
+	Info    []byte           `json:"info,omitempty"`
+	Erasing *eraseParameters `json:"erasing,omitempty"`
+	Failed  *eraseParameters `json:"failed,omitempty"`
 }
 
 type savedPR struct {
@@ -49,7 +53,7 @@ func ParseUnitState(b []byte) (UnitState, error) {
 			return UnitState{}, fmt.Errorf("saved state of a unit: a reservation of type %d, held by registration %d of %d", p.Kind, p.Holder, len(p.Regs))
 		}
 	}
-	for _, e := range []*erasure{s.Erasing, s.Failed} {
+	for _, e := range []*eraseParameters{s.Erasing, s.Failed} {
 		if e != nil && e.Passes > 0 && len(e.Pattern) == 0 {
 			return UnitState{}, fmt.Errorf("saved state of a unit: an erasure of %d passes without a pattern", e.Passes)
 		}
@@ -57,44 +61,14 @@ func ParseUnitState(b []byte) (UnitState, error) {
 	return s, nil
 }
 
-// restore takes over a saved state. An erasure that power loss interrupted starts
-// anew (SBC-4 4.11.2).
-func (u *Unit) restore(s UnitState) {
-	if s.Mode != nil {
-		u.mode = modeState{dsense: s.Mode.DSense, swp: s.Mode.SWP}
-		u.savedMode = u.mode
-	}
-	u.ident, u.identText = s.Ident, s.Info
-	if p := s.PR; p != nil {
-		u.pr.generation, u.pr.aptpl, u.pr.kept = p.Generation, true, true
-		for _, r := range p.Regs {
-			r.Port, _ = canonicalPort(r.Port)
-			u.pr.regs = append(u.pr.regs, &registration{port: r.Port, targetPort: r.TargetPort, key: r.Key})
-		}
-		if p.Kind != 0 {
-			u.pr.reserved, u.pr.kind = true, p.Kind
-			if !allRegistrants(p.Kind) {
-				u.pr.holder = u.pr.regs[p.Holder]
-			}
-		}
-	}
-	u.failedErase = s.Failed
-	if s.Erasing != nil {
-		if s.Erasing.Passes > 0 {
-			s.Erasing.Pattern = repeat(s.Erasing.Pattern, int(u.blockSize()))
-		}
-		u.erase(*s.Erasing, nil)
-	}
-}
-
 // state is what Save gets.
 func (u *Unit) state() UnitState {
-	s := UnitState{Ident: u.ident, Info: u.identText, Failed: u.failedErase}
+	s := UnitState{Ident: u.label.ident, Info: u.label.text, Failed: u.failedErase}
 	if u.savedMode != (modeState{}) {
 		s.Mode = &savedMode{DSense: u.savedMode.dsense, SWP: u.savedMode.swp}
 	}
-	if u.job != nil {
-		s.Erasing = &u.job.what
+	if u.eraseOperation != nil {
+		s.Erasing = &u.eraseOperation.what
 	}
 	if p := &u.pr; p.aptpl {
 		saved := &savedPR{Generation: p.generation}
@@ -128,19 +102,13 @@ func (u *Unit) save(done func(error)) {
 	u.opt.Save(b, done)
 }
 
-// saving is the state of a command that waits for the unit's state to be durable.
-type saving struct{ _ byte }
-
-func (*saving) end(*Task) {}
-
 // goodWhenSaved ends the task well when the unit's state is durable.
 func (t *Task) goodWhenSaved() {
 	u := t.state.u
-	self := &saving{}
-	t.state.multi = self
+	pause := t.pause()
 	u.save(func(err error) {
 		switch {
-		case t.state.multi != self: // aborted meanwhile
+		case pause.over(t):
 		case err != nil:
 			t.check(internalFailure)
 		default:

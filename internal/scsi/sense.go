@@ -1,3 +1,6 @@
+// Sense data: the codes that the device server reports, their two formats on the wire, and how
+// the outcome of a request becomes a SAM status. Nobody else encodes sense data.
+
 package scsi
 
 import (

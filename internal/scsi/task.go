@@ -1,3 +1,6 @@
+// What a front end and this package say to each other: tasks, task management functions, and the
+// options of targets and units.
+
 package scsi
 
 import "github.com/arraysim/arraysim/internal/block"

@@ -1,7 +1,13 @@
+// Handlers of VERIFY and WRITE AND VERIFY. They read into memory that all of them share: a
+// command has a part of it for one piece of its range, then queues again, so that a long VERIFY
+// neither holds much nor keeps others out. Whoever ends gives it back, or leaves the queue
+// (release).
+
 package scsi
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -24,8 +30,8 @@ type verify struct {
 	vec     [1][]byte
 }
 
-// end implements stepper.
-func (v *verify) end(t *Task) {
+// release implements continuation.
+func (v *verify) release(t *Task) {
 	s := &t.state.n.t.scratch
 	if b := v.scratch; b != nil {
 		v.scratch = nil
@@ -81,13 +87,13 @@ func doWriteVerify(t *Task) {
 	if mode == bytchkAll {
 		v.data = st.req.Data
 	}
-	st.multi = v
+	st.continuation = v
 	t.submit(func(t *Task) { t.verify(v) })
 }
 
 func (t *Task) verify(v *verify) {
 	st := &t.state
-	st.multi = v
+	st.continuation = v
 	if v.rest.Count == 0 {
 		t.good()
 		return
@@ -108,7 +114,7 @@ func (v *verify) start(t *Task, b []byte) {
 
 func verifyRead(t *Task) {
 	st := &t.state
-	v := st.multi.(*verify)
+	v := st.continuation.(*verify)
 	got := v.vec[0]
 	done := v.from << block.SectorShift
 	if off := v.differs(got, done, st.u.blockSize()); off >= 0 {
@@ -160,4 +166,71 @@ func (v *verify) differs(got []byte, from, blockSize uint64) int {
 		}
 	}
 	return -1
+}
+
+// Memory that commands read into for themselves: all VERIFY commands of a target share it.
+const (
+	scratchLen     = 256 << 10 // bytes, of one piece of a verification
+	maxScratch     = 16        // pieces at a time
+	maxScratchHost = maxScratch / 2
+)
+
+// scratch hands out that memory. A command has it for one piece and then queues again, so that a
+// long VERIFY does not keep others out. Next is the oldest one of the initiator that holds least.
+type scratch struct {
+	free    [][]byte
+	used    int
+	waiting []*Task // oldest first; the state of each is a *verify
+}
+
+// want queues a task, which goes on in verify.start when it has memory.
+func (s *scratch) want(t *Task) {
+	s.waiting = append(s.waiting, t)
+	s.serve()
+}
+
+// give takes back the memory of a task.
+func (s *scratch) give(b []byte, h *host) {
+	s.free = append(s.free, b)
+	s.used--
+	h.scratch--
+	s.serve()
+}
+
+// forget takes a task that ends out of the queue.
+func (s *scratch) forget(t *Task) {
+	if i := slices.Index(s.waiting, t); i >= 0 {
+		s.waiting = slices.Delete(s.waiting, i, i+1)
+	}
+}
+
+func (s *scratch) serve() {
+	for s.used < maxScratch {
+		next := -1
+		for i, t := range s.waiting {
+			h := t.state.n.host
+			if h.scratch < maxScratchHost && (next < 0 || h.scratch < s.waiting[next].state.n.host.scratch) {
+				next = i
+			}
+		}
+		if next < 0 {
+			return
+		}
+		t := s.waiting[next]
+		s.waiting = slices.Delete(s.waiting, next, next+1)
+		b := s.take()
+		s.used++
+		t.state.n.host.scratch++
+		t.state.continuation.(*verify).start(t, b)
+	}
+}
+
+func (s *scratch) take() []byte {
+	n := len(s.free)
+	if n == 0 {
+		return make([]byte, scratchLen)
+	}
+	b := s.free[n-1]
+	s.free = s.free[:n-1]
+	return b
 }

@@ -77,7 +77,7 @@ func digestOfSeed(seed uint64) string {
 			fmt.Fprintln(h, f.Name, labels, v, hist)
 		})
 	}
-	m.mem.Dump(h)
+	m.store.Dump(h)
 	return fmt.Sprintf("seed %d %x %s", seed, h.Sum(nil)[:12], msg)
 }
 

@@ -12,6 +12,12 @@ import (
 // that was under way lands there after the answer, on slow and absent disks and in full caches as well.
 func (m *torture) fence() {
 	lun := int(m.rng.N(uint64(len(m.vols))))
+	if m.vols[lun].unit == nil {
+		return
+	}
+	if m.copies > 0 {
+		m.saw(fencedCopies)
+	}
 	kind := m.rng.N(3)
 	if kind == 2 && !m.registerBoth(lun) {
 		kind = 0
@@ -27,6 +33,7 @@ func (m *torture) fence() {
 		m.nexus[1].Manage(scsi.TargetWarmReset, 0, 0, answer)
 	case 2:
 		m.note("fence LUN %d by PREEMPT AND ABORT", lun)
+		m.saw(reservations)
 		m.reserveOut(1, lun, 5, fenceKey, fenceKey, func(t *scsi.Task) {
 			if answered = true; t.Status != scsi.StatusGood {
 				m.fail("PREEMPT AND ABORT of LUN %d: status %02x sense %06x", lun, t.Status, senseOf(t.Sense))
@@ -70,13 +77,19 @@ func (m *torture) registerBoth(lun int) bool {
 }
 
 // contents returns the checksum of a LUN, read behind the SCSI layer; false if it cannot be read now.
-func (m *torture) contents(lun int) (uint32, bool) {
+func (m *torture) contents(lun int) (sum uint32, known bool) {
 	v := m.vols[lun]
-	n := uint64(len(v.units)) * unitSecs
-	b := make([]byte, n*512)
-	over := false
-	q := &block.Request{Op: block.OpRead, Range: block.Range{Count: n}, Data: [][]byte{b}, Done: func(*block.Request) { over = true }}
-	m.arr.Volume(v.name).Submit([]*block.Request{q})
-	m.until(func() bool { return over }, "a fenced LUN to be read")
-	return crc32.ChecksumIEEE(b), q.Status == block.OK
+	known = true
+	for first := uint64(0); known && m.bad == "" && first < uint64(len(v.units)); {
+		n := v.together(first, 1<<20)
+		b := make([]byte, n*unitBytes)
+		over := false
+		q := &block.Request{Op: block.OpRead, Range: block.Range{Start: v.lba(first), Count: n * unitSecs}, Data: [][]byte{b}, Done: func(*block.Request) { over = true }}
+		m.arr.Volume(v.name).Submit([]*block.Request{q})
+		m.until(func() bool { return over }, "a fenced LUN to be read")
+		sum = crc32.Update(sum, crc32.IEEETable, b)
+		known = q.Status == block.OK
+		first += n
+	}
+	return sum, known
 }

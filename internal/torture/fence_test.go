@@ -76,6 +76,7 @@ func (c Command) cutOff(t *scsi.Task, lun int, all bool) bool {
 // witness is a volume that remembers what is being written to it.
 type witness struct {
 	*array.Volume
+	r      *rig
 	writes []*block.Request
 	// barred, while it is set, is what must not come any more; broken says what came all the same.
 	barred func(*block.Request) bool
@@ -90,6 +91,7 @@ func (w *witness) Submit(reqs []*block.Request) {
 		if w.barred != nil && w.barred(q) {
 			w.broken = fmt.Sprintf("%v of %v by host %d comes after the fence has answered", q.Op, q.Range, q.Host)
 		}
+		w.r.timed(w.Volume, q)
 		w.writes = append(w.writes, q)
 		done := q.Done
 		q.Done = func(q *block.Request) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 
 	"github.com/arraysim/arraysim/internal/array"
 	"github.com/arraysim/arraysim/internal/block"
@@ -16,37 +15,6 @@ import (
 	"github.com/arraysim/arraysim/internal/store"
 	"github.com/arraysim/arraysim/internal/store/storetest"
 )
-
-// Setup is what must make no difference to hosts.
-type Setup struct {
-	Store    string // memory, files
-	Profile  string
-	CopyData bool // copies inside a pool move data
-	Pools    int  // beside those of the program
-	// Sabotage plants a bug, for the test of the test.
-	Sabotage string
-}
-
-func (s Setup) String() string {
-	mode := "reference"
-	if s.CopyData {
-		mode = "data"
-	}
-	return fmt.Sprintf("%s/%s/%s/%d", s.Store, s.Profile, mode, s.Pools)
-}
-
-// setups are all that there are.
-func setups() (out []Setup) {
-	for _, p := range profile.Names() {
-		for _, copyData := range []bool{false, true} {
-			out = append(out, Setup{Store: "memory", Profile: p, CopyData: copyData}, Setup{Store: "files", Profile: p, CopyData: copyData})
-		}
-	}
-	for i := range out { // others get their caps and floors: from all of the cache to a quarter, from half to a hundredth
-		out[i].Pools = []int{0, 3, 0, 14, 1, 62, 0}[i%7]
-	}
-	return out
-}
 
 // rig is an array that runs a program.
 type rig struct {
@@ -64,6 +32,10 @@ type rig struct {
 	seen  []*witness // by LUN
 	tag   uint64
 	lists uint32
+
+	exports   []*scsi.Unit // by LUN
+	beside    *beside
+	besideRng *rand.Rand
 }
 
 func volume(lun int) string { return fmt.Sprintf("v%d", lun) }
@@ -73,7 +45,7 @@ func newRig(s Setup) (*rig, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &rig{setup: s, prof: p, exec: &block.Virtual{}, rng: rand.New(rand.NewPCG(1, 2))}
+	r := &rig{setup: s, prof: p, exec: &block.Virtual{}, rng: rand.New(rand.NewPCG(1, 2)), besideRng: rand.New(rand.NewPCG(uint64(s.Beside), 3))}
 	if s.Store == "memory" {
 		r.mem = store.NewMemory(r.exec, store.MemoryOptions{})
 	} else {
@@ -98,6 +70,10 @@ func newRig(s Setup) (*rig, error) {
 			func(_ *array.Volume, err error) { pool(nil, err) })
 	}
 	all := 2 + s.Pools + len(luns)
+	if s.Beside > 0 {
+		all++
+		r.makeFull(func(err error) { pool(nil, err) })
+	}
 	if r.until(func() bool { return ended == all }); failed != nil || ended != all {
 		return nil, fmt.Errorf("making the volumes: %w", failed)
 	}
@@ -119,8 +95,12 @@ func (r *rig) open() error {
 	if err != nil {
 		return err
 	}
+	cache := int64(1 << 20)
+	if r.setup.Beside > 0 { // floors that have room for something
+		cache = 8 << 20
+	}
 	r.arr, err = array.Open(array.Options{Exec: r.exec, Store: r.prof.Timed(inner, r.exec, func(string) string { return "" }, 7),
-		CacheBytes: 1 << 20, LogBytes: 64 << 10, CounterRows: 512, UUID: 1, Policy: policy})
+		CacheBytes: cache, LogBytes: 64 << 10, CounterRows: 512, UUID: 1, Policy: policy})
 	return err
 }
 
@@ -131,20 +111,21 @@ func (r *rig) login() error {
 	if e := r.prof.NewEngine(r.exec); e != nil {
 		opt.Delay = e.Delay
 	}
-	r.tg, r.seen = scsi.NewTarget(opt), nil
+	r.tg, r.seen, r.exports = scsi.NewTarget(opt), nil, nil
 	for i := range luns {
 		blob := "unit." + volume(i)
 		state, err := scsi.ParseUnitState(r.arr.Blob(blob))
 		if err != nil {
 			return err
 		}
-		seen := &witness{Volume: r.arr.Volume(volume(i))}
+		seen := &witness{Volume: r.arr.Volume(volume(i)), r: r}
 		r.seen = append(r.seen, seen)
 		var dev block.Device = seen
 		if r.setup.Sabotage != "" {
 			dev = saboteur{dev, r.exec, r.setup.Sabotage}
 		}
 		u := r.tg.AddUnit(dev, scsi.UnitOptions{State: state, Save: func(b []byte, done func(error)) { r.arr.SetBlob(blob, b, done) }})
+		r.exports = append(r.exports, u)
 		if err := r.tg.Map("", uint16(i), u); err != nil {
 			return err
 		}
@@ -153,7 +134,7 @@ func (r *rig) login() error {
 		name := fmt.Sprintf("iqn.2026-01.host:%d", h)
 		r.units[h] = r.tg.OpenNexus(name, name+",i,0x1", 1)
 	}
-	return nil
+	return r.startBeside()
 }
 
 // crash ends this life of the array: by the death of the process, or by a loss of power.
@@ -232,8 +213,10 @@ func (r *rig) device(lun int, q *block.Request) error {
 func (x *running) in() []byte { return bytes.Join(x.task.DataIn, nil) }
 
 // naa is the CSCD descriptor of a LUN.
-func (r *rig) naa(lun int) []byte {
-	id := r.arr.Volume(volume(lun)).Info()
+func (r *rig) naa(lun int) []byte { return r.naaOf(volume(lun)) }
+
+func (r *rig) naaOf(name string) []byte {
+	id := r.arr.Volume(name).Info()
 	b := make([]byte, 32)
 	b[0], b[4], b[5], b[7] = 0xE4, 1, 3, 16
 	copy(b[8:], id.NAA[:])
@@ -429,21 +412,3 @@ func codes(status byte, sense int) string {
 }
 
 func ordinal(i int) string { return fmt.Sprintf("sector %d", i) }
-
-// saboteur is a device with a planted bug.
-type saboteur struct {
-	block.Device
-	exec block.Executor
-	bug  string
-}
-
-func (s saboteur) Submit(reqs []*block.Request) {
-	for _, q := range reqs {
-		if s.bug == "lost unmap" && q.Op == block.OpUnmap && q.Ranges[0].Count < s.Info().Sectors && strings.HasSuffix(s.Info().Name, "0") {
-			q.Status = block.OK
-			s.exec.Post(func() { q.Done(q) })
-			continue
-		}
-		s.Device.Submit([]*block.Request{q})
-	}
-}

@@ -41,16 +41,28 @@ func play(groups []Group, s Setup) (*run, error) {
 		if err := r.group(g); err != nil {
 			return r, fmt.Errorf("group %d: %w", i, err)
 		}
+		if b := r.beside; b != nil && b.broken != "" {
+			return r, fmt.Errorf("group %d: %s", i, b.broken)
+		}
 		if g.Pause > 0 {
 			r.exec.RunUntil(r.exec.Now() + int64(g.Pause)*1e6)
 		}
+	}
+	if err := r.endBeside(); err != nil {
+		return r, err
 	}
 	drained := false
 	r.arr.Drain(func() { drained = true })
 	if r.until(func() bool { return drained }); !drained {
 		return r, fmt.Errorf("the cache is not drained")
 	}
-	return r, r.verify("at the end", nil)
+	if err := r.verify("at the end", nil); err != nil {
+		return r, err
+	}
+	if err := r.checkSpace(); err != nil {
+		return r, err
+	}
+	return r, r.freeAll()
 }
 
 func (r *run) note(format string, args ...any) {

@@ -104,6 +104,26 @@ func TestFindsAPlantedBug(t *testing.T) {
 	t.Fatal("50 programs do not find an UNMAP that does nothing")
 }
 
+// TestEverythingBeside: beside the programs that run here all goes on that the setups promise.
+func TestEverythingBeside(t *testing.T) {
+	if underRace {
+		t.Skip("it runs without the race detector, in a part of its own")
+	}
+	var sum besides
+	for seed := uint64(1); seed <= 12; seed++ {
+		r, err := play(generate(seed, programGroups), Setup{Store: "memory", Profile: "none", Beside: int(seed)})
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		d := r.beside.did
+		sum = besides{sum.waited + d.waited, sum.made + d.made, sum.resized + d.resized, sum.deleted + d.deleted, sum.copied + d.copied, sum.bounded + d.bounded}
+	}
+	if sum.waited == 0 || sum.made == 0 || sum.resized == 0 || sum.deleted == 0 || sum.copied == 0 || sum.bounded == 0 {
+		t.Errorf("12 programs had beside them: %+v", sum)
+	}
+	t.Logf("12 programs had beside them: %+v", sum)
+}
+
 // TestEveryOperation: what runs here has all operations in it, and each of them is carried out somewhere.
 func TestEveryOperation(t *testing.T) {
 	if underRace {

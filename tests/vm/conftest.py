@@ -15,20 +15,27 @@ if not HERE:
     collect_ignore_glob = ["test_*.py"]
 
 
+#: Seen in one run of three: nothing is under way in LIO, the array, or the SCSI layer (iorequest_cnt equals
+#: iodone_cnt, nothing in flight), and fio waits for what the block layer has queued and never sends again.
+LOST_REQUEUE = "on one processor Linux 6.1 can lose what it requeues while LIO's iSCSI target resets a LUN under load"
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what the guest's engine cannot do: it is not skipped but run elsewhere, by `make test-qemu`.
 
     Where the kernel's own target takes a quarter of a minute to recover from a reset, one of the two will do.
     """
+    for item in items:
+        if item.name == "test_reset_under_load[tcmu-iscsi---target]":
+            item.add_marker(pytest.mark.slow)
+        if item.name.startswith("test_reset_under_load[tcmu-iscsi-"):
+            item.add_marker(pytest.mark.qemu(LOST_REQUEUE))
     if os.environ.get("GUEST_ENGINE", "qemu") != "qemu":
         elsewhere = [item for item in items if item.get_closest_marker("qemu")]
         items[:] = [item for item in items if item not in elsewhere]
         config.hook.pytest_deselected(items=elsewhere)
         for item in elsewhere:
             print(f"left to QEMU: {item.nodeid}: {item.get_closest_marker('qemu').args[0]}")
-    for item in items:
-        if item.name == "test_reset_under_load[tcmu-iscsi---target]":
-            item.add_marker(pytest.mark.slow)
     # multipath-tools load the kernel's ALUA handler, which looks at every later disk and says so.
     items.sort(key=lambda item: item.path.name == "test_multipath.py")
 

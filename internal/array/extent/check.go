@@ -8,7 +8,7 @@ import (
 )
 
 // AddReferences adds the references that the map has to counts, for alloc.Space.Check, and returns the number of windows
-// with data.
+// with data or with several states.
 func (m *Map) AddReferences(to alloc.Counts) (windows int) {
 	m.eachWindow(m.root, func(_ uint64, s slot) {
 		windows++

@@ -34,25 +34,6 @@ const (
 	PartData
 )
 
-// cut lays a region out; see nvram.go.
-func cut(r block.Region, l Layout) memory {
-	m, rest := memory{region: r}, r.Bytes()
-	take := func(n int) (part []byte) {
-		part, rest = rest[:n:n], rest[n:]
-		return part
-	}
-	m.header, m.counters = take(headerBytes), take(l.Rows*rowBytes)
-	if l.Payload {
-		m.descs = take(l.Pages * descBytes)
-	}
-	m.ring = take(l.LogBytes)
-	if used := headerBytes + len(m.counters) + len(m.descs) + len(m.ring); l.Payload {
-		take(pageAligned(used) - used)
-		m.data = rest
-	}
-	return m
-}
-
 // touch announces that bytes are about to be written.
 func (m *memory) touch(part Part, b []byte) {
 	if m.OnWrite != nil {

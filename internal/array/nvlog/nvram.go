@@ -65,6 +65,25 @@ func (l Layout) Size() int {
 
 func pageAligned(n int) int { return (n + layout.PageBytes - 1) &^ (layout.PageBytes - 1) }
 
+// cut cuts a region into its parts.
+func cut(r block.Region, l Layout) memory {
+	m, rest := memory{region: r}, r.Bytes()
+	take := func(n int) (part []byte) {
+		part, rest = rest[:n:n], rest[n:]
+		return part
+	}
+	m.header, m.counters = take(headerBytes), take(l.Rows*rowBytes)
+	if l.Payload {
+		m.descs = take(l.Pages * descBytes)
+	}
+	m.ring = take(l.LogBytes)
+	if used := headerBytes + len(m.counters) + len(m.descs) + len(m.ring); l.Payload {
+		take(pageAligned(used) - used)
+		m.data = rest
+	}
+	return m
+}
+
 // NVRAM is a region with its layout.
 type NVRAM struct {
 	Layout

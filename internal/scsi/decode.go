@@ -1,3 +1,7 @@
+// Stage 4 of a command, decode, as far as commands have it in common: the extent of a block
+// command, its protection and its length, Data-Out and parameter lists. A helper that returns
+// false has ended the task. Whatever a peer sends, nothing here or in a handler reads behind it.
+
 package scsi
 
 import (
@@ -60,6 +64,14 @@ func lengthOffset(cdb []byte) int {
 	return 10
 }
 
+// flagsOffset is the byte with the flags of a block command.
+func flagsOffset(cdb []byte) int {
+	if cdb[0] == opVariable {
+		return 10
+	}
+	return 1
+}
+
 // inRange checks [lba, lba+n) against the capacity; otherwise the task ends with
 // LOGICAL BLOCK ADDRESS OUT OF RANGE and the first block that is not there.
 func (t *Task) inRange(lba, n uint64) bool {
@@ -72,14 +84,6 @@ func (t *Task) inRange(lba, n uint64) bool {
 	}
 	t.fault(lbaOutOfRange.withInfo(max(lba, u.blocks)))
 	return false
-}
-
-// flagsOffset is the byte with the flags of a block command.
-func flagsOffset(cdb []byte) int {
-	if cdb[0] == opVariable {
-		return 10
-	}
-	return 1
 }
 
 // unprotected refuses RDPROTECT, WRPROTECT and VRPROTECT: the units are not
@@ -115,35 +119,6 @@ func (t *Task) transfer(op block.Op) (bytes uint64, ok bool) {
 	return bytes, true
 }
 
-// doRead serves READ(6), (10), (12), (16).
-func doRead(t *Task) {
-	bytes, ok := t.transfer(block.OpRead)
-	if !ok {
-		return
-	}
-	st := &t.state
-	t.InTotal = int(bytes)
-	want := min(int(bytes), max(t.MaxIn, 0))
-	if want == 0 {
-		t.good()
-		return
-	}
-	// A buffer that is too small still receives whole blocks from the device.
-	bs := int(st.u.blockSize())
-	whole := (want + bs - 1) / bs * bs
-	buf := t.Bufs.Get(whole)[:whole]
-	st.req.Range.Count = uint64(whole) >> block.SectorShift
-	st.vec[0] = buf
-	st.req.Data = st.vec[:]
-	st.in[0] = buf[:want]
-	t.submit(readDone)
-}
-
-func readDone(t *Task) {
-	t.DataIn = t.state.in[:]
-	t.good()
-}
-
 // dataOut prepares the request's Data: the blocks that came, at most what the CDB
 // describes. It returns false when there is nothing to write, and has then ended
 // the task. Less than the CDB describes is taken when whole blocks came (with a
@@ -170,107 +145,20 @@ func (t *Task) dataOut(bytes uint64) bool {
 	return true
 }
 
-// clip returns the n bytes of v from off on, without copying them.
-func clip(v [][]byte, off, n uint64) [][]byte {
-	var out [][]byte
-	for _, b := range v {
-		if off >= uint64(len(b)) {
-			off -= uint64(len(b))
-			continue
-		}
-		b = b[off:]
-		off = 0
-		if uint64(len(b)) > n {
-			b = b[:n]
-		}
-		if n -= uint64(len(b)); len(b) > 0 {
-			out = append(out, b)
-		}
-		if n == 0 {
-			break
-		}
+// list gathers a parameter list of n bytes from Data-Out; ok is false, and the
+// task has ended, when less came.
+func (t *Task) list(n int) (b []byte, ok bool) {
+	t.OutTotal = n
+	if n > 0 && block.VecLen(t.DataOut) < n {
+		t.check(parameterListLength)
+		return nil, false
 	}
-	return out
-}
-
-// doWrite serves WRITE(6), (10), (12), (16).
-func doWrite(t *Task) {
-	if bytes, ok := t.transfer(block.OpWrite); ok && t.dataOut(bytes) {
-		t.submit((*Task).good)
+	if len(t.DataOut) > 0 && len(t.DataOut[0]) >= n {
+		return t.DataOut[0][:n], true
 	}
-}
-
-// doOrWrite serves ORWRITE(16).
-func doOrWrite(t *Task) {
-	if bytes, ok := t.transfer(block.OpOrWrite); ok && t.dataOut(bytes) {
-		t.submit((*Task).good)
+	b = make([]byte, 0, n)
+	for _, v := range t.DataOut {
+		b = append(b, v[:min(len(v), n-len(b))]...)
 	}
-}
-
-// doCompareAndWrite serves COMPARE AND WRITE (SBC-4 5.3): Data-Out is what to
-// compare with, then what to write.
-func doCompareAndWrite(t *Task) {
-	const lengthAt = 13
-	st := &t.state
-	u := st.u
-	lba, n := binary.BigEndian.Uint64(t.CDB[2:]), uint64(t.CDB[lengthAt])
-	if !t.unprotected() {
-		return
-	}
-	if n > maxCompareBlocks {
-		t.fault(inCDB(lengthAt, 7))
-		return
-	}
-	if !t.inRange(lba, n) {
-		return
-	}
-	bytes := n * u.blockSize()
-	t.OutTotal = int(2 * bytes)
-	if uint64(block.VecLen(t.DataOut)) != 2*bytes {
-		// Where the operands begin and end would be a guess: nothing is written.
-		t.fault(inCDB(lengthAt, 7))
-		return
-	}
-	if n == 0 {
-		t.good()
-		return
-	}
-	r := &st.req
-	r.Op, r.Origin, r.Flags = block.OpCompareWrite, block.OriginCAW, 0
-	if t.CDB[1]&bitFUA != 0 {
-		r.Flags = block.FUA
-	}
-	r.Range = block.Range{Start: lba << u.shift, Count: n << u.shift}
-	r.Compare, r.Data = clip(t.DataOut, 0, bytes), clip(t.DataOut, bytes, bytes)
-	t.submit((*Task).good)
-}
-
-// bitImmed is IMMED of PRE-FETCH, SYNCHRONIZE CACHE (byte 1).
-const bitImmed = 0x02
-
-// doPreFetch serves PRE-FETCH: the range is checked, the cache is left alone. GOOD
-// and not CONDITION MET says that not all blocks are in it (SBC-4 5.8).
-func doPreFetch(t *Task) {
-	if lba, n := extent(t.CDB); t.inRange(lba, n) {
-		t.good()
-	}
-}
-
-// doSynchronize serves SYNCHRONIZE CACHE (SBC-4 5.34). The whole cache of the
-// unit is flushed, whatever the range.
-func doSynchronize(t *Task) {
-	st := &t.state
-	lba, n := extent(t.CDB)
-	if !t.inRange(lba, n) {
-		return
-	}
-	if t.CDB[1]&bitImmed != 0 {
-		// The flush outlives the task, so it has a request of its own.
-		st.u.dev.Submit([]*block.Request{{Op: block.OpFlush, Host: st.n.host.id, Done: func(*block.Request) {}}})
-		t.good()
-		return
-	}
-	r := &st.req
-	r.Op, r.Origin, r.Flags, r.Range = block.OpFlush, block.OriginHost, 0, block.Range{}
-	t.submit((*Task).good)
+	return b, true
 }

@@ -1,13 +1,16 @@
+// Unit attention conditions (SAM-5 5.14): a set of bits for each I_T_L nexus, established here
+// and reported by check.go, in the order of their bits, one a command.
+
 package scsi
 
 import "math/bits"
 
-// attention is a set of pending unit attention conditions. The lower the bit,
+// unitAttention is a set of pending unit attention conditions. The lower the bit,
 // the earlier it is reported (SAM-5 5.14).
-type attention uint32
+type unitAttention uint32
 
 const (
-	uaPowerOn attention = 1 << iota
+	uaPowerOn unitAttention = 1 << iota
 	uaReset
 	uaNexusLoss
 	uaMediumChanged
@@ -25,7 +28,7 @@ const (
 	uaTimestamp
 )
 
-var attentionCodes = [...]code{
+var unitAttentionCodes = [...]code{
 	0x062900, // POWER ON, RESET, OR BUS DEVICE RESET OCCURRED
 	0x062903, // BUS DEVICE RESET FUNCTION OCCURRED
 	0x062907, // I_T NEXUS LOSS OCCURRED
@@ -45,14 +48,14 @@ var attentionCodes = [...]code{
 }
 
 // take removes the condition that is to be reported next.
-func (a *attention) take() code {
+func (a *unitAttention) take() code {
 	i := bits.TrailingZeros32(uint32(*a))
 	*a &^= 1 << i
-	return attentionCodes[i]
+	return unitAttentionCodes[i]
 }
 
 // attend raises ua on every I_T nexus of the unit but one (nil spares none).
-func (u *Unit) attend(ua attention, except *itl) {
+func (u *Unit) establish(ua unitAttention, except *itl) {
 	for _, x := range u.itls {
 		if x != except {
 			x.ua |= ua

@@ -1,3 +1,8 @@
+// Stage 3 of an EXTENDED COPY: its segments, one after the other (which is what STR=1 asks for).
+// Each is a hold of the source and a place at the destination, so that a segment whose ranges
+// overlap copies as if the whole source was read first. Both units are asked before each request
+// whether they would serve it; what they answer is forwarded.
+
 package scsi
 
 import (
@@ -19,46 +24,6 @@ type copying struct {
 	dst    *cscd
 	placed bool // the present request is the place
 }
-
-// doExtendedCopy serves EXTENDED COPY(LID1) and (LID4).
-func doExtendedCopy(t *Task) {
-	st := &t.state
-	const longest = copyHeader4 + maxDescriptorBytes + cscdLen + segmentOffsetLen
-	n := binary.BigEndian.Uint32(t.CDB[10:])
-	if n == 0 {
-		t.good()
-		return
-	}
-	// A list that is too long is still read as far as its header needs.
-	b, ok := t.list(int(min(n, longest)))
-	if !ok {
-		return
-	}
-	t.OutTotal = int(n)
-	l, s := parseCopyList(st.itl, b, t.CDB[1]&0x1F)
-	if s.code != noSense {
-		t.fault(s)
-		return
-	}
-	t.operate(&copying{list: l}, l.id, l.usage != usageNone, l.usage == usageDiscard, l.immed, -l.idAt)
-}
-
-// abort ends the copy in its present segment. s says what is wrong with it.
-func (c *copying) abort(o *operation, s sense) {
-	s.specific, s.hasSpecific = uint64(c.at), true
-	o.finish(copyError, StatusCheckCondition, s)
-}
-
-// inSegment points to a byte of the present segment descriptor.
-func inSegment(c code, offset int) sense {
-	return sense{code: c, sks: [3]byte{sksv | sksSD, byte(offset >> 8), byte(offset)}}
-}
-
-// Which part of a copy a forwarded status is of.
-const (
-	fromSource = 1
-	fromTarget = 2
-)
 
 // next starts the present segment, or ends the copy behind the last.
 func (c *copying) next(o *operation) {
@@ -131,46 +96,23 @@ func (c *copying) resolve(o *operation, i, field int) (*cscd, bool) {
 	return d, true
 }
 
-// attached tells whether the nexus still sees the unit at this LUN.
-func (x *itl) attached() bool { return !x.u.removed && !x.n.closed && x.n.luns[x.lun] == x }
-
-// ended goes on when the source is held, or the destination has become it.
-func (c *copying) ended(o *operation) {
-	r := &o.req
+// cscdOf returns the CSCD of a CSCD descriptor ID, nil if there is none.
+func (c *copying) cscdOf(id int) *cscd {
 	switch {
-	case r.Status != block.OK:
-		if !c.placed {
-			r.Ref = nil // a hold that failed holds nothing
-		}
-		if o.cancelled() {
-			return
-		}
-		status, s := o.where.outcome(r)
-		if c.placed {
-			c.forward(o, fromTarget, c.dst, status, s.code)
-		} else {
-			c.forward(o, fromSource, c.src, status, s.code)
-		}
-	case o.cancelled():
-	case !c.placed:
-		if _, ok := c.resolve(o, c.list.segments[c.at].dst, segmentTarget); !ok {
-			return
-		}
-		if status, code := c.dst.x.refuses(c.to, true); status != StatusGood {
-			c.forward(o, fromTarget, c.dst, status, code)
-			return
-		}
-		c.placed = true
-		r.Op, r.Range, r.Ranges, r.RefOffset, r.Priority = block.OpPlace, c.to, nil, 0, c.list.priority
-		o.submit(c.dst.x.u)
-	default:
-		r.Ref.Release()
-		r.Ref = nil
-		o.result.segments++
-		o.result.moved += c.to.Bytes()
-		c.at++
-		c.next(o)
+	case id < len(c.list.cscds):
+		return &c.list.cscds[id]
+	case id == cscdSelf:
+		return &c.list.self
 	}
+	return nil
+}
+
+// unitOf returns the I_T_L nexus of a CSCD descriptor ID if that is the unit u.
+func (c *copying) unitOf(id int, u *Unit) *itl {
+	if d := c.cscdOf(id); d != nil && d.x != nil && d.x.u == u {
+		return d.x
+	}
+	return nil
 }
 
 // Fields of segment descriptors.
@@ -229,22 +171,50 @@ func (g *segment) ranges(src, dst *Unit) (from, to block.Range, s sense) {
 	return from, to, sense{}
 }
 
-// refuses is what the unit would answer to a READ or WRITE of the range from this
-// nexus: GOOD means that it would do it.
-func (x *itl) refuses(r block.Range, write bool) (byte, code) {
-	u := x.u
+// ended goes on when the source is held, or the destination has become it.
+func (c *copying) ended(o *operation) {
+	r := &o.req
 	switch {
-	case x.excluded(write):
-		return StatusReservationConflict, noSense
-	case u.notReady() != noSense:
-		return StatusCheckCondition, u.notReady()
-	case !r.Within(u.blocks << u.shift):
-		return StatusCheckCondition, lbaOutOfRange
-	case write && u.writeProtected():
-		return StatusCheckCondition, writeProtected
+	case r.Status != block.OK:
+		if !c.placed {
+			r.Ref = nil // a hold that failed holds nothing
+		}
+		if o.cancelled() {
+			return
+		}
+		status, s := o.where.outcome(r)
+		if c.placed {
+			c.forward(o, fromTarget, c.dst, status, s.code)
+		} else {
+			c.forward(o, fromSource, c.src, status, s.code)
+		}
+	case o.cancelled():
+	case !c.placed:
+		if _, ok := c.resolve(o, c.list.segments[c.at].dst, segmentTarget); !ok {
+			return
+		}
+		if status, code := c.dst.x.refuses(c.to, true); status != StatusGood {
+			c.forward(o, fromTarget, c.dst, status, code)
+			return
+		}
+		c.placed = true
+		r.Op, r.Range, r.Ranges, r.RefOffset, r.Priority = block.OpPlace, c.to, nil, 0, c.list.priority
+		o.submit(c.dst.x.u)
+	default:
+		r.Ref.Release()
+		r.Ref = nil
+		o.result.segments++
+		o.result.moved += c.to.Bytes()
+		c.at++
+		c.next(o)
 	}
-	return StatusGood, noSense
 }
+
+// Which part of a copy a forwarded status is of.
+const (
+	fromSource = 1
+	fromTarget = 2
+)
 
 // forward ends the copy with what one of its units said.
 func (c *copying) forward(o *operation, from byte, d *cscd, status byte, why code) {
@@ -255,4 +225,72 @@ func (c *copying) forward(o *operation, from byte, d *cscd, status byte, why cod
 	}
 	s.from, s.fwdStatus, s.fwd = from, status, why
 	c.abort(o, s)
+}
+
+// abort ends the copy in its present segment. s says what is wrong with it.
+func (c *copying) abort(o *operation, s sense) {
+	s.specific, s.hasSpecific = uint64(c.at), true
+	o.finish(copyError, StatusCheckCondition, s)
+}
+
+// inSegment points to a byte of the present segment descriptor.
+func inSegment(c code, offset int) sense {
+	return sense{code: c, sks: [3]byte{sksv | sksSD, byte(offset >> 8), byte(offset)}}
+}
+
+func (c *copying) uses(_ *operation, u *Unit, what scope) (found *itl, how use) {
+	segments := c.list.segments[c.at:]
+	if what == step {
+		segments = segments[:min(1, len(segments))]
+	}
+	for i := range segments {
+		if x := c.unitOf(segments[i].src, u); x != nil {
+			found, how = x, how|usesRead
+		}
+		if x := c.unitOf(segments[i].dst, u); x != nil {
+			found, how = x, how|usesWrite
+		}
+	}
+	return found, how
+}
+
+func (c *copying) refuse(o *operation, u *Unit, status byte, why code) {
+	for i := range c.list.segments[c.at:] {
+		g := &c.list.segments[c.at+i]
+		if c.unitOf(g.dst, u) != nil {
+			c.forward(o, fromTarget, c.cscdOf(g.dst), status, why)
+			return
+		}
+		if c.unitOf(g.src, u) != nil {
+			c.forward(o, fromSource, c.cscdOf(g.src), status, why)
+			return
+		}
+	}
+	c.abort(o, sense{code: copyAborted})
+}
+
+// total is what the segments copy whose units can be reached.
+func (c *copying) total() uint64 {
+	unit := func(i int) *Unit {
+		d := &c.list.self
+		if i < len(c.list.cscds) {
+			d = &c.list.cscds[i]
+		}
+		if d.x == nil {
+			return nil
+		}
+		return d.x.u
+	}
+	var n uint64
+	for i := range c.list.segments {
+		g := &c.list.segments[i]
+		src, dst := unit(g.src), unit(g.dst)
+		if src == nil || dst == nil {
+			continue
+		}
+		if _, to, s := g.ranges(src, dst); s.code == noSense {
+			n += to.Bytes()
+		}
+	}
+	return n
 }

@@ -1,3 +1,7 @@
+// SANITIZE and FORMAT UNIT: an operation on the whole unit that goes on after its command, and
+// after a loss of power. While there is one, and after one has failed, the unit is not ready
+// (access.go). It begins when all that was at the device is over: what that wrote must go too.
+
 package scsi
 
 import (
@@ -18,7 +22,7 @@ const (
 )
 
 // erasure says what an operation makes of the medium.
-type erasure struct {
+type eraseParameters struct {
 	Format       bool   `json:"format,omitempty"`  // FORMAT UNIT, else SANITIZE
 	Unrestricted bool   `json:"ause,omitempty"`    // a failure can be left by EXIT FAILURE MODE
 	Passes       int    `json:"passes,omitempty"`  // 0 makes the medium as new
@@ -29,9 +33,9 @@ type erasure struct {
 // background is an operation on a unit that goes on after its command: SANITIZE or
 // FORMAT UNIT. While there is one the unit is not ready. Nothing but the removal
 // of the unit ends it.
-type background struct {
+type eraseOperation struct {
 	u     *Unit
-	what  erasure
+	what  eraseParameters
 	task  *Task // waits for the end; nil with IMMED=1 or when it was aborted
 	req   block.Request
 	start int64  // when it began
@@ -40,31 +44,16 @@ type background struct {
 	total uint64 // sectors of all passes
 }
 
-// busyCode is why the unit is not ready.
-func (b *background) busyCode() code {
-	if b.what.Format {
-		return formatInProgress
-	}
-	return sanitizeInProgress
-}
-
-// busy is the sense data of the operation in progress, with the PROGRESS
-// INDICATION in 65536ths (SPC-5 4.4.2.4.4).
-func (b *background) busy() sense {
-	p := b.done * 65535 / max(b.total, 1)
-	return sense{code: b.busyCode(), sks: [3]byte{sksv, byte(p >> 8), byte(p)}}
-}
-
 // erase starts an operation. task, which may be nil, ends with it.
-func (u *Unit) erase(what erasure, task *Task) {
-	b := &background{u: u, what: what, task: task, start: u.t.exec.Now()}
+func (u *Unit) erase(what eraseParameters, task *Task) {
+	b := &eraseOperation{u: u, what: what, task: task, start: u.t.exec.Now()}
 	b.size = u.info.Sectors
 	b.total = b.size * uint64(max(what.Passes, 1))
 	b.req.Done = b.step
-	u.job, u.failedErase = b, nil
+	u.eraseOperation, u.failedErase = b, nil
 	u.revokeTokens() // they hold what is to be erased
 	if task != nil {
-		task.state.multi = b
+		task.state.continuation = b
 	}
 	u.save(nil)
 	// Commands that run already end first: what they write must go too. Copies end now.
@@ -77,7 +66,7 @@ func (u *Unit) erase(what erasure, task *Task) {
 		return StatusCheckCondition, b.busyCode()
 	})
 	for x := u.first; x != nil; x = x.state.next {
-		if _, copies := x.state.multi.(*operation); !copies && x.state.phase == enabled && x != task && x.state.inDevice {
+		if _, copies := x.state.continuation.(*operation); !copies && x != task && x.state.phase.elsewhere() {
 			w.left++
 			x.state.waiters = append(x.state.waiters, w)
 		}
@@ -85,11 +74,11 @@ func (u *Unit) erase(what erasure, task *Task) {
 	w.less(u.t)
 }
 
-// end lets the task go: the operation goes on without it.
-func (b *background) end(*Task) { b.task = nil }
+// release lets the task go: the operation goes on without it.
+func (b *eraseOperation) release(*Task) { b.task = nil }
 
 // next submits the next piece, when its time has come.
-func (b *background) next() {
+func (b *eraseOperation) next() {
 	u := b.u
 	if u.removed {
 		return
@@ -129,7 +118,7 @@ func (b *background) next() {
 }
 
 // step goes on after a piece.
-func (b *background) step(r *block.Request) {
+func (b *eraseOperation) step(r *block.Request) {
 	u := b.u
 	switch {
 	case u.removed:
@@ -150,8 +139,8 @@ func (b *background) step(r *block.Request) {
 }
 
 // eraseEnded makes the unit ready again, or leaves it failed.
-func (u *Unit) eraseEnded(b *background, ok bool) {
-	u.job = nil
+func (u *Unit) eraseEnded(b *eraseOperation, ok bool) {
+	u.eraseOperation = nil
 	if !ok {
 		u.failedErase = &b.what
 	}
@@ -165,27 +154,6 @@ func (u *Unit) eraseEnded(b *background, ok bool) {
 	default:
 		b.task.check(sanitizeFailed)
 	}
-}
-
-// eraseState is what every command but those with passBusy meets while the medium
-// is erased, or after that has failed (SBC-4 4.11.3, 4.11.4).
-func (u *Unit) eraseState() (sense, bool) {
-	switch f := u.failedErase; {
-	case u.job != nil:
-		return u.job.busy(), true
-	case f == nil:
-		return sense{}, false
-	case f.Format:
-		return sense{code: formatCorrupted}, true
-	default:
-		return sense{code: sanitizeFailed}, true
-	}
-}
-
-// mends tells whether a command is what ends a failed erasure.
-func (u *Unit) mends(row *command) bool {
-	const formatUnit, sanitize = 0x04, 0x48
-	return u.job == nil && (row.op == sanitize || row.op == formatUnit && u.failedErase.Format)
 }
 
 // Service actions and bits of SANITIZE (SBC-4 5.30).
@@ -208,7 +176,7 @@ func doSanitize(t *Task) {
 	be := binary.BigEndian
 	n := int(be.Uint16(t.CDB[7:]))
 	sa := t.CDB[1] & 0x1F
-	what := erasure{Unrestricted: t.CDB[1]&sanitizeAUSE != 0}
+	what := eraseParameters{Unrestricted: t.CDB[1]&sanitizeAUSE != 0}
 	switch {
 	case sa == sanitizeOverwrite:
 		if n <= overwriteHeader || n > overwriteHeader+int(u.blockSize()) {
@@ -248,7 +216,7 @@ func doSanitize(t *Task) {
 }
 
 // erase starts the operation of the task's command.
-func (t *Task) erase(what erasure, immed bool) {
+func (t *Task) erase(what eraseParameters, immed bool) {
 	u := t.state.u
 	t.describe(opErase, u, u.info.Sectors<<block.SectorShift*uint64(max(what.Passes, 1)))
 	if immed {
@@ -257,15 +225,6 @@ func (t *Task) erase(what erasure, immed bool) {
 		return
 	}
 	u.erase(what, t)
-}
-
-// repeat returns n bytes of b, again and again.
-func repeat(b []byte, n int) []byte {
-	out := make([]byte, 0, n)
-	for len(out) < n {
-		out = append(out, b[:min(len(b), n-len(out))]...)
-	}
-	return out
 }
 
 // Bits of FORMAT UNIT and its parameter list (SBC-4 5.5).
@@ -292,7 +251,7 @@ func doFormat(t *Task) {
 		t.fault(inCDB(1, 7))
 		return
 	}
-	what := erasure{Format: true}
+	what := eraseParameters{Format: true}
 	if t.CDB[1]&formatData == 0 {
 		t.erase(what, false)
 		return
@@ -347,13 +306,4 @@ func doFormat(t *Task) {
 		}
 	}
 	t.erase(what, b[1]&formatImmed != 0)
-}
-
-// joined returns at most n bytes of v in one piece.
-func joined(v [][]byte, n int) []byte {
-	var out []byte
-	for _, b := range v {
-		out = append(out, b[:min(len(b), n-len(out))]...)
-	}
-	return out
 }

@@ -1,3 +1,8 @@
+// Handler of EXTENDED COPY, stage 1 of a copy: its parameter list is parsed, its CSCDs are found
+// among the LUNs of the nexus that sent it and nowhere else, and an operation is started
+// (copystart.go). Only what makes the whole list unusable is an error here; the rest is found
+// when the segment runs.
+
 package scsi
 
 import (
@@ -87,6 +92,29 @@ const (
 	saWriteToken    = 0x11
 	saCopyAbort     = 0x1C
 )
+
+// doExtendedCopy serves EXTENDED COPY(LID1) and (LID4).
+func doExtendedCopy(t *Task) {
+	st := &t.state
+	const longest = copyHeader4 + maxDescriptorBytes + cscdLen + segmentOffsetLen
+	n := binary.BigEndian.Uint32(t.CDB[10:])
+	if n == 0 {
+		t.good()
+		return
+	}
+	// A list that is too long is still read as far as its header needs.
+	b, ok := t.list(int(min(n, longest)))
+	if !ok {
+		return
+	}
+	t.OutTotal = int(n)
+	l, s := parseCopyList(st.itl, b, t.CDB[1]&0x1F)
+	if s.code != noSense {
+		t.fault(s)
+		return
+	}
+	t.operate(&copying{list: l}, l.id, l.usage != usageNone, l.usage == usageDiscard, l.immed, -l.idAt)
+}
 
 // cscd is a copy source or copy destination, resolved inside the LUN map of the
 // nexus. why tells what is wrong with it; it matters once a segment uses it.

@@ -1,0 +1,192 @@
+package extent
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// TestWholeVolumeIsOneSlot: what is of one state costs nothing, however large it is, and what is superseded is cut
+// off in one step.
+func TestWholeVolumeIsOneSlot(t *testing.T) {
+	r := newRigOf(t)
+	announced := 0
+	r.arena.onGarbage = func() { announced++ }
+	m := r.arena.NewMap(Config{Space: r.space, Volume: 9, Sectors: 64 << 40 / 512, Drop: r.drop})
+	if m.levels != maxLevels || m.Span() < 64<<40/512 {
+		t.Fatalf("a volume of 64 TiB has %d levels", m.levels)
+	}
+	empty := r.arena.Bytes()
+	for w := range uint64(60) {
+		g, ok := m.Allocate(w << 20)
+		if !ok {
+			t.Fatal("no space")
+		}
+		m.SetData(block.Range{Start: w << 20 << layout.WindowShift, Count: 8}, g<<layout.WindowShift)
+	}
+	if n := r.arena.Nodes(); n < 60 || r.arena.Bytes() < empty+60*2048 || !m.HasData(1<<20) || m.HasData(1) {
+		t.Fatalf("60 windows far from each other have %d nodes, %d bytes", n, r.arena.Bytes())
+	}
+	m.SetState(0, m.Span(), block.Zero)
+	if s, n := m.find(12345); s != kindZero || n != m.Span()>>layout.WindowShift-12345 || announced != 1 || r.space.Allocated() != 60 {
+		t.Fatalf("the slot is %#x for %d windows; garbage was announced %d times; %d grains are allocated", s, n, announced, r.space.Allocated())
+	}
+	steps := 1
+	for ; r.arena.Collect(GarbageStep); steps++ {
+	}
+	if r.arena.Nodes() != 0 || r.space.Allocated() != 0 || steps < 4 {
+		t.Errorf("after %d steps there are %d nodes and %d grains", steps, r.arena.Nodes(), r.space.Allocated())
+	}
+}
+
+// TestAnchorCost: a window counts once, and not if it has a grain of its own or an anchor.
+func TestAnchorCost(t *testing.T) {
+	r := newRigOf(t)
+	v := r.add(70000, false)
+	const w = layout.WindowSectors
+	r.write(v, 5, 0, 8)
+	for len(v.sectors) > 0 && v.sectors[5*w].state != block.Data { // the rig gives up a write now and then
+		r.write(v, 5, 0, 8)
+	}
+	r.do(v, 7*w+3, 1, sector{state: block.Anchored})
+	ranges := []block.Range{{Start: 9 * w, Count: 1}, {}, {Start: 4 * w, Count: 5 * w}, {Start: 4*w + 5, Count: 10}}
+	if n := v.m.AnchorCost(ranges); n != 4 { // 4, 6, 8 and 9
+		t.Errorf("%d grains", n)
+	}
+	large := r.arena.NewMap(Config{Space: r.space, Volume: 9, Sectors: 1 << 32})
+	if n := large.AnchorCost([]block.Range{{Start: 8, Count: 1<<32 - 8}}); n != 1<<25 {
+		t.Errorf("%d grains of what is one slot", n)
+	}
+}
+
+// TestAbortedCheckpoint: what is collected behind it is written nowhere.
+func TestAbortedCheckpoint(t *testing.T) {
+	r := newRigOf(t)
+	v := r.add(70000, false)
+	r.do(v, 0, 1, sector{state: block.Zero})
+	r.finish()
+	r.do(v, 0, 2, sector{state: block.Zero})
+	r.arena.Checkpoint().Begin(func([]byte, []byte) { t.Error("an entry was written") })
+	r.arena.Checkpoint().Abort()
+	r.do(v, 0, 70000, sector{state: block.Zero})
+	for r.arena.Collect(GarbageStep) {
+	}
+}
+
+// TestOrphans: a node that was written leads to one that is cut off before its turn, and stays cut off. It is written
+// all the same.
+func TestOrphans(t *testing.T) {
+	r := newRigOf(t)
+	v := r.add(70000, false)
+	r.do(v, 0, 1, sector{state: block.Zero})
+	r.finish()
+	r.do(v, 1, 1, sector{state: block.Zero})
+	var keys []string
+	c := r.arena.Checkpoint()
+	c.Begin(func(key, _ []byte) { keys = append(keys, string(key)) })
+	r.do(v, 0, 70000, sector{state: block.Unmapped})
+	for r.arena.Collect(GarbageStep) {
+	}
+	for c.Next() {
+	}
+	c.Seal()
+	leaf, top, root := string(nodeKey{0, 0, 0}.bytes()), string(nodeKey{0, 1, 0}.bytes()), string(rootKey(0))
+	if got := strings.Join(keys, "|"); got != leaf+"|"+top+"|"+root {
+		t.Errorf("written: %q", keys)
+	}
+	if key := c.NextRemoval(); key != nil || c.MoreRemovals() {
+		t.Errorf("key %q is removed by the checkpoint that has written it", key)
+	}
+	keys = nil
+	c.Begin(func(key, _ []byte) { keys = append(keys, string(key)) })
+	for c.Next() {
+	}
+	c.Seal()
+	if a, b := c.NextRemoval(), c.NextRemoval(); string(a) != top || string(b) != leaf || c.MoreRemovals() || len(keys) > 0 {
+		t.Errorf("the next one writes %q and removes %q and %q", keys, a, b)
+	}
+}
+
+// TestDeletedVolume: its root leaves the store when its map is cleared, and is not written before that.
+func TestDeletedVolume(t *testing.T) {
+	r := newRigOf(t)
+	v := r.add(70000, false)
+	r.do(v, 0, 1, sector{state: block.Zero})
+	r.finish()
+	r.do(v, 70000-1, 1, sector{state: block.Zero})
+	before := string(r.ckpt.store[string(rootKey(0))])
+	v.m.Abandon()
+	r.finish()
+	if got := string(r.ckpt.store[string(rootKey(0))]); got != before {
+		t.Errorf("the root was %x and is %x", before, got)
+	}
+	r.remove(v)
+	for r.arena.Collect(GarbageStep) {
+	}
+	r.finish()
+	if n := len(r.ckpt.store); n != 0 || r.arena.mapOf(0) != nil {
+		t.Errorf("%d entries are left of the volume", n)
+	}
+}
+
+// TestCheckBites: damage of the tree and of the account has its line.
+func TestCheckBites(t *testing.T) {
+	for _, row := range []struct {
+		name, tree, account string
+		damage              func(m *Map, leaf *node)
+	}{
+		{"none", "", "", func(*Map, *node) {}},
+		{"sums of a node", "page 0 of level 0 says", "", func(_ *Map, leaf *node) { leaf.sums.Zero++ }},
+		{"sums of the map", "the root says", "", func(m *Map, _ *node) { m.sum.Data-- }},
+		{"a node of another volume", "leads to a page that is not its", "", func(_ *Map, leaf *node) { leaf.vol++ }},
+		{"a node of another level", "leads to a page that is not its", "", func(_ *Map, leaf *node) { leaf.level++ }},
+		{"homes", "", "its account says", func(m *Map, _ *node) { m.tenant.Homes-- }},
+		{"a home without a promise", "", "window 1 has a home and is not entitled to one", func(m *Map, _ *node) { m.thick = false }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := newRigOf(t)
+			v := r.add(1000, true)
+			g, _ := v.m.Allocate(1)
+			r.do(v, layout.WindowSectors, 8, sector{block.Data, g << layout.WindowShift})
+			r.do(v, 0, 1, sector{state: block.Zero})
+			row.damage(v.m, r.arena.nodes[v.m.root.value()])
+			for _, c := range []struct {
+				got  []string
+				want string
+			}{{v.m.CheckTree(), row.tree}, {v.m.CheckAccount(8), row.account}} {
+				if c.want == "" && len(c.got) > 0 && row.tree == "" || c.want != "" && (len(c.got) == 0 || !strings.Contains(c.got[0], c.want)) {
+					t.Errorf("the check says %q, not %q", c.got, c.want)
+				}
+			}
+		})
+	}
+}
+
+// TestSpaceOfTwo: arenas have maps in many spaces, and what is held of one is given up for that one only.
+func TestSpaceOfTwo(t *testing.T) {
+	r := newRigOf(t)
+	other := alloc.New([]int{1}, alloc.Events{Freed: func(uint64) {}, Vacated: func(uint32) {}})
+	v := r.add(1000, false)
+	w := r.arena.NewMap(Config{Space: other, Volume: 99, Sectors: 1000})
+	g, _ := v.m.Allocate(0)
+	v.m.SetData(block.Range{Count: 8}, g<<layout.WindowShift)
+	h, _ := w.Allocate(0)
+	w.SetData(block.Range{Count: 8}, h<<layout.WindowShift)
+	a, b := v.m.Hold([]block.Range{{Count: 4}, {Start: 2, Count: 4}}), w.Hold([]block.Range{{Count: 8}})
+	if !r.arena.Holds() || !r.arena.GiveUp(other) || a.Lost() || !b.Lost() || r.arena.GiveUp(other) || other.Refs(h) != 1 || r.space.Refs(g) != 3 {
+		t.Errorf("lost: %v, %v; references and holds: %d, %d", a.Lost(), b.Lost(), r.space.Refs(g), other.Refs(h))
+	}
+	var runs []Run
+	a.Runs(3, 3, func(x Run) bool { runs = append(runs, x); return true })
+	if len(runs) != 2 || runs[0].Phys != 3 || runs[0].Count != 1 || runs[1].Phys != 2 || runs[1].Start != 1 || runs[1].Count != 2 {
+		t.Errorf("sectors 3 to 5 of two ranges are %v", runs)
+	}
+	a.Release()
+	b.Release()
+	if r.arena.Holds() || r.space.Refs(g) != 1 {
+		t.Error("something is held that was released")
+	}
+}

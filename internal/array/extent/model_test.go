@@ -1,0 +1,164 @@
+package extent
+
+import (
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// check compares everything with the model.
+func (r *rig) check() {
+	r.t.Helper()
+	users := alloc.Users{Refs: r.space.NewCounts(), Holds: r.arena.Holds(), Garbage: r.arena.HasGarbage()}
+	fromMaps := r.space.NewCounts()
+	for _, v := range r.vols {
+		windows := v.references(users.Refs)
+		if got := v.m.AddReferences(fromMaps); got < windows {
+			r.fatalf("volume %d: %d windows in use, %d have data", v.id, got, windows)
+		}
+		r.compare(v)
+		r.checkChains(v)
+		for _, why := range v.m.CheckTree() {
+			r.fatalf("volume %d: %s", v.id, why)
+		}
+		if !users.Garbage {
+			for _, why := range v.m.CheckAccount(v.entitled()) {
+				r.fatalf("volume %d: %s", v.id, why)
+			}
+		}
+	}
+	for _, h := range r.refs {
+		r.compareRef(h)
+	}
+	for _, why := range r.space.Check(users) {
+		r.fatalf("%s", why)
+	}
+	for e := range fromMaps {
+		if fromMaps[e] != nil && (users.Refs[e] == nil || *fromMaps[e] != *users.Refs[e]) || fromMaps[e] == nil && users.Refs[e] != nil {
+			r.fatalf("extent %d: the maps have the references %v, the model %v", e, fromMaps[e], users.Refs[e])
+		}
+	}
+}
+
+// references adds the references that the model has: one for each window and grain of a layer. It returns the number of
+// windows with data.
+func (v *volume) references(to alloc.Counts) (windows int) {
+	type layer struct{ base, grain uint64 }
+	var seen []layer
+	for w := 0; w < len(v.sectors); w += layout.WindowSectors {
+		seen = seen[:0]
+		last := layer{grain: alloc.NoGrain}
+		for i, s := range v.sectors[w:min(w+layout.WindowSectors, len(v.sectors))] {
+			if s.state != block.Data {
+				continue
+			}
+			l := layer{s.phys - uint64(i), s.phys >> layout.WindowShift}
+			if l != last && !slices.Contains(seen, l) {
+				seen = append(seen, l)
+				to.Add(l.grain)
+			}
+			last = l
+		}
+		if len(seen) > 0 {
+			windows++
+		}
+	}
+	return windows
+}
+
+// compare compares a map with the model, sector by sector, and what it says of itself.
+func (r *rig) compare(v *volume) {
+	r.t.Helper()
+	at, entries := uint64(0), 0
+	v.m.Walk(block.Range{Count: uint64(len(v.sectors))}, func(x Run) bool {
+		entries++
+		if x.Start != at || x.Count == 0 {
+			r.fatalf("volume %d: a run %v comes behind sector %d", v.id, x.Range, at)
+		}
+		for ; at < x.End(); at++ {
+			want := v.sectors[at]
+			if got := (sector{x.State, 0}); x.State == block.Data {
+				got.phys = x.Phys + at - x.Start
+				if got != want {
+					r.fatalf("volume %d, sector %d: %v, not %v", v.id, at, got, want)
+				}
+			} else if got != want {
+				r.fatalf("volume %d, sector %d: %v, not %v", v.id, at, got, want)
+			}
+		}
+		return true
+	})
+	if at != uint64(len(v.sectors)) {
+		r.fatalf("volume %d: the runs end at sector %d of %d", v.id, at, len(v.sectors))
+	}
+	var sums Sums
+	runs := 0
+	for i, s := range v.sectors {
+		switch s.state {
+		case block.Zero:
+			sums.Zero++
+		case block.Anchored:
+			sums.Anchored++
+		case block.Data:
+			sums.Data++
+		}
+		if i == 0 || s.state != v.sectors[i-1].state || s.state == block.Data && s.phys != v.sectors[i-1].phys+1 {
+			runs++
+		}
+	}
+	got := v.m.SumsOf(uint64(len(v.sectors)))
+	if got.Promised = 0; got != sums {
+		r.fatalf("volume %d: %+v, not %+v", v.id, got, sums)
+	}
+	if n := v.m.Entries(uint64(len(v.sectors))); n != runs || entries != runs {
+		r.fatalf("volume %d: %d entries, %d runs, not %d", v.id, n, entries, runs)
+	}
+}
+
+// checkChains verifies that no window has a layer that is empty.
+func (r *rig) checkChains(v *volume) {
+	r.t.Helper()
+	ds := &r.arena.details
+	v.m.eachWindow(v.m.root, func(w uint64, s slot) {
+		if s.kind() != kindDetail {
+			return
+		}
+		head := uint32(s.value())
+		for i := head; i != 0; i = ds.at(i).next {
+			if ds.at(i).mask.Empty() && (i != head || ds.at(i).next != 0) {
+				r.fatalf("volume %d, window %d has an empty layer", v.id, w)
+			}
+		}
+	})
+}
+
+// compareRef compares a part of a reference with what the volume was.
+func (r *rig) compareRef(h *held) {
+	r.t.Helper()
+	if h.ref.Lost() {
+		return
+	}
+	off := r.rnd.Uint64N(uint64(len(h.was)))
+	n := 1 + r.rnd.Uint64N(uint64(len(h.was))-off)
+	at := uint64(0)
+	h.ref.Runs(off, n, func(x Run) bool {
+		if x.Start != at {
+			r.fatalf("a run %v of a reference comes behind sector %d", x.Range, at)
+		}
+		for ; at < x.End(); at++ {
+			got := sector{state: x.State}
+			if x.State == block.Data {
+				got.phys = x.Phys + at - x.Start
+			}
+			if got != h.was[off+at] {
+				r.fatalf("sector %d of a reference is %v, not %v", off+at, got, h.was[off+at])
+			}
+		}
+		return true
+	})
+	if at != n || h.ref.Sectors() != uint64(len(h.was)) {
+		r.fatalf("the runs of a reference of %d sectors end at %d of %d", h.ref.Sectors(), at, n)
+	}
+}

@@ -1,0 +1,173 @@
+package extent
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/testkit"
+)
+
+// where returns a range of a volume: a few sectors, whole windows, or very many. Most begin in the same few windows.
+func (r *rig) where(v *volume) block.Range {
+	size := uint64(len(v.sectors))
+	hot := []uint64{0, 1, 2, 3, 254, 255, 256, 257, 512}
+	at := r.rnd.Uint64N(size)
+	if w := hot[r.rnd.IntN(len(hot))] << layout.WindowShift; !(r.spread && r.rnd.IntN(2) == 0) && r.rnd.IntN(8) > 0 && w < size {
+		at = w + r.rnd.Uint64N(min(layout.WindowSectors, size-w))
+	}
+	n := 1 + r.rnd.Uint64N(20)
+	switch r.rnd.IntN(10) {
+	case 0, 1, 2:
+		at &^= layout.WindowSectors - 1
+		n = layout.WindowSectors << r.rnd.IntN(3)
+	case 3:
+		n = 1 + r.rnd.Uint64N(300)
+	case 4:
+		at &^= layout.WindowSectors - 1
+		n = layout.WindowSectors * fanout / 2 << r.rnd.IntN(3)
+	case 5:
+		if r.rnd.IntN(4) == 0 {
+			at, n = 0, size
+		}
+	}
+	return block.Range{Start: at, Count: min(n, size-at)}
+}
+
+// change does something at random.
+func (r *rig) change() {
+	v := r.vols[r.rnd.IntN(len(r.vols))]
+	g := r.where(v)
+	switch r.rnd.IntN(20) {
+	case 0, 1, 2, 3, 4, 5, 6, 7:
+		for range 1 + r.rnd.IntN(3) {
+			w, first := g.Start>>layout.WindowShift, g.Start%layout.WindowSectors
+			n := min(g.Count, layout.WindowSectors-first)
+			if !r.write(v, w, first, n) {
+				return
+			}
+			if g.Start, g.Count = g.Start+n, g.Count-n; g.Count == 0 {
+				return
+			}
+		}
+	case 8, 9, 10:
+		to := []block.State{block.Unmapped, block.Zero, block.Anchored}[r.rnd.IntN(3)]
+		if v.thick && to == block.Unmapped {
+			to = block.Anchored
+		}
+		if to == block.Anchored && !v.thick && !r.arena.MakeAvailable(r.space, v.m.AnchorCost([]block.Range{g})) {
+			return
+		}
+		r.do(v, g.Start, g.Count, sector{state: to})
+	case 11, 12, 13:
+		if len(r.refs) < 3 {
+			r.hold(v, g)
+		}
+		h := r.refs[r.rnd.IntN(len(r.refs))]
+		to := r.vols[r.rnd.IntN(len(r.vols))]
+		at := r.where(to)
+		if n := min(at.Count, uint64(len(h.was))); !h.ref.Lost() {
+			r.place(h, r.rnd.Uint64N(uint64(len(h.was))-n+1), n, to, at.Start)
+		}
+	case 14:
+		if len(r.refs) > 0 {
+			r.release(r.refs[r.rnd.IntN(len(r.refs))])
+		}
+	case 15, 16:
+		r.arena.Collect(1 + r.rnd.IntN(600))
+		r.retire()
+	case 17, 18:
+		r.step(1+r.rnd.IntN(20), 1+r.rnd.IntN(6))
+	case 19:
+		if r.spread && r.rnd.IntN(2) == 0 { // nothing is available then, and only what is promised can be written
+			for w := range uint64(len(v.sectors)) >> layout.WindowShift {
+				if !v.m.HasData(w) && !r.write(v, w, 0, 8) {
+					return
+				}
+			}
+			return
+		}
+		switch n := 1 + r.rnd.IntN(70000); {
+		case r.rnd.IntN(3) > 0:
+			return
+		case r.rnd.IntN(3) == 0 && len(r.vols) > 2:
+			r.remove(v)
+		case len(r.vols) < 4 && r.rnd.IntN(2) == 0:
+			r.addFitting(n)
+		case v.thick:
+			r.resize(v, 1+n/50)
+		default:
+			r.resize(v, n)
+		}
+	}
+}
+
+// addFitting adds a thin volume, or a thick one that there is space for.
+func (r *rig) addFitting(sectors int) {
+	thick := r.rnd.IntN(2) == 0
+	if thick {
+		if sectors = 1 + sectors/50; !r.arena.MakeAvailable(r.space, windowsOf(sectors)) {
+			return
+		}
+	}
+	r.add(uint64(sectors), thick)
+}
+
+// TestRandom changes maps at random, with references, garbage, and checkpoints that run meanwhile; the process dies now
+// and then. All is what a slice of sectors says.
+func TestRandom(t *testing.T) {
+	seed := testkit.Seed(t)
+	checkpoints, lost, full := 0, 0, 0
+	for round := range uint64(60) {
+		r := newTestRig(t, rand.New(rand.NewPCG(seed, round)), fmt.Sprintf("-seed %d, round %d", seed, round), 1, int(round%3))
+		r.spread = round%3 < 2
+		r.add(70000, false)
+		r.add(300, false)
+		r.add(1500, true)
+		for step := range 500 {
+			name := r.name
+			r.name = fmt.Sprintf("%s, step %d", name, step)
+			r.change()
+			if r.rnd.IntN(100) == 0 {
+				if r.crash(); r.rnd.IntN(2) == 0 {
+					r.finish()
+				}
+				r.check()
+			}
+			if step%10 == 0 {
+				r.check()
+			}
+			for _, h := range r.refs {
+				if h.ref.Lost() {
+					lost++
+				}
+			}
+			if r.space.Available() <= 0 {
+				full++
+			}
+			r.name = name
+		}
+		for r.arena.Collect(1000) {
+		}
+		r.check()
+		checkpoints += r.ckpt.count
+		for len(r.refs) > 0 {
+			r.release(r.refs[0])
+		}
+		for len(r.vols) > 0 {
+			r.remove(r.vols[0])
+		}
+		for r.arena.Collect(1000) {
+		}
+		r.retire()
+		if r.arena.Nodes() != 0 || r.arena.details.live != 0 || r.space.Allocated() != 0 || r.space.Reserved() != 0 || len(r.gone) != 0 {
+			t.Fatalf("%s: when all volumes are gone there are %d nodes, %d details, %d grains allocated and %d reserved, and %d maps", r.name,
+				r.arena.Nodes(), r.arena.details.live, r.space.Allocated(), r.space.Reserved(), len(r.gone))
+		}
+	}
+	if checkpoints < 50 || lost == 0 || full == 0 {
+		t.Errorf("%d checkpoints, %d lost references, %d steps without space: the test shows too little", checkpoints, lost, full)
+	}
+}

@@ -1,0 +1,158 @@
+package extent
+
+import (
+	"maps"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// testCheckpoint writes what a Checkpoint yields to a store, in batches that are durable one after the
+// other.
+type testCheckpoint struct {
+	store   map[string][]byte
+	mark    int // edits of the log before the position that the store has
+	next    int // of the checkpoint that runs
+	running bool
+	sealed  bool
+	batch   []block.KV
+	count   int // checkpoints that were sealed
+}
+
+func (c *testCheckpoint) put(key, value []byte) {
+	c.batch = append(c.batch, block.KV{Key: key, Value: value})
+}
+
+// commit makes a batch durable.
+func (c *testCheckpoint) commit() {
+	for _, e := range c.batch {
+		if e.Value == nil {
+			delete(c.store, string(e.Key))
+		} else {
+			c.store[string(e.Key)] = e.Value
+		}
+	}
+	c.batch = nil
+}
+
+// step goes on with a checkpoint, or begins one: it looks at so many nodes, and makes batches durable that have so
+// many entries.
+func (r *rig) step(nodes, limit int) {
+	c, ck := &r.ckpt, r.arena.Checkpoint()
+	if !c.running {
+		c.running, c.sealed, c.batch, c.next = true, false, nil, len(r.edits)
+		ck.Begin(c.put)
+	}
+	for ; nodes > 0 && !c.sealed; nodes-- {
+		if len(c.batch) >= limit {
+			c.commit()
+			r.checkStore()
+		} else if !ck.Next() {
+			ck.Seal()
+			c.sealed = true
+			r.removals(limit)
+			c.mark = c.next
+			c.count++
+			r.checkStore()
+			return
+		}
+	}
+	if c.sealed {
+		r.removals(limit)
+	}
+}
+
+// removals makes a batch of what there is and of removals durable.
+func (r *rig) removals(limit int) {
+	c, ck := &r.ckpt, r.arena.Checkpoint()
+	for len(c.batch) < limit {
+		key := ck.NextRemoval()
+		if key == nil {
+			break
+		}
+		c.put(key, nil)
+	}
+	c.commit()
+	c.running = ck.MoreRemovals()
+}
+
+// finish brings the checkpoint that runs, or a new one, to its end.
+func (r *rig) finish() {
+	for n := r.ckpt.count; r.ckpt.count == n || r.ckpt.running; {
+		r.step(1000, 1000)
+	}
+}
+
+// checkStore verifies that no node leads to one that the store does not have, from the roots of the volumes down.
+func (r *rig) checkStore() {
+	r.t.Helper()
+	for _, v := range r.vols {
+		root := r.ckpt.store[string(rootKey(v.id))]
+		if root == nil {
+			continue
+		}
+		var follow func(s slot, height uint8, index uint64)
+		follow = func(s slot, height uint8, index uint64) {
+			if s.kind() != kindChild {
+				return
+			}
+			k := nodeKey{v.id, height - 1, index}
+			b := r.ckpt.store[string(k.bytes())]
+			if b == nil {
+				r.fatalf("volume %d: the store lacks page %d of level %d, which another one leads to", v.id, index, height-1)
+			}
+			if height > 1 {
+				for i := range fanout {
+					follow(slot(le.Uint64(b[i*8:])), height-1, index<<fanoutBits|uint64(i))
+				}
+			}
+		}
+		follow(slot(le.Uint64(root)), root[8], 0)
+	}
+}
+
+// crash forgets everything but the model, the store and the log, and starts from these.
+func (r *rig) crash() {
+	r.t.Helper()
+	r.open()
+	r.refs, r.gone = nil, nil
+	c := &r.ckpt
+	c.running, c.batch = false, nil
+	var saved Saved
+	for k, v := range maps.Clone(c.store) {
+		add := saved.AddRoot
+		if k[:1] == KeyNode {
+			add = saved.AddNode
+		}
+		if err := add([]byte(k), v); err != nil {
+			r.fatalf("%v", err)
+		}
+	}
+	r.arena.StartLoading()
+	byID := map[uint32]*volume{}
+	for _, v := range r.vols {
+		byID[v.id] = v
+		r.attach(v)
+		if err := v.m.Load(&saved, uint64(len(v.sectors))); err != nil {
+			r.fatalf("%v", err)
+		}
+	}
+	r.arena.Discard(&saved)
+	for _, e := range r.edits[c.mark:] {
+		if v := byID[e.vol]; v != nil {
+			v.apply(e)
+		}
+	}
+	for r.arena.Collect(1 << 20) {
+	}
+	r.arena.EndLoading()
+	for _, v := range r.vols {
+		r.count(v.sectors, 1)
+		if !v.m.CountReferences() {
+			r.fatalf("volume %d leads behind the end of the space", v.id)
+		}
+	}
+	for _, v := range r.vols {
+		r.account(v)
+		v.m.FindHomes()
+	}
+}

@@ -1,0 +1,160 @@
+package array
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// A volume takes another size in an order that leaves nothing in between, and loses nothing on an error:
+//
+//   - The larger one: the log says that there is nothing behind the old end, and is flushed; the objects say the
+//     size; hosts may use it. What a thick volume needs is reserved from the beginning.
+//   - The smaller one: hosts may not use the rest any more; the objects say the size; the map is cut. No
+//     record tells of the cut: at a start the map of a volume ends where the objects say, see clipTail, and
+//     before a volume can grow over what was cut, the log has it.
+//
+// Commands that were under way behind the smaller end end with OutOfRange at their next piece.
+
+// resize is a change of size that waits for one that is under way.
+type resize struct {
+	sectors uint64
+	done    func(error)
+}
+
+// Resize changes a volume's size; what is cut off is gone. On an error the volume has the size and the contents that
+// it had. Changes of one volume's size are made one after another.
+func (a *Array) Resize(v *Volume, sectors uint64, done func(error)) {
+	if v.resizing {
+		v.resizes = append(v.resizes, resize{sectors, done})
+		return
+	}
+	v.resizing = true
+	a.resize(v, sectors, a.exec.Now()+patience, func(err error) {
+		v.resizing = false
+		done(err)
+		if len(v.resizes) > 0 && !v.resizing {
+			next := v.resizes[0]
+			v.resizes = v.resizes[1:]
+			a.Resize(v, next.sectors, next.done)
+		}
+	})
+}
+
+// resize is Resize of a volume that no other one is under way for; it waits for room in the log until a time.
+func (a *Array) resize(v *Volume, sectors uint64, until int64, done func(error)) {
+	fail := func(err error) { a.exec.Post(func() { done(err) }) }
+	switch {
+	case !v.there() || v.ending || a.stopped:
+		fail(fmt.Errorf("volume %q %w", v.spec.Name, ErrNotFound))
+		return
+	case a.broken != "":
+		fail(fmt.Errorf("volume %q: changes are refused: %s", v.spec.Name, a.broken))
+		return
+	}
+	spec := v.spec
+	spec.Sectors = sectors
+	had := int64(0)
+	if !spec.Thin {
+		had = v.windows()
+	}
+	if err := a.checkSize(v.pool, &spec, had); err != nil {
+		fail(err)
+		return
+	}
+	if sectors <= v.spec.Sectors {
+		a.shrink(v, spec, done)
+		return
+	}
+	room, ok := a.log.Claim(1)
+	switch {
+	case ok:
+		a.grow(v, spec, &room, done)
+	case a.exec.Now() >= until:
+		done(fmt.Errorf("volume %q: the log of the write cache has no room for its new size; resize it again when checkpoints can be written", v.spec.Name))
+	default:
+		a.exec.At(a.exec.Now()+10_000_000, func() {
+			a.resize(v, sectors, until, done)
+			a.endStep()
+		})
+	}
+}
+
+// grow makes a volume larger, or leaves it what it was.
+func (a *Array) grow(v *Volume, spec VolumeSpec, room *nvlog.Claim, done func(error)) {
+	// What the map was widened by behind the old end, and what an earlier shrink has cut off.
+	old, end := v.spec.Sectors, v.m.Span()
+	if old < end {
+		a.edits = append(a.edits[:0], nvlog.Edit{Volume: v.id, State: block.Unmapped, Range: block.Range{Start: old, Count: end - old}})
+		if _, ok := room.Append(a.edits, 0); !ok {
+			a.breakDown("internal error: a change of a volume's size has lost its room in the log")
+			a.exec.Post(func() { done(errors.New(a.broken)) })
+			return
+		}
+		v.m.SetState(old, end, block.Unmapped)
+	}
+	v.m.Grow(spec.Sectors)
+	v.spec = spec // hosts may not use it yet: see limit
+	v.account()
+	fail := func(err error) {
+		v.spec.Sectors = old
+		v.account()
+		a.endStep()
+		done(fmt.Errorf("volume %q keeps its size: %w", spec.Name, err))
+	}
+	// The objects may not say the new size before the log has what the edit cut off.
+	a.flusher.After(func(err error) {
+		if err != nil {
+			fail(err)
+			return
+		}
+		a.changeObjects(a.setSpec(spec), func(err error) {
+			if err != nil { // what is reserved for it may not be others' while a start could find it
+				a.takeBack(func() { fail(err) })
+				return
+			}
+			v.size, v.limit = spec.Sectors, spec.Sectors
+			v.tell(block.EventCapacity)
+			a.endStep()
+			done(nil)
+		})
+	})
+}
+
+// shrink makes a volume smaller, or leaves it what it was.
+func (a *Array) shrink(v *Volume, spec VolumeSpec, done func(error)) {
+	v.limit = spec.Sectors
+	a.changeObjects(a.setSpec(spec), func(err error) {
+		if err != nil {
+			a.takeBack(func() {
+				v.limit = v.spec.Sectors
+				done(fmt.Errorf("volume %q keeps its size: %w", spec.Name, err))
+			})
+			return
+		}
+		v.spec, v.size = spec, spec.Sectors
+		if end := v.m.Span(); spec.Sectors < end {
+			v.m.SetState(spec.Sectors, end, block.Unmapped)
+		}
+		v.account()
+		v.tell(block.EventCapacity)
+		a.endStep()
+		done(nil)
+	})
+}
+
+// setSpec returns the change of the objects that gives a volume another description.
+func (a *Array) setSpec(spec VolumeSpec) func() (undo func()) {
+	return func() (undo func()) {
+		vols := slices.Clone(a.objects.Volumes)
+		for i := range vols {
+			if vols[i].ID == spec.ID {
+				vols[i] = spec
+			}
+		}
+		return swap(&a.objects.Volumes, vols)
+	}
+}

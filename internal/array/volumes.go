@@ -1,0 +1,142 @@
+package array
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// CreateVolume makes a volume. It is there, and hosts may use it, when that is durable; until then its name and what a
+// thick one reserves are kept for it. On an error nothing is left of it.
+func (a *Array) CreateVolume(spec VolumeSpec, done func(*Volume, error)) {
+	fail := func(err error) { a.exec.Post(func() { done(nil, err) }) }
+	if err := checkName("volume", spec.Name); err != nil {
+		fail(err)
+		return
+	}
+	p := a.Pool(spec.Pool)
+	if spec.BlockSize == 0 {
+		spec.BlockSize = 512
+	}
+	switch {
+	case a.nameTaken(spec.Name):
+		fail(fmt.Errorf("volume %q %w", spec.Name, ErrExists))
+		return
+	case p == nil:
+		fail(fmt.Errorf("pool %q %w", spec.Pool, ErrNotFound))
+		return
+	case p.ending:
+		fail(fmt.Errorf("pool %q %w: it is being deleted", spec.Pool, ErrInUse))
+		return
+	case spec.BlockSize != 512 && spec.BlockSize != 4096:
+		fail(fmt.Errorf("volume %q: the block size is 512 or 4096", spec.Name))
+		return
+	}
+	if err := a.checkSize(p, &spec, 0); err != nil {
+		fail(err)
+		return
+	}
+	if a.objects.NextVolume >= maxVolumeID {
+		fail(fmt.Errorf("volume %q: the array has used all of its volume numbers", spec.Name))
+		return
+	}
+	spec.ID = a.objects.NextVolume
+	a.objects.NextVolume++
+	v := a.addVolume(spec, p)
+	v.making = true
+	v.account()
+	a.changeObjects(func() (undo func()) {
+		return swap(&a.objects.Volumes, append(a.objects.Volumes, spec))
+	}, func(err error) {
+		if err != nil { // what is reserved for it may not be others' while a start could find it
+			a.takeBack(func() {
+				p.space.Entitle(v.m.Tenant(), 0)
+				v.m.Remove()
+				p.volumes--
+				a.vols[v.id] = nil
+				done(nil, err)
+			})
+			return
+		}
+		for _, old := range a.vols {
+			if old != nil && old.deleted && old.spec.Name == spec.Name { // what it counted is not the new one's
+				old.replaced = true
+			}
+		}
+		v.making = false
+		done(v, nil)
+	})
+}
+
+// checkSize checks a volume's size; had is what a thick one reserves already.
+func (a *Array) checkSize(p *Pool, spec *VolumeSpec, had int64) error {
+	blockSectors := uint64(spec.BlockSize / block.SectorSize)
+	if spec.Sectors == 0 || spec.Sectors%blockSectors != 0 || spec.Sectors > MaxVolumeBytes/block.SectorSize {
+		return fmt.Errorf("volume %q: the size goes from one block to 64 TiB, in whole blocks of %d bytes", spec.Name, spec.BlockSize)
+	}
+	if !spec.Thin {
+		want := int64((spec.Sectors+windowSectors-1)>>windowShift) - had
+		if want > 0 && !p.has(want) { // who gives space back need not ask for any
+			free := p.space.Available()
+			return fmt.Errorf("volume %q: pool %q has %d MiB free and a thick volume reserves all of its size; make it smaller or thin", spec.Name, p.name, max(0, free)/16)
+		}
+	}
+	return nil
+}
+
+func (a *Array) addVolume(spec VolumeSpec, p *Pool) *Volume {
+	v := &Volume{a: a, id: spec.ID, pool: p, spec: spec,
+		size: spec.Sectors, limit: spec.Sectors,
+		dirty: p.emptyLists(), metered: a.exec.Now()}
+	v.m = a.arena.NewMap(extent.Config{Space: p.space, Volume: spec.ID, Sectors: spec.Sectors, Thick: !spec.Thin, Drop: p.dropSectors})
+	for len(a.vols) <= int(spec.ID) {
+		a.vols = append(a.vols, nil)
+	}
+	a.vols[spec.ID] = v
+	p.volumes++
+	return v
+}
+
+// DeleteVolume removes a volume; its space comes back in the background. Requests that wait end Gone or Cancelled first.
+// Until the deletion is durable requests end Resources, for on an error the volume goes on as it was.
+func (a *Array) DeleteVolume(v *Volume, done func(error)) {
+	fail := func(err error) { a.exec.Post(func() { done(fmt.Errorf("volume %q %w", v.spec.Name, err)) }) }
+	switch {
+	case !v.there():
+		fail(ErrNotFound)
+		return
+	case v.ending || v.resizing:
+		fail(fmt.Errorf("%w: it is being deleted or resized", ErrInUse))
+		return
+	case v.ops > 0:
+		fail(fmt.Errorf("%w: it has commands under way", ErrInUse))
+		return
+	}
+	v.ending = true
+	unfold := a.foldOffloads(v) // before the deletion can be durable: what is counted by pool never gets less
+	a.changeObjects(func() (undo func()) {
+		return swap(&a.objects.Volumes, slices.DeleteFunc(slices.Clone(a.objects.Volumes), func(s VolumeSpec) bool { return s.ID == v.id }))
+	}, func(err error) {
+		if err != nil {
+			a.takeBack(func() {
+				unfold()
+				v.ending = false
+				done(fmt.Errorf("volume %q could not be deleted: %w", v.spec.Name, err))
+			})
+			return
+		}
+		v.deleted, v.ending = true, false
+		v.m.Abandon()
+		v.pool.volumes--
+		v.tell(block.EventGone)
+		// Only now may its space be used for others.
+		v.m.Clear()
+		v.account()
+		v.forgotten = true
+		v.left()
+		a.endStep()
+		done(nil)
+	})
+}

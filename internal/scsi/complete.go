@@ -1,0 +1,104 @@
+// Stage 6 of a command, complete: its request has come back from the device, or a check or its
+// handler has ended it. The task gets its status and its sense data, gives back what it holds, is
+// counted, and leaves the task set. end is the only way into the state completed.
+
+package scsi
+
+import (
+	"encoding/binary"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// requestDone is every request's Done.
+func requestDone(req *block.Request) {
+	t := req.Ctx.(*Task)
+	st := &t.state
+	if st.phase == aborting {
+		t.end(StatusGood)
+		return
+	}
+	st.to(enabled)
+	if req.Status != block.OK {
+		status, s := st.u.outcome(req)
+		if status == StatusCheckCondition {
+			t.fault(s)
+		} else {
+			t.end(status)
+		}
+		return
+	}
+	st.u.wrote(req.Op)
+	st.then(t)
+}
+
+// check ends the task with CHECK CONDITION.
+func (t *Task) check(c code) { t.fault(sense{code: c}) }
+
+// fault ends the task with CHECK CONDITION and this sense data.
+func (t *Task) fault(s sense) {
+	descriptor := t.state.u != nil && t.state.u.mode.dsense
+	t.Sense = s.encode(t.senseBuf[:0:len(t.senseBuf)][:len(t.senseBuf)], descriptor)
+	t.end(StatusCheckCondition)
+}
+
+// good ends the task well.
+func (t *Task) good() { t.end(StatusGood) }
+
+// reply is Data-In that a handler builds; a command answers at most what its
+// allocation length allows.
+func (t *Task) reply(data []byte, allocation int) {
+	data = data[:min(len(data), allocation)]
+	t.InTotal = len(data)
+	if n := min(len(data), max(t.MaxIn, 0)); n > 0 {
+		buf := t.Bufs.Get(n)[:n]
+		copy(buf, data)
+		t.state.in[0] = buf
+		t.DataIn = t.state.in[:]
+	}
+	t.good()
+}
+
+// finish sends parameter data that begins with AVAILABLE DATA.
+func (t *Task) finish(b []byte) {
+	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
+	t.reply(b, allocation16(t.CDB))
+}
+
+// allocation16 is the ALLOCATION LENGTH of the 16-byte IN commands.
+func allocation16(cdb []byte) int { return int(min(binary.BigEndian.Uint32(cdb[10:]), 1<<30)) }
+
+// end completes the task: it leaves the task set, is counted, and Done is due. status is GOOD
+// when the task was aborted.
+func (t *Task) end(status byte) {
+	st := &t.state
+	was := st.phase
+	st.to(completed)
+	t.Status = status
+	if status != StatusGood && status != StatusConditionMet {
+		t.DataIn, t.InTotal = nil, 0
+	}
+	if c := st.continuation; c != nil {
+		st.continuation = nil
+		c.release(t)
+	}
+	if was == aborting {
+		t.DataIn, t.InTotal, t.Sense = nil, 0, nil
+		if st.reportTaskAborted {
+			t.Status = StatusTaskAborted
+		} else {
+			t.Aborted = true
+		}
+	}
+	if u := st.u; u != nil {
+		u.count(t, was == aborting, u.t.exec.Now())
+		if was != received { // it is in the task set
+			blocked := u.blockers != 0
+			u.remove(t)
+			if blocked && u.first != nil {
+				u.schedule()
+			}
+		}
+	}
+	t.deliver()
+}

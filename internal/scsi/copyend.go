@@ -1,0 +1,147 @@
+// The last stage of a copy: a request of the operation has ended, or somebody ends the operation:
+// its own command's abort, a fence of a unit that it uses, COPY OPERATION ABORT. A request that
+// the device has begun always ends first, and what it holds is released. finish is the only way
+// out: it stands in the result, is counted, and ends the command if there still is one.
+
+package scsi
+
+import (
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+func (o *operation) requestDone(*block.Request) {
+	o.t.enter()
+	defer o.t.leave()
+	if o.cancelled() {
+		o.work.ended(o) // it may have got something to release
+		switch c := o.cut; {
+		case o.state == over:
+		case c.u != nil && !o.aborted():
+			o.work.refuse(o, c.u, c.status, c.why)
+		default:
+			o.finish(copyTerminated, StatusCheckCondition, sense{code: copyAborted})
+		}
+		return
+	}
+	if o.req.Status == block.OK {
+		o.where.wrote(o.req.Op)
+	}
+	o.work.ended(o)
+}
+
+// stop terminates the operation: a request that waits is withdrawn, one that has
+// started ends first.
+func (o *operation) stop() {
+	if o.state == running {
+		o.state = stopping
+		o.withdraw()
+	}
+}
+
+// withdraw is how the operation's task is aborted while the request is on its way.
+func (o *operation) withdraw() {
+	if o.where != nil {
+		o.where.dev.Cancel(&o.req)
+	}
+}
+
+// interrupt ends the operation as soon as its present request has ended or can be withdrawn.
+func (o *operation) interrupt(c interruption) {
+	if o.state == running && !o.aborted() {
+		o.cut, o.state = c, stopping
+		o.withdraw()
+	}
+}
+
+// await makes w, which may be nil, wait for the operation.
+func (o *operation) await(w *waiter) {
+	if w == nil || o.state == over {
+		return
+	}
+	w.left++
+	o.waiters = append(o.waiters, w)
+}
+
+// release implements continuation: the task is gone before its operation is over only when
+// the unit is.
+func (o *operation) release(*Task) {
+	if o.state != over {
+		o.task = nil
+		o.stop()
+	}
+}
+
+// describe notes a unit's part in the operation, and what it describes.
+func (o *operation) describe(x *itl, kind opKind, bytes uint64) {
+	x.u.stats.Described[kind] += bytes
+	for _, r := range o.roles {
+		if r.x == x && r.kind == kind {
+			return
+		}
+	}
+	o.roles = append(o.roles, copyRole{x, kind})
+}
+
+// finish ends the operation and its command. status is the COPY OPERATION STATUS,
+// sam and s are those of the command.
+func (o *operation) finish(status, sam byte, s sense) {
+	cancelled := o.cancelled()
+	o.state = over
+	o.x.n.host.copies--
+	o.x.running--
+	o.t.operations = slices.DeleteFunc(o.t.operations, func(q *operation) bool { return q == o })
+	if r := o.req.Ref; r != nil {
+		o.req.Ref = nil
+		r.Release()
+	}
+	r := o.result
+	r.op, r.status, r.sam = nil, status, sam
+	if sam == StatusCheckCondition {
+		var b [64]byte
+		r.sense = slices.Clone(s.encode(b[:0:len(b)], o.x.u.mode.dsense))
+	}
+	if o.kept && o.discard {
+		o.x.forget(r)
+	}
+	o.book(sam, cancelled)
+	waiters := o.waiters
+	o.waiters = nil
+	if t := o.task; t != nil {
+		o.task = nil
+		t.afterCopy(sam, s, len(o.roles) > 0)
+	}
+	for _, w := range waiters {
+		w.less(o.t)
+	}
+}
+
+// afterCopy ends a task whose operation is over.
+func (t *Task) afterCopy(sam byte, s sense, counted bool) {
+	st := &t.state
+	st.countedByCopy = counted
+	if st.phase == aborting {
+		t.end(StatusGood)
+		return
+	}
+	st.to(enabled)
+	if sam == StatusCheckCondition {
+		t.fault(s)
+		return
+	}
+	t.end(sam)
+}
+
+// book counts the operation once for each part that a unit had in it.
+func (o *operation) book(sam byte, cancelled bool) {
+	outcome := outcomeOf(sam)
+	if cancelled {
+		outcome = 1
+	}
+	now := o.t.exec.Now()
+	for _, r := range o.roles {
+		r.x.stats.Commands[r.kind][outcome]++
+		r.x.u.stats.Duration[r.kind].Observe(now - o.start)
+	}
+}

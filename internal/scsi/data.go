@@ -1,0 +1,65 @@
+// Scatter-gather lists as one sequence of bytes, and patterns. What clip returns shares memory
+// with its argument; what the others return is new.
+
+package scsi
+
+import "encoding/binary"
+
+// clip returns the n bytes of v from off on, without copying them.
+func clip(v [][]byte, off, n uint64) [][]byte {
+	var out [][]byte
+	for _, b := range v {
+		if off >= uint64(len(b)) {
+			off -= uint64(len(b))
+			continue
+		}
+		b = b[off:]
+		off = 0
+		if uint64(len(b)) > n {
+			b = b[:n]
+		}
+		if n -= uint64(len(b)); len(b) > 0 {
+			out = append(out, b)
+		}
+		if n == 0 {
+			break
+		}
+	}
+	return out
+}
+
+// joined returns at most n bytes of v in one piece.
+func joined(v [][]byte, n int) []byte {
+	var out []byte
+	for _, b := range v {
+		out = append(out, b[:min(len(b), n-len(out))]...)
+	}
+	return out
+}
+
+// zero reports whether v holds nothing but zeros.
+func zero(v [][]byte) bool {
+	for _, b := range v {
+		for len(b) >= 8 {
+			if binary.NativeEndian.Uint64(b) != 0 {
+				return false
+			}
+			b = b[8:]
+		}
+		for _, c := range b {
+			if c != 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// repeat returns n bytes of b, again and again.
+func repeat(b []byte, n int) []byte {
+	out := make([]byte, 0, n)
+	for len(out) < n {
+		out = append(out, b[:min(len(b), n-len(out))]...)
+	}
+	return out
+}

@@ -1,0 +1,133 @@
+// Names: the designators of a unit, SCSI name strings, and names of iSCSI initiator ports with
+// their TransportIDs. Copies find units by them and registrations find ports, so each name has
+// one canonical form, and two that a standard calls equal are equal as bytes.
+
+package scsi
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"strings"
+)
+
+// designator is one designation descriptor (SPC-5 7.7.6.1).
+type designator struct {
+	codeSet     byte // 1 binary, 2 ASCII, 3 UTF-8
+	association byte // 0 logical unit, 1 target port, 2 target device
+	kind        byte
+	id          []byte
+}
+
+// Designator types.
+const (
+	designT10      = 1
+	designEUI64    = 2
+	designNAA      = 3
+	designPort     = 4 // relative target port identifier
+	designGroup    = 5 // target port group
+	designName     = 8 // SCSI name string
+	protocolISCSI  = 5
+	t10IdentBytes  = 12 // so that vendor and identifier fit a CSCD descriptor
+	designatorPIV  = 0x80
+	associatePort  = 1
+	associateWhole = 2
+)
+
+// append adds the descriptor; iscsi says that what is no name of the unit is one of an iSCSI port
+// or device.
+func (d *designator) append(b []byte, iscsi bool) []byte {
+	first, second := d.codeSet, d.association<<4|d.kind
+	if d.association != 0 && iscsi {
+		first |= protocolISCSI << 4
+		second |= designatorPIV
+	}
+	return append(append(b, first, second, 0, byte(len(d.id))), d.id...)
+}
+
+// designators names the unit. EXTENDED COPY finds a unit by each of them. The
+// EUI-64 and NAA-3 names are derived from the NAA-6 name.
+func (u *Unit) designators() []designator {
+	h := fnv.New64a()
+	h.Write(u.info.NAA[:])
+	sum := h.Sum64()
+	eui := binary.BigEndian.AppendUint64(nil, sum)
+	oui := binary.BigEndian.Uint32(u.info.NAA[:]) << 4 >> 8 // NAA-6: 4 bits of type, then the OUI
+	eui[0], eui[1], eui[2] = byte(oui>>16), byte(oui>>8), byte(oui)
+	naa3 := binary.BigEndian.AppendUint64(nil, 3<<60|sum>>4)
+	ident := u.info.Serial
+	if len(ident) > t10IdentBytes || ident == "" {
+		ident = fmt.Sprintf("%012x", sum>>16)
+	}
+	return []designator{
+		{1, 0, designNAA, append([]byte(nil), u.info.NAA[:]...)},
+		{2, 0, designT10, append(pad(u.t.opt.Vendor, 8), ident...)},
+		{1, 0, designEUI64, eui},
+		{1, 0, designNAA, naa3},
+	}
+}
+
+// nameString ends a SCSI name string with a NUL and fills it to a multiple of 4
+// (SPC-5 7.7.6.12).
+func nameString(s string) []byte {
+	b := append([]byte(s), 0)
+	for len(b)%4 != 0 {
+		b = append(b, 0)
+	}
+	return b
+}
+
+// pad returns s in n bytes, filled with spaces (SPC-5 4.3.1).
+func pad(s string, n int) []byte {
+	return []byte(fmt.Sprintf("%-*.*s", n, n, s))
+}
+
+// isidMark parts the initiator's name from the ISID in the name of an iSCSI initiator port (RFC
+// 7143 4.2.7.3).
+const isidMark = ",i,0x"
+
+// canonicalPort returns the form in which names of initiator ports are compared: the ISID is a
+// number, so it has twelve digits whatever the initiator wrote. ok is false for what is no name of
+// an iSCSI port.
+func canonicalPort(port string) (name string, ok bool) {
+	at := strings.LastIndex(strings.ToLower(port), isidMark)
+	if at <= 0 {
+		return port, false
+	}
+	isid, err := strconv.ParseUint(port[at+len(isidMark):], 16, 48)
+	if err != nil {
+		return port, false
+	}
+	return fmt.Sprintf("%s%s%012x", port[:at], isidMark, isid), true
+}
+
+// transportID is the iSCSI TransportID of an initiator port (SPC-5 7.6.4.6).
+func transportID(port string) []byte {
+	const minName = 20
+	name := nameString(port)
+	for len(name) < minName {
+		name = append(name, 0, 0, 0, 0)
+	}
+	b := binary.BigEndian.AppendUint16([]byte{1<<6 | protocolISCSI, 0}, uint16(len(name)))
+	return append(b, name...)
+}
+
+// parseTransportID reads an iSCSI TransportID (SPC-5 7.6.4.6) at the beginning of b
+// and returns the name of the port, and how long it is. One that names a device
+// and no port (format 00b) is not taken: registrations are of ports.
+func parseTransportID(b []byte) (port string, size int, ok bool) {
+	const portFormat = 1
+	if len(b) < 4 || b[0]&0x0F != protocolISCSI || b[0]>>6 != portFormat {
+		return "", 0, false
+	}
+	size = 4 + int(binary.BigEndian.Uint16(b[2:]))
+	if size > len(b) || size%4 != 0 {
+		return "", 0, false
+	}
+	name, _, _ := strings.Cut(string(b[4:size]), "\x00")
+	if port, ok = canonicalPort(strings.ToLower(name)); !ok {
+		return "", 0, false
+	}
+	return port, size, true
+}

@@ -1,0 +1,124 @@
+// The life of an I_T nexus: login, what its LUN map lets it see, and its loss. A unit that leaves
+// the map loses with the I_T_L nexus all that it kept for it (detach); persistent reservations
+// are by the names of ports and stay. An initiator is a host by its name alone: its sessions and
+// ports share one number and one set of limits.
+
+package scsi
+
+import "slices"
+
+// knownPorts bounds the memory of initiator ports that were here before.
+const knownPorts = 4096
+
+// OpenNexus makes an I_T nexus. initiator is the initiator's name, port the name
+// of its port (for iSCSI name + ",i,0x" + ISID), targetPort the relative target
+// port identifier. Front ends close the old nexus of the same port first.
+func (t *Target) OpenNexus(initiator, port string, targetPort uint16) *Nexus {
+	port, _ = canonicalPort(port)
+	n := &Nexus{t: t, initiator: initiator, port: port, targetPort: targetPort, group: t.groupOfPort(targetPort), host: t.hostNamed(initiator)}
+	t.nexuses = append(t.nexuses, n)
+	n.remap()
+	ua := uaPowerOn
+	if t.known[port] {
+		ua = uaNexusLoss
+	}
+	for _, x := range n.luns {
+		if x != nil {
+			x.ua = ua
+		}
+	}
+	return n
+}
+
+// OpenFabricNexus makes a nexus of a front end whose target ports are not the target's own (LIO's
+// fabrics): its units say nothing of ports in the terms of iSCSI. name is that of initiator and
+// port.
+func (t *Target) OpenFabricNexus(name string) *Nexus {
+	n := t.OpenNexus(name, name, t.groups[0].ports[0])
+	n.fabric = true
+	return n
+}
+
+// remap makes n.luns what the LUN map says and raises REPORTED LUNS DATA HAS
+// CHANGED when that is something else than before.
+func (n *Nexus) remap() {
+	var want []*Unit
+	if m := n.t.mapFor(n.initiator); m != nil {
+		want = m.luns
+	}
+	changed := false
+	for lun := range max(len(want), len(n.luns)) {
+		var u *Unit
+		if lun < len(want) {
+			u = want[lun]
+		}
+		if lun >= len(n.luns) {
+			n.luns = append(n.luns, nil)
+		}
+		old := n.luns[lun]
+		if old != nil && old.u == u || old == nil && u == nil {
+			continue
+		}
+		changed = true
+		if old != nil {
+			old.detach()
+		}
+		n.luns[lun] = nil
+		if u != nil {
+			x := &itl{n: n, u: u, lun: uint16(lun), ua: uaPowerOn, stats: u.stats.host(n.host)}
+			u.itls = append(u.itls, x)
+			n.luns[lun] = x
+		}
+	}
+	if !changed {
+		return
+	}
+	for _, x := range n.luns {
+		if x != nil {
+			x.ua |= uaLUNsChanged
+		}
+	}
+}
+
+// detach ends what the unit keeps for an I_T_L nexus that is going away: what an
+// I_T nexus loss ends (SAM-5 6.3.4).
+func (x *itl) detach() {
+	u := x.u
+	u.itls = slices.DeleteFunc(u.itls, func(y *itl) bool { return y == x })
+	if u.spc2Holder == x {
+		u.spc2Holder = nil
+	}
+	x.dropCopies()
+}
+
+// Close ends the nexus (I_T nexus loss): its tasks are aborted, done is called
+// when the last of them has ended.
+func (n *Nexus) Close(done func()) {
+	t := n.t
+	t.enter()
+	defer t.leave()
+	if n.closed {
+		t.call(done)
+		return
+	}
+	t.flush()
+	n.closed = true
+	w := newWaiter(done)
+	for _, x := range n.luns {
+		if x != nil {
+			x.u.abortWhere(w, nil, func(task *Task) bool { return task.state.itl == x })
+		}
+	}
+	t.endOperations(w, func(o *operation) bool { return o.x.n == n })
+	for _, x := range n.luns {
+		if x != nil {
+			x.detach()
+		}
+	}
+	t.nexuses = slices.DeleteFunc(t.nexuses, func(m *Nexus) bool { return m == n })
+	if len(t.known) >= knownPorts {
+		clear(t.known)
+	}
+	t.known[n.port] = true
+	w.less(t)
+}

@@ -1,0 +1,134 @@
+// Handler of WRITE SAME. A block of zeros is one request without data, which the device can serve
+// from its map alone; any other pattern goes to the device piece by piece, each submitted when
+// the one before has ended.
+
+package scsi
+
+import "github.com/arraysim/arraysim/internal/block"
+
+// Bits of WRITE SAME(10) and (16) byte 1, and (32) byte 10 (SBC-4 5.48 to 5.50).
+const (
+	bitAnchor = 0x10
+	bitUnmap  = 0x08
+	bitNDOB   = 0x01 // not in WRITE SAME(10)
+	// PBDATA and LBDATA of SBC-2 want the address of each block in its first bytes. They are
+	// obsolete, and not done; a unit that ignored them would write something else than was asked
+	// for.
+	bitPBDATA = 0x04
+	bitLBDATA = 0x02
+)
+
+// doWriteSame serves WRITE SAME(10), (16) and (32).
+func doWriteSame(t *Task) {
+	bits, ok := t.writeSameBits()
+	if !ok || !t.writeSameRange() {
+		return
+	}
+	pattern, ok := t.writeSameBlock(bits)
+	if !ok {
+		return
+	}
+	st := &t.state
+	r := &st.req
+	t.describe(opWriteSame, st.u, r.Range.Bytes())
+	if pattern != nil {
+		st.continuation = &patterned{rest: r.Range, data: pattern, size: r.Range.Bytes()}
+		t.nextPiece()
+		return
+	}
+	// Zeros are what LBPRZ makes of an unmapped block, so UNMAP may be obeyed.
+	if bits&bitUnmap != 0 {
+		r.Flags |= block.Deallocate
+	}
+	if bits&bitAnchor != 0 {
+		r.Flags |= block.Anchor
+	}
+	t.submit((*Task).good)
+}
+
+// writeSameBits returns the flags of the CDB. NDOB is gone from those of a CDB that has none.
+func (t *Task) writeSameBits() (bits byte, ok bool) {
+	at := flagsOffset(t.CDB)
+	bits = t.CDB[at]
+	if t.CDB[0] == 0x41 {
+		bits &^= bitNDOB
+	}
+	if !t.unprotected() {
+		return 0, false
+	}
+	switch {
+	case bits&bitPBDATA != 0:
+		t.fault(inCDB(at, 2))
+	case bits&bitLBDATA != 0:
+		t.fault(inCDB(at, 1))
+	case bits&bitAnchor != 0 && bits&bitUnmap == 0:
+		t.fault(inCDB(at, 4))
+	case bits&bitUnmap != 0 && !t.state.u.info.Thin:
+		t.fault(inCDB(at, 3))
+	default:
+		return bits, true
+	}
+	return 0, false
+}
+
+// writeSameRange prepares the request for the whole range.
+func (t *Task) writeSameRange() bool {
+	u := t.state.u
+	lba, n := extent(t.CDB)
+	if n == 0 && lba < u.blocks { // WSNZ=0: 0 means all to the end
+		n = u.blocks - lba
+	}
+	if !t.inRange(lba, n) {
+		return false
+	}
+	if n > maxWriteSame {
+		t.fault(inCDB(lengthOffset(t.CDB), 7))
+		return false
+	}
+	r := &t.state.req
+	r.Op, r.Origin, r.Flags, r.Data = block.OpWriteSame, block.OriginWriteSame, 0, nil
+	r.Range = block.Range{Start: lba << u.shift, Count: n << u.shift}
+	return true
+}
+
+// writeSameBlock returns the block that is to be repeated, nil for one of zeros.
+func (t *Task) writeSameBlock(bits byte) (pattern [][]byte, ok bool) {
+	if bits&bitNDOB != 0 {
+		return nil, true
+	}
+	size := t.state.u.blockSize()
+	t.OutTotal = int(size)
+	if uint64(block.VecLen(t.DataOut)) != size {
+		// It is not known which block is meant to be repeated.
+		t.check(wrongOperand)
+		return nil, false
+	}
+	if zero(t.DataOut) {
+		return nil, true
+	}
+	return t.DataOut, true
+}
+
+// patterned is the continuation of a WRITE SAME with a pattern that is not zero.
+type patterned struct {
+	rest block.Range // not yet submitted
+	data [][]byte
+	size uint64 // bytes, of the whole command
+}
+
+func (*patterned) release(*Task) {}
+
+// nextPiece submits the next piece of a pattern, or ends the task.
+func (t *Task) nextPiece() {
+	p := t.state.continuation.(*patterned)
+	if p.rest.Count == 0 {
+		t.good()
+		return
+	}
+	r := &t.state.req
+	r.Data = p.data
+	r.Range = block.Range{Start: p.rest.Start, Count: min(p.rest.Count, maxPatternSectors)}
+	p.rest.Start += r.Range.Count
+	p.rest.Count -= r.Range.Count
+	t.submit((*Task).nextPiece)
+}
