@@ -2,6 +2,7 @@ package array
 
 import (
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -51,8 +52,8 @@ func (a *Array) admit(o *op, n uint64, head bool) verdict {
 	pt := &p.part
 	o.through, o.reserve, o.lacks = false, false, 0
 	pages := o.piecePagesOf(n)
-	if !a.journal.fits(pieceWindows) {
-		a.journal.starved = true
+	if !a.log.Fits(pieceWindows) {
+		a.log.Starve()
 		return waitLog
 	}
 	if c.freeCount < pages || !head && a.line.lacks&lackPages != 0 {
@@ -262,12 +263,12 @@ func (a *Array) commit(o *op, n uint64) block.Status {
 		at += w.n
 		nw++
 	}
-	room, ok := a.journal.claim(edits)
+	room, ok := a.log.Claim(edits)
 	if !ok {
 		v.unplace(nw)
 		return block.Resources
 	}
-	seq := room.next()
+	seq := room.Next()
 	np := 0
 	for i := range nw {
 		w := &sc.windows[i]
@@ -288,8 +289,7 @@ func (a *Array) commit(o *op, n uint64) block.Status {
 			pg.written = uint8((1<<k - 1) << in)
 			pg.mask, pg.origins = a.fill(pg.page, old, in, k, &o.src, o.origin)
 			if a.payload {
-				c.nv.touch(c.nv.descAt(pg.page), descBytes)
-				descView(c.nv.desc(pg.page)).seal(seq, pg.key, v.id, pg.mask, pg.origins)
+				c.nv.Describe(pg.page).Seal(seq, pg.key, v.id, pg.mask, pg.origins)
 			}
 			s += uint64(k)
 			np++
@@ -298,11 +298,11 @@ func (a *Array) commit(o *op, n uint64) block.Status {
 	a.edits = a.edits[:0]
 	for i := range nw {
 		if w := &sc.windows[i]; w.edit {
-			a.edits = append(a.edits, edit{vol: v.id, state: block.Data,
-				Range: block.Range{Start: w.index<<windowShift + w.first, Count: w.n}, phys: w.phys + w.first})
+			a.edits = append(a.edits, nvlog.Edit{Volume: v.id, State: block.Data,
+				Range: block.Range{Start: w.index<<windowShift + w.first, Count: w.n}, Phys: w.phys + w.first})
 		}
 	}
-	if _, ok := room.append(a.edits, np); !ok {
+	if _, ok := room.Append(a.edits, np); !ok {
 		a.breakDown("internal error: a write has lost its room in the log")
 		return block.Hardware
 	}

@@ -1,11 +1,11 @@
 package array
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/metrics"
 )
@@ -38,7 +38,7 @@ type Options struct {
 	// CheckpointBytes is what a batch of a checkpoint has, about (32 MiB). Simulations set it low to have many.
 	CheckpointBytes int
 
-	opened func(*nvram) // for tests: the NVRAM was opened
+	opened func(*nvlog.NVRAM) // for tests: the NVRAM was opened
 }
 
 func (o *Options) fill() {
@@ -55,7 +55,7 @@ func (o *Options) fill() {
 		o.CapPercent = []int{100, 66, 40, 30, 25}
 	}
 	if o.CounterRows == 0 {
-		o.CounterRows = rowCount
+		o.CounterRows = nvlog.DefaultRows
 	}
 	if o.CheckpointBytes == 0 {
 		o.CheckpointBytes = checkpointBytes
@@ -81,8 +81,9 @@ type Array struct {
 	arena   *extent.Arena
 	cache   *cache
 	line    line // of the pools that wait for what they share
-	journal journal
-	rows    *rows
+	log     *nvlog.Log
+	flusher *nvlog.Flusher
+	rows    *nvlog.Rows
 	leaving []*Volume // deleted ones that may have nothing dirty any more
 	started int64
 
@@ -133,7 +134,7 @@ type Array struct {
 	freeIO      *diskIO
 	freeUnit    *destageUnit
 	freeReading *reading
-	edits       []edit
+	edits       []nvlog.Edit
 	one         [1]block.Range
 	copyBufs    [][]byte
 	scratch     commitScratch
@@ -182,22 +183,8 @@ func Open(opt Options) (*Array, error) {
 	// Pages above the limit are those that are between two owners: overwritten or
 	// destaged, and not yet free.
 	pages := limit + max(limit/8, 2*piecePages)
-	logBytes := max(opt.LogBytes, minLogBytes) &^ 7
-	rows := opt.CounterRows
-	region, fresh, err := opt.Store.Region("nvram", nvramSize(rows, pages, logBytes, payload))
-	if errors.Is(err, block.ErrSize) {
-		// An array of format version 1 keeps its number of rows.
-		var old error
-		if region, fresh, old = opt.Store.Region("nvram", nvramSize(rowCountV1, pages, logBytes, payload)); old == nil {
-			rows, err = rowCountV1, nil
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
-	// A power cut may have come before the first flush.
-	fresh = fresh || [24]byte(region.Bytes()[:24]) == [24]byte{}
-	nv, err := openNVRAM(region, fresh, rows, pages, logBytes, payload)
+	nv, fresh, err := nvlog.Open(opt.Store, "nvram", nvlog.Layout{Rows: opt.CounterRows, Pages: pages,
+		LogBytes: max(opt.LogBytes, nvlog.MinLogBytes) &^ 7, Payload: payload})
 	if err != nil {
 		return nil, err
 	}
@@ -211,11 +198,13 @@ func Open(opt Options) (*Array, error) {
 	return openCopy(meta, func() (*Array, error) {
 		a := newArray(opt)
 		a.cache = newCache(nv, limit)
-		a.rows = openRows(nv)
-		a.journal.nv, a.journal.ring, a.journal.newest, a.journal.off = nv, nv.log(), nv.newest(), !a.payload
+		a.rows = nvlog.OpenRows(nv, ownerOf)
+		a.log = nvlog.NewLog(nv)
+		a.flusher = nvlog.NewFlusher(nv, a.log, a.exec, retryTime,
+			nvlog.Hooks{Begun: a.flushBegun, Ended: a.flushEnded, Heard: a.endStep})
 		a.meta = meta
 		return a, a.recover(fresh)
-	}, nv.loadState)
+	}, nv.Saved)
 }
 
 // newArray returns an array without its parts.

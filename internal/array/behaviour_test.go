@@ -140,11 +140,11 @@ func TestDiscardOfDirtyDataIsNotDestaged(t *testing.T) {
 	r.do(v, &block.Request{Op: block.OpWriteSame, Range: rng(0, 1<<11)})
 	r.clock.Run()
 	row := v.row(block.OriginHost)
-	if row.cells[cellDiscarded] != 1<<20 || row.cells[cellDestaged] != 0 {
-		t.Errorf("1 MiB was zeroed while dirty: %d discarded, %d destaged", row.cells[cellDiscarded], row.cells[cellDestaged])
+	if row.Cells[cellDiscarded] != 1<<20 || row.Cells[cellDestaged] != 0 {
+		t.Errorf("1 MiB was zeroed while dirty: %d discarded, %d destaged", row.Cells[cellDiscarded], row.Cells[cellDestaged])
 	}
-	if row := v.row(block.OriginWriteSame); row.in() != 0 {
-		t.Errorf("a WRITE SAME of zeros admitted %d bytes", row.in())
+	if row := v.row(block.OriginWriteSame); rowIn(row) != 0 {
+		t.Errorf("a WRITE SAME of zeros admitted %d bytes", rowIn(row))
 	}
 	r.check()
 }
@@ -175,10 +175,10 @@ func TestDataCopyIsUndercover(t *testing.T) {
 		t.Fatalf("the copy ended %v", q.Status)
 	}
 	h.Ref.Release()
-	if got := w.row(block.OriginXCopy).cells[cellFast]; got != 16<<20 {
+	if got := w.row(block.OriginXCopy).Cells[cellFast]; got != 16<<20 {
 		t.Errorf("%d bytes were admitted for the copy, not 16 MiB", got)
 	}
-	if got := w.row(block.OriginHost).in(); got != 0 {
+	if got := rowIn(w.row(block.OriginHost)); got != 0 {
 		t.Errorf("the target has %d bytes of hosts", got)
 	}
 	r.check()

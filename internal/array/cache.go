@@ -3,6 +3,7 @@ package array
 import (
 	"math/bits"
 
+	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/crc32c"
 )
@@ -56,6 +57,9 @@ const (
 
 const noPage = ^uint32(0)
 
+// minCachePage is the number of pages that a cache has at least.
+const minCachePage = 256
+
 // page is the part of a page descriptor that the cache works with.
 type page struct {
 	key     pageKey
@@ -98,7 +102,7 @@ func (c *cache) inherit(heir, under uint32) {
 // cache is the write cache: pages of NVRAM indexed by physical address.
 type cache struct {
 	pageIndex
-	nv    *nvram
+	nv    *nvlog.NVRAM
 	pages []page
 	rare  []pageRare
 	// free is a ring: pages come back in the order in which they were destaged,
@@ -114,15 +118,15 @@ type cache struct {
 	buried    []uint32
 }
 
-func newCache(nv *nvram, limit int) *cache {
-	c := &cache{nv: nv, pages: block.Table[page](nv.pages), rare: make([]pageRare, nv.pages), free: make([]uint32, nv.pages),
-		pot: pot{limit: limit, lack: lackRoom}, reserve: pot{limit: (nv.pages - limit) / 2, lack: lackReserve}}
+func newCache(nv *nvlog.NVRAM, limit int) *cache {
+	c := &cache{nv: nv, pages: block.Table[page](nv.Pages), rare: make([]pageRare, nv.Pages), free: make([]uint32, nv.Pages),
+		pot: pot{limit: limit, lack: lackRoom}, reserve: pot{limit: (nv.Pages - limit) / 2, lack: lackReserve}}
 	c.pageIndex = newPageIndex(c.pages)
 	return c
 }
 
 func (c *cache) takeFree() uint32 {
-	if !c.nv.payload {
+	if !c.nv.Payload {
 		c.freeCount--
 		return c.free[c.freeCount]
 	}
@@ -138,14 +142,14 @@ func (c *cache) takeFree() uint32 {
 // before a ring's wrap are left out.
 func (c *cache) touchTaken(n int) {
 	end := c.freeCount + n
-	if c.nv.payload {
+	if c.nv.Payload {
 		end = c.freeHead
 	}
 	c.touchPages(c.free[max(end-n, 0):end])
 }
 
 func (c *cache) giveFree(i uint32) {
-	if !c.nv.payload {
+	if !c.nv.Payload {
 		c.free[c.freeCount] = i
 		c.freeCount++
 		c.pages[i].state = pageFree
@@ -205,14 +209,12 @@ func (a *Array) fill(i, old uint32, first, n int, src *cursor, origin block.Orig
 	c := a.cache
 	mask := uint8((1<<n - 1) << first)
 	origins := uint32(origin) * allSectors & uint32((uint64(1)<<(4*n)-1)<<(4*first))
-	var data, desc []byte
 	if a.payload {
-		data, desc = c.nv.data(i), c.nv.desc(i)
-		c.nv.touch(c.nv.dataAt(i)+first*size, n*size)
-		src.copyTo(data[first*size : (first+n)*size])
-		c.nv.touch(c.nv.descAt(i), descBytes)
-		for s := first; s < first+n; s++ {
-			descView(desc).setCRC(s, crc32c.Sector(data[s*size:]))
+		data := c.nv.Write(i, first, n)
+		src.copyTo(data)
+		d := c.nv.Describe(i)
+		for s := range n {
+			d.SetSum(first+s, crc32c.Sector(data[s*size:]))
 		}
 	}
 	if old == noPage {
@@ -224,10 +226,8 @@ func (a *Array) fill(i, old uint32, first, n int, src *cursor, origin block.Orig
 		s := bits.TrailingZeros8(left)
 		origins |= o.origins & (15 << (4 * s))
 		if a.payload {
-			c.nv.touch(c.nv.dataAt(i)+s*size, size)
-			copy(data[s*size:(s+1)*size], c.nv.data(old)[s*size:])
-			c.nv.touch(c.nv.descAt(i), descBytes)
-			descView(desc).setCRC(s, descView(c.nv.desc(old)).crc(s))
+			c.nv.CopySector(i, old, s)
+			c.nv.Describe(i).SetSum(s, c.nv.Descriptor(old).Sum(s))
 		}
 	}
 	return mask | keep, origins
@@ -289,7 +289,7 @@ func (a *Array) supersede(v *Volume, i, old uint32, written uint8) {
 			for left := o.mask &^ written; left != 0; left &= left - 1 {
 				g := originAt(o.origins, bits.TrailingZeros8(left))
 				owner.leaveDirty(left&-left, o.origins, cellDiscarded)
-				v.row(g).cells[cellRecovered] += block.SectorSize
+				v.row(g).Cells[cellRecovered] += block.SectorSize
 				v.dirtyBytes[g] += block.SectorSize
 			}
 		}
@@ -373,7 +373,7 @@ func (a *Array) drop(k pageKey, lost uint8) {
 	}
 	if p.mask != 0 {
 		p.flags |= flagDropped
-		c.rare[i].dropped = a.journal.seq
+		c.rare[i].dropped = a.log.Seq()
 		return
 	}
 	c.remove(i)

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -18,7 +19,7 @@ type Report struct {
 	BadSectors int
 }
 
-var row0 row // of what was never counted
+var row0 nvlog.Row // of what was never counted
 
 const maxProblems = 100
 
@@ -71,7 +72,7 @@ func (a *Array) checkConservation(r *Report) {
 				}
 				row = &row0
 			}
-			in, out := row.in(), row.out()+uint64(v.dirtyBytes[o])
+			in, out := rowIn(row), rowOut(row)+uint64(v.dirtyBytes[o])
 			if in != out || v.dirtyBytes[o] < 0 {
 				r.add("counters: volume %s, origin %s: admitted + recovered is %d, dirty + destaged + overwritten + discarded is %d", v.spec.Name, block.Origin(o), in, out)
 			}
@@ -125,11 +126,11 @@ func (a *Array) checkCache(r *Report, verify bool) {
 			used++
 			perPool[p.key.Pool()]++
 		}
-		var d descView
+		var d nvlog.Descriptor
 		if a.payload {
-			d = descView(c.nv.desc(uint32(i)))
+			d = c.nv.Descriptor(uint32(i))
 		}
-		if a.payload && (d.seq() == 0 || d.key() != p.key || !d.valid()) {
+		if a.payload && (d.Seq() == 0 || d.Key() != p.key || !d.Valid()) {
 			r.add("cache: page %d: its descriptor is damaged or is another page's", i)
 		}
 		if p.state == pageDirty {
@@ -178,7 +179,7 @@ func (a *Array) checkPage(r *Report, i uint32) {
 	if !a.payload || p.state == pageFree || p.state == pageCooling {
 		return
 	}
-	for left := p.mask &^ a.goodSectors(i); left != 0; left &= left - 1 {
+	for left := p.mask &^ a.cache.nv.GoodSectors(i); left != 0; left &= left - 1 {
 		if s := bits.TrailingZeros8(left); !a.isBad(p.key, s) {
 			r.add("cache: page %d, sector %d of it: the checksum is wrong", i, s)
 		}

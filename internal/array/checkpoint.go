@@ -62,10 +62,10 @@ const checkpointBytes = 32 << 20
 // checkpoint starts one when the log is half full, or when it is forced and there
 // is anything to write.
 func (a *Array) checkpoint(force bool) {
-	if a.ckpt.running || a.meta == nil || a.journal.off {
+	if a.ckpt.running || a.meta == nil || !a.payload {
 		return
 	}
-	if used := a.journal.used(); used < len(a.journal.ring)/2 && !((force || a.journal.starved) && used > 0) {
+	if used := a.log.Used(); used < a.log.Size()/2 && !((force || a.log.Starved()) && used > 0) {
 		return
 	}
 	a.beginCheckpoint()
@@ -75,8 +75,7 @@ func (a *Array) checkpoint(force bool) {
 func (a *Array) beginCheckpoint() {
 	ck := &a.ckpt
 	ck.running, ck.sealed = true, false
-	a.journal.starved = false
-	ck.seq, ck.tail = a.journal.seq, a.journal.head
+	ck.seq, ck.tail = a.log.BeginCheckpoint()
 	ck.batch, ck.bytes = nil, 0
 	ck.maps = a.arena.Checkpoint()
 	ck.maps.Begin(ck.put)
@@ -87,13 +86,13 @@ func (a *Array) checkpointSteps() {
 		a.exec.At(a.exec.Now(), a.checkpointSteps)
 		return
 	}
-	a.afterFlush(a.commitCheckpoint)
+	a.flusher.After(a.commitCheckpoint)
 }
 
 // commitCheckpoint commits a batch when NVRAM was flushed behind the last edit in it.
 func (a *Array) commitCheckpoint(err error) {
 	if err != nil {
-		a.exec.At(a.exec.Now()+retryTime, func() { a.afterFlush(a.commitCheckpoint) })
+		a.exec.At(a.exec.Now()+retryTime, func() { a.flusher.After(a.commitCheckpoint) })
 		return
 	}
 	a.ckpt.since = max(1, a.exec.Now())
@@ -122,9 +121,9 @@ func (a *Array) batchDone() {
 	if !ck.sealed {
 		return
 	}
-	if ck.baseSeq != ck.seq || ck.base != ck.tail || a.journal.tail != ck.tail {
+	if ck.baseSeq != ck.seq || ck.base != ck.tail || a.log.Tail() != ck.tail {
 		ck.baseSeq, ck.base = ck.seq, ck.tail
-		a.journal.tail, a.journal.starved = ck.tail, false
+		a.log.Trim(ck.tail)
 		ck.count++
 	}
 	ck.running = ck.maps.MoreRemovals()
@@ -152,7 +151,7 @@ func (a *Array) fillBatch(n int) bool {
 			return true
 		case ck.bytes >= ck.limit:
 			// The old position, and the last record that these nodes may have.
-			ck.put([]byte(keyCheckpoint), checkpointValue(ck.baseSeq, ck.base, a.journal.seq))
+			ck.put([]byte(keyCheckpoint), checkpointValue(ck.baseSeq, ck.base, a.log.Seq()))
 			ck.complete()
 			return true
 		case !ck.maps.Next():
@@ -169,12 +168,11 @@ func (a *Array) finishBatch() {
 	ck := &a.ckpt
 	if ck.first {
 		ck.first = false
-		a.journal.seq += 1 << 32 // more than a ring can hold
-		ck.seq = a.journal.seq
+		ck.seq = a.log.Renumber()
 	}
 	ck.maps.Seal()
 	a.saveBad()
-	ck.put([]byte(keyCheckpoint), checkpointValue(ck.seq, ck.tail, a.journal.seq))
+	ck.put([]byte(keyCheckpoint), checkpointValue(ck.seq, ck.tail, a.log.Seq()))
 	ck.sealed = true
 	a.removeDead()
 }

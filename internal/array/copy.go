@@ -5,6 +5,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -23,7 +24,7 @@ func (r *ref) Release() {
 // place makes a range what a Ref holds: a map edit inside one pool, a copy through
 // the cache otherwise or where the pool's array moves data.
 //
-// A map edit of up to maxEdits runs is atomic. One of more is done in parts of that many, each
+// A map edit of up to nvlog.MaxEdits runs is atomic. One of more is done in parts of that many, each
 // atomic; others have their turn between two parts, as SPC-4 allows of EXTENDED COPY.
 func (o *op) place() {
 	a, v, r := o.a, o.v, o.req
@@ -59,7 +60,7 @@ func (o *op) placeEdits(h *ref) {
 	a.edits = a.edits[:0]
 	from, to, shared, last, kept := o.started, o.started, int64(0), alloc.NoGrain, false
 	h.Runs(r.RefOffset+from, r.Range.Count-from, func(x extent.Run) bool {
-		if len(a.edits) == maxEdits {
+		if len(a.edits) == nvlog.MaxEdits {
 			return false
 		}
 		if x.State == block.Data {
@@ -71,12 +72,12 @@ func (o *op) placeEdits(h *ref) {
 				last = g
 			}
 		}
-		a.edits = append(a.edits, edit{vol: v.id, state: v.copyState(x.State),
-			Range: block.Range{Start: r.Range.Start + from + x.Start, Count: x.Count}, phys: x.Phys})
+		a.edits = append(a.edits, nvlog.Edit{Volume: v.id, State: v.copyState(x.State),
+			Range: block.Range{Start: r.Range.Start + from + x.Start, Count: x.Count}, Phys: x.Phys})
 		to = from + x.Start + x.Count
 		return true
 	})
-	room, ok := a.journal.claim(len(a.edits))
+	room, ok := a.log.Claim(len(a.edits))
 	switch {
 	case !ok:
 		o.waitForLog(len(a.edits))
@@ -192,11 +193,11 @@ func (o *op) copyState(x extent.Run) blockedBy {
 	if v.conflict(o, to) {
 		return blockedByLock
 	}
-	room, ok := a.journal.claim(1)
+	room, ok := a.log.Claim(1)
 	if !ok {
 		return blockedByLog
 	}
-	a.edits = append(a.edits[:0], edit{vol: v.id, state: v.copyState(x.State), Range: to})
+	a.edits = append(a.edits[:0], nvlog.Edit{Volume: v.id, State: v.copyState(x.State), Range: to})
 	if !a.applyEdits(v, &room) {
 		o.status = block.Hardware
 	}

@@ -3,6 +3,7 @@ package array
 import (
 	"fmt"
 
+	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/metrics"
 )
@@ -61,12 +62,12 @@ func (d *mdisk) emit(e metrics.Emitter) {
 			for why := range block.NumReasons {
 				r := d.rows[dir][o][why]
 				if r == nil {
-					if r = d.a.rows.at[d.rowHead(dir, o, why)]; r == nil {
+					if r = d.a.rows.Find(d.rowHead(dir, o, why)); r == nil {
 						continue
 					}
 				}
-				e.Value(metrics.BackendOperations, float64(r.cells[0]), d.pool.name, d.name, name, o.String(), why.String())
-				e.Value(metrics.BackendBytes, float64(r.cells[1]), d.pool.name, d.name, name, o.String(), why.String())
+				e.Value(metrics.BackendOperations, float64(r.Cells[0]), d.pool.name, d.name, name, o.String(), why.String())
+				e.Value(metrics.BackendBytes, float64(r.Cells[1]), d.pool.name, d.name, name, o.String(), why.String())
 			}
 		}
 	}
@@ -79,32 +80,32 @@ func (v *Volume) emit(e metrics.Emitter) {
 			r = &row0
 		}
 		// Origins that never occurred are left out, but for the two that everybody looks for.
-		if r.in() == 0 && r.out() == 0 && o != block.OriginHost && o != block.OriginXCopy {
+		if rowIn(r) == 0 && rowOut(r) == 0 && o != block.OriginHost && o != block.OriginXCopy {
 			continue
 		}
 		l := [...]string{v.pool.name, v.spec.Name, o.String()}
 		short := uint64(0)
-		if v.short[o] == nil && r.cells[cellWriteThrough] > 0 {
-			v.short[o] = v.a.rows.at[rowHead(rowShort, uint8(o), v.pool.id, v.id)]
+		if v.short[o] == nil && r.Cells[cellWriteThrough] > 0 {
+			v.short[o] = v.a.rows.Find(nvlog.HeadOf(rowShort, uint8(o), v.pool.id, v.id))
 		}
 		if v.short[o] != nil {
-			short = v.short[o].cells[0]
+			short = v.short[o].Cells[0]
 		}
 		for _, m := range [...]struct {
 			name string
 			n    uint64
-		}{{"fast", r.cells[cellFast]}, {"flush_through", r.cells[cellFlushThrough]}, {"write_through", r.cells[cellWriteThrough] - short}, {"fast_short_memory", short}} {
+		}{{"fast", r.Cells[cellFast]}, {"flush_through", r.Cells[cellFlushThrough]}, {"write_through", r.Cells[cellWriteThrough] - short}, {"fast_short_memory", short}} {
 			if m.n > 0 || m.name == "fast" {
 				e.Value(metrics.CacheAdmitted, float64(m.n), l[0], l[1], l[2], m.name)
 			}
 		}
-		e.Value(metrics.CacheRecovered, float64(r.cells[cellRecovered]), l[:]...)
+		e.Value(metrics.CacheRecovered, float64(r.Cells[cellRecovered]), l[:]...)
 		e.Value(metrics.CacheDirty, float64(v.dirtyBytes[o]), l[:]...)
-		e.Value(metrics.CacheOverwritten, float64(r.cells[cellOverwritten]), l[:]...)
-		e.Value(metrics.CacheDiscarded, float64(r.cells[cellDiscarded]), l[:]...)
-		e.Value(metrics.CacheDestaged, float64(r.cells[cellDestaged]), l[:]...)
+		e.Value(metrics.CacheOverwritten, float64(r.Cells[cellOverwritten]), l[:]...)
+		e.Value(metrics.CacheDiscarded, float64(r.Cells[cellDiscarded]), l[:]...)
+		e.Value(metrics.CacheDestaged, float64(r.Cells[cellDestaged]), l[:]...)
 		if o.Undercover() {
-			e.Value(metrics.Undercover, float64(r.cells[cellFast]+r.cells[cellFlushThrough]+r.cells[cellWriteThrough]), l[:]...)
+			e.Value(metrics.Undercover, float64(r.Cells[cellFast]+r.Cells[cellFlushThrough]+r.Cells[cellWriteThrough]), l[:]...)
 		}
 	}
 	if v.deleted {
@@ -129,9 +130,9 @@ func (a *Array) emitOffloads(e metrics.Emitter) {
 	}
 	bytes := map[key]uint64{}
 	var order []key
-	a.rows.each(rowOffload, func(r *row) {
-		prim, path := int(r.head>>12&15), int(r.head>>8&15)
-		src, id := uint16(r.head>>16), uint32(r.head>>32)
+	a.rows.Each(rowOffload, func(r *nvlog.Row) {
+		prim, path := int(r.Head().Key()>>4), int(r.Head().Key()&15)
+		src, id := r.Head().Group(), r.Head().ID()
 		if prim >= len(primNames) || path >= len(pathNames) {
 			return
 		}
@@ -141,7 +142,7 @@ func (a *Array) emitOffloads(e metrics.Emitter) {
 			k.dst = uint16(id - rowsOfGone)
 		case int(id) < len(a.vols) && a.vols[id] != nil && !a.vols[id].replaced:
 			v := a.vols[id]
-			e.Value(metrics.OffloadOperations, float64(r.cells[0]), primNames[prim], v.spec.Name, pathNames[path], "good")
+			e.Value(metrics.OffloadOperations, float64(r.Cells[0]), primNames[prim], v.spec.Name, pathNames[path], "good")
 			k.dst = v.pool.id
 		default:
 			return
@@ -149,7 +150,7 @@ func (a *Array) emitOffloads(e metrics.Emitter) {
 		if _, ok := bytes[k]; !ok {
 			order = append(order, k)
 		}
-		bytes[k] += r.cells[1]
+		bytes[k] += r.Cells[1]
 	})
 	for _, k := range order {
 		if int(k.src) < len(a.pools) && a.pools[k.src] != nil {
@@ -186,8 +187,8 @@ func (v *Volume) Brief() VolumeStats {
 	st.Unmapped = v.spec.Sectors*block.SectorSize - st.Mapped - st.Zero - st.Anchored
 	for o := range block.NumOrigins {
 		if r := v.peek(o); r != nil {
-			st.Admitted[o] = r.in() - r.cells[cellRecovered]
-			st.Destaged[o] = r.cells[cellDestaged]
+			st.Admitted[o] = rowIn(r) - r.Cells[cellRecovered]
+			st.Destaged[o] = r.Cells[cellDestaged]
 		}
 	}
 	return st

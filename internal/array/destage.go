@@ -350,7 +350,7 @@ func (a *Array) destagePage(p *Pool, first uint32, credit int) int {
 		return 0
 	}
 	if !a.flushedPage(first) {
-		a.wantFlush = true
+		a.flusher.Want()
 		return 0
 	}
 	v := a.volumeByID(c.pages[first].vol)

@@ -8,7 +8,7 @@
 //	  extent map (radix tree of 64 KiB windows)      package extent
 //	  physical space, reference counts               package alloc
 //	  write cache, by physical address               cache.go admit.go
-//	  log record = commit point                      log.go nvram.go
+//	  log record = commit point                      nvlog/ durable.go
 //	  destager -> mdisks                             destage.go mdisk.go
 //	  checkpoints, recovery, check                   checkpoint.go recover.go check.go
 //	  hold and place, copy engine                    copy.go

@@ -1,6 +1,9 @@
 package array
 
-import "github.com/arraysim/arraysim/internal/block"
+import (
+	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/block"
+)
 
 // Map edits: WRITE SAME of zeros, UNMAP, and copies by reference. The records of one claim
 // commit them, so that each is atomic, but for a copy by reference of very many runs: see place.
@@ -42,7 +45,7 @@ func (o *op) edit() {
 		}
 	}
 	n := countRanges(ranges)
-	if !a.journal.everFits(n) {
+	if !a.log.EverFits(n) {
 		o.end(block.Unsupported)
 		return
 	}
@@ -50,7 +53,7 @@ func (o *op) edit() {
 		o.end(block.NoSpace)
 		return
 	}
-	room, ok := a.journal.claim(n)
+	room, ok := a.log.Claim(n)
 	if !ok {
 		o.waitForLog(n)
 		return
@@ -62,7 +65,7 @@ func (o *op) edit() {
 			continue
 		}
 		bytes += x.Bytes()
-		a.edits = append(a.edits, edit{vol: v.id, state: state, Range: x})
+		a.edits = append(a.edits, nvlog.Edit{Volume: v.id, State: state, Range: x})
 	}
 	if !a.applyEdits(v, &room) {
 		o.end(block.Hardware)
@@ -84,16 +87,12 @@ func countRanges(ranges []block.Range) (n int) {
 
 // applyEdits commits a.edits, all of v, in the records of a claim and carries them out. It returns false,
 // having done nothing, when the claim is not theirs.
-func (a *Array) applyEdits(v *Volume, room *claim) bool {
+func (a *Array) applyEdits(v *Volume, room *nvlog.Claim) bool {
 	if len(a.edits) == 0 {
 		return true
 	}
-	if room.edits != len(a.edits) {
-		a.breakDown("internal error: a command has more changes than it has claimed room for")
-		return false
-	}
 	for rest, ok := a.edits, true; len(rest) > 0; {
-		if rest, ok = room.append(rest, 0); !ok {
+		if rest, ok = room.Append(rest, 0); !ok {
 			a.breakDown("internal error: a command has lost its room in the log")
 			return false
 		}
@@ -108,12 +107,12 @@ func (a *Array) applyEdits(v *Volume, room *claim) bool {
 }
 
 // apply changes the map as an edit says; replay uses it, too.
-func (v *Volume) apply(e *edit) {
-	if e.state != block.Data {
-		v.m.SetState(e.Start, v.endOfMap(e.End(), e.state), e.state)
+func (v *Volume) apply(e *nvlog.Edit) {
+	if e.State != block.Data {
+		v.m.SetState(e.Start, v.endOfMap(e.End(), e.State), e.State)
 		return
 	}
-	v.m.SetData(e.Range, e.phys)
+	v.m.SetData(e.Range, e.Phys)
 }
 
 // Offload primitives and paths, as counted.
@@ -137,7 +136,7 @@ var (
 
 // countOffload books an offload that covered so many bytes of v, with data from src.
 func (v *Volume) countOffload(prim, path int, src *Pool, bytes uint64) {
-	r := v.a.rows.get(rowOffload, uint8(prim<<4|path), src.id, v.id)
-	r.cells[0]++
-	r.cells[1] += bytes
+	r := v.a.rows.Get(nvlog.HeadOf(rowOffload, uint8(prim<<4|path), src.id, v.id))
+	r.Cells[0]++
+	r.Cells[1] += bytes
 }

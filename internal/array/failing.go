@@ -66,21 +66,6 @@ func (a *Array) tellHealth() {
 	}
 }
 
-// flushEnded notes how a flush of NVRAM has ended.
-func (a *Array) flushEnded(err error) {
-	was := a.flushFails
-	switch {
-	case err == nil:
-		a.flushFails = 0
-	case was == 0:
-		a.flushFails = max(1, a.exec.Now())
-		a.watch()
-	}
-	if (was == 0) != (a.flushFails == 0) {
-		a.tellHealth()
-	}
-}
-
 // stuck tells whether an mdisk has work and has ended none of it for as long as anybody waits.
 func (d *mdisk) stuck(now int64) bool { return d.silent(now, patience) }
 
@@ -159,7 +144,7 @@ func (a *Array) look() {
 		}
 		a.watch()
 	}
-	if since := a.flushFails; since != 0 {
+	if since := a.flusher.FailingSince(); since != 0 {
 		trouble = true
 		a.watch()
 		if now-since >= patience { // nothing can go to the back end, and the log cannot be cut
@@ -293,8 +278,8 @@ func (a *Array) Health() (lines []string) {
 	if a.ckpt.since != 0 && a.exec.Now()-a.ckpt.since >= patience {
 		lines = append(lines, "the checkpoint cannot be written; make room in the file system of the data folder")
 	}
-	if a.flushFails != 0 {
-		lines = append(lines, fmt.Sprintf("flushing NVRAM fails for %d s, and nothing goes to the mdisks meanwhile; mend the disk of the data folder, it is tried again", (a.exec.Now()-a.flushFails)/1_000_000_000))
+	if since := a.flusher.FailingSince(); since != 0 {
+		lines = append(lines, fmt.Sprintf("flushing NVRAM fails for %d s, and nothing goes to the mdisks meanwhile; mend the disk of the data folder, it is tried again", (a.exec.Now()-since)/1_000_000_000))
 	}
 	return lines
 }
@@ -364,10 +349,10 @@ func (a *Array) redoNow(d *mdisk) {
 			_, x.io.Off, _ = d.pool.space.Locate(pg.key.Phys() + uint64(s))
 			x.io.Write, x.io.N, x.reason = true, uint64(run)*block.SectorSize, block.ReasonDestage
 			if a.payload {
-				from := c.nv.dataAt(t.page) + s*block.SectorSize
-				x.io.Vec = append(x.io.Vec, c.nv.b[from:from+run*block.SectorSize])
+				from := int(t.page)*pageSectors + s
+				x.io.Vec = append(x.io.Vec, c.nv.Sectors(from, from+run))
 				for j := s; j < s+run; j++ {
-					x.io.Sums = append(x.io.Sums, descView(c.nv.desc(t.page)).crc(j))
+					x.io.Sums = append(x.io.Sums, c.nv.Descriptor(t.page).Sum(j))
 				}
 			}
 			x.bytes[block.OriginRebuild] = uint32(x.io.N)
@@ -389,7 +374,7 @@ func (a *Array) redoAll(pages []uint32) []redoPage {
 	c := a.cache
 	todo := []redoPage{}
 	slices.SortFunc(pages, func(x, y uint32) int {
-		return cmp.Compare(descView(c.nv.desc(y)).seq(), descView(c.nv.desc(x)).seq())
+		return cmp.Compare(c.nv.Descriptor(y).Seq(), c.nv.Descriptor(x).Seq())
 	})
 	covered := map[pageKey]uint8{}
 	for _, i := range pages {
@@ -397,7 +382,7 @@ func (a *Array) redoAll(pages []uint32) []redoPage {
 		// Dropped sectors, too: a loss of power may undo the drop.
 		mask := pg.mask
 		if a.payload {
-			mask = descView(c.nv.desc(i)).mask()
+			mask = c.nv.Descriptor(i).Mask()
 		}
 		if left := mask &^ covered[pg.key]; left != 0 {
 			todo = append(todo, redoPage{i, left})

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/testkit"
 )
@@ -14,21 +15,21 @@ import (
 // of what the program wrote before and after, all and nothing.
 type killer struct {
 	r    *powerRig
-	nv   *nvram
 	left int
-	off  int    // of the update that has begun
+	part nvlog.Part
+	at   []byte // where the update is that has begun
 	old  []byte // what was there before; nil: none has begun
 }
 
-func (k *killer) opened(nv *nvram) {
-	k.nv, k.old = nv, nil
-	nv.writing = k.writing
+func (k *killer) opened(nv *nvlog.NVRAM) {
+	k.old = nil
+	nv.OnWrite = k.writing
 }
 
-func (k *killer) writing(off, n int) {
+func (k *killer) writing(part nvlog.Part, b []byte) {
 	k.ended()
 	if k.left--; k.left == 0 && k.r.disk.Image() == nil {
-		k.off, k.old = off, slices.Clone(k.nv.b[off:off+n])
+		k.part, k.at, k.old = part, b, slices.Clone(b)
 	}
 }
 
@@ -37,12 +38,12 @@ func (k *killer) ended() {
 	if k.old == nil {
 		return
 	}
-	at := k.nv.b[k.off : k.off+len(k.old)]
+	at := k.at
 	now := slices.Clone(at)
 	from, to := 0, k.r.rnd.IntN(len(at)+1)
 	// A descriptor's words are written one after the other, each as a whole: no processor tears an aligned word, and
 	// the first has 8 bytes. Data, and what a checksum covers, may stop at any byte in any order.
-	if k.off >= k.nv.descOff && k.off < k.nv.logOff {
+	if k.part == nvlog.PartDescriptor {
 		if to &^= 3; to < 8 {
 			to = 0
 		}

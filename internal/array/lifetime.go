@@ -46,14 +46,13 @@ func (a *Array) Stop(done func(error)) {
 	a.stopped = true
 	for a.arena.Collect(1 << 20) {
 	}
-	if a.ckpt.running || a.cycling || a.flushing {
+	if a.ckpt.running || a.cycling || a.flusher.Running() {
 		a.exec.At(a.exec.Now()+1_000_000, func() { a.Stop(done) })
 		return
 	}
 	a.beginCheckpoint()
 	a.lastCheckpoint(func(err error) {
-		nv := a.cache.nv
-		nv.region.Flush(0, len(nv.b), func(last error) {
+		a.flusher.Last(func(last error) {
 			a.meta = nil
 			done(errors.Join(err, last))
 		})
@@ -64,7 +63,7 @@ func (a *Array) Stop(done func(error)) {
 func (a *Array) lastCheckpoint(done func(error)) {
 	for !a.fillBatch(1 << 20) {
 	}
-	a.afterFlush(func(err error) {
+	a.flusher.After(func(err error) {
 		if err != nil {
 			done(err)
 			return

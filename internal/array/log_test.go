@@ -79,7 +79,7 @@ func TestLogWaiterStartsCheckpoint(t *testing.T) {
 	r.clock.RunUntil(r.clock.Now() + 60e9)
 	for i, q := range all {
 		if q.Status != block.OK {
-			t.Errorf("unmap %d: %v; the log has %d of %d bytes in use", i, q.Status, r.a.journal.used(), len(r.a.journal.ring))
+			t.Errorf("unmap %d: %v; the log has %d of %d bytes in use", i, q.Status, r.a.log.Used(), r.a.log.Size())
 		}
 	}
 }

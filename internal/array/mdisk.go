@@ -1,6 +1,7 @@
 package array
 
 import (
+	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/metrics"
 )
@@ -35,7 +36,7 @@ type mdisk struct {
 	pinned   dirtyList            // dirty pages that only it can take
 	parked   []*destageUnit       // destages that failed because it is offline
 	duration [2]metrics.Histogram // of reads, of writes
-	rows     [2][block.NumOrigins][block.NumReasons]*row
+	rows     [2][block.NumOrigins][block.NumReasons]*nvlog.Row
 }
 
 // diskIO is one back-end operation on its way. It comes from a pool of the array.
@@ -174,27 +175,26 @@ func (d *mdisk) count(x *diskIO) {
 	most := block.OriginHost
 	for o := range block.NumOrigins {
 		if n := x.bytes[o]; n > 0 {
-			d.row(dir, o, x.reason).cells[1] += uint64(n)
+			d.row(dir, o, x.reason).Cells[1] += uint64(n)
 			if n > x.bytes[most] {
 				most = o
 			}
 		}
 	}
-	d.row(dir, most, x.reason).cells[0]++
+	d.row(dir, most, x.reason).Cells[0]++
 }
 
-func (d *mdisk) row(dir int, o block.Origin, why block.Reason) *row {
+func (d *mdisk) row(dir int, o block.Origin, why block.Reason) *nvlog.Row {
 	if d.removed {
-		return &row{}
+		return &nvlog.Row{}
 	}
 	r := &d.rows[dir][o][why]
 	if *r == nil {
-		h := d.rowHead(dir, o, why)
-		*r = d.a.rows.get(uint8(h), uint8(h>>8), uint16(h>>16), uint32(h>>32))
+		*r = d.a.rows.Get(d.rowHead(dir, o, why))
 	}
 	return *r
 }
 
-func (d *mdisk) rowHead(dir int, o block.Origin, why block.Reason) uint64 {
-	return rowHead(rowBackend, uint8(dir)<<7|uint8(o)<<3|uint8(why), d.pool.id, d.id)
+func (d *mdisk) rowHead(dir int, o block.Origin, why block.Reason) nvlog.RowHead {
+	return nvlog.HeadOf(rowBackend, uint8(dir)<<7|uint8(o)<<3|uint8(why), d.pool.id, d.id)
 }

@@ -1,11 +1,13 @@
 package array
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -17,6 +19,11 @@ import (
 //
 // A store may keep several copies, each with its number and digest: one that is damaged or older is made anew from another.
 const keyGen = "g"
+
+var (
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+	le         = binary.LittleEndian // of all integers in values
+)
 
 // digest is what the meta store holds, as the array knows it.
 type digest struct {
@@ -101,8 +108,7 @@ func (a *Array) nextBatch() {
 	gen := a.gen
 	ended := func(err error) {
 		if err == nil {
-			a.genDone = max(a.genDone, gen)
-			a.saveState()
+			a.flusher.SetGeneration(gen)
 		} else {
 			unbook()
 		}
@@ -130,7 +136,7 @@ func (a *Array) loadMeta(prefix string, fn func(key, value []byte) error) error 
 
 // checkMeta compares what was loaded, which is all that there is, with the number and the
 // digest of the last batch.
-func (a *Array) checkMeta(s savedState) error {
+func (a *Array) checkMeta(s nvlog.Saved) error {
 	gen, sum, err := readGen(a.meta)
 	if gen == 0 {
 		sum = a.stored.sum
@@ -139,8 +145,8 @@ func (a *Array) checkMeta(s savedState) error {
 	switch {
 	case err != nil:
 		return err
-	case a.gen < s.gen:
-		return fmt.Errorf("the checkpoints in meta/ have lost their last %d changes; restore meta/ from a copy made at the same time as the other files", s.gen-a.gen)
+	case a.gen < s.Generation:
+		return fmt.Errorf("the checkpoints in meta/ have lost their last %d changes; restore meta/ from a copy made at the same time as the other files", s.Generation-a.gen)
 	case sum != a.stored.sum:
 		return fmt.Errorf("the checkpoints in meta/ are damaged: parts of them are missing or older than the rest; restore meta/ from a copy made at the same time as the other files")
 	}
@@ -152,7 +158,7 @@ func (a *Array) checkMeta(s savedState) error {
 //
 // A copy that failed while the array ran is older than the rest, and NVRAM need not know that after a loss of power. So
 // the number of the last batch decides, not the place.
-func openCopy(meta block.MetaStore, open func() (*Array, error), saved func() savedState) (*Array, error) {
+func openCopy(meta block.MetaStore, open func() (*Array, error), saved func() nvlog.Saved) (*Array, error) {
 	copies, ok := meta.(block.MetaCopies)
 	if !ok {
 		return open()
@@ -194,7 +200,7 @@ func openCopy(meta block.MetaStore, open func() (*Array, error), saved func() sa
 			first = err
 		}
 		// What is not the copy's fault another one does not mend.
-		if verifyCopy(meta, saved().gen) == nil {
+		if verifyCopy(meta, saved().Generation) == nil {
 			return nil, err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/store/storetest"
 	"github.com/arraysim/arraysim/internal/testkit"
@@ -37,10 +38,10 @@ func (r *powerRig) ends(call func(done func(error))) error {
 
 // offloads returns what was counted of the offloads to a volume.
 func (v *Volume) offloads() (cells [2]uint64) {
-	v.a.rows.each(rowOffload, func(r *row) {
-		if uint32(r.head>>32) == v.id {
-			cells[0] += r.cells[0]
-			cells[1] += r.cells[1]
+	v.a.rows.Each(rowOffload, func(r *nvlog.Row) {
+		if r.Head().ID() == v.id {
+			cells[0] += r.Cells[0]
+			cells[1] += r.Cells[1]
 		}
 	})
 	return cells

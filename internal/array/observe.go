@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -26,9 +27,9 @@ func (v *Volume) Flow(to *[block.NumOrigins]Flow) {
 			continue
 		}
 		to[o] = Flow{
-			Fast: r.cells[cellFast], FlushThrough: r.cells[cellFlushThrough], WriteThrough: r.cells[cellWriteThrough],
-			Recovered: r.cells[cellRecovered], Destaged: r.cells[cellDestaged], Overwritten: r.cells[cellOverwritten],
-			Discarded: r.cells[cellDiscarded], Dirty: v.dirtyBytes[o],
+			Fast: r.Cells[cellFast], FlushThrough: r.Cells[cellFlushThrough], WriteThrough: r.Cells[cellWriteThrough],
+			Recovered: r.Cells[cellRecovered], Destaged: r.Cells[cellDestaged], Overwritten: r.Cells[cellOverwritten],
+			Discarded: r.Cells[cellDiscarded], Dirty: v.dirtyBytes[o],
 		}
 	}
 }
@@ -90,7 +91,7 @@ func (v *Volume) Import(r block.Range) error {
 		if !ok {
 			return fmt.Errorf("import: pool %q has no room for the %d MiB of volume %q", v.pool.name, r.Bytes()>>20, v.spec.Name)
 		}
-		e := edit{vol: v.id, state: block.Data, Range: block.Range{Start: at, Count: windowSectors}, phys: g << windowShift}
+		e := nvlog.Edit{Volume: v.id, State: block.Data, Range: block.Range{Start: at, Count: windowSectors}, Phys: g << windowShift}
 		v.apply(&e)
 	}
 	v.account()

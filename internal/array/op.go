@@ -356,7 +356,7 @@ func (o *op) resume() {
 
 // flush makes all that was acknowledged survive power loss and then ends the op.
 func (a *Array) flush(o *op) {
-	a.afterFlush(func(err error) {
+	a.flusher.After(func(err error) {
 		s := block.OK
 		if err != nil {
 			s = block.Hardware

@@ -147,7 +147,7 @@ func TestAdmission(t *testing.T) {
 		}
 		waits[adm] = float64(sum) / float64(n) / 1e6
 		row := modest.row(block.OriginHost)
-		if through := row.cells[cellWriteThrough]; (through > 0) != (adm == AdmitThrough) || adm == AdmitThrough && modest.short[block.OriginHost].cells[0] != through {
+		if through := row.Cells[cellWriteThrough]; (through > 0) != (adm == AdmitThrough) || adm == AdmitThrough && modest.short[block.OriginHost].Cells[0] != through {
 			t.Errorf("%v: %d bytes were written through", adm, through)
 		}
 		r.check()
@@ -200,7 +200,7 @@ func TestDirtyDataWaitsForRest(t *testing.T) {
 		rewrites uint64
 	}{{29e9, 0}, {39e9, 1}, {42e9, 2}} {
 		r.clock.RunUntil(began + at.after)
-		if got := v.row(block.OriginHost).cells[cellDestaged]; got != at.rewrites<<20 {
+		if got := v.row(block.OriginHost).Cells[cellDestaged]; got != at.rewrites<<20 {
 			t.Errorf("after %d s the back end has got %d bytes, of %d times a MiB", at.after/1e9, got, at.rewrites)
 		}
 	}
@@ -334,8 +334,8 @@ func TestMirrorLost(t *testing.T) {
 		t.Error("what was written through stays in the reserve")
 	}
 	row := v.row(block.OriginHost)
-	if row.cells[cellWriteThrough] != 1<<20 || row.cells[cellFast] != 1<<20 {
-		t.Errorf("%d bytes were counted as written through, %d as fast", row.cells[cellWriteThrough], row.cells[cellFast])
+	if row.Cells[cellWriteThrough] != 1<<20 || row.Cells[cellFast] != 1<<20 {
+		t.Errorf("%d bytes were counted as written through, %d as fast", row.Cells[cellWriteThrough], row.Cells[cellFast])
 	}
 	r.a.SetMirrored(true)
 	from = r.clock.Now()

@@ -129,7 +129,7 @@ func (r *reading) physical(p *Pool, phys, n uint64, dst *cursor) {
 				for holder == i && t < in+k && pg.mask>>t&1 != 0 {
 					t++
 				}
-				dst.copyFrom(c.nv.data(holder)[s*block.SectorSize : t*block.SectorSize])
+				dst.copyFrom(c.nv.Page(holder)[s*block.SectorSize : t*block.SectorSize])
 				phys += t - s - 1
 				s = t - 1
 			}
@@ -236,7 +236,7 @@ func (a *Array) cached(k pageKey, sector uint64) []byte {
 	if i == noPage || c.pages[i].mask>>sector&1 == 0 {
 		return nil
 	}
-	return c.nv.data(i)[sector*block.SectorSize : (sector+1)*block.SectorSize]
+	return c.nv.Page(i)[sector*block.SectorSize : (sector+1)*block.SectorSize]
 }
 
 // readSectorAgain reads one sector of a read once more.

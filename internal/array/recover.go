@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -35,14 +36,10 @@ type Recovery struct {
 //
 // It may be interrupted anywhere, and is then done again.
 func (a *Array) recover(fresh bool) error {
-	var saved savedState
+	var saved nvlog.Saved
 	if !fresh {
-		saved = a.cache.nv.loadState()
-		a.otherState = saved.other
-		a.flushed, a.genDone = saved.flushed, saved.gen
-		if saved.boot == 0 {
-			a.cache.nv.region.Distrust()
-		}
+		saved = a.cache.nv.Saved()
+		a.flusher.Restore(saved)
 	}
 	if err := a.loadObjects(); err != nil {
 		return err
@@ -67,17 +64,17 @@ func (a *Array) recover(fresh bool) error {
 	if fresh && len(a.objects.Volumes) > 0 {
 		return fmt.Errorf("the write cache file is missing, and with it acknowledged data of %d volumes; restore it, or remove the data folder to start empty", len(a.objects.Volumes))
 	}
-	if tail < 0 || tail > len(a.journal.ring) {
-		return fmt.Errorf("the checkpoint points behind the end of the log; the data folder mixes files of two arrays")
+	if err := a.log.Start(seq, tail); err != nil {
+		return err
 	}
-	a.journal.seq, a.journal.tail = seq, tail
 	a.ckpt.baseSeq, a.ckpt.base = seq, tail
-	end, err := a.lastRecord(saved, max(saved.flushed, last, seq), fresh)
+	end, err := a.log.FindEnd(saved, max(saved.Flushed, last, seq), fresh)
 	if err != nil {
 		return err
 	}
-	a.journal.replay(end, a.replayEdit)
-	a.recovery.Records = a.journal.seq - seq
+	a.recovery.PowerLost, a.recovery.Undone = end.PowerLost, end.Undone
+	a.log.Replay(end.Last, a.replayEdit)
+	a.recovery.Records = a.log.Seq() - seq
 	for _, v := range a.Volumes() { // while nothing is counted: what is cut off has no references to give back
 		v.clipTail()
 	}
@@ -87,7 +84,7 @@ func (a *Array) recover(fresh bool) error {
 	if err := a.countReferences(); err != nil {
 		return err
 	}
-	if err := a.settleLog(); err != nil {
+	if err := a.flusher.Truncate(a.gen); err != nil {
 		return err
 	}
 	if err := a.loadPages(); err != nil {
@@ -101,11 +98,11 @@ func (a *Array) recover(fresh bool) error {
 
 // replayEdit applies an edit of the log. One that is older than the shrinking of its volume may go beyond what the map
 // spans now: there is nothing to be said of that part any more.
-func (a *Array) replayEdit(e edit) {
-	if int(e.vol) >= len(a.vols) || a.vols[e.vol] == nil {
+func (a *Array) replayEdit(e nvlog.Edit) {
+	if int(e.Volume) >= len(a.vols) || a.vols[e.Volume] == nil {
 		return
 	}
-	v := a.vols[e.vol]
+	v := a.vols[e.Volume]
 	span := v.m.Span()
 	if e.Start >= span || e.Count == 0 {
 		return
@@ -229,23 +226,14 @@ func (a *Array) balanceCounters() {
 				continue
 			}
 			r := v.row(o)
-			diff := int64(r.in()) - int64(r.out()) - v.dirtyBytes[o]
+			diff := int64(rowIn(r)) - int64(rowOut(r)) - v.dirtyBytes[o]
 			if diff < 0 {
-				r.cells[cellRecovered] += uint64(-diff)
+				r.Cells[cellRecovered] += uint64(-diff)
 			} else {
-				r.cells[cellDiscarded] += uint64(diff)
+				r.Cells[cellDiscarded] += uint64(diff)
 			}
 		}
 	}
-}
-
-// in and out are the two sides of conservation: in = dirty + out.
-func (r *row) in() uint64 {
-	return r.cells[cellFast] + r.cells[cellWriteThrough] + r.cells[cellFlushThrough] + r.cells[cellRecovered]
-}
-
-func (r *row) out() uint64 {
-	return r.cells[cellDestaged] + r.cells[cellOverwritten] + r.cells[cellDiscarded]
 }
 
 // firstCheckpoint commits the state after recovery before anything is served.
@@ -258,11 +246,5 @@ func (a *Array) firstCheckpoint() error {
 			return fmt.Errorf("the first checkpoint could not be written: %w", err)
 		}
 	}
-	a.flushed, a.genDone = a.journal.seq, a.gen
-	a.journal.setNewest()
-	a.saveState()
-	if a.cache.nv.version != nvVersion {
-		a.cache.nv.writeHeader()
-	}
-	return a.flushNowAll()
+	return a.flusher.Commission(a.gen)
 }

@@ -2,108 +2,23 @@ package array
 
 import (
 	"cmp"
-	"fmt"
-	"hash/crc32"
 	"math/bits"
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
 )
-
-// lastRecord finds the last record of the log that counts. flushed is the number up to
-// which everything is known to be durable.
-func (a *Array) lastRecord(s savedState, flushed uint64, fresh bool) (uint64, error) {
-	j := &a.journal
-	first := j.seq + 1
-	var pages []uint16 // by record, from first on
-	var open []bool    // by record: its command goes on behind it
-	_, last := j.scan(true, func(_ uint64, b []byte) bool {
-		pages = append(pages, le.Uint16(b[18:]))
-		more := b[17] != 0
-		if b[16] == recWrap && len(open) > 0 {
-			more = open[len(open)-1]
-		}
-		open = append(open, more)
-		return true
-	})
-	a.recovery.PowerLost = !fresh && (!s.sameBoot(a.cache.nv.region.Boot()) || s.damaged)
-	want := flushed
-	if !fresh && !a.recovery.PowerLost {
-		want = max(want, s.newest)
-	}
-	if last < want {
-		return 0, fmt.Errorf("the log in the write cache file is damaged at record %d: the %d changes that follow cannot be read; restore the data folder from a copy", last+1, want-last)
-	}
-	// whole returns the last record up to seq that ends a command: one of which only the first records
-	// are there was never answered.
-	whole := func(seq uint64) uint64 {
-		for seq >= first && open[seq-first] {
-			seq--
-		}
-		return seq
-	}
-	if !a.recovery.PowerLost || last <= flushed || !a.payload {
-		return whole(last), nil
-	}
-	have := make([]uint16, last-flushed)
-	for i := range uint32(a.cache.nv.pages) {
-		d := descView(a.cache.nv.desc(i))
-		if seq := d.seq(); seq > flushed && seq <= last && d.valid() && (d.buried() || a.goodSectors(i) == d.mask()) {
-			have[seq-flushed-1]++
-		}
-	}
-	for i, n := range have {
-		if seq := flushed + 1 + uint64(i); seq >= first && n < pages[seq-first] {
-			end := whole(seq - 1)
-			a.recovery.Undone = last - end
-			return end, nil
-		}
-	}
-	return whole(last), nil
-}
-
-// goodSectors returns the valid sectors of a page whose checksums are right.
-func (a *Array) goodSectors(i uint32) uint8 {
-	d, data := descView(a.cache.nv.desc(i)), a.cache.nv.data(i)
-	good := d.mask()
-	for left := good; left != 0; left &= left - 1 {
-		s := bits.TrailingZeros8(left)
-		if crc32.Checksum(data[s*block.SectorSize:(s+1)*block.SectorSize], castagnoli) != d.crc(s) {
-			good &^= 1 << s
-		}
-	}
-	return good
-}
-
-// settleLog makes what was replayed durable and ends the log behind it.
-func (a *Array) settleLog() error {
-	j := &a.journal
-	if j.head+recordHead <= len(j.ring) {
-		a.cache.nv.touch(a.cache.nv.logOff+j.head, recordHead)
-		clear(j.ring[j.head : j.head+recordHead])
-	}
-	// Only now may the state say so: it can survive alone. The next flush makes it durable.
-	if err := a.flushNowAll(); err != nil {
-		return err
-	}
-	a.flushed, a.genDone = j.seq, a.gen
-	j.setNewest()
-	a.saveState()
-	return nil
-}
-
-func (a *Array) flushNowAll() error {
-	if err := a.cache.nv.region.FlushNow(0, len(a.cache.nv.b)); err != nil {
-		a.doubtful = true
-		a.saveState()
-		return fmt.Errorf("the write cache file cannot be flushed: %w", err)
-	}
-	return nil
-}
 
 // wasDeleted reports whether there was a pool of this number, and is none now.
 func (a *Array) wasDeleted(pool uint16) bool {
 	return pool < a.objects.NextPool && (int(pool) >= len(a.pools) || a.pools[pool] == nil)
+}
+
+// knows reports whether there is what a descriptor speaks of.
+func (a *Array) knows(d nvlog.Descriptor) bool {
+	pool := int(d.Key().Pool())
+	return d.Volume() < maxVolumeID && pool < len(a.pools) && a.pools[pool] != nil &&
+		int64(d.Key().Phys()>>windowShift) < a.pools[pool].space.Grains()
 }
 
 // loadPages finds the dirty pages that count and builds the cache's index of them.
@@ -119,39 +34,32 @@ func (a *Array) loadPages() error {
 	}
 	var found, live []uint32
 	joins := map[uint32][]uint32{}
-	for i := range uint32(c.nv.pages) {
-		d := descView(c.nv.desc(i))
-		seq := d.seq()
-		whole := d.valid() || seq != 0 && mendBits(d, 60)
-		switch {
-		case seq == 0 || seq > a.journal.seq && d.valid():
-			c.nv.clear(i) // never used, or its record was never written
-		case !whole && (seq == a.journal.seq+1 || d.buried()):
-			c.nv.clear(i) // free, and just being filled for a record when the process died
-		case whole && a.wasDeleted(d.key().Pool()):
-			c.nv.clear(i) // no volume was left in that pool: nothing is lost
-		case !whole || d.vol() >= maxVolumeID || int(d.key().Pool()) >= len(a.pools) || a.pools[d.key().Pool()] == nil ||
-			int64(d.key().Phys()>>windowShift) >= a.pools[d.key().Pool()].space.Grains():
-			if !almostZero(d) {
+	for i := range uint32(c.nv.Pages) {
+		switch c.nv.Examine(i, a.log.Seq()) {
+		case nvlog.Used:
+			if d := c.nv.Descriptor(i); a.knows(d) {
+				found = append(found, i)
+				continue
+			} else if !a.wasDeleted(d.Key().Pool()) { // else no volume was left in that pool: nothing is lost
 				a.recovery.BadPages++
 			}
-			c.nv.clear(i)
-		default:
-			found = append(found, i)
+		case nvlog.Damaged:
+			a.recovery.BadPages++
 		}
+		c.nv.Clear(i)
 	}
 	// By address, the newest first.
 	slices.SortFunc(found, func(x, y uint32) int {
-		dx, dy := descView(c.nv.desc(x)), descView(c.nv.desc(y))
+		dx, dy := c.nv.Descriptor(x), c.nv.Descriptor(y)
 		// Of two of one record the newer is the one that an earlier recovery joined, and it
 		// buried the other.
-		return cmp.Or(cmp.Compare(dx.key(), dy.key()), cmp.Compare(dy.seq(), dx.seq()), cmp.Compare(dx[21], dy[21]), cmp.Compare(x, y))
+		return cmp.Or(cmp.Compare(dx.Key(), dy.Key()), cmp.Compare(dy.Seq(), dx.Seq()), cmp.Compare(dx.Tombstone(), dy.Tombstone()), cmp.Compare(x, y))
 	})
-	masks := make([]uint8, c.nv.pages) // what counts of a page; 0: nothing
+	masks := make([]uint8, c.nv.Pages) // what counts of a page; 0: nothing
 	for n := 0; n < len(found); {
-		k := descView(c.nv.desc(found[n])).key()
+		k := c.nv.Descriptor(found[n]).Key()
 		end := n
-		for end < len(found) && descView(c.nv.desc(found[end])).key() == k {
+		for end < len(found) && c.nv.Descriptor(found[end]).Key() == k {
 			end++
 		}
 		if a.poolByID(k.Pool()).space.MapRefs(k.Phys()>>windowShift) == 0 {
@@ -166,13 +74,13 @@ func (a *Array) loadPages() error {
 	}
 	for _, i := range found {
 		if masks[i] == 0 {
-			c.nv.bury(i, markVoid)
+			c.nv.Retire(i, nvlog.Superseded)
 		}
 	}
-	if err := a.flushNowAll(); err != nil {
+	if err := a.flusher.FlushNow(); err != nil {
 		return err
 	}
-	for i := range uint32(c.nv.pages) {
+	for i := range uint32(c.nv.Pages) {
 		if masks[i] == 0 {
 			c.giveFree(i)
 		}
@@ -181,7 +89,7 @@ func (a *Array) loadPages() error {
 		return err
 	}
 	slices.SortFunc(live, func(x, y uint32) int {
-		return cmp.Or(cmp.Compare(descView(c.nv.desc(x)).seq(), descView(c.nv.desc(y)).seq()), cmp.Compare(x, y))
+		return cmp.Or(cmp.Compare(c.nv.Descriptor(x).Seq(), c.nv.Descriptor(y).Seq()), cmp.Compare(x, y))
 	})
 	for _, i := range live {
 		a.loadPage(i, masks[i])
@@ -190,34 +98,25 @@ func (a *Array) loadPages() error {
 	return nil
 }
 
-// almostZero tells whether a descriptor was never written, and then hit by one flipped bit.
-func almostZero(d descView) bool {
-	n := 0
-	for _, b := range d {
-		n += bits.OnesCount8(b)
-	}
-	return n <= 1
-}
-
 // usePages returns the pages of one address that count, the newest first, and notes
 // the sectors that count of each. A sector belongs to the newest page that has it; what is
 // older than a destaged page is on the back end.
 func (a *Array) usePages(pages []uint32, masks []uint8) (use []uint32) {
 	var covered uint8
 	for _, i := range pages {
-		d := descView(a.cache.nv.desc(i))
+		d := a.cache.nv.Descriptor(i)
 		switch {
-		case d[21]&markHome != 0:
+		case d.Tombstone()&nvlog.Destaged != 0:
 			return use
-		case d.buried():
+		case d.Retired():
 			continue
 		}
-		fresh := d.mask() &^ covered
+		fresh := d.Mask() &^ covered
 		covered |= fresh
-		good := fresh & a.goodSectors(i)
+		good := fresh & a.cache.nv.GoodSectors(i)
 		for left := fresh &^ good; left != 0; left &= left - 1 {
 			a.recovery.BadSectors++
-			a.bad[badKey(d.key(), bits.TrailingZeros8(left))] = struct{}{}
+			a.bad[badKey(d.Key(), bits.TrailingZeros8(left))] = struct{}{}
 		}
 		if masks[i] = good; good != 0 {
 			use = append(use, i)
@@ -234,7 +133,7 @@ func (a *Array) joinPages(live []uint32, joins map[uint32][]uint32, masks []uint
 	}
 	c := a.cache
 	var old, joined []uint32
-	heads := map[uint32]descView{}
+	heads := map[uint32]nvlog.Descriptor{}
 	for n, first := range live {
 		others := joins[first]
 		if others == nil {
@@ -245,7 +144,7 @@ func (a *Array) joinPages(live []uint32, joins map[uint32][]uint32, masks []uint
 			for _, i := range others {
 				for left := masks[i]; left != 0; left &= left - 1 {
 					a.recovery.BadSectors++
-					a.bad[badKey(descView(c.nv.desc(i)).key(), bits.TrailingZeros8(left))] = struct{}{}
+					a.bad[badKey(c.nv.Descriptor(i).Key(), bits.TrailingZeros8(left))] = struct{}{}
 				}
 			}
 			old = append(old, others...)
@@ -253,41 +152,39 @@ func (a *Array) joinPages(live []uint32, joins map[uint32][]uint32, masks []uint
 		}
 		i := c.takeFree()
 		joined = append(joined, i)
-		newest := descView(c.nv.desc(first))
-		head := make(descView, descBytes)
+		newest := c.nv.Descriptor(first)
+		head := nvlog.NewDescriptor()
 		var origins uint32
 		masks[i] = 0
 		for _, from := range append([]uint32{first}, others...) {
-			o := descView(c.nv.desc(from))
+			o := c.nv.Descriptor(from)
 			for left := masks[from]; left != 0; left &= left - 1 {
 				s := bits.TrailingZeros8(left)
-				head.setCRC(s, o.crc(s))
-				origins |= o.origins() & (15 << (4 * s))
-				c.nv.touch(c.nv.dataAt(i)+s*block.SectorSize, block.SectorSize)
-				copy(c.nv.data(i)[s*block.SectorSize:(s+1)*block.SectorSize], c.nv.data(from)[s*block.SectorSize:])
+				head.SetSum(s, o.Sum(s))
+				origins |= o.Origins() & (15 << (4 * s))
+				c.nv.CopySector(i, from, s)
 			}
 			masks[i] |= masks[from]
 			old = append(old, from)
 		}
-		head.seal(newest.seq(), newest.key(), newest.vol(), masks[i], origins)
+		head.Seal(newest.Seq(), newest.Key(), newest.Volume(), masks[i], origins)
 		heads[i] = head
 		live[n] = i
 	}
 	// A descriptor that is durable vouches for its data.
-	if err := a.flushNowAll(); err != nil {
+	if err := a.flusher.FlushNow(); err != nil {
 		return err
 	}
 	for _, i := range joined {
-		c.nv.touch(c.nv.descAt(i), descBytes)
-		copy(c.nv.desc(i), heads[i])
+		copy(c.nv.Describe(i), heads[i])
 	}
-	if err := a.flushNowAll(); err != nil {
+	if err := a.flusher.FlushNow(); err != nil {
 		return err
 	}
 	for _, i := range old {
-		c.nv.bury(i, markVoid)
+		c.nv.Retire(i, nvlog.Superseded)
 	}
-	if err := a.flushNowAll(); err != nil {
+	if err := a.flusher.FlushNow(); err != nil {
 		return err
 	}
 	for _, i := range old {
@@ -300,11 +197,11 @@ func (a *Array) joinPages(live []uint32, joins map[uint32][]uint32, masks []uint
 // loadPage takes one page in.
 func (a *Array) loadPage(i uint32, mask uint8) {
 	c := a.cache
-	d := descView(c.nv.desc(i))
-	v := a.volumeOrGhost(d.vol(), d.key().Pool())
-	c.pages[i] = page{key: d.key(), origins: d.origins(), vol: v.id, state: pageDirty, mask: mask}
+	d := c.nv.Descriptor(i)
+	v := a.volumeOrGhost(d.Volume(), d.Key().Pool())
+	c.pages[i] = page{key: d.Key(), origins: d.Origins(), vol: v.id, state: pageDirty, mask: mask}
 	for left := mask; left != 0; left &= left - 1 {
-		v.dirtyBytes[originAt(d.origins(), bits.TrailingZeros8(left))] += block.SectorSize
+		v.dirtyBytes[originAt(d.Origins(), bits.TrailingZeros8(left))] += block.SectorSize
 	}
 	v.pool.part.used++
 	c.used++

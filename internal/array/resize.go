@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -68,7 +69,7 @@ func (a *Array) resize(v *Volume, sectors uint64, until int64, done func(error))
 		a.shrink(v, spec, done)
 		return
 	}
-	room, ok := a.journal.claim(1)
+	room, ok := a.log.Claim(1)
 	switch {
 	case ok:
 		a.grow(v, spec, &room, done)
@@ -83,12 +84,12 @@ func (a *Array) resize(v *Volume, sectors uint64, until int64, done func(error))
 }
 
 // grow makes a volume larger, or leaves it what it was.
-func (a *Array) grow(v *Volume, spec VolumeSpec, room *claim, done func(error)) {
+func (a *Array) grow(v *Volume, spec VolumeSpec, room *nvlog.Claim, done func(error)) {
 	// What the map was widened by behind the old end, and what an earlier shrink has cut off.
 	old, end := v.spec.Sectors, v.m.Span()
 	if old < end {
-		a.edits = append(a.edits[:0], edit{vol: v.id, state: block.Unmapped, Range: block.Range{Start: old, Count: end - old}})
-		if _, ok := room.append(a.edits, 0); !ok {
+		a.edits = append(a.edits[:0], nvlog.Edit{Volume: v.id, State: block.Unmapped, Range: block.Range{Start: old, Count: end - old}})
+		if _, ok := room.Append(a.edits, 0); !ok {
 			a.breakDown("internal error: a change of a volume's size has lost its room in the log")
 			a.exec.Post(func() { done(errors.New(a.broken)) })
 			return
@@ -105,7 +106,7 @@ func (a *Array) grow(v *Volume, spec VolumeSpec, room *claim, done func(error)) 
 		done(fmt.Errorf("volume %q keeps its size: %w", spec.Name, err))
 	}
 	// The objects may not say the new size before the log has what the edit cut off.
-	a.afterFlush(func(err error) {
+	a.flusher.After(func(err error) {
 		if err != nil {
 			fail(err)
 			return

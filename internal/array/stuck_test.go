@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/store"
 )
 
 // stuck is mdisks that can stop to answer.
@@ -220,6 +221,30 @@ func TestWaitersOfAnOfflineMdisk(t *testing.T) {
 	}
 }
 
+// mutableRig is an array whose flushes of NVRAM fail while bad is set.
+func mutableRig(t *testing.T, bad *bool) *rig {
+	t.Helper()
+	clock := &block.Virtual{}
+	st := store.NewMemory(clock, store.MemoryOptions{})
+	a, err := Open(Options{Exec: clock, Store: mutableStore{st, clock, bad}, CacheBytes: 4 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &rig{t: t, clock: clock, store: st, a: a}
+}
+
+// mutableStore is a store with a mutableRegion.
+type mutableStore struct {
+	*store.Memory
+	x   block.Executor
+	bad *bool
+}
+
+func (s mutableStore) Region(name string, size int) (block.Region, bool, error) {
+	region, fresh, err := s.Memory.Region(name, size)
+	return mutableRegion{region, s.x, s.bad}, fresh, err
+}
+
 // mutableRegion is an NVRAM whose flushes fail while it is told so.
 type mutableRegion struct {
 	block.Region
@@ -239,11 +264,11 @@ func (d mutableRegion) Flush(off, n int, done func(error)) {
 
 // While NVRAM cannot be flushed, nothing leaves the cache: who waits for room gets an error in time.
 func TestWritesEndWhileFlushesFail(t *testing.T) {
-	r := newRig(t, Options{}, false)
+	bad := false
+	r := mutableRig(t, &bad)
 	p := r.pool("p", PoolSpec{}, 64<<20)
 	v := r.volume("v", "p", 32<<20, true)
-	bad := true
-	r.a.cache.nv.region = mutableRegion{r.a.cache.nv.region, r.clock, &bad}
+	bad = true
 	open, ended := 0, map[block.Status]int{}
 	for i := range uint64(3000) {
 		open++
@@ -270,7 +295,8 @@ func TestWritesEndWhileFlushesFail(t *testing.T) {
 // TestFlushFailuresAreTold: who listens to a volume hears once that flushes of NVRAM have begun to fail, and once that they work
 // again, each time when the array's health says so already.
 func TestFlushFailuresAreTold(t *testing.T) {
-	r := newRig(t, Options{}, false)
+	bad := false
+	r := mutableRig(t, &bad)
 	r.pool("p", PoolSpec{}, 64<<20)
 	r.pool("q", PoolSpec{}, 64<<20)
 	told := map[string][]int{} // by volume: the lines of health at each event
@@ -284,8 +310,6 @@ func TestFlushFailuresAreTold(t *testing.T) {
 		})
 		all = append(all, v)
 	}
-	bad := false
-	r.a.cache.nv.region = mutableRegion{r.a.cache.nv.region, r.clock, &bad}
 	want := []int(nil)
 	for range 2 {
 		for _, bad = range []bool{false, true, false} {

@@ -180,11 +180,11 @@ func (a *Array) DeletePool(p *Pool, done func(error)) {
 		}
 		a.forgetPool(p)
 		mdisks := make([]MdiskSpec, len(p.mdisks))
-		a.rows.drop(rowsOfGone+uint64(p.id), 0)
+		a.rows.Drop(rowsOfGone+uint64(p.id), 0)
 		for i, d := range p.mdisks {
 			mdisks[i].Name = d.name
 			d.removed = true
-			a.rows.drop(1<<32|uint64(d.id), 0)
+			a.rows.Drop(1<<32|uint64(d.id), 0)
 		}
 		a.removeMdisks(p.name, mdisks, func(err error) {
 			a.endStep()

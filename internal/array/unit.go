@@ -35,7 +35,7 @@ func (a *Array) issue(u *destageUnit) {
 	c, p := a.cache, u.pool
 	var x *diskIO
 	end := ^uint64(0)       // sector where x ends
-	memFrom, memEnd := 0, 0 // the last buffer of x, in NVRAM
+	memFrom, memEnd := 0, 0 // the last buffer of x, in sectors of NVRAM
 	u.left = 1
 	for n, i := range u.pages {
 		at := c.pages[i].key.Phys()
@@ -54,16 +54,16 @@ func (a *Array) issue(u *destageUnit) {
 			end += uint64(run)
 			x.io.N += uint64(run) * block.SectorSize
 			if a.payload {
-				from := c.nv.dataAt(i) + s*block.SectorSize
+				from := int(i)*pageSectors + s
 				if len(x.io.Vec) > 0 && from == memEnd { // neighbours in memory are one buffer
 					x.io.Vec = x.io.Vec[:len(x.io.Vec)-1]
 				} else {
 					memFrom = from
 				}
-				memEnd = from + run*block.SectorSize
-				x.io.Vec = append(x.io.Vec, c.nv.b[memFrom:memEnd])
-				for j, d := s, descView(c.nv.desc(i)); j < s+run; j++ {
-					x.io.Sums = append(x.io.Sums, d.crc(j))
+				memEnd = from + run
+				x.io.Vec = append(x.io.Vec, c.nv.Sectors(memFrom, memEnd))
+				for j, d := s, c.nv.Descriptor(i); j < s+run; j++ {
+					x.io.Sums = append(x.io.Sums, d.Sum(j))
 				}
 			}
 			if o := u.origins[n]; bits.RotateLeft32(o, 4) == o {

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -35,7 +36,7 @@ type Volume struct {
 	inRing     bool
 	credit     int // pages that it may still send in its turns
 	dirtyBytes [block.NumOrigins]int64
-	rows       [block.NumOrigins]*row
+	rows       [block.NumOrigins]*nvlog.Row
 
 	dirtySeconds float64 // integral of the dirty bytes over time
 	metered      int64   // up to when
@@ -45,7 +46,7 @@ type Volume struct {
 	waiting  opQueue // for room, where volumes take turns
 	inFair   bool
 	deficit  uint64 // sectors that its turn still lets in
-	short    [block.NumOrigins]*row
+	short    [block.NumOrigins]*nvlog.Row
 
 	changes *changeLog // nil until a host asks
 
@@ -205,16 +206,16 @@ func (v *Volume) status(r *block.Request) {
 }
 
 // row returns the counters of an origin; peek returns nil if it never occurred.
-func (v *Volume) row(o block.Origin) *row {
+func (v *Volume) row(o block.Origin) *nvlog.Row {
 	if v.rows[o] == nil {
-		v.rows[o] = v.a.rows.get(rowCache, uint8(o), v.pool.id, v.id)
+		v.rows[o] = v.a.rows.Get(nvlog.HeadOf(rowCache, uint8(o), v.pool.id, v.id))
 	}
 	return v.rows[o]
 }
 
-func (v *Volume) peek(o block.Origin) *row {
+func (v *Volume) peek(o block.Origin) *nvlog.Row {
 	if v.rows[o] == nil {
-		v.rows[o] = v.a.rows.at[rowHead(rowCache, uint8(o), v.pool.id, v.id)]
+		v.rows[o] = v.a.rows.Find(nvlog.HeadOf(rowCache, uint8(o), v.pool.id, v.id))
 	}
 	return v.rows[o]
 }
@@ -229,12 +230,12 @@ func (v *Volume) countAdmitted(o *op, n uint64) {
 		cell = cellWriteThrough
 		if v.pool.mode() != WriteThrough { // for lack of memory
 			if v.short[o.origin] == nil {
-				v.short[o.origin] = v.a.rows.get(rowShort, uint8(o.origin), v.pool.id, v.id)
+				v.short[o.origin] = v.a.rows.Get(nvlog.HeadOf(rowShort, uint8(o.origin), v.pool.id, v.id))
 			}
-			v.short[o.origin].cells[0] += n
+			v.short[o.origin].Cells[0] += n
 		}
 	}
-	v.row(o.origin).cells[cell] += n
+	v.row(o.origin).Cells[cell] += n
 	v.dirtyBytes[o.origin] += int64(n)
 }
 
@@ -250,18 +251,21 @@ func (v *Volume) meter() {
 // allSectors times an origin is that origin in all sectors of a page.
 const allSectors = 0x11111111
 
+// originAt returns the origin of a sector of a page.
+func originAt(origins uint32, i int) block.Origin { return block.Origin(origins >> (4 * i) & 15) }
+
 // leaveDirty books the sectors of a page that stop being dirty.
 func (v *Volume) leaveDirty(mask uint8, origins uint32, cell int) {
 	if bits.RotateLeft32(origins, 4) == origins {
 		n := uint64(bits.OnesCount8(mask)) * block.SectorSize
 		v.dirtyBytes[origins&15] -= int64(n)
-		v.row(block.Origin(origins & 15)).cells[cell] += n
+		v.row(block.Origin(origins & 15)).Cells[cell] += n
 		mask = 0
 	}
 	for ; mask != 0; mask &= mask - 1 {
 		o := originAt(origins, bits.TrailingZeros8(mask))
 		v.dirtyBytes[o] -= block.SectorSize
-		v.row(o).cells[cell] += block.SectorSize
+		v.row(o).Cells[cell] += block.SectorSize
 	}
 	if v.forgotten {
 		v.left()

@@ -48,12 +48,14 @@ func (o *op) waitForLog(edits int) {
 // copies that wait for the copy engine, and who waits for partitions and budgets, in the
 // order of the pools.
 func (a *Array) pump() {
-	for o := a.metaWait.head; o != nil && a.journal.fits(o.logEdits); o = a.metaWait.head {
+	for o := a.metaWait.head; o != nil && a.log.Fits(o.logEdits); o = a.metaWait.head {
 		o.unqueue()
 		o.resume()
 	}
 	// Room that has come may be too little for the head, and the next checkpoint has to bring more.
-	a.journal.starved = a.journal.starved || !a.metaWait.empty()
+	if !a.metaWait.empty() {
+		a.log.Starve()
+	}
 	a.pumpCopies()
 	a.pumpSpace()
 	for _, p := range a.pools {
@@ -95,7 +97,7 @@ func (a *Array) pumpSpace() {
 
 // canPump reports whether pump would do anything.
 func (a *Array) canPump() bool {
-	if o := a.metaWait.head; o != nil && a.journal.fits(o.logEdits) || a.copiesCanGo() || a.spaceCame() {
+	if o := a.metaWait.head; o != nil && a.log.Fits(o.logEdits) || a.copiesCanGo() || a.spaceCame() {
 		return true
 	}
 	for _, p := range a.pools {

@@ -26,11 +26,11 @@ const directions = `
 
 	block < array/layout;
 
-	array/layout < array/alloc;
+	array/layout < array/nvlog, array/alloc;
 
 	array/alloc < array/extent;
 
-	array/extent, crc32c, metrics < array;
+	array/nvlog, array/extent, crc32c, metrics < array;
 
 	block, crc32c, metrics < store;
 
@@ -60,7 +60,7 @@ const directions = `
 `
 
 // core lists the packages that run in virtual time: same input, same result.
-var core = []string{"scsi", "array", "array/layout", "array/alloc", "array/extent", "hostcache", "hostcache/tier", "sim"}
+var core = []string{"scsi", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent", "hostcache", "hostcache/tier", "sim"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{

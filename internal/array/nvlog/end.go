@@ -1,0 +1,141 @@
+package nvlog
+
+import "fmt"
+
+// Where the log ends, and its replay. A start calls Start, FindEnd, Replay and then
+// Flusher.Truncate.
+
+// Start makes the log begin at a checkpoint's position: behind record seq, at an offset of the
+// ring.
+func (l *Log) Start(seq uint64, tail int) error {
+	if tail < 0 || tail > len(l.ring) {
+		return fmt.Errorf("the checkpoint points behind the end of the log; the data folder mixes files of two arrays")
+	}
+	l.seq, l.tail = seq, tail
+	return nil
+}
+
+// scan walks the valid records from the tail on and calls fn with the number and the bytes of each
+// until it returns false. It returns where it stopped and the number of the last. With repair, a
+// record that only one flipped bit makes invalid is put right.
+func (l *Log) scan(repair bool, fn func(seq uint64, record []byte) bool) (head int, seq uint64) {
+	at, seq := l.tail, l.seq
+	for {
+		if at+recordHead > len(l.ring) {
+			at = 0
+		}
+		b := l.ring[at:]
+		if !validRecord(b, seq+1) && !(repair && repairRecord(b, seq+1)) {
+			return at, seq
+		}
+		b = b[:le.Uint32(b[4:])]
+		if !fn(seq+1, b) {
+			return at, seq
+		}
+		seq++
+		if at += len(b); isWrap(b) {
+			at = 0
+		}
+	}
+}
+
+// End is the end of a log that was found at a start.
+type End struct {
+	Last      uint64 // number of the last record that counts
+	Undone    uint64 // records behind it that a loss of power left incomplete, and what came after
+	PowerLost bool   // the machine was started anew, so that only what was flushed can be trusted
+}
+
+// found is what a scan has found of the log's records.
+type found struct {
+	first, last uint64 // their numbers
+	pages       []uint16
+	open        []bool // the record's command goes on behind it
+}
+
+// whole returns the last record up to seq that ends a command: one of which only the first records
+// are there was never answered.
+func (f *found) whole(seq uint64) uint64 {
+	for seq >= f.first && f.open[seq-f.first] {
+		seq--
+	}
+	return seq
+}
+
+func (l *Log) find() *found {
+	f := &found{first: l.seq + 1}
+	_, f.last = l.scan(true, func(_ uint64, b []byte) bool {
+		f.pages = append(f.pages, recordPages(b))
+		more := hasMore(b)
+		if isWrap(b) && len(f.open) > 0 {
+			more = f.open[len(f.open)-1]
+		}
+		f.open = append(f.open, more)
+		return true
+	})
+	return f
+}
+
+// FindEnd finds the last record that counts: the last valid one that ends a command; after a loss
+// of power, the last such before the first that lacks a page. flushed is the number up to which
+// everything is known to be durable, fresh says that the region held nothing. An error says that
+// records are missing that must be there.
+func (l *Log) FindEnd(s Saved, flushed uint64, fresh bool) (End, error) {
+	f := l.find()
+	end := End{PowerLost: !fresh && (!s.sameBoot(l.nv.region.Boot()) || s.damaged)}
+	want := flushed
+	if !fresh && !end.PowerLost {
+		want = max(want, s.newest)
+	}
+	if f.last < want {
+		return end, fmt.Errorf("the log in the write cache file is damaged at record %d: the %d changes that follow cannot be read; restore the data folder from a copy", f.last+1, want-f.last)
+	}
+	end.Last = f.whole(f.last)
+	if !end.PowerLost || f.last <= flushed || l.off {
+		return end, nil
+	}
+	for i, have := range l.nv.wholePages(flushed, f.last) {
+		if seq := flushed + 1 + uint64(i); seq >= f.first && have < f.pages[seq-f.first] {
+			end.Last = f.whole(seq - 1)
+			end.Undone = f.last - end.Last
+			break
+		}
+	}
+	return end, nil
+}
+
+// wholePages counts the pages of each record from flushed+1 to last that are there with all their
+// data.
+func (n *NVRAM) wholePages(flushed, last uint64) []uint16 {
+	have := make([]uint16, last-flushed)
+	for i := range uint32(n.Pages) {
+		d := n.Descriptor(i)
+		// The data of a page with a tombstone may have been replaced already.
+		if seq := d.Seq(); seq > flushed && seq <= last && d.Valid() && (d.Retired() || n.GoodSectors(i) == d.Mask()) {
+			have[seq-flushed-1]++
+		}
+	}
+	return have
+}
+
+// Replay calls fn for the edits of every record from the tail to last, and leaves the head behind
+// it.
+func (l *Log) Replay(last uint64, fn func(Edit)) {
+	l.head, l.seq = l.scan(false, func(seq uint64, b []byte) bool {
+		if seq > last {
+			return false
+		}
+		if !isWrap(b) {
+			eachEdit(b, fn)
+		}
+		return true
+	})
+}
+
+// clearHead makes sure that no record is found behind the head.
+func (l *Log) clearHead() {
+	if l.head+recordHead <= len(l.ring) {
+		l.nv.touch(PartLog, l.nv.logOff+l.head, recordHead)
+		clear(l.ring[l.head : l.head+recordHead])
+	}
+}

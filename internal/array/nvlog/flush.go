@@ -1,0 +1,214 @@
+package nvlog
+
+import (
+	"fmt"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// Hooks are what a Flusher tells its user.
+type Hooks struct {
+	// Begun: a flush begins. What is in NVRAM now is durable when it ends.
+	Begun func()
+	// Ended: it has ended; nobody who waited for it has heard of that yet. It may use NVRAM, and
+	// ask for a flush.
+	Ended func(Outcome)
+	// Heard: all who waited have heard, and the next flush has begun if somebody waits for one.
+	Heard func()
+}
+
+// Outcome is how a flush has ended.
+type Outcome struct {
+	Err      error
+	Advanced bool // more records survive a loss of power than before
+	Turned   bool // the one before failed and this one did not, or the other way round
+}
+
+// Flusher makes NVRAM survive a loss of power and is the owner of the state block, which says what
+// does. One flush runs at a time; all who ask while it does share the next. A flush that failed is
+// repeated after RetryAfter, unless somebody asks before.
+//
+// Invariants: flushed is at most the number of the log's newest record, and never gets smaller.
+// While the last flush has failed, the state block names no boot: the kernel may take for clean
+// what is not on the medium, so that if the process dies, the next one must trust no more than
+// after a loss of power.
+type Flusher struct {
+	nv         *NVRAM
+	log        *Log
+	exec       block.Executor
+	hooks      Hooks
+	retryAfter int64 // ns
+
+	flushed    uint64 // number of the last record that survives a loss of power
+	generation uint64 // number of the last batch of the meta store that is durable
+	other      bool   // which of the two state blocks was written last
+	doubtful   bool   // the last flush failed
+	failing    int64  // since when no flush has succeeded, 0: the last one did
+
+	wanted  bool // somebody cannot go on without a flush
+	running bool
+	held    bool   // one failed; it is tried again when the timer says so
+	upTo    uint64 // newest record when the one under way began
+	next    []func(error)
+	now     []func(error) // those of the one under way
+	endFn   func(error)
+}
+
+// NewFlusher returns the flusher of a region and its log. retryAfter is in nanoseconds.
+func NewFlusher(nv *NVRAM, log *Log, exec block.Executor, retryAfter int64, hooks Hooks) *Flusher {
+	f := &Flusher{nv: nv, log: log, exec: exec, hooks: hooks, retryAfter: retryAfter}
+	f.endFn = f.ended
+	return f
+}
+
+// Flushed returns the number of the last record that survives a loss of power.
+func (f *Flusher) Flushed() uint64 { return f.flushed }
+
+// FailingSince returns since when no flush has succeeded, 0 if the last one did.
+func (f *Flusher) FailingSince() int64 { return f.failing }
+
+// Running reports whether a flush is under way.
+func (f *Flusher) Running() bool { return f.running }
+
+// Generation returns the number of the last batch of the meta store that is known to be durable.
+func (f *Flusher) Generation() uint64 { return f.generation }
+
+// SetGeneration notes that a batch of the meta store is durable.
+func (f *Flusher) SetGeneration(n uint64) {
+	f.generation = max(f.generation, n)
+	f.save()
+}
+
+// save writes the state block.
+func (f *Flusher) save() {
+	boot := f.nv.region.Boot()
+	if f.doubtful {
+		boot = 0
+	}
+	f.other = !f.other
+	f.nv.saveState(f.other, f.flushed, f.generation, boot)
+}
+
+// After calls fn when all that is in NVRAM now survives a loss of power, or cannot be made to.
+// Those who come while a flush is under way share the next one.
+func (f *Flusher) After(fn func(error)) {
+	f.next = append(f.next, fn)
+	if !f.running {
+		f.start()
+	}
+}
+
+// Want notes that somebody cannot go on without a flush. Poll starts it.
+func (f *Flusher) Want() { f.wanted = true }
+
+// Poll starts a flush if somebody wants one, or if it is due, unless one is under way or held back.
+func (f *Flusher) Poll(due bool) {
+	if !f.running && !f.held && (f.wanted || due) {
+		f.start()
+	}
+}
+
+func (f *Flusher) start() {
+	f.running, f.wanted = true, false
+	f.now, f.next = f.next, f.now[:0]
+	f.hooks.Begun()
+	f.upTo = f.log.seq
+	f.nv.region.Flush(0, len(f.nv.b), f.endFn)
+}
+
+func (f *Flusher) ended(err error) {
+	was := f.failing != 0
+	sure := err == nil && f.doubtful
+	f.doubtful = err != nil
+	switch {
+	case err == nil:
+		f.failing = 0
+	case !was:
+		f.failing = max(1, f.exec.Now())
+	}
+	advanced := err == nil && (f.upTo > f.flushed || sure)
+	if advanced {
+		f.flushed = f.upTo
+	}
+	if advanced || err != nil {
+		f.save()
+	}
+	f.hooks.Ended(Outcome{Err: err, Advanced: advanced, Turned: was != (err != nil)})
+	if err != nil {
+		f.hold()
+	}
+	now := f.now
+	f.now = nil
+	for i, fn := range now {
+		now[i] = nil
+		fn(err)
+	}
+	f.now = now[:0]
+	f.running = false
+	if len(f.next) > 0 {
+		f.start()
+	}
+	f.hooks.Heard()
+}
+
+// hold has those wait a while who wait for a flush without asking for one.
+func (f *Flusher) hold() {
+	if f.held {
+		return
+	}
+	f.held = true
+	f.exec.At(f.exec.Now()+f.retryAfter, func() {
+		f.held, f.wanted = false, true
+		f.hooks.Heard()
+	})
+}
+
+// Restore takes over what the state block says at a start.
+func (f *Flusher) Restore(s Saved) {
+	f.flushed, f.generation, f.other = s.Flushed, s.Generation, s.other
+	if s.boot == 0 {
+		f.nv.region.Distrust()
+	}
+}
+
+// FlushNow flushes and waits; only used during a start.
+func (f *Flusher) FlushNow() error {
+	if err := f.nv.region.FlushNow(0, len(f.nv.b)); err != nil {
+		f.doubtful = true
+		f.save()
+		return fmt.Errorf("the write cache file cannot be flushed: %w", err)
+	}
+	return nil
+}
+
+// Truncate makes what was replayed durable and ends the log behind it. generation is that of the
+// meta store. It waits.
+func (f *Flusher) Truncate(generation uint64) error {
+	f.log.clearHead()
+	// Only then may the state say so: it can survive alone. The next flush makes it durable.
+	if err := f.FlushNow(); err != nil {
+		return err
+	}
+	f.settle(generation)
+	return nil
+}
+
+// Commission makes the state after a recovery durable, of which the meta store has a checkpoint,
+// and brings a region of an older format to the present one. It waits.
+func (f *Flusher) Commission(generation uint64) error {
+	f.settle(generation)
+	if f.nv.version != Version {
+		f.nv.writeHeader()
+	}
+	return f.FlushNow()
+}
+
+// settle states that everything is durable.
+func (f *Flusher) settle(generation uint64) {
+	f.flushed, f.generation = f.log.seq, generation
+	f.nv.setNewest(f.log.seq)
+	f.save()
+}
+
+// Last flushes once more when nothing else is under way any more, and then calls done.
+func (f *Flusher) Last(done func(error)) { f.nv.region.Flush(0, len(f.nv.b), done) }

@@ -1,0 +1,157 @@
+package nvlog
+
+// Log is a ring of records with consecutive numbers. The head is where the next record goes, the
+// tail is the oldest one that a recovery needs; the tail moves when a checkpoint is durable.
+// Invariants: what lies between tail and head is never overwritten; behind the head there is always
+// room for one more record head, so that a full ring differs from an empty one and a wrap can be
+// noted.
+//
+// Over a store without payload there is nothing that records could be about: they are numbered and
+// not written.
+type Log struct {
+	nv   *NVRAM
+	ring []byte
+	head int
+	tail int
+	seq  uint64 // of the newest record
+	off  bool
+	// starved: somebody was refused room since the last checkpoint began.
+	starved bool
+}
+
+// NewLog returns the empty log of a region; Start says where a log that was used begins.
+func NewLog(nv *NVRAM) *Log { return &Log{nv: nv, ring: nv.ring(), off: !nv.Payload} }
+
+// Seq returns the number of the newest record.
+func (l *Log) Seq() uint64 { return l.seq }
+
+// Size returns the bytes of the ring.
+func (l *Log) Size() int { return len(l.ring) }
+
+// Used returns the bytes between tail and head.
+func (l *Log) Used() int {
+	n := l.head - l.tail
+	if n < 0 {
+		n += len(l.ring)
+	}
+	return n
+}
+
+// Fits reports whether a command with n edits can be appended, in as many records as that takes,
+// wherever the ring ends.
+func (l *Log) Fits(n int) bool {
+	if l.off {
+		return true
+	}
+	at, need := l.head, recordHead // one record head's worth of slack stays free for a wrap
+	for first := true; first || n > 0; first = false {
+		size := recordBytes(min(n, MaxEdits))
+		if l.wraps(at, size) {
+			need += len(l.ring) - at
+			at = 0
+		}
+		at, need, n = at+size, need+size, n-MaxEdits
+	}
+	return need+8 < len(l.ring)-l.Used()
+}
+
+// EverFits reports whether a command with n edits can be appended to an empty ring, wherever its
+// head is.
+func (l *Log) EverFits(n int) bool {
+	need := n*editBytes + (n/MaxEdits+2)*recordHead + maxRecord + recordHead
+	return l.off || need+8 < len(l.ring)
+}
+
+// wraps reports whether a record at a place has to go to the ring's start instead.
+func (l *Log) wraps(at, size int) bool { return at+size+recordHead > len(l.ring) }
+
+// Starve notes that somebody waits for room, so that a checkpoint is worth its while.
+func (l *Log) Starve() { l.starved = true }
+
+// Starved reports whether somebody was refused room since the last checkpoint began.
+func (l *Log) Starved() bool { return l.starved }
+
+// BeginCheckpoint returns the position where replay begins once the checkpoint that begins now is
+// durable: the number of the newest record and the offset behind it.
+func (l *Log) BeginCheckpoint() (seq uint64, tail int) {
+	l.starved = false
+	return l.seq, l.head
+}
+
+// Tail returns the offset of the oldest record that a recovery needs.
+func (l *Log) Tail() int { return l.tail }
+
+// Trim gives the room before an offset back: a checkpoint that begins there is durable.
+func (l *Log) Trim(tail int) { l.tail, l.starved = tail, false }
+
+// Renumber begins a new run of numbers, further on than a ring can hold, and returns the last
+// number before it. What an interrupted write left behind the end of the log can then never be read
+// as a part of it.
+func (l *Log) Renumber() uint64 {
+	l.seq += 1 << 32
+	return l.seq
+}
+
+// Claim is room in the ring for all records of one command. It is made before the command's first
+// effect and is good until the step ends or another one is made. There is no other way to append,
+// and a claim takes no more than it has claimed: so no record ever finds the ring full.
+type Claim struct {
+	log   *Log
+	seq   uint64 // of the newest record when it was made or used last
+	edits int    // that are still to come
+	done  bool
+}
+
+// Claim returns room for a command of n edits; false means that there is none now.
+func (l *Log) Claim(n int) (Claim, bool) {
+	if !l.Fits(n) {
+		l.starved = true
+		return Claim{}, false
+	}
+	return Claim{log: l, seq: l.seq, edits: n}, true
+}
+
+// Next makes the head the place of the claim's next record, wrapping if it must, and returns the
+// number that the record will have.
+func (c *Claim) Next() uint64 {
+	l := c.log
+	if !l.off && l.wraps(l.head, recordBytes(min(c.edits, MaxEdits))) {
+		if l.head+recordHead <= len(l.ring) {
+			l.nv.touch(PartLog, l.nv.logOff+l.head, recordHead)
+			l.seq++
+			sealRecord(l.ring[l.head:l.head+recordHead], l.seq, kindWrap, false, 0, 0)
+			c.seq++
+		}
+		l.head = 0
+	}
+	return l.seq + 1
+}
+
+// Append writes the claim's next record, of as many edits as one takes, for so many pages, and
+// returns those that are left. edits are all that are still to come. It refuses, and changes
+// nothing, when they are more or fewer than were claimed, or when others have appended since.
+func (c *Claim) Append(edits []Edit, pages int) (rest []Edit, ok bool) {
+	l := c.log
+	if l == nil || len(edits) != c.edits || c.done || c.seq != l.seq {
+		return edits, false
+	}
+	c.Next()
+	n := min(len(edits), MaxEdits)
+	c.edits -= n
+	c.done = c.edits == 0
+	if l.off {
+		l.seq++
+		c.seq = l.seq
+		return edits[n:], true
+	}
+	need := recordBytes(n)
+	l.nv.touch(PartLog, l.nv.logOff+l.head, need)
+	b := l.ring[l.head : l.head+need]
+	putEdits(b, edits[:n])
+	l.seq++
+	sealRecord(b, l.seq, kindEdits, !c.done, n, pages)
+	l.head += need
+	c.seq = l.seq
+	l.nv.setNewest(l.seq)
+	return edits[n:], true
+}

@@ -1,0 +1,113 @@
+package nvlog
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/testkit"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+var errFlush = errors.New("input/output error")
+
+// testRegion is NVRAM of which a test knows what the death of the process and what a loss of power leaves.
+type testRegion struct {
+	mem  []byte // what the process sees, and what its death leaves
+	disk []byte // what survives a loss of power for sure
+	boot uint64
+	rnd  *rand.Rand
+	exec block.Executor // nil: a flush ends within Flush
+	// fails is how many flushes fail from now on.
+	fails      int
+	flushes    int
+	distrusted bool
+}
+
+func newTestRegion(l Layout, rnd *rand.Rand, exec block.Executor) *testRegion {
+	return &testRegion{mem: make([]byte, l.Size()), disk: make([]byte, l.Size()), boot: 1, rnd: rnd, exec: exec}
+}
+
+func (r *testRegion) Bytes() []byte { return r.mem }
+func (r *testRegion) Boot() uint64  { return r.boot }
+func (r *testRegion) Distrust()     { r.distrusted = true }
+
+const unit = 512 // bytes of which a loss of power keeps all or nothing
+
+func (r *testRegion) FlushNow(_, _ int) error {
+	r.flushes++
+	if r.fails > 0 {
+		r.fails--
+		return errFlush
+	}
+	copy(r.disk, r.mem)
+	return nil
+}
+
+// Flush takes a while. What is written meanwhile may become durable with it or not.
+func (r *testRegion) Flush(_, _ int, done func(error)) {
+	r.flushes++
+	if r.exec == nil {
+		r.flushes--
+		done(r.FlushNow(0, 0))
+		return
+	}
+	mem, disk := slices.Clone(r.mem), slices.Clone(r.disk)
+	r.exec.At(r.exec.Now()+1+r.rnd.Int64N(100), func() {
+		fails := r.fails > 0
+		for at := 0; at < len(mem); at += unit {
+			end := min(at+unit, len(mem))
+			switch {
+			case fails && r.rnd.IntN(2) == 0:
+			case r.rnd.IntN(2) == 0 || !slices.Equal(r.disk[at:end], disk[at:end]):
+				copy(r.disk[at:end], r.mem[at:end])
+			default:
+				copy(r.disk[at:end], mem[at:end])
+			}
+		}
+		if fails {
+			r.fails--
+			done(errFlush)
+			return
+		}
+		done(nil)
+	})
+}
+
+// writeBack makes some of what was written durable, as the kernel does at any time.
+func (r *testRegion) writeBack() {
+	for at := 0; at < len(r.mem); at += unit {
+		if r.rnd.IntN(8) == 0 {
+			copy(r.disk[at:min(at+unit, len(r.mem))], r.mem[at:])
+		}
+	}
+}
+
+// cut returns what a loss of power leaves: any subset of what was not flushed survives as well.
+func (r *testRegion) cut() []byte {
+	image, likely := slices.Clone(r.disk), r.rnd.IntN(5)
+	for at := 0; at < len(r.mem); at += unit {
+		if r.rnd.IntN(4) < likely {
+			copy(image[at:min(at+unit, len(r.mem))], r.mem[at:])
+		}
+	}
+	return image
+}
+
+// testStore hands out one region.
+type testStore struct {
+	block.Store
+	region block.Region
+	size   int
+	fresh  bool
+}
+
+func (s testStore) Region(_ string, size int) (block.Region, bool, error) {
+	if size != s.size {
+		return nil, false, block.ErrSize
+	}
+	return s.region, s.fresh, nil
+}

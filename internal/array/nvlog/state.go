@@ -1,0 +1,90 @@
+package nvlog
+
+import (
+	"cmp"
+	"hash/crc32"
+)
+
+// The state block says what is known to be durable. It lies in the header's page, in sectors of its
+// own:
+//
+//	 512 flushed u64 | 8 generation u64 | 16 boot u64, 0: not known, or a flush failed | 24 crc32c u32 of bytes 0..23
+//	1024 newest record u64 | 8 the same, inverted
+//	1536 the state block again: the two are written in turns, so that one is whole
+//	     whenever the process dies while the other is being written
+//
+// flushed is written when a flush has ended, and so survives with the next one. Both flushed and
+// generation only grow.
+const (
+	stateOffset  = 512
+	newestOffset = 1024
+	otherOffset  = 1536
+	stateSum     = 24 // where the block's checksum is
+	stateBytes   = stateSum + 4
+)
+
+// Saved is the state block as a start finds it.
+type Saved struct {
+	Flushed    uint64 // number of the last record that survived a flush
+	Generation uint64 // number of the last batch of the meta store that was durable
+	boot       uint64 // start of the machine when it was written; 0: nothing is sure
+	newest     uint64 // record that was in the log; counts only if the machine was not started anew
+	damaged    bool
+	other      bool // the second block says so
+}
+
+// Saved reads the state block. A single flipped bit in it is repaired.
+func (n *NVRAM) Saved() Saved {
+	s := Saved{}
+	if n.version == 1 {
+		s.boot = n.region.Boot() // it never knew of a loss of power
+		return s
+	}
+	s.damaged = true
+	for _, at := range [...]int{stateOffset, otherOffset} {
+		b := n.b[at : at+stateBytes]
+		if le.Uint32(b[stateSum:]) != crc32.Checksum(b[:stateSum], castagnoli) && !repairBlock(b, stateSum) {
+			continue
+		}
+		// Of two equal ones that counts which promises less.
+		flushed, gen, boot := le.Uint64(b), le.Uint64(b[8:]), le.Uint64(b[16:])
+		order := cmp.Or(cmp.Compare(flushed, s.Flushed), cmp.Compare(gen, s.Generation))
+		if s.damaged || order > 0 || order == 0 && boot == 0 {
+			s.Flushed, s.Generation, s.boot, s.other = flushed, gen, boot, at == otherOffset
+		}
+		s.damaged = false
+	}
+	if s.damaged {
+		return s
+	}
+	// The smaller of the two: a crash between the two stores leaves them apart, and a
+	// flipped bit must not claim records that never were.
+	s.newest = min(le.Uint64(n.b[newestOffset:]), ^le.Uint64(n.b[newestOffset+8:]))
+	return s
+}
+
+// sameBoot reports whether the machine has run since the state was saved. What is not known is no
+// proof.
+func (s *Saved) sameBoot(now uint64) bool { return s.boot != 0 && s.boot == now }
+
+// saveState writes one of the two state blocks.
+func (n *NVRAM) saveState(other bool, flushed, generation, boot uint64) {
+	at := stateOffset
+	if other {
+		at = otherOffset
+	}
+	n.touch(PartHeader, at, stateBytes)
+	b := n.b[at : at+stateBytes]
+	le.PutUint64(b, flushed)
+	le.PutUint64(b[8:], generation)
+	le.PutUint64(b[16:], boot)
+	le.PutUint32(b[stateSum:], crc32.Checksum(b[:stateSum], castagnoli))
+}
+
+// setNewest writes the number of the newest record twice, the second time inverted: a word that
+// does not agree with its other was hit by a crash or by damage.
+func (n *NVRAM) setNewest(seq uint64) {
+	n.touch(PartHeader, newestOffset, 16)
+	le.PutUint64(n.b[newestOffset:], seq)
+	le.PutUint64(n.b[newestOffset+8:], ^seq)
+}
