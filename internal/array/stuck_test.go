@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/store"
 )
@@ -336,5 +337,30 @@ func TestFlushFailuresAreTold(t *testing.T) {
 				t.Fatal("nobody is told")
 			}
 		}
+	}
+}
+
+// TestWaitersEndWhenTheArrayBreaksDown: no checkpoint makes room in the log any more, and who waits for
+// that hears it.
+func TestWaitersEndWhenTheArrayBreaksDown(t *testing.T) {
+	r := newRig(t, Options{}, false)
+	r.pool("p", PoolSpec{}, 64<<20)
+	v := r.volume("v", "p", 32<<20, true)
+	r.a.ckpt.running = true // and never ends
+	for room, ok := r.a.log.Claim(1); ok; room, ok = r.a.log.Claim(1) {
+		room.Append([]nvlog.Edit{{Volume: v.id}}, 0)
+	}
+	ended := map[block.Status]int{}
+	for _, q := range []*block.Request{write(0, 8), {Op: block.OpUnmap, Ranges: []block.Range{{Start: 64, Count: 8}}}} {
+		q.Done = func(q *block.Request) { ended[q.Status]++ }
+		v.Submit([]*block.Request{q})
+	}
+	if len(ended) > 0 {
+		t.Fatalf("without room in the log they ended %v", ended)
+	}
+	r.a.breakDown("a test says so")
+	r.clock.RunUntil(r.clock.Now() + 3e9)
+	if ended[block.Hardware] != 2 {
+		t.Errorf("they ended %v", ended)
 	}
 }
