@@ -195,5 +195,6 @@ func (a *Array) breakDown(why string) {
 	if a.broken == "" {
 		a.broken = why
 	}
+	a.watch() // who waits for the log waits in vain
 	a.tellHealth()
 }

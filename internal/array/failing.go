@@ -131,16 +131,19 @@ func (a *Array) watch() {
 func (a *Array) look() {
 	a.watching = false
 	now, trouble, absent := a.exec.Now(), a.ckpt.since != 0, false
+	if a.broken != "" { // nothing brings the log or the partitions room any more
+		trouble = true
+		for _, p := range a.Pools() {
+			p.endWaiting(block.Hardware, now)
+		}
+		a.endLogWaiters(block.Hardware)
+	}
 	if since := a.ckpt.since; since != 0 {
 		if now-since >= patience {
 			for _, p := range a.Pools() {
 				p.endWaiters(block.NoSpace, now-patience)
 			}
-			for !a.metaWait.empty() {
-				o := a.metaWait.head
-				o.unqueue()
-				o.end(block.NoSpace)
-			}
+			a.endLogWaiters(block.NoSpace)
 		}
 		a.watch()
 	}
@@ -151,11 +154,7 @@ func (a *Array) look() {
 			for _, p := range a.Pools() {
 				p.endWaiters(block.Hardware, now-patience)
 			}
-			for !a.metaWait.empty() {
-				o := a.metaWait.head
-				o.unqueue()
-				o.end(block.Hardware)
-			}
+			a.endLogWaiters(block.Hardware)
 		}
 	}
 	if a.anyWaiting() || a.readsOut > 0 || !a.parked.empty() {
@@ -216,9 +215,17 @@ func (a *Array) endShared(since int64) {
 	}
 }
 
-// endWaiters ends the commands that wait since a time for room in the pool's partition, or for what
-// they wrote to be on the back end: that stays in NVRAM, and goes there when it can.
-func (p *Pool) endWaiters(s block.Status, since int64) {
+// endLogWaiters ends the map edits that wait for room in the log.
+func (a *Array) endLogWaiters(s block.Status) {
+	for !a.metaWait.empty() {
+		o := a.metaWait.head
+		o.unqueue()
+		o.end(s)
+	}
+}
+
+// endWaiting ends the commands that wait since a time for room in the pool's partition or for their budget.
+func (p *Pool) endWaiting(s block.Status, since int64) {
 	p.part.waiting.fifo.endIdle(since, s)
 	for _, v := range p.a.Volumes() {
 		if v.pool == p {
@@ -226,6 +233,12 @@ func (p *Pool) endWaiters(s block.Status, since int64) {
 		}
 	}
 	p.part.braked.endBraked(since, s)
+}
+
+// endWaiters ends these, and those that wait for what they wrote to be on the back end: that stays in NVRAM, and goes
+// there when it can.
+func (p *Pool) endWaiters(s block.Status, since int64) {
+	p.endWaiting(s, since)
 	var overdue []*op // who is answered may end others
 	for o := p.a.parked.head; o != nil; o = o.next {
 		if o.v.pool == p && o.parked <= since {

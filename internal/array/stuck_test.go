@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/store"
 )
@@ -221,6 +222,18 @@ func TestWaitersOfAnOfflineMdisk(t *testing.T) {
 	}
 }
 
+// mutableRig is an array whose flushes of NVRAM fail while bad is set.
+func mutableRig(t *testing.T, bad *bool) *rig {
+	t.Helper()
+	clock := &block.Virtual{}
+	st := store.NewMemory(clock, store.MemoryOptions{})
+	a, err := Open(Options{Exec: clock, Store: mutableStore{st, clock, bad}, CacheBytes: 4 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &rig{t: t, clock: clock, store: st, a: a}
+}
+
 // mutableStore is a store with a mutableRegion.
 type mutableStore struct {
 	*store.Memory
@@ -250,21 +263,10 @@ func (d mutableRegion) Flush(off, n int, done func(error)) {
 	})
 }
 
-// newMutableRig returns a rig over an NVRAM whose flushes fail while bad is set.
-func newMutableRig(t *testing.T, bad *bool) *rig {
-	clock := &block.Virtual{}
-	st := store.NewMemory(clock, store.MemoryOptions{})
-	a, err := Open(Options{Exec: clock, Store: mutableStore{st, clock, bad}, CacheBytes: 4 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &rig{t: t, clock: clock, store: st, a: a}
-}
-
 // While NVRAM cannot be flushed, nothing leaves the cache: who waits for room gets an error in time.
 func TestWritesEndWhileFlushesFail(t *testing.T) {
 	bad := false
-	r := newMutableRig(t, &bad)
+	r := mutableRig(t, &bad)
 	p := r.pool("p", PoolSpec{}, 64<<20)
 	v := r.volume("v", "p", 32<<20, true)
 	bad = true
@@ -295,7 +297,7 @@ func TestWritesEndWhileFlushesFail(t *testing.T) {
 // again, each time when the array's health says so already.
 func TestFlushFailuresAreTold(t *testing.T) {
 	bad := false
-	r := newMutableRig(t, &bad)
+	r := mutableRig(t, &bad)
 	r.pool("p", PoolSpec{}, 64<<20)
 	r.pool("q", PoolSpec{}, 64<<20)
 	told := map[string][]int{} // by volume: the lines of health at each event
@@ -335,5 +337,30 @@ func TestFlushFailuresAreTold(t *testing.T) {
 				t.Fatal("nobody is told")
 			}
 		}
+	}
+}
+
+// TestWaitersEndWhenTheArrayBreaksDown: no checkpoint makes room in the log any more, and who waits for
+// that hears it.
+func TestWaitersEndWhenTheArrayBreaksDown(t *testing.T) {
+	r := newRig(t, Options{}, false)
+	r.pool("p", PoolSpec{}, 64<<20)
+	v := r.volume("v", "p", 32<<20, true)
+	r.a.ckpt.running = true // and never ends
+	for room, ok := r.a.log.Claim(1); ok; room, ok = r.a.log.Claim(1) {
+		room.Append([]nvlog.Edit{{Volume: v.id}}, 0)
+	}
+	ended := map[block.Status]int{}
+	for _, q := range []*block.Request{write(0, 8), {Op: block.OpUnmap, Ranges: []block.Range{{Start: 64, Count: 8}}}} {
+		q.Done = func(q *block.Request) { ended[q.Status]++ }
+		v.Submit([]*block.Request{q})
+	}
+	if len(ended) > 0 {
+		t.Fatalf("without room in the log they ended %v", ended)
+	}
+	r.a.breakDown("a test says so")
+	r.clock.RunUntil(r.clock.Now() + 3e9)
+	if ended[block.Hardware] != 2 {
+		t.Errorf("they ended %v", ended)
 	}
 }

@@ -42,6 +42,9 @@ func (o *op) stopWaiting() {
 func (o *op) waitForLog(edits int) {
 	o.logEdits = edits
 	o.a.metaWait.push(o)
+	if o.a.broken != "" {
+		o.a.watch()
+	}
 }
 
 // pump lets those go on that waited and may now: map edits that wait for the log,
