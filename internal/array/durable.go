@@ -35,6 +35,11 @@ func (a *Array) flushEnded(end nvlog.Outcome) {
 	}
 	if end.Err != nil {
 		a.watch()
+	}
+	if end.Turned {
+		a.tellHealth()
+	}
+	if end.Err != nil {
 		c.cooling = append(c.cooling, a.coolFlush...)
 		c.buried = append(c.buried, a.buryFlush...)
 	} else {

@@ -135,7 +135,6 @@ func (l *Log) Replay(last uint64, fn func(Edit)) {
 // clearHead makes sure that no record is found behind the head.
 func (l *Log) clearHead() {
 	if l.head+recordHead <= len(l.ring) {
-		l.nv.touch(PartLog, l.nv.logOff+l.head, recordHead)
-		clear(l.ring[l.head : l.head+recordHead])
+		l.nv.write(l.head, make([]byte, recordHead))
 	}
 }

@@ -113,7 +113,7 @@ func (f *Flusher) start() {
 	f.now, f.next = f.next, f.now[:0]
 	f.hooks.Begun()
 	f.upTo = f.log.seq
-	f.nv.region.Flush(0, len(f.nv.b), f.endFn)
+	f.nv.flush(f.endFn)
 }
 
 func (f *Flusher) ended(err error) {
@@ -173,7 +173,7 @@ func (f *Flusher) Restore(s Saved) {
 
 // FlushNow flushes and waits; only used during a start.
 func (f *Flusher) FlushNow() error {
-	if err := f.nv.region.FlushNow(0, len(f.nv.b)); err != nil {
+	if err := f.nv.flushNow(); err != nil {
 		f.doubtful = true
 		f.save()
 		return fmt.Errorf("the write cache file cannot be flushed: %w", err)
@@ -211,4 +211,4 @@ func (f *Flusher) settle(generation uint64) {
 }
 
 // Last flushes once more when nothing else is under way any more, and then calls done.
-func (f *Flusher) Last(done func(error)) { f.nv.region.Flush(0, len(f.nv.b), done) }
+func (f *Flusher) Last(done func(error)) { f.nv.flush(done) }

@@ -193,17 +193,17 @@ func TestStateBlocks(t *testing.T) {
 		{"a torn one", func(n *NVRAM) {
 			n.saveState(false, 5, 6, 7)
 			n.saveState(true, 6, 6, 7)
-			le.PutUint64(n.b[otherOffset:], 0xffff)
+			le.PutUint64(n.header[otherOffset:], 0xffff)
 		}, 5, 6, 7, false, false, 0},
 		{"torn newest", func(n *NVRAM) {
 			n.saveState(false, 5, 6, 7)
 			n.setNewest(8)
-			le.PutUint64(n.b[newestOffset:], 9)
+			le.PutUint64(n.header[newestOffset:], 9)
 		}, 5, 6, 7, false, false, 8},
 		{"newest, flipped up", func(n *NVRAM) {
 			n.saveState(false, 5, 6, 7)
 			n.setNewest(8)
-			n.b[newestOffset+12] ^= 1
+			n.header[newestOffset+12] ^= 1
 		}, 5, 6, 7, false, false, 8},
 	} {
 		r := newFlushRig(t)

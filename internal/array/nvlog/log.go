@@ -17,10 +17,11 @@ type Log struct {
 	off  bool
 	// starved: somebody was refused room since the last checkpoint began.
 	starved bool
+	record  [maxRecord]byte // that is being made
 }
 
 // NewLog returns the empty log of a region; Start says where a log that was used begins.
-func NewLog(nv *NVRAM) *Log { return &Log{nv: nv, ring: nv.ring(), off: !nv.Payload} }
+func NewLog(nv *NVRAM) *Log { return &Log{nv: nv, ring: nv.ring, off: !nv.Payload} }
 
 // Seq returns the number of the newest record.
 func (l *Log) Seq() uint64 { return l.seq }
@@ -117,10 +118,10 @@ func (c *Claim) Next() uint64 {
 	l := c.log
 	if !l.off && l.wraps(l.head, recordBytes(min(c.edits, MaxEdits))) {
 		if l.head+recordHead <= len(l.ring) {
-			l.nv.touch(PartLog, l.nv.logOff+l.head, recordHead)
 			l.seq++
-			sealRecord(l.ring[l.head:l.head+recordHead], l.seq, kindWrap, false, 0, 0)
 			c.seq++
+			sealRecord(l.record[:recordHead], l.seq, kindWrap, false, 0, 0)
+			l.nv.write(l.head, l.record[:recordHead])
 		}
 		l.head = 0
 	}
@@ -144,13 +145,12 @@ func (c *Claim) Append(edits []Edit, pages int) (rest []Edit, ok bool) {
 		c.seq = l.seq
 		return edits[n:], true
 	}
-	need := recordBytes(n)
-	l.nv.touch(PartLog, l.nv.logOff+l.head, need)
-	b := l.ring[l.head : l.head+need]
+	b := l.record[:recordBytes(n)]
 	putEdits(b, edits[:n])
 	l.seq++
 	sealRecord(b, l.seq, kindEdits, !c.done, n, pages)
-	l.head += need
+	l.nv.write(l.head, b)
+	l.head += len(b)
 	c.seq = l.seq
 	l.nv.setNewest(l.seq)
 	return edits[n:], true

@@ -31,7 +31,6 @@ const (
 
 	headerBytes = 4096
 	headerSum   = 24 // where the header's checksum is
-	rowsOffset  = headerBytes
 
 	// DefaultRows is the usual number of counter rows.
 	DefaultRows = 65536
@@ -56,7 +55,7 @@ type Layout struct {
 
 // Size returns the bytes of a region with this layout.
 func (l Layout) Size() int {
-	n := rowsOffset + l.Rows*rowBytes + l.LogBytes
+	n := headerBytes + l.Rows*rowBytes + l.LogBytes
 	if !l.Payload { // nothing to recover: neither data nor descriptors
 		return n
 	}
@@ -66,29 +65,31 @@ func (l Layout) Size() int {
 
 func pageAligned(n int) int { return (n + layout.PageBytes - 1) &^ (layout.PageBytes - 1) }
 
+// cut cuts a region into its parts.
+func cut(r block.Region, l Layout) memory {
+	m, rest := memory{region: r}, r.Bytes()
+	take := func(n int) (part []byte) {
+		part, rest = rest[:n:n], rest[n:]
+		return part
+	}
+	m.header, m.counters = take(headerBytes), take(l.Rows*rowBytes)
+	if l.Payload {
+		m.descs = take(l.Pages * descBytes)
+	}
+	m.ring = take(l.LogBytes)
+	if used := headerBytes + len(m.counters) + len(m.descs) + len(m.ring); l.Payload {
+		take(pageAligned(used) - used)
+		m.data = rest
+	}
+	return m
+}
+
 // NVRAM is a region with its layout.
 type NVRAM struct {
 	Layout
-	region  block.Region
-	b       []byte
+	memory
 	version uint32 // of the format in the region
-	descOff int
-	logOff  int
-	dataOff int
-	// OnWrite is for tests: it is called before bytes of a part are written, counter rows apart.
-	OnWrite func(part Part, b []byte)
 }
-
-// Part says which part of the region is written.
-type Part uint8
-
-// The parts.
-const (
-	PartHeader Part = iota // and the state block
-	PartDescriptor
-	PartLog
-	PartData
-)
 
 // Open opens or creates the region of a store and lays it out; fresh reports that it holds nothing
 // yet. A region of the first format keeps its number of rows. An error is one line that says how to
@@ -113,18 +114,12 @@ func Open(store block.Store, name string, l Layout) (n *NVRAM, fresh bool, err e
 
 // open lays out a fresh region or checks the layout of one that was used.
 func open(r block.Region, fresh bool, l Layout) (*NVRAM, error) {
-	n := &NVRAM{Layout: l, region: r, b: r.Bytes(), version: Version}
-	n.descOff = rowsOffset + l.Rows*rowBytes
-	n.logOff = n.descOff
-	if l.Payload {
-		n.logOff += l.Pages * descBytes
-	}
-	n.dataOff = pageAligned(n.logOff + l.LogBytes)
+	n := &NVRAM{Layout: l, memory: cut(r, l), version: Version}
 	if fresh {
 		n.writeHeader()
 		return n, nil
 	}
-	if le.Uint32(n.b[8:]) == 1 && le.Uint32(n.b[20:]) == crc32.Checksum(n.b[:20], castagnoli) {
+	if h := n.header; le.Uint32(h[8:]) == 1 && le.Uint32(h[20:]) == crc32.Checksum(h[:20], castagnoli) {
 		n.version = 1
 	}
 	return n, n.checkHeader()
@@ -132,15 +127,16 @@ func open(r block.Region, fresh bool, l Layout) (*NVRAM, error) {
 
 // checkHeader compares the header of a region that was used with the layout.
 func (n *NVRAM) checkHeader() error {
+	h := n.header
 	v2 := n.version == Version
-	whole := !v2 || le.Uint32(n.b[headerSum:]) == crc32.Checksum(n.b[:headerSum], castagnoli) || repairBlock(n.b, headerSum)
-	pages := int(le.Uint32(n.b[12:]))
+	whole := !v2 || le.Uint32(h[headerSum:]) == crc32.Checksum(h[:headerSum], castagnoli) || repairBlock(h, headerSum)
+	pages := int(le.Uint32(h[12:]))
 	switch {
-	case !whole || string(n.b[:8]) != magic:
+	case !whole || string(h[:8]) != magic:
 		return fmt.Errorf("the write cache file is not one of arraysim's, or its header is damaged; restore it from a copy, or remove the data folder to start empty")
-	case v2 && le.Uint32(n.b[8:]) != Version:
-		return fmt.Errorf("the write cache file has format %d, this program reads format %d; use the version that wrote it", le.Uint32(n.b[8:]), Version)
-	case v2 && int(le.Uint32(n.b[20:])) != n.Rows || pages != n.Pages || int(le.Uint32(n.b[16:])) != n.LogBytes:
+	case v2 && le.Uint32(h[8:]) != Version:
+		return fmt.Errorf("the write cache file has format %d, this program reads format %d; use the version that wrote it", le.Uint32(h[8:]), Version)
+	case v2 && int(le.Uint32(h[20:])) != n.Rows || pages != n.Pages || int(le.Uint32(h[16:])) != n.LogBytes:
 		return fmt.Errorf("the write cache was made with another size (%d MiB); set cache size back to it", pages/(1<<20/layout.PageBytes))
 	}
 	return nil
@@ -148,29 +144,18 @@ func (n *NVRAM) checkHeader() error {
 
 // writeHeader writes the header of the present format.
 func (n *NVRAM) writeHeader() {
-	copy(n.b, magic)
-	le.PutUint32(n.b[8:], Version)
-	le.PutUint32(n.b[12:], uint32(n.Pages))
-	le.PutUint32(n.b[16:], uint32(n.LogBytes))
-	le.PutUint32(n.b[20:], uint32(n.Rows))
-	le.PutUint32(n.b[headerSum:], crc32.Checksum(n.b[:headerSum], castagnoli))
+	h := n.header
+	copy(h, magic)
+	le.PutUint32(h[8:], Version)
+	le.PutUint32(h[12:], uint32(n.Pages))
+	le.PutUint32(h[16:], uint32(n.LogBytes))
+	le.PutUint32(h[20:], uint32(n.Rows))
+	le.PutUint32(h[headerSum:], crc32.Checksum(h[:headerSum], castagnoli))
 	n.version = Version
 }
 
 // Format returns the version of the format that the region has.
 func (n *NVRAM) Format() uint32 { return n.version }
-
-// touch announces that k bytes from an offset on are about to be written.
-func (n *NVRAM) touch(part Part, off, k int) {
-	if n.OnWrite != nil {
-		n.announce(part, off, k)
-	}
-}
-
-func (n *NVRAM) announce(part Part, off, k int) { n.OnWrite(part, n.b[off:off+k:off+k]) }
-
-// ring returns the bytes of the log.
-func (n *NVRAM) ring() []byte { return n.b[n.logOff : n.logOff+n.LogBytes] }
 
 // repairBlock looks for the one bit whose flip makes a block agree with the checksum behind its
 // first n bytes, and flips it.

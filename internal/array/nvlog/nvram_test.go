@@ -114,7 +114,7 @@ func TestPartsDoNotOverlap(t *testing.T) {
 			claim("a descriptor", n.Describe(i))
 			claim("a page", n.Write(i, 0, layout.PageSectors))
 		}
-		claim("the log", n.ring())
+		claim("the log", n.ring)
 		if rest := len(r.mem) - claimed; rest < 0 || rest >= layout.PageBytes {
 			t.Errorf("%+v: %d bytes are nothing's", l, rest)
 		}

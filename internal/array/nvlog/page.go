@@ -126,18 +126,17 @@ func (n *NVRAM) Examine(page uint32, last uint64) Condition {
 	return Damaged
 }
 
-func (n *NVRAM) descAt(page uint32) int { return n.descOff + int(page)*descBytes }
-
 // Descriptor returns the descriptor of a page, to be read.
 func (n *NVRAM) Descriptor(page uint32) Descriptor {
-	o := n.descAt(page)
-	return Descriptor(n.b[o : o+descBytes : o+descBytes])
+	o := int(page) * descBytes
+	return Descriptor(n.descs[o : o+descBytes : o+descBytes])
 }
 
 // Describe returns the descriptor of a page, to be written. Preconditions: the page is free.
 func (n *NVRAM) Describe(page uint32) Descriptor {
-	n.touch(PartDescriptor, n.descAt(page), descBytes)
-	return n.Descriptor(page)
+	d := n.Descriptor(page)
+	n.touch(PartDescriptor, d)
+	return d
 }
 
 // Retire marks the descriptor of a page with a tombstone. It is durable with the next flush. A tombstone
@@ -154,22 +153,23 @@ func (n *NVRAM) Clear(page uint32) { clear(n.Describe(page)) }
 
 // Page returns the data of a page, to be read.
 func (n *NVRAM) Page(page uint32) []byte {
-	o := n.dataOff + int(page)*layout.PageBytes
-	return n.b[o : o+layout.PageBytes : o+layout.PageBytes]
+	o := int(page) * layout.PageBytes
+	return n.data[o : o+layout.PageBytes : o+layout.PageBytes]
 }
 
 // Sectors returns the data of sectors [from, to), to be read. They are counted over all pages:
 // sector s of page p is p*layout.PageSectors+s. Neighbouring pages are one buffer.
 func (n *NVRAM) Sectors(from, to int) []byte {
-	return n.b[n.dataOff+from*block.SectorSize : n.dataOff+to*block.SectorSize]
+	return n.data[from*block.SectorSize : to*block.SectorSize]
 }
 
 // Write returns the buffer of count sectors of a page from first on, to be filled.
 // Preconditions: the page is free.
 func (n *NVRAM) Write(page uint32, first, count int) []byte {
-	o, k := n.dataOff+int(page)*layout.PageBytes+first*block.SectorSize, count*block.SectorSize
-	n.touch(PartData, o, k)
-	return n.b[o : o+k : o+k]
+	o, k := int(page)*layout.PageBytes+first*block.SectorSize, count*block.SectorSize
+	b := n.data[o : o+k : o+k]
+	n.touch(PartData, b)
+	return b
 }
 
 // CopySector copies the data of a sector from one page to another, which is free.

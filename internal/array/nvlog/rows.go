@@ -54,7 +54,7 @@ func (h RowHead) Group() uint16 { return uint16(h >> 16) }
 func (h RowHead) ID() uint32 { return uint32(h >> 32) }
 
 func (n *NVRAM) row(i int) *Row {
-	return (*Row)(unsafe.Pointer(&n.b[rowsOffset+i*rowBytes]))
+	return (*Row)(unsafe.Pointer(&n.counters[i*rowBytes]))
 }
 
 // Rows finds counter rows by head, makes them, and takes them back. It owns the heads, its users

@@ -42,7 +42,7 @@ func (n *NVRAM) Saved() Saved {
 	}
 	s.damaged = true
 	for _, at := range [...]int{stateOffset, otherOffset} {
-		b := n.b[at : at+stateBytes]
+		b := n.header[at : at+stateBytes]
 		if le.Uint32(b[stateSum:]) != crc32.Checksum(b[:stateSum], castagnoli) && !repairBlock(b, stateSum) {
 			continue
 		}
@@ -59,7 +59,7 @@ func (n *NVRAM) Saved() Saved {
 	}
 	// The smaller of the two: a crash between the two stores leaves them apart, and a
 	// flipped bit must not claim records that never were.
-	s.newest = min(le.Uint64(n.b[newestOffset:]), ^le.Uint64(n.b[newestOffset+8:]))
+	s.newest = min(le.Uint64(n.header[newestOffset:]), ^le.Uint64(n.header[newestOffset+8:]))
 	return s
 }
 
@@ -73,8 +73,8 @@ func (n *NVRAM) saveState(other bool, flushed, generation, boot uint64) {
 	if other {
 		at = otherOffset
 	}
-	n.touch(PartHeader, at, stateBytes)
-	b := n.b[at : at+stateBytes]
+	b := n.header[at : at+stateBytes]
+	n.touch(PartHeader, b)
 	le.PutUint64(b, flushed)
 	le.PutUint64(b[8:], generation)
 	le.PutUint64(b[16:], boot)
@@ -84,7 +84,8 @@ func (n *NVRAM) saveState(other bool, flushed, generation, boot uint64) {
 // setNewest writes the number of the newest record twice, the second time inverted: a word that
 // does not agree with its other was hit by a crash or by damage.
 func (n *NVRAM) setNewest(seq uint64) {
-	n.touch(PartHeader, newestOffset, 16)
-	le.PutUint64(n.b[newestOffset:], seq)
-	le.PutUint64(n.b[newestOffset+8:], ^seq)
+	b := n.header[newestOffset : newestOffset+16]
+	n.touch(PartHeader, b)
+	le.PutUint64(b, seq)
+	le.PutUint64(b[8:], ^seq)
 }

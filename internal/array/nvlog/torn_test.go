@@ -106,10 +106,10 @@ func TestTornCommands(t *testing.T) {
 					return
 				}
 				copy(image, before)
-				copy(image[u.off(fw)+from:], u.new[from:to])
+				copy(image[fw.offset(u.at)+from:], u.new[from:to])
 				look(fmt.Sprintf("update %d of %d, bytes %d to %d of %d", i, len(updates), from, to, len(u.new)), false)
 			})
-			copy(before[u.off(fw):], u.new)
+			copy(before[fw.offset(u.at):], u.new)
 		}
 		copy(image, before)
 		look("all of it", true)
@@ -119,9 +119,9 @@ func TestTornCommands(t *testing.T) {
 	}
 }
 
-// off returns where in the region an update is.
-func (u *update) off(fw *firmware) int {
-	return int(uintptr(unsafe.Pointer(unsafe.SliceData(u.at))) - uintptr(unsafe.Pointer(unsafe.SliceData(fw.region.mem))))
+// offset returns where in the region a part of it is.
+func (fw *firmware) offset(part []byte) int {
+	return int(uintptr(unsafe.Pointer(unsafe.SliceData(part))) - uintptr(unsafe.Pointer(unsafe.SliceData(fw.region.mem))))
 }
 
 // TestFlippedBits flips single bits of the header, the state blocks, records and descriptors: a start finds what it
@@ -148,16 +148,15 @@ func TestFlippedBits(t *testing.T) {
 			}
 			fw.verify(c, o, live, n)
 		}
-		for _, part := range [][2]int{{0, headerSum + 4}, {stateOffset, stateBytes}, {newestOffset, 16}, {otherOffset, stateBytes},
-			{fw.nv.logOff, fw.nv.LogBytes}, {fw.nv.descOff, fw.nv.Pages * descBytes}} {
-			for off := range part[1] {
-				if part[1] < 64 {
-					for bit := range 8 {
-						flip(part[0]+off, bit)
-					}
-				} else {
-					flip(part[0]+off, fw.rnd.IntN(8))
-				}
+		h := fw.nv.header
+		for _, part := range [][]byte{h[:headerSum+4], h[stateOffset:][:stateBytes], h[newestOffset:][:16], h[otherOffset:][:stateBytes]} {
+			for bit := range len(part) * 8 {
+				flip(fw.offset(part)+bit/8, bit%8)
+			}
+		}
+		for _, part := range [][]byte{fw.nv.ring, fw.nv.descs} {
+			for off := range part {
+				flip(fw.offset(part)+off, fw.rnd.IntN(8))
 			}
 		}
 		for k, i := range sorted(fw.live) {
