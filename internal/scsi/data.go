@@ -3,7 +3,7 @@
 
 package scsi
 
-import "encoding/binary"
+import "bytes"
 
 // clip returns the n bytes of v from off on, without copying them.
 func clip(v [][]byte, off, n uint64) [][]byte {
@@ -40,20 +40,19 @@ func joined(v [][]byte, n int) []byte {
 // zero reports whether v holds nothing but zeros.
 func zero(v [][]byte) bool {
 	for _, b := range v {
-		for len(b) >= 8 {
-			if binary.NativeEndian.Uint64(b) != 0 {
+		for len(b) > 0 {
+			n := min(len(b), len(zeros))
+			if !bytes.Equal(b[:n], zeros[:n]) {
 				return false
 			}
-			b = b[8:]
-		}
-		for _, c := range b {
-			if c != 0 {
-				return false
-			}
+			b = b[n:]
 		}
 	}
 	return true
 }
+
+// zeros is what zero compares with: as much as the largest logical block.
+var zeros [4096]byte
 
 // repeat returns n bytes of b, again and again.
 func repeat(b []byte, n int) []byte {

@@ -1,6 +1,7 @@
 package scsi
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -42,6 +43,17 @@ func TestTransportIDs(t *testing.T) {
 		port, _, ok := parseTransportID([]byte(c.in))
 		if port != c.port || ok != (c.port != "") {
 			t.Errorf("%s: %q %v", c.name, port, ok)
+		}
+	}
+}
+
+// Names are cut and filled by characters, whatever bytes they are made of.
+func TestPad(t *testing.T) {
+	for _, s := range []string{"", "A", "ARRAYSIM", "ARRAYSIM and more", "Gerät", "ä", "ääääääää", "äääääääää", "\xff\xfe", "\xff23456789"} {
+		for _, n := range []int{0, 4, 8, 16} {
+			if got, want := string(pad(s, n)), fmt.Sprintf("%-*.*s", n, n, s); got != want {
+				t.Errorf("pad(%q, %d) is %q, want %q", s, n, got, want)
+			}
 		}
 	}
 }
