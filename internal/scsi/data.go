@@ -1,5 +1,5 @@
-// Scatter-gather lists as one sequence of bytes, and patterns. What clip returns shares memory
-// with its argument; what the others return is new.
+// Scatter-gather lists as one sequence of bytes, and patterns. What clip and split return shares
+// memory with their argument; what the others return is new.
 
 package scsi
 
@@ -26,6 +26,24 @@ func clip(v [][]byte, off, n uint64) [][]byte {
 		}
 	}
 	return out
+}
+
+// split returns the first n bytes of v, and the others, without copying them.
+func split(v [][]byte, n uint64) (first, rest [][]byte) {
+	parts := make([][]byte, 0, len(v)+1)
+	cut := 0 // how many parts are of the first n bytes
+	for _, b := range v {
+		if k := min(n, uint64(len(b))); k > 0 {
+			parts = append(parts, b[:k])
+			cut = len(parts)
+			n -= k
+			b = b[k:]
+		}
+		if len(b) > 0 {
+			parts = append(parts, b)
+		}
+	}
+	return parts[:cut:cut], parts[cut:]
 }
 
 // joined returns at most n bytes of v in one piece.

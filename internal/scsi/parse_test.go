@@ -1,6 +1,7 @@
 package scsi
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -53,6 +54,22 @@ func TestPad(t *testing.T) {
 		for _, n := range []int{0, 4, 8, 16} {
 			if got, want := string(pad(s, n)), fmt.Sprintf("%-*.*s", n, n, s); got != want {
 				t.Errorf("pad(%q, %d) is %q, want %q", s, n, got, want)
+			}
+		}
+	}
+}
+
+// clip and split agree, wherever the parts of a list and the cut are.
+func TestSplit(t *testing.T) {
+	all := []byte("abcdefgh")
+	for _, v := range [][][]byte{{all}, {all[:3], all[3:]}, {nil, all[:1], nil, all[1:4], all[4:], nil}} {
+		for n := range uint64(len(all) + 1) {
+			first, rest := split(v, n)
+			if got, want := string(bytes.Join(first, nil)), string(all[:n]); got != want {
+				t.Errorf("the first %d of %q are %q", n, v, got)
+			}
+			if got, want := string(bytes.Join(rest, nil)), string(bytes.Join(clip(v, n, uint64(len(all))-n), nil)); got != want {
+				t.Errorf("behind the first %d of %q is %q, want %q", n, v, got, want)
 			}
 		}
 	}
