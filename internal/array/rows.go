@@ -77,9 +77,12 @@ func (a *Array) retire(v *Volume) {
 	a.vols[v.id] = nil
 }
 
-// foldOffloads adds the offloads to a volume that is being deleted to those to its pool's deleted volumes, and returns
-// what takes that back.
+// foldOffloads adds the offloads to a volume that is being deleted to those to its pool's deleted
+// volumes, and returns what takes that back.
 func (a *Array) foldOffloads(v *Volume) (unfold func()) {
+	of := func(r *nvlog.Row, id uint32) *nvlog.Row {
+		return a.rows.Get(nvlog.HeadOf(rowOffload, r.Head().Key(), r.Head().Group(), id))
+	}
 	gone := rowsOfGone + uint32(v.pool.id)
 	var folded []nvlog.Row
 	for _, h := range a.rows.Owned(uint64(v.id)) {
@@ -87,18 +90,18 @@ func (a *Array) foldOffloads(v *Volume) (unfold func()) {
 			folded = append(folded, *a.rows.Find(h))
 		}
 	}
-	for _, r := range folded {
-		to := a.rows.Get(nvlog.HeadOf(rowOffload, r.Head().Key(), r.Head().Group(), gone))
-		to.Cells[0] += r.Cells[0]
-		to.Cells[1] += r.Cells[1]
+	for i := range folded {
+		to := of(&folded[i], gone)
+		to.Cells[0] += folded[i].Cells[0]
+		to.Cells[1] += folded[i].Cells[1]
 	}
 	a.rows.Drop(uint64(v.id), rowOffload)
 	return func() {
-		for _, r := range folded {
-			a.rows.Get(r.Head()).Cells = r.Cells
-			from := a.rows.Get(nvlog.HeadOf(rowOffload, r.Head().Key(), r.Head().Group(), gone))
-			from.Cells[0] -= r.Cells[0]
-			from.Cells[1] -= r.Cells[1]
+		for i := range folded {
+			of(&folded[i], v.id).Cells = folded[i].Cells
+			from := of(&folded[i], gone)
+			from.Cells[0] -= folded[i].Cells[0]
+			from.Cells[1] -= folded[i].Cells[1]
 		}
 	}
 }

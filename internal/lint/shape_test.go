@@ -9,12 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"go/ast"
-	"go/parser"
-	"go/token"
-	"go/types"
-	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -36,7 +31,7 @@ const shapeLimits = `
 	package   fields  lines  long  longest  file  back
 	goal          25   2500     0       70   450     2
 	array         76  10700     3       82   465    60
-	scsi          25   8200     0       70   450     2
+	scsi          25   8100     0       70   450     2
 `
 
 // shape is what is measured of a package.
@@ -159,92 +154,6 @@ func parseLimits(text string) (columns []string, rows map[string][]int, err erro
 	return columns, rows, nil
 }
 
-// source type-checks packages of the module from their source, as far as that needs no package
-// of the standard library: what comes from there is unknown, which no reference inside a package
-// depends on.
-type source struct {
-	root string
-	fset *token.FileSet
-	pkgs map[string]*checked // by folder from the root
-}
-
-type checked struct {
-	files []*ast.File
-	names []string // of the files
-	types *types.Package
-	info  *types.Info
-}
-
-func newSource(root string) *source {
-	return &source{root: root, fset: token.NewFileSet(), pkgs: map[string]*checked{}}
-}
-
-// packages lists the folders with Go files in dir and below. Fakes and suites (NAMEtest) and
-// test data are left out.
-func (s *source) packages(dir string) ([]string, error) {
-	var out []string
-	err := filepath.WalkDir(filepath.Join(s.root, dir), func(p string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if d.IsDir() && (d.Name() == "testdata" || strings.HasSuffix(d.Name(), "test")) {
-			return filepath.SkipDir
-		}
-		if d.IsDir() || !isSource(p) {
-			return nil
-		}
-		rel, err := filepath.Rel(s.root, filepath.Dir(p))
-		if rel = filepath.ToSlash(rel); !slices.Contains(out, rel) {
-			out = append(out, rel)
-		}
-		return err
-	})
-	return out, err
-}
-
-func isSource(p string) bool {
-	return strings.HasSuffix(p, ".go") && !strings.HasSuffix(p, "_test.go")
-}
-
-// Import is that of types.Importer.
-func (s *source) Import(p string) (*types.Package, error) {
-	if dir, ok := strings.CutPrefix(p, module+"/"); ok {
-		c, err := s.load(dir)
-		if err != nil {
-			return nil, err
-		}
-		return c.types, nil
-	}
-	empty := types.NewPackage(p, path.Base(p))
-	empty.MarkComplete()
-	return empty, nil
-}
-
-func (s *source) load(dir string) (*checked, error) {
-	if c := s.pkgs[dir]; c != nil {
-		return c, nil
-	}
-	names, err := filepath.Glob(filepath.Join(s.root, dir, "*.go"))
-	if err != nil {
-		return nil, err
-	}
-	c := &checked{info: &types.Info{Uses: map[*ast.Ident]types.Object{}}}
-	for _, name := range names {
-		if !isSource(name) {
-			continue
-		}
-		f, err := parser.ParseFile(s.fset, name, nil, parser.ParseComments|parser.SkipObjectResolution)
-		if err != nil {
-			return nil, err
-		}
-		c.files, c.names = append(c.files, f), append(c.names, filepath.Base(name))
-	}
-	conf := types.Config{Importer: s, Error: func(error) {}} // the compiler reports errors
-	c.types, _ = conf.Check(module+"/"+dir, s.fset, c.files, c.info)
-	s.pkgs[dir] = c
-	return c, nil
-}
-
 // measure returns the numbers of the package in a folder.
 func (s *source) measure(dir string) (*shape, error) {
 	c, err := s.load(dir)
@@ -294,123 +203,89 @@ func (s *source) measureDecls(m *shape, f *ast.File) {
 	})
 }
 
-// references returns which file uses functions and methods of which other one, by index, with
-// the name of one of them. Types, variables and constants are no step of a walk.
-func (s *source) references(c *checked) map[[2]int]string {
-	at := map[string]int{}
-	for i, f := range c.files {
-		at[s.fset.Position(f.Package).Filename] = i
+// wayBack is the one reference that a drawn walk may have from a later file to an earlier one: a
+// task that ends lets others run.
+const wayBack = "complete.go -> enable.go"
+
+// TestWalksGoDownhill holds the walks that docs/architecture.md draws against the source: the
+// files are there, and none uses a function of a file that stands above it.
+func TestWalksGoDownhill(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join(root, "docs", "architecture.md"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	refs := map[[2]int]string{}
-	for id, obj := range c.info.Uses {
-		fn, ok := obj.(*types.Func)
-		if !ok || fn.Pkg() != c.types {
+	walks := drawnWalks(string(b))
+	if len(walks) < 2 {
+		t.Fatalf("%d walks are drawn: the test does not find them", len(walks))
+	}
+	src := newSource(root)
+	for title, walk := range walks {
+		for dir, files := range walk {
+			c, err := src.load(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, msg := range climbs(c.names, files, src.references(c)) {
+				t.Errorf("the walk of %s, in %s: %s", title, dir, msg)
+			}
+		}
+	}
+}
+
+// drawnWalks returns, for each heading "The walk of ...", the files that its drawing names at the
+// beginning of a line, in their order, by the folder that stands on a line of its own above them.
+func drawnWalks(text string) map[string]map[string][]string {
+	walks := map[string]map[string][]string{}
+	for _, section := range strings.Split(text, "\n## ") {
+		title, body, _ := strings.Cut(section, "\n")
+		title, ok := strings.CutPrefix(title, "The walk of ")
+		if !ok {
 			continue
 		}
-		from, ok1 := at[s.fset.Position(id.Pos()).Filename]
-		to, ok2 := at[s.fset.Position(fn.Pos()).Filename]
-		pair := [2]int{from, to}
-		// The smallest name, so that the answer does not hang on the order of the map.
-		if name, have := refs[pair]; ok1 && ok2 && from != to && (!have || fn.Name() < name) {
-			refs[pair] = fn.Name()
-		}
-	}
-	return refs
-}
-
-// upward puts the files into an order in which as few references as it can find run from a later
-// file to an earlier one, and lists these. It tries the order of the names, its reverse and a
-// greedy one.
-func upward(names []string, refs map[[2]int]string) (edges int, back []string) {
-	byName := make([]int, len(names))
-	for i := range byName {
-		byName[i] = i
-	}
-	reverse := slices.Clone(byName)
-	slices.Reverse(reverse)
-	for i, start := range [][]int{greedy(len(names), refs), byName, reverse} {
-		list := backward(names, refs, sift(start, refs))
-		if i == 0 || len(list) < len(back) {
-			back = list
-		}
-	}
-	return len(refs), back
-}
-
-// backward lists the references from a later file of the order to an earlier one.
-func backward(names []string, refs map[[2]int]string, order []int) []string {
-	var back []string
-	for i, a := range order {
-		for _, b := range order[:i] {
-			if fn, ok := refs[[2]int{a, b}]; ok {
-				back = append(back, fmt.Sprintf("%s -> %s (%s)", names[a], names[b], fn))
-			}
-		}
-	}
-	return back
-}
-
-// sift moves one file after the other to where it does best, until none moves.
-func sift(order []int, refs map[[2]int]string) []int {
-	for again := true; again; {
-		again = false
-		for f := range len(order) {
-			from := slices.Index(order, f)
-			best, to, gain := 0, from, 0
-			for i := from - 1; i >= 0; i-- { // up: f would stand before order[i]
-				if gain += step(refs, order[i], f); gain > best {
-					best, to = gain, i
-				}
-			}
-			gain = 0
-			for i := from + 1; i < len(order); i++ {
-				if gain += step(refs, f, order[i]); gain > best {
-					best, to = gain, i
-				}
-			}
-			if to != from {
-				order = slices.Insert(slices.Delete(order, from, from+1), to, f)
-				again = true
-			}
-		}
-	}
-	return order
-}
-
-// greedy puts next, of the files that are left, the one that uses most and is used least.
-func greedy(n int, refs map[[2]int]string) []int {
-	var order []int
-	for len(order) < n {
-		best, most := -1, 0
-		for f := range n {
-			if slices.Contains(order, f) {
+		walk := map[string][]string{}
+		dir := ""
+		for _, line := range strings.Split(body, "\n") {
+			drawn, ok := strings.CutPrefix(line, "    ")
+			if !ok {
 				continue
 			}
-			free := 0
-			for g := range n {
-				if g != f && !slices.Contains(order, g) {
-					free += step(refs, g, f)
+			if strings.HasPrefix(drawn, "internal/") {
+				dir = strings.TrimSpace(drawn)
+				continue
+			}
+			for _, f := range strings.Fields(drawn) { // one file, or several with commas
+				name := strings.TrimSuffix(f, ",")
+				if !strings.HasSuffix(name, ".go") {
+					break
+				}
+				walk[dir] = append(walk[dir], name)
+				if name == f {
+					break
 				}
 			}
-			if best < 0 || free > most {
-				best, most = f, free
-			}
 		}
-		order = append(order, best)
+		walks[title] = walk
 	}
-	return order
+	return walks
 }
 
-// step is what it saves that b comes before a, and not a before b.
-func step(refs map[[2]int]string, a, b int) int {
-	gain := 0
-	if _, ok := refs[[2]int{b, a}]; ok {
-		gain++
+// climbs lists what is wrong with a walk through files of a package.
+func climbs(names, walk []string, refs map[[2]int]string) []string {
+	var out []string
+	for i, f := range walk {
+		from := slices.Index(names, f)
+		if from < 0 {
+			out = append(out, f+" does not exist")
+			continue
+		}
+		for _, above := range walk[:i] {
+			way := f + " -> " + above
+			if fn, ok := refs[[2]int{from, slices.Index(names, above)}]; ok && way != wayBack {
+				out = append(out, way+" ("+fn+") climbs")
+			}
+		}
 	}
-	if _, ok := refs[[2]int{a, b}]; ok {
-		gain--
-	}
-	return gain
+	return out
 }
 
 // TestShapeBites shows that the numbers are right, and that each bound can fail.
@@ -462,5 +337,14 @@ func TestShapeBites(t *testing.T) {
 		if n, back := upward(names, refs); n != 3 || len(back) != 1 {
 			t.Errorf("%q: %d references, back %q", names, n, back)
 		}
+	}
+	walks := drawnWalks("# A\n\n## The walk of X\n\n    internal/box\n      a.go, b.go\n       |   (c.go)\n      c.go  says b.go\n\n## Other\n\n    d.go\n")
+	want := map[string]map[string][]string{"X": {"internal/box": {"a.go", "b.go", "c.go"}}}
+	if fmt.Sprint(walks) != fmt.Sprint(want) {
+		t.Errorf("drawn are %v, want %v", walks, want)
+	}
+	refs := map[[2]int]string{{0, 1}: "f", {1, 0}: "g"}
+	if got := climbs([]string{"a.go", "b.go"}, []string{"a.go", "b.go", "gone.go"}, refs); len(got) != 2 {
+		t.Errorf("climbs: %q", got)
 	}
 }

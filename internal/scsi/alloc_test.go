@@ -45,10 +45,10 @@ func longCommands() []struct {
 		{"WRITE SAME of zeros", 0, scsi.AttrSimple, sized(0x93, 8, 0, 4096), make([]byte, 512)},
 		{"WRITE SAME of a pattern in 3 pieces", 1, scsi.AttrSimple, sized(0x93, 0, 0, 3*32768), bytes.Repeat([]byte{1}, 512)},
 		{"UNMAP", 1, scsi.AttrSimple, []byte{0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0}, unmap},
-		{"COMPARE AND WRITE", 2, scsi.AttrSimple, func() []byte { c := sized(0x89, 0, 8, 0); c[13] = 1; return c }(), make([]byte, 1024)},
+		{"COMPARE AND WRITE", 1, scsi.AttrSimple, func() []byte { c := sized(0x89, 0, 8, 0); c[13] = 1; return c }(), make([]byte, 1024)},
 		{"VERIFY of 2 pieces", 1, scsi.AttrSimple, sized(0x8F, 0, 0, 1024), nil},
 		{"EXTENDED COPY of 2 segments", 11, scsi.AttrSimple, scsitest.CopyCDB4(list), list},
-		{"INQUIRY", 4, scsi.AttrSimple, []byte{0x12, 0, 0, 0, 96, 0}, nil},
+		{"INQUIRY", 1, scsi.AttrSimple, []byte{0x12, 0, 0, 0, 96, 0}, nil},
 	}
 }
 

@@ -11,9 +11,8 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-func (o *operation) requestDone(*block.Request) {
-	o.t.enter()
-	defer o.t.leave()
+// requestDone goes on after a request, whatever its status.
+func (o *operation) requestDone() {
 	if o.cancelled() {
 		o.work.ended(o) // it may have got something to release
 		switch c := o.cut; {

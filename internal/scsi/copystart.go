@@ -25,7 +25,7 @@ func (t *Task) operate(work copier, id uint32, named, discard, immed bool, listI
 		return false
 	}
 	o := &operation{t: tg, x: x, task: t, work: work, discard: discard, host: st.n.host.id, start: st.start, arrived: st.arrived}
-	o.req.Done = o.requestDone
+	o.req.Done = o.returned
 	o.result = &copyResult{id: id, sa: t.CDB[1] & 0x1F, op: o}
 	st.n.host.copies++
 	x.running++

@@ -1,9 +1,9 @@
-// Scatter-gather lists as one sequence of bytes, and patterns. What clip returns shares memory
-// with its argument; what the others return is new.
+// Scatter-gather lists as one sequence of bytes, and patterns. What clip and split return shares
+// memory with their argument; what the others return is new.
 
 package scsi
 
-import "encoding/binary"
+import "bytes"
 
 // clip returns the n bytes of v from off on, without copying them.
 func clip(v [][]byte, off, n uint64) [][]byte {
@@ -28,6 +28,24 @@ func clip(v [][]byte, off, n uint64) [][]byte {
 	return out
 }
 
+// split returns the first n bytes of v, and the others, without copying them.
+func split(v [][]byte, n uint64) (first, rest [][]byte) {
+	parts := make([][]byte, 0, len(v)+1)
+	cut := 0 // how many parts are of the first n bytes
+	for _, b := range v {
+		if k := min(n, uint64(len(b))); k > 0 {
+			parts = append(parts, b[:k])
+			cut = len(parts)
+			n -= k
+			b = b[k:]
+		}
+		if len(b) > 0 {
+			parts = append(parts, b)
+		}
+	}
+	return parts[:cut:cut], parts[cut:]
+}
+
 // joined returns at most n bytes of v in one piece.
 func joined(v [][]byte, n int) []byte {
 	var out []byte
@@ -40,20 +58,19 @@ func joined(v [][]byte, n int) []byte {
 // zero reports whether v holds nothing but zeros.
 func zero(v [][]byte) bool {
 	for _, b := range v {
-		for len(b) >= 8 {
-			if binary.NativeEndian.Uint64(b) != 0 {
+		for len(b) > 0 {
+			n := min(len(b), len(zeros))
+			if !bytes.Equal(b[:n], zeros[:n]) {
 				return false
 			}
-			b = b[8:]
-		}
-		for _, c := range b {
-			if c != 0 {
-				return false
-			}
+			b = b[n:]
 		}
 	}
 	return true
 }
+
+// zeros is what zero compares with: as much as the largest logical block.
+var zeros [4096]byte
 
 // repeat returns n bytes of b, again and again.
 func repeat(b []byte, n int) []byte {

@@ -89,7 +89,7 @@ func (t *Task) inRange(lba, n uint64) bool {
 // unprotected refuses RDPROTECT, WRPROTECT and VRPROTECT: the units are not
 // formatted with protection information.
 func (t *Task) unprotected() bool {
-	if at := flagsOffset(t.CDB); cdbLength(t.CDB[0]) > 6 && t.CDB[at]&maskProtect != 0 {
+	if at := flagsOffset(t.CDB); len(t.state.row.usage) > 6 && t.CDB[at]&maskProtect != 0 {
 		t.fault(inCDB(at, 7))
 		return false
 	}
@@ -112,7 +112,7 @@ func (t *Task) transfer(op block.Op) (bytes uint64, ok bool) {
 	}
 	r := &st.req
 	r.Op, r.Origin, r.Flags = op, block.OriginHost, 0
-	if cdbLength(t.CDB[0]) > 6 && t.CDB[1]&bitFUA != 0 && st.row.usage[1]&bitFUA != 0 {
+	if len(st.row.usage) > 6 && t.CDB[1]&bitFUA != 0 && st.row.usage[1]&bitFUA != 0 {
 		r.Flags = block.FUA
 	}
 	r.Range = block.Range{Start: lba << u.shift, Count: n << u.shift}

@@ -78,9 +78,21 @@ func nameString(s string) []byte {
 	return b
 }
 
-// pad returns s in n bytes, filled with spaces (SPC-5 4.3.1).
+// pad returns s in n characters, filled with spaces (SPC-5 4.3.1).
 func pad(s string, n int) []byte {
-	return []byte(fmt.Sprintf("%-*.*s", n, n, s))
+	b := make([]byte, 0, max(n, len(s)))
+	for i := range s {
+		if n == 0 {
+			s = s[:i]
+			break
+		}
+		n--
+	}
+	b = append(b, s...)
+	for ; n > 0; n-- {
+		b = append(b, ' ')
+	}
+	return b
 }
 
 // isidMark parts the initiator's name from the ISID in the name of an iSCSI initiator port (RFC

@@ -1,6 +1,8 @@
 package scsi
 
 import (
+	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -42,6 +44,33 @@ func TestTransportIDs(t *testing.T) {
 		port, _, ok := parseTransportID([]byte(c.in))
 		if port != c.port || ok != (c.port != "") {
 			t.Errorf("%s: %q %v", c.name, port, ok)
+		}
+	}
+}
+
+// Names are cut and filled by characters, whatever bytes they are made of.
+func TestPad(t *testing.T) {
+	for _, s := range []string{"", "A", "ARRAYSIM", "ARRAYSIM and more", "Gerät", "ä", "ääääääää", "äääääääää", "\xff\xfe", "\xff23456789"} {
+		for _, n := range []int{0, 4, 8, 16} {
+			if got, want := string(pad(s, n)), fmt.Sprintf("%-*.*s", n, n, s); got != want {
+				t.Errorf("pad(%q, %d) is %q, want %q", s, n, got, want)
+			}
+		}
+	}
+}
+
+// clip and split agree, wherever the parts of a list and the cut are.
+func TestSplit(t *testing.T) {
+	all := []byte("abcdefgh")
+	for _, v := range [][][]byte{{all}, {all[:3], all[3:]}, {nil, all[:1], nil, all[1:4], all[4:], nil}} {
+		for n := range uint64(len(all) + 1) {
+			first, rest := split(v, n)
+			if got, want := string(bytes.Join(first, nil)), string(all[:n]); got != want {
+				t.Errorf("the first %d of %q are %q", n, v, got)
+			}
+			if got, want := string(bytes.Join(rest, nil)), string(bytes.Join(clip(v, n, uint64(len(all))-n), nil)); got != want {
+				t.Errorf("behind the first %d of %q is %q, want %q", n, v, got, want)
+			}
 		}
 	}
 }

@@ -87,7 +87,7 @@ func doCompareAndWrite(t *Task) {
 		r.Flags = block.FUA
 	}
 	r.Range = block.Range{Start: lba << u.shift, Count: n << u.shift}
-	r.Compare, r.Data = clip(t.DataOut, 0, bytes), clip(t.DataOut, bytes, bytes)
+	r.Compare, r.Data = split(t.DataOut, bytes)
 	t.submit((*Task).good)
 }
 
