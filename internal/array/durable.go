@@ -30,9 +30,6 @@ func (a *Array) flushBegun() {
 // flushEnded lets these pages go, or has them wait for the next flush.
 func (a *Array) flushEnded(end nvlog.Outcome) {
 	c := a.cache
-	if end.Turned {
-		a.tellHealth()
-	}
 	if end.Err != nil {
 		a.watch()
 	}
