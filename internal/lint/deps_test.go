@@ -59,6 +59,10 @@ const directions = `
 	admin, handlers, sim, report, replay, tcmu, lun, hostcache/tier < cmd/arraysim;
 `
 
+// inner lists folders whose packages are a part of the package that the folder is of: nobody else may
+// import them, whoever may import that one.
+var inner = []string{"array"}
+
 // core lists the packages that run in virtual time: same input, same result.
 var core = []string{"scsi", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent", "hostcache", "hostcache/tier", "sim"}
 
@@ -112,12 +116,25 @@ func checkFile(below map[string]map[string]bool, pkg string, imported []string) 
 	}
 	for _, path := range imported {
 		dep := short(path)
+		if of, ok := innerOf(dep); ok && !strings.HasPrefix(pkg+"/", of+"/") {
+			return pkg + " must not import " + dep + ", a part of " + of
+		}
 		if dep == "" || allowed[dep] || isTest && dep == under {
 			continue
 		}
 		return pkg + " must not import " + dep + "; it may import " + strings.Join(slices.Sorted(maps.Keys(allowed)), ", ")
 	}
 	return ""
+}
+
+// innerOf returns the package that dep is a part of.
+func innerOf(dep string) (of string, ok bool) {
+	for _, of := range inner {
+		if strings.HasPrefix(dep, of+"/") {
+			return of, true
+		}
+	}
+	return "", false
 }
 
 // short turns an import path of this module into the name that the directions
@@ -262,6 +279,12 @@ func TestRulesBite(t *testing.T) {
 		{"the kernel door uses nothing of ours", "tcmu", "internal/block", false},
 		{"a suite may use what it tests", "scsi/scsitest", "internal/scsi", true},
 		{"a suite must not use what its subject cannot", "scsi/scsitest", "internal/array", false},
+		{"the array may use its own parts", "array", "internal/array/extent", true},
+		{"a part may use what is below it", "array/extent", "internal/array/alloc", true},
+		{"a part must not use what is above it", "array/alloc", "internal/array/extent", false},
+		{"the ground floor knows no array", "array/extent", "internal/array", false},
+		{"the ground floor knows no counters", "array/alloc", "internal/metrics", false},
+		{"nobody else uses a part of the array", "sim", "internal/array/layout", false},
 		{"a package without a rule", "util", "internal/block", false},
 	} {
 		if got := checkFile(below, row.pkg, []string{module + "/" + row.dep}); (got == "") != row.ok {

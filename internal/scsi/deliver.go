@@ -18,9 +18,7 @@ func (t *Task) deliver() {
 		tg.ended = append(tg.ended, t)
 		tg.post()
 	} else {
-		st.to(idle)
-		st.n = nil
-		t.Done(t)
+		t.done()
 	}
 	for _, w := range waiters {
 		w.less(tg)

@@ -29,9 +29,10 @@ type Users struct {
 	Garbage bool   // references of cut-off subtrees are still to come back: Refs lack these
 }
 
-// Check verifies the account: references and holds of every grain against its users', what is allocated, what is
-// reserved against the tenants, the tenants against the grains that are marked as theirs, and that there
-// is space for all of it. It changes nothing and returns what is wrong, a line each.
+// Check verifies the account: references and holds of every grain against its users', what is
+// allocated, what is reserved against the tenants, the tenants against the grains that are marked
+// as theirs, and that there is space for all of it. It changes nothing and returns what is wrong, a
+// line each.
 func (s *Space) Check(u Users) (problems []string) {
 	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	allocated, loose := int64(0), int64(0)
@@ -69,7 +70,8 @@ func (s *Space) Check(u Users) (problems []string) {
 	return problems
 }
 
-// wrong says what is wrong with a grain of which the maps have so many references, "" if nothing is.
+// wrong says what is wrong with a grain of which the maps have so many references, "" if nothing
+// is.
 func (gi *grainInfo) wrong(free bool, inMaps uint32, u Users) string {
 	switch {
 	case free && (gi.refs+gi.held != 0 || inMaps != 0):

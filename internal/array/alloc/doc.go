@@ -9,8 +9,8 @@
 //	pins        transfers that are reading it
 //
 // A grain whose last reference and hold have gone is freed at once, or, while a transfer reads it,
-// when that has ended: until then it is leaving. The Freed callback hears of it before it can be taken
-// again.
+// when that has ended: until then it is leaving. The Freed callback hears of it before it can be
+// taken again.
 //
 // # The law
 //

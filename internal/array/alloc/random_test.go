@@ -9,8 +9,8 @@ import (
 	"github.com/arraysim/arraysim/internal/testkit"
 )
 
-// model is what a Space should be: a slice of grains and a slice of tenants, and every number is counted
-// anew.
+// model is what a Space should be: a slice of grains and a slice of tenants, and every number is
+// counted anew.
 type model struct {
 	grains   []modelGrain
 	entitled []int64
@@ -240,8 +240,8 @@ func (m *model) compare(t *testing.T, s *Space, tenants []*Tenant, seed, round u
 	fail("available", s.Available(), int64(len(m.grains))-s.Allocated()-s.Reserved())
 	fail("leaving", int64(s.Leaving()), m.count(func(g *modelGrain) bool { return g.used && g.refs+g.held == 0 }))
 	fail("left", s.Left(), m.left)
-	// Clones may take what is promised here, where nobody asks them to leave it: so the last line of the law is
-	// checked with garbage that could be the reason, all others without.
+	// Clones may take what is promised here, where nobody asks them to leave it: so the last line
+	// of the law is checked with garbage that could be the reason, all others without.
 	u.Garbage = s.Available() < 0
 	if got := s.Check(u); len(got) > 0 {
 		t.Fatalf("-seed %d, round %d, step %d: %s", seed, round, step, got[0])
@@ -251,7 +251,7 @@ func (m *model) compare(t *testing.T, s *Space, tenants []*Tenant, seed, round u
 // TestRandom compares a space with a model that counts grains one by one.
 func TestRandom(t *testing.T) {
 	seed := testkit.Seed(t)
-	for round := range uint64(60) {
+	for round := range uint64(30) {
 		run(t, seed, round)
 	}
 }

@@ -2,11 +2,11 @@ package alloc
 
 import "github.com/arraysim/arraysim/internal/array/layout"
 
-// What keeps a grain: references, holds and pins. Each function that takes the last of them away frees
-// the grain, so that nobody else has to.
+// What keeps a grain: references, holds and pins. Each function that takes the last of them away
+// frees the grain, so that nobody else has to.
 
-// Refs returns the number of references and holds of a grain: as long as it is one, a write may replace
-// what is in the grain.
+// Refs returns the number of references and holds of a grain: as long as it is one, a write may
+// replace what is in the grain.
 func (s *Space) Refs(g uint64) uint32 {
 	gi := s.grain(g)
 	return gi.refs + gi.held
@@ -15,8 +15,8 @@ func (s *Space) Refs(g uint64) uint32 {
 // MapRefs returns the number of references of a grain, without holds.
 func (s *Space) MapRefs(g uint64) uint32 { return s.grain(g).refs }
 
-// Retain and Release count references from the maps. A home that gets a second reference is one that
-// its window must not write to any more: another grain is reserved for it.
+// Retain and Release count references from the maps. A home that gets a second reference is one
+// that its window must not write to any more: another grain is reserved for it.
 func (s *Space) Retain(g uint64) {
 	gi := s.grain(g)
 	if gi.refs++; gi.refs == 2 && gi.home != 0 {
@@ -24,8 +24,8 @@ func (s *Space) Retain(g uint64) {
 	}
 }
 
-// Release gives a reference back. It panics where there is none: who counts wrongly here would sooner
-// or later free what somebody else has.
+// Release gives a reference back. It panics where there is none: who counts wrongly here would
+// sooner or later free what somebody else has.
 func (s *Space) Release(g uint64) {
 	gi := s.grain(g)
 	if gi.refs == 0 {
@@ -40,8 +40,8 @@ func (s *Space) Release(g uint64) {
 	}
 }
 
-// Hold and Unhold count references of copies. They do not count in the account of space: where there
-// is none left for what is promised, they are given up.
+// Hold and Unhold count references of copies. They do not count in the account of space: where
+// there is none left for what is promised, they are given up.
 func (s *Space) Hold(g uint64) { s.grain(g).held++ }
 
 // Unhold gives a hold back.
@@ -60,8 +60,8 @@ func (s *Space) freeUnused(g uint64) {
 	}
 }
 
-// Pin keeps physical sectors [phys, phys+n) from being freed and used anew while a transfer has to do
-// with them.
+// Pin keeps physical sectors [phys, phys+n) from being freed and used anew while a transfer has to
+// do with them.
 func (s *Space) Pin(phys, n uint64) {
 	for g := phys >> layout.WindowShift; g <= (phys+n-1)>>layout.WindowShift; g++ {
 		s.grain(g).pins++

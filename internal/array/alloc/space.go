@@ -114,8 +114,8 @@ func (s *Space) Allocated() int64 { return s.allocated }
 // Reserved returns the number of grains that are promised to entitled windows; see Tenant.
 func (s *Space) Reserved() int64 { return s.reserved }
 
-// Available returns the number of grains that nobody has and nobody was promised. It is negative while
-// what a hold, a pin or garbage keeps is in the way of what is promised.
+// Available returns the number of grains that nobody has and nobody was promised. It is negative
+// while what a hold, a pin or garbage keeps is in the way of what is promised.
 func (s *Space) Available() int64 { return s.Grains() - s.allocated - s.reserved }
 
 // Bytes returns the memory that the tables take.
@@ -137,8 +137,9 @@ func (s *Space) isFree(g uint64) bool {
 	return s.used[g/layout.ExtentGrains]>>(g%layout.ExtentGrains)&1 == 0
 }
 
-// Take allocates a grain without references for a tenant; false means that none is free on mdisks that are
-// online. It is the caller's to ask Available first, or to know that the grain is reserved for it.
+// Take allocates a grain without references for a tenant; false means that none is free on mdisks
+// that are online. It is the caller's to ask Available first, or to know that the grain is reserved
+// for it.
 func (s *Space) Take(t *Tenant) (grain uint64, ok bool) {
 	if t.extent == noExtent || s.used[t.extent] == allocatedFull || s.anyDown && s.isDown(t.extent) {
 		e, ok := s.pickExtent()

@@ -20,7 +20,8 @@ func take(t *testing.T, s *Space, who *Tenant) uint64 {
 	return g
 }
 
-// TestExtentsGoRound: extents go round the mdisks that have any left, and each byte of an mdisk is at one place.
+// TestExtentsGoRound: extents go round the mdisks that have any left, and each byte of an mdisk is
+// at one place.
 func TestExtentsGoRound(t *testing.T) {
 	s := New([]int{3, 1, 2}, quiet())
 	if s.Grains() != 6*layout.ExtentGrains {
@@ -38,8 +39,8 @@ func TestExtentsGoRound(t *testing.T) {
 	}
 }
 
-// TestTenantsKeepToTheirExtents: what a volume writes in sequence lies in sequence, and another one begins in an
-// extent of its own while there is one.
+// TestTenantsKeepToTheirExtents: what a volume writes in sequence lies in sequence, and another one
+// begins in an extent of its own while there is one.
 func TestTenantsKeepToTheirExtents(t *testing.T) {
 	s := New([]int{2}, quiet())
 	a, b := s.AddTenant(1), s.AddTenant(2)

@@ -12,8 +12,8 @@ package alloc
 // allocated nor reserved. A reservation can be larger than it has to be where a window has lost its
 // home to a clone that then goes away: until the window is written to.
 //
-// It is also the volume's place in the space: it takes the grains of one extent after another, so that
-// what a volume writes in sequence lies in sequence.
+// It is also the volume's place in the space: it takes the grains of one extent after another, so
+// that what a volume writes in sequence lies in sequence.
 type Tenant struct {
 	Account
 	vol       uint32
@@ -96,15 +96,15 @@ func (s *Space) IsHome(g uint64, vol uint32, window uint64) bool {
 // Homeless reports whether a grain is no window's home.
 func (s *Space) Homeless(g uint64) bool { return s.grain(g).home == 0 }
 
-// SoleHome reports whether a grain is a home that nobody shares: who shares it has to leave its window
-// another one.
+// SoleHome reports whether a grain is a home that nobody shares: who shares it has to leave its
+// window another one.
 func (s *Space) SoleHome(g uint64) bool {
 	gi := s.grain(g)
 	return gi.home != 0 && gi.refs == 1
 }
 
-// tenants finds tenants by volume. It has two levels because volumes' numbers are the array's and are never
-// used again: those of one space may lie far apart.
+// tenants finds tenants by volume. It has two levels because volumes' numbers are the array's and
+// are never used again: those of one space may lie far apart.
 type tenants struct{ chunks []*tenantChunk }
 
 const tenantChunkShift = 8

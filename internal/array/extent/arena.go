@@ -16,7 +16,6 @@ type node struct {
 	level     uint8 // 0: slots are windows
 	dirty     bool  // differs from the checkpoint
 	persisted bool  // the checkpoint has this key
-	live      bool
 }
 
 // Arena holds the nodes and details of the maps of many volumes, and what is common to them: their
@@ -47,17 +46,17 @@ type Arena struct {
 	deadRoots []uint32
 }
 
-// NewArena returns an arena without maps. It calls onGarbage whenever an edit has left something for
-// Collect; not while it loads.
+// NewArena returns an arena without maps. It calls onGarbage whenever an edit has left something
+// for Collect; not while it loads.
 func NewArena(onGarbage func()) *Arena {
 	a := &Arena{onGarbage: onGarbage, deadKeys: map[nodeKey]struct{}{}}
 	a.ckpt.arena = a
 	return a
 }
 
-// StartLoading begins the time in which maps are loaded and what the log says is done again: nothing
-// counts references, and no garbage is announced. Before EndLoading all garbage has to be collected; after it,
-// CountReferences of each map derives the references.
+// StartLoading begins the time in which maps are loaded and what the log says is done again:
+// nothing counts references, and no garbage is announced. Before EndLoading all garbage has to be
+// collected; after it, CountReferences of each map derives the references.
 func (a *Arena) StartLoading() { a.loading = true }
 
 // EndLoading ends what StartLoading began.
@@ -81,7 +80,7 @@ func (a *Arena) newNode(vol uint32, level uint8, index uint64, fill slot) (uint3
 		id = uint32(len(a.nodes))
 		a.nodes = append(a.nodes, nil)
 	}
-	n := &node{vol: vol, level: level, index: index, live: true}
+	n := &node{vol: vol, level: level, index: index}
 	if fill != 0 {
 		for i := range n.slots {
 			n.slots[i] = fill
@@ -108,7 +107,6 @@ func (a *Arena) freeNode(id uint32, nd *node) {
 	if nd.persisted {
 		a.deadKeys[nd.key()] = struct{}{}
 	}
-	nd.live = false
 	a.nodes[id] = nil
 	a.freeNodes = append(a.freeNodes, id)
 	a.liveNodes--

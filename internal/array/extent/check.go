@@ -7,8 +7,8 @@ import (
 	"github.com/arraysim/arraysim/internal/array/layout"
 )
 
-// AddReferences adds the references that the map has to counts, for alloc.Space.Check, and returns the number of windows
-// with data or with several states.
+// AddReferences adds the references that the map has to counts, for alloc.Space.Check, and returns
+// the number of windows with data or with several states.
 func (m *Map) AddReferences(to alloc.Counts) (windows int) {
 	m.eachWindow(m.root, func(_ uint64, s slot) {
 		windows++
@@ -22,7 +22,8 @@ func (m *Map) AddReferences(to alloc.Counts) (windows int) {
 // Holds reports whether there are Refs that were not released.
 func (a *Arena) Holds() bool { return len(a.refs) > 0 }
 
-// CheckTree verifies that the tree is a tree of this map, and the sums in it. It returns what is wrong, a line each.
+// CheckTree verifies that the tree is a tree of this map, and the sums in it. It returns what is
+// wrong, a line each.
 func (m *Map) CheckTree() (problems []string) {
 	if got := m.checkSlot(m.root, m.levels, &problems); got != m.sum {
 		problems = append(problems, fmt.Sprintf("the root says %+v, its tree has %+v", m.sum, got))
@@ -50,8 +51,8 @@ func (m *Map) checkSlot(s slot, height uint8, problems *[]string) Sums {
 	return got
 }
 
-// CheckAccount compares the volume's account with the space, where it is entitled to so many windows, with the
-// homes that the map has. Preconditions: there is no garbage.
+// CheckAccount compares the volume's account with the space, where it is entitled to so many
+// windows, with the homes that the map has. Preconditions: there is no garbage.
 func (m *Map) CheckAccount(entitled int64) (problems []string) {
 	want := alloc.Account{Entitled: entitled}
 	m.eachWindow(m.root, func(w uint64, s slot) {

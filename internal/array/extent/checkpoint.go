@@ -5,22 +5,23 @@ import (
 	"slices"
 )
 
-// Checkpoint says what of the maps a checkpoint has to write, and in which order. It is fuzzy: nodes are
-// written as they are when their turn comes, a few at a time, between edits. As
-// edits are blind, doing those again that came after Begin brings every node to the same end.
+// Checkpoint says what of the maps a checkpoint has to write, and in which order. It is fuzzy:
+// nodes are written as they are when their turn comes, a few at a time, between edits. As edits are
+// blind, doing those again that came after Begin brings every node to the same end.
 //
-// Its user puts the entries into batches that are durable one after the other. After a crash between two of them the
-// old position of the log counts, over nodes of which some are newer: replaying from there ends in the same map,
-// too. For that, no batch may leave a node that leads to one that the store does not have, or has from an
-// earlier life of the same key:
+// Its user puts the entries into batches that are durable one after the other. After a crash
+// between two of them the old position of the log counts, over nodes of which some are newer:
+// replaying from there ends in the same map, too. For that, no batch may leave a node that leads to
+// one that the store does not have, or has from an earlier life of the same key:
 //
 //   - A new node goes there before or with the one that leads to it: Next writes children first.
-//   - A node with changes that was cut off while the checkpoint runs is written as an orphan, or the node
-//     that has come in its place is: what was written before may lead to its key.
-//   - What was cut off before it began leaves the store with the new position or behind it: NextRemoval.
+//   - A node with changes that was cut off while the checkpoint runs is written as an orphan, or the
+//     node that has come in its place is: what was written before may lead to its key.
+//   - What was cut off before it began leaves the store with the new position or behind it:
+//     NextRemoval.
 //
-// The calls are Begin, Next until it returns false, Seal, and NextRemoval while there is room; a checkpoint
-// that has failed ends with Abort.
+// The calls are Begin, Next until it returns false, Seal, and NextRemoval while there is room; a
+// checkpoint that has failed ends with Abort.
 type Checkpoint struct {
 	arena  *Arena
 	put    func(key, value []byte)
@@ -34,8 +35,9 @@ type Checkpoint struct {
 // Checkpoint returns the arena's checkpoint. There is one at a time.
 func (a *Arena) Checkpoint() *Checkpoint { return &a.ckpt }
 
-// Begin begins a checkpoint of all that differs from the last one. Every entry goes to put, which keeps key and
-// value; it is called inside Next and Seal, and while garbage is collected in between.
+// Begin begins a checkpoint of all that differs from the last one. Every entry goes to put, which
+// keeps key and value; it is called inside Next and Seal, and while garbage is collected in
+// between.
 func (c *Checkpoint) Begin(put func(key, value []byte)) {
 	a := c.arena
 	c.put, c.open = put, true
@@ -57,8 +59,9 @@ func (c *Checkpoint) Begin(put func(key, value []byte)) {
 	c.roots, a.deadRoots = a.deadRoots, nil
 }
 
-// Next writes a node, or finds out what has to be written before it, and reports whether to go on. When it returns
-// false, all nodes are written that the roots lead to, and nothing may be edited before Seal.
+// Next writes a node, or finds out what has to be written before it, and reports whether to go on.
+// When it returns false, all nodes are written that the roots lead to, and nothing may be edited
+// before Seal.
 func (c *Checkpoint) Next() bool {
 	if len(c.work) == 0 {
 		return c.needRoots()
@@ -90,7 +93,8 @@ func (c *Checkpoint) Next() bool {
 	return true
 }
 
-// needRoots reports whether there are nodes that only roots lead to and that have to be written before these.
+// needRoots reports whether there are nodes that only roots lead to and that have to be written
+// before these.
 func (c *Checkpoint) needRoots() bool {
 	for _, m := range c.arena.maps {
 		if m == nil || !m.writesRoot() {
@@ -119,9 +123,9 @@ func (c *Checkpoint) Seal() {
 // Abort ends a checkpoint that could not be written.
 func (c *Checkpoint) Abort() { c.open = false }
 
-// NextRemoval returns a key to remove, nil if there is none left. Preconditions: Seal. The nodes were cut off before the
-// checkpoint began, so that with the new position nothing leads to them; a key that was written since is
-// spared.
+// NextRemoval returns a key to remove, nil if there is none left. Preconditions: Seal. The nodes
+// were cut off before the checkpoint began, so that with the new position nothing leads to them; a
+// key that was written since is spared.
 func (c *Checkpoint) NextRemoval() []byte {
 	for len(c.dead) > 0 {
 		k := c.dead[len(c.dead)-1]
@@ -148,8 +152,9 @@ func (c *Checkpoint) freed(nd *node) {
 	}
 }
 
-// replaced hears of a node with changes that is not in the map any more. What was written before may lead to its
-// key, so that it has to be there: as it was, or as the node that has come in its place.
+// replaced hears of a node with changes that is not in the map any more. What was written before
+// may lead to its key, so that it has to be there: as it was, or as the node that has come in its
+// place.
 func (c *Checkpoint) replaced(nd *node) {
 	if now, ok := c.arena.at(nd.key()); ok {
 		c.work = append(c.work, now)

@@ -1,5 +1,5 @@
-// Package extent is the map of volumes: which state each sector has, and where data lies. It knows no
-// array and no volume, only numbers of them, maps, and the spaces that their data lies in.
+// Package extent is the map of volumes: which state each sector has, and where data lies. It knows
+// no array and no volume, only numbers of them, maps, and the spaces that their data lies in.
 //
 // # Shape
 //
@@ -20,16 +20,16 @@
 //
 // # Invariants
 //
-//   - Every layer of data that a map has, be it reachable or among the garbage, has one reference on each
-//     grain that it lies in. An edit takes and gives back references in the same call.
+//   - Every layer of data that a map has, be it reachable or among the garbage, has one reference
+//     on each grain that it lies in. An edit takes and gives back references in the same call.
 //   - The sums of a node are those of its slots; a node whose sectors are all unmapped, zero or
 //     anchored is folded into one slot.
-//   - A node without changes is in the store as it is here, under its key, or has never been written.
+//   - A node without changes is in the store as it is here, under its key.
 //     No node that is in the store leads to a key that the store lacks; see [Checkpoint].
 //
 // # Ownership
 //
-// An Arena and its Maps belong to one executor. A Map counts in the alloc.Space that it was made with, and is its
-// volume's only tenant there. Upwards go three callbacks: that there is garbage to collect, that sectors
-// lost their last reference, and the entries of a checkpoint.
+// An Arena and its Maps belong to one executor. A Map counts in the alloc.Space that it was made
+// with, and is its volume's only tenant there. Upwards go three callbacks: that there is garbage to
+// collect, that sectors lost their last reference, and the entries of a checkpoint.
 package extent

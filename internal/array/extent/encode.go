@@ -13,8 +13,8 @@ import (
 //	n vol u32 level u8 idx u64 a node: 256 slots u64, then for each detail slot in
 //	                           order: layers u8, zero u64 x2, anchored u64 x2, {phys u64, mask u64 x2} x layers
 //
-// Integers in keys are big endian, in values little endian. A slot that leads to a child or to details is its kind
-// only: the child's key is known, and the details follow.
+// Integers in keys are big endian, in values little endian. A slot that leads to a child or to
+// details is its kind only: the child's key is known, and the details follow.
 
 // The prefixes of the keys.
 const (

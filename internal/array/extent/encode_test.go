@@ -133,6 +133,10 @@ func TestFlippedBits(t *testing.T) {
 			r.do(v, g.Start, g.Count, sector{state: block.Zero})
 		}
 	}
+	for _, at := range []uint64{0, fanout << layout.WindowShift} { // both leaves are there
+		r.do(r.vols[0], at, 1, sector{state: block.Zero})
+		r.do(r.vols[0], at+1, 1, sector{state: block.Unmapped})
+	}
 	r.finish()
 	if len(r.ckpt.store) < 4 {
 		t.Fatalf("-seed %d: the store has %d entries", seed, len(r.ckpt.store))

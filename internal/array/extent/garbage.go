@@ -29,8 +29,8 @@ func (a *Arena) cutOff(m *Map, node uint32) {
 	}
 }
 
-// Collect looks at up to n slots of what was cut off and reports whether anything is left. What was cut off last
-// goes first, and depth first, so that the list stays as long as a tree is high.
+// Collect looks at up to n slots of what was cut off and reports whether anything is left. What was
+// cut off last goes first, and depth first, so that the list stays as long as a tree is high.
 func (a *Arena) Collect(n int) bool {
 	for n > 0 && len(a.garbage) > 0 {
 		top := len(a.garbage) - 1

@@ -9,9 +9,9 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// Homes: where a write to a window may go in place, and what is taken for one that has nowhere to go.
-// What a home is and what it has to do with reservations says alloc.Tenant. A grain lies in its place in a window
-// when each sector of the window has the same place in it.
+// Homes: where a write to a window may go in place, and what is taken for one that has nowhere to
+// go. What a home is and what it has to do with reservations says alloc.Tenant. A grain lies in its
+// place in a window when each sector of the window has the same place in it.
 
 // Entitled reports whether a write to a window may not fail for lack of space.
 func (m *Map) Entitled(w uint64) bool {
@@ -58,22 +58,20 @@ func (m *Map) home(s slot, w uint64) (home uint64) {
 	return home
 }
 
-// edited carries out an edit of a window's slot and brings its home in line with it.
-func (m *Map) edited(s *slot, w uint64, edit func(*slot) Sums) Sums {
-	if m.arena.loading {
-		return edit(s)
+// homeBefore returns the home of a window whose slot is about to be edited, for updateHome.
+func (m *Map) homeBefore(s slot, w uint64) uint64 {
+	if m.arena.loading || m.tenant.Marked == 0 {
+		return alloc.NoGrain
 	}
-	was := alloc.NoGrain
-	if m.tenant.Marked > 0 {
-		was = m.home(*s, w)
-	}
-	d := edit(s)
-	m.updateHome(*s, w, was)
-	return d
+	return m.home(s, w)
 }
 
-// updateHome brings the home of a window in line with an edit of its slot; was is what it had before.
+// updateHome brings the home of a window in line with an edit of its slot; was is what homeBefore
+// has said.
 func (m *Map) updateHome(s slot, w, was uint64) {
+	if m.arena.loading {
+		return
+	}
 	entitled := m.entitled(s)
 	if !entitled && m.tenant.Marked == 0 {
 		return
@@ -90,8 +88,8 @@ func (m *Map) updateHome(s slot, w, was uint64) {
 	}
 }
 
-// adopt makes a grain that lies in its place the home of an entitled window: one that only the window
-// has, or any.
+// adopt makes a grain that lies in its place the home of an entitled window: one that only the
+// window has, or any.
 func (m *Map) adopt(s slot, w uint64, own bool) (adopted bool) {
 	m.aligned(s, func(g uint64) bool {
 		if m.space.Homeless(g) && (!own || m.space.MapRefs(g) == 1) {
@@ -103,9 +101,10 @@ func (m *Map) adopt(s slot, w uint64, own bool) (adopted bool) {
 	return adopted
 }
 
-// InPlace returns where sectors [first, first+n) of a window can be written in place: in a grain that lies in its
-// place and that neither another window nor a hold has. phys is that of the window's first sector; mapped
-// says that the map has all of these sectors there already, so that a write does not change it.
+// InPlace returns where sectors [first, first+n) of a window can be written in place: in a grain
+// that lies in its place and that neither another window nor a hold has. phys is that of the
+// window's first sector; mapped says that the map has all of these sectors there already, so that a
+// write does not change it.
 func (m *Map) InPlace(w, first, n uint64) (phys uint64, mapped, ok bool) {
 	s, _ := m.find(w)
 	switch s.kind() {
@@ -135,9 +134,10 @@ func (m *Map) ownHome(s slot, w uint64) {
 	}
 }
 
-// Allocate takes a grain for a window that cannot be written in place: the one that is reserved for it, or
-// one that is available, if need be after collecting garbage; false means out of space. The map does not
-// know of it before SetData; a grain that is not needed after all goes back by alloc.Space.Free.
+// Allocate takes a grain for a window that cannot be written in place: the one that is reserved for
+// it, or one that is available, if need be after collecting garbage; false means out of space. The
+// map does not know of it before SetData; a grain that is not needed after all goes back by
+// alloc.Space.Free.
 func (m *Map) Allocate(w uint64) (grain uint64, ok bool) {
 	s, _ := m.find(w)
 	entitled, old := m.entitled(s), alloc.NoGrain
@@ -177,8 +177,8 @@ func (a *Arena) MakeAvailable(space *alloc.Space, grains int64) bool {
 	return true
 }
 
-// AnchorCost returns the grains that anchoring ranges may take: one for each of their windows that is not
-// entitled yet and has no grain of its own.
+// AnchorCost returns the grains that anchoring ranges may take: one for each of their windows that
+// is not entitled yet and has no grain of its own.
 func (m *Map) AnchorCost(ranges []block.Range) (grains int64) {
 	a := m.arena
 	a.sorted = append(a.sorted[:0], ranges...)

@@ -41,8 +41,9 @@ func (s *Saved) AddNode(key, value []byte) error {
 // ErrRoot says that the root of a map means nothing.
 var ErrRoot = errors.New("the root of the map is damaged")
 
-// Load makes an empty map what the checkpoint has of it, from the root down, and takes the nodes out of what was
-// saved. sectors is the present size of the volume. Preconditions: the arena is loading.
+// Load makes an empty map what the checkpoint has of it, from the root down, and takes the nodes
+// out of what was saved. sectors is the present size of the volume. Preconditions: the arena is
+// loading.
 func (m *Map) Load(saved *Saved, sectors uint64) error {
 	b := saved.roots[m.vol]
 	if b == nil {
@@ -90,16 +91,17 @@ func (m *Map) loadSlot(s slot, height uint8, index uint64, saved *Saved) (slot, 
 	return childSlot(id), nd.sums, nil
 }
 
-// Discard has the next checkpoint remove the nodes that no map has loaded: what an earlier one had no time to
-// remove.
+// Discard has the next checkpoint remove the nodes that no map has loaded: what an earlier one had
+// no time to remove.
 func (a *Arena) Discard(saved *Saved) {
 	for k := range saved.nodes {
 		a.deadKeys[k] = struct{}{}
 	}
 }
 
-// CountReferences counts the references of a loaded map in its space, and takes the grains that nobody had yet. It
-// returns false when the map leads behind the end of the space. Preconditions: EndLoading.
+// CountReferences counts the references of a loaded map in its space, and takes the grains that
+// nobody had yet. It returns false when the map leads behind the end of the space. Preconditions:
+// EndLoading.
 func (m *Map) CountReferences() (ok bool) {
 	ok = true
 	m.eachWindow(m.root, func(_ uint64, s slot) {
@@ -117,7 +119,8 @@ func (m *Map) CountReferences() (ok bool) {
 }
 
 // FindHomes gives the entitled windows of a loaded map their homes, grains that nobody shares
-// first. Preconditions: the references of all maps of the space are counted, and the tenant is entitled.
+// first. Preconditions: the references of all maps of the space are counted, and the tenant is
+// entitled.
 func (m *Map) FindHomes() {
 	m.eachWindow(m.root, func(w uint64, s slot) {
 		if m.entitled(s) && !m.adopt(s, w, true) {

@@ -33,8 +33,8 @@ type Config struct {
 	Volume  uint32       // whose map it is; it gets an account with the space
 	Sectors uint64       // of the volume
 	Thick   bool         // all of its windows are promised their space
-	// Drop hears of sectors of a layer, which begins at physical sector base for sector 0 of its window, that
-	// have lost their last reference while others of their grain have one.
+	// Drop hears of sectors of a layer, which begins at physical sector base for sector 0 of its
+	// window, that have lost their last reference while others of their grain have one.
 	Drop func(base uint64, mask layout.Mask)
 }
 
@@ -49,8 +49,8 @@ func (a *Arena) NewMap(c Config) *Map {
 	return m
 }
 
-// Abandon says that the volume is being deleted: no checkpoint writes the map's root any more. Until
-// Clear, the one that the store has counts.
+// Abandon says that the volume is being deleted: no checkpoint writes the map's root any more.
+// Until Clear, the one that the store has counts.
 func (m *Map) Abandon() { m.abandoned = true }
 
 // Clear unmaps everything and has the next checkpoint remove the root. Preconditions: Abandon.
@@ -59,8 +59,8 @@ func (m *Map) Clear() {
 	m.arena.deadRoots = append(m.arena.deadRoots, m.vol)
 }
 
-// Remove forgets the map and closes the volume's account with the space. What Clear has cut off may still be
-// garbage. Preconditions: Clear, and no grain is marked as a home of the volume.
+// Remove forgets the map and closes the volume's account with the space. What Clear has cut off may
+// still be garbage. Preconditions: Clear, and no grain is marked as a home of the volume.
 func (m *Map) Remove() {
 	m.arena.maps[m.vol] = nil
 	m.space.RemoveTenant(m.tenant)
@@ -87,7 +87,7 @@ func (m *Map) SetData(r block.Range, phys uint64) {
 	for at, end := r.Start, r.End(); at < end; {
 		first := at & (layout.WindowSectors - 1)
 		n := min(layout.WindowSectors-first, end-at)
-		m.window(at>>layout.WindowShift, func(s *slot) Sums { return m.setData(s, first, n, phys) })
+		m.sum.add(m.setDataAt(&m.root, m.levels, 0, at>>layout.WindowShift, first, n, phys))
 		at += n
 		phys += n
 	}
@@ -100,7 +100,11 @@ func (m *Map) setSlot(s *slot, height uint8, base, lo, hi uint64, to slot) Sums 
 		return Sums{}
 	}
 	if height == 0 {
-		return m.edited(s, base>>layout.WindowShift, func(s *slot) Sums { return m.setWindow(s, base, lo, hi, to) })
+		w := base >> layout.WindowShift
+		was := m.homeBefore(*s, w)
+		delta := m.setWindow(s, base, lo, hi, to)
+		m.updateHome(*s, w, was)
+		return delta
 	}
 	span := uint64(1) << spanShift(height)
 	if lo <= base && hi >= base+span {
@@ -179,23 +183,22 @@ func (m *Map) slotSums(s slot, height uint8) Sums {
 	return uniformSums(s.kind(), int64(1)<<spanShift(height))
 }
 
-// window calls edit with the slot of the window at index w, creating the path to
-// it, and books the change of sums that edit returns.
-func (m *Map) window(w uint64, edit func(*slot) Sums) {
-	m.sum.add(m.windowAt(&m.root, m.levels, 0, w, edit))
-}
-
-func (m *Map) windowAt(s *slot, height uint8, base, w uint64, edit func(*slot) Sums) Sums {
+// setDataAt applies SetData to sectors [first, first+n) of window w, below a slot at the given
+// height that begins at base, and returns how the sums changed. It creates the path to the window.
+func (m *Map) setDataAt(s *slot, height uint8, base, w, first, n, phys uint64) Sums {
 	if height == 0 {
-		return m.edited(s, w, edit)
+		was := m.homeBefore(*s, w)
+		delta := m.setData(s, first, n, phys)
+		m.updateHome(*s, w, was)
+		return delta
 	}
 	if s.kind() != kindChild {
 		m.rootDirty = true
 	}
-	id, n := m.child(s, height-1, base)
+	id, nd := m.child(s, height-1, base)
 	i := w >> (fanoutBits * uint(height-1)) & (fanout - 1)
-	delta := m.windowAt(&n.slots[i], height-1, base+i<<spanShift(height-1), w, edit)
-	m.collapse(s, id, n, delta)
+	delta := m.setDataAt(&nd.slots[i], height-1, base+i<<spanShift(height-1), w, first, n, phys)
+	m.collapse(s, id, nd, delta)
 	return delta
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// TestWholeVolumeIsOneSlot: what is of one state costs nothing, however large it is, and what is superseded is cut
-// off in one step.
+// TestWholeVolumeIsOneSlot: what is of one state costs nothing, however large it is, and what is
+// superseded is cut off in one step.
 func TestWholeVolumeIsOneSlot(t *testing.T) {
 	r := newRigOf(t)
 	announced := 0
@@ -76,8 +76,8 @@ func TestAbortedCheckpoint(t *testing.T) {
 	}
 }
 
-// TestOrphans: a node that was written leads to one that is cut off before its turn, and stays cut off. It is written
-// all the same.
+// TestOrphans: a node that was written leads to one that is cut off before its turn, and stays cut
+// off. It is written all the same.
 func TestOrphans(t *testing.T) {
 	r := newRigOf(t)
 	v := r.add(70000, false)
@@ -110,7 +110,8 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
-// TestDeletedVolume: its root leaves the store when its map is cleared, and is not written before that.
+// TestDeletedVolume: its root leaves the store when its map is cleared, and is not written before
+// that.
 func TestDeletedVolume(t *testing.T) {
 	r := newRigOf(t)
 	v := r.add(70000, false)
@@ -165,7 +166,8 @@ func TestCheckBites(t *testing.T) {
 	}
 }
 
-// TestSpaceOfTwo: arenas have maps in many spaces, and what is held of one is given up for that one only.
+// TestSpaceOfTwo: arenas have maps in many spaces, and what is held of one is given up for that one
+// only.
 func TestSpaceOfTwo(t *testing.T) {
 	r := newRigOf(t)
 	other := alloc.New([]int{1}, alloc.Events{Freed: func(uint64) {}, Vacated: func(uint32) {}})

@@ -42,8 +42,8 @@ func (r *rig) check() {
 	}
 }
 
-// references adds the references that the model has: one for each window and grain of a layer. It returns the number of
-// windows with data.
+// references adds the references that the model has: one for each window and grain of a layer. It
+// returns the number of windows with data.
 func (v *volume) references(to alloc.Counts) (windows int) {
 	type layer struct{ base, grain uint64 }
 	var seen []layer

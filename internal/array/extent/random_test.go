@@ -10,7 +10,8 @@ import (
 	"github.com/arraysim/arraysim/internal/testkit"
 )
 
-// where returns a range of a volume: a few sectors, whole windows, or very many. Most begin in the same few windows.
+// where returns a range of a volume: a few sectors, whole windows, or very many. Most begin in the
+// same few windows.
 func (r *rig) where(v *volume) block.Range {
 	size := uint64(len(v.sectors))
 	hot := []uint64{0, 1, 2, 3, 254, 255, 256, 257, 512}
@@ -115,12 +116,12 @@ func (r *rig) addFitting(sectors int) {
 	r.add(uint64(sectors), thick)
 }
 
-// TestRandom changes maps at random, with references, garbage, and checkpoints that run meanwhile; the process dies now
-// and then. All is what a slice of sectors says.
+// TestRandom changes maps at random, with references, garbage, and checkpoints that run meanwhile;
+// the process dies now and then. All is what a slice of sectors says.
 func TestRandom(t *testing.T) {
 	seed := testkit.Seed(t)
 	checkpoints, lost, full := 0, 0, 0
-	for round := range uint64(60) {
+	for round := range uint64(40) {
 		r := newTestRig(t, rand.New(rand.NewPCG(seed, round)), fmt.Sprintf("-seed %d, round %d", seed, round), 1, int(round%3))
 		r.spread = round%3 < 2
 		r.add(70000, false)

@@ -59,8 +59,8 @@ func (a *Arena) GiveUp(space *alloc.Space) (any bool) {
 	return any
 }
 
-// Runs calls fn for the runs of [off, off+n) of a Ref, with Start counted from off, until it returns
-// false.
+// Runs calls fn for the runs of [off, off+n) of a Ref, with Start counted from off, until it
+// returns false.
 func (r *Ref) Runs(off, n uint64, fn func(Run) bool) {
 	lo, hi := 0, len(r.runs)
 	for lo < hi { // first run that ends behind off

@@ -151,7 +151,8 @@ func (v *volume) apply(e edit) {
 	v.m.SetState(e.Start, end, e.state)
 }
 
-// do changes model, log and map. The model is first: what the map tells meanwhile is of the time after.
+// do changes model, log and map. The model is first: what the map tells meanwhile is of the time
+// after.
 func (r *rig) do(v *volume, start, n uint64, to sector) {
 	r.edits = append(r.edits, edit{vol: v.id, Range: block.Range{Start: start, Count: n}, sector: to})
 	list := v.sectors[start:min(start+n, uint64(len(v.sectors)))]
@@ -167,8 +168,8 @@ func (r *rig) do(v *volume, start, n uint64, to sector) {
 	r.account(v)
 }
 
-// write writes to a part of one window: in place or to a new grain. It returns false when there is no space, which
-// is never so for an entitled window.
+// write writes to a part of one window: in place or to a new grain. It returns false when there is
+// no space, which is never so for an entitled window.
 func (r *rig) write(v *volume, w, first, n uint64) bool {
 	at := w<<layout.WindowShift + first
 	window := v.sectors[w<<layout.WindowShift : min((w+1)<<layout.WindowShift, uint64(len(v.sectors)))]

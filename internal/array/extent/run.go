@@ -90,8 +90,9 @@ func (m *Map) walkWindow(s slot, base, from, to uint64, fn func(Run) bool) bool 
 	return true
 }
 
-// SumsOf returns the sums of the first n sectors, all of the volume; what is promised is that of the whole map. What the
-// map was widened by behind the volume's end is of the state of its last sector.
+// SumsOf returns the sums of the first n sectors, all of the volume; what is promised is that of
+// the whole map. What the map was widened by behind the volume's end is of the state of its last
+// sector.
 func (m *Map) SumsOf(n uint64) Sums {
 	s := m.sum
 	beyond := int64(m.Span()) - int64(n)
@@ -114,7 +115,8 @@ func (m *Map) SumsOf(n uint64) Sums {
 	return s
 }
 
-// windowSums returns the sums of n sectors from at on, all of one window. It leaves out what is promised.
+// windowSums returns the sums of n sectors from at on, all of one window. It leaves out what is
+// promised.
 func (m *Map) windowSums(at, n uint64) (s Sums) {
 	m.Walk(block.Range{Start: at, Count: n}, func(x Run) bool {
 		switch x.State {

@@ -50,8 +50,8 @@ func levelsFor(sectors uint64) uint8 {
 	return l
 }
 
-// Sums counts sectors by state; unmapped is the rest. Promised is the number of windows with an anchored
-// sector.
+// Sums counts sectors by state; unmapped is the rest. Promised is the number of windows with an
+// anchored sector.
 type Sums struct{ Zero, Anchored, Data, Promised int64 }
 
 func (s *Sums) add(o Sums) {

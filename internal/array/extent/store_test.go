@@ -6,8 +6,8 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// testCheckpoint writes what a Checkpoint yields to a store, in batches that are durable one after the
-// other.
+// testCheckpoint writes what a Checkpoint yields to a store, in batches that are durable one after
+// the other.
 type testCheckpoint struct {
 	store   map[string][]byte
 	mark    int // edits of the log before the position that the store has
@@ -34,8 +34,8 @@ func (c *testCheckpoint) commit() {
 	c.batch = nil
 }
 
-// step goes on with a checkpoint, or begins one: it looks at so many nodes, and makes batches durable that have so
-// many entries.
+// step goes on with a checkpoint, or begins one: it looks at so many nodes, and makes batches
+// durable that have so many entries.
 func (r *rig) step(nodes, limit int) {
 	c, ck := &r.ckpt, r.arena.Checkpoint()
 	if !c.running {
@@ -82,7 +82,8 @@ func (r *rig) finish() {
 	}
 }
 
-// checkStore verifies that no node leads to one that the store does not have, from the roots of the volumes down.
+// checkStore verifies that no node leads to one that the store does not have, from the roots of the
+// volumes down.
 func (r *rig) checkStore() {
 	r.t.Helper()
 	for _, v := range r.vols {

@@ -1,22 +1,22 @@
 // Package layout has the sizes that the firmware's parts agree on, the names of physical addresses,
-// and sets of sectors. It holds no state: constants and arithmetic only. Whoever changes a size here
-// changes the format on disk.
+// and sets of sectors. It holds no state: constants and arithmetic only. Whoever changes a size
+// here changes the format on disk.
 //
 // # Units
 //
-// A sector is 512 bytes. A page is 4 KiB: what one page of the write cache holds. A window is 64 KiB
-// of a volume's address space, aligned: what one entry of the extent map describes. A grain is 64 KiB
-// of a pool's physical space, aligned: the unit of allocation and of reference counting. An extent is
-// 64 grains (4 MiB) and lies on one mdisk. A piece is up to 256 KiB of a write: what one log record
-// commits.
+// A sector is 512 bytes. A page is 4 KiB: what one page of the write cache holds. A window is 64
+// KiB of a volume's address space, aligned: what one entry of the extent map describes. A grain is
+// 64 KiB of a pool's physical space, aligned: the unit of allocation and of reference counting. An
+// extent is 64 grains (4 MiB) and lies on one mdisk. A piece is up to 256 KiB of a write: what one
+// log record commits.
 //
 // A physical address is a sector of a pool, counted over its extents; see alloc.Space.Locate.
 package layout
 
 import "github.com/arraysim/arraysim/internal/block"
 
-// Windows and grains have the same size, so that a window whose data lies in one grain needs no more
-// than the grain's number.
+// Windows and grains have the same size, so that a window whose data lies in one grain needs no
+// more than the grain's number.
 const (
 	WindowShift   = 7 // log2 of sectors per window and per grain
 	WindowSectors = 1 << WindowShift
@@ -46,8 +46,8 @@ const (
 	PieceWindows = PieceSectors/WindowSectors + 1
 )
 
-// PageKey names 4 KiB of the array's physical space: a pool in the upper 16 bits, and the page of that
-// pool. Sixteen keys in a row, from a multiple of sixteen on, are the pages of one grain.
+// PageKey names 4 KiB of the array's physical space: a pool in the upper 16 bits, and the page of
+// that pool. Sixteen keys in a row, from a multiple of sixteen on, are the pages of one grain.
 type PageKey uint64
 
 const poolShift = 48
