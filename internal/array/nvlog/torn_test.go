@@ -179,7 +179,7 @@ func TestLongRecordIsRepaired(t *testing.T) {
 	}
 	sealRecord(b, 9, kindEdits, false, MaxEdits, 3)
 	want := slices.Clone(b)
-	for range 2000 {
+	for range 300 {
 		bit := rnd.IntN(len(b) * 8)
 		if rnd.IntN(4) == 0 {
 			bit = rnd.IntN(recordHead * 8)
