@@ -30,8 +30,8 @@ const maxFunction = 70
 const shapeLimits = `
 	package   fields  lines  long  longest  file  back
 	goal          25   2500     0       70   450     5
-	array         79  10950     3       82   470    57
-	scsi          25   8100     0       70   450     5
+	array         75   8280     3       81   450    49
+	scsi          25   8090     0       70   450     5
 `
 
 // shape is what is measured of a package.
