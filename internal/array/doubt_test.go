@@ -164,3 +164,31 @@ func TestNoCheckpointsWhenBroken(t *testing.T) {
 	}
 	r.check()
 }
+
+// TestStopWaitsForTheMetaStore: a change that comes while the array stops has its answer before who stopped it may close the store.
+func TestStopWaitsForTheMetaStore(t *testing.T) {
+	r := rigOver(t, Options{}, func(under block.Store) block.Store { return under })
+	r.pool("p", PoolSpec{}, 64<<20)
+	r.a.meta = slowMeta{r.a.meta, r.clock}
+	answered, ended := false, false
+	r.a.Stop(func(error) {
+		if ended = true; !answered {
+			t.Error("the array has stopped, and a batch is on its way")
+		}
+	})
+	r.a.SetBlob("b", []byte("1"), func(error) { answered = true })
+	r.clock.RunUntil(r.clock.Now() + 5e9)
+	if !ended {
+		t.Error("the array does not stop")
+	}
+}
+
+// slowMeta is a meta store that takes its time.
+type slowMeta struct {
+	block.MetaStore
+	x block.Executor
+}
+
+func (m slowMeta) Commit(batch []block.KV, done func(error)) {
+	m.x.At(m.x.Now()+1e6, func() { m.MetaStore.Commit(batch, done) })
+}
