@@ -60,9 +60,9 @@ type checkpointer struct {
 const checkpointBytes = 32 << 20
 
 // checkpoint starts one when the log is half full, or when it is forced and there
-// is anything to write.
+// is anything to write. When the array is broken the log stays as it is for the next start.
 func (a *Array) checkpoint(force bool) {
-	if a.ckpt.running || a.meta == nil || !a.payload {
+	if a.ckpt.running || a.meta == nil || !a.payload || a.broken != "" {
 		return
 	}
 	if used := a.log.Used(); used < a.log.Size()/2 && !((force || a.log.Starved()) && used > 0) {

@@ -50,13 +50,27 @@ func (a *Array) Stop(done func(error)) {
 		a.exec.At(a.exec.Now()+1_000_000, func() { a.Stop(done) })
 		return
 	}
-	a.beginCheckpoint()
-	a.lastCheckpoint(func(err error) {
+	last := func(err error) {
 		a.flusher.Last(func(last error) {
-			a.meta = nil
-			done(errors.Join(err, last))
+			a.meta = nil // what waits for its turn is refused
+			a.afterBatches(func() { done(errors.Join(err, last)) })
 		})
-	})
+	}
+	if a.broken != "" { // the next start has all that it needs in the log
+		last(errors.New(a.broken))
+		return
+	}
+	a.beginCheckpoint()
+	a.lastCheckpoint(last)
+}
+
+// afterBatches calls fn when the meta store has no batch under way: its end writes to NVRAM.
+func (a *Array) afterBatches(fn func()) {
+	if a.metaBusy {
+		a.exec.At(a.exec.Now()+1_000_000, func() { a.afterBatches(fn) })
+		return
+	}
+	fn()
 }
 
 // lastCheckpoint commits the batches of the checkpoint that has begun, without a pause and without trying again.

@@ -102,14 +102,16 @@ func (a *Array) nextBatch() {
 	a.metaQueue[0] = metaBatch{}
 	a.metaQueue = a.metaQueue[1:]
 	a.metaBusy = true
-	batch := next.fill()
-	unbook := a.stored.undo(batch)
-	batch = a.sealBatch(batch)
+	entries := a.settleDoubt(next.fill())
+	unbook := a.stored.undo(entries)
+	batch := a.sealBatch(entries)
 	gen := a.gen
 	ended := func(err error) {
 		if err == nil {
+			a.inDoubt = nil
 			a.flusher.SetGeneration(gen)
 		} else {
+			a.inDoubt = entries
 			unbook()
 		}
 		next.done(err)
@@ -122,6 +124,30 @@ func (a *Array) nextBatch() {
 		return
 	}
 	a.meta.Commit(batch, ended)
+}
+
+// settleDoubt adds to a batch what is in doubt since one has failed: the store may have it or not, and the digest must be right
+// in either case. The objects are as they are now. Entries of a checkpoint are good: the log has all that came behind
+// the position before, and nothing overwrites that until a checkpoint is durable.
+func (a *Array) settleDoubt(batch []block.KV) []block.KV {
+	if len(a.inDoubt) == 0 {
+		return batch
+	}
+	has := map[string]bool{}
+	for _, e := range batch {
+		has[string(e.Key)] = true
+	}
+	batch = slices.Clip(batch)
+	for _, e := range a.inDoubt {
+		switch key := string(e.Key); {
+		case has[key]:
+		case key == keyObjects:
+			batch = append(batch, a.encodeObjects()...)
+		default:
+			batch = append(batch, e)
+		}
+	}
+	return batch
 }
 
 var errStopped = errors.New("the array has stopped")

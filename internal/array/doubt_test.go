@@ -1,0 +1,194 @@
+package array
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// doubtStore has a meta store that fails chosen batches, of which all is there or nothing.
+type doubtStore struct {
+	block.Store
+	fail func(batch []block.KV) (fails, there bool)
+}
+
+type doubtMeta struct {
+	block.MetaStore
+	s *doubtStore
+}
+
+func (s *doubtStore) Meta() (block.MetaStore, error) {
+	m, err := s.Store.Meta()
+	return doubtMeta{m, s}, err
+}
+
+func (m doubtMeta) Commit(batch []block.KV, done func(error)) {
+	fails, there := false, true
+	if m.s.fail != nil {
+		fails, there = m.s.fail(batch)
+	}
+	if !fails {
+		m.MetaStore.Commit(batch, done)
+		return
+	}
+	if !there {
+		done(errDeaf)
+		return
+	}
+	m.MetaStore.Commit(batch, func(error) { done(errDeaf) })
+}
+
+func doubtRig(t *testing.T, opt Options) (*rig, *doubtStore) {
+	s := &doubtStore{}
+	return rigOver(t, opt, func(under block.Store) block.Store { s.Store = under; return s }), s
+}
+
+// restart is a crash of a rig over another store: its meta store works again.
+func (r *rig) restart() error {
+	st := r.store.Clone(r.clock)
+	r.opt.Store, r.store = st, st
+	a, err := Open(r.opt)
+	r.a = a
+	return err
+}
+
+// TestBatchesInDoubt: a batch of the meta store fails, and is there or not; nobody knows. What is committed next fits to either, so that a
+// start finds a meta store that is whole, the value that was before, and all that was acknowledged.
+func TestBatchesInDoubt(t *testing.T) {
+	for _, objects := range []bool{true, false} {
+		for _, there := range []bool{true, false} {
+			for _, then := range []string{"blob", "checkpoint", "stop"} {
+				t.Run(fmt.Sprintf("objects=%v/there=%v/%s", objects, there, then), func(t *testing.T) {
+					r, s := doubtRig(t, Options{CheckpointBytes: 4 << 10})
+					r.pool("p", PoolSpec{}, 256<<20)
+					v := r.volume("v", "p", 200<<20, true)
+					blob := func(name, value string) (err error) {
+						err = errNever
+						r.a.SetBlob(name, []byte(value), func(e error) { err = e })
+						for errors.Is(err, errNever) && r.clock.Step() {
+						}
+						return err
+					}
+					if err := blob("b", "old"); err != nil {
+						t.Fatal(err)
+					}
+					for i := range uint64(200) {
+						mustOK(t, r.do(v, stamped(rng(i*2000, 3), i)))
+					}
+					s.fail = func(batch []block.KV) (bool, bool) {
+						if isObjects := string(batch[0].Key) == keyObjects; isObjects != objects {
+							return false, true
+						}
+						s.fail = nil
+						return true, there
+					}
+					if objects {
+						if err := blob("b", "new"); !errors.Is(err, errDeaf) {
+							t.Fatal(err)
+						}
+					} else {
+						r.a.checkpoint(true)
+						for s.fail != nil && r.clock.Step() {
+						}
+						r.clock.RunUntil(r.clock.Now() + 1e9)
+						if r.a.broken == "" {
+							t.Fatal("the checkpoint did not fail")
+						}
+					}
+					switch then {
+					case "blob":
+						if err := blob("c", "more"); err != nil {
+							t.Fatal(err)
+						}
+					case "checkpoint":
+						r.a.checkpoint(true)
+						r.clock.RunUntil(r.clock.Now() + 5e9)
+					case "stop":
+						ended := false
+						r.a.Stop(func(error) { ended = true })
+						r.clock.RunUntil(r.clock.Now() + 5e9)
+						if !ended {
+							t.Fatal("the array does not stop")
+						}
+					}
+					if err := r.restart(); err != nil {
+						t.Fatal(err)
+					}
+					if b := string(r.a.Blob("b")); b != "old" {
+						t.Errorf("after an error of its change the blob is %q", b)
+					}
+					v = r.a.Volume("v")
+					for i := range uint64(200) {
+						if !r.reads(v, rng(i*2000, 3), i) {
+							t.Fatalf("what was written at %d is lost", i*2000)
+						}
+					}
+					r.check()
+				})
+			}
+		}
+	}
+}
+
+// TestNoCheckpointsWhenBroken: a checkpoint has failed while the log is half full. Nothing begins another one, volumes are told
+// once, and the array stops, with an error.
+func TestNoCheckpointsWhenBroken(t *testing.T) {
+	r, s := doubtRig(t, Options{LogBytes: 64 << 10})
+	r.pool("p", PoolSpec{}, 256<<20)
+	v := r.volume("v", "p", 200<<20, true)
+	told, failed := 0, 0
+	v.Notify(func(e block.Event) {
+		if e.Kind == block.EventHealth {
+			told++
+		}
+	})
+	s.fail = func([]block.KV) (bool, bool) { failed++; return true, false }
+	for i := uint64(0); r.a.broken == "" && i < 2000; i++ {
+		r.do(v, stamped(rng(i*200, 3), i))
+	}
+	r.clock.RunUntil(r.clock.Now() + 60e9)
+	if failed != 1 || told != 1 {
+		t.Errorf("%d batches have failed, volumes were told %d times", failed, told)
+	}
+	s.fail = nil
+	err := errNever
+	r.a.Stop(func(e error) { err = e })
+	r.clock.RunUntil(r.clock.Now() + 5e9)
+	if err == nil || errors.Is(err, errNever) {
+		t.Errorf("the array stops with %v", err)
+	}
+	if err := r.restart(); err != nil {
+		t.Fatal(err)
+	}
+	r.check()
+}
+
+// TestStopWaitsForTheMetaStore: a change that comes while the array stops has its answer before who stopped it may close the store.
+func TestStopWaitsForTheMetaStore(t *testing.T) {
+	r := rigOver(t, Options{}, func(under block.Store) block.Store { return under })
+	r.pool("p", PoolSpec{}, 64<<20)
+	r.a.meta = slowMeta{r.a.meta, r.clock}
+	answered, ended := false, false
+	r.a.Stop(func(error) {
+		if ended = true; !answered {
+			t.Error("the array has stopped, and a batch is on its way")
+		}
+	})
+	r.a.SetBlob("b", []byte("1"), func(error) { answered = true })
+	r.clock.RunUntil(r.clock.Now() + 5e9)
+	if !ended {
+		t.Error("the array does not stop")
+	}
+}
+
+// slowMeta is a meta store that takes its time.
+type slowMeta struct {
+	block.MetaStore
+	x block.Executor
+}
+
+func (m slowMeta) Commit(batch []block.KV, done func(error)) {
+	m.x.At(m.x.Now()+1e6, func() { m.MetaStore.Commit(batch, done) })
+}
