@@ -92,6 +92,12 @@ func (a *Array) checkpointSteps() {
 // commitCheckpoint commits a batch when NVRAM was flushed behind the last edit in it.
 func (a *Array) commitCheckpoint(err error) {
 	if err != nil {
+		if a.stopped { // who stops the array waits, and the next start has all that it needs in the log
+			a.ckpt.running, a.ckpt.out = false, nil
+			a.ckpt.maps.Abort()
+			a.breakDown(fmt.Sprintf("NVRAM could not be flushed: %v", err))
+			return
+		}
 		a.exec.At(a.exec.Now()+retryTime, func() { a.flusher.After(a.commitCheckpoint) })
 		return
 	}

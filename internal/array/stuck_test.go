@@ -364,3 +364,24 @@ func TestWaitersEndWhenTheArrayBreaksDown(t *testing.T) {
 		t.Errorf("they ended %v", ended)
 	}
 }
+
+// TestStopWhileFlushesFail: a checkpoint that waits for a flush does not keep the array from stopping.
+func TestStopWhileFlushesFail(t *testing.T) {
+	bad := false
+	r := mutableRig(t, &bad)
+	r.pool("p", PoolSpec{}, 64<<20)
+	v := r.volume("v", "p", 32<<20, true)
+	mustOK(t, r.do(v, write(0, 8)))
+	bad = true
+	r.a.checkpoint(true)
+	ended := 0
+	r.a.Stop(func(err error) {
+		if ended++; err == nil {
+			t.Error("it stopped without an error")
+		}
+	})
+	r.clock.RunUntil(r.clock.Now() + 60e9)
+	if ended != 1 {
+		t.Errorf("after a minute it has stopped %d times", ended)
+	}
+}
