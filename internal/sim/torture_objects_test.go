@@ -298,7 +298,7 @@ func (m *torture) resize() {
 // resizeTwice changes the size of a volume twice at once.
 func (m *torture) resizeTwice() {
 	v := m.vols[m.rng.N(uint64(len(m.vols)))]
-	if m.startResize(v) && m.startResize(v) {
+	if first := m.startResize(v); first && m.startResize(v) {
 		m.saw(resizeTwice)
 	}
 	m.until(func() bool { return v.sizing == nil }, "a volume to have one size of two")
