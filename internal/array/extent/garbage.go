@@ -37,6 +37,10 @@ func (a *Arena) Collect(n int) bool {
 		c := &a.garbage[top]
 		nd := a.nodes[c.node]
 		m := Map{arena: a, space: c.space, vol: c.vol}
+		homes := false // most volumes have none, and then nothing is to be looked up for each window
+		if owner := a.mapOf(c.vol); owner != nil {
+			homes = owner.tenant.Marked > 0
+		}
 		descended := false
 		for c.next < fanout && n > 0 {
 			s := nd.slots[c.next]
@@ -47,8 +51,12 @@ func (a *Arena) Collect(n int) bool {
 				descended = true
 				break
 			}
-			if !s.uniform() {
+			switch {
+			case s.uniform():
+			case homes:
 				m.dropGarbage(s, nd.index<<fanoutBits|uint64(c.next-1))
+			default:
+				m.dropWindow(s)
 			}
 		}
 		if descended || c.next < fanout {
