@@ -93,9 +93,7 @@ func (a *Array) checkpointSteps() {
 func (a *Array) commitCheckpoint(err error) {
 	if err != nil {
 		if a.stopped { // who stops the array waits, and the next start has all that it needs in the log
-			a.ckpt.running, a.ckpt.out = false, nil
-			a.ckpt.maps.Abort()
-			a.breakDown(fmt.Sprintf("NVRAM could not be flushed: %v", err))
+			a.failCheckpoint("NVRAM could not be flushed: %v", err)
 			return
 		}
 		a.exec.At(a.exec.Now()+retryTime, func() { a.flusher.After(a.commitCheckpoint) })
@@ -105,9 +103,7 @@ func (a *Array) commitCheckpoint(err error) {
 	a.commitMeta(a.checkpointBatch, func(err error) {
 		a.ckpt.since = 0
 		if err != nil {
-			a.ckpt.running, a.ckpt.out = false, nil
-			a.ckpt.maps.Abort()
-			a.breakDown(fmt.Sprintf("the checkpoint could not be written: %v", err))
+			a.failCheckpoint("the checkpoint could not be written: %v", err)
 			return
 		}
 		a.batchDone()
@@ -116,6 +112,13 @@ func (a *Array) commitCheckpoint(err error) {
 		}
 		a.endStep()
 	})
+}
+
+// failCheckpoint ends a checkpoint that cannot be had, and with it all changes.
+func (a *Array) failCheckpoint(format string, err error) {
+	a.ckpt.running, a.ckpt.out = false, nil
+	a.ckpt.maps.Abort()
+	a.breakDown(fmt.Sprintf(format, err))
 }
 
 func (a *Array) checkpointBatch() []block.KV { return a.ckpt.out }

@@ -205,12 +205,7 @@ func (a *Array) look() {
 func (a *Array) endShared(since int64) {
 	for _, p := range a.Pools() {
 		if o := p.part.waiting.head(); o != nil && o.lacks != 0 {
-			p.part.waiting.fifo.endIdle(since, block.Resources)
-			for _, v := range a.Volumes() {
-				if v.pool == p {
-					v.waiting.endIdle(since, block.Resources)
-				}
-			}
+			p.endQueued(block.Resources, since)
 		}
 	}
 }
@@ -224,14 +219,19 @@ func (a *Array) endLogWaiters(s block.Status) {
 	}
 }
 
-// endWaiting ends the commands that wait since a time for room in the pool's partition or for their budget.
-func (p *Pool) endWaiting(s block.Status, since int64) {
+// endQueued ends the commands that wait since a time for room in the pool's partition.
+func (p *Pool) endQueued(s block.Status, since int64) {
 	p.part.waiting.fifo.endIdle(since, s)
 	for _, v := range p.a.Volumes() {
 		if v.pool == p {
 			v.waiting.endIdle(since, s)
 		}
 	}
+}
+
+// endWaiting ends these, and those that wait since then for their budget.
+func (p *Pool) endWaiting(s block.Status, since int64) {
+	p.endQueued(s, since)
 	p.part.braked.endBraked(since, s)
 }
 

@@ -240,15 +240,19 @@ func layerGrains(base uint64, mask layout.Mask, fn func(grain uint64, part layou
 	}
 }
 
+// layerHas reports whether any of the sectors of a layer lies in a grain.
+func layerHas(base uint64, mask layout.Mask, grain uint64) (has bool) {
+	layerGrains(base, mask, func(g uint64, _ layout.Mask) { has = has || g == grain })
+	return has
+}
+
 // ref takes references for a layer that had the sectors in had and gains add.
 func (m *Map) ref(base uint64, add, had layout.Mask) {
 	if m.arena.loading {
 		return
 	}
 	layerGrains(base, add, func(g uint64, _ layout.Mask) {
-		hadPart := false
-		layerGrains(base, had, func(h uint64, _ layout.Mask) { hadPart = hadPart || h == g })
-		if !hadPart {
+		if !layerHas(base, had, g) {
 			m.space.Retain(g)
 		}
 	})
@@ -261,9 +265,7 @@ func (m *Map) unref(base uint64, lost, left layout.Mask) {
 		return
 	}
 	layerGrains(base, lost, func(g uint64, part layout.Mask) {
-		kept := false
-		layerGrains(base, left, func(h uint64, _ layout.Mask) { kept = kept || h == g })
-		if !kept {
+		if !layerHas(base, left, g) {
 			m.space.Release(g)
 		} else if m.space.Refs(g) == 1 {
 			// Nobody else can see these sectors: what is dirty of them need not be destaged.
