@@ -5,6 +5,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/media"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/metrics"
@@ -75,8 +76,7 @@ type Array struct {
 	pools   []*Pool   // by id
 	vols    []*Volume // by id; nil where an id was never used in this store
 	objects objects
-	making  map[string]int  // pools whose mdisks are being made: how many
-	made    map[string]bool // names of those mdisks in the store
+	media   *media.Maker // of mdisks
 
 	arena   *extent.Arena
 	cache   *cache
@@ -210,7 +210,7 @@ func Open(opt Options) (*Array, error) {
 // newArray returns an array without its parts.
 func newArray(opt Options) *Array {
 	a := &Array{opt: opt, exec: opt.Exec, store: opt.Store, payload: opt.Store.Payload(),
-		started: opt.Exec.Now(), through: map[uint32]*op{}}
+		media: media.NewMaker(opt.Store), started: opt.Exec.Now(), through: map[uint32]*op{}}
 	a.arena = extent.NewArena(a.scheduleGarbage)
 	a.garbageFn = a.runGarbage
 	a.cycleFn = func() { a.cycleTimer = false; a.cycle(true); a.endStep() }

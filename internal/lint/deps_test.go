@@ -24,13 +24,13 @@ const directions = `
 
 	block, metrics < scsi, hostcache;
 
-	block < array/layout;
+	block < array/layout, array/media;
 
 	array/layout < array/nvlog, array/alloc;
 
 	array/alloc < array/extent;
 
-	array/nvlog, array/extent, crc32c, metrics < array;
+	array/nvlog, array/extent, array/media, crc32c, metrics < array;
 
 	block, crc32c, metrics < store;
 
@@ -64,7 +64,7 @@ const directions = `
 var inner = []string{"array"}
 
 // core lists the packages that run in virtual time: same input, same result.
-var core = []string{"scsi", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent", "hostcache", "hostcache/tier", "sim"}
+var core = []string{"scsi", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent", "array/media", "hostcache", "hostcache/tier", "sim"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{
