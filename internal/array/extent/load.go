@@ -111,7 +111,7 @@ func (m *Map) CountReferences() (ok bool) {
 	ok = true
 	m.eachWindow(m.root, func(_ uint64, s slot) {
 		m.layers(s, func(base uint64, mask layout.Mask) {
-			layerGrains(base, mask, func(g uint64, _ layout.Mask) {
+			eachGrain(base, mask, func(g uint64) {
 				if int64(g) >= m.space.Grains() {
 					ok = false
 					return
