@@ -1,0 +1,71 @@
+package ticket
+
+// Queue is who waits for a resource, in order. Its zero value is an empty queue for nothing.
+type Queue struct {
+	Of Resource
+	// Sum, where it is set, is kept at the number of tickets in all queues that share it.
+	Sum *int
+
+	head, tail *Ticket
+}
+
+// Empty reports whether nobody waits.
+func (q *Queue) Empty() bool { return q.head == nil }
+
+// Head returns the ticket that is next, nil if nobody waits.
+func (q *Queue) Head() *Ticket { return q.head }
+
+func (q *Queue) count(n int) {
+	if q.Sum != nil {
+		*q.Sum += n
+	}
+}
+
+// insert queues t behind a ticket of the queue, or first where that is nil.
+func (q *Queue) insert(t, after *Ticket) {
+	t.in, t.prev = q, after
+	if after == nil {
+		t.next, q.head = q.head, t
+	} else {
+		t.next, after.next = after.next, t
+	}
+	if t.next == nil {
+		q.tail = t
+	} else {
+		t.next.prev = t
+	}
+	q.count(1)
+}
+
+// Push queues a ticket. Precondition, of all three: it stands in no queue.
+func (q *Queue) Push(t *Ticket) { q.insert(t, q.tail) }
+
+// PushFront queues a ticket before all others: it stood at the head, and what it got was too little.
+func (q *Queue) PushFront(t *Ticket) { q.insert(t, nil) }
+
+// PushRanked queues a ticket behind those of its rank and before those of a higher one.
+func (q *Queue) PushRanked(t *Ticket) {
+	after := q.tail
+	for after != nil && after.Rank > t.Rank {
+		after = after.prev
+	}
+	q.insert(t, after)
+}
+
+// WakeAll wakes all who wait now, one after the other. Who comes meanwhile, or comes back, waits
+// for the next time. Those whose turn has not come yet stand in no queue any more, and no other
+// call can find them.
+func (q *Queue) WakeAll() {
+	t := q.head
+	for x := t; x != nil; x = x.next {
+		x.in = nil
+		q.count(-1)
+	}
+	q.head, q.tail = nil, nil
+	for t != nil {
+		next := t.next
+		t.prev, t.next = nil, nil
+		t.waiter.Resume()
+		t = next
+	}
+}
