@@ -3,10 +3,16 @@ package ticket
 // Queue is who waits for a resource, in order. Its zero value is an empty queue for nothing.
 type Queue struct {
 	Of Resource
-	// Sum, where it is set, is kept at the number of tickets in all queues that share it.
-	Sum *int
+	// Sum, where it is set, counts those who wait here, and in other queues that have the same.
+	Sum *Sum
 
 	head, tail *Ticket
+}
+
+// Sum is a number of tickets. What it counts, Up counts too, where that is set.
+type Sum struct {
+	N  int
+	Up *Sum
 }
 
 // Empty reports whether nobody waits.
@@ -16,14 +22,14 @@ func (q *Queue) Empty() bool { return q.head == nil }
 func (q *Queue) Head() *Ticket { return q.head }
 
 func (q *Queue) count(n int) {
-	if q.Sum != nil {
-		*q.Sum += n
+	for s := q.Sum; s != nil; s = s.Up {
+		s.N += n
 	}
 }
 
 // insert queues t behind a ticket of the queue, or first where that is nil.
 func (q *Queue) insert(t, after *Ticket) {
-	t.in, t.prev = q, after
+	t.in, t.of, t.prev = q, q.Of, after
 	if after == nil {
 		t.next, q.head = q.head, t
 	} else {

@@ -48,6 +48,7 @@ type Ticket struct {
 	// Rank orders a queue that is filled with PushRanked: 0 goes first.
 	Rank uint8
 
+	of         Resource
 	waiter     Waiter
 	in         *Queue
 	prev, next *Ticket
@@ -57,7 +58,7 @@ type Ticket struct {
 func (t *Ticket) Init(w Waiter) { t.waiter = w }
 
 // Reset makes a recycled waiter's ticket a new one. Precondition: it stands in no queue.
-func (t *Ticket) Reset() { t.Since, t.Rank = 0, 0 }
+func (t *Ticket) Reset() { t.Since, t.Rank, t.of = 0, 0, Nothing }
 
 // Waiter returns whose ticket it is.
 func (t *Ticket) Waiter() Waiter { return t.waiter }
@@ -68,13 +69,8 @@ func (t *Ticket) Queued() bool { return t.in != nil }
 // In reports whether the ticket stands in this queue.
 func (t *Ticket) In(q *Queue) bool { return t.in == q }
 
-// For returns what the ticket waits for.
-func (t *Ticket) For() Resource {
-	if t.in == nil {
-		return Nothing
-	}
-	return t.in.Of
-}
+// For returns what the ticket waits for; what it waited for last, if it stands in no queue.
+func (t *Ticket) For() Resource { return t.of }
 
 // Next returns the ticket behind this one, nil if it is the last.
 func (t *Ticket) Next() *Ticket { return t.next }

@@ -59,7 +59,12 @@ func TestOrder(t *testing.T) {
 	if f := g[0].For(); f != Log || f.String() != "log" || g[3].For() != Nothing {
 		t.Errorf("it waits for %v", f)
 	}
-	g[0].Leave()
+	if g[0].Leave(); g[0].Queued() || g[0].For() != Log {
+		t.Errorf("it has waited for %v", g[0].For())
+	}
+	if g[0].Reset(); g[0].For() != Nothing {
+		t.Errorf("a new ticket waits for %v", g[0].For())
+	}
 	q.Head().Wake()
 	q.Head().Wake()
 	if !q.Empty() || !slices.Equal(woken, []int{2, 1}) {
@@ -78,7 +83,7 @@ func TestOrder(t *testing.T) {
 // one who is woken wakes all again.
 func TestWakeAllWakesOnce(t *testing.T) {
 	var woken []int
-	n := 0
+	n := Sum{}
 	q := Queue{Sum: &n}
 	again := true
 	come := func(g *guest) {
@@ -96,8 +101,8 @@ func TestWakeAllWakesOnce(t *testing.T) {
 	}
 	q.WakeAll()
 	// 0 came back; 1 woke it, before 2 had its turn.
-	if want := []int{0, 1, 0, 2}; !slices.Equal(woken, want) || !q.Empty() || n != 0 {
-		t.Errorf("woken were %v, not %v; %d are left", woken, want, n)
+	if want := []int{0, 1, 0, 2}; !slices.Equal(woken, want) || !q.Empty() || n.N != 0 {
+		t.Errorf("woken were %v, not %v; %d are left", woken, want, n.N)
 	}
 }
 
@@ -106,8 +111,9 @@ func TestRandomQueues(t *testing.T) {
 	const guests = 20
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 17))
-		n, sum := 0, 0
-		queues := [3]Queue{{Of: Room, Sum: &sum}, {Of: Room, Sum: &sum}, {Of: Log}}
+		all := Sum{}
+		sum := Sum{Up: &all}
+		queues := [3]Queue{{Of: Room, Sum: &sum}, {Of: Room, Sum: &sum}, {Of: Log, Sum: &all}}
 		var model [3][]int
 		var woken []int
 		g := make([]*guest, guests)
@@ -162,8 +168,8 @@ func TestRandomQueues(t *testing.T) {
 					t.Fatalf("seed %d: queue %d is %v, not %v", seed, at, got, model[at])
 				}
 			}
-			if n = len(model[0]) + len(model[1]); sum != n {
-				t.Fatalf("seed %d: %d are counted, %d wait", seed, sum, n)
+			if n := len(model[0]) + len(model[1]); sum.N != n || all.N != n+len(model[2]) {
+				t.Fatalf("seed %d: %d and %d are counted, %v wait", seed, sum.N, all.N, model)
 			}
 		}
 	}
