@@ -75,3 +75,26 @@ func (q *Queue) WakeAll() {
 		t = next
 	}
 }
+
+// Leave takes the ticket out of its queue. Precondition: it stands in one.
+func (t *Ticket) Leave() {
+	q := t.in
+	if t.prev == nil {
+		q.head = t.next
+	} else {
+		t.prev.next = t.next
+	}
+	if t.next == nil {
+		q.tail = t.prev
+	} else {
+		t.next.prev = t.prev
+	}
+	t.in, t.prev, t.next = nil, nil, nil
+	q.count(-1)
+}
+
+// Wake takes the ticket out of its queue and resumes its waiter.
+func (t *Ticket) Wake() {
+	t.Leave()
+	t.waiter.Resume()
+}

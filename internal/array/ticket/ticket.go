@@ -33,6 +33,30 @@ var names = [...]string{"nothing", "room", "budget", "log", "lock", "space", "co
 
 func (r Resource) String() string { return names[r] }
 
+// Set is a set of resources.
+type Set uint16
+
+// SetOf returns the set of some resources.
+func SetOf(rs ...Resource) (s Set) {
+	for _, r := range rs {
+		s.Add(r)
+	}
+	return s
+}
+
+// Has reports whether the set has a resource.
+func (s Set) Has(r Resource) bool { return s>>(r&15)&1 != 0 }
+
+// Add puts a resource into the set.
+func (s *Set) Add(r Resource) { *s |= 1 << (r & 15) }
+
+// Take takes a resource out of the set, and reports whether it was in it.
+func (s *Set) Take(r Resource) bool {
+	had := s.Has(r)
+	*s &^= 1 << (r & 15)
+	return had
+}
+
 // Waiter is who has a ticket.
 type Waiter interface {
 	// Resume goes on with what waited. The ticket stands in no queue when it is called.
@@ -74,26 +98,3 @@ func (t *Ticket) For() Resource { return t.of }
 
 // Next returns the ticket behind this one, nil if it is the last.
 func (t *Ticket) Next() *Ticket { return t.next }
-
-// Leave takes the ticket out of its queue. Precondition: it stands in one.
-func (t *Ticket) Leave() {
-	q := t.in
-	if t.prev == nil {
-		q.head = t.next
-	} else {
-		t.prev.next = t.next
-	}
-	if t.next == nil {
-		q.tail = t.prev
-	} else {
-		t.next.prev = t.prev
-	}
-	t.in, t.prev, t.next = nil, nil, nil
-	q.count(-1)
-}
-
-// Wake takes the ticket out of its queue and resumes its waiter.
-func (t *Ticket) Wake() {
-	t.Leave()
-	t.waiter.Resume()
-}

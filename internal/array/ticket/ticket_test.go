@@ -188,3 +188,13 @@ func TestWaitingAllocatesNothing(t *testing.T) {
 		t.Errorf("to wait takes %v allocations", n)
 	}
 }
+
+func TestSet(t *testing.T) {
+	s := SetOf(Log, BackEnd)
+	if !s.Has(Log) || !s.Has(BackEnd) || s.Has(Room) || s.Take(Room) || !s.Take(Log) || s.Take(Log) {
+		t.Errorf("the set is %b", s)
+	}
+	if s.Add(Nothing); s != SetOf(BackEnd, Nothing) {
+		t.Errorf("the set is %b", s)
+	}
+}
