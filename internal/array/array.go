@@ -37,8 +37,6 @@ type Options struct {
 	Policy Policy
 	// CheckpointBytes is what a batch of a checkpoint has, about (32 MiB). Simulations set it low to have many.
 	CheckpointBytes int
-
-	opened func(*nvlog.NVRAM) // for tests: the NVRAM was opened
 }
 
 func (o *Options) fill() {
@@ -187,9 +185,6 @@ func Open(opt Options) (*Array, error) {
 		LogBytes: max(opt.LogBytes, nvlog.MinLogBytes) &^ 7, Payload: payload})
 	if err != nil {
 		return nil, err
-	}
-	if opt.opened != nil {
-		opt.opened(nv)
 	}
 	meta, err := opt.Store.Meta()
 	if err != nil {

@@ -128,12 +128,12 @@ func (s *tortureStore) RemoveMedium(name string, done func(error)) {
 	})
 }
 
-func (s *tortureStore) Region(name string, size int) (block.Region, bool, error) {
-	r, fresh, err := s.Memory.Region(name, size)
+func (s *tortureStore) Region(name string, l block.RegionLayout) (block.Region, bool, error) {
+	r, fresh, err := s.Memory.Region(name, l)
 	if err != nil {
 		return nil, false, err
 	}
-	s.nvram = r.Bytes()
+	s.nvram = s.Memory.NVRAM()
 	return tortureRegion{r, s}, fresh, nil
 }
 
@@ -144,7 +144,7 @@ type tortureRegion struct {
 
 func (r tortureRegion) Boot() uint64 { return r.s.boot }
 
-func (r tortureRegion) Flush(_, _ int, done func(error)) {
+func (r tortureRegion) Flush(done func(error)) {
 	s := r.s
 	var now []byte
 	if s.stable != nil {
