@@ -30,8 +30,8 @@ type Partner struct {
 	now    []byte // what has arrived; nil: nothing ever
 	stable []byte // what survives a loss of its power for sure
 	boot   uint64
-	// FailFlush has flushes fail; nothing is lost.
-	FailFlush bool
+	// FailFlush tells whether flushes fail now, without anything being lost; nil: they do not.
+	FailFlush func() bool
 	// Gone: it does not answer any more, and the link says so after a while.
 	Gone bool
 }
@@ -96,6 +96,11 @@ func (r *Remote) Cut() {
 	p.stable = bytes.Clone(p.now)
 	p.boot++
 }
+
+// Settle makes what has arrived survive a loss of power.
+func (p *Partner) Settle() { p.stable = bytes.Clone(p.now) }
+
+func (p *Partner) fails() bool { return p.FailFlush != nil && p.FailFlush() }
 
 // update is bytes of a part.
 type update struct {
@@ -225,7 +230,7 @@ func (g *remoteRegion) arrive(m *message) {
 	}
 	now := bytes.Clone(g.p.now)
 	g.r.exec.At(g.r.exec.Now()+g.some(), func() {
-		if g.p.FailFlush {
+		if g.p.fails() {
 			g.reply(m, ErrInjected)
 			return
 		}
@@ -279,7 +284,7 @@ func (g *remoteRegion) FlushNow() error {
 	m.updates = append(m.updates, update{block.PartCounters, 0, bytes.Clone(g.parts.Counters)})
 	g.link = append(g.link, m)
 	g.deliver(m)
-	if g.p.FailFlush {
+	if g.p.fails() {
 		return ErrInjected
 	}
 	g.p.stable = bytes.Clone(g.p.now)

@@ -13,7 +13,8 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 // TestRemote: NVRAM that a partner keeps holds the contract.
 func TestRemote(t *testing.T) {
 	Region(t, testkit.Seed(t), func(_ *testing.T, rnd *rand.Rand) RegionRig {
-		p := NewPartner()
+		p, fails := NewPartner(), false
+		p.FailFlush = func() bool { return fails }
 		var r *Remote
 		return RegionRig{
 			Open: func(exec *block.Virtual) (block.Store, error) {
@@ -22,7 +23,7 @@ func TestRemote(t *testing.T) {
 			},
 			Kill: func() { r.Kill() },
 			Cut:  func() { r.Cut() },
-			Fail: func(fails bool) { p.FailFlush = fails },
+			Fail: func(yes bool) { fails = yes },
 		}
 	})
 }
