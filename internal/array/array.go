@@ -39,8 +39,6 @@ type Options struct {
 	Policy Policy
 	// CheckpointBytes is what a batch of a checkpoint has, about (32 MiB). Simulations set it low to have many.
 	CheckpointBytes int
-
-	opened func(*nvlog.NVRAM) // for tests: the NVRAM was opened
 }
 
 func (o *Options) fill() {
@@ -186,9 +184,6 @@ func Open(opt Options) (*Array, error) {
 	if err != nil {
 		return nil, err
 	}
-	if opt.opened != nil {
-		opt.opened(nv)
-	}
 	meta, err := opt.Store.Meta()
 	if err != nil {
 		return nil, err
@@ -266,10 +261,35 @@ func (a *Array) finish(r *block.Request, s block.Status) {
 	}
 }
 
+// complete answers what has ended, writes and what has read them alike, when what is in NVRAM now
+// survives the death of the process: at once where it is local.
 func (a *Array) complete() {
 	a.completeSent = false
 	batch := a.completed
 	a.completed = nil
+	if nv := a.cache.nv; !nv.Local() {
+		nv.Commit(func(err error) {
+			if err != nil {
+				a.refuse(batch, err)
+			}
+			a.acknowledge(batch)
+		})
+		return
+	}
+	a.acknowledge(batch)
+}
+
+// refuse makes errors of the writes in a batch, which may not survive.
+func (a *Array) refuse(batch []*block.Request, err error) {
+	a.breakDown(fmt.Sprintf("the log could not be committed: %v", err))
+	for _, r := range batch {
+		if r.Status == block.OK && r.Op != block.OpRead && r.Op != block.OpStatus && r.Op != block.OpHold {
+			r.Status = block.Hardware
+		}
+	}
+}
+
+func (a *Array) acknowledge(batch []*block.Request) {
 	for i, r := range batch {
 		batch[i] = nil
 		r.Done(r)
