@@ -4,6 +4,10 @@
 
 package scsi
 
+import (
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
+
 // abort ends the task without a response, or, when another nexus than by's asked
 // for it, with TASK ABORTED (the control mode page says TAS=1). w waits for its end.
 func (t *Task) abort(w *waiter, by *Nexus) {
@@ -24,7 +28,7 @@ func (t *Task) abort(w *waiter, by *Nexus) {
 		st.withdraw()
 	case delayed: // it ends when the delay is over
 	default:
-		t.end(StatusGood)
+		t.end(sense.StatusGood)
 	}
 }
 
@@ -44,7 +48,7 @@ func (t *Task) expel() {
 	case atDevice:
 		st.withdraw()
 	default:
-		t.check(lunNotSupported)
+		t.check(sense.LUNNotSupported)
 	}
 }
 

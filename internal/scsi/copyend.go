@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/counters"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
 // requestDone goes on after a request, whatever its status.
@@ -20,7 +22,7 @@ func (o *operation) requestDone() {
 		case c.u != nil && !o.aborted():
 			o.work.refuse(o, c.u, c.status, c.why)
 		default:
-			o.finish(copyTerminated, StatusCheckCondition, sense{code: copyAborted})
+			o.finish(copyTerminated, sense.StatusCheckCondition, sense.Data{Code: sense.CopyAborted})
 		}
 		return
 	}
@@ -73,8 +75,8 @@ func (o *operation) release(*Task) {
 }
 
 // describe notes a unit's part in the operation, and what it describes.
-func (o *operation) describe(x *itl, kind opKind, bytes uint64) {
-	x.u.stats.Described[kind] += bytes
+func (o *operation) describe(x *itl, kind counters.Op, bytes uint64) {
+	x.u.stats.Describe(kind, bytes)
 	for _, r := range o.roles {
 		if r.x == x && r.kind == kind {
 			return
@@ -85,7 +87,7 @@ func (o *operation) describe(x *itl, kind opKind, bytes uint64) {
 
 // finish ends the operation and its command. status is the COPY OPERATION STATUS,
 // sam and s are those of the command.
-func (o *operation) finish(status, sam byte, s sense) {
+func (o *operation) finish(status, sam byte, s sense.Data) {
 	cancelled := o.cancelled()
 	o.state = over
 	o.x.n.host.copies--
@@ -97,9 +99,9 @@ func (o *operation) finish(status, sam byte, s sense) {
 	}
 	r := o.result
 	r.op, r.status, r.sam = nil, status, sam
-	if sam == StatusCheckCondition {
+	if sam == sense.StatusCheckCondition {
 		var b [64]byte
-		r.sense = slices.Clone(s.encode(b[:0:len(b)], o.x.u.mode.dsense))
+		r.sense = slices.Clone(s.Encode(b[:0:len(b)], o.x.u.mode.dsense))
 	}
 	if o.kept && o.discard {
 		o.x.forget(r)
@@ -117,15 +119,15 @@ func (o *operation) finish(status, sam byte, s sense) {
 }
 
 // afterCopy ends a task whose operation is over.
-func (t *Task) afterCopy(sam byte, s sense, counted bool) {
+func (t *Task) afterCopy(sam byte, s sense.Data, counted bool) {
 	st := &t.state
 	st.countedByCopy = counted
 	if st.phase == aborting {
-		t.end(StatusGood)
+		t.end(sense.StatusGood)
 		return
 	}
 	st.to(enabled)
-	if sam == StatusCheckCondition {
+	if sam == sense.StatusCheckCondition {
 		t.fault(s)
 		return
 	}
@@ -134,13 +136,13 @@ func (t *Task) afterCopy(sam byte, s sense, counted bool) {
 
 // book counts the operation once for each part that a unit had in it.
 func (o *operation) book(sam byte, cancelled bool) {
-	outcome := outcomeOf(sam)
+	outcome := counters.OutcomeOf(sam)
 	if cancelled {
-		outcome = 1
+		outcome = counters.Check
 	}
 	now := o.t.exec.Now()
 	for _, r := range o.roles {
-		r.x.stats.Commands[r.kind][outcome]++
-		r.x.u.stats.Duration[r.kind].Observe(now - o.start)
+		r.x.stats.Count(r.kind, outcome)
+		r.x.u.stats.Took(r.kind, now-o.start)
 	}
 }

@@ -3,7 +3,11 @@
 
 package scsi
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
 
 // listIDOf is the LIST IDENTIFIER of RECEIVE COPY RESULTS.
 const listIDOf = 2
@@ -27,7 +31,7 @@ func listID(cdb []byte) uint32 {
 func (t *Task) resultOf() *copyResult {
 	r := t.state.itl.copyWith(listID(t.CDB))
 	if r == nil {
-		t.fault(inCDB(listIDOf, 7))
+		t.fault(sense.InCDB(listIDOf, 7))
 	}
 	return r
 }
@@ -63,7 +67,7 @@ func doCopyFailure(t *Task) {
 	case h == nil:
 		return
 	case h.op != nil:
-		t.fault(inCDB(listIDOf, 7))
+		t.fault(sense.InCDB(listIDOf, 7))
 		return
 	case !h.failed():
 		t.finish(make([]byte, 4))
@@ -153,7 +157,7 @@ func doTokenInformation(t *Task) {
 func doCopyAbort(t *Task) {
 	r := t.state.itl.copyWith(binary.BigEndian.Uint32(t.CDB[listIDOf:]))
 	if r == nil || r.op == nil {
-		t.fault(inCDB(listIDOf, 7))
+		t.fault(sense.InCDB(listIDOf, 7))
 		return
 	}
 	pause := t.pause()

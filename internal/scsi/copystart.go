@@ -5,6 +5,10 @@
 
 package scsi
 
+import (
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
+
 // operate starts an operation. id is 0 with named false when its result shall not
 // be kept. With immed the command ends at once. When it returns false the task has
 // ended and the operation has not begun.
@@ -21,7 +25,7 @@ func (t *Task) operate(work copier, id uint32, named, discard, immed bool, listI
 		}
 	}
 	if !x.roomForCopy() {
-		t.end(StatusBusy)
+		t.end(sense.StatusBusy)
 		return false
 	}
 	o := &operation{t: tg, x: x, task: t, work: work, discard: discard, host: st.n.host.id, start: st.start, arrived: st.arrived}
@@ -53,11 +57,11 @@ func (x *itl) roomForCopy() bool {
 
 // listInUse is OPERATION IN PROGRESS with a pointer to the list identifier, which
 // stands in the CDB or in the parameter list (then at is negative or 0).
-func listInUse(at int) sense {
+func listInUse(at int) sense.Data {
 	if at > 0 {
-		s := inCDB(at, 7)
-		s.code = listIDInUse
+		s := sense.InCDB(at, 7)
+		s.Code = sense.ListIDInUse
 		return s
 	}
-	return inList(listIDInUse, -at)
+	return sense.InList(sense.ListIDInUse, -at)
 }

@@ -5,11 +5,15 @@
 
 package scsi
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
 
 // fence ends the operations that use the unit and for which verdict has another status than
 // GOOD: they get that from the unit. w, which may be nil, waits for them.
-func (u *Unit) fence(w *waiter, what scope, verdict func(o *operation, x *itl, how use) (byte, code)) {
+func (u *Unit) fence(w *waiter, what scope, verdict func(o *operation, x *itl, how use) (byte, sense.Code)) {
 	u.t.flush()
 	for _, o := range slices.Clone(u.t.operations) {
 		x, how := o.work.uses(o, u, what)
@@ -17,7 +21,7 @@ func (u *Unit) fence(w *waiter, what scope, verdict func(o *operation, x *itl, h
 			continue
 		}
 		status, why := verdict(o, x, how)
-		if status == StatusGood {
+		if status == sense.StatusGood {
 			continue
 		}
 		o.await(w)
@@ -35,11 +39,11 @@ func (u *Unit) shut(against func(*Nexus) bool) {
 }
 
 // aborts is the verdict of a reset: whoever reads or writes the unit is told that it was aborted.
-func aborts(_ *operation, _ *itl, how use) (byte, code) {
+func aborts(_ *operation, _ *itl, how use) (byte, sense.Code) {
 	if how == usesData {
-		return StatusGood, noSense
+		return sense.StatusGood, sense.NoSense
 	}
-	return StatusTaskAborted, noSense
+	return sense.StatusTaskAborted, sense.NoSense
 }
 
 // endOperations stops the operations that match and whose command has ended; those that have a

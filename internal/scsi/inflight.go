@@ -3,6 +3,8 @@
 
 package scsi
 
+import "github.com/arraysim/arraysim/internal/scsi/counters"
+
 // Offload is an offload command that has begun and not ended.
 type Offload struct {
 	Primitive string // "xcopy", "write_same" or "odx"
@@ -27,7 +29,7 @@ func (t *Target) Offloads(out []Offload) []Offload {
 			}
 			if o, ok := st.continuation.(*operation); ok {
 				out = append(out, o.offload())
-			} else if st.row != nil && st.row.kind == opWriteSame {
+			} else if st.row != nil && st.row.kind == counters.WriteSame {
 				out = append(out, task.writeSame())
 			}
 		}
@@ -43,7 +45,7 @@ func (t *Target) Offloads(out []Offload) []Offload {
 // writeSame describes a WRITE SAME whose request is with the device.
 func (t *Task) writeSame() Offload {
 	st := &t.state
-	o := Offload{Primitive: "write_same", Volume: st.u.stats.volume, Initiator: st.n.initiator, Total: st.req.Range.Bytes(), Start: st.start}
+	o := Offload{Primitive: "write_same", Volume: st.u.stats.Name(), Initiator: st.n.initiator, Total: st.req.Range.Bytes(), Start: st.start}
 	if p, ok := st.continuation.(*patterned); ok {
 		o.Done = p.size - p.rest.Bytes() - st.req.Range.Bytes()
 		o.Total = p.size
@@ -52,12 +54,12 @@ func (t *Task) writeSame() Offload {
 }
 
 func (o *operation) offload() Offload {
-	f := Offload{Volume: o.x.u.stats.volume, Initiator: o.x.n.initiator, Done: o.result.moved, Start: o.start, Background: o.task == nil}
+	f := Offload{Volume: o.x.u.stats.Name(), Initiator: o.x.n.initiator, Done: o.result.moved, Start: o.start, Background: o.task == nil}
 	switch w := o.work.(type) {
 	case *copying:
 		f.Primitive = "xcopy"
 		if w.dst != nil {
-			f.Volume = w.dst.x.u.stats.volume
+			f.Volume = w.dst.x.u.stats.Name()
 		}
 		f.Total = max(w.total(), f.Done)
 	case *populating:

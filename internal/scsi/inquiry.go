@@ -5,7 +5,9 @@ package scsi
 
 import (
 	"encoding/binary"
-	"fmt"
+
+	"github.com/arraysim/arraysim/internal/scsi/names"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
 // Standard INQUIRY data (SPC-5 6.7.2).
@@ -34,7 +36,7 @@ func doInquiry(t *Task) {
 	page := t.CDB[2]
 	if t.CDB[1]&1 == 0 {
 		if page != 0 {
-			t.fault(inCDB(2, 7))
+			t.fault(sense.InCDB(2, 7))
 			return
 		}
 		var b [inquiryLen]byte
@@ -48,7 +50,7 @@ func doInquiry(t *Task) {
 			return
 		}
 	}
-	t.fault(inCDB(2, 7))
+	t.fault(sense.InCDB(2, 7))
 }
 
 func (x *itl) inquiry(b []byte) {
@@ -73,9 +75,9 @@ func (t *Target) describe(b []byte) {
 	b[2] = inquiryVersion
 	b[3] = inquiryHiSup | inquiryFormat
 	b[4] = inquiryLen - 5
-	copy(b[inquiryVendor:], pad(t.opt.Vendor, 8))
-	copy(b[inquiryProduct:], pad(t.opt.Product, 16))
-	copy(b[inquiryRevision:], pad(t.opt.Revision, 4))
+	copy(b[inquiryVendor:], names.Pad(t.opt.Vendor, 8))
+	copy(b[inquiryProduct:], names.Pad(t.opt.Product, 16))
+	copy(b[inquiryRevision:], names.Pad(t.opt.Revision, 4))
 	for i, v := range standards {
 		binary.BigEndian.PutUint16(b[inquiryStandards+2*i:], v)
 	}
@@ -113,21 +115,10 @@ func vpdSerial(u *Unit, _ *Nexus, b []byte) []byte { return append(b, u.info.Ser
 
 func vpdIdentification(u *Unit, n *Nexus, b []byte) []byte {
 	for i := range u.names {
-		b = u.names[i].append(b, true)
+		b = u.names[i].AppendTo(b, true)
 	}
-	be := binary.BigEndian
-	port := n.targetPort
-	list := []designator{
-		{1, associatePort, designPort, be.AppendUint16([]byte{0, 0}, port)},
-		{1, associatePort, designGroup, be.AppendUint16([]byte{0, 0}, n.group.id)},
-		{3, associatePort, designName, nameString(fmt.Sprintf("%s,t,0x%04x", u.t.opt.Name, port))},
-		{3, associateWhole, designName, nameString(u.t.opt.Name)},
-	}
-	if n.fabric {
-		list = list[:2] // the others are names of iSCSI
-	}
-	for _, d := range list {
-		b = d.append(b, !n.fabric)
+	for _, d := range names.PortDesignators(u.t.opt.Name, n.targetPort, n.group.id, !n.fabric) {
+		b = d.AppendTo(b, !n.fabric)
 	}
 	return b
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
 // Log pages (SPC-5 7.3, SBC-4 6.4).
@@ -148,10 +149,10 @@ func doLogSense(t *Task) {
 	code, subpage, first := t.CDB[2]&0x3F, t.CDB[3], be.Uint16(t.CDB[5:])
 	switch {
 	case t.CDB[1]&logSP != 0:
-		t.fault(inCDB(1, 0))
+		t.fault(sense.InCDB(1, 0))
 		return
 	case t.CDB[2]&logPC != logCumulative && t.CDB[2]&logPC != 0:
-		t.fault(inCDB(2, 7))
+		t.fault(sense.InCDB(2, 7))
 		return
 	}
 	const head = 4
@@ -161,7 +162,7 @@ func doLogSense(t *Task) {
 		if subpage != 0 {
 			at = 3
 		}
-		t.fault(inCDB(at, 7))
+		t.fault(sense.InCDB(at, 7))
 		return
 	}
 	if subpage != 0 {
@@ -176,7 +177,7 @@ func doLogSense(t *Task) {
 			rest = rest[4+int(rest[3]):]
 		}
 		if len(rest) == 0 {
-			t.fault(inCDB(5, 7))
+			t.fault(sense.InCDB(5, 7))
 			return
 		}
 		b = append(b[:head], rest...)
@@ -191,9 +192,9 @@ func doLogSelect(t *Task) {
 	const pcr = 0x02
 	switch {
 	case t.CDB[1]&logSP != 0:
-		t.fault(inCDB(1, 0))
+		t.fault(sense.InCDB(1, 0))
 	case t.CDB[7]|t.CDB[8] != 0:
-		t.fault(inCDB(7, 7))
+		t.fault(sense.InCDB(7, 7))
 	default:
 		if t.CDB[1]&pcr != 0 {
 			t.state.u.medium.cycles = 0

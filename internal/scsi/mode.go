@@ -7,6 +7,8 @@ package scsi
 import (
 	"bytes"
 	"encoding/binary"
+
+	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
 // modeState is what MODE SELECT can change; it is shared by all I_T nexuses.
@@ -131,7 +133,7 @@ func doModeSense(t *Task) {
 	u := t.state.u
 	pc, code, subpage := t.CDB[2]>>6, t.CDB[2]&0x3F, t.CDB[3]
 	if pc == pcSaved && u.opt.Save == nil {
-		t.check(savingNotSupported)
+		t.check(sense.SavingNotSupported)
 		return
 	}
 	var body []byte
@@ -161,9 +163,9 @@ func doModeSense(t *Task) {
 	}
 	if body == nil {
 		if there {
-			t.fault(inCDB(3, 7))
+			t.fault(sense.InCDB(3, 7))
 		} else {
-			t.fault(inCDB(2, 5))
+			t.fault(sense.InCDB(2, 5))
 		}
 		return
 	}
@@ -214,11 +216,11 @@ func doModeSelect(t *Task) {
 	}
 	save := t.CDB[1]&bitSP != 0
 	if save && u.opt.Save == nil {
-		t.fault(inCDB(1, 0))
+		t.fault(sense.InCDB(1, 0))
 		return
 	}
 	if t.CDB[1]&bitPF == 0 {
-		t.fault(inCDB(1, 4))
+		t.fault(sense.InCDB(1, 4))
 		return
 	}
 	b, ok := t.list(n)
@@ -230,7 +232,7 @@ func doModeSelect(t *Task) {
 		return
 	}
 	if n < head {
-		t.check(parameterListLength)
+		t.check(sense.ParameterListLength)
 		return
 	}
 	descLen, long := int(b[3]), false
@@ -238,17 +240,17 @@ func doModeSelect(t *Task) {
 		descLen, long = int(be.Uint16(b[6:])), b[4]&1 != 0
 	}
 	if n < head+descLen {
-		t.check(parameterListLength)
+		t.check(sense.ParameterListLength)
 		return
 	}
 	if descLen != 0 && !u.sameGeometry(b[head:head+descLen], long) {
-		t.fault(inList(invalidFieldInList, head))
+		t.fault(sense.InList(sense.InvalidFieldInList, head))
 		return
 	}
 	next := u.mode
 	for at := head + descLen; at < n; {
 		s, size := next.apply(u.modePages(), b[at:], at)
-		if s.code != noSense {
+		if s.Code != sense.NoSense {
 			t.fault(s)
 			return
 		}
@@ -256,7 +258,7 @@ func doModeSelect(t *Task) {
 	}
 	if next != u.mode {
 		u.mode = next
-		u.establish(uaModeChanged, t.state.itl)
+		u.establish(sense.UAModeChanged, t.state.itl)
 	}
 	if save {
 		u.savedMode = next
@@ -282,9 +284,9 @@ func (u *Unit) sameGeometry(b []byte, long bool) bool {
 
 // apply takes over the page at the start of b, which stands at offset at of the
 // parameter list, and returns its size. pages are those that there are.
-func (m *modeState) apply(pages []modePage, b []byte, at int) (sense, int) {
+func (m *modeState) apply(pages []modePage, b []byte, at int) (sense.Data, int) {
 	if len(b) < 2 {
-		return sense{code: parameterListLength}, 0
+		return sense.Data{Code: sense.ParameterListLength}, 0
 	}
 	for _, p := range pages {
 		if b[0]&^bitPS != p.defaults[0] || p.subpage() != 0 && b[1] != p.subpage() {
@@ -292,25 +294,25 @@ func (m *modeState) apply(pages []modePage, b []byte, at int) (sense, int) {
 		}
 		size, head := len(p.defaults), p.header()
 		if len(b) < head {
-			return sense{code: parameterListLength}, 0
+			return sense.Data{Code: sense.ParameterListLength}, 0
 		}
 		if !bytes.Equal(b[1:head], p.defaults[1:head]) {
-			return inList(invalidFieldInList, at+head-1), 0
+			return sense.InList(sense.InvalidFieldInList, at+head-1), 0
 		}
 		if len(b) < size {
-			return sense{code: parameterListLength}, 0
+			return sense.Data{Code: sense.ParameterListLength}, 0
 		}
 		now := m.current(p)
 		for i := head; i < size; i++ {
 			if (b[i]^now[i])&^p.changeable[i] != 0 {
-				return inList(invalidFieldInList, at+i), 0
+				return sense.InList(sense.InvalidFieldInList, at+i), 0
 			}
 		}
 		if b[0]&0x3F == pageControl {
 			m.dsense = b[controlFlags]&bitDSense != 0
 			m.swp = b[controlSWP]&bitSWP != 0
 		}
-		return sense{}, size
+		return sense.Data{}, size
 	}
-	return inList(invalidFieldInList, at), 0
+	return sense.InList(sense.InvalidFieldInList, at), 0
 }

@@ -9,6 +9,9 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/counters"
+	"github.com/arraysim/arraysim/internal/scsi/names"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
 // maxLUN is the largest LUN of flat space addressing (SAM-5 4.7.7.4).
@@ -29,9 +32,8 @@ type Target struct {
 	hostOf  map[string]*host
 	known   map[string]bool // initiator ports that logged in before; bounded
 
-	// What they count (counters.go), and from where generations count (logs.go).
-	stats   map[string]*unitStats
-	vols    []string // keys of stats in order
+	// What they count, and from where generations count (logs.go).
+	stats   counters.Set
 	genBase uint64
 
 	arrivals   uint64       // tasks received, the number of the last
@@ -74,7 +76,7 @@ type Unit struct {
 	info        block.Info // of dev, renewed by its events
 	blocks      uint64     // capacity in logical blocks
 	shift       uint8      // log2 of sectors per logical block
-	names       []designator
+	names       []names.Designator
 	itls        []*itl // in the order in which nexuses saw the unit
 	removed     bool   // it stays so
 
@@ -89,7 +91,7 @@ type Unit struct {
 	failedErase *eraseParameters
 	spc2Holder  *itl // RESERVE(6) and RESERVE(10)
 	pr          persistent
-	stats       *unitStats
+	stats       *counters.Volume
 }
 
 // Nexus is an I_T nexus: one initiator port logged in to one target port.
@@ -111,9 +113,9 @@ type itl struct {
 	n       *Nexus
 	u       *Unit
 	lun     uint16
-	ua      unitAttention // pending
-	prevent bool          // PREVENT ALLOW MEDIUM REMOVAL
-	stats   *hostStats
+	ua      sense.Attentions // pending
+	prevent bool             // PREVENT ALLOW MEDIUM REMOVAL
+	stats   *counters.Host
 	copies  []*copyResult
 	running int // copy operations that came here and are not over
 	// fenced is the last task that had arrived when the unit was fenced against the nexus: what a

@@ -5,7 +5,12 @@
 
 package scsi
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/scsi/names"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
 
 // knownPorts bounds the memory of initiator ports that were here before.
 const knownPorts = 4096
@@ -14,13 +19,13 @@ const knownPorts = 4096
 // of its port (for iSCSI name + ",i,0x" + ISID), targetPort the relative target
 // port identifier. Front ends close the old nexus of the same port first.
 func (t *Target) OpenNexus(initiator, port string, targetPort uint16) *Nexus {
-	port, _ = canonicalPort(port)
+	port, _ = names.CanonicalPort(port)
 	n := &Nexus{t: t, initiator: initiator, port: port, targetPort: targetPort, group: t.groupOfPort(targetPort), host: t.hostNamed(initiator)}
 	t.nexuses = append(t.nexuses, n)
 	n.remap()
-	ua := uaPowerOn
+	ua := sense.UAPowerOn
 	if t.known[port] {
-		ua = uaNexusLoss
+		ua = sense.UANexusLoss
 	}
 	for _, x := range n.luns {
 		if x != nil {
@@ -65,7 +70,7 @@ func (n *Nexus) remap() {
 		}
 		n.luns[lun] = nil
 		if u != nil {
-			x := &itl{n: n, u: u, lun: uint16(lun), ua: uaPowerOn, stats: u.stats.host(n.host)}
+			x := &itl{n: n, u: u, lun: uint16(lun), ua: sense.UAPowerOn, stats: u.stats.Host(n.host.name)}
 			u.itls = append(u.itls, x)
 			n.luns[lun] = x
 		}
@@ -75,7 +80,7 @@ func (n *Nexus) remap() {
 	}
 	for _, x := range n.luns {
 		if x != nil {
-			x.ua |= uaLUNsChanged
+			x.ua |= sense.UALUNsChanged
 		}
 	}
 }
@@ -121,4 +126,13 @@ func (n *Nexus) Close(done func()) {
 	}
 	t.known[n.port] = true
 	w.less(t)
+}
+
+// establish raises ua on every I_T nexus of the unit but one (nil spares none).
+func (u *Unit) establish(ua sense.Attentions, except *itl) {
+	for _, x := range u.itls {
+		if x != except {
+			x.ua |= ua
+		}
+	}
 }

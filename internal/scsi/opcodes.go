@@ -4,6 +4,8 @@
 
 package scsi
 
+import "github.com/arraysim/arraysim/internal/scsi/counters"
+
 // command is one row of the dispatch table: an operation code, or one service
 // action of it.
 type command struct {
@@ -13,7 +15,7 @@ type command struct {
 	usage []byte // CDB usage data (SPC-5 6.35.3); its length is that of the CDB
 	run   func(*Task)
 	flags flags
-	kind  opKind // how the host layer counts it
+	kind  counters.Op // how the host layer counts it
 }
 
 const none = -1

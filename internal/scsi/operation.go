@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/counters"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
 // operation is a copy operation of the copy manager: an EXTENDED COPY, a POPULATE
@@ -45,7 +47,7 @@ const (
 // copyRole is a unit's part in a copy, for the counters.
 type copyRole struct {
 	x    *itl
-	kind opKind
+	kind counters.Op
 }
 
 // copier is what an operation does: it submits requests one after the other.
@@ -58,7 +60,7 @@ type copier interface {
 	// step that it is at, or in all that is left of it.
 	uses(o *operation, u *Unit, what scope) (*itl, use)
 	// refuse finishes the operation with what a unit that it uses says to it now.
-	refuse(o *operation, u *Unit, status byte, why code)
+	refuse(o *operation, u *Unit, status byte, why sense.Code)
 }
 
 // use is what a copy operation does with a unit.
@@ -82,7 +84,7 @@ const (
 type interruption struct {
 	u      *Unit // nil: none did
 	status byte
-	why    code
+	why    sense.Code
 }
 
 // aborted reports whether the operation's command is being aborted: the operation goes with it.

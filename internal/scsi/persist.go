@@ -6,6 +6,9 @@ package scsi
 import (
 	"encoding/binary"
 	"slices"
+
+	"github.com/arraysim/arraysim/internal/scsi/names"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
 // Service actions of PERSISTENT RESERVE OUT.
@@ -43,13 +46,13 @@ func doPROut(t *Task) {
 	st := &t.state
 	u := st.u
 	if u.spc2Holder != nil {
-		t.end(StatusReservationConflict)
+		t.end(sense.StatusReservationConflict)
 		return
 	}
 	sa := t.CDB[1] & 0x1F
 	n := binary.BigEndian.Uint32(t.CDB[5:])
 	if n < prListLen || n > prLongest {
-		t.check(parameterListLength)
+		t.check(sense.ParameterListLength)
 		return
 	}
 	b, ok := t.list(int(n))
@@ -66,10 +69,10 @@ func doPROut(t *Task) {
 	switch {
 	case flags&prSpecIPT != 0 && sa != prRegister,
 		flags&prAPTPL != 0 && u.opt.Save == nil && (sa == prRegister || sa == prRegisterIgnore):
-		t.fault(inList(invalidFieldInList, prListFlags))
+		t.fault(sense.InList(sense.InvalidFieldInList, prListFlags))
 		return
 	case flags&prSpecIPT == 0 && n != prListLen:
-		t.check(parameterListLength)
+		t.check(sense.ParameterListLength)
 		return
 	}
 	if sa == prRegister || sa == prRegisterIgnore {
@@ -77,7 +80,7 @@ func doPROut(t *Task) {
 		return
 	}
 	if reg == nil || reg.key != key {
-		t.end(StatusReservationConflict)
+		t.end(sense.StatusReservationConflict)
 		return
 	}
 	kind := t.CDB[2] & 0x0F
@@ -86,7 +89,7 @@ func doPROut(t *Task) {
 	victim := action
 	preempts := sa == prPreempt || sa == prPreemptAbort
 	if sa != prClear && (!preempts || u.pr.falls(victim)) && (t.CDB[2]>>4 != 0 || 1<<kind&prTypeMask == 0) { // LU_SCOPE only
-		t.fault(inCDB(2, 7))
+		t.fault(sense.InCDB(2, 7))
 		return
 	}
 	switch sa {
@@ -104,7 +107,7 @@ func doPROut(t *Task) {
 func (u *Unit) reserve(t *Task, reg *registration, kind byte) {
 	p := &u.pr
 	if p.reserved && (!p.holds(reg) || p.kind != kind) {
-		t.end(StatusReservationConflict)
+		t.end(sense.StatusReservationConflict)
 		return
 	}
 	p.take(reg, kind)
@@ -118,14 +121,14 @@ func (u *Unit) release(t *Task, reg *registration, kind byte) {
 		return
 	}
 	if p.kind != kind {
-		t.check(invalidRelease)
+		t.check(sense.InvalidRelease)
 		return
 	}
 	p.reserved, p.holder = false, nil
 	if registrants(kind) {
 		for _, q := range p.regs {
 			if q != reg {
-				u.establishRegistered(q, uaReservationsReleased)
+				u.establishRegistered(q, sense.UAReservationsReleased)
 			}
 		}
 	}
@@ -136,7 +139,7 @@ func (u *Unit) clear(t *Task, reg *registration) {
 	p := &u.pr
 	for _, q := range p.regs {
 		if q != reg {
-			u.establishRegistered(q, uaReservationsPreempted)
+			u.establishRegistered(q, sense.UAReservationsPreempted)
 		}
 	}
 	*p = persistent{generation: p.generation + 1, kept: p.kept}
@@ -148,7 +151,7 @@ func (u *Unit) preempt(t *Task, reg *registration, victim uint64, kind byte, abo
 	p := &u.pr
 	all := p.reserved && allRegistrants(p.kind)
 	if victim == 0 && !all {
-		t.fault(inList(invalidFieldInList, 8))
+		t.fault(sense.InList(sense.InvalidFieldInList, 8))
 		return
 	}
 	takes := p.falls(victim)
@@ -163,7 +166,7 @@ func (u *Unit) preempt(t *Task, reg *registration, victim uint64, kind byte, abo
 		}
 	}
 	if !matched {
-		t.end(StatusReservationConflict)
+		t.end(sense.StatusReservationConflict)
 		return
 	}
 	was := p.kind
@@ -174,7 +177,7 @@ func (u *Unit) preempt(t *Task, reg *registration, victim uint64, kind byte, abo
 			p.regs = slices.DeleteFunc(p.regs, func(r *registration) bool { return r == q })
 		}
 		if q != reg {
-			u.establishRegistered(q, uaRegistrationsPreempted)
+			u.establishRegistered(q, sense.UARegistrationsPreempted)
 		}
 	}
 	if takes {
@@ -182,7 +185,7 @@ func (u *Unit) preempt(t *Task, reg *registration, victim uint64, kind byte, abo
 		if was != kind {
 			for _, q := range p.regs {
 				if q != reg {
-					u.establishRegistered(q, uaReservationsReleased)
+					u.establishRegistered(q, sense.UAReservationsReleased)
 				}
 			}
 		}
@@ -203,7 +206,7 @@ func (u *Unit) prHead() []byte {
 // and a length at offset 4.
 func (t *Task) prReply(b []byte) {
 	if t.state.u.spc2Holder != nil {
-		t.end(StatusReservationConflict)
+		t.end(sense.StatusReservationConflict)
 		return
 	}
 	binary.BigEndian.PutUint32(b[4:], uint32(len(b)-8))
@@ -236,7 +239,7 @@ func doReadReservation(t *Task) {
 // doReportCapabilities serves REPORT CAPABILITIES (SPC-5 6.16.4).
 func doReportCapabilities(t *Task) {
 	if t.state.u.spc2Holder != nil {
-		t.end(StatusReservationConflict)
+		t.end(sense.StatusReservationConflict)
 		return
 	}
 	const sipC, atpC, ptplC, tmv, ptplA, typesLow, typesHigh = 0x08, 0x04, 0x01, 0x80, 0x01, 0xEA, 0x01
@@ -262,7 +265,7 @@ func doReadFullStatus(t *Task) {
 			b = append(b, 0, 0)
 		}
 		b = be.AppendUint16(append(b, 0, 0, 0, 0), r.targetPort)
-		id := transportID(r.port)
+		id := names.TransportID(r.port)
 		b = be.AppendUint32(b, uint32(len(id)))
 		b = append(b, id...)
 	}

@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+
+	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
 // Port is a target port: a portal of the iSCSI target, say. Ports of one group
@@ -135,7 +137,7 @@ func (t *Target) change(g *portGroup, s AccessState, why byte, by *Nexus) {
 		}
 		for _, x := range n.luns {
 			if x != nil {
-				x.ua |= uaAccess
+				x.ua |= sense.UAAccess
 			}
 		}
 	}
@@ -160,7 +162,7 @@ func doReportGroups(t *Task) {
 	case groupExtended:
 		b = append(b, groupExtended<<4, 0, 0, 0)
 	default:
-		t.fault(inCDB(1, 7))
+		t.fault(sense.InCDB(1, 7))
 		return
 	}
 	for _, g := range t.state.n.t.groups {
@@ -186,7 +188,7 @@ func doSetGroups(t *Task) {
 		t.good()
 		return
 	case n < head || n > longest || n%descLen != 0:
-		t.check(parameterListLength)
+		t.check(sense.ParameterListLength)
 		return
 	}
 	b, ok := t.list(int(n))
@@ -200,18 +202,18 @@ func doSetGroups(t *Task) {
 	}
 	for at := head; at < len(b); at += descLen {
 		if AccessState(b[at]&0x0F) >= numAccessStates {
-			t.fault(inList(invalidFieldInList, at))
+			t.fault(sense.InList(sense.InvalidFieldInList, at))
 			return
 		}
 		i := slices.Index(tg.groups, tg.groupOf(be.Uint16(b[at+2:])))
 		if i < 0 {
-			t.fault(inList(invalidFieldInList, at+2))
+			t.fault(sense.InList(sense.InvalidFieldInList, at+2))
 			return
 		}
 		want[i] = AccessState(b[at] & 0x0F)
 	}
 	if !slices.ContainsFunc(want, func(s AccessState) bool { return s <= AccessNonOptimized }) {
-		t.fault(inList(invalidFieldInList, head)) // nobody could reach the units any more
+		t.fault(sense.InList(sense.InvalidFieldInList, head)) // nobody could reach the units any more
 		return
 	}
 	for at := head; at < len(b); at += descLen {

@@ -5,7 +5,11 @@
 
 package scsi
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
 
 // Submit starts tasks, in order.
 func (n *Nexus) Submit(tasks []*Task) {
@@ -21,7 +25,7 @@ func (n *Nexus) Submit(tasks []*Task) {
 func (n *Nexus) receive(t *Task, now int64) {
 	st := &t.state
 	st.to(received)
-	t.Status, t.Sense, t.DataIn, t.InTotal, t.OutTotal, t.Aborted = StatusGood, nil, nil, 0, 0, false
+	t.Status, t.Sense, t.DataIn, t.InTotal, t.OutTotal, t.Aborted = sense.StatusGood, nil, nil, 0, 0, false
 	n.t.arrivals++
 	st.n, st.start, st.row, st.arrived = n, now, nil, n.t.arrivals
 	st.reportTaskAborted, st.countedByCopy = false, false
@@ -35,7 +39,7 @@ func (n *Nexus) receive(t *Task, now int64) {
 	st.u = u
 	if u.size >= u.limit {
 		st.row = lookup(t.CDB) // for the counters
-		t.end(StatusTaskSetFull)
+		t.end(sense.StatusTaskSetFull)
 		return
 	}
 	u.push(t)
@@ -43,7 +47,7 @@ func (n *Nexus) receive(t *Task, now int64) {
 	switch {
 	case t.Attr == AttrACA:
 		// NACA is refused, so no ACA condition exists that would admit it.
-		t.check(invalidFieldInCDB)
+		t.check(sense.InvalidFieldInCDB)
 	case t.Attr == AttrHeadOfQueue, u.blockers == 0:
 		t.enable()
 	default:
@@ -65,12 +69,12 @@ func (n *Nexus) withoutUnit(t *Task) {
 		b[0] = inquiryNoUnit
 		t.reply(b[:], int(binary.BigEndian.Uint16(t.CDB[3:])))
 	case op == 0x03:
-		s := sense{code: lunNotSupported}
+		s := sense.Data{Code: sense.LUNNotSupported}
 		var b [64]byte
-		t.reply(s.encode(b[:], t.CDB[1]&1 != 0), int(t.CDB[4]))
+		t.reply(s.Encode(b[:], t.CDB[1]&1 != 0), int(t.CDB[4]))
 	case op == 0xA0 && len(t.CDB) >= 12 && t.LUN == 0:
 		doReportLUNs(t)
 	default:
-		t.check(lunNotSupported)
+		t.check(sense.LUNNotSupported)
 	}
 }

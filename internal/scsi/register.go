@@ -7,6 +7,9 @@ package scsi
 import (
 	"encoding/binary"
 	"slices"
+
+	"github.com/arraysim/arraysim/internal/scsi/names"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
 // registering is what a REGISTER does to a unit's registrations, decided as a whole before
@@ -25,7 +28,7 @@ func (u *Unit) register(t *Task, reg *registration, key, action uint64, ignore b
 		have = reg.key
 	}
 	if !ignore && key != have {
-		t.end(StatusReservationConflict)
+		t.end(sense.StatusReservationConflict)
 		return
 	}
 	if reg == nil && action == 0 {
@@ -33,7 +36,7 @@ func (u *Unit) register(t *Task, reg *registration, key, action uint64, ignore b
 		return
 	}
 	d, s := u.decide(t.state.n, reg, action, ignore, b)
-	if s.code != noSense {
+	if s.Code != sense.NoSense {
 		t.fault(s)
 		return
 	}
@@ -47,7 +50,7 @@ func (u *Unit) register(t *Task, reg *registration, key, action uint64, ignore b
 // that have another key stay as they are, unless the existing key is to be ignored. With
 // SPEC_I_PT=1, which only a nexus that is not registered may set, further initiator ports are
 // registered; those that are registered belong to others and stay as they are.
-func (u *Unit) decide(n *Nexus, reg *registration, action uint64, ignore bool, b []byte) (d registering, s sense) {
+func (u *Unit) decide(n *Nexus, reg *registration, action uint64, ignore bool, b []byte) (d registering, s sense.Data) {
 	p := &u.pr
 	flags := b[prListFlags]
 	d = registering{key: action, aptpl: flags&prAPTPL != 0}
@@ -58,9 +61,9 @@ func (u *Unit) decide(n *Nexus, reg *registration, action uint64, ignore bool, b
 	var more []string
 	if flags&prSpecIPT != 0 {
 		if reg != nil {
-			return d, inList(invalidFieldInList, prListFlags)
+			return d, sense.InList(sense.InvalidFieldInList, prListFlags)
 		}
-		if more, s = transportIDs(b); s.code != noSense {
+		if more, s = transportIDs(b); s.Code != sense.NoSense {
 			return d, s
 		}
 	}
@@ -78,9 +81,9 @@ func (u *Unit) decide(n *Nexus, reg *registration, action uint64, ignore bool, b
 		}
 	}
 	if len(p.regs)+len(d.adds) > maxRegistrations {
-		return d, sense{code: insufficientRegs}
+		return d, sense.Data{Code: sense.InsufficientRegs}
 	}
-	return d, sense{}
+	return d, sense.Data{}
 }
 
 // enroll does what was decided.
@@ -103,34 +106,34 @@ func (u *Unit) move(t *Task, reg *registration, key, action uint64, b []byte) {
 	be := binary.BigEndian
 	p, n := &u.pr, t.state.n
 	if reg == nil || reg.key != key || !p.reserved || p.holder != reg {
-		t.end(StatusReservationConflict)
+		t.end(sense.StatusReservationConflict)
 		return
 	}
 	id := be.Uint16(b[prMovePort:])
 	flags := b[prMoveFlags]
 	switch {
 	case action == 0:
-		t.fault(inList(invalidFieldInList, 8))
+		t.fault(sense.InList(sense.InvalidFieldInList, 8))
 		return
 	case flags&prAPTPL != 0 && u.opt.Save == nil:
-		t.fault(inList(invalidFieldInList, prMoveFlags))
+		t.fault(sense.InList(sense.InvalidFieldInList, prMoveFlags))
 		return
 	case !slices.Contains(n.t.portIDs(), id):
-		t.fault(inList(invalidFieldInList, prMovePort))
+		t.fault(sense.InList(sense.InvalidFieldInList, prMovePort))
 		return
 	case uint64(be.Uint32(b[prMoveIDLen:])) != uint64(len(b)-prListLen):
-		t.check(parameterListLength)
+		t.check(sense.ParameterListLength)
 		return
 	}
-	port, size, ok := parseTransportID(b[prListLen:])
+	port, size, ok := names.ParseTransportID(b[prListLen:])
 	if !ok || size != len(b)-prListLen || port == n.port && id == n.targetPort {
-		t.fault(inList(invalidFieldInList, prListLen))
+		t.fault(sense.InList(sense.InvalidFieldInList, prListLen))
 		return
 	}
 	to := p.find(port, id)
 	if to == nil {
 		if len(p.regs) >= maxRegistrations {
-			t.check(insufficientRegs)
+			t.check(sense.InsufficientRegs)
 			return
 		}
 		to = &registration{port: port, targetPort: id}
@@ -147,21 +150,21 @@ func (u *Unit) move(t *Task, reg *registration, key, action uint64, b []byte) {
 }
 
 // transportIDs reads the additional data of a REGISTER with SPEC_I_PT=1.
-func transportIDs(b []byte) ([]string, sense) {
+func transportIDs(b []byte) ([]string, sense.Data) {
 	const lenAt, first = prListLen, prListLen + 4
 	if len(b) < first || uint64(binary.BigEndian.Uint32(b[lenAt:])) != uint64(len(b)-first) {
-		return nil, sense{code: parameterListLength}
+		return nil, sense.Data{Code: sense.ParameterListLength}
 	}
 	var ports []string
 	for at := first; at < len(b); {
-		port, size, ok := parseTransportID(b[at:])
+		port, size, ok := names.ParseTransportID(b[at:])
 		if !ok {
-			return nil, inList(invalidFieldInList, at)
+			return nil, sense.InList(sense.InvalidFieldInList, at)
 		}
 		if !slices.Contains(ports, port) {
 			ports = append(ports, port)
 		}
 		at += size
 	}
-	return ports, sense{}
+	return ports, sense.Data{}
 }

@@ -4,7 +4,11 @@
 
 package scsi
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
 
 // Values of SELECT REPORT.
 const (
@@ -20,7 +24,7 @@ func doReportLUNs(t *Task) {
 	st := &t.state
 	allocation := binary.BigEndian.Uint32(t.CDB[6:])
 	if allocation < minAllocation {
-		t.fault(inCDB(6, 7))
+		t.fault(sense.InCDB(6, 7))
 		return
 	}
 	list := make([]byte, 8, 64)
@@ -30,12 +34,12 @@ func doReportLUNs(t *Task) {
 			if x == nil {
 				continue
 			}
-			x.ua &^= uaLUNsChanged
+			x.ua &^= sense.UALUNsChanged
 			list = binary.BigEndian.AppendUint64(list, lunBytes(lun))
 		}
 	case reportWellKnown:
 	default:
-		t.fault(inCDB(2, 7))
+		t.fault(sense.InCDB(2, 7))
 		return
 	}
 	binary.BigEndian.PutUint32(list, uint32(len(list)-8))
@@ -55,16 +59,16 @@ func lunBytes(lun int) uint64 {
 // reported as data and so cleared.
 func doRequestSense(t *Task) {
 	st := &t.state
-	var s sense
+	var s sense.Data
 	if st.itl.ua != 0 {
-		s.code = st.itl.ua.take()
+		s.Code = st.itl.ua.Take()
 	} else if st.u.erased() {
 		s = st.u.eraseSense()
 	} else {
-		s.code = st.u.medium.notReady()
+		s.Code = st.u.medium.notReady()
 	}
 	var b [64]byte
-	t.reply(s.encode(b[:], t.CDB[1]&1 != 0), int(t.CDB[4]))
+	t.reply(s.Encode(b[:], t.CDB[1]&1 != 0), int(t.CDB[4]))
 }
 
 // Reporting options of REPORT SUPPORTED OPERATION CODES (SPC-5 6.35).
@@ -102,12 +106,12 @@ func doReportOpcodes(t *Task) {
 		return
 	case opcodesPlain:
 		if s.sas != nil {
-			t.fault(inCDB(2, 2))
+			t.fault(sense.InCDB(2, 2))
 			return
 		}
 	case opcodesAction:
 		if s.cmd != nil || s.sas == nil {
-			t.fault(inCDB(2, 2))
+			t.fault(sense.InCDB(2, 2))
 			return
 		}
 	case opcodesEither:
@@ -116,7 +120,7 @@ func doReportOpcodes(t *Task) {
 			return
 		}
 	default:
-		t.fault(inCDB(2, 2))
+		t.fault(sense.InCDB(2, 2))
 		return
 	}
 	c := s.cmd
@@ -171,7 +175,7 @@ func doReportTMFs(t *Task) {
 	const ats, atss, cts, lurs = 0x80, 0x40, 0x10, 0x08
 	allocation := binary.BigEndian.Uint32(t.CDB[6:])
 	if allocation < minAllocation {
-		t.fault(inCDB(6, 7))
+		t.fault(sense.InCDB(6, 7))
 		return
 	}
 	b := []byte{ats | atss | cts | lurs, 0, 0, 0}
@@ -196,7 +200,7 @@ const (
 func doReadCapacity10(t *Task) {
 	u := t.state.u
 	if t.CDB[2]|t.CDB[3]|t.CDB[4]|t.CDB[5] != 0 { // the LBA is obsolete with PMI=0
-		t.fault(inCDB(2, 7))
+		t.fault(sense.InCDB(2, 7))
 		return
 	}
 	var b [8]byte

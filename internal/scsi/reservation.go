@@ -5,7 +5,11 @@
 
 package scsi
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
 
 // registration is one I_T nexus that registered a key. It survives the nexus
 // itself: a port that logs in again is still registered (SPC-5 5.14.5).
@@ -107,13 +111,13 @@ func (u *Unit) unregister(r *registration) {
 	p.reserved, p.holder = false, nil
 	if registrants(kind) {
 		for _, q := range p.regs {
-			u.establishRegistered(q, uaReservationsReleased)
+			u.establishRegistered(q, sense.UAReservationsReleased)
 		}
 	}
 }
 
 // establishRegistered raises ua on the I_T_L nexuses of a registration.
-func (u *Unit) establishRegistered(r *registration, ua unitAttention) {
+func (u *Unit) establishRegistered(r *registration, ua sense.Attentions) {
 	for _, x := range u.itls {
 		if r.is(x.n) {
 			x.ua |= ua

@@ -4,18 +4,22 @@
 
 package scsi
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
 
 // doReserve serves RESERVE(6) and (10) of the whole unit. Persistent
 // registrations exclude it (CRH=0, SPC-5 5.14.3).
 func doReserve(t *Task) {
 	st := &t.state
 	if len(st.u.pr.regs) > 0 {
-		t.end(StatusReservationConflict)
+		t.end(sense.StatusReservationConflict)
 		return
 	}
 	if t.CDB[1]&0x1F != 0 { // third-party and extent reservations are obsolete
-		t.fault(inCDB(1, 4))
+		t.fault(sense.InCDB(1, 4))
 		return
 	}
 	st.u.spc2Holder = st.itl
@@ -27,11 +31,11 @@ func doReserve(t *Task) {
 func doRelease(t *Task) {
 	st := &t.state
 	if len(st.u.pr.regs) > 0 {
-		t.end(StatusReservationConflict)
+		t.end(sense.StatusReservationConflict)
 		return
 	}
 	if t.CDB[1]&0x1F != 0 {
-		t.fault(inCDB(1, 4))
+		t.fault(sense.InCDB(1, 4))
 		return
 	}
 	if st.u.spc2Holder == st.itl {
@@ -55,7 +59,7 @@ func (u *Unit) settleChange(t *Task, persistent bool, preempted []*registration)
 		switch {
 		case pause.over(t):
 		case failed:
-			t.check(internalFailure)
+			t.check(sense.InternalFailure)
 		default:
 			t.good()
 		}
@@ -72,11 +76,11 @@ func (u *Unit) settleChange(t *Task, persistent bool, preempted []*registration)
 	if len(preempted) > 0 {
 		u.abortPreempted(w, t, preempted)
 	}
-	u.fence(w, step, func(_ *operation, x *itl, how use) (byte, code) {
+	u.fence(w, step, func(_ *operation, x *itl, how use) (byte, sense.Code) {
 		if how&(usesRead|usesWrite) != 0 && x.excluded(how&usesWrite != 0) {
-			return StatusReservationConflict, noSense
+			return sense.StatusReservationConflict, sense.NoSense
 		}
-		return StatusGood, noSense
+		return sense.StatusGood, sense.NoSense
 	})
 	if w.left == 1 { // nothing to wait for
 		end()
@@ -96,11 +100,11 @@ func (u *Unit) abortPreempted(w *waiter, by *Task, preempted []*registration) {
 	}
 	u.abortWhere(w, by.state.n, func(k *Task) bool { return k != by && lost(k.state.n) })
 	u.shut(lost)
-	u.fence(w, rest, func(o *operation, x *itl, how use) (byte, code) {
+	u.fence(w, rest, func(o *operation, x *itl, how use) (byte, sense.Code) {
 		if lost(o.x.n) {
 			return aborts(o, x, how)
 		}
-		return StatusGood, noSense
+		return sense.StatusGood, sense.NoSense
 	})
 	u.t.endOperations(w, func(o *operation) bool { return o.x.u == u && lost(o.x.n) })
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
 // Limits of ROD tokens, as the Third-party Copy VPD page reports them.
@@ -60,8 +61,8 @@ type rodToken struct {
 	shift   uint8 // of the unit's blocks
 	timeout int64 // ns without use until it expires
 	timer   block.Timer
-	users   int  // operations that read it
-	gone    code // why it cannot be used any more
+	users   int        // operations that read it
+	gone    sense.Code // why it cannot be used any more
 }
 
 // newToken makes a token of what ref holds, and takes ref over. There must be room.
@@ -75,7 +76,7 @@ func (x *itl) newToken(ref block.Ref, timeout int64) *rodToken {
 	u.t.opt.Random(b[tokenIdentifier:tokenCreator])
 	creator := b[tokenCreator : tokenCreator+cscdLen]
 	creator[0] = cscdIdent
-	copy(creator[cscdCodeSet:], u.names[0].append(nil, true))
+	copy(creator[cscdCodeSet:], u.names[0].AppendTo(nil, true))
 	be.PutUint32(creator[cscdBlockLen:], uint32(u.blockSize())) // fewer than 2^24
 	be.PutUint64(b[tokenBytes:], k.sectors<<block.SectorShift)
 	be.PutUint32(b[tokenBlockLength:], uint32(u.blockSize()))
@@ -94,7 +95,7 @@ func (x *itl) newToken(ref block.Ref, timeout int64) *rodToken {
 func (k *rodToken) touch() {
 	k.rest()
 	clock := k.u.t.exec
-	k.timer = clock.At(clock.Now()+k.timeout, func() { k.end(tokenExpired) })
+	k.timer = clock.At(clock.Now()+k.timeout, func() { k.end(sense.TokenExpired) })
 }
 
 // rest stops the inactivity timeout.
@@ -115,7 +116,7 @@ func (k *rodToken) done() {
 	if k.users--; k.users > 0 {
 		return
 	}
-	if k.gone != noSense {
+	if k.gone != sense.NoSense {
 		k.release()
 		return
 	}
@@ -123,8 +124,8 @@ func (k *rodToken) done() {
 }
 
 // end makes the token invalid. Operations that read it go on.
-func (k *rodToken) end(why code) {
-	if k.gone != noSense {
+func (k *rodToken) end(why sense.Code) {
+	if k.gone != sense.NoSense {
 		return
 	}
 	k.gone = why
@@ -136,12 +137,12 @@ func (k *rodToken) end(why code) {
 	t := k.u.t
 	gone := 0
 	for _, q := range t.tokens {
-		if q.gone != noSense {
+		if q.gone != sense.NoSense {
 			gone++
 		}
 	}
 	if gone > maxGoneTokens {
-		i := slices.IndexFunc(t.tokens, func(q *rodToken) bool { return q.gone != noSense && q.users == 0 })
+		i := slices.IndexFunc(t.tokens, func(q *rodToken) bool { return q.gone != sense.NoSense && q.users == 0 })
 		if i >= 0 {
 			t.tokens = slices.Delete(t.tokens, i, i+1)
 		}
@@ -160,7 +161,7 @@ func (t *Target) roomForToken(by *host) bool {
 	}
 	valid := 0
 	for _, k := range t.tokens {
-		if k.gone == noSense {
+		if k.gone == sense.NoSense {
 			valid++
 		}
 	}
@@ -171,7 +172,7 @@ func (t *Target) roomForToken(by *host) bool {
 func (u *Unit) revokeTokens() {
 	for _, k := range slices.Clone(u.t.tokens) {
 		if k.u == u {
-			k.end(tokenRevoked)
+			k.end(sense.TokenRevoked)
 		}
 	}
 }
@@ -180,14 +181,14 @@ func (u *Unit) revokeTokens() {
 // left; for the end of the target's life.
 func (t *Target) RevokeTokens() {
 	for _, k := range slices.Clone(t.tokens) {
-		k.end(tokenRevoked)
+		k.end(sense.TokenRevoked)
 	}
 }
 
 // token finds a token by its bytes. One of a unit that the nexus cannot see is
 // unknown to it: whoever gets hold of a token gets no data by it that LUN masking
 // keeps from him.
-func (n *Nexus) token(b []byte) (*rodToken, code) {
+func (n *Nexus) token(b []byte) (*rodToken, sense.Code) {
 	var found *rodToken
 	for _, k := range n.t.tokens {
 		// In constant time, so that none can be guessed byte by byte.
@@ -197,11 +198,11 @@ func (n *Nexus) token(b []byte) (*rodToken, code) {
 	}
 	switch {
 	case found == nil || !found.u.removed && !n.sees(found.u):
-		return nil, tokenUnknown
-	case found.gone != noSense:
+		return nil, sense.TokenUnknown
+	case found.gone != sense.NoSense:
 		return nil, found.gone
 	}
-	return found, noSense
+	return found, sense.NoSense
 }
 
 // doReportTokens serves REPORT ALL ROD TOKENS: the management tokens of the units
@@ -210,7 +211,7 @@ func doReportTokens(t *Task) {
 	n := t.state.n
 	b := make([]byte, 8)
 	for _, k := range n.t.tokens {
-		if k.gone == noSense && n.sees(k.u) {
+		if k.gone == sense.NoSense && n.sees(k.u) {
 			b = append(b, k.bytes[:tokenManagement]...)
 		}
 	}

@@ -7,6 +7,8 @@ package scsi
 import (
 	"encoding/json"
 	"fmt"
+
+	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
 // UnitState is what a unit keeps through power loss: persistent reservations that
@@ -110,7 +112,7 @@ func (t *Task) goodWhenSaved() {
 		switch {
 		case pause.over(t):
 		case err != nil:
-			t.check(internalFailure)
+			t.check(sense.InternalFailure)
 		default:
 			t.good()
 		}
