@@ -28,7 +28,9 @@ const directions = `
 
 	metrics, scsi/sense < scsi/counters;
 
-	block, metrics, scsi/sense, scsi/sgl, scsi/names, scsi/counters < scsi;
+	scsi/sense, scsi/names < scsi/reservation;
+
+	block, metrics, scsi/sense, scsi/sgl, scsi/names, scsi/counters, scsi/reservation < scsi;
 
 	block < array/layout;
 
@@ -70,7 +72,7 @@ const directions = `
 var inner = []string{"array", "scsi"}
 
 // core lists the packages that run in virtual time: same input, same result.
-var core = []string{"scsi", "scsi/sense", "scsi/sgl", "scsi/names", "scsi/counters", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent", "hostcache", "hostcache/tier", "sim"}
+var core = []string{"scsi", "scsi/sense", "scsi/sgl", "scsi/names", "scsi/counters", "scsi/reservation", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent", "hostcache", "hostcache/tier", "sim"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{

@@ -4,9 +4,7 @@
 
 package scsi
 
-import (
-	"github.com/arraysim/arraysim/internal/scsi/sense"
-)
+import "github.com/arraysim/arraysim/internal/scsi/sense"
 
 // abort ends the task without a response, or, when another nexus than by's asked
 // for it, with TASK ABORTED (the control mode page says TAS=1). w waits for its end.

@@ -10,7 +10,7 @@ import (
 )
 
 // reserved reports whether there is any reservation of the unit.
-func (u *Unit) reserved() bool { return u.spc2Holder != nil || u.pr.reserved }
+func (u *Unit) reserved() bool { return u.spc2Holder != nil || u.pr.Reserved() }
 
 // reservedFor reports whether a reservation of another I_T nexus keeps the command
 // from x (SPC-2 5.5, SPC-5 5.14.1).
@@ -18,10 +18,10 @@ func (u *Unit) reservedFor(x *itl, t *Task, row *command) bool {
 	if u.spc2Holder != nil && u.spc2Holder != x && row.flags&passLegacy == 0 {
 		return !permissive(t)
 	}
-	if !u.pr.reserved || row.flags&passReserve != 0 {
+	if !u.pr.Reserved() || row.flags&passReserve != 0 {
 		return false
 	}
-	return u.pr.excludes(x.n, row.flags&passRead != 0) && !permissive(t)
+	return u.pr.Excludes(x.n.it(), row.flags&passRead != 0) && !permissive(t)
 }
 
 // permissive reports whether the command passes reservations because of what its
@@ -39,7 +39,7 @@ func permissive(t *Task) bool {
 // excluded reports whether a reservation keeps the I_T_L nexus from writing, or reading.
 func (x *itl) excluded(write bool) bool {
 	u := x.u
-	return u.spc2Holder != nil && u.spc2Holder != x || u.pr.excludes(x.n, !write)
+	return u.spc2Holder != nil && u.spc2Holder != x || u.pr.Excludes(x.n.it(), !write)
 }
 
 // refuses is what the unit would answer to a READ or WRITE of the range from this

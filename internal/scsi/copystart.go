@@ -5,9 +5,7 @@
 
 package scsi
 
-import (
-	"github.com/arraysim/arraysim/internal/scsi/sense"
-)
+import "github.com/arraysim/arraysim/internal/scsi/sense"
 
 // operate starts an operation. id is 0 with named false when its result shall not
 // be kept. With immed the command ends at once. When it returns false the task has

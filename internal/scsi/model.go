@@ -11,6 +11,7 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi/counters"
 	"github.com/arraysim/arraysim/internal/scsi/names"
+	"github.com/arraysim/arraysim/internal/scsi/reservation"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
@@ -90,7 +91,7 @@ type Unit struct {
 	// failedErase is what the last of them was that failed, until one succeeds.
 	failedErase *eraseParameters
 	spc2Holder  *itl // RESERVE(6) and RESERVE(10)
-	pr          persistent
+	pr          reservation.State
 	stats       *counters.Volume
 }
 
@@ -204,6 +205,11 @@ func (n *Nexus) setsGroups() bool {
 
 // attached reports whether the nexus still sees the unit at this LUN.
 func (x *itl) attached() bool { return !x.u.removed && !x.n.closed && x.n.luns[x.lun] == x }
+
+// it returns the names by which registrations know the nexus.
+func (n *Nexus) it() reservation.Nexus {
+	return reservation.Nexus{Port: n.port, TargetPort: n.targetPort}
+}
 
 // HostID returns the number that the target gave to the nexus's initiator; it is
 // the Host of every request that the nexus causes.

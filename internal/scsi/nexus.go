@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/scsi/names"
+	"github.com/arraysim/arraysim/internal/scsi/reservation"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
@@ -132,6 +133,15 @@ func (n *Nexus) Close(done func()) {
 func (u *Unit) establish(ua sense.Attentions, except *itl) {
 	for _, x := range u.itls {
 		if x != except {
+			x.ua |= ua
+		}
+	}
+}
+
+// establishFor raises ua on the I_T_L nexuses of an I_T nexus.
+func (u *Unit) establishFor(n reservation.Nexus, ua sense.Attentions) {
+	for _, x := range u.itls {
+		if x.n.it() == n {
 			x.ua |= ua
 		}
 	}

@@ -7,6 +7,7 @@ package scsi
 import (
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/scsi/reservation"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
@@ -14,7 +15,7 @@ import (
 // registrations exclude it (CRH=0, SPC-5 5.14.3).
 func doReserve(t *Task) {
 	st := &t.state
-	if len(st.u.pr.regs) > 0 {
+	if len(st.u.pr.Registrations()) > 0 {
 		t.end(sense.StatusReservationConflict)
 		return
 	}
@@ -23,14 +24,14 @@ func doReserve(t *Task) {
 		return
 	}
 	st.u.spc2Holder = st.itl
-	st.u.settleChange(t, false, nil)
+	t.settleChange(false, nil)
 }
 
 // doRelease serves RELEASE(6) and (10): releasing what one does not hold is no
 // error.
 func doRelease(t *Task) {
 	st := &t.state
-	if len(st.u.pr.regs) > 0 {
+	if len(st.u.pr.Registrations()) > 0 {
 		t.end(sense.StatusReservationConflict)
 		return
 	}
@@ -49,8 +50,9 @@ func doRelease(t *Task) {
 // persistent reservations with APTPL=1, when they survive power loss. What is saved is saved at
 // once, so that a command that is aborted while it waits leaves the same behind as one that is
 // not.
-func (u *Unit) settleChange(t *Task, persistent bool, preempted []*registration) {
-	tg, p := u.t, &u.pr
+func (t *Task) settleChange(persistent bool, preempted []reservation.Nexus) {
+	u := t.state.u
+	tg := u.t
 	tg.enter()
 	defer tg.leave()
 	tg.flush()
@@ -65,8 +67,7 @@ func (u *Unit) settleChange(t *Task, persistent bool, preempted []*registration)
 		}
 	}
 	w := newWaiter(end)
-	if persistent && (p.aptpl || p.kept) {
-		p.kept = p.aptpl
+	if persistent && u.pr.ToSave() {
 		w.left++
 		u.save(func(err error) {
 			failed = err != nil
@@ -89,14 +90,11 @@ func (u *Unit) settleChange(t *Task, persistent bool, preempted []*registration)
 	w.less(tg)
 }
 
-// prDone ends a command that has changed the persistent reservations.
-func (u *Unit) prDone(t *Task) { u.settleChange(t, true, nil) }
-
 // abortPreempted aborts what the nexuses that lost their registration have under way on the
 // unit, except the command itself; w waits for it.
-func (u *Unit) abortPreempted(w *waiter, by *Task, preempted []*registration) {
+func (u *Unit) abortPreempted(w *waiter, by *Task, preempted []reservation.Nexus) {
 	lost := func(n *Nexus) bool {
-		return slices.ContainsFunc(preempted, func(r *registration) bool { return r.is(n) })
+		return slices.Contains(preempted, n.it())
 	}
 	u.abortWhere(w, by.state.n, func(k *Task) bool { return k != by && lost(k.state.n) })
 	u.shut(lost)

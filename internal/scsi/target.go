@@ -25,6 +25,7 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/metrics"
 	"github.com/arraysim/arraysim/internal/scsi/names"
+	"github.com/arraysim/arraysim/internal/scsi/reservation"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/sgl"
 )
@@ -99,18 +100,8 @@ func (u *Unit) restore(s UnitState) {
 		u.savedMode = u.mode
 	}
 	u.label.ident, u.label.text = s.Ident, s.Info
-	if p := s.PR; p != nil {
-		u.pr.generation, u.pr.aptpl, u.pr.kept = p.Generation, true, true
-		for _, r := range p.Regs {
-			r.Port, _ = names.CanonicalPort(r.Port)
-			u.pr.regs = append(u.pr.regs, &registration{port: r.Port, targetPort: r.TargetPort, key: r.Key})
-		}
-		if p.Kind != 0 {
-			u.pr.reserved, u.pr.kind = true, p.Kind
-			if !allRegistrants(p.Kind) {
-				u.pr.holder = u.pr.regs[p.Holder]
-			}
-		}
+	if s.PR != nil {
+		u.pr = reservation.Restore(s.PR)
 	}
 	u.failedErase = s.Failed
 	if s.Erasing != nil {
