@@ -62,7 +62,7 @@ func (x *itl) refuses(r block.Range, write bool) (byte, sense.Code) {
 // inaccessible tells why the nexus's port keeps it from a command; noSense means
 // that it does not.
 func (n *Nexus) inaccessible(row *command) sense.Code {
-	switch n.group.state {
+	switch n.group.State() {
 	case AccessStandby:
 		if row.flags&passStandby == 0 {
 			return sense.PortStandby

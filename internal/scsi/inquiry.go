@@ -27,6 +27,12 @@ const (
 	inquiryStandards = 58
 )
 
+// TPGS of standard INQUIRY data: whether access states change by themselves, or by command.
+const (
+	inquiryImplicit = 0x10
+	inquiryExplicit = 0x20
+)
+
 // standards are the version descriptors: SAM-5, SPC-4, SBC-3, iSCSI.
 var standards = [...]uint16{0x00A0, 0x0460, 0x04C0, 0x0960}
 
@@ -63,7 +69,7 @@ func (x *itl) inquiry(b []byte) {
 	if x.n.setsGroups() {
 		b[5] |= inquiryExplicit
 	}
-	if len(u.t.portIDs()) > 1 {
+	if u.t.groups.Several() {
 		b[6] = inquiryMultiP
 	}
 	b[7] = inquiryCmdQue
@@ -117,7 +123,7 @@ func vpdIdentification(u *Unit, n *Nexus, b []byte) []byte {
 	for i := range u.names {
 		b = u.names[i].AppendTo(b, true)
 	}
-	for _, d := range names.PortDesignators(u.t.opt.Name, n.targetPort, n.group.id, !n.fabric) {
+	for _, d := range names.PortDesignators(u.t.opt.Name, n.targetPort, n.group.ID, !n.fabric) {
 		b = d.AppendTo(b, !n.fabric)
 	}
 	return b

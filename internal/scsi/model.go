@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/alua"
 	"github.com/arraysim/arraysim/internal/scsi/counters"
 	"github.com/arraysim/arraysim/internal/scsi/names"
 	"github.com/arraysim/arraysim/internal/scsi/reservation"
@@ -28,7 +29,7 @@ type Target struct {
 	units   []*Unit            // in the order of AddUnit
 	maps    map[string]*lunMap // by initiator; never iterated where order matters
 	nexuses []*Nexus           // in the order of OpenNexus
-	groups  []*portGroup       // in the order of Options.Ports
+	groups  alua.Groups        // in the order of Options.Ports
 	hosts   []*host            // hosts[i].id == i+1
 	hostOf  map[string]*host
 	known   map[string]bool // initiator ports that logged in before; bounded
@@ -101,7 +102,7 @@ type Nexus struct {
 	initiator  string
 	port       string
 	targetPort uint16
-	group      *portGroup
+	group      *alua.Group
 	host       *host
 	luns       []*itl // by LUN
 	closed     bool   // it stays so

@@ -21,7 +21,7 @@ const knownPorts = 4096
 // port identifier. Front ends close the old nexus of the same port first.
 func (t *Target) OpenNexus(initiator, port string, targetPort uint16) *Nexus {
 	port, _ = names.CanonicalPort(port)
-	n := &Nexus{t: t, initiator: initiator, port: port, targetPort: targetPort, group: t.groupOfPort(targetPort), host: t.hostNamed(initiator)}
+	n := &Nexus{t: t, initiator: initiator, port: port, targetPort: targetPort, group: t.groups.OfPort(targetPort), host: t.hostNamed(initiator)}
 	t.nexuses = append(t.nexuses, n)
 	n.remap()
 	ua := sense.UAPowerOn
@@ -40,7 +40,7 @@ func (t *Target) OpenNexus(initiator, port string, targetPort uint16) *Nexus {
 // fabrics): its units say nothing of ports in the terms of iSCSI. name is that of initiator and
 // port.
 func (t *Target) OpenFabricNexus(name string) *Nexus {
-	n := t.OpenNexus(name, name, t.groups[0].ports[0])
+	n := t.OpenNexus(name, name, t.groups.Ports()[0])
 	n.fabric = true
 	return n
 }

@@ -152,7 +152,7 @@ func (t *Task) register(reg *reservation.Registration, key, action uint64, ignor
 	flags := b[prListFlags]
 	q := reservation.Registering{By: n.it(), Ports: []uint16{n.targetPort}, Key: action, Ignore: ignore, APTPL: flags&prAPTPL != 0}
 	if flags&prAllTgPt != 0 {
-		q.Ports = n.t.portIDs()
+		q.Ports = n.t.groups.Ports()
 	}
 	if flags&prSpecIPT != 0 {
 		if reg != nil {
@@ -192,7 +192,7 @@ func (t *Task) registerAndMove(reg *reservation.Registration, key, action uint64
 	case flags&prAPTPL != 0 && u.opt.Save == nil:
 		t.fault(sense.InList(sense.InvalidFieldInList, prMoveFlags))
 		return
-	case !slices.Contains(n.t.portIDs(), id):
+	case !slices.Contains(n.t.groups.Ports(), id):
 		t.fault(sense.InList(sense.InvalidFieldInList, prMovePort))
 		return
 	case uint64(be.Uint32(b[prMoveIDLen:])) != uint64(len(b)-prListLen):

@@ -24,6 +24,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/scsi/alua"
 	"github.com/arraysim/arraysim/internal/scsi/names"
 	"github.com/arraysim/arraysim/internal/scsi/reservation"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
@@ -40,7 +41,7 @@ func NewTarget(opt Options) *Target {
 		known:  make(map[string]bool),
 	}
 	t.drain = t.runEnded
-	t.makeGroups(opt.Ports)
+	t.groups = alua.New(opt.Ports)
 	return t
 }
 
