@@ -32,7 +32,9 @@ const directions = `
 
 	scsi/sense < scsi/alua;
 
-	block, metrics, scsi/sense, scsi/sgl, scsi/names, scsi/counters, scsi/reservation, scsi/alua < scsi;
+	block, scsi/sense, scsi/names < scsi/pages;
+
+	block, metrics, scsi/sense, scsi/sgl, scsi/names, scsi/counters, scsi/reservation, scsi/alua, scsi/pages < scsi;
 
 	block < array/layout;
 
@@ -74,7 +76,7 @@ const directions = `
 var inner = []string{"array", "scsi"}
 
 // core lists the packages that run in virtual time: same input, same result.
-var core = []string{"scsi", "scsi/sense", "scsi/sgl", "scsi/names", "scsi/counters", "scsi/reservation", "scsi/alua", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent", "hostcache", "hostcache/tier", "sim"}
+var core = []string{"scsi", "scsi/sense", "scsi/sgl", "scsi/names", "scsi/counters", "scsi/reservation", "scsi/alua", "scsi/pages", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent", "hostcache", "hostcache/tier", "sim"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{

@@ -39,7 +39,7 @@ func (t *Task) check(c sense.Code) { t.fault(sense.Data{Code: c}) }
 
 // fault ends the task with CHECK CONDITION and this sense data.
 func (t *Task) fault(s sense.Data) {
-	descriptor := t.state.u != nil && t.state.u.mode.dsense
+	descriptor := t.state.u != nil && t.state.u.mode.DSense
 	t.Sense = s.Encode(t.senseBuf[:0:len(t.senseBuf)][:len(t.senseBuf)], descriptor)
 	t.end(sense.StatusCheckCondition)
 }

@@ -101,7 +101,7 @@ func (o *operation) finish(status, sam byte, s sense.Data) {
 	r.op, r.status, r.sam = nil, status, sam
 	if sam == sense.StatusCheckCondition {
 		var b [64]byte
-		r.sense = slices.Clone(s.Encode(b[:0:len(b)], o.x.u.mode.dsense))
+		r.sense = slices.Clone(s.Encode(b[:0:len(b)], o.x.u.mode.DSense))
 	}
 	if o.kept && o.discard {
 		o.x.forget(r)

@@ -164,3 +164,22 @@ func (t *Task) list(n int) (b []byte, ok bool) {
 	}
 	return b, true
 }
+
+// parameters begins a command whose parameter list has n bytes: it gathers the list, at most longest
+// bytes of it, of which the first head must have come. ok is false when the task has ended: well
+// when there is no list, else with PARAMETER LIST LENGTH ERROR.
+func (t *Task) parameters(n, longest, head int) (b []byte, ok bool) {
+	if n == 0 {
+		t.good()
+		return nil, false
+	}
+	if b, ok = t.list(min(n, longest)); !ok {
+		return nil, false
+	}
+	t.OutTotal = n
+	if len(b) < head {
+		t.check(sense.ParameterListLength)
+		return nil, false
+	}
+	return b, true
+}

@@ -186,7 +186,7 @@ func doSanitize(t *Task) {
 			t.fault(sense.InCDB(7, 7))
 			return
 		}
-		b, ok := t.list(n)
+		b, ok := t.parameters(n, n, overwriteHeader)
 		if !ok {
 			return
 		}
@@ -259,16 +259,14 @@ func doFormat(t *Task) {
 		t.erase(what, false)
 		return
 	}
-	b := sgl.Joined(t.DataOut, formatLongHead+formatInitHead+int(u.blockSize()))
 	head := formatShortHead
 	if t.CDB[1]&formatLong != 0 {
 		head = formatLongHead
 	}
-	t.OutTotal = head
-	if len(b) < head {
-		t.check(sense.ParameterListLength)
+	if _, ok := t.parameters(head, head, head); !ok { // the CDB says of no length
 		return
 	}
+	b := sgl.Joined(t.DataOut, formatLongHead+formatInitHead+int(u.blockSize()))
 	defects := uint32(be.Uint16(b[2:]))
 	if head == formatLongHead {
 		defects = be.Uint32(b[4:])

@@ -99,17 +99,11 @@ const (
 func doExtendedCopy(t *Task) {
 	st := &t.state
 	const longest = copyHeader4 + maxDescriptorBytes + cscdLen + segmentOffsetLen
-	n := binary.BigEndian.Uint32(t.CDB[10:])
-	if n == 0 {
-		t.good()
-		return
-	}
 	// A list that is too long is still read as far as its header needs.
-	b, ok := t.list(int(min(n, longest)))
+	b, ok := t.parameters(int(binary.BigEndian.Uint32(t.CDB[10:])), longest, copyHeader)
 	if !ok {
 		return
 	}
-	t.OutTotal = int(n)
 	l, s := parseCopyList(st.itl, b, t.CDB[1]&0x1F)
 	if s.Code != sense.NoSense {
 		t.fault(s)

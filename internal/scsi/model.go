@@ -12,6 +12,7 @@ import (
 	"github.com/arraysim/arraysim/internal/scsi/alua"
 	"github.com/arraysim/arraysim/internal/scsi/counters"
 	"github.com/arraysim/arraysim/internal/scsi/names"
+	"github.com/arraysim/arraysim/internal/scsi/pages"
 	"github.com/arraysim/arraysim/internal/scsi/reservation"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
@@ -84,7 +85,7 @@ type Unit struct {
 
 	taskSet
 
-	mode, savedMode modeState       // current and saved values of the mode pages
+	mode, savedMode pages.Mode      // current and saved values of the mode pages
 	label           label           // identify.go
 	overThreshold   bool            // the pool's use is above the soft threshold
 	medium          mediumState     // medium.go
@@ -163,7 +164,7 @@ func (u *Unit) atomicBlocks() uint64 { return uint64(u.info.AtomicSectors) >> u.
 
 // writeProtected reports whether the medium refuses writes.
 func (u *Unit) writeProtected() bool {
-	return u.opt.WriteProtect || u.info.ReadOnly || u.mode.swp
+	return u.opt.WriteProtect || u.info.ReadOnly || u.mode.SWP
 }
 
 // BlockSize returns the logical block length in bytes of the unit that an

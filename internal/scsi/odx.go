@@ -40,22 +40,12 @@ const (
 // bytes, and checks its lengths; ok is false when the task has ended.
 func (t *Task) tokenList(head int) (b []byte, ranges []block.Range, ok bool) {
 	be := binary.BigEndian
-	n := be.Uint32(t.CDB[10:])
-	if n == 0 {
-		t.good()
-		return nil, nil, false
-	}
 	const longest = writeHead + (maxTokenRanges+1)*rangeLen
-	b, ok = t.list(int(min(n, longest)))
+	b, ok = t.parameters(int(min(be.Uint32(t.CDB[10:]), 1<<30)), longest, head)
 	if !ok {
 		return nil, nil, false
 	}
-	t.OutTotal = int(min(n, 1<<30))
 	rangesAt := head - 2
-	if len(b) < head {
-		t.check(sense.ParameterListLength)
-		return nil, nil, false
-	}
 	bytes := int(be.Uint16(b[rangesAt:]))
 	switch {
 	case int(be.Uint16(b)) < head-2+rangeLen:

@@ -8,6 +8,7 @@ package scsi
 import (
 	"encoding/binary"
 
+	"github.com/arraysim/arraysim/internal/scsi/pages"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
@@ -64,9 +65,8 @@ func (n *Nexus) withoutUnit(t *Task) {
 	}
 	switch {
 	case op == 0x12 && t.CDB[1]&1 == 0:
-		var b [inquiryLen]byte
-		n.t.describe(b[:])
-		b[0] = inquiryNoUnit
+		var b [pages.InquiryLen]byte
+		n.t.opt.product().NoUnit(b[:])
 		t.reply(b[:], int(binary.BigEndian.Uint16(t.CDB[3:])))
 	case op == 0x03:
 		s := sense.Data{Code: sense.LUNNotSupported}

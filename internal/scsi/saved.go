@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/arraysim/arraysim/internal/scsi/pages"
 	"github.com/arraysim/arraysim/internal/scsi/reservation"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
@@ -54,8 +55,8 @@ func ParseUnitState(b []byte) (UnitState, error) {
 // state is what Save gets.
 func (u *Unit) state() UnitState {
 	s := UnitState{PR: u.pr.Save(), Ident: u.label.ident, Info: u.label.text, Failed: u.failedErase}
-	if u.savedMode != (modeState{}) {
-		s.Mode = &savedMode{DSense: u.savedMode.dsense, SWP: u.savedMode.swp}
+	if u.savedMode != (pages.Mode{}) {
+		s.Mode = &savedMode{DSense: u.savedMode.DSense, SWP: u.savedMode.SWP}
 	}
 	if u.eraseOperation != nil {
 		s.Erasing = &u.eraseOperation.what

@@ -26,6 +26,7 @@ import (
 	"github.com/arraysim/arraysim/internal/metrics"
 	"github.com/arraysim/arraysim/internal/scsi/alua"
 	"github.com/arraysim/arraysim/internal/scsi/names"
+	"github.com/arraysim/arraysim/internal/scsi/pages"
 	"github.com/arraysim/arraysim/internal/scsi/reservation"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/sgl"
@@ -97,7 +98,7 @@ func (u *Unit) event(e block.Event) {
 // anew (SBC-4 4.11.2).
 func (u *Unit) restore(s UnitState) {
 	if s.Mode != nil {
-		u.mode = modeState{dsense: s.Mode.DSense, swp: s.Mode.SWP}
+		u.mode = pages.Mode{DSense: s.Mode.DSense, SWP: s.Mode.SWP}
 		u.savedMode = u.mode
 	}
 	u.label.ident, u.label.text = s.Ident, s.Info

@@ -24,16 +24,8 @@ func doUnmap(t *Task) {
 	be := binary.BigEndian
 	anchor := t.CDB[1]&1 != 0
 	n := int(be.Uint16(t.CDB[7:]))
-	b, ok := t.list(n)
+	b, ok := t.parameters(n, n, unmapHeader)
 	if !ok {
-		return
-	}
-	if n == 0 {
-		t.good()
-		return
-	}
-	if n < unmapHeader {
-		t.check(sense.ParameterListLength)
 		return
 	}
 	descs := b[unmapHeader:]
