@@ -4,7 +4,10 @@
 
 package scsi
 
-import "github.com/arraysim/arraysim/internal/scsi/sense"
+import (
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
 
 // abort ends the task without a response, or, when another nexus than by's asked
 // for it, with TASK ABORTED (the control mode page says TAS=1). w waits for its end.
@@ -32,7 +35,7 @@ func (t *Task) abort(w *waiter, by *Nexus) {
 
 // withdraw asks for the request, or the copy operation, of a task whose state is or was atDevice.
 func (st *taskState) withdraw() {
-	if o, ok := st.continuation.(*operation); ok {
+	if o, ok := st.continuation.(outsourced); ok {
 		o.withdraw()
 		return
 	}
@@ -62,3 +65,6 @@ func (u *Unit) abortWhere(w *waiter, by *Nexus, match func(*Task) bool) {
 	u.paused--
 	u.schedule()
 }
+
+// cancel withdraws a request from the unit's device, if that has not begun it.
+func (u *Unit) cancel(r *block.Request) { u.dev.Cancel(r) }

@@ -130,4 +130,38 @@ func (u *Unit) count(t *Task, aborted bool, now int64) {
 }
 
 // describe counts the bytes that an offload describes.
-func (t *Task) describe(op counters.Op, bytes uint64) { t.state.u.stats.Describe(op, bytes) }
+func (u *Unit) describe(op counters.Op, bytes uint64) { u.stats.Describe(op, bytes) }
+
+// took counts how long a unit's part in a copy lasted, in nanoseconds; count counts it as a command.
+func (u *Unit) took(op counters.Op, ns int64) { u.stats.Took(op, ns) }
+
+func (x *itl) count(op counters.Op, o counters.Outcome) { x.stats.Count(op, o) }
+
+// volume returns the name by which the unit is counted.
+func (u *Unit) volume() string { return u.stats.Name() }
+
+// afterCopy ends a task whose operation is over.
+func (t *Task) afterCopy(sam byte, s sense.Data, counted bool) {
+	st := &t.state
+	st.countedByCopy = counted
+	if st.phase == aborting {
+		t.end(sense.StatusGood)
+		return
+	}
+	st.to(enabled)
+	if sam == sense.StatusCheckCondition {
+		t.fault(s)
+		return
+	}
+	t.end(sam)
+}
+
+// outsource says that others carry out the task, which then end it by afterCopy.
+func (t *Task) outsource(o outsourced) {
+	t.state.continuation = o
+	t.state.to(atDevice)
+}
+
+// countedElsewhere says that the task's command is counted by its operation, for each unit that
+// took part.
+func (t *Task) countedElsewhere() { t.state.countedByCopy = true }

@@ -29,7 +29,7 @@ func listID(cdb []byte) uint32 {
 
 // resultOf finds the result that the command asks for; without one the task ends.
 func (t *Task) resultOf() *copyResult {
-	r := t.state.itl.copyWith(listID(t.CDB))
+	r := managerOf(t).source(t.itl()).with(listID(t.CDB))
 	if r == nil {
 		t.fault(sense.InCDB(listIDOf, 7))
 	}
@@ -155,7 +155,7 @@ func doTokenInformation(t *Task) {
 
 // doCopyAbort serves COPY OPERATION ABORT: it ends when the operation has.
 func doCopyAbort(t *Task) {
-	r := t.state.itl.copyWith(binary.BigEndian.Uint32(t.CDB[listIDOf:]))
+	r := managerOf(t).source(t.itl()).with(binary.BigEndian.Uint32(t.CDB[listIDOf:]))
 	if r == nil || r.op == nil {
 		t.fault(sense.InCDB(listIDOf, 7))
 		return

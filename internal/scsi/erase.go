@@ -54,7 +54,7 @@ func (u *Unit) erase(what eraseParameters, task *Task) {
 	b.total = b.size * uint64(max(what.Passes, 1))
 	b.req.Done = b.step
 	u.eraseOperation, u.failedErase = b, nil
-	u.revokeTokens() // they hold what is to be erased
+	u.t.copies.revoke(u) // they hold what is to be erased
 	if task != nil {
 		task.state.continuation = b
 	}
@@ -62,14 +62,14 @@ func (u *Unit) erase(what eraseParameters, task *Task) {
 	// Commands that run already end first: what they write must go too. Copies end now.
 	w := newWaiter(b.next)
 	u.shut(func(*Nexus) bool { return true })
-	u.fence(w, rest, func(_ *operation, _ *itl, how use) (byte, sense.Code) {
+	u.fence(w, rest, func(_, _ *itl, how use) (byte, sense.Code) {
 		if how == usesData {
 			return sense.StatusCheckCondition, sense.TokenRevoked
 		}
 		return sense.StatusCheckCondition, b.busyCode()
 	})
 	for x := u.first; x != nil; x = x.state.next {
-		if _, copies := x.state.continuation.(*operation); !copies && x != task && x.state.phase.elsewhere() {
+		if _, copies := x.state.continuation.(outsourced); !copies && x != task && x.state.phase.elsewhere() {
 			w.left++
 			x.state.waiters = append(x.state.waiters, w)
 		}
@@ -221,7 +221,7 @@ func doSanitize(t *Task) {
 // erase starts the operation of the task's command.
 func (t *Task) erase(what eraseParameters, immed bool) {
 	u := t.state.u
-	t.describe(counters.Erase, u.info.Sectors<<block.SectorShift*uint64(max(what.Passes, 1)))
+	t.unit().describe(counters.Erase, u.info.Sectors<<block.SectorShift*uint64(max(what.Passes, 1)))
 	if immed {
 		u.erase(what, nil)
 		t.good()

@@ -71,12 +71,12 @@ func (u *Unit) reset(w *waiter, by *Nexus) {
 	u.abortWhere(w, by, func(*Task) bool { return true })
 	u.shut(func(*Nexus) bool { return true })
 	u.fence(w, rest, aborts)
-	u.t.endOperations(w, func(o *operation) bool { return o.x.u == u })
+	u.t.stopCopies(w, func(x *itl) bool { return x.u == u })
 	u.spc2Holder = nil
 	u.mode = u.savedMode
 	for _, x := range u.itls {
 		x.prevent = false
-		x.dropCopies()
+		u.t.copies.drop(x)
 		x.ua |= sense.UAReset
 	}
 }

@@ -39,10 +39,9 @@ type Target struct {
 	stats   counters.Set
 	genBase uint64
 
-	arrivals   uint64       // tasks received, the number of the last
-	operations []*operation // that run, in the order of their beginning (copystart.go)
-	tokens     []*rodToken  // in the order of creation (rodtoken.go)
-	scratch    scratch      // of VERIFY
+	arrivals uint64 // tasks received, the number of the last
+	copies   copyManager
+	scratch  scratch // of VERIFY
 
 	// The batch of requests that the present call collects for one device (device.go).
 	depth     int
@@ -57,13 +56,11 @@ type Target struct {
 	drain  func()
 }
 
-// host is an initiator by name, however many ports and sessions it has. Its counts are bounded,
-// so that one initiator leaves room for the others.
+// host is an initiator by name, however many ports and sessions it has. What it takes of the scratch
+// memory is bounded, so that it leaves room for others.
 type host struct {
 	id      uint32
 	name    string
-	copies  int // copy operations that run
-	tokens  int // ROD tokens that are valid
 	scratch int // pieces of the target's scratch memory
 }
 
@@ -119,8 +116,6 @@ type itl struct {
 	ua      sense.Attentions // pending
 	prevent bool             // PREVENT ALLOW MEDIUM REMOVAL
 	stats   *counters.Host
-	copies  []*copyResult
-	running int // copy operations that came here and are not over
 	// fenced is the last task that had arrived when the unit was fenced against the nexus: what a
 	// copy that came before has not begun by then it does not begin later.
 	fenced uint64

@@ -94,7 +94,7 @@ func (x *itl) detach() {
 	if u.spc2Holder == x {
 		u.spc2Holder = nil
 	}
-	x.dropCopies()
+	u.t.copies.drop(x)
 }
 
 // Close ends the nexus (I_T nexus loss): its tasks are aborted, done is called
@@ -115,7 +115,7 @@ func (n *Nexus) Close(done func()) {
 			x.u.abortWhere(w, nil, func(task *Task) bool { return task.state.itl == x })
 		}
 	}
-	t.endOperations(w, func(o *operation) bool { return o.x.n == n })
+	t.stopCopies(w, func(x *itl) bool { return x.n == n })
 	for _, x := range n.luns {
 		if x != nil {
 			x.detach()

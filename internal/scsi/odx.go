@@ -121,7 +121,7 @@ func doPopulateToken(t *Task) {
 		timeout = tokenTimeout
 	}
 	p := &populating{ranges: ranges, timeout: int64(timeout) * nsPerSecond}
-	t.describe(counters.ODXSource, total(ranges))
+	t.unit().describe(counters.ODXSource, total(ranges))
 	t.operate(p, be.Uint32(t.CDB[tokenListID:]), true, false, b[tokenFlags]&tokenImmed != 0, tokenListID)
 }
 
@@ -134,7 +134,7 @@ func total(ranges []block.Range) uint64 {
 }
 
 func (p *populating) next(o *operation) {
-	if o.t.opt.Random == nil || !o.t.roomForToken(o.x.n.host) {
+	if o.m.t.opt.Random == nil || !o.m.roomForToken(o.host) {
 		o.finish(copyError, sense.StatusCheckCondition, sense.Data{Code: sense.CopyNoROD})
 		return
 	}
@@ -156,11 +156,11 @@ func (p *populating) ended(o *operation) {
 	if o.cancelled() || o.x.u.removed {
 		return // finish releases what was held
 	}
-	if !o.t.roomForToken(o.x.n.host) {
+	if !o.m.roomForToken(o.host) {
 		o.finish(copyError, sense.StatusCheckCondition, sense.Data{Code: sense.CopyNoROD})
 		return
 	}
-	k := o.x.newToken(r.Ref, p.timeout)
+	k := o.m.newToken(o.x, r.Ref, p.timeout)
 	r.Ref = nil
 	o.result.token = k.bytes[:]
 	o.result.segments = uint16(len(p.ranges))
@@ -211,7 +211,7 @@ func doWriteToken(t *Task) {
 		t.fault(sense.InList(sense.TokenType, writeToken))
 		return
 	default:
-		k, why := st.n.token(token)
+		k, why := managerOf(t).token(st.n, token)
 		if why != sense.NoSense {
 			t.fault(sense.InList(why, writeToken))
 			return
@@ -228,7 +228,7 @@ func doWriteToken(t *Task) {
 		w.fit()
 		k.use()
 	}
-	t.describe(counters.ODXTarget, total(w.ranges))
+	t.unit().describe(counters.ODXTarget, total(w.ranges))
 	if !t.operate(w, be.Uint32(t.CDB[tokenListID:]), true, false, b[tokenFlags]&tokenImmed != 0, tokenListID) {
 		w.end()
 	}

@@ -77,7 +77,7 @@ func (t *Task) settleChange(persistent bool, preempted []reservation.Nexus) {
 	if len(preempted) > 0 {
 		u.abortPreempted(w, t, preempted)
 	}
-	u.fence(w, step, func(_ *operation, x *itl, how use) (byte, sense.Code) {
+	u.fence(w, step, func(_, x *itl, how use) (byte, sense.Code) {
 		if how&(usesRead|usesWrite) != 0 && x.excluded(how&usesWrite != 0) {
 			return sense.StatusReservationConflict, sense.NoSense
 		}
@@ -98,11 +98,11 @@ func (u *Unit) abortPreempted(w *waiter, by *Task, preempted []reservation.Nexus
 	}
 	u.abortWhere(w, by.state.n, func(k *Task) bool { return k != by && lost(k.state.n) })
 	u.shut(lost)
-	u.fence(w, rest, func(o *operation, x *itl, how use) (byte, sense.Code) {
-		if lost(o.x.n) {
-			return aborts(o, x, how)
+	u.fence(w, rest, func(from, x *itl, how use) (byte, sense.Code) {
+		if lost(from.n) {
+			return aborts(from, x, how)
 		}
 		return sense.StatusGood, sense.NoSense
 	})
-	u.t.endOperations(w, func(o *operation) bool { return o.x.u == u && lost(o.x.n) })
+	u.t.stopCopies(w, func(x *itl) bool { return x.u == u && lost(x.n) })
 }

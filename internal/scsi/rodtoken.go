@@ -54,8 +54,9 @@ const (
 // lifetime. It does not outlive the target.
 type rodToken struct {
 	bytes   [tokenLen]byte
+	m       *manager
 	u       *Unit
-	by      *host // who made it
+	by      uint32 // the number of the initiator that made it
 	ref     block.Ref
 	sectors uint64
 	shift   uint8 // of the unit's blocks
@@ -66,10 +67,10 @@ type rodToken struct {
 }
 
 // newToken makes a token of what ref holds, and takes ref over. There must be room.
-func (x *itl) newToken(ref block.Ref, timeout int64) *rodToken {
+func (m *manager) newToken(x *itl, ref block.Ref, timeout int64) *rodToken {
 	u := x.u
 	be := binary.BigEndian
-	k := &rodToken{u: u, by: x.n.host, ref: ref, sectors: ref.Sectors(), shift: u.shift, timeout: timeout}
+	k := &rodToken{m: m, u: u, by: x.n.host.id, ref: ref, sectors: ref.Sectors(), shift: u.shift, timeout: timeout}
 	b := k.bytes[:]
 	be.PutUint32(b[tokenRODType:], rodPointInTime)
 	be.PutUint16(b[tokenLengthAt:], rodTokenLength)
@@ -85,8 +86,8 @@ func (x *itl) newToken(ref block.Ref, timeout int64) *rodToken {
 		b[tokenProvisioned] = capacityLBPME | capacityLBPRZ
 	}
 	u.t.opt.Random(b[tokenSecret : tokenSecret+tokenSecretLen])
-	u.t.tokens = append(u.t.tokens, k)
-	k.by.tokens++
+	m.tokens = append(m.tokens, k)
+	m.host(k.by).tokens++
 	k.touch()
 	return k
 }
@@ -129,22 +130,22 @@ func (k *rodToken) end(why sense.Code) {
 		return
 	}
 	k.gone = why
-	k.by.tokens--
+	k.m.host(k.by).tokens--
 	k.rest()
 	if k.users == 0 {
 		k.release()
 	}
-	t := k.u.t
+	m := k.m
 	gone := 0
-	for _, q := range t.tokens {
+	for _, q := range m.tokens {
 		if q.gone != sense.NoSense {
 			gone++
 		}
 	}
 	if gone > maxGoneTokens {
-		i := slices.IndexFunc(t.tokens, func(q *rodToken) bool { return q.gone != sense.NoSense && q.users == 0 })
+		i := slices.IndexFunc(m.tokens, func(q *rodToken) bool { return q.gone != sense.NoSense && q.users == 0 })
 		if i >= 0 {
-			t.tokens = slices.Delete(t.tokens, i, i+1)
+			m.tokens = slices.Delete(m.tokens, i, i+1)
 		}
 	}
 }
@@ -155,12 +156,12 @@ func (k *rodToken) release() {
 }
 
 // roomForToken reports whether the initiator can make another token.
-func (t *Target) roomForToken(by *host) bool {
-	if by.tokens >= maxTokensOfHost {
+func (m *manager) roomForToken(by uint32) bool {
+	if m.host(by).tokens >= maxTokensOfHost {
 		return false
 	}
 	valid := 0
-	for _, k := range t.tokens {
+	for _, k := range m.tokens {
 		if k.gone == sense.NoSense {
 			valid++
 		}
@@ -168,29 +169,21 @@ func (t *Target) roomForToken(by *host) bool {
 	return valid < maxTokens
 }
 
-// revokeTokens makes the unit's tokens invalid.
-func (u *Unit) revokeTokens() {
-	for _, k := range slices.Clone(u.t.tokens) {
-		if k.u == u {
+// revoke implements copyManager.
+func (m *manager) revoke(u *Unit) {
+	for _, k := range slices.Clone(m.tokens) {
+		if u == nil || k.u == u {
 			k.end(sense.TokenRevoked)
 		}
-	}
-}
-
-// RevokeTokens makes all ROD tokens invalid, so that no reference to a device is
-// left; for the end of the target's life.
-func (t *Target) RevokeTokens() {
-	for _, k := range slices.Clone(t.tokens) {
-		k.end(sense.TokenRevoked)
 	}
 }
 
 // token finds a token by its bytes. One of a unit that the nexus cannot see is
 // unknown to it: whoever gets hold of a token gets no data by it that LUN masking
 // keeps from him.
-func (n *Nexus) token(b []byte) (*rodToken, sense.Code) {
+func (m *manager) token(n *Nexus, b []byte) (*rodToken, sense.Code) {
 	var found *rodToken
-	for _, k := range n.t.tokens {
+	for _, k := range m.tokens {
 		// In constant time, so that none can be guessed byte by byte.
 		if subtle.ConstantTimeCompare(k.bytes[:], b) == 1 {
 			found = k
@@ -210,7 +203,7 @@ func (n *Nexus) token(b []byte) (*rodToken, sense.Code) {
 func doReportTokens(t *Task) {
 	n := t.state.n
 	b := make([]byte, 8)
-	for _, k := range n.t.tokens {
+	for _, k := range managerOf(t).tokens {
 		if k.gone == sense.NoSense && n.sees(k.u) {
 			b = append(b, k.bytes[:tokenManagement]...)
 		}

@@ -40,9 +40,11 @@ func NewTarget(opt Options) *Target {
 		maps:   make(map[string]*lunMap),
 		hostOf: make(map[string]*host),
 		known:  make(map[string]bool),
+		copies: noCopies{},
 	}
 	t.drain = t.runEnded
 	t.groups = alua.New(opt.Ports)
+	t.copies = newManager(t)
 	return t
 }
 
@@ -124,7 +126,7 @@ func (t *Target) RemoveUnit(u *Unit) {
 	t.flush()
 	u.removed = true
 	u.stats.Detach()
-	u.revokeTokens()
+	t.copies.revoke(u)
 	for _, m := range t.maps { // each map is changed on its own: order does not matter
 		for lun, v := range m.luns {
 			if v == u {
@@ -136,7 +138,7 @@ func (t *Target) RemoveUnit(u *Unit) {
 		n.remap()
 	}
 	t.units = slices.DeleteFunc(t.units, func(v *Unit) bool { return v == u })
-	u.fence(nil, rest, func(*operation, *itl, use) (byte, sense.Code) {
+	u.fence(nil, rest, func(_, _ *itl, _ use) (byte, sense.Code) {
 		return sense.StatusCheckCondition, sense.LUNNotSupported
 	})
 	u.paused++

@@ -59,7 +59,7 @@ func doUnmap(t *Task) {
 		t.good()
 		return
 	}
-	t.describe(counters.Unmap, total*u.blockSize())
+	t.unit().describe(counters.Unmap, total*u.blockSize())
 	r := &st.req
 	r.Op, r.Origin, r.Flags, r.Data = block.OpUnmap, block.OriginUnmap, 0, nil
 	if anchor {

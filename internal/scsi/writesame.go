@@ -35,7 +35,7 @@ func doWriteSame(t *Task) {
 	}
 	st := &t.state
 	r := &st.req
-	t.describe(counters.WriteSame, r.Range.Bytes())
+	t.unit().describe(counters.WriteSame, r.Range.Bytes())
 	if pattern != nil {
 		st.continuation = &patterned{rest: r.Range, data: pattern, size: r.Range.Bytes()}
 		t.nextPiece()
@@ -122,6 +122,11 @@ type patterned struct {
 }
 
 func (*patterned) release(*Task) {}
+
+// progress implements the interface of that name.
+func (p *patterned) progress(piece *block.Request) (done, total uint64) {
+	return p.size - p.rest.Bytes() - piece.Range.Bytes(), p.size
+}
 
 // nextPiece submits the next piece of a pattern, or ends the task.
 func (t *Task) nextPiece() {
