@@ -13,7 +13,7 @@ import (
 // run checks an enabled task and calls its handler. Each check that returns false has ended it.
 func (t *Task) run() {
 	st := &t.state
-	row := lookup(t.CDB)
+	row := st.n.t.commands.lookup(t.CDB)
 	st.row = row
 	if row == nil {
 		// A pending unit attention condition comes before an invalid field.
@@ -102,7 +102,7 @@ func (t *Task) mediumReady(row *command) bool {
 // badOpcode ends the task with INVALID COMMAND OPERATION CODE, or with INVALID
 // FIELD IN CDB where only the service action is unknown (SPC-5 4.3.3).
 func (t *Task) badOpcode() {
-	if row := t.state.row; len(t.CDB) > 1 && (row == nil || row.sa != none) && servedOps[t.CDB[0]].sas != nil {
+	if row := t.state.row; len(t.CDB) > 1 && (row == nil || row.sa != none) && t.state.n.t.commands.byOp[t.CDB[0]].sas != nil {
 		if t.CDB[0] == opVariable {
 			t.fault(sense.InCDB(8, 7))
 			return

@@ -4,11 +4,7 @@
 
 package scsi
 
-import (
-	"fmt"
-
-	"github.com/arraysim/arraysim/internal/scsi/counters"
-)
+import "github.com/arraysim/arraysim/internal/scsi/counters"
 
 // Names of bytes of usage data.
 const (
@@ -120,42 +116,11 @@ func longRows() []*command {
 	}
 }
 
-func init() {
-	table = append(shortRows(), longRows()...)
-	for i, c := range table {
-		fail := func(why string) { panic(fmt.Sprintf("scsi: internal error: command table, %s: %s", c.name, why)) }
-		switch want := cdbLength(c.op); {
-		case c.run == nil:
-			fail("no handler")
-		case want != len(c.usage):
-			fail("the operation code's group has another CDB length")
-		case c.usage[0] != c.op:
-			fail("usage data of another operation code")
-		case c.usage[c.control()]&^ctrl != 0:
-			fail("usage data of CONTROL")
-		case c.sa != none && int(c.usage[1]&0x1F) != c.sa && c.op != opVariable:
-			fail("usage data of another service action")
-		case c.flags&writes != 0 && c.flags&(needMedium|passRead|passReserve|passLegacy) != needMedium:
-			fail("a write must need the medium and respect reservations")
-		case i > 0 && (table[i-1].op > c.op || table[i-1].op == c.op && table[i-1].sa >= c.sa && c.op != 0x5F):
-			fail("out of order")
-		}
-		s := &servedOps[c.op]
-		if c.sa == none {
-			if s.cmd != nil || s.sas != nil {
-				fail("listed twice")
-			}
-			s.cmd = c
-			continue
-		}
-		for _, d := range s.sas {
-			if d.sa == c.sa {
-				fail("listed twice")
-			}
-		}
-		s.sas = append(s.sas, c)
-	}
-}
+// served is what every target serves.
+var allCommands = newCommands(append(shortRows(), longRows()...), []vpd{
+	{0x00, vpdSupported}, {0x80, vpdSerial}, {0x83, vpdIdentification}, {0x86, vpdExtended},
+	{0x8F, vpdThirdParty}, {0xB0, vpdBlockLimits}, {0xB1, vpdCharacteristics}, {0xB2, vpdProvisioning},
+}, withoutUnit)
 
 func rw12(op, b1 byte) []byte { return []byte{op, b1, ff, ff, ff, ff, ff, ff, ff, ff, grp, ctrl} }
 

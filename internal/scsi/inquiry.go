@@ -21,57 +21,37 @@ func doInquiry(t *Task) {
 		}
 		u, n := t.state.u, t.state.n
 		var b [pages.InquiryLen]byte
-		u.t.opt.product().Standard(b[:], pages.Unit{Removable: u.opt.Removable, SetsGroups: n.setsGroups(), SeveralPorts: u.t.groups.Several()})
+		t.target().product().Standard(b[:], pages.Unit{Removable: u.opt.Removable, SetsGroups: n.setsGroups(), SeveralPorts: u.t.groups.Several()})
 		t.reply(b[:], allocation)
 		return
 	}
-	for i := range vpds {
-		if p := &vpds[i]; p.code == page {
-			t.reply(pages.EndVPD(p.add(t.state.u, t.state.n, pages.BeginVPD(page))), allocation)
-			return
-		}
+	if p := t.target().commands.page(page); p != nil {
+		t.reply(pages.EndVPD(p.add(t.itl(), pages.BeginVPD(page))), allocation)
+		return
 	}
 	t.fault(sense.InCDB(2, 7))
 }
 
-// product is what INQUIRY says of all units alike.
-func (o *Options) product() *pages.Product {
-	return &pages.Product{Vendor: o.Vendor, Product: o.Product, Revision: o.Revision}
-}
-
-// vpd is a vital product data page; its codes are in ascending order.
-type vpd struct {
-	code byte
-	add  func(u *Unit, n *Nexus, b []byte) []byte // appends the page behind its header
-}
-
-var vpds []vpd
-
-func init() {
-	vpds = []vpd{
-		{0x00, vpdSupported}, {0x80, vpdSerial}, {0x83, vpdIdentification}, {0x86, vpdExtended},
-		{0x8F, vpdThirdParty}, {0xB0, vpdBlockLimits}, {0xB1, vpdCharacteristics}, {0xB2, vpdProvisioning},
-	}
-}
-
-func vpdSupported(_ *Unit, _ *Nexus, b []byte) []byte {
-	for i := range vpds {
-		b = append(b, vpds[i].code)
+func vpdSupported(x *itl, b []byte) []byte {
+	for _, p := range x.u.t.commands.pages {
+		b = append(b, p.code)
 	}
 	return b
 }
 
-func vpdSerial(u *Unit, _ *Nexus, b []byte) []byte { return append(b, u.info.Serial...) }
+func vpdSerial(x *itl, b []byte) []byte { return append(b, x.u.info.Serial...) }
 
-func vpdIdentification(u *Unit, n *Nexus, b []byte) []byte {
+func vpdIdentification(x *itl, b []byte) []byte {
+	u, n := x.u, x.n
 	port := names.PortDesignators(u.t.opt.Name, n.targetPort, n.group.ID, !n.fabric)
 	return pages.AppendIdentification(b, u.names, port, n.fabric)
 }
 
-func vpdExtended(_ *Unit, _ *Nexus, b []byte) []byte { return pages.AppendExtended(b) }
+func vpdExtended(_ *itl, b []byte) []byte { return pages.AppendExtended(b) }
 
 // vpdBlockLimits makes the Block Limits page.
-func vpdBlockLimits(u *Unit, _ *Nexus, b []byte) []byte {
+func vpdBlockLimits(x *itl, b []byte) []byte {
+	u := x.u
 	bs := uint32(u.blockSize())
 	return pages.AppendLimits(b, pages.Limits{
 		Compare:     maxCompareBlocks,
@@ -87,10 +67,11 @@ func vpdBlockLimits(u *Unit, _ *Nexus, b []byte) []byte {
 	})
 }
 
-func vpdCharacteristics(_ *Unit, _ *Nexus, b []byte) []byte { return pages.AppendCharacteristics(b) }
+func vpdCharacteristics(_ *itl, b []byte) []byte { return pages.AppendCharacteristics(b) }
 
 // vpdProvisioning makes the Logical Block Provisioning page.
-func vpdProvisioning(u *Unit, _ *Nexus, b []byte) []byte {
+func vpdProvisioning(x *itl, b []byte) []byte {
+	u := x.u
 	var exponent byte
 	if u.provisioner != nil {
 		exponent = u.thresholdExponent()

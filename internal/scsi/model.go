@@ -23,8 +23,9 @@ const maxLUN = 1<<14 - 1
 // Target is a SCSI target device: its logical units, and which of them each
 // initiator may see.
 type Target struct {
-	opt  Options
-	exec block.Executor
+	opt      Options
+	exec     block.Executor
+	commands *commands
 
 	// Who is there (target.go, nexus.go).
 	units   []*Unit            // in the order of AddUnit
@@ -119,6 +120,11 @@ type itl struct {
 	// fenced is the last task that had arrived when the unit was fenced against the nexus: what a
 	// copy that came before has not begun by then it does not begin later.
 	fenced uint64
+}
+
+// product is what INQUIRY says of all units alike.
+func (t *Target) product() *pages.Product {
+	return &pages.Product{Vendor: t.opt.Vendor, Product: t.opt.Product, Revision: t.opt.Revision}
 }
 
 func (t *Target) mapFor(initiator string) *lunMap {

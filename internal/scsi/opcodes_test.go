@@ -9,7 +9,7 @@ import (
 // TestTable checks what init cannot know: that every command is found by its own
 // usage data, and is counted as what it is.
 func TestTable(t *testing.T) {
-	for _, c := range table {
+	for _, c := range allCommands.rows() {
 		cdb := make([]byte, len(c.usage))
 		cdb[0] = c.op
 		switch {
@@ -21,14 +21,14 @@ func TestTable(t *testing.T) {
 		case c.sa != none:
 			cdb[1] = byte(c.sa)
 		}
-		if lookup(cdb) != c {
+		if allCommands.lookup(cdb) != c {
 			t.Errorf("%s: not found by its CDB", c.name)
 		}
 		if c.flags&writes != 0 && (c.kind == counters.Other || c.kind == counters.Read) {
 			t.Errorf("%s: a write counted as %s", c.name, c.kind)
 		}
 	}
-	if len(table) < 50 {
-		t.Errorf("only %d commands", len(table))
+	if len(allCommands.rows()) < 50 {
+		t.Errorf("only %d commands", len(allCommands.rows()))
 	}
 }

@@ -5,12 +5,7 @@
 
 package scsi
 
-import (
-	"encoding/binary"
-
-	"github.com/arraysim/arraysim/internal/scsi/pages"
-	"github.com/arraysim/arraysim/internal/scsi/sense"
-)
+import "github.com/arraysim/arraysim/internal/scsi/sense"
 
 // Submit starts tasks, in order.
 func (n *Nexus) Submit(tasks []*Task) {
@@ -33,13 +28,16 @@ func (n *Nexus) receive(t *Task, now int64) {
 	st.itl = n.lookup(t.LUN)
 	if st.itl == nil || n.closed {
 		st.itl, st.u = nil, nil
-		n.withoutUnit(t)
+		st.row = n.t.commands.lookup(t.CDB)
+		if w := n.t.commands.withoutUnit; w == nil || !w(t) {
+			t.check(sense.LUNNotSupported)
+		}
 		return
 	}
 	u := st.itl.u
 	st.u = u
 	if u.size >= u.limit {
-		st.row = lookup(t.CDB) // for the counters
+		st.row = n.t.commands.lookup(t.CDB) // for the counters
 		t.end(sense.StatusTaskSetFull)
 		return
 	}
@@ -53,28 +51,5 @@ func (n *Nexus) receive(t *Task, now int64) {
 		t.enable()
 	default:
 		u.schedule()
-	}
-}
-
-// withoutUnit serves commands to a LUN without a unit (SPC-5 4.3.2, 6.34).
-func (n *Nexus) withoutUnit(t *Task) {
-	t.state.row = lookup(t.CDB)
-	var op byte = 0xFF
-	if len(t.CDB) >= 6 {
-		op = t.CDB[0]
-	}
-	switch {
-	case op == 0x12 && t.CDB[1]&1 == 0:
-		var b [pages.InquiryLen]byte
-		n.t.opt.product().NoUnit(b[:])
-		t.reply(b[:], int(binary.BigEndian.Uint16(t.CDB[3:])))
-	case op == 0x03:
-		s := sense.Data{Code: sense.LUNNotSupported}
-		var b [64]byte
-		t.reply(s.Encode(b[:], t.CDB[1]&1 != 0), int(t.CDB[4]))
-	case op == 0xA0 && len(t.CDB) >= 12 && t.LUN == 0:
-		doReportLUNs(t)
-	default:
-		t.check(sense.LUNNotSupported)
 	}
 }

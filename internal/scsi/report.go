@@ -7,6 +7,7 @@ package scsi
 import (
 	"encoding/binary"
 
+	"github.com/arraysim/arraysim/internal/scsi/pages"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
@@ -92,11 +93,12 @@ func doReportOpcodes(t *Task) {
 	allocation := int(min(be.Uint32(t.CDB[6:]), 1<<30))
 	op, sa := t.CDB[3], int(be.Uint16(t.CDB[4:]))
 	x := t.state.itl
-	s := &servedOps[op]
+	all := t.target().commands
+	cmd, sas := all.served(op)
 	switch t.CDB[2] & 7 {
 	case opcodesAll:
 		b := make([]byte, 4, 2048)
-		for _, c := range table {
+		for _, c := range all.rows() {
 			if c.offered(x) && c.flags&unlisted == 0 {
 				b = c.describe(b, rctd)
 			}
@@ -105,17 +107,17 @@ func doReportOpcodes(t *Task) {
 		t.reply(b, allocation)
 		return
 	case opcodesPlain:
-		if s.sas != nil {
+		if sas != nil {
 			t.fault(sense.InCDB(2, 2))
 			return
 		}
 	case opcodesAction:
-		if s.cmd != nil || s.sas == nil {
+		if cmd != nil || sas == nil {
 			t.fault(sense.InCDB(2, 2))
 			return
 		}
 	case opcodesEither:
-		if s.cmd != nil && sa != 0 {
+		if cmd != nil && sa != 0 {
 			t.reply([]byte{0, supportNo, 0, 0}, allocation)
 			return
 		}
@@ -123,8 +125,8 @@ func doReportOpcodes(t *Task) {
 		t.fault(sense.InCDB(2, 2))
 		return
 	}
-	c := s.cmd
-	for _, d := range s.sas {
+	c := cmd
+	for _, d := range sas {
 		if d.sa == sa {
 			c = d
 		}
@@ -220,4 +222,27 @@ func doReadCapacity16(t *Task) {
 		b[14] = capacityLBPME | capacityLBPRZ
 	}
 	t.reply(b[:], int(min(binary.BigEndian.Uint32(t.CDB[10:]), capacityLen)))
+}
+
+// withoutUnit serves commands to a LUN without a unit (SPC-5 4.3.2, 6.34). It reports whether the
+// command is served.
+func withoutUnit(t *Task) bool {
+	if len(t.CDB) < 6 {
+		return false
+	}
+	switch op := t.CDB[0]; {
+	case op == 0x12 && t.CDB[1]&1 == 0:
+		var b [pages.InquiryLen]byte
+		t.target().product().NoUnit(b[:])
+		t.reply(b[:], int(binary.BigEndian.Uint16(t.CDB[3:])))
+	case op == 0x03:
+		s := sense.Data{Code: sense.LUNNotSupported}
+		var b [64]byte
+		t.reply(s.Encode(b[:], t.CDB[1]&1 != 0), int(t.CDB[4]))
+	case op == 0xA0 && len(t.CDB) >= 12 && t.LUN == 0:
+		doReportLUNs(t)
+	default:
+		return false
+	}
+	return true
 }

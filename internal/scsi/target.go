@@ -34,17 +34,24 @@ import (
 
 // NewTarget makes a target without units.
 func NewTarget(opt Options) *Target {
+	t := newTarget(opt, allCommands)
+	t.copies = newManager(t)
+	return t
+}
+
+// newTarget makes a target without units and without a copy manager, which serves these commands.
+func newTarget(opt Options, all *commands) *Target {
 	t := &Target{
-		opt:    opt,
-		exec:   opt.Exec,
-		maps:   make(map[string]*lunMap),
-		hostOf: make(map[string]*host),
-		known:  make(map[string]bool),
-		copies: noCopies{},
+		opt:      opt,
+		exec:     opt.Exec,
+		maps:     make(map[string]*lunMap),
+		hostOf:   make(map[string]*host),
+		known:    make(map[string]bool),
+		copies:   noCopies{},
+		commands: all,
 	}
 	t.drain = t.runEnded
 	t.groups = alua.New(opt.Ports)
-	t.copies = newManager(t)
 	return t
 }
 

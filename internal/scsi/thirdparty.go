@@ -17,7 +17,8 @@ const (
 )
 
 // vpdThirdParty makes the Third-party Copy page (SPC-5 7.7.18).
-func vpdThirdParty(u *Unit, _ *Nexus, b []byte) []byte {
+func vpdThirdParty(x *itl, b []byte) []byte {
+	u := x.u
 	be := binary.BigEndian
 	add := func(kind uint16, body []byte) {
 		for len(body)%4 != 0 {
@@ -36,7 +37,7 @@ func vpdThirdParty(u *Unit, _ *Nexus, b []byte) []byte {
 	add(tpcRODLimits, limits)
 	var list []byte
 	for _, op := range []byte{0x83, 0x84} {
-		sas := servedOps[op].sas
+		_, sas := u.t.commands.served(op)
 		list = append(list, op, byte(len(sas)))
 		for _, c := range sas {
 			list = append(list, byte(c.sa))
