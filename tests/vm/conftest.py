@@ -1,4 +1,4 @@
-"""Fixtures of the guest; on any other machine the tests of this folder are not collected, but by who only counts them."""
+"""Fixtures of the guest; on any other machine the tests of this folder are collected only to be counted."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def memory(size: int) -> mmap.mmap:
 
 @cache
 def noise() -> memoryview:
-    """Return the noise: each MiB is the first, turned by another odd number of bytes, so that no two sectors are alike."""
+    """Return the noise: each MiB is the first, turned by no whole number of sectors, so that no two are alike."""
     first, whole = random.Random(1).randbytes(MiB), memory(NOISE_SIZE)
     for n in range(NOISE_SIZE // MiB):
         whole.write(first[n * 12347 :])
