@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
@@ -84,6 +85,7 @@ type Array struct {
 	log     *nvlog.Log
 	flusher *nvlog.Flusher
 	rows    *nvlog.Rows
+	back    *backend.Backend
 	leaving []*Volume // deleted ones that may have nothing dirty any more
 	started int64
 
@@ -91,8 +93,6 @@ type Array struct {
 	completed    []*block.Request
 	completeSent bool
 	destagePools []*Pool
-	ioBatch      []*block.IO
-	ioSpare      []*block.IO
 	stepping     bool
 	metaWait     opQueue // map edits that wait for room in the log
 	yielded      opQueue // ops that let others go first
@@ -100,13 +100,10 @@ type Array struct {
 
 	garbageQueued bool
 
-	written, cycleBatch              []uint32
-	cycling, cycleFailed, cycleTimer bool
-	cycleLeft                        int
+	written, cycleBatch []uint32
+	cycleTimer          bool
 	durable
 	watching           bool // see failing.go
-	readsOut           int  // back-end reads that somebody waits for
-	inSubmit           bool // what ends now ends inside Submit of its medium
 	draining           bool
 	degraded           bool    // the cache has no mirror
 	copyWait, readWait opQueue // for the copy engine
@@ -116,7 +113,6 @@ type Array struct {
 	parked             opQueue        // writes whose pages are not all settled
 	settledOps         []*op
 	pinned             int // pages that cannot be destaged
-	redos              int // mdisks that have a redo
 	drained            []func()
 	ckpt               checkpointer
 	stopped            bool
@@ -124,14 +120,11 @@ type Array struct {
 	metaBusy           bool
 	blobs              []blobChange // those of SetBlob that wait for theirs
 	recovery           Recovery
-	bad                map[uint64]struct{} // sectors that failed their checksum
-	hadBad             bool                // the checkpoint has a list of them
 	// afterStep is for tests: it is called at the end of every step.
 	afterStep func()
 	broken    string // why the array refuses writes
 
 	freeOp      *op
-	freeIO      *diskIO
 	freeUnit    *destageUnit
 	freeReading *reading
 	edits       []nvlog.Edit
@@ -140,7 +133,6 @@ type Array struct {
 	scratch     commitScratch
 
 	garbageFn, cycleFn, completeFn, resumeFn, lookFn func()
-	destageDoneFn, readDoneFn                        func(*diskIO)
 }
 
 // Pool is a set of mdisks, the space on them, and a partition of the write cache.
@@ -199,6 +191,7 @@ func Open(opt Options) (*Array, error) {
 		a := newArray(opt)
 		a.cache = newCache(nv, limit)
 		a.rows = nvlog.OpenRows(nv, ownerOf)
+		a.openBackend()
 		a.log = nvlog.NewLog(nv)
 		a.flusher = nvlog.NewFlusher(nv, a.log, a.exec, retryTime,
 			nvlog.Hooks{Begun: a.flushBegun, Ended: a.flushEnded, Heard: a.endStep})
@@ -218,8 +211,6 @@ func newArray(opt Options) *Array {
 	a.resumeFn = a.resumeYielded
 	a.lookFn = a.look
 	a.ckpt.step, a.ckpt.limit = checkpointStep, opt.CheckpointBytes
-	a.destageDoneFn = a.destageDone
-	a.readDoneFn = a.readDone
 	return a
 }
 
@@ -278,7 +269,7 @@ func (a *Array) endStep() {
 	a.stepping = true
 	for again := true; again; {
 		again = false
-		a.submitIO()
+		a.back.Submit()
 		a.endSettled()
 		a.pump()
 		for len(a.destagePools) > 0 {
@@ -290,7 +281,7 @@ func (a *Array) endStep() {
 		a.cycle(a.anyWaiting() || a.draining)
 		a.checkpoint(false)
 		again = a.canPump() // before the rest: to find space it may collect garbage, which makes work
-		again = again || len(a.ioBatch)+len(a.destagePools)+len(a.settledOps) > 0
+		again = again || a.back.Pending() || len(a.destagePools)+len(a.settledOps) > 0
 	}
 	a.stepping = false
 	if len(a.leaving) > 0 {

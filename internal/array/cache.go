@@ -255,8 +255,8 @@ func (a *Array) install(o *op, i, old uint32, k pageKey, mask, written uint8, or
 		o.unsettled++
 	}
 	v.countAdmitted(o, uint64(bits.OnesCount8(written))*block.SectorSize)
-	if len(a.bad) > 0 {
-		a.mend(k, written)
+	if a.back.Bad.Len() > 0 {
+		a.back.Bad.Forget(k, written)
 	}
 	if old != noPage {
 		a.supersede(v, i, old, written)
@@ -351,8 +351,8 @@ func (a *Array) cool(i uint32) {
 // sectors writes them to where nobody reads.
 func (a *Array) drop(k pageKey, lost uint8) {
 	c := a.cache
-	if len(a.bad) > 0 {
-		a.mend(k, lost)
+	if a.back.Bad.Len() > 0 {
+		a.back.Bad.Forget(k, lost)
 	}
 	i := c.lookup(k)
 	if i == noPage {

@@ -180,13 +180,8 @@ func (a *Array) checkPage(r *Report, i uint32) {
 		return
 	}
 	for left := p.mask &^ a.cache.nv.GoodSectors(i); left != 0; left &= left - 1 {
-		if s := bits.TrailingZeros8(left); !a.isBad(p.key, s) {
+		if s := bits.TrailingZeros8(left); !a.back.Bad.Has(p.key, s) {
 			r.add("cache: page %d, sector %d of it: the checksum is wrong", i, s)
 		}
 	}
-}
-
-func (a *Array) isBad(k pageKey, s int) bool {
-	_, ok := a.bad[badKey(k, s)]
-	return ok
 }

@@ -20,7 +20,6 @@ const (
 	settleTime    = 500_000_000
 	settleMost    = 30_000_000_000
 	cycleInterval = 200_000_000
-	retryTime     = 1_000_000_000
 	paceSlack     = 10_000_000 // what a paced destager may catch up when it was held up
 )
 
@@ -282,7 +281,7 @@ func (a *Array) destage(p *Pool) {
 // anyRoom tells whether an mdisk takes another destage.
 func (p *Pool) anyRoom() bool {
 	for _, d := range p.mdisks {
-		if d.destages < p.a.opt.Policy.DestageDepth || d.offline {
+		if d.destages < p.a.opt.Policy.DestageDepth || d.Offline() {
 			return true
 		}
 	}
@@ -296,7 +295,7 @@ func (p *Pool) oldest(lists []dirtyList) uint32 {
 	best, age := noPage, uint32(0)
 	for md := range lists {
 		l := &lists[md]
-		if l.head == noPage || p.mdisks[md].destages >= depth && !p.mdisks[md].offline {
+		if l.head == noPage || p.mdisks[md].destages >= depth && !p.mdisks[md].Offline() {
 			continue
 		}
 		if best == noPage || int32(l.age-age) < 0 {
@@ -339,14 +338,14 @@ func (a *Array) destagePage(p *Pool, first uint32, credit int) int {
 	k := c.pages[first].key
 	md, _, _ := p.space.Locate(k.Phys())
 	d := p.mdisks[md]
-	if d.offline {
+	if d.Offline() {
 		p.pin(d, first)
 		return -1
 	}
 	if d.destages >= a.opt.Policy.DestageDepth {
 		return 0
 	}
-	if d.redo != nil {
+	if d.Redoing() {
 		return 0
 	}
 	if !a.flushedPage(first) {

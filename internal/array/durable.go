@@ -84,7 +84,7 @@ func (a *Array) cycle(force bool) {
 	c := a.cache
 	n := len(a.written) + len(c.cooling) + len(c.buried)
 	due := force || n >= len(c.pages)/64 || c.freeCount <= len(c.pages)/8 || a.anyWaiting()
-	if len(a.written) > 0 && due && !a.cycling {
+	if len(a.written) > 0 && due && !a.back.Syncing() {
 		a.syncMdisks()
 	}
 	// Twice, for what a flush that took no time has buried.
@@ -98,69 +98,27 @@ func (a *Array) cycle(force bool) {
 }
 
 func (a *Array) syncMdisks() {
-	a.cycling = true
 	// What a redo will write again waits for it.
 	a.cycleBatch = a.cycleBatch[:0]
 	kept := a.written[:0]
 	for _, i := range a.written {
-		if a.redos == 0 || a.mdiskOf(i).redo == nil {
+		if a.back.Redoing() == 0 || !a.mdiskOf(i).Redoing() {
 			a.cycleBatch = append(a.cycleBatch, i)
 		} else {
 			kept = append(kept, i)
 		}
 	}
 	a.written = kept
-	a.cycleLeft = 1
-	for _, p := range a.pools {
-		if p == nil {
-			continue
-		}
-		for _, d := range p.mdisks {
-			if d.unsynced && d.redo == nil {
-				d.unsynced = false
-				a.cycleLeft++
-				d.medium.Sync(func(err error) {
-					if err != nil {
-						d.failing.err = err
-						d.lost, a.cycleFailed = true, true
-					}
-					a.cycleSynced()
-				})
-			}
-		}
-	}
-	a.cycleSynced()
+	a.back.Sync()
 }
 
-func (a *Array) cycleSynced() {
-	if a.cycleLeft--; a.cycleLeft > 0 {
-		return
-	}
-	a.cycling = false
-	if a.cycleFailed {
-		a.cycleFailed = false
-		lost := map[*mdisk][]uint32{}
-		kept := a.cycleBatch[:0]
-		for _, i := range a.cycleBatch {
-			if d := a.mdiskOf(i); d.lost {
-				lost[d] = append(lost[d], i)
-			} else {
-				kept = append(kept, i)
-			}
-		}
-		a.cycleBatch = kept
-		for _, p := range a.Pools() {
-			for _, d := range p.mdisks {
-				if d.lost {
-					d.lost = false
-					a.lose(d, lost[d])
-				}
-			}
-		}
+// synced buries what a sync has made durable; what it may have lost waits for the mdisks' redo.
+func (a *Array) synced(failed bool) {
+	if failed {
+		a.cycleBatch = a.takeWritten(a.cycleBatch, func(d *mdisk) bool { return d.Redoing() })
 	}
 	a.buryWritten(a.cycleBatch)
 	a.cycleBatch = a.cycleBatch[:0]
-	a.endStep()
 }
 
 // buryWritten buries pages that are on the back end for good.

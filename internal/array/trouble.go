@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -78,7 +79,7 @@ func (a *Array) Mirrored() bool { return !a.degraded }
 // mdisk returns the pool's mdisk of this name.
 func (p *Pool) mdisk(name string) (*mdisk, error) {
 	for _, d := range p.mdisks {
-		if d.name == name {
+		if d.Name() == name {
 			return d, nil
 		}
 	}
@@ -90,15 +91,11 @@ func (p *Pool) mdisk(name string) (*mdisk, error) {
 // Offline, and new space is taken from others. What it holds must be as it was when it comes back.
 func (p *Pool) SetMdiskOffline(name string, offline bool) error {
 	d, err := p.mdisk(name)
-	if err != nil || d.offline == offline {
+	if err != nil || d.Offline() == offline {
 		return err
 	}
-	d.offline, d.away = offline, p.a.exec.Now()
-	for i := range p.mdisks {
-		if p.mdisks[i] == d {
-			p.space.SetDown(i, offline)
-		}
-	}
+	d.SetOffline(offline)
+	p.space.SetDown(d.Number(), offline)
 	if !offline {
 		for i := d.pinned.head; i != noPage; i = d.pinned.head {
 			v := p.a.volumeByID(p.a.cache.pages[i].vol)
@@ -124,7 +121,7 @@ func (p *Pool) SetMdiskLimits(name string, bandwidth, iops uint64) error {
 	if err != nil {
 		return err
 	}
-	d.bandwidth, d.iops = bandwidth, iops
+	d.SetLimits(backend.Limits{Bandwidth: bandwidth, IOPS: iops})
 	return nil
 }
 
@@ -147,7 +144,7 @@ func (p *Pool) unpin(n int) { p.pinMore(-n) }
 // writable tells whether what lies at a physical sector can be written.
 func (p *Pool) writable(phys uint64) block.Status {
 	if p.space.AnyDown() {
-		if md, _, _ := p.space.Locate(phys); p.mdisks[md].offline {
+		if md, _, _ := p.space.Locate(phys); p.mdisks[md].Offline() {
 			return block.Offline
 		}
 	}
@@ -182,9 +179,9 @@ func (a *Array) DeletePool(p *Pool, done func(error)) {
 		mdisks := make([]MdiskSpec, len(p.mdisks))
 		a.rows.Drop(rowsOfGone+uint64(p.id), 0)
 		for i, d := range p.mdisks {
-			mdisks[i].Name = d.name
-			d.removed = true
-			a.rows.Drop(1<<32|uint64(d.id), 0)
+			mdisks[i].Name = d.Name()
+			a.back.Detach(d.Mdisk)
+			a.rows.Drop(ownerOfMdisk|uint64(d.ID()), 0)
 		}
 		a.removeMdisks(p.name, mdisks, func(err error) {
 			a.endStep()

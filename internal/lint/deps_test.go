@@ -28,9 +28,11 @@ const directions = `
 
 	array/layout < array/nvlog, array/alloc;
 
+	array/nvlog, crc32c, metrics < array/backend;
+
 	array/alloc < array/extent;
 
-	array/nvlog, array/extent, crc32c, metrics < array;
+	array/backend, array/extent, crc32c, metrics < array;
 
 	block, crc32c, metrics < store;
 
@@ -64,7 +66,7 @@ const directions = `
 var inner = []string{"array"}
 
 // core lists the packages that run in virtual time: same input, same result.
-var core = []string{"scsi", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent", "hostcache", "hostcache/tier", "sim"}
+var core = []string{"scsi", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent", "array/backend", "hostcache", "hostcache/tier", "sim"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{
