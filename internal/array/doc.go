@@ -9,7 +9,7 @@
 //	  physical space, reference counts               package alloc
 //	  write cache, by physical address               cache.go admit.go
 //	  log record = commit point                      nvlog/ durable.go
-//	  destager -> mdisks                             destage.go mdisk.go
+//	  destager -> mdisks                             destage.go unit.go, package backend
 //	  checkpoints, recovery, check                   checkpoint.go recover.go check.go
 //	  hold and place, copy engine                    copy.go
 //

@@ -205,7 +205,9 @@ func (m *medium) answer() {
 
 func (m *medium) finish(io *block.IO) {
 	if m.fail != nil {
-		io.Err = m.fail(io)
+		if err := m.fail(io); err != nil { // who keeps an old error keeps it
+			io.Err = err
+		}
 	}
 	at := io.Off
 	for _, b := range io.Vec {
@@ -262,12 +264,13 @@ func (m *medium) Abandon(io *block.IO) { io.Vec = nil }
 // deaf is a medium that does not give buffers back.
 type deaf struct{ block.Medium }
 
-// stamped returns a page whose sectors say which version they are, with their checksums.
+// stamped returns a page whose sectors say which they are and of which version, with their checksums.
 func stamped(version uint64) (data []byte, sums [layout.PageSectors]uint32) {
 	data = make([]byte, layout.PageBytes)
 	for s := range sums {
 		b := data[s*block.SectorSize : (s+1)*block.SectorSize]
 		binary.LittleEndian.PutUint64(b, version)
+		b[8] = byte(s)
 		binary.LittleEndian.PutUint64(b[block.SectorSize-8:], version)
 		sums[s] = crc32c.Sector(b)
 	}

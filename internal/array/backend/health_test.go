@@ -87,6 +87,24 @@ func TestOverdue(t *testing.T) {
 	}
 }
 
+// TestDetachWhileLooking: who hears of one mdisk may take the pool of another out.
+func TestDetachWhileLooking(t *testing.T) {
+	r := newRig(t)
+	d, _ := r.mdisk("m", Limits{})
+	e, _ := r.mdisk("n", Limits{})
+	d.SetOffline(true)
+	e.SetOffline(true)
+	var heard []*Mdisk
+	r.b.hooks.Overdue = func(x *Mdisk, _ block.Status) {
+		heard = append(heard, x)
+		r.b.Detach(e)
+	}
+	r.clock.RunUntil(Patience)
+	if r.b.Look(Patience); !slices.Equal(heard, []*Mdisk{d}) {
+		t.Errorf("heard of %d mdisks", len(heard))
+	}
+}
+
 // TestSilence: a medium is silent while it ends nothing of what it has; what it ends inside Submit
 // says nothing of the disk.
 func TestSilence(t *testing.T) {
@@ -116,6 +134,12 @@ func TestSilence(t *testing.T) {
 	m.held[1].Done(m.held[1])
 	if got := d.Silent(5 * Patience); got != 0 {
 		t.Errorf("without work it is silent for %d ns", got)
+	}
+	r.clock.RunUntil(5 * Patience)
+	r.do(d, true, 0, 512)
+	r.step()
+	if got := d.Silent(6*Patience - 1); got != 0 {
+		t.Errorf("with work that is new it is silent for %d ns", got)
 	}
 }
 
