@@ -8,6 +8,12 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
+// What the array has for each mdisk beside the back end's own state, and what it answers the back end:
+// an mdisk there knows the numbers of its pool and of itself, here they become a pool and its pages.
+//
+// Invariant: while an mdisk redoes, mdisk.redo has the pages that were written to it and not synced,
+// and none of them is in Array.written or in a sync under way. They are buried when the redo ends.
+
 // mdisk is one back-end disk of a pool, with what the cache keeps for it.
 type mdisk struct {
 	*backend.Mdisk

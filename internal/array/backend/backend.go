@@ -9,7 +9,8 @@ import (
 )
 
 // Hooks are what a Backend tells its user. All of them are set, once, and called with the executor
-// held. A hook may start operations; it may not submit.
+// held. A hook may start operations; it may not submit. Nothing is told of an mdisk that is detached,
+// but the end of its operations.
 type Hooks struct {
 	// Read: an operation of Mdisk.Read has ended, see IO.Err. The Op is reused after it.
 	Read func(*Op)

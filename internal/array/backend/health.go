@@ -41,7 +41,7 @@ func (d *Mdisk) Failed(err error) (wait int64) {
 	f.err = err
 	if f.since == 0 {
 		f.since = now
-		d.b.hooks.Turned(d)
+		d.turned()
 		d.b.hooks.Watch()
 	}
 	return min(max(RetryTime, (now-f.since)/2), maxRetryTime)
@@ -54,6 +54,13 @@ func (d *Mdisk) ReadFailed() { d.failures++ }
 func (d *Mdisk) Works() {
 	if d.failing.since != 0 && d.redo == nil {
 		d.failing = failing{}
+		d.turned()
+	}
+}
+
+// turned tells that the mdisk has begun to fail, or works again, while there is somebody who cares.
+func (d *Mdisk) turned() {
+	if !d.detached {
 		d.b.hooks.Turned(d)
 	}
 }

@@ -61,6 +61,10 @@ func (d *Mdisk) redoSoon() {
 // redoNow begins a try.
 func (d *Mdisk) redoNow() {
 	r := d.redo
+	if d.detached { // with its pool, of which nothing was dirty: there was nothing to lose
+		d.endRedo()
+		return
+	}
 	if r.todo == nil {
 		todo, ready := d.b.hooks.Rewrite(d)
 		if !ready {
@@ -122,15 +126,21 @@ func (d *Mdisk) redoEnded(err error) {
 
 // redoSynced ends a try.
 func (d *Mdisk) redoSynced(err error) {
-	b := d.b
 	if err != nil {
 		d.failing.err = err
 		d.redoSoon()
 		return
 	}
-	d.redo = nil
-	b.redoing--
+	d.endRedo()
+	if d.detached {
+		return
+	}
 	d.Works()
-	b.hooks.Rewritten(d)
-	b.hooks.Step()
+	d.b.hooks.Rewritten(d)
+	d.b.hooks.Step()
+}
+
+func (d *Mdisk) endRedo() {
+	d.redo = nil
+	d.b.redoing--
 }

@@ -111,6 +111,43 @@ func TestRedo(t *testing.T) {
 	}
 }
 
+// TestRedoOfADetachedMdisk: when its pool goes, a redo ends without a word, whatever it is doing.
+func TestRedoOfADetachedMdisk(t *testing.T) {
+	for name, c := range map[string]struct {
+		ready bool
+		at    int64 // ms after the failed sync
+		sync  error // of the sync behind the writes
+	}{
+		"before the first try": {true, 500, nil},
+		"not ready":            {false, 1005, nil},
+		"writing":              {true, 1050, nil},
+		"syncing":              {true, 1150, nil},
+		"syncing in vain":      {true, 1150, errDisk},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			d, m := r.mdisk("m", Limits{})
+			r.rewrite = func(*Mdisk) ([]Rewrite, bool) { return []Rewrite{{Mask: 1}}, c.ready }
+			r.do(d, true, 0, 512)
+			r.step()
+			m.failSync = func() error { return errDisk }
+			r.b.Sync()
+			m.failSync = func() error { return c.sync }
+			m.delay = func() int64 { return second / 10 }
+			r.clock.RunUntil(c.at * second / 1000)
+			if !d.Redoing() || c.at > 1100 && m.syncs != 2 {
+				t.Fatalf("it redoes: %v, %d syncs", d.Redoing(), m.syncs)
+			}
+			r.b.Detach(d)
+			r.heard()
+			r.clock.Run()
+			if got := r.heard(); len(got) > 0 || d.Redoing() || r.b.Redoing() != 0 || d.depth != 0 {
+				t.Errorf("heard: %q; it redoes: %v, %d operations are left", got, d.Redoing(), d.depth)
+			}
+		})
+	}
+}
+
 // TestRedoOfNothing: what a failed sync may have lost may be nothing that anybody needs.
 func TestRedoOfNothing(t *testing.T) {
 	r := newRig(t)
