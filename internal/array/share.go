@@ -190,3 +190,24 @@ func (a *Array) pressAll() {
 		}
 	}
 }
+
+// setCaps applies the cap policy to the pools that exist.
+func (a *Array) setCaps() {
+	n := 0
+	for _, p := range a.pools {
+		if p != nil {
+			n++
+		}
+	}
+	if n == 0 {
+		return
+	}
+	percent := a.opt.CapPercent[min(n, len(a.opt.CapPercent))-1]
+	for _, p := range a.pools {
+		if p != nil {
+			p.part.limit = a.cache.limit * percent / 100
+		}
+	}
+	a.setFloors(n)
+	a.gaveAll()
+}
