@@ -6,6 +6,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/metrics"
 )
@@ -79,7 +80,7 @@ type Array struct {
 	made    map[string]bool // names of those mdisks in the store
 
 	arena   *extent.Arena
-	cache   *cache
+	cache   *wcache.Cache
 	line    line // of the pools that wait for what they share
 	log     *nvlog.Log
 	flusher *nvlog.Flusher
@@ -90,7 +91,6 @@ type Array struct {
 	// Work that the end of a step does once for all that the step caused.
 	completed    []*block.Request
 	completeSent bool
-	destagePools []*Pool
 	ioBatch      []*block.IO
 	ioSpare      []*block.IO
 	stepping     bool
@@ -100,23 +100,17 @@ type Array struct {
 
 	garbageQueued bool
 
-	written, cycleBatch              []uint32
-	cycling, cycleFailed, cycleTimer bool
-	cycleLeft                        int
+	round syncRound
 	durable
-	watching           bool // see failing.go
-	readsOut           int  // back-end reads that somebody waits for
-	inSubmit           bool // what ends now ends inside Submit of its medium
-	draining           bool
-	degraded           bool    // the cache has no mirror
+	watching           bool    // see failing.go
+	readsOut           int     // back-end reads that somebody waits for
+	inSubmit           bool    // what ends now ends inside Submit of its medium
 	copyWait, readWait opQueue // for the copy engine
 	copyOut            int64   // bytes of pieces under way
 	copyReading        int
 	through            map[uint32]*op // by page: the write that waits for it
 	parked             opQueue        // writes whose pages are not all settled
 	settledOps         []*op
-	pinned             int // pages that cannot be destaged
-	redos              int // mdisks that have a redo
 	drained            []func()
 	ckpt               checkpointer
 	stopped            bool
@@ -139,8 +133,8 @@ type Array struct {
 	copyBufs    [][]byte
 	scratch     commitScratch
 
-	garbageFn, cycleFn, completeFn, resumeFn, lookFn func()
-	destageDoneFn, readDoneFn                        func(*diskIO)
+	garbageFn, completeFn, resumeFn, lookFn func()
+	destageDoneFn, readDoneFn               func(*diskIO)
 }
 
 // Pool is a set of mdisks, the space on them, and a partition of the write cache.
@@ -153,18 +147,12 @@ type Pool struct {
 	mdisks   []*mdisk
 	part     partition
 
-	destagePending bool
-	ticking        bool
-	tickFn         func()
-	wait           [block.NumOrigins]metrics.Histogram
-	waitingBytes   [block.NumOrigins]int64
-	throttled      [len(primNames)]int64 // ns that offloads waited for their budget
-	writeMode      WriteMode
-	pinnedPages    int
-	wakeFn         func()
-	copying        [len(primNames)]int64 // bytes of pieces of data copies under way
-	volumes        int                   // of it, those that are being made, too
-	ending         bool                  // it is being deleted, and that is not durable yet
+	wait         [block.NumOrigins]metrics.Histogram
+	waitingBytes [block.NumOrigins]int64
+	throttled    [len(primNames)]int64 // ns that offloads waited for their budget
+	copying      [len(primNames)]int64 // bytes of pieces of data copies under way
+	volumes      int                   // of it, those that are being made, too
+	ending       bool                  // it is being deleted, and that is not durable yet
 }
 
 // Name returns the pool's name.
@@ -175,8 +163,8 @@ func (p *Pool) Name() string { return p.name }
 // held by the caller.
 func Open(opt Options) (*Array, error) {
 	opt.fill()
-	if len(opt.CapPercent) == 0 || opt.CacheBytes < minCachePage*pageBytes {
-		return nil, fmt.Errorf("the write cache needs at least %d KiB and a cap", minCachePage*pageBytes/1024)
+	if len(opt.CapPercent) == 0 || opt.CacheBytes < wcache.MinPages*pageBytes {
+		return nil, fmt.Errorf("the write cache needs at least %d KiB and a cap", wcache.MinPages*pageBytes/1024)
 	}
 	payload := opt.Store.Payload()
 	limit := int(opt.CacheBytes / pageBytes)
@@ -197,11 +185,13 @@ func Open(opt Options) (*Array, error) {
 	}
 	return openCopy(meta, func() (*Array, error) {
 		a := newArray(opt)
-		a.cache = newCache(nv, limit)
 		a.rows = nvlog.OpenRows(nv, ownerOf)
 		a.log = nvlog.NewLog(nv)
 		a.flusher = nvlog.NewFlusher(nv, a.log, a.exec, retryTime,
-			nvlog.Hooks{Begun: a.flushBegun, Ended: a.flushEnded, Heard: a.endStep})
+			nvlog.Hooks{Begun: func() { a.cache.FlushBegun() }, Ended: a.flushEnded, Heard: a.endStep})
+		a.cache = wcache.New(wcache.Config{NV: nv, Log: a.log, Flusher: a.flusher, Rows: a.rows, Exec: a.exec, Limit: limit,
+			Policy: opt.Policy.cache(), DestageStart: opt.DestageStart,
+			Hooks: wcache.Hooks{Stepped: a.endStep, Left: func(id uint32) { a.vols[id].left() }, Settled: a.settled}})
 		a.meta = meta
 		return a, a.recover(fresh)
 	}, nv.Saved)
@@ -213,7 +203,7 @@ func newArray(opt Options) *Array {
 		started: opt.Exec.Now(), through: map[uint32]*op{}}
 	a.arena = extent.NewArena(a.scheduleGarbage)
 	a.garbageFn = a.runGarbage
-	a.cycleFn = func() { a.cycleTimer = false; a.cycle(true); a.endStep() }
+	a.round.timerFn = func() { a.round.timer = false; a.cycle(true); a.endStep() }
 	a.completeFn = a.complete
 	a.resumeFn = a.resumeYielded
 	a.lookFn = a.look
@@ -227,24 +217,7 @@ func (a *Array) poolByID(id uint16) *Pool     { return a.pools[id] }
 func (a *Array) volumeByID(id uint32) *Volume { return a.vols[id] }
 
 // setCaps applies the cap policy to the pools that exist.
-func (a *Array) setCaps() {
-	n := 0
-	for _, p := range a.pools {
-		if p != nil {
-			n++
-		}
-	}
-	if n == 0 {
-		return
-	}
-	percent := a.opt.CapPercent[min(n, len(a.opt.CapPercent))-1]
-	for _, p := range a.pools {
-		if p != nil {
-			p.part.limit = a.cache.limit * percent / 100
-		}
-	}
-	a.setFloors(n)
-}
+func (a *Array) setCaps() { a.cache.SetCaps(a.opt.CapPercent) }
 
 // finish queues a request's completion.
 func (a *Array) finish(r *block.Request, s block.Status) {
@@ -281,16 +254,13 @@ func (a *Array) endStep() {
 		a.submitIO()
 		a.endSettled()
 		a.pump()
-		for len(a.destagePools) > 0 {
-			p := a.destagePools[len(a.destagePools)-1]
-			a.destagePools = a.destagePools[:len(a.destagePools)-1]
-			p.destagePending = false
-			a.destage(p)
+		for p := a.cache.NextKicked(); p != nil; p = a.cache.NextKicked() {
+			a.destage(a.pools[p.ID()])
 		}
-		a.cycle(a.anyWaiting() || a.draining)
+		a.cycle(a.anyWaiting() || a.cache.Draining())
 		a.checkpoint(false)
 		again = a.canPump() // before the rest: to find space it may collect garbage, which makes work
-		again = again || len(a.ioBatch)+len(a.destagePools)+len(a.settledOps) > 0
+		again = again || len(a.ioBatch)+len(a.settledOps) > 0 || a.cache.AnyKicked()
 	}
 	a.stepping = false
 	if len(a.leaving) > 0 {
@@ -299,7 +269,7 @@ func (a *Array) endStep() {
 	if a.afterStep != nil {
 		a.afterStep()
 	}
-	if a.draining {
+	if a.cache.Draining() {
 		a.checkDrained()
 	}
 }

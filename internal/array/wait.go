@@ -18,7 +18,7 @@ func (o *op) wait(front bool) {
 		p.waitingBytes[o.origin] += int64(o.stop-o.cur) * block.SectorSize
 	}
 	o.a.watch() // what should make room may be stuck
-	o.a.needDestage(p)
+	p.part.Kick()
 }
 
 // stopWaiting books what the op has waited, if it has.
@@ -123,10 +123,6 @@ func (a *Array) anyWaiting() bool {
 // settled books that a page's data is on the back end, or that nobody needs it there
 // any more, to the write that waits for it.
 func (a *Array) settled(i uint32) {
-	if a.cache.pages[i].flags&flagThrough == 0 {
-		return
-	}
-	a.cache.pages[i].flags &^= flagThrough
 	o := a.through[i]
 	delete(a.through, i)
 	// Whoever waits goes on at the end of the step: a list may be half walked now.
