@@ -3,6 +3,7 @@ package array
 import (
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -54,7 +55,7 @@ func (a *Array) admit(o *op, n uint64, head bool) verdict {
 	if !head && !pt.waiting.empty() && !short {
 		return waitRoom
 	}
-	stalled := pt.Stalled()
+	stalled := p.stalled()
 	used, limit := pt.Room.Used(), pt.Limit()
 	if !stalled && used+pages <= limit && a.line.room(c.Room(), lackRoom, &pt.Room, pages, head) {
 		return admitted
@@ -91,47 +92,65 @@ func (o *op) admitThrough(pages int, head bool) verdict {
 	return admitted
 }
 
+// stalled tells whether the ramp delays all writes of the partition.
+func (p *Pool) stalled() bool {
+	r, pt := &p.a.opt.Policy.Ramp, &p.part
+	if r.StallAt == 0 {
+		return false
+	}
+	level := int64(pt.Room.Used()) * 1000 / int64(max(pt.Limit(), 1))
+	if pt.stall {
+		pt.stall = level >= r.ResumeAt
+	} else {
+		pt.stall = level >= r.StallAt
+	}
+	return pt.stall
+}
+
 // waitQueue is who waits for room in a partition: one FIFO, or a FIFO a volume that
 // take turns by bytes.
 type waitQueue struct {
-	fifo  opQueue
-	fair  int // ops that wait in the volumes' queues
+	fifo  ticket.Queue
+	fair  ticket.Sum // ops that wait in the volumes' queues
 	ring  []*Volume
 	turn  int
 	given bool // the volume whose turn it is has got its quantum
 }
 
-func (w *waitQueue) empty() bool { return w.fifo.empty() && w.fair == 0 }
+func (w *waitQueue) empty() bool { return w.fifo.Empty() && w.fair.N == 0 }
 
 // push queues an op, in front of its likes if it stood there before.
 func (w *waitQueue) push(o *op, front bool) {
 	q := &w.fifo
 	if v := o.v; o.a.opt.Policy.Admission == AdmitFair {
 		q = &v.waiting
-		q.count = &w.fair
+		q.Sum = &w.fair
 		if !v.inFair {
 			v.inFair, v.deficit = true, 0
 			w.ring = append(w.ring, v)
 		}
 	}
+	if q.Of = ticket.Room; q == &w.fifo {
+		q.Sum = w.fair.Up
+	}
 	if front {
-		q.pushFront(o)
+		q.PushFront(&o.Ticket)
 	} else {
-		q.push(o)
+		q.Push(&o.Ticket)
 	}
 }
 
 // head returns the op that is next in line, nil if nobody waits.
 func (w *waitQueue) head() *op {
-	if !w.fifo.empty() {
-		return w.fifo.head
+	if !w.fifo.Empty() {
+		return headOf(&w.fifo)
 	}
 	for len(w.ring) > 0 {
 		if w.turn >= len(w.ring) {
 			w.turn = 0
 		}
 		v := w.ring[w.turn]
-		if v.waiting.empty() {
+		if v.waiting.Empty() {
 			v.inFair = false
 			w.ring = append(w.ring[:w.turn], w.ring[w.turn+1:]...)
 			w.given = false
@@ -141,7 +160,7 @@ func (w *waitQueue) head() *op {
 			w.given = true
 			v.deficit += pieceSectors
 		}
-		if o := v.waiting.head; o.pieceLen() <= v.deficit {
+		if o := headOf(&v.waiting); o.pieceLen() <= v.deficit {
 			return o
 		}
 		w.given = false
@@ -152,7 +171,7 @@ func (w *waitQueue) head() *op {
 
 // took books what the op that head returned was admitted for.
 func (w *waitQueue) took(o *op, n uint64) {
-	if v := o.v; o.in != nil && o.in == &v.waiting {
+	if v := o.v; o.In(&v.waiting) {
 		v.deficit -= n
 	}
 }
@@ -236,6 +255,7 @@ func (a *Array) commit(o *op, n uint64) block.Status {
 		v.account()
 	}
 	v.gen++
+	a.gaveRoom()
 	return block.OK
 }
 

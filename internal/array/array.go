@@ -6,6 +6,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/metrics"
@@ -93,33 +94,30 @@ type Array struct {
 	completeSent bool
 	ioBatch      []*block.IO
 	ioSpare      []*block.IO
-	stepping     bool
-	metaWait     opQueue // map edits that wait for room in the log
-	yielded      opQueue // ops that let others go first
-	spaceWait    opQueue // promised writes whose space transfers still keep
+	step         stepper
+	wakes        wakes
+	yielded      ticket.Queue // ops that let others go first
 
 	garbageQueued bool
 
 	round syncRound
 	durable
-	watching           bool    // see failing.go
-	readsOut           int     // back-end reads that somebody waits for
-	inSubmit           bool    // what ends now ends inside Submit of its medium
-	copyWait, readWait opQueue // for the copy engine
-	copyOut            int64   // bytes of pieces under way
-	copyReading        int
-	through            map[uint32]*op // by page: the write that waits for it
-	parked             opQueue        // writes whose pages are not all settled
-	settledOps         []*op
-	drained            []func()
-	ckpt               checkpointer
-	stopped            bool
-	metaQueue          []metaBatch // that wait for their turn
-	metaBusy           bool
-	blobs              []blobChange // those of SetBlob that wait for theirs
-	recovery           Recovery
-	bad                map[uint64]struct{} // sectors that failed their checksum
-	hadBad             bool                // the checkpoint has a list of them
+	watching   bool // see failing.go
+	readsOut   int  // back-end reads that somebody waits for
+	inSubmit   bool // what ends now ends inside Submit of its medium
+	copies     copyEngine
+	through    map[uint32]*op // by page: the write that waits for it
+	settling   ticket.Queue   // writes whose pages are not all settled
+	settledOps []*op
+	drained    []func()
+	ckpt       checkpointer
+	stopped    bool
+	metaQueue  []metaBatch // that wait for their turn
+	metaBusy   bool
+	blobs      []blobChange // those of SetBlob that wait for theirs
+	recovery   Recovery
+	bad        map[uint64]struct{} // sectors that failed their checksum
+	hadBad     bool                // the checkpoint has a list of them
 	// afterStep is for tests: it is called at the end of every step.
 	afterStep func()
 	broken    string // why the array refuses writes
@@ -130,7 +128,6 @@ type Array struct {
 	freeReading *reading
 	edits       []nvlog.Edit
 	one         [1]block.Range
-	copyBufs    [][]byte
 	scratch     commitScratch
 
 	garbageFn, completeFn, resumeFn, lookFn func()
@@ -153,6 +150,7 @@ type Pool struct {
 	copying      [len(primNames)]int64 // bytes of pieces of data copies under way
 	volumes      int                   // of it, those that are being made, too
 	ending       bool                  // it is being deleted, and that is not durable yet
+	spaceWait    ticket.Queue          // promised writes whose grains transfers still keep
 }
 
 // Name returns the pool's name.
@@ -191,7 +189,8 @@ func Open(opt Options) (*Array, error) {
 			nvlog.Hooks{Begun: func() { a.cache.FlushBegun() }, Ended: a.flushEnded, Heard: a.endStep})
 		a.cache = wcache.New(wcache.Config{NV: nv, Log: a.log, Flusher: a.flusher, Rows: a.rows, Exec: a.exec, Limit: limit,
 			Policy: opt.Policy.cache(), DestageStart: opt.DestageStart,
-			Hooks: wcache.Hooks{Stepped: a.endStep, Left: func(id uint32) { a.vols[id].left() }, Settled: a.settled}})
+			Hooks: wcache.Hooks{Stepped: a.endStep, Left: func(id uint32) { a.vols[id].left() }, Settled: a.settled,
+				Freed: a.gaveRoom, Relieved: func(pool uint16) { a.pools[pool].gaveBudget() }}})
 		a.meta = meta
 		return a, a.recover(fresh)
 	}, nv.Saved)
@@ -201,6 +200,17 @@ func Open(opt Options) (*Array, error) {
 func newArray(opt Options) *Array {
 	a := &Array{opt: opt, exec: opt.Exec, store: opt.Store, payload: opt.Store.Payload(),
 		started: opt.Exec.Now(), through: map[uint32]*op{}}
+	a.wakes.log.Of, a.yielded.Of, a.settling.Of = ticket.Log, ticket.Turn, ticket.BackEnd
+	a.copies.moves.Of, a.copies.reads.Of = ticket.CopyEngine, ticket.CopyRead
+	a.step = stepper{
+		first: []func(){a.submitIO, a.endSettled},
+		wake:  a.wake,
+		last: []func(){a.destageAll, func() { a.cycle(a.wakes.waiters.N > 0 || a.cache.Draining()) },
+			func() { a.checkpoint(false) }},
+		work:  func() bool { return len(a.ioBatch)+len(a.settledOps) > 0 || a.cache.AnyKicked() },
+		given: func() bool { return a.wakes.given != 0 },
+		after: a.stepEnded,
+	}
 	a.arena = extent.NewArena(a.scheduleGarbage)
 	a.garbageFn = a.runGarbage
 	a.round.timerFn = func() { a.round.timer = false; a.cycle(true); a.endStep() }
@@ -217,7 +227,11 @@ func (a *Array) poolByID(id uint16) *Pool     { return a.pools[id] }
 func (a *Array) volumeByID(id uint32) *Volume { return a.vols[id] }
 
 // setCaps applies the cap policy to the pools that exist.
-func (a *Array) setCaps() { a.cache.SetCaps(a.opt.CapPercent) }
+func (a *Array) setCaps() {
+	if a.cache.SetCaps(a.opt.CapPercent) {
+		a.gaveAll()
+	}
+}
 
 // finish queues a request's completion.
 func (a *Array) finish(r *block.Request, s block.Status) {
@@ -242,27 +256,15 @@ func (a *Array) complete() {
 	}
 }
 
-// endStep does what the step before it caused: it admits, destages, and sends the
-// collected operations to the media. Whatever these complete at once runs in the same call.
-func (a *Array) endStep() {
-	if a.stepping {
-		return
+// destageAll lets the pools destage that something has changed for, the one that was noted last first.
+func (a *Array) destageAll() {
+	for p := a.cache.NextKicked(); p != nil; p = a.cache.NextKicked() {
+		a.destage(a.pools[p.ID()])
 	}
-	a.stepping = true
-	for again := true; again; {
-		again = false
-		a.submitIO()
-		a.endSettled()
-		a.pump()
-		for p := a.cache.NextKicked(); p != nil; p = a.cache.NextKicked() {
-			a.destage(a.pools[p.ID()])
-		}
-		a.cycle(a.anyWaiting() || a.cache.Draining())
-		a.checkpoint(false)
-		again = a.canPump() // before the rest: to find space it may collect garbage, which makes work
-		again = again || len(a.ioBatch)+len(a.settledOps) > 0 || a.cache.AnyKicked()
-	}
-	a.stepping = false
+}
+
+// stepEnded does what has to find a step's work done.
+func (a *Array) stepEnded() {
 	if len(a.leaving) > 0 {
 		a.retireAll()
 	}

@@ -8,6 +8,7 @@ import (
 // partition is a pool's part of the write cache, and who waits for it.
 type partition struct {
 	*wcache.Partition
+	stall   bool // the ramp delays all writes
 	waiting waitQueue
 	inLine  bool       // the array knows that somebody waits
 	tag     int64      // what it has been served, weighted; see share.go

@@ -8,6 +8,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -185,6 +186,8 @@ func (a *Array) CreatePool(spec PoolSpec, done func(*Pool, error)) {
 // newPool opens the mdisks of a pool.
 func (a *Array) newPool(spec PoolSpec) (*Pool, error) {
 	p := &Pool{a: a, id: spec.ID, name: spec.Name, copyData: spec.CopyData}
+	p.part.waiting.fair.Up, p.part.braked.sum.Up = &a.wakes.waiters, &a.wakes.waiters
+	p.spaceWait.Of = ticket.Space
 	counts := make([]int, len(spec.Mdisks))
 	for i, m := range spec.Mdisks {
 		size := m.Size &^ (extentBytes - 1)
@@ -196,7 +199,7 @@ func (a *Array) newPool(spec PoolSpec) (*Pool, error) {
 			bandwidth: m.Bandwidth, iops: m.IOPS})
 		counts[i] = int(size / extentBytes)
 	}
-	p.space = alloc.New(counts, alloc.Events{Freed: p.grainFreed, Vacated: func(vol uint32) { a.vols[vol].left() }})
+	p.space = alloc.New(counts, alloc.Events{Freed: p.grainFreed, Left: p.gaveSpace, Vacated: func(vol uint32) { a.vols[vol].left() }})
 	p.part.Partition = a.cache.AddPartition(p.id, p.space, len(p.mdisks))
 	return p, nil
 }

@@ -52,6 +52,7 @@ func (l *line) join(p *Pool) {
 		return
 	}
 	pt.inLine = true
+	p.a.cache.Await(true)
 	pt.tag = max(pt.tag, l.tag)
 	l.insert(p)
 }
@@ -64,9 +65,8 @@ func (l *line) insert(p *Pool) {
 	l.pools = slices.Insert(l.pools, at, p)
 }
 
-// serve gives the pools that wait what there is, piece by piece. With dry it only reports whether it
-// would give anybody anything.
-func (a *Array) serve(dry bool) (served bool) {
+// serve gives the pools that wait what there is, piece by piece, and reports whether it gave anybody anything.
+func (a *Array) serve() (served bool) {
 	l := &a.line
 	was := l.lacks
 	l.lacks, l.active = 0, true
@@ -77,6 +77,7 @@ func (a *Array) serve(dry bool) (served bool) {
 		if o == nil {
 			p.part.inLine = false
 			l.pools = slices.Delete(l.pools, i, i+1)
+			a.cache.Await(len(l.pools) > 0)
 			continue
 		}
 		n := o.pieceLen()
@@ -91,8 +92,6 @@ func (a *Array) serve(dry bool) (served bool) {
 			l.lacks |= o.lacks
 			i++
 			continue
-		case dry:
-			return true
 		case said == waitBudget:
 			p.part.waiting.took(o, n)
 			o.unqueue()
@@ -100,8 +99,7 @@ func (a *Array) serve(dry bool) (served bool) {
 		default:
 			l.charge(a, i, o, n)
 			p.part.waiting.took(o, n)
-			o.unqueue()
-			o.write(true)
+			o.Wake()
 		}
 		served = true
 	}

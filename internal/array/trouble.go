@@ -16,6 +16,7 @@ func (a *Array) SetPolicy(pol Policy) error {
 		return err
 	}
 	a.opt.Policy = pol
+	a.gaveAll()
 	a.cache.SetPolicy(pol.cache())
 	a.endStep()
 	return nil
@@ -27,6 +28,7 @@ func (a *Array) Policy() Policy { return a.opt.Policy }
 // SetWriteMode changes how a pool takes writes.
 func (p *Pool) SetWriteMode(m WriteMode) {
 	p.part.SetMode(m)
+	p.a.gaveAll()
 	p.a.endStep()
 }
 
@@ -35,6 +37,7 @@ func (p *Pool) SetWriteMode(m WriteMode) {
 // new writes go through to the back end before they are acknowledged.
 func (a *Array) SetMirrored(ok bool) {
 	a.cache.SetMirrored(ok)
+	a.gaveAll()
 	a.tellHealth()
 	a.endStep()
 }

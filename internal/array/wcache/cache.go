@@ -32,6 +32,11 @@ type Hooks struct {
 	// Settled: a page that a write waits for is on the back end, or nobody needs it there any
 	// more. It may not call the cache.
 	Settled func(page uint32)
+	// Freed: there is more room than before, of which Await said that somebody waits for it. It may
+	// not call the cache.
+	Freed func()
+	// Relieved: the offloads of a pool hold less than before. It may not call the cache.
+	Relieved func(pool uint16)
 }
 
 // Cache is the write cache: pages of NVRAM, indexed by physical address.
@@ -65,6 +70,7 @@ type Cache struct {
 	destageStart int
 	draining     bool
 	unmirrored   bool
+	awaited      bool // somebody wants to hear of room
 }
 
 // New returns a cache of which nothing is known: its pages are neither free nor dirty until the
@@ -109,6 +115,16 @@ func (c *Cache) SetPolicy(pol Policy) {
 			p.relist()
 		}
 		p.Kick()
+	}
+}
+
+// Await says whether somebody waits for room, and wants to hear of it.
+func (c *Cache) Await(on bool) { c.awaited = on }
+
+// freed tells that there is more room.
+func (c *Cache) freed() {
+	if c.awaited {
+		c.hooks.Freed()
 	}
 }
 

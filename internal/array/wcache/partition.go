@@ -22,7 +22,6 @@ type Partition struct {
 	limit   int            // pages of the cache that it may use
 	offload int            // pages of Room that offloads hold
 	hosts   map[uint32]int // of these, by host, where hosts have a budget
-	stall   bool           // the ramp delays all writes
 	mode    Mode
 	pinned  int // pages that cannot be destaged
 
@@ -145,6 +144,7 @@ func (c *Cache) enter(w *Write, i uint32) {
 // leave takes a page out of its partition's share.
 func (c *Cache) leave(pt *Partition, i uint32) {
 	p := &c.pages[i]
+	c.freed()
 	if p.flags&flagReserve != 0 {
 		c.reserve.give(&pt.Reserve)
 		return
@@ -155,6 +155,9 @@ func (c *Cache) leave(pt *Partition, i uint32) {
 	}
 	if p.flags&flagHost != 0 {
 		pt.leaveHost(c.rare[i].host, 1)
+	}
+	if p.flags&(flagOffload|flagHost) != 0 {
+		c.hooks.Relieved(pt.id)
 	}
 }
 
@@ -197,21 +200,6 @@ func (p *Partition) ModeNow() Mode {
 		return WriteThrough
 	}
 	return p.mode
-}
-
-// Stalled tells whether the ramp delays all writes of the partition.
-func (p *Partition) Stalled() bool {
-	r := &p.c.policy.Ramp
-	if r.StallAt == 0 {
-		return false
-	}
-	level := int64(p.Room.used) * 1000 / int64(max(p.limit, 1))
-	if p.stall {
-		p.stall = level >= r.ResumeAt
-	} else {
-		p.stall = level >= r.StallAt
-	}
-	return p.stall
 }
 
 // Hold keeps an mdisk from being sent anything while it has a redo.

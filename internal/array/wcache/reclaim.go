@@ -50,6 +50,7 @@ func (c *Cache) cool(i uint32) {
 func (c *Cache) bury(i uint32, mark nvlog.Tombstone) {
 	if !c.payload {
 		c.release(i)
+		c.freed()
 		return
 	}
 	c.NV.Retire(i, mark)
@@ -81,6 +82,7 @@ func (c *Cache) FlushEnded(end nvlog.Outcome) {
 	for _, i := range r.tombstoned.now {
 		c.release(i)
 	}
+	c.freed()
 	for _, i := range r.cooling.now {
 		c.bury(i, nvlog.Superseded)
 	}

@@ -106,7 +106,7 @@ func newRig(t testing.TB, rnd *rand.Rand, payload bool, pol Policy) *rig {
 	}
 	r.c = New(Config{NV: nv, Log: r.log, Flusher: r.fl, Rows: nvlog.OpenRows(nv, func(h nvlog.RowHead) uint64 { return uint64(h.ID()) }),
 		Exec: r.clock, Limit: rigLimit, Policy: pol, DestageStart: 30,
-		Hooks: Hooks{Stepped: func() {}, Left: func(uint32) {}, Settled: func(page uint32) {
+		Hooks: Hooks{Stepped: func() {}, Left: func(uint32) {}, Relieved: func(uint16) {}, Freed: func() { t.Error("nobody awaits room") }, Settled: func(page uint32) {
 			if !r.waiting[page] {
 				t.Errorf("page %d has settled, and nobody waits for it", page)
 			}

@@ -72,8 +72,9 @@ func (t *Pot) Fits(s *Share, pages int) bool {
 	return t.used+pages+t.owed-max(0, s.floor-s.used) <= t.limit
 }
 
-// SetCaps gives each partition its cap, in percent of the cache, and its floors.
-func (c *Cache) SetCaps(percent []int) {
+// SetCaps gives each partition its cap, in percent of the cache by the number of partitions, and its
+// floors. It reports whether there are any.
+func (c *Cache) SetCaps(percent []int) bool {
 	n := 0
 	for _, p := range c.partitions {
 		if p != nil {
@@ -81,7 +82,7 @@ func (c *Cache) SetCaps(percent []int) {
 		}
 	}
 	if n == 0 {
-		return
+		return false
 	}
 	share := percent[min(n, len(percent))-1]
 	c.room.owed, c.reserve.owed = 0, 0
@@ -93,4 +94,5 @@ func (c *Cache) SetCaps(percent []int) {
 		c.room.setFloor(&p.Room, min(c.room.floorOf(n), p.limit))
 		c.reserve.setFloor(&p.Reserve, c.reserve.floorOf(n))
 	}
+	return true
 }
