@@ -5,6 +5,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/ticket"
+	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/metrics"
 )
@@ -25,7 +26,7 @@ type Array struct {
 	made    map[string]bool // names of those mdisks in the store
 
 	arena   *extent.Arena
-	cache   *cache
+	cache   *wcache.Cache
 	line    line // of the pools that wait for what they share
 	log     *nvlog.Log
 	flusher *nvlog.Flusher
@@ -36,7 +37,6 @@ type Array struct {
 	// Work that the end of a step does once for all that the step caused.
 	completed    []*block.Request
 	completeSent bool
-	destagePools []*Pool
 	ioBatch      []*block.IO
 	ioSpare      []*block.IO
 	step         stepper
@@ -45,21 +45,15 @@ type Array struct {
 
 	garbageQueued bool
 
-	written, cycleBatch              []uint32
-	cycling, cycleFailed, cycleTimer bool
-	cycleLeft                        int
+	round syncRound
 	durable
 	watching   bool // see failing.go
 	readsOut   int  // back-end reads that somebody waits for
 	inSubmit   bool // what ends now ends inside Submit of its medium
-	draining   bool
-	degraded   bool // the cache has no mirror
 	copies     copyEngine
 	through    map[uint32]*op // by page: the write that waits for it
 	settling   ticket.Queue   // writes whose pages are not all settled
 	settledOps []*op
-	pinned     int // pages that cannot be destaged
-	redos      int // mdisks that have a redo
 	drained    []func()
 	ckpt       checkpointer
 	stopped    bool
@@ -81,8 +75,8 @@ type Array struct {
 	one         [1]block.Range
 	scratch     commitScratch
 
-	garbageFn, cycleFn, completeFn, resumeFn, lookFn func()
-	destageDoneFn, readDoneFn                        func(*diskIO)
+	garbageFn, completeFn, resumeFn, lookFn func()
+	destageDoneFn, readDoneFn               func(*diskIO)
 }
 
 // Pool is a set of mdisks, the space on them, and a partition of the write cache.
@@ -95,19 +89,13 @@ type Pool struct {
 	mdisks   []*mdisk
 	part     partition
 
-	destagePending bool
-	ticking        bool
-	tickFn         func()
-	wait           [block.NumOrigins]metrics.Histogram
-	waitingBytes   [block.NumOrigins]int64
-	throttled      [len(primNames)]int64 // ns that offloads waited for their budget
-	writeMode      WriteMode
-	pinnedPages    int
-	wakeFn         func()
-	copying        [len(primNames)]int64 // bytes of pieces of data copies under way
-	volumes        int                   // of it, those that are being made, too
-	ending         bool                  // it is being deleted, and that is not durable yet
-	spaceWait      ticket.Queue          // promised writes whose grains transfers still keep
+	wait         [block.NumOrigins]metrics.Histogram
+	waitingBytes [block.NumOrigins]int64
+	throttled    [len(primNames)]int64 // ns that offloads waited for their budget
+	copying      [len(primNames)]int64 // bytes of pieces of data copies under way
+	volumes      int                   // of it, those that are being made, too
+	ending       bool                  // it is being deleted, and that is not durable yet
+	spaceWait    ticket.Queue          // promised writes whose grains transfers still keep
 }
 
 // Name returns the pool's name.

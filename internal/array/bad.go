@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -42,7 +43,7 @@ func (a *Array) noteBad(x *diskIO) int {
 	for _, s := range e.Sectors {
 		phys := x.phys + s - x.io.Off/block.SectorSize
 		k, in := keyOf(x.pool.id, phys), int(phys%pageSectors)
-		if i := a.cache.lookup(k); i != noPage && a.cache.pages[i].mask>>in&1 != 0 {
+		if i := a.cache.Lookup(k); i != wcache.NoPage && a.cache.Mask(i)>>in&1 != 0 {
 			continue // it was written anew meanwhile
 		}
 		a.bad[badKey(k, in)] = struct{}{}
@@ -133,4 +134,12 @@ func (a *Array) firstBad(p *Pool, phys, n uint64) (uint64, bool) {
 		}
 	}
 	return 0, false
+}
+
+// drop forgets dirty sectors of a key because nothing refers to them any more.
+func (a *Array) drop(k pageKey, lost uint8) {
+	if len(a.bad) > 0 {
+		a.mend(k, lost)
+	}
+	a.cache.Drop(k, lost)
 }

@@ -234,7 +234,7 @@ type redoPage struct {
 // lose begins a redo of these pages and of all others that are written.
 func (a *Array) lose(d *mdisk, pages []uint32) {
 	d.redo = &redo{pages: pages}
-	a.redos++
+	d.pool.part.Hold(slices.Index(d.pool.mdisks, d), true)
 	a.redoSoon(d)
 }
 
@@ -248,40 +248,33 @@ func (a *Array) redoSoon(d *mdisk) {
 
 func (a *Array) redoNow(d *mdisk) {
 	c, r := a.cache, d.redo
-	if d.destages > 0 { // what is on its way has to be written again, too
+	at := slices.Index(d.pool.mdisks, d)
+	if d.pool.part.InFlight(at) > 0 { // what is on its way has to be written again, too
 		a.exec.At(a.exec.Now()+10_000_000, func() {
 			a.redoNow(d)
 			a.endStep()
 		})
 		return
 	}
-	kept := a.written[:0]
-	for _, i := range a.written {
-		if a.mdiskOf(i) == d {
-			r.pages = append(r.pages, i)
-		} else {
-			kept = append(kept, i)
-		}
-	}
-	a.written = kept
+	r.pages = d.pool.part.Rewrite(at, r.pages)
 	if r.todo == nil {
 		r.todo = a.redoAll(r.pages)
 	}
 	r.left, r.failed, r.again = 1, nil, nil
 	for _, t := range r.todo {
-		pg := &c.pages[t.page]
+		start := c.Key(t.page).Phys()
 		for todo := uint(t.mask); todo != 0; {
 			s := bits.TrailingZeros(todo)
 			run := bits.TrailingZeros(^(todo >> s))
 			todo &^= (1<<run - 1) << s
 			x := a.getIO()
-			_, x.io.Off, _ = d.pool.space.Locate(pg.key.Phys() + uint64(s))
+			_, x.io.Off, _ = d.pool.space.Locate(start + uint64(s))
 			x.io.Write, x.io.N, x.reason = true, uint64(run)*block.SectorSize, block.ReasonDestage
 			if a.payload {
 				from := int(t.page)*pageSectors + s
-				x.io.Vec = append(x.io.Vec, c.nv.Sectors(from, from+run))
+				x.io.Vec = append(x.io.Vec, c.NV.Sectors(from, from+run))
 				for j := s; j < s+run; j++ {
-					x.io.Sums = append(x.io.Sums, c.nv.Descriptor(t.page).Sum(j))
+					x.io.Sums = append(x.io.Sums, c.NV.Descriptor(t.page).Sum(j))
 				}
 			}
 			x.bytes[block.OriginRebuild] = uint32(x.io.N)
@@ -303,20 +296,16 @@ func (a *Array) redoAll(pages []uint32) []redoPage {
 	c := a.cache
 	todo := []redoPage{}
 	slices.SortFunc(pages, func(x, y uint32) int {
-		return cmp.Compare(c.nv.Descriptor(y).Seq(), c.nv.Descriptor(x).Seq())
+		return cmp.Compare(c.NV.Descriptor(y).Seq(), c.NV.Descriptor(x).Seq())
 	})
 	covered := map[pageKey]uint8{}
 	for _, i := range pages {
-		pg := &c.pages[i]
 		// Dropped sectors, too: a loss of power may undo the drop.
-		mask := pg.mask
-		if a.payload {
-			mask = c.nv.Descriptor(i).Mask()
-		}
-		if left := mask &^ covered[pg.key]; left != 0 {
+		k, mask := c.Key(i), c.Sealed(i)
+		if left := mask &^ covered[k]; left != 0 {
 			todo = append(todo, redoPage{i, left})
 		}
-		covered[pg.key] |= mask
+		covered[k] |= mask
 	}
 	return todo
 }
@@ -337,10 +326,10 @@ func (a *Array) redone(d *mdisk, err error) {
 			return
 		}
 		d.redo = nil
-		a.redos--
+		d.pool.part.Hold(slices.Index(d.pool.mdisks, d), false)
 		d.works()
-		a.buryWritten(r.pages)
-		a.needDestage(d.pool)
+		a.cache.Retire(r.pages)
+		d.pool.part.Kick()
 		a.endStep()
 	}
 	if r.failed != nil {
@@ -350,12 +339,4 @@ func (a *Array) redone(d *mdisk, err error) {
 	}
 	r.todo, d.unsynced = nil, false
 	d.medium.Sync(end)
-}
-
-// mdiskOf returns the mdisk that a page goes to.
-func (a *Array) mdiskOf(i uint32) *mdisk {
-	k := a.cache.pages[i].key
-	p := a.poolByID(k.Pool())
-	md, _, _ := p.space.Locate(k.Phys())
-	return p.mdisks[md]
 }

@@ -24,7 +24,6 @@ type mdisk struct {
 	depth    int       // operations under way or waiting, destages apart
 	out      int       // those that the medium has
 	reads    []*diskIO // that a reading waits for, in no order
-	destages int       // destages under way
 	failures uint64
 	unsynced bool
 	offline  bool
@@ -33,7 +32,6 @@ type mdisk struct {
 	failing  failing
 	lost     bool                 // the sync of this cycle failed
 	redo     *redo                // after a sync that failed
-	pinned   dirtyList            // dirty pages that only it can take
 	parked   []*destageUnit       // destages that failed because it is offline
 	duration [2]metrics.Histogram // of reads, of writes
 	rows     [2][block.NumOrigins][block.NumReasons]*nvlog.Row

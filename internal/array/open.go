@@ -8,6 +8,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/ticket"
+	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -69,8 +70,8 @@ func (o *Options) fill() {
 // held by the caller.
 func Open(opt Options) (*Array, error) {
 	opt.fill()
-	if len(opt.CapPercent) == 0 || opt.CacheBytes < minCachePage*pageBytes {
-		return nil, fmt.Errorf("the write cache needs at least %d KiB and a cap", minCachePage*pageBytes/1024)
+	if len(opt.CapPercent) == 0 || opt.CacheBytes < wcache.MinPages*pageBytes {
+		return nil, fmt.Errorf("the write cache needs at least %d KiB and a cap", wcache.MinPages*pageBytes/1024)
 	}
 	payload := opt.Store.Payload()
 	limit := int(opt.CacheBytes / pageBytes)
@@ -91,11 +92,14 @@ func Open(opt Options) (*Array, error) {
 	}
 	return openCopy(meta, func() (*Array, error) {
 		a := newArray(opt)
-		a.cache = newCache(nv, limit)
 		a.rows = nvlog.OpenRows(nv, ownerOf)
 		a.log = nvlog.NewLog(nv)
 		a.flusher = nvlog.NewFlusher(nv, a.log, a.exec, retryTime,
-			nvlog.Hooks{Begun: a.flushBegun, Ended: a.flushEnded, Heard: a.endStep})
+			nvlog.Hooks{Begun: func() { a.cache.FlushBegun() }, Ended: a.flushEnded, Heard: a.endStep})
+		a.cache = wcache.New(wcache.Config{NV: nv, Log: a.log, Flusher: a.flusher, Rows: a.rows, Exec: a.exec, Limit: limit,
+			Policy: opt.Policy.cache(), DestageStart: opt.DestageStart,
+			Hooks: wcache.Hooks{Stepped: a.endStep, Left: func(id uint32) { a.vols[id].left() }, Settled: a.settled,
+				Freed: a.gaveRoom, Relieved: func(pool uint16) { a.pools[pool].gaveBudget() }}})
 		a.meta = meta
 		return a, a.recover(fresh)
 	}, nv.Saved)
@@ -110,15 +114,15 @@ func newArray(opt Options) *Array {
 	a.step = stepper{
 		first: []func(){a.submitIO, a.endSettled},
 		wake:  a.wake,
-		last: []func(){a.destageAll, func() { a.cycle(a.wakes.waiters.N > 0 || a.draining) },
+		last: []func(){a.destageAll, func() { a.cycle(a.wakes.waiters.N > 0 || a.cache.Draining()) },
 			func() { a.checkpoint(false) }},
-		work:  func() bool { return len(a.ioBatch)+len(a.destagePools)+len(a.settledOps) > 0 },
+		work:  func() bool { return len(a.ioBatch)+len(a.settledOps) > 0 || a.cache.AnyKicked() },
 		given: func() bool { return a.wakes.given != 0 },
 		after: a.stepEnded,
 	}
 	a.arena = extent.NewArena(a.scheduleGarbage)
 	a.garbageFn = a.runGarbage
-	a.cycleFn = func() { a.cycleTimer = false; a.cycle(true); a.endStep() }
+	a.round.timerFn = func() { a.round.timer = false; a.cycle(true); a.endStep() }
 	a.completeFn = a.complete
 	a.resumeFn = a.resumeYielded
 	a.lookFn = a.look
@@ -130,11 +134,8 @@ func newArray(opt Options) *Array {
 
 // destageAll lets the pools destage that something has changed for, the one that was noted last first.
 func (a *Array) destageAll() {
-	for len(a.destagePools) > 0 {
-		p := a.destagePools[len(a.destagePools)-1]
-		a.destagePools = a.destagePools[:len(a.destagePools)-1]
-		p.destagePending = false
-		a.destage(p)
+	for p := a.cache.NextKicked(); p != nil; p = a.cache.NextKicked() {
+		a.destage(a.pools[p.ID()])
 	}
 }
 
@@ -146,7 +147,7 @@ func (a *Array) stepEnded() {
 	if a.afterStep != nil {
 		a.afterStep()
 	}
-	if a.draining {
+	if a.cache.Draining() {
 		a.checkDrained()
 	}
 }

@@ -13,10 +13,6 @@ func (o *op) settle() {
 // settled books that a page's data is on the back end, or that nobody needs it there
 // any more, to the write that waits for it.
 func (a *Array) settled(i uint32) {
-	if a.cache.pages[i].flags&flagThrough == 0 {
-		return
-	}
-	a.cache.pages[i].flags &^= flagThrough
 	o := a.through[i]
 	delete(a.through, i)
 	// Whoever waits goes on at the end of the step: a list may be half walked now.

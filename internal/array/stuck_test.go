@@ -279,7 +279,7 @@ func TestWritesEndWhileFlushesFail(t *testing.T) {
 	}
 	r.clock.RunUntil(r.clock.Now() + 25e9)
 	if open > 0 || ended[block.Hardware] == 0 {
-		t.Errorf("%d of %d pages are used, %d commands are open, ended: %v", p.part.used, p.part.limit, open, ended)
+		t.Errorf("%d of %d pages are used, %d commands are open, ended: %v", p.part.Room.Used(), p.part.Limit(), open, ended)
 	}
 	if h := strings.Join(r.a.Health(), "\n"); !strings.Contains(h, "flushing NVRAM fails") {
 		t.Errorf("health: %q", h)

@@ -3,21 +3,20 @@ package array
 import (
 	"math/bits"
 
+	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
 // destageUnit is the pages of one turn that go out together.
 type destageUnit struct {
-	pool    *Pool
-	d       *mdisk
-	pages   []uint32
-	masks   []uint8
-	origins []uint32
-	reason  block.Reason
-	left    int // operations under way
-	failed  bool
-	err     error // of the operation that failed last
-	next    *destageUnit
+	pool *Pool
+	d    *mdisk
+	wcache.Batch
+	reason block.Reason
+	left   int // operations under way
+	failed bool
+	err    error // of the operation that failed last
+	next   *destageUnit
 }
 
 func (a *Array) getUnit() *destageUnit {
@@ -26,7 +25,8 @@ func (a *Array) getUnit() *destageUnit {
 		return &destageUnit{}
 	}
 	a.freeUnit = u.next
-	*u = destageUnit{pages: u.pages[:0], masks: u.masks[:0], origins: u.origins[:0]}
+	u.Reset()
+	*u = destageUnit{Batch: u.Batch}
 	return u
 }
 
@@ -37,9 +37,9 @@ func (a *Array) issue(u *destageUnit) {
 	end := ^uint64(0)       // sector where x ends
 	memFrom, memEnd := 0, 0 // the last buffer of x, in sectors of NVRAM
 	u.left = 1
-	for n, i := range u.pages {
-		at := c.pages[i].key.Phys()
-		for left := uint(u.masks[n]); left != 0; {
+	for n, i := range u.Pages {
+		at := c.Key(i).Phys()
+		for left := uint(u.Masks[n]); left != 0; {
 			s := bits.TrailingZeros(left)
 			run := bits.TrailingZeros(^(left >> s))
 			left &^= (1<<run - 1) << s
@@ -61,17 +61,17 @@ func (a *Array) issue(u *destageUnit) {
 					memFrom = from
 				}
 				memEnd = from + run
-				x.io.Vec = append(x.io.Vec, c.nv.Sectors(memFrom, memEnd))
-				for j, d := s, c.nv.Descriptor(i); j < s+run; j++ {
+				x.io.Vec = append(x.io.Vec, c.NV.Sectors(memFrom, memEnd))
+				for j, d := s, c.NV.Descriptor(i); j < s+run; j++ {
 					x.io.Sums = append(x.io.Sums, d.Sum(j))
 				}
 			}
-			if o := u.origins[n]; bits.RotateLeft32(o, 4) == o {
+			if o := u.Origins[n]; bits.RotateLeft32(o, 4) == o {
 				x.bytes[o&15] += uint32(run) * block.SectorSize
 				continue
 			}
 			for j := s; j < s+run; j++ {
-				x.bytes[originAt(u.origins[n], j)] += block.SectorSize
+				x.bytes[wcache.OriginAt(u.Origins[n], j)] += block.SectorSize
 			}
 		}
 	}
@@ -87,19 +87,6 @@ func (a *Array) startDestage(u *destageUnit, x *diskIO) {
 	x.ctx = u
 	x.done = a.destageDoneFn
 	u.d.start(x)
-}
-
-// joins returns the page of a key if it can go out with its neighbour, or noPage.
-func (a *Array) joins(v *Volume, k pageKey) uint32 {
-	i := a.cache.lookup(k)
-	if i == noPage {
-		return noPage
-	}
-	p := &a.cache.pages[i]
-	if p.state != pageDirty || p.vol != v.id || p.flags&flagUnder != 0 || !a.flushedPage(i) {
-		return noPage
-	}
-	return i
 }
 
 func (a *Array) destageDone(x *diskIO) {
@@ -121,9 +108,8 @@ func (a *Array) unitDone(u *destageUnit) {
 		u.failed = false
 		wait := u.d.failed(u.err)
 		if u.d.offline {
-			p := u.pool
 			u.d.parked = append(u.d.parked, u)
-			p.pinMore(len(u.pages))
+			u.pool.part.Park(&u.Batch)
 			return
 		}
 		a.exec.At(a.exec.Now()+wait, func() {
@@ -132,30 +118,8 @@ func (a *Array) unitDone(u *destageUnit) {
 		})
 		return
 	}
-	c, p := a.cache, u.pool
-	c.touchPages(u.pages)
-	u.d.destages--
 	u.d.works()
-	v := (*Volume)(nil)
-	for n, i := range u.pages {
-		pg := &c.pages[i]
-		if v == nil || v.id != pg.vol {
-			v = a.volumeByID(pg.vol)
-			v.meter()
-		}
-		v.leaveDirty(u.masks[n], u.origins[n], cellDestaged)
-		pg.state = pageWritten
-		a.settled(i)
-		a.written = append(a.written, i)
-		if pg.flags&flagHeir != 0 {
-			pg.flags &^= flagHeir
-			heir := c.rare[i].heir
-			h := &c.pages[heir]
-			h.flags &^= flagUnder
-			p.addDirty(a.volumeByID(h.vol), heir)
-		}
-	}
+	a.cache.Destaged(&u.Batch)
 	u.next = a.freeUnit
 	a.freeUnit = u
-	a.needDestage(p)
 }

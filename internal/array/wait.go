@@ -23,7 +23,7 @@ func (o *op) wait(front bool) {
 		p.waitingBytes[o.origin] += int64(o.stop-o.cur) * block.SectorSize
 	}
 	o.a.watch() // what should make room may be stuck
-	o.a.needDestage(p)
+	p.part.Kick()
 }
 
 // stopWaiting books what the op has waited, if it has.
@@ -65,7 +65,7 @@ func (o *op) brake() {
 	o.v.pool.part.braked.push(o)
 	o.v.pool.gaveBudget()
 	o.a.watch() // what should make room may be stuck
-	o.a.needDestage(o.v.pool)
+	o.v.pool.part.Kick()
 }
 
 // stepPieces is the number of pieces that one op commits before it lets others into

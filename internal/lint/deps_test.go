@@ -30,9 +30,11 @@ const directions = `
 
 	array/alloc < array/extent;
 
+	array/nvlog, array/alloc, crc32c < array/wcache;
+
 	NONE < array/ticket;
 
-	array/nvlog, array/extent, array/ticket, crc32c, metrics < array;
+	array/extent, array/wcache, array/ticket, metrics < array;
 
 	block, crc32c, metrics < store;
 
@@ -66,7 +68,7 @@ const directions = `
 var inner = []string{"array"}
 
 // core lists the packages that run in virtual time: same input, same result.
-var core = []string{"scsi", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent", "array/ticket", "hostcache", "hostcache/tier", "sim"}
+var core = []string{"scsi", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent", "array/ticket", "array/wcache", "hostcache", "hostcache/tier", "sim"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{
