@@ -6,6 +6,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -27,7 +28,7 @@ func (a *Array) noteBad(p *Pool, x *backend.Op) int {
 	for _, s := range e.Sectors {
 		phys := x.Phys + s - x.IO.Off/block.SectorSize
 		k, in := keyOf(p.id, phys), int(phys%pageSectors)
-		if i := a.cache.lookup(k); i != noPage && a.cache.pages[i].mask>>in&1 != 0 {
+		if i := a.cache.Lookup(k); i != wcache.NoPage && a.cache.Mask(i)>>in&1 != 0 {
 			continue // it was written anew meanwhile
 		}
 		a.back.Bad.Add(k, in)
@@ -83,4 +84,12 @@ func (a *Array) saveBad() {
 	if value, changed := a.back.Bad.Encode(); changed {
 		a.ckpt.put([]byte(keyBad), value)
 	}
+}
+
+// drop forgets dirty sectors of a key because nothing refers to them any more.
+func (a *Array) drop(k pageKey, lost uint8) {
+	if a.back.Bad.Len() > 0 {
+		a.back.Bad.Forget(k, lost)
+	}
+	a.cache.Drop(k, lost)
 }

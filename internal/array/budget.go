@@ -1,6 +1,6 @@
 package array
 
-import "github.com/arraysim/arraysim/internal/block"
+import "github.com/arraysim/arraysim/internal/array/ticket"
 
 // What offloads may hold of a partition. An offload that would hold more waits in a queue of its host,
 // and hosts take turns; nobody waits behind it. When its turn comes, what it needs is booked at once,
@@ -10,15 +10,15 @@ import "github.com/arraysim/arraysim/internal/block"
 type brakeQueue struct {
 	hosts []*hostQueue // that take turns
 	turn  int
-	n     int // ops in all of them
+	sum   ticket.Sum // ops in all of them
 }
 
 type hostQueue struct {
 	host uint32
-	opQueue
+	ticket.Queue
 }
 
-func (b *brakeQueue) empty() bool { return b.n == 0 }
+func (b *brakeQueue) empty() bool { return b.sum.N == 0 }
 
 // of returns the queue of a host, nil if none of its offloads waits.
 func (b *brakeQueue) of(host uint32) *hostQueue {
@@ -33,11 +33,10 @@ func (b *brakeQueue) of(host uint32) *hostQueue {
 func (b *brakeQueue) push(o *op) {
 	q := b.of(o.host)
 	if q == nil {
-		q = &hostQueue{host: o.host}
-		q.count = &b.n
+		q = &hostQueue{host: o.host, Queue: ticket.Queue{Of: ticket.Budget, Sum: &b.sum}}
 		b.hosts = append(b.hosts, q)
 	}
-	q.push(o)
+	o.await(&q.Queue)
 }
 
 // overBudget reports whether an offload has to wait: because more pages of it would exceed what
@@ -48,7 +47,7 @@ func (p *Pool) overBudget(o *op, pages int, head bool) bool {
 		return false
 	}
 	if !head && !q.empty() {
-		if h := q.of(o.host); b.Percent > 0 || h != nil && !h.empty() {
+		if h := q.of(o.host); b.Percent > 0 || h != nil && !h.Empty() {
 			return true
 		}
 	}
@@ -58,13 +57,13 @@ func (p *Pool) overBudget(o *op, pages int, head bool) bool {
 // overAll reports whether pages more exceed the budget of the pool, overOwn that of the op's host.
 func (p *Pool) overAll(pages int) bool {
 	pt, percent := &p.part, p.a.opt.Policy.Budget.Percent
-	return percent > 0 && pt.offload > 0 && pt.offload+pages > pt.limit*percent/100
+	return percent > 0 && pt.Offloads() > 0 && pt.Offloads()+pages > pt.Limit()*percent/100
 }
 
 func (p *Pool) overOwn(o *op, pages int) bool {
 	pt, percent := &p.part, p.a.opt.Policy.Budget.HostPercent
-	n := pt.hosts[o.host]
-	return percent > 0 && n > 0 && n+pages > pt.limit*percent/100
+	n := pt.HostOffloads(o.host)
+	return percent > 0 && n > 0 && n+pages > pt.Limit()*percent/100
 }
 
 // nextBraked returns the offload whose turn it is and that its budgets have room for, nil if there
@@ -76,7 +75,7 @@ func (p *Pool) nextBraked() *op {
 		if q.turn >= len(q.hosts) {
 			q.turn = 0
 		}
-		o := q.hosts[q.turn].head
+		o := headOf(&q.hosts[q.turn].Queue)
 		if o == nil {
 			q.hosts = append(q.hosts[:q.turn], q.hosts[q.turn+1:]...)
 			continue
@@ -93,62 +92,29 @@ func (p *Pool) nextBraked() *op {
 	return nil
 }
 
-// releaseBraked lets offloads go on that the budget has room for.
-func (p *Pool) releaseBraked() {
+// releaseBraked lets offloads go on that the budget has room for, and reports whether there were any.
+func (p *Pool) releaseBraked() (woke bool) {
 	for o := p.nextBraked(); o != nil; o = p.nextBraked() {
 		p.part.braked.turn++
-		o.unqueue()
 		o.book(o.piecePagesOf(o.pieceLen()))
-		o.write(false)
+		o.Wake()
+		woke = true
 	}
+	return woke
 }
 
 // book counts pages of an offload that waits for room as if it held them; unbook ends that.
 func (o *op) book(pages int) {
-	pt := &o.v.pool.part
 	o.claim, o.claimHost = pages, o.a.opt.Policy.Budget.HostPercent > 0
-	pt.offload += pages
-	if o.claimHost {
-		pt.hosts[o.host] += pages
-	}
+	o.v.pool.part.Book(o.host, o.claim, o.claimHost)
 }
 
 func (o *op) unbook() {
 	if o.claim == 0 {
 		return
 	}
-	pt := &o.v.pool.part
-	pt.offload -= o.claim
-	if o.claimHost {
-		pt.leaveHost(o.host, o.claim)
-	}
+	o.v.pool.part.Unbook(o.host, o.claim, o.claimHost)
 	o.claim = 0
-}
-
-func (pt *partition) leaveHost(host uint32, pages int) {
-	if pt.hosts[host] -= pages; pt.hosts[host] == 0 {
-		delete(pt.hosts, host)
-	}
-}
-
-// brake queues an offload behind the budget of its pool or host.
-func (o *op) brake() {
-	o.stopWaiting()
-	now := max(1, o.a.exec.Now())
-	if o.braked == 0 {
-		o.braked = now
-	}
-	if o.idle == 0 {
-		o.idle = now
-	}
-	o.v.pool.part.braked.push(o)
-	o.a.watch() // what should make room may be stuck
-	o.a.needDestage(o.v.pool)
-}
-
-// endBraked ends the offloads that nothing has let go on since a time.
-func (b *brakeQueue) endBraked(since int64, s block.Status) {
-	for _, q := range b.hosts {
-		q.endIdle(since, s)
-	}
+	o.a.gaveRoom()
+	o.v.pool.gaveBudget()
 }

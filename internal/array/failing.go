@@ -30,15 +30,6 @@ func (a *Array) tellHealth() {
 	}
 }
 
-// watch looks every second, while something fails or somebody waits for room or for an mdisk, for those who have waited too long.
-func (a *Array) watch() {
-	if a.watching {
-		return
-	}
-	a.watching = true
-	block.Call(a.exec, a.exec.Now()+retryTime, a.lookFn)
-}
-
 // look asks each owner of something that many wait for whether it fails, and ends who has waited for
 // it too long.
 func (a *Array) look() {
@@ -46,7 +37,7 @@ func (a *Array) look() {
 	now := a.exec.Now()
 	trouble := a.lookCheckpoint(now)
 	trouble = a.lookFlush(now) || trouble
-	if a.anyWaiting() || a.back.WaitedFor() > 0 || !a.parked.empty() {
+	if a.wakes.waiters.N > 0 || a.back.WaitedFor() > 0 || !a.settling.Empty() {
 		a.watch()
 	}
 	failing, absent := a.back.Look(now)
@@ -97,82 +88,6 @@ func (a *Array) endAll(s block.Status, since, now int64) {
 		p.endWaiters(s, now-patience)
 	}
 	a.endLogWaiters(s)
-}
-
-// endShared ends the commands that wait since a time for what pools share: it may be what others hold for an mdisk that
-// does not take it. The hosts are told to try again.
-func (a *Array) endShared(since int64) {
-	for _, p := range a.Pools() {
-		if o := p.part.waiting.head(); o != nil && o.lacks != 0 {
-			p.endQueued(block.Resources, since)
-		}
-	}
-}
-
-// endLogWaiters ends the map edits that wait for room in the log.
-func (a *Array) endLogWaiters(s block.Status) {
-	for !a.metaWait.empty() {
-		o := a.metaWait.head
-		o.unqueue()
-		o.end(s)
-	}
-}
-
-// endQueued ends the commands that wait since a time for room in the pool's partition.
-func (p *Pool) endQueued(s block.Status, since int64) {
-	p.part.waiting.fifo.endIdle(since, s)
-	for _, v := range p.a.Volumes() {
-		if v.pool == p {
-			v.waiting.endIdle(since, s)
-		}
-	}
-}
-
-// endWaiting ends these, and those that wait since then for their budget.
-func (p *Pool) endWaiting(s block.Status, since int64) {
-	p.endQueued(s, since)
-	p.part.braked.endBraked(since, s)
-}
-
-// endWaiters ends these, and those that wait for what they wrote to be on the back end: that stays in NVRAM, and goes
-// there when it can.
-func (p *Pool) endWaiters(s block.Status, since int64) {
-	p.endWaiting(s, since)
-	var overdue []*op // who is answered may end others
-	for o := p.a.parked.head; o != nil; o = o.next {
-		if o.v.pool == p && o.parked <= since {
-			overdue = append(overdue, o)
-		}
-	}
-	for _, o := range overdue {
-		if o.in == &p.a.parked && o.v.pool == p && o.parked <= since {
-			o.answer(s)
-		}
-	}
-}
-
-// endIdle ends the ops of a queue that nothing has let go on since a time.
-func (q *opQueue) endIdle(since int64, s block.Status) {
-	var overdue []*op // who ends lets others begin, and may end others
-	for o := q.head; o != nil; o = o.next {
-		if o.idle != 0 && o.idle <= since {
-			overdue = append(overdue, o)
-		}
-	}
-	for _, o := range overdue {
-		if o.in != q || o.idle == 0 || o.idle > since {
-			continue
-		}
-		o.unqueue()
-		o.stopWaiting()
-		if o.unsettled > 0 { // the end of the op waits for that, its host does not
-			o.status = s
-			o.park()
-			o.answer(s)
-		} else {
-			o.end(s)
-		}
-	}
 }
 
 // Health describes what fails now, a line each; none: all works.

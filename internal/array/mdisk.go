@@ -11,17 +11,15 @@ import (
 // What the array has for each mdisk beside the back end's own state, and what it answers the back end:
 // an mdisk there knows the numbers of its pool and of itself, here they become a pool and its pages.
 //
-// Invariant: while an mdisk redoes, mdisk.redo has the pages that were written to it and not synced,
-// and none of them is in Array.written or in a sync under way. They are buried when the redo ends.
+// Invariant: while an mdisk redoes, the cache holds back what goes to it, and mdisk.redo has the pages
+// that were written to it and not synced. They are retired when the redo ends.
 
-// mdisk is one back-end disk of a pool, with what the cache keeps for it.
+// mdisk is one back-end disk of a pool.
 type mdisk struct {
 	*backend.Mdisk
-	pool     *Pool
-	destages int            // units under way, those that wait to be sent again, too
-	pinned   dirtyList      // dirty pages that only it can take
-	parked   []*destageUnit // units that failed because it is offline
-	redo     []uint32       // while it redoes: the pages that are written again
+	pool   *Pool
+	parked []*destageUnit // units that failed because it is offline
+	redo   []uint32       // while it redoes: the pages that are written again
 }
 
 // openBackend makes the back end, without mdisks.
@@ -34,7 +32,8 @@ func (a *Array) openBackend() {
 		Turned:    func(d *backend.Mdisk) { a.mdisk(d).pool.tellHealth() },
 		Overdue:   func(d *backend.Mdisk, s block.Status) { a.mdisk(d).pool.endWaiters(s, a.exec.Now()-patience) },
 		Watch:     a.watch,
-		Synced:    a.synced,
+		Synced:    func() { a.cache.EndSync() },
+		Lost:      a.lost,
 		Rewrite:   a.toRewrite,
 		Rewritten: a.rewritten,
 		Step:      a.endStep,
@@ -44,35 +43,20 @@ func (a *Array) openBackend() {
 // mdisk returns what the array has for an attached mdisk.
 func (a *Array) mdisk(d *backend.Mdisk) *mdisk { return a.pools[d.Pool()].mdisks[d.Number()] }
 
-// mdiskOf returns the mdisk that a page goes to.
-func (a *Array) mdiskOf(i uint32) *mdisk {
-	k := a.cache.pages[i].key
-	p := a.poolByID(k.Pool())
-	md, _, _ := p.space.Locate(k.Phys())
-	return p.mdisks[md]
-}
-
-// takeWritten moves the pages that are written to a redoing mdisk from a list to those that its redo
-// writes again, and returns the rest.
-func (a *Array) takeWritten(pages []uint32, redoes func(*mdisk) bool) []uint32 {
-	kept := pages[:0]
-	for _, i := range pages {
-		if d := a.mdiskOf(i); redoes(d) {
-			d.redo = append(d.redo, i)
-		} else {
-			kept = append(kept, i)
-		}
-	}
-	return kept
+// lost takes the pages out of a sync that it has failed to make durable.
+func (a *Array) lost(b *backend.Mdisk) {
+	d := a.mdisk(b)
+	d.redo = d.pool.part.Lost(b.Number())
+	d.pool.part.Hold(b.Number(), true)
 }
 
 // toRewrite returns what a redo of an mdisk writes: all pages that are written and not synced.
 func (a *Array) toRewrite(b *backend.Mdisk) ([]backend.Rewrite, bool) {
 	d := a.mdisk(b)
-	if d.destages > 0 { // what is on its way has to be written again, too
+	if d.pool.part.InFlight(b.Number()) > 0 { // what is on its way has to be written again, too
 		return nil, false
 	}
-	a.written = a.takeWritten(a.written, func(x *mdisk) bool { return x == d })
+	d.redo = d.pool.part.Rewrite(b.Number(), d.redo)
 	return a.newestOf(d.pool, d.redo), true
 }
 
@@ -81,36 +65,33 @@ func (a *Array) newestOf(p *Pool, pages []uint32) []backend.Rewrite {
 	c := a.cache
 	var todo []backend.Rewrite
 	slices.SortFunc(pages, func(x, y uint32) int {
-		return cmp.Compare(c.nv.Descriptor(y).Seq(), c.nv.Descriptor(x).Seq())
+		return cmp.Compare(c.NV.Descriptor(y).Seq(), c.NV.Descriptor(x).Seq())
 	})
 	covered := map[pageKey]uint8{}
 	for _, i := range pages {
-		pg := &c.pages[i]
 		// Dropped sectors, too: a loss of power may undo the drop.
-		mask := pg.mask
-		if a.payload {
-			mask = c.nv.Descriptor(i).Mask()
-		}
-		if left := mask &^ covered[pg.key]; left != 0 {
+		k, mask := c.Key(i), c.Sealed(i)
+		if left := mask &^ covered[k]; left != 0 {
 			w := backend.Rewrite{Mask: left}
-			_, w.Off, _ = p.space.Locate(pg.key.Phys())
+			_, w.Off, _ = p.space.Locate(k.Phys())
 			if a.payload {
-				w.Data = c.nv.Page(i)
+				w.Data = c.NV.Page(i)
 				for s := range w.Sums {
-					w.Sums[s] = c.nv.Descriptor(i).Sum(s)
+					w.Sums[s] = c.NV.Descriptor(i).Sum(s)
 				}
 			}
 			todo = append(todo, w)
 		}
-		covered[pg.key] |= mask
+		covered[k] |= mask
 	}
 	return todo
 }
 
-// rewritten buries what a redo has written: it is on the back end for good.
+// rewritten lets the pages go that a redo has written: they are on the back end for good.
 func (a *Array) rewritten(b *backend.Mdisk) {
 	d := a.mdisk(b)
-	a.buryWritten(d.redo)
+	d.pool.part.Hold(b.Number(), false)
+	a.cache.Retire(d.redo)
 	d.redo = nil
-	a.needDestage(d.pool)
+	d.pool.part.Kick()
 }

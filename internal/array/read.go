@@ -6,6 +6,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -48,7 +49,7 @@ func (a *Array) newReading(v *Volume) *reading {
 // unwanted reports whether nobody waits for what is read any more.
 func (r *reading) unwanted() bool {
 	o := r.op
-	return r.cancelled || o != nil && (o.givenUp || o.parent != nil && o.parent.status != block.OK)
+	return r.cancelled || o != nil && (o.state == unwanted || o.parent != nil && o.parent.status != block.OK)
 }
 
 // startRead answers a host read.
@@ -98,15 +99,15 @@ func (r *reading) physical(p *Pool, phys, n uint64, dst *cursor) {
 			return
 		}
 	}
-	if p.part.used+p.part.reserve.used == 0 {
+	if p.part.Empty() {
 		r.backend(p, phys, n, dst)
 		return
 	}
 	for from := phys; phys < end; {
 		in := phys % pageSectors
 		k := min(pageSectors-in, end-phys)
-		i := c.lookup(keyOf(p.id, phys))
-		if i == noPage {
+		i := c.Lookup(keyOf(p.id, phys))
+		if i == wcache.NoPage {
 			if phys += k; phys == end {
 				r.backend(p, from, phys-from, dst)
 			}
@@ -115,23 +116,18 @@ func (r *reading) physical(p *Pool, phys, n uint64, dst *cursor) {
 		if phys > from {
 			r.backend(p, from, phys-from, dst)
 		}
-		pg := &c.pages[i]
+		mask := c.Mask(i)
 		for s := in; s < in+k; s++ {
-			holder := noPage
-			if pg.mask>>s&1 != 0 {
-				holder = i
-			} else if under := c.under(i); under != noPage && c.pages[under].mask>>s&1 != 0 {
-				holder = under
-			}
-			if holder == noPage {
+			holder := c.Holder(i, s)
+			if holder == wcache.NoPage {
 				r.backend(p, phys, 1, dst)
 			} else if a.payload {
 				// As many sectors as the same page has in a row.
 				t := s + 1
-				for holder == i && t < in+k && pg.mask>>t&1 != 0 {
+				for holder == i && t < in+k && mask>>t&1 != 0 {
 					t++
 				}
-				dst.copyFrom(c.nv.Page(holder)[s*block.SectorSize : t*block.SectorSize])
+				dst.copyFrom(c.NV.Page(holder)[s*block.SectorSize : t*block.SectorSize])
 				phys += t - s - 1
 				s = t - 1
 			}
@@ -236,14 +232,14 @@ func (a *Array) lookAgain(x *backend.Op) {
 // cached returns a dirty sector of a key, nil if the cache does not have it.
 func (a *Array) cached(k pageKey, sector uint64) []byte {
 	c := a.cache
-	i := c.lookup(k)
-	if i != noPage && c.pages[i].mask>>sector&1 == 0 {
-		i = c.under(i)
+	i := c.Lookup(k)
+	if i != wcache.NoPage {
+		i = c.Holder(i, sector)
 	}
-	if i == noPage || c.pages[i].mask>>sector&1 == 0 {
+	if i == wcache.NoPage {
 		return nil
 	}
-	return c.nv.Page(i)[sector*block.SectorSize : (sector+1)*block.SectorSize]
+	return c.NV.Page(i)[sector*block.SectorSize : (sector+1)*block.SectorSize]
 }
 
 // readSectorAgain reads one sector of a read once more.
@@ -277,34 +273,5 @@ func (r *reading) release() {
 	a.freeReading = r
 	if done != nil {
 		done(s)
-	}
-}
-
-// zero fills the next n bytes of the list with zeros.
-func (c *cursor) zero(n int) {
-	for n > 0 && c.i < len(c.vec) {
-		b := c.vec[c.i][c.off:]
-		b = b[:min(n, len(b))]
-		clear(b)
-		c.advance(len(b))
-		n -= len(b)
-	}
-}
-
-// skip leaves out the next n bytes of the list.
-func (c *cursor) skip(n int) {
-	for n > 0 {
-		k := min(n, len(c.vec[c.i])-c.off)
-		c.advance(k)
-		n -= k
-	}
-}
-
-// copyFrom fills the next bytes of the list from src.
-func (c *cursor) copyFrom(src []byte) {
-	for len(src) > 0 {
-		n := copy(c.vec[c.i][c.off:], src)
-		src = src[n:]
-		c.advance(n)
 	}
 }

@@ -3,6 +3,7 @@ package array
 import (
 	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -104,7 +105,7 @@ func (s *Scrub) read(phys, n uint64) {
 		md, off, k := p.space.Locate(phys)
 		k = min(k, n)
 		clean := uint64(0)
-		for clean < k && a.cache.lookup(keyOf(p.id, phys+clean)) == noPage {
+		for clean < k && a.cache.Lookup(keyOf(p.id, phys+clean)) == wcache.NoPage {
 			clean = min(k, (phys+clean)&^(pageSectors-1)+pageSectors-phys)
 		}
 		if clean == 0 || p.mdisks[md].Offline() {
@@ -165,10 +166,10 @@ func (v *Verify) Step(done func(more bool)) {
 	case v.phase == 1:
 		a.checkCache(&v.r, false)
 		v.phase++
-	case v.phase == 2 && int(v.page) < len(a.cache.pages):
+	case v.phase == 2 && int(v.page) < a.cache.Pages():
 		for range verifyPages {
-			if int(v.page) < len(a.cache.pages) {
-				a.checkPage(&v.r, v.page)
+			if int(v.page) < a.cache.Pages() {
+				a.cache.CheckSums(a.names(&v.r), v.page)
 				v.page++
 			}
 		}

@@ -179,7 +179,7 @@ func TestStuckWriteThrough(t *testing.T) {
 	if status := r.do(v, write(0, 512)); status != block.OK {
 		t.Errorf("a write ended %v afterwards", status)
 	}
-	if len(r.a.through) != 0 || !r.a.parked.empty() || v.ops != 0 {
+	if len(r.a.through) != 0 || !r.a.settling.Empty() || v.ops != 0 {
 		t.Errorf("%d pages and %d requests are waited for", len(r.a.through), v.ops)
 	}
 	r.check()
@@ -279,7 +279,7 @@ func TestWritesEndWhileFlushesFail(t *testing.T) {
 	}
 	r.clock.RunUntil(r.clock.Now() + 25e9)
 	if open > 0 || ended[block.Hardware] == 0 {
-		t.Errorf("%d of %d pages are used, %d commands are open, ended: %v", p.part.used, p.part.limit, open, ended)
+		t.Errorf("%d of %d pages are used, %d commands are open, ended: %v", p.part.Room.Used(), p.part.Limit(), open, ended)
 	}
 	if h := strings.Join(r.a.Health(), "\n"); !strings.Contains(h, "flushing NVRAM fails") {
 		t.Errorf("health: %q", h)

@@ -32,7 +32,11 @@ const directions = `
 
 	array/alloc < array/extent;
 
-	array/backend, array/extent, crc32c, metrics < array;
+	array/nvlog, array/alloc, crc32c < array/wcache;
+
+	NONE < array/ticket;
+
+	array/extent, array/wcache, array/backend, array/ticket, metrics < array;
 
 	block, crc32c, metrics < store;
 
@@ -66,7 +70,7 @@ const directions = `
 var inner = []string{"array"}
 
 // core lists the packages that run in virtual time: same input, same result.
-var core = []string{"scsi", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent", "array/backend", "hostcache", "hostcache/tier", "sim"}
+var core = []string{"scsi", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent", "array/backend", "array/ticket", "array/wcache", "hostcache", "hostcache/tier", "sim"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{

@@ -30,7 +30,7 @@ const maxFunction = 70
 const shapeLimits = `
 	package   fields  lines  long  longest  file  back
 	goal          25   2500     0       70   450     5
-	array         63   7796     2       81   450    46
+	array         52   6582     1       72   450    11
 	scsi          25   8090     0       70   450     5
 `
 

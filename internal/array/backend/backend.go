@@ -29,9 +29,12 @@ type Hooks struct {
 	// Watch: Look has something to look at; it is to be called in a second, and then again while it
 	// says so.
 	Watch func()
-	// Synced: a Sync has ended. Without failed, all that was written before it survives a loss of
-	// power; else that holds for mdisks that do not redo.
-	Synced func(failed bool)
+	// Lost: an mdisk's sync has failed, and it redoes from now on: what was written since its last good
+	// sync may be lost.
+	Lost func(*Mdisk)
+	// Synced: a Sync has ended. All that was written before it survives a loss of power, but for what is
+	// Lost.
+	Synced func()
 	// Rewrite returns what a redo of the mdisk has to write, in its order: all that has been written
 	// since its last good sync. False: something is on its way to the mdisk still, which has to be
 	// written again, too.
@@ -44,8 +47,7 @@ type Hooks struct {
 
 // Backend is the mdisks of one executor.
 //
-// Invariant: waitedFor is the sum of the mdisks' lists of reads, redoing the number of those that
-// redo.
+// Invariant: waitedFor is the sum of the mdisks' lists of reads.
 type Backend struct {
 	exec  block.Executor
 	rows  *nvlog.Rows
@@ -60,10 +62,8 @@ type Backend struct {
 	batch, spare []*block.IO
 	submitting   bool // what ends now ends inside Submit of its medium
 	waitedFor    int  // reads that somebody waits for
-	redoing      int
-
-	syncing, syncFailed bool
-	syncLeft            int
+	syncing      bool
+	syncLeft     int // mdisks whose sync is under way, and one for the start of them
 }
 
 // New returns a back end without mdisks. Its counters are in rows.
@@ -88,9 +88,6 @@ func (b *Backend) Pending() bool { return len(b.batch) > 0 }
 
 // WaitedFor returns the number of reads under way that somebody waits for.
 func (b *Backend) WaitedFor() int { return b.waitedFor }
-
-// Redoing returns the number of mdisks that redo.
-func (b *Backend) Redoing() int { return b.redoing }
 
 // Syncing reports whether a Sync is under way.
 func (b *Backend) Syncing() bool { return b.syncing }

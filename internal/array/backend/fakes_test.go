@@ -51,7 +51,8 @@ func newRig(t testing.TB) *rig {
 		Turned:    func(d *Mdisk) { r.note("turned %s %v", d.name, d.failing.since != 0) },
 		Overdue:   func(d *Mdisk, s block.Status) { r.note("overdue %s %v", d.name, s) },
 		Watch:     r.watch,
-		Synced:    func(failed bool) { r.note("synced %v", failed) },
+		Synced:    func() { r.note("synced") },
+		Lost:      func(d *Mdisk) { r.note("lost %s", d.name) },
 		Rewrite: func(d *Mdisk) ([]Rewrite, bool) {
 			r.note("rewrite %s", d.name)
 			return r.rewrite(d)

@@ -82,7 +82,7 @@ func newModel(t *testing.T, seed uint64, round int) *model {
 	m := &model{rig: newRig(t), rnd: rand.New(rand.NewPCG(seed, uint64(round))), seed: seed, round: round, faulty: true}
 	h := &m.b.hooks
 	h.Read, h.Abandoned, h.Unwanted = m.readEnded, m.readAbandoned, func(*Op) bool { return m.rnd.IntN(3) == 0 }
-	h.Written, h.Synced, h.Rewrite, h.Rewritten = m.wrote, m.synced, m.toRewrite, m.rewritten
+	h.Written, h.Lost, h.Synced, h.Rewrite, h.Rewritten = m.wrote, m.lost, m.synced, m.toRewrite, m.rewritten
 	h.Turned, h.Overdue = func(*Mdisk) {}, m.overdue
 	for i, l := range []Limits{{}, {Bandwidth: 4 << 20, IOPS: 300}, {}} {
 		med := newMedium(m.clock, modelPages*layout.PageBytes)
@@ -222,19 +222,25 @@ func (m *model) sync() {
 	m.b.Sync()
 }
 
-func (m *model) synced(failed bool) {
-	batch := m.cycle
-	m.cycle = nil
-	for _, w := range batch {
-		if w.d.Redoing() {
-			if !failed {
-				m.fatalf("mdisk %s redoes after a sync that has not failed", w.d.Name())
-			}
-			w.d.redo = append(w.d.redo, w)
-			continue
+// lost takes the writes of an mdisk out of the sync that has failed.
+func (m *model) lost(x *Mdisk) {
+	d := m.diskOf(x)
+	if len(d.redo) > 0 || !d.Redoing() {
+		m.fatalf("mdisk %s redoes: %v, and %d writes of it are in a redo", d.Name(), d.Redoing(), len(d.redo))
+	}
+	m.cycle = slices.DeleteFunc(m.cycle, func(w *modelWrite) bool {
+		if w.d == d {
+			d.redo = append(d.redo, w)
 		}
+		return w.d == d
+	})
+}
+
+func (m *model) synced() {
+	for _, w := range m.cycle {
 		m.durable(w)
 	}
+	m.cycle = nil
 }
 
 func (m *model) diskOf(x *Mdisk) *modelDisk {

@@ -76,12 +76,9 @@ func (m *model) act() {
 // check compares what is counted with what is there.
 func (m *model) check() {
 	m.checkLimits()
-	waited, redoing := 0, 0
+	waited := 0
 	for _, d := range m.disks {
 		waited += len(d.Mdisk.reads)
-		if d.Redoing() {
-			redoing++
-		}
 		for i, x := range d.Mdisk.reads {
 			if x.place != i || !x.waited || x.Ctx.(*modelRead).ended {
 				m.fatalf("mdisk %s: read %d of its list has place %d", d.Name(), i, x.place)
@@ -91,8 +88,8 @@ func (m *model) check() {
 			m.fatalf("mdisk %s: %d operations are out of %d", d.Name(), d.out, d.depth)
 		}
 	}
-	if waited != m.b.WaitedFor() || redoing != m.b.Redoing() {
-		m.fatalf("%d reads and %d redoing mdisks are counted, %d and %d are there", m.b.WaitedFor(), m.b.Redoing(), waited, redoing)
+	if waited != m.b.WaitedFor() {
+		m.fatalf("%d reads are counted, %d are there", m.b.WaitedFor(), waited)
 	}
 	seen := map[*Op]bool{}
 	for x := m.b.free; x != nil; x = x.next {

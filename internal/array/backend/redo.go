@@ -48,7 +48,7 @@ func (d *Mdisk) redoAll() {
 		d.b.hooks.Step()
 	}
 	d.redo = r
-	d.b.redoing++
+	d.b.hooks.Lost(d)
 	d.redoSoon()
 }
 
@@ -62,7 +62,7 @@ func (d *Mdisk) redoSoon() {
 func (d *Mdisk) redoNow() {
 	r := d.redo
 	if d.detached { // with its pool, of which nothing was dirty: there was nothing to lose
-		d.endRedo()
+		d.redo = nil
 		return
 	}
 	if r.todo == nil {
@@ -131,16 +131,11 @@ func (d *Mdisk) redoSynced(err error) {
 		d.redoSoon()
 		return
 	}
-	d.endRedo()
+	d.redo = nil
 	if d.detached {
 		return
 	}
 	d.Works()
 	d.b.hooks.Rewritten(d)
 	d.b.hooks.Step()
-}
-
-func (d *Mdisk) endRedo() {
-	d.redo = nil
-	d.b.redoing--
 }

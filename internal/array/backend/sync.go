@@ -18,7 +18,7 @@ func (b *Backend) Sync() {
 func (d *Mdisk) synced(err error) {
 	if err != nil {
 		d.failing.err = err
-		d.lost, d.b.syncFailed = true, true
+		d.lost = true
 	}
 	d.b.syncEnded()
 }
@@ -28,16 +28,13 @@ func (b *Backend) syncEnded() {
 	if b.syncLeft--; b.syncLeft > 0 {
 		return
 	}
-	failed := b.syncFailed
-	b.syncing, b.syncFailed = false, false
-	if failed {
-		for _, d := range b.mdisks {
-			if d.lost {
-				d.lost = false
-				d.redoAll()
-			}
+	b.syncing = false
+	for _, d := range b.mdisks {
+		if d.lost {
+			d.lost = false
+			d.redoAll()
 		}
 	}
-	b.hooks.Synced(failed)
+	b.hooks.Synced()
 	b.hooks.Step()
 }

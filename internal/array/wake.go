@@ -1,0 +1,53 @@
+// The stage of a step that wakes who was given what it waits for; see given.go.
+
+package array
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/array/ticket"
+)
+
+// wake lets those go on who were given what they wait for, and reports whether there were any: map edits that
+// wait for the log, the copy engine's, promised writes, offloads in the order of the pools, and the line
+// for the write cache.
+func (a *Array) wake() (woke bool) {
+	w := &a.wakes
+	if w.given.Take(ticket.Log) {
+		for o := headOf(&w.log); o != nil && a.log.Fits(o.logEdits); o = headOf(&w.log) {
+			woke = true
+			o.Wake()
+		}
+	}
+	// Room that has come may be too little for the head, and the next checkpoint has to bring more.
+	if !w.log.Empty() {
+		a.log.Starve()
+	}
+	if w.given.Take(ticket.CopyRead) {
+		woke = a.copies.wakeReads(a.opt.Policy.CopyReads) || woke
+	}
+	if w.given.Take(ticket.CopyEngine) {
+		woke = a.copies.wakeMoves(a.opt.Policy.CopyBytes) || woke
+	}
+	if w.given.Take(ticket.Space) {
+		for len(w.spaces) > 0 {
+			p := w.spaces[0]
+			w.spaces = slices.Delete(w.spaces, 0, 1)
+			woke = woke || !p.spaceWait.Empty()
+			p.spaceWait.WakeAll()
+		}
+	}
+	if w.given.Take(ticket.Budget) {
+		slices.SortFunc(w.budgets, func(p, q *Pool) int { return cmp.Compare(p.id, q.id) })
+		for len(w.budgets) > 0 {
+			p := w.budgets[0]
+			w.budgets = slices.Delete(w.budgets, 0, 1)
+			woke = p.releaseBraked() || woke
+		}
+	}
+	if w.given.Take(ticket.Room) {
+		woke = a.serve() || woke
+	}
+	return woke
+}

@@ -1,0 +1,127 @@
+// A write on its way into the cache, piece by piece: each waits until no lock is in its way, is
+// admitted, and is committed. A piece of a copy, and a compare-and-write, take the same way when
+// they have their data. What writes through ends when the back end has it.
+
+package array
+
+import (
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// pattern fills a piece with the block of a WRITE SAME.
+func (o *op) pattern() {
+	o.same = o.same[:0]
+	for len(o.same) < pieceSectors*block.SectorSize {
+		for _, b := range o.req.Data {
+			o.same = append(o.same, b...)
+		}
+	}
+}
+
+// write admits and commits pieces until all is done or the op must wait. head
+// says that the op stood first in its partition's queue.
+func (o *op) write(head bool) {
+	a, v := o.a, o.v
+	first := head
+	for pieces := 0; o.cur < o.stop; pieces++ {
+		if pieces == stepPieces {
+			o.stopWaiting()
+			a.yield(o)
+			return
+		}
+		n := o.pieceLen()
+		if o.stop > v.limit { // the volume has become smaller
+			o.stopWaiting()
+			o.abandon(block.OutOfRange)
+			return
+		}
+		if v.conflict(o, block.Range{Start: o.cur, Count: n}) {
+			o.stopWaiting()
+			o.await(&v.lockWait)
+			return
+		}
+		switch a.admit(o, n, head) {
+		case waitRoom, waitLog:
+			o.wait(first)
+			return
+		case waitBudget:
+			o.brake()
+			return
+		}
+		o.stopWaiting()
+		o.Since = 0
+		// Pools, and volumes that take turns, do so piece by piece.
+		head = head && a.opt.Policy.Admission != AdmitFair && len(a.line.pools) <= 1
+		if len(o.same) > 0 && o.req != nil && o.req.Op == block.OpWriteSame {
+			// A piece begins at a multiple of the block, so the pattern is in phase.
+			o.src = cursor{vec: [][]byte{o.same}}
+		}
+		if s := a.commit(o, n); s == block.NoSpace && a.scratch.wait {
+			o.await(&v.pool.spaceWait)
+			return
+		} else if s != block.OK {
+			o.abandon(s)
+			return
+		}
+		o.cur += n
+	}
+	if o.unsettled > 0 {
+		o.settle()
+		return
+	}
+	o.written()
+}
+
+// written ends a write whose data is where it must be.
+func (o *op) written() {
+	v, r := o.v, o.req
+	switch {
+	case o.status != block.OK:
+		o.end(o.status)
+		return
+	case r != nil && r.Op == block.OpWriteSame:
+		v.countOffload(primWriteSame, pathCopy, v.pool, r.Range.Bytes())
+	}
+	if r != nil && r.Flags&block.FUA != 0 {
+		o.flush()
+		return
+	}
+	o.end(block.OK)
+}
+
+// flush makes all that was acknowledged survive power loss and then ends the op.
+func (o *op) flush() {
+	o.to(flushing)
+	if o.flushedFn == nil {
+		o.flushedFn = o.flushed
+	}
+	o.a.flusher.After(o.flushedFn)
+}
+
+func (o *op) flushed(err error) {
+	s := block.OK
+	if err != nil {
+		s = block.Hardware
+	}
+	o.end(s)
+}
+
+// withdraw takes an op out of the queue that it waits in and ends it.
+func (o *op) withdraw(s block.Status) {
+	o.unqueue()
+	o.stopWaiting()
+	o.abandon(s)
+}
+
+// abandon ends a write before its end, but not before what it has committed is settled.
+func (o *op) abandon(s block.Status) {
+	if o.unsettled > 0 {
+		o.status = s
+		o.settle()
+		if s == block.Cancelled {
+			o.answer(s) // what was committed stays, and settles without the host
+		}
+		return
+	}
+	o.end(s)
+}
