@@ -61,7 +61,10 @@ func (a *Array) lookCheckpoint(now int64) bool {
 		a.endLogWaiters(block.Hardware)
 	}
 	if since := a.ckpt.since; since != 0 {
-		a.endAll(block.NoSpace, since, now)
+		if now-since >= patience {
+			a.checkpointIsLate()
+			a.endAll(block.NoSpace, now)
+		}
 		a.watch()
 	}
 	return trouble
@@ -75,15 +78,14 @@ func (a *Array) lookFlush(now int64) bool {
 		return false
 	}
 	a.watch()
-	a.endAll(block.Hardware, since, now)
+	if now-since >= patience {
+		a.endAll(block.Hardware, now)
+	}
 	return true
 }
 
-// endAll ends all who have waited too long, if what fails since a time does so for as long.
-func (a *Array) endAll(s block.Status, since, now int64) {
-	if now-since < patience {
-		return
-	}
+// endAll ends all who have waited too long.
+func (a *Array) endAll(s block.Status, now int64) {
 	for _, p := range a.Pools() {
 		p.endWaiters(s, now-patience)
 	}
@@ -109,5 +111,5 @@ func (a *Array) Health() (lines []string) {
 	if since := a.flusher.FailingSince(); since != 0 {
 		lines = append(lines, fmt.Sprintf("flushing NVRAM fails for %d s, and nothing goes to the mdisks meanwhile; mend the disk of the data folder, it is tried again", (now-since)/1_000_000_000))
 	}
-	return lines
+	return append(lines, a.troubles()...)
 }

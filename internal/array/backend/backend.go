@@ -21,7 +21,7 @@ type Hooks struct {
 	Unwanted func(*Op) bool
 	// Written: an operation of Mdisk.Write has ended.
 	Written func(*Op)
-	// Turned: an mdisk has begun to fail, or works again.
+	// Turned: an mdisk has begun to fail or to be silent, or has ended that.
 	Turned func(*Mdisk)
 	// Overdue: an mdisk has not done for as long as anybody waits what they wait for. The status is
 	// theirs.

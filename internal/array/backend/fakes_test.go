@@ -48,11 +48,20 @@ func newRig(t testing.TB) *rig {
 		Abandoned: func(x *Op) { r.note("abandoned %s+%d %v", x.d.name, x.IO.Off, x.Ctx) },
 		Unwanted:  func(x *Op) bool { return r.unwanted[x] },
 		Written:   func(x *Op) { r.note("written %s+%d %v", x.d.name, x.IO.Off, x.IO.Err) },
-		Turned:    func(d *Mdisk) { r.note("turned %s %v", d.name, d.failing.since != 0) },
-		Overdue:   func(d *Mdisk, s block.Status) { r.note("overdue %s %v", d.name, s) },
-		Watch:     r.watch,
-		Synced:    func() { r.note("synced") },
-		Lost:      func(d *Mdisk) { r.note("lost %s", d.name) },
+		Turned: func(d *Mdisk) {
+			switch {
+			case d.failing.since != 0:
+				r.note("%s fails", d.name)
+			case d.told:
+				r.note("%s is silent", d.name)
+			default:
+				r.note("%s works", d.name)
+			}
+		},
+		Overdue: func(d *Mdisk, s block.Status) { r.note("overdue %s %v", d.name, s) },
+		Watch:   r.watch,
+		Synced:  func() { r.note("synced") },
+		Lost:    func(d *Mdisk) { r.note("lost %s", d.name) },
 		Rewrite: func(d *Mdisk) ([]Rewrite, bool) {
 			r.note("rewrite %s", d.name)
 			return r.rewrite(d)

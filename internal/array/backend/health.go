@@ -58,7 +58,16 @@ func (d *Mdisk) Works() {
 	}
 }
 
-// turned tells that the mdisk has begun to fail, or works again, while there is somebody who cares.
+// speaks notes that the mdisk is not silent any more.
+func (d *Mdisk) speaks() {
+	if d.told {
+		d.told = false
+		d.turned()
+	}
+}
+
+// turned tells that the mdisk has begun to fail or to be silent, or has ended that, while there is
+// somebody who cares.
 func (d *Mdisk) turned() {
 	if !d.detached {
 		d.b.hooks.Turned(d)
@@ -92,8 +101,12 @@ func (b *Backend) Look(now int64) (trouble, absent bool) {
 
 func (d *Mdisk) look(now int64) (trouble, absent bool) {
 	h := &d.b.hooks
-	if d.failing.since != 0 {
-		trouble = true
+	if !d.told && d.silent(now, Patience) {
+		d.told = true
+		d.turned()
+	}
+	trouble = d.failing.since != 0
+	if trouble || d.out > 0 { // what nobody waits for may never end, either
 		h.Watch()
 	}
 	if d.silent(now, Patience) {

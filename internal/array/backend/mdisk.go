@@ -37,6 +37,7 @@ type Mdisk struct {
 	unsynced bool // it was written to since its last sync began
 	offline  bool
 	detached bool  // nothing is counted any more
+	told     bool  // the user was told that it is silent
 	away     int64 // since when it is offline
 	failing  failing
 	lost     bool  // the sync under way failed

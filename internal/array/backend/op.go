@@ -123,6 +123,7 @@ func (b *Backend) collect(x *Op) {
 // Submit sends the collected operations off, those of one mdisk in a row as one batch. It is called
 // at the end of a step: what completes inside finds nothing half done.
 func (b *Backend) Submit() {
+	left := false
 	for len(b.batch) > 0 {
 		batch := b.batch
 		b.batch, b.spare = b.spare[:0], nil
@@ -134,12 +135,13 @@ func (b *Backend) Submit() {
 			b.submitting = true
 			d.medium.Submit(rest[:n:n])
 			b.submitting = false
+			left = left || d.out > 0
 			rest = rest[n:]
 		}
 		clear(batch)
 		b.spare = batch[:0]
 	}
-	if b.waitedFor > 0 {
+	if left || b.waitedFor > 0 {
 		b.hooks.Watch() // they may never end
 	}
 }
@@ -154,6 +156,7 @@ func ended(io *block.IO) {
 	// What ends inside Submit came from memory, and says nothing of the disk.
 	if !b.submitting {
 		d.progress = b.exec.Now()
+		d.speaks()
 	}
 	d.duration[x.dir()].Observe(b.exec.Now() - x.started)
 	if x.IO.Err == nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/store"
 	"github.com/arraysim/arraysim/internal/testkit"
 )
 
@@ -18,16 +19,11 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 // region is NVRAM whose flushes take a while, and may fail.
 type region struct {
 	block.Region
-	mem   []byte
 	clock *block.Virtual
 	fails int
 }
 
-func (r *region) Bytes() []byte { return r.mem }
-func (r *region) Boot() uint64  { return 1 }
-func (r *region) Distrust()     {}
-
-func (r *region) Flush(_, _ int, done func(error)) {
+func (r *region) Flush(done func(error)) {
 	r.clock.At(r.clock.Now()+1000, func() {
 		if r.fails > 0 {
 			r.fails--
@@ -43,9 +39,10 @@ type testStore struct {
 	region *region
 }
 
-func (s testStore) Region(_ string, size int) (block.Region, bool, error) {
-	s.region.mem = make([]byte, size)
-	return s.region, true, nil
+func (s testStore) Region(name string, l block.RegionLayout) (block.Region, bool, error) {
+	under, fresh, err := store.NewMemory(s.region.clock, store.MemoryOptions{}).Region(name, l)
+	s.region.Region = under
+	return s.region, fresh, err
 }
 
 // What the rig has, small enough that keys meet: two partitions of two mdisks, and owners.
