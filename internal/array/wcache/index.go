@@ -1,8 +1,9 @@
-package array
+package wcache
 
 import (
 	"math/bits"
 
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -29,21 +30,21 @@ func (s indexSlot) page() uint32 { return uint32(s) - 1 }
 
 // newPageIndex has room for all pages: about as many slots.
 func newPageIndex(pages []page) pageIndex {
-	groups := max(1, 1<<bits.Len(uint(len(pages)-1))/grainPages)
-	return pageIndex{pages: pages, slots: block.Table[indexSlot](groups * grainPages), next: make([]uint32, len(pages)),
+	groups := max(1, 1<<bits.Len(uint(len(pages)-1))/layout.GrainPages)
+	return pageIndex{pages: pages, slots: block.Table[indexSlot](groups * layout.GrainPages), next: make([]uint32, len(pages)),
 		shift: uint(64 - bits.Len(uint(groups-1)))}
 }
 
 // group returns the slots of an address's grain and its check bits.
-func (x *pageIndex) group(k pageKey) ([]indexSlot, indexSlot) {
-	h := uint64(k/grainPages) * 0x9E3779B97F4A7C15
-	return x.slots[h>>x.shift<<grainPageBits:][:grainPages], indexSlot(h<<20) &^ (1<<33 - 1)
+func (x *pageIndex) group(k layout.PageKey) ([]indexSlot, indexSlot) {
+	h := uint64(k/layout.GrainPages) * 0x9E3779B97F4A7C15
+	return x.slots[h>>x.shift<<layout.GrainPageShift:][:layout.GrainPages], indexSlot(h<<20) &^ (1<<33 - 1)
 }
 
 // at returns the slot of an address and the check bits of its grain.
-func (x *pageIndex) at(k pageKey) (*indexSlot, indexSlot) {
+func (x *pageIndex) at(k layout.PageKey) (*indexSlot, indexSlot) {
 	g, check := x.group(k)
-	return &g[k%grainPages], check
+	return &g[k%layout.GrainPages], check
 }
 
 // touchPages brings pages into the processor's caches, all at once: a loop that does more with each
@@ -57,7 +58,7 @@ func (x *pageIndex) touchPages(pages []uint32) {
 }
 
 // touch brings the slots of keys into the processor's caches.
-func (x *pageIndex) touch(keys []pageKey) {
+func (x *pageIndex) touch(keys []layout.PageKey) {
 	any := indexSlot(0)
 	for _, k := range keys {
 		s, _ := x.at(k)
@@ -67,7 +68,7 @@ func (x *pageIndex) touch(keys []pageKey) {
 }
 
 // touchGrain brings the pages of a key's grain into the processor's caches.
-func (x *pageIndex) touchGrain(k pageKey) {
+func (x *pageIndex) touchGrain(k layout.PageKey) {
 	group, check := x.group(k)
 	any := indexSlot(0)
 	for _, s := range group {
@@ -78,12 +79,12 @@ func (x *pageIndex) touchGrain(k pageKey) {
 	x.touched = any
 }
 
-// lookup returns the newest page with this key, or noPage.
-func (x *pageIndex) lookup(k pageKey) uint32 {
+// Lookup returns the newest page with this key, or NoPage.
+func (x *pageIndex) Lookup(k layout.PageKey) uint32 {
 	s, check := x.at(k)
 	e := *s
 	if e == 0 {
-		return noPage
+		return NoPage
 	}
 	if e>>33 == check>>33 {
 		if i := e.page(); x.pages[i].key == k {
@@ -91,10 +92,10 @@ func (x *pageIndex) lookup(k pageKey) uint32 {
 		}
 	}
 	if e&slotMore == 0 {
-		return noPage
+		return NoPage
 	}
 	i := x.next[e.page()]
-	for i != noPage && x.pages[i].key != k {
+	for i != NoPage && x.pages[i].key != k {
 		i = x.next[i]
 	}
 	return i
@@ -106,7 +107,7 @@ func (x *pageIndex) insert(i uint32) {
 	e := check | indexSlot(i+1)
 	if old := *s; old != 0 {
 		if old&slotMore == 0 {
-			x.next[old.page()] = noPage
+			x.next[old.page()] = NoPage
 		}
 		x.next[i] = old.page()
 		e |= slotMore
@@ -115,7 +116,7 @@ func (x *pageIndex) insert(i uint32) {
 }
 
 // removeKnown takes out page i, whose key is k, if it is there: a newer one may have replaced it.
-func (x *pageIndex) removeKnown(i uint32, k pageKey) {
+func (x *pageIndex) removeKnown(i uint32, k layout.PageKey) {
 	s, _ := x.at(k)
 	e := *s
 	if e.page() != i {
@@ -124,7 +125,7 @@ func (x *pageIndex) removeKnown(i uint32, k pageKey) {
 		}
 		at := x.next[e.page()]
 		for at != i {
-			if at == noPage {
+			if at == NoPage {
 				return
 			}
 			at = x.next[at]
@@ -148,7 +149,7 @@ func (x *pageIndex) unlink(s *indexSlot, i uint32) {
 		n := x.next[i]
 		_, check := x.at(x.pages[n].key)
 		*s = check | indexSlot(n+1)
-		if x.next[n] != noPage {
+		if x.next[n] != NoPage {
 			*s |= slotMore
 		}
 	default:
@@ -157,7 +158,7 @@ func (x *pageIndex) unlink(s *indexSlot, i uint32) {
 			at = x.next[at]
 		}
 		x.next[at] = x.next[i]
-		if x.next[e.page()] == noPage {
+		if x.next[e.page()] == NoPage {
 			*s &^= slotMore
 		}
 	}

@@ -1,8 +1,10 @@
-package array
+package wcache
 
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/arraysim/arraysim/internal/array/layout"
 )
 
 // TestPageIndex puts pages in and takes them out at random, with many more grains than slots, so
@@ -12,11 +14,11 @@ func TestPageIndex(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		pages := make([]page, 64)
 		x := newPageIndex(pages)
-		want := map[pageKey]uint32{}
+		want := map[layout.PageKey]uint32{}
 		for range 5000 {
 			i := uint32(r.IntN(len(pages)))
 			p := &pages[i]
-			k := pageKey(r.IntN(40)*grainPages + r.IntN(2))
+			k := layout.PageKey(r.IntN(40)*layout.GrainPages + r.IntN(2))
 			switch newest, there := want[p.key]; {
 			case there && newest == i && r.IntN(2) == 0:
 				x.remove(i)
@@ -32,15 +34,15 @@ func TestPageIndex(t *testing.T) {
 					want[k] = i
 				}
 			}
-			x.touch([]pageKey{k, p.key})
-			for g := range pageKey(40) {
-				for in := range pageKey(2) {
-					k := g*grainPages + in
+			x.touch([]layout.PageKey{k, p.key})
+			for g := range layout.PageKey(40) {
+				for in := range layout.PageKey(2) {
+					k := g*layout.GrainPages + in
 					i, there := want[k]
 					if !there {
-						i = noPage
+						i = NoPage
 					}
-					if got := x.lookup(k); got != i {
+					if got := x.Lookup(k); got != i {
 						t.Fatalf("seed %d: key %d is page %d, not %d", seed, k, got, i)
 					}
 				}
