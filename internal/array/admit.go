@@ -18,11 +18,6 @@ const (
 	waitLog            // the log has no room
 )
 
-// piecePagesOf returns the number of pages that n sectors from o.cur on touch.
-func (o *op) piecePagesOf(n uint64) int {
-	return int((o.cur+n+pageSectors-1)/pageSectors - o.cur/pageSectors)
-}
-
 // admit reports whether n sectors from o.cur on may enter the write cache now, and how. It changes
 // nothing but o.through, o.reserve and o.lacks. Space in a partition is handed out one out, one in, in the order
 // of the policy: a newcomer goes straight in only if it fits and nobody waits. What pools share goes round

@@ -1,9 +1,6 @@
 package array
 
-import (
-	"github.com/arraysim/arraysim/internal/array/ticket"
-	"github.com/arraysim/arraysim/internal/block"
-)
+import "github.com/arraysim/arraysim/internal/array/ticket"
 
 // What offloads may hold of a partition. An offload that would hold more waits in a queue of its host,
 // and hosts take turns; nobody waits behind it. When its turn comes, what it needs is booked at once,
@@ -120,27 +117,4 @@ func (o *op) unbook() {
 	o.claim = 0
 	o.a.gaveRoom()
 	o.v.pool.gaveBudget()
-}
-
-// brake queues an offload behind the budget of its pool or host.
-func (o *op) brake() {
-	o.stopWaiting()
-	now := max(1, o.a.exec.Now())
-	if o.braked == 0 {
-		o.braked = now
-	}
-	if o.Since == 0 {
-		o.Since = now
-	}
-	o.v.pool.part.braked.push(o)
-	o.v.pool.gaveBudget()
-	o.a.watch() // what should make room may be stuck
-	o.v.pool.part.Kick()
-}
-
-// endBraked ends the offloads that nothing has let go on since a time.
-func (b *brakeQueue) endBraked(since int64, s block.Status) {
-	for _, q := range b.hosts {
-		endIdle(&q.Queue, since, s)
-	}
 }

@@ -135,3 +135,10 @@ func (a *Array) pressAll() {
 		}
 	}
 }
+
+// setCaps applies the cap policy to the pools that exist.
+func (a *Array) setCaps() {
+	if a.cache.SetCaps(a.opt.CapPercent) {
+		a.gaveAll()
+	}
+}

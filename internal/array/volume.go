@@ -77,6 +77,29 @@ func (v *Volume) tell(k block.EventKind) {
 	}
 }
 
+// checkRange reports whether a request stays inside the volume.
+func (v *Volume) checkRange(r *block.Request) block.Status {
+	n := v.limit
+	switch r.Op {
+	case block.OpUnmap, block.OpHold:
+		for _, x := range r.Ranges {
+			if !x.Within(n) {
+				return block.OutOfRange
+			}
+		}
+	case block.OpFlush:
+	case block.OpStatus:
+		if r.Range.Start >= n {
+			return block.OutOfRange
+		}
+	default:
+		if !r.Range.Within(n) {
+			return block.OutOfRange
+		}
+	}
+	return block.OK
+}
+
 // status answers GET LBA STATUS: as many extents as fit.
 func (v *Volume) status(r *block.Request) {
 	r.Extents = r.Extents[:0]
