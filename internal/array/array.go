@@ -3,6 +3,7 @@ package array
 import (
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/media"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/array/wcache"
@@ -22,8 +23,7 @@ type Array struct {
 	pools   []*Pool   // by id
 	vols    []*Volume // by id; nil where an id was never used in this store
 	objects objects
-	making  map[string]int  // pools whose mdisks are being made: how many
-	made    map[string]bool // names of those mdisks in the store
+	media   *media.Maker // of mdisks
 
 	arena   *extent.Arena
 	cache   *wcache.Cache
@@ -111,19 +111,6 @@ func (a *Array) finish(r *block.Request, s block.Status) {
 	if !a.completeSent {
 		a.completeSent = true
 		a.exec.Post(a.completeFn)
-	}
-}
-
-func (a *Array) complete() {
-	a.completeSent = false
-	batch := a.completed
-	a.completed = nil
-	for i, r := range batch {
-		batch[i] = nil
-		r.Done(r)
-	}
-	if a.completed == nil {
-		a.completed = batch[:0]
 	}
 }
 
