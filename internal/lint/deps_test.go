@@ -24,17 +24,21 @@ const directions = `
 
 	block, metrics < hostcache;
 
-	NONE < scsi/sense, scsi/sgl, scsi/names;
+	NONE < scsi/sam, scsi/cdb, scsi/sgl, scsi/names, scsi/scratch;
 
-	metrics, scsi/sense < scsi/counters;
+	block, scsi/sam < scsi/sense;
 
-	scsi/sense, scsi/names < scsi/reservation;
+	metrics, scsi/sam < scsi/counters;
+
+	scsi/sense, scsi/names < scsi/reservation, scsi/pages;
 
 	scsi/sense < scsi/alua;
 
-	block, scsi/sense, scsi/names < scsi/pages;
+	block, scsi/sgl < scsi/erase;
 
-	scsi/sgl, scsi/counters, scsi/reservation, scsi/alua, scsi/pages < scsi/server;
+	scsi/reservation, scsi/pages, scsi/erase < scsi/saved;
+
+	scsi/cdb, scsi/scratch, scsi/counters, scsi/alua, scsi/saved < scsi/server;
 
 	scsi/server < scsi/spc, scsi/sbc, scsi/copymgr;
 
@@ -80,8 +84,8 @@ const directions = `
 var inner = []string{"array", "scsi"}
 
 // core lists the packages that run in virtual time: same input, same result.
-var core = []string{"scsi", "scsi/sense", "scsi/sgl", "scsi/names", "scsi/counters", "scsi/reservation", "scsi/alua", "scsi/pages",
-	"scsi/server", "scsi/spc", "scsi/sbc", "scsi/copymgr", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent", "hostcache", "hostcache/tier", "sim"}
+var core = []string{"scsi", "scsi/sam", "scsi/cdb", "scsi/sgl", "scsi/names", "scsi/scratch", "scsi/sense", "scsi/counters", "scsi/reservation",
+	"scsi/alua", "scsi/pages", "scsi/erase", "scsi/saved", "scsi/server", "scsi/spc", "scsi/sbc", "scsi/copymgr", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent", "hostcache", "hostcache/tier", "sim"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{

@@ -31,7 +31,6 @@ const shapeLimits = `
 	package   fields  lines  long  longest  file  back
 	goal          25   2500     0       70   450     5
 	array         75   8330     3       81   450    50
-	scsi/server   25   2940     0       70   450     5
 `
 
 // shape is what is measured of a package.

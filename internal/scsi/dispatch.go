@@ -5,6 +5,9 @@
 package scsi
 
 import (
+	"fmt"
+
+	"github.com/arraysim/arraysim/internal/scsi/cdb"
 	"github.com/arraysim/arraysim/internal/scsi/copymgr"
 	"github.com/arraysim/arraysim/internal/scsi/counters"
 	"github.com/arraysim/arraysim/internal/scsi/sbc"
@@ -103,7 +106,7 @@ func longRows() []*server.Command {
 	return []*server.Command{
 		// By SBC-3 4.22.2 the 32-byte form is for units with type 2 protection. It is taken
 		// all the same, as LIO takes it, but not listed for a unit that should not have it.
-		row("WRITE SAME(32)", server.OpVariable, server.SAWriteSame32, []byte{server.OpVariable, ctrl, 0, 0, 0, 0, grp, 0x18, 0, server.SAWriteSame32, 0xF9, 0, ff, ff, ff, ff, ff, ff, ff, ff,
+		row("WRITE SAME(32)", cdb.Variable, sbc.SAWriteSame32, []byte{cdb.Variable, ctrl, 0, 0, 0, 0, grp, 0x18, 0, sbc.SAWriteSame32, 0xF9, 0, ff, ff, ff, ff, ff, ff, ff, ff,
 			0, 0, 0, 0, 0, 0, 0, 0, ff, ff, ff, ff}, sbc.WriteSame, mediumWrite|unlisted, counters.WriteSame),
 		row("EXTENDED COPY(LID1)", 0x83, 0x00, []byte{0x83, 0, 0, 0, 0, 0, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, copymgr.ExtendedCopy, 0, counters.Other),
 		row("EXTENDED COPY(LID4)", 0x83, copymgr.SACopyLID4, []byte{0x83, copymgr.SACopyLID4, 0, 0, 0, 0, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}, copymgr.ExtendedCopy, 0, counters.Other),
@@ -148,7 +151,7 @@ func longRows() []*server.Command {
 }
 
 // allCommands is what every target serves.
-var allCommands = server.NewCommands(append(shortRows(), longRows()...), []server.VPD{
+var allCommands = server.NewCommands(checked(append(shortRows(), longRows()...)), []server.VPD{
 	{Code: 0x00, Add: spc.SupportedPage}, {Code: 0x80, Add: spc.SerialNumberPage}, {Code: 0x83, Add: spc.IdentificationPage}, {Code: 0x86, Add: spc.ExtendedPage},
 	{Code: 0x8F, Add: copymgr.ThirdPartyCopyPage}, {Code: 0xB0, Add: sbc.BlockLimitsPage}, {Code: 0xB1, Add: sbc.CharacteristicsPage}, {Code: 0xB2, Add: sbc.ProvisioningPage},
 }, spc.WithoutUnit)
@@ -181,4 +184,45 @@ func tokenOut(sa byte) []byte {
 
 func copyIn(sa byte) []byte {
 	return []byte{0x84, sa, ff, 0, 0, 0, 0, 0, 0, 0, ff, ff, ff, ff, 0, ctrl}
+}
+
+// checked returns the table. It panics when rows contradict each other or themselves.
+func checked(table []*server.Command) []*server.Command {
+	seen := map[[2]int]bool{}
+	for i, c := range table {
+		why := wrong(c)
+		op, key := int(c.Op), [2]int{int(c.Op), c.ServiceAction}
+		switch {
+		case why != "":
+		case seen[key], c.ServiceAction == none && i > 0 && table[i-1].Op == c.Op:
+			why = "listed twice"
+		case i > 0 && (int(table[i-1].Op) > op || int(table[i-1].Op) == op && table[i-1].ServiceAction >= c.ServiceAction && op != 0x5F):
+			why = "out of order"
+		}
+		if why != "" {
+			panic(fmt.Sprintf("scsi: internal error: command table, %s: %s", c.Name, why))
+		}
+		seen[key] = true
+	}
+	return table
+}
+
+// wrong says what a row contradicts itself in.
+func wrong(c *server.Command) string {
+	reservations := server.PassRead | server.PassReserve | server.PassLegacy
+	switch want := cdb.Length(c.Op); {
+	case c.Run == nil:
+		return "no handler"
+	case want != len(c.Usage):
+		return "the operation code's group has another CDB length"
+	case c.Usage[0] != c.Op:
+		return "usage data of another operation code"
+	case c.Usage[c.Control()]&^ctrl != 0:
+		return "usage data of CONTROL"
+	case c.ServiceAction != none && int(c.Usage[1]&0x1F) != c.ServiceAction && c.Op != cdb.Variable:
+		return "usage data of another service action"
+	case c.Flags&server.Writes != 0 && c.Flags&(needMedium|reservations) != needMedium:
+		return "a write must need the medium and respect reservations"
+	}
+	return ""
 }

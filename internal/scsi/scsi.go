@@ -22,7 +22,8 @@ package scsi
 import (
 	"github.com/arraysim/arraysim/internal/scsi/alua"
 	"github.com/arraysim/arraysim/internal/scsi/copymgr"
-	"github.com/arraysim/arraysim/internal/scsi/sense"
+	"github.com/arraysim/arraysim/internal/scsi/sam"
+	"github.com/arraysim/arraysim/internal/scsi/saved"
 	"github.com/arraysim/arraysim/internal/scsi/server"
 )
 
@@ -41,11 +42,11 @@ type (
 	Task        = server.Task
 	Options     = server.Options
 	UnitOptions = server.UnitOptions
-	UnitState   = server.UnitState
+	UnitState   = saved.State
 	Buffers     = server.Buffers
-	Attr        = server.Attr
-	TMF         = server.TMF
-	TMFResponse = server.TMFResponse
+	Attr        = sam.Attr
+	TMF         = sam.TMF
+	TMFResponse = sam.TMFResponse
 	Offload     = server.Offload
 	PortGroup   = server.PortGroup
 	Port        = alua.Port
@@ -53,44 +54,44 @@ type (
 )
 
 // ParseUnitState reads what UnitOptions.Save got. Nil is the state of a new unit.
-func ParseUnitState(b []byte) (UnitState, error) { return server.ParseUnitState(b) }
+func ParseUnitState(b []byte) (UnitState, error) { return saved.Parse(b) }
 
 // SAM status codes (SAM-5 5.3.1).
 const (
-	StatusGood                = sense.StatusGood
-	StatusCheckCondition      = sense.StatusCheckCondition
-	StatusConditionMet        = sense.StatusConditionMet
-	StatusBusy                = sense.StatusBusy
-	StatusReservationConflict = sense.StatusReservationConflict
-	StatusTaskSetFull         = sense.StatusTaskSetFull
-	StatusACAActive           = sense.StatusACAActive
-	StatusTaskAborted         = sense.StatusTaskAborted
+	StatusGood                = sam.StatusGood
+	StatusCheckCondition      = sam.StatusCheckCondition
+	StatusConditionMet        = sam.StatusConditionMet
+	StatusBusy                = sam.StatusBusy
+	StatusReservationConflict = sam.StatusReservationConflict
+	StatusTaskSetFull         = sam.StatusTaskSetFull
+	StatusACAActive           = sam.StatusACAActive
+	StatusTaskAborted         = sam.StatusTaskAborted
 )
 
 // Task attributes (SAM-5 8.6).
 const (
-	AttrUntagged    = server.AttrUntagged
-	AttrSimple      = server.AttrSimple
-	AttrOrdered     = server.AttrOrdered
-	AttrHeadOfQueue = server.AttrHeadOfQueue
-	AttrACA         = server.AttrACA
+	AttrUntagged    = sam.AttrUntagged
+	AttrSimple      = sam.AttrSimple
+	AttrOrdered     = sam.AttrOrdered
+	AttrHeadOfQueue = sam.AttrHeadOfQueue
+	AttrACA         = sam.AttrACA
 )
 
 // Task management functions, and the responses to them.
 const (
-	AbortTask        = server.AbortTask
-	AbortTaskSet     = server.AbortTaskSet
-	ClearACA         = server.ClearACA
-	ClearTaskSet     = server.ClearTaskSet
-	LogicalUnitReset = server.LogicalUnitReset
-	TargetWarmReset  = server.TargetWarmReset
-	TargetColdReset  = server.TargetColdReset
+	AbortTask        = sam.AbortTask
+	AbortTaskSet     = sam.AbortTaskSet
+	ClearACA         = sam.ClearACA
+	ClearTaskSet     = sam.ClearTaskSet
+	LogicalUnitReset = sam.LogicalUnitReset
+	TargetWarmReset  = sam.TargetWarmReset
+	TargetColdReset  = sam.TargetColdReset
 
-	TMFComplete     = server.TMFComplete
-	TMFNoTask       = server.TMFNoTask
-	TMFNoLUN        = server.TMFNoLUN
-	TMFNotSupported = server.TMFNotSupported
-	TMFRejected     = server.TMFRejected
+	TMFComplete     = sam.TMFComplete
+	TMFNoTask       = sam.TMFNoTask
+	TMFNoLUN        = sam.TMFNoLUN
+	TMFNotSupported = sam.TMFNotSupported
+	TMFRejected     = sam.TMFRejected
 )
 
 // Asymmetric access states that a target port group can be put into.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi/counters"
+	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
 )
@@ -23,7 +24,7 @@ func (o *operation) requestDone() {
 		case c.u != nil && !o.aborted():
 			o.work.refuse(o, c.u, c.status, c.why)
 		default:
-			o.finish(copyTerminated, sense.StatusCheckCondition, sense.Data{Code: sense.CopyAborted})
+			o.finish(copyTerminated, sam.StatusCheckCondition, sense.Data{Code: sense.CopyAborted})
 		}
 		return
 	}
@@ -87,8 +88,8 @@ func (o *operation) describe(x *server.ITL, kind counters.Op, bytes uint64) {
 }
 
 // finish ends the operation and its command. status is the COPY OPERATION STATUS,
-// sam and s are those of the command.
-func (o *operation) finish(status, sam byte, data sense.Data) {
+// samStatus and s are those of the command.
+func (o *operation) finish(status, samStatus byte, data sense.Data) {
 	cancelled := o.cancelled()
 	o.state = over
 	m, s := o.m, o.source
@@ -100,8 +101,8 @@ func (o *operation) finish(status, sam byte, data sense.Data) {
 		r.Release()
 	}
 	r := o.result
-	r.op, r.status, r.sam = nil, status, sam
-	if sam == sense.StatusCheckCondition {
+	r.op, r.status, r.samStatus = nil, status, samStatus
+	if samStatus == sam.StatusCheckCondition {
 		var b [64]byte
 		r.sense = slices.Clone(data.Encode(b[:0:len(b)], o.x.Unit().DescriptorSense()))
 	}
@@ -109,12 +110,12 @@ func (o *operation) finish(status, sam byte, data sense.Data) {
 		s.forget(r)
 	}
 	m.left(o.x, s)
-	o.book(sam, cancelled)
+	o.book(samStatus, cancelled)
 	waiters := o.waiters
 	o.waiters = nil
 	if t := o.task; t != nil {
 		o.task = nil
-		t.EndOutsourced(sam, data, len(o.roles) > 0)
+		t.EndOutsourced(samStatus, data, len(o.roles) > 0)
 	}
 	for _, w := range waiters {
 		w.Less(m.t)
@@ -122,8 +123,8 @@ func (o *operation) finish(status, sam byte, data sense.Data) {
 }
 
 // book counts the operation once for each part that a unit had in it.
-func (o *operation) book(sam byte, cancelled bool) {
-	outcome := counters.OutcomeOf(sam)
+func (o *operation) book(samStatus byte, cancelled bool) {
+	outcome := counters.OutcomeOf(samStatus)
 	if cancelled {
 		outcome = counters.Check
 	}

@@ -75,7 +75,7 @@ func CopyFailure(t *server.Task) {
 		return
 	}
 	b := make([]byte, senseAt, senseAt+len(h.sense))
-	b[statusAt] = h.sam
+	b[statusAt] = h.samStatus
 	binary.BigEndian.PutUint16(b[senseLenAt:], uint16(len(h.sense)))
 	t.ReplyAvailable(append(b, h.sense...))
 }
@@ -119,7 +119,7 @@ func (r *copyResult) describe() []byte {
 		}
 		be.PutUint32(b[statusDelay:], delayUnknown)
 	}
-	b[statusCompleted] = r.sam
+	b[statusCompleted] = r.samStatus
 	b[statusFieldLen], b[statusSenseLen] = byte(len(r.sense)), byte(len(r.sense))
 	be.PutUint64(b[statusCount:], r.moved)
 	if r.sa >= SAPopulateToken {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi/counters"
+	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
 )
@@ -48,17 +49,17 @@ func (c *copying) next(o *operation) {
 		}
 		switch { // it waited in the task set of another unit
 		case o.arrived <= src.x.Fenced():
-			c.forward(o, fromSource, src, sense.StatusTaskAborted, sense.NoSense)
+			c.forward(o, fromSource, src, sam.StatusTaskAborted, sense.NoSense)
 			return
 		case o.arrived <= dst.x.Fenced():
-			c.forward(o, fromTarget, dst, sense.StatusTaskAborted, sense.NoSense)
+			c.forward(o, fromTarget, dst, sam.StatusTaskAborted, sense.NoSense)
 			return
 		}
-		if status, code := src.x.Refuses(from, false); status != sense.StatusGood {
+		if status, code := src.x.Refuses(from, false); status != sam.StatusGood {
 			c.forward(o, fromSource, src, status, code)
 			return
 		}
-		if status, code := dst.x.Refuses(to, true); status != sense.StatusGood {
+		if status, code := dst.x.Refuses(to, true); status != sam.StatusGood {
 			c.forward(o, fromTarget, dst, status, code)
 			return
 		}
@@ -75,7 +76,7 @@ func (c *copying) next(o *operation) {
 		o.submit(src.x.Unit())
 		return
 	}
-	o.finish(copyDone, sense.StatusGood, sense.Data{})
+	o.finish(copyDone, sam.StatusGood, sense.Data{})
 }
 
 // resolve returns a CSCD that can be used; otherwise the copy has ended.
@@ -196,7 +197,7 @@ func (c *copying) ended(o *operation) {
 		if _, ok := c.resolve(o, c.list.segments[c.at].dst, segmentTarget); !ok {
 			return
 		}
-		if status, code := c.dst.x.Refuses(c.to, true); status != sense.StatusGood {
+		if status, code := c.dst.x.Refuses(c.to, true); status != sam.StatusGood {
 			c.forward(o, fromTarget, c.dst, status, code)
 			return
 		}
@@ -233,7 +234,7 @@ func (c *copying) forward(o *operation, from byte, d *cscd, status byte, why sen
 // abort ends the copy in its present segment. s says what is wrong with it.
 func (c *copying) abort(o *operation, s sense.Data) {
 	s.Specific, s.HasSpecific = uint64(c.at), true
-	o.finish(copyError, sense.StatusCheckCondition, s)
+	o.finish(copyError, sam.StatusCheckCondition, s)
 }
 
 func (c *copying) uses(_ *operation, u *server.Unit, what server.Scope) (found *server.ITL, how server.Use) {

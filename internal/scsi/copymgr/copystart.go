@@ -7,6 +7,7 @@ package copymgr
 
 import (
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
 )
@@ -27,7 +28,7 @@ func operate(t *server.Task, work copier, id uint32, named, discard, immed bool,
 		}
 	}
 	if !m.room(s, x.Nexus().HostID()) {
-		t.End(sense.StatusBusy)
+		t.End(sam.StatusBusy)
 		return false
 	}
 	o := &operation{m: m, x: x, source: s, task: t, work: work, discard: discard, host: x.Nexus().HostID(), start: t.Started(), arrived: t.Arrived()}

@@ -5,7 +5,7 @@ package copymgr
 import (
 	"slices"
 
-	"github.com/arraysim/arraysim/internal/scsi/sense"
+	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/server"
 )
 
@@ -60,7 +60,7 @@ func (m *Manager) Fence(u *server.Unit, w *server.Waiter, what server.Scope, ver
 			continue
 		}
 		status, why := verdict(o.x, x, how)
-		if status == sense.StatusGood {
+		if status == sam.StatusGood {
 			continue
 		}
 		o.await(w)

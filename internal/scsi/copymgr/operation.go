@@ -81,16 +81,16 @@ func (o *operation) cancelled() bool { return o.state == stopping || o.aborted()
 // copyResult is what the RECEIVE COPY commands tell of one copy operation. The
 // 1-byte and the 4-byte list identifiers are one set of numbers (SPC-5 5.18.4.2).
 type copyResult struct {
-	id       uint32
-	sa       byte       // service action of the command
-	op       *operation // while it runs
-	status   byte       // COPY OPERATION STATUS, when it is over
-	segments uint16     // processed
-	moved    uint64     // bytes transferred
-	blocks   uint64     // the same, of a token's operation
-	sam      byte       // status of the command
-	sense    []byte
-	token    []byte // that POPULATE TOKEN made
+	id        uint32
+	sa        byte       // service action of the command
+	op        *operation // while it runs
+	status    byte       // COPY OPERATION STATUS, when it is over
+	segments  uint16     // processed
+	moved     uint64     // bytes transferred
+	blocks    uint64     // the same, of a token's operation
+	samStatus byte       // status of the command
+	sense     []byte
+	token     []byte // that POPULATE TOKEN made
 }
 
 // Values of COPY OPERATION STATUS (SPC-5 table 182).

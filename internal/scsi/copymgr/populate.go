@@ -10,6 +10,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi/counters"
+	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
 )
@@ -121,7 +122,7 @@ func PopulateToken(t *server.Task) {
 	case timeout == 0:
 		timeout = tokenTimeout
 	}
-	p := &populating{ranges: ranges, timeout: int64(timeout) * server.Second}
+	p := &populating{ranges: ranges, timeout: int64(timeout) * nsPerSecond}
 	t.Unit().Describe(counters.ODXSource, total(ranges))
 	operate(t, p, be.Uint32(t.CDB[tokenListID:]), true, false, b[tokenFlags]&tokenImmed != 0, tokenListID)
 }
@@ -136,7 +137,7 @@ func total(ranges []block.Range) uint64 {
 
 func (p *populating) next(o *operation) {
 	if o.m.t.Options().Random == nil || !o.m.roomForToken(o.host) {
-		o.finish(copyError, sense.StatusCheckCondition, sense.Data{Code: sense.CopyNoROD})
+		o.finish(copyError, sam.StatusCheckCondition, sense.Data{Code: sense.CopyNoROD})
 		return
 	}
 	r := &o.req
@@ -158,7 +159,7 @@ func (p *populating) ended(o *operation) {
 		return // finish releases what was held
 	}
 	if !o.m.roomForToken(o.host) {
-		o.finish(copyError, sense.StatusCheckCondition, sense.Data{Code: sense.CopyNoROD})
+		o.finish(copyError, sam.StatusCheckCondition, sense.Data{Code: sense.CopyNoROD})
 		return
 	}
 	k := o.m.newToken(o.x, r.Ref, p.timeout)
@@ -167,7 +168,7 @@ func (p *populating) ended(o *operation) {
 	o.result.segments = uint16(len(p.ranges))
 	o.result.moved = k.sectors << block.SectorShift
 	o.result.blocks = k.sectors >> k.shift
-	o.finish(copyDone, sense.StatusGood, sense.Data{})
+	o.finish(copyDone, sam.StatusGood, sense.Data{})
 }
 
 func (p *populating) uses(o *operation, u *server.Unit, _ server.Scope) (*server.ITL, server.Use) {
@@ -265,17 +266,17 @@ func (w *writing) next(o *operation) {
 			w.token.end(sense.TokenDeleted)
 		}
 		w.end()
-		o.finish(w.status, sense.StatusGood, sense.Data{})
+		o.finish(w.status, sam.StatusGood, sense.Data{})
 		return
 	}
 	x := o.x
 	to := w.ranges[w.at]
 	if !x.Attached() {
 		w.end()
-		o.finish(copyTerminated, sense.StatusCheckCondition, sense.Data{Code: sense.CopyAborted})
+		o.finish(copyTerminated, sam.StatusCheckCondition, sense.Data{Code: sense.CopyAborted})
 		return
 	}
-	if status, why := x.Refuses(to, true); status != sense.StatusGood {
+	if status, why := x.Refuses(to, true); status != sam.StatusGood {
 		w.end()
 		o.finish(copyError, status, sense.Data{Code: why})
 		return

@@ -25,6 +25,7 @@ const (
 	maxTokenTimeout   = 3600
 	maxTokenBytes     = 64 << 30 // of a token, and of a transfer
 	bestTransferBytes = 64 << 20
+	nsPerSecond       = 1_000_000_000
 )
 
 // ROD token (SPC-5 table 124), and what block devices put in it (SBC-4 table 243).

@@ -1,5 +1,6 @@
-// Package names has the names of SCSI devices and ports: the designators of a unit, SCSI name
-// strings, and names of iSCSI initiator ports with their TransportIDs. Copies find units by them
+// Package names has the names and addresses of SCSI devices and ports: the designators of a unit, SCSI
+// name strings, names of iSCSI initiator ports with their TransportIDs, numbers of initiators, and
+// LUNs. Copies find units by them
 // and registrations find ports, so each name has one canonical form, and two that a standard calls
 // equal are equal as bytes.
 package names

@@ -5,9 +5,8 @@
 package sbc
 
 import (
-	"encoding/binary"
-
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/cdb"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
 	"github.com/arraysim/arraysim/internal/scsi/sgl"
@@ -30,51 +29,6 @@ const (
 	maskProtect = 0xE0
 )
 
-// extent reads the LOGICAL BLOCK ADDRESS and the transfer length of the block
-// commands of all lengths.
-func extent(cdb []byte) (lba, n uint64) {
-	be := binary.BigEndian
-	switch server.CDBLength(cdb[0]) {
-	case 6:
-		lba, n = uint64(be.Uint32(cdb)&0x1FFFFF), uint64(cdb[4])
-		if n == 0 { // SBC-3 5.8: 0 means 256
-			n = 256
-		}
-	case 10:
-		lba, n = uint64(be.Uint32(cdb[2:])), uint64(be.Uint16(cdb[7:]))
-	case 12:
-		lba, n = uint64(be.Uint32(cdb[2:])), uint64(be.Uint32(cdb[6:]))
-	case 16:
-		lba, n = be.Uint64(cdb[2:]), uint64(be.Uint32(cdb[10:]))
-	case 32:
-		lba, n = be.Uint64(cdb[12:]), uint64(be.Uint32(cdb[28:]))
-	}
-	return lba, n
-}
-
-// lengthOffset is where extent's length stands, for field pointers.
-func lengthOffset(cdb []byte) int {
-	switch server.CDBLength(cdb[0]) {
-	case 6:
-		return 4
-	case 10:
-		return 7
-	case 12:
-		return 6
-	case 32:
-		return 28
-	}
-	return 10
-}
-
-// flagsOffset is the byte with the flags of a block command.
-func flagsOffset(cdb []byte) int {
-	if cdb[0] == server.OpVariable {
-		return 10
-	}
-	return 1
-}
-
 // inRange checks [lba, lba+n) against the capacity; otherwise the task ends with
 // LOGICAL BLOCK ADDRESS OUT OF RANGE and the first block that is not there.
 func inRange(t *server.Task, lba, n uint64) bool {
@@ -92,7 +46,7 @@ func inRange(t *server.Task, lba, n uint64) bool {
 // unprotected refuses RDPROTECT, WRPROTECT and VRPROTECT: the units are not
 // formatted with protection information.
 func unprotected(t *server.Task) bool {
-	if at := flagsOffset(t.CDB); len(t.Command().Usage) > 6 && t.CDB[at]&maskProtect != 0 {
+	if at := cdb.FlagsOffset(t.CDB); len(t.Command().Usage) > 6 && t.CDB[at]&maskProtect != 0 {
 		t.Fault(sense.InCDB(at, 7))
 		return false
 	}
@@ -103,13 +57,13 @@ func unprotected(t *server.Task) bool {
 // prepares the request. It returns the bytes that the CDB describes.
 func transfer(t *server.Task, op block.Op) (bytes uint64, ok bool) {
 	u := t.Unit()
-	lba, n := extent(t.CDB)
+	lba, n := cdb.Extent(t.CDB)
 	if !unprotected(t) || !inRange(t, lba, n) {
 		return 0, false
 	}
 	bytes = n * u.BlockSize()
 	if bytes > maxTransferBytes {
-		t.Fault(sense.InCDB(lengthOffset(t.CDB), 7))
+		t.Fault(sense.InCDB(cdb.LengthOffset(t.CDB), 7))
 		return 0, false
 	}
 	r := t.Request()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi/counters"
+	"github.com/arraysim/arraysim/internal/scsi/erase"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
 	"github.com/arraysim/arraysim/internal/scsi/sgl"
@@ -33,7 +34,7 @@ func Sanitize(t *server.Task) {
 	be := binary.BigEndian
 	n := int(be.Uint16(t.CDB[7:]))
 	sa := t.CDB[1] & 0x1F
-	what := server.EraseParameters{Unrestricted: t.CDB[1]&SanitizeAUSE != 0}
+	what := erase.Parameters{Unrestricted: t.CDB[1]&SanitizeAUSE != 0}
 	switch {
 	case sa == SanitizeOverwrite:
 		if n <= overwriteHeader || n > overwriteHeader+int(u.BlockSize()) {
@@ -69,7 +70,7 @@ func Sanitize(t *server.Task) {
 		t.GoodWhenSaved()
 		return
 	}
-	erase(t, what, t.CDB[1]&SanitizeImmed != 0)
+	begin(t, what, t.CDB[1]&SanitizeImmed != 0)
 }
 
 // Bits of FORMAT UNIT and its parameter list (SBC-4 5.5).
@@ -96,9 +97,9 @@ func FormatUnit(t *server.Task) {
 		t.Fault(sense.InCDB(1, 7))
 		return
 	}
-	what := server.EraseParameters{Format: true}
+	what := erase.Parameters{Format: true}
 	if t.CDB[1]&formatData == 0 {
-		erase(t, what, false)
+		begin(t, what, false)
 		return
 	}
 	head := formatShortHead
@@ -148,13 +149,13 @@ func FormatUnit(t *server.Task) {
 			what.Passes, what.Pattern = 1, sgl.Repeat(d[formatInitHead:formatInitHead+length], int(u.BlockSize()))
 		}
 	}
-	erase(t, what, b[1]&formatImmed != 0)
+	begin(t, what, b[1]&formatImmed != 0)
 }
 
-// erase starts the operation of the task's command.
-func erase(t *server.Task, what server.EraseParameters, immed bool) {
+// begin starts the operation of the task's command.
+func begin(t *server.Task, what erase.Parameters, immed bool) {
 	u := t.Unit()
-	t.Unit().Describe(counters.Erase, u.Info().Sectors<<block.SectorShift*uint64(max(what.Passes, 1)))
+	t.Unit().Describe(counters.Erase, what.Bytes(u.Info().Sectors<<block.SectorShift))
 	if immed {
 		u.Erase(what, nil)
 		t.Good()

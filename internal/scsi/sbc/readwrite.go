@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/cdb"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
 	"github.com/arraysim/arraysim/internal/scsi/sgl"
@@ -136,7 +137,7 @@ const bitImmed = 0x02
 // PreFetch serves PRE-FETCH: the range is checked, the cache is left alone. GOOD
 // and not CONDITION MET says that not all blocks are in it (SBC-4 5.8).
 func PreFetch(t *server.Task) {
-	if lba, n := extent(t.CDB); inRange(t, lba, n) {
+	if lba, n := cdb.Extent(t.CDB); inRange(t, lba, n) {
 		t.Good()
 	}
 }
@@ -144,7 +145,7 @@ func PreFetch(t *server.Task) {
 // Synchronize serves SYNCHRONIZE CACHE (SBC-4 5.34). The whole cache of the
 // unit is flushed, whatever the range.
 func Synchronize(t *server.Task) {
-	lba, n := extent(t.CDB)
+	lba, n := cdb.Extent(t.CDB)
 	if !inRange(t, lba, n) {
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"bytes"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/scratch"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
 	"github.com/arraysim/arraysim/internal/scsi/sgl"
@@ -24,6 +25,7 @@ const (
 // verification is the state of VERIFY and WRITE AND VERIFY: it reads the range piece by
 // piece, into memory that it has for that piece only, and compares.
 type verification struct {
+	task    *server.Task
 	rest    block.Range // what is not yet read
 	from    uint64      // sectors that are
 	data    [][]byte    // what to compare with; nil only reads
@@ -36,11 +38,14 @@ type verification struct {
 func (v *verification) Release(t *server.Task) {
 	if b := v.scratch; b != nil {
 		v.scratch = nil
-		t.GiveBack(b)
+		t.Target().Scratch().Give(v, b)
 		return
 	}
-	t.StopBorrowing()
+	t.Target().Scratch().Forget(v)
 }
+
+// Initiator implements scratch.Borrower.
+func (v *verification) Initiator() uint32 { return v.task.Nexus().HostID() }
 
 // Verify serves VERIFY(10), (12), (16).
 func Verify(t *server.Task) {
@@ -53,7 +58,7 @@ func Verify(t *server.Task) {
 	if !ok {
 		return
 	}
-	v := &verification{rest: t.Request().Range}
+	v := &verification{task: t, rest: t.Request().Range}
 	switch {
 	case bytes == 0:
 	case mode == bytchkAll:
@@ -83,7 +88,7 @@ func WriteVerify(t *server.Task) {
 		return
 	}
 	t.Request().Flags = block.FUA // the medium itself is to be verified
-	v := &verification{rest: t.Request().Range}
+	v := &verification{task: t, rest: t.Request().Range}
 	if mode == bytchkAll {
 		v.data = t.Request().Data
 	}
@@ -97,13 +102,14 @@ func verify(t *server.Task, v *verification) {
 		t.Good()
 		return
 	}
-	t.Borrow()
+	t.Target().Scratch().Want(v)
 }
 
-// Start implements the interface of a command that borrows memory: it reads the next piece into b.
-func (v *verification) Start(t *server.Task, b []byte) {
+// Start implements scratch.Borrower: it reads the next piece into b.
+func (v *verification) Start(b []byte) {
+	t := v.task
 	v.scratch = b
-	n := min(v.rest.Count, server.ScratchLen>>block.SectorShift)
+	n := min(v.rest.Count, scratch.PieceLen>>block.SectorShift)
 	v.vec[0] = b[:n<<block.SectorShift]
 	r := t.Request()
 	r.Op, r.Flags, r.Data = block.OpRead, block.FUA, v.vec[:]
@@ -126,11 +132,11 @@ func verifyRead(t *server.Task) {
 	b := v.scratch
 	v.scratch = nil
 	if v.rest.Count == 0 {
-		t.GiveBack(b)
+		t.Target().Scratch().Give(v, b)
 		t.Good()
 		return
 	}
-	t.BorrowAgain(b)
+	t.Target().Scratch().Again(v, b)
 }
 
 // differs returns the offset in got of the first byte that is not as it should

@@ -6,6 +6,7 @@ package sbc
 
 import (
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/cdb"
 	"github.com/arraysim/arraysim/internal/scsi/counters"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
@@ -23,6 +24,9 @@ const (
 	bitPBDATA = 0x04
 	bitLBDATA = 0x02
 )
+
+// SAWriteSame32 is the service action of WRITE SAME(32).
+const SAWriteSame32 = 0x0D
 
 // WriteSame serves WRITE SAME(10), (16) and (32).
 func WriteSame(t *server.Task) {
@@ -53,7 +57,7 @@ func WriteSame(t *server.Task) {
 
 // writeSameBits returns the flags of the CDB. NDOB is gone from those of a CDB that has none.
 func writeSameBits(t *server.Task) (bits byte, ok bool) {
-	at := flagsOffset(t.CDB)
+	at := cdb.FlagsOffset(t.CDB)
 	bits = t.CDB[at]
 	if t.CDB[0] == 0x41 {
 		bits &^= bitNDOB
@@ -79,7 +83,7 @@ func writeSameBits(t *server.Task) (bits byte, ok bool) {
 // writeSameRange prepares the request for the whole range.
 func writeSameRange(t *server.Task) bool {
 	u := t.Unit()
-	lba, n := extent(t.CDB)
+	lba, n := cdb.Extent(t.CDB)
 	if n == 0 && lba < u.Blocks() { // WSNZ=0: 0 means all to the end
 		n = u.Blocks() - lba
 	}
@@ -87,7 +91,7 @@ func writeSameRange(t *server.Task) bool {
 		return false
 	}
 	if n > maxWriteSame {
-		t.Fault(sense.InCDB(lengthOffset(t.CDB), 7))
+		t.Fault(sense.InCDB(cdb.LengthOffset(t.CDB), 7))
 		return false
 	}
 	r := t.Request()

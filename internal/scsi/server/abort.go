@@ -6,6 +6,7 @@ package server
 
 import (
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
@@ -29,7 +30,7 @@ func (t *Task) abort(w *Waiter, by *Nexus) {
 		st.Withdraw()
 	case delayed: // it ends when the delay is over
 	default:
-		t.End(sense.StatusGood)
+		t.End(sam.StatusGood)
 	}
 }
 

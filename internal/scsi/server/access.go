@@ -9,6 +9,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi/alua"
+	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
@@ -24,7 +25,7 @@ func (u *Unit) reservedFor(x *ITL, t *Task, row *Command) bool {
 	if !u.pr.Reserved() || row.Flags&PassReserve != 0 {
 		return false
 	}
-	return u.pr.Excludes(x.n.Registrant(), row.Flags&passRead != 0) && !permissive(t)
+	return u.pr.Excludes(x.n.Registrant(), row.Flags&PassRead != 0) && !permissive(t)
 }
 
 // permissive reports whether the command passes reservations because of what its
@@ -52,15 +53,15 @@ func (x *ITL) Refuses(r block.Range, write bool) (byte, sense.Code) {
 	u := x.u
 	switch {
 	case x.Excluded(write):
-		return sense.StatusReservationConflict, sense.NoSense
+		return sam.StatusReservationConflict, sense.NoSense
 	case u.notReady() != sense.NoSense:
-		return sense.StatusCheckCondition, u.notReady()
+		return sam.StatusCheckCondition, u.notReady()
 	case !r.Within(u.blocks << u.shift):
-		return sense.StatusCheckCondition, sense.LBAOutOfRange
+		return sam.StatusCheckCondition, sense.LBAOutOfRange
 	case write && u.WriteProtected():
-		return sense.StatusCheckCondition, sense.WriteProtected
+		return sam.StatusCheckCondition, sense.WriteProtected
 	}
-	return sense.StatusGood, sense.NoSense
+	return sam.StatusGood, sense.NoSense
 }
 
 // inaccessible tells why the nexus's port keeps it from a command; noSense means
@@ -88,13 +89,13 @@ func (u *Unit) notReady() sense.Code {
 }
 
 // Erased reports whether the medium is being erased, or the last erasure has failed.
-func (u *Unit) Erased() bool { return u.eraseOperation != nil || u.failedErase != nil }
+func (u *Unit) Erased() bool { return u.erasing != nil || u.failedErase != nil }
 
 // EraseSense is what every command but those with passBusy meets then (SBC-4 4.11.3, 4.11.4).
 func (u *Unit) EraseSense() sense.Data {
 	switch {
-	case u.eraseOperation != nil:
-		return u.eraseOperation.busy()
+	case u.erasing != nil:
+		return u.erasing.busy()
 	case u.failedErase.Format:
 		return sense.Data{Code: sense.FormatCorrupted}
 	default:
@@ -105,19 +106,8 @@ func (u *Unit) EraseSense() sense.Data {
 // mends reports whether a command is what ends a failed erasure.
 func (u *Unit) mends(row *Command) bool {
 	const formatUnit, sanitize = 0x04, 0x48
-	return u.eraseOperation == nil && (row.Op == sanitize || row.Op == formatUnit && u.failedErase.Format)
+	return u.erasing == nil && (row.Op == sanitize || row.Op == formatUnit && u.failedErase.Format)
 }
-
-// busyCode is why the unit is not ready.
-func (b *eraseOperation) busyCode() sense.Code {
-	if b.what.Format {
-		return sense.FormatInProgress
-	}
-	return sense.SanitizeInProgress
-}
-
-// busy is the sense data of the operation in progress.
-func (b *eraseOperation) busy() sense.Data { return b.busyCode().WithProgress(b.done, b.total) }
 
 // NotReady tells why the medium cannot be accessed; noSense means that it can.
 func (m *Medium) NotReady() sense.Code {

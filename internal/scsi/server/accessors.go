@@ -6,9 +6,11 @@ package server
 import (
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi/alua"
+	"github.com/arraysim/arraysim/internal/scsi/erase"
 	"github.com/arraysim/arraysim/internal/scsi/names"
 	"github.com/arraysim/arraysim/internal/scsi/pages"
 	"github.com/arraysim/arraysim/internal/scsi/reservation"
+	"github.com/arraysim/arraysim/internal/scsi/scratch"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
@@ -29,6 +31,9 @@ func (t *Target) SetCopyManager(m CopyManager) { t.copies = m }
 
 // ALUA returns the target port groups. ChangeAccess changes their states.
 func (t *Target) ALUA() alua.Groups { return t.groups }
+
+// Scratch returns the memory that commands read into.
+func (t *Target) Scratch() *scratch.Pool { return &t.scratch }
 
 // Target returns the target that the unit is of.
 func (u *Unit) Target() *Target { return u.t }
@@ -88,7 +93,7 @@ func (u *Unit) SPC2Holder() *ITL { return u.spc2Holder }
 func (u *Unit) SetSPC2Holder(x *ITL) { u.spc2Holder = x }
 
 // FailedErase returns what the last SANITIZE or FORMAT UNIT was that failed, until one succeeds.
-func (u *Unit) FailedErase() *EraseParameters { return u.failedErase }
+func (u *Unit) FailedErase() *erase.Parameters { return u.failedErase }
 
 // ClearFailedErase leaves the failure mode of SANITIZE.
 func (u *Unit) ClearFailedErase() { u.failedErase = nil }

@@ -7,6 +7,8 @@ package server
 import (
 	"math/bits"
 
+	"github.com/arraysim/arraysim/internal/scsi/cdb"
+	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
@@ -34,7 +36,7 @@ func (t *Task) run() {
 func (t *Task) mayAccess(row *Command) bool {
 	st := &t.state
 	if st.u.reserved() && st.u.reservedFor(st.itl, t, row) {
-		t.End(sense.StatusReservationConflict)
+		t.End(sam.StatusReservationConflict)
 		return false
 	}
 	if st.itl.ua != 0 && row.Flags&PassUA == 0 {
@@ -55,20 +57,20 @@ func (t *Task) wellFormed(row *Command) bool {
 		t.Fault(sense.InCDB(0, 7))
 		return false
 	}
-	if row.Op == OpVariable && int(t.CDB[7]) != len(row.Usage)-8 { // ADDITIONAL CDB LENGTH
+	if row.Op == cdb.Variable && int(t.CDB[7]) != len(row.Usage)-8 { // ADDITIONAL CDB LENGTH
 		t.Fault(sense.InCDB(7, 7))
 		return false
 	}
 	if row.Flags&Strict != 0 {
 		for i, used := range row.Usage {
-			if extra := t.CDB[i] &^ used; i > 0 && i != row.control() && extra != 0 {
+			if extra := t.CDB[i] &^ used; i > 0 && i != row.Control() && extra != 0 {
 				t.Fault(sense.InCDB(i, bits.Len8(extra)-1))
 				return false
 			}
 		}
 	}
-	if control := t.CDB[row.control()]; control&0x04 != 0 { // NACA: ACA is not supported
-		t.Fault(sense.InCDB(row.control(), 2))
+	if control := t.CDB[row.Control()]; control&0x04 != 0 { // NACA: ACA is not supported
+		t.Fault(sense.InCDB(row.Control(), 2))
 		return false
 	}
 	if row.Flags&conditional != 0 && !row.Offered(t.state.itl) {
@@ -103,7 +105,7 @@ func (t *Task) mediumReady(row *Command) bool {
 // FIELD IN CDB where only the service action is unknown (SPC-5 4.3.3).
 func (t *Task) badOpcode() {
 	if row := t.state.row; len(t.CDB) > 1 && (row == nil || row.ServiceAction != NoAction) && t.state.n.t.commands.byOp[t.CDB[0]].sas != nil {
-		if t.CDB[0] == OpVariable {
+		if t.CDB[0] == cdb.Variable {
 			t.Fault(sense.InCDB(8, 7))
 			return
 		}

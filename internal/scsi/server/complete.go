@@ -7,6 +7,7 @@ package server
 import (
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi/counters"
+	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
@@ -15,13 +16,13 @@ func requestDone(req *block.Request) {
 	t := req.Ctx.(*Task)
 	st := &t.state
 	if st.phase == aborting {
-		t.End(sense.StatusGood)
+		t.End(sam.StatusGood)
 		return
 	}
 	st.to(enabled)
 	if req.Status != block.OK {
 		status, s := st.u.Outcome(req)
-		if status == sense.StatusCheckCondition {
+		if status == sam.StatusCheckCondition {
 			t.Fault(s)
 		} else {
 			t.End(status)
@@ -32,6 +33,14 @@ func requestDone(req *block.Request) {
 	st.then(t)
 }
 
+// Outcome turns the status of a request into a SAM status and sense data.
+func (u *Unit) Outcome(req *block.Request) (byte, sense.Data) {
+	if req.Status == block.Cancelled && u.removed {
+		return sam.StatusCheckCondition, sense.Data{Code: sense.LUNNotSupported}
+	}
+	return sense.Outcome(req, u.shift)
+}
+
 // Check ends the task with CHECK CONDITION.
 func (t *Task) Check(c sense.Code) { t.Fault(sense.Data{Code: c}) }
 
@@ -39,11 +48,11 @@ func (t *Task) Check(c sense.Code) { t.Fault(sense.Data{Code: c}) }
 func (t *Task) Fault(s sense.Data) {
 	descriptor := t.state.u != nil && t.state.u.mode.DSense
 	t.Sense = s.Encode(t.senseBuf[:0:len(t.senseBuf)][:len(t.senseBuf)], descriptor)
-	t.End(sense.StatusCheckCondition)
+	t.End(sam.StatusCheckCondition)
 }
 
 // Good ends the task well.
-func (t *Task) Good() { t.End(sense.StatusGood) }
+func (t *Task) Good() { t.End(sam.StatusGood) }
 
 // End completes the task: it leaves the task set, is counted, and Done is due. status is GOOD
 // when the task was aborted.
@@ -52,7 +61,7 @@ func (t *Task) End(status byte) {
 	was := st.phase
 	st.to(completed)
 	t.Status = status
-	if status != sense.StatusGood && status != sense.StatusConditionMet {
+	if status != sam.StatusGood && status != sam.StatusConditionMet {
 		t.DataIn, t.InTotal = nil, 0
 	}
 	if c := st.continuation; c != nil {
@@ -62,7 +71,7 @@ func (t *Task) End(status byte) {
 	if was == aborting {
 		t.DataIn, t.InTotal, t.Sense = nil, 0, nil
 		if st.reportTaskAborted {
-			t.Status = sense.StatusTaskAborted
+			t.Status = sam.StatusTaskAborted
 		} else {
 			t.Aborted = true
 		}
@@ -81,19 +90,19 @@ func (t *Task) End(status byte) {
 }
 
 // EndOutsourced ends a task whose operation is over.
-func (t *Task) EndOutsourced(sam byte, s sense.Data, counted bool) {
+func (t *Task) EndOutsourced(samStatus byte, s sense.Data, counted bool) {
 	st := &t.state
 	st.countedByCopy = counted
 	if st.phase == aborting {
-		t.End(sense.StatusGood)
+		t.End(sam.StatusGood)
 		return
 	}
 	st.to(enabled)
-	if sam == sense.StatusCheckCondition {
+	if samStatus == sam.StatusCheckCondition {
 		t.Fault(s)
 		return
 	}
-	t.End(sam)
+	t.End(samStatus)
 }
 
 // Outsource says that others carry out the task, which then end it by afterCopy.

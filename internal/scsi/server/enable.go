@@ -6,6 +6,7 @@ package server
 
 import (
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
@@ -35,7 +36,7 @@ func (s *taskSet) nextDormant() *Task {
 		if t.state.phase == completed {
 			continue // it is about to leave
 		}
-		ordered := t.Attr == AttrOrdered
+		ordered := t.Attr == sam.AttrOrdered
 		if t.state.phase == dormant && (oldest || !ordered) {
 			return t
 		}
@@ -68,7 +69,7 @@ func (t *Task) enable() {
 func (t *Task) afterDelay() {
 	st := &t.state
 	if st.phase == aborting {
-		t.End(sense.StatusGood)
+		t.End(sam.StatusGood)
 		return
 	}
 	st.to(enabled)

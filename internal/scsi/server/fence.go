@@ -5,7 +5,10 @@
 
 package server
 
-import "github.com/arraysim/arraysim/internal/scsi/sense"
+import (
+	"github.com/arraysim/arraysim/internal/scsi/sam"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
 
 // CopyManager is the copy manager as the rest of the target knows it: it has operations that use
 // units, results that I_T_L nexuses can ask for, and tokens that hold what units held. None of its
@@ -89,9 +92,9 @@ func (u *Unit) Shut(against func(*Nexus) bool) {
 // Aborts is the verdict of a reset: whoever reads or writes the unit is told that it was aborted.
 func Aborts(_, _ *ITL, how Use) (byte, sense.Code) {
 	if how == UsesData {
-		return sense.StatusGood, sense.NoSense
+		return sam.StatusGood, sense.NoSense
 	}
-	return sense.StatusTaskAborted, sense.NoSense
+	return sam.StatusTaskAborted, sense.NoSense
 }
 
 // RevokeTokens makes all ROD tokens invalid, so that no reference to a device is

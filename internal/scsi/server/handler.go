@@ -130,3 +130,17 @@ func (t *Task) Pause() *Pause {
 // Over reports whether the task has ended during the pause: it was aborted, so the callback has
 // nothing to end, and the task may be another command by now.
 func (p *Pause) Over(t *Task) bool { return t.state.continuation != p }
+
+// GoodWhenSaved ends the task well when the unit's state is durable.
+func (t *Task) GoodWhenSaved() {
+	pause := t.Pause()
+	t.state.u.Save(func(err error) {
+		switch {
+		case pause.Over(t):
+		case err != nil:
+			t.Check(sense.InternalFailure)
+		default:
+			t.Good()
+		}
+	})
+}

@@ -6,49 +6,50 @@ package server
 import (
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
 // Manage carries out a task management function. done is called, never from
 // inside Manage, when all tasks that it affects have ended. Tasks of this nexus
 // that it aborted end with Aborted set, those of other nexuses with TASK ABORTED.
-func (n *Nexus) Manage(fn TMF, lun, tag uint64, done func(TMFResponse)) {
+func (n *Nexus) Manage(fn sam.TMF, lun, tag uint64, done func(sam.TMFResponse)) {
 	t := n.t
 	t.Enter()
 	defer t.Leave()
 	t.Flush()
-	if fn == TargetWarmReset || fn == TargetColdReset {
+	if fn == sam.TargetWarmReset || fn == sam.TargetColdReset {
 		t.resetAll(n, fn, done)
 		return
 	}
 	x := n.lookup(lun)
 	if x == nil {
-		t.call(func() { done(TMFNoLUN) })
+		t.call(func() { done(sam.TMFNoLUN) })
 		return
 	}
 	u := x.u
-	answer := TMFComplete
+	answer := sam.TMFComplete
 	w := NewWaiter(func() { done(answer) })
 	switch fn {
-	case AbortTask:
-		answer = TMFNoTask
+	case sam.AbortTask:
+		answer = sam.TMFNoTask
 		u.AbortWhere(w, n, func(k *Task) bool {
 			if k.Tag != tag || k.state.itl != x {
 				return false
 			}
-			answer = TMFComplete
+			answer = sam.TMFComplete
 			return true
 		})
-	case AbortTaskSet:
+	case sam.AbortTaskSet:
 		u.AbortWhere(w, n, func(k *Task) bool { return k.state.itl == x })
-	case ClearTaskSet:
+	case sam.ClearTaskSet:
 		u.clearTasks(w, n, sense.UACommandsCleared)
-	case LogicalUnitReset:
+	case sam.LogicalUnitReset:
 		u.reset(w, n)
-	case ClearACA:
-		answer = TMFNotSupported
+	case sam.ClearACA:
+		answer = sam.TMFNotSupported
 	default:
-		answer = TMFRejected
+		answer = sam.TMFRejected
 	}
 	w.Less(t)
 }
@@ -90,10 +91,10 @@ func (n *Nexus) OnReset(fn func()) { n.onReset = fn }
 // is hidden from it. A cold one then ends the nexuses that see one of these units, and no others,
 // though RFC 7143 11.5.1 speaks of all sessions: who shares nothing with the initiator has
 // another target, as far as it can tell.
-func (t *Target) resetAll(n *Nexus, fn TMF, done func(TMFResponse)) {
+func (t *Target) resetAll(n *Nexus, fn sam.TMF, done func(sam.TMFResponse)) {
 	w := NewWaiter(func() {
-		done(TMFComplete)
-		if fn == TargetColdReset {
+		done(sam.TMFComplete)
+		if fn == sam.TargetColdReset {
 			t.comeUp(n)
 		}
 	})
@@ -102,7 +103,7 @@ func (t *Target) resetAll(n *Nexus, fn TMF, done func(TMFResponse)) {
 			continue
 		}
 		x.u.reset(w, n)
-		if fn == TargetColdReset {
+		if fn == sam.TargetColdReset {
 			x.u.Establish(sense.UAPowerOn, nil)
 		}
 	}

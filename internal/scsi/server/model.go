@@ -12,14 +12,13 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi/alua"
 	"github.com/arraysim/arraysim/internal/scsi/counters"
+	"github.com/arraysim/arraysim/internal/scsi/erase"
 	"github.com/arraysim/arraysim/internal/scsi/names"
 	"github.com/arraysim/arraysim/internal/scsi/pages"
 	"github.com/arraysim/arraysim/internal/scsi/reservation"
+	"github.com/arraysim/arraysim/internal/scsi/scratch"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
-
-// maxLUN is the largest LUN of flat space addressing (SAM-5 4.7.7.4).
-const maxLUN = 1<<14 - 1
 
 // Target is a SCSI target device: its logical units, and which of them each
 // initiator may see.
@@ -29,13 +28,12 @@ type Target struct {
 	commands *Commands
 
 	// Who is there (target.go, nexus.go).
-	units   []*Unit            // in the order of AddUnit
-	maps    map[string]*lunMap // by initiator; never iterated where order matters
-	nexuses []*Nexus           // in the order of OpenNexus
-	groups  alua.Groups        // in the order of Options.Ports
-	hosts   []*Host            // hosts[i].id == i+1
-	hostOf  map[string]*Host
-	known   map[string]bool // initiator ports that logged in before; bounded
+	units      []*Unit // in the order of AddUnit
+	maps       names.LUNMaps[*Unit]
+	nexuses    []*Nexus    // in the order of OpenNexus
+	groups     alua.Groups // in the order of Options.Ports
+	initiators names.Initiators
+	known      map[string]bool // initiator ports that logged in before; bounded
 
 	// What they count, and from where generations count (logs.go).
 	stats   counters.Set
@@ -43,7 +41,7 @@ type Target struct {
 
 	arrivals uint64 // tasks received, the number of the last
 	copies   CopyManager
-	scratch  scratch // of VERIFY
+	scratch  scratch.Pool // of commands that compare
 
 	// The batch of requests that the present call collects for one device (device.go).
 	depth     int
@@ -57,16 +55,6 @@ type Target struct {
 	posted bool
 	drain  func()
 }
-
-// Host is an initiator by name, however many ports and sessions it has. What it takes of the scratch
-// memory is bounded, so that it leaves room for others.
-type Host struct {
-	id      uint32
-	name    string
-	scratch int // pieces of the target's scratch memory
-}
-
-type lunMap struct{ luns []*Unit } // by LUN
 
 // Unit is a logical unit: a block.Device with SCSI state. All of its state survives a loss of any
 // I_T nexus; what belongs to one is in itl.
@@ -84,13 +72,13 @@ type Unit struct {
 
 	taskSet
 
-	mode, savedMode pages.Mode      // current and saved values of the mode pages
-	label           Label           // identify.go
-	overThreshold   bool            // the pool's use is above the soft threshold
-	medium          Medium          // medium.go
-	eraseOperation  *eraseOperation // SANITIZE or FORMAT UNIT in progress (erase.go)
+	mode, savedMode pages.Mode // current and saved values of the mode pages
+	label           Label      // identify.go
+	overThreshold   bool       // the pool's use is above the soft threshold
+	medium          Medium     // medium.go
+	erasing         *erasure   // SANITIZE or FORMAT UNIT in progress (erase.go)
 	// failedErase is what the last of them was that failed, until one succeeds.
-	failedErase *EraseParameters
+	failedErase *erase.Parameters
 	spc2Holder  *ITL // RESERVE(6) and RESERVE(10)
 	pr          reservation.State
 	stats       *counters.Volume
@@ -116,7 +104,7 @@ type Nexus struct {
 	port       string
 	targetPort uint16
 	group      *alua.Group
-	host       *Host
+	host       *names.Initiator
 	luns       []*ITL // by LUN
 	closed     bool   // it stays so
 	fabric     bool   // its target port is of a fabric that the target does not know
@@ -151,34 +139,6 @@ func (t *Target) GenerationBase() uint64 {
 	return t.genBase
 }
 
-func (t *Target) mapFor(initiator string) *lunMap {
-	if m := t.maps[initiator]; m != nil {
-		return m
-	}
-	return t.maps[""]
-}
-
-// maxHosts bounds what is counted by name: initiators may call themselves anything.
-// Those beyond it are counted together.
-const (
-	maxHosts   = 1024
-	otherHosts = "(others)"
-)
-
-func (t *Target) hostNamed(name string) *Host {
-	h := t.hostOf[name]
-	if h == nil && len(t.hosts) >= maxHosts {
-		name = otherHosts
-		h = t.hostOf[name]
-	}
-	if h == nil {
-		h = &Host{id: uint32(len(t.hosts) + 1), name: name}
-		t.hosts = append(t.hosts, h)
-		t.hostOf[name] = h
-	}
-	return h
-}
-
 // BlockSize returns the logical block length in bytes.
 func (u *Unit) BlockSize() uint64 { return block.SectorSize << u.shift }
 
@@ -196,27 +156,13 @@ func (u *Unit) WriteProtected() bool {
 // enabled task is for.
 func (t *Task) BlockSize() uint64 { return t.state.u.BlockSize() }
 
-// lookup finds the I_T_L nexus that the 8 bytes of a LUN address: peripheral
-// device addressing on bus 0, or flat space addressing (SAM-5 4.7.7).
+// lookup finds the I_T_L nexus that the 8 bytes of a LUN address, or nil.
 func (n *Nexus) lookup(lun uint64) *ITL {
-	if lun<<16 != 0 {
+	i, ok := names.ParseLUN(lun)
+	if !ok || i >= len(n.luns) {
 		return nil
 	}
-	v := lun >> 48
-	switch v >> 14 {
-	case 0:
-		if v > 0xFF {
-			return nil
-		}
-	case 1:
-		v &= maxLUN
-	default:
-		return nil
-	}
-	if v >= uint64(len(n.luns)) {
-		return nil
-	}
-	return n.luns[v]
+	return n.luns[i]
 }
 
 // Sees reports whether the nexus has a LUN of the unit.
@@ -240,4 +186,4 @@ func (n *Nexus) Registrant() reservation.Nexus {
 
 // HostID returns the number that the target gave to the nexus's initiator; it is
 // the Host of every request that the nexus causes.
-func (n *Nexus) HostID() uint32 { return n.host.id }
+func (n *Nexus) HostID() uint32 { return n.host.ID }

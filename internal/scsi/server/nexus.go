@@ -21,7 +21,7 @@ const knownPorts = 4096
 // port identifier. Front ends close the old nexus of the same port first.
 func (t *Target) OpenNexus(initiator, port string, targetPort uint16) *Nexus {
 	port, _ = names.CanonicalPort(port)
-	n := &Nexus{t: t, initiator: initiator, port: port, targetPort: targetPort, group: t.groups.OfPort(targetPort), host: t.hostNamed(initiator)}
+	n := &Nexus{t: t, initiator: initiator, port: port, targetPort: targetPort, group: t.groups.OfPort(targetPort), host: t.initiators.Named(initiator)}
 	t.nexuses = append(t.nexuses, n)
 	n.remap()
 	ua := sense.UAPowerOn
@@ -48,10 +48,7 @@ func (t *Target) OpenFabricNexus(name string) *Nexus {
 // remap makes n.luns what the LUN map says and raises REPORTED LUNS DATA HAS
 // CHANGED when that is something else than before.
 func (n *Nexus) remap() {
-	var want []*Unit
-	if m := n.t.mapFor(n.initiator); m != nil {
-		want = m.luns
-	}
+	want := n.t.maps.Of(n.initiator)
 	changed := false
 	for lun := range max(len(want), len(n.luns)) {
 		var u *Unit
@@ -71,7 +68,7 @@ func (n *Nexus) remap() {
 		}
 		n.luns[lun] = nil
 		if u != nil {
-			x := &ITL{n: n, u: u, lun: uint16(lun), ua: sense.UAPowerOn, stats: u.stats.Host(n.host.name)}
+			x := &ITL{n: n, u: u, lun: uint16(lun), ua: sense.UAPowerOn, stats: u.stats.Host(n.host.Name)}
 			u.itls = append(u.itls, x)
 			n.luns[lun] = x
 		}

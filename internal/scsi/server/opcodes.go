@@ -5,8 +5,7 @@
 package server
 
 import (
-	"fmt"
-
+	"github.com/arraysim/arraysim/internal/scsi/cdb"
 	"github.com/arraysim/arraysim/internal/scsi/counters"
 )
 
@@ -41,24 +40,18 @@ const (
 	GroupSetters                      // exists for initiators that Options.SetGroups names
 	// Which reservations of others let it pass. Without any of the three it is
 	// refused by every reservation that does not include the nexus.
-	passRead    // passes Write Exclusive reservations (SBC-4 table 13)
+	PassRead    // passes Write Exclusive reservations (SBC-4 table 13)
 	PassReserve // passes all persistent reservations (SPC-5 table 66)
 	PassLegacy  // passes RESERVE(6) and RESERVE(10) of another nexus (SPC-2 5.5)
 )
 
 // Groups of flags.
 const (
-	MediumRead  = NeedMedium | passRead
+	MediumRead  = NeedMedium | PassRead
 	MediumWrite = NeedMedium | Writes
 	PassAll     = PassReserve | PassLegacy
 	PassAccess  = PassStandby | passUnavailable
 	conditional = ThinOnly | AtomicOnly | GroupSetters // offered has to be asked
-)
-
-// OpVariable is the operation code of CDBs of variable length.
-const (
-	OpVariable    = 0x7F
-	SAWriteSame32 = 0x0D
 )
 
 // Commands is what a target serves: the rows of the dispatch table, and the vital product data pages.
@@ -84,53 +77,19 @@ type VPD struct {
 	Add  func(x *ITL, b []byte) []byte // appends the page behind its header
 }
 
-// NewCommands makes a table of rows. It panics for rows that contradict each other or themselves.
+// NewCommands makes a table of rows that do not contradict each other. They and the pages are in
+// order.
 func NewCommands(table []*Command, pages []VPD, withoutUnit func(*Task) bool) *Commands {
 	all := &Commands{table: table, pages: pages, withoutUnit: withoutUnit}
-	for i, c := range table {
-		fail := func(why string) { panic(fmt.Sprintf("scsi: internal error: command table, %s: %s", c.Name, why)) }
-		if why := c.wrong(); why != "" {
-			fail(why)
-		}
-		if i > 0 && (table[i-1].Op > c.Op || table[i-1].Op == c.Op && table[i-1].ServiceAction >= c.ServiceAction && c.Op != 0x5F) {
-			fail("out of order")
-		}
+	for _, c := range table {
 		s := &all.byOp[c.Op]
 		if c.ServiceAction == NoAction {
-			if s.cmd != nil || s.sas != nil {
-				fail("listed twice")
-			}
 			s.cmd = c
 			continue
-		}
-		for _, d := range s.sas {
-			if d.ServiceAction == c.ServiceAction {
-				fail("listed twice")
-			}
 		}
 		s.sas = append(s.sas, c)
 	}
 	return all
-}
-
-// wrong says what a row contradicts itself in.
-func (c *Command) wrong() string {
-	const nacaOnly = 0x04
-	switch want := CDBLength(c.Op); {
-	case c.Run == nil:
-		return "no handler"
-	case want != len(c.Usage):
-		return "the operation code's group has another CDB length"
-	case c.Usage[0] != c.Op:
-		return "usage data of another operation code"
-	case c.Usage[c.control()]&^nacaOnly != 0:
-		return "usage data of CONTROL"
-	case c.ServiceAction != NoAction && int(c.Usage[1]&0x1F) != c.ServiceAction && c.Op != OpVariable:
-		return "usage data of another service action"
-	case c.Flags&Writes != 0 && c.Flags&(NeedMedium|passRead|PassReserve|PassLegacy) != NeedMedium:
-		return "a write must need the medium and respect reservations"
-	}
-	return ""
 }
 
 // Pages returns the vital product data pages, in ascending order.
@@ -146,20 +105,20 @@ func (all *Commands) Served(op byte) (cmd *Command, sas []*Command) {
 }
 
 // Lookup finds the row of a CDB, or nil.
-func (all *Commands) Lookup(cdb []byte) *Command {
-	if len(cdb) < 6 {
+func (all *Commands) Lookup(b []byte) *Command {
+	if len(b) < 6 {
 		return nil
 	}
-	s := &all.byOp[cdb[0]]
+	s := &all.byOp[b[0]]
 	if s.sas == nil {
 		return s.cmd
 	}
-	sa := int(cdb[1] & 0x1F)
-	if cdb[0] == OpVariable {
-		if len(cdb) < 10 {
+	sa := int(b[1] & 0x1F)
+	if b[0] == cdb.Variable {
+		if len(b) < 10 {
 			return nil
 		}
-		sa = int(cdb[8])<<8 | int(cdb[9])
+		sa = int(b[8])<<8 | int(b[9])
 	}
 	for _, c := range s.sas {
 		if c.ServiceAction == sa {
@@ -179,27 +138,9 @@ func (all *Commands) Page(code byte) *VPD {
 	return nil
 }
 
-// CDBLength is the length of a CDB by its operation code's group (SPC-5 4.2.5.1).
-func CDBLength(op byte) int {
-	if op == OpVariable {
-		return 32
-	}
-	switch op >> 5 {
-	case 0:
-		return 6
-	case 1, 2:
-		return 10
-	case 4:
-		return 16
-	case 5:
-		return 12
-	}
-	return 0
-}
-
-// control returns the offset of the CONTROL byte.
-func (c *Command) control() int {
-	if c.Op == OpVariable {
+// Control returns the offset of the CONTROL byte.
+func (c *Command) Control() int {
+	if c.Op == cdb.Variable {
 		return 1
 	}
 	return len(c.Usage) - 1

@@ -5,7 +5,10 @@
 
 package server
 
-import "github.com/arraysim/arraysim/internal/scsi/sense"
+import (
+	"github.com/arraysim/arraysim/internal/scsi/sam"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
 
 // Submit starts tasks, in order.
 func (n *Nexus) Submit(tasks []*Task) {
@@ -21,7 +24,7 @@ func (n *Nexus) Submit(tasks []*Task) {
 func (n *Nexus) receive(t *Task, now int64) {
 	st := &t.state
 	st.to(received)
-	t.Status, t.Sense, t.DataIn, t.InTotal, t.OutTotal, t.Aborted = sense.StatusGood, nil, nil, 0, 0, false
+	t.Status, t.Sense, t.DataIn, t.InTotal, t.OutTotal, t.Aborted = sam.StatusGood, nil, nil, 0, 0, false
 	n.t.arrivals++
 	st.n, st.start, st.row, st.arrived = n, now, nil, n.t.arrivals
 	st.reportTaskAborted, st.countedByCopy = false, false
@@ -38,16 +41,16 @@ func (n *Nexus) receive(t *Task, now int64) {
 	st.u = u
 	if u.size >= u.limit {
 		st.row = n.t.commands.Lookup(t.CDB) // for the counters
-		t.End(sense.StatusTaskSetFull)
+		t.End(sam.StatusTaskSetFull)
 		return
 	}
 	u.push(t)
 	st.to(dormant)
 	switch {
-	case t.Attr == AttrACA:
+	case t.Attr == sam.AttrACA:
 		// NACA is refused, so no ACA condition exists that would admit it.
 		t.Check(sense.InvalidFieldInCDB)
-	case t.Attr == AttrHeadOfQueue, u.blockers == 0:
+	case t.Attr == sam.AttrHeadOfQueue, u.blockers == 0:
 		t.enable()
 	default:
 		u.schedule()

@@ -15,8 +15,9 @@ import (
 	"github.com/arraysim/arraysim/internal/metrics"
 	"github.com/arraysim/arraysim/internal/scsi/alua"
 	"github.com/arraysim/arraysim/internal/scsi/names"
-	"github.com/arraysim/arraysim/internal/scsi/pages"
 	"github.com/arraysim/arraysim/internal/scsi/reservation"
+	"github.com/arraysim/arraysim/internal/scsi/sam"
+	"github.com/arraysim/arraysim/internal/scsi/saved"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/sgl"
 )
@@ -26,8 +27,6 @@ func NewTarget(opt Options, all *Commands) *Target {
 	t := &Target{
 		opt:      opt,
 		exec:     opt.Exec,
-		maps:     make(map[string]*lunMap),
-		hostOf:   make(map[string]*Host),
 		known:    make(map[string]bool),
 		copies:   noCopies{},
 		commands: all,
@@ -87,11 +86,9 @@ func (u *Unit) event(e block.Event) {
 
 // restore takes over a saved state. An erasure that power loss interrupted starts
 // anew (SBC-4 4.11.2).
-func (u *Unit) restore(s UnitState) {
-	if s.Mode != nil {
-		u.mode = pages.Mode{DSense: s.Mode.DSense, SWP: s.Mode.SWP}
-		u.savedMode = u.mode
-	}
+func (u *Unit) restore(s saved.State) {
+	u.savedMode = s.Modes()
+	u.mode = u.savedMode
 	u.label.Ident, u.label.Text = s.Ident, s.Info
 	if s.PR != nil {
 		u.pr = reservation.Restore(s.PR)
@@ -105,6 +102,23 @@ func (u *Unit) restore(s UnitState) {
 	}
 }
 
+// Save makes the unit's state durable, if somebody keeps it. done may be nil.
+func (u *Unit) Save(done func(error)) {
+	if done == nil {
+		done = func(error) {}
+	}
+	if u.opt.Save == nil {
+		done(nil)
+		return
+	}
+	s := saved.State{PR: u.pr.Save(), Ident: u.label.Ident, Info: u.label.Text, Failed: u.failedErase}
+	s.SetModes(u.savedMode)
+	if u.erasing != nil {
+		s.Erasing = &u.erasing.What
+	}
+	u.opt.Save(s.Encode(), done)
+}
+
 // RemoveUnit takes a unit out of every LUN map and ends its tasks.
 func (t *Target) RemoveUnit(u *Unit) {
 	if u.removed {
@@ -114,21 +128,16 @@ func (t *Target) RemoveUnit(u *Unit) {
 	defer t.Leave()
 	t.Flush()
 	u.removed = true
+	if u.erasing != nil {
+		u.erasing.Stop()
+	}
 	u.stats.Detach()
 	t.copies.Revoke(u)
-	for _, m := range t.maps { // each map is changed on its own: order does not matter
-		for lun, v := range m.luns {
-			if v == u {
-				m.luns[lun] = nil
-			}
-		}
-	}
-	for _, n := range t.nexuses {
-		n.remap()
-	}
+	t.maps.Remove(u)
+	t.remap()
 	t.units = slices.DeleteFunc(t.units, func(v *Unit) bool { return v == u })
 	u.Fence(nil, Rest, func(_, _ *ITL, _ Use) (byte, sense.Code) {
-		return sense.StatusCheckCondition, sense.LUNNotSupported
+		return sam.StatusCheckCondition, sense.LUNNotSupported
 	})
 	u.paused++
 	for _, x := range u.tasks() {
@@ -141,36 +150,24 @@ func (t *Target) RemoveUnit(u *Unit) {
 // every initiator that has no map of its own. Unmap takes it away. Both raise
 // REPORTED LUNS DATA HAS CHANGED on the nexuses concerned.
 func (t *Target) Map(initiator string, lun uint16, u *Unit) error {
-	if lun > maxLUN {
-		return fmt.Errorf("LUN %d is above %d", lun, maxLUN)
+	if lun > names.MaxLUN {
+		return fmt.Errorf("LUN %d is above %d", lun, names.MaxLUN)
 	}
 	if u.removed {
 		return fmt.Errorf("unit %s is removed", u.info.Name)
 	}
-	m := t.maps[initiator]
-	if m == nil {
-		m = &lunMap{}
-		t.maps[initiator] = m
-	}
-	for len(m.luns) <= int(lun) {
-		m.luns = append(m.luns, nil)
-	}
-	if v := m.luns[lun]; v != nil && v != u {
+	if v := t.maps.Set(initiator, lun, u); v != nil {
 		return fmt.Errorf("LUN %d is taken by %s", lun, v.info.Name)
 	}
-	m.luns[lun] = u
 	t.remap()
 	return nil
 }
 
 // Unmap takes lun out of the initiator's map.
 func (t *Target) Unmap(initiator string, lun uint16) {
-	m := t.maps[initiator]
-	if m == nil || int(lun) >= len(m.luns) {
-		return
+	if t.maps.Clear(initiator, lun) {
+		t.remap()
 	}
-	m.luns[lun] = nil
-	t.remap()
 }
 
 func (t *Target) remap() {
@@ -182,8 +179,7 @@ func (t *Target) remap() {
 // Visible reports whether the initiator has any LUN here: a front end uses it to
 // answer discovery.
 func (t *Target) Visible(initiator string) bool {
-	m := t.mapFor(initiator)
-	return m != nil && slices.ContainsFunc(m.luns, func(u *Unit) bool { return u != nil })
+	return slices.ContainsFunc(t.maps.Of(initiator), func(u *Unit) bool { return u != nil })
 }
 
 // Forget drops the counters of a volume that has no unit any more: another may get its name, and
@@ -201,5 +197,5 @@ func (t *Target) SaveCounters() []byte { return t.stats.Save() }
 // LoadCounters adds what SaveCounters returned to the counters. On an error
 // nothing is changed.
 func (t *Target) LoadCounters(b []byte) error {
-	return t.stats.Load(b, func(initiator string) string { return t.hostNamed(initiator).name })
+	return t.stats.Load(b, func(initiator string) string { return t.initiators.Named(initiator).Name })
 }

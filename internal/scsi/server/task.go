@@ -6,18 +6,8 @@ package server
 import (
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi/alua"
-)
-
-// Attr is a SAM task attribute.
-type Attr uint8
-
-// Task attributes (SAM-5 8.6; the numbers are those of RFC 7143 11.3.1).
-const (
-	AttrUntagged Attr = iota
-	AttrSimple
-	AttrOrdered
-	AttrHeadOfQueue
-	AttrACA
+	"github.com/arraysim/arraysim/internal/scsi/sam"
+	"github.com/arraysim/arraysim/internal/scsi/saved"
 )
 
 // Buffers hands out buffers for Data-In. They belong to the task until the front
@@ -37,7 +27,7 @@ type Buffers interface {
 type Task struct {
 	LUN     uint64   // SAM-5 LUN, as the 8 bytes on the wire read big endian
 	Tag     uint64   // for task management
-	Attr    Attr     //
+	Attr    sam.Attr //
 	CDB     []byte   // 6 to 260 bytes, owned by the front end until Done
 	DataOut [][]byte // what the initiator sent
 	MaxIn   int      // the initiator's Data-In buffer, in bytes
@@ -55,33 +45,6 @@ type Task struct {
 	senseBuf [64]byte
 	state    taskState
 }
-
-// TMF is a task management function (the numbers are those of RFC 7143 11.5.1).
-type TMF uint8
-
-// Task management functions.
-const (
-	AbortTask        TMF = 1
-	AbortTaskSet     TMF = 2
-	ClearACA         TMF = 3
-	ClearTaskSet     TMF = 4
-	LogicalUnitReset TMF = 5
-	TargetWarmReset  TMF = 6
-	TargetColdReset  TMF = 7
-)
-
-// TMFResponse is the service response to a TMF (the numbers are those of RFC
-// 7143 11.6.1).
-type TMFResponse uint8
-
-// Service responses.
-const (
-	TMFComplete     TMFResponse = 0
-	TMFNoTask       TMFResponse = 1
-	TMFNoLUN        TMFResponse = 2
-	TMFNotSupported TMFResponse = 5
-	TMFRejected     TMFResponse = 255
-)
 
 // Options describe a Target; see NewTarget.
 type Options struct {
@@ -108,8 +71,8 @@ type Options struct {
 type UnitOptions struct {
 	Removable    bool // RMB=1: START STOP UNIT can unload it, PREVENT ALLOW works
 	WriteProtect bool // SWP-like protection that an initiator cannot lift
-	// State is what Save got last, of another life of the unit; see ParseUnitState.
-	State UnitState
+	// State is what Save got last, of another life of the unit; see Parsesaved.State.
+	State saved.State
 	// Save makes state durable and calls done, on the executor, not from inside
 	// Save. Calls are carried out in order. Without it nothing can be saved, and
 	// commands that ask for it are refused.

@@ -4,6 +4,8 @@
 
 package server
 
+import "github.com/arraysim/arraysim/internal/scsi/sam"
+
 // defaultMaxTasks is UnitOptions.MaxTasks where that is 0.
 const defaultMaxTasks = 4096
 
@@ -19,9 +21,6 @@ type taskSet struct {
 
 // Depth returns how many tasks the set holds.
 func (s *taskSet) Depth() int { return s.size }
-
-// blocks reports whether younger tasks wait for one with this attribute.
-func (a Attr) blocks() bool { return a == AttrOrdered || a == AttrHeadOfQueue }
 
 // push adds a task that has been received.
 func (s *taskSet) push(t *Task) {
@@ -55,12 +54,12 @@ func (s *taskSet) remove(t *Task) {
 	s.tally(t.Attr, -1)
 }
 
-func (s *taskSet) tally(a Attr, n int) {
-	if !a.blocks() {
+func (s *taskSet) tally(a sam.Attr, n int) {
+	if !a.Blocks() {
 		return
 	}
 	s.blockers += n
-	if a == AttrHeadOfQueue {
+	if a == sam.AttrHeadOfQueue {
 		s.heads += n
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi/counters"
+	"github.com/arraysim/arraysim/internal/scsi/sam"
 )
 
 // heldDevice keeps requests until the test ends them.
@@ -72,15 +73,15 @@ func newLives() *lives {
 	return l
 }
 
-func (l *lives) submit(lun uint64, attr Attr, cdb ...byte) {
+func (l *lives) submit(lun uint64, attr sam.Attr, cdb ...byte) {
 	t := &Task{LUN: lun << 48, Attr: attr, CDB: cdb, MaxIn: 1 << 20, Bufs: heapBuffers{}, Done: func(*Task) {}}
 	l.tasks = append(l.tasks, t)
 	l.n.Submit([]*Task{t})
 }
 
-func (l *lives) read(attr Attr) { l.submit(0, attr, 0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0) }
+func (l *lives) read(attr sam.Attr) { l.submit(0, attr, 0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0) }
 
-func (l *lives) abortAll() { l.n.Manage(AbortTaskSet, 0, 0, func(TMFResponse) {}) }
+func (l *lives) abortAll() { l.n.Manage(sam.AbortTaskSet, 0, 0, func(sam.TMFResponse) {}) }
 
 // phases says in which states the tasks are, in the order of their arrival.
 func (l *lives) phases() string {
@@ -98,32 +99,32 @@ var steps = []struct {
 	do   func(*lives)
 	want string
 }{
-	{"a READ", func(l *lives) { l.read(AttrSimple) }, "at the device"},
-	{"an ORDERED one waits", func(l *lives) { l.read(AttrSimple); l.read(AttrOrdered) }, "at the device, dormant"},
-	{"what waits is aborted", func(l *lives) { l.read(AttrSimple); l.read(AttrOrdered); l.abortAll() }, "aborting, completed"},
-	{"no unit", func(l *lives) { l.read(AttrSimple); l.submit(5, AttrSimple, 0, 0, 0, 0, 0, 0) }, "at the device, completed"},
+	{"a READ", func(l *lives) { l.read(sam.AttrSimple) }, "at the device"},
+	{"an ORDERED one waits", func(l *lives) { l.read(sam.AttrSimple); l.read(sam.AttrOrdered) }, "at the device, dormant"},
+	{"what waits is aborted", func(l *lives) { l.read(sam.AttrSimple); l.read(sam.AttrOrdered); l.abortAll() }, "aborting, completed"},
+	{"no unit", func(l *lives) { l.read(sam.AttrSimple); l.submit(5, sam.AttrSimple, 0, 0, 0, 0, 0, 0) }, "at the device, completed"},
 	{"a full set", func(l *lives) {
 		for range 4 {
-			l.read(AttrSimple)
+			l.read(sam.AttrSimple)
 		}
 	}, "at the device, at the device, at the device, completed"},
-	{"a delay", func(l *lives) { l.delay = 5; l.read(AttrSimple) }, "delayed"},
+	{"a delay", func(l *lives) { l.delay = 5; l.read(sam.AttrSimple) }, "delayed"},
 	{"a delay is over", func(l *lives) {
 		l.delay = 5
-		l.read(AttrSimple)
+		l.read(sam.AttrSimple)
 		l.exec.RunUntil(l.exec.Now() + 5)
 	}, "at the device"},
-	{"aborted in its delay", func(l *lives) { l.delay = 5; l.read(AttrSimple); l.abortAll() }, "aborting"},
-	{"a save", func(l *lives) { l.submit(0, AttrSimple, 0xA4, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) }, "enabled"},
+	{"aborted in its delay", func(l *lives) { l.delay = 5; l.read(sam.AttrSimple); l.abortAll() }, "aborting"},
+	{"a save", func(l *lives) { l.submit(0, sam.AttrSimple, 0xA4, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) }, "enabled"},
 	{"aborted in a save", func(l *lives) {
-		l.submit(0, AttrSimple, 0xA4, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+		l.submit(0, sam.AttrSimple, 0xA4, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 		l.abortAll()
 	}, "completed"},
-	{"ACA is refused", func(l *lives) { l.read(AttrACA) }, "completed"},
+	{"ACA is refused", func(l *lives) { l.read(sam.AttrACA) }, "completed"},
 	{"the unit goes", func(l *lives) {
-		l.read(AttrSimple)
-		l.read(AttrOrdered)
-		l.submit(0, AttrHeadOfQueue, 0xA4, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+		l.read(sam.AttrSimple)
+		l.read(sam.AttrOrdered)
+		l.submit(0, sam.AttrHeadOfQueue, 0xA4, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 		l.tg.RemoveUnit(l.u)
 	}, "at the device, completed, completed"},
 }

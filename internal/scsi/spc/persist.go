@@ -9,6 +9,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/scsi/names"
 	"github.com/arraysim/arraysim/internal/scsi/reservation"
+	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
 )
@@ -45,7 +46,7 @@ const (
 func PersistentReserveOut(t *server.Task) {
 	u := t.Unit()
 	if u.SPC2Holder() != nil {
-		t.End(sense.StatusReservationConflict)
+		t.End(sam.StatusReservationConflict)
 		return
 	}
 	sa := t.CDB[1] & 0x1F
@@ -79,7 +80,7 @@ func PersistentReserveOut(t *server.Task) {
 		return
 	}
 	if reg == nil || reg.Key != key {
-		t.End(sense.StatusReservationConflict)
+		t.End(sam.StatusReservationConflict)
 		return
 	}
 	kind := reservation.Type(t.CDB[2] & 0x0F)
@@ -93,7 +94,7 @@ func PersistentReserveOut(t *server.Task) {
 	switch sa {
 	case PRReserve:
 		if !u.Reservation().Reserve(reg, kind) {
-			t.End(sense.StatusReservationConflict)
+			t.End(sam.StatusReservationConflict)
 			return
 		}
 		settleChange(t, true, nil)
@@ -127,7 +128,7 @@ func preempt(t *server.Task, reg *reservation.Registration, victim uint64, kind 
 	}
 	c, ok := pr.Preempt(reg, victim, kind)
 	if !ok {
-		t.End(sense.StatusReservationConflict)
+		t.End(sam.StatusReservationConflict)
 		return
 	}
 	changed(t, c, abort)
@@ -142,7 +143,7 @@ func register(t *server.Task, reg *reservation.Registration, key, action uint64,
 		have = reg.Key
 	}
 	if !ignore && key != have {
-		t.End(sense.StatusReservationConflict)
+		t.End(sam.StatusReservationConflict)
 		return
 	}
 	if reg == nil && action == 0 {
@@ -180,7 +181,7 @@ func registerAndMove(t *server.Task, reg *reservation.Registration, key, action 
 	be := binary.BigEndian
 	u, n := t.Unit(), t.Nexus()
 	if reg == nil || reg.Key != key || u.Reservation().Holder() != reg {
-		t.End(sense.StatusReservationConflict)
+		t.End(sam.StatusReservationConflict)
 		return
 	}
 	id := be.Uint16(b[prMovePort:])
@@ -255,7 +256,7 @@ func prHead(u *server.Unit) []byte {
 // and a length at offset 4.
 func prReply(t *server.Task, b []byte) {
 	if t.Unit().SPC2Holder() != nil {
-		t.End(sense.StatusReservationConflict)
+		t.End(sam.StatusReservationConflict)
 		return
 	}
 	binary.BigEndian.PutUint32(b[4:], uint32(len(b)-8))
@@ -288,7 +289,7 @@ func ReadReservation(t *server.Task) {
 // ReportCapabilities serves REPORT CAPABILITIES (SPC-5 6.16.4).
 func ReportCapabilities(t *server.Task) {
 	if t.Unit().SPC2Holder() != nil {
-		t.End(sense.StatusReservationConflict)
+		t.End(sam.StatusReservationConflict)
 		return
 	}
 	const sipC, atpC, ptplC, tmv, ptplA, typesLow, typesHigh = 0x08, 0x04, 0x01, 0x80, 0x01, 0xEA, 0x01

@@ -7,6 +7,7 @@ package spc
 import (
 	"encoding/binary"
 
+	"github.com/arraysim/arraysim/internal/scsi/names"
 	"github.com/arraysim/arraysim/internal/scsi/pages"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
@@ -36,7 +37,7 @@ func ReportLUNs(t *server.Task) {
 				continue
 			}
 			x.Attentions().Clear(sense.UALUNsChanged)
-			list = binary.BigEndian.AppendUint64(list, lunBytes(lun))
+			list = names.AppendLUN(list, lun)
 		}
 	case reportWellKnown:
 	default:
@@ -45,15 +46,6 @@ func ReportLUNs(t *server.Task) {
 	}
 	binary.BigEndian.PutUint32(list, uint32(len(list)-8))
 	t.Reply(list, int(min(allocation, 1<<30)))
-}
-
-// lunBytes is the LUN in peripheral device addressing where that can say it, else
-// in flat space addressing.
-func lunBytes(lun int) uint64 {
-	if lun > 0xFF {
-		lun |= 1 << 14
-	}
-	return uint64(lun) << 48
 }
 
 // RequestSense serves REQUEST SENSE (SPC-5 6.39): a pending unit attention is

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/scsi/reservation"
+	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
 )
@@ -16,7 +17,7 @@ import (
 // registrations exclude it (CRH=0, SPC-5 5.14.3).
 func Reserve(t *server.Task) {
 	if len(t.Unit().Reservation().Registrations()) > 0 {
-		t.End(sense.StatusReservationConflict)
+		t.End(sam.StatusReservationConflict)
 		return
 	}
 	if t.CDB[1]&0x1F != 0 { // third-party and extent reservations are obsolete
@@ -31,7 +32,7 @@ func Reserve(t *server.Task) {
 // error.
 func Release(t *server.Task) {
 	if len(t.Unit().Reservation().Registrations()) > 0 {
-		t.End(sense.StatusReservationConflict)
+		t.End(sam.StatusReservationConflict)
 		return
 	}
 	if t.CDB[1]&0x1F != 0 {
@@ -78,9 +79,9 @@ func settleChange(t *server.Task, persistent bool, preempted []reservation.Nexus
 	}
 	u.Fence(w, server.Step, func(_, x *server.ITL, how server.Use) (byte, sense.Code) {
 		if how&(server.UsesRead|server.UsesWrite) != 0 && x.Excluded(how&server.UsesWrite != 0) {
-			return sense.StatusReservationConflict, sense.NoSense
+			return sam.StatusReservationConflict, sense.NoSense
 		}
-		return sense.StatusGood, sense.NoSense
+		return sam.StatusGood, sense.NoSense
 	})
 	if w.Idle() { // nothing to wait for
 		end()
@@ -101,7 +102,7 @@ func abortPreempted(u *server.Unit, w *server.Waiter, by *server.Task, preempted
 		if lost(from.Nexus()) {
 			return server.Aborts(from, x, how)
 		}
-		return sense.StatusGood, sense.NoSense
+		return sam.StatusGood, sense.NoSense
 	})
 	u.Target().StopCopies(w, func(x *server.ITL) bool { return x.Unit() == u && lost(x.Nexus()) })
 }
