@@ -44,13 +44,15 @@ const directions = `
 
 	scsi/spc, scsi/sbc, scsi/copymgr < scsi;
 
-	block < array/layout;
+	block < array/layout, array/media;
 
 	array/layout < array/nvlog, array/alloc;
 
 	array/alloc < array/extent;
 
-	array/nvlog, array/extent, crc32c, metrics < array;
+	NONE < array/ticket;
+
+	array/nvlog, array/extent, array/media, array/ticket, crc32c, metrics < array;
 
 	block, crc32c, metrics < store;
 
@@ -85,7 +87,8 @@ var inner = []string{"array", "scsi"}
 
 // core lists the packages that run in virtual time: same input, same result.
 var core = []string{"scsi", "scsi/sam", "scsi/cdb", "scsi/sgl", "scsi/names", "scsi/scratch", "scsi/sense", "scsi/counters", "scsi/reservation",
-	"scsi/alua", "scsi/pages", "scsi/erase", "scsi/saved", "scsi/server", "scsi/spc", "scsi/sbc", "scsi/copymgr", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent", "hostcache", "hostcache/tier", "sim"}
+	"scsi/alua", "scsi/pages", "scsi/erase", "scsi/saved", "scsi/server", "scsi/spc", "scsi/sbc", "scsi/copymgr", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent", "array/media",
+	"array/ticket", "hostcache", "hostcache/tier", "sim"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{
