@@ -1,7 +1,7 @@
 // Stage 2 of a copy, admission: an operation begins if the target, the initiator and the I_T_L
 // nexus have room for one more, and its list identifier is free. From here on it is listed in
 // manager.operations, where whatever fences a unit finds it, until copyend.go takes it out. The
-// next stage is copysegment.go or odx.go, then device.go and copyend.go.
+// next stage is copysegment.go, populate.go or writetoken.go, then copyend.go.
 
 package copymgr
 

@@ -1,5 +1,11 @@
-// The copy manager of a target, as what fences units knows it, and what it keeps for whom.
-
+// Package copymgr is the copy manager of a target (SPC-5 5.18): EXTENDED COPY, copies by ROD tokens,
+// and what hosts can ask of them. An operation uses units that its command did not come to, and with
+// IMMED=1 outlives its command. So it has requests of its own, asks each unit before each step
+// whether that would serve it (server.ITL.Refuses), and ends when a unit that it uses is fenced,
+// which reaches it through server.CopyManager.
+//
+// A copy goes through extendedcopy.go, copystart.go, copysegment.go and copyend.go; those of tokens
+// through populate.go or writetoken.go in the place of the first and the third.
 package copymgr
 
 import (

@@ -1,7 +1,7 @@
 // The copy manager's operation, which an EXTENDED COPY, a POPULATE TOKEN or a WRITE USING TOKEN
 // starts, and its result, which an I_T_L nexus keeps for the RECEIVE COPY commands. It has a
 // request of its own, because it can outlive its command. Only the files of a copy's stages
-// change it: copystart.go, copysegment.go or odx.go, copyend.go.
+// change it: copystart.go, copysegment.go, populate.go or writetoken.go, copyend.go.
 
 package copymgr
 

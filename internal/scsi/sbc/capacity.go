@@ -59,6 +59,7 @@ func BlockLimitsPage(x *server.ITL, b []byte) []byte {
 	})
 }
 
+// CharacteristicsPage makes the Block Device Characteristics page.
 func CharacteristicsPage(_ *server.ITL, b []byte) []byte { return pages.AppendCharacteristics(b) }
 
 // ProvisioningPage makes the Logical Block Provisioning page.

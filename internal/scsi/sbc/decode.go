@@ -1,7 +1,6 @@
-// Stage 4 of a command, decode, as far as commands have it in common: the extent of a block
-// command, its protection and its length, Data-Out and parameter lists. A helper that returns
-// false has ended the task. Whatever a peer sends, nothing here or in a handler reads behind it.
-
+// Package sbc has the handlers of block commands (SBC-4): they read and write the medium, unmap it,
+// compare it, erase it, and say how large it is. A handler decodes its CDB, prepares the task's
+// request and submits it. Whatever a peer sends, none reads behind it.
 package sbc
 
 import (

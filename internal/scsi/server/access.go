@@ -91,7 +91,7 @@ func (u *Unit) notReady() sense.Code {
 // Erased reports whether the medium is being erased, or the last erasure has failed.
 func (u *Unit) Erased() bool { return u.erasing != nil || u.failedErase != nil }
 
-// EraseSense is what every command but those with passBusy meets then (SBC-4 4.11.3, 4.11.4).
+// EraseSense is what every command but those with PassBusy meets then (SBC-4 4.11.3, 4.11.4).
 func (u *Unit) EraseSense() sense.Data {
 	switch {
 	case u.erasing != nil:

@@ -145,6 +145,7 @@ func (u *Unit) Describe(op counters.Op, bytes uint64) { u.stats.Describe(op, byt
 // Took counts how long a unit's part in a copy lasted, in nanoseconds; count counts it as a command.
 func (u *Unit) Took(op counters.Op, ns int64) { u.stats.Took(op, ns) }
 
+// Count counts a unit's part in a copy as a command of the nexus.
 func (x *ITL) Count(op counters.Op, o counters.Outcome) { x.stats.Count(op, o) }
 
 // Volume returns the name by which the unit is counted.

@@ -70,6 +70,7 @@ type Waiter struct {
 	done func()
 }
 
+// NewWaiter makes a waiter that waits for whoever makes it, who takes that off by Less.
 func NewWaiter(done func()) *Waiter { return &Waiter{left: 1, done: done} }
 
 // More adds one to wait for.

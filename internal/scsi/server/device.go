@@ -37,6 +37,7 @@ func (t *Target) Enqueue(u *Unit, r *block.Request) {
 // for one device in a row goes to it in one batch.
 func (t *Target) Enter() { t.depth++ }
 
+// Leave ends what Enter began.
 func (t *Target) Leave() {
 	if t.depth == 1 {
 		t.Flush()
@@ -44,6 +45,7 @@ func (t *Target) Leave() {
 	t.depth--
 }
 
+// Flush hands what was collected to its device now.
 func (t *Target) Flush() {
 	if len(t.batch) == 0 {
 		return

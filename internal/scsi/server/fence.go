@@ -62,6 +62,7 @@ type Outsourced interface {
 // noCopies is the copy manager of a target without one.
 type noCopies struct{}
 
+// Fence, Stop, Drop, Revoke and Offloads find nothing.
 func (noCopies) Fence(*Unit, *Waiter, Scope, Verdict) {}
 func (noCopies) Stop(*Waiter, func(*ITL) bool)        {}
 func (noCopies) Drop(*ITL)                            {}

@@ -35,7 +35,7 @@ type Target struct {
 	initiators names.Initiators
 	known      map[string]bool // initiator ports that logged in before; bounded
 
-	// What they count, and from where generations count (logs.go).
+	// What they count, and from where generations of changes count.
 	stats   counters.Set
 	genBase uint64
 
@@ -73,9 +73,9 @@ type Unit struct {
 	taskSet
 
 	mode, savedMode pages.Mode // current and saved values of the mode pages
-	label           Label      // identify.go
+	label           Label      // written by hosts
 	overThreshold   bool       // the pool's use is above the soft threshold
-	medium          Medium     // medium.go
+	medium          Medium     // ejected or not
 	erasing         *erasure   // SANITIZE or FORMAT UNIT in progress (erase.go)
 	// failedErase is what the last of them was that failed, until one succeeds.
 	failedErase *erase.Parameters
@@ -129,7 +129,7 @@ func (t *Target) Product() *pages.Product {
 	return &pages.Product{Vendor: t.opt.Vendor, Product: t.opt.Product, Revision: t.opt.Revision}
 }
 
-// GenerationBase is what the target adds to generations of changes (log pages), which begin anew in every process.
+// GenerationBase is what log pages add to generations of changes, which begin anew in every process.
 func (t *Target) GenerationBase() uint64 {
 	if t.genBase == 0 {
 		var b [4]byte
@@ -142,6 +142,7 @@ func (t *Target) GenerationBase() uint64 {
 // BlockSize returns the logical block length in bytes.
 func (u *Unit) BlockSize() uint64 { return block.SectorSize << u.shift }
 
+// LastLBA returns the last LOGICAL BLOCK ADDRESS.
 func (u *Unit) LastLBA() uint64 { return max(u.blocks, 1) - 1 }
 
 // AtomicBlocks is MAXIMUM ATOMIC TRANSFER LENGTH.

@@ -33,6 +33,7 @@ func Inquiry(t *server.Task) {
 	t.Fault(sense.InCDB(2, 7))
 }
 
+// SupportedPage makes the list of the pages.
 func SupportedPage(x *server.ITL, b []byte) []byte {
 	for _, p := range x.Unit().Target().Commands().Pages() {
 		b = append(b, p.Code)
@@ -40,12 +41,15 @@ func SupportedPage(x *server.ITL, b []byte) []byte {
 	return b
 }
 
+// SerialNumberPage makes the Unit Serial Number page.
 func SerialNumberPage(x *server.ITL, b []byte) []byte { return append(b, x.Unit().Info().Serial...) }
 
+// IdentificationPage makes the Device Identification page.
 func IdentificationPage(x *server.ITL, b []byte) []byte {
 	u, n := x.Unit(), x.Nexus()
 	port := names.PortDesignators(u.Target().Options().Name, n.TargetPort(), n.Group().ID, !n.Fabric())
 	return pages.AppendIdentification(b, u.Names(), port, n.Fabric())
 }
 
+// ExtendedPage makes the Extended INQUIRY Data page.
 func ExtendedPage(_ *server.ITL, b []byte) []byte { return pages.AppendExtended(b) }

@@ -263,6 +263,7 @@ func prReply(t *server.Task, b []byte) {
 	t.Reply(b, int(binary.BigEndian.Uint16(t.CDB[7:])))
 }
 
+// ReadKeys serves READ KEYS (SPC-5 6.16.2).
 func ReadKeys(t *server.Task) {
 	u := t.Unit()
 	b := append(prHead(u), 0, 0, 0, 0)
@@ -272,6 +273,7 @@ func ReadKeys(t *server.Task) {
 	prReply(t, b)
 }
 
+// ReadReservation serves READ RESERVATION (SPC-5 6.16.3).
 func ReadReservation(t *server.Task) {
 	u := t.Unit()
 	b := append(prHead(u), 0, 0, 0, 0)
@@ -303,6 +305,7 @@ func ReportCapabilities(t *server.Task) {
 	t.Reply([]byte{0, 8, can, now, typesLow, typesHigh, 0, 0}, int(binary.BigEndian.Uint16(t.CDB[7:])))
 }
 
+// ReadFullStatus serves READ FULL STATUS (SPC-5 6.16.5).
 func ReadFullStatus(t *server.Task) {
 	u := t.Unit()
 	be := binary.BigEndian
