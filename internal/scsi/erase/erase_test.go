@@ -66,7 +66,7 @@ func run(d *disk, exec *block.Virtual, what Parameters, limit int64) (o *Operati
 // the time that the rate asks for; what runs short of resources goes on.
 func TestPasses(t *testing.T) {
 	base := rand.Uint64()
-	for seed := base; seed < base+60; seed++ {
+	for seed := base; seed < base+25; seed++ {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		d := &disk{data: make([]byte, (1+rng.IntN(5000))*512), thin: rng.IntN(2) == 0}
 		for i := range d.data {
