@@ -31,7 +31,6 @@ const shapeLimits = `
 	package   fields  lines  long  longest  file  back
 	goal          25   2500     0       70   450     5
 	array            51   6590     1       72   450    12
-	scsi          25   6943     0       70   450     5
 `
 
 // shape is what is measured of a package.

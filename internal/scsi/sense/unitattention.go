@@ -54,3 +54,6 @@ func (a *Attentions) Take() Code {
 	*a &^= 1 << i
 	return attentionCodes[i]
 }
+
+// Clear removes conditions that are not to be reported any more.
+func (a *Attentions) Clear(which Attentions) { *a &^= which }
