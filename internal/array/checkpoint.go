@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -139,6 +140,8 @@ func (a *Array) batchDone() {
 	if ck.baseSeq != ck.seq || ck.base != ck.tail || a.log.Tail() != ck.tail {
 		ck.baseSeq, ck.base = ck.seq, ck.tail
 		a.log.Trim(ck.tail)
+		a.gave(ticket.Log)
+		a.gaveRoom()
 		ck.count++
 	}
 	ck.running = ck.maps.MoreRemovals()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -188,6 +189,8 @@ func (a *Array) newPool(spec PoolSpec) (*Pool, error) {
 	p.tickFn = p.tick
 	p.wakeFn = p.wakeUp
 	p.part.hosts = map[uint32]int{}
+	p.part.waiting.fair.Up, p.part.braked.sum.Up = &a.wakes.waiters, &a.wakes.waiters
+	p.spaceWait.Of = ticket.Space
 	counts := make([]int, len(spec.Mdisks))
 	for i, m := range spec.Mdisks {
 		size := m.Size &^ (extentBytes - 1)
@@ -200,7 +203,7 @@ func (a *Array) newPool(spec PoolSpec) (*Pool, error) {
 		counts[i] = int(size / extentBytes)
 	}
 	p.part.lru, p.part.direct = p.emptyLists(), p.emptyLists()
-	p.space = alloc.New(counts, alloc.Events{Freed: p.grainFreed, Vacated: func(vol uint32) { a.vols[vol].left() }})
+	p.space = alloc.New(counts, alloc.Events{Freed: p.grainFreed, Left: p.gaveSpace, Vacated: func(vol uint32) { a.vols[vol].left() }})
 	return p, nil
 }
 

@@ -141,6 +141,7 @@ func (a *Array) shrink(v *Volume, spec VolumeSpec, done func(error)) {
 		}
 		v.account()
 		v.tell(block.EventCapacity)
+		a.gaveAll() // what was behind the end may wait
 		a.endStep()
 		done(nil)
 	})

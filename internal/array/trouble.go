@@ -18,6 +18,7 @@ func (a *Array) SetPolicy(pol Policy) error {
 	}
 	relist := pol.Order != a.opt.Policy.Order
 	a.opt.Policy = pol
+	a.gaveAll()
 	for _, p := range a.Pools() {
 		if relist {
 			p.relist()
@@ -57,6 +58,7 @@ func (p *Pool) relist() {
 // SetWriteMode changes how a pool takes writes.
 func (p *Pool) SetWriteMode(m WriteMode) {
 	p.writeMode = m
+	p.a.gaveAll()
 	p.a.needDestage(p)
 	p.a.endStep()
 }
@@ -66,6 +68,7 @@ func (p *Pool) SetWriteMode(m WriteMode) {
 // new writes go through to the back end before they are acknowledged.
 func (a *Array) SetMirrored(ok bool) {
 	a.degraded = !ok
+	a.gaveAll()
 	for _, p := range a.Pools() {
 		a.needDestage(p)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -87,7 +88,7 @@ func (a *Array) checkSize(p *Pool, spec *VolumeSpec, had int64) error {
 }
 
 func (a *Array) addVolume(spec VolumeSpec, p *Pool) *Volume {
-	v := &Volume{a: a, id: spec.ID, pool: p, spec: spec,
+	v := &Volume{a: a, id: spec.ID, pool: p, spec: spec, lockWait: ticket.Queue{Of: ticket.Lock},
 		size: spec.Sectors, limit: spec.Sectors,
 		dirty: p.emptyLists(), metered: a.exec.Now()}
 	v.m = a.arena.NewMap(extent.Config{Space: p.space, Volume: spec.ID, Sectors: spec.Sectors, Thick: !spec.Thin, Drop: p.dropSectors})
