@@ -18,11 +18,6 @@ const (
 	flagFUA       = 0x08
 	flagUnmapBit  = 0x08
 	flagAnchorBit = 0x10
-
-	// Service actions of PERSISTENT RESERVE OUT.
-	reserveUnit    = 0x01
-	preempt        = 0x04
-	registerIgnore = 0x06
 )
 
 // encode makes the CDB of a request.

@@ -327,31 +327,3 @@ func (d *Device) status(c *Command) block.Status {
 	}
 	return block.MediumWrite
 }
-
-// Fence keeps the host with a reservation key from writing, by PERSISTENT RESERVE OUT: we
-// register ours and preempt that one's. It waits; the executor is not held.
-func (d *Device) Fence(ours, lost uint64) error {
-	if err := d.reserve(registerIgnore, 0, ours); err != nil {
-		return err
-	}
-	return d.reserve(preempt, ours, lost)
-}
-
-// Reserve registers a key and makes the unit writable for registrants only, so that this
-// host can be fenced when it is lost.
-func (d *Device) Reserve(ours uint64) error {
-	if err := d.reserve(registerIgnore, 0, ours); err != nil {
-		return err
-	}
-	return d.reserve(reserveUnit, ours, 0)
-}
-
-// reserve is PERSISTENT RESERVE OUT, type write exclusive - registrants only.
-func (d *Device) reserve(action byte, key, serviceKey uint64) error {
-	const registrantsOnly = 0x05
-	list := make([]byte, 24)
-	be.PutUint64(list, key)
-	be.PutUint64(list[8:], serviceKey)
-	_, err := d.do([]byte{0x5f, action, registrantsOnly, 0, 0, 0, 0, 0, 24, 0}, list, 0)
-	return err
-}
