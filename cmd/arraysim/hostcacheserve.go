@@ -325,7 +325,7 @@ func (d *cacheDaemon) device(name, role string) (block.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := lun.Dial(a, d.f.initiator, role+" "+d.f.flash)
+	s, err := lun.Dial(a, d.f.initiator, role+" "+d.f.flash, lun.Times{})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a.Portal, err)
 	}

@@ -24,6 +24,7 @@ const (
 func (d *Device) encode(c *Command, r *block.Request) block.Status {
 	clear(c.cdb[:])
 	c.CDB, c.Once = c.cdb[:], false
+	c.Timed = r.Op == block.OpRead || r.Op == block.OpWrite || r.Op == block.OpCompareWrite || r.Op == block.OpOrWrite || r.Op == block.OpStatus
 	g := r.Range
 	if (g.Start|g.Count)&(1<<d.shift-1) != 0 {
 		return block.Unsupported

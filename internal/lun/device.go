@@ -14,8 +14,10 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/iscsi"
 )
 
 // Command is a SCSI command under way.
@@ -32,18 +34,31 @@ type Command struct {
 	// Once: a second time it would find what it did the first time. A transport that has lost it midway
 	// must not send it again.
 	Once bool
+	// Timed: it takes the unit little time. A transport gives its connection up when there is no answer.
+	Timed bool
+
+	// The transport's.
+	due       time.Time
+	sent      *iscsi.Command
+	place     int // in the list of those that were sent
+	withdrawn bool
 
 	dev   *Device
 	req   *block.Request
 	cdb   [16]byte
 	list  []byte
 	tries int
+	// cancelled: who sent the request does not want it any more.
+	cancelled bool
 }
 
 // Transport carries out commands on one logical unit.
 type Transport interface {
 	// Start begins a command; Done comes from any goroutine, not from inside Start.
 	Start(*Command)
+	// Cancel withdraws a command that has begun and not ended. It ends as it would have, or with Lost; in that case it may
+	// have been carried out in part.
+	Cancel(*Command)
 	Close()
 }
 
@@ -197,8 +212,13 @@ func (d *Device) Info() block.Info { return d.info }
 // Notify registers a listener.
 func (d *Device) Notify(fn func(block.Event)) { d.listen = append(d.listen, fn) }
 
-// Cancel does nothing: commands run to their end.
-func (d *Device) Cancel(*block.Request) {}
+// Cancel withdraws a request: what waits for a session ends at once, what the unit has is aborted there.
+func (d *Device) Cancel(r *block.Request) {
+	if c, ok := r.Priv.(*Command); ok && c.req == r {
+		c.cancelled = true
+		d.t.Cancel(c)
+	}
+}
 
 // Close ends the transport.
 func (d *Device) Close() {
@@ -224,13 +244,23 @@ func (d *Device) submit(r *block.Request) {
 		return
 	}
 	c := d.command()
-	c.req = r
+	c.req, r.Priv = r, c
 	if s := d.encode(c, r); s != block.OK {
-		d.free = append(d.free, c)
+		d.recycle(c)
 		d.finish(r, s)
 		return
 	}
 	d.t.Start(c)
+}
+
+// recycle keeps a command that has ended for the next request.
+func (d *Device) recycle(c *Command) {
+	if c.req != nil {
+		c.req.Priv = nil
+	}
+	c.req, c.tries, c.Out, c.In, c.list = nil, 0, nil, nil, c.list[:0]
+	c.cancelled, c.withdrawn = false, false
+	d.free = append(d.free, c)
 }
 
 func (d *Device) finish(r *block.Request, s block.Status) {
@@ -256,7 +286,7 @@ func (d *Device) command() *Command {
 func (d *Device) ended(c *Command) {
 	r := c.req
 	s := d.status(c)
-	if s == block.Resources && c.tries < maxTries || c.key() == senseAttention && c.tries < maxTries {
+	if !c.cancelled && c.tries < maxTries && (s == block.Resources || c.key() == senseAttention) {
 		c.tries++
 		if c.key() == senseAttention {
 			d.attention(c)
@@ -274,8 +304,7 @@ func (d *Device) ended(c *Command) {
 			r.Offset = uint64(be.Uint32(c.Sense[3:]))
 		}
 	}
-	c.req, c.tries, c.Out, c.In, c.list = nil, 0, nil, nil, c.list[:0]
-	d.free = append(d.free, c)
+	d.recycle(c)
 	r.Status = s
 	r.Done(r)
 }
@@ -297,7 +326,10 @@ func (d *Device) attention(c *Command) {
 }
 
 func (d *Device) status(c *Command) block.Status {
-	if c.Lost != nil {
+	switch {
+	case c.Lost != nil && c.cancelled:
+		return block.Cancelled
+	case c.Lost != nil:
 		return block.Offline
 	}
 	switch c.Status {

@@ -124,7 +124,7 @@ func (l *lab) open(n string) *Device {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	s, err := Dial(a, "iqn.2026-01.io.arraysim:client"+n, l.t.Name())
+	s, err := Dial(a, "iqn.2026-01.io.arraysim:client"+n, l.t.Name(), Times{})
 	if err != nil {
 		l.t.Fatal(err)
 	}

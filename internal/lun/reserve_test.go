@@ -16,7 +16,7 @@ func (l *lab) openAs(initiator, n string) *Device {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	s, err := Dial(a, initiator, initiator)
+	s, err := Dial(a, initiator, initiator, Times{})
 	if err != nil {
 		l.t.Fatal(err)
 	}
