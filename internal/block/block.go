@@ -204,6 +204,9 @@ type Request struct {
 	// Host is the number that the front end gave to the initiator, for counters
 	// and budgets; 0 is none.
 	Host uint32
+	// Port is the number that the front end gave to the initiator port, to tell a host's caches and its other ways in
+	// apart; 0 is none.
+	Port uint32
 	// Priority of a copy among copies, 0 (first) to 7 (SPC-4, PRIORITY of EXTENDED COPY).
 	Priority uint8
 

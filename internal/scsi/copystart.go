@@ -24,7 +24,7 @@ func (t *Task) operate(work copier, id uint32, named, discard, immed bool, listI
 		t.end(StatusBusy)
 		return false
 	}
-	o := &operation{t: tg, x: x, task: t, work: work, discard: discard, host: st.n.host.id, start: st.start, arrived: st.arrived}
+	o := &operation{t: tg, x: x, task: t, work: work, discard: discard, host: st.n.host.id, port: st.n.portNumber, start: st.start, arrived: st.arrived}
 	o.req.Done = o.returned
 	o.result = &copyResult{id: id, sa: t.CDB[1] & 0x1F, op: o}
 	st.n.host.copies++

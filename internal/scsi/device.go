@@ -15,7 +15,7 @@ func (t *Task) submit(then func(*Task)) {
 	st.then = then
 	st.req.Ctx = t
 	st.req.Done = requestDone
-	st.req.Host = st.n.host.id
+	st.req.Host, st.req.Port = st.n.host.id, st.n.portNumber
 	st.req.Located = false
 	st.n.t.enqueue(st.u, &st.req)
 }
@@ -23,7 +23,7 @@ func (t *Task) submit(then func(*Task)) {
 // submit hands the operation's request to the device of a unit that it uses.
 func (o *operation) submit(u *Unit) {
 	o.where = u
-	o.req.Host, o.req.Located = o.host, false
+	o.req.Host, o.req.Port, o.req.Located = o.host, o.port, false
 	o.t.enqueue(u, &o.req)
 }
 

@@ -45,9 +45,9 @@ func (u *Unit) logPages() []byte {
 	return pages
 }
 
-// changeKeeper is a device that tells a host what others have changed.
+// changeKeeper is a device that tells an initiator port what others have changed.
 type changeKeeper interface {
-	ChangesFor(host uint32) (generation, since uint64, list []block.Change)
+	ChangesFor(port uint32) (generation, since uint64, list []block.Change)
 }
 
 // changesPage appends the page of changed extents, by which a host's cache forgets what other
@@ -55,8 +55,8 @@ type changeKeeper interface {
 // generation that the list goes back to (8): who knows one outside of these two has to take
 // everything for changed. Parameters 1 to 1024 are extents, in the order of time: the generation
 // of the last change (8), the first LBA (8), the number of blocks (8), the array's number of the
-// initiator that changed it (4; 0: several), reserved (4). What the asking initiator has changed
-// itself, by whatever session, is left out; names of initiators tell them apart. Generations of
+// initiator that changed it (4; 0: several), reserved (4). What the asking initiator port has changed
+// itself is left out: two caches of one initiator, by whatever name, hear of each other. Generations of
 // an array that was started again are far from those before.
 func (u *Unit) changesPage(b []byte, n *Nexus) ([]byte, bool) {
 	k, ok := u.dev.(changeKeeper)
@@ -65,7 +65,7 @@ func (u *Unit) changesPage(b []byte, n *Nexus) ([]byte, bool) {
 	}
 	be := binary.BigEndian
 	base := n.t.generationBase()
-	generation, since, list := k.ChangesFor(n.host.id)
+	generation, since, list := k.ChangesFor(n.portNumber)
 	b = parameter(b, 0, logBinaryList, be.AppendUint64(be.AppendUint64(nil, base+generation), base+since)...)
 	v := make([]byte, 0, 32)
 	for i, c := range list {

@@ -15,7 +15,8 @@ const knownPorts = 4096
 // port identifier. Front ends close the old nexus of the same port first.
 func (t *Target) OpenNexus(initiator, port string, targetPort uint16) *Nexus {
 	port, _ = canonicalPort(port)
-	n := &Nexus{t: t, initiator: initiator, port: port, targetPort: targetPort, group: t.groupOfPort(targetPort), host: t.hostNamed(initiator)}
+	n := &Nexus{t: t, initiator: initiator, port: port, targetPort: targetPort, group: t.groupOfPort(targetPort), host: t.hostNamed(initiator),
+		portNumber: t.portNumbered(port)}
 	t.nexuses = append(t.nexuses, n)
 	n.remap()
 	ua := uaPowerOn
@@ -36,6 +37,21 @@ func (t *Target) OpenNexus(initiator, port string, targetPort uint16) *Nexus {
 func (t *Target) OpenFabricNexus(name string) *Nexus {
 	n := t.OpenNexus(name, name, t.groups[0].ports[0])
 	n.fabric = true
+	return n
+}
+
+// portNumbered returns the number of an initiator port, by which devices tell who changed what. Sessions of a port that come
+// one after the other have the same one, unless very many others came between: then it is a new one.
+func (t *Target) portNumbered(port string) uint32 {
+	n := t.portNumbers[port]
+	if n == 0 {
+		if len(t.portNumbers) >= knownPorts {
+			clear(t.portNumbers)
+		}
+		t.lastPort++
+		n = t.lastPort
+		t.portNumbers[port] = n
+	}
 	return n
 }
 

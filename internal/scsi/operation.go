@@ -27,6 +27,7 @@ type operation struct {
 	state   operationState
 	cut     interruption // what stopped it, if a unit did
 	host    uint32
+	port    uint32
 	start   int64
 	arrived uint64 // its command
 	roles   []copyRole
