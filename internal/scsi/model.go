@@ -21,15 +21,13 @@ type Target struct {
 	exec block.Executor
 
 	// Who is there (target.go, nexus.go).
-	units       []*Unit            // in the order of AddUnit
-	maps        map[string]*lunMap // by initiator; never iterated where order matters
-	nexuses     []*Nexus           // in the order of OpenNexus
-	groups      []*portGroup       // in the order of Options.Ports
-	hosts       []*host            // hosts[i].id == i+1
-	hostOf      map[string]*host
-	known       map[string]bool   // initiator ports that logged in before; bounded
-	portNumbers map[string]uint32 // of initiator ports
-	lastPort    uint32
+	units   []*Unit            // in the order of AddUnit
+	maps    map[string]*lunMap // by initiator; never iterated where order matters
+	nexuses []*Nexus           // in the order of OpenNexus
+	groups  []*portGroup       // in the order of Options.Ports
+	hosts   []*host            // hosts[i].id == i+1
+	hostOf  map[string]*host
+	ports   portBook // initiator ports that were here
 
 	// What they count (counters.go), and from where generations count (logs.go).
 	stats   map[string]*unitStats

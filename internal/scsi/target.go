@@ -28,13 +28,12 @@ import (
 // NewTarget makes a target without units.
 func NewTarget(opt Options) *Target {
 	t := &Target{
-		opt:         opt,
-		exec:        opt.Exec,
-		maps:        make(map[string]*lunMap),
-		hostOf:      make(map[string]*host),
-		known:       make(map[string]bool),
-		portNumbers: make(map[string]uint32),
-		stats:       make(map[string]*unitStats),
+		opt:    opt,
+		exec:   opt.Exec,
+		maps:   make(map[string]*lunMap),
+		hostOf: make(map[string]*host),
+		ports:  newPortBook(),
+		stats:  make(map[string]*unitStats),
 	}
 	t.drain = t.runEnded
 	t.makeGroups(opt.Ports)
