@@ -275,6 +275,7 @@ const (
 	EventGeneration                  // contents changed by something else than this path
 	EventHealth                      // the device got worse or better
 	EventGone                        // the device is deleted; all later requests end Gone
+	EventPowerLoss                   // what was written and not flushed since may be lost
 )
 
 // Event is a notification of a Device.

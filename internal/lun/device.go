@@ -87,6 +87,7 @@ const (
 	statusConflict = 0x18
 	statusFull     = 0x28
 
+	senseIllegal    = 0x05
 	senseAttention  = 0x06
 	senseMiscompare = 0x0e
 	maxTries        = 8
@@ -138,8 +139,25 @@ func (c *Command) failure() error {
 	if c.Status == statusConflict {
 		return ErrReserved
 	}
-	key, asc := c.sense()
-	return fmt.Errorf("operation code %02Xh ended with status %02Xh, sense %X/%02X/%02X", c.CDB[0], c.Status, key, asc>>8, asc&0xff)
+	e := &senseError{opcode: c.CDB[0], status: c.Status}
+	e.key, e.asc = c.sense()
+	return e
+}
+
+// senseError is a command's status other than GOOD.
+type senseError struct {
+	opcode, status, key byte
+	asc                 uint16
+}
+
+func (e *senseError) Error() string {
+	return fmt.Sprintf("operation code %02Xh ended with status %02Xh, sense %X/%02X/%02X", e.opcode, e.status, e.key, e.asc>>8, e.asc&0xff)
+}
+
+// illegalRequest reports whether the unit does not know a command or a page.
+func illegalRequest(err error) bool {
+	var e *senseError
+	return errors.As(err, &e) && e.status == statusCheck && e.key == senseIllegal
 }
 
 // sense returns the key and the additional code of fixed or descriptor sense data.
@@ -199,6 +217,9 @@ func (d *Device) identify(name string) error {
 	// Only our own array's page is understood: codes from 30h on are every vendor's own.
 	if b, err = d.do([]byte{0x12, 0, 0, 0, 36, 0}, nil, 36); err == nil && len(b) >= 16 && strings.TrimSpace(string(b[8:16])) == "ARRAYSIM" {
 		b, err = d.do(logSense(changesHead), nil, changesHead)
+		if err != nil && !illegalRequest(err) { // a unit that may track changes is not taken for one that does not
+			return err
+		}
 		d.tracks = err == nil && len(b) == changesHead
 	}
 	i.GranuleSectors = 8
@@ -312,10 +333,12 @@ func (d *Device) ended(c *Command) {
 // attention hears of what changed at the unit.
 func (d *Device) attention(c *Command) {
 	kind := block.EventGeneration
-	switch _, asc := c.sense(); asc >> 8 {
-	case 0x2a: // parameters or capacity changed
+	switch _, asc := c.sense(); {
+	case asc>>8 == 0x2a: // parameters or capacity changed
 		kind = block.EventCapacity
-	case 0x29, 0x38, 0x3f:
+	case asc == 0x2900 || asc == 0x2901 || asc == 0x2904: // power on, or a reset of the device that may have been one
+		kind = block.EventPowerLoss
+	case asc>>8 == 0x29 || asc>>8 == 0x38 || asc>>8 == 0x3f:
 		return
 	}
 	d.exec.Post(func() {
