@@ -66,7 +66,8 @@ type daemon struct {
 	closing                 chan struct{} // closed when the stop begins
 	failed                  chan error    // a door that ended by itself
 	background              sync.WaitGroup
-	saved                   []byte // the counters that the array keeps; with exec
+	saved                   []byte     // the counters that the array keeps; with exec
+	keeping                 sync.Mutex // held, before exec, over a change of what the array keeps until that is durable or taken back
 
 	api    http.Handler
 	audit  *auditLog
@@ -131,6 +132,8 @@ func (d *daemon) open() error {
 	d.log.Info("array is open", "data", d.cfg.Data, "store", d.cfg.Store, "cache", cache.Human(), "volumes", len(d.array.Volumes()))
 	d.exec.Lock()
 	opt := scsi.Options{Name: d.cfg.Portal.Target, Vendor: productName, Product: "array", Revision: productRevision, Exec: d.exec, Random: unguessable}
+	r := d.array.Recovery()
+	opt.Survived = !r.Fresh && !r.PowerLost
 	setters := foldNames(d.cfg.Portal.SetGroups)
 	opt.SetGroups = func(initiator string) bool { return slices.Contains(setters, initiator) }
 	if prof != nil {
@@ -247,8 +250,12 @@ func (d *daemon) saveCounters() error {
 			done(nil)
 			return
 		}
-		d.saved = b
-		d.array.SetBlob(blobCounters, b, done)
+		d.array.SetBlob(blobCounters, b, func(err error) {
+			if err == nil {
+				d.saved = b
+			}
+			done(err)
+		})
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 
 // Recovery is what the last start found and did; see Array.Recovery.
 type Recovery struct {
+	Fresh      bool     // there was nothing: the store was empty
 	Records    uint64   // log records replayed
 	Pages      int      // dirty pages found
 	Discarded  int      // pages that nothing referred to any more
@@ -36,6 +37,7 @@ type Recovery struct {
 //
 // It may be interrupted anywhere, and is then done again.
 func (a *Array) recover(fresh bool) error {
+	a.recovery.Fresh = fresh
 	var saved nvlog.Saved
 	if !fresh {
 		saved = a.cache.nv.Saved()
@@ -73,7 +75,9 @@ func (a *Array) recover(fresh bool) error {
 		return err
 	}
 	a.recovery.PowerLost, a.recovery.Undone = end.PowerLost, end.Undone
-	a.log.Replay(end.Last, a.replayEdit)
+	if err := a.log.Replay(end.Last, a.replayEdit); err != nil {
+		return err
+	}
 	a.recovery.Records = a.log.Seq() - seq
 	for _, v := range a.Volumes() { // while nothing is counted: what is cut off has no references to give back
 		v.clipTail()
