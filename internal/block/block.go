@@ -243,6 +243,13 @@ type Ref interface {
 	Release()
 }
 
+// Vulnerable is a Ref that does not keep what it refers to: a name and ranges, for a device that cannot keep more.
+// Changed reports whether that may be something else than when the Ref was made.
+type Vulnerable interface {
+	Ref
+	Changed() bool
+}
+
 // Info describes a Device. All of it but Sectors and ReadOnly is constant.
 type Info struct {
 	Name      string

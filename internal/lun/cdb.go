@@ -130,27 +130,6 @@ func (d *Device) extents(c *Command, r *block.Request) {
 	}
 }
 
-// ref is a unit's name and ranges. What it refers to changes with the unit: a copy reads what
-// is there when it is placed.
-type ref struct {
-	dev    *Device
-	ranges []block.Range
-	count  uint64
-}
-
-// Sectors returns the length of what is referred to.
-func (h *ref) Sectors() uint64 { return h.count }
-
-// Release does nothing: the array keeps no state for a name.
-func (h *ref) Release() {}
-
-func (d *Device) hold(r *block.Request) block.Ref {
-	h := &ref{dev: d, ranges: append([]block.Range(nil), r.Ranges...)}
-	for _, g := range h.ranges {
-		h.count += g.Count
-	}
-	return h
-}
 
 // Lengths of an EXTENDED COPY(LID1) parameter list (SPC-4 6.4).
 const (

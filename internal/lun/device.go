@@ -73,6 +73,7 @@ type Device struct {
 	listen []func(block.Event)
 	closed bool
 	tracks bool // the unit tells what others change
+	held   []*ref
 }
 
 var _ block.Device = (*Device)(nil)
@@ -264,6 +265,7 @@ func (d *Device) submit(r *block.Request) {
 		d.finish(r, block.OK)
 		return
 	}
+	d.touch(r)
 	c := d.command()
 	c.req, r.Priv = r, c
 	if s := d.encode(c, r); s != block.OK {
