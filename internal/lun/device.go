@@ -338,7 +338,7 @@ func (d *Device) attention(c *Command) {
 	switch _, asc := c.sense(); {
 	case asc>>8 == 0x2a: // parameters or capacity changed
 		kind = block.EventCapacity
-	case asc == 0x2900 || asc == 0x2901 || asc == 0x2904: // power on, or a reset of the device that may have been one
+	case asc == 0x2900 || asc == 0x2901: // power on, or a reset that may have been one
 		kind = block.EventPowerLoss
 	case asc>>8 == 0x29 || asc>>8 == 0x38 || asc>>8 == 0x3f:
 		return
