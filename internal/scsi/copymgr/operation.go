@@ -31,6 +31,7 @@ type operation struct {
 	state   operationState
 	cut     interruption // what stopped it, if a unit did
 	host    uint32
+	port    uint32
 	start   int64
 	arrived uint64 // its command
 	roles   []copyRole
@@ -143,6 +144,6 @@ func (s *source) keep(r *copyResult) {
 // submit hands the operation's request to the device of a unit that it uses.
 func (o *operation) submit(u *server.Unit) {
 	o.where = u
-	o.req.Host, o.req.Located = o.host, false
+	o.req.Host, o.req.Port, o.req.Located = o.host, o.port, false
 	o.m.t.Enqueue(u, &o.req)
 }

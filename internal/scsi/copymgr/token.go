@@ -127,6 +127,12 @@ func (k *rodToken) done() {
 	k.touch()
 }
 
+// changed reports whether the token does not stand any more for what it was made of, because its device could not keep that.
+func (k *rodToken) changed() bool {
+	v, ok := k.ref.(block.Vulnerable)
+	return ok && v.Changed()
+}
+
 // end makes the token invalid. Operations that read it go on.
 func (k *rodToken) end(why sense.Code) {
 	if k.gone != sense.NoSense {

@@ -93,6 +93,12 @@ func (w *writing) end() {
 }
 
 func (w *writing) next(o *operation) {
+	// What it refers to has changed, before or while it was read: what was written so far may be anything.
+	if w.token != nil && w.token.changed() {
+		w.token.end(sense.TokenRevoked)
+		w.refuse(o, nil, sam.StatusCheckCondition, sense.TokenRevoked)
+		return
+	}
 	if w.at == len(w.ranges) {
 		if w.del && w.token != nil {
 			w.token.end(sense.TokenDeleted)

@@ -15,7 +15,7 @@ func (t *Task) Submit(then func(*Task)) {
 	st.then = then
 	st.req.Ctx = t
 	st.req.Done = requestDone
-	st.req.Host = st.n.host.ID
+	st.req.Host, st.req.Port = st.n.host.ID, st.n.portNumber
 	st.req.Located = false
 	st.n.t.Enqueue(st.u, &st.req)
 }

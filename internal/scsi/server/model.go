@@ -33,7 +33,7 @@ type Target struct {
 	nexuses    []*Nexus    // in the order of OpenNexus
 	groups     alua.Groups // in the order of Options.Ports
 	initiators names.Initiators
-	known      map[string]bool // initiator ports that logged in before; bounded
+	ports      portBook // initiator ports that were here
 
 	// What they count, and from where generations of changes count.
 	stats   counters.Set
@@ -105,6 +105,7 @@ type Nexus struct {
 	targetPort uint16
 	group      *alua.Group
 	host       *names.Initiator
+	portNumber uint32 // of the initiator port
 	luns       []*ITL // by LUN
 	closed     bool   // it stays so
 	fabric     bool   // its target port is of a fabric that the target does not know
@@ -188,3 +189,6 @@ func (n *Nexus) Registrant() reservation.Nexus {
 // HostID returns the number that the target gave to the nexus's initiator; it is
 // the Host of every request that the nexus causes.
 func (n *Nexus) HostID() uint32 { return n.host.ID }
+
+// PortNumber is the number of the initiator port, by which devices tell who changed what.
+func (n *Nexus) PortNumber() uint32 { return n.portNumber }

@@ -27,7 +27,7 @@ func NewTarget(opt Options, all *Commands) *Target {
 	t := &Target{
 		opt:      opt,
 		exec:     opt.Exec,
-		known:    make(map[string]bool),
+		ports:    newPortBook(),
 		copies:   noCopies{},
 		commands: all,
 	}
@@ -79,6 +79,8 @@ func (u *Unit) event(e block.Event) {
 		if old.Thin != u.info.Thin {
 			u.Establish(sense.UAInquiry, nil) // it stands in VPD pages
 		}
+	case block.EventPowerLoss:
+		u.Establish(sense.UAPowerOn, nil)
 	case block.EventThreshold:
 		u.Establish(sense.UAThreshold, nil)
 	}

@@ -58,6 +58,9 @@ type Options struct {
 	// SetGroups reports whether the initiator of this name may change the state of target port
 	// groups (SET TARGET PORT GROUPS): all initiators of the target feel that. Nil: none may.
 	SetGroups func(initiator string) bool
+	// Survived: what the units acknowledged before the target was made, in another process, is all there. Initiators then hear of a
+	// DEVICE INTERNAL RESET in place of a power-on, after which they would take unflushed data for lost.
+	Survived bool
 	// Random fills its argument with bytes that nobody can guess; ROD tokens are
 	// made of them. Without it there are no tokens.
 	Random func([]byte)

@@ -20,7 +20,7 @@ const (
 
 // changeKeeper is a device that tells a host what others have changed.
 type changeKeeper interface {
-	ChangesFor(host uint32) (generation, since uint64, list []block.Change)
+	ChangesFor(port uint32) (generation, since uint64, list []block.Change)
 }
 
 // logs describes what the log pages say to an I_T nexus.
@@ -30,7 +30,7 @@ func logs(u *server.Unit, n *server.Nexus) pages.Logs {
 	if k, ok := u.Device().(changeKeeper); ok && u.Target().Options().Random != nil {
 		d.Changes = func() pages.Changes {
 			c := pages.Changes{Base: u.Target().GenerationBase(), Shift: u.Shift()}
-			c.Generation, c.Since, c.List = k.ChangesFor(n.HostID())
+			c.Generation, c.Since, c.List = k.ChangesFor(n.PortNumber())
 			return c
 		}
 	}
