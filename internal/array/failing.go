@@ -149,7 +149,7 @@ func (a *Array) look() {
 			a.endLogWaiters(block.Hardware)
 		}
 	}
-	if a.wakes.waiters.N > 0 || a.readsOut > 0 || !a.settling.Empty() {
+	if a.gate.Waiters.N > 0 || a.readsOut > 0 || !a.settling.Empty() {
 		a.watch()
 	}
 	for _, p := range a.pools {

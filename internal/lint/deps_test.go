@@ -34,7 +34,9 @@ const directions = `
 
 	NONE < array/ticket;
 
-	array/extent, array/wcache, array/ticket, metrics < array;
+	array/wcache, array/ticket < array/admission;
+
+	array/extent, array/admission, metrics < array;
 
 	block, crc32c, metrics < store;
 
@@ -68,7 +70,7 @@ const directions = `
 var inner = []string{"array"}
 
 // core lists the packages that run in virtual time: same input, same result.
-var core = []string{"scsi", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent", "array/ticket", "array/wcache", "hostcache", "hostcache/tier", "sim"}
+var core = []string{"scsi", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent", "array/ticket", "array/wcache", "array/admission", "hostcache", "hostcache/tier", "sim"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{

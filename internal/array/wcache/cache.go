@@ -103,6 +103,9 @@ func (c *Cache) Room() *Pot { return &c.room }
 // Reserve is the pot of what writes through outside of the partitions.
 func (c *Cache) Reserve() *Pot { return &c.reserve }
 
+// Policy returns the policy in force, which nobody else changes.
+func (c *Cache) Policy() *Policy { return &c.policy }
+
 // SetPolicy changes the policy; what is dirty comes under the new one.
 func (c *Cache) SetPolicy(pol Policy) {
 	relist := pol.Order != c.policy.Order
@@ -125,6 +128,15 @@ func (c *Cache) Await(on bool) { c.awaited = on }
 func (c *Cache) freed() {
 	if c.awaited {
 		c.hooks.Freed()
+	}
+}
+
+// Press has the partitions destage that hold more than their floor, because others wait for room.
+func (c *Cache) Press() {
+	for _, p := range c.partitions {
+		if p != nil && !p.Room.WithinFloor(0) && p.dirty > 0 {
+			p.Kick()
+		}
 	}
 }
 
