@@ -1,9 +1,12 @@
 package array
 
 import (
+	"fmt"
+
 	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/media"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/array/wcache"
@@ -23,8 +26,7 @@ type Array struct {
 	pools   []*Pool   // by id
 	vols    []*Volume // by id; nil where an id was never used in this store
 	objects objects
-	making  map[string]int  // pools whose mdisks are being made: how many
-	made    map[string]bool // names of those mdisks in the store
+	media   *media.Maker // of mdisks
 
 	arena   *extent.Arena
 	cache   *wcache.Cache
@@ -115,10 +117,35 @@ func (a *Array) finish(r *block.Request, s block.Status) {
 	}
 }
 
+// complete answers what has ended, writes and what has read them alike, when what is in NVRAM now
+// survives the death of the process: at once where it is local.
 func (a *Array) complete() {
 	a.completeSent = false
 	batch := a.completed
 	a.completed = nil
+	if nv := a.cache.NV; !nv.Local() {
+		nv.Commit(func(err error) {
+			if err != nil {
+				a.refuse(batch, err)
+			}
+			a.acknowledge(batch)
+		})
+		return
+	}
+	a.acknowledge(batch)
+}
+
+// refuse makes errors of the writes in a batch, which may not survive.
+func (a *Array) refuse(batch []*block.Request, err error) {
+	a.breakDown(fmt.Sprintf("the log could not be committed: %v", err))
+	for _, r := range batch {
+		if r.Status == block.OK && r.Op != block.OpRead && r.Op != block.OpStatus && r.Op != block.OpHold {
+			r.Status = block.Hardware
+		}
+	}
+}
+
+func (a *Array) acknowledge(batch []*block.Request) {
 	for i, r := range batch {
 		batch[i] = nil
 		r.Done(r)

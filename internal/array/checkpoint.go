@@ -55,6 +55,7 @@ type checkpointer struct {
 	base    int
 	count   uint64 // checkpoints that were committed
 	since   int64  // when the batch went to the meta store, 0: none is there
+	late    bool   // volumes were told that it takes too long
 }
 
 // checkpointBytes bounds a batch: far below the 4 GiB that Pebble takes, and what it takes of memory.
@@ -101,8 +102,13 @@ func (a *Array) commitCheckpoint(err error) {
 		return
 	}
 	a.ckpt.since = max(1, a.exec.Now())
+	a.watch()
 	a.commitMeta(a.checkpointBatch, func(err error) {
 		a.ckpt.since = 0
+		if a.ckpt.late {
+			a.ckpt.late = false
+			a.tellHealth()
+		}
 		if err != nil {
 			a.failCheckpoint("the checkpoint could not be written: %v", err)
 			return
@@ -198,6 +204,14 @@ func (a *Array) removeDead() {
 			return
 		}
 		ck.put(key, nil)
+	}
+}
+
+// checkpointIsLate tells volumes once that a batch does not come back.
+func (a *Array) checkpointIsLate() {
+	if !a.ckpt.late {
+		a.ckpt.late = true
+		a.tellHealth()
 	}
 }
 

@@ -132,6 +132,7 @@ func (a *Array) look() {
 	}
 	if since := a.ckpt.since; since != 0 {
 		if now-since >= patience {
+			a.checkpointIsLate()
 			for _, p := range a.Pools() {
 				p.endWaiters(block.NoSpace, now-patience)
 			}
@@ -157,8 +158,8 @@ func (a *Array) look() {
 			continue
 		}
 		for _, d := range p.mdisks {
-			if d.failing.since != 0 {
-				trouble = true
+			if d.lookAt(now) || d.failing.since != 0 {
+				trouble = trouble || d.failing.since != 0
 				a.watch()
 			}
 			if d.stuck(now) {
@@ -210,7 +211,7 @@ func (a *Array) Health() (lines []string) {
 	if since := a.flusher.FailingSince(); since != 0 {
 		lines = append(lines, fmt.Sprintf("flushing NVRAM fails for %d s, and nothing goes to the mdisks meanwhile; mend the disk of the data folder, it is tried again", (a.exec.Now()-since)/1_000_000_000))
 	}
-	return lines
+	return append(lines, a.troubles()...)
 }
 
 // A sync that failed may have lost what was written before it, and a later one says
@@ -249,6 +250,11 @@ func (a *Array) redoSoon(d *mdisk) {
 func (a *Array) redoNow(d *mdisk) {
 	c, r := a.cache, d.redo
 	at := slices.Index(d.pool.mdisks, d)
+	if d.removed { // with its pool, of which nothing was dirty: there was nothing to lose
+		d.redo = nil
+		d.pool.part.Hold(at, false)
+		return
+	}
 	if d.pool.part.InFlight(at) > 0 { // what is on its way has to be written again, too
 		a.exec.At(a.exec.Now()+10_000_000, func() {
 			a.redoNow(d)

@@ -166,7 +166,7 @@ func (a *Array) CreatePool(spec PoolSpec, done func(*Pool, error)) {
 		fail(err)
 		return
 	}
-	if a.Pool(spec.Name) != nil || a.making[spec.Name] > 0 {
+	if a.Pool(spec.Name) != nil || a.media.Pool(spec.Name) > 0 {
 		fail(fmt.Errorf("pool %q %w", spec.Name, ErrExists))
 		return
 	}
@@ -174,7 +174,7 @@ func (a *Array) CreatePool(spec PoolSpec, done func(*Pool, error)) {
 		fail(err)
 		return
 	}
-	a.makeMdisks(spec, func(err error) {
+	a.media.Make(spec.Name, spec.disks(), func(err error) {
 		if err != nil {
 			fail(err)
 			return

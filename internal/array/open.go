@@ -7,6 +7,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/media"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/array/wcache"
@@ -40,8 +41,6 @@ type Options struct {
 	Policy Policy
 	// CheckpointBytes is what a batch of a checkpoint has, about (32 MiB). Simulations set it low to have many.
 	CheckpointBytes int
-
-	opened func(*nvlog.NVRAM) // for tests: the NVRAM was opened
 }
 
 func (o *Options) fill() {
@@ -84,9 +83,6 @@ func Open(opt Options) (*Array, error) {
 	if err != nil {
 		return nil, err
 	}
-	if opt.opened != nil {
-		opt.opened(nv)
-	}
 	meta, err := opt.Store.Meta()
 	if err != nil {
 		return nil, err
@@ -110,7 +106,7 @@ func Open(opt Options) (*Array, error) {
 // newArray returns an array without its parts.
 func newArray(opt Options) *Array {
 	a := &Array{opt: opt, exec: opt.Exec, store: opt.Store, payload: opt.Store.Payload(),
-		started: opt.Exec.Now(), through: map[uint32]*op{}}
+		media: media.NewMaker(opt.Store), started: opt.Exec.Now(), through: map[uint32]*op{}}
 	a.wakes.log.Of, a.yielded.Of, a.settling.Of = ticket.Log, ticket.Turn, ticket.BackEnd
 	a.copies.moves.Of, a.copies.reads.Of = ticket.CopyEngine, ticket.CopyRead
 	a.step = stepper{

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/media"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -102,7 +103,7 @@ func (p *Pool) writable(phys uint64) block.Status {
 }
 
 // DeletePool removes a pool without volumes. The caps of the others grow when that is durable; on an error nothing has
-// changed.
+// changed. Files of it that cannot be removed afterwards are no error: see Leftovers.
 func (a *Array) DeletePool(p *Pool, done func(error)) {
 	fail := func(err error) { a.exec.Post(func() { done(fmt.Errorf("pool %q %w", p.name, err)) }) }
 	switch {
@@ -120,29 +121,26 @@ func (a *Array) DeletePool(p *Pool, done func(error)) {
 	a.changeObjects(func() (undo func()) {
 		return swap(&a.objects.Pools, slices.DeleteFunc(slices.Clone(a.objects.Pools), func(s PoolSpec) bool { return s.ID == p.id }))
 	}, func(err error) {
-		if err != nil {
-			p.ending = false
-			done(fmt.Errorf("pool %q could not be deleted: %w", p.name, err))
+		if err != nil { // a start that does not find it now finds it again once it has volumes: their batch tells of it
+			a.takeBack(func(again error) {
+				p.ending = false
+				done(fmt.Errorf("pool %q could not be deleted: %w", p.name, doubtful(err, again)))
+			})
 			return
 		}
-		a.forgetPool(p)
-		mdisks := make([]MdiskSpec, len(p.mdisks))
+		a.pools[p.id] = nil
+		p.part.Close()
+		a.setCaps()
+		disks := make([]media.Disk, len(p.mdisks))
 		a.rows.Drop(rowsOfGone+uint64(p.id), 0)
 		for i, d := range p.mdisks {
-			mdisks[i].Name = d.name
+			disks[i].Name = d.name
 			d.removed = true
 			a.rows.Drop(1<<32|uint64(d.id), 0)
 		}
-		a.removeMdisks(p.name, mdisks, func(err error) {
+		a.media.Remove(p.name, disks, func(error) {
 			a.endStep()
-			done(err)
+			done(nil)
 		})
 	})
-}
-
-// forgetPool takes a pool that holds nothing out of the array.
-func (a *Array) forgetPool(p *Pool) {
-	a.pools[p.id] = nil
-	p.part.Close()
-	a.setCaps()
 }

@@ -52,12 +52,12 @@ func (a *Array) CreateVolume(spec VolumeSpec, done func(*Volume, error)) {
 		return swap(&a.objects.Volumes, append(a.objects.Volumes, spec))
 	}, func(err error) {
 		if err != nil { // what is reserved for it may not be others' while a start could find it
-			a.takeBack(func() {
+			a.mustTakeBack(func(again error) {
 				p.space.Entitle(v.m.Tenant(), 0)
 				v.m.Remove()
 				p.volumes--
 				a.forgetVolume(v)
-				done(nil, err)
+				done(nil, doubtful(err, again))
 			})
 			return
 		}
@@ -121,10 +121,10 @@ func (a *Array) DeleteVolume(v *Volume, done func(error)) {
 		return swap(&a.objects.Volumes, slices.DeleteFunc(slices.Clone(a.objects.Volumes), func(s VolumeSpec) bool { return s.ID == v.id }))
 	}, func(err error) {
 		if err != nil {
-			a.takeBack(func() {
+			a.mustTakeBack(func(again error) {
 				unfold()
 				v.ending = false
-				done(fmt.Errorf("volume %q could not be deleted: %w", v.spec.Name, err))
+				done(fmt.Errorf("volume %q could not be deleted: %w", v.spec.Name, doubtful(err, again)))
 			})
 			return
 		}

@@ -17,17 +17,19 @@ import (
 func TestMain(m *testing.M) { testkit.Main(m) }
 
 // memory is NVRAM that keeps nothing.
-type memory struct{ block.Region }
+type memory struct{ block.LocalMemory }
 
 type memStore struct{ block.Store }
 
-func (memStore) Region(_ string, size int) (block.Region, bool, error) {
-	return memory{}, true, nil
+func (memStore) Region(_ string, l block.RegionLayout) (block.Region, bool, error) {
+	return &memory{block.NewLocalMemory(make([]byte, l.Size()), l)}, true, nil
 }
 
-func (memory) Boot() uint64  { return 1 }
-func (memory) Bytes() []byte { return make([]byte, 1<<20) }
-func (memory) Distrust()     {}
+func (*memory) Boot() uint64            { return 1 }
+func (*memory) Distrust()               {}
+func (*memory) Flush(done func(error))  { done(nil) }
+func (*memory) FlushNow() error         { return nil }
+func (*memory) Commit(done func(error)) { done(nil) }
 
 // writer writes so many pieces, all at new addresses.
 type writer struct {

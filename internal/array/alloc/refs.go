@@ -36,7 +36,7 @@ func (s *Space) Release(g uint64) {
 		s.housed(gi, 1)
 	case gi.refs == 0:
 		s.clearHome(gi)
-		s.freeUnused(g)
+		s.freeUnused(g, gi)
 	}
 }
 
@@ -46,17 +46,18 @@ func (s *Space) Hold(g uint64) { s.grain(g).held++ }
 
 // Unhold gives a hold back.
 func (s *Space) Unhold(g uint64) {
-	s.grain(g).held--
-	s.freeUnused(g)
+	gi := s.grain(g)
+	gi.held--
+	s.freeUnused(g, gi)
 }
 
-func (s *Space) freeUnused(g uint64) {
-	switch gi := s.grain(g); {
+func (s *Space) freeUnused(g uint64, gi *grainInfo) {
+	switch {
 	case gi.refs+gi.held > 0:
 	case gi.pins > 0:
 		s.leaving++
 	default:
-		s.Free(g)
+		s.free(g, gi)
 	}
 }
 

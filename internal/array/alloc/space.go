@@ -187,8 +187,9 @@ func (s *Space) pickExtent() (uint32, bool) {
 func (s *Space) isDown(extent uint32) bool { return s.down[s.extents[extent]>>mdiskShift] }
 
 // Free returns a grain that was taken and got no reference: what was to use it cannot be finished.
-func (s *Space) Free(g uint64) {
-	gi := s.grain(g)
+func (s *Space) Free(g uint64) { s.free(g, s.grain(g)) }
+
+func (s *Space) free(g uint64, gi *grainInfo) {
 	s.clearHome(gi)
 	if t := s.tenants.of(gi.owner); t != nil {
 		t.allocated--

@@ -150,6 +150,9 @@ func (c *Cache) SetMirrored(ok bool) {
 // Mirrored reports whether the cache has its mirror.
 func (c *Cache) Mirrored() bool { return !c.unmirrored }
 
+// Held returns how many mdisks have a redo, so that nothing else goes to them.
+func (c *Cache) Held() int { return c.heldLanes }
+
 // Drain has everything destaged, or ends that.
 func (c *Cache) Drain(on bool) {
 	if c.draining = on; on {
