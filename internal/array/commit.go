@@ -164,8 +164,8 @@ func (o *op) installPages() {
 			a.through[pg.Page] = o
 			o.unsettled++
 		}
-		if len(a.bad) > 0 {
-			a.mend(pg.Key, pg.Written)
+		if a.back.Bad.Len() > 0 {
+			a.back.Bad.Forget(pg.Key, pg.Written)
 		}
 		c.Install(&w, pg)
 	}

@@ -40,6 +40,8 @@ const directions = `
 
 	array/layout < array/nvlog, array/alloc;
 
+	array/nvlog, crc32c, metrics < array/backend;
+
 	array/alloc < array/extent;
 
 	array/nvlog, array/alloc, crc32c < array/wcache;
@@ -48,7 +50,7 @@ const directions = `
 
 	array/wcache, array/ticket < array/admission;
 
-	array/extent, array/media, array/admission, metrics < array;
+	array/extent, array/media, array/backend, array/admission, metrics < array;
 
 	block, crc32c, metrics < store;
 
@@ -82,7 +84,7 @@ const directions = `
 var inner = []string{"array", "scsi"}
 
 // core lists the packages that run in virtual time: same input, same result.
-var core = []string{"scsi", "scsi/sense", "scsi/sgl", "scsi/names", "scsi/counters", "scsi/reservation", "scsi/alua", "scsi/pages", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent", "array/media", "array/ticket", "array/wcache", "array/admission", "hostcache", "hostcache/tier", "sim"}
+var core = []string{"scsi", "scsi/sense", "scsi/sgl", "scsi/names", "scsi/counters", "scsi/reservation", "scsi/alua", "scsi/pages", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent", "array/backend", "array/media", "array/ticket", "array/wcache", "array/admission", "hostcache", "hostcache/tier", "sim"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{
