@@ -251,6 +251,9 @@ func (a *Array) commit(o *op, n uint64) block.Status {
 	}
 	v.gen++
 	a.gaveRoom()
+	if o.origin.Undercover() { // a host whose own budget is used up now lets others pass whom it held up
+		v.pool.gaveBudget()
+	}
 	return block.OK
 }
 
