@@ -23,8 +23,9 @@ type tortureStore struct {
 	slow  uint64          // what a flush or a commit takes at most, in ns
 	boot  uint64
 	nvram []byte
-	// stable is what the medium has of the NVRAM for sure, nil: all of it.
+	// stable is what the medium has of the NVRAM for sure, nil: all of it. spare are buffers of that size.
 	stable            []byte
+	spare             [][]byte
 	flushBad, metaBad bool
 	failObjects       bool  // the next commit of the objects fails
 	lastBad           int64 // when something has failed last
@@ -79,12 +80,13 @@ func (s *tortureStore) reopen(exec block.Executor) *tortureStore {
 			panic(err)
 		}
 	}
-	boot := s.boot
+	boot, spare := s.boot, s.spare
 	if s.stable != nil {
 		boot++
 		s.loseNVRAM()
+		spare = append(spare, s.stable)
 	}
-	return &tortureStore{Memory: s.Memory.Reopen(exec), exec: exec, rng: s.rng, made: s.made, slow: s.slow, boot: boot, lastBad: -1, commits: s.commits}
+	return &tortureStore{Memory: s.Memory.Reopen(exec), exec: exec, rng: s.rng, made: s.made, slow: s.slow, boot: boot, lastBad: -1, commits: s.commits, spare: spare}
 }
 
 // loseNVRAM takes back what is not on the medium: of each sector that has changed, or of few.
@@ -99,7 +101,16 @@ func (s *tortureStore) loseNVRAM() {
 }
 
 // arm has the medium take all of the NVRAM now; what comes later may be lost until it is flushed.
-func (s *tortureStore) arm() { s.stable = bytes.Clone(s.nvram) }
+func (s *tortureStore) arm() { s.stable = s.picture() }
+
+// picture returns a copy of the NVRAM. Megabytes go with each flush: their memory is used again.
+func (s *tortureStore) picture() []byte {
+	var b []byte
+	if n := len(s.spare); n > 0 {
+		b, s.spare = s.spare[n-1], s.spare[:n-1]
+	}
+	return append(b[:0], s.nvram...)
+}
 
 // later calls fn when a disk would have done something.
 func (s *tortureStore) later(fn func()) {
@@ -148,16 +159,22 @@ func (r tortureRegion) Flush(_, _ int, done func(error)) {
 	s := r.s
 	var now []byte
 	if s.stable != nil {
-		now = bytes.Clone(s.nvram)
+		now = s.picture()
 	}
 	s.later(func() {
 		if s.flushBad {
 			s.lastBad = s.exec.Now()
+			if now != nil {
+				s.spare = append(s.spare, now)
+			}
 			done(errTorture)
 			return
 		}
 		if now != nil && s.stable != nil {
-			s.stable = now
+			s.stable, now = now, s.stable
+		}
+		if now != nil {
+			s.spare = append(s.spare, now)
 		}
 		done(nil)
 	})
