@@ -17,6 +17,9 @@ type array struct {
 	rand    *rand.Rand
 	sectors uint64
 	data    map[uint64][]byte
+	// undo has, by sector, what it held before each write since the last flush, oldest first: a
+	// loss of power leaves any of them. nil: the array's cache is not volatile.
+	undo    map[uint64][][]byte
 	delay   int64
 	failing int // percent of the requests that fail, half-way
 	// gate, if it is there, keeps requests of an op until it is opened.
@@ -121,10 +124,17 @@ func (a *array) apply(r *block.Request, fail, dead bool) {
 			if fail && a.rand.IntN(2) == 0 {
 				continue
 			}
-			a.data[g.Start+i] = slices.Clone(to(i))
+			a.set(g.Start+i, slices.Clone(to(i)), r.Flags&block.FUA != 0)
 		}
 	}
 	switch r.Op {
+	case block.OpFlush:
+		if !fail {
+			clear(a.undo)
+		}
+		if fail {
+			r.Status = block.Hardware
+		}
 	case block.OpRead:
 		if dead {
 			return
@@ -172,6 +182,28 @@ func (a *array) apply(r *block.Request, fail, dead bool) {
 	}
 }
 
+// set is one sector's write: durable at once with fua, else with the next flush.
+func (a *array) set(s uint64, b []byte, fua bool) {
+	if a.undo != nil {
+		if fua {
+			delete(a.undo, s)
+		} else {
+			a.undo[s] = append(a.undo[s], a.sector(s))
+		}
+	}
+	a.data[s] = b
+}
+
+// powerCut leaves of each sector any version since its last flush.
+func (a *array) powerCut() {
+	for _, s := range slices.Sorted(maps.Keys(a.undo)) {
+		if v := a.undo[s]; a.rand.IntN(2) == 0 {
+			a.data[s] = v[a.rand.IntN(len(v))]
+		}
+	}
+	clear(a.undo)
+}
+
 func (p *path) TracksChanges() bool { return p.listens }
 
 func (p *path) ChangedSince(_ uint64, done func(uint64, []block.Range, bool)) {
@@ -201,9 +233,11 @@ type card struct {
 	exec   *block.Virtual
 	rand   *rand.Rand
 	b      []byte
-	undo   []map[int][]byte // sectors written since the last sync, and since the one before; nil: not simulated
+	undo   []map[int][][]byte // what sectors held before each write since the last sync, and since the one before; nil: safe
 	delay  int64
 	broken bool
+	bad    map[int]bool    // sectors, by byte offset, that cannot be read until they are written
+	heard  func(*block.IO) // of every transfer
 }
 
 func newCard(v *block.Virtual, r *rand.Rand, size int) *card {
@@ -226,6 +260,10 @@ func (s *slot) Submit(ios []*block.IO) {
 			continue
 		}
 		c := s.card
+		if c.heard != nil {
+			c.heard(io)
+		}
+		failed := error(nil)
 		moment := c.exec.Now() + c.rand.Int64N(c.delay+1)
 		end := moment + c.rand.Int64N(c.delay+1)
 		data := [][]byte{}
@@ -252,7 +290,12 @@ func (s *slot) Submit(ios []*block.IO) {
 			}
 			if !s.dead {
 				for _, b := range io.Vec {
-					off += uint64(copy(b, c.b[off:]))
+					for i := 0; i < len(b); i += block.SectorSize {
+						if c.bad[int(off)] {
+							failed = errBroken
+						}
+						off += uint64(copy(b[i:i+block.SectorSize], c.b[off:]))
+					}
 				}
 			}
 		})
@@ -260,7 +303,7 @@ func (s *slot) Submit(ios []*block.IO) {
 			if s.dead {
 				return
 			}
-			io.Err = nil
+			io.Err = failed
 			if c.broken {
 				io.Err = errBroken
 			}
@@ -276,7 +319,7 @@ func (s *slot) Sync(done func(error)) {
 	c := s.card
 	n := len(c.undo)
 	if n > 0 {
-		c.undo = append(c.undo, map[int][]byte{})
+		c.undo = append(c.undo, map[int][][]byte{})
 	}
 	c.exec.At(c.exec.Now()+c.rand.Int64N(c.delay+1), func() {
 		if s.dead {
@@ -295,10 +338,9 @@ func (s *slot) Sync(done func(error)) {
 
 func (c *card) set(off int, b []byte) {
 	if n := len(c.undo); n > 0 {
-		if _, ok := c.undo[n-1][off]; !ok {
-			c.undo[n-1][off] = slices.Clone(c.b[off : off+block.SectorSize])
-		}
+		c.undo[n-1][off] = append(c.undo[n-1][off], slices.Clone(c.b[off:off+block.SectorSize]))
 	}
+	delete(c.bad, off)
 	copy(c.b[off:], b)
 }
 
@@ -306,12 +348,12 @@ func (c *card) set(off int, b []byte) {
 func (c *card) powerCut() {
 	for i := len(c.undo) - 1; i >= 0; i-- {
 		for _, off := range slices.Sorted(maps.Keys(c.undo[i])) {
-			if c.rand.IntN(2) == 0 {
-				copy(c.b[off:], c.undo[i][off])
+			if v := c.undo[i][off]; c.rand.IntN(2) == 0 {
+				copy(c.b[off:], v[c.rand.IntN(len(v))])
 			}
 		}
 	}
-	c.undo = []map[int][]byte{{}}
+	c.undo = []map[int][][]byte{{}}
 }
 
 // pattern is n sectors that say value.

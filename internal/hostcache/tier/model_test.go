@@ -367,7 +367,7 @@ func newWorld(t testing.TB, seed uint64) *world {
 	for range w.opt.Policy.Peers + 1 + r.IntN(2) {
 		c := newCard(w.v, r, 1<<20)
 		if w.opt.PowerSafe {
-			c.undo = []map[int][]byte{{}}
+			c.undo = []map[int][][]byte{{}}
 		}
 		w.cards = append(w.cards, c)
 	}
@@ -418,7 +418,7 @@ func (w *world) run() {
 		case p < 70 && len(w.d.State().Peers) > 0: // the host goes, a peer takes over
 			peer := 0
 			for i, m := range w.d.members {
-				if m.present && m.peer != nil && !w.cards[i].broken {
+				if m.state == memberPresent && m.peer != nil && !w.cards[i].broken {
 					peer = i
 				}
 			}
