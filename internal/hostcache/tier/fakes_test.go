@@ -21,6 +21,8 @@ type array struct {
 	// loss of power leaves any of them. nil: the array's cache is not volatile.
 	undo    map[uint64][][]byte
 	delay   int64
+	cuts    int // of its power
+	naa     byte
 	failing int // percent of the requests that fail, half-way
 	// gate, if it is there, keeps requests of an op until it is opened.
 	gate    map[block.Op]bool
@@ -29,6 +31,7 @@ type array struct {
 	notify  []func(block.Event)
 	changed []block.Range
 	gen     uint64
+	forgot  bool // what has changed
 	listens bool // knows what has changed
 }
 
@@ -44,7 +47,7 @@ type path struct {
 }
 
 func (p *path) Info() block.Info {
-	return block.Info{Name: "lun", Sectors: p.sectors, BlockSize: 512, NAA: [16]byte{0x60}}
+	return block.Info{Name: "lun", Sectors: p.sectors, BlockSize: 512, NAA: [16]byte{0x60, p.naa}}
 }
 func (p *path) Notify(fn func(block.Event)) { p.notify = append(p.notify, fn) }
 func (p *path) Cancel(*block.Request)       {}
@@ -85,6 +88,7 @@ func (p *path) serve(r *block.Request) {
 	moment := now + a.rand.Int64N(a.delay+1)
 	end := moment + a.rand.Int64N(a.delay+1)
 	fail := a.rand.IntN(100) < a.failing
+	cuts := a.cuts
 	a.exec.At(moment, func() {
 		if p.fenced {
 			r.Status = block.Offline
@@ -100,9 +104,13 @@ func (p *path) serve(r *block.Request) {
 		a.apply(r, fail, p.dead)
 	})
 	a.exec.At(end, func() {
-		if !p.dead {
-			r.Done(r)
+		if p.dead {
+			return
 		}
+		if a.cuts != cuts && r.Status == block.OK {
+			r.Status = block.Offline // it went down meanwhile
+		}
+		r.Done(r)
 	})
 }
 
@@ -202,14 +210,21 @@ func (a *array) powerCut() {
 		}
 	}
 	clear(a.undo)
+	a.cuts++
+	a.gen++
+	a.forgot = true
 }
 
 func (p *path) TracksChanges() bool { return p.listens }
 
 func (p *path) ChangedSince(_ uint64, done func(uint64, []block.Range, bool)) {
-	changed := p.changed
-	p.changed = nil
-	p.exec.Post(func() { done(p.gen, changed, p.listens) })
+	changed, complete := p.changed, p.listens && !p.forgot
+	p.changed, p.forgot = nil, false
+	p.exec.Post(func() {
+		if !p.dead {
+			done(p.gen, changed, complete)
+		}
+	})
 }
 
 // flat returns the i-th sector of a vector whose buffers are whole sectors.
@@ -236,8 +251,12 @@ type card struct {
 	undo   []map[int][][]byte // what sectors held before each write since the last sync, and since the one before; nil: safe
 	delay  int64
 	broken bool
-	bad    map[int]bool    // sectors, by byte offset, that cannot be read until they are written
-	heard  func(*block.IO) // of every transfer
+	tired  bool // takes no writes
+	// stalled: nothing ends until it goes on; what has waited too long fails, and is carried out all the same.
+	stalled bool
+	kept    []func()
+	bad     map[int]bool    // sectors, by byte offset, that cannot be read until they are written
+	heard   func(*block.IO) // of every transfer
 }
 
 func newCard(v *block.Virtual, r *rand.Rand, size int) *card {
@@ -247,7 +266,21 @@ func newCard(v *block.Virtual, r *rand.Rand, size int) *card {
 // slot is a host's way to a card.
 type slot struct {
 	*card
-	dead bool
+	dead   bool
+	fenced bool // its host may not write any more
+}
+
+// stallTimeout is what an initiator waits for a peer that does not answer.
+const stallTimeout = 30_000_000
+
+// goOn ends a stall.
+func (c *card) goOn() {
+	c.stalled = false
+	kept := c.kept
+	c.kept = nil
+	for _, fn := range kept {
+		fn()
+	}
 }
 
 func (s *slot) Size() uint64 { return uint64(len(s.b)) }
@@ -264,6 +297,10 @@ func (s *slot) Submit(ios []*block.IO) {
 			c.heard(io)
 		}
 		failed := error(nil)
+		if c.stalled {
+			s.stall(io)
+			continue
+		}
 		moment := c.exec.Now() + c.rand.Int64N(c.delay+1)
 		end := moment + c.rand.Int64N(c.delay+1)
 		data := [][]byte{}
@@ -273,7 +310,7 @@ func (s *slot) Submit(ios []*block.IO) {
 			}
 		}
 		c.exec.At(moment, func() {
-			if c.broken {
+			if c.broken || io.Write && (c.tired || s.fenced) {
 				return
 			}
 			off := io.Off
@@ -304,7 +341,7 @@ func (s *slot) Submit(ios []*block.IO) {
 				return
 			}
 			io.Err = failed
-			if c.broken {
+			if c.broken || io.Write && (c.tired || s.fenced) {
 				io.Err = errBroken
 			}
 			io.Done(io)
@@ -312,11 +349,60 @@ func (s *slot) Submit(ios []*block.IO) {
 	}
 }
 
+// stall keeps a transfer until the card goes on. The initiator gives it up before that; then what it
+// writes still gets there.
+func (s *slot) stall(io *block.IO) {
+	c := s.card
+	late, copied := false, *io
+	if io.Write {
+		copied.Vec = nil
+		for _, b := range io.Vec {
+			copied.Vec = append(copied.Vec, slices.Clone(b))
+		}
+	}
+	c.kept = append(c.kept, func() {
+		if s.dead && !io.Write {
+			return
+		}
+		if !late {
+			late = true
+			s.Submit([]*block.IO{io})
+		} else if io.Write {
+			copied.Done = func(*block.IO) {}
+			s.Submit([]*block.IO{&copied})
+		}
+	})
+	c.exec.At(c.exec.Now()+stallTimeout, func() {
+		if late || s.dead {
+			return
+		}
+		late = true
+		io.Err = errBroken
+		io.Done(io)
+	})
+}
+
 func (s *slot) Sync(done func(error)) {
 	if s.dead {
 		return
 	}
 	c := s.card
+	if c.stalled {
+		late := false
+		c.kept = append(c.kept, func() {
+			if !late {
+				late = true
+				s.Sync(done)
+			}
+		})
+		c.exec.At(c.exec.Now()+stallTimeout, func() {
+			if !late && !s.dead {
+				late = true
+				done(errBroken)
+			}
+		})
+		return
+	}
 	n := len(c.undo)
 	if n > 0 {
 		c.undo = append(c.undo, map[int][][]byte{})
@@ -329,7 +415,7 @@ func (s *slot) Sync(done func(error)) {
 			c.undo = c.undo[len(c.undo)-1:]
 		}
 		var err error
-		if c.broken {
+		if c.broken || c.tired || s.fenced {
 			err = errBroken
 		}
 		done(err)

@@ -51,6 +51,7 @@ type labelState uint8
 const (
 	labelMember labelState = iota + 1 // it has all that it should have as of its generation
 	labelVoid                         // it has nothing of this cache
+	labelClosed                       // like a member, and nothing in it is dirty
 )
 
 // labelFound is what was read where a label should be.
@@ -235,7 +236,7 @@ func (d *Disk) judge(mark Mark) error {
 	switch {
 	case l.naa != d.info.NAA:
 		return fmt.Errorf("the flash device has the cache of another LUN; give the one of %s, or --format to give up what is in it", d.info.Name)
-	case l.state != labelMember:
+	case l.state != labelMember && l.state != labelClosed:
 		return fmt.Errorf("the flash device was given up, or did not get a whole copy; --format begins anew")
 	case l.per != uint32(d.per) || l.frames != uint32(d.totalFrames):
 		return fmt.Errorf("the flash device has a cache of blocks of %d bytes in %d frames, not %d in %d; keep its size and --block-size, or --format to give up what is in it",

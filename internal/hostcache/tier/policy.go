@@ -387,7 +387,19 @@ func (d *Disk) Close(hurry bool, done func()) {
 		if t := d.generation.timer; t != nil {
 			t.Stop()
 		}
-		o := &op{d: d, mode: freeMode, step: func(*op) { done() }}
+		o := &op{d: d, mode: freeMode, marker: true}
+		o.step = func(*op) {
+			o.step = func(*op) { done() }
+			if hurry || !d.j.on || !d.flashed() || !d.clean() || d.marks.due || d.marks.busy {
+				done()
+				return
+			}
+			l := d.local().label
+			l.state = labelClosed
+			o.pending = 1
+			d.local().writeLabel(o, l)
+			o.less()
+		}
 		if !d.j.await(o) {
 			d.run(o)
 		}
