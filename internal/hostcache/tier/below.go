@@ -104,6 +104,20 @@ func marked(o *op) {
 	if o.unmarked && o.status == block.OK {
 		o.status = block.Offline
 	}
+	if o.status == block.OK && d.barriers && !o.durable && d.anyDirty(o.ranges) {
+		// What is dirty here may have been flushed. It must not be void before what takes its place would
+		// survive a loss of power.
+		o.durable = true
+		if o.req.Op != block.OpWrite || o.req.Flags&block.FUA == 0 {
+			o.step = marked
+			o.pending = 1
+			p := d.newPart(o)
+			p.req = block.Request{Op: block.OpFlush, Host: o.req.Host}
+			d.sendBelow(p)
+			o.less()
+			return
+		}
+	}
 	// A miscompare has changed nothing, and of a failure nobody knows what it changed:
 	// what was dirty stays dirty.
 	if o.status == block.OK {

@@ -61,6 +61,9 @@ func (w *world) takeOverAny(present []bool) {
 			w.fail("p%d had everything, and is refused: %v", i, err)
 		}
 	}
+	if !taken && present[0] && !w.cards[0].broken && w.try(0, nil) == nil {
+		return
+	}
 	for i, ok := range present {
 		if ok && !taken && !w.cards[i].broken && len(w.mayFail) == 0 && !w.mayLose {
 			w.fail("card %d had everything, and nothing can be opened", i)
@@ -172,7 +175,7 @@ func (w *world) eventArrayPower() {
 		return
 	}
 	w.troubled = true // what is on its way fails
-	w.a.powerCut()
+	w.cutArray()
 	for _, fn := range w.a.notify {
 		fn(block.Event{Kind: block.EventGeneration})
 	}
@@ -257,7 +260,7 @@ func (w *world) eventFlashFails() {
 
 func (w *world) eventFlashTired() {
 	c := w.cards[0]
-	c.tired = true
+	c.tired, w.troubled = true, w.sole()
 	w.steps(20)
 	w.settle()
 	if w.r.IntN(2) == 0 {
@@ -265,6 +268,7 @@ func (w *world) eventFlashTired() {
 	}
 	w.steps(10)
 	w.checkAll(false)
+	w.troubled = false
 	w.mayLose = w.mayLose || w.sole() && !w.d.clean() && !w.d.marks.owed && w.d.local().state != memberPresent
 	w.crash()
 	c.tired = w.r.IntN(2) == 0

@@ -439,7 +439,9 @@ func (c *card) powerCut() {
 			}
 		}
 	}
-	c.undo = []map[int][][]byte{{}}
+	if c.undo != nil {
+		c.undo = []map[int][][]byte{{}}
+	}
 }
 
 // pattern is n sectors that say value.

@@ -45,7 +45,6 @@ const (
 //	superseded start 8, count 8: it has; what was dirty there is void
 //	generation number 8: what others changed below up to this one is forgotten
 //	damaged    start 8, count 8: these were dirty and are lost; reads fail until they are written
-//	flushed    all that was written before survives power loss, its data too
 const (
 	recWritten = iota + 1
 	recFilled
@@ -55,7 +54,6 @@ const (
 	recSuperseded
 	recGeneration
 	recDamaged
-	recFlushed
 	recOverwritten
 )
 
@@ -245,9 +243,6 @@ func (j *journal) flushing() {
 		}
 	}
 	j.looseness = j.looseness[:0]
-	if j.open == 0 && j.opened == 0 {
-		j.record(recFlushed)
-	}
 }
 
 func (j *journal) filled(k hostcache.Key, frame uint32, first, n int) {

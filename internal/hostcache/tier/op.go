@@ -23,6 +23,7 @@ type op struct {
 	// careful: after such a failure, a sector at a time. marker: it writes marks, and waits for none.
 	// unmarked: those it waited for could not be written.
 	careful, marker, unmarked bool
+	durable                   bool   // what it did below was flushed
 	start                     int64  // when it came
 	sent                      int64  // when it went below
 	covers                    uint64 // of a flush: see volatileWrites

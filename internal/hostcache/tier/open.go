@@ -239,6 +239,8 @@ func (d *Disk) start(done func(error)) {
 // resume goes on with what was recovered.
 func (d *Disk) resume(mark Mark, done func(error)) {
 	alternates := d.alternates()
+	// What is dirty may have been flushed by an earlier process: it must not get volatile below.
+	d.barriers = !d.clean()
 	d.start(func(err error) {
 		if err != nil {
 			done(err)

@@ -37,14 +37,12 @@ type found struct {
 	chains map[int]*chain
 }
 
-// chain is what a dirty sector may hold: the versions that were written to its place, oldest first, of
-// which the last that was flushed and all behind it count.
+// chain is what a dirty sector may hold: the versions that were written to its place, oldest first.
 type chain struct {
-	base    base
-	crcs    []uint32
-	flushes int  // that the journal had recorded when the last one was written
-	firm    bool // the first of crcs was flushed
-	solid   bool // something that was flushed is among those that are not in crcs
+	base base
+	crcs []uint32
+	// solid: something that was flushed lies in its place, or what was written over that.
+	solid bool
 }
 
 // base is what a sector was before the first of a chain.
@@ -57,13 +55,12 @@ const (
 )
 
 type recovery struct {
-	d       *Disk
-	blocks  map[hostcache.Key]*found
-	frames  map[uint32]hostcache.Key
-	out     Recovery
-	from    int // the half that was read, -1: none
-	flushes int
-	newest  uint64 // epoch of any half
+	d      *Disk
+	blocks map[hostcache.Key]*found
+	frames map[uint32]hostcache.Key
+	out    Recovery
+	from   int    // the half that was read, -1: none
+	newest uint64 // epoch of any half
 	// loose: the machine may have lost its power, and the flash what was not flushed.
 	loose bool
 	// reading a half
@@ -126,7 +123,7 @@ func (r *recovery) probe(done func([]int)) {
 
 func (r *recovery) begin(half int) {
 	r.half, r.base, r.at, r.buf, r.seq, r.whole = half, 0, 0, nil, 0, false
-	r.blocks, r.frames, r.out, r.flushes = map[hostcache.Key]*found{}, map[uint32]hostcache.Key{}, Recovery{}, 0
+	r.blocks, r.frames, r.out = map[hostcache.Key]*found{}, map[uint32]hostcache.Key{}, Recovery{}
 	r.d.damaged = nil
 	r.d.generation.known = 0
 }
@@ -332,9 +329,6 @@ func (r *recovery) apply(b []byte) error {
 			if kind != recFilled {
 				r.d.damaged.remove(block.Range{Start: k.Block()*uint64(r.d.per) + uint64(first), Count: uint64(n)})
 			}
-		case recFlushed:
-			r.flushes++
-			b = b[1:]
 		case recForgotten:
 			if len(b) < 5 {
 				return cut
@@ -367,8 +361,7 @@ func (r *recovery) apply(b []byte) error {
 // wrote adds a version to a sector's chain.
 func (r *recovery) wrote(f *found, i int, crc uint32, overFlushed bool) {
 	c := f.chains[i]
-	switch {
-	case c == nil:
+	if c == nil {
 		c = &chain{}
 		f.chains[i] = c
 		if has(f.dirty, i) {
@@ -376,20 +369,11 @@ func (r *recovery) wrote(f *found, i int, crc uint32, overFlushed bool) {
 		} else if has(f.valid, i) {
 			c.base = baseClean
 		}
-	case c.flushes < r.flushes:
-		c.settle()
 	}
 	c.solid = c.solid || overFlushed
 	c.crcs = append(c.crcs, crc)
-	c.flushes = r.flushes
 	set(f.valid, i, true)
 	set(f.dirty, i, true)
-}
-
-// settle forgets what is older than the newest, which was flushed.
-func (c *chain) settle() {
-	c.crcs = c.crcs[len(c.crcs)-1:]
-	c.firm = true
 }
 
 func (r *recovery) ranged(kind byte, g block.Range) {

@@ -147,7 +147,8 @@ func newDisk(opt Options) (*Disk, error) {
 		d.destager = NewDestager(0)
 	}
 	d.requested = o.Policy
-	d.members = []*member{{d: d, medium: o.Flash, state: memberPresent}}
+	d.volatile.ended = 1 // whoever was here before may have left something in the cache below
+	d.members = []*member{{d: d, medium: o.Flash, state: memberPresent, writes: 1}}
 	for i := range o.Peers {
 		if p := &o.Peers[i]; p.Medium.Size() < o.Flash.Size() {
 			return nil, fmt.Errorf("hostcache: peer %s lends %d bytes, the flash has %d; it needs as many", p.Name, p.Medium.Size(), o.Flash.Size())

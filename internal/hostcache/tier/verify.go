@@ -70,17 +70,14 @@ func (r *recovery) check(k hostcache.Key, f *found, i int, data []byte, read boo
 	if c == nil || !has(f.dirty, i) {
 		return
 	}
-	if c.flushes < r.flushes {
-		c.settle()
-	}
 	at := -1
 	if read {
 		at = slices.Index(c.crcs, crc32.Checksum(data[:block.SectorSize], castagnoli))
 	}
 	// What was there before counts as long as nothing newer was acknowledged, or flushed.
-	older := len(c.crcs) == 1 && !c.firm
+	older := len(c.crcs) == 1
 	if r.loose {
-		older = !c.firm && !c.solid
+		older = !c.solid
 	}
 	switch {
 	case at >= 0:
@@ -89,7 +86,7 @@ func (r *recovery) check(k hostcache.Key, f *found, i int, data []byte, read boo
 		}
 	case read && older && c.base == baseDirty:
 		r.out.Unfinished++ // the one before is there, and dirty
-	case read && r.loose && (c.solid || c.firm && len(c.crcs) > 1):
+	case read && r.loose && c.solid:
 		r.out.Unfinished++ // one behind what was flushed, whose record is lost
 	case read && older && c.base != baseDirty:
 		r.out.Unfinished++

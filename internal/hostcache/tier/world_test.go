@@ -121,10 +121,11 @@ func (w *world) try(peer int, change func(*Options)) (err error) {
 	}
 	w.taker = peer
 	rec := w.d.Recovery()
+	w.note("label %+v, boot %d", w.d.members[0].label, opt.Boot)
 	if rec.Damaged > 0 && len(w.mayFail) == 0 && !w.mayLose {
 		w.fail("%d sectors are damaged after a crash", rec.Damaged)
 	}
-	w.note("boot peer %d: %+v", peer, rec)
+	w.note("boot peer %d: %+v; flash-sync always %v, volatile flash %v array %v", peer, rec, w.opt.PowerSafe, w.cards[0].undo != nil, w.a.undo != nil)
 	return nil
 }
 
@@ -256,7 +257,7 @@ func (w *world) flush() {
 	w.submit(&block.Request{Op: block.OpFlush}, func(r *block.Request) {
 		w.note("flush: %v", r.Status)
 		if r.Status != block.OK {
-			if w.a.failing == 0 && !w.troubled {
+			if w.a.failing == 0 && !w.troubled && !w.mayLose {
 				w.fail("flush: %v", r.Status)
 			}
 			return

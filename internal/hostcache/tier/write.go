@@ -131,6 +131,9 @@ func flashWritten(o *op) {
 		o.less()
 		return
 	}
+	if !o.unmarked && d.awaitMarks(o) {
+		return // somebody was left out, and does not have this
+	}
 	o.sent = 0
 	d.reserved -= r.Count
 	d.flashWrites--
@@ -151,10 +154,17 @@ func flashWritten(o *op) {
 	d.j.closed()
 	d.unpin(o)
 	d.unlock(o)
+	if o.unmarked {
+		// Nobody says that another one is left out: it might be the one that is believed.
+		d.turn.wake(d)
+		d.answer(o, block.Offline)
+		d.close(o)
+		return
+	}
 	if !whole || !d.accepting && (!d.flashed() || !d.enoughPeers()) {
 		// It has fewer copies than were asked for, so it goes below before it is acknowledged. What is dirty
 		// is void then.
-		o.flash, o.unmarked = false, false
+		o.flash = false
 		o.mode, o.segs = belowMode, o.segs[:0]
 		d.enter(o)
 		d.turn.wake(d)
