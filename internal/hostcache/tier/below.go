@@ -277,6 +277,7 @@ func (d *Disk) shrunk(r block.Range) {
 	o.one[0] = r
 	o.ranges = o.one[:]
 	d.lock(o, func(o *op) {
+		d.forgetRange(r)
 		d.supersede(r)
 		o.step = func(o *op) {
 			d.unlock(o)

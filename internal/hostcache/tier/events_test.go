@@ -187,8 +187,11 @@ func (w *world) eventArrayPower() {
 	}
 }
 
-// eventPeerPower: what a peer has survives if the flash's sync is waited for.
+// eventPeerPower: what a peer has survives if the flash's sync is waited for. Nothing is on its way: a device
+// that loses power between a write and its sync says so, and then it is left out.
 func (w *world) eventPeerPower() {
+	w.settle()
+	w.v.RunUntil(w.v.Now() + 20_000_000)
 	for _, c := range w.cards[1:] {
 		if !w.volatileLoss(c) {
 			c.powerCut()
@@ -251,6 +254,7 @@ func (w *world) eventFlashFails() {
 	c.broken, w.troubled = false, false
 	w.v.RunUntil(w.v.Now() + 2_000_000_000)
 	w.steps(20)
+	w.note("flash failed: sole %v, state %d, %+v, %s", sole, w.d.local().state, w.d.marks, w.d.dump())
 	if w.r.IntN(2) == 0 {
 		w.mayLose = w.mayLose || sole && w.d.local().state != memberPresent && !w.d.clean()
 		w.crash()

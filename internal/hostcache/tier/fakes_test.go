@@ -311,6 +311,7 @@ func (s *slot) Submit(ios []*block.IO) {
 		}
 		c.exec.At(moment, func() {
 			if c.broken || io.Write && (c.tired || s.fenced) {
+				failed = errBroken
 				return
 			}
 			off := io.Off
@@ -341,9 +342,6 @@ func (s *slot) Submit(ios []*block.IO) {
 				return
 			}
 			io.Err = failed
-			if c.broken || io.Write && (c.tired || s.fenced) {
-				io.Err = errBroken
-			}
 			io.Done(io)
 		})
 	}
