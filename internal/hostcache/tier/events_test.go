@@ -211,6 +211,15 @@ func (w *world) eventPeerLost() {
 	w.steps(30)
 	if w.r.IntN(2) == 0 {
 		c.broken = false // it is back, and has missed something
+		if w.r.IntN(2) == 0 && w.taker == 0 {
+			s := &slot{card: c}
+			w.slots = append(w.slots, s)
+			if err := w.d.AddPeer(Peer{Name: "again", Medium: s}); err != nil {
+				w.fail("%v", err)
+			}
+			w.steps(30)
+			return
+		}
 		w.steps(10)
 		w.crash()
 		if w.r.IntN(2) == 0 {
@@ -296,15 +305,25 @@ func (w *world) eventFlashGone() {
 	w.takeOverAny(w.present())
 }
 
+// eventFlashGivenUp: a front end knows that the flash is gone.
+func (w *world) eventFlashGivenUp() {
+	w.mayLose = w.mayLose || w.sole()
+	w.d.LoseFlash()
+	w.steps(30)
+	w.checkAll(false)
+	w.crash()
+	w.reboot()
+}
+
 // eventBadSectors: sectors of the host's flash cannot be read. What has no other copy fails until it is
 // written, at two later starts too.
 func (w *world) eventBadSectors() {
-	w.settle()
 	if w.taker > 0 {
 		return
 	}
 	c := w.cards[0]
 	c.bad = map[int]bool{}
+	w.badSince = w.nextID
 	sole := w.sole()
 	n := 1 + w.r.IntN(4)
 	for s, frame := range w.d.frameOf {
@@ -315,6 +334,11 @@ func (w *world) eventBadSectors() {
 			continue
 		}
 		i := w.r.IntN(w.d.per)
+		if at, n := w.d.ix.DirtyRun(hostcache.Slot(s), 0); n > 0 {
+			i = at + w.r.IntN(n)
+		} else if w.r.IntN(4) > 0 {
+			continue
+		}
 		c.bad[int(w.d.flashOffset(frame, i))] = true
 		sector := w.d.ix.Key(hostcache.Slot(s)).Block()*uint64(w.d.per) + uint64(i)
 		if sector < w.a.sectors && w.d.ix.Dirty(hostcache.Slot(s), i, 1) && sole {
@@ -324,6 +348,9 @@ func (w *world) eventBadSectors() {
 	}
 	w.note("bad: %v, may fail: %v", len(c.bad), w.mayFail)
 	w.steps(20)
+	if w.r.IntN(3) == 0 {
+		w.v.RunUntil(w.v.Now() + 90_000_000_000) // they are given up
+	}
 	w.checkAll(false)
 	if !sole {
 		return

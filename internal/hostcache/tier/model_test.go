@@ -54,8 +54,9 @@ func newWorld(t testing.TB, seed uint64) *world {
 	w.opt = Options{Exec: w.v, BlockSectors: 8 << r.IntN(3), Eviction: policies[r.IntN(len(policies))], PowerSafe: r.IntN(2) == 0,
 		DestageSectors: uint64(8 << r.IntN(5)), FillBytes: uint64(32<<10) << r.IntN(4), Policy: Policy{Mode: WriteBack, Peers: r.IntN(3)}}
 	w.opt.Throttle.Area = uint64(32<<10) << r.IntN(4)
+	size := (832 + 64*r.IntN(4)) << 10 // less than the LUN, or a little more
 	for range w.opt.Policy.Peers + 1 + r.IntN(2) {
-		c := newCard(w.v, r, 1<<20)
+		c := newCard(w.v, r, size)
 		if w.opt.PowerSafe || r.IntN(2) == 0 {
 			c.undo = []map[int][][]byte{{}}
 		}
@@ -90,6 +91,7 @@ var events = []struct {
 	{"the flash fails for a while", 6, (*world).eventFlashFails},
 	{"the flash takes no writes", 5, (*world).eventFlashTired},
 	{"the flash is gone", 5, (*world).eventFlashGone},
+	{"the flash is given up", 3, (*world).eventFlashGivenUp},
 	{"sectors cannot be read", 7, (*world).eventBadSectors},
 	{"the flash is formatted", 5, (*world).eventFormat},
 	{"the flash goes to another LUN", 5, (*world).eventMove},

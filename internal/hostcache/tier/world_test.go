@@ -39,6 +39,7 @@ type world struct {
 
 	may      [][]entry       // by sector
 	back     [][]entry       // what a loss of power may bring back: what was possible at the last flush, and later
+	badSince int             // the last write before that
 	mayFail  map[uint64]bool // sectors whose only copy cannot be read
 	flying   map[int][]block.Range
 	nextID   int
@@ -307,9 +308,10 @@ func (w *world) read() {
 	g := w.someRange(40)
 	before := w.before(g)
 	buf := make([]byte, g.Bytes())
+	excused := w.excused(g)
 	w.submit(&block.Request{Op: block.OpRead, Range: g, Data: [][]byte{buf[:len(buf)/1024*512], buf[len(buf)/1024*512:]}}, func(r *block.Request) {
 		if r.Status != block.OK {
-			if !w.excused(g) {
+			if !excused && !w.excused(g) {
 				w.fail("read %v: %v", g, r.Status)
 			}
 			return
@@ -363,7 +365,7 @@ func (w *world) put(op block.Op) {
 		case r.Status != block.OK && !w.excused(ranges...):
 			w.fail("%v %v: %v", op, ranges, r.Status)
 		}
-		w.written(ranges, r.Status == block.OK)
+		w.written(ranges, r.Status == block.OK && id > w.badSince)
 		w.wrote(id, old, r.Status == block.OK)
 	})
 }
@@ -375,9 +377,10 @@ func (w *world) copy() {
 	to = min(to, w.a.sectors-g.Count)
 	before := w.before(g)
 	w.note("hold %v", g)
+	excused := w.excused(g)
 	w.submit(&block.Request{Op: block.OpHold, Ranges: []block.Range{g}}, func(r *block.Request) {
 		if r.Status != block.OK {
-			if !w.excused(g) {
+			if !excused && !w.excused(g) {
 				w.fail("hold %v: %v", g, r.Status)
 			}
 			return
@@ -395,7 +398,7 @@ func (w *world) copy() {
 			if r.Status != block.OK && !w.excused(dst) {
 				w.fail("place: %v", r.Status)
 			}
-			w.written([]block.Range{dst}, r.Status == block.OK)
+			w.written([]block.Range{dst}, r.Status == block.OK && id > w.badSince)
 			w.wrote(id, old, r.Status == block.OK)
 		})
 	})
