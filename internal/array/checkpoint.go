@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -54,6 +55,7 @@ type checkpointer struct {
 	base    int
 	count   uint64 // checkpoints that were committed
 	since   int64  // when the batch went to the meta store, 0: none is there
+	late    bool   // volumes were told that it takes too long
 }
 
 // checkpointBytes bounds a batch: far below the 4 GiB that Pebble takes, and what it takes of memory.
@@ -100,8 +102,13 @@ func (a *Array) commitCheckpoint(err error) {
 		return
 	}
 	a.ckpt.since = max(1, a.exec.Now())
+	a.watch()
 	a.commitMeta(a.checkpointBatch, func(err error) {
 		a.ckpt.since = 0
+		if a.ckpt.late {
+			a.ckpt.late = false
+			a.tellHealth()
+		}
 		if err != nil {
 			a.failCheckpoint("the checkpoint could not be written: %v", err)
 			return
@@ -133,6 +140,8 @@ func (a *Array) batchDone() {
 	if ck.baseSeq != ck.seq || ck.base != ck.tail || a.log.Tail() != ck.tail {
 		ck.baseSeq, ck.base = ck.seq, ck.tail
 		a.log.Trim(ck.tail)
+		a.gave(ticket.Log)
+		a.gaveRoom()
 		ck.count++
 	}
 	ck.running = ck.maps.MoreRemovals()
@@ -195,6 +204,14 @@ func (a *Array) removeDead() {
 			return
 		}
 		ck.put(key, nil)
+	}
+}
+
+// checkpointIsLate tells volumes once that a batch does not come back.
+func (a *Array) checkpointIsLate() {
+	if !a.ckpt.late {
+		a.ckpt.late = true
+		a.tellHealth()
 	}
 }
 

@@ -73,7 +73,7 @@ func TestDamagedImagesNeverPanic(t *testing.T) {
 
 // damage flips a few bytes somewhere.
 func damage(rnd *rand.Rand, st *store.Memory) {
-	region, _, _ := st.Region("nvram", -1)
+	region := st.NVRAM()
 	meta, _ := st.Meta()
 	var keys [][]byte
 	var values [][]byte
@@ -90,11 +90,11 @@ func damage(rnd *rand.Rand, st *store.Memory) {
 	for range 1 + rnd.IntN(3) {
 		switch i := rnd.IntN(len(keys)); rnd.IntN(6) {
 		case 0:
-			flip(region.Bytes())
+			flip(region)
 		case 1:
-			flip(region.Bytes()[nvlog.Layout{Rows: nvlog.DefaultRows}.Size():][:200*64])
+			flip(region[nvlog.Layout{Rows: nvlog.DefaultRows}.Region().Size():][:200*64])
 		case 2:
-			flip(region.Bytes()[:nvlog.Layout{Rows: 40}.Size()])
+			flip(region[:nvlog.Layout{Rows: 40}.Region().Size()])
 		case 3:
 			meta.CommitNow([]block.KV{{Key: keys[i]}})
 		case 4:

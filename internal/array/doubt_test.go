@@ -59,7 +59,7 @@ func (r *rig) restart() error {
 func TestBatchesInDoubt(t *testing.T) {
 	for _, objects := range []bool{true, false} {
 		for _, there := range []bool{true, false} {
-			for _, then := range []string{"blob", "checkpoint", "stop"} {
+			for _, then := range []string{"crash", "blob", "checkpoint", "stop"} {
 				t.Run(fmt.Sprintf("objects=%v/there=%v/%s", objects, there, then), func(t *testing.T) {
 					r, s := doubtRig(t, Options{CheckpointBytes: 4 << 10})
 					r.pool("p", PoolSpec{}, 256<<20)
@@ -169,7 +169,7 @@ func TestNoCheckpointsWhenBroken(t *testing.T) {
 func TestStopWaitsForTheMetaStore(t *testing.T) {
 	r := rigOver(t, Options{}, func(under block.Store) block.Store { return under })
 	r.pool("p", PoolSpec{}, 64<<20)
-	r.a.meta = slowMeta{r.a.meta, r.clock}
+	r.a.meta = lateMeta{r.a.meta, r.clock, 1e6}
 	answered, ended := false, false
 	r.a.Stop(func(error) {
 		if ended = true; !answered {
@@ -181,14 +181,4 @@ func TestStopWaitsForTheMetaStore(t *testing.T) {
 	if !ended {
 		t.Error("the array does not stop")
 	}
-}
-
-// slowMeta is a meta store that takes its time.
-type slowMeta struct {
-	block.MetaStore
-	x block.Executor
-}
-
-func (m slowMeta) Commit(batch []block.KV, done func(error)) {
-	m.x.At(m.x.Now()+1e6, func() { m.MetaStore.Commit(batch, done) })
 }

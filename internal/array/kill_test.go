@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/block/blocktest"
 	"github.com/arraysim/arraysim/internal/testkit"
 )
 
@@ -16,17 +16,28 @@ import (
 type killer struct {
 	r    *powerRig
 	left int
-	part nvlog.Part
+	part block.Part
 	at   []byte // where the update is that has begun
 	old  []byte // what was there before; nil: none has begun
 }
 
-func (k *killer) opened(nv *nvlog.NVRAM) {
-	k.old = nil
-	nv.OnWrite = k.writing
+// killable is a store of which a killer hears what is written to NVRAM.
+type killable struct {
+	block.Store
+	k *killer
 }
 
-func (k *killer) writing(part nvlog.Part, b []byte) {
+func (s killable) Region(name string, l block.RegionLayout) (block.Region, bool, error) {
+	r, fresh, err := s.Store.Region(name, l)
+	if err != nil {
+		return nil, false, err
+	}
+	w := blocktest.Watch(r, l, s.k.r.disk.Mapped("/data/nvram"))
+	s.k.old, w.On = nil, s.k.writing
+	return w, fresh, nil
+}
+
+func (k *killer) writing(part block.Part, b []byte) {
 	k.ended()
 	if k.left--; k.left == 0 && k.r.disk.Image() == nil {
 		k.part, k.at, k.old = part, b, slices.Clone(b)
@@ -43,7 +54,7 @@ func (k *killer) ended() {
 	from, to := 0, k.r.rnd.IntN(len(at)+1)
 	// A descriptor's words are written one after the other, each as a whole: no processor tears an aligned word, and
 	// the first has 8 bytes. Data, and what a checksum covers, may stop at any byte in any order.
-	if k.part == nvlog.PartDescriptor {
+	if k.part == block.PartDescriptors {
 		if to &^= 3; to < 8 {
 			to = 0
 		}
@@ -87,7 +98,7 @@ func (r *powerRig) restartKilled(k *killer, what string) {
 		}
 		r.clock = &block.Virtual{}
 		var err error
-		if r.a, r.files, err = openOn(r.disk, r.clock, r.rnd, r.opt); err != nil {
+		if r.a, r.files, err = openOn(r.disk, r.clock, r.rnd, r.opt, r.wrap...); err != nil {
 			r.t.Fatalf("%s: %v", what, err)
 		}
 		k.ended()
@@ -128,7 +139,7 @@ func TestKills(t *testing.T) {
 			k := &killer{}
 			r := newPowerRigWith(t, s, s%2 == 0, func(r *powerRig) {
 				k.r = r
-				r.opt.opened = k.opened
+				r.wrap = []func(block.Store) block.Store{func(s block.Store) block.Store { return killable{s, k} }}
 			})
 			r.rnd = rand.New(rand.NewPCG(s, 8))
 			for n := range chain {

@@ -1,6 +1,7 @@
 package array
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -201,19 +202,12 @@ func openCopy(meta block.MetaStore, open func() (*Array, error), saved func() nv
 		all = append(all, candidate{i, gen, err})
 	}
 	slices.SortStableFunc(all, func(x, y candidate) int {
-		switch {
-		case (x.err == nil) != (y.err == nil):
-			if x.err == nil {
-				return -1
-			}
-			return 1
-		case x.gen != y.gen:
-			if x.gen > y.gen {
-				return -1
-			}
-			return 1
+		if (x.err == nil) == (y.err == nil) {
+			return cmp.Compare(y.gen, x.gen)
+		} else if x.err == nil {
+			return -1
 		}
-		return 0
+		return 1
 	})
 	var first error
 	for k, c := range all {

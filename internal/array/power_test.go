@@ -40,6 +40,7 @@ type powerRig struct {
 	files *store.Files
 	a     *Array
 	opt   Options
+	wrap  []func(block.Store) block.Store // what the array has of the store
 
 	vols    []*Volume
 	sectors [][][]version // by volume and number among the sectors of its islands: what it may hold, the oldest first
@@ -149,18 +150,21 @@ func (r *powerRig) find() {
 func (r *powerRig) open() {
 	r.clock = &block.Virtual{}
 	var err error
-	if r.a, r.files, err = openOn(r.disk, r.clock, r.rnd, r.opt); err != nil {
+	if r.a, r.files, err = openOn(r.disk, r.clock, r.rnd, r.opt, r.wrap...); err != nil {
 		r.t.Fatal(err)
 	}
 }
 
-func openOn(d *storetest.Disk, clock *block.Virtual, rnd *rand.Rand, opt Options) (*Array, *store.Files, error) {
+func openOn(d *storetest.Disk, clock *block.Virtual, rnd *rand.Rand, opt Options, wrap ...func(block.Store) block.Store) (*Array, *store.Files, error) {
 	later := func(fn func()) { clock.At(clock.Now()+rnd.Int64N(3e6), fn) }
 	files, err := store.OpenFiles(clock, "/data", store.FilesOptions{FS: d, Later: later})
 	if err != nil {
 		return nil, nil, err
 	}
 	opt.Exec, opt.Store = clock, files
+	for _, w := range wrap {
+		opt.Store = w(opt.Store)
+	}
 	a, err := Open(opt)
 	if err != nil {
 		files.Close()
@@ -277,7 +281,7 @@ func (r *powerRig) openFaulty(what string) {
 		}
 		r.clock = &block.Virtual{}
 		var err error
-		r.a, r.files, err = openOn(r.disk, r.clock, r.rnd, r.opt)
+		r.a, r.files, err = openOn(r.disk, r.clock, r.rnd, r.opt, r.wrap...)
 		r.disk.SetFault(nil)
 		if err == nil {
 			return

@@ -73,7 +73,9 @@ func (a *Array) recover(fresh bool) error {
 		return err
 	}
 	a.recovery.PowerLost, a.recovery.Undone = end.PowerLost, end.Undone
-	a.log.Replay(end.Last, a.replayEdit)
+	if err := a.log.Replay(end.Last, a.replayEdit); err != nil {
+		return err
+	}
 	a.recovery.Records = a.log.Seq() - seq
 	for _, v := range a.Volumes() { // while nothing is counted: what is cut off has no references to give back
 		v.clipTail()

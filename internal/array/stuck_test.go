@@ -179,7 +179,7 @@ func TestStuckWriteThrough(t *testing.T) {
 	if status := r.do(v, write(0, 512)); status != block.OK {
 		t.Errorf("a write ended %v afterwards", status)
 	}
-	if len(r.a.through) != 0 || !r.a.parked.empty() || v.ops != 0 {
+	if len(r.a.through) != 0 || !r.a.settling.Empty() || v.ops != 0 {
 		t.Errorf("%d pages and %d requests are waited for", len(r.a.through), v.ops)
 	}
 	r.check()
@@ -241,8 +241,8 @@ type mutableStore struct {
 	bad *bool
 }
 
-func (s mutableStore) Region(name string, size int) (block.Region, bool, error) {
-	region, fresh, err := s.Memory.Region(name, size)
+func (s mutableStore) Region(name string, l block.RegionLayout) (block.Region, bool, error) {
+	region, fresh, err := s.Memory.Region(name, l)
 	return mutableRegion{region, s.x, s.bad}, fresh, err
 }
 
@@ -253,12 +253,12 @@ type mutableRegion struct {
 	bad *bool
 }
 
-func (d mutableRegion) Flush(off, n int, done func(error)) {
+func (d mutableRegion) Flush(done func(error)) {
 	d.x.At(d.x.Now()+1e6, func() {
 		if *d.bad {
 			done(errors.New("input/output error"))
 		} else {
-			d.Region.Flush(off, n, done)
+			d.Region.Flush(done)
 		}
 	})
 }

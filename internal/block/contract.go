@@ -78,23 +78,6 @@ type Abandoner interface {
 	Abandon(*IO)
 }
 
-// Region is NVRAM: a byte range that is written in place and survives the death
-// of the process. Flush makes [off, off+n) survive power loss: what an earlier one has failed to
-// write, too.
-type Region interface {
-	Bytes() []byte
-	Flush(off, n int, done func(error))
-	// FlushNow is Flush that waits; only used while an array is being opened.
-	FlushNow(off, n int) error
-	// Boot identifies the present start of the machine: when it is another than at the last
-	// opening, power may have been lost, and only what was flushed can be trusted. 0: it is not known, which
-	// counts as another.
-	Boot() uint64
-	// Distrust says that a flush of an earlier process may have failed: the next one
-	// writes everything, whatever the medium is thought to have.
-	Distrust()
-}
-
 // KV is one entry of a MetaStore batch; a nil Value deletes the key.
 type KV struct {
 	Key   []byte
@@ -145,9 +128,9 @@ type Store interface {
 	// RemoveMedium ends an mdisk and deletes its bytes, then calls done on the executor. Nothing uses
 	// it any more, and until done nobody makes one of this name.
 	RemoveMedium(name string, done func(error))
-	// Region opens or creates the NVRAM of this size; fresh tells whether it holds
-	// nothing yet. It is fully allocated.
-	Region(name string, size int) (r Region, fresh bool, err error)
+	// Region opens or creates the NVRAM with these parts; fresh tells whether it holds nothing yet,
+	// and is all zeros. What it takes is allocated: a write there never lacks room.
+	Region(name string, l RegionLayout) (r Region, fresh bool, err error)
 	Meta() (MetaStore, error)
 	// Payload tells whether bytes are kept. A store that keeps none answers
 	// reads with zeros, and the array copies no data for it.

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/block/blocktest"
 	"github.com/arraysim/arraysim/internal/store"
 )
 
@@ -26,9 +28,12 @@ type tortureStore struct {
 	// stable is what the medium has of the NVRAM for sure, nil: all of it.
 	stable            []byte
 	flushBad, metaBad bool
-	failObjects       bool  // the next commit of the objects fails
-	lastBad           int64 // when something has failed last
-	commits           int   // batches with map pages that were committed
+	failObjects       bool // the next commit of the objects fails
+	// partner keeps the NVRAM, nil: it is local memory. remote is the way to it.
+	partner *blocktest.Partner
+	remote  *blocktest.Remote
+	lastBad int64 // when something has failed last
+	commits int   // batches with map pages that were committed
 }
 
 type metaCommit struct {
@@ -80,11 +85,17 @@ func (s *tortureStore) reopen(exec block.Executor) *tortureStore {
 		}
 	}
 	boot := s.boot
-	if s.stable != nil {
+	switch {
+	case s.partner != nil && s.stable != nil:
+		s.remote.Cut()
+	case s.partner != nil:
+		s.remote.Kill()
+	case s.stable != nil:
 		boot++
 		s.loseNVRAM()
 	}
-	return &tortureStore{Memory: s.Memory.Reopen(exec), exec: exec, rng: s.rng, made: s.made, slow: s.slow, boot: boot, lastBad: -1, commits: s.commits}
+	return &tortureStore{Memory: s.Memory.Reopen(exec), exec: exec, rng: s.rng, made: s.made, slow: s.slow, boot: boot, lastBad: -1, commits: s.commits,
+		partner: s.partner}
 }
 
 // loseNVRAM takes back what is not on the medium: of each sector that has changed, or of few.
@@ -99,7 +110,12 @@ func (s *tortureStore) loseNVRAM() {
 }
 
 // arm has the medium take all of the NVRAM now; what comes later may be lost until it is flushed.
-func (s *tortureStore) arm() { s.stable = bytes.Clone(s.nvram) }
+func (s *tortureStore) arm() {
+	if s.stable = bytes.Clone(s.nvram); s.partner != nil {
+		s.stable = []byte{}
+		s.partner.Settle()
+	}
+}
 
 // later calls fn when a disk would have done something.
 func (s *tortureStore) later(fn func()) {
@@ -128,13 +144,34 @@ func (s *tortureStore) RemoveMedium(name string, done func(error)) {
 	})
 }
 
-func (s *tortureStore) Region(name string, size int) (block.Region, bool, error) {
-	r, fresh, err := s.Memory.Region(name, size)
+func (s *tortureStore) Region(name string, l block.RegionLayout) (block.Region, bool, error) {
+	if s.partner != nil {
+		s.partner.FailFlush = func() bool { return s.flushBad }
+		s.remote = blocktest.NewRemote(nil, s.exec, s.partner, int64(s.slow), rand.New(rand.NewPCG(s.rng.Uint64(), 0)))
+		r, fresh, err := s.remote.Region(name, l)
+		return remoteRegion{r, s}, fresh, err
+	}
+	r, fresh, err := s.Memory.Region(name, l)
 	if err != nil {
 		return nil, false, err
 	}
-	s.nvram = r.Bytes()
+	s.nvram = s.Memory.NVRAM()
 	return tortureRegion{r, s}, fresh, nil
+}
+
+// remoteRegion is a partner's, and notes when a flush has failed.
+type remoteRegion struct {
+	block.Region
+	s *tortureStore
+}
+
+func (r remoteRegion) Flush(done func(error)) {
+	r.Region.Flush(func(err error) {
+		if err != nil {
+			r.s.lastBad = r.s.exec.Now()
+		}
+		done(err)
+	})
 }
 
 type tortureRegion struct {
@@ -144,7 +181,7 @@ type tortureRegion struct {
 
 func (r tortureRegion) Boot() uint64 { return r.s.boot }
 
-func (r tortureRegion) Flush(_, _ int, done func(error)) {
+func (r tortureRegion) Flush(done func(error)) {
 	s := r.s
 	var now []byte
 	if s.stable != nil {

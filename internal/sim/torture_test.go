@@ -11,6 +11,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array"
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/block/blocktest"
 	"github.com/arraysim/arraysim/internal/scsi"
 	"github.com/arraysim/arraysim/internal/store"
 )
@@ -31,18 +32,42 @@ func TestTorture(t *testing.T) {
 	if testing.Short() || raceEnabled {
 		n = min(n, 100)
 	}
+	if all := runTorture(t, n, newTorture); !t.Failed() {
+		all.report(t)
+	}
+}
+
+// TestTortureOfRemoteLog is TestTorture on arrays whose NVRAM a partner keeps, at the end of a link: what the process has not
+// heard of as committed when it dies is lost, and nobody was told that it was written, or has read it.
+func TestTortureOfRemoteLog(t *testing.T) {
+	n := *tortureSeeds
+	if n > 1 {
+		n = min((n+9)/10, 100)
+	}
+	if testing.Short() || raceEnabled {
+		n = min(n, 20)
+	}
+	runTorture(t, n, func(seed uint64) *torture {
+		m := newTorture(seed)
+		m.store.partner = blocktest.NewPartner()
+		return m
+	})
+}
+
+// runTorture runs so many seeds on all cores.
+func runTorture(t *testing.T, n int, world func(seed uint64) *torture) *drawn {
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	var failed atomic.Int64
-	var all drawn
+	all := &drawn{}
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			for i := next.Add(1) - 1; i < int64(n) && failed.Load() < 5; i = next.Add(1) - 1 {
 				seed := *tortureFirst + uint64(i)
-				m := newTorture(seed)
+				m := world(seed)
 				if msg := m.run(); msg != "" {
 					failed.Add(1)
-					t.Errorf("seed %d: %s\nits last events:\n%s\nrun it alone with -run TestTorture -torture.first=%d -torture.seeds=1", seed, msg, m.tail(), seed)
+					t.Errorf("seed %d: %s\nits last events:\n%s\nrun it alone with -run '^%s$' -torture.first=%d -torture.seeds=1", seed, msg, m.tail(), t.Name(), seed)
 				} else if n == 1 {
 					t.Log(m.tail())
 				}
@@ -51,9 +76,7 @@ func TestTorture(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if failed.Load() == 0 {
-		all.report(t)
-	}
+	return all
 }
 
 // torture is one seed's world.

@@ -200,7 +200,8 @@ func (s *Files) syncFolder(dir string) error {
 }
 
 // Region maps the NVRAM file.
-func (s *Files) Region(name string, size int) (block.Region, bool, error) {
+func (s *Files) Region(name string, l block.RegionLayout) (block.Region, bool, error) {
+	size := l.Size()
 	path := filepath.Join(s.dir, name)
 	f, err := s.fs.OpenData(path)
 	if err != nil {
@@ -222,7 +223,7 @@ func (s *Files) Region(name string, size int) (block.Region, bool, error) {
 		}
 		return nil, false, fmt.Errorf("the write cache needs %d MiB in %s: %w; make room or set a smaller cache size", size>>20, s.dir, err)
 	}
-	s.region = &mapped{s: s, m: m}
+	s.region = &mapped{LocalMemory: block.NewLocalMemory(m.Bytes(), l), s: s, m: m}
 	if fresh {
 		if err := errors.Join(f.Sync(), s.syncFolder(s.dir)); err != nil {
 			return nil, false, fmt.Errorf("the write cache file cannot be made durable: %w", err)
@@ -231,9 +232,10 @@ func (s *Files) Region(name string, size int) (block.Region, bool, error) {
 	return s.region, fresh, nil
 }
 
-// mapped is NVRAM in a file. A flush that failed leaves pages that the kernel takes for clean, so
+// mapped is NVRAM in a file: its pages are the kernel's, so that they outlive the process. A flush that failed leaves pages that the kernel takes for clean, so
 // that the next flush writes all of it, as if it were new.
 type mapped struct {
+	block.LocalMemory
 	s *Files
 	m Mapping
 	// distrusted: the medium may lack pages that the kernel takes for clean.
@@ -243,29 +245,29 @@ type mapped struct {
 // Distrust has the next flush write everything.
 func (r *mapped) Distrust() { r.distrusted = true }
 
-// flush writes [off, off+n), and everything before where it has to.
-func (r *mapped) flush(off, n int, all bool) error {
+// flush writes what has changed, and everything where it has to.
+func (r *mapped) flush(all bool) error {
+	n := len(r.m.Bytes())
 	if all {
-		r.m.Dirty(0, len(r.m.Bytes()))
+		r.m.Dirty(0, n)
 	}
-	return r.m.Flush(off, n)
+	return r.m.Flush(0, n)
 }
 
-func (r *mapped) Bytes() []byte { return r.m.Bytes() }
-func (r *mapped) Boot() uint64  { return r.s.fs.Boot() }
+func (r *mapped) Boot() uint64 { return r.s.fs.Boot() }
 
-func (r *mapped) FlushNow(off, n int) error {
+func (r *mapped) FlushNow() error {
 	if r.s.instant {
 		return nil
 	}
 	all := r.distrusted
 	r.distrusted = false
-	err := r.flush(off, n, all)
+	err := r.flush(all)
 	r.distrusted = err != nil
 	return err
 }
 
-func (r *mapped) Flush(off, n int, done func(error)) {
+func (r *mapped) Flush(done func(error)) {
 	if r.s.instant {
 		done(nil)
 		return
@@ -273,7 +275,7 @@ func (r *mapped) Flush(off, n int, done func(error)) {
 	all := r.distrusted
 	r.distrusted = false
 	r.s.enqueue(job{fn: func() {
-		err := r.flush(off, n, all)
+		err := r.flush(all)
 		r.s.exec.Post(func() {
 			r.distrusted = r.distrusted || err != nil
 			done(err)

@@ -104,16 +104,19 @@ func (m *Memory) RemoveMedium(name string, done func(error)) {
 }
 
 // Region returns the NVRAM.
-func (m *Memory) Region(_ string, size int) (block.Region, bool, error) {
-	if m.region != nil && size >= 0 && len(m.region) != size {
-		return nil, false, fmt.Errorf("the write cache has %d bytes, not %d: %w", len(m.region), size, block.ErrSize)
+func (m *Memory) Region(_ string, l block.RegionLayout) (block.Region, bool, error) {
+	if m.region != nil && len(m.region) != l.Size() {
+		return nil, false, fmt.Errorf("the write cache has %d bytes, not %d: %w", len(m.region), l.Size(), block.ErrSize)
 	}
 	fresh := m.region == nil
 	if fresh {
-		m.region = make([]byte, size)
+		m.region = make([]byte, l.Size())
 	}
-	return memRegion{m.region}, fresh, nil
+	return &memRegion{block.NewLocalMemory(m.region, l)}, fresh, nil
 }
+
+// NVRAM returns the bytes of the region as they are, nil if there is none: for tests that damage it.
+func (m *Memory) NVRAM() []byte { return m.region }
 
 // Meta returns the ordered map.
 func (m *Memory) Meta() (block.MetaStore, error) { return memMeta{m}, nil }
@@ -121,13 +124,13 @@ func (m *Memory) Meta() (block.MetaStore, error) { return memMeta{m}, nil }
 // Close does nothing.
 func (m *Memory) Close() error { return nil }
 
-type memRegion struct{ b []byte }
+// memRegion survives whatever the process does: a flush has nothing to do.
+type memRegion struct{ block.LocalMemory }
 
-func (r memRegion) Bytes() []byte                    { return r.b }
-func (r memRegion) Flush(_, _ int, done func(error)) { done(nil) }
-func (r memRegion) FlushNow(_, _ int) error          { return nil }
-func (r memRegion) Distrust()                        {}
-func (r memRegion) Boot() uint64                     { return 1 }
+func (r *memRegion) Flush(done func(error)) { done(nil) }
+func (r *memRegion) FlushNow() error        { return nil }
+func (r *memRegion) Distrust()              {}
+func (r *memRegion) Boot() uint64           { return 1 }
 
 const memChunk = 1 << 20
 

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/block/blocktest"
+	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 // virtual drives the suite in virtual time.
@@ -100,7 +102,7 @@ func TestFilesRefuses(t *testing.T) {
 	}{
 		{"a folder in use", "in use by another arraysim", func() error { _, err := OpenFiles(exec, dir, FilesOptions{}); return err }},
 		{"a file in the folder's place", "cannot be made", func() error { _, err := OpenFiles(exec, filepath.Join(dir, "lock"), FilesOptions{}); return err }},
-		{"a write cache larger than the disk", "make room or set a smaller cache size", func() error { _, _, err := s.Region("nvram", 1<<50); return err }},
+		{"a write cache larger than the disk", "make room or set a smaller cache size", func() error { _, _, err := s.Region("nvram", block.RegionLayout{State: 1 << 50}); return err }},
 	} {
 		if err := c.do(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.name, err)
@@ -123,4 +125,15 @@ func TestDiscardKeepsNothing(t *testing.T) {
 	if len(m.(*memMedium).chunks) != 0 {
 		t.Error("a store without payload keeps some")
 	}
+}
+
+// TestMemoryRegion: what the process dies over, the next one finds.
+func TestMemoryRegion(t *testing.T) {
+	blocktest.Region(t, testkit.Seed(t), func(*testing.T, *rand.Rand) blocktest.RegionRig {
+		m := NewMemory(nil, MemoryOptions{})
+		return blocktest.RegionRig{
+			Open: func(exec *block.Virtual) (block.Store, error) { m = m.Reopen(exec); return m, nil },
+			Kill: func() {},
+		}
+	})
 }

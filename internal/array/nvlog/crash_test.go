@@ -5,12 +5,13 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 // update is a write of NVRAM.
 type update struct {
-	part Part
+	part block.Part
 	at   []byte
 	old  []byte
 	new  []byte
@@ -29,14 +30,14 @@ func (fw *firmware) watch(begun func(), ended func(u *update)) (stop func()) {
 			ended(last)
 		}
 	}
-	fw.nv.OnWrite = func(part Part, b []byte) {
+	fw.region.watched.On = func(part block.Part, b []byte) {
 		end()
 		begun()
 		u = &update{part: part, at: b, old: slices.Clone(b)}
 	}
 	return func() {
 		end()
-		fw.nv.OnWrite = nil
+		fw.region.watched.On = nil
 	}
 }
 
@@ -57,7 +58,7 @@ func (fw *firmware) dyingStep(n int, power bool) (c crash, died bool) {
 		}
 		from, to := 0, fw.rnd.IntN(len(u.new)+1)
 		switch {
-		case u.part == PartDescriptor:
+		case u.part == block.PartDescriptors:
 			if to &^= 3; to < 8 {
 				to = 0
 			}

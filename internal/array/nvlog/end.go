@@ -8,7 +8,7 @@ import "fmt"
 // Start makes the log begin at a checkpoint's position: behind record seq, at an offset of the
 // ring.
 func (l *Log) Start(seq uint64, tail int) error {
-	if tail < 0 || tail > len(l.ring) {
+	if tail < 0 || tail > l.size {
 		return fmt.Errorf("the checkpoint points behind the end of the log; the data folder mixes files of two arrays")
 	}
 	l.seq, l.tail = seq, tail
@@ -18,19 +18,26 @@ func (l *Log) Start(seq uint64, tail int) error {
 // scan walks the valid records from the tail on and calls fn with the number and the bytes of each
 // until it returns false. It returns where it stopped and the number of the last. With repair, a
 // record that only one flipped bit makes invalid is put right.
-func (l *Log) scan(repair bool, fn func(seq uint64, record []byte) bool) (head int, seq uint64) {
+func (l *Log) scan(repair bool, fn func(seq uint64, record []byte) bool) (head int, seq uint64, err error) {
 	at, seq := l.tail, l.seq
+	r := newReader(&l.nv.memory, l.size)
 	for {
-		if at+recordHead > len(l.ring) {
+		if at+recordHead > l.size {
 			at = 0
 		}
-		b := l.ring[at:]
-		if !validRecord(b, seq+1) && !(repair && repairRecord(b, seq+1)) {
-			return at, seq
+		b, err := r.from(at)
+		if err != nil {
+			return at, seq, fmt.Errorf("the log of the write cache cannot be read: %w", err)
+		}
+		if !validRecord(b, seq+1) {
+			if !repair || !repairRecord(b, seq+1) {
+				return at, seq, nil
+			}
+			l.nv.write(at, b[:le.Uint32(b[4:])])
 		}
 		b = b[:le.Uint32(b[4:])]
 		if !fn(seq+1, b) {
-			return at, seq
+			return at, seq, nil
 		}
 		seq++
 		if at += len(b); isWrap(b) {
@@ -62,9 +69,10 @@ func (f *found) whole(seq uint64) uint64 {
 	return seq
 }
 
-func (l *Log) find() *found {
+func (l *Log) find() (*found, error) {
 	f := &found{first: l.seq + 1}
-	_, f.last = l.scan(true, func(_ uint64, b []byte) bool {
+	var err error
+	_, f.last, err = l.scan(true, func(_ uint64, b []byte) bool {
 		f.pages = append(f.pages, recordPages(b))
 		more := hasMore(b)
 		if isWrap(b) && len(f.open) > 0 {
@@ -73,7 +81,7 @@ func (l *Log) find() *found {
 		f.open = append(f.open, more)
 		return true
 	})
-	return f
+	return f, err
 }
 
 // FindEnd finds the last record that counts: the last valid one that ends a command; after a loss
@@ -81,7 +89,10 @@ func (l *Log) find() *found {
 // everything is known to be durable, fresh says that the region held nothing. An error says that
 // records are missing that must be there.
 func (l *Log) FindEnd(s Saved, flushed uint64, fresh bool) (End, error) {
-	f := l.find()
+	f, err := l.find()
+	if err != nil {
+		return End{}, err
+	}
 	end := End{PowerLost: !fresh && (!s.sameBoot(l.nv.region.Boot()) || s.damaged)}
 	want := flushed
 	if !fresh && !end.PowerLost {
@@ -120,8 +131,8 @@ func (n *NVRAM) wholePages(flushed, last uint64) []uint16 {
 
 // Replay calls fn for the edits of every record from the tail to last, and leaves the head behind
 // it.
-func (l *Log) Replay(last uint64, fn func(Edit)) {
-	l.head, l.seq = l.scan(false, func(seq uint64, b []byte) bool {
+func (l *Log) Replay(last uint64, fn func(Edit)) (err error) {
+	l.head, l.seq, err = l.scan(false, func(seq uint64, b []byte) bool {
 		if seq > last {
 			return false
 		}
@@ -130,11 +141,12 @@ func (l *Log) Replay(last uint64, fn func(Edit)) {
 		}
 		return true
 	})
+	return err
 }
 
 // clearHead makes sure that no record is found behind the head.
 func (l *Log) clearHead() {
-	if l.head+recordHead <= len(l.ring) {
+	if l.head+recordHead <= l.size {
 		l.nv.write(l.head, make([]byte, recordHead))
 	}
 }

@@ -10,7 +10,7 @@ package nvlog
 // not written.
 type Log struct {
 	nv   *NVRAM
-	ring []byte
+	size int // of the ring, in bytes
 	head int
 	tail int
 	seq  uint64 // of the newest record
@@ -21,19 +21,19 @@ type Log struct {
 }
 
 // NewLog returns the empty log of a region; Start says where a log that was used begins.
-func NewLog(nv *NVRAM) *Log { return &Log{nv: nv, ring: nv.ring, off: !nv.Payload} }
+func NewLog(nv *NVRAM) *Log { return &Log{nv: nv, size: nv.LogBytes, off: !nv.Payload} }
 
 // Seq returns the number of the newest record.
 func (l *Log) Seq() uint64 { return l.seq }
 
 // Size returns the bytes of the ring.
-func (l *Log) Size() int { return len(l.ring) }
+func (l *Log) Size() int { return l.size }
 
 // Used returns the bytes between tail and head.
 func (l *Log) Used() int {
 	n := l.head - l.tail
 	if n < 0 {
-		n += len(l.ring)
+		n += l.size
 	}
 	return n
 }
@@ -48,23 +48,23 @@ func (l *Log) Fits(n int) bool {
 	for first := true; first || n > 0; first = false {
 		size := recordBytes(min(n, MaxEdits))
 		if l.wraps(at, size) {
-			need += len(l.ring) - at
+			need += l.size - at
 			at = 0
 		}
 		at, need, n = at+size, need+size, n-MaxEdits
 	}
-	return need+8 < len(l.ring)-l.Used()
+	return need+8 < l.size-l.Used()
 }
 
 // EverFits reports whether a command with n edits can be appended to an empty ring, wherever its
 // head is.
 func (l *Log) EverFits(n int) bool {
 	need := n*editBytes + (n/MaxEdits+2)*recordHead + maxRecord + recordHead
-	return l.off || need+8 < len(l.ring)
+	return l.off || need+8 < l.size
 }
 
 // wraps reports whether a record at a place has to go to the ring's start instead.
-func (l *Log) wraps(at, size int) bool { return at+size+recordHead > len(l.ring) }
+func (l *Log) wraps(at, size int) bool { return at+size+recordHead > l.size }
 
 // Starve notes that somebody waits for room, so that a checkpoint is worth its while.
 func (l *Log) Starve() { l.starved = true }
@@ -117,7 +117,7 @@ func (l *Log) Claim(n int) (Claim, bool) {
 func (c *Claim) Next() uint64 {
 	l := c.log
 	if !l.off && l.wraps(l.head, recordBytes(min(c.edits, MaxEdits))) {
-		if l.head+recordHead <= len(l.ring) {
+		if l.head+recordHead <= l.size {
 			l.seq++
 			c.seq++
 			sealRecord(l.record[:recordHead], l.seq, kindWrap, false, 0, 0)

@@ -121,9 +121,19 @@ func TestLogWithoutPayload(t *testing.T) {
 	for rest := make([]Edit, 1<<20); ok && len(rest) > 0; n++ {
 		rest, ok = c.Append(rest, 0)
 	}
-	if !ok || n != 1<<20/MaxEdits || l.Seq() != uint64(n) || l.Used() != 0 || !slices.Equal(l.ring, make([]byte, MinLogBytes)) {
+	if !ok || n != 1<<20/MaxEdits || l.Seq() != uint64(n) || l.Used() != 0 || !slices.Equal(ringOf(t, l), make([]byte, MinLogBytes)) {
 		t.Errorf("%d records, number %d, %d bytes used, %v", n, l.Seq(), l.Used(), ok)
 	}
+}
+
+// ringOf reads a log's ring.
+func ringOf(t *testing.T, l *Log) []byte {
+	t.Helper()
+	b := make([]byte, l.Size())
+	if err := l.nv.region.ReadLog(0, b); err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
 
 // TestEditsAreKept: all fields of an edit come back as they were.
@@ -139,11 +149,13 @@ func TestEditsAreKept(t *testing.T) {
 	}
 	again := NewLog(l.nv)
 	var got []Edit
-	again.Replay(l.Seq(), func(e Edit) { got = append(got, e) })
+	if err := again.Replay(l.Seq(), func(e Edit) { got = append(got, e) }); err != nil {
+		t.Fatal(err)
+	}
 	if !slices.Equal(got, want) || again.head != l.head || again.Seq() != 1 {
 		t.Errorf("%+v, not %+v", got, want)
 	}
-	if p := recordPages(again.ring); p != 65535 {
+	if p := recordPages(ringOf(t, again)); p != 65535 {
 		t.Errorf("it has %d pages", p)
 	}
 }
@@ -166,7 +178,7 @@ func TestDamagedLogIsRefused(t *testing.T) {
 			c, _ := l.Claim(1)
 			c.Append(make([]Edit, 1), 0)
 		}
-		clear(l.ring[2*recordBytes(1):][:recordBytes(1)])
+		l.nv.write(2*recordBytes(1), make([]byte, recordBytes(1)))
 		boot := l.nv.region.Boot()
 		if row.power {
 			boot++

@@ -2,54 +2,80 @@ package nvlog
 
 import "github.com/arraysim/arraysim/internal/block"
 
-// memory is the region cut into its parts. It is the only code that sees the region as a whole: the
-// log is appended to through write, pages and their descriptors are buffers that are announced and
-// then filled, and a flush makes all that was written before it durable. So a store that is not one
-// piece of local memory, such as one that a partner mirrors, has to offer no more than this:
+// memory is the parts of a region as the package uses them: see [block.Region], which says what a
+// store does with them. A write goes through touch or write, so that a region that is not local hears of
+// it; one that is costs a comparison.
 //
-//	header    written in place, in units of 512 bytes that a crash leaves whole or old
-//	counters  written in place without an announcement, in words of 8 bytes; they need no flush
+//	header    the state part: the header, and the state block in sectors of its own
+//	counters  words of 8 bytes, written in place without an announcement; they need no flush
 //	descs     64 bytes a page, announced, written word by word
-//	ring      records, each announced and copied as a whole; never read but at a start
+//	the log   records, each appended as a whole; never read but at a start
 //	data      4 KiB a page, announced, then filled; read in place, and handed to media as it is
 type memory struct {
 	region   block.Region
+	remote   block.Region // the same if it is not local, else nil
 	header   []byte
 	counters []byte
 	descs    []byte
-	ring     []byte
 	data     []byte
-	// OnWrite is for tests: it is called before bytes of a part are written, counter rows apart.
-	OnWrite func(part Part, b []byte)
 }
 
-// Part says which part of the region is written.
-type Part uint8
+func memoryOf(r block.Region) memory {
+	parts := r.Memory()
+	m := memory{region: r, header: parts.State, counters: parts.Counters, descs: parts.Descriptors, data: parts.Pages}
+	if !r.Local() {
+		m.remote = r
+	}
+	return m
+}
 
-// The parts.
-const (
-	PartHeader Part = iota // and the state block
-	PartDescriptor
-	PartLog
-	PartData
-)
-
-// touch announces that bytes are about to be written.
-func (m *memory) touch(part Part, b []byte) {
-	if m.OnWrite != nil {
-		m.OnWrite(part, b)
+// touch announces that n bytes of a part are about to be written.
+func (m *memory) touch(part block.Part, off, n int) {
+	if m.remote != nil {
+		m.remote.Announce(part, off, n)
 	}
 }
 
-// write copies a record to its place in the ring.
-func (m *memory) write(at int, record []byte) {
-	b := m.ring[at : at+len(record) : at+len(record)]
-	m.touch(PartLog, b)
-	copy(b, record)
-}
+// write puts a record at its place in the ring.
+func (m *memory) write(at int, record []byte) { m.region.Append(at, record) }
+
+// Local reports whether what is in NVRAM survives the death of the process at once.
+func (m *memory) Local() bool { return m.remote == nil }
+
+// Commit calls done when all that is in NVRAM now survives the death of the process, in the order
+// of the calls. Who has written tells nobody before.
+func (m *memory) Commit(done func(error)) { m.region.Commit(done) }
 
 // flush makes all that was written durable, what an earlier flush has failed to write, too.
-func (m *memory) flush(done func(error)) { m.region.Flush(0, len(m.region.Bytes()), done) }
+func (m *memory) flush(done func(error)) { m.region.Flush(done) }
 
 // flushNow is flush that waits; only used during a start.
-func (m *memory) flushNow() error { return m.region.FlushNow(0, len(m.region.Bytes())) }
+func (m *memory) flushNow() error { return m.region.FlushNow() }
+
+// reader reads the ring at a start, a good piece at a time.
+type reader struct {
+	region block.Region
+	size   int // of the ring
+	at     int // where buf begins
+	buf    []byte
+}
+
+// readAhead is how much of the ring is read at a time, at the least a record.
+const readAhead = 256 << 10
+
+func newReader(m *memory, size int) *reader {
+	return &reader{region: m.region, size: size, buf: make([]byte, 0, min(size, readAhead))}
+}
+
+// from returns bytes of the ring from a place on: a record of any length has room in them, unless
+// the ring ends before.
+func (r *reader) from(at int) ([]byte, error) {
+	if want := min(r.size-at, maxRecord); at < r.at || at+want > r.at+len(r.buf) {
+		r.at, r.buf = at, r.buf[:min(r.size-at, cap(r.buf))]
+		if err := r.region.ReadLog(at, r.buf); err != nil {
+			r.buf = r.buf[:0]
+			return nil, err
+		}
+	}
+	return r.buf[at-r.at:], nil
+}

@@ -68,7 +68,7 @@ func newFirmware(t testing.TB, seed uint64, l Layout, async bool) *firmware {
 	if async {
 		fw.region.exec = fw.clock
 	}
-	nv, err := open(fw.region, true, l)
+	nv, err := open(fw.region.watched, true, l)
 	fw.must(err)
 	fw.boot(nv)
 	fw.must(fw.fl.Truncate(0))
@@ -175,11 +175,11 @@ func (fw *firmware) append(room *Claim, c command, pages int) {
 
 // content returns the bytes of the log between tail and head.
 func (fw *firmware) content() []byte {
-	l := fw.log
+	l, ring := fw.log, fw.region.ring(fw.layout)
 	if l.tail <= l.head {
-		return slices.Clone(l.ring[l.tail:l.head])
+		return slices.Clone(ring[l.tail:l.head])
 	}
-	return append(slices.Clone(l.ring[l.tail:]), l.ring[:l.head]...)
+	return append(slices.Clone(ring[l.tail:]), ring[:l.head]...)
 }
 
 // write writes new stamps to some addresses, in a command with so many edits.

@@ -11,8 +11,8 @@ import (
 )
 
 // The region and its header. NVRAM alone knows where something lies; all others ask for it by
-// number. Who writes says so first (touch), so that tests can make the process die within the
-// update.
+// number. Who writes says so first (touch), so that a region that is not local memory hears of it. A
+// region in one piece, such as a mapped file, has the parts in this order:
 //
 //	+----------+----------------+---------------------+-----------+----------------+
 //	| header   | counter rows   | page descriptors    | log ring  | data pages     |
@@ -53,35 +53,13 @@ type Layout struct {
 	Payload bool
 }
 
-// Size returns the bytes of a region with this layout.
-func (l Layout) Size() int {
-	n := headerBytes + l.Rows*rowBytes + l.LogBytes
-	if !l.Payload { // nothing to recover: neither data nor descriptors
-		return n
+// Region returns what of it a store has to know.
+func (l Layout) Region() block.RegionLayout {
+	r := block.RegionLayout{State: headerBytes, Counters: l.Rows * rowBytes, Log: l.LogBytes}
+	if l.Payload { // else there is nothing to recover: neither data nor descriptors
+		r.Descriptors, r.Pages = l.Pages*descBytes, l.Pages*layout.PageBytes
 	}
-	n += l.Pages * descBytes
-	return pageAligned(n) + l.Pages*layout.PageBytes
-}
-
-func pageAligned(n int) int { return (n + layout.PageBytes - 1) &^ (layout.PageBytes - 1) }
-
-// cut cuts a region into its parts.
-func cut(r block.Region, l Layout) memory {
-	m, rest := memory{region: r}, r.Bytes()
-	take := func(n int) (part []byte) {
-		part, rest = rest[:n:n], rest[n:]
-		return part
-	}
-	m.header, m.counters = take(headerBytes), take(l.Rows*rowBytes)
-	if l.Payload {
-		m.descs = take(l.Pages * descBytes)
-	}
-	m.ring = take(l.LogBytes)
-	if used := headerBytes + len(m.counters) + len(m.descs) + len(m.ring); l.Payload {
-		take(pageAligned(used) - used)
-		m.data = rest
-	}
-	return m
+	return r
 }
 
 // NVRAM is a region with its layout.
@@ -95,11 +73,11 @@ type NVRAM struct {
 // yet. A region of the first format keeps its number of rows. An error is one line that says how to
 // mend it.
 func Open(store block.Store, name string, l Layout) (n *NVRAM, fresh bool, err error) {
-	region, fresh, err := store.Region(name, l.Size())
+	region, fresh, err := store.Region(name, l.Region())
 	if errors.Is(err, block.ErrSize) {
 		old := l
 		old.Rows = rowsV1
-		if r, f, e := store.Region(name, old.Size()); e == nil {
+		if r, f, e := store.Region(name, old.Region()); e == nil {
 			region, fresh, err, l = r, f, nil, old
 		}
 	}
@@ -107,14 +85,14 @@ func Open(store block.Store, name string, l Layout) (n *NVRAM, fresh bool, err e
 		return nil, false, err
 	}
 	// A power cut may have come before the first flush.
-	fresh = fresh || [24]byte(region.Bytes()[:24]) == [24]byte{}
+	fresh = fresh || [24]byte(region.Memory().State[:24]) == [24]byte{}
 	n, err = open(region, fresh, l)
 	return n, fresh, err
 }
 
 // open lays out a fresh region or checks the layout of one that was used.
 func open(r block.Region, fresh bool, l Layout) (*NVRAM, error) {
-	n := &NVRAM{Layout: l, memory: cut(r, l), version: Version}
+	n := &NVRAM{Layout: l, memory: memoryOf(r), version: Version}
 	if fresh {
 		n.writeHeader()
 		return n, nil
@@ -129,7 +107,7 @@ func open(r block.Region, fresh bool, l Layout) (*NVRAM, error) {
 func (n *NVRAM) checkHeader() error {
 	h := n.header
 	v2 := n.version == Version
-	whole := !v2 || le.Uint32(h[headerSum:]) == crc32.Checksum(h[:headerSum], castagnoli) || repairBlock(h, headerSum)
+	whole := !v2 || le.Uint32(h[headerSum:]) == crc32.Checksum(h[:headerSum], castagnoli) || n.repairState(0, headerSum)
 	pages := int(le.Uint32(h[12:]))
 	switch {
 	case !whole || string(h[:8]) != magic:
@@ -145,6 +123,7 @@ func (n *NVRAM) checkHeader() error {
 // writeHeader writes the header of the present format.
 func (n *NVRAM) writeHeader() {
 	h := n.header
+	n.touch(block.PartState, 0, headerSum+4)
 	copy(h, magic)
 	le.PutUint32(h[8:], Version)
 	le.PutUint32(h[12:], uint32(n.Pages))
@@ -156,6 +135,12 @@ func (n *NVRAM) writeHeader() {
 
 // Format returns the version of the format that the region has.
 func (n *NVRAM) Format() uint32 { return n.version }
+
+// repairState repairs a block of the state part, whose checksum is behind its first bytes.
+func (n *NVRAM) repairState(at, bytes int) bool {
+	n.touch(block.PartState, at, bytes+4)
+	return repairBlock(n.header[at:], bytes)
+}
 
 // repairBlock looks for the one bit whose flip makes a block agree with the checksum behind its
 // first n bytes, and flips it.

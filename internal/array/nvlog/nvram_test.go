@@ -29,11 +29,11 @@ func TestOpen(t *testing.T) {
 		{"fewer rows", func(b []byte) { b[20]--; seal(b) }, "another size"},
 	} {
 		r := newTestRegion(l, nil, nil)
-		if _, fresh, err := Open(testStore{region: r, size: l.Size(), fresh: true}, "nvram", l); !fresh || err != nil {
+		if _, fresh, err := Open(testStore{region: r, size: l.Region().Size(), fresh: true}, "nvram", l); !fresh || err != nil {
 			t.Fatalf("a fresh one: %v, %v", fresh, err)
 		}
 		row.change(r.mem)
-		n, fresh, err := Open(testStore{region: r, size: l.Size()}, "nvram", l)
+		n, fresh, err := Open(testStore{region: r, size: l.Region().Size()}, "nvram", l)
 		if fresh || (err == nil) != (row.says == "") || err != nil && !strings.Contains(err.Error(), row.says) {
 			t.Errorf("%s: fresh %v, %v", row.what, fresh, err)
 		}
@@ -42,7 +42,7 @@ func TestOpen(t *testing.T) {
 		}
 	}
 	r := newTestRegion(l, nil, nil)
-	if _, fresh, err := Open(testStore{region: r, size: l.Size()}, "nvram", l); !fresh || err != nil {
+	if _, fresh, err := Open(testStore{region: r, size: l.Region().Size()}, "nvram", l); !fresh || err != nil {
 		t.Errorf("power was lost before the first flush: %v, %v", fresh, err)
 	}
 	if _, _, err := Open(testStore{region: r, size: 1}, "nvram", l); err == nil {
@@ -63,7 +63,7 @@ func TestOpenFormat1(t *testing.T) {
 	le.PutUint32(r.mem[16:], MinLogBytes)
 	le.PutUint32(r.mem[20:], crc32.Checksum(r.mem[:20], castagnoli))
 	for start, format := range []uint32{1, Version} {
-		n, fresh, err := Open(testStore{region: r, size: old.Size()}, "nvram", l)
+		n, fresh, err := Open(testStore{region: r, size: old.Region().Size()}, "nvram", l)
 		if err != nil || fresh || n.Format() != format || n.Rows != rowsV1 {
 			t.Fatalf("start %d: %v, fresh %v, %+v", start, err, fresh, n)
 		}
@@ -114,7 +114,7 @@ func TestPartsDoNotOverlap(t *testing.T) {
 			claim("a descriptor", n.Describe(i))
 			claim("a page", n.Write(i, 0, layout.PageSectors))
 		}
-		claim("the log", n.ring)
+		claim("the log", r.ring(l))
 		if rest := len(r.mem) - claimed; rest < 0 || rest >= layout.PageBytes {
 			t.Errorf("%+v: %d bytes are nothing's", l, rest)
 		}

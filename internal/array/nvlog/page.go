@@ -114,7 +114,11 @@ const (
 // flipped bit of the descriptor is repaired first: its number decides whether the page counts.
 func (n *NVRAM) Examine(page uint32, last uint64) Condition {
 	d := n.Descriptor(page)
-	whole := d.Valid() || d.Seq() != 0 && d.repair()
+	whole := d.Valid()
+	if !whole && d.Seq() != 0 && d.repair() {
+		whole = true
+		n.touch(block.PartDescriptors, int(page)*descBytes, descBytes)
+	}
 	switch seq := d.Seq(); {
 	case seq == 0, whole && seq > last:
 		return Unused
@@ -135,7 +139,7 @@ func (n *NVRAM) Descriptor(page uint32) Descriptor {
 // Describe returns the descriptor of a page, to be written. Preconditions: the page is free.
 func (n *NVRAM) Describe(page uint32) Descriptor {
 	d := n.Descriptor(page)
-	n.touch(PartDescriptor, d)
+	n.touch(block.PartDescriptors, int(page)*descBytes, descBytes)
 	return d
 }
 
@@ -168,7 +172,7 @@ func (n *NVRAM) Sectors(from, to int) []byte {
 func (n *NVRAM) Write(page uint32, first, count int) []byte {
 	o, k := int(page)*layout.PageBytes+first*block.SectorSize, count*block.SectorSize
 	b := n.data[o : o+k : o+k]
-	n.touch(PartData, b)
+	n.touch(block.PartPages, o, k)
 	return b
 }
 

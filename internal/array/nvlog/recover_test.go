@@ -46,8 +46,9 @@ func (fw *firmware) open(c crash) *opened {
 	if c.power {
 		boot++
 	}
-	o := &opened{region: &testRegion{mem: c.mem, disk: c.disk, boot: boot, rnd: fw.rnd, exec: fw.region.exec}}
-	if o.nv, o.err = open(o.region, false, fw.layout); o.err != nil {
+	r := &testRegion{mem: c.mem, disk: c.disk, boot: boot, rnd: fw.rnd, exec: fw.region.exec}
+	o := &opened{region: r.lay(fw.layout)}
+	if o.nv, o.err = open(r.watched, false, fw.layout); o.err != nil {
 		return o
 	}
 	o.log, o.saved = NewLog(o.nv), o.nv.Saved()
@@ -58,7 +59,7 @@ func (fw *firmware) open(c crash) *opened {
 	if o.end, o.err = o.log.FindEnd(o.saved, max(o.saved.Flushed, p.last, p.seq), false); o.err != nil {
 		return o
 	}
-	o.log.Replay(o.end.Last, func(e Edit) { o.edits = append(o.edits, e) })
+	o.err = o.log.Replay(o.end.Last, func(e Edit) { o.edits = append(o.edits, e) })
 	return o
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/block/blocktest"
 	"github.com/arraysim/arraysim/internal/testkit"
 )
 
@@ -16,11 +17,13 @@ var errFlush = errors.New("input/output error")
 
 // testRegion is NVRAM of which a test knows what the death of the process and what a loss of power leaves.
 type testRegion struct {
-	mem  []byte // what the process sees, and what its death leaves
-	disk []byte // what survives a loss of power for sure
-	boot uint64
-	rnd  *rand.Rand
-	exec block.Executor // nil: a flush ends within Flush
+	block.LocalMemory
+	watched *blocktest.Watched // this region, as its user has it
+	mem     []byte             // what the process sees, and what its death leaves
+	disk    []byte             // what survives a loss of power for sure
+	boot    uint64
+	rnd     *rand.Rand
+	exec    block.Executor // nil: a flush ends within Flush
 	// fails is how many flushes fail from now on.
 	fails      int
 	flushes    int
@@ -28,16 +31,30 @@ type testRegion struct {
 }
 
 func newTestRegion(l Layout, rnd *rand.Rand, exec block.Executor) *testRegion {
-	return &testRegion{mem: make([]byte, l.Size()), disk: make([]byte, l.Size()), boot: 1, rnd: rnd, exec: exec}
+	size := l.Region().Size()
+	r := &testRegion{mem: make([]byte, size), disk: make([]byte, size), boot: 1, rnd: rnd, exec: exec}
+	return r.lay(l)
 }
 
-func (r *testRegion) Bytes() []byte { return r.mem }
-func (r *testRegion) Boot() uint64  { return r.boot }
-func (r *testRegion) Distrust()     { r.distrusted = true }
+// lay lays the parts out.
+func (r *testRegion) lay(l Layout) *testRegion {
+	r.LocalMemory = block.NewLocalMemory(r.mem, l.Region())
+	r.watched = blocktest.Watch(r, l.Region(), r.mem)
+	return r
+}
+
+func (r *testRegion) Boot() uint64 { return r.boot }
+func (r *testRegion) Distrust()    { r.distrusted = true }
+
+// ring returns the bytes of the log.
+func (r *testRegion) ring(l Layout) []byte {
+	_, log := l.Region().Cut(r.mem)
+	return log
+}
 
 const unit = 512 // bytes of which a loss of power keeps all or nothing
 
-func (r *testRegion) FlushNow(_, _ int) error {
+func (r *testRegion) FlushNow() error {
 	r.flushes++
 	if r.fails > 0 {
 		r.fails--
@@ -48,11 +65,11 @@ func (r *testRegion) FlushNow(_, _ int) error {
 }
 
 // Flush takes a while. What is written meanwhile may become durable with it or not.
-func (r *testRegion) Flush(_, _ int, done func(error)) {
+func (r *testRegion) Flush(done func(error)) {
 	r.flushes++
 	if r.exec == nil {
 		r.flushes--
-		done(r.FlushNow(0, 0))
+		done(r.FlushNow())
 		return
 	}
 	mem, disk := slices.Clone(r.mem), slices.Clone(r.disk)
@@ -105,8 +122,8 @@ type testStore struct {
 	fresh  bool
 }
 
-func (s testStore) Region(_ string, size int) (block.Region, bool, error) {
-	if size != s.size {
+func (s testStore) Region(_ string, l block.RegionLayout) (block.Region, bool, error) {
+	if l.Size() != s.size {
 		return nil, false, block.ErrSize
 	}
 	return s.region, s.fresh, nil

@@ -3,6 +3,8 @@ package nvlog
 import (
 	"cmp"
 	"hash/crc32"
+
+	"github.com/arraysim/arraysim/internal/block"
 )
 
 // The state block says what is known to be durable. It lies in the header's page, in sectors of its
@@ -43,7 +45,7 @@ func (n *NVRAM) Saved() Saved {
 	s.damaged = true
 	for _, at := range [...]int{stateOffset, otherOffset} {
 		b := n.header[at : at+stateBytes]
-		if le.Uint32(b[stateSum:]) != crc32.Checksum(b[:stateSum], castagnoli) && !repairBlock(b, stateSum) {
+		if le.Uint32(b[stateSum:]) != crc32.Checksum(b[:stateSum], castagnoli) && !n.repairState(at, stateSum) {
 			continue
 		}
 		// Of two equal ones that counts which promises less.
@@ -74,7 +76,7 @@ func (n *NVRAM) saveState(other bool, flushed, generation, boot uint64) {
 		at = otherOffset
 	}
 	b := n.header[at : at+stateBytes]
-	n.touch(PartHeader, b)
+	n.touch(block.PartState, at, stateBytes)
 	le.PutUint64(b, flushed)
 	le.PutUint64(b[8:], generation)
 	le.PutUint64(b[16:], boot)
@@ -85,7 +87,7 @@ func (n *NVRAM) saveState(other bool, flushed, generation, boot uint64) {
 // does not agree with its other was hit by a crash or by damage.
 func (n *NVRAM) setNewest(seq uint64) {
 	b := n.header[newestOffset : newestOffset+16]
-	n.touch(PartHeader, b)
+	n.touch(block.PartState, newestOffset, len(b))
 	le.PutUint64(b, seq)
 	le.PutUint64(b[8:], ^seq)
 }

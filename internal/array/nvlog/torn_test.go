@@ -9,6 +9,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/testkit"
 )
 
@@ -18,12 +19,12 @@ import (
 func (u *update) cuts(fn func(from, to int)) {
 	every := 1
 	switch u.part {
-	case PartDescriptor:
+	case block.PartDescriptors:
 		for to := 8; to <= len(u.new); to += 4 {
 			fn(0, to)
 		}
 		return
-	case PartData:
+	case block.PartPages:
 		every = 97
 	}
 	for at := 0; at <= len(u.new); at += every {
@@ -98,7 +99,7 @@ func TestTornCommands(t *testing.T) {
 		}
 		for i, u := range updates {
 			every := 1
-			if u.part == PartLog && len(u.new) > 4096 {
+			if u.part == block.PartLog && len(u.new) > 4096 {
 				every = 101 // of a long record, some bytes
 			}
 			u.cuts(func(from, to int) {
@@ -154,7 +155,7 @@ func TestFlippedBits(t *testing.T) {
 				flip(fw.offset(part)+bit/8, bit%8)
 			}
 		}
-		for _, part := range [][]byte{fw.nv.ring, fw.nv.descs} {
+		for _, part := range [][]byte{fw.region.ring(fw.layout), fw.nv.descs} {
 			for off := range part {
 				flip(fw.offset(part)+off, fw.rnd.IntN(8))
 			}

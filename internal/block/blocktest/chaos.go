@@ -45,8 +45,8 @@ func (c *Chaos) Medium(name string, size uint64) (block.Medium, error) {
 }
 
 // Region wraps the NVRAM: flushes take time.
-func (c *Chaos) Region(name string, size int) (block.Region, bool, error) {
-	r, fresh, err := c.Store.Region(name, size)
+func (c *Chaos) Region(name string, l block.RegionLayout) (block.Region, bool, error) {
+	r, fresh, err := c.Store.Region(name, l)
 	if err != nil {
 		return nil, false, err
 	}
@@ -110,8 +110,8 @@ type chaosRegion struct {
 	c *Chaos
 }
 
-func (r chaosRegion) Flush(off, n int, done func(error)) {
-	r.c.later(func() { r.Region.Flush(off, n, done) })
+func (r chaosRegion) Flush(done func(error)) {
+	r.c.later(func() { r.Region.Flush(done) })
 }
 
 type chaosMeta struct {

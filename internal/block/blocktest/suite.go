@@ -2,6 +2,7 @@ package blocktest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -166,29 +167,49 @@ func removeMedium(t *testing.T, s block.Store, d Driver) {
 
 func regionKept(t *testing.T, open func(*testing.T) (block.Store, Driver)) {
 	s, d := open(t)
-	r, fresh, err := s.Region("nvram", 1<<20)
+	r, fresh, err := s.Region("nvram", testLayout)
 	if err != nil || !fresh {
 		t.Fatalf("a new region: fresh %v, %v", fresh, err)
 	}
-	copy(r.Bytes()[777:], "kept")
-	d.Wait(func(done func()) {
-		r.Flush(777, 4, func(err error) {
-			if err != nil {
-				t.Error(err)
-			}
-			done()
-		})
-	})
+	m := r.Memory()
+	put := func(p block.Part, off int, text string) {
+		if !r.Local() {
+			r.Announce(p, off, len(text))
+		}
+		copy(m.Part(p)[off:], text)
+	}
+	put(block.PartPages, testLayout.Pages-4, "page")
+	put(block.PartDescriptors, 8, "described")
+	r.Append(testLog-5, []byte("log it"[:5]))
+	put(block.PartState, 777, "kept")
+	copy(m.Counters[testLayout.Counters-8:], "counted!")
+	must := func(err error) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	d.Wait(func(done func()) { r.Commit(func(err error) { must(err); done() }) })
+	d.Wait(func(done func()) { r.Flush(func(err error) { must(err); done() }) })
 	mustClose(t, s)
 	s, _ = open(t)
-	r, fresh, err = s.Region("nvram", 1<<20)
-	if err != nil || fresh || string(r.Bytes()[777:781]) != "kept" {
-		t.Errorf("opened again: fresh %v, %v", fresh, err)
+	if r, fresh, err = s.Region("nvram", testLayout); err != nil || fresh {
+		t.Fatalf("opened again: fresh %v, %v", fresh, err)
+	}
+	m = r.Memory()
+	log := make([]byte, 5)
+	must(r.ReadLog(testLog-5, log))
+	for part, got := range map[string][]byte{"page": m.Pages[testLayout.Pages-4:], "described": m.Descriptors[8:17], "log i": log, "kept": m.State[777:781],
+		"counted!": m.Counters[testLayout.Counters-8:]} {
+		if string(got) != part {
+			t.Errorf("opened again, it holds %q, not %q", got, part)
+		}
 	}
 	mustClose(t, s)
 	s, _ = open(t)
-	if _, _, err := s.Region("nvram", 2<<20); err == nil {
-		t.Error("a region was opened with another size")
+	l := testLayout
+	l.Log *= 2
+	if _, _, err := s.Region("nvram", l); !errors.Is(err, block.ErrSize) {
+		t.Errorf("a region was opened with another size: %v", err)
 	}
 	mustClose(t, s)
 }

@@ -339,6 +339,16 @@ func (d *Disk) WriteBack(rnd *rand.Rand) {
 	}
 }
 
+// Mapped returns the memory of the NVRAM at a path, as the program sees it that maps it; nil: none does.
+func (d *Disk) Mapped(path string) []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n := d.names[clean(path)]; n != nil {
+		return n.mapped
+	}
+	return nil
+}
+
 func sortedNames(m map[string]*inode) []string {
 	names := make([]string, 0, len(m))
 	for k := range m {
