@@ -84,15 +84,15 @@ def full() -> list[Part]:
     plain = [p for p in go_packages(concurrent=False) if not p.endswith("/sim")]
     return [
         Part("setup", ["scripts/setup.sh"], 75, cores=2),
-        Part("root", ["scripts/vm/root.py"], 60, ("setup",)),
+        Part("root", ["scripts/vm/root.py"], 65, ("setup",)),
         Part("image", ["scripts/rootfs.sh"], 60, ("setup",), cores=0.5),
-        Part("build", ["make", "--no-print-directory", "build", "plugin"], 90, ("setup",)),
-        Part("lint", ["scripts/lint.sh"], 150, ("build",), env=PLAIN),
-        Part("race", [*TEST, "-race", *CONCURRENT], 400, ("setup",), env=COMPILE),
-        Part("go", [*TEST, *plain], 200, ("build",), env=PLAIN | COMPILE),
-        Part("sim", [*TEST, "./internal/sim"], 240, ("build",), env=PLAIN | COMPILE),
-        Part("tools", TOOLS, 300, ("build", "image")),
-        Part("vm", ["scripts/vm/run.py", "-m", "not slow"], 300, ("build", "root")),
+        Part("build", ["make", "--no-print-directory", "build", "plugin"], 45, ("setup",)),
+        Part("lint", ["scripts/lint.sh"], 65, ("build",), env=PLAIN),
+        Part("race", [*TEST, "-race", *CONCURRENT], 190, ("setup",), env=COMPILE),
+        Part("go", [*TEST, *plain], 240, ("build",), env=PLAIN | COMPILE),
+        Part("sim", [*TEST, "./internal/sim"], 400, ("build",), env=PLAIN | COMPILE),
+        Part("tools", TOOLS, 250, ("build", "image")),
+        Part("vm", ["scripts/vm/run.py", "-m", "not slow"], 375, ("build", "root")),
     ]
 
 

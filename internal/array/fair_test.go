@@ -65,6 +65,9 @@ func (s *stream) worst() int64 { return slices.Max(append([]int64{0}, s.took...)
 func TestEveryPoolIsAdmitted(t *testing.T) {
 	for _, caps := range [][]int{nil, {100}} {
 		for _, pools := range []int{2, 5, 16, 64} {
+			if testing.Short() && pools == 64 {
+				continue
+			}
 			t.Run(fmt.Sprintf("caps=%v/%d", caps, pools), func(t *testing.T) {
 				const speed = 4 << 20
 				// The more pools, the sooner the cache is full, and the more a second costs.

@@ -34,6 +34,9 @@ func TestFlippedBits(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(testkit.Seed(t), 9))
 	renewed, errors, clean := map[string]int{}, map[string]int{}, 0
 	flips := *flipsFlag
+	if testing.Short() {
+		flips /= 4
+	}
 	if underRace {
 		flips /= 10
 	}

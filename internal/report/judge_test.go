@@ -201,9 +201,9 @@ func judgeTruth(t *testing.T, kinds []string, first, n uint64, offload func(kind
 }
 
 // judgedKinds are the kinds of scenario that the firmware runs; the race detector makes it ten
-// times slower, and gets the first two, hosts alone and an offload.
+// times slower, and gets the first two, hosts alone and an offload, as -short does.
 func judgedKinds() []string {
-	if raceEnabled {
+	if raceEnabled || testing.Short() {
 		return truthKinds[:2]
 	}
 	return truthKinds

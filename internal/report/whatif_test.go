@@ -74,7 +74,7 @@ func TestSharesAgainstTheRealThing(t *testing.T) {
 		}
 		four = append(four, map[string]any{"name": name, "mdisks": []any{map[string]any{"kind": "hdd", "count": count, "size": "100GiB"}}})
 	}
-	for _, c := range []struct {
+	for i, c := range []struct {
 		name       string
 		set        setting
 		determined bool
@@ -86,6 +86,9 @@ func TestSharesAgainstTheRealThing(t *testing.T) {
 		{"four pools, a clone of three times the cache", setting{"arrays.svc.pools": four, "jobs.clone.size": "6GiB"}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if testing.Short() && i > 0 {
+				t.Skip("the firmware runs half a dozen times in each case")
+			}
 			with := func(more setting) *Data {
 				all := setting{}
 				for _, m := range []setting{c.set, more} {
