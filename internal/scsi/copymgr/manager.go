@@ -19,10 +19,12 @@ import (
 // what is counted of both for each I_T_L nexus and each initiator.
 type Manager struct {
 	t          *server.Target
-	operations []*operation // that run, in the order of their beginning (start.go)
+	operations []*operation // that run, in the order of their beginning (copystart.go)
 	tokens     []*rodToken  // in the order of creation (token.go)
-	sources    map[*server.ITL]*source
-	hosts      []hostUse // by number of the initiator
+	// sources has whatever copies came on, until it is gone and its last operation is over. It is never
+	// walked through.
+	sources map[*server.ITL]*source
+	hosts   []hostUse // by number of the initiator
 }
 
 // hostUse is what operations and tokens of one initiator take. Both are bounded, so that one
