@@ -146,9 +146,9 @@ func (f *fenceRig) pr(lun uint64, sa, kind byte, key, action uint64) {
 	f.send(lun, prOut(sa, kind), prList(key, action, 0))
 }
 
-// TestNothingLandsAfterAFence: when a fence of the destination has answered, not one more block of a
-// copy arrives there, wherever its command came, whether that has ended or not, and whether its request can
-// be withdrawn or not. A fence of the source stops what reads it.
+// TestNothingLandsAfterAFence: when a fence of the destination has answered, not one more block of
+// a copy arrives there, wherever its command came, whether that has ended or not, and whether its
+// request can be withdrawn or not. A fence of the source stops what reads it.
 func TestNothingLandsAfterAFence(t *testing.T) {
 	for _, side := range []uint64{toLUN, fromLUN} {
 		for _, fence := range fences {
@@ -211,7 +211,8 @@ func TestNothingLandsAfterAFence(t *testing.T) {
 	}
 }
 
-// TestWhatAFencedCopySays: a copy that a fence ends names the unit that ended it, and what that said.
+// TestWhatAFencedCopySays: a copy that a fence ends names the unit that ended it, and what that
+// said.
 func TestWhatAFencedCopySays(t *testing.T) {
 	for _, c := range []struct {
 		fence string
@@ -250,8 +251,8 @@ func TestWhatAFencedCopySays(t *testing.T) {
 	}
 }
 
-// TestReservationSparesItsOwn: a reservation ends no copy of those whom it lets read and write, and none of the
-// units that it is not of.
+// TestReservationSparesItsOwn: a reservation ends no copy of those whom it lets read and write,
+// and none of the units that it is not of.
 func TestReservationSparesItsOwn(t *testing.T) {
 	for _, kind := range copyKinds {
 		for _, c := range []struct {
@@ -289,8 +290,9 @@ func TestReservationSparesItsOwn(t *testing.T) {
 	}
 }
 
-// TestCopyThatWaitsIsFenced: a copy that arrived before a fence and waits in the task set of another unit does
-// not begin after it; one that arrives afterwards does, where no reservation keeps it away.
+// TestCopyThatWaitsIsFenced: a copy that arrived before a fence and waits in the task set of
+// another unit does not begin after it; one that arrives afterwards does, where no reservation
+// keeps it away.
 func TestCopyThatWaitsIsFenced(t *testing.T) {
 	frontEnd := fences[0] // one that keeps reservations itself
 	frontEnd.name, frontEnd.begin = "EndCopies", func(f *fenceRig, lun uint64) {

@@ -8,7 +8,8 @@ import (
 	"github.com/arraysim/arraysim/internal/scsi/scsitest"
 )
 
-// TestManyRegistrations: a unit keeps 1,024 registrations and refuses the next; whoever leaves makes room.
+// TestManyRegistrations: a unit keeps 1,024 registrations and refuses the next; whoever leaves
+// makes room.
 func TestManyRegistrations(t *testing.T) {
 	r := newRig(t)
 	register := func(port int, key uint64) string {

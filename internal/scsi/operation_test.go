@@ -61,7 +61,8 @@ func (r *rig) status(id uint32) int {
 	return int(bytes.Join(t.DataIn, nil)[5])
 }
 
-// TestPriorityReachesTheDevice: both forms of the list have it in the low bits of their second byte.
+// TestPriorityReachesTheDevice: both forms of the list have it in the low bits of their second
+// byte.
 func TestPriorityReachesTheDevice(t *testing.T) {
 	for priority := range uint8(8) {
 		r := newRig(t)

@@ -52,7 +52,8 @@ func (r *rig) specify(n *scsi.Nexus, key, action uint64, flags byte, ports ...st
 }
 
 // TestSpecifiedPortsAreNotOthersToChange: REGISTER with SPEC_I_PT=1 registers ports that are not
-// registered, and touches no registration that there is (SPC-4 5.12.7, table of the register behaviors).
+// registered, and touches no registration that there is (SPC-4 5.12.7, table of the register
+// behaviors).
 func TestSpecifiedPortsAreNotOthersToChange(t *testing.T) {
 	const victim, fresh = initiatorB + ",i,0x1", initiatorB + ",i,0x2"
 	for _, c := range []struct {
@@ -88,7 +89,8 @@ func TestSpecifiedPortsAreNotOthersToChange(t *testing.T) {
 	}
 }
 
-// TestNothingToRegister: a REGISTER that has nothing to do leaves what survives power loss as it is.
+// TestNothingToRegister: a REGISTER that has nothing to do leaves what survives power loss as it
+// is.
 func TestNothingToRegister(t *testing.T) {
 	for _, sa := range []byte{0, 6} {
 		r, k := savingRig(t)
@@ -112,8 +114,8 @@ func TestNothingToRegister(t *testing.T) {
 	}
 }
 
-// TestAllPortsAsIfOneByOne: ALL_TG_PT=1 is the same request by every target port, so that a REGISTER does
-// not change what the initiator registered by another port with another key.
+// TestAllPortsAsIfOneByOne: ALL_TG_PT=1 is the same request by every target port, so that a
+// REGISTER does not change what the initiator registered by another port with another key.
 func TestAllPortsAsIfOneByOne(t *testing.T) {
 	r, _ := savingRig(t, scsi.Port{ID: 1, Group: 1}, scsi.Port{ID: 2, Group: 2})
 	second := r.tg.OpenNexus(initiatorA, initiatorA+",i,0x1", 2)
@@ -139,8 +141,8 @@ func TestAllPortsAsIfOneByOne(t *testing.T) {
 	}
 }
 
-// TestPreemptOfRegistrations: a PREEMPT that takes no reservation ignores SCOPE and TYPE (SPC-4 5.12.11.4.4);
-// one that takes it needs them.
+// TestPreemptOfRegistrations: a PREEMPT that takes no reservation ignores SCOPE and TYPE (SPC-4
+// 5.12.11.4.4); one that takes it needs them.
 func TestPreemptOfRegistrations(t *testing.T) {
 	for _, sa := range []byte{4, 5} {
 		r, _ := savingRig(t)
@@ -171,8 +173,8 @@ func TestPreemptOfRegistrations(t *testing.T) {
 	}
 }
 
-// TestPreemptThatIsAborted: a PREEMPT AND ABORT that is aborted while it waits for the tasks of others has
-// preempted all the same, and what it changed survives power loss.
+// TestPreemptThatIsAborted: a PREEMPT AND ABORT that is aborted while it waits for the tasks of
+// others has preempted all the same, and what it changed survives power loss.
 func TestPreemptThatIsAborted(t *testing.T) {
 	r, k := savingRig(t)
 	for i, n := range []*scsi.Nexus{r.a, r.b} {

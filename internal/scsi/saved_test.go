@@ -273,8 +273,9 @@ func TestPortGroups(t *testing.T) {
 	}
 }
 
-// TestWhoMaySetGroups: SET TARGET PORT GROUPS takes the paths of all initiators, so it exists for those alone
-// that the target's options name; the others see that states change by themselves only.
+// TestWhoMaySetGroups: SET TARGET PORT GROUPS takes the paths of all initiators, so it exists for
+// those alone that the target's options name; the others see that states change by themselves
+// only.
 func TestWhoMaySetGroups(t *testing.T) {
 	exec := &block.Virtual{}
 	dev := scsitest.NewDevice(exec, scsitest.Ready(1, scsitest.Sectors, 512, true))

@@ -9,10 +9,10 @@
 // # Reading
 //
 // This package puts the parts together: it has the dispatch table, and names what front ends use.
-// Package server has the objects and takes a task from stage to stage; spc and sbc have the handlers
-// of primary and of block commands; copymgr has the copies. What they stand on knows no task: sense,
-// names, reservation, alua, pages, counters, sgl. docs/architecture.md draws the walk of a command
-// and that of a copy through them.
+// Package server has the objects and takes a task from stage to stage; spc and sbc have the
+// handlers of primary and of block commands; copymgr has the copies. What they stand on knows no
+// task: sense, names, reservation, alua, pages, counters, sgl. docs/architecture.md draws the walk
+// of a command and that of a copy through them.
 //
 // # Concurrency
 //

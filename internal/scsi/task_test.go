@@ -194,8 +194,8 @@ func TestResets(t *testing.T) {
 	}
 }
 
-// TestColdResetEndsNexuses: a cold reset ends the nexuses that see a unit that was reset, after it was
-// answered; a warm one ends none.
+// TestColdResetEndsNexuses: a cold reset ends the nexuses that see a unit that was reset, after it
+// was answered; a warm one ends none.
 func TestColdResetEndsNexuses(t *testing.T) {
 	for _, fn := range []scsi.TMF{scsi.TargetWarmReset, scsi.TargetColdReset} {
 		r := newRig(t)

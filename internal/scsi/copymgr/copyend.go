@@ -67,7 +67,7 @@ func (o *operation) await(w *server.Waiter) {
 	o.waiters = append(o.waiters, w)
 }
 
-// Release implements continuation: the task is gone before its operation is over only when
+// Release implements server.Continuation: the task is gone before its operation is over only when
 // the unit is.
 func (o *operation) Release(*server.Task) {
 	if o.state != over {

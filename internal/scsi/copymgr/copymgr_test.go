@@ -11,8 +11,8 @@ import (
 	"github.com/arraysim/arraysim/internal/scsi/server"
 )
 
-// slow is a device that ends requests when the test says so, and those that are withdrawn, unless it
-// has begun what it gets at once.
+// slow is a device that ends requests when the test says so, and those that are withdrawn, unless
+// it has begun what it gets at once.
 type slow struct {
 	info block.Info
 	keen bool

@@ -51,8 +51,8 @@ func operate(t *server.Task, work copier, id uint32, named, discard, immed bool,
 	return true
 }
 
-// room reports whether another operation may start on an I_T_L nexus. finish gives back what operate
-// takes.
+// room reports whether another operation may start on an I_T_L nexus. finish gives back what
+// operate takes.
 func (m *Manager) room(s *source, host uint32) bool {
 	return len(m.operations) < maxCopies && m.host(host).operations < maxCopiesOfHost && s.running < maxCopiesOfNexus
 }

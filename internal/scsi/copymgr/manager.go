@@ -1,8 +1,8 @@
-// Package copymgr is the copy manager of a target (SPC-5 5.18): EXTENDED COPY, copies by ROD tokens,
-// and what hosts can ask of them. An operation uses units that its command did not come to, and with
-// IMMED=1 outlives its command. So it has requests of its own, asks each unit before each step
-// whether that would serve it (server.ITL.Refuses), and ends when a unit that it uses is fenced,
-// which reaches it through server.CopyManager.
+// Package copymgr is the copy manager of a target (SPC-5 5.18): EXTENDED COPY, copies by ROD
+// tokens, and what hosts can ask of them. An operation uses units that its command did not come
+// to, and with IMMED=1 outlives its command. So it has requests of its own, asks each unit before
+// each step whether that would serve it (server.ITL.Refuses), and ends when a unit that it uses is
+// fenced, which reaches it through server.CopyManager.
 //
 // A copy goes through extendedcopy.go, copystart.go, copysegment.go and copyend.go; those of tokens
 // through populate.go or writetoken.go in the place of the first and the third.
@@ -19,10 +19,12 @@ import (
 // what is counted of both for each I_T_L nexus and each initiator.
 type Manager struct {
 	t          *server.Target
-	operations []*operation // that run, in the order of their beginning (start.go)
+	operations []*operation // that run, in the order of their beginning (copystart.go)
 	tokens     []*rodToken  // in the order of creation (token.go)
-	sources    map[*server.ITL]*source
-	hosts      []hostUse // by number of the initiator
+	// sources has whatever copies came on, until it is gone and its last operation is over. It is never
+	// walked through.
+	sources map[*server.ITL]*source
+	hosts   []hostUse // by number of the initiator
 }
 
 // hostUse is what operations and tokens of one initiator take. Both are bounded, so that one
@@ -58,7 +60,7 @@ func (m *Manager) host(id uint32) *hostUse {
 	return &m.hosts[id]
 }
 
-// Fence implements copyManager.
+// Fence implements server.CopyManager.
 func (m *Manager) Fence(u *server.Unit, w *server.Waiter, what server.Scope, verdict server.Verdict) {
 	for _, o := range slices.Clone(m.operations) {
 		x, how := o.work.uses(o, u, what)
@@ -74,7 +76,7 @@ func (m *Manager) Fence(u *server.Unit, w *server.Waiter, what server.Scope, ver
 	}
 }
 
-// Stop implements copyManager.
+// Stop implements server.CopyManager.
 func (m *Manager) Stop(w *server.Waiter, match func(*server.ITL) bool) {
 	for _, o := range slices.Clone(m.operations) {
 		if !match(o.x) {
@@ -87,7 +89,7 @@ func (m *Manager) Stop(w *server.Waiter, match func(*server.ITL) bool) {
 	}
 }
 
-// Drop implements copyManager.
+// Drop implements server.CopyManager.
 func (m *Manager) Drop(x *server.ITL) {
 	s := m.sources[x]
 	if s == nil {
@@ -110,7 +112,7 @@ func (m *Manager) left(x *server.ITL, s *source) {
 	}
 }
 
-// Offloads implements copyManager.
+// Offloads implements server.CopyManager.
 func (m *Manager) Offloads(out []server.Offload) []server.Offload {
 	for _, o := range m.operations {
 		if o.task == nil {
@@ -120,7 +122,7 @@ func (m *Manager) Offloads(out []server.Offload) []server.Offload {
 	return out
 }
 
-// Offload implements outsourced.
+// Offload implements server.Outsourced.
 func (o *operation) Offload() server.Offload {
 	f := server.Offload{Volume: o.x.Unit().Volume(), Initiator: o.x.Nexus().Initiator(), Done: o.result.moved, Start: o.start, Background: o.task == nil}
 	switch w := o.work.(type) {

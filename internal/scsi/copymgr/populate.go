@@ -1,5 +1,5 @@
-// Handler of POPULATE TOKEN, stages 1 and 3 of a copy by token: a token is a hold of the source. The
-// parameter lists of both commands of tokens are read here.
+// Handler of POPULATE TOKEN, stages 1 and 3 of a copy by token: a token is a hold of the source.
+// The parameter lists of both commands of tokens are read here.
 
 package copymgr
 

@@ -178,7 +178,7 @@ func (m *Manager) roomForToken(by uint32) bool {
 	return valid < maxTokens
 }
 
-// Revoke implements copyManager.
+// Revoke implements server.CopyManager.
 func (m *Manager) Revoke(u *server.Unit) {
 	for _, k := range slices.Clone(m.tokens) {
 		if u == nil || k.u == u {

@@ -1,5 +1,6 @@
-// Handler of WRITE USING TOKEN, stages 1 and 3 of a copy by token: it places ranges of what the token
-// holds at the destination, one request a range. A token is in use until its operation is over.
+// Handler of WRITE USING TOKEN, stages 1 and 3 of a copy by token: it places ranges of what the
+// token holds at the destination, one request a range. A token is in use until its operation is
+// over.
 
 package copymgr
 

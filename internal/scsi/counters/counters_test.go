@@ -30,8 +30,8 @@ func lines(s *Set) string {
 	return strings.Join(out, "\n")
 }
 
-// TestSavedCountersAddUp: what random commands count is saved and loaded whole, and loading it twice
-// counts it twice.
+// TestSavedCountersAddUp: what random commands count is saved and loaded whole, and loading it
+// twice counts it twice.
 func TestSavedCountersAddUp(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

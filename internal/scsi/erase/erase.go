@@ -10,8 +10,8 @@ import (
 	"github.com/arraysim/arraysim/internal/scsi/sgl"
 )
 
-// rate is how fast patterns are written, in bytes a second. That is background work that all volumes
-// of the pool would feel in the cache, so it gets a share that a host hardly notices.
+// rate is how fast patterns are written, in bytes a second. That is background work that all
+// volumes of the pool would feel in the cache, so it gets a share that a host hardly notices.
 const rate = 32 << 20
 
 const (

@@ -102,8 +102,8 @@ func TestPasses(t *testing.T) {
 	}
 }
 
-// TestRate: a pattern is written no faster than the rate, and every pass but the last is inverted in
-// turn.
+// TestRate: a pattern is written no faster than the rate, and every pass but the last is inverted
+// in turn.
 func TestRate(t *testing.T) {
 	const size = 3*rate + 512
 	d := &disk{huge: size >> block.SectorShift, status: func() block.Status { return block.OK }}

@@ -1,5 +1,5 @@
-// Log pages (SPC-5 7.3), with the vendor specific page by which the caches of hosts learn what other
-// hosts have changed.
+// Log pages (SPC-5 7.3), with the vendor specific page by which the caches of hosts learn what
+// other hosts have changed.
 
 package pages
 

@@ -1,6 +1,6 @@
 // Mode pages (SPC-5 7.5) and what MODE SENSE and MODE SELECT carry besides: headers and block
-// descriptors. All I_T nexuses share one set of values. A parameter list is applied to a copy, which
-// replaces the values when the whole list is right.
+// descriptors. All I_T nexuses share one set of values. A parameter list is applied to a copy,
+// which replaces the values when the whole list is right.
 
 package pages
 
@@ -170,8 +170,9 @@ func (d *Modes) Sense(pc Control, code, subpage byte) (body []byte, fault sense.
 	return nil, sense.InCDB(2, 5)
 }
 
-// Header returns the mode parameter header of MODE SENSE(10), or the short one of MODE SENSE(6), and
-// the block descriptor, if there is to be one, that stand before n bytes of pages (SPC-5 7.5.5).
+// Header returns the mode parameter header of MODE SENSE(10), or the short one of MODE SENSE(6),
+// and the block descriptor, if there is to be one, that stand before n bytes of pages (SPC-5
+// 7.5.5).
 func (d *Modes) Header(short, descriptor, long bool, n int) []byte {
 	device := byte(deviceDPOFUA)
 	if d.WriteProtected {

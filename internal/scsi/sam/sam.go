@@ -1,5 +1,5 @@
-// Package sam has the words of the SCSI architecture model (SAM-5) that front ends, the device server
-// and its command sets share: statuses, task attributes, task management functions.
+// Package sam has the words of the SCSI architecture model (SAM-5) that front ends, the device
+// server and its command sets share: statuses, task attributes, task management functions.
 package sam
 
 // SAM status codes (SAM-5 5.3.1).

@@ -1,5 +1,5 @@
-// Handlers of SANITIZE and FORMAT UNIT. They say what is to become of the medium; the operation that
-// does it is the unit's.
+// Handlers of SANITIZE and FORMAT UNIT. They say what is to become of the medium; the operation
+// that does it is the unit's.
 
 package sbc
 

@@ -1,5 +1,5 @@
-// Handlers of what concerns the medium as a thing: START STOP UNIT and READ DEFECT DATA. A medium can be
-// ejected from a removable unit only.
+// Handlers of what concerns the medium as a thing: START STOP UNIT and READ DEFECT DATA. A medium
+// can be ejected from a removable unit only.
 
 package sbc
 

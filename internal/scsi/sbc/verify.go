@@ -1,7 +1,7 @@
 // Handlers of VERIFY and WRITE AND VERIFY. They read into memory that all of them share: a
 // command has a part of it for one piece of its range, then queues again, so that a long VERIFY
 // neither holds much nor keeps others out. Whoever ends gives it back, or leaves the queue
-// (release).
+// (Release).
 
 package sbc
 
@@ -34,7 +34,7 @@ type verification struct {
 	vec     [1][]byte
 }
 
-// Release implements continuation.
+// Release implements server.Continuation.
 func (v *verification) Release(t *server.Task) {
 	if b := v.scratch; b != nil {
 		v.scratch = nil

@@ -43,8 +43,8 @@ func (p *Pool) Give(b Borrower, piece []byte) {
 	p.serve()
 }
 
-// Again queues a borrower that has a piece and takes that back. It queues before it gives its memory
-// up, so that its turn counts.
+// Again queues a borrower that has a piece and takes that back. It queues before it gives its
+// memory up, so that its turn counts.
 func (p *Pool) Again(b Borrower, piece []byte) {
 	p.waiting = append(p.waiting, b)
 	p.Give(b, piece)

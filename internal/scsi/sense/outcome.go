@@ -1,5 +1,5 @@
-// How the outcome of a request to a device becomes a SAM status and sense data. Nobody else looks at
-// the status of a request but to see that it is OK.
+// How the outcome of a request to a device becomes a SAM status and sense data. Nobody else looks
+// at the status of a request but to see that it is OK.
 
 package sense
 

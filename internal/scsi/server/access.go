@@ -64,7 +64,7 @@ func (x *ITL) Refuses(r block.Range, write bool) (byte, sense.Code) {
 	return sam.StatusGood, sense.NoSense
 }
 
-// inaccessible tells why the nexus's port keeps it from a command; noSense means
+// inaccessible tells why the nexus's port keeps it from a command; sense.NoSense means
 // that it does not.
 func (n *Nexus) inaccessible(row *Command) sense.Code {
 	switch n.group.State() {
@@ -109,7 +109,7 @@ func (u *Unit) mends(row *Command) bool {
 	return u.erasing == nil && (row.Op == sanitize || row.Op == formatUnit && u.failedErase.Format)
 }
 
-// NotReady tells why the medium cannot be accessed; noSense means that it can.
+// NotReady tells why the medium cannot be accessed; sense.NoSense means that it can.
 func (m *Medium) NotReady() sense.Code {
 	if m.Ejected {
 		return sense.MediumNotPresent

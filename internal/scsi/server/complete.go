@@ -1,6 +1,6 @@
 // Stage 6 of a command, complete: its request has come back from the device, or a check or its
 // handler has ended it. The task gets its status and its sense data, gives back what it holds, is
-// counted, and leaves the task set. end is the only way into the state completed.
+// counted, and leaves the task set. End is the only way into the state completed.
 
 package server
 
@@ -105,7 +105,7 @@ func (t *Task) EndOutsourced(samStatus byte, s sense.Data, counted bool) {
 	t.End(samStatus)
 }
 
-// Outsource says that others carry out the task, which then end it by afterCopy.
+// Outsource says that others carry out the task, which then end it by EndOutsourced.
 func (t *Task) Outsource(o Outsourced) {
 	t.state.continuation = o
 	t.state.to(atDevice)
@@ -142,7 +142,8 @@ func (u *Unit) count(t *Task, aborted bool, now int64) {
 // Describe counts the bytes that an offload describes.
 func (u *Unit) Describe(op counters.Op, bytes uint64) { u.stats.Describe(op, bytes) }
 
-// Took counts how long a unit's part in a copy lasted, in nanoseconds; count counts it as a command.
+// Took counts how long a unit's part in a copy lasted, in nanoseconds; count counts it as a
+// command.
 func (u *Unit) Took(op counters.Op, ns int64) { u.stats.Took(op, ns) }
 
 // Count counts a unit's part in a copy as a command of the nexus.

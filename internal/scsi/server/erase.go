@@ -1,7 +1,7 @@
-// A unit whose medium is erased (SANITIZE, FORMAT UNIT): an operation on the whole unit that goes on
-// after its command, and after a loss of power. While there is one, and after one has failed, the
-// unit is not ready (access.go). It begins when all that was at the device is over: what that wrote
-// must go too. Nothing but the removal of the unit ends it. Package erase does the work.
+// A unit whose medium is erased (SANITIZE, FORMAT UNIT): an operation on the whole unit that goes
+// on after its command, and after a loss of power. While there is one, and after one has failed,
+// the unit is not ready (access.go). It begins when all that was at the device is over: what that
+// wrote must go too. Nothing but the removal of the unit ends it. Package erase does the work.
 
 package server
 

@@ -11,8 +11,8 @@ import (
 )
 
 // CopyManager is the copy manager as the rest of the target knows it: it has operations that use
-// units, results that I_T_L nexuses can ask for, and tokens that hold what units held. None of its
-// methods is called while requests wait to be submitted.
+// units, results that I_T_L nexuses can ask for, and tokens that hold what units held. Fence and Stop
+// are called when all requests are with their devices, so that each can be withdrawn there.
 type CopyManager interface {
 	// Fence ends the operations that use the unit and for which verdict has another status than
 	// GOOD: they get that from the unit. w, which may be nil, waits for them.
@@ -56,6 +56,7 @@ type Outsourced interface {
 	Continuation
 	// Withdraw ends it as soon as its present request has ended or can be withdrawn.
 	Withdraw()
+	// Offload describes it to those who watch.
 	Offload() Offload
 }
 

@@ -1,5 +1,5 @@
 // What a handler works with: what it reads of its task, the parameter list that came, the parameter
-// data and the sense data that it answers, and how it waits. Whatever ends a task goes through end
+// data and the sense data that it answers, and how it waits. Whatever ends a task goes through End
 // (complete.go).
 
 package server
@@ -56,9 +56,9 @@ func (t *Task) List(n int) (b []byte, ok bool) {
 	return b, true
 }
 
-// Parameters begins a command whose parameter list has n bytes: it gathers the list, at most longest
-// bytes of it, of which the first head must have come. ok is false when the task has ended: well
-// when there is no list, else with PARAMETER LIST LENGTH ERROR.
+// Parameters begins a command whose parameter list has n bytes: it gathers the list, at most
+// longest bytes of it, of which the first head must have come. ok is false when the task has
+// ended: well when there is no list, else with PARAMETER LIST LENGTH ERROR.
 func (t *Task) Parameters(n, longest, head int) (b []byte, ok bool) {
 	if n == 0 {
 		t.Good()

@@ -130,7 +130,8 @@ func (t *Target) Product() *pages.Product {
 	return &pages.Product{Vendor: t.opt.Vendor, Product: t.opt.Product, Revision: t.opt.Revision}
 }
 
-// GenerationBase is what log pages add to generations of changes, which begin anew in every process.
+// GenerationBase is what log pages add to generations of changes, which begin anew in every
+// process.
 func (t *Target) GenerationBase() uint64 {
 	if t.genBase == 0 {
 		var b [4]byte

@@ -54,8 +54,8 @@ const (
 	conditional = ThinOnly | AtomicOnly | GroupSetters // offered has to be asked
 )
 
-// Commands is what a target serves: the rows of the dispatch table, and the vital product data pages.
-// It never changes.
+// Commands is what a target serves: the rows of the dispatch table, and the vital product data
+// pages. It never changes.
 type Commands struct {
 	table []*Command // in ascending order of operation code and service action
 	byOp  [256]served

@@ -1,6 +1,7 @@
-// Package server is the device server of SAM-5 without its commands: targets, logical units, nexuses
-// and tasks, and the stages through which a task goes. What a command does, its handler says, which
-// is in a row of the table that a target is made with; what a copy does, the copy manager.
+// Package server is the device server of SAM-5 without its commands: targets, logical units,
+// nexuses and tasks, and the stages through which a task goes. What a command does, its handler
+// says, which is in a row of the table that a target is made with; what a copy does, the copy
+// manager.
 //
 // model.go has the objects, taskstate.go the states of a task. A task goes through receive.go,
 // enable.go, check.go, its handler, device.go, then complete.go and deliver.go. handler.go and

@@ -1,4 +1,5 @@
-// Handlers of LOG SENSE and LOG SELECT. Package pages has the log pages; here is what they describe.
+// Handlers of LOG SENSE and LOG SELECT. Package pages has the log pages; here is what they
+// describe.
 
 package spc
 

@@ -1,9 +1,9 @@
-// Package spc has the handlers of primary commands (SPC-5): a unit describes itself by them, keeps what
-// hosts write on its label, and is reserved. None goes to the device.
+// Package spc has the handlers of primary commands (SPC-5): a unit describes itself by them, keeps
+// what hosts write on its label, and is reserved. None goes to the device.
 //
-// This file has the commands that only report: REPORT LUNS, REQUEST SENSE, REPORT SUPPORTED OPERATION
-// CODES and TASK MANAGEMENT FUNCTIONS, TEST UNIT READY; SEND DIAGNOSTIC and PREVENT ALLOW MEDIUM
-// REMOVAL, which have little to do; and what a LUN without a unit answers.
+// This file has the commands that only report: REPORT LUNS, REQUEST SENSE, REPORT SUPPORTED
+// OPERATION CODES and TASK MANAGEMENT FUNCTIONS, TEST UNIT READY; SEND DIAGNOSTIC and PREVENT
+// ALLOW MEDIUM REMOVAL, which have little to do; and what a LUN without a unit answers.
 package spc
 
 import (
