@@ -31,7 +31,8 @@ type Command struct {
 type Group struct {
 	Commands []Command
 	// End: "" waits for all. "abort" aborts the task of the first command, "reset" and "clear" are LOGICAL UNIT RESET and
-	// CLEAR TASK SET for its LUN, "target" is a warm reset; "kill" is the death of the process, "power" a loss of power;
+	// CLEAR TASK SET for its LUN, "target" is a warm reset; "kill" is the death of the process, "power" a loss of power,
+	// "stop" a loss of power when all have ended and the array has stopped;
 	// "fence-..." is a fence of a LUN by a host, see fences.
 	End   string
 	By    int // host that fences
@@ -41,7 +42,7 @@ type Group struct {
 }
 
 // crashes tells whether the group ends with another life of the array.
-func (g Group) crashes() bool { return g.End == "kill" || g.End == "power" }
+func (g Group) crashes() bool { return g.End == "kill" || g.End == "power" || g.End == "stop" }
 
 // What a command touches.
 type area struct {
@@ -147,7 +148,7 @@ func (g *generator) group() Group {
 		return out
 	}
 	if g.rng.IntN(4) == 0 {
-		out.End = g.pick("abort", "abort", "reset", "clear", "target", "kill", "kill", "power")
+		out.End = g.pick("abort", "abort", "reset", "clear", "target", "kill", "kill", "power", "stop")
 		out.After = []int{0, 1 + g.rng.IntN(8), g.rng.IntN(60)}[g.rng.IntN(3)]
 	}
 	for range 1 + g.rng.IntN(7) {

@@ -161,6 +161,18 @@ func (r *rig) crash(power bool) error {
 	return r.login()
 }
 
+// stop stops the array, as a daemon does that is about to end.
+func (r *rig) stop() error {
+	r.tg.RevokeTokens()
+	ended := false
+	var err error
+	r.arr.Stop(func(e error) { ended, err = true, e })
+	if r.until(func() bool { return ended }); !ended {
+		return errors.New("the array does not stop")
+	}
+	return err
+}
+
 // until runs the clock until something has happened; nothing takes an hour.
 func (r *rig) until(cond func() bool) {
 	for limit := r.exec.Now() + 3600e9; !cond() && r.exec.Now() < limit && r.exec.Step(); {

@@ -262,6 +262,12 @@ func (r *run) single(c Command) error {
 
 // die ends this life of the array in the middle of commands.
 func (r *run) die(g Group, started []*running, wants []want) error {
+	if g.End == "stop" { // what was acknowledged up to here is not lost with the power
+		r.until(func() bool { return !slices.ContainsFunc(started, func(x *running) bool { return !x.over }) })
+		if err := r.stop(); err != nil {
+			return err
+		}
+	}
 	maybe := map[int]map[uint64][]string{}
 	var touched []effect
 	for i, x := range started {
@@ -285,7 +291,7 @@ func (r *run) die(g Group, started []*running, wants []want) error {
 			}
 		}
 	}
-	if err := r.crash(power); err != nil {
+	if err := r.crash(power || g.End == "stop"); err != nil {
 		return err
 	}
 	r.m.died()

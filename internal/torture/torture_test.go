@@ -149,7 +149,7 @@ func TestEveryOperation(t *testing.T) {
 			t.Errorf("no %s ended well in 40 programs", op)
 		}
 	}
-	for _, end := range append([]string{"", "abort", "reset", "clear", "target", "kill", "power"}, fences...) {
+	for _, end := range append([]string{"", "abort", "reset", "clear", "target", "kill", "power", "stop"}, fences...) {
 		if ends[end] == 0 {
 			t.Errorf("no group ends with %q", end)
 		}

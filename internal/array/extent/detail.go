@@ -270,9 +270,6 @@ func isAligned(base uint64) bool { return base&(layout.WindowSectors-1) == 0 }
 // grainsOf returns the grain that the first sectors of a layer lie in, which these are, and the
 // grain of the others. In a layer that lies in its place all are the first.
 func grainsOf(base uint64) (grain uint64, first layout.Mask, next uint64) {
-	if isAligned(base) {
-		return base >> layout.WindowShift, layout.Mask{^uint64(0), ^uint64(0)}, 0
-	}
 	// phys may wrap below zero, so the next grain is not the first one and one.
 	return base >> layout.WindowShift, layout.MaskOf(0, layout.WindowSectors-base&(layout.WindowSectors-1)),
 		(base + layout.WindowSectors) >> layout.WindowShift
@@ -294,6 +291,12 @@ func (m *Map) ref(base uint64, add, had layout.Mask) {
 	if m.arena.loading {
 		return
 	}
+	if isAligned(base) {
+		if !add.Empty() && had.Empty() {
+			m.space.Retain(base >> layout.WindowShift)
+		}
+		return
+	}
 	g, first, next := grainsOf(base)
 	if !add.And(first).Empty() && had.And(first).Empty() {
 		m.space.Retain(g)
@@ -307,6 +310,10 @@ func (m *Map) ref(base uint64, add, had layout.Mask) {
 // sectors that it gave up.
 func (m *Map) unref(base uint64, lost, left layout.Mask) {
 	if m.arena.loading {
+		return
+	}
+	if isAligned(base) {
+		m.unrefGrain(base>>layout.WindowShift, base, lost, left)
 		return
 	}
 	g, first, next := grainsOf(base)
@@ -330,11 +337,7 @@ func (m *Map) unrefGrain(g, base uint64, lost, left layout.Mask) {
 func (m *Map) dropWindow(s slot) {
 	switch s.kind() {
 	case kindData:
-		if base := s.value(); isAligned(base) && !m.arena.loading {
-			m.space.Release(base >> layout.WindowShift)
-		} else {
-			m.unref(base, layout.MaskOf(0, layout.WindowSectors), layout.Mask{})
-		}
+		m.unref(s.value(), layout.MaskOf(0, layout.WindowSectors), layout.Mask{})
 	case kindDetail:
 		ds := &m.arena.details
 		for i := uint32(s.value()); i != 0; {
