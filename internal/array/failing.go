@@ -150,7 +150,7 @@ func (a *Array) look() {
 			a.endLogWaiters(block.Hardware)
 		}
 	}
-	if a.wakes.waiters.N > 0 || a.readsOut > 0 || !a.settling.Empty() {
+	if a.gate.Waiters.N > 0 || a.readsOut > 0 || !a.settling.Empty() {
 		a.watch()
 	}
 	for _, p := range a.pools {
@@ -249,11 +249,12 @@ func (a *Array) redoSoon(d *mdisk) {
 
 func (a *Array) redoNow(d *mdisk) {
 	c, r := a.cache, d.redo
+	at := slices.Index(d.pool.mdisks, d)
 	if d.removed { // with its pool, of which nothing was dirty: there was nothing to lose
 		d.redo = nil
+		d.pool.part.Hold(at, false)
 		return
 	}
-	at := slices.Index(d.pool.mdisks, d)
 	if d.pool.part.InFlight(at) > 0 { // what is on its way has to be written again, too
 		a.exec.At(a.exec.Now()+10_000_000, func() {
 			a.redoNow(d)

@@ -108,15 +108,14 @@ func TestRedoEndsWithItsPool(t *testing.T) {
 	bad = true
 	r.a.lose(p.mdisks[0], nil)
 	r.clock.RunUntil(r.clock.Now() + 10e9)
-	d := p.mdisks[0]
-	if d.redo == nil || len(r.a.Health()) != 1 {
-		t.Fatalf("to be written again: %v, health is %q", d.redo, r.a.Health())
+	if r.a.cache.Held() != 1 || len(r.a.Health()) != 1 {
+		t.Fatalf("%d mdisks are to be written again, health is %q", r.a.cache.Held(), r.a.Health())
 	}
 	err := errNever
 	r.a.DeletePool(p, func(e error) { err = e })
 	r.clock.RunUntil(r.clock.Now() + 100e9)
-	if err != nil || d.redo != nil || len(r.a.Health()) != 0 {
-		t.Errorf("after %v to be written again: %v, health is %q", err, d.redo, r.a.Health())
+	if err != nil || r.a.cache.Held() != 0 || len(r.a.Health()) != 0 {
+		t.Errorf("after %v %d mdisks are to be written again, health is %q", err, r.a.cache.Held(), r.a.Health())
 	}
 }
 

@@ -17,17 +17,16 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 
 // region is NVRAM whose flushes take a while, and may fail.
 type region struct {
-	block.Region
-	mem   []byte
+	block.LocalMemory
 	clock *block.Virtual
 	fails int
 }
 
-func (r *region) Bytes() []byte { return r.mem }
-func (r *region) Boot() uint64  { return 1 }
-func (r *region) Distrust()     {}
+func (r *region) Boot() uint64    { return 1 }
+func (r *region) Distrust()       {}
+func (r *region) FlushNow() error { return nil }
 
-func (r *region) Flush(_, _ int, done func(error)) {
+func (r *region) Flush(done func(error)) {
 	r.clock.At(r.clock.Now()+1000, func() {
 		if r.fails > 0 {
 			r.fails--
@@ -43,8 +42,8 @@ type testStore struct {
 	region *region
 }
 
-func (s testStore) Region(_ string, size int) (block.Region, bool, error) {
-	s.region.mem = make([]byte, size)
+func (s testStore) Region(_ string, l block.RegionLayout) (block.Region, bool, error) {
+	s.region.LocalMemory = block.NewLocalMemory(make([]byte, l.Size()), l)
 	return s.region, true, nil
 }
 
