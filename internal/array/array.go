@@ -3,6 +3,7 @@ package array
 import (
 	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/media"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
@@ -32,25 +33,22 @@ type Array struct {
 	log     *nvlog.Log
 	flusher *nvlog.Flusher
 	rows    *nvlog.Rows
+	back    *backend.Backend
 	leaving []*Volume // deleted ones that may have nothing dirty any more
 	started int64
 
 	// Work that the end of a step does once for all that the step caused.
 	completed    []*block.Request
 	completeSent bool
-	ioBatch      []*block.IO
-	ioSpare      []*block.IO
 	step         stepper
 	wakes        wakes
 	yielded      ticket.Queue // ops that let others go first
 
 	garbageQueued bool
 
-	round syncRound
+	cycleTimer bool // a sync and a flush are due in any case
 	durable
 	watching   bool // see failing.go
-	readsOut   int  // back-end reads that somebody waits for
-	inSubmit   bool // what ends now ends inside Submit of its medium
 	copies     copyEngine
 	through    map[uint32]*op // by page: the write that waits for it
 	settling   ticket.Queue   // writes whose pages are not all settled
@@ -62,22 +60,18 @@ type Array struct {
 	metaBusy   bool
 	blobs      []blobChange // those of SetBlob that wait for theirs
 	recovery   Recovery
-	bad        map[uint64]struct{} // sectors that failed their checksum
-	hadBad     bool                // the checkpoint has a list of them
 	// afterStep is for tests: it is called at the end of every step.
 	afterStep func()
 	broken    string // why the array refuses writes
 
 	freeOp      *op
-	freeIO      *diskIO
 	freeUnit    *destageUnit
 	freeReading *reading
 	edits       []nvlog.Edit
 	one         [1]block.Range
 	scratch     commitScratch
 
-	garbageFn, completeFn, resumeFn, lookFn func()
-	destageDoneFn, readDoneFn               func(*diskIO)
+	garbageFn, completeFn, resumeFn, lookFn, cycleFn func()
 }
 
 // Pool is a set of mdisks, the space on them, and a partition of the write cache.

@@ -62,7 +62,7 @@ func (a *Array) names(r *Report) wcache.Names {
 	return wcache.Names{
 		Owner:  func(id uint32) string { return a.vols[id].spec.Name },
 		Pool:   func(id uint16) string { return a.pools[id].name },
-		Bad:    a.isBad,
+		Bad:    a.back.Bad.Has,
 		Report: r.add,
 	}
 }
@@ -98,8 +98,3 @@ func (a *Array) checkPool(r *Report, p *Pool) {
 }
 
 func (a *Array) checkCache(r *Report, verify bool) { r.Pages += a.cache.Check(a.names(r), verify) }
-
-func (a *Array) isBad(k pageKey, s int) bool {
-	_, ok := a.bad[badKey(k, s)]
-	return ok
-}

@@ -89,10 +89,7 @@ func (a *Array) commit(o *op, n uint64) block.Status {
 		v.account()
 	}
 	v.gen++
-	a.gaveRoom()
-	if o.origin.Undercover() { // a host whose own budget is used up now lets others pass whom it held up
-		v.pool.part.Relieved()
-	}
+	o.claim.Committed()
 	return block.OK
 }
 
@@ -167,8 +164,8 @@ func (o *op) installPages() {
 			a.through[pg.Page] = o
 			o.unsettled++
 		}
-		if len(a.bad) > 0 {
-			a.mend(pg.Key, pg.Written)
+		if a.back.Bad.Len() > 0 {
+			a.back.Bad.Forget(pg.Key, pg.Written)
 		}
 		c.Install(&w, pg)
 	}

@@ -40,7 +40,7 @@ func (a *Array) Emit(e metrics.Emitter) {
 			}
 		}
 		for _, d := range p.mdisks {
-			d.emit(e)
+			d.Emit(e, p.name)
 		}
 	}
 	for _, v := range a.vols {
@@ -49,27 +49,6 @@ func (a *Array) Emit(e metrics.Emitter) {
 		}
 	}
 	a.emitOffloads(e)
-}
-
-func (d *mdisk) emit(e metrics.Emitter) {
-	e.Value(metrics.BackendQueue, float64(d.depth), d.pool.name, d.name)
-	for dir, name := range [...]string{"read", "write"} {
-		if d.duration[dir].Count > 0 {
-			e.Histogram(metrics.BackendDuration, &d.duration[dir], d.pool.name, d.name, name)
-		}
-		for o := range block.NumOrigins {
-			for why := range block.NumReasons {
-				r := d.rows[dir][o][why]
-				if r == nil {
-					if r = d.a.rows.Find(d.rowHead(dir, o, why)); r == nil {
-						continue
-					}
-				}
-				e.Value(metrics.BackendOperations, float64(r.Cells[0]), d.pool.name, d.name, name, o.String(), why.String())
-				e.Value(metrics.BackendBytes, float64(r.Cells[1]), d.pool.name, d.name, name, o.String(), why.String())
-			}
-		}
-	}
 }
 
 func (v *Volume) emit(e metrics.Emitter) {
@@ -220,7 +199,7 @@ func (p *Pool) Stats() PoolStats {
 		Reserved: uint64(max(0, p.space.Reserved())) * grain, CacheLimit: uint64(p.part.Limit()) * pageBytes, CacheUsed: uint64(p.part.Room.Used()) * pageBytes,
 		CacheFloor: uint64(p.part.Room.Floor()) * pageBytes, Volumes: p.volumes, WriteMode: p.part.Mode()}
 	for _, d := range p.mdisks {
-		st.Mdisks = append(st.Mdisks, MdiskStats{d.name, d.size, d.bandwidth, d.iops, d.failures, d.offline})
+		st.Mdisks = append(st.Mdisks, MdiskStats{d.Name(), d.Size(), d.Limits().Bandwidth, d.Limits().IOPS, d.Failures(), d.Offline()})
 	}
 	return st
 }

@@ -10,7 +10,7 @@
 //	  admission to the write cache                   package admission, write.go commit.go
 //	  write cache, by physical address               package wcache
 //	  log record = commit point                      package nvlog, durable.go
-//	  destager -> mdisks                             destage.go unit.go mdisk.go
+//	  destager -> mdisks                             destage.go unit.go, package backend
 //	  checkpoints, recovery, check                   checkpoint.go recover.go check.go
 //	  hold and place, copy engine                    copy.go
 //

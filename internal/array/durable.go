@@ -8,24 +8,13 @@ import (
 // When NVRAM is flushed and the mdisks are synced, so that pages of the write cache become free:
 // package wcache knows which ones, and package nvlog the rules about a loss of power.
 
-const (
-	cycleInterval = 200_000_000
-	retryTime     = 1_000_000_000
-)
+const cycleInterval = 200_000_000
 
 // durable is what the array knows of the meta store's batches.
 type durable struct {
 	gen     uint64 // number of the last batch that went to the meta store
 	stored  digest
 	inDoubt []block.KV // entries of the batches that have failed since one was durable
-}
-
-// syncRound is a sync of all mdisks, one at a time.
-type syncRound struct {
-	running, failed bool
-	left            int  // mdisks whose sync is under way, and one
-	timer           bool // one is due in any case
-	timerFn         func()
 }
 
 // flushEnded hears that a flush has ended.
@@ -45,61 +34,16 @@ func (a *Array) cycle(force bool) {
 	c := a.cache
 	n := c.Unsynced() + c.Unflushed()
 	due := force || c.Scarce() || a.gate.Waiters.N > 0
-	if c.Unsynced() > 0 && due && !a.round.running {
-		a.syncMdisks()
+	if c.Unsynced() > 0 && due && !a.back.Syncing() {
+		c.BeginSync()
+		a.back.Sync()
 	}
 	// Twice, for what a flush that took no time has buried.
 	for range 2 {
 		a.flusher.Poll(due && c.Unflushed() > 0)
 	}
-	if n > 0 && !due && !a.round.timer {
-		a.round.timer = true
-		a.exec.At(a.exec.Now()+cycleInterval, a.round.timerFn)
+	if n > 0 && !due && !a.cycleTimer {
+		a.cycleTimer = true
+		a.exec.At(a.exec.Now()+cycleInterval, a.cycleFn)
 	}
-}
-
-func (a *Array) syncMdisks() {
-	r := &a.round
-	r.running, r.left = true, 1
-	a.cache.BeginSync()
-	for _, p := range a.pools {
-		if p == nil {
-			continue
-		}
-		for _, d := range p.mdisks {
-			if d.unsynced && d.redo == nil {
-				d.unsynced = false
-				r.left++
-				d.medium.Sync(func(err error) {
-					if err != nil {
-						d.failing.err = err
-						d.lost, r.failed = true, true
-					}
-					a.mdiskSynced()
-				})
-			}
-		}
-	}
-	a.mdiskSynced()
-}
-
-func (a *Array) mdiskSynced() {
-	r := &a.round
-	if r.left--; r.left > 0 {
-		return
-	}
-	r.running = false
-	if r.failed {
-		r.failed = false
-		for _, p := range a.Pools() {
-			for i, d := range p.mdisks {
-				if d.lost {
-					d.lost = false
-					a.lose(d, p.part.Lost(i))
-				}
-			}
-		}
-	}
-	a.cache.EndSync()
-	a.endStep()
 }

@@ -41,7 +41,7 @@ func (a *Array) Stop(done func(error)) {
 	a.stopped = true
 	for a.arena.Collect(1 << 20) {
 	}
-	if a.ckpt.running || a.round.running || a.flusher.Running() {
+	if a.ckpt.running || a.back.Syncing() || a.flusher.Running() {
 		a.exec.At(a.exec.Now()+1_000_000, func() { a.Stop(done) })
 		return
 	}

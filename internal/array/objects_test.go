@@ -92,7 +92,7 @@ func TestFailedDeletions(t *testing.T) {
 		}
 		if gone[1] != nil {
 			failed[1]++
-			if r.a.Pool("c") != c || c.part.Limit() != freed || c.mdisks[0].removed || files() != 4 {
+			if r.a.Pool("c") != c || c.part.Limit() != freed || c.mdisks[0].Detached() || files() != 4 {
 				t.Errorf("-seed %d: after %v: the pool is %v, %d of its files are there", s, gone[1], r.a.Pool("c"), files())
 			}
 		}

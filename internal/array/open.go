@@ -90,6 +90,7 @@ func Open(opt Options) (*Array, error) {
 	return openCopy(meta, func() (*Array, error) {
 		a := newArray(opt)
 		a.rows = nvlog.OpenRows(nv, ownerOf)
+		a.openBackend()
 		a.log = nvlog.NewLog(nv)
 		a.flusher = nvlog.NewFlusher(nv, a.log, a.exec, retryTime,
 			nvlog.Hooks{Begun: func() { a.cache.FlushBegun() }, Ended: a.flushEnded, Heard: a.endStep})
@@ -110,23 +111,21 @@ func newArray(opt Options) *Array {
 	a.wakes.log.Of, a.yielded.Of, a.settling.Of = ticket.Log, ticket.Turn, ticket.BackEnd
 	a.copies.moves.Of, a.copies.reads.Of = ticket.CopyEngine, ticket.CopyRead
 	a.step = stepper{
-		first: []func(){a.submitIO, a.endSettled},
+		first: []func(){func() { a.back.Submit() }, a.endSettled},
 		wake:  a.wake,
 		last: []func(){a.destageAll, func() { a.cycle(a.gate.Waiters.N > 0 || a.cache.Draining()) },
 			func() { a.checkpoint(false) }},
-		work:  func() bool { return len(a.ioBatch)+len(a.settledOps) > 0 || a.cache.AnyKicked() },
+		work:  func() bool { return a.back.Pending() || len(a.settledOps) > 0 || a.cache.AnyKicked() },
 		given: func() bool { return a.wakes.given != 0 || a.gate.Given() },
 		after: a.stepEnded,
 	}
 	a.arena = extent.NewArena(a.scheduleGarbage)
 	a.garbageFn = a.runGarbage
-	a.round.timerFn = func() { a.round.timer = false; a.cycle(true); a.endStep() }
+	a.cycleFn = func() { a.cycleTimer = false; a.cycle(true); a.endStep() }
 	a.completeFn = a.complete
 	a.resumeFn = a.resumeYielded
 	a.lookFn = a.look
 	a.ckpt.step, a.ckpt.limit = checkpointStep, opt.CheckpointBytes
-	a.destageDoneFn = a.destageDone
-	a.readDoneFn = a.readDone
 	return a
 }
 

@@ -34,7 +34,7 @@ func TestManyCommandsUnderEveryPolicy(t *testing.T) {
 				case 3:
 					s.a.SetMirrored(rnd.IntN(2) == 0)
 				case 4:
-					if err := p.SetMdiskOffline(p.mdisks[rnd.IntN(len(p.mdisks))].name, true); err != nil {
+					if err := p.SetMdiskOffline(p.mdisks[rnd.IntN(len(p.mdisks))].Name(), true); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -42,7 +42,7 @@ func TestManyCommandsUnderEveryPolicy(t *testing.T) {
 			s.heal = func() {
 				for _, p := range s.a.Pools() {
 					for _, d := range p.mdisks {
-						if err := p.SetMdiskOffline(d.name, false); err != nil {
+						if err := p.SetMdiskOffline(d.Name(), false); err != nil {
 							t.Fatal(err)
 						}
 					}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
@@ -15,6 +16,7 @@ type reading struct {
 	req    *block.Request
 	done   func(block.Status) // of an internal read
 	v      *Volume
+	pool   *Pool // whose mdisks are read
 	reason block.Reason
 	origin block.Origin
 	left   int
@@ -89,8 +91,8 @@ func (r *reading) volume(v *Volume, rg block.Range, dst *cursor) {
 func (r *reading) physical(p *Pool, phys, n uint64, dst *cursor) {
 	a, c := r.a, r.a.cache
 	end := phys + n
-	if len(a.bad) > 0 {
-		if first, bad := a.firstBad(p, phys, n); bad {
+	if a.back.Bad.Len() > 0 {
+		if first, bad := a.back.Bad.First(p.id, phys, n); bad {
 			r.status = block.MediumRead
 			r.bad = min(r.bad, first+r.skew)
 			dst.zero(int(n) * block.SectorSize)
@@ -138,10 +140,11 @@ func (r *reading) physical(p *Pool, phys, n uint64, dst *cursor) {
 // backend reads from the mdisks, one operation for what lies together on one.
 func (r *reading) backend(p *Pool, phys, n uint64, dst *cursor) {
 	a := r.a
+	r.pool = p
 	for n > 0 {
 		md, off, k := p.space.Locate(phys)
 		k = min(k, n)
-		if p.mdisks[md].offline {
+		if p.mdisks[md].Offline() {
 			r.status = block.Offline
 			dst.zero(int(k) * block.SectorSize)
 			phys += k
@@ -149,76 +152,80 @@ func (r *reading) backend(p *Pool, phys, n uint64, dst *cursor) {
 			continue
 		}
 		p.space.Pin(phys, k)
-		x := a.getIO()
-		x.io.Write, x.io.Off, x.io.N, x.reason = false, off, k*block.SectorSize, r.reason
+		x := p.mdisks[md].Op(false, off, k*block.SectorSize, r.reason)
 		if a.payload {
-			x.io.Vec = dst.take(x.io.Vec, int(k)*block.SectorSize)
+			x.IO.Vec = dst.take(x.IO.Vec, int(k)*block.SectorSize)
 		}
-		x.bytes[r.origin] = uint32(k * block.SectorSize)
-		x.ctx, x.done = r, a.readDoneFn
-		x.phys, x.sectors, x.pool, x.skew = phys, k, p, r.skew
+		x.Bytes[r.origin] = uint32(k * block.SectorSize)
+		x.Ctx, x.Phys, x.Tag = r, phys, r.skew
 		r.left++
-		p.mdisks[md].expect(x)
-		p.mdisks[md].start(x)
+		p.mdisks[md].Read(x)
 		phys += k
 		n -= k
 	}
 }
 
-func (a *Array) readDone(x *diskIO) {
-	r := x.ctx.(*reading)
-	x.d.forget(x)
+func (a *Array) readDone(x *backend.Op) {
+	r := x.Ctx.(*reading)
 	a.lookAgain(x)
-	if x.io.Err != nil {
+	if x.IO.Err != nil {
 		r.status = block.MediumRead
-		x.d.failures++
-		r.a.noteBad(x) // while the grain is pinned: when it is freed, it leaves the list
+		x.Mdisk().ReadFailed()
+		a.noteBad(r.pool, x) // while the grain is pinned: when it is freed, it leaves the list
 		r.locate(x)
 	}
-	x.pool.space.Unpin(x.phys, x.sectors)
+	r.pool.unpinRead(x)
 	r.release()
 }
 
-// locate notes where a transfer failed.
-func (r *reading) locate(x *diskIO) {
-	var e *block.ChecksumError
-	if !errors.As(x.io.Err, &e) || len(e.Sectors) == 0 {
-		r.lost = min(r.lost, x.phys+x.skew)
-		return
-	}
-	first := slices.Min(e.Sectors) - x.io.Off/block.SectorSize
-	r.bad = min(r.bad, x.phys+first+x.skew)
+// readAbandoned ends a read that nobody waits for any longer, because its mdisk is silent.
+func (a *Array) readAbandoned(x *backend.Op) {
+	r := x.Ctx.(*reading)
+	r.pool.unpinRead(x)
+	r.status = block.Hardware
+	r.release()
 }
 
-// readTries is how often a sector is read until its checksum counts as wrong.
-const readTries = 3
+// unpinRead lets the space go that an operation has read.
+func (p *Pool) unpinRead(x *backend.Op) { p.space.Unpin(x.Phys, x.IO.N/block.SectorSize) }
+
+// locate notes where a transfer failed.
+func (r *reading) locate(x *backend.Op) {
+	var e *block.ChecksumError
+	if !errors.As(x.IO.Err, &e) || len(e.Sectors) == 0 {
+		r.lost = min(r.lost, x.Phys+x.Tag)
+		return
+	}
+	first := slices.Min(e.Sectors) - x.IO.Off/block.SectorSize
+	r.bad = min(r.bad, x.Phys+first+x.Tag)
+}
 
 // lookAgain answers those sectors of a read with wrong checksums that were written while it was on its way: such a read may find
 // data without its checksum. What is in the cache is taken from there; the rest, which may have been destaged meanwhile, is
 // read again. What is wrong for good stays in the error.
-func (a *Array) lookAgain(x *diskIO) {
+func (a *Array) lookAgain(x *backend.Op) {
 	var e *block.ChecksumError
-	if x.io.Err == nil || !errors.As(x.io.Err, &e) {
+	if x.IO.Err == nil || !errors.As(x.IO.Err, &e) {
 		return
 	}
-	r := x.ctx.(*reading)
+	r := x.Ctx.(*reading)
 	left := block.ChecksumError{Medium: e.Medium}
 	for i, sector := range e.Sectors {
-		at := sector - x.io.Off/block.SectorSize
-		dst := cursor{vec: x.io.Vec}
+		at := sector - x.IO.Off/block.SectorSize
+		dst := cursor{vec: x.IO.Vec}
 		dst.skip(int(at) * block.SectorSize)
-		switch data := a.cached(keyOf(x.pool.id, x.phys+at), (x.phys+at)%pageSectors); {
+		switch data := a.cached(keyOf(r.pool.id, x.Phys+at), (x.Phys+at)%pageSectors); {
 		case data != nil:
 			dst.copyFrom(data)
-		case x.tries+1 < readTries:
-			a.readSectorAgain(x, r, x.phys+at, &dst)
+		case x.Tries+1 < backend.ReadTries:
+			r.readSectorAgain(x, x.Phys+at, &dst)
 		default:
 			left.Sectors, left.Sums = append(left.Sectors, sector), append(left.Sums, e.Sums[i])
 		}
 	}
-	x.io.Err = nil
+	x.IO.Err = nil
 	if len(left.Sectors) > 0 {
-		x.io.Err = &left
+		x.IO.Err = &left
 	}
 }
 
@@ -236,18 +243,15 @@ func (a *Array) cached(k pageKey, sector uint64) []byte {
 }
 
 // readSectorAgain reads one sector of a read once more.
-func (a *Array) readSectorAgain(x *diskIO, r *reading, phys uint64, dst *cursor) {
-	_, off, _ := x.pool.space.Locate(phys)
-	x.pool.space.Pin(phys, 1)
-	y := a.getIO()
-	y.io.Write, y.io.Off, y.io.N, y.reason = false, off, block.SectorSize, x.reason
-	y.io.Vec = dst.take(y.io.Vec, block.SectorSize)
-	y.bytes[r.origin] = block.SectorSize
-	y.ctx, y.done, y.tries = r, a.readDoneFn, x.tries+1
-	y.phys, y.sectors, y.pool, y.skew = phys, 1, x.pool, x.skew
+func (r *reading) readSectorAgain(x *backend.Op, phys uint64, dst *cursor) {
+	_, off, _ := r.pool.space.Locate(phys)
+	r.pool.space.Pin(phys, 1)
+	y := x.Mdisk().Op(false, off, block.SectorSize, x.Reason)
+	y.IO.Vec = dst.take(y.IO.Vec, block.SectorSize)
+	y.Bytes[r.origin] = block.SectorSize
+	y.Ctx, y.Phys, y.Tag, y.Tries = r, phys, x.Tag, x.Tries+1
 	r.left++
-	x.d.expect(y)
-	x.d.start(y)
+	x.Mdisk().Read(y)
 }
 
 // release gives back one of the things that the read waits for; the last one ends it.

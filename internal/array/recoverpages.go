@@ -113,7 +113,7 @@ func (a *Array) usePages(pages []uint32, masks []uint8) (use []uint32) {
 		good := fresh & a.cache.NV.GoodSectors(i)
 		for left := fresh &^ good; left != 0; left &= left - 1 {
 			a.recovery.BadSectors++
-			a.bad[badKey(d.Key(), bits.TrailingZeros8(left))] = struct{}{}
+			a.back.Bad.Add(d.Key(), bits.TrailingZeros8(left))
 		}
 		if masks[i] = good; good != 0 {
 			use = append(use, i)
@@ -141,7 +141,7 @@ func (a *Array) joinPages(live []uint32, joins map[uint32][]uint32, masks []uint
 			for _, i := range others {
 				for left := masks[i]; left != 0; left &= left - 1 {
 					a.recovery.BadSectors++
-					a.bad[badKey(c.NV.Descriptor(i).Key(), bits.TrailingZeros8(left))] = struct{}{}
+					a.back.Bad.Add(c.NV.Descriptor(i).Key(), bits.TrailingZeros8(left))
 				}
 			}
 			old = append(old, others...)

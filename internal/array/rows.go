@@ -1,6 +1,7 @@
 package array
 
 import (
+	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 )
@@ -9,7 +10,7 @@ import (
 // what heads and cells mean. A volume and an mdisk find their rows once and then count in place.
 const (
 	rowCache   = wcache.RowBytes
-	rowBackend = 2 // key direction<<7 | origin<<3 | reason, id mdisk; cells 0 operations, 1 bytes
+	rowBackend = backend.RowKind
 	rowOffload = 3 // key primitive<<4 | path, pool source, id volume, or rowsOfGone; cells 0 operations, 1 bytes
 	rowShort   = wcache.RowShort
 )
@@ -35,7 +36,7 @@ func (a *Array) dropUnknown() {
 	mdisks := map[uint32]bool{}
 	for _, p := range a.Pools() {
 		for _, d := range p.mdisks {
-			mdisks[d.id] = true
+			mdisks[d.ID()] = true
 		}
 	}
 	for _, owner := range a.rows.Owners() {

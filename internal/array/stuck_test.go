@@ -140,8 +140,8 @@ func TestStuckReads(t *testing.T) {
 	for _, v := range []*Volume{v, w} {
 		timed(v, &block.Request{Op: block.OpRead, Range: rng(0, n), Data: [][]byte{buf}}, block.OK)
 	}
-	if h := r.a.Health(); len(h) > 0 || r.a.readsOut != 0 {
-		t.Errorf("health is %q, %d reads are waited for", h, r.a.readsOut)
+	if h := r.a.Health(); len(h) > 0 || r.a.back.WaitedFor() != 0 {
+		t.Errorf("health is %q, %d reads are waited for", h, r.a.back.WaitedFor())
 	}
 	r.check()
 }

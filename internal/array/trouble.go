@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/array/media"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -49,7 +50,7 @@ func (a *Array) Mirrored() bool { return a.cache.Mirrored() }
 // mdisk returns the pool's mdisk of this name.
 func (p *Pool) mdisk(name string) (*mdisk, error) {
 	for _, d := range p.mdisks {
-		if d.name == name {
+		if d.Name() == name {
 			return d, nil
 		}
 	}
@@ -61,13 +62,12 @@ func (p *Pool) mdisk(name string) (*mdisk, error) {
 // Offline, and new space is taken from others. What it holds must be as it was when it comes back.
 func (p *Pool) SetMdiskOffline(name string, offline bool) error {
 	d, err := p.mdisk(name)
-	if err != nil || d.offline == offline {
+	if err != nil || d.Offline() == offline {
 		return err
 	}
-	d.offline, d.away = offline, p.a.exec.Now()
-	at := slices.Index(p.mdisks, d)
-	p.space.SetDown(at, offline)
-	p.part.SetAway(at, offline)
+	d.SetOffline(offline)
+	p.space.SetDown(d.Number(), offline)
+	p.part.SetAway(d.Number(), offline)
 	if !offline {
 		parked := d.parked
 		d.parked = nil
@@ -88,14 +88,14 @@ func (p *Pool) SetMdiskLimits(name string, bandwidth, iops uint64) error {
 	if err != nil {
 		return err
 	}
-	d.bandwidth, d.iops = bandwidth, iops
+	d.SetLimits(backend.Limits{Bandwidth: bandwidth, IOPS: iops})
 	return nil
 }
 
 // writable tells whether what lies at a physical sector can be written.
 func (p *Pool) writable(phys uint64) block.Status {
 	if p.space.AnyDown() {
-		if md, _, _ := p.space.Locate(phys); p.mdisks[md].offline {
+		if md, _, _ := p.space.Locate(phys); p.mdisks[md].Offline() {
 			return block.Offline
 		}
 	}
@@ -134,9 +134,10 @@ func (a *Array) DeletePool(p *Pool, done func(error)) {
 		disks := make([]media.Disk, len(p.mdisks))
 		a.rows.Drop(rowsOfGone+uint64(p.id), 0)
 		for i, d := range p.mdisks {
-			disks[i].Name = d.name
-			d.removed = true
-			a.rows.Drop(1<<32|uint64(d.id), 0)
+			disks[i].Name = d.Name()
+			p.part.Hold(i, false)
+			a.back.Detach(d.Mdisk)
+			a.rows.Drop(ownerOfMdisk|uint64(d.ID()), 0)
 		}
 		a.media.Remove(p.name, disks, func(error) {
 			a.endStep()

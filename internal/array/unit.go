@@ -3,6 +3,7 @@ package array
 import (
 	"math/bits"
 
+	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -33,7 +34,7 @@ func (a *Array) getUnit() *destageUnit {
 // issue starts the operations of a unit, one for each run of sectors without a gap.
 func (a *Array) issue(u *destageUnit) {
 	c, p := a.cache, u.pool
-	var x *diskIO
+	var x *backend.Op
 	end := ^uint64(0)       // sector where x ends
 	memFrom, memEnd := 0, 0 // the last buffer of x, in sectors of NVRAM
 	u.left = 1
@@ -45,54 +46,53 @@ func (a *Array) issue(u *destageUnit) {
 			left &^= (1<<run - 1) << s
 			sector := at + uint64(s)
 			if sector != end {
-				a.startDestage(u, x)
-				x = a.getIO()
-				_, x.io.Off, _ = p.space.Locate(sector)
-				x.io.Write, x.io.N, x.reason = true, 0, u.reason
+				u.start(x)
+				_, off, _ := p.space.Locate(sector)
+				x = u.d.Op(true, off, 0, u.reason)
 				end = sector
 			}
 			end += uint64(run)
-			x.io.N += uint64(run) * block.SectorSize
+			x.IO.N += uint64(run) * block.SectorSize
 			if a.payload {
 				from := int(i)*pageSectors + s
-				if len(x.io.Vec) > 0 && from == memEnd { // neighbours in memory are one buffer
-					x.io.Vec = x.io.Vec[:len(x.io.Vec)-1]
+				if len(x.IO.Vec) > 0 && from == memEnd { // neighbours in memory are one buffer
+					x.IO.Vec = x.IO.Vec[:len(x.IO.Vec)-1]
 				} else {
 					memFrom = from
 				}
 				memEnd = from + run
-				x.io.Vec = append(x.io.Vec, c.NV.Sectors(memFrom, memEnd))
+				x.IO.Vec = append(x.IO.Vec, c.NV.Sectors(memFrom, memEnd))
 				for j, d := s, c.NV.Descriptor(i); j < s+run; j++ {
-					x.io.Sums = append(x.io.Sums, d.Sum(j))
+					x.IO.Sums = append(x.IO.Sums, d.Sum(j))
 				}
 			}
 			if o := u.Origins[n]; bits.RotateLeft32(o, 4) == o {
-				x.bytes[o&15] += uint32(run) * block.SectorSize
+				x.Bytes[o&15] += uint32(run) * block.SectorSize
 				continue
 			}
 			for j := s; j < s+run; j++ {
-				x.bytes[wcache.OriginAt(u.Origins[n], j)] += block.SectorSize
+				x.Bytes[wcache.OriginAt(u.Origins[n], j)] += block.SectorSize
 			}
 		}
 	}
-	a.startDestage(u, x)
+	u.start(x)
 	a.unitDone(u)
 }
 
-func (a *Array) startDestage(u *destageUnit, x *diskIO) {
+// start starts an operation of the unit; nil is none.
+func (u *destageUnit) start(x *backend.Op) {
 	if x == nil {
 		return
 	}
 	u.left++
-	x.ctx = u
-	x.done = a.destageDoneFn
-	u.d.start(x)
+	x.Ctx = u
+	u.d.Write(x)
 }
 
-func (a *Array) destageDone(x *diskIO) {
-	u := x.ctx.(*destageUnit)
-	if x.io.Err != nil {
-		u.failed, u.err = true, x.io.Err
+func (a *Array) destageDone(x *backend.Op) {
+	u := x.Ctx.(*destageUnit)
+	if x.IO.Err != nil {
+		u.failed, u.err = true, x.IO.Err
 	}
 	a.unitDone(u)
 }
@@ -106,8 +106,8 @@ func (a *Array) unitDone(u *destageUnit) {
 	}
 	if u.failed {
 		u.failed = false
-		wait := u.d.failed(u.err)
-		if u.d.offline {
+		wait := u.d.Failed(u.err)
+		if u.d.Offline() {
 			u.d.parked = append(u.d.parked, u)
 			u.pool.part.Park(&u.Batch)
 			return
@@ -118,7 +118,7 @@ func (a *Array) unitDone(u *destageUnit) {
 		})
 		return
 	}
-	u.d.works()
+	u.d.Works()
 	a.cache.Destaged(&u.Batch)
 	u.next = a.freeUnit
 	a.freeUnit = u
