@@ -158,8 +158,7 @@ type work struct {
 	braked    int64 // when it began to wait for its offload budget, 0 if it does not
 	claim     admission.Claim
 	unsettled int // pages of what was committed that the back end has to have
-
-	logEdits int // edits that it waits for room in the log for
+	logEdits  int // edits that it waits for room in the log for
 
 	// Of a copy.
 	ref     *ref
