@@ -28,29 +28,9 @@ func (a *Array) loadPages() error {
 		c.StartEmpty()
 		return nil
 	}
-	var found, live []uint32
+	found := a.findPages()
+	var live []uint32
 	joins := map[uint32][]uint32{}
-	for i := range uint32(c.NV.Pages) {
-		switch c.NV.Examine(i, a.log.Seq()) {
-		case nvlog.Used:
-			if d := c.NV.Descriptor(i); a.knows(d) {
-				found = append(found, i)
-				continue
-			} else if !a.wasDeleted(d.Key().Pool()) { // else no volume was left in that pool: nothing is lost
-				a.recovery.BadPages++
-			}
-		case nvlog.Damaged:
-			a.recovery.BadPages++
-		}
-		c.NV.Clear(i)
-	}
-	// By address, the newest first.
-	slices.SortFunc(found, func(x, y uint32) int {
-		dx, dy := c.NV.Descriptor(x), c.NV.Descriptor(y)
-		// Of two of one record the newer is the one that an earlier recovery joined, and it
-		// buried the other.
-		return cmp.Or(cmp.Compare(dx.Key(), dy.Key()), cmp.Compare(dy.Seq(), dx.Seq()), cmp.Compare(dx.Tombstone(), dy.Tombstone()), cmp.Compare(x, y))
-	})
 	masks := make([]uint8, c.NV.Pages) // what counts of a page; 0: nothing
 	for n := 0; n < len(found); {
 		k := c.NV.Descriptor(found[n]).Key()
@@ -93,6 +73,33 @@ func (a *Array) loadPages() error {
 	}
 	a.recovery.Pages = len(live)
 	return nil
+}
+
+// findPages returns the pages of NVRAM that hold data of a pool that is there, by address, the newest
+// first. The others are cleared.
+func (a *Array) findPages() (found []uint32) {
+	c := a.cache
+	for i := range uint32(c.NV.Pages) {
+		switch c.NV.Examine(i, a.log.Seq()) {
+		case nvlog.Used:
+			if d := c.NV.Descriptor(i); a.knows(d) {
+				found = append(found, i)
+				continue
+			} else if !a.wasDeleted(d.Key().Pool()) { // else no volume was left in that pool: nothing is lost
+				a.recovery.BadPages++
+			}
+		case nvlog.Damaged:
+			a.recovery.BadPages++
+		}
+		c.NV.Clear(i)
+	}
+	slices.SortFunc(found, func(x, y uint32) int {
+		dx, dy := c.NV.Descriptor(x), c.NV.Descriptor(y)
+		// Of two of one record the newer is the one that an earlier recovery joined, and it
+		// buried the other.
+		return cmp.Or(cmp.Compare(dx.Key(), dy.Key()), cmp.Compare(dy.Seq(), dx.Seq()), cmp.Compare(dx.Tombstone(), dy.Tombstone()), cmp.Compare(x, y))
+	})
+	return found
 }
 
 // usePages returns the pages of one address that count, the newest first, and notes

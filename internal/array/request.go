@@ -126,10 +126,24 @@ var lackable = [numKinds]ticket.Set{
 // allocated.
 type op struct {
 	ticket.Ticket // what it waits for; Since: since when nothing of it was committed, or it settles
+	kind          kind
+	state         state // changed by to only
+	work                // what it does this time
 
-	kind   kind
-	state  state // changed by to only
 	a      *Array
+	pieces []*op  // of a move, that are under way
+	same   []byte // WRITE SAME: a piece full of the pattern
+	buf    []byte // what a compare or a piece read
+
+	// Its methods as values, made when they are needed first.
+	compareFn, movedFn func(block.Status)
+	flushedFn          func(error)
+
+	next *op // that is free
+}
+
+// work is the part of an op that is cleared when it ends.
+type work struct {
 	v      *Volume
 	req    *block.Request // nil: a piece, or it is answered
 	origin block.Origin
@@ -144,27 +158,16 @@ type op struct {
 	braked    int64 // when it began to wait for its offload budget, 0 if it does not
 	claim     admission.Claim
 	unsettled int // pages of what was committed that the back end has to have
-
-	logEdits int // edits that it waits for room in the log for
+	logEdits  int // edits that it waits for room in the log for
 
 	// Of a copy.
 	ref     *ref
 	started uint64 // sectors of the Ref that are placed, or handed to pieces
-	pieces  []*op  // that are under way
 
 	// Of a piece.
 	parent *op
 	bytes  int64  // that it counts in the copy engine
 	from   uint64 // the physical sector that it reads
-
-	same []byte // WRITE SAME: a piece full of the pattern
-	buf  []byte // what a compare or a piece read
-
-	// Its methods as values, made when they are needed first.
-	compareFn, movedFn func(block.Status)
-	flushedFn          func(error)
-
-	next *op // that is free
 }
 
 // to changes the state. A change that is not in the table is a fault of this package.
@@ -239,11 +242,14 @@ func (o *op) end(s block.Status) {
 	o.answer(s)
 	o.v.ops--
 	o.to(free)
-	t, a := o.Ticket, o.a
-	t.Reset()
-	*o = op{Ticket: t, a: a, same: o.same, pieces: o.pieces[:0], compareFn: o.compareFn, movedFn: o.movedFn,
-		flushedFn: o.flushedFn, next: a.freeOp}
-	a.freeOp = o
+	o.Reset()
+	o.work = work{}
+	o.pieces = o.pieces[:0]
+	if o.same = o.same[:0]; cap(o.buf) > pieceSectors*block.SectorSize {
+		o.buf = nil
+	}
+	o.next = o.a.freeOp
+	o.a.freeOp = o
 }
 
 // answer tells whoever waits for the op that it has ended, or that its end is the array's own
