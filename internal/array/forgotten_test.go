@@ -88,16 +88,25 @@ func TestNobodyIsForgotten(t *testing.T) {
 				q.Op = block.OpUnmap
 				q.Ranges, q.Range = []block.Range{rng(at, count), rng(at+8192%(16<<11-4096), 1)}, block.Range{}
 			}
-			left++
-			q.Done = func(q *block.Request) {
-				left--
-				if q.Ref != nil {
-					q.Ref.Release()
+			batch := []*block.Request{q}
+			if len(q.Ranges) == 400 { // enough of them to fill it
+				for range 6 {
+					more := *q
+					batch = append(batch, &more)
 				}
 			}
-			v.Submit([]*block.Request{q})
-			for _, w := range vols {
-				if o, ok := q.Priv.(*op); ok && o.v == w && o.state == waiting {
+			for _, q := range batch {
+				left++
+				q.Done = func(q *block.Request) {
+					left--
+					if q.Ref != nil {
+						q.Ref.Release()
+					}
+				}
+			}
+			v.Submit(batch)
+			for _, q := range batch {
+				if o, ok := q.Priv.(*op); ok && o.state == waiting {
 					met[o.For()]++
 				}
 			}
