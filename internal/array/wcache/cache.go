@@ -121,16 +121,6 @@ func (c *Cache) SetPolicy(pol Policy) {
 	}
 }
 
-// Await says whether somebody waits for room, and wants to hear of it.
-func (c *Cache) Await(on bool) { c.awaited = on }
-
-// freed tells that there is more room.
-func (c *Cache) freed() {
-	if c.awaited {
-		c.hooks.Freed()
-	}
-}
-
 // Press has the partitions destage that hold more than their floor, because others wait for room.
 func (c *Cache) Press() {
 	for _, p := range c.partitions {

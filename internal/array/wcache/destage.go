@@ -291,6 +291,7 @@ func (p *Partition) send(b *Batch, first uint32, credit int) int {
 		b.Masks = append(b.Masks, pg.mask)
 		b.Origins = append(b.Origins, pg.origins)
 	}
+	c.freed() // who cannot overwrite these any more may stop to hold up others
 	return len(b.Pages)
 }
 

@@ -96,3 +96,13 @@ func (c *Cache) SetCaps(percent []int) bool {
 	}
 	return true
 }
+
+// Await says whether somebody waits for room, and wants to hear of it.
+func (c *Cache) Await(on bool) { c.awaited = on }
+
+// freed tells that there is more room.
+func (c *Cache) freed() {
+	if c.awaited {
+		c.hooks.Freed()
+	}
+}

@@ -157,3 +157,39 @@ func TestEveryTransitionHappens(t *testing.T) {
 		}
 	}
 }
+
+// TestWhoAwaitsRoomHears: whatever makes a refused write possible is told, if somebody awaits it: a page that leaves
+// its partition, one that becomes free, and one that is sent, because who could overwrite it may
+// have held up others.
+func TestWhoAwaitsRoomHears(t *testing.T) {
+	r := newRig(t, rand.New(rand.NewPCG(1, 1)), true, Policy{})
+	told := 0
+	r.c.hooks.Freed = func() { told++ }
+	r.c.hooks.Relieved = func(uint16) { told += 100 }
+	hears := func(what string, want int, do func()) {
+		t.Helper()
+		told = 0
+		if do(); told != want {
+			t.Errorf("%s: told %d times, not %d", what, told, want)
+		}
+	}
+	write := func(n int, o block.Origin) func() {
+		return func() { r.write(0, key(0, 0, n), 0, 8, o, Fast) }
+	}
+	hears("nobody awaits it", 0, func() {
+		write(0, block.OriginHost)()
+		r.drop(key(0, 0, 0), 0xff)
+	})
+	r.c.Await(true)
+	hears("a write", 0, write(1, block.OriginHost))
+	r.flush()
+	hears("a page is sent", 1, func() { r.send(0, true) })
+	hears("it is written", 0, func() { r.arrive(0) })
+	hears("it is synced", 1, func() {
+		r.c.BeginSync()
+		r.c.EndSync()
+	})
+	hears("it is free", 1, r.flush)
+	hears("an offload's page", 0, write(2, block.OriginXCopy))
+	hears("it is dropped", 101, func() { r.drop(key(0, 0, 2), 0xff) })
+}
