@@ -1,5 +1,5 @@
 // Writes that end when the back end has what they wrote. A page says whether somebody waits for it
-// (flagThrough), and the array who; the write counts its pages.
+// to the cache, and the array who; the write counts its pages.
 
 package array
 

@@ -48,7 +48,9 @@ const directions = `
 
 	NONE < array/ticket;
 
-	array/extent, array/wcache, array/backend, array/media, array/ticket, metrics < array;
+	array/wcache, array/ticket < array/admission;
+
+	array/extent, array/backend, array/media, array/admission, metrics < array;
 
 	block, crc32c, metrics < store;
 
@@ -82,7 +84,7 @@ const directions = `
 var inner = []string{"array", "scsi"}
 
 // core lists the packages that run in virtual time: same input, same result.
-var core = []string{"scsi", "scsi/sense", "scsi/sgl", "scsi/names", "scsi/counters", "scsi/reservation", "scsi/alua", "scsi/pages", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent", "array/backend", "array/media", "array/ticket", "array/wcache", "hostcache", "hostcache/tier", "sim"}
+var core = []string{"scsi", "scsi/sense", "scsi/sgl", "scsi/names", "scsi/counters", "scsi/reservation", "scsi/alua", "scsi/pages", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent", "array/backend", "array/media", "array/ticket", "array/wcache", "array/admission", "hostcache", "hostcache/tier", "sim"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{
