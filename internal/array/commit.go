@@ -89,7 +89,7 @@ func (a *Array) commit(o *op, n uint64) block.Status {
 		v.account()
 	}
 	v.gen++
-	a.gaveRoom()
+	o.claim.Committed()
 	return block.OK
 }
 

@@ -11,6 +11,7 @@ import (
 
 // Recovery is what the last start found and did; see Array.Recovery.
 type Recovery struct {
+	Fresh      bool     // there was nothing: the store was empty
 	Records    uint64   // log records replayed
 	Pages      int      // dirty pages found
 	Discarded  int      // pages that nothing referred to any more
@@ -35,6 +36,7 @@ type Recovery struct {
 //
 // It may be interrupted anywhere, and is then done again.
 func (a *Array) recover(fresh bool) error {
+	a.recovery.Fresh = fresh
 	var saved nvlog.Saved
 	if !fresh {
 		saved = a.cache.NV.Saved()

@@ -68,6 +68,15 @@ func (c *Claim) Lacks() bool { return c.lacks != 0 }
 // Through reports whether the piece ends when the back end has it.
 func (c *Claim) Through() bool { return c.Way != wcache.Fast }
 
+// Committed says that the piece that was admitted is in the cache.
+func (c *Claim) Committed() {
+	p := c.Pool
+	p.g.Freed() // a writer that waits may take over its pages
+	if c.Origin.Undercover() {
+		p.Relieved() // a host whose own budget is used up now lets others pass whom it held up
+	}
+}
+
 // Admit reports whether a claim's piece may enter the cache now, and how. It changes nothing but the
 // claim's Way. head says that the writer is the first that waits.
 func (g *Gate) Admit(c *Claim, head bool) Verdict {

@@ -157,6 +157,7 @@ func (r *rig) commit(w *writer) {
 		r.c.Install(&wcache.Write{Owner: r.owners[w.part][w.from], Origin: c.Origin, Host: c.Host, Way: c.Way}, &e)
 		r.pages[w.part] = append(r.pages[w.part], e.Key)
 	}
+	c.Committed()
 	r.order = append(r.order, w.name)
 	w.left--
 }
