@@ -147,13 +147,37 @@ func (w *world) eventDeath() {
 	}
 }
 
+// sharpFlush sends flushes close to each other, among writes; it returns when one of them has ended, which is when
+// power is cut best.
+func (w *world) sharpFlush() {
+	if w.r.IntN(4) == 0 {
+		return
+	}
+	until := w.flushes + 1 + w.r.IntN(3)
+	for i := 0; w.flushes < until && i < 40; i++ {
+		switch w.r.IntN(4) {
+		case 0:
+			w.put(block.OpWrite)
+		case 1:
+			w.settle()
+			w.flush()
+		default:
+			w.flush()
+		}
+		for end := w.v.Now() + w.r.Int64N(600_000); w.flushes < until && w.v.Now() < end && w.v.Step(); {
+		}
+	}
+}
+
 func (w *world) eventHostPower() {
+	w.sharpFlush()
 	w.crash()
 	w.cutHost()
 	w.reboot()
 }
 
 func (w *world) eventAllPower() {
+	w.sharpFlush()
 	w.crash()
 	w.cutHost()
 	for _, c := range w.cards[1:] {
@@ -168,6 +192,7 @@ func (w *world) eventAllPower() {
 
 // eventArrayPower: the host lives, and hears of it when it asks.
 func (w *world) eventArrayPower() {
+	w.sharpFlush()
 	if w.r.IntN(2) == 0 {
 		w.crash()
 		w.cutArray()
@@ -227,6 +252,27 @@ func (w *world) eventPeerLost() {
 			return
 		}
 		w.takeOverAny(w.present())
+	}
+}
+
+// eventPeersLost: what is acknowledged without the peers that were asked for is below.
+func (w *world) eventPeersLost() {
+	if w.taker > 0 || !w.d.accepting || w.d.requested.Peers == 0 || w.opt.Policy.Peers < w.d.requested.Peers {
+		return
+	}
+	for _, c := range w.cards[1:] {
+		c.broken = true
+	}
+	w.acked = w.acked[:0]
+	from := w.v.Now() + 1_000_000
+	w.steps(25)
+	w.settle()
+	for _, a := range w.acked {
+		for _, g := range a.ranges {
+			for s := g.Start; a.at > from && s < g.End(); s++ {
+				w.saw("for want of peers, the array", block.Range{Start: s, Count: 1}, w.before(block.Range{Start: s, Count: 1}), func(uint64) []byte { return w.a.sector(s) })
+			}
+		}
 	}
 }
 
@@ -322,6 +368,12 @@ func (w *world) eventBadSectors() {
 		return
 	}
 	c := w.cards[0]
+	w.troubled, w.a.failing = true, 100 // nothing is destaged
+	w.steps(15)
+	w.settle()
+	w.a.failing = 0
+	w.v.RunUntil(w.v.Now() + 10_000_000)
+	w.troubled = false
 	c.bad = map[int]bool{}
 	w.badSince = w.nextID
 	sole := w.sole()
@@ -355,7 +407,7 @@ func (w *world) eventBadSectors() {
 	if !sole {
 		return
 	}
-	for range w.r.IntN(3) {
+	for range w.r.IntN(4) {
 		w.crash()
 		w.reboot()
 		w.checkAll(false)

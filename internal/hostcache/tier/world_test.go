@@ -15,6 +15,12 @@ type entry struct {
 	id    int // of the write that made it
 }
 
+// acked is a write that was acknowledged.
+type acked struct {
+	at     int64
+	ranges []block.Range
+}
+
 // lun is an array's LUN that is not cached now, and what is known of it.
 type lun struct {
 	a         *array
@@ -50,8 +56,10 @@ type world struct {
 	bootID   uint64 // of the host's machine
 	troubled bool   // something is broken now: requests may fail
 	flushes  int
-	taker    int  // the card that the disk has for its own, if it is not the first
-	other    *lun // the LUN that is not cached now
+	acked    []acked // writes and offloads
+	rarely   bool    // flushes come before a loss of power alone
+	taker    int     // the card that the disk has for its own, if it is not the first
+	other    *lun    // the LUN that is not cached now
 	trace    []string
 }
 
@@ -194,6 +202,9 @@ func (w *world) write(ranges []block.Range, value func(s uint64) uint64) (id int
 
 // wrote ends it. A change that failed may have been made or not.
 func (w *world) wrote(id int, old map[uint64][]entry, ok bool) {
+	if ok {
+		w.acked = append(w.acked, acked{w.v.Now(), w.flying[id]})
+	}
 	delete(w.flying, id)
 	if !ok {
 		return
