@@ -1,6 +1,8 @@
 package tier
 
 import (
+	"slices"
+
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/hostcache"
 )
@@ -17,7 +19,7 @@ func (w *world) reboot() {
 	if err == nil {
 		return
 	}
-	if present[0] && !w.cards[0].broken && len(w.mayFail) == 0 && !w.mayLose {
+	if present[0] && !w.cards[0].broken && len(w.cards[0].bad) == 0 && len(w.mayFail) == 0 && !w.mayLose {
 		w.fail("the flash had everything, and is refused: %v", err)
 	}
 	w.takeOverAny(present)
@@ -65,7 +67,7 @@ func (w *world) takeOverAny(present []bool) {
 		return
 	}
 	for i, ok := range present {
-		if ok && !taken && !w.cards[i].broken && len(w.mayFail) == 0 && !w.mayLose {
+		if ok && !taken && !w.cards[i].broken && len(w.cards[i].bad) == 0 && len(w.mayFail) == 0 && !w.mayLose {
 			w.fail("card %d had everything, and nothing can be opened", i)
 		}
 	}
@@ -153,7 +155,7 @@ func (w *world) sharpFlush() {
 	if w.r.IntN(4) == 0 {
 		return
 	}
-	until := w.flushes + 1 + w.r.IntN(3)
+	until := w.flushes + 1 + w.r.IntN(2)*w.r.IntN(3)
 	for i := 0; w.flushes < until && i < 40; i++ {
 		switch w.r.IntN(4) {
 		case 0:
@@ -166,6 +168,9 @@ func (w *world) sharpFlush() {
 		}
 		for end := w.v.Now() + w.r.Int64N(600_000); w.flushes < until && w.v.Now() < end && w.v.Step(); {
 		}
+	}
+	if w.r.IntN(2) == 0 { // what was under way ends
+		w.v.RunUntil(w.v.Now() + 15_000_000)
 	}
 }
 
@@ -260,17 +265,26 @@ func (w *world) eventPeersLost() {
 	if w.taker > 0 || !w.d.accepting || w.d.requested.Peers == 0 || w.opt.Policy.Peers < w.d.requested.Peers {
 		return
 	}
+	w.troubled, w.a.failing = true, 70 // little is destaged
 	for _, c := range w.cards[1:] {
 		c.broken = true
 	}
 	w.acked = w.acked[:0]
-	from := w.v.Now() + 1_000_000
+	from := w.nextID
 	w.steps(25)
 	w.settle()
+	w.a.failing = 0
+	defer func() {
+		w.v.RunUntil(w.v.Now() + 10_000_000)
+		w.troubled = false
+	}()
 	for _, a := range w.acked {
 		for _, g := range a.ranges {
-			for s := g.Start; a.at > from && s < g.End(); s++ {
-				w.saw("for want of peers, the array", block.Range{Start: s, Count: 1}, w.before(block.Range{Start: s, Count: 1}), func(uint64) []byte { return w.a.sector(s) })
+			for s := g.Start; a.id > from && s < g.End(); s++ {
+				v, _ := valueOf(w.a.sector(s))
+				if !slices.ContainsFunc(w.may[s], func(e entry) bool { return e.value == v }) {
+					w.fail("#%d was acknowledged without the peers, and the array has %d in sector %d, not one of %v", a.id, v, s, w.may[s])
+				}
 			}
 		}
 	}
@@ -405,6 +419,10 @@ func (w *world) eventBadSectors() {
 	}
 	w.checkAll(false)
 	if !sole {
+		if w.r.IntN(2) == 0 {
+			w.crash()
+			w.reboot() // the flash, or a peer in its place
+		}
 		return
 	}
 	for range w.r.IntN(4) {

@@ -81,6 +81,7 @@ type Disk struct {
 	marks          marks
 	parked         []*op
 	opening        bool
+	unreadAtOpen   func() // something dirty cannot be read while opening, and a peer has it
 	dataStart      uint64 // bytes
 	frameOf        []uint32
 	freeFrames     []uint32

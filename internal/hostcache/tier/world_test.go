@@ -17,7 +17,7 @@ type entry struct {
 
 // acked is a write that was acknowledged.
 type acked struct {
-	at     int64
+	id     int
 	ranges []block.Range
 }
 
@@ -203,7 +203,7 @@ func (w *world) write(ranges []block.Range, value func(s uint64) uint64) (id int
 // wrote ends it. A change that failed may have been made or not.
 func (w *world) wrote(id int, old map[uint64][]entry, ok bool) {
 	if ok {
-		w.acked = append(w.acked, acked{w.v.Now(), w.flying[id]})
+		w.acked = append(w.acked, acked{id, w.flying[id]})
 	}
 	delete(w.flying, id)
 	if !ok {
