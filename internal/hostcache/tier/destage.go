@@ -273,6 +273,9 @@ func (d *Disk) unreadable(o *op) {
 	d.failFlushers(o)
 	d.endDestage(o)
 	d.settleOwed()
+	if d.opening && d.unreadAtOpen != nil {
+		d.unreadAtOpen()
+	}
 	if t.retrying {
 		return
 	}
@@ -366,7 +369,7 @@ func destaged(o *op) {
 func (d *Disk) destageFailed(o *op) {
 	s := &d.turn
 	d.stats.DestageErrors++
-	s.pausedTo = d.exec.Now() + retryAfter<<min(s.failures, 6)
+	s.pausedTo = max(s.pausedTo, d.exec.Now()+retryAfter<<min(s.failures, 6))
 	s.failures++
 	status := o.status
 	if status == block.NoSpace {
@@ -375,6 +378,9 @@ func (d *Disk) destageFailed(o *op) {
 	d.failFlushers(o)
 	d.endDestage(o)
 	d.settleOwed()
+	if d.closed {
+		return
+	}
 	d.exec.At(s.pausedTo, func() {
 		s.wake(d)
 		d.pump()

@@ -33,6 +33,13 @@
 // process; with [Options].PowerSafe, or after a flush or FUA, also the loss of power. A
 // frame is used for another block only when the journal has forgotten the first.
 //
+// # Members
+//
+// The host's flash and its peers are members. Each has a label that says whose it is, and a generation: when
+// one is left out, the others get a higher one before anything more is acknowledged (see marks), and an
+// Open that is given an older one refuses it. A [Witness] knows the generation where the others
+// cannot be asked.
+//
 // # Concurrency and determinism
 //
 // Everything is called with the executor held. There is no goroutine, no wall clock and

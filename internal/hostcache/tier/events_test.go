@@ -1,8 +1,9 @@
 package tier
 
 import (
+	"slices"
+
 	"github.com/arraysim/arraysim/internal/block"
-	"github.com/arraysim/arraysim/internal/hostcache"
 )
 
 // volatileLoss tells whether a loss of power of a card loses what was not flushed.
@@ -17,7 +18,7 @@ func (w *world) reboot() {
 	if err == nil {
 		return
 	}
-	if present[0] && !w.cards[0].broken && len(w.mayFail) == 0 && !w.mayLose {
+	if present[0] && !w.cards[0].broken && len(w.cards[0].bad) == 0 && len(w.mayFail) == 0 && !w.mayLose {
 		w.fail("the flash had everything, and is refused: %v", err)
 	}
 	w.takeOverAny(present)
@@ -65,7 +66,7 @@ func (w *world) takeOverAny(present []bool) {
 		return
 	}
 	for i, ok := range present {
-		if ok && !taken && !w.cards[i].broken && len(w.mayFail) == 0 && !w.mayLose {
+		if ok && !taken && !w.cards[i].broken && len(w.cards[i].bad) == 0 && len(w.mayFail) == 0 && !w.mayLose {
 			w.fail("card %d had everything, and nothing can be opened", i)
 		}
 	}
@@ -147,13 +148,40 @@ func (w *world) eventDeath() {
 	}
 }
 
+// sharpFlush sends flushes close to each other, among writes; it returns when one of them has ended, which is when
+// power is cut best.
+func (w *world) sharpFlush() {
+	if w.r.IntN(4) == 0 {
+		return
+	}
+	until := w.flushes + 1 + w.r.IntN(2)*w.r.IntN(3)
+	for i := 0; w.flushes < until && i < 40; i++ {
+		switch w.r.IntN(4) {
+		case 0:
+			w.put(block.OpWrite)
+		case 1:
+			w.settle()
+			w.flush()
+		default:
+			w.flush()
+		}
+		for end := w.v.Now() + w.r.Int64N(600_000); w.flushes < until && w.v.Now() < end && w.v.Step(); {
+		}
+	}
+	if w.r.IntN(2) == 0 { // what was under way ends
+		w.v.RunUntil(w.v.Now() + 15_000_000)
+	}
+}
+
 func (w *world) eventHostPower() {
+	w.sharpFlush()
 	w.crash()
 	w.cutHost()
 	w.reboot()
 }
 
 func (w *world) eventAllPower() {
+	w.sharpFlush()
 	w.crash()
 	w.cutHost()
 	for _, c := range w.cards[1:] {
@@ -168,6 +196,7 @@ func (w *world) eventAllPower() {
 
 // eventArrayPower: the host lives, and hears of it when it asks.
 func (w *world) eventArrayPower() {
+	w.sharpFlush()
 	if w.r.IntN(2) == 0 {
 		w.crash()
 		w.cutArray()
@@ -230,6 +259,36 @@ func (w *world) eventPeerLost() {
 	}
 }
 
+// eventPeersLost: what is acknowledged without the peers that were asked for is below.
+func (w *world) eventPeersLost() {
+	if w.taker > 0 || !w.d.accepting || w.d.requested.Peers == 0 || w.opt.Policy.Peers < w.d.requested.Peers {
+		return
+	}
+	w.troubled, w.a.failing = true, 70 // little is destaged
+	for _, c := range w.cards[1:] {
+		c.broken = true
+	}
+	w.acked = w.acked[:0]
+	from := w.nextID
+	w.steps(25)
+	w.settle()
+	w.a.failing = 0
+	defer func() {
+		w.v.RunUntil(w.v.Now() + 10_000_000)
+		w.troubled = false
+	}()
+	for _, a := range w.acked {
+		for _, g := range a.ranges {
+			for s := g.Start; a.id > from && s < g.End(); s++ {
+				v, _ := valueOf(w.a.sector(s))
+				if !slices.ContainsFunc(w.may[s], func(e entry) bool { return e.value == v }) {
+					w.fail("#%d was acknowledged without the peers, and the array has %d in sector %d, not one of %v", a.id, v, s, w.may[s])
+				}
+			}
+		}
+	}
+}
+
 func (w *world) eventPeerStops() {
 	if len(w.cards) < 2 {
 		return
@@ -248,119 +307,6 @@ func (w *world) eventPeerStops() {
 	}
 	c.goOn()
 	w.steps(10)
-}
-
-// sole tells whether nobody but the host's flash has what is dirty.
-func (w *world) sole() bool { return w.taker > 0 || len(w.d.State().Peers) == 0 }
-
-func (w *world) eventFlashFails() {
-	c := w.cards[0]
-	sole := w.sole()
-	c.broken, w.troubled = true, sole
-	w.steps(5 + w.r.IntN(20))
-	w.v.RunUntil(w.v.Now() + w.r.Int64N(400_000_000))
-	w.settle()
-	c.broken, w.troubled = false, false
-	w.v.RunUntil(w.v.Now() + 2_000_000_000)
-	w.steps(20)
-	w.note("flash failed: sole %v, state %d, %+v, %s", sole, w.d.local().state, w.d.marks, w.d.dump())
-	if w.r.IntN(2) == 0 {
-		w.mayLose = w.mayLose || sole && w.d.local().state != memberPresent && !w.d.clean()
-		w.crash()
-		w.reboot()
-	}
-}
-
-func (w *world) eventFlashTired() {
-	c := w.cards[0]
-	c.tired, w.troubled = true, w.sole()
-	w.steps(20)
-	w.settle()
-	if w.r.IntN(2) == 0 {
-		w.v.RunUntil(w.v.Now() + 1_000_000_000)
-	}
-	w.steps(10)
-	w.checkAll(false)
-	w.troubled = false
-	w.mayLose = w.mayLose || w.sole() && !w.d.clean() && !w.d.marks.owed && w.d.local().state != memberPresent
-	w.crash()
-	c.tired = w.r.IntN(2) == 0
-	if c.tired {
-		c.broken = true // nothing can be opened with it
-		present := w.present()
-		w.mayLose = w.mayLose || present[0] && w.sole()
-		w.takeOverAny(present)
-		return
-	}
-	w.reboot()
-}
-
-func (w *world) eventFlashGone() {
-	sole := w.sole()
-	w.mayLose = w.mayLose || sole
-	w.cards[0].broken = true
-	w.steps(30)
-	w.checkAll(false)
-	w.crash()
-	w.takeOverAny(w.present())
-}
-
-// eventFlashGivenUp: a front end knows that the flash is gone.
-func (w *world) eventFlashGivenUp() {
-	w.mayLose = w.mayLose || w.sole()
-	w.d.LoseFlash()
-	w.steps(30)
-	w.checkAll(false)
-	w.crash()
-	w.reboot()
-}
-
-// eventBadSectors: sectors of the host's flash cannot be read. What has no other copy fails until it is
-// written, at two later starts too.
-func (w *world) eventBadSectors() {
-	if w.taker > 0 {
-		return
-	}
-	c := w.cards[0]
-	c.bad = map[int]bool{}
-	w.badSince = w.nextID
-	sole := w.sole()
-	n := 1 + w.r.IntN(4)
-	for s, frame := range w.d.frameOf {
-		if n == 0 {
-			break
-		}
-		if frame == noFrame || w.r.IntN(4) > 0 {
-			continue
-		}
-		i := w.r.IntN(w.d.per)
-		if at, n := w.d.ix.DirtyRun(hostcache.Slot(s), 0); n > 0 {
-			i = at + w.r.IntN(n)
-		} else if w.r.IntN(4) > 0 {
-			continue
-		}
-		c.bad[int(w.d.flashOffset(frame, i))] = true
-		sector := w.d.ix.Key(hostcache.Slot(s)).Block()*uint64(w.d.per) + uint64(i)
-		if sector < w.a.sectors && w.d.ix.Dirty(hostcache.Slot(s), i, 1) && sole {
-			w.mayFail[sector] = true
-		}
-		n--
-	}
-	w.note("bad: %v, may fail: %v", len(c.bad), w.mayFail)
-	w.steps(20)
-	if w.r.IntN(3) == 0 {
-		w.v.RunUntil(w.v.Now() + 90_000_000_000) // they are given up
-	}
-	w.checkAll(false)
-	if !sole {
-		return
-	}
-	for range w.r.IntN(3) {
-		w.crash()
-		w.reboot()
-		w.checkAll(false)
-		w.steps(5)
-	}
 }
 
 func (w *world) eventFormat() {
@@ -458,85 +404,6 @@ func (w *world) eventResizeCache() {
 		w.fail("a resize does not end: %s", w.d.dump())
 	}
 	w.note("resize: %v", err)
-}
-
-func (w *world) eventTakeOver() {
-	if w.taker > 0 || len(w.d.State().Peers) == 0 {
-		return
-	}
-	w.crash()
-	present := w.present()
-	if w.r.IntN(2) == 0 { // not alone
-		for i := range present[1:] {
-			n := 0
-			for _, ok := range present[1:] {
-				if ok {
-					n++
-				}
-			}
-			if present[i+1] && n > 1 {
-				w.cards[i+1].broken, present[i+1] = true, false
-			}
-		}
-	}
-	w.cards[0].broken, present[0] = w.r.IntN(2) == 0, false
-	w.takeOverAny(present)
-}
-
-// eventTakeOverAlive: the host that is taken over is fenced, and does not know it. It must not acknowledge
-// anything.
-func (w *world) eventTakeOverAlive() {
-	if w.taker > 0 || len(w.d.State().Peers) == 0 {
-		return
-	}
-	w.settle()
-	present := w.present()
-	peer := 0
-	for i, ok := range present {
-		if ok && i > 0 && !w.cards[i].broken && !w.cards[i].stalled {
-			peer = i
-		}
-	}
-	if peer == 0 {
-		return
-	}
-	old := w.d
-	w.path.fenced = true
-	w.slots[peer].fenced = true
-	life := w.life
-	acked := 0
-	write := func() {
-		g := w.someRange(16)
-		w.value++
-		old.Submit([]*block.Request{{Op: block.OpWrite, Range: g, Data: [][]byte{pattern(w.value, g.Count)}, Done: func(r *block.Request) {
-			if r.Status == block.OK {
-				acked++
-				w.note("the fenced host acknowledged %v", g)
-			}
-		}}})
-	}
-	slots, path := w.slots, w.path
-	for range 3 {
-		write()
-	}
-	if err := w.try(peer, nil); err != nil {
-		w.fail("p%d had everything, and is refused: %v", peer, err)
-	}
-	for range 3 {
-		write()
-		w.v.RunUntil(w.v.Now() + 1_000_000)
-	}
-	w.checkAll(false)
-	w.v.RunUntil(w.v.Now() + 400_000_000)
-	if acked > 0 {
-		w.fail("a fenced host (life %d) acknowledged %d writes", life, acked)
-	}
-	path.dead = true
-	for _, s := range slots {
-		s.dead = true
-	}
-	w.drain()
-	w.fresh()
 }
 
 func (w *world) eventQuiesce() {

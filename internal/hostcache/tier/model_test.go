@@ -31,7 +31,9 @@ func (w *world) step() {
 	case p < 85:
 		w.put(block.OpCompareWrite)
 	case p < 87:
-		w.flush()
+		if !w.rarely {
+			w.flush()
+		}
 	default:
 		w.v.RunUntil(w.v.Now() + w.r.Int64N(3_000_000))
 	}
@@ -40,6 +42,7 @@ func (w *world) step() {
 func newWorld(t testing.TB, seed uint64) *world {
 	r := rand.New(rand.NewPCG(seed, 17))
 	w := &world{t: t, seed: seed, r: r, v: &block.Virtual{}, flying: map[int][]block.Range{}}
+	w.rarely = r.IntN(2) == 0
 	w.bootID, w.mayFail = 1, map[uint64]bool{}
 	w.a = newArray(w.v, r, 600)
 	w.other = &lun{a: newArray(w.v, r, 600)}
@@ -87,6 +90,7 @@ var events = []struct {
 	{"all power is cut", 4, (*world).eventAllPower},
 	{"a peer's power is cut", 4, (*world).eventPeerPower},
 	{"a peer is lost", 7, (*world).eventPeerLost},
+	{"all peers are lost", 4, (*world).eventPeersLost},
 	{"a peer stops for a while", 7, (*world).eventPeerStops},
 	{"the flash fails for a while", 6, (*world).eventFlashFails},
 	{"the flash takes no writes", 5, (*world).eventFlashTired},

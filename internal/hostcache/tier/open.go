@@ -239,6 +239,11 @@ func (d *Disk) start(done func(error)) {
 // resume goes on with what was recovered.
 func (d *Disk) resume(mark Mark, done func(error)) {
 	alternates := d.alternates()
+	better := d.alternate()
+	if better != nil && d.recovery.Damaged > 0 {
+		done(fmt.Errorf("%d sectors on the flash device are damaged, and peer %s has them; take over from that, or start without it to give them up", d.recovery.Damaged, better.peer.Name))
+		return
+	}
 	// What is dirty may have been flushed by an earlier process: it must not get volatile below.
 	d.barriers = !d.clean()
 	d.start(func(err error) {
@@ -255,9 +260,24 @@ func (d *Disk) resume(mark Mark, done func(error)) {
 			d.serve(done)
 			return
 		}
+		ended := false
+		if better != nil {
+			d.unreadAtOpen = func() {
+				if !ended {
+					ended = true
+					d.stopDestaging(func() {
+						done(fmt.Errorf("sectors on the flash device cannot be read, and peer %s has them; take over from that, or start without it to give them up", better.peer.Name))
+					})
+				}
+			}
+		}
 		o := &op{d: d, mode: freeMode}
 		var wait func(*op)
 		wait = func(*op) {
+			if ended {
+				return
+			}
+			ended = d.clean() || d.local().state != memberPresent
 			switch {
 			case d.clean():
 				d.serve(done)
@@ -298,4 +318,26 @@ func (d *Disk) serve(done func(error)) {
 	d.marks.due = true
 	d.awaitMarks(o)
 	d.pump()
+}
+
+// alternate returns a peer that has all that is dirty here, as of its label; nil if there is none, or if this
+// is such a peer's flash.
+func (d *Disk) alternate() *member {
+	l := &d.local().label
+	for _, m := range d.members[1:] {
+		if !d.opt.TakeOver && m.found == labelOurs && m.label.state == labelMember && m.label.cache == l.cache && m.label.generation == l.generation {
+			return m
+		}
+	}
+	return nil
+}
+
+// stopDestaging ends a disk that cannot be opened: nothing of it must be on its way below any more.
+func (d *Disk) stopDestaging(done func()) {
+	d.closed, d.turn.pausedTo = true, 1<<63-1
+	if d.turn.inflight == 0 {
+		done()
+		return
+	}
+	d.exec.At(d.exec.Now()+1_000_000, func() { d.stopDestaging(done) })
 }

@@ -15,6 +15,12 @@ type entry struct {
 	id    int // of the write that made it
 }
 
+// acked is a write that was acknowledged.
+type acked struct {
+	id     int
+	ranges []block.Range
+}
+
 // lun is an array's LUN that is not cached now, and what is known of it.
 type lun struct {
 	a         *array
@@ -50,8 +56,10 @@ type world struct {
 	bootID   uint64 // of the host's machine
 	troubled bool   // something is broken now: requests may fail
 	flushes  int
-	taker    int  // the card that the disk has for its own, if it is not the first
-	other    *lun // the LUN that is not cached now
+	acked    []acked // writes and offloads
+	rarely   bool    // flushes come before a loss of power alone
+	taker    int     // the card that the disk has for its own, if it is not the first
+	other    *lun    // the LUN that is not cached now
 	trace    []string
 }
 
@@ -65,111 +73,6 @@ func (w *world) fail(format string, args ...any) {
 		w.t.Log(s)
 	}
 	w.t.Fatalf("seed %d: "+format+"\nrun it alone: go test ./internal/hostcache/tier -run TestModel -tier.seeds 1 -tier.seed %d", append(append([]any{w.seed}, args...), w.seed)...)
-}
-
-// boot opens the disk of a host on its card, or on the copy that peer has of it; that it fails is a failure.
-func (w *world) boot(peer int) {
-	w.t.Helper()
-	if err := w.try(peer, nil); err != nil {
-		w.fail("open: %v", err)
-	}
-}
-
-// try opens it, whatever comes of it.
-func (w *world) try(peer int, change func(*Options)) (err error) {
-	w.t.Helper()
-	w.life++
-	w.path = &path{array: w.a}
-	w.slots = nil
-	w.a.notify = nil
-	opt := w.opt
-	opt.Below, opt.Boot = w.path, w.bootID
-	opt.Witness = &witness{w: w, path: w.path}
-	if w.seed > 0 {
-		opt.ID = w.r.Uint64() | 1
-	}
-	for i, c := range w.cards {
-		s := &slot{card: c}
-		w.slots = append(w.slots, s)
-		switch {
-		case i == peer:
-			opt.Flash = s
-		case peer == 0:
-			opt.Peers = append(opt.Peers, Peer{Name: fmt.Sprint("p", i), Medium: s})
-		}
-	}
-	if peer > 0 {
-		opt.TakeOver, opt.Boot = true, w.bootID+1000
-		opt.Policy = Policy{Mode: WriteThrough}
-	}
-	if change != nil {
-		change(&opt)
-	}
-	opened := false
-	Open(opt, func(d *Disk, e error) { w.d, err, opened = d, e, true })
-	for i := 0; !opened && i < 2_000_000 && w.v.Step(); i++ {
-	}
-	if !opened {
-		w.fail("open does not end")
-	}
-	if err != nil {
-		w.note("boot peer %d: %v", peer, err)
-		for _, s := range w.slots {
-			s.dead = true
-		}
-		w.path.dead = true
-		return err
-	}
-	w.taker = peer
-	rec := w.d.Recovery()
-	w.note("label %+v, boot %d", w.d.members[0].label, opt.Boot)
-	if rec.Damaged > 0 && len(w.mayFail) == 0 && !w.mayLose {
-		w.fail("%d sectors are damaged after a crash", rec.Damaged)
-	}
-	w.note("boot peer %d: %+v; flash-sync always %v, volatile flash %v array %v", peer, rec, w.opt.PowerSafe, w.cards[0].undo != nil, w.a.undo != nil)
-	return nil
-}
-
-// witness is kept at the array: a host that was fenced cannot store.
-type witness struct {
-	w    *world
-	path *path
-}
-
-func (x *witness) Load(done func(Mark, error)) {
-	m := x.w.mark
-	x.w.v.At(x.w.v.Now()+x.w.r.Int64N(1_000_000), func() {
-		if !x.path.dead {
-			done(m, nil)
-		}
-	})
-}
-
-func (x *witness) Store(m Mark, done func(error)) {
-	x.w.v.At(x.w.v.Now()+x.w.r.Int64N(1_000_000), func() {
-		switch {
-		case x.path.dead:
-			return
-		case x.path.fenced:
-			done(errBroken)
-			return
-		}
-		x.w.mark = m
-		done(nil)
-	})
-}
-
-// crash takes the host away; what is in flight gets there or not.
-func (w *world) crash() {
-	w.note("crash with %d in flight", w.inflight)
-	w.path.dead = true
-	for _, s := range w.slots {
-		s.dead = true
-	}
-	w.life++
-	w.v.RunUntil(w.v.Now() + 20_000_000)
-	w.inflight = 0
-	clear(w.flying)
 }
 
 // write begins a change: may says what each sector gets.
@@ -194,6 +97,9 @@ func (w *world) write(ranges []block.Range, value func(s uint64) uint64) (id int
 
 // wrote ends it. A change that failed may have been made or not.
 func (w *world) wrote(id int, old map[uint64][]entry, ok bool) {
+	if ok {
+		w.acked = append(w.acked, acked{id, w.flying[id]})
+	}
 	delete(w.flying, id)
 	if !ok {
 		return

@@ -1,0 +1,108 @@
+package tier
+
+import "fmt"
+
+// boot opens the disk of a host on its card, or on the copy that peer has of it; that it fails is a failure.
+func (w *world) boot(peer int) {
+	w.t.Helper()
+	if err := w.try(peer, nil); err != nil {
+		w.fail("open: %v", err)
+	}
+}
+
+// try opens it, whatever comes of it.
+func (w *world) try(peer int, change func(*Options)) (err error) {
+	w.t.Helper()
+	w.life++
+	w.path = &path{array: w.a}
+	w.slots = nil
+	w.a.notify = nil
+	opt := w.opt
+	opt.Below, opt.Boot = w.path, w.bootID
+	opt.Witness = &witness{w: w, path: w.path}
+	if w.seed > 0 {
+		opt.ID = w.r.Uint64() | 1
+	}
+	for i, c := range w.cards {
+		s := &slot{card: c}
+		w.slots = append(w.slots, s)
+		switch {
+		case i == peer:
+			opt.Flash = s
+		case peer == 0:
+			opt.Peers = append(opt.Peers, Peer{Name: fmt.Sprint("p", i), Medium: s})
+		}
+	}
+	if peer > 0 {
+		opt.TakeOver, opt.Boot = true, w.bootID+1000
+		opt.Policy = Policy{Mode: WriteThrough}
+	}
+	if change != nil {
+		change(&opt)
+	}
+	opened := false
+	Open(opt, func(d *Disk, e error) { w.d, err, opened = d, e, true })
+	for i := 0; !opened && i < 2_000_000 && w.v.Step(); i++ {
+	}
+	if !opened {
+		w.fail("open does not end")
+	}
+	if err != nil {
+		w.note("boot peer %d: %v", peer, err)
+		for _, s := range w.slots {
+			s.dead = true
+		}
+		w.path.dead = true
+		return err
+	}
+	w.taker = peer
+	rec := w.d.Recovery()
+	w.note("label %+v, boot %d", w.d.members[0].label, opt.Boot)
+	if rec.Damaged > 0 && len(w.mayFail) == 0 && !w.mayLose {
+		w.fail("%d sectors are damaged after a crash", rec.Damaged)
+	}
+	w.note("boot peer %d: %+v; flash-sync always %v, volatile flash %v array %v", peer, rec, w.opt.PowerSafe, w.cards[0].undo != nil, w.a.undo != nil)
+	return nil
+}
+
+// witness is kept at the array: a host that was fenced cannot store.
+type witness struct {
+	w    *world
+	path *path
+}
+
+func (x *witness) Load(done func(Mark, error)) {
+	m := x.w.mark
+	x.w.v.At(x.w.v.Now()+x.w.r.Int64N(1_000_000), func() {
+		if !x.path.dead {
+			done(m, nil)
+		}
+	})
+}
+
+func (x *witness) Store(m Mark, done func(error)) {
+	x.w.v.At(x.w.v.Now()+x.w.r.Int64N(1_000_000), func() {
+		switch {
+		case x.path.dead:
+			return
+		case x.path.fenced:
+			done(errBroken)
+			return
+		}
+		x.w.mark = m
+		done(nil)
+	})
+}
+
+// crash takes the host away; what is in flight gets there or not.
+func (w *world) crash() {
+	w.note("crash with %d in flight", w.inflight)
+	w.path.dead = true
+	for _, s := range w.slots {
+		s.dead = true
+	}
+	w.life++
+	w.v.RunUntil(w.v.Now() + 20_000_000)
+	w.inflight = 0
+	clear(w.flying)
+}
