@@ -5,6 +5,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/metadata"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/metrics"
@@ -67,7 +68,7 @@ type Array struct {
 	opt     Options
 	exec    block.Executor
 	store   block.Store
-	meta    block.MetaStore
+	meta    *metadata.Ledger
 	payload bool
 
 	pools   []*Pool   // by id
@@ -118,8 +119,6 @@ type Array struct {
 	drained            []func()
 	ckpt               checkpointer
 	stopped            bool
-	metaQueue          []metaBatch // that wait for their turn
-	metaBusy           bool
 	blobs              []blobChange // those of SetBlob that wait for theirs
 	recovery           Recovery
 	bad                map[uint64]struct{} // sectors that failed their checksum
@@ -190,16 +189,17 @@ func Open(opt Options) (*Array, error) {
 	if err != nil {
 		return nil, err
 	}
-	return openCopy(meta, func() (*Array, error) {
+	return metadata.FromBest(meta, func() (*Array, error) {
 		a := newArray(opt)
 		a.cache = newCache(nv, limit)
 		a.rows = nvlog.OpenRows(nv, ownerOf)
 		a.log = nvlog.NewLog(nv)
 		a.flusher = nvlog.NewFlusher(nv, a.log, a.exec, retryTime,
 			nvlog.Hooks{Begun: a.flushBegun, Ended: a.flushEnded, Heard: a.endStep})
-		a.meta = meta
+		a.meta = metadata.New(meta, a.exec, metadata.Hooks{Durable: a.flusher.SetGeneration, Again: a.entryAgain})
+		a.ckpt.limit = min(a.ckpt.limit, a.meta.Limit())
 		return a, a.recover(fresh)
-	}, nv.Saved)
+	}, func() uint64 { return nv.Saved().Generation })
 }
 
 // newArray returns an array without its parts.

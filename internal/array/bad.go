@@ -20,16 +20,18 @@ func badKey(k pageKey, sector int) uint64 { return uint64(k)<<3 | uint64(sector)
 
 func (a *Array) loadBad() error {
 	a.bad = map[uint64]struct{}{}
-	return a.loadMeta(keyBad, func(_, v []byte) error {
-		if len(v)%8 != 0 {
-			return fmt.Errorf("the list of bad sectors is damaged")
-		}
-		for ; len(v) > 0; v = v[8:] {
-			a.bad[le.Uint64(v)] = struct{}{}
-			a.hadBad = true
-		}
-		return nil
-	})
+	v, err := a.meta.Get(keyBad)
+	if err == nil && len(v)%8 != 0 {
+		err = fmt.Errorf("the list of bad sectors is damaged")
+	}
+	if err != nil {
+		return err
+	}
+	for ; len(v) > 0; v = v[8:] {
+		a.bad[le.Uint64(v)] = struct{}{}
+		a.hadBad = true
+	}
+	return nil
 }
 
 // noteBad puts the sectors of a read that failed their checksums on the list.

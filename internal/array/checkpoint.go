@@ -22,7 +22,7 @@ import (
 //	o        objects, JSON
 //	b        bad sectors, see bad.go
 //	c        seq u64, tail u64: where replay begins; last u64: the last record it may have
-//	g        number and digest, see meta.go
+//	g        number and digest, see the package metadata
 //	r, n     roots and nodes of the maps, see extent
 //
 // Integers in values are little endian.
@@ -62,7 +62,7 @@ const checkpointBytes = 32 << 20
 // checkpoint starts one when the log is half full, or when it is forced and there
 // is anything to write. When the array is broken the log stays as it is for the next start.
 func (a *Array) checkpoint(force bool) {
-	if a.ckpt.running || a.meta == nil || !a.payload || a.broken != "" {
+	if a.ckpt.running || a.meta.Closed() || !a.payload || a.broken != "" {
 		return
 	}
 	if used := a.log.Used(); used < a.log.Size()/2 && !((force || a.log.Starved()) && used > 0) {

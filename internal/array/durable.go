@@ -1,9 +1,6 @@
 package array
 
-import (
-	"github.com/arraysim/arraysim/internal/array/nvlog"
-	"github.com/arraysim/arraysim/internal/block"
-)
+import "github.com/arraysim/arraysim/internal/array/nvlog"
 
 // What the array does for the rules of the package nvlog about a loss of power: which pages may go
 // to the back end, and what becomes of those that nothing needs any more. A page that was
@@ -12,9 +9,6 @@ import (
 type durable struct {
 	// What the flush under way lets go.
 	coolFlush, buryFlush []uint32
-	gen                  uint64 // number of the last batch that went to the meta store
-	stored               digest
-	inDoubt              []block.KV // entries of the batches that have failed since one was durable
 }
 
 // flushedPage tells whether a page's record survives a loss of power, and those that have dropped

@@ -52,7 +52,7 @@ func (a *Array) Stop(done func(error)) {
 	}
 	last := func(err error) {
 		a.flusher.Last(func(last error) {
-			a.meta = nil // what waits for its turn is refused
+			a.meta.Close() // what waits for its turn is refused
 			a.afterBatches(func() { done(errors.Join(err, last)) })
 		})
 	}
@@ -66,7 +66,7 @@ func (a *Array) Stop(done func(error)) {
 
 // afterBatches calls fn when the meta store has no batch under way: its end writes to NVRAM.
 func (a *Array) afterBatches(fn func()) {
-	if a.metaBusy {
+	if a.meta.Busy() {
 		a.exec.At(a.exec.Now()+1_000_000, func() { a.afterBatches(fn) })
 		return
 	}

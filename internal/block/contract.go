@@ -85,14 +85,22 @@ type KV struct {
 }
 
 // MetaStore keeps checkpoints and the objects of an array: an ordered map with
-// atomic, durable batches.
+// atomic, durable batches of bounded size.
 type MetaStore interface {
+	// Limit is how many bytes the keys and values of a batch may have together: at the least 16 MiB. It is
+	// constant. A store names what it can apply atomically: its own limit, or that of whoever keeps it.
+	Limit() int
 	// Commit applies the batch atomically and durably and then calls done on the
-	// executor. The slices belong to the store until then. Batches are applied in
-	// the order of the calls.
+	// executor, never from inside. The slices belong to the store until then. Batches are applied in
+	// the order of the calls. Of a batch above Limit nothing is applied, and the error is ErrBatch. After
+	// any other error nobody knows whether the batch was applied; those behind it may be all the same.
 	Commit(batch []KV, done func(error))
 	// CommitNow is Commit that waits; only used while an array is being opened.
 	CommitNow(batch []KV) error
+	// Get returns the value of a key, nil if there is none. The value belongs to the caller. It sees what
+	// was committed before. It waits, and is only used while an array is being opened: who needs few keys
+	// of many does not load them all.
+	Get(key []byte) ([]byte, error)
 	// Load calls fn for every entry whose key has the prefix, in key order.
 	// Only used while an array is being opened; key and value are valid in fn only.
 	Load(prefix []byte, fn func(key, value []byte) error) error
@@ -112,6 +120,21 @@ type MetaCopies interface {
 
 // ErrFull is the error of a write for which the store has no room now.
 var ErrFull = errors.New("the file system of the data folder is full")
+
+// ErrBatch is the error of a batch that is larger than the MetaStore takes.
+var ErrBatch = errors.New("the batch is larger than the meta store takes at once")
+
+// CheckBatch returns nil, or ErrBatch with both sizes if a batch is larger than a limit in bytes.
+func CheckBatch(batch []KV, limit int) error {
+	n := 0
+	for _, e := range batch {
+		n += len(e.Key) + len(e.Value)
+	}
+	if n > limit {
+		return fmt.Errorf("%w: %d bytes, and not %d", ErrBatch, limit, n)
+	}
+	return nil
+}
 
 // ErrSize is the error of a Region that was made with another size.
 var ErrSize = errors.New("it was made with another size")

@@ -30,7 +30,9 @@ const directions = `
 
 	array/alloc < array/extent;
 
-	array/nvlog, array/extent, crc32c, metrics < array;
+	block < array/metadata;
+
+	array/nvlog, array/extent, array/metadata, crc32c, metrics < array;
 
 	block, crc32c, metrics < store;
 
@@ -64,7 +66,7 @@ const directions = `
 var inner = []string{"array"}
 
 // core lists the packages that run in virtual time: same input, same result.
-var core = []string{"scsi", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent", "hostcache", "hostcache/tier", "sim"}
+var core = []string{"scsi", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent", "array/metadata", "hostcache", "hostcache/tier", "sim"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{

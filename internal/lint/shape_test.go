@@ -30,7 +30,7 @@ const maxFunction = 70
 const shapeLimits = `
 	package   fields  lines  long  longest  file  back
 	goal          25   2500     0       70   450     5
-	array         75   8330     3       81   450    50
+	array         73   8058     3       81   450    50
 	scsi          25   8090     0       70   450     5
 `
 

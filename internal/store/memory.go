@@ -20,6 +20,8 @@ import (
 type MemoryOptions struct {
 	// Discard keeps no payload: reads give zeros and the array moves no data.
 	Discard bool
+	// BatchLimit is what a batch of the meta store may have, in bytes; 0: as much as in a folder.
+	BatchLimit int
 }
 
 // Memory is a store in the memory of the process. Opening it again finds what was
@@ -201,7 +203,23 @@ func (d *memMedium) Sync(done func(error)) { done(nil) }
 
 type memMeta struct{ m *Memory }
 
+// batchLimit is what a batch may have: far below the 4 GiB that Pebble takes, and what it takes of
+// memory.
+const batchLimit = 256 << 20
+
+func (k memMeta) Limit() int {
+	if n := k.m.opt.BatchLimit; n != 0 {
+		return n
+	}
+	return batchLimit
+}
+
+func (k memMeta) Get(key []byte) ([]byte, error) { return bytes.Clone(k.m.kv[string(key)]), nil }
+
 func (k memMeta) CommitNow(batch []block.KV) error {
+	if err := block.CheckBatch(batch, k.Limit()); err != nil {
+		return err
+	}
 	for _, e := range batch {
 		if e.Value == nil {
 			delete(k.m.kv, string(e.Key))

@@ -29,6 +29,7 @@ func Store(t *testing.T, open func(t *testing.T) (block.Store, Driver)) {
 		{"medium/made and removed", mediumMade},
 		{"region/fresh once and kept", regionKept},
 		{"meta/order, prefixes, deletes", metaOrder},
+		{"meta/point reads, bounded batches", metaBounds},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(t, open) })
 	}
@@ -257,4 +258,55 @@ func metaOrder(t *testing.T, open func(*testing.T) (block.Store, Driver)) {
 		t.Errorf("the prefix holds %s, not %s", got, want)
 	}
 	mustClose(t, s)
+}
+
+// metaBounds: a key is found without its neighbours, and a batch of more than the limit is refused as a whole.
+func metaBounds(t *testing.T, open func(*testing.T) (block.Store, Driver)) {
+	s, d := open(t)
+	defer mustClose(t, s)
+	m, err := s.Meta()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.CommitNow([]block.KV{{Key: []byte("a"), Value: []byte("1")}, {Key: []byte("ab"), Value: []byte{}}, {Key: []byte("b"), Value: []byte("2")}}); err != nil {
+		t.Fatal(err)
+	}
+	get := func(key, want string, is bool) {
+		t.Helper()
+		v, err := m.Get([]byte(key))
+		if err != nil || string(v) != want || (v != nil) != is {
+			t.Errorf("%s is %q, %v", key, v, err)
+		}
+		for i := range v { // it is the caller's
+			v[i] = 'x'
+		}
+	}
+	for range 2 {
+		get("a", "1", true)
+		get("ab", "", true)
+		get("b", "2", true)
+		get("abc", "", false)
+	}
+	// The values of the batch are one piece of memory.
+	value := make([]byte, 1<<20)
+	batch := []block.KV{{Key: []byte("a")}}
+	for n := 0; n <= m.Limit(); n += len(value) {
+		batch = append(batch, block.KV{Key: fmt.Appendf(nil, "large %d", n), Value: value})
+	}
+	if err := m.CommitNow(batch); !errors.Is(err, block.ErrBatch) {
+		t.Errorf("a batch above the limit: %v", err)
+	}
+	d.Wait(func(done func()) {
+		m.Commit(batch, func(err error) {
+			if !errors.Is(err, block.ErrBatch) {
+				t.Errorf("a batch above the limit: %v", err)
+			}
+			done()
+		})
+	})
+	get("a", "1", true)
+	get("large 0", "", false)
+	if m.Limit() < 16<<20 {
+		t.Errorf("the limit is %d bytes", m.Limit())
+	}
 }
