@@ -32,52 +32,6 @@ type Executor interface {
 	Post(fn func())
 }
 
-// IO is one transfer between the array and a Medium. Buffers belong to the
-// medium until Done, which is called exactly once, on the executor.
-type IO struct {
-	Write bool
-	Off   uint64   // bytes, a multiple of 512
-	Vec   [][]byte // nil entries are not allowed; nil Vec with N set moves no payload
-	N     uint64   // bytes; equals VecLen(Vec) unless the medium keeps no payload
-	// Sums of a write are the CRC32C of its sectors, from where the data entered the
-	// array, so that damage on the way is found when it is read; nil: the medium
-	// computes them.
-	Sums []uint32
-	Err  error
-	Done func(*IO)
-	Ctx  any
-}
-
-// ChecksumError is the error of a read whose data does not match its checksums.
-type ChecksumError struct {
-	Medium  string
-	Sectors []uint64 // of 512 bytes, counted from the start of the medium
-	Sums    []uint32 // what their checksums should be
-}
-
-func (e *ChecksumError) Error() string {
-	return fmt.Sprintf("mdisk %s: the checksum of sector %d is wrong, and of %d others", e.Medium, e.Sectors[0], len(e.Sectors)-1)
-}
-
-// Medium is the bytes of one mdisk. Submit may complete transfers before it
-// returns (Done is then called from inside Submit) when they cannot wait for a
-// disk; it never blocks. Sync completes when all writes that were done before it
-// survive power loss.
-type Medium interface {
-	Size() uint64
-	Submit([]*IO)
-	Sync(done func(error))
-}
-
-// Abandoner is a Medium that gives the buffers of a read back before it has ended: a disk
-// that never answers must not keep who reads from it waiting.
-type Abandoner interface {
-	// Abandon sets Vec of a read that Submit got and whose Done was not called yet to nil. The
-	// medium does not touch the buffers any more when it returns. Done is called all the same, whenever the
-	// medium is done with it. It is called with the executor held and does not wait for a disk.
-	Abandon(*IO)
-}
-
 // KV is one entry of a MetaStore batch; a nil Value deletes the key.
 type KV struct {
 	Key   []byte

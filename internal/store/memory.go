@@ -141,6 +141,8 @@ type memMedium struct {
 	m      *Memory
 	size   uint64
 	chunks map[uint64][]byte
+	// discarded are the bytes that Discard was given.
+	discarded uint64
 }
 
 func (d *memMedium) Size() uint64 { return d.size }
@@ -200,6 +202,24 @@ func (d *memMedium) transfer(io *block.IO) {
 }
 
 func (d *memMedium) Sync(done func(error)) { done(nil) }
+
+// Discard gives whole chunks back and clears parts of others.
+func (d *memMedium) Discard(off, n uint64, done func(error)) {
+	d.discarded += n
+	for n > 0 {
+		in := off % memChunk
+		k := min(n, memChunk-in)
+		if c := d.chunks[off/memChunk]; k == memChunk {
+			delete(d.chunks, off/memChunk)
+		} else if c != nil {
+			clear(c[in : in+k])
+		}
+		off, n = off+k, n-k
+	}
+	done(nil)
+}
+
+func (d *memMedium) Discarded() uint64 { return d.discarded }
 
 type memMeta struct{ m *Memory }
 

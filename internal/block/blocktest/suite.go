@@ -27,6 +27,7 @@ func Store(t *testing.T, open func(t *testing.T) (block.Store, Driver)) {
 		{"medium/vectors and boundaries", vectors},
 		{"medium/kept", mediumKept},
 		{"medium/made and removed", mediumMade},
+		{"medium/discard", mediumDiscard},
 		{"region/fresh once and kept", regionKept},
 		{"meta/order, prefixes, deletes", metaOrder},
 		{"meta/point reads, bounded batches", metaBounds},
@@ -152,6 +153,55 @@ func mediumMade(t *testing.T, open func(*testing.T) (block.Store, Driver)) {
 	for range 2 {
 		removeMedium(t, s, d)
 	}
+}
+
+// mediumDiscard: what is discarded reads as zeros, also after the next start, and its neighbours stay; it can be written again.
+func mediumDiscard(t *testing.T, open func(*testing.T) (block.Store, Driver)) {
+	s, d := open(t)
+	m := openMedium(t, s)
+	want := make([]byte, 5<<20)
+	for i := range want {
+		want[i] = byte(i*37>>3) | 1
+	}
+	transfer(t, d, m, true, 0, want)
+	discarded := uint64(0)
+	for _, x := range [][2]uint64{{512, 512}, {4096 - 512, 1024}, {1<<20 - 512, 2<<20 + 1024}, {4 << 20, 1 << 20}, {7 << 20, 4096}} {
+		off, n := x[0], x[1]
+		d.Wait(func(done func()) {
+			m.(block.Discarder).Discard(off, n, func(err error) {
+				if err != nil {
+					t.Errorf("to discard %d bytes at %d: %v", n, off, err)
+				}
+				done()
+			})
+		})
+		if discarded += n; off < uint64(len(want)) {
+			clear(want[off : off+n])
+		}
+	}
+	if got := m.(block.Discarder).Discarded(); got != discarded {
+		t.Errorf("%d bytes were discarded, it says %d", discarded, got)
+	}
+	transfer(t, d, m, true, 2<<20, want[:1536])
+	copy(want[2<<20:], want[:1536])
+	for start := range 2 {
+		got := make([]byte, len(want))
+		transfer(t, d, m, false, 0, got)
+		for at := 0; at < len(got); at += 512 {
+			if !bytes.Equal(got[at:at+512], want[at:at+512]) {
+				t.Fatalf("start %d: the sector at byte %d is not what it should be", start, at)
+			}
+		}
+		if start > 0 {
+			break
+		}
+		d.Wait(func(done func()) { m.Sync(func(error) { done() }) })
+		mustClose(t, s)
+		s, d = open(t)
+		m = openMedium(t, s)
+	}
+	removeMedium(t, s, d)
+	mustClose(t, s)
 }
 
 func removeMedium(t *testing.T, s block.Store, d Driver) {
