@@ -17,6 +17,11 @@ export PATH=$PATH:/usr/sbin:/sbin
 say() { echo "rootfs: $*" >&2; }
 die() { say "$1"; exit 1; }
 
+# One call at a time makes it; the others wait and take what it made.
+mkdir -p .cache
+exec {lock}>.cache/rootfs.lock
+flock "$lock"
+
 if [[ -s $image && ${1:-} != --force ]]; then
 	echo "$PWD/$image"
 	exit 0
@@ -34,7 +39,6 @@ done
 ((${#sources[@]})) || die "no Debian source in /etc/apt/sources.list or /etc/apt/sources.list.d: cannot tell where packages come from"
 suite=$(. /etc/os-release && echo "${VERSION_CODENAME:?}")
 
-mkdir -p .cache
 work=$(mktemp -d "$PWD/.cache/rootfs.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 

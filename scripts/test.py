@@ -10,7 +10,8 @@
 A part starts when the parts that it needs have passed and a processor is free for it, the longest way to the
 end first. Its output is in .cache/test/NAME.log and is shown when the part ends: whole when it failed, its last
 lines when it passed. One failure does not stop the others. A budget is what a part takes on two idle cores of
-a machine that has nothing cached, and a quarter more; a part beyond it is marked, and fails nothing.
+a machine that has nothing cached, and a quarter more; a part beyond it is marked, and fails nothing. Beside it
+stands the processor time that the part's processes took, which depends less on what else the machine does.
 """
 
 from __future__ import annotations
@@ -44,18 +45,26 @@ PLAIN = {"CGO_ENABLED": "0", "GOFLAGS": "-trimpath"}
 COMPILE = {"GOGC": "400"}
 TEST = [GO, "test", "-exec", "env -u GOGC", "-timeout", "20m"]
 
+#: The tests with real tools wait for most of their time: three processes keep one processor busy. A file stays
+#: in one of them, the files go in the order of collection, which tests/conftest.py makes.
+TOOLS = [str(VENV / "pytest"), "tests", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
+
 
 @dataclass
 class Part:
-    """One part: a command, what must have passed before it, processors that it keeps busy, its budget in seconds."""
+    """One part: a command, what must have passed before it, processors that it keeps busy, its budget in seconds.
+
+    A part that waits more than it computes, for timers and for disks, keeps less than one processor busy.
+    """
 
     name: str
     command: Sequence[str]
     budget: int
     needs: tuple[str, ...] = ()
-    cores: int = 1
+    cores: float = 1
     env: dict[str, str] = field(default_factory=dict)
     seconds: float | None = None
+    processor: float = 0
     status: int | None = None
 
     def log(self) -> Path:
@@ -73,17 +82,17 @@ def go_packages(concurrent: bool) -> list[str]:
 def full() -> list[Part]:
     """Return the parts of `make test`."""
     plain = [p for p in go_packages(concurrent=False) if not p.endswith("/sim")]
-    pytest = [str(VENV / "pytest"), "tests"]
     return [
         Part("setup", ["scripts/setup.sh"], 75, cores=2),
         Part("root", ["scripts/vm/root.py"], 60, ("setup",)),
+        Part("image", ["scripts/rootfs.sh"], 60, ("setup",), cores=0.5),
         Part("build", ["make", "--no-print-directory", "build", "plugin"], 90, ("setup",)),
         Part("lint", ["scripts/lint.sh"], 150, ("build",), env=PLAIN),
         Part("race", [*TEST, "-race", *CONCURRENT], 400, ("setup",), env=COMPILE),
         Part("go", [*TEST, *plain], 200, ("build",), env=PLAIN | COMPILE),
         Part("sim", [*TEST, "./internal/sim"], 240, ("build",), env=PLAIN | COMPILE),
-        Part("tools", pytest, 300, ("build",)),
-        Part("vm", ["scripts/vm/run.py", "-m", "not slow"], 300, ("build", "root"), cores=2),
+        Part("tools", TOOLS, 300, ("build", "image")),
+        Part("vm", ["scripts/vm/run.py", "-m", "not slow"], 300, ("build", "root")),
     ]
 
 
@@ -93,7 +102,7 @@ def quick() -> list[Part]:
         Part("setup", ["scripts/setup.sh"], 75, cores=2),
         Part("build", ["make", "--no-print-directory", "build"], 60, ("setup",)),
         Part("go", [*TEST, "-short", "./..."], 100, ("build",), env=PLAIN | COMPILE),
-        Part("tools", [str(VENV / "pytest"), "tests", "-m", "not slow"], 90, ("build",)),
+        Part("tools", [*TOOLS, "-m", "not slow"], 90, ("build",)),
         Part("lint", ["scripts/lint.sh"], 60, ("build",), env=PLAIN),
     ]
 
@@ -125,7 +134,7 @@ class Runner:
 
     def __init__(self, parts: list[Part], cores: int) -> None:
         self.parts, self.cores = parts, cores
-        self.free = cores
+        self.free: float = cores
         self.start = time.monotonic()
         self.changed = threading.Condition()
         self.running: dict[str, subprocess.Popen[bytes]] = {}
@@ -157,7 +166,7 @@ class Runner:
                 self.changed.wait()
         return all(p.status == 0 for p in self.parts)
 
-    def begin(self, part: Part, cores: int) -> None:
+    def begin(self, part: Part, cores: float) -> None:
         """Start a part and a thread that waits for its end."""
         self.say(f"== {part.name}: {short(part.command)}")
         log = part.log().open("wb")
@@ -174,11 +183,13 @@ class Runner:
         self.running[part.name] = proc
         threading.Thread(target=self.wait, args=(part, proc, cores, time.monotonic()), daemon=True).start()
 
-    def wait(self, part: Part, proc: subprocess.Popen[bytes], cores: int, began: float) -> None:
+    def wait(self, part: Part, proc: subprocess.Popen[bytes], cores: float, began: float) -> None:
         """Wait for a part's end, show it, and let others start."""
-        status = proc.wait()
+        _, ended, used = os.wait4(proc.pid, 0)
+        status = proc.returncode = os.waitstatus_to_exitcode(ended)
         with self.changed:
             part.status, part.seconds = status, time.monotonic() - began
+            part.processor = used.ru_utime + used.ru_stime
             del self.running[part.name]
             self.free += cores
             lines = part.log().read_text(errors="replace").splitlines()
@@ -199,16 +210,16 @@ class Runner:
 
     def table(self) -> str:
         """Return what each part took against its budget."""
-        lines = [f"{'part':<8} {'s':>5} {'budget':>7}"]
+        lines = [f"{'part':<8} {'s':>5} {'budget':>7} {'cpu s':>6}"]
         for p in self.parts:
             if p.status is None:
-                lines.append(f"{p.name:<8} {'':>5} {p.budget:>7}  not run")
+                lines.append(f"{p.name:<8} {'':>5} {p.budget:>7} {'':>6}  not run")
                 continue
             late = f"over its budget by {p.seconds - p.budget:.0f} s" if p.seconds > p.budget else ""
-            lines.append(
-                f"{p.name:<8} {p.seconds:>5.0f} {p.budget:>7}  {'passed' if p.status == 0 else 'FAILED'} {late}"
-            )
-        return "\n".join([*lines, f"{'all':<8} {time.monotonic() - self.start:>5.0f}"])
+            ended = "passed" if p.status == 0 else "FAILED"
+            lines.append(f"{p.name:<8} {p.seconds:>5.0f} {p.budget:>7} {p.processor:>6.0f}  {ended} {late}")
+        used = sum(p.processor for p in self.parts)
+        return "\n".join([*lines, f"{'all':<8} {time.monotonic() - self.start:>5.0f} {'':>7} {used:>6.0f}"])
 
 
 def short(command: Sequence[str]) -> str:

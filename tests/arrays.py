@@ -61,14 +61,33 @@ def read(server: Server, lun: int, lba: int, blocks: int, tmp: Path) -> bytes:
     return data
 
 
-def same(have: bytes, want: bytes) -> None:
-    """Assert equality of large contents; say where they differ instead of printing them."""
-    if have == want:
-        return
-    assert len(have) == len(want), f"{len(have)} bytes, expected {len(want)}"
-    at = [i for i in range(0, len(want), 512) if have[i : i + 512] != want[i : i + 512]]
-    first = have[at[0] : at[0] + 16].hex(), want[at[0] : at[0] + 16].hex()
-    raise AssertionError(f"{len(at)} sectors differ, the first at {at[0] // 512}: {first[0]}.., expected {first[1]}..")
+#: How much is compared at once: to touch memory for the first time is dear where the system is a guest.
+WINDOW = MiB
+
+
+def same(have: bytes | memoryview, *want: bytes | memoryview | int) -> None:
+    """Assert equality of large contents; say where they differ instead of printing them.
+
+    Several wanted pieces follow each other; a number is so many zeros.
+    """
+    sizes = [w if isinstance(w, int) else len(w) for w in want]
+    assert len(have) == sum(sizes), f"{len(have)} bytes, expected {sum(sizes)}"
+    have, start = memoryview(have), 0
+    differ: list[tuple[int, bytes, bytes]] = []
+    for piece, size in zip(want, sizes, strict=True):
+        for at in range(0, size, WINDOW):
+            n = min(WINDOW, size - at)
+            a = bytes(have[start + at : start + at + n])
+            b = bytes(n) if isinstance(piece, int) else bytes(piece[at : at + n])
+            if a != b:
+                sectors = ((start + at + i, a[i : i + 512], b[i : i + 512]) for i in range(0, n, 512))
+                differ += [s for s in sectors if s[1] != s[2]]
+        start += size
+    if differ:
+        at, a, b = differ[0]
+        raise AssertionError(
+            f"{len(differ)} sectors differ, the first at {at // 512}: {a[:16].hex()}.., expected {b[:16].hex()}.."
+        )
 
 
 def sha256(path: Path) -> str:

@@ -43,6 +43,16 @@ def new_array(request: pytest.FixtureRequest) -> Iterator[Callable[[Config], Dae
         next(it, None)
 
 
+#: Files that take long, the longest first: where processes share the files, none of these is to begin late.
+LONGEST = ["test_report", "test_conformance", "test_kill", "test_export", "test_page", "test_hostcache", "test_demo"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Bring the long files to the front."""
+    place = {name: n for n, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(LONGEST)))
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Iterator[None]:
     """Attach the logs of the daemons to the report of a failure."""

@@ -27,6 +27,7 @@ import time
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -73,14 +74,25 @@ def binary() -> Path:
 
 @dataclass
 class Result:
-    """What a command printed and how it ended; returncode None means timeout."""
+    """What a command printed, as it came, and how it ended; returncode None means timeout."""
 
     command: str
     returncode: int | None
-    stdout: str
-    stderr: str
+    raw: bytes  # stdout
+    raw_stderr: bytes
     seconds: float
-    raw: bytes = b""  # stdout as it came
+
+    # Most that is long is never read as text.
+
+    @cached_property
+    def stdout(self) -> str:
+        """What the command printed as its result."""
+        return self.raw.decode(errors="replace")
+
+    @cached_property
+    def stderr(self) -> str:
+        """What the command said beside it."""
+        return self.raw_stderr.decode(errors="replace")
 
     @property
     def text(self) -> str:
@@ -123,17 +135,15 @@ def run(
         code, out, err = p.returncode, p.stdout, p.stderr
     except subprocess.TimeoutExpired as e:
         code, out, err = None, e.stdout or b"", e.stderr or b""
-    r = Result(
-        shown,
-        code,
-        out.decode(errors="replace"),
-        err.decode(errors="replace"),
-        time.monotonic() - start,
-        out,
-    )
+    r = Result(shown, code, out, err, time.monotonic() - start)
     if expect is not None and code != expect:
         raise ToolError(f"expected exit code {expect}:\n{r}")
     return r
+
+
+#: Which of the processes that run tests side by side this is, from 0: they give out different ports.
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+WORKERS = 8
 
 
 def free_port() -> int:
@@ -143,7 +153,7 @@ def free_port() -> int:
     port would keep a daemon from listening there, even while it waits to end.
     """
     while True:
-        port = random.randrange(10000, 32000)
+        port = random.randrange(10000 + WORKER % WORKERS, 32000, WORKERS)
         with socket.socket() as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

@@ -48,18 +48,17 @@ def test_lun(new_array: Callable[[Config], Daemon], chap: tuple[str, str] | None
             == kinds["write"]["bytes"]
         )
         if block == 512:
-            check_contents(url)
+            check_contents(url, array.dir / "replay.img")
 
 
-def check_contents(url: str) -> None:
+def check_contents(url: str, path: Path) -> None:
     """Each sector that the trace writes says where it is; the others are zeros."""
     written = set()
     for record in struct.iter_unpack("<IIIHHQQ", (TRACES / "sample.vscsi").read_bytes()):
         _, length, _, cmd, _, lbn, _ = record
         if cmd == 0x2A:
             written.update(range(lbn, lbn + length // 512))
-    image = run(["qemu-img", "dd", "-f", "raw", "-O", "raw", "bs=1M", f"if={url}", "of=/dev/shm/replay.img"])
-    path = Path("/dev/shm/replay.img")
+    image = run(["qemu-img", "dd", "-f", "raw", "-O", "raw", "bs=1M", f"if={url}", f"of={path}"])
     data = path.read_bytes()
     path.unlink()
     assert len(data) == 256 * MiB, image

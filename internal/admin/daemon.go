@@ -66,7 +66,8 @@ type daemon struct {
 	closing                 chan struct{} // closed when the stop begins
 	failed                  chan error    // a door that ended by itself
 	background              sync.WaitGroup
-	saved                   []byte // the counters that the array keeps; with exec
+	saved                   []byte     // the counters that the array keeps; with exec
+	keeping                 sync.Mutex // held, before exec, over a change of what the array keeps until that is durable or taken back
 
 	api    http.Handler
 	audit  *auditLog
@@ -247,8 +248,12 @@ func (d *daemon) saveCounters() error {
 			done(nil)
 			return
 		}
-		d.saved = b
-		d.array.SetBlob(blobCounters, b, done)
+		d.array.SetBlob(blobCounters, b, func(err error) {
+			if err == nil {
+				d.saved = b
+			}
+			done(err)
+		})
 	})
 }
 

@@ -195,6 +195,25 @@ func (x *exports) show() {
 	x.shown = want
 }
 
+// change carries out a change of what a volume is to hosts and makes it durable. On an error all is as it was, durable or
+// not: no change that comes later carries this one. Preconditions: one change at a time.
+func (x *exports) change(v *array.Volume, do func() error, done func(error)) {
+	was := *x.spec(v)
+	was.Exports = slices.Clone(was.Exports)
+	end := func(err error) {
+		if err != nil {
+			*x.spec(v) = was
+			x.show()
+		}
+		done(err)
+	}
+	if err := do(); err != nil {
+		end(err)
+		return
+	}
+	x.save(end)
+}
+
 // list returns a volume's exports.
 func (x *exports) list(v *array.Volume) []Export {
 	out := []Export{}

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/arraysim/arraysim/internal/array"
@@ -69,15 +70,16 @@ func set[T any](to, from *T) {
 // the next start has, or the defaults, come below them.
 func (d *daemon) changePolicy(c PolicyChange) (Policy, error) {
 	var out Policy
-	err := d.await(func(done func(error)) {
+	err := d.keep(func(done func(error)) {
 		p := d.array.Policy()
+		was := p
 		err := c.apply(&p)
-		if err == nil {
-			err = d.array.SetPolicy(p)
-		}
 		kept := PolicyChange{}
 		if b := d.array.Blob(blobPolicy); err == nil && b != nil {
 			err = json.Unmarshal(b, &kept)
+		}
+		if err == nil {
+			err = d.array.SetPolicy(p)
 		}
 		if err != nil {
 			done(err)
@@ -86,7 +88,12 @@ func (d *daemon) changePolicy(c PolicyChange) (Policy, error) {
 		out = describePolicy(d.array.Policy())
 		kept.merge(c)
 		b, _ := json.Marshal(kept) // strings and numbers
-		d.array.SetBlob(blobPolicy, b, done)
+		d.array.SetBlob(blobPolicy, b, func(err error) {
+			if err != nil {
+				err = errors.Join(err, d.array.SetPolicy(was))
+			}
+			done(err)
+		})
 	})
 	return out, err
 }
@@ -201,7 +208,12 @@ func (d *daemon) deletePool(name string) error {
 			done(err)
 			return
 		}
-		d.array.DeletePool(p, done)
+		d.array.DeletePool(p, func(err error) {
+			for _, line := range d.array.Leftovers() {
+				d.log.Warn("what is left of a pool", "is", line)
+			}
+			done(err)
+		})
 	})
 }
 

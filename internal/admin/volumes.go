@@ -61,16 +61,17 @@ func (d *daemon) addVolume(n NewVolume) (Volume, error) {
 
 // adopt makes the unit of a new volume and shows it. When that fails nothing is left of the volume.
 func (d *daemon) adopt(v *array.Volume, s unitSpec, show ...exportSpec) (Volume, error) {
-	err := d.await(func(done func(error)) {
-		*d.exports.spec(v) = s
-		d.exports.open(v)
-		for _, e := range show {
-			if err := d.exports.add(v, e); err != nil { // somebody took the LUN meanwhile
-				done(err)
-				return
+	err := d.keep(func(done func(error)) {
+		d.exports.change(v, func() error {
+			*d.exports.spec(v) = s
+			d.exports.open(v)
+			for _, e := range show {
+				if err := d.exports.add(v, e); err != nil { // somebody took the LUN meanwhile
+					return err
+				}
 			}
-		}
-		d.exports.save(done)
+			return nil
+		}, done)
 	})
 	if err != nil {
 		return Volume{}, errors.Join(err, d.dropVolume(v))
@@ -176,12 +177,24 @@ func (d *daemon) dropVolume(v *array.Volume) error {
 		d.exec.Unlock()
 		return err
 	}
-	return d.await(func(done func(error)) {
+	err = d.keep(func(done func(error)) {
 		delete(d.exports.specs, v.ID())
 		d.target.Forget(v.Name())
 		d.array.SetBlob(stateBlob(v.ID()), nil, func(error) {}) // a number never comes back
 		d.exports.save(done)
 	})
+	if err != nil { // the volume is gone all the same, and a start knows no exports of what is not there
+		d.log.Warn("the exports of a deleted volume are kept until the next change", "volume", v.Name(), "error", err)
+	}
+	return nil
+}
+
+// keep waits for a change of what the array keeps for this package. One change is under way at a time, so that none of
+// them makes durable what another one has to take back.
+func (d *daemon) keep(fn func(done func(error))) error {
+	d.keeping.Lock()
+	defer d.keeping.Unlock()
+	return d.await(fn)
 }
 
 func (d *daemon) resizeVolume(name string, size Size, force bool) error {
@@ -323,16 +336,15 @@ func (d *daemon) addExport(e Export) error {
 	if err != nil {
 		return err
 	}
-	return d.await(func(done func(error)) {
+	return d.keep(func(done func(error)) {
 		v, err := d.volume(e.Volume)
-		if err == nil {
-			err = d.exports.add(v, exportSpec{LUN: e.LUN, Initiators: names})
-		}
 		if err != nil {
 			done(err)
 			return
 		}
-		d.exports.save(done)
+		d.exports.change(v, func() error {
+			return d.exports.add(v, exportSpec{LUN: e.LUN, Initiators: names})
+		}, done)
 	})
 }
 
@@ -348,15 +360,17 @@ func checkedNames(names []string) ([]string, error) {
 
 // removeExport ends the exports of a volume, or the one as lun.
 func (d *daemon) removeExport(volume string, lun int) error {
-	return d.await(func(done func(error)) {
+	return d.keep(func(done func(error)) {
 		v, err := d.volume(volume)
-		if err == nil && d.exports.remove(v, func(e exportSpec) bool { return lun < 0 || e.LUN == lun }) == 0 {
-			err = fmt.Errorf("volume %q is not exported like that: the export %w; see: arraysim export list", volume, array.ErrNotFound)
-		}
 		if err != nil {
 			done(err)
 			return
 		}
-		d.exports.save(done)
+		d.exports.change(v, func() error {
+			if d.exports.remove(v, func(e exportSpec) bool { return lun < 0 || e.LUN == lun }) == 0 {
+				return fmt.Errorf("volume %q is not exported like that: the export %w; see: arraysim export list", volume, array.ErrNotFound)
+			}
+			return nil
+		}, done)
 	})
 }

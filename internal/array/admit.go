@@ -3,6 +3,7 @@ package array
 import (
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -129,44 +130,47 @@ func (p *Pool) stalled() bool {
 // waitQueue is who waits for room in a partition: one FIFO, or a FIFO a volume that
 // take turns by bytes.
 type waitQueue struct {
-	fifo  opQueue
-	fair  int // ops that wait in the volumes' queues
+	fifo  ticket.Queue
+	fair  ticket.Sum // ops that wait in the volumes' queues
 	ring  []*Volume
 	turn  int
 	given bool // the volume whose turn it is has got its quantum
 }
 
-func (w *waitQueue) empty() bool { return w.fifo.empty() && w.fair == 0 }
+func (w *waitQueue) empty() bool { return w.fifo.Empty() && w.fair.N == 0 }
 
 // push queues an op, in front of its likes if it stood there before.
 func (w *waitQueue) push(o *op, front bool) {
 	q := &w.fifo
 	if v := o.v; o.a.opt.Policy.Admission == AdmitFair {
 		q = &v.waiting
-		q.count = &w.fair
+		q.Sum = &w.fair
 		if !v.inFair {
 			v.inFair, v.deficit = true, 0
 			w.ring = append(w.ring, v)
 		}
 	}
+	if q.Of = ticket.Room; q == &w.fifo {
+		q.Sum = w.fair.Up
+	}
 	if front {
-		q.pushFront(o)
+		q.PushFront(&o.Ticket)
 	} else {
-		q.push(o)
+		q.Push(&o.Ticket)
 	}
 }
 
 // head returns the op that is next in line, nil if nobody waits.
 func (w *waitQueue) head() *op {
-	if !w.fifo.empty() {
-		return w.fifo.head
+	if !w.fifo.Empty() {
+		return headOf(&w.fifo)
 	}
 	for len(w.ring) > 0 {
 		if w.turn >= len(w.ring) {
 			w.turn = 0
 		}
 		v := w.ring[w.turn]
-		if v.waiting.empty() {
+		if v.waiting.Empty() {
 			v.inFair = false
 			w.ring = append(w.ring[:w.turn], w.ring[w.turn+1:]...)
 			w.given = false
@@ -176,7 +180,7 @@ func (w *waitQueue) head() *op {
 			w.given = true
 			v.deficit += pieceSectors
 		}
-		if o := v.waiting.head; o.pieceLen() <= v.deficit {
+		if o := headOf(&v.waiting); o.pieceLen() <= v.deficit {
 			return o
 		}
 		w.given = false
@@ -187,7 +191,7 @@ func (w *waitQueue) head() *op {
 
 // took books what the op that head returned was admitted for.
 func (w *waitQueue) took(o *op, n uint64) {
-	if v := o.v; o.in != nil && o.in == &v.waiting {
+	if v := o.v; o.In(&v.waiting) {
 		v.deficit -= n
 	}
 }
@@ -323,6 +327,7 @@ func (a *Array) commit(o *op, n uint64) block.Status {
 		v.account()
 	}
 	v.gen++
+	a.gaveRoom()
 	return block.OK
 }
 

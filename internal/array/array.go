@@ -5,8 +5,10 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/media"
 	"github.com/arraysim/arraysim/internal/array/metadata"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/metrics"
 )
@@ -74,8 +76,7 @@ type Array struct {
 	pools   []*Pool   // by id
 	vols    []*Volume // by id; nil where an id was never used in this store
 	objects objects
-	making  map[string]int  // pools whose mdisks are being made: how many
-	made    map[string]bool // names of those mdisks in the store
+	media   *media.Maker // of mdisks
 
 	arena   *extent.Arena
 	cache   *cache
@@ -92,10 +93,9 @@ type Array struct {
 	destagePools []*Pool
 	ioBatch      []*block.IO
 	ioSpare      []*block.IO
-	stepping     bool
-	metaWait     opQueue // map edits that wait for room in the log
-	yielded      opQueue // ops that let others go first
-	spaceWait    opQueue // promised writes whose space transfers still keep
+	step         stepper
+	wakes        wakes
+	yielded      ticket.Queue // ops that let others go first
 
 	garbageQueued bool
 
@@ -103,26 +103,24 @@ type Array struct {
 	cycling, cycleFailed, cycleTimer bool
 	cycleLeft                        int
 	durable
-	watching           bool // see failing.go
-	readsOut           int  // back-end reads that somebody waits for
-	inSubmit           bool // what ends now ends inside Submit of its medium
-	draining           bool
-	degraded           bool    // the cache has no mirror
-	copyWait, readWait opQueue // for the copy engine
-	copyOut            int64   // bytes of pieces under way
-	copyReading        int
-	through            map[uint32]*op // by page: the write that waits for it
-	parked             opQueue        // writes whose pages are not all settled
-	settledOps         []*op
-	pinned             int // pages that cannot be destaged
-	redos              int // mdisks that have a redo
-	drained            []func()
-	ckpt               checkpointer
-	stopped            bool
-	blobs              []blobChange // those of SetBlob that wait for theirs
-	recovery           Recovery
-	bad                map[uint64]struct{} // sectors that failed their checksum
-	hadBad             bool                // the checkpoint has a list of them
+	watching   bool // see failing.go
+	readsOut   int  // back-end reads that somebody waits for
+	inSubmit   bool // what ends now ends inside Submit of its medium
+	draining   bool
+	degraded   bool // the cache has no mirror
+	copies     copyEngine
+	through    map[uint32]*op // by page: the write that waits for it
+	settling   ticket.Queue   // writes whose pages are not all settled
+	settledOps []*op
+	pinned     int // pages that cannot be destaged
+	redos      int // mdisks that have a redo
+	drained    []func()
+	ckpt       checkpointer
+	stopped    bool
+	blobs      []blobChange // those of SetBlob that wait for theirs
+	recovery   Recovery
+	bad        map[uint64]struct{} // sectors that failed their checksum
+	hadBad     bool                // the checkpoint has a list of them
 	// afterStep is for tests: it is called at the end of every step.
 	afterStep func()
 	broken    string // why the array refuses writes
@@ -133,7 +131,6 @@ type Array struct {
 	freeReading *reading
 	edits       []nvlog.Edit
 	one         [1]block.Range
-	copyBufs    [][]byte
 	scratch     commitScratch
 
 	garbageFn, cycleFn, completeFn, resumeFn, lookFn func()
@@ -162,6 +159,7 @@ type Pool struct {
 	copying        [len(primNames)]int64 // bytes of pieces of data copies under way
 	volumes        int                   // of it, those that are being made, too
 	ending         bool                  // it is being deleted, and that is not durable yet
+	spaceWait      ticket.Queue          // promised writes whose grains transfers still keep
 }
 
 // Name returns the pool's name.
@@ -205,7 +203,18 @@ func Open(opt Options) (*Array, error) {
 // newArray returns an array without its parts.
 func newArray(opt Options) *Array {
 	a := &Array{opt: opt, exec: opt.Exec, store: opt.Store, payload: opt.Store.Payload(),
-		started: opt.Exec.Now(), through: map[uint32]*op{}}
+		media: media.NewMaker(opt.Store), started: opt.Exec.Now(), through: map[uint32]*op{}}
+	a.wakes.log.Of, a.yielded.Of, a.settling.Of = ticket.Log, ticket.Turn, ticket.BackEnd
+	a.copies.moves.Of, a.copies.reads.Of = ticket.CopyEngine, ticket.CopyRead
+	a.step = stepper{
+		first: []func(){a.submitIO, a.endSettled},
+		wake:  a.wake,
+		last: []func(){a.destageAll, func() { a.cycle(a.wakes.waiters.N > 0 || a.draining) },
+			func() { a.checkpoint(false) }},
+		work:  func() bool { return len(a.ioBatch)+len(a.destagePools)+len(a.settledOps) > 0 },
+		given: func() bool { return a.wakes.given != 0 },
+		after: a.stepEnded,
+	}
 	a.arena = extent.NewArena(a.scheduleGarbage)
 	a.garbageFn = a.runGarbage
 	a.cycleFn = func() { a.cycleTimer = false; a.cycle(true); a.endStep() }
@@ -239,6 +248,7 @@ func (a *Array) setCaps() {
 		}
 	}
 	a.setFloors(n)
+	a.gaveAll()
 }
 
 // finish queues a request's completion.
@@ -289,30 +299,18 @@ func (a *Array) acknowledge(batch []*block.Request) {
 	}
 }
 
-// endStep does what the step before it caused: it admits, destages, and sends the
-// collected operations to the media. Whatever these complete at once runs in the same call.
-func (a *Array) endStep() {
-	if a.stepping {
-		return
+// destageAll lets the pools destage that something has changed for, the one that was noted last first.
+func (a *Array) destageAll() {
+	for len(a.destagePools) > 0 {
+		p := a.destagePools[len(a.destagePools)-1]
+		a.destagePools = a.destagePools[:len(a.destagePools)-1]
+		p.destagePending = false
+		a.destage(p)
 	}
-	a.stepping = true
-	for again := true; again; {
-		again = false
-		a.submitIO()
-		a.endSettled()
-		a.pump()
-		for len(a.destagePools) > 0 {
-			p := a.destagePools[len(a.destagePools)-1]
-			a.destagePools = a.destagePools[:len(a.destagePools)-1]
-			p.destagePending = false
-			a.destage(p)
-		}
-		a.cycle(a.anyWaiting() || a.draining)
-		a.checkpoint(false)
-		again = a.canPump() // before the rest: to find space it may collect garbage, which makes work
-		again = again || len(a.ioBatch)+len(a.destagePools)+len(a.settledOps) > 0
-	}
-	a.stepping = false
+}
+
+// stepEnded does what has to find a step's work done.
+func (a *Array) stepEnded() {
 	if len(a.leaving) > 0 {
 		a.retireAll()
 	}

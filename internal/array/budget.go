@@ -1,6 +1,9 @@
 package array
 
-import "github.com/arraysim/arraysim/internal/block"
+import (
+	"github.com/arraysim/arraysim/internal/array/ticket"
+	"github.com/arraysim/arraysim/internal/block"
+)
 
 // What offloads may hold of a partition. An offload that would hold more waits in a queue of its host,
 // and hosts take turns; nobody waits behind it. When its turn comes, what it needs is booked at once,
@@ -10,15 +13,15 @@ import "github.com/arraysim/arraysim/internal/block"
 type brakeQueue struct {
 	hosts []*hostQueue // that take turns
 	turn  int
-	n     int // ops in all of them
+	sum   ticket.Sum // ops in all of them
 }
 
 type hostQueue struct {
 	host uint32
-	opQueue
+	ticket.Queue
 }
 
-func (b *brakeQueue) empty() bool { return b.n == 0 }
+func (b *brakeQueue) empty() bool { return b.sum.N == 0 }
 
 // of returns the queue of a host, nil if none of its offloads waits.
 func (b *brakeQueue) of(host uint32) *hostQueue {
@@ -33,11 +36,10 @@ func (b *brakeQueue) of(host uint32) *hostQueue {
 func (b *brakeQueue) push(o *op) {
 	q := b.of(o.host)
 	if q == nil {
-		q = &hostQueue{host: o.host}
-		q.count = &b.n
+		q = &hostQueue{host: o.host, Queue: ticket.Queue{Of: ticket.Budget, Sum: &b.sum}}
 		b.hosts = append(b.hosts, q)
 	}
-	q.push(o)
+	o.await(&q.Queue)
 }
 
 // overBudget reports whether an offload has to wait: because more pages of it would exceed what
@@ -48,7 +50,7 @@ func (p *Pool) overBudget(o *op, pages int, head bool) bool {
 		return false
 	}
 	if !head && !q.empty() {
-		if h := q.of(o.host); b.Percent > 0 || h != nil && !h.empty() {
+		if h := q.of(o.host); b.Percent > 0 || h != nil && !h.Empty() {
 			return true
 		}
 	}
@@ -76,7 +78,7 @@ func (p *Pool) nextBraked() *op {
 		if q.turn >= len(q.hosts) {
 			q.turn = 0
 		}
-		o := q.hosts[q.turn].head
+		o := headOf(&q.hosts[q.turn].Queue)
 		if o == nil {
 			q.hosts = append(q.hosts[:q.turn], q.hosts[q.turn+1:]...)
 			continue
@@ -93,14 +95,15 @@ func (p *Pool) nextBraked() *op {
 	return nil
 }
 
-// releaseBraked lets offloads go on that the budget has room for.
-func (p *Pool) releaseBraked() {
+// releaseBraked lets offloads go on that the budget has room for, and reports whether there were any.
+func (p *Pool) releaseBraked() (woke bool) {
 	for o := p.nextBraked(); o != nil; o = p.nextBraked() {
 		p.part.braked.turn++
-		o.unqueue()
 		o.book(o.piecePagesOf(o.pieceLen()))
-		o.write(false)
+		o.Wake()
+		woke = true
 	}
+	return woke
 }
 
 // book counts pages of an offload that waits for room as if it held them; unbook ends that.
@@ -123,6 +126,8 @@ func (o *op) unbook() {
 		pt.leaveHost(o.host, o.claim)
 	}
 	o.claim = 0
+	o.a.gaveRoom()
+	o.v.pool.gaveBudget()
 }
 
 func (pt *partition) leaveHost(host uint32, pages int) {
@@ -138,10 +143,11 @@ func (o *op) brake() {
 	if o.braked == 0 {
 		o.braked = now
 	}
-	if o.idle == 0 {
-		o.idle = now
+	if o.Since == 0 {
+		o.Since = now
 	}
 	o.v.pool.part.braked.push(o)
+	o.v.pool.gaveBudget()
 	o.a.watch() // what should make room may be stuck
 	o.a.needDestage(o.v.pool)
 }
@@ -149,6 +155,6 @@ func (o *op) brake() {
 // endBraked ends the offloads that nothing has let go on since a time.
 func (b *brakeQueue) endBraked(since int64, s block.Status) {
 	for _, q := range b.hosts {
-		q.endIdle(since, s)
+		endIdle(&q.Queue, since, s)
 	}
 }

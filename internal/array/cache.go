@@ -325,6 +325,7 @@ func (a *Array) enterPartition(o *op, i uint32) {
 // leavePartition takes a page out of its pool's share.
 func (a *Array) leavePartition(p *Pool, i uint32) {
 	pg := &a.cache.pages[i]
+	a.gaveRoom()
 	if pg.flags&flagReserve != 0 {
 		a.cache.reserve.give(&p.part.reserve)
 		return
@@ -335,6 +336,9 @@ func (a *Array) leavePartition(p *Pool, i uint32) {
 	}
 	if pg.flags&flagHost != 0 {
 		p.part.leaveHost(a.cache.rare[i].host, 1)
+	}
+	if pg.flags&(flagOffload|flagHost) != 0 {
+		p.gaveBudget()
 	}
 }
 

@@ -21,7 +21,7 @@ type blobChange struct {
 // has returned takes the change back first.
 func (a *Array) changeObjects(do func() (undo func()), done func(error)) {
 	var undo func()
-	a.commitMeta(func() []block.KV {
+	a.meta.Commit(func() []block.KV {
 		undo = do()
 		return a.encodeObjects()
 	}, func(err error) {
@@ -50,21 +50,45 @@ func (a *Array) encodeObjects() []block.KV {
 	return []block.KV{{Key: []byte(keyObjects), Value: b}}
 }
 
-// takeBack commits the objects once more after a batch has failed. Nobody knows what the store has of that
-// batch. If the next start found less of a volume, what hosts write until then would be gone; if it found
-// more, the space or the files that it needs would be others' or gone. So where this fails, too, the
-// array takes no more changes.
-func (a *Array) takeBack(then func()) {
-	a.commitMeta(a.encodeObjects, func(err error) {
-		if err != nil {
-			a.breakDown(fmt.Sprintf("the objects could not be written: %v", err))
-		}
-		then()
+// entryAgain returns what an entry that is in doubt is now: the objects may have been taken back.
+func (a *Array) entryAgain(e block.KV) []block.KV {
+	if string(e.Key) == keyObjects {
+		return a.encodeObjects()
+	}
+	return []block.KV{e}
+}
+
+// takeBack commits the objects once more after a batch has failed: nobody knows what the store has of that batch. then
+// hears why this failed, too, if it did: the next start may find the change done or not.
+func (a *Array) takeBack(then func(again error)) {
+	a.meta.Commit(a.encodeObjects, func(again error) {
+		then(again)
 		a.endStep()
 	})
 }
 
-// SetBlob keeps a value for the front ends, durably, under a name; nil removes it. On an error the value before counts.
+// mustTakeBack is takeBack of what hosts rely on. If the next start found less of a volume, what they write until then
+// would be gone; if it found more, the space or the files that it needs would be others' or gone. So where this fails,
+// too, the array takes no more changes.
+func (a *Array) mustTakeBack(then func(again error)) {
+	a.takeBack(func(again error) {
+		if again != nil {
+			a.breakDown(fmt.Sprintf("the objects could not be written: %v", again))
+		}
+		then(again)
+	})
+}
+
+// doubtful is the error of a change, with what takeBack has heard.
+func doubtful(err, again error) error {
+	if again == nil {
+		return err
+	}
+	return fmt.Errorf("%w; nor could it be taken back, so the next start may find it done or not: %w", err, again)
+}
+
+// SetBlob keeps a value for the front ends, durably, under a name; nil removes it. On an error the value before counts,
+// after a start, too, unless the error says that nobody knows.
 func (a *Array) SetBlob(name string, value []byte, done func(error)) {
 	a.blobs = append(a.blobs, blobChange{name, value})
 	a.changeObjects(func() (undo func()) {
@@ -72,7 +96,14 @@ func (a *Array) SetBlob(name string, value []byte, done func(error)) {
 		was := a.objects.Blobs[name]
 		a.setBlob(name, value)
 		return func() { a.setBlob(name, was) }
-	}, done)
+	}, func(err error) {
+		if err == nil {
+			done(nil)
+			return
+		}
+		// Whatever a start finds of it, no volume lacks anything: the array goes on where this fails, too.
+		a.takeBack(func(again error) { done(doubtful(err, again)) })
+	})
 }
 
 func (a *Array) setBlob(name string, value []byte) {

@@ -1,9 +1,12 @@
 package array
 
 import (
+	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -31,6 +34,11 @@ const (
 	keyCheckpoint = "c"
 )
 
+var (
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+	le         = binary.LittleEndian
+)
+
 // checkpointStep is the number of nodes that one step writes: some 50 us of work.
 const checkpointStep = 48
 
@@ -54,6 +62,7 @@ type checkpointer struct {
 	base    int
 	count   uint64 // checkpoints that were committed
 	since   int64  // when the batch went to the meta store, 0: none is there
+	late    bool   // volumes were told that it takes too long
 }
 
 // checkpointBytes bounds a batch: far below the 4 GiB that Pebble takes, and what it takes of memory.
@@ -100,8 +109,13 @@ func (a *Array) commitCheckpoint(err error) {
 		return
 	}
 	a.ckpt.since = max(1, a.exec.Now())
-	a.commitMeta(a.checkpointBatch, func(err error) {
+	a.watch()
+	a.meta.Commit(a.checkpointBatch, func(err error) {
 		a.ckpt.since = 0
+		if a.ckpt.late {
+			a.ckpt.late = false
+			a.tellHealth()
+		}
 		if err != nil {
 			a.failCheckpoint("the checkpoint could not be written: %v", err)
 			return
@@ -133,6 +147,8 @@ func (a *Array) batchDone() {
 	if ck.baseSeq != ck.seq || ck.base != ck.tail || a.log.Tail() != ck.tail {
 		ck.baseSeq, ck.base = ck.seq, ck.tail
 		a.log.Trim(ck.tail)
+		a.gave(ticket.Log)
+		a.gaveRoom()
 		ck.count++
 	}
 	ck.running = ck.maps.MoreRemovals()
@@ -195,6 +211,14 @@ func (a *Array) removeDead() {
 			return
 		}
 		ck.put(key, nil)
+	}
+}
+
+// checkpointIsLate tells volumes once that a batch does not come back.
+func (a *Array) checkpointIsLate() {
+	if !a.ckpt.late {
+		a.ckpt.late = true
+		a.tellHealth()
 	}
 }
 

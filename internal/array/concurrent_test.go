@@ -151,6 +151,9 @@ func (s *swarm) restart() {
 		if len(r.Problems) > 0 {
 			s.t.Fatal(r.Problems[0])
 		}
+		if what := a.forgotten(); what != "" {
+			s.t.Fatalf("at %d ns somebody waits, but %s", s.clock.Now(), what)
+		}
 	}
 	s.vols = nil
 	for _, n := range s.names {

@@ -45,7 +45,7 @@ func (a *Array) Emit(e metrics.Emitter) {
 		}
 	}
 	for _, v := range a.vols {
-		if v != nil && !v.replaced {
+		if v != nil && !v.replaced && !v.making {
 			v.emit(e)
 		}
 	}

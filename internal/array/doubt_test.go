@@ -61,7 +61,7 @@ func (r *rig) restart() error {
 func TestBatchesInDoubt(t *testing.T) {
 	for _, objects := range []bool{true, false} {
 		for _, there := range []bool{true, false} {
-			for _, then := range []string{"blob", "checkpoint", "stop"} {
+			for _, then := range []string{"crash", "blob", "checkpoint", "stop"} {
 				t.Run(fmt.Sprintf("objects=%v/there=%v/%s", objects, there, then), func(t *testing.T) {
 					r, s := doubtRig(t, Options{CheckpointBytes: 4 << 10})
 					r.pool("p", PoolSpec{}, 256<<20)
@@ -169,7 +169,7 @@ func TestNoCheckpointsWhenBroken(t *testing.T) {
 
 // TestStopWaitsForTheMetaStore: a change that comes while the array stops has its answer before who stopped it may close the store.
 func TestStopWaitsForTheMetaStore(t *testing.T) {
-	s := &slowStore{}
+	s := &lateBatches{late: 1e6}
 	r := rigOver(t, Options{}, func(under block.Store) block.Store { s.Store = under; return s })
 	r.pool("p", PoolSpec{}, 64<<20)
 	s.x = r.clock
@@ -184,30 +184,6 @@ func TestStopWaitsForTheMetaStore(t *testing.T) {
 	if !ended {
 		t.Error("the array does not stop")
 	}
-}
-
-// slowStore has a meta store that takes its time once x is set.
-type slowStore struct {
-	block.Store
-	x block.Executor
-}
-
-func (s *slowStore) Meta() (block.MetaStore, error) {
-	m, err := s.Store.Meta()
-	return slowMeta{m, s}, err
-}
-
-type slowMeta struct {
-	block.MetaStore
-	s *slowStore
-}
-
-func (m slowMeta) Commit(batch []block.KV, done func(error)) {
-	if m.s.x == nil {
-		m.MetaStore.Commit(batch, done)
-		return
-	}
-	m.s.x.At(m.s.x.Now()+1e6, func() { m.MetaStore.Commit(batch, done) })
 }
 
 // TestBatchAboveTheLimit: a change that the meta store does not take at once ends with an error that says so; it is not in doubt, and

@@ -44,6 +44,7 @@ func (a *Array) flushEnded(end nvlog.Outcome) {
 		for _, i := range a.buryFlush {
 			c.giveFree(i)
 		}
+		a.gaveRoom()
 		for _, i := range a.coolFlush {
 			a.bury(i, nvlog.Superseded)
 		}
@@ -65,6 +66,7 @@ func (a *Array) bury(i uint32, mark nvlog.Tombstone) {
 	c := a.cache
 	if !a.payload {
 		c.giveFree(i)
+		a.gaveRoom()
 		return
 	}
 	c.nv.Retire(i, mark)
@@ -77,7 +79,7 @@ func (a *Array) bury(i uint32, mark nvlog.Tombstone) {
 func (a *Array) cycle(force bool) {
 	c := a.cache
 	n := len(a.written) + len(c.cooling) + len(c.buried)
-	due := force || n >= len(c.pages)/64 || c.freeCount <= len(c.pages)/8 || a.anyWaiting()
+	due := force || n >= len(c.pages)/64 || c.freeCount <= len(c.pages)/8 || a.wakes.waiters.N > 0
 	if len(a.written) > 0 && due && !a.cycling {
 		a.syncMdisks()
 	}

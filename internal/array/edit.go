@@ -40,7 +40,7 @@ func (o *op) edit() {
 	}
 	for _, x := range ranges {
 		if v.conflict(o, x) {
-			v.lockWait.push(o)
+			o.await(&v.lockWait)
 			return
 		}
 	}
@@ -103,6 +103,7 @@ func (a *Array) applyEdits(v *Volume, room *nvlog.Claim) bool {
 	a.edits = a.edits[:0]
 	v.account()
 	v.gen++
+	a.gaveRoom()
 	return true
 }
 

@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -140,6 +141,7 @@ func (a *Array) look() {
 	}
 	if since := a.ckpt.since; since != 0 {
 		if now-since >= patience {
+			a.checkpointIsLate()
 			for _, p := range a.Pools() {
 				p.endWaiters(block.NoSpace, now-patience)
 			}
@@ -157,7 +159,7 @@ func (a *Array) look() {
 			a.endLogWaiters(block.Hardware)
 		}
 	}
-	if a.anyWaiting() || a.readsOut > 0 || !a.parked.empty() {
+	if a.wakes.waiters.N > 0 || a.readsOut > 0 || !a.settling.Empty() {
 		a.watch()
 	}
 	for _, p := range a.pools {
@@ -165,8 +167,8 @@ func (a *Array) look() {
 			continue
 		}
 		for _, d := range p.mdisks {
-			if d.failing.since != 0 {
-				trouble = true
+			if d.lookAt(now) || d.failing.since != 0 {
+				trouble = trouble || d.failing.since != 0
 				a.watch()
 			}
 			if d.stuck(now) {
@@ -212,8 +214,8 @@ func (a *Array) endShared(since int64) {
 
 // endLogWaiters ends the map edits that wait for room in the log.
 func (a *Array) endLogWaiters(s block.Status) {
-	for !a.metaWait.empty() {
-		o := a.metaWait.head
+	for !a.wakes.log.Empty() {
+		o := headOf(&a.wakes.log)
 		o.unqueue()
 		o.end(s)
 	}
@@ -221,10 +223,10 @@ func (a *Array) endLogWaiters(s block.Status) {
 
 // endQueued ends the commands that wait since a time for room in the pool's partition.
 func (p *Pool) endQueued(s block.Status, since int64) {
-	p.part.waiting.fifo.endIdle(since, s)
+	endIdle(&p.part.waiting.fifo, since, s)
 	for _, v := range p.a.Volumes() {
 		if v.pool == p {
-			v.waiting.endIdle(since, s)
+			endIdle(&v.waiting, since, s)
 		}
 	}
 }
@@ -240,35 +242,35 @@ func (p *Pool) endWaiting(s block.Status, since int64) {
 func (p *Pool) endWaiters(s block.Status, since int64) {
 	p.endWaiting(s, since)
 	var overdue []*op // who is answered may end others
-	for o := p.a.parked.head; o != nil; o = o.next {
-		if o.v.pool == p && o.parked <= since {
+	for t := p.a.settling.Head(); t != nil; t = t.Next() {
+		if o := opOf(t); o.v.pool == p && o.Since <= since {
 			overdue = append(overdue, o)
 		}
 	}
 	for _, o := range overdue {
-		if o.in == &p.a.parked && o.v.pool == p && o.parked <= since {
+		if o.In(&p.a.settling) && o.v.pool == p && o.Since <= since {
 			o.answer(s)
 		}
 	}
 }
 
 // endIdle ends the ops of a queue that nothing has let go on since a time.
-func (q *opQueue) endIdle(since int64, s block.Status) {
+func endIdle(q *ticket.Queue, since int64, s block.Status) {
 	var overdue []*op // who ends lets others begin, and may end others
-	for o := q.head; o != nil; o = o.next {
-		if o.idle != 0 && o.idle <= since {
-			overdue = append(overdue, o)
+	for t := q.Head(); t != nil; t = t.Next() {
+		if t.Since != 0 && t.Since <= since {
+			overdue = append(overdue, opOf(t))
 		}
 	}
 	for _, o := range overdue {
-		if o.in != q || o.idle == 0 || o.idle > since {
+		if !o.In(q) || o.Since == 0 || o.Since > since {
 			continue
 		}
 		o.unqueue()
 		o.stopWaiting()
 		if o.unsettled > 0 { // the end of the op waits for that, its host does not
 			o.status = s
-			o.park()
+			o.settle()
 			o.answer(s)
 		} else {
 			o.end(s)
@@ -294,7 +296,7 @@ func (a *Array) Health() (lines []string) {
 	if since := a.flusher.FailingSince(); since != 0 {
 		lines = append(lines, fmt.Sprintf("flushing NVRAM fails for %d s, and nothing goes to the mdisks meanwhile; mend the disk of the data folder, it is tried again", (a.exec.Now()-since)/1_000_000_000))
 	}
-	return lines
+	return append(lines, a.troubles()...)
 }
 
 // A sync that failed may have lost what was written before it, and a later one says
@@ -332,6 +334,10 @@ func (a *Array) redoSoon(d *mdisk) {
 
 func (a *Array) redoNow(d *mdisk) {
 	c, r := a.cache, d.redo
+	if d.removed { // with its pool, of which nothing was dirty: there was nothing to lose
+		d.redo, a.redos = nil, a.redos-1
+		return
+	}
 	if d.destages > 0 { // what is on its way has to be written again, too
 		a.exec.At(a.exec.Now()+10_000_000, func() {
 			a.redoNow(d)

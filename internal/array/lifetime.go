@@ -82,7 +82,7 @@ func (a *Array) lastCheckpoint(done func(error)) {
 			done(err)
 			return
 		}
-		a.commitMeta(a.checkpointBatch, func(err error) {
+		a.meta.Commit(a.checkpointBatch, func(err error) {
 			if err != nil {
 				done(err)
 				return

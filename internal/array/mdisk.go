@@ -29,6 +29,7 @@ type mdisk struct {
 	unsynced bool
 	offline  bool
 	removed  bool  // with its pool: nothing is counted any more
+	told     bool  // volumes were told that it is stuck
 	away     int64 // since when it is offline
 	failing  failing
 	lost     bool                 // the sync of this cycle failed
@@ -120,6 +121,7 @@ func (a *Array) queueIO(x *diskIO) {
 // submitIO sends the collected operations off, those of one mdisk in a row as one
 // batch. Only endStep calls it: what completes inside finds nothing half done.
 func (a *Array) submitIO() {
+	left := false
 	for len(a.ioBatch) > 0 {
 		batch := a.ioBatch
 		a.ioBatch, a.ioSpare = a.ioSpare[:0], nil
@@ -131,12 +133,13 @@ func (a *Array) submitIO() {
 			a.inSubmit = true
 			d.medium.Submit(rest[:n:n])
 			a.inSubmit = false
+			left = left || d.out > 0
 			rest = rest[n:]
 		}
 		clear(batch)
 		a.ioSpare = batch[:0]
 	}
-	if a.readsOut > 0 {
+	if left || a.readsOut > 0 {
 		a.watch() // they may never end
 	}
 }
@@ -148,6 +151,10 @@ func (a *Array) ioDone(x *diskIO) {
 	// What ends inside Submit came from memory, and says nothing of the disk.
 	if !a.inSubmit {
 		d.progress = a.exec.Now()
+		if d.told {
+			d.told = false
+			d.pool.tellHealth()
+		}
 	}
 	d.duration[x.dir()].Observe(a.exec.Now() - x.started)
 	if x.io.Err == nil {
@@ -197,4 +204,14 @@ func (d *mdisk) row(dir int, o block.Origin, why block.Reason) *nvlog.Row {
 
 func (d *mdisk) rowHead(dir int, o block.Origin, why block.Reason) nvlog.RowHead {
 	return nvlog.HeadOf(rowBackend, uint8(dir)<<7|uint8(o)<<3|uint8(why), d.pool.id, d.id)
+}
+
+// lookAt tells volumes when the mdisk has become stuck, and whether it has work: destages that nobody waits for may never
+// end, either.
+func (d *mdisk) lookAt(now int64) (busy bool) {
+	if !d.told && d.stuck(now) {
+		d.told = true
+		d.pool.tellHealth()
+	}
+	return d.out > 0
 }

@@ -3,14 +3,13 @@ package array
 import (
 	"errors"
 	"fmt"
+
+	"github.com/arraysim/arraysim/internal/array/media"
 )
 
 // A pool is made in three steps: its specification is checked, the store makes its mdisks one after
 // another (which waits for a disk, and not on the executor), and the pool is opened and made durable.
 // Until the last one nothing of the array has changed, and an error takes back what was made.
-
-// mediumName is the name under which the store keeps an mdisk.
-func mediumName(pool, mdisk string) string { return pool + "." + mdisk }
 
 // checkMdisks checks the mdisks of a new pool.
 func (a *Array) checkMdisks(spec *PoolSpec) error {
@@ -20,28 +19,25 @@ func (a *Array) checkMdisks(spec *PoolSpec) error {
 	// Names of pools and mdisks may hold the dot between them: pool a.b and pool a may mean one medium.
 	taken, n := map[string]string{}, len(spec.Mdisks)
 	for _, p := range a.objects.Pools {
-		if a.making[p.Name] == 0 { // else it is counted below
+		if a.media.Pool(p.Name) == 0 { // else it is counted below
 			n += len(p.Mdisks)
 		}
 		for _, m := range p.Mdisks {
-			taken[mediumName(p.Name, m.Name)] = p.Name
+			taken[media.Name(p.Name, m.Name)] = p.Name
 		}
 	}
-	for _, m := range a.making {
-		n += m
-	}
-	if n > maxMdisks {
+	if n += a.media.Disks(); n > maxMdisks {
 		return fmt.Errorf("pool %q: with its %d mdisks the array would have %d, and it can have %d; make fewer and larger ones", spec.Name, len(spec.Mdisks), n, maxMdisks)
 	}
 	for _, m := range spec.Mdisks {
 		if err := checkName("mdisk", m.Name); err != nil {
 			return err
 		}
-		name := mediumName(spec.Name, m.Name)
+		name := media.Name(spec.Name, m.Name)
 		switch other, dup := taken[name]; {
 		case dup && other == spec.Name, m.Size < extentBytes, m.Size > maxMdiskBytes:
 			return fmt.Errorf("mdisk %q: sizes go from 4 MiB to 4 TiB, and names are unique in a pool", m.Name)
-		case dup, a.made[name]:
+		case dup, a.media.Has(name):
 			return fmt.Errorf("mdisk %q of pool %q: the files of %s are those of another pool; choose another name", m.Name, spec.Name, name)
 		}
 		taken[name] = spec.Name
@@ -49,84 +45,19 @@ func (a *Array) checkMdisks(spec *PoolSpec) error {
 	return nil
 }
 
-// makeMdisks has the store make the mdisks of a pool, one after another: the store's workers are the hosts', too.
-func (a *Array) makeMdisks(spec PoolSpec, done func(error)) {
-	a.reserve(spec.Name, spec.Mdisks)
-	inTurn(len(spec.Mdisks), func(i int, next func(error)) {
-		m := spec.Mdisks[i]
-		a.store.MakeMedium(mediumName(spec.Name, m.Name), m.Size&^(extentBytes-1), next)
-	}, func(made int, err error) {
-		if err != nil {
-			a.removeMdisks(spec.Name, spec.Mdisks[:made], func(e error) {
-				a.release(spec.Name, spec.Mdisks)
-				done(errors.Join(err, e))
-			})
-			return
-		}
-		a.release(spec.Name, spec.Mdisks)
-		done(nil)
-	})
-}
-
-// removeMdisks has the store remove the mdisks of a pool that the array does not have, one after another, all of them
-// whatever errors there are. Nobody can use their names meanwhile.
-func (a *Array) removeMdisks(pool string, mdisks []MdiskSpec, done func(error)) {
-	a.reserve(pool, mdisks)
-	var all error
-	inTurn(len(mdisks), func(i int, next func(error)) {
-		a.store.RemoveMedium(mediumName(pool, mdisks[i].Name), func(err error) {
-			all = errors.Join(all, err)
-			next(nil)
-		})
-	}, func(int, error) {
-		a.release(pool, mdisks)
-		done(all)
-	})
-}
-
-// inTurn calls step for 0 to n-1, each when the one before has called next, and then end with how many there
-// were without an error. A step may call next at once.
-func inTurn(n int, step func(i int, next func(error)), end func(done int, err error)) {
-	var from func(i int)
-	from = func(i int) {
-		if i == n {
-			end(i, nil)
-			return
-		}
-		step(i, func(err error) {
-			if err != nil {
-				end(i, err)
-				return
-			}
-			from(i + 1)
-		})
+// disks returns the mdisks of a pool as the store makes them.
+func (spec *PoolSpec) disks() (list []media.Disk) {
+	for _, m := range spec.Mdisks {
+		list = append(list, media.Disk{Name: m.Name, Bytes: m.Size &^ (extentBytes - 1)})
 	}
-	from(0)
-}
-
-// reserve keeps the names of a pool and of its mdisks while the store works on them.
-func (a *Array) reserve(pool string, mdisks []MdiskSpec) {
-	if a.making == nil {
-		a.making, a.made = map[string]int{}, map[string]bool{}
-	}
-	a.making[pool] = len(mdisks)
-	for _, m := range mdisks {
-		a.made[mediumName(pool, m.Name)] = true
-	}
-}
-
-// release ends reserve.
-func (a *Array) release(pool string, mdisks []MdiskSpec) {
-	delete(a.making, pool)
-	for _, m := range mdisks {
-		delete(a.made, mediumName(pool, m.Name))
-	}
+	return list
 }
 
 // openPool opens a pool whose mdisks were made, and makes it durable. It is there, and has its part of the cache, only then.
 func (a *Array) openPool(spec PoolSpec, done func(*Pool, error)) {
+	disks := spec.disks()
 	fail := func(err error) {
-		a.removeMdisks(spec.Name, spec.Mdisks, func(e error) {
+		a.media.Remove(spec.Name, disks, func(e error) {
 			a.exec.Post(func() { done(nil, errors.Join(err, e)) })
 		})
 	}
@@ -145,22 +76,22 @@ func (a *Array) openPool(spec PoolSpec, done func(*Pool, error)) {
 		return
 	}
 	a.objects.NextPool++
-	a.reserve(spec.Name, spec.Mdisks)
+	a.media.Keep(spec.Name, disks)
 	a.changeObjects(func() (undo func()) {
 		return swap(&a.objects.Pools, append(a.objects.Pools, spec))
 	}, func(err error) {
 		if err != nil { // a start that found the pool would miss the files that are removed here
-			a.takeBack(func() {
-				a.release(spec.Name, spec.Mdisks)
-				if a.broken != "" {
-					done(nil, err)
+			a.mustTakeBack(func(again error) {
+				a.media.Release(spec.Name, disks)
+				if again != nil {
+					done(nil, doubtful(err, again))
 					return
 				}
 				fail(err)
 			})
 			return
 		}
-		a.release(spec.Name, spec.Mdisks)
+		a.media.Release(spec.Name, disks)
 		a.addPool(p)
 		a.setCaps()
 		for _, other := range a.Pools() {
@@ -169,4 +100,15 @@ func (a *Array) openPool(spec PoolSpec, done func(*Pool, error)) {
 		a.endStep()
 		done(p, nil)
 	})
+}
+
+// Leftovers tells of the files of pools that are gone which could not be removed, a line each.
+func (a *Array) Leftovers() []string { return a.media.Leftovers() }
+
+// troubles are lines of Health about the array as a whole.
+func (a *Array) troubles() []string {
+	if a.broken != "" {
+		return append(a.Leftovers(), "changes are refused: "+a.broken)
+	}
+	return a.Leftovers()
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/arraysim/arraysim/internal/array/media"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/store"
 )
@@ -193,7 +194,7 @@ func (s *lateStore) MakeMedium(name string, size uint64, done func(error)) {
 func TestLastPoolNumber(t *testing.T) {
 	r := newRig(t, Options{}, false)
 	r.a.objects.NextPool = maxPools - 1
-	r.a.store = &lateStore{r.store, r.clock}
+	r.a.media = media.NewMaker(&lateStore{r.store, r.clock})
 	made, refused := 0, 0
 	for _, n := range []string{"a", "b"} {
 		r.a.CreatePool(PoolSpec{Name: n, Mdisks: []MdiskSpec{{Name: "m", Size: 4 << 20}}}, func(_ *Pool, err error) {

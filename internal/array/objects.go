@@ -8,6 +8,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -165,7 +166,7 @@ func (a *Array) CreatePool(spec PoolSpec, done func(*Pool, error)) {
 		fail(err)
 		return
 	}
-	if a.Pool(spec.Name) != nil || a.making[spec.Name] > 0 {
+	if a.Pool(spec.Name) != nil || a.media.Pool(spec.Name) > 0 {
 		fail(fmt.Errorf("pool %q %w", spec.Name, ErrExists))
 		return
 	}
@@ -173,7 +174,7 @@ func (a *Array) CreatePool(spec PoolSpec, done func(*Pool, error)) {
 		fail(err)
 		return
 	}
-	a.makeMdisks(spec, func(err error) {
+	a.media.Make(spec.Name, spec.disks(), func(err error) {
 		if err != nil {
 			fail(err)
 			return
@@ -188,6 +189,8 @@ func (a *Array) newPool(spec PoolSpec) (*Pool, error) {
 	p.tickFn = p.tick
 	p.wakeFn = p.wakeUp
 	p.part.hosts = map[uint32]int{}
+	p.part.waiting.fair.Up, p.part.braked.sum.Up = &a.wakes.waiters, &a.wakes.waiters
+	p.spaceWait.Of = ticket.Space
 	counts := make([]int, len(spec.Mdisks))
 	for i, m := range spec.Mdisks {
 		size := m.Size &^ (extentBytes - 1)
@@ -200,7 +203,7 @@ func (a *Array) newPool(spec PoolSpec) (*Pool, error) {
 		counts[i] = int(size / extentBytes)
 	}
 	p.part.lru, p.part.direct = p.emptyLists(), p.emptyLists()
-	p.space = alloc.New(counts, alloc.Events{Freed: p.grainFreed, Vacated: func(vol uint32) { a.vols[vol].left() }})
+	p.space = alloc.New(counts, alloc.Events{Freed: p.grainFreed, Left: p.gaveSpace, Vacated: func(vol uint32) { a.vols[vol].left() }})
 	return p, nil
 }
 

@@ -275,8 +275,8 @@ func TestCancelOfACopyThatNothingMakesRoomFor(t *testing.T) {
 				t.Fatalf("ended: %v, with %v", ended, q.Status)
 			}
 			h.Ref.Release()
-			if w.pool.copying[primXCopy] != 0 || r.a.copyOut != 0 || r.a.copyReading != 0 {
-				t.Errorf("%d bytes of pieces are left, %d, %d reads", w.pool.copying[primXCopy], r.a.copyOut, r.a.copyReading)
+			if w.pool.copying[primXCopy] != 0 || r.a.copies.out != 0 || r.a.copies.reading != 0 {
+				t.Errorf("%d bytes of pieces are left, %d, %d reads", w.pool.copying[primXCopy], r.a.copies.out, r.a.copies.reading)
 			}
 			r.check()
 		})

@@ -46,7 +46,7 @@ func (a *Array) newReading(v *Volume) *reading {
 // unwanted reports whether nobody waits for what is read any more.
 func (r *reading) unwanted() bool {
 	o := r.op
-	return r.cancelled || o != nil && (o.givenUp || o.parent != nil && o.parent.status != block.OK)
+	return r.cancelled || o != nil && (o.state == unwanted || o.parent != nil && o.parent.status != block.OK)
 }
 
 // startRead answers a host read.

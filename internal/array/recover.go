@@ -113,6 +113,10 @@ func (a *Array) replayEdit(e nvlog.Edit) {
 	v.apply(&e)
 }
 
+// CheckCopies reads all copies of the meta store and names those that are damaged, a line each. It may only be called
+// before the array serves. The next start makes them anew.
+func (a *Array) CheckCopies() (lines []string) { return a.meta.CheckCopies() }
+
 // Recovery tells what the last start found.
 func (a *Array) Recovery() Recovery { return a.recovery }
 

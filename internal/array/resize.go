@@ -99,21 +99,21 @@ func (a *Array) grow(v *Volume, spec VolumeSpec, room *nvlog.Claim, done func(er
 	v.m.Grow(spec.Sectors)
 	v.spec = spec // hosts may not use it yet: see limit
 	v.account()
-	fail := func(err error) {
+	fail := func(err, again error) {
 		v.spec.Sectors = old
 		v.account()
 		a.endStep()
-		done(fmt.Errorf("volume %q keeps its size: %w", spec.Name, err))
+		done(v.notResized(spec, err, again))
 	}
 	// The objects may not say the new size before the log has what the edit cut off.
 	a.flusher.After(func(err error) {
 		if err != nil {
-			fail(err)
+			fail(err, nil)
 			return
 		}
 		a.changeObjects(a.setSpec(spec), func(err error) {
 			if err != nil { // what is reserved for it may not be others' while a start could find it
-				a.takeBack(func() { fail(err) })
+				a.mustTakeBack(func(again error) { fail(err, again) })
 				return
 			}
 			v.size, v.limit = spec.Sectors, spec.Sectors
@@ -129,9 +129,9 @@ func (a *Array) shrink(v *Volume, spec VolumeSpec, done func(error)) {
 	v.limit = spec.Sectors
 	a.changeObjects(a.setSpec(spec), func(err error) {
 		if err != nil {
-			a.takeBack(func() {
+			a.mustTakeBack(func(again error) {
 				v.limit = v.spec.Sectors
-				done(fmt.Errorf("volume %q keeps its size: %w", spec.Name, err))
+				done(v.notResized(spec, err, again))
 			})
 			return
 		}
@@ -141,9 +141,20 @@ func (a *Array) shrink(v *Volume, spec VolumeSpec, done func(error)) {
 		}
 		v.account()
 		v.tell(block.EventCapacity)
+		a.gaveAll() // what was behind the end may wait
 		a.endStep()
 		done(nil)
 	})
+}
+
+// notResized is the error of a change of size that could not be made durable; again says why it could not be taken
+// back, if it could not.
+func (v *Volume) notResized(spec VolumeSpec, err, again error) error {
+	if again == nil {
+		return fmt.Errorf("volume %q keeps its size: %w", spec.Name, err)
+	}
+	return fmt.Errorf("volume %q has %d sectors until the array stops, and %d or %d from the next start on: %w",
+		spec.Name, v.spec.Sectors, v.spec.Sectors, spec.Sectors, doubtful(err, again))
 }
 
 // setSpec returns the change of the objects that gives a volume another description.

@@ -303,6 +303,8 @@ func TestResizeThatCannotBe(t *testing.T) {
 	s.deaf = true
 	if err := r.resize(w, 512); !errors.Is(err, errDeaf) || w.Info().Sectors != 1024 {
 		t.Errorf("it ended %v, with %d sectors", err, w.Info().Sectors)
+	} else if s := err.Error(); strings.Contains(s, "keeps") || !strings.Contains(s, "1024 or 512") {
+		t.Errorf("nobody knows its size at the next start, and the answer is: %v", err)
 	}
 	// Nobody knows what a start would find: it must not lack what was acknowledged.
 	if s := r.do(w, write(1000, 1)); s != block.Hardware {

@@ -121,9 +121,8 @@ func (l *line) insert(p *Pool) {
 	l.pools = slices.Insert(l.pools, at, p)
 }
 
-// serve gives the pools that wait what there is, piece by piece. With dry it only reports whether it
-// would give anybody anything.
-func (a *Array) serve(dry bool) (served bool) {
+// serve gives the pools that wait what there is, piece by piece, and reports whether it gave anybody anything.
+func (a *Array) serve() (served bool) {
 	l := &a.line
 	was := l.lacks
 	l.lacks, l.active = 0, true
@@ -148,8 +147,6 @@ func (a *Array) serve(dry bool) (served bool) {
 			l.lacks |= o.lacks
 			i++
 			continue
-		case dry:
-			return true
 		case said == waitBudget:
 			p.part.waiting.took(o, n)
 			o.unqueue()
@@ -157,8 +154,7 @@ func (a *Array) serve(dry bool) (served bool) {
 		default:
 			l.charge(a, i, o, n)
 			p.part.waiting.took(o, n)
-			o.unqueue()
-			o.write(true)
+			o.Wake()
 		}
 		served = true
 	}

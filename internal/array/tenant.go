@@ -62,6 +62,7 @@ func (a *Array) scheduleGarbage() {
 func (a *Array) runGarbage() {
 	a.garbageQueued = false
 	a.arena.Collect(extent.GarbageStep)
+	a.gaveRoom()
 	a.scheduleGarbage()
 	a.endStep()
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/media"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -17,6 +18,7 @@ func (a *Array) SetPolicy(pol Policy) error {
 	}
 	relist := pol.Order != a.opt.Policy.Order
 	a.opt.Policy = pol
+	a.gaveAll()
 	for _, p := range a.Pools() {
 		if relist {
 			p.relist()
@@ -56,6 +58,7 @@ func (p *Pool) relist() {
 // SetWriteMode changes how a pool takes writes.
 func (p *Pool) SetWriteMode(m WriteMode) {
 	p.writeMode = m
+	p.a.gaveAll()
 	p.a.needDestage(p)
 	p.a.endStep()
 }
@@ -65,6 +68,7 @@ func (p *Pool) SetWriteMode(m WriteMode) {
 // new writes go through to the back end before they are acknowledged.
 func (a *Array) SetMirrored(ok bool) {
 	a.degraded = !ok
+	a.gaveAll()
 	for _, p := range a.Pools() {
 		a.needDestage(p)
 	}
@@ -94,11 +98,7 @@ func (p *Pool) SetMdiskOffline(name string, offline bool) error {
 		return err
 	}
 	d.offline, d.away = offline, p.a.exec.Now()
-	for i := range p.mdisks {
-		if p.mdisks[i] == d {
-			p.space.SetDown(i, offline)
-		}
-	}
+	p.space.SetDown(slices.Index(p.mdisks, d), offline)
 	if !offline {
 		for i := d.pinned.head; i != noPage; i = d.pinned.head {
 			v := p.a.volumeByID(p.a.cache.pages[i].vol)
@@ -155,7 +155,7 @@ func (p *Pool) writable(phys uint64) block.Status {
 }
 
 // DeletePool removes a pool without volumes. The caps of the others grow when that is durable; on an error nothing has
-// changed.
+// changed. Files of it that cannot be removed afterwards are no error: see Leftovers.
 func (a *Array) DeletePool(p *Pool, done func(error)) {
 	fail := func(err error) { a.exec.Post(func() { done(fmt.Errorf("pool %q %w", p.name, err)) }) }
 	switch {
@@ -173,31 +173,28 @@ func (a *Array) DeletePool(p *Pool, done func(error)) {
 	a.changeObjects(func() (undo func()) {
 		return swap(&a.objects.Pools, slices.DeleteFunc(slices.Clone(a.objects.Pools), func(s PoolSpec) bool { return s.ID == p.id }))
 	}, func(err error) {
-		if err != nil {
-			p.ending = false
-			done(fmt.Errorf("pool %q could not be deleted: %w", p.name, err))
+		if err != nil { // a start that does not find it now finds it again once it has volumes: their batch tells of it
+			a.takeBack(func(again error) {
+				p.ending = false
+				done(fmt.Errorf("pool %q could not be deleted: %w", p.name, doubtful(err, again)))
+			})
 			return
 		}
-		a.forgetPool(p)
-		mdisks := make([]MdiskSpec, len(p.mdisks))
+		a.pools[p.id] = nil
+		if p.part.wakeAt != 0 {
+			p.part.wake.Stop()
+		}
+		a.setCaps()
+		disks := make([]media.Disk, len(p.mdisks))
 		a.rows.Drop(rowsOfGone+uint64(p.id), 0)
 		for i, d := range p.mdisks {
-			mdisks[i].Name = d.name
+			disks[i].Name = d.name
 			d.removed = true
 			a.rows.Drop(1<<32|uint64(d.id), 0)
 		}
-		a.removeMdisks(p.name, mdisks, func(err error) {
+		a.media.Remove(p.name, disks, func(error) {
 			a.endStep()
-			done(err)
+			done(nil)
 		})
 	})
-}
-
-// forgetPool takes a pool that holds nothing out of the array.
-func (a *Array) forgetPool(p *Pool) {
-	a.pools[p.id] = nil
-	if p.part.wakeAt != 0 {
-		p.part.wake.Stop()
-	}
-	a.setCaps()
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -42,8 +43,8 @@ type Volume struct {
 	metered      int64   // up to when
 
 	locks    []*op // holders of exclusive ranges
-	lockWait opQueue
-	waiting  opQueue // for room, where volumes take turns
+	lockWait ticket.Queue
+	waiting  ticket.Queue // for room, where volumes take turns
 	inFair   bool
 	deficit  uint64 // sectors that its turn still lets in
 	short    [block.NumOrigins]*nvlog.Row
@@ -85,103 +86,6 @@ func (v *Volume) tell(k block.EventKind) {
 	for _, fn := range v.notify {
 		fn(block.Event{Kind: k})
 	}
-}
-
-// Submit starts requests; see block.Device.
-func (v *Volume) Submit(reqs []*block.Request) {
-	a := v.a
-	for _, r := range reqs {
-		v.submit(r)
-	}
-	a.endStep()
-}
-
-func (v *Volume) submit(r *block.Request) {
-	a := v.a
-	if v.deleted || a.stopped {
-		a.finish(r, block.Gone)
-		return
-	}
-	if v.ending {
-		a.finish(r, block.Resources)
-		return
-	}
-	if s := v.checkRange(r); s != block.OK {
-		a.finish(r, s)
-		return
-	}
-	switch r.Op {
-	case block.OpRead:
-		a.startRead(v, r)
-	case block.OpStatus:
-		v.status(r)
-	case block.OpHold:
-		r.Ref = &ref{v.m.Hold(r.Ranges), v.pool}
-		a.finish(r, block.OK)
-	case block.OpFlush:
-		a.flush(a.newOp(v, r))
-	case block.OpWrite, block.OpWriteSame, block.OpUnmap, block.OpCompareWrite, block.OpOrWrite, block.OpPlace:
-		if a.broken != "" {
-			a.finish(r, block.Hardware)
-			return
-		}
-		a.newOp(v, r).start()
-	default:
-		a.finish(r, block.Unsupported)
-	}
-}
-
-func (v *Volume) checkRange(r *block.Request) block.Status {
-	n := v.limit
-	switch r.Op {
-	case block.OpUnmap, block.OpHold:
-		for _, x := range r.Ranges {
-			if !x.Within(n) {
-				return block.OutOfRange
-			}
-		}
-	case block.OpFlush:
-	case block.OpStatus:
-		if r.Range.Start >= n {
-			return block.OutOfRange
-		}
-	default:
-		if !r.Range.Within(n) {
-			return block.OutOfRange
-		}
-	}
-	return block.OK
-}
-
-// Cancel withdraws a request that waits for room in its partition, in the log, for a range
-// lock, or until the back end has what it wrote. A data copy stops after the pieces that have begun to
-// move. What an mdisk is reading for the request is waited for, but not as long as with others: see abortPatience.
-func (v *Volume) Cancel(r *block.Request) {
-	switch o := r.Priv.(type) {
-	case *reading:
-		if o.req == r {
-			o.cancelled = true
-		}
-	case *op:
-		if o.req == r {
-			o.cancel()
-		}
-	}
-}
-
-func (o *op) cancel() {
-	a := o.a
-	switch {
-	case o.ref != nil:
-		o.stopCopy(block.Cancelled)
-	case o.queued():
-		o.withdraw(block.Cancelled)
-	case o.parked != 0:
-		o.answer(block.Cancelled)
-	default:
-		o.givenUp = true
-	}
-	a.endStep()
 }
 
 // status answers GET LBA STATUS: as many extents as fit.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -51,12 +52,12 @@ func (a *Array) CreateVolume(spec VolumeSpec, done func(*Volume, error)) {
 		return swap(&a.objects.Volumes, append(a.objects.Volumes, spec))
 	}, func(err error) {
 		if err != nil { // what is reserved for it may not be others' while a start could find it
-			a.takeBack(func() {
+			a.mustTakeBack(func(again error) {
 				p.space.Entitle(v.m.Tenant(), 0)
 				v.m.Remove()
 				p.volumes--
 				a.vols[v.id] = nil
-				done(nil, err)
+				done(nil, doubtful(err, again))
 			})
 			return
 		}
@@ -87,7 +88,7 @@ func (a *Array) checkSize(p *Pool, spec *VolumeSpec, had int64) error {
 }
 
 func (a *Array) addVolume(spec VolumeSpec, p *Pool) *Volume {
-	v := &Volume{a: a, id: spec.ID, pool: p, spec: spec,
+	v := &Volume{a: a, id: spec.ID, pool: p, spec: spec, lockWait: ticket.Queue{Of: ticket.Lock},
 		size: spec.Sectors, limit: spec.Sectors,
 		dirty: p.emptyLists(), metered: a.exec.Now()}
 	v.m = a.arena.NewMap(extent.Config{Space: p.space, Volume: spec.ID, Sectors: spec.Sectors, Thick: !spec.Thin, Drop: p.dropSectors})
@@ -120,10 +121,10 @@ func (a *Array) DeleteVolume(v *Volume, done func(error)) {
 		return swap(&a.objects.Volumes, slices.DeleteFunc(slices.Clone(a.objects.Volumes), func(s VolumeSpec) bool { return s.ID == v.id }))
 	}, func(err error) {
 		if err != nil {
-			a.takeBack(func() {
+			a.mustTakeBack(func(again error) {
 				unfold()
 				v.ending = false
-				done(fmt.Errorf("volume %q could not be deleted: %w", v.spec.Name, err))
+				done(fmt.Errorf("volume %q could not be deleted: %w", v.spec.Name, doubtful(err, again)))
 			})
 			return
 		}

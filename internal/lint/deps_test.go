@@ -22,9 +22,21 @@ import (
 const directions = `
 	NONE < block, crc32c, metrics, size, tcmu, testkit, trace;
 
-	block, metrics < scsi, hostcache;
+	block, metrics < hostcache;
 
-	block < array/layout;
+	NONE < scsi/sense, scsi/sgl, scsi/names;
+
+	metrics, scsi/sense < scsi/counters;
+
+	scsi/sense, scsi/names < scsi/reservation;
+
+	scsi/sense < scsi/alua;
+
+	block, scsi/sense, scsi/names < scsi/pages;
+
+	block, metrics, scsi/sense, scsi/sgl, scsi/names, scsi/counters, scsi/reservation, scsi/alua, scsi/pages < scsi;
+
+	block < array/layout, array/media;
 
 	array/layout < array/nvlog, array/alloc;
 
@@ -32,7 +44,9 @@ const directions = `
 
 	block < array/metadata;
 
-	array/nvlog, array/extent, array/metadata, crc32c, metrics < array;
+	NONE < array/ticket;
+
+	array/nvlog, array/extent, array/media, array/ticket, array/metadata, crc32c, metrics < array;
 
 	block, crc32c, metrics < store;
 
@@ -63,10 +77,10 @@ const directions = `
 
 // inner lists folders whose packages are a part of the package that the folder is of: nobody else may
 // import them, whoever may import that one.
-var inner = []string{"array"}
+var inner = []string{"array", "scsi"}
 
 // core lists the packages that run in virtual time: same input, same result.
-var core = []string{"scsi", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent", "array/metadata", "hostcache", "hostcache/tier", "sim"}
+var core = []string{"scsi", "scsi/sense", "scsi/sgl", "scsi/names", "scsi/counters", "scsi/reservation", "scsi/alua", "scsi/pages", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent", "array/media", "array/ticket", "array/metadata", "hostcache", "hostcache/tier", "sim"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{

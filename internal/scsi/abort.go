@@ -4,6 +4,11 @@
 
 package scsi
 
+import (
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
+
 // abort ends the task without a response, or, when another nexus than by's asked
 // for it, with TASK ABORTED (the control mode page says TAS=1). w waits for its end.
 func (t *Task) abort(w *waiter, by *Nexus) {
@@ -24,13 +29,13 @@ func (t *Task) abort(w *waiter, by *Nexus) {
 		st.withdraw()
 	case delayed: // it ends when the delay is over
 	default:
-		t.end(StatusGood)
+		t.end(sense.StatusGood)
 	}
 }
 
 // withdraw asks for the request, or the copy operation, of a task whose state is or was atDevice.
 func (st *taskState) withdraw() {
-	if o, ok := st.continuation.(*operation); ok {
+	if o, ok := st.continuation.(outsourced); ok {
 		o.withdraw()
 		return
 	}
@@ -44,7 +49,7 @@ func (t *Task) expel() {
 	case atDevice:
 		st.withdraw()
 	default:
-		t.check(lunNotSupported)
+		t.check(sense.LUNNotSupported)
 	}
 }
 
@@ -60,3 +65,6 @@ func (u *Unit) abortWhere(w *waiter, by *Nexus, match func(*Task) bool) {
 	u.paused--
 	u.schedule()
 }
+
+// cancel withdraws a request from the unit's device, if that has not begun it.
+func (u *Unit) cancel(r *block.Request) { u.dev.Cancel(r) }

@@ -4,10 +4,13 @@
 
 package scsi
 
-import "github.com/arraysim/arraysim/internal/block"
+import (
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
 
 // reserved reports whether there is any reservation of the unit.
-func (u *Unit) reserved() bool { return u.spc2Holder != nil || u.pr.reserved }
+func (u *Unit) reserved() bool { return u.spc2Holder != nil || u.pr.Reserved() }
 
 // reservedFor reports whether a reservation of another I_T nexus keeps the command
 // from x (SPC-2 5.5, SPC-5 5.14.1).
@@ -15,10 +18,10 @@ func (u *Unit) reservedFor(x *itl, t *Task, row *command) bool {
 	if u.spc2Holder != nil && u.spc2Holder != x && row.flags&passLegacy == 0 {
 		return !permissive(t)
 	}
-	if !u.pr.reserved || row.flags&passReserve != 0 {
+	if !u.pr.Reserved() || row.flags&passReserve != 0 {
 		return false
 	}
-	return u.pr.excludes(x.n, row.flags&passRead != 0) && !permissive(t)
+	return u.pr.Excludes(x.n.it(), row.flags&passRead != 0) && !permissive(t)
 }
 
 // permissive reports whether the command passes reservations because of what its
@@ -36,46 +39,46 @@ func permissive(t *Task) bool {
 // excluded reports whether a reservation keeps the I_T_L nexus from writing, or reading.
 func (x *itl) excluded(write bool) bool {
 	u := x.u
-	return u.spc2Holder != nil && u.spc2Holder != x || u.pr.excludes(x.n, !write)
+	return u.spc2Holder != nil && u.spc2Holder != x || u.pr.Excludes(x.n.it(), !write)
 }
 
 // refuses is what the unit would answer to a READ or WRITE of the range from this
 // nexus: GOOD means that it would do it.
-func (x *itl) refuses(r block.Range, write bool) (byte, code) {
+func (x *itl) refuses(r block.Range, write bool) (byte, sense.Code) {
 	u := x.u
 	switch {
 	case x.excluded(write):
-		return StatusReservationConflict, noSense
-	case u.notReady() != noSense:
-		return StatusCheckCondition, u.notReady()
+		return sense.StatusReservationConflict, sense.NoSense
+	case u.notReady() != sense.NoSense:
+		return sense.StatusCheckCondition, u.notReady()
 	case !r.Within(u.blocks << u.shift):
-		return StatusCheckCondition, lbaOutOfRange
+		return sense.StatusCheckCondition, sense.LBAOutOfRange
 	case write && u.writeProtected():
-		return StatusCheckCondition, writeProtected
+		return sense.StatusCheckCondition, sense.WriteProtected
 	}
-	return StatusGood, noSense
+	return sense.StatusGood, sense.NoSense
 }
 
 // inaccessible tells why the nexus's port keeps it from a command; noSense means
 // that it does not.
-func (n *Nexus) inaccessible(row *command) code {
-	switch n.group.state {
+func (n *Nexus) inaccessible(row *command) sense.Code {
+	switch n.group.State() {
 	case AccessStandby:
 		if row.flags&passStandby == 0 {
-			return portStandby
+			return sense.PortStandby
 		}
 	case AccessUnavailable:
 		if row.flags&passUnavailable == 0 {
-			return portUnavailable
+			return sense.PortUnavailable
 		}
 	}
-	return noSense
+	return sense.NoSense
 }
 
 // notReady tells why READ and WRITE are refused, whatever they address.
-func (u *Unit) notReady() code {
+func (u *Unit) notReady() sense.Code {
 	if u.erased() {
-		return u.eraseSense().code
+		return u.eraseSense().Code
 	}
 	return u.medium.notReady()
 }
@@ -84,14 +87,14 @@ func (u *Unit) notReady() code {
 func (u *Unit) erased() bool { return u.eraseOperation != nil || u.failedErase != nil }
 
 // eraseSense is what every command but those with passBusy meets then (SBC-4 4.11.3, 4.11.4).
-func (u *Unit) eraseSense() sense {
+func (u *Unit) eraseSense() sense.Data {
 	switch {
 	case u.eraseOperation != nil:
 		return u.eraseOperation.busy()
 	case u.failedErase.Format:
-		return sense{code: formatCorrupted}
+		return sense.Data{Code: sense.FormatCorrupted}
 	default:
-		return sense{code: sanitizeFailed}
+		return sense.Data{Code: sense.SanitizeFailed}
 	}
 }
 
@@ -102,24 +105,20 @@ func (u *Unit) mends(row *command) bool {
 }
 
 // busyCode is why the unit is not ready.
-func (b *eraseOperation) busyCode() code {
+func (b *eraseOperation) busyCode() sense.Code {
 	if b.what.Format {
-		return formatInProgress
+		return sense.FormatInProgress
 	}
-	return sanitizeInProgress
+	return sense.SanitizeInProgress
 }
 
-// busy is the sense data of the operation in progress, with the PROGRESS
-// INDICATION in 65536ths (SPC-5 4.4.2.4.4).
-func (b *eraseOperation) busy() sense {
-	p := b.done * 65535 / max(b.total, 1)
-	return sense{code: b.busyCode(), sks: [3]byte{sksv, byte(p >> 8), byte(p)}}
-}
+// busy is the sense data of the operation in progress.
+func (b *eraseOperation) busy() sense.Data { return b.busyCode().WithProgress(b.done, b.total) }
 
 // notReady tells why the medium cannot be accessed; noSense means that it can.
-func (m *mediumState) notReady() code {
+func (m *mediumState) notReady() sense.Code {
 	if m.ejected {
-		return mediumNotPresent
+		return sense.MediumNotPresent
 	}
-	return noSense
+	return sense.NoSense
 }

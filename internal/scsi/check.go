@@ -4,17 +4,21 @@
 
 package scsi
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
 
 // run checks an enabled task and calls its handler. Each check that returns false has ended it.
 func (t *Task) run() {
 	st := &t.state
-	row := lookup(t.CDB)
+	row := st.n.t.commands.lookup(t.CDB)
 	st.row = row
 	if row == nil {
 		// A pending unit attention condition comes before an invalid field.
 		if st.itl.ua != 0 {
-			t.check(st.itl.ua.take())
+			t.check(st.itl.ua.Take())
 			return
 		}
 		t.badOpcode()
@@ -30,14 +34,14 @@ func (t *Task) run() {
 func (t *Task) mayAccess(row *command) bool {
 	st := &t.state
 	if st.u.reserved() && st.u.reservedFor(st.itl, t, row) {
-		t.end(StatusReservationConflict)
+		t.end(sense.StatusReservationConflict)
 		return false
 	}
 	if st.itl.ua != 0 && row.flags&passUA == 0 {
-		t.check(st.itl.ua.take())
+		t.check(st.itl.ua.Take())
 		return false
 	}
-	if c := st.n.inaccessible(row); c != noSense {
+	if c := st.n.inaccessible(row); c != sense.NoSense {
 		t.check(c)
 		return false
 	}
@@ -48,23 +52,23 @@ func (t *Task) mayAccess(row *command) bool {
 // as the row has.
 func (t *Task) wellFormed(row *command) bool {
 	if len(t.CDB) < len(row.usage) {
-		t.fault(inCDB(0, 7))
+		t.fault(sense.InCDB(0, 7))
 		return false
 	}
 	if row.op == opVariable && int(t.CDB[7]) != len(row.usage)-8 { // ADDITIONAL CDB LENGTH
-		t.fault(inCDB(7, 7))
+		t.fault(sense.InCDB(7, 7))
 		return false
 	}
 	if row.flags&strict != 0 {
 		for i, used := range row.usage {
 			if extra := t.CDB[i] &^ used; i > 0 && i != row.control() && extra != 0 {
-				t.fault(inCDB(i, bits.Len8(extra)-1))
+				t.fault(sense.InCDB(i, bits.Len8(extra)-1))
 				return false
 			}
 		}
 	}
 	if control := t.CDB[row.control()]; control&0x04 != 0 { // NACA: ACA is not supported
-		t.fault(inCDB(row.control(), 2))
+		t.fault(sense.InCDB(row.control(), 2))
 		return false
 	}
 	if row.flags&conditional != 0 && !row.offered(t.state.itl) {
@@ -84,12 +88,12 @@ func (t *Task) mediumReady(row *command) bool {
 	if row.flags&needMedium == 0 {
 		return true
 	}
-	if c := u.medium.notReady(); c != noSense {
+	if c := u.medium.notReady(); c != sense.NoSense {
 		t.check(c)
 		return false
 	}
 	if row.flags&writes != 0 && u.writeProtected() {
-		t.check(writeProtected)
+		t.check(sense.WriteProtected)
 		return false
 	}
 	return true
@@ -98,13 +102,13 @@ func (t *Task) mediumReady(row *command) bool {
 // badOpcode ends the task with INVALID COMMAND OPERATION CODE, or with INVALID
 // FIELD IN CDB where only the service action is unknown (SPC-5 4.3.3).
 func (t *Task) badOpcode() {
-	if row := t.state.row; len(t.CDB) > 1 && (row == nil || row.sa != none) && servedOps[t.CDB[0]].sas != nil {
+	if row := t.state.row; len(t.CDB) > 1 && (row == nil || row.sa != none) && t.state.n.t.commands.byOp[t.CDB[0]].sas != nil {
 		if t.CDB[0] == opVariable {
-			t.fault(inCDB(8, 7))
+			t.fault(sense.InCDB(8, 7))
 			return
 		}
-		t.fault(inCDB(1, 4))
+		t.fault(sense.InCDB(1, 4))
 		return
 	}
-	t.fault(sense{code: invalidOpcode, sks: [3]byte{sksv | sksCDB, 0, 0}})
+	t.fault(sense.UnsupportedOpcode())
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/counters"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
 // requestDone goes on after a request, whatever its status.
@@ -20,7 +22,7 @@ func (o *operation) requestDone() {
 		case c.u != nil && !o.aborted():
 			o.work.refuse(o, c.u, c.status, c.why)
 		default:
-			o.finish(copyTerminated, StatusCheckCondition, sense{code: copyAborted})
+			o.finish(copyTerminated, sense.StatusCheckCondition, sense.Data{Code: sense.CopyAborted})
 		}
 		return
 	}
@@ -42,7 +44,7 @@ func (o *operation) stop() {
 // withdraw is how the operation's task is aborted while the request is on its way.
 func (o *operation) withdraw() {
 	if o.where != nil {
-		o.where.dev.Cancel(&o.req)
+		o.where.cancel(&o.req)
 	}
 }
 
@@ -73,8 +75,8 @@ func (o *operation) release(*Task) {
 }
 
 // describe notes a unit's part in the operation, and what it describes.
-func (o *operation) describe(x *itl, kind opKind, bytes uint64) {
-	x.u.stats.Described[kind] += bytes
+func (o *operation) describe(x *itl, kind counters.Op, bytes uint64) {
+	x.u.describe(kind, bytes)
 	for _, r := range o.roles {
 		if r.x == x && r.kind == kind {
 			return
@@ -85,62 +87,48 @@ func (o *operation) describe(x *itl, kind opKind, bytes uint64) {
 
 // finish ends the operation and its command. status is the COPY OPERATION STATUS,
 // sam and s are those of the command.
-func (o *operation) finish(status, sam byte, s sense) {
+func (o *operation) finish(status, sam byte, data sense.Data) {
 	cancelled := o.cancelled()
 	o.state = over
-	o.x.n.host.copies--
-	o.x.running--
-	o.t.operations = slices.DeleteFunc(o.t.operations, func(q *operation) bool { return q == o })
+	m, s := o.m, o.source
+	m.host(o.host).operations--
+	s.running--
+	m.operations = slices.DeleteFunc(m.operations, func(q *operation) bool { return q == o })
 	if r := o.req.Ref; r != nil {
 		o.req.Ref = nil
 		r.Release()
 	}
 	r := o.result
 	r.op, r.status, r.sam = nil, status, sam
-	if sam == StatusCheckCondition {
+	if sam == sense.StatusCheckCondition {
 		var b [64]byte
-		r.sense = slices.Clone(s.encode(b[:0:len(b)], o.x.u.mode.dsense))
+		r.sense = slices.Clone(data.Encode(b[:0:len(b)], o.x.u.mode.DSense))
 	}
 	if o.kept && o.discard {
-		o.x.forget(r)
+		s.forget(r)
 	}
+	m.left(o.x, s)
 	o.book(sam, cancelled)
 	waiters := o.waiters
 	o.waiters = nil
 	if t := o.task; t != nil {
 		o.task = nil
-		t.afterCopy(sam, s, len(o.roles) > 0)
+		t.afterCopy(sam, data, len(o.roles) > 0)
 	}
 	for _, w := range waiters {
-		w.less(o.t)
+		w.less(m.t)
 	}
-}
-
-// afterCopy ends a task whose operation is over.
-func (t *Task) afterCopy(sam byte, s sense, counted bool) {
-	st := &t.state
-	st.countedByCopy = counted
-	if st.phase == aborting {
-		t.end(StatusGood)
-		return
-	}
-	st.to(enabled)
-	if sam == StatusCheckCondition {
-		t.fault(s)
-		return
-	}
-	t.end(sam)
 }
 
 // book counts the operation once for each part that a unit had in it.
 func (o *operation) book(sam byte, cancelled bool) {
-	outcome := outcomeOf(sam)
+	outcome := counters.OutcomeOf(sam)
 	if cancelled {
-		outcome = 1
+		outcome = counters.Check
 	}
-	now := o.t.exec.Now()
+	now := o.m.t.exec.Now()
 	for _, r := range o.roles {
-		r.x.stats.Commands[r.kind][outcome]++
-		r.x.u.stats.Duration[r.kind].Observe(now - o.start)
+		r.x.count(r.kind, outcome)
+		r.x.u.took(r.kind, now-o.start)
 	}
 }

@@ -3,7 +3,11 @@
 
 package scsi
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
 
 // listIDOf is the LIST IDENTIFIER of RECEIVE COPY RESULTS.
 const listIDOf = 2
@@ -25,9 +29,9 @@ func listID(cdb []byte) uint32 {
 
 // resultOf finds the result that the command asks for; without one the task ends.
 func (t *Task) resultOf() *copyResult {
-	r := t.state.itl.copyWith(listID(t.CDB))
+	r := managerOf(t).source(t.itl()).with(listID(t.CDB))
 	if r == nil {
-		t.fault(inCDB(listIDOf, 7))
+		t.fault(sense.InCDB(listIDOf, 7))
 	}
 	return r
 }
@@ -63,7 +67,7 @@ func doCopyFailure(t *Task) {
 	case h == nil:
 		return
 	case h.op != nil:
-		t.fault(inCDB(listIDOf, 7))
+		t.fault(sense.InCDB(listIDOf, 7))
 		return
 	case !h.failed():
 		t.finish(make([]byte, 4))
@@ -151,9 +155,9 @@ func doTokenInformation(t *Task) {
 
 // doCopyAbort serves COPY OPERATION ABORT: it ends when the operation has.
 func doCopyAbort(t *Task) {
-	r := t.state.itl.copyWith(binary.BigEndian.Uint32(t.CDB[listIDOf:]))
+	r := managerOf(t).source(t.itl()).with(binary.BigEndian.Uint32(t.CDB[listIDOf:]))
 	if r == nil || r.op == nil {
-		t.fault(inCDB(listIDOf, 7))
+		t.fault(sense.InCDB(listIDOf, 7))
 		return
 	}
 	pause := t.pause()

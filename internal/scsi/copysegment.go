@@ -9,6 +9,8 @@ import (
 	"encoding/binary"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/counters"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
 // copying is what an EXTENDED COPY does. Segments run one after the other (which
@@ -39,28 +41,28 @@ func (c *copying) next(o *operation) {
 		}
 		src, dst := c.src, c.dst
 		from, to, s := g.ranges(src.x.u, dst.x.u)
-		if s.code != noSense {
+		if s.Code != sense.NoSense {
 			c.abort(o, s)
 			return
 		}
 		switch { // it waited in the task set of another unit
 		case o.arrived <= src.x.fenced:
-			c.forward(o, fromSource, src, StatusTaskAborted, noSense)
+			c.forward(o, fromSource, src, sense.StatusTaskAborted, sense.NoSense)
 			return
 		case o.arrived <= dst.x.fenced:
-			c.forward(o, fromTarget, dst, StatusTaskAborted, noSense)
+			c.forward(o, fromTarget, dst, sense.StatusTaskAborted, sense.NoSense)
 			return
 		}
-		if status, code := src.x.refuses(from, false); status != StatusGood {
+		if status, code := src.x.refuses(from, false); status != sense.StatusGood {
 			c.forward(o, fromSource, src, status, code)
 			return
 		}
-		if status, code := dst.x.refuses(to, true); status != StatusGood {
+		if status, code := dst.x.refuses(to, true); status != sense.StatusGood {
 			c.forward(o, fromTarget, dst, status, code)
 			return
 		}
-		o.describe(src.x, opXCopySource, from.Bytes())
-		o.describe(dst.x, opXCopyTarget, to.Bytes())
+		o.describe(src.x, counters.XCopySource, from.Bytes())
+		o.describe(dst.x, counters.XCopyTarget, to.Bytes())
 		if from.Count == 0 {
 			o.result.segments++
 			continue
@@ -72,7 +74,7 @@ func (c *copying) next(o *operation) {
 		o.submit(src.x.u)
 		return
 	}
-	o.finish(copyDone, StatusGood, sense{})
+	o.finish(copyDone, sense.StatusGood, sense.Data{})
 }
 
 // resolve returns a CSCD that can be used; otherwise the copy has ended.
@@ -82,15 +84,15 @@ func (c *copying) resolve(o *operation, i, field int) (*cscd, bool) {
 	case i < len(c.list.cscds):
 		d = &c.list.cscds[i]
 	case i != cscdSelf:
-		c.abort(o, inSegment(copyNotReachable, field))
+		c.abort(o, sense.InSegment(sense.CopyNotReachable, field))
 		return nil, false
 	}
 	why := d.why
-	if why == noSense && !d.x.attached() { // gone since
-		why = copyNotReachable
+	if why == sense.NoSense && !d.x.attached() { // gone since
+		why = sense.CopyNotReachable
 	}
-	if why != noSense {
-		c.abort(o, inList(why, d.offset))
+	if why != sense.NoSense {
+		c.abort(o, sense.InList(why, d.offset))
 		return nil, false
 	}
 	return d, true
@@ -129,7 +131,7 @@ const (
 // ranges works out what the segment covers on both sides. Segments are exact: a
 // length that is not whole sectors, or for segment type 02h not whole blocks of
 // both, is refused rather than padded.
-func (g *segment) ranges(src, dst *Unit) (from, to block.Range, s sense) {
+func (g *segment) ranges(src, dst *Unit) (from, to block.Range, s sense.Data) {
 	be := binary.BigEndian
 	srcLBA, dstLBA := be.Uint64(g.raw[segmentFromLBA:]), be.Uint64(g.raw[segmentToLBA:])
 	// An LBA whose sectors would overflow is out of range: it stays so.
@@ -148,27 +150,27 @@ func (g *segment) ranges(src, dst *Unit) (from, to block.Range, s sense) {
 		n := uint64(be.Uint16(g.raw[blocksCount:])) << unit.shift
 		from.Count, to.Count = n, n
 		if n&(1<<src.shift-1) != 0 || n&(1<<dst.shift-1) != 0 {
-			return from, to, inSegment(copyInexact, blocksCount)
+			return from, to, sense.InSegment(sense.CopyInexact, blocksCount)
 		}
-		return from, to, sense{}
+		return from, to, sense.Data{}
 	}
 	n := uint64(be.Uint32(g.raw[offsetBytes:]))
 	a, b := uint64(be.Uint16(g.raw[offsetFrom:])), uint64(be.Uint16(g.raw[offsetTo:]))
 	const mask = block.SectorSize - 1
 	switch {
 	case n > maxSegment:
-		return from, to, inSegment(copyInvalidField, offsetBytes)
+		return from, to, sense.InSegment(sense.CopyInvalidField, offsetBytes)
 	case n&mask != 0:
-		return from, to, inSegment(copyGranularity, offsetBytes)
+		return from, to, sense.InSegment(sense.CopyGranularity, offsetBytes)
 	case a&mask != 0:
-		return from, to, inSegment(copyGranularity, offsetFrom)
+		return from, to, sense.InSegment(sense.CopyGranularity, offsetFrom)
 	case b&mask != 0:
-		return from, to, inSegment(copyGranularity, offsetTo)
+		return from, to, sense.InSegment(sense.CopyGranularity, offsetTo)
 	}
 	from.Start += a >> block.SectorShift
 	to.Start += b >> block.SectorShift
 	from.Count, to.Count = n>>block.SectorShift, n>>block.SectorShift
-	return from, to, sense{}
+	return from, to, sense.Data{}
 }
 
 // ended goes on when the source is held, or the destination has become it.
@@ -184,16 +186,16 @@ func (c *copying) ended(o *operation) {
 		}
 		status, s := o.where.outcome(r)
 		if c.placed {
-			c.forward(o, fromTarget, c.dst, status, s.code)
+			c.forward(o, fromTarget, c.dst, status, s.Code)
 		} else {
-			c.forward(o, fromSource, c.src, status, s.code)
+			c.forward(o, fromSource, c.src, status, s.Code)
 		}
 	case o.cancelled():
 	case !c.placed:
 		if _, ok := c.resolve(o, c.list.segments[c.at].dst, segmentTarget); !ok {
 			return
 		}
-		if status, code := c.dst.x.refuses(c.to, true); status != StatusGood {
+		if status, code := c.dst.x.refuses(c.to, true); status != sense.StatusGood {
 			c.forward(o, fromTarget, c.dst, status, code)
 			return
 		}
@@ -217,25 +219,20 @@ const (
 )
 
 // forward ends the copy with what one of its units said.
-func (c *copying) forward(o *operation, from byte, d *cscd, status byte, why code) {
-	s := inList(copyDeviceFailure, d.offset)
-	if why == lbaOutOfRange {
+func (c *copying) forward(o *operation, from byte, d *cscd, status byte, why sense.Code) {
+	s := sense.InList(sense.CopyDeviceFailure, d.offset)
+	if why == sense.LBAOutOfRange {
 		// Nothing failed: the list asks for what is not there.
-		s.code = copyAborted
+		s.Code = sense.CopyAborted
 	}
-	s.from, s.fwdStatus, s.fwd = from, status, why
+	s.ForwardedFrom, s.ForwardedStatus, s.Forwarded = from, status, why
 	c.abort(o, s)
 }
 
 // abort ends the copy in its present segment. s says what is wrong with it.
-func (c *copying) abort(o *operation, s sense) {
-	s.specific, s.hasSpecific = uint64(c.at), true
-	o.finish(copyError, StatusCheckCondition, s)
-}
-
-// inSegment points to a byte of the present segment descriptor.
-func inSegment(c code, offset int) sense {
-	return sense{code: c, sks: [3]byte{sksv | sksSD, byte(offset >> 8), byte(offset)}}
+func (c *copying) abort(o *operation, s sense.Data) {
+	s.Specific, s.HasSpecific = uint64(c.at), true
+	o.finish(copyError, sense.StatusCheckCondition, s)
 }
 
 func (c *copying) uses(_ *operation, u *Unit, what scope) (found *itl, how use) {
@@ -254,7 +251,7 @@ func (c *copying) uses(_ *operation, u *Unit, what scope) (found *itl, how use) 
 	return found, how
 }
 
-func (c *copying) refuse(o *operation, u *Unit, status byte, why code) {
+func (c *copying) refuse(o *operation, u *Unit, status byte, why sense.Code) {
 	for i := range c.list.segments[c.at:] {
 		g := &c.list.segments[c.at+i]
 		if c.unitOf(g.dst, u) != nil {
@@ -266,7 +263,7 @@ func (c *copying) refuse(o *operation, u *Unit, status byte, why code) {
 			return
 		}
 	}
-	c.abort(o, sense{code: copyAborted})
+	c.abort(o, sense.Data{Code: sense.CopyAborted})
 }
 
 // total is what the segments copy whose units can be reached.
@@ -288,7 +285,7 @@ func (c *copying) total() uint64 {
 		if src == nil || dst == nil {
 			continue
 		}
-		if _, to, s := g.ranges(src, dst); s.code == noSense {
+		if _, to, s := g.ranges(src, dst); s.Code == sense.NoSense {
 			n += to.Bytes()
 		}
 	}

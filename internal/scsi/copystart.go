@@ -1,63 +1,75 @@
 // Stage 2 of a copy, admission: an operation begins if the target, the initiator and the I_T_L
 // nexus have room for one more, and its list identifier is free. From here on it is listed in
-// Target.operations, where whatever fences a unit finds it, until copyend.go takes it out. The
+// manager.operations, where whatever fences a unit finds it, until copyend.go takes it out. The
 // next stage is copysegment.go or odx.go, then device.go and copyend.go.
 
 package scsi
+
+import (
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
 
 // operate starts an operation. id is 0 with named false when its result shall not
 // be kept. With immed the command ends at once. When it returns false the task has
 // ended and the operation has not begun.
 func (t *Task) operate(work copier, id uint32, named, discard, immed bool, listIDAt int) bool {
-	st := &t.state
-	tg, x := st.n.t, st.itl
+	m, x := managerOf(t), t.itl()
+	s := m.source(x)
 	if named {
-		if r := x.copyWith(id); r != nil {
+		if r := s.with(id); r != nil {
 			if r.op != nil {
 				t.fault(listInUse(listIDAt))
 				return false
 			}
-			x.forget(r)
+			s.forget(r)
 		}
 	}
-	if !x.roomForCopy() {
-		t.end(StatusBusy)
+	if !m.room(s, x.n.host.id) {
+		t.end(sense.StatusBusy)
 		return false
 	}
-	o := &operation{t: tg, x: x, task: t, work: work, discard: discard, host: st.n.host.id, start: st.start, arrived: st.arrived}
+	o := &operation{m: m, x: x, source: s, task: t, work: work, discard: discard, host: x.n.host.id, start: t.started(), arrived: t.arrived()}
 	o.req.Done = o.returned
 	o.result = &copyResult{id: id, sa: t.CDB[1] & 0x1F, op: o}
-	st.n.host.copies++
-	x.running++
-	tg.operations = append(tg.operations, o)
+	m.host(o.host).operations++
+	s.running++
+	m.operations = append(m.operations, o)
 	if o.kept = named; named {
-		x.keep(o.result)
+		s.keep(o.result)
 	}
 	if immed {
 		o.task = nil
-		st.countedByCopy = true
+		t.countedElsewhere()
 		t.good()
 	} else {
-		st.continuation = o
-		st.to(atDevice)
+		t.outsource(o)
 	}
 	work.next(o)
 	return true
 }
 
-// roomForCopy reports whether another operation may start on the I_T_L nexus. finish gives back
-// what operate takes.
-func (x *itl) roomForCopy() bool {
-	return len(x.u.t.operations) < maxCopies && x.n.host.copies < maxCopiesOfHost && x.running < maxCopiesOfNexus
+// room reports whether another operation may start on an I_T_L nexus. finish gives back what operate
+// takes.
+func (m *manager) room(s *source, host uint32) bool {
+	return len(m.operations) < maxCopies && m.host(host).operations < maxCopiesOfHost && s.running < maxCopiesOfNexus
+}
+
+// returned is the Done of an operation's requests. What it submits next, for one unit or the
+// other, goes in one batch.
+func (o *operation) returned(*block.Request) {
+	o.m.t.enter()
+	o.requestDone()
+	o.m.t.leave()
 }
 
 // listInUse is OPERATION IN PROGRESS with a pointer to the list identifier, which
 // stands in the CDB or in the parameter list (then at is negative or 0).
-func listInUse(at int) sense {
+func listInUse(at int) sense.Data {
 	if at > 0 {
-		s := inCDB(at, 7)
-		s.code = listIDInUse
+		s := sense.InCDB(at, 7)
+		s.Code = sense.ListIDInUse
 		return s
 	}
-	return inList(listIDInUse, -at)
+	return sense.InList(sense.ListIDInUse, -at)
 }

@@ -8,6 +8,8 @@ import (
 	"encoding/binary"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+	"github.com/arraysim/arraysim/internal/scsi/sgl"
 )
 
 // Limits that the Block Limits VPD page reports.
@@ -82,7 +84,7 @@ func (t *Task) inRange(lba, n uint64) bool {
 		}
 		// SBC-4 4.7: an LBA behind the last is wrong even with no blocks.
 	}
-	t.fault(lbaOutOfRange.withInfo(max(lba, u.blocks)))
+	t.fault(sense.LBAOutOfRange.WithInfo(max(lba, u.blocks)))
 	return false
 }
 
@@ -90,7 +92,7 @@ func (t *Task) inRange(lba, n uint64) bool {
 // formatted with protection information.
 func (t *Task) unprotected() bool {
 	if at := flagsOffset(t.CDB); len(t.state.row.usage) > 6 && t.CDB[at]&maskProtect != 0 {
-		t.fault(inCDB(at, 7))
+		t.fault(sense.InCDB(at, 7))
 		return false
 	}
 	return true
@@ -107,7 +109,7 @@ func (t *Task) transfer(op block.Op) (bytes uint64, ok bool) {
 	}
 	bytes = n * u.blockSize()
 	if bytes > maxTransferBytes {
-		t.fault(inCDB(lengthOffset(t.CDB), 7))
+		t.fault(sense.InCDB(lengthOffset(t.CDB), 7))
 		return 0, false
 	}
 	r := &st.req
@@ -131,10 +133,10 @@ func (t *Task) dataOut(bytes uint64) bool {
 	if have != bytes {
 		use := min(have, bytes)
 		if use&(t.state.u.blockSize()-1) != 0 {
-			t.check(wrongOperand)
+			t.check(sense.WrongOperand)
 			return false
 		}
-		r.Data = clip(t.DataOut, 0, use)
+		r.Data = sgl.Clip(t.DataOut, 0, use)
 		r.Range.Count = use >> block.SectorShift
 		bytes = use
 	}
@@ -150,7 +152,7 @@ func (t *Task) dataOut(bytes uint64) bool {
 func (t *Task) list(n int) (b []byte, ok bool) {
 	t.OutTotal = n
 	if n > 0 && block.VecLen(t.DataOut) < n {
-		t.check(parameterListLength)
+		t.check(sense.ParameterListLength)
 		return nil, false
 	}
 	if len(t.DataOut) > 0 && len(t.DataOut[0]) >= n {
@@ -159,6 +161,25 @@ func (t *Task) list(n int) (b []byte, ok bool) {
 	b = make([]byte, 0, n)
 	for _, v := range t.DataOut {
 		b = append(b, v[:min(len(v), n-len(b))]...)
+	}
+	return b, true
+}
+
+// parameters begins a command whose parameter list has n bytes: it gathers the list, at most longest
+// bytes of it, of which the first head must have come. ok is false when the task has ended: well
+// when there is no list, else with PARAMETER LIST LENGTH ERROR.
+func (t *Task) parameters(n, longest, head int) (b []byte, ok bool) {
+	if n == 0 {
+		t.good()
+		return nil, false
+	}
+	if b, ok = t.list(min(n, longest)); !ok {
+		return nil, false
+	}
+	t.OutTotal = n
+	if len(b) < head {
+		t.check(sense.ParameterListLength)
+		return nil, false
 	}
 	return b, true
 }

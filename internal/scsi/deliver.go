@@ -4,8 +4,6 @@
 
 package scsi
 
-import "github.com/arraysim/arraysim/internal/metrics"
-
 // deliver gives a completed task back to the front end: from the executor, when one of our calls
 // is still running, else at once. It takes out of the task what belongs to others.
 func (t *Task) deliver() {
@@ -80,5 +78,3 @@ func (w *waiter) less(t *Target) {
 		t.call(w.done)
 	}
 }
-
-var _ metrics.Source = (*Target)(nil)

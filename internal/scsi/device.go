@@ -20,21 +20,6 @@ func (t *Task) submit(then func(*Task)) {
 	st.n.t.enqueue(st.u, &st.req)
 }
 
-// submit hands the operation's request to the device of a unit that it uses.
-func (o *operation) submit(u *Unit) {
-	o.where = u
-	o.req.Host, o.req.Located = o.host, false
-	o.t.enqueue(u, &o.req)
-}
-
-// returned is the Done of an operation's requests. What it submits next, for one unit or the
-// other, goes in one batch.
-func (o *operation) returned(*block.Request) {
-	o.t.enter()
-	o.requestDone()
-	o.t.leave()
-}
-
 // enqueue adds a request to the batch for a unit's device.
 func (t *Target) enqueue(u *Unit, r *block.Request) {
 	if t.depth == 0 {

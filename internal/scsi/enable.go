@@ -4,7 +4,10 @@
 
 package scsi
 
-import "github.com/arraysim/arraysim/internal/block"
+import (
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
 
 // schedule enables the tasks that need not wait any longer: an ORDERED task when
 // it is the oldest, a SIMPLE task when no ORDERED one is older; none of them
@@ -65,12 +68,12 @@ func (t *Task) enable() {
 func (t *Task) afterDelay() {
 	st := &t.state
 	if st.phase == aborting {
-		t.end(StatusGood)
+		t.end(sense.StatusGood)
 		return
 	}
 	st.to(enabled)
 	if st.u.removed {
-		t.check(lunNotSupported)
+		t.check(sense.LUNNotSupported)
 		return
 	}
 	t.run()

@@ -8,6 +8,9 @@ import (
 	"encoding/binary"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/counters"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+	"github.com/arraysim/arraysim/internal/scsi/sgl"
 )
 
 // overwriteRate is how fast SANITIZE and FORMAT UNIT write patterns, in bytes a
@@ -51,7 +54,7 @@ func (u *Unit) erase(what eraseParameters, task *Task) {
 	b.total = b.size * uint64(max(what.Passes, 1))
 	b.req.Done = b.step
 	u.eraseOperation, u.failedErase = b, nil
-	u.revokeTokens() // they hold what is to be erased
+	u.t.copies.revoke(u) // they hold what is to be erased
 	if task != nil {
 		task.state.continuation = b
 	}
@@ -59,14 +62,14 @@ func (u *Unit) erase(what eraseParameters, task *Task) {
 	// Commands that run already end first: what they write must go too. Copies end now.
 	w := newWaiter(b.next)
 	u.shut(func(*Nexus) bool { return true })
-	u.fence(w, rest, func(_ *operation, _ *itl, how use) (byte, code) {
+	u.fence(w, rest, func(_, _ *itl, how use) (byte, sense.Code) {
 		if how == usesData {
-			return StatusCheckCondition, tokenRevoked
+			return sense.StatusCheckCondition, sense.TokenRevoked
 		}
-		return StatusCheckCondition, b.busyCode()
+		return sense.StatusCheckCondition, b.busyCode()
 	})
 	for x := u.first; x != nil; x = x.state.next {
-		if _, copies := x.state.continuation.(*operation); !copies && x != task && x.state.phase.elsewhere() {
+		if _, copies := x.state.continuation.(outsourced); !copies && x != task && x.state.phase.elsewhere() {
 			w.left++
 			x.state.waiters = append(x.state.waiters, w)
 		}
@@ -110,7 +113,7 @@ func (b *eraseOperation) next() {
 		}
 	}
 	r.Op, r.Origin, r.Flags, r.Data = block.OpWriteSame, block.OriginWriteSame, 0, [][]byte{pattern}
-	if zero(r.Data) {
+	if sgl.IsZero(r.Data) {
 		r.Data = nil
 	}
 	r.Range = block.Range{Start: at, Count: min(overwritePiece, b.size-at)}
@@ -150,9 +153,9 @@ func (u *Unit) eraseEnded(b *eraseOperation, ok bool) {
 	case ok:
 		b.task.good()
 	case b.what.Format:
-		b.task.check(formatFailed)
+		b.task.check(sense.FormatFailed)
 	default:
-		b.task.check(sanitizeFailed)
+		b.task.check(sense.SanitizeFailed)
 	}
 }
 
@@ -180,10 +183,10 @@ func doSanitize(t *Task) {
 	switch {
 	case sa == sanitizeOverwrite:
 		if n <= overwriteHeader || n > overwriteHeader+int(u.blockSize()) {
-			t.fault(inCDB(7, 7))
+			t.fault(sense.InCDB(7, 7))
 			return
 		}
-		b, ok := t.list(n)
+		b, ok := t.parameters(n, n, overwriteHeader)
 		if !ok {
 			return
 		}
@@ -191,20 +194,20 @@ func doSanitize(t *Task) {
 		what.Passes, what.Invert = int(b[0]&overwriteCount), b[0]&overwriteInvert != 0
 		switch {
 		case what.Passes == 0:
-			t.fault(inList(invalidFieldInList, 0))
+			t.fault(sense.InList(sense.InvalidFieldInList, 0))
 			return
 		case length == 0 || length != n-overwriteHeader:
-			t.fault(inList(invalidFieldInList, 2))
+			t.fault(sense.InList(sense.InvalidFieldInList, 2))
 			return
 		}
-		what.Pattern = repeat(b[overwriteHeader:], int(u.blockSize()))
+		what.Pattern = sgl.Repeat(b[overwriteHeader:], int(u.blockSize()))
 	case n != 0:
-		t.fault(inCDB(7, 7))
+		t.fault(sense.InCDB(7, 7))
 		return
 	case sa == sanitizeExit:
 		if f := u.failedErase; f != nil && !f.Format {
 			if !f.Unrestricted {
-				t.fault(inCDB(1, 4))
+				t.fault(sense.InCDB(1, 4))
 				return
 			}
 			u.failedErase = nil
@@ -218,7 +221,7 @@ func doSanitize(t *Task) {
 // erase starts the operation of the task's command.
 func (t *Task) erase(what eraseParameters, immed bool) {
 	u := t.state.u
-	t.describe(opErase, u, u.info.Sectors<<block.SectorShift*uint64(max(what.Passes, 1)))
+	t.unit().describe(counters.Erase, u.info.Sectors<<block.SectorShift*uint64(max(what.Passes, 1)))
 	if immed {
 		u.erase(what, nil)
 		t.good()
@@ -248,7 +251,7 @@ func doFormat(t *Task) {
 	u := t.state.u
 	be := binary.BigEndian
 	if t.CDB[1]&formatPInfo != 0 {
-		t.fault(inCDB(1, 7))
+		t.fault(sense.InCDB(1, 7))
 		return
 	}
 	what := eraseParameters{Format: true}
@@ -256,53 +259,51 @@ func doFormat(t *Task) {
 		t.erase(what, false)
 		return
 	}
-	b := joined(t.DataOut, formatLongHead+formatInitHead+int(u.blockSize()))
 	head := formatShortHead
 	if t.CDB[1]&formatLong != 0 {
 		head = formatLongHead
 	}
-	t.OutTotal = head
-	if len(b) < head {
-		t.check(parameterListLength)
+	if _, ok := t.parameters(head, head, head); !ok { // the CDB says of no length
 		return
 	}
+	b := sgl.Joined(t.DataOut, formatLongHead+formatInitHead+int(u.blockSize()))
 	defects := uint32(be.Uint16(b[2:]))
 	if head == formatLongHead {
 		defects = be.Uint32(b[4:])
 	}
 	switch flags := b[1]; {
 	case b[0]&7 != 0: // PROTECTION FIELD USAGE
-		t.fault(inList(invalidFieldInList, 0))
+		t.fault(sense.InList(sense.InvalidFieldInList, 0))
 		return
 	case flags&(formatDPRY|formatSTPF|formatDCRT) != 0 && flags&0x80 == 0: // mean something with FOV=1 only
-		t.fault(inList(invalidFieldInList, 1))
+		t.fault(sense.InList(sense.InvalidFieldInList, 1))
 		return
 	case head == formatLongHead && b[3] != 0:
-		t.fault(inList(invalidFieldInList, 3))
+		t.fault(sense.InList(sense.InvalidFieldInList, 3))
 		return
 	case defects != 0:
-		t.fault(inList(invalidFieldInList, head-2))
+		t.fault(sense.InList(sense.InvalidFieldInList, head-2))
 		return
 	case flags&formatInit != 0:
 		d := b[head:]
 		if len(d) < formatInitHead {
-			t.check(parameterListLength)
+			t.check(sense.ParameterListLength)
 			return
 		}
 		kind, length := d[1], int(be.Uint16(d[2:]))
 		t.OutTotal = head + formatInitHead + length
 		switch {
 		case kind > 1 || kind == 0 && length != 0:
-			t.fault(inList(invalidFieldInList, head+1))
+			t.fault(sense.InList(sense.InvalidFieldInList, head+1))
 			return
 		case kind == 1 && (length == 0 || length > int(u.blockSize())):
-			t.fault(inList(invalidFieldInList, head+2))
+			t.fault(sense.InList(sense.InvalidFieldInList, head+2))
 			return
 		case len(d) < formatInitHead+length:
-			t.check(parameterListLength)
+			t.check(sense.ParameterListLength)
 			return
 		case kind == 1:
-			what.Passes, what.Pattern = 1, repeat(d[formatInitHead:formatInitHead+length], int(u.blockSize()))
+			what.Passes, what.Pattern = 1, sgl.Repeat(d[formatInitHead:formatInitHead+length], int(u.blockSize()))
 		}
 	}
 	t.erase(what, b[1]&formatImmed != 0)

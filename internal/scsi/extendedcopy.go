@@ -8,6 +8,8 @@ package scsi
 import (
 	"bytes"
 	"encoding/binary"
+
+	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
 // Limits of EXTENDED COPY, as RECEIVE COPY OPERATING PARAMETERS and the
@@ -97,19 +99,13 @@ const (
 func doExtendedCopy(t *Task) {
 	st := &t.state
 	const longest = copyHeader4 + maxDescriptorBytes + cscdLen + segmentOffsetLen
-	n := binary.BigEndian.Uint32(t.CDB[10:])
-	if n == 0 {
-		t.good()
-		return
-	}
 	// A list that is too long is still read as far as its header needs.
-	b, ok := t.list(int(min(n, longest)))
+	b, ok := t.parameters(int(binary.BigEndian.Uint32(t.CDB[10:])), longest, copyHeader)
 	if !ok {
 		return
 	}
-	t.OutTotal = int(n)
 	l, s := parseCopyList(st.itl, b, t.CDB[1]&0x1F)
-	if s.code != noSense {
+	if s.Code != sense.NoSense {
 		t.fault(s)
 		return
 	}
@@ -120,7 +116,7 @@ func doExtendedCopy(t *Task) {
 // nexus. why tells what is wrong with it; it matters once a segment uses it.
 type cscd struct {
 	x      *itl
-	why    code
+	why    sense.Code
 	offset int // in the parameter list
 }
 
@@ -153,64 +149,64 @@ type lengths struct {
 }
 
 // header parses the fixed part of a list. sa says which.
-func (l *copyList) header(b []byte, sa byte) (lengths, sense) {
+func (l *copyList) header(b []byte, sa byte) (lengths, sense.Data) {
 	be := binary.BigEndian
 	l.usage, l.priority = b[copyUsage]>>3&3, b[copyUsage]&7
 	if sa == saCopyLID1 {
 		l.id, l.idAt = uint32(b[copyListID]), copyListID
 		return lengths{copyHeader, uint32(be.Uint16(b[copyCSCDBytes:])), be.Uint32(b[copySegBytes:]), be.Uint32(b[copyInlineBytes:]),
-			copyCSCDBytes, copySegBytes, copyInlineBytes}, sense{}
+			copyCSCDBytes, copySegBytes, copyInlineBytes}, sense.Data{}
 	}
 	if len(b) < copyHeader4 {
-		return lengths{}, sense{code: parameterListLength}
+		return lengths{}, sense.Data{Code: sense.ParameterListLength}
 	}
 	l.id, l.idAt = be.Uint32(b[copyListID4:]), copyListID4
 	l.immed = b[copyFlags4]&copyImmed4 != 0
 	switch {
 	case b[copyFormat4] != 1:
-		return lengths{}, inList(invalidFieldInList, copyFormat4)
+		return lengths{}, sense.InList(sense.InvalidFieldInList, copyFormat4)
 	case be.Uint16(b[copyHeadBytes4:]) != cscdLen:
-		return lengths{}, inList(invalidFieldInList, copyHeadBytes4)
+		return lengths{}, sense.InList(sense.InvalidFieldInList, copyHeadBytes4)
 	case b[copyHeadType4] != headCSCDType:
-		return lengths{}, inList(invalidFieldInList, copyHeadType4)
+		return lengths{}, sense.InList(sense.InvalidFieldInList, copyHeadType4)
 	}
 	return lengths{copyHeader4, uint32(be.Uint16(b[copyCSCDBytes4:])), uint32(be.Uint16(b[copySegBytes4:])), uint32(be.Uint16(b[copyInlineBytes4:])),
-		copyCSCDBytes4, copySegBytes4, copyInlineBytes4}, sense{}
+		copyCSCDBytes4, copySegBytes4, copyInlineBytes4}, sense.Data{}
 }
 
 // parseCopyList parses b, which came with service action sa on x. Only what makes
 // the whole list unusable is an error here; the rest is found when the segment
 // runs.
-func parseCopyList(x *itl, b []byte, sa byte) (*copyList, sense) {
+func parseCopyList(x *itl, b []byte, sa byte) (*copyList, sense.Data) {
 	be := binary.BigEndian
 	if len(b) < copyHeader {
-		return nil, sense{code: parameterListLength}
+		return nil, sense.Data{Code: sense.ParameterListLength}
 	}
 	l := &copyList{self: cscd{x: x}}
 	p, s := l.header(b, sa)
-	if s.code != noSense {
+	if s.Code != sense.NoSense {
 		return nil, s
 	}
 	cscdBytes, segBytes := int(p.cscds), p.segments
 	switch {
 	case l.usage == 1:
-		return nil, inList(invalidFieldInList, copyUsage)
+		return nil, sense.InList(sense.InvalidFieldInList, copyUsage)
 	case l.usage == usageNone && l.id != 0:
-		return nil, inList(invalidFieldInList, l.idAt)
+		return nil, sense.InList(sense.InvalidFieldInList, l.idAt)
 	case uint64(cscdBytes)+uint64(segBytes) > maxDescriptorBytes:
-		return nil, inList(parameterListLength, p.cscdsAt)
+		return nil, sense.InList(sense.ParameterListLength, p.cscdsAt)
 	case p.inline != 0:
-		return nil, inList(inlineDataExceeded, p.inAt)
+		return nil, sense.InList(sense.InlineDataExceeded, p.inAt)
 	case cscdBytes%cscdLen != 0:
-		return nil, inList(parameterListLength, p.cscdsAt)
+		return nil, sense.InList(sense.ParameterListLength, p.cscdsAt)
 	case cscdBytes/cscdLen > maxCSCDs:
-		return nil, inList(tooManyCSCDs, p.cscdsAt)
+		return nil, sense.InList(sense.TooManyCSCDs, p.cscdsAt)
 	case p.head+cscdBytes+int(segBytes) > len(b):
-		return nil, sense{code: parameterListLength}
+		return nil, sense.Data{Code: sense.ParameterListLength}
 	}
 	for at := p.head; at < p.head+cscdBytes; at += cscdLen {
 		c, s := parseCSCD(x.n, b[at:at+cscdLen], at)
-		if s.code != noSense {
+		if s.Code != sense.NoSense {
 			return nil, s
 		}
 		l.cscds = append(l.cscds, c)
@@ -219,10 +215,10 @@ func parseCopyList(x *itl, b []byte, sa byte) (*copyList, sense) {
 	for at := first; at < first+int(segBytes); {
 		rest := b[at : first+int(segBytes)]
 		if len(rest) < 8 {
-			return nil, sense{code: parameterListLength}
+			return nil, sense.Data{Code: sense.ParameterListLength}
 		}
 		if len(l.segments) == maxSegments {
-			return nil, inList(tooManySegments, p.segsAt)
+			return nil, sense.InList(sense.TooManySegments, p.segsAt)
 		}
 		size := segmentBlocksLen
 		switch rest[0] {
@@ -230,47 +226,47 @@ func parseCopyList(x *itl, b []byte, sa byte) (*copyList, sense) {
 		case segmentOffset:
 			size = segmentOffsetLen
 		default:
-			return nil, inList(unsupportedSegment, at)
+			return nil, sense.InList(sense.UnsupportedSegment, at)
 		}
 		if int(be.Uint16(rest[2:])) != size-4 {
-			return nil, inList(invalidFieldInList, at+2)
+			return nil, sense.InList(sense.InvalidFieldInList, at+2)
 		}
 		if len(rest) < size {
-			return nil, sense{code: parameterListLength}
+			return nil, sense.Data{Code: sense.ParameterListLength}
 		}
 		// The list outlives its buffer when the copy goes on in the background.
 		l.segments = append(l.segments, segment{bytes.Clone(rest[:size]),
 			int(be.Uint16(rest[segmentSource:])), int(be.Uint16(rest[segmentTarget:]))})
 		at += size
 	}
-	return l, sense{}
+	return l, sense.Data{}
 }
 
-func parseCSCD(n *Nexus, b []byte, at int) (cscd, sense) {
+func parseCSCD(n *Nexus, b []byte, at int) (cscd, sense.Data) {
 	if b[0] != cscdIdent {
-		return cscd{}, inList(unsupportedCSCD, at)
+		return cscd{}, sense.InList(sense.UnsupportedCSCD, at)
 	}
 	if b[cscdIDLen] > cscdIDMax {
-		return cscd{}, inList(invalidFieldInList, at+cscdIDLen)
+		return cscd{}, sense.InList(sense.InvalidFieldInList, at+cscdIDLen)
 	}
 	c := cscd{offset: at}
 	if b[cscdFlags]&cscdPDT != 0 {
-		c.why = copyIncorrectType
-		return c, sense{}
+		c.why = sense.CopyIncorrectType
+		return c, sense.Data{}
 	}
-	c.why = copyNotReachable
+	c.why = sense.CopyNotReachable
 	if b[cscdFlags]&cscdNUL != 0 {
-		return c, sense{}
+		return c, sense.Data{}
 	}
 	c.x = n.named(b[cscdCodeSet]&0x0F, b[cscdKind]&0x3F, b[cscdID:cscdID+int(b[cscdIDLen])])
 	if c.x == nil {
-		return c, sense{}
+		return c, sense.Data{}
 	}
-	c.why = noSense
+	c.why = sense.NoSense
 	if size := uint64(binary.BigEndian.Uint32(b[cscdBlockLen:]) & 0xFFFFFF); size != 0 && size != c.x.u.blockSize() {
-		return c, inList(invalidFieldInList, at+cscdBlockLen+1)
+		return c, sense.InList(sense.InvalidFieldInList, at+cscdBlockLen+1)
 	}
-	return c, sense{}
+	return c, sense.Data{}
 }
 
 // named finds the unit of a designator among the LUNs that the nexus can see, and
@@ -282,7 +278,7 @@ func (n *Nexus) named(codeSet, kind byte, id []byte) *itl {
 		}
 		for i := range x.u.names {
 			d := &x.u.names[i]
-			if d.codeSet == codeSet && d.kind == kind && bytes.Equal(d.id, id) {
+			if d.CodeSet == codeSet && d.Type == kind && bytes.Equal(d.ID, id) {
 				return x
 			}
 		}

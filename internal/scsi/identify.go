@@ -6,6 +6,8 @@ package scsi
 import (
 	"encoding/binary"
 	"slices"
+
+	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
 // Types of identifying information (SPC-5 table 288), as they stand in byte 10.
@@ -39,7 +41,7 @@ func doReportIdent(t *Task) {
 			b = be.AppendUint16(append(b, byte(d[0]), 0), uint16(d[1]))
 		}
 	default:
-		t.fault(inCDB(10, 7))
+		t.fault(sense.InCDB(10, 7))
 		return
 	}
 	be.PutUint16(b[2:], uint16(len(b)-4))
@@ -56,11 +58,11 @@ func doSetIdent(t *Task) {
 	case identText:
 		at, most = &u.label.text, maxIdentText
 	default:
-		t.fault(inCDB(10, 7))
+		t.fault(sense.InCDB(10, 7))
 		return
 	}
 	if n > most {
-		t.fault(inCDB(6, 7))
+		t.fault(sense.InCDB(6, 7))
 		return
 	}
 	b, ok := t.list(int(n))
@@ -68,11 +70,11 @@ func doSetIdent(t *Task) {
 		return
 	}
 	if at == &u.label.text && n > 0 && b[n-1] != 0 { // a text ends with a NUL
-		t.fault(inList(invalidFieldInList, int(n-1)))
+		t.fault(sense.InList(sense.InvalidFieldInList, int(n-1)))
 		return
 	}
 	*at = slices.Clone(b)
-	u.establish(uaIdentifier, t.state.itl)
+	u.establish(sense.UAIdentifier, t.state.itl)
 	t.goodWhenSaved()
 }
 
@@ -110,7 +112,7 @@ func doSetTimestamp(t *Task) {
 		t.good()
 		return
 	case n != timestampLen:
-		t.check(parameterListLength)
+		t.check(sense.ParameterListLength)
 		return
 	}
 	b, ok := t.list(timestampLen)
@@ -121,6 +123,6 @@ func doSetTimestamp(t *Task) {
 	copy(v[2:], b[timestampAt:timestampAt+6])
 	u.label.clock = binary.BigEndian.Uint64(v[:]) - uint64(u.t.exec.Now()/nsPerMilli)
 	u.label.clockSet = true
-	u.establish(uaTimestamp, t.state.itl)
+	u.establish(sense.UATimestamp, t.state.itl)
 	t.good()
 }

@@ -3,6 +3,11 @@
 
 package scsi
 
+import (
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/counters"
+)
+
 // Offload is an offload command that has begun and not ended.
 type Offload struct {
 	Primitive string // "xcopy", "write_same" or "odx"
@@ -25,45 +30,28 @@ func (t *Target) Offloads(out []Offload) []Offload {
 			if st.phase != atDevice && st.phase != aborting {
 				continue
 			}
-			if o, ok := st.continuation.(*operation); ok {
+			if o, ok := st.continuation.(outsourced); ok {
 				out = append(out, o.offload())
-			} else if st.row != nil && st.row.kind == opWriteSame {
+			} else if st.row != nil && st.row.kind == counters.WriteSame {
 				out = append(out, task.writeSame())
 			}
 		}
 	}
-	for _, o := range t.operations {
-		if o.task == nil {
-			out = append(out, o.offload())
-		}
-	}
-	return out
+	return t.copies.offloads(out)
+}
+
+// progress is the continuation of a command that goes to the device in pieces.
+type progress interface {
+	// progress returns how many bytes are done, and of how many. piece is what is at the device.
+	progress(piece *block.Request) (done, total uint64)
 }
 
 // writeSame describes a WRITE SAME whose request is with the device.
 func (t *Task) writeSame() Offload {
 	st := &t.state
-	o := Offload{Primitive: "write_same", Volume: st.u.stats.volume, Initiator: st.n.initiator, Total: st.req.Range.Bytes(), Start: st.start}
-	if p, ok := st.continuation.(*patterned); ok {
-		o.Done = p.size - p.rest.Bytes() - st.req.Range.Bytes()
-		o.Total = p.size
+	o := Offload{Primitive: "write_same", Volume: st.u.volume(), Initiator: st.n.initiator, Total: st.req.Range.Bytes(), Start: st.start}
+	if p, ok := st.continuation.(progress); ok {
+		o.Done, o.Total = p.progress(&st.req)
 	}
 	return o
-}
-
-func (o *operation) offload() Offload {
-	f := Offload{Volume: o.x.u.stats.volume, Initiator: o.x.n.initiator, Done: o.result.moved, Start: o.start, Background: o.task == nil}
-	switch w := o.work.(type) {
-	case *copying:
-		f.Primitive = "xcopy"
-		if w.dst != nil {
-			f.Volume = w.dst.x.u.stats.volume
-		}
-		f.Total = max(w.total(), f.Done)
-	case *populating:
-		f.Primitive, f.Total = "odx", total(w.ranges)
-	case *writing:
-		f.Primitive, f.Total = "odx", total(w.ranges)
-	}
-	return f
 }

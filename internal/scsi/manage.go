@@ -3,7 +3,11 @@
 
 package scsi
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
 
 // Manage carries out a task management function. done is called, never from
 // inside Manage, when all tasks that it affects have ended. Tasks of this nexus
@@ -38,7 +42,7 @@ func (n *Nexus) Manage(fn TMF, lun, tag uint64, done func(TMFResponse)) {
 	case AbortTaskSet:
 		u.abortWhere(w, n, func(k *Task) bool { return k.state.itl == x })
 	case ClearTaskSet:
-		u.clearTasks(w, n, uaCommandsCleared)
+		u.clearTasks(w, n, sense.UACommandsCleared)
 	case LogicalUnitReset:
 		u.reset(w, n)
 	case ClearACA:
@@ -51,7 +55,7 @@ func (n *Nexus) Manage(fn TMF, lun, tag uint64, done func(TMFResponse)) {
 
 // clearTasks aborts every task of the unit and tells the other nexuses that lost
 // one.
-func (u *Unit) clearTasks(w *waiter, by *Nexus, ua unitAttention) {
+func (u *Unit) clearTasks(w *waiter, by *Nexus, ua sense.Attentions) {
 	u.abortWhere(w, by, func(k *Task) bool {
 		if x := k.state.itl; x.n != by {
 			x.ua |= ua
@@ -67,13 +71,13 @@ func (u *Unit) reset(w *waiter, by *Nexus) {
 	u.abortWhere(w, by, func(*Task) bool { return true })
 	u.shut(func(*Nexus) bool { return true })
 	u.fence(w, rest, aborts)
-	u.t.endOperations(w, func(o *operation) bool { return o.x.u == u })
+	u.t.stopCopies(w, func(x *itl) bool { return x.u == u })
 	u.spc2Holder = nil
 	u.mode = u.savedMode
 	for _, x := range u.itls {
 		x.prevent = false
-		x.dropCopies()
-		x.ua |= uaReset
+		u.t.copies.drop(x)
+		x.ua |= sense.UAReset
 	}
 }
 
@@ -99,7 +103,7 @@ func (t *Target) resetAll(n *Nexus, fn TMF, done func(TMFResponse)) {
 		}
 		x.u.reset(w, n)
 		if fn == TargetColdReset {
-			x.u.establish(uaPowerOn, nil)
+			x.u.establish(sense.UAPowerOn, nil)
 		}
 	}
 	w.less(t)

@@ -6,6 +6,8 @@ package scsi
 import (
 	"encoding/binary"
 	"slices"
+
+	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
 // mediumState is the state that START STOP UNIT changes.
@@ -30,21 +32,21 @@ func doStartStop(t *Task) {
 	switch {
 	case b&maskCondition != 0:
 	case loej && !u.opt.Removable:
-		t.fault(inCDB(4, 1))
+		t.fault(sense.InCDB(4, 1))
 		return
 	case loej && u.prevented():
-		t.check(removalPrevented)
+		t.check(sense.RemovalPrevented)
 		return
 	case loej:
 		if start && u.medium.ejected {
-			u.establish(uaMediumChanged, t.state.itl)
+			u.establish(sense.UAMediumChanged, t.state.itl)
 		}
 		if !start && !u.medium.ejected {
 			u.medium.cycles++
 		}
 		u.medium.ejected = !start
 	case start && u.medium.ejected:
-		t.check(mediumNotPresent)
+		t.check(sense.MediumNotPresent)
 		return
 	}
 	t.good()
@@ -61,10 +63,10 @@ func doPreventAllow(t *Task) {
 	prevent := t.CDB[4] & 3
 	switch {
 	case prevent > 1: // obsolete values for attachable media changers
-		t.fault(inCDB(4, 1))
+		t.fault(sense.InCDB(4, 1))
 		return
 	case prevent == 1 && !st.u.opt.Removable:
-		t.fault(inCDB(4, 0))
+		t.fault(sense.InCDB(4, 0))
 		return
 	}
 	st.itl.prevent = prevent == 1
@@ -77,9 +79,9 @@ func doSendDiagnostic(t *Task) {
 	const selfTest = 0x04
 	switch code := t.CDB[1] >> 5; {
 	case t.CDB[3]|t.CDB[4] != 0:
-		t.fault(inCDB(3, 7))
+		t.fault(sense.InCDB(3, 7))
 	case t.CDB[1]&selfTest != 0 && code != 0, code == 3, code == 7:
-		t.fault(inCDB(1, 7))
+		t.fault(sense.InCDB(1, 7))
 	default:
 		t.good()
 	}

@@ -9,6 +9,12 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/alua"
+	"github.com/arraysim/arraysim/internal/scsi/counters"
+	"github.com/arraysim/arraysim/internal/scsi/names"
+	"github.com/arraysim/arraysim/internal/scsi/pages"
+	"github.com/arraysim/arraysim/internal/scsi/reservation"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
 // maxLUN is the largest LUN of flat space addressing (SAM-5 4.7.7.4).
@@ -17,27 +23,26 @@ const maxLUN = 1<<14 - 1
 // Target is a SCSI target device: its logical units, and which of them each
 // initiator may see.
 type Target struct {
-	opt  Options
-	exec block.Executor
+	opt      Options
+	exec     block.Executor
+	commands *commands
 
 	// Who is there (target.go, nexus.go).
 	units   []*Unit            // in the order of AddUnit
 	maps    map[string]*lunMap // by initiator; never iterated where order matters
 	nexuses []*Nexus           // in the order of OpenNexus
-	groups  []*portGroup       // in the order of Options.Ports
+	groups  alua.Groups        // in the order of Options.Ports
 	hosts   []*host            // hosts[i].id == i+1
 	hostOf  map[string]*host
 	known   map[string]bool // initiator ports that logged in before; bounded
 
-	// What they count (counters.go), and from where generations count (logs.go).
-	stats   map[string]*unitStats
-	vols    []string // keys of stats in order
+	// What they count, and from where generations count (logs.go).
+	stats   counters.Set
 	genBase uint64
 
-	arrivals   uint64       // tasks received, the number of the last
-	operations []*operation // that run, in the order of their beginning (copystart.go)
-	tokens     []*rodToken  // in the order of creation (rodtoken.go)
-	scratch    scratch      // of VERIFY
+	arrivals uint64 // tasks received, the number of the last
+	copies   copyManager
+	scratch  scratch // of VERIFY
 
 	// The batch of requests that the present call collects for one device (device.go).
 	depth     int
@@ -52,13 +57,11 @@ type Target struct {
 	drain  func()
 }
 
-// host is an initiator by name, however many ports and sessions it has. Its counts are bounded,
-// so that one initiator leaves room for the others.
+// host is an initiator by name, however many ports and sessions it has. What it takes of the scratch
+// memory is bounded, so that it leaves room for others.
 type host struct {
 	id      uint32
 	name    string
-	copies  int // copy operations that run
-	tokens  int // ROD tokens that are valid
 	scratch int // pieces of the target's scratch memory
 }
 
@@ -74,13 +77,13 @@ type Unit struct {
 	info        block.Info // of dev, renewed by its events
 	blocks      uint64     // capacity in logical blocks
 	shift       uint8      // log2 of sectors per logical block
-	names       []designator
+	names       []names.Designator
 	itls        []*itl // in the order in which nexuses saw the unit
 	removed     bool   // it stays so
 
 	taskSet
 
-	mode, savedMode modeState       // current and saved values of the mode pages
+	mode, savedMode pages.Mode      // current and saved values of the mode pages
 	label           label           // identify.go
 	overThreshold   bool            // the pool's use is above the soft threshold
 	medium          mediumState     // medium.go
@@ -88,8 +91,8 @@ type Unit struct {
 	// failedErase is what the last of them was that failed, until one succeeds.
 	failedErase *eraseParameters
 	spc2Holder  *itl // RESERVE(6) and RESERVE(10)
-	pr          persistent
-	stats       *unitStats
+	pr          reservation.State
+	stats       *counters.Volume
 }
 
 // Nexus is an I_T nexus: one initiator port logged in to one target port.
@@ -98,7 +101,7 @@ type Nexus struct {
 	initiator  string
 	port       string
 	targetPort uint16
-	group      *portGroup
+	group      *alua.Group
 	host       *host
 	luns       []*itl // by LUN
 	closed     bool   // it stays so
@@ -111,14 +114,17 @@ type itl struct {
 	n       *Nexus
 	u       *Unit
 	lun     uint16
-	ua      unitAttention // pending
-	prevent bool          // PREVENT ALLOW MEDIUM REMOVAL
-	stats   *hostStats
-	copies  []*copyResult
-	running int // copy operations that came here and are not over
+	ua      sense.Attentions // pending
+	prevent bool             // PREVENT ALLOW MEDIUM REMOVAL
+	stats   *counters.Host
 	// fenced is the last task that had arrived when the unit was fenced against the nexus: what a
 	// copy that came before has not begun by then it does not begin later.
 	fenced uint64
+}
+
+// product is what INQUIRY says of all units alike.
+func (t *Target) product() *pages.Product {
+	return &pages.Product{Vendor: t.opt.Vendor, Product: t.opt.Product, Revision: t.opt.Revision}
 }
 
 func (t *Target) mapFor(initiator string) *lunMap {
@@ -159,7 +165,7 @@ func (u *Unit) atomicBlocks() uint64 { return uint64(u.info.AtomicSectors) >> u.
 
 // writeProtected reports whether the medium refuses writes.
 func (u *Unit) writeProtected() bool {
-	return u.opt.WriteProtect || u.info.ReadOnly || u.mode.swp
+	return u.opt.WriteProtect || u.info.ReadOnly || u.mode.SWP
 }
 
 // BlockSize returns the logical block length in bytes of the unit that an
@@ -202,6 +208,11 @@ func (n *Nexus) setsGroups() bool {
 
 // attached reports whether the nexus still sees the unit at this LUN.
 func (x *itl) attached() bool { return !x.u.removed && !x.n.closed && x.n.luns[x.lun] == x }
+
+// it returns the names by which registrations know the nexus.
+func (n *Nexus) it() reservation.Nexus {
+	return reservation.Nexus{Port: n.port, TargetPort: n.targetPort}
+}
 
 // HostID returns the number that the target gave to the nexus's initiator; it is
 // the Host of every request that the nexus causes.

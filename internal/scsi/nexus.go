@@ -5,7 +5,13 @@
 
 package scsi
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/scsi/names"
+	"github.com/arraysim/arraysim/internal/scsi/reservation"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
 
 // knownPorts bounds the memory of initiator ports that were here before.
 const knownPorts = 4096
@@ -14,13 +20,13 @@ const knownPorts = 4096
 // of its port (for iSCSI name + ",i,0x" + ISID), targetPort the relative target
 // port identifier. Front ends close the old nexus of the same port first.
 func (t *Target) OpenNexus(initiator, port string, targetPort uint16) *Nexus {
-	port, _ = canonicalPort(port)
-	n := &Nexus{t: t, initiator: initiator, port: port, targetPort: targetPort, group: t.groupOfPort(targetPort), host: t.hostNamed(initiator)}
+	port, _ = names.CanonicalPort(port)
+	n := &Nexus{t: t, initiator: initiator, port: port, targetPort: targetPort, group: t.groups.OfPort(targetPort), host: t.hostNamed(initiator)}
 	t.nexuses = append(t.nexuses, n)
 	n.remap()
-	ua := uaPowerOn
+	ua := sense.UAPowerOn
 	if t.known[port] {
-		ua = uaNexusLoss
+		ua = sense.UANexusLoss
 	}
 	for _, x := range n.luns {
 		if x != nil {
@@ -34,7 +40,7 @@ func (t *Target) OpenNexus(initiator, port string, targetPort uint16) *Nexus {
 // fabrics): its units say nothing of ports in the terms of iSCSI. name is that of initiator and
 // port.
 func (t *Target) OpenFabricNexus(name string) *Nexus {
-	n := t.OpenNexus(name, name, t.groups[0].ports[0])
+	n := t.OpenNexus(name, name, t.groups.Ports()[0])
 	n.fabric = true
 	return n
 }
@@ -65,7 +71,7 @@ func (n *Nexus) remap() {
 		}
 		n.luns[lun] = nil
 		if u != nil {
-			x := &itl{n: n, u: u, lun: uint16(lun), ua: uaPowerOn, stats: u.stats.host(n.host)}
+			x := &itl{n: n, u: u, lun: uint16(lun), ua: sense.UAPowerOn, stats: u.stats.Host(n.host.name)}
 			u.itls = append(u.itls, x)
 			n.luns[lun] = x
 		}
@@ -75,7 +81,7 @@ func (n *Nexus) remap() {
 	}
 	for _, x := range n.luns {
 		if x != nil {
-			x.ua |= uaLUNsChanged
+			x.ua |= sense.UALUNsChanged
 		}
 	}
 }
@@ -88,7 +94,7 @@ func (x *itl) detach() {
 	if u.spc2Holder == x {
 		u.spc2Holder = nil
 	}
-	x.dropCopies()
+	u.t.copies.drop(x)
 }
 
 // Close ends the nexus (I_T nexus loss): its tasks are aborted, done is called
@@ -109,7 +115,7 @@ func (n *Nexus) Close(done func()) {
 			x.u.abortWhere(w, nil, func(task *Task) bool { return task.state.itl == x })
 		}
 	}
-	t.endOperations(w, func(o *operation) bool { return o.x.n == n })
+	t.stopCopies(w, func(x *itl) bool { return x.n == n })
 	for _, x := range n.luns {
 		if x != nil {
 			x.detach()
@@ -121,4 +127,22 @@ func (n *Nexus) Close(done func()) {
 	}
 	t.known[n.port] = true
 	w.less(t)
+}
+
+// establish raises ua on every I_T nexus of the unit but one (nil spares none).
+func (u *Unit) establish(ua sense.Attentions, except *itl) {
+	for _, x := range u.itls {
+		if x != except {
+			x.ua |= ua
+		}
+	}
+}
+
+// establishFor raises ua on the I_T_L nexuses of an I_T nexus.
+func (u *Unit) establishFor(n reservation.Nexus, ua sense.Attentions) {
+	for _, x := range u.itls {
+		if x.n.it() == n {
+			x.ua |= ua
+		}
+	}
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/counters"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
 // Parameter lists of POPULATE TOKEN and WRITE USING TOKEN (SBC-4 5.8, 5.58):
@@ -38,35 +40,25 @@ const (
 // bytes, and checks its lengths; ok is false when the task has ended.
 func (t *Task) tokenList(head int) (b []byte, ranges []block.Range, ok bool) {
 	be := binary.BigEndian
-	n := be.Uint32(t.CDB[10:])
-	if n == 0 {
-		t.good()
-		return nil, nil, false
-	}
 	const longest = writeHead + (maxTokenRanges+1)*rangeLen
-	b, ok = t.list(int(min(n, longest)))
+	b, ok = t.parameters(int(min(be.Uint32(t.CDB[10:]), 1<<30)), longest, head)
 	if !ok {
 		return nil, nil, false
 	}
-	t.OutTotal = int(min(n, 1<<30))
 	rangesAt := head - 2
-	if len(b) < head {
-		t.check(parameterListLength)
-		return nil, nil, false
-	}
 	bytes := int(be.Uint16(b[rangesAt:]))
 	switch {
 	case int(be.Uint16(b)) < head-2+rangeLen:
-		t.fault(inList(invalidFieldInList, 0))
+		t.fault(sense.InList(sense.InvalidFieldInList, 0))
 		return nil, nil, false
 	case bytes < rangeLen || bytes%rangeLen != 0:
-		t.fault(inList(invalidFieldInList, rangesAt))
+		t.fault(sense.InList(sense.InvalidFieldInList, rangesAt))
 		return nil, nil, false
 	case bytes/rangeLen > maxTokenRanges:
-		t.fault(inList(tooManySegments, rangesAt))
+		t.fault(sense.InList(sense.TooManySegments, rangesAt))
 		return nil, nil, false
 	case head+bytes > len(b) || head-2+bytes > int(be.Uint16(b)):
-		t.check(parameterListLength)
+		t.check(sense.ParameterListLength)
 		return nil, nil, false
 	}
 	ranges, ok = t.tokenRanges(b[head:head+bytes], head)
@@ -83,16 +75,16 @@ func (t *Task) tokenRanges(b []byte, at int) ([]block.Range, bool) {
 	for i := 0; i < len(b); i += rangeLen {
 		lba, n := be.Uint64(b[i:]), uint64(be.Uint32(b[i+8:]))
 		if lba > u.blocks || n > u.blocks-lba {
-			t.fault(lbaOutOfRange.withInfo(max(lba, u.blocks)))
+			t.fault(sense.LBAOutOfRange.WithInfo(max(lba, u.blocks)))
 			return nil, false
 		}
 		r := block.Range{Start: lba << u.shift, Count: n << u.shift}
 		if total += r.Bytes(); total > maxTokenBytes {
-			t.fault(inList(invalidFieldInList, at+i+8))
+			t.fault(sense.InList(sense.InvalidFieldInList, at+i+8))
 			return nil, false
 		}
 		if slices.ContainsFunc(ranges, r.Overlaps) {
-			t.fault(inList(invalidFieldInList, at+i))
+			t.fault(sense.InList(sense.InvalidFieldInList, at+i))
 			return nil, false
 		}
 		if n > 0 {
@@ -120,16 +112,16 @@ func doPopulateToken(t *Task) {
 	kind := be.Uint32(b[populateType:])
 	switch {
 	case timeout > maxTokenTimeout:
-		t.fault(inList(invalidFieldInList, populateTime))
+		t.fault(sense.InList(sense.InvalidFieldInList, populateTime))
 		return
 	case b[tokenFlags]&populateRTV != 0 && kind != rodPointInTime && kind != rodAnyPIT:
-		t.fault(inList(invalidFieldInList, populateType))
+		t.fault(sense.InList(sense.InvalidFieldInList, populateType))
 		return
 	case timeout == 0:
 		timeout = tokenTimeout
 	}
 	p := &populating{ranges: ranges, timeout: int64(timeout) * nsPerSecond}
-	t.describe(opODXSource, t.state.u, total(ranges))
+	t.unit().describe(counters.ODXSource, total(ranges))
 	t.operate(p, be.Uint32(t.CDB[tokenListID:]), true, false, b[tokenFlags]&tokenImmed != 0, tokenListID)
 }
 
@@ -142,8 +134,8 @@ func total(ranges []block.Range) uint64 {
 }
 
 func (p *populating) next(o *operation) {
-	if o.t.opt.Random == nil || !o.t.roomForToken(o.x.n.host) {
-		o.finish(copyError, StatusCheckCondition, sense{code: copyNoROD})
+	if o.m.t.opt.Random == nil || !o.m.roomForToken(o.host) {
+		o.finish(copyError, sense.StatusCheckCondition, sense.Data{Code: sense.CopyNoROD})
 		return
 	}
 	r := &o.req
@@ -164,17 +156,17 @@ func (p *populating) ended(o *operation) {
 	if o.cancelled() || o.x.u.removed {
 		return // finish releases what was held
 	}
-	if !o.t.roomForToken(o.x.n.host) {
-		o.finish(copyError, StatusCheckCondition, sense{code: copyNoROD})
+	if !o.m.roomForToken(o.host) {
+		o.finish(copyError, sense.StatusCheckCondition, sense.Data{Code: sense.CopyNoROD})
 		return
 	}
-	k := o.x.newToken(r.Ref, p.timeout)
+	k := o.m.newToken(o.x, r.Ref, p.timeout)
 	r.Ref = nil
 	o.result.token = k.bytes[:]
 	o.result.segments = uint16(len(p.ranges))
 	o.result.moved = k.sectors << block.SectorShift
 	o.result.blocks = k.sectors >> k.shift
-	o.finish(copyDone, StatusGood, sense{})
+	o.finish(copyDone, sense.StatusGood, sense.Data{})
 }
 
 func (p *populating) uses(o *operation, u *Unit, _ scope) (*itl, use) {
@@ -184,8 +176,8 @@ func (p *populating) uses(o *operation, u *Unit, _ scope) (*itl, use) {
 	return nil, 0
 }
 
-func (p *populating) refuse(o *operation, _ *Unit, status byte, why code) {
-	o.finish(copyError, status, sense{code: why})
+func (p *populating) refuse(o *operation, _ *Unit, status byte, why sense.Code) {
+	o.finish(copyError, status, sense.Data{Code: why})
 }
 
 // writing is what a WRITE USING TOKEN does. token is nil for zeros.
@@ -212,31 +204,31 @@ func doWriteToken(t *Task) {
 	kind := be.Uint32(token)
 	switch {
 	case be.Uint16(token[tokenLengthAt:]) != rodTokenLength:
-		t.fault(inList(tokenBadLength, writeToken+tokenLengthAt))
+		t.fault(sense.InList(sense.TokenBadLength, writeToken+tokenLengthAt))
 		return
 	case kind == rodBlockZero:
 	case kind != rodPointInTime:
-		t.fault(inList(tokenType, writeToken))
+		t.fault(sense.InList(sense.TokenType, writeToken))
 		return
 	default:
-		k, why := st.n.token(token)
-		if why != noSense {
-			t.fault(inList(why, writeToken))
+		k, why := managerOf(t).token(st.n, token)
+		if why != sense.NoSense {
+			t.fault(sense.InList(why, writeToken))
 			return
 		}
 		if k.shift != st.u.shift {
-			t.fault(inList(tokenNoCause, writeToken)) // blocks of another length
+			t.fault(sense.InList(sense.TokenNoCause, writeToken)) // blocks of another length
 			return
 		}
 		if offset >= k.sectors>>k.shift {
-			t.fault(inList(invalidFieldInList, writeOffset))
+			t.fault(sense.InList(sense.InvalidFieldInList, writeOffset))
 			return
 		}
 		w.token, w.offset = k, offset<<k.shift
 		w.fit()
 		k.use()
 	}
-	t.describe(opODXTarget, st.u, total(w.ranges))
+	t.unit().describe(counters.ODXTarget, total(w.ranges))
 	if !t.operate(w, be.Uint32(t.CDB[tokenListID:]), true, false, b[tokenFlags]&tokenImmed != 0, tokenListID) {
 		w.end()
 	}
@@ -270,22 +262,22 @@ func (w *writing) end() {
 func (w *writing) next(o *operation) {
 	if w.at == len(w.ranges) {
 		if w.del && w.token != nil {
-			w.token.end(tokenDeleted)
+			w.token.end(sense.TokenDeleted)
 		}
 		w.end()
-		o.finish(w.status, StatusGood, sense{})
+		o.finish(w.status, sense.StatusGood, sense.Data{})
 		return
 	}
 	x := o.x
 	to := w.ranges[w.at]
 	if !x.attached() {
 		w.end()
-		o.finish(copyTerminated, StatusCheckCondition, sense{code: copyAborted})
+		o.finish(copyTerminated, sense.StatusCheckCondition, sense.Data{Code: sense.CopyAborted})
 		return
 	}
-	if status, why := x.refuses(to, true); status != StatusGood {
+	if status, why := x.refuses(to, true); status != sense.StatusGood {
 		w.end()
-		o.finish(copyError, status, sense{code: why})
+		o.finish(copyError, status, sense.Data{Code: why})
 		return
 	}
 	r := &o.req
@@ -330,11 +322,11 @@ func (w *writing) uses(o *operation, u *Unit, _ scope) (x *itl, how use) {
 	return x, how
 }
 
-func (w *writing) refuse(o *operation, _ *Unit, status byte, why code) {
+func (w *writing) refuse(o *operation, _ *Unit, status byte, why sense.Code) {
 	w.end()
-	s := sense{code: why}
-	if why == tokenRevoked {
-		s = inList(why, writeToken)
+	s := sense.Data{Code: why}
+	if why == sense.TokenRevoked {
+		s = sense.InList(why, writeToken)
 	}
 	o.finish(copyError, status, s)
 }

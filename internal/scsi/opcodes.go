@@ -4,6 +4,12 @@
 
 package scsi
 
+import (
+	"fmt"
+
+	"github.com/arraysim/arraysim/internal/scsi/counters"
+)
+
 // command is one row of the dispatch table: an operation code, or one service
 // action of it.
 type command struct {
@@ -13,7 +19,7 @@ type command struct {
 	usage []byte // CDB usage data (SPC-5 6.35.3); its length is that of the CDB
 	run   func(*Task)
 	flags flags
-	kind  opKind // how the host layer counts it
+	kind  counters.Op // how the host layer counts it
 }
 
 const none = -1
@@ -55,9 +61,16 @@ const (
 	saWriteSame32 = 0x0D
 )
 
-// table is filled by init, because the handlers of REPORT SUPPORTED OPERATION
-// CODES refer to it. It never changes afterwards.
-var table []*command
+// commands is what a target serves: the rows of the dispatch table, and the vital product data pages.
+// It never changes.
+type commands struct {
+	table []*command // in ascending order of operation code and service action
+	byOp  [256]served
+	pages []vpd // in ascending order of page code
+	// withoutUnit serves those commands to a LUN without a unit that do not end with LOGICAL UNIT NOT
+	// SUPPORTED there, and reports whether this is one of them.
+	withoutUnit func(*Task) bool
+}
 
 // served finds the row of an operation code: cmd, or one of sas.
 type served struct {
@@ -65,14 +78,76 @@ type served struct {
 	sas []*command // in ascending order of service action
 }
 
-var servedOps [256]served
+// vpd is a vital product data page.
+type vpd struct {
+	code byte
+	add  func(x *itl, b []byte) []byte // appends the page behind its header
+}
+
+// newCommands makes a table of rows. It panics for rows that contradict each other or themselves.
+func newCommands(table []*command, pages []vpd, withoutUnit func(*Task) bool) *commands {
+	all := &commands{table: table, pages: pages, withoutUnit: withoutUnit}
+	for i, c := range table {
+		fail := func(why string) { panic(fmt.Sprintf("scsi: internal error: command table, %s: %s", c.name, why)) }
+		if why := c.wrong(); why != "" {
+			fail(why)
+		}
+		if i > 0 && (table[i-1].op > c.op || table[i-1].op == c.op && table[i-1].sa >= c.sa && c.op != 0x5F) {
+			fail("out of order")
+		}
+		s := &all.byOp[c.op]
+		if c.sa == none {
+			if s.cmd != nil || s.sas != nil {
+				fail("listed twice")
+			}
+			s.cmd = c
+			continue
+		}
+		for _, d := range s.sas {
+			if d.sa == c.sa {
+				fail("listed twice")
+			}
+		}
+		s.sas = append(s.sas, c)
+	}
+	return all
+}
+
+// wrong says what a row contradicts itself in.
+func (c *command) wrong() string {
+	const nacaOnly = 0x04
+	switch want := cdbLength(c.op); {
+	case c.run == nil:
+		return "no handler"
+	case want != len(c.usage):
+		return "the operation code's group has another CDB length"
+	case c.usage[0] != c.op:
+		return "usage data of another operation code"
+	case c.usage[c.control()]&^nacaOnly != 0:
+		return "usage data of CONTROL"
+	case c.sa != none && int(c.usage[1]&0x1F) != c.sa && c.op != opVariable:
+		return "usage data of another service action"
+	case c.flags&writes != 0 && c.flags&(needMedium|passRead|passReserve|passLegacy) != needMedium:
+		return "a write must need the medium and respect reservations"
+	}
+	return ""
+}
+
+// rows returns all rows, in the order of the table.
+func (all *commands) rows() []*command { return all.table }
+
+// served returns the rows of an operation code: the one without a service action, or those of its
+// service actions.
+func (all *commands) served(op byte) (cmd *command, sas []*command) {
+	return all.byOp[op].cmd, all.byOp[op].sas
+}
 
 // lookup finds the row of a CDB, or nil.
-func lookup(cdb []byte) *command {
+func (all *commands) lookup(cdb []byte) *command {
 	if len(cdb) < 6 {
 		return nil
 	}
-	s := &servedOps[cdb[0]]
+	s := &all.byOp[cdb[0]]
 	if s.sas == nil {
 		return s.cmd
 	}
@@ -86,6 +161,16 @@ func lookup(cdb []byte) *command {
 	for _, c := range s.sas {
 		if c.sa == sa {
 			return c
+		}
+	}
+	return nil
+}
+
+// page finds a vital product data page, or nil.
+func (all *commands) page(code byte) *vpd {
+	for i := range all.pages {
+		if all.pages[i].code == code {
+			return &all.pages[i]
 		}
 	}
 	return nil

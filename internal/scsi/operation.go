@@ -9,18 +9,21 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/counters"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
 // operation is a copy operation of the copy manager: an EXTENDED COPY, a POPULATE
 // TOKEN or a WRITE USING TOKEN. It has a request of its own, because it can
 // outlive its command (IMMED=1).
 type operation struct {
-	t       *Target
-	x       *itl  // where the command came
-	task    *Task // while the command waits for the end
+	m       *manager
+	x       *itl    // where the command came
+	source  *source // of x
+	task    *Task   // while the command waits for the end
 	work    copier
 	result  *copyResult
-	kept    bool // result is in x.copies
+	kept    bool // result is in source.results
 	discard bool // result goes with the end
 	req     block.Request
 	where   *Unit // where req is
@@ -45,7 +48,7 @@ const (
 // copyRole is a unit's part in a copy, for the counters.
 type copyRole struct {
 	x    *itl
-	kind opKind
+	kind counters.Op
 }
 
 // copier is what an operation does: it submits requests one after the other.
@@ -58,35 +61,18 @@ type copier interface {
 	// step that it is at, or in all that is left of it.
 	uses(o *operation, u *Unit, what scope) (*itl, use)
 	// refuse finishes the operation with what a unit that it uses says to it now.
-	refuse(o *operation, u *Unit, status byte, why code)
+	refuse(o *operation, u *Unit, status byte, why sense.Code)
 }
-
-// use is what a copy operation does with a unit.
-type use uint8
-
-const (
-	usesRead  use = 1 << iota // reads it
-	usesWrite                 // writes it
-	usesData                  // has a token's reference to what it held
-)
-
-// scope is which part of an operation is looked at.
-type scope uint8
-
-const (
-	step scope = iota // what it does now
-	rest              // what is left of it
-)
 
 // interruption is why a unit ended an operation: what it would answer to the next request.
 type interruption struct {
 	u      *Unit // nil: none did
 	status byte
-	why    code
+	why    sense.Code
 }
 
 // aborted reports whether the operation's command is being aborted: the operation goes with it.
-func (o *operation) aborted() bool { return o.task != nil && o.task.state.phase == aborting }
+func (o *operation) aborted() bool { return o.task != nil && o.task.aborting() }
 
 // cancelled reports whether the present request's outcome matters no more.
 func (o *operation) cancelled() bool { return o.state == stopping || o.aborted() }
@@ -120,8 +106,15 @@ const (
 // failed reports whether the operation ended badly.
 func (r *copyResult) failed() bool { return r.status == copyError || r.status == copyTerminated }
 
-func (x *itl) copyWith(id uint32) *copyResult {
-	for _, r := range x.copies {
+// source is what the copy manager keeps for an I_T_L nexus on which copies come.
+type source struct {
+	results []*copyResult // of operations that run, and of some that are over
+	running int           // operations that came here and are not over
+}
+
+// with returns the result of the operation with this list identifier, or nil.
+func (s *source) with(id uint32) *copyResult {
+	for _, r := range s.results {
 		if r.id == id {
 			return r
 		}
@@ -129,19 +122,26 @@ func (x *itl) copyWith(id uint32) *copyResult {
 	return nil
 }
 
-func (x *itl) forget(r *copyResult) {
-	x.copies = slices.DeleteFunc(x.copies, func(q *copyResult) bool { return q == r })
+func (s *source) forget(r *copyResult) {
+	s.results = slices.DeleteFunc(s.results, func(q *copyResult) bool { return q == r })
 }
 
 // keep makes room for a new result: of those that are over, the oldest goes.
-func (x *itl) keep(r *copyResult) {
-	if len(x.copies) >= maxHeld {
-		for _, q := range x.copies {
+func (s *source) keep(r *copyResult) {
+	if len(s.results) >= maxHeld {
+		for _, q := range s.results {
 			if q.op == nil {
-				x.forget(q)
+				s.forget(q)
 				break
 			}
 		}
 	}
-	x.copies = append(x.copies, r)
+	s.results = append(s.results, r)
+}
+
+// submit hands the operation's request to the device of a unit that it uses.
+func (o *operation) submit(u *Unit) {
+	o.where = u
+	o.req.Host, o.req.Located = o.host, false
+	o.m.t.enqueue(u, &o.req)
 }

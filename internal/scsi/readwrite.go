@@ -8,6 +8,8 @@ import (
 	"encoding/binary"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+	"github.com/arraysim/arraysim/internal/scsi/sgl"
 )
 
 // doRead serves READ(6), (10), (12), (16).
@@ -64,7 +66,7 @@ func doCompareAndWrite(t *Task) {
 		return
 	}
 	if n > maxCompareBlocks {
-		t.fault(inCDB(lengthAt, 7))
+		t.fault(sense.InCDB(lengthAt, 7))
 		return
 	}
 	if !t.inRange(lba, n) {
@@ -74,7 +76,7 @@ func doCompareAndWrite(t *Task) {
 	t.OutTotal = int(2 * bytes)
 	if uint64(block.VecLen(t.DataOut)) != 2*bytes {
 		// Where the operands begin and end would be a guess: nothing is written.
-		t.fault(inCDB(lengthAt, 7))
+		t.fault(sense.InCDB(lengthAt, 7))
 		return
 	}
 	if n == 0 {
@@ -87,7 +89,7 @@ func doCompareAndWrite(t *Task) {
 		r.Flags = block.FUA
 	}
 	r.Range = block.Range{Start: lba << u.shift, Count: n << u.shift}
-	r.Compare, r.Data = split(t.DataOut, bytes)
+	r.Compare, r.Data = sgl.Split(t.DataOut, bytes)
 	t.submit((*Task).good)
 }
 
@@ -107,17 +109,17 @@ func doWriteAtomic(t *Task) {
 		return
 	}
 	if boundary != 0 {
-		t.fault(inCDB(atomicBoundary, 7)) // MAXIMUM ATOMIC BOUNDARY SIZE is 0
+		t.fault(sense.InCDB(atomicBoundary, 7)) // MAXIMUM ATOMIC BOUNDARY SIZE is 0
 		return
 	}
 	if n > u.atomicBlocks() {
-		t.fault(inCDB(atomicLength, 7))
+		t.fault(sense.InCDB(atomicLength, 7))
 		return
 	}
 	bytes := n * u.blockSize()
 	if uint64(block.VecLen(t.DataOut)) < bytes {
 		t.OutTotal = int(bytes)
-		t.fault(inCDB(atomicLength, 7)) // a part of it would not be atomic
+		t.fault(sense.InCDB(atomicLength, 7)) // a part of it would not be atomic
 		return
 	}
 	r := &t.state.req

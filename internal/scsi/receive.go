@@ -5,7 +5,7 @@
 
 package scsi
 
-import "encoding/binary"
+import "github.com/arraysim/arraysim/internal/scsi/sense"
 
 // Submit starts tasks, in order.
 func (n *Nexus) Submit(tasks []*Task) {
@@ -21,21 +21,24 @@ func (n *Nexus) Submit(tasks []*Task) {
 func (n *Nexus) receive(t *Task, now int64) {
 	st := &t.state
 	st.to(received)
-	t.Status, t.Sense, t.DataIn, t.InTotal, t.OutTotal, t.Aborted = StatusGood, nil, nil, 0, 0, false
+	t.Status, t.Sense, t.DataIn, t.InTotal, t.OutTotal, t.Aborted = sense.StatusGood, nil, nil, 0, 0, false
 	n.t.arrivals++
 	st.n, st.start, st.row, st.arrived = n, now, nil, n.t.arrivals
 	st.reportTaskAborted, st.countedByCopy = false, false
 	st.itl = n.lookup(t.LUN)
 	if st.itl == nil || n.closed {
 		st.itl, st.u = nil, nil
-		n.withoutUnit(t)
+		st.row = n.t.commands.lookup(t.CDB)
+		if w := n.t.commands.withoutUnit; w == nil || !w(t) {
+			t.check(sense.LUNNotSupported)
+		}
 		return
 	}
 	u := st.itl.u
 	st.u = u
 	if u.size >= u.limit {
-		st.row = lookup(t.CDB) // for the counters
-		t.end(StatusTaskSetFull)
+		st.row = n.t.commands.lookup(t.CDB) // for the counters
+		t.end(sense.StatusTaskSetFull)
 		return
 	}
 	u.push(t)
@@ -43,34 +46,10 @@ func (n *Nexus) receive(t *Task, now int64) {
 	switch {
 	case t.Attr == AttrACA:
 		// NACA is refused, so no ACA condition exists that would admit it.
-		t.check(invalidFieldInCDB)
+		t.check(sense.InvalidFieldInCDB)
 	case t.Attr == AttrHeadOfQueue, u.blockers == 0:
 		t.enable()
 	default:
 		u.schedule()
-	}
-}
-
-// withoutUnit serves commands to a LUN without a unit (SPC-5 4.3.2, 6.34).
-func (n *Nexus) withoutUnit(t *Task) {
-	t.state.row = lookup(t.CDB)
-	var op byte = 0xFF
-	if len(t.CDB) >= 6 {
-		op = t.CDB[0]
-	}
-	switch {
-	case op == 0x12 && t.CDB[1]&1 == 0:
-		var b [inquiryLen]byte
-		n.t.describe(b[:])
-		b[0] = inquiryNoUnit
-		t.reply(b[:], int(binary.BigEndian.Uint16(t.CDB[3:])))
-	case op == 0x03:
-		s := sense{code: lunNotSupported}
-		var b [64]byte
-		t.reply(s.encode(b[:], t.CDB[1]&1 != 0), int(t.CDB[4]))
-	case op == 0xA0 && len(t.CDB) >= 12 && t.LUN == 0:
-		doReportLUNs(t)
-	default:
-		t.check(lunNotSupported)
 	}
 }

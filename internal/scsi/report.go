@@ -4,7 +4,12 @@
 
 package scsi
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/arraysim/arraysim/internal/scsi/pages"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
 
 // Values of SELECT REPORT.
 const (
@@ -20,7 +25,7 @@ func doReportLUNs(t *Task) {
 	st := &t.state
 	allocation := binary.BigEndian.Uint32(t.CDB[6:])
 	if allocation < minAllocation {
-		t.fault(inCDB(6, 7))
+		t.fault(sense.InCDB(6, 7))
 		return
 	}
 	list := make([]byte, 8, 64)
@@ -30,12 +35,12 @@ func doReportLUNs(t *Task) {
 			if x == nil {
 				continue
 			}
-			x.ua &^= uaLUNsChanged
+			x.ua &^= sense.UALUNsChanged
 			list = binary.BigEndian.AppendUint64(list, lunBytes(lun))
 		}
 	case reportWellKnown:
 	default:
-		t.fault(inCDB(2, 7))
+		t.fault(sense.InCDB(2, 7))
 		return
 	}
 	binary.BigEndian.PutUint32(list, uint32(len(list)-8))
@@ -55,16 +60,16 @@ func lunBytes(lun int) uint64 {
 // reported as data and so cleared.
 func doRequestSense(t *Task) {
 	st := &t.state
-	var s sense
+	var s sense.Data
 	if st.itl.ua != 0 {
-		s.code = st.itl.ua.take()
+		s.Code = st.itl.ua.Take()
 	} else if st.u.erased() {
 		s = st.u.eraseSense()
 	} else {
-		s.code = st.u.medium.notReady()
+		s.Code = st.u.medium.notReady()
 	}
 	var b [64]byte
-	t.reply(s.encode(b[:], t.CDB[1]&1 != 0), int(t.CDB[4]))
+	t.reply(s.Encode(b[:], t.CDB[1]&1 != 0), int(t.CDB[4]))
 }
 
 // Reporting options of REPORT SUPPORTED OPERATION CODES (SPC-5 6.35).
@@ -88,11 +93,12 @@ func doReportOpcodes(t *Task) {
 	allocation := int(min(be.Uint32(t.CDB[6:]), 1<<30))
 	op, sa := t.CDB[3], int(be.Uint16(t.CDB[4:]))
 	x := t.state.itl
-	s := &servedOps[op]
+	all := t.target().commands
+	cmd, sas := all.served(op)
 	switch t.CDB[2] & 7 {
 	case opcodesAll:
 		b := make([]byte, 4, 2048)
-		for _, c := range table {
+		for _, c := range all.rows() {
 			if c.offered(x) && c.flags&unlisted == 0 {
 				b = c.describe(b, rctd)
 			}
@@ -101,26 +107,26 @@ func doReportOpcodes(t *Task) {
 		t.reply(b, allocation)
 		return
 	case opcodesPlain:
-		if s.sas != nil {
-			t.fault(inCDB(2, 2))
+		if sas != nil {
+			t.fault(sense.InCDB(2, 2))
 			return
 		}
 	case opcodesAction:
-		if s.cmd != nil || s.sas == nil {
-			t.fault(inCDB(2, 2))
+		if cmd != nil || sas == nil {
+			t.fault(sense.InCDB(2, 2))
 			return
 		}
 	case opcodesEither:
-		if s.cmd != nil && sa != 0 {
+		if cmd != nil && sa != 0 {
 			t.reply([]byte{0, supportNo, 0, 0}, allocation)
 			return
 		}
 	default:
-		t.fault(inCDB(2, 2))
+		t.fault(sense.InCDB(2, 2))
 		return
 	}
-	c := s.cmd
-	for _, d := range s.sas {
+	c := cmd
+	for _, d := range sas {
 		if d.sa == sa {
 			c = d
 		}
@@ -171,7 +177,7 @@ func doReportTMFs(t *Task) {
 	const ats, atss, cts, lurs = 0x80, 0x40, 0x10, 0x08
 	allocation := binary.BigEndian.Uint32(t.CDB[6:])
 	if allocation < minAllocation {
-		t.fault(inCDB(6, 7))
+		t.fault(sense.InCDB(6, 7))
 		return
 	}
 	b := []byte{ats | atss | cts | lurs, 0, 0, 0}
@@ -196,7 +202,7 @@ const (
 func doReadCapacity10(t *Task) {
 	u := t.state.u
 	if t.CDB[2]|t.CDB[3]|t.CDB[4]|t.CDB[5] != 0 { // the LBA is obsolete with PMI=0
-		t.fault(inCDB(2, 7))
+		t.fault(sense.InCDB(2, 7))
 		return
 	}
 	var b [8]byte
@@ -216,4 +222,27 @@ func doReadCapacity16(t *Task) {
 		b[14] = capacityLBPME | capacityLBPRZ
 	}
 	t.reply(b[:], int(min(binary.BigEndian.Uint32(t.CDB[10:]), capacityLen)))
+}
+
+// withoutUnit serves commands to a LUN without a unit (SPC-5 4.3.2, 6.34). It reports whether the
+// command is served.
+func withoutUnit(t *Task) bool {
+	if len(t.CDB) < 6 {
+		return false
+	}
+	switch op := t.CDB[0]; {
+	case op == 0x12 && t.CDB[1]&1 == 0:
+		var b [pages.InquiryLen]byte
+		t.target().product().NoUnit(b[:])
+		t.reply(b[:], int(binary.BigEndian.Uint16(t.CDB[3:])))
+	case op == 0x03:
+		s := sense.Data{Code: sense.LUNNotSupported}
+		var b [64]byte
+		t.reply(s.Encode(b[:], t.CDB[1]&1 != 0), int(t.CDB[4]))
+	case op == 0xA0 && len(t.CDB) >= 12 && t.LUN == 0:
+		doReportLUNs(t)
+	default:
+		return false
+	}
+	return true
 }

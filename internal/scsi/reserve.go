@@ -4,34 +4,39 @@
 
 package scsi
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/scsi/reservation"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
 
 // doReserve serves RESERVE(6) and (10) of the whole unit. Persistent
 // registrations exclude it (CRH=0, SPC-5 5.14.3).
 func doReserve(t *Task) {
 	st := &t.state
-	if len(st.u.pr.regs) > 0 {
-		t.end(StatusReservationConflict)
+	if len(st.u.pr.Registrations()) > 0 {
+		t.end(sense.StatusReservationConflict)
 		return
 	}
 	if t.CDB[1]&0x1F != 0 { // third-party and extent reservations are obsolete
-		t.fault(inCDB(1, 4))
+		t.fault(sense.InCDB(1, 4))
 		return
 	}
 	st.u.spc2Holder = st.itl
-	st.u.settleChange(t, false, nil)
+	t.settleChange(false, nil)
 }
 
 // doRelease serves RELEASE(6) and (10): releasing what one does not hold is no
 // error.
 func doRelease(t *Task) {
 	st := &t.state
-	if len(st.u.pr.regs) > 0 {
-		t.end(StatusReservationConflict)
+	if len(st.u.pr.Registrations()) > 0 {
+		t.end(sense.StatusReservationConflict)
 		return
 	}
 	if t.CDB[1]&0x1F != 0 {
-		t.fault(inCDB(1, 4))
+		t.fault(sense.InCDB(1, 4))
 		return
 	}
 	if st.u.spc2Holder == st.itl {
@@ -45,8 +50,9 @@ func doRelease(t *Task) {
 // persistent reservations with APTPL=1, when they survive power loss. What is saved is saved at
 // once, so that a command that is aborted while it waits leaves the same behind as one that is
 // not.
-func (u *Unit) settleChange(t *Task, persistent bool, preempted []*registration) {
-	tg, p := u.t, &u.pr
+func (t *Task) settleChange(persistent bool, preempted []reservation.Nexus) {
+	u := t.state.u
+	tg := u.t
 	tg.enter()
 	defer tg.leave()
 	tg.flush()
@@ -55,14 +61,13 @@ func (u *Unit) settleChange(t *Task, persistent bool, preempted []*registration)
 		switch {
 		case pause.over(t):
 		case failed:
-			t.check(internalFailure)
+			t.check(sense.InternalFailure)
 		default:
 			t.good()
 		}
 	}
 	w := newWaiter(end)
-	if persistent && (p.aptpl || p.kept) {
-		p.kept = p.aptpl
+	if persistent && u.pr.ToSave() {
 		w.left++
 		u.save(func(err error) {
 			failed = err != nil
@@ -72,11 +77,11 @@ func (u *Unit) settleChange(t *Task, persistent bool, preempted []*registration)
 	if len(preempted) > 0 {
 		u.abortPreempted(w, t, preempted)
 	}
-	u.fence(w, step, func(_ *operation, x *itl, how use) (byte, code) {
+	u.fence(w, step, func(_, x *itl, how use) (byte, sense.Code) {
 		if how&(usesRead|usesWrite) != 0 && x.excluded(how&usesWrite != 0) {
-			return StatusReservationConflict, noSense
+			return sense.StatusReservationConflict, sense.NoSense
 		}
-		return StatusGood, noSense
+		return sense.StatusGood, sense.NoSense
 	})
 	if w.left == 1 { // nothing to wait for
 		end()
@@ -85,22 +90,19 @@ func (u *Unit) settleChange(t *Task, persistent bool, preempted []*registration)
 	w.less(tg)
 }
 
-// prDone ends a command that has changed the persistent reservations.
-func (u *Unit) prDone(t *Task) { u.settleChange(t, true, nil) }
-
 // abortPreempted aborts what the nexuses that lost their registration have under way on the
 // unit, except the command itself; w waits for it.
-func (u *Unit) abortPreempted(w *waiter, by *Task, preempted []*registration) {
+func (u *Unit) abortPreempted(w *waiter, by *Task, preempted []reservation.Nexus) {
 	lost := func(n *Nexus) bool {
-		return slices.ContainsFunc(preempted, func(r *registration) bool { return r.is(n) })
+		return slices.Contains(preempted, n.it())
 	}
 	u.abortWhere(w, by.state.n, func(k *Task) bool { return k != by && lost(k.state.n) })
 	u.shut(lost)
-	u.fence(w, rest, func(o *operation, x *itl, how use) (byte, code) {
-		if lost(o.x.n) {
-			return aborts(o, x, how)
+	u.fence(w, rest, func(from, x *itl, how use) (byte, sense.Code) {
+		if lost(from.n) {
+			return aborts(from, x, how)
 		}
-		return StatusGood, noSense
+		return sense.StatusGood, sense.NoSense
 	})
-	u.t.endOperations(w, func(o *operation) bool { return o.x.u == u && lost(o.x.n) })
+	u.t.stopCopies(w, func(x *itl) bool { return x.u == u && lost(x.n) })
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
 // Limits of ROD tokens, as the Third-party Copy VPD page reports them.
@@ -53,29 +54,30 @@ const (
 // lifetime. It does not outlive the target.
 type rodToken struct {
 	bytes   [tokenLen]byte
+	m       *manager
 	u       *Unit
-	by      *host // who made it
+	by      uint32 // the number of the initiator that made it
 	ref     block.Ref
 	sectors uint64
 	shift   uint8 // of the unit's blocks
 	timeout int64 // ns without use until it expires
 	timer   block.Timer
-	users   int  // operations that read it
-	gone    code // why it cannot be used any more
+	users   int        // operations that read it
+	gone    sense.Code // why it cannot be used any more
 }
 
 // newToken makes a token of what ref holds, and takes ref over. There must be room.
-func (x *itl) newToken(ref block.Ref, timeout int64) *rodToken {
+func (m *manager) newToken(x *itl, ref block.Ref, timeout int64) *rodToken {
 	u := x.u
 	be := binary.BigEndian
-	k := &rodToken{u: u, by: x.n.host, ref: ref, sectors: ref.Sectors(), shift: u.shift, timeout: timeout}
+	k := &rodToken{m: m, u: u, by: x.n.host.id, ref: ref, sectors: ref.Sectors(), shift: u.shift, timeout: timeout}
 	b := k.bytes[:]
 	be.PutUint32(b[tokenRODType:], rodPointInTime)
 	be.PutUint16(b[tokenLengthAt:], rodTokenLength)
 	u.t.opt.Random(b[tokenIdentifier:tokenCreator])
 	creator := b[tokenCreator : tokenCreator+cscdLen]
 	creator[0] = cscdIdent
-	copy(creator[cscdCodeSet:], u.names[0].append(nil, true))
+	copy(creator[cscdCodeSet:], u.names[0].AppendTo(nil, true))
 	be.PutUint32(creator[cscdBlockLen:], uint32(u.blockSize())) // fewer than 2^24
 	be.PutUint64(b[tokenBytes:], k.sectors<<block.SectorShift)
 	be.PutUint32(b[tokenBlockLength:], uint32(u.blockSize()))
@@ -84,8 +86,8 @@ func (x *itl) newToken(ref block.Ref, timeout int64) *rodToken {
 		b[tokenProvisioned] = capacityLBPME | capacityLBPRZ
 	}
 	u.t.opt.Random(b[tokenSecret : tokenSecret+tokenSecretLen])
-	u.t.tokens = append(u.t.tokens, k)
-	k.by.tokens++
+	m.tokens = append(m.tokens, k)
+	m.host(k.by).tokens++
 	k.touch()
 	return k
 }
@@ -94,7 +96,7 @@ func (x *itl) newToken(ref block.Ref, timeout int64) *rodToken {
 func (k *rodToken) touch() {
 	k.rest()
 	clock := k.u.t.exec
-	k.timer = clock.At(clock.Now()+k.timeout, func() { k.end(tokenExpired) })
+	k.timer = clock.At(clock.Now()+k.timeout, func() { k.end(sense.TokenExpired) })
 }
 
 // rest stops the inactivity timeout.
@@ -115,7 +117,7 @@ func (k *rodToken) done() {
 	if k.users--; k.users > 0 {
 		return
 	}
-	if k.gone != noSense {
+	if k.gone != sense.NoSense {
 		k.release()
 		return
 	}
@@ -123,27 +125,27 @@ func (k *rodToken) done() {
 }
 
 // end makes the token invalid. Operations that read it go on.
-func (k *rodToken) end(why code) {
-	if k.gone != noSense {
+func (k *rodToken) end(why sense.Code) {
+	if k.gone != sense.NoSense {
 		return
 	}
 	k.gone = why
-	k.by.tokens--
+	k.m.host(k.by).tokens--
 	k.rest()
 	if k.users == 0 {
 		k.release()
 	}
-	t := k.u.t
+	m := k.m
 	gone := 0
-	for _, q := range t.tokens {
-		if q.gone != noSense {
+	for _, q := range m.tokens {
+		if q.gone != sense.NoSense {
 			gone++
 		}
 	}
 	if gone > maxGoneTokens {
-		i := slices.IndexFunc(t.tokens, func(q *rodToken) bool { return q.gone != noSense && q.users == 0 })
+		i := slices.IndexFunc(m.tokens, func(q *rodToken) bool { return q.gone != sense.NoSense && q.users == 0 })
 		if i >= 0 {
-			t.tokens = slices.Delete(t.tokens, i, i+1)
+			m.tokens = slices.Delete(m.tokens, i, i+1)
 		}
 	}
 }
@@ -154,42 +156,34 @@ func (k *rodToken) release() {
 }
 
 // roomForToken reports whether the initiator can make another token.
-func (t *Target) roomForToken(by *host) bool {
-	if by.tokens >= maxTokensOfHost {
+func (m *manager) roomForToken(by uint32) bool {
+	if m.host(by).tokens >= maxTokensOfHost {
 		return false
 	}
 	valid := 0
-	for _, k := range t.tokens {
-		if k.gone == noSense {
+	for _, k := range m.tokens {
+		if k.gone == sense.NoSense {
 			valid++
 		}
 	}
 	return valid < maxTokens
 }
 
-// revokeTokens makes the unit's tokens invalid.
-func (u *Unit) revokeTokens() {
-	for _, k := range slices.Clone(u.t.tokens) {
-		if k.u == u {
-			k.end(tokenRevoked)
+// revoke implements copyManager.
+func (m *manager) revoke(u *Unit) {
+	for _, k := range slices.Clone(m.tokens) {
+		if u == nil || k.u == u {
+			k.end(sense.TokenRevoked)
 		}
-	}
-}
-
-// RevokeTokens makes all ROD tokens invalid, so that no reference to a device is
-// left; for the end of the target's life.
-func (t *Target) RevokeTokens() {
-	for _, k := range slices.Clone(t.tokens) {
-		k.end(tokenRevoked)
 	}
 }
 
 // token finds a token by its bytes. One of a unit that the nexus cannot see is
 // unknown to it: whoever gets hold of a token gets no data by it that LUN masking
 // keeps from him.
-func (n *Nexus) token(b []byte) (*rodToken, code) {
+func (m *manager) token(n *Nexus, b []byte) (*rodToken, sense.Code) {
 	var found *rodToken
-	for _, k := range n.t.tokens {
+	for _, k := range m.tokens {
 		// In constant time, so that none can be guessed byte by byte.
 		if subtle.ConstantTimeCompare(k.bytes[:], b) == 1 {
 			found = k
@@ -197,11 +191,11 @@ func (n *Nexus) token(b []byte) (*rodToken, code) {
 	}
 	switch {
 	case found == nil || !found.u.removed && !n.sees(found.u):
-		return nil, tokenUnknown
-	case found.gone != noSense:
+		return nil, sense.TokenUnknown
+	case found.gone != sense.NoSense:
 		return nil, found.gone
 	}
-	return found, noSense
+	return found, sense.NoSense
 }
 
 // doReportTokens serves REPORT ALL ROD TOKENS: the management tokens of the units
@@ -209,8 +203,8 @@ func (n *Nexus) token(b []byte) (*rodToken, code) {
 func doReportTokens(t *Task) {
 	n := t.state.n
 	b := make([]byte, 8)
-	for _, k := range n.t.tokens {
-		if k.gone == noSense && n.sees(k.u) {
+	for _, k := range managerOf(t).tokens {
+		if k.gone == sense.NoSense && n.sees(k.u) {
 			b = append(b, k.bytes[:tokenManagement]...)
 		}
 	}

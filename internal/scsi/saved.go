@@ -7,31 +7,22 @@ package scsi
 import (
 	"encoding/json"
 	"fmt"
+
+	"github.com/arraysim/arraysim/internal/scsi/pages"
+	"github.com/arraysim/arraysim/internal/scsi/reservation"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
 // UnitState is what a unit keeps through power loss: persistent reservations that
 // were made with APTPL=1, saved mode pages, identifying information, and an
 // erasure that is not done. It comes from ParseUnitState.
 type UnitState struct {
-	PR      *savedPR         `json:"pr,omitempty"`
-	Mode    *savedMode       `json:"mode,omitempty"`
-	Ident   []byte           `json:"ident,omitempty"`
-	Info    []byte           `json:"info,omitempty"`
-	Erasing *eraseParameters `json:"erasing,omitempty"`
-	Failed  *eraseParameters `json:"failed,omitempty"`
-}
-
-type savedPR struct {
-	Generation uint32              `json:"generation"`
-	Regs       []savedRegistration `json:"registrations,omitempty"`
-	Kind       byte                `json:"type,omitempty"` // 0 without a reservation
-	Holder     int                 `json:"holder,omitempty"`
-}
-
-type savedRegistration struct {
-	Port       string `json:"port"`
-	TargetPort uint16 `json:"target_port"`
-	Key        uint64 `json:"key,string"`
+	PR      *reservation.Saved `json:"pr,omitempty"`
+	Mode    *savedMode         `json:"mode,omitempty"`
+	Ident   []byte             `json:"ident,omitempty"`
+	Info    []byte             `json:"info,omitempty"`
+	Erasing *eraseParameters   `json:"erasing,omitempty"`
+	Failed  *eraseParameters   `json:"failed,omitempty"`
 }
 
 type savedMode struct {
@@ -48,9 +39,9 @@ func ParseUnitState(b []byte) (UnitState, error) {
 	if err := json.Unmarshal(b, &s); err != nil {
 		return UnitState{}, fmt.Errorf("saved state of a unit: %w", err)
 	}
-	if p := s.PR; p != nil && p.Kind != 0 {
-		if p.Kind > 31 || 1<<p.Kind&prTypeMask == 0 || !allRegistrants(p.Kind) && (p.Holder < 0 || p.Holder >= len(p.Regs)) {
-			return UnitState{}, fmt.Errorf("saved state of a unit: a reservation of type %d, held by registration %d of %d", p.Kind, p.Holder, len(p.Regs))
+	if s.PR != nil {
+		if err := s.PR.Check(); err != nil {
+			return UnitState{}, fmt.Errorf("saved state of a unit: %w", err)
 		}
 	}
 	for _, e := range []*eraseParameters{s.Erasing, s.Failed} {
@@ -63,25 +54,12 @@ func ParseUnitState(b []byte) (UnitState, error) {
 
 // state is what Save gets.
 func (u *Unit) state() UnitState {
-	s := UnitState{Ident: u.label.ident, Info: u.label.text, Failed: u.failedErase}
-	if u.savedMode != (modeState{}) {
-		s.Mode = &savedMode{DSense: u.savedMode.dsense, SWP: u.savedMode.swp}
+	s := UnitState{PR: u.pr.Save(), Ident: u.label.ident, Info: u.label.text, Failed: u.failedErase}
+	if u.savedMode != (pages.Mode{}) {
+		s.Mode = &savedMode{DSense: u.savedMode.DSense, SWP: u.savedMode.SWP}
 	}
 	if u.eraseOperation != nil {
 		s.Erasing = &u.eraseOperation.what
-	}
-	if p := &u.pr; p.aptpl {
-		saved := &savedPR{Generation: p.generation}
-		for i, r := range p.regs {
-			saved.Regs = append(saved.Regs, savedRegistration{r.port, r.targetPort, r.key})
-			if r == p.holder {
-				saved.Holder = i
-			}
-		}
-		if p.reserved {
-			saved.Kind = p.kind
-		}
-		s.PR = saved
 	}
 	return s
 }
@@ -110,7 +88,7 @@ func (t *Task) goodWhenSaved() {
 		switch {
 		case pause.over(t):
 		case err != nil:
-			t.check(internalFailure)
+			t.check(sense.InternalFailure)
 		default:
 			t.good()
 		}

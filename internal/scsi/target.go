@@ -23,20 +23,35 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/scsi/alua"
+	"github.com/arraysim/arraysim/internal/scsi/names"
+	"github.com/arraysim/arraysim/internal/scsi/pages"
+	"github.com/arraysim/arraysim/internal/scsi/reservation"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+	"github.com/arraysim/arraysim/internal/scsi/sgl"
 )
 
 // NewTarget makes a target without units.
 func NewTarget(opt Options) *Target {
+	t := newTarget(opt, allCommands)
+	t.copies = newManager(t)
+	return t
+}
+
+// newTarget makes a target without units and without a copy manager, which serves these commands.
+func newTarget(opt Options, all *commands) *Target {
 	t := &Target{
-		opt:    opt,
-		exec:   opt.Exec,
-		maps:   make(map[string]*lunMap),
-		hostOf: make(map[string]*host),
-		known:  make(map[string]bool),
-		stats:  make(map[string]*unitStats),
+		opt:      opt,
+		exec:     opt.Exec,
+		maps:     make(map[string]*lunMap),
+		hostOf:   make(map[string]*host),
+		known:    make(map[string]bool),
+		copies:   noCopies{},
+		commands: all,
 	}
 	t.drain = t.runEnded
-	t.makeGroups(opt.Ports)
+	t.groups = alua.New(opt.Ports)
 	return t
 }
 
@@ -49,10 +64,9 @@ func (t *Target) AddUnit(dev block.Device, opt UnitOptions) *Unit {
 	if u.limit == 0 {
 		u.limit = defaultMaxTasks
 	}
-	u.names = u.designators()
-	u.stats = t.statsOf(u.info.Name)
-	u.stats.pool = u.info.Pool
-	u.stats.unit = u
+	u.names = names.UnitDesignators(u.info.NAA, u.info.Serial, t.opt.Vendor)
+	u.stats = t.stats.Volume(u.info.Name)
+	u.stats.Attach(u.info.Pool, u)
 	t.units = append(t.units, u)
 	u.restore(opt.State)
 	dev.Notify(u.event)
@@ -79,13 +93,13 @@ func (u *Unit) event(e block.Event) {
 	switch e.Kind {
 	case block.EventCapacity:
 		if u.blocks != was {
-			u.establish(uaCapacity, nil)
+			u.establish(sense.UACapacity, nil)
 		}
 		if old.Thin != u.info.Thin {
-			u.establish(uaInquiry, nil) // it stands in VPD pages
+			u.establish(sense.UAInquiry, nil) // it stands in VPD pages
 		}
 	case block.EventThreshold:
-		u.establish(uaThreshold, nil)
+		u.establish(sense.UAThreshold, nil)
 	}
 }
 
@@ -93,27 +107,17 @@ func (u *Unit) event(e block.Event) {
 // anew (SBC-4 4.11.2).
 func (u *Unit) restore(s UnitState) {
 	if s.Mode != nil {
-		u.mode = modeState{dsense: s.Mode.DSense, swp: s.Mode.SWP}
+		u.mode = pages.Mode{DSense: s.Mode.DSense, SWP: s.Mode.SWP}
 		u.savedMode = u.mode
 	}
 	u.label.ident, u.label.text = s.Ident, s.Info
-	if p := s.PR; p != nil {
-		u.pr.generation, u.pr.aptpl, u.pr.kept = p.Generation, true, true
-		for _, r := range p.Regs {
-			r.Port, _ = canonicalPort(r.Port)
-			u.pr.regs = append(u.pr.regs, &registration{port: r.Port, targetPort: r.TargetPort, key: r.Key})
-		}
-		if p.Kind != 0 {
-			u.pr.reserved, u.pr.kind = true, p.Kind
-			if !allRegistrants(p.Kind) {
-				u.pr.holder = u.pr.regs[p.Holder]
-			}
-		}
+	if s.PR != nil {
+		u.pr = reservation.Restore(s.PR)
 	}
 	u.failedErase = s.Failed
 	if s.Erasing != nil {
 		if s.Erasing.Passes > 0 {
-			s.Erasing.Pattern = repeat(s.Erasing.Pattern, int(u.blockSize()))
+			s.Erasing.Pattern = sgl.Repeat(s.Erasing.Pattern, int(u.blockSize()))
 		}
 		u.erase(*s.Erasing, nil)
 	}
@@ -128,8 +132,8 @@ func (t *Target) RemoveUnit(u *Unit) {
 	defer t.leave()
 	t.flush()
 	u.removed = true
-	u.stats.unit = nil
-	u.revokeTokens()
+	u.stats.Detach()
+	t.copies.revoke(u)
 	for _, m := range t.maps { // each map is changed on its own: order does not matter
 		for lun, v := range m.luns {
 			if v == u {
@@ -141,7 +145,9 @@ func (t *Target) RemoveUnit(u *Unit) {
 		n.remap()
 	}
 	t.units = slices.DeleteFunc(t.units, func(v *Unit) bool { return v == u })
-	u.fence(nil, rest, func(*operation, *itl, use) (byte, code) { return StatusCheckCondition, lunNotSupported })
+	u.fence(nil, rest, func(_, _ *itl, _ use) (byte, sense.Code) {
+		return sense.StatusCheckCondition, sense.LUNNotSupported
+	})
 	u.paused++
 	for _, x := range u.tasks() {
 		x.expel()
@@ -196,4 +202,22 @@ func (t *Target) remap() {
 func (t *Target) Visible(initiator string) bool {
 	m := t.mapFor(initiator)
 	return m != nil && slices.ContainsFunc(m.luns, func(u *Unit) bool { return u != nil })
+}
+
+// Forget drops the counters of a volume that has no unit any more: another may get its name, and
+// counts from 0.
+func (t *Target) Forget(volume string) { t.stats.Forget(volume) }
+
+// Emit emits the host layer's families.
+func (t *Target) Emit(e metrics.Emitter) { t.stats.Emit(e) }
+
+var _ metrics.Source = (*Target)(nil)
+
+// SaveCounters returns the host layer's counters for LoadCounters.
+func (t *Target) SaveCounters() []byte { return t.stats.Save() }
+
+// LoadCounters adds what SaveCounters returned to the counters. On an error
+// nothing is changed.
+func (t *Target) LoadCounters(b []byte) error {
+	return t.stats.Load(b, func(initiator string) string { return t.hostNamed(initiator).name })
 }

@@ -3,7 +3,10 @@
 
 package scsi
 
-import "github.com/arraysim/arraysim/internal/block"
+import (
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
 
 // Attr is a SAM task attribute.
 type Attr uint8
@@ -53,16 +56,16 @@ type Task struct {
 	state    taskState
 }
 
-// SAM status codes (SAM-5 5.3.1).
+// SAM status codes (SAM-5 5.3.1), for front ends.
 const (
-	StatusGood                = 0x00
-	StatusCheckCondition      = 0x02
-	StatusConditionMet        = 0x04
-	StatusBusy                = 0x08
-	StatusReservationConflict = 0x18
-	StatusTaskSetFull         = 0x28
-	StatusACAActive           = 0x30
-	StatusTaskAborted         = 0x40
+	StatusGood                = sense.StatusGood
+	StatusCheckCondition      = sense.StatusCheckCondition
+	StatusConditionMet        = sense.StatusConditionMet
+	StatusBusy                = sense.StatusBusy
+	StatusReservationConflict = sense.StatusReservationConflict
+	StatusTaskSetFull         = sense.StatusTaskSetFull
+	StatusACAActive           = sense.StatusACAActive
+	StatusTaskAborted         = sense.StatusTaskAborted
 )
 
 // TMF is a task management function (the numbers are those of RFC 7143 11.5.1).

@@ -17,6 +17,9 @@ type taskSet struct {
 	paused      int // schedule does nothing
 }
 
+// Depth returns how many tasks the set holds.
+func (s *taskSet) Depth() int { return s.size }
+
 // blocks reports whether younger tasks wait for one with this attribute.
 func (a Attr) blocks() bool { return a == AttrOrdered || a == AttrHeadOfQueue }
 

@@ -96,6 +96,35 @@ type taskState struct {
 	waiters    []*waiter // task management functions that wait for the end of the task
 }
 
+// What handlers read of a task that is enabled.
+
+// unit returns the logical unit.
+func (t *Task) unit() *Unit { return t.state.u }
+
+// nexus returns the I_T nexus on which the task came.
+func (t *Task) nexus() *Nexus { return t.state.n }
+
+// itl returns the I_T_L nexus.
+func (t *Task) itl() *itl { return t.state.itl }
+
+// target returns the target.
+func (t *Task) target() *Target { return t.state.n.t }
+
+// command returns the row of the dispatch table.
+func (t *Task) command() *command { return t.state.row }
+
+// request returns the task's own request, which submit hands to the device.
+func (t *Task) request() *block.Request { return &t.state.req }
+
+// started returns when the task arrived, in the executor's nanoseconds.
+func (t *Task) started() int64 { return t.state.start }
+
+// arrived returns the task's number among those of the target, in the order of their arrival.
+func (t *Task) arrived() uint64 { return t.state.arrived }
+
+// aborting reports whether the task was aborted and ends when nobody else has it any more.
+func (t *Task) aborting() bool { return t.state.phase == aborting }
+
 // to changes the state. A change that is not in the table is a fault of this package.
 func (st *taskState) to(p phase) {
 	if transitions[p]>>(st.phase&31)&1 == 0 {

@@ -4,7 +4,10 @@
 
 package scsi
 
-import "github.com/arraysim/arraysim/internal/block"
+import (
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
 
 // provisioner is a device that knows how full the pool is that it is allocated
 // from, in sectors.
@@ -44,7 +47,7 @@ func (u *Unit) fuller() {
 	used, available := u.provisioner.Provisioning()
 	over := used*100 >= (used+available)*softThreshold
 	if over && !u.overThreshold {
-		u.establish(uaThreshold, nil)
+		u.establish(sense.UAThreshold, nil)
 	}
 	u.overThreshold = over
 }

@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/counters"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
 // Parameter list of UNMAP (SBC-4 5.35).
@@ -22,16 +24,8 @@ func doUnmap(t *Task) {
 	be := binary.BigEndian
 	anchor := t.CDB[1]&1 != 0
 	n := int(be.Uint16(t.CDB[7:]))
-	b, ok := t.list(n)
+	b, ok := t.parameters(n, n, unmapHeader)
 	if !ok {
-		return
-	}
-	if n == 0 {
-		t.good()
-		return
-	}
-	if n < unmapHeader {
-		t.check(parameterListLength)
 		return
 	}
 	descs := b[unmapHeader:]
@@ -41,7 +35,7 @@ func doUnmap(t *Task) {
 	}
 	count := len(descs) / unmapDesc
 	if count > maxUnmapRanges {
-		t.fault(inList(invalidFieldInList, 2))
+		t.fault(sense.InList(sense.InvalidFieldInList, 2))
 		return
 	}
 	ranges := make([]block.Range, 0, count)
@@ -50,11 +44,11 @@ func doUnmap(t *Task) {
 		d := descs[i*unmapDesc:]
 		lba, blocks := be.Uint64(d), uint64(be.Uint32(d[8:]))
 		if lba > u.blocks || blocks > u.blocks-lba {
-			t.fault(lbaOutOfRange.withInfo(max(lba, u.blocks)))
+			t.fault(sense.LBAOutOfRange.WithInfo(max(lba, u.blocks)))
 			return
 		}
 		if total += blocks; total > maxUnmapBlocks {
-			t.fault(inList(invalidFieldInList, unmapHeader+i*unmapDesc+8))
+			t.fault(sense.InList(sense.InvalidFieldInList, unmapHeader+i*unmapDesc+8))
 			return
 		}
 		if blocks > 0 {
@@ -65,7 +59,7 @@ func doUnmap(t *Task) {
 		t.good()
 		return
 	}
-	t.describe(opUnmap, u, total*u.blockSize())
+	t.unit().describe(counters.Unmap, total*u.blockSize())
 	r := &st.req
 	r.Op, r.Origin, r.Flags, r.Data = block.OpUnmap, block.OriginUnmap, 0, nil
 	if anchor {
@@ -89,11 +83,11 @@ func doLBAStatus(t *Task) {
 	be := binary.BigEndian
 	lba, allocation := be.Uint64(t.CDB[2:]), be.Uint32(t.CDB[10:])
 	if lba >= u.blocks {
-		t.fault(lbaOutOfRange.withInfo(max(lba, u.blocks)))
+		t.fault(sense.LBAOutOfRange.WithInfo(max(lba, u.blocks)))
 		return
 	}
 	if allocation < statusHeader+statusDesc {
-		t.fault(inCDB(10, 7))
+		t.fault(sense.InCDB(10, 7))
 		return
 	}
 	slots := min((allocation-statusHeader)/statusDesc, maxStatusExtents)

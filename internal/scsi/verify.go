@@ -10,6 +10,8 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+	"github.com/arraysim/arraysim/internal/scsi/sgl"
 )
 
 // Values of BYTCHK (SBC-4 5.36).
@@ -45,7 +47,7 @@ func (v *verify) release(t *Task) {
 func doVerify(t *Task) {
 	mode := t.CDB[1] >> 1 & 3
 	if mode == 2 {
-		t.fault(inCDB(1, 2))
+		t.fault(sense.InCDB(1, 2))
 		return
 	}
 	bytes, ok := t.transfer(block.OpRead)
@@ -74,7 +76,7 @@ func doVerify(t *Task) {
 func doWriteVerify(t *Task) {
 	mode := t.CDB[1] >> 1 & 3
 	if mode > bytchkAll {
-		t.fault(inCDB(1, 2))
+		t.fault(sense.InCDB(1, 2))
 		return
 	}
 	bytes, ok := t.transfer(block.OpWrite)
@@ -118,7 +120,7 @@ func verifyRead(t *Task) {
 	got := v.vec[0]
 	done := v.from << block.SectorShift
 	if off := v.differs(got, done, st.u.blockSize()); off >= 0 {
-		t.fault(miscompareVerify.withInfo(done + uint64(off)))
+		t.fault(sense.MiscompareVerify.WithInfo(done + uint64(off)))
 		return
 	}
 	n := st.req.Range.Count
@@ -153,7 +155,7 @@ func (v *verify) differs(got []byte, from, blockSize uint64) int {
 			at = 0
 		}
 		i := off
-		for _, want := range clip(v.data, at, step) {
+		for _, want := range sgl.Clip(v.data, at, step) {
 			have := got[i : i+uint64(len(want))]
 			if !bytes.Equal(have, want) {
 				for j := range want {

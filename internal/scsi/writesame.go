@@ -4,7 +4,12 @@
 
 package scsi
 
-import "github.com/arraysim/arraysim/internal/block"
+import (
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/counters"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+	"github.com/arraysim/arraysim/internal/scsi/sgl"
+)
 
 // Bits of WRITE SAME(10) and (16) byte 1, and (32) byte 10 (SBC-4 5.48 to 5.50).
 const (
@@ -30,7 +35,7 @@ func doWriteSame(t *Task) {
 	}
 	st := &t.state
 	r := &st.req
-	t.describe(opWriteSame, st.u, r.Range.Bytes())
+	t.unit().describe(counters.WriteSame, r.Range.Bytes())
 	if pattern != nil {
 		st.continuation = &patterned{rest: r.Range, data: pattern, size: r.Range.Bytes()}
 		t.nextPiece()
@@ -58,13 +63,13 @@ func (t *Task) writeSameBits() (bits byte, ok bool) {
 	}
 	switch {
 	case bits&bitPBDATA != 0:
-		t.fault(inCDB(at, 2))
+		t.fault(sense.InCDB(at, 2))
 	case bits&bitLBDATA != 0:
-		t.fault(inCDB(at, 1))
+		t.fault(sense.InCDB(at, 1))
 	case bits&bitAnchor != 0 && bits&bitUnmap == 0:
-		t.fault(inCDB(at, 4))
+		t.fault(sense.InCDB(at, 4))
 	case bits&bitUnmap != 0 && !t.state.u.info.Thin:
-		t.fault(inCDB(at, 3))
+		t.fault(sense.InCDB(at, 3))
 	default:
 		return bits, true
 	}
@@ -82,7 +87,7 @@ func (t *Task) writeSameRange() bool {
 		return false
 	}
 	if n > maxWriteSame {
-		t.fault(inCDB(lengthOffset(t.CDB), 7))
+		t.fault(sense.InCDB(lengthOffset(t.CDB), 7))
 		return false
 	}
 	r := &t.state.req
@@ -100,10 +105,10 @@ func (t *Task) writeSameBlock(bits byte) (pattern [][]byte, ok bool) {
 	t.OutTotal = int(size)
 	if uint64(block.VecLen(t.DataOut)) != size {
 		// It is not known which block is meant to be repeated.
-		t.check(wrongOperand)
+		t.check(sense.WrongOperand)
 		return nil, false
 	}
-	if zero(t.DataOut) {
+	if sgl.IsZero(t.DataOut) {
 		return nil, true
 	}
 	return t.DataOut, true
@@ -117,6 +122,11 @@ type patterned struct {
 }
 
 func (*patterned) release(*Task) {}
+
+// progress implements the interface of that name.
+func (p *patterned) progress(piece *block.Request) (done, total uint64) {
+	return p.size - p.rest.Bytes() - piece.Range.Bytes(), p.size
+}
 
 // nextPiece submits the next piece of a pattern, or ends the task.
 func (t *Task) nextPiece() {

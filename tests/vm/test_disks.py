@@ -140,7 +140,7 @@ def test_write_same(door: Door, form: list[str]) -> None:
     d = Delta(door.daemon)
     run(["sg_write_same", *form, "--lba=100", "--num=1000", disk.sg])
     assert d.sum("host_described_bytes_total", volume="thin", op="write_same") == 1000 * 512
-    same(content(disk.sd, 2 * MiB), had[: 100 * 512] + bytes(1000 * 512) + had[1100 * 512 :])
+    same(content(disk.sd, 2 * MiB), had[: 100 * 512], 1000 * 512, had[1100 * 512 :])
 
 
 def test_write_same_of_a_pattern(door: Door, tmp_path: Path) -> None:
@@ -154,14 +154,14 @@ def test_unmap(door: Door) -> None:
     disk = door["thin"]
     had = fill(disk.sd, 2 * MiB)
     run(["sg_unmap", "--force", "--lba=1024", "--num=2048", disk.sg])
-    same(content(disk.sd, 2 * MiB), had[: 512 * 1024] + bytes(MiB) + had[512 * 1024 + MiB :])
+    same(content(disk.sd, 2 * MiB), had[: 512 * 1024], MiB, had[512 * 1024 + MiB :])
     status = run(["sg_get_lba_status", "--lba=1024", "--brief", disk.sg]).stdout
     assert re.search(r"^0x0*400\s+0x800\s+1", status, re.M), status
 
 
 def test_compare_and_write(door: Door, tmp_path: Path) -> None:
     disk = door["thin"]
-    have, f = fill(disk.sd, MiB)[:512], tmp_path / "caw"
+    have, f = bytes(fill(disk.sd, MiB)[:512]), tmp_path / "caw"
     f.write_bytes(have + b"\x5a" * 512)
     argv = ["sg_compare_and_write", f"--in={f}", "--lba=0", "--num=1", "--xferlen=1024", disk.sg]
     run(argv)
@@ -197,7 +197,7 @@ def test_discard(door: Door) -> None:
     d.stop()
     assert d.sum("host_described_bytes_total", volume="thin", op="unmap") == 16 * MiB
     assert d.wire("thin", "write") <= NEARLY_NOTHING
-    same(content(disk.sd, 32 * MiB), had[: 8 * MiB] + bytes(16 * MiB) + had[24 * MiB :])
+    same(content(disk.sd, 32 * MiB), had[: 8 * MiB], 16 * MiB, had[24 * MiB :])
 
 
 @pytest.mark.parametrize("volume", ["thin", "native", "thick"])
@@ -209,7 +209,7 @@ def test_zeroout(door: Door, volume: str) -> None:
     d.stop()
     assert d.sum("host_described_bytes_total", volume=volume, op="write_same") == 16 * MiB
     assert d.wire(volume, "write") <= NEARLY_NOTHING
-    same(content(disk.sd, 32 * MiB), had[: 8 * MiB] + bytes(16 * MiB) + had[24 * MiB :])
+    same(content(disk.sd, 32 * MiB), had[: 8 * MiB], 16 * MiB, had[24 * MiB :])
 
 
 @pytest.mark.parametrize("op", ["unmap", "write_same"])

@@ -36,7 +36,7 @@ func (s *Space) Release(g uint64) {
 		s.housed(gi, 1)
 	case gi.refs == 0:
 		s.clearHome(gi)
-		s.freeUnused(g)
+		s.freeUnused(g, gi)
 	}
 }
 
@@ -46,17 +46,18 @@ func (s *Space) Hold(g uint64) { s.grain(g).held++ }
 
 // Unhold gives a hold back.
 func (s *Space) Unhold(g uint64) {
-	s.grain(g).held--
-	s.freeUnused(g)
+	gi := s.grain(g)
+	gi.held--
+	s.freeUnused(g, gi)
 }
 
-func (s *Space) freeUnused(g uint64) {
-	switch gi := s.grain(g); {
+func (s *Space) freeUnused(g uint64, gi *grainInfo) {
+	switch {
 	case gi.refs+gi.held > 0:
 	case gi.pins > 0:
 		s.leaving++
 	default:
-		s.Free(g)
+		s.free(g, gi)
 	}
 }
 
@@ -74,20 +75,16 @@ func (s *Space) Unpin(phys, n uint64) {
 		gi := s.grain(g)
 		if gi.pins--; gi.pins == 0 && gi.refs+gi.held == 0 {
 			s.leaving--
-			s.left = true
 			s.Free(g)
+			if s.events.Left != nil {
+				s.events.Left()
+			}
 		}
 	}
 }
 
 // Leaving returns the number of grains that nothing but transfers keep.
 func (s *Space) Leaving() int { return s.leaving }
-
-// Left reports whether a grain that was leaving has been freed since ClearLeft.
-func (s *Space) Left() bool { return s.left }
-
-// ClearLeft forgets what has left up to now.
-func (s *Space) ClearLeft() { s.left = false }
 
 // Recount counts a reference that a map has after a start, when nothing is counted yet; t is the
 // map's tenant. The first that refers to a grain owns it. Preconditions: g is in the space.

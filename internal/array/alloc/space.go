@@ -22,16 +22,17 @@ type Space struct {
 	allocated int64 // grains
 	reserved  int64 // grains: sum of (entitled - homes) over the tenants
 	leaving   int   // grains that only transfers keep
-	left      bool  // one of these was freed since ClearLeft
 
 	tenants tenants
 	events  Events
 }
 
-// Events are what a Space tells those above it. Neither may call its methods that change something.
+// Events are what a Space tells those above it. None may call its methods that change something.
 type Events struct {
 	// Freed hears of a grain that is being freed: what is dirty of it is nobody's any more.
 	Freed func(grain uint64)
+	// Left, where it is set, hears that a grain was freed that only transfers kept.
+	Left func()
 	// Vacated hears that no grain is marked as a home of a volume any more.
 	Vacated func(vol uint32)
 }
@@ -186,8 +187,9 @@ func (s *Space) pickExtent() (uint32, bool) {
 func (s *Space) isDown(extent uint32) bool { return s.down[s.extents[extent]>>mdiskShift] }
 
 // Free returns a grain that was taken and got no reference: what was to use it cannot be finished.
-func (s *Space) Free(g uint64) {
-	gi := s.grain(g)
+func (s *Space) Free(g uint64) { s.free(g, s.grain(g)) }
+
+func (s *Space) free(g uint64, gi *grainInfo) {
 	s.clearHome(gi)
 	if t := s.tenants.of(gi.owner); t != nil {
 		t.allocated--

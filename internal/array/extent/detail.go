@@ -221,29 +221,26 @@ func (m *Map) addLayer(head uint32, base uint64, mask layout.Mask) {
 	d.next, h.next = h.next, id
 }
 
-// layerGrains calls fn for each grain (one or two) that the sectors of a layer lie in,
-// with the sectors of the window that lie in it.
-func layerGrains(base uint64, mask layout.Mask, fn func(grain uint64, part layout.Mask)) {
-	if base&(layout.WindowSectors-1) == 0 {
-		if !mask.Empty() {
-			fn(base>>layout.WindowShift, mask)
-		}
-		return
-	}
-	// The window's sectors before split lie in the first grain, the others in the next one.
-	split := layout.WindowSectors - base&(layout.WindowSectors-1)
-	if part := mask.And(layout.MaskOf(0, split)); !part.Empty() {
-		fn(base>>layout.WindowShift, part)
-	}
-	if part := mask.And(layout.MaskOf(split, layout.WindowSectors-split)); !part.Empty() {
-		fn((base+split)>>layout.WindowShift, part)
-	}
+// isAligned reports whether a layer lies in its place: sector i of its window is sector i of a grain.
+func isAligned(base uint64) bool { return base&(layout.WindowSectors-1) == 0 }
+
+// grainsOf returns the grain that the first sectors of a layer lie in, which these are, and the
+// grain of the others. In a layer that lies in its place all are the first.
+func grainsOf(base uint64) (grain uint64, first layout.Mask, next uint64) {
+	// phys may wrap below zero, so the next grain is not the first one and one.
+	return base >> layout.WindowShift, layout.MaskOf(0, layout.WindowSectors-base&(layout.WindowSectors-1)),
+		(base + layout.WindowSectors) >> layout.WindowShift
 }
 
-// layerHas reports whether any of the sectors of a layer lies in a grain.
-func layerHas(base uint64, mask layout.Mask, grain uint64) (has bool) {
-	layerGrains(base, mask, func(g uint64, _ layout.Mask) { has = has || g == grain })
-	return has
+// eachGrain calls fn for each grain (one or two) that the sectors of a layer lie in.
+func eachGrain(base uint64, mask layout.Mask, fn func(grain uint64)) {
+	g, first, next := grainsOf(base)
+	if !mask.And(first).Empty() {
+		fn(g)
+	}
+	if !mask.AndNot(first).Empty() {
+		fn(next)
+	}
 }
 
 // ref takes references for a layer that had the sectors in had and gains add.
@@ -251,11 +248,13 @@ func (m *Map) ref(base uint64, add, had layout.Mask) {
 	if m.arena.loading {
 		return
 	}
-	layerGrains(base, add, func(g uint64, _ layout.Mask) {
-		if !layerHas(base, had, g) {
-			m.space.Retain(g)
-		}
-	})
+	g, first, next := grainsOf(base)
+	if !add.And(first).Empty() && had.And(first).Empty() {
+		m.space.Retain(g)
+	}
+	if !add.AndNot(first).Empty() && had.AndNot(first).Empty() {
+		m.space.Retain(next)
+	}
 }
 
 // unref gives back what a layer that keeps left no longer needs; lost are the
@@ -264,21 +263,32 @@ func (m *Map) unref(base uint64, lost, left layout.Mask) {
 	if m.arena.loading {
 		return
 	}
-	layerGrains(base, lost, func(g uint64, part layout.Mask) {
-		if !layerHas(base, left, g) {
-			m.space.Release(g)
-		} else if m.space.Refs(g) == 1 {
-			// Nobody else can see these sectors: what is dirty of them need not be destaged.
-			m.drop(base, part)
-		}
-	})
+	g, first, next := grainsOf(base)
+	m.unrefGrain(g, base, lost.And(first), left.And(first))
+	m.unrefGrain(next, base, lost.AndNot(first), left.AndNot(first))
+}
+
+// unrefGrain is unref of the sectors of a layer that lie in one grain.
+func (m *Map) unrefGrain(g, base uint64, lost, left layout.Mask) {
+	switch {
+	case lost.Empty():
+	case left.Empty():
+		m.space.Release(g)
+	case m.space.Refs(g) == 1:
+		// Nobody else can see these sectors: what is dirty of them need not be destaged.
+		m.drop(base, lost)
+	}
 }
 
 // dropWindow releases all that a window slot refers to.
 func (m *Map) dropWindow(s slot) {
 	switch s.kind() {
 	case kindData:
-		m.unref(s.value(), layout.MaskOf(0, layout.WindowSectors), layout.Mask{})
+		if base := s.value(); isAligned(base) && !m.arena.loading {
+			m.space.Release(base >> layout.WindowShift)
+		} else {
+			m.unref(base, layout.MaskOf(0, layout.WindowSectors), layout.Mask{})
+		}
 	case kindDetail:
 		ds := &m.arena.details
 		for i := uint32(s.value()); i != 0; {

@@ -49,6 +49,9 @@ func (m *Map) aligned(s slot, fn func(g uint64) bool) {
 // home returns the home of a window, alloc.NoGrain if it has none.
 func (m *Map) home(s slot, w uint64) (home uint64) {
 	home = alloc.NoGrain
+	if s.uniform() {
+		return home
+	}
 	m.aligned(s, func(g uint64) bool {
 		if m.space.IsHome(g, m.vol, w) {
 			home = g

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/layout"
 )
@@ -49,6 +51,7 @@ func (m *Map) Load(saved *Saved, sectors uint64) error {
 	if b == nil {
 		return nil
 	}
+	delete(saved.roots, m.vol)
 	root, levels := slot(le.Uint64(b)), b[8]
 	if !root.uniform() && root != kindChild || levels < 1 || levels > maxLevels {
 		return ErrRoot
@@ -91,12 +94,14 @@ func (m *Map) loadSlot(s slot, height uint8, index uint64, saved *Saved) (slot, 
 	return childSlot(id), nd.sums, nil
 }
 
-// Discard has the next checkpoint remove the nodes that no map has loaded: what an earlier one had
-// no time to remove.
+// Discard has the next checkpoint remove the nodes and roots that no map has loaded: what an
+// earlier one had no time to remove.
 func (a *Arena) Discard(saved *Saved) {
 	for k := range saved.nodes {
 		a.deadKeys[k] = struct{}{}
 	}
+	a.deadRoots = slices.AppendSeq(a.deadRoots, maps.Keys(saved.roots))
+	slices.Sort(a.deadRoots)
 }
 
 // CountReferences counts the references of a loaded map in its space, and takes the grains that
@@ -106,7 +111,7 @@ func (m *Map) CountReferences() (ok bool) {
 	ok = true
 	m.eachWindow(m.root, func(_ uint64, s slot) {
 		m.layers(s, func(base uint64, mask layout.Mask) {
-			layerGrains(base, mask, func(g uint64, _ layout.Mask) {
+			eachGrain(base, mask, func(g uint64) {
 				if int64(g) >= m.space.Grains() {
 					ok = false
 					return

@@ -117,10 +117,33 @@ func (m *Map) setSlot(s *slot, height uint8, base, lo, hi uint64, to slot) Sums 
 	var delta Sums
 	shift := spanShift(height - 1)
 	from, last := (max(lo, base)-base)>>shift, (min(hi, base+span)-1-base)>>shift
-	for i := from; i <= last; i++ {
-		delta.add(m.setSlot(&n.slots[i], height-1, base+i<<shift, lo, hi, to))
+	if height == 1 {
+		delta = m.setSlots(n, base, lo, hi, from, last, to)
+	} else {
+		for i := from; i <= last; i++ {
+			delta.add(m.setSlot(&n.slots[i], height-1, base+i<<shift, lo, hi, to))
+		}
 	}
 	m.collapse(s, id, n, delta)
+	return delta
+}
+
+// setSlots is setSlot of the windows from to last of the node that begins at base. Most of them have no data, and then
+// no home, either.
+func (m *Map) setSlots(n *node, base, lo, hi, from, last uint64, to slot) (delta Sums) {
+	var was [kindAnchored + 1]int64 // windows by the state that they were of
+	for i := from; i <= last; i++ {
+		s, at := &n.slots[i], base+i<<layout.WindowShift
+		if s.uniform() && lo <= at && hi >= at+layout.WindowSectors {
+			was[*s]++
+			*s = to
+			continue
+		}
+		delta.add(m.setSlot(s, 0, at, lo, hi, to))
+	}
+	for kind, k := range was {
+		delta.add(uniformSums(to, k*layout.WindowSectors).sub(uniformSums(slot(kind), k*layout.WindowSectors)))
+	}
 	return delta
 }
 

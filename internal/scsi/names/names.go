@@ -1,8 +1,8 @@
-// Names: the designators of a unit, SCSI name strings, and names of iSCSI initiator ports with
-// their TransportIDs. Copies find units by them and registrations find ports, so each name has
-// one canonical form, and two that a standard calls equal are equal as bytes.
-
-package scsi
+// Package names has the names of SCSI devices and ports: the designators of a unit, SCSI name
+// strings, and names of iSCSI initiator ports with their TransportIDs. Copies find units by them
+// and registrations find ports, so each name has one canonical form, and two that a standard calls
+// equal are equal as bytes.
+package names
 
 import (
 	"encoding/binary"
@@ -12,12 +12,12 @@ import (
 	"strings"
 )
 
-// designator is one designation descriptor (SPC-5 7.7.6.1).
-type designator struct {
-	codeSet     byte // 1 binary, 2 ASCII, 3 UTF-8
+// Designator is one designation descriptor (SPC-5 7.7.6.1).
+type Designator struct {
+	CodeSet     byte // 1 binary, 2 ASCII, 3 UTF-8
 	association byte // 0 logical unit, 1 target port, 2 target device
-	kind        byte
-	id          []byte
+	Type        byte
+	ID          []byte
 }
 
 // Designator types.
@@ -35,37 +35,53 @@ const (
 	associateWhole = 2
 )
 
-// append adds the descriptor; iscsi says that what is no name of the unit is one of an iSCSI port
+// AppendTo adds the descriptor; iscsi says that what is no name of the unit is one of an iSCSI port
 // or device.
-func (d *designator) append(b []byte, iscsi bool) []byte {
-	first, second := d.codeSet, d.association<<4|d.kind
+func (d *Designator) AppendTo(b []byte, iscsi bool) []byte {
+	first, second := d.CodeSet, d.association<<4|d.Type
 	if d.association != 0 && iscsi {
 		first |= protocolISCSI << 4
 		second |= designatorPIV
 	}
-	return append(append(b, first, second, 0, byte(len(d.id))), d.id...)
+	return append(append(b, first, second, 0, byte(len(d.ID))), d.ID...)
 }
 
-// designators names the unit. EXTENDED COPY finds a unit by each of them. The
-// EUI-64 and NAA-3 names are derived from the NAA-6 name.
-func (u *Unit) designators() []designator {
+// UnitDesignators returns the names of a unit by its NAA-6 name, its serial number and its vendor. EXTENDED
+// COPY finds a unit by each of them. The EUI-64 and NAA-3 names are derived from the NAA-6 name.
+func UnitDesignators(naa [16]byte, serial, vendor string) []Designator {
 	h := fnv.New64a()
-	h.Write(u.info.NAA[:])
+	h.Write(naa[:])
 	sum := h.Sum64()
 	eui := binary.BigEndian.AppendUint64(nil, sum)
-	oui := binary.BigEndian.Uint32(u.info.NAA[:]) << 4 >> 8 // NAA-6: 4 bits of type, then the OUI
+	oui := binary.BigEndian.Uint32(naa[:]) << 4 >> 8 // NAA-6: 4 bits of type, then the OUI
 	eui[0], eui[1], eui[2] = byte(oui>>16), byte(oui>>8), byte(oui)
 	naa3 := binary.BigEndian.AppendUint64(nil, 3<<60|sum>>4)
-	ident := u.info.Serial
+	ident := serial
 	if len(ident) > t10IdentBytes || ident == "" {
 		ident = fmt.Sprintf("%012x", sum>>16)
 	}
-	return []designator{
-		{1, 0, designNAA, append([]byte(nil), u.info.NAA[:]...)},
-		{2, 0, designT10, append(pad(u.t.opt.Vendor, 8), ident...)},
+	return []Designator{
+		{1, 0, designNAA, append([]byte(nil), naa[:]...)},
+		{2, 0, designT10, append(Pad(vendor, 8), ident...)},
 		{1, 0, designEUI64, eui},
 		{1, 0, designNAA, naa3},
 	}
+}
+
+// PortDesignators returns the names of a target port, its group and its device. iscsi adds those that are
+// names of iSCSI.
+func PortDesignators(device string, port, group uint16, iscsi bool) []Designator {
+	be := binary.BigEndian
+	list := []Designator{
+		{1, associatePort, designPort, be.AppendUint16([]byte{0, 0}, port)},
+		{1, associatePort, designGroup, be.AppendUint16([]byte{0, 0}, group)},
+	}
+	if !iscsi {
+		return list
+	}
+	return append(list,
+		Designator{3, associatePort, designName, nameString(fmt.Sprintf("%s,t,0x%04x", device, port))},
+		Designator{3, associateWhole, designName, nameString(device)})
 }
 
 // nameString ends a SCSI name string with a NUL and fills it to a multiple of 4
@@ -78,8 +94,8 @@ func nameString(s string) []byte {
 	return b
 }
 
-// pad returns s in n characters, filled with spaces (SPC-5 4.3.1).
-func pad(s string, n int) []byte {
+// Pad returns s in n characters, filled with spaces (SPC-5 4.3.1).
+func Pad(s string, n int) []byte {
 	b := make([]byte, 0, max(n, len(s)))
 	for i := range s {
 		if n == 0 {
@@ -99,10 +115,10 @@ func pad(s string, n int) []byte {
 // 7143 4.2.7.3).
 const isidMark = ",i,0x"
 
-// canonicalPort returns the form in which names of initiator ports are compared: the ISID is a
+// CanonicalPort returns the form in which names of initiator ports are compared: the ISID is a
 // number, so it has twelve digits whatever the initiator wrote. ok is false for what is no name of
 // an iSCSI port.
-func canonicalPort(port string) (name string, ok bool) {
+func CanonicalPort(port string) (name string, ok bool) {
 	at := strings.LastIndex(strings.ToLower(port), isidMark)
 	if at <= 0 {
 		return port, false
@@ -114,8 +130,8 @@ func canonicalPort(port string) (name string, ok bool) {
 	return fmt.Sprintf("%s%s%012x", port[:at], isidMark, isid), true
 }
 
-// transportID is the iSCSI TransportID of an initiator port (SPC-5 7.6.4.6).
-func transportID(port string) []byte {
+// TransportID is the iSCSI TransportID of an initiator port (SPC-5 7.6.4.6).
+func TransportID(port string) []byte {
 	const minName = 20
 	name := nameString(port)
 	for len(name) < minName {
@@ -125,10 +141,10 @@ func transportID(port string) []byte {
 	return append(b, name...)
 }
 
-// parseTransportID reads an iSCSI TransportID (SPC-5 7.6.4.6) at the beginning of b
+// ParseTransportID reads an iSCSI TransportID (SPC-5 7.6.4.6) at the beginning of b
 // and returns the name of the port, and how long it is. One that names a device
 // and no port (format 00b) is not taken: registrations are of ports.
-func parseTransportID(b []byte) (port string, size int, ok bool) {
+func ParseTransportID(b []byte) (port string, size int, ok bool) {
 	const portFormat = 1
 	if len(b) < 4 || b[0]&0x0F != protocolISCSI || b[0]>>6 != portFormat {
 		return "", 0, false
@@ -138,7 +154,7 @@ func parseTransportID(b []byte) (port string, size int, ok bool) {
 		return "", 0, false
 	}
 	name, _, _ := strings.Cut(string(b[4:size]), "\x00")
-	if port, ok = canonicalPort(strings.ToLower(name)); !ok {
+	if port, ok = CanonicalPort(strings.ToLower(name)); !ok {
 		return "", 0, false
 	}
 	return port, size, true

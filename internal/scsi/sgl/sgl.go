@@ -1,12 +1,11 @@
-// Scatter-gather lists as one sequence of bytes, and patterns. What clip and split return shares
-// memory with their argument; what the others return is new.
-
-package scsi
+// Package sgl takes scatter-gather lists for one sequence of bytes, and has patterns. What Clip and
+// Split return shares memory with their argument; what the others return is new.
+package sgl
 
 import "bytes"
 
-// clip returns the n bytes of v from off on, without copying them.
-func clip(v [][]byte, off, n uint64) [][]byte {
+// Clip returns the n bytes of v from off on, without copying them.
+func Clip(v [][]byte, off, n uint64) [][]byte {
 	var out [][]byte
 	for _, b := range v {
 		if off >= uint64(len(b)) {
@@ -28,8 +27,8 @@ func clip(v [][]byte, off, n uint64) [][]byte {
 	return out
 }
 
-// split returns the first n bytes of v, and the others, without copying them.
-func split(v [][]byte, n uint64) (first, rest [][]byte) {
+// Split returns the first n bytes of v, and the others, without copying them.
+func Split(v [][]byte, n uint64) (first, rest [][]byte) {
 	parts := make([][]byte, 0, len(v)+1)
 	cut := 0 // how many parts are of the first n bytes
 	for _, b := range v {
@@ -46,8 +45,8 @@ func split(v [][]byte, n uint64) (first, rest [][]byte) {
 	return parts[:cut:cut], parts[cut:]
 }
 
-// joined returns at most n bytes of v in one piece.
-func joined(v [][]byte, n int) []byte {
+// Joined returns at most n bytes of v in one piece.
+func Joined(v [][]byte, n int) []byte {
 	var out []byte
 	for _, b := range v {
 		out = append(out, b[:min(len(b), n-len(out))]...)
@@ -55,8 +54,8 @@ func joined(v [][]byte, n int) []byte {
 	return out
 }
 
-// zero reports whether v holds nothing but zeros.
-func zero(v [][]byte) bool {
+// IsZero reports whether v holds nothing but zeros.
+func IsZero(v [][]byte) bool {
 	for _, b := range v {
 		for len(b) > 0 {
 			n := min(len(b), len(zeros))
@@ -72,8 +71,8 @@ func zero(v [][]byte) bool {
 // zeros is what zero compares with: as much as the largest logical block.
 var zeros [4096]byte
 
-// repeat returns n bytes of b, again and again.
-func repeat(b []byte, n int) []byte {
+// Repeat returns n bytes of b, again and again.
+func Repeat(b []byte, n int) []byte {
 	out := make([]byte, 0, n)
 	for len(out) < n {
 		out = append(out, b[:min(len(b), n-len(out))]...)

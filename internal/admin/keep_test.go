@@ -1,0 +1,171 @@
+package admin
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/array"
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi"
+	"github.com/arraysim/arraysim/internal/store"
+)
+
+var errRefused = errors.New("the disk takes nothing")
+
+// refusingStore has a meta store that refuses batches, behind some that pass.
+type refusingStore struct {
+	block.Store
+	pass, refuse atomic.Int32
+}
+
+type refusingMeta struct {
+	block.MetaStore
+	s *refusingStore
+}
+
+func (s *refusingStore) Meta() (block.MetaStore, error) {
+	m, err := s.Store.Meta()
+	return refusingMeta{m, s}, err
+}
+
+func (m refusingMeta) Commit(batch []block.KV, done func(error)) {
+	if m.s.pass.Add(-1) < 0 && m.s.refuse.Add(-1) >= 0 {
+		done(errRefused)
+		return
+	}
+	m.MetaStore.Commit(batch, done)
+}
+
+// refusedDaemon is a daemon without doors over such a store, with the volumes a and b.
+func refusedDaemon(t *testing.T) (*daemon, *refusingStore) {
+	t.Helper()
+	exec := block.NewLive()
+	t.Cleanup(exec.Stop)
+	s := &refusingStore{Store: store.NewMemory(exec, store.MemoryOptions{})}
+	d := newDaemon(nil, Environment{Log: slog.New(slog.DiscardHandler)})
+	d.exec = exec
+	exec.Lock()
+	a, err := array.Open(array.Options{Exec: exec, Store: s, CacheBytes: 4 << 20})
+	exec.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.array, d.target = a, scsi.NewTarget(scsi.Options{Name: "iqn.x:y", Exec: exec})
+	if d.exports, err = newExports(a, d.target); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.addPool(NewPool{Name: "p", Mdisks: []NewMdisk{{Name: "m", Size: 1 << 30}}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b"} {
+		if _, err := d.addVolume(NewVolume{Name: name, Pool: "p", Size: 1 << 20}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return d, s
+}
+
+// kept returns the exports of which the array knows: those that the next start shows.
+func (d *daemon) kept(t *testing.T) []Export {
+	t.Helper()
+	d.exec.Lock()
+	defer d.exec.Unlock()
+	x, err := newExports(d.array, scsi.NewTarget(scsi.Options{Name: "iqn.x:y", Exec: d.exec}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []Export
+	for _, v := range d.array.Volumes() {
+		out = append(out, x.list(v)...)
+	}
+	return out
+}
+
+// TestChangesThatCannotBeKept: what the array cannot keep is as it was, for those who ask, for hosts, and for the next
+// start, also when a later change can be kept.
+func TestChangesThatCannotBeKept(t *testing.T) {
+	same := func(x, y Export) bool { return x.Volume == y.Volume && x.LUN == y.LUN }
+	for name, change := range map[string]func(d *daemon) error{
+		"add export":    func(d *daemon) error { return d.addExport(Export{Volume: "b", LUN: 5}) },
+		"remove export": func(d *daemon) error { return d.removeExport("a", -1) },
+		"make volume": func(d *daemon) error {
+			_, err := d.adopt(d.array.Volume("b"), unitSpec{}, exportSpec{LUN: 6})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, s := refusedDaemon(t)
+			for lun := range 2 {
+				if err := d.addExport(Export{Volume: "a", LUN: lun}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			had := d.listExports()
+			s.refuse.Store(1)
+			if err := change(d); !errors.Is(err, errRefused) {
+				t.Fatalf("it ended %v", err)
+			}
+			check := func(what string) {
+				t.Helper()
+				if got := d.listExports(); !slices.EqualFunc(got, had, same) {
+					t.Errorf("%s: the exports are %v, they were %v", what, got, had)
+				}
+				d.exec.Lock()
+				n := len(d.exports.shown[""])
+				d.exec.Unlock()
+				if n != len(had) {
+					t.Errorf("%s: hosts see %d LUNs, they saw %d", what, n, len(had))
+				}
+				if got := d.kept(t); !slices.EqualFunc(got, had, same) {
+					t.Errorf("%s: the next start has %v", what, got)
+				}
+			}
+			check("after the error")
+			if err := d.addExport(Export{Volume: "a", LUN: 7}); err != nil {
+				t.Fatal(err)
+			}
+			had = append(had, Export{Volume: "a", LUN: 7})
+			check("after another change")
+		})
+	}
+	t.Run("policy", func(t *testing.T) {
+		d, s := refusedDaemon(t)
+		was, depth := d.policy(), 7
+		s.refuse.Store(1)
+		if _, err := d.changePolicy(PolicyChange{DestageDepth: &depth}); !errors.Is(err, errRefused) {
+			t.Fatalf("it ended %v", err)
+		}
+		if got := d.policy(); got != was {
+			t.Errorf("the policy is %+v, it was %+v", got, was)
+		}
+	})
+	t.Run("counters", func(t *testing.T) {
+		d, s := refusedDaemon(t)
+		s.refuse.Store(1)
+		if err := d.saveCounters(); !errors.Is(err, errRefused) {
+			t.Fatalf("it ended %v", err)
+		}
+		if err := d.saveCounters(); err != nil {
+			t.Fatal(err)
+		}
+		d.exec.Lock()
+		defer d.exec.Unlock()
+		if d.array.Blob(blobCounters) == nil {
+			t.Error("what could not be saved once is taken for saved")
+		}
+	})
+	t.Run("deleted volume", func(t *testing.T) {
+		d, s := refusedDaemon(t)
+		if err := d.addExport(Export{Volume: "a", LUN: 0}); err != nil {
+			t.Fatal(err)
+		}
+		s.pass.Store(1) // the deletion itself is durable
+		s.refuse.Store(100)
+		if err := d.deleteVolume("a", true); err != nil || len(d.listVolumes()) != 1 || len(d.kept(t)) != 0 {
+			t.Errorf("it ended %v, the next start has %v", err, d.kept(t))
+		}
+	})
+}

@@ -1,0 +1,102 @@
+// COMPARE AND WRITE and ORWRITE read, decide and write as one: under a lock on their range, which
+// keeps writes and edits of the map out until they have ended.
+
+package array
+
+import (
+	"bytes"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// conflict reports whether somebody else has locked a part of a range.
+func (v *Volume) conflict(o *op, r block.Range) bool {
+	for _, l := range v.locks {
+		if l != o && l.req.Range.Overlaps(r) {
+			return true
+		}
+	}
+	return false
+}
+
+// lock takes the exclusive lock of a compare-and-write and goes on with its read.
+func (o *op) lock() {
+	v := o.v
+	if v.conflict(o, o.req.Range) {
+		o.await(&v.lockWait)
+		return
+	}
+	v.locks = append(v.locks, o)
+	n := int(o.req.Range.Bytes())
+	if cap(o.buf) < n {
+		o.buf = make([]byte, n)
+	}
+	o.buf = o.buf[:n]
+	o.to(fetching)
+	o.a.readInto(o, o.buf, o.compareFn)
+}
+
+// compare compares or combines what was read and writes the result under the lock.
+func (o *op) compare(s block.Status) {
+	r := o.req
+	if s == block.OK && o.state == unwanted {
+		s = block.Cancelled
+	}
+	o.to(running)
+	if s != block.OK {
+		o.end(s)
+		return
+	}
+	if o.a.payload {
+		switch r.Op {
+		case block.OpCompareWrite:
+			at := 0
+			for _, want := range r.Compare {
+				if i := mismatch(o.buf[at:at+len(want)], want); i >= 0 {
+					r.Offset = uint64(at + i)
+					o.end(block.Miscompare)
+					return
+				}
+				at += len(want)
+			}
+			o.src = cursor{vec: r.Data}
+		case block.OpOrWrite:
+			at := 0
+			for _, b := range r.Data {
+				for i := range b {
+					o.buf[at+i] |= b[i]
+				}
+				at += len(b)
+			}
+			o.src = cursor{vec: [][]byte{o.buf}}
+		}
+	}
+	a := o.a // o may be gone when write returns
+	o.write(false)
+	a.endStep()
+}
+
+// mismatch returns the index of the first difference, -1 if there is none.
+func mismatch(a, b []byte) int {
+	if bytes.Equal(a, b) {
+		return -1
+	}
+	for i := range b {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return -1
+}
+
+// unlock gives the lock of an op back, if it has one, and lets those go on that wait for a lock: what is in
+// their way, if anything, they find out themselves.
+func (v *Volume) unlock(o *op) {
+	for i, l := range v.locks {
+		if l == o {
+			v.locks = append(v.locks[:i], v.locks[i+1:]...)
+			v.lockWait.WakeAll()
+			return
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package array
+
+import (
+	"github.com/arraysim/arraysim/internal/array/ticket"
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// copyEngine bounds the pieces of all moves together, and has their buffers. Who asks for more waits by the
+// priority of its command.
+type copyEngine struct {
+	moves   ticket.Queue // for another piece
+	reads   ticket.Queue // pieces, for the read of their source
+	out     int64        // bytes of pieces under way
+	reading int          // sources
+	bufs    [][]byte
+}
+
+// room reports whether the engine takes another piece; most are the bytes that it may have under way, 0: any.
+func (e *copyEngine) room(most int64) bool {
+	return most == 0 || e.out == 0 || e.out+pieceSectors*block.SectorSize <= most
+}
+
+// readRoom reports whether it may read another source; most are those that it may read, 0: any.
+func (e *copyEngine) readRoom(most int) bool { return most == 0 || e.reading < most }
+
+// wakeReads and wakeMoves let those go on that the engine has room for now, and report whether there
+// were any.
+func (e *copyEngine) wakeReads(most int) (woke bool) {
+	for !e.reads.Empty() && e.readRoom(most) {
+		woke = true
+		e.reads.Head().Wake()
+	}
+	return woke
+}
+
+func (e *copyEngine) wakeMoves(most int64) (woke bool) {
+	for !e.moves.Empty() && e.room(most) {
+		woke = true
+		e.moves.Head().Wake()
+	}
+	return woke
+}
+
+// getBuf returns a buffer of n bytes for a piece, putBuf takes it back.
+func (e *copyEngine) getBuf(n int) []byte {
+	if k := len(e.bufs); k > 0 {
+		b := e.bufs[k-1]
+		e.bufs = e.bufs[:k-1]
+		return b[:n]
+	}
+	return make([]byte, n, pieceSectors*block.SectorSize)
+}
+
+func (e *copyEngine) putBuf(b []byte) {
+	if cap(b) >= pieceSectors*block.SectorSize {
+		e.bufs = append(e.bufs, b)
+	}
+}

@@ -1,0 +1,193 @@
+package array
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/array/ticket"
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/testkit"
+)
+
+// forgotten looks at everybody who waits, which the array itself never does, and says who could go
+// on: nobody may when a step has ended. It changes nothing.
+func (a *Array) forgotten() (what string) {
+	if a.wakes.given != 0 {
+		return fmt.Sprintf("resources %b were given to nobody", a.wakes.given)
+	}
+	if o := headOf(&a.wakes.log); o != nil && a.log.Fits(o.logEdits) {
+		return fmt.Sprintf("the log has room for %d edits", o.logEdits)
+	}
+	if !a.wakes.log.Empty() && !a.log.Starved() && !a.ckpt.running {
+		return "nobody asks for room in the log"
+	}
+	if c := &a.copies; !c.moves.Empty() && c.room(a.opt.Policy.CopyBytes) || !c.reads.Empty() && c.readRoom(a.opt.Policy.CopyReads) {
+		return "the copy engine has room"
+	}
+	waiters := 0
+	for _, p := range a.Pools() {
+		if !p.spaceWait.Empty() && p.space.Leaving() == 0 {
+			return "no transfer keeps space"
+		}
+		b := &p.part.braked
+		was := *b
+		b.hosts = slices.Clone(b.hosts)
+		next := p.nextBraked()
+		*b = was
+		if next != nil {
+			return "an offload has its budget"
+		}
+		waiters += was.sum.N + p.part.waiting.fair.N
+		for t := p.part.waiting.fifo.Head(); t != nil; t = t.Next() {
+			waiters++
+		}
+	}
+	if waiters != a.wakes.waiters.N {
+		return fmt.Sprintf("%d wait for room or a budget, %d are counted", waiters, a.wakes.waiters.N)
+	}
+	return a.forgottenInLine()
+}
+
+// forgottenInLine is what serve does, without giving anybody anything.
+func (a *Array) forgottenInLine() (what string) {
+	type turns struct {
+		deficit uint64
+		inFair  bool
+	}
+	line := a.line
+	var vols []turns
+	for _, v := range a.Volumes() {
+		vols = append(vols, turns{v.deficit, v.inFair})
+	}
+	l := &a.line
+	l.lacks, l.active = 0, true
+	for _, p := range l.pools {
+		pt := &p.part
+		w, stall := pt.waiting, pt.stall
+		pt.waiting.ring = slices.Clone(pt.waiting.ring)
+		o := pt.waiting.head()
+		pt.waiting = w
+		if o == nil {
+			continue
+		}
+		lacks, through, reserve := o.lacks, o.through, o.reserve
+		said, now := a.admit(o, o.pieceLen(), true), o.lacks
+		o.lacks, o.through, o.reserve, pt.stall = lacks, through, reserve, stall
+		if said == admitted || said == waitBudget {
+			what = fmt.Sprintf("pool %s has room for a %s of %d sectors", p.name, kindNames[o.kind], o.pieceLen())
+		}
+		if said != waitRoom || now&lackPages != 0 {
+			break
+		}
+		l.lacks |= now
+	}
+	a.line = line
+	for i, v := range a.Volumes() {
+		v.deficit, v.inFair = vols[i].deficit, vols[i].inFair
+	}
+	return what
+}
+
+// TestNobodyIsForgotten: whoever gives something back wakes who waits for it. Cases that are rare
+// in the swarm have small caches, budgets and logs here, and every resource is waited for.
+func TestNobodyIsForgotten(t *testing.T) {
+	met := map[ticket.Resource]int{}
+	seed := testkit.Seed(t)
+	for n := range 6 {
+		rnd := rand.New(rand.NewPCG(seed, uint64(n)))
+		r := newRig(t, Options{CacheBytes: 1 << 20, LogBytes: 64 << 10, Policy: randomPolicy(rnd)}, false)
+		r.a.ckpt.step = 1
+		pol := r.a.Policy()
+		pol.Budget = Budget{Percent: n % 2 * 25, HostPercent: n % 3 * 10, Pressure: true} // without pressure an offload may wait for ever
+		mustDo(t, r.a.SetPolicy(pol))
+		mdisk := []MdiskSpec{{Name: "m", Size: 64 << 20, Bandwidth: 200 << 20}}
+		r.pool("p", PoolSpec{CopyData: n%2 == 0, Mdisks: mdisk}, 0)
+		r.pool("q", PoolSpec{Mdisks: mdisk}, 0)
+		vols := []*Volume{r.volume("v", "p", 16<<20, true), r.volume("w", "p", 16<<20, false), r.volume("x", "q", 16<<20, true)}
+		r.a.afterStep = func() {
+			if what := r.a.forgotten(); what != "" {
+				t.Fatalf("run %d, at %d ns: %s", n, r.clock.Now(), what)
+			}
+		}
+		left := 0
+		for step := range 600 {
+			v := vols[rnd.IntN(3)]
+			at, count := rnd.Uint64N(16<<11-4096), 1+rnd.Uint64N(4096)
+			q := &block.Request{Op: block.OpWrite, Range: rng(at, count), Host: uint32(rnd.IntN(2)), Origin: []block.Origin{block.OriginHost, block.OriginXCopy}[rnd.IntN(2)]}
+			switch rnd.IntN(9) {
+			case 8: // edits that fill the log
+				q.Op, q.Range = block.OpUnmap, block.Range{}
+				for i := range uint64(400) {
+					q.Ranges = append(q.Ranges, rng(at/2+i*8, 1+i%2))
+				}
+			case 0, 1, 2:
+				q.Data = [][]byte{make([]byte, count*512)}
+			case 3:
+				q.Op = block.OpWriteSame
+				if rnd.IntN(2) == 0 {
+					q.Data = [][]byte{make([]byte, 512)}
+				}
+			case 4, 5:
+				h := &block.Request{Op: block.OpHold, Ranges: []block.Range{rng(at, count)}}
+				if s := r.do(vols[rnd.IntN(3)], h); s != block.OK {
+					t.Fatal(s)
+				}
+				q.Op, q.Ref, q.Origin, q.Range.Start = block.OpPlace, h.Ref, block.OriginXCopy, rnd.Uint64N(16<<11-4096)
+			case 6:
+				q.Op, q.Range.Count = block.OpCompareWrite, 8
+				q.Compare, q.Data = [][]byte{make([]byte, 4096)}, [][]byte{make([]byte, 4096)}
+			case 7:
+				q.Op = block.OpUnmap
+				q.Ranges, q.Range = []block.Range{rng(at, count), rng(at+8192%(16<<11-4096), 1)}, block.Range{}
+			}
+			left++
+			q.Done = func(q *block.Request) {
+				left--
+				if q.Ref != nil {
+					q.Ref.Release()
+				}
+			}
+			v.Submit([]*block.Request{q})
+			for _, w := range vols {
+				if o, ok := q.Priv.(*op); ok && o.v == w && o.state == waiting {
+					met[o.For()]++
+				}
+			}
+			for range rnd.IntN(6) {
+				r.clock.Step()
+			}
+			switch rnd.IntN(40) {
+			case 0:
+				v.Cancel(q)
+			case 1:
+				r.a.checkpoint(true)
+			case 2:
+				v.Pool().SetWriteMode(WriteMode(rnd.IntN(3)))
+			case 3:
+				if step%3 == 0 {
+					mustDo(t, r.a.SetPolicy(pol))
+				}
+			}
+		}
+		r.clock.RunUntil(r.clock.Now() + 120e9)
+		if left != 0 {
+			t.Errorf("run %d: %d commands never ended", n, left)
+		}
+		r.check()
+	}
+	t.Log(met)
+	for _, want := range []ticket.Resource{ticket.Room, ticket.Budget, ticket.Log, ticket.CopyEngine} {
+		if met[want] == 0 {
+			t.Errorf("nobody waited for %v", want)
+		}
+	}
+}
+
+func mustDo(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

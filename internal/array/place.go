@@ -1,0 +1,125 @@
+// Copies of what a reference to a point in time holds: by reference, as edits of the map, or as a
+// move of the data, which copy.go does.
+
+package array
+
+import (
+	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// ref is a point-in-time reference to ranges of a volume.
+type ref struct {
+	*extent.Ref
+	pool *Pool
+}
+
+// Release gives the references back.
+func (r *ref) Release() {
+	r.Ref.Release()
+	r.pool.a.gaveRoom()
+	r.pool.a.endStep()
+}
+
+// place makes a range what a Ref holds: a map edit inside one pool, a copy through
+// the cache otherwise or where the pool's array moves data.
+//
+// A map edit of up to nvlog.MaxEdits runs is atomic. One of more is done in parts of that many, each
+// atomic; others have their turn between two parts, as SPC-4 allows of EXTENDED COPY.
+func (o *op) place() {
+	a, v, r := o.a, o.v, o.req
+	h, ok := r.Ref.(*ref)
+	switch {
+	case !ok || h.pool.a != a:
+		o.end(block.Unsupported)
+		return
+	case r.RefOffset+r.Range.Count > h.Sectors():
+		o.end(block.OutOfRange)
+		return
+	case v.checkRange(r) != block.OK: // it waited, and the volume has become smaller
+		o.end(block.OutOfRange)
+		return
+	case h.Lost():
+		o.end(block.NoSpace)
+		return
+	case v.conflict(o, r.Range):
+		o.await(&v.lockWait)
+		return
+	case h.pool != v.pool || v.pool.copyData:
+		o.placeData(h)
+		return
+	}
+	o.placeEdits(h)
+}
+
+// placeEdits places as many runs as one record takes. What shares a home of a thick volume has to leave it
+// the space for another one, and what nothing but the copy keeps, which counts as free, takes space again.
+// Where there is none, the data moves.
+func (o *op) placeEdits(h *ref) {
+	a, v, r := o.a, o.v, o.req
+	a.edits = a.edits[:0]
+	from, to, shared, last, kept := o.started, o.started, int64(0), alloc.NoGrain, false
+	h.Runs(r.RefOffset+from, r.Range.Count-from, func(x extent.Run) bool {
+		if len(a.edits) == nvlog.MaxEdits {
+			return false
+		}
+		if x.State == block.Data {
+			for g := x.Phys >> windowShift; g <= (x.Phys+x.Count-1)>>windowShift; g++ {
+				if v.pool.space.SoleHome(g) && g != last {
+					shared++
+				}
+				kept = kept || v.pool.space.MapRefs(g) == 0
+				last = g
+			}
+		}
+		a.edits = append(a.edits, nvlog.Edit{Volume: v.id, State: v.copyState(x.State),
+			Range: block.Range{Start: r.Range.Start + from + x.Start, Count: x.Count}, Phys: x.Phys})
+		to = from + x.Start + x.Count
+		return true
+	})
+	room, ok := a.log.Claim(len(a.edits))
+	switch {
+	case !ok:
+		o.waitForLog(len(a.edits))
+		return
+	case (shared > 0 || kept) && !v.pool.has(shared):
+		o.placeData(h)
+		return
+	case !a.applyEdits(v, &room):
+		o.end(block.Hardware)
+		return
+	}
+	if o.started = to; to < r.Range.Count {
+		a.yield(o)
+		return
+	}
+	v.countOffload(primOf(o.origin), pathMetadata, h.pool, r.Range.Bytes())
+	o.end(block.OK)
+}
+
+// placeData moves the data of what is left to place.
+func (o *op) placeData(h *ref) {
+	o.kind, o.ref, o.stop = kindMove, h, o.req.Range.Count
+	o.copy()
+}
+
+func primOf(g block.Origin) int {
+	if g == block.OriginODX {
+		return primODX
+	}
+	return primXCopy
+}
+
+// copyState is what a copy makes of a state: a thick volume has nothing unmapped, and on a thin one only
+// its hosts anchor anything.
+func (v *Volume) copyState(s block.State) block.State {
+	switch {
+	case s == block.Unmapped && !v.spec.Thin:
+		return block.Anchored
+	case s == block.Anchored && v.spec.Thin:
+		return block.Unmapped
+	}
+	return s
+}

@@ -1,0 +1,302 @@
+// The state machine of a request that changes something. Each is of one kind, and in one state;
+// what it waits for says its ticket.
+//
+//	          begin              lacks something          all is committed
+//	free -----------> running -----------------> waiting
+//	 ^                 ^ |  ^      <----------------
+//	 |                 | |  |          woken
+//	 |   end           | |  +----------- fetching, unwanted    a read for a compare or a piece
+//	 +-----------------+-+  +----------- moving               a data copy, by its pieces
+//	 |                 | |  +----------- settling, answered   the mdisks take what was written
+//	 +-- flushing <----+ |
+//
+// Invariants: only op.to changes the state, and holds each change against the tables below. Only a
+// request that waits, or settles, has its ticket in a queue. What is running is on the stack: no
+// other call finds it. A request is ended once, and by itself; answered is one whose host has heard
+// before.
+
+package array
+
+import (
+	"github.com/arraysim/arraysim/internal/array/ticket"
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// kind is what a request does.
+type kind uint8
+
+const (
+	kindWrite   kind = iota // WRITE, or WRITE SAME of a pattern
+	kindCompare             // COMPARE AND WRITE, ORWRITE: a read and a write under a range lock
+	kindEdit                // WRITE SAME of zeros, UNMAP: an edit of the map
+	kindClone               // a copy by reference: edits of the map
+	kindMove                // a copy that moves data: pieces, and edits for what is no data
+	kindPiece               // a piece of it: a read and a write
+	kindFlush
+
+	numKinds
+)
+
+var kindNames = [numKinds]string{"write", "compare", "edit", "clone", "move", "piece", "flush"}
+
+// state is where a request is in its life.
+type state uint8
+
+const (
+	free     state = iota // it is recycled
+	running               // it is being carried out, now
+	waiting               // its ticket waits for a resource
+	fetching              // the mdisks read for it
+	unwanted              // the same, but who sent it has given it up
+	moving                // its pieces are under way, and the last one goes on with it
+	settling              // all is committed, and the mdisks have to have it before it ends
+	answered              // the same, but who sent it has its answer: what was committed stays
+	flushing              // it ends when NVRAM was flushed
+
+	numStates
+)
+
+var stateNames = [numStates]string{"free", "running", "waiting", "fetching", "unwanted", "moving", "settling", "answered", "flushing"}
+
+// transitions says for each kind, as a set of bits, from which states each state may be entered.
+var transitions = [numKinds][numStates]uint16{
+	kindWrite: {
+		free:     1<<running | 1<<flushing,
+		running:  1<<free | 1<<waiting | 1<<settling | 1<<answered,
+		waiting:  1 << running,
+		settling: 1 << running,
+		answered: 1 << settling,
+		flushing: 1 << running,
+	},
+	kindCompare: {
+		free:     1<<running | 1<<flushing,
+		running:  1<<free | 1<<waiting | 1<<fetching | 1<<unwanted | 1<<settling | 1<<answered,
+		waiting:  1 << running,
+		fetching: 1 << running,
+		unwanted: 1 << fetching,
+		settling: 1 << running,
+		answered: 1 << settling,
+		flushing: 1 << running,
+	},
+	kindEdit: {
+		free:    1 << running,
+		running: 1<<free | 1<<waiting,
+		waiting: 1 << running,
+	},
+	kindClone: {
+		free:    1 << running,
+		running: 1<<free | 1<<waiting,
+		waiting: 1 << running,
+	},
+	kindMove: { // it begins as a clone
+		free:    1 << running,
+		running: 1<<waiting | 1<<moving,
+		waiting: 1 << running,
+		moving:  1 << running,
+	},
+	kindPiece: {
+		free:     1 << running,
+		running:  1<<free | 1<<waiting | 1<<fetching | 1<<settling | 1<<answered,
+		waiting:  1 << running,
+		fetching: 1 << running,
+		settling: 1 << running,
+		answered: 1 << settling,
+	},
+	kindFlush: {
+		free:     1 << flushing,
+		running:  1 << free,
+		flushing: 1 << running,
+	},
+}
+
+// lackable says for each kind which resources it may wait for.
+var lackable = [numKinds]ticket.Set{
+	kindWrite:   ticket.SetOf(ticket.Room, ticket.Budget, ticket.Lock, ticket.Space, ticket.Turn, ticket.BackEnd),
+	kindCompare: ticket.SetOf(ticket.Room, ticket.Budget, ticket.Lock, ticket.Space, ticket.Turn, ticket.BackEnd),
+	kindEdit:    ticket.SetOf(ticket.Log, ticket.Lock),
+	kindClone:   ticket.SetOf(ticket.Log, ticket.Lock, ticket.Turn),
+	kindMove:    ticket.SetOf(ticket.Log, ticket.Lock, ticket.Turn, ticket.CopyEngine),
+	kindPiece:   ticket.SetOf(ticket.Room, ticket.Budget, ticket.Lock, ticket.Space, ticket.BackEnd, ticket.CopyRead),
+}
+
+// op is a request that changes something, on its way. Ops are recycled, with all that they have
+// allocated.
+type op struct {
+	ticket.Ticket // what it waits for; Since: since when nothing of it was committed, or it settles
+
+	kind   kind
+	state  state // changed by to only
+	a      *Array
+	v      *Volume
+	req    *block.Request // nil: a piece, or it is answered
+	origin block.Origin
+	host   uint32 // whose budget it counts in
+	cur    uint64 // next sector
+	stop   uint64
+	src    cursor
+	status block.Status // of a move, or of a write that was given up
+
+	// Of a write's way into the cache.
+	since     int64 // when it began to wait for its partition, 0 if it does not
+	braked    int64 // when it began to wait for its offload budget, 0 if it does not
+	lacks     lack  // of what pools share, when it was last refused
+	claim     int   // pages that are booked to its budget while it waits for room
+	claimHost bool  // and to its host's
+	through   bool  // what is committed next ends when the back end has it
+	reserve   bool  // and lies outside of its partition
+	unsettled int   // pages of what was committed that the back end has to have
+
+	logEdits int // edits that it waits for room in the log for
+
+	// Of a copy.
+	ref     *ref
+	started uint64 // sectors of the Ref that are placed, or handed to pieces
+	pieces  []*op  // that are under way
+
+	// Of a piece.
+	parent *op
+	bytes  int64  // that it counts in the copy engine
+	from   uint64 // the physical sector that it reads
+
+	same []byte // WRITE SAME: a piece full of the pattern
+	buf  []byte // what a compare or a piece read
+
+	// Its methods as values, made once.
+	compareFn, movedFn func(block.Status)
+	flushedFn          func(error)
+
+	next *op // that is free
+}
+
+// to changes the state. A change that is not in the table is a fault of this package.
+func (o *op) to(s state) {
+	if transitions[o.kind][s]>>(o.state&15)&1 == 0 {
+		illegal(o, "become "+stateNames[s])
+	}
+	o.state = s
+}
+
+// lack makes the request one that waits; the caller queues its ticket.
+func (o *op) lack(r ticket.Resource) {
+	if !lackable[o.kind].Has(r) {
+		illegal(o, "wait for "+r.String())
+	}
+	if r == ticket.BackEnd {
+		o.to(settling)
+		return
+	}
+	o.to(waiting)
+}
+
+// await queues the request for what it lacks.
+func (o *op) await(q *ticket.Queue) {
+	o.lack(q.Of)
+	q.Push(&o.Ticket)
+}
+
+// unqueue takes the request out of the queue that it waits in, where others may take its place. The
+// caller goes on with it.
+func (o *op) unqueue() {
+	o.Leave()
+	o.to(running)
+	o.gavePlace()
+}
+
+func illegal(o *op, what string) {
+	panic("array: internal error: a " + kindNames[o.kind] + " that is " + stateNames[o.state] + " cannot " + what)
+}
+
+// headOf returns the request that is first in a queue, nil if nobody waits.
+func headOf(q *ticket.Queue) *op { return opOf(q.Head()) }
+
+func opOf(t *ticket.Ticket) *op {
+	if t == nil {
+		return nil
+	}
+	return t.Waiter().(*op)
+}
+
+func (a *Array) newOp(k kind, v *Volume, r *block.Request) *op {
+	o := a.freeOp
+	if o == nil {
+		o = &op{a: a}
+		o.Init(o)
+		o.compareFn, o.movedFn, o.flushedFn = o.compare, o.moved, o.flushed
+	} else {
+		a.freeOp, o.next = o.next, nil
+	}
+	o.kind = k
+	o.to(running)
+	o.v, o.req = v, r
+	v.ops++
+	if r != nil {
+		r.Priv = o
+		o.origin, o.host, o.Rank, o.cur, o.stop = r.Origin, r.Host, r.Priority, r.Range.Start, r.Range.End()
+	}
+	return o
+}
+
+// end completes an op.
+func (o *op) end(s block.Status) {
+	o.answer(s)
+	o.v.ops--
+	o.to(free)
+	t, a := o.Ticket, o.a
+	t.Reset()
+	*o = op{Ticket: t, a: a, same: o.same, pieces: o.pieces[:0], compareFn: o.compareFn, movedFn: o.movedFn,
+		flushedFn: o.flushedFn, next: a.freeOp}
+	a.freeOp = o
+}
+
+// answer tells whoever waits for the op that it has ended, or that its end is the array's own
+// business from now on, and lets those go on that wait for its lock.
+func (o *op) answer(s block.Status) {
+	a, v := o.a, o.v
+	if o.state == settling {
+		o.to(answered)
+	}
+	if o.kind == kindCompare {
+		v.unlock(o)
+	}
+	if o.req != nil {
+		o.req.Priv = nil
+		if v.changes != nil {
+			v.changed(o.req, s)
+		}
+		a.finish(o.req, s)
+		o.req = nil
+	}
+	if p := o.parent; p != nil {
+		o.parent = nil
+		v.pool.copying[primOf(o.origin)] -= o.bytes
+		a.copies.out -= o.bytes
+		if !a.copies.moves.Empty() {
+			a.gave(ticket.CopyEngine)
+		}
+		a.copies.putBuf(o.buf)
+		o.buf = nil
+		p.pieceDone(o, s)
+	}
+}
+
+// Resume goes on with a request that was given what it waited for.
+func (o *op) Resume() {
+	had := o.For()
+	o.to(running)
+	switch {
+	case had == ticket.BackEnd:
+		o.written()
+	case o.kind == kindEdit:
+		o.edit()
+	case o.kind == kindClone:
+		o.place()
+	case o.kind == kindMove:
+		o.copy()
+	case had == ticket.CopyRead:
+		o.readSource()
+	case had == ticket.Lock && o.kind == kindCompare:
+		o.lock()
+	default:
+		o.write(had == ticket.Room)
+	}
+}

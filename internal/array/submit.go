@@ -1,0 +1,127 @@
+// The way in: requests begin here, each of its kind, and are withdrawn.
+
+package array
+
+import (
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// Submit starts requests; see block.Device.
+func (v *Volume) Submit(reqs []*block.Request) {
+	a := v.a
+	for _, r := range reqs {
+		v.submit(r)
+	}
+	a.endStep()
+}
+
+func (v *Volume) submit(r *block.Request) {
+	a := v.a
+	if v.deleted || a.stopped {
+		a.finish(r, block.Gone)
+		return
+	}
+	if v.ending {
+		a.finish(r, block.Resources)
+		return
+	}
+	if s := v.checkRange(r); s != block.OK {
+		a.finish(r, s)
+		return
+	}
+	switch r.Op {
+	case block.OpRead:
+		a.startRead(v, r)
+	case block.OpStatus:
+		v.status(r)
+	case block.OpHold:
+		r.Ref = &ref{v.m.Hold(r.Ranges), v.pool}
+		a.finish(r, block.OK)
+	case block.OpFlush:
+		a.newOp(kindFlush, v, r).flush()
+	case block.OpWrite, block.OpWriteSame, block.OpUnmap, block.OpCompareWrite, block.OpOrWrite, block.OpPlace:
+		if a.broken != "" {
+			a.finish(r, block.Hardware)
+			return
+		}
+		a.begin(v, r)
+	default:
+		a.finish(r, block.Unsupported)
+	}
+}
+
+// begin carries out a request that changes something, as far as it goes now.
+func (a *Array) begin(v *Volume, r *block.Request) {
+	switch r.Op {
+	case block.OpWrite:
+		o := a.newOp(kindWrite, v, r)
+		o.src = cursor{vec: r.Data}
+		o.write(false)
+	case block.OpWriteSame:
+		if len(r.Data) == 0 {
+			a.newOp(kindEdit, v, r).edit()
+			return
+		}
+		o := a.newOp(kindWrite, v, r)
+		o.pattern()
+		o.write(false)
+	case block.OpUnmap:
+		a.newOp(kindEdit, v, r).edit()
+	case block.OpCompareWrite, block.OpOrWrite:
+		a.newOp(kindCompare, v, r).lock()
+	case block.OpPlace:
+		a.newOp(kindClone, v, r).place()
+	}
+}
+
+func (v *Volume) checkRange(r *block.Request) block.Status {
+	n := v.limit
+	switch r.Op {
+	case block.OpUnmap, block.OpHold:
+		for _, x := range r.Ranges {
+			if !x.Within(n) {
+				return block.OutOfRange
+			}
+		}
+	case block.OpFlush:
+	case block.OpStatus:
+		if r.Range.Start >= n {
+			return block.OutOfRange
+		}
+	default:
+		if !r.Range.Within(n) {
+			return block.OutOfRange
+		}
+	}
+	return block.OK
+}
+
+// Cancel withdraws a request that waits for room in its partition, in the log, for a range
+// lock, or until the back end has what it wrote. A data copy stops after the pieces that have begun to
+// move. What an mdisk is reading for the request is waited for, but not as long as with others: see abortPatience.
+func (v *Volume) Cancel(r *block.Request) {
+	switch o := r.Priv.(type) {
+	case *reading:
+		if o.req == r {
+			o.cancelled = true
+		}
+	case *op:
+		if o.req == r {
+			o.cancel()
+		}
+	}
+}
+
+func (o *op) cancel() {
+	switch {
+	case o.kind == kindMove:
+		o.stopCopy(block.Cancelled)
+	case o.state == waiting:
+		o.withdraw(block.Cancelled)
+	case o.state == settling:
+		o.answer(block.Cancelled)
+	case o.state == fetching:
+		o.to(unwanted)
+	}
+	o.a.endStep()
+}

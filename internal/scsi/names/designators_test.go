@@ -1,0 +1,113 @@
+package names
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func FuzzTransportID(f *testing.F) {
+	f.Add([]byte("\x45\x00\x00\x10iqn.a:b,i,0x12\x00\x00"))
+	f.Add([]byte("\x05\x00\x00\x08iqn.a:b\x00"))
+	f.Add(TransportID("iqn.2026-01.io.example:a,i,0x800000110000"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		port, size, ok := ParseTransportID(b)
+		if !ok {
+			return
+		}
+		if size > len(b) || size < 8 || !strings.Contains(port, ",i,0x") || strings.ContainsRune(port, 0) {
+			t.Fatalf("%q, %d bytes of %d", port, size, len(b))
+		}
+		// What we say of a port is what we take for it.
+		again, n, ok := ParseTransportID(TransportID(port))
+		if !ok || again != port || n%4 != 0 {
+			t.Fatalf("%q becomes %q", port, again)
+		}
+	})
+}
+
+func TestTransportIDs(t *testing.T) {
+	const good = "\x45\x00\x00\x10iqn.a:B,i,0xAb\x00\x00"
+	for _, c := range []struct {
+		name, in, port string
+	}{
+		{"a port", good, "iqn.a:b,i,0x0000000000ab"},
+		{"a device", "\x05" + good[1:], ""},
+		{"another protocol", "\x40" + good[1:], ""},
+		{"cut off", good[:len(good)-1], ""},
+		{"an odd length", good[:3] + "\x0F" + good[4:], ""},
+		{"no ISID", "\x45\x00\x00\x08iqn.a:b\x00", ""},
+		{"an ISID of other signs", good[:17] + "g" + good[18:], ""},
+		{"nothing", "", ""},
+	} {
+		port, _, ok := ParseTransportID([]byte(c.in))
+		if port != c.port || ok != (c.port != "") {
+			t.Errorf("%s: %q %v", c.name, port, ok)
+		}
+	}
+}
+
+// Names are cut and filled by characters, whatever bytes they are made of.
+func TestPad(t *testing.T) {
+	for _, s := range []string{"", "A", "ARRAYSIM", "ARRAYSIM and more", "Gerät", "ä", "ääääääää", "äääääääää", "\xff\xfe", "\xff23456789"} {
+		for _, n := range []int{0, 4, 8, 16} {
+			if got, want := string(Pad(s, n)), fmt.Sprintf("%-*.*s", n, n, s); got != want {
+				t.Errorf("pad(%q, %d) is %q, want %q", s, n, got, want)
+			}
+		}
+	}
+}
+
+// TestUnitDesignators: every name of a unit fits a CSCD descriptor, names of the same company, and
+// differs from all names of another unit.
+func TestUnitDesignators(t *testing.T) {
+	naa := [16]byte{0x60, 0x12, 0x34, 0x56, 15: 1}
+	seen := map[string]bool{}
+	for last, serial := range []string{"SERIAL-1", "", "a serial number that is too long"} {
+		naa[15] = byte(last)
+		list := UnitDesignators(naa, serial, "ARRAYSIM")
+		if len(list) != 4 {
+			t.Fatalf("%d names", len(list))
+		}
+		for _, d := range list {
+			wire := d.AppendTo(nil, true)
+			if key := string(wire); len(d.ID) > 20 || int(wire[3]) != len(d.ID) || wire[1]>>4 != 0 || seen[key] {
+				t.Errorf("serial %q: name % x", serial, wire)
+			} else {
+				seen[key] = true
+			}
+		}
+		if !bytes.Equal(list[0].ID, naa[:]) {
+			t.Errorf("the first name is % x", list[0].ID)
+		}
+		if id := string(list[1].ID); !strings.HasPrefix(id, "ARRAYSIM") || (serial == "SERIAL-1") != (id == "ARRAYSIMSERIAL-1") {
+			t.Errorf("serial %q: the T10 name is %q", serial, id)
+		}
+		if eui := list[2].ID; !bytes.Equal(eui[:3], []byte{0x01, 0x23, 0x45}) {
+			t.Errorf("the EUI-64 name is % x, not of the company 012345h", eui)
+		}
+		if list[3].ID[0]>>4 != 3 {
+			t.Errorf("the NAA-3 name is % x", list[3].ID)
+		}
+	}
+}
+
+// TestPortDesignators: only the names of iSCSI say that they are, and a fabric's port has none.
+func TestPortDesignators(t *testing.T) {
+	if got := len(PortDesignators("iqn.a:t", 1, 2, false)); got != 2 {
+		t.Errorf("a port of a fabric has %d names", got)
+	}
+	list := PortDesignators("iqn.a:t", 0x10, 2, true)
+	if got := strings.TrimRight(string(list[2].ID), "\x00"); got != "iqn.a:t,t,0x0010" || len(list) != 4 {
+		t.Errorf("%d names, that of the port is %q", len(list), got)
+	}
+	for _, d := range list {
+		if wire := d.AppendTo(nil, true); wire[0]>>4 != protocolISCSI || wire[1]&designatorPIV == 0 {
+			t.Errorf("% x does not say that it is one of iSCSI", wire)
+		}
+		if wire := d.AppendTo(nil, false); wire[0]>>4 != 0 || wire[1]&designatorPIV != 0 {
+			t.Errorf("% x says that it is one of iSCSI", wire)
+		}
+	}
+}
