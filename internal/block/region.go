@@ -153,8 +153,8 @@ type Region interface {
 
 	// Commit calls done when all that was appended, and announced and written, before the call survives
 	// the death of the process. It calls done from inside only if it needs no time at all. Calls end in
-	// their order, and many are under way at a time. On an error the array acknowledges nothing that came
-	// behind the last Commit that ended well, and takes no more writes.
+	// their order, and many are under way at a time. On an error the array acknowledges no write that
+	// came behind the last Commit that ended well, and takes no more.
 	Commit(done func(error))
 
 	// Flush calls done when all that was written before the call survives a loss of power, counters and
