@@ -137,9 +137,11 @@ type Region interface {
 
 	// Announce says that n bytes of a part are about to be written, from off on; never of the log or
 	// of the counters. They are written until the next call of Append, Commit or Flush, and before the
-	// executor is let go. The Region notes it, and takes the bytes at that call or later: as long as a
-	// page or a descriptor counts, and a sector of the state is not announced again, they stay as they
-	// are. It must not block, and should not allocate: there are several calls a command.
+	// executor is let go. The Region notes it, and takes the bytes at that call or later: until they are
+	// announced again they stay as they are. A page is announced again only when nothing that counts
+	// refers to it, which has survived a Flush; of a descriptor that counts, only the mark that it does not
+	// any more is written, and its checksum. It must not block, and should not allocate: there are several
+	// calls a command.
 	Announce(part Part, off, n int)
 
 	// Append puts a record into the log, from at on. It takes a copy: the record belongs to the caller.
