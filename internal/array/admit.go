@@ -4,6 +4,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/ticket"
+	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -16,33 +17,6 @@ const (
 	waitBudget         // the offloads of its pool or host hold their share already
 	waitLog            // the log has no room
 )
-
-// WriteMode is how a pool takes writes.
-type WriteMode uint8
-
-// Write modes.
-const (
-	// WriteFast acknowledges when the cache has the data.
-	WriteFast WriteMode = iota
-	// FlushThrough takes the data into the partition and acknowledges when the back end has it.
-	FlushThrough
-	// WriteThrough keeps the data out of the partition, and acknowledges when the back
-	// end has it. An array that has lost the mirror of its cache is in this mode.
-	WriteThrough
-)
-
-// mode is how the pool takes writes now.
-func (p *Pool) mode() WriteMode {
-	if p.a.degraded {
-		return WriteThrough
-	}
-	return p.writeMode
-}
-
-// piecePagesOf returns the number of pages that n sectors from o.cur on touch.
-func (o *op) piecePagesOf(n uint64) int {
-	return int((o.cur+n+pageSectors-1)/pageSectors - o.cur/pageSectors)
-}
 
 // admit reports whether n sectors from o.cur on may enter the write cache now, and how. It changes
 // nothing but o.through, o.reserve and o.lacks. Space in a partition is handed out one out, one in, in the order
@@ -57,11 +31,11 @@ func (a *Array) admit(o *op, n uint64, head bool) verdict {
 		a.log.Starve()
 		return waitLog
 	}
-	if c.freeCount < pages || !head && a.line.lacks&lackPages != 0 {
+	if c.Free() < pages || !head && a.line.lacks&lackPages != 0 {
 		o.lacks = lackPages
 		return waitRoom
 	}
-	mode := p.mode()
+	mode := pt.ModeNow()
 	if mode == WriteThrough {
 		if !head && !pt.waiting.empty() {
 			return waitRoom
@@ -77,19 +51,20 @@ func (a *Array) admit(o *op, n uint64, head bool) verdict {
 		return waitRoom
 	}
 	stalled := p.stalled()
-	if !stalled && pt.used+pages <= pt.limit && a.line.room(&c.pot, &pt.share, pages, head) {
+	used, limit := pt.Room.Used(), pt.Limit()
+	if !stalled && used+pages <= limit && a.line.room(c.Room(), lackRoom, &pt.Room, pages, head) {
 		return admitted
 	}
 	// What overwrites dirty data needs no more room than that has.
 	left := pages
-	if pt.used > 0 {
-		left -= o.v.dirtyHits(o.cur, n, max(0, pages-max(0, min(pt.limit-pt.used, c.limit-c.used))))
+	if used > 0 {
+		left -= o.v.dirtyHits(o.cur, n, max(0, pages-max(0, min(limit-used, c.Room().Limit()-c.Room().Used()))))
 	}
 	switch {
 	case left <= 0:
 		return admitted
-	case stalled || pt.used > 0 && pt.used+left > pt.limit: // a piece larger than the whole partition goes in alone
-	case a.line.room(&c.pot, &pt.share, left, head):
+	case stalled || used > 0 && used+left > limit: // a piece larger than the whole partition goes in alone
+	case a.line.room(c.Room(), lackRoom, &pt.Room, left, head):
 		return admitted
 	default:
 		o.lacks = lackRoom
@@ -103,8 +78,8 @@ func (a *Array) admit(o *op, n uint64, head bool) verdict {
 // admitThrough admits to the reserve. A pool that holds nothing of it may have one piece in any case: what
 // another pool holds for an absent mdisk stays for as long as that is away.
 func (o *op) admitThrough(pages int, head bool) verdict {
-	a, s := o.a, &o.v.pool.part.reserve
-	if s.used > 0 && !a.line.room(&a.cache.reserve, s, pages, head) {
+	a, s := o.a, &o.v.pool.part.Reserve
+	if s.Used() > 0 && !a.line.room(a.cache.Reserve(), lackReserve, s, pages, head) {
 		o.lacks |= lackReserve
 		return waitRoom
 	}
@@ -118,7 +93,7 @@ func (p *Pool) stalled() bool {
 	if r.StallAt == 0 {
 		return false
 	}
-	level := int64(pt.used) * 1000 / int64(max(pt.limit, 1))
+	level := int64(pt.Room.Used()) * 1000 / int64(max(pt.Limit(), 1))
 	if pt.stall {
 		pt.stall = level >= r.ResumeAt
 	} else {
@@ -207,7 +182,7 @@ func (v *Volume) dirtyHits(start, n uint64, needed int) int {
 		}
 		last := r.End() == start+n
 		for at := r.Phys &^ (pageSectors - 1); at < r.Phys+r.Count; at += pageSectors {
-			if c.dirtyAt(keyOf(v.pool.id, at)) != noPage {
+			if c.DirtyAt(keyOf(v.pool.id, at)) != wcache.NoPage {
 				hits++
 			} else if last && hits+int((r.Phys+r.Count-1-at)/pageSectors) < needed {
 				break
@@ -225,7 +200,9 @@ func (v *Volume) private(phys uint64) bool { return v.pool.space.Refs(phys>>wind
 type commitScratch struct {
 	wait    bool // what a failed commit lacks is there as soon as transfers end
 	windows [pieceWindows]commitWindow
-	pages   [piecePages + 1]commitPage
+	nw      int // windows
+	pages   [piecePages + 1]wcache.Entry
+	np      int // pages
 }
 
 type commitWindow struct {
@@ -235,100 +212,137 @@ type commitWindow struct {
 	edit        bool // the map does not say so yet
 }
 
-type commitPage struct {
-	key     pageKey
-	page    uint32
-	old     uint32 // the newest page of the key until now, where known says so
-	known   bool
-	origins uint32
-	mask    uint8
-	written uint8
-}
-
 // commit makes n sectors from o.cur on durable against the death of the process:
 // it places them, fills pages, writes the log record, and only then changes map and index.
 // Preconditions: admit.
 func (a *Array) commit(o *op, n uint64) block.Status {
-	v, c, sc := o.v, a.cache, &a.scratch
-	v.meter()
-	v.pool.meter()
-	nw, edits := 0, 0
-	for at := o.cur; at < o.cur+n; {
-		w := &sc.windows[nw]
-		w.index, w.first = at>>windowShift, at&(windowSectors-1)
-		w.n = min(windowSectors-w.first, o.cur+n-at)
-		if s := v.target(w); s != block.OK {
-			v.unplace(nw)
-			return s
-		}
-		if w.edit {
-			edits++
-		}
-		at += w.n
-		nw++
+	v, sc := o.v, &a.scratch
+	v.cached.Meter()
+	v.pool.part.Meter()
+	edits, s := o.placeWindows(n)
+	if s != block.OK {
+		return s
 	}
 	room, ok := a.log.Claim(edits)
 	if !ok {
-		v.unplace(nw)
+		v.unplace(sc.nw)
 		return block.Resources
 	}
-	seq := room.Next()
-	np := 0
-	for i := range nw {
-		w := &sc.windows[i]
-		for s := w.first; s < w.first+w.n; {
-			in := int(s % pageSectors)
-			k := min(pageSectors-in, int(w.first+w.n-s))
-			pg := &sc.pages[np]
-			pg.key = keyOf(v.pool.id, w.phys+s)
-			pg.page = c.takeFree()
-			old := noPage
-			// An edit of the map may drop pages.
-			if pg.known = edits == 0; !w.fresh {
-				pg.old = c.lookup(pg.key)
-				if pg.old != noPage && c.pages[pg.old].state == pageDirty {
-					old = pg.old
-				}
-			}
-			pg.written = uint8((1<<k - 1) << in)
-			pg.mask, pg.origins = a.fill(pg.page, old, in, k, &o.src, o.origin)
-			if a.payload {
-				c.nv.Describe(pg.page).Seal(seq, pg.key, v.id, pg.mask, pg.origins)
-			}
-			s += uint64(k)
-			np++
-		}
-	}
+	o.fillPages(room.Next(), edits > 0)
 	a.edits = a.edits[:0]
-	for i := range nw {
+	for i := range sc.nw {
 		if w := &sc.windows[i]; w.edit {
 			a.edits = append(a.edits, nvlog.Edit{Volume: v.id, State: block.Data,
 				Range: block.Range{Start: w.index<<windowShift + w.first, Count: w.n}, Phys: w.phys + w.first})
 		}
 	}
-	if _, ok := room.Append(a.edits, np); !ok {
+	if _, ok := room.Append(a.edits, sc.np); !ok {
 		a.breakDown("internal error: a write has lost its room in the log")
 		return block.Hardware
 	}
-	for i := range nw {
+	for i := range sc.nw {
 		if w := &sc.windows[i]; w.edit {
 			v.m.SetData(block.Range{Start: w.index<<windowShift + w.first, Count: w.n}, w.phys+w.first)
 		}
 	}
-	c.touchTaken(np)
-	for i := range np {
-		pg := &sc.pages[i]
-		if !pg.known {
-			pg.old = c.lookup(pg.key)
-		}
-		a.install(o, pg.page, pg.old, pg.key, pg.mask, pg.written, pg.origins)
-	}
+	o.installPages()
 	if edits > 0 {
 		v.account()
 	}
 	v.gen++
 	a.gaveRoom()
 	return block.OK
+}
+
+// placeWindows finds where each window of a commit goes, and returns how many of them the map does
+// not have yet. On an error nothing is allocated.
+func (o *op) placeWindows(n uint64) (edits int, s block.Status) {
+	v, sc := o.v, &o.a.scratch
+	sc.nw = 0
+	for at := o.cur; at < o.cur+n; {
+		w := &sc.windows[sc.nw]
+		w.index, w.first = at>>windowShift, at&(windowSectors-1)
+		w.n = min(windowSectors-w.first, o.cur+n-at)
+		if s := v.target(w); s != block.OK {
+			v.unplace(sc.nw)
+			return 0, s
+		}
+		if w.edit {
+			edits++
+		}
+		at += w.n
+		sc.nw++
+	}
+	return edits, block.OK
+}
+
+// fillPages fills pages of NVRAM for the windows of a commit, with the number of its record. edited: the
+// record changes the map, too, which may drop pages.
+func (o *op) fillPages(seq uint64, edited bool) {
+	a, v := o.a, o.v
+	c, sc := a.cache, &a.scratch
+	sc.np = 0
+	for i := range sc.nw {
+		w := &sc.windows[i]
+		for s := w.first; s < w.first+w.n; {
+			in := int(s % pageSectors)
+			k := min(pageSectors-in, int(w.first+w.n-s))
+			pg := &sc.pages[sc.np]
+			pg.Key = keyOf(v.pool.id, w.phys+s)
+			pg.Page = c.TakeFree()
+			old := wcache.NoPage
+			if pg.Known = !edited; !w.fresh {
+				pg.Old = c.Lookup(pg.Key)
+				if pg.Old != wcache.NoPage && c.State(pg.Old).Dirty() {
+					old = pg.Old
+				}
+			}
+			pg.Written = uint8((1<<k - 1) << in)
+			if a.payload {
+				o.src.copyTo(c.NV.Write(pg.Page, in, k))
+			}
+			pg.Mask, pg.Origins = c.Compose(pg.Page, old, in, k, o.origin)
+			if a.payload {
+				c.NV.Describe(pg.Page).Seal(seq, pg.Key, v.id, pg.Mask, pg.Origins)
+			}
+			s += uint64(k)
+			sc.np++
+		}
+	}
+}
+
+// installPages puts the pages of a commit into the cache.
+func (o *op) installPages() {
+	a, c, sc := o.a, o.a.cache, &o.a.scratch
+	w := wcache.Write{Owner: o.v.cached, Origin: o.origin, Host: o.host, Way: o.way()}
+	c.TouchTaken(sc.np)
+	for i := range sc.np {
+		pg := &sc.pages[i]
+		if !pg.Known {
+			pg.Old = c.Lookup(pg.Key)
+		}
+		if o.through {
+			a.through[pg.Page] = o
+			o.unsettled++
+		}
+		if a.back.Bad.Len() > 0 {
+			a.back.Bad.Forget(pg.Key, pg.Written)
+		}
+		c.Install(&w, pg)
+	}
+}
+
+// way is how the op's piece was admitted.
+func (o *op) way() wcache.Mode {
+	switch {
+	case o.reserve && o.v.pool.part.ModeNow() == WriteThrough:
+		return WriteThrough
+	case o.reserve:
+		return wcache.ShortOfMemory
+	case o.through:
+		return FlushThrough
+	}
+	return WriteFast
 }
 
 // unplace gives back what the first n windows of a commit that cannot be finished have allocated.

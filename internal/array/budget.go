@@ -1,9 +1,6 @@
 package array
 
-import (
-	"github.com/arraysim/arraysim/internal/array/ticket"
-	"github.com/arraysim/arraysim/internal/block"
-)
+import "github.com/arraysim/arraysim/internal/array/ticket"
 
 // What offloads may hold of a partition. An offload that would hold more waits in a queue of its host,
 // and hosts take turns; nobody waits behind it. When its turn comes, what it needs is booked at once,
@@ -60,13 +57,13 @@ func (p *Pool) overBudget(o *op, pages int, head bool) bool {
 // overAll reports whether pages more exceed the budget of the pool, overOwn that of the op's host.
 func (p *Pool) overAll(pages int) bool {
 	pt, percent := &p.part, p.a.opt.Policy.Budget.Percent
-	return percent > 0 && pt.offload > 0 && pt.offload+pages > pt.limit*percent/100
+	return percent > 0 && pt.Offloads() > 0 && pt.Offloads()+pages > pt.Limit()*percent/100
 }
 
 func (p *Pool) overOwn(o *op, pages int) bool {
 	pt, percent := &p.part, p.a.opt.Policy.Budget.HostPercent
-	n := pt.hosts[o.host]
-	return percent > 0 && n > 0 && n+pages > pt.limit*percent/100
+	n := pt.HostOffloads(o.host)
+	return percent > 0 && n > 0 && n+pages > pt.Limit()*percent/100
 }
 
 // nextBraked returns the offload whose turn it is and that its budgets have room for, nil if there
@@ -108,53 +105,16 @@ func (p *Pool) releaseBraked() (woke bool) {
 
 // book counts pages of an offload that waits for room as if it held them; unbook ends that.
 func (o *op) book(pages int) {
-	pt := &o.v.pool.part
 	o.claim, o.claimHost = pages, o.a.opt.Policy.Budget.HostPercent > 0
-	pt.offload += pages
-	if o.claimHost {
-		pt.hosts[o.host] += pages
-	}
+	o.v.pool.part.Book(o.host, o.claim, o.claimHost)
 }
 
 func (o *op) unbook() {
 	if o.claim == 0 {
 		return
 	}
-	pt := &o.v.pool.part
-	pt.offload -= o.claim
-	if o.claimHost {
-		pt.leaveHost(o.host, o.claim)
-	}
+	o.v.pool.part.Unbook(o.host, o.claim, o.claimHost)
 	o.claim = 0
 	o.a.gaveRoom()
 	o.v.pool.gaveBudget()
-}
-
-func (pt *partition) leaveHost(host uint32, pages int) {
-	if pt.hosts[host] -= pages; pt.hosts[host] == 0 {
-		delete(pt.hosts, host)
-	}
-}
-
-// brake queues an offload behind the budget of its pool or host.
-func (o *op) brake() {
-	o.stopWaiting()
-	now := max(1, o.a.exec.Now())
-	if o.braked == 0 {
-		o.braked = now
-	}
-	if o.Since == 0 {
-		o.Since = now
-	}
-	o.v.pool.part.braked.push(o)
-	o.v.pool.gaveBudget()
-	o.a.watch() // what should make room may be stuck
-	o.a.needDestage(o.v.pool)
-}
-
-// endBraked ends the offloads that nothing has let go on since a time.
-func (b *brakeQueue) endBraked(since int64, s block.Status) {
-	for _, q := range b.hosts {
-		endIdle(&q.Queue, since, s)
-	}
 }

@@ -34,7 +34,7 @@ func opensOld(t *testing.T, dir string, want map[string][]byte, look func(*Array
 	for start := range 3 {
 		r := openLive(t, dir, Options{CacheBytes: 1 << 20, LogBytes: 64 << 10})
 		r.exec.Lock()
-		version, rep := r.a.cache.nv.Format(), r.a.Check(true)
+		version, rep := r.a.cache.NV.Format(), r.a.Check(true)
 		look(r.a)
 		r.exec.Unlock()
 		for name, data := range want {

@@ -1,18 +1,17 @@
 package array
 
-import "slices"
+import (
+	"slices"
 
-// What pools share: the room of the write cache, which caps may overcommit, the reserve for what writes
-// through, and free pages.
+	"github.com/arraysim/arraysim/internal/array/wcache"
+)
+
+// How what pools share goes round those that wait: the room of the write cache, the reserve for what
+// writes through, and free pages. See package wcache for the floors.
 //
-// Each pool has a floor of the first two: the pages of it that others cannot take. A floor is
-// 16 pieces, and all together are at most an eighth of what there is: a pool that is alone may have
-// nearly all. What is above them goes round the pools that wait: the next is the pool
+// What is above the floors goes round the pools that wait: the next is the pool
 // with the lowest tag, and each page costs it the more tag the more it holds already. While a
 // pool waits for its turn nobody takes what it waits for, whoever comes.
-//
-// Invariant: used + owed <= limit, where owed is what floors promise and nobody uses yet; a
-// change of the floors may break it until enough is destaged.
 
 // lack says what shared thing an op waits for.
 type lack uint8
@@ -34,72 +33,16 @@ type line struct {
 // contested reports whether a newcomer has to leave to others what it needs.
 func (l *line) contested(k lack) bool { return l.lacks&k != 0 || l.active && len(l.pools) > 1 }
 
-// pot is pages that pools share: the write cache, or the reserve for what writes through.
-type pot struct {
-	limit int  // pages
-	used  int  // pages, of all pools
-	owed  int  // pages that floors promise and that are not used
-	lack  lack // of a pool that has no room
-}
-
-// share is what a pool has of a pot.
-type share struct {
-	used  int // pages, destages in flight and not yet synced included
-	floor int // pages that no other pool can take
-}
-
-// take and give book a page of a share.
-func (t *pot) take(s *share) {
-	if s.used < s.floor {
-		t.owed--
-	}
-	s.used++
-	t.used++
-}
-
-func (t *pot) give(s *share) {
-	s.used--
-	t.used--
-	if s.used < s.floor {
-		t.owed++
-	}
-}
-
-// setFloor gives a pool its floor, of which the pot owes what the pool does not use.
-func (t *pot) setFloor(s *share, floor int) {
-	s.floor = floor
-	t.owed += max(0, floor-s.used)
-}
-
-// floorOf is the floor of each of n pools.
-func (t *pot) floorOf(n int) int {
-	return min(max(0, min(t.limit/8, t.limit-2*piecePages))/n, 16*piecePages)
-}
-
 // room reports whether pages more of a share fit into its pot: beside what there is and what others'
 // floors promise, or where others wait for room, into its own floor.
-func (l *line) room(t *pot, s *share, pages int, head bool) bool {
-	if s.used+pages <= s.floor {
+func (l *line) room(t *wcache.Pot, k lack, s *wcache.Share, pages int, head bool) bool {
+	if s.WithinFloor(pages) {
 		return true
 	}
-	if !head && l.contested(t.lack) || head && l.lacks&t.lack != 0 {
+	if !head && l.contested(k) || head && l.lacks&k != 0 {
 		return false
 	}
-	return t.used+pages+t.owed-max(0, s.floor-s.used) <= t.limit
-}
-
-// setFloors gives each of n pools its floor of the cache and of the reserve.
-func (a *Array) setFloors(n int) {
-	c := a.cache
-	c.owed, c.reserve.owed = 0, 0
-	for _, p := range a.pools {
-		if p == nil {
-			continue
-		}
-		pt := &p.part
-		c.setFloor(&pt.share, min(c.floorOf(n), pt.limit))
-		c.reserve.setFloor(&pt.reserve, c.reserve.floorOf(n))
-	}
+	return t.Fits(s, pages)
 }
 
 // join puts a pool with a write that waits into the line.
@@ -109,6 +52,7 @@ func (l *line) join(p *Pool) {
 		return
 	}
 	pt.inLine = true
+	p.a.cache.Await(true)
 	pt.tag = max(pt.tag, l.tag)
 	l.insert(p)
 }
@@ -133,6 +77,7 @@ func (a *Array) serve() (served bool) {
 		if o == nil {
 			p.part.inLine = false
 			l.pools = slices.Delete(l.pools, i, i+1)
+			a.cache.Await(len(l.pools) > 0)
 			continue
 		}
 		n := o.pieceLen()
@@ -168,16 +113,16 @@ func (a *Array) serve() (served bool) {
 func (l *line) charge(a *Array, i int, o *op, n uint64) {
 	p := l.pools[i]
 	pt, pages := &p.part, o.piecePagesOf(n)
-	t, s := &a.cache.pot, &pt.share
+	t, s := a.cache.Room(), &pt.Room
 	if o.reserve {
-		t, s = &a.cache.reserve, &pt.reserve
+		t, s = a.cache.Reserve(), &pt.Reserve
 	}
-	if s.used+pages <= s.floor {
+	if s.WithinFloor(pages) {
 		return
 	}
-	fair := max(1, t.limit/len(l.pools))
+	fair := max(1, t.Limit()/len(l.pools))
 	l.tag = max(l.tag, pt.tag)
-	pt.tag += int64(pages) * 64 * int64(s.used+fair) / int64(fair)
+	pt.tag += int64(pages) * 64 * int64(s.Used()+fair) / int64(fair)
 	l.pools = slices.Delete(l.pools, i, i+1)
 	l.insert(p)
 }
@@ -185,8 +130,15 @@ func (l *line) charge(a *Array, i int, o *op, n uint64) {
 // pressAll has the pools destage that hold more than their floor, because others wait for room.
 func (a *Array) pressAll() {
 	for _, p := range a.pools {
-		if p != nil && p.part.used > p.part.floor && p.part.dirty > 0 {
-			a.needDestage(p)
+		if p != nil && !p.part.Room.WithinFloor(0) && p.part.Dirty() > 0 {
+			p.part.Kick()
 		}
+	}
+}
+
+// setCaps applies the cap policy to the pools that exist.
+func (a *Array) setCaps() {
+	if a.cache.SetCaps(a.opt.CapPercent) {
+		a.gaveAll()
 	}
 }

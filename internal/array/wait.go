@@ -23,7 +23,7 @@ func (o *op) wait(front bool) {
 		p.waitingBytes[o.origin] += int64(o.stop-o.cur) * block.SectorSize
 	}
 	o.a.watch() // what should make room may be stuck
-	o.a.needDestage(p)
+	p.part.Kick()
 }
 
 // stopWaiting books what the op has waited, if it has.
@@ -49,5 +49,33 @@ func (o *op) waitForLog(edits int) {
 	o.await(&o.a.wakes.log)
 	if o.a.broken != "" {
 		o.a.watch()
+	}
+}
+
+// brake queues an offload behind the budget of its pool or host.
+func (o *op) brake() {
+	o.stopWaiting()
+	now := max(1, o.a.exec.Now())
+	if o.braked == 0 {
+		o.braked = now
+	}
+	if o.Since == 0 {
+		o.Since = now
+	}
+	o.v.pool.part.braked.push(o)
+	o.v.pool.gaveBudget()
+	o.a.watch() // what should make room may be stuck
+	o.v.pool.part.Kick()
+}
+
+// stepPieces is the number of pieces that one op commits before it lets others into
+// the executor: a long WRITE SAME or copy must not hold everybody up.
+const stepPieces = 16
+
+// yield lets an op go on after others had their turn.
+func (a *Array) yield(o *op) {
+	o.await(&a.yielded)
+	if headOf(&a.yielded) == o {
+		a.exec.At(a.exec.Now(), a.resumeFn)
 	}
 }

@@ -30,8 +30,7 @@ const maxFunction = 70
 const shapeLimits = `
 	package   fields  lines  long  longest  file  back
 	goal          25   2500     0       70   450     5
-	array         67   8312     3       82   450    56
-	scsi          25   6943     0       70   450     5
+	array            48   6300     1       72   450    11
 `
 
 // shape is what is measured of a package.

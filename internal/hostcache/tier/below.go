@@ -191,6 +191,8 @@ func holdReady(o *op) {
 func startFlush(o *op) {
 	d := o.d
 	d.barriers = true
+	d.flushing++
+	o.losses = d.losses
 	o.step = flushed
 	o.pending = 1
 	for _, m := range d.members {
@@ -211,6 +213,10 @@ func flushed(o *op) {
 	d := o.d
 	if o.status != block.OK {
 		d.unflushed = true
+	}
+	d.flushing--
+	if d.flushFails(o.losses) && o.status == block.OK {
+		o.status = block.Hardware
 	}
 	s := o.status
 	d.unlock(o)

@@ -83,6 +83,7 @@ type Disk struct {
 
 	policyState
 	throttle throttle
+	delays   delays
 	destager *Destager
 	turn     destageState
 	stats    Stats
@@ -101,8 +102,11 @@ type Disk struct {
 	fillSegs     []segment
 	reserved     uint64 // sectors of writes to the flash that are under way
 	flashWrites  int
-	unflushed    bool // the device below got writes since its last flush
-	barriers     bool // a client asks for durability: what it flushed here must not get volatile below
+	unflushed    bool   // the device below got writes since its last flush
+	flushing     int    // flushes of clients that are under way
+	losses       uint64 // of power below
+	lostWrites   bool   // there was one that no flush has told of
+	barriers     bool   // a client asks for durability: what it flushed here must not get volatile below
 	listeners    []func(block.Event)
 	generation   generations
 	closed       bool
@@ -296,6 +300,8 @@ func (d *Disk) event(e block.Event) {
 	switch e.Kind {
 	case block.EventGeneration:
 		d.generationChanged()
+	case block.EventPowerLoss:
+		d.powerLost()
 	case block.EventCapacity, block.EventThreshold:
 		d.info = d.below.Info()
 	}
@@ -380,6 +386,11 @@ func (d *Disk) Cancel(r *block.Request) {
 	}
 	if o.down != nil {
 		d.below.Cancel(&o.down.req)
+		return
+	}
+	if o.delayed {
+		d.undelay(o)
+		d.pump()
 		return
 	}
 	if !o.queued {

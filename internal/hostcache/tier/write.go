@@ -155,12 +155,7 @@ func flashWritten(o *op) {
 		d.finishWrite(o)
 		return
 	}
-	d.stats.ThrottledWrites++
-	d.stats.InjectedNanos += wait
-	d.exec.At(d.exec.Now()+wait, func() {
-		d.finishWrite(o)
-		d.pump()
-	})
+	d.delay(o, wait)
 }
 
 // copied tells whether a peer has a write that the host's own flash has not.
