@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,6 +22,7 @@ import (
 	"github.com/arraysim/arraysim/internal/iscsi"
 	"github.com/arraysim/arraysim/internal/lun"
 	"github.com/arraysim/arraysim/internal/scsi"
+	"github.com/arraysim/arraysim/internal/store"
 )
 
 // cachedLUN are what a cached LUN is made of.
@@ -39,6 +42,7 @@ type cachedLUN struct {
 	key                  uint64
 	takeOver             uint64
 	watch                time.Duration
+	witness              string
 	tcmu                 bool
 	debug                bool
 }
@@ -96,6 +100,7 @@ what it had acknowledged is destaged.`,
 	fl.StringArrayVar(&f.peers, "peer", nil, "a peer's flash: NAME=iscsi://..., or NAME@DOMAIN=iscsi://... in another fault domain; again for each")
 	fl.StringVar(&f.flashSync, "flash-sync", "always", `"always" waits for the flash's own cache before an acknowledgement, "flush" only on a flush or FUA`)
 	fl.DurationVar(&f.watch, "watch", time.Second, "how often an arraysim is asked what other hosts have changed on the LUN (0: never)")
+	fl.StringVar(&f.witness, "witness", "", "file of this host that says which flash is the newest (default: the socket's name with .witness)")
 	fl.BoolVar(&f.format, "format", false, "give up what is on the flash")
 	fl.StringVar(&f.listen, "listen", "127.0.0.1:3261", "address of the iSCSI portal (port 0: any that is free)")
 	fl.BoolVar(&f.tcmu, "tcmu", false, "serve the kernel and not the portal, in the place of tcmu-runner (root; targetcli makes the disk, /backstores/user:hostcache)")
@@ -265,6 +270,15 @@ func (d *cacheDaemon) open() error {
 		PowerSafe: d.f.flashSync == "always", Format: d.f.format, Policy: policy, Destager: tier.NewDestager(d.f.slots),
 		Observer: &d.histo, WatchNanos: max(int64(d.f.watch), 0),
 		Throttle: tier.Throttle{Area: uint64(d.f.area), Threshold: d.f.threshold}}
+	if d.f.witness == "" {
+		d.f.witness = d.f.socket + ".witness"
+	}
+	var id [8]byte
+	if _, err := rand.Read(id[:]); err != nil {
+		return err
+	}
+	opt.ID, opt.Boot = binary.LittleEndian.Uint64(id[:])|1, store.Boot()
+	opt.Witness = &fileWitness{exec: d.exec, path: d.f.witness}
 	if opt.Flash, err = d.medium(d.f.flash, uint64(d.f.flashSize)); err != nil {
 		return fmt.Errorf("flash %w", err)
 	}

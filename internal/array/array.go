@@ -1,6 +1,7 @@
 package array
 
 import (
+	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/array/extent"
@@ -29,7 +30,7 @@ type Array struct {
 
 	arena   *extent.Arena
 	cache   *wcache.Cache
-	line    line // of the pools that wait for what they share
+	gate    *admission.Gate // to the cache
 	log     *nvlog.Log
 	flusher *nvlog.Flusher
 	rows    *nvlog.Rows
@@ -79,7 +80,7 @@ type Pool struct {
 	name     string
 	copyData bool // copies move data through the cache even inside the pool
 	mdisks   []*mdisk
-	part     partition
+	part     *admission.Pool // of the write cache, and who waits for it
 
 	wait         [block.NumOrigins]metrics.Histogram
 	waitingBytes [block.NumOrigins]int64

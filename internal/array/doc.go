@@ -7,7 +7,7 @@
 //	Volume.Submit
 //	  extent map (radix tree of 64 KiB windows)      package extent
 //	  physical space, reference counts               package alloc
-//	  admission to the write cache                   admit.go budget.go share.go
+//	  admission to the write cache                   package admission, write.go commit.go
 //	  write cache, by physical address               package wcache
 //	  log record = commit point                      package nvlog, durable.go
 //	  destager -> mdisks                             destage.go unit.go, package backend

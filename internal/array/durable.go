@@ -23,7 +23,7 @@ func (a *Array) flushEnded(end nvlog.Outcome) {
 func (a *Array) cycle(force bool) {
 	c := a.cache
 	n := c.Unsynced() + c.Unflushed()
-	due := force || c.Scarce() || a.wakes.waiters.N > 0
+	due := force || c.Scarce() || a.gate.Waiters.N > 0
 	if c.Unsynced() > 0 && due && !a.back.Syncing() {
 		c.BeginSync()
 		a.back.Sync()

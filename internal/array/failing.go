@@ -37,7 +37,7 @@ func (a *Array) look() {
 	now := a.exec.Now()
 	trouble := a.lookCheckpoint(now)
 	trouble = a.lookFlush(now) || trouble
-	if a.wakes.waiters.N > 0 || a.back.WaitedFor() > 0 || !a.settling.Empty() {
+	if a.gate.Waiters.N > 0 || a.back.WaitedFor() > 0 || !a.settling.Empty() {
 		a.watch()
 	}
 	failing, absent := a.back.Look(now)

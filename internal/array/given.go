@@ -16,11 +16,9 @@ import (
 
 // wakes is what was given back since those who wait for it were woken last.
 type wakes struct {
-	given   ticket.Set
-	budgets []*Pool // those whose offloads have got some of their budget back
-	spaces  []*Pool // those that have grains again, which transfers kept
-	log     ticket.Queue
-	waiters ticket.Sum // those who wait for room or a budget, in all pools
+	given  ticket.Set
+	spaces []*Pool // those that have grains again, which transfers kept
+	log    ticket.Queue
 }
 
 // gave says that there is more of what everybody shares, or that somebody else is next in line for it.
@@ -28,20 +26,7 @@ func (a *Array) gave(r ticket.Resource) { a.wakes.given.Add(r) }
 
 // gaveRoom says that a write may find room in the cache that it did not find before: there are more pages, or it
 // may take over more of those that are dirty.
-func (a *Array) gaveRoom() {
-	if len(a.line.pools) > 0 {
-		a.wakes.given.Add(ticket.Room)
-	}
-}
-
-// gaveBudget says that the pool's offloads hold less of their budget, or may hold more.
-func (p *Pool) gaveBudget() {
-	w := &p.a.wakes
-	if p.part.braked.sum.N > 0 && !slices.Contains(w.budgets, p) {
-		w.given.Add(ticket.Budget)
-		w.budgets = append(w.budgets, p)
-	}
-}
+func (a *Array) gaveRoom() { a.gate.Freed() }
 
 // gaveSpace says that a grain was freed that only transfers kept.
 func (p *Pool) gaveSpace() {
@@ -57,7 +42,7 @@ func (p *Pool) gaveSpace() {
 func (o *op) gavePlace() {
 	switch r := o.For(); r {
 	case ticket.Budget:
-		o.v.pool.gaveBudget()
+		o.v.pool.part.Relieved()
 	case ticket.Room:
 		o.a.gaveRoom()
 	case ticket.Log, ticket.CopyRead, ticket.CopyEngine:
@@ -67,10 +52,18 @@ func (o *op) gavePlace() {
 
 // gaveAll says that other rules hold, under which anybody may go on.
 func (a *Array) gaveAll() {
-	a.wakes.given |= ticket.SetOf(ticket.Log, ticket.CopyRead, ticket.CopyEngine, ticket.Room)
+	a.wakes.given |= ticket.SetOf(ticket.Log, ticket.CopyRead, ticket.CopyEngine)
+	a.gate.Changed()
 	for _, p := range a.pools {
 		if p != nil {
-			p.gaveBudget()
+			p.part.Relieved()
 		}
+	}
+}
+
+// setCaps applies the cap policy to the pools that exist.
+func (a *Array) setCaps() {
+	if a.cache.SetCaps(a.opt.CapPercent) {
+		a.gaveAll()
 	}
 }

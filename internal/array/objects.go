@@ -187,7 +187,6 @@ func (a *Array) CreatePool(spec PoolSpec, done func(*Pool, error)) {
 // newPool opens the mdisks of a pool.
 func (a *Array) newPool(spec PoolSpec) (*Pool, error) {
 	p := &Pool{a: a, id: spec.ID, name: spec.Name, copyData: spec.CopyData}
-	p.part.waiting.fair.Up, p.part.braked.sum.Up = &a.wakes.waiters, &a.wakes.waiters
 	p.spaceWait.Of = ticket.Space
 	counts := make([]int, len(spec.Mdisks))
 	for i, m := range spec.Mdisks {
@@ -202,7 +201,7 @@ func (a *Array) newPool(spec PoolSpec) (*Pool, error) {
 		counts[i] = int(size / extentBytes)
 	}
 	p.space = alloc.New(counts, alloc.Events{Freed: p.grainFreed, Left: p.gaveSpace, Vacated: func(vol uint32) { a.vols[vol].left() }})
-	p.part.Partition = a.cache.AddPartition(p.id, p.space, len(p.mdisks))
+	p.part = a.gate.AddPool(a.cache.AddPartition(p.id, p.space, len(p.mdisks)))
 	return p, nil
 }
 

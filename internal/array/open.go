@@ -5,6 +5,7 @@ package array
 import (
 	"fmt"
 
+	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/media"
 	"github.com/arraysim/arraysim/internal/array/metadata"
@@ -97,7 +98,8 @@ func Open(opt Options) (*Array, error) {
 		a.cache = wcache.New(wcache.Config{NV: nv, Log: a.log, Flusher: a.flusher, Rows: a.rows, Exec: a.exec, Limit: limit,
 			Policy: opt.Policy.cache(), DestageStart: opt.DestageStart,
 			Hooks: wcache.Hooks{Stepped: a.endStep, Left: func(id uint32) { a.vols[id].left() }, Settled: a.settled,
-				Freed: a.gaveRoom, Relieved: func(pool uint16) { a.pools[pool].gaveBudget() }}})
+				Freed: a.gaveRoom, Relieved: func(pool uint16) { a.pools[pool].part.Relieved() }}})
+		a.gate = admission.New(a.cache, a.log)
 		a.meta = metadata.New(meta, a.exec, metadata.Hooks{Durable: a.flusher.SetGeneration, Again: a.entryAgain})
 		a.ckpt.limit = min(a.ckpt.limit, a.meta.Limit())
 		return a, a.recover(fresh)
@@ -113,10 +115,10 @@ func newArray(opt Options) *Array {
 	a.step = stepper{
 		first: []func(){func() { a.back.Submit() }, a.endSettled},
 		wake:  a.wake,
-		last: []func(){a.destageAll, func() { a.cycle(a.wakes.waiters.N > 0 || a.cache.Draining()) },
+		last: []func(){a.destageAll, func() { a.cycle(a.gate.Waiters.N > 0 || a.cache.Draining()) },
 			func() { a.checkpoint(false) }},
 		work:  func() bool { return a.back.Pending() || len(a.settledOps) > 0 || a.cache.AnyKicked() },
-		given: func() bool { return a.wakes.given != 0 },
+		given: func() bool { return a.wakes.given != 0 || a.gate.Given() },
 		after: a.stepEnded,
 	}
 	a.arena = extent.NewArena(a.scheduleGarbage)
@@ -127,13 +129,6 @@ func newArray(opt Options) *Array {
 	a.lookFn = a.look
 	a.ckpt.step, a.ckpt.limit = checkpointStep, opt.CheckpointBytes
 	return a
-}
-
-// destageAll lets the pools destage that something has changed for, the one that was noted last first.
-func (a *Array) destageAll() {
-	for p := a.cache.NextKicked(); p != nil; p = a.cache.NextKicked() {
-		a.destage(a.pools[p.ID()])
-	}
 }
 
 // stepEnded does what has to find a step's work done.

@@ -12,7 +12,7 @@ import (
 // does not take it. The hosts are told to try again.
 func (a *Array) endShared(since int64) {
 	for _, p := range a.Pools() {
-		if o := p.part.waiting.head(); o != nil && o.lacks != 0 {
+		if p.part.HeadLacks() {
 			p.endQueued(block.Resources, since)
 		}
 	}
@@ -29,10 +29,10 @@ func (a *Array) endLogWaiters(s block.Status) {
 
 // endQueued ends the commands that wait since a time for room in the pool's partition.
 func (p *Pool) endQueued(s block.Status, since int64) {
-	endIdle(&p.part.waiting.fifo, since, s)
+	endIdle(p.part.FIFO(), since, s)
 	for _, v := range p.a.Volumes() {
 		if v.pool == p {
-			endIdle(&v.waiting, since, s)
+			endIdle(v.turns.Queue(), since, s)
 		}
 	}
 }
@@ -40,7 +40,7 @@ func (p *Pool) endQueued(s block.Status, since int64) {
 // endWaiting ends these, and those that wait since then for their budget.
 func (p *Pool) endWaiting(s block.Status, since int64) {
 	p.endQueued(s, since)
-	p.part.braked.endBraked(since, s)
+	p.part.EachBudgetQueue(func(q *ticket.Queue) { endIdle(q, since, s) })
 }
 
 // endWaiters ends these, and those that wait for what they wrote to be on the back end: that stays in NVRAM, and goes
@@ -81,12 +81,5 @@ func endIdle(q *ticket.Queue, since int64, s block.Status) {
 		} else {
 			o.end(s)
 		}
-	}
-}
-
-// endBraked ends the offloads that nothing has let go on since a time.
-func (b *brakeQueue) endBraked(since int64, s block.Status) {
-	for _, q := range b.hosts {
-		endIdle(&q.Queue, since, s)
 	}
 }

@@ -20,6 +20,7 @@ package array
 import (
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -141,12 +142,8 @@ type op struct {
 	// Of a write's way into the cache.
 	since     int64 // when it began to wait for its partition, 0 if it does not
 	braked    int64 // when it began to wait for its offload budget, 0 if it does not
-	lacks     lack  // of what pools share, when it was last refused
-	claim     int   // pages that are booked to its budget while it waits for room
-	claimHost bool  // and to its host's
-	through   bool  // what is committed next ends when the back end has it
-	reserve   bool  // and lies outside of its partition
-	unsettled int   // pages of what was committed that the back end has to have
+	claim     admission.Claim
+	unsettled int // pages of what was committed that the back end has to have
 
 	logEdits int // edits that it waits for room in the log for
 

@@ -352,7 +352,7 @@ func walk(t *testing.T, k kind) (msg string) {
 		}
 		l.answer()
 		l.clock.RunUntil(l.clock.Now() + 90e9)
-		if slices.Contains(l.ended, false) || l.v.ops+l.w.ops+l.full.ops != 0 || l.a.wakes.waiters.N != 0 {
+		if slices.Contains(l.ended, false) || l.v.ops+l.w.ops+l.full.ops != 0 || l.a.gate.Waiters.N != 0 {
 			return fmt.Sprintf("%s: a request never ended", at)
 		}
 		if o := l.a.freeOp; o != nil && (o.state != free || o.Queued() || o.For() != ticket.Nothing) {

@@ -1,6 +1,7 @@
 package array
 
 import (
+	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/array/wcache"
@@ -34,9 +35,7 @@ type Volume struct {
 
 	locks    []*op // holders of exclusive ranges
 	lockWait ticket.Queue
-	waiting  ticket.Queue // for room, where volumes take turns
-	inFair   bool
-	deficit  uint64 // sectors that its turn still lets in
+	turns    admission.Turns // for room, where volumes take turns
 
 	changes *changeLog // nil until a host asks
 

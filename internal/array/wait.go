@@ -11,9 +11,7 @@ import (
 func (o *op) wait(front bool) {
 	p := o.v.pool
 	o.lack(ticket.Room)
-	p.part.waiting.push(o, front)
-	o.a.line.join(p)
-	o.a.gaveRoom()
+	p.part.Wait(&o.claim, &o.Ticket, front)
 	now := max(1, o.a.exec.Now())
 	if o.Since == 0 {
 		o.Since = now
@@ -29,7 +27,7 @@ func (o *op) wait(front bool) {
 // stopWaiting books what the op has waited, if it has.
 func (o *op) stopWaiting() {
 	p := o.v.pool
-	o.unbook()
+	o.claim.Unbook()
 	if o.since != 0 {
 		if waited := o.a.exec.Now() - o.since; waited > 0 { // else it was only queued for its turn
 			p.wait[o.origin].Observe(waited)
@@ -62,8 +60,8 @@ func (o *op) brake() {
 	if o.Since == 0 {
 		o.Since = now
 	}
-	o.v.pool.part.braked.push(o)
-	o.v.pool.gaveBudget()
+	o.await(o.v.pool.part.BudgetQueue(o.host))
+	o.v.pool.part.Relieved()
 	o.a.watch() // what should make room may be stuck
 	o.v.pool.part.Kick()
 }

@@ -3,7 +3,6 @@
 package array
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/ticket"
@@ -38,16 +37,6 @@ func (a *Array) wake() (woke bool) {
 			p.spaceWait.WakeAll()
 		}
 	}
-	if w.given.Take(ticket.Budget) {
-		slices.SortFunc(w.budgets, func(p, q *Pool) int { return cmp.Compare(p.id, q.id) })
-		for len(w.budgets) > 0 {
-			p := w.budgets[0]
-			w.budgets = slices.Delete(w.budgets, 0, 1)
-			woke = p.releaseBraked() || woke
-		}
-	}
-	if w.given.Take(ticket.Room) {
-		woke = a.serve() || woke
-	}
-	return woke
+	woke = a.gate.ServeBudgets() || woke
+	return a.gate.Serve() || woke
 }

@@ -5,6 +5,7 @@
 package array
 
 import (
+	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -40,18 +41,18 @@ func (o *op) write(head bool) {
 			o.await(&v.lockWait)
 			return
 		}
-		switch a.admit(o, n, head) {
-		case waitRoom, waitLog:
+		switch o.ask(n, head) {
+		case admission.NoRoom, admission.NoLog:
 			o.wait(first)
 			return
-		case waitBudget:
+		case admission.NoBudget:
 			o.brake()
 			return
 		}
 		o.stopWaiting()
 		o.Since = 0
 		// Pools, and volumes that take turns, do so piece by piece.
-		head = head && a.opt.Policy.Admission != AdmitFair && len(a.line.pools) <= 1
+		head = head && a.opt.Policy.Admission != AdmitFair && a.gate.Alone()
 		if len(o.same) > 0 && o.req != nil && o.req.Op == block.OpWriteSame {
 			// A piece begins at a multiple of the block, so the pattern is in phase.
 			o.src = cursor{vec: [][]byte{o.same}}

@@ -106,8 +106,9 @@ func (m *RegionMemory) Part(p Part) []byte {
 //
 // All that was written before the last Commit or Flush that has ended well. Of what came after it,
 // the first so and so much, in the order of the calls of Announce and Append; it may end anywhere,
-// within a call as well: of a record the first bytes, of a page some sectors, of a descriptor the
-// first words, of the state whole sectors. What several calls have written may get there together.
+// within a call as well: of a record the first bytes, of a page some sectors, of descriptors and of
+// the state whole ones and whole sectors, never a part of one: where several records are on their way,
+// nobody could tell a half descriptor from a damaged one. What several calls have written may get there together.
 // If it can arrive in part then, it arrives in the order of the parts: pages, descriptors, records,
 // state. So where a record is there, so are the descriptors that it counts, and where the state
 // names a record, that is there. A local Region keeps all of it.

@@ -30,7 +30,7 @@ const maxFunction = 70
 const shapeLimits = `
 	package   fields  lines  long  longest  file  back
 	goal          25   2500     0       70   450     5
-	array            48   6300     1       72   450    11
+	array            48   5845     1       72   450     8
 `
 
 // shape is what is measured of a package.

@@ -83,6 +83,9 @@ func (osFS) Instant(dir string) bool {
 
 func (osFS) Boot() uint64 { return boot() }
 
+// Boot identifies the present start of the machine; 0: it is not known.
+func Boot() uint64 { return boot() }
+
 // boot is read once: each write of the NVRAM's state asks for it.
 var boot = sync.OnceValue(func() uint64 {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")

@@ -103,6 +103,9 @@ func (c *Cache) Room() *Pot { return &c.room }
 // Reserve is the pot of what writes through outside of the partitions.
 func (c *Cache) Reserve() *Pot { return &c.reserve }
 
+// Policy returns the policy in force, which nobody else changes.
+func (c *Cache) Policy() *Policy { return &c.policy }
+
 // SetPolicy changes the policy; what is dirty comes under the new one.
 func (c *Cache) SetPolicy(pol Policy) {
 	relist := pol.Order != c.policy.Order
@@ -128,6 +131,15 @@ func (c *Cache) freed() {
 	}
 }
 
+// Press has the partitions destage that hold more than their floor, because others wait for room.
+func (c *Cache) Press() {
+	for _, p := range c.partitions {
+		if p != nil && !p.Room.WithinFloor(0) && p.dirty > 0 {
+			p.Kick()
+		}
+	}
+}
+
 // SetMirrored says whether the cache has its mirror. Without it what is dirty is destaged as fast
 // as the mdisks take it, and what is written goes through.
 func (c *Cache) SetMirrored(ok bool) {
@@ -137,6 +149,9 @@ func (c *Cache) SetMirrored(ok bool) {
 
 // Mirrored reports whether the cache has its mirror.
 func (c *Cache) Mirrored() bool { return !c.unmirrored }
+
+// Held returns how many mdisks have a redo, so that nothing else goes to them.
+func (c *Cache) Held() int { return c.heldLanes }
 
 // Drain has everything destaged, or ends that.
 func (c *Cache) Drain(on bool) {

@@ -10,7 +10,6 @@ import (
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
-	"github.com/arraysim/arraysim/internal/store"
 	"github.com/arraysim/arraysim/internal/testkit"
 )
 
@@ -18,10 +17,14 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 
 // region is NVRAM whose flushes take a while, and may fail.
 type region struct {
-	block.Region
+	block.LocalMemory
 	clock *block.Virtual
 	fails int
 }
+
+func (r *region) Boot() uint64    { return 1 }
+func (r *region) Distrust()       {}
+func (r *region) FlushNow() error { return nil }
 
 func (r *region) Flush(done func(error)) {
 	r.clock.At(r.clock.Now()+1000, func() {
@@ -39,10 +42,9 @@ type testStore struct {
 	region *region
 }
 
-func (s testStore) Region(name string, l block.RegionLayout) (block.Region, bool, error) {
-	under, fresh, err := store.NewMemory(s.region.clock, store.MemoryOptions{}).Region(name, l)
-	s.region.Region = under
-	return s.region, fresh, err
+func (s testStore) Region(_ string, l block.RegionLayout) (block.Region, bool, error) {
+	s.region.LocalMemory = block.NewLocalMemory(make([]byte, l.Size()), l)
+	return s.region, true, nil
 }
 
 // What the rig has, small enough that keys meet: two partitions of two mdisks, and owners.

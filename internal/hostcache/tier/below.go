@@ -18,6 +18,14 @@ func startBelow(o *op) {
 	// sectors is done may still be on its way, and after a crash without it the older data
 	// would be destaged once more, over what is written now.
 	o.pending = 1
+	if o.req != nil && o.req.Flags&block.FUA != 0 && !d.opt.PowerSafe {
+		o.step = func(o *op) { // those records survive a loss of power, since the write does
+			o.step = forward
+			o.pending = 1
+			d.syncAll(o)
+			o.less()
+		}
+	}
 	d.j.await(o)
 	o.less()
 }
@@ -73,9 +81,6 @@ func forward(o *op) {
 		Ref: r.Ref, RefOffset: r.RefOffset, Extents: r.Extents}
 	o.down = p
 	o.through = true
-	if o.mode == belowMode {
-		d.unflushed = true
-	}
 	d.sendBelow(p)
 }
 
@@ -85,13 +90,40 @@ func forwarded(o *op) {
 		d.settleBelow(o)
 		return
 	}
+	if o.req.Flags&block.FUA == 0 || o.status != block.OK {
+		d.volatile.ended++
+	}
+	if o.step = marked; d.awaitMarks(o) {
+		return // somebody was left out, who may have older data
+	}
+	marked(o)
+}
+
+func marked(o *op) {
+	d := o.d
+	if o.unmarked && o.status == block.OK {
+		o.status = block.Offline
+	}
+	if o.status == block.OK && d.barriers && !o.durable && d.anyDirty(o.ranges) {
+		// What is dirty here may have been flushed. It must not be void before what takes its place would
+		// survive a loss of power.
+		o.durable = true
+		if o.req.Op != block.OpWrite || o.req.Flags&block.FUA == 0 {
+			o.step = marked
+			o.pending = 1
+			p := d.newPart(o)
+			p.req = block.Request{Op: block.OpFlush, Host: o.req.Host}
+			d.sendBelow(p)
+			o.less()
+			return
+		}
+	}
 	// A miscompare has changed nothing, and of a failure nobody knows what it changed:
 	// what was dirty stays dirty.
 	if o.status == block.OK {
 		void := false
 		for _, r := range o.ranges {
 			void = d.supersede(r) || void
-			d.damaged.remove(r)
 		}
 		if void {
 			o.step = d.settleBelow
@@ -113,7 +145,9 @@ func (d *Disk) supersede(r block.Range) bool {
 		return true
 	})
 	gone := was - d.ix.DirtySectors()
-	if gone == 0 {
+	bad := d.damaged.overlaps(r)
+	d.damaged.remove(r)
+	if gone == 0 && !bad {
 		return false
 	}
 	d.stats.SupersededSectors += uint64(gone)
@@ -186,22 +220,26 @@ func holdReady(o *op) {
 	forward(o)
 }
 
+// volatileWrites counts what the device below may have in a volatile cache.
+type volatileWrites struct {
+	ended   uint64 // writes without FUA that have ended
+	flushed uint64 // of those, before the beginning of a flush that succeeded
+}
+
 // startFlush makes everything that was acknowledged survive power loss: on flash, and
-// below, where destages and writes through may be in a volatile cache.
+// below, where destages and writes through may be in a volatile cache. What has ended before it began is
+// covered when it ends; a flush that is under way already may have begun too early.
 func startFlush(o *op) {
 	d := o.d
 	d.barriers = true
 	d.flushing++
 	o.losses = d.losses
-	o.step = flushed
+	d.j.flushing()
+	o.step = flushFlash
 	o.pending = 1
-	for _, m := range d.members {
-		if m.present && m.stale {
-			m.syncFor(o)
-		}
-	}
-	if d.unflushed {
-		d.unflushed = false
+	d.j.await(o)
+	if ended := d.volatile.ended; ended > d.volatile.flushed {
+		o.covers = ended
 		p := d.newPart(o)
 		p.req = block.Request{Op: block.OpFlush, Host: o.req.Host}
 		d.sendBelow(p)
@@ -209,19 +247,52 @@ func startFlush(o *op) {
 	o.less()
 }
 
+func flushFlash(o *op) {
+	d := o.d
+	if o.status == block.OK && o.losses == d.losses {
+		d.volatile.flushed = max(d.volatile.flushed, o.covers)
+	}
+	o.step = flushed
+	o.pending = 1
+	d.syncAll(o)
+	o.less()
+}
+
 func flushed(o *op) {
 	d := o.d
-	if o.status != block.OK {
-		d.unflushed = true
-	}
 	d.flushing--
 	if d.flushFails(o.losses) && o.status == block.OK {
 		o.status = block.Hardware
 	}
 	s := o.status
+	switch {
+	case s != block.OK:
+	case o.unmarked:
+		s = block.Offline
+	case o.flash && d.j.on && !d.flashed() && d.ix.DirtySectors() > 0 && (d.source() == nil || d.source().state != memberPresent):
+		s = block.Hardware // the only copy could not be synced
+	}
 	d.unlock(o)
 	d.answer(o, s)
 	d.close(o)
+}
+
+// shrunk drops what lies behind the new end of the device below: it has nowhere to go.
+func (d *Disk) shrunk(r block.Range) {
+	o := d.newOp(nil, belowMode)
+	o.one[0] = r
+	o.ranges = o.one[:]
+	d.lock(o, func(o *op) {
+		d.forgetRange(r)
+		d.supersede(r)
+		o.step = func(o *op) {
+			d.unlock(o)
+			d.close(o)
+		}
+		o.pending = 1
+		d.j.await(o)
+		o.less()
+	})
 }
 
 func startStatus(o *op) {

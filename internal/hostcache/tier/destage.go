@@ -49,6 +49,11 @@ type destageState struct {
 	inflight int
 	pausedTo int64 // after a failure below
 	failures int
+	// suspect is what could not be read from the flash; it is read by sectors. unread are sectors that are tried
+	// again later, tries is how often they were.
+	suspect, unread rangeSet
+	tries           int
+	retrying        bool
 }
 
 // retryAfter is the time until a destage that failed is tried again, doubled up to 64 times.
@@ -94,15 +99,10 @@ func (d *Disk) destageRange(r block.Range) {
 		return
 	}
 	for at := r; at.Count > 0 && d.destager.used < 2*d.destager.ahead(); {
-		var run block.Range
-		d.eachDirty(at, func(g block.Range) bool {
-			run = g
-			return false
-		})
+		run := d.firstReadable(at)
 		if run.Count == 0 {
 			return
 		}
-		run.Count = min(run.Count, d.destageSectors)
 		d.startDestage(run, true)
 		at = block.Range{Start: run.End(), Count: r.End() - run.End()}
 	}
@@ -137,7 +137,11 @@ func (d *Disk) destageOne() bool {
 
 // runFrom returns the first dirty run from a block on, neighbouring blocks together.
 func (d *Disk) runFrom(from hostcache.Key) (run block.Range) {
-	d.eachDirty(block.Range{Start: from.Block() * uint64(d.per), Count: d.info.Sectors}, func(g block.Range) bool {
+	all := block.Range{Start: from.Block() * uint64(d.per), Count: d.info.Sectors}
+	if len(d.turn.suspect) > 0 {
+		return d.firstReadable(all)
+	}
+	d.eachDirty(all, func(g block.Range) bool {
 		if run.Count == 0 {
 			run = g
 		} else if g.Start != run.End() {
@@ -149,6 +153,39 @@ func (d *Disk) runFrom(from hostcache.Key) (run block.Range) {
 	})
 	run.Count = min(run.Count, d.destageSectors)
 	return run
+}
+
+// firstReadable returns the first dirty run of a range without what could not be read of late; a suspect
+// sector is a run of its own.
+func (d *Disk) firstReadable(at block.Range) (run block.Range) {
+	t := &d.turn
+	d.eachDirty(at, func(g block.Range) bool {
+		for g.Count > 0 && run.Count == 0 {
+			if bad, ok := t.unread.first(g); ok && bad.Start <= g.Start {
+				g = after(g, bad.End())
+				continue
+			} else if ok {
+				g.Count = bad.Start - g.Start
+			}
+			if bad, ok := t.suspect.first(g); ok && bad.Start <= g.Start {
+				g.Count = 1
+			} else if ok {
+				g.Count = bad.Start - g.Start
+			}
+			run = g
+		}
+		return run.Count == 0
+	})
+	run.Count = min(run.Count, d.destageSectors)
+	return run
+}
+
+// after is the part of a range from a sector on.
+func after(g block.Range, from uint64) block.Range {
+	if from >= g.End() {
+		return block.Range{}
+	}
+	return block.Range{Start: from, Count: g.End() - from}
 }
 
 // startDestage destages a run of dirty sectors unless some of it is being destaged, or
@@ -180,7 +217,7 @@ func (d *Disk) startDestage(run block.Range, urgent bool) bool {
 		s := d.ix.Lookup(hostcache.MakeKey(0, b))
 		k := uint64(n) << block.SectorShift
 		d.vec = append(d.vec[:0], o.buf[off:off+k])
-		m.read(o, d.flashOffset(d.frameOf[s], first), d.vec)
+		m.readRange(o, d.flashOffset(d.frameOf[s], first), d.vec, run, true)
 		off += k
 		return true
 	})
@@ -192,7 +229,7 @@ func (d *Disk) startDestage(run block.Range, urgent bool) bool {
 func destageRead(o *op) {
 	d := o.d
 	if o.flash {
-		d.endDestage(o) // from a peer, next time
+		d.unreadable(o)
 		return
 	}
 	g := d.destager
@@ -210,11 +247,67 @@ func (o *op) sendDestage() {
 	p := d.newPart(o)
 	p.vec = append(p.vec, o.buf)
 	p.req = block.Request{Op: block.OpWrite, Origin: block.OriginHost, Range: o.ranges[0], Data: p.vec}
-	if d.barriers {
+	if o.through = d.barriers; o.through {
 		p.req.Flags = block.FUA
 	}
-	d.unflushed = true
 	d.sendBelow(p)
+}
+
+// A sector that cannot be read is tried again after half a second, doubled each time; then it is damaged.
+const (
+	rereadAfter = 500_000_000
+	rereadTries = 6
+)
+
+// unreadable goes on with a destage whose data could not be read: first by sectors, and those that
+// fail alone later. Who waits for them hears of it.
+func (d *Disk) unreadable(o *op) {
+	t, r := &d.turn, o.ranges[0]
+	if r.Count > 1 {
+		t.suspect.add(r)
+		d.endDestage(o)
+		return
+	}
+	t.unread.add(r)
+	o.status = block.MediumRead
+	d.failFlushers(o)
+	d.endDestage(o)
+	d.settleOwed()
+	if t.retrying {
+		return
+	}
+	t.retrying = true
+	d.exec.At(d.exec.Now()+rereadAfter<<t.tries, func() {
+		again := t.unread
+		t.retrying, t.unread = false, nil
+		if t.tries++; t.tries > rereadTries && !d.closed {
+			for _, r := range again {
+				d.giveUpSectors(r)
+			}
+			t.tries, t.suspect = 0, nil
+			d.cleaned()
+		}
+		t.wake(d)
+		d.pump()
+	})
+}
+
+// giveUpSectors makes what is still dirty of a range unreadable until it is written.
+func (d *Disk) giveUpSectors(r block.Range) {
+	var lost []block.Range
+	d.eachDirty(r, func(g block.Range) bool {
+		g = after(g, r.Start)
+		g.Count = min(g.Count, r.End()-g.Start)
+		lost = append(lost, g)
+		return true
+	})
+	for _, g := range lost {
+		d.damage(g)
+		d.eachCached(g, func(s hostcache.Slot, first, n int) bool {
+			d.ix.ClearValid(s, first, n)
+			return true
+		})
+	}
 }
 
 func destaged(o *op) {
@@ -235,6 +328,14 @@ func destaged(o *op) {
 	}
 	d.turn.failures = 0
 	d.throttle.destaged(took)
+	if !o.through {
+		d.volatile.ended++
+		if d.barriers {
+			// A flush came meanwhile: what it made durable here must not get volatile below. Once more, with FUA.
+			d.endDestage(o)
+			return
+		}
+	}
 	for i := uint64(0); i < r.Count; {
 		if o.rewritten[i/64]>>(i%64)&1 != 0 {
 			i++
@@ -247,6 +348,7 @@ func destaged(o *op) {
 		g := block.Range{Start: r.Start + i, Count: k - i}
 		d.j.ranged(recDestaged, g)
 		d.damaged.remove(g) // if the flash went meanwhile, these were saved
+		d.turn.suspect.remove(g)
 		d.eachBlock(g, func(b uint64, first, n int) bool {
 			if s := d.ix.Lookup(hostcache.MakeKey(0, b)); s != hostcache.None {
 				d.ix.ClearDirty(s, first, n)
@@ -270,21 +372,27 @@ func (d *Disk) destageFailed(o *op) {
 	if status == block.NoSpace {
 		d.stats.NoSpaceBelow++
 	}
+	d.failFlushers(o)
+	d.endDestage(o)
+	d.settleOwed()
+	d.exec.At(s.pausedTo, func() {
+		s.wake(d)
+		d.pump()
+	})
+}
+
+// failFlushers ends what waits for a destage that has failed.
+func (d *Disk) failFlushers(o *op) {
 	kept := d.flushers[:0]
 	for _, f := range d.flushers {
 		if f.overlaps(o.ranges[0]) {
-			f.status = status
+			f.status = o.status
 			d.run(f)
 			continue
 		}
 		kept = append(kept, f)
 	}
 	d.flushers = kept
-	d.endDestage(o)
-	d.exec.At(s.pausedTo, func() {
-		s.wake(d)
-		d.pump()
-	})
 }
 
 func (d *Disk) endDestage(o *op) {
@@ -310,6 +418,7 @@ func (d *Disk) cleaned() {
 	}
 	d.flushers = kept
 	if d.clean() {
+		d.settleOwed()
 		d.review()
 	}
 }

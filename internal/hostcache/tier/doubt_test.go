@@ -96,19 +96,12 @@ func TestUnansweredQuestions(t *testing.T) {
 	})
 	open := func(deaf bool) {
 		t.Helper()
-		l.path = &path{array: l.a}
-		below = &deafBelow{l.path, deaf}
-		opt := l.opt
-		opt.Below = below
-		opt.Flash = &slot{card: l.cards[0]}
-		var opened bool
-		Open(opt, func(d *Disk, err error) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			l.d, opened = d, true
-		})
-		l.wait(func() bool { return opened })
+		if err := l.try(0, func(o *Options) {
+			below = &deafBelow{l.path, deaf}
+			o.Below = below
+		}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	reads := func() (n int) {
 		for _, r := range l.a.log {

@@ -17,7 +17,12 @@ type array struct {
 	rand    *rand.Rand
 	sectors uint64
 	data    map[uint64][]byte
+	// undo has, by sector, what it held before each write since the last flush, oldest first: a
+	// loss of power leaves any of them. nil: the array's cache is not volatile.
+	undo    map[uint64][][]byte
 	delay   int64
+	cuts    int // of its power
+	naa     byte
 	failing int // percent of the requests that fail, half-way
 	// gate, if it is there, keeps requests of an op until it is opened.
 	gate    map[block.Op]bool
@@ -26,6 +31,7 @@ type array struct {
 	notify  []func(block.Event)
 	changed []block.Range
 	gen     uint64
+	forgot  bool // what has changed
 	listens bool // knows what has changed
 }
 
@@ -41,7 +47,7 @@ type path struct {
 }
 
 func (p *path) Info() block.Info {
-	return block.Info{Name: "lun", Sectors: p.sectors, BlockSize: 512, NAA: [16]byte{0x60}}
+	return block.Info{Name: "lun", Sectors: p.sectors, BlockSize: 512, NAA: [16]byte{0x60, p.naa}}
 }
 func (p *path) Notify(fn func(block.Event)) { p.notify = append(p.notify, fn) }
 func (p *path) Cancel(*block.Request)       {}
@@ -82,6 +88,7 @@ func (p *path) serve(r *block.Request) {
 	moment := now + a.rand.Int64N(a.delay+1)
 	end := moment + a.rand.Int64N(a.delay+1)
 	fail := a.rand.IntN(100) < a.failing
+	cuts := a.cuts
 	a.exec.At(moment, func() {
 		if p.fenced {
 			r.Status = block.Offline
@@ -97,9 +104,13 @@ func (p *path) serve(r *block.Request) {
 		a.apply(r, fail, p.dead)
 	})
 	a.exec.At(end, func() {
-		if !p.dead {
-			r.Done(r)
+		if p.dead {
+			return
 		}
+		if a.cuts != cuts && r.Status == block.OK {
+			r.Status = block.Offline // it went down meanwhile
+		}
+		r.Done(r)
 	})
 }
 
@@ -121,10 +132,17 @@ func (a *array) apply(r *block.Request, fail, dead bool) {
 			if fail && a.rand.IntN(2) == 0 {
 				continue
 			}
-			a.data[g.Start+i] = slices.Clone(to(i))
+			a.set(g.Start+i, slices.Clone(to(i)), r.Flags&block.FUA != 0)
 		}
 	}
 	switch r.Op {
+	case block.OpFlush:
+		if !fail {
+			clear(a.undo)
+		}
+		if fail {
+			r.Status = block.Hardware
+		}
 	case block.OpRead:
 		if dead {
 			return
@@ -172,12 +190,41 @@ func (a *array) apply(r *block.Request, fail, dead bool) {
 	}
 }
 
+// set is one sector's write: durable at once with fua, else with the next flush.
+func (a *array) set(s uint64, b []byte, fua bool) {
+	if a.undo != nil {
+		if fua {
+			delete(a.undo, s)
+		} else {
+			a.undo[s] = append(a.undo[s], a.sector(s))
+		}
+	}
+	a.data[s] = b
+}
+
+// powerCut leaves of each sector any version since its last flush.
+func (a *array) powerCut() {
+	for _, s := range slices.Sorted(maps.Keys(a.undo)) {
+		if v := a.undo[s]; a.rand.IntN(2) == 0 {
+			a.data[s] = v[a.rand.IntN(len(v))]
+		}
+	}
+	clear(a.undo)
+	a.cuts++
+	a.gen++
+	a.forgot = true
+}
+
 func (p *path) TracksChanges() bool { return p.listens }
 
 func (p *path) ChangedSince(_ uint64, done func(uint64, []block.Range, bool)) {
-	changed := p.changed
-	p.changed = nil
-	p.exec.Post(func() { done(p.gen, changed, p.listens) })
+	changed, complete := p.changed, p.listens && !p.forgot
+	p.changed, p.forgot = nil, false
+	p.exec.Post(func() {
+		if !p.dead {
+			done(p.gen, changed, complete)
+		}
+	})
 }
 
 // flat returns the i-th sector of a vector whose buffers are whole sectors.
@@ -201,9 +248,15 @@ type card struct {
 	exec   *block.Virtual
 	rand   *rand.Rand
 	b      []byte
-	undo   []map[int][]byte // sectors written since the last sync, and since the one before; nil: not simulated
+	undo   []map[int][][]byte // what sectors held before each write since the last sync, and since the one before; nil: safe
 	delay  int64
 	broken bool
+	tired  bool // takes no writes
+	// stalled: nothing ends until it goes on; what has waited too long fails, and is carried out all the same.
+	stalled bool
+	kept    []func()
+	bad     map[int]bool    // sectors, by byte offset, that cannot be read until they are written
+	heard   func(*block.IO) // of every transfer
 }
 
 func newCard(v *block.Virtual, r *rand.Rand, size int) *card {
@@ -213,7 +266,21 @@ func newCard(v *block.Virtual, r *rand.Rand, size int) *card {
 // slot is a host's way to a card.
 type slot struct {
 	*card
-	dead bool
+	dead   bool
+	fenced bool // its host may not write any more
+}
+
+// stallTimeout is what an initiator waits for a peer that does not answer.
+const stallTimeout = 30_000_000
+
+// goOn ends a stall.
+func (c *card) goOn() {
+	c.stalled = false
+	kept := c.kept
+	c.kept = nil
+	for _, fn := range kept {
+		fn()
+	}
 }
 
 func (s *slot) Size() uint64 { return uint64(len(s.b)) }
@@ -226,6 +293,14 @@ func (s *slot) Submit(ios []*block.IO) {
 			continue
 		}
 		c := s.card
+		if c.heard != nil {
+			c.heard(io)
+		}
+		failed := error(nil)
+		if c.stalled {
+			s.stall(io)
+			continue
+		}
 		moment := c.exec.Now() + c.rand.Int64N(c.delay+1)
 		end := moment + c.rand.Int64N(c.delay+1)
 		data := [][]byte{}
@@ -235,7 +310,8 @@ func (s *slot) Submit(ios []*block.IO) {
 			}
 		}
 		c.exec.At(moment, func() {
-			if c.broken {
+			if c.broken || io.Write && (c.tired || s.fenced) {
+				failed = errBroken
 				return
 			}
 			off := io.Off
@@ -252,7 +328,12 @@ func (s *slot) Submit(ios []*block.IO) {
 			}
 			if !s.dead {
 				for _, b := range io.Vec {
-					off += uint64(copy(b, c.b[off:]))
+					for i := 0; i < len(b); i += block.SectorSize {
+						if c.bad[int(off)] {
+							failed = errBroken
+						}
+						off += uint64(copy(b[i:i+block.SectorSize], c.b[off:]))
+					}
 				}
 			}
 		})
@@ -260,13 +341,43 @@ func (s *slot) Submit(ios []*block.IO) {
 			if s.dead {
 				return
 			}
-			io.Err = nil
-			if c.broken {
-				io.Err = errBroken
-			}
+			io.Err = failed
 			io.Done(io)
 		})
 	}
+}
+
+// stall keeps a transfer until the card goes on. The initiator gives it up before that; then what it
+// writes still gets there.
+func (s *slot) stall(io *block.IO) {
+	c := s.card
+	late, copied := false, *io
+	if io.Write {
+		copied.Vec = nil
+		for _, b := range io.Vec {
+			copied.Vec = append(copied.Vec, slices.Clone(b))
+		}
+	}
+	c.kept = append(c.kept, func() {
+		if s.dead && !io.Write {
+			return
+		}
+		if !late {
+			late = true
+			s.Submit([]*block.IO{io})
+		} else if io.Write {
+			copied.Done = func(*block.IO) {}
+			s.Submit([]*block.IO{&copied})
+		}
+	})
+	c.exec.At(c.exec.Now()+stallTimeout, func() {
+		if late || s.dead {
+			return
+		}
+		late = true
+		io.Err = errBroken
+		io.Done(io)
+	})
 }
 
 func (s *slot) Sync(done func(error)) {
@@ -274,9 +385,25 @@ func (s *slot) Sync(done func(error)) {
 		return
 	}
 	c := s.card
+	if c.stalled {
+		late := false
+		c.kept = append(c.kept, func() {
+			if !late {
+				late = true
+				s.Sync(done)
+			}
+		})
+		c.exec.At(c.exec.Now()+stallTimeout, func() {
+			if !late && !s.dead {
+				late = true
+				done(errBroken)
+			}
+		})
+		return
+	}
 	n := len(c.undo)
 	if n > 0 {
-		c.undo = append(c.undo, map[int][]byte{})
+		c.undo = append(c.undo, map[int][][]byte{})
 	}
 	c.exec.At(c.exec.Now()+c.rand.Int64N(c.delay+1), func() {
 		if s.dead {
@@ -286,7 +413,7 @@ func (s *slot) Sync(done func(error)) {
 			c.undo = c.undo[len(c.undo)-1:]
 		}
 		var err error
-		if c.broken {
+		if c.broken || c.tired || s.fenced {
 			err = errBroken
 		}
 		done(err)
@@ -295,10 +422,9 @@ func (s *slot) Sync(done func(error)) {
 
 func (c *card) set(off int, b []byte) {
 	if n := len(c.undo); n > 0 {
-		if _, ok := c.undo[n-1][off]; !ok {
-			c.undo[n-1][off] = slices.Clone(c.b[off : off+block.SectorSize])
-		}
+		c.undo[n-1][off] = append(c.undo[n-1][off], slices.Clone(c.b[off:off+block.SectorSize]))
 	}
+	delete(c.bad, off)
 	copy(c.b[off:], b)
 }
 
@@ -306,12 +432,14 @@ func (c *card) set(off int, b []byte) {
 func (c *card) powerCut() {
 	for i := len(c.undo) - 1; i >= 0; i-- {
 		for _, off := range slices.Sorted(maps.Keys(c.undo[i])) {
-			if c.rand.IntN(2) == 0 {
-				copy(c.b[off:], c.undo[i][off])
+			if v := c.undo[i][off]; c.rand.IntN(2) == 0 {
+				copy(c.b[off:], v[c.rand.IntN(len(v))])
 			}
 		}
 	}
-	c.undo = []map[int][]byte{{}}
+	if c.undo != nil {
+		c.undo = []map[int][][]byte{{}}
+	}
 }
 
 // pattern is n sectors that say value.

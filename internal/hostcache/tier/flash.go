@@ -11,16 +11,31 @@ type member struct {
 	d      *Disk
 	medium block.Medium
 	peer   *Peer // nil: the host's own
-	// present: it has all that it should have, and gets every write.
-	present bool
-	wanted  bool // is to become present
-	lost    bool
+	state  memberState
+	label  label
+	found  labelFound
 
 	syncing bool
 	due     []*part // wait for the sync after the present one
 	riding  []*part // wait for the present one
-	stale   bool    // something was written since the last sync
+	// writes counts those that have ended; synced is how many of them survive power loss.
+	writes, synced uint64
 }
+
+// memberState is what a member has, and what it gets.
+type memberState uint8
+
+const (
+	memberSpare   memberState = iota // on offer
+	memberWanted                     // is to join with the next snapshot
+	memberJoining                    // gets every write, and is no copy until its label says so
+	memberPresent                    // has all that it should have, and gets every write
+	memberFailing                    // takes no write; what is dirty is nowhere else, and is read here
+	memberLost                       // neither read nor written
+)
+
+// written tells whether the member gets every write.
+func (m *member) written() bool { return m.state == memberPresent || m.state == memberJoining }
 
 // write puts data at a byte offset of the flash; the op hears of it.
 func (m *member) write(o *op, off uint64, vec [][]byte) {
@@ -30,15 +45,25 @@ func (m *member) write(o *op, off uint64, vec [][]byte) {
 }
 
 func (m *member) read(o *op, off uint64, vec [][]byte) {
+	m.readRange(o, off, vec, block.Range{}, false)
+}
+
+// readRange reads sectors of the device; dirty ones are on other members, too.
+func (m *member) readRange(o *op, off uint64, vec [][]byte, r block.Range, dirty bool) {
 	p := m.d.newPart(o)
 	p.vec = append(p.vec, vec...)
+	p.at, p.dirty = r, dirty
 	m.submit(p, false, off)
 }
 
 func (m *member) submit(p *part, write bool, off uint64) {
-	p.m, p.onFlash = m, true
-	p.io = block.IO{Write: write, Off: off, Vec: p.vec, N: uint64(block.VecLen(p.vec)), Ctx: p, Done: flashDone}
-	if m.lost {
+	p.m, p.onFlash, p.write, p.off = m, true, write, off
+	m.send(p)
+}
+
+func (m *member) send(p *part) {
+	p.io = block.IO{Write: p.write, Off: p.off, Vec: p.vec, N: uint64(block.VecLen(p.vec)), Ctx: p, Done: flashDone}
+	if m.state == memberLost || p.write && m.state == memberFailing {
 		p.io.Err = errLost
 		m.d.exec.Post(func() { flashDone(&p.io) })
 		return
@@ -52,8 +77,11 @@ func flashDone(io *block.IO) {
 	p := io.Ctx.(*part)
 	m := p.m
 	d := m.d
-	if io.Err == nil && io.Write {
-		m.stale = true
+	if io.Err != nil && m.again(p) {
+		return
+	}
+	if io.Err == nil && p.write {
+		m.writes++
 		if d.opt.PowerSafe {
 			m.due = append(m.due, p)
 			m.sync()
@@ -64,18 +92,63 @@ func flashDone(io *block.IO) {
 	d.pump()
 }
 
+// A write that fails is tried again after 1, 10 and 100 ms: one error says nothing of the device.
+const (
+	writeTries   = 3
+	firstBackoff = 1_000_000
+)
+
+// again tries a transfer that failed once more: a read at once, and then on the other members that have it.
+func (m *member) again(p *part) bool {
+	d := m.d
+	if p.write {
+		if p.tries >= writeTries || !m.written() && m.state != memberSpare && m.state != memberWanted {
+			return false
+		}
+		wait := int64(firstBackoff)
+		for range p.tries {
+			wait *= 10
+		}
+		p.tries++
+		d.exec.At(d.exec.Now()+wait, func() { m.send(p) })
+		return true
+	}
+	if p.tries++; p.tries == 1 && m.state != memberLost {
+		m.send(p)
+		return true
+	}
+	if !p.dirty {
+		return false
+	}
+	past := false
+	for _, x := range d.members {
+		if past && x.state == memberPresent {
+			p.m, p.tries = x, 0
+			x.send(p)
+			return true
+		}
+		past = past || x == m
+	}
+	return false
+}
+
 // sync makes what was written survive power loss; writes that end while a sync is
 // under way share the next one.
 func (m *member) sync() {
 	if m.syncing || len(m.due) == 0 {
 		return
 	}
-	m.syncing, m.stale = true, false
+	m.syncing = true
+	at := m.writes
 	m.riding, m.due = m.due, m.riding[:0]
 	m.medium.Sync(func(err error) {
 		m.syncing = false
+		if err == nil {
+			m.synced = max(m.synced, at)
+		}
 		for i, p := range m.riding {
 			m.riding[i] = nil
+			p.write = true
 			m.finish(p, err)
 		}
 		m.sync()
@@ -91,15 +164,39 @@ func (m *member) syncFor(o *op) {
 	m.sync()
 }
 
+// syncAll makes all that has been written to the members so far survive power loss. It tells whether there is
+// anything to wait for.
+func (d *Disk) syncAll(o *op) (some bool) {
+	for _, m := range d.members {
+		if m.written() && m.synced < m.writes {
+			m.syncFor(o)
+			some = true
+		}
+	}
+	return some
+}
+
 func (m *member) finish(p *part, err error) {
 	o, d := p.o, m.d
-	d.freePart(p)
+	write := p.write
 	if err != nil {
-		if m.peer == nil {
+		if m.peer == nil || !write {
 			o.flash = true
 			d.window.errors.flash++
 		}
-		d.lose(m)
+		if !write {
+			o.unread = append(o.unread, p.at)
+		}
+	}
+	d.freePart(p)
+	if err != nil && write {
+		d.giveUp(m)
+		if d.marks.due && !o.marker {
+			// What this op acknowledges, the one that was left out has not.
+			d.marks.waiting = append(d.marks.waiting, o)
+			d.mark()
+			return
+		}
 	}
 	o.less()
 }
@@ -110,42 +207,91 @@ func (d *Disk) local() *member { return d.members[0] }
 // source is the member that dirty data is read from, nil if none has it any more.
 func (d *Disk) source() *member {
 	for _, m := range d.members {
-		if m.present && !m.lost {
+		if m.state == memberPresent || m.state == memberFailing {
 			return m
 		}
 	}
 	return nil
 }
 
-// lose goes on without a flash device.
-func (d *Disk) lose(m *member) {
-	if m.lost {
+// giveUp goes on without a flash device that takes no writes. The others say that it was left out before
+// anything more is acknowledged. The last one is read until it has nothing dirty any more.
+func (d *Disk) giveUp(m *member) {
+	was := m.state
+	switch was {
+	case memberFailing, memberLost:
 		return
 	}
-	was := m.present
-	m.lost, m.present = true, false
+	m.state = memberLost
+	if was == memberPresent {
+		if d.source() == nil {
+			m.state = memberFailing
+			d.marks.owed = d.j.on
+		} else {
+			d.marks.due = true
+		}
+	}
+	d.without(m)
+}
+
+// without follows the loss of a member.
+func (d *Disk) without(m *member) {
 	if m.peer == nil {
 		d.stats.FlashLost++
 		d.dropClean()
 	} else {
 		d.stats.PeersLost++
 	}
-	if was && d.source() == nil {
-		// What was dirty is nowhere any more. It must not be read as what it was before.
-		d.loseDirty()
+	if d.marks.due && !d.opening {
+		d.mark()
+	}
+	if d.marks.owed && d.clean() {
+		d.settleOwed()
 	}
 	d.review()
 	d.tell(block.EventHealth)
 }
 
+// settleOwed has the last member marked: there is nothing to be had from it any more, or somebody
+// cannot wait.
+func (d *Disk) settleOwed() {
+	if d.marks.owed {
+		d.marks.owed, d.marks.due = false, true
+		d.mark()
+	}
+}
+
+// lose goes on without a flash device, whatever it has.
+func (d *Disk) lose(m *member) {
+	if m.state == memberLost {
+		return
+	}
+	was := m.state
+	m.state = memberLost
+	if was == memberPresent || was == memberFailing {
+		d.marks.due = d.j.on
+		if d.source() == nil {
+			// What was dirty is nowhere any more. It must not be read as what it was before.
+			d.loseDirty()
+		}
+	}
+	d.without(m)
+}
+
 // loseDirty makes the dirty sectors unreadable until they are written again.
 func (d *Disk) loseDirty() {
 	d.eachDirty(block.Range{Count: d.info.Sectors}, func(r block.Range) bool {
-		d.damaged.add(r)
-		d.stats.LostSectors += r.Count
+		d.damage(r)
 		return true
 	})
 	d.dropAll()
+}
+
+// damage makes sectors unreadable until they are written again, at later starts too.
+func (d *Disk) damage(r block.Range) {
+	d.damaged.add(r)
+	d.stats.LostSectors += r.Count
+	d.j.ranged(recDamaged, r)
 }
 
 // flashOffset returns where a sector of a frame is on flash, in bytes.

@@ -9,33 +9,42 @@ import (
 )
 
 // The journal says which sectors of which blocks are in which frame, and which of
-// them are dirty. It lies in front of the frames, in two halves. A half begins with a
-// snapshot of everything; batches of records follow. When one is full, the other
-// gets a new snapshot. Every batch has a checksum over its head and records, the
-// epoch of its snapshot and a sequence number: reading ends at the first batch that
-// does not follow the one before.
+// them are dirty. It lies behind the labels and in front of the frames, in two halves. A half begins with a
+// snapshot of everything, in pieces; batches of records follow. When one is full, the other
+// gets a new snapshot. Every batch has a checksum over its head and records, whose it is (cache,
+// incarnation, LUN), the epoch of its snapshot and a sequence number: reading ends at the first batch that
+// does not follow the one before, and nothing that another cache or an earlier opening left behind follows.
 //
 // Head of a batch, little endian:
 //
-//	 0  magic "ASHJ"      4  crc32c of the rest   8  epoch (8)
-//	16  sequence (8)     24  bytes of records (4) 28  kind (4): 1 is a snapshot
+//	 0  magic "ASHB"      4  crc32c of the rest   8  kind (4), 4 free
+//	16  cache (8)        24  incarnation (8)     32  NAA of the LUN (16)
+//	48  epoch (8)        56  sequence (8)        64  bytes of records (8)
 const (
-	batchMagic    = 0x4a485341
-	batchHead     = 32
-	batchRecords  = 0
-	batchSnapshot = 1
-	batchAlign    = block.SectorSize
+	batchMagic = 0x42485341
+	oldMagic   = 0x4a485341 // "ASHJ", of the version that had no labels
+	batchHead  = 72
+	batchAlign = block.SectorSize
+)
+
+// Kinds of batches.
+const (
+	batchRecords     = iota
+	batchSnapshot    // a piece of the snapshot; the first one begins with snapshotHead bytes
+	batchSnapshotEnd // the last piece
 )
 
 // Records. All begin with their kind (1 byte).
 //
 //	written    key 8, frame 4, first 2, count 2, crc32c of each sector: these are dirty
+//	overwritten as written: over sectors that were flushed, and the record is synced before the data is sent
 //	filled     key 8, frame 4, first 2, count 2: these are valid and clean
 //	destaged   start 8, count 8: the device below has these
 //	forgotten  frame 4: the frame holds nothing any more
 //	intent     start 8, count 8: the device below may change these by itself
 //	superseded start 8, count 8: it has; what was dirty there is void
 //	generation number 8: what others changed below up to this one is forgotten
+//	damaged    start 8, count 8: these were dirty and are lost; reads fail until they are written
 const (
 	recWritten = iota + 1
 	recFilled
@@ -44,6 +53,8 @@ const (
 	recIntent
 	recSuperseded
 	recGeneration
+	recDamaged
+	recOverwritten
 )
 
 const (
@@ -77,7 +88,19 @@ type journal struct {
 	open     int
 	opened   int // of those, in buf
 	compact  bool
-	snapshot *op
+	snapshot *snapshot
+	after    []*op // wait for its end
+	// firstEpoch is the oldest epoch of this opening.
+	firstEpoch uint64
+	// limbo are frames that the journal has forgotten, and would know again after a loss of power: without
+	// PowerSafe they are free with the next sync.
+	limbo   []uint32
+	syncing bool // for limbo
+	resets  int  // of limbo, by another size
+	// loose are the sectors, by frame, whose record was synced before they were overwritten, or that hold nothing that
+	// was flushed: they can be overwritten without waiting for a sync. Only without PowerSafe.
+	loose     []uint64
+	looseness []uint32 // frames that have some
 }
 
 // batch is one write to the journal.
@@ -92,10 +115,14 @@ type batch struct {
 // await makes the op wait until all records so far are durable. It tells whether
 // there was anything to wait for.
 func (j *journal) await(o *op) bool {
-	if !j.on || len(j.buf) <= batchHead && len(j.batches) == 0 {
+	if !j.on || len(j.buf) <= batchHead && len(j.batches) == 0 && j.snapshot == nil {
 		return false
 	}
 	o.pending++
+	if len(j.buf) <= batchHead && j.snapshot != nil {
+		j.after = append(j.after, o)
+		return true
+	}
 	if len(j.buf) <= batchHead {
 		b := j.batches[len(j.batches)-1]
 		b.waiting = append(b.waiting, o)
@@ -138,8 +165,8 @@ func (j *journal) placed(kind byte, k hostcache.Key, frame uint32, first, n int)
 }
 
 // written records sectors that become dirty; v has their data from byte off on.
-func (j *journal) written(k hostcache.Key, frame uint32, first, n int, v [][]byte, off uint64) {
-	j.placed(recWritten, k, frame, first, n)
+func (j *journal) written(kind byte, k hostcache.Key, frame uint32, first, n int, v [][]byte, off uint64) {
+	j.placed(kind, k, frame, first, n)
 	vec := clip(j.d.clipped[:0], v, off, uint64(n)<<block.SectorShift)
 	in, crc := 0, uint32(0)
 	for _, b := range vec {
@@ -155,6 +182,67 @@ func (j *journal) written(k hostcache.Key, frame uint32, first, n int, v [][]byt
 	}
 	clear(vec)
 	j.d.clipped = vec[:0]
+}
+
+// recordWrite records a write to a part of a block. It tells whether some of it lies over sectors that were
+// flushed: the record must survive power loss then before the data is sent.
+func (j *journal) recordWrite(g segment, v [][]byte, off uint64) (overFlushed bool) {
+	d := j.d
+	k, frame, first := d.ix.Key(g.slot), d.frameOf[g.slot], int(g.Start%uint64(d.per))
+	for at, end := first, first+int(g.Count); at < end; {
+		n := end - at
+		kind := byte(recWritten)
+		if !d.opt.PowerSafe {
+			flushed := j.firm(g.slot, at)
+			for n = 1; at+n < end && j.firm(g.slot, at+n) == flushed; n++ {
+			}
+			if flushed {
+				kind, overFlushed = recOverwritten, true
+			}
+		}
+		j.written(kind, k, frame, at, n, v, off)
+		off += uint64(n) << block.SectorShift
+		at += n
+	}
+	return overFlushed
+}
+
+// firm tells whether a sector holds something that may have been flushed, and is nowhere else.
+func (j *journal) firm(s hostcache.Slot, i int) bool {
+	if !j.d.ix.Dirty(s, i, 1) {
+		return false
+	}
+	at := int(j.d.frameOf[s])*j.d.per + i
+	return j.loose == nil || !has(j.loose, at)
+}
+
+// loosen notes sectors that were written, and flushed with that or not.
+func (j *journal) loosen(frame uint32, first, n int, flushed bool) {
+	if j.d.opt.PowerSafe {
+		return
+	}
+	if j.loose == nil {
+		j.loose = make([]uint64, (j.d.totalFrames*uint64(j.d.per)+63)/64)
+	}
+	at := int(frame) * j.d.per
+	for i := at + first; i < at+first+n; i++ {
+		set(j.loose, i, !flushed)
+	}
+	j.looseness = append(j.looseness, frame)
+}
+
+// flushing begins a flush: what was written before is flushed when it ends.
+func (j *journal) flushing() {
+	if !j.on || j.d.opt.PowerSafe {
+		return
+	}
+	for _, frame := range j.looseness {
+		at := int(frame) * j.d.per
+		for i := at; i < at+j.d.per; i++ {
+			set(j.loose, i, false)
+		}
+	}
+	j.looseness = j.looseness[:0]
 }
 
 func (j *journal) filled(k hostcache.Key, frame uint32, first, n int) {
@@ -214,19 +302,22 @@ func (j *journal) write(b *batch, kind uint32) {
 	b.buf = append(b.buf, make([]byte, align(uint64(len(b.buf)))-uint64(len(b.buf)))...)
 	h := b.buf[:batchHead]
 	le.PutUint32(h, batchMagic)
-	le.PutUint64(h[8:], j.epoch)
-	le.PutUint64(h[16:], j.seq)
-	le.PutUint32(h[24:], uint32(records))
-	le.PutUint32(h[28:], kind)
+	le.PutUint64(h[8:], uint64(kind))
+	le.PutUint64(h[16:], j.d.cache)
+	le.PutUint64(h[24:], j.d.incarnation)
+	copy(h[32:48], j.d.info.NAA[:])
+	le.PutUint64(h[48:], j.epoch)
+	le.PutUint64(h[56:], j.seq)
+	le.PutUint64(h[64:], uint64(records))
 	le.PutUint32(h[4:], crc32.Checksum(b.buf[8:batchHead+records], castagnoli))
-	at := j.where*j.half + j.used
+	at := labelBytes + j.where*j.half + j.used
 	j.used += uint64(len(b.buf))
 	j.seq++
 	j.d.stats.JournalBytes += uint64(len(b.buf))
 	vec := [1][]byte{b.buf}
 	b.o.pending = 1
 	for _, m := range j.d.members {
-		if m.present {
+		if m.written() {
 			m.write(&b.o, at, vec[:])
 		}
 	}
@@ -244,7 +335,12 @@ func (j *journal) wrote(b *batch) {
 			b.waiting[i] = nil
 			o.less()
 		}
-		j.d.freeFrames = append(j.d.freeFrames, b.frames...)
+		if j.d.opt.PowerSafe {
+			j.d.freeFrames = append(j.d.freeFrames, b.frames...)
+		} else {
+			j.limbo = append(j.limbo, b.frames...)
+			j.reclaim()
+		}
 		b.buf, b.waiting, b.frames = b.buf[:0], b.waiting[:0], b.frames[:0]
 		j.spare = append(j.spare, b)
 	}
@@ -265,30 +361,26 @@ func (j *journal) renew() {
 	}
 }
 
-// settle takes a snapshot when one is wanted and nothing is half-way.
-func (j *journal) settle() {
-	if !j.compact || j.open > 0 || len(j.batches) > 0 || j.snapshot != nil {
+// reclaim has the flash synced when frames that the journal has forgotten are needed.
+func (j *journal) reclaim() {
+	d := j.d
+	if j.syncing || len(j.limbo) == 0 || len(d.freeFrames) > d.spareFrames/2 {
 		return
 	}
-	for _, m := range j.d.members {
-		if m.wanted && !m.lost && j.d.clean() {
-			m.present, m.wanted = true, false
-		}
-	}
-	j.where ^= 1
-	j.epoch++
-	j.seq, j.used = 0, 0
-	b := j.newBatch()
-	b.buf = j.d.appendSnapshot(append(b.buf[:0], make([]byte, batchHead)...))
-	o := &op{d: j.d, mode: freeMode, pending: 1}
+	j.syncing = true
+	n, resets := len(j.limbo), j.resets
+	o := &op{d: d, mode: freeMode, pending: 1}
 	o.step = func(*op) {
-		j.snapshot, j.compact = nil, false
-		j.d.review()
+		j.syncing = false
+		if resets != j.resets {
+			return
+		}
+		d.freeFrames = append(d.freeFrames, j.limbo[:n]...)
+		j.limbo = j.limbo[:copy(j.limbo, j.limbo[n:])]
+		j.reclaim()
 	}
-	j.snapshot = o
-	b.waiting = append(b.waiting, o)
-	j.batches = append(j.batches, b)
-	j.write(b, batchSnapshot)
+	d.syncAll(o)
+	o.less()
 }
 
 // maxBatches bounds the journal's writes at one time: more would not be faster, they
@@ -296,54 +388,3 @@ func (j *journal) settle() {
 const maxBatches = 4
 
 func align(n uint64) uint64 { return (n + batchAlign - 1) &^ (batchAlign - 1) }
-
-// Snapshot: magic 8, NAA of the device below 16, its sectors 8, sectors a block 4,
-// frames 4, blocks 4, generation of the device 8; then for every resident block: key 8, frame 4, a bit a sector
-// for validity and for dirtiness.
-const (
-	snapshotMagic = "ASHCACH2"
-	snapshotHead  = 52
-)
-
-func entrySize(per int) uint64 { return 12 + 2*uint64(per)/8 }
-
-func (d *Disk) appendSnapshot(b []byte) []byte {
-	b = append(b, snapshotMagic...)
-	b = append(b, d.info.NAA[:]...)
-	b = le.AppendUint64(b, d.info.Sectors)
-	b = le.AppendUint32(b, uint32(d.per))
-	b = le.AppendUint32(b, uint32(d.totalFrames))
-	count := len(b)
-	b = le.AppendUint32(b, 0)
-	b = le.AppendUint64(b, d.generation.known)
-	n := uint32(0)
-	for s, frame := range d.frameOf {
-		slot := hostcache.Slot(s)
-		if frame == noFrame || d.ix.ValidCount(slot) == 0 {
-			continue
-		}
-		n++
-		b = le.AppendUint64(b, uint64(d.ix.Key(slot)))
-		b = le.AppendUint32(b, frame)
-		b = d.appendBits(b, slot, d.ix.ValidRun)
-		b = d.appendBits(b, slot, d.ix.DirtyRun)
-	}
-	le.PutUint32(b[count:], n)
-	return b
-}
-
-func (d *Disk) appendBits(b []byte, s hostcache.Slot, next func(hostcache.Slot, int) (int, int)) []byte {
-	at := len(b)
-	b = append(b, make([]byte, d.per/8)...)
-	for i := 0; i < d.per; {
-		start, n := next(s, i)
-		if n == 0 {
-			break
-		}
-		for k := start; k < start+n; k++ {
-			b[at+k/8] |= 1 << (k % 8)
-		}
-		i = start + n
-	}
-	return b
-}

@@ -17,10 +17,16 @@ type op struct {
 	step   func(*op)
 
 	pending int
-	status  block.Status // the first failure below
-	flash   bool         // the flash failed
-	start   int64        // when it came
-	sent    int64        // when it went below
+	status  block.Status  // the first failure below
+	flash   bool          // the flash failed
+	unread  []block.Range // what could not be read from it
+	// careful: after such a failure, a sector at a time. marker: it writes marks, and waits for none.
+	// unmarked: those it waited for could not be written.
+	careful, marker, unmarked bool
+	durable                   bool   // what it did below was flushed
+	start                     int64  // when it came
+	sent                      int64  // when it went below
+	covers                    uint64 // of a flush: see volatileWrites
 
 	segs   []segment
 	frames []hostcache.Slot // pinned
@@ -52,6 +58,11 @@ type part struct {
 	m   *member
 	// onFlash tells which of the two it is.
 	onFlash bool
+	write   bool
+	dirty   bool // of a read: other members have it
+	tries   int
+	off     uint64
+	at      block.Range
 	next    *part
 }
 
@@ -72,7 +83,7 @@ func (d *Disk) close(o *op) {
 	if o.buf != nil {
 		d.giveBuffer(o.buf)
 	}
-	*o = op{d: d, segs: o.segs[:0], frames: o.frames[:0], next: d.freeOps}
+	*o = op{d: d, segs: o.segs[:0], frames: o.frames[:0], unread: o.unread[:0], next: d.freeOps}
 	d.freeOps = o
 }
 

@@ -107,10 +107,13 @@ type State struct {
 	Requested Policy
 	Effective Mode
 	// Why says in a few words why the two differ; "" if they do not.
-	Why          string
-	Peers        []string // that have all dirty data
-	LostPeers    []string
-	FlashLost    bool
+	Why       string
+	Peers     []string // that have all dirty data
+	LostPeers []string
+	FlashLost bool
+	// Unmarked: a flash was left out, and there was nobody to record it. It must not be used
+	// again without a format.
+	Unmarked     bool
 	Quiesced     int // tokens that are held
 	DirtySectors uint64
 	AreaSectors  uint64
@@ -126,14 +129,14 @@ type State struct {
 
 // State returns the present state.
 func (d *Disk) State() State {
-	s := State{Requested: d.requested, Effective: d.effective, Why: d.why(), FlashLost: d.local().lost, Quiesced: len(d.holds),
+	s := State{Requested: d.requested, Effective: d.effective, Why: d.why(), FlashLost: !d.flashed(), Unmarked: d.marks.unmarked, Quiesced: len(d.holds),
 		DirtySectors: d.occupied(), AreaSectors: d.throttle.area, Throttled: d.throttle.last != 0, Unsure: d.generation.unsure, SANNanos: d.throttle.san,
 		TimeToDestage: d.timeToDestage(), Eviction: d.ix.Policy()}
 	for _, m := range d.members[1:] {
 		switch {
-		case m.lost:
+		case m.state == memberLost:
 			s.LostPeers = append(s.LostPeers, m.peer.Name)
-		case m.present:
+		case m.state == memberPresent || m.state == memberFailing:
 			s.Peers = append(s.Peers, m.peer.Name)
 		}
 	}
@@ -147,7 +150,7 @@ func (d *Disk) why() string {
 	switch {
 	case d.effective == d.requested.Mode && d.accepting == (d.requested.Mode == WriteBack):
 		return ""
-	case d.local().lost:
+	case !d.flashed():
 		return "the flash device is lost"
 	case len(d.holds) > 0 && d.effective == WriteBack:
 		return "quiesce: dirty data is being destaged"
@@ -179,8 +182,11 @@ func (d *Disk) timeToDestage() int64 {
 
 func (d *Disk) writeBack() bool { return d.accepting }
 
+// flashed tells whether the host's own flash takes what it is given.
+func (d *Disk) flashed() bool { return d.local().state == memberPresent }
+
 // caching tells whether what is clean on flash can be used.
-func (d *Disk) caching() bool { return d.effective != Off && !d.local().lost }
+func (d *Disk) caching() bool { return d.effective != Off && d.flashed() }
 
 func (d *Disk) populating() bool {
 	return d.caching() && d.requested.Mode != Off && !d.requested.NoPopulation && !d.generation.unsure
@@ -240,9 +246,15 @@ func (d *Disk) AddPeer(p Peer) error {
 	if p.Medium.Size() < d.opt.Flash.Size() {
 		return fmt.Errorf("hostcache: peer %s lends %d bytes, the flash has %d; it needs as many", p.Name, p.Medium.Size(), d.opt.Flash.Size())
 	}
-	d.members = append(d.members, &member{d: d, medium: p.Medium, peer: &p})
-	d.review()
-	d.pump()
+	m := &member{d: d, medium: p.Medium, peer: &p, state: memberLost}
+	d.members = append(d.members, m)
+	m.readLabel(func() {
+		if m.found != labelUnread && !d.foreign(m) {
+			m.state = memberSpare
+		}
+		d.review()
+		d.pump()
+	})
 	return nil
 }
 
@@ -264,13 +276,13 @@ func (d *Disk) LoseFlash() {
 
 // enoughPeers tells whether the peers that the policy asks for are present.
 func (d *Disk) enoughPeers() bool {
-	own, external := d.peersPresent()
+	own, external := d.peersPresent(false)
 	return own >= d.requested.Peers && external >= d.requested.External
 }
 
-func (d *Disk) peersPresent() (own, external int) {
+func (d *Disk) peersPresent(joining bool) (own, external int) {
 	for _, m := range d.members[1:] {
-		if m.present {
+		if m.state == memberPresent || m.state == memberJoining && joining {
 			if m.peer.Domain == "" {
 				own++
 			} else {
@@ -284,20 +296,21 @@ func (d *Disk) peersPresent() (own, external int) {
 // recruit chooses peers for those that are missing; they are present when a snapshot was
 // written to them, which needs that nothing is dirty.
 func (d *Disk) recruit() (some bool) {
-	own, external := d.peersPresent()
+	own, external := d.peersPresent(true)
 	for _, m := range d.members[1:] {
-		if m.present || m.lost {
+		if m.state != memberSpare && m.state != memberWanted {
 			continue
 		}
-		m.wanted = m.peer.Domain == "" && own < d.requested.Peers || m.peer.Domain != "" && external < d.requested.External
-		if m.wanted {
-			some = true
-			if m.peer.Domain == "" {
-				own++
-			} else {
-				external++
-			}
+		m.state = memberSpare
+		switch {
+		case m.peer.Domain == "" && own < d.requested.Peers:
+			own++
+		case m.peer.Domain != "" && external < d.requested.External:
+			external++
+		default:
+			continue
 		}
+		m.state, some = memberWanted, true
 	}
 	return some
 }
@@ -309,15 +322,15 @@ func (d *Disk) review() {
 	}
 	d.reviewing = true
 	want := d.requested.Mode
-	if d.j.on && want == WriteBack && !d.local().lost && !d.enoughPeers() && d.recruit() && d.clean() {
+	if d.j.on && !d.opening && want == WriteBack && d.flashed() && !d.enoughPeers() && d.recruit() && d.clean() {
 		d.j.renew()
 	}
-	d.accepting = want == WriteBack && d.j.on && !d.local().lost && len(d.holds) == 0 && d.enoughPeers()
+	d.accepting = want == WriteBack && d.j.on && !d.opening && d.flashed() && len(d.holds) == 0 && d.enoughPeers()
 	was := d.effective
 	switch {
 	case d.accepting || !d.clean():
 		d.effective = WriteBack
-	case want == Off || d.local().lost:
+	case want == Off || !d.flashed():
 		d.effective = Off
 	default:
 		d.effective = WriteThrough
@@ -378,7 +391,19 @@ func (d *Disk) Close(hurry bool, done func()) {
 		if t := d.generation.timer; t != nil {
 			t.Stop()
 		}
-		o := &op{d: d, mode: freeMode, step: func(*op) { done() }}
+		o := &op{d: d, mode: freeMode, marker: true}
+		o.step = func(*op) {
+			o.step = func(*op) { done() }
+			if hurry || !d.j.on || !d.flashed() || !d.clean() || d.marks.due || d.marks.busy {
+				done()
+				return
+			}
+			l := d.local().label
+			l.state = labelClosed
+			o.pending = 1
+			d.local().writeLabel(o, l)
+			o.less()
+		}
 		if !d.j.await(o) {
 			d.run(o)
 		}

@@ -10,9 +10,10 @@ import "github.com/arraysim/arraysim/internal/block"
 
 // powerLost is the news that the device below lost power.
 func (d *Disk) powerLost() {
-	if !d.unflushed && d.flushing == 0 {
+	if d.volatile.ended == d.volatile.flushed && d.flushing == 0 {
 		return
 	}
+	d.volatile.flushed = d.volatile.ended
 	d.stats.PowerLosses++
 	d.losses++
 	d.lostWrites = true

@@ -31,6 +31,14 @@ func (s rangeSet) overlaps(r block.Range) bool {
 	return i < len(s) && s[i].Overlaps(r)
 }
 
+// first returns the first range of the set that overlaps another one.
+func (s rangeSet) first(r block.Range) (block.Range, bool) {
+	if i := s.at(r.Start); i < len(s) && s[i].Overlaps(r) {
+		return s[i], true
+	}
+	return block.Range{}, false
+}
+
 func (s *rangeSet) remove(r block.Range) {
 	if len(*s) == 0 || !s.overlaps(r) {
 		return
@@ -60,4 +68,20 @@ func (s *rangeSet) add(r block.Range) {
 	*s = append(*s, block.Range{})
 	copy((*s)[i+1:], (*s)[i:])
 	(*s)[i] = r
+}
+
+// coarsen joins neighbours, the nearest first as far as doublings go, until there are no more than most:
+// what lies between counts as being in the set.
+func (s *rangeSet) coarsen(most int) {
+	for gap := uint64(8); len(*s) > most; gap *= 2 {
+		out := (*s)[:1]
+		for _, r := range (*s)[1:] {
+			if last := &out[len(out)-1]; r.Start-last.End() <= gap {
+				last.Count = r.End() - last.Start
+			} else {
+				out = append(out, r)
+			}
+		}
+		*s = out
+	}
 }

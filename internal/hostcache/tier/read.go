@@ -23,11 +23,12 @@ func startRead(o *op) {
 		n := g.Bytes()
 		if g.slot != hostcache.None {
 			m := d.local()
-			if m.lost {
+			if m.state == memberLost {
 				m = d.source()
 			}
 			d.vec = clip(d.vec[:0], o.req.Data, off, n)
-			m.read(o, d.flashOffset(d.frameOf[g.slot], int(g.Start%uint64(d.per))), d.vec)
+			at := int(g.Start % uint64(d.per))
+			m.readRange(o, d.flashOffset(d.frameOf[g.slot], at), d.vec, g.Range, o.careful && d.ix.Dirty(g.slot, at, int(g.Count)))
 		} else {
 			p := d.newPart(o)
 			p.vec = clip(p.vec, o.req.Data, off, n)
@@ -53,7 +54,7 @@ func (d *Disk) plan(o *op, r block.Range) {
 		if flashed {
 			s = d.ix.Lookup(hostcache.MakeKey(0, b))
 		}
-		if s == hostcache.None || !d.ix.Dirty(s, first, n) && (d.local().lost || d.generation.unsure) || !d.pin(o, s) {
+		if s == hostcache.None || !d.ix.Dirty(s, first, n) && (!d.flashed() || d.generation.unsure) || !d.pin(o, s) {
 			d.miss(o, base+uint64(first), n)
 			return true
 		}
@@ -69,7 +70,10 @@ func (d *Disk) plan(o *op, r block.Range) {
 			if start = min(start, end); start > at {
 				d.miss(o, base+uint64(at), start-at)
 			}
-			if k = min(k, end-start); k > 0 {
+			if k = min(k, end-start); k > 1 && o.careful {
+				k = 1
+			}
+			if k > 0 {
 				o.segs = append(o.segs, segment{block.Range{Start: base + uint64(start), Count: uint64(k)}, s})
 			}
 			at = start + k
@@ -90,9 +94,7 @@ func readDone(o *op) {
 	d := o.d
 	d.unpin(o)
 	if o.flash {
-		// The flash is lost. What was clean is below, what was dirty may be on a peer.
-		o.flash, o.status, o.through = false, block.OK, false
-		startRead(o)
+		d.reread(o)
 		return
 	}
 	d.window.read(d, o)
@@ -132,6 +134,33 @@ func readDone(o *op) {
 	d.fill(o)
 }
 
+// reread goes on with a read that the flash failed: a sector at a time, so that only what cannot be read is
+// missed. What is clean is below; what is dirty may be on a peer, and else cannot be read now.
+func (d *Disk) reread(o *op) {
+	bad := false
+	if o.careful {
+		for _, g := range o.unread {
+			s := d.ix.Lookup(hostcache.MakeKey(0, g.Start/uint64(d.per)))
+			if s == hostcache.None {
+				continue
+			}
+			if at := int(g.Start % uint64(d.per)); d.ix.Dirty(s, at, 1) {
+				bad = true
+			} else if d.forget(s, at, 1) {
+				d.j.ranged(recIntent, g)
+			}
+		}
+	}
+	o.flash, o.status, o.through, o.careful, o.unread = false, block.OK, false, true, o.unread[:0]
+	if bad {
+		d.unlock(o)
+		d.answer(o, block.MediumRead)
+		d.close(o)
+		return
+	}
+	startRead(o)
+}
+
 // fill puts the segments, whose data is in the op's buffer, on flash, after the client was
 // answered. The op keeps its ranges meanwhile, so that no write and no offload
 // comes between the data and the mark that it is valid.
@@ -169,7 +198,7 @@ func (d *Disk) fill(o *op) {
 
 func fillDone(o *op) {
 	d := o.d
-	if !o.flash && !d.local().lost {
+	if !o.flash && d.flashed() {
 		for _, g := range o.segs {
 			first := int(g.Start % uint64(d.per))
 			d.ix.SetValid(g.slot, first, int(g.Count))

@@ -1,6 +1,7 @@
 package tier
 
 import (
+	"cmp"
 	"fmt"
 	"hash/crc32"
 	"math/bits"
@@ -23,6 +24,8 @@ type Recovery struct {
 	// Damaged are dirty sectors whose data does not match its checksum. Reads of them
 	// fail until they are written.
 	Damaged uint64
+	// Beyond are dirty sectors behind the end of the LUN, which has shrunk.
+	Beyond uint64
 }
 
 // found is a block as the journal has it.
@@ -30,125 +33,239 @@ type found struct {
 	frame uint32
 	valid []uint64
 	dirty []uint64
-	// sums has, for sectors whose last record is "written", its checksum and the one
-	// before it, if that was dirty too.
-	sums map[int]sum
+	// chains has sectors whose last record is "written".
+	chains map[int]*chain
 }
 
-type sum struct {
-	crc, before uint32
-	wasDirty    bool // before
-	known       bool // before is the checksum of what was dirty
+// chain is what a dirty sector may hold: the versions that were written to its place, oldest first.
+type chain struct {
+	base base
+	crcs []uint32
+	// solid: something that was flushed lies in its place, or what was written over that.
+	solid bool
 }
+
+// base is what a sector was before the first of a chain.
+type base uint8
+
+const (
+	baseNone  base = iota // nothing: the frame has another block's data there
+	baseClean             // what the device below has
+	baseDirty             // dirty, with a checksum that no snapshot keeps
+)
 
 type recovery struct {
 	d      *Disk
 	blocks map[hostcache.Key]*found
 	frames map[uint32]hostcache.Key
 	out    Recovery
-	halves [2][]byte
-	newest int
+	from   int    // the half that was read, -1: none
+	newest uint64 // epoch of any half
+	// loose: the machine may have lost its power, and the flash what was not flushed.
+	loose bool
+	// reading a half
+	half     int
+	base, at uint64 // of buf, and what was read of it
+	buf      []byte
+	seq      uint64
+	whole    bool // the snapshot's last piece was read
 }
 
 func (d *Disk) recoverJournal(done func(error)) {
-	r := &recovery{d: d, blocks: map[hostcache.Key]*found{}, frames: map[uint32]hostcache.Key{}, newest: -1}
-	o := &op{d: d, mode: freeMode, pending: 1}
-	for i := range r.halves {
-		r.halves[i] = make([]byte, d.j.half)
-		d.local().read(o, uint64(i)*d.j.half, [][]byte{r.halves[i]})
-	}
-	o.step = func(*op) {
-		if o.flash {
-			done(fmt.Errorf("the journal cannot be read from the flash device"))
+	l := &d.local().label
+	r := &recovery{d: d, from: -1}
+	r.loose = !l.powerSafe && (l.boot == 0 || l.boot != d.opt.Boot)
+	r.probe(func(halves []int) {
+		r.read(halves, func(err error) {
+			if err == nil && r.from < 0 {
+				err = fmt.Errorf("the journal on the flash device cannot be read; take over from a peer, or %s", giveUp)
+			}
+			if err != nil {
+				done(err)
+				return
+			}
+			r.verify(func() {
+				err := r.load()
+				d.recovery = r.out
+				done(err)
+			})
+		})
+	})
+}
+
+// probe finds the halves that may count, the newest first.
+func (r *recovery) probe(done func([]int)) {
+	var epochs [2]uint64
+	var next func(i int)
+	next = func(i int) {
+		if i == len(epochs) {
+			var halves []int
+			for h, e := range epochs {
+				if e > 0 {
+					halves = append(halves, h)
+				}
+			}
+			slices.SortFunc(halves, func(a, b int) int { return cmp.Compare(epochs[b], epochs[a]) })
+			done(halves)
 			return
 		}
-		if err := r.replay(); err != nil {
-			done(err)
-			return
-		}
-		r.verify(func() {
-			err := r.load()
-			d.recovery = r.out
-			done(err)
+		r.begin(i)
+		r.batch(func(h batchInfo, _ []byte, ok bool) {
+			if ok && h.seq == 0 && h.kind != batchRecords && h.epoch >= r.d.local().label.epoch {
+				epochs[i] = h.epoch
+				r.newest = max(r.newest, h.epoch)
+			}
+			next(i + 1)
 		})
 	}
-	o.less()
+	next(0)
+}
+
+func (r *recovery) begin(half int) {
+	r.half, r.base, r.at, r.buf, r.seq, r.whole = half, 0, 0, nil, 0, false
+	r.blocks, r.frames, r.out = map[hostcache.Key]*found{}, map[uint32]hostcache.Key{}, Recovery{}
+	r.d.damaged = nil
+	r.d.generation.known = 0
+}
+
+// read replays the first of the halves whose snapshot is whole: one that was being written when the host
+// died counts for nothing, and the other half is still there.
+func (r *recovery) read(halves []int, done func(error)) {
+	if len(halves) == 0 {
+		done(nil)
+		return
+	}
+	r.begin(halves[0])
+	r.replay(0, func(err error) {
+		if err == nil && !r.whole {
+			r.read(halves[1:], done)
+			return
+		}
+		if err == nil {
+			r.from = halves[0]
+		}
+		done(err)
+	})
+}
+
+// batchInfo is the head of a batch that is whole, and of this cache and opening.
+type batchInfo struct {
+	kind       uint64
+	epoch, seq uint64
+	length     uint64
+}
+
+// readAhead is how much of the journal is read at one time, or a batch if that is longer.
+const readAhead = 1 << 20
+
+// batch reads the batch at the present place.
+func (r *recovery) batch(fn func(h batchInfo, records []byte, ok bool)) {
+	r.need(batchHead, func(b []byte) {
+		none := func() { fn(batchInfo{}, nil, false) }
+		if b == nil || le.Uint32(b) != batchMagic {
+			none()
+			return
+		}
+		d := r.d
+		l := &d.local().label
+		h := batchInfo{kind: le.Uint64(b[8:]), epoch: le.Uint64(b[48:]), seq: le.Uint64(b[56:]), length: le.Uint64(b[64:])}
+		if le.Uint64(b[16:]) != l.cache || le.Uint64(b[24:]) != l.incarnation || [16]byte(b[32:48]) != l.naa || h.length > d.j.half {
+			none()
+			return
+		}
+		r.need(batchHead+h.length, func(b []byte) {
+			if b == nil || crc32.Checksum(b[8:], castagnoli) != le.Uint32(b[4:]) {
+				none()
+				return
+			}
+			fn(h, b[batchHead:], true)
+		})
+	})
+}
+
+// need calls fn with n bytes from the present place on, nil if there are not so many or they cannot be read.
+func (r *recovery) need(n uint64, fn func([]byte)) {
+	d := r.d
+	if r.at+n > d.j.half {
+		fn(nil)
+		return
+	}
+	if r.at >= r.base && r.at+n <= r.base+uint64(len(r.buf)) {
+		fn(r.buf[r.at-r.base:][:n])
+		return
+	}
+	r.base = r.at
+	r.buf = make([]byte, min(max(align(n), readAhead), d.j.half-r.at))
+	o := &op{d: d, mode: freeMode}
+	o.step = func(*op) {
+		if o.flash {
+			fn(nil)
+			return
+		}
+		fn(r.buf[:n])
+	}
+	d.local().read(o, labelBytes+uint64(r.half)*d.j.half+r.at, [][]byte{r.buf})
 	d.pump()
 }
 
-// head reads the head of a batch; ok tells whether it is whole and right.
-func head(b []byte) (epoch, seq uint64, records []byte, kind uint32, ok bool) {
-	if len(b) < batchHead || le.Uint32(b) != batchMagic {
-		return
-	}
-	n := uint64(le.Uint32(b[24:]))
-	if n > uint64(len(b)-batchHead) {
-		return
-	}
-	if crc32.Checksum(b[8:batchHead+n], castagnoli) != le.Uint32(b[4:]) {
-		return
-	}
-	return le.Uint64(b[8:]), le.Uint64(b[16:]), b[batchHead : batchHead+n], le.Uint32(b[28:]), true
-}
-
-func (r *recovery) replay() error {
-	for i, b := range r.halves {
-		epoch, seq, _, kind, ok := head(b)
-		if ok && seq == 0 && kind == batchSnapshot && (r.newest < 0 || epoch > r.out.Epoch) {
-			r.newest, r.out.Epoch = i, epoch
+func (r *recovery) replay(epoch uint64, done func(error)) {
+	r.batch(func(h batchInfo, records []byte, ok bool) {
+		if h.seq == 0 {
+			epoch = h.epoch
 		}
-	}
-	if r.newest < 0 {
-		r.out.Fresh = true
-		return nil
-	}
-	b := r.halves[r.newest]
-	for want := uint64(0); ; want++ {
-		epoch, seq, records, kind, ok := head(b)
-		if !ok || epoch != r.out.Epoch || seq != want || (kind == batchSnapshot) != (want == 0) {
-			return nil
+		if !ok || h.epoch != epoch || h.seq != r.seq || (h.kind == batchRecords) != r.whole {
+			done(nil)
+			return
 		}
+		r.out.Epoch = epoch
 		var err error
-		if kind == batchSnapshot {
-			err = r.snapshot(records)
-		} else {
+		if h.kind == batchRecords {
 			err = r.apply(records)
+		} else {
+			err = r.snapshot(records)
+			r.whole = h.kind == batchSnapshotEnd
 		}
 		if err != nil {
-			return err
+			done(err)
+			return
 		}
-		b = b[min(align(uint64(batchHead+len(records))), uint64(len(b))):]
-	}
+		r.seq++
+		r.at += align(batchHead + h.length)
+		r.d.exec.Post(func() { r.replay(epoch, done) }) // the executor is free between batches
+	})
 }
 
 func (r *recovery) snapshot(b []byte) error {
 	d := r.d
-	if len(b) < snapshotHead || string(b[:8]) != snapshotMagic {
-		return fmt.Errorf("the journal on the flash device has another format; use the version that wrote it, or --format to give up what is in it")
-	}
-	switch {
-	case [16]byte(b[8:24]) != d.info.NAA || le.Uint64(b[24:]) != d.info.Sectors:
-		return fmt.Errorf("the flash device has the cache of another LUN; give the one of %s, or --format to give up what is in it", d.info.Name)
-	case le.Uint32(b[32:]) != uint32(d.per) || le.Uint32(b[36:]) != uint32(d.totalFrames):
-		return fmt.Errorf("the flash device has a cache of blocks of %d bytes in %d frames, not %d in %d; keep its size and --block-size, or --format to give up what is in it",
-			le.Uint32(b[32:])<<block.SectorShift, le.Uint32(b[36:]), d.per<<block.SectorShift, d.totalFrames)
-	}
-	n := int(le.Uint32(b[40:]))
-	d.generation.known = le.Uint64(b[44:])
-	b = b[snapshotHead:]
-	size := int(entrySize(d.per))
-	if len(b) != n*size {
-		return fmt.Errorf("the journal's snapshot is cut short")
-	}
-	for ; n > 0; n-- {
-		f := r.block(hostcache.Key(le.Uint64(b)), le.Uint32(b[8:]))
-		if f != nil {
-			for i := range d.per {
-				set(f.valid, i, b[12+i/8]>>(i%8)&1 != 0)
-				set(f.dirty, i, b[12+d.per/8+i/8]>>(i%8)&1 != 0)
-			}
+	cut := fmt.Errorf("the journal's snapshot is cut short")
+	if r.seq == 0 {
+		if len(b) < snapshotHead || string(b[:8]) != snapshotMagic {
+			return fmt.Errorf("the journal on the flash device has another format; use the version that wrote it, or %s", giveUp)
 		}
-		b = b[size:]
+		d.generation.known = le.Uint64(b[16:])
+		n := le.Uint64(b[24:])
+		b = b[snapshotHead:]
+		if n > uint64(len(b))/16 {
+			return cut
+		}
+		for ; n > 0; n-- {
+			d.damaged.add(block.Range{Start: le.Uint64(b), Count: le.Uint64(b[8:])})
+			b = b[16:]
+		}
+	}
+	size := int(entrySize(d.per))
+	if len(b)%size != 0 {
+		return cut
+	}
+	for ; len(b) > 0; b = b[size:] {
+		f := r.block(hostcache.Key(le.Uint64(b)), le.Uint32(b[8:]))
+		if f == nil {
+			return cut
+		}
+		for i := range d.per {
+			set(f.valid, i, b[12+i/8]>>(i%8)&1 != 0)
+			set(f.dirty, i, b[12+d.per/8+i/8]>>(i%8)&1 != 0)
+		}
 	}
 	return nil
 }
@@ -177,7 +294,7 @@ func (r *recovery) block(k hostcache.Key, frame uint32) *found {
 			delete(r.blocks, old)
 		}
 		words := (r.d.per + 63) / 64
-		f = &found{frame: frame, valid: make([]uint64, words), dirty: make([]uint64, words), sums: map[int]sum{}}
+		f = &found{frame: frame, valid: make([]uint64, words), dirty: make([]uint64, words), chains: map[int]*chain{}}
 		r.blocks[k], r.frames[frame] = f, k
 	}
 	return f
@@ -189,7 +306,7 @@ func (r *recovery) apply(b []byte) error {
 		r.out.Records++
 		kind := b[0]
 		switch kind {
-		case recWritten, recFilled:
+		case recWritten, recOverwritten, recFilled:
 			if len(b) < writtenRecord {
 				return cut
 			}
@@ -197,19 +314,20 @@ func (r *recovery) apply(b []byte) error {
 			first, n := int(le.Uint16(b[13:])), int(le.Uint16(b[15:]))
 			b = b[writtenRecord:]
 			f := r.block(k, frame)
-			if f == nil || first+n > r.d.per || kind == recWritten && len(b) < 4*n {
+			if f == nil || first+n > r.d.per || kind != recFilled && len(b) < 4*n {
 				return cut
 			}
 			for i := first; i < first+n; i++ {
-				set(f.valid, i, true)
 				if kind == recFilled {
-					delete(f.sums, i)
+					set(f.valid, i, true)
+					delete(f.chains, i)
 					continue
 				}
-				old, had := f.sums[i]
-				f.sums[i] = sum{crc: le.Uint32(b), before: old.crc, known: had, wasDirty: has(f.dirty, i)}
-				set(f.dirty, i, true)
+				r.wrote(f, i, le.Uint32(b), kind == recOverwritten)
 				b = b[4:]
+			}
+			if kind != recFilled {
+				r.d.damaged.remove(block.Range{Start: k.Block()*uint64(r.d.per) + uint64(first), Count: uint64(n)})
 			}
 		case recForgotten:
 			if len(b) < 5 {
@@ -227,7 +345,7 @@ func (r *recovery) apply(b []byte) error {
 			}
 			r.d.generation.known = le.Uint64(b[1:])
 			b = b[generationRecord:]
-		case recDestaged, recIntent, recSuperseded:
+		case recDestaged, recIntent, recSuperseded, recDamaged:
 			if len(b) < rangeRecord {
 				return cut
 			}
@@ -240,7 +358,32 @@ func (r *recovery) apply(b []byte) error {
 	return nil
 }
 
+// wrote adds a version to a sector's chain.
+func (r *recovery) wrote(f *found, i int, crc uint32, overFlushed bool) {
+	c := f.chains[i]
+	if c == nil {
+		c = &chain{}
+		f.chains[i] = c
+		if has(f.dirty, i) {
+			c.base = baseDirty
+		} else if has(f.valid, i) {
+			c.base = baseClean
+		}
+	}
+	c.solid = c.solid || overFlushed
+	c.crcs = append(c.crcs, crc)
+	set(f.valid, i, true)
+	set(f.dirty, i, true)
+}
+
 func (r *recovery) ranged(kind byte, g block.Range) {
+	switch kind {
+	case recDamaged:
+		r.d.damaged.add(g)
+		kind = recSuperseded
+	case recDestaged, recSuperseded:
+		r.d.damaged.remove(g)
+	}
 	per := uint64(r.d.per)
 	touch := func(k hostcache.Key, f *found) {
 		base := k.Block() * per
@@ -250,7 +393,7 @@ func (r *recovery) ranged(kind byte, g block.Range) {
 			switch kind {
 			case recDestaged:
 				set(f.dirty, i, false)
-				delete(f.sums, i)
+				delete(f.chains, i)
 			case recIntent:
 				if !has(f.dirty, i) {
 					set(f.valid, i, false)
@@ -258,7 +401,7 @@ func (r *recovery) ranged(kind byte, g block.Range) {
 			case recSuperseded:
 				set(f.valid, i, false)
 				set(f.dirty, i, false)
-				delete(f.sums, i)
+				delete(f.chains, i)
 			}
 		}
 	}
@@ -276,75 +419,18 @@ func (r *recovery) ranged(kind byte, g block.Range) {
 	}
 }
 
-// verify reads the sectors whose last record is that of a write, which may not have
-// come to its end.
-func (r *recovery) verify(done func()) {
-	d := r.d
-	keys := r.keys()
-	var next func(i int)
-	next = func(i int) {
-		for i < len(keys) && len(r.blocks[keys[i]].sums) == 0 {
-			i++
-		}
-		if i == len(keys) {
-			done()
-			return
-		}
-		f := r.blocks[keys[i]]
-		buf := make([]byte, d.per<<block.SectorShift)
-		o := &op{d: d, mode: freeMode}
-		o.step = func(*op) {
-			r.check(keys[i], f, buf, o.flash)
-			next(i + 1)
-		}
-		d.local().read(o, d.flashOffset(f.frame, 0), [][]byte{buf})
-	}
-	next(0)
-}
-
-func (r *recovery) keys() []hostcache.Key {
-	keys := make([]hostcache.Key, 0, len(r.blocks))
-	for k := range r.blocks { // sorted below
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
-func (r *recovery) check(k hostcache.Key, f *found, buf []byte, failed bool) {
-	for i := range r.d.per {
-		s, ok := f.sums[i]
-		if !ok || !has(f.dirty, i) {
-			continue
-		}
-		crc := crc32.Checksum(buf[i<<block.SectorShift:(i+1)<<block.SectorShift], castagnoli)
-		switch {
-		case !failed && crc == s.crc:
-		case !failed && s.wasDirty && (!s.known || crc == s.before):
-			r.out.Unfinished++ // the one before is there, and dirty
-		case !failed && !s.wasDirty:
-			r.out.Unfinished++
-			set(f.dirty, i, false)
-			set(f.valid, i, false)
-		default:
-			r.out.Damaged++
-			set(f.dirty, i, false)
-			set(f.valid, i, false)
-			r.d.damaged.add(block.Range{Start: k.Block()*uint64(r.d.per) + uint64(i), Count: 1})
-		}
-	}
-}
-
 // load makes the index what was found.
 func (r *recovery) load() error {
 	d := r.d
 	d.loading = true
+	r.clip()
 	keys := r.keys()
+	warm := !d.opt.TakeOver && !r.loose         // a peer has no copy of what is clean, and after a loss of power it may be older than what is below
 	for _, dirty := range []bool{true, false} { // what must stay comes first
 		for _, k := range keys {
 			f := r.blocks[k]
-			if (count(f.dirty) > 0) != dirty || count(f.valid) == 0 || !dirty && d.opt.TakeOver {
-				continue // a peer has no copy of what is clean
+			if (count(f.dirty) > 0) != dirty || count(f.valid) == 0 || !dirty && !warm {
+				continue
 			}
 			slot := d.ix.Insert(k)
 			if slot == hostcache.None {
@@ -361,7 +447,7 @@ func (r *recovery) load() error {
 						return fmt.Errorf("the journal has more dirty blocks than the cache can pin; open it with the size and block size that it had")
 					}
 					r.out.DirtySectors++
-				case has(f.valid, i) && !d.opt.TakeOver:
+				case has(f.valid, i) && warm:
 					d.ix.SetValid(slot, i, 1)
 				}
 			}
@@ -384,11 +470,8 @@ func (r *recovery) load() error {
 		}
 	}
 	// The next snapshot goes to the half that is not the one just read.
-	d.j.epoch = r.out.Epoch
-	d.j.where = uint64(max(r.newest, 0))
-	if r.newest < 0 {
-		d.j.where = 1
-	}
+	d.j.epoch = r.newest
+	d.j.where = uint64(r.from)
 	return nil
 }
 

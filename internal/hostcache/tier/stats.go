@@ -121,7 +121,7 @@ func (w *window) read(d *Disk, o *op) {
 		}
 	}
 	switch {
-	case missed == 0 && d.local().lost:
+	case missed == 0 && !d.flashed():
 		w.views.NetworkFlash.Read.add(flashed, took)
 		w.hits++
 	case missed == 0:
@@ -136,7 +136,7 @@ func (w *window) read(d *Disk, o *op) {
 func (w *window) flashWrite(d *Disk, o *op) {
 	bytes, took := o.req.Range.Bytes(), d.exec.Now()-o.start
 	w.views.LocalFlash.Write.add(bytes, took)
-	if own, external := d.peersPresent(); own+external > 0 {
+	if own, external := d.peersPresent(false); own+external > 0 {
 		w.views.NetworkFlash.Write.add(bytes, took)
 	}
 }

@@ -2,6 +2,7 @@ package tier
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/hostcache"
@@ -27,6 +28,14 @@ type Options struct {
 	Eviction     string // policy of the index; "" is "s3-fifo", the best of them on average over disks (see docs/hostcache.md)
 	// PowerSafe waits for the flash's sync before an acknowledgement.
 	PowerSafe bool
+
+	// ID is a number that no other opening of any cache has; 0 makes one of the clock and the LUN.
+	ID uint64
+	// Boot identifies the present start of the machine, or 0: without PowerSafe, what was not flushed
+	// counts only if it is the same as when it was written.
+	Boot uint64
+	// Witness says which flash is the newest when the others cannot be asked; nil: nobody does.
+	Witness Witness
 
 	Policy   Policy
 	Peers    []Peer
@@ -65,6 +74,13 @@ type Disk struct {
 	ix             *hostcache.Index
 	per            int    // sectors a block
 	totalFrames    uint64 // on flash: more than the index has slots, so that one is free at once
+	spareFrames    int    // how many more
+	pieceBytes     int    // of a snapshot; 0: see there
+	cache          uint64 // see label
+	incarnation    uint64
+	marks          marks
+	parked         []*op
+	opening        bool
 	dataStart      uint64 // bytes
 	frameOf        []uint32
 	freeFrames     []uint32
@@ -102,39 +118,17 @@ type Disk struct {
 	fillSegs     []segment
 	reserved     uint64 // sectors of writes to the flash that are under way
 	flashWrites  int
-	unflushed    bool   // the device below got writes since its last flush
-	flushing     int    // flushes of clients that are under way
-	losses       uint64 // of power below
-	lostWrites   bool   // there was one that no flush has told of
-	barriers     bool   // a client asks for durability: what it flushed here must not get volatile below
+	volatile     volatileWrites // of the device below
+	flushing     int            // flushes of clients that are under way
+	losses       uint64         // of power below
+	lostWrites   bool           // there was one that no flush has told of
+	barriers     bool           // a client asks for durability: what it flushed here must not get volatile below
 	listeners    []func(block.Event)
 	generation   generations
 	closed       bool
 }
 
 var _ block.Device = (*Disk)(nil)
-
-// Open makes a cached device and calls done on the executor when it has read what is
-// on the flash. The disk must not be used before.
-func Open(opt Options, done func(*Disk, error)) {
-	d, err := newDisk(opt)
-	if err != nil {
-		opt.Exec.Post(func() { done(nil, err) })
-		return
-	}
-	begin := func(err error) {
-		if err != nil {
-			done(nil, fmt.Errorf("hostcache: %s: %w", d.info.Name, err))
-			return
-		}
-		d.open(done)
-	}
-	if opt.TakeOver && opt.Fence != nil {
-		opt.Fence(begin)
-		return
-	}
-	begin(nil)
-}
 
 func newDisk(opt Options) (*Disk, error) {
 	d := &Disk{opt: opt, exec: opt.Exec, below: opt.Below, info: opt.Below.Info(), pins: map[hostcache.Slot]int{}}
@@ -157,7 +151,8 @@ func newDisk(opt Options) (*Disk, error) {
 		d.destager = NewDestager(0)
 	}
 	d.requested = o.Policy
-	d.members = []*member{{d: d, medium: o.Flash, present: true}}
+	d.volatile.ended = 1 // whoever was here before may have left something in the cache below
+	d.members = []*member{{d: d, medium: o.Flash, state: memberPresent, writes: 1}}
 	for i := range o.Peers {
 		if p := &o.Peers[i]; p.Medium.Size() < o.Flash.Size() {
 			return nil, fmt.Errorf("hostcache: peer %s lends %d bytes, the flash has %d; it needs as many", p.Name, p.Medium.Size(), o.Flash.Size())
@@ -182,18 +177,20 @@ func (d *Disk) layOut() error {
 	d.j = journal{d: d, on: !d.opt.Volatile}
 	if d.j.on {
 		slack := min(max(size/64, 192<<10), 4<<20)
-		d.j.half = align(batchHead+snapshotHead+frames*entrySize(d.per)) + align(slack)
-		if 2*d.j.half >= size {
+		entries := frames * entrySize(d.per)
+		pieces := entries/(pieceBytes-batchHead-entrySize(d.per)) + 2
+		d.j.half = align(snapshotHead+min(frames*uint64(d.per), maxDamaged)*16+entries+pieces*(batchHead+batchAlign)) + align(slack)
+		if labelBytes+2*d.j.half >= size {
 			return fmt.Errorf("hostcache: a flash device of %d bytes is too small for a journal; give 1 MiB or more", size)
 		}
-		d.dataStart = 2 * d.j.half
+		d.dataStart = labelBytes + 2*d.j.half
 		frames = (size - d.dataStart) / blockBytes
 	}
 	spare := min(max(frames/64, 1), 4096)
 	if frames < 16 {
 		return fmt.Errorf("hostcache: a flash device of %d bytes holds %d blocks of %d; give 16 or more, or smaller blocks", size, frames, blockBytes)
 	}
-	d.totalFrames = frames
+	d.totalFrames, d.spareFrames = frames, int(spare)
 	return d.makeIndex(int64(frames - spare))
 }
 
@@ -208,74 +205,12 @@ func (d *Disk) makeIndex(n int64) error {
 	for i := range d.frameOf {
 		d.frameOf[i] = noFrame
 	}
+	d.j.limbo, d.j.resets = nil, d.j.resets+1
 	d.freeFrames = make([]uint32, 0, d.totalFrames)
 	for f := int64(d.totalFrames) - 1; f >= 0; f-- {
 		d.freeFrames = append(d.freeFrames, uint32(f))
 	}
 	return nil
-}
-
-func (d *Disk) open(done func(*Disk, error)) {
-	finish := func(err error) {
-		if err != nil {
-			done(nil, fmt.Errorf("hostcache: %s: %w", d.info.Name, err))
-			return
-		}
-		d.below.Notify(d.event)
-		d.review()
-		if !d.j.on {
-			d.watchGeneration(func() {
-				d.watch()
-				done(d, nil)
-			})
-			return
-		}
-		// A snapshot of a new epoch, before anything else: what an older one says
-		// about frames that are used from now on must not count.
-		d.j.renew()
-		o := &op{d: d, mode: freeMode}
-		o.step = func(*op) {
-			d.watchGeneration(func() {
-				d.watch()
-				done(d, nil)
-			})
-		}
-		if !d.j.await(o) {
-			d.run(o)
-		}
-		d.pump()
-	}
-	if !d.j.on || d.opt.Format {
-		d.recovery.Fresh = true
-		d.j.where = 1
-		d.j.epoch = uint64(d.exec.Now()) + 1
-		if !d.opt.Format {
-			finish(nil)
-			return
-		}
-		d.wipe(finish)
-		return
-	}
-	d.recoverJournal(finish)
-}
-
-// wipe makes what is on the flash unreadable.
-func (d *Disk) wipe(done func(error)) {
-	o := &op{d: d, mode: freeMode, pending: 1}
-	o.step = func(*op) {
-		if o.flash {
-			done(errLost)
-			return
-		}
-		d.j.epoch = 0
-		done(nil)
-	}
-	zeros := make([]byte, block.SectorSize)
-	for i := range uint64(2) {
-		d.local().write(o, i*d.j.half, [][]byte{zeros})
-	}
-	o.less()
-	d.pump()
 }
 
 // Info describes the device below: a cached device keeps its identity.
@@ -303,7 +238,11 @@ func (d *Disk) event(e block.Event) {
 	case block.EventPowerLoss:
 		d.powerLost()
 	case block.EventCapacity, block.EventThreshold:
+		was := d.info.Sectors
 		d.info = d.below.Info()
+		if d.info.Sectors < was {
+			d.shrunk(block.Range{Start: d.info.Sectors, Count: was - d.info.Sectors})
+		}
 	}
 	for _, fn := range d.listeners {
 		fn(e)
@@ -358,13 +297,13 @@ func (d *Disk) begin(r *block.Request) {
 			return
 		}
 		o.mode = belowMode
-		d.lock(o, startBelow)
+		d.enter(o)
 	case block.OpWriteSame, block.OpUnmap, block.OpPlace:
 		o.mode = belowMode
-		d.lock(o, startBelow)
+		d.enter(o)
 	case block.OpCompareWrite, block.OpOrWrite:
 		o.mode = beforeMode
-		d.lock(o, startHold)
+		d.enter(o)
 	case block.OpHold:
 		o.mode = holdMode
 		d.lock(o, startHold)
@@ -375,6 +314,17 @@ func (d *Disk) begin(r *block.Request) {
 	default:
 		d.answer(o, block.Unsupported)
 		d.close(o)
+	}
+}
+
+// enter starts an op that changes the device below.
+func (d *Disk) enter(o *op) {
+	switch {
+	case d.park(o):
+	case o.mode == beforeMode:
+		d.lock(o, startHold)
+	default:
+		d.lock(o, startBelow)
 	}
 }
 
@@ -390,6 +340,13 @@ func (d *Disk) Cancel(r *block.Request) {
 	}
 	if o.delayed {
 		d.undelay(o)
+		d.pump()
+		return
+	}
+	if i := slices.Index(d.parked, o); i >= 0 {
+		d.parked = slices.Delete(d.parked, i, i+1)
+		d.answer(o, block.Cancelled)
+		d.close(o)
 		d.pump()
 		return
 	}

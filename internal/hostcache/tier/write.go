@@ -16,7 +16,7 @@ func startFlashWrite(o *op) {
 		d.unlock(o)
 		o.segs = o.segs[:0]
 		o.mode = belowMode
-		d.lock(o, startBelow)
+		d.enter(o)
 		return
 	}
 	d.reserved += r.Count
@@ -27,12 +27,12 @@ func startFlashWrite(o *op) {
 		}
 	}
 	o.pending = 1
-	first := false
+	first, flushed := false, false
 	off := uint64(0)
 	for _, g := range o.segs {
 		n := g.Bytes()
 		at := int(g.Start % uint64(d.per))
-		d.j.written(d.ix.Key(g.slot), d.frameOf[g.slot], at, int(g.Count), o.req.Data, off)
+		flushed = d.j.recordWrite(g, o.req.Data, off) || flushed
 		first = first || d.validWithin(g.slot, at, int(g.Count))
 		off += n
 	}
@@ -45,10 +45,21 @@ func startFlashWrite(o *op) {
 		// there and the record not, after a crash what was clean would not be what is
 		// below, and what was dirty would not match its checksum.
 		o.step = writeFrames
+		if flushed {
+			// ... and have it survive power loss, or what was flushed could be something that nothing tells of.
+			o.step = syncRecord
+		}
 		d.stats.OrderedWrites++
 	} else {
 		o.sendFrames()
 	}
+	o.less()
+}
+
+func syncRecord(o *op) {
+	o.step = writeFrames
+	o.pending = 1
+	o.d.syncAll(o)
 	o.less()
 }
 
@@ -67,7 +78,7 @@ func (o *op) sendFrames() {
 		d.vec = clip(d.vec[:0], o.req.Data, off, n)
 		to := d.flashOffset(d.frameOf[g.slot], int(g.Start%uint64(d.per)))
 		for _, m := range d.members {
-			if m.present {
+			if m.written() {
 				m.write(o, to, d.vec)
 			}
 		}
@@ -116,38 +127,49 @@ func flashWritten(o *op) {
 	if o.req.Flags&block.FUA != 0 && !d.opt.PowerSafe && o.sent == 0 && !o.flash {
 		o.sent = 1 // once
 		o.pending = 1
-		for _, m := range d.members {
-			if m.present && m.stale {
-				m.syncFor(o)
-			}
-		}
+		d.syncAll(o)
 		o.less()
 		return
+	}
+	if !o.unmarked && d.awaitMarks(o) {
+		return // somebody was left out, and does not have this
 	}
 	o.sent = 0
 	d.reserved -= r.Count
 	d.flashWrites--
-	if d.source() == nil || o.flash && !d.copied(o) {
-		// The flash went with the write. It was not acknowledged, so it can go below.
-		o.flash = false
-		d.unpin(o)
-		d.j.closed()
-		d.unlock(o)
-		o.mode, o.segs = belowMode, o.segs[:0]
-		d.lock(o, startBelow)
-		return
+	whole := d.source() != nil && d.source().state == memberPresent
+	if whole {
+		// Those who have the record have the data.
+		full := false
+		for _, g := range o.segs {
+			first := int(g.Start % uint64(d.per))
+			full = !d.ix.SetDirty(g.slot, first, int(g.Count)) || full
+			d.j.loosen(d.frameOf[g.slot], first, int(g.Count), o.req.Flags&block.FUA != 0)
+		}
+		if full {
+			panic("hostcache/tier: internal error: a pinned block cannot become dirty")
+		}
+		d.damaged.remove(r)
 	}
-	full := false
-	for _, g := range o.segs {
-		full = !d.ix.SetDirty(g.slot, int(g.Start%uint64(d.per)), int(g.Count)) || full
-	}
-	if full {
-		panic("hostcache/tier: internal error: a pinned block cannot become dirty")
-	}
-	d.damaged.remove(r)
 	d.j.closed()
 	d.unpin(o)
 	d.unlock(o)
+	if o.unmarked {
+		// Nobody says that another one is left out: it might be the one that is believed.
+		d.turn.wake(d)
+		d.answer(o, block.Offline)
+		d.close(o)
+		return
+	}
+	if !whole || !d.accepting && (!d.flashed() || !d.enoughPeers()) {
+		// It has fewer copies than were asked for, so it goes below before it is acknowledged. What is dirty
+		// is void then.
+		o.flash = false
+		o.mode, o.segs = belowMode, o.segs[:0]
+		d.enter(o)
+		d.turn.wake(d)
+		return
+	}
 	d.turn.wake(d)
 	d.window.flashWrite(d, o)
 	wait := d.throttle.inject(d.exec.Now(), d.occupied())
@@ -156,16 +178,6 @@ func flashWritten(o *op) {
 		return
 	}
 	d.delay(o, wait)
-}
-
-// copied tells whether a peer has a write that the host's own flash has not.
-func (d *Disk) copied(*op) bool {
-	for _, m := range d.members[1:] {
-		if m.present {
-			return true
-		}
-	}
-	return false
 }
 
 func (d *Disk) finishWrite(o *op) {

@@ -33,7 +33,7 @@ type Target struct {
 	nexuses    []*Nexus    // in the order of OpenNexus
 	groups     alua.Groups // in the order of Options.Ports
 	initiators names.Initiators
-	ports      portBook // initiator ports that were here
+	ports      names.PortBook // initiator ports that were here
 
 	// What they count, and from where generations of changes count.
 	stats   counters.Set

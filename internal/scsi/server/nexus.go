@@ -13,57 +13,20 @@ import (
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
-// knownPorts bounds the memory of initiator ports that were here before.
-const knownPorts = 4096
-
-// portBook is what a target remembers of initiator ports.
-type portBook struct {
-	left    map[string]bool   // those that logged in before and are gone
-	numbers map[string]uint32 // by which devices tell who changed what
-	last    uint32
-}
-
-func newPortBook() portBook {
-	return portBook{left: make(map[string]bool), numbers: make(map[string]uint32)}
-}
-
-// number returns the number of an initiator port. Sessions of a port that come one after the other have the same
-// one, unless very many others came between: then it is a new one, and the port is taken for another.
-func (b *portBook) number(port string) uint32 {
-	n := b.numbers[port]
-	if n == 0 {
-		if len(b.numbers) >= knownPorts {
-			clear(b.numbers)
-		}
-		b.last++
-		n = b.last
-		b.numbers[port] = n
-	}
-	return n
-}
-
-// leave notes that a port has gone.
-func (b *portBook) leave(port string) {
-	if len(b.left) >= knownPorts {
-		clear(b.left)
-	}
-	b.left[port] = true
-}
-
 // OpenNexus makes an I_T nexus. initiator is the initiator's name, port the name
 // of its port (for iSCSI name + ",i,0x" + ISID), targetPort the relative target
 // port identifier. Front ends close the old nexus of the same port first.
 func (t *Target) OpenNexus(initiator, port string, targetPort uint16) *Nexus {
 	port, _ = names.CanonicalPort(port)
 	n := &Nexus{t: t, initiator: initiator, port: port, targetPort: targetPort, group: t.groups.OfPort(targetPort), host: t.initiators.Named(initiator),
-		portNumber: t.ports.number(port)}
+		portNumber: t.ports.Number(port)}
 	t.nexuses = append(t.nexuses, n)
 	n.remap()
 	ua := sense.UAPowerOn
 	if t.opt.Survived {
 		ua = sense.UAInternalReset
 	}
-	if t.ports.left[port] {
+	if t.ports.Left(port) {
 		ua = sense.UANexusLoss
 	}
 	for _, x := range n.luns {
@@ -157,7 +120,7 @@ func (n *Nexus) Close(done func()) {
 		}
 	}
 	t.nexuses = slices.DeleteFunc(t.nexuses, func(m *Nexus) bool { return m == n })
-	t.ports.leave(n.port)
+	t.ports.Leave(n.port)
 	w.Less(t)
 }
 

@@ -27,7 +27,7 @@ func NewTarget(opt Options, all *Commands) *Target {
 	t := &Target{
 		opt:      opt,
 		exec:     opt.Exec,
-		ports:    newPortBook(),
+		ports:    names.NewPortBook(),
 		copies:   noCopies{},
 		commands: all,
 	}

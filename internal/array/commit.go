@@ -1,175 +1,14 @@
+// A piece of a write enters the write cache: it is admitted, placed, filled into pages, and committed by its record in
+// the log; only then do the map and the cache's index change.
+
 package array
 
 import (
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
-	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
-
-// verdict is what admission says of a piece.
-type verdict uint8
-
-const (
-	admitted   verdict = iota
-	waitRoom           // its partition or what pools share (op.lacks) has no room
-	waitBudget         // the offloads of its pool or host hold their share already
-	waitLog            // the log has no room
-)
-
-// admit reports whether n sectors from o.cur on may enter the write cache now, and how. It changes
-// nothing but o.through, o.reserve and o.lacks. Space in a partition is handed out one out, one in, in the order
-// of the policy: a newcomer goes straight in only if it fits and nobody waits. What pools share goes round
-// them: see share.go.
-func (a *Array) admit(o *op, n uint64, head bool) verdict {
-	p, c := o.v.pool, a.cache
-	pt := &p.part
-	o.through, o.reserve, o.lacks = false, false, 0
-	pages := o.piecePagesOf(n)
-	if !a.log.Fits(pieceWindows) {
-		a.log.Starve()
-		return waitLog
-	}
-	if c.Free() < pages || !head && a.line.lacks&lackPages != 0 {
-		o.lacks = lackPages
-		return waitRoom
-	}
-	mode := pt.ModeNow()
-	if mode == WriteThrough {
-		if !head && !pt.waiting.empty() {
-			return waitRoom
-		}
-		return o.admitThrough(pages, head)
-	}
-	if p.overBudget(o, pages, head) {
-		return waitBudget
-	}
-	short := a.opt.Policy.Admission == AdmitThrough && !o.origin.Undercover()
-	o.through = mode == FlushThrough
-	if !head && !pt.waiting.empty() && !short {
-		return waitRoom
-	}
-	stalled := p.stalled()
-	used, limit := pt.Room.Used(), pt.Limit()
-	if !stalled && used+pages <= limit && a.line.room(c.Room(), lackRoom, &pt.Room, pages, head) {
-		return admitted
-	}
-	// What overwrites dirty data needs no more room than that has.
-	left := pages
-	if used > 0 {
-		left -= o.v.dirtyHits(o.cur, n, max(0, pages-max(0, min(limit-used, c.Room().Limit()-c.Room().Used()))))
-	}
-	switch {
-	case left <= 0:
-		return admitted
-	case stalled || used > 0 && used+left > limit: // a piece larger than the whole partition goes in alone
-	case a.line.room(c.Room(), lackRoom, &pt.Room, left, head):
-		return admitted
-	default:
-		o.lacks = lackRoom
-	}
-	if short {
-		return o.admitThrough(pages, head)
-	}
-	return waitRoom
-}
-
-// admitThrough admits to the reserve. A pool that holds nothing of it may have one piece in any case: what
-// another pool holds for an absent mdisk stays for as long as that is away.
-func (o *op) admitThrough(pages int, head bool) verdict {
-	a, s := o.a, &o.v.pool.part.Reserve
-	if s.Used() > 0 && !a.line.room(a.cache.Reserve(), lackReserve, s, pages, head) {
-		o.lacks |= lackReserve
-		return waitRoom
-	}
-	o.through, o.reserve = true, true
-	return admitted
-}
-
-// stalled tells whether the ramp delays all writes of the partition.
-func (p *Pool) stalled() bool {
-	r, pt := &p.a.opt.Policy.Ramp, &p.part
-	if r.StallAt == 0 {
-		return false
-	}
-	level := int64(pt.Room.Used()) * 1000 / int64(max(pt.Limit(), 1))
-	if pt.stall {
-		pt.stall = level >= r.ResumeAt
-	} else {
-		pt.stall = level >= r.StallAt
-	}
-	return pt.stall
-}
-
-// waitQueue is who waits for room in a partition: one FIFO, or a FIFO a volume that
-// take turns by bytes.
-type waitQueue struct {
-	fifo  ticket.Queue
-	fair  ticket.Sum // ops that wait in the volumes' queues
-	ring  []*Volume
-	turn  int
-	given bool // the volume whose turn it is has got its quantum
-}
-
-func (w *waitQueue) empty() bool { return w.fifo.Empty() && w.fair.N == 0 }
-
-// push queues an op, in front of its likes if it stood there before.
-func (w *waitQueue) push(o *op, front bool) {
-	q := &w.fifo
-	if v := o.v; o.a.opt.Policy.Admission == AdmitFair {
-		q = &v.waiting
-		q.Sum = &w.fair
-		if !v.inFair {
-			v.inFair, v.deficit = true, 0
-			w.ring = append(w.ring, v)
-		}
-	}
-	if q.Of = ticket.Room; q == &w.fifo {
-		q.Sum = w.fair.Up
-	}
-	if front {
-		q.PushFront(&o.Ticket)
-	} else {
-		q.Push(&o.Ticket)
-	}
-}
-
-// head returns the op that is next in line, nil if nobody waits.
-func (w *waitQueue) head() *op {
-	if !w.fifo.Empty() {
-		return headOf(&w.fifo)
-	}
-	for len(w.ring) > 0 {
-		if w.turn >= len(w.ring) {
-			w.turn = 0
-		}
-		v := w.ring[w.turn]
-		if v.waiting.Empty() {
-			v.inFair = false
-			w.ring = append(w.ring[:w.turn], w.ring[w.turn+1:]...)
-			w.given = false
-			continue
-		}
-		if !w.given {
-			w.given = true
-			v.deficit += pieceSectors
-		}
-		if o := headOf(&v.waiting); o.pieceLen() <= v.deficit {
-			return o
-		}
-		w.given = false
-		w.turn++
-	}
-	return nil
-}
-
-// took books what the op that head returned was admitted for.
-func (w *waitQueue) took(o *op, n uint64) {
-	if v := o.v; o.In(&v.waiting) {
-		v.deficit -= n
-	}
-}
 
 // dirtyHits counts the pages of a range whose dirty contents a write would replace. It stops
 // when there cannot be as many as needed any more.
@@ -250,7 +89,7 @@ func (a *Array) commit(o *op, n uint64) block.Status {
 		v.account()
 	}
 	v.gen++
-	a.gaveRoom()
+	o.claim.Committed()
 	return block.OK
 }
 
@@ -314,14 +153,14 @@ func (o *op) fillPages(seq uint64, edited bool) {
 // installPages puts the pages of a commit into the cache.
 func (o *op) installPages() {
 	a, c, sc := o.a, o.a.cache, &o.a.scratch
-	w := wcache.Write{Owner: o.v.cached, Origin: o.origin, Host: o.host, Way: o.way()}
+	w := wcache.Write{Owner: o.v.cached, Origin: o.origin, Host: o.host, Way: o.claim.Way}
 	c.TouchTaken(sc.np)
 	for i := range sc.np {
 		pg := &sc.pages[i]
 		if !pg.Known {
 			pg.Old = c.Lookup(pg.Key)
 		}
-		if o.through {
+		if o.claim.Through() {
 			a.through[pg.Page] = o
 			o.unsettled++
 		}
@@ -330,19 +169,6 @@ func (o *op) installPages() {
 		}
 		c.Install(&w, pg)
 	}
-}
-
-// way is how the op's piece was admitted.
-func (o *op) way() wcache.Mode {
-	switch {
-	case o.reserve && o.v.pool.part.ModeNow() == WriteThrough:
-		return WriteThrough
-	case o.reserve:
-		return wcache.ShortOfMemory
-	case o.through:
-		return FlushThrough
-	}
-	return WriteFast
 }
 
 // unplace gives back what the first n windows of a commit that cannot be finished have allocated.

@@ -1,0 +1,144 @@
+package tier
+
+// Mark is what a Witness keeps: which cache of a LUN is the newest, and how new its members must be.
+type Mark struct {
+	NAA        [16]byte // of the LUN
+	Cache      uint64   // 0: there is none yet
+	Generation uint64
+}
+
+// Witness keeps a Mark where neither the flash nor a peer is, best at the LUN itself. Who was left out
+// of a cache cannot know it, and whoever opens what it has asks here. A host that was fenced must not be
+// able to store. done is called on the executor.
+type Witness interface {
+	Load(done func(Mark, error))
+	Store(m Mark, done func(error))
+}
+
+// marks make those who stay say that somebody was left out, before anything more is acknowledged: what
+// was left out has old dirty sectors, and would destage them over newer ones when it comes back.
+type marks struct {
+	generation uint64 // what the labels have, or are getting
+	due        bool   // somebody was left out or joins, and not all labels say so
+	busy       bool
+	waiting    []*op // for the end of it
+	owed       bool  // the last member takes no writes; it is marked when there is nothing dirty on it any more
+	unmarked   bool  // somebody was left out, and there was nobody to say so
+}
+
+// marked makes an op wait until the marks are durable. It tells whether there is something to wait for;
+// the op's step runs again then, with op.unmarked set if they are not.
+func (d *Disk) awaitMarks(o *op) bool {
+	if d.marks.owed {
+		d.marks.owed, d.marks.due = false, true
+	}
+	if !d.marks.due && !d.marks.busy {
+		return false
+	}
+	o.pending++
+	d.marks.waiting = append(d.marks.waiting, o)
+	d.mark()
+	return true
+}
+
+// mark records the present members as a new generation: first those who stay, then the witness, then
+// those who join. So whoever has a generation has all that was acknowledged before it was known.
+func (d *Disk) mark() {
+	k := &d.marks
+	if k.busy {
+		return
+	}
+	k.busy, k.due = true, false
+	k.generation++
+	copies := 0
+	for _, m := range d.members {
+		if m.written() {
+			copies++
+		}
+	}
+	d.labelAll(memberPresent, copies, func() {
+		if k.due { // one of them was left out meanwhile
+			k.busy = false
+			d.mark()
+			return
+		}
+		d.witness(func(err error) {
+			if err != nil {
+				k.due = true
+				d.markEnds(true)
+				return
+			}
+			d.labelAll(memberJoining, copies, func() {
+				for _, m := range d.members {
+					if m.state == memberJoining {
+						m.state = memberPresent
+					}
+				}
+				if k.due {
+					k.busy = false
+					d.mark()
+					return
+				}
+				d.markEnds(false)
+			})
+		})
+	})
+}
+
+func (d *Disk) markEnds(failed bool) {
+	k := &d.marks
+	k.busy = false
+	ops := k.waiting
+	k.waiting = nil
+	for _, o := range ops {
+		o.unmarked = failed
+		o.less()
+	}
+	d.unpark()
+	d.review()
+	d.pump()
+}
+
+// labelAll labels the members in a state, then calls done.
+func (d *Disk) labelAll(s memberState, copies int, done func()) {
+	o := &op{d: d, mode: freeMode, marker: true, pending: 1}
+	o.step = func(*op) { done() }
+	for _, m := range d.members {
+		if m.state == s {
+			m.writeLabel(o, d.newLabel(m, copies))
+		}
+	}
+	o.less()
+	d.pump()
+}
+
+func (d *Disk) witness(done func(error)) {
+	if d.opt.Witness == nil {
+		d.marks.unmarked = d.marks.unmarked || d.source() == nil
+		done(nil)
+		return
+	}
+	d.opt.Witness.Store(Mark{NAA: d.info.NAA, Cache: d.cache, Generation: d.marks.generation}, func(err error) {
+		done(err)
+		d.pump()
+	})
+}
+
+// park keeps an op that would change the device below from doing it, while the last member takes no
+// writes and has dirty data: nobody could tell that what it has is older. It tells whether it does.
+func (d *Disk) park(o *op) bool {
+	if !d.marks.owed {
+		return false
+	}
+	d.parked = append(d.parked, o)
+	return true
+}
+
+// unpark lets them go on.
+func (d *Disk) unpark() {
+	ops := d.parked
+	d.parked = nil
+	for _, o := range ops {
+		d.enter(o)
+	}
+}
