@@ -6,6 +6,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/media"
+	"github.com/arraysim/arraysim/internal/array/metadata"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/array/wcache"
@@ -19,7 +20,7 @@ type Array struct {
 	opt     Options
 	exec    block.Executor
 	store   block.Store
-	meta    block.MetaStore
+	meta    *metadata.Ledger
 	payload bool
 
 	pools   []*Pool   // by id
@@ -47,7 +48,6 @@ type Array struct {
 	garbageQueued bool
 
 	cycleTimer bool // a sync and a flush are due in any case
-	durable
 	watching   bool // see failing.go
 	copies     copyEngine
 	through    map[uint32]*op // by page: the write that waits for it
@@ -56,8 +56,6 @@ type Array struct {
 	drained    []func()
 	ckpt       checkpointer
 	stopped    bool
-	metaQueue  []metaBatch // that wait for their turn
-	metaBusy   bool
 	blobs      []blobChange // those of SetBlob that wait for theirs
 	recovery   Recovery
 	// afterStep is for tests: it is called at the end of every step.

@@ -15,7 +15,11 @@ import (
 const keyBad = "b"
 
 func (a *Array) loadBad() error {
-	return a.loadMeta(keyBad, func(_, v []byte) error { return a.back.Bad.Load(v) })
+	v, err := a.meta.Get(keyBad)
+	if err != nil {
+		return err
+	}
+	return a.back.Bad.Load(v)
 }
 
 // noteBad puts the sectors of a read that failed their checksums on the list.

@@ -21,7 +21,7 @@ type blobChange struct {
 // has returned takes the change back first.
 func (a *Array) changeObjects(do func() (undo func()), done func(error)) {
 	var undo func()
-	a.commitMeta(func() []block.KV {
+	a.meta.Commit(func() []block.KV {
 		undo = do()
 		return a.encodeObjects()
 	}, func(err error) {
@@ -50,10 +50,18 @@ func (a *Array) encodeObjects() []block.KV {
 	return []block.KV{{Key: []byte(keyObjects), Value: b}}
 }
 
+// entryAgain returns what an entry that is in doubt is now: the objects may have been taken back.
+func (a *Array) entryAgain(e block.KV) []block.KV {
+	if string(e.Key) == keyObjects {
+		return a.encodeObjects()
+	}
+	return []block.KV{e}
+}
+
 // takeBack commits the objects once more after a batch has failed: nobody knows what the store has of that batch. then
 // hears why this failed, too, if it did: the next start may find the change done or not.
 func (a *Array) takeBack(then func(again error)) {
-	a.commitMeta(a.encodeObjects, func(again error) {
+	a.meta.Commit(a.encodeObjects, func(again error) {
 		then(again)
 		a.endStep()
 	})

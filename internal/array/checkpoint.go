@@ -1,7 +1,9 @@
 package array
 
 import (
+	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/ticket"
@@ -23,13 +25,18 @@ import (
 //	o        objects, JSON
 //	b        bad sectors, see bad.go
 //	c        seq u64, tail u64: where replay begins; last u64: the last record it may have
-//	g        number and digest, see meta.go
+//	g        number and digest, see the package metadata
 //	r, n     roots and nodes of the maps, see extent
 //
 // Integers in values are little endian.
 const (
 	keyObjects    = "o"
 	keyCheckpoint = "c"
+)
+
+var (
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+	le         = binary.LittleEndian
 )
 
 // checkpointStep is the number of nodes that one step writes: some 50 us of work.
@@ -64,7 +71,7 @@ const checkpointBytes = 32 << 20
 // checkpoint starts one when the log is half full, or when it is forced and there
 // is anything to write. When the array is broken the log stays as it is for the next start.
 func (a *Array) checkpoint(force bool) {
-	if a.ckpt.running || a.meta == nil || !a.payload || a.broken != "" {
+	if a.ckpt.running || a.meta.Closed() || !a.payload || a.broken != "" {
 		return
 	}
 	if used := a.log.Used(); used < a.log.Size()/2 && !((force || a.log.Starved()) && used > 0) {
@@ -103,7 +110,7 @@ func (a *Array) commitCheckpoint(err error) {
 	}
 	a.ckpt.since = max(1, a.exec.Now())
 	a.watch()
-	a.commitMeta(a.checkpointBatch, func(err error) {
+	a.meta.Commit(a.checkpointBatch, func(err error) {
 		a.ckpt.since = 0
 		if a.ckpt.late {
 			a.ckpt.late = false

@@ -1,11 +1,13 @@
 package array
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/store"
 )
 
 // doubtStore has a meta store that fails chosen batches, of which all is there or nothing.
@@ -167,9 +169,10 @@ func TestNoCheckpointsWhenBroken(t *testing.T) {
 
 // TestStopWaitsForTheMetaStore: a change that comes while the array stops has its answer before who stopped it may close the store.
 func TestStopWaitsForTheMetaStore(t *testing.T) {
-	r := rigOver(t, Options{}, func(under block.Store) block.Store { return under })
+	s := &lateBatches{late: 1e6}
+	r := rigOver(t, Options{}, func(under block.Store) block.Store { s.Store = under; return s })
 	r.pool("p", PoolSpec{}, 64<<20)
-	r.a.meta = lateMeta{r.a.meta, r.clock, 1e6}
+	s.x = r.clock
 	answered, ended := false, false
 	r.a.Stop(func(error) {
 		if ended = true; !answered {
@@ -181,4 +184,38 @@ func TestStopWaitsForTheMetaStore(t *testing.T) {
 	if !ended {
 		t.Error("the array does not stop")
 	}
+}
+
+// TestBatchAboveTheLimit: a change that the meta store does not take at once ends with an error that says so; it is not in doubt, and
+// the array goes on.
+func TestBatchAboveTheLimit(t *testing.T) {
+	r := newRig(t, Options{}, false)
+	r.store = store.NewMemory(r.clock, store.MemoryOptions{BatchLimit: 64 << 10})
+	r.open()
+	r.pool("p", PoolSpec{}, 64<<20)
+	set := func(name string, n int) (err error) {
+		err = errors.New("it does not end")
+		r.a.SetBlob(name, bytes.Repeat([]byte{1}, n), func(e error) { err = e })
+		r.clock.Run()
+		return err
+	}
+	for _, step := range []struct {
+		name string
+		n    int
+		ok   bool
+	}{{"a", 1000, true}, {"b", 100_000, false}, {"c", 1000, true}, {"b", 1000, true}} {
+		err := set(step.name, step.n)
+		if (err == nil) != step.ok || err != nil && !errors.Is(err, block.ErrBatch) {
+			t.Errorf("a value of %d bytes: %v", step.n, err)
+		}
+	}
+	v := r.volume("v", "p", 16<<20, true)
+	mustOK(t, r.do(v, write(0, 64)))
+	r.crash()
+	for name, n := range map[string]int{"a": 1000, "b": 1000, "c": 1000} {
+		if got := len(r.a.Blob(name)); got != n {
+			t.Errorf("%s has %d bytes", name, got)
+		}
+	}
+	r.check()
 }

@@ -1,21 +1,11 @@
 package array
 
-import (
-	"github.com/arraysim/arraysim/internal/array/nvlog"
-	"github.com/arraysim/arraysim/internal/block"
-)
+import "github.com/arraysim/arraysim/internal/array/nvlog"
 
 // When NVRAM is flushed and the mdisks are synced, so that pages of the write cache become free:
 // package wcache knows which ones, and package nvlog the rules about a loss of power.
 
 const cycleInterval = 200_000_000
-
-// durable is what the array knows of the meta store's batches.
-type durable struct {
-	gen     uint64 // number of the last batch that went to the meta store
-	stored  digest
-	inDoubt []block.KV // entries of the batches that have failed since one was durable
-}
 
 // flushEnded hears that a flush has ended.
 func (a *Array) flushEnded(end nvlog.Outcome) {

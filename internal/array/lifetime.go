@@ -47,7 +47,7 @@ func (a *Array) Stop(done func(error)) {
 	}
 	last := func(err error) {
 		a.flusher.Last(func(last error) {
-			a.meta = nil // what waits for its turn is refused
+			a.meta.Close() // what waits for its turn is refused
 			a.afterBatches(func() { done(errors.Join(err, last)) })
 		})
 	}
@@ -61,7 +61,7 @@ func (a *Array) Stop(done func(error)) {
 
 // afterBatches calls fn when the meta store has no batch under way: its end writes to NVRAM.
 func (a *Array) afterBatches(fn func()) {
-	if a.metaBusy {
+	if a.meta.Busy() {
 		a.exec.At(a.exec.Now()+1_000_000, func() { a.afterBatches(fn) })
 		return
 	}
@@ -77,7 +77,7 @@ func (a *Array) lastCheckpoint(done func(error)) {
 			done(err)
 			return
 		}
-		a.commitMeta(a.checkpointBatch, func(err error) {
+		a.meta.Commit(a.checkpointBatch, func(err error) {
 			if err != nil {
 				done(err)
 				return

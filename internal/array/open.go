@@ -8,6 +8,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/media"
+	"github.com/arraysim/arraysim/internal/array/metadata"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/array/wcache"
@@ -87,7 +88,7 @@ func Open(opt Options) (*Array, error) {
 	if err != nil {
 		return nil, err
 	}
-	return openCopy(meta, func() (*Array, error) {
+	return metadata.FromBest(meta, func() (*Array, error) {
 		a := newArray(opt)
 		a.rows = nvlog.OpenRows(nv, ownerOf)
 		a.openBackend()
@@ -99,9 +100,10 @@ func Open(opt Options) (*Array, error) {
 			Hooks: wcache.Hooks{Stepped: a.endStep, Left: func(id uint32) { a.vols[id].left() }, Settled: a.settled,
 				Freed: a.gaveRoom, Relieved: func(pool uint16) { a.pools[pool].part.Relieved() }}})
 		a.gate = admission.New(a.cache, a.log)
-		a.meta = meta
+		a.meta = metadata.New(meta, a.exec, metadata.Hooks{Durable: a.flusher.SetGeneration, Again: a.entryAgain})
+		a.ckpt.limit = min(a.ckpt.limit, a.meta.Limit())
 		return a, a.recover(fresh)
-	}, nv.Saved)
+	}, func() uint64 { return nv.Saved().Generation })
 }
 
 // newArray returns an array without its parts.

@@ -11,35 +11,69 @@ import (
 	"github.com/arraysim/arraysim/internal/testkit"
 )
 
-// TestFormat1 opens a folder that a program of NVRAM format 1 left when it was killed:
-// sectors 0+4000 written with stamp 1 and destaged, then 1000+500 zeroed, 2000+300 written with
-// stamp 2, 9001+77 with stamp 3.
-func TestFormat1(t *testing.T) {
-	dir := testkit.Unpack(t, "testdata/format1.tar.gz")
-	want := make([]byte, 8<<20)
-	for _, w := range []struct{ at, n, stamp uint64 }{{0, 4000, 1}, {1000, 500, 0}, {2000, 300, 2}, {9001, 77, 3}} {
+// stampedAt is sectors that were written with a stamp; 0: they are zeros.
+type stampedAt struct{ at, n, stamp uint64 }
+
+// contents returns what a volume holds that was written so.
+func contents(size int, writes []stampedAt) []byte {
+	b := make([]byte, size)
+	for _, w := range writes {
 		for s := range w.n {
-			b := want[(w.at+s)*512 : (w.at+s+1)*512]
-			if clear(b); w.stamp != 0 {
-				fillStamp(b, w.stamp<<20|s)
+			sector := b[(w.at+s)*512 : (w.at+s+1)*512]
+			if clear(sector); w.stamp != 0 {
+				fillStamp(sector, w.stamp<<20|s)
 			}
 		}
 	}
+	return b
+}
+
+// opensOld opens a folder that an older program has left, several times, and compares its volumes.
+func opensOld(t *testing.T, dir string, want map[string][]byte, look func(*Array)) {
+	t.Helper()
 	for start := range 3 {
 		r := openLive(t, dir, Options{CacheBytes: 1 << 20, LogBytes: 64 << 10})
-		got := make([]byte, len(want))
 		r.exec.Lock()
-		v, version, rep := r.a.Volume("v"), r.a.cache.NV.Format(), r.a.Check(true)
+		version, rep := r.a.cache.NV.Format(), r.a.Check(true)
+		look(r.a)
 		r.exec.Unlock()
-		if s := r.do(v, &block.Request{Op: block.OpRead, Range: rng(0, 8<<11), Data: [][]byte{got}}); s != block.OK || !bytes.Equal(got, want) {
-			t.Errorf("start %d: the data reads %v, equal: %v", start, s, bytes.Equal(got, want))
+		for name, data := range want {
+			got := make([]byte, len(data))
+			if s := r.do(r.a.Volume(name), &block.Request{Op: block.OpRead, Range: rng(0, uint64(len(data)/512)), Data: [][]byte{got}}); s != block.OK || !bytes.Equal(got, data) {
+				t.Errorf("start %d: the data of %s reads %v, equal: %v", start, name, s, bytes.Equal(got, data))
+			}
 		}
 		if version != nvlog.Version || len(rep.Problems) > 0 {
 			t.Errorf("start %d: version %d, %v", start, version, rep.Problems)
 		}
 		r.close()
 	}
+}
+
+// TestFormat1 opens a folder that a program of NVRAM format 1 left when it was killed:
+// sectors 0+4000 written with stamp 1 and destaged, then 1000+500 zeroed, 2000+300 written with
+// stamp 2, 9001+77 with stamp 3.
+func TestFormat1(t *testing.T) {
+	dir := testkit.Unpack(t, "testdata/format1.tar.gz")
+	v := contents(8<<20, []stampedAt{{0, 4000, 1}, {1000, 500, 0}, {2000, 300, 2}, {9001, 77, 3}})
+	opensOld(t, dir, map[string][]byte{"v": v}, func(*Array) {})
 	if _, err := os.Stat(filepath.Join(dir, "mdisk", "p.a.sum")); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestFormat2 opens a folder that a program of the present formats left when it was killed, before NVRAM
+// was cut into parts and batches were bounded. Behind a drain, a checkpoint and a blob it did the same as
+// in TestFormat1, and placed sectors 512+2048 of v at the start of w before the last write.
+func TestFormat2(t *testing.T) {
+	dir := testkit.Unpack(t, "testdata/format2.tar.gz")
+	v := contents(8<<20, []stampedAt{{0, 4000, 1}, {1000, 500, 0}, {2000, 300, 2}})
+	w := make([]byte, 8<<20)
+	copy(w, v[512*512:2560*512])
+	copy(v[9001*512:], contents(77*512, []stampedAt{{0, 77, 3}}))
+	opensOld(t, dir, map[string][]byte{"v": v, "w": w}, func(a *Array) {
+		if got := a.Blob("b"); string(got) != "blob" {
+			t.Errorf("the blob is %q", got)
+		}
+	})
 }

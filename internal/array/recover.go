@@ -56,10 +56,10 @@ func (a *Array) recover(fresh bool) error {
 	if err != nil {
 		return err
 	}
-	if err := a.checkMeta(saved); err != nil {
+	if err := a.meta.Check(saved.Generation); err != nil {
 		return err
 	}
-	if err := a.settleCopies(); err != nil {
+	if err := a.meta.SettleCopies(); err != nil {
 		return err
 	}
 	if fresh && len(a.objects.Volumes) > 0 {
@@ -87,7 +87,7 @@ func (a *Array) recover(fresh bool) error {
 	if err := a.countReferences(); err != nil {
 		return err
 	}
-	if err := a.flusher.Truncate(a.gen); err != nil {
+	if err := a.flusher.Truncate(a.meta.Generation()); err != nil {
 		return err
 	}
 	if err := a.loadPages(); err != nil {
@@ -114,23 +114,21 @@ func (a *Array) replayEdit(e nvlog.Edit) {
 	v.apply(&e)
 }
 
+// CheckCopies reads all copies of the meta store and names those that are damaged, a line each. It may only be called
+// before the array serves. The next start makes them anew.
+func (a *Array) CheckCopies() (lines []string) { return a.meta.CheckCopies() }
+
 // Recovery tells what the last start found.
 func (a *Array) Recovery() Recovery { return a.recovery }
 
 func (a *Array) loadObjects() error {
-	found := false
-	err := a.loadMeta(keyObjects, func(k, v []byte) error {
-		if string(k) == keyObjects {
-			found = true
-			return json.Unmarshal(v, &a.objects)
-		}
-		return nil
-	})
+	v, err := a.meta.Get(keyObjects)
+	if a.objects = (objects{UUID: a.opt.UUID, NextVolume: 1}); v != nil {
+		a.objects = objects{}
+		err = json.Unmarshal(v, &a.objects)
+	}
 	if err != nil {
 		return fmt.Errorf("the array's objects cannot be read: %w", err)
-	}
-	if !found {
-		a.objects = objects{UUID: a.opt.UUID, NextVolume: 1}
 	}
 	if err := a.objects.validate(); err != nil {
 		return fmt.Errorf("the array's objects are damaged: %w; restore the data folder from a copy", err)
@@ -153,27 +151,27 @@ func (a *Array) loadObjects() error {
 }
 
 func (a *Array) loadPosition() (seq uint64, tail int, last uint64, err error) {
-	err = a.loadMeta(keyCheckpoint, func(k, v []byte) error {
-		if len(v) == 16 { // format version 1
-			v = append(v[:16:16], v[:8]...)
-		}
-		if len(v) != 24 {
-			return fmt.Errorf("the checkpoint's position is damaged")
-		}
-		seq, tail, last = le.Uint64(v), int(le.Uint64(v[8:])), le.Uint64(v[16:])
-		return nil
-	})
-	return seq, tail, last, err
+	v, err := a.meta.Get(keyCheckpoint)
+	if err != nil || v == nil {
+		return 0, 0, 0, err
+	}
+	if len(v) == 16 { // format version 1
+		v = append(v[:16:16], v[:8]...)
+	}
+	if len(v) != 24 {
+		return 0, 0, 0, fmt.Errorf("the checkpoint's position is damaged")
+	}
+	return le.Uint64(v), int(le.Uint64(v[8:])), le.Uint64(v[16:]), nil
 }
 
 // loadMaps builds the maps from the checkpoint, from the roots down. Pages that no
 // root leads to are what a checkpoint had no time to remove.
 func (a *Array) loadMaps() error {
 	var saved extent.Saved
-	if err := a.loadMeta(extent.KeyRoot, saved.AddRoot); err != nil {
+	if err := a.meta.Load(extent.KeyRoot, saved.AddRoot); err != nil {
 		return err
 	}
-	if err := a.loadMeta(extent.KeyNode, saved.AddNode); err != nil {
+	if err := a.meta.Load(extent.KeyNode, saved.AddNode); err != nil {
 		return err
 	}
 	for _, v := range a.Volumes() {
@@ -234,9 +232,9 @@ func (a *Array) firstCheckpoint() error {
 	for a.ckpt.first = true; a.ckpt.running; a.batchDone() {
 		for !a.fillBatch(1 << 20) {
 		}
-		if err := a.meta.CommitNow(a.sealBatch(a.ckpt.out)); err != nil {
+		if err := a.meta.CommitNow(a.ckpt.out); err != nil {
 			return fmt.Errorf("the first checkpoint could not be written: %w", err)
 		}
 	}
-	return a.flusher.Commission(a.gen)
+	return a.flusher.Commission(a.meta.Generation())
 }

@@ -165,7 +165,7 @@ func TestRootsOfDeletedVolumesGo(t *testing.T) {
 	r.pool("p", PoolSpec{}, 64<<20)
 	v, w := r.volume("v", "p", 8<<20, true), r.volume("w", "p", 8<<20, true)
 	roots := func() (n int) {
-		if err := r.a.meta.Load([]byte(extent.KeyRoot), func(_, _ []byte) error { n++; return nil }); err != nil {
+		if err := r.a.meta.Load(extent.KeyRoot, func(_, _ []byte) error { n++; return nil }); err != nil {
 			t.Fatal(err)
 		}
 		return n
@@ -225,11 +225,12 @@ func TestSilenceIsTold(t *testing.T) {
 	is("when it has answered", *heard, 1, 0)
 	is("a volume of another pool", *other)
 
-	r = rigOver(t, Options{}, func(under block.Store) block.Store { return under })
+	late := &lateBatches{late: 90e9}
+	r = rigOver(t, Options{}, func(under block.Store) block.Store { late.Store = under; return late })
 	r.pool("p", PoolSpec{}, 64<<20)
 	v = r.volume("v", "p", 16<<20, true)
 	heard = told(r, v)
-	r.a.meta = lateMeta{r.a.meta, r.clock, 90e9}
+	late.x = r.clock
 	mustOK(t, r.do(v, write(0, 8)))
 	r.a.checkpoint(true)
 	r.clock.RunUntil(r.clock.Now() + 60e9)
@@ -238,13 +239,27 @@ func TestSilenceIsTold(t *testing.T) {
 	is("when it is durable", *heard, 1, 0)
 }
 
-// lateMeta is a meta store whose batches take so long.
-type lateMeta struct {
-	block.MetaStore
+// lateBatches has a meta store whose batches take so long, once x is set.
+type lateBatches struct {
+	block.Store
 	x    block.Executor
 	late int64
 }
 
+func (s *lateBatches) Meta() (block.MetaStore, error) {
+	m, err := s.Store.Meta()
+	return lateMeta{m, s}, err
+}
+
+type lateMeta struct {
+	block.MetaStore
+	s *lateBatches
+}
+
 func (m lateMeta) Commit(batch []block.KV, done func(error)) {
-	m.x.At(m.x.Now()+m.late, func() { m.MetaStore.Commit(batch, done) })
+	if m.s.x == nil {
+		m.MetaStore.Commit(batch, done)
+		return
+	}
+	m.s.x.At(m.s.x.Now()+m.s.late, func() { m.MetaStore.Commit(batch, done) })
 }

@@ -32,52 +32,6 @@ type Executor interface {
 	Post(fn func())
 }
 
-// IO is one transfer between the array and a Medium. Buffers belong to the
-// medium until Done, which is called exactly once, on the executor.
-type IO struct {
-	Write bool
-	Off   uint64   // bytes, a multiple of 512
-	Vec   [][]byte // nil entries are not allowed; nil Vec with N set moves no payload
-	N     uint64   // bytes; equals VecLen(Vec) unless the medium keeps no payload
-	// Sums of a write are the CRC32C of its sectors, from where the data entered the
-	// array, so that damage on the way is found when it is read; nil: the medium
-	// computes them.
-	Sums []uint32
-	Err  error
-	Done func(*IO)
-	Ctx  any
-}
-
-// ChecksumError is the error of a read whose data does not match its checksums.
-type ChecksumError struct {
-	Medium  string
-	Sectors []uint64 // of 512 bytes, counted from the start of the medium
-	Sums    []uint32 // what their checksums should be
-}
-
-func (e *ChecksumError) Error() string {
-	return fmt.Sprintf("mdisk %s: the checksum of sector %d is wrong, and of %d others", e.Medium, e.Sectors[0], len(e.Sectors)-1)
-}
-
-// Medium is the bytes of one mdisk. Submit may complete transfers before it
-// returns (Done is then called from inside Submit) when they cannot wait for a
-// disk; it never blocks. Sync completes when all writes that were done before it
-// survive power loss.
-type Medium interface {
-	Size() uint64
-	Submit([]*IO)
-	Sync(done func(error))
-}
-
-// Abandoner is a Medium that gives the buffers of a read back before it has ended: a disk
-// that never answers must not keep who reads from it waiting.
-type Abandoner interface {
-	// Abandon sets Vec of a read that Submit got and whose Done was not called yet to nil. The
-	// medium does not touch the buffers any more when it returns. Done is called all the same, whenever the
-	// medium is done with it. It is called with the executor held and does not wait for a disk.
-	Abandon(*IO)
-}
-
 // KV is one entry of a MetaStore batch; a nil Value deletes the key.
 type KV struct {
 	Key   []byte
@@ -85,14 +39,22 @@ type KV struct {
 }
 
 // MetaStore keeps checkpoints and the objects of an array: an ordered map with
-// atomic, durable batches.
+// atomic, durable batches of bounded size.
 type MetaStore interface {
+	// Limit is how many bytes the keys and values of a batch may have together: at the least 16 MiB. It is
+	// constant. A store names what it can apply atomically: its own limit, or that of whoever keeps it.
+	Limit() int
 	// Commit applies the batch atomically and durably and then calls done on the
-	// executor. The slices belong to the store until then. Batches are applied in
-	// the order of the calls.
+	// executor, never from inside. The slices belong to the store until then. Batches are applied in
+	// the order of the calls. Of a batch above Limit nothing is applied, and the error is ErrBatch. After
+	// any other error nobody knows whether the batch was applied; those behind it may be all the same.
 	Commit(batch []KV, done func(error))
 	// CommitNow is Commit that waits; only used while an array is being opened.
 	CommitNow(batch []KV) error
+	// Get returns the value of a key, nil if there is none. The value belongs to the caller. It sees what
+	// was committed before. It waits, and is only used while an array is being opened: who needs few keys
+	// of many does not load them all.
+	Get(key []byte) ([]byte, error)
 	// Load calls fn for every entry whose key has the prefix, in key order.
 	// Only used while an array is being opened; key and value are valid in fn only.
 	Load(prefix []byte, fn func(key, value []byte) error) error
@@ -112,6 +74,21 @@ type MetaCopies interface {
 
 // ErrFull is the error of a write for which the store has no room now.
 var ErrFull = errors.New("the file system of the data folder is full")
+
+// ErrBatch is the error of a batch that is larger than the MetaStore takes.
+var ErrBatch = errors.New("the batch is larger than the meta store takes at once")
+
+// CheckBatch returns nil, or ErrBatch with both sizes if a batch is larger than a limit in bytes.
+func CheckBatch(batch []KV, limit int) error {
+	n := 0
+	for _, e := range batch {
+		n += len(e.Key) + len(e.Value)
+	}
+	if n > limit {
+		return fmt.Errorf("%w: %d bytes, and not %d", ErrBatch, limit, n)
+	}
+	return nil
+}
 
 // ErrSize is the error of a Region that was made with another size.
 var ErrSize = errors.New("it was made with another size")

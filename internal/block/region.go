@@ -106,8 +106,9 @@ func (m *RegionMemory) Part(p Part) []byte {
 //
 // All that was written before the last Commit or Flush that has ended well. Of what came after it,
 // the first so and so much, in the order of the calls of Announce and Append; it may end anywhere,
-// within a call as well: of a record the first bytes, of a page some sectors, of a descriptor the
-// first words, of the state whole sectors. What several calls have written may get there together.
+// within a call as well: of a record the first bytes, of a page some sectors, of descriptors and of
+// the state whole ones and whole sectors, never a part of one: where several records are on their way,
+// nobody could tell a half descriptor from a damaged one. What several calls have written may get there together.
 // If it can arrive in part then, it arrives in the order of the parts: pages, descriptors, records,
 // state. So where a record is there, so are the descriptors that it counts, and where the state
 // names a record, that is there. A local Region keeps all of it.
@@ -137,9 +138,11 @@ type Region interface {
 
 	// Announce says that n bytes of a part are about to be written, from off on; never of the log or
 	// of the counters. They are written until the next call of Append, Commit or Flush, and before the
-	// executor is let go. The Region notes it, and takes the bytes at that call or later: as long as a
-	// page or a descriptor counts, and a sector of the state is not announced again, they stay as they
-	// are. It must not block, and should not allocate: there are several calls a command.
+	// executor is let go. The Region notes it, and takes the bytes at that call or later: until they are
+	// announced again they stay as they are. A page is announced again only when nothing that counts
+	// refers to it, which has survived a Flush; of a descriptor that counts, only the mark that it does not
+	// any more is written, and its checksum. It must not block, and should not allocate: there are several
+	// calls a command.
 	Announce(part Part, off, n int)
 
 	// Append puts a record into the log, from at on. It takes a copy: the record belongs to the caller.
@@ -153,8 +156,8 @@ type Region interface {
 
 	// Commit calls done when all that was appended, and announced and written, before the call survives
 	// the death of the process. It calls done from inside only if it needs no time at all. Calls end in
-	// their order, and many are under way at a time. On an error the array acknowledges nothing that came
-	// behind the last Commit that ended well, and takes no more writes.
+	// their order, and many are under way at a time. On an error the array acknowledges no write that
+	// came behind the last Commit that ended well, and takes no more.
 	Commit(done func(error))
 
 	// Flush calls done when all that was written before the call survives a loss of power, counters and

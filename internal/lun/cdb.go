@@ -130,7 +130,6 @@ func (d *Device) extents(c *Command, r *block.Request) {
 	}
 }
 
-
 // Lengths of an EXTENDED COPY(LID1) parameter list (SPC-4 6.4).
 const (
 	copyHead        = 16

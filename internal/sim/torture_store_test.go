@@ -233,6 +233,10 @@ func (k tortureMeta) inner() block.MetaStore {
 
 func (k tortureMeta) CommitNow(batch []block.KV) error { return k.inner().CommitNow(batch) }
 
+func (k tortureMeta) Limit() int { return k.inner().Limit() }
+
+func (k tortureMeta) Get(key []byte) ([]byte, error) { return k.inner().Get(key) }
+
 func (k tortureMeta) Load(prefix []byte, fn func(key, value []byte) error) error {
 	return k.inner().Load(prefix, fn)
 }

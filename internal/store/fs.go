@@ -2,6 +2,8 @@ package store
 
 import (
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"hash/fnv"
 	"os"
 	"sync"
@@ -42,6 +44,9 @@ type DataFile interface {
 	NextData(off int64) (start, end int64, err error)
 	// Sync makes what was written survive power loss.
 	Sync() error
+	// Punch makes zeros of [off, off+n) and gives back the blocks that lie in it; the size stays.
+	// errors.ErrUnsupported: the file system cannot, and nothing has changed.
+	Punch(off, n int64) error
 	// Map allocates the first size bytes and maps them into memory.
 	Map(size int) (Mapping, error)
 	Close() error
@@ -128,6 +133,16 @@ func (o *osFile) NextData(off int64) (start, end int64, err error) {
 	}
 	end, err = unix.Seek(o.fd, start, unix.SEEK_HOLE)
 	return start, end, err
+}
+
+func (o *osFile) Punch(off, n int64) error {
+	err := block.Again(func() error {
+		return unix.Fallocate(o.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
+	})
+	if err == unix.EOPNOTSUPP || err == unix.ENOSYS {
+		return fmt.Errorf("%w (%w)", errors.ErrUnsupported, err)
+	}
+	return err
 }
 
 func (o *osFile) Sync() error  { return block.Again(func() error { return unix.Fdatasync(o.fd) }) }

@@ -50,6 +50,8 @@ type fileMedium struct {
 	// waits: the file system cannot read without waiting; only touched on the executor.
 	waits bool
 	own   scratch // checksums of an operation on the executor
+	// discarded are the bytes that Discard has discarded; only touched on the executor.
+	discarded uint64
 	// users are the jobs of workers, and the pool until it removes the mdisk; the last one closes it.
 	users atomic.Int32
 }
@@ -218,7 +220,8 @@ func (m *fileMedium) Size() uint64 { return m.size }
 // for a disk: waking a worker would cost more.
 const smallBatch = 64 << 10
 
-// Submit does at once what cannot wait, and hands the rest to a worker, as one batch.
+// Submit does at once what cannot wait, and hands the rest to a worker, as one batch. The kernel and the
+// workers take transfers in their order: class and deadline are not looked at.
 func (m *fileMedium) Submit(ios []*block.IO) {
 	var rest []*block.IO
 	budget := uint64(0)

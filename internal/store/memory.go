@@ -20,6 +20,8 @@ import (
 type MemoryOptions struct {
 	// Discard keeps no payload: reads give zeros and the array moves no data.
 	Discard bool
+	// BatchLimit is what a batch of the meta store may have, in bytes; 0: as much as in a folder.
+	BatchLimit int
 }
 
 // Memory is a store in the memory of the process. Opening it again finds what was
@@ -139,6 +141,8 @@ type memMedium struct {
 	m      *Memory
 	size   uint64
 	chunks map[uint64][]byte
+	// discarded are the bytes that Discard was given.
+	discarded uint64
 }
 
 func (d *memMedium) Size() uint64 { return d.size }
@@ -199,9 +203,43 @@ func (d *memMedium) transfer(io *block.IO) {
 
 func (d *memMedium) Sync(done func(error)) { done(nil) }
 
+// Discard gives whole chunks back and clears parts of others.
+func (d *memMedium) Discard(off, n uint64, done func(error)) {
+	d.discarded += n
+	for n > 0 {
+		in := off % memChunk
+		k := min(n, memChunk-in)
+		if c := d.chunks[off/memChunk]; k == memChunk {
+			delete(d.chunks, off/memChunk)
+		} else if c != nil {
+			clear(c[in : in+k])
+		}
+		off, n = off+k, n-k
+	}
+	done(nil)
+}
+
+func (d *memMedium) Discarded() uint64 { return d.discarded }
+
 type memMeta struct{ m *Memory }
 
+// batchLimit is what a batch may have: far below the 4 GiB that Pebble takes, and what it takes of
+// memory.
+const batchLimit = 256 << 20
+
+func (k memMeta) Limit() int {
+	if n := k.m.opt.BatchLimit; n != 0 {
+		return n
+	}
+	return batchLimit
+}
+
+func (k memMeta) Get(key []byte) ([]byte, error) { return bytes.Clone(k.m.kv[string(key)]), nil }
+
 func (k memMeta) CommitNow(batch []block.KV) error {
+	if err := block.CheckBatch(batch, k.Limit()); err != nil {
+		return err
+	}
 	for _, e := range batch {
 		if e.Value == nil {
 			delete(k.m.kv, string(e.Key))

@@ -109,8 +109,23 @@ func (m *metaCopies) Load(prefix []byte, fn func(key, value []byte) error) error
 	return m.errs[m.chosen]
 }
 
+// Get reads the chosen copy.
+func (m *metaCopies) Get(key []byte) ([]byte, error) {
+	if c := m.copies[m.chosen]; c != nil {
+		return c.get(key)
+	}
+	return nil, m.errs[m.chosen]
+}
+
+// Limit is the same for all copies.
+func (m *metaCopies) Limit() int { return batchLimit }
+
 // Commit queues a batch in all copies.
 func (m *metaCopies) Commit(batch []block.KV, done func(error)) {
+	if err := block.CheckBatch(batch, m.Limit()); err != nil {
+		m.s.exec.Post(func() { done(err) })
+		return
+	}
 	left, good := 0, 0
 	var failed error
 	for _, c := range m.copies {
@@ -142,6 +157,9 @@ func (m *metaCopies) Commit(batch []block.KV, done func(error)) {
 
 // CommitNow applies a batch to all copies.
 func (m *metaCopies) CommitNow(batch []block.KV) error {
+	if err := block.CheckBatch(batch, m.Limit()); err != nil {
+		return err
+	}
 	good := false
 	var failed error
 	for _, c := range m.copies {
@@ -313,6 +331,19 @@ func (m *pebbleMeta) CommitNow(batch []block.KV) error {
 		return err
 	}
 	return m.fs.failure()
+}
+
+// get reads one key.
+func (m *pebbleMeta) get(key []byte) ([]byte, error) {
+	v, closer, err := m.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	own := append([]byte{}, v...)
+	return own, closer.Close()
 }
 
 // Load iterates over a prefix.

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"errors"
+
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -198,6 +200,23 @@ func (m *timedMedium) Abandon(io *block.IO) {
 	if inner, ok := m.inner.(block.Abandoner); ok {
 		inner.Abandon(io)
 	}
+}
+
+// Discard takes no time of the servers: an array's disks only note it.
+func (m *timedMedium) Discard(off, n uint64, done func(error)) {
+	if inner, ok := m.inner.(block.Discarder); ok {
+		inner.Discard(off, n, done)
+		return
+	}
+	done(errors.ErrUnsupported)
+}
+
+// Discarded returns what the inner medium has discarded.
+func (m *timedMedium) Discarded() uint64 {
+	if inner, ok := m.inner.(block.Discarder); ok {
+		return inner.Discarded()
+	}
+	return 0
 }
 
 // run moves the bytes: the inner medium completes the transfer.

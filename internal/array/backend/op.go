@@ -47,9 +47,14 @@ func (d *Mdisk) Op(write bool, off, n uint64, why block.Reason) *Op {
 		x.next = nil
 	}
 	x.d = d
-	x.IO.Write, x.IO.Off, x.IO.N, x.Reason = write, off, n, why
+	x.IO.Write, x.IO.Off, x.IO.N, x.Reason, x.IO.Class = write, off, n, why, classes[why]
 	return x
 }
+
+// classes says how urgent what has a reason is.
+var classes = [block.NumReasons]block.Class{block.ReasonDestage: block.ClassDestage, block.ReasonWriteThrough: block.ClassHost,
+	block.ReasonFlush: block.ClassDestage, block.ReasonStage: block.ClassHost, block.ReasonCopyRead: block.ClassCopy,
+	block.ReasonRMW: block.ClassHost, block.ReasonScrub: block.ClassScrub}
 
 // recycle takes an operation back that has ended.
 func (b *Backend) recycle(x *Op) {
@@ -114,6 +119,9 @@ func (x *Op) hand() {
 // what that causes must not meet a map or a list that somebody is walking over.
 func (b *Backend) collect(x *Op) {
 	x.handed = b.exec.Now()
+	if x.IO.Deadline = 0; x.IO.Class <= block.ClassCopy { // else nobody waits
+		x.IO.Deadline = x.handed + Patience
+	}
 	if x.d.out++; x.d.out == 1 {
 		x.d.progress = x.handed
 	}

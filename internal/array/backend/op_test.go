@@ -227,3 +227,35 @@ func TestErrorsReachTheirOperation(t *testing.T) {
 		t.Errorf("heard: %q", r.seen)
 	}
 }
+
+// TestClasses: a medium hears what each operation is for, and until when somebody waits for it, counted from when it got it.
+func TestClasses(t *testing.T) {
+	want := map[block.Reason]block.Class{block.ReasonStage: block.ClassHost, block.ReasonRMW: block.ClassHost, block.ReasonWriteThrough: block.ClassHost,
+		block.ReasonCopyRead: block.ClassCopy, block.ReasonDestage: block.ClassDestage, block.ReasonFlush: block.ClassDestage, block.ReasonScrub: block.ClassScrub}
+	r := newRig(t)
+	d, m := r.mdisk("m", Limits{IOPS: 1})
+	var got []*block.IO
+	m.fail = func(io *block.IO) error {
+		seen := *io
+		got = append(got, &seen)
+		return nil
+	}
+	for why := range block.NumReasons {
+		x := d.Op(why != block.ReasonStage, 0, 512, why)
+		x.IO.Vec = append(x.IO.Vec, make([]byte, 512))
+		d.start(x, func(*Op) {})
+	}
+	r.clock.Run()
+	if len(got) != len(want) || len(got) != int(block.NumReasons) {
+		t.Fatalf("%d operations were done", len(got))
+	}
+	for i, io := range got {
+		why, deadline := block.Reason(i), int64(0)
+		if want[why] <= block.ClassCopy {
+			deadline = int64(i+1)*second + Patience
+		}
+		if io.Class != want[why] || io.Deadline != deadline {
+			t.Errorf("%v: class %v, deadline %d; want %v, %d", why, io.Class, io.Deadline, want[why], deadline)
+		}
+	}
+}

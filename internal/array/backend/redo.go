@@ -89,6 +89,7 @@ func (d *Mdisk) redoNow() {
 // rewrite starts the write of a run of sectors.
 func (d *Mdisk) rewrite(i int, w *Rewrite, first, run int) {
 	x := d.Op(true, w.Off+uint64(first)*block.SectorSize, uint64(run)*block.SectorSize, block.ReasonDestage)
+	x.IO.Class = block.ClassRebuild
 	if w.Data != nil {
 		x.IO.Vec = append(x.IO.Vec, w.Data[first*block.SectorSize:(first+run)*block.SectorSize])
 		x.IO.Sums = append(x.IO.Sums, w.Sums[first:first+run]...)

@@ -53,6 +53,9 @@ func TestRedo(t *testing.T) {
 	}
 	writes := 0
 	m.fail = func(io *block.IO) error {
+		if io.Class != block.ClassRebuild || io.Deadline != 0 {
+			t.Errorf("a redo writes as %v with deadline %d", io.Class, io.Deadline)
+		}
 		if writes++; writes == 1 && io.Off != 8192 {
 			t.Errorf("the first write is at %d", io.Off)
 		}

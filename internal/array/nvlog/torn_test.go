@@ -42,16 +42,21 @@ func ready(t *testing.T, seed uint64, l Layout, pages, edits int) *firmware {
 	for range 50 + fw.rnd.IntN(200) {
 		fw.step()
 	}
+	fw.makeRoom(pages, edits)
+	return fw
+}
+
+// makeRoom makes room in the log and has so many pages free.
+func (fw *firmware) makeRoom(pages, edits int) {
 	for range 100 {
 		if len(fw.free) >= pages && fw.log.Fits(edits) {
-			return fw
+			return
 		}
 		fw.checkpoint()
 		fw.destage()
 		fw.fl.Poll(true)
 	}
-	t.Fatalf("%s: no room", fw.what)
-	return nil
+	fw.t.Fatalf("%s: no room", fw.what)
 }
 
 // TestTornCommands stops the writes of a command at every byte of its records and its descriptors, and at many of its
@@ -65,6 +70,10 @@ func TestTornCommands(t *testing.T) {
 			l.LogBytes, edits, pages = MinLogBytes, MaxEdits+1+int(s%3), 0
 		}
 		fw := ready(t, s, l, pages, edits)
+		for n := 0; s%4 == 3 && n < 500 && !fw.log.wraps(fw.log.head, recordBytes(min(edits, MaxEdits))); n++ {
+			fw.step()
+			fw.makeRoom(pages, edits)
+		}
 		before, head := slices.Clone(fw.region.mem), fw.log.head
 		var updates []*update
 		stop := fw.watch(func() {}, func(u *update) { updates = append(updates, u) })

@@ -105,6 +105,24 @@ func (m chaosMedium) Sync(done func(error)) {
 	})
 }
 
+// Discard takes its time.
+func (m chaosMedium) Discard(off, n uint64, done func(error)) {
+	d, ok := m.Medium.(block.Discarder)
+	if !ok {
+		done(errors.ErrUnsupported)
+		return
+	}
+	m.c.later(func() { d.Discard(off, n, done) })
+}
+
+// Discarded returns what the wrapped medium has discarded.
+func (m chaosMedium) Discarded() uint64 {
+	if d, ok := m.Medium.(block.Discarder); ok {
+		return d.Discarded()
+	}
+	return 0
+}
+
 type chaosRegion struct {
 	block.Region
 	c *Chaos

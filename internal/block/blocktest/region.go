@@ -375,15 +375,11 @@ func (x *regionTest) isTorn(p block.Part, list []written, k int, now []byte) boo
 	if k+1 >= len(list) || list[k+1].command <= x.committed {
 		return false
 	}
-	old, next := list[k].b[:], list[k+1].b[:]
-	unit := 8
-	switch p {
-	case block.PartLog:
-		unit = 1
-	case block.PartPages, block.PartState:
+	if p != block.PartLog {
 		return false
 	}
-	for n := unit; n < testUnit; n += unit {
+	old, next := list[k].b[:], list[k+1].b[:]
+	for n := 1; n < testUnit; n++ {
 		if bytes.Equal(now[:n], next[:n]) && bytes.Equal(now[n:], old[n:]) {
 			x.saw.torn++
 			return true

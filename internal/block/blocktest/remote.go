@@ -139,7 +139,9 @@ func (p *Partner) tear(m *message, rnd *rand.Rand) {
 	switch u.part {
 	case block.PartPages, block.PartState:
 		unit = block.SectorSize
-	case block.PartDescriptors, block.PartCounters:
+	case block.PartDescriptors:
+		unit = 64
+	case block.PartCounters:
 		unit = 8
 	}
 	copy(p.at(u), u.b[:rnd.IntN(len(u.b)+1)/unit*unit])

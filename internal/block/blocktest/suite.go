@@ -27,8 +27,10 @@ func Store(t *testing.T, open func(t *testing.T) (block.Store, Driver)) {
 		{"medium/vectors and boundaries", vectors},
 		{"medium/kept", mediumKept},
 		{"medium/made and removed", mediumMade},
+		{"medium/discard", mediumDiscard},
 		{"region/fresh once and kept", regionKept},
 		{"meta/order, prefixes, deletes", metaOrder},
+		{"meta/point reads, bounded batches", metaBounds},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(t, open) })
 	}
@@ -153,6 +155,55 @@ func mediumMade(t *testing.T, open func(*testing.T) (block.Store, Driver)) {
 	}
 }
 
+// mediumDiscard: what is discarded reads as zeros, also after the next start, and its neighbours stay; it can be written again.
+func mediumDiscard(t *testing.T, open func(*testing.T) (block.Store, Driver)) {
+	s, d := open(t)
+	m := openMedium(t, s)
+	want := make([]byte, 5<<20)
+	for i := range want {
+		want[i] = byte(i*37>>3) | 1
+	}
+	transfer(t, d, m, true, 0, want)
+	discarded := uint64(0)
+	for _, x := range [][2]uint64{{512, 512}, {4096 - 512, 1024}, {1<<20 - 512, 2<<20 + 1024}, {4 << 20, 1 << 20}, {7 << 20, 4096}} {
+		off, n := x[0], x[1]
+		d.Wait(func(done func()) {
+			m.(block.Discarder).Discard(off, n, func(err error) {
+				if err != nil {
+					t.Errorf("to discard %d bytes at %d: %v", n, off, err)
+				}
+				done()
+			})
+		})
+		if discarded += n; off < uint64(len(want)) {
+			clear(want[off : off+n])
+		}
+	}
+	if got := m.(block.Discarder).Discarded(); got != discarded {
+		t.Errorf("%d bytes were discarded, it says %d", discarded, got)
+	}
+	transfer(t, d, m, true, 2<<20, want[:1536])
+	copy(want[2<<20:], want[:1536])
+	for start := range 2 {
+		got := make([]byte, len(want))
+		transfer(t, d, m, false, 0, got)
+		for at := 0; at < len(got); at += 512 {
+			if !bytes.Equal(got[at:at+512], want[at:at+512]) {
+				t.Fatalf("start %d: the sector at byte %d is not what it should be", start, at)
+			}
+		}
+		if start > 0 {
+			break
+		}
+		d.Wait(func(done func()) { m.Sync(func(error) { done() }) })
+		mustClose(t, s)
+		s, d = open(t)
+		m = openMedium(t, s)
+	}
+	removeMedium(t, s, d)
+	mustClose(t, s)
+}
+
 func removeMedium(t *testing.T, s block.Store, d Driver) {
 	t.Helper()
 	d.Wait(func(done func()) {
@@ -257,4 +308,55 @@ func metaOrder(t *testing.T, open func(*testing.T) (block.Store, Driver)) {
 		t.Errorf("the prefix holds %s, not %s", got, want)
 	}
 	mustClose(t, s)
+}
+
+// metaBounds: a key is found without its neighbours, and a batch of more than the limit is refused as a whole.
+func metaBounds(t *testing.T, open func(*testing.T) (block.Store, Driver)) {
+	s, d := open(t)
+	defer mustClose(t, s)
+	m, err := s.Meta()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.CommitNow([]block.KV{{Key: []byte("a"), Value: []byte("1")}, {Key: []byte("ab"), Value: []byte{}}, {Key: []byte("b"), Value: []byte("2")}}); err != nil {
+		t.Fatal(err)
+	}
+	get := func(key, want string, is bool) {
+		t.Helper()
+		v, err := m.Get([]byte(key))
+		if err != nil || string(v) != want || (v != nil) != is {
+			t.Errorf("%s is %q, %v", key, v, err)
+		}
+		for i := range v { // it is the caller's
+			v[i] = 'x'
+		}
+	}
+	for range 2 {
+		get("a", "1", true)
+		get("ab", "", true)
+		get("b", "2", true)
+		get("abc", "", false)
+	}
+	// The values of the batch are one piece of memory.
+	value := make([]byte, 1<<20)
+	batch := []block.KV{{Key: []byte("a")}}
+	for n := 0; n <= m.Limit(); n += len(value) {
+		batch = append(batch, block.KV{Key: fmt.Appendf(nil, "large %d", n), Value: value})
+	}
+	if err := m.CommitNow(batch); !errors.Is(err, block.ErrBatch) {
+		t.Errorf("a batch above the limit: %v", err)
+	}
+	d.Wait(func(done func()) {
+		m.Commit(batch, func(err error) {
+			if !errors.Is(err, block.ErrBatch) {
+				t.Errorf("a batch above the limit: %v", err)
+			}
+			done()
+		})
+	})
+	get("a", "1", true)
+	get("large 0", "", false)
+	if m.Limit() < 16<<20 {
+		t.Errorf("the limit is %d bytes", m.Limit())
+	}
 }

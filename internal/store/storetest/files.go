@@ -60,7 +60,7 @@ func (h *handle) writeAt(b []byte, off int64) (int, error) {
 		i, in := (off+int64(at))/page, (off+int64(at))%page
 		k := min(len(b)-at, int(page-in))
 		was := n.pages[i]
-		if was == nil {
+		if was == nil || isHole(was) {
 			if h.d.free == 0 {
 				return at, syscall.ENOSPC
 			}
@@ -71,27 +71,68 @@ func (h *handle) writeAt(b []byte, off int64) (int, error) {
 		now := make([]byte, page)
 		copy(now, was)
 		copy(now[in:], b[at:at+k])
-		if lost, ok := n.lost[i]; ok {
-			n.old[i] = lost
-			delete(n.lost, i)
-		} else if _, dirty := n.old[i]; !dirty {
-			n.old[i] = was
-		} else if n.rnd.IntN(4) == 0 {
-			// Sectors that are overwritten had been written back before.
-			m := make([]byte, page)
-			copy(m, n.old[i])
-			for s := in / sector; s <= (in+int64(k)-1)/sector; s++ {
-				if n.rnd.IntN(2) == 0 {
-					copy(m[s*sector:(s+1)*sector], was[s*sector:])
-				}
-			}
-			n.old[i] = m
-		}
-		n.pages[i] = now
+		n.change(i, now, in, k)
 		at += k
 		n.size = max(n.size, off+int64(at))
 	}
 	return len(b), nil
+}
+
+// change gives a page other contents, in k bytes from in on: the medium has the old ones until the next sync, or
+// some of them.
+func (n *inode) change(i int64, now []byte, in int64, k int) {
+	was := n.pages[i]
+	if lost, ok := n.lost[i]; ok {
+		n.old[i] = lost
+		delete(n.lost, i)
+	} else if _, dirty := n.old[i]; !dirty {
+		n.old[i] = was
+	} else if n.rnd.IntN(4) == 0 {
+		// Sectors that are overwritten had been written back before.
+		m := make([]byte, page)
+		copy(m, n.old[i])
+		for s := in / sector; s <= (in+int64(k)-1)/sector; s++ {
+			if n.rnd.IntN(2) == 0 {
+				copy(m[s*sector:(s+1)*sector], was[s*sector:])
+			}
+		}
+		n.old[i] = m
+	}
+	n.pages[i] = now
+}
+
+// hole is the contents of a page that was punched out: it reads as zeros, and takes no room.
+var hole = make([]byte, page)
+
+func isHole(p []byte) bool { return len(p) > 0 && &p[0] == &hole[0] }
+
+// Punch makes zeros, as a write of zeros would, and holes of whole pages. Like that one it survives a cut in part until
+// a sync.
+func (h *handle) Punch(off, size int64) error {
+	h.d.mu.Lock()
+	defer h.d.mu.Unlock()
+	if _, err := h.check(Write, int(size)); err != nil {
+		return err
+	}
+	n := h.n
+	for end := min(off+size, n.size); off < end; {
+		i, in := off/page, off%page
+		k := int(min(end-off, page-in))
+		switch was := n.pages[i]; {
+		case was == nil || isHole(was):
+		case k == page:
+			if h.d.free >= 0 {
+				h.d.free++
+			}
+			n.change(i, hole, 0, page)
+		default:
+			now := slices.Clone(was)
+			clear(now[in : in+int64(k)])
+			n.change(i, now, in, k)
+		}
+		off += int64(k)
+	}
+	return nil
 }
 
 func (h *handle) vec(op Op, vec [][]byte, off int64) (int, error) {
@@ -193,7 +234,7 @@ func (h *handle) NextData(off int64) (start, end int64, err error) {
 	h.d.mu.Lock()
 	defer h.d.mu.Unlock()
 	for start = off &^ (page - 1); start < h.n.size; start += page {
-		if h.n.pages[start/page] != nil {
+		if p := h.n.pages[start/page]; p != nil && !isHole(p) {
 			return start, start + page, nil
 		}
 	}

@@ -1,0 +1,202 @@
+// Package metadata keeps the books of an array's meta store: batches go there one at a time, each
+// with a number and with a digest of all that the store holds then, so that a start knows whether
+// it has everything, and of several copies which is the newest that is whole. What the entries mean
+// is the array's business.
+//
+// # Who owns what
+//
+//	Ledger   the order of batches, their numbers, the digest, what is in doubt    ledger.go digest.go
+//	copies   which copy is read, and that the others are made anew                copies.go
+//
+// # Concurrency
+//
+// Everything runs with the executor held. There is no goroutine and no wall clock here.
+package metadata
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// Hooks are what a Ledger asks and tells its user.
+type Hooks struct {
+	// Durable: the batch of this number is durable. Who waited for it has not heard of that yet.
+	Durable func(gen uint64)
+	// Again returns what an entry is now of which nobody knows whether the store has it: the entry
+	// itself is good unless it speaks of something that was taken back.
+	Again func(e block.KV) []block.KV
+}
+
+// Ledger is a meta store with its books.
+//
+// Invariants: one batch is under way at a time. What held says is what the store has if the last
+// batch that has ended well was its last; of the entries in doubt it may have each or not, and the
+// next batch has all of them.
+type Ledger struct {
+	store  block.MetaStore
+	exec   block.Executor
+	hooks  Hooks
+	gen    uint64 // number of the last batch that went to the store
+	held   digest
+	doubt  []block.KV // entries of the batches that have failed since one was durable
+	queue  []batch    // that wait for their turn
+	busy   bool
+	closed bool
+}
+
+// batch is one that waits for its turn.
+type batch struct {
+	fill func() []block.KV
+	done func(error)
+}
+
+// New returns the books of a store of which nothing is known yet: Get, Load, Check.
+func New(store block.MetaStore, exec block.Executor, hooks Hooks) *Ledger {
+	return &Ledger{store: store, exec: exec, hooks: hooks}
+}
+
+// Generation returns the number of the last batch that went to the store.
+func (l *Ledger) Generation() uint64 { return l.gen }
+
+// Limit returns how many bytes a batch may have that Commit is asked for: a fraction of what the store
+// takes, so that the entries in doubt of another one have room beside it.
+func (l *Ledger) Limit() int { return l.store.Limit() / 4 }
+
+// Busy reports whether a batch is under way.
+func (l *Ledger) Busy() bool { return l.busy }
+
+// Closed reports whether Close was called.
+func (l *Ledger) Closed() bool { return l.closed }
+
+// Close has what waits for its turn refused, and all that comes.
+func (l *Ledger) Close() { l.closed = true }
+
+var errStopped = errors.New("the array has stopped")
+
+// Commit commits the batch that fill returns when those before it are durable or have failed: number
+// and digest of a batch say what the store has had until then. done gets block.ErrBatch when it is
+// larger than the store takes; then the store has nothing of it.
+func (l *Ledger) Commit(fill func() []block.KV, done func(error)) {
+	l.queue = append(l.queue, batch{fill, done})
+	if !l.busy {
+		l.next()
+	}
+}
+
+func (l *Ledger) next() {
+	next := l.queue[0]
+	l.queue[0] = batch{}
+	l.queue = l.queue[1:]
+	l.busy = true
+	entries := l.settleDoubt(next.fill())
+	unbook := l.held.undo(entries)
+	sealed := l.seal(entries)
+	gen := l.gen
+	ended := func(err error) {
+		switch {
+		case err == nil:
+			l.doubt = nil
+			l.hooks.Durable(gen)
+		case errors.Is(err, block.ErrBatch): // what was in doubt before still is
+			unbook()
+		default:
+			l.doubt = entries
+			unbook()
+		}
+		next.done(err)
+		if l.busy = len(l.queue) > 0; l.busy {
+			l.next()
+		}
+	}
+	if l.closed {
+		l.exec.Post(func() { ended(errStopped) })
+		return
+	}
+	l.store.Commit(sealed, ended)
+}
+
+// CommitNow is Commit that waits; only used while an array is being opened.
+func (l *Ledger) CommitNow(entries []block.KV) error { return l.store.CommitNow(l.seal(entries)) }
+
+// seal adds the next number and the digest to a batch.
+func (l *Ledger) seal(entries []block.KV) []block.KV {
+	for _, e := range entries {
+		l.held.set(e.Key, e.Value)
+	}
+	l.gen++
+	v := le.AppendUint64(le.AppendUint64(nil, l.gen), l.held.sum)
+	return append(slices.Clip(entries), block.KV{Key: []byte(keyGen), Value: v})
+}
+
+// settleDoubt adds to a batch what is in doubt since one has failed: the store may have it or not, and the
+// digest must be right in either case. Entries of a checkpoint are good as they were: the log has all that
+// came behind the position before, and nothing overwrites that until a checkpoint is durable.
+func (l *Ledger) settleDoubt(entries []block.KV) []block.KV {
+	if len(l.doubt) == 0 {
+		return entries
+	}
+	has := map[string]bool{}
+	for _, e := range entries {
+		has[string(e.Key)] = true
+	}
+	entries = slices.Clip(entries)
+	for _, e := range l.doubt {
+		if !has[string(e.Key)] {
+			entries = append(entries, l.hooks.Again(e)...)
+		}
+	}
+	return entries
+}
+
+// Get returns the value of a key, nil if there is none, and books it. It waits; only used while an
+// array is being opened.
+func (l *Ledger) Get(key string) ([]byte, error) {
+	value, err := l.store.Get([]byte(key))
+	if err == nil && value != nil {
+		l.held.set([]byte(key), value)
+	}
+	return value, err
+}
+
+// Load calls fn for the entries whose keys have a prefix, and books them. It waits; only used while
+// an array is being opened.
+func (l *Ledger) Load(prefix string, fn func(key, value []byte) error) error {
+	return l.store.Load([]byte(prefix), func(k, v []byte) error {
+		l.held.set(k, v)
+		return fn(k, v)
+	})
+}
+
+// Check compares what was read, which has to be all that there is, with the number and the digest of
+// the last batch. least is the number that NVRAM knows of.
+func (l *Ledger) Check(least uint64) error {
+	gen, sum, err := generation(l.store)
+	if gen == 0 {
+		sum = l.held.sum
+	}
+	l.gen = gen
+	switch {
+	case err != nil:
+		return err
+	case l.gen < least:
+		return fmt.Errorf("the checkpoints in meta/ have lost their last %d changes; restore meta/ from a copy made at the same time as the other files", least-l.gen)
+	case sum != l.held.sum:
+		return fmt.Errorf("the checkpoints in meta/ are damaged: parts of them are missing or older than the rest; restore meta/ from a copy made at the same time as the other files")
+	}
+	return nil
+}
+
+// generation returns number and digest of the last batch of a meta store, 0 if there was none.
+func generation(store block.MetaStore) (gen, sum uint64, err error) {
+	v, err := store.Get([]byte(keyGen))
+	if err != nil || v == nil {
+		return 0, 0, err
+	}
+	if len(v) != 16 {
+		return 0, 0, fmt.Errorf("the number of the last checkpoint is damaged")
+	}
+	return le.Uint64(v), le.Uint64(v[8:]), nil
+}
