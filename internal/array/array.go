@@ -94,8 +94,7 @@ type Pool struct {
 // Name returns the pool's name.
 func (p *Pool) Name() string { return p.name }
 
-func (a *Array) poolByID(id uint16) *Pool     { return a.pools[id] }
-func (a *Array) volumeByID(id uint32) *Volume { return a.vols[id] }
+func (a *Array) poolByID(id uint16) *Pool { return a.pools[id] }
 
 // finish queues a request's completion.
 func (a *Array) finish(r *block.Request, s block.Status) {

@@ -3,7 +3,6 @@ package array
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/ticket"
@@ -34,10 +33,7 @@ const (
 	keyCheckpoint = "c"
 )
 
-var (
-	castagnoli = crc32.MakeTable(crc32.Castagnoli)
-	le         = binary.LittleEndian
-)
+var le = binary.LittleEndian
 
 // checkpointStep is the number of nodes that one step writes: some 50 us of work.
 const checkpointStep = 48

@@ -331,7 +331,7 @@ func (x *regionTest) lookKilled() {
 }
 
 // look compares all parts with what was written: each unit holds what some command made of it, at least the last one up to what
-// atLeast says for it, which gets least. It returns which commands' they are.
+// atLeast says for it, which gets least. It returns whose they are, at least.
 func (x *regionTest) look(least int, atLeast func(p block.Part, unit, least int) int) (found [block.NumParts][]int) {
 	x.t.Helper()
 	for p := range block.NumParts {
@@ -349,7 +349,12 @@ func (x *regionTest) look(least int, atLeast func(p block.Part, unit, least int)
 			if k < 0 {
 				x.fatal("unit %d of part %d holds what nobody wrote; %d commands are committed, %d flushed", i, p, x.committed, x.flushed)
 			}
-			if found[p][i] = list[k].command; k+1 < len(list) && list[k+1].command <= need {
+			// A command may have written what was there: then the unit is of the older one, too.
+			oldest := k
+			for oldest > 0 && list[oldest-1].b == list[k].b {
+				oldest--
+			}
+			if found[p][i] = list[oldest].command; k+1 < len(list) && list[k+1].command <= need {
 				x.fatal("unit %d of part %d is of command %d; that of command %d is lost, of %d committed and %d flushed", i, p, list[k].command, list[k+1].command, x.committed, x.flushed)
 			}
 		}
