@@ -123,7 +123,9 @@ def test_table_names_only_cases_that_exist() -> None:
     assert sorted(set(libiscsi.exceptions(TABLE)) - set(CASES)) == []
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=pytest.mark.slow) if c.partition("/")[2] in ALONE else c for c in CASES]
+)
 def test_case(outcomes: dict[str, tuple[str, str]], case: str) -> None:
     got, report = outcomes[case]
     want, reason = libiscsi.exceptions(TABLE).get(case, ("passed", ""))
@@ -156,6 +158,7 @@ def tables(outcomes: dict[str, tuple[str, str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+@pytest.mark.slow
 def test_document(outcomes: dict[str, tuple[str, str]]) -> None:
     """The tables of docs/conformance.md are what the suite says."""
     text = DOCUMENT.read_text()

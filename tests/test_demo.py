@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import demo
+import pytest
 from arrays import NEARLY_NOTHING
 from harness import MiB
+
+pytestmark = pytest.mark.slow
 
 
 def test_clone_and_zero_by_reference(rootfs: Path, tmp_path: Path) -> None:

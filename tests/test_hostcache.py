@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import arrays
+import pytest
 from harness import Config, Daemon, MiB, ToolError, Volume, binary, run
 from test_kill import Torture
 
@@ -106,6 +107,29 @@ def test_a_peer_has_what_a_lost_host_acknowledged(tmp_path: Path) -> None:
                 cache.proc = None
 
 
+def test_a_peer_that_was_stopped_costs_its_time_and_no_more(tmp_path: Path) -> None:
+    """A stopped process refuses nothing and answers nothing: the cache goes on without it."""
+    lent = Config(volumes=[Volume("flash", 0, size=8 * MiB)], cache=16 * MiB)
+    data = arrays.noise(MiB, 10)
+    with Daemon(SMALL, "below") as array, Daemon(lent, "lent") as peer:
+        options = ["--peer", f"p={peer.url(0)}", "--peer-timeout", "2s"]
+        with HostCache(array, "write_back+1", *options) as cache:
+            arrays.write(cache, 0, 0, data, tmp_path)
+            assert peer.proc is not None
+            peer.proc.send_signal(signal.SIGSTOP)
+            try:
+                began = time.monotonic()
+                arrays.write(cache, 0, 4096, data, tmp_path)
+                took = time.monotonic() - began
+                assert took < 30, f"the write took {took:.0f} s; open-iscsi would have given up"
+                s = cache.stats()
+                assert s["effective_policy"] == "write_through" and s["requested_policy"] == "write_back+1"
+                arrays.same(arrays.read(cache, 0, 4096, len(data) // 512, tmp_path), data)
+                arrays.same(arrays.read(array, 0, 4096, len(data) // 512, tmp_path), data)
+            finally:
+                peer.proc.send_signal(signal.SIGCONT)
+
+
 def test_no_acknowledged_sector_is_lost_when_the_cache_is_killed() -> None:
     seed = int(os.environ.get("ARRAYSIM_SEED") or random.SystemRandom().randrange(1 << 32))
     print(f"\n{KILLS} kills, seed {seed}; repeat with ARRAYSIM_KILLS={KILLS} ARRAYSIM_SEED={seed}")
@@ -149,12 +173,14 @@ def test_the_array_goes_and_comes_back(tmp_path: Path) -> None:
         arrays.same(arrays.read(array, 0, 4096, len(data) // 512, tmp_path), data)
 
 
-def test_what_another_host_writes_is_forgotten_and_nothing_else(tmp_path: Path) -> None:
-    """Two hosts, two caches, one LUN: each hears from the array's log page what the other has changed."""
+@pytest.mark.parametrize("named", [False, True], ids=["defaults", "named"])
+def test_what_another_host_writes_is_forgotten_and_nothing_else(tmp_path: Path, named: bool) -> None:
+    """Two caches, one LUN: each hears from the array's log page what the other has changed, by whatever names."""
+    names = [["--initiator", f"iqn.2026-01.test:{n}"] if named else [] for n in ("one", "two")]
     data = arrays.noise(2 * MiB, 4)
     with Daemon(SMALL, "below") as array:
-        one = HostCache(array, "write_through", "--watch", "20ms", "--initiator", "iqn.2026-01.test:one", name="one")
-        two = HostCache(array, "write_through", "--watch", "20ms", "--initiator", "iqn.2026-01.test:two", name="two")
+        one = HostCache(array, "write_through", "--watch", "20ms", *names[0], name="one")
+        two = HostCache(array, "write_through", "--watch", "20ms", *names[1], name="two")
         with one, two:
             arrays.write(one, 0, 0, data, tmp_path)
             arrays.same(arrays.read(one, 0, 0, len(data) // 512, tmp_path), data)

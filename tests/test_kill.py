@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from harness import Config, Daemon, GiB, Mdisk, MiB, Pool, ToolError, Volume, run, tool
 
 KILLS = int(os.environ.get("ARRAYSIM_KILLS", "30"))
@@ -100,6 +101,7 @@ class Torture:
         self.proc.wait()
 
 
+@pytest.mark.slow
 def test_no_acknowledged_sector_is_lost() -> None:
     seed = int(os.environ.get("ARRAYSIM_SEED") or random.SystemRandom().randrange(1 << 32))
     print(f"\n{KILLS} kills, seed {seed}; repeat with ARRAYSIM_KILLS={KILLS} ARRAYSIM_SEED={seed}")

@@ -20,8 +20,12 @@ from harness import REPO, Daemon, GiB, MiB, binary, run
 SCENARIO = REPO / "testdata" / "report" / "clone.yaml"
 
 
+#: Findings run the firmware on models of what was seen: some seconds of a processor, which others may have.
+PATIENCE = 300
+
+
 def simulate(out: Path, *args: str) -> Path:
-    run([binary(), "sim", SCENARIO, "--out", out, "--record", "30s", "--quiet", *args], timeout=120)
+    run([binary(), "sim", SCENARIO, "--out", out, "--record", "30s", "--quiet", *args], timeout=PATIENCE)
     return out
 
 
@@ -32,7 +36,7 @@ def incident(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def analyze(source: Path) -> dict[str, Any]:
-    return json.loads(run([binary(), "analyze", source, "--json"]).stdout)
+    return json.loads(run([binary(), "analyze", source, "--json"], timeout=PATIENCE).stdout)
 
 
 def judge(found: dict[str, Any], pool: str) -> None:
@@ -89,7 +93,9 @@ def clone_while_counted(tmp: Path, size: int, form: str) -> Path:
     return out
 
 
-@pytest.mark.parametrize("form", ["csv", "parquet", "iostats"])
+@pytest.mark.parametrize(
+    "form", ["csv", pytest.param("parquet", marks=pytest.mark.slow), pytest.param("iostats", marks=pytest.mark.slow)]
+)
 def test_a_clone_of_the_running_daemon_is_found(form: str, tmp_path: Path) -> None:
     """README.md's own case: 256 MiB by XCOPY, in counters of 12 seconds, once a second."""
     size = 256 * MiB
@@ -98,7 +104,7 @@ def test_a_clone_of_the_running_daemon_is_found(form: str, tmp_path: Path) -> No
     (culprit,) = found["undercover"]
     assert (culprit["volume"], culprit["pool"]) == ("clone", "silver")
     assert 0.95 * size <= culprit["bytes"] <= 1.01 * size
-    text = run([binary(), "analyze", source]).stdout
+    text = run([binary(), "analyze", source], timeout=PATIENCE).stdout
     if form == "iostats":
         assert found["origin_label"] is None, "real arrays have no label"
     else:
@@ -127,14 +133,21 @@ def columns_that_are_not_there(source: Path, tmp: Path) -> None:
         assert finding in refused, (family, refused)
         if finding == "undercover writes":
             assert found["undercover"] == [] and found["undercover_floor"] is None
-            assert "Undercover writes: these counters cannot tell." in run([binary(), "analyze", bare]).stdout
+            assert (
+                "Undercover writes: these counters cannot tell."
+                in run([binary(), "analyze", bare], timeout=PATIENCE).stdout
+            )
         elif finding == "response-time towers":
             assert found["towers"] == []
-            assert "Response-time towers: these counters cannot tell" in run([binary(), "analyze", bare]).stdout
+            assert (
+                "Response-time towers: these counters cannot tell"
+                in run([binary(), "analyze", bare], timeout=PATIENCE).stdout
+            )
         else:
             assert {p["mean_fullness"] for p in found["pools"]} == {None}
 
 
+@pytest.mark.slow
 def test_below_the_floor_nothing_is_said_to_be_none(tmp_path: Path) -> None:
     """A clone too small to be proved: the text says so, and what the origin label says."""
     source = clone_while_counted(tmp_path, 16 * MiB, "csv")
@@ -143,7 +156,7 @@ def test_below_the_floor_nothing_is_said_to_be_none(tmp_path: Path) -> None:
     floor = found["undercover_floor"]
     assert floor["bytes"] >= 16 * MiB and 10 <= floor["seconds"] <= 13
     assert [(x["volume"], x["bytes"], x["proved"]) for x in found["origin_label"]] == [("clone", 16 * MiB, False)]
-    text = run([binary(), "analyze", source]).stdout
+    text = run([binary(), "analyze", source], timeout=PATIENCE).stdout
     assert re.search(r"Below 67\.1 MB in 1[0-3] s these counters prove nothing", text)
     assert "No undercover writes" not in text and "origin label" in text
 
@@ -151,9 +164,9 @@ def test_below_the_floor_nothing_is_said_to_be_none(tmp_path: Path) -> None:
 def test_a_simulated_run_needs_no_recording(tmp_path: Path) -> None:
     """What sim --out leaves is enough for report and analyze."""
     out, page = tmp_path / "out", tmp_path / "run.html"
-    run([binary(), "sim", SCENARIO, "--out", out, "--quiet"], timeout=120)
+    run([binary(), "sim", SCENARIO, "--out", out, "--quiet"], timeout=PATIENCE)
     judge(analyze(out), "mdg1")
-    run([binary(), "report", out, "--out", page])
+    run([binary(), "report", out, "--out", page], timeout=PATIENCE)
     html = page.read_text()
     for name in ("fullness", "load", "responses", "holders-1", "layers-1", "held", "heat"):
         assert f'id="chart-{name}"' in html
@@ -163,14 +176,21 @@ def test_a_simulated_run_needs_no_recording(tmp_path: Path) -> None:
 
 
 def test_text(incident: Path) -> None:
-    text = run([binary(), "analyze", incident / "iostats"]).stdout
+    text = run([binary(), "analyze", incident / "iostats"], timeout=PATIENCE).stdout
     for word in ("Undercover writes", "Response-time towers", "clone", "mdg1", "budget"):
         assert word in text
 
 
-def test_report_is_one_page(incident: Path, tmp_path: Path) -> None:
-    page, svg = tmp_path / "run.html", tmp_path / "svg"
-    run([binary(), "report", incident / "counters.parquet", "--out", page, "--svg", svg])
+@pytest.fixture(scope="module")
+def pages(incident: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The report of that run, and a folder with its pictures."""
+    page, svg = tmp_path_factory.mktemp("pages") / "run.html", tmp_path_factory.mktemp("svg") / "svg"
+    run([binary(), "report", incident / "counters.parquet", "--out", page, "--svg", svg], timeout=PATIENCE)
+    return page, svg
+
+
+def test_report_is_one_page(pages: tuple[Path, Path]) -> None:
+    page, svg = pages
     html = page.read_text()
     assert "<script src" not in html and "<link" not in html
     names = {p.stem for p in svg.glob("*.svg")}
@@ -191,12 +211,12 @@ def test_report_is_one_page(incident: Path, tmp_path: Path) -> None:
         assert ET.parse(svg / f"{name}.svg").getroot().tag.endswith("svg")
 
 
-def test_the_page_draws_in_a_browser(incident: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_the_page_draws_in_a_browser(pages: tuple[Path, Path]) -> None:
     """Chromium draws every chart of the page, in both themes, without a complaint."""
     from playwright.sync_api import sync_playwright
 
-    page_file = tmp_path / "run.html"
-    run([binary(), "report", incident / "counters.parquet", "--out", page_file])
+    page_file, _ = pages
     chromium = shutil.which("chromium")
     assert chromium, "chromium is not installed: run scripts/setup.sh"
     with sync_playwright() as p:

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -37,6 +38,7 @@ type cachedLUN struct {
 	format               bool
 	listen, target       string
 	initiator, socket    string
+	peerTimeout          time.Duration
 	key                  uint64
 	takeOver             uint64
 	watch                time.Duration
@@ -44,6 +46,12 @@ type cachedLUN struct {
 	tcmu                 bool
 	debug                bool
 }
+
+// What a LUN is to the cache.
+const (
+	backendRole = "backend"
+	flashRole   = "flash"
+)
 
 const defaultSocket = "hostcache.sock"
 
@@ -97,7 +105,8 @@ what it had acknowledged is destaged.`,
 	fl.StringVar(&f.listen, "listen", "127.0.0.1:3261", "address of the iSCSI portal (port 0: any that is free)")
 	fl.BoolVar(&f.tcmu, "tcmu", false, "serve the kernel and not the portal, in the place of tcmu-runner (root; targetcli makes the disk, /backstores/user:hostcache)")
 	fl.StringVar(&f.target, "target", "iqn.2026-01.io.arraysim:hostcache", "name of the iSCSI target")
-	fl.StringVar(&f.initiator, "initiator", "iqn.2026-01.io.arraysim:hostcache.initiator", "initiator name towards backend and peers")
+	fl.StringVar(&f.initiator, "initiator", "", "initiator name towards backend and peers (default: iqn.2026-01.io.arraysim:hostcache. and what tells this machine from others)")
+	fl.DurationVar(&f.peerTimeout, "peer-timeout", 10*time.Second, "how long a write waits for a peer that does not answer; then the cache goes on without it")
 	fl.StringVar(&f.socket, "socket", defaultSocket, "where 'arraysim hostcache policy' finds this daemon")
 	fl.Uint64Var(&f.key, "key", 0, "reservation key of this host: reserves the LUN for registrants, so that the host can be fenced (0: no reservation)")
 	fl.Uint64Var(&f.takeOver, "take-over", 0, "reservation key of a lost host whose dirty data --flash has")
@@ -242,10 +251,18 @@ func (d *cacheDaemon) open() error {
 	if err != nil {
 		return err
 	}
+	if d.f.initiator == "" {
+		if d.f.initiator, err = ownInitiatorName(); err != nil {
+			return err
+		}
+	}
+	if d.f.peerTimeout < time.Second {
+		return fmt.Errorf("--peer-timeout %v is too short; give 1s or more", d.f.peerTimeout)
+	}
 	if d.f.flashSync != "always" && d.f.flashSync != "flush" {
 		return fmt.Errorf("--flash-sync is %q; it is always or flush", d.f.flashSync)
 	}
-	if d.below, err = d.device(d.f.backend, "backend"); err != nil {
+	if d.below, err = d.device(d.f.backend, backendRole); err != nil {
 		return fmt.Errorf("backend %w", err)
 	}
 	d.remote, _ = d.below.(*lun.Device)
@@ -339,7 +356,19 @@ func (d *cacheDaemon) device(name, role string) (block.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := lun.Dial(a, d.f.initiator, role+" "+d.f.flash)
+	// A session's owner is the same at the next start, from whatever directory.
+	flash := d.f.flash
+	if !strings.HasPrefix(flash, "iscsi://") {
+		if flash, err = filepath.Abs(flash); err != nil {
+			return nil, err
+		}
+	}
+	times := lun.Times{}
+	if role == flashRole {
+		times.Command = d.f.peerTimeout
+		times.Ping, times.Pong = d.f.peerTimeout/5, d.f.peerTimeout/5
+	}
+	s, err := lun.Dial(a, d.f.initiator, role+" "+flash, times)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a.Portal, err)
 	}
@@ -349,7 +378,7 @@ func (d *cacheDaemon) device(name, role string) (block.Device, error) {
 
 func (d *cacheDaemon) medium(name string, size uint64) (block.Medium, error) {
 	if strings.HasPrefix(name, "iscsi://") {
-		dev, err := d.device(name, "flash")
+		dev, err := d.device(name, flashRole)
 		if err != nil {
 			return nil, err
 		}

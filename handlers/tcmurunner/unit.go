@@ -69,7 +69,7 @@ func Open(config, owner string, blocks uint64, blockSize uint32) (*Unit, error) 
 	if err != nil {
 		return nil, err
 	}
-	t, err := lun.Dial(addr, initiator, owner)
+	t, err := lun.Dial(addr, initiator, owner, lun.Times{})
 	if err != nil {
 		return nil, fmt.Errorf("array at %s: %w", addr.Portal, err)
 	}

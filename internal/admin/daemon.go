@@ -132,6 +132,8 @@ func (d *daemon) open() error {
 	d.log.Info("array is open", "data", d.cfg.Data, "store", d.cfg.Store, "cache", cache.Human(), "volumes", len(d.array.Volumes()))
 	d.exec.Lock()
 	opt := scsi.Options{Name: d.cfg.Portal.Target, Vendor: productName, Product: "array", Revision: productRevision, Exec: d.exec, Random: unguessable}
+	r := d.array.Recovery()
+	opt.Survived = !r.Fresh && !r.PowerLost
 	setters := foldNames(d.cfg.Portal.SetGroups)
 	opt.SetGroups = func(initiator string) bool { return slices.Contains(setters, initiator) }
 	if prof != nil {

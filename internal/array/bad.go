@@ -3,85 +3,65 @@ package array
 import (
 	"errors"
 	"fmt"
-	"math/bits"
-	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// Bad sectors failed their checksum: dirty ones when the array started, which are lost
-// while what the back end has is older, and those on mdisks when they were read. They are
-// never served and never destaged; reading one is a medium error until it is written
-// again. The checkpoint keeps their list, under the key "b": u64 each.
+// What the array does with sectors that failed their checksum: the list of them is the back end's
+// (backend.BadSectors), the checkpoint keeps it under keyBad. What is newer in the cache is not bad.
 const keyBad = "b"
 
-func badKey(k pageKey, sector int) uint64 { return uint64(k)<<3 | uint64(sector) }
-
 func (a *Array) loadBad() error {
-	a.bad = map[uint64]struct{}{}
-	return a.loadMeta(keyBad, func(_, v []byte) error {
-		if len(v)%8 != 0 {
-			return fmt.Errorf("the list of bad sectors is damaged")
-		}
-		for ; len(v) > 0; v = v[8:] {
-			a.bad[le.Uint64(v)] = struct{}{}
-			a.hadBad = true
-		}
-		return nil
-	})
+	return a.loadMeta(keyBad, func(_, v []byte) error { return a.back.Bad.Load(v) })
 }
 
 // noteBad puts the sectors of a read that failed their checksums on the list.
-func (a *Array) noteBad(x *diskIO) int {
+func (a *Array) noteBad(p *Pool, x *backend.Op) int {
 	var e *block.ChecksumError
-	if !errors.As(x.io.Err, &e) {
+	if !errors.As(x.IO.Err, &e) {
 		return 0
 	}
 	n := 0
 	for _, s := range e.Sectors {
-		phys := x.phys + s - x.io.Off/block.SectorSize
-		k, in := keyOf(x.pool.id, phys), int(phys%pageSectors)
-		if i := a.cache.lookup(k); i != noPage && a.cache.pages[i].mask>>in&1 != 0 {
+		phys := x.Phys + s - x.IO.Off/block.SectorSize
+		k, in := keyOf(p.id, phys), int(phys%pageSectors)
+		if i := a.cache.Lookup(k); i != wcache.NoPage && a.cache.Mask(i)>>in&1 != 0 {
 			continue // it was written anew meanwhile
 		}
-		a.bad[badKey(k, in)] = struct{}{}
+		a.back.Bad.Add(k, in)
 		n++
 	}
 	if n > 0 {
-		x.pool.tellHealth()
+		p.tellHealth()
 	}
 	return n
 }
 
 // nameBad adds the bad sectors to a report: where they lie, and who has them.
 func (a *Array) nameBad(r *Report) {
-	r.BadSectors = len(a.bad)
-	if len(a.bad) == 0 {
+	r.BadSectors = a.back.Bad.Len()
+	if r.BadSectors == 0 {
 		return
 	}
-	list := make([]uint64, 0, len(a.bad))
-	for k := range a.bad {
-		list = append(list, k)
-	}
-	slices.Sort(list)
+	list := a.back.Bad.List()
 	const shown = 20
 	for _, b := range list[:min(len(list), shown)] {
-		k := pageKey(b >> 3)
-		p := a.poolByID(k.Pool())
+		p := a.poolByID(b.Pool)
 		if p == nil {
 			continue
 		}
-		phys := k.Phys() + b&7
-		md, off, _ := p.space.Locate(phys)
+		md, off, _ := p.space.Locate(b.Phys)
 		who := "nobody"
 		for _, v := range a.Volumes() {
-			if lba, ok := v.lbaOf(phys); v.pool == p && ok {
+			if lba, ok := v.lbaOf(b.Phys); v.pool == p && ok {
 				who = fmt.Sprintf("volume %s, sector %d", v.spec.Name, lba)
 				break
 			}
 		}
-		r.add("data: pool %s, mdisk %s, byte %d (%s): the checksum is wrong; reading it is a medium error until it is written again", p.name, p.mdisks[md].name, off, who)
+		r.add("data: pool %s, mdisk %s, byte %d (%s): the checksum is wrong; reading it is a medium error until it is written again", p.name, p.mdisks[md].Name(), off, who)
 	}
 	if n := len(list) - shown; n > 0 {
 		r.add("data: %d more sectors have a wrong checksum", n)
@@ -101,36 +81,15 @@ func (v *Volume) lbaOf(phys uint64) (lba uint64, ok bool) {
 
 // saveBad adds the list to a checkpoint.
 func (a *Array) saveBad() {
-	if len(a.bad) == 0 && !a.hadBad {
-		return
-	}
-	a.hadBad = len(a.bad) > 0
-	var list []uint64
-	for k := range a.bad {
-		list = append(list, k)
-	}
-	slices.Sort(list)
-	value := []byte{}
-	for _, k := range list {
-		value = le.AppendUint64(value, k)
-	}
-	a.ckpt.put([]byte(keyBad), value)
-}
-
-// mend forgets sectors of a key that are written anew or gone. Preconditions: there are bad sectors.
-func (a *Array) mend(k pageKey, mask uint8) {
-	for left := mask; left != 0; left &= left - 1 {
-		delete(a.bad, badKey(k, bits.TrailingZeros8(left)))
+	if value, changed := a.back.Bad.Encode(); changed {
+		a.ckpt.put([]byte(keyBad), value)
 	}
 }
 
-// firstBad returns the first bad one of the physical sectors [phys, phys+n); false means that
-// there is none.
-func (a *Array) firstBad(p *Pool, phys, n uint64) (uint64, bool) {
-	for s := phys; s < phys+n; s++ {
-		if _, bad := a.bad[badKey(keyOf(p.id, s), int(s%pageSectors))]; bad {
-			return s, true
-		}
+// drop forgets dirty sectors of a key because nothing refers to them any more.
+func (a *Array) drop(k pageKey, lost uint8) {
+	if a.back.Bad.Len() > 0 {
+		a.back.Bad.Forget(k, lost)
 	}
-	return 0, false
+	a.cache.Drop(k, lost)
 }

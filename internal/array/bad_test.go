@@ -14,8 +14,8 @@ func TestDamagedDirtySectorIsNeverServed(t *testing.T) {
 	v := r.volume("v", "p", 1<<20, true)
 	data := bytes.Repeat([]byte{0xab}, 8*512)
 	r.do(v, &block.Request{Op: block.OpWrite, Range: rng(0, 8), Data: [][]byte{data}})
-	i := r.a.cache.lookup(keyOf(0, v.physOf(t, 3)))
-	r.a.cache.nv.Page(i)[3*512+100] ^= 1
+	i := r.a.cache.Lookup(keyOf(0, v.physOf(t, 3)))
+	r.a.cache.NV.Page(i)[3*512+100] ^= 1
 	for range 2 { // the second start knows it from the checkpoint
 		r.crash()
 		r.clock.Run()

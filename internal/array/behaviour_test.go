@@ -49,13 +49,13 @@ func TestFullPartitionAdmitsOneOutOneIn(t *testing.T) {
 	a := r.pool("a", slow(1<<20), 0)
 	r.pool("b", slow(1<<20), 0)
 	v, w := r.volume("v", "a", 64<<20, true), r.volume("w", "b", 64<<20, true)
-	limit := uint64(a.part.limit) * 4096
+	limit := uint64(a.part.Limit()) * 4096
 	q := write(0, 16<<20/512)
 	ended := r.start(v, q)
 	if ended() {
 		t.Fatal("16 MiB went into a partition that is smaller")
 	}
-	if got := uint64(a.part.used) * 4096; got > limit || got < limit-256<<10 {
+	if got := uint64(a.part.Room.Used()) * 4096; got > limit || got < limit-256<<10 {
 		t.Errorf("the full partition holds %d of %d", got, limit)
 	}
 	small := r.start(v, write(60<<11, 8))
@@ -69,7 +69,7 @@ func TestFullPartitionAdmitsOneOutOneIn(t *testing.T) {
 	from := r.clock.Now()
 	for !ended() {
 		r.clock.RunUntil(r.clock.Now() + 1e8)
-		if got := uint64(a.part.used) * 4096; got > limit {
+		if got := uint64(a.part.Room.Used()) * 4096; got > limit {
 			t.Fatalf("the partition holds %d of %d", got, limit)
 		}
 	}
@@ -91,7 +91,7 @@ func TestGlobalLimitHoldsWhenCapsOvercommit(t *testing.T) {
 	v, w := r.volume("v", "a", 64<<20, true), r.volume("w", "b", 64<<20, true)
 	r.start(v, write(0, 8<<11))()
 	r.start(w, write(0, 8<<11))()
-	if used := r.a.cache.used * 4096; used > 4<<20 || used < 4<<20-512<<10 {
+	if used := r.a.cache.Room().Used() * 4096; used > 4<<20 || used < 4<<20-512<<10 {
 		t.Errorf("two pools of 66 %% hold %d of %d bytes", used, 4<<20)
 	}
 	r.clock.Run()
@@ -139,12 +139,12 @@ func TestDiscardOfDirtyDataIsNotDestaged(t *testing.T) {
 	r.do(v, write(0, 1<<11))
 	r.do(v, &block.Request{Op: block.OpWriteSame, Range: rng(0, 1<<11)})
 	r.clock.Run()
-	row := v.row(block.OriginHost)
-	if row.Cells[cellDiscarded] != 1<<20 || row.Cells[cellDestaged] != 0 {
-		t.Errorf("1 MiB was zeroed while dirty: %d discarded, %d destaged", row.Cells[cellDiscarded], row.Cells[cellDestaged])
+	row := flowOf(v, block.OriginHost)
+	if row.Discarded != 1<<20 || row.Destaged != 0 {
+		t.Errorf("1 MiB was zeroed while dirty: %d discarded, %d destaged", row.Discarded, row.Destaged)
 	}
-	if row := v.row(block.OriginWriteSame); rowIn(row) != 0 {
-		t.Errorf("a WRITE SAME of zeros admitted %d bytes", rowIn(row))
+	if row := flowOf(v, block.OriginWriteSame); row.In() != 0 {
+		t.Errorf("a WRITE SAME of zeros admitted %d bytes", row.In())
 	}
 	r.check()
 }
@@ -161,7 +161,7 @@ func TestDataCopyIsUndercover(t *testing.T) {
 	q := &block.Request{Op: block.OpPlace, Range: rng(0, 16<<11), Ref: h.Ref, Origin: block.OriginXCopy}
 	ended := r.start(w, q)
 	r.clock.RunUntil(r.clock.Now() + 3e9)
-	if share := float64(w.dirtyTotal()) / float64(p.part.limit*4096); share < 0.9 {
+	if share := float64(w.cached.Dirty()) / float64(p.part.Limit()*4096); share < 0.9 {
 		t.Errorf("the copy's target holds %.0f %% of the partition", share*100)
 	}
 	if n := p.copying[primXCopy]; n != int64(r.a.opt.Policy.CopyPieces)*pieceSectors*512 {
@@ -175,10 +175,10 @@ func TestDataCopyIsUndercover(t *testing.T) {
 		t.Fatalf("the copy ended %v", q.Status)
 	}
 	h.Ref.Release()
-	if got := w.row(block.OriginXCopy).Cells[cellFast]; got != 16<<20 {
+	if got := flowOf(w, block.OriginXCopy).Fast; got != 16<<20 {
 		t.Errorf("%d bytes were admitted for the copy, not 16 MiB", got)
 	}
-	if got := rowIn(w.row(block.OriginHost)); got != 0 {
+	if got := flowOf(w, block.OriginHost).In(); got != 0 {
 		t.Errorf("the target has %d bytes of hosts", got)
 	}
 	r.check()

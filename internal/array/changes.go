@@ -7,20 +7,20 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// What hosts change of each other's data. A host that caches a volume asks for it; from
-// then on the volume notes, for this host, which extents others have changed. A volume that nobody
+// What hosts change of each other's data. An initiator port that caches a volume asks for it; from
+// then on the volume notes, for this port, which extents others have changed. A volume that nobody
 // asks about notes nothing.
 
 const (
-	// maxWatchers bounds the hosts that are followed; who has not asked for longest goes.
+	// maxWatchers bounds the ports that are followed; who has not asked for longest goes.
 	maxWatchers = 16
 	// maxChanges bounds the extents of one.
 	maxChanges = 1024
 )
 
-// watcher is a host that asks what others change.
+// watcher is an initiator port that asks what others change.
 type watcher struct {
-	host  uint32
+	port  uint32
 	since uint64 // what changed up to this generation is not in list
 	told  uint64 // what it has heard for sure
 	last  uint64 // the generation of the answer before
@@ -35,27 +35,27 @@ type changeLog struct {
 	watchers   []watcher
 }
 
-// ChangesFor returns what other hosts have changed after generation since, oldest first, and the present
+// ChangesFor returns what other initiator ports have changed after generation since, oldest first, and the present
 // generation. Who knows a generation before since, or after generation, has to take everything for
-// changed. The first question of a host makes the volume remember from now on.
-func (v *Volume) ChangesFor(host uint32) (generation, since uint64, list []block.Change) {
+// changed. The first question of a port makes the volume remember from now on.
+func (v *Volume) ChangesFor(port uint32) (generation, since uint64, list []block.Change) {
 	l := v.changes
 	if l == nil {
 		l = &changeLog{}
 		v.changes = l
 	}
 	l.questions++
-	w := l.watcher(host)
+	w := l.watcher(port)
 	w.asked = l.questions
 	w.told, w.last = w.last, l.generation
 	return l.generation, w.since, slices.Clone(w.list)
 }
 
-func (l *changeLog) watcher(host uint32) *watcher {
+func (l *changeLog) watcher(port uint32) *watcher {
 	oldest := 0
 	for i := range l.watchers {
 		w := &l.watchers[i]
-		if w.host == host {
+		if w.port == port {
 			return w
 		}
 		if w.asked < l.watchers[oldest].asked {
@@ -64,7 +64,7 @@ func (l *changeLog) watcher(host uint32) *watcher {
 	}
 	// A new watcher knows nothing of the time before.
 	l.generation++
-	w := watcher{host: host, since: l.generation, told: l.generation, last: l.generation}
+	w := watcher{port: port, since: l.generation, told: l.generation, last: l.generation}
 	if len(l.watchers) < maxWatchers {
 		l.watchers = append(l.watchers, w)
 		return &l.watchers[len(l.watchers)-1]
@@ -78,30 +78,30 @@ func (v *Volume) changed(r *block.Request, s block.Status) {
 	switch r.Op {
 	case block.OpUnmap:
 		for _, g := range r.Ranges {
-			v.changes.note(g, r.Host)
+			v.changes.note(g, r)
 		}
 	case block.OpWrite, block.OpWriteSame, block.OpCompareWrite, block.OpOrWrite, block.OpPlace:
 		if s != block.Miscompare {
-			v.changes.note(r.Range, r.Host)
+			v.changes.note(r.Range, r)
 		}
 	}
 }
 
-func (l *changeLog) note(g block.Range, host uint32) {
+func (l *changeLog) note(g block.Range, by *block.Request) {
 	if g.Count == 0 {
 		return
 	}
 	moved := false
 	for i := range l.watchers {
 		w := &l.watchers[i]
-		if w.host == host {
+		if w.port == by.Port {
 			continue
 		}
 		if !moved {
 			moved = true
 			l.generation++
 		}
-		w.note(block.Change{Range: g, Generation: l.generation, Host: host})
+		w.note(block.Change{Range: g, Generation: l.generation, Host: by.Host})
 	}
 }
 

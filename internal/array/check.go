@@ -2,11 +2,9 @@ package array
 
 import (
 	"fmt"
-	"math/bits"
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
-	"github.com/arraysim/arraysim/internal/array/nvlog"
-	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/array/wcache"
 )
 
 // Report is what Check found.
@@ -18,8 +16,6 @@ type Report struct {
 	Conserved  uint64 // bytes on either side of the conservation equation
 	BadSectors int
 }
-
-var row0 nvlog.Row // of what was never counted
 
 const maxProblems = 100
 
@@ -59,25 +55,15 @@ func (a *Array) checkHealth(r *Report) {
 	}
 }
 
-func (a *Array) checkConservation(r *Report) {
-	for _, v := range a.vols {
-		if v == nil {
-			continue
-		}
-		for o := range block.NumOrigins {
-			row := v.peek(o)
-			if row == nil {
-				if v.dirtyBytes[o] == 0 {
-					continue
-				}
-				row = &row0
-			}
-			in, out := rowIn(row), rowOut(row)+uint64(v.dirtyBytes[o])
-			if in != out || v.dirtyBytes[o] < 0 {
-				r.add("counters: volume %s, origin %s: admitted + recovered is %d, dirty + destaged + overwritten + discarded is %d", v.spec.Name, block.Origin(o), in, out)
-			}
-			r.Conserved += in
-		}
+func (a *Array) checkConservation(r *Report) { r.Conserved += a.cache.CheckConservation(a.names(r)) }
+
+// names is what the write cache asks for its checks.
+func (a *Array) names(r *Report) wcache.Names {
+	return wcache.Names{
+		Owner:  func(id uint32) string { return a.vols[id].spec.Name },
+		Pool:   func(id uint16) string { return a.pools[id].name },
+		Bad:    a.back.Bad.Has,
+		Report: r.add,
 	}
 }
 
@@ -111,82 +97,4 @@ func (a *Array) checkPool(r *Report, p *Pool) {
 	}
 }
 
-func (a *Array) checkCache(r *Report, verify bool) {
-	c := a.cache
-	used := 0
-	dirty := make([]map[block.Origin]int64, len(a.vols))
-	perPool := make([]int, len(a.pools))
-	for i := range c.pages {
-		p := &c.pages[i]
-		switch p.state {
-		case pageFree, pageCooling:
-			continue
-		}
-		if p.flags&flagReserve == 0 {
-			used++
-			perPool[p.key.Pool()]++
-		}
-		var d nvlog.Descriptor
-		if a.payload {
-			d = c.nv.Descriptor(uint32(i))
-		}
-		if a.payload && (d.Seq() == 0 || d.Key() != p.key || !d.Valid()) {
-			r.add("cache: page %d: its descriptor is damaged or is another page's", i)
-		}
-		if p.state == pageDirty {
-			r.Pages++
-			if c.lookup(p.key) != uint32(i) {
-				r.add("cache: page %d is dirty and not in the index", i)
-			}
-		}
-		if p.state == pageDirty || p.state == pageDestaging {
-			if dirty[p.vol] == nil {
-				dirty[p.vol] = map[block.Origin]int64{}
-			}
-			if p.state == pageDirty {
-				for left := p.mask; left != 0; left &= left - 1 {
-					dirty[p.vol][originAt(p.origins, bits.TrailingZeros8(left))] += block.SectorSize
-				}
-			}
-		}
-		if verify {
-			a.checkPage(r, uint32(i))
-		}
-	}
-	if used != c.used {
-		r.add("cache: %d pages are in use, the count says %d", used, c.used)
-	}
-	for _, p := range a.Pools() {
-		if perPool[p.id] != p.part.used {
-			r.add("cache: pool %s holds %d pages, its partition says %d", p.name, perPool[p.id], p.part.used)
-		}
-	}
-	for _, v := range a.vols {
-		if v == nil {
-			continue
-		}
-		for o := range block.NumOrigins {
-			if got := dirty[v.id][o]; got > v.dirtyBytes[o] {
-				r.add("cache: volume %s, origin %s: %d bytes are dirty, the count says %d", v.spec.Name, o, got, v.dirtyBytes[o])
-			}
-		}
-	}
-}
-
-// checkPage compares a page of the cache with its checksums.
-func (a *Array) checkPage(r *Report, i uint32) {
-	p := &a.cache.pages[i]
-	if !a.payload || p.state == pageFree || p.state == pageCooling {
-		return
-	}
-	for left := p.mask &^ a.cache.nv.GoodSectors(i); left != 0; left &= left - 1 {
-		if s := bits.TrailingZeros8(left); !a.isBad(p.key, s) {
-			r.add("cache: page %d, sector %d of it: the checksum is wrong", i, s)
-		}
-	}
-}
-
-func (a *Array) isBad(k pageKey, s int) bool {
-	_, ok := a.bad[badKey(k, s)]
-	return ok
-}
+func (a *Array) checkCache(r *Report, verify bool) { r.Pages += a.cache.Check(a.names(r), verify) }

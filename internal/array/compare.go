@@ -9,16 +9,6 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// conflict reports whether somebody else has locked a part of a range.
-func (v *Volume) conflict(o *op, r block.Range) bool {
-	for _, l := range v.locks {
-		if l != o && l.req.Range.Overlaps(r) {
-			return true
-		}
-	}
-	return false
-}
-
 // lock takes the exclusive lock of a compare-and-write and goes on with its read.
 func (o *op) lock() {
 	v := o.v
@@ -33,6 +23,9 @@ func (o *op) lock() {
 	}
 	o.buf = o.buf[:n]
 	o.to(fetching)
+	if o.compareFn == nil {
+		o.compareFn = o.compare
+	}
 	o.a.readInto(o, o.buf, o.compareFn)
 }
 
@@ -87,16 +80,4 @@ func mismatch(a, b []byte) int {
 		}
 	}
 	return -1
-}
-
-// unlock gives the lock of an op back, if it has one, and lets those go on that wait for a lock: what is in
-// their way, if anything, they find out themselves.
-func (v *Volume) unlock(o *op) {
-	for i, l := range v.locks {
-		if l == o {
-			v.locks = append(v.locks[:i], v.locks[i+1:]...)
-			v.lockWait.WakeAll()
-			return
-		}
-	}
 }

@@ -114,6 +114,9 @@ func (o *op) readSource() {
 	o.v.ops++
 	a.copies.reading++
 	rd.reason, rd.origin, rd.op = block.ReasonCopyRead, o.origin, o
+	if o.movedFn == nil {
+		o.movedFn = o.moved
+	}
 	rd.done = o.movedFn
 	o.to(fetching)
 	dst := o.src
@@ -135,20 +138,6 @@ func (o *op) moved(s block.Status) {
 		o.end(s)
 	}
 	a.endStep()
-}
-
-// pieceDone books a piece that has ended. A move that waits for its pieces goes on; one that waits for
-// something else, or is just handing out more, does so anyway.
-func (o *op) pieceDone(c *op, s block.Status) {
-	if s != block.OK && o.status == block.OK {
-		o.status = s
-	}
-	i := slices.Index(o.pieces, c)
-	o.pieces = slices.Delete(o.pieces, i, i+1)
-	if o.state == moving {
-		o.to(running)
-		o.copy()
-	}
 }
 
 // stopCopy ends a data copy early. Pieces that wait for room, for a budget or for the

@@ -12,14 +12,13 @@ import (
 // volume.
 func (a *Array) Emit(e metrics.Emitter) {
 	const page = pageBytes
-	e.Value(metrics.CacheSize, float64(a.cache.limit)*page)
+	e.Value(metrics.CacheSize, float64(a.cache.Room().Limit())*page)
 	e.Value(metrics.UptimeSeconds, float64(a.exec.Now()-a.started)/1e9)
 	for _, p := range a.Pools() {
-		e.Value(metrics.CacheLimit, float64(p.part.limit)*page, p.name)
-		e.Value(metrics.CacheUsed, float64(p.part.used)*page, p.name)
-		p.meter()
-		e.Value(metrics.CacheUsedSeconds, p.part.seconds, p.name)
-		e.Value(metrics.CachePinned, float64(p.pinnedPages)*page, p.name)
+		e.Value(metrics.CacheLimit, float64(p.part.Limit())*page, p.name)
+		e.Value(metrics.CacheUsed, float64(p.part.Room.Used())*page, p.name)
+		e.Value(metrics.CacheUsedSeconds, p.part.UsedSeconds(), p.name)
+		e.Value(metrics.CachePinned, float64(p.part.Pinned())*page, p.name)
 		for prim, ns := range p.throttled {
 			if ns != 0 {
 				e.Value(metrics.OffloadThrottled, float64(ns)/1e9, primNames[prim], p.name)
@@ -41,7 +40,7 @@ func (a *Array) Emit(e metrics.Emitter) {
 			}
 		}
 		for _, d := range p.mdisks {
-			d.emit(e)
+			d.Emit(e, p.name)
 		}
 	}
 	for _, v := range a.vols {
@@ -52,67 +51,36 @@ func (a *Array) Emit(e metrics.Emitter) {
 	a.emitOffloads(e)
 }
 
-func (d *mdisk) emit(e metrics.Emitter) {
-	e.Value(metrics.BackendQueue, float64(d.depth), d.pool.name, d.name)
-	for dir, name := range [...]string{"read", "write"} {
-		if d.duration[dir].Count > 0 {
-			e.Histogram(metrics.BackendDuration, &d.duration[dir], d.pool.name, d.name, name)
-		}
-		for o := range block.NumOrigins {
-			for why := range block.NumReasons {
-				r := d.rows[dir][o][why]
-				if r == nil {
-					if r = d.a.rows.Find(d.rowHead(dir, o, why)); r == nil {
-						continue
-					}
-				}
-				e.Value(metrics.BackendOperations, float64(r.Cells[0]), d.pool.name, d.name, name, o.String(), why.String())
-				e.Value(metrics.BackendBytes, float64(r.Cells[1]), d.pool.name, d.name, name, o.String(), why.String())
-			}
-		}
-	}
-}
-
 func (v *Volume) emit(e metrics.Emitter) {
 	for o := range block.NumOrigins {
-		r := v.peek(o)
-		if r == nil {
-			r = &row0
-		}
+		f, _ := v.cached.Flow(o)
 		// Origins that never occurred are left out, but for the two that everybody looks for.
-		if rowIn(r) == 0 && rowOut(r) == 0 && o != block.OriginHost && o != block.OriginXCopy {
+		if f.In() == 0 && f.Out() == 0 && o != block.OriginHost && o != block.OriginXCopy {
 			continue
 		}
 		l := [...]string{v.pool.name, v.spec.Name, o.String()}
-		short := uint64(0)
-		if v.short[o] == nil && r.Cells[cellWriteThrough] > 0 {
-			v.short[o] = v.a.rows.Find(nvlog.HeadOf(rowShort, uint8(o), v.pool.id, v.id))
-		}
-		if v.short[o] != nil {
-			short = v.short[o].Cells[0]
-		}
+		short := v.cached.Short(o)
 		for _, m := range [...]struct {
 			name string
 			n    uint64
-		}{{"fast", r.Cells[cellFast]}, {"flush_through", r.Cells[cellFlushThrough]}, {"write_through", r.Cells[cellWriteThrough] - short}, {"fast_short_memory", short}} {
+		}{{"fast", f.Fast}, {"flush_through", f.FlushThrough}, {"write_through", f.WriteThrough - short}, {"fast_short_memory", short}} {
 			if m.n > 0 || m.name == "fast" {
 				e.Value(metrics.CacheAdmitted, float64(m.n), l[0], l[1], l[2], m.name)
 			}
 		}
-		e.Value(metrics.CacheRecovered, float64(r.Cells[cellRecovered]), l[:]...)
-		e.Value(metrics.CacheDirty, float64(v.dirtyBytes[o]), l[:]...)
-		e.Value(metrics.CacheOverwritten, float64(r.Cells[cellOverwritten]), l[:]...)
-		e.Value(metrics.CacheDiscarded, float64(r.Cells[cellDiscarded]), l[:]...)
-		e.Value(metrics.CacheDestaged, float64(r.Cells[cellDestaged]), l[:]...)
+		e.Value(metrics.CacheRecovered, float64(f.Recovered), l[:]...)
+		e.Value(metrics.CacheDirty, float64(f.Dirty), l[:]...)
+		e.Value(metrics.CacheOverwritten, float64(f.Overwritten), l[:]...)
+		e.Value(metrics.CacheDiscarded, float64(f.Discarded), l[:]...)
+		e.Value(metrics.CacheDestaged, float64(f.Destaged), l[:]...)
 		if o.Undercover() {
-			e.Value(metrics.Undercover, float64(r.Cells[cellFast]+r.Cells[cellFlushThrough]+r.Cells[cellWriteThrough]), l[:]...)
+			e.Value(metrics.Undercover, float64(f.Fast+f.FlushThrough+f.WriteThrough), l[:]...)
 		}
 	}
 	if v.deleted {
 		return
 	}
-	v.meter()
-	e.Value(metrics.CacheDirtySeconds, v.dirtySeconds, v.pool.name, v.spec.Name)
+	e.Value(metrics.CacheDirtySeconds, v.cached.DirtySeconds(), v.pool.name, v.spec.Name)
 	e.Value(metrics.VolumeSize, float64(v.spec.Sectors)*block.SectorSize, v.spec.Name, v.pool.name)
 	s := v.m.SumsOf(v.spec.Sectors)
 	for _, x := range [...]struct {
@@ -183,12 +151,12 @@ func (v *Volume) Brief() VolumeStats {
 	s := v.m.SumsOf(v.spec.Sectors)
 	st := VolumeStats{Spec: v.spec, Mapped: uint64(s.Data) * block.SectorSize,
 		Zero: uint64(s.Zero) * block.SectorSize, Anchored: uint64(s.Anchored) * block.SectorSize,
-		Dirty: uint64(v.dirtyTotal()), MapBytes: v.a.MapBytes(), Exclusive: uint64(v.m.Tenant().Allocated()) * windowSectors * block.SectorSize}
+		Dirty: uint64(v.cached.Dirty()), MapBytes: v.a.MapBytes(), Exclusive: uint64(v.m.Tenant().Allocated()) * windowSectors * block.SectorSize}
 	st.Unmapped = v.spec.Sectors*block.SectorSize - st.Mapped - st.Zero - st.Anchored
 	for o := range block.NumOrigins {
-		if r := v.peek(o); r != nil {
-			st.Admitted[o] = rowIn(r) - r.Cells[cellRecovered]
-			st.Destaged[o] = r.Cells[cellDestaged]
+		if f, ever := v.cached.Flow(o); ever {
+			st.Admitted[o] = f.In() - f.Recovered
+			st.Destaged[o] = f.Destaged
 		}
 	}
 	return st
@@ -228,10 +196,10 @@ type MdiskStats struct {
 func (p *Pool) Stats() PoolStats {
 	const grain = windowSectors * block.SectorSize
 	st := PoolStats{Name: p.name, CopyData: p.copyData, Capacity: uint64(p.space.Grains()) * grain, Allocated: uint64(p.space.Allocated()) * grain,
-		Reserved: uint64(max(0, p.space.Reserved())) * grain, CacheLimit: uint64(p.part.limit) * pageBytes, CacheUsed: uint64(p.part.used) * pageBytes,
-		CacheFloor: uint64(p.part.floor) * pageBytes, Volumes: p.volumes, WriteMode: p.writeMode}
+		Reserved: uint64(max(0, p.space.Reserved())) * grain, CacheLimit: uint64(p.part.Limit()) * pageBytes, CacheUsed: uint64(p.part.Room.Used()) * pageBytes,
+		CacheFloor: uint64(p.part.Room.Floor()) * pageBytes, Volumes: p.volumes, WriteMode: p.part.Mode()}
 	for _, d := range p.mdisks {
-		st.Mdisks = append(st.Mdisks, MdiskStats{d.name, d.size, d.bandwidth, d.iops, d.failures, d.offline})
+		st.Mdisks = append(st.Mdisks, MdiskStats{d.Name(), d.Size(), d.Limits().Bandwidth, d.Limits().IOPS, d.Failures(), d.Offline()})
 	}
 	return st
 }

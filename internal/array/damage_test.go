@@ -128,15 +128,15 @@ func TestDeathWhileAPageIsFilled(t *testing.T) {
 			r.clock.Run()
 			mustOK(t, r.do(v, write(64, 8)))
 			free := -1
-			for i := range r.a.cache.pages {
-				if d := r.a.cache.nv.Descriptor(uint32(i)); d.Seq() != 0 && d.Retired() {
+			for i := range r.a.cache.Pages() {
+				if d := r.a.cache.NV.Descriptor(uint32(i)); d.Seq() != 0 && d.Retired() {
 					free = i
 				}
 			}
 			if free < 0 {
 				t.Fatal("no page was buried")
 			}
-			row.tear(r.a, r.a.cache.nv.Descriptor(uint32(free)))
+			row.tear(r.a, r.a.cache.NV.Descriptor(uint32(free)))
 			r.crash()
 			if got := r.a.recovery.BadPages; got != row.bad {
 				t.Errorf("%d descriptors count as damaged, want %d", got, row.bad)
@@ -154,8 +154,8 @@ func TestFlippedNumberOfADirtyPage(t *testing.T) {
 		v := r.volume("v", "p", 16<<20, true)
 		data := bytes.Repeat([]byte{0xab}, 4096)
 		mustOK(t, r.do(v, &block.Request{Op: block.OpWrite, Range: rng(0, 8), Data: [][]byte{data}}))
-		i := r.a.cache.lookup(keyOf(0, v.physOf(t, 0)))
-		r.a.cache.nv.Descriptor(i)[bit/8] ^= 1 << (bit % 8)
+		i := r.a.cache.Lookup(keyOf(0, v.physOf(t, 0)))
+		r.a.cache.NV.Descriptor(i)[bit/8] ^= 1 << (bit % 8)
 		r.crash()
 		got := make([]byte, 4096)
 		mustOK(t, r.do(r.a.Volume("v"), &block.Request{Op: block.OpRead, Range: rng(0, 8), Data: [][]byte{got}}))

@@ -7,9 +7,10 @@
 //	Volume.Submit
 //	  extent map (radix tree of 64 KiB windows)      package extent
 //	  physical space, reference counts               package alloc
-//	  write cache, by physical address               cache.go admit.go
-//	  log record = commit point                      nvlog/ durable.go
-//	  destager -> mdisks                             destage.go mdisk.go
+//	  admission to the write cache                   package admission, write.go commit.go
+//	  write cache, by physical address               package wcache
+//	  log record = commit point                      package nvlog, durable.go
+//	  destager -> mdisks                             destage.go unit.go, package backend
 //	  checkpoints, recovery, check                   checkpoint.go recover.go check.go
 //	  hold and place, copy engine                    copy.go
 //
@@ -36,7 +37,6 @@ const (
 	windowSectors = layout.WindowSectors
 	pageSectors   = layout.PageSectors
 	pageBytes     = layout.PageBytes
-	grainPageBits = layout.GrainPageShift
 	grainPages    = layout.GrainPages
 	extentGrains  = layout.ExtentGrains
 	extentSectors = layout.ExtentSectors

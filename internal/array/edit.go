@@ -18,6 +18,18 @@ func (v *Volume) deallocState(anchor bool) block.State {
 	return block.Unmapped
 }
 
+// copyState is what a copy makes of a state: a thick volume has nothing unmapped, and on a thin one only
+// its hosts anchor anything.
+func (v *Volume) copyState(s block.State) block.State {
+	switch {
+	case s == block.Unmapped && !v.spec.Thin:
+		return block.Anchored
+	case s == block.Anchored && v.spec.Thin:
+		return block.Unmapped
+	}
+	return s
+}
+
 // edit carries out a WRITE SAME of zeros or an UNMAP, or lets it wait.
 func (o *op) edit() {
 	a, v, r := o.a, o.v, o.req
@@ -114,30 +126,4 @@ func (v *Volume) apply(e *nvlog.Edit) {
 		return
 	}
 	v.m.SetData(e.Range, e.Phys)
-}
-
-// Offload primitives and paths, as counted.
-const (
-	primWriteSame = iota
-	primUnmap
-	primXCopy
-	primODX
-)
-
-const (
-	pathMetadata = iota
-	pathCopy
-	pathRejected
-)
-
-var (
-	primNames = [...]string{"write_same", "unmap", "xcopy", "odx"}
-	pathNames = [...]string{"metadata", "copy", "rejected"}
-)
-
-// countOffload books an offload that covered so many bytes of v, with data from src.
-func (v *Volume) countOffload(prim, path int, src *Pool, bytes uint64) {
-	r := v.a.rows.Get(nvlog.HeadOf(rowOffload, uint8(prim<<4|path), src.id, v.id))
-	r.Cells[0]++
-	r.Cells[1] += bytes
 }

@@ -3,9 +3,9 @@ package array
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
+	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/testkit"
@@ -26,68 +26,14 @@ func (a *Array) forgotten() (what string) {
 	if c := &a.copies; !c.moves.Empty() && c.room(a.opt.Policy.CopyBytes) || !c.reads.Empty() && c.readRoom(a.opt.Policy.CopyReads) {
 		return "the copy engine has room"
 	}
-	waiters := 0
+	var pools []*admission.Pool
 	for _, p := range a.Pools() {
 		if !p.spaceWait.Empty() && p.space.Leaving() == 0 {
 			return "no transfer keeps space"
 		}
-		b := &p.part.braked
-		was := *b
-		b.hosts = slices.Clone(b.hosts)
-		next := p.nextBraked()
-		*b = was
-		if next != nil {
-			return "an offload has its budget"
-		}
-		waiters += was.sum.N + p.part.waiting.fair.N
-		for t := p.part.waiting.fifo.Head(); t != nil; t = t.Next() {
-			waiters++
-		}
+		pools = append(pools, p.part)
 	}
-	if waiters != a.wakes.waiters.N {
-		return fmt.Sprintf("%d wait for room or a budget, %d are counted", waiters, a.wakes.waiters.N)
-	}
-	return a.forgottenInLine()
-}
-
-// forgottenInLine is what serve does, without giving anybody anything.
-func (a *Array) forgottenInLine() (what string) {
-	type turns struct {
-		deficit uint64
-		inFair  bool
-	}
-	line := a.line
-	var vols []turns
-	for _, v := range a.Volumes() {
-		vols = append(vols, turns{v.deficit, v.inFair})
-	}
-	l := &a.line
-	l.lacks, l.active = 0, true
-	for _, p := range l.pools {
-		pt := &p.part
-		w, stall := pt.waiting, pt.stall
-		pt.waiting.ring = slices.Clone(pt.waiting.ring)
-		o := pt.waiting.head()
-		pt.waiting = w
-		if o == nil {
-			continue
-		}
-		lacks, through, reserve := o.lacks, o.through, o.reserve
-		said, now := a.admit(o, o.pieceLen(), true), o.lacks
-		o.lacks, o.through, o.reserve, pt.stall = lacks, through, reserve, stall
-		if said == admitted || said == waitBudget {
-			what = fmt.Sprintf("pool %s has room for a %s of %d sectors", p.name, kindNames[o.kind], o.pieceLen())
-		}
-		if said != waitRoom || now&lackPages != 0 {
-			break
-		}
-		l.lacks |= now
-	}
-	a.line = line
-	for i, v := range a.Volumes() {
-		v.deficit, v.inFair = vols[i].deficit, vols[i].inFair
-	}
-	return what
+	return a.gate.Forgotten(pools)
 }
 
 // TestNobodyIsForgotten: whoever gives something back wakes who waits for it. Cases that are rare

@@ -4,13 +4,8 @@ import "errors"
 
 // Drain destages everything that is dirty and calls done when nothing is.
 func (a *Array) Drain(done func()) {
-	a.draining = true
 	a.drained = append(a.drained, done)
-	for _, p := range a.pools {
-		if p != nil {
-			a.needDestage(p)
-		}
-	}
+	a.cache.Drain(true)
 	a.endStep()
 	a.checkDrained()
 }
@@ -20,7 +15,7 @@ func (a *Array) Dirty() int64 {
 	n := int64(0)
 	for _, v := range a.vols {
 		if v != nil {
-			n += v.dirtyTotal()
+			n += v.cached.Dirty()
 		}
 	}
 	return n
@@ -28,10 +23,10 @@ func (a *Array) Dirty() int64 {
 
 func (a *Array) checkDrained() {
 	// What an offline mdisk pins stays; the NVRAM keeps it.
-	if !a.draining || a.cache.used+a.cache.reserve.used > a.pinned {
+	if !a.cache.Draining() || !a.cache.Drained() {
 		return
 	}
-	a.draining = false
+	a.cache.Drain(false)
 	done := a.drained
 	a.drained = nil
 	for _, fn := range done {
@@ -46,7 +41,7 @@ func (a *Array) Stop(done func(error)) {
 	a.stopped = true
 	for a.arena.Collect(1 << 20) {
 	}
-	if a.ckpt.running || a.cycling || a.flusher.Running() {
+	if a.ckpt.running || a.back.Syncing() || a.flusher.Running() {
 		a.exec.At(a.exec.Now()+1_000_000, func() { a.Stop(done) })
 		return
 	}

@@ -183,3 +183,49 @@ func TestLostCopyOfMetadata(t *testing.T) {
 		})
 	}
 }
+
+// TestStartOverFailingMetadata: a write or a sync of one copy, or of either, fails while the array starts. It starts, or it says
+// why not; with a disk that works it starts with all that there was.
+func TestStartOverFailingMetadata(t *testing.T) {
+	starts := [2]int{}
+	for i, folder := range []string{"/data/meta.copy/", "/data/meta/", "/data/meta"} {
+		r := newPowerRig(t, uint64(i+1), false)
+		for n := range uint64(5) {
+			r.put(2, n*100, 100, n+1)
+			r.commit()
+		}
+		for nth := range 30 {
+			r.disk = r.disk.Kill()
+			r.files.Close()
+			left := nth
+			r.disk.SetFault(func(op storetest.Op, path string, n int) (int, error) {
+				if op != storetest.Read && strings.HasPrefix(path, folder) {
+					if left--; left == -1 {
+						return 0, syscall.EIO
+					}
+				}
+				return n, nil
+			})
+			r.clock = &block.Virtual{}
+			var err error
+			r.a, r.files, err = openOn(r.disk, r.clock, r.rnd, r.opt)
+			r.disk.SetFault(nil)
+			if err != nil {
+				starts[0]++
+				r.open()
+			} else {
+				starts[1]++
+			}
+			r.find()
+			for n := range uint64(5) {
+				if !r.holds(2, n*100, 100, n+1) {
+					t.Fatalf("%s, operation %d: what write %d wrote is lost", folder, nth, n)
+				}
+			}
+		}
+		r.files.Close()
+	}
+	if starts[0] < 1 || starts[1] < 60 {
+		t.Errorf("%d starts failed, %d did not", starts[0], starts[1])
+	}
+}

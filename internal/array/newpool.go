@@ -95,7 +95,7 @@ func (a *Array) openPool(spec PoolSpec, done func(*Pool, error)) {
 		a.addPool(p)
 		a.setCaps()
 		for _, other := range a.Pools() {
-			a.needDestage(other) // what is above the smaller cap drains
+			other.part.Kick() // what is above the smaller cap drains
 		}
 		a.endStep()
 		done(p, nil)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
@@ -186,10 +187,6 @@ func (a *Array) CreatePool(spec PoolSpec, done func(*Pool, error)) {
 // newPool opens the mdisks of a pool.
 func (a *Array) newPool(spec PoolSpec) (*Pool, error) {
 	p := &Pool{a: a, id: spec.ID, name: spec.Name, copyData: spec.CopyData}
-	p.tickFn = p.tick
-	p.wakeFn = p.wakeUp
-	p.part.hosts = map[uint32]int{}
-	p.part.waiting.fair.Up, p.part.braked.sum.Up = &a.wakes.waiters, &a.wakes.waiters
 	p.spaceWait.Of = ticket.Space
 	counts := make([]int, len(spec.Mdisks))
 	for i, m := range spec.Mdisks {
@@ -198,12 +195,13 @@ func (a *Array) newPool(spec PoolSpec) (*Pool, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.mdisks = append(p.mdisks, &mdisk{a: a, id: m.ID, name: m.Name, pool: p, size: size, medium: medium,
-			bandwidth: m.Bandwidth, iops: m.IOPS, pinned: noPages})
+		d := a.back.NewMdisk(backend.Config{ID: m.ID, Pool: spec.ID, Number: i, Name: m.Name, Size: size,
+			Limits: backend.Limits{Bandwidth: m.Bandwidth, IOPS: m.IOPS}}, medium)
+		p.mdisks = append(p.mdisks, &mdisk{Mdisk: d, pool: p})
 		counts[i] = int(size / extentBytes)
 	}
-	p.part.lru, p.part.direct = p.emptyLists(), p.emptyLists()
 	p.space = alloc.New(counts, alloc.Events{Freed: p.grainFreed, Left: p.gaveSpace, Vacated: func(vol uint32) { a.vols[vol].left() }})
+	p.part = a.gate.AddPool(a.cache.AddPartition(p.id, p.space, len(p.mdisks)))
 	return p, nil
 }
 
@@ -213,11 +211,15 @@ func (a *Array) addPool(p *Pool) {
 		a.pools = append(a.pools, nil)
 	}
 	a.pools[p.id] = p
+	p.part.Open()
+	for _, d := range p.mdisks {
+		a.back.Attach(d.Mdisk)
+	}
 }
 
 // grainFreed drops what is dirty of a grain that nothing refers to any more.
 func (p *Pool) grainFreed(g uint64) {
-	if p.part.used+p.part.reserve.used == 0 && len(p.a.bad) == 0 {
+	if p.part.Empty() && p.a.back.Bad.Len() == 0 {
 		return
 	}
 	k := keyOf(p.id, g<<windowShift)
@@ -228,7 +230,7 @@ func (p *Pool) grainFreed(g uint64) {
 
 // dropSectors drops what is dirty of the sectors of a layer that lost its only reference to them.
 func (p *Pool) dropSectors(base uint64, mask layout.Mask) {
-	if p.part.used+p.part.reserve.used == 0 && len(p.a.bad) == 0 {
+	if p.part.Empty() && p.a.back.Bad.Len() == 0 {
 		return
 	}
 	for i := mask.Next(0); i < windowSectors; i = mask.Next(i + 1) {

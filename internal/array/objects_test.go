@@ -65,7 +65,7 @@ func TestFailedDeletions(t *testing.T) {
 		if r.put(at, 100, 300, 5) != block.OK || r.wait(at, &block.Request{Op: block.OpWriteSame, Range: rng(500, 300)}) != block.OK || r.wait(at, &block.Request{Op: block.OpFlush}) != block.OK {
 			t.Fatal("nothing has failed yet")
 		}
-		counted, freed := x.offloads(), c.part.limit
+		counted, freed := x.offloads(), c.part.Limit()
 		files := func() (n int) {
 			for _, name := range []string{"c.m0.img", "c.m0.sum", "c.m1.img", "c.m1.sum"} {
 				if _, err := r.disk.Stat("/data/mdisk/" + name); err == nil {
@@ -92,7 +92,7 @@ func TestFailedDeletions(t *testing.T) {
 		}
 		if gone[1] != nil {
 			failed[1]++
-			if r.a.Pool("c") != c || c.part.limit != freed || c.mdisks[0].removed || files() != 4 {
+			if r.a.Pool("c") != c || c.part.Limit() != freed || c.mdisks[0].Detached() || files() != 4 {
 				t.Errorf("-seed %d: after %v: the pool is %v, %d of its files are there", s, gone[1], r.a.Pool("c"), files())
 			}
 		}

@@ -5,54 +5,35 @@ import (
 	"fmt"
 
 	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
 // What a simulator samples at every tick, without allocation and without walks.
 
-// Flow is the bytes of one origin that went through the cache for a volume, since the
-// array was made; Dirty is what is there now.
-type Flow struct {
-	Fast, FlushThrough, WriteThrough, Recovered uint64
-	Destaged, Overwritten, Discarded            uint64
-	Dirty                                       int64
-}
+// Flow is the bytes of one origin that went through the cache for a volume; see package wcache.
+type Flow = wcache.Flow
 
 // Flow fills the flows of all origins.
 func (v *Volume) Flow(to *[block.NumOrigins]Flow) {
 	for o := range block.NumOrigins {
-		r := v.peek(o)
-		if r == nil {
-			to[o] = Flow{}
-			continue
-		}
-		to[o] = Flow{
-			Fast: r.Cells[cellFast], FlushThrough: r.Cells[cellFlushThrough], WriteThrough: r.Cells[cellWriteThrough],
-			Recovered: r.Cells[cellRecovered], Destaged: r.Cells[cellDestaged], Overwritten: r.Cells[cellOverwritten],
-			Discarded: r.Cells[cellDiscarded], Dirty: v.dirtyBytes[o],
-		}
+		to[o], _ = v.cached.Flow(o)
 	}
 }
 
 // DirtySeconds is the integral of the volume's dirty bytes over time, in byte seconds.
-func (v *Volume) DirtySeconds() float64 {
-	v.meter()
-	return v.dirtySeconds
-}
+func (v *Volume) DirtySeconds() float64 { return v.cached.DirtySeconds() }
 
 // Fullness is what the pool holds of the write cache and its cap, in bytes.
 func (p *Pool) Fullness() (used, limit int64) {
-	return int64(p.part.used) * pageBytes, int64(p.part.limit) * pageBytes
+	return int64(p.part.Room.Used()) * pageBytes, int64(p.part.Limit()) * pageBytes
 }
 
 // UsedSeconds is the integral of what the pool holds over time, in byte seconds.
-func (p *Pool) UsedSeconds() float64 {
-	p.meter()
-	return p.part.seconds
-}
+func (p *Pool) UsedSeconds() float64 { return p.part.UsedSeconds() }
 
 // Pinned is what the cache holds for mdisks of the pool that are offline, in bytes.
-func (p *Pool) Pinned() int64 { return int64(p.pinnedPages) * pageBytes }
+func (p *Pool) Pinned() int64 { return int64(p.part.Pinned()) * pageBytes }
 
 // Waits is how long writes of an origin have waited for room in the partition, in
 // nanoseconds, how many have, and the bytes that wait now.

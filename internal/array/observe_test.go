@@ -19,7 +19,8 @@ func TestImportIsDataThatWasThere(t *testing.T) {
 	mustOK(t, r.do(v, &block.Request{Op: block.OpRead, Range: rng(0, 1024), Data: [][]byte{make([]byte, 1024*512)}}))
 	var reads uint64
 	for o := range block.NumOrigins {
-		reads += p.mdisks[0].row(0, o, block.ReasonStage).Cells[1]
+		_, n := p.mdisks[0].Moved(false, o, block.ReasonStage)
+		reads += n
 	}
 	if reads != (1024-windowSectors)*512 {
 		t.Errorf("%d bytes were read from the back end", reads)

@@ -104,22 +104,3 @@ func (o *op) placeData(h *ref) {
 	o.kind, o.ref, o.stop = kindMove, h, o.req.Range.Count
 	o.copy()
 }
-
-func primOf(g block.Origin) int {
-	if g == block.OriginODX {
-		return primODX
-	}
-	return primXCopy
-}
-
-// copyState is what a copy makes of a state: a thick volume has nothing unmapped, and on a thin one only
-// its hosts anchor anything.
-func (v *Volume) copyState(s block.State) block.State {
-	switch {
-	case s == block.Unmapped && !v.spec.Thin:
-		return block.Anchored
-	case s == block.Anchored && v.spec.Thin:
-		return block.Unmapped
-	}
-	return s
-}

@@ -34,7 +34,7 @@ func TestManyCommandsUnderEveryPolicy(t *testing.T) {
 				case 3:
 					s.a.SetMirrored(rnd.IntN(2) == 0)
 				case 4:
-					if err := p.SetMdiskOffline(p.mdisks[rnd.IntN(len(p.mdisks))].name, true); err != nil {
+					if err := p.SetMdiskOffline(p.mdisks[rnd.IntN(len(p.mdisks))].Name(), true); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -42,7 +42,7 @@ func TestManyCommandsUnderEveryPolicy(t *testing.T) {
 			s.heal = func() {
 				for _, p := range s.a.Pools() {
 					for _, d := range p.mdisks {
-						if err := p.SetMdiskOffline(d.name, false); err != nil {
+						if err := p.SetMdiskOffline(d.Name(), false); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -70,7 +70,7 @@ func randomPolicy(rnd *rand.Rand) Policy {
 		pol.Budget = Budget{Percent: rnd.IntN(2) * 25, HostPercent: rnd.IntN(2) * 10, Pressure: rnd.IntN(2) == 0}
 	}
 	if rnd.IntN(2) == 0 {
-		pol.Ramp = Ramp{Points: []RampPoint{{500, 0}, {900, 40 << 20}, {1000, 200 << 20}}, MaxAge: int64(rnd.IntN(2)) * 1e9}
+		pol.Ramp = Ramp{Points: []RampPoint{{At: 500, Rate: 0}, {At: 900, Rate: 40 << 20}, {At: 1000, Rate: 200 << 20}}, MaxAge: int64(rnd.IntN(2)) * 1e9}
 		switch rnd.IntN(3) {
 		case 0:
 			pol.Ramp.Waiting = 100 << 20
@@ -82,7 +82,7 @@ func randomPolicy(rnd *rand.Rand) Policy {
 }
 
 // held returns what a volume has of the cache, in bytes.
-func held(v *Volume) uint64 { return uint64(v.dirtyTotal()) }
+func held(v *Volume) uint64 { return uint64(v.cached.Dirty()) }
 
 // drive writes at a rate for a time, with nobody waiting for the answers, and returns
 // the requests.
@@ -111,7 +111,7 @@ func TestDestageOrderDecidesWhoHoldsTheCache(t *testing.T) {
 			drive(r, slow, 30<<20, 4e9, block.OriginHost)
 			drive(r, greedy, 150<<20, 4e9, block.OriginHost)
 			r.clock.RunUntil(r.clock.Now() + 3e9)
-			if share := float64(p.part.used) / float64(p.part.limit); share < 0.98 {
+			if share := float64(p.part.Room.Used()) / float64(p.part.Limit()); share < 0.98 {
 				t.Fatalf("the partition is %.0f %% full", share*100)
 			}
 			got := float64(held(slow)) / float64(held(slow)+held(greedy))
@@ -146,8 +146,8 @@ func TestAdmission(t *testing.T) {
 			t.Fatalf("%v: %d of 50 writes ended", adm, n)
 		}
 		waits[adm] = float64(sum) / float64(n) / 1e6
-		row := modest.row(block.OriginHost)
-		if through := row.Cells[cellWriteThrough]; (through > 0) != (adm == AdmitThrough) || adm == AdmitThrough && modest.short[block.OriginHost].Cells[0] != through {
+		row := flowOf(modest, block.OriginHost)
+		if through := row.WriteThrough; (through > 0) != (adm == AdmitThrough) || adm == AdmitThrough && modest.cached.Short(block.OriginHost) != through {
 			t.Errorf("%v: %d bytes were written through", adm, through)
 		}
 		r.check()
@@ -162,9 +162,9 @@ func TestAdmission(t *testing.T) {
 // is the rate of the writes.
 func TestRampHoldsItsFullness(t *testing.T) {
 	for _, abs := range []bool{false, true} {
-		ramp := Ramp{Points: []RampPoint{{500, 0}, {900, 80 << 20}, {1000, 400 << 20}}}
+		ramp := Ramp{Points: []RampPoint{{At: 500, Rate: 0}, {At: 900, Rate: 80 << 20}, {At: 1000, Rate: 400 << 20}}}
 		if abs {
-			ramp = Ramp{Absolute: true, Points: []RampPoint{{32 << 20, 0}, {64<<20*9/10 + 1, 80 << 20}, {64 << 20, 400 << 20}}}
+			ramp = Ramp{Absolute: true, Points: []RampPoint{{At: 32 << 20, Rate: 0}, {At: 64<<20*9/10 + 1, Rate: 80 << 20}, {At: 64 << 20, Rate: 400 << 20}}}
 		}
 		r := newRig(t, Options{CacheBytes: 64 << 20, Policy: Policy{Ramp: ramp}}, true)
 		p := r.pool("p", PoolSpec{}, 4<<30)
@@ -172,11 +172,9 @@ func TestRampHoldsItsFullness(t *testing.T) {
 		drive(r, v, 40<<20, 10e9, block.OriginHost)
 		before := 0.0
 		r.clock.RunUntil(r.clock.Now() + 5e9)
-		p.meter()
-		before = p.part.seconds
+		before = p.part.UsedSeconds()
 		r.clock.RunUntil(r.clock.Now() + 4e9)
-		p.meter()
-		mean := (p.part.seconds - before) / 4 / (64 << 20)
+		mean := (p.part.UsedSeconds() - before) / 4 / (64 << 20)
 		if mean < 0.68 || mean > 0.73 {
 			t.Errorf("absolute %v: the partition is %.3f full, the ramp has the writes' rate at 0.700", abs, mean)
 		}
@@ -200,12 +198,12 @@ func TestDirtyDataWaitsForRest(t *testing.T) {
 		rewrites uint64
 	}{{29e9, 0}, {39e9, 1}, {42e9, 2}} {
 		r.clock.RunUntil(began + at.after)
-		if got := v.row(block.OriginHost).Cells[cellDestaged]; got != at.rewrites<<20 {
+		if got := flowOf(v, block.OriginHost).Destaged; got != at.rewrites<<20 {
 			t.Errorf("after %d s the back end has got %d bytes, of %d times a MiB", at.after/1e9, got, at.rewrites)
 		}
 	}
-	if p.part.dirty != 0 {
-		t.Errorf("%d pages are dirty 2 s after the last write", p.part.dirty)
+	if p.part.Dirty() != 0 {
+		t.Errorf("%d pages are dirty 2 s after the last write", p.part.Dirty())
 	}
 	r.check()
 }
@@ -217,7 +215,7 @@ func TestBudget(t *testing.T) {
 	for _, pressure := range []bool{false, true} {
 		r := newRig(t, Options{CacheBytes: 64 << 20, Policy: Policy{
 			Budget: Budget{Percent: 25, Pressure: pressure},
-			Ramp:   Ramp{Points: []RampPoint{{100, 0}, {1000, 40 << 20}}},
+			Ramp:   Ramp{Points: []RampPoint{{At: 100, Rate: 0}, {At: 1000, Rate: 40 << 20}}},
 		}}, true)
 		p := r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 4 << 30, Bandwidth: 100 << 20}}}, 0)
 		host, target := r.volume("host", "p", 1<<30, true), r.volume("target", "p", 1<<30, true)
@@ -227,10 +225,10 @@ func TestBudget(t *testing.T) {
 		}
 		drive(r, host, 5<<20, 5e8, block.OriginHost)
 		most := 0
-		r.a.afterStep = func() { most = max(most, p.part.offload) }
+		r.a.afterStep = func() { most = max(most, p.part.Offloads()) }
 		r.clock.Run()
-		if most > p.part.limit/4 {
-			t.Errorf("offloads held %d pages, the budget is %d", most, p.part.limit/4)
+		if most > p.part.Limit()/4 {
+			t.Errorf("offloads held %d pages, the budget is %d", most, p.part.Limit()/4)
 		}
 		if n := p.wait[block.OriginHost].Count; n > 0 {
 			t.Errorf("%d writes of hosts waited", n)
@@ -250,7 +248,7 @@ func TestBudget(t *testing.T) {
 // is, and an abort must end the copy that waits there all the same.
 func TestCancelOfACopyThatNothingMakesRoomFor(t *testing.T) {
 	for name, pol := range map[string]Policy{
-		"budget": {Budget: Budget{Percent: 1}, Ramp: Ramp{Points: []RampPoint{{580, 0}, {1000, 1 << 30}}}},
+		"budget": {Budget: Budget{Percent: 1}, Ramp: Ramp{Points: []RampPoint{{At: 580, Rate: 0}, {At: 1000, Rate: 1 << 30}}}},
 		"reads":  {CopyReads: 1, CopyBytes: 1 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -330,12 +328,12 @@ func TestMirrorLost(t *testing.T) {
 		t.Errorf("1 MiB was acknowledged after %d ms: an mdisk of 10 MiB/s cannot have it", took/1e6)
 	}
 	r.clock.RunUntil(r.clock.Now() + 1e9)
-	if p.part.reserve.used != 0 {
+	if p.part.Reserve.Used() != 0 {
 		t.Error("what was written through stays in the reserve")
 	}
-	row := v.row(block.OriginHost)
-	if row.Cells[cellWriteThrough] != 1<<20 || row.Cells[cellFast] != 1<<20 {
-		t.Errorf("%d bytes were counted as written through, %d as fast", row.Cells[cellWriteThrough], row.Cells[cellFast])
+	row := flowOf(v, block.OriginHost)
+	if row.WriteThrough != 1<<20 || row.Fast != 1<<20 {
+		t.Errorf("%d bytes were counted as written through, %d as fast", row.WriteThrough, row.Fast)
 	}
 	r.a.SetMirrored(true)
 	from = r.clock.Now()
@@ -360,8 +358,8 @@ func TestOfflineMdisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.clock.RunUntil(r.clock.Now() + 5e9)
-	if p.pinnedPages != 256 {
-		t.Errorf("%d pages are pinned, 256 were dirty", p.pinnedPages)
+	if p.part.Pinned() != 256 {
+		t.Errorf("%d pages are pinned, 256 were dirty", p.part.Pinned())
 	}
 	buf := make([]byte, 2048*512)
 	mustOK(t, r.do(v, &block.Request{Op: block.OpRead, Range: rng(2048, 2048), Data: [][]byte{buf}}))
@@ -375,15 +373,15 @@ func TestOfflineMdisk(t *testing.T) {
 	drained := false
 	r.a.Drain(func() { drained = true })
 	r.clock.RunUntil(r.clock.Now() + 5e9)
-	if !drained || p.pinnedPages != 256 {
-		t.Errorf("drained: %v, %d pages pinned", drained, p.pinnedPages)
+	if !drained || p.part.Pinned() != 256 {
+		t.Errorf("drained: %v, %d pages pinned", drained, p.part.Pinned())
 	}
 	if err := p.SetMdiskOffline("m0", false); err != nil {
 		t.Fatal(err)
 	}
 	r.clock.Run()
-	if p.pinnedPages != 0 || r.a.Dirty() != 0 {
-		t.Errorf("after its return %d pages are pinned and %d bytes dirty", p.pinnedPages, r.a.Dirty())
+	if p.part.Pinned() != 0 || r.a.Dirty() != 0 {
+		t.Errorf("after its return %d pages are pinned and %d bytes dirty", p.part.Pinned(), r.a.Dirty())
 	}
 	mustOK(t, r.do(v, &block.Request{Op: block.OpRead, Range: rng(0, 2048), Data: [][]byte{buf}}))
 	r.check()
@@ -397,7 +395,7 @@ func TestPoolsComeAndGo(t *testing.T) {
 	v := r.volume("v", "p", 1<<30, true)
 	drive(r, v, 1<<30, 6e7, block.OriginHost)
 	r.clock.RunUntil(r.clock.Now() + 8e7)
-	full := p.part.used
+	full := p.part.Room.Used()
 	if full < 14000 {
 		t.Fatalf("only %d pages are used", full)
 	}
@@ -405,13 +403,13 @@ func TestPoolsComeAndGo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p.part.limit != 64<<20/4096*66/100 {
-			t.Errorf("with two pools the cap is %d pages", p.part.limit)
+		if p.part.Limit() != 64<<20/4096*66/100 {
+			t.Errorf("with two pools the cap is %d pages", p.part.Limit())
 		}
 	})
 	r.clock.RunUntil(r.clock.Now() + 5e8)
-	if p.part.used > p.part.limit {
-		t.Errorf("%d pages are used, the cap is %d", p.part.used, p.part.limit)
+	if p.part.Room.Used() > p.part.Limit() {
+		t.Errorf("%d pages are used, the cap is %d", p.part.Room.Used(), p.part.Limit())
 	}
 	q := r.a.Pool("q")
 	r.a.DeletePool(p, func(err error) {
@@ -425,8 +423,8 @@ func TestPoolsComeAndGo(t *testing.T) {
 		}
 	})
 	r.clock.Run()
-	if p.part.limit != 64<<20/4096 || r.a.Pool("q") != nil {
-		t.Errorf("after the deletion the cap is %d pages", p.part.limit)
+	if p.part.Limit() != 64<<20/4096 || r.a.Pool("q") != nil {
+		t.Errorf("after the deletion the cap is %d pages", p.part.Limit())
 	}
 	r.crash()
 	r.check()

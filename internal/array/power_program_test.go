@@ -48,21 +48,23 @@ func (r *powerRig) pickWide(vol int, limit uint64) (block.Range, bool) {
 	return wide, ok && r.isFree(vol, wide)
 }
 
-// resize gives a volume without commands another size.
+// resize gives a volume another size, also while commands are under way. Those behind the smaller end may end for that.
 func (r *powerRig) resize() {
 	vol := r.rnd.IntN(len(r.vols))
 	sizes := powerVolumes[vol].sizes
 	size := sizes[r.rnd.IntN(len(sizes))]
-	all := rng(0, 1<<40)
-	if size == r.sizes[vol] || !r.isFree(vol, all) {
+	old := r.sizes[vol]
+	// What was cut off under a command could come back by it.
+	if size == old || r.resizes[vol] != 0 || r.a.broken != "" || size > old && !r.isFree(vol, rng(old, 1<<40)) {
 		return
 	}
-	cmd := &command{what: fmt.Sprintf("resize from %d to %d", r.sizes[vol], size)}
+	cmd := &command{what: fmt.Sprintf("resize from %d to %d", old, size)}
 	cut := rng(size, 1<<40)
 	each(vol, cut, func(n int, _ uint64) { r.become(vol, n, 0, cmd) })
-	mark := busyRange{vol, all}
+	mark := busyRange{vol, rng(min(size, old), 1<<40)}
 	r.busy = append(r.busy, mark)
 	r.resizes[vol] = size
+	r.shrinks[vol]++
 	r.a.Resize(r.vols[vol], size, func(err error) {
 		if r.isCut() {
 			return
@@ -73,7 +75,9 @@ func (r *powerRig) resize() {
 		i := slices.Index(r.busy, mark)
 		r.busy = slices.Delete(r.busy, i, i+1)
 		if cmd.refused = err != nil; cmd.refused {
-			r.resizes[vol] = 0
+			if r.a.broken == "" { // else nobody knows what a start finds
+				r.resizes[vol] = 0
+			}
 			return
 		}
 		r.acks++
@@ -204,13 +208,17 @@ func (r *powerRig) launch() {
 	}
 	// Two marks a command: its target, and its source or nothing.
 	pair := slices.Clone(r.busy[len(r.busy)-2:])
-	covers := r.acks
+	covers, shrinks := r.acks, r.shrinks[vol]
 	q.Done = func(q *block.Request) {
 		if r.isCut() {
 			return // nobody heard of it
 		}
 		// What waited too long for an mdisk that fails, or for NVRAM, may have been done in part.
-		refused := r.faulty && (q.Status == block.MediumWrite || q.Status == block.Hardware && (q.Op == block.OpFlush || q.Flags&block.FUA != 0))
+		refused := r.faulty && (q.Status == block.MediumWrite || q.Status == block.Hardware && (q.Op == block.OpFlush || q.Flags&block.FUA != 0 || r.a.broken != ""))
+		if q.Status == block.OutOfRange && r.shrinks[vol] > shrinks {
+			refused = true
+			powerSaw.cutOff.Add(1)
+		}
 		if q.Status != block.OK && !refused {
 			r.t.Fatalf("%s ended %v", cmd.what, q.Status)
 		}

@@ -1,10 +1,13 @@
 package array
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -45,19 +48,27 @@ type powerRig struct {
 	vols    []*Volume
 	sectors [][][]version // by volume and number among the sectors of its islands: what it may hold, the oldest first
 	sizes   []uint64      // of the volumes
-	resizes []uint64      // the sizes that commands under way give them; 0: none
+	resizes []uint64      // the sizes that commands under way give them, or that a start may find; 0: none
+	shrinks []int         // how often they got another size
 	acks    int
 	flushed int // acknowledgements that a flush has covered
 	stamp   uint64
 	busy    []busyRange
 	cut     bool
 	killed  bool // the last death was the process's alone
-	faulty  bool // writes and syncs of mdisks and of NVRAM fail now and then
+	faulty  bool // writes and syncs of mdisks and of NVRAM fail now and then, and those of the meta store in some lives
 }
 
 type busyRange struct {
 	vol int
 	block.Range
+}
+
+// powerSaw counts what all programs have met.
+var powerSaw struct {
+	stops, failedStops atomic.Int64 // in good order, and with an error
+	broken             atomic.Int64 // arrays that took no more changes
+	cutOff             atomic.Int64 // commands that ended because their volume became smaller
 }
 
 // powerVolumes are the volumes of the program. Data is only ever written to the islands of a volume, so that one
@@ -119,6 +130,7 @@ func newPowerRigWith(t testing.TB, seed uint64, copyData bool, prepare func(*pow
 		}
 		r.sectors = append(r.sectors, make([][]version, sectors))
 		r.sizes, r.resizes = append(r.sizes, v.sizes[0]), append(r.resizes, 0)
+		r.shrinks = append(r.shrinks, 0)
 		for s := range r.sectors[i] {
 			r.sectors[i][s] = []version{{}}
 		}
@@ -188,6 +200,7 @@ func (r *powerRig) run(steps int) {
 		steps = r.rnd.IntN(steps)
 	}
 	if r.faulty {
+		meta := []string{"", "", "", "/data/meta/", "/data/meta.copy/", "/data/meta"}[r.rnd.IntN(6)]
 		r.disk.SetFault(func(op storetest.Op, path string, n int) (int, error) {
 			if strings.HasPrefix(path, "/data/mdisk/") && op != storetest.Read && r.rnd.IntN(20) == 0 {
 				return 0, syscall.EIO
@@ -195,16 +208,55 @@ func (r *powerRig) run(steps int) {
 			if path == "/data/nvram" && op == storetest.Sync && r.rnd.IntN(5) == 0 {
 				return 0, syscall.EIO
 			}
+			if meta != "" && strings.HasPrefix(path, meta) && op != storetest.Read && r.rnd.IntN(40) == 0 {
+				return 0, syscall.EIO
+			}
 			return n, nil
 		})
 	}
 	r.steps(steps)
+	if r.a.broken != "" {
+		powerSaw.broken.Add(1)
+	}
+	if !r.isCut() && r.rnd.IntN(5) == 0 {
+		r.stop()
+	}
 	if r.killed {
 		r.disk.KillNow()
 	} else if r.disk.Image() == nil {
 		r.disk.Cut()
 	}
 	r.cut = true
+}
+
+// stop stops the array when its commands have ended, whatever fails meanwhile, before the power goes. Where it has
+// stopped without an error, all that was acknowledged survives.
+func (r *powerRig) stop() {
+	until := r.clock.Now() + 600e9
+	for len(r.busy) > 0 && !r.isCut() && r.clock.Now() < until && r.clock.Step() {
+	}
+	if r.isCut() {
+		return
+	}
+	if len(r.busy) > 0 {
+		r.t.Fatalf("commands never end: %v", r.busy)
+	}
+	err := errNever
+	r.a.Stop(func(e error) { err = e })
+	for errors.Is(err, errNever) && !r.isCut() && r.clock.Now() < until && r.clock.Step() {
+	}
+	switch {
+	case r.isCut():
+	case errors.Is(err, errNever):
+		r.t.Fatal("the array does not stop")
+	case err == nil:
+		powerSaw.stops.Add(1)
+		r.flushed = r.acks
+	case !r.faulty:
+		r.t.Fatalf("it stops with %v", err)
+	default:
+		powerSaw.failedStops.Add(1)
+	}
 }
 
 // steps runs the program, that many steps or until it is dead.
@@ -272,7 +324,8 @@ func (r *powerRig) openFaulty(what string) {
 		failed := false
 		if fail {
 			r.disk.SetFault(func(op storetest.Op, path string, n int) (int, error) {
-				if path == "/data/nvram" && op == storetest.Sync && r.rnd.IntN(3) == 0 {
+				nvram := path == "/data/nvram" && op == storetest.Sync && r.rnd.IntN(3) == 0
+				if nvram || strings.HasPrefix(path, "/data/meta") && op != storetest.Read && r.rnd.IntN(50) == 0 {
 					failed = true
 					return 0, syscall.EIO
 				}
@@ -408,6 +461,13 @@ func TestPowerCuts(t *testing.T) {
 		}
 	}
 	base := testkit.Seed(t)
+	t.Cleanup(func() {
+		s := &powerSaw
+		n := [...]int64{s.stops.Load(), s.failedStops.Load(), s.broken.Load(), s.cutOff.Load()}
+		if t.Logf("stops, failed stops, arrays that broke, commands cut off: %d", n); cuts >= 1000 && slices.Min(n[:]) == 0 {
+			t.Error("the programs have not met all of that")
+		}
+	})
 	const chain = 10 // cuts of one array
 	for i := 0; i < cuts; i += chain {
 		s := base + uint64(i/chain)

@@ -29,7 +29,7 @@ func TestFormat1(t *testing.T) {
 		r := openLive(t, dir, Options{CacheBytes: 1 << 20, LogBytes: 64 << 10})
 		got := make([]byte, len(want))
 		r.exec.Lock()
-		v, version, rep := r.a.Volume("v"), r.a.cache.nv.Format(), r.a.Check(true)
+		v, version, rep := r.a.Volume("v"), r.a.cache.NV.Format(), r.a.Check(true)
 		r.exec.Unlock()
 		if s := r.do(v, &block.Request{Op: block.OpRead, Range: rng(0, 8<<11), Data: [][]byte{got}}); s != block.OK || !bytes.Equal(got, want) {
 			t.Errorf("start %d: the data reads %v, equal: %v", start, s, bytes.Equal(got, want))

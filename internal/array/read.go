@@ -4,7 +4,9 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -14,6 +16,7 @@ type reading struct {
 	req    *block.Request
 	done   func(block.Status) // of an internal read
 	v      *Volume
+	pool   *Pool // whose mdisks are read
 	reason block.Reason
 	origin block.Origin
 	left   int
@@ -88,23 +91,23 @@ func (r *reading) volume(v *Volume, rg block.Range, dst *cursor) {
 func (r *reading) physical(p *Pool, phys, n uint64, dst *cursor) {
 	a, c := r.a, r.a.cache
 	end := phys + n
-	if len(a.bad) > 0 {
-		if first, bad := a.firstBad(p, phys, n); bad {
+	if a.back.Bad.Len() > 0 {
+		if first, bad := a.back.Bad.First(p.id, phys, n); bad {
 			r.status = block.MediumRead
 			r.bad = min(r.bad, first+r.skew)
 			dst.zero(int(n) * block.SectorSize)
 			return
 		}
 	}
-	if p.part.used+p.part.reserve.used == 0 {
+	if p.part.Empty() {
 		r.backend(p, phys, n, dst)
 		return
 	}
 	for from := phys; phys < end; {
 		in := phys % pageSectors
 		k := min(pageSectors-in, end-phys)
-		i := c.lookup(keyOf(p.id, phys))
-		if i == noPage {
+		i := c.Lookup(keyOf(p.id, phys))
+		if i == wcache.NoPage {
 			if phys += k; phys == end {
 				r.backend(p, from, phys-from, dst)
 			}
@@ -113,23 +116,18 @@ func (r *reading) physical(p *Pool, phys, n uint64, dst *cursor) {
 		if phys > from {
 			r.backend(p, from, phys-from, dst)
 		}
-		pg := &c.pages[i]
+		mask := c.Mask(i)
 		for s := in; s < in+k; s++ {
-			holder := noPage
-			if pg.mask>>s&1 != 0 {
-				holder = i
-			} else if under := c.under(i); under != noPage && c.pages[under].mask>>s&1 != 0 {
-				holder = under
-			}
-			if holder == noPage {
+			holder := c.Holder(i, s)
+			if holder == wcache.NoPage {
 				r.backend(p, phys, 1, dst)
 			} else if a.payload {
 				// As many sectors as the same page has in a row.
 				t := s + 1
-				for holder == i && t < in+k && pg.mask>>t&1 != 0 {
+				for holder == i && t < in+k && mask>>t&1 != 0 {
 					t++
 				}
-				dst.copyFrom(c.nv.Page(holder)[s*block.SectorSize : t*block.SectorSize])
+				dst.copyFrom(c.NV.Page(holder)[s*block.SectorSize : t*block.SectorSize])
 				phys += t - s - 1
 				s = t - 1
 			}
@@ -142,10 +140,11 @@ func (r *reading) physical(p *Pool, phys, n uint64, dst *cursor) {
 // backend reads from the mdisks, one operation for what lies together on one.
 func (r *reading) backend(p *Pool, phys, n uint64, dst *cursor) {
 	a := r.a
+	r.pool = p
 	for n > 0 {
 		md, off, k := p.space.Locate(phys)
 		k = min(k, n)
-		if p.mdisks[md].offline {
+		if p.mdisks[md].Offline() {
 			r.status = block.Offline
 			dst.zero(int(k) * block.SectorSize)
 			phys += k
@@ -153,105 +152,106 @@ func (r *reading) backend(p *Pool, phys, n uint64, dst *cursor) {
 			continue
 		}
 		p.space.Pin(phys, k)
-		x := a.getIO()
-		x.io.Write, x.io.Off, x.io.N, x.reason = false, off, k*block.SectorSize, r.reason
+		x := p.mdisks[md].Op(false, off, k*block.SectorSize, r.reason)
 		if a.payload {
-			x.io.Vec = dst.take(x.io.Vec, int(k)*block.SectorSize)
+			x.IO.Vec = dst.take(x.IO.Vec, int(k)*block.SectorSize)
 		}
-		x.bytes[r.origin] = uint32(k * block.SectorSize)
-		x.ctx, x.done = r, a.readDoneFn
-		x.phys, x.sectors, x.pool, x.skew = phys, k, p, r.skew
+		x.Bytes[r.origin] = uint32(k * block.SectorSize)
+		x.Ctx, x.Phys, x.Tag = r, phys, r.skew
 		r.left++
-		p.mdisks[md].expect(x)
-		p.mdisks[md].start(x)
+		p.mdisks[md].Read(x)
 		phys += k
 		n -= k
 	}
 }
 
-func (a *Array) readDone(x *diskIO) {
-	r := x.ctx.(*reading)
-	x.d.forget(x)
+func (a *Array) readDone(x *backend.Op) {
+	r := x.Ctx.(*reading)
 	a.lookAgain(x)
-	if x.io.Err != nil {
+	if x.IO.Err != nil {
 		r.status = block.MediumRead
-		x.d.failures++
-		r.a.noteBad(x) // while the grain is pinned: when it is freed, it leaves the list
+		x.Mdisk().ReadFailed()
+		a.noteBad(r.pool, x) // while the grain is pinned: when it is freed, it leaves the list
 		r.locate(x)
 	}
-	x.pool.space.Unpin(x.phys, x.sectors)
+	r.pool.unpinRead(x)
 	r.release()
 }
 
-// locate notes where a transfer failed.
-func (r *reading) locate(x *diskIO) {
-	var e *block.ChecksumError
-	if !errors.As(x.io.Err, &e) || len(e.Sectors) == 0 {
-		r.lost = min(r.lost, x.phys+x.skew)
-		return
-	}
-	first := slices.Min(e.Sectors) - x.io.Off/block.SectorSize
-	r.bad = min(r.bad, x.phys+first+x.skew)
+// readAbandoned ends a read that nobody waits for any longer, because its mdisk is silent.
+func (a *Array) readAbandoned(x *backend.Op) {
+	r := x.Ctx.(*reading)
+	r.pool.unpinRead(x)
+	r.status = block.Hardware
+	r.release()
 }
 
-// readTries is how often a sector is read until its checksum counts as wrong.
-const readTries = 3
+// unpinRead lets the space go that an operation has read.
+func (p *Pool) unpinRead(x *backend.Op) { p.space.Unpin(x.Phys, x.IO.N/block.SectorSize) }
+
+// locate notes where a transfer failed.
+func (r *reading) locate(x *backend.Op) {
+	var e *block.ChecksumError
+	if !errors.As(x.IO.Err, &e) || len(e.Sectors) == 0 {
+		r.lost = min(r.lost, x.Phys+x.Tag)
+		return
+	}
+	first := slices.Min(e.Sectors) - x.IO.Off/block.SectorSize
+	r.bad = min(r.bad, x.Phys+first+x.Tag)
+}
 
 // lookAgain answers those sectors of a read with wrong checksums that were written while it was on its way: such a read may find
 // data without its checksum. What is in the cache is taken from there; the rest, which may have been destaged meanwhile, is
 // read again. What is wrong for good stays in the error.
-func (a *Array) lookAgain(x *diskIO) {
+func (a *Array) lookAgain(x *backend.Op) {
 	var e *block.ChecksumError
-	if x.io.Err == nil || !errors.As(x.io.Err, &e) {
+	if x.IO.Err == nil || !errors.As(x.IO.Err, &e) {
 		return
 	}
-	r := x.ctx.(*reading)
+	r := x.Ctx.(*reading)
 	left := block.ChecksumError{Medium: e.Medium}
 	for i, sector := range e.Sectors {
-		at := sector - x.io.Off/block.SectorSize
-		dst := cursor{vec: x.io.Vec}
+		at := sector - x.IO.Off/block.SectorSize
+		dst := cursor{vec: x.IO.Vec}
 		dst.skip(int(at) * block.SectorSize)
-		switch data := a.cached(keyOf(x.pool.id, x.phys+at), (x.phys+at)%pageSectors); {
+		switch data := a.cached(keyOf(r.pool.id, x.Phys+at), (x.Phys+at)%pageSectors); {
 		case data != nil:
 			dst.copyFrom(data)
-		case x.tries+1 < readTries:
-			a.readSectorAgain(x, r, x.phys+at, &dst)
+		case x.Tries+1 < backend.ReadTries:
+			r.readSectorAgain(x, x.Phys+at, &dst)
 		default:
 			left.Sectors, left.Sums = append(left.Sectors, sector), append(left.Sums, e.Sums[i])
 		}
 	}
-	x.io.Err = nil
+	x.IO.Err = nil
 	if len(left.Sectors) > 0 {
-		x.io.Err = &left
+		x.IO.Err = &left
 	}
 }
 
 // cached returns a dirty sector of a key, nil if the cache does not have it.
 func (a *Array) cached(k pageKey, sector uint64) []byte {
 	c := a.cache
-	i := c.lookup(k)
-	if i != noPage && c.pages[i].mask>>sector&1 == 0 {
-		i = c.under(i)
+	i := c.Lookup(k)
+	if i != wcache.NoPage {
+		i = c.Holder(i, sector)
 	}
-	if i == noPage || c.pages[i].mask>>sector&1 == 0 {
+	if i == wcache.NoPage {
 		return nil
 	}
-	return c.nv.Page(i)[sector*block.SectorSize : (sector+1)*block.SectorSize]
+	return c.NV.Page(i)[sector*block.SectorSize : (sector+1)*block.SectorSize]
 }
 
 // readSectorAgain reads one sector of a read once more.
-func (a *Array) readSectorAgain(x *diskIO, r *reading, phys uint64, dst *cursor) {
-	_, off, _ := x.pool.space.Locate(phys)
-	x.pool.space.Pin(phys, 1)
-	y := a.getIO()
-	y.io.Write, y.io.Off, y.io.N, y.reason = false, off, block.SectorSize, x.reason
-	y.io.Vec = dst.take(y.io.Vec, block.SectorSize)
-	y.bytes[r.origin] = block.SectorSize
-	y.ctx, y.done, y.tries = r, a.readDoneFn, x.tries+1
-	y.phys, y.sectors, y.pool, y.skew = phys, 1, x.pool, x.skew
+func (r *reading) readSectorAgain(x *backend.Op, phys uint64, dst *cursor) {
+	_, off, _ := r.pool.space.Locate(phys)
+	r.pool.space.Pin(phys, 1)
+	y := x.Mdisk().Op(false, off, block.SectorSize, x.Reason)
+	y.IO.Vec = dst.take(y.IO.Vec, block.SectorSize)
+	y.Bytes[r.origin] = block.SectorSize
+	y.Ctx, y.Phys, y.Tag, y.Tries = r, phys, x.Tag, x.Tries+1
 	r.left++
-	x.d.expect(y)
-	x.d.start(y)
+	x.Mdisk().Read(y)
 }
 
 // release gives back one of the things that the read waits for; the last one ends it.
@@ -273,34 +273,5 @@ func (r *reading) release() {
 	a.freeReading = r
 	if done != nil {
 		done(s)
-	}
-}
-
-// zero fills the next n bytes of the list with zeros.
-func (c *cursor) zero(n int) {
-	for n > 0 && c.i < len(c.vec) {
-		b := c.vec[c.i][c.off:]
-		b = b[:min(n, len(b))]
-		clear(b)
-		c.advance(len(b))
-		n -= len(b)
-	}
-}
-
-// skip leaves out the next n bytes of the list.
-func (c *cursor) skip(n int) {
-	for n > 0 {
-		k := min(n, len(c.vec[c.i])-c.off)
-		c.advance(k)
-		n -= k
-	}
-}
-
-// copyFrom fills the next bytes of the list from src.
-func (c *cursor) copyFrom(src []byte) {
-	for len(src) > 0 {
-		n := copy(c.vec[c.i][c.off:], src)
-		src = src[n:]
-		c.advance(n)
 	}
 }

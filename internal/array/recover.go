@@ -7,11 +7,11 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
-	"github.com/arraysim/arraysim/internal/block"
 )
 
 // Recovery is what the last start found and did; see Array.Recovery.
 type Recovery struct {
+	Fresh      bool     // there was nothing: the store was empty
 	Records    uint64   // log records replayed
 	Pages      int      // dirty pages found
 	Discarded  int      // pages that nothing referred to any more
@@ -36,9 +36,10 @@ type Recovery struct {
 //
 // It may be interrupted anywhere, and is then done again.
 func (a *Array) recover(fresh bool) error {
+	a.recovery.Fresh = fresh
 	var saved nvlog.Saved
 	if !fresh {
-		saved = a.cache.nv.Saved()
+		saved = a.cache.NV.Saved()
 		a.flusher.Restore(saved)
 	}
 	if err := a.loadObjects(); err != nil {
@@ -210,7 +211,8 @@ func (a *Array) volumeOrGhost(id uint32, pool uint16) *Volume {
 	}
 	p := a.poolByID(pool)
 	v := a.addVolume(VolumeSpec{Name: fmt.Sprintf("deleted-%d", id), Pool: p.name, Sectors: windowSectors, BlockSize: 512, Thin: true, ID: id}, p)
-	v.deleted, v.forgotten = true, true
+	v.deleted = true
+	v.forget()
 	v.m.Abandon()
 	p.volumes--
 	return v
@@ -220,20 +222,8 @@ func (a *Array) volumeOrGhost(id uint32, pool uint16) *Volume {
 // step behind or ahead, in line with what is dirty.
 func (a *Array) balanceCounters() {
 	for _, v := range a.vols {
-		if v == nil {
-			continue
-		}
-		for o := range block.NumOrigins {
-			if v.peek(o) == nil && v.dirtyBytes[o] == 0 {
-				continue
-			}
-			r := v.row(o)
-			diff := int64(rowIn(r)) - int64(rowOut(r)) - v.dirtyBytes[o]
-			if diff < 0 {
-				r.Cells[cellRecovered] += uint64(-diff)
-			} else {
-				r.Cells[cellDiscarded] += uint64(diff)
-			}
+		if v != nil {
+			v.cached.Balance()
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/nvlog"
-	"github.com/arraysim/arraysim/internal/block"
 )
 
 // wasDeleted reports whether there was a pool of this number, and is none now.
@@ -26,18 +25,15 @@ func (a *Array) knows(d nvlog.Descriptor) bool {
 func (a *Array) loadPages() error {
 	c := a.cache
 	if !a.payload {
-		for i := range c.free {
-			c.free[i] = uint32(len(c.free) - 1 - i)
-		}
-		c.freeCount = len(c.free)
+		c.StartEmpty()
 		return nil
 	}
 	var found, live []uint32
 	joins := map[uint32][]uint32{}
-	for i := range uint32(c.nv.Pages) {
-		switch c.nv.Examine(i, a.log.Seq()) {
+	for i := range uint32(c.NV.Pages) {
+		switch c.NV.Examine(i, a.log.Seq()) {
 		case nvlog.Used:
-			if d := c.nv.Descriptor(i); a.knows(d) {
+			if d := c.NV.Descriptor(i); a.knows(d) {
 				found = append(found, i)
 				continue
 			} else if !a.wasDeleted(d.Key().Pool()) { // else no volume was left in that pool: nothing is lost
@@ -46,20 +42,20 @@ func (a *Array) loadPages() error {
 		case nvlog.Damaged:
 			a.recovery.BadPages++
 		}
-		c.nv.Clear(i)
+		c.NV.Clear(i)
 	}
 	// By address, the newest first.
 	slices.SortFunc(found, func(x, y uint32) int {
-		dx, dy := c.nv.Descriptor(x), c.nv.Descriptor(y)
+		dx, dy := c.NV.Descriptor(x), c.NV.Descriptor(y)
 		// Of two of one record the newer is the one that an earlier recovery joined, and it
 		// buried the other.
 		return cmp.Or(cmp.Compare(dx.Key(), dy.Key()), cmp.Compare(dy.Seq(), dx.Seq()), cmp.Compare(dx.Tombstone(), dy.Tombstone()), cmp.Compare(x, y))
 	})
-	masks := make([]uint8, c.nv.Pages) // what counts of a page; 0: nothing
+	masks := make([]uint8, c.NV.Pages) // what counts of a page; 0: nothing
 	for n := 0; n < len(found); {
-		k := c.nv.Descriptor(found[n]).Key()
+		k := c.NV.Descriptor(found[n]).Key()
 		end := n
-		for end < len(found) && c.nv.Descriptor(found[end]).Key() == k {
+		for end < len(found) && c.NV.Descriptor(found[end]).Key() == k {
 			end++
 		}
 		if a.poolByID(k.Pool()).space.MapRefs(k.Phys()>>windowShift) == 0 {
@@ -74,25 +70,26 @@ func (a *Array) loadPages() error {
 	}
 	for _, i := range found {
 		if masks[i] == 0 {
-			c.nv.Retire(i, nvlog.Superseded)
+			c.NV.Retire(i, nvlog.Superseded)
 		}
 	}
 	if err := a.flusher.FlushNow(); err != nil {
 		return err
 	}
-	for i := range uint32(c.nv.Pages) {
+	for i := range uint32(c.NV.Pages) {
 		if masks[i] == 0 {
-			c.giveFree(i)
+			c.GiveFree(i)
 		}
 	}
 	if err := a.joinPages(live, joins, masks); err != nil {
 		return err
 	}
 	slices.SortFunc(live, func(x, y uint32) int {
-		return cmp.Or(cmp.Compare(c.nv.Descriptor(x).Seq(), c.nv.Descriptor(y).Seq()), cmp.Compare(x, y))
+		return cmp.Or(cmp.Compare(c.NV.Descriptor(x).Seq(), c.NV.Descriptor(y).Seq()), cmp.Compare(x, y))
 	})
 	for _, i := range live {
-		a.loadPage(i, masks[i])
+		d := c.NV.Descriptor(i)
+		c.Restore(a.volumeOrGhost(d.Volume(), d.Key().Pool()).cached, i, masks[i])
 	}
 	a.recovery.Pages = len(live)
 	return nil
@@ -104,7 +101,7 @@ func (a *Array) loadPages() error {
 func (a *Array) usePages(pages []uint32, masks []uint8) (use []uint32) {
 	var covered uint8
 	for _, i := range pages {
-		d := a.cache.nv.Descriptor(i)
+		d := a.cache.NV.Descriptor(i)
 		switch {
 		case d.Tombstone()&nvlog.Destaged != 0:
 			return use
@@ -113,10 +110,10 @@ func (a *Array) usePages(pages []uint32, masks []uint8) (use []uint32) {
 		}
 		fresh := d.Mask() &^ covered
 		covered |= fresh
-		good := fresh & a.cache.nv.GoodSectors(i)
+		good := fresh & a.cache.NV.GoodSectors(i)
 		for left := fresh &^ good; left != 0; left &= left - 1 {
 			a.recovery.BadSectors++
-			a.bad[badKey(d.Key(), bits.TrailingZeros8(left))] = struct{}{}
+			a.back.Bad.Add(d.Key(), bits.TrailingZeros8(left))
 		}
 		if masks[i] = good; good != 0 {
 			use = append(use, i)
@@ -139,30 +136,30 @@ func (a *Array) joinPages(live []uint32, joins map[uint32][]uint32, masks []uint
 		if others == nil {
 			continue
 		}
-		if c.freeCount == 0 {
+		if c.Free() == 0 {
 			// Without a page to join them in, what only the older ones have is lost.
 			for _, i := range others {
 				for left := masks[i]; left != 0; left &= left - 1 {
 					a.recovery.BadSectors++
-					a.bad[badKey(c.nv.Descriptor(i).Key(), bits.TrailingZeros8(left))] = struct{}{}
+					a.back.Bad.Add(c.NV.Descriptor(i).Key(), bits.TrailingZeros8(left))
 				}
 			}
 			old = append(old, others...)
 			continue
 		}
-		i := c.takeFree()
+		i := c.TakeFree()
 		joined = append(joined, i)
-		newest := c.nv.Descriptor(first)
+		newest := c.NV.Descriptor(first)
 		head := nvlog.NewDescriptor()
 		var origins uint32
 		masks[i] = 0
 		for _, from := range append([]uint32{first}, others...) {
-			o := c.nv.Descriptor(from)
+			o := c.NV.Descriptor(from)
 			for left := masks[from]; left != 0; left &= left - 1 {
 				s := bits.TrailingZeros8(left)
 				head.SetSum(s, o.Sum(s))
 				origins |= o.Origins() & (15 << (4 * s))
-				c.nv.CopySector(i, from, s)
+				c.NV.CopySector(i, from, s)
 			}
 			masks[i] |= masks[from]
 			old = append(old, from)
@@ -176,35 +173,20 @@ func (a *Array) joinPages(live []uint32, joins map[uint32][]uint32, masks []uint
 		return err
 	}
 	for _, i := range joined {
-		copy(c.nv.Describe(i), heads[i])
+		copy(c.NV.Describe(i), heads[i])
 	}
 	if err := a.flusher.FlushNow(); err != nil {
 		return err
 	}
 	for _, i := range old {
-		c.nv.Retire(i, nvlog.Superseded)
+		c.NV.Retire(i, nvlog.Superseded)
 	}
 	if err := a.flusher.FlushNow(); err != nil {
 		return err
 	}
 	for _, i := range old {
 		masks[i] = 0
-		c.giveFree(i)
+		c.GiveFree(i)
 	}
 	return nil
-}
-
-// loadPage takes one page in.
-func (a *Array) loadPage(i uint32, mask uint8) {
-	c := a.cache
-	d := c.nv.Descriptor(i)
-	v := a.volumeOrGhost(d.Volume(), d.Key().Pool())
-	c.pages[i] = page{key: d.Key(), origins: d.Origins(), vol: v.id, state: pageDirty, mask: mask}
-	for left := mask; left != 0; left &= left - 1 {
-		v.dirtyBytes[originAt(d.Origins(), bits.TrailingZeros8(left))] += block.SectorSize
-	}
-	v.pool.part.used++
-	c.used++
-	c.insert(i)
-	v.pool.addDirty(v, i)
 }

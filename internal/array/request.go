@@ -18,6 +18,9 @@
 package array
 
 import (
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -139,12 +142,8 @@ type op struct {
 	// Of a write's way into the cache.
 	since     int64 // when it began to wait for its partition, 0 if it does not
 	braked    int64 // when it began to wait for its offload budget, 0 if it does not
-	lacks     lack  // of what pools share, when it was last refused
-	claim     int   // pages that are booked to its budget while it waits for room
-	claimHost bool  // and to its host's
-	through   bool  // what is committed next ends when the back end has it
-	reserve   bool  // and lies outside of its partition
-	unsettled int   // pages of what was committed that the back end has to have
+	claim     admission.Claim
+	unsettled int // pages of what was committed that the back end has to have
 
 	logEdits int // edits that it waits for room in the log for
 
@@ -161,7 +160,7 @@ type op struct {
 	same []byte // WRITE SAME: a piece full of the pattern
 	buf  []byte // what a compare or a piece read
 
-	// Its methods as values, made once.
+	// Its methods as values, made when they are needed first.
 	compareFn, movedFn func(block.Status)
 	flushedFn          func(error)
 
@@ -221,7 +220,6 @@ func (a *Array) newOp(k kind, v *Volume, r *block.Request) *op {
 	if o == nil {
 		o = &op{a: a}
 		o.Init(o)
-		o.compareFn, o.movedFn, o.flushedFn = o.compare, o.moved, o.flushed
 	} else {
 		a.freeOp, o.next = o.next, nil
 	}
@@ -279,24 +277,29 @@ func (o *op) answer(s block.Status) {
 	}
 }
 
-// Resume goes on with a request that was given what it waited for.
-func (o *op) Resume() {
-	had := o.For()
-	o.to(running)
-	switch {
-	case had == ticket.BackEnd:
-		o.written()
-	case o.kind == kindEdit:
-		o.edit()
-	case o.kind == kindClone:
-		o.place()
-	case o.kind == kindMove:
-		o.copy()
-	case had == ticket.CopyRead:
-		o.readSource()
-	case had == ticket.Lock && o.kind == kindCompare:
-		o.lock()
-	default:
-		o.write(had == ticket.Room)
+// pieceDone books a piece that has ended. A move that waits for its pieces goes on; one that waits for
+// something else, or is just handing out more, does so anyway.
+func (o *op) pieceDone(c *op, s block.Status) {
+	if s != block.OK && o.status == block.OK {
+		o.status = s
 	}
+	i := slices.Index(o.pieces, c)
+	o.pieces = slices.Delete(o.pieces, i, i+1)
+	if o.state == moving {
+		o.Waiter().Resume()
+	}
+}
+
+// pieceLen returns the sectors from o.cur to the end of its 256 KiB; an atomic
+// write is one piece wherever it lies.
+func (o *op) pieceLen() uint64 {
+	if o.req != nil && o.req.Flags&block.Atomic != 0 && o.stop-o.cur <= pieceSectors {
+		return o.stop - o.cur
+	}
+	return min(o.stop-o.cur, pieceSectors-o.cur%pieceSectors)
+}
+
+// piecePagesOf returns the number of pages that n sectors from o.cur on touch.
+func (o *op) piecePagesOf(n uint64) int {
+	return int((o.cur+n+pageSectors-1)/pageSectors - o.cur/pageSectors)
 }

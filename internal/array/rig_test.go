@@ -43,3 +43,9 @@ func (s *hookedStore) Medium(name string, size uint64) (block.Medium, error) {
 func (m hookedMedium) Submit(ios []*block.IO) { m.s.submit(m.Medium, ios) }
 
 func (m hookedMedium) Abandon(io *block.IO) { m.Medium.(block.Abandoner).Abandon(io) }
+
+// flowOf returns what went through the cache for a volume.
+func flowOf(v *Volume, o block.Origin) Flow {
+	f, _ := v.cached.Flow(o)
+	return f
+}

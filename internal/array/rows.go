@@ -1,37 +1,19 @@
 package array
 
 import (
+	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
-	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/array/wcache"
 )
 
 // What the counter rows of NVRAM count. The package nvlog keeps them and knows no kind; here is
 // what heads and cells mean. A volume and an mdisk find their rows once and then count in place.
 const (
-	rowCache   = 1 // key origin, id volume; cells below
-	rowBackend = 2 // key direction<<7 | origin<<3 | reason, id mdisk; cells 0 operations, 1 bytes
+	rowCache   = wcache.RowBytes
+	rowBackend = backend.RowKind
 	rowOffload = 3 // key primitive<<4 | path, pool source, id volume, or rowsOfGone; cells 0 operations, 1 bytes
-	rowShort   = 4 // key origin, id volume; cell 0: bytes of cellWriteThrough for lack of memory
+	rowShort   = wcache.RowShort
 )
-
-const (
-	cellFast = iota
-	cellWriteThrough
-	cellRecovered
-	cellDestaged
-	cellOverwritten
-	cellDiscarded
-	cellFlushThrough
-)
-
-// rowIn and rowOut are the two sides of conservation: in = dirty + out.
-func rowIn(r *nvlog.Row) uint64 {
-	return r.Cells[cellFast] + r.Cells[cellWriteThrough] + r.Cells[cellFlushThrough] + r.Cells[cellRecovered]
-}
-
-func rowOut(r *nvlog.Row) uint64 {
-	return r.Cells[cellDestaged] + r.Cells[cellOverwritten] + r.Cells[cellDiscarded]
-}
 
 // rowsOfGone plus the number of a pool is in the place of a volume's number in the rows that have
 // the offloads to the pool's deleted volumes: what is counted by pool never gets less.
@@ -54,7 +36,7 @@ func (a *Array) dropUnknown() {
 	mdisks := map[uint32]bool{}
 	for _, p := range a.Pools() {
 		for _, d := range p.mdisks {
-			mdisks[d.id] = true
+			mdisks[d.ID()] = true
 		}
 	}
 	for _, owner := range a.rows.Owners() {
@@ -72,9 +54,8 @@ func (a *Array) dropUnknown() {
 // home.
 func (a *Array) retire(v *Volume) {
 	a.rows.Drop(uint64(v.id), 0)
-	v.rows, v.short = [block.NumOrigins]*nvlog.Row{}, [block.NumOrigins]*nvlog.Row{}
 	v.m.Remove()
-	a.vols[v.id] = nil
+	a.forgetVolume(v)
 }
 
 // foldOffloads adds the offloads to a volume that is being deleted to those to its pool's deleted
@@ -118,7 +99,19 @@ func (a *Array) retireAll() {
 }
 
 // empty reports whether neither the cache nor the space of the pool knows the volume any more.
-func (v *Volume) empty() bool { return v.dirtyTotal() == 0 && v.m.Tenant().Marked == 0 }
+func (v *Volume) empty() bool { return v.cached.Dirty() == 0 && v.m.Tenant().Marked == 0 }
+
+// forget says that the deletion of the volume is durable: the last that goes of it takes it along.
+func (v *Volume) forget() {
+	v.forgotten = true
+	v.cached.Leave()
+}
+
+// forgetVolume takes a volume of which there is nothing left out of the array.
+func (a *Array) forgetVolume(v *Volume) {
+	a.cache.RemoveOwner(v.cached)
+	a.vols[v.id] = nil
+}
 
 // left hears that a volume may be empty now.
 func (v *Volume) left() {

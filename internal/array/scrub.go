@@ -1,32 +1,29 @@
 package array
 
 import (
-	"errors"
-	"hash/crc32"
-
+	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
 // Scrub reads all data at rest once and compares it with its checksums. What fails goes
 // on the list of bad sectors. Dirty sectors are left out: what is under them is of the past.
+// It says what is read next; the back end reads it.
 type Scrub struct {
 	a    *Array
+	back *backend.Scrubber
 	rate int64 // bytes a second, 0: as fast as the mdisks
-	// repair mends sectors in which one bit was flipped, which the checksum tells. Nothing
-	// else may write meanwhile.
-	repair bool
-	vol    int
-	at     uint64
-	buf    []byte
-	left   int // operations of this step
-	next   int64
-	done   func()
+	vol  int
+	at   uint64
+	pool *Pool // of this step
+	buf  []byte
+	next int64
+	done func()
 
-	// Read, Bad and Mended count bytes that were read and sectors; Total is the mapped
-	// data at the start.
-	Read, Total int64
-	Bad, Mended int
+	// Total is the mapped data at the start, in bytes, Bad the sectors that went on the list.
+	Total int64
+	Bad   int
 }
 
 const (
@@ -40,9 +37,16 @@ func (a *Array) StartScrub(rate int64, done func(*Scrub)) *Scrub {
 	return a.startScrub(rate, false, done)
 }
 
+// startScrub is StartScrub. With repair, sectors are mended in which one bit was flipped; nothing
+// else may write meanwhile.
 func (a *Array) startScrub(rate int64, repair bool, done func(*Scrub)) *Scrub {
-	s := &Scrub{a: a, rate: rate, repair: repair, buf: make([]byte, pieceSectors*block.SectorSize), next: a.exec.Now()}
+	s := &Scrub{a: a, rate: rate, buf: make([]byte, pieceSectors*block.SectorSize), next: a.exec.Now()}
 	s.done = func() { done(s) }
+	s.back = backend.NewScrubber(repair, backend.ScrubHooks{
+		Failed: func(x *backend.Op) { s.Bad += a.noteBad(s.pool, x) },
+		Ended:  func(x *backend.Op) { s.pool.unpinRead(x) },
+		Idle:   s.pace,
+	})
 	for _, v := range a.Volumes() {
 		s.Total += v.m.Sums().Data * block.SectorSize
 	}
@@ -52,6 +56,12 @@ func (a *Array) startScrub(rate int64, repair bool, done func(*Scrub)) *Scrub {
 
 // Stop ends the scrub after the step under way.
 func (s *Scrub) Stop() { s.done = nil }
+
+// Read returns the bytes that were read.
+func (s *Scrub) Read() int64 { return s.back.Read }
+
+// Mended returns the number of sectors that were mended.
+func (s *Scrub) Mended() int { return s.back.Mended }
 
 // step reads the next run of data, at most a piece.
 func (s *Scrub) step() {
@@ -81,131 +91,43 @@ func (s *Scrub) step() {
 		runs++
 		return runs < scrubRuns
 	})
-	s.left = 1
-	s.read(v.pool, data.Phys, data.Count)
-	s.ended(nil)
+	s.pool = v.pool
+	s.back.Begin()
+	s.read(data.Phys, data.Count)
+	s.back.End()
 	a.endStep()
 }
 
 // read starts the operations on what is not dirty of physical sectors [phys, phys+n).
-func (s *Scrub) read(p *Pool, phys, n uint64) {
-	a := s.a
+func (s *Scrub) read(phys, n uint64) {
+	a, p := s.a, s.pool
 	for buf := s.buf; n > 0; {
 		md, off, k := p.space.Locate(phys)
 		k = min(k, n)
 		clean := uint64(0)
-		for clean < k && a.cache.lookup(keyOf(p.id, phys+clean)) == noPage {
+		for clean < k && a.cache.Lookup(keyOf(p.id, phys+clean)) == wcache.NoPage {
 			clean = min(k, (phys+clean)&^(pageSectors-1)+pageSectors-phys)
 		}
-		if clean == 0 || p.mdisks[md].offline {
+		if clean == 0 || p.mdisks[md].Offline() {
 			skip := min(k, pageSectors-phys%pageSectors)
 			phys, n, buf = phys+skip, n-skip, buf[skip*block.SectorSize:]
 			continue
 		}
 		p.space.Pin(phys, clean)
-		x := a.getIO()
-		x.io.Write, x.io.Off, x.io.N, x.reason = false, off, clean*block.SectorSize, block.ReasonScrub
-		x.io.Vec = append(x.io.Vec, buf[:x.io.N])
-		x.bytes[block.OriginHost] = uint32(x.io.N)
-		x.phys, x.sectors, x.pool = phys, clean, p
-		x.done = s.readDone
-		s.left++
-		p.mdisks[md].start(x)
-		phys, n, buf = phys+clean, n-clean, buf[x.io.N:]
+		bytes := clean * block.SectorSize
+		s.back.Check(p.mdisks[md].Mdisk, off, buf[:bytes], phys)
+		phys, n, buf = phys+clean, n-clean, buf[bytes:]
 	}
 }
 
-func (s *Scrub) readDone(x *diskIO) {
-	defer x.pool.space.Unpin(x.phys, x.sectors)
-	if x.io.Err != nil && x.tries+1 < readTries {
-		s.again(x)
-		s.ended(x)
-		return
-	}
-	s.Read += int64(x.io.N)
-	if x.io.Err != nil {
-		x.d.failures++
-		if s.repair {
-			s.mend(x)
-		}
-		s.Bad += s.a.noteBad(x)
-	}
-	s.ended(x)
-}
-
-// again reads once more: what was written and destaged meanwhile may have been found without its checksums.
-func (s *Scrub) again(x *diskIO) {
-	x.pool.space.Pin(x.phys, x.sectors)
-	y := s.a.getIO()
-	y.io.Write, y.io.Off, y.io.N, y.reason = false, x.io.Off, x.io.N, x.reason
-	y.io.Vec = append(y.io.Vec, x.io.Vec...)
-	y.bytes[block.OriginHost] = uint32(y.io.N)
-	y.phys, y.sectors, y.pool, y.done, y.tries = x.phys, x.sectors, x.pool, s.readDone, x.tries+1
-	s.left++
-	x.d.start(y)
-}
-
-// ended ends one operation, or the start of them; behind the last the next step follows
-// at the rate.
-func (s *Scrub) ended(*diskIO) {
-	if s.left--; s.left > 0 {
-		return
-	}
+// pace sets the time of the next step.
+func (s *Scrub) pace() {
 	now := s.a.exec.Now()
 	s.next = max(s.next, now)
 	if s.rate > 0 {
 		s.next += pieceSectors * block.SectorSize * 1_000_000_000 / s.rate
 	}
 	s.a.exec.At(s.next, s.step)
-}
-
-// mend writes those sectors of a failed read again whose checksum says which single
-// bit was flipped, and takes them out of the error.
-func (s *Scrub) mend(x *diskIO) {
-	var e *block.ChecksumError
-	if !errors.As(x.io.Err, &e) {
-		return
-	}
-	kept := block.ChecksumError{Medium: e.Medium}
-	for i, sector := range e.Sectors {
-		at := (sector - x.io.Off/block.SectorSize) * block.SectorSize
-		b := x.io.Vec[0][at : at+block.SectorSize]
-		if !flipBack(b, e.Sums[i]) {
-			kept.Sectors, kept.Sums = append(kept.Sectors, sector), append(kept.Sums, e.Sums[i])
-			continue
-		}
-		w := s.a.getIO()
-		w.io.Write, w.io.Off, w.io.N, w.reason = true, sector*block.SectorSize, block.SectorSize, block.ReasonScrub
-		w.io.Vec = append(w.io.Vec, append([]byte(nil), b...))
-		w.bytes[block.OriginRebuild] = block.SectorSize
-		phys := x.phys + at/block.SectorSize
-		k := keyOf(x.pool.id, phys)
-		w.done = func(w *diskIO) {
-			if w.io.Err == nil {
-				s.Mended++
-				s.a.mend(k, 1<<(phys%pageSectors))
-			}
-			s.ended(w)
-		}
-		s.left++
-		x.d.start(w)
-	}
-	x.io.Err = nil
-	if len(kept.Sectors) > 0 {
-		x.io.Err = &kept
-	}
-}
-
-// flipBack looks for the bit whose flip gives a sector its checksum.
-func flipBack(b []byte, sum uint32) bool {
-	for bit := range len(b) * 8 {
-		b[bit/8] ^= 1 << (bit % 8)
-		if crc32.Checksum(b, castagnoli) == sum {
-			return true
-		}
-		b[bit/8] ^= 1 << (bit % 8)
-	}
-	return false
 }
 
 // Verify is Check in small steps, with the data at rest: what hosts wait for one
@@ -244,17 +166,17 @@ func (v *Verify) Step(done func(more bool)) {
 	case v.phase == 1:
 		a.checkCache(&v.r, false)
 		v.phase++
-	case v.phase == 2 && int(v.page) < len(a.cache.pages):
+	case v.phase == 2 && int(v.page) < a.cache.Pages():
 		for range verifyPages {
-			if int(v.page) < len(a.cache.pages) {
-				a.checkPage(&v.r, v.page)
+			if int(v.page) < a.cache.Pages() {
+				a.cache.CheckSums(a.names(&v.r), v.page)
 				v.page++
 			}
 		}
 	case v.phase == 2:
 		v.phase++
 		v.scrub = a.startScrub(0, v.repair, func(s *Scrub) {
-			v.Mended = s.Mended
+			v.Mended = s.Mended()
 			a.checkHealth(&v.r)
 			done(false)
 		})
@@ -268,7 +190,7 @@ func (v *Verify) Progress() (read, total int64) {
 	if v.scrub == nil {
 		return 0, 0
 	}
-	return v.scrub.Read, max(v.scrub.Read, v.scrub.Total)
+	return v.scrub.Read(), max(v.scrub.Read(), v.scrub.Total)
 }
 
 // Stop ends the check after the step under way.

@@ -140,8 +140,8 @@ func TestStuckReads(t *testing.T) {
 	for _, v := range []*Volume{v, w} {
 		timed(v, &block.Request{Op: block.OpRead, Range: rng(0, n), Data: [][]byte{buf}}, block.OK)
 	}
-	if h := r.a.Health(); len(h) > 0 || r.a.readsOut != 0 {
-		t.Errorf("health is %q, %d reads are waited for", h, r.a.readsOut)
+	if h := r.a.Health(); len(h) > 0 || r.a.back.WaitedFor() != 0 {
+		t.Errorf("health is %q, %d reads are waited for", h, r.a.back.WaitedFor())
 	}
 	r.check()
 }
@@ -279,7 +279,7 @@ func TestWritesEndWhileFlushesFail(t *testing.T) {
 	}
 	r.clock.RunUntil(r.clock.Now() + 25e9)
 	if open > 0 || ended[block.Hardware] == 0 {
-		t.Errorf("%d of %d pages are used, %d commands are open, ended: %v", p.part.used, p.part.limit, open, ended)
+		t.Errorf("%d of %d pages are used, %d commands are open, ended: %v", p.part.Room.Used(), p.part.Limit(), open, ended)
 	}
 	if h := strings.Join(r.a.Health(), "\n"); !strings.Contains(h, "flushing NVRAM fails") {
 		t.Errorf("health: %q", h)

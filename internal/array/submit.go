@@ -3,6 +3,7 @@
 package array
 
 import (
+	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -74,26 +75,31 @@ func (a *Array) begin(v *Volume, r *block.Request) {
 	}
 }
 
-func (v *Volume) checkRange(r *block.Request) block.Status {
-	n := v.limit
-	switch r.Op {
-	case block.OpUnmap, block.OpHold:
-		for _, x := range r.Ranges {
-			if !x.Within(n) {
-				return block.OutOfRange
-			}
-		}
-	case block.OpFlush:
-	case block.OpStatus:
-		if r.Range.Start >= n {
-			return block.OutOfRange
-		}
+// Resume goes on with a request that was given what it waited for.
+func (o *op) Resume() {
+	had := o.For()
+	o.to(running)
+	switch {
+	case had == ticket.BackEnd:
+		o.written()
+	case o.kind == kindEdit:
+		o.edit()
+	case o.kind == kindClone:
+		o.place()
+	case o.kind == kindMove:
+		o.copy()
+	case had == ticket.CopyRead:
+		o.readSource()
+	case had == ticket.Lock && o.kind == kindCompare:
+		o.lock()
 	default:
-		if !r.Range.Within(n) {
-			return block.OutOfRange
-		}
+		o.write(had == ticket.Room)
 	}
-	return block.OK
+}
+
+func (a *Array) resumeYielded() {
+	a.yielded.WakeAll()
+	a.endStep()
 }
 
 // Cancel withdraws a request that waits for room in its partition, in the log, for a range

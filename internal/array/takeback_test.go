@@ -81,14 +81,24 @@ func TestDeletedPoolWithFilesLeft(t *testing.T) {
 	}
 }
 
-// brokenSync are mdisks whose syncs fail.
+// brokenSync is a store of mdisks whose syncs fail while bad is set.
 type brokenSync struct {
-	block.Medium
-	bad *bool
+	block.Store
+	bad bool
 }
 
-func (m brokenSync) Sync(done func(error)) {
-	if *m.bad {
+type brokenMedium struct {
+	block.Medium
+	s *brokenSync
+}
+
+func (s *brokenSync) Medium(name string, size uint64) (block.Medium, error) {
+	m, err := s.Store.Medium(name, size)
+	return brokenMedium{m, s}, err
+}
+
+func (m brokenMedium) Sync(done func(error)) {
+	if m.s.bad {
 		done(errSticky)
 		return
 	}
@@ -98,24 +108,30 @@ func (m brokenSync) Sync(done func(error)) {
 // TestRedoEndsWithItsPool: a sync of an mdisk has failed that had nothing to lose, what it had sent was unmapped; and
 // then its pool is deleted. Nobody tries it again.
 func TestRedoEndsWithItsPool(t *testing.T) {
-	bad := false
-	r := newRig(t, Options{}, false)
+	s := &brokenSync{}
+	r := rigOver(t, Options{}, func(under block.Store) block.Store { s.Store = under; return s })
 	p := r.pool("p", PoolSpec{}, 64<<20)
 	r.pool("q", PoolSpec{}, 64<<20)
-	for _, d := range p.mdisks {
-		d.medium = brokenSync{d.medium, &bad}
-	}
-	bad = true
-	r.a.lose(p.mdisks[0], nil)
+	// A write of which the cache has nothing.
+	d := p.mdisks[0]
+	x := d.Op(true, 0, block.SectorSize, block.ReasonScrub)
+	x.IO.Vec = append(x.IO.Vec, make([]byte, block.SectorSize))
+	x.Ctx = &destageUnit{left: 2}
+	d.Write(x)
+	r.a.endStep()
+	r.clock.Run()
+	s.bad = true
+	r.a.cache.BeginSync()
+	r.a.back.Sync()
 	r.clock.RunUntil(r.clock.Now() + 10e9)
-	if r.a.redos != 1 || len(r.a.Health()) != 1 {
-		t.Fatalf("%d mdisks are to be written again, health is %q", r.a.redos, r.a.Health())
+	if !d.Redoing() || len(r.a.Health()) != 1 {
+		t.Fatalf("it is to be written again: %v, health is %q", d.Redoing(), r.a.Health())
 	}
 	err := errNever
 	r.a.DeletePool(p, func(e error) { err = e })
 	r.clock.RunUntil(r.clock.Now() + 100e9)
-	if err != nil || r.a.redos != 0 || len(r.a.Health()) != 0 {
-		t.Errorf("after %v %d mdisks are to be written again, health is %q", err, r.a.redos, r.a.Health())
+	if err != nil || d.Redoing() || len(r.a.Health()) != 0 {
+		t.Errorf("after %v it is to be written again: %v, health is %q", err, d.Redoing(), r.a.Health())
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/array/media"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -16,15 +17,9 @@ func (a *Array) SetPolicy(pol Policy) error {
 	if err := pol.Validate(); err != nil {
 		return err
 	}
-	relist := pol.Order != a.opt.Policy.Order
 	a.opt.Policy = pol
 	a.gaveAll()
-	for _, p := range a.Pools() {
-		if relist {
-			p.relist()
-		}
-		a.needDestage(p)
-	}
+	a.cache.SetPolicy(pol.cache())
 	a.endStep()
 	return nil
 }
@@ -32,34 +27,10 @@ func (a *Array) SetPolicy(pol Policy) error {
 // Policy returns the policy in force.
 func (a *Array) Policy() Policy { return a.opt.Policy }
 
-// relist moves the dirty pages to the lists of the policy's order, oldest first.
-func (p *Pool) relist() {
-	c, pt := p.a.cache, &p.part
-	var all []uint32
-	take := func(lists []dirtyList) {
-		for _, l := range lists {
-			for i := l.head; i != noPage; i = c.pages[i].next {
-				all = append(all, i)
-			}
-		}
-	}
-	for _, v := range pt.ring {
-		take(v.dirty)
-	}
-	take(pt.lru)
-	slices.SortFunc(all, func(x, y uint32) int { return int(int32(c.pages[x].age - c.pages[y].age)) })
-	for _, i := range all {
-		v := p.a.volumeByID(c.pages[i].vol)
-		p.removeDirty(v, i)
-		p.addDirty(v, i)
-	}
-}
-
 // SetWriteMode changes how a pool takes writes.
 func (p *Pool) SetWriteMode(m WriteMode) {
-	p.writeMode = m
+	p.part.SetMode(m)
 	p.a.gaveAll()
-	p.a.needDestage(p)
 	p.a.endStep()
 }
 
@@ -67,22 +38,19 @@ func (p *Pool) SetWriteMode(m WriteMode) {
 // I/O group are there. Without it what is dirty is destaged as fast as the mdisks take it, and
 // new writes go through to the back end before they are acknowledged.
 func (a *Array) SetMirrored(ok bool) {
-	a.degraded = !ok
+	a.cache.SetMirrored(ok)
 	a.gaveAll()
-	for _, p := range a.Pools() {
-		a.needDestage(p)
-	}
 	a.tellHealth()
 	a.endStep()
 }
 
 // Mirrored tells whether the write cache has its mirror.
-func (a *Array) Mirrored() bool { return !a.degraded }
+func (a *Array) Mirrored() bool { return a.cache.Mirrored() }
 
 // mdisk returns the pool's mdisk of this name.
 func (p *Pool) mdisk(name string) (*mdisk, error) {
 	for _, d := range p.mdisks {
-		if d.name == name {
+		if d.Name() == name {
 			return d, nil
 		}
 	}
@@ -94,26 +62,22 @@ func (p *Pool) mdisk(name string) (*mdisk, error) {
 // Offline, and new space is taken from others. What it holds must be as it was when it comes back.
 func (p *Pool) SetMdiskOffline(name string, offline bool) error {
 	d, err := p.mdisk(name)
-	if err != nil || d.offline == offline {
+	if err != nil || d.Offline() == offline {
 		return err
 	}
-	d.offline, d.away = offline, p.a.exec.Now()
-	p.space.SetDown(slices.Index(p.mdisks, d), offline)
+	d.SetOffline(offline)
+	p.space.SetDown(d.Number(), offline)
+	p.part.SetAway(d.Number(), offline)
 	if !offline {
-		for i := d.pinned.head; i != noPage; i = d.pinned.head {
-			v := p.a.volumeByID(p.a.cache.pages[i].vol)
-			p.removeDirty(v, i)
-			p.addDirty(v, i)
-		}
 		parked := d.parked
 		d.parked = nil
 		for _, u := range parked {
-			p.unpin(len(u.pages))
+			p.part.Unpark(&u.Batch)
 			p.a.issue(u)
 		}
 	}
 	p.tellHealth()
-	p.a.needDestage(p)
+	p.part.Kick()
 	p.a.endStep()
 	return nil
 }
@@ -124,30 +88,14 @@ func (p *Pool) SetMdiskLimits(name string, bandwidth, iops uint64) error {
 	if err != nil {
 		return err
 	}
-	d.bandwidth, d.iops = bandwidth, iops
+	d.SetLimits(backend.Limits{Bandwidth: bandwidth, IOPS: iops})
 	return nil
 }
-
-// pin moves a dirty page to the list of its mdisk, which is offline.
-func (p *Pool) pin(d *mdisk, i uint32) {
-	pg := &p.a.cache.pages[i]
-	p.removeDirty(p.a.volumeByID(pg.vol), i)
-	pg.list = listPinned
-	p.a.cache.listPush(&d.pinned, i)
-	p.pinMore(1)
-}
-
-func (p *Pool) pinMore(n int) {
-	p.pinnedPages += n
-	p.a.pinned += n
-}
-
-func (p *Pool) unpin(n int) { p.pinMore(-n) }
 
 // writable tells whether what lies at a physical sector can be written.
 func (p *Pool) writable(phys uint64) block.Status {
 	if p.space.AnyDown() {
-		if md, _, _ := p.space.Locate(phys); p.mdisks[md].offline {
+		if md, _, _ := p.space.Locate(phys); p.mdisks[md].Offline() {
 			return block.Offline
 		}
 	}
@@ -165,7 +113,7 @@ func (a *Array) DeletePool(p *Pool, done func(error)) {
 	case p.ending:
 		fail(fmt.Errorf("%w: it is being deleted", ErrInUse))
 		return
-	case p.volumes > 0 || p.part.used > 0 || p.part.reserve.used > 0 || p.space.Allocated() > 0:
+	case p.volumes > 0 || !p.part.Empty() || p.space.Allocated() > 0:
 		fail(fmt.Errorf("%w: delete its %d volumes first, and wait until their space is free", ErrInUse, p.volumes))
 		return
 	}
@@ -181,16 +129,15 @@ func (a *Array) DeletePool(p *Pool, done func(error)) {
 			return
 		}
 		a.pools[p.id] = nil
-		if p.part.wakeAt != 0 {
-			p.part.wake.Stop()
-		}
+		p.part.Close()
 		a.setCaps()
 		disks := make([]media.Disk, len(p.mdisks))
 		a.rows.Drop(rowsOfGone+uint64(p.id), 0)
 		for i, d := range p.mdisks {
-			disks[i].Name = d.name
-			d.removed = true
-			a.rows.Drop(1<<32|uint64(d.id), 0)
+			disks[i].Name = d.Name()
+			p.part.Hold(i, false)
+			a.back.Detach(d.Mdisk)
+			a.rows.Drop(ownerOfMdisk|uint64(d.ID()), 0)
 		}
 		a.media.Remove(p.name, disks, func(error) {
 			a.endStep()

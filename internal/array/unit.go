@@ -3,21 +3,21 @@ package array
 import (
 	"math/bits"
 
+	"github.com/arraysim/arraysim/internal/array/backend"
+	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
 // destageUnit is the pages of one turn that go out together.
 type destageUnit struct {
-	pool    *Pool
-	d       *mdisk
-	pages   []uint32
-	masks   []uint8
-	origins []uint32
-	reason  block.Reason
-	left    int // operations under way
-	failed  bool
-	err     error // of the operation that failed last
-	next    *destageUnit
+	pool *Pool
+	d    *mdisk
+	wcache.Batch
+	reason block.Reason
+	left   int // operations under way
+	failed bool
+	err    error // of the operation that failed last
+	next   *destageUnit
 }
 
 func (a *Array) getUnit() *destageUnit {
@@ -26,86 +26,73 @@ func (a *Array) getUnit() *destageUnit {
 		return &destageUnit{}
 	}
 	a.freeUnit = u.next
-	*u = destageUnit{pages: u.pages[:0], masks: u.masks[:0], origins: u.origins[:0]}
+	u.Reset()
+	*u = destageUnit{Batch: u.Batch}
 	return u
 }
 
 // issue starts the operations of a unit, one for each run of sectors without a gap.
 func (a *Array) issue(u *destageUnit) {
 	c, p := a.cache, u.pool
-	var x *diskIO
+	var x *backend.Op
 	end := ^uint64(0)       // sector where x ends
 	memFrom, memEnd := 0, 0 // the last buffer of x, in sectors of NVRAM
 	u.left = 1
-	for n, i := range u.pages {
-		at := c.pages[i].key.Phys()
-		for left := uint(u.masks[n]); left != 0; {
+	for n, i := range u.Pages {
+		at := c.Key(i).Phys()
+		for left := uint(u.Masks[n]); left != 0; {
 			s := bits.TrailingZeros(left)
 			run := bits.TrailingZeros(^(left >> s))
 			left &^= (1<<run - 1) << s
 			sector := at + uint64(s)
 			if sector != end {
-				a.startDestage(u, x)
-				x = a.getIO()
-				_, x.io.Off, _ = p.space.Locate(sector)
-				x.io.Write, x.io.N, x.reason = true, 0, u.reason
+				u.start(x)
+				_, off, _ := p.space.Locate(sector)
+				x = u.d.Op(true, off, 0, u.reason)
 				end = sector
 			}
 			end += uint64(run)
-			x.io.N += uint64(run) * block.SectorSize
+			x.IO.N += uint64(run) * block.SectorSize
 			if a.payload {
 				from := int(i)*pageSectors + s
-				if len(x.io.Vec) > 0 && from == memEnd { // neighbours in memory are one buffer
-					x.io.Vec = x.io.Vec[:len(x.io.Vec)-1]
+				if len(x.IO.Vec) > 0 && from == memEnd { // neighbours in memory are one buffer
+					x.IO.Vec = x.IO.Vec[:len(x.IO.Vec)-1]
 				} else {
 					memFrom = from
 				}
 				memEnd = from + run
-				x.io.Vec = append(x.io.Vec, c.nv.Sectors(memFrom, memEnd))
-				for j, d := s, c.nv.Descriptor(i); j < s+run; j++ {
-					x.io.Sums = append(x.io.Sums, d.Sum(j))
+				x.IO.Vec = append(x.IO.Vec, c.NV.Sectors(memFrom, memEnd))
+				for j, d := s, c.NV.Descriptor(i); j < s+run; j++ {
+					x.IO.Sums = append(x.IO.Sums, d.Sum(j))
 				}
 			}
-			if o := u.origins[n]; bits.RotateLeft32(o, 4) == o {
-				x.bytes[o&15] += uint32(run) * block.SectorSize
+			if o := u.Origins[n]; bits.RotateLeft32(o, 4) == o {
+				x.Bytes[o&15] += uint32(run) * block.SectorSize
 				continue
 			}
 			for j := s; j < s+run; j++ {
-				x.bytes[originAt(u.origins[n], j)] += block.SectorSize
+				x.Bytes[wcache.OriginAt(u.Origins[n], j)] += block.SectorSize
 			}
 		}
 	}
-	a.startDestage(u, x)
+	u.start(x)
 	a.unitDone(u)
 }
 
-func (a *Array) startDestage(u *destageUnit, x *diskIO) {
+// start starts an operation of the unit; nil is none.
+func (u *destageUnit) start(x *backend.Op) {
 	if x == nil {
 		return
 	}
 	u.left++
-	x.ctx = u
-	x.done = a.destageDoneFn
-	u.d.start(x)
+	x.Ctx = u
+	u.d.Write(x)
 }
 
-// joins returns the page of a key if it can go out with its neighbour, or noPage.
-func (a *Array) joins(v *Volume, k pageKey) uint32 {
-	i := a.cache.lookup(k)
-	if i == noPage {
-		return noPage
-	}
-	p := &a.cache.pages[i]
-	if p.state != pageDirty || p.vol != v.id || p.flags&flagUnder != 0 || !a.flushedPage(i) {
-		return noPage
-	}
-	return i
-}
-
-func (a *Array) destageDone(x *diskIO) {
-	u := x.ctx.(*destageUnit)
-	if x.io.Err != nil {
-		u.failed, u.err = true, x.io.Err
+func (a *Array) destageDone(x *backend.Op) {
+	u := x.Ctx.(*destageUnit)
+	if x.IO.Err != nil {
+		u.failed, u.err = true, x.IO.Err
 	}
 	a.unitDone(u)
 }
@@ -119,11 +106,10 @@ func (a *Array) unitDone(u *destageUnit) {
 	}
 	if u.failed {
 		u.failed = false
-		wait := u.d.failed(u.err)
-		if u.d.offline {
-			p := u.pool
+		wait := u.d.Failed(u.err)
+		if u.d.Offline() {
 			u.d.parked = append(u.d.parked, u)
-			p.pinMore(len(u.pages))
+			u.pool.part.Park(&u.Batch)
 			return
 		}
 		a.exec.At(a.exec.Now()+wait, func() {
@@ -132,30 +118,8 @@ func (a *Array) unitDone(u *destageUnit) {
 		})
 		return
 	}
-	c, p := a.cache, u.pool
-	c.touchPages(u.pages)
-	u.d.destages--
-	u.d.works()
-	v := (*Volume)(nil)
-	for n, i := range u.pages {
-		pg := &c.pages[i]
-		if v == nil || v.id != pg.vol {
-			v = a.volumeByID(pg.vol)
-			v.meter()
-		}
-		v.leaveDirty(u.masks[n], u.origins[n], cellDestaged)
-		pg.state = pageWritten
-		a.settled(i)
-		a.written = append(a.written, i)
-		if pg.flags&flagHeir != 0 {
-			pg.flags &^= flagHeir
-			heir := c.rare[i].heir
-			h := &c.pages[heir]
-			h.flags &^= flagUnder
-			p.addDirty(a.volumeByID(h.vol), heir)
-		}
-	}
+	u.d.Works()
+	a.cache.Destaged(&u.Batch)
 	u.next = a.freeUnit
 	a.freeUnit = u
-	a.needDestage(p)
 }

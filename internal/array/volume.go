@@ -1,11 +1,10 @@
 package array
 
 import (
-	"math/bits"
-
+	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/extent"
-	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/ticket"
+	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -32,22 +31,11 @@ type Volume struct {
 	resizing bool
 	resizes  []resize // that wait for the one under way
 
-	dirty      []dirtyList // by mdisk of the pool, oldest first
-	dirtyPages int         // on them
-	inRing     bool
-	credit     int // pages that it may still send in its turns
-	dirtyBytes [block.NumOrigins]int64
-	rows       [block.NumOrigins]*nvlog.Row
-
-	dirtySeconds float64 // integral of the dirty bytes over time
-	metered      int64   // up to when
+	cached *wcache.Owner // what of it is in the cache, and what is counted of that
 
 	locks    []*op // holders of exclusive ranges
 	lockWait ticket.Queue
-	waiting  ticket.Queue // for room, where volumes take turns
-	inFair   bool
-	deficit  uint64 // sectors that its turn still lets in
-	short    [block.NumOrigins]*nvlog.Row
+	turns    admission.Turns // for room, where volumes take turns
 
 	changes *changeLog // nil until a host asks
 
@@ -88,6 +76,29 @@ func (v *Volume) tell(k block.EventKind) {
 	}
 }
 
+// checkRange reports whether a request stays inside the volume.
+func (v *Volume) checkRange(r *block.Request) block.Status {
+	n := v.limit
+	switch r.Op {
+	case block.OpUnmap, block.OpHold:
+		for _, x := range r.Ranges {
+			if !x.Within(n) {
+				return block.OutOfRange
+			}
+		}
+	case block.OpFlush:
+	case block.OpStatus:
+		if r.Range.Start >= n {
+			return block.OutOfRange
+		}
+	default:
+		if !r.Range.Within(n) {
+			return block.OutOfRange
+		}
+	}
+	return block.OK
+}
+
 // status answers GET LBA STATUS: as many extents as fit.
 func (v *Volume) status(r *block.Request) {
 	r.Extents = r.Extents[:0]
@@ -107,82 +118,6 @@ func (v *Volume) status(r *block.Request) {
 		return true
 	})
 	v.a.finish(r, block.OK)
-}
-
-// row returns the counters of an origin; peek returns nil if it never occurred.
-func (v *Volume) row(o block.Origin) *nvlog.Row {
-	if v.rows[o] == nil {
-		v.rows[o] = v.a.rows.Get(nvlog.HeadOf(rowCache, uint8(o), v.pool.id, v.id))
-	}
-	return v.rows[o]
-}
-
-func (v *Volume) peek(o block.Origin) *nvlog.Row {
-	if v.rows[o] == nil {
-		v.rows[o] = v.a.rows.Find(nvlog.HeadOf(rowCache, uint8(o), v.pool.id, v.id))
-	}
-	return v.rows[o]
-}
-
-// countAdmitted books n bytes that the cache has taken from o.
-func (v *Volume) countAdmitted(o *op, n uint64) {
-	cell := cellFast
-	if o.through {
-		cell = cellFlushThrough
-	}
-	if o.reserve {
-		cell = cellWriteThrough
-		if v.pool.mode() != WriteThrough { // for lack of memory
-			if v.short[o.origin] == nil {
-				v.short[o.origin] = v.a.rows.Get(nvlog.HeadOf(rowShort, uint8(o.origin), v.pool.id, v.id))
-			}
-			v.short[o.origin].Cells[0] += n
-		}
-	}
-	v.row(o.origin).Cells[cell] += n
-	v.dirtyBytes[o.origin] += int64(n)
-}
-
-// meter brings the integral of the dirty bytes up to now. It is called before they change.
-func (v *Volume) meter() {
-	now := v.a.exec.Now()
-	if now != v.metered {
-		v.dirtySeconds += float64(v.dirtyTotal()) * float64(now-v.metered) / 1e9
-		v.metered = now
-	}
-}
-
-// allSectors times an origin is that origin in all sectors of a page.
-const allSectors = 0x11111111
-
-// originAt returns the origin of a sector of a page.
-func originAt(origins uint32, i int) block.Origin { return block.Origin(origins >> (4 * i) & 15) }
-
-// leaveDirty books the sectors of a page that stop being dirty.
-func (v *Volume) leaveDirty(mask uint8, origins uint32, cell int) {
-	if bits.RotateLeft32(origins, 4) == origins {
-		n := uint64(bits.OnesCount8(mask)) * block.SectorSize
-		v.dirtyBytes[origins&15] -= int64(n)
-		v.row(block.Origin(origins & 15)).Cells[cell] += n
-		mask = 0
-	}
-	for ; mask != 0; mask &= mask - 1 {
-		o := originAt(origins, bits.TrailingZeros8(mask))
-		v.dirtyBytes[o] -= block.SectorSize
-		v.row(o).Cells[cell] += block.SectorSize
-	}
-	if v.forgotten {
-		v.left()
-	}
-}
-
-// dirtyTotal returns the volume's dirty bytes.
-func (v *Volume) dirtyTotal() int64 {
-	n := int64(0)
-	for _, b := range v.dirtyBytes {
-		n += b
-	}
-	return n
 }
 
 // windows returns the number of windows that the volume spans.

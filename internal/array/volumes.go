@@ -56,7 +56,7 @@ func (a *Array) CreateVolume(spec VolumeSpec, done func(*Volume, error)) {
 				p.space.Entitle(v.m.Tenant(), 0)
 				v.m.Remove()
 				p.volumes--
-				a.vols[v.id] = nil
+				a.forgetVolume(v)
 				done(nil, doubtful(err, again))
 			})
 			return
@@ -90,7 +90,7 @@ func (a *Array) checkSize(p *Pool, spec *VolumeSpec, had int64) error {
 func (a *Array) addVolume(spec VolumeSpec, p *Pool) *Volume {
 	v := &Volume{a: a, id: spec.ID, pool: p, spec: spec, lockWait: ticket.Queue{Of: ticket.Lock},
 		size: spec.Sectors, limit: spec.Sectors,
-		dirty: p.emptyLists(), metered: a.exec.Now()}
+		cached: a.cache.AddOwner(spec.ID, p.part.Partition)}
 	v.m = a.arena.NewMap(extent.Config{Space: p.space, Volume: spec.ID, Sectors: spec.Sectors, Thick: !spec.Thin, Drop: p.dropSectors})
 	for len(a.vols) <= int(spec.ID) {
 		a.vols = append(a.vols, nil)
@@ -135,7 +135,7 @@ func (a *Array) DeleteVolume(v *Volume, done func(error)) {
 		// Only now may its space be used for others.
 		v.m.Clear()
 		v.account()
-		v.forgotten = true
+		v.forget()
 		v.left()
 		a.endStep()
 		done(nil)

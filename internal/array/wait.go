@@ -11,9 +11,7 @@ import (
 func (o *op) wait(front bool) {
 	p := o.v.pool
 	o.lack(ticket.Room)
-	p.part.waiting.push(o, front)
-	o.a.line.join(p)
-	o.a.gaveRoom()
+	p.part.Wait(&o.claim, &o.Ticket, front)
 	now := max(1, o.a.exec.Now())
 	if o.Since == 0 {
 		o.Since = now
@@ -23,13 +21,13 @@ func (o *op) wait(front bool) {
 		p.waitingBytes[o.origin] += int64(o.stop-o.cur) * block.SectorSize
 	}
 	o.a.watch() // what should make room may be stuck
-	o.a.needDestage(p)
+	p.part.Kick()
 }
 
 // stopWaiting books what the op has waited, if it has.
 func (o *op) stopWaiting() {
 	p := o.v.pool
-	o.unbook()
+	o.claim.Unbook()
 	if o.since != 0 {
 		if waited := o.a.exec.Now() - o.since; waited > 0 { // else it was only queued for its turn
 			p.wait[o.origin].Observe(waited)
@@ -49,5 +47,33 @@ func (o *op) waitForLog(edits int) {
 	o.await(&o.a.wakes.log)
 	if o.a.broken != "" {
 		o.a.watch()
+	}
+}
+
+// brake queues an offload behind the budget of its pool or host.
+func (o *op) brake() {
+	o.stopWaiting()
+	now := max(1, o.a.exec.Now())
+	if o.braked == 0 {
+		o.braked = now
+	}
+	if o.Since == 0 {
+		o.Since = now
+	}
+	o.await(o.v.pool.part.BudgetQueue(o.host))
+	o.v.pool.part.Relieved()
+	o.a.watch() // what should make room may be stuck
+	o.v.pool.part.Kick()
+}
+
+// stepPieces is the number of pieces that one op commits before it lets others into
+// the executor: a long WRITE SAME or copy must not hold everybody up.
+const stepPieces = 16
+
+// yield lets an op go on after others had their turn.
+func (a *Array) yield(o *op) {
+	o.await(&a.yielded)
+	if headOf(&a.yielded) == o {
+		a.exec.At(a.exec.Now(), a.resumeFn)
 	}
 }

@@ -1,80 +1,12 @@
-// Who gives something back that others may wait for says so here, and the end of the step wakes those
-// at the head of its queue. Nobody looks for who could go on.
-//
-// What pools have for themselves is noted with the pool. What everybody shares, room in the log, the
-// copy engine and the line for the write cache, has an order of its own.
-//
-// Invariant: when a step has ended, nobody waits who could go on; see TestNobodyIsForgotten.
+// The stage of a step that wakes who was given what it waits for; see given.go.
 
 package array
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/ticket"
 )
-
-// wakes is what was given back since those who wait for it were woken last.
-type wakes struct {
-	given   ticket.Set
-	budgets []*Pool // those whose offloads have got some of their budget back
-	spaces  []*Pool // those that have grains again, which transfers kept
-	log     ticket.Queue
-	waiters ticket.Sum // those who wait for room or a budget, in all pools
-}
-
-// gave says that there is more of what everybody shares, or that somebody else is next in line for it.
-func (a *Array) gave(r ticket.Resource) { a.wakes.given.Add(r) }
-
-// gaveRoom says that a write may find room in the cache that it did not find before: there are more pages, or it
-// may take over more of those that are dirty.
-func (a *Array) gaveRoom() {
-	if len(a.line.pools) > 0 {
-		a.wakes.given.Add(ticket.Room)
-	}
-}
-
-// gaveBudget says that the pool's offloads hold less of their budget, or may hold more.
-func (p *Pool) gaveBudget() {
-	w := &p.a.wakes
-	if !p.part.braked.empty() && !slices.Contains(w.budgets, p) {
-		w.given.Add(ticket.Budget)
-		w.budgets = append(w.budgets, p)
-	}
-}
-
-// gaveSpace says that a grain was freed that only transfers kept.
-func (p *Pool) gaveSpace() {
-	w := &p.a.wakes
-	if !p.spaceWait.Empty() && !slices.Contains(w.spaces, p) {
-		w.given.Add(ticket.Space)
-		w.spaces = append(w.spaces, p)
-	}
-}
-
-// gavePlace says that a request has left a queue, and that another one may be at its head. Who waits for a lock,
-// for space or for its turn is woken with all others.
-func (o *op) gavePlace() {
-	switch r := o.For(); r {
-	case ticket.Budget:
-		o.v.pool.gaveBudget()
-	case ticket.Room:
-		o.a.gaveRoom()
-	case ticket.Log, ticket.CopyRead, ticket.CopyEngine:
-		o.a.gave(r)
-	}
-}
-
-// gaveAll says that other rules hold, under which anybody may go on.
-func (a *Array) gaveAll() {
-	a.wakes.given |= ticket.SetOf(ticket.Log, ticket.CopyRead, ticket.CopyEngine, ticket.Room)
-	for _, p := range a.pools {
-		if p != nil {
-			p.gaveBudget()
-		}
-	}
-}
 
 // wake lets those go on who were given what they wait for, and reports whether there were any: map edits that
 // wait for the log, the copy engine's, promised writes, offloads in the order of the pools, and the line
@@ -105,16 +37,6 @@ func (a *Array) wake() (woke bool) {
 			p.spaceWait.WakeAll()
 		}
 	}
-	if w.given.Take(ticket.Budget) {
-		slices.SortFunc(w.budgets, func(p, q *Pool) int { return cmp.Compare(p.id, q.id) })
-		for len(w.budgets) > 0 {
-			p := w.budgets[0]
-			w.budgets = slices.Delete(w.budgets, 0, 1)
-			woke = p.releaseBraked() || woke
-		}
-	}
-	if w.given.Take(ticket.Room) {
-		woke = a.serve() || woke
-	}
-	return woke
+	woke = a.gate.ServeBudgets() || woke
+	return a.gate.Serve() || woke
 }

@@ -5,6 +5,7 @@
 package array
 
 import (
+	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -16,15 +17,6 @@ func (o *op) pattern() {
 			o.same = append(o.same, b...)
 		}
 	}
-}
-
-// pieceLen returns the sectors from o.cur to the end of its 256 KiB; an atomic
-// write is one piece wherever it lies.
-func (o *op) pieceLen() uint64 {
-	if o.req != nil && o.req.Flags&block.Atomic != 0 && o.stop-o.cur <= pieceSectors {
-		return o.stop - o.cur
-	}
-	return min(o.stop-o.cur, pieceSectors-o.cur%pieceSectors)
 }
 
 // write admits and commits pieces until all is done or the op must wait. head
@@ -49,18 +41,18 @@ func (o *op) write(head bool) {
 			o.await(&v.lockWait)
 			return
 		}
-		switch a.admit(o, n, head) {
-		case waitRoom, waitLog:
+		switch o.ask(n, head) {
+		case admission.NoRoom, admission.NoLog:
 			o.wait(first)
 			return
-		case waitBudget:
+		case admission.NoBudget:
 			o.brake()
 			return
 		}
 		o.stopWaiting()
 		o.Since = 0
 		// Pools, and volumes that take turns, do so piece by piece.
-		head = head && a.opt.Policy.Admission != AdmitFair && len(a.line.pools) <= 1
+		head = head && a.opt.Policy.Admission != AdmitFair && a.gate.Alone()
 		if len(o.same) > 0 && o.req != nil && o.req.Op == block.OpWriteSame {
 			// A piece begins at a multiple of the block, so the pattern is in phase.
 			o.src = cursor{vec: [][]byte{o.same}}
@@ -79,39 +71,6 @@ func (o *op) write(head bool) {
 		return
 	}
 	o.written()
-}
-
-// settle makes an op wait until the back end has what it has committed.
-func (o *op) settle() {
-	o.Since = max(1, o.a.exec.Now())
-	o.await(&o.a.settling)
-	o.a.watch() // the back end may be stuck
-}
-
-// settled books that a page's data is on the back end, or that nobody needs it there
-// any more, to the write that waits for it.
-func (a *Array) settled(i uint32) {
-	if a.cache.pages[i].flags&flagThrough == 0 {
-		return
-	}
-	a.cache.pages[i].flags &^= flagThrough
-	o := a.through[i]
-	delete(a.through, i)
-	// Whoever waits goes on at the end of the step: a list may be half walked now.
-	if o.unsettled--; o.unsettled == 0 && o.In(&a.settling) {
-		o.Leave()
-		a.settledOps = append(a.settledOps, o)
-	}
-}
-
-// endSettled ends the writes whose last page has settled.
-func (a *Array) endSettled() {
-	for len(a.settledOps) > 0 {
-		n := len(a.settledOps) - 1
-		o := a.settledOps[n]
-		a.settledOps = a.settledOps[:n]
-		o.Resume()
-	}
 }
 
 // written ends a write whose data is where it must be.
@@ -134,6 +93,9 @@ func (o *op) written() {
 // flush makes all that was acknowledged survive power loss and then ends the op.
 func (o *op) flush() {
 	o.to(flushing)
+	if o.flushedFn == nil {
+		o.flushedFn = o.flushed
+	}
 	o.a.flusher.After(o.flushedFn)
 }
 
@@ -163,21 +125,4 @@ func (o *op) abandon(s block.Status) {
 		return
 	}
 	o.end(s)
-}
-
-// stepPieces is the number of pieces that one op commits before it lets others into
-// the executor: a long WRITE SAME or copy must not hold everybody up.
-const stepPieces = 16
-
-// yield lets an op go on after others had their turn.
-func (a *Array) yield(o *op) {
-	o.await(&a.yielded)
-	if headOf(&a.yielded) == o {
-		a.exec.At(a.exec.Now(), a.resumeFn)
-	}
-}
-
-func (a *Array) resumeYielded() {
-	a.yielded.WakeAll()
-	a.endStep()
 }

@@ -204,6 +204,9 @@ type Request struct {
 	// Host is the number that the front end gave to the initiator, for counters
 	// and budgets; 0 is none.
 	Host uint32
+	// Port is the number that the front end gave to the initiator port, to tell a host's caches and its other ways in
+	// apart; 0 is none.
+	Port uint32
 	// Priority of a copy among copies, 0 (first) to 7 (SPC-4, PRIORITY of EXTENDED COPY).
 	Priority uint8
 
@@ -240,6 +243,13 @@ type Ref interface {
 	Release()
 }
 
+// Vulnerable is a Ref that does not keep what it refers to: a name and ranges, for a device that cannot keep more.
+// Changed reports whether that may be something else than when the Ref was made.
+type Vulnerable interface {
+	Ref
+	Changed() bool
+}
+
 // Info describes a Device. All of it but Sectors and ReadOnly is constant.
 type Info struct {
 	Name      string
@@ -272,6 +282,7 @@ const (
 	EventGeneration                  // contents changed by something else than this path
 	EventHealth                      // the device got worse or better
 	EventGone                        // the device is deleted; all later requests end Gone
+	EventPowerLoss                   // what was written and not flushed since may be lost
 )
 
 // Event is a notification of a Device.

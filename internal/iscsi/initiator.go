@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/arraysim/arraysim/internal/scsi"
 )
@@ -31,9 +33,12 @@ type Initiator struct {
 	out      []byte              // guarded by mu
 	pongs    int                 // guarded by mu: answers to pings in out
 	err      error               // guarded by mu: the session is over
+	heard    bool                // guarded by mu: the target sent something since pings looked last
+	ping     uint32              // guarded by mu: tag of the ping that was sent last
 
 	immediate bool
 	first     int
+	over      chan struct{} // closed at the end of the session
 }
 
 // Command is one command of an Initiator. The caller owns it, and its buffers are the
@@ -60,6 +65,9 @@ type Command struct {
 // goes on.
 var ErrAborted = errors.New("iscsi: the command was aborted")
 
+// ErrSilent ends a session whose target sends nothing, not even an answer to a ping.
+var ErrSilent = errors.New("iscsi: the target does not answer pings")
+
 // maxPongs bounds the answers to pings that wait to be sent.
 const maxPongs = 128
 
@@ -81,7 +89,7 @@ func NewInitiator(nc net.Conn, cfg ClientConfig) (*Initiator, error) {
 // newInitiator goes on with a session that is logged in.
 func newInitiator(c *Client) *Initiator {
 	i := &Initiator{c: c, nc: c.nc, tasks: make(map[uint32]*Command), manages: make(map[uint32]managing), cmdSN: c.CmdSN, maxCmdSN: c.MaxCmdSN, expStat: c.ExpStatSN, itt: c.itt,
-		immediate: c.p.immediateData, first: int(c.p.firstBurst)}
+		immediate: c.p.immediateData, first: int(c.p.firstBurst), over: make(chan struct{})}
 	if i.maxCmdSN-i.cmdSN >= 1<<31 {
 		i.maxCmdSN = i.cmdSN // at least the first one
 	}
@@ -89,6 +97,62 @@ func newInitiator(c *Client) *Initiator {
 	go i.send()
 	go i.receive()
 	return i
+}
+
+// Watch pings a target that has sent nothing for the time every, and ends the session with [ErrSilent] when nothing comes within
+// the time answer. It is called once at most.
+func (i *Initiator) Watch(every, answer time.Duration) { go i.watch(every, answer) }
+
+func (i *Initiator) watch(every, answer time.Duration) {
+	t := time.NewTimer(every)
+	defer t.Stop()
+	asked := false
+	for {
+		select {
+		case <-i.over:
+			return
+		case <-t.C:
+		}
+		i.mu.Lock()
+		heard := i.heard
+		i.heard = false
+		if !heard && !asked {
+			i.sendPing()
+		}
+		i.mu.Unlock()
+		if !heard && asked {
+			i.end(ErrSilent)
+			return
+		}
+		if asked = !heard; asked {
+			t.Reset(answer)
+		} else {
+			t.Reset(every)
+		}
+	}
+}
+
+// sendPing queues a NOP-Out that asks for an answer (RFC 7143 11.18). The caller holds mu.
+func (i *Initiator) sendPing() {
+	i.ping = i.nextTag()
+	var hdr [bhsLen]byte
+	h := bhs(hdr[:])
+	h[0], h[offFlags] = opNopOut|immediateBit, flagFinal
+	h.put32(offITT, i.ping)
+	h.put32(offTTT, noTag)
+	h.put32(offCmdSN, i.cmdSN)
+	h.put32(offExpStatSN, i.expStat)
+	i.out = appendPDU(i.out, h, nil, nil, i.c.p.headerDigest, i.c.p.dataDigest)
+	i.wake.Signal()
+}
+
+// nextTag returns the next initiator task tag. The caller holds mu.
+func (i *Initiator) nextTag() uint32 {
+	i.itt++
+	if i.itt == noTag {
+		i.itt = 1
+	}
+	return i.itt
 }
 
 // Start sends a command, now or when the target's window allows.
@@ -106,9 +170,6 @@ func (i *Initiator) Start(cmd *Command) {
 	i.mu.Unlock()
 }
 
-// Close ends the session.
-func (i *Initiator) Close() { i.end(net.ErrClosed) }
-
 func (i *Initiator) end(err error) {
 	i.mu.Lock()
 	if i.err != nil {
@@ -122,6 +183,7 @@ func (i *Initiator) end(err error) {
 	}
 	manages := i.manages
 	i.waiting, i.tasks, i.manages = nil, nil, nil
+	close(i.over)
 	i.wake.Broadcast()
 	i.mu.Unlock()
 	i.nc.Close()
@@ -131,6 +193,30 @@ func (i *Initiator) end(err error) {
 	for _, cmd := range lost {
 		cmd.Lost = err
 		cmd.Done(cmd)
+	}
+}
+
+// Close ends the session.
+func (i *Initiator) Close() { i.end(net.ErrClosed) }
+
+// Drop ends the session for a reason, which the commands under way get as Lost.
+func (i *Initiator) Drop(why error) { i.end(why) }
+
+// Abort withdraws a command. It ends with Lost = [ErrAborted], or as it would have if it was quicker. What was
+// sent may have been carried out in part.
+func (i *Initiator) Abort(cmd *Command) {
+	i.mu.Lock()
+	at := slices.Index(i.waiting, cmd)
+	switch {
+	case at >= 0:
+		i.waiting = slices.Delete(i.waiting, at, at+1)
+	case i.err == nil && i.tasks[cmd.itt] == cmd:
+		i.sendManage(scsi.AbortTask, cmd.LUN, cmd.itt, managing{cmd, func(scsi.TMFResponse, error) {}})
+	}
+	i.mu.Unlock()
+	if at >= 0 {
+		cmd.Lost = ErrAborted
+		go cmd.Done(cmd)
 	}
 }
 
@@ -154,18 +240,15 @@ func (i *Initiator) Manage(fn scsi.TMF, lun uint64, of *Command, done func(scsi.
 }
 
 // sendManage queues a task management request. The caller holds mu.
-func (i *Initiator) sendManage(fn scsi.TMF, lun uint64, tag uint32, m managing) {
-	i.itt++
-	if i.itt == noTag {
-		i.itt = 1
-	}
-	i.manages[i.itt] = m
+func (i *Initiator) sendManage(fn scsi.TMF, lun uint64, of uint32, m managing) {
+	tag := i.nextTag()
+	i.manages[tag] = m
 	var hdr [bhsLen]byte
 	h := bhs(hdr[:])
 	h[0], h[offFlags] = opTaskMgmt|immediateBit, flagFinal|byte(fn)
 	binary.BigEndian.PutUint64(h[offLUN:], lun)
-	h.put32(offITT, i.itt)
-	h.put32(offRefTask, tag)
+	h.put32(offITT, tag)
+	h.put32(offRefTask, of)
 	h.put32(offRefCmdSN, i.cmdSN)
 	h.put32(offCmdSN, i.cmdSN)
 	h.put32(offExpStatSN, i.expStat)
@@ -197,11 +280,7 @@ func vecLen(v [][]byte) (n int) {
 }
 
 func (i *Initiator) queue(cmd *Command) {
-	i.itt++
-	if i.itt == noTag {
-		i.itt = 1
-	}
-	cmd.itt = i.itt
+	cmd.itt = i.nextTag()
 	i.tasks[cmd.itt] = cmd
 	var hdr [bhsLen]byte
 	h := bhs(hdr[:])
@@ -352,6 +431,7 @@ func (i *Initiator) take(pdu *PDU) error {
 	if i.err != nil {
 		return i.err
 	}
+	i.heard = true
 	i.expStat = i.c.ExpStatSN
 	if m := h.u32(offMaxCmdSN); int32(m-i.maxCmdSN) > 0 {
 		i.maxCmdSN = m

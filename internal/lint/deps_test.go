@@ -24,27 +24,41 @@ const directions = `
 
 	block, metrics < hostcache;
 
-	NONE < scsi/sense, scsi/sgl, scsi/names;
+	NONE < scsi/sam, scsi/cdb, scsi/sgl, scsi/names, scsi/scratch;
 
-	metrics, scsi/sense < scsi/counters;
+	block, scsi/sam < scsi/sense;
 
-	scsi/sense, scsi/names < scsi/reservation;
+	metrics, scsi/sam < scsi/counters;
+
+	scsi/sense, scsi/names < scsi/reservation, scsi/pages;
 
 	scsi/sense < scsi/alua;
 
-	block, scsi/sense, scsi/names < scsi/pages;
+	block, scsi/sgl < scsi/erase;
 
-	block, metrics, scsi/sense, scsi/sgl, scsi/names, scsi/counters, scsi/reservation, scsi/alua, scsi/pages < scsi;
+	scsi/reservation, scsi/pages, scsi/erase < scsi/saved;
+
+	scsi/cdb, scsi/scratch, scsi/counters, scsi/alua, scsi/saved < scsi/server;
+
+	scsi/server < scsi/spc, scsi/sbc, scsi/copymgr;
+
+	scsi/spc, scsi/sbc, scsi/copymgr < scsi;
 
 	block < array/layout, array/media;
 
 	array/layout < array/nvlog, array/alloc;
 
+	array/nvlog, crc32c, metrics < array/backend;
+
 	array/alloc < array/extent;
+
+	array/nvlog, array/alloc, crc32c < array/wcache;
 
 	NONE < array/ticket;
 
-	array/nvlog, array/extent, array/media, array/ticket, crc32c, metrics < array;
+	array/wcache, array/ticket < array/admission;
+
+	array/extent, array/media, array/backend, array/admission, metrics < array;
 
 	block, crc32c, metrics < store;
 
@@ -78,7 +92,9 @@ const directions = `
 var inner = []string{"array", "scsi"}
 
 // core lists the packages that run in virtual time: same input, same result.
-var core = []string{"scsi", "scsi/sense", "scsi/sgl", "scsi/names", "scsi/counters", "scsi/reservation", "scsi/alua", "scsi/pages", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent", "array/media", "array/ticket", "hostcache", "hostcache/tier", "sim"}
+var core = []string{"scsi", "scsi/sam", "scsi/cdb", "scsi/sgl", "scsi/names", "scsi/scratch", "scsi/sense", "scsi/counters", "scsi/reservation",
+	"scsi/alua", "scsi/pages", "scsi/erase", "scsi/saved", "scsi/server", "scsi/spc", "scsi/sbc", "scsi/copymgr", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent",
+	"array/backend", "array/media", "array/ticket", "array/wcache", "array/admission", "hostcache", "hostcache/tier", "sim"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{
@@ -298,6 +314,13 @@ func TestRulesBite(t *testing.T) {
 		{"a part must not use what is above it", "array/alloc", "internal/array/extent", false},
 		{"the ground floor knows no array", "array/extent", "internal/array", false},
 		{"the ground floor knows no counters", "array/alloc", "internal/metrics", false},
+		{"a command set uses the device server", "scsi/sbc", "internal/scsi/server", true},
+		{"the device server knows no command set", "scsi/server", "internal/scsi/sbc", false},
+		{"command sets do not know each other", "scsi/sbc", "internal/scsi/spc", false},
+		{"the copy manager is no command set's", "scsi/spc", "internal/scsi/copymgr", false},
+		{"a reservation knows no unit", "scsi/reservation", "internal/scsi/server", false},
+		{"parameter data need no device server", "scsi/pages", "internal/scsi/server", false},
+		{"a front end uses the whole of the SCSI layer", "iscsi", "internal/scsi/server", false},
 		{"nobody else uses a part of the array", "sim", "internal/array/layout", false},
 		{"a package without a rule", "util", "internal/block", false},
 	} {

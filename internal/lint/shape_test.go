@@ -30,8 +30,7 @@ const maxFunction = 70
 const shapeLimits = `
 	package   fields  lines  long  longest  file  back
 	goal          25   2500     0       70   450     5
-	array         70   8600     3       82   450    56
-	scsi          25   6943     0       70   450     5
+	array            51   6150     1       72   450     9
 `
 
 // shape is what is measured of a package.

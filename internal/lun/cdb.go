@@ -18,17 +18,13 @@ const (
 	flagFUA       = 0x08
 	flagUnmapBit  = 0x08
 	flagAnchorBit = 0x10
-
-	// Service actions of PERSISTENT RESERVE OUT.
-	reserveUnit    = 0x01
-	preempt        = 0x04
-	registerIgnore = 0x06
 )
 
 // encode makes the CDB of a request.
 func (d *Device) encode(c *Command, r *block.Request) block.Status {
 	clear(c.cdb[:])
 	c.CDB, c.Once = c.cdb[:], false
+	c.Timed = r.Op == block.OpRead || r.Op == block.OpWrite || r.Op == block.OpCompareWrite || r.Op == block.OpOrWrite || r.Op == block.OpStatus
 	g := r.Range
 	if (g.Start|g.Count)&(1<<d.shift-1) != 0 {
 		return block.Unsupported
@@ -134,27 +130,6 @@ func (d *Device) extents(c *Command, r *block.Request) {
 	}
 }
 
-// ref is a unit's name and ranges. What it refers to changes with the unit: a copy reads what
-// is there when it is placed.
-type ref struct {
-	dev    *Device
-	ranges []block.Range
-	count  uint64
-}
-
-// Sectors returns the length of what is referred to.
-func (h *ref) Sectors() uint64 { return h.count }
-
-// Release does nothing: the array keeps no state for a name.
-func (h *ref) Release() {}
-
-func (d *Device) hold(r *block.Request) block.Ref {
-	h := &ref{dev: d, ranges: append([]block.Range(nil), r.Ranges...)}
-	for _, g := range h.ranges {
-		h.count += g.Count
-	}
-	return h
-}
 
 // Lengths of an EXTENDED COPY(LID1) parameter list (SPC-4 6.4).
 const (

@@ -40,7 +40,14 @@ func (d *Device) ChangedSince(since uint64, done func(generation uint64, extents
 				done(0, nil, false)
 				return
 			}
-			done(d.changes(c.In[0][:c.InLen], since))
+			generation, extents, complete := d.changes(c.In[0][:c.InLen], since)
+			if !complete {
+				d.touchRange(block.Range{Count: d.info.Sectors})
+			}
+			for _, g := range extents {
+				d.touchRange(g)
+			}
+			done(generation, extents, complete)
 		})
 	}
 	d.t.Start(c)

@@ -14,8 +14,10 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/iscsi"
 )
 
 // Command is a SCSI command under way.
@@ -32,18 +34,31 @@ type Command struct {
 	// Once: a second time it would find what it did the first time. A transport that has lost it midway
 	// must not send it again.
 	Once bool
+	// Timed: it takes the unit little time. A transport gives its connection up when there is no answer.
+	Timed bool
+
+	// The transport's.
+	due       time.Time
+	sent      *iscsi.Command
+	place     int // in the list of those that were sent
+	withdrawn bool
 
 	dev   *Device
 	req   *block.Request
 	cdb   [16]byte
 	list  []byte
 	tries int
+	// cancelled: who sent the request does not want it any more.
+	cancelled bool
 }
 
 // Transport carries out commands on one logical unit.
 type Transport interface {
 	// Start begins a command; Done comes from any goroutine, not from inside Start.
 	Start(*Command)
+	// Cancel withdraws a command that has begun and not ended. It ends as it would have, or with Lost; in that case it may
+	// have been carried out in part.
+	Cancel(*Command)
 	Close()
 }
 
@@ -58,6 +73,7 @@ type Device struct {
 	listen []func(block.Event)
 	closed bool
 	tracks bool // the unit tells what others change
+	held   []*ref
 }
 
 var _ block.Device = (*Device)(nil)
@@ -72,6 +88,7 @@ const (
 	statusConflict = 0x18
 	statusFull     = 0x28
 
+	senseIllegal    = 0x05
 	senseAttention  = 0x06
 	senseMiscompare = 0x0e
 	maxTries        = 8
@@ -123,8 +140,25 @@ func (c *Command) failure() error {
 	if c.Status == statusConflict {
 		return ErrReserved
 	}
-	key, asc := c.sense()
-	return fmt.Errorf("operation code %02Xh ended with status %02Xh, sense %X/%02X/%02X", c.CDB[0], c.Status, key, asc>>8, asc&0xff)
+	e := &senseError{opcode: c.CDB[0], status: c.Status}
+	e.key, e.asc = c.sense()
+	return e
+}
+
+// senseError is a command's status other than GOOD.
+type senseError struct {
+	opcode, status, key byte
+	asc                 uint16
+}
+
+func (e *senseError) Error() string {
+	return fmt.Sprintf("operation code %02Xh ended with status %02Xh, sense %X/%02X/%02X", e.opcode, e.status, e.key, e.asc>>8, e.asc&0xff)
+}
+
+// illegalRequest reports whether the unit does not know a command or a page.
+func illegalRequest(err error) bool {
+	var e *senseError
+	return errors.As(err, &e) && e.status == statusCheck && e.key == senseIllegal
 }
 
 // sense returns the key and the additional code of fixed or descriptor sense data.
@@ -184,6 +218,9 @@ func (d *Device) identify(name string) error {
 	// Only our own array's page is understood: codes from 30h on are every vendor's own.
 	if b, err = d.do([]byte{0x12, 0, 0, 0, 36, 0}, nil, 36); err == nil && len(b) >= 16 && strings.TrimSpace(string(b[8:16])) == "ARRAYSIM" {
 		b, err = d.do(logSense(changesHead), nil, changesHead)
+		if err != nil && !illegalRequest(err) { // a unit that may track changes is not taken for one that does not
+			return err
+		}
 		d.tracks = err == nil && len(b) == changesHead
 	}
 	i.GranuleSectors = 8
@@ -197,8 +234,13 @@ func (d *Device) Info() block.Info { return d.info }
 // Notify registers a listener.
 func (d *Device) Notify(fn func(block.Event)) { d.listen = append(d.listen, fn) }
 
-// Cancel does nothing: commands run to their end.
-func (d *Device) Cancel(*block.Request) {}
+// Cancel withdraws a request: what waits for a session ends at once, what the unit has is aborted there.
+func (d *Device) Cancel(r *block.Request) {
+	if c, ok := r.Priv.(*Command); ok && c.req == r {
+		c.cancelled = true
+		d.t.Cancel(c)
+	}
+}
 
 // Close ends the transport.
 func (d *Device) Close() {
@@ -223,14 +265,25 @@ func (d *Device) submit(r *block.Request) {
 		d.finish(r, block.OK)
 		return
 	}
+	d.touch(r)
 	c := d.command()
-	c.req = r
+	c.req, r.Priv = r, c
 	if s := d.encode(c, r); s != block.OK {
-		d.free = append(d.free, c)
+		d.recycle(c)
 		d.finish(r, s)
 		return
 	}
 	d.t.Start(c)
+}
+
+// recycle keeps a command that has ended for the next request.
+func (d *Device) recycle(c *Command) {
+	if c.req != nil {
+		c.req.Priv = nil
+	}
+	c.req, c.tries, c.Out, c.In, c.list = nil, 0, nil, nil, c.list[:0]
+	c.cancelled, c.withdrawn = false, false
+	d.free = append(d.free, c)
 }
 
 func (d *Device) finish(r *block.Request, s block.Status) {
@@ -256,7 +309,7 @@ func (d *Device) command() *Command {
 func (d *Device) ended(c *Command) {
 	r := c.req
 	s := d.status(c)
-	if s == block.Resources && c.tries < maxTries || c.key() == senseAttention && c.tries < maxTries {
+	if !c.cancelled && c.tries < maxTries && (s == block.Resources || c.key() == senseAttention) {
 		c.tries++
 		if c.key() == senseAttention {
 			d.attention(c)
@@ -274,8 +327,7 @@ func (d *Device) ended(c *Command) {
 			r.Offset = uint64(be.Uint32(c.Sense[3:]))
 		}
 	}
-	c.req, c.tries, c.Out, c.In, c.list = nil, 0, nil, nil, c.list[:0]
-	d.free = append(d.free, c)
+	d.recycle(c)
 	r.Status = s
 	r.Done(r)
 }
@@ -283,10 +335,12 @@ func (d *Device) ended(c *Command) {
 // attention hears of what changed at the unit.
 func (d *Device) attention(c *Command) {
 	kind := block.EventGeneration
-	switch _, asc := c.sense(); asc >> 8 {
-	case 0x2a: // parameters or capacity changed
+	switch _, asc := c.sense(); {
+	case asc>>8 == 0x2a: // parameters or capacity changed
 		kind = block.EventCapacity
-	case 0x29, 0x38, 0x3f:
+	case asc == 0x2900 || asc == 0x2901: // power on, or a reset that may have been one
+		kind = block.EventPowerLoss
+	case asc>>8 == 0x29 || asc>>8 == 0x38 || asc>>8 == 0x3f:
 		return
 	}
 	d.exec.Post(func() {
@@ -297,7 +351,10 @@ func (d *Device) attention(c *Command) {
 }
 
 func (d *Device) status(c *Command) block.Status {
-	if c.Lost != nil {
+	switch {
+	case c.Lost != nil && c.cancelled:
+		return block.Cancelled
+	case c.Lost != nil:
 		return block.Offline
 	}
 	switch c.Status {
@@ -326,32 +383,4 @@ func (d *Device) status(c *Command) block.Status {
 		return block.MediumRead
 	}
 	return block.MediumWrite
-}
-
-// Fence keeps the host with a reservation key from writing, by PERSISTENT RESERVE OUT: we
-// register ours and preempt that one's. It waits; the executor is not held.
-func (d *Device) Fence(ours, lost uint64) error {
-	if err := d.reserve(registerIgnore, 0, ours); err != nil {
-		return err
-	}
-	return d.reserve(preempt, ours, lost)
-}
-
-// Reserve registers a key and makes the unit writable for registrants only, so that this
-// host can be fenced when it is lost.
-func (d *Device) Reserve(ours uint64) error {
-	if err := d.reserve(registerIgnore, 0, ours); err != nil {
-		return err
-	}
-	return d.reserve(reserveUnit, ours, 0)
-}
-
-// reserve is PERSISTENT RESERVE OUT, type write exclusive - registrants only.
-func (d *Device) reserve(action byte, key, serviceKey uint64) error {
-	const registrantsOnly = 0x05
-	list := make([]byte, 24)
-	be.PutUint64(list, key)
-	be.PutUint64(list[8:], serviceKey)
-	_, err := d.do([]byte{0x5f, action, registrantsOnly, 0, 0, 0, 0, 0, 24, 0}, list, 0)
-	return err
 }

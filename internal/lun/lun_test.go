@@ -3,10 +3,11 @@ package lun
 import (
 	"bytes"
 	"context"
-	"errors"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,35 +18,83 @@ import (
 
 const testTarget = "iqn.2026-01.io.arraysim:test"
 
-// lab is two files as LUNs 0 and 1 of a portal.
+// lab is two files as LUNs 0 and 1 of a portal, whose target keeps what it saves.
 type lab struct {
 	t      *testing.T
 	x      *block.Live
 	portal *iscsi.Portal
 	addr   string
 	target *scsi.Target
+	files  []*slowDevice
+	saved  [][]byte // by LUN: what the unit saved last
 }
 
 func newLab(t *testing.T) *lab {
-	l := &lab{t: t, x: block.NewLive()}
+	l := &lab{t: t, x: block.NewLive(), saved: make([][]byte, 2)}
 	t.Cleanup(l.x.Stop)
-	l.target = scsi.NewTarget(scsi.Options{Name: testTarget, Vendor: "ARRAYSIM", Product: "test", Revision: "1", Exec: l.x})
-	for i, name := range []string{"a", "b"} {
+	for _, name := range []string{"a", "b"} {
 		f, err := OpenFile(l.x, filepath.Join(t.TempDir(), name), 4<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { f.Close() })
-		l.x.Lock()
-		err = l.target.Map("", uint16(i), l.target.AddUnit(f.Device(name, 512), scsi.UnitOptions{}))
-		l.x.Unlock()
-		if err != nil {
-			t.Fatal(err)
-		}
+		l.files = append(l.files, &slowDevice{Device: f.Device(name, 512), x: l.x})
 	}
+	l.makeTarget()
 	l.serve("127.0.0.1:0")
 	t.Cleanup(l.stop)
 	return l
+}
+
+// makeTarget makes the target of what was saved.
+func (l *lab) makeTarget() {
+	l.x.Lock()
+	defer l.x.Unlock()
+	l.target = scsi.NewTarget(scsi.Options{Name: testTarget, Vendor: "ARRAYSIM", Product: "test", Revision: "1", Exec: l.x})
+	for i, f := range l.files {
+		state, err := scsi.ParseUnitState(l.saved[i])
+		if err == nil {
+			err = l.target.Map("", uint16(i), l.target.AddUnit(f, scsi.UnitOptions{State: state, Save: func(state []byte, done func(error)) {
+				l.saved[i] = slices.Clone(state)
+				l.x.Post(func() { done(nil) })
+			}}))
+		}
+		if err != nil {
+			l.t.Fatal(err)
+		}
+	}
+}
+
+// restart ends the target and begins another one with what it saved, at the same address.
+func (l *lab) restart() {
+	l.stop()
+	l.makeTarget()
+	l.serve(l.addr)
+}
+
+// slowDevice answers writes after a delay, and counts those that have begun and ended.
+type slowDevice struct {
+	block.Device
+	x              *block.Live
+	delay          atomic.Int64
+	started, ended atomic.Int64
+}
+
+func (s *slowDevice) Submit(reqs []*block.Request) {
+	for _, r := range reqs {
+		if r.Op != block.OpWrite || s.delay.Load() == 0 {
+			s.Device.Submit([]*block.Request{r})
+			continue
+		}
+		s.started.Add(1)
+		done := r.Done
+		r.Done = func(r *block.Request) {
+			s.ended.Add(1)
+			r.Done = done
+			done(r)
+		}
+		s.x.At(s.x.Now()+s.delay.Load(), func() { s.Device.Submit([]*block.Request{r}) })
+	}
 }
 
 func (l *lab) serve(addr string) {
@@ -75,7 +124,7 @@ func (l *lab) open(n string) *Device {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	s, err := Dial(a, "iqn.2026-01.io.arraysim:client"+n, l.t.Name())
+	s, err := Dial(a, "iqn.2026-01.io.arraysim:client"+n, l.t.Name(), Times{})
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -156,48 +205,6 @@ func TestOperationsOfARemoteLUN(t *testing.T) {
 		t.Fatalf("place: %v", s)
 	}
 	l.want(b, 500, append(fill(4, 6), fill(9, 1)...))
-}
-
-func TestReservationsFenceALostHost(t *testing.T) {
-	l := newLab(t)
-	lost := l.open("0")
-	a, err := ParseAddress("iscsi://" + l.addr + "/" + testTarget + "/0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := Dial(a, "iqn.2026-01.io.arraysim:taker", "taker")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	taker, err := Open(l.x, s, "lun0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lost.Reserve(17); err != nil {
-		t.Fatal(err)
-	}
-	w := func(d *Device, b byte) block.Status {
-		return l.do(d, &block.Request{Op: block.OpWrite, Range: block.Range{Count: 1}, Data: [][]byte{fill(b, 1)}})
-	}
-	if st := w(taker, 1); st == block.OK {
-		t.Error("a host without registration can write")
-	}
-	if st := w(lost, 2); st != block.OK {
-		t.Errorf("the holder cannot write: %v", st)
-	}
-	if err := taker.Fence(18, 17); err != nil {
-		t.Fatal(err)
-	}
-	if st := w(lost, 3); st == block.OK {
-		t.Error("the fenced host can still write")
-	}
-	if st := w(taker, 4); st != block.OK {
-		t.Errorf("the taker cannot write: %v", st)
-	}
-	if err := lost.Reserve(17); !errors.Is(err, ErrReserved) {
-		t.Errorf("the fenced host comes back: %v", err)
-	}
 }
 
 func TestSessionIsRestored(t *testing.T) {

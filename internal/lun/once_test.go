@@ -3,6 +3,7 @@ package lun
 import (
 	"net"
 	"testing"
+	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/iscsi"
@@ -12,6 +13,7 @@ import (
 type keeper struct{ got []*Command }
 
 func (k *keeper) Start(c *Command) { k.got = append(k.got, c) }
+func (k *keeper) Cancel(*Command)  {}
 func (k *keeper) Close()           {}
 
 // TestWhatIsNotSentAgain: after a lost connection a session sends again what does the same a second time, and nothing else.
@@ -52,6 +54,7 @@ func TestWhatIsNotSentAgain(t *testing.T) {
 				t.Fatalf("%d commands", len(k.got))
 			}
 			s, in := &Session{}, new(iscsi.Initiator)
+			k.got[0].due = time.Now().Add(time.Hour)
 			if kept := s.again(in, k.got[0]); kept == row.once {
 				t.Errorf("it is sent again: %v", kept)
 			}

@@ -207,6 +207,39 @@ func (r *rig) use(n *scsi.Nexus, lun uint64, token []byte, flags byte) int {
 	return c
 }
 
+// TestTokenOfWhatHasChanged: a device that cannot keep what a token stands for says when it is something else, before
+// the token is used or while it is read. Then the token is worth nothing.
+func TestTokenOfWhatHasChanged(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		answers []bool // to the question whether it has changed; the last one stays
+		want    int
+	}{
+		{"never", []bool{false}, 0},
+		{"before", []bool{true}, 0x052306},
+		{"while it was read", []bool{false, true}, 0x052306},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := newRig(t)
+			asked := 0
+			r.devs[0].Changed = func() bool {
+				asked++
+				return row.answers[min(asked, len(row.answers))-1]
+			}
+			k := r.tokenOf(1, 10)
+			got := r.use(r.a, 2, k, 0)
+			if got&0xFFFFFF != row.want {
+				t.Errorf("WRITE USING TOKEN ends %08x", got)
+			}
+			if row.want != 0 {
+				if again := r.use(r.a, 2, k, 0); again&0xFFFFFF != 0x052306 {
+					t.Errorf("a second time it ends %08x", again)
+				}
+			}
+		})
+	}
+}
+
 func TestTokenExpires(t *testing.T) {
 	r := newRig(t)
 	k := r.tokenOf(1, 10)

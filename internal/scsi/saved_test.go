@@ -30,6 +30,42 @@ func (k *keeper) save(b []byte, done func(error)) {
 	})
 }
 
+// TestWhatInitiatorsHearAfterAStart: whether what was not flushed may be lost.
+func TestWhatInitiatorsHearAfterAStart(t *testing.T) {
+	for _, row := range []struct {
+		survived bool
+		want     int
+	}{{false, 0x062900}, {true, 0x062904}} {
+		exec := &block.Virtual{}
+		r := &rig{TB: t, exec: exec}
+		r.tg = scsi.NewTarget(scsi.Options{Exec: exec, Survived: row.survived})
+		dev := scsitest.NewDevice(exec, block.Info{Name: "v", Sectors: 1024, BlockSize: 512})
+		if err := r.tg.Map("", 0, r.tg.AddUnit(dev, scsi.UnitOptions{})); err != nil {
+			t.Fatal(err)
+		}
+		n := r.tg.OpenNexus(initiatorA, initiatorA+",i,0x1", 1)
+		ready := make([]byte, 6)
+		for i, want := range []int{row.want, 0} {
+			if _, c := r.run(n, 0, ready, nil); c&0xFFFFFF != want {
+				t.Errorf("survived %v: TEST UNIT READY %d ends %06x, not %06x", row.survived, i, c, want)
+			}
+		}
+		// The device loses power while the initiator is there.
+		dev.Change(block.EventPowerLoss, func(*block.Info) {})
+		if _, c := r.run(n, 0, ready, nil); c&0xFFFFFF != 0x062900 {
+			t.Errorf("after a loss of power TEST UNIT READY ends %06x", c)
+		}
+		closed := false
+		n.Close(func() { closed = true })
+		for !closed && exec.Step() {
+		}
+		n = r.tg.OpenNexus(initiatorA, initiatorA+",i,0x1", 1)
+		if _, c := r.run(n, 0, ready, nil); c&0xFFFFFF != 0x062907 {
+			t.Errorf("after a nexus loss TEST UNIT READY ends %06x", c)
+		}
+	}
+}
+
 // life is a target over a device, as it is after a start of the array.
 func life(t *testing.T, k *keeper, dev block.Device, ports ...scsi.Port) *rig {
 	state, err := scsi.ParseUnitState(k.state)

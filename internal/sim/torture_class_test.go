@@ -39,13 +39,16 @@ const (
 	failedCreation               // a volume was made while nothing can be committed
 	poolsComeAndGo               // a pool was deleted
 	heldInFull                   // a token was placed of what a thick volume has given up in a full pool
+	stopped                      // the array stopped without an error
+	failedStop                   // it stopped with one, for what failed then
 	numClasses
 )
 
 var classNames = [numClasses]string{"many pools", "caps that overcommit", "thick volumes", "anchors", "full pools", "hundreds of descriptors",
 	"reservations", "copies across LUNs", "fenced copies", "maps of three levels", "wide edits", "churn of volumes", "checkpoints in small batches",
 	"cuts inside a checkpoint", "losses of NVRAM", "held grains placed", "tokens placed", "races for the last pool", "flush outages", "log waiters",
-	"resizes", "cut resizes", "two resizes without flushes", "failed deletions of volumes", "failed deletions of pools", "failed creations", "churn of pools", "held grains of full pools"}
+	"resizes", "cut resizes", "two resizes without flushes", "failed deletions of volumes", "failed deletions of pools", "failed creations", "churn of pools", "held grains of full pools",
+	"stops", "failed stops"}
 
 // drawn counts the seeds in which each class occurred.
 type drawn struct {

@@ -25,8 +25,9 @@ type tortureStore struct {
 	slow  uint64          // what a flush or a commit takes at most, in ns
 	boot  uint64
 	nvram []byte
-	// stable is what the medium has of the NVRAM for sure, nil: all of it.
+	// stable is what the medium has of the NVRAM for sure, nil: all of it. spare are buffers of that size.
 	stable            []byte
+	spare             [][]byte
 	flushBad, metaBad bool
 	failObjects       bool // the next commit of the objects fails
 	// partner keeps the NVRAM, nil: it is local memory. remote is the way to it.
@@ -84,7 +85,7 @@ func (s *tortureStore) reopen(exec block.Executor) *tortureStore {
 			panic(err)
 		}
 	}
-	boot := s.boot
+	boot, spare := s.boot, s.spare
 	switch {
 	case s.partner != nil && s.stable != nil:
 		s.remote.Cut()
@@ -93,9 +94,10 @@ func (s *tortureStore) reopen(exec block.Executor) *tortureStore {
 	case s.stable != nil:
 		boot++
 		s.loseNVRAM()
+		spare = append(spare, s.stable)
 	}
 	return &tortureStore{Memory: s.Memory.Reopen(exec), exec: exec, rng: s.rng, made: s.made, slow: s.slow, boot: boot, lastBad: -1, commits: s.commits,
-		partner: s.partner}
+		partner: s.partner, spare: spare}
 }
 
 // loseNVRAM takes back what is not on the medium: of each sector that has changed, or of few.
@@ -111,10 +113,21 @@ func (s *tortureStore) loseNVRAM() {
 
 // arm has the medium take all of the NVRAM now; what comes later may be lost until it is flushed.
 func (s *tortureStore) arm() {
-	if s.stable = bytes.Clone(s.nvram); s.partner != nil {
+	if s.partner != nil {
 		s.stable = []byte{}
 		s.partner.Settle()
+		return
 	}
+	s.stable = s.picture()
+}
+
+// picture returns a copy of the NVRAM. Megabytes go with each flush: their memory is used again.
+func (s *tortureStore) picture() []byte {
+	var b []byte
+	if n := len(s.spare); n > 0 {
+		b, s.spare = s.spare[n-1], s.spare[:n-1]
+	}
+	return append(b[:0], s.nvram...)
 }
 
 // later calls fn when a disk would have done something.
@@ -185,16 +198,22 @@ func (r tortureRegion) Flush(done func(error)) {
 	s := r.s
 	var now []byte
 	if s.stable != nil {
-		now = bytes.Clone(s.nvram)
+		now = s.picture()
 	}
 	s.later(func() {
 		if s.flushBad {
 			s.lastBad = s.exec.Now()
+			if now != nil {
+				s.spare = append(s.spare, now)
+			}
 			done(errTorture)
 			return
 		}
 		if now != nil && s.stable != nil {
-			s.stable = now
+			s.stable, now = now, s.stable
+		}
+		if now != nil {
+			s.spare = append(s.spare, now)
 		}
 		done(nil)
 	})

@@ -15,7 +15,7 @@ func (m *torture) trouble() {
 	p := pools[m.rng.N(uint64(len(pools)))]
 	disk := fmt.Sprintf("m%d", m.rng.N(2))
 	key := p.Name() + "." + disk
-	switch m.rng.N(28) {
+	switch m.rng.N(29) {
 	case 0, 1:
 		tag, lun := m.tag-m.rng.N(min(m.tag, 8)), uint64(m.rng.N(uint64(len(m.vols))))
 		m.note("abort tag %d on LUN %d", tag, lun)
@@ -73,6 +73,8 @@ func (m *torture) trouble() {
 			m.store.arm()
 			m.cutIn = 1 + int(m.rng.N(12))
 		}
+	case 26:
+		m.stopAndStart()
 	default:
 		m.powerCut()
 	}
@@ -120,6 +122,54 @@ func (m *torture) powerCut() {
 		m.login()
 		m.check()
 	}
+}
+
+// stopAndStart stops the array when its commands have ended, whatever fails meanwhile, and starts another one, perhaps
+// behind a loss of NVRAM. That takes nothing of what an array has acknowledged which stopped without an error.
+func (m *torture) stopAndStart() {
+	fails := m.rng.N(4) // 1: flushes, 2: commits
+	m.note("the array is to stop; flushes fail: %v, commits fail: %v", fails == 1, fails == 2)
+	m.store.flushBad, m.store.metaBad = fails == 1, fails == 2
+	if m.rng.N(2) == 0 {
+		m.step()
+	}
+	m.within(outageBound, func() bool { return m.tasks == 0 }, "the tasks to end before a stop")
+	if m.bad != "" {
+		return
+	}
+	m.revoke()
+	if !m.armed() && m.rng.N(2) == 0 {
+		m.store.arm()
+	}
+	ended, asked, answered := false, m.rng.N(3) == 0, false
+	var err error
+	m.arr.Stop(func(e error) {
+		if ended, err = true, e; asked && !answered {
+			m.fail("the array has stopped, and a change has no answer")
+		}
+	})
+	if asked {
+		m.arr.SetBlob("late", []byte("x"), func(error) { answered = true })
+	}
+	m.within(outageBound, func() bool { return ended }, "the array to stop")
+	m.note("it has stopped: %v", err)
+	switch {
+	case m.bad != "":
+		return
+	case err == nil:
+		m.saw(stopped)
+		for _, v := range m.vols {
+			for k := range v.units {
+				v.units[k].was = nil
+			}
+		}
+	case fails == 0 || fails == 3:
+		m.fail("nothing fails, and the array stops with %v", err)
+	default:
+		m.saw(failedStop)
+	}
+	m.store.flushBad = false
+	m.powerCut()
 }
 
 // repair ends all trouble.

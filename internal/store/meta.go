@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"sync"
 
 	"github.com/cockroachdb/pebble"
@@ -46,7 +47,7 @@ func (s *Files) Meta() (block.MetaStore, error) {
 
 func (s *Files) openMeta(i int) (*pebbleMeta, error) {
 	fs := newFrozenFS(patientFS{s.fs, &s.closing})
-	db, err := pebble.Open(filepath.Join(s.dir, metaNames[i]), &pebble.Options{
+	db, err := openPebble(filepath.Join(s.dir, metaNames[i]), &pebble.Options{
 		FS:           fs,
 		Logger:       quiet{},
 		MemTableSize: 16 << 20,
@@ -67,6 +68,22 @@ func (s *Files) openMeta(i int) (*pebbleMeta, error) {
 	}
 	go m.run()
 	return m, nil
+}
+
+// openPebble is pebble.Open where no error of the disk is fatal.
+func openPebble(dir string, opt *pebble.Options) (db *pebble.DB, err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case runtime.Error:
+			panic(r)
+		case error:
+			db, err = nil, r
+		default:
+			panic(r)
+		}
+	}()
+	return pebble.Open(dir, opt)
 }
 
 // metaCopies are copies of one meta store. A batch is committed when it is in all copies that work; a copy whose disk fails
@@ -334,10 +351,17 @@ func (m *pebbleMeta) close() error {
 	return m.db.Close()
 }
 
-// quiet drops Pebble's messages: what matters comes back as errors. What is fatal for Pebble cannot be an error of the disk,
-// see frozenFS.
+// quiet drops Pebble's messages: what matters comes back as errors. What is fatal for Pebble is no error of the disk, see
+// frozenFS, but for one that keeps a store from being opened.
 type quiet struct{}
 
-func (quiet) Infof(string, ...any)           {}
-func (quiet) Errorf(string, ...any)          {}
-func (quiet) Fatalf(format string, a ...any) { panic("meta store: " + fmt.Sprintf(format, a...)) }
+// fatalError is what Pebble cannot go on after.
+type fatalError string
+
+func (e fatalError) Error() string { return string(e) }
+
+func (quiet) Infof(string, ...any)  {}
+func (quiet) Errorf(string, ...any) {}
+func (quiet) Fatalf(format string, a ...any) {
+	panic(fatalError("meta store: " + fmt.Sprintf(format, a...)))
+}

@@ -9,7 +9,7 @@
 
 A guest is a process of User Mode Linux (the default) or a machine that QEMU emulates. Neither needs KVM,
 a network or, once its root is there (root.py, image.py), a download. User Mode Linux gets a guest for each
-test file, as many side by side as there are processors; QEMU gets one guest for all. A guest starts from
+test file, up to three side by side; QEMU gets one guest for all. A guest starts from
 the same root every time and sees a copy of bin/arraysim and tests/, made as the run starts. Its output is
 shown as it comes; .cache/vm/results/last has a folder a guest with its logs: dmesg.log, console.log,
 junit.xml, and what the tests left. The exit status is 0 when all tests passed.
@@ -196,7 +196,7 @@ def once(args: argparse.Namespace, rest: list[str]) -> int:
     engine: Engine = Uml() if args.engine == "uml" else Qemu(args.kernel)
     todo = jobs(args, rest, engine)
     run = Run(args.file)
-    parallel = min(args.jobs or min(engine.parallel, os.cpu_count() or 1), len(todo))
+    parallel = min(args.jobs or min(engine.parallel, (os.cpu_count() or 1) + 1), len(todo))
     try:
         with ThreadPoolExecutor(parallel) as pool:
             list(pool.map(lambda j: run_job(j, run, engine, args, alone=len(todo) == 1), todo))
@@ -220,7 +220,7 @@ def main() -> int:
     parser.add_argument("--memory", type=int, default=2048, metavar="MIB", help="default: %(default)s")
     parser.add_argument("--cpus", type=int, default=2, metavar="N", help="QEMU's processors (%(default)s)")
     parser.add_argument(
-        "--jobs", type=int, metavar="N", help="guests side by side (default: one a processor, at most 2)"
+        "--jobs", type=int, metavar="N", help="guests side by side (default: a processor more, at most 3)"
     )
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="a variable for the command")
     parser.add_argument("--file", action="append", default=[], metavar="PATH", help="copied to files/ in the guest")

@@ -163,11 +163,18 @@ func (m *Map) clearWindow(s *slot, first, n uint64, to slot) Sums {
 // setData makes sectors [first, first+n) of one window data at physical sector
 // phys (of sector first).
 func (m *Map) setData(s *slot, first, n, phys uint64) Sums {
-	before := m.slotSums(*s, 0)
-	if s.kind() == kindData && s.value()+first == phys {
+	base := phys - first
+	switch {
+	case s.uniform():
+		return m.firstData(s, first, n, base)
+	case s.kind() == kindDetail:
+		if h := m.arena.details.at(uint32(s.value())); h.next == 0 && h.phys == base && h.zero.Empty() && h.anchored.Empty() {
+			return m.moreData(s, h, layout.MaskOf(first, n))
+		}
+	case s.value() == base:
 		return Sums{}
 	}
-	base := phys - first
+	before := m.slotSums(*s, 0)
 	head := m.openWindow(s)
 	// Sectors that already lie there stay untouched: neither their references nor
 	// what is dirty of them may go.
@@ -176,6 +183,42 @@ func (m *Map) setData(s *slot, first, n, phys uint64) Sums {
 	m.addLayer(head, base, mask)
 	m.closeWindow(s)
 	return m.slotSums(*s, 0).sub(before)
+}
+
+// firstData is setData of a window that has none: there is nothing to give back.
+func (m *Map) firstData(s *slot, first, n, base uint64) Sums {
+	was, mask := *s, layout.MaskOf(first, n)
+	m.ref(base, mask, layout.Mask{})
+	if n == layout.WindowSectors {
+		*s = dataSlot(base)
+		return uniformSums(kindData, layout.WindowSectors).sub(uniformSums(was, layout.WindowSectors))
+	}
+	id, d := m.arena.details.alloc()
+	d.phys, d.mask = base, mask
+	*s = detailSlot(id)
+	delta := Sums{Data: int64(n)}
+	switch was {
+	case kindZero:
+		d.zero = mask.Not()
+		delta.Zero = -int64(n)
+	case kindAnchored: // some of it stays
+		d.anchored = mask.Not()
+		delta.Anchored = -int64(n)
+	}
+	return delta
+}
+
+// moreData is setData of a window that has nothing but one layer, which h describes, in that layer: sectors that
+// already lie there stay untouched.
+func (m *Map) moreData(s *slot, h *detail, mask layout.Mask) Sums {
+	mask = mask.AndNot(h.mask)
+	m.ref(h.phys, mask, h.mask)
+	if h.mask = h.mask.Or(mask); h.mask.Full() {
+		id := uint32(s.value())
+		*s = dataSlot(h.phys)
+		m.arena.details.release(id)
+	}
+	return Sums{Data: mask.Count()}
 }
 
 // layer returns the sectors of the chain's layer with this base.
@@ -227,6 +270,9 @@ func isAligned(base uint64) bool { return base&(layout.WindowSectors-1) == 0 }
 // grainsOf returns the grain that the first sectors of a layer lie in, which these are, and the
 // grain of the others. In a layer that lies in its place all are the first.
 func grainsOf(base uint64) (grain uint64, first layout.Mask, next uint64) {
+	if isAligned(base) {
+		return base >> layout.WindowShift, layout.Mask{^uint64(0), ^uint64(0)}, 0
+	}
 	// phys may wrap below zero, so the next grain is not the first one and one.
 	return base >> layout.WindowShift, layout.MaskOf(0, layout.WindowSectors-base&(layout.WindowSectors-1)),
 		(base + layout.WindowSectors) >> layout.WindowShift

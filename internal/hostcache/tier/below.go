@@ -232,6 +232,8 @@ type volatileWrites struct {
 func startFlush(o *op) {
 	d := o.d
 	d.barriers = true
+	d.flushing++
+	o.losses = d.losses
 	d.j.flushing()
 	o.step = flushFlash
 	o.pending = 1
@@ -247,7 +249,7 @@ func startFlush(o *op) {
 
 func flushFlash(o *op) {
 	d := o.d
-	if o.status == block.OK {
+	if o.status == block.OK && o.losses == d.losses {
 		d.volatile.flushed = max(d.volatile.flushed, o.covers)
 	}
 	o.step = flushed
@@ -258,6 +260,10 @@ func flushFlash(o *op) {
 
 func flushed(o *op) {
 	d := o.d
+	d.flushing--
+	if d.flushFails(o.losses) && o.status == block.OK {
+		o.status = block.Hardware
+	}
 	s := o.status
 	switch {
 	case s != block.OK:

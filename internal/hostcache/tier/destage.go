@@ -410,6 +410,7 @@ func (d *Disk) endDestage(o *op) {
 
 // cleaned goes on with what waits for sectors to be clean.
 func (d *Disk) cleaned() {
+	d.relax()
 	kept := d.flushers[:0]
 	for _, f := range d.flushers {
 		if d.anyDirty(f.ranges) {

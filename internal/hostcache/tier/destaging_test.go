@@ -227,6 +227,8 @@ func TestDestagingIsOutrun(t *testing.T) {
 	}
 	t.Log("\n" + table(rows))
 	idle, early, late, after := rows[0], rows[3], rows[18], rows[22]
+	// Of the few writes after the burst three seconds are averaged, while the destager is still at work.
+	drained := (rows[22].local + rows[23].local + rows[24].local) / 3
 	for _, c := range []struct {
 		what      string
 		got, want float64
@@ -239,7 +241,7 @@ func TestDestagingIsOutrun(t *testing.T) {
 		{"effective latency under throttle, ms", late.effective, outstanding / late.destaged * 1000, 0.02},
 		{"area at the end of the burst, percent", late.occupancy, 72, 0.05},
 		{"effective latency after it is the flash's, ms", after.effective, after.local, 0.01},
-		{"the flash's own is near that of an idle one, ms", after.local, idle.local, 0.15},
+		{"the flash's own is near that of an idle one, ms", drained, idle.local, 0.15},
 	} {
 		if !near(c.got, c.want, c.tolerance) {
 			t.Errorf("%s: %.3f, want %.3f within %.0f %%", c.what, c.got, c.want, c.tolerance*100)

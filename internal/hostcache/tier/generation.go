@@ -20,7 +20,14 @@ type generations struct {
 	asking bool   // one question at a time
 	again  bool   // something was heard meanwhile
 	timer  block.Timer
+	// unsure: the last question had no answer. What others have changed since the one before is not known, so nothing
+	// clean is served and nothing is filled in until there is one.
+	unsure bool
+	retry  bool // a timer asks again
 }
+
+// askAgainNanos is the time after which a question without an answer is asked again.
+const askAgainNanos = 1_000_000_000
 
 func (d *Disk) changes() Changes {
 	if c, ok := d.below.(Changes); ok && c.TracksChanges() {
@@ -80,9 +87,10 @@ func (d *Disk) ask(c Changes, done func()) {
 	g.asking, g.again = true, false
 	c.ChangedSince(g.known, func(generation uint64, extents []block.Range, complete bool) {
 		if generation == 0 && !complete && g.known != 0 && d.ix.Len() > 0 {
-			// It cannot be reached, so nothing can be said. Neither can others' changes be seen by
-			// those who miss; the next question has the same beginning.
-			g.asking = false
+			// It cannot be reached, so nothing can be said; the next question has the same beginning.
+			g.asking, g.unsure = false, true
+			d.stats.UnansweredQuestions++
+			d.askLater()
 			d.pump()
 			done()
 			return
@@ -104,7 +112,7 @@ func (d *Disk) ask(c Changes, done func()) {
 				g.known = generation
 				d.j.generation(generation)
 			}
-			g.asking = false
+			g.asking, g.unsure = false, false
 			done()
 			if g.again {
 				d.ask(c, func() {})
@@ -117,6 +125,20 @@ func (d *Disk) ask(c Changes, done func()) {
 		}
 		less()
 		d.pump()
+	})
+}
+
+// askLater asks again after a question that had no answer.
+func (d *Disk) askLater() {
+	if d.generation.retry {
+		return
+	}
+	d.generation.retry = true
+	d.exec.At(d.exec.Now()+askAgainNanos, func() {
+		d.generation.retry = false
+		if !d.closed && d.generation.unsure {
+			d.generationAsked()
+		}
 	})
 }
 

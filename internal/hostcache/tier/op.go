@@ -34,7 +34,11 @@ type op struct {
 	// rewritten are the sectors, from the start of a destage's range, that were written
 	// to the flash while the destage was under way: they stay dirty.
 	rewritten [maxDestageSectors / 64]uint64
-	down      *part // at work below for a client
+	down      *part  // at work below for a client
+	losses    uint64 // of power below, when a flush began
+	delayed   bool   // it is on flash, and the throttle holds its answer back
+	since     int64  // since when
+	due       int64  // until when
 	through   bool
 	next      *op
 }

@@ -118,6 +118,8 @@ type State struct {
 	DirtySectors uint64
 	AreaSectors  uint64
 	Throttled    bool
+	// Unsure: the device below has not answered what others have changed, so nothing clean is served.
+	Unsure bool
 	// TimeToDestage is how long the destager would take for what is dirty, in nanoseconds.
 	TimeToDestage int64
 	SANNanos      int64 // moving average of a destage's time below
@@ -128,7 +130,7 @@ type State struct {
 // State returns the present state.
 func (d *Disk) State() State {
 	s := State{Requested: d.requested, Effective: d.effective, Why: d.why(), FlashLost: !d.flashed(), Unmarked: d.marks.unmarked, Quiesced: len(d.holds),
-		DirtySectors: d.occupied(), AreaSectors: d.throttle.area, Throttled: d.throttle.last != 0, SANNanos: d.throttle.san,
+		DirtySectors: d.occupied(), AreaSectors: d.throttle.area, Throttled: d.throttle.last != 0, Unsure: d.generation.unsure, SANNanos: d.throttle.san,
 		TimeToDestage: d.timeToDestage(), Eviction: d.ix.Policy()}
 	for _, m := range d.members[1:] {
 		switch {
@@ -187,7 +189,7 @@ func (d *Disk) flashed() bool { return d.local().state == memberPresent }
 func (d *Disk) caching() bool { return d.effective != Off && d.flashed() }
 
 func (d *Disk) populating() bool {
-	return d.caching() && d.requested.Mode != Off && !d.requested.NoPopulation
+	return d.caching() && d.requested.Mode != Off && !d.requested.NoPopulation && !d.generation.unsure
 }
 
 // SetPolicy asks for a policy. done, if it is not nil, is called when the policy is in
@@ -204,6 +206,8 @@ func (d *Disk) SetPolicy(p Policy, done func()) {
 // SetThrottle changes the destaging area, its threshold and the law.
 func (d *Disk) SetThrottle(t Throttle) {
 	d.throttle.set(t, uint64(d.ix.Capacity())*uint64(d.per))
+	d.relax()
+	d.pump()
 }
 
 // Quiesce makes the device below have everything, for a backup or a snapshot that reads

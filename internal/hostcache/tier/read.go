@@ -54,13 +54,16 @@ func (d *Disk) plan(o *op, r block.Range) {
 		if flashed {
 			s = d.ix.Lookup(hostcache.MakeKey(0, b))
 		}
-		if s == hostcache.None || !d.ix.Dirty(s, first, n) && !d.flashed() || !d.pin(o, s) {
+		if s == hostcache.None || !d.ix.Dirty(s, first, n) && (!d.flashed() || d.generation.unsure) || !d.pin(o, s) {
 			d.miss(o, base+uint64(first), n)
 			return true
 		}
 		d.ix.Touch(s)
 		for at, end := first, first+n; at < end; {
 			start, k := d.ix.ValidRun(s, at)
+			if d.generation.unsure {
+				start, k = d.ix.DirtyRun(s, at)
+			}
 			if k == 0 {
 				start = end
 			}

@@ -31,6 +31,8 @@ type Stats struct {
 	JournalBytes        uint64
 	Generations         uint64 // changes by others that were heard of
 	ChangedSectors      uint64 // that others changed, as the device told
+	PowerLosses         uint64 // of the device below, that may have lost writes
+	UnansweredQuestions uint64 // what others changed, that the device did not answer
 }
 
 // Flow counts I/Os of one kind. Mean latency is Nanos/IOs.

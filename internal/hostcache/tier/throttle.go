@@ -31,6 +31,11 @@ const (
 	// sanWeight is the weight, in thousandths, of one destage in the moving average: 50
 	// destages, a few milliseconds of a busy destager.
 	sanWeight = 20
+	// What is injected is at most this many times what the device below takes, and never more than maxInjected: with a slow
+	// device below, a multiple of its time would be beyond what initiators wait for. Where that does not slow the writers
+	// down enough, the area fills, and what does not fit goes past the flash.
+	maxInjectedFactor = 100
+	maxInjected       = 5_000_000_000
 )
 
 type throttle struct {
@@ -67,9 +72,12 @@ func (t *throttle) destaged(took int64) {
 	t.san += (took - t.san) * sanWeight / thousand
 }
 
+// above tells whether so many dirty sectors are above the threshold.
+func (t *throttle) above(occupied uint64) bool { return occupied > t.threshold && t.area > t.threshold }
+
 // inject returns the latency to add to a write that leaves so many sectors dirty.
 func (t *throttle) inject(now int64, occupied uint64) int64 {
-	if occupied <= t.threshold || t.area <= t.threshold {
+	if !t.above(occupied) {
 		t.last, t.integral = 0, 0
 		return 0
 	}
@@ -80,6 +88,6 @@ func (t *throttle) inject(now int64, occupied uint64) int64 {
 		t.integral += t.Integral * e / thousand * (now - t.last) / 1e9
 	}
 	t.last = max(now, 1)
-	factor := min(t.Gain*e*thousand/(micro-e), thousand*micro) + t.integral
-	return t.san / thousand * factor / thousand
+	factor := min(t.Gain*e*thousand/(micro-e)+t.integral, maxInjectedFactor*micro)
+	return min(t.san/thousand*factor/thousand, maxInjected)
 }

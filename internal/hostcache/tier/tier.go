@@ -100,6 +100,7 @@ type Disk struct {
 
 	policyState
 	throttle throttle
+	delays   delays
 	destager *Destager
 	turn     destageState
 	stats    Stats
@@ -119,6 +120,9 @@ type Disk struct {
 	reserved     uint64 // sectors of writes to the flash that are under way
 	flashWrites  int
 	volatile     volatileWrites // of the device below
+	flushing     int            // flushes of clients that are under way
+	losses       uint64         // of power below
+	lostWrites   bool           // there was one that no flush has told of
 	barriers     bool           // a client asks for durability: what it flushed here must not get volatile below
 	listeners    []func(block.Event)
 	generation   generations
@@ -232,6 +236,8 @@ func (d *Disk) event(e block.Event) {
 	switch e.Kind {
 	case block.EventGeneration:
 		d.generationChanged()
+	case block.EventPowerLoss:
+		d.powerLost()
 	case block.EventCapacity, block.EventThreshold:
 		was := d.info.Sectors
 		d.info = d.below.Info()
@@ -331,6 +337,11 @@ func (d *Disk) Cancel(r *block.Request) {
 	}
 	if o.down != nil {
 		d.below.Cancel(&o.down.req)
+		return
+	}
+	if o.delayed {
+		d.undelay(o)
+		d.pump()
 		return
 	}
 	if i := slices.Index(d.parked, o); i >= 0 {

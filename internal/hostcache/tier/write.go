@@ -177,12 +177,7 @@ func flashWritten(o *op) {
 		d.finishWrite(o)
 		return
 	}
-	d.stats.ThrottledWrites++
-	d.stats.InjectedNanos += wait
-	d.exec.At(d.exec.Now()+wait, func() {
-		d.finishWrite(o)
-		d.pump()
-	})
+	d.delay(o, wait)
 }
 
 func (d *Disk) finishWrite(o *op) {

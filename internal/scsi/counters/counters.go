@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/metrics"
-	"github.com/arraysim/arraysim/internal/scsi/sense"
+	"github.com/arraysim/arraysim/internal/scsi/sam"
 )
 
 // Op is how the host layer groups commands.
@@ -60,13 +60,13 @@ var outcomeNames = [numOutcomes]string{"good", "check", "busy", "task_set_full",
 // OutcomeOf returns the outcome of a SAM status.
 func OutcomeOf(status byte) Outcome {
 	switch status {
-	case sense.StatusGood, sense.StatusConditionMet:
+	case sam.StatusGood, sam.StatusConditionMet:
 		return good
-	case sense.StatusBusy:
+	case sam.StatusBusy:
 		return busy
-	case sense.StatusTaskSetFull:
+	case sam.StatusTaskSetFull:
 		return taskSetFull
-	case sense.StatusReservationConflict:
+	case sam.StatusReservationConflict:
 		return conflict
 	}
 	return Check

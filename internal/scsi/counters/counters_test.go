@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/metrics"
-	"github.com/arraysim/arraysim/internal/scsi/sense"
+	"github.com/arraysim/arraysim/internal/scsi/sam"
 )
 
 type depth int
@@ -85,8 +85,8 @@ func TestForget(t *testing.T) {
 
 // TestOutcomes names the outcome of every status.
 func TestOutcomes(t *testing.T) {
-	for status, want := range map[byte]string{sense.StatusGood: "good", sense.StatusConditionMet: "good", sense.StatusCheckCondition: "check",
-		sense.StatusBusy: "busy", sense.StatusTaskSetFull: "task_set_full", sense.StatusReservationConflict: "conflict", sense.StatusTaskAborted: "check"} {
+	for status, want := range map[byte]string{sam.StatusGood: "good", sam.StatusConditionMet: "good", sam.StatusCheckCondition: "check",
+		sam.StatusBusy: "busy", sam.StatusTaskSetFull: "task_set_full", sam.StatusReservationConflict: "conflict", sam.StatusTaskAborted: "check"} {
 		if got := outcomeNames[OutcomeOf(status)]; got != want {
 			t.Errorf("status %02x is %s, want %s", status, got, want)
 		}

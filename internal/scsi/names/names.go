@@ -1,5 +1,6 @@
-// Package names has the names of SCSI devices and ports: the designators of a unit, SCSI name
-// strings, and names of iSCSI initiator ports with their TransportIDs. Copies find units by them
+// Package names has the names and addresses of SCSI devices and ports: designators of units, SCSI
+// name strings, names of iSCSI initiator ports with their TransportIDs, numbers of initiators, and
+// LUNs. Copies find units by them
 // and registrations find ports, so each name has one canonical form, and two that a standard calls
 // equal are equal as bytes.
 package names
@@ -46,8 +47,9 @@ func (d *Designator) AppendTo(b []byte, iscsi bool) []byte {
 	return append(append(b, first, second, 0, byte(len(d.ID))), d.ID...)
 }
 
-// UnitDesignators returns the names of a unit by its NAA-6 name, its serial number and its vendor. EXTENDED
-// COPY finds a unit by each of them. The EUI-64 and NAA-3 names are derived from the NAA-6 name.
+// UnitDesignators returns the names of a unit by its NAA-6 name, its serial number and its vendor.
+// EXTENDED COPY finds a unit by each of them. The EUI-64 and NAA-3 names are derived from the NAA-6
+// name.
 func UnitDesignators(naa [16]byte, serial, vendor string) []Designator {
 	h := fnv.New64a()
 	h.Write(naa[:])
@@ -68,8 +70,8 @@ func UnitDesignators(naa [16]byte, serial, vendor string) []Designator {
 	}
 }
 
-// PortDesignators returns the names of a target port, its group and its device. iscsi adds those that are
-// names of iSCSI.
+// PortDesignators returns the names of a target port, its group and its device. iscsi adds those
+// that are names of iSCSI.
 func PortDesignators(device string, port, group uint16, iscsi bool) []Designator {
 	be := binary.BigEndian
 	list := []Designator{

@@ -157,6 +157,9 @@ func AppendCharacteristics(b []byte) []byte {
 	return append(b, p[:]...)
 }
 
+// ThinProvisioned is LBPME and LBPRZ, as READ CAPACITY(16) and ROD tokens say them of a thin unit.
+const ThinProvisioned = 0x80 | 0x40
+
 // AppendProvisioning appends the Logical Block Provisioning page (SBC-4 6.6.7). exponent is that of
 // a threshold set, 0 for a unit without thresholds.
 func AppendProvisioning(b []byte, thin bool, exponent byte) []byte {

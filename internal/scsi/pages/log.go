@@ -45,9 +45,9 @@ type Logs struct {
 // that the list goes back to (8): who knows one outside of these two has to take everything for
 // changed. Parameters 1 to 1024 are extents, in the order of time: the generation of the last
 // change (8), the first LBA (8), the number of blocks (8), the array's number of the initiator that
-// changed it (4; 0: several), reserved (4). What the asking initiator has changed itself, by
-// whatever session, is left out; names of initiators tell them apart. Generations of an array that
-// was started again are far from those before.
+// changed it (4; 0: several), reserved (4). What the asking initiator port has changed itself is left
+// out: two caches of one initiator hear of each other. Generations of an array that was started again
+// are far from those before.
 type Changes struct {
 	Generation, Since uint64
 	List              []block.Change // with generations from Base on

@@ -33,6 +33,8 @@ type Device struct {
 	Batches []int
 	Seen    [block.NumOps]int
 	Refs    int
+	// Changed, if it is there, is what references answer that are asked whether what they refer to has changed.
+	Changed func() bool
 
 	info    block.Info
 	waiting []*block.Request
@@ -175,6 +177,11 @@ func (r *ref) Release() {
 	r.d.Refs--
 }
 
+// vulnerable is a reference of a device that cannot keep what it refers to.
+type vulnerable struct{ *ref }
+
+func (v vulnerable) Changed() bool { return v.d.Changed() }
+
 func join(v [][]byte) []byte { return bytes.Join(v, nil) }
 
 func (d *Device) do(r *block.Request) block.Status {
@@ -259,8 +266,14 @@ func (d *Device) do(r *block.Request) block.Status {
 		}
 		d.Refs++
 		r.Ref = h
+		if d.Changed != nil {
+			r.Ref = vulnerable{h}
+		}
 	case block.OpPlace:
-		h := r.Ref.(*ref)
+		h, ok := r.Ref.(*ref)
+		if !ok {
+			h = r.Ref.(vulnerable).ref
+		}
 		if !h.held {
 			panic("scsitest: reference used after its release")
 		}

@@ -1,19 +1,11 @@
-// Package sense has what a command ends with: SAM status codes, sense data and unit attention
-// conditions (SPC-5 4.4). It is the only one that encodes sense data, and knows no task.
+// Package sense has what a status alone does not say: sense data and unit attention conditions
+// (SPC-5 4.4). It is the only one that encodes sense data, and knows no task.
 package sense
 
-import "encoding/binary"
+import (
+	"encoding/binary"
 
-// SAM status codes (SAM-5 5.3.1).
-const (
-	StatusGood                = 0x00
-	StatusCheckCondition      = 0x02
-	StatusConditionMet        = 0x04
-	StatusBusy                = 0x08
-	StatusReservationConflict = 0x18
-	StatusTaskSetFull         = 0x28
-	StatusACAActive           = 0x30
-	StatusTaskAborted         = 0x40
+	"github.com/arraysim/arraysim/internal/scsi/sam"
 )
 
 // Code is a sense key, additional sense code and qualifier as 0xKKAAQQ.
@@ -168,7 +160,7 @@ func (s *Data) Encode(dst []byte, descriptor bool) []byte {
 		b = dst[:fixedLen+1+fixedLen]
 		b[n] = s.ForwardedStatus
 		n++
-		if s.ForwardedStatus == StatusCheckCondition {
+		if s.ForwardedStatus == sam.StatusCheckCondition {
 			inner := Data{Code: s.Forwarded}
 			n += len(inner.Encode(b[n:], false))
 		}
@@ -201,7 +193,7 @@ func (s *Data) encodeDescriptors(dst []byte) []byte {
 	}
 	if s.ForwardedFrom != 0 {
 		b = append(b, descForwarded, 2, s.ForwardedFrom, s.ForwardedStatus)
-		if s.ForwardedStatus == StatusCheckCondition {
+		if s.ForwardedStatus == sam.StatusCheckCondition {
 			b[len(b)-3] += 8
 			b = append(b, 0x72, s.Forwarded.key(), s.Forwarded.asc(), s.Forwarded.ascq(), 0, 0, 0, 0)
 		}

@@ -4,6 +4,8 @@ import (
 	"encoding/hex"
 	"strings"
 	"testing"
+
+	"github.com/arraysim/arraysim/internal/scsi/sam"
 )
 
 func TestSenseEncoding(t *testing.T) {
@@ -25,7 +27,7 @@ func TestSenseEncoding(t *testing.T) {
 		{"forwarded from the destination", Data{Code: CopyDeviceFailure, Specific: 7, HasSpecific: true, ForwardedFrom: 2, ForwardedStatus: 2, Forwarded: WriteProtected},
 			"7000 0a 00000000 1d 00120007 0d01 00 000000 02 7000 07 00000000 0a 00000000 2700 00 000000",
 			"720a0d01 00000018 010a0000 0000000000000007 0c0a 0202 72072700 00000000"},
-		{"forwarded status of the source", Data{Code: CopyDeviceFailure, HasSpecific: true, ForwardedFrom: 1, ForwardedStatus: StatusReservationConflict},
+		{"forwarded status of the source", Data{Code: CopyDeviceFailure, HasSpecific: true, ForwardedFrom: 1, ForwardedStatus: sam.StatusReservationConflict},
 			"7000 0a 00000000 0b 12000000 0d01 00 000000 18",
 			"720a0d01 00000010 010a0000 0000000000000000 0c02 0118"},
 	} {

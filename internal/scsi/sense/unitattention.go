@@ -12,6 +12,7 @@ type Attentions uint32
 // Unit attention conditions, in the order in which they are reported.
 const (
 	UAPowerOn Attentions = 1 << iota
+	UAInternalReset
 	UAReset
 	UANexusLoss
 	UAMediumChanged
@@ -31,6 +32,7 @@ const (
 
 var attentionCodes = [...]Code{
 	0x062900, // POWER ON, RESET, OR BUS DEVICE RESET OCCURRED
+	0x062904, // DEVICE INTERNAL RESET
 	0x062903, // BUS DEVICE RESET FUNCTION OCCURRED
 	0x062907, // I_T NEXUS LOSS OCCURRED
 	0x062800, // NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED
@@ -54,3 +56,6 @@ func (a *Attentions) Take() Code {
 	*a &^= 1 << i
 	return attentionCodes[i]
 }
+
+// Clear removes conditions that are not to be reported any more.
+func (a *Attentions) Clear(which Attentions) { *a &^= which }

@@ -1,0 +1,141 @@
+package backend
+
+import (
+	"math/bits"
+
+	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// A sync that failed may have lost what was written before it, and a later one says nothing of that:
+// the kernel forgets a failed write. So all that waited for a sync of the mdisk is written again and
+// synced, and nothing else goes to it meanwhile. What that is, and in which order, Hooks.Rewrite
+// says; here it is written, as often as it takes.
+const settleTime = 10_000_000 // until it is looked again whether nothing is on its way to the mdisk
+
+// Rewrite is what a redo writes in 4 KiB of an mdisk: some of its sectors.
+type Rewrite struct {
+	Off  uint64 // of sector 0, in bytes
+	Mask uint8  // the sectors to write
+	// Data and Sums are of all sectors; without Data, no payload is moved. Both stay as they are until
+	// Hooks.Rewritten.
+	Data []byte
+	Sums [layout.PageSectors]uint32
+}
+
+// redo is a redo under way:
+//
+//	failed -> waiting (Failed says how long) -> writing -> syncing -> over
+//
+// A write or a sync that fails leads back to waiting. After a write, what failed is written again;
+// after a sync, everything.
+type redo struct {
+	todo   []Rewrite // nil: Hooks.Rewrite says it
+	again  []Rewrite // what failed
+	left   int       // writes under way, and one for the start of them
+	failed error
+
+	nowFn  func()
+	syncFn func(error)
+	doneFn func(*Op)
+}
+
+// redoAll begins the redo of an mdisk whose sync has failed.
+func (d *Mdisk) redoAll() {
+	r := &redo{syncFn: d.redoSynced, doneFn: d.redoWrote}
+	r.nowFn = func() {
+		d.redoNow()
+		d.b.hooks.Step()
+	}
+	d.redo = r
+	d.b.hooks.Lost(d)
+	d.redoSoon()
+}
+
+// redoSoon begins the next try after a while.
+func (d *Mdisk) redoSoon() {
+	wait := d.Failed(d.failing.err)
+	block.Call(d.b.exec, d.b.exec.Now()+wait, d.redo.nowFn)
+}
+
+// redoNow begins a try.
+func (d *Mdisk) redoNow() {
+	r := d.redo
+	if d.detached { // with its pool, of which nothing was dirty: there was nothing to lose
+		d.redo = nil
+		return
+	}
+	if r.todo == nil {
+		todo, ready := d.b.hooks.Rewrite(d)
+		if !ready {
+			block.Call(d.b.exec, d.b.exec.Now()+settleTime, r.nowFn)
+			return
+		}
+		r.todo = todo
+	}
+	r.left, r.failed, r.again = 1, nil, nil
+	for i := range r.todo {
+		w := &r.todo[i]
+		for left := uint(w.Mask); left != 0; {
+			s := bits.TrailingZeros(left)
+			run := bits.TrailingZeros(^(left >> s))
+			left &^= (1<<run - 1) << s
+			d.rewrite(i, w, s, run)
+		}
+	}
+	d.redoEnded(nil)
+}
+
+// rewrite starts the write of a run of sectors.
+func (d *Mdisk) rewrite(i int, w *Rewrite, first, run int) {
+	x := d.Op(true, w.Off+uint64(first)*block.SectorSize, uint64(run)*block.SectorSize, block.ReasonDestage)
+	if w.Data != nil {
+		x.IO.Vec = append(x.IO.Vec, w.Data[first*block.SectorSize:(first+run)*block.SectorSize])
+		x.IO.Sums = append(x.IO.Sums, w.Sums[first:first+run]...)
+	}
+	x.Bytes[block.OriginRebuild] = uint32(x.IO.N)
+	x.Tag = uint64(i)
+	d.redo.left++
+	d.start(x, d.redo.doneFn)
+}
+
+func (d *Mdisk) redoWrote(x *Op) {
+	if x.IO.Err != nil {
+		d.redo.again = append(d.redo.again, d.redo.todo[x.Tag])
+	}
+	d.redoEnded(x.IO.Err)
+}
+
+// redoEnded books one write of a redo; behind the last comes the sync.
+func (d *Mdisk) redoEnded(err error) {
+	r := d.redo
+	if err != nil {
+		r.failed = err
+	}
+	if r.left--; r.left > 0 {
+		return
+	}
+	if r.failed != nil {
+		r.todo = r.again
+		d.redoSynced(r.failed)
+		return
+	}
+	r.todo, d.unsynced = nil, false
+	d.medium.Sync(r.syncFn)
+}
+
+// redoSynced ends a try.
+func (d *Mdisk) redoSynced(err error) {
+	if err != nil {
+		d.failing.err = err
+		d.redoSoon()
+		return
+	}
+	d.redo = nil
+	if d.detached {
+		return
+	}
+	d.Works()
+	d.b.hooks.Rewritten(d)
+	d.b.hooks.Step()
+}

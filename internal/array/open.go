@@ -1,0 +1,143 @@
+// The start of an array: its options, its parts, and which of them does what at the end of a step.
+
+package array
+
+import (
+	"fmt"
+
+	"github.com/arraysim/arraysim/internal/array/admission"
+	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/media"
+	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/ticket"
+	"github.com/arraysim/arraysim/internal/array/wcache"
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// Options configure an array; zero values mean the defaults that are named.
+type Options struct {
+	Exec  block.Executor
+	Store block.Store
+	// CacheBytes is the size of the write cache (256 MiB). It must be the same at
+	// every start over the same store.
+	CacheBytes int64
+	// LogBytes is the size of the log ring in NVRAM (an eighth of the cache, 4 to
+	// 256 MiB).
+	LogBytes int
+	// DestageStart is the fullness, in percent of a partition or of the whole cache,
+	// from which on the destager runs at full speed (30). Below it, dirty data is
+	// destaged when the pool has had no write for half a second, or when it is half a minute old.
+	DestageStart int
+	// CapPercent is the cap of a partition, in percent of the cache, by the number of
+	// pools: CapPercent[n-1] for n pools, the last for more. The default is the SVC
+	// rule: 100, 66, 40, 30, 25 (IBM REDP-4426).
+	CapPercent []int
+	// CounterRows is the number of counters that NVRAM has room for (65536, 4 MiB): some five a
+	// volume and ten an mdisk. What is over is counted in memory, and begins at 0 with each start.
+	CounterRows int
+	// UUID identifies a new array: it is in the volumes' NAA names and serial numbers.
+	UUID uint64
+	// Policy is how the cache admits, orders and paces.
+	Policy Policy
+	// CheckpointBytes is what a batch of a checkpoint has, about (32 MiB). Simulations set it low to have many.
+	CheckpointBytes int
+}
+
+func (o *Options) fill() {
+	if o.CacheBytes == 0 {
+		o.CacheBytes = 256 << 20
+	}
+	if o.LogBytes == 0 {
+		o.LogBytes = min(max(4<<20, int(o.CacheBytes/8)), 256<<20)
+	}
+	if o.DestageStart == 0 {
+		o.DestageStart = 30
+	}
+	if o.CapPercent == nil {
+		o.CapPercent = []int{100, 66, 40, 30, 25}
+	}
+	if o.CounterRows == 0 {
+		o.CounterRows = nvlog.DefaultRows
+	}
+	if o.CheckpointBytes == 0 {
+		o.CheckpointBytes = checkpointBytes
+	}
+	o.Policy.fill()
+}
+
+// Open starts the array that the store holds, or an empty one. It recovers from
+// the death of a process or a loss of power; it is synchronous, and the executor is
+// held by the caller.
+func Open(opt Options) (*Array, error) {
+	opt.fill()
+	if len(opt.CapPercent) == 0 || opt.CacheBytes < wcache.MinPages*pageBytes {
+		return nil, fmt.Errorf("the write cache needs at least %d KiB and a cap", wcache.MinPages*pageBytes/1024)
+	}
+	payload := opt.Store.Payload()
+	limit := int(opt.CacheBytes / pageBytes)
+	// Pages above the limit are those that are between two owners: overwritten or
+	// destaged, and not yet free.
+	pages := limit + max(limit/8, 2*piecePages)
+	nv, fresh, err := nvlog.Open(opt.Store, "nvram", nvlog.Layout{Rows: opt.CounterRows, Pages: pages,
+		LogBytes: max(opt.LogBytes, nvlog.MinLogBytes) &^ 7, Payload: payload})
+	if err != nil {
+		return nil, err
+	}
+	meta, err := opt.Store.Meta()
+	if err != nil {
+		return nil, err
+	}
+	return openCopy(meta, func() (*Array, error) {
+		a := newArray(opt)
+		a.rows = nvlog.OpenRows(nv, ownerOf)
+		a.openBackend()
+		a.log = nvlog.NewLog(nv)
+		a.flusher = nvlog.NewFlusher(nv, a.log, a.exec, retryTime,
+			nvlog.Hooks{Begun: func() { a.cache.FlushBegun() }, Ended: a.flushEnded, Heard: a.endStep})
+		a.cache = wcache.New(wcache.Config{NV: nv, Log: a.log, Flusher: a.flusher, Rows: a.rows, Exec: a.exec, Limit: limit,
+			Policy: opt.Policy.cache(), DestageStart: opt.DestageStart,
+			Hooks: wcache.Hooks{Stepped: a.endStep, Left: func(id uint32) { a.vols[id].left() }, Settled: a.settled,
+				Freed: a.gaveRoom, Relieved: func(pool uint16) { a.pools[pool].part.Relieved() }}})
+		a.gate = admission.New(a.cache, a.log)
+		a.meta = meta
+		return a, a.recover(fresh)
+	}, nv.Saved)
+}
+
+// newArray returns an array without its parts.
+func newArray(opt Options) *Array {
+	a := &Array{opt: opt, exec: opt.Exec, store: opt.Store, payload: opt.Store.Payload(),
+		media: media.NewMaker(opt.Store), started: opt.Exec.Now(), through: map[uint32]*op{}}
+	a.wakes.log.Of, a.yielded.Of, a.settling.Of = ticket.Log, ticket.Turn, ticket.BackEnd
+	a.copies.moves.Of, a.copies.reads.Of = ticket.CopyEngine, ticket.CopyRead
+	a.step = stepper{
+		first: []func(){func() { a.back.Submit() }, a.endSettled},
+		wake:  a.wake,
+		last: []func(){a.destageAll, func() { a.cycle(a.gate.Waiters.N > 0 || a.cache.Draining()) },
+			func() { a.checkpoint(false) }},
+		work:  func() bool { return a.back.Pending() || len(a.settledOps) > 0 || a.cache.AnyKicked() },
+		given: func() bool { return a.wakes.given != 0 || a.gate.Given() },
+		after: a.stepEnded,
+	}
+	a.arena = extent.NewArena(a.scheduleGarbage)
+	a.garbageFn = a.runGarbage
+	a.cycleFn = func() { a.cycleTimer = false; a.cycle(true); a.endStep() }
+	a.completeFn = a.complete
+	a.resumeFn = a.resumeYielded
+	a.lookFn = a.look
+	a.ckpt.step, a.ckpt.limit = checkpointStep, opt.CheckpointBytes
+	return a
+}
+
+// stepEnded does what has to find a step's work done.
+func (a *Array) stepEnded() {
+	if len(a.leaving) > 0 {
+		a.retireAll()
+	}
+	if a.afterStep != nil {
+		a.afterStep()
+	}
+	if a.cache.Draining() {
+		a.checkDrained()
+	}
+}

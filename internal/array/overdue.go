@@ -1,0 +1,85 @@
+// Who ends with an error because what it waits for does not come: an mdisk fails or is away, the log cannot be
+// cut. The host tries again, or gives up, before it aborts.
+
+package array
+
+import (
+	"github.com/arraysim/arraysim/internal/array/ticket"
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// endShared ends the commands that wait since a time for what pools share: it may be what others hold for an mdisk that
+// does not take it. The hosts are told to try again.
+func (a *Array) endShared(since int64) {
+	for _, p := range a.Pools() {
+		if p.part.HeadLacks() {
+			p.endQueued(block.Resources, since)
+		}
+	}
+}
+
+// endLogWaiters ends the map edits that wait for room in the log.
+func (a *Array) endLogWaiters(s block.Status) {
+	for !a.wakes.log.Empty() {
+		o := headOf(&a.wakes.log)
+		o.unqueue()
+		o.end(s)
+	}
+}
+
+// endQueued ends the commands that wait since a time for room in the pool's partition.
+func (p *Pool) endQueued(s block.Status, since int64) {
+	endIdle(p.part.FIFO(), since, s)
+	for _, v := range p.a.Volumes() {
+		if v.pool == p {
+			endIdle(v.turns.Queue(), since, s)
+		}
+	}
+}
+
+// endWaiting ends these, and those that wait since then for their budget.
+func (p *Pool) endWaiting(s block.Status, since int64) {
+	p.endQueued(s, since)
+	p.part.EachBudgetQueue(func(q *ticket.Queue) { endIdle(q, since, s) })
+}
+
+// endWaiters ends these, and those that wait for what they wrote to be on the back end: that stays in NVRAM, and goes
+// there when it can.
+func (p *Pool) endWaiters(s block.Status, since int64) {
+	p.endWaiting(s, since)
+	var overdue []*op // who is answered may end others
+	for t := p.a.settling.Head(); t != nil; t = t.Next() {
+		if o := opOf(t); o.v.pool == p && o.Since <= since {
+			overdue = append(overdue, o)
+		}
+	}
+	for _, o := range overdue {
+		if o.In(&p.a.settling) && o.v.pool == p && o.Since <= since {
+			o.answer(s)
+		}
+	}
+}
+
+// endIdle ends the ops of a queue that nothing has let go on since a time.
+func endIdle(q *ticket.Queue, since int64, s block.Status) {
+	var overdue []*op // who ends lets others begin, and may end others
+	for t := q.Head(); t != nil; t = t.Next() {
+		if t.Since != 0 && t.Since <= since {
+			overdue = append(overdue, opOf(t))
+		}
+	}
+	for _, o := range overdue {
+		if !o.In(q) || o.Since == 0 || o.Since > since {
+			continue
+		}
+		o.unqueue()
+		o.stopWaiting()
+		if o.unsettled > 0 { // the end of the op waits for that, its host does not
+			o.status = s
+			o.settle()
+			o.answer(s)
+		} else {
+			o.end(s)
+		}
+	}
+}

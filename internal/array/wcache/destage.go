@@ -1,0 +1,364 @@
+// The destager moves dirty pages to the mdisks: what writes through at once, the rest
+// in the order and at the rate of the policy. With the oldest page go the neighbours
+// in address that are dirty, too, so that sequential data is coalesced.
+
+package wcache
+
+import (
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/array/layout"
+)
+
+const (
+	quantumPages = 64 // 256 KiB: an owner's turn, and the longest operation
+	// What an owner could not send because its mdisks were busy it keeps for its next
+	// turns, up to this many pages: turns are fair in bytes, not in operations.
+	maxCredit = 16 * quantumPages
+)
+
+// Batch is the pages that go to an mdisk together, with what of each is written. Masks and Origins are
+// those of the time at which they were sent.
+type Batch struct {
+	Part    *Partition
+	Mdisk   int
+	Pages   []uint32 // in the order of their addresses, inside of one extent
+	Masks   []uint8
+	Origins []uint32
+	Through bool // a write waits for the first of them
+}
+
+// Reset makes a batch one that can be filled.
+func (b *Batch) Reset() {
+	*b = Batch{Pages: b.Pages[:0], Masks: b.Masks[:0], Origins: b.Origins[:0]}
+}
+
+// enlist queues a page for its destage.
+func (p *Partition) enlist(v *Owner, i uint32) {
+	c := p.c
+	pg := &c.pages[i]
+	c.age++
+	pg.age = c.age
+	p.rest.written = true
+	md := p.laneOf(pg.key)
+	if pg.flags&flagThrough != 0 {
+		pg.to(Direct)
+		c.push(&p.direct[md], i)
+		p.Kick()
+		return
+	}
+	if p.dirty == 0 {
+		p.rest.since = c.exec.Now()
+	}
+	p.dirty++
+	if c.policy.Order == DestageLRU {
+		pg.to(Ordered)
+		c.push(&p.lru[md], i)
+	} else {
+		pg.to(Queued)
+		c.push(&v.dirty[md], i)
+		v.pages++
+		if !v.inRing {
+			v.inRing = true
+			p.ring = append(p.ring, v)
+		}
+	}
+	p.Kick()
+}
+
+// unlist takes a page from the list that it is on. Its next state is the caller's to set.
+func (p *Partition) unlist(v *Owner, i uint32) {
+	c := p.c
+	pg := &c.pages[i]
+	md := p.laneOf(pg.key)
+	switch pg.state {
+	case Queued:
+		p.unsettle(pg)
+		c.unlink(&v.dirty[md], i)
+		v.pages--
+		p.dirty--
+	case Ordered:
+		p.unsettle(pg)
+		c.unlink(&p.lru[md], i)
+		p.dirty--
+	case Direct:
+		c.unlink(&p.direct[md], i)
+	case Pinned:
+		c.unlink(&p.pins[md], i)
+		p.pinMore(-1)
+	}
+}
+
+// settles tells whether a dirty page is one of those to settle.
+func (p *Partition) settles(pg *page) bool {
+	return p.rest.settle > 0 && int32(pg.age-p.rest.upTo) <= 0
+}
+
+// unsettle notes that a page that may be one of these is gone.
+func (p *Partition) unsettle(pg *page) {
+	if p.settles(pg) {
+		p.rest.settle--
+	}
+}
+
+// anyDirect tells whether a write waits for its pages to be sent to the back end.
+func (p *Partition) anyDirect() bool {
+	return slices.ContainsFunc(p.direct, func(l list) bool { return !l.empty() })
+}
+
+// Kick has the next step look at the partition.
+func (p *Partition) Kick() {
+	c := p.c
+	if !p.kicked {
+		p.kicked = true
+		c.kicked = append(c.kicked, p)
+	}
+	if age := c.maxAge(); age > 0 && !p.rest.ticking && p.dirty > 0 {
+		p.rest.ticking = true
+		c.exec.At(c.exec.Now()+age, p.rest.tickFn)
+	}
+}
+
+// KickAll has the next step look at all partitions.
+func (c *Cache) KickAll() {
+	for _, p := range c.partitions {
+		if p != nil {
+			p.Kick()
+		}
+	}
+}
+
+// NextKicked returns a partition that the present step has to look at, nil if there is none.
+func (c *Cache) NextKicked() *Partition {
+	for n := len(c.kicked) - 1; n >= 0; n-- {
+		p := c.kicked[n]
+		c.kicked = c.kicked[:n]
+		p.kicked, p.directDone = false, false
+		if c.partitions[p.id] == p { // else it was closed meanwhile
+			return p
+		}
+	}
+	return nil
+}
+
+// AnyKicked reports whether NextKicked would return one.
+func (c *Cache) AnyKicked() bool { return len(c.kicked) > 0 }
+
+// NextDestage fills a batch with what the partition sends now; false says that there is no reason
+// or no room to send anything. waiting says that somebody waits for what a destage frees.
+func (p *Partition) NextDestage(b *Batch, waiting bool) bool {
+	if !p.directDone {
+		if p.sendDirect(b) {
+			return true
+		}
+		p.directDone = true
+	}
+	c := p.c
+	for blocked := 0; p.dirty > 0 && p.anyRoom(); {
+		p.pace.due = 0
+		pressed := p.rest.settle == 0
+		if pressed && !p.mayDestage(waiting) {
+			return false
+		}
+		var v *Owner
+		first, credit := NoPage, quantumPages
+		if c.policy.Order == DestageLRU {
+			first = p.oldest(p.lru)
+		} else {
+			v = p.turnOf()
+			first, credit = p.oldest(v.dirty), min(v.credit, quantumPages)
+		}
+		n := 0
+		if first != NoPage && (pressed || p.settles(&c.pages[first]) || p.mayDestage(waiting)) {
+			n = p.send(b, first, credit)
+		}
+		if n == 0 { // its mdisks are busy, or it is not its time
+			if blocked++; v == nil || blocked > len(p.ring) {
+				return false
+			}
+			p.nextTurn()
+			continue
+		}
+		blocked = 0
+		if n < 0 { // pinned
+			continue
+		}
+		p.paced(n)
+		if v != nil {
+			if v.credit -= n; v.credit <= 0 {
+				p.nextTurn()
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// sendDirect sends what a write waits for; it reports whether the batch has anything.
+func (p *Partition) sendDirect(b *Batch) bool {
+	for first := p.oldest(p.direct); first != NoPage; first = p.oldest(p.direct) {
+		if n := p.send(b, first, quantumPages); n >= 0 {
+			return n > 0
+		}
+	}
+	return false
+}
+
+// anyRoom tells whether an mdisk takes another destage.
+func (p *Partition) anyRoom() bool {
+	for i := range p.lanes {
+		if p.takes(i) {
+			return true
+		}
+	}
+	return false
+}
+
+// takes tells whether an mdisk takes another destage, or would if it were there.
+func (p *Partition) takes(mdisk int) bool {
+	l := &p.lanes[mdisk]
+	return l.out < p.c.policy.DestageDepth || l.away
+}
+
+// oldest returns the oldest page on lists by mdisk whose mdisk takes another destage:
+// what waits for a busy mdisk must not hold up the others.
+func (p *Partition) oldest(lists []list) uint32 {
+	best, age := NoPage, uint32(0)
+	for md := range lists {
+		l := &lists[md]
+		if l.head == NoPage || !p.takes(md) {
+			continue
+		}
+		if best == NoPage || int32(l.age-age) < 0 {
+			best, age = l.head, l.age
+		}
+	}
+	return best
+}
+
+// turnOf returns the owner whose turn it is. Preconditions: one has dirty pages.
+func (p *Partition) turnOf() *Owner {
+	for {
+		if p.turn >= len(p.ring) {
+			p.turn = 0
+		}
+		v := p.ring[p.turn]
+		if v.pages > 0 {
+			if !p.begun {
+				p.begun = true
+				v.credit = min(v.credit+quantumPages, maxCredit)
+			}
+			return v
+		}
+		v.inRing, v.credit = false, 0
+		p.ring = append(p.ring[:p.turn], p.ring[p.turn+1:]...)
+		p.begun = false
+	}
+}
+
+func (p *Partition) nextTurn() {
+	p.turn++
+	p.begun = false
+}
+
+// send fills a batch with a dirty page and its neighbours, at most credit pages, and
+// returns their number: 0 if the mdisk is busy, negative if it is offline and the page is pinned now.
+func (p *Partition) send(b *Batch, first uint32, credit int) int {
+	c := p.c
+	k := c.pages[first].key
+	md := p.laneOf(k)
+	l := &p.lanes[md]
+	if l.away {
+		p.pin(md, first)
+		return -1
+	}
+	if l.out >= c.policy.DestageDepth || l.held {
+		return 0
+	}
+	if !c.flushed(first) {
+		c.flusher.Want()
+		return 0
+	}
+	v := c.owners[c.pages[first].owner]
+	b.Part, b.Mdisk = p, md
+	p.gather(b, v, first, credit)
+	b.Through = c.pages[first].flags&flagThrough != 0
+	l.out++
+	for _, i := range b.Pages {
+		pg := &c.pages[i]
+		p.unlist(v, i)
+		pg.to(Destaging)
+		b.Masks = append(b.Masks, pg.mask)
+		b.Origins = append(b.Origins, pg.origins)
+	}
+	return len(b.Pages)
+}
+
+// gather puts a page and its neighbours inside the extent into a batch: those below, then those
+// above, up to credit.
+func (p *Partition) gather(b *Batch, v *Owner, first uint32, credit int) {
+	c := p.c
+	k := c.pages[first].key
+	lo, hi := k, k+1
+	base := layout.KeyOf(p.id, k.Phys()/layout.ExtentSectors*layout.ExtentSectors)
+	c.touchGrain(k)
+	for int(hi-lo) < credit && lo > base {
+		i := c.joins(v, lo-1)
+		if i == NoPage {
+			break
+		}
+		b.Pages = append(b.Pages, i)
+		lo--
+	}
+	slices.Reverse(b.Pages)
+	b.Pages = append(b.Pages, first)
+	for int(hi-lo) < credit && hi < base+layout.ExtentSectors/layout.PageSectors {
+		i := c.joins(v, hi)
+		if i == NoPage {
+			break
+		}
+		b.Pages = append(b.Pages, i)
+		hi++
+	}
+}
+
+// joins returns the page of a key if it can go out with its neighbour, or NoPage.
+func (c *Cache) joins(v *Owner, k layout.PageKey) uint32 {
+	i := c.Lookup(k)
+	if i == NoPage {
+		return NoPage
+	}
+	p := &c.pages[i]
+	if !p.state.Dirty() || p.owner != v.id || p.flags&flagBehind != 0 || !c.flushed(i) {
+		return NoPage
+	}
+	return i
+}
+
+// Destaged notes that a batch is on the back end: its pages only wait for a sync, and what waited
+// for them may follow.
+func (c *Cache) Destaged(b *Batch) {
+	p := b.Part
+	c.touchPages(b.Pages)
+	p.lanes[b.Mdisk].out--
+	v := (*Owner)(nil)
+	for n, i := range b.Pages {
+		pg := &c.pages[i]
+		if v == nil || v.id != pg.owner {
+			v = c.owners[pg.owner]
+			v.Meter()
+		}
+		v.countLeft(b.Masks[n], b.Origins[n], cellDestaged)
+		pg.to(Written)
+		c.settled(i)
+		c.reclaim.written = append(c.reclaim.written, i)
+		if pg.flags&flagAhead != 0 {
+			pg.flags &^= flagAhead
+			next := c.rare[i].successor
+			h := &c.pages[next]
+			h.flags &^= flagBehind
+			p.enlist(c.owners[h.owner], next)
+		}
+	}
+	p.Kick()
+}

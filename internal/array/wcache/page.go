@@ -1,0 +1,169 @@
+// Pages: what the cache knows of each page of NVRAM, and the ring of those that are free.
+//
+// Invariants: a page's key, mask and origins are valid in the states Behind to Rewriting; what is
+// in rare counts where the flags say so. Only this package changes a page.
+
+package wcache
+
+import (
+	"github.com/arraysim/arraysim/internal/array/layout"
+)
+
+// NoPage is no page's number.
+const NoPage = ^uint32(0)
+
+type flags uint8
+
+const (
+	// flagThrough: a write waits until the page is on the back end.
+	flagThrough flags = 1 << iota
+	// flagReserve: the page lies in the reserve and outside its partition.
+	flagReserve
+	// flagOffload: the page counts in its partition's offload budget.
+	flagOffload
+	// flagHost: it counts in the budget of its host, too.
+	flagHost
+	// flagBehind, flagAhead: it has a predecessor, a successor.
+	flagBehind
+	flagAhead
+	// flagDropped: some of its sectors were dropped, and a loss of power may undo that.
+	flagDropped
+)
+
+// page is the part of a page's description that the cache works with: half a line of the
+// processor's cache.
+type page struct {
+	key     layout.PageKey
+	origins uint32 // of its sectors, 4 bits each
+	owner   uint32
+	prev    uint32 // on its list, oldest first
+	next    uint32
+	state   State // changed by to only
+	mask    uint8 // sectors that count here
+	flags   flags
+	age     uint32 // when it became dirty; of two pages the difference counts
+}
+
+// pageRare is what few pages have: it counts where the page's flags say so.
+type pageRare struct {
+	// While a page is being destaged, what is written to its key meanwhile lies in its
+	// successor, which may not be destaged before; the successor's predecessor is that page.
+	predecessor, successor uint32
+	host                   uint32 // that an offload's page is for
+	dropped                uint64 // number of the log's last record when sectors were dropped last
+}
+
+// predecessor returns the page that has to be on the back end before this one is sent, or NoPage.
+func (c *Cache) predecessor(i uint32) uint32 {
+	if c.pages[i].flags&flagBehind == 0 {
+		return NoPage
+	}
+	return c.rare[i].predecessor
+}
+
+// succeed says that a page waits for another one, with its key, to be destaged.
+func (c *Cache) succeed(successor, predecessor uint32) {
+	c.pages[successor].flags |= flagBehind
+	c.rare[successor].predecessor = predecessor
+	c.pages[predecessor].flags |= flagAhead
+	c.rare[predecessor].successor = successor
+}
+
+// Key returns the address of a page.
+func (c *Cache) Key(i uint32) layout.PageKey { return c.pages[i].key }
+
+// Mask returns the sectors that count in a page.
+func (c *Cache) Mask(i uint32) uint8 { return c.pages[i].mask }
+
+// State returns the state of a page.
+func (c *Cache) State(i uint32) State { return c.pages[i].state }
+
+// Sealed returns the sectors that a page had when it was written to NVRAM, those that were dropped
+// since then included.
+func (c *Cache) Sealed(i uint32) uint8 {
+	if c.payload {
+		return c.NV.Descriptor(i).Mask()
+	}
+	return c.pages[i].mask
+}
+
+// Holder returns the page that has a sector which the newest page i of an address may have, or NoPage.
+func (c *Cache) Holder(i uint32, sector uint64) uint32 {
+	if c.pages[i].mask>>sector&1 != 0 {
+		return i
+	}
+	if u := c.predecessor(i); u != NoPage && c.pages[u].mask>>sector&1 != 0 {
+		return u
+	}
+	return NoPage
+}
+
+// DirtyAt returns the page of this key that a new write takes over: NoPage if there
+// is none or if it is on its way to the back end.
+func (c *Cache) DirtyAt(k layout.PageKey) uint32 {
+	i := c.Lookup(k)
+	if i != NoPage && !c.pages[i].state.Dirty() {
+		i = NoPage
+	}
+	return i
+}
+
+// freeRing has the free pages. They come back in the order in which they were destaged, so that
+// neighbours in address tend to be neighbours in NVRAM. Without payload it is a stack, so that few
+// pages are touched.
+type freeRing struct {
+	pages []uint32
+	head  int
+	count int
+}
+
+// Free returns the number of free pages.
+func (c *Cache) Free() int { return c.free.count }
+
+// TakeFree takes a free page. Preconditions: there is one, and within the same call it is installed.
+func (c *Cache) TakeFree() uint32 {
+	f := &c.free
+	if !c.payload {
+		f.count--
+		return f.pages[f.count]
+	}
+	i := f.pages[f.head]
+	if f.head++; f.head == len(f.pages) {
+		f.head = 0
+	}
+	f.count--
+	return i
+}
+
+// TouchTaken brings the last n pages that TakeFree returned into the processor's caches; those
+// before a ring's wrap are left out.
+func (c *Cache) TouchTaken(n int) {
+	end := c.free.count + n
+	if c.payload {
+		end = c.free.head
+	}
+	c.touchPages(c.free.pages[max(end-n, 0):end])
+}
+
+// GiveFree puts a page that is in no state yet, or free, into the ring.
+func (c *Cache) GiveFree(i uint32) {
+	f := &c.free
+	if !c.payload {
+		f.pages[f.count] = i
+		f.count++
+		return
+	}
+	at := f.head + f.count
+	if at >= len(f.pages) {
+		at -= len(f.pages)
+	}
+	f.pages[at] = i
+	f.count++
+	c.pages[i] = page{}
+}
+
+// release ends the life of a page.
+func (c *Cache) release(i uint32) {
+	c.pages[i].to(Free)
+	c.GiveFree(i)
+}

@@ -1,0 +1,98 @@
+// What partitions share: the room of the cache, which caps may overcommit, and the reserve for what
+// writes through. Each partition has a floor of both: the pages of it that others cannot take. A
+// floor is 16 pieces, and all together are at most an eighth of what there is: a partition that is
+// alone may have nearly all.
+//
+// Invariant: used + owed <= limit, where owed is what floors promise and nobody uses yet; a
+// change of the floors may break it until enough is destaged.
+
+package wcache
+
+import "github.com/arraysim/arraysim/internal/array/layout"
+
+// Pot is pages that partitions share.
+type Pot struct {
+	limit int // pages
+	used  int // pages, of all partitions
+	owed  int // pages that floors promise and that are not used
+}
+
+// Share is what a partition has of a pot.
+type Share struct {
+	used  int // pages, destages in flight and not yet synced included
+	floor int // pages that no other partition can take
+}
+
+// Used returns the pages of the pot that are in use, Limit how many there are.
+func (t *Pot) Used() int { return t.used }
+
+// Limit returns the pages of the pot.
+func (t *Pot) Limit() int { return t.limit }
+
+// Used returns the pages of the share.
+func (s *Share) Used() int { return s.used }
+
+// Floor returns how many pages of the pot no other partition can take.
+func (s *Share) Floor() int { return s.floor }
+
+// take and give book a page of a share.
+func (t *Pot) take(s *Share) {
+	if s.used < s.floor {
+		t.owed--
+	}
+	s.used++
+	t.used++
+}
+
+func (t *Pot) give(s *Share) {
+	s.used--
+	t.used--
+	if s.used < s.floor {
+		t.owed++
+	}
+}
+
+// setFloor gives a partition its floor, of which the pot owes what the partition does not use.
+func (t *Pot) setFloor(s *Share, floor int) {
+	s.floor = floor
+	t.owed += max(0, floor-s.used)
+}
+
+// floorOf is the floor of each of n partitions.
+func (t *Pot) floorOf(n int) int {
+	return min(max(0, min(t.limit/8, t.limit-2*layout.PiecePages))/n, 16*layout.PiecePages)
+}
+
+// WithinFloor reports whether pages more of a share are those that nobody else can have.
+func (s *Share) WithinFloor(pages int) bool { return s.used+pages <= s.floor }
+
+// Fits reports whether pages more of a share fit into its pot, beside what there is and what others'
+// floors promise.
+func (t *Pot) Fits(s *Share, pages int) bool {
+	return t.used+pages+t.owed-max(0, s.floor-s.used) <= t.limit
+}
+
+// SetCaps gives each partition its cap, in percent of the cache by the number of partitions, and its
+// floors. It reports whether there are any.
+func (c *Cache) SetCaps(percent []int) bool {
+	n := 0
+	for _, p := range c.partitions {
+		if p != nil {
+			n++
+		}
+	}
+	if n == 0 {
+		return false
+	}
+	share := percent[min(n, len(percent))-1]
+	c.room.owed, c.reserve.owed = 0, 0
+	for _, p := range c.partitions {
+		if p == nil {
+			continue
+		}
+		p.limit = c.room.limit * share / 100
+		c.room.setFloor(&p.Room, min(c.room.floorOf(n), p.limit))
+		c.reserve.setFloor(&p.Reserve, c.reserve.floorOf(n))
+	}
+	return true
+}

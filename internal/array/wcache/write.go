@@ -1,0 +1,167 @@
+// How pages come into the cache, and how they leave it without being destaged: superseded by a
+// newer one of their address, or dropped because nothing refers to them any more.
+
+package wcache
+
+import (
+	"math/bits"
+
+	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/crc32c"
+)
+
+// Write is whose pages are installed, and how they were admitted.
+type Write struct {
+	Owner  *Owner
+	Origin block.Origin
+	Host   uint32 // in whose budget an offload counts
+	Way    Mode
+}
+
+// Entry is a page on its way into the cache.
+type Entry struct {
+	Key     layout.PageKey
+	Page    uint32
+	Old     uint32 // the newest page of the key until now, where Known says so
+	Known   bool
+	Origins uint32
+	Mask    uint8
+	Written uint8 // the sectors that are new
+}
+
+// Compose makes a page of new data, which is in NVRAM in sectors [first, first+n) of it, and of
+// the other valid sectors of old, a dirty page or NoPage. It writes the checksums and returns the
+// mask and the origins of the whole page. Preconditions: the page is free.
+func (c *Cache) Compose(i, old uint32, first, n int, origin block.Origin) (uint8, uint32) {
+	const size = block.SectorSize
+	mask := uint8((1<<n - 1) << first)
+	origins := uint32(origin) * allSectors & uint32((uint64(1)<<(4*n)-1)<<(4*first))
+	if c.payload {
+		data := c.NV.Page(i)
+		d := c.NV.Describe(i)
+		for s := first; s < first+n; s++ {
+			d.SetSum(s, crc32c.Sector(data[s*size:]))
+		}
+	}
+	if old == NoPage {
+		return mask, origins
+	}
+	o := &c.pages[old]
+	keep := o.mask &^ mask
+	for left := keep; left != 0; left &= left - 1 {
+		s := bits.TrailingZeros8(left)
+		origins |= o.origins & (15 << (4 * s))
+		if c.payload {
+			c.NV.CopySector(i, old, s)
+			c.NV.Describe(i).SetSum(s, c.NV.Descriptor(old).Sum(s))
+		}
+	}
+	return mask | keep, origins
+}
+
+// Install puts a composed page into the index as the newest of its key and retires e.Old, the one
+// until now, or NoPage. Preconditions: the record with the page's sequence number is in the log.
+func (c *Cache) Install(w *Write, e *Entry) {
+	v, i := w.Owner, e.Page
+	p := &c.pages[i]
+	p.to(Behind)
+	*p = page{key: e.Key, origins: e.Origins, owner: v.id, state: Behind, mask: e.Mask}
+	c.enter(w, i)
+	v.countAdmitted(w, uint64(bits.OnesCount8(e.Written))*block.SectorSize)
+	if e.Old != NoPage {
+		c.supersede(v, i, e.Old, e.Written)
+	}
+	c.insert(i)
+	if p.flags&flagBehind == 0 {
+		v.part.enlist(v, i)
+	}
+}
+
+// supersede retires old, whose key now belongs to page i; written are the sectors
+// that the write replaced, the others of a dirty page went over into i.
+func (c *Cache) supersede(v *Owner, i, old uint32, written uint8) {
+	o := &c.pages[old]
+	c.remove(old)
+	switch {
+	case o.state == Destaging:
+		c.succeed(i, old)
+	case o.state.Dirty():
+		owner := c.owners[o.owner]
+		owner.Meter()
+		if before := c.predecessor(old); before != NoPage {
+			c.succeed(i, before)
+		} else {
+			v.part.unlist(owner, old)
+		}
+		owner.countLeft(o.mask&written, o.origins, cellOverwritten)
+		if owner != v { // taken over by another owner's page
+			v.takeOver(owner, o.mask&^written, o.origins)
+		}
+		c.settled(old)
+		c.leave(v.part, old)
+		c.cool(old)
+	}
+}
+
+// Drop forgets dirty sectors of a key because nothing refers to them any more. What
+// is on its way to the back end gets there, and is counted there; it only stops to
+// count as contents. The descriptor stays as it is: a recovery that finds such
+// sectors writes them to where nobody reads.
+func (c *Cache) Drop(k layout.PageKey, lost uint8) {
+	i := c.Lookup(k)
+	if i == NoPage {
+		return
+	}
+	p := &c.pages[i]
+	if !p.state.Dirty() {
+		p.mask &^= lost
+		return
+	}
+	v, part := c.owners[p.owner], c.partitions[k.Pool()]
+	v.Meter()
+	v.countLeft(lost&p.mask, p.origins, cellDiscarded)
+	p.mask &^= lost
+	before := c.predecessor(i)
+	if before != NoPage {
+		c.pages[before].mask &^= lost
+	}
+	if p.mask != 0 {
+		p.flags |= flagDropped
+		c.rare[i].dropped = c.log.Seq()
+		return
+	}
+	c.remove(i)
+	part.Meter()
+	if before == NoPage {
+		part.unlist(v, i)
+	} else {
+		c.pages[before].flags &^= flagAhead
+		c.insert(before)
+	}
+	c.settled(i)
+	c.leave(part, i)
+	c.cool(i)
+}
+
+// settled tells the write that waits for a page that it need not wait for it any more.
+func (c *Cache) settled(i uint32) {
+	if c.pages[i].flags&flagThrough != 0 {
+		c.pages[i].flags &^= flagThrough
+		c.hooks.Settled(i)
+	}
+}
+
+// Restore takes in a page that a start has found dirty. mask is its sectors that count.
+func (c *Cache) Restore(v *Owner, i uint32, mask uint8) {
+	d := c.NV.Descriptor(i)
+	c.pages[i].to(Behind)
+	c.pages[i] = page{key: d.Key(), origins: d.Origins(), owner: v.id, state: Behind, mask: mask}
+	for left := mask; left != 0; left &= left - 1 {
+		v.bytes[OriginAt(d.Origins(), bits.TrailingZeros8(left))] += block.SectorSize
+	}
+	v.part.Room.used++
+	c.room.used++
+	c.insert(i)
+	v.part.enlist(v, i)
+}

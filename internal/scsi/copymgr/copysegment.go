@@ -1,0 +1,295 @@
+// Stage 3 of an EXTENDED COPY: its segments, one after the other (which is what STR=1 asks for).
+// Each is a hold of the source and a place at the destination, so that a segment whose ranges
+// overlap copies as if the whole source was read first. Both units are asked before each request
+// whether they would serve it; what they answer is forwarded.
+
+package copymgr
+
+import (
+	"encoding/binary"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/counters"
+	"github.com/arraysim/arraysim/internal/scsi/sam"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+	"github.com/arraysim/arraysim/internal/scsi/server"
+)
+
+// copying is what an EXTENDED COPY does. Segments run one after the other (which
+// is what STR=1 asks for), each as a hold of the source and a place at the
+// destination, so that a segment whose ranges overlap copies as if the whole
+// source was read first.
+type copying struct {
+	list   *copyList
+	at     int // the present segment
+	from   [1]block.Range
+	to     block.Range
+	src    *cscd
+	dst    *cscd
+	placed bool // the present request is the place
+}
+
+// next starts the present segment, or ends the copy behind the last.
+func (c *copying) next(o *operation) {
+	l := c.list
+	for ; c.at < len(l.segments); c.at++ {
+		g := &l.segments[c.at]
+		var ok bool
+		if c.src, ok = c.resolve(o, g.src, segmentSource); !ok {
+			return
+		}
+		if c.dst, ok = c.resolve(o, g.dst, segmentTarget); !ok {
+			return
+		}
+		src, dst := c.src, c.dst
+		from, to, s := g.ranges(src.x.Unit(), dst.x.Unit())
+		if s.Code != sense.NoSense {
+			c.abort(o, s)
+			return
+		}
+		switch { // it waited in the task set of another unit
+		case o.arrived <= src.x.Fenced():
+			c.forward(o, fromSource, src, sam.StatusTaskAborted, sense.NoSense)
+			return
+		case o.arrived <= dst.x.Fenced():
+			c.forward(o, fromTarget, dst, sam.StatusTaskAborted, sense.NoSense)
+			return
+		}
+		if status, code := src.x.Refuses(from, false); status != sam.StatusGood {
+			c.forward(o, fromSource, src, status, code)
+			return
+		}
+		if status, code := dst.x.Refuses(to, true); status != sam.StatusGood {
+			c.forward(o, fromTarget, dst, status, code)
+			return
+		}
+		o.describe(src.x, counters.XCopySource, from.Bytes())
+		o.describe(dst.x, counters.XCopyTarget, to.Bytes())
+		if from.Count == 0 {
+			o.result.segments++
+			continue
+		}
+		c.from[0], c.to, c.placed = from, to, false
+		r := &o.req
+		r.Op, r.Origin, r.Flags, r.Data, r.Ref = block.OpHold, block.OriginXCopy, 0, nil, nil
+		r.Range, r.Ranges = block.Range{}, c.from[:]
+		o.submit(src.x.Unit())
+		return
+	}
+	o.finish(copyDone, sam.StatusGood, sense.Data{})
+}
+
+// resolve returns a CSCD that can be used; otherwise the copy has ended.
+func (c *copying) resolve(o *operation, i, field int) (*cscd, bool) {
+	d := &c.list.self
+	switch {
+	case i < len(c.list.cscds):
+		d = &c.list.cscds[i]
+	case i != cscdSelf:
+		c.abort(o, sense.InSegment(sense.CopyNotReachable, field))
+		return nil, false
+	}
+	why := d.why
+	if why == sense.NoSense && !d.x.Attached() { // gone since
+		why = sense.CopyNotReachable
+	}
+	if why != sense.NoSense {
+		c.abort(o, sense.InList(why, d.offset))
+		return nil, false
+	}
+	return d, true
+}
+
+// cscdOf returns the CSCD of a CSCD descriptor ID, nil if there is none.
+func (c *copying) cscdOf(id int) *cscd {
+	switch {
+	case id < len(c.list.cscds):
+		return &c.list.cscds[id]
+	case id == cscdSelf:
+		return &c.list.self
+	}
+	return nil
+}
+
+// unitOf returns the I_T_L nexus of a CSCD descriptor ID if that is the unit u.
+func (c *copying) unitOf(id int, u *server.Unit) *server.ITL {
+	if d := c.cscdOf(id); d != nil && d.x != nil && d.x.Unit() == u {
+		return d.x
+	}
+	return nil
+}
+
+// Fields of segment descriptors.
+const (
+	segmentDC      = 0x02 // byte 1: the length counts blocks of the destination
+	blocksCount    = 10
+	offsetBytes    = 8
+	segmentFromLBA = 12
+	segmentToLBA   = 20
+	offsetFrom     = 28
+	offsetTo       = 30
+)
+
+// ranges works out what the segment covers on both sides. Segments are exact: a
+// length that is not whole sectors, or for segment type 02h not whole blocks of
+// both, is refused rather than padded.
+func (g *segment) ranges(src, dst *server.Unit) (from, to block.Range, s sense.Data) {
+	be := binary.BigEndian
+	srcLBA, dstLBA := be.Uint64(g.raw[segmentFromLBA:]), be.Uint64(g.raw[segmentToLBA:])
+	// An LBA whose sectors would overflow is out of range: it stays so.
+	first := func(lba uint64, u *server.Unit) uint64 {
+		if lba > u.Blocks() {
+			return 1 << 60
+		}
+		return lba << u.Shift()
+	}
+	from.Start, to.Start = first(srcLBA, src), first(dstLBA, dst)
+	if g.raw[0] == segmentBlocks {
+		unit := src
+		if g.raw[1]&segmentDC != 0 {
+			unit = dst
+		}
+		n := uint64(be.Uint16(g.raw[blocksCount:])) << unit.Shift()
+		from.Count, to.Count = n, n
+		if n&(1<<src.Shift()-1) != 0 || n&(1<<dst.Shift()-1) != 0 {
+			return from, to, sense.InSegment(sense.CopyInexact, blocksCount)
+		}
+		return from, to, sense.Data{}
+	}
+	n := uint64(be.Uint32(g.raw[offsetBytes:]))
+	a, b := uint64(be.Uint16(g.raw[offsetFrom:])), uint64(be.Uint16(g.raw[offsetTo:]))
+	const mask = block.SectorSize - 1
+	switch {
+	case n > maxSegment:
+		return from, to, sense.InSegment(sense.CopyInvalidField, offsetBytes)
+	case n&mask != 0:
+		return from, to, sense.InSegment(sense.CopyGranularity, offsetBytes)
+	case a&mask != 0:
+		return from, to, sense.InSegment(sense.CopyGranularity, offsetFrom)
+	case b&mask != 0:
+		return from, to, sense.InSegment(sense.CopyGranularity, offsetTo)
+	}
+	from.Start += a >> block.SectorShift
+	to.Start += b >> block.SectorShift
+	from.Count, to.Count = n>>block.SectorShift, n>>block.SectorShift
+	return from, to, sense.Data{}
+}
+
+// ended goes on when the source is held, or the destination has become it.
+func (c *copying) ended(o *operation) {
+	r := &o.req
+	switch {
+	case r.Status != block.OK:
+		if !c.placed {
+			r.Ref = nil // a hold that failed holds nothing
+		}
+		if o.cancelled() {
+			return
+		}
+		status, s := o.where.Outcome(r)
+		if c.placed {
+			c.forward(o, fromTarget, c.dst, status, s.Code)
+		} else {
+			c.forward(o, fromSource, c.src, status, s.Code)
+		}
+	case o.cancelled():
+	case !c.placed:
+		if _, ok := c.resolve(o, c.list.segments[c.at].dst, segmentTarget); !ok {
+			return
+		}
+		if status, code := c.dst.x.Refuses(c.to, true); status != sam.StatusGood {
+			c.forward(o, fromTarget, c.dst, status, code)
+			return
+		}
+		c.placed = true
+		r.Op, r.Range, r.Ranges, r.RefOffset, r.Priority = block.OpPlace, c.to, nil, 0, c.list.priority
+		o.submit(c.dst.x.Unit())
+	default:
+		r.Ref.Release()
+		r.Ref = nil
+		o.result.segments++
+		o.result.moved += c.to.Bytes()
+		c.at++
+		c.next(o)
+	}
+}
+
+// Which part of a copy a forwarded status is of.
+const (
+	fromSource = 1
+	fromTarget = 2
+)
+
+// forward ends the copy with what one of its units said.
+func (c *copying) forward(o *operation, from byte, d *cscd, status byte, why sense.Code) {
+	s := sense.InList(sense.CopyDeviceFailure, d.offset)
+	if why == sense.LBAOutOfRange {
+		// Nothing failed: the list asks for what is not there.
+		s.Code = sense.CopyAborted
+	}
+	s.ForwardedFrom, s.ForwardedStatus, s.Forwarded = from, status, why
+	c.abort(o, s)
+}
+
+// abort ends the copy in its present segment. s says what is wrong with it.
+func (c *copying) abort(o *operation, s sense.Data) {
+	s.Specific, s.HasSpecific = uint64(c.at), true
+	o.finish(copyError, sam.StatusCheckCondition, s)
+}
+
+func (c *copying) uses(_ *operation, u *server.Unit, what server.Scope) (found *server.ITL, how server.Use) {
+	segments := c.list.segments[c.at:]
+	if what == server.Step {
+		segments = segments[:min(1, len(segments))]
+	}
+	for i := range segments {
+		if x := c.unitOf(segments[i].src, u); x != nil {
+			found, how = x, how|server.UsesRead
+		}
+		if x := c.unitOf(segments[i].dst, u); x != nil {
+			found, how = x, how|server.UsesWrite
+		}
+	}
+	return found, how
+}
+
+func (c *copying) refuse(o *operation, u *server.Unit, status byte, why sense.Code) {
+	for i := range c.list.segments[c.at:] {
+		g := &c.list.segments[c.at+i]
+		if c.unitOf(g.dst, u) != nil {
+			c.forward(o, fromTarget, c.cscdOf(g.dst), status, why)
+			return
+		}
+		if c.unitOf(g.src, u) != nil {
+			c.forward(o, fromSource, c.cscdOf(g.src), status, why)
+			return
+		}
+	}
+	c.abort(o, sense.Data{Code: sense.CopyAborted})
+}
+
+// total is what the segments copy whose units can be reached.
+func (c *copying) total() uint64 {
+	unit := func(i int) *server.Unit {
+		d := &c.list.self
+		if i < len(c.list.cscds) {
+			d = &c.list.cscds[i]
+		}
+		if d.x == nil {
+			return nil
+		}
+		return d.x.Unit()
+	}
+	var n uint64
+	for i := range c.list.segments {
+		g := &c.list.segments[i]
+		src, dst := unit(g.src), unit(g.dst)
+		if src == nil || dst == nil {
+			continue
+		}
+		if _, to, s := g.ranges(src, dst); s.Code == sense.NoSense {
+			n += to.Bytes()
+		}
+	}
+	return n
+}

@@ -1,0 +1,103 @@
+// Package scsi is the SCSI device server: CDBs in, status, sense data and
+// Data-In out. It owns no descriptor and starts no goroutine; front ends (the
+// iSCSI portal, the TCMU ring, the simulator's hosts) submit a [Task] on a
+// [Nexus], and what a command asks of the medium goes to a [block.Device].
+//
+// The commands are those of SPC-5 and SBC-4 that dispatch.go lists. What is left
+// out, and why, stands in docs/conformance.md.
+//
+// # Reading
+//
+// This package puts the parts together: it has the dispatch table, and names what front ends use.
+// Package server has the objects and takes a task from stage to stage; spc and sbc have the handlers
+// of primary and of block commands; copymgr has the copies. What they stand on knows no task: sense,
+// names, reservation, alua, pages, counters, sgl. docs/architecture.md draws the walk of a command
+// and that of a copy through them.
+//
+// # Concurrency
+//
+// Everything in these packages is called with the target's executor held.
+package scsi
+
+import (
+	"github.com/arraysim/arraysim/internal/scsi/alua"
+	"github.com/arraysim/arraysim/internal/scsi/copymgr"
+	"github.com/arraysim/arraysim/internal/scsi/sam"
+	"github.com/arraysim/arraysim/internal/scsi/saved"
+	"github.com/arraysim/arraysim/internal/scsi/server"
+)
+
+// NewTarget makes a target without units.
+func NewTarget(opt Options) *Target {
+	t := server.NewTarget(opt, allCommands)
+	t.SetCopyManager(copymgr.NewManager(t))
+	return t
+}
+
+// The objects of the device server, and what it is made with.
+type (
+	Target      = server.Target
+	Unit        = server.Unit
+	Nexus       = server.Nexus
+	Task        = server.Task
+	Options     = server.Options
+	UnitOptions = server.UnitOptions
+	UnitState   = saved.State
+	Buffers     = server.Buffers
+	Attr        = sam.Attr
+	TMF         = sam.TMF
+	TMFResponse = sam.TMFResponse
+	Offload     = server.Offload
+	PortGroup   = server.PortGroup
+	Port        = alua.Port
+	AccessState = alua.State
+)
+
+// ParseUnitState reads what UnitOptions.Save got. Nil is the state of a new unit.
+func ParseUnitState(b []byte) (UnitState, error) { return saved.Parse(b) }
+
+// SAM status codes (SAM-5 5.3.1).
+const (
+	StatusGood                = sam.StatusGood
+	StatusCheckCondition      = sam.StatusCheckCondition
+	StatusConditionMet        = sam.StatusConditionMet
+	StatusBusy                = sam.StatusBusy
+	StatusReservationConflict = sam.StatusReservationConflict
+	StatusTaskSetFull         = sam.StatusTaskSetFull
+	StatusACAActive           = sam.StatusACAActive
+	StatusTaskAborted         = sam.StatusTaskAborted
+)
+
+// Task attributes (SAM-5 8.6).
+const (
+	AttrUntagged    = sam.AttrUntagged
+	AttrSimple      = sam.AttrSimple
+	AttrOrdered     = sam.AttrOrdered
+	AttrHeadOfQueue = sam.AttrHeadOfQueue
+	AttrACA         = sam.AttrACA
+)
+
+// Task management functions, and the responses to them.
+const (
+	AbortTask        = sam.AbortTask
+	AbortTaskSet     = sam.AbortTaskSet
+	ClearACA         = sam.ClearACA
+	ClearTaskSet     = sam.ClearTaskSet
+	LogicalUnitReset = sam.LogicalUnitReset
+	TargetWarmReset  = sam.TargetWarmReset
+	TargetColdReset  = sam.TargetColdReset
+
+	TMFComplete     = sam.TMFComplete
+	TMFNoTask       = sam.TMFNoTask
+	TMFNoLUN        = sam.TMFNoLUN
+	TMFNotSupported = sam.TMFNotSupported
+	TMFRejected     = sam.TMFRejected
+)
+
+// Asymmetric access states that a target port group can be put into.
+const (
+	AccessOptimized    = alua.Optimized
+	AccessNonOptimized = alua.NonOptimized
+	AccessStandby      = alua.Standby
+	AccessUnavailable  = alua.Unavailable
+)

@@ -1,0 +1,71 @@
+// How a task ends before its time: by a task management function, by another nexus's PREEMPT AND
+// ABORT, or because its unit goes away. What a device or the front end has is withdrawn where
+// that is possible, and else runs to its end first; everything else ends at once.
+
+package server
+
+import (
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/sam"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
+
+// abort ends the task without a response, or, when another nexus than by's asked
+// for it, with TASK ABORTED (the control mode page says TAS=1). w waits for its end.
+func (t *Task) abort(w *Waiter, by *Nexus) {
+	st := &t.state
+	was := st.phase
+	if was == completed {
+		return
+	}
+	w.More()
+	st.waiters = append(st.waiters, w)
+	if was == aborting {
+		return
+	}
+	st.reportTaskAborted = by != nil && by != st.n
+	st.to(aborting)
+	switch was {
+	case atDevice:
+		st.Withdraw()
+	case delayed: // it ends when the delay is over
+	default:
+		t.End(sam.StatusGood)
+	}
+}
+
+// Withdraw asks for the request, or the copy operation, of a task whose state is or was atDevice.
+func (st *taskState) Withdraw() {
+	if o, ok := st.continuation.(Outsourced); ok {
+		o.Withdraw()
+		return
+	}
+	st.u.dev.Cancel(&st.req)
+}
+
+// expel ends a task because its unit is removed.
+func (t *Task) expel() {
+	switch st := &t.state; st.phase {
+	case delayed, aborting, completed: // it ends, or has ended, without help
+	case atDevice:
+		st.Withdraw()
+	default:
+		t.Check(sense.LUNNotSupported)
+	}
+}
+
+// AbortWhere aborts the unit's tasks that match. No task is enabled before all
+// of them are marked.
+func (u *Unit) AbortWhere(w *Waiter, by *Nexus, match func(*Task) bool) {
+	u.paused++
+	for _, t := range u.tasks() {
+		if match(t) {
+			t.abort(w, by)
+		}
+	}
+	u.paused--
+	u.schedule()
+}
+
+// Cancel withdraws a request from the unit's device, if that has not begun it.
+func (u *Unit) Cancel(r *block.Request) { u.dev.Cancel(r) }

@@ -1,0 +1,78 @@
+// A unit whose medium is erased (SANITIZE, FORMAT UNIT): an operation on the whole unit that goes on
+// after its command, and after a loss of power. While there is one, and after one has failed, the
+// unit is not ready (access.go). It begins when all that was at the device is over: what that wrote
+// must go too. Nothing but the removal of the unit ends it. Package erase does the work.
+
+package server
+
+import (
+	"github.com/arraysim/arraysim/internal/scsi/erase"
+	"github.com/arraysim/arraysim/internal/scsi/sam"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
+
+// erasure is an operation on a unit, and the command that waits for its end.
+type erasure struct {
+	*erase.Operation
+	task *Task // nil with IMMED=1 or when it was aborted
+}
+
+// Release lets the task go: the operation goes on without it.
+func (b *erasure) Release(*Task) { b.task = nil }
+
+// Erase starts an operation. task, which may be nil, ends with it.
+func (u *Unit) Erase(what erase.Parameters, task *Task) {
+	b := &erasure{task: task}
+	b.Operation = erase.New(u.dev, u.t.exec, what, func(ok bool) { u.erased(b, ok) })
+	u.erasing, u.failedErase = b, nil
+	u.t.copies.Revoke(u) // they hold what is to be erased
+	if task != nil {
+		task.state.continuation = b
+	}
+	u.Save(nil)
+	// Commands that run already end first: what they write must go too. Copies end now.
+	w := NewWaiter(b.Next)
+	u.Shut(func(*Nexus) bool { return true })
+	u.Fence(w, Rest, func(_, _ *ITL, how Use) (byte, sense.Code) {
+		if how == UsesData {
+			return sam.StatusCheckCondition, sense.TokenRevoked
+		}
+		return sam.StatusCheckCondition, b.busyCode()
+	})
+	for x := u.first; x != nil; x = x.state.next {
+		if _, copies := x.state.continuation.(Outsourced); !copies && x != task && x.state.phase.elsewhere() {
+			w.More()
+			x.state.waiters = append(x.state.waiters, w)
+		}
+	}
+	w.Less(u.t)
+}
+
+// erased makes the unit ready again, or leaves it failed.
+func (u *Unit) erased(b *erasure, ok bool) {
+	u.erasing = nil
+	if !ok {
+		u.failedErase = &b.What
+	}
+	u.Save(nil)
+	switch {
+	case b.task == nil:
+	case ok:
+		b.task.Good()
+	case b.What.Format:
+		b.task.Check(sense.FormatFailed)
+	default:
+		b.task.Check(sense.SanitizeFailed)
+	}
+}
+
+// busyCode is why the unit is not ready.
+func (b *erasure) busyCode() sense.Code {
+	if b.What.Format {
+		return sense.FormatInProgress
+	}
+	return sense.SanitizeInProgress
+}
+
+// busy is the sense data of the operation in progress.
+func (b *erasure) busy() sense.Data { return b.busyCode().WithProgress(b.Progress()) }

@@ -1,0 +1,146 @@
+// What a handler works with: what it reads of its task, the parameter list that came, the parameter
+// data and the sense data that it answers, and how it waits. Whatever ends a task goes through end
+// (complete.go).
+
+package server
+
+import (
+	"encoding/binary"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
+
+// Unit returns the logical unit.
+func (t *Task) Unit() *Unit { return t.state.u }
+
+// Nexus returns the I_T nexus on which the task came.
+func (t *Task) Nexus() *Nexus { return t.state.n }
+
+// ITL returns the I_T_L nexus.
+func (t *Task) ITL() *ITL { return t.state.itl }
+
+// Target returns the target.
+func (t *Task) Target() *Target { return t.state.n.t }
+
+// Command returns the row of the dispatch table.
+func (t *Task) Command() *Command { return t.state.row }
+
+// Request returns the task's own request, which submit hands to the device.
+func (t *Task) Request() *block.Request { return &t.state.req }
+
+// Started returns when the task arrived, in the executor's nanoseconds.
+func (t *Task) Started() int64 { return t.state.start }
+
+// Arrived returns the task's number among those of the target, in the order of their arrival.
+func (t *Task) Arrived() uint64 { return t.state.arrived }
+
+// Aborting reports whether the task was aborted and ends when nobody else has it any more.
+func (t *Task) Aborting() bool { return t.state.phase == aborting }
+
+// List gathers a parameter list of n bytes from Data-Out; ok is false, and the
+// task has ended, when less came.
+func (t *Task) List(n int) (b []byte, ok bool) {
+	t.OutTotal = n
+	if n > 0 && block.VecLen(t.DataOut) < n {
+		t.Check(sense.ParameterListLength)
+		return nil, false
+	}
+	if len(t.DataOut) > 0 && len(t.DataOut[0]) >= n {
+		return t.DataOut[0][:n], true
+	}
+	b = make([]byte, 0, n)
+	for _, v := range t.DataOut {
+		b = append(b, v[:min(len(v), n-len(b))]...)
+	}
+	return b, true
+}
+
+// Parameters begins a command whose parameter list has n bytes: it gathers the list, at most longest
+// bytes of it, of which the first head must have come. ok is false when the task has ended: well
+// when there is no list, else with PARAMETER LIST LENGTH ERROR.
+func (t *Task) Parameters(n, longest, head int) (b []byte, ok bool) {
+	if n == 0 {
+		t.Good()
+		return nil, false
+	}
+	if b, ok = t.List(min(n, longest)); !ok {
+		return nil, false
+	}
+	t.OutTotal = n
+	if len(b) < head {
+		t.Check(sense.ParameterListLength)
+		return nil, false
+	}
+	return b, true
+}
+
+// Reply is Data-In that a handler builds; a command answers at most what its
+// allocation length allows.
+func (t *Task) Reply(data []byte, allocation int) {
+	data = data[:min(len(data), allocation)]
+	t.InTotal = len(data)
+	if n := min(len(data), max(t.MaxIn, 0)); n > 0 {
+		buf := t.Bufs.Get(n)[:n]
+		copy(buf, data)
+		t.state.in[0] = buf
+		t.DataIn = t.state.in[:]
+	}
+	t.Good()
+}
+
+// ReplyAvailable sends parameter data that begins with AVAILABLE DATA.
+func (t *Task) ReplyAvailable(b []byte) {
+	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
+	t.Reply(b, allocation16(t.CDB))
+}
+
+// allocation16 is the ALLOCATION LENGTH of the 16-byte IN commands.
+func allocation16(cdb []byte) int { return int(min(binary.BigEndian.Uint32(cdb[10:]), 1<<30)) }
+
+// Pause is the continuation of a command that waits for a callback and holds nothing.
+type Pause struct{ _ byte } // not empty: two of them have two addresses
+
+func (*Pause) Release(*Task) {}
+
+// Hold makes c the state of a command of many steps, which is released when the task ends.
+func (t *Task) Hold(c Continuation) { t.state.continuation = c }
+
+// Held returns what hold got.
+func (t *Task) Held() Continuation { return t.state.continuation }
+
+// DataInFrom makes buf the memory that the request reads into, and its first n bytes Data-In.
+func (t *Task) DataInFrom(buf []byte, n int) {
+	st := &t.state
+	st.vec[0] = buf
+	st.req.Data = st.vec[:]
+	st.in[0] = buf[:n]
+}
+
+// SendDataIn makes what dataInFrom said the task's Data-In.
+func (t *Task) SendDataIn() { t.DataIn = t.state.in[:] }
+
+// Pause makes the task wait for a callback.
+func (t *Task) Pause() *Pause {
+	p := &Pause{}
+	t.state.continuation = p
+	return p
+}
+
+// Over reports whether the task has ended during the pause: it was aborted, so the callback has
+// nothing to end, and the task may be another command by now.
+func (p *Pause) Over(t *Task) bool { return t.state.continuation != p }
+
+// GoodWhenSaved ends the task well when the unit's state is durable.
+func (t *Task) GoodWhenSaved() {
+	pause := t.Pause()
+	t.state.u.Save(func(err error) {
+		switch {
+		case pause.Over(t):
+		case err != nil:
+			t.Check(sense.InternalFailure)
+		default:
+			t.Good()
+		}
+	})
+}

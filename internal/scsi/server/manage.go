@@ -1,0 +1,134 @@
+// Task management functions (SAM-5 clause 7), and the fence that a front end asks for. Each is
+// answered when all that it ends has ended; the waiter counts what is left.
+
+package server
+
+import (
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/scsi/sam"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
+
+// Manage carries out a task management function. done is called, never from
+// inside Manage, when all tasks that it affects have ended. Tasks of this nexus
+// that it aborted end with Aborted set, those of other nexuses with TASK ABORTED.
+func (n *Nexus) Manage(fn sam.TMF, lun, tag uint64, done func(sam.TMFResponse)) {
+	t := n.t
+	t.Enter()
+	defer t.Leave()
+	t.Flush()
+	if fn == sam.TargetWarmReset || fn == sam.TargetColdReset {
+		t.resetAll(n, fn, done)
+		return
+	}
+	x := n.lookup(lun)
+	if x == nil {
+		t.call(func() { done(sam.TMFNoLUN) })
+		return
+	}
+	u := x.u
+	answer := sam.TMFComplete
+	w := NewWaiter(func() { done(answer) })
+	switch fn {
+	case sam.AbortTask:
+		answer = sam.TMFNoTask
+		u.AbortWhere(w, n, func(k *Task) bool {
+			if k.Tag != tag || k.state.itl != x {
+				return false
+			}
+			answer = sam.TMFComplete
+			return true
+		})
+	case sam.AbortTaskSet:
+		u.AbortWhere(w, n, func(k *Task) bool { return k.state.itl == x })
+	case sam.ClearTaskSet:
+		u.clearTasks(w, n, sense.UACommandsCleared)
+	case sam.LogicalUnitReset:
+		u.reset(w, n)
+	case sam.ClearACA:
+		answer = sam.TMFNotSupported
+	default:
+		answer = sam.TMFRejected
+	}
+	w.Less(t)
+}
+
+// clearTasks aborts every task of the unit and tells the other nexuses that lost
+// one.
+func (u *Unit) clearTasks(w *Waiter, by *Nexus, ua sense.Attentions) {
+	u.AbortWhere(w, by, func(k *Task) bool {
+		if x := k.state.itl; x.n != by {
+			x.ua |= ua
+		}
+		return true
+	})
+}
+
+// reset is a logical unit reset (SAM-5 6.3.3): tasks and the copies that use the unit, wherever
+// their commands came, are aborted; SPC-2 reservations, removal prevention and mode pages go
+// back; persistent reservations stay.
+func (u *Unit) reset(w *Waiter, by *Nexus) {
+	u.AbortWhere(w, by, func(*Task) bool { return true })
+	u.Shut(func(*Nexus) bool { return true })
+	u.Fence(w, Rest, Aborts)
+	u.t.StopCopies(w, func(x *ITL) bool { return x.u == u })
+	u.spc2Holder = nil
+	u.mode = u.savedMode
+	for _, x := range u.itls {
+		x.prevent = false
+		u.t.copies.Drop(x)
+		x.ua |= sense.UAReset
+	}
+}
+
+// OnReset registers what the front end does when a TARGET COLD RESET of units that the nexus sees
+// has been answered: it ends the nexus, as a target does that comes up again. It is called on the
+// executor.
+func (n *Nexus) OnReset(fn func()) { n.onReset = fn }
+
+// resetAll resets every unit that the nexus can see: a reset by one initiator must not reach what
+// is hidden from it. A cold one then ends the nexuses that see one of these units, and no others,
+// though RFC 7143 11.5.1 speaks of all sessions: who shares nothing with the initiator has
+// another target, as far as it can tell.
+func (t *Target) resetAll(n *Nexus, fn sam.TMF, done func(sam.TMFResponse)) {
+	w := NewWaiter(func() {
+		done(sam.TMFComplete)
+		if fn == sam.TargetColdReset {
+			t.comeUp(n)
+		}
+	})
+	for _, x := range n.luns {
+		if x == nil {
+			continue
+		}
+		x.u.reset(w, n)
+		if fn == sam.TargetColdReset {
+			x.u.Establish(sense.UAPowerOn, nil)
+		}
+	}
+	w.Less(t)
+}
+
+// comeUp tells the front ends of the nexuses that see a unit of by's to end them.
+func (t *Target) comeUp(by *Nexus) {
+	for _, m := range slices.Clone(t.nexuses) {
+		shares := func(x *ITL) bool { return x != nil && by.Sees(x.u) }
+		if m.onReset != nil && (m == by || slices.ContainsFunc(m.luns, shares)) {
+			m.onReset()
+		}
+	}
+}
+
+// EndCopies ends the copies that use the unit of this LUN, those too that have arrived and are
+// yet to begin: for a front end that keeps reservations itself, and knows that one fenced the
+// unit, but not whose copies they are.
+func (n *Nexus) EndCopies(lun uint64) {
+	t := n.t
+	t.Enter()
+	defer t.Leave()
+	if x := n.lookup(lun); x != nil {
+		x.u.Shut(func(*Nexus) bool { return true })
+		x.u.Fence(nil, Rest, Aborts)
+	}
+}

@@ -1,0 +1,59 @@
+// Target port groups as front ends and hosts see and change them. Package alua has their states;
+// check.go asks what a state keeps from a command.
+
+package server
+
+import (
+	"fmt"
+
+	"github.com/arraysim/arraysim/internal/scsi/alua"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+)
+
+// PortGroup describes a target port group.
+type PortGroup struct {
+	ID    uint16
+	State alua.State
+	Ports []uint16 // relative target port identifiers
+}
+
+// Groups describes the target port groups in the order of the ports. The caller holds
+// the executor.
+func (t *Target) Groups() []PortGroup {
+	var out []PortGroup
+	for _, g := range t.groups {
+		out = append(out, PortGroup{ID: g.ID, State: g.State(), Ports: g.Ports()})
+	}
+	return out
+}
+
+// SetAccess puts a target port group into a state (an implicit change): hosts
+// hear of it by a unit attention condition.
+func (t *Target) SetAccess(group uint16, s alua.State) error {
+	g := t.groups.Group(group)
+	if g == nil {
+		return fmt.Errorf("target port group %d does not exist", group)
+	}
+	if !s.Valid() {
+		return fmt.Errorf("target port group %d: %d is not an asymmetric access state", group, s)
+	}
+	t.ChangeAccess(g, s, alua.Implicitly, nil)
+	return nil
+}
+
+// ChangeAccess puts a group into a state. All nexuses but by, which may be nil, hear of it.
+func (t *Target) ChangeAccess(g *alua.Group, s alua.State, why alua.Cause, by *Nexus) {
+	if !g.Set(s, why) {
+		return
+	}
+	for _, n := range t.nexuses {
+		if n == by {
+			continue
+		}
+		for _, x := range n.luns {
+			if x != nil {
+				x.ua |= sense.UAAccess
+			}
+		}
+	}
+}

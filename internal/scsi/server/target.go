@@ -1,0 +1,203 @@
+// Package server is the device server of SAM-5 without its commands: targets, logical units, nexuses
+// and tasks, and the stages through which a task goes. What a command does, its handler says, which
+// is in a row of the table that a target is made with; what a copy does, the copy manager.
+//
+// model.go has the objects, taskstate.go the states of a task. A task goes through receive.go,
+// enable.go, check.go, its handler, device.go, then complete.go and deliver.go. handler.go and
+// accessors.go are what handlers work with.
+package server
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/scsi/alua"
+	"github.com/arraysim/arraysim/internal/scsi/names"
+	"github.com/arraysim/arraysim/internal/scsi/reservation"
+	"github.com/arraysim/arraysim/internal/scsi/sam"
+	"github.com/arraysim/arraysim/internal/scsi/saved"
+	"github.com/arraysim/arraysim/internal/scsi/sense"
+	"github.com/arraysim/arraysim/internal/scsi/sgl"
+)
+
+// NewTarget makes a target without units and without a copy manager, which serves these commands.
+func NewTarget(opt Options, all *Commands) *Target {
+	t := &Target{
+		opt:      opt,
+		exec:     opt.Exec,
+		ports:    names.NewPortBook(),
+		copies:   noCopies{},
+		commands: all,
+	}
+	t.drain = t.runEnded
+	t.groups = alua.New(opt.Ports)
+	return t
+}
+
+// AddUnit makes a logical unit of dev. No initiator sees it yet.
+func (t *Target) AddUnit(dev block.Device, opt UnitOptions) *Unit {
+	u := &Unit{t: t, dev: dev, opt: opt}
+	u.provisioner, _ = dev.(provisioner)
+	u.refresh()
+	u.limit = opt.MaxTasks
+	if u.limit == 0 {
+		u.limit = defaultMaxTasks
+	}
+	u.names = names.UnitDesignators(u.info.NAA, u.info.Serial, t.opt.Vendor)
+	u.stats = t.stats.Volume(u.info.Name)
+	u.stats.Attach(u.info.Pool, u)
+	t.units = append(t.units, u)
+	u.restore(opt.State)
+	dev.Notify(u.event)
+	return u
+}
+
+func (u *Unit) refresh() {
+	u.info = u.dev.Info()
+	u.shift = 0
+	if u.info.BlockSize == 4096 {
+		u.shift = 3
+	}
+	u.blocks = u.info.Sectors >> u.shift
+}
+
+func (u *Unit) event(e block.Event) {
+	if u.removed {
+		return
+	}
+	was, old := u.blocks, u.info
+	if e.Kind != block.EventGone {
+		u.refresh()
+	}
+	switch e.Kind {
+	case block.EventCapacity:
+		if u.blocks != was {
+			u.Establish(sense.UACapacity, nil)
+		}
+		if old.Thin != u.info.Thin {
+			u.Establish(sense.UAInquiry, nil) // it stands in VPD pages
+		}
+	case block.EventPowerLoss:
+		u.Establish(sense.UAPowerOn, nil)
+	case block.EventThreshold:
+		u.Establish(sense.UAThreshold, nil)
+	}
+}
+
+// restore takes over a saved state. An erasure that power loss interrupted starts
+// anew (SBC-4 4.11.2).
+func (u *Unit) restore(s saved.State) {
+	u.savedMode = s.Modes()
+	u.mode = u.savedMode
+	u.label.Ident, u.label.Text = s.Ident, s.Info
+	if s.PR != nil {
+		u.pr = reservation.Restore(s.PR)
+	}
+	u.failedErase = s.Failed
+	if s.Erasing != nil {
+		if s.Erasing.Passes > 0 {
+			s.Erasing.Pattern = sgl.Repeat(s.Erasing.Pattern, int(u.BlockSize()))
+		}
+		u.Erase(*s.Erasing, nil)
+	}
+}
+
+// Save makes the unit's state durable, if somebody keeps it. done may be nil.
+func (u *Unit) Save(done func(error)) {
+	if done == nil {
+		done = func(error) {}
+	}
+	if u.opt.Save == nil {
+		done(nil)
+		return
+	}
+	s := saved.State{PR: u.pr.Save(), Ident: u.label.Ident, Info: u.label.Text, Failed: u.failedErase}
+	s.SetModes(u.savedMode)
+	if u.erasing != nil {
+		s.Erasing = &u.erasing.What
+	}
+	u.opt.Save(s.Encode(), done)
+}
+
+// RemoveUnit takes a unit out of every LUN map and ends its tasks.
+func (t *Target) RemoveUnit(u *Unit) {
+	if u.removed {
+		return
+	}
+	t.Enter()
+	defer t.Leave()
+	t.Flush()
+	u.removed = true
+	if u.erasing != nil {
+		u.erasing.Stop()
+	}
+	u.stats.Detach()
+	t.copies.Revoke(u)
+	t.maps.Remove(u)
+	t.remap()
+	t.units = slices.DeleteFunc(t.units, func(v *Unit) bool { return v == u })
+	u.Fence(nil, Rest, func(_, _ *ITL, _ Use) (byte, sense.Code) {
+		return sam.StatusCheckCondition, sense.LUNNotSupported
+	})
+	u.paused++
+	for _, x := range u.tasks() {
+		x.expel()
+	}
+	u.paused--
+}
+
+// Map makes u visible as lun to the named initiator; the empty name stands for
+// every initiator that has no map of its own. Unmap takes it away. Both raise
+// REPORTED LUNS DATA HAS CHANGED on the nexuses concerned.
+func (t *Target) Map(initiator string, lun uint16, u *Unit) error {
+	if lun > names.MaxLUN {
+		return fmt.Errorf("LUN %d is above %d", lun, names.MaxLUN)
+	}
+	if u.removed {
+		return fmt.Errorf("unit %s is removed", u.info.Name)
+	}
+	if v := t.maps.Set(initiator, lun, u); v != nil {
+		return fmt.Errorf("LUN %d is taken by %s", lun, v.info.Name)
+	}
+	t.remap()
+	return nil
+}
+
+// Unmap takes lun out of the initiator's map.
+func (t *Target) Unmap(initiator string, lun uint16) {
+	if t.maps.Clear(initiator, lun) {
+		t.remap()
+	}
+}
+
+func (t *Target) remap() {
+	for _, n := range t.nexuses {
+		n.remap()
+	}
+}
+
+// Visible reports whether the initiator has any LUN here: a front end uses it to
+// answer discovery.
+func (t *Target) Visible(initiator string) bool {
+	return slices.ContainsFunc(t.maps.Of(initiator), func(u *Unit) bool { return u != nil })
+}
+
+// Forget drops the counters of a volume that has no unit any more: another may get its name, and
+// counts from 0.
+func (t *Target) Forget(volume string) { t.stats.Forget(volume) }
+
+// Emit emits the host layer's families.
+func (t *Target) Emit(e metrics.Emitter) { t.stats.Emit(e) }
+
+var _ metrics.Source = (*Target)(nil)
+
+// SaveCounters returns the host layer's counters for LoadCounters.
+func (t *Target) SaveCounters() []byte { return t.stats.Save() }
+
+// LoadCounters adds what SaveCounters returned to the counters. On an error
+// nothing is changed.
+func (t *Target) LoadCounters(b []byte) error {
+	return t.stats.Load(b, func(initiator string) string { return t.initiators.Named(initiator).Name })
+}

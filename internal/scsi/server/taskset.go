@@ -1,0 +1,74 @@
+// The task set of a unit as a list: one for all I_T nexuses (TST=000b), in the order of arrival.
+// It counts those that others wait for, so that the common case, nobody waits, costs nothing.
+// enable.go decides which of its tasks run.
+
+package server
+
+import "github.com/arraysim/arraysim/internal/scsi/sam"
+
+// defaultMaxTasks is UnitOptions.MaxTasks where that is 0.
+const defaultMaxTasks = 4096
+
+// taskSet holds the unit's tasks from the state dormant on until they are completed.
+type taskSet struct {
+	first, last *Task
+	limit       int
+	size        int
+	blockers    int // tasks whose attribute blocks others
+	heads       int // those of them that are HEAD OF QUEUE
+	paused      int // schedule does nothing
+}
+
+// Depth returns how many tasks the set holds.
+func (s *taskSet) Depth() int { return s.size }
+
+// push adds a task that has been received.
+func (s *taskSet) push(t *Task) {
+	st := &t.state
+	st.prev, st.next = s.last, nil
+	if s.last != nil {
+		s.last.state.next = t
+	} else {
+		s.first = t
+	}
+	s.last = t
+	s.size++
+	s.tally(t.Attr, 1)
+}
+
+// remove takes out a task that is completed.
+func (s *taskSet) remove(t *Task) {
+	st := &t.state
+	if st.prev != nil {
+		st.prev.state.next = st.next
+	} else {
+		s.first = st.next
+	}
+	if st.next != nil {
+		st.next.state.prev = st.prev
+	} else {
+		s.last = st.prev
+	}
+	st.prev, st.next = nil, nil
+	s.size--
+	s.tally(t.Attr, -1)
+}
+
+func (s *taskSet) tally(a sam.Attr, n int) {
+	if !a.Blocks() {
+		return
+	}
+	s.blockers += n
+	if a == sam.AttrHeadOfQueue {
+		s.heads += n
+	}
+}
+
+// tasks returns the tasks as they are now: those that walk through them end some.
+func (s *taskSet) tasks() []*Task {
+	all := make([]*Task, 0, s.size)
+	for t := s.first; t != nil; t = t.state.next {
+		all = append(all, t)
+	}
+	return all
+}
