@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -100,7 +101,7 @@ what it had acknowledged is destaged.`,
 	fl.StringArrayVar(&f.peers, "peer", nil, "a peer's flash: NAME=iscsi://..., or NAME@DOMAIN=iscsi://... in another fault domain; again for each")
 	fl.StringVar(&f.flashSync, "flash-sync", "always", `"always" waits for the flash's own cache before an acknowledgement, "flush" only on a flush or FUA`)
 	fl.DurationVar(&f.watch, "watch", time.Second, "how often an arraysim is asked what other hosts have changed on the LUN (0: never)")
-	fl.StringVar(&f.witness, "witness", "", "file of this host that says which flash is the newest (default: the socket's name with .witness)")
+	fl.StringVar(&f.witness, "witness", "", "file of this host that says which flash is the newest (default: the socket's name, with the LUN's and .witness)")
 	fl.BoolVar(&f.format, "format", false, "give up what is on the flash")
 	fl.StringVar(&f.listen, "listen", "127.0.0.1:3261", "address of the iSCSI portal (port 0: any that is free)")
 	fl.BoolVar(&f.tcmu, "tcmu", false, "serve the kernel and not the portal, in the place of tcmu-runner (root; targetcli makes the disk, /backstores/user:hostcache)")
@@ -271,7 +272,12 @@ func (d *cacheDaemon) open() error {
 		Observer: &d.histo, WatchNanos: max(int64(d.f.watch), 0),
 		Throttle: tier.Throttle{Area: uint64(d.f.area), Threshold: d.f.threshold}}
 	if d.f.witness == "" {
-		d.f.witness = d.f.socket + ".witness"
+		socket, err := filepath.Abs(d.f.socket)
+		if err != nil {
+			return err
+		}
+		naa := d.below.Info().NAA // one file for each LUN
+		d.f.witness = socket + "." + hex.EncodeToString(naa[:]) + ".witness"
 	}
 	var id [8]byte
 	if _, err := rand.Read(id[:]); err != nil {

@@ -221,9 +221,9 @@ func (a *Array) checkpointIsLate() {
 // breakDown stops all changes after an error of the log's surroundings: what was
 // acknowledged stays readable.
 func (a *Array) breakDown(why string) {
+	a.watch() // who waits for the log waits in vain
 	if a.broken == "" {
 		a.broken = why
+		a.tellHealth()
 	}
-	a.watch() // who waits for the log waits in vain
-	a.tellHealth()
 }

@@ -191,6 +191,7 @@ func (v *Volume) target(w *commitWindow) block.Status {
 	g, ok := v.m.Allocate(w.index)
 	entitled := !ok && v.m.Entitled(w.index)
 	if entitled && v.a.arena.GiveUp(v.pool.space) {
+		v.a.gaveRoom() // grains that were shared may be overwritten in place now
 		return v.target(w)
 	}
 	v.a.scratch.wait = entitled && v.pool.space.Leaving() > 0

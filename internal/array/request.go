@@ -259,18 +259,22 @@ func (o *op) answer(s block.Status) {
 	if o.state == settling {
 		o.to(answered)
 	}
+	r, p := o.req, o.parent
+	if o.req = nil; r != nil {
+		r.Priv = nil
+	}
 	if o.kind == kindCompare {
+		// Who goes on may overwrite what this op waits for to be settled, end it in a whole step, and use it
+		// again: from here on only a piece, which has no lock, is still looked at.
 		v.unlock(o)
 	}
-	if o.req != nil {
-		o.req.Priv = nil
+	if r != nil {
 		if v.changes != nil {
-			v.changed(o.req, s)
+			v.changed(r, s)
 		}
-		a.finish(o.req, s)
-		o.req = nil
+		a.finish(r, s)
 	}
-	if p := o.parent; p != nil {
+	if p != nil {
 		o.parent = nil
 		v.pool.copying[primOf(o.origin)] -= o.bytes
 		a.copies.out -= o.bytes

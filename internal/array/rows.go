@@ -54,6 +54,7 @@ func (a *Array) dropUnknown() {
 // home.
 func (a *Array) retire(v *Volume) {
 	a.rows.Drop(uint64(v.id), 0)
+	v.cached.ForgetRows()
 	v.m.Remove()
 	a.forgetVolume(v)
 }

@@ -58,6 +58,7 @@ type Command struct {
 	Ctx  any
 
 	itt   uint32
+	cmdSN uint32
 	asked int // Data-Out up to here was sent unasked or asked for: the next R2T begins here
 }
 
@@ -211,7 +212,7 @@ func (i *Initiator) Abort(cmd *Command) {
 	case at >= 0:
 		i.waiting = slices.Delete(i.waiting, at, at+1)
 	case i.err == nil && i.tasks[cmd.itt] == cmd:
-		i.sendManage(scsi.AbortTask, cmd.LUN, cmd.itt, managing{cmd, func(scsi.TMFResponse, error) {}})
+		i.sendManage(scsi.AbortTask, cmd.LUN, managing{cmd, func(scsi.TMFResponse, error) {}})
 	}
 	i.mu.Unlock()
 	if at >= 0 {
@@ -227,11 +228,7 @@ func (i *Initiator) Manage(fn scsi.TMF, lun uint64, of *Command, done func(scsi.
 	i.mu.Lock()
 	err := i.err
 	if err == nil {
-		var tag uint32 = noTag
-		if of != nil {
-			tag = of.itt
-		}
-		i.sendManage(fn, lun, tag, managing{of, done})
+		i.sendManage(fn, lun, managing{of, done})
 	}
 	i.mu.Unlock()
 	if err != nil {
@@ -240,7 +237,12 @@ func (i *Initiator) Manage(fn scsi.TMF, lun uint64, of *Command, done func(scsi.
 }
 
 // sendManage queues a task management request. The caller holds mu.
-func (i *Initiator) sendManage(fn scsi.TMF, lun uint64, of uint32, m managing) {
+func (i *Initiator) sendManage(fn scsi.TMF, lun uint64, m managing) {
+	var of uint32 = noTag
+	ref := i.cmdSN
+	if m.of != nil {
+		of, ref = m.of.itt, m.of.cmdSN // RFC 7143 11.5.5: the CmdSN of the task itself
+	}
 	tag := i.nextTag()
 	i.manages[tag] = m
 	var hdr [bhsLen]byte
@@ -249,7 +251,7 @@ func (i *Initiator) sendManage(fn scsi.TMF, lun uint64, of uint32, m managing) {
 	binary.BigEndian.PutUint64(h[offLUN:], lun)
 	h.put32(offITT, tag)
 	h.put32(offRefTask, of)
-	h.put32(offRefCmdSN, i.cmdSN)
+	h.put32(offRefCmdSN, ref)
 	h.put32(offCmdSN, i.cmdSN)
 	h.put32(offExpStatSN, i.expStat)
 	i.out = appendPDU(i.out, h, nil, nil, i.c.p.headerDigest, i.c.p.dataDigest)
@@ -296,6 +298,7 @@ func (i *Initiator) queue(cmd *Command) {
 	}
 	h.put32(offEDTL, uint32(max(out, in)))
 	h.put32(offCmdSN, i.cmdSN)
+	cmd.cmdSN = i.cmdSN
 	i.cmdSN++
 	h.put32(offExpStatSN, i.expStat)
 	ahs := putCDB(h, cmd.CDB)

@@ -24,7 +24,7 @@ func (d *Device) TracksChanges() bool { return d.tracks }
 // with complete false when the unit does not remember that far, or did not answer; a generation of 0 means
 // that it did not.
 func (d *Device) ChangedSince(since uint64, done func(generation uint64, extents []block.Range, complete bool)) {
-	c := &Command{CDB: logSense(changesMost), In: [][]byte{make([]byte, changesMost)}}
+	c := &Command{CDB: logSense(changesMost), Timed: true, In: [][]byte{make([]byte, changesMost)}}
 	tries := 0
 	c.Done = func(*Command) {
 		if c.Lost == nil && c.key() == senseAttention && tries < maxTries {

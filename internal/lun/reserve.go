@@ -61,36 +61,42 @@ func (d *Device) Fence(ours, lost uint64) error {
 	if err := d.reserveOut(prRegisterIgnore, 0, ours); err != nil {
 		return err
 	}
-	if err := d.fence(ours, lost); err != nil {
+	preempted, err := d.fence(ours, lost)
+	if err != nil && !preempted {
 		return d.unregister(ours, err)
 	}
-	return nil
+	return err // our registration may hold the reservation that keeps the lost host out: it stays
 }
 
-func (d *Device) fence(ours, lost uint64) error {
+// fence reports whether it has tried to preempt, after which nobody knows what of it was done.
+func (d *Device) fence(ours, lost uint64) (preempted bool, err error) {
 	keys, err := d.keys()
 	if err != nil {
-		return err
+		return false, err
 	}
 	if !slices.Contains(keys, lost) {
 		err := d.reserveOut(prReserve, ours, 0)
 		if errors.Is(err, ErrReserved) {
-			return ErrUnknownKey
+			return false, ErrUnknownKey
 		}
-		return err
+		return false, err
 	}
 	if err := d.reserveOut(prPreemptAbort, ours, lost); err != nil {
-		return err
+		// A session that sends it again, because its answer was lost, finds nobody any more.
+		keys, kerr := d.keys()
+		if kerr != nil || slices.Contains(keys, lost) || !slices.Contains(keys, ours) {
+			return true, err
+		}
 	}
 	// Now the reservation is ours, if it was the lost host's. It may be another registrant's, which keeps that host out as well.
 	held, kind, err := d.reservation()
 	if err != nil {
-		return err
+		return true, err
 	}
 	if held && slices.Contains(registrantsTypes, kind) {
-		return nil
+		return true, nil
 	}
-	return d.reserveOut(prReserve, ours, 0)
+	return true, d.reserveOut(prReserve, ours, 0)
 }
 
 // unregister takes our registration back after a failure, which it returns.

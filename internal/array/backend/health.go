@@ -152,12 +152,14 @@ func (d *Mdisk) abandon(now int64) bool {
 	})
 	slices.SortStableFunc(overdue, func(x, y *Op) int { return cmp.Compare(x.started, y.started) })
 	for _, x := range overdue {
+		if !x.waited { // it has ended meanwhile
+			continue
+		}
 		d.forget(x)
 		x.done = nil
 		m.Abandon(&x.IO)
 		d.failures++
-		d.b.hooks.Abandoned(x)
-		x.Ctx = nil
+		d.b.hooks.Abandoned(x) // x may be in use again when it returns
 	}
 	return len(overdue) > 0
 }

@@ -81,6 +81,7 @@ func forward(o *op) {
 		Ref: r.Ref, RefOffset: r.RefOffset, Extents: r.Extents}
 	o.down = p
 	o.through = true
+	o.losses = d.losses
 	d.sendBelow(p)
 }
 
@@ -103,6 +104,9 @@ func marked(o *op) {
 	d := o.d
 	if o.unmarked && o.status == block.OK {
 		o.status = block.Offline
+	}
+	if o.status == block.OK && o.durable && o.losses != d.losses {
+		o.status = block.Hardware // the flush that ended may have found nothing any more to make durable
 	}
 	if o.status == block.OK && d.barriers && !o.durable && d.anyDirty(o.ranges) {
 		// What is dirty here may have been flushed. It must not be void before what takes its place would

@@ -54,6 +54,31 @@ func TestPowerLossBelow(t *testing.T) {
 	}
 }
 
+// TestWritesAfterAPowerLossAreNotFlushed: what ended between the loss and the news of it is still volatile below.
+func TestWritesAfterAPowerLossAreNotFlushed(t *testing.T) {
+	l := newLab(t, func(w *world) { w.opt.Policy = Policy{Mode: WriteThrough} })
+	flushes := func() (n int) {
+		for _, r := range l.a.log {
+			if r.Op == block.OpFlush {
+				n++
+			}
+		}
+		return n
+	}
+	l.write(0, 8, 1)
+	l.write(8, 8, 2) // after the loss
+	l.losePower(0, 8, 0)
+	l.want(8, 8, 2)
+	if s := l.flush(); s == block.OK {
+		t.Error("a flush of what is lost succeeds")
+	}
+	was := flushes()
+	l.write(16, 8, 3)
+	if s := l.flush(); s != block.OK || flushes() == was {
+		t.Errorf("the next flush ends %v after %d flushes below", s, flushes()-was)
+	}
+}
+
 // TestPowerLossDuringAFlush: the answer may be of what came after.
 func TestPowerLossDuringAFlush(t *testing.T) {
 	l := newLab(t, func(w *world) { w.opt.Policy = Policy{Mode: WriteThrough} })

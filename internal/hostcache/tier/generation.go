@@ -18,6 +18,7 @@ type Changes interface {
 type generations struct {
 	known  uint64 // all changes up to here are forgotten; 0 is none
 	asking bool   // one question at a time
+	asked  int64  // when
 	again  bool   // something was heard meanwhile
 	timer  block.Timer
 	// unsure: the last question had no answer. What others have changed since the one before is not known, so nothing
@@ -58,6 +59,9 @@ func (d *Disk) watch() {
 		if d.closed {
 			return
 		}
+		if g := &d.generation; g.asking && d.exec.Now()-g.asked >= max(d.opt.WatchNanos, askAgainNanos) {
+			g.unsure = true // the answer does not come
+		}
 		d.generationAsked()
 		d.watch()
 	})
@@ -84,7 +88,7 @@ func (d *Disk) generationAsked() {
 
 func (d *Disk) ask(c Changes, done func()) {
 	g := &d.generation
-	g.asking, g.again = true, false
+	g.asking, g.again, g.asked = true, false, d.exec.Now()
 	c.ChangedSince(g.known, func(generation uint64, extents []block.Range, complete bool) {
 		if generation == 0 && !complete && g.known != 0 && d.ix.Len() > 0 {
 			// It cannot be reached, so nothing can be said; the next question has the same beginning.

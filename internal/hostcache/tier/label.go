@@ -1,6 +1,7 @@
 package tier
 
 import (
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"hash/fnv"
@@ -225,6 +226,9 @@ func (d *Disk) judge(mark Mark) error {
 	case labelNone:
 		if witnessed {
 			return fmt.Errorf("the cache of %s is on another flash device; give that one, or --format to give up what it has", d.info.Name)
+		}
+		if d.opt.TakeOver {
+			return errors.New("the flash device has no cache to take over; give the flash of the lost host's peer")
 		}
 		for _, p := range d.members[1:] {
 			if p.found == labelOurs && p.label.state == labelMember && p.label.naa == d.info.NAA {

@@ -13,7 +13,6 @@ func (d *Disk) powerLost() {
 	if d.volatile.ended == d.volatile.flushed && d.flushing == 0 {
 		return
 	}
-	d.volatile.flushed = d.volatile.ended
 	d.stats.PowerLosses++
 	d.losses++
 	d.lostWrites = true
