@@ -1,8 +1,9 @@
 // A step is what one call into the array, or one event, does. What it causes is done at its end, once
 // for all: each stage does its part, in their order, until none has left the others anything to do.
 //
-// Invariant: a stage runs only here, so that what it sees was not changed half. What completes inside a
-// stage only leaves work for the next round.
+// Invariant: a stage runs only here, and what completes inside a stage only leaves work for the next round. A request that is
+// woken outside of a step (who waited for a lock, or for its turn) may end with a step of its own: who wakes others must not
+// look at what they may have changed or used again.
 
 package array
 

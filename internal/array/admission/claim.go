@@ -77,8 +77,8 @@ func (c *Claim) Committed() {
 	}
 }
 
-// Admit reports whether a claim's piece may enter the cache now, and how. It changes nothing but the
-// claim's Way. head says that the writer is the first that waits.
+// Admit reports whether a claim's piece may enter the cache now, and how. It changes the
+// claim alone, but for the pool's stall by its ramp, and the log, which hears that somebody lacks room. head says that the writer is the first that waits.
 func (g *Gate) Admit(c *Claim, head bool) Verdict {
 	p := c.Pool
 	c.Way, c.lacks = wcache.Fast, 0

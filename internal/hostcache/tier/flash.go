@@ -62,6 +62,7 @@ func (m *member) submit(p *part, write bool, off uint64) {
 }
 
 func (m *member) send(p *part) {
+	p.began = m.d.exec.Now()
 	p.io = block.IO{Write: p.write, Off: p.off, Vec: p.vec, N: uint64(block.VecLen(p.vec)), Ctx: p, Done: flashDone}
 	if m.state == memberLost || p.write && m.state == memberFailing {
 		p.io.Err = errLost
@@ -98,11 +99,15 @@ const (
 	firstBackoff = 1_000_000
 )
 
+// longTry is the time after which a write that fails is not tried again: its device has waited for somebody who does not answer,
+// and would do so once more.
+const longTry = 1_000_000_000
+
 // again tries a transfer that failed once more: a read at once, and then on the other members that have it.
 func (m *member) again(p *part) bool {
 	d := m.d
 	if p.write {
-		if p.tries >= writeTries || !m.written() && m.state != memberSpare && m.state != memberWanted {
+		if p.tries >= writeTries || d.exec.Now()-p.began >= longTry || !m.written() && m.state != memberSpare && m.state != memberWanted {
 			return false
 		}
 		wait := int64(firstBackoff)

@@ -61,6 +61,7 @@ type part struct {
 	write   bool
 	dirty   bool // of a read: other members have it
 	tries   int
+	began   int64 // when the last try did
 	off     uint64
 	at      block.Range
 	next    *part

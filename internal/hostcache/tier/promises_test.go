@@ -338,3 +338,21 @@ func TestFlushedVersionSurvivesTwoThatWereNot(t *testing.T) {
 		})
 	}
 }
+
+// TestCrashAfterAFailedFlashWriteLosesNothing: the last flash takes no writes any more, and the host dies before what was
+// acknowledged there is below. The next start must have it: nobody has been told yet that this flash was left out.
+func TestCrashAfterAFailedFlashWriteLosesNothing(t *testing.T) {
+	l := newLab(t, withoutDestager)
+	l.dirty(0, 8, 1)
+	l.cards[0].tired = true
+	l.start(&block.Request{Op: block.OpWrite, Range: block.Range{Start: 100, Count: 8}, Data: [][]byte{pattern(2, 8)}})
+	l.wait(func() bool { return l.d.local().state == memberFailing })
+	l.v.RunUntil(l.v.Now() + 10_000_000)
+	l.crash()
+	l.cards[0].tired = false
+	delete(l.a.gate, block.OpWrite)
+	if err := l.try(0, nil); err != nil {
+		t.Fatalf("what was acknowledged is given up: %v", err)
+	}
+	l.want(0, 8, 1)
+}
