@@ -343,11 +343,10 @@ func (d *Device) attention(c *Command) {
 	case asc>>8 == 0x29 || asc>>8 == 0x38 || asc>>8 == 0x3f:
 		return
 	}
-	d.exec.Post(func() {
-		for _, fn := range d.listen {
-			fn(block.Event{Kind: kind})
-		}
-	})
+	// At once: what ends after this must not be taken for what was there before.
+	for _, fn := range d.listen {
+		fn(block.Event{Kind: kind})
+	}
 }
 
 func (d *Device) status(c *Command) block.Status {

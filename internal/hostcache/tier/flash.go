@@ -321,31 +321,3 @@ func (s slice) Submit(ios []*block.IO) {
 	}
 	s.Medium.Submit(ios)
 }
-
-// OnDevice makes a medium of a device, such as the LUN that a peer lends.
-func OnDevice(dev block.Device) block.Medium { return deviceMedium{dev} }
-
-type deviceMedium struct{ dev block.Device }
-
-func (m deviceMedium) Size() uint64 { return m.dev.Info().Sectors << block.SectorShift }
-
-func (m deviceMedium) Submit(ios []*block.IO) {
-	reqs := make([]*block.Request, len(ios))
-	for i, io := range ios {
-		r := &block.Request{Op: block.OpRead, Range: block.Range{Start: io.Off >> block.SectorShift, Count: io.N >> block.SectorShift}, Data: io.Vec, Ctx: io}
-		if io.Write {
-			r.Op = block.OpWrite
-		}
-		r.Done = func(r *block.Request) {
-			io := r.Ctx.(*block.IO)
-			io.Err = statusError(r.Status)
-			io.Done(io)
-		}
-		reqs[i] = r
-	}
-	m.dev.Submit(reqs)
-}
-
-func (m deviceMedium) Sync(done func(error)) {
-	m.dev.Submit([]*block.Request{{Op: block.OpFlush, Done: func(r *block.Request) { done(statusError(r.Status)) }}})
-}

@@ -268,6 +268,8 @@ func (d *Disk) judgeFormat() error {
 			return fmt.Errorf("peer %s does not answer, and may have a copy of what a format gives up; start it, or leave it out", p.peer.Name)
 		case p.found == labelOurs && p.label.state == labelMember && p.label.role == roleOwn:
 			return fmt.Errorf("peer %s has the own flash of a cache; give another one, or format that", p.peer.Name)
+		case p.found == labelOurs && p.label.state == labelMember && p.label.naa != d.info.NAA && p.label.cache != d.local().label.cache:
+			return fmt.Errorf("peer %s has a copy of another cache, of another LUN; give another one", p.peer.Name)
 		}
 	}
 	return nil

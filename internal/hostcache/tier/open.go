@@ -253,6 +253,7 @@ func (d *Disk) resume(mark Mark, done func(error)) {
 		}
 		d.below.Notify(d.event)
 		if !alternates && (mark.Cache == d.cache || d.opt.Witness == nil) {
+			d.leaveAlone()
 			done(nil) // there is nobody to be left out
 			return
 		}
@@ -306,18 +307,23 @@ func (d *Disk) serve(done func(error)) {
 		case o.unmarked:
 			done(fmt.Errorf("it cannot be recorded that this flash is the newest; mend the witness"))
 		default:
-			for _, m := range d.members[1:] {
-				if m.state == memberSpare && (m.found == labelUnread || d.foreign(m)) {
-					m.state = memberLost
-					d.stats.PeersLost++
-				}
-			}
+			d.leaveAlone()
 			done(nil)
 		}
 	}
 	d.marks.due = true
 	d.awaitMarks(o)
 	d.pump()
+}
+
+// leaveAlone does without the peers that have, or may have, something of another cache: to join would destroy it.
+func (d *Disk) leaveAlone() {
+	for _, m := range d.members[1:] {
+		if m.state == memberSpare && (m.found == labelUnread || d.foreign(m)) {
+			m.state = memberLost
+			d.stats.PeersLost++
+		}
+	}
 }
 
 // alternate returns a peer that has all that is dirty here, as of its label; nil if there is none, or if this

@@ -1,0 +1,62 @@
+package tier
+
+import (
+	"errors"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// OnDevice makes a medium of a device, such as the LUN that a peer lends. When the device loses power, what was written
+// and not synced is gone though it was acknowledged: then no sync succeeds any more, so that the flash is left out.
+func OnDevice(dev block.Device) block.Medium {
+	m := &deviceMedium{dev: dev}
+	dev.Notify(func(e block.Event) {
+		if e.Kind == block.EventPowerLoss && m.synced != m.sent {
+			m.lost = true
+		}
+	})
+	return m
+}
+
+// errPowerLost is the error of a sync of a device that has lost power.
+var errPowerLost = errors.New("hostcache/tier: the device lost power with what was written to it")
+
+type deviceMedium struct {
+	dev          block.Device
+	sent, synced uint64 // writes, and how many of them survive a loss of power
+	lost         bool
+}
+
+func (m *deviceMedium) Size() uint64 { return m.dev.Info().Sectors << block.SectorShift }
+
+func (m *deviceMedium) Submit(ios []*block.IO) {
+	reqs := make([]*block.Request, len(ios))
+	for i, io := range ios {
+		r := &block.Request{Op: block.OpRead, Range: block.Range{Start: io.Off >> block.SectorShift, Count: io.N >> block.SectorShift}, Data: io.Vec, Ctx: io}
+		if io.Write {
+			r.Op = block.OpWrite
+			m.sent++
+		}
+		r.Done = func(r *block.Request) {
+			io := r.Ctx.(*block.IO)
+			io.Err = statusError(r.Status)
+			io.Done(io)
+		}
+		reqs[i] = r
+	}
+	m.dev.Submit(reqs)
+}
+
+func (m *deviceMedium) Sync(done func(error)) {
+	sent := m.sent
+	m.dev.Submit([]*block.Request{{Op: block.OpFlush, Done: func(r *block.Request) {
+		err := statusError(r.Status)
+		if err == nil && m.lost {
+			err = errPowerLost
+		}
+		if err == nil {
+			m.synced = max(m.synced, sent)
+		}
+		done(err)
+	}}})
+}

@@ -1,0 +1,53 @@
+package tier
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// TestDeviceThatLosesPower: a sync after it says nothing of what was written before.
+func TestDeviceThatLosesPower(t *testing.T) {
+	v := &block.Virtual{}
+	a := newArray(v, rand.New(rand.NewPCG(1, 1)), 1024)
+	m := OnDevice(&path{array: a})
+	write := func() {
+		t.Helper()
+		ended := false
+		m.Submit([]*block.IO{{Write: true, N: 512, Vec: [][]byte{pattern(1, 1)}, Done: func(io *block.IO) { ended = io.Err == nil }}})
+		for !ended && v.Step() {
+		}
+		if !ended {
+			t.Fatal("the write failed")
+		}
+	}
+	sync := func() (err error) {
+		ended := false
+		m.Sync(func(e error) { err, ended = e, true })
+		for !ended && v.Step() {
+		}
+		return err
+	}
+	lose := func() {
+		for _, fn := range a.notify {
+			fn(block.Event{Kind: block.EventPowerLoss})
+		}
+	}
+	lose() // nothing is lost
+	write()
+	if err := sync(); err != nil {
+		t.Fatal(err)
+	}
+	lose() // nor now
+	if err := sync(); err != nil {
+		t.Fatal(err)
+	}
+	write()
+	lose()
+	for range 2 {
+		if err := sync(); err == nil {
+			t.Error("a sync of what is lost succeeds")
+		}
+	}
+}
