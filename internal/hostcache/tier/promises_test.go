@@ -382,3 +382,33 @@ func TestPeerWithAnotherCacheIsLeftAlone(t *testing.T) {
 		t.Errorf("it is to join: state %d", st)
 	}
 }
+
+// TestJournalThatCannotBeRead: an error of the flash inside the journal is not its end. What lies behind it was acknowledged.
+func TestJournalThatCannotBeRead(t *testing.T) {
+	l := newLab(t, withoutDestager)
+	for i := range uint64(4) {
+		l.write(8*i, 8, 1+i)
+	}
+	l.crash()
+	end := len(l.cards[0].b)
+	journal := int(labelBytes + 2*l.d.j.half)
+	refused, served := 0, 0
+	for off := labelBytes; off < min(journal, end); off += block.SectorSize {
+		l.cards[0].bad = map[int]bool{int(off): true}
+		if err := l.try(0, nil); err != nil {
+			refused++
+			continue
+		}
+		served++
+		for i := range uint64(4) {
+			l.want(8*i, 8, 1+i)
+		}
+		l.crash()
+	}
+	if refused == 0 || served == 0 {
+		t.Errorf("%d starts were refused, %d served", refused, served)
+	}
+	l.cards[0].bad = nil
+	l.boot(0)
+	l.want(0, 8, 1)
+}

@@ -67,7 +67,8 @@ type recovery struct {
 	base, at uint64 // of buf, and what was read of it
 	buf      []byte
 	seq      uint64
-	whole    bool // the snapshot's last piece was read
+	whole    bool  // the snapshot's last piece was read
+	err      error // of the flash: what it could not read may be the journal's newest part
 }
 
 func (d *Disk) recoverJournal(done func(error)) {
@@ -75,6 +76,10 @@ func (d *Disk) recoverJournal(done func(error)) {
 	r := &recovery{d: d, from: -1}
 	r.loose = !l.powerSafe && (l.boot == 0 || l.boot != d.opt.Boot)
 	r.probe(func(halves []int) {
+		if r.err != nil {
+			done(r.err)
+			return
+		}
 		r.read(halves, func(err error) {
 			if err == nil && r.from < 0 {
 				err = fmt.Errorf("the journal on the flash device cannot be read; take over from a peer, or %s", giveUp)
@@ -182,7 +187,8 @@ func (r *recovery) batch(fn func(h batchInfo, records []byte, ok bool)) {
 	})
 }
 
-// need calls fn with n bytes from the present place on, nil if there are not so many or they cannot be read.
+// need calls fn with n bytes from the present place on, nil if there are not so many or they cannot be read: then
+// err says so, because the journal may go on there.
 func (r *recovery) need(n uint64, fn func([]byte)) {
 	d := r.d
 	if r.at+n > d.j.half {
@@ -193,15 +199,34 @@ func (r *recovery) need(n uint64, fn func([]byte)) {
 		fn(r.buf[r.at-r.base:][:n])
 		return
 	}
-	r.base = r.at
-	r.buf = make([]byte, min(max(align(n), readAhead), d.j.half-r.at))
+	exact := min(align(n), d.j.half-r.at)
+	r.fetch(max(exact, min(readAhead, d.j.half-r.at)), func(ok bool) {
+		if ok {
+			fn(r.buf[:n])
+			return
+		}
+		r.fetch(exact, func(ok bool) { // what cannot be read may lie behind the end
+			if !ok {
+				r.err = fmt.Errorf("the journal on the flash device cannot be read at byte %d; take over from a peer, or %s",
+					labelBytes+uint64(r.half)*d.j.half+r.at, giveUp)
+				fn(nil)
+				return
+			}
+			fn(r.buf[:n])
+		})
+	})
+}
+
+// fetch reads n bytes of the half from the present place on.
+func (r *recovery) fetch(n uint64, done func(ok bool)) {
+	d := r.d
+	r.base, r.buf = r.at, make([]byte, n)
 	o := &op{d: d, mode: freeMode}
 	o.step = func(*op) {
 		if o.flash {
-			fn(nil)
-			return
+			r.buf = nil
 		}
-		fn(r.buf[:n])
+		done(!o.flash)
 	}
 	d.local().read(o, labelBytes+uint64(r.half)*d.j.half+r.at, [][]byte{r.buf})
 	d.pump()
@@ -213,7 +238,7 @@ func (r *recovery) replay(epoch uint64, done func(error)) {
 			epoch = h.epoch
 		}
 		if !ok || h.epoch != epoch || h.seq != r.seq || (h.kind == batchRecords) != r.whole {
-			done(nil)
+			done(r.err) // without one, this is where the journal ends
 			return
 		}
 		r.out.Epoch = epoch
