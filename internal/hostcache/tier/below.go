@@ -275,6 +275,8 @@ func flushed(o *op) {
 		s = block.Offline
 	case o.flash && d.j.on && !d.flashed() && d.ix.DirtySectors() > 0 && (d.source() == nil || d.source().state != memberPresent):
 		s = block.Hardware // the only copy could not be synced
+	case d.j.on && d.ix.DirtySectors() > 0 && d.source() != nil && d.source().state == memberFailing && d.source().synced < d.source().writes:
+		s = block.Hardware // nor could it be by the flush before, and nobody will sync it again
 	}
 	d.unlock(o)
 	d.answer(o, s)

@@ -412,3 +412,24 @@ func TestJournalThatCannotBeRead(t *testing.T) {
 	l.boot(0)
 	l.want(0, 8, 1)
 }
+
+// TestFlushesFailWhileTheOnlyCopyIsNotDurable: a sync that failed is not made up for by the next one, which has nothing to do.
+func TestFlushesFailWhileTheOnlyCopyIsNotDurable(t *testing.T) {
+	l := newLab(t, withoutDestager)
+	l.dirty(0, 8, 1)
+	l.cards[0].tired = true
+	for i := range 3 {
+		if s := l.do(&block.Request{Op: block.OpFlush}); s == block.OK {
+			t.Errorf("flush %d succeeds, and %d sectors are dirty on a flash that took no sync", i, l.d.ix.DirtySectors())
+		}
+	}
+	l.path.open(block.OpWrite)
+	l.d.destager.used = 0
+	l.d.turn.wake(l.d)
+	l.d.pump()
+	l.wait(l.d.clean)
+	if s := l.do(&block.Request{Op: block.OpFlush}); s != block.OK {
+		t.Errorf("a flush of what is below ends %v", s)
+	}
+	l.wantBelow(0, 8, 1)
+}
