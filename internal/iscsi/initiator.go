@@ -34,7 +34,6 @@ type Initiator struct {
 	pongs    int                 // guarded by mu: answers to pings in out
 	err      error               // guarded by mu: the session is over
 	heard    bool                // guarded by mu: the target sent something since pings looked last
-	ping     uint32              // guarded by mu: tag of the ping that was sent last
 
 	immediate bool
 	first     int
@@ -135,11 +134,10 @@ func (i *Initiator) watch(every, answer time.Duration) {
 
 // sendPing queues a NOP-Out that asks for an answer (RFC 7143 11.18). The caller holds mu.
 func (i *Initiator) sendPing() {
-	i.ping = i.nextTag()
 	var hdr [bhsLen]byte
 	h := bhs(hdr[:])
 	h[0], h[offFlags] = opNopOut|immediateBit, flagFinal
-	h.put32(offITT, i.ping)
+	h.put32(offITT, i.nextTag())
 	h.put32(offTTT, noTag)
 	h.put32(offCmdSN, i.cmdSN)
 	h.put32(offExpStatSN, i.expStat)

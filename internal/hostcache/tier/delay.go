@@ -67,21 +67,25 @@ func (d *Disk) relax() {
 // undelay ends the delay of a write that its client withdraws. What it wrote stays.
 func (d *Disk) undelay(o *op) {
 	d.delays.list = slices.DeleteFunc(d.delays.list, func(p *op) bool { return p == o })
-	o.delayed = false
-	d.stats.InjectedNanos += d.exec.Now() - o.since
+	d.endDelay(o)
 	d.answer(o, block.Cancelled)
 	d.close(o)
 }
 
+// endDelay books how long a write was held back.
+func (d *Disk) endDelay(o *op) {
+	o.delayed = false
+	d.stats.InjectedNanos += d.exec.Now() - o.since
+}
+
+// takeDelayed answers those of the delayed writes that which names.
 func (d *Disk) takeDelayed(which func(*op) bool) {
 	l := &d.delays
-	now := d.exec.Now()
 	l.list = slices.DeleteFunc(l.list, func(o *op) bool {
 		if !which(o) {
 			return false
 		}
-		d.stats.InjectedNanos += now - o.since
-		o.delayed = false
+		d.endDelay(o)
 		d.finishWrite(o)
 		return true
 	})

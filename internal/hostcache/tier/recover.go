@@ -208,7 +208,7 @@ func (r *recovery) need(n uint64, fn func([]byte)) {
 		r.fetch(exact, func(ok bool) { // what cannot be read may lie behind the end
 			if !ok {
 				r.err = fmt.Errorf("the journal on the flash device cannot be read at byte %d; take over from a peer, or %s",
-					labelBytes+uint64(r.half)*d.j.half+r.at, giveUp)
+					r.place(), giveUp)
 				fn(nil)
 				return
 			}
@@ -216,6 +216,9 @@ func (r *recovery) need(n uint64, fn func([]byte)) {
 		})
 	})
 }
+
+// place is the present place as a byte offset on the flash.
+func (r *recovery) place() uint64 { return labelBytes + uint64(r.half)*r.d.j.half + r.at }
 
 // fetch reads n bytes of the half from the present place on.
 func (r *recovery) fetch(n uint64, done func(ok bool)) {
@@ -228,7 +231,7 @@ func (r *recovery) fetch(n uint64, done func(ok bool)) {
 		}
 		done(!o.flash)
 	}
-	d.local().read(o, labelBytes+uint64(r.half)*d.j.half+r.at, [][]byte{r.buf})
+	d.local().read(o, r.place(), [][]byte{r.buf})
 	d.pump()
 }
 
