@@ -134,12 +134,14 @@ class Row:
         taken = list(self.ledger.sure)
         again = self.load(new)
         again.await_writes(20)
+        before = len(writers.late)
         if not dead:
             assert old.cache.proc is not None
             old.cache.proc.send_signal(signal.SIGCONT)
         writers.finish()
         if not dead:
             self.fenced(old, writers, taken)
+            self.late += len(writers.late) - before
         assert len(writers.errors) + len(writers.late) >= writers.threads, "something was not under way"
         old.end()
         return new, again
@@ -149,7 +151,6 @@ class Row:
         for w in writers.late:
             # All copies were there before the fence, and the taker has them: only the answer is late.
             assert taken[w.first : w.first + w.count] == [w.version] * w.count, f"{w} is lost (seed {SEED})"
-        self.late += len(writers.late)
         # What comes now is refused. Were it not, its data would be found where it does not belong.
         intruder = Writers(old.disk.sd, Ledger(WRITTEN, ~SEED), SEED, threads=2)
         intruder.finish()
