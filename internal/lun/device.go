@@ -74,6 +74,7 @@ type Device struct {
 	closed bool
 	tracks bool // the unit tells what others change
 	held   []*ref
+	key    uint64 // that we have registered, 0: none
 }
 
 var _ block.Device = (*Device)(nil)

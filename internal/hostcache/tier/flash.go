@@ -235,6 +235,7 @@ func (d *Disk) giveUp(m *member) {
 	}
 	m.state = memberLost
 	if was == memberPresent {
+		d.marks.unstored = false
 		if d.source() == nil {
 			m.state = memberFailing
 			d.marks.owed = d.j.on
@@ -280,7 +281,7 @@ func (d *Disk) lose(m *member) {
 	was := m.state
 	m.state = memberLost
 	if was == memberPresent || was == memberFailing {
-		d.marks.due = d.j.on
+		d.marks.due, d.marks.unstored = d.j.on, false
 		if d.source() == nil {
 			// What was dirty is nowhere any more. It must not be read as what it was before.
 			d.loseDirty()
