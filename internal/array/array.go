@@ -4,6 +4,8 @@ import (
 	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/backend"
+	"github.com/arraysim/arraysim/internal/array/checkpoint"
+	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/media"
 	"github.com/arraysim/arraysim/internal/array/metadata"
@@ -25,7 +27,7 @@ type Array struct {
 
 	pools   []*Pool   // by id
 	vols    []*Volume // by id; nil where an id was never used in this store
-	objects objects
+	objects *directory.Directory
 	media   *media.Maker // of mdisks
 
 	arena   *extent.Arena
@@ -36,7 +38,6 @@ type Array struct {
 	rows    *nvlog.Rows
 	back    *backend.Backend
 	leaving []*Volume // deleted ones that may have nothing dirty any more
-	started int64
 
 	// Work that the end of a step does once for all that the step caused.
 	completed    []*block.Request
@@ -47,17 +48,16 @@ type Array struct {
 
 	garbageQueued bool
 
-	cycleTimer bool // a sync and a flush are due in any case
+	cycles     cycles
 	watching   bool // see failing.go
 	copies     copyEngine
 	through    map[uint32]*op // by page: the write that waits for it
 	settling   ticket.Queue   // writes whose pages are not all settled
 	settledOps []*op
-	drained    []func()
-	ckpt       checkpointer
-	stopped    bool
-	blobs      []blobChange // those of SetBlob that wait for theirs
-	recovery   Recovery
+	lifetime
+	stopped  bool
+	ckpt     *checkpoint.Checkpointer
+	recovery Recovery
 	// afterStep is for tests: it is called at the end of every step.
 	afterStep func()
 	broken    string // why the array refuses writes
@@ -69,7 +69,7 @@ type Array struct {
 	one         [1]block.Range
 	scratch     commitScratch
 
-	garbageFn, completeFn, resumeFn, lookFn, cycleFn func()
+	garbageFn, completeFn, resumeFn, lookFn func()
 }
 
 // Pool is a set of mdisks, the space on them, and a partition of the write cache.

@@ -84,9 +84,9 @@ func (v *Volume) lbaOf(phys uint64) (lba uint64, ok bool) {
 }
 
 // saveBad adds the list to a checkpoint.
-func (a *Array) saveBad() {
+func (a *Array) saveBad(put func(key, value []byte)) {
 	if value, changed := a.back.Bad.Encode(); changed {
-		a.ckpt.put([]byte(keyBad), value)
+		put([]byte(keyBad), value)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/arraysim/arraysim/internal/array/admission"
+	"github.com/arraysim/arraysim/internal/array/checkpoint"
+	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/media"
 	"github.com/arraysim/arraysim/internal/array/metadata"
@@ -61,7 +63,7 @@ func (o *Options) fill() {
 		o.CounterRows = nvlog.DefaultRows
 	}
 	if o.CheckpointBytes == 0 {
-		o.CheckpointBytes = checkpointBytes
+		o.CheckpointBytes = checkpoint.BatchBytes
 	}
 	o.Policy.fill()
 }
@@ -100,8 +102,9 @@ func Open(opt Options) (*Array, error) {
 			Hooks: wcache.Hooks{Stepped: a.endStep, Left: func(id uint32) { a.vols[id].left() }, Settled: a.settled,
 				Freed: a.gaveRoom, Relieved: func(pool uint16) { a.pools[pool].part.Relieved() }}})
 		a.gate = admission.New(a.cache, a.log)
-		a.meta = metadata.New(meta, a.exec, metadata.Hooks{Durable: a.flusher.SetGeneration, Again: a.entryAgain})
-		a.ckpt.limit = min(a.ckpt.limit, a.meta.Limit())
+		a.cycles = cycles{exec: a.exec, cache: a.cache, gate: a.gate, back: a.back, flusher: a.flusher,
+			fn: func() { a.cycles.timer = false; a.cycles.run(true); a.endStep() }}
+		a.openBooks(meta)
 		return a, a.recover(fresh)
 	}, func() uint64 { return nv.Saved().Generation })
 }
@@ -109,13 +112,13 @@ func Open(opt Options) (*Array, error) {
 // newArray returns an array without its parts.
 func newArray(opt Options) *Array {
 	a := &Array{opt: opt, exec: opt.Exec, store: opt.Store, payload: opt.Store.Payload(),
-		media: media.NewMaker(opt.Store), started: opt.Exec.Now(), through: map[uint32]*op{}}
+		media: media.NewMaker(opt.Store), lifetime: lifetime{started: opt.Exec.Now()}, through: map[uint32]*op{}}
 	a.wakes.log.Of, a.yielded.Of, a.settling.Of = ticket.Log, ticket.Turn, ticket.BackEnd
 	a.copies.moves.Of, a.copies.reads.Of = ticket.CopyEngine, ticket.CopyRead
 	a.step = stepper{
 		first: []func(){func() { a.back.Submit() }, a.endSettled},
 		wake:  a.wake,
-		last: []func(){a.destageAll, func() { a.cycle(a.gate.Waiters.N > 0 || a.cache.Draining()) },
+		last: []func(){a.destageAll, func() { a.cycles.run(a.gate.Waiters.N > 0 || a.cache.Draining()) },
 			func() { a.checkpoint(false) }},
 		work:  func() bool { return a.back.Pending() || len(a.settledOps) > 0 || a.cache.AnyKicked() },
 		given: func() bool { return a.wakes.given != 0 || a.gate.Given() },
@@ -123,12 +126,28 @@ func newArray(opt Options) *Array {
 	}
 	a.arena = extent.NewArena(a.scheduleGarbage)
 	a.garbageFn = a.runGarbage
-	a.cycleFn = func() { a.cycleTimer = false; a.cycle(true); a.endStep() }
 	a.completeFn = a.complete
 	a.resumeFn = a.resumeYielded
 	a.lookFn = a.look
-	a.ckpt.step, a.ckpt.limit = checkpointStep, opt.CheckpointBytes
 	return a
+}
+
+// openBooks makes what writes to the meta store: objects and checkpoints.
+func (a *Array) openBooks(store block.MetaStore) {
+	a.meta = metadata.New(store, a.exec, metadata.Hooks{Durable: a.flusher.SetGeneration,
+		Again: func(e block.KV) []block.KV { return a.objects.Again(e) }})
+	a.objects = directory.New(a.meta, a.payload, directory.Hooks{Doubtful: a.breakDown, Stepped: a.endStep})
+	a.ckpt = checkpoint.New(checkpoint.Config{Exec: a.exec, Log: a.log, Flusher: a.flusher, Meta: a.meta, Maps: a.arena.Checkpoint(),
+		BatchBytes: a.opt.CheckpointBytes, RetryAfter: retryTime, Hooks: checkpoint.Hooks{
+			Add: a.saveBad, Sent: a.watch, Turned: a.tellHealth, Failed: a.breakDown, Stepped: a.endStep,
+			Trimmed: func() { a.gave(ticket.Log); a.gaveRoom() }}})
+}
+
+// checkpoint begins one if it is due, or forced. When the array is broken the log stays as it is for the next start.
+func (a *Array) checkpoint(force bool) {
+	if a.payload && a.broken == "" {
+		a.ckpt.Due(force)
+	}
 }
 
 // stepEnded does what has to find a step's work done.

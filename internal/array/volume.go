@@ -2,6 +2,7 @@ package array
 
 import (
 	"github.com/arraysim/arraysim/internal/array/admission"
+	"github.com/arraysim/arraysim/internal/array/changelog"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/array/wcache"
@@ -37,7 +38,7 @@ type Volume struct {
 	lockWait ticket.Queue
 	turns    admission.Turns // for room, where volumes take turns
 
-	changes *changeLog // nil until a host asks
+	changes *changelog.Log // nil until a host asks
 
 	ops    int // requests under way
 	notify []func(block.Event)
@@ -74,6 +75,15 @@ func (v *Volume) tell(k block.EventKind) {
 	for _, fn := range v.notify {
 		fn(block.Event{Kind: k})
 	}
+}
+
+// ChangesFor returns what other initiator ports have changed; see changelog.Log.For. The first question of a port makes
+// the volume remember from now on.
+func (v *Volume) ChangesFor(port uint32) (generation, since uint64, list []block.Change) {
+	if v.changes == nil {
+		v.changes = &changelog.Log{}
+	}
+	return v.changes.For(port)
 }
 
 // checkRange reports whether a request stays inside the volume.
