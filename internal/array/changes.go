@@ -38,7 +38,7 @@ type changeLog struct {
 // ChangesFor returns what other initiator ports have changed after generation since, oldest first, and the present
 // generation. Who knows a generation before since, or after generation, has to take everything for
 // changed. The first question of a port makes the volume remember from now on.
-func (v *Volume) ChangesFor(port uint32) (generation, since uint64, list []block.Change) {
+func (v *poolVolume) ChangesFor(port uint32) (generation, since uint64, list []block.Change) {
 	l := v.changes
 	if l == nil {
 		l = &changeLog{}
@@ -74,7 +74,7 @@ func (l *changeLog) watcher(port uint32) *watcher {
 }
 
 // changed notes a request that has ended, in whatever way: a failed one may have changed something.
-func (v *Volume) changed(r *block.Request, s block.Status) {
+func (v *poolVolume) changed(r *block.Request, s block.Status) {
 	switch r.Op {
 	case block.OpUnmap:
 		for _, g := range r.Ranges {

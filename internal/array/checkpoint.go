@@ -22,7 +22,7 @@ import (
 // Keys:
 //
 //	o        objects, JSON
-//	b        bad sectors, see bad.go
+//	b        bad sectors, see backend.BadSectors
 //	c        seq u64, tail u64: where replay begins; last u64: the last record it may have
 //	g        number and digest, see the package metadata
 //	r, n     roots and nodes of the maps, see extent
@@ -31,6 +31,7 @@ import (
 const (
 	keyObjects    = "o"
 	keyCheckpoint = "c"
+	keyBad        = "b"
 )
 
 var le = binary.LittleEndian
@@ -198,6 +199,13 @@ func (a *Array) finishBatch() {
 	a.removeDead()
 }
 
+// saveBad adds the list to a checkpoint.
+func (a *Array) saveBad() {
+	if value, changed := a.back.Bad.Encode(); changed {
+		a.ckpt.put([]byte(keyBad), value)
+	}
+}
+
 // removeDead adds removals to the batch, as long as there is room.
 func (a *Array) removeDead() {
 	ck := &a.ckpt
@@ -214,16 +222,6 @@ func (a *Array) removeDead() {
 func (a *Array) checkpointIsLate() {
 	if !a.ckpt.late {
 		a.ckpt.late = true
-		a.tellHealth()
-	}
-}
-
-// breakDown stops all changes after an error of the log's surroundings: what was
-// acknowledged stays readable.
-func (a *Array) breakDown(why string) {
-	a.watch() // who waits for the log waits in vain
-	if a.broken == "" {
-		a.broken = why
 		a.tellHealth()
 	}
 }

@@ -133,6 +133,7 @@ func (a *Array) loadObjects() error {
 	if err := a.objects.validate(); err != nil {
 		return fmt.Errorf("the array's objects are damaged: %w; restore the data folder from a copy", err)
 	}
+	a.uuid = a.objects.UUID
 	for _, s := range a.objects.Pools {
 		p, err := a.newPool(s)
 		if err != nil {
@@ -148,6 +149,14 @@ func (a *Array) loadObjects() error {
 		a.addVolume(s, p)
 	}
 	return nil
+}
+
+func (a *Array) loadBad() error {
+	v, err := a.meta.Get(keyBad)
+	if err != nil {
+		return err
+	}
+	return a.back.Bad.Load(v)
 }
 
 func (a *Array) loadPosition() (seq uint64, tail int, last uint64, err error) {
@@ -203,17 +212,17 @@ func (a *Array) countReferences() error {
 
 // volumeOrGhost returns the volume with this id, or a stand-in for a deleted one
 // whose data others still share.
-func (a *Array) volumeOrGhost(id uint32, pool uint16) *Volume {
+func (a *Array) volumeOrGhost(id uint32, pool uint16) *poolVolume {
 	if int(id) < len(a.vols) && a.vols[id] != nil {
 		return a.vols[id]
 	}
-	p := a.poolByID(pool)
+	p := a.byID(pool)
 	v := a.addVolume(VolumeSpec{Name: fmt.Sprintf("deleted-%d", id), Pool: p.name, Sectors: windowSectors, BlockSize: 512, Thin: true, ID: id}, p)
 	v.deleted = true
 	v.forget()
 	v.m.Abandon()
 	p.volumes--
-	return v
+	return &v.poolVolume
 }
 
 // balanceCounters brings the counters, which an interrupted step may have left one

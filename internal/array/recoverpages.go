@@ -38,7 +38,7 @@ func (a *Array) loadPages() error {
 		for end < len(found) && c.NV.Descriptor(found[end]).Key() == k {
 			end++
 		}
-		if a.poolByID(k.Pool()).space.MapRefs(k.Phys()>>windowShift) == 0 {
+		if a.byID(k.Pool()).space.MapRefs(k.Phys()>>windowShift) == 0 {
 			a.recovery.Discarded += end - n
 		} else if use := a.usePages(found[n:end], masks); len(use) > 0 {
 			live = append(live, use[0])

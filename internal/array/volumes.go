@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/arraysim/arraysim/internal/array/extent"
-	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -56,7 +54,7 @@ func (a *Array) CreateVolume(spec VolumeSpec, done func(*Volume, error)) {
 				p.space.Entitle(v.m.Tenant(), 0)
 				v.m.Remove()
 				p.volumes--
-				a.forgetVolume(v)
+				a.forgetVolume(&v.poolVolume)
 				done(nil, doubtful(err, again))
 			})
 			return
@@ -87,19 +85,6 @@ func (a *Array) checkSize(p *Pool, spec *VolumeSpec, had int64) error {
 	return nil
 }
 
-func (a *Array) addVolume(spec VolumeSpec, p *Pool) *Volume {
-	v := &Volume{a: a, id: spec.ID, pool: p, spec: spec, lockWait: ticket.Queue{Of: ticket.Lock},
-		size: spec.Sectors, limit: spec.Sectors,
-		cached: a.cache.AddOwner(spec.ID, p.part.Partition)}
-	v.m = a.arena.NewMap(extent.Config{Space: p.space, Volume: spec.ID, Sectors: spec.Sectors, Thick: !spec.Thin, Drop: p.dropSectors})
-	for len(a.vols) <= int(spec.ID) {
-		a.vols = append(a.vols, nil)
-	}
-	a.vols[spec.ID] = v
-	p.volumes++
-	return v
-}
-
 // DeleteVolume removes a volume; its space comes back in the background. Requests that wait end Gone or Cancelled first.
 // Until the deletion is durable requests end Resources, for on an error the volume goes on as it was.
 func (a *Array) DeleteVolume(v *Volume, done func(error)) {
@@ -116,7 +101,7 @@ func (a *Array) DeleteVolume(v *Volume, done func(error)) {
 		return
 	}
 	v.ending = true
-	unfold := a.foldOffloads(v) // before the deletion can be durable: what is counted by pool never gets less
+	unfold := a.foldOffloads(&v.poolVolume) // before the deletion can be durable: what is counted by pool never gets less
 	a.changeObjects(func() (undo func()) {
 		return swap(&a.objects.Volumes, slices.DeleteFunc(slices.Clone(a.objects.Volumes), func(s VolumeSpec) bool { return s.ID == v.id }))
 	}, func(err error) {
