@@ -3,6 +3,8 @@ package array
 import (
 	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/backend"
+	"github.com/arraysim/arraysim/internal/array/checkpoint"
+	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/media"
 	"github.com/arraysim/arraysim/internal/array/metadata"
@@ -20,10 +22,8 @@ type Array struct {
 	store   block.Store
 	meta    *metadata.Ledger
 	payload bool
-	started int64
 
-	objects objects
-	blobs   []blobChange // those of SetBlob that wait for theirs
+	objects *directory.Directory
 	media   *media.Maker // of mdisks
 	*poolSet
 	*engine
@@ -36,15 +36,15 @@ type Array struct {
 	rows    *nvlog.Rows
 	back    *backend.Backend
 
-	cycleTimer bool // a sync and a flush are due in any case
-	watching   bool // see failing.go
-	drained    []func()
-	ckpt       checkpointer
-	recovery   Recovery
+	cycles   cycles
+	watching bool // see failing.go
+	lifetime
+	ckpt     *checkpoint.Checkpointer
+	recovery Recovery
 	// afterStep is for tests: it is called at the end of every step.
 	afterStep func()
 
-	lookFn, cycleFn func()
+	lookFn func()
 }
 
 // Pools returns the pools in the order of their making.

@@ -47,9 +47,6 @@ func (a *Array) checkHealth(r *Report) {
 	if n := a.recovery.BadPages; n > 0 {
 		r.add("cache: %d page descriptors were damaged beyond repair when the array started: what they described is lost, and sectors may hold what they held before", n)
 	}
-	for _, p := range a.recovery.Damaged {
-		r.add("%s", p)
-	}
 	if a.broken != "" {
 		r.add("array: changes are refused: %s", a.broken)
 	}

@@ -63,6 +63,12 @@ func (e *engine) attach(log *nvlog.Log, flusher *nvlog.Flusher) {
 	e.arena, e.cache, e.gate, e.back = e.set.arena, e.set.cache, e.set.gate, e.set.back
 }
 
+// logTrimmed says that the log has room again, and perhaps free pages came with it.
+func (e *engine) logTrimmed() {
+	e.gave(ticket.Log)
+	e.gaveRoom()
+}
+
 // breakDown stops all changes after an error of the log's surroundings: what was
 // acknowledged stays readable.
 func (e *engine) breakDown(why string) {

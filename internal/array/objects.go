@@ -1,115 +1,16 @@
 package array
 
 import (
-	"errors"
 	"fmt"
-	"regexp"
 
-	"github.com/arraysim/arraysim/internal/array/alloc"
-	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/array/directory"
 )
-
-// The objects of an array (pools, mdisks, volumes) are small and change seldom: they
-// are one JSON document in the meta store, committed before a change is
-// acknowledged.
-
-// MdiskSpec describes a back-end disk.
-type MdiskSpec struct {
-	Name string `json:"name"`
-	// Size in bytes; rounded down to 4 MiB.
-	Size uint64 `json:"size"`
-	// Bandwidth (bytes a second) and IOPS are limits; 0 is none.
-	Bandwidth uint64 `json:"bandwidth,omitempty"`
-	IOPS      uint64 `json:"iops,omitempty"`
-	ID        uint32 `json:"id"`
-}
-
-// PoolSpec describes a pool.
-type PoolSpec struct {
-	Name string `json:"name"`
-	// CopyData makes offloaded copies move data through the cache, as arrays do that
-	// have no reference counted map; else a copy inside the pool is a map edit.
-	CopyData bool        `json:"copy_data,omitempty"`
-	Mdisks   []MdiskSpec `json:"mdisks"`
-	ID       uint16      `json:"id"`
-}
-
-// VolumeSpec describes a volume.
-type VolumeSpec struct {
-	Name      string `json:"name"`
-	Pool      string `json:"pool"`
-	Sectors   uint64 `json:"sectors"` // of 512 bytes
-	BlockSize uint32 `json:"block_size"`
-	Thin      bool   `json:"thin"`
-	ID        uint32 `json:"id"`
-}
-
-type objects struct {
-	UUID       uint64            `json:"uuid"`
-	Pools      []PoolSpec        `json:"pools"`
-	Volumes    []VolumeSpec      `json:"volumes"`
-	NextVolume uint32            `json:"next_volume"`
-	NextMdisk  uint32            `json:"next_mdisk"`
-	NextPool   uint16            `json:"next_pool"`
-	Blobs      map[string][]byte `json:"blobs,omitempty"`
-}
-
-// validate checks what was read back: numbers are indices elsewhere.
-func (o *objects) validate() error {
-	pools, vols, mdisks := map[uint16]bool{}, map[uint32]bool{}, map[uint32]bool{}
-	names := map[string]bool{}
-	for _, p := range o.Pools {
-		if p.ID >= maxPools || pools[p.ID] || names["p"+p.Name] || len(p.Mdisks) == 0 || len(p.Mdisks) > maxMdisks {
-			return fmt.Errorf("pool %q has number %d", p.Name, p.ID)
-		}
-		pools[p.ID], names["p"+p.Name] = true, true
-		for _, m := range p.Mdisks {
-			if m.Size < extentBytes || m.Size > maxMdiskBytes || mdisks[m.ID] {
-				return fmt.Errorf("mdisk %q has number %d and %d bytes", m.Name, m.ID, m.Size)
-			}
-			mdisks[m.ID] = true
-		}
-	}
-	for _, v := range o.Volumes {
-		if v.ID >= o.NextVolume || v.ID >= maxVolumeID || vols[v.ID] || names["v"+v.Name] ||
-			v.Sectors == 0 || v.Sectors > MaxVolumeBytes/block.SectorSize || v.BlockSize != 512 && v.BlockSize != 4096 {
-			return fmt.Errorf("volume %q has number %d, %d sectors and blocks of %d", v.Name, v.ID, v.Sectors, v.BlockSize)
-		}
-		vols[v.ID], names["v"+v.Name] = true, true
-	}
-	return nil
-}
-
-// Limits of what can be made.
-const (
-	MaxVolumeBytes = 64 << 40
-	maxMdiskBytes  = alloc.MaxExtents * extentBytes
-	maxPools       = 1024
-	maxVolumeID    = 1 << 24         // volumes that an array can make in its life
-	maxMdisks      = alloc.MaxMdisks // of all pools
-)
-
-// Errors of object calls. Each is wrapped with the name that it is about.
-var (
-	ErrExists   = errors.New("exists already")
-	ErrNotFound = errors.New("does not exist")
-	ErrInUse    = errors.New("is in use")
-)
-
-var nameRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
-
-func checkName(what, name string) error {
-	if !nameRE.MatchString(name) {
-		return fmt.Errorf("%s name %q: use 1 to 63 of A-Z a-z 0-9 _ . - and begin with a letter or digit", what, name)
-	}
-	return nil
-}
 
 // CreatePool makes a pool of new mdisks. The caps of all partitions change at once. Other calls go on
 // while the mdisks are made; on an error nothing is left of it.
 func (a *Array) CreatePool(spec PoolSpec, done func(*Pool, error)) {
 	fail := func(err error) { a.exec.Post(func() { done(nil, err) }) }
-	if err := checkName("pool", spec.Name); err != nil {
+	if err := directory.CheckName("pool", spec.Name); err != nil {
 		fail(err)
 		return
 	}
@@ -117,11 +18,11 @@ func (a *Array) CreatePool(spec PoolSpec, done func(*Pool, error)) {
 		fail(fmt.Errorf("pool %q %w", spec.Name, ErrExists))
 		return
 	}
-	if err := a.checkMdisks(&spec); err != nil {
+	if err := a.objects.CheckMdisks(&spec, a.media); err != nil {
 		fail(err)
 		return
 	}
-	a.media.Make(spec.Name, spec.disks(), func(err error) {
+	a.media.Make(spec.Name, spec.Disks(), func(err error) {
 		if err != nil {
 			fail(err)
 			return
@@ -129,3 +30,12 @@ func (a *Array) CreatePool(spec PoolSpec, done func(*Pool, error)) {
 		a.openPool(spec, done)
 	})
 }
+
+// SetBlob keeps a value for the front ends, durably, under a name; nil removes it. On an error the value before counts,
+// after a start, too, unless the error says that nobody knows.
+func (a *Array) SetBlob(name string, value []byte, done func(error)) {
+	a.objects.SetBlob(name, value, done)
+}
+
+// Blob returns what SetBlob was given last, nil if nothing.
+func (a *Array) Blob(name string) []byte { return a.objects.Blob(name) }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/arraysim/arraysim/internal/array/admission"
+	"github.com/arraysim/arraysim/internal/array/checkpoint"
+	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/media"
 	"github.com/arraysim/arraysim/internal/array/metadata"
@@ -60,7 +62,7 @@ func (o *Options) fill() {
 		o.CounterRows = nvlog.DefaultRows
 	}
 	if o.CheckpointBytes == 0 {
-		o.CheckpointBytes = checkpointBytes
+		o.CheckpointBytes = checkpoint.BatchBytes
 	}
 	o.Policy.fill()
 }
@@ -103,8 +105,9 @@ func Open(opt Options) (*Array, error) {
 		set.gate = admission.New(set.cache, log)
 		e.attach(log, flusher)
 		a.arena, a.cache, a.gate, a.log, a.flusher, a.rows, a.back = set.arena, set.cache, set.gate, log, flusher, set.rows, set.back
-		a.meta = metadata.New(meta, a.exec, metadata.Hooks{Durable: a.flusher.SetGeneration, Again: a.entryAgain})
-		a.ckpt.limit = min(a.ckpt.limit, a.meta.Limit())
+		a.cycles = cycles{exec: a.exec, cache: a.cache, gate: a.gate, back: a.back, flusher: a.flusher,
+			fn: func() { a.cycles.timer = false; a.cycles.run(true); a.endStep() }}
+		a.openBooks(meta)
 		return a, a.recover(fresh)
 	}, func() uint64 { return nv.Saved().Generation })
 }
@@ -112,7 +115,7 @@ func Open(opt Options) (*Array, error) {
 // newArray returns an array without its parts.
 func newArray(opt Options) *Array {
 	a := &Array{opt: opt, exec: opt.Exec, store: opt.Store, payload: opt.Store.Payload(),
-		media: media.NewMaker(opt.Store), started: opt.Exec.Now()}
+		media: media.NewMaker(opt.Store), lifetime: lifetime{started: opt.Exec.Now()}}
 	set := &poolSet{exec: a.exec, store: a.store, payload: a.payload}
 	e := newEngine(set, a.watch)
 	set.up = poolHooks{Step: e.endStep, Changed: e.gaveAll, Space: e.gaveSpace}
@@ -122,17 +125,33 @@ func newArray(opt Options) *Array {
 	e.step = stepper{
 		first: []func(){func() { a.back.Submit() }, e.endSettled},
 		wake:  e.wake,
-		last: []func(){set.destageAll, func() { a.cycle(a.gate.Waiters.N > 0 || a.cache.Draining()) },
+		last: []func(){set.destageAll, func() { a.cycles.run(a.gate.Waiters.N > 0 || a.cache.Draining()) },
 			func() { a.checkpoint(false) }},
 		work:  func() bool { return a.back.Pending() || len(e.settling.ended) > 0 || a.cache.AnyKicked() },
 		given: func() bool { return e.wakes.given != 0 || a.gate.Given() },
 		after: a.stepEnded,
 	}
 	a.poolSet, a.engine = set, e
-	a.cycleFn = func() { a.cycleTimer = false; a.cycle(true); a.endStep() }
 	a.lookFn = a.look
-	a.ckpt.step, a.ckpt.limit = checkpointStep, opt.CheckpointBytes
 	return a
+}
+
+// openBooks makes what writes to the meta store: objects and checkpoints.
+func (a *Array) openBooks(store block.MetaStore) {
+	a.meta = metadata.New(store, a.exec, metadata.Hooks{Durable: a.flusher.SetGeneration,
+		Again: func(e block.KV) []block.KV { return a.objects.Again(e) }})
+	a.objects = directory.New(a.meta, a.payload, directory.Hooks{Doubtful: a.breakDown, Stepped: a.endStep})
+	a.ckpt = checkpoint.New(checkpoint.Config{Exec: a.exec, Log: a.log, Flusher: a.flusher, Meta: a.meta, Maps: a.arena.Checkpoint(),
+		BatchBytes: a.opt.CheckpointBytes, RetryAfter: retryTime, Hooks: checkpoint.Hooks{
+			Add: a.saveBad, Sent: a.watch, Turned: a.tellHealth, Failed: a.breakDown, Stepped: a.endStep,
+			Trimmed: a.logTrimmed}})
+}
+
+// checkpoint begins one if it is due, or forced. When the array is broken the log stays as it is for the next start.
+func (a *Array) checkpoint(force bool) {
+	if a.payload && a.broken == "" {
+		a.ckpt.Due(force)
+	}
 }
 
 // stepEnded does what has to find a step's work done.

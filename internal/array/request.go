@@ -270,7 +270,7 @@ func (o *op) answer(s block.Status) {
 	}
 	if r != nil {
 		if v.changes != nil {
-			v.changed(r, s)
+			v.changes.Ended(r, s)
 		}
 		e.finish(r, s)
 	}

@@ -346,7 +346,7 @@ func TestWaitersEndWhenTheArrayBreaksDown(t *testing.T) {
 	r := newRig(t, Options{}, false)
 	r.pool("p", PoolSpec{}, 64<<20)
 	v := r.volume("v", "p", 32<<20, true)
-	r.a.ckpt.running = true // and never ends
+	r.a.ckpt.Suspend() // and never ends
 	for room, ok := r.a.log.Claim(1); ok; room, ok = r.a.log.Claim(1) {
 		room.Append([]nvlog.Edit{{Volume: v.id}}, 0)
 	}

@@ -2,8 +2,8 @@ package array
 
 import (
 	"fmt"
-	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/media"
 )
 
@@ -55,13 +55,11 @@ func (a *Array) DeletePool(p *Pool, done func(error)) {
 		return
 	}
 	p.ending = true
-	a.changeObjects(func() (undo func()) {
-		return swap(&a.objects.Pools, slices.DeleteFunc(slices.Clone(a.objects.Pools), func(s PoolSpec) bool { return s.ID == p.id }))
-	}, func(err error) {
+	a.objects.RemovePool(p.id, func(err error) {
 		if err != nil { // a start that does not find it now finds it again once it has volumes: their batch tells of it
-			a.takeBack(func(again error) {
+			a.objects.TakeBack(func(again error) {
 				p.ending = false
-				done(fmt.Errorf("pool %q could not be deleted: %w", p.name, doubtful(err, again)))
+				done(fmt.Errorf("pool %q could not be deleted: %w", p.name, directory.Doubtful(err, again)))
 			})
 			return
 		}

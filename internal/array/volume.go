@@ -1,6 +1,7 @@
 package array
 
 import (
+	"github.com/arraysim/arraysim/internal/array/changelog"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/wcache"
@@ -31,8 +32,8 @@ type poolVolume struct {
 	resizing bool
 	resizes  []resize // that wait for the one under way
 
-	cached  *wcache.Owner // what of it is in the cache, and what is counted of that
-	changes *changeLog    // nil until a host asks
+	cached  *wcache.Owner  // what of it is in the cache, and what is counted of that
+	changes *changelog.Log // nil until a host asks
 	notify  []func(block.Event)
 }
 
@@ -71,6 +72,15 @@ func (v *poolVolume) tell(k block.EventKind) {
 	for _, fn := range v.notify {
 		fn(block.Event{Kind: k})
 	}
+}
+
+// ChangesFor returns what other initiator ports have changed; see changelog.Log.For. The first question of a port makes
+// the volume remember from now on.
+func (v *poolVolume) ChangesFor(port uint32) (generation, since uint64, list []block.Change) {
+	if v.changes == nil {
+		v.changes = &changelog.Log{}
+	}
+	return v.changes.For(port)
 }
 
 // checkRange reports whether a request stays inside the volume.

@@ -2,8 +2,8 @@ package array
 
 import (
 	"fmt"
-	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -11,7 +11,7 @@ import (
 // thick one reserves are kept for it. On an error nothing is left of it.
 func (a *Array) CreateVolume(spec VolumeSpec, done func(*Volume, error)) {
 	fail := func(err error) { a.exec.Post(func() { done(nil, err) }) }
-	if err := checkName("volume", spec.Name); err != nil {
+	if err := directory.CheckName("volume", spec.Name); err != nil {
 		fail(err)
 		return
 	}
@@ -37,25 +37,22 @@ func (a *Array) CreateVolume(spec VolumeSpec, done func(*Volume, error)) {
 		fail(err)
 		return
 	}
-	if a.objects.NextVolume >= maxVolumeID {
+	if a.objects.NextVolume >= directory.MaxVolumeID {
 		fail(fmt.Errorf("volume %q: the array has used all of its volume numbers", spec.Name))
 		return
 	}
-	spec.ID = a.objects.NextVolume
-	a.objects.NextVolume++
+	a.objects.NumberVolume(&spec)
 	v := a.addVolume(spec, p)
 	v.making = true
 	v.account()
-	a.changeObjects(func() (undo func()) {
-		return swap(&a.objects.Volumes, append(a.objects.Volumes, spec))
-	}, func(err error) {
+	a.objects.AddVolume(spec, func(err error) {
 		if err != nil { // what is reserved for it may not be others' while a start could find it
-			a.mustTakeBack(func(again error) {
+			a.objects.MustTakeBack(func(again error) {
 				p.space.Entitle(v.m.Tenant(), 0)
 				v.m.Remove()
 				p.volumes--
 				a.forgetVolume(&v.poolVolume)
-				done(nil, doubtful(err, again))
+				done(nil, directory.Doubtful(err, again))
 			})
 			return
 		}
@@ -102,14 +99,12 @@ func (a *Array) DeleteVolume(v *Volume, done func(error)) {
 	}
 	v.ending = true
 	unfold := a.foldOffloads(&v.poolVolume) // before the deletion can be durable: what is counted by pool never gets less
-	a.changeObjects(func() (undo func()) {
-		return swap(&a.objects.Volumes, slices.DeleteFunc(slices.Clone(a.objects.Volumes), func(s VolumeSpec) bool { return s.ID == v.id }))
-	}, func(err error) {
+	a.objects.RemoveVolume(v.id, func(err error) {
 		if err != nil {
-			a.mustTakeBack(func(again error) {
+			a.objects.MustTakeBack(func(again error) {
 				unfold()
 				v.ending = false
-				done(fmt.Errorf("volume %q could not be deleted: %w", v.spec.Name, doubtful(err, again)))
+				done(fmt.Errorf("volume %q could not be deleted: %w", v.spec.Name, directory.Doubtful(err, again)))
 			})
 			return
 		}
