@@ -15,21 +15,6 @@ const (
 	patience  = backend.Patience
 )
 
-func (p *Pool) tellHealth() {
-	for _, v := range p.a.Volumes() {
-		if v.pool == p {
-			v.tell(block.EventHealth)
-		}
-	}
-}
-
-// tellHealth tells all volumes that what all of them need got worse or better.
-func (a *Array) tellHealth() {
-	for _, v := range a.Volumes() {
-		v.tell(block.EventHealth)
-	}
-}
-
 // look asks each owner of something that many wait for whether it fails, and ends who has waited for
 // it too long.
 func (a *Array) look() {
@@ -37,7 +22,7 @@ func (a *Array) look() {
 	now := a.exec.Now()
 	trouble := a.lookCheckpoint(now)
 	trouble = a.lookFlush(now) || trouble
-	if a.gate.Waiters.N > 0 || a.back.WaitedFor() > 0 || !a.settling.Empty() {
+	if a.gate.Waiters.N > 0 || a.back.WaitedFor() > 0 || !a.settling.waiting.Empty() {
 		a.watch()
 	}
 	failing, absent := a.back.Look(now)
@@ -56,7 +41,7 @@ func (a *Array) lookCheckpoint(now int64) bool {
 	if a.broken != "" { // nothing brings the log or the partitions room any more
 		trouble = true
 		for _, p := range a.Pools() {
-			p.endWaiting(block.Hardware, now)
+			a.endWaiting(p, block.Hardware, now)
 		}
 		a.endLogWaiters(block.Hardware)
 	}
@@ -87,7 +72,7 @@ func (a *Array) lookFlush(now int64) bool {
 // endAll ends all who have waited too long.
 func (a *Array) endAll(s block.Status, now int64) {
 	for _, p := range a.Pools() {
-		p.endWaiters(s, now-patience)
+		a.endWaiters(p, s, now-patience)
 	}
 	a.endLogWaiters(s)
 }

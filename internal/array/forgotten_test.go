@@ -23,7 +23,7 @@ func (a *Array) forgotten() (what string) {
 	if !a.wakes.log.Empty() && !a.log.Starved() && !a.ckpt.Running() {
 		return "nobody asks for room in the log"
 	}
-	if c := &a.copies; !c.moves.Empty() && c.room(a.opt.Policy.CopyBytes) || !c.reads.Empty() && c.readRoom(a.opt.Policy.CopyReads) {
+	if c := &a.copies; !c.moves.Empty() && c.room() || !c.reads.Empty() && c.readRoom() {
 		return "the copy engine has room"
 	}
 	var pools []*admission.Pool

@@ -128,6 +128,7 @@ func (a *Array) loadObjects() error {
 	if err := a.objects.Load(a.opt.UUID); err != nil {
 		return err
 	}
+	a.uuid = a.objects.UUID
 	for _, s := range a.objects.Pools {
 		p, err := a.newPool(s)
 		if err != nil {
@@ -143,6 +144,24 @@ func (a *Array) loadObjects() error {
 		a.addVolume(s, p)
 	}
 	return nil
+}
+
+// keyBad is the key of the list of bad sectors, which the back end owns and a checkpoint keeps.
+const keyBad = "b"
+
+// saveBad adds the list to a checkpoint.
+func (a *Array) saveBad(put func(key, value []byte)) {
+	if value, changed := a.back.Bad.Encode(); changed {
+		put([]byte(keyBad), value)
+	}
+}
+
+func (a *Array) loadBad() error {
+	v, err := a.meta.Get(keyBad)
+	if err != nil {
+		return err
+	}
+	return a.back.Bad.Load(v)
 }
 
 // loadMaps builds the maps from the checkpoint, from the roots down. Pages that no
@@ -190,7 +209,7 @@ func (a *Array) loadPages() error {
 	}
 	found, err := recovery.Pages(recovery.Array{Cache: a.cache, Flusher: a.flusher, Bad: &a.back.Bad, Newest: a.log.Seq(),
 		Knows:  a.knows,
-		Mapped: func(k pageKey) bool { return a.poolByID(k.Pool()).space.MapRefs(k.Phys()>>windowShift) > 0 },
+		Mapped: func(k pageKey) bool { return a.byID(k.Pool()).space.MapRefs(k.Phys()>>windowShift) > 0 },
 		Owner:  func(volume uint32, pool uint16) *wcache.Owner { return a.volumeOrGhost(volume, pool).cached }})
 	a.recovery.Found = found
 	return err
@@ -210,17 +229,17 @@ func (a *Array) knows(d nvlog.Descriptor) recovery.Knowledge {
 
 // volumeOrGhost returns the volume with this id, or a stand-in for a deleted one
 // whose data others still share.
-func (a *Array) volumeOrGhost(id uint32, pool uint16) *Volume {
+func (a *Array) volumeOrGhost(id uint32, pool uint16) *poolVolume {
 	if int(id) < len(a.vols) && a.vols[id] != nil {
 		return a.vols[id]
 	}
-	p := a.poolByID(pool)
+	p := a.byID(pool)
 	v := a.addVolume(VolumeSpec{Name: fmt.Sprintf("deleted-%d", id), Pool: p.name, Sectors: windowSectors, BlockSize: 512, Thin: true, ID: id}, p)
 	v.deleted = true
 	v.forget()
 	v.m.Abandon()
 	p.volumes--
-	return v
+	return &v.poolVolume
 }
 
 // balanceCounters brings the counters, which an interrupted step may have left one

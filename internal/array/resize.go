@@ -19,12 +19,6 @@ import (
 //
 // Commands that were under way behind the smaller end end with OutOfRange at their next piece.
 
-// resize is a change of size that waits for one that is under way.
-type resize struct {
-	sectors uint64
-	done    func(error)
-}
-
 // Resize changes a volume's size; what is cut off is gone. On an error the volume has the size and the contents that
 // it had. Changes of one volume's size are made one after another.
 func (a *Array) Resize(v *Volume, sectors uint64, done func(error)) {
@@ -88,8 +82,8 @@ func (a *Array) grow(v *Volume, spec VolumeSpec, room *nvlog.Claim, done func(er
 	// What the map was widened by behind the old end, and what an earlier shrink has cut off.
 	old, end := v.spec.Sectors, v.m.Span()
 	if old < end {
-		a.edits = append(a.edits[:0], nvlog.Edit{Volume: v.id, State: block.Unmapped, Range: block.Range{Start: old, Count: end - old}})
-		if _, ok := room.Append(a.edits, 0); !ok {
+		cut := []nvlog.Edit{{Volume: v.id, State: block.Unmapped, Range: block.Range{Start: old, Count: end - old}}}
+		if _, ok := room.Append(cut, 0); !ok {
 			a.breakDown("internal error: a change of a volume's size has lost its room in the log")
 			a.exec.Post(func() { done(errors.New(a.broken)) })
 			return

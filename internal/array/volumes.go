@@ -4,8 +4,6 @@ import (
 	"fmt"
 
 	"github.com/arraysim/arraysim/internal/array/directory"
-	"github.com/arraysim/arraysim/internal/array/extent"
-	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -53,7 +51,7 @@ func (a *Array) CreateVolume(spec VolumeSpec, done func(*Volume, error)) {
 				p.space.Entitle(v.m.Tenant(), 0)
 				v.m.Remove()
 				p.volumes--
-				a.forgetVolume(v)
+				a.forgetVolume(&v.poolVolume)
 				done(nil, directory.Doubtful(err, again))
 			})
 			return
@@ -84,19 +82,6 @@ func (a *Array) checkSize(p *Pool, spec *VolumeSpec, had int64) error {
 	return nil
 }
 
-func (a *Array) addVolume(spec VolumeSpec, p *Pool) *Volume {
-	v := &Volume{a: a, id: spec.ID, pool: p, spec: spec, lockWait: ticket.Queue{Of: ticket.Lock},
-		size: spec.Sectors, limit: spec.Sectors,
-		cached: a.cache.AddOwner(spec.ID, p.part.Partition)}
-	v.m = a.arena.NewMap(extent.Config{Space: p.space, Volume: spec.ID, Sectors: spec.Sectors, Thick: !spec.Thin, Drop: p.dropSectors})
-	for len(a.vols) <= int(spec.ID) {
-		a.vols = append(a.vols, nil)
-	}
-	a.vols[spec.ID] = v
-	p.volumes++
-	return v
-}
-
 // DeleteVolume removes a volume; its space comes back in the background. Requests that wait end Gone or Cancelled first.
 // Until the deletion is durable requests end Resources, for on an error the volume goes on as it was.
 func (a *Array) DeleteVolume(v *Volume, done func(error)) {
@@ -113,7 +98,7 @@ func (a *Array) DeleteVolume(v *Volume, done func(error)) {
 		return
 	}
 	v.ending = true
-	unfold := a.foldOffloads(v) // before the deletion can be durable: what is counted by pool never gets less
+	unfold := a.foldOffloads(&v.poolVolume) // before the deletion can be durable: what is counted by pool never gets less
 	a.objects.RemoveVolume(v.id, func(err error) {
 		if err != nil {
 			a.objects.MustTakeBack(func(again error) {
