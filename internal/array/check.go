@@ -47,9 +47,6 @@ func (a *Array) checkHealth(r *Report) {
 	if n := a.recovery.BadPages; n > 0 {
 		r.add("cache: %d page descriptors were damaged beyond repair when the array started: what they described is lost, and sectors may hold what they held before", n)
 	}
-	for _, p := range a.recovery.Damaged {
-		r.add("%s", p)
-	}
 	if a.broken != "" {
 		r.add("array: changes are refused: %s", a.broken)
 	}
@@ -98,3 +95,31 @@ func (a *Array) checkPool(r *Report, p *Pool) {
 }
 
 func (a *Array) checkCache(r *Report, verify bool) { r.Pages += a.cache.Check(a.names(r), verify) }
+
+// nameBad adds the bad sectors to a report: where they lie, and who has them.
+func (a *Array) nameBad(r *Report) {
+	r.BadSectors = a.back.Bad.Len()
+	if r.BadSectors == 0 {
+		return
+	}
+	list := a.back.Bad.List()
+	const shown = 20
+	for _, b := range list[:min(len(list), shown)] {
+		p := a.byID(b.Pool)
+		if p == nil {
+			continue
+		}
+		md, off, _ := p.space.Locate(b.Phys)
+		who := "nobody"
+		for _, v := range a.Volumes() {
+			if lba, ok := v.lbaOf(b.Phys); v.pool == p && ok {
+				who = fmt.Sprintf("volume %s, sector %d", v.spec.Name, lba)
+				break
+			}
+		}
+		r.add("data: pool %s, mdisk %s, byte %d (%s): the checksum is wrong; reading it is a medium error until it is written again", p.name, p.mdisks[md].Name(), off, who)
+	}
+	if n := len(list) - shown; n > 0 {
+		r.add("data: %d more sectors have a wrong checksum", n)
+	}
+}

@@ -213,9 +213,9 @@ func TestCheckpointSparesRevivedKeys(t *testing.T) {
 	data := bytes.Repeat([]byte{7}, 4096)
 	u := submit(&block.Request{Op: block.OpUnmap, Ranges: []block.Range{rng(0, 4<<30/512)}})
 	q := submit(&block.Request{Op: block.OpWrite, Range: rng(0, 8), Data: [][]byte{data}})
-	n := r.a.ckpt.count
+	n := r.a.ckpt.Count()
 	r.a.checkpoint(true)
-	for r.a.ckpt.count == n && r.clock.Step() {
+	for r.a.ckpt.Count() == n && r.clock.Step() {
 	}
 	mustOK(t, u.Status)
 	mustOK(t, q.Status)

@@ -10,7 +10,7 @@ func (o *op) ask(n uint64, head bool) admission.Verdict {
 	c := &o.claim
 	c.Writer, c.Pool, c.Owner, c.Origin, c.Host = o, o.v.pool.part, &o.v.turns, o.origin, o.host
 	c.Pages, c.Sectors = o.piecePagesOf(n), n
-	return o.a.gate.Admit(c, head)
+	return o.e.gate.Admit(c, head)
 }
 
 // Claim returns what the op asks the cache for.

@@ -14,7 +14,7 @@ import (
 // when there cannot be as many as needed any more.
 func (v *Volume) dirtyHits(start, n uint64, needed int) int {
 	hits := 0
-	c := v.a.cache
+	c := v.set.cache
 	v.m.Walk(block.Range{Start: start, Count: n}, func(r extent.Run) bool {
 		if r.State != block.Data || !v.private(r.Phys) {
 			return true
@@ -31,9 +31,6 @@ func (v *Volume) dirtyHits(start, n uint64, needed int) int {
 	})
 	return hits
 }
-
-// private tells whether a write may replace the grain of a physical sector in place.
-func (v *Volume) private(phys uint64) bool { return v.pool.space.Refs(phys>>windowShift) == 1 }
 
 // commitScratch is what a commit works with, reused.
 type commitScratch struct {
@@ -54,29 +51,29 @@ type commitWindow struct {
 // commit makes n sectors from o.cur on durable against the death of the process:
 // it places them, fills pages, writes the log record, and only then changes map and index.
 // Preconditions: admit.
-func (a *Array) commit(o *op, n uint64) block.Status {
-	v, sc := o.v, &a.scratch
+func (e *engine) commit(o *op, n uint64) block.Status {
+	v, sc := o.v, &e.scratch
 	v.cached.Meter()
 	v.pool.part.Meter()
 	edits, s := o.placeWindows(n)
 	if s != block.OK {
 		return s
 	}
-	room, ok := a.log.Claim(edits)
+	room, ok := e.log.Claim(edits)
 	if !ok {
 		v.unplace(sc.nw)
 		return block.Resources
 	}
 	o.fillPages(room.Next(), edits > 0)
-	a.edits = a.edits[:0]
+	e.edits = e.edits[:0]
 	for i := range sc.nw {
 		if w := &sc.windows[i]; w.edit {
-			a.edits = append(a.edits, nvlog.Edit{Volume: v.id, State: block.Data,
+			e.edits = append(e.edits, nvlog.Edit{Volume: v.id, State: block.Data,
 				Range: block.Range{Start: w.index<<windowShift + w.first, Count: w.n}, Phys: w.phys + w.first})
 		}
 	}
-	if _, ok := room.Append(a.edits, sc.np); !ok {
-		a.breakDown("internal error: a write has lost its room in the log")
+	if _, ok := room.Append(e.edits, sc.np); !ok {
+		e.breakDown("internal error: a write has lost its room in the log")
 		return block.Hardware
 	}
 	for i := range sc.nw {
@@ -88,7 +85,6 @@ func (a *Array) commit(o *op, n uint64) block.Status {
 	if edits > 0 {
 		v.account()
 	}
-	v.gen++
 	o.claim.Committed()
 	return block.OK
 }
@@ -96,7 +92,7 @@ func (a *Array) commit(o *op, n uint64) block.Status {
 // placeWindows finds where each window of a commit goes, and returns how many of them the map does
 // not have yet. On an error nothing is allocated.
 func (o *op) placeWindows(n uint64) (edits int, s block.Status) {
-	v, sc := o.v, &o.a.scratch
+	v, sc := o.v, &o.e.scratch
 	sc.nw = 0
 	for at := o.cur; at < o.cur+n; {
 		w := &sc.windows[sc.nw]
@@ -118,8 +114,8 @@ func (o *op) placeWindows(n uint64) (edits int, s block.Status) {
 // fillPages fills pages of NVRAM for the windows of a commit, with the number of its record. edited: the
 // record changes the map, too, which may drop pages.
 func (o *op) fillPages(seq uint64, edited bool) {
-	a, v := o.a, o.v
-	c, sc := a.cache, &a.scratch
+	e, v := o.e, o.v
+	c, sc := e.cache, &e.scratch
 	sc.np = 0
 	for i := range sc.nw {
 		w := &sc.windows[i]
@@ -137,11 +133,11 @@ func (o *op) fillPages(seq uint64, edited bool) {
 				}
 			}
 			pg.Written = uint8((1<<k - 1) << in)
-			if a.payload {
+			if e.payload {
 				o.src.copyTo(c.NV.Write(pg.Page, in, k))
 			}
 			pg.Mask, pg.Origins = c.Compose(pg.Page, old, in, k, o.origin)
-			if a.payload {
+			if e.payload {
 				c.NV.Describe(pg.Page).Seal(seq, pg.Key, v.id, pg.Mask, pg.Origins)
 			}
 			s += uint64(k)
@@ -152,7 +148,7 @@ func (o *op) fillPages(seq uint64, edited bool) {
 
 // installPages puts the pages of a commit into the cache.
 func (o *op) installPages() {
-	a, c, sc := o.a, o.a.cache, &o.a.scratch
+	e, c, sc := o.e, o.e.cache, &o.e.scratch
 	w := wcache.Write{Owner: o.v.cached, Origin: o.origin, Host: o.host, Way: o.claim.Way}
 	c.TouchTaken(sc.np)
 	for i := range sc.np {
@@ -161,11 +157,11 @@ func (o *op) installPages() {
 			pg.Old = c.Lookup(pg.Key)
 		}
 		if o.claim.Through() {
-			a.through[pg.Page] = o
+			e.settling.pages[pg.Page] = o
 			o.unsettled++
 		}
-		if a.back.Bad.Len() > 0 {
-			a.back.Bad.Forget(pg.Key, pg.Written)
+		if e.back.Bad.Len() > 0 {
+			e.back.Bad.Forget(pg.Key, pg.Written)
 		}
 		c.Install(&w, pg)
 	}
@@ -173,8 +169,8 @@ func (o *op) installPages() {
 
 // unplace gives back what the first n windows of a commit that cannot be finished have allocated.
 func (v *Volume) unplace(n int) {
-	for i := range v.a.scratch.windows[:n] {
-		if w := &v.a.scratch.windows[i]; w.fresh {
+	for i := range v.e.scratch.windows[:n] {
+		if w := &v.e.scratch.windows[i]; w.fresh {
 			v.pool.space.Free(w.phys >> windowShift)
 		}
 	}
@@ -190,11 +186,11 @@ func (v *Volume) target(w *commitWindow) block.Status {
 	}
 	g, ok := v.m.Allocate(w.index)
 	entitled := !ok && v.m.Entitled(w.index)
-	if entitled && v.a.arena.GiveUp(v.pool.space) {
-		v.a.gaveRoom() // grains that were shared may be overwritten in place now
+	if entitled && v.e.arena.GiveUp(v.pool.space) {
+		v.e.gaveRoom() // grains that were shared may be overwritten in place now
 		return v.target(w)
 	}
-	v.a.scratch.wait = entitled && v.pool.space.Leaving() > 0
+	v.e.scratch.wait = entitled && v.pool.space.Leaving() > 0
 	if !ok && v.pool.space.AnyDown() {
 		return block.Offline
 	}

@@ -143,7 +143,7 @@ func (s *swarm) restart() {
 		s.t.Fatal(err)
 	}
 	s.a = a
-	a.ckpt.step = 1
+	a.ckpt.StepNodes = 1
 	// Conservation holds at every event, not only now and then.
 	a.afterStep = func() {
 		var r Report

@@ -8,13 +8,10 @@ import (
 	"github.com/arraysim/arraysim/internal/metrics"
 )
 
-// Emit emits the counters of the lower layer. It costs a few hundred nanoseconds a
-// volume.
-func (a *Array) Emit(e metrics.Emitter) {
+// emit emits the counters of pools, mdisks and volumes. It costs a few hundred nanoseconds a volume.
+func (set *poolSet) emit(e metrics.Emitter) {
 	const page = pageBytes
-	e.Value(metrics.CacheSize, float64(a.cache.Room().Limit())*page)
-	e.Value(metrics.UptimeSeconds, float64(a.exec.Now()-a.started)/1e9)
-	for _, p := range a.Pools() {
+	for _, p := range set.Pools() {
 		e.Value(metrics.CacheLimit, float64(p.part.Limit())*page, p.name)
 		e.Value(metrics.CacheUsed, float64(p.part.Room.Used())*page, p.name)
 		e.Value(metrics.CacheUsedSeconds, p.part.UsedSeconds(), p.name)
@@ -43,15 +40,15 @@ func (a *Array) Emit(e metrics.Emitter) {
 			d.Emit(e, p.name)
 		}
 	}
-	for _, v := range a.vols {
+	for _, v := range set.vols {
 		if v != nil && !v.replaced && !v.making {
 			v.emit(e)
 		}
 	}
-	a.emitOffloads(e)
+	set.emitOffloads(e)
 }
 
-func (v *Volume) emit(e metrics.Emitter) {
+func (v *poolVolume) emit(e metrics.Emitter) {
 	for o := range block.NumOrigins {
 		f, _ := v.cached.Flow(o)
 		// Origins that never occurred are left out, but for the two that everybody looks for.
@@ -91,14 +88,14 @@ func (v *Volume) emit(e metrics.Emitter) {
 	}
 }
 
-func (a *Array) emitOffloads(e metrics.Emitter) {
+func (set *poolSet) emitOffloads(e metrics.Emitter) {
 	type key struct {
 		prim, path int
 		src, dst   uint16
 	}
 	bytes := map[key]uint64{}
 	var order []key
-	a.rows.Each(rowOffload, func(r *nvlog.Row) {
+	set.rows.Each(rowOffload, func(r *nvlog.Row) {
 		prim, path := int(r.Head().Key()>>4), int(r.Head().Key()&15)
 		src, id := r.Head().Group(), r.Head().ID()
 		if prim >= len(primNames) || path >= len(pathNames) {
@@ -106,10 +103,10 @@ func (a *Array) emitOffloads(e metrics.Emitter) {
 		}
 		k := key{prim, path, src, 0}
 		switch {
-		case id >= rowsOfGone && int(id-rowsOfGone) < len(a.pools) && a.pools[id-rowsOfGone] != nil:
+		case id >= rowsOfGone && int(id-rowsOfGone) < len(set.pools) && set.pools[id-rowsOfGone] != nil:
 			k.dst = uint16(id - rowsOfGone)
-		case int(id) < len(a.vols) && a.vols[id] != nil && !a.vols[id].replaced:
-			v := a.vols[id]
+		case int(id) < len(set.vols) && set.vols[id] != nil && !set.vols[id].replaced:
+			v := set.vols[id]
 			e.Value(metrics.OffloadOperations, float64(r.Cells[0]), primNames[prim], v.spec.Name, pathNames[path], "good")
 			k.dst = v.pool.id
 		default:
@@ -121,8 +118,8 @@ func (a *Array) emitOffloads(e metrics.Emitter) {
 		bytes[k] += r.Cells[1]
 	})
 	for _, k := range order {
-		if int(k.src) < len(a.pools) && a.pools[k.src] != nil {
-			e.Value(metrics.OffloadBytes, float64(bytes[k]), primNames[k.prim], a.pools[k.src].name, a.pools[k.dst].name, pathNames[k.path])
+		if int(k.src) < len(set.pools) && set.pools[k.src] != nil {
+			e.Value(metrics.OffloadBytes, float64(bytes[k]), primNames[k.prim], set.pools[k.src].name, set.pools[k.dst].name, pathNames[k.path])
 		}
 	}
 }
@@ -140,18 +137,18 @@ type VolumeStats struct {
 }
 
 // Stats describes a volume now. Counting the entries walks the map.
-func (v *Volume) Stats() VolumeStats {
+func (v *poolVolume) Stats() VolumeStats {
 	st := v.Brief()
 	st.Entries = v.m.Entries(v.spec.Sectors)
 	return st
 }
 
 // Brief is Stats without the entries: its cost does not depend on the map.
-func (v *Volume) Brief() VolumeStats {
+func (v *poolVolume) Brief() VolumeStats {
 	s := v.m.SumsOf(v.spec.Sectors)
 	st := VolumeStats{Spec: v.spec, Mapped: uint64(s.Data) * block.SectorSize,
 		Zero: uint64(s.Zero) * block.SectorSize, Anchored: uint64(s.Anchored) * block.SectorSize,
-		Dirty: uint64(v.cached.Dirty()), MapBytes: v.a.MapBytes(), Exclusive: uint64(v.m.Tenant().Allocated()) * windowSectors * block.SectorSize}
+		Dirty: uint64(v.cached.Dirty()), MapBytes: v.set.mapBytes(), Exclusive: uint64(v.m.Tenant().Allocated()) * windowSectors * block.SectorSize}
 	st.Unmapped = v.spec.Sectors*block.SectorSize - st.Mapped - st.Zero - st.Anchored
 	for o := range block.NumOrigins {
 		if f, ever := v.cached.Flow(o); ever {
@@ -162,10 +159,10 @@ func (v *Volume) Brief() VolumeStats {
 	return st
 }
 
-// MapBytes returns the memory that the maps, details and space tables take.
-func (a *Array) MapBytes() uint64 {
-	n := a.arena.Bytes()
-	for _, p := range a.Pools() {
+// mapBytes returns the memory that the maps, details and space tables take.
+func (set *poolSet) mapBytes() uint64 {
+	n := set.arena.Bytes()
+	for _, p := range set.Pools() {
 		n += p.space.Bytes()
 	}
 	return n
@@ -206,9 +203,9 @@ func (p *Pool) Stats() PoolStats {
 
 // naa makes the NAA IEEE Registered Extended designator of a volume (SPC-5
 // 7.7.6.6.5) from the array's identity.
-func (a *Array) naa(vol uint32) [16]byte {
+func (set *poolSet) naa(vol uint32) [16]byte {
 	var n [16]byte
-	u := a.objects.UUID
+	u := set.uuid
 	// NAA 6, a locally administered company identifier, then the array and the volume.
 	copy(n[:4], []byte{0x60, 0xaa, 0x55, 0xa0 | byte(u>>60)})
 	for i := range 8 {
@@ -220,4 +217,4 @@ func (a *Array) naa(vol uint32) [16]byte {
 	return n
 }
 
-func (a *Array) serial(vol uint32) string { return fmt.Sprintf("%016x%08x", a.objects.UUID, vol) }
+func (set *poolSet) serial(vol uint32) string { return fmt.Sprintf("%016x%08x", set.uuid, vol) }

@@ -29,7 +29,10 @@
 // wall clock and no dependence on map iteration order here.
 package array
 
-import "github.com/arraysim/arraysim/internal/array/layout"
+import (
+	"github.com/arraysim/arraysim/internal/array/directory"
+	"github.com/arraysim/arraysim/internal/array/layout"
+)
 
 // The sizes by the names that this package has for them.
 const (
@@ -47,5 +50,25 @@ const (
 )
 
 type pageKey = layout.PageKey
+
+// What the directory keeps, by the names that users of this package have for it.
+type (
+	// PoolSpec describes a pool.
+	PoolSpec = directory.PoolSpec
+	// MdiskSpec describes a back-end disk.
+	MdiskSpec = directory.MdiskSpec
+	// VolumeSpec describes a volume.
+	VolumeSpec = directory.VolumeSpec
+)
+
+// MaxVolumeBytes is the size of the largest volume.
+const MaxVolumeBytes = directory.MaxVolumeBytes
+
+// Errors of object calls. Each is wrapped with the name that it is about.
+var (
+	ErrExists   = directory.ErrExists
+	ErrNotFound = directory.ErrNotFound
+	ErrInUse    = directory.ErrInUse
+)
 
 func keyOf(pool uint16, phys uint64) pageKey { return layout.KeyOf(pool, phys) }

@@ -80,7 +80,7 @@ func TestBatchesInDoubt(t *testing.T) {
 						mustOK(t, r.do(v, stamped(rng(i*2000, 3), i)))
 					}
 					s.fail = func(batch []block.KV) (bool, bool) {
-						if isObjects := string(batch[0].Key) == keyObjects; isObjects != objects {
+						if isObjects := string(batch[0].Key) == "o"; isObjects != objects {
 							return false, true
 						}
 						s.fail = nil

@@ -9,30 +9,9 @@ import (
 // commit them, so that each is atomic, but for a copy by reference of very many runs: see place.
 // Their cost depends on entries and never on bytes.
 
-// deallocState is the state that a deallocation leaves: a thick volume keeps its
-// space, so the most that it can do is to anchor.
-func (v *Volume) deallocState(anchor bool) block.State {
-	if anchor || !v.spec.Thin {
-		return block.Anchored
-	}
-	return block.Unmapped
-}
-
-// copyState is what a copy makes of a state: a thick volume has nothing unmapped, and on a thin one only
-// its hosts anchor anything.
-func (v *Volume) copyState(s block.State) block.State {
-	switch {
-	case s == block.Unmapped && !v.spec.Thin:
-		return block.Anchored
-	case s == block.Anchored && v.spec.Thin:
-		return block.Unmapped
-	}
-	return s
-}
-
 // edit carries out a WRITE SAME of zeros or an UNMAP, or lets it wait.
 func (o *op) edit() {
-	a, v, r := o.a, o.v, o.req
+	e, v, r := o.e, o.v, o.req
 	ranges := r.Ranges
 	state := block.Zero
 	prim := primWriteSame
@@ -40,8 +19,8 @@ func (o *op) edit() {
 		prim = primUnmap
 		state = v.deallocState(r.Flags&block.Anchor != 0)
 	} else {
-		a.one[0] = r.Range
-		ranges = a.one[:]
+		e.one[0] = r.Range
+		ranges = e.one[:]
 		if r.Flags&block.Deallocate != 0 {
 			state = v.deallocState(r.Flags&block.Anchor != 0)
 		}
@@ -57,7 +36,7 @@ func (o *op) edit() {
 		}
 	}
 	n := countRanges(ranges)
-	if !a.log.EverFits(n) {
+	if !e.log.EverFits(n) {
 		o.end(block.Unsupported)
 		return
 	}
@@ -65,21 +44,21 @@ func (o *op) edit() {
 		o.end(block.NoSpace)
 		return
 	}
-	room, ok := a.log.Claim(n)
+	room, ok := e.log.Claim(n)
 	if !ok {
 		o.waitForLog(n)
 		return
 	}
-	a.edits = a.edits[:0]
+	e.edits = e.edits[:0]
 	bytes := uint64(0)
 	for _, x := range ranges {
 		if x.Count == 0 {
 			continue
 		}
 		bytes += x.Bytes()
-		a.edits = append(a.edits, nvlog.Edit{Volume: v.id, State: state, Range: x})
+		e.edits = append(e.edits, nvlog.Edit{Volume: v.id, State: state, Range: x})
 	}
-	if !a.applyEdits(v, &room) {
+	if !e.applyEdits(v, &room) {
 		o.end(block.Hardware)
 		return
 	}
@@ -97,33 +76,23 @@ func countRanges(ranges []block.Range) (n int) {
 	return n
 }
 
-// applyEdits commits a.edits, all of v, in the records of a claim and carries them out. It returns false,
+// applyEdits commits e.edits, all of v, in the records of a claim and carries them out. It returns false,
 // having done nothing, when the claim is not theirs.
-func (a *Array) applyEdits(v *Volume, room *nvlog.Claim) bool {
-	if len(a.edits) == 0 {
+func (e *engine) applyEdits(v *Volume, room *nvlog.Claim) bool {
+	if len(e.edits) == 0 {
 		return true
 	}
-	for rest, ok := a.edits, true; len(rest) > 0; {
+	for rest, ok := e.edits, true; len(rest) > 0; {
 		if rest, ok = room.Append(rest, 0); !ok {
-			a.breakDown("internal error: a command has lost its room in the log")
+			e.breakDown("internal error: a command has lost its room in the log")
 			return false
 		}
 	}
-	for i := range a.edits {
-		v.apply(&a.edits[i])
+	for i := range e.edits {
+		v.apply(&e.edits[i])
 	}
-	a.edits = a.edits[:0]
+	e.edits = e.edits[:0]
 	v.account()
-	v.gen++
-	a.gaveRoom()
+	e.gaveRoom()
 	return true
-}
-
-// apply changes the map as an edit says; replay uses it, too.
-func (v *Volume) apply(e *nvlog.Edit) {
-	if e.State != block.Data {
-		v.m.SetState(e.Start, v.endOfMap(e.End(), e.State), e.State)
-		return
-	}
-	v.m.SetData(e.Range, e.Phys)
 }

@@ -15,21 +15,6 @@ const (
 	patience  = backend.Patience
 )
 
-func (p *Pool) tellHealth() {
-	for _, v := range p.a.Volumes() {
-		if v.pool == p {
-			v.tell(block.EventHealth)
-		}
-	}
-}
-
-// tellHealth tells all volumes that what all of them need got worse or better.
-func (a *Array) tellHealth() {
-	for _, v := range a.Volumes() {
-		v.tell(block.EventHealth)
-	}
-}
-
 // look asks each owner of something that many wait for whether it fails, and ends who has waited for
 // it too long.
 func (a *Array) look() {
@@ -37,7 +22,7 @@ func (a *Array) look() {
 	now := a.exec.Now()
 	trouble := a.lookCheckpoint(now)
 	trouble = a.lookFlush(now) || trouble
-	if a.gate.Waiters.N > 0 || a.back.WaitedFor() > 0 || !a.settling.Empty() {
+	if a.gate.Waiters.N > 0 || a.back.WaitedFor() > 0 || !a.settling.waiting.Empty() {
 		a.watch()
 	}
 	failing, absent := a.back.Look(now)
@@ -52,17 +37,17 @@ func (a *Array) look() {
 // lookCheckpoint ends who waits for a checkpoint to make room in the log. It reports whether there is
 // something wrong with checkpoints.
 func (a *Array) lookCheckpoint(now int64) bool {
-	trouble := a.ckpt.since != 0
+	trouble := a.ckpt.Since() != 0
 	if a.broken != "" { // nothing brings the log or the partitions room any more
 		trouble = true
 		for _, p := range a.Pools() {
-			p.endWaiting(block.Hardware, now)
+			a.endWaiting(p, block.Hardware, now)
 		}
 		a.endLogWaiters(block.Hardware)
 	}
-	if since := a.ckpt.since; since != 0 {
+	if since := a.ckpt.Since(); since != 0 {
 		if now-since >= patience {
-			a.checkpointIsLate()
+			a.ckpt.Late()
 			a.endAll(block.NoSpace, now)
 		}
 		a.watch()
@@ -87,7 +72,7 @@ func (a *Array) lookFlush(now int64) bool {
 // endAll ends all who have waited too long.
 func (a *Array) endAll(s block.Status, now int64) {
 	for _, p := range a.Pools() {
-		p.endWaiters(s, now-patience)
+		a.endWaiters(p, s, now-patience)
 	}
 	a.endLogWaiters(s)
 }
@@ -105,11 +90,21 @@ func (a *Array) Health() (lines []string) {
 			}
 		}
 	}
-	if a.ckpt.since != 0 && now-a.ckpt.since >= patience {
+	if a.ckpt.Since() != 0 && now-a.ckpt.Since() >= patience {
 		lines = append(lines, "the checkpoint cannot be written; make room in the file system of the data folder")
 	}
 	if since := a.flusher.FailingSince(); since != 0 {
 		lines = append(lines, fmt.Sprintf("flushing NVRAM fails for %d s, and nothing goes to the mdisks meanwhile; mend the disk of the data folder, it is tried again", (now-since)/1_000_000_000))
 	}
 	return append(lines, a.troubles()...)
+}
+
+// breakDown stops all changes after an error of the log's surroundings: what was
+// acknowledged stays readable.
+func (a *Array) breakDown(why string) {
+	a.watch() // who waits for the log waits in vain
+	if a.broken == "" {
+		a.broken = why
+		a.tellHealth()
+	}
 }

@@ -20,10 +20,10 @@ func (a *Array) forgotten() (what string) {
 	if o := headOf(&a.wakes.log); o != nil && a.log.Fits(o.logEdits) {
 		return fmt.Sprintf("the log has room for %d edits", o.logEdits)
 	}
-	if !a.wakes.log.Empty() && !a.log.Starved() && !a.ckpt.running {
+	if !a.wakes.log.Empty() && !a.log.Starved() && !a.ckpt.Running() {
 		return "nobody asks for room in the log"
 	}
-	if c := &a.copies; !c.moves.Empty() && c.room(a.opt.Policy.CopyBytes) || !c.reads.Empty() && c.readRoom(a.opt.Policy.CopyReads) {
+	if c := &a.copies; !c.moves.Empty() && c.room() || !c.reads.Empty() && c.readRoom() {
 		return "the copy engine has room"
 	}
 	var pools []*admission.Pool
@@ -44,7 +44,7 @@ func TestNobodyIsForgotten(t *testing.T) {
 	for n := range 6 {
 		rnd := rand.New(rand.NewPCG(seed, uint64(n)))
 		r := newRig(t, Options{CacheBytes: 1 << 20, LogBytes: 64 << 10, Policy: randomPolicy(rnd)}, false)
-		r.a.ckpt.step = 1
+		r.a.ckpt.StepNodes = 1
 		pol := r.a.Policy()
 		pol.Budget = Budget{Percent: n % 2 * 25, HostPercent: n % 3 * 10, Pressure: true} // without pressure an offload may wait for ever
 		mustDo(t, r.a.SetPolicy(pol))

@@ -1,6 +1,14 @@
+// How an array comes to rest, and stops.
+
 package array
 
 import "errors"
+
+// lifetime is since when an array runs, and who waits for it to come to rest.
+type lifetime struct {
+	started int64
+	drained []func() // who waits for nothing to be dirty any more
+}
 
 // Drain destages everything that is dirty and calls done when nothing is.
 func (a *Array) Drain(done func()) {
@@ -39,9 +47,10 @@ func (a *Array) checkDrained() {
 // under way must have ended.
 func (a *Array) Stop(done func(error)) {
 	a.stopped = true
+	a.ckpt.Stop()
 	for a.arena.Collect(1 << 20) {
 	}
-	if a.ckpt.running || a.back.Syncing() || a.flusher.Running() {
+	if a.ckpt.Running() || a.back.Syncing() || a.flusher.Running() {
 		a.exec.At(a.exec.Now()+1_000_000, func() { a.Stop(done) })
 		return
 	}
@@ -55,8 +64,7 @@ func (a *Array) Stop(done func(error)) {
 		last(errors.New(a.broken))
 		return
 	}
-	a.beginCheckpoint()
-	a.lastCheckpoint(last)
+	a.ckpt.Last(last)
 }
 
 // afterBatches calls fn when the meta store has no batch under way: its end writes to NVRAM.
@@ -66,27 +74,4 @@ func (a *Array) afterBatches(fn func()) {
 		return
 	}
 	fn()
-}
-
-// lastCheckpoint commits the batches of the checkpoint that has begun, without a pause and without trying again.
-func (a *Array) lastCheckpoint(done func(error)) {
-	for !a.fillBatch(1 << 20) {
-	}
-	a.flusher.After(func(err error) {
-		if err != nil {
-			done(err)
-			return
-		}
-		a.meta.Commit(a.checkpointBatch, func(err error) {
-			if err != nil {
-				done(err)
-				return
-			}
-			if a.batchDone(); a.ckpt.running {
-				a.lastCheckpoint(done)
-				return
-			}
-			done(nil)
-		})
-	})
 }

@@ -22,47 +22,55 @@ type mdisk struct {
 	redo   []uint32       // while it redoes: the pages that are written again
 }
 
+// requestHooks are what the mdisks tell of the requests' reads.
+type requestHooks struct {
+	Read, Abandoned func(*backend.Op)
+	Unwanted        func(*backend.Op) bool
+	Overdue         func(p *Pool, s block.Status)
+	Watch           func()
+}
+
 // openBackend makes the back end, without mdisks.
-func (a *Array) openBackend() {
-	a.back = backend.New(a.exec, a.rows, backend.Hooks{
-		Read:      a.readDone,
-		Abandoned: a.readAbandoned,
-		Unwanted:  func(x *backend.Op) bool { return x.Ctx.(*reading).unwanted() },
-		Written:   a.destageDone,
-		Turned:    func(d *backend.Mdisk) { a.mdisk(d).pool.tellHealth() },
-		Overdue:   func(d *backend.Mdisk, s block.Status) { a.mdisk(d).pool.endWaiters(s, a.exec.Now()-patience) },
-		Watch:     a.watch,
-		Synced:    func() { a.cache.EndSync() },
-		Lost:      a.lost,
-		Rewrite:   a.toRewrite,
-		Rewritten: a.rewritten,
-		Step:      a.endStep,
+func (set *poolSet) openBackend(h requestHooks) {
+	set.back = backend.New(set.exec, set.rows, backend.Hooks{
+		Read:      h.Read,
+		Abandoned: h.Abandoned,
+		Unwanted:  h.Unwanted,
+		Written:   set.destageDone,
+		Turned:    func(d *backend.Mdisk) { set.mdisk(d).pool.tellHealth() },
+		Overdue:   func(d *backend.Mdisk, s block.Status) { h.Overdue(set.mdisk(d).pool, s) },
+		Watch:     h.Watch,
+		Synced:    func() { set.cache.EndSync() },
+		Lost:      set.lost,
+		Rewrite:   set.toRewrite,
+		Rewritten: set.rewritten,
+		Step:      set.up.Step,
 	})
 }
 
 // mdisk returns what the array has for an attached mdisk.
-func (a *Array) mdisk(d *backend.Mdisk) *mdisk { return a.pools[d.Pool()].mdisks[d.Number()] }
+func (set *poolSet) mdisk(d *backend.Mdisk) *mdisk { return set.pools[d.Pool()].mdisks[d.Number()] }
 
 // lost takes the pages out of a sync that it has failed to make durable.
-func (a *Array) lost(b *backend.Mdisk) {
-	d := a.mdisk(b)
+func (set *poolSet) lost(b *backend.Mdisk) {
+	d := set.mdisk(b)
 	d.redo = d.pool.part.Lost(b.Number())
 	d.pool.part.Hold(b.Number(), true)
 }
 
 // toRewrite returns what a redo of an mdisk writes: all pages that are written and not synced.
-func (a *Array) toRewrite(b *backend.Mdisk) ([]backend.Rewrite, bool) {
-	d := a.mdisk(b)
+func (set *poolSet) toRewrite(b *backend.Mdisk) ([]backend.Rewrite, bool) {
+	d := set.mdisk(b)
 	if d.pool.part.InFlight(b.Number()) > 0 { // what is on its way has to be written again, too
 		return nil, false
 	}
 	d.redo = d.pool.part.Rewrite(b.Number(), d.redo)
-	return a.newestOf(d.pool, d.redo), true
+	return set.newestOf(d.pool, d.redo), true
 }
 
 // newestOf sorts out what each page has to write: what no newer one of its address has.
-func (a *Array) newestOf(p *Pool, pages []uint32) []backend.Rewrite {
-	c := a.cache
+func (set *poolSet) newestOf(p *Pool, pages []uint32) []backend.Rewrite {
+	c := set.cache
 	var todo []backend.Rewrite
 	slices.SortFunc(pages, func(x, y uint32) int {
 		return cmp.Compare(c.NV.Descriptor(y).Seq(), c.NV.Descriptor(x).Seq())
@@ -74,7 +82,7 @@ func (a *Array) newestOf(p *Pool, pages []uint32) []backend.Rewrite {
 		if left := mask &^ covered[k]; left != 0 {
 			w := backend.Rewrite{Mask: left}
 			_, w.Off, _ = p.space.Locate(k.Phys())
-			if a.payload {
+			if set.payload {
 				w.Data = c.NV.Page(i)
 				for s := range w.Sums {
 					w.Sums[s] = c.NV.Descriptor(i).Sum(s)
@@ -88,10 +96,10 @@ func (a *Array) newestOf(p *Pool, pages []uint32) []backend.Rewrite {
 }
 
 // rewritten lets the pages go that a redo has written: they are on the back end for good.
-func (a *Array) rewritten(b *backend.Mdisk) {
-	d := a.mdisk(b)
+func (set *poolSet) rewritten(b *backend.Mdisk) {
+	d := set.mdisk(b)
 	d.pool.part.Hold(b.Number(), false)
-	a.cache.Retire(d.redo)
+	set.cache.Retire(d.redo)
 	d.redo = nil
 	d.pool.part.Kick()
 }

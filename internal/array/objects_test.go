@@ -38,7 +38,7 @@ func (r *powerRig) ends(call func(done func(error))) error {
 
 // offloads returns what was counted of the offloads to a volume.
 func (v *Volume) offloads() (cells [2]uint64) {
-	v.a.rows.Each(rowOffload, func(r *nvlog.Row) {
+	v.set.rows.Each(rowOffload, func(r *nvlog.Row) {
 		if r.Head().ID() == v.id {
 			cells[0] += r.Cells[0]
 			cells[1] += r.Cells[1]

@@ -15,14 +15,14 @@ import (
 type Flow = wcache.Flow
 
 // Flow fills the flows of all origins.
-func (v *Volume) Flow(to *[block.NumOrigins]Flow) {
+func (v *poolVolume) Flow(to *[block.NumOrigins]Flow) {
 	for o := range block.NumOrigins {
 		to[o], _ = v.cached.Flow(o)
 	}
 }
 
 // DirtySeconds is the integral of the volume's dirty bytes over time, in byte seconds.
-func (v *Volume) DirtySeconds() float64 { return v.cached.DirtySeconds() }
+func (v *poolVolume) DirtySeconds() float64 { return v.cached.DirtySeconds() }
 
 // Fullness is what the pool holds of the write cache and its cap, in bytes.
 func (p *Pool) Fullness() (used, limit int64) {
@@ -56,10 +56,10 @@ func (p *Pool) Throttled() int64 {
 // scenario's volumes have contents before its clock starts. It needs a store that keeps no payload:
 // on another it would show what earlier volumes left on the mdisks. The range covers whole
 // windows of 64 KiB; the call is synchronous, and no log record tells of it.
-func (v *Volume) Import(r block.Range) error {
-	a := v.a
+func (v *poolVolume) Import(r block.Range) error {
+	set := v.set
 	switch {
-	case a.payload:
+	case set.payload:
 		return errors.New("import: this store keeps contents, and these would be somebody else's; write them instead")
 	case !r.Within(v.spec.Sectors) || r.Start%windowSectors != 0 || r.Count%windowSectors != 0:
 		return fmt.Errorf("import: %v of volume %q is not whole windows of 64 KiB inside of it", r, v.spec.Name)

@@ -25,8 +25,8 @@ var (
 )
 
 // countOffload books an offload that covered so many bytes of v, with data from src.
-func (v *Volume) countOffload(prim, path int, src *Pool, bytes uint64) {
-	r := v.a.rows.Get(nvlog.HeadOf(rowOffload, uint8(prim<<4|path), src.id, v.id))
+func (v *poolVolume) countOffload(prim, path int, src *Pool, bytes uint64) {
+	r := v.set.rows.Get(nvlog.HeadOf(rowOffload, uint8(prim<<4|path), src.id, v.id))
 	r.Cells[0]++
 	r.Cells[1] += bytes
 }

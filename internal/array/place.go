@@ -13,14 +13,15 @@ import (
 // ref is a point-in-time reference to ranges of a volume.
 type ref struct {
 	*extent.Ref
+	e    *engine
 	pool *Pool
 }
 
 // Release gives the references back.
 func (r *ref) Release() {
 	r.Ref.Release()
-	r.pool.a.gaveRoom()
-	r.pool.a.endStep()
+	r.e.gaveRoom()
+	r.e.endStep()
 }
 
 // place makes a range what a Ref holds: a map edit inside one pool, a copy through
@@ -29,10 +30,10 @@ func (r *ref) Release() {
 // A map edit of up to nvlog.MaxEdits runs is atomic. One of more is done in parts of that many, each
 // atomic; others have their turn between two parts, as SPC-4 allows of EXTENDED COPY.
 func (o *op) place() {
-	a, v, r := o.a, o.v, o.req
+	e, v, r := o.e, o.v, o.req
 	h, ok := r.Ref.(*ref)
 	switch {
-	case !ok || h.pool.a != a:
+	case !ok || h.pool.set != e.set:
 		o.end(block.Unsupported)
 		return
 	case r.RefOffset+r.Range.Count > h.Sectors():
@@ -58,11 +59,11 @@ func (o *op) place() {
 // the space for another one, and what nothing but the copy keeps, which counts as free, takes space again.
 // Where there is none, the data moves.
 func (o *op) placeEdits(h *ref) {
-	a, v, r := o.a, o.v, o.req
-	a.edits = a.edits[:0]
+	e, v, r := o.e, o.v, o.req
+	e.edits = e.edits[:0]
 	from, to, shared, last, kept := o.started, o.started, int64(0), alloc.NoGrain, false
 	h.Runs(r.RefOffset+from, r.Range.Count-from, func(x extent.Run) bool {
-		if len(a.edits) == nvlog.MaxEdits {
+		if len(e.edits) == nvlog.MaxEdits {
 			return false
 		}
 		if x.State == block.Data {
@@ -74,25 +75,25 @@ func (o *op) placeEdits(h *ref) {
 				last = g
 			}
 		}
-		a.edits = append(a.edits, nvlog.Edit{Volume: v.id, State: v.copyState(x.State),
+		e.edits = append(e.edits, nvlog.Edit{Volume: v.id, State: v.copyState(x.State),
 			Range: block.Range{Start: r.Range.Start + from + x.Start, Count: x.Count}, Phys: x.Phys})
 		to = from + x.Start + x.Count
 		return true
 	})
-	room, ok := a.log.Claim(len(a.edits))
+	room, ok := e.log.Claim(len(e.edits))
 	switch {
 	case !ok:
-		o.waitForLog(len(a.edits))
+		o.waitForLog(len(e.edits))
 		return
 	case (shared > 0 || kept) && !v.pool.has(shared):
 		o.placeData(h)
 		return
-	case !a.applyEdits(v, &room):
+	case !e.applyEdits(v, &room):
 		o.end(block.Hardware)
 		return
 	}
 	if o.started = to; to < r.Range.Count {
-		a.yield(o)
+		e.yield(o)
 		return
 	}
 	v.countOffload(primOf(o.origin), pathMetadata, h.pool, r.Range.Bytes())

@@ -12,7 +12,7 @@ import (
 
 // reading is a read on its way: how many back-end operations it waits for.
 type reading struct {
-	a      *Array
+	e      *engine
 	req    *block.Request
 	done   func(block.Status) // of an internal read
 	v      *Volume
@@ -35,14 +35,14 @@ type reading struct {
 
 const noSector = 1<<64 - 1
 
-func (a *Array) newReading(v *Volume) *reading {
-	r := a.freeReading
+func (e *engine) newReading(v *Volume) *reading {
+	r := e.freeReading
 	if r == nil {
 		r = &reading{}
 	} else {
-		a.freeReading = r.next
+		e.freeReading = r.next
 	}
-	*r = reading{a: a, v: v, left: 1, bad: noSector, lost: noSector}
+	*r = reading{e: e, v: v, left: 1, bad: noSector, lost: noSector}
 	return r
 }
 
@@ -52,9 +52,12 @@ func (r *reading) unwanted() bool {
 	return r.cancelled || o != nil && (o.state == unwanted || o.parent != nil && o.parent.status != block.OK)
 }
 
+// isUnwanted is unwanted of the reading that an operation is a part of.
+func isUnwanted(x *backend.Op) bool { return x.Ctx.(*reading).unwanted() }
+
 // startRead answers a host read.
-func (a *Array) startRead(v *Volume, req *block.Request) {
-	r := a.newReading(v)
+func (e *engine) startRead(v *Volume, req *block.Request) {
+	r := e.newReading(v)
 	r.req, r.tell, r.reason = req, req, block.ReasonStage
 	req.Priv = r
 	dst := cursor{vec: req.Data}
@@ -63,9 +66,9 @@ func (a *Array) startRead(v *Volume, req *block.Request) {
 }
 
 // readInto reads the range of an op's request for the array itself and calls done, perhaps at once.
-func (a *Array) readInto(o *op, buf []byte, done func(block.Status)) {
+func (e *engine) readInto(o *op, buf []byte, done func(block.Status)) {
 	v := o.v
-	r := a.newReading(v)
+	r := e.newReading(v)
 	r.done, r.reason, r.origin = done, block.ReasonRMW, block.OriginCAW
 	r.tell, r.op = o.req, o
 	dst := cursor{vec: [][]byte{buf}}
@@ -89,10 +92,10 @@ func (r *reading) volume(v *Volume, rg block.Range, dst *cursor) {
 
 // physical reads sectors [phys, phys+n): what is dirty from the cache, the rest from the mdisks.
 func (r *reading) physical(p *Pool, phys, n uint64, dst *cursor) {
-	a, c := r.a, r.a.cache
+	e, c := r.e, r.e.cache
 	end := phys + n
-	if a.back.Bad.Len() > 0 {
-		if first, bad := a.back.Bad.First(p.id, phys, n); bad {
+	if e.back.Bad.Len() > 0 {
+		if first, bad := e.back.Bad.First(p.id, phys, n); bad {
 			r.status = block.MediumRead
 			r.bad = min(r.bad, first+r.skew)
 			dst.zero(int(n) * block.SectorSize)
@@ -121,7 +124,7 @@ func (r *reading) physical(p *Pool, phys, n uint64, dst *cursor) {
 			holder := c.Holder(i, s)
 			if holder == wcache.NoPage {
 				r.backend(p, phys, 1, dst)
-			} else if a.payload {
+			} else if e.payload {
 				// As many sectors as the same page has in a row.
 				t := s + 1
 				for holder == i && t < in+k && mask>>t&1 != 0 {
@@ -139,7 +142,7 @@ func (r *reading) physical(p *Pool, phys, n uint64, dst *cursor) {
 
 // backend reads from the mdisks, one operation for what lies together on one.
 func (r *reading) backend(p *Pool, phys, n uint64, dst *cursor) {
-	a := r.a
+	e := r.e
 	r.pool = p
 	for n > 0 {
 		md, off, k := p.space.Locate(phys)
@@ -153,7 +156,7 @@ func (r *reading) backend(p *Pool, phys, n uint64, dst *cursor) {
 		}
 		p.space.Pin(phys, k)
 		x := p.mdisks[md].Op(false, off, k*block.SectorSize, r.reason)
-		if a.payload {
+		if e.payload {
 			x.IO.Vec = dst.take(x.IO.Vec, int(k)*block.SectorSize)
 		}
 		x.Bytes[r.origin] = uint32(k * block.SectorSize)
@@ -165,13 +168,13 @@ func (r *reading) backend(p *Pool, phys, n uint64, dst *cursor) {
 	}
 }
 
-func (a *Array) readDone(x *backend.Op) {
+func (e *engine) readDone(x *backend.Op) {
 	r := x.Ctx.(*reading)
-	a.lookAgain(x)
+	e.lookAgain(x)
 	if x.IO.Err != nil {
 		r.status = block.MediumRead
 		x.Mdisk().ReadFailed()
-		a.noteBad(r.pool, x) // while the grain is pinned: when it is freed, it leaves the list
+		e.set.noteBad(r.pool, x) // while the grain is pinned: when it is freed, it leaves the list
 		r.locate(x)
 	}
 	r.pool.unpinRead(x)
@@ -179,7 +182,7 @@ func (a *Array) readDone(x *backend.Op) {
 }
 
 // readAbandoned ends a read that nobody waits for any longer, because its mdisk is silent.
-func (a *Array) readAbandoned(x *backend.Op) {
+func (e *engine) readAbandoned(x *backend.Op) {
 	r := x.Ctx.(*reading)
 	r.pool.unpinRead(x)
 	r.status = block.Hardware
@@ -191,36 +194,36 @@ func (p *Pool) unpinRead(x *backend.Op) { p.space.Unpin(x.Phys, x.IO.N/block.Sec
 
 // locate notes where a transfer failed.
 func (r *reading) locate(x *backend.Op) {
-	var e *block.ChecksumError
-	if !errors.As(x.IO.Err, &e) || len(e.Sectors) == 0 {
+	var sum *block.ChecksumError
+	if !errors.As(x.IO.Err, &sum) || len(sum.Sectors) == 0 {
 		r.lost = min(r.lost, x.Phys+x.Tag)
 		return
 	}
-	first := slices.Min(e.Sectors) - x.IO.Off/block.SectorSize
+	first := slices.Min(sum.Sectors) - x.IO.Off/block.SectorSize
 	r.bad = min(r.bad, x.Phys+first+x.Tag)
 }
 
 // lookAgain answers those sectors of a read with wrong checksums that were written while it was on its way: such a read may find
 // data without its checksum. What is in the cache is taken from there; the rest, which may have been destaged meanwhile, is
 // read again. What is wrong for good stays in the error.
-func (a *Array) lookAgain(x *backend.Op) {
-	var e *block.ChecksumError
-	if x.IO.Err == nil || !errors.As(x.IO.Err, &e) {
+func (e *engine) lookAgain(x *backend.Op) {
+	var sum *block.ChecksumError
+	if x.IO.Err == nil || !errors.As(x.IO.Err, &sum) {
 		return
 	}
 	r := x.Ctx.(*reading)
-	left := block.ChecksumError{Medium: e.Medium}
-	for i, sector := range e.Sectors {
+	left := block.ChecksumError{Medium: sum.Medium}
+	for i, sector := range sum.Sectors {
 		at := sector - x.IO.Off/block.SectorSize
 		dst := cursor{vec: x.IO.Vec}
 		dst.skip(int(at) * block.SectorSize)
-		switch data := a.cached(keyOf(r.pool.id, x.Phys+at), (x.Phys+at)%pageSectors); {
+		switch data := e.cached(keyOf(r.pool.id, x.Phys+at), (x.Phys+at)%pageSectors); {
 		case data != nil:
 			dst.copyFrom(data)
 		case x.Tries+1 < backend.ReadTries:
 			r.readSectorAgain(x, x.Phys+at, &dst)
 		default:
-			left.Sectors, left.Sums = append(left.Sectors, sector), append(left.Sums, e.Sums[i])
+			left.Sectors, left.Sums = append(left.Sectors, sector), append(left.Sums, sum.Sums[i])
 		}
 	}
 	x.IO.Err = nil
@@ -230,8 +233,8 @@ func (a *Array) lookAgain(x *backend.Op) {
 }
 
 // cached returns a dirty sector of a key, nil if the cache does not have it.
-func (a *Array) cached(k pageKey, sector uint64) []byte {
-	c := a.cache
+func (e *engine) cached(k pageKey, sector uint64) []byte {
+	c := e.cache
 	i := c.Lookup(k)
 	if i != wcache.NoPage {
 		i = c.Holder(i, sector)
@@ -259,7 +262,7 @@ func (r *reading) release() {
 	if r.left--; r.left > 0 {
 		return
 	}
-	a := r.a
+	e := r.e
 	r.v.ops--
 	done, s := r.done, r.status
 	if t := r.tell; t != nil && s == block.MediumRead && r.bad < r.lost {
@@ -267,10 +270,10 @@ func (r *reading) release() {
 	}
 	if r.req != nil {
 		r.req.Priv = nil
-		a.finish(r.req, s)
+		e.finish(r.req, s)
 	}
-	*r = reading{next: a.freeReading}
-	a.freeReading = r
+	*r = reading{next: e.freeReading}
+	e.freeReading = r
 	if done != nil {
 		done(s)
 	}

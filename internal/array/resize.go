@@ -3,8 +3,8 @@ package array
 import (
 	"errors"
 	"fmt"
-	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -18,12 +18,6 @@ import (
 //     before a volume can grow over what was cut, the log has it.
 //
 // Commands that were under way behind the smaller end end with OutOfRange at their next piece.
-
-// resize is a change of size that waits for one that is under way.
-type resize struct {
-	sectors uint64
-	done    func(error)
-}
 
 // Resize changes a volume's size; what is cut off is gone. On an error the volume has the size and the contents that
 // it had. Changes of one volume's size are made one after another.
@@ -88,8 +82,8 @@ func (a *Array) grow(v *Volume, spec VolumeSpec, room *nvlog.Claim, done func(er
 	// What the map was widened by behind the old end, and what an earlier shrink has cut off.
 	old, end := v.spec.Sectors, v.m.Span()
 	if old < end {
-		a.edits = append(a.edits[:0], nvlog.Edit{Volume: v.id, State: block.Unmapped, Range: block.Range{Start: old, Count: end - old}})
-		if _, ok := room.Append(a.edits, 0); !ok {
+		cut := []nvlog.Edit{{Volume: v.id, State: block.Unmapped, Range: block.Range{Start: old, Count: end - old}}}
+		if _, ok := room.Append(cut, 0); !ok {
 			a.breakDown("internal error: a change of a volume's size has lost its room in the log")
 			a.exec.Post(func() { done(errors.New(a.broken)) })
 			return
@@ -111,9 +105,9 @@ func (a *Array) grow(v *Volume, spec VolumeSpec, room *nvlog.Claim, done func(er
 			fail(err, nil)
 			return
 		}
-		a.changeObjects(a.setSpec(spec), func(err error) {
+		a.objects.SetVolume(spec, func(err error) {
 			if err != nil { // what is reserved for it may not be others' while a start could find it
-				a.mustTakeBack(func(again error) { fail(err, again) })
+				a.objects.MustTakeBack(func(again error) { fail(err, again) })
 				return
 			}
 			v.size, v.limit = spec.Sectors, spec.Sectors
@@ -127,9 +121,9 @@ func (a *Array) grow(v *Volume, spec VolumeSpec, room *nvlog.Claim, done func(er
 // shrink makes a volume smaller, or leaves it what it was.
 func (a *Array) shrink(v *Volume, spec VolumeSpec, done func(error)) {
 	v.limit = spec.Sectors
-	a.changeObjects(a.setSpec(spec), func(err error) {
+	a.objects.SetVolume(spec, func(err error) {
 		if err != nil {
-			a.mustTakeBack(func(again error) {
+			a.objects.MustTakeBack(func(again error) {
 				v.limit = v.spec.Sectors
 				done(v.notResized(spec, err, again))
 			})
@@ -154,18 +148,5 @@ func (v *Volume) notResized(spec VolumeSpec, err, again error) error {
 		return fmt.Errorf("volume %q keeps its size: %w", spec.Name, err)
 	}
 	return fmt.Errorf("volume %q has %d sectors until the array stops, and %d or %d from the next start on: %w",
-		spec.Name, v.spec.Sectors, v.spec.Sectors, spec.Sectors, doubtful(err, again))
-}
-
-// setSpec returns the change of the objects that gives a volume another description.
-func (a *Array) setSpec(spec VolumeSpec) func() (undo func()) {
-	return func() (undo func()) {
-		vols := slices.Clone(a.objects.Volumes)
-		for i := range vols {
-			if vols[i].ID == spec.ID {
-				vols[i] = spec
-			}
-		}
-		return swap(&a.objects.Volumes, vols)
-	}
+		spec.Name, v.spec.Sectors, v.spec.Sectors, spec.Sectors, directory.Doubtful(err, again))
 }

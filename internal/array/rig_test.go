@@ -1,10 +1,13 @@
 package array
 
 import (
+	"encoding/binary"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
 )
+
+var le = binary.LittleEndian
 
 // rigOver is a rig whose array is opened over what wrap makes of its store.
 func rigOver(t testing.TB, opt Options, wrap func(under block.Store) block.Store) *rig {

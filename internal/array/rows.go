@@ -32,44 +32,44 @@ func ownerOf(h nvlog.RowHead) uint64 {
 }
 
 // dropUnknown takes back the rows of volumes and mdisks that are not there any more.
-func (a *Array) dropUnknown() {
+func (set *poolSet) dropUnknown() {
 	mdisks := map[uint32]bool{}
-	for _, p := range a.Pools() {
+	for _, p := range set.Pools() {
 		for _, d := range p.mdisks {
 			mdisks[d.ID()] = true
 		}
 	}
-	for _, owner := range a.rows.Owners() {
+	for _, owner := range set.rows.Owners() {
 		id := uint32(owner)
 		switch {
-		case owner>>32 != 0 && mdisks[id], owner>>32 == 0 && int(id) < len(a.vols) && a.vols[id] != nil:
-		case owner>>32 == 0 && id >= rowsOfGone && int(id-rowsOfGone) < len(a.pools) && a.pools[id-rowsOfGone] != nil:
+		case owner>>32 != 0 && mdisks[id], owner>>32 == 0 && int(id) < len(set.vols) && set.vols[id] != nil:
+		case owner>>32 == 0 && id >= rowsOfGone && int(id-rowsOfGone) < len(set.pools) && set.pools[id-rowsOfGone] != nil:
 		default:
-			a.rows.Drop(owner, 0)
+			set.rows.Drop(owner, 0)
 		}
 	}
 }
 
 // retire forgets a deleted volume of which nothing is dirty any more and no grain is marked as a
 // home.
-func (a *Array) retire(v *Volume) {
-	a.rows.Drop(uint64(v.id), 0)
+func (set *poolSet) retire(v *poolVolume) {
+	set.rows.Drop(uint64(v.id), 0)
 	v.cached.ForgetRows()
 	v.m.Remove()
-	a.forgetVolume(v)
+	set.forgetVolume(v)
 }
 
 // foldOffloads adds the offloads to a volume that is being deleted to those to its pool's deleted
 // volumes, and returns what takes that back.
-func (a *Array) foldOffloads(v *Volume) (unfold func()) {
+func (set *poolSet) foldOffloads(v *poolVolume) (unfold func()) {
 	of := func(r *nvlog.Row, id uint32) *nvlog.Row {
-		return a.rows.Get(nvlog.HeadOf(rowOffload, r.Head().Key(), r.Head().Group(), id))
+		return set.rows.Get(nvlog.HeadOf(rowOffload, r.Head().Key(), r.Head().Group(), id))
 	}
 	gone := rowsOfGone + uint32(v.pool.id)
 	var folded []nvlog.Row
-	for _, h := range a.rows.Owned(uint64(v.id)) {
+	for _, h := range set.rows.Owned(uint64(v.id)) {
 		if h.Kind() == rowOffload {
-			folded = append(folded, *a.rows.Find(h))
+			folded = append(folded, *set.rows.Find(h))
 		}
 	}
 	for i := range folded {
@@ -77,7 +77,7 @@ func (a *Array) foldOffloads(v *Volume) (unfold func()) {
 		to.Cells[0] += folded[i].Cells[0]
 		to.Cells[1] += folded[i].Cells[1]
 	}
-	a.rows.Drop(uint64(v.id), rowOffload)
+	set.rows.Drop(uint64(v.id), rowOffload)
 	return func() {
 		for i := range folded {
 			of(&folded[i], v.id).Cells = folded[i].Cells
@@ -89,34 +89,34 @@ func (a *Array) foldOffloads(v *Volume) (unfold func()) {
 }
 
 // retireAll forgets the deleted volumes whose last dirty page and last home have gone.
-func (a *Array) retireAll() {
-	for _, v := range a.leaving {
-		if v.empty() && a.vols[v.id] == v {
-			a.retire(v)
+func (set *poolSet) retireAll() {
+	for _, v := range set.leaving {
+		if v.empty() && set.vols[v.id] == v {
+			set.retire(v)
 		}
 	}
-	clear(a.leaving)
-	a.leaving = a.leaving[:0]
+	clear(set.leaving)
+	set.leaving = set.leaving[:0]
 }
 
 // empty reports whether neither the cache nor the space of the pool knows the volume any more.
-func (v *Volume) empty() bool { return v.cached.Dirty() == 0 && v.m.Tenant().Marked == 0 }
+func (v *poolVolume) empty() bool { return v.cached.Dirty() == 0 && v.m.Tenant().Marked == 0 }
 
 // forget says that the deletion of the volume is durable: the last that goes of it takes it along.
-func (v *Volume) forget() {
+func (v *poolVolume) forget() {
 	v.forgotten = true
 	v.cached.Leave()
 }
 
 // forgetVolume takes a volume of which there is nothing left out of the array.
-func (a *Array) forgetVolume(v *Volume) {
-	a.cache.RemoveOwner(v.cached)
-	a.vols[v.id] = nil
+func (set *poolSet) forgetVolume(v *poolVolume) {
+	set.cache.RemoveOwner(v.cached)
+	set.vols[v.id] = nil
 }
 
 // left hears that a volume may be empty now.
-func (v *Volume) left() {
+func (v *poolVolume) left() {
 	if v.forgotten && v.empty() {
-		v.a.leaving = append(v.a.leaving, v)
+		v.set.leaving = append(v.set.leaving, v)
 	}
 }

@@ -179,8 +179,8 @@ func TestStuckWriteThrough(t *testing.T) {
 	if status := r.do(v, write(0, 512)); status != block.OK {
 		t.Errorf("a write ended %v afterwards", status)
 	}
-	if len(r.a.through) != 0 || !r.a.settling.Empty() || v.ops != 0 {
-		t.Errorf("%d pages and %d requests are waited for", len(r.a.through), v.ops)
+	if len(r.a.settling.pages) != 0 || !r.a.settling.waiting.Empty() || v.ops != 0 {
+		t.Errorf("%d pages and %d requests are waited for", len(r.a.settling.pages), v.ops)
 	}
 	r.check()
 }
@@ -346,7 +346,7 @@ func TestWaitersEndWhenTheArrayBreaksDown(t *testing.T) {
 	r := newRig(t, Options{}, false)
 	r.pool("p", PoolSpec{}, 64<<20)
 	v := r.volume("v", "p", 32<<20, true)
-	r.a.ckpt.running = true // and never ends
+	r.a.ckpt.Suspend() // and never ends
 	for room, ok := r.a.log.Claim(1); ok; room, ok = r.a.log.Claim(1) {
 		room.Append([]nvlog.Edit{{Volume: v.id}}, 0)
 	}

@@ -6,7 +6,7 @@ import (
 )
 
 // has reports whether so many grains are available, if need be after collecting garbage.
-func (p *Pool) has(grains int64) bool { return p.a.arena.MakeAvailable(p.space, grains) }
+func (p *Pool) has(grains int64) bool { return p.set.arena.MakeAvailable(p.space, grains) }
 
 // Space returns the pool's account in bytes: what is free, what is allocated, and what is reserved for
 // thick volumes and anchored ranges. Together they are its capacity. What background work and
@@ -17,7 +17,7 @@ func (p *Pool) Space() (free, allocated, reserved int64) {
 }
 
 // entitled returns the windows that the volume is promised space for.
-func (v *Volume) entitled() int64 {
+func (v *poolVolume) entitled() int64 {
 	switch {
 	case v.deleted:
 		return 0
@@ -29,12 +29,12 @@ func (v *Volume) entitled() int64 {
 
 // account renews what the volume is entitled to. Preconditions: none; it is called behind every
 // change of the map or of the size.
-func (v *Volume) account() { v.pool.space.Entitle(v.m.Tenant(), v.entitled()) }
+func (v *poolVolume) account() { v.pool.space.Entitle(v.m.Tenant(), v.entitled()) }
 
 // clipTail ends the map of a volume where the volume ends, before anything of it is counted. Behind the end it may have
 // what a shrink has cut off, of which no record tells, and what older versions anchored on thin volumes. A uniform
 // state that the map was widened by stays.
-func (v *Volume) clipTail() {
+func (v *poolVolume) clipTail() {
 	end, span := v.spec.Sectors, v.m.Span()
 	if end >= span {
 		return
@@ -51,18 +51,18 @@ func (v *Volume) clipTail() {
 
 // Garbage: see extent.Arena.Collect. It is collected a step at a time, between commands.
 
-func (a *Array) scheduleGarbage() {
-	if a.garbageQueued || !a.arena.HasGarbage() {
+func (set *poolSet) scheduleGarbage() {
+	if set.garbageQueued || !set.arena.HasGarbage() {
 		return
 	}
-	a.garbageQueued = true
-	a.exec.At(a.exec.Now(), a.garbageFn)
+	set.garbageQueued = true
+	set.exec.At(set.exec.Now(), set.garbageFn)
 }
 
-func (a *Array) runGarbage() {
-	a.garbageQueued = false
-	a.arena.Collect(extent.GarbageStep)
-	a.gaveRoom()
-	a.scheduleGarbage()
-	a.endStep()
+func (set *poolSet) runGarbage() {
+	set.garbageQueued = false
+	set.arena.Collect(extent.GarbageStep)
+	set.gate.Freed()
+	set.scheduleGarbage()
+	set.up.Step()
 }

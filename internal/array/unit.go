@@ -20,20 +20,20 @@ type destageUnit struct {
 	next   *destageUnit
 }
 
-func (a *Array) getUnit() *destageUnit {
-	u := a.freeUnit
+func (set *poolSet) getUnit() *destageUnit {
+	u := set.freeUnit
 	if u == nil {
 		return &destageUnit{}
 	}
-	a.freeUnit = u.next
+	set.freeUnit = u.next
 	u.Reset()
 	*u = destageUnit{Batch: u.Batch}
 	return u
 }
 
 // issue starts the operations of a unit, one for each run of sectors without a gap.
-func (a *Array) issue(u *destageUnit) {
-	c, p := a.cache, u.pool
+func (set *poolSet) issue(u *destageUnit) {
+	c, p := set.cache, u.pool
 	var x *backend.Op
 	end := ^uint64(0)       // sector where x ends
 	memFrom, memEnd := 0, 0 // the last buffer of x, in sectors of NVRAM
@@ -53,7 +53,7 @@ func (a *Array) issue(u *destageUnit) {
 			}
 			end += uint64(run)
 			x.IO.N += uint64(run) * block.SectorSize
-			if a.payload {
+			if set.payload {
 				from := int(i)*pageSectors + s
 				if len(x.IO.Vec) > 0 && from == memEnd { // neighbours in memory are one buffer
 					x.IO.Vec = x.IO.Vec[:len(x.IO.Vec)-1]
@@ -76,7 +76,7 @@ func (a *Array) issue(u *destageUnit) {
 		}
 	}
 	u.start(x)
-	a.unitDone(u)
+	set.unitDone(u)
 }
 
 // start starts an operation of the unit; nil is none.
@@ -89,18 +89,18 @@ func (u *destageUnit) start(x *backend.Op) {
 	u.d.Write(x)
 }
 
-func (a *Array) destageDone(x *backend.Op) {
+func (set *poolSet) destageDone(x *backend.Op) {
 	u := x.Ctx.(*destageUnit)
 	if x.IO.Err != nil {
 		u.failed, u.err = true, x.IO.Err
 	}
-	a.unitDone(u)
+	set.unitDone(u)
 }
 
 // unitDone books one operation; when the last of a unit is done, its pages are on
 // the back end and only wait for a sync. A unit that failed is sent again: its pages stay
 // as they are until it succeeds, and so does what waits for them.
-func (a *Array) unitDone(u *destageUnit) {
+func (set *poolSet) unitDone(u *destageUnit) {
 	if u.left--; u.left > 0 {
 		return
 	}
@@ -112,14 +112,14 @@ func (a *Array) unitDone(u *destageUnit) {
 			u.pool.part.Park(&u.Batch)
 			return
 		}
-		a.exec.At(a.exec.Now()+wait, func() {
-			a.issue(u)
-			a.endStep()
+		set.exec.At(set.exec.Now()+wait, func() {
+			set.issue(u)
+			set.up.Step()
 		})
 		return
 	}
 	u.d.Works()
-	a.cache.Destaged(&u.Batch)
-	u.next = a.freeUnit
-	a.freeUnit = u
+	set.cache.Destaged(&u.Batch)
+	u.next = set.freeUnit
+	set.freeUnit = u
 }

@@ -1,16 +1,18 @@
 package array
 
 import (
-	"github.com/arraysim/arraysim/internal/array/admission"
+	"github.com/arraysim/arraysim/internal/array/changelog"
 	"github.com/arraysim/arraysim/internal/array/extent"
-	"github.com/arraysim/arraysim/internal/array/ticket"
+	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// Volume is a logical disk of the array. It implements block.Device.
-type Volume struct {
-	a       *Array
+// poolVolume is a volume: its map, its size, and what the cache has of it. What requests need of it
+// beside that is in Volume.
+type poolVolume struct {
+	set     *poolSet
+	dev     block.Device // what hosts have of it
 	id      uint32
 	pool    *Pool
 	spec    VolumeSpec
@@ -22,7 +24,6 @@ type Volume struct {
 	forgotten bool
 	making    bool // it is not durable yet, and nobody may use it
 	ending    bool // it is being deleted, and that is not durable yet
-	gen       uint64
 
 	// size is the sectors that hosts hear of, limit those that commands may touch, spec.Sectors those that are
 	// accounted for: the same, but for a change that is under way.
@@ -31,53 +32,59 @@ type Volume struct {
 	resizing bool
 	resizes  []resize // that wait for the one under way
 
-	cached *wcache.Owner // what of it is in the cache, and what is counted of that
-
-	locks    []*op // holders of exclusive ranges
-	lockWait ticket.Queue
-	turns    admission.Turns // for room, where volumes take turns
-
-	changes *changeLog // nil until a host asks
-
-	ops    int // requests under way
-	notify []func(block.Event)
+	cached  *wcache.Owner  // what of it is in the cache, and what is counted of that
+	changes *changelog.Log // nil until a host asks
+	notify  []func(block.Event)
 }
 
-var _ block.Device = (*Volume)(nil)
+// resize is a change of size that waits for one that is under way.
+type resize struct {
+	sectors uint64
+	done    func(error)
+}
 
 // ID returns the volume's number, which is never used again.
-func (v *Volume) ID() uint32 { return v.id }
+func (v *poolVolume) ID() uint32 { return v.id }
 
 // Name returns the volume's name.
-func (v *Volume) Name() string { return v.spec.Name }
+func (v *poolVolume) Name() string { return v.spec.Name }
 
 // Pool returns the volume's pool.
-func (v *Volume) Pool() *Pool { return v.pool }
+func (v *poolVolume) Pool() *Pool { return v.pool }
 
 // Info describes the volume.
-func (v *Volume) Info() block.Info {
+func (v *poolVolume) Info() block.Info {
 	exp := uint8(3)
 	if v.spec.BlockSize == 4096 {
 		exp = 0
 	}
 	return block.Info{
 		Name: v.spec.Name, ID: v.id, Pool: v.pool.name, Sectors: v.size, BlockSize: v.spec.BlockSize,
-		PhysicalExp: exp, Thin: v.spec.Thin, NAA: v.a.naa(v.id), Serial: v.a.serial(v.id),
+		PhysicalExp: exp, Thin: v.spec.Thin, NAA: v.set.naa(v.id), Serial: v.set.serial(v.id),
 		GranuleSectors: pageSectors, AtomicSectors: pieceSectors, CopyDomain: v.pool.name,
 	}
 }
 
 // Notify registers fn for the volume's events.
-func (v *Volume) Notify(fn func(block.Event)) { v.notify = append(v.notify, fn) }
+func (v *poolVolume) Notify(fn func(block.Event)) { v.notify = append(v.notify, fn) }
 
-func (v *Volume) tell(k block.EventKind) {
+func (v *poolVolume) tell(k block.EventKind) {
 	for _, fn := range v.notify {
 		fn(block.Event{Kind: k})
 	}
 }
 
+// ChangesFor returns what other initiator ports have changed; see changelog.Log.For. The first question of a port makes
+// the volume remember from now on.
+func (v *poolVolume) ChangesFor(port uint32) (generation, since uint64, list []block.Change) {
+	if v.changes == nil {
+		v.changes = &changelog.Log{}
+	}
+	return v.changes.For(port)
+}
+
 // checkRange reports whether a request stays inside the volume.
-func (v *Volume) checkRange(r *block.Request) block.Status {
+func (v *poolVolume) checkRange(r *block.Request) block.Status {
 	n := v.limit
 	switch r.Op {
 	case block.OpUnmap, block.OpHold:
@@ -99,8 +106,8 @@ func (v *Volume) checkRange(r *block.Request) block.Status {
 	return block.OK
 }
 
-// status answers GET LBA STATUS: as many extents as fit.
-func (v *Volume) status(r *block.Request) {
+// fillStatus fills what GET LBA STATUS answers: as many extents as fit.
+func (v *poolVolume) fillStatus(r *block.Request) {
 	r.Extents = r.Extents[:0]
 	end := v.limit
 	if r.Range.Count != 0 && r.Range.Within(end) {
@@ -117,18 +124,52 @@ func (v *Volume) status(r *block.Request) {
 		r.Extents = append(r.Extents, block.Extent{Range: x.Range, State: x.State})
 		return true
 	})
-	v.a.finish(r, block.OK)
 }
 
 // windows returns the number of windows that the volume spans.
-func (v *Volume) windows() int64 { return int64((v.spec.Sectors + windowSectors - 1) >> windowShift) }
+func (v *poolVolume) windows() int64 {
+	return int64((v.spec.Sectors + windowSectors - 1) >> windowShift)
+}
 
 // endOfMap widens a range that reaches the end of the volume to the end of what
 // the map's root spans, so that a whole volume is one slot. What a thin volume anchors is
 // reserved, so it ends where it ends.
-func (v *Volume) endOfMap(end uint64, s block.State) uint64 {
+func (v *poolVolume) endOfMap(end uint64, s block.State) uint64 {
 	if end == v.spec.Sectors && !(v.spec.Thin && s == block.Anchored) {
 		return v.m.Span()
 	}
 	return end
 }
+
+// deallocState is the state that a deallocation leaves: a thick volume keeps its
+// space, so the most that it can do is to anchor.
+func (v *poolVolume) deallocState(anchor bool) block.State {
+	if anchor || !v.spec.Thin {
+		return block.Anchored
+	}
+	return block.Unmapped
+}
+
+// copyState is what a copy makes of a state: a thick volume has nothing unmapped, and on a thin one only
+// its hosts anchor anything.
+func (v *poolVolume) copyState(s block.State) block.State {
+	switch {
+	case s == block.Unmapped && !v.spec.Thin:
+		return block.Anchored
+	case s == block.Anchored && v.spec.Thin:
+		return block.Unmapped
+	}
+	return s
+}
+
+// apply changes the map as an edit says; replay uses it, too.
+func (v *poolVolume) apply(e *nvlog.Edit) {
+	if e.State != block.Data {
+		v.m.SetState(e.Start, v.endOfMap(e.End(), e.State), e.State)
+		return
+	}
+	v.m.SetData(e.Range, e.Phys)
+}
+
+// private tells whether a write may replace the grain of a physical sector in place.
+func (v *poolVolume) private(phys uint64) bool { return v.pool.space.Refs(phys>>windowShift) == 1 }

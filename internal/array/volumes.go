@@ -2,10 +2,8 @@ package array
 
 import (
 	"fmt"
-	"slices"
 
-	"github.com/arraysim/arraysim/internal/array/extent"
-	"github.com/arraysim/arraysim/internal/array/ticket"
+	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -13,7 +11,7 @@ import (
 // thick one reserves are kept for it. On an error nothing is left of it.
 func (a *Array) CreateVolume(spec VolumeSpec, done func(*Volume, error)) {
 	fail := func(err error) { a.exec.Post(func() { done(nil, err) }) }
-	if err := checkName("volume", spec.Name); err != nil {
+	if err := directory.CheckName("volume", spec.Name); err != nil {
 		fail(err)
 		return
 	}
@@ -39,25 +37,22 @@ func (a *Array) CreateVolume(spec VolumeSpec, done func(*Volume, error)) {
 		fail(err)
 		return
 	}
-	if a.objects.NextVolume >= maxVolumeID {
+	if a.objects.NextVolume >= directory.MaxVolumeID {
 		fail(fmt.Errorf("volume %q: the array has used all of its volume numbers", spec.Name))
 		return
 	}
-	spec.ID = a.objects.NextVolume
-	a.objects.NextVolume++
+	a.objects.NumberVolume(&spec)
 	v := a.addVolume(spec, p)
 	v.making = true
 	v.account()
-	a.changeObjects(func() (undo func()) {
-		return swap(&a.objects.Volumes, append(a.objects.Volumes, spec))
-	}, func(err error) {
+	a.objects.AddVolume(spec, func(err error) {
 		if err != nil { // what is reserved for it may not be others' while a start could find it
-			a.mustTakeBack(func(again error) {
+			a.objects.MustTakeBack(func(again error) {
 				p.space.Entitle(v.m.Tenant(), 0)
 				v.m.Remove()
 				p.volumes--
-				a.forgetVolume(v)
-				done(nil, doubtful(err, again))
+				a.forgetVolume(&v.poolVolume)
+				done(nil, directory.Doubtful(err, again))
 			})
 			return
 		}
@@ -87,19 +82,6 @@ func (a *Array) checkSize(p *Pool, spec *VolumeSpec, had int64) error {
 	return nil
 }
 
-func (a *Array) addVolume(spec VolumeSpec, p *Pool) *Volume {
-	v := &Volume{a: a, id: spec.ID, pool: p, spec: spec, lockWait: ticket.Queue{Of: ticket.Lock},
-		size: spec.Sectors, limit: spec.Sectors,
-		cached: a.cache.AddOwner(spec.ID, p.part.Partition)}
-	v.m = a.arena.NewMap(extent.Config{Space: p.space, Volume: spec.ID, Sectors: spec.Sectors, Thick: !spec.Thin, Drop: p.dropSectors})
-	for len(a.vols) <= int(spec.ID) {
-		a.vols = append(a.vols, nil)
-	}
-	a.vols[spec.ID] = v
-	p.volumes++
-	return v
-}
-
 // DeleteVolume removes a volume; its space comes back in the background. Requests that wait end Gone or Cancelled first.
 // Until the deletion is durable requests end Resources, for on an error the volume goes on as it was.
 func (a *Array) DeleteVolume(v *Volume, done func(error)) {
@@ -116,15 +98,13 @@ func (a *Array) DeleteVolume(v *Volume, done func(error)) {
 		return
 	}
 	v.ending = true
-	unfold := a.foldOffloads(v) // before the deletion can be durable: what is counted by pool never gets less
-	a.changeObjects(func() (undo func()) {
-		return swap(&a.objects.Volumes, slices.DeleteFunc(slices.Clone(a.objects.Volumes), func(s VolumeSpec) bool { return s.ID == v.id }))
-	}, func(err error) {
+	unfold := a.foldOffloads(&v.poolVolume) // before the deletion can be durable: what is counted by pool never gets less
+	a.objects.RemoveVolume(v.id, func(err error) {
 		if err != nil {
-			a.mustTakeBack(func(again error) {
+			a.objects.MustTakeBack(func(again error) {
 				unfold()
 				v.ending = false
-				done(fmt.Errorf("volume %q could not be deleted: %w", v.spec.Name, doubtful(err, again)))
+				done(fmt.Errorf("volume %q could not be deleted: %w", v.spec.Name, directory.Doubtful(err, again)))
 			})
 			return
 		}

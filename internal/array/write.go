@@ -6,6 +6,7 @@ package array
 
 import (
 	"github.com/arraysim/arraysim/internal/array/admission"
+	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -22,12 +23,12 @@ func (o *op) pattern() {
 // write admits and commits pieces until all is done or the op must wait. head
 // says that the op stood first in its partition's queue.
 func (o *op) write(head bool) {
-	a, v := o.a, o.v
+	e, v := o.e, o.v
 	first := head
 	for pieces := 0; o.cur < o.stop; pieces++ {
 		if pieces == stepPieces {
 			o.stopWaiting()
-			a.yield(o)
+			e.yield(o)
 			return
 		}
 		n := o.pieceLen()
@@ -52,12 +53,12 @@ func (o *op) write(head bool) {
 		o.stopWaiting()
 		o.Since = 0
 		// Pools, and volumes that take turns, do so piece by piece.
-		head = head && a.opt.Policy.Admission != AdmitFair && a.gate.Alone()
+		head = head && e.cache.Policy().Admission != wcache.AdmitFair && e.gate.Alone()
 		if len(o.same) > 0 && o.req != nil && o.req.Op == block.OpWriteSame {
 			// A piece begins at a multiple of the block, so the pattern is in phase.
 			o.src = cursor{vec: [][]byte{o.same}}
 		}
-		if s := a.commit(o, n); s == block.NoSpace && a.scratch.wait {
+		if s := e.commit(o, n); s == block.NoSpace && e.scratch.wait {
 			o.await(&v.pool.spaceWait)
 			return
 		} else if s != block.OK {
@@ -96,7 +97,7 @@ func (o *op) flush() {
 	if o.flushedFn == nil {
 		o.flushedFn = o.flushed
 	}
-	o.a.flusher.After(o.flushedFn)
+	o.e.flusher.After(o.flushedFn)
 }
 
 func (o *op) flushed(err error) {

@@ -54,13 +54,19 @@ const directions = `
 
 	array/nvlog, array/alloc, crc32c < array/wcache;
 
-	block < array/metadata;
+	block < array/metadata, array/changelog;
 
 	NONE < array/ticket;
 
 	array/wcache, array/ticket < array/admission;
 
-	array/extent, array/media, array/backend, array/admission, array/metadata, metrics < array;
+	array/extent, array/nvlog, array/metadata < array/checkpoint;
+
+	array/alloc, array/media, array/metadata < array/directory;
+
+	array/backend, array/wcache < array/recovery;
+
+	array/checkpoint, array/directory, array/recovery, array/admission, array/changelog, metrics < array;
 
 	block, crc32c, metrics < store;
 
@@ -96,7 +102,8 @@ var inner = []string{"array", "scsi"}
 // core lists the packages that run in virtual time: same input, same result.
 var core = []string{"scsi", "scsi/sam", "scsi/cdb", "scsi/sgl", "scsi/names", "scsi/scratch", "scsi/sense", "scsi/counters", "scsi/reservation",
 	"scsi/alua", "scsi/pages", "scsi/erase", "scsi/saved", "scsi/server", "scsi/spc", "scsi/sbc", "scsi/copymgr", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent",
-	"array/backend", "array/media", "array/metadata", "array/ticket", "array/wcache", "array/admission", "hostcache", "hostcache/tier", "sim"}
+	"array/backend", "array/media", "array/metadata", "array/ticket", "array/wcache", "array/admission",
+	"array/checkpoint", "array/directory", "array/recovery", "array/changelog", "hostcache", "hostcache/tier", "sim"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{

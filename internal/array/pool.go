@@ -1,0 +1,109 @@
+// A pool: its space, its mdisks, its partition of the write cache, and what requests book with it.
+//
+// Who owns what: the space and the partition own their numbers; the queue for space is that of the
+// requests, which only is found by the pool.
+
+package array
+
+import (
+	"fmt"
+
+	"github.com/arraysim/arraysim/internal/array/admission"
+	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/backend"
+	"github.com/arraysim/arraysim/internal/array/ticket"
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/metrics"
+)
+
+// Pool is a set of mdisks, the space on them, and a partition of the write cache.
+type Pool struct {
+	space    *alloc.Space
+	set      *poolSet
+	id       uint16
+	name     string
+	copyData bool // copies move data through the cache even inside the pool
+	mdisks   []*mdisk
+	part     *admission.Pool // of the write cache, and who waits for it
+
+	wait         [block.NumOrigins]metrics.Histogram
+	waitingBytes [block.NumOrigins]int64
+	throttled    [len(primNames)]int64 // ns that offloads waited for their budget
+	copying      [len(primNames)]int64 // bytes of pieces of data copies under way
+	volumes      int                   // of it, those that are being made, too
+	ending       bool                  // it is being deleted, and that is not durable yet
+	spaceWait    ticket.Queue          // promised writes whose grains transfers still keep
+}
+
+// Name returns the pool's name.
+func (p *Pool) Name() string { return p.name }
+
+// SetWriteMode changes how a pool takes writes.
+func (p *Pool) SetWriteMode(m WriteMode) {
+	p.part.SetMode(m)
+	p.set.up.Changed()
+	p.set.up.Step()
+}
+
+// mdisk returns the pool's mdisk of this name.
+func (p *Pool) mdisk(name string) (*mdisk, error) {
+	for _, d := range p.mdisks {
+		if d.Name() == name {
+			return d, nil
+		}
+	}
+	return nil, fmt.Errorf("mdisk %q of pool %q %w", name, p.name, ErrNotFound)
+}
+
+// SetMdiskOffline takes an mdisk away or gives it back. While it is away, what is
+// dirty for it stays pinned in the cache, reads from it and writes to what lies on it end
+// Offline, and new space is taken from others. What it holds must be as it was when it comes back.
+func (p *Pool) SetMdiskOffline(name string, offline bool) error {
+	d, err := p.mdisk(name)
+	if err != nil || d.Offline() == offline {
+		return err
+	}
+	d.SetOffline(offline)
+	p.space.SetDown(d.Number(), offline)
+	p.part.SetAway(d.Number(), offline)
+	if !offline {
+		parked := d.parked
+		d.parked = nil
+		for _, u := range parked {
+			p.part.Unpark(&u.Batch)
+			p.set.issue(u)
+		}
+	}
+	p.tellHealth()
+	p.part.Kick()
+	p.set.up.Step()
+	return nil
+}
+
+// SetMdiskLimits changes the limits of an mdisk; 0 is none.
+func (p *Pool) SetMdiskLimits(name string, bandwidth, iops uint64) error {
+	d, err := p.mdisk(name)
+	if err != nil {
+		return err
+	}
+	d.SetLimits(backend.Limits{Bandwidth: bandwidth, IOPS: iops})
+	return nil
+}
+
+// writable tells whether what lies at a physical sector can be written.
+func (p *Pool) writable(phys uint64) block.Status {
+	if p.space.AnyDown() {
+		if md, _, _ := p.space.Locate(phys); p.mdisks[md].Offline() {
+			return block.Offline
+		}
+	}
+	return block.OK
+}
+
+func (p *Pool) tellHealth() {
+	for _, v := range p.set.volumes() {
+		if v.pool == p {
+			v.tell(block.EventHealth)
+		}
+	}
+}
