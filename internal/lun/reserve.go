@@ -43,6 +43,12 @@ var registrantsTypes = []byte{typeWriteRegistrants, 0x06, 0x07, 0x08}
 // than ours are.
 var ErrUnknownKey = errors.New("the lost host's key is not registered, and another host has the reservation")
 
+// HasReservations tells whether the unit knows persistent reservations; one that does not answer may.
+func (d *Device) HasReservations() bool {
+	_, err := d.keys()
+	return !illegalRequest(err)
+}
+
 // Reserve registers a key and makes the unit writable for registrants only, so that this
 // host can be fenced when it is lost. A reservation that is refused leaves no registration that was not there.
 func (d *Device) Reserve(ours uint64) error {
