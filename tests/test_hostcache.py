@@ -168,6 +168,34 @@ def test_a_single_peer_that_was_left_out_is_not_taken_over(tmp_path: Path) -> No
                 arrays.same(arrays.read(taker, 0, 0, len(old) // 512, tmp_path), old)
 
 
+def test_a_reservation_by_default_ends_with_a_clean_stop(tmp_path: Path) -> None:
+    """What it says of the flash stays: the cache's own flash is refused when it was begun anew elsewhere."""
+    data = arrays.noise(MiB, 25)
+    with Daemon(SMALL, "below") as array, Daemon(LENT, "lent") as peer:
+        with HostCache(array, "write_back+1", "--peer", f"p={peer.url(0)}") as cache:
+            wait_for_peers(cache, "p")
+            arrays.write(cache, 0, 0, data, tmp_path)
+            with pytest.raises(ToolError):
+                arrays.write(array, 0, 0, data, tmp_path)
+            cache.stop()
+            arrays.write(array, 0, 8192, data, tmp_path)
+            cache.start()
+            arrays.same(arrays.read(cache, 0, 0, len(data) // 512, tmp_path), data)
+            arrays.same(arrays.read(cache, 0, 8192, len(data) // 512, tmp_path), data)
+            cache.stop()
+            flash = cache.flash
+            cache.flash = cache.dir / "other"
+            cache.options = (*cache.options, "--format")
+            cache.start()
+            cache.stop()
+            cache.flash, cache.options = flash, cache.options[:-1]
+            cache.spawn(cache.command())
+            assert cache.proc is not None and cache.proc.wait(30) == 1
+            assert "left out of the cache" in cache.log_tail(1)
+            cache.proc = None
+            arrays.write(array, 0, 0, data, tmp_path)  # nor does the start that failed keep anybody out
+
+
 def test_a_fenced_host_with_a_second_peer_acknowledges_nothing(tmp_path: Path) -> None:
     """It lives, and has enough copies without the peer that was taken over."""
     data, late = arrays.noise(MiB, 23), arrays.noise(MiB, 24)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/hostcache/tier"
@@ -19,15 +20,18 @@ import (
 // host's registration at the LUN where there is one, which whoever takes over can read and who was fenced cannot
 // raise; else a file. With peers, a host registers by default.
 func (d *cacheDaemon) secure(opt *tier.Options) error {
-	if d.f.key == 0 && (d.f.takeOver != 0 || len(d.f.peers) > 0 && d.remote != nil && d.f.witness == "") {
+	byDefault := d.f.key == 0
+	if byDefault && (d.f.takeOver != 0 || len(d.f.peers) > 0 && d.remote != nil && d.f.witness == "") {
 		d.f.key = defaultKey(d.f.initiator)
 		if d.f.takeOver == 0 && !d.remote.HasReservations() {
 			d.log.Warn("the LUN has no persistent reservations, so nothing tells a host that takes over whether its flash was left out; give all hosts one --witness on a file system that they share")
 			d.f.key = 0
 		}
 	}
+	d.releases = byDefault && d.f.key != 0
 	if d.f.key != 0 {
 		if err := d.reserve(opt); err != nil {
+			d.withdraw()
 			return err
 		}
 		d.log.Info("the LUN is for registered hosts alone; a host that takes over names this one by its key", "key", fmt.Sprintf("%#x", d.f.key))
@@ -50,6 +54,45 @@ func (d *cacheDaemon) secure(opt *tier.Options) error {
 	}
 	opt.Witness = w
 	return nil
+}
+
+// units are the LUNs that this host may have reserved.
+func (d *cacheDaemon) units() []*lun.Device {
+	if d.remote == nil || d.f.key == 0 {
+		return nil
+	}
+	return append([]*lun.Device{d.remote}, d.lent...)
+}
+
+// withdraw takes back what a start that failed has reserved: it must not keep the right host out.
+func (d *cacheDaemon) withdraw() {
+	for _, r := range d.units() {
+		if err := r.Withdraw(); err != nil {
+			d.log.Warn("the reservation of a start that failed stays", "lun", r.Info().Name, "error", err)
+		}
+	}
+}
+
+// release ends, behind a clean stop, a reservation that nobody asked for. The registration stays, for it says how new a flash
+// must be. A LUN that does not answer keeps it: the next start goes on with it.
+func (d *cacheDaemon) release() {
+	if !d.releases || d.locked(d.disk.State).DirtySectors > 0 {
+		return
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for _, r := range d.units() {
+			if err := r.Release(); err != nil {
+				d.log.Warn("the reservation stays", "lun", r.Info().Name, "error", err)
+			}
+		}
+	}()
+	select {
+	case <-ended:
+	case <-d.hurry:
+	case <-time.After(closeTimeout):
+	}
 }
 
 // defaultKey is the reservation key of a host that is given none: always the same for an initiator's name.

@@ -126,13 +126,15 @@ type cacheDaemon struct {
 	log   *slog.Logger
 	hurry <-chan struct{}
 
-	exec    *block.Live
-	below   block.Device
-	remote  *lun.Device   // below, if it is one
-	lent    []*lun.Device // flash of peers, or of a host whose peer we are
-	disk    *tier.Disk
-	histo   histoObserver
-	closers []func()
+	exec   *block.Live
+	below  block.Device
+	remote *lun.Device   // below, if it is one
+	lent   []*lun.Device // flash of peers, or of a host whose peer we are
+	// releases: a clean stop ends the reservation.
+	releases bool
+	disk     *tier.Disk
+	histo    histoObserver
+	closers  []func()
 }
 
 func (d *cacheDaemon) run(ctx context.Context) (err error) {
@@ -234,6 +236,7 @@ func (d *cacheDaemon) stop() {
 	d.exec.Unlock()
 	select {
 	case <-done:
+		d.release()
 	case <-d.hurry:
 		d.log.Warn("dirty data stays on the flash; the next start with it goes on")
 	}
@@ -303,6 +306,9 @@ func (d *cacheDaemon) open() error {
 	d.exec.Unlock()
 	o := <-ch
 	d.disk = o.disk
+	if o.err != nil {
+		d.withdraw()
+	}
 	return o.err
 }
 

@@ -75,6 +75,8 @@ type Device struct {
 	tracks bool // the unit tells what others change
 	held   []*ref
 	key    uint64 // that we have registered, 0: none
+	// Of the last Reserve: whether the registration and the reservation were not there before.
+	newcomer, reserved bool
 }
 
 var _ block.Device = (*Device)(nil)

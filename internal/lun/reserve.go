@@ -19,6 +19,7 @@ const (
 	// Service actions of PERSISTENT RESERVE OUT.
 	prRegister        = 0x00
 	prReserve         = 0x01
+	prRelease         = 0x02
 	prPreemptAbort    = 0x05
 	prRegisterIgnore  = 0x06
 	prListLen         = 24
@@ -52,14 +53,40 @@ func (d *Device) HasReservations() bool {
 // Reserve registers a key and makes the unit writable for registrants only, so that this
 // host can be fenced when it is lost. A reservation that is refused leaves no registration that was not there.
 func (d *Device) Reserve(ours uint64) error {
+	held, _, err := d.reservation()
+	if err != nil {
+		return err
+	}
 	keys, err := d.register(ours)
 	if err != nil {
 		return err
 	}
+	d.newcomer = len(ofHost(keys, ours)) == 0
 	// A host that was fenced finds its taker's reservation here. That it could register again does not let it in.
 	err = d.reserveOut(prReserve, d.key, 0)
-	if err != nil && len(ofHost(keys, ours)) == 0 {
+	if err != nil && d.newcomer {
+		d.newcomer = false
 		return d.unregister(err)
+	}
+	d.reserved = err == nil && !held
+	return err
+}
+
+// Release ends our reservation. The registration stays: it has the generation.
+func (d *Device) Release() error {
+	d.reserved = false
+	return d.reserveOut(prRelease, d.key, 0)
+}
+
+// Withdraw takes back what Reserve has done. What was there before stays, and a registration that got a generation since.
+func (d *Device) Withdraw() (err error) {
+	if d.reserved {
+		err = d.Release()
+	}
+	if d.newcomer {
+		d.newcomer = false
+		err = errors.Join(err, d.reserveOut(prRegister, d.key, 0))
+		d.key = 0
 	}
 	return err
 }
