@@ -90,7 +90,7 @@ func (d *Device) SetGeneration(n uint64) error {
 			return err
 		}
 	}
-	d.key = key
+	d.key, d.newcomer = key, false
 	return nil
 }
 

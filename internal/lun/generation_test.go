@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/arraysim/arraysim/internal/block"
 )
 
 func TestKeysHaveGenerations(t *testing.T) {
@@ -58,7 +60,7 @@ func TestGenerationOutlivesItsHost(t *testing.T) {
 	}
 	l.restart()
 	generation(taker, 6)
-	if st := l.write(lost, 1); st != 0 {
+	if st := l.write(lost, 1); st != block.OK {
 		t.Fatalf("the holder cannot write: %v", st)
 	}
 	for range 2 {
@@ -162,4 +164,48 @@ func TestReservationsThatAreSentTwice(t *testing.T) {
 	if err != nil || slices.Contains(keys, markedKey(lostKey, 4)) {
 		t.Errorf("%#x, %v", keys, err)
 	}
+}
+
+// TestReservationsThatAreGivenBack: by a clean stop, which keeps the generation, and by a start that failed, which keeps what it has
+// found.
+func TestReservationsThatAreGivenBack(t *testing.T) {
+	l := newLab(t)
+	host, other := l.openAs(lostName, "0"), l.openAs(takerName, "0")
+	writes := func(want bool) {
+		t.Helper()
+		if st := l.write(other, 1); (st == block.OK) != want {
+			t.Fatalf("another host's write ends %v", st)
+		}
+	}
+	if err := host.Reserve(lostKey); err != nil {
+		t.Fatal(err)
+	}
+	writes(false)
+	if err := host.Withdraw(); err != nil { // the first start has failed
+		t.Fatal(err)
+	}
+	l.registered(host)
+	writes(true)
+	if err := errors.Join(host.Reserve(lostKey), host.SetGeneration(4)); err != nil {
+		t.Fatal(err)
+	}
+	writes(false)
+	if err := errors.Join(host.Reserve(lostKey), host.Withdraw()); err != nil { // a start behind a crash has failed
+		t.Fatal(err)
+	}
+	writes(false)
+	if err := host.Release(); err != nil { // a clean stop
+		t.Fatal(err)
+	}
+	writes(true)
+	l.registered(host, markedKey(lostKey, 4))
+	if err := errors.Join(host.Reserve(lostKey), host.Withdraw()); err != nil { // a start behind it has failed
+		t.Fatal(err)
+	}
+	writes(true)
+	l.registered(host, markedKey(lostKey, 4))
+	if err := errors.Join(other.Reserve(takerKey), other.SetGeneration(5), other.Withdraw()); err != nil { // one that has stored something
+		t.Fatal(err)
+	}
+	l.registered(host, markedKey(lostKey, 4), markedKey(takerKey, 5))
 }

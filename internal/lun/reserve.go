@@ -19,6 +19,7 @@ const (
 	// Service actions of PERSISTENT RESERVE OUT.
 	prRegister        = 0x00
 	prReserve         = 0x01
+	prRelease         = 0x02
 	prPreemptAbort    = 0x05
 	prRegisterIgnore  = 0x06
 	prListLen         = 24
@@ -43,17 +44,49 @@ var registrantsTypes = []byte{typeWriteRegistrants, 0x06, 0x07, 0x08}
 // than ours are.
 var ErrUnknownKey = errors.New("the lost host's key is not registered, and another host has the reservation")
 
+// HasReservations tells whether the unit knows persistent reservations; one that does not answer may.
+func (d *Device) HasReservations() bool {
+	_, err := d.keys()
+	return !illegalRequest(err)
+}
+
 // Reserve registers a key and makes the unit writable for registrants only, so that this
 // host can be fenced when it is lost. A reservation that is refused leaves no registration that was not there.
 func (d *Device) Reserve(ours uint64) error {
+	held, _, err := d.reservation()
+	if err != nil {
+		return err
+	}
 	keys, err := d.register(ours)
 	if err != nil {
 		return err
 	}
+	d.newcomer = len(ofHost(keys, ours)) == 0
 	// A host that was fenced finds its taker's reservation here. That it could register again does not let it in.
 	err = d.reserveOut(prReserve, d.key, 0)
-	if err != nil && len(ofHost(keys, ours)) == 0 {
+	if err != nil && d.newcomer {
+		d.newcomer = false
 		return d.unregister(err)
+	}
+	d.reserved = err == nil && !held
+	return err
+}
+
+// Release ends our reservation. The registration stays: it has the generation.
+func (d *Device) Release() error {
+	d.reserved = false
+	return d.reserveOut(prRelease, d.key, 0)
+}
+
+// Withdraw takes back what Reserve has done. What was there before stays, and a registration that got a generation since.
+func (d *Device) Withdraw() (err error) {
+	if d.reserved {
+		err = d.Release()
+	}
+	if d.newcomer {
+		d.newcomer = false
+		err = errors.Join(err, d.reserveOut(prRegister, d.key, 0))
+		d.key = 0
 	}
 	return err
 }

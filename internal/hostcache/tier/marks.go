@@ -24,6 +24,7 @@ type marks struct {
 	waiting    []*op // for the end of it
 	owed       bool  // the last member takes no writes; it is marked when there is nothing dirty on it any more
 	unmarked   bool  // somebody was left out, and there was nobody to say so
+	refusal    error // of the witness, the last one
 	unstored   bool  // the witness refused the generation; the same members try again with it
 }
 
@@ -73,7 +74,7 @@ func (d *Disk) mark() {
 		}
 		d.witness(func(err error) {
 			if err != nil {
-				k.due, k.unstored = true, !k.due
+				k.due, k.unstored, k.refusal = true, !k.due, err
 				d.markEnds(true)
 				return
 			}

@@ -327,7 +327,7 @@ func (d *Disk) serve(done func(error)) {
 		case d.local().state != memberPresent:
 			done(errLost)
 		case o.unmarked:
-			done(fmt.Errorf("it cannot be recorded that this flash is the newest; mend the witness"))
+			done(fmt.Errorf("it cannot be recorded that this flash is the newest: %w", d.marks.refusal))
 		default:
 			d.leaveAlone()
 			done(nil)
