@@ -80,6 +80,16 @@ type slowDevice struct {
 	started, ended atomic.Int64
 	stuck          atomic.Bool // writes and flushes end when they are cancelled, and not before
 	kept           []*block.Request
+	grown          uint64 // sectors that it has more than at first
+	listen         []func(block.Event)
+}
+
+func (s *slowDevice) Notify(fn func(block.Event)) { s.listen = append(s.listen, fn) }
+
+func (s *slowDevice) Info() block.Info {
+	i := s.Device.Info()
+	i.Sectors += s.grown
+	return i
 }
 
 func (s *slowDevice) Cancel(r *block.Request) {
