@@ -198,3 +198,39 @@ func TestArrayLosesPowerWhileTheCacheIsDown(t *testing.T) {
 		t.Errorf("without a loss a flush ends %v", s)
 	}
 }
+
+// TestAbortsReachTheArray: what a client withdraws from a cache is withdrawn from the array.
+func TestAbortsReachTheArray(t *testing.T) {
+	c := newChain(t)
+	c.put(0, 1)
+	slow := c.files[0]
+	kept := func() int {
+		c.x.Lock()
+		defer c.x.Unlock()
+		return len(slow.kept)
+	}
+	for name, r := range map[string]*block.Request{
+		"read":  {Op: block.OpRead, Range: block.Range{Start: 1024, Count: 8}, Data: [][]byte{fill(0, 8)}},
+		"write": {Op: block.OpWrite, Range: block.Range{Start: 1024, Count: 8}, Data: [][]byte{fill(2, 8)}},
+		"flush": {Op: block.OpFlush},
+	} {
+		slow.stuck.Store(true)
+		done := make(chan block.Status, 1)
+		r.Done = func(r *block.Request) { done <- r.Status }
+		c.x.Lock()
+		c.client.Submit([]*block.Request{r})
+		c.x.Unlock()
+		if !soon(func() bool { return kept() == 1 }) {
+			t.Fatalf("the array does not have the %s", name)
+		}
+		c.x.Lock()
+		c.client.Cancel(r)
+		c.x.Unlock()
+		c.ends(done, block.Cancelled)
+		if !soon(func() bool { return kept() == 0 }) {
+			t.Errorf("the %s is still at the array", name)
+		}
+		slow.stuck.Store(false)
+		c.want(c.client, 0, fill(1, 8))
+	}
+}
