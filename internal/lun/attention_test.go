@@ -155,3 +155,28 @@ func TestAttentionOfAWithdrawnCommand(t *testing.T) {
 		}
 	}
 }
+
+// TestWithdrawnWhileTheUnitIsBusy: a command that waits to be sent again ends at once, and its
+// memory serves the next request.
+func TestWithdrawnWhileTheUnitIsBusy(t *testing.T) {
+	d, k, exec, _ := attended(block.Info{BlockSize: 512, Sectors: 100})
+	r := k.got[0].req
+	c := k.got[0]
+	c.Status = statusBusy
+	c.Done(c)
+	exec.RunUntil(exec.Now() + retryNanos)
+	if len(k.got) != 1 {
+		t.Fatal("it was sent again at once")
+	}
+	d.Cancel(r)
+	exec.RunUntil(exec.Now() + 1)
+	if r.Status != block.Cancelled {
+		t.Errorf("it ends %v", r.Status)
+	}
+	next := &block.Request{Op: block.OpRead, Range: block.Range{Count: 1}, Data: [][]byte{make([]byte, 512)}, Done: func(*block.Request) {}}
+	d.Submit([]*block.Request{next})
+	exec.RunUntil(exec.Now() + 1e12)
+	if len(k.got) != 2 {
+		t.Errorf("%d commands were sent, want 2", len(k.got))
+	}
+}

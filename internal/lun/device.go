@@ -55,6 +55,7 @@ type Command struct {
 	tries int
 	// cancelled: who sent the request does not want it any more.
 	cancelled bool
+	pause     block.Timer // until it is sent again; nil: it is with the transport
 }
 
 // Transport carries out commands on one logical unit.
@@ -259,7 +260,12 @@ func (d *Device) Info() block.Info { return d.info }
 func (d *Device) Cancel(r *block.Request) {
 	if c, ok := r.Priv.(*Command); ok && c.req == r {
 		c.cancelled = true
-		d.t.Cancel(c)
+		if c.pause == nil {
+			d.t.Cancel(c)
+		} else if c.pause.Stop() {
+			d.recycle(c)
+			d.finish(r, block.Cancelled)
+		}
 	}
 }
 
@@ -303,7 +309,7 @@ func (d *Device) recycle(c *Command) {
 		c.req.Priv = nil
 	}
 	c.req, c.tries, c.Out, c.In, c.list = nil, 0, nil, nil, c.list[:0]
-	c.cancelled, c.withdrawn = false, false
+	c.cancelled, c.withdrawn, c.pause = false, false, nil
 	d.free = append(d.free, c)
 }
 
@@ -340,7 +346,10 @@ func (d *Device) ended(c *Command) {
 			d.t.Start(c)
 			return
 		}
-		d.exec.At(d.exec.Now()+retryNanos<<c.tries, func() { d.t.Start(c) })
+		c.pause = d.exec.At(d.exec.Now()+retryNanos<<c.tries, func() {
+			c.pause = nil
+			d.t.Start(c)
+		})
 		return
 	}
 	if c.cancelled && s != block.OK {

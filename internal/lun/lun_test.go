@@ -78,8 +78,18 @@ type slowDevice struct {
 	x              *block.Live
 	delay          atomic.Int64
 	started, ended atomic.Int64
-	stuck          atomic.Bool // writes and flushes end when they are cancelled, and not before
+	stuck          atomic.Bool // requests end when they are cancelled, and not before
 	kept           []*block.Request
+	grown          uint64 // sectors that it has more than at first
+	listen         []func(block.Event)
+}
+
+func (s *slowDevice) Notify(fn func(block.Event)) { s.listen = append(s.listen, fn) }
+
+func (s *slowDevice) Info() block.Info {
+	i := s.Device.Info()
+	i.Sectors += s.grown
+	return i
 }
 
 func (s *slowDevice) Cancel(r *block.Request) {
@@ -94,7 +104,7 @@ func (s *slowDevice) Cancel(r *block.Request) {
 
 func (s *slowDevice) Submit(reqs []*block.Request) {
 	for _, r := range reqs {
-		if s.stuck.Load() && (r.Op == block.OpWrite || r.Op == block.OpFlush) {
+		if s.stuck.Load() {
 			s.kept = append(s.kept, r)
 			continue
 		}

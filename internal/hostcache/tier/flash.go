@@ -118,6 +118,9 @@ func (m *member) again(p *part) bool {
 		d.exec.At(d.exec.Now()+wait, func() { m.send(p) })
 		return true
 	}
+	if p.o.cancelled {
+		return false
+	}
 	if p.tries++; p.tries == 1 && m.state != memberLost {
 		m.send(p)
 		return true
