@@ -90,7 +90,7 @@ class Row:
         self.rng = random.Random(f"{SEED} {lun}")
         self.ledger = Ledger(WRITTEN, SEED + lun)
         self.hosts: list[Host] = []
-        self.dirty = self.writes = self.late = 0
+        self.dirty = self.writes = self.late = self.unanswered = 0
         self.outages: list[float] = []
 
     def lent(self, number: int) -> str:
@@ -143,7 +143,7 @@ class Row:
         if not dead:
             self.fenced(old, writers, taken)
             self.late += len(writers.late) - before
-        assert len(writers.errors) + len(writers.late) >= writers.threads, "something was not under way"
+        self.unanswered += len(writers.errors)
         old.end()
         return new, again
 
@@ -192,7 +192,10 @@ def test_hosts_that_die_or_fall_silent_are_taken_over(initiator: Initiator, rows
             row.run(times)
             done.append(row)
             outages = " ".join(f"{s:.1f}" for s in row.outages)
-            print(f"{times} take-overs in {outages} s, {row.writes} writes, {row.dirty} dirty sectors, {row.late} late")
+            print(
+                f"{times} take-overs, each in {outages} s; {row.writes} writes were acknowledged, {row.late} of them late,"
+            )
+            print(f"and {row.unanswered} had an error; {row.dirty} sectors were dirty", flush=True)
         # What the array has, past all caches.
         with initiator.session(f"127.0.0.1:{array.port}", array.target, rows) as session:
             disks = session.disks()
@@ -200,9 +203,11 @@ def test_hosts_that_die_or_fall_silent_are_taken_over(initiator: Initiator, rows
             for row, disk in zip(done, disks, strict=True):
                 row.ledger.settle(disk.sd)
     longest = max(s for row in done for s in row.outages)
-    print(f"{rows * times} take-overs, half of dead hosts, half of silent ones: at most {longest:.1f} s until the")
-    print(f"next host serves; {sum(r.writes for r in done)} writes, {sum(r.dirty for r in done)} sectors were dirty")
-    assert sum(row.dirty for row in done) > 0, "nothing was dirty when a host went"
+    writes, dirty, lost = (sum(getattr(row, k) for row in done) for k in ("writes", "dirty", "unanswered"))
+    print(f"{rows * times} take-overs, every second of a host that died, the others of one that fell silent: at most")
+    print(f"{longest:.1f} s until the next one serves, {writes} writes acknowledged, {lost} not, {dirty} sectors dirty")
+    assert dirty > 0, "nothing was dirty when a host went"
+    assert lost > 0, "nothing was under way when a host went"
 
 
 @pytest.mark.parametrize("timeout", [3, pytest.param(10, marks=pytest.mark.slow)])
