@@ -60,6 +60,7 @@ func newEngine(set *poolSet, watch func()) *engine {
 // attach gives the engine the parts that it works with, when all of them are there.
 func (e *engine) attach(log *nvlog.Log, flusher *nvlog.Flusher) {
 	e.log, e.flusher = log, flusher
+	e.answers.local = e.set.cache.NV.Local()
 	e.arena, e.cache, e.gate, e.back = e.set.arena, e.set.cache, e.set.gate, e.set.back
 }
 
@@ -88,6 +89,7 @@ type Volume struct {
 	lockWait ticket.Queue
 	turns    admission.Turns // for room, where volumes take turns
 	ops      int             // requests under way
+	unsure   unsure
 }
 
 var _ block.Device = (*Volume)(nil)
