@@ -5,6 +5,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -21,7 +22,7 @@ func (set *poolSet) noteBad(p *Pool, x *backend.Op) int {
 	n := 0
 	for _, s := range e.Sectors {
 		phys := x.Phys + s - x.IO.Off/block.SectorSize
-		k, in := keyOf(p.id, phys), int(phys%pageSectors)
+		k, in := layout.KeyOf(p.id, phys), int(phys%layout.PageSectors)
 		if i := set.cache.Lookup(k); i != wcache.NoPage && set.cache.Mask(i)>>in&1 != 0 {
 			continue // it was written anew meanwhile
 		}
@@ -46,7 +47,7 @@ func (v *poolVolume) lbaOf(phys uint64) (lba uint64, ok bool) {
 }
 
 // drop forgets dirty sectors of a key because nothing refers to them any more.
-func (set *poolSet) drop(k pageKey, lost uint8) {
+func (set *poolSet) drop(k layout.PageKey, lost uint8) {
 	if set.back.Bad.Len() > 0 {
 		set.back.Bad.Forget(k, lost)
 	}

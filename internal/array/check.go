@@ -47,8 +47,8 @@ func (a *Array) checkHealth(r *Report) {
 	if n := a.recovery.BadPages; n > 0 {
 		r.add("cache: %d page descriptors were damaged beyond repair when the array started: what they described is lost, and sectors may hold what they held before", n)
 	}
-	if a.broken != "" {
-		r.add("array: changes are refused: %s", a.broken)
+	if a.engine.broken != "" {
+		r.add("array: changes are refused: %s", a.engine.broken)
 	}
 }
 
@@ -57,8 +57,8 @@ func (a *Array) checkConservation(r *Report) { r.Conserved += a.cache.CheckConse
 // names is what the write cache asks for its checks.
 func (a *Array) names(r *Report) wcache.Names {
 	return wcache.Names{
-		Owner:  func(id uint32) string { return a.vols[id].spec.Name },
-		Pool:   func(id uint16) string { return a.pools[id].name },
+		Owner:  func(id uint32) string { return a.set.vols[id].spec.Name },
+		Pool:   func(id uint16) string { return a.set.ByID(id).name },
 		Bad:    a.back.Bad.Has,
 		Report: r.add,
 	}
@@ -84,7 +84,7 @@ func (a *Array) checkPool(r *Report, p *Pool) {
 	if pending {
 		return
 	}
-	for _, v := range a.vols {
+	for _, v := range a.set.vols {
 		if v == nil || v.pool != p {
 			continue
 		}
@@ -105,7 +105,7 @@ func (a *Array) nameBad(r *Report) {
 	list := a.back.Bad.List()
 	const shown = 20
 	for _, b := range list[:min(len(list), shown)] {
-		p := a.byID(b.Pool)
+		p := a.set.ByID(b.Pool)
 		if p == nil {
 			continue
 		}

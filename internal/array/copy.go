@@ -93,7 +93,7 @@ func (o *op) copyPiece(x extent.Run) {
 	}
 	c.src = cursor{vec: [][]byte{c.buf}}
 	c.bytes = int64(n) * block.SectorSize
-	v.pool.copying[primOf(o.origin)] += c.bytes
+	v.pool.Copying(o.origin, c.bytes)
 	e.copies.out += c.bytes
 	if !e.copies.readRoom() {
 		c.lack(ticket.CopyRead)

@@ -3,14 +3,17 @@ package array
 import (
 	"fmt"
 
+	"github.com/arraysim/arraysim/internal/array/directory"
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/metrics"
 )
 
 // emit emits the counters of pools, mdisks and volumes. It costs a few hundred nanoseconds a volume.
 func (set *poolSet) emit(e metrics.Emitter) {
-	const page = pageBytes
+	const page = layout.PageBytes
 	for _, p := range set.Pools() {
 		e.Value(metrics.CacheLimit, float64(p.part.Limit())*page, p.name)
 		e.Value(metrics.CacheUsed, float64(p.part.Room.Used())*page, p.name)
@@ -21,8 +24,8 @@ func (set *poolSet) emit(e metrics.Emitter) {
 				e.Value(metrics.OffloadThrottled, float64(ns)/1e9, primNames[prim], p.name)
 			}
 		}
-		e.Value(metrics.PoolCapacity, float64(p.space.Grains())*windowSectors*block.SectorSize, p.name)
-		e.Value(metrics.PoolAllocated, float64(p.space.Allocated()+p.space.Reserved())*windowSectors*block.SectorSize, p.name)
+		e.Value(metrics.PoolCapacity, float64(p.space.Grains())*layout.WindowSectors*block.SectorSize, p.name)
+		e.Value(metrics.PoolAllocated, float64(p.space.Allocated()+p.space.Reserved())*layout.WindowSectors*block.SectorSize, p.name)
 		for o := range block.NumOrigins {
 			if p.wait[o].Count > 0 {
 				e.Histogram(metrics.CacheWait, &p.wait[o], p.name, o.String())
@@ -126,7 +129,7 @@ func (set *poolSet) emitOffloads(e metrics.Emitter) {
 
 // VolumeStats is a volume's state at an instant, in bytes where not said otherwise.
 type VolumeStats struct {
-	Spec                             VolumeSpec
+	Spec                             directory.VolumeSpec
 	Entries                          int // maximal runs of the map
 	Mapped, Zero, Anchored, Unmapped uint64
 	Dirty                            uint64
@@ -148,7 +151,7 @@ func (v *poolVolume) Brief() VolumeStats {
 	s := v.m.SumsOf(v.spec.Sectors)
 	st := VolumeStats{Spec: v.spec, Mapped: uint64(s.Data) * block.SectorSize,
 		Zero: uint64(s.Zero) * block.SectorSize, Anchored: uint64(s.Anchored) * block.SectorSize,
-		Dirty: uint64(v.cached.Dirty()), MapBytes: v.set.mapBytes(), Exclusive: uint64(v.m.Tenant().Allocated()) * windowSectors * block.SectorSize}
+		Dirty: uint64(v.cached.Dirty()), MapBytes: v.set.mapBytes(), Exclusive: uint64(v.m.Tenant().Allocated()) * layout.WindowSectors * block.SectorSize}
 	st.Unmapped = v.spec.Sectors*block.SectorSize - st.Mapped - st.Zero - st.Anchored
 	for o := range block.NumOrigins {
 		if f, ever := v.cached.Flow(o); ever {
@@ -176,7 +179,7 @@ type PoolStats struct {
 	CacheLimit, CacheUsed         uint64
 	CacheFloor                    uint64 // of the write cache: what other pools cannot take
 	Volumes                       int
-	WriteMode                     WriteMode
+	WriteMode                     wcache.Mode
 	Mdisks                        []MdiskStats
 }
 
@@ -191,10 +194,10 @@ type MdiskStats struct {
 
 // Stats describes a pool now.
 func (p *Pool) Stats() PoolStats {
-	const grain = windowSectors * block.SectorSize
+	const grain = layout.WindowSectors * block.SectorSize
 	st := PoolStats{Name: p.name, CopyData: p.copyData, Capacity: uint64(p.space.Grains()) * grain, Allocated: uint64(p.space.Allocated()) * grain,
-		Reserved: uint64(max(0, p.space.Reserved())) * grain, CacheLimit: uint64(p.part.Limit()) * pageBytes, CacheUsed: uint64(p.part.Room.Used()) * pageBytes,
-		CacheFloor: uint64(p.part.Room.Floor()) * pageBytes, Volumes: p.volumes, WriteMode: p.part.Mode()}
+		Reserved: uint64(max(0, p.space.Reserved())) * grain, CacheLimit: uint64(p.part.Limit()) * layout.PageBytes, CacheUsed: uint64(p.part.Room.Used()) * layout.PageBytes,
+		CacheFloor: uint64(p.part.Room.Floor()) * layout.PageBytes, Volumes: p.volumes, WriteMode: p.part.Mode()}
 	for _, d := range p.mdisks {
 		st.Mdisks = append(st.Mdisks, MdiskStats{d.Name(), d.Size(), d.Limits().Bandwidth, d.Limits().IOPS, d.Failures(), d.Offline()})
 	}

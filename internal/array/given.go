@@ -57,9 +57,7 @@ func (o *op) gavePlace() {
 func (e *engine) gaveAll() {
 	e.wakes.given |= ticket.SetOf(ticket.Log, ticket.CopyRead, ticket.CopyEngine)
 	e.gate.Changed()
-	for _, p := range e.set.pools {
-		if p != nil {
-			p.part.Relieved()
-		}
+	for _, p := range e.set.Pools() {
+		p.part.Relieved()
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/backend"
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -75,7 +76,7 @@ func (set *poolSet) newestOf(p *Pool, pages []uint32) []backend.Rewrite {
 	slices.SortFunc(pages, func(x, y uint32) int {
 		return cmp.Compare(c.NV.Descriptor(y).Seq(), c.NV.Descriptor(x).Seq())
 	})
-	covered := map[pageKey]uint8{}
+	covered := map[layout.PageKey]uint8{}
 	for _, i := range pages {
 		// Dropped sectors, too: a loss of power may undo the drop.
 		k, mask := c.Key(i), c.Sealed(i)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
@@ -26,14 +27,14 @@ func (v *poolVolume) DirtySeconds() float64 { return v.cached.DirtySeconds() }
 
 // Fullness is what the pool holds of the write cache and its cap, in bytes.
 func (p *Pool) Fullness() (used, limit int64) {
-	return int64(p.part.Room.Used()) * pageBytes, int64(p.part.Limit()) * pageBytes
+	return int64(p.part.Room.Used()) * layout.PageBytes, int64(p.part.Limit()) * layout.PageBytes
 }
 
 // UsedSeconds is the integral of what the pool holds over time, in byte seconds.
 func (p *Pool) UsedSeconds() float64 { return p.part.UsedSeconds() }
 
 // Pinned is what the cache holds for mdisks of the pool that are offline, in bytes.
-func (p *Pool) Pinned() int64 { return int64(p.part.Pinned()) * pageBytes }
+func (p *Pool) Pinned() int64 { return int64(p.part.Pinned()) * layout.PageBytes }
 
 // Waits is how long writes of an origin have waited for room in the partition, in
 // nanoseconds, how many have, and the bytes that wait now.
@@ -61,18 +62,18 @@ func (v *poolVolume) Import(r block.Range) error {
 	switch {
 	case set.payload:
 		return errors.New("import: this store keeps contents, and these would be somebody else's; write them instead")
-	case !r.Within(v.spec.Sectors) || r.Start%windowSectors != 0 || r.Count%windowSectors != 0:
+	case !r.Within(v.spec.Sectors) || r.Start%layout.WindowSectors != 0 || r.Count%layout.WindowSectors != 0:
 		return fmt.Errorf("import: %v of volume %q is not whole windows of 64 KiB inside of it", r, v.spec.Name)
 	}
-	for at := r.Start; at < r.End(); at += windowSectors {
-		if v.m.HasData(at >> windowShift) {
+	for at := r.Start; at < r.End(); at += layout.WindowSectors {
+		if v.m.HasData(at >> layout.WindowShift) {
 			continue
 		}
-		g, ok := v.m.Allocate(at >> windowShift)
+		g, ok := v.m.Allocate(at >> layout.WindowShift)
 		if !ok {
 			return fmt.Errorf("import: pool %q has no room for the %d MiB of volume %q", v.pool.name, r.Bytes()>>20, v.spec.Name)
 		}
-		e := nvlog.Edit{Volume: v.id, State: block.Data, Range: block.Range{Start: at, Count: windowSectors}, Phys: g << windowShift}
+		e := nvlog.Edit{Volume: v.id, State: block.Data, Range: block.Range{Start: at, Count: layout.WindowSectors}, Phys: g << layout.WindowShift}
 		v.apply(&e)
 	}
 	v.account()

@@ -273,8 +273,8 @@ func TestCancelOfACopyThatNothingMakesRoomFor(t *testing.T) {
 				t.Fatalf("ended: %v, with %v", ended, q.Status)
 			}
 			h.Ref.Release()
-			if w.pool.copying[primXCopy] != 0 || r.a.copies.out != 0 || r.a.copies.reading != 0 {
-				t.Errorf("%d bytes of pieces are left, %d, %d reads", w.pool.copying[primXCopy], r.a.copies.out, r.a.copies.reading)
+			if w.pool.copying[primXCopy] != 0 || r.a.engine.copies.out != 0 || r.a.engine.copies.reading != 0 {
+				t.Errorf("%d bytes of pieces are left, %d, %d reads", w.pool.copying[primXCopy], r.a.engine.copies.out, r.a.engine.copies.reading)
 			}
 			r.check()
 		})

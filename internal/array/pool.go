@@ -11,7 +11,9 @@ import (
 	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/backend"
+	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/ticket"
+	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/metrics"
 )
@@ -35,11 +37,23 @@ type Pool struct {
 	spaceWait    ticket.Queue          // promised writes whose grains transfers still keep
 }
 
+// Waiting books bytes of an origin that wait for room in the partition; fewer are negative.
+func (p *Pool) Waiting(o block.Origin, bytes int64) { p.waitingBytes[o] += bytes }
+
+// Waited books how long a write has waited for room, in nanoseconds.
+func (p *Pool) Waited(o block.Origin, ns int64) { p.wait[o].Observe(ns) }
+
+// Braked books how long an offload has waited for its budget, in nanoseconds.
+func (p *Pool) Braked(o block.Origin, ns int64) { p.throttled[primOf(o)] += ns }
+
+// Copying books bytes of pieces of data copies that are under way; fewer are negative.
+func (p *Pool) Copying(o block.Origin, bytes int64) { p.copying[primOf(o)] += bytes }
+
 // Name returns the pool's name.
 func (p *Pool) Name() string { return p.name }
 
 // SetWriteMode changes how a pool takes writes.
-func (p *Pool) SetWriteMode(m WriteMode) {
+func (p *Pool) SetWriteMode(m wcache.Mode) {
 	p.part.SetMode(m)
 	p.set.up.Changed()
 	p.set.up.Step()
@@ -52,7 +66,7 @@ func (p *Pool) mdisk(name string) (*mdisk, error) {
 			return d, nil
 		}
 	}
-	return nil, fmt.Errorf("mdisk %q of pool %q %w", name, p.name, ErrNotFound)
+	return nil, fmt.Errorf("mdisk %q of pool %q %w", name, p.name, directory.ErrNotFound)
 }
 
 // SetMdiskOffline takes an mdisk away or gives it back. While it is away, what is

@@ -92,7 +92,7 @@ func (a *Array) recover(fresh bool) error {
 	if err := a.loadPages(); err != nil {
 		return err
 	}
-	a.dropUnknown()
+	a.set.dropUnknown()
 	a.balanceCounters()
 	a.setCaps()
 	if err := a.ckpt.First(); err != nil {
@@ -104,10 +104,10 @@ func (a *Array) recover(fresh bool) error {
 // replayEdit applies an edit of the log. One that is older than the shrinking of its volume may go beyond what the map
 // spans now: there is nothing to be said of that part any more.
 func (a *Array) replayEdit(e nvlog.Edit) {
-	if int(e.Volume) >= len(a.vols) || a.vols[e.Volume] == nil {
+	v := a.set.VolumeByID(e.Volume)
+	if v == nil {
 		return
 	}
-	v := a.vols[e.Volume]
 	span := v.m.Span()
 	if e.Start >= span || e.Count == 0 {
 		return
@@ -128,20 +128,20 @@ func (a *Array) loadObjects() error {
 	if err := a.objects.Load(a.opt.UUID); err != nil {
 		return err
 	}
-	a.uuid = a.objects.UUID
+	a.set.uuid = a.objects.UUID
 	for _, s := range a.objects.Pools {
-		p, err := a.newPool(s)
+		p, err := a.set.newPool(s)
 		if err != nil {
 			return err
 		}
-		a.addPool(p)
+		a.set.addPool(p)
 	}
 	for _, s := range a.objects.Volumes {
 		p := a.Pool(s.Pool)
 		if p == nil {
 			return fmt.Errorf("volume %q is in pool %q, which does not exist", s.Name, s.Pool)
 		}
-		a.addVolume(s, p)
+		a.engine.addVolume(s, p)
 	}
 	return nil
 }
@@ -209,7 +209,7 @@ func (a *Array) loadPages() error {
 	}
 	found, err := recovery.Pages(recovery.Array{Cache: a.cache, Flusher: a.flusher, Bad: &a.back.Bad, Newest: a.log.Seq(),
 		Knows:  a.knows,
-		Mapped: func(k pageKey) bool { return a.byID(k.Pool()).space.MapRefs(k.Phys()>>windowShift) > 0 },
+		Mapped: func(k pageKey) bool { return a.set.ByID(k.Pool()).space.MapRefs(k.Phys()>>windowShift) > 0 },
 		Owner:  func(volume uint32, pool uint16) *wcache.Owner { return a.volumeOrGhost(volume, pool).cached }})
 	a.recovery.Found = found
 	return err
@@ -218,10 +218,10 @@ func (a *Array) loadPages() error {
 // knows reports whether there is what a descriptor speaks of.
 func (a *Array) knows(d nvlog.Descriptor) recovery.Knowledge {
 	id := d.Key().Pool()
-	switch there := int(id) < len(a.pools) && a.pools[id] != nil; {
-	case there && d.Volume() < directory.MaxVolumeID && int64(d.Key().Phys()>>windowShift) < a.pools[id].space.Grains():
+	switch p := a.set.ByID(id); {
+	case p != nil && d.Volume() < directory.MaxVolumeID && int64(d.Key().Phys()>>windowShift) < p.space.Grains():
 		return recovery.Known
-	case !there && id < a.objects.NextPool:
+	case p == nil && id < a.objects.NextPool:
 		return recovery.Deleted
 	}
 	return recovery.Unknown
@@ -230,11 +230,11 @@ func (a *Array) knows(d nvlog.Descriptor) recovery.Knowledge {
 // volumeOrGhost returns the volume with this id, or a stand-in for a deleted one
 // whose data others still share.
 func (a *Array) volumeOrGhost(id uint32, pool uint16) *poolVolume {
-	if int(id) < len(a.vols) && a.vols[id] != nil {
-		return a.vols[id]
+	if v := a.set.VolumeByID(id); v != nil {
+		return v
 	}
-	p := a.byID(pool)
-	v := a.addVolume(VolumeSpec{Name: fmt.Sprintf("deleted-%d", id), Pool: p.name, Sectors: windowSectors, BlockSize: 512, Thin: true, ID: id}, p)
+	p := a.set.ByID(pool)
+	v := a.engine.addVolume(VolumeSpec{Name: fmt.Sprintf("deleted-%d", id), Pool: p.name, Sectors: windowSectors, BlockSize: 512, Thin: true, ID: id}, p)
 	v.deleted = true
 	v.forget()
 	v.m.Abandon()
@@ -245,7 +245,7 @@ func (a *Array) volumeOrGhost(id uint32, pool uint16) *poolVolume {
 // balanceCounters brings the counters, which an interrupted step may have left one
 // step behind or ahead, in line with what is dirty.
 func (a *Array) balanceCounters() {
-	for _, v := range a.vols {
+	for _, v := range a.set.vols {
 		if v != nil {
 			v.cached.Balance()
 		}

@@ -276,7 +276,7 @@ func (o *op) answer(s block.Status) {
 	}
 	if p != nil {
 		o.parent = nil
-		v.pool.copying[primOf(o.origin)] -= o.bytes
+		v.pool.Copying(o.origin, -o.bytes)
 		e.copies.out -= o.bytes
 		if !e.copies.moves.Empty() {
 			e.gave(ticket.CopyEngine)

@@ -355,7 +355,7 @@ func walk(t *testing.T, k kind) (msg string) {
 		if slices.Contains(l.ended, false) || l.v.ops+l.w.ops+l.full.ops != 0 || l.a.gate.Waiters.N != 0 {
 			return fmt.Sprintf("%s: a request never ended", at)
 		}
-		if o := l.a.freeOp; o != nil && (o.state != free || o.Queued() || o.For() != ticket.Nothing) {
+		if o := l.a.engine.freeOp; o != nil && (o.state != free || o.Queued() || o.For() != ticket.Nothing) {
 			return fmt.Sprintf("%s: a recycled request is %s", at, stateNames[o.state])
 		}
 	}

@@ -42,11 +42,11 @@ func (a *Array) Resize(v *Volume, sectors uint64, done func(error)) {
 func (a *Array) resize(v *Volume, sectors uint64, until int64, done func(error)) {
 	fail := func(err error) { a.exec.Post(func() { done(err) }) }
 	switch {
-	case !v.there() || v.ending || a.stopped:
+	case !v.there() || v.ending || a.engine.stopped:
 		fail(fmt.Errorf("volume %q %w", v.spec.Name, ErrNotFound))
 		return
-	case a.broken != "":
-		fail(fmt.Errorf("volume %q: changes are refused: %s", v.spec.Name, a.broken))
+	case a.engine.broken != "":
+		fail(fmt.Errorf("volume %q: changes are refused: %s", v.spec.Name, a.engine.broken))
 		return
 	}
 	spec := v.spec
@@ -72,7 +72,7 @@ func (a *Array) resize(v *Volume, sectors uint64, until int64, done func(error))
 	default:
 		a.exec.At(a.exec.Now()+10_000_000, func() {
 			a.resize(v, sectors, until, done)
-			a.endStep()
+			a.engine.endStep()
 		})
 	}
 }
@@ -85,7 +85,7 @@ func (a *Array) grow(v *Volume, spec VolumeSpec, room *nvlog.Claim, done func(er
 		cut := []nvlog.Edit{{Volume: v.id, State: block.Unmapped, Range: block.Range{Start: old, Count: end - old}}}
 		if _, ok := room.Append(cut, 0); !ok {
 			a.breakDown("internal error: a change of a volume's size has lost its room in the log")
-			a.exec.Post(func() { done(errors.New(a.broken)) })
+			a.exec.Post(func() { done(errors.New(a.engine.broken)) })
 			return
 		}
 		v.m.SetState(old, end, block.Unmapped)
@@ -96,7 +96,7 @@ func (a *Array) grow(v *Volume, spec VolumeSpec, room *nvlog.Claim, done func(er
 	fail := func(err, again error) {
 		v.spec.Sectors = old
 		v.account()
-		a.endStep()
+		a.engine.endStep()
 		done(v.notResized(spec, err, again))
 	}
 	// The objects may not say the new size before the log has what the edit cut off.
@@ -112,7 +112,7 @@ func (a *Array) grow(v *Volume, spec VolumeSpec, room *nvlog.Claim, done func(er
 			}
 			v.size, v.limit = spec.Sectors, spec.Sectors
 			v.tell(block.EventCapacity)
-			a.endStep()
+			a.engine.endStep()
 			done(nil)
 		})
 	})
@@ -135,8 +135,8 @@ func (a *Array) shrink(v *Volume, spec VolumeSpec, done func(error)) {
 		}
 		v.account()
 		v.tell(block.EventCapacity)
-		a.gaveAll() // what was behind the end may wait
-		a.endStep()
+		a.engine.gaveAll() // what was behind the end may wait
+		a.engine.endStep()
 		done(nil)
 	})
 }

@@ -31,6 +31,9 @@ func ownerOf(h nvlog.RowHead) uint64 {
 	return owner
 }
 
+// openRows finds the rows that NVRAM has.
+func (set *poolSet) openRows(nv *nvlog.NVRAM) { set.rows = nvlog.OpenRows(nv, ownerOf) }
+
 // dropUnknown takes back the rows of volumes and mdisks that are not there any more.
 func (set *poolSet) dropUnknown() {
 	mdisks := map[uint32]bool{}

@@ -43,7 +43,7 @@ func (a *Array) startScrub(rate int64, repair bool, done func(*Scrub)) *Scrub {
 	s := &Scrub{a: a, rate: rate, buf: make([]byte, pieceSectors*block.SectorSize), next: a.exec.Now()}
 	s.done = func() { done(s) }
 	s.back = backend.NewScrubber(repair, backend.ScrubHooks{
-		Failed: func(x *backend.Op) { s.Bad += a.noteBad(s.pool, x) },
+		Failed: func(x *backend.Op) { s.Bad += a.set.noteBad(s.pool, x) },
 		Ended:  func(x *backend.Op) { s.pool.unpinRead(x) },
 		Idle:   s.pace,
 	})
@@ -69,15 +69,15 @@ func (s *Scrub) step() {
 	if s.done == nil {
 		return
 	}
-	for s.vol < len(a.vols) && (a.vols[s.vol] == nil || a.vols[s.vol].deleted || s.at >= a.vols[s.vol].spec.Sectors) {
+	for s.vol < len(a.set.vols) && (a.set.vols[s.vol] == nil || a.set.vols[s.vol].deleted || s.at >= a.set.vols[s.vol].spec.Sectors) {
 		s.vol, s.at = s.vol+1, 0
 	}
-	if s.vol == len(a.vols) || !a.payload || a.stopped {
+	if s.vol == len(a.set.vols) || !a.payload || a.engine.stopped {
 		s.done()
 		s.done = nil
 		return
 	}
-	v := a.vols[s.vol]
+	v := a.set.vols[s.vol]
 	var data extent.Run
 	runs := 0
 	v.m.Walk(block.Range{Start: s.at, Count: v.spec.Sectors - s.at}, func(x extent.Run) bool {
@@ -95,7 +95,7 @@ func (s *Scrub) step() {
 	s.back.Begin()
 	s.read(data.Phys, data.Count)
 	s.back.End()
-	a.endStep()
+	a.engine.endStep()
 }
 
 // read starts the operations on what is not dirty of physical sectors [phys, phys+n).
@@ -159,7 +159,7 @@ func (v *Verify) Step(done func(more bool)) {
 		v.pools = a.Pools()
 		v.phase++
 	case v.phase == 1 && len(v.pools) > 0:
-		if p := v.pools[0]; a.pools[p.id] == p {
+		if p := v.pools[0]; a.set.ByID(p.id) == p {
 			a.checkPool(&v.r, p)
 		}
 		v.pools = v.pools[1:]

@@ -14,6 +14,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/backend"
+	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
@@ -55,8 +56,46 @@ type poolSet struct {
 	garbageFn     func()
 }
 
-// byID returns the pool with this number, nil if there is none any more.
-func (set *poolSet) byID(id uint16) *Pool { return set.pools[id] }
+// newSet returns a set without pools. Its hooks, rows, cache, gate and back end are to be given before there are any.
+func newSet(exec block.Executor, store block.Store) *poolSet {
+	set := &poolSet{exec: exec, store: store, payload: store.Payload()}
+	set.arena = extent.NewArena(set.scheduleGarbage)
+	set.garbageFn = set.runGarbage
+	return set
+}
+
+// ByID returns the pool with this number, nil if there is none any more.
+func (set *poolSet) ByID(id uint16) *Pool {
+	if int(id) >= len(set.pools) {
+		return nil
+	}
+	return set.pools[id]
+}
+
+// VolumeByID returns the volume with this number, nil if there is none any more. It may be one that is being made, or
+// of whose deletion not all has gone.
+func (set *poolSet) VolumeByID(id uint32) *poolVolume {
+	if int(id) >= len(set.vols) {
+		return nil
+	}
+	return set.vols[id]
+}
+
+// RemovePool takes a pool out of which there is nothing left.
+func (set *poolSet) RemovePool(p *Pool) {
+	set.pools[p.id] = nil
+	p.part.Close()
+}
+
+// Detach takes the mdisks and the counters of a pool away that was removed.
+func (set *poolSet) Detach(p *Pool) {
+	set.rows.Drop(rowsOfGone+uint64(p.id), 0)
+	for i, d := range p.mdisks {
+		p.part.Hold(i, false)
+		set.back.Detach(d.Mdisk)
+		set.rows.Drop(ownerOfMdisk|uint64(d.ID()), 0)
+	}
+}
 
 // Pools returns the pools in the order of their making.
 func (set *poolSet) Pools() []*Pool {
@@ -109,7 +148,7 @@ func (set *poolSet) nameTaken(name string) bool {
 }
 
 // initVolume makes a volume of a pool known: dev is what hosts have of it, v a part of that.
-func (set *poolSet) initVolume(v *poolVolume, dev block.Device, spec VolumeSpec, p *Pool) {
+func (set *poolSet) initVolume(v *poolVolume, dev block.Device, spec directory.VolumeSpec, p *Pool) {
 	*v = poolVolume{set: set, dev: dev, id: spec.ID, pool: p, spec: spec, size: spec.Sectors, limit: spec.Sectors,
 		cached: set.cache.AddOwner(spec.ID, p.part.Partition)}
 	v.m = set.arena.NewMap(extent.Config{Space: p.space, Volume: spec.ID, Sectors: spec.Sectors, Thick: !spec.Thin, Drop: p.dropSectors})
@@ -128,12 +167,12 @@ func (set *poolSet) tellHealth() {
 }
 
 // newPool opens the mdisks of a pool.
-func (set *poolSet) newPool(spec PoolSpec) (*Pool, error) {
+func (set *poolSet) newPool(spec directory.PoolSpec) (*Pool, error) {
 	p := &Pool{set: set, id: spec.ID, name: spec.Name, copyData: spec.CopyData}
 	p.spaceWait.Of = ticket.Space
 	counts := make([]int, len(spec.Mdisks))
 	for i, m := range spec.Mdisks {
-		size := m.Size &^ (extentBytes - 1)
+		size := m.Size &^ (layout.ExtentBytes - 1)
 		medium, err := set.store.Medium(fmt.Sprintf("%s.%s", spec.Name, m.Name), size)
 		if err != nil {
 			return nil, err
@@ -141,7 +180,7 @@ func (set *poolSet) newPool(spec PoolSpec) (*Pool, error) {
 		d := set.back.NewMdisk(backend.Config{ID: m.ID, Pool: spec.ID, Number: i, Name: m.Name, Size: size,
 			Limits: backend.Limits{Bandwidth: m.Bandwidth, IOPS: m.IOPS}}, medium)
 		p.mdisks = append(p.mdisks, &mdisk{Mdisk: d, pool: p})
-		counts[i] = int(size / extentBytes)
+		counts[i] = int(size / layout.ExtentBytes)
 	}
 	p.space = alloc.New(counts, alloc.Events{Freed: p.grainFreed, Left: func() { set.up.Space(p) }, Vacated: func(vol uint32) { set.vols[vol].left() }})
 	p.part = set.gate.AddPool(set.cache.AddPartition(p.id, p.space, len(p.mdisks)))
@@ -165,8 +204,8 @@ func (p *Pool) grainFreed(g uint64) {
 	if p.part.Empty() && p.set.back.Bad.Len() == 0 {
 		return
 	}
-	k := keyOf(p.id, g<<windowShift)
-	for i := range pageKey(grainPages) {
+	k := layout.KeyOf(p.id, g<<layout.WindowShift)
+	for i := range layout.PageKey(layout.GrainPages) {
 		p.set.drop(k+i, 0xff)
 	}
 }
@@ -176,8 +215,8 @@ func (p *Pool) dropSectors(base uint64, mask layout.Mask) {
 	if p.part.Empty() && p.set.back.Bad.Len() == 0 {
 		return
 	}
-	for i := mask.Next(0); i < windowSectors; i = mask.Next(i + 1) {
+	for i := mask.Next(0); i < layout.WindowSectors; i = mask.Next(i + 1) {
 		s := base + i
-		p.set.drop(keyOf(p.id, s), 1<<(s%pageSectors))
+		p.set.drop(layout.KeyOf(p.id, s), 1<<(s%layout.PageSectors))
 	}
 }

@@ -118,7 +118,7 @@ func TestRedoEndsWithItsPool(t *testing.T) {
 	x.IO.Vec = append(x.IO.Vec, make([]byte, block.SectorSize))
 	x.Ctx = &destageUnit{left: 2}
 	d.Write(x)
-	r.a.endStep()
+	r.a.engine.endStep()
 	r.clock.Run()
 	s.bad = true
 	r.a.cache.BeginSync()

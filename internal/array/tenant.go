@@ -2,6 +2,7 @@ package array
 
 import (
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -12,7 +13,7 @@ func (p *Pool) has(grains int64) bool { return p.set.arena.MakeAvailable(p.space
 // thick volumes and anchored ranges. Together they are its capacity. What background work and
 // copies still have to give back can make free negative for a while.
 func (p *Pool) Space() (free, allocated, reserved int64) {
-	const grain = windowSectors * block.SectorSize
+	const grain = layout.WindowSectors * block.SectorSize
 	return p.space.Available() * grain, p.space.Allocated() * grain, p.space.Reserved() * grain
 }
 

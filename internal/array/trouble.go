@@ -16,10 +16,10 @@ func (a *Array) SetPolicy(pol Policy) error {
 		return err
 	}
 	a.opt.Policy = pol
-	a.copies.limits = pol.copies()
-	a.gaveAll()
+	a.engine.copies.limits = pol.copies()
+	a.engine.gaveAll()
 	a.cache.SetPolicy(pol.cache())
-	a.endStep()
+	a.engine.endStep()
 	return nil
 }
 
@@ -31,9 +31,9 @@ func (a *Array) Policy() Policy { return a.opt.Policy }
 // new writes go through to the back end before they are acknowledged.
 func (a *Array) SetMirrored(ok bool) {
 	a.cache.SetMirrored(ok)
-	a.gaveAll()
-	a.tellHealth()
-	a.endStep()
+	a.engine.gaveAll()
+	a.set.tellHealth()
+	a.engine.endStep()
 }
 
 // Mirrored tells whether the write cache has its mirror.
@@ -44,7 +44,7 @@ func (a *Array) Mirrored() bool { return a.cache.Mirrored() }
 func (a *Array) DeletePool(p *Pool, done func(error)) {
 	fail := func(err error) { a.exec.Post(func() { done(fmt.Errorf("pool %q %w", p.name, err)) }) }
 	switch {
-	case a.pools[p.id] != p:
+	case a.set.ByID(p.id) != p:
 		fail(ErrNotFound)
 		return
 	case p.ending:
@@ -63,19 +63,15 @@ func (a *Array) DeletePool(p *Pool, done func(error)) {
 			})
 			return
 		}
-		a.pools[p.id] = nil
-		p.part.Close()
+		a.set.RemovePool(p)
 		a.setCaps()
 		disks := make([]media.Disk, len(p.mdisks))
-		a.rows.Drop(rowsOfGone+uint64(p.id), 0)
 		for i, d := range p.mdisks {
 			disks[i].Name = d.Name()
-			p.part.Hold(i, false)
-			a.back.Detach(d.Mdisk)
-			a.rows.Drop(ownerOfMdisk|uint64(d.ID()), 0)
 		}
+		a.set.Detach(p)
 		a.media.Remove(p.name, disks, func(error) {
-			a.endStep()
+			a.engine.endStep()
 			done(nil)
 		})
 	})

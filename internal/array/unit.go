@@ -4,6 +4,7 @@ import (
 	"math/bits"
 
 	"github.com/arraysim/arraysim/internal/array/backend"
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -54,7 +55,7 @@ func (set *poolSet) issue(u *destageUnit) {
 			end += uint64(run)
 			x.IO.N += uint64(run) * block.SectorSize
 			if set.payload {
-				from := int(i)*pageSectors + s
+				from := int(i)*layout.PageSectors + s
 				if len(x.IO.Vec) > 0 && from == memEnd { // neighbours in memory are one buffer
 					x.IO.Vec = x.IO.Vec[:len(x.IO.Vec)-1]
 				} else {

@@ -2,7 +2,9 @@ package array
 
 import (
 	"github.com/arraysim/arraysim/internal/array/changelog"
+	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
@@ -15,7 +17,7 @@ type poolVolume struct {
 	dev     block.Device // what hosts have of it
 	id      uint32
 	pool    *Pool
-	spec    VolumeSpec
+	spec    directory.VolumeSpec
 	m       *extent.Map
 	deleted bool
 	// replaced: it was deleted, and another volume has its name. Its counters are not told any more.
@@ -61,7 +63,7 @@ func (v *poolVolume) Info() block.Info {
 	return block.Info{
 		Name: v.spec.Name, ID: v.id, Pool: v.pool.name, Sectors: v.size, BlockSize: v.spec.BlockSize,
 		PhysicalExp: exp, Thin: v.spec.Thin, NAA: v.set.naa(v.id), Serial: v.set.serial(v.id),
-		GranuleSectors: pageSectors, AtomicSectors: pieceSectors, CopyDomain: v.pool.name,
+		GranuleSectors: layout.PageSectors, AtomicSectors: layout.PieceSectors, CopyDomain: v.pool.name,
 	}
 }
 
@@ -128,7 +130,7 @@ func (v *poolVolume) fillStatus(r *block.Request) {
 
 // windows returns the number of windows that the volume spans.
 func (v *poolVolume) windows() int64 {
-	return int64((v.spec.Sectors + windowSectors - 1) >> windowShift)
+	return int64((v.spec.Sectors + layout.WindowSectors - 1) >> layout.WindowShift)
 }
 
 // endOfMap widens a range that reaches the end of the volume to the end of what
@@ -172,4 +174,6 @@ func (v *poolVolume) apply(e *nvlog.Edit) {
 }
 
 // private tells whether a write may replace the grain of a physical sector in place.
-func (v *poolVolume) private(phys uint64) bool { return v.pool.space.Refs(phys>>windowShift) == 1 }
+func (v *poolVolume) private(phys uint64) bool {
+	return v.pool.space.Refs(phys>>layout.WindowShift) == 1
+}

@@ -20,7 +20,7 @@ func (a *Array) CreateVolume(spec VolumeSpec, done func(*Volume, error)) {
 		spec.BlockSize = 512
 	}
 	switch {
-	case a.nameTaken(spec.Name):
+	case a.set.nameTaken(spec.Name):
 		fail(fmt.Errorf("volume %q %w", spec.Name, ErrExists))
 		return
 	case p == nil:
@@ -42,7 +42,7 @@ func (a *Array) CreateVolume(spec VolumeSpec, done func(*Volume, error)) {
 		return
 	}
 	a.objects.NumberVolume(&spec)
-	v := a.addVolume(spec, p)
+	v := a.engine.addVolume(spec, p)
 	v.making = true
 	v.account()
 	a.objects.AddVolume(spec, func(err error) {
@@ -51,12 +51,12 @@ func (a *Array) CreateVolume(spec VolumeSpec, done func(*Volume, error)) {
 				p.space.Entitle(v.m.Tenant(), 0)
 				v.m.Remove()
 				p.volumes--
-				a.forgetVolume(&v.poolVolume)
+				a.set.forgetVolume(&v.poolVolume)
 				done(nil, directory.Doubtful(err, again))
 			})
 			return
 		}
-		for _, old := range a.vols {
+		for _, old := range a.set.vols {
 			if old != nil && old.deleted && old.spec.Name == spec.Name { // what it counted is not the new one's
 				old.replaced = true
 			}
@@ -98,7 +98,7 @@ func (a *Array) DeleteVolume(v *Volume, done func(error)) {
 		return
 	}
 	v.ending = true
-	unfold := a.foldOffloads(&v.poolVolume) // before the deletion can be durable: what is counted by pool never gets less
+	unfold := a.set.foldOffloads(&v.poolVolume) // before the deletion can be durable: what is counted by pool never gets less
 	a.objects.RemoveVolume(v.id, func(err error) {
 		if err != nil {
 			a.objects.MustTakeBack(func(again error) {
@@ -117,7 +117,7 @@ func (a *Array) DeleteVolume(v *Volume, done func(error)) {
 		v.account()
 		v.forget()
 		v.left()
-		a.endStep()
+		a.engine.endStep()
 		done(nil)
 	})
 }

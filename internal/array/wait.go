@@ -18,7 +18,7 @@ func (o *op) wait(front bool) {
 	}
 	if o.since == 0 {
 		o.since = now
-		p.waitingBytes[o.origin] += int64(o.stop-o.cur) * block.SectorSize
+		p.Waiting(o.origin, int64(o.stop-o.cur)*block.SectorSize)
 	}
 	o.e.watchFn() // what should make room may be stuck
 	p.part.Kick()
@@ -30,13 +30,13 @@ func (o *op) stopWaiting() {
 	o.claim.Unbook()
 	if o.since != 0 {
 		if waited := o.e.exec.Now() - o.since; waited > 0 { // else it was only queued for its turn
-			p.wait[o.origin].Observe(waited)
+			p.Waited(o.origin, waited)
 		}
-		p.waitingBytes[o.origin] -= int64(o.stop-o.cur) * block.SectorSize
+		p.Waiting(o.origin, -int64(o.stop-o.cur)*block.SectorSize)
 		o.since = 0
 	}
 	if o.braked != 0 {
-		p.throttled[primOf(o.origin)] += o.e.exec.Now() - o.braked
+		p.Braked(o.origin, o.e.exec.Now()-o.braked)
 		o.braked = 0
 	}
 }
