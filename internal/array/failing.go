@@ -81,12 +81,12 @@ func (a *Array) endAll(s block.Status, now int64) {
 func (a *Array) Health() (lines []string) {
 	now := a.exec.Now()
 	for _, p := range a.Pools() {
-		for _, d := range p.mdisks {
+		for _, d := range p.Mdisks {
 			if silent := d.Silent(now); silent > 0 {
-				lines = append(lines, fmt.Sprintf("mdisk %s of pool %s: nothing was read or written for %d s; it is waited for", d.Name(), p.name, silent/1_000_000_000))
+				lines = append(lines, fmt.Sprintf("mdisk %s of pool %s: nothing was read or written for %d s; it is waited for", d.Name(), p.Name(), silent/1_000_000_000))
 			}
 			if since, err := d.Failing(); since != 0 {
-				lines = append(lines, fmt.Sprintf("mdisk %s of pool %s: writing fails for %d s: %v; make room or mend the disk, it is tried again", d.Name(), p.name, (now-since)/1_000_000_000, err))
+				lines = append(lines, fmt.Sprintf("mdisk %s of pool %s: writing fails for %d s: %v; make room or mend the disk, it is tried again", d.Name(), p.Name(), (now-since)/1_000_000_000, err))
 			}
 		}
 	}
@@ -105,6 +105,6 @@ func (a *Array) breakDown(why string) {
 	a.watch() // who waits for the log waits in vain
 	if a.engine.broken == "" {
 		a.engine.broken = why
-		a.set.tellHealth()
+		a.set.TellHealth()
 	}
 }

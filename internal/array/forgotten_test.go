@@ -28,10 +28,10 @@ func (a *Array) forgotten() (what string) {
 	}
 	var pools []*admission.Pool
 	for _, p := range a.Pools() {
-		if !p.spaceWait.Empty() && p.space.Leaving() == 0 {
+		if !p.SpaceWait.Empty() && p.Alloc.Leaving() == 0 {
 			return "no transfer keeps space"
 		}
-		pools = append(pools, p.part)
+		pools = append(pools, p.Part)
 	}
 	return a.gate.Forgotten(pools)
 }

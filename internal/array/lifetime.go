@@ -21,9 +21,9 @@ func (a *Array) Drain(done func()) {
 // Dirty returns the bytes that are not on the back end yet.
 func (a *Array) Dirty() int64 {
 	n := int64(0)
-	for _, v := range a.set.vols {
+	for _, v := range a.set.Vols {
 		if v != nil {
-			n += v.cached.Dirty()
+			n += v.Cached.Dirty()
 		}
 	}
 	return n

@@ -24,7 +24,7 @@ func (a *Array) openPool(spec PoolSpec, done func(*Pool, error)) {
 		return
 	}
 	used := a.objects.NumberPool(&spec)
-	p, err := a.set.newPool(spec)
+	p, err := a.set.NewPool(spec)
 	if err != nil {
 		fail(err)
 		return
@@ -44,10 +44,10 @@ func (a *Array) openPool(spec PoolSpec, done func(*Pool, error)) {
 			return
 		}
 		a.media.Release(spec.Name, disks)
-		a.set.addPool(p)
+		a.set.AddPool(p)
 		a.setCaps()
 		for _, other := range a.Pools() {
-			other.part.Kick() // what is above the smaller cap drains
+			other.Part.Kick() // what is above the smaller cap drains
 		}
 		a.engine.endStep()
 		done(p, nil)

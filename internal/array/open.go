@@ -11,6 +11,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/media"
 	"github.com/arraysim/arraysim/internal/array/metadata"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -91,19 +92,19 @@ func Open(opt Options) (*Array, error) {
 	return metadata.FromBest(meta, func() (*Array, error) {
 		a := newArray(opt)
 		set, e := a.set, a.engine
-		set.openRows(nv)
-		set.openBackend(requestHooks{Read: e.readDone, Abandoned: e.readAbandoned, Unwanted: isUnwanted,
+		set.OpenRows(nv)
+		set.OpenBackend(pool.ReadHooks{Read: e.readDone, Abandoned: e.readAbandoned, Unwanted: isUnwanted,
 			Overdue: func(p *Pool, s block.Status) { e.endWaiters(p, s, a.exec.Now()-patience) }, Watch: a.watch})
 		log := nvlog.NewLog(nv)
 		flusher := nvlog.NewFlusher(nv, log, a.exec, retryTime,
-			nvlog.Hooks{Begun: func() { set.cache.FlushBegun() }, Ended: a.flushEnded, Heard: e.endStep})
-		set.cache = wcache.New(wcache.Config{NV: nv, Log: log, Flusher: flusher, Rows: set.rows, Exec: a.exec, Limit: limit,
+			nvlog.Hooks{Begun: func() { set.Cache.FlushBegun() }, Ended: a.flushEnded, Heard: e.endStep})
+		set.Cache = wcache.New(wcache.Config{NV: nv, Log: log, Flusher: flusher, Rows: set.Rows, Exec: a.exec, Limit: limit,
 			Policy: opt.Policy.cache(), DestageStart: opt.DestageStart,
-			Hooks: wcache.Hooks{Stepped: e.endStep, Left: func(id uint32) { set.vols[id].left() }, Settled: e.settled,
-				Freed: e.gaveRoom, Relieved: func(pool uint16) { set.ByID(pool).part.Relieved() }}})
-		set.gate = admission.New(set.cache, log)
+			Hooks: wcache.Hooks{Stepped: e.endStep, Left: func(id uint32) { set.Vols[id].Left() }, Settled: e.settled,
+				Freed: e.gaveRoom, Relieved: func(pool uint16) { set.ByID(pool).Part.Relieved() }}})
+		set.Gate = admission.New(set.Cache, log)
 		e.attach(log, flusher)
-		a.arena, a.cache, a.gate, a.log, a.flusher, a.rows, a.back = set.arena, set.cache, set.gate, log, flusher, set.rows, set.back
+		a.arena, a.cache, a.gate, a.log, a.flusher, a.rows, a.back = set.Arena, set.Cache, set.Gate, log, flusher, set.Rows, set.Back
 		a.cycles = cycles{exec: a.exec, cache: a.cache, gate: a.gate, back: a.back, flusher: a.flusher,
 			fn: func() { a.cycles.timer = false; a.cycles.run(true); a.engine.endStep() }}
 		a.openBooks(meta)
@@ -115,14 +116,14 @@ func Open(opt Options) (*Array, error) {
 func newArray(opt Options) *Array {
 	a := &Array{opt: opt, exec: opt.Exec, store: opt.Store, payload: opt.Store.Payload(),
 		media: media.NewMaker(opt.Store), lifetime: lifetime{started: opt.Exec.Now()}}
-	set := newSet(a.exec, a.store)
+	set := pool.NewSet(a.exec, a.store)
 	e := newEngine(set, a.watch)
-	set.up = poolHooks{Step: e.endStep, Changed: e.gaveAll, Space: e.gaveSpace}
+	set.Up = pool.Hooks{Step: e.endStep, Changed: e.gaveAll, Space: e.gaveSpace}
 	e.copies.limits = opt.Policy.copies()
 	e.step = stepper{
 		first: []func(){func() { a.back.Submit() }, e.endSettled},
 		wake:  e.wake,
-		last: []func(){set.destageAll, func() { a.cycles.run(a.gate.Waiters.N > 0 || a.cache.Draining()) },
+		last: []func(){set.DestageAll, func() { a.cycles.run(a.gate.Waiters.N > 0 || a.cache.Draining()) },
 			func() { a.checkpoint(false) }},
 		work:  func() bool { return a.back.Pending() || len(e.settling.ended) > 0 || a.cache.AnyKicked() },
 		given: func() bool { return e.wakes.given != 0 || a.gate.Given() },
@@ -140,7 +141,7 @@ func (a *Array) openBooks(store block.MetaStore) {
 	a.objects = directory.New(a.meta, a.payload, directory.Hooks{Doubtful: a.breakDown, Stepped: a.engine.endStep})
 	a.ckpt = checkpoint.New(checkpoint.Config{Exec: a.exec, Log: a.log, Flusher: a.flusher, Meta: a.meta, Maps: a.arena.Checkpoint(),
 		BatchBytes: a.opt.CheckpointBytes, RetryAfter: retryTime, Hooks: checkpoint.Hooks{
-			Add: a.saveBad, Sent: a.watch, Turned: a.set.tellHealth, Failed: a.breakDown, Stepped: a.engine.endStep,
+			Add: a.saveBad, Sent: a.watch, Turned: a.set.TellHealth, Failed: a.breakDown, Stepped: a.engine.endStep,
 			Trimmed: a.engine.logTrimmed}})
 }
 
@@ -153,8 +154,8 @@ func (a *Array) checkpoint(force bool) {
 
 // stepEnded does what has to find a step's work done.
 func (a *Array) stepEnded() {
-	if len(a.set.leaving) > 0 {
-		a.set.retireAll()
+	if len(a.set.Leaving) > 0 {
+		a.set.RetireAll()
 	}
 	if a.afterStep != nil {
 		a.afterStep()

@@ -191,7 +191,7 @@ func (r *powerRig) launch() {
 		h := &block.Request{Op: block.OpHold, Ranges: []block.Range{src}, Done: func(*block.Request) {}}
 		r.vols[from].Submit([]*block.Request{h})
 		q.Op, q.Range, q.Ref, q.Origin = block.OpPlace, to, h.Ref, block.OriginXCopy
-		cmd.atomic = r.vols[vol].pool == r.vols[from].pool && !r.vols[vol].pool.copyData
+		cmd.atomic = r.vols[vol].Pool() == r.vols[from].Pool() && !r.vols[vol].Pool().CopyData
 		var stamps []uint64
 		each(from, src, func(n int, _ uint64) {
 			old := r.sectors[from][n]

@@ -349,7 +349,7 @@ func (r *powerRig) openFaulty(what string) {
 // under way. What is cut off never comes back.
 func (r *powerRig) sized(what string) {
 	for i, v := range r.vols {
-		size := v.spec.Sectors
+		size := v.Spec.Sectors
 		if size != r.sizes[i] && size != r.resizes[i] {
 			r.t.Fatalf("%s: volume %d has %d sectors, not %d", what, i, size, r.sizes[i])
 		}

@@ -32,7 +32,7 @@ func (a *Array) Policy() Policy { return a.opt.Policy }
 func (a *Array) SetMirrored(ok bool) {
 	a.cache.SetMirrored(ok)
 	a.engine.gaveAll()
-	a.set.tellHealth()
+	a.set.TellHealth()
 	a.engine.endStep()
 }
 
@@ -42,35 +42,35 @@ func (a *Array) Mirrored() bool { return a.cache.Mirrored() }
 // DeletePool removes a pool without volumes. The caps of the others grow when that is durable; on an error nothing has
 // changed. Files of it that cannot be removed afterwards are no error: see Leftovers.
 func (a *Array) DeletePool(p *Pool, done func(error)) {
-	fail := func(err error) { a.exec.Post(func() { done(fmt.Errorf("pool %q %w", p.name, err)) }) }
+	fail := func(err error) { a.exec.Post(func() { done(fmt.Errorf("pool %q %w", p.Name(), err)) }) }
 	switch {
-	case a.set.ByID(p.id) != p:
+	case a.set.ByID(p.ID()) != p:
 		fail(ErrNotFound)
 		return
-	case p.ending:
+	case p.Ending:
 		fail(fmt.Errorf("%w: it is being deleted", ErrInUse))
 		return
-	case p.volumes > 0 || !p.part.Empty() || p.space.Allocated() > 0:
-		fail(fmt.Errorf("%w: delete its %d volumes first, and wait until their space is free", ErrInUse, p.volumes))
+	case p.Volumes > 0 || !p.Part.Empty() || p.Alloc.Allocated() > 0:
+		fail(fmt.Errorf("%w: delete its %d volumes first, and wait until their space is free", ErrInUse, p.Volumes))
 		return
 	}
-	p.ending = true
-	a.objects.RemovePool(p.id, func(err error) {
+	p.Ending = true
+	a.objects.RemovePool(p.ID(), func(err error) {
 		if err != nil { // a start that does not find it now finds it again once it has volumes: their batch tells of it
 			a.objects.TakeBack(func(again error) {
-				p.ending = false
-				done(fmt.Errorf("pool %q could not be deleted: %w", p.name, directory.Doubtful(err, again)))
+				p.Ending = false
+				done(fmt.Errorf("pool %q could not be deleted: %w", p.Name(), directory.Doubtful(err, again)))
 			})
 			return
 		}
 		a.set.RemovePool(p)
 		a.setCaps()
-		disks := make([]media.Disk, len(p.mdisks))
-		for i, d := range p.mdisks {
+		disks := make([]media.Disk, len(p.Mdisks))
+		for i, d := range p.Mdisks {
 			disks[i].Name = d.Name()
 		}
 		a.set.Detach(p)
-		a.media.Remove(p.name, disks, func(error) {
+		a.media.Remove(p.Name(), disks, func(error) {
 			a.engine.endStep()
 			done(nil)
 		})

@@ -3,7 +3,7 @@
 // Who owns what: the space and the partition own their numbers; the queue for space is that of the
 // requests, which only is found by the pool.
 
-package array
+package pool
 
 import (
 	"fmt"
@@ -20,21 +20,21 @@ import (
 
 // Pool is a set of mdisks, the space on them, and a partition of the write cache.
 type Pool struct {
-	space    *alloc.Space
-	set      *poolSet
+	Alloc    *alloc.Space
+	Set      *Set
 	id       uint16
 	name     string
-	copyData bool // copies move data through the cache even inside the pool
-	mdisks   []*mdisk
-	part     *admission.Pool // of the write cache, and who waits for it
+	CopyData bool // copies move data through the cache even inside the pool
+	Mdisks   []*mdisk
+	Part     *admission.Pool // of the write cache, and who waits for it
 
 	wait         [block.NumOrigins]metrics.Histogram
 	waitingBytes [block.NumOrigins]int64
 	throttled    [len(primNames)]int64 // ns that offloads waited for their budget
 	copying      [len(primNames)]int64 // bytes of pieces of data copies under way
-	volumes      int                   // of it, those that are being made, too
-	ending       bool                  // it is being deleted, and that is not durable yet
-	spaceWait    ticket.Queue          // promised writes whose grains transfers still keep
+	Volumes      int                   // of it, those that are being made, too
+	Ending       bool                  // it is being deleted, and that is not durable yet
+	SpaceWait    ticket.Queue          // promised writes whose grains transfers still keep
 }
 
 // Waiting books bytes of an origin that wait for room in the partition; fewer are negative.
@@ -44,24 +44,30 @@ func (p *Pool) Waiting(o block.Origin, bytes int64) { p.waitingBytes[o] += bytes
 func (p *Pool) Waited(o block.Origin, ns int64) { p.wait[o].Observe(ns) }
 
 // Braked books how long an offload has waited for its budget, in nanoseconds.
-func (p *Pool) Braked(o block.Origin, ns int64) { p.throttled[primOf(o)] += ns }
+func (p *Pool) Braked(o block.Origin, ns int64) { p.throttled[PrimOf(o)] += ns }
 
 // Copying books bytes of pieces of data copies that are under way; fewer are negative.
-func (p *Pool) Copying(o block.Origin, bytes int64) { p.copying[primOf(o)] += bytes }
+func (p *Pool) Copying(o block.Origin, bytes int64) { p.copying[PrimOf(o)] += bytes }
+
+// InFlight is the bytes of pieces of data copies of an origin that are under way.
+func (p *Pool) InFlight(o block.Origin) int64 { return p.copying[PrimOf(o)] }
+
+// ID returns the pool's number, which is never used again.
+func (p *Pool) ID() uint16 { return p.id }
 
 // Name returns the pool's name.
 func (p *Pool) Name() string { return p.name }
 
 // SetWriteMode changes how a pool takes writes.
 func (p *Pool) SetWriteMode(m wcache.Mode) {
-	p.part.SetMode(m)
-	p.set.up.Changed()
-	p.set.up.Step()
+	p.Part.SetMode(m)
+	p.Set.Up.Changed()
+	p.Set.Up.Step()
 }
 
 // mdisk returns the pool's mdisk of this name.
 func (p *Pool) mdisk(name string) (*mdisk, error) {
-	for _, d := range p.mdisks {
+	for _, d := range p.Mdisks {
 		if d.Name() == name {
 			return d, nil
 		}
@@ -78,19 +84,19 @@ func (p *Pool) SetMdiskOffline(name string, offline bool) error {
 		return err
 	}
 	d.SetOffline(offline)
-	p.space.SetDown(d.Number(), offline)
-	p.part.SetAway(d.Number(), offline)
+	p.Alloc.SetDown(d.Number(), offline)
+	p.Part.SetAway(d.Number(), offline)
 	if !offline {
 		parked := d.parked
 		d.parked = nil
 		for _, u := range parked {
-			p.part.Unpark(&u.Batch)
-			p.set.issue(u)
+			p.Part.Unpark(&u.Batch)
+			p.Set.issue(u)
 		}
 	}
 	p.tellHealth()
-	p.part.Kick()
-	p.set.up.Step()
+	p.Part.Kick()
+	p.Set.Up.Step()
 	return nil
 }
 
@@ -104,20 +110,23 @@ func (p *Pool) SetMdiskLimits(name string, bandwidth, iops uint64) error {
 	return nil
 }
 
-// writable tells whether what lies at a physical sector can be written.
-func (p *Pool) writable(phys uint64) block.Status {
-	if p.space.AnyDown() {
-		if md, _, _ := p.space.Locate(phys); p.mdisks[md].Offline() {
+// Writable tells whether what lies at a physical sector can be written.
+func (p *Pool) Writable(phys uint64) block.Status {
+	if p.Alloc.AnyDown() {
+		if md, _, _ := p.Alloc.Locate(phys); p.Mdisks[md].Offline() {
 			return block.Offline
 		}
 	}
 	return block.OK
 }
 
+// UnpinRead lets the space go that an operation has read.
+func (p *Pool) UnpinRead(x *backend.Op) { p.Alloc.Unpin(x.Phys, x.IO.N/block.SectorSize) }
+
 func (p *Pool) tellHealth() {
-	for _, v := range p.set.volumes() {
+	for _, v := range p.Set.Volumes() {
 		if v.pool == p {
-			v.tell(block.EventHealth)
+			v.Tell(block.EventHealth)
 		}
 	}
 }
