@@ -82,6 +82,7 @@ func (e *engine) commit(o *op, n uint64) block.Status {
 		}
 	}
 	o.installPages()
+	e.changed(v, block.Range{Start: o.cur, Count: n})
 	if edits > 0 {
 		v.Account()
 	}

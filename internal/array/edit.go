@@ -91,6 +91,7 @@ func (e *engine) applyEdits(v *Volume, room *nvlog.Claim) bool {
 	}
 	for i := range e.edits {
 		v.Apply(&e.edits[i])
+		e.changed(v, e.edits[i].Range)
 	}
 	e.edits = e.edits[:0]
 	v.Account()

@@ -61,6 +61,7 @@ func newEngine(set *pool.Set, watch func()) *engine {
 // attach gives the engine the parts that it works with, when all of them are there.
 func (e *engine) attach(log *nvlog.Log, flusher *nvlog.Flusher) {
 	e.log, e.flusher = log, flusher
+	e.answers.local = e.set.Cache.NV.Local()
 	e.arena, e.cache, e.gate, e.back = e.set.Arena, e.set.Cache, e.set.Gate, e.set.Back
 }
 
@@ -89,6 +90,7 @@ type Volume struct {
 	lockWait ticket.Queue
 	turns    admission.Turns // for room, where volumes take turns
 	ops      int             // requests under way
+	unsure   unsure
 }
 
 var _ block.Device = (*Volume)(nil)

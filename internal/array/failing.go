@@ -98,13 +98,3 @@ func (a *Array) Health() (lines []string) {
 	}
 	return append(lines, a.troubles()...)
 }
-
-// breakDown stops all changes after an error of the log's surroundings: what was
-// acknowledged stays readable.
-func (a *Array) breakDown(why string) {
-	a.watch() // who waits for the log waits in vain
-	if a.engine.broken == "" {
-		a.engine.broken = why
-		a.set.TellHealth()
-	}
-}

@@ -138,10 +138,10 @@ func newArray(opt Options) *Array {
 func (a *Array) openBooks(store block.MetaStore) {
 	a.meta = metadata.New(store, a.exec, metadata.Hooks{Durable: a.flusher.SetGeneration,
 		Again: func(e block.KV) []block.KV { return a.objects.Again(e) }})
-	a.objects = directory.New(a.meta, a.payload, directory.Hooks{Doubtful: a.breakDown, Stepped: a.engine.endStep})
+	a.objects = directory.New(a.meta, a.payload, directory.Hooks{Doubtful: a.engine.breakDown, Stepped: a.engine.endStep})
 	a.ckpt = checkpoint.New(checkpoint.Config{Exec: a.exec, Log: a.log, Flusher: a.flusher, Meta: a.meta, Maps: a.arena.Checkpoint(),
 		BatchBytes: a.opt.CheckpointBytes, RetryAfter: retryTime, Hooks: checkpoint.Hooks{
-			Add: a.saveBad, Sent: a.watch, Turned: a.set.TellHealth, Failed: a.breakDown, Stepped: a.engine.endStep,
+			Add: a.saveBad, Sent: a.watch, Turned: a.set.TellHealth, Failed: a.engine.breakDown, Stepped: a.engine.endStep,
 			Trimmed: a.engine.logTrimmed}})
 }
 

@@ -268,7 +268,7 @@ func (r *reading) release() {
 	}
 	if r.req != nil {
 		r.req.Priv = nil
-		e.finish(r.req, s)
+		e.finishRead(r.v, r.req, r.req.Range, s)
 	}
 	*r = reading{next: e.freeReading}
 	e.freeReading = r

@@ -85,7 +85,7 @@ func (a *Array) grow(v *Volume, spec VolumeSpec, room *nvlog.Claim, done func(er
 	if old < end {
 		cut := []nvlog.Edit{{Volume: v.ID(), State: block.Unmapped, Range: block.Range{Start: old, Count: end - old}}}
 		if _, ok := room.Append(cut, 0); !ok {
-			a.breakDown("internal error: a change of a volume's size has lost its room in the log")
+			a.engine.breakDown("internal error: a change of a volume's size has lost its room in the log")
 			a.exec.Post(func() { done(errors.New(a.engine.broken)) })
 			return
 		}
