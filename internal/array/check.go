@@ -47,8 +47,8 @@ func (a *Array) checkHealth(r *Report) {
 	if n := a.recovery.BadPages; n > 0 {
 		r.add("cache: %d page descriptors were damaged beyond repair when the array started: what they described is lost, and sectors may hold what they held before", n)
 	}
-	if a.broken != "" {
-		r.add("array: changes are refused: %s", a.broken)
+	if a.engine.broken != "" {
+		r.add("array: changes are refused: %s", a.engine.broken)
 	}
 }
 
@@ -57,8 +57,8 @@ func (a *Array) checkConservation(r *Report) { r.Conserved += a.cache.CheckConse
 // names is what the write cache asks for its checks.
 func (a *Array) names(r *Report) wcache.Names {
 	return wcache.Names{
-		Owner:  func(id uint32) string { return a.vols[id].spec.Name },
-		Pool:   func(id uint16) string { return a.pools[id].name },
+		Owner:  func(id uint32) string { return a.set.Vols[id].Spec.Name },
+		Pool:   func(id uint16) string { return a.set.ByID(id).Name() },
 		Bad:    a.back.Bad.Has,
 		Report: r.add,
 	}
@@ -66,30 +66,30 @@ func (a *Array) names(r *Report) wcache.Names {
 
 // checkPool compares the maps of a pool's volumes with the account of its space.
 func (a *Array) checkPool(r *Report, p *Pool) {
-	refs := p.space.NewCounts()
+	refs := p.Alloc.NewCounts()
 	for _, v := range a.Volumes() {
-		if v.pool != p {
+		if v.Pool() != p {
 			continue
 		}
 		r.Volumes++
-		r.Windows += v.m.AddReferences(refs)
-		for _, why := range v.m.CheckTree() {
-			r.add("map: volume %s: %s", v.spec.Name, why)
+		r.Windows += v.Map.AddReferences(refs)
+		for _, why := range v.Map.CheckTree() {
+			r.add("map: volume %s: %s", v.Spec.Name, why)
 		}
 	}
 	pending := a.arena.HasGarbage()
-	for _, why := range p.space.Check(alloc.Users{Refs: refs, Holds: a.arena.Holds(), Garbage: pending}) {
-		r.add("space: pool %s: %s", p.name, why)
+	for _, why := range p.Alloc.Check(alloc.Users{Refs: refs, Holds: a.arena.Holds(), Garbage: pending}) {
+		r.add("space: pool %s: %s", p.Name(), why)
 	}
 	if pending {
 		return
 	}
-	for _, v := range a.vols {
-		if v == nil || v.pool != p {
+	for _, v := range a.set.Vols {
+		if v == nil || v.Pool() != p {
 			continue
 		}
-		for _, why := range v.m.CheckAccount(v.entitled()) {
-			r.add("space: volume %s: %s", v.spec.Name, why)
+		for _, why := range v.Map.CheckAccount(v.Entitled()) {
+			r.add("space: volume %s: %s", v.Spec.Name, why)
 		}
 	}
 }
@@ -105,19 +105,19 @@ func (a *Array) nameBad(r *Report) {
 	list := a.back.Bad.List()
 	const shown = 20
 	for _, b := range list[:min(len(list), shown)] {
-		p := a.byID(b.Pool)
+		p := a.set.ByID(b.Pool)
 		if p == nil {
 			continue
 		}
-		md, off, _ := p.space.Locate(b.Phys)
+		md, off, _ := p.Alloc.Locate(b.Phys)
 		who := "nobody"
 		for _, v := range a.Volumes() {
-			if lba, ok := v.lbaOf(b.Phys); v.pool == p && ok {
-				who = fmt.Sprintf("volume %s, sector %d", v.spec.Name, lba)
+			if lba, ok := v.LBAOf(b.Phys); v.Pool() == p && ok {
+				who = fmt.Sprintf("volume %s, sector %d", v.Spec.Name, lba)
 				break
 			}
 		}
-		r.add("data: pool %s, mdisk %s, byte %d (%s): the checksum is wrong; reading it is a medium error until it is written again", p.name, p.mdisks[md].Name(), off, who)
+		r.add("data: pool %s, mdisk %s, byte %d (%s): the checksum is wrong; reading it is a medium error until it is written again", p.Name(), p.Mdisks[md].Name(), off, who)
 	}
 	if n := len(list) - shown; n > 0 {
 		r.add("data: %d more sectors have a wrong checksum", n)

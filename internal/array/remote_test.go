@@ -132,7 +132,7 @@ func TestCommitFailsOfWhatWasRead(t *testing.T) {
 		"what was written":  {Op: block.OpWrite, Range: rng(0, 8), Data: page(2)},
 		"what was unmapped": {Op: block.OpUnmap, Ranges: []block.Range{rng(0, 8)}},
 	} {
-		r.a.broken = "" // of the round before
+		r.a.engine.broken = "" // of the round before
 		changed := submit(v, change)
 		saw := []*block.Request{read(v, 4), status(0, 8),
 			submit(v, &block.Request{Op: block.OpCompareWrite, Range: rng(0, 8), Compare: page(3), Data: page(4)})}

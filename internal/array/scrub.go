@@ -43,12 +43,12 @@ func (a *Array) startScrub(rate int64, repair bool, done func(*Scrub)) *Scrub {
 	s := &Scrub{a: a, rate: rate, buf: make([]byte, pieceSectors*block.SectorSize), next: a.exec.Now()}
 	s.done = func() { done(s) }
 	s.back = backend.NewScrubber(repair, backend.ScrubHooks{
-		Failed: func(x *backend.Op) { s.Bad += a.noteBad(s.pool, x) },
-		Ended:  func(x *backend.Op) { s.pool.unpinRead(x) },
+		Failed: func(x *backend.Op) { s.Bad += a.set.NoteBad(s.pool, x) },
+		Ended:  func(x *backend.Op) { s.pool.UnpinRead(x) },
 		Idle:   s.pace,
 	})
 	for _, v := range a.Volumes() {
-		s.Total += v.m.Sums().Data * block.SectorSize
+		s.Total += v.Map.Sums().Data * block.SectorSize
 	}
 	a.exec.At(s.next+scrubStart, s.step)
 	return s
@@ -69,18 +69,18 @@ func (s *Scrub) step() {
 	if s.done == nil {
 		return
 	}
-	for s.vol < len(a.vols) && (a.vols[s.vol] == nil || a.vols[s.vol].deleted || s.at >= a.vols[s.vol].spec.Sectors) {
+	for s.vol < len(a.set.Vols) && (a.set.Vols[s.vol] == nil || a.set.Vols[s.vol].Deleted || s.at >= a.set.Vols[s.vol].Spec.Sectors) {
 		s.vol, s.at = s.vol+1, 0
 	}
-	if s.vol == len(a.vols) || !a.payload || a.stopped {
+	if s.vol == len(a.set.Vols) || !a.payload || a.engine.stopped {
 		s.done()
 		s.done = nil
 		return
 	}
-	v := a.vols[s.vol]
+	v := a.set.Vols[s.vol]
 	var data extent.Run
 	runs := 0
-	v.m.Walk(block.Range{Start: s.at, Count: v.spec.Sectors - s.at}, func(x extent.Run) bool {
+	v.Map.Walk(block.Range{Start: s.at, Count: v.Spec.Sectors - s.at}, func(x extent.Run) bool {
 		s.at = x.End()
 		if x.State == block.Data {
 			data = x
@@ -91,31 +91,31 @@ func (s *Scrub) step() {
 		runs++
 		return runs < scrubRuns
 	})
-	s.pool = v.pool
+	s.pool = v.Pool()
 	s.back.Begin()
 	s.read(data.Phys, data.Count)
 	s.back.End()
-	a.endStep()
+	a.engine.endStep()
 }
 
 // read starts the operations on what is not dirty of physical sectors [phys, phys+n).
 func (s *Scrub) read(phys, n uint64) {
 	a, p := s.a, s.pool
 	for buf := s.buf; n > 0; {
-		md, off, k := p.space.Locate(phys)
+		md, off, k := p.Alloc.Locate(phys)
 		k = min(k, n)
 		clean := uint64(0)
-		for clean < k && a.cache.Lookup(keyOf(p.id, phys+clean)) == wcache.NoPage {
+		for clean < k && a.cache.Lookup(keyOf(p.ID(), phys+clean)) == wcache.NoPage {
 			clean = min(k, (phys+clean)&^(pageSectors-1)+pageSectors-phys)
 		}
-		if clean == 0 || p.mdisks[md].Offline() {
+		if clean == 0 || p.Mdisks[md].Offline() {
 			skip := min(k, pageSectors-phys%pageSectors)
 			phys, n, buf = phys+skip, n-skip, buf[skip*block.SectorSize:]
 			continue
 		}
-		p.space.Pin(phys, clean)
+		p.Alloc.Pin(phys, clean)
 		bytes := clean * block.SectorSize
-		s.back.Check(p.mdisks[md].Mdisk, off, buf[:bytes], phys)
+		s.back.Check(p.Mdisks[md].Mdisk, off, buf[:bytes], phys)
 		phys, n, buf = phys+clean, n-clean, buf[bytes:]
 	}
 }
@@ -159,7 +159,7 @@ func (v *Verify) Step(done func(more bool)) {
 		v.pools = a.Pools()
 		v.phase++
 	case v.phase == 1 && len(v.pools) > 0:
-		if p := v.pools[0]; a.pools[p.id] == p {
+		if p := v.pools[0]; a.set.ByID(p.ID()) == p {
 			a.checkPool(&v.r, p)
 		}
 		v.pools = v.pools[1:]
