@@ -9,6 +9,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/media"
 	"github.com/arraysim/arraysim/internal/array/metadata"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/metrics"
@@ -25,8 +26,8 @@ type Array struct {
 
 	objects *directory.Directory
 	media   *media.Maker // of mdisks
-	*poolSet
-	*engine
+	set     *pool.Set
+	engine  *engine
 
 	arena   *extent.Arena
 	cache   *wcache.Cache
@@ -48,14 +49,14 @@ type Array struct {
 }
 
 // Pools returns the pools in the order of their making.
-func (a *Array) Pools() []*Pool { return a.poolSet.Pools() }
+func (a *Array) Pools() []*Pool { return a.set.Pools() }
 
 // Pool returns the pool with this name, nil if there is none.
-func (a *Array) Pool(name string) *Pool { return a.poolSet.Pool(name) }
+func (a *Array) Pool(name string) *Pool { return a.set.Pool(name) }
 
 // Volumes returns the volumes in the order of their making.
 func (a *Array) Volumes() (list []*Volume) {
-	for _, v := range a.volumes() {
+	for _, v := range a.set.Volumes() {
 		list = append(list, volumeOf(v))
 	}
 	return list
@@ -63,7 +64,7 @@ func (a *Array) Volumes() (list []*Volume) {
 
 // Volume returns the volume with this name, nil if there is none.
 func (a *Array) Volume(name string) *Volume {
-	if v := a.volume(name); v != nil {
+	if v := a.set.Volume(name); v != nil {
 		return volumeOf(v)
 	}
 	return nil
@@ -74,16 +75,16 @@ func (a *Array) Volume(name string) *Volume {
 func (a *Array) Emit(e metrics.Emitter) {
 	e.Value(metrics.CacheSize, float64(a.cache.Room().Limit())*pageBytes)
 	e.Value(metrics.UptimeSeconds, float64(a.exec.Now()-a.started)/1e9)
-	a.emit(e)
+	a.set.Emit(e)
 }
 
 // MapBytes returns the memory that the maps, details and space tables take.
-func (a *Array) MapBytes() uint64 { return a.mapBytes() }
+func (a *Array) MapBytes() uint64 { return a.set.MapBytes() }
 
 // setCaps applies the cap policy to the pools that exist.
 func (a *Array) setCaps() {
 	if a.cache.SetCaps(a.opt.CapPercent) {
-		a.gaveAll()
+		a.engine.gaveAll()
 	}
 }
 

@@ -188,7 +188,7 @@ func TestLargeCheckpoints(t *testing.T) {
 
 // stateAt returns the state of a sector.
 func stateAt(v *Volume, at uint64) (s block.State) {
-	v.m.Walk(rng(at, 1), func(x extent.Run) bool { s = x.State; return true })
+	v.Map.Walk(rng(at, 1), func(x extent.Run) bool { s = x.State; return true })
 	return s
 }
 

@@ -14,14 +14,14 @@ import (
 // when there cannot be as many as needed any more.
 func (v *Volume) dirtyHits(start, n uint64, needed int) int {
 	hits := 0
-	c := v.set.cache
-	v.m.Walk(block.Range{Start: start, Count: n}, func(r extent.Run) bool {
-		if r.State != block.Data || !v.private(r.Phys) {
+	c := v.Set.Cache
+	v.Map.Walk(block.Range{Start: start, Count: n}, func(r extent.Run) bool {
+		if r.State != block.Data || !v.Private(r.Phys) {
 			return true
 		}
 		last := r.End() == start+n
 		for at := r.Phys &^ (pageSectors - 1); at < r.Phys+r.Count; at += pageSectors {
-			if c.DirtyAt(keyOf(v.pool.id, at)) != wcache.NoPage {
+			if c.DirtyAt(keyOf(v.Pool().ID(), at)) != wcache.NoPage {
 				hits++
 			} else if last && hits+int((r.Phys+r.Count-1-at)/pageSectors) < needed {
 				break
@@ -53,8 +53,8 @@ type commitWindow struct {
 // Preconditions: admit.
 func (e *engine) commit(o *op, n uint64) block.Status {
 	v, sc := o.v, &e.scratch
-	v.cached.Meter()
-	v.pool.part.Meter()
+	v.Cached.Meter()
+	v.Pool().Part.Meter()
 	edits, s := o.placeWindows(n)
 	if s != block.OK {
 		return s
@@ -68,7 +68,7 @@ func (e *engine) commit(o *op, n uint64) block.Status {
 	e.edits = e.edits[:0]
 	for i := range sc.nw {
 		if w := &sc.windows[i]; w.edit {
-			e.edits = append(e.edits, nvlog.Edit{Volume: v.id, State: block.Data,
+			e.edits = append(e.edits, nvlog.Edit{Volume: v.ID(), State: block.Data,
 				Range: block.Range{Start: w.index<<windowShift + w.first, Count: w.n}, Phys: w.phys + w.first})
 		}
 	}
@@ -78,12 +78,13 @@ func (e *engine) commit(o *op, n uint64) block.Status {
 	}
 	for i := range sc.nw {
 		if w := &sc.windows[i]; w.edit {
-			v.m.SetData(block.Range{Start: w.index<<windowShift + w.first, Count: w.n}, w.phys+w.first)
+			v.Map.SetData(block.Range{Start: w.index<<windowShift + w.first, Count: w.n}, w.phys+w.first)
 		}
 	}
 	o.installPages()
+	e.changed(v, block.Range{Start: o.cur, Count: n})
 	if edits > 0 {
-		v.account()
+		v.Account()
 	}
 	o.claim.Committed()
 	return block.OK
@@ -123,7 +124,7 @@ func (o *op) fillPages(seq uint64, edited bool) {
 			in := int(s % pageSectors)
 			k := min(pageSectors-in, int(w.first+w.n-s))
 			pg := &sc.pages[sc.np]
-			pg.Key = keyOf(v.pool.id, w.phys+s)
+			pg.Key = keyOf(v.Pool().ID(), w.phys+s)
 			pg.Page = c.TakeFree()
 			old := wcache.NoPage
 			if pg.Known = !edited; !w.fresh {
@@ -138,7 +139,7 @@ func (o *op) fillPages(seq uint64, edited bool) {
 			}
 			pg.Mask, pg.Origins = c.Compose(pg.Page, old, in, k, o.origin)
 			if e.payload {
-				c.NV.Describe(pg.Page).Seal(seq, pg.Key, v.id, pg.Mask, pg.Origins)
+				c.NV.Describe(pg.Page).Seal(seq, pg.Key, v.ID(), pg.Mask, pg.Origins)
 			}
 			s += uint64(k)
 			sc.np++
@@ -149,7 +150,7 @@ func (o *op) fillPages(seq uint64, edited bool) {
 // installPages puts the pages of a commit into the cache.
 func (o *op) installPages() {
 	e, c, sc := o.e, o.e.cache, &o.e.scratch
-	w := wcache.Write{Owner: o.v.cached, Origin: o.origin, Host: o.host, Way: o.claim.Way}
+	w := wcache.Write{Owner: o.v.Cached, Origin: o.origin, Host: o.host, Way: o.claim.Way}
 	c.TouchTaken(sc.np)
 	for i := range sc.np {
 		pg := &sc.pages[i]
@@ -171,7 +172,7 @@ func (o *op) installPages() {
 func (v *Volume) unplace(n int) {
 	for i := range v.e.scratch.windows[:n] {
 		if w := &v.e.scratch.windows[i]; w.fresh {
-			v.pool.space.Free(w.phys >> windowShift)
+			v.Pool().Alloc.Free(w.phys >> windowShift)
 		}
 	}
 }
@@ -180,18 +181,18 @@ func (v *Volume) unplace(n int) {
 // has for itself, or into a new one where it has none or shares it.
 func (v *Volume) target(w *commitWindow) block.Status {
 	w.fresh, w.edit = false, true
-	if phys, mapped, ok := v.m.InPlace(w.index, w.first, w.n); ok {
+	if phys, mapped, ok := v.Map.InPlace(w.index, w.first, w.n); ok {
 		w.phys, w.edit = phys, !mapped
-		return v.pool.writable(phys)
+		return v.Pool().Writable(phys)
 	}
-	g, ok := v.m.Allocate(w.index)
-	entitled := !ok && v.m.Entitled(w.index)
-	if entitled && v.e.arena.GiveUp(v.pool.space) {
+	g, ok := v.Map.Allocate(w.index)
+	entitled := !ok && v.Map.Entitled(w.index)
+	if entitled && v.e.arena.GiveUp(v.Pool().Alloc) {
 		v.e.gaveRoom() // grains that were shared may be overwritten in place now
 		return v.target(w)
 	}
-	v.e.scratch.wait = entitled && v.pool.space.Leaving() > 0
-	if !ok && v.pool.space.AnyDown() {
+	v.e.scratch.wait = entitled && v.Pool().Alloc.Leaving() > 0
+	if !ok && v.Pool().Alloc.AnyDown() {
 		return block.Offline
 	}
 	if !ok {

@@ -13,6 +13,25 @@ type answers struct {
 	ended []*block.Request
 	sent  bool   // an event that answers them is on its way
 	fn    func() // that event
+
+	local bool             // what is in NVRAM survives the death of the process by itself
+	sure  uint64           // the last record that survives it, where it is not
+	saw   []*block.Request // of the ended ones, those that have seen what may not
+}
+
+// changed notes that a volume was changed by the log's newest record.
+func (e *engine) changed(v *Volume, r block.Range) {
+	if !e.answers.local {
+		v.unsure.note(r, e.log.Seq(), e.answers.sure)
+	}
+}
+
+// finishRead queues the completion of a request that has seen a range of a volume.
+func (e *engine) finishRead(v *Volume, r *block.Request, seen block.Range, s block.Status) {
+	if !e.answers.local && v.unsure.has(seen, e.answers.sure) {
+		e.answers.saw = append(e.answers.saw, r)
+	}
+	e.finish(r, s)
 }
 
 // finish queues a request's completion.
@@ -31,23 +50,39 @@ func (e *engine) complete() {
 	e.answers.sent = false
 	batch := e.answers.ended
 	e.answers.ended = nil
-	if nv := e.cache.NV; !nv.Local() {
-		nv.Commit(func(err error) {
-			if err != nil {
-				e.refuse(batch, err)
-			}
-			e.acknowledge(batch)
-		})
+	if e.answers.local {
+		e.acknowledge(batch)
 		return
 	}
-	e.acknowledge(batch)
+	saw, newest := e.answers.saw, e.log.Seq()
+	e.answers.saw = nil
+	e.cache.NV.Commit(func(err error) {
+		if err != nil {
+			e.refuse(batch, saw, err)
+		} else {
+			e.answers.sure = max(e.answers.sure, newest)
+		}
+		e.acknowledge(batch)
+	})
 }
 
-// refuse makes errors of the writes in a batch, which may not survive.
-func (e *engine) refuse(batch []*block.Request, err error) {
+// refuse makes errors of the writes in a batch, which may not survive, and of those that saw such
+// ones: a compare that has found a difference, too. What else was read stays good. So does a
+// reference to a point in time: it does not survive itself, and what it is used for has a commit of
+// its own.
+func (e *engine) refuse(batch, saw []*block.Request, err error) {
 	e.breakDown(fmt.Sprintf("the log could not be committed: %v", err))
 	for _, r := range batch {
-		if r.Status == block.OK && r.Op != block.OpRead && r.Op != block.OpStatus && r.Op != block.OpHold {
+		switch r.Op {
+		case block.OpRead, block.OpStatus, block.OpHold:
+			continue
+		}
+		if r.Status == block.OK || r.Status == block.Miscompare {
+			r.Status = block.Hardware
+		}
+	}
+	for _, r := range saw {
+		if r.Status == block.OK {
 			r.Status = block.Hardware
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -20,7 +21,7 @@ func (o *op) copy() {
 	if o.ref.Lost() && o.status == block.OK {
 		o.status = block.NoSpace
 	}
-	if o.status == block.OK && o.v.checkRange(o.req) != block.OK { // the volume has become smaller
+	if o.status == block.OK && o.v.CheckRange(o.req) != block.OK { // the volume has become smaller
 		o.status = block.OutOfRange
 	}
 	blocked := ticket.Nothing
@@ -55,7 +56,7 @@ func (o *op) copy() {
 		return
 	}
 	if o.status == block.OK {
-		o.v.countOffload(primOf(o.origin), pathCopy, o.ref.pool, o.stop*block.SectorSize)
+		o.v.CountOffload(pool.PrimOf(o.origin), pool.PathCopy, o.ref.pool, o.stop*block.SectorSize)
 	}
 	o.end(o.status)
 }
@@ -71,7 +72,7 @@ func (o *op) copyState(x extent.Run) ticket.Resource {
 	if !ok {
 		return ticket.Log
 	}
-	e.edits = append(e.edits[:0], nvlog.Edit{Volume: v.id, State: v.copyState(x.State), Range: to})
+	e.edits = append(e.edits[:0], nvlog.Edit{Volume: v.ID(), State: v.CopyState(x.State), Range: to})
 	if !e.applyEdits(v, &room) {
 		o.status = block.Hardware
 	}
@@ -93,7 +94,7 @@ func (o *op) copyPiece(x extent.Run) {
 	}
 	c.src = cursor{vec: [][]byte{c.buf}}
 	c.bytes = int64(n) * block.SectorSize
-	v.pool.copying[primOf(o.origin)] += c.bytes
+	v.Pool().Copying(o.origin, c.bytes)
 	e.copies.out += c.bytes
 	if !e.copies.readRoom() {
 		c.lack(ticket.CopyRead)

@@ -32,6 +32,7 @@ package array
 import (
 	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/pool"
 )
 
 // The sizes by the names that this package has for them.
@@ -59,6 +60,20 @@ type (
 	MdiskSpec = directory.MdiskSpec
 	// VolumeSpec describes a volume.
 	VolumeSpec = directory.VolumeSpec
+)
+
+// What pools are, by the same.
+type (
+	// Pool is a set of mdisks, the space on them, and a partition of the write cache.
+	Pool = pool.Pool
+	// PoolStats is a pool's state at an instant.
+	PoolStats = pool.PoolStats
+	// MdiskStats describes a back-end disk.
+	MdiskStats = pool.MdiskStats
+	// VolumeStats is a volume's state at an instant.
+	VolumeStats = pool.VolumeStats
+	// Flow is the bytes of one origin that went through the cache for a volume.
+	Flow = pool.Flow
 )
 
 // MaxVolumeBytes is the size of the largest volume.

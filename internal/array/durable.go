@@ -50,7 +50,7 @@ func (a *Array) flushEnded(end nvlog.Outcome) {
 		a.watch()
 	}
 	if end.Turned {
-		a.tellHealth()
+		a.set.TellHealth()
 	}
 	a.cache.FlushEnded(end)
 }

@@ -2,6 +2,7 @@ package array
 
 import (
 	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -14,18 +15,18 @@ func (o *op) edit() {
 	e, v, r := o.e, o.v, o.req
 	ranges := r.Ranges
 	state := block.Zero
-	prim := primWriteSame
+	prim := pool.PrimWriteSame
 	if r.Op == block.OpUnmap {
-		prim = primUnmap
-		state = v.deallocState(r.Flags&block.Anchor != 0)
+		prim = pool.PrimUnmap
+		state = v.DeallocState(r.Flags&block.Anchor != 0)
 	} else {
 		e.one[0] = r.Range
 		ranges = e.one[:]
 		if r.Flags&block.Deallocate != 0 {
-			state = v.deallocState(r.Flags&block.Anchor != 0)
+			state = v.DeallocState(r.Flags&block.Anchor != 0)
 		}
 	}
-	if s := v.checkRange(r); s != block.OK { // it waited, and the volume has become smaller
+	if s := v.CheckRange(r); s != block.OK { // it waited, and the volume has become smaller
 		o.end(s)
 		return
 	}
@@ -40,7 +41,7 @@ func (o *op) edit() {
 		o.end(block.Unsupported)
 		return
 	}
-	if state == block.Anchored && v.spec.Thin && !v.pool.has(v.m.AnchorCost(ranges)) {
+	if state == block.Anchored && v.Spec.Thin && !v.Pool().Has(v.Map.AnchorCost(ranges)) {
 		o.end(block.NoSpace)
 		return
 	}
@@ -56,13 +57,13 @@ func (o *op) edit() {
 			continue
 		}
 		bytes += x.Bytes()
-		e.edits = append(e.edits, nvlog.Edit{Volume: v.id, State: state, Range: x})
+		e.edits = append(e.edits, nvlog.Edit{Volume: v.ID(), State: state, Range: x})
 	}
 	if !e.applyEdits(v, &room) {
 		o.end(block.Hardware)
 		return
 	}
-	v.countOffload(prim, pathMetadata, v.pool, bytes)
+	v.CountOffload(prim, pool.PathMetadata, v.Pool(), bytes)
 	o.end(block.OK)
 }
 
@@ -89,10 +90,11 @@ func (e *engine) applyEdits(v *Volume, room *nvlog.Claim) bool {
 		}
 	}
 	for i := range e.edits {
-		v.apply(&e.edits[i])
+		v.Apply(&e.edits[i])
+		e.changed(v, e.edits[i].Range)
 	}
 	e.edits = e.edits[:0]
-	v.account()
+	v.Account()
 	e.gaveRoom()
 	return true
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
@@ -18,7 +19,7 @@ import (
 
 // engine carries out the requests of all volumes. It is a part of one block.Executor's state machine.
 type engine struct {
-	set     *poolSet
+	set     *pool.Set
 	exec    block.Executor
 	payload bool
 
@@ -48,8 +49,8 @@ type engine struct {
 }
 
 // newEngine returns an engine over a set of pools, without the stages of its steps; see attach.
-func newEngine(set *poolSet, watch func()) *engine {
-	e := &engine{set: set, exec: set.exec, payload: set.payload, watchFn: watch}
+func newEngine(set *pool.Set, watch func()) *engine {
+	e := &engine{set: set, exec: set.Exec, payload: set.Payload, watchFn: watch}
 	e.settling.pages = map[uint32]*op{}
 	e.wakes.log.Of, e.wakes.yielded.Of, e.settling.waiting.Of = ticket.Log, ticket.Turn, ticket.BackEnd
 	e.copies.moves.Of, e.copies.reads.Of = ticket.CopyEngine, ticket.CopyRead
@@ -60,7 +61,8 @@ func newEngine(set *poolSet, watch func()) *engine {
 // attach gives the engine the parts that it works with, when all of them are there.
 func (e *engine) attach(log *nvlog.Log, flusher *nvlog.Flusher) {
 	e.log, e.flusher = log, flusher
-	e.arena, e.cache, e.gate, e.back = e.set.arena, e.set.cache, e.set.gate, e.set.back
+	e.answers.local = e.set.Cache.NV.Local()
+	e.arena, e.cache, e.gate, e.back = e.set.Arena, e.set.Cache, e.set.Gate, e.set.Back
 }
 
 // logTrimmed says that the log has room again, and perhaps free pages came with it.
@@ -75,29 +77,30 @@ func (e *engine) breakDown(why string) {
 	e.watchFn() // who waits for the log waits in vain
 	if e.broken == "" {
 		e.broken = why
-		e.set.tellHealth()
+		e.set.TellHealth()
 	}
 }
 
 // Volume is a logical disk of the array. It implements block.Device.
 type Volume struct {
-	poolVolume
+	pool.Volume
 	e *engine
 
 	locks    []*op // holders of exclusive ranges
 	lockWait ticket.Queue
 	turns    admission.Turns // for room, where volumes take turns
 	ops      int             // requests under way
+	unsure   unsure
 }
 
 var _ block.Device = (*Volume)(nil)
 
 // addVolume makes a volume of a pool known.
-func (e *engine) addVolume(spec VolumeSpec, p *Pool) *Volume {
+func (e *engine) addVolume(spec VolumeSpec, p *pool.Pool) *Volume {
 	v := &Volume{e: e, lockWait: ticket.Queue{Of: ticket.Lock}}
-	e.set.initVolume(&v.poolVolume, v, spec, p)
+	e.set.InitVolume(&v.Volume, v, spec, p)
 	return v
 }
 
 // volumeOf returns what requests have of a volume.
-func volumeOf(v *poolVolume) *Volume { return v.dev.(*Volume) }
+func volumeOf(v *pool.Volume) *Volume { return v.Dev.(*Volume) }

@@ -22,15 +22,15 @@ func (a *Array) look() {
 	now := a.exec.Now()
 	trouble := a.lookCheckpoint(now)
 	trouble = a.lookFlush(now) || trouble
-	if a.gate.Waiters.N > 0 || a.back.WaitedFor() > 0 || !a.settling.waiting.Empty() {
+	if a.gate.Waiters.N > 0 || a.back.WaitedFor() > 0 || !a.engine.settling.waiting.Empty() {
 		a.watch()
 	}
 	failing, absent := a.back.Look(now)
 	if absent {
-		a.endShared(now - patience)
+		a.engine.endShared(now - patience)
 	}
 	if trouble || failing { // else to look changes nothing, not even the order of events
-		a.endStep()
+		a.engine.endStep()
 	}
 }
 
@@ -38,12 +38,12 @@ func (a *Array) look() {
 // something wrong with checkpoints.
 func (a *Array) lookCheckpoint(now int64) bool {
 	trouble := a.ckpt.Since() != 0
-	if a.broken != "" { // nothing brings the log or the partitions room any more
+	if a.engine.broken != "" { // nothing brings the log or the partitions room any more
 		trouble = true
 		for _, p := range a.Pools() {
-			a.endWaiting(p, block.Hardware, now)
+			a.engine.endWaiting(p, block.Hardware, now)
 		}
-		a.endLogWaiters(block.Hardware)
+		a.engine.endLogWaiters(block.Hardware)
 	}
 	if since := a.ckpt.Since(); since != 0 {
 		if now-since >= patience {
@@ -72,21 +72,21 @@ func (a *Array) lookFlush(now int64) bool {
 // endAll ends all who have waited too long.
 func (a *Array) endAll(s block.Status, now int64) {
 	for _, p := range a.Pools() {
-		a.endWaiters(p, s, now-patience)
+		a.engine.endWaiters(p, s, now-patience)
 	}
-	a.endLogWaiters(s)
+	a.engine.endLogWaiters(s)
 }
 
 // Health describes what fails now, a line each; none: all works.
 func (a *Array) Health() (lines []string) {
 	now := a.exec.Now()
 	for _, p := range a.Pools() {
-		for _, d := range p.mdisks {
+		for _, d := range p.Mdisks {
 			if silent := d.Silent(now); silent > 0 {
-				lines = append(lines, fmt.Sprintf("mdisk %s of pool %s: nothing was read or written for %d s; it is waited for", d.Name(), p.name, silent/1_000_000_000))
+				lines = append(lines, fmt.Sprintf("mdisk %s of pool %s: nothing was read or written for %d s; it is waited for", d.Name(), p.Name(), silent/1_000_000_000))
 			}
 			if since, err := d.Failing(); since != 0 {
-				lines = append(lines, fmt.Sprintf("mdisk %s of pool %s: writing fails for %d s: %v; make room or mend the disk, it is tried again", d.Name(), p.name, (now-since)/1_000_000_000, err))
+				lines = append(lines, fmt.Sprintf("mdisk %s of pool %s: writing fails for %d s: %v; make room or mend the disk, it is tried again", d.Name(), p.Name(), (now-since)/1_000_000_000, err))
 			}
 		}
 	}
@@ -97,14 +97,4 @@ func (a *Array) Health() (lines []string) {
 		lines = append(lines, fmt.Sprintf("flushing NVRAM fails for %d s, and nothing goes to the mdisks meanwhile; mend the disk of the data folder, it is tried again", (now-since)/1_000_000_000))
 	}
 	return append(lines, a.troubles()...)
-}
-
-// breakDown stops all changes after an error of the log's surroundings: what was
-// acknowledged stays readable.
-func (a *Array) breakDown(why string) {
-	a.watch() // who waits for the log waits in vain
-	if a.broken == "" {
-		a.broken = why
-		a.tellHealth()
-	}
 }

@@ -11,13 +11,14 @@ package array
 import (
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 )
 
 // wakes is what was given back since those who wait for it were woken last.
 type wakes struct {
 	given  ticket.Set
-	spaces []*Pool // those that have grains again, which transfers kept
+	spaces []*pool.Pool // those that have grains again, which transfers kept
 	log    ticket.Queue
 
 	yielded  ticket.Queue // ops that let others go first
@@ -32,9 +33,9 @@ func (e *engine) gave(r ticket.Resource) { e.wakes.given.Add(r) }
 func (e *engine) gaveRoom() { e.gate.Freed() }
 
 // gaveSpace says that a grain was freed that only transfers kept.
-func (e *engine) gaveSpace(p *Pool) {
+func (e *engine) gaveSpace(p *pool.Pool) {
 	w := &e.wakes
-	if !p.spaceWait.Empty() && !slices.Contains(w.spaces, p) {
+	if !p.SpaceWait.Empty() && !slices.Contains(w.spaces, p) {
 		w.given.Add(ticket.Space)
 		w.spaces = append(w.spaces, p)
 	}
@@ -45,7 +46,7 @@ func (e *engine) gaveSpace(p *Pool) {
 func (o *op) gavePlace() {
 	switch r := o.For(); r {
 	case ticket.Budget:
-		o.v.pool.part.Relieved()
+		o.v.Pool().Part.Relieved()
 	case ticket.Room:
 		o.e.gaveRoom()
 	case ticket.Log, ticket.CopyRead, ticket.CopyEngine:
@@ -57,9 +58,7 @@ func (o *op) gavePlace() {
 func (e *engine) gaveAll() {
 	e.wakes.given |= ticket.SetOf(ticket.Log, ticket.CopyRead, ticket.CopyEngine)
 	e.gate.Changed()
-	for _, p := range e.set.pools {
-		if p != nil {
-			p.part.Relieved()
-		}
+	for _, p := range e.set.Pools() {
+		p.Part.Relieved()
 	}
 }

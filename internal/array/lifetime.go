@@ -14,16 +14,16 @@ type lifetime struct {
 func (a *Array) Drain(done func()) {
 	a.drained = append(a.drained, done)
 	a.cache.Drain(true)
-	a.endStep()
+	a.engine.endStep()
 	a.checkDrained()
 }
 
 // Dirty returns the bytes that are not on the back end yet.
 func (a *Array) Dirty() int64 {
 	n := int64(0)
-	for _, v := range a.vols {
+	for _, v := range a.set.Vols {
 		if v != nil {
-			n += v.cached.Dirty()
+			n += v.Cached.Dirty()
 		}
 	}
 	return n
@@ -46,7 +46,7 @@ func (a *Array) checkDrained() {
 // NVRAM, where the next start finds it; call Drain first to have none. Requests
 // under way must have ended.
 func (a *Array) Stop(done func(error)) {
-	a.stopped = true
+	a.engine.stopped = true
 	a.ckpt.Stop()
 	for a.arena.Collect(1 << 20) {
 	}
@@ -60,8 +60,8 @@ func (a *Array) Stop(done func(error)) {
 			a.afterBatches(func() { done(errors.Join(err, last)) })
 		})
 	}
-	if a.broken != "" { // the next start has all that it needs in the log
-		last(errors.New(a.broken))
+	if a.engine.broken != "" { // the next start has all that it needs in the log
+		last(errors.New(a.engine.broken))
 		return
 	}
 	a.ckpt.Last(last)

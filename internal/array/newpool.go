@@ -24,7 +24,7 @@ func (a *Array) openPool(spec PoolSpec, done func(*Pool, error)) {
 		return
 	}
 	used := a.objects.NumberPool(&spec)
-	p, err := a.newPool(spec)
+	p, err := a.set.NewPool(spec)
 	if err != nil {
 		fail(err)
 		return
@@ -44,12 +44,12 @@ func (a *Array) openPool(spec PoolSpec, done func(*Pool, error)) {
 			return
 		}
 		a.media.Release(spec.Name, disks)
-		a.addPool(p)
+		a.set.AddPool(p)
 		a.setCaps()
 		for _, other := range a.Pools() {
-			other.part.Kick() // what is above the smaller cap drains
+			other.Part.Kick() // what is above the smaller cap drains
 		}
-		a.endStep()
+		a.engine.endStep()
 		done(p, nil)
 	})
 }
@@ -59,8 +59,8 @@ func (a *Array) Leftovers() []string { return a.media.Leftovers() }
 
 // troubles are lines of Health about the array as a whole.
 func (a *Array) troubles() []string {
-	if a.broken != "" {
-		return append(a.Leftovers(), "changes are refused: "+a.broken)
+	if a.engine.broken != "" {
+		return append(a.Leftovers(), "changes are refused: "+a.engine.broken)
 	}
 	return a.Leftovers()
 }

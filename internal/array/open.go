@@ -8,10 +8,10 @@ import (
 	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/checkpoint"
 	"github.com/arraysim/arraysim/internal/array/directory"
-	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/media"
 	"github.com/arraysim/arraysim/internal/array/metadata"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -91,22 +91,22 @@ func Open(opt Options) (*Array, error) {
 	}
 	return metadata.FromBest(meta, func() (*Array, error) {
 		a := newArray(opt)
-		set, e := a.poolSet, a.engine
-		set.rows = nvlog.OpenRows(nv, ownerOf)
-		set.openBackend(requestHooks{Read: e.readDone, Abandoned: e.readAbandoned, Unwanted: isUnwanted,
+		set, e := a.set, a.engine
+		set.OpenRows(nv)
+		set.OpenBackend(pool.ReadHooks{Read: e.readDone, Abandoned: e.readAbandoned, Unwanted: isUnwanted,
 			Overdue: func(p *Pool, s block.Status) { e.endWaiters(p, s, a.exec.Now()-patience) }, Watch: a.watch})
 		log := nvlog.NewLog(nv)
 		flusher := nvlog.NewFlusher(nv, log, a.exec, retryTime,
-			nvlog.Hooks{Begun: func() { set.cache.FlushBegun() }, Ended: a.flushEnded, Heard: e.endStep})
-		set.cache = wcache.New(wcache.Config{NV: nv, Log: log, Flusher: flusher, Rows: set.rows, Exec: a.exec, Limit: limit,
+			nvlog.Hooks{Begun: func() { set.Cache.FlushBegun() }, Ended: a.flushEnded, Heard: e.endStep})
+		set.Cache = wcache.New(wcache.Config{NV: nv, Log: log, Flusher: flusher, Rows: set.Rows, Exec: a.exec, Limit: limit,
 			Policy: opt.Policy.cache(), DestageStart: opt.DestageStart,
-			Hooks: wcache.Hooks{Stepped: e.endStep, Left: func(id uint32) { set.vols[id].left() }, Settled: e.settled,
-				Freed: e.gaveRoom, Relieved: func(pool uint16) { set.pools[pool].part.Relieved() }}})
-		set.gate = admission.New(set.cache, log)
+			Hooks: wcache.Hooks{Stepped: e.endStep, Left: func(id uint32) { set.Vols[id].Left() }, Settled: e.settled,
+				Freed: e.gaveRoom, Relieved: func(pool uint16) { set.ByID(pool).Part.Relieved() }}})
+		set.Gate = admission.New(set.Cache, log)
 		e.attach(log, flusher)
-		a.arena, a.cache, a.gate, a.log, a.flusher, a.rows, a.back = set.arena, set.cache, set.gate, log, flusher, set.rows, set.back
+		a.arena, a.cache, a.gate, a.log, a.flusher, a.rows, a.back = set.Arena, set.Cache, set.Gate, log, flusher, set.Rows, set.Back
 		a.cycles = cycles{exec: a.exec, cache: a.cache, gate: a.gate, back: a.back, flusher: a.flusher,
-			fn: func() { a.cycles.timer = false; a.cycles.run(true); a.endStep() }}
+			fn: func() { a.cycles.timer = false; a.cycles.run(true); a.engine.endStep() }}
 		a.openBooks(meta)
 		return a, a.recover(fresh)
 	}, func() uint64 { return nv.Saved().Generation })
@@ -116,22 +116,20 @@ func Open(opt Options) (*Array, error) {
 func newArray(opt Options) *Array {
 	a := &Array{opt: opt, exec: opt.Exec, store: opt.Store, payload: opt.Store.Payload(),
 		media: media.NewMaker(opt.Store), lifetime: lifetime{started: opt.Exec.Now()}}
-	set := &poolSet{exec: a.exec, store: a.store, payload: a.payload}
+	set := pool.NewSet(a.exec, a.store)
 	e := newEngine(set, a.watch)
-	set.up = poolHooks{Step: e.endStep, Changed: e.gaveAll, Space: e.gaveSpace}
-	set.arena = extent.NewArena(set.scheduleGarbage)
-	set.garbageFn = set.runGarbage
+	set.Up = pool.Hooks{Step: e.endStep, Changed: e.gaveAll, Space: e.gaveSpace}
 	e.copies.limits = opt.Policy.copies()
 	e.step = stepper{
 		first: []func(){func() { a.back.Submit() }, e.endSettled},
 		wake:  e.wake,
-		last: []func(){set.destageAll, func() { a.cycles.run(a.gate.Waiters.N > 0 || a.cache.Draining()) },
+		last: []func(){set.DestageAll, func() { a.cycles.run(a.gate.Waiters.N > 0 || a.cache.Draining()) },
 			func() { a.checkpoint(false) }},
 		work:  func() bool { return a.back.Pending() || len(e.settling.ended) > 0 || a.cache.AnyKicked() },
 		given: func() bool { return e.wakes.given != 0 || a.gate.Given() },
 		after: a.stepEnded,
 	}
-	a.poolSet, a.engine = set, e
+	a.set, a.engine = set, e
 	a.lookFn = a.look
 	return a
 }
@@ -140,24 +138,24 @@ func newArray(opt Options) *Array {
 func (a *Array) openBooks(store block.MetaStore) {
 	a.meta = metadata.New(store, a.exec, metadata.Hooks{Durable: a.flusher.SetGeneration,
 		Again: func(e block.KV) []block.KV { return a.objects.Again(e) }})
-	a.objects = directory.New(a.meta, a.payload, directory.Hooks{Doubtful: a.breakDown, Stepped: a.endStep})
+	a.objects = directory.New(a.meta, a.payload, directory.Hooks{Doubtful: a.engine.breakDown, Stepped: a.engine.endStep})
 	a.ckpt = checkpoint.New(checkpoint.Config{Exec: a.exec, Log: a.log, Flusher: a.flusher, Meta: a.meta, Maps: a.arena.Checkpoint(),
 		BatchBytes: a.opt.CheckpointBytes, RetryAfter: retryTime, Hooks: checkpoint.Hooks{
-			Add: a.saveBad, Sent: a.watch, Turned: a.tellHealth, Failed: a.breakDown, Stepped: a.endStep,
-			Trimmed: a.logTrimmed}})
+			Add: a.saveBad, Sent: a.watch, Turned: a.set.TellHealth, Failed: a.engine.breakDown, Stepped: a.engine.endStep,
+			Trimmed: a.engine.logTrimmed}})
 }
 
 // checkpoint begins one if it is due, or forced. When the array is broken the log stays as it is for the next start.
 func (a *Array) checkpoint(force bool) {
-	if a.payload && a.broken == "" {
+	if a.payload && a.engine.broken == "" {
 		a.ckpt.Due(force)
 	}
 }
 
 // stepEnded does what has to find a step's work done.
 func (a *Array) stepEnded() {
-	if len(a.leaving) > 0 {
-		a.retireAll()
+	if len(a.set.Leaving) > 0 {
+		a.set.RetireAll()
 	}
 	if a.afterStep != nil {
 		a.afterStep()

@@ -4,6 +4,7 @@
 package array
 
 import (
+	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -12,7 +13,7 @@ import (
 // does not take it. The hosts are told to try again.
 func (e *engine) endShared(since int64) {
 	for _, p := range e.set.Pools() {
-		if p.part.HeadLacks() {
+		if p.Part.HeadLacks() {
 			e.endQueued(p, block.Resources, since)
 		}
 	}
@@ -28,33 +29,33 @@ func (e *engine) endLogWaiters(s block.Status) {
 }
 
 // endQueued ends the commands that wait since a time for room in the pool's partition.
-func (e *engine) endQueued(p *Pool, s block.Status, since int64) {
-	endIdle(p.part.FIFO(), since, s)
-	for _, v := range e.set.volumes() {
-		if v.pool == p {
+func (e *engine) endQueued(p *pool.Pool, s block.Status, since int64) {
+	endIdle(p.Part.FIFO(), since, s)
+	for _, v := range e.set.Volumes() {
+		if v.Pool() == p {
 			endIdle(volumeOf(v).turns.Queue(), since, s)
 		}
 	}
 }
 
 // endWaiting ends these, and those that wait since then for their budget.
-func (e *engine) endWaiting(p *Pool, s block.Status, since int64) {
+func (e *engine) endWaiting(p *pool.Pool, s block.Status, since int64) {
 	e.endQueued(p, s, since)
-	p.part.EachBudgetQueue(func(q *ticket.Queue) { endIdle(q, since, s) })
+	p.Part.EachBudgetQueue(func(q *ticket.Queue) { endIdle(q, since, s) })
 }
 
 // endWaiters ends these, and those that wait for what they wrote to be on the back end: that stays in NVRAM, and goes
 // there when it can.
-func (e *engine) endWaiters(p *Pool, s block.Status, since int64) {
+func (e *engine) endWaiters(p *pool.Pool, s block.Status, since int64) {
 	e.endWaiting(p, s, since)
 	var overdue []*op // who is answered may end others
 	for t := e.settling.waiting.Head(); t != nil; t = t.Next() {
-		if o := opOf(t); o.v.pool == p && o.Since <= since {
+		if o := opOf(t); o.v.Pool() == p && o.Since <= since {
 			overdue = append(overdue, o)
 		}
 	}
 	for _, o := range overdue {
-		if o.In(&e.settling.waiting) && o.v.pool == p && o.Since <= since {
+		if o.In(&e.settling.waiting) && o.v.Pool() == p && o.Since <= since {
 			o.answer(s)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -14,7 +15,7 @@ import (
 type ref struct {
 	*extent.Ref
 	e    *engine
-	pool *Pool
+	pool *pool.Pool
 }
 
 // Release gives the references back.
@@ -33,13 +34,13 @@ func (o *op) place() {
 	e, v, r := o.e, o.v, o.req
 	h, ok := r.Ref.(*ref)
 	switch {
-	case !ok || h.pool.set != e.set:
+	case !ok || h.pool.Set != e.set:
 		o.end(block.Unsupported)
 		return
 	case r.RefOffset+r.Range.Count > h.Sectors():
 		o.end(block.OutOfRange)
 		return
-	case v.checkRange(r) != block.OK: // it waited, and the volume has become smaller
+	case v.CheckRange(r) != block.OK: // it waited, and the volume has become smaller
 		o.end(block.OutOfRange)
 		return
 	case h.Lost():
@@ -48,7 +49,7 @@ func (o *op) place() {
 	case v.conflict(o, r.Range):
 		o.await(&v.lockWait)
 		return
-	case h.pool != v.pool || v.pool.copyData:
+	case h.pool != v.Pool() || v.Pool().CopyData:
 		o.placeData(h)
 		return
 	}
@@ -68,14 +69,14 @@ func (o *op) placeEdits(h *ref) {
 		}
 		if x.State == block.Data {
 			for g := x.Phys >> windowShift; g <= (x.Phys+x.Count-1)>>windowShift; g++ {
-				if v.pool.space.SoleHome(g) && g != last {
+				if v.Pool().Alloc.SoleHome(g) && g != last {
 					shared++
 				}
-				kept = kept || v.pool.space.MapRefs(g) == 0
+				kept = kept || v.Pool().Alloc.MapRefs(g) == 0
 				last = g
 			}
 		}
-		e.edits = append(e.edits, nvlog.Edit{Volume: v.id, State: v.copyState(x.State),
+		e.edits = append(e.edits, nvlog.Edit{Volume: v.ID(), State: v.CopyState(x.State),
 			Range: block.Range{Start: r.Range.Start + from + x.Start, Count: x.Count}, Phys: x.Phys})
 		to = from + x.Start + x.Count
 		return true
@@ -85,7 +86,7 @@ func (o *op) placeEdits(h *ref) {
 	case !ok:
 		o.waitForLog(len(e.edits))
 		return
-	case (shared > 0 || kept) && !v.pool.has(shared):
+	case (shared > 0 || kept) && !v.Pool().Has(shared):
 		o.placeData(h)
 		return
 	case !e.applyEdits(v, &room):
@@ -96,7 +97,7 @@ func (o *op) placeEdits(h *ref) {
 		e.yield(o)
 		return
 	}
-	v.countOffload(primOf(o.origin), pathMetadata, h.pool, r.Range.Bytes())
+	v.CountOffload(pool.PrimOf(o.origin), pool.PathMetadata, h.pool, r.Range.Bytes())
 	o.end(block.OK)
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -16,7 +17,7 @@ type reading struct {
 	req    *block.Request
 	done   func(block.Status) // of an internal read
 	v      *Volume
-	pool   *Pool // whose mdisks are read
+	pool   *pool.Pool // whose mdisks are read
 	reason block.Reason
 	origin block.Origin
 	left   int
@@ -79,10 +80,10 @@ func (e *engine) readInto(o *op, buf []byte, done func(block.Status)) {
 func (r *reading) volume(v *Volume, rg block.Range, dst *cursor) {
 	r.v = v
 	v.ops++
-	v.m.Walk(rg, func(x extent.Run) bool {
+	v.Map.Walk(rg, func(x extent.Run) bool {
 		if x.State == block.Data {
 			r.skew = x.Start - x.Phys
-			r.physical(v.pool, x.Phys, x.Count, dst)
+			r.physical(v.Pool(), x.Phys, x.Count, dst)
 		} else {
 			dst.zero(int(x.Count) * block.SectorSize)
 		}
@@ -91,25 +92,25 @@ func (r *reading) volume(v *Volume, rg block.Range, dst *cursor) {
 }
 
 // physical reads sectors [phys, phys+n): what is dirty from the cache, the rest from the mdisks.
-func (r *reading) physical(p *Pool, phys, n uint64, dst *cursor) {
+func (r *reading) physical(p *pool.Pool, phys, n uint64, dst *cursor) {
 	e, c := r.e, r.e.cache
 	end := phys + n
 	if e.back.Bad.Len() > 0 {
-		if first, bad := e.back.Bad.First(p.id, phys, n); bad {
+		if first, bad := e.back.Bad.First(p.ID(), phys, n); bad {
 			r.status = block.MediumRead
 			r.bad = min(r.bad, first+r.skew)
 			dst.zero(int(n) * block.SectorSize)
 			return
 		}
 	}
-	if p.part.Empty() {
+	if p.Part.Empty() {
 		r.backend(p, phys, n, dst)
 		return
 	}
 	for from := phys; phys < end; {
 		in := phys % pageSectors
 		k := min(pageSectors-in, end-phys)
-		i := c.Lookup(keyOf(p.id, phys))
+		i := c.Lookup(keyOf(p.ID(), phys))
 		if i == wcache.NoPage {
 			if phys += k; phys == end {
 				r.backend(p, from, phys-from, dst)
@@ -141,28 +142,28 @@ func (r *reading) physical(p *Pool, phys, n uint64, dst *cursor) {
 }
 
 // backend reads from the mdisks, one operation for what lies together on one.
-func (r *reading) backend(p *Pool, phys, n uint64, dst *cursor) {
+func (r *reading) backend(p *pool.Pool, phys, n uint64, dst *cursor) {
 	e := r.e
 	r.pool = p
 	for n > 0 {
-		md, off, k := p.space.Locate(phys)
+		md, off, k := p.Alloc.Locate(phys)
 		k = min(k, n)
-		if p.mdisks[md].Offline() {
+		if p.Mdisks[md].Offline() {
 			r.status = block.Offline
 			dst.zero(int(k) * block.SectorSize)
 			phys += k
 			n -= k
 			continue
 		}
-		p.space.Pin(phys, k)
-		x := p.mdisks[md].Op(false, off, k*block.SectorSize, r.reason)
+		p.Alloc.Pin(phys, k)
+		x := p.Mdisks[md].Op(false, off, k*block.SectorSize, r.reason)
 		if e.payload {
 			x.IO.Vec = dst.take(x.IO.Vec, int(k)*block.SectorSize)
 		}
 		x.Bytes[r.origin] = uint32(k * block.SectorSize)
 		x.Ctx, x.Phys, x.Tag = r, phys, r.skew
 		r.left++
-		p.mdisks[md].Read(x)
+		p.Mdisks[md].Read(x)
 		phys += k
 		n -= k
 	}
@@ -174,23 +175,20 @@ func (e *engine) readDone(x *backend.Op) {
 	if x.IO.Err != nil {
 		r.status = block.MediumRead
 		x.Mdisk().ReadFailed()
-		e.set.noteBad(r.pool, x) // while the grain is pinned: when it is freed, it leaves the list
+		e.set.NoteBad(r.pool, x) // while the grain is pinned: when it is freed, it leaves the list
 		r.locate(x)
 	}
-	r.pool.unpinRead(x)
+	r.pool.UnpinRead(x)
 	r.release()
 }
 
 // readAbandoned ends a read that nobody waits for any longer, because its mdisk is silent.
 func (e *engine) readAbandoned(x *backend.Op) {
 	r := x.Ctx.(*reading)
-	r.pool.unpinRead(x)
+	r.pool.UnpinRead(x)
 	r.status = block.Hardware
 	r.release()
 }
-
-// unpinRead lets the space go that an operation has read.
-func (p *Pool) unpinRead(x *backend.Op) { p.space.Unpin(x.Phys, x.IO.N/block.SectorSize) }
 
 // locate notes where a transfer failed.
 func (r *reading) locate(x *backend.Op) {
@@ -217,7 +215,7 @@ func (e *engine) lookAgain(x *backend.Op) {
 		at := sector - x.IO.Off/block.SectorSize
 		dst := cursor{vec: x.IO.Vec}
 		dst.skip(int(at) * block.SectorSize)
-		switch data := e.cached(keyOf(r.pool.id, x.Phys+at), (x.Phys+at)%pageSectors); {
+		switch data := e.cached(keyOf(r.pool.ID(), x.Phys+at), (x.Phys+at)%pageSectors); {
 		case data != nil:
 			dst.copyFrom(data)
 		case x.Tries+1 < backend.ReadTries:
@@ -247,8 +245,8 @@ func (e *engine) cached(k pageKey, sector uint64) []byte {
 
 // readSectorAgain reads one sector of a read once more.
 func (r *reading) readSectorAgain(x *backend.Op, phys uint64, dst *cursor) {
-	_, off, _ := r.pool.space.Locate(phys)
-	r.pool.space.Pin(phys, 1)
+	_, off, _ := r.pool.Alloc.Locate(phys)
+	r.pool.Alloc.Pin(phys, 1)
 	y := x.Mdisk().Op(false, off, block.SectorSize, x.Reason)
 	y.IO.Vec = dst.take(y.IO.Vec, block.SectorSize)
 	y.Bytes[r.origin] = block.SectorSize
@@ -270,7 +268,7 @@ func (r *reading) release() {
 	}
 	if r.req != nil {
 		r.req.Priv = nil
-		e.finish(r.req, s)
+		e.finishRead(r.v, r.req, r.req.Range, s)
 	}
 	*r = reading{next: e.freeReading}
 	e.freeReading = r

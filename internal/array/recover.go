@@ -8,6 +8,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/recovery"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 )
@@ -78,7 +79,7 @@ func (a *Array) recover(fresh bool) error {
 	}
 	a.recovery.Records = a.log.Seq() - from.Seq
 	for _, v := range a.Volumes() { // while nothing is counted: what is cut off has no references to give back
-		v.clipTail()
+		v.ClipTail()
 	}
 	for a.arena.Collect(1 << 20) {
 	}
@@ -92,7 +93,7 @@ func (a *Array) recover(fresh bool) error {
 	if err := a.loadPages(); err != nil {
 		return err
 	}
-	a.dropUnknown()
+	a.set.DropUnknown()
 	a.balanceCounters()
 	a.setCaps()
 	if err := a.ckpt.First(); err != nil {
@@ -104,16 +105,16 @@ func (a *Array) recover(fresh bool) error {
 // replayEdit applies an edit of the log. One that is older than the shrinking of its volume may go beyond what the map
 // spans now: there is nothing to be said of that part any more.
 func (a *Array) replayEdit(e nvlog.Edit) {
-	if int(e.Volume) >= len(a.vols) || a.vols[e.Volume] == nil {
+	v := a.set.VolumeByID(e.Volume)
+	if v == nil {
 		return
 	}
-	v := a.vols[e.Volume]
-	span := v.m.Span()
+	span := v.Map.Span()
 	if e.Start >= span || e.Count == 0 {
 		return
 	}
 	e.Count = min(e.Count, span-e.Start)
-	v.apply(&e)
+	v.Apply(&e)
 }
 
 // CheckCopies reads all copies of the meta store and names those that are damaged, a line each. It may only be called
@@ -128,20 +129,20 @@ func (a *Array) loadObjects() error {
 	if err := a.objects.Load(a.opt.UUID); err != nil {
 		return err
 	}
-	a.uuid = a.objects.UUID
+	a.set.UUID = a.objects.UUID
 	for _, s := range a.objects.Pools {
-		p, err := a.newPool(s)
+		p, err := a.set.NewPool(s)
 		if err != nil {
 			return err
 		}
-		a.addPool(p)
+		a.set.AddPool(p)
 	}
 	for _, s := range a.objects.Volumes {
 		p := a.Pool(s.Pool)
 		if p == nil {
 			return fmt.Errorf("volume %q is in pool %q, which does not exist", s.Name, s.Pool)
 		}
-		a.addVolume(s, p)
+		a.engine.addVolume(s, p)
 	}
 	return nil
 }
@@ -175,9 +176,9 @@ func (a *Array) loadMaps() error {
 		return err
 	}
 	for _, v := range a.Volumes() {
-		err := v.m.Load(&saved, v.spec.Sectors)
+		err := v.Map.Load(&saved, v.Spec.Sectors)
 		if errors.Is(err, extent.ErrRoot) {
-			return fmt.Errorf("the root of the map of volume %q is damaged; restore the data folder from a copy", v.spec.Name)
+			return fmt.Errorf("the root of the map of volume %q is damaged; restore the data folder from a copy", v.Spec.Name)
 		}
 		if err != nil {
 			return err
@@ -190,13 +191,13 @@ func (a *Array) loadMaps() error {
 // countReferences derives reference counts, owners, allocation and homes from the maps.
 func (a *Array) countReferences() error {
 	for _, v := range a.Volumes() {
-		if !v.m.CountReferences() {
-			return fmt.Errorf("the map of volume %q points behind the end of pool %q; the data folder mixes files of two arrays", v.spec.Name, v.pool.name)
+		if !v.Map.CountReferences() {
+			return fmt.Errorf("the map of volume %q points behind the end of pool %q; the data folder mixes files of two arrays", v.Spec.Name, v.Pool().Name())
 		}
 	}
 	for _, v := range a.Volumes() {
-		v.account()
-		v.m.FindHomes()
+		v.Account()
+		v.Map.FindHomes()
 	}
 	return nil
 }
@@ -209,8 +210,8 @@ func (a *Array) loadPages() error {
 	}
 	found, err := recovery.Pages(recovery.Array{Cache: a.cache, Flusher: a.flusher, Bad: &a.back.Bad, Newest: a.log.Seq(),
 		Knows:  a.knows,
-		Mapped: func(k pageKey) bool { return a.byID(k.Pool()).space.MapRefs(k.Phys()>>windowShift) > 0 },
-		Owner:  func(volume uint32, pool uint16) *wcache.Owner { return a.volumeOrGhost(volume, pool).cached }})
+		Mapped: func(k pageKey) bool { return a.set.ByID(k.Pool()).Alloc.MapRefs(k.Phys()>>windowShift) > 0 },
+		Owner:  func(volume uint32, pool uint16) *wcache.Owner { return a.volumeOrGhost(volume, pool).Cached }})
 	a.recovery.Found = found
 	return err
 }
@@ -218,10 +219,10 @@ func (a *Array) loadPages() error {
 // knows reports whether there is what a descriptor speaks of.
 func (a *Array) knows(d nvlog.Descriptor) recovery.Knowledge {
 	id := d.Key().Pool()
-	switch there := int(id) < len(a.pools) && a.pools[id] != nil; {
-	case there && d.Volume() < directory.MaxVolumeID && int64(d.Key().Phys()>>windowShift) < a.pools[id].space.Grains():
+	switch p := a.set.ByID(id); {
+	case p != nil && d.Volume() < directory.MaxVolumeID && int64(d.Key().Phys()>>windowShift) < p.Alloc.Grains():
 		return recovery.Known
-	case !there && id < a.objects.NextPool:
+	case p == nil && id < a.objects.NextPool:
 		return recovery.Deleted
 	}
 	return recovery.Unknown
@@ -229,25 +230,25 @@ func (a *Array) knows(d nvlog.Descriptor) recovery.Knowledge {
 
 // volumeOrGhost returns the volume with this id, or a stand-in for a deleted one
 // whose data others still share.
-func (a *Array) volumeOrGhost(id uint32, pool uint16) *poolVolume {
-	if int(id) < len(a.vols) && a.vols[id] != nil {
-		return a.vols[id]
+func (a *Array) volumeOrGhost(id uint32, pool uint16) *pool.Volume {
+	if v := a.set.VolumeByID(id); v != nil {
+		return v
 	}
-	p := a.byID(pool)
-	v := a.addVolume(VolumeSpec{Name: fmt.Sprintf("deleted-%d", id), Pool: p.name, Sectors: windowSectors, BlockSize: 512, Thin: true, ID: id}, p)
-	v.deleted = true
-	v.forget()
-	v.m.Abandon()
-	p.volumes--
-	return &v.poolVolume
+	p := a.set.ByID(pool)
+	v := a.engine.addVolume(VolumeSpec{Name: fmt.Sprintf("deleted-%d", id), Pool: p.Name(), Sectors: windowSectors, BlockSize: 512, Thin: true, ID: id}, p)
+	v.Deleted = true
+	v.Forget()
+	v.Map.Abandon()
+	p.Volumes--
+	return &v.Volume
 }
 
 // balanceCounters brings the counters, which an interrupted step may have left one
 // step behind or ahead, in line with what is dirty.
 func (a *Array) balanceCounters() {
-	for _, v := range a.vols {
+	for _, v := range a.set.Vols {
 		if v != nil {
-			v.cached.Balance()
+			v.Cached.Balance()
 		}
 	}
 }

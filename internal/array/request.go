@@ -269,14 +269,14 @@ func (o *op) answer(s block.Status) {
 		v.unlock(o)
 	}
 	if r != nil {
-		if v.changes != nil {
-			v.changes.Ended(r, s)
+		if v.Changes != nil {
+			v.Changes.Ended(r, s)
 		}
 		e.finish(r, s)
 	}
 	if p != nil {
 		o.parent = nil
-		v.pool.copying[primOf(o.origin)] -= o.bytes
+		v.Pool().Copying(o.origin, -o.bytes)
 		e.copies.out -= o.bytes
 		if !e.copies.moves.Empty() {
 			e.gave(ticket.CopyEngine)

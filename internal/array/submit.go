@@ -18,15 +18,15 @@ func (v *Volume) Submit(reqs []*block.Request) {
 
 func (v *Volume) submit(r *block.Request) {
 	e := v.e
-	if v.deleted || e.stopped {
+	if v.Deleted || e.stopped {
 		e.finish(r, block.Gone)
 		return
 	}
-	if v.ending {
+	if v.Ending {
 		e.finish(r, block.Resources)
 		return
 	}
-	if s := v.checkRange(r); s != block.OK {
+	if s := v.CheckRange(r); s != block.OK {
 		e.finish(r, s)
 		return
 	}
@@ -34,10 +34,10 @@ func (v *Volume) submit(r *block.Request) {
 	case block.OpRead:
 		e.startRead(v, r)
 	case block.OpStatus:
-		v.fillStatus(r)
-		e.finish(r, block.OK)
+		v.FillStatus(r)
+		e.finishRead(v, r, covered(r), block.OK)
 	case block.OpHold:
-		r.Ref = &ref{v.m.Hold(r.Ranges), e, v.pool}
+		r.Ref = &ref{v.Map.Hold(r.Ranges), e, v.Pool()}
 		e.finish(r, block.OK)
 	case block.OpFlush:
 		e.newOp(kindFlush, v, r).flush()
@@ -50,6 +50,15 @@ func (v *Volume) submit(r *block.Request) {
 	default:
 		e.finish(r, block.Unsupported)
 	}
+}
+
+// covered is the range that the extents of a status cover.
+func covered(r *block.Request) block.Range {
+	n := uint64(0)
+	for _, x := range r.Extents {
+		n += x.Count
+	}
+	return block.Range{Start: r.Range.Start, Count: n}
 }
 
 // begin carries out a request that changes something, as far as it goes now.

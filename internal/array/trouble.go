@@ -16,10 +16,10 @@ func (a *Array) SetPolicy(pol Policy) error {
 		return err
 	}
 	a.opt.Policy = pol
-	a.copies.limits = pol.copies()
-	a.gaveAll()
+	a.engine.copies.limits = pol.copies()
+	a.engine.gaveAll()
 	a.cache.SetPolicy(pol.cache())
-	a.endStep()
+	a.engine.endStep()
 	return nil
 }
 
@@ -31,9 +31,9 @@ func (a *Array) Policy() Policy { return a.opt.Policy }
 // new writes go through to the back end before they are acknowledged.
 func (a *Array) SetMirrored(ok bool) {
 	a.cache.SetMirrored(ok)
-	a.gaveAll()
-	a.tellHealth()
-	a.endStep()
+	a.engine.gaveAll()
+	a.set.TellHealth()
+	a.engine.endStep()
 }
 
 // Mirrored tells whether the write cache has its mirror.
@@ -42,40 +42,36 @@ func (a *Array) Mirrored() bool { return a.cache.Mirrored() }
 // DeletePool removes a pool without volumes. The caps of the others grow when that is durable; on an error nothing has
 // changed. Files of it that cannot be removed afterwards are no error: see Leftovers.
 func (a *Array) DeletePool(p *Pool, done func(error)) {
-	fail := func(err error) { a.exec.Post(func() { done(fmt.Errorf("pool %q %w", p.name, err)) }) }
+	fail := func(err error) { a.exec.Post(func() { done(fmt.Errorf("pool %q %w", p.Name(), err)) }) }
 	switch {
-	case a.pools[p.id] != p:
+	case a.set.ByID(p.ID()) != p:
 		fail(ErrNotFound)
 		return
-	case p.ending:
+	case p.Ending:
 		fail(fmt.Errorf("%w: it is being deleted", ErrInUse))
 		return
-	case p.volumes > 0 || !p.part.Empty() || p.space.Allocated() > 0:
-		fail(fmt.Errorf("%w: delete its %d volumes first, and wait until their space is free", ErrInUse, p.volumes))
+	case p.Volumes > 0 || !p.Part.Empty() || p.Alloc.Allocated() > 0:
+		fail(fmt.Errorf("%w: delete its %d volumes first, and wait until their space is free", ErrInUse, p.Volumes))
 		return
 	}
-	p.ending = true
-	a.objects.RemovePool(p.id, func(err error) {
+	p.Ending = true
+	a.objects.RemovePool(p.ID(), func(err error) {
 		if err != nil { // a start that does not find it now finds it again once it has volumes: their batch tells of it
 			a.objects.TakeBack(func(again error) {
-				p.ending = false
-				done(fmt.Errorf("pool %q could not be deleted: %w", p.name, directory.Doubtful(err, again)))
+				p.Ending = false
+				done(fmt.Errorf("pool %q could not be deleted: %w", p.Name(), directory.Doubtful(err, again)))
 			})
 			return
 		}
-		a.pools[p.id] = nil
-		p.part.Close()
+		a.set.RemovePool(p)
 		a.setCaps()
-		disks := make([]media.Disk, len(p.mdisks))
-		a.rows.Drop(rowsOfGone+uint64(p.id), 0)
-		for i, d := range p.mdisks {
+		disks := make([]media.Disk, len(p.Mdisks))
+		for i, d := range p.Mdisks {
 			disks[i].Name = d.Name()
-			p.part.Hold(i, false)
-			a.back.Detach(d.Mdisk)
-			a.rows.Drop(ownerOfMdisk|uint64(d.ID()), 0)
 		}
-		a.media.Remove(p.name, disks, func(error) {
-			a.endStep()
+		a.set.Detach(p)
+		a.media.Remove(p.Name(), disks, func(error) {
+			a.engine.endStep()
 			done(nil)
 		})
 	})

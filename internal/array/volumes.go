@@ -20,13 +20,13 @@ func (a *Array) CreateVolume(spec VolumeSpec, done func(*Volume, error)) {
 		spec.BlockSize = 512
 	}
 	switch {
-	case a.nameTaken(spec.Name):
+	case a.set.NameTaken(spec.Name):
 		fail(fmt.Errorf("volume %q %w", spec.Name, ErrExists))
 		return
 	case p == nil:
 		fail(fmt.Errorf("pool %q %w", spec.Pool, ErrNotFound))
 		return
-	case p.ending:
+	case p.Ending:
 		fail(fmt.Errorf("pool %q %w: it is being deleted", spec.Pool, ErrInUse))
 		return
 	case spec.BlockSize != 512 && spec.BlockSize != 4096:
@@ -42,26 +42,26 @@ func (a *Array) CreateVolume(spec VolumeSpec, done func(*Volume, error)) {
 		return
 	}
 	a.objects.NumberVolume(&spec)
-	v := a.addVolume(spec, p)
-	v.making = true
-	v.account()
+	v := a.engine.addVolume(spec, p)
+	v.Making = true
+	v.Account()
 	a.objects.AddVolume(spec, func(err error) {
 		if err != nil { // what is reserved for it may not be others' while a start could find it
 			a.objects.MustTakeBack(func(again error) {
-				p.space.Entitle(v.m.Tenant(), 0)
-				v.m.Remove()
-				p.volumes--
-				a.forgetVolume(&v.poolVolume)
+				p.Alloc.Entitle(v.Map.Tenant(), 0)
+				v.Map.Remove()
+				p.Volumes--
+				a.set.ForgetVolume(&v.Volume)
 				done(nil, directory.Doubtful(err, again))
 			})
 			return
 		}
-		for _, old := range a.vols {
-			if old != nil && old.deleted && old.spec.Name == spec.Name { // what it counted is not the new one's
-				old.replaced = true
+		for _, old := range a.set.Vols {
+			if old != nil && old.Deleted && old.Spec.Name == spec.Name { // what it counted is not the new one's
+				old.Replaced = true
 			}
 		}
-		v.making = false
+		v.Making = false
 		done(v, nil)
 	})
 }
@@ -74,9 +74,9 @@ func (a *Array) checkSize(p *Pool, spec *VolumeSpec, had int64) error {
 	}
 	if !spec.Thin {
 		want := int64((spec.Sectors+windowSectors-1)>>windowShift) - had
-		if want > 0 && !p.has(want) { // who gives space back need not ask for any
-			free := p.space.Available()
-			return fmt.Errorf("volume %q: pool %q has %d MiB free and a thick volume reserves all of its size; make it smaller or thin", spec.Name, p.name, max(0, free)/16)
+		if want > 0 && !p.Has(want) { // who gives space back need not ask for any
+			free := p.Alloc.Available()
+			return fmt.Errorf("volume %q: pool %q has %d MiB free and a thick volume reserves all of its size; make it smaller or thin", spec.Name, p.Name(), max(0, free)/16)
 		}
 	}
 	return nil
@@ -85,39 +85,39 @@ func (a *Array) checkSize(p *Pool, spec *VolumeSpec, had int64) error {
 // DeleteVolume removes a volume; its space comes back in the background. Requests that wait end Gone or Cancelled first.
 // Until the deletion is durable requests end Resources, for on an error the volume goes on as it was.
 func (a *Array) DeleteVolume(v *Volume, done func(error)) {
-	fail := func(err error) { a.exec.Post(func() { done(fmt.Errorf("volume %q %w", v.spec.Name, err)) }) }
+	fail := func(err error) { a.exec.Post(func() { done(fmt.Errorf("volume %q %w", v.Spec.Name, err)) }) }
 	switch {
-	case !v.there():
+	case !v.There():
 		fail(ErrNotFound)
 		return
-	case v.ending || v.resizing:
+	case v.Ending || v.Resizing:
 		fail(fmt.Errorf("%w: it is being deleted or resized", ErrInUse))
 		return
 	case v.ops > 0:
 		fail(fmt.Errorf("%w: it has commands under way", ErrInUse))
 		return
 	}
-	v.ending = true
-	unfold := a.foldOffloads(&v.poolVolume) // before the deletion can be durable: what is counted by pool never gets less
-	a.objects.RemoveVolume(v.id, func(err error) {
+	v.Ending = true
+	unfold := a.set.FoldOffloads(&v.Volume) // before the deletion can be durable: what is counted by pool never gets less
+	a.objects.RemoveVolume(v.ID(), func(err error) {
 		if err != nil {
 			a.objects.MustTakeBack(func(again error) {
 				unfold()
-				v.ending = false
-				done(fmt.Errorf("volume %q could not be deleted: %w", v.spec.Name, directory.Doubtful(err, again)))
+				v.Ending = false
+				done(fmt.Errorf("volume %q could not be deleted: %w", v.Spec.Name, directory.Doubtful(err, again)))
 			})
 			return
 		}
-		v.deleted, v.ending = true, false
-		v.m.Abandon()
-		v.pool.volumes--
-		v.tell(block.EventGone)
+		v.Deleted, v.Ending = true, false
+		v.Map.Abandon()
+		v.Pool().Volumes--
+		v.Tell(block.EventGone)
 		// Only now may its space be used for others.
-		v.m.Clear()
-		v.account()
-		v.forget()
-		v.left()
-		a.endStep()
+		v.Map.Clear()
+		v.Account()
+		v.Forget()
+		v.Left()
+		a.engine.endStep()
 		done(nil)
 	})
 }

@@ -9,34 +9,34 @@ import (
 
 // wait queues the op in its partition; front says that it stood at the head there.
 func (o *op) wait(front bool) {
-	p := o.v.pool
+	p := o.v.Pool()
 	o.lack(ticket.Room)
-	p.part.Wait(&o.claim, &o.Ticket, front)
+	p.Part.Wait(&o.claim, &o.Ticket, front)
 	now := max(1, o.e.exec.Now())
 	if o.Since == 0 {
 		o.Since = now
 	}
 	if o.since == 0 {
 		o.since = now
-		p.waitingBytes[o.origin] += int64(o.stop-o.cur) * block.SectorSize
+		p.Waiting(o.origin, int64(o.stop-o.cur)*block.SectorSize)
 	}
 	o.e.watchFn() // what should make room may be stuck
-	p.part.Kick()
+	p.Part.Kick()
 }
 
 // stopWaiting books what the op has waited, if it has.
 func (o *op) stopWaiting() {
-	p := o.v.pool
+	p := o.v.Pool()
 	o.claim.Unbook()
 	if o.since != 0 {
 		if waited := o.e.exec.Now() - o.since; waited > 0 { // else it was only queued for its turn
-			p.wait[o.origin].Observe(waited)
+			p.Waited(o.origin, waited)
 		}
-		p.waitingBytes[o.origin] -= int64(o.stop-o.cur) * block.SectorSize
+		p.Waiting(o.origin, -int64(o.stop-o.cur)*block.SectorSize)
 		o.since = 0
 	}
 	if o.braked != 0 {
-		p.throttled[primOf(o.origin)] += o.e.exec.Now() - o.braked
+		p.Braked(o.origin, o.e.exec.Now()-o.braked)
 		o.braked = 0
 	}
 }
@@ -60,10 +60,10 @@ func (o *op) brake() {
 	if o.Since == 0 {
 		o.Since = now
 	}
-	o.await(o.v.pool.part.BudgetQueue(o.host))
-	o.v.pool.part.Relieved()
+	o.await(o.v.Pool().Part.BudgetQueue(o.host))
+	o.v.Pool().Part.Relieved()
 	o.e.watchFn() // what should make room may be stuck
-	o.v.pool.part.Kick()
+	o.v.Pool().Part.Kick()
 }
 
 // stepPieces is the number of pieces that one op commits before it lets others into

@@ -33,8 +33,8 @@ func (e *engine) wake() (woke bool) {
 		for len(w.spaces) > 0 {
 			p := w.spaces[0]
 			w.spaces = slices.Delete(w.spaces, 0, 1)
-			woke = woke || !p.spaceWait.Empty()
-			p.spaceWait.WakeAll()
+			woke = woke || !p.SpaceWait.Empty()
+			p.SpaceWait.WakeAll()
 		}
 	}
 	woke = e.gate.ServeBudgets() || woke

@@ -6,6 +6,7 @@ package array
 
 import (
 	"github.com/arraysim/arraysim/internal/array/admission"
+	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -32,7 +33,7 @@ func (o *op) write(head bool) {
 			return
 		}
 		n := o.pieceLen()
-		if o.stop > v.limit { // the volume has become smaller
+		if o.stop > v.Limit { // the volume has become smaller
 			o.stopWaiting()
 			o.abandon(block.OutOfRange)
 			return
@@ -59,7 +60,7 @@ func (o *op) write(head bool) {
 			o.src = cursor{vec: [][]byte{o.same}}
 		}
 		if s := e.commit(o, n); s == block.NoSpace && e.scratch.wait {
-			o.await(&v.pool.spaceWait)
+			o.await(&v.Pool().SpaceWait)
 			return
 		} else if s != block.OK {
 			o.abandon(s)
@@ -82,7 +83,7 @@ func (o *op) written() {
 		o.end(o.status)
 		return
 	case r != nil && r.Op == block.OpWriteSame:
-		v.countOffload(primWriteSame, pathCopy, v.pool, r.Range.Bytes())
+		v.CountOffload(pool.PrimWriteSame, pool.PathCopy, v.Pool(), r.Range.Bytes())
 	}
 	if r != nil && r.Flags&block.FUA != 0 {
 		o.flush()

@@ -1,4 +1,4 @@
-package array
+package pool
 
 import (
 	"github.com/arraysim/arraysim/internal/array/backend"
@@ -11,7 +11,7 @@ import (
 const (
 	rowCache   = wcache.RowBytes
 	rowBackend = backend.RowKind
-	rowOffload = 3 // key primitive<<4 | path, pool source, id volume, or rowsOfGone; cells 0 operations, 1 bytes
+	RowOffload = 3 // key primitive<<4 | path, pool source, id volume, or rowsOfGone; cells 0 operations, 1 bytes
 	rowShort   = wcache.RowShort
 )
 
@@ -31,45 +31,48 @@ func ownerOf(h nvlog.RowHead) uint64 {
 	return owner
 }
 
-// dropUnknown takes back the rows of volumes and mdisks that are not there any more.
-func (set *poolSet) dropUnknown() {
+// OpenRows finds the rows that NVRAM has.
+func (set *Set) OpenRows(nv *nvlog.NVRAM) { set.Rows = nvlog.OpenRows(nv, ownerOf) }
+
+// DropUnknown takes back the rows of volumes and mdisks that are not there any more.
+func (set *Set) DropUnknown() {
 	mdisks := map[uint32]bool{}
 	for _, p := range set.Pools() {
-		for _, d := range p.mdisks {
+		for _, d := range p.Mdisks {
 			mdisks[d.ID()] = true
 		}
 	}
-	for _, owner := range set.rows.Owners() {
+	for _, owner := range set.Rows.Owners() {
 		id := uint32(owner)
 		switch {
-		case owner>>32 != 0 && mdisks[id], owner>>32 == 0 && int(id) < len(set.vols) && set.vols[id] != nil:
+		case owner>>32 != 0 && mdisks[id], owner>>32 == 0 && int(id) < len(set.Vols) && set.Vols[id] != nil:
 		case owner>>32 == 0 && id >= rowsOfGone && int(id-rowsOfGone) < len(set.pools) && set.pools[id-rowsOfGone] != nil:
 		default:
-			set.rows.Drop(owner, 0)
+			set.Rows.Drop(owner, 0)
 		}
 	}
 }
 
 // retire forgets a deleted volume of which nothing is dirty any more and no grain is marked as a
 // home.
-func (set *poolSet) retire(v *poolVolume) {
-	set.rows.Drop(uint64(v.id), 0)
-	v.cached.ForgetRows()
-	v.m.Remove()
-	set.forgetVolume(v)
+func (set *Set) retire(v *Volume) {
+	set.Rows.Drop(uint64(v.id), 0)
+	v.Cached.ForgetRows()
+	v.Map.Remove()
+	set.ForgetVolume(v)
 }
 
-// foldOffloads adds the offloads to a volume that is being deleted to those to its pool's deleted
+// FoldOffloads adds the offloads to a volume that is being deleted to those to its pool's deleted
 // volumes, and returns what takes that back.
-func (set *poolSet) foldOffloads(v *poolVolume) (unfold func()) {
+func (set *Set) FoldOffloads(v *Volume) (unfold func()) {
 	of := func(r *nvlog.Row, id uint32) *nvlog.Row {
-		return set.rows.Get(nvlog.HeadOf(rowOffload, r.Head().Key(), r.Head().Group(), id))
+		return set.Rows.Get(nvlog.HeadOf(RowOffload, r.Head().Key(), r.Head().Group(), id))
 	}
 	gone := rowsOfGone + uint32(v.pool.id)
 	var folded []nvlog.Row
-	for _, h := range set.rows.Owned(uint64(v.id)) {
-		if h.Kind() == rowOffload {
-			folded = append(folded, *set.rows.Find(h))
+	for _, h := range set.Rows.Owned(uint64(v.id)) {
+		if h.Kind() == RowOffload {
+			folded = append(folded, *set.Rows.Find(h))
 		}
 	}
 	for i := range folded {
@@ -77,7 +80,7 @@ func (set *poolSet) foldOffloads(v *poolVolume) (unfold func()) {
 		to.Cells[0] += folded[i].Cells[0]
 		to.Cells[1] += folded[i].Cells[1]
 	}
-	set.rows.Drop(uint64(v.id), rowOffload)
+	set.Rows.Drop(uint64(v.id), RowOffload)
 	return func() {
 		for i := range folded {
 			of(&folded[i], v.id).Cells = folded[i].Cells
@@ -88,35 +91,35 @@ func (set *poolSet) foldOffloads(v *poolVolume) (unfold func()) {
 	}
 }
 
-// retireAll forgets the deleted volumes whose last dirty page and last home have gone.
-func (set *poolSet) retireAll() {
-	for _, v := range set.leaving {
-		if v.empty() && set.vols[v.id] == v {
+// RetireAll forgets the deleted volumes whose last dirty page and last home have gone.
+func (set *Set) RetireAll() {
+	for _, v := range set.Leaving {
+		if v.empty() && set.Vols[v.id] == v {
 			set.retire(v)
 		}
 	}
-	clear(set.leaving)
-	set.leaving = set.leaving[:0]
+	clear(set.Leaving)
+	set.Leaving = set.Leaving[:0]
 }
 
 // empty reports whether neither the cache nor the space of the pool knows the volume any more.
-func (v *poolVolume) empty() bool { return v.cached.Dirty() == 0 && v.m.Tenant().Marked == 0 }
+func (v *Volume) empty() bool { return v.Cached.Dirty() == 0 && v.Map.Tenant().Marked == 0 }
 
-// forget says that the deletion of the volume is durable: the last that goes of it takes it along.
-func (v *poolVolume) forget() {
+// Forget says that the deletion of the volume is durable: the last that goes of it takes it along.
+func (v *Volume) Forget() {
 	v.forgotten = true
-	v.cached.Leave()
+	v.Cached.Leave()
 }
 
-// forgetVolume takes a volume of which there is nothing left out of the array.
-func (set *poolSet) forgetVolume(v *poolVolume) {
-	set.cache.RemoveOwner(v.cached)
-	set.vols[v.id] = nil
+// ForgetVolume takes a volume of which there is nothing left out of the array.
+func (set *Set) ForgetVolume(v *Volume) {
+	set.Cache.RemoveOwner(v.Cached)
+	set.Vols[v.id] = nil
 }
 
-// left hears that a volume may be empty now.
-func (v *poolVolume) left() {
+// Left hears that a volume may be empty now.
+func (v *Volume) Left() {
 	if v.forgotten && v.empty() {
-		v.set.leaving = append(v.set.leaving, v)
+		v.Set.Leaving = append(v.Set.Leaving, v)
 	}
 }

@@ -1,10 +1,11 @@
-package array
+package pool
 
 import (
 	"cmp"
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/backend"
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -18,21 +19,21 @@ import (
 type mdisk struct {
 	*backend.Mdisk
 	pool   *Pool
-	parked []*destageUnit // units that failed because it is offline
-	redo   []uint32       // while it redoes: the pages that are written again
+	parked []*Unit  // units that failed because it is offline
+	redo   []uint32 // while it redoes: the pages that are written again
 }
 
-// requestHooks are what the mdisks tell of the requests' reads.
-type requestHooks struct {
+// ReadHooks are what the mdisks tell of the requests' reads.
+type ReadHooks struct {
 	Read, Abandoned func(*backend.Op)
 	Unwanted        func(*backend.Op) bool
 	Overdue         func(p *Pool, s block.Status)
 	Watch           func()
 }
 
-// openBackend makes the back end, without mdisks.
-func (set *poolSet) openBackend(h requestHooks) {
-	set.back = backend.New(set.exec, set.rows, backend.Hooks{
+// OpenBackend makes the back end, without mdisks.
+func (set *Set) OpenBackend(h ReadHooks) {
+	set.Back = backend.New(set.Exec, set.Rows, backend.Hooks{
 		Read:      h.Read,
 		Abandoned: h.Abandoned,
 		Unwanted:  h.Unwanted,
@@ -40,49 +41,49 @@ func (set *poolSet) openBackend(h requestHooks) {
 		Turned:    func(d *backend.Mdisk) { set.mdisk(d).pool.tellHealth() },
 		Overdue:   func(d *backend.Mdisk, s block.Status) { h.Overdue(set.mdisk(d).pool, s) },
 		Watch:     h.Watch,
-		Synced:    func() { set.cache.EndSync() },
+		Synced:    func() { set.Cache.EndSync() },
 		Lost:      set.lost,
 		Rewrite:   set.toRewrite,
 		Rewritten: set.rewritten,
-		Step:      set.up.Step,
+		Step:      set.Up.Step,
 	})
 }
 
 // mdisk returns what the array has for an attached mdisk.
-func (set *poolSet) mdisk(d *backend.Mdisk) *mdisk { return set.pools[d.Pool()].mdisks[d.Number()] }
+func (set *Set) mdisk(d *backend.Mdisk) *mdisk { return set.pools[d.Pool()].Mdisks[d.Number()] }
 
 // lost takes the pages out of a sync that it has failed to make durable.
-func (set *poolSet) lost(b *backend.Mdisk) {
+func (set *Set) lost(b *backend.Mdisk) {
 	d := set.mdisk(b)
-	d.redo = d.pool.part.Lost(b.Number())
-	d.pool.part.Hold(b.Number(), true)
+	d.redo = d.pool.Part.Lost(b.Number())
+	d.pool.Part.Hold(b.Number(), true)
 }
 
 // toRewrite returns what a redo of an mdisk writes: all pages that are written and not synced.
-func (set *poolSet) toRewrite(b *backend.Mdisk) ([]backend.Rewrite, bool) {
+func (set *Set) toRewrite(b *backend.Mdisk) ([]backend.Rewrite, bool) {
 	d := set.mdisk(b)
-	if d.pool.part.InFlight(b.Number()) > 0 { // what is on its way has to be written again, too
+	if d.pool.Part.InFlight(b.Number()) > 0 { // what is on its way has to be written again, too
 		return nil, false
 	}
-	d.redo = d.pool.part.Rewrite(b.Number(), d.redo)
+	d.redo = d.pool.Part.Rewrite(b.Number(), d.redo)
 	return set.newestOf(d.pool, d.redo), true
 }
 
 // newestOf sorts out what each page has to write: what no newer one of its address has.
-func (set *poolSet) newestOf(p *Pool, pages []uint32) []backend.Rewrite {
-	c := set.cache
+func (set *Set) newestOf(p *Pool, pages []uint32) []backend.Rewrite {
+	c := set.Cache
 	var todo []backend.Rewrite
 	slices.SortFunc(pages, func(x, y uint32) int {
 		return cmp.Compare(c.NV.Descriptor(y).Seq(), c.NV.Descriptor(x).Seq())
 	})
-	covered := map[pageKey]uint8{}
+	covered := map[layout.PageKey]uint8{}
 	for _, i := range pages {
 		// Dropped sectors, too: a loss of power may undo the drop.
 		k, mask := c.Key(i), c.Sealed(i)
 		if left := mask &^ covered[k]; left != 0 {
 			w := backend.Rewrite{Mask: left}
-			_, w.Off, _ = p.space.Locate(k.Phys())
-			if set.payload {
+			_, w.Off, _ = p.Alloc.Locate(k.Phys())
+			if set.Payload {
 				w.Data = c.NV.Page(i)
 				for s := range w.Sums {
 					w.Sums[s] = c.NV.Descriptor(i).Sum(s)
@@ -96,10 +97,10 @@ func (set *poolSet) newestOf(p *Pool, pages []uint32) []backend.Rewrite {
 }
 
 // rewritten lets the pages go that a redo has written: they are on the back end for good.
-func (set *poolSet) rewritten(b *backend.Mdisk) {
+func (set *Set) rewritten(b *backend.Mdisk) {
 	d := set.mdisk(b)
-	d.pool.part.Hold(b.Number(), false)
-	set.cache.Retire(d.redo)
+	d.pool.Part.Hold(b.Number(), false)
+	set.Cache.Retire(d.redo)
 	d.redo = nil
-	d.pool.part.Kick()
+	d.pool.Part.Kick()
 }
