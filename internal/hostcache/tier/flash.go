@@ -118,6 +118,9 @@ func (m *member) again(p *part) bool {
 		d.exec.At(d.exec.Now()+wait, func() { m.send(p) })
 		return true
 	}
+	if p.o.cancelled {
+		return false
+	}
 	if p.tries++; p.tries == 1 && m.state != memberLost {
 		m.send(p)
 		return true
@@ -235,6 +238,7 @@ func (d *Disk) giveUp(m *member) {
 	}
 	m.state = memberLost
 	if was == memberPresent {
+		d.marks.unstored = false
 		if d.source() == nil {
 			m.state = memberFailing
 			d.marks.owed = d.j.on
@@ -280,7 +284,7 @@ func (d *Disk) lose(m *member) {
 	was := m.state
 	m.state = memberLost
 	if was == memberPresent || was == memberFailing {
-		d.marks.due = d.j.on
+		d.marks.due, d.marks.unstored = d.j.on, false
 		if d.source() == nil {
 			// What was dirty is nowhere any more. It must not be read as what it was before.
 			d.loseDirty()
