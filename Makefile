@@ -7,7 +7,7 @@ VENV := .cache/venv
 # are those of scripts/test.py, so that nothing is compiled twice; `go build` by hand makes a binary for a debugger.
 FLAGS := -trimpath -gcflags=all=-dwarf=false
 # The binary is static: it runs on any Linux machine of the architecture.
-BUILD := CGO_ENABLED=0 GOGC=800 $(GO) build $(FLAGS) -ldflags=-w -o bin/arraysim ./cmd/arraysim
+BUILD := CGO_ENABLED=0 GOGC=800 $(GO) build $(FLAGS) -ldflags=-w $(TAGS) -o bin/arraysim ./cmd/arraysim
 # What a first build compiles while its modules are on their way: the largest of the standard library, and then what needs
 # little of the modules. Nothing is compiled twice, since the build itself waits.
 STD := net/http html/template encoding/xml database/sql go/build log/slog expvar
@@ -19,7 +19,7 @@ help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
 
 build: ## build bin/arraysim
-	@[ -e bin/arraysim ] || { export CGO_ENABLED=0 GOGC=800; $(GO) list -deps ./cmd/arraysim >/dev/null & \
+	@[ -e bin/arraysim ] || { export CGO_ENABLED=0 GOGC=800; $(GO) list -deps $(TAGS) ./cmd/arraysim >/dev/null & \
 		$(GO) build $(FLAGS) $(STD); $(GO) build $(FLAGS) $(EARLY); wait; }
 	$(BUILD)
 
@@ -27,7 +27,9 @@ plugin: ## build bin/handler_arraysim.so, by which a tcmu-runner serves LUNs of 
 	CGO_ENABLED=1 GOGC=800 $(GO) build $(FLAGS) -ldflags=-w -buildmode=c-shared -o bin/handler_arraysim.so ./handlers/tcmurunner/plugin
 	@rm -f bin/handler_arraysim.h
 
-run: build ## build and start the array on 127.0.0.1, data in ./data
+run: ## build and start the array on 127.0.0.1, data in ./data; a first time without Parquet, which is compiled meanwhile
+	@if [ -e bin/arraysim ]; then $(MAKE) --no-print-directory build; \
+		else $(MAKE) --no-print-directory build TAGS="-tags noparquet" && (nice $(MAKE) build >/dev/null 2>&1 &) fi
 	@exec bin/arraysim serve
 
 setup: ## install what the tests need (apt, pip into .cache/venv)
