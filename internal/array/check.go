@@ -47,8 +47,8 @@ func (a *Array) checkHealth(r *Report) {
 	if n := a.recovery.BadPages; n > 0 {
 		r.add("cache: %d page descriptors were damaged beyond repair when the array started: what they described is lost, and sectors may hold what they held before", n)
 	}
-	if a.engine.broken != "" {
-		r.add("array: changes are refused: %s", a.engine.broken)
+	if a.engine.Broken() != "" {
+		r.add("array: changes are refused: %s", a.engine.Broken())
 	}
 }
 

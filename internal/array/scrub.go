@@ -72,7 +72,7 @@ func (s *Scrub) step() {
 	for s.vol < len(a.set.Vols) && (a.set.Vols[s.vol] == nil || a.set.Vols[s.vol].Deleted || s.at >= a.set.Vols[s.vol].Spec.Sectors) {
 		s.vol, s.at = s.vol+1, 0
 	}
-	if s.vol == len(a.set.Vols) || !a.payload || a.engine.stopped {
+	if s.vol == len(a.set.Vols) || !a.payload || a.engine.Stopped() {
 		s.done()
 		s.done = nil
 		return
