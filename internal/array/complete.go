@@ -66,9 +66,10 @@ func (e *engine) complete() {
 	})
 }
 
-// refuse makes errors of the writes in a batch, which may not survive, and of those that saw such ones: a compare that
-// has found a difference, too. What else was read stays good. So does a reference to a point in time: it does not
-// survive itself, and what it is used for has a commit of its own.
+// refuse makes errors of the writes in a batch, which may not survive, and of those that saw such
+// ones: a compare that has found a difference, too. What else was read stays good. So does a
+// reference to a point in time: it does not survive itself, and what it is used for has a commit of
+// its own.
 func (e *engine) refuse(batch, saw []*block.Request, err error) {
 	e.breakDown(fmt.Sprintf("the log could not be committed: %v", err))
 	for _, r := range batch {

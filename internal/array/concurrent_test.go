@@ -147,7 +147,7 @@ func (s *swarm) restart() {
 	// Conservation holds at every event, not only now and then.
 	a.afterStep = func() {
 		var r Report
-		a.checkConservation(&r)
+		a.checker().Conservation(&r)
 		if len(r.Problems) > 0 {
 			s.t.Fatal(r.Problems[0])
 		}

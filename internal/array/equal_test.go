@@ -12,8 +12,9 @@ import (
 	"github.com/arraysim/arraysim/internal/testkit"
 )
 
-// equals runs commands that all write what is there already, over each other: so any order of them leaves the same, every
-// comparison holds, and nobody but those who are cancelled may end with anything but OK.
+// equals runs commands that all write what is there already, over each other: so any order of them
+// leaves the same, every comparison holds, and nobody but those who are cancelled may end with
+// anything but OK.
 type equals struct {
 	*rig
 	rnd   *rand.Rand
@@ -109,7 +110,8 @@ func (r *equals) launch() {
 	r.v.Submit([]*block.Request{q})
 }
 
-// cancel withdraws a command, mostly one whose answer the mdisks keep while another one waits for its lock.
+// cancel withdraws a command, mostly one whose answer the mdisks keep while another one waits for
+// its lock.
 func (r *equals) cancel() {
 	settles := func(e *equal) bool {
 		return e.q.Op == block.OpCompareWrite && Doing(e.q) == "settling" && slices.ContainsFunc(r.under, func(e *equal) bool { return WaitsFor(e.q) == ticket.Lock })
@@ -141,8 +143,8 @@ func (r *equals) land() {
 	r.under = left
 }
 
-// TestEqualCommandsOverEachOther: comparisons, writes and copies that change nothing meet on the same sectors, and some are
-// cancelled wherever they are.
+// TestEqualCommandsOverEachOther: comparisons, writes and copies that change nothing meet on the
+// same sectors, and some are cancelled wherever they are.
 func TestEqualCommandsOverEachOther(t *testing.T) {
 	base, n := testkit.Seed(t), uint64(60)
 	if testing.Short() {

@@ -1,6 +1,6 @@
-// What of a volume may not survive the death of the process yet, over NVRAM that is not local. Whoever
-// has seen it is answered behind the commit that makes it survive, and with an error when that fails:
-// a start may find what was there before.
+// What of a volume may not survive the death of the process yet, over NVRAM that is not local.
+// Whoever has seen it is answered behind the commit that makes it survive, and with an error when
+// that fails: a start may find what was there before.
 //
 // Invariant: the marks are in the order of their records. A range of which no mark tells survives.
 
@@ -21,7 +21,8 @@ type mark struct {
 	seq uint64
 }
 
-// unsure is the ranges of a volume that were changed since the last commit that has ended well, or some more.
+// unsure is the ranges of a volume that were changed since the last commit that has ended well, or
+// some more.
 type unsure struct {
 	marks []mark
 }

@@ -2,8 +2,8 @@
 // volume asks for it; from then on the volume's log notes, for this port, which extents others have
 // changed. A volume that nobody asks about has no log.
 //
-// Invariant: what others have changed since a port was told of last is in the port's list, or the port
-// hears that its knowledge is too old. Lists are bounded; what does not fit is told coarser.
+// Invariant: what others have changed since a port was told of last is in the port's list, or the
+// port hears that its knowledge is too old. Lists are bounded; what does not fit is told coarser.
 package changelog
 
 import (
@@ -37,9 +37,9 @@ type Log struct {
 	watchers   []watcher
 }
 
-// For returns what ports other than this one have changed after generation since, oldest first, and the present
-// generation. Who knows a generation before since, or after generation, has to take everything for
-// changed. The first question of a port makes the log remember from now on.
+// For returns what ports other than this one have changed after generation since, oldest first, and
+// the present generation. Who knows a generation before since, or after generation, has to take
+// everything for changed. The first question of a port makes the log remember from now on.
 func (l *Log) For(port uint32) (generation, since uint64, list []block.Change) {
 	l.questions++
 	w := l.watcher(port)

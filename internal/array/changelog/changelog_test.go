@@ -38,8 +38,8 @@ func TestChangesAreThoseOfOtherPorts(t *testing.T) {
 	}
 }
 
-// TestChangesAreNeverForgotten: whatever hosts change, and however often a watcher asks, it hears of each
-// change, or that it has to take everything for changed.
+// TestChangesAreNeverForgotten: whatever hosts change, and however often a watcher asks, it hears
+// of each change, or that it has to take everything for changed.
 func TestChangesAreNeverForgotten(t *testing.T) {
 	for seed := range uint64(4) {
 		r := rand.New(rand.NewPCG(seed, 1))

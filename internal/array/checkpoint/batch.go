@@ -26,8 +26,8 @@ func (p Position) value(last uint64) []byte {
 	return le.AppendUint64(le.AppendUint64(le.AppendUint64(nil, p.Seq), uint64(p.Tail)), last)
 }
 
-// Load reads the position that the meta store has, and the last record that its nodes may have; without
-// one, the beginning of an empty log. It waits.
+// Load reads the position that the meta store has, and the last record that its nodes may have;
+// without one, the beginning of an empty log. It waits.
 func Load(meta *metadata.Ledger) (at Position, last uint64, err error) {
 	v, err := meta.Get(key)
 	if err != nil || v == nil {
@@ -51,7 +51,8 @@ func (c *Checkpointer) put(key, value []byte) {
 	c.bytes += len(key) + len(value)
 }
 
-// close makes the batch one that can be committed. What is written from now on goes to the next one.
+// close makes the batch one that can be committed. What is written from now on goes to the next
+// one.
 func (c *Checkpointer) close() {
 	c.out, c.batch, c.bytes = c.batch, nil, 0
 }
@@ -78,7 +79,8 @@ func (c *Checkpointer) fill(n int) bool {
 	return false
 }
 
-// finish adds the roots and the new position, and removes what has room: nothing may be added behind it.
+// finish adds the roots and the new position, and removes what has room: nothing may be added
+// behind it.
 func (c *Checkpointer) finish() {
 	if c.first {
 		c.first = false

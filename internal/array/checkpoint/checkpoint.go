@@ -1,8 +1,8 @@
 // Package checkpoint puts what the log's records changed since the last checkpoint into the meta
 // store, in durable batches, and moves the log's tail with the last of them.
 //
-// A checkpoint is fuzzy: nodes of the maps are written as they are when their turn comes, a few at a
-// time, between commands. As edits are blind, replaying the log from where the checkpoint began
+// A checkpoint is fuzzy: nodes of the maps are written as they are when their turn comes, a few at
+// a time, between commands. As edits are blind, replaying the log from where the checkpoint began
 // brings every node to the same end.
 //
 // Batches are bounded, because the meta store's are. After a crash between two of them the old

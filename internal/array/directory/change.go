@@ -1,5 +1,6 @@
-// How a change becomes durable, or is taken back. Each is carried out and committed when those before it
-// are durable or have failed, so that no batch carries what another one could not make durable.
+// How a change becomes durable, or is taken back. Each is carried out and committed when those
+// before it are durable or have failed, so that no batch carries what another one could not make
+// durable.
 
 package directory
 
@@ -10,8 +11,8 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// change has do change the objects when it is its turn, makes that durable and calls done. On an error what do
-// has returned takes the change back first.
+// change has do change the objects when it is its turn, makes that durable and calls done. On an
+// error what do has returned takes the change back first.
 func (d *Directory) change(do func() (undo func()), done func(error)) {
 	var undo func()
 	d.meta.Commit(func() []block.KV {
@@ -51,8 +52,9 @@ func (d *Directory) Again(e block.KV) []block.KV {
 	return []block.KV{e}
 }
 
-// TakeBack commits the objects once more after a batch has failed: nobody knows what the store has of that batch. then
-// hears why this failed, too, if it did: the next start may find the change done or not.
+// TakeBack commits the objects once more after a batch has failed: nobody knows what the store has
+// of that batch. then hears why this failed, too, if it did: the next start may find the change
+// done or not.
 func (d *Directory) TakeBack(then func(again error)) {
 	d.meta.Commit(d.encode, func(again error) {
 		then(again)
@@ -60,9 +62,9 @@ func (d *Directory) TakeBack(then func(again error)) {
 	})
 }
 
-// MustTakeBack is TakeBack of what hosts rely on. If the next start found less of a volume, what they write until then
-// would be gone; if it found more, the space or the files that it needs would be others' or gone. So where this fails,
-// too, the array takes no more changes.
+// MustTakeBack is TakeBack of what hosts rely on. If the next start found less of a volume, what
+// they write until then would be gone; if it found more, the space or the files that it needs would
+// be others' or gone. So where this fails, too, the array takes no more changes.
 func (d *Directory) MustTakeBack(then func(again error)) {
 	d.TakeBack(func(again error) {
 		if again != nil {
@@ -80,8 +82,8 @@ func Doubtful(err, again error) error {
 	return fmt.Errorf("%w; nor could it be taken back, so the next start may find it done or not: %w", err, again)
 }
 
-// SetBlob keeps a value for the front ends, durably, under a name; nil removes it. On an error the value before counts,
-// after a start, too, unless the error says that nobody knows.
+// SetBlob keeps a value for the front ends, durably, under a name; nil removes it. On an error the
+// value before counts, after a start, too, unless the error says that nobody knows.
 func (d *Directory) SetBlob(name string, value []byte, done func(error)) {
 	d.blobs = append(d.blobs, blob{name, value})
 	d.change(func() (undo func()) {
@@ -94,7 +96,8 @@ func (d *Directory) SetBlob(name string, value []byte, done func(error)) {
 			done(nil)
 			return
 		}
-		// Whatever a start finds of it, no volume lacks anything: the array goes on where this fails, too.
+		// Whatever a start finds of it, no volume lacks anything: the array goes on where this
+		// fails, too.
 		d.TakeBack(func(again error) { done(Doubtful(err, again)) })
 	})
 }

@@ -13,8 +13,8 @@ const key = "o"
 
 // Hooks are what a Directory tells its user.
 type Hooks struct {
-	// Doubtful: a change could neither be made durable nor be taken back, and hosts rely on it, so that no more changes
-	// may be taken.
+	// Doubtful: a change could neither be made durable nor be taken back, and hosts rely on it, so
+	// that no more changes may be taken.
 	Doubtful func(why string)
 	// Stepped: what was taken back is durable, or cannot be.
 	Stepped func()
@@ -35,8 +35,8 @@ type blob struct {
 	value []byte
 }
 
-// New returns a directory of which nothing is known yet: see Load. Without payload nobody opens the store
-// again, and nothing is written: arrays of 10,000 volumes are made over such ones.
+// New returns a directory of which nothing is known yet: see Load. Without payload nobody opens the
+// store again, and nothing is written: arrays of 10,000 volumes are made over such ones.
 func New(meta *metadata.Ledger, payload bool, hooks Hooks) *Directory {
 	return &Directory{meta: meta, kept: payload, hooks: hooks}
 }
@@ -57,7 +57,8 @@ func (d *Directory) Load(uuid uint64) error {
 	return nil
 }
 
-// NumberPool gives the mdisks of a new pool their numbers, and says the pool's, which is used when Used says so.
+// NumberPool gives the mdisks of a new pool their numbers, and says the pool's, which is used when
+// Used says so.
 func (d *Directory) NumberPool(spec *PoolSpec) (used func()) {
 	for i := range spec.Mdisks {
 		spec.Mdisks[i].ID = d.NextMdisk
@@ -73,8 +74,8 @@ func (d *Directory) NumberVolume(spec *VolumeSpec) {
 	d.NextVolume++
 }
 
-// AddPool adds a pool. As with all changes here, done hears when it is durable, or that it is not: then whether a start
-// finds it is unknown until it is taken back.
+// AddPool adds a pool. As with all changes here, done hears when it is durable, or that it is not:
+// then whether a start finds it is unknown until it is taken back.
 func (d *Directory) AddPool(spec PoolSpec, done func(error)) {
 	d.change(func() (undo func()) { return swap(&d.Pools, append(d.Pools, spec)) }, done)
 }

@@ -12,7 +12,8 @@ func (d *Directory) CheckMdisks(spec *PoolSpec, made *media.Maker) error {
 	if len(spec.Mdisks) == 0 || int(d.NextPool) >= MaxPools {
 		return fmt.Errorf("pool %q: give it at least one mdisk (and no more than %d pools)", spec.Name, MaxPools)
 	}
-	// Names of pools and mdisks may hold the dot between them: pool a.b and pool a may mean one medium.
+	// Names of pools and mdisks may hold the dot between them: pool a.b and pool a may mean one
+	// medium.
 	taken, n := map[string]string{}, len(spec.Mdisks)
 	for _, p := range d.Pools {
 		if made.Pool(p.Name) == 0 { // else it is counted below

@@ -1,11 +1,12 @@
-// Package directory keeps what an array has: pools, mdisks and volumes as they were made, and values
-// for the front ends. They are small and change seldom: one JSON document in the meta store, under the
-// key "o", committed before a change is acknowledged.
+// Package directory keeps what an array has: pools, mdisks and volumes as they were made, and
+// values for the front ends. They are small and change seldom: one JSON document in the meta store,
+// under the key "o", committed before a change is acknowledged.
 //
-// Invariant: the document is what the meta store has, or is just given. A change of it is carried out
-// when those before it are durable or have failed, and is taken back if it fails itself.
+// Invariant: the document is what the meta store has, or is just given. A change of it is carried
+// out when those before it are durable or have failed, and is taken back if it fails itself.
 //
-// It knows no pool or volume that works: what a change is about its user changes when it is durable.
+// It knows no pool or volume that works: what a change is about its user changes when it is
+// durable.
 //
 // # Concurrency
 //

@@ -44,7 +44,8 @@ type Array struct {
 	Knows func(d nvlog.Descriptor) Knowledge
 	// Mapped reports whether a map refers to an address.
 	Mapped func(k layout.PageKey) bool
-	// Owner returns the volume with a number, or a stand-in for a deleted one whose data others of the pool still share.
+	// Owner returns the volume with a number, or a stand-in for a deleted one whose data others of
+	// the pool still share.
 	Owner func(volume uint32, pool uint16) *wcache.Owner
 }
 
@@ -63,8 +64,8 @@ type pages struct {
 	found Found
 }
 
-// Pages finds the dirty pages that count and builds the cache's index of them. It waits. An error is one of
-// flushing NVRAM.
+// Pages finds the dirty pages that count and builds the cache's index of them. It waits. An error
+// is one of flushing NVRAM.
 func Pages(a Array) (Found, error) {
 	r := pages{Array: a, c: a.Cache}
 	err := r.load()

@@ -31,7 +31,8 @@ type resultsRig struct {
 	kept    [][]known // by nexus, the oldest first
 }
 
-// receive asks for the status (5) or the token (7) of a copy and returns what is answered, nil for a fault.
+// receive asks for the status (5) or the token (7) of a copy and returns what is answered, nil for
+// a fault.
 func (r *resultsRig) receive(i int, sa byte, id uint32) []byte {
 	cdb := []byte{0x84, sa, 15: 0}
 	binary.BigEndian.PutUint32(cdb[listIDOf:], id)
@@ -43,8 +44,9 @@ func (r *resultsRig) receive(i int, sa byte, id uint32) []byte {
 	return slices.Concat(task.DataIn...)
 }
 
-// start begins a copy or makes a token, and notes what it takes the place of: the result of the same
-// identifier, and the oldest that is over where there are too many. What does not begin takes nothing's place.
+// start begins a copy or makes a token, and notes what it takes the place of: the result of the
+// same identifier, and the oldest that is over where there are too many. What does not begin takes
+// nothing's place.
 func (r *resultsRig) start(i int, id uint32) {
 	n, running := r.nexuses[i], slices.Clone(r.m.operations)
 	immed, sa := r.rng.IntN(2) == 0, byte(SACopyLID4)
@@ -125,8 +127,9 @@ func (r *resultsRig) check(i int) {
 	}
 }
 
-// TestResultsAreKeptUntilTheyMayGo: whatever hosts do, what is known of a copy stays known to the initiator that has
-// sent it, until another one of the same identifier begins, the unit is reset, or later copies need the room.
+// TestResultsAreKeptUntilTheyMayGo: whatever hosts do, what is known of a copy stays known to the
+// initiator that has sent it, until another one of the same identifier begins, the unit is reset,
+// or later copies need the room.
 func TestResultsAreKeptUntilTheyMayGo(t *testing.T) {
 	base := testkit.Seed(t)
 	for seed := base; seed < base+60; seed++ {
