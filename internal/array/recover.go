@@ -142,7 +142,7 @@ func (a *Array) loadObjects() error {
 		if p == nil {
 			return fmt.Errorf("volume %q is in pool %q, which does not exist", s.Name, s.Pool)
 		}
-		a.engine.addVolume(s, p)
+		a.engine.AddVolume(s, p)
 	}
 	return nil
 }
@@ -235,7 +235,7 @@ func (a *Array) volumeOrGhost(id uint32, pool uint16) *pool.Volume {
 		return v
 	}
 	p := a.set.ByID(pool)
-	v := a.engine.addVolume(VolumeSpec{Name: fmt.Sprintf("deleted-%d", id), Pool: p.Name(), Sectors: windowSectors, BlockSize: 512, Thin: true, ID: id}, p)
+	v := a.engine.AddVolume(VolumeSpec{Name: fmt.Sprintf("deleted-%d", id), Pool: p.Name(), Sectors: windowSectors, BlockSize: 512, Thin: true, ID: id}, p)
 	v.Deleted = true
 	v.Forget()
 	v.Map.Abandon()

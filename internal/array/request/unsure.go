@@ -4,7 +4,7 @@
 //
 // Invariant: the marks are in the order of their records. A range of which no mark tells survives.
 
-package array
+package request
 
 import (
 	"slices"

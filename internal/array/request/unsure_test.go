@@ -1,4 +1,4 @@
-package array
+package request
 
 import (
 	"math/rand/v2"
