@@ -22,7 +22,7 @@ type (
 // checker returns what checks work with.
 func (a *Array) checker() *check.Checker {
 	return &check.Checker{Set: a.set, Known: a.known, Stepped: a.engine.endStep,
-		Stopped: func() bool { return a.engine.stopped }}
+		Stopped: a.engine.Stopped}
 }
 
 // Check verifies the array as it is now; see check.Checker.All. It changes nothing. verify reads
@@ -51,7 +51,7 @@ func (a *Array) known(add func(format string, args ...any)) {
 	if n := a.recovery.BadPages; n > 0 {
 		add("cache: %d page descriptors were damaged beyond repair when the array started: what they described is lost, and sectors may hold what they held before", n)
 	}
-	if a.engine.broken != "" {
-		add("array: changes are refused: %s", a.engine.broken)
+	if a.engine.Broken() != "" {
+		add("array: changes are refused: %s", a.engine.Broken())
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/ticket"
@@ -84,7 +85,7 @@ func (o *op) copyState(x extent.Run) ticket.Resource {
 func (o *op) copyPiece(x extent.Run) {
 	e, v := o.e, o.v
 	at := o.req.Range.Start + o.started
-	n := min(x.Count, pieceSectors-at%pieceSectors)
+	n := min(x.Count, layout.PieceSectors-at%layout.PieceSectors)
 	o.started += n
 	c := e.newOp(kindPiece, v, nil)
 	o.pieces = append(o.pieces, c)

@@ -9,6 +9,7 @@ package array
 import (
 	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/backend"
+	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/pool"
@@ -55,8 +56,36 @@ func newEngine(set *pool.Set, watch func()) *engine {
 	e.wakes.log.Of, e.wakes.yielded.Of, e.settling.waiting.Of = ticket.Log, ticket.Turn, ticket.BackEnd
 	e.copies.moves.Of, e.copies.reads.Of = ticket.CopyEngine, ticket.CopyRead
 	e.answers.fn, e.wakes.resumeFn = e.complete, e.resumeYielded
+	e.step = stepper{
+		first: []func(){func() { e.back.Submit() }, e.endSettled},
+		wake:  e.wake,
+		last:  []func(){set.DestageAll},
+		work:  func() bool { return e.back.Pending() || len(e.settling.ended) > 0 || e.cache.AnyKicked() },
+		given: func() bool { return e.wakes.given != 0 || e.gate.Given() },
+	}
 	return e
 }
+
+// StepEnds says what the end of a step does beside what the engine does itself: last are stages at the end of each
+// round, behind the destaging of the pools; after is called when all is done.
+func (e *engine) StepEnds(after func(), last ...func()) {
+	e.step.last, e.step.after = append(e.step.last, last...), after
+}
+
+// SetCopyLimits changes what copies that move data may have under way.
+func (e *engine) SetCopyLimits(l CopyLimits) { e.copies.limits = l }
+
+// Stop has requests that come from now on end with Gone.
+func (e *engine) Stop() { e.stopped = true }
+
+// Stopped reports whether Stop was called.
+func (e *engine) Stopped() bool { return e.stopped }
+
+// Broken says why writes are refused, "" if they are not.
+func (e *engine) Broken() string { return e.broken }
+
+// Settling reports whether writes wait for the back end.
+func (e *engine) Settling() bool { return !e.settling.waiting.Empty() }
 
 // attach gives the engine the parts that it works with, when all of them are there.
 func (e *engine) attach(log *nvlog.Log, flusher *nvlog.Flusher) {
@@ -96,7 +125,7 @@ type Volume struct {
 var _ block.Device = (*Volume)(nil)
 
 // addVolume makes a volume of a pool known.
-func (e *engine) addVolume(spec VolumeSpec, p *pool.Pool) *Volume {
+func (e *engine) addVolume(spec directory.VolumeSpec, p *pool.Pool) *Volume {
 	v := &Volume{e: e, lockWait: ticket.Queue{Of: ticket.Lock}}
 	e.set.InitVolume(&v.Volume, v, spec, p)
 	return v

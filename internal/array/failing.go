@@ -22,7 +22,7 @@ func (a *Array) look() {
 	now := a.exec.Now()
 	trouble := a.lookCheckpoint(now)
 	trouble = a.lookFlush(now) || trouble
-	if a.gate.Waiters.N > 0 || a.back.WaitedFor() > 0 || !a.engine.settling.waiting.Empty() {
+	if a.gate.Waiters.N > 0 || a.back.WaitedFor() > 0 || a.engine.Settling() {
 		a.watch()
 	}
 	failing, absent := a.back.Look(now)
@@ -38,7 +38,7 @@ func (a *Array) look() {
 // something wrong with checkpoints.
 func (a *Array) lookCheckpoint(now int64) bool {
 	trouble := a.ckpt.Since() != 0
-	if a.engine.broken != "" { // nothing brings the log or the partitions room any more
+	if a.engine.Broken() != "" { // nothing brings the log or the partitions room any more
 		trouble = true
 		for _, p := range a.Pools() {
 			a.engine.endWaiting(p, block.Hardware, now)

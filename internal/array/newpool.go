@@ -59,8 +59,8 @@ func (a *Array) Leftovers() []string { return a.media.Leftovers() }
 
 // troubles are lines of Health about the array as a whole.
 func (a *Array) troubles() []string {
-	if a.engine.broken != "" {
-		return append(a.Leftovers(), "changes are refused: "+a.engine.broken)
+	if a.engine.Broken() != "" {
+		return append(a.Leftovers(), "changes are refused: "+a.engine.Broken())
 	}
 	return a.Leftovers()
 }

@@ -124,16 +124,8 @@ func newArray(opt Options) *Array {
 	set := pool.NewSet(a.exec, a.store)
 	e := newEngine(set, a.watch)
 	set.Up = pool.Hooks{Step: e.endStep, Changed: e.gaveAll, Space: e.gaveSpace}
-	e.copies.limits = opt.Policy.copies()
-	e.step = stepper{
-		first: []func(){func() { a.back.Submit() }, e.endSettled},
-		wake:  e.wake,
-		last: []func(){set.DestageAll, func() { a.cycles.run(a.gate.Waiters.N > 0 || a.cache.Draining()) },
-			func() { a.checkpoint(false) }},
-		work:  func() bool { return a.back.Pending() || len(e.settling.ended) > 0 || a.cache.AnyKicked() },
-		given: func() bool { return e.wakes.given != 0 || a.gate.Given() },
-		after: a.stepEnded,
-	}
+	e.SetCopyLimits(opt.Policy.copies())
+	e.StepEnds(a.stepEnded, func() { a.cycles.run(a.gate.Waiters.N > 0 || a.cache.Draining()) }, func() { a.checkpoint(false) })
 	a.set, a.engine = set, e
 	a.lookFn = a.look
 	return a
@@ -159,7 +151,7 @@ func (a *Array) saveBad(put func(key, value []byte)) {
 
 // checkpoint begins one if it is due, or forced. When the array is broken the log stays as it is for the next start.
 func (a *Array) checkpoint(force bool) {
-	if a.payload && a.engine.broken == "" {
+	if a.payload && a.engine.Broken() == "" {
 		a.ckpt.Due(force)
 	}
 }

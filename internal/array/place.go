@@ -6,6 +6,7 @@ package array
 import (
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/block"
@@ -68,7 +69,7 @@ func (o *op) placeEdits(h *ref) {
 			return false
 		}
 		if x.State == block.Data {
-			for g := x.Phys >> windowShift; g <= (x.Phys+x.Count-1)>>windowShift; g++ {
+			for g := x.Phys >> layout.WindowShift; g <= (x.Phys+x.Count-1)>>layout.WindowShift; g++ {
 				if v.Pool().Alloc.SoleHome(g) && g != last {
 					shared++
 				}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
@@ -108,9 +109,9 @@ func (r *reading) physical(p *pool.Pool, phys, n uint64, dst *cursor) {
 		return
 	}
 	for from := phys; phys < end; {
-		in := phys % pageSectors
-		k := min(pageSectors-in, end-phys)
-		i := c.Lookup(keyOf(p.ID(), phys))
+		in := phys % layout.PageSectors
+		k := min(layout.PageSectors-in, end-phys)
+		i := c.Lookup(layout.KeyOf(p.ID(), phys))
 		if i == wcache.NoPage {
 			if phys += k; phys == end {
 				r.backend(p, from, phys-from, dst)
@@ -215,7 +216,7 @@ func (e *engine) lookAgain(x *backend.Op) {
 		at := sector - x.IO.Off/block.SectorSize
 		dst := cursor{vec: x.IO.Vec}
 		dst.skip(int(at) * block.SectorSize)
-		switch data := e.cached(keyOf(r.pool.ID(), x.Phys+at), (x.Phys+at)%pageSectors); {
+		switch data := e.cached(layout.KeyOf(r.pool.ID(), x.Phys+at), (x.Phys+at)%layout.PageSectors); {
 		case data != nil:
 			dst.copyFrom(data)
 		case x.Tries+1 < backend.ReadTries:
@@ -231,7 +232,7 @@ func (e *engine) lookAgain(x *backend.Op) {
 }
 
 // cached returns a dirty sector of a key, nil if the cache does not have it.
-func (e *engine) cached(k pageKey, sector uint64) []byte {
+func (e *engine) cached(k layout.PageKey, sector uint64) []byte {
 	c := e.cache
 	i := c.Lookup(k)
 	if i != wcache.NoPage {

@@ -21,6 +21,7 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/admission"
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -245,7 +246,7 @@ func (o *op) end(s block.Status) {
 	o.Reset()
 	o.work = work{}
 	o.pieces = o.pieces[:0]
-	if o.same = o.same[:0]; cap(o.buf) > pieceSectors*block.SectorSize {
+	if o.same = o.same[:0]; cap(o.buf) > layout.PieceSectors*block.SectorSize {
 		o.buf = nil
 	}
 	o.next = o.e.freeOp
@@ -303,13 +304,13 @@ func (o *op) pieceDone(c *op, s block.Status) {
 // pieceLen returns the sectors from o.cur to the end of its 256 KiB; an atomic
 // write is one piece wherever it lies.
 func (o *op) pieceLen() uint64 {
-	if o.req != nil && o.req.Flags&block.Atomic != 0 && o.stop-o.cur <= pieceSectors {
+	if o.req != nil && o.req.Flags&block.Atomic != 0 && o.stop-o.cur <= layout.PieceSectors {
 		return o.stop - o.cur
 	}
-	return min(o.stop-o.cur, pieceSectors-o.cur%pieceSectors)
+	return min(o.stop-o.cur, layout.PieceSectors-o.cur%layout.PieceSectors)
 }
 
 // piecePagesOf returns the number of pages that n sectors from o.cur on touch.
 func (o *op) piecePagesOf(n uint64) int {
-	return int((o.cur+n+pageSectors-1)/pageSectors - o.cur/pageSectors)
+	return int((o.cur+n+layout.PageSectors-1)/layout.PageSectors - o.cur/layout.PageSectors)
 }

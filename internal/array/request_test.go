@@ -302,29 +302,14 @@ var walks = []struct {
 
 // doing says what a request does now, and its pieces.
 func doing(q *block.Request, ended bool) string {
-	o, ok := q.Priv.(*op)
+	what := Doing(q)
 	switch {
-	case !ended && !ok && q.Op == block.OpRead:
+	case !ended && what == "" && q.Op == block.OpRead:
 		return "read"
-	case ended || !ok:
+	case ended || what == "":
 		return "ended" // or its Done is due
 	}
-	what := o.doing()
-	if len(o.pieces) > 0 && o.state == moving {
-		var pieces []string
-		for _, c := range o.pieces {
-			pieces = append(pieces, c.doing())
-		}
-		what += " (" + strings.Join(pieces, ", ") + ")"
-	}
 	return what
-}
-
-func (o *op) doing() string {
-	if o.state == waiting {
-		return "waiting for " + o.For().String()
-	}
-	return stateNames[o.state]
 }
 
 // walk takes the steps of a kind, of all kinds where that is numKinds, each on an array of its own,
@@ -352,11 +337,8 @@ func walk(t *testing.T, k kind) (msg string) {
 		}
 		l.answer()
 		l.clock.RunUntil(l.clock.Now() + 90e9)
-		if slices.Contains(l.ended, false) || l.v.ops+l.w.ops+l.full.ops != 0 || l.a.gate.Waiters.N != 0 {
-			return fmt.Sprintf("%s: a request never ended", at)
-		}
-		if o := l.a.engine.freeOp; o != nil && (o.state != free || o.Queued() || o.For() != ticket.Nothing) {
-			return fmt.Sprintf("%s: a recycled request is %s", at, stateNames[o.state])
+		if what := l.a.engine.Leftover(); slices.Contains(l.ended, false) || what != "" {
+			return fmt.Sprintf("%s: a request never ended: %s", at, what)
 		}
 	}
 	return ""
@@ -368,43 +350,29 @@ func TestTransitions(t *testing.T) {
 	if msg := walk(t, numKinds); msg != "" {
 		t.Fatal(msg)
 	}
-	panics := func(fn func()) (why string) {
-		defer func() {
-			if r := recover(); r != nil {
-				why = fmt.Sprint(r)
-			}
-		}()
-		fn()
-		return ""
-	}
 	for k := range numKinds {
 		for to := range numStates {
 			for from := range numStates {
-				may := transitions[k][to]>>from&1 != 0
-				name := fmt.Sprintf("a %s that is %s cannot become %s", kindNames[k], stateNames[from], stateNames[to])
-				o := &op{kind: k, state: from}
-				if why := panics(func() { o.to(to) }); may != (why == "") || !may && !strings.Contains(why, name) {
-					t.Errorf("%s: %q, in the table %v", name, why, may)
-				}
-				if !may {
+				allow, ok := Forbid(k, from, to)
+				if !ok {
 					continue
 				}
-				transitions[k][to] &^= 1 << from
+				name := fmt.Sprintf("a %s that is %s cannot become %s", kindNames[k], stateNames[from], stateNames[to])
 				if msg := walk(t, k); !strings.Contains(msg, name) {
 					t.Errorf("no request needs that %s: %q", strings.Replace(name, "cannot", "can", 1), msg)
 				}
-				transitions[k][to] |= 1 << from
+				allow()
 			}
 		}
 		for r := ticket.Nothing; r <= ticket.BackEnd; r++ {
-			if !lackable[k].Has(r) {
+			allow, ok := ForbidWait(k, r)
+			if !ok {
 				continue
 			}
-			lackable[k].Take(r)
 			if msg := walk(t, k); !strings.Contains(msg, "cannot wait for "+r.String()) {
 				t.Errorf("no %s waits for %v: %q", kindNames[k], r, msg)
 			}
-			lackable[k].Add(r)
+			allow()
 		}
 	}
 }

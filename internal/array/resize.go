@@ -43,11 +43,11 @@ func (a *Array) Resize(v *Volume, sectors uint64, done func(error)) {
 func (a *Array) resize(v *Volume, sectors uint64, until int64, done func(error)) {
 	fail := func(err error) { a.exec.Post(func() { done(err) }) }
 	switch {
-	case !v.There() || v.Ending || a.engine.stopped:
+	case !v.There() || v.Ending || a.engine.Stopped():
 		fail(fmt.Errorf("volume %q %w", v.Spec.Name, ErrNotFound))
 		return
-	case a.engine.broken != "":
-		fail(fmt.Errorf("volume %q: changes are refused: %s", v.Spec.Name, a.engine.broken))
+	case a.engine.Broken() != "":
+		fail(fmt.Errorf("volume %q: changes are refused: %s", v.Spec.Name, a.engine.Broken()))
 		return
 	}
 	spec := v.Spec
@@ -86,7 +86,7 @@ func (a *Array) grow(v *Volume, spec VolumeSpec, room *nvlog.Claim, done func(er
 		cut := []nvlog.Edit{{Volume: v.ID(), State: block.Unmapped, Range: block.Range{Start: old, Count: end - old}}}
 		if _, ok := room.Append(cut, 0); !ok {
 			a.engine.breakDown("internal error: a change of a volume's size has lost its room in the log")
-			a.exec.Post(func() { done(errors.New(a.engine.broken)) })
+			a.exec.Post(func() { done(errors.New(a.engine.Broken())) })
 			return
 		}
 		v.Map.SetState(old, end, block.Unmapped)

@@ -16,7 +16,7 @@ func (a *Array) SetPolicy(pol Policy) error {
 		return err
 	}
 	a.opt.Policy = pol
-	a.engine.copies.limits = pol.copies()
+	a.engine.SetCopyLimits(pol.copies())
 	a.engine.gaveAll()
 	a.cache.SetPolicy(pol.cache())
 	a.engine.endStep()

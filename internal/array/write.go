@@ -6,6 +6,7 @@ package array
 
 import (
 	"github.com/arraysim/arraysim/internal/array/admission"
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
@@ -14,7 +15,7 @@ import (
 // pattern fills a piece with the block of a WRITE SAME.
 func (o *op) pattern() {
 	o.same = o.same[:0]
-	for len(o.same) < pieceSectors*block.SectorSize {
+	for len(o.same) < layout.PieceSectors*block.SectorSize {
 		for _, b := range o.req.Data {
 			o.same = append(o.same, b...)
 		}
