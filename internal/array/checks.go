@@ -2,7 +2,10 @@
 
 package array
 
-import "github.com/arraysim/arraysim/internal/array/check"
+import (
+	"github.com/arraysim/arraysim/internal/array/check"
+	"github.com/arraysim/arraysim/internal/array/recovery"
+)
 
 // What a check finds and does, by the names that users of this package have for it.
 type (
@@ -12,6 +15,8 @@ type (
 	Scrub = check.Scrub
 	// Verify is a check in small steps.
 	Verify = check.Verify
+	// Recovery is what the last start found and did.
+	Recovery = recovery.Found
 )
 
 // checker returns what checks work with.
@@ -33,6 +38,13 @@ func (a *Array) StartScrub(rate int64, done func(*Scrub)) *Scrub {
 // NewVerify returns a check that has not begun. With repair, single flipped bits of data at rest
 // are mended; no host may use the array then.
 func (a *Array) NewVerify(repair bool) *Verify { return a.checker().NewVerify(repair) }
+
+// CheckCopies reads all copies of the meta store and names those that are damaged, a line each. It
+// may only be called before the array serves. The next start makes them anew.
+func (a *Array) CheckCopies() (lines []string) { return a.meta.CheckCopies() }
+
+// Recovery tells what the last start found.
+func (a *Array) Recovery() Recovery { return a.recovery }
 
 // known names what is known to be damaged beside sectors.
 func (a *Array) known(add func(format string, args ...any)) {

@@ -11,7 +11,7 @@
 //	  write cache, by physical address               package wcache
 //	  log record = commit point                      package nvlog, durable.go
 //	  destager -> mdisks                             destage.go unit.go, package backend
-//	  checkpoints, recovery, check                   checkpoint.go recover.go check.go
+//	  checkpoints, recovery, check                   packages checkpoint, recovery, check
 //	  hold and place, copy engine                    copy.go
 //
 // # Terms

@@ -12,6 +12,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/metadata"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/pool"
+	"github.com/arraysim/arraysim/internal/array/recovery"
 	"github.com/arraysim/arraysim/internal/array/request"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
@@ -109,7 +110,11 @@ func Open(opt Options) (*Array, error) {
 		a.cycles = cycles{exec: a.exec, cache: a.cache, gate: a.gate, back: a.back, flusher: a.flusher,
 			fn: func() { a.cycles.timer = false; a.cycles.run(true); a.engine.EndStep() }}
 		a.openBooks(meta)
-		return a, a.recover(fresh)
+		found, err := recovery.Run(recovery.Array{Set: set, Meta: a.meta, Objects: a.objects, Log: log, Flusher: flusher,
+			Checkpoints: a.ckpt, UUID: opt.UUID, Ready: a.setCaps,
+			MakeVolume: func(spec VolumeSpec, p *Pool) *pool.Volume { return &e.AddVolume(spec, p).Volume }}, fresh)
+		a.recovery = found
+		return a, err
 	}, func() uint64 { return nv.Saved().Generation })
 }
 
@@ -136,6 +141,13 @@ func (a *Array) openBooks(store block.MetaStore) {
 		BatchBytes: a.opt.CheckpointBytes, RetryAfter: retryTime, Hooks: checkpoint.Hooks{
 			Add: a.saveBad, Sent: a.watch, Turned: a.set.TellHealth, Failed: a.engine.BreakDown, Stepped: a.engine.EndStep,
 			Trimmed: a.engine.LogTrimmed}})
+}
+
+// saveBad adds the list of bad sectors to a checkpoint.
+func (a *Array) saveBad(put func(key, value []byte)) {
+	if value, changed := a.back.Bad.Encode(); changed {
+		put([]byte(recovery.KeyBad), value)
+	}
 }
 
 // checkpoint begins one if it is due, or forced. When the array is broken the log stays as it is for the next start.

@@ -64,15 +64,15 @@ const directions = `
 
 	array/alloc, array/media, array/metadata < array/directory;
 
-	array/backend, array/wcache < array/recovery;
-
 	array/directory, array/extent, array/backend, array/admission, array/changelog, metrics < array/pool;
 
 	array/pool < array/check;
 
 	array/pool < array/request;
 
-	array/request, array/check, array/checkpoint, array/recovery < array;
+	array/pool, array/checkpoint < array/recovery;
+
+	array/request, array/check, array/recovery < array;
 
 	block, crc32c, metrics < store;
 

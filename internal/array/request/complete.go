@@ -22,13 +22,13 @@ type answers struct {
 // changed notes that a volume was changed by the log's newest record.
 func (e *Engine) changed(v *Volume, r block.Range) {
 	if !e.answers.local {
-		v.unsure.note(r, e.log.Seq(), e.answers.sure)
+		v.unsure.Note(r, e.log.Seq(), e.answers.sure)
 	}
 }
 
 // finishRead queues the completion of a request that has seen a range of a volume.
 func (e *Engine) finishRead(v *Volume, r *block.Request, seen block.Range, s block.Status) {
-	if !e.answers.local && v.unsure.has(seen, e.answers.sure) {
+	if !e.answers.local && v.unsure.Has(seen, e.answers.sure) {
 		e.answers.saw = append(e.answers.saw, r)
 	}
 	e.finish(r, s)

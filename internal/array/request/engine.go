@@ -119,7 +119,7 @@ type Volume struct {
 	lockWait ticket.Queue
 	turns    admission.Turns // for room, where volumes take turns
 	ops      int             // requests under way
-	unsure   unsure
+	unsure   nvlog.Unsure
 }
 
 var _ block.Device = (*Volume)(nil)
