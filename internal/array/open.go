@@ -159,9 +159,7 @@ func (a *Array) checkpoint(force bool) {
 
 // stepEnded does what has to find a step's work done.
 func (a *Array) stepEnded() {
-	if len(a.set.Leaving) > 0 {
-		a.set.RetireAll()
-	}
+	a.set.RetireAll()
 	if a.afterStep != nil {
 		a.afterStep()
 	}

@@ -1,3 +1,5 @@
+// The copy engine: it owns how many pieces of moves are under way, and their buffers.
+
 package request
 
 import (

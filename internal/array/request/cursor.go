@@ -1,3 +1,5 @@
+// A reader of scatter lists.
+
 package request
 
 // cursor reads a scatter list in order.

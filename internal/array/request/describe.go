@@ -93,8 +93,10 @@ func (e *Engine) Leftover() string {
 	return ""
 }
 
+// String returns the name of the kind.
 func (k Kind) String() string { return kindNames[k] }
 
+// String returns the name of the state.
 func (s State) String() string { return stateNames[s] }
 
 // Forbid takes a transition out of the table of a kind, or a resource out of those that it may wait for, and returns

@@ -1,3 +1,7 @@
+// Map edits: WRITE SAME of zeros, UNMAP, and copies by reference. The records of one claim
+// commit them, so that each is atomic, but for a copy by reference of very many runs: see place.
+// Their cost depends on entries and never on bytes.
+
 package request
 
 import (
@@ -5,10 +9,6 @@ import (
 	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/block"
 )
-
-// Map edits: WRITE SAME of zeros, UNMAP, and copies by reference. The records of one claim
-// commit them, so that each is atomic, but for a copy by reference of very many runs: see place.
-// Their cost depends on entries and never on bytes.
 
 // edit carries out a WRITE SAME of zeros or an UNMAP, or lets it wait.
 func (o *op) edit() {

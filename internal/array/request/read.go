@@ -1,3 +1,8 @@
+// Reads, of hosts and of the array itself: what is dirty comes from the cache, the rest from the mdisks.
+//
+// Invariant: a grain that an operation reads is pinned until the operation has ended, so that nobody
+// gets its space meanwhile.
+
 package request
 
 import (
@@ -170,6 +175,7 @@ func (r *reading) backend(p *pool.Pool, phys, n uint64, dst *cursor) {
 	}
 }
 
+// ReadDone hears that an operation of a read has ended.
 func (e *Engine) ReadDone(x *backend.Op) {
 	r := x.Ctx.(*reading)
 	e.lookAgain(x)

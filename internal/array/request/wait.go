@@ -1,11 +1,12 @@
+// How a request waits for room in a partition, for an offload budget, for the log and for its turn, and
+// what is booked of that.
+
 package request
 
 import (
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
-
-// Waiting for room in a partition, for an offload budget and for the log.
 
 // wait queues the op in its partition; front says that it stood at the head there.
 func (o *op) wait(front bool) {
@@ -66,7 +67,7 @@ func (o *op) brake() {
 	o.v.Pool().Part.Kick()
 }
 
-// stepPieces is the number of pieces that one op commits before it lets others into
+// StepPieces is the number of pieces that one op commits before it lets others into
 // the executor: a long WRITE SAME or copy must not hold everybody up.
 const StepPieces = 16
 
