@@ -10,6 +10,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/metadata"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/pool"
+	"github.com/arraysim/arraysim/internal/array/request"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/metrics"
@@ -27,7 +28,7 @@ type Array struct {
 	objects *directory.Directory
 	media   *media.Maker // of mdisks
 	set     *pool.Set
-	engine  *engine
+	engine  *request.Engine
 
 	arena   *extent.Arena
 	cache   *wcache.Cache
@@ -57,7 +58,7 @@ func (a *Array) Pool(name string) *Pool { return a.set.Pool(name) }
 // Volumes returns the volumes in the order of their making.
 func (a *Array) Volumes() (list []*Volume) {
 	for _, v := range a.set.Volumes() {
-		list = append(list, volumeOf(v))
+		list = append(list, request.Of(v))
 	}
 	return list
 }
@@ -65,7 +66,7 @@ func (a *Array) Volumes() (list []*Volume) {
 // Volume returns the volume with this name, nil if there is none.
 func (a *Array) Volume(name string) *Volume {
 	if v := a.set.Volume(name); v != nil {
-		return volumeOf(v)
+		return request.Of(v)
 	}
 	return nil
 }
@@ -84,7 +85,7 @@ func (a *Array) MapBytes() uint64 { return a.set.MapBytes() }
 // setCaps applies the cap policy to the pools that exist.
 func (a *Array) setCaps() {
 	if a.cache.SetCaps(a.opt.CapPercent) {
-		a.engine.gaveAll()
+		a.engine.GaveAll()
 	}
 }
 

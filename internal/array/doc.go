@@ -33,6 +33,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/pool"
+	"github.com/arraysim/arraysim/internal/array/request"
 )
 
 // The sizes by the names that this package has for them.
@@ -62,8 +63,10 @@ type (
 	VolumeSpec = directory.VolumeSpec
 )
 
-// What pools are, by the same.
+// What pools and volumes are, by the same.
 type (
+	// Volume is a logical disk of the array.
+	Volume = request.Volume
 	// Pool is a set of mdisks, the space on them, and a partition of the write cache.
 	Pool = pool.Pool
 	// PoolStats is a pool's state at an instant.

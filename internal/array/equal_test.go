@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/arraysim/arraysim/internal/array/request"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/block/blocktest"
@@ -114,7 +115,7 @@ func (r *equals) launch() {
 // its lock.
 func (r *equals) cancel() {
 	settles := func(e *equal) bool {
-		return e.q.Op == block.OpCompareWrite && Doing(e.q) == "settling" && slices.ContainsFunc(r.under, func(e *equal) bool { return WaitsFor(e.q) == ticket.Lock })
+		return e.q.Op == block.OpCompareWrite && request.Doing(e.q) == "settling" && slices.ContainsFunc(r.under, func(e *equal) bool { return request.WaitsFor(e.q) == ticket.Lock })
 	}
 	var some []*equal
 	for _, e := range r.under {

@@ -27,10 +27,10 @@ func (a *Array) look() {
 	}
 	failing, absent := a.back.Look(now)
 	if absent {
-		a.engine.endShared(now - patience)
+		a.engine.EndShared(now - patience)
 	}
 	if trouble || failing { // else to look changes nothing, not even the order of events
-		a.engine.endStep()
+		a.engine.EndStep()
 	}
 }
 
@@ -41,9 +41,9 @@ func (a *Array) lookCheckpoint(now int64) bool {
 	if a.engine.Broken() != "" { // nothing brings the log or the partitions room any more
 		trouble = true
 		for _, p := range a.Pools() {
-			a.engine.endWaiting(p, block.Hardware, now)
+			a.engine.EndWaiting(p, block.Hardware, now)
 		}
-		a.engine.endLogWaiters(block.Hardware)
+		a.engine.EndLogWaiters(block.Hardware)
 	}
 	if since := a.ckpt.Since(); since != 0 {
 		if now-since >= patience {
@@ -72,9 +72,9 @@ func (a *Array) lookFlush(now int64) bool {
 // endAll ends all who have waited too long.
 func (a *Array) endAll(s block.Status, now int64) {
 	for _, p := range a.Pools() {
-		a.engine.endWaiters(p, s, now-patience)
+		a.engine.EndWaiters(p, s, now-patience)
 	}
-	a.engine.endLogWaiters(s)
+	a.engine.EndLogWaiters(s)
 }
 
 // Health describes what fails now, a line each; none: all works.

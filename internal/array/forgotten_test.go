@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/arraysim/arraysim/internal/array/request"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/testkit"
@@ -79,7 +80,7 @@ func TestNobodyIsForgotten(t *testing.T) {
 			}
 			v.Submit(batch)
 			for _, q := range batch {
-				if r := WaitsFor(q); r != ticket.Nothing {
+				if r := request.WaitsFor(q); r != ticket.Nothing {
 					met[r]++
 				}
 			}

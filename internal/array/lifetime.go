@@ -14,7 +14,7 @@ type lifetime struct {
 func (a *Array) Drain(done func()) {
 	a.drained = append(a.drained, done)
 	a.cache.Drain(true)
-	a.engine.endStep()
+	a.engine.EndStep()
 	a.checkDrained()
 }
 

@@ -65,11 +65,11 @@ func TestFirstBadSector(t *testing.T) {
 			r.do(v, write(0, 512))
 			r.clock.RunUntil(r.clock.Now() + 60e9)
 			for _, at := range c.sums {
-				_, off, _ := v.Pool().Alloc.Locate(v.physOf(t, at))
+				_, off, _ := v.Pool().Alloc.Locate(physOf(t, v, at))
 				s.sums[off/512] = true
 			}
 			for _, at := range c.silent {
-				_, off, _ := v.Pool().Alloc.Locate(v.physOf(t, at))
+				_, off, _ := v.Pool().Alloc.Locate(physOf(t, v, at))
 				s.silent[off/512] = true
 			}
 			for _, q := range []*block.Request{

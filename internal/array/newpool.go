@@ -49,7 +49,7 @@ func (a *Array) openPool(spec PoolSpec, done func(*Pool, error)) {
 		for _, other := range a.Pools() {
 			other.Part.Kick() // what is above the smaller cap drains
 		}
-		a.engine.endStep()
+		a.engine.EndStep()
 		done(p, nil)
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/recovery"
+	"github.com/arraysim/arraysim/internal/array/request"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -94,24 +95,24 @@ func Open(opt Options) (*Array, error) {
 		a := newArray(opt)
 		set, e := a.set, a.engine
 		set.OpenRows(nv)
-		set.OpenBackend(pool.ReadHooks{Read: e.readDone, Abandoned: e.readAbandoned, Unwanted: isUnwanted,
-			Overdue: func(p *Pool, s block.Status) { e.endWaiters(p, s, a.exec.Now()-patience) }, Watch: a.watch})
+		set.OpenBackend(pool.ReadHooks{Read: e.ReadDone, Abandoned: e.ReadAbandoned, Unwanted: request.IsUnwanted,
+			Overdue: func(p *Pool, s block.Status) { e.EndWaiters(p, s, a.exec.Now()-patience) }, Watch: a.watch})
 		log := nvlog.NewLog(nv)
 		flusher := nvlog.NewFlusher(nv, log, a.exec, retryTime,
-			nvlog.Hooks{Begun: func() { set.Cache.FlushBegun() }, Ended: a.flushEnded, Heard: e.endStep})
+			nvlog.Hooks{Begun: func() { set.Cache.FlushBegun() }, Ended: a.flushEnded, Heard: e.EndStep})
 		set.Cache = wcache.New(wcache.Config{NV: nv, Log: log, Flusher: flusher, Rows: set.Rows, Exec: a.exec, Limit: limit,
 			Policy: opt.Policy.cache(), DestageStart: opt.DestageStart,
-			Hooks: wcache.Hooks{Stepped: e.endStep, Left: func(id uint32) { set.Vols[id].Left() }, Settled: e.settled,
-				Freed: e.gaveRoom, Relieved: func(pool uint16) { set.ByID(pool).Part.Relieved() }}})
+			Hooks: wcache.Hooks{Stepped: e.EndStep, Left: func(id uint32) { set.Vols[id].Left() }, Settled: e.Settled,
+				Freed: e.GaveRoom, Relieved: func(pool uint16) { set.ByID(pool).Part.Relieved() }}})
 		set.Gate = admission.New(set.Cache, log)
-		e.attach(log, flusher)
+		e.Attach(log, flusher)
 		a.arena, a.cache, a.gate, a.log, a.flusher, a.rows, a.back = set.Arena, set.Cache, set.Gate, log, flusher, set.Rows, set.Back
 		a.cycles = cycles{exec: a.exec, cache: a.cache, gate: a.gate, back: a.back, flusher: a.flusher,
-			fn: func() { a.cycles.timer = false; a.cycles.run(true); a.engine.endStep() }}
+			fn: func() { a.cycles.timer = false; a.cycles.run(true); a.engine.EndStep() }}
 		a.openBooks(meta)
 		found, err := recovery.Run(recovery.Array{Set: set, Meta: a.meta, Objects: a.objects, Log: log, Flusher: flusher,
 			Checkpoints: a.ckpt, UUID: opt.UUID, Ready: a.setCaps,
-			MakeVolume: func(spec VolumeSpec, p *Pool) *pool.Volume { return &e.addVolume(spec, p).Volume }}, fresh)
+			MakeVolume: func(spec VolumeSpec, p *Pool) *pool.Volume { return &e.AddVolume(spec, p).Volume }}, fresh)
 		a.recovery = found
 		return a, err
 	}, func() uint64 { return nv.Saved().Generation })
@@ -122,8 +123,8 @@ func newArray(opt Options) *Array {
 	a := &Array{opt: opt, exec: opt.Exec, store: opt.Store, payload: opt.Store.Payload(),
 		media: media.NewMaker(opt.Store), lifetime: lifetime{started: opt.Exec.Now()}}
 	set := pool.NewSet(a.exec, a.store)
-	e := newEngine(set, a.watch)
-	set.Up = pool.Hooks{Step: e.endStep, Changed: e.gaveAll, Space: e.gaveSpace}
+	e := request.New(set, a.watch)
+	set.Up = pool.Hooks{Step: e.EndStep, Changed: e.GaveAll, Space: e.GaveSpace}
 	e.SetCopyLimits(opt.Policy.copies())
 	e.StepEnds(a.stepEnded, func() { a.cycles.run(a.gate.Waiters.N > 0 || a.cache.Draining()) }, func() { a.checkpoint(false) })
 	a.set, a.engine = set, e
@@ -135,11 +136,11 @@ func newArray(opt Options) *Array {
 func (a *Array) openBooks(store block.MetaStore) {
 	a.meta = metadata.New(store, a.exec, metadata.Hooks{Durable: a.flusher.SetGeneration,
 		Again: func(e block.KV) []block.KV { return a.objects.Again(e) }})
-	a.objects = directory.New(a.meta, a.payload, directory.Hooks{Doubtful: a.engine.breakDown, Stepped: a.engine.endStep})
+	a.objects = directory.New(a.meta, a.payload, directory.Hooks{Doubtful: a.engine.BreakDown, Stepped: a.engine.EndStep})
 	a.ckpt = checkpoint.New(checkpoint.Config{Exec: a.exec, Log: a.log, Flusher: a.flusher, Meta: a.meta, Maps: a.arena.Checkpoint(),
 		BatchBytes: a.opt.CheckpointBytes, RetryAfter: retryTime, Hooks: checkpoint.Hooks{
-			Add: a.saveBad, Sent: a.watch, Turned: a.set.TellHealth, Failed: a.engine.breakDown, Stepped: a.engine.endStep,
-			Trimmed: a.engine.logTrimmed}})
+			Add: a.saveBad, Sent: a.watch, Turned: a.set.TellHealth, Failed: a.engine.BreakDown, Stepped: a.engine.EndStep,
+			Trimmed: a.engine.LogTrimmed}})
 }
 
 // saveBad adds the list of bad sectors to a checkpoint.

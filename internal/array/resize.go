@@ -73,7 +73,7 @@ func (a *Array) resize(v *Volume, sectors uint64, until int64, done func(error))
 	default:
 		a.exec.At(a.exec.Now()+10_000_000, func() {
 			a.resize(v, sectors, until, done)
-			a.engine.endStep()
+			a.engine.EndStep()
 		})
 	}
 }
@@ -85,7 +85,7 @@ func (a *Array) grow(v *Volume, spec VolumeSpec, room *nvlog.Claim, done func(er
 	if old < end {
 		cut := []nvlog.Edit{{Volume: v.ID(), State: block.Unmapped, Range: block.Range{Start: old, Count: end - old}}}
 		if _, ok := room.Append(cut, 0); !ok {
-			a.engine.breakDown("internal error: a change of a volume's size has lost its room in the log")
+			a.engine.BreakDown("internal error: a change of a volume's size has lost its room in the log")
 			a.exec.Post(func() { done(errors.New(a.engine.Broken())) })
 			return
 		}
@@ -97,8 +97,8 @@ func (a *Array) grow(v *Volume, spec VolumeSpec, room *nvlog.Claim, done func(er
 	fail := func(err, again error) {
 		v.Spec.Sectors = old
 		v.Account()
-		a.engine.endStep()
-		done(v.notResized(spec, err, again))
+		a.engine.EndStep()
+		done(notResized(v, spec, err, again))
 	}
 	// The objects may not say the new size before the log has what the edit cut off.
 	a.flusher.After(func(err error) {
@@ -113,7 +113,7 @@ func (a *Array) grow(v *Volume, spec VolumeSpec, room *nvlog.Claim, done func(er
 			}
 			v.Size, v.Limit = spec.Sectors, spec.Sectors
 			v.Tell(block.EventCapacity)
-			a.engine.endStep()
+			a.engine.EndStep()
 			done(nil)
 		})
 	})
@@ -126,7 +126,7 @@ func (a *Array) shrink(v *Volume, spec VolumeSpec, done func(error)) {
 		if err != nil {
 			a.objects.MustTakeBack(func(again error) {
 				v.Limit = v.Spec.Sectors
-				done(v.notResized(spec, err, again))
+				done(notResized(v, spec, err, again))
 			})
 			return
 		}
@@ -136,15 +136,15 @@ func (a *Array) shrink(v *Volume, spec VolumeSpec, done func(error)) {
 		}
 		v.Account()
 		v.Tell(block.EventCapacity)
-		a.engine.gaveAll() // what was behind the end may wait
-		a.engine.endStep()
+		a.engine.GaveAll() // what was behind the end may wait
+		a.engine.EndStep()
 		done(nil)
 	})
 }
 
 // notResized is the error of a change of size that could not be made durable; again says why it could not be taken
 // back, if it could not.
-func (v *Volume) notResized(spec VolumeSpec, err, again error) error {
+func notResized(v *Volume, spec VolumeSpec, err, again error) error {
 	if again == nil {
 		return fmt.Errorf("volume %q keeps its size: %w", spec.Name, err)
 	}

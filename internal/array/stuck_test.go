@@ -358,7 +358,7 @@ func TestWaitersEndWhenTheArrayBreaksDown(t *testing.T) {
 	if len(ended) > 0 {
 		t.Fatalf("without room in the log they ended %v", ended)
 	}
-	r.a.engine.breakDown("a test says so")
+	r.a.engine.BreakDown("a test says so")
 	r.clock.RunUntil(r.clock.Now() + 3e9)
 	if ended[block.Hardware] != 2 {
 		t.Errorf("they ended %v", ended)

@@ -17,9 +17,9 @@ func (a *Array) SetPolicy(pol Policy) error {
 	}
 	a.opt.Policy = pol
 	a.engine.SetCopyLimits(pol.copies())
-	a.engine.gaveAll()
+	a.engine.GaveAll()
 	a.cache.SetPolicy(pol.cache())
-	a.engine.endStep()
+	a.engine.EndStep()
 	return nil
 }
 
@@ -31,9 +31,9 @@ func (a *Array) Policy() Policy { return a.opt.Policy }
 // new writes go through to the back end before they are acknowledged.
 func (a *Array) SetMirrored(ok bool) {
 	a.cache.SetMirrored(ok)
-	a.engine.gaveAll()
+	a.engine.GaveAll()
 	a.set.TellHealth()
-	a.engine.endStep()
+	a.engine.EndStep()
 }
 
 // Mirrored tells whether the write cache has its mirror.
@@ -71,7 +71,7 @@ func (a *Array) DeletePool(p *Pool, done func(error)) {
 		}
 		a.set.Detach(p)
 		a.media.Remove(p.Name(), disks, func(error) {
-			a.engine.endStep()
+			a.engine.EndStep()
 			done(nil)
 		})
 	})

@@ -42,7 +42,7 @@ func (a *Array) CreateVolume(spec VolumeSpec, done func(*Volume, error)) {
 		return
 	}
 	a.objects.NumberVolume(&spec)
-	v := a.engine.addVolume(spec, p)
+	v := a.engine.AddVolume(spec, p)
 	v.Making = true
 	v.Account()
 	a.objects.AddVolume(spec, func(err error) {
@@ -93,7 +93,7 @@ func (a *Array) DeleteVolume(v *Volume, done func(error)) {
 	case v.Ending || v.Resizing:
 		fail(fmt.Errorf("%w: it is being deleted or resized", ErrInUse))
 		return
-	case v.ops > 0:
+	case v.Busy():
 		fail(fmt.Errorf("%w: it has commands under way", ErrInUse))
 		return
 	}
@@ -117,7 +117,7 @@ func (a *Array) DeleteVolume(v *Volume, done func(error)) {
 		v.Account()
 		v.Forget()
 		v.Left()
-		a.engine.endStep()
+		a.engine.EndStep()
 		done(nil)
 	})
 }

@@ -68,9 +68,11 @@ const directions = `
 
 	array/pool < array/check;
 
+	array/pool < array/request;
+
 	array/pool, array/checkpoint < array/recovery;
 
-	array/check, array/recovery < array;
+	array/request, array/check, array/recovery < array;
 
 	block, crc32c, metrics < store;
 
@@ -107,7 +109,7 @@ var inner = []string{"array", "scsi"}
 var core = []string{"scsi", "scsi/sam", "scsi/cdb", "scsi/sgl", "scsi/names", "scsi/scratch", "scsi/sense", "scsi/counters", "scsi/reservation",
 	"scsi/alua", "scsi/pages", "scsi/erase", "scsi/saved", "scsi/server", "scsi/spc", "scsi/sbc", "scsi/copymgr", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent",
 	"array/backend", "array/media", "array/metadata", "array/ticket", "array/wcache", "array/admission",
-	"array/check", "array/checkpoint", "array/directory", "array/recovery", "array/changelog", "array/pool", "hostcache", "hostcache/tier", "sim"}
+	"array/check", "array/checkpoint", "array/directory", "array/recovery", "array/changelog", "array/pool", "array/request", "hostcache", "hostcache/tier", "sim"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{

@@ -1,4 +1,4 @@
-package array
+package request
 
 import (
 	"errors"
@@ -14,7 +14,7 @@ import (
 
 // reading is a read on its way: how many back-end operations it waits for.
 type reading struct {
-	e      *engine
+	e      *Engine
 	req    *block.Request
 	done   func(block.Status) // of an internal read
 	v      *Volume
@@ -37,7 +37,7 @@ type reading struct {
 
 const noSector = 1<<64 - 1
 
-func (e *engine) newReading(v *Volume) *reading {
+func (e *Engine) newReading(v *Volume) *reading {
 	r := e.freeReading
 	if r == nil {
 		r = &reading{}
@@ -54,11 +54,11 @@ func (r *reading) unwanted() bool {
 	return r.cancelled || o != nil && (o.state == unwanted || o.parent != nil && o.parent.status != block.OK)
 }
 
-// isUnwanted is unwanted of the reading that an operation is a part of.
-func isUnwanted(x *backend.Op) bool { return x.Ctx.(*reading).unwanted() }
+// IsUnwanted is unwanted of the reading that an operation is a part of.
+func IsUnwanted(x *backend.Op) bool { return x.Ctx.(*reading).unwanted() }
 
 // startRead answers a host read.
-func (e *engine) startRead(v *Volume, req *block.Request) {
+func (e *Engine) startRead(v *Volume, req *block.Request) {
 	r := e.newReading(v)
 	r.req, r.tell, r.reason = req, req, block.ReasonStage
 	req.Priv = r
@@ -68,7 +68,7 @@ func (e *engine) startRead(v *Volume, req *block.Request) {
 }
 
 // readInto reads the range of an op's request for the array itself and calls done, perhaps at once.
-func (e *engine) readInto(o *op, buf []byte, done func(block.Status)) {
+func (e *Engine) readInto(o *op, buf []byte, done func(block.Status)) {
 	v := o.v
 	r := e.newReading(v)
 	r.done, r.reason, r.origin = done, block.ReasonRMW, block.OriginCAW
@@ -170,7 +170,7 @@ func (r *reading) backend(p *pool.Pool, phys, n uint64, dst *cursor) {
 	}
 }
 
-func (e *engine) readDone(x *backend.Op) {
+func (e *Engine) ReadDone(x *backend.Op) {
 	r := x.Ctx.(*reading)
 	e.lookAgain(x)
 	if x.IO.Err != nil {
@@ -183,8 +183,8 @@ func (e *engine) readDone(x *backend.Op) {
 	r.release()
 }
 
-// readAbandoned ends a read that nobody waits for any longer, because its mdisk is silent.
-func (e *engine) readAbandoned(x *backend.Op) {
+// ReadAbandoned ends a read that nobody waits for any longer, because its mdisk is silent.
+func (e *Engine) ReadAbandoned(x *backend.Op) {
 	r := x.Ctx.(*reading)
 	r.pool.UnpinRead(x)
 	r.status = block.Hardware
@@ -205,7 +205,7 @@ func (r *reading) locate(x *backend.Op) {
 // lookAgain answers those sectors of a read with wrong checksums that were written while it was on its way: such a read may find
 // data without its checksum. What is in the cache is taken from there; the rest, which may have been destaged meanwhile, is
 // read again. What is wrong for good stays in the error.
-func (e *engine) lookAgain(x *backend.Op) {
+func (e *Engine) lookAgain(x *backend.Op) {
 	var sum *block.ChecksumError
 	if x.IO.Err == nil || !errors.As(x.IO.Err, &sum) {
 		return
@@ -232,7 +232,7 @@ func (e *engine) lookAgain(x *backend.Op) {
 }
 
 // cached returns a dirty sector of a key, nil if the cache does not have it.
-func (e *engine) cached(k layout.PageKey, sector uint64) []byte {
+func (e *Engine) cached(k layout.PageKey, sector uint64) []byte {
 	c := e.cache
 	i := c.Lookup(k)
 	if i != wcache.NoPage {

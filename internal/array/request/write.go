@@ -2,7 +2,7 @@
 // admitted, and is committed. A piece of a copy, and a compare-and-write, take the same way when
 // they have their data. What writes through ends when the back end has it.
 
-package array
+package request
 
 import (
 	"github.com/arraysim/arraysim/internal/array/admission"
@@ -28,7 +28,7 @@ func (o *op) write(head bool) {
 	e, v := o.e, o.v
 	first := head
 	for pieces := 0; o.cur < o.stop; pieces++ {
-		if pieces == stepPieces {
+		if pieces == StepPieces {
 			o.stopWaiting()
 			e.yield(o)
 			return

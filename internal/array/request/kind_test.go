@@ -1,4 +1,4 @@
-package array
+package request
 
 import (
 	"fmt"
@@ -17,9 +17,9 @@ func TestChangesOfState(t *testing.T) {
 		fn()
 		return ""
 	}
-	for k := range numKinds {
-		for to := range numStates {
-			for from := range numStates {
+	for k := range NumKinds {
+		for to := range NumStates {
+			for from := range NumStates {
 				may := transitions[k][to]>>from&1 != 0
 				name := fmt.Sprintf("a %s that is %s cannot become %s", kindNames[k], stateNames[from], stateNames[to])
 				o := &op{kind: k, state: from}

@@ -1,4 +1,4 @@
-package array
+package request
 
 // cursor reads a scatter list in order.
 type cursor struct {

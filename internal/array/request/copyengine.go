@@ -1,4 +1,4 @@
-package array
+package request
 
 import (
 	"github.com/arraysim/arraysim/internal/array/layout"

@@ -1,7 +1,7 @@
 // A piece of a write enters the write cache: it is admitted, placed, filled into pages, and committed by its record in
 // the log; only then do the map and the cache's index change.
 
-package array
+package request
 
 import (
 	"github.com/arraysim/arraysim/internal/array/extent"
@@ -52,7 +52,7 @@ type commitWindow struct {
 // commit makes n sectors from o.cur on durable against the death of the process:
 // it places them, fills pages, writes the log record, and only then changes map and index.
 // Preconditions: admit.
-func (e *engine) commit(o *op, n uint64) block.Status {
+func (e *Engine) commit(o *op, n uint64) block.Status {
 	v, sc := o.v, &e.scratch
 	v.Cached.Meter()
 	v.Pool().Part.Meter()
@@ -74,7 +74,7 @@ func (e *engine) commit(o *op, n uint64) block.Status {
 		}
 	}
 	if _, ok := room.Append(e.edits, sc.np); !ok {
-		e.breakDown("internal error: a write has lost its room in the log")
+		e.BreakDown("internal error: a write has lost its room in the log")
 		return block.Hardware
 	}
 	for i := range sc.nw {
@@ -189,7 +189,7 @@ func (v *Volume) target(w *commitWindow) block.Status {
 	g, ok := v.Map.Allocate(w.index)
 	entitled := !ok && v.Map.Entitled(w.index)
 	if entitled && v.e.arena.GiveUp(v.Pool().Alloc) {
-		v.e.gaveRoom() // grains that were shared may be overwritten in place now
+		v.e.GaveRoom() // grains that were shared may be overwritten in place now
 		return v.target(w)
 	}
 	v.e.scratch.wait = entitled && v.Pool().Alloc.Leaving() > 0

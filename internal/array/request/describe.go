@@ -1,7 +1,7 @@
 // What requests are doing, for whoever looks for one that hangs. Nothing in the firmware asks for it: tests do, after
 // every step, so that a waiter who is forgotten or a resource that is not given back shows there.
 
-package array
+package request
 
 import (
 	"fmt"
@@ -47,7 +47,7 @@ func WaitsFor(r *block.Request) ticket.Resource {
 
 // Forgotten looks at everybody who waits, which a step itself never does, and says who could go on: nobody may when a
 // step has ended. trimming says that somebody makes room in the log. It changes nothing.
-func (e *engine) Forgotten(trimming bool) (what string) {
+func (e *Engine) Forgotten(trimming bool) (what string) {
 	if e.wakes.given != 0 {
 		return fmt.Sprintf("resources %b were given to nobody", e.wakes.given)
 	}
@@ -72,9 +72,9 @@ func (e *engine) Forgotten(trimming bool) (what string) {
 
 // Leftover says what there still is of requests, "" if nothing: nothing may when all of them have ended, and what they
 // wrote through is on the back end.
-func (e *engine) Leftover() string {
+func (e *Engine) Leftover() string {
 	for _, x := range e.set.Volumes() {
-		if v := volumeOf(x); v.ops != 0 || len(v.locks) != 0 || !v.lockWait.Empty() {
+		if v := Of(x); v.ops != 0 || len(v.locks) != 0 || !v.lockWait.Empty() {
 			return fmt.Sprintf("volume %s has %d requests and %d locks", v.Name(), v.ops, len(v.locks))
 		}
 	}
@@ -93,13 +93,13 @@ func (e *engine) Leftover() string {
 	return ""
 }
 
-// Kinds returns the names of the kinds of requests, States those of their states, in the order of their numbers.
-func Kinds() []string  { return kindNames[:] }
-func States() []string { return stateNames[:] }
+func (k Kind) String() string { return kindNames[k] }
+
+func (s State) String() string { return stateNames[s] }
 
 // Forbid takes a transition out of the table of a kind, or a resource out of those that it may wait for, and returns
 // what puts it back; ok: it was there. A test shows with it that each entry is needed.
-func Forbid(k kind, from, to state) (allow func(), ok bool) {
+func Forbid(k Kind, from, to State) (allow func(), ok bool) {
 	if transitions[k][to]>>from&1 == 0 {
 		return nil, false
 	}
@@ -108,7 +108,7 @@ func Forbid(k kind, from, to state) (allow func(), ok bool) {
 }
 
 // ForbidWait is Forbid of waiting for a resource.
-func ForbidWait(k kind, r ticket.Resource) (allow func(), ok bool) {
+func ForbidWait(k Kind, r ticket.Resource) (allow func(), ok bool) {
 	if !lackable[k].Take(r) {
 		return nil, false
 	}

@@ -1,4 +1,4 @@
-package array
+package request
 
 import (
 	"github.com/arraysim/arraysim/internal/array/ticket"
@@ -68,10 +68,10 @@ func (o *op) brake() {
 
 // stepPieces is the number of pieces that one op commits before it lets others into
 // the executor: a long WRITE SAME or copy must not hold everybody up.
-const stepPieces = 16
+const StepPieces = 16
 
 // yield lets an op go on after others had their turn.
-func (e *engine) yield(o *op) {
+func (e *Engine) yield(o *op) {
 	o.await(&e.wakes.yielded)
 	if headOf(&e.wakes.yielded) == o {
 		e.exec.At(e.exec.Now(), e.wakes.resumeFn)

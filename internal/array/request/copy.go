@@ -1,7 +1,7 @@
 // A move reads the runs of data that its reference holds, piece by piece, and writes them like a
 // host's; what is not data is an edit of the map.
 
-package array
+package request
 
 import (
 	"slices"
@@ -32,7 +32,7 @@ func (o *op) copy() {
 			e.copies.moves.PushRanked(&o.Ticket)
 			return
 		}
-		if n == stepPieces {
+		if n == StepPieces {
 			e.yield(o)
 			return
 		}
@@ -87,7 +87,7 @@ func (o *op) copyPiece(x extent.Run) {
 	at := o.req.Range.Start + o.started
 	n := min(x.Count, layout.PieceSectors-at%layout.PieceSectors)
 	o.started += n
-	c := e.newOp(kindPiece, v, nil)
+	c := e.newOp(KindPiece, v, nil)
 	o.pieces = append(o.pieces, c)
 	c.parent, c.origin, c.host, c.Rank, c.cur, c.stop, c.from = o, o.origin, o.host, o.Rank, at, at+n, x.Phys
 	if e.payload {
@@ -139,7 +139,7 @@ func (o *op) moved(s block.Status) {
 	} else {
 		o.end(s)
 	}
-	e.endStep()
+	e.EndStep()
 }
 
 // stopCopy ends a data copy early. Pieces that wait for room, for a budget or for the
