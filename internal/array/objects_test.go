@@ -194,7 +194,7 @@ func TestRefusedChanges(t *testing.T) {
 					told++
 				}
 			})
-			had, counted, objects := p.Stats(), offloadsOf(v), fmt.Sprintf("%+v", r.a.objects.Volumes)
+			had, counted, objects := p.Stats(), offloadsOf(v), fmt.Sprintf("%+v", r.a.manager.Objects.Volumes)
 			run := func() error {
 				err := errNever
 				c.do(r, func(e error) { err = e })
@@ -212,7 +212,7 @@ func TestRefusedChanges(t *testing.T) {
 					t.Errorf("%s: the volume has %v, it had %v", what, got, counted)
 				}
 				now := r.a.Pool("p").Stats()
-				if now.Reserved != had.Reserved || now.Volumes != had.Volumes || now.CacheLimit != had.CacheLimit || fmt.Sprintf("%+v", r.a.objects.Volumes) != objects {
+				if now.Reserved != had.Reserved || now.Volumes != had.Volumes || now.CacheLimit != had.CacheLimit || fmt.Sprintf("%+v", r.a.manager.Objects.Volumes) != objects {
 					t.Errorf("%s: the pool has %+v, it had %+v", what, now, had)
 				}
 				r.check()

@@ -72,7 +72,9 @@ const directions = `
 
 	array/pool, array/checkpoint < array/recovery;
 
-	array/request, array/check, array/recovery < array;
+	array/request < array/provision;
+
+	array/provision, array/check, array/recovery < array;
 
 	block, crc32c, metrics < store;
 
@@ -109,7 +111,7 @@ var inner = []string{"array", "scsi"}
 var core = []string{"scsi", "scsi/sam", "scsi/cdb", "scsi/sgl", "scsi/names", "scsi/scratch", "scsi/sense", "scsi/counters", "scsi/reservation",
 	"scsi/alua", "scsi/pages", "scsi/erase", "scsi/saved", "scsi/server", "scsi/spc", "scsi/sbc", "scsi/copymgr", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent",
 	"array/backend", "array/media", "array/metadata", "array/ticket", "array/wcache", "array/admission",
-	"array/check", "array/checkpoint", "array/directory", "array/recovery", "array/changelog", "array/pool", "array/request", "hostcache", "hostcache/tier", "sim"}
+	"array/check", "array/checkpoint", "array/directory", "array/recovery", "array/provision", "array/changelog", "array/pool", "array/request", "hostcache", "hostcache/tier", "sim"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{
