@@ -1,6 +1,6 @@
 // What a write asks the gate to the write cache, and what that asks the write: see package admission.
 
-package array
+package request
 
 import "github.com/arraysim/arraysim/internal/array/admission"
 

@@ -5,7 +5,7 @@
 // woken outside of a step (who waited for a lock, or for its turn) may end with a step of its own: who wakes others must not
 // look at what they may have changed or used again.
 
-package array
+package request
 
 // stepper carries out the ends of steps.
 type stepper struct {
@@ -19,8 +19,8 @@ type stepper struct {
 	after       func()      // is called when all is done
 }
 
-// endStep does what the step before it caused. Whatever that completes at once runs in the same call.
-func (e *engine) endStep() { e.step.end() }
+// EndStep does what the step before it caused. Whatever that completes at once runs in the same call.
+func (e *Engine) EndStep() { e.step.end() }
 
 func (s *stepper) end() {
 	if s.running {

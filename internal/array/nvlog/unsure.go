@@ -4,7 +4,7 @@
 //
 // Invariant: the marks are in the order of their records. A range of which no mark tells survives.
 
-package array
+package nvlog
 
 import (
 	"slices"
@@ -21,14 +21,14 @@ type mark struct {
 	seq uint64
 }
 
-// unsure is the ranges of a volume that were changed since the last commit that has ended well, or
+// Unsure is the ranges of a volume that were changed since the last commit that has ended well, or
 // some more.
-type unsure struct {
+type Unsure struct {
 	marks []mark
 }
 
 // forget drops what records up to a number have changed: they survive.
-func (u *unsure) forget(sure uint64) {
+func (u *Unsure) forget(sure uint64) {
 	n := 0
 	for n < len(u.marks) && u.marks[n].seq <= sure {
 		n++
@@ -36,8 +36,8 @@ func (u *unsure) forget(sure uint64) {
 	u.marks = slices.Delete(u.marks, 0, n)
 }
 
-// note says that the record of a number has changed a range. sure is the last one that survives.
-func (u *unsure) note(r block.Range, seq, sure uint64) {
+// Note says that the record of a number has changed a range. sure is the last one that survives.
+func (u *Unsure) Note(r block.Range, seq, sure uint64) {
 	u.forget(sure)
 	if n := len(u.marks); n > 0 && u.marks[n-1].End() == r.Start {
 		u.marks[n-1].Count += r.Count
@@ -56,8 +56,8 @@ func (u *unsure) note(r block.Range, seq, sure uint64) {
 	u.marks = append(u.marks, mark{r, seq})
 }
 
-// has reports whether something of a range may not survive. sure is the last record that does.
-func (u *unsure) has(r block.Range, sure uint64) bool {
+// Has reports whether something of a range may not survive. sure is the last record that does.
+func (u *Unsure) Has(r block.Range, sure uint64) bool {
 	u.forget(sure)
 	return slices.ContainsFunc(u.marks, func(m mark) bool { return m.Overlaps(r) })
 }

@@ -1,4 +1,4 @@
-package array
+package nvlog
 
 import (
 	"math/rand/v2"
@@ -14,7 +14,7 @@ func TestUnsureRanges(t *testing.T) {
 	base := testkit.Seed(t)
 	for seed := base; seed < base+40; seed++ {
 		r := rand.New(rand.NewPCG(seed, 0))
-		var u unsure
+		var u Unsure
 		noted := map[block.Range]bool{}
 		last, sure, coarse := map[uint64]uint64{}, uint64(0), uint64(0)
 		step := 1 + r.Uint64N(20) // of sure, one in so many
@@ -23,7 +23,7 @@ func TestUnsureRanges(t *testing.T) {
 			if len(u.marks) == maxMarks {
 				coarse = seq
 			}
-			u.note(g, seq, sure)
+			u.Note(g, seq, sure)
 			noted[g] = true
 			for s := range g.Count {
 				last[g.Start+s] = seq
@@ -39,7 +39,7 @@ func TestUnsureRanges(t *testing.T) {
 			for s := range g.Count {
 				want = want || last[g.Start+s] > sure
 			}
-			if got := u.has(g, sure); want && !got || got && !want && coarse <= sure && !merged(&u, g, noted) {
+			if got := u.Has(g, sure); want && !got || got && !want && coarse <= sure && !merged(&u, g, noted) {
 				t.Fatalf("seed %d, record %d, sure %d: %v is unsure: %v, want %v", seed, seq, sure, g, got, want)
 			}
 		}
@@ -47,7 +47,7 @@ func TestUnsureRanges(t *testing.T) {
 }
 
 // merged reports whether a range meets a mark of several records, which is told as one of the newest.
-func merged(u *unsure, g block.Range, noted map[block.Range]bool) bool {
+func merged(u *Unsure, g block.Range, noted map[block.Range]bool) bool {
 	for _, m := range u.marks {
 		if m.Overlaps(g) && !noted[m.Range] {
 			return true

@@ -1,11 +1,12 @@
-package array
+// How a request waits for room in a partition, for an offload budget, for the log and for its turn, and
+// what is booked of that.
+
+package request
 
 import (
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
-
-// Waiting for room in a partition, for an offload budget and for the log.
 
 // wait queues the op in its partition; front says that it stood at the head there.
 func (o *op) wait(front bool) {
@@ -66,12 +67,12 @@ func (o *op) brake() {
 	o.v.Pool().Part.Kick()
 }
 
-// stepPieces is the number of pieces that one op commits before it lets others into
+// StepPieces is the number of pieces that one op commits before it lets others into
 // the executor: a long WRITE SAME or copy must not hold everybody up.
-const stepPieces = 16
+const StepPieces = 16
 
 // yield lets an op go on after others had their turn.
-func (e *engine) yield(o *op) {
+func (e *Engine) yield(o *op) {
 	o.await(&e.wakes.yielded)
 	if headOf(&e.wakes.yielded) == o {
 		e.exec.At(e.exec.Now(), e.wakes.resumeFn)

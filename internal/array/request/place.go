@@ -1,11 +1,12 @@
 // Copies of what a reference to a point in time holds: by reference, as edits of the map, or as a
 // move of the data, which copy.go does.
 
-package array
+package request
 
 import (
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/block"
@@ -14,15 +15,15 @@ import (
 // ref is a point-in-time reference to ranges of a volume.
 type ref struct {
 	*extent.Ref
-	e    *engine
+	e    *Engine
 	pool *pool.Pool
 }
 
 // Release gives the references back.
 func (r *ref) Release() {
 	r.Ref.Release()
-	r.e.gaveRoom()
-	r.e.endStep()
+	r.e.GaveRoom()
+	r.e.EndStep()
 }
 
 // place makes a range what a Ref holds: a map edit inside one pool, a copy through
@@ -68,7 +69,7 @@ func (o *op) placeEdits(h *ref) {
 			return false
 		}
 		if x.State == block.Data {
-			for g := x.Phys >> windowShift; g <= (x.Phys+x.Count-1)>>windowShift; g++ {
+			for g := x.Phys >> layout.WindowShift; g <= (x.Phys+x.Count-1)>>layout.WindowShift; g++ {
 				if v.Pool().Alloc.SoleHome(g) && g != last {
 					shared++
 				}
@@ -103,6 +104,6 @@ func (o *op) placeEdits(h *ref) {
 
 // placeData moves the data of what is left to place.
 func (o *op) placeData(h *ref) {
-	o.kind, o.ref, o.stop = kindMove, h, o.req.Range.Count
+	o.kind, o.ref, o.stop = KindMove, h, o.req.Range.Count
 	o.copy()
 }

@@ -1,6 +1,6 @@
 // The way in: requests begin here, each of its kind, and are withdrawn.
 
-package array
+package request
 
 import (
 	"github.com/arraysim/arraysim/internal/array/ticket"
@@ -13,7 +13,7 @@ func (v *Volume) Submit(reqs []*block.Request) {
 	for _, r := range reqs {
 		v.submit(r)
 	}
-	e.endStep()
+	e.EndStep()
 }
 
 func (v *Volume) submit(r *block.Request) {
@@ -40,7 +40,7 @@ func (v *Volume) submit(r *block.Request) {
 		r.Ref = &ref{v.Map.Hold(r.Ranges), e, v.Pool()}
 		e.finish(r, block.OK)
 	case block.OpFlush:
-		e.newOp(kindFlush, v, r).flush()
+		e.newOp(KindFlush, v, r).flush()
 	case block.OpWrite, block.OpWriteSame, block.OpUnmap, block.OpCompareWrite, block.OpOrWrite, block.OpPlace:
 		if e.broken != "" {
 			e.finish(r, block.Hardware)
@@ -62,26 +62,26 @@ func covered(r *block.Request) block.Range {
 }
 
 // begin carries out a request that changes something, as far as it goes now.
-func (e *engine) begin(v *Volume, r *block.Request) {
+func (e *Engine) begin(v *Volume, r *block.Request) {
 	switch r.Op {
 	case block.OpWrite:
-		o := e.newOp(kindWrite, v, r)
+		o := e.newOp(KindWrite, v, r)
 		o.src = cursor{vec: r.Data}
 		o.write(false)
 	case block.OpWriteSame:
 		if len(r.Data) == 0 {
-			e.newOp(kindEdit, v, r).edit()
+			e.newOp(KindEdit, v, r).edit()
 			return
 		}
-		o := e.newOp(kindWrite, v, r)
+		o := e.newOp(KindWrite, v, r)
 		o.pattern()
 		o.write(false)
 	case block.OpUnmap:
-		e.newOp(kindEdit, v, r).edit()
+		e.newOp(KindEdit, v, r).edit()
 	case block.OpCompareWrite, block.OpOrWrite:
-		e.newOp(kindCompare, v, r).lock()
+		e.newOp(KindCompare, v, r).lock()
 	case block.OpPlace:
-		e.newOp(kindClone, v, r).place()
+		e.newOp(KindClone, v, r).place()
 	}
 }
 
@@ -92,24 +92,24 @@ func (o *op) Resume() {
 	switch {
 	case had == ticket.BackEnd:
 		o.written()
-	case o.kind == kindEdit:
+	case o.kind == KindEdit:
 		o.edit()
-	case o.kind == kindClone:
+	case o.kind == KindClone:
 		o.place()
-	case o.kind == kindMove:
+	case o.kind == KindMove:
 		o.copy()
 	case had == ticket.CopyRead:
 		o.readSource()
-	case had == ticket.Lock && o.kind == kindCompare:
+	case had == ticket.Lock && o.kind == KindCompare:
 		o.lock()
 	default:
 		o.write(had == ticket.Room)
 	}
 }
 
-func (e *engine) resumeYielded() {
+func (e *Engine) resumeYielded() {
 	e.wakes.yielded.WakeAll()
-	e.endStep()
+	e.EndStep()
 }
 
 // Cancel withdraws a request that waits for room in its partition, in the log, for a range
@@ -130,7 +130,7 @@ func (v *Volume) Cancel(r *block.Request) {
 
 func (o *op) cancel() {
 	switch {
-	case o.kind == kindMove:
+	case o.kind == KindMove:
 		o.stopCopy(block.Cancelled)
 	case o.state == waiting:
 		o.withdraw(block.Cancelled)
@@ -139,5 +139,5 @@ func (o *op) cancel() {
 	case o.state == fetching:
 		o.to(unwanted)
 	}
-	o.e.endStep()
+	o.e.EndStep()
 }

@@ -1,6 +1,6 @@
 // Range locks. A compare-and-write holds one on its range; who would change something there waits.
 
-package array
+package request
 
 import "github.com/arraysim/arraysim/internal/block"
 

@@ -2,10 +2,11 @@
 // admitted, and is committed. A piece of a copy, and a compare-and-write, take the same way when
 // they have their data. What writes through ends when the back end has it.
 
-package array
+package request
 
 import (
 	"github.com/arraysim/arraysim/internal/array/admission"
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
@@ -14,7 +15,7 @@ import (
 // pattern fills a piece with the block of a WRITE SAME.
 func (o *op) pattern() {
 	o.same = o.same[:0]
-	for len(o.same) < pieceSectors*block.SectorSize {
+	for len(o.same) < layout.PieceSectors*block.SectorSize {
 		for _, b := range o.req.Data {
 			o.same = append(o.same, b...)
 		}
@@ -27,7 +28,7 @@ func (o *op) write(head bool) {
 	e, v := o.e, o.v
 	first := head
 	for pieces := 0; o.cur < o.stop; pieces++ {
-		if pieces == stepPieces {
+		if pieces == StepPieces {
 			o.stopWaiting()
 			e.yield(o)
 			return

@@ -1,6 +1,6 @@
 // The stage of a step that wakes who was given what it waits for; see given.go.
 
-package array
+package request
 
 import (
 	"slices"
@@ -11,7 +11,7 @@ import (
 // wake lets those go on who were given what they wait for, and reports whether there were any: map edits that
 // wait for the log, the copy engine's, promised writes, offloads in the order of the pools, and the line
 // for the write cache.
-func (e *engine) wake() (woke bool) {
+func (e *Engine) wake() (woke bool) {
 	w := &e.wakes
 	if w.given.Take(ticket.Log) {
 		for o := headOf(&w.log); o != nil && e.log.Fits(o.logEdits); o = headOf(&w.log) {

@@ -1,7 +1,7 @@
 // COMPARE AND WRITE and ORWRITE read, decide and write as one: under a lock on their range, which
 // keeps writes and edits of the map out until they have ended.
 
-package array
+package request
 
 import (
 	"bytes"
@@ -66,7 +66,7 @@ func (o *op) compare(s block.Status) {
 	}
 	e := o.e // o may be gone when write returns
 	o.write(false)
-	e.endStep()
+	e.EndStep()
 }
 
 // mismatch returns the index of the first difference, -1 if there is none.

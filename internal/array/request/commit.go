@@ -1,10 +1,11 @@
 // A piece of a write enters the write cache: it is admitted, placed, filled into pages, and committed by its record in
 // the log; only then do the map and the cache's index change.
 
-package array
+package request
 
 import (
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
@@ -20,10 +21,10 @@ func (v *Volume) dirtyHits(start, n uint64, needed int) int {
 			return true
 		}
 		last := r.End() == start+n
-		for at := r.Phys &^ (pageSectors - 1); at < r.Phys+r.Count; at += pageSectors {
-			if c.DirtyAt(keyOf(v.Pool().ID(), at)) != wcache.NoPage {
+		for at := r.Phys &^ (layout.PageSectors - 1); at < r.Phys+r.Count; at += layout.PageSectors {
+			if c.DirtyAt(layout.KeyOf(v.Pool().ID(), at)) != wcache.NoPage {
 				hits++
-			} else if last && hits+int((r.Phys+r.Count-1-at)/pageSectors) < needed {
+			} else if last && hits+int((r.Phys+r.Count-1-at)/layout.PageSectors) < needed {
 				break
 			}
 		}
@@ -35,9 +36,9 @@ func (v *Volume) dirtyHits(start, n uint64, needed int) int {
 // commitScratch is what a commit works with, reused.
 type commitScratch struct {
 	wait    bool // what a failed commit lacks is there as soon as transfers end
-	windows [pieceWindows]commitWindow
+	windows [layout.PieceWindows]commitWindow
 	nw      int // windows
-	pages   [piecePages + 1]wcache.Entry
+	pages   [layout.PiecePages + 1]wcache.Entry
 	np      int // pages
 }
 
@@ -51,7 +52,7 @@ type commitWindow struct {
 // commit makes n sectors from o.cur on durable against the death of the process:
 // it places them, fills pages, writes the log record, and only then changes map and index.
 // Preconditions: admit.
-func (e *engine) commit(o *op, n uint64) block.Status {
+func (e *Engine) commit(o *op, n uint64) block.Status {
 	v, sc := o.v, &e.scratch
 	v.Cached.Meter()
 	v.Pool().Part.Meter()
@@ -69,16 +70,16 @@ func (e *engine) commit(o *op, n uint64) block.Status {
 	for i := range sc.nw {
 		if w := &sc.windows[i]; w.edit {
 			e.edits = append(e.edits, nvlog.Edit{Volume: v.ID(), State: block.Data,
-				Range: block.Range{Start: w.index<<windowShift + w.first, Count: w.n}, Phys: w.phys + w.first})
+				Range: block.Range{Start: w.index<<layout.WindowShift + w.first, Count: w.n}, Phys: w.phys + w.first})
 		}
 	}
 	if _, ok := room.Append(e.edits, sc.np); !ok {
-		e.breakDown("internal error: a write has lost its room in the log")
+		e.BreakDown("internal error: a write has lost its room in the log")
 		return block.Hardware
 	}
 	for i := range sc.nw {
 		if w := &sc.windows[i]; w.edit {
-			v.Map.SetData(block.Range{Start: w.index<<windowShift + w.first, Count: w.n}, w.phys+w.first)
+			v.Map.SetData(block.Range{Start: w.index<<layout.WindowShift + w.first, Count: w.n}, w.phys+w.first)
 		}
 	}
 	o.installPages()
@@ -97,8 +98,8 @@ func (o *op) placeWindows(n uint64) (edits int, s block.Status) {
 	sc.nw = 0
 	for at := o.cur; at < o.cur+n; {
 		w := &sc.windows[sc.nw]
-		w.index, w.first = at>>windowShift, at&(windowSectors-1)
-		w.n = min(windowSectors-w.first, o.cur+n-at)
+		w.index, w.first = at>>layout.WindowShift, at&(layout.WindowSectors-1)
+		w.n = min(layout.WindowSectors-w.first, o.cur+n-at)
 		if s := v.target(w); s != block.OK {
 			v.unplace(sc.nw)
 			return 0, s
@@ -121,10 +122,10 @@ func (o *op) fillPages(seq uint64, edited bool) {
 	for i := range sc.nw {
 		w := &sc.windows[i]
 		for s := w.first; s < w.first+w.n; {
-			in := int(s % pageSectors)
-			k := min(pageSectors-in, int(w.first+w.n-s))
+			in := int(s % layout.PageSectors)
+			k := min(layout.PageSectors-in, int(w.first+w.n-s))
 			pg := &sc.pages[sc.np]
-			pg.Key = keyOf(v.Pool().ID(), w.phys+s)
+			pg.Key = layout.KeyOf(v.Pool().ID(), w.phys+s)
 			pg.Page = c.TakeFree()
 			old := wcache.NoPage
 			if pg.Known = !edited; !w.fresh {
@@ -172,7 +173,7 @@ func (o *op) installPages() {
 func (v *Volume) unplace(n int) {
 	for i := range v.e.scratch.windows[:n] {
 		if w := &v.e.scratch.windows[i]; w.fresh {
-			v.Pool().Alloc.Free(w.phys >> windowShift)
+			v.Pool().Alloc.Free(w.phys >> layout.WindowShift)
 		}
 	}
 }
@@ -188,7 +189,7 @@ func (v *Volume) target(w *commitWindow) block.Status {
 	g, ok := v.Map.Allocate(w.index)
 	entitled := !ok && v.Map.Entitled(w.index)
 	if entitled && v.e.arena.GiveUp(v.Pool().Alloc) {
-		v.e.gaveRoom() // grains that were shared may be overwritten in place now
+		v.e.GaveRoom() // grains that were shared may be overwritten in place now
 		return v.target(w)
 	}
 	v.e.scratch.wait = entitled && v.Pool().Alloc.Leaving() > 0
@@ -198,6 +199,6 @@ func (v *Volume) target(w *commitWindow) block.Status {
 	if !ok {
 		return block.NoSpace
 	}
-	w.phys, w.fresh = g<<windowShift, true
+	w.phys, w.fresh = g<<layout.WindowShift, true
 	return block.OK
 }

@@ -1,14 +1,14 @@
-package array
+// Map edits: WRITE SAME of zeros, UNMAP, and copies by reference. The records of one claim
+// commit them, so that each is atomic, but for a copy by reference of very many runs: see place.
+// Their cost depends on entries and never on bytes.
+
+package request
 
 import (
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/block"
 )
-
-// Map edits: WRITE SAME of zeros, UNMAP, and copies by reference. The records of one claim
-// commit them, so that each is atomic, but for a copy by reference of very many runs: see place.
-// Their cost depends on entries and never on bytes.
 
 // edit carries out a WRITE SAME of zeros or an UNMAP, or lets it wait.
 func (o *op) edit() {
@@ -79,13 +79,13 @@ func countRanges(ranges []block.Range) (n int) {
 
 // applyEdits commits e.edits, all of v, in the records of a claim and carries them out. It returns false,
 // having done nothing, when the claim is not theirs.
-func (e *engine) applyEdits(v *Volume, room *nvlog.Claim) bool {
+func (e *Engine) applyEdits(v *Volume, room *nvlog.Claim) bool {
 	if len(e.edits) == 0 {
 		return true
 	}
 	for rest, ok := e.edits, true; len(rest) > 0; {
 		if rest, ok = room.Append(rest, 0); !ok {
-			e.breakDown("internal error: a command has lost its room in the log")
+			e.BreakDown("internal error: a command has lost its room in the log")
 			return false
 		}
 	}
@@ -95,6 +95,6 @@ func (e *engine) applyEdits(v *Volume, room *nvlog.Claim) bool {
 	}
 	e.edits = e.edits[:0]
 	v.Account()
-	e.gaveRoom()
+	e.GaveRoom()
 	return true
 }

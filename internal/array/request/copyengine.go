@@ -1,6 +1,9 @@
-package array
+// The copy engine: it owns how many pieces of moves are under way, and their buffers.
+
+package request
 
 import (
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -26,7 +29,7 @@ type copyEngine struct {
 // room reports whether the engine takes another piece.
 func (e *copyEngine) room() bool {
 	most := e.limits.Bytes
-	return most == 0 || e.out == 0 || e.out+pieceSectors*block.SectorSize <= most
+	return most == 0 || e.out == 0 || e.out+layout.PieceSectors*block.SectorSize <= most
 }
 
 // readRoom reports whether it may read another source.
@@ -57,11 +60,11 @@ func (e *copyEngine) getBuf(n int) []byte {
 		e.bufs = e.bufs[:k-1]
 		return b[:n]
 	}
-	return make([]byte, n, pieceSectors*block.SectorSize)
+	return make([]byte, n, layout.PieceSectors*block.SectorSize)
 }
 
 func (e *copyEngine) putBuf(b []byte) {
-	if cap(b) >= pieceSectors*block.SectorSize {
+	if cap(b) >= layout.PieceSectors*block.SectorSize {
 		e.bufs = append(e.bufs, b)
 	}
 }

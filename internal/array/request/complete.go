@@ -1,6 +1,6 @@
 // The answers to requests that have ended, all of a step in one event.
 
-package array
+package request
 
 import (
 	"fmt"
@@ -20,22 +20,22 @@ type answers struct {
 }
 
 // changed notes that a volume was changed by the log's newest record.
-func (e *engine) changed(v *Volume, r block.Range) {
+func (e *Engine) changed(v *Volume, r block.Range) {
 	if !e.answers.local {
-		v.unsure.note(r, e.log.Seq(), e.answers.sure)
+		v.unsure.Note(r, e.log.Seq(), e.answers.sure)
 	}
 }
 
 // finishRead queues the completion of a request that has seen a range of a volume.
-func (e *engine) finishRead(v *Volume, r *block.Request, seen block.Range, s block.Status) {
-	if !e.answers.local && v.unsure.has(seen, e.answers.sure) {
+func (e *Engine) finishRead(v *Volume, r *block.Request, seen block.Range, s block.Status) {
+	if !e.answers.local && v.unsure.Has(seen, e.answers.sure) {
 		e.answers.saw = append(e.answers.saw, r)
 	}
 	e.finish(r, s)
 }
 
 // finish queues a request's completion.
-func (e *engine) finish(r *block.Request, s block.Status) {
+func (e *Engine) finish(r *block.Request, s block.Status) {
 	r.Status = s
 	e.answers.ended = append(e.answers.ended, r)
 	if !e.answers.sent {
@@ -46,7 +46,7 @@ func (e *engine) finish(r *block.Request, s block.Status) {
 
 // complete answers what has ended, writes and what has read them alike, when what is in NVRAM now
 // survives the death of the process: at once where it is local.
-func (e *engine) complete() {
+func (e *Engine) complete() {
 	e.answers.sent = false
 	batch := e.answers.ended
 	e.answers.ended = nil
@@ -70,8 +70,8 @@ func (e *engine) complete() {
 // ones: a compare that has found a difference, too. What else was read stays good. So does a
 // reference to a point in time: it does not survive itself, and what it is used for has a commit of
 // its own.
-func (e *engine) refuse(batch, saw []*block.Request, err error) {
-	e.breakDown(fmt.Sprintf("the log could not be committed: %v", err))
+func (e *Engine) refuse(batch, saw []*block.Request, err error) {
+	e.BreakDown(fmt.Sprintf("the log could not be committed: %v", err))
 	for _, r := range batch {
 		switch r.Op {
 		case block.OpRead, block.OpStatus, block.OpHold:
@@ -88,7 +88,7 @@ func (e *engine) refuse(batch, saw []*block.Request, err error) {
 	}
 }
 
-func (e *engine) acknowledge(batch []*block.Request) {
+func (e *Engine) acknowledge(batch []*block.Request) {
 	for i, r := range batch {
 		batch[i] = nil
 		r.Done(r)

@@ -1,7 +1,7 @@
 // Writes that end when the back end has what they wrote. A page says whether somebody waits for it
 // to the cache, and the array who; the write counts its pages.
 
-package array
+package request
 
 import "github.com/arraysim/arraysim/internal/array/ticket"
 
@@ -19,9 +19,9 @@ func (o *op) settle() {
 	o.e.watchFn() // the back end may be stuck
 }
 
-// settled books that a page's data is on the back end, or that nobody needs it there
+// Settled books that a page's data is on the back end, or that nobody needs it there
 // any more, to the write that waits for it.
-func (e *engine) settled(i uint32) {
+func (e *Engine) Settled(i uint32) {
 	o := e.settling.pages[i]
 	delete(e.settling.pages, i)
 	// Whoever waits goes on at the end of the step: a list may be half walked now.
@@ -32,7 +32,7 @@ func (e *engine) settled(i uint32) {
 }
 
 // endSettled ends the writes whose last page has settled.
-func (e *engine) endSettled() {
+func (e *Engine) endSettled() {
 	for len(e.settling.ended) > 0 {
 		n := len(e.settling.ended) - 1
 		o := e.settling.ended[n]

@@ -1,4 +1,6 @@
-package array
+// A reader of scatter lists.
+
+package request
 
 // cursor reads a scatter list in order.
 type cursor struct {

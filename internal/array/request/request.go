@@ -15,38 +15,39 @@
 // other call finds it. A request is ended once, and by itself; answered is one whose host has heard
 // before.
 
-package array
+package request
 
 import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/admission"
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// kind is what a request does.
-type kind uint8
+// Kind is what a request does.
+type Kind uint8
 
 const (
-	kindWrite   kind = iota // WRITE, or WRITE SAME of a pattern
-	kindCompare             // COMPARE AND WRITE, ORWRITE: a read and a write under a range lock
-	kindEdit                // WRITE SAME of zeros, UNMAP: an edit of the map
-	kindClone               // a copy by reference: edits of the map
-	kindMove                // a copy that moves data: pieces, and edits for what is no data
-	kindPiece               // a piece of it: a read and a write
-	kindFlush
+	KindWrite   Kind = iota // WRITE, or WRITE SAME of a pattern
+	KindCompare             // COMPARE AND WRITE, ORWRITE: a read and a write under a range lock
+	KindEdit                // WRITE SAME of zeros, UNMAP: an edit of the map
+	KindClone               // a copy by reference: edits of the map
+	KindMove                // a copy that moves data: pieces, and edits for what is no data
+	KindPiece               // a piece of it: a read and a write
+	KindFlush
 
-	numKinds
+	NumKinds
 )
 
-var kindNames = [numKinds]string{"write", "compare", "edit", "clone", "move", "piece", "flush"}
+var kindNames = [NumKinds]string{"write", "compare", "edit", "clone", "move", "piece", "flush"}
 
-// state is where a request is in its life.
-type state uint8
+// State is where a request is in its life.
+type State uint8
 
 const (
-	free     state = iota // it is recycled
+	free     State = iota // it is recycled
 	running               // it is being carried out, now
 	waiting               // its ticket waits for a resource
 	fetching              // the mdisks read for it
@@ -56,14 +57,14 @@ const (
 	answered              // the same, but who sent it has its answer: what was committed stays
 	flushing              // it ends when NVRAM was flushed
 
-	numStates
+	NumStates
 )
 
-var stateNames = [numStates]string{"free", "running", "waiting", "fetching", "unwanted", "moving", "settling", "answered", "flushing"}
+var stateNames = [NumStates]string{"free", "running", "waiting", "fetching", "unwanted", "moving", "settling", "answered", "flushing"}
 
 // transitions says for each kind, as a set of bits, from which states each state may be entered.
-var transitions = [numKinds][numStates]uint16{
-	kindWrite: {
+var transitions = [NumKinds][NumStates]uint16{
+	KindWrite: {
 		free:     1<<running | 1<<flushing,
 		running:  1<<free | 1<<waiting | 1<<settling | 1<<answered,
 		waiting:  1 << running,
@@ -71,7 +72,7 @@ var transitions = [numKinds][numStates]uint16{
 		answered: 1 << settling,
 		flushing: 1 << running,
 	},
-	kindCompare: {
+	KindCompare: {
 		free:     1<<running | 1<<flushing,
 		running:  1<<free | 1<<waiting | 1<<fetching | 1<<unwanted | 1<<settling | 1<<answered,
 		waiting:  1 << running,
@@ -81,23 +82,23 @@ var transitions = [numKinds][numStates]uint16{
 		answered: 1 << settling,
 		flushing: 1 << running,
 	},
-	kindEdit: {
+	KindEdit: {
 		free:    1 << running,
 		running: 1<<free | 1<<waiting,
 		waiting: 1 << running,
 	},
-	kindClone: {
+	KindClone: {
 		free:    1 << running,
 		running: 1<<free | 1<<waiting,
 		waiting: 1 << running,
 	},
-	kindMove: { // it begins as a clone
+	KindMove: { // it begins as a clone
 		free:    1 << running,
 		running: 1<<waiting | 1<<moving,
 		waiting: 1 << running,
 		moving:  1 << running,
 	},
-	kindPiece: {
+	KindPiece: {
 		free:     1 << running,
 		running:  1<<free | 1<<waiting | 1<<fetching | 1<<settling | 1<<answered,
 		waiting:  1 << running,
@@ -105,7 +106,7 @@ var transitions = [numKinds][numStates]uint16{
 		settling: 1 << running,
 		answered: 1 << settling,
 	},
-	kindFlush: {
+	KindFlush: {
 		free:     1 << flushing,
 		running:  1 << free,
 		flushing: 1 << running,
@@ -113,24 +114,24 @@ var transitions = [numKinds][numStates]uint16{
 }
 
 // lackable says for each kind which resources it may wait for.
-var lackable = [numKinds]ticket.Set{
-	kindWrite:   ticket.SetOf(ticket.Room, ticket.Budget, ticket.Lock, ticket.Space, ticket.Turn, ticket.BackEnd),
-	kindCompare: ticket.SetOf(ticket.Room, ticket.Budget, ticket.Lock, ticket.Space, ticket.Turn, ticket.BackEnd),
-	kindEdit:    ticket.SetOf(ticket.Log, ticket.Lock),
-	kindClone:   ticket.SetOf(ticket.Log, ticket.Lock, ticket.Turn),
-	kindMove:    ticket.SetOf(ticket.Log, ticket.Lock, ticket.Turn, ticket.CopyEngine),
-	kindPiece:   ticket.SetOf(ticket.Room, ticket.Budget, ticket.Lock, ticket.Space, ticket.BackEnd, ticket.CopyRead),
+var lackable = [NumKinds]ticket.Set{
+	KindWrite:   ticket.SetOf(ticket.Room, ticket.Budget, ticket.Lock, ticket.Space, ticket.Turn, ticket.BackEnd),
+	KindCompare: ticket.SetOf(ticket.Room, ticket.Budget, ticket.Lock, ticket.Space, ticket.Turn, ticket.BackEnd),
+	KindEdit:    ticket.SetOf(ticket.Log, ticket.Lock),
+	KindClone:   ticket.SetOf(ticket.Log, ticket.Lock, ticket.Turn),
+	KindMove:    ticket.SetOf(ticket.Log, ticket.Lock, ticket.Turn, ticket.CopyEngine),
+	KindPiece:   ticket.SetOf(ticket.Room, ticket.Budget, ticket.Lock, ticket.Space, ticket.BackEnd, ticket.CopyRead),
 }
 
 // op is a request that changes something, on its way. Ops are recycled, with all that they have
 // allocated.
 type op struct {
 	ticket.Ticket // what it waits for; Since: since when nothing of it was committed, or it settles
-	kind          kind
-	state         state // changed by to only
+	kind          Kind
+	state         State // changed by to only
 	work                // what it does this time
 
-	e      *engine
+	e      *Engine
 	pieces []*op  // of a move, that are under way
 	same   []byte // WRITE SAME: a piece full of the pattern
 	buf    []byte // what a compare or a piece read
@@ -171,7 +172,7 @@ type work struct {
 }
 
 // to changes the state. A change that is not in the table is a fault of this package.
-func (o *op) to(s state) {
+func (o *op) to(s State) {
 	if transitions[o.kind][s]>>(o.state&15)&1 == 0 {
 		illegal(o, "become "+stateNames[s])
 	}
@@ -218,7 +219,7 @@ func opOf(t *ticket.Ticket) *op {
 	return t.Waiter().(*op)
 }
 
-func (e *engine) newOp(k kind, v *Volume, r *block.Request) *op {
+func (e *Engine) newOp(k Kind, v *Volume, r *block.Request) *op {
 	o := e.freeOp
 	if o == nil {
 		o = &op{e: e}
@@ -245,7 +246,7 @@ func (o *op) end(s block.Status) {
 	o.Reset()
 	o.work = work{}
 	o.pieces = o.pieces[:0]
-	if o.same = o.same[:0]; cap(o.buf) > pieceSectors*block.SectorSize {
+	if o.same = o.same[:0]; cap(o.buf) > layout.PieceSectors*block.SectorSize {
 		o.buf = nil
 	}
 	o.next = o.e.freeOp
@@ -263,7 +264,7 @@ func (o *op) answer(s block.Status) {
 	if o.req = nil; r != nil {
 		r.Priv = nil
 	}
-	if o.kind == kindCompare {
+	if o.kind == KindCompare {
 		// Who goes on may overwrite what this op waits for to be settled, end it in a whole step, and use it
 		// again: from here on only a piece, which has no lock, is still looked at.
 		v.unlock(o)
@@ -303,13 +304,13 @@ func (o *op) pieceDone(c *op, s block.Status) {
 // pieceLen returns the sectors from o.cur to the end of its 256 KiB; an atomic
 // write is one piece wherever it lies.
 func (o *op) pieceLen() uint64 {
-	if o.req != nil && o.req.Flags&block.Atomic != 0 && o.stop-o.cur <= pieceSectors {
+	if o.req != nil && o.req.Flags&block.Atomic != 0 && o.stop-o.cur <= layout.PieceSectors {
 		return o.stop - o.cur
 	}
-	return min(o.stop-o.cur, pieceSectors-o.cur%pieceSectors)
+	return min(o.stop-o.cur, layout.PieceSectors-o.cur%layout.PieceSectors)
 }
 
 // piecePagesOf returns the number of pages that n sectors from o.cur on touch.
 func (o *op) piecePagesOf(n uint64) int {
-	return int((o.cur+n+pageSectors-1)/pageSectors - o.cur/pageSectors)
+	return int((o.cur+n+layout.PageSectors-1)/layout.PageSectors - o.cur/layout.PageSectors)
 }

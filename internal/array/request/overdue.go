@@ -1,7 +1,7 @@
 // Who ends with an error because what it waits for does not come: an mdisk fails or is away, the log cannot be
 // cut. The host tries again, or gives up, before it aborts.
 
-package array
+package request
 
 import (
 	"github.com/arraysim/arraysim/internal/array/pool"
@@ -9,9 +9,9 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// endShared ends the commands that wait since a time for what pools share: it may be what others hold for an mdisk that
+// EndShared ends the commands that wait since a time for what pools share: it may be what others hold for an mdisk that
 // does not take it. The hosts are told to try again.
-func (e *engine) endShared(since int64) {
+func (e *Engine) EndShared(since int64) {
 	for _, p := range e.set.Pools() {
 		if p.Part.HeadLacks() {
 			e.endQueued(p, block.Resources, since)
@@ -19,8 +19,8 @@ func (e *engine) endShared(since int64) {
 	}
 }
 
-// endLogWaiters ends the map edits that wait for room in the log.
-func (e *engine) endLogWaiters(s block.Status) {
+// EndLogWaiters ends the map edits that wait for room in the log.
+func (e *Engine) EndLogWaiters(s block.Status) {
 	for !e.wakes.log.Empty() {
 		o := headOf(&e.wakes.log)
 		o.unqueue()
@@ -29,25 +29,25 @@ func (e *engine) endLogWaiters(s block.Status) {
 }
 
 // endQueued ends the commands that wait since a time for room in the pool's partition.
-func (e *engine) endQueued(p *pool.Pool, s block.Status, since int64) {
+func (e *Engine) endQueued(p *pool.Pool, s block.Status, since int64) {
 	endIdle(p.Part.FIFO(), since, s)
 	for _, v := range e.set.Volumes() {
 		if v.Pool() == p {
-			endIdle(volumeOf(v).turns.Queue(), since, s)
+			endIdle(Of(v).turns.Queue(), since, s)
 		}
 	}
 }
 
-// endWaiting ends these, and those that wait since then for their budget.
-func (e *engine) endWaiting(p *pool.Pool, s block.Status, since int64) {
+// EndWaiting ends these, and those that wait since then for their budget.
+func (e *Engine) EndWaiting(p *pool.Pool, s block.Status, since int64) {
 	e.endQueued(p, s, since)
 	p.Part.EachBudgetQueue(func(q *ticket.Queue) { endIdle(q, since, s) })
 }
 
-// endWaiters ends these, and those that wait for what they wrote to be on the back end: that stays in NVRAM, and goes
+// EndWaiters ends these, and those that wait for what they wrote to be on the back end: that stays in NVRAM, and goes
 // there when it can.
-func (e *engine) endWaiters(p *pool.Pool, s block.Status, since int64) {
-	e.endWaiting(p, s, since)
+func (e *Engine) EndWaiters(p *pool.Pool, s block.Status, since int64) {
+	e.EndWaiting(p, s, since)
 	var overdue []*op // who is answered may end others
 	for t := e.settling.waiting.Head(); t != nil; t = t.Next() {
 		if o := opOf(t); o.v.Pool() == p && o.Since <= since {

@@ -1,4 +1,9 @@
-package array
+// Reads, of hosts and of the array itself: what is dirty comes from the cache, the rest from the mdisks.
+//
+// Invariant: a grain that an operation reads is pinned until the operation has ended, so that nobody
+// gets its space meanwhile.
+
+package request
 
 import (
 	"errors"
@@ -6,6 +11,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
@@ -13,7 +19,7 @@ import (
 
 // reading is a read on its way: how many back-end operations it waits for.
 type reading struct {
-	e      *engine
+	e      *Engine
 	req    *block.Request
 	done   func(block.Status) // of an internal read
 	v      *Volume
@@ -36,7 +42,7 @@ type reading struct {
 
 const noSector = 1<<64 - 1
 
-func (e *engine) newReading(v *Volume) *reading {
+func (e *Engine) newReading(v *Volume) *reading {
 	r := e.freeReading
 	if r == nil {
 		r = &reading{}
@@ -53,11 +59,11 @@ func (r *reading) unwanted() bool {
 	return r.cancelled || o != nil && (o.state == unwanted || o.parent != nil && o.parent.status != block.OK)
 }
 
-// isUnwanted is unwanted of the reading that an operation is a part of.
-func isUnwanted(x *backend.Op) bool { return x.Ctx.(*reading).unwanted() }
+// IsUnwanted is unwanted of the reading that an operation is a part of.
+func IsUnwanted(x *backend.Op) bool { return x.Ctx.(*reading).unwanted() }
 
 // startRead answers a host read.
-func (e *engine) startRead(v *Volume, req *block.Request) {
+func (e *Engine) startRead(v *Volume, req *block.Request) {
 	r := e.newReading(v)
 	r.req, r.tell, r.reason = req, req, block.ReasonStage
 	req.Priv = r
@@ -67,7 +73,7 @@ func (e *engine) startRead(v *Volume, req *block.Request) {
 }
 
 // readInto reads the range of an op's request for the array itself and calls done, perhaps at once.
-func (e *engine) readInto(o *op, buf []byte, done func(block.Status)) {
+func (e *Engine) readInto(o *op, buf []byte, done func(block.Status)) {
 	v := o.v
 	r := e.newReading(v)
 	r.done, r.reason, r.origin = done, block.ReasonRMW, block.OriginCAW
@@ -108,9 +114,9 @@ func (r *reading) physical(p *pool.Pool, phys, n uint64, dst *cursor) {
 		return
 	}
 	for from := phys; phys < end; {
-		in := phys % pageSectors
-		k := min(pageSectors-in, end-phys)
-		i := c.Lookup(keyOf(p.ID(), phys))
+		in := phys % layout.PageSectors
+		k := min(layout.PageSectors-in, end-phys)
+		i := c.Lookup(layout.KeyOf(p.ID(), phys))
 		if i == wcache.NoPage {
 			if phys += k; phys == end {
 				r.backend(p, from, phys-from, dst)
@@ -169,7 +175,8 @@ func (r *reading) backend(p *pool.Pool, phys, n uint64, dst *cursor) {
 	}
 }
 
-func (e *engine) readDone(x *backend.Op) {
+// ReadDone hears that an operation of a read has ended.
+func (e *Engine) ReadDone(x *backend.Op) {
 	r := x.Ctx.(*reading)
 	e.lookAgain(x)
 	if x.IO.Err != nil {
@@ -182,8 +189,8 @@ func (e *engine) readDone(x *backend.Op) {
 	r.release()
 }
 
-// readAbandoned ends a read that nobody waits for any longer, because its mdisk is silent.
-func (e *engine) readAbandoned(x *backend.Op) {
+// ReadAbandoned ends a read that nobody waits for any longer, because its mdisk is silent.
+func (e *Engine) ReadAbandoned(x *backend.Op) {
 	r := x.Ctx.(*reading)
 	r.pool.UnpinRead(x)
 	r.status = block.Hardware
@@ -204,7 +211,7 @@ func (r *reading) locate(x *backend.Op) {
 // lookAgain answers those sectors of a read with wrong checksums that were written while it was on its way: such a read may find
 // data without its checksum. What is in the cache is taken from there; the rest, which may have been destaged meanwhile, is
 // read again. What is wrong for good stays in the error.
-func (e *engine) lookAgain(x *backend.Op) {
+func (e *Engine) lookAgain(x *backend.Op) {
 	var sum *block.ChecksumError
 	if x.IO.Err == nil || !errors.As(x.IO.Err, &sum) {
 		return
@@ -215,7 +222,7 @@ func (e *engine) lookAgain(x *backend.Op) {
 		at := sector - x.IO.Off/block.SectorSize
 		dst := cursor{vec: x.IO.Vec}
 		dst.skip(int(at) * block.SectorSize)
-		switch data := e.cached(keyOf(r.pool.ID(), x.Phys+at), (x.Phys+at)%pageSectors); {
+		switch data := e.cached(layout.KeyOf(r.pool.ID(), x.Phys+at), (x.Phys+at)%layout.PageSectors); {
 		case data != nil:
 			dst.copyFrom(data)
 		case x.Tries+1 < backend.ReadTries:
@@ -231,7 +238,7 @@ func (e *engine) lookAgain(x *backend.Op) {
 }
 
 // cached returns a dirty sector of a key, nil if the cache does not have it.
-func (e *engine) cached(k pageKey, sector uint64) []byte {
+func (e *Engine) cached(k layout.PageKey, sector uint64) []byte {
 	c := e.cache
 	i := c.Lookup(k)
 	if i != wcache.NoPage {

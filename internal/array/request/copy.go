@@ -1,12 +1,13 @@
 // A move reads the runs of data that its reference holds, piece by piece, and writes them like a
 // host's; what is not data is an edit of the map.
 
-package array
+package request
 
 import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/ticket"
@@ -31,7 +32,7 @@ func (o *op) copy() {
 			e.copies.moves.PushRanked(&o.Ticket)
 			return
 		}
-		if n == stepPieces {
+		if n == StepPieces {
 			e.yield(o)
 			return
 		}
@@ -84,9 +85,9 @@ func (o *op) copyState(x extent.Run) ticket.Resource {
 func (o *op) copyPiece(x extent.Run) {
 	e, v := o.e, o.v
 	at := o.req.Range.Start + o.started
-	n := min(x.Count, pieceSectors-at%pieceSectors)
+	n := min(x.Count, layout.PieceSectors-at%layout.PieceSectors)
 	o.started += n
-	c := e.newOp(kindPiece, v, nil)
+	c := e.newOp(KindPiece, v, nil)
 	o.pieces = append(o.pieces, c)
 	c.parent, c.origin, c.host, c.Rank, c.cur, c.stop, c.from = o, o.origin, o.host, o.Rank, at, at+n, x.Phys
 	if e.payload {
@@ -138,7 +139,7 @@ func (o *op) moved(s block.Status) {
 	} else {
 		o.end(s)
 	}
-	e.endStep()
+	e.EndStep()
 }
 
 // stopCopy ends a data copy early. Pieces that wait for room, for a budget or for the

@@ -6,7 +6,7 @@
 //
 // Invariant: when a step has ended, nobody waits who could go on; see TestNobodyIsForgotten.
 
-package array
+package request
 
 import (
 	"slices"
@@ -26,14 +26,14 @@ type wakes struct {
 }
 
 // gave says that there is more of what everybody shares, or that somebody else is next in line for it.
-func (e *engine) gave(r ticket.Resource) { e.wakes.given.Add(r) }
+func (e *Engine) gave(r ticket.Resource) { e.wakes.given.Add(r) }
 
-// gaveRoom says that a write may find room in the cache that it did not find before: there are more pages, or it
+// GaveRoom says that a write may find room in the cache that it did not find before: there are more pages, or it
 // may take over more of those that are dirty.
-func (e *engine) gaveRoom() { e.gate.Freed() }
+func (e *Engine) GaveRoom() { e.gate.Freed() }
 
-// gaveSpace says that a grain was freed that only transfers kept.
-func (e *engine) gaveSpace(p *pool.Pool) {
+// GaveSpace says that a grain was freed that only transfers kept.
+func (e *Engine) GaveSpace(p *pool.Pool) {
 	w := &e.wakes
 	if !p.SpaceWait.Empty() && !slices.Contains(w.spaces, p) {
 		w.given.Add(ticket.Space)
@@ -48,14 +48,14 @@ func (o *op) gavePlace() {
 	case ticket.Budget:
 		o.v.Pool().Part.Relieved()
 	case ticket.Room:
-		o.e.gaveRoom()
+		o.e.GaveRoom()
 	case ticket.Log, ticket.CopyRead, ticket.CopyEngine:
 		o.e.gave(r)
 	}
 }
 
-// gaveAll says that other rules hold, under which anybody may go on.
-func (e *engine) gaveAll() {
+// GaveAll says that other rules hold, under which anybody may go on.
+func (e *Engine) GaveAll() {
 	e.wakes.given |= ticket.SetOf(ticket.Log, ticket.CopyRead, ticket.CopyEngine)
 	e.gate.Changed()
 	for _, p := range e.set.Pools() {
