@@ -363,17 +363,21 @@ func (d *cacheDaemon) device(name, role string) (block.Device, error) {
 			return nil, err
 		}
 	}
-	times := lun.Times{}
-	if role == flashRole {
-		times.Command = d.f.peerTimeout
-		times.Ping, times.Pong = d.f.peerTimeout/5, d.f.peerTimeout/5
-	}
-	s, err := lun.Dial(a, d.f.initiator, role+" "+flash, times)
+	s, err := lun.Dial(a, d.f.initiator, role+" "+flash, sessionTimes(role, d.f.peerTimeout))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a.Portal, err)
 	}
 	d.closers = append(d.closers, s.Close)
 	return lun.Open(d.exec, s, a.Target+"/"+strconv.FormatUint(a.LUN>>48&0x3fff, 10))
+}
+
+// sessionTimes are those of a session for a role. A peer must not keep a flush longer than a write;
+// an array may take as long as it needs to empty its cache, for there is nobody to go on with.
+func sessionTimes(role string, peerTimeout time.Duration) lun.Times {
+	if role != flashRole {
+		return lun.Times{}
+	}
+	return lun.Times{Command: peerTimeout, Sync: peerTimeout, Ping: peerTimeout / 5, Pong: peerTimeout / 5}
 }
 
 func (d *cacheDaemon) medium(name string, size uint64) (block.Medium, error) {

@@ -68,6 +68,10 @@ func (d *Disk) forget(s hostcache.Slot, first, n int) bool {
 // forward passes the client's request on.
 func forward(o *op) {
 	d := o.d
+	if o.cancelled {
+		d.endCancelled(o)
+		return
+	}
 	o.step = forwarded
 	o.status = block.OK
 	p := d.newPart(o)
@@ -233,6 +237,10 @@ type volatileWrites struct {
 // covered when it ends; a flush that is under way already may have begun too early.
 func startFlush(o *op) {
 	d := o.d
+	if o.cancelled {
+		d.endFlush(o, block.Cancelled)
+		return
+	}
 	d.barriers = true
 	d.flushing++
 	o.losses = d.losses
@@ -260,6 +268,10 @@ func flushFlash(o *op) {
 func flushed(o *op) {
 	d := o.d
 	d.flushing--
+	if o.cancelled { // nobody is told of a loss by this
+		d.endFlush(o, block.Cancelled)
+		return
+	}
 	if d.flushFails(o.losses) && o.status == block.OK {
 		o.status = block.Hardware
 	}
@@ -273,8 +285,15 @@ func flushed(o *op) {
 	case d.j.on && d.ix.DirtySectors() > 0 && d.source() != nil && d.source().state == memberFailing && d.source().synced < d.source().writes:
 		s = block.Hardware // nor could it be by the flush before, and nobody will sync it again
 	}
+	d.endFlush(o, s)
+}
+
+// endFlush ends a flush, which has its answer already if it was withdrawn.
+func (d *Disk) endFlush(o *op, s block.Status) {
 	d.unlock(o)
-	d.answer(o, s)
+	if o.req != nil {
+		d.answer(o, s)
+	}
 	d.close(o)
 }
 

@@ -17,7 +17,7 @@ import (
 //
 // Head of a batch, little endian:
 //
-//	 0  magic "ASHB"      4  crc32c of the rest   8  kind (4), 4 free
+//	 0  magic "ASHB"      4  crc32c of the rest   8  kind (4), flags (4)
 //	16  cache (8)        24  incarnation (8)     32  NAA of the LUN (16)
 //	48  epoch (8)        56  sequence (8)        64  bytes of records (8)
 const (
@@ -33,6 +33,9 @@ const (
 	batchSnapshot    // a piece of the snapshot; the first one begins with snapshotHead bytes
 	batchSnapshotEnd // the last piece
 )
+
+// batchLostWrites, a flag: the device below has lost power, and no flush has told of it yet.
+const batchLostWrites = 1
 
 // Records. All begin with their kind (1 byte).
 //
@@ -305,7 +308,12 @@ func (j *journal) write(b *batch, kind uint32) {
 	b.buf = append(b.buf, make([]byte, align(uint64(len(b.buf)))-uint64(len(b.buf)))...)
 	h := b.buf[:batchHead]
 	le.PutUint32(h, batchMagic)
-	le.PutUint64(h[8:], uint64(kind))
+	flags := uint32(0)
+	if j.d.lostWrites {
+		flags = batchLostWrites
+	}
+	le.PutUint32(h[8:], kind)
+	le.PutUint32(h[12:], flags)
 	le.PutUint64(h[16:], j.d.cache)
 	le.PutUint64(h[24:], j.d.incarnation)
 	copy(h[32:48], j.d.info.NAA[:])

@@ -52,7 +52,7 @@ type labelState uint8
 const (
 	labelMember labelState = iota + 1 // it has all that it should have as of its generation
 	labelVoid                         // it has nothing of this cache
-	labelClosed                       // like a member, and nothing in it is dirty
+	labelClosed                       // a member with nothing dirty, all of it flushed below
 )
 
 // labelFound is what was read where a label should be.

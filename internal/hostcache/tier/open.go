@@ -71,7 +71,7 @@ func (d *Disk) openVolatile(done func(error)) {
 	d.recovery.Fresh = true
 	end := func(err error) {
 		if err == nil {
-			d.below.Notify(d.event)
+			d.listen()
 		}
 		done(err)
 	}
@@ -260,6 +260,9 @@ func (d *Disk) start(done func(error)) {
 
 // resume goes on with what was recovered.
 func (d *Disk) resume(mark Mark, done func(error)) {
+	if d.local().label.state == labelClosed {
+		d.volatile.flushed = d.volatile.ended // by whoever closed it
+	}
 	alternates := d.alternates()
 	better := d.alternate()
 	if better != nil && d.recovery.Damaged > 0 {
@@ -273,7 +276,7 @@ func (d *Disk) resume(mark Mark, done func(error)) {
 			done(err)
 			return
 		}
-		d.below.Notify(d.event)
+		d.listen()
 		if !alternates && (mark.Generation >= d.marks.generation || d.opt.Witness == nil) {
 			d.leaveAlone()
 			done(nil) // there is nobody to be left out
@@ -319,7 +322,7 @@ func (d *Disk) resume(mark Mark, done func(error)) {
 // serve marks those that are not members as left out.
 func (d *Disk) serve(done func(error)) {
 	if d.recovery.Fresh {
-		d.below.Notify(d.event)
+		d.listen()
 	}
 	o := &op{d: d, mode: freeMode}
 	o.step = func(*op) {

@@ -8,6 +8,10 @@ import (
 // startRead splits a read into what is on flash and what is not, and starts all of it.
 func startRead(o *op) {
 	d := o.d
+	if o.cancelled {
+		d.endCancelled(o)
+		return
+	}
 	r := o.req.Range
 	if d.damaged.overlaps(r) {
 		d.unlock(o)
@@ -94,6 +98,10 @@ func readDone(o *op) {
 	d := o.d
 	d.unpin(o)
 	if o.flash {
+		if o.cancelled {
+			d.endCancelled(o)
+			return
+		}
 		d.reread(o)
 		return
 	}

@@ -174,7 +174,7 @@ func flashWritten(o *op) {
 	d.turn.wake(d)
 	d.window.flashWrite(d, o)
 	wait := d.throttle.inject(d.exec.Now(), d.occupied())
-	if wait <= 0 {
+	if wait <= 0 || o.cancelled {
 		d.finishWrite(o)
 		return
 	}
