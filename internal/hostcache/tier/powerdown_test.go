@@ -36,6 +36,19 @@ func (l *lab) again(power bool) {
 	l.wait(func() bool { return l.d.State().Why == "" })
 }
 
+// warm: what was written is served from flash, and nothing is told to be lost.
+func (l *lab) warm(value uint64) {
+	l.t.Helper()
+	was := len(l.a.log)
+	l.want(0, 8, value)
+	if len(l.a.log) != was {
+		l.t.Error("what nobody has lost is not served from flash")
+	}
+	if s := l.flush(); s != block.OK {
+		l.t.Errorf("a flush ends %v", s)
+	}
+}
+
 // TestPowerLossWhileTheCacheWasDown: what it had sent and not flushed is gone below, so that it
 // must not be served from flash, and a flush says so, whatever happens to the cache before one
 // comes.
@@ -81,14 +94,7 @@ func TestPowerLossWhileTheCacheWasDown(t *testing.T) {
 		l.v.RunUntil(l.v.Now() + 100_000_000) // the fill, and its record
 		l.crash()
 		l.again(false)
-		was := len(l.a.log)
-		l.want(0, 8, 2)
-		if len(l.a.log) != was {
-			t.Error("what nobody has lost is not served from flash")
-		}
-		if s := l.flush(); s != block.OK {
-			t.Errorf("a flush ends %v", s)
-		}
+		l.warm(2)
 	})
 	t.Run("after an orderly stop", func(t *testing.T) {
 		l := newLab(t, func(w *world) {
@@ -102,14 +108,7 @@ func TestPowerLossWhileTheCacheWasDown(t *testing.T) {
 		}
 		l.path.dead = true
 		l.again(true)
-		was := len(l.a.log)
-		l.want(0, 8, 2)
-		if len(l.a.log) != was {
-			t.Error("what was flushed when the cache stopped is not served from flash")
-		}
-		if s := l.flush(); s != block.OK {
-			t.Errorf("a flush ends %v", s)
-		}
+		l.warm(2)
 	})
 	t.Run("before there was a cache", func(t *testing.T) {
 		l := newLab(t, through)
