@@ -87,6 +87,9 @@ type Device struct {
 	remeasure bool     // it may have changed since
 	tracks    bool     // the unit tells what others change
 	held      []*ref
+	key       uint64 // that we have registered, 0: none
+	// Of the last Reserve: whether the registration and the reservation were not there before.
+	newcomer, reserved bool
 }
 
 var _ block.Device = (*Device)(nil)
@@ -128,7 +131,12 @@ func Open(exec block.Executor, t Transport, name string) (*Device, error) {
 func (d *Device) do(cdb []byte, out []byte, in int) ([]byte, error) {
 	for try := 0; ; try++ {
 		end := make(chan struct{})
-		c := &Command{CDB: cdb, Done: func(*Command) { close(end) }}
+		c := &Command{CDB: cdb, Done: func(c *Command) {
+			if c.Lost == nil && c.key() == senseAttention {
+				d.exec.Post(func() { d.attention(c) })
+			}
+			close(end)
+		}}
 		if len(out) > 0 {
 			c.Out = [][]byte{out}
 		}

@@ -104,6 +104,7 @@ type journal struct {
 	// was flushed: they can be overwritten without waiting for a sync. Only without PowerSafe.
 	loose     []uint64
 	looseness []uint32 // frames that have some
+	flushes   uint64   // that have begun
 }
 
 // batch is one write to the journal.
@@ -219,7 +220,8 @@ func (j *journal) firm(s hostcache.Slot, i int) bool {
 	return j.loose == nil || !has(j.loose, at)
 }
 
-// loosen notes sectors that were written, and flushed with that or not.
+// loosen notes sectors that were written, and flushed with that or not. What was under way when a flush began counts as
+// flushed: the flush covers the version before it, and made the record of this one durable in its place.
 func (j *journal) loosen(frame uint32, first, n int, flushed bool) {
 	if j.d.opt.PowerSafe {
 		return
@@ -239,6 +241,7 @@ func (j *journal) flushing() {
 	if !j.on || j.d.opt.PowerSafe {
 		return
 	}
+	j.flushes++
 	for _, frame := range j.looseness {
 		at := int(frame) * j.d.per
 		for i := at; i < at+j.d.per; i++ {

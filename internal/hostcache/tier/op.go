@@ -27,6 +27,7 @@ type op struct {
 	start                     int64  // when it came
 	sent                      int64  // when it went below
 	covers                    uint64 // of a flush: see volatileWrites
+	flushes                   uint64 // that had begun before this write was recorded
 
 	segs   []segment
 	frames []hostcache.Slot // pinned

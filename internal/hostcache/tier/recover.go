@@ -355,9 +355,6 @@ func (r *recovery) apply(b []byte) error {
 				r.wrote(f, i, le.Uint32(b), kind == recOverwritten)
 				b = b[4:]
 			}
-			if kind != recFilled {
-				r.d.damaged.remove(block.Range{Start: k.Block()*uint64(r.d.per) + uint64(first), Count: uint64(n)})
-			}
 		case recForgotten:
 			if len(b) < 5 {
 				return cut

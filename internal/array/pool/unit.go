@@ -1,43 +1,44 @@
-package array
+package pool
 
 import (
 	"math/bits"
 
 	"github.com/arraysim/arraysim/internal/array/backend"
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// destageUnit is the pages of one turn that go out together.
-type destageUnit struct {
+// Unit is the pages of one turn that go out together.
+type Unit struct {
 	pool *Pool
 	d    *mdisk
 	wcache.Batch
 	reason block.Reason
-	left   int // operations under way
+	Left   int // operations under way
 	failed bool
 	err    error // of the operation that failed last
-	next   *destageUnit
+	next   *Unit
 }
 
-func (a *Array) getUnit() *destageUnit {
-	u := a.freeUnit
+func (set *Set) getUnit() *Unit {
+	u := set.freeUnit
 	if u == nil {
-		return &destageUnit{}
+		return &Unit{}
 	}
-	a.freeUnit = u.next
+	set.freeUnit = u.next
 	u.Reset()
-	*u = destageUnit{Batch: u.Batch}
+	*u = Unit{Batch: u.Batch}
 	return u
 }
 
 // issue starts the operations of a unit, one for each run of sectors without a gap.
-func (a *Array) issue(u *destageUnit) {
-	c, p := a.cache, u.pool
+func (set *Set) issue(u *Unit) {
+	c, p := set.Cache, u.pool
 	var x *backend.Op
 	end := ^uint64(0)       // sector where x ends
 	memFrom, memEnd := 0, 0 // the last buffer of x, in sectors of NVRAM
-	u.left = 1
+	u.Left = 1
 	for n, i := range u.Pages {
 		at := c.Key(i).Phys()
 		for left := uint(u.Masks[n]); left != 0; {
@@ -47,14 +48,14 @@ func (a *Array) issue(u *destageUnit) {
 			sector := at + uint64(s)
 			if sector != end {
 				u.start(x)
-				_, off, _ := p.space.Locate(sector)
+				_, off, _ := p.Alloc.Locate(sector)
 				x = u.d.Op(true, off, 0, u.reason)
 				end = sector
 			}
 			end += uint64(run)
 			x.IO.N += uint64(run) * block.SectorSize
-			if a.payload {
-				from := int(i)*pageSectors + s
+			if set.Payload {
+				from := int(i)*layout.PageSectors + s
 				if len(x.IO.Vec) > 0 && from == memEnd { // neighbours in memory are one buffer
 					x.IO.Vec = x.IO.Vec[:len(x.IO.Vec)-1]
 				} else {
@@ -76,32 +77,32 @@ func (a *Array) issue(u *destageUnit) {
 		}
 	}
 	u.start(x)
-	a.unitDone(u)
+	set.unitDone(u)
 }
 
 // start starts an operation of the unit; nil is none.
-func (u *destageUnit) start(x *backend.Op) {
+func (u *Unit) start(x *backend.Op) {
 	if x == nil {
 		return
 	}
-	u.left++
+	u.Left++
 	x.Ctx = u
 	u.d.Write(x)
 }
 
-func (a *Array) destageDone(x *backend.Op) {
-	u := x.Ctx.(*destageUnit)
+func (set *Set) destageDone(x *backend.Op) {
+	u := x.Ctx.(*Unit)
 	if x.IO.Err != nil {
 		u.failed, u.err = true, x.IO.Err
 	}
-	a.unitDone(u)
+	set.unitDone(u)
 }
 
 // unitDone books one operation; when the last of a unit is done, its pages are on
 // the back end and only wait for a sync. A unit that failed is sent again: its pages stay
 // as they are until it succeeds, and so does what waits for them.
-func (a *Array) unitDone(u *destageUnit) {
-	if u.left--; u.left > 0 {
+func (set *Set) unitDone(u *Unit) {
+	if u.Left--; u.Left > 0 {
 		return
 	}
 	if u.failed {
@@ -109,17 +110,17 @@ func (a *Array) unitDone(u *destageUnit) {
 		wait := u.d.Failed(u.err)
 		if u.d.Offline() {
 			u.d.parked = append(u.d.parked, u)
-			u.pool.part.Park(&u.Batch)
+			u.pool.Part.Park(&u.Batch)
 			return
 		}
-		a.exec.At(a.exec.Now()+wait, func() {
-			a.issue(u)
-			a.endStep()
+		set.Exec.At(set.Exec.Now()+wait, func() {
+			set.issue(u)
+			set.Up.Step()
 		})
 		return
 	}
 	u.d.Works()
-	a.cache.Destaged(&u.Batch)
-	u.next = a.freeUnit
-	a.freeUnit = u
+	set.Cache.Destaged(&u.Batch)
+	u.next = set.freeUnit
+	set.freeUnit = u
 }

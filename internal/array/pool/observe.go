@@ -1,9 +1,10 @@
-package array
+package pool
 
 import (
 	"errors"
 	"fmt"
 
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
@@ -17,23 +18,23 @@ type Flow = wcache.Flow
 // Flow fills the flows of all origins.
 func (v *Volume) Flow(to *[block.NumOrigins]Flow) {
 	for o := range block.NumOrigins {
-		to[o], _ = v.cached.Flow(o)
+		to[o], _ = v.Cached.Flow(o)
 	}
 }
 
 // DirtySeconds is the integral of the volume's dirty bytes over time, in byte seconds.
-func (v *Volume) DirtySeconds() float64 { return v.cached.DirtySeconds() }
+func (v *Volume) DirtySeconds() float64 { return v.Cached.DirtySeconds() }
 
 // Fullness is what the pool holds of the write cache and its cap, in bytes.
 func (p *Pool) Fullness() (used, limit int64) {
-	return int64(p.part.Room.Used()) * pageBytes, int64(p.part.Limit()) * pageBytes
+	return int64(p.Part.Room.Used()) * layout.PageBytes, int64(p.Part.Limit()) * layout.PageBytes
 }
 
 // UsedSeconds is the integral of what the pool holds over time, in byte seconds.
-func (p *Pool) UsedSeconds() float64 { return p.part.UsedSeconds() }
+func (p *Pool) UsedSeconds() float64 { return p.Part.UsedSeconds() }
 
 // Pinned is what the cache holds for mdisks of the pool that are offline, in bytes.
-func (p *Pool) Pinned() int64 { return int64(p.part.Pinned()) * pageBytes }
+func (p *Pool) Pinned() int64 { return int64(p.Part.Pinned()) * layout.PageBytes }
 
 // Waits is how long writes of an origin have waited for room in the partition, in
 // nanoseconds, how many have, and the bytes that wait now.
@@ -57,24 +58,24 @@ func (p *Pool) Throttled() int64 {
 // on another it would show what earlier volumes left on the mdisks. The range covers whole
 // windows of 64 KiB; the call is synchronous, and no log record tells of it.
 func (v *Volume) Import(r block.Range) error {
-	a := v.a
+	set := v.Set
 	switch {
-	case a.payload:
+	case set.Payload:
 		return errors.New("import: this store keeps contents, and these would be somebody else's; write them instead")
-	case !r.Within(v.spec.Sectors) || r.Start%windowSectors != 0 || r.Count%windowSectors != 0:
-		return fmt.Errorf("import: %v of volume %q is not whole windows of 64 KiB inside of it", r, v.spec.Name)
+	case !r.Within(v.Spec.Sectors) || r.Start%layout.WindowSectors != 0 || r.Count%layout.WindowSectors != 0:
+		return fmt.Errorf("import: %v of volume %q is not whole windows of 64 KiB inside of it", r, v.Spec.Name)
 	}
-	for at := r.Start; at < r.End(); at += windowSectors {
-		if v.m.HasData(at >> windowShift) {
+	for at := r.Start; at < r.End(); at += layout.WindowSectors {
+		if v.Map.HasData(at >> layout.WindowShift) {
 			continue
 		}
-		g, ok := v.m.Allocate(at >> windowShift)
+		g, ok := v.Map.Allocate(at >> layout.WindowShift)
 		if !ok {
-			return fmt.Errorf("import: pool %q has no room for the %d MiB of volume %q", v.pool.name, r.Bytes()>>20, v.spec.Name)
+			return fmt.Errorf("import: pool %q has no room for the %d MiB of volume %q", v.pool.name, r.Bytes()>>20, v.Spec.Name)
 		}
-		e := nvlog.Edit{Volume: v.id, State: block.Data, Range: block.Range{Start: at, Count: windowSectors}, Phys: g << windowShift}
-		v.apply(&e)
+		e := nvlog.Edit{Volume: v.id, State: block.Data, Range: block.Range{Start: at, Count: layout.WindowSectors}, Phys: g << layout.WindowShift}
+		v.Apply(&e)
 	}
-	v.account()
+	v.Account()
 	return nil
 }

@@ -1,4 +1,10 @@
-package array
+// Package changelog notes what hosts change of each other's data. An initiator port that caches a
+// volume asks for it; from then on the volume's log notes, for this port, which extents others have
+// changed. A volume that nobody asks about has no log.
+//
+// Invariant: what others have changed since a port was told of last is in the port's list, or the
+// port hears that its knowledge is too old. Lists are bounded; what does not fit is told coarser.
+package changelog
 
 import (
 	"cmp"
@@ -7,15 +13,11 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// What hosts change of each other's data. An initiator port that caches a volume asks for it; from
-// then on the volume notes, for this port, which extents others have changed. A volume that nobody
-// asks about notes nothing.
-
 const (
-	// maxWatchers bounds the ports that are followed; who has not asked for longest goes.
-	maxWatchers = 16
-	// maxChanges bounds the extents of one.
-	maxChanges = 1024
+	// MaxWatchers bounds the ports that are followed; who has not asked for longest goes.
+	MaxWatchers = 16
+	// MaxChanges bounds the extents of one.
+	MaxChanges = 1024
 )
 
 // watcher is an initiator port that asks what others change.
@@ -28,22 +30,17 @@ type watcher struct {
 	list  []block.Change
 }
 
-// changeLog is what a volume knows for its watchers.
-type changeLog struct {
+// Log is what a volume knows for its watchers. The zero value is one of which nobody has asked.
+type Log struct {
 	generation uint64
 	questions  uint64
 	watchers   []watcher
 }
 
-// ChangesFor returns what other initiator ports have changed after generation since, oldest first, and the present
-// generation. Who knows a generation before since, or after generation, has to take everything for
-// changed. The first question of a port makes the volume remember from now on.
-func (v *Volume) ChangesFor(port uint32) (generation, since uint64, list []block.Change) {
-	l := v.changes
-	if l == nil {
-		l = &changeLog{}
-		v.changes = l
-	}
+// For returns what ports other than this one have changed after generation since, oldest first, and
+// the present generation. Who knows a generation before since, or after generation, has to take
+// everything for changed. The first question of a port makes the log remember from now on.
+func (l *Log) For(port uint32) (generation, since uint64, list []block.Change) {
 	l.questions++
 	w := l.watcher(port)
 	w.asked = l.questions
@@ -51,7 +48,7 @@ func (v *Volume) ChangesFor(port uint32) (generation, since uint64, list []block
 	return l.generation, w.since, slices.Clone(w.list)
 }
 
-func (l *changeLog) watcher(port uint32) *watcher {
+func (l *Log) watcher(port uint32) *watcher {
 	oldest := 0
 	for i := range l.watchers {
 		w := &l.watchers[i]
@@ -65,7 +62,7 @@ func (l *changeLog) watcher(port uint32) *watcher {
 	// A new watcher knows nothing of the time before.
 	l.generation++
 	w := watcher{port: port, since: l.generation, told: l.generation, last: l.generation}
-	if len(l.watchers) < maxWatchers {
+	if len(l.watchers) < MaxWatchers {
 		l.watchers = append(l.watchers, w)
 		return &l.watchers[len(l.watchers)-1]
 	}
@@ -73,21 +70,21 @@ func (l *changeLog) watcher(port uint32) *watcher {
 	return &l.watchers[oldest]
 }
 
-// changed notes a request that has ended, in whatever way: a failed one may have changed something.
-func (v *Volume) changed(r *block.Request, s block.Status) {
+// Ended notes a request that has ended, in whatever way: a failed one may have changed something.
+func (l *Log) Ended(r *block.Request, s block.Status) {
 	switch r.Op {
 	case block.OpUnmap:
 		for _, g := range r.Ranges {
-			v.changes.note(g, r)
+			l.note(g, r)
 		}
 	case block.OpWrite, block.OpWriteSame, block.OpCompareWrite, block.OpOrWrite, block.OpPlace:
 		if s != block.Miscompare {
-			v.changes.note(r.Range, r)
+			l.note(r.Range, r)
 		}
 	}
 }
 
-func (l *changeLog) note(g block.Range, by *block.Request) {
+func (l *Log) note(g block.Range, by *block.Request) {
 	if g.Count == 0 {
 		return
 	}
@@ -113,7 +110,7 @@ func (w *watcher) note(c block.Change) {
 			return
 		}
 	}
-	if len(w.list) == maxChanges {
+	if len(w.list) == MaxChanges {
 		w.shrink()
 	}
 	w.list = append(w.list, c)
@@ -140,7 +137,7 @@ func (w *watcher) shrink() {
 		w.since = max(w.since, w.list[n-1].Generation)
 		w.list = slices.Delete(w.list, 0, n)
 	}
-	if len(w.list) <= maxChanges/2 {
+	if len(w.list) <= MaxChanges/2 {
 		return
 	}
 	slices.SortFunc(w.list, func(a, b block.Change) int { return cmp.Compare(a.Start, b.Start) })

@@ -1,4 +1,4 @@
-package array
+package pool
 
 import (
 	"github.com/arraysim/arraysim/internal/array/nvlog"
@@ -7,15 +7,15 @@ import (
 
 // Offload primitives and paths, as counted.
 const (
-	primWriteSame = iota
-	primUnmap
+	PrimWriteSame = iota
+	PrimUnmap
 	primXCopy
 	primODX
 )
 
 const (
-	pathMetadata = iota
-	pathCopy
+	PathMetadata = iota
+	PathCopy
 	pathRejected
 )
 
@@ -24,14 +24,14 @@ var (
 	pathNames = [...]string{"metadata", "copy", "rejected"}
 )
 
-// countOffload books an offload that covered so many bytes of v, with data from src.
-func (v *Volume) countOffload(prim, path int, src *Pool, bytes uint64) {
-	r := v.a.rows.Get(nvlog.HeadOf(rowOffload, uint8(prim<<4|path), src.id, v.id))
+// CountOffload books an offload that covered so many bytes of v, with data from src.
+func (v *Volume) CountOffload(prim, path int, src *Pool, bytes uint64) {
+	r := v.Set.Rows.Get(nvlog.HeadOf(RowOffload, uint8(prim<<4|path), src.id, v.id))
 	r.Cells[0]++
 	r.Cells[1] += bytes
 }
 
-func primOf(g block.Origin) int {
+func PrimOf(g block.Origin) int {
 	if g == block.OriginODX {
 		return primODX
 	}
