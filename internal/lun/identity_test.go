@@ -101,6 +101,11 @@ func TestNewsOfTheTimeBeforeAListener(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := openScripted(t, &scripted{news: row.news, blocks: 100})
+			d.exec.Lock()
+			d.exec.Unlock()
+			if got := d.HeardPowerLoss(); got != slices.Equal(row.want, power) {
+				t.Errorf("it has heard of a loss of power: %v", got)
+			}
 			if got := heard(d); !slices.Equal(got, row.want) {
 				t.Errorf("the first listener hears %v, want %v", got, row.want)
 			}
@@ -109,6 +114,15 @@ func TestNewsOfTheTimeBeforeAListener(t *testing.T) {
 			}
 		})
 	}
+	t.Run("an earlier process", func(t *testing.T) {
+		d := openScripted(t, &scripted{blocks: 100})
+		d.exec.Lock()
+		d.AssumePowerLoss()
+		d.exec.Unlock()
+		if got := heard(d); !slices.Equal(got, power) {
+			t.Errorf("the first listener hears %v", got)
+		}
+	})
 	t.Run("after Open", func(t *testing.T) {
 		s := &scripted{blocks: 100}
 		d := openScripted(t, s)

@@ -9,8 +9,8 @@ import (
 	"github.com/arraysim/arraysim/internal/scsi/scsitest"
 )
 
-// TestPowerOnIsHeardByWhoWasAway: a port that was not there when a unit lost power, or that left before it had
-// asked, hears of it when it comes back, and not of units of which it has heard.
+// TestPowerOnIsHeardByWhoWasAway: a port that was not there when a unit lost power, or that left
+// before it had asked, hears of it when it comes back, and not of units of which it has heard.
 func TestPowerOnIsHeardByWhoWasAway(t *testing.T) {
 	const powerOn, internalReset, nexusLoss = 0x062900, 0x062904, 0x062907
 	for _, survived := range []bool{false, true} {

@@ -20,8 +20,9 @@ func (d *toldAtOnce) Notify(fn func(block.Event)) {
 	}
 }
 
-// start again after a crash or an orderly stop; power: the array has lost its own meanwhile.
-func (l *lab) again(power bool) {
+// reopen starts again after a crash or an orderly stop; power: the array has lost its own
+// meanwhile.
+func (l *lab) reopen(power bool) {
 	l.t.Helper()
 	err := l.try(0, func(o *Options) {
 		below := &toldAtOnce{path: l.path}
@@ -33,6 +34,12 @@ func (l *lab) again(power bool) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
+}
+
+// again reopens and waits until the policy is in effect.
+func (l *lab) again(power bool) {
+	l.t.Helper()
+	l.reopen(power)
 	l.wait(func() bool { return l.d.State().Why == "" })
 }
 
@@ -86,6 +93,22 @@ func TestPowerLossWhileTheCacheWasDown(t *testing.T) {
 		l.again(false)
 		if s := l.flush(); s != block.OK {
 			t.Errorf("after it was told of, a flush ends %v", s)
+		}
+	})
+	t.Run("and it dies as soon as it is open", func(t *testing.T) {
+		for luck := range 20 { // what is in flight gets to the flash, or not
+			l := newLab(t, through)
+			l.write(0, 8, 2)
+			l.crash()
+			for range luck {
+				l.r.Uint64()
+			}
+			l.reopen(true)
+			l.crash()
+			l.again(false)
+			if s := l.flush(); s == block.OK {
+				t.Fatal("a flush of what is lost succeeds")
+			}
 		}
 	})
 	t.Run("after a crash without a loss of power", func(t *testing.T) {
