@@ -354,12 +354,16 @@ func (d *cacheDaemon) reserve(opt *tier.Options) error {
 // device opens a LUN or a file.
 func (d *cacheDaemon) device(name, role string) (block.Device, error) {
 	if !strings.HasPrefix(name, "iscsi://") {
-		f, err := lun.OpenFile(d.exec, name, 0)
+		path, err := filepath.Abs(name) // by which the flash knows it
+		if err != nil {
+			return nil, err
+		}
+		f, err := lun.OpenFile(d.exec, path, 0)
 		if err != nil {
 			return nil, err
 		}
 		d.closers = append(d.closers, func() { f.Close() })
-		return f.Device(name, block.SectorSize), nil
+		return f.Device(path, block.SectorSize), nil
 	}
 	a, err := lun.ParseAddress(name)
 	if err != nil {
