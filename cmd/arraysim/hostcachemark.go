@@ -36,7 +36,7 @@ func (d *cacheDaemon) secure(opt *tier.Options) error {
 		}
 		d.log.Info("the LUN is for registered hosts alone; a host that takes over names this one by its key", "key", fmt.Sprintf("%#x", d.f.key))
 	}
-	naa := d.below.Info().NAA
+	naa := d.info().NAA
 	if d.f.witness == "" && d.f.key != 0 {
 		opt.Witness = &keyWitness{exec: d.exec, at: d.remote, naa: naa, takeOver: d.f.takeOver != 0}
 		return nil

@@ -131,7 +131,7 @@ func Open(exec block.Executor, t Transport, name string) (*Device, error) {
 func (d *Device) do(cdb []byte, out []byte, in int) ([]byte, error) {
 	for try := 0; ; try++ {
 		end := make(chan struct{})
-		c := &Command{CDB: cdb, Done: func(c *Command) { // from where what ended before was posted, too
+		c := &Command{CDB: cdb, Timed: true, Done: func(c *Command) { // from where what ended before was posted, too
 			if c.Lost == nil && c.key() == senseAttention {
 				d.exec.Post(func() { d.attention(c) })
 			}
