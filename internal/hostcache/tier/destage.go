@@ -123,7 +123,7 @@ func (d *Disk) destageOne() bool {
 				break
 			}
 			from = hostcache.MakeKey(0, (run.End()-1)/uint64(d.per)+1)
-			if d.startDestage(run, false) {
+			if d.startDestage(run, d.marks.owed) { // what waits may wait for all of it
 				s.cursor = from
 				return true
 			}
@@ -272,7 +272,7 @@ func (d *Disk) unreadable(o *op) {
 	o.status = block.MediumRead
 	d.failFlushers(o)
 	d.endDestage(o)
-	d.settleOwed()
+	d.failOwed()
 	if d.opening && d.unreadAtOpen != nil {
 		d.unreadAtOpen()
 	}
@@ -377,7 +377,7 @@ func (d *Disk) destageFailed(o *op) {
 	}
 	d.failFlushers(o)
 	d.endDestage(o)
-	d.settleOwed()
+	d.failOwed()
 	if d.closed {
 		return
 	}
