@@ -88,7 +88,11 @@ func (p *path) Notify(fn func(block.Event)) {
 }
 
 // Cancel withdraws a request that has not been carried out.
-func (p *path) Cancel(r *block.Request) { p.cancelled = append(p.cancelled, r) }
+func (p *path) Cancel(r *block.Request) {
+	if !slices.Contains(p.cancelled, r) {
+		p.cancelled = append(p.cancelled, r)
+	}
+}
 
 // withdrawn tells whether a request was cancelled.
 func (p *path) withdrawn(r *block.Request) bool {

@@ -38,7 +38,9 @@ func (d *Disk) awaitMarks(o *op) bool {
 	}
 	o.pending++
 	k.waiting = append(k.waiting, o)
-	if !k.owed {
+	if k.owed {
+		d.turn.wake(d) // the op may have stood in the way of a destage
+	} else {
 		d.mark()
 	}
 	return true

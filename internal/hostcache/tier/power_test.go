@@ -126,7 +126,7 @@ func (w *world) eventArrayPower() {
 func (w *world) arrayPowerUnder() {
 	w.troubled = true // what is on its way fails
 	w.owed += w.cutArray()
-	w.mayOwe = true
+	w.mayOwe, w.atCut = true, w.nextID
 	if w.r.IntN(2) == 0 {
 		w.path.hear()
 	}
@@ -136,6 +136,9 @@ func (w *world) arrayPowerUnder() {
 		}
 	}
 	w.settle()
+	if w.d.turn.inflight > 0 {
+		w.v.RunUntil(w.v.Now() + 2*w.a.delay)
+	}
 	w.troubled = false
 	if w.r.IntN(2) == 0 {
 		w.steps(5)

@@ -59,6 +59,7 @@ type world struct {
 	unsynced bool                    // the flash does: flushes may fail
 	blurred  bool
 	mayOwe   bool // the array lost power: one flush may fail
+	atCut    int  // the last write before the array lost power
 	owed     int  // sectors that the array lost after their writes ended: the next flush has to fail
 	flushes  int
 	acked    []acked        // writes and offloads
@@ -127,8 +128,8 @@ func (w *world) wrote(id int, old []was, ok bool) {
 		w.acked = append(w.acked, acked{id, w.flying[id]})
 	}
 	delete(w.flying, id)
-	if !ok {
-		return
+	if !ok || id <= w.atCut {
+		return // it may have ended below before the array lost it
 	}
 	for _, x := range old {
 		if i := slices.Index(w.may[x.sector], x.entry); i >= 0 {
