@@ -270,7 +270,12 @@ class Server:
         """Start the process with its output in the log."""
         with self.log.open("ab") as out:
             self.proc = subprocess.Popen(
-                [str(a) for a in argv], stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=self.dir
+                [str(a) for a in argv],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=self.dir,
+                env={**os.environ, "STATE_DIRECTORY": str(self.dir)},  # what hosts keep from start to start
             )
 
     def log_tail(self, lines: int = 60) -> str:

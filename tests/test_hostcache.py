@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import time
 from pathlib import Path
@@ -107,6 +108,112 @@ def test_a_peer_has_what_a_lost_host_acknowledged(tmp_path: Path) -> None:
                 cache.proc = None
 
 
+LENT = Config(volumes=[Volume("flash", 0, size=8 * MiB)], cache=16 * MiB)
+
+
+def own_key(cache: HostCache) -> str:
+    """Return the reservation key by which a cache can be taken over; it says so when it starts."""
+    (key,) = set(re.findall(r"names this one by its key.* key=(0x[0-9a-f]+)", cache.log_tail(1000)))
+    return key
+
+
+def taker_of(array: Daemon, flash: str, key: str) -> HostCache:
+    taker = HostCache(array, "write_through", "--initiator", "iqn.2026-01.test:taker", "--take-over", key, name="taker")
+    taker.flash = flash
+    return taker
+
+
+def wait_for_peers(cache: HostCache, *names: str) -> None:
+    deadline = time.monotonic() + 60
+    while cache.stats()["state"]["Peers"] != list(names):
+        assert time.monotonic() < deadline, cache.stats()["state"]
+        time.sleep(0.05)
+
+
+def test_a_single_peer_that_was_left_out_is_not_taken_over(tmp_path: Path) -> None:
+    """By default: the key that the host has registered at the LUN says how new a flash must be."""
+    old, new = arrays.noise(MiB, 21), arrays.noise(MiB, 22)
+    with Daemon(SMALL, "below") as array, Daemon(LENT, "lent") as peer:
+        options = ["--peer", f"p={peer.url(0)}", "--peer-timeout", "2s"]
+        with HostCache(array, "write_back+1", *options, name="lost") as cache:
+            wait_for_peers(cache, "p")
+            key = own_key(cache)
+            arrays.write(cache, 0, 0, old, tmp_path)
+            assert peer.proc is not None
+            peer.proc.send_signal(signal.SIGSTOP)
+            try:
+                arrays.write(cache, 0, 0, new, tmp_path)
+                cache.ask("quiesce")
+            finally:
+                peer.proc.send_signal(signal.SIGCONT)
+            cache.kill()
+            taker = taker_of(array, peer.url(0), key)
+            taker.spawn(taker.command())
+            assert taker.proc is not None
+            try:
+                assert taker.proc.wait(30) == 1
+                assert "left out of the cache" in taker.log_tail(1)
+            finally:
+                taker.kill()
+                taker.proc = None
+            arrays.same(arrays.read(array, 0, 0, len(new) // 512, tmp_path), new)
+            # Nobody was fenced, so the host comes back; its peer joins anew, and is good for a take-over then.
+            cache.start()
+            arrays.same(arrays.read(cache, 0, 0, len(new) // 512, tmp_path), new)
+            wait_for_peers(cache, "p")
+            arrays.write(cache, 0, 0, old, tmp_path)
+            cache.kill()
+            cache.proc = None
+            with taker_of(array, peer.url(0), key) as taker:
+                arrays.same(arrays.read(taker, 0, 0, len(old) // 512, tmp_path), old)
+
+
+def test_a_reservation_by_default_ends_with_a_clean_stop(tmp_path: Path) -> None:
+    """What it says of the flash stays: the cache's own flash is refused when it was begun anew elsewhere."""
+    data = arrays.noise(MiB, 25)
+    with Daemon(SMALL, "below") as array, Daemon(LENT, "lent") as peer:
+        with HostCache(array, "write_back+1", "--peer", f"p={peer.url(0)}") as cache:
+            wait_for_peers(cache, "p")
+            arrays.write(cache, 0, 0, data, tmp_path)
+            with pytest.raises(ToolError):
+                arrays.write(array, 0, 0, data, tmp_path)
+            cache.stop()
+            arrays.write(array, 0, 8192, data, tmp_path)
+            cache.start()
+            arrays.same(arrays.read(cache, 0, 0, len(data) // 512, tmp_path), data)
+            arrays.same(arrays.read(cache, 0, 8192, len(data) // 512, tmp_path), data)
+            cache.stop()
+            flash = cache.flash
+            cache.flash = cache.dir / "other"
+            cache.options = (*cache.options, "--format")
+            cache.start()
+            cache.stop()
+            cache.flash, cache.options = flash, cache.options[:-1]
+            cache.spawn(cache.command())
+            assert cache.proc is not None and cache.proc.wait(30) == 1
+            assert "left out of the cache" in cache.log_tail(1)
+            cache.proc = None
+            arrays.write(array, 0, 0, data, tmp_path)  # nor does the start that failed keep anybody out
+
+
+def test_a_fenced_host_with_a_second_peer_acknowledges_nothing(tmp_path: Path) -> None:
+    """It lives, and has enough copies without the peer that was taken over."""
+    data, late = arrays.noise(MiB, 23), arrays.noise(MiB, 24)
+    with Daemon(SMALL, "below") as array, Daemon(LENT, "lent") as p, Daemon(LENT, "lent2") as q:
+        options = ["--peer", f"p={p.url(0)}", "--peer", f"q={q.url(0)}", "--peer-timeout", "2s"]
+        with HostCache(array, "write_back+2", *options, name="lost") as cache:
+            wait_for_peers(cache, "p", "q")
+            cache.ask("set", "write_back+1")
+            key = own_key(cache)
+            arrays.write(cache, 0, 0, data, tmp_path)
+            with taker_of(array, p.url(0), key) as taker:
+                with pytest.raises(ToolError):
+                    arrays.write(cache, 0, 0, late, tmp_path)
+                cache.kill()
+                cache.proc = None
+                arrays.same(arrays.read(taker, 0, 0, len(data) // 512, tmp_path), data)
+
+
 def test_a_peer_that_was_stopped_costs_its_time_and_no_more(tmp_path: Path) -> None:
     """A stopped process refuses nothing and answers nothing: the cache goes on without it."""
     lent = Config(volumes=[Volume("flash", 0, size=8 * MiB)], cache=16 * MiB)
@@ -123,7 +230,13 @@ def test_a_peer_that_was_stopped_costs_its_time_and_no_more(tmp_path: Path) -> N
                 took = time.monotonic() - began
                 assert took < 30, f"the write took {took:.0f} s; open-iscsi would have given up"
                 s = cache.stats()
-                assert s["effective_policy"] == "write_through" and s["requested_policy"] == "write_back+1"
+                assert s["requested_policy"] == "write_back+1" and s["state"]["LostPeers"] == ["p"]
+                # What was dirty before is destaged first; until then the policy in effect is write_back.
+                while s["effective_policy"] != "write_through":
+                    assert s["state"]["DirtySectors"] > 0 or s["state"]["Why"], s["state"]
+                    assert time.monotonic() < began + 30, s["state"]
+                    time.sleep(0.1)
+                    s = cache.stats()
                 arrays.same(arrays.read(cache, 0, 4096, len(data) // 512, tmp_path), data)
                 arrays.same(arrays.read(array, 0, 4096, len(data) // 512, tmp_path), data)
             finally:

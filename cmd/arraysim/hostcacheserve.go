@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -101,7 +100,7 @@ what it had acknowledged is destaged.`,
 	fl.StringArrayVar(&f.peers, "peer", nil, "a peer's flash: NAME=iscsi://..., or NAME@DOMAIN=iscsi://... in another fault domain; again for each")
 	fl.StringVar(&f.flashSync, "flash-sync", "always", `"always" waits for the flash's own cache before an acknowledgement, "flush" only on a flush or FUA`)
 	fl.DurationVar(&f.watch, "watch", time.Second, "how often an arraysim is asked what other hosts have changed on the LUN (0: never)")
-	fl.StringVar(&f.witness, "witness", "", "file of this host that says which flash is the newest (default: the socket's name, with the LUN's and .witness)")
+	fl.StringVar(&f.witness, "witness", "", "file that says which flash is the newest (default: the reservation key at the LUN if there is one, else a file of this host, by LUN)")
 	fl.BoolVar(&f.format, "format", false, "give up what is on the flash")
 	fl.StringVar(&f.listen, "listen", "127.0.0.1:3261", "address of the iSCSI portal (port 0: any that is free)")
 	fl.BoolVar(&f.tcmu, "tcmu", false, "serve the kernel and not the portal, in the place of tcmu-runner (root; targetcli makes the disk, /backstores/user:hostcache)")
@@ -109,7 +108,7 @@ what it had acknowledged is destaged.`,
 	fl.StringVar(&f.initiator, "initiator", "", "initiator name towards backend and peers (default: iqn.2026-01.io.arraysim:hostcache. and what tells this machine from others)")
 	fl.DurationVar(&f.peerTimeout, "peer-timeout", 10*time.Second, "how long a write waits for a peer that does not answer; then the cache goes on without it")
 	fl.StringVar(&f.socket, "socket", defaultSocket, "where 'arraysim hostcache policy' finds this daemon")
-	fl.Uint64Var(&f.key, "key", 0, "reservation key of this host: reserves the LUN for registrants, so that the host can be fenced (0: no reservation)")
+	fl.Uint64Var(&f.key, "key", 0, "reservation key of this host, 1 to 0xffffff: reserves the LUN for registrants, so that the host can be fenced (0: none, and with --peer one made of the initiator name)")
 	fl.Uint64Var(&f.takeOver, "take-over", 0, "reservation key of a lost host whose dirty data --flash has")
 	fl.BoolVar(&f.debug, "debug", false, "log more")
 	for _, name := range []string{"backend", "flash"} {
@@ -127,13 +126,15 @@ type cacheDaemon struct {
 	log   *slog.Logger
 	hurry <-chan struct{}
 
-	exec    *block.Live
-	below   block.Device
-	remote  *lun.Device   // below, if it is one
-	lent    []*lun.Device // flash of peers, or of a host whose peer we are
-	disk    *tier.Disk
-	histo   histoObserver
-	closers []func()
+	exec   *block.Live
+	below  block.Device
+	remote *lun.Device   // below, if it is one
+	lent   []*lun.Device // flash of peers, or of a host whose peer we are
+	// releases: a clean stop ends the reservation.
+	releases bool
+	disk     *tier.Disk
+	histo    histoObserver
+	closers  []func()
 }
 
 func (d *cacheDaemon) run(ctx context.Context) (err error) {
@@ -235,6 +236,7 @@ func (d *cacheDaemon) stop() {
 	d.exec.Unlock()
 	select {
 	case <-done:
+		d.release()
 	case <-d.hurry:
 		d.log.Warn("dirty data stays on the flash; the next start with it goes on")
 	}
@@ -271,20 +273,11 @@ func (d *cacheDaemon) open() error {
 		PowerSafe: d.f.flashSync == "always", Format: d.f.format, Policy: policy, Destager: tier.NewDestager(d.f.slots),
 		Observer: &d.histo, WatchNanos: max(int64(d.f.watch), 0),
 		Throttle: tier.Throttle{Area: uint64(d.f.area), Threshold: d.f.threshold}}
-	if d.f.witness == "" {
-		socket, err := filepath.Abs(d.f.socket)
-		if err != nil {
-			return err
-		}
-		naa := d.below.Info().NAA // one file for each LUN
-		d.f.witness = socket + "." + hex.EncodeToString(naa[:]) + ".witness"
-	}
 	var id [8]byte
 	if _, err := rand.Read(id[:]); err != nil {
 		return err
 	}
 	opt.ID, opt.Boot = binary.LittleEndian.Uint64(id[:])|1, store.Boot()
-	opt.Witness = &fileWitness{exec: d.exec, path: d.f.witness}
 	if opt.Flash, err = d.medium(d.f.flash, uint64(d.f.flashSize)); err != nil {
 		return fmt.Errorf("flash %w", err)
 	}
@@ -300,10 +293,8 @@ func (d *cacheDaemon) open() error {
 		}
 		opt.Peers = append(opt.Peers, tier.Peer{Name: name, Domain: domain, Medium: m})
 	}
-	if d.f.key != 0 || d.f.takeOver != 0 {
-		if err := d.reserve(&opt); err != nil {
-			return err
-		}
+	if err := d.secure(&opt); err != nil {
+		return err
 	}
 	type opened struct {
 		disk *tier.Disk
@@ -315,6 +306,9 @@ func (d *cacheDaemon) open() error {
 	d.exec.Unlock()
 	o := <-ch
 	d.disk = o.disk
+	if o.err != nil {
+		d.withdraw()
+	}
 	return o.err
 }
 
@@ -326,14 +320,14 @@ func (d *cacheDaemon) reserve(opt *tier.Options) error {
 	all := append([]*lun.Device{d.remote}, d.lent...)
 	if d.f.takeOver == 0 {
 		for _, r := range all {
+			if !r.HasReservations() {
+				return fmt.Errorf("%s has no persistent reservations, so this host could not be fenced; give a LUN that has, or do without by a --witness file and no --key", r.Info().Name)
+			}
 			if err := r.Reserve(d.f.key); err != nil {
 				return fmt.Errorf("%s cannot be reserved: %w; if a peer took over, start without this flash's dirty data (--format) when the peer is done", r.Info().Name, err)
 			}
 		}
 		return nil
-	}
-	if d.f.key == 0 {
-		return errors.New("--take-over needs --key, this host's own reservation key")
 	}
 	opt.TakeOver = true
 	opt.Fence = func(done func(error)) {
@@ -369,17 +363,21 @@ func (d *cacheDaemon) device(name, role string) (block.Device, error) {
 			return nil, err
 		}
 	}
-	times := lun.Times{}
-	if role == flashRole {
-		times.Command = d.f.peerTimeout
-		times.Ping, times.Pong = d.f.peerTimeout/5, d.f.peerTimeout/5
-	}
-	s, err := lun.Dial(a, d.f.initiator, role+" "+flash, times)
+	s, err := lun.Dial(a, d.f.initiator, role+" "+flash, sessionTimes(role, d.f.peerTimeout))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a.Portal, err)
 	}
 	d.closers = append(d.closers, s.Close)
 	return lun.Open(d.exec, s, a.Target+"/"+strconv.FormatUint(a.LUN>>48&0x3fff, 10))
+}
+
+// sessionTimes are those of a session for a role. A peer must not keep a flush longer than a write;
+// an array may take as long as it needs to empty its cache, for there is nobody to go on with.
+func sessionTimes(role string, peerTimeout time.Duration) lun.Times {
+	if role != flashRole {
+		return lun.Times{}
+	}
+	return lun.Times{Command: peerTimeout, Sync: peerTimeout, Ping: peerTimeout / 5, Pong: peerTimeout / 5}
 }
 
 func (d *cacheDaemon) medium(name string, size uint64) (block.Medium, error) {

@@ -8,40 +8,74 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/hostcache/tier"
 )
 
 // fileWitness keeps a tier.Mark in a file of this host: it tells a flash device that was left out, or that a
-// format gave up, from the one that was not. Other hosts do not see it; they have their reservations.
+// format gave up, from the one that was not. On a file system that other hosts see, it tells them, too. There is a
+// lock file beside it.
 type fileWitness struct {
 	exec block.Executor
 	path string
+	// fenced fails when another host keeps this one from writing, which then must not store anything; nil: nobody does.
+	fenced func() error
 }
 
 // Load implements tier.Witness. Without the file there is no mark.
 func (w *fileWitness) Load(done func(tier.Mark, error)) {
 	go func() {
-		var m tier.Mark
-		b, err := os.ReadFile(w.path)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			err = nil
-		case err == nil:
-			if err = json.Unmarshal(b, &m); err != nil {
-				err = fmt.Errorf("%s is damaged (%w); remove it when you know that --flash is the newest", w.path, err)
-			}
-		}
+		m, err := w.load()
 		w.exec.Post(func() { done(m, err) })
 	}()
 }
 
-// Store implements tier.Witness: the file is replaced as a whole, and survives a loss of power.
+func (w *fileWitness) load() (m tier.Mark, err error) {
+	b, err := os.ReadFile(w.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = nil
+	case err == nil:
+		if err = json.Unmarshal(b, &m); err != nil {
+			err = fmt.Errorf("%s is damaged (%w); remove it when you know that --flash is the newest", w.path, err)
+		}
+	}
+	return m, err
+}
+
+// Store implements tier.Witness: the file is replaced as a whole, and survives a loss of power. It does not go back: whoever
+// has stored more goes on with the cache. Whether this host was fenced is asked last, since it may be
+// fenced meanwhile, and then what it has stored allows it nothing.
 func (w *fileWitness) Store(m tier.Mark, done func(error)) {
 	go func() {
-		err := w.store(m)
+		err := w.replace(m)
+		if err == nil && w.fenced != nil {
+			err = w.fenced()
+		}
 		w.exec.Post(func() { done(err) })
 	}()
+}
+
+// replace stores a mark unless there is a newer one.
+func (w *fileWitness) replace(m tier.Mark) error {
+	lock, err := os.OpenFile(filepath.Join(filepath.Dir(w.path), "."+filepath.Base(w.path)+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("%s: %w", lock.Name(), err)
+	}
+	was, err := w.load()
+	switch {
+	case err != nil:
+		return err
+	case was.NAA == m.NAA && was != m && was.Generation >= m.Generation:
+		return fmt.Errorf("%s has generation %d, and this cache %d: another host goes on with it", w.path, was.Generation, m.Generation)
+	}
+	return w.store(m)
 }
 
 func (w *fileWitness) store(m tier.Mark) error {

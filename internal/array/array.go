@@ -2,13 +2,14 @@ package array
 
 import (
 	"github.com/arraysim/arraysim/internal/array/admission"
-	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/backend"
+	"github.com/arraysim/arraysim/internal/array/checkpoint"
+	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/media"
 	"github.com/arraysim/arraysim/internal/array/metadata"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
-	"github.com/arraysim/arraysim/internal/array/ticket"
+	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/metrics"
@@ -23,10 +24,10 @@ type Array struct {
 	meta    *metadata.Ledger
 	payload bool
 
-	pools   []*Pool   // by id
-	vols    []*Volume // by id; nil where an id was never used in this store
-	objects objects
+	objects *directory.Directory
 	media   *media.Maker // of mdisks
+	set     *pool.Set
+	engine  *engine
 
 	arena   *extent.Arena
 	cache   *wcache.Cache
@@ -35,74 +36,55 @@ type Array struct {
 	flusher *nvlog.Flusher
 	rows    *nvlog.Rows
 	back    *backend.Backend
-	leaving []*Volume // deleted ones that may have nothing dirty any more
-	started int64
 
-	// Work that the end of a step does once for all that the step caused.
-	completed    []*block.Request
-	completeSent bool
-	step         stepper
-	wakes        wakes
-	yielded      ticket.Queue // ops that let others go first
-
-	garbageQueued bool
-
-	cycleTimer bool // a sync and a flush are due in any case
-	watching   bool // see failing.go
-	copies     copyEngine
-	through    map[uint32]*op // by page: the write that waits for it
-	settling   ticket.Queue   // writes whose pages are not all settled
-	settledOps []*op
-	drained    []func()
-	ckpt       checkpointer
-	stopped    bool
-	blobs      []blobChange // those of SetBlob that wait for theirs
-	recovery   Recovery
+	cycles   cycles
+	watching bool // see failing.go
+	lifetime
+	ckpt     *checkpoint.Checkpointer
+	recovery Recovery
 	// afterStep is for tests: it is called at the end of every step.
 	afterStep func()
-	broken    string // why the array refuses writes
 
-	freeOp      *op
-	freeUnit    *destageUnit
-	freeReading *reading
-	edits       []nvlog.Edit
-	one         [1]block.Range
-	scratch     commitScratch
-
-	garbageFn, completeFn, resumeFn, lookFn, cycleFn func()
+	lookFn func()
 }
 
-// Pool is a set of mdisks, the space on them, and a partition of the write cache.
-type Pool struct {
-	space    *alloc.Space
-	a        *Array
-	id       uint16
-	name     string
-	copyData bool // copies move data through the cache even inside the pool
-	mdisks   []*mdisk
-	part     *admission.Pool // of the write cache, and who waits for it
+// Pools returns the pools in the order of their making.
+func (a *Array) Pools() []*Pool { return a.set.Pools() }
 
-	wait         [block.NumOrigins]metrics.Histogram
-	waitingBytes [block.NumOrigins]int64
-	throttled    [len(primNames)]int64 // ns that offloads waited for their budget
-	copying      [len(primNames)]int64 // bytes of pieces of data copies under way
-	volumes      int                   // of it, those that are being made, too
-	ending       bool                  // it is being deleted, and that is not durable yet
-	spaceWait    ticket.Queue          // promised writes whose grains transfers still keep
+// Pool returns the pool with this name, nil if there is none.
+func (a *Array) Pool(name string) *Pool { return a.set.Pool(name) }
+
+// Volumes returns the volumes in the order of their making.
+func (a *Array) Volumes() (list []*Volume) {
+	for _, v := range a.set.Volumes() {
+		list = append(list, volumeOf(v))
+	}
+	return list
 }
 
-// Name returns the pool's name.
-func (p *Pool) Name() string { return p.name }
+// Volume returns the volume with this name, nil if there is none.
+func (a *Array) Volume(name string) *Volume {
+	if v := a.set.Volume(name); v != nil {
+		return volumeOf(v)
+	}
+	return nil
+}
 
-func (a *Array) poolByID(id uint16) *Pool { return a.pools[id] }
+// Emit emits the counters of the lower layer. It costs a few hundred nanoseconds a
+// volume.
+func (a *Array) Emit(e metrics.Emitter) {
+	e.Value(metrics.CacheSize, float64(a.cache.Room().Limit())*pageBytes)
+	e.Value(metrics.UptimeSeconds, float64(a.exec.Now()-a.started)/1e9)
+	a.set.Emit(e)
+}
 
-// finish queues a request's completion.
-func (a *Array) finish(r *block.Request, s block.Status) {
-	r.Status = s
-	a.completed = append(a.completed, r)
-	if !a.completeSent {
-		a.completeSent = true
-		a.exec.Post(a.completeFn)
+// MapBytes returns the memory that the maps, details and space tables take.
+func (a *Array) MapBytes() uint64 { return a.set.MapBytes() }
+
+// setCaps applies the cap policy to the pools that exist.
+func (a *Array) setCaps() {
+	if a.cache.SetCaps(a.opt.CapPercent) {
+		a.engine.gaveAll()
 	}
 }
 

@@ -212,7 +212,7 @@ func randomProgram(t *testing.T, copyData bool, cache int64, seed uint64) {
 			g := span(i, 4000)
 			flags, st := block.Flags(0), block.Zero
 			if rnd.IntN(2) == 0 {
-				flags, st = block.Deallocate, v.deallocState(false)
+				flags, st = block.Deallocate, v.DeallocState(false)
 			}
 			for s := range g.Count {
 				m.stamp[g.Start+s], m.state[g.Start+s] = 0, st
@@ -222,7 +222,7 @@ func randomProgram(t *testing.T, copyData bool, cache int64, seed uint64) {
 			gs := []block.Range{span(i, 500), span(i, 300)}
 			for _, g := range gs {
 				for s := range g.Count {
-					m.stamp[g.Start+s], m.state[g.Start+s] = 0, v.deallocState(false)
+					m.stamp[g.Start+s], m.state[g.Start+s] = 0, v.DeallocState(false)
 				}
 			}
 			mustOK(t, r.do(v, &block.Request{Op: block.OpUnmap, Ranges: gs}))
@@ -244,7 +244,7 @@ func randomProgram(t *testing.T, copyData bool, cache int64, seed uint64) {
 			h.Ref.Release()
 			copy(m.stamp[to:], st)
 			for s := range ss {
-				m.state[to+uint64(s)] = v.copyState(ss[s])
+				m.state[to+uint64(s)] = v.CopyState(ss[s])
 			}
 		case k < 76:
 			g := span(i, 16)

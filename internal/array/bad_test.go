@@ -44,7 +44,7 @@ func TestDamagedDirtySectorIsNeverServed(t *testing.T) {
 // physOf returns the physical sector of a sector that is data.
 func (v *Volume) physOf(t *testing.T, sector uint64) uint64 {
 	var phys uint64
-	v.m.Walk(rng(sector, 1), func(x extent.Run) bool {
+	v.Map.Walk(rng(sector, 1), func(x extent.Run) bool {
 		if x.State != block.Data {
 			t.Fatalf("sector %d is %v", sector, x.State)
 		}

@@ -49,13 +49,13 @@ func TestFullPartitionAdmitsOneOutOneIn(t *testing.T) {
 	a := r.pool("a", slow(1<<20), 0)
 	r.pool("b", slow(1<<20), 0)
 	v, w := r.volume("v", "a", 64<<20, true), r.volume("w", "b", 64<<20, true)
-	limit := uint64(a.part.Limit()) * 4096
+	limit := uint64(a.Part.Limit()) * 4096
 	q := write(0, 16<<20/512)
 	ended := r.start(v, q)
 	if ended() {
 		t.Fatal("16 MiB went into a partition that is smaller")
 	}
-	if got := uint64(a.part.Room.Used()) * 4096; got > limit || got < limit-256<<10 {
+	if got := uint64(a.Part.Room.Used()) * 4096; got > limit || got < limit-256<<10 {
 		t.Errorf("the full partition holds %d of %d", got, limit)
 	}
 	small := r.start(v, write(60<<11, 8))
@@ -69,7 +69,7 @@ func TestFullPartitionAdmitsOneOutOneIn(t *testing.T) {
 	from := r.clock.Now()
 	for !ended() {
 		r.clock.RunUntil(r.clock.Now() + 1e8)
-		if got := uint64(a.part.Room.Used()) * 4096; got > limit {
+		if got := uint64(a.Part.Room.Used()) * 4096; got > limit {
 			t.Fatalf("the partition holds %d of %d", got, limit)
 		}
 	}
@@ -78,7 +78,7 @@ func TestFullPartitionAdmitsOneOutOneIn(t *testing.T) {
 	if took := float64(r.clock.Now()-from) / 1e9; took < want*0.9 || took > want*1.2 {
 		t.Errorf("16 MiB took %.1f s, at 1 MiB/s it should be %.1f", took, want)
 	}
-	if h := a.wait[block.OriginHost]; h.Count == 0 {
+	if _, n, _ := a.Waits(block.OriginHost); n == 0 {
 		t.Error("the wait was not counted")
 	}
 	r.check()
@@ -116,8 +116,8 @@ func TestOutOfSpaceIsRefusedAtAdmission(t *testing.T) {
 			t.Fatalf("the thick volume's window %d: %v", s/128, got)
 		}
 	}
-	if p.space.Reserved() != 0 || p.space.Allocated() != p.space.Grains() {
-		t.Errorf("%d grains are reserved and %d of %d allocated", p.space.Reserved(), p.space.Allocated(), p.space.Grains())
+	if p.Alloc.Reserved() != 0 || p.Alloc.Allocated() != p.Alloc.Grains() {
+		t.Errorf("%d grains are reserved and %d of %d allocated", p.Alloc.Reserved(), p.Alloc.Allocated(), p.Alloc.Grains())
 	}
 	// Space that is given back can be used at once.
 	mustOK(t, r.do(thin, &block.Request{Op: block.OpUnmap, Ranges: []block.Range{rng(0, 1<<21)}}))
@@ -161,14 +161,14 @@ func TestDataCopyIsUndercover(t *testing.T) {
 	q := &block.Request{Op: block.OpPlace, Range: rng(0, 16<<11), Ref: h.Ref, Origin: block.OriginXCopy}
 	ended := r.start(w, q)
 	r.clock.RunUntil(r.clock.Now() + 3e9)
-	if share := float64(w.cached.Dirty()) / float64(p.part.Limit()*4096); share < 0.9 {
+	if share := float64(w.Cached.Dirty()) / float64(p.Part.Limit()*4096); share < 0.9 {
 		t.Errorf("the copy's target holds %.0f %% of the partition", share*100)
 	}
-	if n := p.copying[primXCopy]; n != int64(r.a.opt.Policy.CopyPieces)*pieceSectors*512 {
+	if n := p.InFlight(block.OriginXCopy); n != int64(r.a.opt.Policy.CopyPieces)*pieceSectors*512 {
 		t.Errorf("%d bytes are under way, all pieces should be", n)
 	}
 	r.clock.Run()
-	if n := p.copying[primXCopy]; n != 0 {
+	if n := p.InFlight(block.OriginXCopy); n != 0 {
 		t.Errorf("%d bytes are under way when nothing is", n)
 	}
 	if !ended() || q.Status != block.OK {
@@ -230,8 +230,8 @@ func TestResizeAndDelete(t *testing.T) {
 	r.a.DeleteVolume(v, func(e error) { err = e })
 	r.clock.Run()
 	p := r.a.Pool("p")
-	if err != nil || p.space.Allocated() != 0 || r.a.Volume("v") != nil {
-		t.Errorf("after the volume is deleted (%v) %d grains are allocated", err, p.space.Allocated())
+	if err != nil || p.Alloc.Allocated() != 0 || r.a.Volume("v") != nil {
+		t.Errorf("after the volume is deleted (%v) %d grains are allocated", err, p.Alloc.Allocated())
 	}
 	r.crash()
 	r.check()

@@ -188,7 +188,7 @@ func TestLargeCheckpoints(t *testing.T) {
 
 // stateAt returns the state of a sector.
 func stateAt(v *Volume, at uint64) (s block.State) {
-	v.m.Walk(rng(at, 1), func(x extent.Run) bool { s = x.State; return true })
+	v.Map.Walk(rng(at, 1), func(x extent.Run) bool { s = x.State; return true })
 	return s
 }
 
@@ -213,9 +213,9 @@ func TestCheckpointSparesRevivedKeys(t *testing.T) {
 	data := bytes.Repeat([]byte{7}, 4096)
 	u := submit(&block.Request{Op: block.OpUnmap, Ranges: []block.Range{rng(0, 4<<30/512)}})
 	q := submit(&block.Request{Op: block.OpWrite, Range: rng(0, 8), Data: [][]byte{data}})
-	n := r.a.ckpt.count
+	n := r.a.ckpt.Count()
 	r.a.checkpoint(true)
-	for r.a.ckpt.count == n && r.clock.Step() {
+	for r.a.ckpt.Count() == n && r.clock.Step() {
 	}
 	mustOK(t, u.Status)
 	mustOK(t, q.Status)

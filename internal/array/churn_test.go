@@ -51,7 +51,7 @@ func TestVolumesComeAndGo(t *testing.T) {
 		if i == 9998 {
 			r.clock.Run()
 			left := 0
-			for _, v := range r.a.vols {
+			for _, v := range r.a.set.Vols {
 				if v != nil {
 					left++
 				}

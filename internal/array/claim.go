@@ -8,9 +8,9 @@ import "github.com/arraysim/arraysim/internal/array/admission"
 // the first that waits for room in its partition.
 func (o *op) ask(n uint64, head bool) admission.Verdict {
 	c := &o.claim
-	c.Writer, c.Pool, c.Owner, c.Origin, c.Host = o, o.v.pool.part, &o.v.turns, o.origin, o.host
+	c.Writer, c.Pool, c.Owner, c.Origin, c.Host = o, o.v.Pool().Part, &o.v.turns, o.origin, o.host
 	c.Pages, c.Sectors = o.piecePagesOf(n), n
-	return o.a.gate.Admit(c, head)
+	return o.e.gate.Admit(c, head)
 }
 
 // Claim returns what the op asks the cache for.

@@ -14,14 +14,14 @@ import (
 // when there cannot be as many as needed any more.
 func (v *Volume) dirtyHits(start, n uint64, needed int) int {
 	hits := 0
-	c := v.a.cache
-	v.m.Walk(block.Range{Start: start, Count: n}, func(r extent.Run) bool {
-		if r.State != block.Data || !v.private(r.Phys) {
+	c := v.Set.Cache
+	v.Map.Walk(block.Range{Start: start, Count: n}, func(r extent.Run) bool {
+		if r.State != block.Data || !v.Private(r.Phys) {
 			return true
 		}
 		last := r.End() == start+n
 		for at := r.Phys &^ (pageSectors - 1); at < r.Phys+r.Count; at += pageSectors {
-			if c.DirtyAt(keyOf(v.pool.id, at)) != wcache.NoPage {
+			if c.DirtyAt(keyOf(v.Pool().ID(), at)) != wcache.NoPage {
 				hits++
 			} else if last && hits+int((r.Phys+r.Count-1-at)/pageSectors) < needed {
 				break
@@ -31,9 +31,6 @@ func (v *Volume) dirtyHits(start, n uint64, needed int) int {
 	})
 	return hits
 }
-
-// private tells whether a write may replace the grain of a physical sector in place.
-func (v *Volume) private(phys uint64) bool { return v.pool.space.Refs(phys>>windowShift) == 1 }
 
 // commitScratch is what a commit works with, reused.
 type commitScratch struct {
@@ -54,41 +51,41 @@ type commitWindow struct {
 // commit makes n sectors from o.cur on durable against the death of the process:
 // it places them, fills pages, writes the log record, and only then changes map and index.
 // Preconditions: admit.
-func (a *Array) commit(o *op, n uint64) block.Status {
-	v, sc := o.v, &a.scratch
-	v.cached.Meter()
-	v.pool.part.Meter()
+func (e *engine) commit(o *op, n uint64) block.Status {
+	v, sc := o.v, &e.scratch
+	v.Cached.Meter()
+	v.Pool().Part.Meter()
 	edits, s := o.placeWindows(n)
 	if s != block.OK {
 		return s
 	}
-	room, ok := a.log.Claim(edits)
+	room, ok := e.log.Claim(edits)
 	if !ok {
 		v.unplace(sc.nw)
 		return block.Resources
 	}
 	o.fillPages(room.Next(), edits > 0)
-	a.edits = a.edits[:0]
+	e.edits = e.edits[:0]
 	for i := range sc.nw {
 		if w := &sc.windows[i]; w.edit {
-			a.edits = append(a.edits, nvlog.Edit{Volume: v.id, State: block.Data,
+			e.edits = append(e.edits, nvlog.Edit{Volume: v.ID(), State: block.Data,
 				Range: block.Range{Start: w.index<<windowShift + w.first, Count: w.n}, Phys: w.phys + w.first})
 		}
 	}
-	if _, ok := room.Append(a.edits, sc.np); !ok {
-		a.breakDown("internal error: a write has lost its room in the log")
+	if _, ok := room.Append(e.edits, sc.np); !ok {
+		e.breakDown("internal error: a write has lost its room in the log")
 		return block.Hardware
 	}
 	for i := range sc.nw {
 		if w := &sc.windows[i]; w.edit {
-			v.m.SetData(block.Range{Start: w.index<<windowShift + w.first, Count: w.n}, w.phys+w.first)
+			v.Map.SetData(block.Range{Start: w.index<<windowShift + w.first, Count: w.n}, w.phys+w.first)
 		}
 	}
 	o.installPages()
+	e.changed(v, block.Range{Start: o.cur, Count: n})
 	if edits > 0 {
-		v.account()
+		v.Account()
 	}
-	v.gen++
 	o.claim.Committed()
 	return block.OK
 }
@@ -96,7 +93,7 @@ func (a *Array) commit(o *op, n uint64) block.Status {
 // placeWindows finds where each window of a commit goes, and returns how many of them the map does
 // not have yet. On an error nothing is allocated.
 func (o *op) placeWindows(n uint64) (edits int, s block.Status) {
-	v, sc := o.v, &o.a.scratch
+	v, sc := o.v, &o.e.scratch
 	sc.nw = 0
 	for at := o.cur; at < o.cur+n; {
 		w := &sc.windows[sc.nw]
@@ -118,8 +115,8 @@ func (o *op) placeWindows(n uint64) (edits int, s block.Status) {
 // fillPages fills pages of NVRAM for the windows of a commit, with the number of its record. edited: the
 // record changes the map, too, which may drop pages.
 func (o *op) fillPages(seq uint64, edited bool) {
-	a, v := o.a, o.v
-	c, sc := a.cache, &a.scratch
+	e, v := o.e, o.v
+	c, sc := e.cache, &e.scratch
 	sc.np = 0
 	for i := range sc.nw {
 		w := &sc.windows[i]
@@ -127,7 +124,7 @@ func (o *op) fillPages(seq uint64, edited bool) {
 			in := int(s % pageSectors)
 			k := min(pageSectors-in, int(w.first+w.n-s))
 			pg := &sc.pages[sc.np]
-			pg.Key = keyOf(v.pool.id, w.phys+s)
+			pg.Key = keyOf(v.Pool().ID(), w.phys+s)
 			pg.Page = c.TakeFree()
 			old := wcache.NoPage
 			if pg.Known = !edited; !w.fresh {
@@ -137,12 +134,12 @@ func (o *op) fillPages(seq uint64, edited bool) {
 				}
 			}
 			pg.Written = uint8((1<<k - 1) << in)
-			if a.payload {
+			if e.payload {
 				o.src.copyTo(c.NV.Write(pg.Page, in, k))
 			}
 			pg.Mask, pg.Origins = c.Compose(pg.Page, old, in, k, o.origin)
-			if a.payload {
-				c.NV.Describe(pg.Page).Seal(seq, pg.Key, v.id, pg.Mask, pg.Origins)
+			if e.payload {
+				c.NV.Describe(pg.Page).Seal(seq, pg.Key, v.ID(), pg.Mask, pg.Origins)
 			}
 			s += uint64(k)
 			sc.np++
@@ -152,8 +149,8 @@ func (o *op) fillPages(seq uint64, edited bool) {
 
 // installPages puts the pages of a commit into the cache.
 func (o *op) installPages() {
-	a, c, sc := o.a, o.a.cache, &o.a.scratch
-	w := wcache.Write{Owner: o.v.cached, Origin: o.origin, Host: o.host, Way: o.claim.Way}
+	e, c, sc := o.e, o.e.cache, &o.e.scratch
+	w := wcache.Write{Owner: o.v.Cached, Origin: o.origin, Host: o.host, Way: o.claim.Way}
 	c.TouchTaken(sc.np)
 	for i := range sc.np {
 		pg := &sc.pages[i]
@@ -161,11 +158,11 @@ func (o *op) installPages() {
 			pg.Old = c.Lookup(pg.Key)
 		}
 		if o.claim.Through() {
-			a.through[pg.Page] = o
+			e.settling.pages[pg.Page] = o
 			o.unsettled++
 		}
-		if a.back.Bad.Len() > 0 {
-			a.back.Bad.Forget(pg.Key, pg.Written)
+		if e.back.Bad.Len() > 0 {
+			e.back.Bad.Forget(pg.Key, pg.Written)
 		}
 		c.Install(&w, pg)
 	}
@@ -173,9 +170,9 @@ func (o *op) installPages() {
 
 // unplace gives back what the first n windows of a commit that cannot be finished have allocated.
 func (v *Volume) unplace(n int) {
-	for i := range v.a.scratch.windows[:n] {
-		if w := &v.a.scratch.windows[i]; w.fresh {
-			v.pool.space.Free(w.phys >> windowShift)
+	for i := range v.e.scratch.windows[:n] {
+		if w := &v.e.scratch.windows[i]; w.fresh {
+			v.Pool().Alloc.Free(w.phys >> windowShift)
 		}
 	}
 }
@@ -184,18 +181,18 @@ func (v *Volume) unplace(n int) {
 // has for itself, or into a new one where it has none or shares it.
 func (v *Volume) target(w *commitWindow) block.Status {
 	w.fresh, w.edit = false, true
-	if phys, mapped, ok := v.m.InPlace(w.index, w.first, w.n); ok {
+	if phys, mapped, ok := v.Map.InPlace(w.index, w.first, w.n); ok {
 		w.phys, w.edit = phys, !mapped
-		return v.pool.writable(phys)
+		return v.Pool().Writable(phys)
 	}
-	g, ok := v.m.Allocate(w.index)
-	entitled := !ok && v.m.Entitled(w.index)
-	if entitled && v.a.arena.GiveUp(v.pool.space) {
-		v.a.gaveRoom() // grains that were shared may be overwritten in place now
+	g, ok := v.Map.Allocate(w.index)
+	entitled := !ok && v.Map.Entitled(w.index)
+	if entitled && v.e.arena.GiveUp(v.Pool().Alloc) {
+		v.e.gaveRoom() // grains that were shared may be overwritten in place now
 		return v.target(w)
 	}
-	v.a.scratch.wait = entitled && v.pool.space.Leaving() > 0
-	if !ok && v.pool.space.AnyDown() {
+	v.e.scratch.wait = entitled && v.Pool().Alloc.Leaving() > 0
+	if !ok && v.Pool().Alloc.AnyDown() {
 		return block.Offline
 	}
 	if !ok {

@@ -26,7 +26,7 @@ func (o *op) lock() {
 	if o.compareFn == nil {
 		o.compareFn = o.compare
 	}
-	o.a.readInto(o, o.buf, o.compareFn)
+	o.e.readInto(o, o.buf, o.compareFn)
 }
 
 // compare compares or combines what was read and writes the result under the lock.
@@ -40,7 +40,7 @@ func (o *op) compare(s block.Status) {
 		o.end(s)
 		return
 	}
-	if o.a.payload {
+	if o.e.payload {
 		switch r.Op {
 		case block.OpCompareWrite:
 			at := 0
@@ -64,9 +64,9 @@ func (o *op) compare(s block.Status) {
 			o.src = cursor{vec: [][]byte{o.buf}}
 		}
 	}
-	a := o.a // o may be gone when write returns
+	e := o.e // o may be gone when write returns
 	o.write(false)
-	a.endStep()
+	e.endStep()
 }
 
 // mismatch returns the index of the first difference, -1 if there is none.

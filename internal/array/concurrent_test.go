@@ -143,11 +143,11 @@ func (s *swarm) restart() {
 		s.t.Fatal(err)
 	}
 	s.a = a
-	a.ckpt.step = 1
+	a.ckpt.StepNodes = 1
 	// Conservation holds at every event, not only now and then.
 	a.afterStep = func() {
 		var r Report
-		a.checkConservation(&r)
+		a.checker().Conservation(&r)
 		if len(r.Problems) > 0 {
 			s.t.Fatal(r.Problems[0])
 		}

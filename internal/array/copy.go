@@ -8,6 +8,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -16,22 +17,22 @@ import (
 // copy behind the last one: runs of data are read and admitted like any write, what is
 // not data is a map edit.
 func (o *op) copy() {
-	a := o.a
+	e := o.e
 	if o.ref.Lost() && o.status == block.OK {
 		o.status = block.NoSpace
 	}
-	if o.status == block.OK && o.v.checkRange(o.req) != block.OK { // the volume has become smaller
+	if o.status == block.OK && o.v.CheckRange(o.req) != block.OK { // the volume has become smaller
 		o.status = block.OutOfRange
 	}
 	blocked := ticket.Nothing
-	for n := 0; o.started < o.stop && o.status == block.OK && len(o.pieces) < a.opt.Policy.CopyPieces && blocked == ticket.Nothing; n++ {
-		if !a.copies.room(a.opt.Policy.CopyBytes) {
+	for n := 0; o.started < o.stop && o.status == block.OK && len(o.pieces) < e.copies.limits.Pieces && blocked == ticket.Nothing; n++ {
+		if !e.copies.room() {
 			o.lack(ticket.CopyEngine)
-			a.copies.moves.PushRanked(&o.Ticket)
+			e.copies.moves.PushRanked(&o.Ticket)
 			return
 		}
 		if n == stepPieces {
-			a.yield(o)
+			e.yield(o)
 			return
 		}
 		var x extent.Run
@@ -55,24 +56,24 @@ func (o *op) copy() {
 		return
 	}
 	if o.status == block.OK {
-		o.v.countOffload(primOf(o.origin), pathCopy, o.ref.pool, o.stop*block.SectorSize)
+		o.v.CountOffload(pool.PrimOf(o.origin), pool.PathCopy, o.ref.pool, o.stop*block.SectorSize)
 	}
 	o.end(o.status)
 }
 
 // copyState copies a run without data, or returns what it has to wait for.
 func (o *op) copyState(x extent.Run) ticket.Resource {
-	a, v := o.a, o.v
+	e, v := o.e, o.v
 	to := block.Range{Start: o.req.Range.Start + o.started, Count: x.Count}
 	if v.conflict(o, to) {
 		return ticket.Lock
 	}
-	room, ok := a.log.Claim(1)
+	room, ok := e.log.Claim(1)
 	if !ok {
 		return ticket.Log
 	}
-	a.edits = append(a.edits[:0], nvlog.Edit{Volume: v.id, State: v.copyState(x.State), Range: to})
-	if !a.applyEdits(v, &room) {
+	e.edits = append(e.edits[:0], nvlog.Edit{Volume: v.ID(), State: v.CopyState(x.State), Range: to})
+	if !e.applyEdits(v, &room) {
 		o.status = block.Hardware
 	}
 	o.started += x.Count
@@ -81,23 +82,23 @@ func (o *op) copyState(x extent.Run) ticket.Resource {
 
 // copyPiece reads the first piece of a run and writes it.
 func (o *op) copyPiece(x extent.Run) {
-	a, v := o.a, o.v
+	e, v := o.e, o.v
 	at := o.req.Range.Start + o.started
 	n := min(x.Count, pieceSectors-at%pieceSectors)
 	o.started += n
-	c := a.newOp(kindPiece, v, nil)
+	c := e.newOp(kindPiece, v, nil)
 	o.pieces = append(o.pieces, c)
 	c.parent, c.origin, c.host, c.Rank, c.cur, c.stop, c.from = o, o.origin, o.host, o.Rank, at, at+n, x.Phys
-	if a.payload {
-		c.buf = a.copies.getBuf(int(n) * block.SectorSize)
+	if e.payload {
+		c.buf = e.copies.getBuf(int(n) * block.SectorSize)
 	}
 	c.src = cursor{vec: [][]byte{c.buf}}
 	c.bytes = int64(n) * block.SectorSize
-	v.pool.copying[primOf(o.origin)] += c.bytes
-	a.copies.out += c.bytes
-	if !a.copies.readRoom(a.opt.Policy.CopyReads) {
+	v.Pool().Copying(o.origin, c.bytes)
+	e.copies.out += c.bytes
+	if !e.copies.readRoom() {
 		c.lack(ticket.CopyRead)
-		a.copies.reads.PushRanked(&c.Ticket)
+		e.copies.reads.PushRanked(&c.Ticket)
 		return
 	}
 	c.readSource()
@@ -105,14 +106,14 @@ func (o *op) copyPiece(x extent.Run) {
 
 // readSource reads what a piece copies and goes on with its write.
 func (o *op) readSource() {
-	a := o.a
+	e := o.e
 	if o.parent.ref.Lost() {
 		o.end(block.NoSpace)
 		return
 	}
-	rd := a.newReading(o.v)
+	rd := e.newReading(o.v)
 	o.v.ops++
-	a.copies.reading++
+	e.copies.reading++
 	rd.reason, rd.origin, rd.op = block.ReasonCopyRead, o.origin, o
 	if o.movedFn == nil {
 		o.movedFn = o.moved
@@ -126,10 +127,10 @@ func (o *op) readSource() {
 
 // moved goes on with a piece that has read its source.
 func (o *op) moved(s block.Status) {
-	a := o.a
-	a.copies.reading--
-	if !a.copies.reads.Empty() {
-		a.gave(ticket.CopyRead)
+	e := o.e
+	e.copies.reading--
+	if !e.copies.reads.Empty() {
+		e.gave(ticket.CopyRead)
 	}
 	o.to(running)
 	if s == block.OK {
@@ -137,7 +138,7 @@ func (o *op) moved(s block.Status) {
 	} else {
 		o.end(s)
 	}
-	a.endStep()
+	e.endStep()
 }
 
 // stopCopy ends a data copy early. Pieces that wait for room, for a budget or for the

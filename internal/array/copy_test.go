@@ -141,7 +141,7 @@ func TestPlaceOfHeldGrainsSparesReserved(t *testing.T) {
 	s := r.do(thin, &block.Request{Op: block.OpPlace, Range: rng(0, 10*windowSectors), Ref: h, Origin: block.OriginODX})
 	h.Release()
 	if s == block.OK {
-		t.Errorf("the copy got the space of the thick volume: available %d", p.space.Available())
+		t.Errorf("the copy got the space of the thick volume: available %d", p.Alloc.Available())
 	}
 	r.check()
 	mustOK(t, r.do(thick, write(0, 8)))

@@ -5,9 +5,17 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
+// CopyLimits bound the pieces of copies that move data.
+type CopyLimits struct {
+	Pieces int   // of one copy, under way
+	Bytes  int64 // of all copies together, under way; 0: any
+	Reads  int   // sources of all copies that are read; 0: any
+}
+
 // copyEngine bounds the pieces of all moves together, and has their buffers. Who asks for more waits by the
 // priority of its command.
 type copyEngine struct {
+	limits  CopyLimits
 	moves   ticket.Queue // for another piece
 	reads   ticket.Queue // pieces, for the read of their source
 	out     int64        // bytes of pieces under way
@@ -15,26 +23,27 @@ type copyEngine struct {
 	bufs    [][]byte
 }
 
-// room reports whether the engine takes another piece; most are the bytes that it may have under way, 0: any.
-func (e *copyEngine) room(most int64) bool {
+// room reports whether the engine takes another piece.
+func (e *copyEngine) room() bool {
+	most := e.limits.Bytes
 	return most == 0 || e.out == 0 || e.out+pieceSectors*block.SectorSize <= most
 }
 
-// readRoom reports whether it may read another source; most are those that it may read, 0: any.
-func (e *copyEngine) readRoom(most int) bool { return most == 0 || e.reading < most }
+// readRoom reports whether it may read another source.
+func (e *copyEngine) readRoom() bool { return e.limits.Reads == 0 || e.reading < e.limits.Reads }
 
 // wakeReads and wakeMoves let those go on that the engine has room for now, and report whether there
 // were any.
-func (e *copyEngine) wakeReads(most int) (woke bool) {
-	for !e.reads.Empty() && e.readRoom(most) {
+func (e *copyEngine) wakeReads() (woke bool) {
+	for !e.reads.Empty() && e.readRoom() {
 		woke = true
 		e.reads.Head().Wake()
 	}
 	return woke
 }
 
-func (e *copyEngine) wakeMoves(most int64) (woke bool) {
-	for !e.moves.Empty() && e.room(most) {
+func (e *copyEngine) wakeMoves() (woke bool) {
+	for !e.moves.Empty() && e.room() {
 		woke = true
 		e.moves.Head().Wake()
 	}

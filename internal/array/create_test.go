@@ -66,7 +66,7 @@ func TestPoolsThatCannotBeMade(t *testing.T) {
 	// Each extent lies on an mdisk of its own.
 	p, seen := a.Pool("p"), map[int]bool{}
 	for e := range uint64(4096) {
-		md, off, _ := p.space.Locate(e * extentSectors)
+		md, off, _ := p.Alloc.Locate(e * extentSectors)
 		if seen[md] || off != 0 {
 			t.Fatalf("extent %d is on mdisk %d, as another is", e, md)
 		}

@@ -53,11 +53,11 @@ func TestDamagedImagesNeverPanic(t *testing.T) {
 		for _, v := range a.Volumes() {
 			ended := 0
 			buf := make([]byte, 1<<20)
-			for s := uint64(0); s+2048 <= v.spec.Sectors && s < 1<<16; s += 2048 {
+			for s := uint64(0); s+2048 <= v.Spec.Sectors && s < 1<<16; s += 2048 {
 				v.Submit([]*block.Request{{Op: block.OpRead, Range: rng(s, 2048), Data: [][]byte{buf}, Done: func(*block.Request) { ended++ }}})
 				v.Submit([]*block.Request{{Op: block.OpWrite, Range: rng(s, 8), Data: [][]byte{buf[:4096]}, Done: func(*block.Request) { ended++ }}})
 			}
-			want := 2 * int(min(v.spec.Sectors, 1<<16)/2048)
+			want := 2 * int(min(v.Spec.Sectors, 1<<16)/2048)
 			clock.RunUntil(clock.Now() + 60e9)
 			if ended != want {
 				t.Fatalf("%d of %d commands ended", ended, want)

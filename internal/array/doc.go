@@ -29,7 +29,11 @@
 // wall clock and no dependence on map iteration order here.
 package array
 
-import "github.com/arraysim/arraysim/internal/array/layout"
+import (
+	"github.com/arraysim/arraysim/internal/array/directory"
+	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/pool"
+)
 
 // The sizes by the names that this package has for them.
 const (
@@ -47,5 +51,39 @@ const (
 )
 
 type pageKey = layout.PageKey
+
+// What the directory keeps, by the names that users of this package have for it.
+type (
+	// PoolSpec describes a pool.
+	PoolSpec = directory.PoolSpec
+	// MdiskSpec describes a back-end disk.
+	MdiskSpec = directory.MdiskSpec
+	// VolumeSpec describes a volume.
+	VolumeSpec = directory.VolumeSpec
+)
+
+// What pools are, by the same.
+type (
+	// Pool is a set of mdisks, the space on them, and a partition of the write cache.
+	Pool = pool.Pool
+	// PoolStats is a pool's state at an instant.
+	PoolStats = pool.PoolStats
+	// MdiskStats describes a back-end disk.
+	MdiskStats = pool.MdiskStats
+	// VolumeStats is a volume's state at an instant.
+	VolumeStats = pool.VolumeStats
+	// Flow is the bytes of one origin that went through the cache for a volume.
+	Flow = pool.Flow
+)
+
+// MaxVolumeBytes is the size of the largest volume.
+const MaxVolumeBytes = directory.MaxVolumeBytes
+
+// Errors of object calls. Each is wrapped with the name that it is about.
+var (
+	ErrExists   = directory.ErrExists
+	ErrNotFound = directory.ErrNotFound
+	ErrInUse    = directory.ErrInUse
+)
 
 func keyOf(pool uint16, phys uint64) pageKey { return layout.KeyOf(pool, phys) }

@@ -80,7 +80,7 @@ func TestBatchesInDoubt(t *testing.T) {
 						mustOK(t, r.do(v, stamped(rng(i*2000, 3), i)))
 					}
 					s.fail = func(batch []block.KV) (bool, bool) {
-						if isObjects := string(batch[0].Key) == keyObjects; isObjects != objects {
+						if isObjects := string(batch[0].Key) == "o"; isObjects != objects {
 							return false, true
 						}
 						s.fail = nil
@@ -95,7 +95,7 @@ func TestBatchesInDoubt(t *testing.T) {
 						for s.fail != nil && r.clock.Step() {
 						}
 						r.clock.RunUntil(r.clock.Now() + 1e9)
-						if r.a.broken == "" {
+						if r.a.engine.broken == "" {
 							t.Fatal("the checkpoint did not fail")
 						}
 					}
@@ -147,7 +147,7 @@ func TestNoCheckpointsWhenBroken(t *testing.T) {
 		}
 	})
 	s.fail = func([]block.KV) (bool, bool) { failed++; return true, false }
-	for i := uint64(0); r.a.broken == "" && i < 2000; i++ {
+	for i := uint64(0); r.a.engine.broken == "" && i < 2000; i++ {
 		r.do(v, stamped(rng(i*200, 3), i))
 	}
 	r.clock.RunUntil(r.clock.Now() + 60e9)

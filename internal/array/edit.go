@@ -2,6 +2,7 @@ package array
 
 import (
 	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -9,44 +10,23 @@ import (
 // commit them, so that each is atomic, but for a copy by reference of very many runs: see place.
 // Their cost depends on entries and never on bytes.
 
-// deallocState is the state that a deallocation leaves: a thick volume keeps its
-// space, so the most that it can do is to anchor.
-func (v *Volume) deallocState(anchor bool) block.State {
-	if anchor || !v.spec.Thin {
-		return block.Anchored
-	}
-	return block.Unmapped
-}
-
-// copyState is what a copy makes of a state: a thick volume has nothing unmapped, and on a thin one only
-// its hosts anchor anything.
-func (v *Volume) copyState(s block.State) block.State {
-	switch {
-	case s == block.Unmapped && !v.spec.Thin:
-		return block.Anchored
-	case s == block.Anchored && v.spec.Thin:
-		return block.Unmapped
-	}
-	return s
-}
-
 // edit carries out a WRITE SAME of zeros or an UNMAP, or lets it wait.
 func (o *op) edit() {
-	a, v, r := o.a, o.v, o.req
+	e, v, r := o.e, o.v, o.req
 	ranges := r.Ranges
 	state := block.Zero
-	prim := primWriteSame
+	prim := pool.PrimWriteSame
 	if r.Op == block.OpUnmap {
-		prim = primUnmap
-		state = v.deallocState(r.Flags&block.Anchor != 0)
+		prim = pool.PrimUnmap
+		state = v.DeallocState(r.Flags&block.Anchor != 0)
 	} else {
-		a.one[0] = r.Range
-		ranges = a.one[:]
+		e.one[0] = r.Range
+		ranges = e.one[:]
 		if r.Flags&block.Deallocate != 0 {
-			state = v.deallocState(r.Flags&block.Anchor != 0)
+			state = v.DeallocState(r.Flags&block.Anchor != 0)
 		}
 	}
-	if s := v.checkRange(r); s != block.OK { // it waited, and the volume has become smaller
+	if s := v.CheckRange(r); s != block.OK { // it waited, and the volume has become smaller
 		o.end(s)
 		return
 	}
@@ -57,33 +37,33 @@ func (o *op) edit() {
 		}
 	}
 	n := countRanges(ranges)
-	if !a.log.EverFits(n) {
+	if !e.log.EverFits(n) {
 		o.end(block.Unsupported)
 		return
 	}
-	if state == block.Anchored && v.spec.Thin && !v.pool.has(v.m.AnchorCost(ranges)) {
+	if state == block.Anchored && v.Spec.Thin && !v.Pool().Has(v.Map.AnchorCost(ranges)) {
 		o.end(block.NoSpace)
 		return
 	}
-	room, ok := a.log.Claim(n)
+	room, ok := e.log.Claim(n)
 	if !ok {
 		o.waitForLog(n)
 		return
 	}
-	a.edits = a.edits[:0]
+	e.edits = e.edits[:0]
 	bytes := uint64(0)
 	for _, x := range ranges {
 		if x.Count == 0 {
 			continue
 		}
 		bytes += x.Bytes()
-		a.edits = append(a.edits, nvlog.Edit{Volume: v.id, State: state, Range: x})
+		e.edits = append(e.edits, nvlog.Edit{Volume: v.ID(), State: state, Range: x})
 	}
-	if !a.applyEdits(v, &room) {
+	if !e.applyEdits(v, &room) {
 		o.end(block.Hardware)
 		return
 	}
-	v.countOffload(prim, pathMetadata, v.pool, bytes)
+	v.CountOffload(prim, pool.PathMetadata, v.Pool(), bytes)
 	o.end(block.OK)
 }
 
@@ -97,33 +77,24 @@ func countRanges(ranges []block.Range) (n int) {
 	return n
 }
 
-// applyEdits commits a.edits, all of v, in the records of a claim and carries them out. It returns false,
+// applyEdits commits e.edits, all of v, in the records of a claim and carries them out. It returns false,
 // having done nothing, when the claim is not theirs.
-func (a *Array) applyEdits(v *Volume, room *nvlog.Claim) bool {
-	if len(a.edits) == 0 {
+func (e *engine) applyEdits(v *Volume, room *nvlog.Claim) bool {
+	if len(e.edits) == 0 {
 		return true
 	}
-	for rest, ok := a.edits, true; len(rest) > 0; {
+	for rest, ok := e.edits, true; len(rest) > 0; {
 		if rest, ok = room.Append(rest, 0); !ok {
-			a.breakDown("internal error: a command has lost its room in the log")
+			e.breakDown("internal error: a command has lost its room in the log")
 			return false
 		}
 	}
-	for i := range a.edits {
-		v.apply(&a.edits[i])
+	for i := range e.edits {
+		v.Apply(&e.edits[i])
+		e.changed(v, e.edits[i].Range)
 	}
-	a.edits = a.edits[:0]
-	v.account()
-	v.gen++
-	a.gaveRoom()
+	e.edits = e.edits[:0]
+	v.Account()
+	e.gaveRoom()
 	return true
-}
-
-// apply changes the map as an edit says; replay uses it, too.
-func (v *Volume) apply(e *nvlog.Edit) {
-	if e.State != block.Data {
-		v.m.SetState(e.Start, v.endOfMap(e.End(), e.State), e.State)
-		return
-	}
-	v.m.SetData(e.Range, e.Phys)
 }

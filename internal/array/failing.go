@@ -15,21 +15,6 @@ const (
 	patience  = backend.Patience
 )
 
-func (p *Pool) tellHealth() {
-	for _, v := range p.a.Volumes() {
-		if v.pool == p {
-			v.tell(block.EventHealth)
-		}
-	}
-}
-
-// tellHealth tells all volumes that what all of them need got worse or better.
-func (a *Array) tellHealth() {
-	for _, v := range a.Volumes() {
-		v.tell(block.EventHealth)
-	}
-}
-
 // look asks each owner of something that many wait for whether it fails, and ends who has waited for
 // it too long.
 func (a *Array) look() {
@@ -37,32 +22,32 @@ func (a *Array) look() {
 	now := a.exec.Now()
 	trouble := a.lookCheckpoint(now)
 	trouble = a.lookFlush(now) || trouble
-	if a.gate.Waiters.N > 0 || a.back.WaitedFor() > 0 || !a.settling.Empty() {
+	if a.gate.Waiters.N > 0 || a.back.WaitedFor() > 0 || !a.engine.settling.waiting.Empty() {
 		a.watch()
 	}
 	failing, absent := a.back.Look(now)
 	if absent {
-		a.endShared(now - patience)
+		a.engine.endShared(now - patience)
 	}
 	if trouble || failing { // else to look changes nothing, not even the order of events
-		a.endStep()
+		a.engine.endStep()
 	}
 }
 
 // lookCheckpoint ends who waits for a checkpoint to make room in the log. It reports whether there is
 // something wrong with checkpoints.
 func (a *Array) lookCheckpoint(now int64) bool {
-	trouble := a.ckpt.since != 0
-	if a.broken != "" { // nothing brings the log or the partitions room any more
+	trouble := a.ckpt.Since() != 0
+	if a.engine.broken != "" { // nothing brings the log or the partitions room any more
 		trouble = true
 		for _, p := range a.Pools() {
-			p.endWaiting(block.Hardware, now)
+			a.engine.endWaiting(p, block.Hardware, now)
 		}
-		a.endLogWaiters(block.Hardware)
+		a.engine.endLogWaiters(block.Hardware)
 	}
-	if since := a.ckpt.since; since != 0 {
+	if since := a.ckpt.Since(); since != 0 {
 		if now-since >= patience {
-			a.checkpointIsLate()
+			a.ckpt.Late()
 			a.endAll(block.NoSpace, now)
 		}
 		a.watch()
@@ -87,25 +72,25 @@ func (a *Array) lookFlush(now int64) bool {
 // endAll ends all who have waited too long.
 func (a *Array) endAll(s block.Status, now int64) {
 	for _, p := range a.Pools() {
-		p.endWaiters(s, now-patience)
+		a.engine.endWaiters(p, s, now-patience)
 	}
-	a.endLogWaiters(s)
+	a.engine.endLogWaiters(s)
 }
 
 // Health describes what fails now, a line each; none: all works.
 func (a *Array) Health() (lines []string) {
 	now := a.exec.Now()
 	for _, p := range a.Pools() {
-		for _, d := range p.mdisks {
+		for _, d := range p.Mdisks {
 			if silent := d.Silent(now); silent > 0 {
-				lines = append(lines, fmt.Sprintf("mdisk %s of pool %s: nothing was read or written for %d s; it is waited for", d.Name(), p.name, silent/1_000_000_000))
+				lines = append(lines, fmt.Sprintf("mdisk %s of pool %s: nothing was read or written for %d s; it is waited for", d.Name(), p.Name(), silent/1_000_000_000))
 			}
 			if since, err := d.Failing(); since != 0 {
-				lines = append(lines, fmt.Sprintf("mdisk %s of pool %s: writing fails for %d s: %v; make room or mend the disk, it is tried again", d.Name(), p.name, (now-since)/1_000_000_000, err))
+				lines = append(lines, fmt.Sprintf("mdisk %s of pool %s: writing fails for %d s: %v; make room or mend the disk, it is tried again", d.Name(), p.Name(), (now-since)/1_000_000_000, err))
 			}
 		}
 	}
-	if a.ckpt.since != 0 && now-a.ckpt.since >= patience {
+	if a.ckpt.Since() != 0 && now-a.ckpt.Since() >= patience {
 		lines = append(lines, "the checkpoint cannot be written; make room in the file system of the data folder")
 	}
 	if since := a.flusher.FailingSince(); since != 0 {

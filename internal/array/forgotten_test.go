@@ -14,24 +14,24 @@ import (
 // forgotten looks at everybody who waits, which the array itself never does, and says who could go
 // on: nobody may when a step has ended. It changes nothing.
 func (a *Array) forgotten() (what string) {
-	if a.wakes.given != 0 {
-		return fmt.Sprintf("resources %b were given to nobody", a.wakes.given)
+	if a.engine.wakes.given != 0 {
+		return fmt.Sprintf("resources %b were given to nobody", a.engine.wakes.given)
 	}
-	if o := headOf(&a.wakes.log); o != nil && a.log.Fits(o.logEdits) {
+	if o := headOf(&a.engine.wakes.log); o != nil && a.log.Fits(o.logEdits) {
 		return fmt.Sprintf("the log has room for %d edits", o.logEdits)
 	}
-	if !a.wakes.log.Empty() && !a.log.Starved() && !a.ckpt.running {
+	if !a.engine.wakes.log.Empty() && !a.log.Starved() && !a.ckpt.Running() {
 		return "nobody asks for room in the log"
 	}
-	if c := &a.copies; !c.moves.Empty() && c.room(a.opt.Policy.CopyBytes) || !c.reads.Empty() && c.readRoom(a.opt.Policy.CopyReads) {
+	if c := &a.engine.copies; !c.moves.Empty() && c.room() || !c.reads.Empty() && c.readRoom() {
 		return "the copy engine has room"
 	}
 	var pools []*admission.Pool
 	for _, p := range a.Pools() {
-		if !p.spaceWait.Empty() && p.space.Leaving() == 0 {
+		if !p.SpaceWait.Empty() && p.Alloc.Leaving() == 0 {
 			return "no transfer keeps space"
 		}
-		pools = append(pools, p.part)
+		pools = append(pools, p.Part)
 	}
 	return a.gate.Forgotten(pools)
 }
@@ -44,7 +44,7 @@ func TestNobodyIsForgotten(t *testing.T) {
 	for n := range 6 {
 		rnd := rand.New(rand.NewPCG(seed, uint64(n)))
 		r := newRig(t, Options{CacheBytes: 1 << 20, LogBytes: 64 << 10, Policy: randomPolicy(rnd)}, false)
-		r.a.ckpt.step = 1
+		r.a.ckpt.StepNodes = 1
 		pol := r.a.Policy()
 		pol.Budget = Budget{Percent: n % 2 * 25, HostPercent: n % 3 * 10, Pressure: true} // without pressure an offload may wait for ever
 		mustDo(t, r.a.SetPolicy(pol))

@@ -11,27 +11,31 @@ package array
 import (
 	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 )
 
 // wakes is what was given back since those who wait for it were woken last.
 type wakes struct {
 	given  ticket.Set
-	spaces []*Pool // those that have grains again, which transfers kept
+	spaces []*pool.Pool // those that have grains again, which transfers kept
 	log    ticket.Queue
+
+	yielded  ticket.Queue // ops that let others go first
+	resumeFn func()       // the event that lets them go on
 }
 
 // gave says that there is more of what everybody shares, or that somebody else is next in line for it.
-func (a *Array) gave(r ticket.Resource) { a.wakes.given.Add(r) }
+func (e *engine) gave(r ticket.Resource) { e.wakes.given.Add(r) }
 
 // gaveRoom says that a write may find room in the cache that it did not find before: there are more pages, or it
 // may take over more of those that are dirty.
-func (a *Array) gaveRoom() { a.gate.Freed() }
+func (e *engine) gaveRoom() { e.gate.Freed() }
 
 // gaveSpace says that a grain was freed that only transfers kept.
-func (p *Pool) gaveSpace() {
-	w := &p.a.wakes
-	if !p.spaceWait.Empty() && !slices.Contains(w.spaces, p) {
+func (e *engine) gaveSpace(p *pool.Pool) {
+	w := &e.wakes
+	if !p.SpaceWait.Empty() && !slices.Contains(w.spaces, p) {
 		w.given.Add(ticket.Space)
 		w.spaces = append(w.spaces, p)
 	}
@@ -42,28 +46,19 @@ func (p *Pool) gaveSpace() {
 func (o *op) gavePlace() {
 	switch r := o.For(); r {
 	case ticket.Budget:
-		o.v.pool.part.Relieved()
+		o.v.Pool().Part.Relieved()
 	case ticket.Room:
-		o.a.gaveRoom()
+		o.e.gaveRoom()
 	case ticket.Log, ticket.CopyRead, ticket.CopyEngine:
-		o.a.gave(r)
+		o.e.gave(r)
 	}
 }
 
 // gaveAll says that other rules hold, under which anybody may go on.
-func (a *Array) gaveAll() {
-	a.wakes.given |= ticket.SetOf(ticket.Log, ticket.CopyRead, ticket.CopyEngine)
-	a.gate.Changed()
-	for _, p := range a.pools {
-		if p != nil {
-			p.part.Relieved()
-		}
-	}
-}
-
-// setCaps applies the cap policy to the pools that exist.
-func (a *Array) setCaps() {
-	if a.cache.SetCaps(a.opt.CapPercent) {
-		a.gaveAll()
+func (e *engine) gaveAll() {
+	e.wakes.given |= ticket.SetOf(ticket.Log, ticket.CopyRead, ticket.CopyEngine)
+	e.gate.Changed()
+	for _, p := range e.set.Pools() {
+		p.Part.Relieved()
 	}
 }

@@ -1,21 +1,29 @@
+// How an array comes to rest, and stops.
+
 package array
 
 import "errors"
+
+// lifetime is since when an array runs, and who waits for it to come to rest.
+type lifetime struct {
+	started int64
+	drained []func() // who waits for nothing to be dirty any more
+}
 
 // Drain destages everything that is dirty and calls done when nothing is.
 func (a *Array) Drain(done func()) {
 	a.drained = append(a.drained, done)
 	a.cache.Drain(true)
-	a.endStep()
+	a.engine.endStep()
 	a.checkDrained()
 }
 
 // Dirty returns the bytes that are not on the back end yet.
 func (a *Array) Dirty() int64 {
 	n := int64(0)
-	for _, v := range a.vols {
+	for _, v := range a.set.Vols {
 		if v != nil {
-			n += v.cached.Dirty()
+			n += v.Cached.Dirty()
 		}
 	}
 	return n
@@ -38,10 +46,11 @@ func (a *Array) checkDrained() {
 // NVRAM, where the next start finds it; call Drain first to have none. Requests
 // under way must have ended.
 func (a *Array) Stop(done func(error)) {
-	a.stopped = true
+	a.engine.stopped = true
+	a.ckpt.Stop()
 	for a.arena.Collect(1 << 20) {
 	}
-	if a.ckpt.running || a.back.Syncing() || a.flusher.Running() {
+	if a.ckpt.Running() || a.back.Syncing() || a.flusher.Running() {
 		a.exec.At(a.exec.Now()+1_000_000, func() { a.Stop(done) })
 		return
 	}
@@ -51,12 +60,11 @@ func (a *Array) Stop(done func(error)) {
 			a.afterBatches(func() { done(errors.Join(err, last)) })
 		})
 	}
-	if a.broken != "" { // the next start has all that it needs in the log
-		last(errors.New(a.broken))
+	if a.engine.broken != "" { // the next start has all that it needs in the log
+		last(errors.New(a.engine.broken))
 		return
 	}
-	a.beginCheckpoint()
-	a.lastCheckpoint(last)
+	a.ckpt.Last(last)
 }
 
 // afterBatches calls fn when the meta store has no batch under way: its end writes to NVRAM.
@@ -66,27 +74,4 @@ func (a *Array) afterBatches(fn func()) {
 		return
 	}
 	fn()
-}
-
-// lastCheckpoint commits the batches of the checkpoint that has begun, without a pause and without trying again.
-func (a *Array) lastCheckpoint(done func(error)) {
-	for !a.fillBatch(1 << 20) {
-	}
-	a.flusher.After(func(err error) {
-		if err != nil {
-			done(err)
-			return
-		}
-		a.meta.Commit(a.checkpointBatch, func(err error) {
-			if err != nil {
-				done(err)
-				return
-			}
-			if a.batchDone(); a.ckpt.running {
-				a.lastCheckpoint(done)
-				return
-			}
-			done(nil)
-		})
-	})
 }

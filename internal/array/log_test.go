@@ -30,6 +30,7 @@ func TestCommandsOfSeveralRecordsKeepTheLogWhole(t *testing.T) {
 					q.Done = func(*block.Request) {}
 					v.Submit([]*block.Request{q})
 				}
+				live := r.a
 				for range 8 {
 					v.Submit([]*block.Request{comb(most)})
 					clock, store := r.clock, r.store
@@ -37,7 +38,7 @@ func TestCommandsOfSeveralRecordsKeepTheLogWhole(t *testing.T) {
 					r.check()
 					r.clock, r.store = clock, store // the array that was not killed goes on
 				}
-				r.a = v.a
+				r.a = live
 				ended := 0
 				for range 4 {
 					q := comb(most)

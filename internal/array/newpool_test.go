@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/media"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/store"
@@ -71,7 +72,7 @@ func TestFailedPoolLeavesNothing(t *testing.T) {
 	if err := os.RemoveAll(obstacle); err != nil {
 		t.Fatal(err)
 	}
-	if err := create("p", maxMdisks-1); err == nil || !strings.Contains(err.Error(), "4096") {
+	if err := create("p", directory.MaxMdisks-1); err == nil || !strings.Contains(err.Error(), "4096") {
 		t.Fatalf("beyond the limit: %v", err)
 	}
 	if n := files(); n != had {
@@ -193,7 +194,7 @@ func (s *lateStore) MakeMedium(name string, size uint64, done func(error)) {
 // Two pools that are made at once do not both take the last number.
 func TestLastPoolNumber(t *testing.T) {
 	r := newRig(t, Options{}, false)
-	r.a.objects.NextPool = maxPools - 1
+	r.a.objects.NextPool = directory.MaxPools - 1
 	r.a.media = media.NewMaker(&lateStore{r.store, r.clock})
 	made, refused := 0, 0
 	for _, n := range []string{"a", "b"} {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/store/storetest"
 	"github.com/arraysim/arraysim/internal/testkit"
@@ -38,8 +39,8 @@ func (r *powerRig) ends(call func(done func(error))) error {
 
 // offloads returns what was counted of the offloads to a volume.
 func (v *Volume) offloads() (cells [2]uint64) {
-	v.a.rows.Each(rowOffload, func(r *nvlog.Row) {
-		if r.Head().ID() == v.id {
+	v.Set.Rows.Each(pool.RowOffload, func(r *nvlog.Row) {
+		if r.Head().ID() == v.ID() {
 			cells[0] += r.Cells[0]
 			cells[1] += r.Cells[1]
 		}
@@ -65,7 +66,7 @@ func TestFailedDeletions(t *testing.T) {
 		if r.put(at, 100, 300, 5) != block.OK || r.wait(at, &block.Request{Op: block.OpWriteSame, Range: rng(500, 300)}) != block.OK || r.wait(at, &block.Request{Op: block.OpFlush}) != block.OK {
 			t.Fatal("nothing has failed yet")
 		}
-		counted, freed := x.offloads(), c.part.Limit()
+		counted, freed := x.offloads(), c.Part.Limit()
 		files := func() (n int) {
 			for _, name := range []string{"c.m0.img", "c.m0.sum", "c.m1.img", "c.m1.sum"} {
 				if _, err := r.disk.Stat("/data/mdisk/" + name); err == nil {
@@ -92,7 +93,7 @@ func TestFailedDeletions(t *testing.T) {
 		}
 		if gone[1] != nil {
 			failed[1]++
-			if r.a.Pool("c") != c || c.part.Limit() != freed || c.mdisks[0].Detached() || files() != 4 {
+			if r.a.Pool("c") != c || c.Part.Limit() != freed || c.Mdisks[0].Detached() || files() != 4 {
 				t.Errorf("-seed %d: after %v: the pool is %v, %d of its files are there", s, gone[1], r.a.Pool("c"), files())
 			}
 		}

@@ -3,6 +3,7 @@ package array
 import (
 	"testing"
 
+	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -19,7 +20,7 @@ func TestImportIsDataThatWasThere(t *testing.T) {
 	mustOK(t, r.do(v, &block.Request{Op: block.OpRead, Range: rng(0, 1024), Data: [][]byte{make([]byte, 1024*512)}}))
 	var reads uint64
 	for o := range block.NumOrigins {
-		_, n := p.mdisks[0].Moved(false, o, block.ReasonStage)
+		_, n := p.Mdisks[0].Moved(false, o, block.ReasonStage)
 		reads += n
 	}
 	if reads != (1024-windowSectors)*512 {
@@ -44,7 +45,7 @@ func TestFlowsAddUp(t *testing.T) {
 	v := r.volume("v", "p", 1<<28, true)
 	drive(r, v, 60<<20, 1e9, block.OriginXCopy)
 	r.clock.RunUntil(r.clock.Now() + 1e9)
-	var f [block.NumOrigins]Flow
+	var f [block.NumOrigins]pool.Flow
 	v.Flow(&f)
 	x := f[block.OriginXCopy]
 	if x.Fast == 0 || x.Dirty == 0 || x.Destaged == 0 || x.Fast != uint64(x.Dirty)+x.Destaged+x.Overwritten+x.Discarded {

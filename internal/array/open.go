@@ -6,11 +6,12 @@ import (
 	"fmt"
 
 	"github.com/arraysim/arraysim/internal/array/admission"
-	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/checkpoint"
+	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/media"
 	"github.com/arraysim/arraysim/internal/array/metadata"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
-	"github.com/arraysim/arraysim/internal/array/ticket"
+	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -61,7 +62,7 @@ func (o *Options) fill() {
 		o.CounterRows = nvlog.DefaultRows
 	}
 	if o.CheckpointBytes == 0 {
-		o.CheckpointBytes = checkpointBytes
+		o.CheckpointBytes = checkpoint.BatchBytes
 	}
 	o.Policy.fill()
 }
@@ -90,18 +91,23 @@ func Open(opt Options) (*Array, error) {
 	}
 	return metadata.FromBest(meta, func() (*Array, error) {
 		a := newArray(opt)
-		a.rows = nvlog.OpenRows(nv, ownerOf)
-		a.openBackend()
-		a.log = nvlog.NewLog(nv)
-		a.flusher = nvlog.NewFlusher(nv, a.log, a.exec, retryTime,
-			nvlog.Hooks{Begun: func() { a.cache.FlushBegun() }, Ended: a.flushEnded, Heard: a.endStep})
-		a.cache = wcache.New(wcache.Config{NV: nv, Log: a.log, Flusher: a.flusher, Rows: a.rows, Exec: a.exec, Limit: limit,
+		set, e := a.set, a.engine
+		set.OpenRows(nv)
+		set.OpenBackend(pool.ReadHooks{Read: e.readDone, Abandoned: e.readAbandoned, Unwanted: isUnwanted,
+			Overdue: func(p *Pool, s block.Status) { e.endWaiters(p, s, a.exec.Now()-patience) }, Watch: a.watch})
+		log := nvlog.NewLog(nv)
+		flusher := nvlog.NewFlusher(nv, log, a.exec, retryTime,
+			nvlog.Hooks{Begun: func() { set.Cache.FlushBegun() }, Ended: a.flushEnded, Heard: e.endStep})
+		set.Cache = wcache.New(wcache.Config{NV: nv, Log: log, Flusher: flusher, Rows: set.Rows, Exec: a.exec, Limit: limit,
 			Policy: opt.Policy.cache(), DestageStart: opt.DestageStart,
-			Hooks: wcache.Hooks{Stepped: a.endStep, Left: func(id uint32) { a.vols[id].left() }, Settled: a.settled,
-				Freed: a.gaveRoom, Relieved: func(pool uint16) { a.pools[pool].part.Relieved() }}})
-		a.gate = admission.New(a.cache, a.log)
-		a.meta = metadata.New(meta, a.exec, metadata.Hooks{Durable: a.flusher.SetGeneration, Again: a.entryAgain})
-		a.ckpt.limit = min(a.ckpt.limit, a.meta.Limit())
+			Hooks: wcache.Hooks{Stepped: e.endStep, Left: func(id uint32) { set.Vols[id].Left() }, Settled: e.settled,
+				Freed: e.gaveRoom, Relieved: func(pool uint16) { set.ByID(pool).Part.Relieved() }}})
+		set.Gate = admission.New(set.Cache, log)
+		e.attach(log, flusher)
+		a.arena, a.cache, a.gate, a.log, a.flusher, a.rows, a.back = set.Arena, set.Cache, set.Gate, log, flusher, set.Rows, set.Back
+		a.cycles = cycles{exec: a.exec, cache: a.cache, gate: a.gate, back: a.back, flusher: a.flusher,
+			fn: func() { a.cycles.timer = false; a.cycles.run(true); a.engine.endStep() }}
+		a.openBooks(meta)
 		return a, a.recover(fresh)
 	}, func() uint64 { return nv.Saved().Generation })
 }
@@ -109,32 +115,47 @@ func Open(opt Options) (*Array, error) {
 // newArray returns an array without its parts.
 func newArray(opt Options) *Array {
 	a := &Array{opt: opt, exec: opt.Exec, store: opt.Store, payload: opt.Store.Payload(),
-		media: media.NewMaker(opt.Store), started: opt.Exec.Now(), through: map[uint32]*op{}}
-	a.wakes.log.Of, a.yielded.Of, a.settling.Of = ticket.Log, ticket.Turn, ticket.BackEnd
-	a.copies.moves.Of, a.copies.reads.Of = ticket.CopyEngine, ticket.CopyRead
-	a.step = stepper{
-		first: []func(){func() { a.back.Submit() }, a.endSettled},
-		wake:  a.wake,
-		last: []func(){a.destageAll, func() { a.cycle(a.gate.Waiters.N > 0 || a.cache.Draining()) },
+		media: media.NewMaker(opt.Store), lifetime: lifetime{started: opt.Exec.Now()}}
+	set := pool.NewSet(a.exec, a.store)
+	e := newEngine(set, a.watch)
+	set.Up = pool.Hooks{Step: e.endStep, Changed: e.gaveAll, Space: e.gaveSpace}
+	e.copies.limits = opt.Policy.copies()
+	e.step = stepper{
+		first: []func(){func() { a.back.Submit() }, e.endSettled},
+		wake:  e.wake,
+		last: []func(){set.DestageAll, func() { a.cycles.run(a.gate.Waiters.N > 0 || a.cache.Draining()) },
 			func() { a.checkpoint(false) }},
-		work:  func() bool { return a.back.Pending() || len(a.settledOps) > 0 || a.cache.AnyKicked() },
-		given: func() bool { return a.wakes.given != 0 || a.gate.Given() },
+		work:  func() bool { return a.back.Pending() || len(e.settling.ended) > 0 || a.cache.AnyKicked() },
+		given: func() bool { return e.wakes.given != 0 || a.gate.Given() },
 		after: a.stepEnded,
 	}
-	a.arena = extent.NewArena(a.scheduleGarbage)
-	a.garbageFn = a.runGarbage
-	a.cycleFn = func() { a.cycleTimer = false; a.cycle(true); a.endStep() }
-	a.completeFn = a.complete
-	a.resumeFn = a.resumeYielded
+	a.set, a.engine = set, e
 	a.lookFn = a.look
-	a.ckpt.step, a.ckpt.limit = checkpointStep, opt.CheckpointBytes
 	return a
+}
+
+// openBooks makes what writes to the meta store: objects and checkpoints.
+func (a *Array) openBooks(store block.MetaStore) {
+	a.meta = metadata.New(store, a.exec, metadata.Hooks{Durable: a.flusher.SetGeneration,
+		Again: func(e block.KV) []block.KV { return a.objects.Again(e) }})
+	a.objects = directory.New(a.meta, a.payload, directory.Hooks{Doubtful: a.engine.breakDown, Stepped: a.engine.endStep})
+	a.ckpt = checkpoint.New(checkpoint.Config{Exec: a.exec, Log: a.log, Flusher: a.flusher, Meta: a.meta, Maps: a.arena.Checkpoint(),
+		BatchBytes: a.opt.CheckpointBytes, RetryAfter: retryTime, Hooks: checkpoint.Hooks{
+			Add: a.saveBad, Sent: a.watch, Turned: a.set.TellHealth, Failed: a.engine.breakDown, Stepped: a.engine.endStep,
+			Trimmed: a.engine.logTrimmed}})
+}
+
+// checkpoint begins one if it is due, or forced. When the array is broken the log stays as it is for the next start.
+func (a *Array) checkpoint(force bool) {
+	if a.payload && a.engine.broken == "" {
+		a.ckpt.Due(force)
+	}
 }
 
 // stepEnded does what has to find a step's work done.
 func (a *Array) stepEnded() {
-	if len(a.leaving) > 0 {
-		a.retireAll()
+	if len(a.set.Leaving) > 0 {
+		a.set.RetireAll()
 	}
 	if a.afterStep != nil {
 		a.afterStep()

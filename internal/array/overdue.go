@@ -4,57 +4,58 @@
 package array
 
 import (
+	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
 // endShared ends the commands that wait since a time for what pools share: it may be what others hold for an mdisk that
 // does not take it. The hosts are told to try again.
-func (a *Array) endShared(since int64) {
-	for _, p := range a.Pools() {
-		if p.part.HeadLacks() {
-			p.endQueued(block.Resources, since)
+func (e *engine) endShared(since int64) {
+	for _, p := range e.set.Pools() {
+		if p.Part.HeadLacks() {
+			e.endQueued(p, block.Resources, since)
 		}
 	}
 }
 
 // endLogWaiters ends the map edits that wait for room in the log.
-func (a *Array) endLogWaiters(s block.Status) {
-	for !a.wakes.log.Empty() {
-		o := headOf(&a.wakes.log)
+func (e *engine) endLogWaiters(s block.Status) {
+	for !e.wakes.log.Empty() {
+		o := headOf(&e.wakes.log)
 		o.unqueue()
 		o.end(s)
 	}
 }
 
 // endQueued ends the commands that wait since a time for room in the pool's partition.
-func (p *Pool) endQueued(s block.Status, since int64) {
-	endIdle(p.part.FIFO(), since, s)
-	for _, v := range p.a.Volumes() {
-		if v.pool == p {
-			endIdle(v.turns.Queue(), since, s)
+func (e *engine) endQueued(p *pool.Pool, s block.Status, since int64) {
+	endIdle(p.Part.FIFO(), since, s)
+	for _, v := range e.set.Volumes() {
+		if v.Pool() == p {
+			endIdle(volumeOf(v).turns.Queue(), since, s)
 		}
 	}
 }
 
 // endWaiting ends these, and those that wait since then for their budget.
-func (p *Pool) endWaiting(s block.Status, since int64) {
-	p.endQueued(s, since)
-	p.part.EachBudgetQueue(func(q *ticket.Queue) { endIdle(q, since, s) })
+func (e *engine) endWaiting(p *pool.Pool, s block.Status, since int64) {
+	e.endQueued(p, s, since)
+	p.Part.EachBudgetQueue(func(q *ticket.Queue) { endIdle(q, since, s) })
 }
 
 // endWaiters ends these, and those that wait for what they wrote to be on the back end: that stays in NVRAM, and goes
 // there when it can.
-func (p *Pool) endWaiters(s block.Status, since int64) {
-	p.endWaiting(s, since)
+func (e *engine) endWaiters(p *pool.Pool, s block.Status, since int64) {
+	e.endWaiting(p, s, since)
 	var overdue []*op // who is answered may end others
-	for t := p.a.settling.Head(); t != nil; t = t.Next() {
-		if o := opOf(t); o.v.pool == p && o.Since <= since {
+	for t := e.settling.waiting.Head(); t != nil; t = t.Next() {
+		if o := opOf(t); o.v.Pool() == p && o.Since <= since {
 			overdue = append(overdue, o)
 		}
 	}
 	for _, o := range overdue {
-		if o.In(&p.a.settling) && o.v.pool == p && o.Since <= since {
+		if o.In(&e.settling.waiting) && o.v.Pool() == p && o.Since <= since {
 			o.answer(s)
 		}
 	}

@@ -7,20 +7,22 @@ import (
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
 // ref is a point-in-time reference to ranges of a volume.
 type ref struct {
 	*extent.Ref
-	pool *Pool
+	e    *engine
+	pool *pool.Pool
 }
 
 // Release gives the references back.
 func (r *ref) Release() {
 	r.Ref.Release()
-	r.pool.a.gaveRoom()
-	r.pool.a.endStep()
+	r.e.gaveRoom()
+	r.e.endStep()
 }
 
 // place makes a range what a Ref holds: a map edit inside one pool, a copy through
@@ -29,16 +31,16 @@ func (r *ref) Release() {
 // A map edit of up to nvlog.MaxEdits runs is atomic. One of more is done in parts of that many, each
 // atomic; others have their turn between two parts, as SPC-4 allows of EXTENDED COPY.
 func (o *op) place() {
-	a, v, r := o.a, o.v, o.req
+	e, v, r := o.e, o.v, o.req
 	h, ok := r.Ref.(*ref)
 	switch {
-	case !ok || h.pool.a != a:
+	case !ok || h.pool.Set != e.set:
 		o.end(block.Unsupported)
 		return
 	case r.RefOffset+r.Range.Count > h.Sectors():
 		o.end(block.OutOfRange)
 		return
-	case v.checkRange(r) != block.OK: // it waited, and the volume has become smaller
+	case v.CheckRange(r) != block.OK: // it waited, and the volume has become smaller
 		o.end(block.OutOfRange)
 		return
 	case h.Lost():
@@ -47,7 +49,7 @@ func (o *op) place() {
 	case v.conflict(o, r.Range):
 		o.await(&v.lockWait)
 		return
-	case h.pool != v.pool || v.pool.copyData:
+	case h.pool != v.Pool() || v.Pool().CopyData:
 		o.placeData(h)
 		return
 	}
@@ -58,44 +60,44 @@ func (o *op) place() {
 // the space for another one, and what nothing but the copy keeps, which counts as free, takes space again.
 // Where there is none, the data moves.
 func (o *op) placeEdits(h *ref) {
-	a, v, r := o.a, o.v, o.req
-	a.edits = a.edits[:0]
+	e, v, r := o.e, o.v, o.req
+	e.edits = e.edits[:0]
 	from, to, shared, last, kept := o.started, o.started, int64(0), alloc.NoGrain, false
 	h.Runs(r.RefOffset+from, r.Range.Count-from, func(x extent.Run) bool {
-		if len(a.edits) == nvlog.MaxEdits {
+		if len(e.edits) == nvlog.MaxEdits {
 			return false
 		}
 		if x.State == block.Data {
 			for g := x.Phys >> windowShift; g <= (x.Phys+x.Count-1)>>windowShift; g++ {
-				if v.pool.space.SoleHome(g) && g != last {
+				if v.Pool().Alloc.SoleHome(g) && g != last {
 					shared++
 				}
-				kept = kept || v.pool.space.MapRefs(g) == 0
+				kept = kept || v.Pool().Alloc.MapRefs(g) == 0
 				last = g
 			}
 		}
-		a.edits = append(a.edits, nvlog.Edit{Volume: v.id, State: v.copyState(x.State),
+		e.edits = append(e.edits, nvlog.Edit{Volume: v.ID(), State: v.CopyState(x.State),
 			Range: block.Range{Start: r.Range.Start + from + x.Start, Count: x.Count}, Phys: x.Phys})
 		to = from + x.Start + x.Count
 		return true
 	})
-	room, ok := a.log.Claim(len(a.edits))
+	room, ok := e.log.Claim(len(e.edits))
 	switch {
 	case !ok:
-		o.waitForLog(len(a.edits))
+		o.waitForLog(len(e.edits))
 		return
-	case (shared > 0 || kept) && !v.pool.has(shared):
+	case (shared > 0 || kept) && !v.Pool().Has(shared):
 		o.placeData(h)
 		return
-	case !a.applyEdits(v, &room):
+	case !e.applyEdits(v, &room):
 		o.end(block.Hardware)
 		return
 	}
 	if o.started = to; to < r.Range.Count {
-		a.yield(o)
+		e.yield(o)
 		return
 	}
-	v.countOffload(primOf(o.origin), pathMetadata, h.pool, r.Range.Bytes())
+	v.CountOffload(pool.PrimOf(o.origin), pool.PathMetadata, h.pool, r.Range.Bytes())
 	o.end(block.OK)
 }
 

@@ -84,6 +84,11 @@ func (p *Policy) Validate() error {
 	return c.Validate()
 }
 
+// copies returns what the copy engine is told of the policy.
+func (p *Policy) copies() CopyLimits {
+	return CopyLimits{Pieces: p.CopyPieces, Bytes: p.CopyBytes, Reads: p.CopyReads}
+}
+
 // cache returns what the write cache is told of the policy.
 func (p *Policy) cache() wcache.Policy {
 	return wcache.Policy{Admission: p.Admission, Order: p.Order, Ramp: p.Ramp, DestageDepth: p.DestageDepth, Budget: p.Budget}

@@ -34,14 +34,14 @@ func TestManyCommandsUnderEveryPolicy(t *testing.T) {
 				case 3:
 					s.a.SetMirrored(rnd.IntN(2) == 0)
 				case 4:
-					if err := p.SetMdiskOffline(p.mdisks[rnd.IntN(len(p.mdisks))].Name(), true); err != nil {
+					if err := p.SetMdiskOffline(p.Mdisks[rnd.IntN(len(p.Mdisks))].Name(), true); err != nil {
 						t.Fatal(err)
 					}
 				}
 			}
 			s.heal = func() {
 				for _, p := range s.a.Pools() {
-					for _, d := range p.mdisks {
+					for _, d := range p.Mdisks {
 						if err := p.SetMdiskOffline(d.Name(), false); err != nil {
 							t.Fatal(err)
 						}
@@ -82,7 +82,7 @@ func randomPolicy(rnd *rand.Rand) Policy {
 }
 
 // held returns what a volume has of the cache, in bytes.
-func held(v *Volume) uint64 { return uint64(v.cached.Dirty()) }
+func held(v *Volume) uint64 { return uint64(v.Cached.Dirty()) }
 
 // drive writes at a rate for a time, with nobody waiting for the answers, and returns
 // the requests.
@@ -92,7 +92,7 @@ func drive(r *rig, v *Volume, rate, ns int64, origin block.Origin) []*block.Requ
 	start, at := r.clock.Now(), uint64(0)
 	for n := int64(0); n*size*1e9/rate < ns; n++ {
 		q := write(at, size/512)
-		at = (at + size/512) % (v.spec.Sectors - size/512)
+		at = (at + size/512) % (v.Spec.Sectors - size/512)
 		q.Origin, q.Done = origin, func(*block.Request) {}
 		r.clock.At(start+n*size*1e9/rate, func() { v.Submit([]*block.Request{q}) })
 		all = append(all, q)
@@ -111,7 +111,7 @@ func TestDestageOrderDecidesWhoHoldsTheCache(t *testing.T) {
 			drive(r, slow, 30<<20, 4e9, block.OriginHost)
 			drive(r, greedy, 150<<20, 4e9, block.OriginHost)
 			r.clock.RunUntil(r.clock.Now() + 3e9)
-			if share := float64(p.part.Room.Used()) / float64(p.part.Limit()); share < 0.98 {
+			if share := float64(p.Part.Room.Used()) / float64(p.Part.Limit()); share < 0.98 {
 				t.Fatalf("the partition is %.0f %% full", share*100)
 			}
 			got := float64(held(slow)) / float64(held(slow)+held(greedy))
@@ -147,7 +147,7 @@ func TestAdmission(t *testing.T) {
 		}
 		waits[adm] = float64(sum) / float64(n) / 1e6
 		row := flowOf(modest, block.OriginHost)
-		if through := row.WriteThrough; (through > 0) != (adm == AdmitThrough) || adm == AdmitThrough && modest.cached.Short(block.OriginHost) != through {
+		if through := row.WriteThrough; (through > 0) != (adm == AdmitThrough) || adm == AdmitThrough && modest.Cached.Short(block.OriginHost) != through {
 			t.Errorf("%v: %d bytes were written through", adm, through)
 		}
 		r.check()
@@ -172,9 +172,9 @@ func TestRampHoldsItsFullness(t *testing.T) {
 		drive(r, v, 40<<20, 10e9, block.OriginHost)
 		before := 0.0
 		r.clock.RunUntil(r.clock.Now() + 5e9)
-		before = p.part.UsedSeconds()
+		before = p.Part.UsedSeconds()
 		r.clock.RunUntil(r.clock.Now() + 4e9)
-		mean := (p.part.UsedSeconds() - before) / 4 / (64 << 20)
+		mean := (p.Part.UsedSeconds() - before) / 4 / (64 << 20)
 		if mean < 0.68 || mean > 0.73 {
 			t.Errorf("absolute %v: the partition is %.3f full, the ramp has the writes' rate at 0.700", abs, mean)
 		}
@@ -202,8 +202,8 @@ func TestDirtyDataWaitsForRest(t *testing.T) {
 			t.Errorf("after %d s the back end has got %d bytes, of %d times a MiB", at.after/1e9, got, at.rewrites)
 		}
 	}
-	if p.part.Dirty() != 0 {
-		t.Errorf("%d pages are dirty 2 s after the last write", p.part.Dirty())
+	if p.Part.Dirty() != 0 {
+		t.Errorf("%d pages are dirty 2 s after the last write", p.Part.Dirty())
 	}
 	r.check()
 }
@@ -225,15 +225,15 @@ func TestBudget(t *testing.T) {
 		}
 		drive(r, host, 5<<20, 5e8, block.OriginHost)
 		most := 0
-		r.a.afterStep = func() { most = max(most, p.part.Offloads()) }
+		r.a.afterStep = func() { most = max(most, p.Part.Offloads()) }
 		r.clock.Run()
-		if most > p.part.Limit()/4 {
-			t.Errorf("offloads held %d pages, the budget is %d", most, p.part.Limit()/4)
+		if most > p.Part.Limit()/4 {
+			t.Errorf("offloads held %d pages, the budget is %d", most, p.Part.Limit()/4)
 		}
-		if n := p.wait[block.OriginHost].Count; n > 0 {
+		if _, n, _ := p.Waits(block.OriginHost); n > 0 {
 			t.Errorf("%d writes of hosts waited", n)
 		}
-		if p.throttled[primXCopy] == 0 {
+		if p.Throttled() == 0 {
 			t.Error("no offload waited for its budget")
 		}
 		took[pressure] = last
@@ -273,8 +273,8 @@ func TestCancelOfACopyThatNothingMakesRoomFor(t *testing.T) {
 				t.Fatalf("ended: %v, with %v", ended, q.Status)
 			}
 			h.Ref.Release()
-			if w.pool.copying[primXCopy] != 0 || r.a.copies.out != 0 || r.a.copies.reading != 0 {
-				t.Errorf("%d bytes of pieces are left, %d, %d reads", w.pool.copying[primXCopy], r.a.copies.out, r.a.copies.reading)
+			if w.Pool().InFlight(block.OriginXCopy) != 0 || r.a.engine.copies.out != 0 || r.a.engine.copies.reading != 0 {
+				t.Errorf("%d bytes of pieces are left, %d, %d reads", w.Pool().InFlight(block.OriginXCopy), r.a.engine.copies.out, r.a.engine.copies.reading)
 			}
 			r.check()
 		})
@@ -328,7 +328,7 @@ func TestMirrorLost(t *testing.T) {
 		t.Errorf("1 MiB was acknowledged after %d ms: an mdisk of 10 MiB/s cannot have it", took/1e6)
 	}
 	r.clock.RunUntil(r.clock.Now() + 1e9)
-	if p.part.Reserve.Used() != 0 {
+	if p.Part.Reserve.Used() != 0 {
 		t.Error("what was written through stays in the reserve")
 	}
 	row := flowOf(v, block.OriginHost)
@@ -358,8 +358,8 @@ func TestOfflineMdisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.clock.RunUntil(r.clock.Now() + 5e9)
-	if p.part.Pinned() != 256 {
-		t.Errorf("%d pages are pinned, 256 were dirty", p.part.Pinned())
+	if p.Part.Pinned() != 256 {
+		t.Errorf("%d pages are pinned, 256 were dirty", p.Part.Pinned())
 	}
 	buf := make([]byte, 2048*512)
 	mustOK(t, r.do(v, &block.Request{Op: block.OpRead, Range: rng(2048, 2048), Data: [][]byte{buf}}))
@@ -373,15 +373,15 @@ func TestOfflineMdisk(t *testing.T) {
 	drained := false
 	r.a.Drain(func() { drained = true })
 	r.clock.RunUntil(r.clock.Now() + 5e9)
-	if !drained || p.part.Pinned() != 256 {
-		t.Errorf("drained: %v, %d pages pinned", drained, p.part.Pinned())
+	if !drained || p.Part.Pinned() != 256 {
+		t.Errorf("drained: %v, %d pages pinned", drained, p.Part.Pinned())
 	}
 	if err := p.SetMdiskOffline("m0", false); err != nil {
 		t.Fatal(err)
 	}
 	r.clock.Run()
-	if p.part.Pinned() != 0 || r.a.Dirty() != 0 {
-		t.Errorf("after its return %d pages are pinned and %d bytes dirty", p.part.Pinned(), r.a.Dirty())
+	if p.Part.Pinned() != 0 || r.a.Dirty() != 0 {
+		t.Errorf("after its return %d pages are pinned and %d bytes dirty", p.Part.Pinned(), r.a.Dirty())
 	}
 	mustOK(t, r.do(v, &block.Request{Op: block.OpRead, Range: rng(0, 2048), Data: [][]byte{buf}}))
 	r.check()
@@ -395,7 +395,7 @@ func TestPoolsComeAndGo(t *testing.T) {
 	v := r.volume("v", "p", 1<<30, true)
 	drive(r, v, 1<<30, 6e7, block.OriginHost)
 	r.clock.RunUntil(r.clock.Now() + 8e7)
-	full := p.part.Room.Used()
+	full := p.Part.Room.Used()
 	if full < 14000 {
 		t.Fatalf("only %d pages are used", full)
 	}
@@ -403,13 +403,13 @@ func TestPoolsComeAndGo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p.part.Limit() != 64<<20/4096*66/100 {
-			t.Errorf("with two pools the cap is %d pages", p.part.Limit())
+		if p.Part.Limit() != 64<<20/4096*66/100 {
+			t.Errorf("with two pools the cap is %d pages", p.Part.Limit())
 		}
 	})
 	r.clock.RunUntil(r.clock.Now() + 5e8)
-	if p.part.Room.Used() > p.part.Limit() {
-		t.Errorf("%d pages are used, the cap is %d", p.part.Room.Used(), p.part.Limit())
+	if p.Part.Room.Used() > p.Part.Limit() {
+		t.Errorf("%d pages are used, the cap is %d", p.Part.Room.Used(), p.Part.Limit())
 	}
 	q := r.a.Pool("q")
 	r.a.DeletePool(p, func(err error) {
@@ -423,8 +423,8 @@ func TestPoolsComeAndGo(t *testing.T) {
 		}
 	})
 	r.clock.Run()
-	if p.part.Limit() != 64<<20/4096 || r.a.Pool("q") != nil {
-		t.Errorf("after the deletion the cap is %d pages", p.part.Limit())
+	if p.Part.Limit() != 64<<20/4096 || r.a.Pool("q") != nil {
+		t.Errorf("after the deletion the cap is %d pages", p.Part.Limit())
 	}
 	r.crash()
 	r.check()

@@ -98,7 +98,7 @@ func TestFlippedBits(t *testing.T) {
 					want := make([]byte, 512)
 					fillStamp(want, vs[len(vs)-1].stamp)
 					at := lba(i, s)
-					if at >= r.vols[i].spec.Sectors {
+					if at >= r.vols[i].Spec.Sectors {
 						continue
 					}
 					q := &block.Request{Op: block.OpRead, Range: rng(at, 1), Data: [][]byte{got}}

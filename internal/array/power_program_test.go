@@ -55,7 +55,7 @@ func (r *powerRig) resize() {
 	size := sizes[r.rnd.IntN(len(sizes))]
 	old := r.sizes[vol]
 	// What was cut off under a command could come back by it.
-	if size == old || r.resizes[vol] != 0 || r.a.broken != "" || size > old && !r.isFree(vol, rng(old, 1<<40)) {
+	if size == old || r.resizes[vol] != 0 || r.a.engine.broken != "" || size > old && !r.isFree(vol, rng(old, 1<<40)) {
 		return
 	}
 	cmd := &command{what: fmt.Sprintf("resize from %d to %d", old, size)}
@@ -75,7 +75,7 @@ func (r *powerRig) resize() {
 		i := slices.Index(r.busy, mark)
 		r.busy = slices.Delete(r.busy, i, i+1)
 		if cmd.refused = err != nil; cmd.refused {
-			if r.a.broken == "" { // else nobody knows what a start finds
+			if r.a.engine.broken == "" { // else nobody knows what a start finds
 				r.resizes[vol] = 0
 			}
 			return
@@ -191,7 +191,7 @@ func (r *powerRig) launch() {
 		h := &block.Request{Op: block.OpHold, Ranges: []block.Range{src}, Done: func(*block.Request) {}}
 		r.vols[from].Submit([]*block.Request{h})
 		q.Op, q.Range, q.Ref, q.Origin = block.OpPlace, to, h.Ref, block.OriginXCopy
-		cmd.atomic = r.vols[vol].pool == r.vols[from].pool && !r.vols[vol].pool.copyData
+		cmd.atomic = r.vols[vol].Pool() == r.vols[from].Pool() && !r.vols[vol].Pool().CopyData
 		var stamps []uint64
 		each(from, src, func(n int, _ uint64) {
 			old := r.sectors[from][n]
@@ -214,7 +214,7 @@ func (r *powerRig) launch() {
 			return // nobody heard of it
 		}
 		// What waited too long for an mdisk that fails, or for NVRAM, may have been done in part.
-		refused := r.faulty && (q.Status == block.MediumWrite || q.Status == block.Hardware && (q.Op == block.OpFlush || q.Flags&block.FUA != 0 || r.a.broken != ""))
+		refused := r.faulty && (q.Status == block.MediumWrite || q.Status == block.Hardware && (q.Op == block.OpFlush || q.Flags&block.FUA != 0 || r.a.engine.broken != ""))
 		if q.Status == block.OutOfRange && r.shrinks[vol] > shrinks {
 			refused = true
 			powerSaw.cutOff.Add(1)

@@ -51,7 +51,7 @@ func BenchmarkStart(b *testing.B) {
 	h.Ref.Release()
 	entries := 0
 	for _, v := range vols {
-		entries += v.m.Entries(v.spec.Sectors)
+		entries += v.Map.Entries(v.Spec.Sectors)
 	}
 	r.exec.Unlock()
 	r.close()

@@ -215,7 +215,7 @@ func (r *powerRig) run(steps int) {
 		})
 	}
 	r.steps(steps)
-	if r.a.broken != "" {
+	if r.a.engine.broken != "" {
 		powerSaw.broken.Add(1)
 	}
 	if !r.isCut() && r.rnd.IntN(5) == 0 {
@@ -349,7 +349,7 @@ func (r *powerRig) openFaulty(what string) {
 // under way. What is cut off never comes back.
 func (r *powerRig) sized(what string) {
 	for i, v := range r.vols {
-		size := v.spec.Sectors
+		size := v.Spec.Sectors
 		if size != r.sizes[i] && size != r.resizes[i] {
 			r.t.Fatalf("%s: volume %d has %d sectors, not %d", what, i, size, r.sizes[i])
 		}

@@ -6,17 +6,18 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
 // reading is a read on its way: how many back-end operations it waits for.
 type reading struct {
-	a      *Array
+	e      *engine
 	req    *block.Request
 	done   func(block.Status) // of an internal read
 	v      *Volume
-	pool   *Pool // whose mdisks are read
+	pool   *pool.Pool // whose mdisks are read
 	reason block.Reason
 	origin block.Origin
 	left   int
@@ -35,14 +36,14 @@ type reading struct {
 
 const noSector = 1<<64 - 1
 
-func (a *Array) newReading(v *Volume) *reading {
-	r := a.freeReading
+func (e *engine) newReading(v *Volume) *reading {
+	r := e.freeReading
 	if r == nil {
 		r = &reading{}
 	} else {
-		a.freeReading = r.next
+		e.freeReading = r.next
 	}
-	*r = reading{a: a, v: v, left: 1, bad: noSector, lost: noSector}
+	*r = reading{e: e, v: v, left: 1, bad: noSector, lost: noSector}
 	return r
 }
 
@@ -52,9 +53,12 @@ func (r *reading) unwanted() bool {
 	return r.cancelled || o != nil && (o.state == unwanted || o.parent != nil && o.parent.status != block.OK)
 }
 
+// isUnwanted is unwanted of the reading that an operation is a part of.
+func isUnwanted(x *backend.Op) bool { return x.Ctx.(*reading).unwanted() }
+
 // startRead answers a host read.
-func (a *Array) startRead(v *Volume, req *block.Request) {
-	r := a.newReading(v)
+func (e *engine) startRead(v *Volume, req *block.Request) {
+	r := e.newReading(v)
 	r.req, r.tell, r.reason = req, req, block.ReasonStage
 	req.Priv = r
 	dst := cursor{vec: req.Data}
@@ -63,9 +67,9 @@ func (a *Array) startRead(v *Volume, req *block.Request) {
 }
 
 // readInto reads the range of an op's request for the array itself and calls done, perhaps at once.
-func (a *Array) readInto(o *op, buf []byte, done func(block.Status)) {
+func (e *engine) readInto(o *op, buf []byte, done func(block.Status)) {
 	v := o.v
-	r := a.newReading(v)
+	r := e.newReading(v)
 	r.done, r.reason, r.origin = done, block.ReasonRMW, block.OriginCAW
 	r.tell, r.op = o.req, o
 	dst := cursor{vec: [][]byte{buf}}
@@ -76,10 +80,10 @@ func (a *Array) readInto(o *op, buf []byte, done func(block.Status)) {
 func (r *reading) volume(v *Volume, rg block.Range, dst *cursor) {
 	r.v = v
 	v.ops++
-	v.m.Walk(rg, func(x extent.Run) bool {
+	v.Map.Walk(rg, func(x extent.Run) bool {
 		if x.State == block.Data {
 			r.skew = x.Start - x.Phys
-			r.physical(v.pool, x.Phys, x.Count, dst)
+			r.physical(v.Pool(), x.Phys, x.Count, dst)
 		} else {
 			dst.zero(int(x.Count) * block.SectorSize)
 		}
@@ -88,25 +92,25 @@ func (r *reading) volume(v *Volume, rg block.Range, dst *cursor) {
 }
 
 // physical reads sectors [phys, phys+n): what is dirty from the cache, the rest from the mdisks.
-func (r *reading) physical(p *Pool, phys, n uint64, dst *cursor) {
-	a, c := r.a, r.a.cache
+func (r *reading) physical(p *pool.Pool, phys, n uint64, dst *cursor) {
+	e, c := r.e, r.e.cache
 	end := phys + n
-	if a.back.Bad.Len() > 0 {
-		if first, bad := a.back.Bad.First(p.id, phys, n); bad {
+	if e.back.Bad.Len() > 0 {
+		if first, bad := e.back.Bad.First(p.ID(), phys, n); bad {
 			r.status = block.MediumRead
 			r.bad = min(r.bad, first+r.skew)
 			dst.zero(int(n) * block.SectorSize)
 			return
 		}
 	}
-	if p.part.Empty() {
+	if p.Part.Empty() {
 		r.backend(p, phys, n, dst)
 		return
 	}
 	for from := phys; phys < end; {
 		in := phys % pageSectors
 		k := min(pageSectors-in, end-phys)
-		i := c.Lookup(keyOf(p.id, phys))
+		i := c.Lookup(keyOf(p.ID(), phys))
 		if i == wcache.NoPage {
 			if phys += k; phys == end {
 				r.backend(p, from, phys-from, dst)
@@ -121,7 +125,7 @@ func (r *reading) physical(p *Pool, phys, n uint64, dst *cursor) {
 			holder := c.Holder(i, s)
 			if holder == wcache.NoPage {
 				r.backend(p, phys, 1, dst)
-			} else if a.payload {
+			} else if e.payload {
 				// As many sectors as the same page has in a row.
 				t := s + 1
 				for holder == i && t < in+k && mask>>t&1 != 0 {
@@ -138,89 +142,86 @@ func (r *reading) physical(p *Pool, phys, n uint64, dst *cursor) {
 }
 
 // backend reads from the mdisks, one operation for what lies together on one.
-func (r *reading) backend(p *Pool, phys, n uint64, dst *cursor) {
-	a := r.a
+func (r *reading) backend(p *pool.Pool, phys, n uint64, dst *cursor) {
+	e := r.e
 	r.pool = p
 	for n > 0 {
-		md, off, k := p.space.Locate(phys)
+		md, off, k := p.Alloc.Locate(phys)
 		k = min(k, n)
-		if p.mdisks[md].Offline() {
+		if p.Mdisks[md].Offline() {
 			r.status = block.Offline
 			dst.zero(int(k) * block.SectorSize)
 			phys += k
 			n -= k
 			continue
 		}
-		p.space.Pin(phys, k)
-		x := p.mdisks[md].Op(false, off, k*block.SectorSize, r.reason)
-		if a.payload {
+		p.Alloc.Pin(phys, k)
+		x := p.Mdisks[md].Op(false, off, k*block.SectorSize, r.reason)
+		if e.payload {
 			x.IO.Vec = dst.take(x.IO.Vec, int(k)*block.SectorSize)
 		}
 		x.Bytes[r.origin] = uint32(k * block.SectorSize)
 		x.Ctx, x.Phys, x.Tag = r, phys, r.skew
 		r.left++
-		p.mdisks[md].Read(x)
+		p.Mdisks[md].Read(x)
 		phys += k
 		n -= k
 	}
 }
 
-func (a *Array) readDone(x *backend.Op) {
+func (e *engine) readDone(x *backend.Op) {
 	r := x.Ctx.(*reading)
-	a.lookAgain(x)
+	e.lookAgain(x)
 	if x.IO.Err != nil {
 		r.status = block.MediumRead
 		x.Mdisk().ReadFailed()
-		a.noteBad(r.pool, x) // while the grain is pinned: when it is freed, it leaves the list
+		e.set.NoteBad(r.pool, x) // while the grain is pinned: when it is freed, it leaves the list
 		r.locate(x)
 	}
-	r.pool.unpinRead(x)
+	r.pool.UnpinRead(x)
 	r.release()
 }
 
 // readAbandoned ends a read that nobody waits for any longer, because its mdisk is silent.
-func (a *Array) readAbandoned(x *backend.Op) {
+func (e *engine) readAbandoned(x *backend.Op) {
 	r := x.Ctx.(*reading)
-	r.pool.unpinRead(x)
+	r.pool.UnpinRead(x)
 	r.status = block.Hardware
 	r.release()
 }
 
-// unpinRead lets the space go that an operation has read.
-func (p *Pool) unpinRead(x *backend.Op) { p.space.Unpin(x.Phys, x.IO.N/block.SectorSize) }
-
 // locate notes where a transfer failed.
 func (r *reading) locate(x *backend.Op) {
-	var e *block.ChecksumError
-	if !errors.As(x.IO.Err, &e) || len(e.Sectors) == 0 {
+	var sum *block.ChecksumError
+	if !errors.As(x.IO.Err, &sum) || len(sum.Sectors) == 0 {
 		r.lost = min(r.lost, x.Phys+x.Tag)
 		return
 	}
-	first := slices.Min(e.Sectors) - x.IO.Off/block.SectorSize
+	first := slices.Min(sum.Sectors) - x.IO.Off/block.SectorSize
 	r.bad = min(r.bad, x.Phys+first+x.Tag)
 }
 
 // lookAgain answers those sectors of a read with wrong checksums that were written while it was on its way: such a read may find
 // data without its checksum. What is in the cache is taken from there; the rest, which may have been destaged meanwhile, is
 // read again. What is wrong for good stays in the error.
-func (a *Array) lookAgain(x *backend.Op) {
-	var e *block.ChecksumError
-	if x.IO.Err == nil || !errors.As(x.IO.Err, &e) {
+func (e *engine) lookAgain(x *backend.Op) {
+	var sum *block.ChecksumError
+	if x.IO.Err == nil || !errors.As(x.IO.Err, &sum) {
 		return
 	}
 	r := x.Ctx.(*reading)
-	left := block.ChecksumError{Medium: e.Medium}
-	for i, sector := range e.Sectors {
+	left := block.ChecksumError{Medium: sum.Medium}
+	for i, sector := range sum.Sectors {
 		at := sector - x.IO.Off/block.SectorSize
 		dst := cursor{vec: x.IO.Vec}
 		dst.skip(int(at) * block.SectorSize)
-		switch data := a.cached(keyOf(r.pool.id, x.Phys+at), (x.Phys+at)%pageSectors); {
+		switch data := e.cached(keyOf(r.pool.ID(), x.Phys+at), (x.Phys+at)%pageSectors); {
 		case data != nil:
 			dst.copyFrom(data)
 		case x.Tries+1 < backend.ReadTries:
 			r.readSectorAgain(x, x.Phys+at, &dst)
 		default:
-			left.Sectors, left.Sums = append(left.Sectors, sector), append(left.Sums, e.Sums[i])
+			left.Sectors, left.Sums = append(left.Sectors, sector), append(left.Sums, sum.Sums[i])
 		}
 	}
 	x.IO.Err = nil
@@ -230,8 +231,8 @@ func (a *Array) lookAgain(x *backend.Op) {
 }
 
 // cached returns a dirty sector of a key, nil if the cache does not have it.
-func (a *Array) cached(k pageKey, sector uint64) []byte {
-	c := a.cache
+func (e *engine) cached(k pageKey, sector uint64) []byte {
+	c := e.cache
 	i := c.Lookup(k)
 	if i != wcache.NoPage {
 		i = c.Holder(i, sector)
@@ -244,8 +245,8 @@ func (a *Array) cached(k pageKey, sector uint64) []byte {
 
 // readSectorAgain reads one sector of a read once more.
 func (r *reading) readSectorAgain(x *backend.Op, phys uint64, dst *cursor) {
-	_, off, _ := r.pool.space.Locate(phys)
-	r.pool.space.Pin(phys, 1)
+	_, off, _ := r.pool.Alloc.Locate(phys)
+	r.pool.Alloc.Pin(phys, 1)
 	y := x.Mdisk().Op(false, off, block.SectorSize, x.Reason)
 	y.IO.Vec = dst.take(y.IO.Vec, block.SectorSize)
 	y.Bytes[r.origin] = block.SectorSize
@@ -259,7 +260,7 @@ func (r *reading) release() {
 	if r.left--; r.left > 0 {
 		return
 	}
-	a := r.a
+	e := r.e
 	r.v.ops--
 	done, s := r.done, r.status
 	if t := r.tell; t != nil && s == block.MediumRead && r.bad < r.lost {
@@ -267,10 +268,10 @@ func (r *reading) release() {
 	}
 	if r.req != nil {
 		r.req.Priv = nil
-		a.finish(r.req, s)
+		e.finishRead(r.v, r.req, r.req.Range, s)
 	}
-	*r = reading{next: a.freeReading}
-	a.freeReading = r
+	*r = reading{next: e.freeReading}
+	e.freeReading = r
 	if done != nil {
 		done(s)
 	}

@@ -1,25 +1,25 @@
 package array
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 
+	"github.com/arraysim/arraysim/internal/array/checkpoint"
+	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/pool"
+	"github.com/arraysim/arraysim/internal/array/recovery"
+	"github.com/arraysim/arraysim/internal/array/wcache"
 )
 
 // Recovery is what the last start found and did; see Array.Recovery.
 type Recovery struct {
-	Fresh      bool     // there was nothing: the store was empty
-	Records    uint64   // log records replayed
-	Pages      int      // dirty pages found
-	Discarded  int      // pages that nothing referred to any more
-	BadSectors int      // dirty sectors that failed their checksum
-	BadPages   int      // descriptors that failed theirs
-	Damaged    []string // what was found damaged and left out, each one line
-	PowerLost  bool     // the machine was started anew: only what was flushed could be trusted
-	Undone     uint64   // log records that a loss of power left incomplete, and what came after
+	recovery.Found
+	Fresh     bool   // there was nothing: the store was empty
+	Records   uint64 // log records replayed
+	PowerLost bool   // the machine was started anew: only what was flushed could be trusted
+	Undone    uint64 // log records that a loss of power left incomplete, and what came after
 }
 
 // recover brings the array from its store to where it was, in these steps:
@@ -52,7 +52,7 @@ func (a *Array) recover(fresh bool) error {
 	if err := a.loadBad(); err != nil {
 		return err
 	}
-	seq, tail, last, err := a.loadPosition()
+	from, last, err := checkpoint.Load(a.meta)
 	if err != nil {
 		return err
 	}
@@ -65,11 +65,11 @@ func (a *Array) recover(fresh bool) error {
 	if fresh && len(a.objects.Volumes) > 0 {
 		return fmt.Errorf("the write cache file is missing, and with it acknowledged data of %d volumes; restore it, or remove the data folder to start empty", len(a.objects.Volumes))
 	}
-	if err := a.log.Start(seq, tail); err != nil {
+	if err := a.log.Start(from.Seq, from.Tail); err != nil {
 		return err
 	}
-	a.ckpt.baseSeq, a.ckpt.base = seq, tail
-	end, err := a.log.FindEnd(saved, max(saved.Flushed, last, seq), fresh)
+	a.ckpt.Start(from)
+	end, err := a.log.FindEnd(saved, max(saved.Flushed, last, from.Seq), fresh)
 	if err != nil {
 		return err
 	}
@@ -77,9 +77,9 @@ func (a *Array) recover(fresh bool) error {
 	if err := a.log.Replay(end.Last, a.replayEdit); err != nil {
 		return err
 	}
-	a.recovery.Records = a.log.Seq() - seq
+	a.recovery.Records = a.log.Seq() - from.Seq
 	for _, v := range a.Volumes() { // while nothing is counted: what is cut off has no references to give back
-		v.clipTail()
+		v.ClipTail()
 	}
 	for a.arena.Collect(1 << 20) {
 	}
@@ -93,25 +93,28 @@ func (a *Array) recover(fresh bool) error {
 	if err := a.loadPages(); err != nil {
 		return err
 	}
-	a.dropUnknown()
+	a.set.DropUnknown()
 	a.balanceCounters()
 	a.setCaps()
-	return a.firstCheckpoint()
+	if err := a.ckpt.First(); err != nil {
+		return err
+	}
+	return a.flusher.Commission(a.meta.Generation())
 }
 
 // replayEdit applies an edit of the log. One that is older than the shrinking of its volume may go beyond what the map
 // spans now: there is nothing to be said of that part any more.
 func (a *Array) replayEdit(e nvlog.Edit) {
-	if int(e.Volume) >= len(a.vols) || a.vols[e.Volume] == nil {
+	v := a.set.VolumeByID(e.Volume)
+	if v == nil {
 		return
 	}
-	v := a.vols[e.Volume]
-	span := v.m.Span()
+	span := v.Map.Span()
 	if e.Start >= span || e.Count == 0 {
 		return
 	}
 	e.Count = min(e.Count, span-e.Start)
-	v.apply(&e)
+	v.Apply(&e)
 }
 
 // CheckCopies reads all copies of the meta store and names those that are damaged, a line each. It may only be called
@@ -121,47 +124,45 @@ func (a *Array) CheckCopies() (lines []string) { return a.meta.CheckCopies() }
 // Recovery tells what the last start found.
 func (a *Array) Recovery() Recovery { return a.recovery }
 
+// loadObjects makes the pools and volumes that there were.
 func (a *Array) loadObjects() error {
-	v, err := a.meta.Get(keyObjects)
-	if a.objects = (objects{UUID: a.opt.UUID, NextVolume: 1}); v != nil {
-		a.objects = objects{}
-		err = json.Unmarshal(v, &a.objects)
+	if err := a.objects.Load(a.opt.UUID); err != nil {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("the array's objects cannot be read: %w", err)
-	}
-	if err := a.objects.validate(); err != nil {
-		return fmt.Errorf("the array's objects are damaged: %w; restore the data folder from a copy", err)
-	}
+	a.set.UUID = a.objects.UUID
 	for _, s := range a.objects.Pools {
-		p, err := a.newPool(s)
+		p, err := a.set.NewPool(s)
 		if err != nil {
 			return err
 		}
-		a.addPool(p)
+		a.set.AddPool(p)
 	}
 	for _, s := range a.objects.Volumes {
 		p := a.Pool(s.Pool)
 		if p == nil {
 			return fmt.Errorf("volume %q is in pool %q, which does not exist", s.Name, s.Pool)
 		}
-		a.addVolume(s, p)
+		a.engine.addVolume(s, p)
 	}
 	return nil
 }
 
-func (a *Array) loadPosition() (seq uint64, tail int, last uint64, err error) {
-	v, err := a.meta.Get(keyCheckpoint)
-	if err != nil || v == nil {
-		return 0, 0, 0, err
+// keyBad is the key of the list of bad sectors, which the back end owns and a checkpoint keeps.
+const keyBad = "b"
+
+// saveBad adds the list to a checkpoint.
+func (a *Array) saveBad(put func(key, value []byte)) {
+	if value, changed := a.back.Bad.Encode(); changed {
+		put([]byte(keyBad), value)
 	}
-	if len(v) == 16 { // format version 1
-		v = append(v[:16:16], v[:8]...)
+}
+
+func (a *Array) loadBad() error {
+	v, err := a.meta.Get(keyBad)
+	if err != nil {
+		return err
 	}
-	if len(v) != 24 {
-		return 0, 0, 0, fmt.Errorf("the checkpoint's position is damaged")
-	}
-	return le.Uint64(v), int(le.Uint64(v[8:])), le.Uint64(v[16:]), nil
+	return a.back.Bad.Load(v)
 }
 
 // loadMaps builds the maps from the checkpoint, from the roots down. Pages that no
@@ -175,9 +176,9 @@ func (a *Array) loadMaps() error {
 		return err
 	}
 	for _, v := range a.Volumes() {
-		err := v.m.Load(&saved, v.spec.Sectors)
+		err := v.Map.Load(&saved, v.Spec.Sectors)
 		if errors.Is(err, extent.ErrRoot) {
-			return fmt.Errorf("the root of the map of volume %q is damaged; restore the data folder from a copy", v.spec.Name)
+			return fmt.Errorf("the root of the map of volume %q is damaged; restore the data folder from a copy", v.Spec.Name)
 		}
 		if err != nil {
 			return err
@@ -190,51 +191,64 @@ func (a *Array) loadMaps() error {
 // countReferences derives reference counts, owners, allocation and homes from the maps.
 func (a *Array) countReferences() error {
 	for _, v := range a.Volumes() {
-		if !v.m.CountReferences() {
-			return fmt.Errorf("the map of volume %q points behind the end of pool %q; the data folder mixes files of two arrays", v.spec.Name, v.pool.name)
+		if !v.Map.CountReferences() {
+			return fmt.Errorf("the map of volume %q points behind the end of pool %q; the data folder mixes files of two arrays", v.Spec.Name, v.Pool().Name())
 		}
 	}
 	for _, v := range a.Volumes() {
-		v.account()
-		v.m.FindHomes()
+		v.Account()
+		v.Map.FindHomes()
 	}
 	return nil
 }
 
+// loadPages fills the write cache with what it had.
+func (a *Array) loadPages() error {
+	if !a.payload {
+		a.cache.StartEmpty()
+		return nil
+	}
+	found, err := recovery.Pages(recovery.Array{Cache: a.cache, Flusher: a.flusher, Bad: &a.back.Bad, Newest: a.log.Seq(),
+		Knows:  a.knows,
+		Mapped: func(k pageKey) bool { return a.set.ByID(k.Pool()).Alloc.MapRefs(k.Phys()>>windowShift) > 0 },
+		Owner:  func(volume uint32, pool uint16) *wcache.Owner { return a.volumeOrGhost(volume, pool).Cached }})
+	a.recovery.Found = found
+	return err
+}
+
+// knows reports whether there is what a descriptor speaks of.
+func (a *Array) knows(d nvlog.Descriptor) recovery.Knowledge {
+	id := d.Key().Pool()
+	switch p := a.set.ByID(id); {
+	case p != nil && d.Volume() < directory.MaxVolumeID && int64(d.Key().Phys()>>windowShift) < p.Alloc.Grains():
+		return recovery.Known
+	case p == nil && id < a.objects.NextPool:
+		return recovery.Deleted
+	}
+	return recovery.Unknown
+}
+
 // volumeOrGhost returns the volume with this id, or a stand-in for a deleted one
 // whose data others still share.
-func (a *Array) volumeOrGhost(id uint32, pool uint16) *Volume {
-	if int(id) < len(a.vols) && a.vols[id] != nil {
-		return a.vols[id]
+func (a *Array) volumeOrGhost(id uint32, pool uint16) *pool.Volume {
+	if v := a.set.VolumeByID(id); v != nil {
+		return v
 	}
-	p := a.poolByID(pool)
-	v := a.addVolume(VolumeSpec{Name: fmt.Sprintf("deleted-%d", id), Pool: p.name, Sectors: windowSectors, BlockSize: 512, Thin: true, ID: id}, p)
-	v.deleted = true
-	v.forget()
-	v.m.Abandon()
-	p.volumes--
-	return v
+	p := a.set.ByID(pool)
+	v := a.engine.addVolume(VolumeSpec{Name: fmt.Sprintf("deleted-%d", id), Pool: p.Name(), Sectors: windowSectors, BlockSize: 512, Thin: true, ID: id}, p)
+	v.Deleted = true
+	v.Forget()
+	v.Map.Abandon()
+	p.Volumes--
+	return &v.Volume
 }
 
 // balanceCounters brings the counters, which an interrupted step may have left one
 // step behind or ahead, in line with what is dirty.
 func (a *Array) balanceCounters() {
-	for _, v := range a.vols {
+	for _, v := range a.set.Vols {
 		if v != nil {
-			v.cached.Balance()
+			v.Cached.Balance()
 		}
 	}
-}
-
-// firstCheckpoint commits the state after recovery before anything is served.
-func (a *Array) firstCheckpoint() error {
-	a.beginCheckpoint()
-	for a.ckpt.first = true; a.ckpt.running; a.batchDone() {
-		for !a.fillBatch(1 << 20) {
-		}
-		if err := a.meta.CommitNow(a.ckpt.out); err != nil {
-			return fmt.Errorf("the first checkpoint could not be written: %w", err)
-		}
-	}
-	return a.flusher.Commission(a.meta.Generation())
 }

@@ -103,3 +103,62 @@ func TestCommitFails(t *testing.T) {
 		t.Error("check says that all is well")
 	}
 }
+
+// TestCommitFailsOfWhatWasRead: who has seen what the log has perhaps not got hears an error as well, for a start may find
+// what was there before; who has read something else does not. Once a commit ends well, all of it can be read.
+func TestCommitFailsOfWhatWasRead(t *testing.T) {
+	s := &heldStore{}
+	r := rigOver(t, Options{}, func(under block.Store) block.Store { s.Store = under; return s })
+	r.pool("p", PoolSpec{}, 64<<20)
+	v := r.volume("v", "p", 16<<20, true)
+	w := r.volume("w", "p", 16<<20, true)
+	submit := func(v *Volume, q *block.Request) *block.Request {
+		q.Status = block.Gone
+		q.Done = func(*block.Request) {}
+		v.Submit([]*block.Request{q})
+		r.clock.RunUntil(r.clock.Now() + 1e9)
+		return q
+	}
+	page := func(b byte) [][]byte { return [][]byte{bytes.Repeat([]byte{b}, 4096)} }
+	read := func(v *Volume, at uint64) *block.Request {
+		return submit(v, &block.Request{Op: block.OpRead, Range: rng(at, 8), Data: page(0)})
+	}
+	status := func(at, n uint64) *block.Request {
+		return submit(v, &block.Request{Op: block.OpStatus, Range: rng(at, n), Extents: make([]block.Extent, 0, 4)})
+	}
+	old := submit(v, &block.Request{Op: block.OpWrite, Range: rng(0, 8), Data: page(1)})
+	s.commit(nil)
+	for what, change := range map[string]*block.Request{
+		"what was written":  {Op: block.OpWrite, Range: rng(0, 8), Data: page(2)},
+		"what was unmapped": {Op: block.OpUnmap, Ranges: []block.Range{rng(0, 8)}},
+	} {
+		r.a.engine.broken = "" // of the round before
+		changed := submit(v, change)
+		saw := []*block.Request{read(v, 4), status(0, 8),
+			submit(v, &block.Request{Op: block.OpCompareWrite, Range: rng(0, 8), Compare: page(3), Data: page(4)})}
+		others := []*block.Request{read(v, 8), read(w, 0), status(128, 8)}
+		s.commit(errors.New("the partner does not answer"))
+		for i, q := range saw {
+			if q.Status != block.Hardware {
+				t.Errorf("%s: who has seen it, request %d, ended %v", what, i, q.Status)
+			}
+		}
+		for i, q := range others {
+			if q.Status != block.OK {
+				t.Errorf("%s: who has seen something else, request %d, ended %v", what, i, q.Status)
+			}
+		}
+		again := read(v, 0)
+		s.commit(errors.New("it still does not"))
+		if old.Status != block.OK || changed.Status != block.Hardware || again.Status != block.Hardware {
+			t.Errorf("%s: the change ended %v, a read later %v", what, changed.Status, again.Status)
+		}
+		again = read(v, 0)
+		s.commit(nil)
+		first := read(v, 0)
+		s.commit(errors.New("it does not any more, but has all that there is"))
+		if again.Status != block.OK || first.Status != block.OK {
+			t.Errorf("%s: when the partner has it, it reads %v and %v", what, again.Status, first.Status)
+		}
+	}
+}

@@ -130,7 +130,7 @@ type op struct {
 	state         state // changed by to only
 	work                // what it does this time
 
-	a      *Array
+	e      *engine
 	pieces []*op  // of a move, that are under way
 	same   []byte // WRITE SAME: a piece full of the pattern
 	buf    []byte // what a compare or a piece read
@@ -218,13 +218,13 @@ func opOf(t *ticket.Ticket) *op {
 	return t.Waiter().(*op)
 }
 
-func (a *Array) newOp(k kind, v *Volume, r *block.Request) *op {
-	o := a.freeOp
+func (e *engine) newOp(k kind, v *Volume, r *block.Request) *op {
+	o := e.freeOp
 	if o == nil {
-		o = &op{a: a}
+		o = &op{e: e}
 		o.Init(o)
 	} else {
-		a.freeOp, o.next = o.next, nil
+		e.freeOp, o.next = o.next, nil
 	}
 	o.kind = k
 	o.to(running)
@@ -248,14 +248,14 @@ func (o *op) end(s block.Status) {
 	if o.same = o.same[:0]; cap(o.buf) > pieceSectors*block.SectorSize {
 		o.buf = nil
 	}
-	o.next = o.a.freeOp
-	o.a.freeOp = o
+	o.next = o.e.freeOp
+	o.e.freeOp = o
 }
 
 // answer tells whoever waits for the op that it has ended, or that its end is the array's own
 // business from now on, and lets those go on that wait for its lock.
 func (o *op) answer(s block.Status) {
-	a, v := o.a, o.v
+	e, v := o.e, o.v
 	if o.state == settling {
 		o.to(answered)
 	}
@@ -269,19 +269,19 @@ func (o *op) answer(s block.Status) {
 		v.unlock(o)
 	}
 	if r != nil {
-		if v.changes != nil {
-			v.changed(r, s)
+		if v.Changes != nil {
+			v.Changes.Ended(r, s)
 		}
-		a.finish(r, s)
+		e.finish(r, s)
 	}
 	if p != nil {
 		o.parent = nil
-		v.pool.copying[primOf(o.origin)] -= o.bytes
-		a.copies.out -= o.bytes
-		if !a.copies.moves.Empty() {
-			a.gave(ticket.CopyEngine)
+		v.Pool().Copying(o.origin, -o.bytes)
+		e.copies.out -= o.bytes
+		if !e.copies.moves.Empty() {
+			e.gave(ticket.CopyEngine)
 		}
-		a.copies.putBuf(o.buf)
+		e.copies.putBuf(o.buf)
 		o.buf = nil
 		p.pieceDone(o, s)
 	}

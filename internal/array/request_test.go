@@ -57,7 +57,7 @@ func (l *lives) fillLog() {
 		if !ok {
 			return
 		}
-		room.Append([]nvlog.Edit{{Volume: l.w.id, State: block.Zero, Range: rng(60000, 8)}}, 0)
+		room.Append([]nvlog.Edit{{Volume: l.w.ID(), State: block.Zero, Range: rng(60000, 8)}}, 0)
 	}
 }
 
@@ -141,12 +141,12 @@ var walks = []struct {
 	}, "waiting for turn"},
 	{kindWrite, "the back end", Policy{}, func(l *lives) {
 		l.stuck.stuck = true
-		l.v.pool.SetWriteMode(FlushThrough)
+		l.v.Pool().SetWriteMode(FlushThrough)
 		l.submit(l.v, write(0, 8))
 	}, "settling"},
 	{kindWrite, "given up while it settles", Policy{}, func(l *lives) {
 		l.stuck.stuck = true
-		l.v.pool.SetWriteMode(FlushThrough)
+		l.v.Pool().SetWriteMode(FlushThrough)
 		l.v.Cancel(l.submit(l.v, write(0, 8)))
 	}, "ended"},
 
@@ -176,12 +176,12 @@ var walks = []struct {
 	}, "waiting for turn"},
 	{kindCompare, "the back end", Policy{}, func(l *lives) {
 		l.stuck.stuck = true
-		l.v.pool.SetWriteMode(FlushThrough)
+		l.v.Pool().SetWriteMode(FlushThrough)
 		l.submit(l.v, compare(0, 8))
 	}, "settling"},
 	{kindCompare, "given up while it settles", Policy{}, func(l *lives) {
 		l.stuck.stuck = true
-		l.v.pool.SetWriteMode(FlushThrough)
+		l.v.Pool().SetWriteMode(FlushThrough)
 		l.v.Cancel(l.submit(l.v, compare(0, 8)))
 		l.submit(l.v, compare(4, 8)) // its lock is gone
 	}, "ended, settling"},
@@ -286,14 +286,14 @@ var walks = []struct {
 		l.stuck.stuck = true
 		l.submit(l.v, write(0, 8))
 		ref := l.hold(l.v, rng(0, 8))
-		l.v.pool.SetWriteMode(FlushThrough)
+		l.v.Pool().SetWriteMode(FlushThrough)
 		l.place(l.v, ref, 128, 8)
 	}, "ended, moving (settling)"},
 	{kindPiece, "given up while it settles", Policy{}, func(l *lives) {
 		l.stuck.stuck = true
 		l.submit(l.v, write(0, 8))
 		ref := l.hold(l.v, rng(0, 8))
-		l.v.pool.SetWriteMode(FlushThrough)
+		l.v.Pool().SetWriteMode(FlushThrough)
 		l.v.Cancel(l.place(l.v, ref, 128, 8))
 	}, "ended, ended"},
 
@@ -355,7 +355,7 @@ func walk(t *testing.T, k kind) (msg string) {
 		if slices.Contains(l.ended, false) || l.v.ops+l.w.ops+l.full.ops != 0 || l.a.gate.Waiters.N != 0 {
 			return fmt.Sprintf("%s: a request never ended", at)
 		}
-		if o := l.a.freeOp; o != nil && (o.state != free || o.Queued() || o.For() != ticket.Nothing) {
+		if o := l.a.engine.freeOp; o != nil && (o.state != free || o.Queued() || o.For() != ticket.Nothing) {
 			return fmt.Sprintf("%s: a recycled request is %s", at, stateNames[o.state])
 		}
 	}

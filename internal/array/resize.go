@@ -3,9 +3,10 @@ package array
 import (
 	"errors"
 	"fmt"
-	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -19,27 +20,21 @@ import (
 //
 // Commands that were under way behind the smaller end end with OutOfRange at their next piece.
 
-// resize is a change of size that waits for one that is under way.
-type resize struct {
-	sectors uint64
-	done    func(error)
-}
-
 // Resize changes a volume's size; what is cut off is gone. On an error the volume has the size and the contents that
 // it had. Changes of one volume's size are made one after another.
 func (a *Array) Resize(v *Volume, sectors uint64, done func(error)) {
-	if v.resizing {
-		v.resizes = append(v.resizes, resize{sectors, done})
+	if v.Resizing {
+		v.Resizes = append(v.Resizes, pool.Resize{Sectors: sectors, Done: done})
 		return
 	}
-	v.resizing = true
+	v.Resizing = true
 	a.resize(v, sectors, a.exec.Now()+patience, func(err error) {
-		v.resizing = false
+		v.Resizing = false
 		done(err)
-		if len(v.resizes) > 0 && !v.resizing {
-			next := v.resizes[0]
-			v.resizes = v.resizes[1:]
-			a.Resize(v, next.sectors, next.done)
+		if len(v.Resizes) > 0 && !v.Resizing {
+			next := v.Resizes[0]
+			v.Resizes = v.Resizes[1:]
+			a.Resize(v, next.Sectors, next.Done)
 		}
 	})
 }
@@ -48,24 +43,24 @@ func (a *Array) Resize(v *Volume, sectors uint64, done func(error)) {
 func (a *Array) resize(v *Volume, sectors uint64, until int64, done func(error)) {
 	fail := func(err error) { a.exec.Post(func() { done(err) }) }
 	switch {
-	case !v.there() || v.ending || a.stopped:
-		fail(fmt.Errorf("volume %q %w", v.spec.Name, ErrNotFound))
+	case !v.There() || v.Ending || a.engine.stopped:
+		fail(fmt.Errorf("volume %q %w", v.Spec.Name, ErrNotFound))
 		return
-	case a.broken != "":
-		fail(fmt.Errorf("volume %q: changes are refused: %s", v.spec.Name, a.broken))
+	case a.engine.broken != "":
+		fail(fmt.Errorf("volume %q: changes are refused: %s", v.Spec.Name, a.engine.broken))
 		return
 	}
-	spec := v.spec
+	spec := v.Spec
 	spec.Sectors = sectors
 	had := int64(0)
 	if !spec.Thin {
-		had = v.windows()
+		had = v.Windows()
 	}
-	if err := a.checkSize(v.pool, &spec, had); err != nil {
+	if err := a.checkSize(v.Pool(), &spec, had); err != nil {
 		fail(err)
 		return
 	}
-	if sectors <= v.spec.Sectors {
+	if sectors <= v.Spec.Sectors {
 		a.shrink(v, spec, done)
 		return
 	}
@@ -74,11 +69,11 @@ func (a *Array) resize(v *Volume, sectors uint64, until int64, done func(error))
 	case ok:
 		a.grow(v, spec, &room, done)
 	case a.exec.Now() >= until:
-		done(fmt.Errorf("volume %q: the log of the write cache has no room for its new size; resize it again when checkpoints can be written", v.spec.Name))
+		done(fmt.Errorf("volume %q: the log of the write cache has no room for its new size; resize it again when checkpoints can be written", v.Spec.Name))
 	default:
 		a.exec.At(a.exec.Now()+10_000_000, func() {
 			a.resize(v, sectors, until, done)
-			a.endStep()
+			a.engine.endStep()
 		})
 	}
 }
@@ -86,23 +81,23 @@ func (a *Array) resize(v *Volume, sectors uint64, until int64, done func(error))
 // grow makes a volume larger, or leaves it what it was.
 func (a *Array) grow(v *Volume, spec VolumeSpec, room *nvlog.Claim, done func(error)) {
 	// What the map was widened by behind the old end, and what an earlier shrink has cut off.
-	old, end := v.spec.Sectors, v.m.Span()
+	old, end := v.Spec.Sectors, v.Map.Span()
 	if old < end {
-		a.edits = append(a.edits[:0], nvlog.Edit{Volume: v.id, State: block.Unmapped, Range: block.Range{Start: old, Count: end - old}})
-		if _, ok := room.Append(a.edits, 0); !ok {
-			a.breakDown("internal error: a change of a volume's size has lost its room in the log")
-			a.exec.Post(func() { done(errors.New(a.broken)) })
+		cut := []nvlog.Edit{{Volume: v.ID(), State: block.Unmapped, Range: block.Range{Start: old, Count: end - old}}}
+		if _, ok := room.Append(cut, 0); !ok {
+			a.engine.breakDown("internal error: a change of a volume's size has lost its room in the log")
+			a.exec.Post(func() { done(errors.New(a.engine.broken)) })
 			return
 		}
-		v.m.SetState(old, end, block.Unmapped)
+		v.Map.SetState(old, end, block.Unmapped)
 	}
-	v.m.Grow(spec.Sectors)
-	v.spec = spec // hosts may not use it yet: see limit
-	v.account()
+	v.Map.Grow(spec.Sectors)
+	v.Spec = spec // hosts may not use it yet: see limit
+	v.Account()
 	fail := func(err, again error) {
-		v.spec.Sectors = old
-		v.account()
-		a.endStep()
+		v.Spec.Sectors = old
+		v.Account()
+		a.engine.endStep()
 		done(v.notResized(spec, err, again))
 	}
 	// The objects may not say the new size before the log has what the edit cut off.
@@ -111,14 +106,14 @@ func (a *Array) grow(v *Volume, spec VolumeSpec, room *nvlog.Claim, done func(er
 			fail(err, nil)
 			return
 		}
-		a.changeObjects(a.setSpec(spec), func(err error) {
+		a.objects.SetVolume(spec, func(err error) {
 			if err != nil { // what is reserved for it may not be others' while a start could find it
-				a.mustTakeBack(func(again error) { fail(err, again) })
+				a.objects.MustTakeBack(func(again error) { fail(err, again) })
 				return
 			}
-			v.size, v.limit = spec.Sectors, spec.Sectors
-			v.tell(block.EventCapacity)
-			a.endStep()
+			v.Size, v.Limit = spec.Sectors, spec.Sectors
+			v.Tell(block.EventCapacity)
+			a.engine.endStep()
 			done(nil)
 		})
 	})
@@ -126,23 +121,23 @@ func (a *Array) grow(v *Volume, spec VolumeSpec, room *nvlog.Claim, done func(er
 
 // shrink makes a volume smaller, or leaves it what it was.
 func (a *Array) shrink(v *Volume, spec VolumeSpec, done func(error)) {
-	v.limit = spec.Sectors
-	a.changeObjects(a.setSpec(spec), func(err error) {
+	v.Limit = spec.Sectors
+	a.objects.SetVolume(spec, func(err error) {
 		if err != nil {
-			a.mustTakeBack(func(again error) {
-				v.limit = v.spec.Sectors
+			a.objects.MustTakeBack(func(again error) {
+				v.Limit = v.Spec.Sectors
 				done(v.notResized(spec, err, again))
 			})
 			return
 		}
-		v.spec, v.size = spec, spec.Sectors
-		if end := v.m.Span(); spec.Sectors < end {
-			v.m.SetState(spec.Sectors, end, block.Unmapped)
+		v.Spec, v.Size = spec, spec.Sectors
+		if end := v.Map.Span(); spec.Sectors < end {
+			v.Map.SetState(spec.Sectors, end, block.Unmapped)
 		}
-		v.account()
-		v.tell(block.EventCapacity)
-		a.gaveAll() // what was behind the end may wait
-		a.endStep()
+		v.Account()
+		v.Tell(block.EventCapacity)
+		a.engine.gaveAll() // what was behind the end may wait
+		a.engine.endStep()
 		done(nil)
 	})
 }
@@ -154,18 +149,5 @@ func (v *Volume) notResized(spec VolumeSpec, err, again error) error {
 		return fmt.Errorf("volume %q keeps its size: %w", spec.Name, err)
 	}
 	return fmt.Errorf("volume %q has %d sectors until the array stops, and %d or %d from the next start on: %w",
-		spec.Name, v.spec.Sectors, v.spec.Sectors, spec.Sectors, doubtful(err, again))
-}
-
-// setSpec returns the change of the objects that gives a volume another description.
-func (a *Array) setSpec(spec VolumeSpec) func() (undo func()) {
-	return func() (undo func()) {
-		vols := slices.Clone(a.objects.Volumes)
-		for i := range vols {
-			if vols[i].ID == spec.ID {
-				vols[i] = spec
-			}
-		}
-		return swap(&a.objects.Volumes, vols)
-	}
+		spec.Name, v.Spec.Sectors, v.Spec.Sectors, spec.Sectors, directory.Doubtful(err, again))
 }

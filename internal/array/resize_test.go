@@ -261,7 +261,7 @@ func TestCommandsThatMeetAShrink(t *testing.T) {
 		if open > 0 {
 			t.Fatalf("-seed %d: %d commands never ended", s, open)
 		}
-		v.m.Walk(block.Range{Start: to, Count: v.m.Span() - to}, func(x extent.Run) bool {
+		v.Map.Walk(block.Range{Start: to, Count: v.Map.Span() - to}, func(x extent.Run) bool {
 			if x.State == block.Data {
 				t.Errorf("-seed %d: %v is mapped behind %d", s, x.Range, to)
 			}
@@ -286,9 +286,9 @@ func TestResizeThatCannotBe(t *testing.T) {
 		t.Errorf("of a deleted volume: %v", err)
 	}
 	// While the log has no room, and no checkpoint can be written that would make some.
-	r.a.ckpt.running = true
+	r.a.ckpt.Suspend()
 	for room, ok := r.a.log.Claim(1); ok; room, ok = r.a.log.Claim(1) {
-		room.Append([]nvlog.Edit{{Volume: w.id}}, 0)
+		room.Append([]nvlog.Edit{{Volume: w.ID()}}, 0)
 	}
 	from := r.clock.Now()
 	if err := r.resize(w, 4096); err == nil || r.clock.Now()-from > patience+1e9 {

@@ -1,10 +1,14 @@
 package array
 
 import (
+	"encoding/binary"
 	"testing"
 
+	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/block"
 )
+
+var le = binary.LittleEndian
 
 // rigOver is a rig whose array is opened over what wrap makes of its store.
 func rigOver(t testing.TB, opt Options, wrap func(under block.Store) block.Store) *rig {
@@ -45,7 +49,7 @@ func (m hookedMedium) Submit(ios []*block.IO) { m.s.submit(m.Medium, ios) }
 func (m hookedMedium) Abandon(io *block.IO) { m.Medium.(block.Abandoner).Abandon(io) }
 
 // flowOf returns what went through the cache for a volume.
-func flowOf(v *Volume, o block.Origin) Flow {
-	f, _ := v.cached.Flow(o)
+func flowOf(v *Volume, o block.Origin) pool.Flow {
+	f, _ := v.Cached.Flow(o)
 	return f
 }

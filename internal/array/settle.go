@@ -3,31 +3,40 @@
 
 package array
 
+import "github.com/arraysim/arraysim/internal/array/ticket"
+
+// settlement is the writes that wait for the back end.
+type settlement struct {
+	pages   map[uint32]*op // the write that waits for a page
+	waiting ticket.Queue   // writes whose pages are not all settled
+	ended   []*op          // writes whose pages are, until the end of the step
+}
+
 // settle makes an op wait until the back end has what it has committed.
 func (o *op) settle() {
-	o.Since = max(1, o.a.exec.Now())
-	o.await(&o.a.settling)
-	o.a.watch() // the back end may be stuck
+	o.Since = max(1, o.e.exec.Now())
+	o.await(&o.e.settling.waiting)
+	o.e.watchFn() // the back end may be stuck
 }
 
 // settled books that a page's data is on the back end, or that nobody needs it there
 // any more, to the write that waits for it.
-func (a *Array) settled(i uint32) {
-	o := a.through[i]
-	delete(a.through, i)
+func (e *engine) settled(i uint32) {
+	o := e.settling.pages[i]
+	delete(e.settling.pages, i)
 	// Whoever waits goes on at the end of the step: a list may be half walked now.
-	if o.unsettled--; o.unsettled == 0 && o.In(&a.settling) {
+	if o.unsettled--; o.unsettled == 0 && o.In(&e.settling.waiting) {
 		o.Leave()
-		a.settledOps = append(a.settledOps, o)
+		e.settling.ended = append(e.settling.ended, o)
 	}
 }
 
 // endSettled ends the writes whose last page has settled.
-func (a *Array) endSettled() {
-	for len(a.settledOps) > 0 {
-		n := len(a.settledOps) - 1
-		o := a.settledOps[n]
-		a.settledOps = a.settledOps[:n]
+func (e *engine) endSettled() {
+	for len(e.settling.ended) > 0 {
+		n := len(e.settling.ended) - 1
+		o := e.settling.ended[n]
+		e.settling.ended = e.settling.ended[:n]
 		o.Waiter().Resume()
 	}
 }

@@ -275,11 +275,11 @@ func TestExclusiveMovesWithHome(t *testing.T) {
 	mustOK(t, r.clone(s, d, g))
 	mustOK(t, r.do(s, unmap(0, g)))
 	mustOK(t, r.do(d, write(0, 8)))
-	if s.m.Tenant().Allocated() != 0 || d.m.Tenant().Allocated() != 1 {
-		t.Errorf("with the copy: s owns %d grains, d owns %d", s.m.Tenant().Allocated(), d.m.Tenant().Allocated())
+	if s.Map.Tenant().Allocated() != 0 || d.Map.Tenant().Allocated() != 1 {
+		t.Errorf("with the copy: s owns %d grains, d owns %d", s.Map.Tenant().Allocated(), d.Map.Tenant().Allocated())
 	}
 	mustOK(t, r.do(d, unmap(0, g)))
-	if s.m.Tenant().Allocated() != 0 || d.m.Tenant().Allocated() != 0 {
-		t.Errorf("without it: s owns %d grains, d owns %d", s.m.Tenant().Allocated(), d.m.Tenant().Allocated())
+	if s.Map.Tenant().Allocated() != 0 || d.Map.Tenant().Allocated() != 0 {
+		t.Errorf("without it: s owns %d grains, d owns %d", s.Map.Tenant().Allocated(), d.Map.Tenant().Allocated())
 	}
 }

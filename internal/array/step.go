@@ -20,7 +20,7 @@ type stepper struct {
 }
 
 // endStep does what the step before it caused. Whatever that completes at once runs in the same call.
-func (a *Array) endStep() { a.step.end() }
+func (e *engine) endStep() { e.step.end() }
 
 func (s *stepper) end() {
 	if s.running {

@@ -179,8 +179,8 @@ func TestStuckWriteThrough(t *testing.T) {
 	if status := r.do(v, write(0, 512)); status != block.OK {
 		t.Errorf("a write ended %v afterwards", status)
 	}
-	if len(r.a.through) != 0 || !r.a.settling.Empty() || v.ops != 0 {
-		t.Errorf("%d pages and %d requests are waited for", len(r.a.through), v.ops)
+	if len(r.a.engine.settling.pages) != 0 || !r.a.engine.settling.waiting.Empty() || v.ops != 0 {
+		t.Errorf("%d pages and %d requests are waited for", len(r.a.engine.settling.pages), v.ops)
 	}
 	r.check()
 }
@@ -279,7 +279,7 @@ func TestWritesEndWhileFlushesFail(t *testing.T) {
 	}
 	r.clock.RunUntil(r.clock.Now() + 25e9)
 	if open > 0 || ended[block.Hardware] == 0 {
-		t.Errorf("%d of %d pages are used, %d commands are open, ended: %v", p.part.Room.Used(), p.part.Limit(), open, ended)
+		t.Errorf("%d of %d pages are used, %d commands are open, ended: %v", p.Part.Room.Used(), p.Part.Limit(), open, ended)
 	}
 	if h := strings.Join(r.a.Health(), "\n"); !strings.Contains(h, "flushing NVRAM fails") {
 		t.Errorf("health: %q", h)
@@ -346,9 +346,9 @@ func TestWaitersEndWhenTheArrayBreaksDown(t *testing.T) {
 	r := newRig(t, Options{}, false)
 	r.pool("p", PoolSpec{}, 64<<20)
 	v := r.volume("v", "p", 32<<20, true)
-	r.a.ckpt.running = true // and never ends
+	r.a.ckpt.Suspend() // and never ends
 	for room, ok := r.a.log.Claim(1); ok; room, ok = r.a.log.Claim(1) {
-		room.Append([]nvlog.Edit{{Volume: v.id}}, 0)
+		room.Append([]nvlog.Edit{{Volume: v.ID()}}, 0)
 	}
 	ended := map[block.Status]int{}
 	for _, q := range []*block.Request{write(0, 8), {Op: block.OpUnmap, Ranges: []block.Range{{Start: 64, Count: 8}}}} {
@@ -358,7 +358,7 @@ func TestWaitersEndWhenTheArrayBreaksDown(t *testing.T) {
 	if len(ended) > 0 {
 		t.Fatalf("without room in the log they ended %v", ended)
 	}
-	r.a.breakDown("a test says so")
+	r.a.engine.breakDown("a test says so")
 	r.clock.RunUntil(r.clock.Now() + 3e9)
 	if ended[block.Hardware] != 2 {
 		t.Errorf("they ended %v", ended)

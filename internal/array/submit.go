@@ -9,69 +9,79 @@ import (
 
 // Submit starts requests; see block.Device.
 func (v *Volume) Submit(reqs []*block.Request) {
-	a := v.a
+	e := v.e
 	for _, r := range reqs {
 		v.submit(r)
 	}
-	a.endStep()
+	e.endStep()
 }
 
 func (v *Volume) submit(r *block.Request) {
-	a := v.a
-	if v.deleted || a.stopped {
-		a.finish(r, block.Gone)
+	e := v.e
+	if v.Deleted || e.stopped {
+		e.finish(r, block.Gone)
 		return
 	}
-	if v.ending {
-		a.finish(r, block.Resources)
+	if v.Ending {
+		e.finish(r, block.Resources)
 		return
 	}
-	if s := v.checkRange(r); s != block.OK {
-		a.finish(r, s)
+	if s := v.CheckRange(r); s != block.OK {
+		e.finish(r, s)
 		return
 	}
 	switch r.Op {
 	case block.OpRead:
-		a.startRead(v, r)
+		e.startRead(v, r)
 	case block.OpStatus:
-		v.status(r)
+		v.FillStatus(r)
+		e.finishRead(v, r, covered(r), block.OK)
 	case block.OpHold:
-		r.Ref = &ref{v.m.Hold(r.Ranges), v.pool}
-		a.finish(r, block.OK)
+		r.Ref = &ref{v.Map.Hold(r.Ranges), e, v.Pool()}
+		e.finish(r, block.OK)
 	case block.OpFlush:
-		a.newOp(kindFlush, v, r).flush()
+		e.newOp(kindFlush, v, r).flush()
 	case block.OpWrite, block.OpWriteSame, block.OpUnmap, block.OpCompareWrite, block.OpOrWrite, block.OpPlace:
-		if a.broken != "" {
-			a.finish(r, block.Hardware)
+		if e.broken != "" {
+			e.finish(r, block.Hardware)
 			return
 		}
-		a.begin(v, r)
+		e.begin(v, r)
 	default:
-		a.finish(r, block.Unsupported)
+		e.finish(r, block.Unsupported)
 	}
 }
 
+// covered is the range that the extents of a status cover.
+func covered(r *block.Request) block.Range {
+	n := uint64(0)
+	for _, x := range r.Extents {
+		n += x.Count
+	}
+	return block.Range{Start: r.Range.Start, Count: n}
+}
+
 // begin carries out a request that changes something, as far as it goes now.
-func (a *Array) begin(v *Volume, r *block.Request) {
+func (e *engine) begin(v *Volume, r *block.Request) {
 	switch r.Op {
 	case block.OpWrite:
-		o := a.newOp(kindWrite, v, r)
+		o := e.newOp(kindWrite, v, r)
 		o.src = cursor{vec: r.Data}
 		o.write(false)
 	case block.OpWriteSame:
 		if len(r.Data) == 0 {
-			a.newOp(kindEdit, v, r).edit()
+			e.newOp(kindEdit, v, r).edit()
 			return
 		}
-		o := a.newOp(kindWrite, v, r)
+		o := e.newOp(kindWrite, v, r)
 		o.pattern()
 		o.write(false)
 	case block.OpUnmap:
-		a.newOp(kindEdit, v, r).edit()
+		e.newOp(kindEdit, v, r).edit()
 	case block.OpCompareWrite, block.OpOrWrite:
-		a.newOp(kindCompare, v, r).lock()
+		e.newOp(kindCompare, v, r).lock()
 	case block.OpPlace:
-		a.newOp(kindClone, v, r).place()
+		e.newOp(kindClone, v, r).place()
 	}
 }
 
@@ -97,9 +107,9 @@ func (o *op) Resume() {
 	}
 }
 
-func (a *Array) resumeYielded() {
-	a.yielded.WakeAll()
-	a.endStep()
+func (e *engine) resumeYielded() {
+	e.wakes.yielded.WakeAll()
+	e.endStep()
 }
 
 // Cancel withdraws a request that waits for room in its partition, in the log, for a range
@@ -129,5 +139,5 @@ func (o *op) cancel() {
 	case o.state == fetching:
 		o.to(unwanted)
 	}
-	o.a.endStep()
+	o.e.endStep()
 }

@@ -16,12 +16,12 @@ func TestWhatLiesBehindTheEnd(t *testing.T) {
 	stale := rng(66_407*windowSectors, 20*windowSectors) // behind the end, in a part of the tree of its own
 	for _, first := range []string{"v", "w"} {
 		for name, behind := range map[string]func(v *Volume){
-			"anchors": func(v *Volume) { v.m.SetState(small, v.m.Span(), block.Anchored) },
+			"anchors": func(v *Volume) { v.Map.SetState(small, v.Map.Span(), block.Anchored) },
 			"anchors, then data": func(v *Volume) {
-				v.m.SetState(small, stale.Start+4*windowSectors+7, block.Anchored)
+				v.Map.SetState(small, stale.Start+4*windowSectors+7, block.Anchored)
 			},
 			"data, then anchors": func(v *Volume) {
-				v.m.SetState(stale.Start+9*windowSectors+5, v.m.Span(), block.Anchored)
+				v.Map.SetState(stale.Start+9*windowSectors+5, v.Map.Span(), block.Anchored)
 			},
 			"data": func(*Volume) {},
 		} {
@@ -42,9 +42,9 @@ func TestWhatLiesBehindTheEnd(t *testing.T) {
 				mustOK(t, r.clone(v, w, shared))
 				// What the older version left.
 				behind(v)
-				v.account()
+				v.Account()
 				for i := range r.a.objects.Volumes {
-					if s := &r.a.objects.Volumes[i]; s.ID == v.id {
+					if s := &r.a.objects.Volumes[i]; s.ID == v.ID() {
 						s.Sectors = small
 					}
 				}
@@ -59,7 +59,7 @@ func TestWhatLiesBehindTheEnd(t *testing.T) {
 					r.check()
 					v, w = r.a.Volume("v"), r.a.Volume("w")
 					// A window of v, and what w shares with nobody any more.
-					if _, allocated, reserved := v.pool.Space(); allocated != 13*grainBytes || reserved != 0 {
+					if _, allocated, reserved := v.Pool().Space(); allocated != 13*grainBytes || reserved != 0 {
 						t.Errorf("%d grains are allocated and %d reserved", allocated/grainBytes, reserved/grainBytes)
 					}
 					if st := v.Stats(); st.Anchored != 0 || st.Mapped != 50*512 {
@@ -77,12 +77,12 @@ func TestWhatLiesBehindTheEnd(t *testing.T) {
 					t.Error("what was behind the end is back")
 				}
 				r.clock.Run()
-				if _, allocated, _ := v.pool.Space(); allocated != grainBytes {
+				if _, allocated, _ := v.Pool().Space(); allocated != grainBytes {
 					t.Errorf("%d grains are allocated in the end", allocated/grainBytes)
 				}
 				r.check()
 				var data bool
-				v.m.Walk(block.Range{Start: small, Count: size - small}, func(x extent.Run) bool { data = data || x.State != block.Unmapped; return true })
+				v.Map.Walk(block.Range{Start: small, Count: size - small}, func(x extent.Run) bool { data = data || x.State != block.Unmapped; return true })
 				if data {
 					t.Error("there is something behind the old end")
 				}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/metrics"
 )
@@ -28,7 +29,7 @@ func TestFailedPoolDeletionIsTakenBack(t *testing.T) {
 		r.a.DeletePool(p, func(e error) { err = e })
 		for errors.Is(err, errNever) && r.clock.Step() {
 		}
-		if !errors.Is(err, errDeaf) || r.a.Pool("p") != p || p.ending || strings.Contains(err.Error(), "done or not") != lasting {
+		if !errors.Is(err, errDeaf) || r.a.Pool("p") != p || p.Ending || strings.Contains(err.Error(), "done or not") != lasting {
 			t.Fatalf("lasting %v: it ended %v, the pool is %v", lasting, err, r.a.Pool("p"))
 		}
 		mustOK(t, r.do(v, write(0, 8)))
@@ -38,7 +39,7 @@ func TestFailedPoolDeletionIsTakenBack(t *testing.T) {
 		if err := r.restart(); err != nil {
 			t.Fatal(err)
 		}
-		if r.a.Pool("p") == nil || r.a.Pool(q.name) == nil {
+		if r.a.Pool("p") == nil || r.a.Pool(q.Name()) == nil {
 			t.Error("a pool whose deletion failed is gone after a start")
 		}
 		r.check()
@@ -113,12 +114,12 @@ func TestRedoEndsWithItsPool(t *testing.T) {
 	p := r.pool("p", PoolSpec{}, 64<<20)
 	r.pool("q", PoolSpec{}, 64<<20)
 	// A write of which the cache has nothing.
-	d := p.mdisks[0]
+	d := p.Mdisks[0]
 	x := d.Op(true, 0, block.SectorSize, block.ReasonScrub)
 	x.IO.Vec = append(x.IO.Vec, make([]byte, block.SectorSize))
-	x.Ctx = &destageUnit{left: 2}
+	x.Ctx = &pool.Unit{Left: 2}
 	d.Write(x)
-	r.a.endStep()
+	r.a.engine.endStep()
 	r.clock.Run()
 	s.bad = true
 	r.a.cache.BeginSync()

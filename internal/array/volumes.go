@@ -2,10 +2,8 @@ package array
 
 import (
 	"fmt"
-	"slices"
 
-	"github.com/arraysim/arraysim/internal/array/extent"
-	"github.com/arraysim/arraysim/internal/array/ticket"
+	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -13,7 +11,7 @@ import (
 // thick one reserves are kept for it. On an error nothing is left of it.
 func (a *Array) CreateVolume(spec VolumeSpec, done func(*Volume, error)) {
 	fail := func(err error) { a.exec.Post(func() { done(nil, err) }) }
-	if err := checkName("volume", spec.Name); err != nil {
+	if err := directory.CheckName("volume", spec.Name); err != nil {
 		fail(err)
 		return
 	}
@@ -22,13 +20,13 @@ func (a *Array) CreateVolume(spec VolumeSpec, done func(*Volume, error)) {
 		spec.BlockSize = 512
 	}
 	switch {
-	case a.nameTaken(spec.Name):
+	case a.set.NameTaken(spec.Name):
 		fail(fmt.Errorf("volume %q %w", spec.Name, ErrExists))
 		return
 	case p == nil:
 		fail(fmt.Errorf("pool %q %w", spec.Pool, ErrNotFound))
 		return
-	case p.ending:
+	case p.Ending:
 		fail(fmt.Errorf("pool %q %w: it is being deleted", spec.Pool, ErrInUse))
 		return
 	case spec.BlockSize != 512 && spec.BlockSize != 4096:
@@ -39,34 +37,31 @@ func (a *Array) CreateVolume(spec VolumeSpec, done func(*Volume, error)) {
 		fail(err)
 		return
 	}
-	if a.objects.NextVolume >= maxVolumeID {
+	if a.objects.NextVolume >= directory.MaxVolumeID {
 		fail(fmt.Errorf("volume %q: the array has used all of its volume numbers", spec.Name))
 		return
 	}
-	spec.ID = a.objects.NextVolume
-	a.objects.NextVolume++
-	v := a.addVolume(spec, p)
-	v.making = true
-	v.account()
-	a.changeObjects(func() (undo func()) {
-		return swap(&a.objects.Volumes, append(a.objects.Volumes, spec))
-	}, func(err error) {
+	a.objects.NumberVolume(&spec)
+	v := a.engine.addVolume(spec, p)
+	v.Making = true
+	v.Account()
+	a.objects.AddVolume(spec, func(err error) {
 		if err != nil { // what is reserved for it may not be others' while a start could find it
-			a.mustTakeBack(func(again error) {
-				p.space.Entitle(v.m.Tenant(), 0)
-				v.m.Remove()
-				p.volumes--
-				a.forgetVolume(v)
-				done(nil, doubtful(err, again))
+			a.objects.MustTakeBack(func(again error) {
+				p.Alloc.Entitle(v.Map.Tenant(), 0)
+				v.Map.Remove()
+				p.Volumes--
+				a.set.ForgetVolume(&v.Volume)
+				done(nil, directory.Doubtful(err, again))
 			})
 			return
 		}
-		for _, old := range a.vols {
-			if old != nil && old.deleted && old.spec.Name == spec.Name { // what it counted is not the new one's
-				old.replaced = true
+		for _, old := range a.set.Vols {
+			if old != nil && old.Deleted && old.Spec.Name == spec.Name { // what it counted is not the new one's
+				old.Replaced = true
 			}
 		}
-		v.making = false
+		v.Making = false
 		done(v, nil)
 	})
 }
@@ -79,65 +74,50 @@ func (a *Array) checkSize(p *Pool, spec *VolumeSpec, had int64) error {
 	}
 	if !spec.Thin {
 		want := int64((spec.Sectors+windowSectors-1)>>windowShift) - had
-		if want > 0 && !p.has(want) { // who gives space back need not ask for any
-			free := p.space.Available()
-			return fmt.Errorf("volume %q: pool %q has %d MiB free and a thick volume reserves all of its size; make it smaller or thin", spec.Name, p.name, max(0, free)/16)
+		if want > 0 && !p.Has(want) { // who gives space back need not ask for any
+			free := p.Alloc.Available()
+			return fmt.Errorf("volume %q: pool %q has %d MiB free and a thick volume reserves all of its size; make it smaller or thin", spec.Name, p.Name(), max(0, free)/16)
 		}
 	}
 	return nil
 }
 
-func (a *Array) addVolume(spec VolumeSpec, p *Pool) *Volume {
-	v := &Volume{a: a, id: spec.ID, pool: p, spec: spec, lockWait: ticket.Queue{Of: ticket.Lock},
-		size: spec.Sectors, limit: spec.Sectors,
-		cached: a.cache.AddOwner(spec.ID, p.part.Partition)}
-	v.m = a.arena.NewMap(extent.Config{Space: p.space, Volume: spec.ID, Sectors: spec.Sectors, Thick: !spec.Thin, Drop: p.dropSectors})
-	for len(a.vols) <= int(spec.ID) {
-		a.vols = append(a.vols, nil)
-	}
-	a.vols[spec.ID] = v
-	p.volumes++
-	return v
-}
-
 // DeleteVolume removes a volume; its space comes back in the background. Requests that wait end Gone or Cancelled first.
 // Until the deletion is durable requests end Resources, for on an error the volume goes on as it was.
 func (a *Array) DeleteVolume(v *Volume, done func(error)) {
-	fail := func(err error) { a.exec.Post(func() { done(fmt.Errorf("volume %q %w", v.spec.Name, err)) }) }
+	fail := func(err error) { a.exec.Post(func() { done(fmt.Errorf("volume %q %w", v.Spec.Name, err)) }) }
 	switch {
-	case !v.there():
+	case !v.There():
 		fail(ErrNotFound)
 		return
-	case v.ending || v.resizing:
+	case v.Ending || v.Resizing:
 		fail(fmt.Errorf("%w: it is being deleted or resized", ErrInUse))
 		return
 	case v.ops > 0:
 		fail(fmt.Errorf("%w: it has commands under way", ErrInUse))
 		return
 	}
-	v.ending = true
-	unfold := a.foldOffloads(v) // before the deletion can be durable: what is counted by pool never gets less
-	a.changeObjects(func() (undo func()) {
-		return swap(&a.objects.Volumes, slices.DeleteFunc(slices.Clone(a.objects.Volumes), func(s VolumeSpec) bool { return s.ID == v.id }))
-	}, func(err error) {
+	v.Ending = true
+	unfold := a.set.FoldOffloads(&v.Volume) // before the deletion can be durable: what is counted by pool never gets less
+	a.objects.RemoveVolume(v.ID(), func(err error) {
 		if err != nil {
-			a.mustTakeBack(func(again error) {
+			a.objects.MustTakeBack(func(again error) {
 				unfold()
-				v.ending = false
-				done(fmt.Errorf("volume %q could not be deleted: %w", v.spec.Name, doubtful(err, again)))
+				v.Ending = false
+				done(fmt.Errorf("volume %q could not be deleted: %w", v.Spec.Name, directory.Doubtful(err, again)))
 			})
 			return
 		}
-		v.deleted, v.ending = true, false
-		v.m.Abandon()
-		v.pool.volumes--
-		v.tell(block.EventGone)
+		v.Deleted, v.Ending = true, false
+		v.Map.Abandon()
+		v.Pool().Volumes--
+		v.Tell(block.EventGone)
 		// Only now may its space be used for others.
-		v.m.Clear()
-		v.account()
-		v.forget()
-		v.left()
-		a.endStep()
+		v.Map.Clear()
+		v.Account()
+		v.Forget()
+		v.Left()
+		a.engine.endStep()
 		done(nil)
 	})
 }

@@ -9,34 +9,34 @@ import (
 
 // wait queues the op in its partition; front says that it stood at the head there.
 func (o *op) wait(front bool) {
-	p := o.v.pool
+	p := o.v.Pool()
 	o.lack(ticket.Room)
-	p.part.Wait(&o.claim, &o.Ticket, front)
-	now := max(1, o.a.exec.Now())
+	p.Part.Wait(&o.claim, &o.Ticket, front)
+	now := max(1, o.e.exec.Now())
 	if o.Since == 0 {
 		o.Since = now
 	}
 	if o.since == 0 {
 		o.since = now
-		p.waitingBytes[o.origin] += int64(o.stop-o.cur) * block.SectorSize
+		p.Waiting(o.origin, int64(o.stop-o.cur)*block.SectorSize)
 	}
-	o.a.watch() // what should make room may be stuck
-	p.part.Kick()
+	o.e.watchFn() // what should make room may be stuck
+	p.Part.Kick()
 }
 
 // stopWaiting books what the op has waited, if it has.
 func (o *op) stopWaiting() {
-	p := o.v.pool
+	p := o.v.Pool()
 	o.claim.Unbook()
 	if o.since != 0 {
-		if waited := o.a.exec.Now() - o.since; waited > 0 { // else it was only queued for its turn
-			p.wait[o.origin].Observe(waited)
+		if waited := o.e.exec.Now() - o.since; waited > 0 { // else it was only queued for its turn
+			p.Waited(o.origin, waited)
 		}
-		p.waitingBytes[o.origin] -= int64(o.stop-o.cur) * block.SectorSize
+		p.Waiting(o.origin, -int64(o.stop-o.cur)*block.SectorSize)
 		o.since = 0
 	}
 	if o.braked != 0 {
-		p.throttled[primOf(o.origin)] += o.a.exec.Now() - o.braked
+		p.Braked(o.origin, o.e.exec.Now()-o.braked)
 		o.braked = 0
 	}
 }
@@ -44,26 +44,26 @@ func (o *op) stopWaiting() {
 // waitForLog queues the op until the log has room for so many edits.
 func (o *op) waitForLog(edits int) {
 	o.logEdits = edits
-	o.await(&o.a.wakes.log)
-	if o.a.broken != "" {
-		o.a.watch()
+	o.await(&o.e.wakes.log)
+	if o.e.broken != "" {
+		o.e.watchFn()
 	}
 }
 
 // brake queues an offload behind the budget of its pool or host.
 func (o *op) brake() {
 	o.stopWaiting()
-	now := max(1, o.a.exec.Now())
+	now := max(1, o.e.exec.Now())
 	if o.braked == 0 {
 		o.braked = now
 	}
 	if o.Since == 0 {
 		o.Since = now
 	}
-	o.await(o.v.pool.part.BudgetQueue(o.host))
-	o.v.pool.part.Relieved()
-	o.a.watch() // what should make room may be stuck
-	o.v.pool.part.Kick()
+	o.await(o.v.Pool().Part.BudgetQueue(o.host))
+	o.v.Pool().Part.Relieved()
+	o.e.watchFn() // what should make room may be stuck
+	o.v.Pool().Part.Kick()
 }
 
 // stepPieces is the number of pieces that one op commits before it lets others into
@@ -71,9 +71,9 @@ func (o *op) brake() {
 const stepPieces = 16
 
 // yield lets an op go on after others had their turn.
-func (a *Array) yield(o *op) {
-	o.await(&a.yielded)
-	if headOf(&a.yielded) == o {
-		a.exec.At(a.exec.Now(), a.resumeFn)
+func (e *engine) yield(o *op) {
+	o.await(&e.wakes.yielded)
+	if headOf(&e.wakes.yielded) == o {
+		e.exec.At(e.exec.Now(), e.wakes.resumeFn)
 	}
 }

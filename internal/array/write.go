@@ -6,6 +6,8 @@ package array
 
 import (
 	"github.com/arraysim/arraysim/internal/array/admission"
+	"github.com/arraysim/arraysim/internal/array/pool"
+	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -22,16 +24,16 @@ func (o *op) pattern() {
 // write admits and commits pieces until all is done or the op must wait. head
 // says that the op stood first in its partition's queue.
 func (o *op) write(head bool) {
-	a, v := o.a, o.v
+	e, v := o.e, o.v
 	first := head
 	for pieces := 0; o.cur < o.stop; pieces++ {
 		if pieces == stepPieces {
 			o.stopWaiting()
-			a.yield(o)
+			e.yield(o)
 			return
 		}
 		n := o.pieceLen()
-		if o.stop > v.limit { // the volume has become smaller
+		if o.stop > v.Limit { // the volume has become smaller
 			o.stopWaiting()
 			o.abandon(block.OutOfRange)
 			return
@@ -52,13 +54,13 @@ func (o *op) write(head bool) {
 		o.stopWaiting()
 		o.Since = 0
 		// Pools, and volumes that take turns, do so piece by piece.
-		head = head && a.opt.Policy.Admission != AdmitFair && a.gate.Alone()
+		head = head && e.cache.Policy().Admission != wcache.AdmitFair && e.gate.Alone()
 		if len(o.same) > 0 && o.req != nil && o.req.Op == block.OpWriteSame {
 			// A piece begins at a multiple of the block, so the pattern is in phase.
 			o.src = cursor{vec: [][]byte{o.same}}
 		}
-		if s := a.commit(o, n); s == block.NoSpace && a.scratch.wait {
-			o.await(&v.pool.spaceWait)
+		if s := e.commit(o, n); s == block.NoSpace && e.scratch.wait {
+			o.await(&v.Pool().SpaceWait)
 			return
 		} else if s != block.OK {
 			o.abandon(s)
@@ -81,7 +83,7 @@ func (o *op) written() {
 		o.end(o.status)
 		return
 	case r != nil && r.Op == block.OpWriteSame:
-		v.countOffload(primWriteSame, pathCopy, v.pool, r.Range.Bytes())
+		v.CountOffload(pool.PrimWriteSame, pool.PathCopy, v.Pool(), r.Range.Bytes())
 	}
 	if r != nil && r.Flags&block.FUA != 0 {
 		o.flush()
@@ -96,7 +98,7 @@ func (o *op) flush() {
 	if o.flushedFn == nil {
 		o.flushedFn = o.flushed
 	}
-	o.a.flusher.After(o.flushedFn)
+	o.e.flusher.After(o.flushedFn)
 }
 
 func (o *op) flushed(err error) {

@@ -133,7 +133,8 @@ type Region interface {
 	Memory() RegionMemory
 
 	// Local tells that memory and log survive the death of the process without anybody's help. The
-	// array then calls neither Announce nor Commit: a local Region costs nothing.
+	// array then calls neither Announce nor Commit: a local Region costs nothing, unless it is a
+	// Listener.
 	Local() bool
 
 	// Announce says that n bytes of a part are about to be written, from off on; never of the log or
@@ -176,6 +177,15 @@ type Region interface {
 	// Distrust says that a flush of an earlier process may have failed: the next one writes
 	// everything, whatever the medium is thought to have.
 	Distrust()
+}
+
+// Listener is a local Region that wants to hear what is written to it all the same. The array asks it
+// once, before it writes anything, and calls Announce from then on if Listen returns true; Append tells
+// of the log. What keeps the bytes of such a Region has no MMU that tells it which pages are dirty:
+// the simulated disk of the tests.
+type Listener interface {
+	Region
+	Listen() bool
 }
 
 // LocalMemory is what all local Regions have in common: one piece of memory that outlives the

@@ -54,13 +54,23 @@ const directions = `
 
 	array/nvlog, array/alloc, crc32c < array/wcache;
 
-	block < array/metadata;
+	block < array/metadata, array/changelog;
 
 	NONE < array/ticket;
 
 	array/wcache, array/ticket < array/admission;
 
-	array/extent, array/media, array/backend, array/admission, array/metadata, metrics < array;
+	array/extent, array/nvlog, array/metadata < array/checkpoint;
+
+	array/alloc, array/media, array/metadata < array/directory;
+
+	array/backend, array/wcache < array/recovery;
+
+	array/directory, array/extent, array/backend, array/admission, array/changelog, metrics < array/pool;
+
+	array/pool < array/check;
+
+	array/check, array/checkpoint, array/recovery < array;
 
 	block, crc32c, metrics < store;
 
@@ -96,7 +106,8 @@ var inner = []string{"array", "scsi"}
 // core lists the packages that run in virtual time: same input, same result.
 var core = []string{"scsi", "scsi/sam", "scsi/cdb", "scsi/sgl", "scsi/names", "scsi/scratch", "scsi/sense", "scsi/counters", "scsi/reservation",
 	"scsi/alua", "scsi/pages", "scsi/erase", "scsi/saved", "scsi/server", "scsi/spc", "scsi/sbc", "scsi/copymgr", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent",
-	"array/backend", "array/media", "array/metadata", "array/ticket", "array/wcache", "array/admission", "hostcache", "hostcache/tier", "sim"}
+	"array/backend", "array/media", "array/metadata", "array/ticket", "array/wcache", "array/admission",
+	"array/check", "array/checkpoint", "array/directory", "array/recovery", "array/changelog", "array/pool", "hostcache", "hostcache/tier", "sim"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{

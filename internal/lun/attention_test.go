@@ -7,41 +7,176 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
+// attended is a device over a keeper that has one read under way, and what it tells its listener.
+func attended(info block.Info) (d *Device, k *keeper, exec *block.Virtual, heard *[]block.EventKind) {
+	exec, k, heard = &block.Virtual{}, &keeper{}, new([]block.EventKind)
+	d = &Device{exec: exec, t: k, info: info, opened: true}
+	d.Notify(func(e block.Event) { *heard = append(*heard, e.Kind) })
+	d.Submit([]*block.Request{{Op: block.OpRead, Range: block.Range{Count: 1}, Data: [][]byte{make([]byte, 512)}, Done: func(*block.Request) {}}})
+	return d, k, exec, heard
+}
+
+// answer ends the keeper's i-th command.
+func (k *keeper) answer(exec *block.Virtual, i int, status byte, sense, data []byte) {
+	c := k.got[i]
+	c.Status, c.Sense, c.InLen = status, sense, 0
+	if len(c.In) > 0 {
+		c.InLen = copy(c.In[0], data)
+	}
+	c.Done(c)
+	for exec.Step() {
+	}
+}
+
+func attentionSense(asc uint16) []byte {
+	return []byte{0x72, senseAttention, byte(asc >> 8), byte(asc)}
+}
+
+// capacityData is an answer of READ CAPACITY(16).
+func capacityData(blocks uint64, size uint32) []byte {
+	b := make([]byte, capacityLen)
+	be.PutUint64(b, blocks-1)
+	be.PutUint32(b[8:], size)
+	return b
+}
+
 // TestAttentionsAreHeard: what a unit attention says of the unit's data goes to who caches it.
 func TestAttentionsAreHeard(t *testing.T) {
+	const blocks = 1 << 10
+	power, generation, capacity := []block.EventKind{block.EventPowerLoss}, []block.EventKind{block.EventGeneration}, []block.EventKind{block.EventCapacity}
 	for name, row := range map[string]struct {
-		asc  uint16
-		want []block.EventKind
+		asc     uint16
+		blocks  uint64 // of the unit now; 0: nobody asks
+		want    []block.EventKind
+		changed []block.EventKind // besides, when the capacity is known
 	}{
-		"power on, reset or bus device reset": {0x2900, []block.EventKind{block.EventPowerLoss}},
-		"power on":                            {0x2901, []block.EventKind{block.EventPowerLoss}},
-		"bus device reset function":           {0x2903, nil},
-		"device internal reset":               {0x2904, nil},
-		"I_T nexus loss":                      {0x2907, nil},
-		"parameters changed":                  {0x2a01, []block.EventKind{block.EventCapacity}},
-		"capacity data has changed":           {0x2a09, []block.EventKind{block.EventCapacity}},
-		"a soft threshold":                    {0x3807, nil},
-		"LUN data has changed":                {0x3f0e, nil},
-		"not ready to ready":                  {0x2800, []block.EventKind{block.EventGeneration}},
+		"power on, reset or bus device reset": {0x2900, blocks, power, nil},
+		"power on":                            {0x2901, 2 * blocks, power, capacity},
+		"bus device reset function":           {0x2903, blocks, nil, nil},
+		"device internal reset":               {0x2904, blocks / 2, nil, capacity},
+		"I_T nexus loss":                      {0x2907, 2 * blocks, nil, capacity},
+		"mode parameters changed":             {0x2a01, 2 * blocks, nil, capacity},
+		"reservations preempted":              {0x2a03, 0, nil, nil},
+		"capacity data has changed, more":     {0x2a09, 2 * blocks, nil, capacity},
+		"capacity data has changed, less":     {0x2a09, blocks / 2, nil, capacity},
+		"capacity data is what it was":        {0x2a09, blocks, nil, nil},
+		"a soft threshold":                    {0x3807, 0, nil, nil},
+		"LUN data has changed":                {0x3f0e, 2 * blocks, nil, capacity},
+		"not ready to ready":                  {0x2800, 2 * blocks, generation, capacity},
+		"commands cleared":                    {0x2f00, 0, generation, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			exec := &block.Virtual{}
-			k := &keeper{}
-			d := &Device{exec: exec, t: k, info: block.Info{BlockSize: 512, Sectors: 1 << 10}}
-			var heard []block.EventKind
-			d.Notify(func(e block.Event) { heard = append(heard, e.Kind) })
-			d.Submit([]*block.Request{{Op: block.OpRead, Range: block.Range{Count: 1}, Data: [][]byte{make([]byte, 512)}, Done: func(*block.Request) {}}})
-			c := k.got[0]
-			c.Status, c.Sense = statusCheck, []byte{0x72, senseAttention, byte(row.asc >> 8), byte(row.asc)}
-			d.ended(c)
-			for exec.Step() {
+			d, k, exec, heard := attended(block.Info{BlockSize: 512, Sectors: blocks})
+			k.answer(exec, 0, statusCheck, attentionSense(row.asc), nil)
+			if !slices.Equal(*heard, row.want) {
+				t.Errorf("heard %v, want %v", *heard, row.want)
 			}
-			if !slices.Equal(heard, row.want) {
-				t.Errorf("heard %v, want %v", heard, row.want)
+			sent := 2 // the read and the read again
+			if row.blocks > 0 {
+				sent++
 			}
-			if len(k.got) != 2 {
-				t.Errorf("the command was sent %d times", len(k.got))
+			if len(k.got) != sent || k.got[sent-1].CDB[0] != opRead16 {
+				t.Fatalf("%d commands were sent, want %d", len(k.got), sent)
+			}
+			if row.blocks == 0 {
+				return
+			}
+			k.answer(exec, 1, statusGood, nil, capacityData(row.blocks, 512))
+			if want := slices.Concat(row.want, row.changed); !slices.Equal(*heard, want) || d.Info().Sectors != row.blocks {
+				t.Errorf("heard %v, want %v; the unit has %d blocks", *heard, want, d.Info().Sectors)
 			}
 		})
+	}
+}
+
+// TestCapacityIsReadUntilItIsKnown: an attention that comes meanwhile has it read again, and so has
+// a failure.
+func TestCapacityIsReadUntilItIsKnown(t *testing.T) {
+	d, k, exec, heard := attended(block.Info{BlockSize: 512, Sectors: 100})
+	k.answer(exec, 0, statusCheck, attentionSense(ascCapacity), nil)
+	k.answer(exec, 2, statusCheck, attentionSense(ascCapacity), nil) // during the question
+	k.answer(exec, 1, statusCheck, attentionSense(0x2903), nil)      // the question hears of it
+	questions := func() (at []int) {
+		for i, c := range k.got {
+			if c.CDB[0] == opServiceIn16 {
+				at = append(at, i)
+			}
+		}
+		return at
+	}
+	q := questions()
+	k.answer(exec, q[len(q)-1], statusGood, nil, capacityData(200, 512))
+	if got := questions(); len(got) != len(q)+1 {
+		t.Fatalf("%d questions, want one more than %d: what came meanwhile may be newer", len(got), len(q))
+	}
+	q = questions()
+	k.answer(exec, q[len(q)-1], 0x08, nil, nil) // BUSY
+	if got := questions(); len(got) != len(q)+1 {
+		t.Fatal("a question that failed is not asked again")
+	}
+	q = questions()
+	k.answer(exec, q[len(q)-1], statusGood, nil, capacityData(300, 512))
+	if d.Info().Sectors != 300 || len(questions()) != len(q) {
+		t.Errorf("%d sectors after %d questions", d.Info().Sectors, len(questions()))
+	}
+	if want := []block.EventKind{block.EventCapacity, block.EventCapacity}; !slices.Equal(*heard, want) {
+		t.Errorf("heard %v", *heard)
+	}
+}
+
+// TestUnitWithOtherBlocksIsGone: its addresses mean something else.
+func TestUnitWithOtherBlocksIsGone(t *testing.T) {
+	d, k, exec, heard := attended(block.Info{BlockSize: 512, Sectors: 100})
+	k.answer(exec, 0, statusCheck, attentionSense(ascCapacity), nil)
+	k.answer(exec, 1, statusGood, nil, capacityData(100, 4096))
+	if !slices.Equal(*heard, []block.EventKind{block.EventGone}) {
+		t.Errorf("heard %v", *heard)
+	}
+	sent, r := len(k.got), &block.Request{Op: block.OpRead, Range: block.Range{Count: 8}, Data: [][]byte{make([]byte, 4096)}, Done: func(*block.Request) {}}
+	d.Submit([]*block.Request{r})
+	for exec.Step() {
+	}
+	if len(k.got) != sent || r.Status != block.Gone {
+		t.Errorf("a read ends %v, %d commands were sent", r.Status, len(k.got)-sent)
+	}
+}
+
+// TestAttentionOfAWithdrawnCommand: it is heard all the same, and the command is not sent again.
+func TestAttentionOfAWithdrawnCommand(t *testing.T) {
+	d, k, exec, heard := attended(block.Info{BlockSize: 512, Sectors: 100})
+	d.Cancel(k.got[0].req)
+	k.answer(exec, 0, statusCheck, attentionSense(ascPowerOn), nil)
+	if !slices.Equal(*heard, []block.EventKind{block.EventPowerLoss}) {
+		t.Errorf("heard %v", *heard)
+	}
+	for _, c := range k.got[1:] {
+		if c.CDB[0] == opRead16 {
+			t.Error("the read was sent again")
+		}
+	}
+}
+
+// TestWithdrawnWhileTheUnitIsBusy: a command that waits to be sent again ends at once, and its
+// memory serves the next request.
+func TestWithdrawnWhileTheUnitIsBusy(t *testing.T) {
+	d, k, exec, _ := attended(block.Info{BlockSize: 512, Sectors: 100})
+	r := k.got[0].req
+	c := k.got[0]
+	c.Status = statusBusy
+	c.Done(c)
+	exec.RunUntil(exec.Now() + retryNanos)
+	if len(k.got) != 1 {
+		t.Fatal("it was sent again at once")
+	}
+	d.Cancel(r)
+	exec.RunUntil(exec.Now() + 1)
+	if r.Status != block.Cancelled {
+		t.Errorf("it ends %v", r.Status)
+	}
+	next := &block.Request{Op: block.OpRead, Range: block.Range{Count: 1}, Data: [][]byte{make([]byte, 512)}, Done: func(*block.Request) {}}
+	d.Submit([]*block.Request{next})
+	exec.RunUntil(exec.Now() + 1e12)
+	if len(k.got) != 2 {
+		t.Errorf("%d commands were sent, want 2", len(k.got))
 	}
 }

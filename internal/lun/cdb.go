@@ -23,7 +23,7 @@ const (
 // encode makes the CDB of a request.
 func (d *Device) encode(c *Command, r *block.Request) block.Status {
 	clear(c.cdb[:])
-	c.CDB, c.Once = c.cdb[:], false
+	c.CDB, c.Once, c.Sync = c.cdb[:], false, r.Op == block.OpFlush
 	c.Timed = r.Op == block.OpRead || r.Op == block.OpWrite || r.Op == block.OpCompareWrite || r.Op == block.OpOrWrite || r.Op == block.OpStatus
 	g := r.Range
 	if (g.Start|g.Count)&(1<<d.shift-1) != 0 {
@@ -142,7 +142,7 @@ const (
 // place makes an EXTENDED COPY of a reference.
 func (d *Device) place(c *Command, r *block.Request) block.Status {
 	h, ok := r.Ref.(*ref)
-	if !ok || h.dev.info.BlockSize != d.info.BlockSize || h.dev.info.NAA == [16]byte{} || d.info.NAA == [16]byte{} {
+	if !ok || h.dev.info.BlockSize != d.info.BlockSize || !h.dev.name.copies() || !d.name.copies() {
 		return block.Unsupported
 	}
 	list := append(c.list[:0], make([]byte, copyHead)...)
@@ -151,9 +151,9 @@ func (d *Device) place(c *Command, r *block.Request) block.Status {
 	for _, u := range []*Device{h.dev, d} {
 		t := len(list)
 		list = append(list, make([]byte, copyTarget)...)
-		list[t] = 0xe4                                     // identification descriptor
-		list[t+4], list[t+5], list[t+7] = 0x01, 0x03, 0x10 // binary, NAA, 16 bytes
-		copy(list[t+8:], u.info.NAA[:])
+		list[t] = 0xe4 // identification descriptor
+		list[t+4], list[t+5], list[t+7] = u.name.codeSet, u.name.kind, byte(len(u.name.id))
+		copy(list[t+8:], u.name.id)
 		list[t+29] = byte(u.info.BlockSize >> 16)
 		be.PutUint16(list[t+30:], uint16(u.info.BlockSize))
 	}

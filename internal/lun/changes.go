@@ -24,33 +24,20 @@ func (d *Device) TracksChanges() bool { return d.tracks }
 // with complete false when the unit does not remember that far, or did not answer; a generation of 0 means
 // that it did not.
 func (d *Device) ChangedSince(since uint64, done func(generation uint64, extents []block.Range, complete bool)) {
-	c := &Command{CDB: logSense(changesMost), Timed: true, In: [][]byte{make([]byte, changesMost)}}
-	tries := 0
-	c.Done = func(*Command) {
-		if c.Lost == nil && c.key() == senseAttention && tries < maxTries {
-			tries++
-			d.exec.Post(func() {
-				d.attention(c)
-				d.t.Start(c)
-			})
+	d.ask(&Command{CDB: logSense(changesMost), In: [][]byte{make([]byte, changesMost)}}, func(c *Command) {
+		if c.Lost != nil || c.Status != statusGood {
+			done(0, nil, false)
 			return
 		}
-		d.exec.Post(func() {
-			if c.Lost != nil || c.Status != statusGood {
-				done(0, nil, false)
-				return
-			}
-			generation, extents, complete := d.changes(c.In[0][:c.InLen], since)
-			if !complete {
-				d.touchRange(block.Range{Count: d.info.Sectors})
-			}
-			for _, g := range extents {
-				d.touchRange(g)
-			}
-			done(generation, extents, complete)
-		})
-	}
-	d.t.Start(c)
+		generation, extents, complete := d.changes(c.In[0][:c.InLen], since)
+		if !complete {
+			d.touchRange(block.Range{Count: d.info.Sectors})
+		}
+		for _, g := range extents {
+			d.touchRange(g)
+		}
+		done(generation, extents, complete)
+	})
 }
 
 // changes reads the page.

@@ -13,6 +13,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,9 +37,13 @@ type Command struct {
 	Once bool
 	// Timed: it takes the unit little time. A transport gives its connection up when there is no answer.
 	Timed bool
+	// Sync: it empties the unit's cache, which takes as long as it takes, unless the transport has
+	// a time for that.
+	Sync bool
 
 	// The transport's.
 	due       time.Time
+	bounded   bool // it has an end at due, also when it was sent
 	sent      *iscsi.Command
 	place     int // in the list of those that were sent
 	withdrawn bool
@@ -50,6 +55,7 @@ type Command struct {
 	tries int
 	// cancelled: who sent the request does not want it any more.
 	cancelled bool
+	pause     block.Timer // until it is sent again; nil: it is with the transport
 }
 
 // Transport carries out commands on one logical unit.
@@ -70,10 +76,20 @@ type Device struct {
 	shift  uint // log2 of sectors a logical block
 	zero   []byte
 	free   []*Command
+	name   designator // by which other units' copies find it
 	listen []func(block.Event)
 	closed bool
-	tracks bool // the unit tells what others change
-	held   []*ref
+
+	// unheard is what happened before there was a listener.
+	unheard   []block.EventKind
+	opened    bool     // Open has ended
+	measuring *Command // reads the capacity; nil: none does
+	remeasure bool     // it may have changed since
+	tracks    bool     // the unit tells what others change
+	held      []*ref
+	key       uint64 // that we have registered, 0: none
+	// Of the last Reserve: whether the registration and the reservation were not there before.
+	newcomer, reserved bool
 }
 
 var _ block.Device = (*Device)(nil)
@@ -93,6 +109,7 @@ const (
 	senseMiscompare = 0x0e
 	maxTries        = 8
 	retryNanos      = 20_000_000
+	inquiryLen      = 36
 )
 
 // Open asks the unit who it is. It waits; the executor is not held.
@@ -102,6 +119,11 @@ func Open(exec block.Executor, t Transport, name string) (*Device, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	d.zero = make([]byte, d.info.BlockSize)
+	exec.Lock()
+	defer exec.Unlock()
+	if d.opened = true; d.remeasure {
+		d.measure()
+	}
 	return d, nil
 }
 
@@ -109,7 +131,12 @@ func Open(exec block.Executor, t Transport, name string) (*Device, error) {
 func (d *Device) do(cdb []byte, out []byte, in int) ([]byte, error) {
 	for try := 0; ; try++ {
 		end := make(chan struct{})
-		c := &Command{CDB: cdb, Done: func(*Command) { close(end) }}
+		c := &Command{CDB: cdb, Done: func(c *Command) {
+			if c.Lost == nil && c.key() == senseAttention {
+				d.exec.Post(func() { d.attention(c) })
+			}
+			close(end)
+		}}
 		if len(out) > 0 {
 			c.Out = [][]byte{out}
 		}
@@ -126,8 +153,11 @@ func (d *Device) do(cdb []byte, out []byte, in int) ([]byte, error) {
 				return nil, nil
 			}
 			return c.In[0][:c.InLen], nil
-		case c.key() == senseAttention && try < maxTries:
-			continue
+		case c.key() == senseAttention:
+			d.exec.Post(func() { d.attention(c) })
+			if try < maxTries {
+				continue
+			}
 		}
 		return nil, c.failure()
 	}
@@ -185,38 +215,33 @@ func (d *Device) identify(name string) error {
 	if _, err := d.do([]byte{0x00, 0, 0, 0, 0, 0}, nil, 0); err != nil {
 		return err
 	}
-	b, err := d.do([]byte{0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0}, nil, 32)
+	b, err := d.do(readCapacity[:], nil, capacityLen)
 	if err != nil {
 		return err
 	}
-	if len(b) < 16 {
-		return fmt.Errorf("READ CAPACITY(16) gave %d bytes", len(b))
-	}
-	bs := be.Uint32(b[8:])
-	if bs != 512 && bs != 4096 {
-		return fmt.Errorf("logical blocks of %d bytes are not supported", bs)
-	}
-	if bs == 4096 {
-		d.shift = 3
-	}
 	i := &d.info
-	i.Name, i.BlockSize, i.Sectors = name, bs, (be.Uint64(b)+1)<<d.shift
-	if len(b) > 14 {
-		i.PhysicalExp, i.Thin = b[13]&0x0f, b[14]&0x80 != 0
-	}
-	if b, err = d.do([]byte{0x12, 1, 0x83, 0x04, 0, 0}, nil, 1024); err != nil {
+	i.Name = name
+	if err := d.setCapacity(b); err != nil {
 		return err
 	}
-	for p := b[min(4, len(b)):]; len(p) >= 4 && len(p) >= 4+int(p[3]); p = p[4+int(p[3]):] {
-		if p[1]&0x3f == 3 && p[3] == 16 { // NAA, 16 bytes, of the logical unit
-			copy(i.NAA[:], p[4:20])
-		}
+	inquiry, err := d.do([]byte{0x12, 0, 0, 0, inquiryLen, 0}, nil, inquiryLen)
+	if err != nil {
+		return err
 	}
+	vendor, product := "", ""
+	if len(inquiry) == inquiryLen {
+		vendor, product = strings.TrimSpace(string(inquiry[8:16])), strings.TrimSpace(string(inquiry[16:32]))
+	}
+	if b, err = d.do([]byte{0x12, 1, 0x83, 0x04, 0, 0}, nil, 1024); err != nil && !illegalRequest(err) {
+		return err
+	}
+	d.name = unitName(slices.Clone(b), product)
+	i.NAA = d.name.identity()
 	if b, err = d.do([]byte{0x12, 1, 0x80, 0, 252, 0}, nil, 252); err == nil && len(b) > 4 {
 		i.Serial = strings.TrimSpace(string(b[4:min(len(b), 4+int(b[3]))]))
 	}
 	// Only our own array's page is understood: codes from 30h on are every vendor's own.
-	if b, err = d.do([]byte{0x12, 0, 0, 0, 36, 0}, nil, 36); err == nil && len(b) >= 16 && strings.TrimSpace(string(b[8:16])) == "ARRAYSIM" {
+	if vendor == "ARRAYSIM" {
 		b, err = d.do(logSense(changesHead), nil, changesHead)
 		if err != nil && !illegalRequest(err) { // a unit that may track changes is not taken for one that does not
 			return err
@@ -231,14 +256,16 @@ func (d *Device) identify(name string) error {
 // Info describes the unit.
 func (d *Device) Info() block.Info { return d.info }
 
-// Notify registers a listener.
-func (d *Device) Notify(fn func(block.Event)) { d.listen = append(d.listen, fn) }
-
 // Cancel withdraws a request: what waits for a session ends at once, what the unit has is aborted there.
 func (d *Device) Cancel(r *block.Request) {
 	if c, ok := r.Priv.(*Command); ok && c.req == r {
 		c.cancelled = true
-		d.t.Cancel(c)
+		if c.pause == nil {
+			d.t.Cancel(c)
+		} else if c.pause.Stop() {
+			d.recycle(c)
+			d.finish(r, block.Cancelled)
+		}
 	}
 }
 
@@ -282,7 +309,7 @@ func (d *Device) recycle(c *Command) {
 		c.req.Priv = nil
 	}
 	c.req, c.tries, c.Out, c.In, c.list = nil, 0, nil, nil, c.list[:0]
-	c.cancelled, c.withdrawn = false, false
+	c.cancelled, c.withdrawn, c.pause = false, false, nil
 	d.free = append(d.free, c)
 }
 
@@ -309,15 +336,24 @@ func (d *Device) command() *Command {
 func (d *Device) ended(c *Command) {
 	r := c.req
 	s := d.status(c)
-	if !c.cancelled && c.tries < maxTries && (s == block.Resources || c.key() == senseAttention) {
+	news := c.Lost == nil && c.key() == senseAttention
+	if news {
+		d.attention(c)
+	}
+	if !c.cancelled && !d.closed && c.tries < maxTries && (news || s == block.Resources) {
 		c.tries++
-		if c.key() == senseAttention {
-			d.attention(c)
+		if news {
 			d.t.Start(c)
 			return
 		}
-		d.exec.At(d.exec.Now()+retryNanos<<c.tries, func() { d.t.Start(c) })
+		c.pause = d.exec.At(d.exec.Now()+retryNanos<<c.tries, func() {
+			c.pause = nil
+			d.t.Start(c)
+		})
 		return
+	}
+	if c.cancelled && s != block.OK {
+		s = block.Cancelled
 	}
 	if s == block.OK && r.Op == block.OpStatus {
 		d.extents(c, r)
@@ -330,23 +366,6 @@ func (d *Device) ended(c *Command) {
 	d.recycle(c)
 	r.Status = s
 	r.Done(r)
-}
-
-// attention hears of what changed at the unit.
-func (d *Device) attention(c *Command) {
-	kind := block.EventGeneration
-	switch _, asc := c.sense(); {
-	case asc>>8 == 0x2a: // parameters or capacity changed
-		kind = block.EventCapacity
-	case asc == 0x2900 || asc == 0x2901: // power on, or a reset that may have been one
-		kind = block.EventPowerLoss
-	case asc>>8 == 0x29 || asc>>8 == 0x38 || asc>>8 == 0x3f:
-		return
-	}
-	// At once: what ends after this must not be taken for what was there before.
-	for _, fn := range d.listen {
-		fn(block.Event{Kind: kind})
-	}
 }
 
 func (d *Device) status(c *Command) block.Status {

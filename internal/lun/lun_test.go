@@ -78,10 +78,36 @@ type slowDevice struct {
 	x              *block.Live
 	delay          atomic.Int64
 	started, ended atomic.Int64
+	stuck          atomic.Bool // requests end when they are cancelled, and not before
+	kept           []*block.Request
+	grown          uint64 // sectors that it has more than at first
+	listen         []func(block.Event)
+}
+
+func (s *slowDevice) Notify(fn func(block.Event)) { s.listen = append(s.listen, fn) }
+
+func (s *slowDevice) Info() block.Info {
+	i := s.Device.Info()
+	i.Sectors += s.grown
+	return i
+}
+
+func (s *slowDevice) Cancel(r *block.Request) {
+	if at := slices.Index(s.kept, r); at >= 0 {
+		s.kept = slices.Delete(s.kept, at, at+1)
+		s.x.Post(func() {
+			r.Status = block.Cancelled
+			r.Done(r)
+		})
+	}
 }
 
 func (s *slowDevice) Submit(reqs []*block.Request) {
 	for _, r := range reqs {
+		if s.stuck.Load() {
+			s.kept = append(s.kept, r)
+			continue
+		}
 		if r.Op != block.OpWrite || s.delay.Load() == 0 {
 			s.Device.Submit([]*block.Request{r})
 			continue

@@ -21,7 +21,8 @@ func TestWhatIsNotSentAgain(t *testing.T) {
 	exec := &block.Virtual{}
 	k := &keeper{}
 	dev := func(id byte) *Device {
-		return &Device{exec: exec, t: k, zero: make([]byte, 512), info: block.Info{BlockSize: 512, Sectors: 1 << 20, NAA: [16]byte{0x60, id}}}
+		naa := [16]byte{0x60, id}
+		return &Device{exec: exec, t: k, zero: make([]byte, 512), name: designator{1, designNAA, naa[:]}, info: block.Info{BlockSize: 512, Sectors: 1 << 20, NAA: naa}}
 	}
 	a, b, again := dev(1), dev(2), dev(1) // two sessions may lead to one unit
 	hold := func(d *Device, ranges ...block.Range) block.Ref {

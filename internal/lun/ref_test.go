@@ -11,7 +11,8 @@ func TestReferencesTellOfChanges(t *testing.T) {
 	sector := [][]byte{make([]byte, 512)}
 	g := func(start, n uint64) block.Range { return block.Range{Start: start, Count: n} }
 	dev := func() *Device {
-		return &Device{exec: &block.Virtual{}, t: &keeper{}, zero: make([]byte, 512), info: block.Info{BlockSize: 512, Sectors: 1 << 20, NAA: [16]byte{0x60, 1}}}
+		naa := [16]byte{0x60, 1}
+		return &Device{exec: &block.Virtual{}, t: &keeper{}, zero: make([]byte, 512), name: designator{1, designNAA, naa[:]}, info: block.Info{BlockSize: 512, Sectors: 1 << 20, NAA: naa}}
 	}
 	for name, row := range map[string]struct {
 		req  block.Request

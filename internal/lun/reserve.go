@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 const (
@@ -18,6 +19,7 @@ const (
 	// Service actions of PERSISTENT RESERVE OUT.
 	prRegister        = 0x00
 	prReserve         = 0x01
+	prRelease         = 0x02
 	prPreemptAbort    = 0x05
 	prRegisterIgnore  = 0x06
 	prListLen         = 24
@@ -28,6 +30,8 @@ const (
 	prReadReservation = 0x01
 	prInHead          = 8
 	maxKeys           = 1024 // that we ask for
+
+	fenceTries = 32 // of a preemption whose key the lost host has replaced
 
 	typeWriteRegistrants = 0x05 // write exclusive - registrants only
 )
@@ -40,17 +44,78 @@ var registrantsTypes = []byte{typeWriteRegistrants, 0x06, 0x07, 0x08}
 // than ours are.
 var ErrUnknownKey = errors.New("the lost host's key is not registered, and another host has the reservation")
 
+// HasReservations tells whether the unit knows persistent reservations; one that does not answer may.
+func (d *Device) HasReservations() bool {
+	_, err := d.keys()
+	return !illegalRequest(err)
+}
+
 // Reserve registers a key and makes the unit writable for registrants only, so that this
-// host can be fenced when it is lost. A reservation that is refused leaves no registration.
+// host can be fenced when it is lost. A reservation that is refused leaves no registration that was not there.
 func (d *Device) Reserve(ours uint64) error {
-	if err := d.reserveOut(prRegisterIgnore, 0, ours); err != nil {
+	held, _, err := d.reservation()
+	if err != nil {
 		return err
 	}
-	// A host that was fenced finds its taker's reservation here. That it could register again does not let it in.
-	if err := d.reserveOut(prReserve, ours, 0); err != nil {
-		return d.unregister(ours, err)
+	keys, err := d.register(ours)
+	if err != nil {
+		return err
 	}
-	return nil
+	d.newcomer = len(ofHost(keys, ours)) == 0
+	// A host that was fenced finds its taker's reservation here. That it could register again does not let it in.
+	err = d.reserveOut(prReserve, d.key, 0)
+	if err != nil && d.newcomer {
+		d.newcomer = false
+		return d.unregister(err)
+	}
+	d.reserved = err == nil && !held
+	return err
+}
+
+// Release ends our reservation. The registration stays: it has the generation.
+func (d *Device) Release() error {
+	d.reserved = false
+	return d.reserveOut(prRelease, d.key, 0)
+}
+
+// Withdraw takes back what Reserve has done. What was there before stays, and a registration that got a generation since.
+func (d *Device) Withdraw() (err error) {
+	if d.reserved {
+		err = d.Release()
+	}
+	if d.newcomer {
+		d.newcomer = false
+		err = errors.Join(err, d.reserveOut(prRegister, d.key, 0))
+		d.key = 0
+	}
+	return err
+}
+
+// register makes a key ours. It has the highest generation that is registered, so that none is lost with
+// the key that it replaces, or with one that is preempted. It returns what was registered before.
+func (d *Device) register(ours uint64) (keys []uint64, err error) {
+	if ours == 0 || ours > MaxHostKey {
+		return nil, fmt.Errorf("a host's reservation key is 1 to %#x, not %#x: the rest of the 8 bytes has the cache's generation", MaxHostKey, ours)
+	}
+	if keys, err = d.keys(); err != nil {
+		return nil, err
+	}
+	key := markedKey(ours, newest(keys))
+	if err = d.reserveOut(prRegisterIgnore, 0, key); err != nil {
+		return nil, err
+	}
+	d.key = key
+	return keys, nil
+}
+
+// ofHost returns the keys of a host, whatever their generation.
+func ofHost(keys []uint64, host uint64) (found []uint64) {
+	for _, k := range keys {
+		if h, _ := splitKey(k); h == host || k == host {
+			found = append(found, k)
+		}
+	}
+	return found
 }
 
 // Fence keeps the host with a reservation key from writing: we register ours, preempt that one's and abort what it has
@@ -58,52 +123,84 @@ func (d *Device) Reserve(ours uint64) error {
 // array. Fencing again, after a crash in the middle, does what is left to do. A host that is not registered is kept
 // out by the reservation alone.
 func (d *Device) Fence(ours, lost uint64) error {
-	if err := d.reserveOut(prRegisterIgnore, 0, ours); err != nil {
+	if ours == lost {
+		return fmt.Errorf("both hosts have reservation key %#x; the one that takes over needs another", ours)
+	}
+	keys, err := d.register(ours)
+	if err != nil {
 		return err
 	}
 	preempted, err := d.fence(ours, lost)
-	if err != nil && !preempted {
-		return d.unregister(ours, err)
+	if err != nil && !preempted && len(ofHost(keys, ours)) == 0 {
+		return d.unregister(err)
 	}
 	return err // our registration may hold the reservation that keeps the lost host out: it stays
 }
 
 // fence reports whether it has tried to preempt, after which nobody knows what of it was done.
 func (d *Device) fence(ours, lost uint64) (preempted bool, err error) {
-	keys, err := d.keys()
-	if err != nil {
-		return false, err
-	}
-	if !slices.Contains(keys, lost) {
-		err := d.reserveOut(prReserve, ours, 0)
-		if errors.Is(err, ErrReserved) {
-			return false, ErrUnknownKey
+	for try := 0; ; try++ {
+		keys, err := d.keys()
+		if err != nil {
+			return preempted, err
 		}
-		return false, err
-	}
-	if err := d.reserveOut(prPreemptAbort, ours, lost); err != nil {
-		// A session that sends it again, because its answer was lost, finds nobody any more.
-		keys, kerr := d.keys()
-		if kerr != nil || slices.Contains(keys, lost) || !slices.Contains(keys, ours) {
-			return true, err
+		victims := ofHost(keys, lost)
+		if len(victims) == 0 {
+			return preempted, d.takeReservation(preempted, keys)
+		}
+		if g := newest(keys); g > newest([]uint64{d.key}) { // it goes with the key that is preempted
+			if err := d.SetGeneration(g); err != nil {
+				return preempted, err
+			}
+		}
+		preempted = true
+		// The lost host, which may still live, cannot raise its generation unseen: its key is another one then, and
+		// this fails. A session that sends it again, because its answer was lost, finds nobody any more.
+		if err := d.reserveOut(prPreemptAbort, d.key, victims[0]); err != nil {
+			if keys, kerr := d.keys(); kerr != nil || try >= fenceTries || slices.Contains(keys, victims[0]) {
+				return true, err
+			}
 		}
 	}
-	// Now the reservation is ours, if it was the lost host's. It may be another registrant's, which keeps that host out as well.
-	held, kind, err := d.reservation()
-	if err != nil {
-		return true, err
+}
+
+// takeReservation makes the reservation ours when the lost host has no registration any more: if it was that host's, the
+// preemption has done it. It may be another registrant's, which keeps that host out as well.
+func (d *Device) takeReservation(preempted bool, keys []uint64) error {
+	if preempted {
+		if !slices.Contains(keys, d.key) {
+			return ErrFenced
+		}
+		held, kind, err := d.reservation()
+		if err != nil || held && slices.Contains(registrantsTypes, kind) {
+			return err
+		}
 	}
-	if held && slices.Contains(registrantsTypes, kind) {
-		return true, nil
+	err := d.reserveOut(prReserve, d.key, 0)
+	if errors.Is(err, ErrReserved) && !preempted {
+		return fmt.Errorf("%w; registered are %s", ErrUnknownKey, keyNames(keys, d.key))
 	}
-	return true, d.reserveOut(prReserve, ours, 0)
+	return err
+}
+
+// keyNames lists the hosts of keys, but for ours.
+func keyNames(keys []uint64, ours uint64) string {
+	var names []string
+	for _, k := range keys {
+		if host, _ := splitKey(k); k != ours {
+			names = append(names, fmt.Sprintf("%#x", host))
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // unregister takes our registration back after a failure, which it returns.
-func (d *Device) unregister(ours uint64, failure error) error {
-	if err := d.reserveOut(prRegister, ours, 0); err != nil {
-		return fmt.Errorf("%w; and our registration, key %#x, stays: %v", failure, ours, err)
+func (d *Device) unregister(failure error) error {
+	host, _ := splitKey(d.key)
+	if err := d.reserveOut(prRegister, d.key, 0); err != nil {
+		return fmt.Errorf("%w; and our registration, key %#x, stays: %v", failure, host, err)
 	}
+	d.key = 0
 	return failure
 }
 

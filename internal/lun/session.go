@@ -63,9 +63,13 @@ type Times struct {
 	// Ping: a target that has sent nothing for so long (2 s) is asked whether it is there, and has the time Pong (3 s) to
 	// answer. Then the connection is given up.
 	Ping, Pong time.Duration
-	// Command is how long a command waits for a session (60 s), and, if it is Timed, for its answer: then the connection is given
-	// up for it, because nothing else makes a target let go of its buffers.
+	// Command is how long a command waits for a session (60 s), and, if it is Timed, for its
+	// answer: then the connection is given up for it, because nothing else makes a target let go of
+	// its buffers. A command that was withdrawn has this time to end.
 	Command time.Duration
+	// Sync is the time for a command that empties a cache; zero: as long as the target answers
+	// pings.
+	Sync time.Duration
 }
 
 func (t *Times) fill() {
@@ -97,12 +101,21 @@ type Session struct {
 	a     Address
 	cfg   iscsi.ClientConfig
 	times Times
-	mu    sync.Mutex
-	in    *iscsi.Initiator // guarded by mu; nil while there is none
-	wait  []*Command       // guarded by mu: for a session
-	under []*Command       // guarded by mu: sent
-	quit  bool             // guarded by mu
-	over  chan struct{}    // closed by Close
+	mu    sync.Mutex    // before the connection's own lock
+	in    connection    // guarded by mu; nil while there is none
+	wait  []*Command    // guarded by mu: for a session
+	under []*Command    // guarded by mu: sent
+	quit  bool          // guarded by mu
+	over  chan struct{} // closed by Close
+}
+
+// connection is what a session needs of an iscsi.Initiator. None of it calls Done from inside
+// Start.
+type connection interface {
+	Start(*iscsi.Command)
+	Abort(*iscsi.Command)
+	Drop(why error)
+	Close()
 }
 
 // Dial opens a session. owner names what it is for, such as the path of a flash device: the
@@ -146,7 +159,13 @@ func (s *Session) login() (*iscsi.Initiator, error) {
 
 // Start implements Transport.
 func (s *Session) Start(c *Command) {
-	c.due = time.Now().Add(s.times.Command)
+	c.Status, c.Sense, c.InLen, c.Lost = 0, nil, 0, nil // of an earlier try
+	limit := s.times.Command
+	c.bounded = c.Timed
+	if c.Sync && s.times.Sync > 0 {
+		limit, c.bounded = s.times.Sync, true
+	}
+	c.due = time.Now().Add(limit)
 	s.start(c)
 }
 
@@ -171,7 +190,6 @@ func (s *Session) start(c *Command) {
 	x := &iscsi.Command{LUN: s.a.LUN, CDB: c.CDB, Out: c.Out, In: c.In}
 	c.sent, c.place = x, len(s.under)
 	s.under = append(s.under, c)
-	s.mu.Unlock()
 	x.Done = func(x *iscsi.Command) {
 		if s.ended(in, c, x.Lost) {
 			return
@@ -179,12 +197,13 @@ func (s *Session) start(c *Command) {
 		c.Status, c.Sense, c.InLen, c.Lost = x.Status, x.Sense, x.InLen, x.Lost
 		c.Done(c)
 	}
-	in.Start(x)
+	in.Start(x) // with mu held: whoever withdraws it from now on must find it there
+	s.mu.Unlock()
 }
 
 // ended takes a command off the list of those under way, and reports whether it is kept for the next connection, which it has begun
 // to make.
-func (s *Session) ended(in *iscsi.Initiator, c *Command, lost error) (kept bool) {
+func (s *Session) ended(in connection, c *Command, lost error) (kept bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last := len(s.under) - 1
@@ -199,7 +218,7 @@ func (s *Session) ended(in *iscsi.Initiator, c *Command, lost error) (kept bool)
 }
 
 // again keeps a command for the next connection. The caller holds mu.
-func (s *Session) again(in *iscsi.Initiator, c *Command) bool {
+func (s *Session) again(in connection, c *Command) bool {
 	if s.quit {
 		return false
 	}
@@ -269,10 +288,10 @@ func (s *Session) watch() {
 		case <-t.C:
 		}
 		now := time.Now()
-		var drop *iscsi.Initiator
+		var drop connection
 		s.mu.Lock()
 		late := s.takeWaiting(func(c *Command) bool { return now.After(c.due) })
-		if slices.ContainsFunc(s.under, func(c *Command) bool { return c.Timed && now.After(c.due) }) {
+		if slices.ContainsFunc(s.under, func(c *Command) bool { return c.bounded && now.After(c.due) }) {
 			drop = s.in
 		}
 		s.mu.Unlock()
@@ -302,6 +321,9 @@ func (s *Session) takeWaiting(which func(*Command) bool) (taken []*Command) {
 func (s *Session) Cancel(c *Command) {
 	s.mu.Lock()
 	c.withdrawn = true
+	if !c.bounded {
+		c.bounded, c.due = true, time.Now().Add(s.times.Command)
+	}
 	in, x := s.in, c.sent
 	waited := s.takeWaiting(func(w *Command) bool { return w == c })
 	s.mu.Unlock()

@@ -75,7 +75,7 @@ func digestOfSeed(seed uint64) string {
 	m := newTorture(seed)
 	msg := m.run()
 	h := sha256.New()
-	for _, l := range m.log {
+	for _, l := range noted(m.log) {
 		fmt.Fprintln(h, l)
 	}
 	if m.arr != nil {

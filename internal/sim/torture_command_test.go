@@ -20,7 +20,9 @@ func (m *torture) taskOf(host, lun int, cdb, out []byte, in int, done func(*scsi
 	m.tag++
 	m.tasks++
 	era := m.era
-	t := &scsi.Task{LUN: uint64(lun) << 48, Tag: m.tag, Attr: scsi.Attr(1 + m.rng.N(20)/19), CDB: cdb, MaxIn: in, Bufs: heapBuffers{}}
+	t := &scsi.Task{LUN: uint64(lun) << 48, Tag: m.tag, Attr: scsi.Attr(1 + m.rng.N(20)/19), CDB: cdb, MaxIn: in}
+	bufs := &taskBuffers{free: &m.memory}
+	t.Bufs = bufs
 	if out != nil {
 		t.DataOut = [][]byte{out}
 	}
@@ -28,6 +30,7 @@ func (m *torture) taskOf(host, lun int, cdb, out []byte, in int, done func(*scsi
 		if era == m.era {
 			m.tasks--
 			done(t)
+			bufs.ended(out)
 		}
 	}
 	m.nexus[host].Submit([]*scsi.Task{t})
@@ -88,7 +91,7 @@ func (m *torture) command() {
 	case kind < 78:
 		m.stamp++
 		m.change(v, first, n, m.stamp)
-		m.task(lun, cdb16(0x93, v.lba(first), n), contents(m.stamp, 1)[:512], 0, m.finish(v, first, n, fmt.Sprintf("write same %d to", m.stamp)))
+		m.task(lun, cdb16(0x93, v.lba(first), n), m.contents(m.stamp, 1)[:512], 0, m.finish(v, first, n, fmt.Sprintf("write same %d to", m.stamp)))
 	case kind < 90:
 		m.xcopy(v, lun, first, n)
 	case kind < 96:
@@ -126,7 +129,7 @@ func (m *torture) write(v *tortureVolume, lun int, first, n uint64) {
 		m.saw(thickVolumes)
 	}
 	then := m.finish(v, first, n, fmt.Sprintf("write %d to", stamp))
-	m.task(lun, cdb, contents(stamp, n), 0, func(t *scsi.Task) {
+	m.task(lun, cdb, m.contents(stamp, n), 0, func(t *scsi.Task) {
 		then(t)
 		if good, _ := outcome(t); good && fua {
 			for k := range v.at(first, n) {
@@ -264,7 +267,7 @@ func (m *torture) read(v *tortureVolume, lun int, first, n uint64) {
 	m.task(lun, cdb16(0x88, v.lba(first), n), nil, int(n*unitBytes), func(t *scsi.Task) {
 		defer v.release(first, n)
 		if good, _ := outcome(t); good && first+n <= uint64(len(v.units)) {
-			m.compareWith(v, first, n, slices.Concat(t.DataIn...), "")
+			m.compareWith(v, first, n, m.dataIn(t), "")
 		}
 	})
 }
@@ -279,7 +282,7 @@ func (m *torture) readAll(lun int) {
 			m.task(lun, cdb16(0x88, v.lba(first), n), nil, int(n*unitBytes), func(t *scsi.Task) {
 				ended = true
 				if good, _ = outcome(t); good {
-					m.compareWith(v, first, n, slices.Concat(t.DataIn...), "at the end, ")
+					m.compareWith(v, first, n, m.dataIn(t), "at the end, ")
 				} else if attempt == 7 {
 					m.fail("%s [%d+%d) cannot be read: status %02x sense %06x", v.name, first, n, t.Status, senseOf(t.Sense))
 				}
@@ -361,7 +364,9 @@ func (m *torture) compare(v *tortureVolume, lun int, first uint64) {
 	cdb[0], cdb[13] = 0x89, unitSecs
 	binary.BigEndian.PutUint64(cdb[2:], v.lba(first))
 	then := m.finish(v, first, 1, fmt.Sprintf("compare with %d and write %d to", expect, m.stamp))
-	m.task(lun, cdb, slices.Concat(contents(expect, 1), contents(m.stamp, 1)), 0, func(t *scsi.Task) {
+	data := m.contents(expect, 2)
+	stampOn(data[unitBytes:], m.stamp)
+	m.task(lun, cdb, data, 0, func(t *scsi.Task) {
 		good, _ := outcome(t)
 		miscompare := t.Status == scsi.StatusCheckCondition && senseOf(t.Sense) == 0x0E1D00
 		if good && wrong || miscompare && !wrong {
@@ -398,7 +403,7 @@ func (m *torture) populate(v *tortureVolume, lun int, first, n uint64) {
 			return
 		}
 		m.taskOf(host, lun, scsitest.ReceiveCDB(0x84, 7, id), nil, 2048, func(t *scsi.Task) {
-			b := slices.Concat(t.DataIn...)
+			b := m.dataIn(t)
 			if good, _ := outcome(t); good && len(b) >= 38+512 {
 				k.bytes = slices.Clone(b[38 : 38+512])
 				m.tokens[m.rng.N(uint64(len(m.tokens)))] = k

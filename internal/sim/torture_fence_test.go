@@ -41,9 +41,9 @@ func (m *torture) fence() {
 		})
 	}
 	m.until(func() bool { return answered }, "a fence to answer")
-	before, known := m.contents(lun)
+	before, known := m.checksum(lun)
 	m.exec.RunUntil(m.exec.Now() + 3e9) // not until all tasks have ended: those of other LUNs may wait for a repair
-	if after, still := m.contents(lun); known && still && before != after {
+	if after, still := m.checksum(lun); known && still && before != after {
 		m.fail("LUN %d has checksum %08x when its fence answers, and %08x later", lun, before, after)
 	}
 }
@@ -76,18 +76,21 @@ func (m *torture) registerBoth(lun int) bool {
 	return good == 3
 }
 
-// contents returns the checksum of a LUN, read behind the SCSI layer; false if it cannot be read now.
-func (m *torture) contents(lun int) (sum uint32, known bool) {
+// checksum returns that of a LUN, read behind the SCSI layer; false if it cannot be read now.
+func (m *torture) checksum(lun int) (sum uint32, known bool) {
 	v := m.vols[lun]
 	known = true
 	for first := uint64(0); known && m.bad == "" && first < uint64(len(v.units)); {
 		n := v.together(first, 1<<20)
-		b := make([]byte, n*unitBytes)
+		b := m.memory.get(int(n * unitBytes))
 		over := false
 		q := &block.Request{Op: block.OpRead, Range: block.Range{Start: v.lba(first), Count: n * unitSecs}, Data: [][]byte{b}, Done: func(*block.Request) { over = true }}
 		m.arr.Volume(v.name).Submit([]*block.Request{q})
 		m.until(func() bool { return over }, "a fenced LUN to be read")
 		sum = crc32.Update(sum, crc32.IEEETable, b)
+		if over {
+			m.memory.put(b)
+		}
 		known = q.Status == block.OK
 		first += n
 	}

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"encoding/binary"
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/scsi"
@@ -69,10 +68,14 @@ func (v *tortureVolume) span(first, n uint64) (lba, sectors uint64) {
 	return lba, v.lba(first+n-1) + unitSecs - lba
 }
 
+// unwritten are the stamps that a new unit may carry. Like all such lists it is never changed.
+var unwritten = []uint64{0}
+
 // setUnits gives the volume so many units; new ones hold zeros.
 func (v *tortureVolume) setUnits(n uint64) {
+	v.units = slices.Grow(v.units, int(n)-min(int(n), len(v.units)))
 	for uint64(len(v.units)) < n {
-		v.units = append(v.units, tortureUnit{may: []uint64{0}})
+		v.units = append(v.units, tortureUnit{may: unwritten})
 	}
 	v.units = v.units[:n:n]
 }
@@ -160,44 +163,15 @@ func (m *torture) died(v *tortureVolume) {
 	}
 }
 
-// contents are n units that carry a stamp.
-func contents(stamp uint64, n uint64) []byte {
-	b := make([]byte, n*unitBytes)
-	if stamp == 0 {
-		return b
-	}
-	for s := uint64(0); s < n*unitSecs; s++ {
-		x := b[s*512:]
-		for k := range 64 {
-			binary.LittleEndian.PutUint64(x[8*k:], stamp+uint64(k)<<40)
-		}
-	}
-	return b
-}
-
-// stampOf returns the stamp of a sector, and whether the sector is whole.
-func stampOf(b []byte) (uint64, bool) {
-	stamp := binary.LittleEndian.Uint64(b)
-	for k := range 64 {
-		want := stamp
-		if stamp != 0 {
-			want += uint64(k) << 40
-		}
-		if binary.LittleEndian.Uint64(b[8*k:]) != want {
-			return stamp, false
-		}
-	}
-	return stamp, true
-}
-
 // compareWith compares what was read of a range with what may be there, and learns what is.
 func (m *torture) compareWith(v *tortureVolume, first, n uint64, data []byte, when string) {
 	var seen []uint64
+	var look stamps
 	for k := range n {
 		u := &v.units[first+k]
 		seen = seen[:0]
 		for s := range uint64(unitSecs) {
-			stamp, whole := stampOf(data[(k*unitSecs+s)*512:])
+			stamp, whole := look.of(data[(k*unitSecs+s)*512:][:512])
 			if !whole || !slices.Contains(u.may, stamp) {
 				m.fail("%s%s unit %d sector %d reads %d (whole: %v), it may be %v", when, v.name, first+k, s, stamp, whole, u.may)
 				return

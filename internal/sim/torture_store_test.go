@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/block/blocktest"
@@ -25,9 +26,13 @@ type tortureStore struct {
 	slow  uint64          // what a flush or a commit takes at most, in ns
 	boot  uint64
 	nvram []byte
-	// stable is what the medium has of the NVRAM for sure, nil: all of it. spare are buffers of that size.
+	// stable is what the medium has of the NVRAM for sure, nil: all of it. changed are the pages in which it may have
+	// something else, taken are pictures of such pages with flushes that are under way, and free are others.
 	stable            []byte
-	spare             [][]byte
+	spare             []byte // memory for that
+	layout            block.RegionLayout
+	changed           nvramChanges
+	taken, free       []*picture
 	flushBad, metaBad bool
 	failObjects       bool // the next commit of the objects fails
 	// partner keeps the NVRAM, nil: it is local memory. remote is the way to it.
@@ -94,18 +99,28 @@ func (s *tortureStore) reopen(exec block.Executor) *tortureStore {
 	case s.stable != nil:
 		boot++
 		s.loseNVRAM()
-		spare = append(spare, s.stable)
+		spare = s.stable
 	}
 	return &tortureStore{Memory: s.Memory.Reopen(exec), exec: exec, rng: s.rng, made: s.made, slow: s.slow, boot: boot, lastBad: -1, commits: s.commits,
-		partner: s.partner, spare: spare}
+		partner: s.partner, free: append(s.free, s.taken...), spare: spare}
 }
 
 // loseNVRAM takes back what is not on the medium: of each sector that has changed, or of few.
 func (s *tortureStore) loseNVRAM() {
 	kept := []uint64{0, 5, 50, 95}[s.rng.N(4)]
+	for _, p := range s.taken {
+		p.back(&s.changed)
+	}
+	s.changed.add(s.layout.Offset(block.PartCounters), s.layout.Counters)
 	for at := 0; at < len(s.nvram); at += 512 {
 		end := min(at+512, len(s.nvram))
-		if !bytes.Equal(s.nvram[at:end], s.stable[at:end]) && s.rng.N(100) >= kept {
+		if bytes.Equal(s.nvram[at:end], s.stable[at:end]) {
+			continue
+		}
+		if !s.changed.has(at) {
+			panic(fmt.Sprintf("byte %d of NVRAM was written to without an announcement", at))
+		}
+		if s.rng.N(100) >= kept {
 			copy(s.nvram[at:end], s.stable[at:end])
 		}
 	}
@@ -118,16 +133,8 @@ func (s *tortureStore) arm() {
 		s.partner.Settle()
 		return
 	}
-	s.stable = s.picture()
-}
-
-// picture returns a copy of the NVRAM. Megabytes go with each flush: their memory is used again.
-func (s *tortureStore) picture() []byte {
-	var b []byte
-	if n := len(s.spare); n > 0 {
-		b, s.spare = s.spare[n-1], s.spare[:n-1]
-	}
-	return append(b[:0], s.nvram...)
+	s.stable, s.spare = append(s.spare[:0], s.nvram...), nil
+	clear(s.changed.of)
 }
 
 // later calls fn when a disk would have done something.
@@ -168,7 +175,7 @@ func (s *tortureStore) Region(name string, l block.RegionLayout) (block.Region, 
 	if err != nil {
 		return nil, false, err
 	}
-	s.nvram = s.Memory.NVRAM()
+	s.nvram, s.layout = s.Memory.NVRAM(), l
 	return tortureRegion{r, s}, fresh, nil
 }
 
@@ -194,26 +201,47 @@ type tortureRegion struct {
 
 func (r tortureRegion) Boot() uint64 { return r.s.boot }
 
+// Listen is true: the store keeps books of what has changed.
+func (r tortureRegion) Listen() bool { return true }
+
+func (r tortureRegion) Announce(p block.Part, off, n int) {
+	if r.s.stable != nil {
+		r.s.changed.add(r.s.layout.Offset(p)+off, n)
+	}
+}
+
+func (r tortureRegion) Append(at int, record []byte) {
+	r.Announce(block.PartLog, at, len(record))
+	r.Region.Append(at, record)
+}
+
 func (r tortureRegion) Flush(done func(error)) {
 	s := r.s
-	var now []byte
+	var now *picture
 	if s.stable != nil {
-		now = s.picture()
+		now = &picture{}
+		if n := len(s.free); n > 0 {
+			now, s.free = s.free[n-1], s.free[:n-1]
+		}
+		r.Announce(block.PartCounters, 0, r.s.layout.Counters) // they count in place, and nobody says so
+		now.take(s.nvram, &s.changed)
+		s.taken = append(s.taken, now)
 	}
 	s.later(func() {
+		if now != nil {
+			s.taken = slices.DeleteFunc(s.taken, func(p *picture) bool { return p == now })
+			s.free = append(s.free, now)
+		}
 		if s.flushBad {
 			s.lastBad = s.exec.Now()
 			if now != nil {
-				s.spare = append(s.spare, now)
+				now.back(&s.changed)
 			}
 			done(errTorture)
 			return
 		}
-		if now != nil && s.stable != nil {
-			s.stable, now = now, s.stable
-		}
 		if now != nil {
-			s.spare = append(s.spare, now)
+			now.put(s.stable)
 		}
 		done(nil)
 	})

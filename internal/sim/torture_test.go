@@ -102,7 +102,9 @@ type torture struct {
 	tokens   [3]*tortureToken
 	odx      bool // there may be tokens
 	held     bool // there are: what they hold is not free
-	log      []string
+	log      []event
+	memory   tortureMemory
+	scratch  []byte
 	bad      string
 	era      int // grows with each loss of power: what ends later belongs to the dead
 	down     map[string]bool
@@ -135,10 +137,10 @@ func newTorture(seed uint64) *torture {
 const maxTorturePools = 1024
 
 func (m *torture) note(format string, args ...any) {
-	m.log = append(m.log, fmt.Sprintf("%12.6f ", float64(m.exec.Now())/1e9)+fmt.Sprintf(format, args...))
+	m.log = append(m.log, event{m.exec.Now(), format, args})
 }
 
-func (m *torture) tail() string { return strings.Join(m.log[max(0, len(m.log)-60):], "\n") }
+func (m *torture) tail() string { return strings.Join(noted(m.log[max(0, len(m.log)-60):]), "\n") }
 
 func (m *torture) fail(format string, args ...any) {
 	if m.bad == "" {

@@ -223,7 +223,7 @@ func (s *Files) Region(name string, l block.RegionLayout) (block.Region, bool, e
 		}
 		return nil, false, fmt.Errorf("the write cache needs %d MiB in %s: %w; make room or set a smaller cache size", size>>20, s.dir, err)
 	}
-	s.region = &mapped{LocalMemory: block.NewLocalMemory(m.Bytes(), l), s: s, m: m}
+	s.region = &mapped{LocalMemory: block.NewLocalMemory(m.Bytes(), l), s: s, m: m, layout: l}
 	if fresh {
 		if err := errors.Join(f.Sync(), s.syncFolder(s.dir)); err != nil {
 			return nil, false, fmt.Errorf("the write cache file cannot be made durable: %w", err)
@@ -238,12 +238,40 @@ type mapped struct {
 	block.LocalMemory
 	s *Files
 	m Mapping
+	// tracker is told of what is written, nil: nobody is.
+	tracker Tracker
+	layout  block.RegionLayout
 	// distrusted: the medium may lack pages that the kernel takes for clean.
 	distrusted bool
 }
 
 // Distrust has the next flush write everything.
 func (r *mapped) Distrust() { r.distrusted = true }
+
+// Listen wants to hear of writes where the file system does not see them. Workers would flush while the executor
+// writes what it has announced: theirs compare.
+func (r *mapped) Listen() bool {
+	t, ok := r.m.(Tracker)
+	if !ok || r.s.opt.Later == nil {
+		return false
+	}
+	t.Track(r.layout.Offset(block.PartCounters), r.layout.Counters) // they count in place, and nobody says so
+	r.tracker = t
+	return true
+}
+
+// Announce tells the file system.
+func (r *mapped) Announce(p block.Part, off, n int) {
+	if r.tracker != nil {
+		r.tracker.Wrote(r.layout.Offset(p)+off, n)
+	}
+}
+
+// Append tells the file system, too.
+func (r *mapped) Append(at int, record []byte) {
+	r.Announce(block.PartLog, at, len(record))
+	r.LocalMemory.Append(at, record)
+}
 
 // flush writes what has changed, and everything where it has to.
 func (r *mapped) flush(all bool) error {

@@ -63,6 +63,15 @@ type Mapping interface {
 	Unmap() error
 }
 
+// Tracker is a Mapping of a file system without an MMU, which does not see what its program writes.
+type Tracker interface {
+	Mapping
+	// Track says that from now on Wrote tells of all that is written, before the Flush that takes it, but for
+	// [off, off+n).
+	Track(off, n int)
+	Wrote(off, n int)
+}
+
 // OS is the file system of the machine.
 var OS FS = osFS{vfs.Default}
 

@@ -64,10 +64,7 @@ func (m *Memory) Dump(w io.Writer) {
 	for _, name := range slices.Sorted(maps.Keys(m.media)) {
 		d := m.media[name]
 		fmt.Fprintf(w, "medium %s %d\n", name, d.size)
-		for _, i := range slices.Sorted(maps.Keys(d.chunks)) {
-			fmt.Fprintf(w, "chunk %d\n", i)
-			w.Write(d.chunks[i])
-		}
+		d.dump(w)
 	}
 	fmt.Fprintf(w, "region %d\n", len(m.region))
 	w.Write(m.region)
@@ -75,6 +72,31 @@ func (m *Memory) Dump(w io.Writer) {
 		fmt.Fprintf(w, "key %q %d\n", key, len(m.kv[key]))
 		w.Write([]byte(m.kv[key]))
 	}
+}
+
+func (d *memMedium) dump(w io.Writer) {
+	const parts = dumpChunk / memChunk
+	var empty []byte
+	next := uint64(0) // the first that was not written
+	fill := func(end uint64) {
+		for ; next < end; next++ {
+			if empty == nil {
+				empty = make([]byte, memChunk)
+			}
+			w.Write(empty)
+		}
+	}
+	for _, i := range slices.Sorted(maps.Keys(d.chunks)) {
+		if first := i - i%parts; first >= next {
+			fill((next + parts - 1) / parts * parts)
+			fmt.Fprintf(w, "chunk %d\n", i/parts)
+			next = first
+		}
+		fill(i)
+		w.Write(d.chunks[i])
+		next = i + 1
+	}
+	fill((next + parts - 1) / parts * parts)
 }
 
 // Payload tells whether bytes are kept.
@@ -134,7 +156,11 @@ func (r *memRegion) FlushNow() error        { return nil }
 func (r *memRegion) Distrust()              {}
 func (r *memRegion) Boot() uint64           { return 1 }
 
-const memChunk = 1 << 20
+// memChunk is how much of an mdisk becomes memory at once; dumpChunk is how much of it Dump has under one title.
+const (
+	memChunk  = 64 << 10
+	dumpChunk = 1 << 20
+)
 
 // memMedium is a sparse byte array.
 type memMedium struct {

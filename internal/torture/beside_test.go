@@ -185,7 +185,8 @@ func (b *beside) zeros(w *array.Volume, from, to uint64, then func()) {
 	data := make([]byte, (to-from)*512)
 	q := &block.Request{Op: block.OpRead, Range: block.Range{Start: from, Count: to - from}, Data: [][]byte{data}}
 	q.Done = func(q *block.Request) {
-		if i := bytes.IndexFunc(data, func(c rune) bool { return c != 0 }); q.Status == block.OK && i >= 0 {
+		if q.Status == block.OK && bytes.Count(data, []byte{0}) != len(data) {
+			i := bytes.IndexFunc(data, func(c rune) bool { return c != 0 })
 			b.fail("sector %d of a volume beside the program is new, and holds %02x", from+uint64(i/512), data[i])
 		}
 		b.changes = false

@@ -53,6 +53,7 @@ TYPICAL = {
     "test_multipath": 35.0,
     "test_torture": 35.0,
     "test_sg3": 30.0,
+    "test_takeover": 30.0,
     "test_stack": 15.0,
 }
 

@@ -1,6 +1,6 @@
 # Targets that use the guests. The Makefile includes this file.
 
-.PHONY: vm-test vm-test-all test-qemu vm-kill-test vm-torture conformance-vm vm-bench vm-docs vm-shell demo-vm
+.PHONY: vm-test vm-test-all test-qemu vm-kill-test vm-torture vm-take-over conformance-vm vm-bench vm-docs vm-shell demo-vm
 
 vm-test: build plugin ## the tests in guests of User Mode Linux, slow ones left out; VM_ARGS: a selection
 	@scripts/vm/run.py -m "not slow" $(VM_ARGS)
@@ -31,6 +31,9 @@ vm-kill-test: build ## 20 kills of the daemon under a mounted, busy file system,
 
 vm-torture: build ## stress-ng, fs_mark and fio --verify on xfs and ext4 over TCMU, 50 kills of the daemon meanwhile, then fsck
 	@scripts/vm/run.py --limit 3000 --env ARRAYSIM_KILLS=50 tests/vm/test_torture.py $(VM_ARGS)
+
+vm-take-over: build ## 50 hosts with caches that die or fall silent under verified writes, and a silent peer under fio
+	@scripts/vm/run.py --limit 2400 tests/vm/test_takeover.py $(VM_ARGS)
 
 vm-shell: build ## a console in a guest
 	@scripts/vm/run.py --shell $(VM_ARGS)

@@ -9,19 +9,18 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from arrays import NEARLY_NOTHING, Delta
+from caches import LocalCache, held
 from doors import looped
-from guest import RESULTS, Disk, clear_targets, mounted
-from harness import TARGET, Config, Daemon, MiB, Volume, binary, run
+from guest import Disk, clear_targets, mounted
+from harness import Config, Daemon, MiB, Volume, run
 from load import Load, content, fill, fsck, on_disk, sha
 
 #: They take minutes of an emulated machine: `make vm-test-all` has them.
@@ -32,35 +31,6 @@ SIZE = 1024 * MiB
 HALF = SIZE // 2
 KILLS = int(os.environ.get("ARRAYSIM_KILLS", "3"))
 SEED = int(os.environ.get("ARRAYSIM_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
-
-
-class LocalCache(Daemon):
-    """arraysim hostcache serve --tcmu in front of LUN 0 of an array."""
-
-    def __init__(self, array: Daemon, policy: str, flash: int, *options: Any) -> None:
-        super().__init__(None, "hostcache")
-        self.array, self.policy, self.size, self.options = array, policy, flash, options
-        self.socket = self.dir / "s"
-
-    def command(self) -> list[Any]:
-        """Return how to start it."""
-        url = f"iscsi://127.0.0.1:{self.array.port}/{TARGET}/0"
-        argv = [binary(), "hostcache", "serve", "--tcmu", "--backend", url, "--policy", self.policy]
-        return [*argv, "--flash", self.dir / "flash", "--flash-size", self.size, "--socket", self.socket, *self.options]
-
-    def ask(self, *args: Any) -> Any:
-        """Run a policy command and decode its answer."""
-        return json.loads(run([binary(), "hostcache", "policy", *args, "--socket", self.socket, "--json"]).stdout)
-
-    def stats(self, *args: Any) -> Any:
-        """Return what the cache says of itself."""
-        return self.ask("stats", *args)
-
-    def cleanup(self) -> None:
-        """Keep the log, remove the rest."""
-        with (RESULTS / "hostcache.log").open("a") as f:
-            f.write(self.log_tail(100000))
-        super().cleanup()
 
 
 CREATE = f"/backstores/user:hostcache create name=cached size={SIZE} cfgstring=0"
@@ -184,17 +154,6 @@ def test_kills_under_xfs_on_a_cached_disk(below: Daemon, folder: Path) -> None:
         print(f"{KILLS} kills, {dirty} dirty sectors found on flash")
         cache.ask("quiesce")
         assert cache.stats()["state"]["DirtySectors"] == 0
-
-
-@contextmanager
-def held(array: Daemon) -> Iterator[None]:
-    """Stop the array's process: nothing is destaged, and all that a host writes is dirty in its cache."""
-    assert array.proc is not None
-    array.proc.send_signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        array.proc.send_signal(signal.SIGCONT)
 
 
 def begun(disk: Disk, argv: list[str]) -> subprocess.Popen[str]:

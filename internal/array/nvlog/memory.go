@@ -13,7 +13,8 @@ import "github.com/arraysim/arraysim/internal/block"
 //	data      4 KiB a page, announced, then filled; read in place, and handed to media as it is
 type memory struct {
 	region   block.Region
-	remote   block.Region // the same if it is not local, else nil
+	told     block.Region // the same if it hears of what is written, else nil
+	local    bool
 	header   []byte
 	counters []byte
 	descs    []byte
@@ -22,17 +23,17 @@ type memory struct {
 
 func memoryOf(r block.Region) memory {
 	parts := r.Memory()
-	m := memory{region: r, header: parts.State, counters: parts.Counters, descs: parts.Descriptors, data: parts.Pages}
-	if !r.Local() {
-		m.remote = r
+	m := memory{region: r, local: r.Local(), header: parts.State, counters: parts.Counters, descs: parts.Descriptors, data: parts.Pages}
+	if l, ok := r.(block.Listener); !m.local || ok && l.Listen() {
+		m.told = r
 	}
 	return m
 }
 
 // touch announces that n bytes of a part are about to be written.
 func (m *memory) touch(part block.Part, off, n int) {
-	if m.remote != nil {
-		m.remote.Announce(part, off, n)
+	if m.told != nil {
+		m.told.Announce(part, off, n)
 	}
 }
 
@@ -40,7 +41,7 @@ func (m *memory) touch(part block.Part, off, n int) {
 func (m *memory) write(at int, record []byte) { m.region.Append(at, record) }
 
 // Local reports whether what is in NVRAM survives the death of the process at once.
-func (m *memory) Local() bool { return m.remote == nil }
+func (m *memory) Local() bool { return m.local }
 
 // Commit calls done when all that is in NVRAM now survives the death of the process, in the order
 // of the calls. Who has written tells nobody before.

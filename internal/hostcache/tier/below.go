@@ -73,6 +73,10 @@ func (d *Disk) forget(s hostcache.Slot, first, n int) bool {
 // forward passes the client's request on.
 func forward(o *op) {
 	d := o.d
+	if o.cancelled {
+		d.endCancelled(o)
+		return
+	}
 	if o.mode == belowMode && d.marks.owed {
 		// The record that what is here may change has not got to the last member, or may not have.
 		d.unlock(o)
@@ -257,6 +261,10 @@ type volatileWrites struct {
 // covered when it ends; a flush that is under way already may have begun too early.
 func startFlush(o *op) {
 	d := o.d
+	if o.cancelled {
+		d.endFlush(o, block.Cancelled)
+		return
+	}
 	d.barriers = true
 	d.flushing++
 	o.losses = d.losses
@@ -287,6 +295,10 @@ func flushFlash(o *op) {
 func flushed(o *op) {
 	d := o.d
 	d.flushing--
+	if o.cancelled { // nobody is told of a loss by this
+		d.endFlush(o, block.Cancelled)
+		return
+	}
 	if d.flushFails(o.losses) && o.status == block.OK {
 		o.status = block.Hardware
 	}
@@ -300,8 +312,15 @@ func flushed(o *op) {
 	case d.j.on && d.ix.DirtySectors() > 0 && d.source() != nil && d.source().state == memberFailing && d.source().synced < d.source().writes:
 		s = block.Hardware // nor could it be by the flush before, and nobody will sync it again
 	}
+	d.endFlush(o, s)
+}
+
+// endFlush ends a flush, which has its answer already if it was withdrawn.
+func (d *Disk) endFlush(o *op, s block.Status) {
 	d.unlock(o)
-	d.answer(o, s)
+	if o.req != nil {
+		d.answer(o, s)
+	}
 	d.close(o)
 }
 

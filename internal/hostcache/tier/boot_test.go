@@ -140,7 +140,7 @@ func (w *world) crash() {
 	}
 	w.life++
 	w.v.RunUntil(w.v.Now() + max(20_000_000, 2*w.a.delay))
-	w.inflight, w.pending, w.owed, w.mayOwe = 0, nil, 0, false
+	w.inflight, w.pending, w.owed = 0, nil, 0
 	clear(w.flying)
 	clear(w.revoked)
 }

@@ -41,10 +41,10 @@ func (w *world) eventFlashFails() {
 // givenUp notes what cannot be read any more because the flash did not for a minute.
 func (w *world) givenUp(from int64) {
 	for _, g := range w.d.damaged {
-		if took := w.v.Now() - from; took < 60_000_000_000 {
-			w.fail("%v was given up after %d ns", g, took)
-		}
 		for s := g.Start; s < g.End(); s++ {
+			if took := w.v.Now() - from; took < 60_000_000_000 && !w.mayFail[s] {
+				w.fail("sector %d was given up after %d ns", s, took)
+			}
 			w.mayFail[s] = true
 		}
 		w.badSince = w.nextID

@@ -288,20 +288,41 @@ func (d *Disk) unreadable(o *op) {
 				d.giveUpSectors(r)
 			}
 			t.tries, t.suspect = 0, nil
-			d.cleaned()
 		}
 		t.wake(d)
 		d.pump()
 	})
 }
 
-// giveUpSectors makes what is still dirty of a range unreadable until it is written.
+// giveUpSectors makes what is still dirty of a range unreadable until it is written. Its ranges are locked until the journal has
+// that: a write sends its data beside its record where nothing is dirty. Writes that came before have their record, or wait with
+// it: their sectors stay dirty, and if they fail they are read again.
 func (d *Disk) giveUpSectors(r block.Range) {
-	var lost []block.Range
+	var lost rangeSet
 	d.eachDirty(r, func(g block.Range) bool {
-		g = after(g, r.Start)
-		g.Count = min(g.Count, r.End()-g.Start)
-		lost = append(lost, g)
+		lost.add(g)
+		return true
+	})
+	for _, ops := range [...][]*op{d.active, d.waiting} {
+		for _, p := range ops {
+			if p.mode == flashMode {
+				lost.remove(p.ranges[0])
+			}
+		}
+	}
+	for _, g := range lost {
+		o := d.newOp(nil, belowMode)
+		o.one[0] = g
+		o.ranges = o.one[:]
+		d.lock(o, giveUpDirty)
+	}
+}
+
+func giveUpDirty(o *op) {
+	d := o.d
+	var lost rangeSet
+	d.eachDirty(o.ranges[0], func(g block.Range) bool {
+		lost.add(g)
 		return true
 	})
 	for _, g := range lost {
@@ -311,6 +332,14 @@ func (d *Disk) giveUpSectors(r block.Range) {
 			return true
 		})
 	}
+	o.step = func(o *op) {
+		d.unlock(o)
+		d.close(o)
+		d.cleaned()
+	}
+	o.pending = 1
+	d.j.await(o)
+	o.less()
 }
 
 func destaged(o *op) {

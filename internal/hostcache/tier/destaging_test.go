@@ -37,7 +37,7 @@ func (l *lane) at(bytes uint64) int64 {
 type laneDevice struct{ *lane }
 
 func (d laneDevice) Info() block.Info {
-	return block.Info{Name: "lun", Sectors: d.size >> 9, BlockSize: 512}
+	return block.Info{Name: "lun", Sectors: d.size >> 9, BlockSize: 512, NAA: [16]byte{0x60, 1}}
 }
 func (d laneDevice) Notify(func(block.Event)) {}
 func (d laneDevice) Cancel(*block.Request)    {}

@@ -118,6 +118,9 @@ func (m *member) again(p *part) bool {
 		d.exec.At(d.exec.Now()+wait, func() { m.send(p) })
 		return true
 	}
+	if p.o.cancelled {
+		return false
+	}
 	if p.tries++; p.tries == 1 && m.state != memberLost {
 		m.send(p)
 		return true
@@ -146,7 +149,7 @@ func (m *member) sync() {
 	m.syncing = true
 	at := m.writes
 	m.riding, m.due = m.due, m.riding[:0]
-	m.medium.Sync(func(err error) {
+	end := func(err error) {
 		m.syncing = false
 		if err == nil {
 			m.synced = max(m.synced, at)
@@ -158,7 +161,13 @@ func (m *member) sync() {
 		}
 		m.sync()
 		m.d.pump()
-	})
+	}
+	if m.state == memberLost {
+		// It may be one that does not answer, and they have waited for the one before already.
+		m.d.exec.Post(func() { end(errLost) })
+		return
+	}
+	m.medium.Sync(end)
 }
 
 // syncFor is a sync for an op that asks for it.
@@ -229,6 +238,7 @@ func (d *Disk) giveUp(m *member) {
 	}
 	m.state = memberLost
 	if was == memberPresent {
+		d.marks.unstored = false
 		if d.source() == nil {
 			m.state = memberFailing
 			d.marks.owed = d.j.on
@@ -273,7 +283,7 @@ func (d *Disk) lose(m *member) {
 	was := m.state
 	m.state = memberLost
 	if was == memberPresent || was == memberFailing {
-		d.marks.due = d.j.on
+		d.marks.due, d.marks.unstored = d.j.on, false
 		if d.source() == nil {
 			// What was dirty is nowhere any more. It must not be read as what it was before.
 			d.loseDirty()

@@ -17,7 +17,7 @@ import (
 //
 // Head of a batch, little endian:
 //
-//	 0  magic "ASHB"      4  crc32c of the rest   8  kind (4), 4 free
+//	 0  magic "ASHB"      4  crc32c of the rest   8  kind (4), flags (4)
 //	16  cache (8)        24  incarnation (8)     32  NAA of the LUN (16)
 //	48  epoch (8)        56  sequence (8)        64  bytes of records (8)
 const (
@@ -33,6 +33,9 @@ const (
 	batchSnapshot    // a piece of the snapshot; the first one begins with snapshotHead bytes
 	batchSnapshotEnd // the last piece
 )
+
+// batchLostWrites, a flag: the device below has lost power, and no flush has told of it yet.
+const batchLostWrites = 1
 
 // Records. All begin with their kind (1 byte).
 //
@@ -101,6 +104,7 @@ type journal struct {
 	// was flushed: they can be overwritten without waiting for a sync. Only without PowerSafe.
 	loose     []uint64
 	looseness []uint32 // frames that have some
+	flushes   uint64   // that have begun
 }
 
 // batch is one write to the journal.
@@ -216,7 +220,8 @@ func (j *journal) firm(s hostcache.Slot, i int) bool {
 	return j.loose == nil || !has(j.loose, at)
 }
 
-// loosen notes sectors that were written, and flushed with that or not.
+// loosen notes sectors that were written, and flushed with that or not. What was under way when a flush began counts as
+// flushed: the flush covers the version before it, and made the record of this one durable in its place.
 func (j *journal) loosen(frame uint32, first, n int, flushed bool) {
 	if j.d.opt.PowerSafe {
 		return
@@ -236,6 +241,7 @@ func (j *journal) flushing() {
 	if !j.on || j.d.opt.PowerSafe {
 		return
 	}
+	j.flushes++
 	for _, frame := range j.looseness {
 		at := int(frame) * j.d.per
 		for i := at; i < at+j.d.per; i++ {
@@ -302,7 +308,12 @@ func (j *journal) write(b *batch, kind uint32) {
 	b.buf = append(b.buf, make([]byte, align(uint64(len(b.buf)))-uint64(len(b.buf)))...)
 	h := b.buf[:batchHead]
 	le.PutUint32(h, batchMagic)
-	le.PutUint64(h[8:], uint64(kind))
+	flags := uint32(0)
+	if j.d.lostWrites {
+		flags = batchLostWrites
+	}
+	le.PutUint32(h[8:], kind)
+	le.PutUint32(h[12:], flags)
 	le.PutUint64(h[16:], j.d.cache)
 	le.PutUint64(h[24:], j.d.incarnation)
 	copy(h[32:48], j.d.info.NAA[:])

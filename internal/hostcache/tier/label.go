@@ -52,7 +52,7 @@ type labelState uint8
 const (
 	labelMember labelState = iota + 1 // it has all that it should have as of its generation
 	labelVoid                         // it has nothing of this cache
-	labelClosed                       // like a member, and nothing in it is dirty
+	labelClosed                       // a member with nothing dirty, all of it flushed below
 )
 
 // labelFound is what was read where a label should be.
@@ -215,7 +215,7 @@ const giveUp = "--format gives up what is in it"
 func (d *Disk) judge(mark Mark) error {
 	m := d.local()
 	l := m.label
-	witnessed := mark.Cache != 0 && mark.NAA == d.info.NAA
+	witnessed := mark.Generation != 0 && mark.NAA == d.info.NAA
 	switch m.found {
 	case labelUnread:
 		return fmt.Errorf("the label cannot be read from the flash device")
@@ -247,7 +247,7 @@ func (d *Disk) judge(mark Mark) error {
 			l.per<<block.SectorShift, l.frames, d.per<<block.SectorShift, d.totalFrames)
 	case l.role == roleCopy && !d.opt.TakeOver:
 		return fmt.Errorf("the flash device has what a peer keeps for another host; start with --take-over and that host's key, or %s", giveUp)
-	case witnessed && mark.Cache != l.cache:
+	case witnessed && mark.Cache != 0 && mark.Cache != l.cache:
 		return fmt.Errorf("the cache of %s was begun anew on another flash device, and this one has been out of it since; give that one, or %s", d.info.Name, giveUp)
 	case witnessed && mark.Generation > l.generation:
 		return fmt.Errorf("the flash device was left out of the cache (generation %d of %d); take over from a peer that was not, or %s", l.generation, mark.Generation, giveUp)

@@ -5,8 +5,8 @@ import "github.com/arraysim/arraysim/internal/block"
 // Mark is what a Witness keeps: which cache of a LUN is the newest, and how new its members must be.
 type Mark struct {
 	NAA        [16]byte // of the LUN
-	Cache      uint64   // 0: there is none yet
-	Generation uint64
+	Cache      uint64   // 0: the witness does not keep it
+	Generation uint64   // 0: there is none yet
 }
 
 // Witness keeps a Mark where neither the flash nor a peer is, best at the LUN itself. Who was left out
@@ -26,7 +26,14 @@ type marks struct {
 	waiting    []*op // for the end of it
 	owed       bool  // the last member takes no writes; it is marked when there is nothing dirty on it any more
 	unmarked   bool  // somebody was left out, and there was nobody to say so
+	refusal    error // of the witness, the last one
+	unstored   bool  // the witness refused the generation; the same members try again with it
 }
+
+// generationStep is how much further a generation goes when another host goes on with the cache, or begins anew: the
+// host that it was before may not know yet, and raise its own by one for each member that it leaves out. There are fewer
+// members than this.
+const generationStep = 256
 
 // awaitMarks makes an op wait until the marks are durable. It tells whether there is something to wait for;
 // the op's step runs again then, with op.unmarked set if they are not. A mark that is owed comes when nothing is dirty, so the
@@ -73,7 +80,10 @@ func (d *Disk) mark() {
 		return
 	}
 	k.busy, k.due = true, false
-	k.generation++
+	if !k.unstored {
+		k.generation++
+	}
+	k.unstored = false
 	copies := 0
 	for _, m := range d.members {
 		if m.written() {
@@ -88,7 +98,7 @@ func (d *Disk) mark() {
 		}
 		d.witness(func(err error) {
 			if err != nil {
-				k.due = true
+				k.due, k.unstored, k.refusal = true, !k.due, err
 				d.markEnds(true)
 				return
 			}

@@ -27,6 +27,7 @@ type op struct {
 	start                     int64  // when it came
 	sent                      int64  // when it went below
 	covers                    uint64 // of a flush: see volatileWrites
+	flushes                   uint64 // that had begun before this write was recorded
 
 	segs   []segment
 	frames []hostcache.Slot // pinned
@@ -35,6 +36,8 @@ type op struct {
 	// to the flash while the destage was under way: they stay dirty.
 	rewritten [maxDestageSectors / 64]uint64
 	down      *part  // at work below for a client
+	below     *part  // all that are at work below
+	cancelled bool   // its client does not want it any more
 	losses    uint64 // of power below, when a flush began
 	delayed   bool   // it is on flash, and the throttle holds its answer back
 	since     int64  // since when
@@ -64,7 +67,7 @@ type part struct {
 	began   int64 // when the last try did
 	off     uint64
 	at      block.Range
-	next    *part
+	next    *part // of the op's that are below, or of the free ones
 }
 
 func (d *Disk) newOp(req *block.Request, m mode) *op {
@@ -175,6 +178,7 @@ func (d *Disk) freePart(p *part) {
 func (d *Disk) sendBelow(p *part) {
 	p.req.Done, p.req.Ctx = d.belowDone, p
 	p.o.sent = d.exec.Now()
+	p.next, p.o.below = p.o.below, p
 	d.batch[0] = &p.req
 	d.below.Submit(d.batch[:])
 }
@@ -182,6 +186,12 @@ func (d *Disk) sendBelow(p *part) {
 func (d *Disk) partDone(r *block.Request) {
 	p := r.Ctx.(*part)
 	o := p.o
+	for at := &o.below; *at != nil; at = &(*at).next {
+		if *at == p {
+			*at = p.next
+			break
+		}
+	}
 	if r.Status != block.OK && o.status == block.OK {
 		o.status = r.Status
 	}

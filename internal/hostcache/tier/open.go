@@ -39,11 +39,31 @@ func Open(opt Options, done func(*Disk, error)) {
 			d.openVolatile(end)
 		}
 	}
-	if opt.TakeOver && opt.Fence != nil {
-		opt.Fence(begin)
+	if !opt.TakeOver || opt.Fence == nil {
+		begin(nil)
 		return
 	}
-	begin(nil)
+	d.precheck(func(err error) {
+		if err != nil {
+			end(err)
+			return
+		}
+		opt.Fence(begin)
+	})
+}
+
+// precheck refuses a take-over before anybody is fenced if it would be refused afterwards: generations only grow.
+func (d *Disk) precheck(done func(error)) {
+	if !d.j.on || d.opt.Format {
+		done(nil)
+		return
+	}
+	d.readLabels(func(mark Mark, err error) {
+		if err == nil {
+			err = d.judge(mark)
+		}
+		done(err)
+	})
 }
 
 // openVolatile begins empty, if the flash has no journal that would be written over.
@@ -51,7 +71,7 @@ func (d *Disk) openVolatile(done func(error)) {
 	d.recovery.Fresh = true
 	end := func(err error) {
 		if err == nil {
-			d.below.Notify(d.event)
+			d.listen()
 		}
 		done(err)
 	}
@@ -181,7 +201,9 @@ func (d *Disk) format(mark Mark, done func(error)) {
 func (d *Disk) fresh(mark Mark, done func(error)) {
 	d.recovery.Fresh = true
 	d.cache = d.newID()
-	d.marks.generation = d.highest(mark)
+	if d.marks.generation = d.highest(mark); d.marks.generation > 0 {
+		d.marks.generation += generationStep
+	}
 	d.j.where = 1
 	begin := func(err error) {
 		if err != nil {
@@ -238,6 +260,9 @@ func (d *Disk) start(done func(error)) {
 
 // resume goes on with what was recovered.
 func (d *Disk) resume(mark Mark, done func(error)) {
+	if d.local().label.state == labelClosed {
+		d.volatile.flushed = d.volatile.ended // by whoever closed it
+	}
 	alternates := d.alternates()
 	better := d.alternate()
 	if better != nil && d.recovery.Damaged > 0 {
@@ -251,8 +276,8 @@ func (d *Disk) resume(mark Mark, done func(error)) {
 			done(err)
 			return
 		}
-		d.below.Notify(d.event)
-		if !alternates && (mark.Cache == d.cache || d.opt.Witness == nil) {
+		d.listen()
+		if !alternates && (mark.Generation >= d.marks.generation || d.opt.Witness == nil) {
 			d.leaveAlone()
 			done(nil) // there is nobody to be left out
 			return
@@ -297,7 +322,7 @@ func (d *Disk) resume(mark Mark, done func(error)) {
 // serve marks those that are not members as left out.
 func (d *Disk) serve(done func(error)) {
 	if d.recovery.Fresh {
-		d.below.Notify(d.event)
+		d.listen()
 	}
 	o := &op{d: d, mode: freeMode}
 	o.step = func(*op) {
@@ -305,11 +330,14 @@ func (d *Disk) serve(done func(error)) {
 		case d.local().state != memberPresent:
 			done(errLost)
 		case o.unmarked:
-			done(fmt.Errorf("it cannot be recorded that this flash is the newest; mend the witness"))
+			done(fmt.Errorf("it cannot be recorded that this flash is the newest: %w", d.marks.refusal))
 		default:
 			d.leaveAlone()
 			done(nil)
 		}
+	}
+	if d.opt.TakeOver {
+		d.marks.generation += generationStep
 	}
 	d.marks.due = true
 	d.awaitMarks(o)

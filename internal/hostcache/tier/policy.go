@@ -393,16 +393,11 @@ func (d *Disk) Close(hurry bool, done func()) {
 		}
 		o := &op{d: d, mode: freeMode, marker: true}
 		o.step = func(*op) {
-			o.step = func(*op) { done() }
-			if hurry || !d.j.on || !d.flashed() || !d.clean() || d.marks.due || d.marks.busy {
+			if hurry {
 				done()
 				return
 			}
-			l := d.local().label
-			l.state = labelClosed
-			o.pending = 1
-			d.local().writeLabel(o, l)
-			o.less()
+			d.seal(o, done)
 		}
 		if !d.j.await(o) {
 			d.run(o)

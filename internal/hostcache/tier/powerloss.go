@@ -15,13 +15,60 @@ func (d *Disk) powerLost() {
 	}
 	d.stats.PowerLosses++
 	d.losses++
-	d.lostWrites = true
+	d.setLostWrites(true)
 	d.invalidate(block.Range{Count: d.info.Sectors}, func() {})
 }
 
 // flushFails reports whether a flush that began after so many losses must fail, and settles it: one flush fails for a loss.
 func (d *Disk) flushFails(began uint64) bool {
 	fails := d.lostWrites || began != d.losses
-	d.lostWrites = false
+	if d.lostWrites {
+		d.setLostWrites(false)
+	}
 	return fails
+}
+
+// setLostWrites notes whether a flush has yet to tell of a loss, in the journal too: the next batch
+// carries it.
+func (d *Disk) setLostWrites(lost bool) {
+	d.lostWrites = lost
+	d.j.ranged(recIntent, block.Range{}) // so that there is one
+}
+
+// listen begins to hear of the device below. That says at once what has happened since it was
+// opened, such as a loss of power while the cache was down.
+func (d *Disk) listen() {
+	d.below.Notify(d.event)
+	if d.recovery.Fresh {
+		d.lostWrites = false // whoever wrote before was no client of this cache
+	}
+}
+
+// seal says on the label that nothing is dirty here and nothing volatile below, if that can be had:
+// then a loss of power below costs nothing.
+func (d *Disk) seal(o *op, done func()) {
+	if !d.j.on || !d.flashed() || !d.clean() || d.marks.due || d.marks.busy {
+		done()
+		return
+	}
+	o.losses = d.losses
+	o.pending = 1
+	o.step = func(*op) {
+		if o.status != block.OK || o.losses != d.losses {
+			done()
+			return
+		}
+		l := d.local().label
+		l.state = labelClosed
+		o.step = func(*op) { done() }
+		o.pending = 1
+		d.local().writeLabel(o, l)
+		o.less()
+	}
+	if d.volatile.ended > d.volatile.flushed {
+		p := d.newPart(o)
+		p.req = block.Request{Op: block.OpFlush}
+		d.sendBelow(p)
+	}
+	o.less()
 }

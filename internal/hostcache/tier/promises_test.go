@@ -433,3 +433,26 @@ func TestFlushesFailWhileTheOnlyCopyIsNotDurable(t *testing.T) {
 	}
 	l.wantBelow(0, 8, 1)
 }
+
+// TestSilentPeerCostsItsTimeOnce: whatever a peer was doing as it fell silent, a write waits for the time of one command.
+func TestSilentPeerCostsItsTimeOnce(t *testing.T) {
+	const writes, apart, room = 8, 90_000, 10_000_000 // room is for the mark, and for writes below one after the other
+	for silent := int64(0); silent < 2_000_000; silent += 50_000 {
+		l := newLab(t, func(w *world) { withPeers(1)(w); w.opt.PowerSafe = true })
+		l.wait(func() bool { return l.d.State().Why == "" })
+		began, ended := l.v.Now(), 0
+		for i := range uint64(writes) {
+			l.v.At(began+int64(i)*apart, func() {
+				sent := l.v.Now()
+				l.d.Submit([]*block.Request{{Op: block.OpWrite, Range: block.Range{Start: 8 * i, Count: 8}, Data: [][]byte{pattern(1+i, 8)}, Done: func(r *block.Request) {
+					ended++
+					if took := l.v.Now() - sent; r.Status != block.OK || took > stallTimeout+room {
+						t.Errorf("silent after %d us: write %d ended %v after %d us", silent/1000, i, r.Status, took/1000)
+					}
+				}}})
+			})
+		}
+		l.v.At(began+silent, func() { l.cards[1].stalled = true })
+		l.wait(func() bool { return ended == writes })
+	}
+}

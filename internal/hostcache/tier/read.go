@@ -8,6 +8,10 @@ import (
 // startRead splits a read into what is on flash and what is not, and starts all of it.
 func startRead(o *op) {
 	d := o.d
+	if o.cancelled {
+		d.endCancelled(o)
+		return
+	}
 	r := o.req.Range
 	if d.damaged.overlaps(r) {
 		d.unlock(o)
@@ -94,6 +98,10 @@ func readDone(o *op) {
 	d := o.d
 	d.unpin(o)
 	if o.flash {
+		if o.cancelled {
+			d.endCancelled(o)
+			return
+		}
 		d.reread(o)
 		return
 	}
@@ -137,7 +145,7 @@ func readDone(o *op) {
 // reread goes on with a read that the flash failed: a sector at a time, so that only what cannot be read is
 // missed. What is clean is below; what is dirty may be on a peer, and else cannot be read now.
 func (d *Disk) reread(o *op) {
-	bad := false
+	bad, forgot := false, false
 	if o.careful {
 		for _, g := range o.unread {
 			s := d.ix.Lookup(hostcache.MakeKey(0, g.Start/uint64(d.per)))
@@ -148,6 +156,7 @@ func (d *Disk) reread(o *op) {
 				bad = true
 			} else if d.forget(s, at, 1) {
 				d.j.ranged(recIntent, g)
+				forgot = true
 			}
 		}
 	}
@@ -156,6 +165,13 @@ func (d *Disk) reread(o *op) {
 		d.unlock(o)
 		d.answer(o, block.MediumRead)
 		d.close(o)
+		return
+	}
+	if forgot { // durably: a write sends its data beside its record where nothing is valid
+		o.step = startRead
+		o.pending = 1
+		d.j.await(o)
+		o.less()
 		return
 	}
 	startRead(o)

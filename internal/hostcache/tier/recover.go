@@ -128,7 +128,7 @@ func (r *recovery) probe(done func([]int)) {
 func (r *recovery) begin(half int) {
 	r.half, r.base, r.at, r.buf, r.seq, r.whole = half, 0, 0, nil, 0, false
 	r.blocks, r.frames, r.out = map[hostcache.Key]*found{}, map[uint32]hostcache.Key{}, Recovery{}
-	r.d.damaged = nil
+	r.d.damaged, r.d.lostWrites = nil, false
 	r.d.generation.known = 0
 }
 
@@ -154,7 +154,8 @@ func (r *recovery) read(halves []int, done func(error)) {
 
 // batchInfo is the head of a batch that is whole, and of this cache and opening.
 type batchInfo struct {
-	kind       uint64
+	kind       uint32
+	flags      uint32
 	epoch, seq uint64
 	length     uint64
 }
@@ -172,7 +173,7 @@ func (r *recovery) batch(fn func(h batchInfo, records []byte, ok bool)) {
 		}
 		d := r.d
 		l := &d.local().label
-		h := batchInfo{kind: le.Uint64(b[8:]), epoch: le.Uint64(b[48:]), seq: le.Uint64(b[56:]), length: le.Uint64(b[64:])}
+		h := batchInfo{kind: le.Uint32(b[8:]), flags: le.Uint32(b[12:]), epoch: le.Uint64(b[48:]), seq: le.Uint64(b[56:]), length: le.Uint64(b[64:])}
 		if le.Uint64(b[16:]) != l.cache || le.Uint64(b[24:]) != l.incarnation || [16]byte(b[32:48]) != l.naa || h.length > d.j.half {
 			none()
 			return
@@ -245,6 +246,7 @@ func (r *recovery) replay(epoch uint64, done func(error)) {
 			return
 		}
 		r.out.Epoch = epoch
+		r.d.lostWrites = h.flags&batchLostWrites != 0
 		var err error
 		if h.kind == batchRecords {
 			err = r.apply(records)
@@ -352,9 +354,6 @@ func (r *recovery) apply(b []byte) error {
 				}
 				r.wrote(f, i, le.Uint32(b), kind == recOverwritten)
 				b = b[4:]
-			}
-			if kind != recFilled {
-				r.d.damaged.remove(block.Range{Start: k.Block()*uint64(r.d.per) + uint64(first), Count: uint64(n)})
 			}
 		case recForgotten:
 			if len(b) < 5 {

@@ -2,7 +2,6 @@ package tier
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/hostcache"
@@ -159,6 +158,10 @@ func newDisk(opt Options) (*Disk, error) {
 			return nil, fmt.Errorf("hostcache: peer %s lends %d bytes, the flash has %d; it needs as many", p.Name, p.Medium.Size(), o.Flash.Size())
 		}
 		d.members = append(d.members, &member{d: d, medium: o.Peers[i].Medium, peer: &o.Peers[i]})
+	}
+	if !o.Volatile && d.info.NAA == [16]byte{} {
+		return nil, fmt.Errorf("hostcache: %s has no designator of its own on VPD page 83h (NAA, EUI-64, UUID, SCSI name or T10 vendor ID), "+
+			"so a flash device of it could be taken for another LUN's; have the array give it one", d.info.Name)
 	}
 	if err := d.layOut(); err != nil {
 		return nil, err
@@ -327,43 +330,6 @@ func (d *Disk) enter(o *op) {
 	default:
 		d.lock(o, startBelow)
 	}
-}
-
-// Cancel withdraws a request that waits here or below; see block.Device.
-func (d *Disk) Cancel(r *block.Request) {
-	o, _ := r.Priv.(*op)
-	if o == nil || o.req != r {
-		return
-	}
-	if o.down != nil {
-		d.below.Cancel(&o.down.req)
-		return
-	}
-	if o.delayed {
-		d.undelay(o)
-		d.pump()
-		return
-	}
-	if i := slices.Index(d.parked, o); i >= 0 {
-		d.parked = slices.Delete(d.parked, i, i+1)
-		d.answer(o, block.Cancelled)
-		d.close(o)
-		d.pump()
-		return
-	}
-	if !o.queued {
-		return
-	}
-	for i, w := range d.waiting {
-		if w == o {
-			d.waiting = append(d.waiting[:i], d.waiting[i+1:]...)
-			d.answer(o, block.Cancelled)
-			d.close(o)
-			d.admit()
-			break
-		}
-	}
-	d.pump()
 }
 
 // pin keeps a block in its frame while an op is at work on it.

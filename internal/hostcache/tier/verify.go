@@ -64,12 +64,22 @@ func (r *recovery) keys() []hostcache.Key {
 	return keys
 }
 
-// check decides what a sector holds.
+// check decides what a sector holds. If it was damaged before its first record, it is so again when none of those writes got
+// there: what the device below has is older.
 func (r *recovery) check(k hostcache.Key, f *found, i int, data []byte, read bool) {
 	c := f.chains[i]
 	if c == nil || !has(f.dirty, i) {
 		return
 	}
+	at := block.Range{Start: k.Block()*uint64(r.d.per) + uint64(i), Count: 1}
+	r.settle(c, f, i, at, data, read)
+	if has(f.dirty, i) {
+		r.d.damaged.remove(at)
+	}
+}
+
+// settle looks for a version of a sector in its place.
+func (r *recovery) settle(c *chain, f *found, i int, sector block.Range, data []byte, read bool) {
 	at := -1
 	if read {
 		at = slices.Index(c.crcs, crc32.Checksum(data[:block.SectorSize], castagnoli))
@@ -96,7 +106,7 @@ func (r *recovery) check(k hostcache.Key, f *found, i int, data []byte, read boo
 		r.out.Damaged++
 		set(f.dirty, i, false)
 		set(f.valid, i, false)
-		r.d.damaged.add(block.Range{Start: k.Block()*uint64(r.d.per) + uint64(i), Count: 1})
+		r.d.damaged.add(sector)
 	}
 }
 

@@ -27,6 +27,7 @@ func startFlashWrite(o *op) {
 		}
 	}
 	o.pending = 1
+	o.flushes = d.j.flushes
 	first, flushed := false, false
 	off := uint64(0)
 	for _, g := range o.segs {
@@ -143,10 +144,11 @@ func flashWritten(o *op) {
 	if whole {
 		// Those who have the record have the data.
 		full := false
+		flushed := o.req.Flags&block.FUA != 0 || o.flushes != d.j.flushes
 		for _, g := range o.segs {
 			first := int(g.Start % uint64(d.per))
 			full = !d.ix.SetDirty(g.slot, first, int(g.Count)) || full
-			d.j.loosen(d.frameOf[g.slot], first, int(g.Count), o.req.Flags&block.FUA != 0)
+			d.j.loosen(d.frameOf[g.slot], first, int(g.Count), flushed)
 		}
 		if full {
 			panic("hostcache/tier: internal error: a pinned block cannot become dirty")
@@ -178,7 +180,7 @@ func flashWritten(o *op) {
 	d.turn.wake(d)
 	d.window.flashWrite(d, o)
 	wait := d.throttle.inject(d.exec.Now(), d.occupied())
-	if wait <= 0 {
+	if wait <= 0 || o.cancelled {
 		d.finishWrite(o)
 		return
 	}

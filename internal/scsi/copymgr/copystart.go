@@ -18,18 +18,20 @@ import (
 func operate(t *server.Task, work copier, id uint32, named, discard, immed bool, listIDAt int) bool {
 	m, x := managerOf(t), t.ITL()
 	s := m.source(x)
+	var before *copyResult // of the same identifier
 	if named {
-		if r := s.with(id); r != nil {
-			if r.op != nil {
-				t.Fault(listInUse(listIDAt))
-				return false
-			}
-			s.forget(r)
-		}
+		before = s.with(id)
+	}
+	if before != nil && before.op != nil {
+		t.Fault(listInUse(listIDAt))
+		return false
 	}
 	if !m.room(s, x.Nexus().HostID()) {
 		t.End(sam.StatusBusy)
 		return false
+	}
+	if before != nil { // only now: who is told BUSY may still ask for it
+		s.forget(before)
 	}
 	o := &operation{m: m, x: x, source: s, task: t, work: work, discard: discard, host: x.Nexus().HostID(), port: x.Nexus().PortNumber(), start: t.Started(), arrived: t.Arrived()}
 	o.req.Done = o.returned

@@ -76,16 +76,17 @@ type change struct {
 
 // inode is a file. Pages are never changed in place, so that images share them.
 type inode struct {
-	id     uint64
-	size   int64
-	synced int64            // size at the last sync
-	pages  map[int64][]byte // as programs see them
-	old    map[int64][]byte // what the medium has of pages written since the last sync; nil: a hole
-	lost   map[int64][]byte // what the medium has of pages whose sync failed
-	rnd    *rand.Rand       // what was written back early
-	mapped []byte           // the NVRAM: programs write here behind the file system's back
-	cached []byte           // what the kernel has of it while nobody maps it, nil: what the medium has
-	medium []byte           // what the medium has of it for sure
+	id      uint64
+	size    int64
+	synced  int64            // size at the last sync
+	pages   map[int64][]byte // as programs see them
+	old     map[int64][]byte // what the medium has of pages written since the last sync; nil: a hole
+	lost    map[int64][]byte // what the medium has of pages whose sync failed
+	rnd     *rand.Rand       // what was written back early
+	mapped  []byte           // the NVRAM: programs write here behind the file system's back
+	cached  []byte           // what the kernel has of it while nobody maps it, nil: what the medium has
+	medium  []byte           // what the medium has of it for sure
+	differs differences      // where seen and medium may not be the same
 	// clean is what pages of it held when writing them failed. The kernel takes these for clean: they
 	// go nowhere until somebody writes to them again.
 	clean map[int][]byte
@@ -112,14 +113,17 @@ func (n *inode) isClean(i int) bool {
 // kernel takes all of them for clean (msync and fsync on Linux).
 func (n *inode) flush(off, k int, fails bool) {
 	seen := n.seen()
-	for i := off / page; i*page < min(off+k, len(seen)); i++ {
+	for i := range n.differs.in(n, off, off+k) {
 		now, to := seen[i*page:min(i*page+page, len(seen))], n.medium[i*page:min(i*page+page, len(seen))]
 		switch {
-		case n.isClean(i) || string(now) == string(to):
+		case string(now) == string(to):
+			n.differs.not(i)
+		case n.isClean(i):
 		case fails && n.rnd.IntN(4) > 0:
 			n.clean[i] = slices.Clone(now)
 		default:
 			delete(n.clean, i)
+			n.differs.not(i)
 			copy(to, now)
 		}
 	}
@@ -268,15 +272,16 @@ func (d *Disk) imageOf(survives func(what uint64) bool, of func(*inode, func(uin
 // kill returns what the death of its programs leaves of a file: of the NVRAM what the kernel has, which is not
 // on the medium for that.
 func (n *inode) kill(survives func(uint64) bool) *inode {
-	c := n.cut(survives)
-	if n.medium != nil {
-		c.cached, c.medium, c.clean = slices.Clone(n.seen()), slices.Clone(n.medium), maps.Clone(n.clean)
+	if n.medium == nil {
+		return n.cut(survives)
 	}
+	c := n.sized(survives)
+	c.cached, c.medium, c.clean, c.differs = slices.Clone(n.seen()), slices.Clone(n.medium), maps.Clone(n.clean), n.differs.copyOf(n)
 	return c
 }
 
-// cut returns what survives of a file.
-func (n *inode) cut(survives func(uint64) bool) *inode {
+// sized returns a file of the size that survives, without its contents.
+func (n *inode) sized(survives func(uint64) bool) *inode {
 	at := func(s int64) bool { return survives(n.id<<40 + uint64(s)) }
 	c := &inode{id: n.id, size: n.size, pages: make(map[int64][]byte, len(n.pages)), old: map[int64][]byte{}, lost: map[int64][]byte{}, clean: map[int][]byte{}}
 	if n.size != n.synced && !at(1<<38) {
@@ -287,11 +292,23 @@ func (n *inode) cut(survives func(uint64) bool) *inode {
 		}
 	}
 	c.synced = c.size
-	c.medium = slices.Clone(n.medium)
+	return c
+}
+
+// cut returns what survives of a file.
+func (n *inode) cut(survives func(uint64) bool) *inode {
+	at := func(s int64) bool { return survives(n.id<<40 + uint64(s)) }
+	c := n.sized(survives)
 	if seen := n.seen(); seen != nil {
-		for s := 0; s < len(c.medium); s += sector {
-			if string(seen[s:s+sector]) != string(n.medium[s:s+sector]) && at(int64(s/sector)) && !n.isClean(s/page) {
-				copy(c.medium[s:s+sector], seen[s:])
+		c.medium = slices.Clone(n.medium)
+		for i := range n.differs.in(n, 0, len(seen)) {
+			if n.isClean(i) {
+				continue
+			}
+			for s := i * page; s < min(i*page+page, len(seen)); s += sector {
+				if at(int64(s / sector)) {
+					copy(c.medium[s:s+sector], seen[s:])
+				}
 			}
 		}
 		return c

@@ -309,11 +309,16 @@ func (h *handle) Map(size int) (store.Mapping, error) {
 	if len(n.medium) != size {
 		n.medium = make([]byte, size)
 	}
-	n.mapped, n.cached = slices.Clone(n.seen()), nil
+	if n.mapped = n.cached; n.mapped == nil {
+		n.mapped = slices.Clone(n.medium)
+	}
+	n.cached, n.differs.blind = nil, true
 	return mapping{h}, nil
 }
 
 type mapping struct{ h *handle }
+
+var _ store.Tracker = mapping{}
 
 func (m mapping) Bytes() []byte { return m.h.n.mapped }
 
@@ -333,6 +338,21 @@ func (m mapping) Dirty(off, k int) {
 	for i := off / page; i*page < off+k; i++ {
 		delete(m.h.n.clean, i)
 	}
+}
+
+// Track has the program say what it writes, but for n bytes from off on.
+func (m mapping) Track(off, n int) {
+	m.h.d.mu.Lock()
+	defer m.h.d.mu.Unlock()
+	d := &m.h.n.differs
+	d.blind, d.untold, d.untoldEnd = false, off, off+n
+}
+
+// Wrote says what it writes.
+func (m mapping) Wrote(off, n int) {
+	m.h.d.mu.Lock()
+	defer m.h.d.mu.Unlock()
+	m.h.n.differs.add(off, off+n)
 }
 
 // Unmap ends the mapping of a program that stopped: what it wrote is in the kernel's memory.

@@ -1,0 +1,147 @@
+// Package check verifies an array as it is: maps against the account of space, the write cache
+// against its descriptors and checksums, conservation of bytes; and, by a scrub, data at rest
+// against its checksums. It changes nothing, but that a scrub puts what is bad on the list of bad
+// sectors, and with repair mends single flipped bits.
+//
+// # Who owns what
+//
+//	Checker   nothing: it reads what pools have                           check.go
+//	Scrub     how far a reading of all data at rest is                    scrub.go
+//	Verify    how far a check in small steps is, and what it has found    verify.go
+//
+// # Concurrency
+//
+// Everything runs with the executor held. There is no goroutine and no wall clock here.
+package check
+
+import (
+	"fmt"
+
+	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/pool"
+	"github.com/arraysim/arraysim/internal/array/wcache"
+)
+
+// Checker is what a check works with.
+type Checker struct {
+	Set *pool.Set
+	// Known names what is known to be damaged beside sectors, each by one line.
+	Known func(add func(format string, args ...any))
+	// Stopped reports whether the array stops: then a scrub ends.
+	Stopped func() bool
+	// Stepped: a step of a scrub has begun what the end of a step has to go on with.
+	Stepped func()
+}
+
+// Report is what a check found.
+type Report struct {
+	Problems   []string // each is one line: what, where
+	Volumes    int
+	Windows    int    // data windows of all maps
+	Pages      int    // pages of the cache that hold dirty data
+	Conserved  uint64 // bytes on either side of the conservation equation
+	BadSectors int
+}
+
+const maxProblems = 100
+
+func (r *Report) add(format string, args ...any) {
+	if len(r.Problems) < maxProblems {
+		r.Problems = append(r.Problems, fmt.Sprintf(format, args...))
+	}
+}
+
+// All verifies the array as it is now: the maps against the reference counts,
+// the sums in the tree, the cache's index against its descriptors and checksums, and
+// the conservation of bytes: admitted + recovered = dirty + destaged + overwritten +
+// discarded for every volume and origin. It changes nothing. verify reads the dirty
+// pages to compare their checksums.
+func (c *Checker) All(verify bool) Report {
+	var r Report
+	c.Conservation(&r)
+	for _, p := range c.Set.Pools() {
+		c.pool(&r, p)
+	}
+	c.cache(&r, verify)
+	c.health(&r)
+	return r
+}
+
+// health names what is known to be damaged.
+func (c *Checker) health(r *Report) {
+	c.nameBad(r)
+	c.Known(r.add)
+}
+
+// Conservation checks that admitted + recovered = dirty + destaged + overwritten + discarded.
+func (c *Checker) Conservation(r *Report) { r.Conserved += c.Set.Cache.CheckConservation(c.names(r)) }
+
+// names is what the write cache asks for its checks.
+func (c *Checker) names(r *Report) wcache.Names {
+	return wcache.Names{
+		Owner:  func(id uint32) string { return c.Set.Vols[id].Spec.Name },
+		Pool:   func(id uint16) string { return c.Set.ByID(id).Name() },
+		Bad:    c.Set.Back.Bad.Has,
+		Report: r.add,
+	}
+}
+
+// pool compares the maps of a pool's volumes with the account of its space.
+func (c *Checker) pool(r *Report, p *pool.Pool) {
+	refs := p.Alloc.NewCounts()
+	for _, v := range c.Set.Volumes() {
+		if v.Pool() != p {
+			continue
+		}
+		r.Volumes++
+		r.Windows += v.Map.AddReferences(refs)
+		for _, why := range v.Map.CheckTree() {
+			r.add("map: volume %s: %s", v.Spec.Name, why)
+		}
+	}
+	pending := c.Set.Arena.HasGarbage()
+	for _, why := range p.Alloc.Check(alloc.Users{Refs: refs, Holds: c.Set.Arena.Holds(), Garbage: pending}) {
+		r.add("space: pool %s: %s", p.Name(), why)
+	}
+	if pending {
+		return
+	}
+	for _, v := range c.Set.Vols {
+		if v == nil || v.Pool() != p {
+			continue
+		}
+		for _, why := range v.Map.CheckAccount(v.Entitled()) {
+			r.add("space: volume %s: %s", v.Spec.Name, why)
+		}
+	}
+}
+
+func (c *Checker) cache(r *Report, verify bool) { r.Pages += c.Set.Cache.Check(c.names(r), verify) }
+
+// nameBad adds the bad sectors to a report: where they lie, and who has them.
+func (c *Checker) nameBad(r *Report) {
+	r.BadSectors = c.Set.Back.Bad.Len()
+	if r.BadSectors == 0 {
+		return
+	}
+	list := c.Set.Back.Bad.List()
+	const shown = 20
+	for _, b := range list[:min(len(list), shown)] {
+		p := c.Set.ByID(b.Pool)
+		if p == nil {
+			continue
+		}
+		md, off, _ := p.Alloc.Locate(b.Phys)
+		who := "nobody"
+		for _, v := range c.Set.Volumes() {
+			if lba, ok := v.LBAOf(b.Phys); v.Pool() == p && ok {
+				who = fmt.Sprintf("volume %s, sector %d", v.Spec.Name, lba)
+				break
+			}
+		}
+		r.add("data: pool %s, mdisk %s, byte %d (%s): the checksum is wrong; reading it is a medium error until it is written again", p.Name(), p.Mdisks[md].Name(), off, who)
+	}
+	if n := len(list) - shown; n > 0 {
+		r.add("data: %d more sectors have a wrong checksum", n)
+	}
+}

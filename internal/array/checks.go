@@ -1,0 +1,45 @@
+// What an array is asked of its own soundness; see package check.
+
+package array
+
+import "github.com/arraysim/arraysim/internal/array/check"
+
+// What a check finds and does, by the names that users of this package have for it.
+type (
+	// Report is what a check found.
+	Report = check.Report
+	// Scrub reads all data at rest once.
+	Scrub = check.Scrub
+	// Verify is a check in small steps.
+	Verify = check.Verify
+)
+
+// checker returns what checks work with.
+func (a *Array) checker() *check.Checker {
+	return &check.Checker{Set: a.set, Known: a.known, Stepped: a.engine.endStep,
+		Stopped: func() bool { return a.engine.stopped }}
+}
+
+// Check verifies the array as it is now; see check.Checker.All. It changes nothing. verify reads
+// the dirty pages to compare their checksums.
+func (a *Array) Check(verify bool) Report { return a.checker().All(verify) }
+
+// StartScrub starts a scrub of that many bytes a second; 0 is no limit. It calls done at
+// its end, unless it is stopped before.
+func (a *Array) StartScrub(rate int64, done func(*Scrub)) *Scrub {
+	return a.checker().NewScrub(rate, false, done)
+}
+
+// NewVerify returns a check that has not begun. With repair, single flipped bits of data at rest
+// are mended; no host may use the array then.
+func (a *Array) NewVerify(repair bool) *Verify { return a.checker().NewVerify(repair) }
+
+// known names what is known to be damaged beside sectors.
+func (a *Array) known(add func(format string, args ...any)) {
+	if n := a.recovery.BadPages; n > 0 {
+		add("cache: %d page descriptors were damaged beyond repair when the array started: what they described is lost, and sectors may hold what they held before", n)
+	}
+	if a.engine.broken != "" {
+		add("array: changes are refused: %s", a.engine.broken)
+	}
+}

@@ -1,0 +1,51 @@
+package directory
+
+import (
+	"fmt"
+
+	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/media"
+)
+
+// CheckMdisks checks the mdisks of a new pool; made has those that are being made.
+func (d *Directory) CheckMdisks(spec *PoolSpec, made *media.Maker) error {
+	if len(spec.Mdisks) == 0 || int(d.NextPool) >= MaxPools {
+		return fmt.Errorf("pool %q: give it at least one mdisk (and no more than %d pools)", spec.Name, MaxPools)
+	}
+	// Names of pools and mdisks may hold the dot between them: pool a.b and pool a may mean one
+	// medium.
+	taken, n := map[string]string{}, len(spec.Mdisks)
+	for _, p := range d.Pools {
+		if made.Pool(p.Name) == 0 { // else it is counted below
+			n += len(p.Mdisks)
+		}
+		for _, m := range p.Mdisks {
+			taken[media.Name(p.Name, m.Name)] = p.Name
+		}
+	}
+	if n += made.Disks(); n > MaxMdisks {
+		return fmt.Errorf("pool %q: with its %d mdisks the array would have %d, and it can have %d; make fewer and larger ones", spec.Name, len(spec.Mdisks), n, MaxMdisks)
+	}
+	for _, m := range spec.Mdisks {
+		if err := CheckName("mdisk", m.Name); err != nil {
+			return err
+		}
+		name := media.Name(spec.Name, m.Name)
+		switch other, dup := taken[name]; {
+		case dup && other == spec.Name, m.Size < layout.ExtentBytes, m.Size > maxMdiskBytes:
+			return fmt.Errorf("mdisk %q: sizes go from 4 MiB to 4 TiB, and names are unique in a pool", m.Name)
+		case dup, made.Has(name):
+			return fmt.Errorf("mdisk %q of pool %q: the files of %s are those of another pool; choose another name", m.Name, spec.Name, name)
+		}
+		taken[name] = spec.Name
+	}
+	return nil
+}
+
+// Disks returns the mdisks of a pool as the store makes them.
+func (spec *PoolSpec) Disks() (list []media.Disk) {
+	for _, m := range spec.Mdisks {
+		list = append(list, media.Disk{Name: m.Name, Bytes: m.Size &^ (layout.ExtentBytes - 1)})
+	}
+	return list
+}

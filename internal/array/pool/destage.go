@@ -1,0 +1,28 @@
+package pool
+
+import "github.com/arraysim/arraysim/internal/block"
+
+// DestageAll lets the pools destage that something has changed for, the one that was noted last first.
+func (set *Set) DestageAll() {
+	for p := set.Cache.NextKicked(); p != nil; p = set.Cache.NextKicked() {
+		set.destage(set.pools[p.ID()])
+	}
+}
+
+// destage sends what the cache says that the pool sends now.
+func (set *Set) destage(p *Pool) {
+	pressed := p.Part.Pressed()
+	for {
+		u := set.getUnit()
+		if !p.Part.NextDestage(&u.Batch, pressed) {
+			u.next = set.freeUnit
+			set.freeUnit = u
+			return
+		}
+		u.pool, u.d, u.reason = p, p.Mdisks[u.Mdisk], block.ReasonDestage
+		if u.Through {
+			u.reason = block.ReasonWriteThrough
+		}
+		set.issue(u)
+	}
+}

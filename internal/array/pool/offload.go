@@ -1,0 +1,39 @@
+package pool
+
+import (
+	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// Offload primitives and paths, as counted.
+const (
+	PrimWriteSame = iota
+	PrimUnmap
+	primXCopy
+	primODX
+)
+
+const (
+	PathMetadata = iota
+	PathCopy
+	pathRejected
+)
+
+var (
+	primNames = [...]string{"write_same", "unmap", "xcopy", "odx"}
+	pathNames = [...]string{"metadata", "copy", "rejected"}
+)
+
+// CountOffload books an offload that covered so many bytes of v, with data from src.
+func (v *Volume) CountOffload(prim, path int, src *Pool, bytes uint64) {
+	r := v.Set.Rows.Get(nvlog.HeadOf(RowOffload, uint8(prim<<4|path), src.id, v.id))
+	r.Cells[0]++
+	r.Cells[1] += bytes
+}
+
+func PrimOf(g block.Origin) int {
+	if g == block.OriginODX {
+		return primODX
+	}
+	return primXCopy
+}

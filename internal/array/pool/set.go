@@ -1,0 +1,222 @@
+// The objects of an array as they are now: pools, their mdisks and volumes, found by number and by name.
+// What belongs to a pool has one owner each, and all of them hang here; who changes which objects
+// there are is the directory of the array, who uses them its requests.
+//
+// Invariants: a number is an index, and is never used again; nothing here knows a request, and what
+// requests have to hear of goes through hooks that are set once.
+
+package pool
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/array/admission"
+	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/backend"
+	"github.com/arraysim/arraysim/internal/array/directory"
+	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/ticket"
+	"github.com/arraysim/arraysim/internal/array/wcache"
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// Hooks are what a set tells its user.
+type Hooks struct {
+	// Step: a timer or a call has changed something; it is the end of a step.
+	Step func()
+	// Changed: other rules hold, under which anybody may go on who waits.
+	Changed func()
+	// Space: a grain of a pool was freed that only transfers kept.
+	Space func(p *Pool)
+}
+
+// Set is the pools of an array with all that belongs to them.
+type Set struct {
+	Exec    block.Executor
+	store   block.Store
+	Payload bool
+	UUID    uint64 // of the array, in the names that volumes have
+	Up      Hooks
+
+	pools   []*Pool   // by id
+	Vols    []*Volume // by id; nil where an id was never used in this store
+	Leaving []*Volume // deleted ones that may have nothing dirty any more
+
+	Arena *extent.Arena
+	Cache *wcache.Cache
+	Gate  *admission.Gate // to the cache
+	Rows  *nvlog.Rows
+	Back  *backend.Backend
+
+	freeUnit      *Unit
+	garbageQueued bool
+	garbageFn     func()
+}
+
+// NewSet returns a set without pools. Its hooks, rows, cache, gate and back end are to be given before there are any.
+func NewSet(exec block.Executor, store block.Store) *Set {
+	set := &Set{Exec: exec, store: store, Payload: store.Payload()}
+	set.Arena = extent.NewArena(set.scheduleGarbage)
+	set.garbageFn = set.runGarbage
+	return set
+}
+
+// ByID returns the pool with this number, nil if there is none any more.
+func (set *Set) ByID(id uint16) *Pool {
+	if int(id) >= len(set.pools) {
+		return nil
+	}
+	return set.pools[id]
+}
+
+// VolumeByID returns the volume with this number, nil if there is none any more. It may be one that is being made, or
+// of whose deletion not all has gone.
+func (set *Set) VolumeByID(id uint32) *Volume {
+	if int(id) >= len(set.Vols) {
+		return nil
+	}
+	return set.Vols[id]
+}
+
+// RemovePool takes a pool out of which there is nothing left.
+func (set *Set) RemovePool(p *Pool) {
+	set.pools[p.id] = nil
+	p.Part.Close()
+}
+
+// Detach takes the mdisks and the counters of a pool away that was removed.
+func (set *Set) Detach(p *Pool) {
+	set.Rows.Drop(rowsOfGone+uint64(p.id), 0)
+	for i, d := range p.Mdisks {
+		p.Part.Hold(i, false)
+		set.Back.Detach(d.Mdisk)
+		set.Rows.Drop(ownerOfMdisk|uint64(d.ID()), 0)
+	}
+}
+
+// Pools returns the pools in the order of their making.
+func (set *Set) Pools() []*Pool {
+	var out []*Pool
+	for _, p := range set.pools {
+		if p != nil {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// Pool returns the pool with this name, nil if there is none.
+func (set *Set) Pool(name string) *Pool {
+	for _, p := range set.pools {
+		if p != nil && p.name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// Volumes returns the Volumes in the order of their making.
+func (set *Set) Volumes() []*Volume {
+	var out []*Volume
+	for _, v := range set.Vols {
+		if v != nil && v.There() {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// Volume returns the Volume with this name, nil if there is none.
+func (set *Set) Volume(name string) *Volume {
+	for _, v := range set.Vols {
+		if v != nil && v.There() && v.Spec.Name == name {
+			return v
+		}
+	}
+	return nil
+}
+
+// There tells whether the volume is one of the array's: it is from when its making is durable until its deletion is.
+func (v *Volume) There() bool { return !v.Making && !v.Deleted }
+
+// NameTaken tells whether a volume has a name, or is being made under it.
+func (set *Set) NameTaken(name string) bool {
+	return slices.ContainsFunc(set.Vols, func(v *Volume) bool { return v != nil && !v.Deleted && v.Spec.Name == name })
+}
+
+// InitVolume makes a volume of a pool known: dev is what hosts have of it, v a part of that.
+func (set *Set) InitVolume(v *Volume, dev block.Device, spec directory.VolumeSpec, p *Pool) {
+	*v = Volume{Set: set, Dev: dev, id: spec.ID, pool: p, Spec: spec, Size: spec.Sectors, Limit: spec.Sectors,
+		Cached: set.Cache.AddOwner(spec.ID, p.Part.Partition)}
+	v.Map = set.Arena.NewMap(extent.Config{Space: p.Alloc, Volume: spec.ID, Sectors: spec.Sectors, Thick: !spec.Thin, Drop: p.dropSectors})
+	for len(set.Vols) <= int(spec.ID) {
+		set.Vols = append(set.Vols, nil)
+	}
+	set.Vols[spec.ID] = v
+	p.Volumes++
+}
+
+// TellHealth tells all volumes that what all of them need got worse or better.
+func (set *Set) TellHealth() {
+	for _, v := range set.Volumes() {
+		v.Tell(block.EventHealth)
+	}
+}
+
+// NewPool opens the mdisks of a pool.
+func (set *Set) NewPool(spec directory.PoolSpec) (*Pool, error) {
+	p := &Pool{Set: set, id: spec.ID, name: spec.Name, CopyData: spec.CopyData}
+	p.SpaceWait.Of = ticket.Space
+	counts := make([]int, len(spec.Mdisks))
+	for i, m := range spec.Mdisks {
+		size := m.Size &^ (layout.ExtentBytes - 1)
+		medium, err := set.store.Medium(fmt.Sprintf("%s.%s", spec.Name, m.Name), size)
+		if err != nil {
+			return nil, err
+		}
+		d := set.Back.NewMdisk(backend.Config{ID: m.ID, Pool: spec.ID, Number: i, Name: m.Name, Size: size,
+			Limits: backend.Limits{Bandwidth: m.Bandwidth, IOPS: m.IOPS}}, medium)
+		p.Mdisks = append(p.Mdisks, &mdisk{Mdisk: d, pool: p})
+		counts[i] = int(size / layout.ExtentBytes)
+	}
+	p.Alloc = alloc.New(counts, alloc.Events{Freed: p.grainFreed, Left: func() { set.Up.Space(p) }, Vacated: func(vol uint32) { set.Vols[vol].Left() }})
+	p.Part = set.Gate.AddPool(set.Cache.AddPartition(p.id, p.Alloc, len(p.Mdisks)))
+	return p, nil
+}
+
+// AddPool makes a pool known.
+func (set *Set) AddPool(p *Pool) {
+	for len(set.pools) <= int(p.id) {
+		set.pools = append(set.pools, nil)
+	}
+	set.pools[p.id] = p
+	p.Part.Open()
+	for _, d := range p.Mdisks {
+		set.Back.Attach(d.Mdisk)
+	}
+}
+
+// grainFreed drops what is dirty of a grain that nothing refers to any more.
+func (p *Pool) grainFreed(g uint64) {
+	if p.Part.Empty() && p.Set.Back.Bad.Len() == 0 {
+		return
+	}
+	k := layout.KeyOf(p.id, g<<layout.WindowShift)
+	for i := range layout.PageKey(layout.GrainPages) {
+		p.Set.drop(k+i, 0xff)
+	}
+}
+
+// dropSectors drops what is dirty of the sectors of a layer that lost its only reference to them.
+func (p *Pool) dropSectors(base uint64, mask layout.Mask) {
+	if p.Part.Empty() && p.Set.Back.Bad.Len() == 0 {
+		return
+	}
+	for i := mask.Next(0); i < layout.WindowSectors; i = mask.Next(i + 1) {
+		s := base + i
+		p.Set.drop(layout.KeyOf(p.id, s), 1<<(s%layout.PageSectors))
+	}
+}

@@ -1,0 +1,126 @@
+package pool
+
+import (
+	"math/bits"
+
+	"github.com/arraysim/arraysim/internal/array/backend"
+	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/wcache"
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// Unit is the pages of one turn that go out together.
+type Unit struct {
+	pool *Pool
+	d    *mdisk
+	wcache.Batch
+	reason block.Reason
+	Left   int // operations under way
+	failed bool
+	err    error // of the operation that failed last
+	next   *Unit
+}
+
+func (set *Set) getUnit() *Unit {
+	u := set.freeUnit
+	if u == nil {
+		return &Unit{}
+	}
+	set.freeUnit = u.next
+	u.Reset()
+	*u = Unit{Batch: u.Batch}
+	return u
+}
+
+// issue starts the operations of a unit, one for each run of sectors without a gap.
+func (set *Set) issue(u *Unit) {
+	c, p := set.Cache, u.pool
+	var x *backend.Op
+	end := ^uint64(0)       // sector where x ends
+	memFrom, memEnd := 0, 0 // the last buffer of x, in sectors of NVRAM
+	u.Left = 1
+	for n, i := range u.Pages {
+		at := c.Key(i).Phys()
+		for left := uint(u.Masks[n]); left != 0; {
+			s := bits.TrailingZeros(left)
+			run := bits.TrailingZeros(^(left >> s))
+			left &^= (1<<run - 1) << s
+			sector := at + uint64(s)
+			if sector != end {
+				u.start(x)
+				_, off, _ := p.Alloc.Locate(sector)
+				x = u.d.Op(true, off, 0, u.reason)
+				end = sector
+			}
+			end += uint64(run)
+			x.IO.N += uint64(run) * block.SectorSize
+			if set.Payload {
+				from := int(i)*layout.PageSectors + s
+				if len(x.IO.Vec) > 0 && from == memEnd { // neighbours in memory are one buffer
+					x.IO.Vec = x.IO.Vec[:len(x.IO.Vec)-1]
+				} else {
+					memFrom = from
+				}
+				memEnd = from + run
+				x.IO.Vec = append(x.IO.Vec, c.NV.Sectors(memFrom, memEnd))
+				for j, d := s, c.NV.Descriptor(i); j < s+run; j++ {
+					x.IO.Sums = append(x.IO.Sums, d.Sum(j))
+				}
+			}
+			if o := u.Origins[n]; bits.RotateLeft32(o, 4) == o {
+				x.Bytes[o&15] += uint32(run) * block.SectorSize
+				continue
+			}
+			for j := s; j < s+run; j++ {
+				x.Bytes[wcache.OriginAt(u.Origins[n], j)] += block.SectorSize
+			}
+		}
+	}
+	u.start(x)
+	set.unitDone(u)
+}
+
+// start starts an operation of the unit; nil is none.
+func (u *Unit) start(x *backend.Op) {
+	if x == nil {
+		return
+	}
+	u.Left++
+	x.Ctx = u
+	u.d.Write(x)
+}
+
+func (set *Set) destageDone(x *backend.Op) {
+	u := x.Ctx.(*Unit)
+	if x.IO.Err != nil {
+		u.failed, u.err = true, x.IO.Err
+	}
+	set.unitDone(u)
+}
+
+// unitDone books one operation; when the last of a unit is done, its pages are on
+// the back end and only wait for a sync. A unit that failed is sent again: its pages stay
+// as they are until it succeeds, and so does what waits for them.
+func (set *Set) unitDone(u *Unit) {
+	if u.Left--; u.Left > 0 {
+		return
+	}
+	if u.failed {
+		u.failed = false
+		wait := u.d.Failed(u.err)
+		if u.d.Offline() {
+			u.d.parked = append(u.d.parked, u)
+			u.pool.Part.Park(&u.Batch)
+			return
+		}
+		set.Exec.At(set.Exec.Now()+wait, func() {
+			set.issue(u)
+			set.Up.Step()
+		})
+		return
+	}
+	u.d.Works()
+	set.Cache.Destaged(&u.Batch)
+	u.next = set.freeUnit
+	set.freeUnit = u
+}

@@ -1,9 +1,0 @@
-package array
-
-// Provisioning returns the sectors of the volume's pool that are allocated or
-// reserved, and those that are free: what SCSI's logical block provisioning pages
-// report (SBC-4 6.4.5).
-func (v *Volume) Provisioning() (used, available uint64) {
-	taken := v.pool.space.Allocated() + v.pool.space.Reserved()
-	return uint64(taken) * windowSectors, uint64(max(0, v.pool.space.Available())) * windowSectors
-}

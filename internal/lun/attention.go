@@ -1,0 +1,163 @@
+// What a unit attention says of the unit's data goes to who caches it, whichever command it came
+// with: one of the time before there is a listener is kept for the first. Whatever may have changed
+// the unit's size has its capacity read again, and so has every loss of the session, for what is
+// pending at the unit is lost with that.
+
+package lun
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// Additional sense codes of unit attentions (SPC-5 table 59).
+const (
+	ascReadyChange    = 0x28
+	ascReset          = 0x29
+	ascPowerOn        = 0x2900 // or a reset that may have been one
+	ascPowerOnAlone   = 0x2901
+	ascParameters     = 0x2a
+	ascCapacity       = 0x2a09
+	ascModeParameters = 0x2a01
+	ascAnyParameters  = 0x2a00
+	ascThreshold      = 0x38
+	ascTarget         = 0x3f // operating conditions, inquiry data, LUNs
+)
+
+// attention hears of what changed at the unit. It is called on the executor, with the command that
+// brought the news: at once, because what ends after this must not be taken for what was there
+// before.
+func (d *Device) attention(c *Command) {
+	_, asc := c.sense()
+	switch asc >> 8 {
+	case ascReset:
+		if asc == ascPowerOn || asc == ascPowerOnAlone {
+			d.tell(block.EventPowerLoss)
+		}
+	case ascParameters:
+		if asc != ascCapacity && asc != ascModeParameters && asc != ascAnyParameters {
+			return // reservations, access states, time stamps
+		}
+	case ascThreshold:
+		return
+	case ascTarget:
+	case ascReadyChange:
+		d.tell(block.EventGeneration)
+	default:
+		d.tell(block.EventGeneration)
+		return
+	}
+	if c != d.measuring {
+		d.measure()
+	}
+}
+
+// tell notifies the listeners, or keeps the news for the first one.
+func (d *Device) tell(kind block.EventKind) {
+	if len(d.listen) == 0 && !slices.Contains(d.unheard, kind) {
+		d.unheard = append(d.unheard, kind)
+	}
+	for _, fn := range d.listen {
+		fn(block.Event{Kind: kind})
+	}
+}
+
+// Notify registers a listener. The first one hears at once of what has happened since Open began.
+func (d *Device) Notify(fn func(block.Event)) {
+	d.listen = append(d.listen, fn)
+	kinds := d.unheard
+	d.unheard = nil
+	for _, kind := range kinds {
+		fn(block.Event{Kind: kind})
+	}
+}
+
+// ask carries out a command of the device's own, which takes the unit little time. done is called
+// on the executor.
+func (d *Device) ask(c *Command, done func(*Command)) {
+	c.Timed = true
+	c.Done = func(*Command) {
+		d.exec.Post(func() {
+			if c.Lost == nil && c.key() == senseAttention {
+				d.attention(c)
+				if c.tries++; c.tries <= maxTries && !d.closed {
+					d.t.Start(c)
+					return
+				}
+			}
+			done(c)
+		})
+	}
+	d.t.Start(c)
+}
+
+// measureAgainNanos is the time after which the capacity is asked for again when there was no
+// answer.
+const measureAgainNanos = 1_000_000_000
+
+// measure reads the capacity again. What says meanwhile that it may have changed has it read once
+// more.
+func (d *Device) measure() {
+	if !d.opened || d.measuring != nil {
+		d.remeasure = true
+		return
+	}
+	d.remeasure = false
+	d.measuring = &Command{CDB: readCapacity[:], In: [][]byte{make([]byte, capacityLen)}}
+	d.ask(d.measuring, func(c *Command) {
+		d.measuring = nil
+		switch {
+		case d.closed:
+			return
+		case c.Lost != nil || c.Status != statusGood || c.InLen < 16:
+			d.exec.At(d.exec.Now()+measureAgainNanos, d.measure)
+			return
+		}
+		d.measured(c.In[0][:c.InLen])
+		if d.remeasure {
+			d.measure()
+		}
+	})
+}
+
+// measured takes over a capacity and tells of a change. A unit whose blocks have another size is
+// not the one that was opened: nothing more is sent to it.
+func (d *Device) measured(b []byte) {
+	was, shift := d.info, d.shift
+	switch err := d.setCapacity(b); {
+	case err != nil || d.info.BlockSize != was.BlockSize:
+		d.info, d.shift, d.closed = was, shift, true
+		d.tell(block.EventGone)
+	case d.info.Sectors != was.Sectors || d.info.Thin != was.Thin:
+		d.tell(block.EventCapacity)
+	}
+}
+
+const capacityLen = 32
+
+// readCapacity is READ CAPACITY(16).
+var readCapacity = [16]byte{0: opServiceIn16, 1: 0x10, 13: capacityLen}
+
+// setCapacity reads the answer of READ CAPACITY(16).
+func (d *Device) setCapacity(b []byte) error {
+	if len(b) < 16 {
+		return fmt.Errorf("READ CAPACITY(16) gave %d bytes", len(b))
+	}
+	last, bs := be.Uint64(b), be.Uint32(b[8:])
+	if bs != 512 && bs != 4096 {
+		return fmt.Errorf("logical blocks of %d bytes are not supported", bs)
+	}
+	if last >= 1<<52 {
+		return fmt.Errorf("a last logical block address of %#x is not supported", last)
+	}
+	d.shift = 0
+	if bs == 4096 {
+		d.shift = 3
+	}
+	i := &d.info
+	i.BlockSize, i.Sectors = bs, (last+1)<<d.shift
+	i.PhysicalExp, i.Thin = b[13]&0x0f, b[14]&0x80 != 0
+	return nil
+}
