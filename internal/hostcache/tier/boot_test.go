@@ -30,7 +30,8 @@ func (w *world) try(peer int, change func(*Options)) (err error) {
 // begin begins to open it.
 func (w *world) begin(peer int, change func(*Options), done func(error)) {
 	w.life++
-	w.path = &path{array: w.a}
+	w.path = &path{array: w.a, attention: w.a.dark} // it has not been told yet
+	w.a.dark = false
 	w.a.paths = append(w.a.paths[:0], w.path)
 	w.slots, w.lent = nil, make([]*lent, len(w.cards))
 	w.a.notify = nil
@@ -89,6 +90,7 @@ func (w *world) begun(peer int, err error) error {
 	w.taker = peer
 	if peer == 0 {
 		clear(w.cut)
+		w.doubted = false
 	} else if w.cut[w.cards[peer]] { // it has lost its power, with what was not flushed there
 		w.powerLost()
 	}

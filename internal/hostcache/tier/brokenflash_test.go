@@ -199,6 +199,7 @@ func (w *world) eventBadSectors() {
 		return
 	}
 	c := w.cards[0]
+	had := w.d.flashed()
 	w.troubled, w.a.failing = true, 100 // nothing is destaged
 	w.steps(15)
 	w.settle()
@@ -207,7 +208,7 @@ func (w *world) eventBadSectors() {
 	w.troubled = false
 	c.bad = map[int]bool{}
 	w.badSince = w.nextID
-	sole := w.sole()
+	sole := w.sole() || w.doubted
 	n := 1 + w.r.IntN(4)
 	for s, frame := range w.d.frameOf {
 		if n == 0 {
@@ -236,10 +237,14 @@ func (w *world) eventBadSectors() {
 	}
 	w.checkAll(false)
 	if !sole {
+		if had && !w.d.flashed() {
+			w.fail("sectors that cannot be read cost the flash")
+		}
 		if w.r.IntN(2) == 0 {
 			w.crash()
 			w.reboot() // the flash, or a peer in its place
 		}
+		c.bad = nil
 		return
 	}
 	for range w.r.IntN(4) {

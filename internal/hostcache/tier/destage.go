@@ -263,8 +263,11 @@ const (
 // fail alone later. Who waits for them hears of it.
 func (d *Disk) unreadable(o *op) {
 	t, r := &d.turn, o.ranges[0]
+	if !t.suspect.overlaps(r) {
+		t.tries = 0 // it has a minute of its own, whatever failed before
+	}
+	t.suspect.add(r)
 	if r.Count > 1 {
-		t.suspect.add(r)
 		d.endDestage(o)
 		return
 	}

@@ -40,6 +40,7 @@ type array struct {
 	listens bool // knows what has changed
 	// While the LUN is shared, changes has what any host changed behind generation oldest.
 	shared  bool
+	dark    bool // it lost power while no host was there
 	changes []change
 	oldest  uint64
 	deaf    int // so many questions get no answer
@@ -332,8 +333,10 @@ func (a *array) powerCut() (lost int) {
 	a.cuts++
 	a.gen++
 	a.forgot, a.changes, a.oldest = true, nil, a.gen
+	a.dark = true
 	for _, p := range a.paths {
 		p.attention = !p.dead
+		a.dark = a.dark && p.dead
 	}
 	return lost
 }

@@ -16,6 +16,7 @@ func (w *world) cutArray() (lost int) {
 		w.powerLost()
 	}
 	lost = w.a.powerCut()
+	w.mayOwe = true
 	w.note("the array's power is cut: %d sectors are lost", lost)
 	return lost
 }
@@ -32,7 +33,7 @@ func (w *world) cutPeers(all bool) {
 		}
 		c.powerCut()
 		if i < len(w.lent) && w.lent[i] != nil {
-			w.lent[i].attention = true
+			w.lent[i].attention, w.doubted = true, true
 		}
 	}
 }
@@ -126,7 +127,7 @@ func (w *world) eventArrayPower() {
 func (w *world) arrayPowerUnder() {
 	w.troubled = true // what is on its way fails
 	w.owed += w.cutArray()
-	w.mayOwe, w.atCut = true, w.nextID
+	w.atCut = w.nextID
 	if w.r.IntN(2) == 0 {
 		w.path.hear()
 	}

@@ -68,6 +68,7 @@ type world struct {
 	taker    int            // the card that the disk has for its own, if it is not the first
 	other    *lun           // the LUN that is not cached now
 	lends    bool           // peers are reached as devices
+	doubted  bool           // one of them lost power
 	lent     []*lent        // by card
 	cut      map[*card]bool // cards of peers that lost power, and what was not flushed there
 	size     int            // of a card
