@@ -275,8 +275,7 @@ func (d *Disk) without(m *member) {
 	d.tell(block.EventHealth)
 }
 
-// settleOwed has the last member marked: there is nothing to be had from it any more, or somebody
-// cannot wait.
+// settleOwed has the last member marked: there is nothing to be had from it any more.
 func (d *Disk) settleOwed() {
 	if d.marks.owed {
 		d.marks.owed, d.marks.due = false, true

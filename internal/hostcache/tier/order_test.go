@@ -32,7 +32,7 @@ func (l *lab) values(at, n uint64) (v []uint64) {
 func TestFlushBesideAWriteOfTheSameSector(t *testing.T) {
 	for n := range 50 {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			l := newLab(t, func(w *world) { withoutDestager(w); w.cards[0].undo = []map[int][][]byte{{}} })
+			l := newLab(t, func(w *world) { withoutDestager(w); w.cards[0].volatile = true })
 			for range n {
 				l.r.Uint64()
 			}

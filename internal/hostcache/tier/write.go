@@ -151,7 +151,10 @@ func flashWritten(o *op) {
 			panic("hostcache/tier: internal error: a pinned block cannot become dirty")
 		}
 		d.damaged.remove(r)
+	} else if d.clean() {
+		d.settleOwed() // this was the last that it waited for
 	}
+	d.relax() // sectors that were dirty already count once again
 	d.j.closed()
 	d.unpin(o)
 	d.unlock(o)
