@@ -295,7 +295,7 @@ func (s *swarm) ended(f *flight) {
 	f.done = true
 	now := s.clock.Now()
 	for _, p := range s.a.Pools() {
-		for _, d := range p.mdisks {
+		for _, d := range p.Mdisks {
 			since, _ := d.Failing()
 			if now-f.since >= patience && (since != 0 && now-since >= patience || d.Offline() || d.Silent(now) > 0) {
 				f.late = true

@@ -166,7 +166,7 @@ func TestUnfinishedWriteOverAForgottenSector(t *testing.T) {
 // TestFUAPastTheCacheOverDirtyData: what it replaces is void, durably, before it is acknowledged.
 func TestFUAPastTheCacheOverDirtyData(t *testing.T) {
 	for n := range 20 {
-		l := newLab(t, func(w *world) { withoutDestager(w); w.cards[0].undo = []map[int][][]byte{{}} })
+		l := newLab(t, func(w *world) { withoutDestager(w); w.cards[0].volatile = true })
 		for range n {
 			l.r.Uint64()
 		}

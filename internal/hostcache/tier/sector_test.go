@@ -46,13 +46,13 @@ type orders struct {
 func newOrders(t *testing.T, seed uint64) *orders {
 	o := &orders{t: t, seed: seed, r: rand.New(rand.NewPCG(seed, 21))}
 	o.l = newLab(t, func(w *world) {
-		w.seed, w.r, w.mayLose = seed, o.r, true
+		w.seed, w.r = seed, o.r
 		w.a.rand, w.cards[0].rand = o.r, o.r
 		w.opt.PowerSafe = o.r.IntN(3) == 0
 		if o.r.IntN(3) > 0 {
 			withoutDestager(w)
 		}
-		w.cards[0].undo = []map[int][][]byte{{}}
+		w.cards[0].volatile = true
 	})
 	return o
 }
