@@ -233,7 +233,11 @@ func (r *powerRig) launch() {
 		}
 		if q.Flags&block.FUA != 0 && !refused {
 			each(vol, q.Range, func(n int, _ uint64) {
-				r.sectors[vol][n] = r.sectors[vol][n][len(r.sectors[vol][n])-1:]
+				// A change of size may have begun since; nobody knows yet whether it cuts this off.
+				vs := r.sectors[vol][n]
+				if i := slices.IndexFunc(vs, func(v version) bool { return v.cmd == cmd }); i > 0 {
+					r.sectors[vol][n] = vs[i:]
+				}
 			})
 		}
 		if q.Ref != nil {
