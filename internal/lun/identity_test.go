@@ -81,11 +81,13 @@ func names(list ...designator) []byte {
 // not theirs alone.
 func TestNewsOfTheTimeBeforeAListener(t *testing.T) {
 	heard := func(d *Device) (kinds []block.EventKind) {
-		d.exec.Lock()
-		d.exec.Unlock() // what was posted runs
-		d.exec.Lock()
-		defer d.exec.Unlock()
-		d.Notify(func(e block.Event) { kinds = append(kinds, e.Kind) })
+		locked := func(fn func()) {
+			d.exec.Lock()
+			defer d.exec.Unlock()
+			fn()
+		}
+		locked(func() {}) // what was posted runs
+		locked(func() { d.Notify(func(e block.Event) { kinds = append(kinds, e.Kind) }) })
 		return kinds
 	}
 	power := []block.EventKind{block.EventPowerLoss}
