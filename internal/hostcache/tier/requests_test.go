@@ -125,8 +125,9 @@ func (w *world) look() {
 	}
 }
 
-func (w *world) put(op block.Op) {
-	g := w.someRange(40)
+func (w *world) put(op block.Op) { w.putAt(op, w.someRange(40)) }
+
+func (w *world) putAt(op block.Op, g block.Range) {
 	w.value++
 	v := w.value
 	r := &block.Request{Op: op, Range: g}
