@@ -143,6 +143,7 @@ func (w *world) crash() {
 	w.life++
 	w.v.RunUntil(w.v.Now() + max(20_000_000, 2*w.a.delay))
 	w.inflight, w.pending, w.owed = 0, nil, 0
+	w.mayOwe = w.a.cuts > 0 // that a flush has told of it may be forgotten
 	clear(w.flying)
 	clear(w.revoked)
 }

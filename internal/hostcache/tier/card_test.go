@@ -21,6 +21,7 @@ type card struct {
 	volatile  bool
 	undo      []undone
 	forgotten int
+	dooms     bool // some are doomed
 	delay     int64
 	broken    bool
 	tired     bool // takes no writes
@@ -54,8 +55,11 @@ const (
 	faultSync
 )
 
+// cardDelay is half of what a transfer takes at most, in nanoseconds.
+const cardDelay = 200_000
+
 func newCard(v *block.Virtual, r *rand.Rand, size int) *card {
-	return &card{exec: v, rand: r, mem: &arena{}, b: make([]byte, size), delay: 200_000}
+	return &card{exec: v, rand: r, mem: &arena{}, b: make([]byte, size), delay: cardDelay}
 }
 
 // arena hands out memory that is given back all at once.
@@ -63,9 +67,34 @@ type arena struct {
 	chunks [][]byte
 	n      int // chunks that are in use
 	left   []byte
+	cards  map[int][][]byte // by size
+	used   [][]byte         // of those
 }
 
-func (a *arena) reset() { a.n, a.left = 0, nil }
+func (a *arena) reset() {
+	a.n, a.left = 0, nil
+	for _, b := range a.used {
+		if len(b) <= 2<<20 {
+			a.cards[len(b)] = append(a.cards[len(b)], b)
+		}
+	}
+	a.used = a.used[:0]
+}
+
+// card returns n bytes of zeros.
+func (a *arena) card(n int) (b []byte) {
+	if a.cards == nil {
+		a.cards = map[int][][]byte{}
+	}
+	if free := a.cards[n]; len(free) > 0 {
+		b, a.cards[n] = free[len(free)-1], free[:len(free)-1]
+		clear(b)
+	} else {
+		b = make([]byte, n)
+	}
+	a.used = append(a.used, b)
+	return b
+}
 
 // take returns n bytes with anything in them.
 func (a *arena) take(n int) []byte {
@@ -281,25 +310,22 @@ func (c *card) synced(n int, ok bool) {
 		return
 	}
 	if !ok {
+		c.dooms = true
 		for i := range c.undo[:n] {
 			c.undo[i].doomed = true
 		}
 		return
 	}
-	var durable map[int]bool
 	kept := n
-	for i := n - 1; i >= 0; i-- {
-		u := c.undo[i]
-		if !u.doomed {
-			if durable == nil && slices.ContainsFunc(c.undo[:n], func(u undone) bool { return u.doomed }) {
-				durable = map[int]bool{}
-			}
-			if durable != nil {
+	if c.dooms {
+		durable := map[int]bool{}
+		for i := n - 1; i >= 0; i-- {
+			if u := c.undo[i]; !u.doomed {
 				durable[u.off] = true
+			} else if !durable[u.off] {
+				kept--
+				c.undo[kept] = u
 			}
-		} else if !durable[u.off] {
-			kept--
-			c.undo[kept] = u
 		}
 	}
 	c.undo = c.undo[kept:]
@@ -308,6 +334,10 @@ func (c *card) synced(n int, ok bool) {
 
 // closed: who opens the card anew finds a device whose next sync is for all that it has.
 func (c *card) closed() {
+	if !c.dooms {
+		return
+	}
+	c.dooms = false
 	for i := range c.undo {
 		c.undo[i].doomed = false
 	}

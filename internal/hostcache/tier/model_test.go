@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"runtime/debug"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -78,9 +79,7 @@ func newWorld(t testing.TB, seed uint64, mem *arena) *world {
 
 // newCard is a card of this world's.
 func (w *world) newCard() *card {
-	c := newCard(w.v, w.r, w.size)
-	c.mem, c.volatile = w.mem, w.opt.PowerSafe || w.r.IntN(2) == 0
-	return c
+	return &card{exec: w.v, rand: w.r, mem: w.mem, b: w.mem.card(w.size), delay: cardDelay, volatile: w.opt.PowerSafe || w.r.IntN(2) == 0}
 }
 
 func blank(n uint64) [][]entry {
@@ -185,6 +184,7 @@ func (w *world) stop() {
 func TestModel(t *testing.T) {
 	t.Logf("seeds %d to %d", *first, *first+uint64(*seeds)-1)
 	mem := &arena{}
+	defer debug.SetGCPercent(debug.SetGCPercent(1000))
 	for i := range *seeds {
 		if seed := *first + uint64(i); !quiet(newWorld(t, seed, mem)) {
 			t.Run(fmt.Sprint(seed), func(t *testing.T) {

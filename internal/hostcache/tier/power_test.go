@@ -38,12 +38,23 @@ func (w *world) cutPeers(all bool) {
 	}
 }
 
-// sharpFlush sends flushes close to each other, among writes; it returns when one of them has ended, which is when
-// power is cut best.
+// sharpFlush makes a moment at which power is cut best: right behind a flush.
 func (w *world) sharpFlush() {
-	if w.r.IntN(4) == 0 {
-		return
+	switch w.r.IntN(8) {
+	case 0:
+	case 1:
+		w.flushBehindAWrite()
+	case 2:
+		w.flushesAtOnce()
+	case 3:
+		w.overwriteFlushed()
+	default:
+		w.flushesAmongWrites()
 	}
+}
+
+// flushesAmongWrites sends flushes close to each other, among writes; it returns when one of them has ended.
+func (w *world) flushesAmongWrites() {
 	until := w.flushes + 1 + w.r.IntN(2)*w.r.IntN(3)
 	for i := 0; w.flushes < until && i < 40; i++ {
 		switch w.r.IntN(4) {
@@ -66,6 +77,72 @@ func (w *world) sharpFlush() {
 			w.put(block.OpWrite)
 			w.v.RunUntil(w.v.Now() + w.r.Int64N(500_000))
 		}
+	}
+}
+
+// flushBehindAWrite has one change under way when a flush comes, and flushes once more when both have ended.
+func (w *world) flushBehindAWrite() {
+	w.settle()
+	w.v.RunUntil(w.v.Now() + 10*w.a.delay)
+	w.put([]block.Op{block.OpWrite, block.OpWriteSame, block.OpUnmap}[w.r.IntN(3)])
+	w.v.RunUntil(w.v.Now() + w.r.Int64N(w.a.delay))
+	w.flush()
+	w.settle()
+	w.flush()
+	w.settle()
+}
+
+// flushesAtOnce has nothing volatile below, something on the flash, and flushes that differ by less than a sync.
+func (w *world) flushesAtOnce() {
+	w.settle()
+	w.flush()
+	w.settle()
+	w.put(block.OpWrite)
+	w.settle()
+	until := w.flushes + 1
+	for range 3 {
+		w.flush()
+		for end := w.v.Now() + w.r.Int64N(200_000); w.flushes < until && w.v.Now() < end && w.v.Step(); {
+		}
+	}
+	for i := 0; w.flushes < until && i < 10_000 && w.v.Step(); i++ {
+	}
+}
+
+// overwriteFlushed flushes a write, and writes to the same sectors, once or more.
+func (w *world) overwriteFlushed() {
+	w.settle()
+	g := w.someRange(40)
+	w.putAt(block.OpWrite, g)
+	w.settle()
+	w.flush()
+	w.settle()
+	for range 1 + w.r.IntN(3) {
+		w.putAt(block.OpWrite, g)
+		w.v.RunUntil(w.v.Now() + w.r.Int64N(1_000_000))
+	}
+}
+
+// flushOverADestage begins anew with nothing dirty, so that nobody has flushed yet, and lets the first flush meet a destage.
+func (w *world) flushOverADestage() {
+	w.settle()
+	if w.taker > 0 || len(w.mayFail) > 0 || !w.d.flashed() || w.d.marks.owed {
+		return
+	}
+	w.stop()
+	w.crash()
+	w.reboot()
+	w.v.RunUntil(w.v.Now() + 50_000_000)
+	for range 1 + w.r.IntN(3) {
+		w.put(block.OpWrite)
+	}
+	for i := 0; w.d.turn.inflight == 0 && i < 10_000 && w.v.Step(); i++ {
+	}
+	w.v.RunUntil(w.v.Now() + w.r.Int64N(w.a.delay))
+	w.flush()
+	w.settle()
+	if w.r.IntN(2) == 0 {
+		w.v.RunUntil(w.v.Now() + 10*w.a.delay)
 	}
 }
 
@@ -112,7 +189,11 @@ func (w *world) eventSomePower() {
 }
 
 func (w *world) eventArrayPower() {
-	w.sharpFlush()
+	if w.r.IntN(3) == 0 {
+		w.flushOverADestage()
+	} else {
+		w.sharpFlush()
+	}
 	if w.r.IntN(2) == 0 {
 		w.crash()
 		w.cutArray()

@@ -22,8 +22,11 @@ func (w *world) flush() {
 	w.note("flush")
 	w.submit(&block.Request{Op: block.OpFlush}, func(r *block.Request) {
 		w.note("flush: %v", r.Status)
+		if r.Status == block.Cancelled {
+			return
+		}
 		if r.Status != block.OK {
-			if w.a.failing == 0 && !w.troubled && !w.unsynced && !w.mayOwe && !w.revoked[r] && !unsynced && !w.unsure() {
+			if w.a.failing == 0 && !w.troubled && !w.unsynced && !w.mayOwe && !unsynced && !w.unsure() {
 				w.fail("flush: %v", r.Status)
 			}
 			w.owed, w.mayOwe = 0, false
@@ -122,8 +125,9 @@ func (w *world) look() {
 	}
 }
 
-func (w *world) put(op block.Op) {
-	g := w.someRange(40)
+func (w *world) put(op block.Op) { w.putAt(op, w.someRange(40)) }
+
+func (w *world) putAt(op block.Op, g block.Range) {
 	w.value++
 	v := w.value
 	r := &block.Request{Op: op, Range: g}
