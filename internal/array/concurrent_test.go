@@ -154,7 +154,7 @@ func (s *swarm) restart() {
 		if len(r.Problems) > 0 {
 			s.t.Fatal(r.Problems[0])
 		}
-		if what := a.forgotten(); what != "" {
+		if what := a.engine.Forgotten(a.ckpt.Running()); what != "" {
 			s.t.Fatalf("at %d ns somebody waits, but %s", s.clock.Now(), what)
 		}
 	}
