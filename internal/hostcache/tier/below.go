@@ -19,12 +19,7 @@ func startBelow(o *op) {
 	// would be destaged once more, over what is written now.
 	o.pending = 1
 	if o.req != nil && o.req.Flags&block.FUA != 0 && !d.opt.PowerSafe {
-		o.step = func(o *op) { // those records survive a loss of power, since the write does
-			o.step = forward
-			o.pending = 1
-			d.syncAll(o)
-			o.less()
-		}
+		o.step = func(o *op) { d.sync(o, forward) } // those records survive a loss of power, since the write does
 	}
 	d.j.await(o)
 	o.less()
@@ -144,6 +139,9 @@ func marked(o *op) {
 		}
 		if void {
 			o.step = lasting
+			if o.req.Flags&block.FUA != 0 && !d.opt.PowerSafe { // nor may what it replaces come back
+				o.step = func(o *op) { d.sync(o, lasting) }
+			}
 			o.pending = 1
 			d.j.await(o)
 			o.less()
@@ -286,10 +284,7 @@ func flushFlash(o *op) {
 	if o.status == block.OK && o.losses == d.losses {
 		d.volatile.flushed = max(d.volatile.flushed, o.covers)
 	}
-	o.step = flushed
-	o.pending = 1
-	d.syncAll(o)
-	o.less()
+	d.sync(o, flushed)
 }
 
 func flushed(o *op) {

@@ -335,10 +335,14 @@ func giveUpDirty(o *op) {
 			return true
 		})
 	}
-	o.step = func(o *op) {
+	end := func(o *op) {
 		d.unlock(o)
 		d.close(o)
 		d.cleaned()
+	}
+	o.step = end
+	if !d.opt.PowerSafe { // what was here may have been flushed
+		o.step = func(o *op) { d.sync(o, end) }
 	}
 	o.pending = 1
 	d.j.await(o)

@@ -190,6 +190,14 @@ func (d *Disk) syncAll(o *op) (some bool) {
 	return some
 }
 
+// sync runs a step of an op when all that has been written to the members so far survives power loss.
+func (d *Disk) sync(o *op, step func(*op)) {
+	o.step = step
+	o.pending = 1
+	d.syncAll(o)
+	o.less()
+}
+
 func (m *member) finish(p *part, err error) {
 	o, d := p.o, m.d
 	write := p.write

@@ -162,3 +162,27 @@ func TestUnfinishedWriteOverAForgottenSector(t *testing.T) {
 		}
 	}
 }
+
+// TestFUAPastTheCacheOverDirtyData: what it replaces is void, durably, before it is acknowledged.
+func TestFUAPastTheCacheOverDirtyData(t *testing.T) {
+	for n := range 20 {
+		l := newLab(t, func(w *world) { withoutDestager(w); w.cards[0].volatile = true })
+		for range n {
+			l.r.Uint64()
+		}
+		l.write(0, 8, 1)
+		if n%2 == 0 {
+			l.do(&block.Request{Op: block.OpFlush})
+		}
+		r := &block.Request{Op: block.OpWrite, Flags: block.FUA | block.Atomic, Range: block.Range{Count: 8}, Data: [][]byte{pattern(2, 8)}}
+		if s := l.do(r); s != block.OK {
+			t.Fatal(s)
+		}
+		l.crash()
+		l.cards[0].powerCut()
+		l.open(nil)
+		if v := l.values(0, 8); slices.Max(v) != 2 || slices.Min(v) != 2 {
+			t.Fatalf("after a loss of power the sectors are %v; 2 was written with FUA", v)
+		}
+	}
+}

@@ -58,10 +58,7 @@ func startFlashWrite(o *op) {
 }
 
 func syncRecord(o *op) {
-	o.step = writeFrames
-	o.pending = 1
-	o.d.syncAll(o)
-	o.less()
+	o.d.sync(o, writeFrames)
 }
 
 func writeFrames(o *op) {
