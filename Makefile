@@ -81,9 +81,12 @@ ablations: build ## document 001's incident with one mechanism or setting change
 judge: ## precision and recall of analyze over 200 scenarios that the firmware runs, and 200 without offloads
 	ARRAYSIM_JUDGE=25 $(GO) test -run 'TestPrecisionAndRecall$$|TestHostsAreNotAccused' -v -timeout 2h ./internal/report
 
-tier-test: ## SEEDS (10000) runs from SEED (1) on of the caching device under crashes, losses and offloads
-	@echo "seeds from $${SEED:-1} on, $${SEEDS:-10000} of them"
-	$(GO) test -run TestModel -timeout 6h ./internal/hostcache/tier -tier.seeds=$${SEEDS:-10000} -tier.seed=$${SEED:-1}
+tier-test: ## SEEDS (100000) runs from SEED (1) on of the caching device under crashes, losses and offloads
+	@echo "seeds from $${SEED:-1} on, $${SEEDS:-100000} of them"
+	$(GO) test -run TestModel -timeout 6h ./internal/hostcache/tier -tier.seeds=$${SEEDS:-100000} -tier.seed=$${SEED:-1}
+
+tier-mutations: ## known defects put back into the host cache, one at a time: each has to turn its model red within SEEDS (10000)
+	$(PYTHON) scripts/mutations.py --seeds $${SEEDS:-10000}
 
 page-bench: setup build ## the live page for ten minutes with 1,000 volumes and 200 offloads a second
 	$(VENV)/bin/python scripts/page_bench.py $(PAGE_BENCH_ARGS)

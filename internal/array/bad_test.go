@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -14,7 +15,7 @@ func TestDamagedDirtySectorIsNeverServed(t *testing.T) {
 	v := r.volume("v", "p", 1<<20, true)
 	data := bytes.Repeat([]byte{0xab}, 8*512)
 	r.do(v, &block.Request{Op: block.OpWrite, Range: rng(0, 8), Data: [][]byte{data}})
-	i := r.a.cache.Lookup(keyOf(0, v.physOf(t, 3)))
+	i := r.a.cache.Lookup(layout.KeyOf(0, physOf(t, v, 3)))
 	r.a.cache.NV.Page(i)[3*512+100] ^= 1
 	for range 2 { // the second start knows it from the checkpoint
 		r.crash()
@@ -42,7 +43,7 @@ func TestDamagedDirtySectorIsNeverServed(t *testing.T) {
 }
 
 // physOf returns the physical sector of a sector that is data.
-func (v *Volume) physOf(t *testing.T, sector uint64) uint64 {
+func physOf(t *testing.T, v *Volume, sector uint64) uint64 {
 	var phys uint64
 	v.Map.Walk(rng(sector, 1), func(x extent.Run) bool {
 		if x.State != block.Data {

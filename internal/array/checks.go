@@ -2,7 +2,10 @@
 
 package array
 
-import "github.com/arraysim/arraysim/internal/array/check"
+import (
+	"github.com/arraysim/arraysim/internal/array/check"
+	"github.com/arraysim/arraysim/internal/array/recovery"
+)
 
 // What a check finds and does, by the names that users of this package have for it.
 type (
@@ -12,12 +15,14 @@ type (
 	Scrub = check.Scrub
 	// Verify is a check in small steps.
 	Verify = check.Verify
+	// Recovery is what the last start found and did.
+	Recovery = recovery.Found
 )
 
 // checker returns what checks work with.
 func (a *Array) checker() *check.Checker {
-	return &check.Checker{Set: a.set, Known: a.known, Stepped: a.engine.endStep,
-		Stopped: func() bool { return a.engine.stopped }}
+	return &check.Checker{Set: a.set, Known: a.known, Stepped: a.engine.EndStep,
+		Stopped: a.engine.Stopped}
 }
 
 // Check verifies the array as it is now; see check.Checker.All. It changes nothing. verify reads
@@ -34,12 +39,19 @@ func (a *Array) StartScrub(rate int64, done func(*Scrub)) *Scrub {
 // are mended; no host may use the array then.
 func (a *Array) NewVerify(repair bool) *Verify { return a.checker().NewVerify(repair) }
 
+// CheckCopies reads all copies of the meta store and names those that are damaged, a line each. It
+// may only be called before the array serves. The next start makes them anew.
+func (a *Array) CheckCopies() (lines []string) { return a.meta.CheckCopies() }
+
+// Recovery tells what the last start found.
+func (a *Array) Recovery() Recovery { return a.recovery }
+
 // known names what is known to be damaged beside sectors.
 func (a *Array) known(add func(format string, args ...any)) {
 	if n := a.recovery.BadPages; n > 0 {
 		add("cache: %d page descriptors were damaged beyond repair when the array started: what they described is lost, and sectors may hold what they held before", n)
 	}
-	if a.engine.broken != "" {
-		add("array: changes are refused: %s", a.engine.broken)
+	if a.engine.Broken() != "" {
+		add("array: changes are refused: %s", a.engine.Broken())
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/store"
@@ -154,7 +155,7 @@ func TestFlippedNumberOfADirtyPage(t *testing.T) {
 		v := r.volume("v", "p", 16<<20, true)
 		data := bytes.Repeat([]byte{0xab}, 4096)
 		mustOK(t, r.do(v, &block.Request{Op: block.OpWrite, Range: rng(0, 8), Data: [][]byte{data}}))
-		i := r.a.cache.Lookup(keyOf(0, v.physOf(t, 0)))
+		i := r.a.cache.Lookup(layout.KeyOf(0, physOf(t, v, 0)))
 		r.a.cache.NV.Descriptor(i)[bit/8] ^= 1 << (bit % 8)
 		r.crash()
 		got := make([]byte, 4096)

@@ -7,12 +7,13 @@
 //	Volume.Submit
 //	  extent map (radix tree of 64 KiB windows)      package extent
 //	  physical space, reference counts               package alloc
-//	  admission to the write cache                   package admission, write.go commit.go
+//	  admission to the write cache                   packages admission, request
 //	  write cache, by physical address               package wcache
 //	  log record = commit point                      package nvlog, durable.go
-//	  destager -> mdisks                             destage.go unit.go, package backend
-//	  checkpoints, recovery, check                   checkpoint.go recover.go check.go
-//	  hold and place, copy engine                    copy.go
+//	  destager -> mdisks                             packages pool, backend
+//	  checkpoints, recovery, check                   packages checkpoint, recovery, check
+//	  hold and place, copy engine                    package request
+//	  pools and volumes come and go                  packages provision, directory
 //
 // # Terms
 //
@@ -33,24 +34,14 @@ import (
 	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/pool"
+	"github.com/arraysim/arraysim/internal/array/request"
 )
 
-// The sizes by the names that this package has for them.
+// Sizes by the names that this package has for them.
 const (
-	windowShift   = layout.WindowShift
-	windowSectors = layout.WindowSectors
-	pageSectors   = layout.PageSectors
-	pageBytes     = layout.PageBytes
-	grainPages    = layout.GrainPages
-	extentGrains  = layout.ExtentGrains
-	extentSectors = layout.ExtentSectors
-	extentBytes   = layout.ExtentBytes
-	pieceSectors  = layout.PieceSectors
-	piecePages    = layout.PiecePages
-	pieceWindows  = layout.PieceWindows
+	pageBytes  = layout.PageBytes
+	piecePages = layout.PiecePages
 )
-
-type pageKey = layout.PageKey
 
 // What the directory keeps, by the names that users of this package have for it.
 type (
@@ -62,8 +53,10 @@ type (
 	VolumeSpec = directory.VolumeSpec
 )
 
-// What pools are, by the same.
+// What pools and volumes are, by the same.
 type (
+	// Volume is a logical disk of the array.
+	Volume = request.Volume
 	// Pool is a set of mdisks, the space on them, and a partition of the write cache.
 	Pool = pool.Pool
 	// PoolStats is a pool's state at an instant.
@@ -85,5 +78,3 @@ var (
 	ErrNotFound = directory.ErrNotFound
 	ErrInUse    = directory.ErrInUse
 )
-
-func keyOf(pool uint16, phys uint64) pageKey { return layout.KeyOf(pool, phys) }

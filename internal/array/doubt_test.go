@@ -95,7 +95,7 @@ func TestBatchesInDoubt(t *testing.T) {
 						for s.fail != nil && r.clock.Step() {
 						}
 						r.clock.RunUntil(r.clock.Now() + 1e9)
-						if r.a.engine.broken == "" {
+						if r.a.engine.Broken() == "" {
 							t.Fatal("the checkpoint did not fail")
 						}
 					}
@@ -147,7 +147,7 @@ func TestNoCheckpointsWhenBroken(t *testing.T) {
 		}
 	})
 	s.fail = func([]block.KV) (bool, bool) { failed++; return true, false }
-	for i := uint64(0); r.a.engine.broken == "" && i < 2000; i++ {
+	for i := uint64(0); r.a.engine.Broken() == "" && i < 2000; i++ {
 		r.do(v, stamped(rng(i*200, 3), i))
 	}
 	r.clock.RunUntil(r.clock.Now() + 60e9)

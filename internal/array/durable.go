@@ -47,7 +47,7 @@ func (y *cycles) run(force bool) {
 // flushEnded hears that a flush has ended.
 func (a *Array) flushEnded(end nvlog.Outcome) {
 	if end.Err != nil {
-		a.watch()
+		a.watchdog.watch()
 	}
 	if end.Turned {
 		a.set.TellHealth()

@@ -3,8 +3,11 @@ package array
 import (
 	"bytes"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
+	"github.com/arraysim/arraysim/internal/array/request"
+	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/block/blocktest"
 	"github.com/arraysim/arraysim/internal/testkit"
@@ -112,8 +115,7 @@ func (r *equals) launch() {
 // its lock.
 func (r *equals) cancel() {
 	settles := func(e *equal) bool {
-		o, ok := e.q.Priv.(*op)
-		return ok && o.kind == kindCompare && o.state == settling && !r.v.lockWait.Empty()
+		return e.q.Op == block.OpCompareWrite && request.Doing(e.q) == "settling" && slices.ContainsFunc(r.under, func(e *equal) bool { return request.WaitsFor(e.q) == ticket.Lock })
 	}
 	var some []*equal
 	for _, e := range r.under {

@@ -1,86 +1,119 @@
+// What the array does when an mdisk (package backend), a checkpoint or a flush of NVRAM fails. What
+// is in NVRAM stays there and is tried again; those who wait for room meanwhile get an error in
+// time, which loses nothing.
+
 package array
 
 import (
 	"fmt"
 
 	"github.com/arraysim/arraysim/internal/array/backend"
+	"github.com/arraysim/arraysim/internal/array/checkpoint"
+	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/pool"
+	"github.com/arraysim/arraysim/internal/array/request"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// What the array does when an mdisk (package backend), a checkpoint or a flush of NVRAM fails. What is
-// in NVRAM stays there and is tried again; those who wait for room meanwhile get an error in time,
-// which loses nothing.
 const (
 	retryTime = backend.RetryTime
 	patience  = backend.Patience
 )
 
-// look asks each owner of something that many wait for whether it fails, and ends who has waited for
-// it too long.
-func (a *Array) look() {
-	a.watching = false
-	now := a.exec.Now()
-	trouble := a.lookCheckpoint(now)
-	trouble = a.lookFlush(now) || trouble
-	if a.gate.Waiters.N > 0 || a.back.WaitedFor() > 0 || !a.engine.settling.waiting.Empty() {
-		a.watch()
+// watchdog looks every second, while something fails or somebody waits for room or for an mdisk,
+// for those who have waited too long.
+type watchdog struct {
+	set     *pool.Set
+	engine  *request.Engine
+	flusher *nvlog.Flusher
+	ckpt    *checkpoint.Checkpointer
+	lookFn  func()
+	due     bool // it looks within a second
+}
+
+// newWatchdog returns a watchdog of which nobody waits yet, and that hears later of the other
+// parts.
+func newWatchdog(set *pool.Set) *watchdog {
+	w := &watchdog{set: set}
+	w.lookFn = w.look
+	return w
+}
+
+// watch has it look in a second, if it does not anyway.
+func (w *watchdog) watch() {
+	if w.due {
+		return
 	}
-	failing, absent := a.back.Look(now)
+	w.due = true
+	block.Call(w.set.Exec, w.set.Exec.Now()+retryTime, w.lookFn)
+}
+
+// look asks each owner of something that many wait for whether it fails, and ends who has waited
+// for it too long.
+func (w *watchdog) look() {
+	w.due = false
+	now := w.set.Exec.Now()
+	trouble := w.lookCheckpoint(now)
+	trouble = w.lookFlush(now) || trouble
+	if w.set.Gate.Waiters.N > 0 || w.set.Back.WaitedFor() > 0 || w.engine.Settling() {
+		w.watch()
+	}
+	failing, absent := w.set.Back.Look(now)
 	if absent {
-		a.engine.endShared(now - patience)
+		w.engine.EndShared(now - patience)
 	}
 	if trouble || failing { // else to look changes nothing, not even the order of events
-		a.engine.endStep()
+		w.engine.EndStep()
 	}
 }
 
-// lookCheckpoint ends who waits for a checkpoint to make room in the log. It reports whether there is
-// something wrong with checkpoints.
-func (a *Array) lookCheckpoint(now int64) bool {
-	trouble := a.ckpt.Since() != 0
-	if a.engine.broken != "" { // nothing brings the log or the partitions room any more
+// lookCheckpoint ends who waits for a checkpoint to make room in the log. It reports whether there
+// is something wrong with checkpoints.
+func (w *watchdog) lookCheckpoint(now int64) bool {
+	trouble := w.ckpt.Since() != 0
+	if w.engine.Broken() != "" { // nothing brings the log or the partitions room any more
 		trouble = true
-		for _, p := range a.Pools() {
-			a.engine.endWaiting(p, block.Hardware, now)
+		for _, p := range w.set.Pools() {
+			w.engine.EndWaiting(p, block.Hardware, now)
 		}
-		a.engine.endLogWaiters(block.Hardware)
+		w.engine.EndLogWaiters(block.Hardware)
 	}
-	if since := a.ckpt.Since(); since != 0 {
+	if since := w.ckpt.Since(); since != 0 {
 		if now-since >= patience {
-			a.ckpt.Late()
-			a.endAll(block.NoSpace, now)
+			w.ckpt.Late()
+			w.endAll(block.NoSpace, now)
 		}
-		a.watch()
+		w.watch()
 	}
 	return trouble
 }
 
 // lookFlush does that for a flush of NVRAM: without it nothing can go to the back end, and the log
 // cannot be cut.
-func (a *Array) lookFlush(now int64) bool {
-	since := a.flusher.FailingSince()
+func (w *watchdog) lookFlush(now int64) bool {
+	since := w.flusher.FailingSince()
 	if since == 0 {
 		return false
 	}
-	a.watch()
+	w.watch()
 	if now-since >= patience {
-		a.endAll(block.Hardware, now)
+		w.endAll(block.Hardware, now)
 	}
 	return true
 }
 
 // endAll ends all who have waited too long.
-func (a *Array) endAll(s block.Status, now int64) {
-	for _, p := range a.Pools() {
-		a.engine.endWaiters(p, s, now-patience)
+func (w *watchdog) endAll(s block.Status, now int64) {
+	for _, p := range w.set.Pools() {
+		w.engine.EndWaiters(p, s, now-patience)
 	}
-	a.engine.endLogWaiters(s)
+	w.engine.EndLogWaiters(s)
 }
 
-// Health describes what fails now, a line each; none: all works.
-func (a *Array) Health() (lines []string) {
-	now := a.exec.Now()
-	for _, p := range a.Pools() {
+// health describes what fails now, a line each.
+func (w *watchdog) health() (lines []string) {
+	now := w.set.Exec.Now()
+	for _, p := range w.set.Pools() {
 		for _, d := range p.Mdisks {
 			if silent := d.Silent(now); silent > 0 {
 				lines = append(lines, fmt.Sprintf("mdisk %s of pool %s: nothing was read or written for %d s; it is waited for", d.Name(), p.Name(), silent/1_000_000_000))
@@ -90,11 +123,20 @@ func (a *Array) Health() (lines []string) {
 			}
 		}
 	}
-	if a.ckpt.Since() != 0 && now-a.ckpt.Since() >= patience {
+	if w.ckpt.Since() != 0 && now-w.ckpt.Since() >= patience {
 		lines = append(lines, "the checkpoint cannot be written; make room in the file system of the data folder")
 	}
-	if since := a.flusher.FailingSince(); since != 0 {
+	if since := w.flusher.FailingSince(); since != 0 {
 		lines = append(lines, fmt.Sprintf("flushing NVRAM fails for %d s, and nothing goes to the mdisks meanwhile; mend the disk of the data folder, it is tried again", (now-since)/1_000_000_000))
 	}
-	return append(lines, a.troubles()...)
+	return lines
+}
+
+// Health describes what fails now, a line each; none: all works.
+func (a *Array) Health() []string {
+	lines := append(a.watchdog.health(), a.Leftovers()...)
+	if why := a.engine.Broken(); why != "" {
+		lines = append(lines, "changes are refused: "+why)
+	}
+	return lines
 }

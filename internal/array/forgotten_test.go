@@ -1,40 +1,14 @@
 package array
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"testing"
 
-	"github.com/arraysim/arraysim/internal/array/admission"
+	"github.com/arraysim/arraysim/internal/array/request"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/testkit"
 )
-
-// forgotten looks at everybody who waits, which the array itself never does, and says who could go
-// on: nobody may when a step has ended. It changes nothing.
-func (a *Array) forgotten() (what string) {
-	if a.engine.wakes.given != 0 {
-		return fmt.Sprintf("resources %b were given to nobody", a.engine.wakes.given)
-	}
-	if o := headOf(&a.engine.wakes.log); o != nil && a.log.Fits(o.logEdits) {
-		return fmt.Sprintf("the log has room for %d edits", o.logEdits)
-	}
-	if !a.engine.wakes.log.Empty() && !a.log.Starved() && !a.ckpt.Running() {
-		return "nobody asks for room in the log"
-	}
-	if c := &a.engine.copies; !c.moves.Empty() && c.room() || !c.reads.Empty() && c.readRoom() {
-		return "the copy engine has room"
-	}
-	var pools []*admission.Pool
-	for _, p := range a.Pools() {
-		if !p.SpaceWait.Empty() && p.Alloc.Leaving() == 0 {
-			return "no transfer keeps space"
-		}
-		pools = append(pools, p.Part)
-	}
-	return a.gate.Forgotten(pools)
-}
 
 // TestNobodyIsForgotten: whoever gives something back wakes who waits for it. Cases that are rare
 // in the swarm have small caches, budgets and logs here, and every resource is waited for.
@@ -53,7 +27,7 @@ func TestNobodyIsForgotten(t *testing.T) {
 		r.pool("q", PoolSpec{Mdisks: mdisk}, 0)
 		vols := []*Volume{r.volume("v", "p", 16<<20, true), r.volume("w", "p", 16<<20, false), r.volume("x", "q", 16<<20, true)}
 		r.a.afterStep = func() {
-			if what := r.a.forgotten(); what != "" {
+			if what := r.a.engine.Forgotten(r.a.ckpt.Running()); what != "" {
 				t.Fatalf("run %d, at %d ns: %s", n, r.clock.Now(), what)
 			}
 		}
@@ -106,8 +80,8 @@ func TestNobodyIsForgotten(t *testing.T) {
 			}
 			v.Submit(batch)
 			for _, q := range batch {
-				if o, ok := q.Priv.(*op); ok && o.state == waiting {
-					met[o.For()]++
+				if r := request.WaitsFor(q); r != ticket.Nothing {
+					met[r]++
 				}
 			}
 			for range rnd.IntN(6) {

@@ -14,7 +14,7 @@ type lifetime struct {
 func (a *Array) Drain(done func()) {
 	a.drained = append(a.drained, done)
 	a.cache.Drain(true)
-	a.engine.endStep()
+	a.engine.EndStep()
 	a.checkDrained()
 }
 
@@ -46,7 +46,7 @@ func (a *Array) checkDrained() {
 // NVRAM, where the next start finds it; call Drain first to have none. Requests
 // under way must have ended.
 func (a *Array) Stop(done func(error)) {
-	a.engine.stopped = true
+	a.engine.Stop()
 	a.ckpt.Stop()
 	for a.arena.Collect(1 << 20) {
 	}
@@ -60,8 +60,8 @@ func (a *Array) Stop(done func(error)) {
 			a.afterBatches(func() { done(errors.Join(err, last)) })
 		})
 	}
-	if a.engine.broken != "" { // the next start has all that it needs in the log
-		last(errors.New(a.engine.broken))
+	if a.engine.Broken() != "" { // the next start has all that it needs in the log
+		last(errors.New(a.engine.Broken()))
 		return
 	}
 	a.ckpt.Last(last)

@@ -65,11 +65,11 @@ func TestFirstBadSector(t *testing.T) {
 			r.do(v, write(0, 512))
 			r.clock.RunUntil(r.clock.Now() + 60e9)
 			for _, at := range c.sums {
-				_, off, _ := v.Pool().Alloc.Locate(v.physOf(t, at))
+				_, off, _ := v.Pool().Alloc.Locate(physOf(t, v, at))
 				s.sums[off/512] = true
 			}
 			for _, at := range c.silent {
-				_, off, _ := v.Pool().Alloc.Locate(v.physOf(t, at))
+				_, off, _ := v.Pool().Alloc.Locate(physOf(t, v, at))
 				s.silent[off/512] = true
 			}
 			for _, q := range []*block.Request{
@@ -154,8 +154,8 @@ func TestAbortBehindAStuckMdisk(t *testing.T) {
 				s.answer()
 				r.clock.RunUntil(r.clock.Now() + 60e9)
 				r.check()
-				if v.ops != 0 || w.ops != 0 || r.a.back.WaitedFor() != 0 || r.a.engine.copies.reading != 0 || len(v.locks) != 0 {
-					t.Errorf("%d and %d operations are left, %d reads, %d copies, %d locks", v.ops, w.ops, r.a.back.WaitedFor(), r.a.engine.copies.reading, len(v.locks))
+				if what := r.a.engine.Leftover(); what != "" || r.a.back.WaitedFor() != 0 {
+					t.Errorf("%s; %d reads are left", what, r.a.back.WaitedFor())
 				}
 			})
 		}

@@ -174,8 +174,8 @@ func TestObjectsThatAreNotDurable(t *testing.T) {
 	if !errors.Is(pool, errDeaf) || !errors.Is(thick, errDeaf) {
 		t.Errorf("pool: %v, volume: %v", pool, thick)
 	}
-	if a.Pool("q") != nil || a.Volume("v") != nil || len(a.objects.Pools) != 1 || len(a.objects.Volumes) != 0 {
-		t.Errorf("they are there: %+v", a.objects)
+	if a.Pool("q") != nil || a.Volume("v") != nil || len(a.manager.Objects.Pools) != 1 || len(a.manager.Objects.Volumes) != 0 {
+		t.Errorf("they are there: %+v", a.manager.Objects)
 	}
 	if now := p.Stats(); now.Reserved != had.Reserved || now.Volumes != 0 || now.CacheLimit != had.CacheLimit {
 		t.Errorf("the pool has %+v, it had %+v", now, had)
@@ -194,8 +194,8 @@ func (s *lateStore) MakeMedium(name string, size uint64, done func(error)) {
 // Two pools that are made at once do not both take the last number.
 func TestLastPoolNumber(t *testing.T) {
 	r := newRig(t, Options{}, false)
-	r.a.objects.NextPool = directory.MaxPools - 1
-	r.a.media = media.NewMaker(&lateStore{r.store, r.clock})
+	r.a.manager.Objects.NextPool = directory.MaxPools - 1
+	r.a.manager.Media = media.NewMaker(&lateStore{r.store, r.clock})
 	made, refused := 0, 0
 	for _, n := range []string{"a", "b"} {
 		r.a.CreatePool(PoolSpec{Name: n, Mdisks: []MdiskSpec{{Name: "m", Size: 4 << 20}}}, func(_ *Pool, err error) {

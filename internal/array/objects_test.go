@@ -37,8 +37,8 @@ func (r *powerRig) ends(call func(done func(error))) error {
 	return err
 }
 
-// offloads returns what was counted of the offloads to a volume.
-func (v *Volume) offloads() (cells [2]uint64) {
+// offloadsOf returns what was counted of the offloads to a volume.
+func offloadsOf(v *Volume) (cells [2]uint64) {
 	v.Set.Rows.Each(pool.RowOffload, func(r *nvlog.Row) {
 		if r.Head().ID() == v.ID() {
 			cells[0] += r.Cells[0]
@@ -66,7 +66,7 @@ func TestFailedDeletions(t *testing.T) {
 		if r.put(at, 100, 300, 5) != block.OK || r.wait(at, &block.Request{Op: block.OpWriteSame, Range: rng(500, 300)}) != block.OK || r.wait(at, &block.Request{Op: block.OpFlush}) != block.OK {
 			t.Fatal("nothing has failed yet")
 		}
-		counted, freed := x.offloads(), c.Part.Limit()
+		counted, freed := offloadsOf(x), c.Part.Limit()
 		files := func() (n int) {
 			for _, name := range []string{"c.m0.img", "c.m0.sum", "c.m1.img", "c.m1.sum"} {
 				if _, err := r.disk.Stat("/data/mdisk/" + name); err == nil {
@@ -87,8 +87,8 @@ func TestFailedDeletions(t *testing.T) {
 		}
 		if gone[0] != nil {
 			failed[0]++
-			if r.a.Volume("x") != x || !r.holds(at, 100, 300, 5) || x.offloads() != counted {
-				t.Errorf("-seed %d: after %v: %v is there, with counters %v that were %v", s, gone[0], r.a.Volume("x"), x.offloads(), counted)
+			if r.a.Volume("x") != x || !r.holds(at, 100, 300, 5) || offloadsOf(x) != counted {
+				t.Errorf("-seed %d: after %v: %v is there, with counters %v that were %v", s, gone[0], r.a.Volume("x"), offloadsOf(x), counted)
 			}
 		}
 		if gone[1] != nil {
@@ -194,7 +194,7 @@ func TestRefusedChanges(t *testing.T) {
 					told++
 				}
 			})
-			had, counted, objects := p.Stats(), v.offloads(), fmt.Sprintf("%+v", r.a.objects.Volumes)
+			had, counted, objects := p.Stats(), offloadsOf(v), fmt.Sprintf("%+v", r.a.manager.Objects.Volumes)
 			run := func() error {
 				err := errNever
 				c.do(r, func(e error) { err = e })
@@ -208,11 +208,11 @@ func TestRefusedChanges(t *testing.T) {
 				if c.done(r.a) || v == nil || string(r.a.Blob("b")) != "old" || r.a.Pool("empty") == nil {
 					t.Fatalf("%s: it was carried out", what)
 				}
-				if got := v.offloads(); got != counted || told > 0 || !r.reads(v, rng(5, 1000), 3) {
+				if got := offloadsOf(v); got != counted || told > 0 || !r.reads(v, rng(5, 1000), 3) {
 					t.Errorf("%s: the volume has %v, it had %v", what, got, counted)
 				}
 				now := r.a.Pool("p").Stats()
-				if now.Reserved != had.Reserved || now.Volumes != had.Volumes || now.CacheLimit != had.CacheLimit || fmt.Sprintf("%+v", r.a.objects.Volumes) != objects {
+				if now.Reserved != had.Reserved || now.Volumes != had.Volumes || now.CacheLimit != had.CacheLimit || fmt.Sprintf("%+v", r.a.manager.Objects.Volumes) != objects {
 					t.Errorf("%s: the pool has %+v, it had %+v", what, now, had)
 				}
 				r.check()

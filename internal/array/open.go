@@ -12,6 +12,9 @@ import (
 	"github.com/arraysim/arraysim/internal/array/metadata"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/pool"
+	"github.com/arraysim/arraysim/internal/array/provision"
+	"github.com/arraysim/arraysim/internal/array/recovery"
+	"github.com/arraysim/arraysim/internal/array/request"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -41,7 +44,8 @@ type Options struct {
 	UUID uint64
 	// Policy is how the cache admits, orders and paces.
 	Policy Policy
-	// CheckpointBytes is what a batch of a checkpoint has, about (32 MiB). Simulations set it low to have many.
+	// CheckpointBytes is what a batch of a checkpoint has, about (32 MiB). Simulations set it low
+	// to have many.
 	CheckpointBytes int
 }
 
@@ -93,70 +97,76 @@ func Open(opt Options) (*Array, error) {
 		a := newArray(opt)
 		set, e := a.set, a.engine
 		set.OpenRows(nv)
-		set.OpenBackend(pool.ReadHooks{Read: e.readDone, Abandoned: e.readAbandoned, Unwanted: isUnwanted,
-			Overdue: func(p *Pool, s block.Status) { e.endWaiters(p, s, a.exec.Now()-patience) }, Watch: a.watch})
+		set.OpenBackend(pool.ReadHooks{Read: e.ReadDone, Abandoned: e.ReadAbandoned, Unwanted: request.IsUnwanted,
+			Overdue: func(p *Pool, s block.Status) { e.EndWaiters(p, s, a.exec.Now()-patience) }, Watch: a.watchdog.watch})
 		log := nvlog.NewLog(nv)
 		flusher := nvlog.NewFlusher(nv, log, a.exec, retryTime,
-			nvlog.Hooks{Begun: func() { set.Cache.FlushBegun() }, Ended: a.flushEnded, Heard: e.endStep})
+			nvlog.Hooks{Begun: func() { set.Cache.FlushBegun() }, Ended: a.flushEnded, Heard: e.EndStep})
 		set.Cache = wcache.New(wcache.Config{NV: nv, Log: log, Flusher: flusher, Rows: set.Rows, Exec: a.exec, Limit: limit,
 			Policy: opt.Policy.cache(), DestageStart: opt.DestageStart,
-			Hooks: wcache.Hooks{Stepped: e.endStep, Left: func(id uint32) { set.Vols[id].Left() }, Settled: e.settled,
-				Freed: e.gaveRoom, Relieved: func(pool uint16) { set.ByID(pool).Part.Relieved() }}})
+			Hooks: wcache.Hooks{Stepped: e.EndStep, Left: func(id uint32) { set.Vols[id].Left() }, Settled: e.Settled,
+				Freed: e.GaveRoom, Relieved: func(pool uint16) { set.ByID(pool).Part.Relieved() }}})
 		set.Gate = admission.New(set.Cache, log)
-		e.attach(log, flusher)
+		e.Attach(log, flusher)
 		a.arena, a.cache, a.gate, a.log, a.flusher, a.rows, a.back = set.Arena, set.Cache, set.Gate, log, flusher, set.Rows, set.Back
 		a.cycles = cycles{exec: a.exec, cache: a.cache, gate: a.gate, back: a.back, flusher: a.flusher,
-			fn: func() { a.cycles.timer = false; a.cycles.run(true); a.engine.endStep() }}
+			fn: func() { a.cycles.timer = false; a.cycles.run(true); a.engine.EndStep() }}
 		a.openBooks(meta)
-		return a, a.recover(fresh)
+		found, err := recovery.Run(recovery.Array{Set: set, Meta: a.meta, Objects: a.manager.Objects, Log: log, Flusher: flusher,
+			Checkpoints: a.ckpt, UUID: opt.UUID, Ready: a.manager.SetCaps,
+			MakeVolume: func(spec VolumeSpec, p *Pool) *pool.Volume { return &e.AddVolume(spec, p).Volume }}, fresh)
+		a.recovery = found
+		return a, err
 	}, func() uint64 { return nv.Saved().Generation })
 }
 
 // newArray returns an array without its parts.
 func newArray(opt Options) *Array {
-	a := &Array{opt: opt, exec: opt.Exec, store: opt.Store, payload: opt.Store.Payload(),
-		media: media.NewMaker(opt.Store), lifetime: lifetime{started: opt.Exec.Now()}}
-	set := pool.NewSet(a.exec, a.store)
-	e := newEngine(set, a.watch)
-	set.Up = pool.Hooks{Step: e.endStep, Changed: e.gaveAll, Space: e.gaveSpace}
-	e.copies.limits = opt.Policy.copies()
-	e.step = stepper{
-		first: []func(){func() { a.back.Submit() }, e.endSettled},
-		wake:  e.wake,
-		last: []func(){set.DestageAll, func() { a.cycles.run(a.gate.Waiters.N > 0 || a.cache.Draining()) },
-			func() { a.checkpoint(false) }},
-		work:  func() bool { return a.back.Pending() || len(e.settling.ended) > 0 || a.cache.AnyKicked() },
-		given: func() bool { return e.wakes.given != 0 || a.gate.Given() },
-		after: a.stepEnded,
-	}
-	a.set, a.engine = set, e
-	a.lookFn = a.look
+	a := &Array{opt: opt, exec: opt.Exec, payload: opt.Store.Payload(), lifetime: lifetime{started: opt.Exec.Now()}}
+	set := pool.NewSet(a.exec, opt.Store)
+	w := newWatchdog(set)
+	e := request.New(set, w.watch)
+	set.Up = pool.Hooks{Step: e.EndStep, Changed: e.GaveAll, Space: e.GaveSpace}
+	e.SetCopyLimits(opt.Policy.copies())
+	e.StepEnds(a.stepEnded, func() { a.cycles.run(a.gate.Waiters.N > 0 || a.cache.Draining()) }, func() { a.checkpoint(false) })
+	w.engine = e
+	a.set, a.engine, a.watchdog = set, e, w
 	return a
 }
 
-// openBooks makes what writes to the meta store: objects and checkpoints.
+// openBooks makes what writes to the meta store, changes of objects and checkpoints, and who waits
+// for them.
 func (a *Array) openBooks(store block.MetaStore) {
 	a.meta = metadata.New(store, a.exec, metadata.Hooks{Durable: a.flusher.SetGeneration,
-		Again: func(e block.KV) []block.KV { return a.objects.Again(e) }})
-	a.objects = directory.New(a.meta, a.payload, directory.Hooks{Doubtful: a.engine.breakDown, Stepped: a.engine.endStep})
+		Again: func(e block.KV) []block.KV { return a.manager.Objects.Again(e) }})
+	a.manager = &provision.Manager{Set: a.set, Engine: a.engine, Log: a.log, Flusher: a.flusher, CapPercent: a.opt.CapPercent,
+		Media:   media.NewMaker(a.opt.Store),
+		Objects: directory.New(a.meta, a.payload, directory.Hooks{Doubtful: a.engine.BreakDown, Stepped: a.engine.EndStep})}
 	a.ckpt = checkpoint.New(checkpoint.Config{Exec: a.exec, Log: a.log, Flusher: a.flusher, Meta: a.meta, Maps: a.arena.Checkpoint(),
 		BatchBytes: a.opt.CheckpointBytes, RetryAfter: retryTime, Hooks: checkpoint.Hooks{
-			Add: a.saveBad, Sent: a.watch, Turned: a.set.TellHealth, Failed: a.engine.breakDown, Stepped: a.engine.endStep,
-			Trimmed: a.engine.logTrimmed}})
+			Add: a.saveBad, Sent: a.watchdog.watch, Turned: a.set.TellHealth, Failed: a.engine.BreakDown, Stepped: a.engine.EndStep,
+			Trimmed: a.engine.LogTrimmed}})
+	a.watchdog.flusher, a.watchdog.ckpt = a.flusher, a.ckpt
 }
 
-// checkpoint begins one if it is due, or forced. When the array is broken the log stays as it is for the next start.
+// saveBad adds the list of bad sectors to a checkpoint.
+func (a *Array) saveBad(put func(key, value []byte)) {
+	if value, changed := a.back.Bad.Encode(); changed {
+		put([]byte(recovery.KeyBad), value)
+	}
+}
+
+// checkpoint begins one if it is due, or forced. When the array is broken the log stays as it is
+// for the next start.
 func (a *Array) checkpoint(force bool) {
-	if a.payload && a.engine.broken == "" {
+	if a.payload && a.engine.Broken() == "" {
 		a.ckpt.Due(force)
 	}
 }
 
 // stepEnded does what has to find a step's work done.
 func (a *Array) stepEnded() {
-	if len(a.set.Leaving) > 0 {
-		a.set.RetireAll()
-	}
+	a.set.RetireAll()
 	if a.afterStep != nil {
 		a.afterStep()
 	}

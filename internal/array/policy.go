@@ -3,6 +3,7 @@ package array
 import (
 	"fmt"
 
+	"github.com/arraysim/arraysim/internal/array/request"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 )
 
@@ -85,8 +86,8 @@ func (p *Policy) Validate() error {
 }
 
 // copies returns what the copy engine is told of the policy.
-func (p *Policy) copies() CopyLimits {
-	return CopyLimits{Pieces: p.CopyPieces, Bytes: p.CopyBytes, Reads: p.CopyReads}
+func (p *Policy) copies() request.CopyLimits {
+	return request.CopyLimits{Pieces: p.CopyPieces, Bytes: p.CopyBytes, Reads: p.CopyReads}
 }
 
 // cache returns what the write cache is told of the policy.

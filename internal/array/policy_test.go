@@ -273,8 +273,8 @@ func TestCancelOfACopyThatNothingMakesRoomFor(t *testing.T) {
 				t.Fatalf("ended: %v, with %v", ended, q.Status)
 			}
 			h.Ref.Release()
-			if w.Pool().InFlight(block.OriginXCopy) != 0 || r.a.engine.copies.out != 0 || r.a.engine.copies.reading != 0 {
-				t.Errorf("%d bytes of pieces are left, %d, %d reads", w.Pool().InFlight(block.OriginXCopy), r.a.engine.copies.out, r.a.engine.copies.reading)
+			if what := r.a.engine.Leftover(); what != "" || w.Pool().InFlight(block.OriginXCopy) != 0 {
+				t.Errorf("%s; %d bytes of pieces are left", what, w.Pool().InFlight(block.OriginXCopy))
 			}
 			r.check()
 		})

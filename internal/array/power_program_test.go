@@ -55,7 +55,7 @@ func (r *powerRig) resize() {
 	size := sizes[r.rnd.IntN(len(sizes))]
 	old := r.sizes[vol]
 	// What was cut off under a command could come back by it.
-	if size == old || r.resizes[vol] != 0 || r.a.engine.broken != "" || size > old && !r.isFree(vol, rng(old, 1<<40)) {
+	if size == old || r.resizes[vol] != 0 || r.a.engine.Broken() != "" || size > old && !r.isFree(vol, rng(old, 1<<40)) {
 		return
 	}
 	cmd := &command{what: fmt.Sprintf("resize from %d to %d", old, size)}
@@ -75,7 +75,7 @@ func (r *powerRig) resize() {
 		i := slices.Index(r.busy, mark)
 		r.busy = slices.Delete(r.busy, i, i+1)
 		if cmd.refused = err != nil; cmd.refused {
-			if r.a.engine.broken == "" { // else nobody knows what a start finds
+			if r.a.engine.Broken() == "" { // else nobody knows what a start finds
 				r.resizes[vol] = 0
 			}
 			return
@@ -214,7 +214,7 @@ func (r *powerRig) launch() {
 			return // nobody heard of it
 		}
 		// What waited too long for an mdisk that fails, or for NVRAM, may have been done in part.
-		refused := r.faulty && (q.Status == block.MediumWrite || q.Status == block.Hardware && (q.Op == block.OpFlush || q.Flags&block.FUA != 0 || r.a.engine.broken != ""))
+		refused := r.faulty && (q.Status == block.MediumWrite || q.Status == block.Hardware && (q.Op == block.OpFlush || q.Flags&block.FUA != 0 || r.a.engine.Broken() != ""))
 		if q.Status == block.OutOfRange && r.shrinks[vol] > shrinks {
 			refused = true
 			powerSaw.cutOff.Add(1)
@@ -233,7 +233,11 @@ func (r *powerRig) launch() {
 		}
 		if q.Flags&block.FUA != 0 && !refused {
 			each(vol, q.Range, func(n int, _ uint64) {
-				r.sectors[vol][n] = r.sectors[vol][n][len(r.sectors[vol][n])-1:]
+				// A change of size may have begun since; nobody knows yet whether it cuts this off.
+				vs := r.sectors[vol][n]
+				if i := slices.IndexFunc(vs, func(v version) bool { return v.cmd == cmd }); i > 0 {
+					r.sectors[vol][n] = vs[i:]
+				}
 			})
 		}
 		if q.Ref != nil {

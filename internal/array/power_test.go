@@ -215,7 +215,7 @@ func (r *powerRig) run(steps int) {
 		})
 	}
 	r.steps(steps)
-	if r.a.engine.broken != "" {
+	if r.a.engine.Broken() != "" {
 		powerSaw.broken.Add(1)
 	}
 	if !r.isCut() && r.rnd.IntN(5) == 0 {

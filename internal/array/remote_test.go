@@ -107,32 +107,31 @@ func TestCommitFails(t *testing.T) {
 // TestCommitFailsOfWhatWasRead: who has seen what the log has perhaps not got hears an error as well, for a start may find
 // what was there before; who has read something else does not. Once a commit ends well, all of it can be read.
 func TestCommitFailsOfWhatWasRead(t *testing.T) {
-	s := &heldStore{}
-	r := rigOver(t, Options{}, func(under block.Store) block.Store { s.Store = under; return s })
-	r.pool("p", PoolSpec{}, 64<<20)
-	v := r.volume("v", "p", 16<<20, true)
-	w := r.volume("w", "p", 16<<20, true)
-	submit := func(v *Volume, q *block.Request) *block.Request {
-		q.Status = block.Gone
-		q.Done = func(*block.Request) {}
-		v.Submit([]*block.Request{q})
-		r.clock.RunUntil(r.clock.Now() + 1e9)
-		return q
-	}
 	page := func(b byte) [][]byte { return [][]byte{bytes.Repeat([]byte{b}, 4096)} }
-	read := func(v *Volume, at uint64) *block.Request {
-		return submit(v, &block.Request{Op: block.OpRead, Range: rng(at, 8), Data: page(0)})
-	}
-	status := func(at, n uint64) *block.Request {
-		return submit(v, &block.Request{Op: block.OpStatus, Range: rng(at, n), Extents: make([]block.Extent, 0, 4)})
-	}
-	old := submit(v, &block.Request{Op: block.OpWrite, Range: rng(0, 8), Data: page(1)})
-	s.commit(nil)
 	for what, change := range map[string]*block.Request{
 		"what was written":  {Op: block.OpWrite, Range: rng(0, 8), Data: page(2)},
 		"what was unmapped": {Op: block.OpUnmap, Ranges: []block.Range{rng(0, 8)}},
 	} {
-		r.a.engine.broken = "" // of the round before
+		s := &heldStore{}
+		r := rigOver(t, Options{}, func(under block.Store) block.Store { s.Store = under; return s })
+		r.pool("p", PoolSpec{}, 64<<20)
+		v := r.volume("v", "p", 16<<20, true)
+		w := r.volume("w", "p", 16<<20, true)
+		submit := func(v *Volume, q *block.Request) *block.Request {
+			q.Status = block.Gone
+			q.Done = func(*block.Request) {}
+			v.Submit([]*block.Request{q})
+			r.clock.RunUntil(r.clock.Now() + 1e9)
+			return q
+		}
+		read := func(v *Volume, at uint64) *block.Request {
+			return submit(v, &block.Request{Op: block.OpRead, Range: rng(at, 8), Data: page(0)})
+		}
+		status := func(at, n uint64) *block.Request {
+			return submit(v, &block.Request{Op: block.OpStatus, Range: rng(at, n), Extents: make([]block.Extent, 0, 4)})
+		}
+		old := submit(v, &block.Request{Op: block.OpWrite, Range: rng(0, 8), Data: page(1)})
+		s.commit(nil)
 		changed := submit(v, change)
 		saw := []*block.Request{read(v, 4), status(0, 8),
 			submit(v, &block.Request{Op: block.OpCompareWrite, Range: rng(0, 8), Compare: page(3), Data: page(4)})}

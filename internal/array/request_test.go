@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/request"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -120,111 +121,111 @@ func withFUA(q *block.Request) *block.Request {
 // walks take requests of each kind through every transition of its table, and have them wait for
 // every resource. Each says what its requests do then; the mdisks' answers and the clock end them.
 var walks = []struct {
-	kind kind
+	kind request.Kind
 	name string
 	pol  Policy
 	do   func(*lives)
 	want string
 }{
-	{kindWrite, "a write", Policy{}, func(l *lives) { l.submit(l.v, write(0, 8)) }, "ended"},
-	{kindWrite, "FUA", Policy{}, func(l *lives) { l.submit(l.v, withFUA(write(0, 8))) }, "ended"},
-	{kindWrite, "no room", Policy{}, func(l *lives) { l.stuck.stuck = true; l.submit(l.v, write(0, 4096)) }, "waiting for room"},
-	{kindWrite, "no budget", Policy{Budget: Budget{Percent: 10}}, func(l *lives) {
+	{request.KindWrite, "a write", Policy{}, func(l *lives) { l.submit(l.v, write(0, 8)) }, "ended"},
+	{request.KindWrite, "FUA", Policy{}, func(l *lives) { l.submit(l.v, withFUA(write(0, 8))) }, "ended"},
+	{request.KindWrite, "no room", Policy{}, func(l *lives) { l.stuck.stuck = true; l.submit(l.v, write(0, 4096)) }, "waiting for room"},
+	{request.KindWrite, "no budget", Policy{Budget: Budget{Percent: 10}}, func(l *lives) {
 		l.stuck.stuck = true
 		l.submit(l.v, from(block.OriginXCopy, write(0, 1024)))
 	}, "waiting for budget"},
-	{kindWrite, "a lock", Policy{}, func(l *lives) { l.lock(l.v); l.submit(l.v, write(0, 8)) }, "ended, fetching, waiting for lock"},
-	{kindWrite, "no space", Policy{}, func(l *lives) { l.pinned(); l.submit(l.full, write(0, 8)) }, "read, ended, waiting for space"},
-	{kindWrite, "others' turn", Policy{}, func(l *lives) {
+	{request.KindWrite, "a lock", Policy{}, func(l *lives) { l.lock(l.v); l.submit(l.v, write(0, 8)) }, "ended, fetching, waiting for lock"},
+	{request.KindWrite, "no space", Policy{}, func(l *lives) { l.pinned(); l.submit(l.full, write(0, 8)) }, "read, ended, waiting for space"},
+	{request.KindWrite, "others' turn", Policy{}, func(l *lives) {
 		l.largeCache()
 		l.submit(l.v, &block.Request{Op: block.OpWriteSame, Range: rng(0, 20*512), Data: [][]byte{make([]byte, 512)}})
 	}, "waiting for turn"},
-	{kindWrite, "the back end", Policy{}, func(l *lives) {
+	{request.KindWrite, "the back end", Policy{}, func(l *lives) {
 		l.stuck.stuck = true
 		l.v.Pool().SetWriteMode(FlushThrough)
 		l.submit(l.v, write(0, 8))
 	}, "settling"},
-	{kindWrite, "given up while it settles", Policy{}, func(l *lives) {
+	{request.KindWrite, "given up while it settles", Policy{}, func(l *lives) {
 		l.stuck.stuck = true
 		l.v.Pool().SetWriteMode(FlushThrough)
 		l.v.Cancel(l.submit(l.v, write(0, 8)))
 	}, "ended"},
 
-	{kindCompare, "a compare", Policy{}, func(l *lives) { l.submit(l.v, compare(0, 8)) }, "ended"},
-	{kindCompare, "a miscompare, after a read", Policy{}, func(l *lives) {
+	{request.KindCompare, "a compare", Policy{}, func(l *lives) { l.submit(l.v, compare(0, 8)) }, "ended"},
+	{request.KindCompare, "a miscompare, after a read", Policy{}, func(l *lives) {
 		l.submit(l.v, write(0, 8))
 		l.quiet()
 		l.submit(l.v, compare(0, 8)).Compare[0][0] = 1
 	}, "ended, fetching"},
-	{kindCompare, "FUA", Policy{}, func(l *lives) { l.submit(l.v, withFUA(compare(0, 8))) }, "ended"},
-	{kindCompare, "given up while it reads", Policy{}, func(l *lives) { l.v.Cancel(l.lock(l.v)) }, "ended, unwanted"},
-	{kindCompare, "a lock", Policy{}, func(l *lives) { l.lock(l.v); l.submit(l.v, compare(4, 8)) }, "ended, fetching, waiting for lock"},
-	{kindCompare, "no room", Policy{}, func(l *lives) {
+	{request.KindCompare, "FUA", Policy{}, func(l *lives) { l.submit(l.v, withFUA(compare(0, 8))) }, "ended"},
+	{request.KindCompare, "given up while it reads", Policy{}, func(l *lives) { l.v.Cancel(l.lock(l.v)) }, "ended, unwanted"},
+	{request.KindCompare, "a lock", Policy{}, func(l *lives) { l.lock(l.v); l.submit(l.v, compare(4, 8)) }, "ended, fetching, waiting for lock"},
+	{request.KindCompare, "no room", Policy{}, func(l *lives) {
 		l.stuck.stuck = true
 		l.submit(l.v, write(8192, 4096))
 		l.submit(l.v, compare(0, 8))
 	}, "waiting for room, waiting for room"},
-	{kindCompare, "no budget", Policy{Budget: Budget{Percent: 10}}, func(l *lives) {
+	{request.KindCompare, "no budget", Policy{Budget: Budget{Percent: 10}}, func(l *lives) {
 		l.stuck.stuck = true
 		l.submit(l.v, from(block.OriginXCopy, write(0, 512)))
 		l.submit(l.v, from(block.OriginXCopy, compare(1024, 8)))
 	}, "ended, waiting for budget"},
-	{kindCompare, "no space", Policy{}, func(l *lives) { l.pinned(); l.submit(l.full, compare(0, 8)) }, "read, ended, waiting for space"},
-	{kindCompare, "others' turn", Policy{}, func(l *lives) {
+	{request.KindCompare, "no space", Policy{}, func(l *lives) { l.pinned(); l.submit(l.full, compare(0, 8)) }, "read, ended, waiting for space"},
+	{request.KindCompare, "others' turn", Policy{}, func(l *lives) {
 		l.largeCache()
 		l.submit(l.v, compare(0, 20*512))
 	}, "waiting for turn"},
-	{kindCompare, "the back end", Policy{}, func(l *lives) {
+	{request.KindCompare, "the back end", Policy{}, func(l *lives) {
 		l.stuck.stuck = true
 		l.v.Pool().SetWriteMode(FlushThrough)
 		l.submit(l.v, compare(0, 8))
 	}, "settling"},
-	{kindCompare, "given up while it settles", Policy{}, func(l *lives) {
+	{request.KindCompare, "given up while it settles", Policy{}, func(l *lives) {
 		l.stuck.stuck = true
 		l.v.Pool().SetWriteMode(FlushThrough)
 		l.v.Cancel(l.submit(l.v, compare(0, 8)))
 		l.submit(l.v, compare(4, 8)) // its lock is gone
 	}, "ended, settling"},
 
-	{kindEdit, "an UNMAP", Policy{}, func(l *lives) { l.submit(l.v, unmap(0, rng(0, 8))) }, "ended"},
-	{kindEdit, "a lock", Policy{}, func(l *lives) { l.lock(l.v); l.submit(l.v, unmap(0, rng(0, 8))) }, "ended, fetching, waiting for lock"},
-	{kindEdit, "no log", Policy{}, func(l *lives) { l.fillLog(); l.submit(l.v, unmap(0, rng(0, 8))) }, "waiting for log"},
+	{request.KindEdit, "an UNMAP", Policy{}, func(l *lives) { l.submit(l.v, unmap(0, rng(0, 8))) }, "ended"},
+	{request.KindEdit, "a lock", Policy{}, func(l *lives) { l.lock(l.v); l.submit(l.v, unmap(0, rng(0, 8))) }, "ended, fetching, waiting for lock"},
+	{request.KindEdit, "no log", Policy{}, func(l *lives) { l.fillLog(); l.submit(l.v, unmap(0, rng(0, 8))) }, "waiting for log"},
 
-	{kindClone, "a clone", Policy{}, func(l *lives) {
+	{request.KindClone, "a clone", Policy{}, func(l *lives) {
 		l.submit(l.w, write(0, 8))
 		l.place(l.w, l.hold(l.w, rng(0, 8)), 128, 8)
 	}, "ended, ended"},
-	{kindClone, "a lock", Policy{}, func(l *lives) {
+	{request.KindClone, "a lock", Policy{}, func(l *lives) {
 		ref := l.hold(l.w, rng(0, 8))
 		l.lock(l.w)
 		l.place(l.w, ref, 0, 8)
 	}, "ended, fetching, waiting for lock"},
-	{kindClone, "no log", Policy{}, func(l *lives) {
+	{request.KindClone, "no log", Policy{}, func(l *lives) {
 		ref := l.hold(l.w, rng(0, 8))
 		l.fillLog()
 		l.place(l.w, ref, 128, 8)
 	}, "waiting for log"},
-	{kindClone, "others' turn", Policy{}, func(l *lives) {
+	{request.KindClone, "others' turn", Policy{}, func(l *lives) {
 		l.place(l.w, l.stripes(l.w, nvlog.MaxEdits+8), 32768, 16*(nvlog.MaxEdits+8))
 	}, "waiting for turn"},
 
-	{kindMove, "a move", Policy{}, func(l *lives) {
+	{request.KindMove, "a move", Policy{}, func(l *lives) {
 		l.submit(l.v, write(0, 8))
 		l.place(l.v, l.hold(l.v, rng(0, 8)), 128, 8)
 	}, "ended, ended"},
-	{kindMove, "its pieces", Policy{}, func(l *lives) {
+	{request.KindMove, "its pieces", Policy{}, func(l *lives) {
 		l.submit(l.v, write(0, 8))
 		ref := l.hold(l.v, rng(0, 16))
 		l.quiet()
 		l.place(l.v, ref, 128, 16)
 	}, "ended, moving (fetching)"},
-	{kindMove, "stopped", Policy{}, func(l *lives) {
+	{request.KindMove, "stopped", Policy{}, func(l *lives) {
 		l.submit(l.v, write(0, 8))
 		ref := l.hold(l.v, rng(0, 16))
 		l.quiet()
 		l.v.Cancel(l.place(l.v, ref, 128, 16))
 	}, "ended, moving (fetching)"},
-	{kindMove, "a lock, behind the first piece", Policy{CopyPieces: 1}, func(l *lives) {
+	{request.KindMove, "a lock, behind the first piece", Policy{CopyPieces: 1}, func(l *lives) {
 		l.submit(l.v, write(0, 8))
 		l.submit(l.v, write(264, 8))
 		ref := l.hold(l.v, rng(0, 16))
@@ -232,44 +233,44 @@ var walks = []struct {
 		l.place(l.v, ref, 256, 16)
 		l.submit(l.v, compare(264, 8))
 	}, "ended, ended, moving (fetching), fetching"},
-	{kindMove, "no log", Policy{}, func(l *lives) {
+	{request.KindMove, "no log", Policy{}, func(l *lives) {
 		ref := l.hold(l.v, rng(0, 8))
 		l.fillLog()
 		l.place(l.v, ref, 128, 8)
 	}, "waiting for log"},
-	{kindMove, "others' turn", Policy{}, func(l *lives) {
-		l.place(l.v, l.stripes(l.v, stepPieces+2), 32768, 16*(stepPieces+2))
+	{request.KindMove, "others' turn", Policy{}, func(l *lives) {
+		l.place(l.v, l.stripes(l.v, request.StepPieces+2), 32768, 16*(request.StepPieces+2))
 	}, "waiting for turn"},
-	{kindMove, "no room in the copy engine", Policy{CopyBytes: 1}, func(l *lives) {
+	{request.KindMove, "no room in the copy engine", Policy{CopyBytes: 1}, func(l *lives) {
 		l.submit(l.v, write(0, 1024))
 		ref := l.hold(l.v, rng(0, 1024))
 		l.quiet()
 		l.place(l.v, ref, 2048, 1024)
 	}, "ended, waiting for copy engine"},
 
-	{kindPiece, "pieces", Policy{}, func(l *lives) {
+	{request.KindPiece, "pieces", Policy{}, func(l *lives) {
 		l.submit(l.v, write(256, 512))
 		l.place(l.v, l.hold(l.v, rng(256, 512)), 2304, 512)
 	}, "ended, ended"},
-	{kindPiece, "no room for its read", Policy{CopyReads: 1}, func(l *lives) {
+	{request.KindPiece, "no room for its read", Policy{CopyReads: 1}, func(l *lives) {
 		l.submit(l.v, write(0, 1024))
 		ref := l.hold(l.v, rng(0, 1024))
 		l.quiet()
 		l.place(l.v, ref, 2048, 1024)
 	}, "ended, moving (fetching, waiting for copy read)"},
-	{kindPiece, "no room", Policy{}, func(l *lives) {
+	{request.KindPiece, "no room", Policy{}, func(l *lives) {
 		l.stuck.stuck = true
 		l.submit(l.v, write(0, 8))
 		ref := l.hold(l.v, rng(0, 8))
 		l.submit(l.v, write(8192, 4096))
 		l.place(l.v, ref, 128, 8)
 	}, "ended, waiting for room, moving (waiting for room)"},
-	{kindPiece, "no budget", Policy{Budget: Budget{Percent: 10}}, func(l *lives) {
+	{request.KindPiece, "no budget", Policy{Budget: Budget{Percent: 10}}, func(l *lives) {
 		l.stuck.stuck = true
 		l.submit(l.v, write(0, 1024))
 		l.place(l.v, l.hold(l.v, rng(0, 1024)), 2048, 1024)
 	}, "ended, moving (waiting for budget)"},
-	{kindPiece, "a lock, behind its read", Policy{}, func(l *lives) {
+	{request.KindPiece, "a lock, behind its read", Policy{}, func(l *lives) {
 		l.submit(l.v, write(0, 8))
 		l.submit(l.v, write(256, 8))
 		ref := l.hold(l.v, rng(0, 8))
@@ -277,19 +278,19 @@ var walks = []struct {
 		l.place(l.v, ref, 256, 8)
 		l.submit(l.v, compare(256, 8))
 	}, "ended, ended, moving (fetching), fetching"},
-	{kindPiece, "no space", Policy{}, func(l *lives) {
+	{request.KindPiece, "no space", Policy{}, func(l *lives) {
 		l.pinned()
 		l.submit(l.v, write(0, 8))
 		l.place(l.full, l.hold(l.v, rng(0, 8)), 0, 8)
 	}, "read, ended, ended, moving (waiting for space)"},
-	{kindPiece, "the back end", Policy{}, func(l *lives) {
+	{request.KindPiece, "the back end", Policy{}, func(l *lives) {
 		l.stuck.stuck = true
 		l.submit(l.v, write(0, 8))
 		ref := l.hold(l.v, rng(0, 8))
 		l.v.Pool().SetWriteMode(FlushThrough)
 		l.place(l.v, ref, 128, 8)
 	}, "ended, moving (settling)"},
-	{kindPiece, "given up while it settles", Policy{}, func(l *lives) {
+	{request.KindPiece, "given up while it settles", Policy{}, func(l *lives) {
 		l.stuck.stuck = true
 		l.submit(l.v, write(0, 8))
 		ref := l.hold(l.v, rng(0, 8))
@@ -297,39 +298,24 @@ var walks = []struct {
 		l.v.Cancel(l.place(l.v, ref, 128, 8))
 	}, "ended, ended"},
 
-	{kindFlush, "SYNCHRONIZE CACHE", Policy{}, func(l *lives) { l.submit(l.v, &block.Request{Op: block.OpFlush}) }, "ended"},
+	{request.KindFlush, "SYNCHRONIZE CACHE", Policy{}, func(l *lives) { l.submit(l.v, &block.Request{Op: block.OpFlush}) }, "ended"},
 }
 
 // doing says what a request does now, and its pieces.
 func doing(q *block.Request, ended bool) string {
-	o, ok := q.Priv.(*op)
+	what := request.Doing(q)
 	switch {
-	case !ended && !ok && q.Op == block.OpRead:
+	case !ended && what == "" && q.Op == block.OpRead:
 		return "read"
-	case ended || !ok:
+	case ended || what == "":
 		return "ended" // or its Done is due
-	}
-	what := o.doing()
-	if len(o.pieces) > 0 && o.state == moving {
-		var pieces []string
-		for _, c := range o.pieces {
-			pieces = append(pieces, c.doing())
-		}
-		what += " (" + strings.Join(pieces, ", ") + ")"
 	}
 	return what
 }
 
-func (o *op) doing() string {
-	if o.state == waiting {
-		return "waiting for " + o.For().String()
-	}
-	return stateNames[o.state]
-}
-
 // walk takes the steps of a kind, of all kinds where that is numKinds, each on an array of its own,
 // and returns what went otherwise than it should.
-func walk(t *testing.T, k kind) (msg string) {
+func walk(t *testing.T, k request.Kind) (msg string) {
 	at := ""
 	defer func() {
 		if r := recover(); r != nil {
@@ -337,10 +323,10 @@ func walk(t *testing.T, k kind) (msg string) {
 		}
 	}()
 	for _, s := range walks {
-		if k != numKinds && s.kind != k {
+		if k != request.NumKinds && s.kind != k {
 			continue
 		}
-		at = kindNames[s.kind] + ", " + s.name
+		at = s.kind.String() + ", " + s.name
 		l := newLives(t, s.pol, 1<<20)
 		s.do(l)
 		var now []string
@@ -352,11 +338,8 @@ func walk(t *testing.T, k kind) (msg string) {
 		}
 		l.answer()
 		l.clock.RunUntil(l.clock.Now() + 90e9)
-		if slices.Contains(l.ended, false) || l.v.ops+l.w.ops+l.full.ops != 0 || l.a.gate.Waiters.N != 0 {
-			return fmt.Sprintf("%s: a request never ended", at)
-		}
-		if o := l.a.engine.freeOp; o != nil && (o.state != free || o.Queued() || o.For() != ticket.Nothing) {
-			return fmt.Sprintf("%s: a recycled request is %s", at, stateNames[o.state])
+		if what := l.a.engine.Leftover(); slices.Contains(l.ended, false) || what != "" {
+			return fmt.Sprintf("%s: a request never ended: %s", at, what)
 		}
 	}
 	return ""
@@ -365,46 +348,32 @@ func walk(t *testing.T, k kind) (msg string) {
 // TestTransitions holds the tables of each kind against the code in both directions: what is not in
 // them panics, and there is nothing that no request does.
 func TestTransitions(t *testing.T) {
-	if msg := walk(t, numKinds); msg != "" {
+	if msg := walk(t, request.NumKinds); msg != "" {
 		t.Fatal(msg)
 	}
-	panics := func(fn func()) (why string) {
-		defer func() {
-			if r := recover(); r != nil {
-				why = fmt.Sprint(r)
-			}
-		}()
-		fn()
-		return ""
-	}
-	for k := range numKinds {
-		for to := range numStates {
-			for from := range numStates {
-				may := transitions[k][to]>>from&1 != 0
-				name := fmt.Sprintf("a %s that is %s cannot become %s", kindNames[k], stateNames[from], stateNames[to])
-				o := &op{kind: k, state: from}
-				if why := panics(func() { o.to(to) }); may != (why == "") || !may && !strings.Contains(why, name) {
-					t.Errorf("%s: %q, in the table %v", name, why, may)
-				}
-				if !may {
+	for k := range request.NumKinds {
+		for to := range request.NumStates {
+			for from := range request.NumStates {
+				allow, ok := request.Forbid(k, from, to)
+				if !ok {
 					continue
 				}
-				transitions[k][to] &^= 1 << from
+				name := fmt.Sprintf("a %s that is %s cannot become %s", k, from, to)
 				if msg := walk(t, k); !strings.Contains(msg, name) {
 					t.Errorf("no request needs that %s: %q", strings.Replace(name, "cannot", "can", 1), msg)
 				}
-				transitions[k][to] |= 1 << from
+				allow()
 			}
 		}
 		for r := ticket.Nothing; r <= ticket.BackEnd; r++ {
-			if !lackable[k].Has(r) {
+			allow, ok := request.ForbidWait(k, r)
+			if !ok {
 				continue
 			}
-			lackable[k].Take(r)
 			if msg := walk(t, k); !strings.Contains(msg, "cannot wait for "+r.String()) {
-				t.Errorf("no %s waits for %v: %q", kindNames[k], r, msg)
+				t.Errorf("no %s waits for %v: %q", k, r, msg)
 			}
-			lackable[k].Add(r)
+			allow()
 		}
 	}
 }

@@ -4,11 +4,20 @@ import (
 	"encoding/binary"
 	"testing"
 
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
 var le = binary.LittleEndian
+
+// Sizes by the names that these tests have for them.
+const (
+	windowSectors = layout.WindowSectors
+	extentSectors = layout.ExtentSectors
+	extentBytes   = layout.ExtentBytes
+	pieceSectors  = layout.PieceSectors
+)
 
 // rigOver is a rig whose array is opened over what wrap makes of its store.
 func rigOver(t testing.TB, opt Options, wrap func(under block.Store) block.Store) *rig {

@@ -179,8 +179,8 @@ func TestStuckWriteThrough(t *testing.T) {
 	if status := r.do(v, write(0, 512)); status != block.OK {
 		t.Errorf("a write ended %v afterwards", status)
 	}
-	if len(r.a.engine.settling.pages) != 0 || !r.a.engine.settling.waiting.Empty() || v.ops != 0 {
-		t.Errorf("%d pages and %d requests are waited for", len(r.a.engine.settling.pages), v.ops)
+	if what := r.a.engine.Leftover(); what != "" {
+		t.Error(what)
 	}
 	r.check()
 }
@@ -358,7 +358,7 @@ func TestWaitersEndWhenTheArrayBreaksDown(t *testing.T) {
 	if len(ended) > 0 {
 		t.Fatalf("without room in the log they ended %v", ended)
 	}
-	r.a.engine.breakDown("a test says so")
+	r.a.engine.BreakDown("a test says so")
 	r.clock.RunUntil(r.clock.Now() + 3e9)
 	if ended[block.Hardware] != 2 {
 		t.Errorf("they ended %v", ended)

@@ -43,8 +43,8 @@ func TestWhatLiesBehindTheEnd(t *testing.T) {
 				// What the older version left.
 				behind(v)
 				v.Account()
-				for i := range r.a.objects.Volumes {
-					if s := &r.a.objects.Volumes[i]; s.ID == v.ID() {
+				for i := range r.a.manager.Objects.Volumes {
+					if s := &r.a.manager.Objects.Volumes[i]; s.ID == v.ID() {
 						s.Sectors = small
 					}
 				}

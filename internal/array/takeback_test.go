@@ -119,7 +119,7 @@ func TestRedoEndsWithItsPool(t *testing.T) {
 	x.IO.Vec = append(x.IO.Vec, make([]byte, block.SectorSize))
 	x.Ctx = &pool.Unit{Left: 2}
 	d.Write(x)
-	r.a.engine.endStep()
+	r.a.engine.EndStep()
 	r.clock.Run()
 	s.bad = true
 	r.a.cache.BeginSync()

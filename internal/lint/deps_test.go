@@ -64,13 +64,17 @@ const directions = `
 
 	array/alloc, array/media, array/metadata < array/directory;
 
-	array/backend, array/wcache < array/recovery;
-
 	array/directory, array/extent, array/backend, array/admission, array/changelog, metrics < array/pool;
 
 	array/pool < array/check;
 
-	array/check, array/checkpoint, array/recovery < array;
+	array/pool < array/request;
+
+	array/pool, array/checkpoint < array/recovery;
+
+	array/request < array/provision;
+
+	array/provision, array/check, array/recovery < array;
 
 	block, crc32c, metrics < store;
 
@@ -107,7 +111,7 @@ var inner = []string{"array", "scsi"}
 var core = []string{"scsi", "scsi/sam", "scsi/cdb", "scsi/sgl", "scsi/names", "scsi/scratch", "scsi/sense", "scsi/counters", "scsi/reservation",
 	"scsi/alua", "scsi/pages", "scsi/erase", "scsi/saved", "scsi/server", "scsi/spc", "scsi/sbc", "scsi/copymgr", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent",
 	"array/backend", "array/media", "array/metadata", "array/ticket", "array/wcache", "array/admission",
-	"array/check", "array/checkpoint", "array/directory", "array/recovery", "array/changelog", "array/pool", "hostcache", "hostcache/tier", "sim"}
+	"array/check", "array/checkpoint", "array/directory", "array/recovery", "array/provision", "array/changelog", "array/pool", "array/request", "hostcache", "hostcache/tier", "sim"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{

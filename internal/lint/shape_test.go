@@ -30,7 +30,6 @@ const maxFunction = 70
 const shapeLimits = `
 	package   fields  lines  long  longest  file  back
 	goal          25   2500     0       70   450     5
-	array            25   3780      0       70   450     5
 `
 
 // shape is what is measured of a package.

@@ -1,3 +1,6 @@
+// Sectors that failed their checksum, and dirty ones that nobody refers to any more. The list of bad
+// sectors is the back end's; this file says what goes on it and what leaves it.
+
 package pool
 
 import (
@@ -9,9 +12,6 @@ import (
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
-
-// What the array does with sectors that failed their checksum: the list of them is the back end's
-// (backend.BadSectors), a checkpoint keeps it. What is newer in the cache is not bad.
 
 // NoteBad puts the sectors of a read that failed their checksums on the list.
 func (set *Set) NoteBad(p *Pool, x *backend.Op) int {

@@ -1,3 +1,6 @@
+// The first stage of destaging: at the end of a step, pools that something has changed for send what
+// the cache says that they send now.
+
 package pool
 
 import "github.com/arraysim/arraysim/internal/block"

@@ -1,3 +1,9 @@
+// What a set has for each mdisk beside the back end's own state, and what it answers the back end: an
+// mdisk there knows the numbers of its pool and of itself, here they become a pool and its pages.
+//
+// Invariant: while an mdisk redoes, the cache holds back what goes to it, and Mdisk.redo has the pages
+// that were written to it and not synced. They are retired when the redo ends.
+
 package pool
 
 import (
@@ -9,14 +15,8 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// What the array has for each mdisk beside the back end's own state, and what it answers the back end:
-// an mdisk there knows the numbers of its pool and of itself, here they become a pool and its pages.
-//
-// Invariant: while an mdisk redoes, the cache holds back what goes to it, and mdisk.redo has the pages
-// that were written to it and not synced. They are retired when the redo ends.
-
-// mdisk is one back-end disk of a pool.
-type mdisk struct {
+// Mdisk is one back-end disk of a pool.
+type Mdisk struct {
 	*backend.Mdisk
 	pool   *Pool
 	parked []*Unit  // units that failed because it is offline
@@ -50,7 +50,7 @@ func (set *Set) OpenBackend(h ReadHooks) {
 }
 
 // mdisk returns what the array has for an attached mdisk.
-func (set *Set) mdisk(d *backend.Mdisk) *mdisk { return set.pools[d.Pool()].Mdisks[d.Number()] }
+func (set *Set) mdisk(d *backend.Mdisk) *Mdisk { return set.pools[d.Pool()].Mdisks[d.Number()] }
 
 // lost takes the pages out of a sync that it has failed to make durable.
 func (set *Set) lost(b *backend.Mdisk) {

@@ -1,3 +1,6 @@
+// What a simulator samples at every tick, without allocation and without walks, and how it gives a
+// volume contents that it never wrote.
+
 package pool
 
 import (
@@ -9,8 +12,6 @@ import (
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
-
-// What a simulator samples at every tick, without allocation and without walks.
 
 // Flow is the bytes of one origin that went through the cache for a volume; see package wcache.
 type Flow = wcache.Flow

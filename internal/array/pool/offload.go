@@ -1,3 +1,5 @@
+// Offloads as they are counted: by primitive, path, source and destination.
+
 package pool
 
 import (
@@ -31,6 +33,7 @@ func (v *Volume) CountOffload(prim, path int, src *Pool, bytes uint64) {
 	r.Cells[1] += bytes
 }
 
+// PrimOf returns the primitive that data of an origin is counted for.
 func PrimOf(g block.Origin) int {
 	if g == block.OriginODX {
 		return primODX

@@ -25,7 +25,7 @@ type Pool struct {
 	id       uint16
 	name     string
 	CopyData bool // copies move data through the cache even inside the pool
-	Mdisks   []*mdisk
+	Mdisks   []*Mdisk
 	Part     *admission.Pool // of the write cache, and who waits for it
 
 	wait         [block.NumOrigins]metrics.Histogram
@@ -66,7 +66,7 @@ func (p *Pool) SetWriteMode(m wcache.Mode) {
 }
 
 // mdisk returns the pool's mdisk of this name.
-func (p *Pool) mdisk(name string) (*mdisk, error) {
+func (p *Pool) mdisk(name string) (*Mdisk, error) {
 	for _, d := range p.Mdisks {
 		if d.Name() == name {
 			return d, nil

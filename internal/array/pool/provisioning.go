@@ -1,3 +1,5 @@
+// What a volume reports of the space below it.
+
 package pool
 
 import "github.com/arraysim/arraysim/internal/array/layout"

@@ -1,3 +1,5 @@
+// The counter rows of NVRAM, and how the last of a deleted volume goes: what counts it leaves with it.
+
 package pool
 
 import (
@@ -93,13 +95,16 @@ func (set *Set) FoldOffloads(v *Volume) (unfold func()) {
 
 // RetireAll forgets the deleted volumes whose last dirty page and last home have gone.
 func (set *Set) RetireAll() {
-	for _, v := range set.Leaving {
+	if len(set.leaving) == 0 {
+		return
+	}
+	for _, v := range set.leaving {
 		if v.empty() && set.Vols[v.id] == v {
 			set.retire(v)
 		}
 	}
-	clear(set.Leaving)
-	set.Leaving = set.Leaving[:0]
+	clear(set.leaving)
+	set.leaving = set.leaving[:0]
 }
 
 // empty reports whether neither the cache nor the space of the pool knows the volume any more.
@@ -120,6 +125,6 @@ func (set *Set) ForgetVolume(v *Volume) {
 // Left hears that a volume may be empty now.
 func (v *Volume) Left() {
 	if v.forgotten && v.empty() {
-		v.Set.Leaving = append(v.Set.Leaving, v)
+		v.Set.leaving = append(v.Set.leaving, v)
 	}
 }

@@ -39,11 +39,11 @@ type Set struct {
 	store   block.Store
 	Payload bool
 	UUID    uint64 // of the array, in the names that volumes have
-	Up      Hooks
+	Up      Hooks  // set once
 
 	pools   []*Pool   // by id
 	Vols    []*Volume // by id; nil where an id was never used in this store
-	Leaving []*Volume // deleted ones that may have nothing dirty any more
+	leaving []*Volume // deleted ones that may have nothing dirty any more
 
 	Arena *extent.Arena
 	Cache *wcache.Cache
@@ -179,7 +179,7 @@ func (set *Set) NewPool(spec directory.PoolSpec) (*Pool, error) {
 		}
 		d := set.Back.NewMdisk(backend.Config{ID: m.ID, Pool: spec.ID, Number: i, Name: m.Name, Size: size,
 			Limits: backend.Limits{Bandwidth: m.Bandwidth, IOPS: m.IOPS}}, medium)
-		p.Mdisks = append(p.Mdisks, &mdisk{Mdisk: d, pool: p})
+		p.Mdisks = append(p.Mdisks, &Mdisk{Mdisk: d, pool: p})
 		counts[i] = int(size / layout.ExtentBytes)
 	}
 	p.Alloc = alloc.New(counts, alloc.Events{Freed: p.grainFreed, Left: func() { set.Up.Space(p) }, Vacated: func(vol uint32) { set.Vols[vol].Left() }})

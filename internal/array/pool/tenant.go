@@ -1,3 +1,6 @@
+// Volumes as tenants of a pool's space: what each is entitled to, and the garbage of maps that gives
+// space back a step at a time.
+
 package pool
 
 import (

@@ -1,3 +1,8 @@
+// The second stage of destaging: a unit of pages becomes operations of an mdisk, and is sent again until
+// all of it is on the back end.
+//
+// Invariant: a page of a unit stays as it is until the unit has succeeded.
+
 package pool
 
 import (
@@ -12,7 +17,7 @@ import (
 // Unit is the pages of one turn that go out together.
 type Unit struct {
 	pool *Pool
-	d    *mdisk
+	d    *Mdisk
 	wcache.Batch
 	reason block.Reason
 	Left   int // operations under way

@@ -1,3 +1,6 @@
+// A volume: its description, its map, and what of a request depends on them alone. Who changes the map
+// does so under a record of the log.
+
 package pool
 
 import (
@@ -11,7 +14,8 @@ import (
 )
 
 // Volume is a volume: its map, its size, and what the cache has of it. What requests need of it
-// beside that is in Volume.
+// beside that they have around it. The array changes its description, limits and flags, requests its map; nobody above
+// the array changes anything.
 type Volume struct {
 	Set     *Set
 	Dev     block.Device // what hosts have of it
@@ -20,14 +24,14 @@ type Volume struct {
 	Spec    directory.VolumeSpec
 	Map     *extent.Map
 	Deleted bool
-	// replaced: it was deleted, and another volume has its name. Its counters are not told any more.
+	// Replaced: it was deleted, and another volume has its name. Its counters are not told any more.
 	Replaced bool
 	// forgotten: its deletion is durable. The last dirty page that goes takes the volume with it.
 	forgotten bool
 	Making    bool // it is not durable yet, and nobody may use it
 	Ending    bool // it is being deleted, and that is not durable yet
 
-	// size is the sectors that hosts hear of, limit those that commands may touch, spec.Sectors those that are
+	// Size is the sectors that hosts hear of, Limit those that commands may touch, Spec.Sectors those that are
 	// accounted for: the same, but for a change that is under way.
 	Size     uint64
 	Limit    uint64
@@ -70,6 +74,7 @@ func (v *Volume) Info() block.Info {
 // Notify registers fn for the volume's events.
 func (v *Volume) Notify(fn func(block.Event)) { v.notify = append(v.notify, fn) }
 
+// Tell says an event to those who asked for them.
 func (v *Volume) Tell(k block.EventKind) {
 	for _, fn := range v.notify {
 		fn(block.Event{Kind: k})

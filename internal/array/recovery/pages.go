@@ -1,17 +1,12 @@
-// Package recovery finds out, at a start, which pages of NVRAM hold data that counts, and fills the
-// write cache with them. It runs when the log was replayed, so that it is known which records count
-// and what the maps refer to, and before anything is served.
-//
-// # Rules
+// Which pages of NVRAM hold data that counts. It is found out when the log was replayed, so that it
+// is known which records count and what the maps refer to.
 //
 //   - A page counts if its record is in the log or before it; of several of one address, the newest
 //     that has a sector has it. What is older than a page that was destaged is on the back end.
 //   - Pages of one address are joined in one: the older ones may hold sectors that never reached the
 //     back end.
-//   - What does not count is buried, and that is durable, before a page is used again. So a recovery may
-//     be interrupted anywhere, and be done again.
-//
-// It knows pools and volumes by their numbers only.
+//   - What does not count is buried, and that is durable, before a page is used again.
+
 package recovery
 
 import (
@@ -19,61 +14,19 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/arraysim/arraysim/internal/array/backend"
+	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
-	"github.com/arraysim/arraysim/internal/array/wcache"
 )
 
-// Knowledge is what recovery knows of a page's descriptor.
-type Knowledge uint8
-
-const (
-	Unknown Knowledge = iota // there is nothing that it speaks of: it was damaged
-	Deleted                  // its pool was deleted, so that no volume was left there: nothing is lost
-	Known
-)
-
-// Array is what recovery asks the array.
-type Array struct {
-	Cache   *wcache.Cache
-	Flusher *nvlog.Flusher
-	Bad     *backend.BadSectors
-	Newest  uint64 // number of the last record that counts
-	// Knows reports whether there is what a descriptor speaks of.
-	Knows func(d nvlog.Descriptor) Knowledge
-	// Mapped reports whether a map refers to an address.
-	Mapped func(k layout.PageKey) bool
-	// Owner returns the volume with a number, or a stand-in for a deleted one whose data others of
-	// the pool still share.
-	Owner func(volume uint32, pool uint16) *wcache.Owner
-}
-
-// Found is what was found.
-type Found struct {
-	Pages      int // that hold dirty data
-	Discarded  int // that nothing refers to any more
-	BadSectors int // dirty ones that failed their checksum
-	BadPages   int // descriptors that failed theirs
-}
-
-// pages is one recovery on its way.
-type pages struct {
-	Array
-	c     *wcache.Cache
-	found Found
-}
-
-// Pages finds the dirty pages that count and builds the cache's index of them. It waits. An error
-// is one of flushing NVRAM.
-func Pages(a Array) (Found, error) {
-	r := pages{Array: a, c: a.Cache}
-	err := r.load()
-	return r.found, err
-}
-
-func (r *pages) load() error {
-	c := r.c
+// loadPages finds the dirty pages that count and builds the cache's index of them. An error is one
+// of flushing NVRAM.
+func (r *run) loadPages() error {
+	c := r.Set.Cache
+	if !r.Set.Payload {
+		c.StartEmpty()
+		return nil
+	}
 	found := r.find()
 	var live []uint32
 	joins := map[uint32][]uint32{}
@@ -84,7 +37,7 @@ func (r *pages) load() error {
 		for end < len(found) && c.NV.Descriptor(found[end]).Key() == k {
 			end++
 		}
-		if !r.Mapped(k) {
+		if r.Set.ByID(k.Pool()).Alloc.MapRefs(k.Phys()>>layout.WindowShift) == 0 {
 			r.found.Discarded += end - n
 		} else if use := r.use(found[n:end], masks); len(use) > 0 {
 			live = append(live, use[0])
@@ -115,24 +68,33 @@ func (r *pages) load() error {
 	})
 	for _, i := range live {
 		d := c.NV.Descriptor(i)
-		c.Restore(r.Owner(d.Volume(), d.Key().Pool()), i, masks[i])
+		c.Restore(r.volumeOrGhost(d.Volume(), d.Key().Pool()).Cached, i, masks[i])
 	}
 	r.found.Pages = len(live)
 	return nil
 }
 
+// wasDeleted reports whether there was a pool of this number, and is none now.
+func (r *run) wasDeleted(id uint16) bool { return id < r.Objects.NextPool && r.Set.ByID(id) == nil }
+
+// knows reports whether there is what a descriptor speaks of.
+func (r *run) knows(d nvlog.Descriptor) bool {
+	p := r.Set.ByID(d.Key().Pool())
+	return p != nil && d.Volume() < directory.MaxVolumeID && int64(d.Key().Phys()>>layout.WindowShift) < p.Alloc.Grains()
+}
+
 // find returns the pages of NVRAM that hold data of a pool that is there, by address, the newest
 // first. The others are cleared.
-func (r *pages) find() (found []uint32) {
-	c := r.c
+func (r *run) find() (found []uint32) {
+	c := r.Set.Cache
 	for i := range uint32(c.NV.Pages) {
-		switch c.NV.Examine(i, r.Newest) {
+		switch c.NV.Examine(i, r.Log.Seq()) {
 		case nvlog.Used:
-			switch r.Knows(c.NV.Descriptor(i)) {
-			case Known:
+			switch d := c.NV.Descriptor(i); {
+			case r.knows(d):
 				found = append(found, i)
 				continue
-			case Unknown:
+			case !r.wasDeleted(d.Key().Pool()): // else no volume was left in that pool: nothing is lost
 				r.found.BadPages++
 			}
 		case nvlog.Damaged:
@@ -152,10 +114,10 @@ func (r *pages) find() (found []uint32) {
 // use returns the pages of one address that count, the newest first, and notes
 // the sectors that count of each. A sector belongs to the newest page that has it; what is
 // older than a destaged page is on the back end.
-func (r *pages) use(pages []uint32, masks []uint8) (use []uint32) {
+func (r *run) use(pages []uint32, masks []uint8) (use []uint32) {
 	var covered uint8
 	for _, i := range pages {
-		d := r.c.NV.Descriptor(i)
+		d := r.Set.Cache.NV.Descriptor(i)
 		switch {
 		case d.Tombstone()&nvlog.Destaged != 0:
 			return use
@@ -164,10 +126,10 @@ func (r *pages) use(pages []uint32, masks []uint8) (use []uint32) {
 		}
 		fresh := d.Mask() &^ covered
 		covered |= fresh
-		good := fresh & r.c.NV.GoodSectors(i)
+		good := fresh & r.Set.Cache.NV.GoodSectors(i)
 		for left := fresh &^ good; left != 0; left &= left - 1 {
 			r.found.BadSectors++
-			r.Bad.Add(d.Key(), bits.TrailingZeros8(left))
+			r.Set.Back.Bad.Add(d.Key(), bits.TrailingZeros8(left))
 		}
 		if masks[i] = good; good != 0 {
 			use = append(use, i)
@@ -178,11 +140,11 @@ func (r *pages) use(pages []uint32, masks []uint8) (use []uint32) {
 
 // join puts pages of one address together in new ones: the older ones may hold
 // sectors that never reached the back end. The old ones are buried when the new ones are durable.
-func (r *pages) join(live []uint32, joins map[uint32][]uint32, masks []uint8) error {
+func (r *run) join(live []uint32, joins map[uint32][]uint32, masks []uint8) error {
 	if len(joins) == 0 {
 		return nil
 	}
-	c := r.c
+	c := r.Set.Cache
 	var old, joined []uint32
 	heads := map[uint32]nvlog.Descriptor{}
 	for n, first := range live {
@@ -195,7 +157,7 @@ func (r *pages) join(live []uint32, joins map[uint32][]uint32, masks []uint8) er
 			for _, i := range others {
 				for left := masks[i]; left != 0; left &= left - 1 {
 					r.found.BadSectors++
-					r.Bad.Add(c.NV.Descriptor(i).Key(), bits.TrailingZeros8(left))
+					r.Set.Back.Bad.Add(c.NV.Descriptor(i).Key(), bits.TrailingZeros8(left))
 				}
 			}
 			old = append(old, others...)

@@ -1,0 +1,130 @@
+// Pools are made and removed. One is made in three steps: its specification is checked, the store
+// makes its mdisks one after another (which waits for a disk, and not on the executor), and the
+// pool is opened and made durable. Until the last one nothing of the array has changed, and an
+// error takes back what was made.
+
+package provision
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/arraysim/arraysim/internal/array/directory"
+	"github.com/arraysim/arraysim/internal/array/media"
+	"github.com/arraysim/arraysim/internal/array/pool"
+)
+
+// CreatePool makes a pool of new mdisks. The caps of all partitions change at once. Other calls go
+// on while the mdisks are made; on an error nothing is left of it.
+func (m *Manager) CreatePool(spec directory.PoolSpec, done func(*pool.Pool, error)) {
+	fail := func(err error) { m.Set.Exec.Post(func() { done(nil, err) }) }
+	if err := directory.CheckName("pool", spec.Name); err != nil {
+		fail(err)
+		return
+	}
+	if m.Set.Pool(spec.Name) != nil || m.Media.Pool(spec.Name) > 0 {
+		fail(fmt.Errorf("pool %q %w", spec.Name, directory.ErrExists))
+		return
+	}
+	if err := m.Objects.CheckMdisks(&spec, m.Media); err != nil {
+		fail(err)
+		return
+	}
+	m.Media.Make(spec.Name, spec.Disks(), func(err error) {
+		if err != nil {
+			fail(err)
+			return
+		}
+		m.openPool(spec, done)
+	})
+}
+
+// openPool opens a pool whose mdisks were made, and makes it durable. It is there, and has its part
+// of the cache, only then.
+func (m *Manager) openPool(spec directory.PoolSpec, done func(*pool.Pool, error)) {
+	disks := spec.Disks()
+	fail := func(err error) {
+		m.Media.Remove(spec.Name, disks, func(e error) {
+			m.Set.Exec.Post(func() { done(nil, errors.Join(err, e)) })
+		})
+	}
+	if int(m.Objects.NextPool) >= directory.MaxPools { // others were opened while the mdisks were made
+		fail(fmt.Errorf("pool %q: an array can make no more than %d pools in its life", spec.Name, directory.MaxPools))
+		return
+	}
+	used := m.Objects.NumberPool(&spec)
+	p, err := m.Set.NewPool(spec)
+	if err != nil {
+		fail(err)
+		return
+	}
+	used()
+	m.Media.Keep(spec.Name, disks)
+	m.Objects.AddPool(spec, func(err error) {
+		if err != nil { // a start that found the pool would miss the files that are removed here
+			m.Objects.MustTakeBack(func(again error) {
+				m.Media.Release(spec.Name, disks)
+				if again != nil {
+					done(nil, directory.Doubtful(err, again))
+					return
+				}
+				fail(err)
+			})
+			return
+		}
+		m.Media.Release(spec.Name, disks)
+		m.Set.AddPool(p)
+		m.SetCaps()
+		for _, other := range m.Set.Pools() {
+			other.Part.Kick() // what is above the smaller cap drains
+		}
+		m.Engine.EndStep()
+		done(p, nil)
+	})
+}
+
+// DeletePool removes a pool without volumes. The caps of the others grow when that is durable; on
+// an error nothing has changed. Files of it that cannot be removed afterwards are no error: see
+// Leftovers.
+func (m *Manager) DeletePool(p *pool.Pool, done func(error)) {
+	fail := func(err error) { m.Set.Exec.Post(func() { done(fmt.Errorf("pool %q %w", p.Name(), err)) }) }
+	switch {
+	case m.Set.ByID(p.ID()) != p:
+		fail(directory.ErrNotFound)
+		return
+	case p.Ending:
+		fail(fmt.Errorf("%w: it is being deleted", directory.ErrInUse))
+		return
+	case p.Volumes > 0 || !p.Part.Empty() || p.Alloc.Allocated() > 0:
+		fail(fmt.Errorf("%w: delete its %d volumes first, and wait until their space is free", directory.ErrInUse, p.Volumes))
+		return
+	}
+	p.Ending = true
+	m.Objects.RemovePool(p.ID(), func(err error) {
+		if err != nil { // a start that does not find it now finds it again once it has volumes: their batch tells of it
+			m.Objects.TakeBack(func(again error) {
+				p.Ending = false
+				done(fmt.Errorf("pool %q could not be deleted: %w", p.Name(), directory.Doubtful(err, again)))
+			})
+			return
+		}
+		m.Set.RemovePool(p)
+		m.SetCaps()
+		disks := make([]media.Disk, len(p.Mdisks))
+		for i, d := range p.Mdisks {
+			disks[i].Name = d.Name()
+		}
+		m.Set.Detach(p)
+		m.Media.Remove(p.Name(), disks, func(error) {
+			m.Engine.EndStep()
+			done(nil)
+		})
+	})
+}
+
+// SetCaps applies the cap policy to the pools that exist.
+func (m *Manager) SetCaps() {
+	if m.Set.Cache.SetCaps(m.CapPercent) {
+		m.Engine.GaveAll()
+	}
+}

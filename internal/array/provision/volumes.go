@@ -1,0 +1,129 @@
+// Volumes are made and removed.
+
+package provision
+
+import (
+	"fmt"
+
+	"github.com/arraysim/arraysim/internal/array/directory"
+	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/pool"
+	"github.com/arraysim/arraysim/internal/array/request"
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// CreateVolume makes a volume. It is there, and hosts may use it, when that is durable; until then
+// its name and what a thick one reserves are kept for it. On an error nothing is left of it.
+func (m *Manager) CreateVolume(spec directory.VolumeSpec, done func(*request.Volume, error)) {
+	fail := func(err error) { m.Set.Exec.Post(func() { done(nil, err) }) }
+	if err := directory.CheckName("volume", spec.Name); err != nil {
+		fail(err)
+		return
+	}
+	p := m.Set.Pool(spec.Pool)
+	if spec.BlockSize == 0 {
+		spec.BlockSize = 512
+	}
+	switch {
+	case m.Set.NameTaken(spec.Name):
+		fail(fmt.Errorf("volume %q %w", spec.Name, directory.ErrExists))
+		return
+	case p == nil:
+		fail(fmt.Errorf("pool %q %w", spec.Pool, directory.ErrNotFound))
+		return
+	case p.Ending:
+		fail(fmt.Errorf("pool %q %w: it is being deleted", spec.Pool, directory.ErrInUse))
+		return
+	case spec.BlockSize != 512 && spec.BlockSize != 4096:
+		fail(fmt.Errorf("volume %q: the block size is 512 or 4096", spec.Name))
+		return
+	}
+	if err := m.checkSize(p, &spec, 0); err != nil {
+		fail(err)
+		return
+	}
+	if m.Objects.NextVolume >= directory.MaxVolumeID {
+		fail(fmt.Errorf("volume %q: the array has used all of its volume numbers", spec.Name))
+		return
+	}
+	m.Objects.NumberVolume(&spec)
+	v := m.Engine.AddVolume(spec, p)
+	v.Making = true
+	v.Account()
+	m.Objects.AddVolume(spec, func(err error) {
+		if err != nil { // what is reserved for it may not be others' while a start could find it
+			m.Objects.MustTakeBack(func(again error) {
+				p.Alloc.Entitle(v.Map.Tenant(), 0)
+				v.Map.Remove()
+				p.Volumes--
+				m.Set.ForgetVolume(&v.Volume)
+				done(nil, directory.Doubtful(err, again))
+			})
+			return
+		}
+		for _, old := range m.Set.Vols {
+			if old != nil && old.Deleted && old.Spec.Name == spec.Name { // what it counted is not the new one's
+				old.Replaced = true
+			}
+		}
+		v.Making = false
+		done(v, nil)
+	})
+}
+
+// checkSize checks a volume's size; had is what a thick one reserves already.
+func (m *Manager) checkSize(p *pool.Pool, spec *directory.VolumeSpec, had int64) error {
+	blockSectors := uint64(spec.BlockSize / block.SectorSize)
+	if spec.Sectors == 0 || spec.Sectors%blockSectors != 0 || spec.Sectors > directory.MaxVolumeBytes/block.SectorSize {
+		return fmt.Errorf("volume %q: the size goes from one block to 64 TiB, in whole blocks of %d bytes", spec.Name, spec.BlockSize)
+	}
+	if !spec.Thin {
+		want := int64((spec.Sectors+layout.WindowSectors-1)>>layout.WindowShift) - had
+		if want > 0 && !p.Has(want) { // who gives space back need not ask for any
+			free := p.Alloc.Available()
+			return fmt.Errorf("volume %q: pool %q has %d MiB free and a thick volume reserves all of its size; make it smaller or thin", spec.Name, p.Name(), max(0, free)/16)
+		}
+	}
+	return nil
+}
+
+// DeleteVolume removes a volume; its space comes back in the background. Requests that wait end
+// Gone or Cancelled first. Until the deletion is durable requests end Resources, for on an error
+// the volume goes on as it was.
+func (m *Manager) DeleteVolume(v *request.Volume, done func(error)) {
+	fail := func(err error) { m.Set.Exec.Post(func() { done(fmt.Errorf("volume %q %w", v.Spec.Name, err)) }) }
+	switch {
+	case !v.There():
+		fail(directory.ErrNotFound)
+		return
+	case v.Ending || v.Resizing:
+		fail(fmt.Errorf("%w: it is being deleted or resized", directory.ErrInUse))
+		return
+	case v.Busy():
+		fail(fmt.Errorf("%w: it has commands under way", directory.ErrInUse))
+		return
+	}
+	v.Ending = true
+	unfold := m.Set.FoldOffloads(&v.Volume) // before the deletion can be durable: what is counted by pool never gets less
+	m.Objects.RemoveVolume(v.ID(), func(err error) {
+		if err != nil {
+			m.Objects.MustTakeBack(func(again error) {
+				unfold()
+				v.Ending = false
+				done(fmt.Errorf("volume %q could not be deleted: %w", v.Spec.Name, directory.Doubtful(err, again)))
+			})
+			return
+		}
+		v.Deleted, v.Ending = true, false
+		v.Map.Abandon()
+		v.Pool().Volumes--
+		v.Tell(block.EventGone)
+		// Only now may its space be used for others.
+		v.Map.Clear()
+		v.Account()
+		v.Forget()
+		v.Left()
+		m.Engine.EndStep()
+		done(nil)
+	})
+}

@@ -1,0 +1,249 @@
+// Package recovery brings an array, at a start, from its store to where it was: its objects and
+// maps from the last checkpoint, the records of the log behind it, and the pages of NVRAM that hold
+// data that counts. It runs before anything is served, and has no state of its own.
+package recovery
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/arraysim/arraysim/internal/array/checkpoint"
+	"github.com/arraysim/arraysim/internal/array/directory"
+	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/metadata"
+	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/pool"
+)
+
+// KeyBad is the key of the list of bad sectors, which the back end owns and a checkpoint keeps.
+const KeyBad = "b"
+
+// Array is what a recovery works with. Of Objects, Log, Flusher and Checkpoints nothing is known
+// yet, and Set has no pools.
+type Array struct {
+	Set         *pool.Set
+	Meta        *metadata.Ledger
+	Objects     *directory.Directory
+	Log         *nvlog.Log
+	Flusher     *nvlog.Flusher
+	Checkpoints *checkpoint.Checkpointer
+	UUID        uint64 // of the array, if it is a new one
+	// MakeVolume makes a volume of a pool.
+	MakeVolume func(spec directory.VolumeSpec, p *pool.Pool) *pool.Volume
+	// Ready: pools, volumes and dirty data are there, and the last checkpoint of the recovery is
+	// not yet.
+	Ready func()
+}
+
+// Found is what a start found and did.
+type Found struct {
+	Pages      int    // dirty pages found
+	Discarded  int    // pages that nothing referred to any more
+	BadSectors int    // dirty sectors that failed their checksum
+	BadPages   int    // descriptors that failed theirs
+	Fresh      bool   // there was nothing: the store was empty
+	Records    uint64 // log records replayed
+	PowerLost  bool   // the machine was started anew: only what was flushed could be trusted
+	Undone     uint64 // log records that a loss of power left incomplete, and what came after
+}
+
+// run is one recovery on its way.
+type run struct {
+	Array
+	found Found
+}
+
+// Run brings an array from its store to where it was, in these steps:
+//
+//  1. objects: pools, volumes;
+//  2. the maps as of the last checkpoint;
+//  3. the end of the log: the last valid record; after a loss of power, the last one
+//     before the first that lacks a page;
+//  4. replay of the log from the checkpoint to there; then the maps end where their volumes do;
+//  5. reference counts and allocation, from the finished maps;
+//  6. dirty pages: those whose record is in the log or before it; the newest of each key;
+//  7. a checkpoint with a new run of sequence numbers, so that what an interrupted
+//     write left behind the end of the log can never be read as a part of it.
+//
+// It may be interrupted anywhere, and is then done again. It waits.
+func Run(a Array, fresh bool) (Found, error) {
+	r := run{Array: a}
+	r.found.Fresh = fresh
+	err := r.steps(fresh)
+	return r.found, err
+}
+
+func (r *run) steps(fresh bool) error {
+	var saved nvlog.Saved
+	if !fresh {
+		saved = r.Set.Cache.NV.Saved()
+		r.Flusher.Restore(saved)
+	}
+	if err := r.loadObjects(); err != nil {
+		return err
+	}
+	r.Set.Arena.StartLoading()
+	if err := r.loadMaps(); err != nil {
+		return err
+	}
+	if err := r.loadBad(); err != nil {
+		return err
+	}
+	from, last, err := checkpoint.Load(r.Meta)
+	if err != nil {
+		return err
+	}
+	if err := r.Meta.Check(saved.Generation); err != nil {
+		return err
+	}
+	if err := r.Meta.SettleCopies(); err != nil {
+		return err
+	}
+	if fresh && len(r.Objects.Volumes) > 0 {
+		return fmt.Errorf("the write cache file is missing, and with it acknowledged data of %d volumes; restore it, or remove the data folder to start empty", len(r.Objects.Volumes))
+	}
+	if err := r.Log.Start(from.Seq, from.Tail); err != nil {
+		return err
+	}
+	r.Checkpoints.Start(from)
+	end, err := r.Log.FindEnd(saved, max(saved.Flushed, last, from.Seq), fresh)
+	if err != nil {
+		return err
+	}
+	r.found.PowerLost, r.found.Undone = end.PowerLost, end.Undone
+	if err := r.Log.Replay(end.Last, r.replayEdit); err != nil {
+		return err
+	}
+	r.found.Records = r.Log.Seq() - from.Seq
+	for _, v := range r.Set.Volumes() { // while nothing is counted: what is cut off has no references to give back
+		v.ClipTail()
+	}
+	for r.Set.Arena.Collect(1 << 20) {
+	}
+	r.Set.Arena.EndLoading()
+	if err := r.countReferences(); err != nil {
+		return err
+	}
+	if err := r.Flusher.Truncate(r.Meta.Generation()); err != nil {
+		return err
+	}
+	if err := r.loadPages(); err != nil {
+		return err
+	}
+	r.Set.DropUnknown()
+	r.balanceCounters()
+	r.Ready()
+	if err := r.Checkpoints.First(); err != nil {
+		return err
+	}
+	return r.Flusher.Commission(r.Meta.Generation())
+}
+
+// replayEdit applies an edit of the log. One that is older than the shrinking of its volume may go
+// beyond what the map spans now: there is nothing to be said of that part any more.
+func (r *run) replayEdit(e nvlog.Edit) {
+	v := r.Set.VolumeByID(e.Volume)
+	if v == nil {
+		return
+	}
+	span := v.Map.Span()
+	if e.Start >= span || e.Count == 0 {
+		return
+	}
+	e.Count = min(e.Count, span-e.Start)
+	v.Apply(&e)
+}
+
+// loadObjects makes the pools and volumes that there were.
+func (r *run) loadObjects() error {
+	if err := r.Objects.Load(r.UUID); err != nil {
+		return err
+	}
+	r.Set.UUID = r.Objects.UUID
+	for _, s := range r.Objects.Pools {
+		p, err := r.Set.NewPool(s)
+		if err != nil {
+			return err
+		}
+		r.Set.AddPool(p)
+	}
+	for _, s := range r.Objects.Volumes {
+		p := r.Set.Pool(s.Pool)
+		if p == nil {
+			return fmt.Errorf("volume %q is in pool %q, which does not exist", s.Name, s.Pool)
+		}
+		r.MakeVolume(s, p)
+	}
+	return nil
+}
+
+func (r *run) loadBad() error {
+	v, err := r.Meta.Get(KeyBad)
+	if err != nil {
+		return err
+	}
+	return r.Set.Back.Bad.Load(v)
+}
+
+// loadMaps builds the maps from the checkpoint, from the roots down. Pages that no
+// root leads to are what a checkpoint had no time to remove.
+func (r *run) loadMaps() error {
+	var saved extent.Saved
+	if err := r.Meta.Load(extent.KeyRoot, saved.AddRoot); err != nil {
+		return err
+	}
+	if err := r.Meta.Load(extent.KeyNode, saved.AddNode); err != nil {
+		return err
+	}
+	for _, v := range r.Set.Volumes() {
+		err := v.Map.Load(&saved, v.Spec.Sectors)
+		if errors.Is(err, extent.ErrRoot) {
+			return fmt.Errorf("the root of the map of volume %q is damaged; restore the data folder from a copy", v.Spec.Name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	r.Set.Arena.Discard(&saved)
+	return nil
+}
+
+// countReferences derives reference counts, owners, allocation and homes from the maps.
+func (r *run) countReferences() error {
+	for _, v := range r.Set.Volumes() {
+		if !v.Map.CountReferences() {
+			return fmt.Errorf("the map of volume %q points behind the end of pool %q; the data folder mixes files of two arrays", v.Spec.Name, v.Pool().Name())
+		}
+	}
+	for _, v := range r.Set.Volumes() {
+		v.Account()
+		v.Map.FindHomes()
+	}
+	return nil
+}
+
+// volumeOrGhost returns the volume with this id, or a stand-in for a deleted one
+// whose data others still share.
+func (r *run) volumeOrGhost(id uint32, pool uint16) *pool.Volume {
+	if v := r.Set.VolumeByID(id); v != nil {
+		return v
+	}
+	p := r.Set.ByID(pool)
+	v := r.MakeVolume(directory.VolumeSpec{Name: fmt.Sprintf("deleted-%d", id), Pool: p.Name(), Sectors: layout.WindowSectors, BlockSize: 512, Thin: true, ID: id}, p)
+	v.Deleted = true
+	v.Forget()
+	v.Map.Abandon()
+	p.Volumes--
+	return v
+}
+
+// balanceCounters brings the counters, which an interrupted step may have left one
+// step behind or ahead, in line with what is dirty.
+func (r *run) balanceCounters() {
+	for _, v := range r.Set.Vols {
+		if v != nil {
+			v.Cached.Balance()
+		}
+	}
+}

@@ -1,0 +1,83 @@
+// COMPARE AND WRITE and ORWRITE read, decide and write as one: under a lock on their range, which
+// keeps writes and edits of the map out until they have ended.
+
+package request
+
+import (
+	"bytes"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// lock takes the exclusive lock of a compare-and-write and goes on with its read.
+func (o *op) lock() {
+	v := o.v
+	if v.conflict(o, o.req.Range) {
+		o.await(&v.lockWait)
+		return
+	}
+	v.locks = append(v.locks, o)
+	n := int(o.req.Range.Bytes())
+	if cap(o.buf) < n {
+		o.buf = make([]byte, n)
+	}
+	o.buf = o.buf[:n]
+	o.to(fetching)
+	if o.compareFn == nil {
+		o.compareFn = o.compare
+	}
+	o.e.readInto(o, o.buf, o.compareFn)
+}
+
+// compare compares or combines what was read and writes the result under the lock.
+func (o *op) compare(s block.Status) {
+	r := o.req
+	if s == block.OK && o.state == unwanted {
+		s = block.Cancelled
+	}
+	o.to(running)
+	if s != block.OK {
+		o.end(s)
+		return
+	}
+	if o.e.payload {
+		switch r.Op {
+		case block.OpCompareWrite:
+			at := 0
+			for _, want := range r.Compare {
+				if i := mismatch(o.buf[at:at+len(want)], want); i >= 0 {
+					r.Offset = uint64(at + i)
+					o.end(block.Miscompare)
+					return
+				}
+				at += len(want)
+			}
+			o.src = cursor{vec: r.Data}
+		case block.OpOrWrite:
+			at := 0
+			for _, b := range r.Data {
+				for i := range b {
+					o.buf[at+i] |= b[i]
+				}
+				at += len(b)
+			}
+			o.src = cursor{vec: [][]byte{o.buf}}
+		}
+	}
+	e := o.e // o may be gone when write returns
+	o.write(false)
+	e.EndStep()
+}
+
+// mismatch returns the index of the first difference, -1 if there is none.
+func mismatch(a, b []byte) int {
+	if bytes.Equal(a, b) {
+		return -1
+	}
+	for i := range b {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return -1
+}

@@ -1,0 +1,165 @@
+// A move reads the runs of data that its reference holds, piece by piece, and writes them like a
+// host's; what is not data is an edit of the map.
+
+package request
+
+import (
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/pool"
+	"github.com/arraysim/arraysim/internal/array/ticket"
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// copy starts pieces of a data copy while the limit of pieces allows, and ends the
+// copy behind the last one: runs of data are read and admitted like any write, what is
+// not data is a map edit.
+func (o *op) copy() {
+	e := o.e
+	if o.ref.Lost() && o.status == block.OK {
+		o.status = block.NoSpace
+	}
+	if o.status == block.OK && o.v.CheckRange(o.req) != block.OK { // the volume has become smaller
+		o.status = block.OutOfRange
+	}
+	blocked := ticket.Nothing
+	for n := 0; o.started < o.stop && o.status == block.OK && len(o.pieces) < e.copies.limits.Pieces && blocked == ticket.Nothing; n++ {
+		if !e.copies.room() {
+			o.lack(ticket.CopyEngine)
+			e.copies.moves.PushRanked(&o.Ticket)
+			return
+		}
+		if n == StepPieces {
+			e.yield(o)
+			return
+		}
+		var x extent.Run
+		o.ref.Runs(o.req.RefOffset+o.started, o.stop-o.started, func(first extent.Run) bool { x = first; return false })
+		if x.State == block.Data {
+			o.copyPiece(x)
+		} else {
+			blocked = o.copyState(x)
+		}
+	}
+	if len(o.pieces) > 0 {
+		o.to(moving)
+		return
+	}
+	switch blocked { // no piece will bring it back
+	case ticket.Log:
+		o.waitForLog(1)
+		return
+	case ticket.Lock:
+		o.await(&o.v.lockWait)
+		return
+	}
+	if o.status == block.OK {
+		o.v.CountOffload(pool.PrimOf(o.origin), pool.PathCopy, o.ref.pool, o.stop*block.SectorSize)
+	}
+	o.end(o.status)
+}
+
+// copyState copies a run without data, or returns what it has to wait for.
+func (o *op) copyState(x extent.Run) ticket.Resource {
+	e, v := o.e, o.v
+	to := block.Range{Start: o.req.Range.Start + o.started, Count: x.Count}
+	if v.conflict(o, to) {
+		return ticket.Lock
+	}
+	room, ok := e.log.Claim(1)
+	if !ok {
+		return ticket.Log
+	}
+	e.edits = append(e.edits[:0], nvlog.Edit{Volume: v.ID(), State: v.CopyState(x.State), Range: to})
+	if !e.applyEdits(v, &room) {
+		o.status = block.Hardware
+	}
+	o.started += x.Count
+	return ticket.Nothing
+}
+
+// copyPiece reads the first piece of a run and writes it.
+func (o *op) copyPiece(x extent.Run) {
+	e, v := o.e, o.v
+	at := o.req.Range.Start + o.started
+	n := min(x.Count, layout.PieceSectors-at%layout.PieceSectors)
+	o.started += n
+	c := e.newOp(KindPiece, v, nil)
+	o.pieces = append(o.pieces, c)
+	c.parent, c.origin, c.host, c.Rank, c.cur, c.stop, c.from = o, o.origin, o.host, o.Rank, at, at+n, x.Phys
+	if e.payload {
+		c.buf = e.copies.getBuf(int(n) * block.SectorSize)
+	}
+	c.src = cursor{vec: [][]byte{c.buf}}
+	c.bytes = int64(n) * block.SectorSize
+	v.Pool().Copying(o.origin, c.bytes)
+	e.copies.out += c.bytes
+	if !e.copies.readRoom() {
+		c.lack(ticket.CopyRead)
+		e.copies.reads.PushRanked(&c.Ticket)
+		return
+	}
+	c.readSource()
+}
+
+// readSource reads what a piece copies and goes on with its write.
+func (o *op) readSource() {
+	e := o.e
+	if o.parent.ref.Lost() {
+		o.end(block.NoSpace)
+		return
+	}
+	rd := e.newReading(o.v)
+	o.v.ops++
+	e.copies.reading++
+	rd.reason, rd.origin, rd.op = block.ReasonCopyRead, o.origin, o
+	if o.movedFn == nil {
+		o.movedFn = o.moved
+	}
+	rd.done = o.movedFn
+	o.to(fetching)
+	dst := o.src
+	rd.physical(o.parent.ref.pool, o.from, o.stop-o.cur, &dst)
+	rd.release()
+}
+
+// moved goes on with a piece that has read its source.
+func (o *op) moved(s block.Status) {
+	e := o.e
+	e.copies.reading--
+	if !e.copies.reads.Empty() {
+		e.gave(ticket.CopyRead)
+	}
+	o.to(running)
+	if s == block.OK {
+		o.write(false)
+	} else {
+		o.end(s)
+	}
+	e.EndStep()
+}
+
+// stopCopy ends a data copy early. Pieces that wait for room, for a budget or for the
+// copy engine end with it: nothing may ever make room for them.
+func (o *op) stopCopy(s block.Status) {
+	if o.status == block.OK {
+		o.status = s
+	}
+	if o.state == waiting {
+		o.unqueue()
+	} else {
+		o.to(running) // nothing ends before all pieces were told
+	}
+	for _, c := range slices.Clone(o.pieces) {
+		switch c.state {
+		case waiting:
+			c.withdraw(s)
+		case settling:
+			c.answer(s)
+		}
+	}
+	o.copy()
+}

@@ -1,0 +1,100 @@
+// Map edits: WRITE SAME of zeros, UNMAP, and copies by reference. The records of one claim
+// commit them, so that each is atomic, but for a copy by reference of very many runs: see place.
+// Their cost depends on entries and never on bytes.
+
+package request
+
+import (
+	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/pool"
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// edit carries out a WRITE SAME of zeros or an UNMAP, or lets it wait.
+func (o *op) edit() {
+	e, v, r := o.e, o.v, o.req
+	ranges := r.Ranges
+	state := block.Zero
+	prim := pool.PrimWriteSame
+	if r.Op == block.OpUnmap {
+		prim = pool.PrimUnmap
+		state = v.DeallocState(r.Flags&block.Anchor != 0)
+	} else {
+		e.one[0] = r.Range
+		ranges = e.one[:]
+		if r.Flags&block.Deallocate != 0 {
+			state = v.DeallocState(r.Flags&block.Anchor != 0)
+		}
+	}
+	if s := v.CheckRange(r); s != block.OK { // it waited, and the volume has become smaller
+		o.end(s)
+		return
+	}
+	for _, x := range ranges {
+		if v.conflict(o, x) {
+			o.await(&v.lockWait)
+			return
+		}
+	}
+	n := countRanges(ranges)
+	if !e.log.EverFits(n) {
+		o.end(block.Unsupported)
+		return
+	}
+	if state == block.Anchored && v.Spec.Thin && !v.Pool().Has(v.Map.AnchorCost(ranges)) {
+		o.end(block.NoSpace)
+		return
+	}
+	room, ok := e.log.Claim(n)
+	if !ok {
+		o.waitForLog(n)
+		return
+	}
+	e.edits = e.edits[:0]
+	bytes := uint64(0)
+	for _, x := range ranges {
+		if x.Count == 0 {
+			continue
+		}
+		bytes += x.Bytes()
+		e.edits = append(e.edits, nvlog.Edit{Volume: v.ID(), State: state, Range: x})
+	}
+	if !e.applyEdits(v, &room) {
+		o.end(block.Hardware)
+		return
+	}
+	v.CountOffload(prim, pool.PathMetadata, v.Pool(), bytes)
+	o.end(block.OK)
+}
+
+// countRanges returns the number of ranges that are not empty.
+func countRanges(ranges []block.Range) (n int) {
+	for _, x := range ranges {
+		if x.Count > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// applyEdits commits e.edits, all of v, in the records of a claim and carries them out. It returns false,
+// having done nothing, when the claim is not theirs.
+func (e *Engine) applyEdits(v *Volume, room *nvlog.Claim) bool {
+	if len(e.edits) == 0 {
+		return true
+	}
+	for rest, ok := e.edits, true; len(rest) > 0; {
+		if rest, ok = room.Append(rest, 0); !ok {
+			e.BreakDown("internal error: a command has lost its room in the log")
+			return false
+		}
+	}
+	for i := range e.edits {
+		v.Apply(&e.edits[i])
+		e.changed(v, e.edits[i].Range)
+	}
+	e.edits = e.edits[:0]
+	v.Account()
+	e.GaveRoom()
+	return true
+}

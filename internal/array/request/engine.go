@@ -1,0 +1,138 @@
+// The requests of an array under way: what all of them work with, and who breaks or stops it.
+//
+// Invariants: a request waits in one queue at the most, and is woken by the end of a step or by who
+// gives it what it waits for. Nothing here knows recovery, checkpoints or how objects are changed;
+// those who do begin and end steps here, and say what they give.
+
+package request
+
+import (
+	"github.com/arraysim/arraysim/internal/array/admission"
+	"github.com/arraysim/arraysim/internal/array/backend"
+	"github.com/arraysim/arraysim/internal/array/directory"
+	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/pool"
+	"github.com/arraysim/arraysim/internal/array/ticket"
+	"github.com/arraysim/arraysim/internal/array/wcache"
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// Engine carries out the requests of all volumes. It is a part of one block.Executor's state machine.
+type Engine struct {
+	set     *pool.Set
+	exec    block.Executor
+	payload bool
+
+	arena   *extent.Arena
+	cache   *wcache.Cache
+	gate    *admission.Gate // to the cache
+	log     *nvlog.Log
+	flusher *nvlog.Flusher
+	back    *backend.Backend
+
+	step     stepper
+	answers  answers
+	wakes    wakes
+	copies   copyEngine
+	settling settlement
+
+	freeOp      *op
+	freeReading *reading
+	edits       []nvlog.Edit
+	one         [1]block.Range
+	scratch     commitScratch
+
+	stopped bool
+	broken  string // why writes are refused
+	// watchFn is told that somebody waits for what may be stuck; it is heard of every second then.
+	watchFn func()
+}
+
+// New returns an engine over a set of pools, without the stages of its steps; see attach.
+func New(set *pool.Set, watch func()) *Engine {
+	e := &Engine{set: set, exec: set.Exec, payload: set.Payload, watchFn: watch}
+	e.settling.pages = map[uint32]*op{}
+	e.wakes.log.Of, e.wakes.yielded.Of, e.settling.waiting.Of = ticket.Log, ticket.Turn, ticket.BackEnd
+	e.copies.moves.Of, e.copies.reads.Of = ticket.CopyEngine, ticket.CopyRead
+	e.answers.fn, e.wakes.resumeFn = e.complete, e.resumeYielded
+	e.step = stepper{
+		first: []func(){func() { e.back.Submit() }, e.endSettled},
+		wake:  e.wake,
+		last:  []func(){set.DestageAll},
+		work:  func() bool { return e.back.Pending() || len(e.settling.ended) > 0 || e.cache.AnyKicked() },
+		given: func() bool { return e.wakes.given != 0 || e.gate.Given() },
+	}
+	return e
+}
+
+// StepEnds says what the end of a step does beside what the engine does itself: last are stages at the end of each
+// round, behind the destaging of the pools; after is called when all is done.
+func (e *Engine) StepEnds(after func(), last ...func()) {
+	e.step.last, e.step.after = append(e.step.last, last...), after
+}
+
+// SetCopyLimits changes what copies that move data may have under way.
+func (e *Engine) SetCopyLimits(l CopyLimits) { e.copies.limits = l }
+
+// Stop has requests that come from now on end with Gone.
+func (e *Engine) Stop() { e.stopped = true }
+
+// Stopped reports whether Stop was called.
+func (e *Engine) Stopped() bool { return e.stopped }
+
+// Broken says why writes are refused, "" if they are not.
+func (e *Engine) Broken() string { return e.broken }
+
+// Settling reports whether writes wait for the back end.
+func (e *Engine) Settling() bool { return !e.settling.waiting.Empty() }
+
+// Attach gives the engine the parts that it works with, when all of them are there.
+func (e *Engine) Attach(log *nvlog.Log, flusher *nvlog.Flusher) {
+	e.log, e.flusher = log, flusher
+	e.answers.local = e.set.Cache.NV.Local()
+	e.arena, e.cache, e.gate, e.back = e.set.Arena, e.set.Cache, e.set.Gate, e.set.Back
+}
+
+// LogTrimmed says that the log has room again, and perhaps free pages came with it.
+func (e *Engine) LogTrimmed() {
+	e.gave(ticket.Log)
+	e.GaveRoom()
+}
+
+// BreakDown stops all changes after an error of the log's surroundings: what was
+// acknowledged stays readable.
+func (e *Engine) BreakDown(why string) {
+	e.watchFn() // who waits for the log waits in vain
+	if e.broken == "" {
+		e.broken = why
+		e.set.TellHealth()
+	}
+}
+
+// Volume is a logical disk of the array. It implements block.Device.
+type Volume struct {
+	pool.Volume
+	e *Engine
+
+	locks    []*op // holders of exclusive ranges
+	lockWait ticket.Queue
+	turns    admission.Turns // for room, where volumes take turns
+	ops      int             // requests under way
+	unsure   nvlog.Unsure
+}
+
+var _ block.Device = (*Volume)(nil)
+
+// Busy reports whether requests of the volume are under way.
+func (v *Volume) Busy() bool { return v.ops > 0 }
+
+// AddVolume makes a volume of a pool known.
+func (e *Engine) AddVolume(spec directory.VolumeSpec, p *pool.Pool) *Volume {
+	v := &Volume{e: e, lockWait: ticket.Queue{Of: ticket.Lock}}
+	e.set.InitVolume(&v.Volume, v, spec, p)
+	return v
+}
+
+// Of returns what requests have of a volume.
+func Of(v *pool.Volume) *Volume { return v.Dev.(*Volume) }

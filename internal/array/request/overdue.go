@@ -1,0 +1,86 @@
+// Who ends with an error because what it waits for does not come: an mdisk fails or is away, the log cannot be
+// cut. The host tries again, or gives up, before it aborts.
+
+package request
+
+import (
+	"github.com/arraysim/arraysim/internal/array/pool"
+	"github.com/arraysim/arraysim/internal/array/ticket"
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// EndShared ends the commands that wait since a time for what pools share: it may be what others hold for an mdisk that
+// does not take it. The hosts are told to try again.
+func (e *Engine) EndShared(since int64) {
+	for _, p := range e.set.Pools() {
+		if p.Part.HeadLacks() {
+			e.endQueued(p, block.Resources, since)
+		}
+	}
+}
+
+// EndLogWaiters ends the map edits that wait for room in the log.
+func (e *Engine) EndLogWaiters(s block.Status) {
+	for !e.wakes.log.Empty() {
+		o := headOf(&e.wakes.log)
+		o.unqueue()
+		o.end(s)
+	}
+}
+
+// endQueued ends the commands that wait since a time for room in the pool's partition.
+func (e *Engine) endQueued(p *pool.Pool, s block.Status, since int64) {
+	endIdle(p.Part.FIFO(), since, s)
+	for _, v := range e.set.Volumes() {
+		if v.Pool() == p {
+			endIdle(Of(v).turns.Queue(), since, s)
+		}
+	}
+}
+
+// EndWaiting ends these, and those that wait since then for their budget.
+func (e *Engine) EndWaiting(p *pool.Pool, s block.Status, since int64) {
+	e.endQueued(p, s, since)
+	p.Part.EachBudgetQueue(func(q *ticket.Queue) { endIdle(q, since, s) })
+}
+
+// EndWaiters ends these, and those that wait for what they wrote to be on the back end: that stays in NVRAM, and goes
+// there when it can.
+func (e *Engine) EndWaiters(p *pool.Pool, s block.Status, since int64) {
+	e.EndWaiting(p, s, since)
+	var overdue []*op // who is answered may end others
+	for t := e.settling.waiting.Head(); t != nil; t = t.Next() {
+		if o := opOf(t); o.v.Pool() == p && o.Since <= since {
+			overdue = append(overdue, o)
+		}
+	}
+	for _, o := range overdue {
+		if o.In(&e.settling.waiting) && o.v.Pool() == p && o.Since <= since {
+			o.answer(s)
+		}
+	}
+}
+
+// endIdle ends the ops of a queue that nothing has let go on since a time.
+func endIdle(q *ticket.Queue, since int64, s block.Status) {
+	var overdue []*op // who ends lets others begin, and may end others
+	for t := q.Head(); t != nil; t = t.Next() {
+		if t.Since != 0 && t.Since <= since {
+			overdue = append(overdue, opOf(t))
+		}
+	}
+	for _, o := range overdue {
+		if !o.In(q) || o.Since == 0 || o.Since > since {
+			continue
+		}
+		o.unqueue()
+		o.stopWaiting()
+		if o.unsettled > 0 { // the end of the op waits for that, its host does not
+			o.status = s
+			o.settle()
+			o.answer(s)
+		} else {
+			o.end(s)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+// Copies of what a reference to a point in time holds: by reference, as edits of the map, or as a
+// move of the data, which copy.go does.
+
+package request
+
+import (
+	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/extent"
+	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/pool"
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// ref is a point-in-time reference to ranges of a volume.
+type ref struct {
+	*extent.Ref
+	e    *Engine
+	pool *pool.Pool
+}
+
+// Release gives the references back.
+func (r *ref) Release() {
+	r.Ref.Release()
+	r.e.GaveRoom()
+	r.e.EndStep()
+}
+
+// place makes a range what a Ref holds: a map edit inside one pool, a copy through
+// the cache otherwise or where the pool's array moves data.
+//
+// A map edit of up to nvlog.MaxEdits runs is atomic. One of more is done in parts of that many, each
+// atomic; others have their turn between two parts, as SPC-4 allows of EXTENDED COPY.
+func (o *op) place() {
+	e, v, r := o.e, o.v, o.req
+	h, ok := r.Ref.(*ref)
+	switch {
+	case !ok || h.pool.Set != e.set:
+		o.end(block.Unsupported)
+		return
+	case r.RefOffset+r.Range.Count > h.Sectors():
+		o.end(block.OutOfRange)
+		return
+	case v.CheckRange(r) != block.OK: // it waited, and the volume has become smaller
+		o.end(block.OutOfRange)
+		return
+	case h.Lost():
+		o.end(block.NoSpace)
+		return
+	case v.conflict(o, r.Range):
+		o.await(&v.lockWait)
+		return
+	case h.pool != v.Pool() || v.Pool().CopyData:
+		o.placeData(h)
+		return
+	}
+	o.placeEdits(h)
+}
+
+// placeEdits places as many runs as one record takes. What shares a home of a thick volume has to leave it
+// the space for another one, and what nothing but the copy keeps, which counts as free, takes space again.
+// Where there is none, the data moves.
+func (o *op) placeEdits(h *ref) {
+	e, v, r := o.e, o.v, o.req
+	e.edits = e.edits[:0]
+	from, to, shared, last, kept := o.started, o.started, int64(0), alloc.NoGrain, false
+	h.Runs(r.RefOffset+from, r.Range.Count-from, func(x extent.Run) bool {
+		if len(e.edits) == nvlog.MaxEdits {
+			return false
+		}
+		if x.State == block.Data {
+			for g := x.Phys >> layout.WindowShift; g <= (x.Phys+x.Count-1)>>layout.WindowShift; g++ {
+				if v.Pool().Alloc.SoleHome(g) && g != last {
+					shared++
+				}
+				kept = kept || v.Pool().Alloc.MapRefs(g) == 0
+				last = g
+			}
+		}
+		e.edits = append(e.edits, nvlog.Edit{Volume: v.ID(), State: v.CopyState(x.State),
+			Range: block.Range{Start: r.Range.Start + from + x.Start, Count: x.Count}, Phys: x.Phys})
+		to = from + x.Start + x.Count
+		return true
+	})
+	room, ok := e.log.Claim(len(e.edits))
+	switch {
+	case !ok:
+		o.waitForLog(len(e.edits))
+		return
+	case (shared > 0 || kept) && !v.Pool().Has(shared):
+		o.placeData(h)
+		return
+	case !e.applyEdits(v, &room):
+		o.end(block.Hardware)
+		return
+	}
+	if o.started = to; to < r.Range.Count {
+		e.yield(o)
+		return
+	}
+	v.CountOffload(pool.PrimOf(o.origin), pool.PathMetadata, h.pool, r.Range.Bytes())
+	o.end(block.OK)
+}
+
+// placeData moves the data of what is left to place.
+func (o *op) placeData(h *ref) {
+	o.kind, o.ref, o.stop = KindMove, h, o.req.Range.Count
+	o.copy()
+}

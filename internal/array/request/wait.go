@@ -1,0 +1,80 @@
+// How a request waits for room in a partition, for an offload budget, for the log and for its turn, and
+// what is booked of that.
+
+package request
+
+import (
+	"github.com/arraysim/arraysim/internal/array/ticket"
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// wait queues the op in its partition; front says that it stood at the head there.
+func (o *op) wait(front bool) {
+	p := o.v.Pool()
+	o.lack(ticket.Room)
+	p.Part.Wait(&o.claim, &o.Ticket, front)
+	now := max(1, o.e.exec.Now())
+	if o.Since == 0 {
+		o.Since = now
+	}
+	if o.since == 0 {
+		o.since = now
+		p.Waiting(o.origin, int64(o.stop-o.cur)*block.SectorSize)
+	}
+	o.e.watchFn() // what should make room may be stuck
+	p.Part.Kick()
+}
+
+// stopWaiting books what the op has waited, if it has.
+func (o *op) stopWaiting() {
+	p := o.v.Pool()
+	o.claim.Unbook()
+	if o.since != 0 {
+		if waited := o.e.exec.Now() - o.since; waited > 0 { // else it was only queued for its turn
+			p.Waited(o.origin, waited)
+		}
+		p.Waiting(o.origin, -int64(o.stop-o.cur)*block.SectorSize)
+		o.since = 0
+	}
+	if o.braked != 0 {
+		p.Braked(o.origin, o.e.exec.Now()-o.braked)
+		o.braked = 0
+	}
+}
+
+// waitForLog queues the op until the log has room for so many edits.
+func (o *op) waitForLog(edits int) {
+	o.logEdits = edits
+	o.await(&o.e.wakes.log)
+	if o.e.broken != "" {
+		o.e.watchFn()
+	}
+}
+
+// brake queues an offload behind the budget of its pool or host.
+func (o *op) brake() {
+	o.stopWaiting()
+	now := max(1, o.e.exec.Now())
+	if o.braked == 0 {
+		o.braked = now
+	}
+	if o.Since == 0 {
+		o.Since = now
+	}
+	o.await(o.v.Pool().Part.BudgetQueue(o.host))
+	o.v.Pool().Part.Relieved()
+	o.e.watchFn() // what should make room may be stuck
+	o.v.Pool().Part.Kick()
+}
+
+// StepPieces is the number of pieces that one op commits before it lets others into
+// the executor: a long WRITE SAME or copy must not hold everybody up.
+const StepPieces = 16
+
+// yield lets an op go on after others had their turn.
+func (e *Engine) yield(o *op) {
+	o.await(&e.wakes.yielded)
+	if headOf(&e.wakes.yielded) == o {
+		e.exec.At(e.exec.Now(), e.wakes.resumeFn)
+	}
+}

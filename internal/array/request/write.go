@@ -1,0 +1,131 @@
+// A write on its way into the cache, piece by piece: each waits until no lock is in its way, is
+// admitted, and is committed. A piece of a copy, and a compare-and-write, take the same way when
+// they have their data. What writes through ends when the back end has it.
+
+package request
+
+import (
+	"github.com/arraysim/arraysim/internal/array/admission"
+	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/pool"
+	"github.com/arraysim/arraysim/internal/array/wcache"
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// pattern fills a piece with the block of a WRITE SAME.
+func (o *op) pattern() {
+	o.same = o.same[:0]
+	for len(o.same) < layout.PieceSectors*block.SectorSize {
+		for _, b := range o.req.Data {
+			o.same = append(o.same, b...)
+		}
+	}
+}
+
+// write admits and commits pieces until all is done or the op must wait. head
+// says that the op stood first in its partition's queue.
+func (o *op) write(head bool) {
+	e, v := o.e, o.v
+	first := head
+	for pieces := 0; o.cur < o.stop; pieces++ {
+		if pieces == StepPieces {
+			o.stopWaiting()
+			e.yield(o)
+			return
+		}
+		n := o.pieceLen()
+		if o.stop > v.Limit { // the volume has become smaller
+			o.stopWaiting()
+			o.abandon(block.OutOfRange)
+			return
+		}
+		if v.conflict(o, block.Range{Start: o.cur, Count: n}) {
+			o.stopWaiting()
+			o.await(&v.lockWait)
+			return
+		}
+		switch o.ask(n, head) {
+		case admission.NoRoom, admission.NoLog:
+			o.wait(first)
+			return
+		case admission.NoBudget:
+			o.brake()
+			return
+		}
+		o.stopWaiting()
+		o.Since = 0
+		// Pools, and volumes that take turns, do so piece by piece.
+		head = head && e.cache.Policy().Admission != wcache.AdmitFair && e.gate.Alone()
+		if len(o.same) > 0 && o.req != nil && o.req.Op == block.OpWriteSame {
+			// A piece begins at a multiple of the block, so the pattern is in phase.
+			o.src = cursor{vec: [][]byte{o.same}}
+		}
+		if s := e.commit(o, n); s == block.NoSpace && e.scratch.wait {
+			o.await(&v.Pool().SpaceWait)
+			return
+		} else if s != block.OK {
+			o.abandon(s)
+			return
+		}
+		o.cur += n
+	}
+	if o.unsettled > 0 {
+		o.settle()
+		return
+	}
+	o.written()
+}
+
+// written ends a write whose data is where it must be.
+func (o *op) written() {
+	v, r := o.v, o.req
+	switch {
+	case o.status != block.OK:
+		o.end(o.status)
+		return
+	case r != nil && r.Op == block.OpWriteSame:
+		v.CountOffload(pool.PrimWriteSame, pool.PathCopy, v.Pool(), r.Range.Bytes())
+	}
+	if r != nil && r.Flags&block.FUA != 0 {
+		o.flush()
+		return
+	}
+	o.end(block.OK)
+}
+
+// flush makes all that was acknowledged survive power loss and then ends the op.
+func (o *op) flush() {
+	o.to(flushing)
+	if o.flushedFn == nil {
+		o.flushedFn = o.flushed
+	}
+	o.e.flusher.After(o.flushedFn)
+}
+
+func (o *op) flushed(err error) {
+	s := block.OK
+	if err != nil {
+		s = block.Hardware
+	}
+	o.end(s)
+}
+
+// withdraw takes an op out of the queue that it waits in and ends it.
+func (o *op) withdraw(s block.Status) {
+	o.unqueue()
+	o.stopWaiting()
+	o.abandon(s)
+}
+
+// abandon ends a write before its end, but not before what it has committed is settled.
+func (o *op) abandon(s block.Status) {
+	if o.unsettled > 0 {
+		o.status = s
+		o.settle()
+		if s == block.Cancelled {
+			o.answer(s) // what was committed stays, and settles without the host
+		}
+		return
+	}
+	o.end(s)
+}
