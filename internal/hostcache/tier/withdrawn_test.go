@@ -8,35 +8,25 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// flying is an observer that knows the requests under way.
-type flying struct{ list []*block.Request }
-
-func (f *flying) Began(_ int64, r *block.Request) { f.list = append(f.list, r) }
-func (f *flying) Ended(r *block.Request, _ int64) {
-	f.list = slices.DeleteFunc(f.list, func(q *block.Request) bool { return q == r })
-}
-
 // fickle is a world whose clients withdraw what they have asked for, over an array that keeps some
 // requests and loses power.
 type fickle struct {
 	*world
-	flying *flying
-	owed   bool // a flush has yet to fail, for what the array has lost
+	owed bool // a flush has yet to fail, for what the array has lost
 }
 
 // begin opens the cache; power: the array has lost its own since the cache was open last.
 func (f *fickle) begin(power bool) {
 	f.t.Helper()
-	f.flying = &flying{}
 	if err := f.try(0, func(o *Options) {
 		below := &toldAtOnce{path: f.path}
 		if power {
 			below.news = []block.EventKind{block.EventPowerLoss}
 		}
-		o.Below, o.Observer = struct {
+		o.Below = struct {
 			*toldAtOnce
 			canceller
-		}{below, canceller{obliging{f.path}}}, f.flying
+		}{below, canceller{obliging{f.path}}}
 	}); err != nil {
 		f.fail("%v", err)
 	}
@@ -50,9 +40,10 @@ func (c canceller) Cancel(r *block.Request) { c.o.Cancel(r) }
 
 // withdraw has somebody not want a request any more.
 func (f *fickle) withdraw() {
-	if n := len(f.flying.list); n > 0 {
-		r := f.flying.list[f.r.IntN(n)]
+	if n := len(f.pending); n > 0 {
+		r := f.pending[f.r.IntN(n)]
 		f.note("withdraw %v %v %v", r.Op, r.Range, r.Ranges)
+		f.revoked[r] = true
 		f.d.Cancel(r)
 	}
 }
@@ -76,7 +67,8 @@ func (f *fickle) round() {
 		}
 	}
 	if f.r.IntN(2) == 0 { // all of them, as a reset does
-		for _, r := range slices.Clone(f.flying.list) {
+		for _, r := range slices.Clone(f.pending) {
+			f.revoked[r] = true
 			f.d.Cancel(r)
 		}
 	}
@@ -84,7 +76,7 @@ func (f *fickle) round() {
 		f.path.open(op)
 	}
 	f.settle()
-	f.v.RunUntil(f.v.Now() + 20_000_000)
+	f.v.RunUntil(f.v.Now() + 500_000_000)
 	if d := f.d; d.flushing != 0 || len(d.flushers)+len(d.parked)+len(d.delays.list) > 0 || len(d.waiting) > 0 {
 		f.fail("%d flushes, %d parked, %d delayed are left; %s", d.flushing, len(d.parked), len(d.delays.list), d.dump())
 	}
@@ -96,6 +88,7 @@ func (f *fickle) tell() {
 	if f.r.IntN(2) == 0 { // one that nobody waits for tells nobody
 		r := &block.Request{Op: block.OpFlush}
 		f.submit(r, func(*block.Request) {})
+		f.revoked[r] = true
 		if f.d.Cancel(r); f.owed || f.r.IntN(2) == 0 {
 			f.settle()
 			f.v.RunUntil(f.v.Now() + 20_000_000)
@@ -158,7 +151,8 @@ func TestRandomRequestsAreWithdrawn(t *testing.T) {
 	for i := range max(*seeds/3, 1) {
 		seed := *first + uint64(i)
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			f := &fickle{world: newWorld(t, seed)}
+			f := &fickle{world: newWorld(t, seed, &arena{})}
+			f.traced = true
 			if f.r.IntN(2) == 0 { // what is clean may be volatile below
 				f.opt.Policy = Policy{Mode: WriteThrough}
 			}
