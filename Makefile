@@ -3,11 +3,15 @@
 GO ?= go
 PYTHON ?= python3
 VENV := .cache/venv
-# The binary is static: it runs on any Linux machine of the architecture. GOGC is the compiler's: a third of its time
-# went into collecting garbage.
-BUILD := CGO_ENABLED=0 GOGC=800 $(GO) build -trimpath -o bin/arraysim ./cmd/arraysim
-# The largest of the standard library. A first build compiles these while its modules are on their way.
+# A seventh of the compiler's time goes into what debuggers read, a third of the rest into collecting its garbage. The flags
+# are those of scripts/test.py, so that nothing is compiled twice; `go build` by hand makes a binary for a debugger.
+FLAGS := -trimpath -gcflags=all=-dwarf=false
+# The binary is static: it runs on any Linux machine of the architecture.
+BUILD := CGO_ENABLED=0 GOGC=800 $(GO) build $(FLAGS) -ldflags=-w $(TAGS) -o bin/arraysim ./cmd/arraysim
+# What a first build compiles while its modules are on their way: the largest of the standard library, and then what needs
+# little of the modules. Nothing is compiled twice, since the build itself waits.
 STD := net/http html/template encoding/xml database/sql go/build log/slog expvar
+EARLY := github.com/prometheus/client_golang/prometheus github.com/cockroachdb/errors github.com/danielgtaylor/huma/v2
 
 .PHONY: help build plugin run test test-quick prove setup lint bench demo kill-test clean
 
@@ -15,14 +19,17 @@ help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
 
 build: ## build bin/arraysim
-	@[ -e bin/arraysim ] || CGO_ENABLED=0 GOGC=800 $(GO) build -trimpath $(STD) &
+	@[ -e bin/arraysim ] || { export CGO_ENABLED=0 GOGC=800; $(GO) list -deps $(TAGS) ./cmd/arraysim >/dev/null & \
+		$(GO) build $(FLAGS) $(STD); $(GO) build $(FLAGS) $(EARLY); wait; }
 	$(BUILD)
 
 plugin: ## build bin/handler_arraysim.so, by which a tcmu-runner serves LUNs of a running array (docs/tcmu-runner.md)
-	CGO_ENABLED=1 GOGC=800 $(GO) build -trimpath -buildmode=c-shared -o bin/handler_arraysim.so ./handlers/tcmurunner/plugin
+	CGO_ENABLED=1 GOGC=800 $(GO) build $(FLAGS) -ldflags=-w -buildmode=c-shared -o bin/handler_arraysim.so ./handlers/tcmurunner/plugin
 	@rm -f bin/handler_arraysim.h
 
-run: build ## build and start the array on 127.0.0.1, data in ./data
+run: ## build and start the array on 127.0.0.1, data in ./data; a first time without Parquet, which is compiled meanwhile
+	@if [ -e bin/arraysim ]; then $(MAKE) --no-print-directory build; \
+		else $(MAKE) --no-print-directory build TAGS="-tags noparquet" && (nice $(MAKE) build >/dev/null 2>&1 &) fi
 	@exec bin/arraysim serve
 
 setup: ## install what the tests need (apt, pip into .cache/venv)
@@ -74,9 +81,12 @@ ablations: build ## document 001's incident with one mechanism or setting change
 judge: ## precision and recall of analyze over 200 scenarios that the firmware runs, and 200 without offloads
 	ARRAYSIM_JUDGE=25 $(GO) test -run 'TestPrecisionAndRecall$$|TestHostsAreNotAccused' -v -timeout 2h ./internal/report
 
-tier-test: ## SEEDS (10000) runs from SEED (1) on of the caching device under crashes, losses and offloads
-	@echo "seeds from $${SEED:-1} on, $${SEEDS:-10000} of them"
-	$(GO) test -run TestModel -timeout 6h ./internal/hostcache/tier -tier.seeds=$${SEEDS:-10000} -tier.seed=$${SEED:-1}
+tier-test: ## SEEDS (100000) runs from SEED (1) on of the caching device under crashes, losses and offloads
+	@echo "seeds from $${SEED:-1} on, $${SEEDS:-100000} of them"
+	$(GO) test -run TestModel -timeout 6h ./internal/hostcache/tier -tier.seeds=$${SEEDS:-100000} -tier.seed=$${SEED:-1}
+
+tier-mutations: ## known defects put back into the host cache, one at a time: each has to turn its model red within SEEDS (10000)
+	$(PYTHON) scripts/mutations.py --seeds $${SEEDS:-10000}
 
 page-bench: setup build ## the live page for ten minutes with 1,000 volumes and 200 offloads a second
 	$(VENV)/bin/python scripts/page_bench.py $(PAGE_BENCH_ARGS)

@@ -53,7 +53,8 @@ PROOFS = [
     Proof("qemu", "the same emulated: kernels 6.1 and 6.12, two processors", "make test-qemu", 100),
     Proof("judge", "precision and recall of analyze over 200 scenarios, and 200 without offloads", "make judge", 60),
     Proof("fuzz", "every fuzz target for 30 s", "make fuzz", 15),
-    Proof("tier", "10,000 runs of the caching device under crashes, losses and offloads", "make tier-test", 20),
+    Proof("tier", "100,000 runs of the caching device under crashes, losses and offloads", "make tier-test", 30),
+    Proof("tier-mutations", "each known defect of a write-back cache turns the model red", "make tier-mutations", 30),
     Proof("torture", "2,000 random SCSI programs, each on all stores, profiles and copy modes", "make torture", 60),
     Proof("soak", "64 sessions at a portal for 30 minutes, all verified", "make soak", 31),
     Proof(

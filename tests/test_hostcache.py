@@ -166,6 +166,16 @@ def test_a_single_peer_that_was_left_out_is_not_taken_over(tmp_path: Path) -> No
             cache.proc = None
             with taker_of(array, peer.url(0), key) as taker:
                 arrays.same(arrays.read(taker, 0, 0, len(old) // 512, tmp_path), old)
+                arrays.write(taker, 0, 0, new, tmp_path)
+                taker.stop()
+                # Nobody holds the LUN now. The lost host's flash is not the newest, and its start keeps nobody out.
+                cache.spawn(cache.command())
+                assert cache.proc is not None and cache.proc.wait(30) == 1
+                assert "left out of the cache" in cache.log_tail(1)
+                cache.proc = None
+                taker.options = ("--initiator", "iqn.2026-01.test:taker")
+                taker.start()
+                arrays.same(arrays.read(taker, 0, 0, len(new) // 512, tmp_path), new)
 
 
 def test_a_reservation_by_default_ends_with_a_clean_stop(tmp_path: Path) -> None:

@@ -18,10 +18,10 @@ import (
 
 // secure makes this host the one that may write to the LUN, or has it fence the one that is lost, and chooses the witness: the
 // host's registration at the LUN where there is one, which whoever takes over can read and who was fenced cannot
-// raise; else a file. With peers, a host registers by default.
+// raise; else a file. With peers, or a peer's flash, a host registers by default.
 func (d *cacheDaemon) secure(opt *tier.Options) error {
 	byDefault := d.f.key == 0
-	if byDefault && (d.f.takeOver != 0 || len(d.f.peers) > 0 && d.remote != nil && d.f.witness == "") {
+	if byDefault && (d.f.takeOver != 0 || len(d.f.peers)+len(d.lent) > 0 && d.remote != nil && d.f.witness == "") {
 		d.f.key = defaultKey(d.f.initiator)
 		if d.f.takeOver == 0 && !d.remote.HasReservations() {
 			d.log.Warn("the LUN has no persistent reservations, so nothing tells a host that takes over whether its flash was left out; give all hosts one --witness on a file system that they share")
@@ -36,7 +36,7 @@ func (d *cacheDaemon) secure(opt *tier.Options) error {
 		}
 		d.log.Info("the LUN is for registered hosts alone; a host that takes over names this one by its key", "key", fmt.Sprintf("%#x", d.f.key))
 	}
-	naa := d.below.Info().NAA
+	naa := d.info().NAA
 	if d.f.witness == "" && d.f.key != 0 {
 		opt.Witness = &keyWitness{exec: d.exec, at: d.remote, naa: naa, takeOver: d.f.takeOver != 0}
 		return nil

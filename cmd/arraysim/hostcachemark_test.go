@@ -20,7 +20,8 @@ func TestWitnessIsTheSameFromAnyFolder(t *testing.T) {
 	var places []string
 	for range 2 {
 		t.Chdir(t.TempDir())
-		d := cacheDaemon{f: cachedLUN{socket: defaultSocket}, below: namedDevice{}}
+		d := cacheDaemon{f: cachedLUN{socket: defaultSocket}, below: namedDevice{}, exec: block.NewLive()}
+		t.Cleanup(d.exec.Stop)
 		var opt tier.Options
 		if err := d.secure(&opt); err != nil {
 			t.Fatal(err)

@@ -133,6 +133,7 @@ type cacheDaemon struct {
 	// releases: a clean stop ends the reservation.
 	releases bool
 	disk     *tier.Disk
+	note     startNote
 	histo    histoObserver
 	closers  []func()
 }
@@ -149,7 +150,7 @@ func (d *cacheDaemon) run(ctx context.Context) (err error) {
 	}
 	st := d.locked(d.disk.State)
 	rec := d.disk.Recovery()
-	d.log.Info("the cache is open", "lun", d.below.Info().Name, "policy", st.Requested.String(), "effective", st.Effective.String(),
+	d.log.Info("the cache is open", "lun", d.info().Name, "policy", st.Requested.String(), "effective", st.Effective.String(),
 		"recovered_dirty_sectors", rec.DirtySectors, "warm_blocks", rec.CleanBlocks, "damaged_sectors", rec.Damaged)
 	if rec.Damaged > 0 {
 		d.log.Error("dirty data on the flash does not match its checksums; reads of it fail until it is written", "sectors", rec.Damaged)
@@ -249,7 +250,14 @@ func (d *cacheDaemon) locked(fn func() tier.State) tier.State {
 	return fn()
 }
 
-func (d *cacheDaemon) open() error {
+// info describes the LUN below.
+func (d *cacheDaemon) info() block.Info {
+	d.exec.Lock()
+	defer d.exec.Unlock()
+	return d.below.Info()
+}
+
+func (d *cacheDaemon) open() (err error) {
 	policy, err := tier.ParsePolicy(d.f.policy)
 	if err != nil {
 		return err
@@ -265,11 +273,7 @@ func (d *cacheDaemon) open() error {
 	if d.f.flashSync != "always" && d.f.flashSync != "flush" {
 		return fmt.Errorf("--flash-sync is %q; it is always or flush", d.f.flashSync)
 	}
-	if d.below, err = d.device(d.f.backend, backendRole); err != nil {
-		return fmt.Errorf("backend %w", err)
-	}
-	d.remote, _ = d.below.(*lun.Device)
-	opt := tier.Options{Exec: d.exec, Below: d.below, BlockSectors: int(d.f.blockSize >> block.SectorShift), Eviction: d.f.eviction,
+	opt := tier.Options{Exec: d.exec, BlockSectors: int(d.f.blockSize >> block.SectorShift), Eviction: d.f.eviction,
 		PowerSafe: d.f.flashSync == "always", Format: d.f.format, Policy: policy, Destager: tier.NewDestager(d.f.slots),
 		Observer: &d.histo, WatchNanos: max(int64(d.f.watch), 0),
 		Throttle: tier.Throttle{Area: uint64(d.f.area), Threshold: d.f.threshold}}
@@ -293,6 +297,11 @@ func (d *cacheDaemon) open() error {
 		}
 		opt.Peers = append(opt.Peers, tier.Peer{Name: name, Domain: domain, Medium: m})
 	}
+	defer func() { d.endNote(err) }()
+	if err := d.openBackend(); err != nil {
+		return err
+	}
+	opt.Below = d.below
 	if err := d.secure(&opt); err != nil {
 		return err
 	}
@@ -345,12 +354,16 @@ func (d *cacheDaemon) reserve(opt *tier.Options) error {
 // device opens a LUN or a file.
 func (d *cacheDaemon) device(name, role string) (block.Device, error) {
 	if !strings.HasPrefix(name, "iscsi://") {
-		f, err := lun.OpenFile(d.exec, name, 0)
+		path, err := filepath.Abs(name) // by which the flash knows it
+		if err != nil {
+			return nil, err
+		}
+		f, err := lun.OpenFile(d.exec, path, 0)
 		if err != nil {
 			return nil, err
 		}
 		d.closers = append(d.closers, func() { f.Close() })
-		return f.Device(name, block.SectorSize), nil
+		return f.Device(path, block.SectorSize), nil
 	}
 	a, err := lun.ParseAddress(name)
 	if err != nil {
@@ -368,6 +381,9 @@ func (d *cacheDaemon) device(name, role string) (block.Device, error) {
 		return nil, fmt.Errorf("%s: %w", a.Portal, err)
 	}
 	d.closers = append(d.closers, s.Close)
+	if role == backendRole {
+		d.noteStart(d.f.initiator + "\n" + flash + "\n" + name)
+	}
 	return lun.Open(d.exec, s, a.Target+"/"+strconv.FormatUint(a.LUN>>48&0x3fff, 10))
 }
 
@@ -389,6 +405,8 @@ func (d *cacheDaemon) medium(name string, size uint64) (block.Medium, error) {
 		if r, ok := dev.(*lun.Device); ok {
 			d.lent = append(d.lent, r)
 		}
+		d.exec.Lock()
+		defer d.exec.Unlock()
 		return tier.OnDevice(dev), nil
 	}
 	f, err := lun.OpenFile(d.exec, name, size)

@@ -96,10 +96,5 @@ func (w *fileWitness) store(m tier.Mark) error {
 		os.Remove(f.Name())
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(w.path))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
+	return syncFolder(filepath.Dir(w.path))
 }

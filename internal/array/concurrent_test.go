@@ -20,6 +20,9 @@ type flight struct {
 	src   *flightSource
 	req   *block.Request
 	done  bool
+	since int64 // when it was sent
+	// late: it has waited as long as anybody does, and an mdisk has failed or been away as long.
+	late bool
 }
 
 type flightSource struct {
@@ -203,9 +206,9 @@ func (s *swarm) span(vol int, limit uint64) block.Range {
 
 func (s *swarm) launch() {
 	vol := s.rnd.IntN(len(s.vols))
-	f := &flight{vol: vol, req: &block.Request{}}
+	f := &flight{vol: vol, req: &block.Request{}, since: s.clock.Now()}
 	q := f.req
-	q.Done = func(*block.Request) { f.done = true }
+	q.Done = func(*block.Request) { s.ended(f) }
 	k := s.rnd.IntN(14)
 	if k >= 12 {
 		s.launchRead(vol, f)
@@ -268,7 +271,7 @@ func (s *swarm) launch() {
 		copy(after, s.stamps[from][src.Start:src.End()])
 		q.Op, q.Ref, q.Origin = block.OpPlace, h.Ref, block.OriginXCopy
 		f.src = &flightSource{from, src}
-		q.Done = func(*block.Request) { f.done = true; h.Ref.Release() }
+		q.Done = func(*block.Request) { s.ended(f); h.Ref.Release() }
 	}
 	f.at, f.after = []block.Range{g}, [][]uint64{after}
 	s.flights = append(s.flights, f)
@@ -285,6 +288,20 @@ func (s *swarm) launchRead(vol int, f *flight) {
 	f.req.Op, f.req.Range, f.req.Data = block.OpRead, g, [][]byte{make([]byte, g.Bytes())}
 	s.flights = append(s.flights, f)
 	s.batch[vol] = append(s.batch[vol], f.req)
+}
+
+// ended notes the end of a command.
+func (s *swarm) ended(f *flight) {
+	f.done = true
+	now := s.clock.Now()
+	for _, p := range s.a.Pools() {
+		for _, d := range p.Mdisks {
+			since, _ := d.Failing()
+			if now-f.since >= patience && (since != 0 && now-since >= patience || d.Offline() || d.Silent(now) > 0) {
+				f.late = true
+			}
+		}
+	}
 }
 
 func (s *swarm) cancel() {
@@ -304,7 +321,11 @@ func (s *swarm) land() {
 			left = append(left, f)
 			continue
 		}
-		switch f.req.Status {
+		status := f.req.Status
+		if status == block.Resources && f.late { // an mdisk that fails for long holds what all pools share of the cache
+			status = block.MediumWrite
+		}
+		switch status {
 		case block.OK:
 			if f.req.Op == block.OpRead {
 				s.compare(-2, f.vol, f.src.at, f.req.Data[0])

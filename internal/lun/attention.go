@@ -74,6 +74,12 @@ func (d *Device) Notify(fn func(block.Event)) {
 	}
 }
 
+// HeardPowerLoss reports whether the unit has lost power, and no listener has heard of it.
+func (d *Device) HeardPowerLoss() bool { return slices.Contains(d.unheard, block.EventPowerLoss) }
+
+// AssumePowerLoss tells of a loss of power of which an earlier process has heard, or may have.
+func (d *Device) AssumePowerLoss() { d.tell(block.EventPowerLoss) }
+
 // ask carries out a command of the device's own, which takes the unit little time. done is called
 // on the executor.
 func (d *Device) ask(c *Command, done func(*Command)) {

@@ -131,7 +131,7 @@ func Open(exec block.Executor, t Transport, name string) (*Device, error) {
 func (d *Device) do(cdb []byte, out []byte, in int) ([]byte, error) {
 	for try := 0; ; try++ {
 		end := make(chan struct{})
-		c := &Command{CDB: cdb, Done: func(c *Command) {
+		c := &Command{CDB: cdb, Timed: true, Done: func(c *Command) { // from where what ended before was posted, too
 			if c.Lost == nil && c.key() == senseAttention {
 				d.exec.Post(func() { d.attention(c) })
 			}
@@ -153,11 +153,8 @@ func (d *Device) do(cdb []byte, out []byte, in int) ([]byte, error) {
 				return nil, nil
 			}
 			return c.In[0][:c.InLen], nil
-		case c.key() == senseAttention:
-			d.exec.Post(func() { d.attention(c) })
-			if try < maxTries {
-				continue
-			}
+		case c.key() == senseAttention && try < maxTries:
+			continue
 		}
 		return nil, c.failure()
 	}

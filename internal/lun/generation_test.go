@@ -117,7 +117,7 @@ func TestFenceMeetsAGenerationThatIsRaised(t *testing.T) {
 				if n == 3 {
 					close(begun)
 				}
-				if err := lost.SetGeneration(n); err != nil {
+				if err := lost.SetGeneration(n); err != nil || n == 500 {
 					stored <- n - 1
 					return
 				}

@@ -16,6 +16,8 @@ type scripted struct {
 	page   []byte   // VPD page 83h
 	blocks uint64
 	asked  int // how often for the capacity
+	// untimed are operation codes of commands that a silent unit could keep for good.
+	untimed []byte
 }
 
 func (s *scripted) Cancel(*Command) {}
@@ -28,6 +30,9 @@ func (s *scripted) Start(c *Command) {
 
 func (s *scripted) serve(c *Command) {
 	c.Status, c.Sense, c.InLen = statusGood, nil, 0
+	if !c.Timed {
+		s.untimed = append(s.untimed, c.CDB[0])
+	}
 	give := func(b []byte) { c.InLen = copy(c.In[0], b) }
 	switch op := c.CDB[0]; {
 	case op == 0x12 && c.CDB[1] == 0:
@@ -103,6 +108,11 @@ func TestNewsOfTheTimeBeforeAListener(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := openScripted(t, &scripted{news: row.news, blocks: 100})
+			d.exec.Lock()
+			d.exec.Unlock()
+			if got := d.HeardPowerLoss(); got != slices.Equal(row.want, power) {
+				t.Errorf("it has heard of a loss of power: %v", got)
+			}
 			if got := heard(d); !slices.Equal(got, row.want) {
 				t.Errorf("the first listener hears %v, want %v", got, row.want)
 			}
@@ -111,6 +121,15 @@ func TestNewsOfTheTimeBeforeAListener(t *testing.T) {
 			}
 		})
 	}
+	t.Run("an earlier process", func(t *testing.T) {
+		d := openScripted(t, &scripted{blocks: 100})
+		d.exec.Lock()
+		d.AssumePowerLoss()
+		d.exec.Unlock()
+		if got := heard(d); !slices.Equal(got, power) {
+			t.Errorf("the first listener hears %v", got)
+		}
+	})
 	t.Run("after Open", func(t *testing.T) {
 		s := &scripted{blocks: 100}
 		d := openScripted(t, s)
@@ -122,6 +141,19 @@ func TestNewsOfTheTimeBeforeAListener(t *testing.T) {
 			t.Errorf("the first listener hears %v", got)
 		}
 	})
+}
+
+// TestQuestionsHaveAnEnd: what Open, a fence and a witness wait for does not wait for good.
+func TestQuestionsHaveAnEnd(t *testing.T) {
+	s := &scripted{blocks: 100}
+	d := openScripted(t, s)
+	d.keys()
+	if err := d.reserveOut(prRegisterIgnore, 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.untimed) > 0 {
+		t.Errorf("commands % x have no time", s.untimed)
+	}
 }
 
 // TestCapacityThatChangesBeforeAListener: the size that Open has read may be an old one when it

@@ -1,3 +1,5 @@
+//go:build !noparquet
+
 package metrics
 
 import (
@@ -8,6 +10,9 @@ import (
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/compress/zstd"
 )
+
+// errNoParquet is why this program cannot write or read Parquet; nil: it can.
+var errNoParquet error
 
 // parquetRows is how many rows are kept until they are written as a row group.
 const parquetRows = 1 << 17

@@ -24,6 +24,9 @@ type Rolling struct {
 
 // NewRolling makes the folder if it does not exist. Of complete files it keeps so many; 0 keeps all.
 func NewRolling(dir string, perFile, keep int) (*Rolling, error) {
+	if errNoParquet != nil {
+		return nil, errNoParquet
+	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("the counters cannot be recorded: %w; name another folder", err)
 	}

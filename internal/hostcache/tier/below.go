@@ -19,12 +19,7 @@ func startBelow(o *op) {
 	// would be destaged once more, over what is written now.
 	o.pending = 1
 	if o.req != nil && o.req.Flags&block.FUA != 0 && !d.opt.PowerSafe {
-		o.step = func(o *op) { // those records survive a loss of power, since the write does
-			o.step = forward
-			o.pending = 1
-			d.syncAll(o)
-			o.less()
-		}
+		o.step = func(o *op) { d.sync(o, forward) } // those records survive a loss of power, since the write does
 	}
 	d.j.await(o)
 	o.less()
@@ -77,6 +72,15 @@ func forward(o *op) {
 		d.endCancelled(o)
 		return
 	}
+	if o.mode == belowMode && d.marks.owed {
+		// The record that what is here may change has not got to the last member, or may not have.
+		d.unlock(o)
+		if o.req.Op == block.OpCompareWrite || o.req.Op == block.OpOrWrite {
+			o.mode = beforeMode
+		}
+		d.park(o)
+		return
+	}
 	o.step = forwarded
 	o.status = block.OK
 	p := d.newPart(o)
@@ -98,7 +102,7 @@ func forwarded(o *op) {
 	if o.req.Flags&block.FUA == 0 || o.status != block.OK {
 		d.volatile.ended++
 	}
-	if o.step = marked; d.awaitMarks(o) {
+	if o.step = marked; !d.marks.owed && d.awaitMarks(o) {
 		return // somebody was left out, who may have older data
 	}
 	marked(o)
@@ -134,12 +138,28 @@ func marked(o *op) {
 			void = d.supersede(r) || void
 		}
 		if void {
-			o.step = d.settleBelow
+			o.step = lasting
+			if o.req.Flags&block.FUA != 0 && !d.opt.PowerSafe { // nor may what it replaces come back
+				o.step = func(o *op) { d.sync(o, lasting) }
+			}
 			o.pending = 1
 			d.j.await(o)
 			o.less()
 			return
 		}
+	}
+	lasting(o)
+}
+
+// lasting waits for a mark that is owed: until then a start would find what was dirty here on the last member, and destage it over
+// what has taken its place. Nothing dirty is left in the op's ranges.
+func lasting(o *op) {
+	d := o.d
+	if o.step = lasting; o.status == block.OK && !o.unmarked && d.marks.owed && d.awaitMarks(o) {
+		return
+	}
+	if o.unmarked && o.status == block.OK {
+		o.status = block.Offline
 	}
 	d.settleBelow(o)
 }
@@ -264,10 +284,7 @@ func flushFlash(o *op) {
 	if o.status == block.OK && o.losses == d.losses {
 		d.volatile.flushed = max(d.volatile.flushed, o.covers)
 	}
-	o.step = flushed
-	o.pending = 1
-	d.syncAll(o)
-	o.less()
+	d.sync(o, flushed)
 }
 
 func flushed(o *op) {

@@ -1,6 +1,10 @@
 package tier
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
 
 // boot opens the disk of a host on its card, or on the copy that peer has of it; that it fails is a failure.
 func (w *world) boot(peer int) {
@@ -13,9 +17,23 @@ func (w *world) boot(peer int) {
 // try opens it, whatever comes of it.
 func (w *world) try(peer int, change func(*Options)) (err error) {
 	w.t.Helper()
+	opened := false
+	w.begin(peer, change, func(e error) { err, opened = e, true })
+	for i := 0; !opened && i < 2_000_000 && w.v.Step(); i++ {
+	}
+	if !opened {
+		w.fail("open does not end")
+	}
+	return w.begun(peer, err)
+}
+
+// begin begins to open it.
+func (w *world) begin(peer int, change func(*Options), done func(error)) {
 	w.life++
-	w.path = &path{array: w.a}
-	w.slots = nil
+	w.path = &path{array: w.a, attention: w.a.dark} // it has not been told yet
+	w.a.dark = false
+	w.a.paths = append(w.a.paths[:0], w.path)
+	w.slots, w.lent = nil, make([]*lent, len(w.cards))
 	w.a.notify = nil
 	opt := w.opt
 	opt.Below, opt.Boot = w.path, w.bootID
@@ -30,7 +48,7 @@ func (w *world) try(peer int, change func(*Options)) (err error) {
 		case i == peer:
 			opt.Flash = s
 		case peer == 0:
-			opt.Peers = append(opt.Peers, Peer{Name: fmt.Sprint("p", i), Medium: s})
+			opt.Peers = append(opt.Peers, Peer{Name: fmt.Sprint("p", i), Medium: w.medium(i, s)})
 		}
 	}
 	if peer > 0 {
@@ -40,13 +58,27 @@ func (w *world) try(peer int, change func(*Options)) (err error) {
 	if change != nil {
 		change(&opt)
 	}
-	opened := false
-	Open(opt, func(d *Disk, e error) { w.d, err, opened = d, e, true })
-	for i := 0; !opened && i < 2_000_000 && w.v.Step(); i++ {
+	life := w.life
+	Open(opt, func(d *Disk, e error) {
+		if life == w.life {
+			w.d = d
+			done(e)
+		}
+	})
+}
+
+// medium is a peer's card as the host sees it.
+func (w *world) medium(i int, s *slot) block.Medium {
+	if !w.lends {
+		return s
 	}
-	if !opened {
-		w.fail("open does not end")
-	}
+	w.lent[i] = &lent{slot: s}
+	return OnDevice(w.lent[i])
+}
+
+// begun goes on with a disk that is open, or was refused.
+func (w *world) begun(peer int, err error) error {
+	w.t.Helper()
 	if err != nil {
 		w.note("boot peer %d: %v", peer, err)
 		for _, s := range w.slots {
@@ -56,12 +88,18 @@ func (w *world) try(peer int, change func(*Options)) (err error) {
 		return err
 	}
 	w.taker = peer
+	if peer == 0 {
+		clear(w.cut)
+		w.doubted = false
+	} else if w.cut[w.cards[peer]] { // it has lost its power, with what was not flushed there
+		w.powerLost()
+	}
 	rec := w.d.Recovery()
-	w.note("label %+v, boot %d", w.d.members[0].label, opt.Boot)
-	if rec.Damaged > 0 && len(w.mayFail) == 0 && !w.mayLose {
+	w.note("label %+v, boot %d", w.d.members[0].label, w.bootID)
+	if rec.Damaged > 0 && len(w.mayFail) == 0 {
 		w.fail("%d sectors are damaged after a crash", rec.Damaged)
 	}
-	w.note("boot peer %d: %+v; flash-sync always %v, volatile flash %v array %v", peer, rec, w.opt.PowerSafe, w.cards[0].undo != nil, w.a.undo != nil)
+	w.note("boot peer %d: %+v; flash-sync always %v, volatile flash %v array %v", peer, rec, w.opt.PowerSafe, w.cards[0].volatile, w.a.undo != nil)
 	return nil
 }
 
@@ -100,9 +138,12 @@ func (w *world) crash() {
 	w.path.dead = true
 	for _, s := range w.slots {
 		s.dead = true
+		s.card.closed()
 	}
 	w.life++
-	w.v.RunUntil(w.v.Now() + 20_000_000)
-	w.inflight = 0
+	w.v.RunUntil(w.v.Now() + max(20_000_000, 2*w.a.delay))
+	w.inflight, w.pending, w.owed = 0, nil, 0
+	w.mayOwe = w.a.cuts > 0 // that a flush has told of it may be forgotten
 	clear(w.flying)
+	clear(w.revoked)
 }

@@ -1,59 +1,98 @@
 package tier
 
 import (
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/hostcache"
 )
 
 // sole tells whether nobody but the host's flash has what is dirty.
 func (w *world) sole() bool { return w.taker > 0 || len(w.d.State().Peers) == 0 }
 
+// eventFlashFails: for a while the flash neither reads nor writes. What was acknowledged is still there when it does again: a host that
+// dies while the last flash fails finds everything on it, or, if it is refused, below.
 func (w *world) eventFlashFails() {
 	c := w.cards[0]
-	sole := w.sole()
-	c.broken, w.troubled = true, sole
+	from := w.v.Now()
+	c.broken, w.troubled = true, w.sole()
 	w.steps(5 + w.r.IntN(20))
 	w.v.RunUntil(w.v.Now() + w.r.Int64N(400_000_000))
+	if w.r.IntN(3) == 0 {
+		w.crash()
+		c.broken, w.troubled = false, false
+		w.reboot()
+		return
+	}
 	w.settle()
-	c.broken, w.troubled = false, false
-	w.v.RunUntil(w.v.Now() + 2_000_000_000)
-	w.steps(20)
-	w.note("flash failed: sole %v, state %d, %+v, %s", sole, w.d.local().state, w.d.marks, w.d.dump())
+	c.broken = false
+	w.v.RunUntil(w.v.Now() + w.r.Int64N(2_000_000_000))
+	w.steps(10)
+	w.settle()
+	w.troubled = false
+	w.givenUp(from)
+	w.note("flash failed: state %d, %+v, %s", w.d.local().state, w.d.marks, w.d.dump())
 	if w.r.IntN(2) == 0 {
-		w.mayLose = w.mayLose || sole && w.d.local().state != memberPresent && !w.d.clean()
 		w.crash()
 		w.reboot()
 	}
 }
 
+// givenUp notes what cannot be read any more because the flash did not for a minute.
+func (w *world) givenUp(from int64) {
+	for _, g := range w.d.damaged {
+		for s := g.Start; s < g.End(); s++ {
+			if took := w.v.Now() - from; took < 60_000_000_000 && !w.mayFail[s] {
+				w.fail("sector %d was given up after %d ns", s, took)
+			}
+			w.mayFail[s] = true
+		}
+		w.badSince = w.nextID
+	}
+}
+
+// eventFlashTired: the flash takes no writes any more, and is read.
 func (w *world) eventFlashTired() {
 	c := w.cards[0]
-	c.tired, w.troubled = true, w.sole()
+	c.tired, w.unsynced = true, w.sole()
 	w.steps(20)
-	w.settle()
 	if w.r.IntN(2) == 0 {
-		w.v.RunUntil(w.v.Now() + 1_000_000_000)
+		w.settle()
+		w.v.RunUntil(w.v.Now() + w.r.Int64N(1_000_000_000))
+		w.steps(10)
+		w.checkAll(false)
 	}
-	w.steps(10)
-	w.checkAll(false)
-	w.troubled = false
-	w.mayLose = w.mayLose || w.sole() && !w.d.clean() && !w.d.marks.owed && w.d.local().state != memberPresent
-	w.crash()
+	w.v.RunUntil(w.v.Now() + w.r.Int64N(200_000_000))
 	c.tired = w.r.IntN(2) == 0
 	if c.tired {
+		if w.sole() {
+			w.lose()
+		}
+		w.crash()
+		w.unsynced = false
 		c.broken = true // nothing can be opened with it
-		present := w.present()
-		w.mayLose = w.mayLose || present[0] && w.sole()
-		w.takeOverAny(present)
+		w.takeOverAny(w.present())
 		return
 	}
+	w.crash()
+	w.unsynced = false
 	w.reboot()
 }
 
+// eventFlashGone: what is nowhere else fails until it is written; all else is there.
 func (w *world) eventFlashGone() {
 	sole := w.sole()
-	w.mayLose = w.mayLose || sole
-	w.cards[0].broken = true
+	if sole {
+		w.settle()
+		w.lose()
+	}
+	w.cards[0].broken, w.troubled = true, sole
 	w.steps(30)
+	w.settle()
+	w.troubled = false
+	if sole {
+		w.lose()
+	}
 	w.checkAll(false)
 	w.crash()
 	w.takeOverAny(w.present())
@@ -61,12 +100,96 @@ func (w *world) eventFlashGone() {
 
 // eventFlashGivenUp: a front end knows that the flash is gone.
 func (w *world) eventFlashGivenUp() {
-	w.mayLose = w.mayLose || w.sole()
+	if w.sole() {
+		w.lose()
+	}
 	w.d.LoseFlash()
 	w.steps(30)
 	w.checkAll(false)
 	w.crash()
 	w.reboot()
+}
+
+// eventFault: some transfers of a card fail, anywhere on it or in the labels and the journal alone, once or for long. No request fails
+// for it, but a flush whose only copy cannot be synced; and a host that dies then finds everything.
+func (w *world) eventFault() {
+	if w.taker > 0 {
+		return
+	}
+	n := w.r.IntN(len(w.cards))
+	c := w.cards[n]
+	for range 1 + w.r.IntN(2) {
+		f := fault{what: []faultKind{faultWrite, faultWrite, faultSync, faultRead}[w.r.IntN(4)], hi: uint64(len(c.b)), skip: w.r.IntN(8), times: []int{1, 1, 2, 3, 4, 1000}[w.r.IntN(6)]}
+		if w.r.IntN(4) > 0 {
+			f.hi = w.d.dataStart
+			if w.r.IntN(2) == 0 {
+				f.lo = w.r.Uint64N(f.hi)
+				f.hi = f.lo + 4096
+			}
+		}
+		w.note("card %d: fault %+v", n, f)
+		c.faults = append(c.faults, f)
+	}
+	reads := slices.ContainsFunc(c.faults, func(f fault) bool { return f.what == faultRead })
+	w.unsynced, w.troubled = w.sole(), reads && w.sole()
+	w.steps(10 + w.r.IntN(30))
+	if w.r.IntN(2) == 0 {
+		w.v.RunUntil(w.v.Now() + w.r.Int64N(400_000_000))
+		w.steps(10)
+	}
+	dies := w.r.IntN(2) == 0
+	if dies {
+		w.crash()
+	} else {
+		w.settle()
+	}
+	c.faults, w.unsynced, w.troubled = nil, false, false
+	if dies {
+		w.reboot()
+	}
+}
+
+// eventJournalUnread: some of the labels and the journal cannot be read at a start, once or until it is mended. The start has everything,
+// or it is refused and changes nothing.
+func (w *world) eventJournalUnread() {
+	if w.taker > 0 || len(w.mayFail) > 0 {
+		return
+	}
+	end := w.d.dataStart
+	w.crash()
+	present := w.present()
+	c := w.cards[0]
+	if !present[0] || c.broken {
+		w.reboot()
+		return
+	}
+	if w.r.IntN(2) == 0 {
+		c.bad = map[int]bool{}
+		for range 1 + w.r.IntN(3) {
+			at := int(w.r.Uint64N(end >> block.SectorShift))
+			if w.r.IntN(2) == 0 {
+				at %= 64 // near the beginning, where there is something
+			} else if w.r.IntN(2) == 0 {
+				at = int((labelBytes+w.d.j.half)>>block.SectorShift) + at%32
+			}
+			c.bad[at<<block.SectorShift] = true
+		}
+	} else {
+		lo := w.r.Uint64N(end)
+		c.faults = []fault{{what: faultRead, lo: lo, hi: min(lo+65536, end), skip: w.r.IntN(3), times: 1 + w.r.IntN(6)}}
+	}
+	if err := w.try(0, nil); err == nil {
+		c.bad, c.faults = nil, nil
+		return
+	}
+	c.bad, c.faults = nil, nil
+	if w.r.IntN(2) == 0 {
+		w.takeOverAny(present)
+		return
+	}
+	if err := w.try(0, nil); err != nil {
+		w.fail("the flash can be read again, and is refused: %v", err)
+	}
 }
 
 // eventBadSectors: sectors of the host's flash cannot be read. What has no other copy fails until it is
@@ -76,15 +199,16 @@ func (w *world) eventBadSectors() {
 		return
 	}
 	c := w.cards[0]
+	had := w.d.flashed()
 	w.troubled, w.a.failing = true, 100 // nothing is destaged
 	w.steps(15)
 	w.settle()
 	w.a.failing = 0
-	w.v.RunUntil(w.v.Now() + 10_000_000)
+	w.v.RunUntil(w.v.Now() + max(10_000_000, 4*w.a.delay))
 	w.troubled = false
 	c.bad = map[int]bool{}
 	w.badSince = w.nextID
-	sole := w.sole()
+	sole := w.sole() || w.doubted
 	n := 1 + w.r.IntN(4)
 	for s, frame := range w.d.frameOf {
 		if n == 0 {
@@ -113,10 +237,14 @@ func (w *world) eventBadSectors() {
 	}
 	w.checkAll(false)
 	if !sole {
+		if had && !w.d.flashed() {
+			w.fail("sectors that cannot be read cost the flash")
+		}
 		if w.r.IntN(2) == 0 {
 			w.crash()
 			w.reboot() // the flash, or a peer in its place
 		}
+		c.bad = nil
 		return
 	}
 	for range w.r.IntN(4) {

@@ -136,7 +136,7 @@ func TestReadOfManyPartsIsWithdrawn(t *testing.T) {
 // TestFlushIsWithdrawnFromASilentPeer: the peer's sync goes on, and a later flush waits for one of
 // its own.
 func TestFlushIsWithdrawnFromASilentPeer(t *testing.T) {
-	l := newObligingLab(t, 1, func(w *world) { w.cards[1].undo = []map[int][][]byte{{}} })
+	l := newObligingLab(t, 1, func(w *world) { w.cards[1].volatile = true })
 	l.write(0, 8, 1)
 	l.cards[1].stalled = true
 	r := &block.Request{Op: block.OpFlush}

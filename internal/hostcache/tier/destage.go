@@ -123,7 +123,7 @@ func (d *Disk) destageOne() bool {
 				break
 			}
 			from = hostcache.MakeKey(0, (run.End()-1)/uint64(d.per)+1)
-			if d.startDestage(run, false) {
+			if d.startDestage(run, d.marks.owed) { // what waits may wait for all of it
 				s.cursor = from
 				return true
 			}
@@ -263,8 +263,11 @@ const (
 // fail alone later. Who waits for them hears of it.
 func (d *Disk) unreadable(o *op) {
 	t, r := &d.turn, o.ranges[0]
+	if !t.suspect.overlaps(r) {
+		t.tries = 0 // it has a minute of its own, whatever failed before
+	}
+	t.suspect.add(r)
 	if r.Count > 1 {
-		t.suspect.add(r)
 		d.endDestage(o)
 		return
 	}
@@ -272,7 +275,7 @@ func (d *Disk) unreadable(o *op) {
 	o.status = block.MediumRead
 	d.failFlushers(o)
 	d.endDestage(o)
-	d.settleOwed()
+	d.failOwed()
 	if d.opening && d.unreadAtOpen != nil {
 		d.unreadAtOpen()
 	}
@@ -332,10 +335,14 @@ func giveUpDirty(o *op) {
 			return true
 		})
 	}
-	o.step = func(o *op) {
+	end := func(o *op) {
 		d.unlock(o)
 		d.close(o)
 		d.cleaned()
+	}
+	o.step = end
+	if !d.opt.PowerSafe { // what was here may have been flushed
+		o.step = func(o *op) { d.sync(o, end) }
 	}
 	o.pending = 1
 	d.j.await(o)
@@ -406,7 +413,7 @@ func (d *Disk) destageFailed(o *op) {
 	}
 	d.failFlushers(o)
 	d.endDestage(o)
-	d.settleOwed()
+	d.failOwed()
 	if d.closed {
 		return
 	}

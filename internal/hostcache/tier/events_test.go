@@ -7,7 +7,7 @@ import (
 )
 
 // volatileLoss tells whether a loss of power of a card loses what was not flushed.
-func (w *world) volatileLoss(c *card) bool { return !w.opt.PowerSafe && c.undo != nil }
+func (w *world) volatileLoss(c *card) bool { return !w.opt.PowerSafe && c.volatile }
 
 // reboot opens the host's own flash. Where that is refused because it was left out, a member that was not is
 // taken over; and when nothing is to be had any more, the flash is formatted.
@@ -18,7 +18,7 @@ func (w *world) reboot() {
 	if err == nil {
 		return
 	}
-	if present[0] && !w.cards[0].broken && len(w.cards[0].bad) == 0 && len(w.mayFail) == 0 && !w.mayLose {
+	if present[0] && !w.cards[0].broken && len(w.cards[0].bad) == 0 && len(w.mayFail) == 0 {
 		w.fail("the flash had everything, and is refused: %v", err)
 	}
 	w.takeOverAny(present)
@@ -58,7 +58,7 @@ func (w *world) takeOverAny(present []bool) {
 			taken = true
 			break
 		}
-		if present[i] && len(w.mayFail) == 0 && !w.mayLose {
+		if present[i] && len(w.mayFail) == 0 {
 			w.fail("p%d had everything, and is refused: %v", i, err)
 		}
 	}
@@ -66,7 +66,7 @@ func (w *world) takeOverAny(present []bool) {
 		return
 	}
 	for i, ok := range present {
-		if ok && !taken && !w.cards[i].broken && len(w.cards[i].bad) == 0 && len(w.mayFail) == 0 && !w.mayLose {
+		if ok && !taken && !w.cards[i].broken && len(w.cards[i].bad) == 0 && len(w.mayFail) == 0 {
 			w.fail("card %d had everything, and nothing can be opened", i)
 		}
 	}
@@ -98,8 +98,7 @@ func (w *world) drain() {
 func (w *world) fresh() {
 	w.t.Helper()
 	for _, c := range w.cards {
-		c.broken, c.tired, c.bad = false, false, nil
-		c.goOn()
+		c.mend()
 	}
 	w.v.RunUntil(w.v.Now() + 100_000_000)
 	w.resyncLost()
@@ -111,31 +110,28 @@ func (w *world) fresh() {
 
 // resyncLost takes the array's data for that of sectors that nobody has any more.
 func (w *world) resyncLost() {
-	if w.mayLose {
-		w.resync()
-	} else {
-		for s := range w.mayFail {
-			v, _ := valueOf(w.a.sector(s))
-			w.may[s], w.back[s] = []entry{{value: v}}, append(w.back[s], entry{value: v, id: -1 - int(v)})
-		}
+	for s := range w.mayFail {
+		w.takeArray(s)
 	}
-	w.mayLose = false
 	clear(w.mayFail)
 }
 
-func (w *world) cutHost() {
-	if w.volatileLoss(w.cards[0]) {
-		w.powerLost()
+// lose notes that nobody has what is dirty now, nor what is on its way.
+func (w *world) lose() {
+	lost := func(g block.Range) bool {
+		for s := g.Start; s < min(g.End(), w.a.sectors); s++ {
+			w.mayFail[s] = true
+		}
+		return true
 	}
-	w.bootID++
-	w.cards[0].powerCut()
-}
-
-func (w *world) cutArray() {
-	if w.a.undo != nil {
-		w.powerLost()
+	w.d.eachDirty(block.Range{Count: w.a.sectors}, lost)
+	for _, ranges := range w.flying {
+		for _, g := range ranges {
+			lost(g)
+		}
 	}
-	w.a.powerCut()
+	w.badSince = w.nextID
+	w.note("lost: %d sectors", len(w.mayFail))
 }
 
 func (w *world) eventDeath() {
@@ -145,89 +141,6 @@ func (w *world) eventDeath() {
 		w.v.RunUntil(w.v.Now() + w.r.Int64N(3_000_000))
 		w.crash()
 		w.reboot()
-	}
-}
-
-// sharpFlush sends flushes close to each other, among writes; it returns when one of them has ended, which is when
-// power is cut best.
-func (w *world) sharpFlush() {
-	if w.r.IntN(4) == 0 {
-		return
-	}
-	until := w.flushes + 1 + w.r.IntN(2)*w.r.IntN(3)
-	for i := 0; w.flushes < until && i < 40; i++ {
-		switch w.r.IntN(4) {
-		case 0:
-			w.put(block.OpWrite)
-		case 1:
-			w.settle()
-			w.flush()
-		default:
-			w.flush()
-		}
-		for end := w.v.Now() + w.r.Int64N(600_000); w.flushes < until && w.v.Now() < end && w.v.Step(); {
-		}
-	}
-	if w.r.IntN(2) == 0 { // what was under way ends
-		w.v.RunUntil(w.v.Now() + 15_000_000)
-	}
-}
-
-func (w *world) eventHostPower() {
-	w.sharpFlush()
-	w.crash()
-	w.cutHost()
-	w.reboot()
-}
-
-func (w *world) eventAllPower() {
-	w.sharpFlush()
-	w.crash()
-	w.cutHost()
-	for _, c := range w.cards[1:] {
-		if w.volatileLoss(c) {
-			w.powerLost()
-		}
-		c.powerCut()
-	}
-	w.cutArray()
-	w.reboot()
-}
-
-// eventArrayPower: the host lives, and hears of it when it asks.
-func (w *world) eventArrayPower() {
-	w.sharpFlush()
-	if w.r.IntN(2) == 0 {
-		w.crash()
-		w.cutArray()
-		w.reboot()
-		return
-	}
-	w.troubled = true // what is on its way fails
-	w.cutArray()
-	for _, fn := range w.a.notify {
-		fn(block.Event{Kind: block.EventGeneration})
-	}
-	w.settle()
-	w.troubled = false
-	w.v.RunUntil(w.v.Now() + 50_000_000)
-	if w.a.undo != nil {
-		w.powerLost()
-	}
-}
-
-// eventPeerPower: what a peer has survives if the flash's sync is waited for. Nothing is on its way: a device
-// that loses power between a write and its sync says so, and then it is left out.
-func (w *world) eventPeerPower() {
-	w.settle()
-	w.v.RunUntil(w.v.Now() + 20_000_000)
-	for _, c := range w.cards[1:] {
-		if !w.volatileLoss(c) {
-			c.powerCut()
-		}
-	}
-	if w.r.IntN(2) == 0 {
-		w.eventTakeOver()
 	}
 }
 
@@ -310,20 +223,20 @@ func (w *world) eventPeerStops() {
 }
 
 func (w *world) eventFormat() {
-	dirty := w.r.IntN(2) == 0
-	if !dirty {
+	clean := false
+	if w.r.IntN(2) == 0 {
 		w.settle()
-		if w.d.stats.LostSectors == 0 && len(w.mayFail) == 0 {
+		if clean = w.d.stats.LostSectors == 0 && len(w.mayFail) == 0; clean {
 			w.stop()
 		}
 	}
 	w.crash()
 	for _, c := range w.cards {
-		c.goOn()
-		c.broken, c.tired, c.bad = false, false, nil
+		c.mend()
 	}
-	w.resync()
-	w.mayLose = false
+	if !clean { // what is dirty is given up
+		w.resync()
+	}
 	clear(w.mayFail)
 	if err := w.try(0, func(o *Options) { o.Format = true }); err != nil {
 		w.fail("a format is refused: %v", err)
@@ -337,26 +250,57 @@ func (w *world) eventFormat() {
 	}
 }
 
-// eventMove takes the flash to another LUN, with whatever is on it.
-func (w *world) eventMove() {
-	w.crash()
-	for _, c := range w.cards {
-		c.goOn()
-		c.broken, c.tired, c.bad = false, false, nil
-	}
-	had := w.cards[0].labelled()
-	w.resync() // what is dirty of the old LUN is given up below
-	w.mayLose = false
-	clear(w.mayFail)
+// swap makes the other LUN the one that is cached.
+func (w *world) swap() {
 	x := w.other
 	w.other = &lun{a: w.a, may: w.may, back: w.back, mark: w.mark}
 	w.a, w.may, w.back, w.mark = x.a, x.may, x.back, x.mark
-	if err := w.try(0, nil); err == nil && had {
+}
+
+// eventMove takes the flash to another LUN, with whatever is on it. There it is refused; back at its own it still has
+// everything, unless it was formatted meanwhile.
+func (w *world) eventMove() {
+	w.crash()
+	present := w.present()
+	for _, c := range w.cards {
+		c.mend()
+	}
+	had := w.cards[0].labelled()
+	back := had && present[0] && len(w.mayFail) == 0 && w.r.IntN(3) == 0
+	if !back {
+		w.resync() // what is dirty of the old LUN is given up below
+		clear(w.mayFail)
+	}
+	w.swap()
+	err := w.try(0, nil)
+	if err == nil && had {
 		w.fail("the flash of another LUN was opened")
-	} else if err != nil {
+	}
+	switch {
+	case err == nil:
+	case back:
+		w.swap()
+		if err = w.try(0, nil); err != nil {
+			w.fail("after it was tried at another LUN the flash is refused: %v", err)
+		}
+	default:
 		if err = w.try(0, func(o *Options) { o.Format = true }); err != nil {
 			w.fail("a format is refused: %v", err)
 		}
+	}
+}
+
+// resize gives the LUN another size.
+func (w *world) resize(to uint64) {
+	n := w.a.sectors
+	w.note("from %d to %d sectors", n, to)
+	w.a.resize(to)
+	for s := to; s < n; s++ {
+		delete(w.mayFail, s)
+	}
+	w.may, w.back = w.may[:min(n, to)], w.back[:min(n, to)]
+	if to > n {
+		w.may, w.back = append(w.may, blank(to-n)...), append(w.back, blank(to-n)...)
 	}
 }
 
@@ -364,30 +308,19 @@ func (w *world) eventResizeLUN() {
 	alive := w.r.IntN(2) == 0
 	if !alive {
 		w.crash()
-	} else {
-		w.settle()
-	}
-	n := w.a.sectors
-	to := 500 + w.r.Uint64N(200)
-	w.note("from %d to %d sectors", n, to)
-	for s := to; s < n; s++ {
-		delete(w.a.data, s)
-		delete(w.a.undo, s)
-		delete(w.mayFail, s)
-	}
-	w.a.sectors = to
-	w.may, w.back = w.may[:min(n, to)], w.back[:min(n, to)]
-	if to > n {
-		w.may, w.back = append(w.may, blank(to-n)...), append(w.back, blank(to-n)...)
-	}
-	if !alive {
+		w.resize(500 + w.r.Uint64N(200))
 		w.reboot()
 		return
 	}
-	for _, fn := range w.a.notify {
-		fn(block.Event{Kind: block.EventCapacity})
+	for range 1 + w.r.IntN(3) {
+		w.steps(10)
+		w.settle()
+		w.resize(500 + w.r.Uint64N(200))
+		for _, fn := range w.a.notify {
+			fn(block.Event{Kind: block.EventCapacity})
+		}
+		w.steps(10)
 	}
-	w.steps(20)
 }
 
 func (w *world) eventResizeCache() {
@@ -407,8 +340,9 @@ func (w *world) eventResizeCache() {
 }
 
 func (w *world) eventQuiesce() {
-	clean := false
-	w.d.Quiesce(1e9, func(uint64) {
+	clean, token := false, uint64(0)
+	w.d.Quiesce(1e12, func(t uint64) {
+		token = t
 		clean = true
 		if w.d.ix.DirtySectors() > 0 {
 			w.fail("quiesced, and %d sectors are dirty", w.d.ix.DirtySectors())
@@ -416,9 +350,13 @@ func (w *world) eventQuiesce() {
 	})
 	w.steps(20)
 	w.settle()
-	for !clean && w.v.Step() {
+	for i := 0; !clean && i < 2_000_000 && w.v.Step(); i++ {
+	}
+	if !clean {
+		w.fail("what is dirty is not destaged: %s", w.d.dump())
 	}
 	w.checkAll(true)
+	w.d.Resume(token)
 }
 
 func (w *world) eventFailing() {

@@ -1,6 +1,7 @@
 package tier
 
 import (
+	"bytes"
 	"encoding/binary"
 	"maps"
 	"math/rand/v2"
@@ -15,10 +16,13 @@ type array struct {
 	exec    *block.Virtual
 	rand    *rand.Rand
 	sectors uint64
-	data    map[uint64][]byte
+	mem     *arena
+	data    [][]byte // nil: zeros
 	// undo has, by sector, what it held before each write since the last flush, oldest first: a
 	// loss of power leaves any of them. nil: the array's cache is not volatile.
-	undo    map[uint64][][]byte
+	undo map[uint64][][]byte
+	// ended are sectors of writes of host 0 that have ended, and that a loss of power may bring back.
+	ended   map[uint64]bool
 	delay   int64
 	cuts    int // of its power
 	naa     byte
@@ -27,29 +31,79 @@ type array struct {
 	gate    map[block.Op]bool
 	kept    []*block.Request
 	log     []block.Request
+	unread  bool // nobody reads the log
 	notify  []func(block.Event)
+	paths   []*path
 	changed []block.Range
 	gen     uint64
 	forgot  bool // what has changed
 	listens bool // knows what has changed
+	// While the LUN is shared, changes has what any host changed behind generation oldest.
+	shared  bool
+	dark    bool // it lost power while no host was there
+	changes []change
+	oldest  uint64
+	deaf    int // so many questions get no answer
+	one     [1]block.Range
+}
+
+// change is what a host has changed.
+type change struct {
+	gen   uint64
+	host  int
+	where block.Range
 }
 
 func newArray(v *block.Virtual, r *rand.Rand, sectors uint64) *array {
-	return &array{exec: v, rand: r, sectors: sectors, data: map[uint64][]byte{}, delay: 3_000_000, gate: map[block.Op]bool{}}
+	return &array{exec: v, rand: r, sectors: sectors, mem: &arena{}, data: make([][]byte, sectors), ended: map[uint64]bool{}, delay: 3_000_000, gate: map[block.Op]bool{}}
 }
 
 // path is one host's way to an array. A host that died or was fenced has none.
 type path struct {
 	*array
-	dead   bool
-	fenced bool
+	host      int
+	dead      bool
+	fenced    bool
+	attention bool // the array has lost power, and the next command that ends tells of it
+	notify    []func(block.Event)
+	cancelled []*block.Request
+}
+
+// hear tells of a loss of power that this host has not heard of.
+func (p *path) hear() {
+	if !p.attention || p.dead {
+		return
+	}
+	p.attention = false
+	for _, fn := range p.notify {
+		fn(block.Event{Kind: block.EventPowerLoss})
+	}
 }
 
 func (p *path) Info() block.Info {
 	return block.Info{Name: "lun", Sectors: p.sectors, BlockSize: 512, NAA: [16]byte{0x60, p.naa}}
 }
-func (p *path) Notify(fn func(block.Event)) { p.notify = append(p.notify, fn) }
-func (p *path) Cancel(*block.Request)       {}
+func (p *path) Notify(fn func(block.Event)) {
+	p.notify = append(p.notify, fn)
+	p.array.notify = append(p.array.notify, fn)
+}
+
+// Cancel withdraws a request that has not been carried out.
+func (p *path) Cancel(r *block.Request) {
+	if !slices.Contains(p.cancelled, r) {
+		p.cancelled = append(p.cancelled, r)
+	}
+}
+
+// withdrawn tells whether a request was cancelled.
+func (p *path) withdrawn(r *block.Request) bool {
+	i := slices.Index(p.cancelled, r)
+	if i < 0 {
+		return false
+	}
+	p.cancelled = slices.Delete(p.cancelled, i, i+1)
+	return true
+}
 
 func (p *path) Submit(reqs []*block.Request) {
 	for _, r := range reqs {
@@ -73,8 +127,8 @@ func (p *path) open(op block.Op) {
 }
 
 func (a *array) sector(s uint64) []byte {
-	if b := a.data[s]; b != nil {
-		return b
+	if s < uint64(len(a.data)) && a.data[s] != nil {
+		return a.data[s]
 	}
 	return zeroSector
 }
@@ -88,29 +142,85 @@ func (p *path) serve(r *block.Request) {
 	end := moment + a.rand.Int64N(a.delay+1)
 	fail := a.rand.IntN(100) < a.failing
 	cuts := a.cuts
-	a.exec.At(moment, func() {
+	a.exec.Call(moment, func() {
 		if p.fenced {
 			r.Status = block.Offline
 			return
+		}
+		if len(p.cancelled) > 0 && p.withdrawn(r) {
+			r.Status = block.Cancelled
+			return
+		}
+		for _, g := range a.where(r) {
+			if g.End() > a.sectors {
+				r.Status = block.OutOfRange
+				return
+			}
 		}
 		if p.dead && a.rand.IntN(2) == 0 {
 			return // it got lost with the host
 		}
 		r.Status = block.OK
-		if !p.dead {
+		if !p.dead && !a.unread {
 			a.log = append(a.log, block.Request{Op: r.Op, Range: r.Range, Flags: r.Flags})
 		}
 		a.apply(r, fail, p.dead)
+		if a.shared {
+			a.note(r, p.host)
+		}
 	})
-	a.exec.At(end, func() {
+	a.exec.Call(end, func() {
 		if p.dead {
 			return
+		}
+		if len(p.cancelled) > 0 {
+			p.withdrawn(r) // it was too late
 		}
 		if a.cuts != cuts && r.Status == block.OK {
 			r.Status = block.Offline // it went down meanwhile
 		}
+		if a.undo != nil && p.host == 0 && r.Status == block.OK {
+			a.end(r)
+		}
+		p.hear()
 		r.Done(r)
 	})
+}
+
+// where is what a request touches.
+func (a *array) where(r *block.Request) []block.Range {
+	if len(r.Ranges) > 0 {
+		return r.Ranges
+	}
+	a.one[0] = r.Range
+	return a.one[:]
+}
+
+// end notes what of a write that has ended is volatile.
+func (a *array) end(r *block.Request) {
+	switch r.Op {
+	case block.OpWrite, block.OpWriteSame, block.OpUnmap, block.OpPlace, block.OpCompareWrite:
+		for _, g := range a.where(r) {
+			for s := g.Start; s < g.End(); s++ {
+				if a.undo[s] != nil {
+					a.ended[s] = true
+				}
+			}
+		}
+	}
+}
+
+// note keeps what a host has changed.
+func (a *array) note(r *block.Request, host int) {
+	switch r.Op {
+	case block.OpWrite, block.OpWriteSame, block.OpUnmap, block.OpPlace, block.OpCompareWrite:
+		for _, g := range a.where(r) {
+			if g.Count > 0 {
+				a.gen++
+				a.changes = append(a.changes, change{a.gen, host, g})
+			}
+		}
+	}
 }
 
 type heldRef [][]byte
@@ -131,13 +241,14 @@ func (a *array) apply(r *block.Request, fail, dead bool) {
 			if fail && a.rand.IntN(2) == 0 {
 				continue
 			}
-			a.set(g.Start+i, slices.Clone(to(i)), r.Flags&block.FUA != 0)
+			a.set(g.Start+i, a.mem.clone(to(i)), r.Flags&block.FUA != 0)
 		}
 	}
 	switch r.Op {
 	case block.OpFlush:
 		if !fail {
 			clear(a.undo)
+			clear(a.ended)
 		}
 		if fail {
 			r.Status = block.Hardware
@@ -168,7 +279,7 @@ func (a *array) apply(r *block.Request, fail, dead bool) {
 		var h heldRef
 		for _, g := range r.Ranges {
 			for i := range g.Count {
-				h = append(h, slices.Clone(a.sector(g.Start+i)))
+				h = append(h, a.sector(g.Start+i)) // which never changes: a write puts another in its place
 			}
 		}
 		r.Ref = h
@@ -194,34 +305,71 @@ func (a *array) set(s uint64, b []byte, fua bool) {
 	if a.undo != nil {
 		if fua {
 			delete(a.undo, s)
+			delete(a.ended, s)
 		} else {
 			a.undo[s] = append(a.undo[s], a.sector(s))
 		}
 	}
+	if n := uint64(len(a.data)); s >= n {
+		a.data = append(a.data, make([][]byte, s+1-n)...)
+	}
 	a.data[s] = b
 }
 
-// powerCut leaves of each sector any version since its last flush.
-func (a *array) powerCut() {
+// powerCut leaves of each sector any version since its last flush. It tells how many sectors are older now than a write of host 0
+// that has ended.
+func (a *array) powerCut() (lost int) {
 	for _, s := range slices.Sorted(maps.Keys(a.undo)) {
 		if v := a.undo[s]; a.rand.IntN(2) == 0 {
+			is := a.sector(s)
 			a.data[s] = v[a.rand.IntN(len(v))]
+			if a.ended[s] && !slices.Equal(is, a.data[s]) {
+				lost++
+			}
 		}
 	}
 	clear(a.undo)
+	clear(a.ended)
 	a.cuts++
 	a.gen++
-	a.forgot = true
+	a.forgot, a.changes, a.oldest = true, nil, a.gen
+	a.dark = true
+	for _, p := range a.paths {
+		p.attention = !p.dead
+		a.dark = a.dark && p.dead
+	}
+	return lost
+}
+
+// resize gives the LUN another size; what lies behind the end is gone.
+func (a *array) resize(to uint64) {
+	for s := to; s < a.sectors; s++ {
+		delete(a.undo, s)
+		delete(a.ended, s)
+	}
+	a.data = a.data[:min(a.sectors, to)]
+	a.data = append(a.data, make([][]byte, to-uint64(len(a.data)))...)
+	a.sectors = to
 }
 
 func (p *path) TracksChanges() bool { return p.listens }
 
-func (p *path) ChangedSince(_ uint64, done func(uint64, []block.Range, bool)) {
-	changed, complete := p.changed, p.listens && !p.forgot
+func (p *path) ChangedSince(since uint64, done func(uint64, []block.Range, bool)) {
+	gen, changed, complete := p.gen, p.changed, p.listens && !p.forgot && since >= p.oldest
 	p.changed, p.forgot = nil, false
+	for _, c := range p.changes {
+		if c.gen > since && c.host != p.host {
+			changed = append(changed, c.where)
+		}
+	}
+	if p.deaf > 0 {
+		p.deaf--
+		gen, changed, complete = 0, nil, false
+	}
 	p.exec.Post(func() {
 		if !p.dead {
-			done(p.gen, changed, complete)
+			p.hear()
+			done(gen, changed, complete)
 		}
 	})
 }
@@ -242,20 +390,21 @@ func flat(v [][]byte) func(uint64) []byte {
 
 // pattern is n sectors that say value.
 func pattern(value uint64, n uint64) []byte {
-	b := make([]byte, 0, n<<block.SectorShift)
-	for range n * block.SectorSize / 8 {
-		b = binary.LittleEndian.AppendUint64(b, value)
+	return fillPattern(make([]byte, n<<block.SectorShift), value)
+}
+
+func fillPattern(b []byte, value uint64) []byte {
+	if len(b) == 0 {
+		return b
+	}
+	binary.LittleEndian.PutUint64(b, value)
+	for n := 8; n < len(b); n *= 2 {
+		copy(b[n:], b[:n])
 	}
 	return b
 }
 
 // valueOf reads a sector back; ok is false if it was torn.
 func valueOf(b []byte) (v uint64, ok bool) {
-	v = binary.LittleEndian.Uint64(b)
-	for i := 8; i < block.SectorSize; i += 8 {
-		if binary.LittleEndian.Uint64(b[i:]) != v {
-			return v, false
-		}
-	}
-	return v, true
+	return binary.LittleEndian.Uint64(b), bytes.Equal(b[8:block.SectorSize], b[:block.SectorSize-8])
 }

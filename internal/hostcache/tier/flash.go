@@ -190,6 +190,14 @@ func (d *Disk) syncAll(o *op) (some bool) {
 	return some
 }
 
+// sync runs a step of an op when all that has been written to the members so far survives power loss.
+func (d *Disk) sync(o *op, step func(*op)) {
+	o.step = step
+	o.pending = 1
+	d.syncAll(o)
+	o.less()
+}
+
 func (m *member) finish(p *part, err error) {
 	o, d := p.o, m.d
 	write := p.write
@@ -267,8 +275,7 @@ func (d *Disk) without(m *member) {
 	d.tell(block.EventHealth)
 }
 
-// settleOwed has the last member marked: there is nothing to be had from it any more, or somebody
-// cannot wait.
+// settleOwed has the last member marked: there is nothing to be had from it any more.
 func (d *Disk) settleOwed() {
 	if d.marks.owed {
 		d.marks.owed, d.marks.due = false, true

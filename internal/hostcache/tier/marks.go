@@ -1,5 +1,7 @@
 package tier
 
+import "github.com/arraysim/arraysim/internal/block"
+
 // Mark is what a Witness keeps: which cache of a LUN is the newest, and how new its members must be.
 type Mark struct {
 	NAA        [16]byte // of the LUN
@@ -33,19 +35,41 @@ type marks struct {
 // members than this.
 const generationStep = 256
 
-// marked makes an op wait until the marks are durable. It tells whether there is something to wait for;
-// the op's step runs again then, with op.unmarked set if they are not.
+// awaitMarks makes an op wait until the marks are durable. It tells whether there is something to wait for;
+// the op's step runs again then, with op.unmarked set if they are not. A mark that is owed comes when nothing is dirty, so the
+// op must not keep anything dirty from being destaged.
 func (d *Disk) awaitMarks(o *op) bool {
-	if d.marks.owed {
-		d.marks.owed, d.marks.due = false, true
-	}
-	if !d.marks.due && !d.marks.busy {
+	k := &d.marks
+	if !k.due && !k.busy && !k.owed {
 		return false
 	}
 	o.pending++
-	d.marks.waiting = append(d.marks.waiting, o)
-	d.mark()
+	k.waiting = append(k.waiting, o)
+	if k.owed {
+		d.turn.wake(d) // the op may have stood in the way of a destage
+	} else {
+		d.mark()
+	}
 	return true
+}
+
+// failOwed ends what waits for the last member to be clean, when a destage of it fails. The mark comes no earlier for that: what is
+// dirty was acknowledged, and a start finds it on a member that is not marked.
+func (d *Disk) failOwed() {
+	k := &d.marks
+	if !k.owed {
+		return
+	}
+	ops, parked := k.waiting, d.parked
+	k.waiting, d.parked = nil, nil
+	for _, o := range ops {
+		o.unmarked = true
+		o.less()
+	}
+	for _, o := range parked {
+		d.answer(o, block.Offline)
+		d.close(o)
+	}
 }
 
 // mark records the present members as a new generation: first those who stay, then the witness, then

@@ -7,7 +7,8 @@ import (
 )
 
 // OnDevice makes a medium of a device, such as the LUN that a peer lends. When the device loses power, what was written
-// and not synced is gone though it was acknowledged: then no sync succeeds any more, so that the flash is left out.
+// and not synced is gone though it was acknowledged: then nothing succeeds any more, so that the flash is left out and nothing old
+// is read from it.
 func OnDevice(dev block.Device) block.Medium {
 	m := &deviceMedium{dev: dev}
 	dev.Notify(func(e block.Event) {
@@ -18,7 +19,7 @@ func OnDevice(dev block.Device) block.Medium {
 	return m
 }
 
-// errPowerLost is the error of a sync of a device that has lost power.
+// errPowerLost is the error of whatever is asked of a device that has lost power.
 var errPowerLost = errors.New("hostcache/tier: the device lost power with what was written to it")
 
 type deviceMedium struct {
@@ -39,7 +40,9 @@ func (m *deviceMedium) Submit(ios []*block.IO) {
 		}
 		r.Done = func(r *block.Request) {
 			io := r.Ctx.(*block.IO)
-			io.Err = statusError(r.Status)
+			if io.Err = statusError(r.Status); io.Err == nil && m.lost {
+				io.Err = errPowerLost
+			}
 			io.Done(io)
 		}
 		reqs[i] = r

@@ -50,4 +50,11 @@ func TestDeviceThatLosesPower(t *testing.T) {
 			t.Error("a sync of what is lost succeeds")
 		}
 	}
+	var failed error
+	m.Submit([]*block.IO{{N: 512, Vec: [][]byte{make([]byte, 512)}, Done: func(io *block.IO) { failed = io.Err }}})
+	for v.Step() {
+	}
+	if failed == nil {
+		t.Error("what may be older than what was written there is read")
+	}
 }

@@ -25,8 +25,10 @@ func Open(opt Options, done func(*Disk, error)) {
 		d.watchGeneration(func() {
 			d.review()
 			d.watch()
-			done(d, nil)
-			d.pump()
+			d.remember(func() {
+				done(d, nil)
+				d.pump()
+			})
 		})
 	}
 	begin := func(err error) {

@@ -32,7 +32,7 @@ func (l *lab) values(at, n uint64) (v []uint64) {
 func TestFlushBesideAWriteOfTheSameSector(t *testing.T) {
 	for n := range 50 {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			l := newLab(t, func(w *world) { withoutDestager(w); w.cards[0].undo = []map[int][][]byte{{}} })
+			l := newLab(t, func(w *world) { withoutDestager(w); w.cards[0].volatile = true })
 			for range n {
 				l.r.Uint64()
 			}
@@ -159,6 +159,30 @@ func TestUnfinishedWriteOverAForgottenSector(t *testing.T) {
 		l.wait(func() bool { return len(l.d.active) == 0 })
 		if now := l.values(0, 8); !slices.Equal(was, now) {
 			t.Fatalf("death after %d us: %v was read, and then %v", n*10, was, now)
+		}
+	}
+}
+
+// TestFUAPastTheCacheOverDirtyData: what it replaces is void, durably, before it is acknowledged.
+func TestFUAPastTheCacheOverDirtyData(t *testing.T) {
+	for n := range 20 {
+		l := newLab(t, func(w *world) { withoutDestager(w); w.cards[0].volatile = true })
+		for range n {
+			l.r.Uint64()
+		}
+		l.write(0, 8, 1)
+		if n%2 == 0 {
+			l.do(&block.Request{Op: block.OpFlush})
+		}
+		r := &block.Request{Op: block.OpWrite, Flags: block.FUA | block.Atomic, Range: block.Range{Count: 8}, Data: [][]byte{pattern(2, 8)}}
+		if s := l.do(r); s != block.OK {
+			t.Fatal(s)
+		}
+		l.crash()
+		l.cards[0].powerCut()
+		l.open(nil)
+		if v := l.values(0, 8); slices.Max(v) != 2 || slices.Min(v) != 2 {
+			t.Fatalf("after a loss of power the sectors are %v; 2 was written with FUA", v)
 		}
 	}
 }

@@ -20,8 +20,9 @@ func (d *toldAtOnce) Notify(fn func(block.Event)) {
 	}
 }
 
-// start again after a crash or an orderly stop; power: the array has lost its own meanwhile.
-func (l *lab) again(power bool) {
+// reopen starts again after a crash or an orderly stop; power: the array has lost its own
+// meanwhile.
+func (l *lab) reopen(power bool) {
 	l.t.Helper()
 	err := l.try(0, func(o *Options) {
 		below := &toldAtOnce{path: l.path}
@@ -33,7 +34,26 @@ func (l *lab) again(power bool) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
+}
+
+// again reopens and waits until the policy is in effect.
+func (l *lab) again(power bool) {
+	l.t.Helper()
+	l.reopen(power)
 	l.wait(func() bool { return l.d.State().Why == "" })
+}
+
+// warm: what was written is served from flash, and nothing is told to be lost.
+func (l *lab) warm(value uint64) {
+	l.t.Helper()
+	was := len(l.a.log)
+	l.want(0, 8, value)
+	if len(l.a.log) != was {
+		l.t.Error("what nobody has lost is not served from flash")
+	}
+	if s := l.flush(); s != block.OK {
+		l.t.Errorf("a flush ends %v", s)
+	}
 }
 
 // TestPowerLossWhileTheCacheWasDown: what it had sent and not flushed is gone below, so that it
@@ -75,20 +95,29 @@ func TestPowerLossWhileTheCacheWasDown(t *testing.T) {
 			t.Errorf("after it was told of, a flush ends %v", s)
 		}
 	})
+	t.Run("and it dies as soon as it is open", func(t *testing.T) {
+		for luck := range 20 { // what is in flight gets to the flash, or not
+			l := newLab(t, through)
+			l.write(0, 8, 2)
+			l.crash()
+			for range luck {
+				l.r.Uint64()
+			}
+			l.reopen(true)
+			l.crash()
+			l.again(false)
+			if s := l.flush(); s == block.OK {
+				t.Fatal("a flush of what is lost succeeds")
+			}
+		}
+	})
 	t.Run("after a crash without a loss of power", func(t *testing.T) {
 		l := newLab(t, through)
 		l.write(0, 8, 2)
 		l.v.RunUntil(l.v.Now() + 100_000_000) // the fill, and its record
 		l.crash()
 		l.again(false)
-		was := len(l.a.log)
-		l.want(0, 8, 2)
-		if len(l.a.log) != was {
-			t.Error("what nobody has lost is not served from flash")
-		}
-		if s := l.flush(); s != block.OK {
-			t.Errorf("a flush ends %v", s)
-		}
+		l.warm(2)
 	})
 	t.Run("after an orderly stop", func(t *testing.T) {
 		l := newLab(t, func(w *world) {
@@ -102,14 +131,7 @@ func TestPowerLossWhileTheCacheWasDown(t *testing.T) {
 		}
 		l.path.dead = true
 		l.again(true)
-		was := len(l.a.log)
-		l.want(0, 8, 2)
-		if len(l.a.log) != was {
-			t.Error("what was flushed when the cache stopped is not served from flash")
-		}
-		if s := l.flush(); s != block.OK {
-			t.Errorf("a flush ends %v", s)
-		}
+		l.warm(2)
 	})
 	t.Run("before there was a cache", func(t *testing.T) {
 		l := newLab(t, through)

@@ -44,6 +44,21 @@ func (d *Disk) listen() {
 	}
 }
 
+// remember calls done when the journal has that a flush has yet to tell of a loss, if so: whoever
+// told us of it will not do so again.
+func (d *Disk) remember(done func()) {
+	if !d.lostWrites || !d.j.on {
+		done()
+		return
+	}
+	o := &op{d: d, mode: freeMode, marker: true}
+	o.step = func(*op) { done() }
+	if !d.j.await(o) {
+		d.run(o)
+	}
+	d.pump()
+}
+
 // seal says on the label that nothing is dirty here and nothing volatile below, if that can be had:
 // then a loss of power below costs nothing.
 func (d *Disk) seal(o *op, done func()) {

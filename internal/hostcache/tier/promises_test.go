@@ -124,7 +124,7 @@ func TestFlushCoversADestageThatIsUnderWay(t *testing.T) {
 }
 
 func TestFlushOfTheFlashWaitsForTheOneBefore(t *testing.T) {
-	l := newLab(t, func(w *world) { withoutDestager(w); w.cards[0].undo = []map[int][][]byte{{}} })
+	l := newLab(t, func(w *world) { withoutDestager(w); w.cards[0].volatile = true })
 	l.write(0, 8, 1)
 	l.cards[0].delay = 50_000_000
 	one := l.start(&block.Request{Op: block.OpFlush})
@@ -314,7 +314,7 @@ func TestDirtyDataSurvivesAResizeOfTheLUN(t *testing.T) {
 func TestFlushedVersionSurvivesTwoThatWereNot(t *testing.T) {
 	for n := range 50 {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			l := newLab(t, func(w *world) { withoutDestager(w); w.cards[0].undo = []map[int][][]byte{{}} })
+			l := newLab(t, func(w *world) { withoutDestager(w); w.cards[0].volatile = true })
 			for range n {
 				l.r.Uint64()
 			}

@@ -51,40 +51,68 @@ type world struct {
 	nextID   int
 	value    uint64
 	inflight int
-	mayLose  bool   // the last copy of dirty data went: reads may fail
-	mark     Mark   // what the witness has
-	bootID   uint64 // of the host's machine
-	troubled bool   // something is broken now: requests may fail
+	pending  []*block.Request
+	revoked  map[*block.Request]bool // requests that were cancelled
+	mark     Mark                    // what the witness has
+	bootID   uint64                  // of the host's machine
+	troubled bool                    // something is broken now: requests may fail
+	unsynced bool                    // the flash does: flushes may fail
+	blurred  bool
+	mayOwe   bool // the array lost power: one flush may fail
+	atCut    int  // the last write before the array lost power
+	owed     int  // sectors that the array lost after their writes ended: the next flush has to fail
 	flushes  int
-	acked    []acked // writes and offloads
-	rarely   bool    // flushes come before a loss of power alone
-	taker    int     // the card that the disk has for its own, if it is not the first
-	other    *lun    // the LUN that is not cached now
+	acked    []acked        // writes and offloads
+	slowest  int64          // that a destage takes below
+	rarely   bool           // flushes come before a loss of power alone
+	taker    int            // the card that the disk has for its own, if it is not the first
+	other    *lun           // the LUN that is not cached now
+	lends    bool           // peers are reached as devices
+	doubted  bool           // one of them lost power
+	lent     []*lent        // by card
+	cut      map[*card]bool // cards of peers that lost power, and what was not flushed there
+	size     int            // of a card
+	mem      *arena
+	traced   bool
 	trace    []string
 }
 
+// redo is the panic of a run without a trace that has failed.
+type redo struct{}
+
 func (w *world) note(format string, args ...any) {
+	if !w.traced {
+		return
+	}
 	w.trace = append(w.trace, fmt.Sprintf("%10d ", w.v.Now())+fmt.Sprintf(format, args...))
 }
 
 func (w *world) fail(format string, args ...any) {
 	w.t.Helper()
+	if !w.traced {
+		panic(redo{})
+	}
 	for _, s := range w.trace[max(0, len(w.trace)-*lines):] {
 		w.t.Log(s)
 	}
 	w.t.Fatalf("seed %d: "+format+"\nrun it alone: go test ./internal/hostcache/tier -run TestModel -tier.seeds 1 -tier.seed %d", append(append([]any{w.seed}, args...), w.seed)...)
 }
 
-// write begins a change: may says what each sector gets.
-func (w *world) write(ranges []block.Range, value func(s uint64) uint64) (id int, old map[uint64][]entry) {
+// was is an entry of a sector.
+type was struct {
+	sector uint64
+	entry
+}
+
+// write begins a change: may says what each sector gets. old is what it replaces when it ends.
+func (w *world) write(ranges []block.Range, value func(s uint64) uint64) (id int, old []was) {
 	w.nextID++
 	id = w.nextID
-	old = map[uint64][]entry{}
 	for _, g := range ranges {
 		for s := g.Start; s < g.End(); s++ {
 			for _, e := range w.may[s] {
 				if w.flying[e.id] == nil {
-					old[s] = append(old[s], e)
+					old = append(old, was{s, e})
 				}
 			}
 			w.may[s] = append(w.may[s], entry{value(s), id})
@@ -96,16 +124,18 @@ func (w *world) write(ranges []block.Range, value func(s uint64) uint64) (id int
 }
 
 // wrote ends it. A change that failed may have been made or not.
-func (w *world) wrote(id int, old map[uint64][]entry, ok bool) {
+func (w *world) wrote(id int, old []was, ok bool) {
 	if ok {
 		w.acked = append(w.acked, acked{id, w.flying[id]})
 	}
 	delete(w.flying, id)
-	if !ok {
-		return
+	if !ok || id <= w.atCut {
+		return // it may have ended below before the array lost it
 	}
-	for s, gone := range old {
-		w.may[s] = slices.DeleteFunc(w.may[s], func(e entry) bool { return slices.Contains(gone, e) })
+	for _, x := range old {
+		if i := slices.Index(w.may[x.sector], x.entry); i >= 0 {
+			w.may[x.sector] = slices.Delete(slices.Clone(w.may[x.sector]), i, i+1)
+		}
 	}
 }
 
@@ -124,56 +154,42 @@ func (w *world) saw(what string, g block.Range, before [][]entry, sector func(i 
 		for _, e := range w.may[s] {
 			busy = busy || w.flying[e.id] != nil
 		}
-		if !busy && slices.Equal(before[i], w.may[s]) {
+		if len(w.may[s]) > 1 && !busy && !w.blurred && !w.doubt() && !w.unsure() && slices.Equal(before[i], w.may[s]) {
 			// From now on it is this, and nothing that was possible beside it.
 			w.may[s] = slices.DeleteFunc(slices.Clone(w.may[s]), func(e entry) bool { return e.value != v })
 		}
 	}
 }
 
-func (w *world) before(g block.Range) [][]entry {
-	out := make([][]entry, g.Count)
-	for i := range out {
-		out[i] = slices.Clone(w.may[g.Start+uint64(i)])
-	}
-	return out
-}
+// doubt tells whether the array has lost power and the host has not heard of it: what it reads may go.
+func (w *world) doubt() bool { return w.path != nil && w.path.attention }
+
+// before is what may be in a range now. The lists are not changed in their place, only appended to.
+func (w *world) before(g block.Range) [][]entry { return slices.Clone(w.may[g.Start:g.End()]) }
 
 func (w *world) submit(r *block.Request, done func(*block.Request)) {
 	life := w.life
 	w.inflight++
+	w.pending = append(w.pending, r)
 	r.Done = func(r *block.Request) {
 		if life != w.life {
 			return
 		}
 		w.inflight--
+		w.pending = slices.DeleteFunc(w.pending, func(p *block.Request) bool { return p == r })
+		if r.Status == block.Cancelled && !w.revoked[r] {
+			w.fail("%v %v was cancelled by nobody", r.Op, r.Range)
+		}
 		done(r)
+		delete(w.revoked, r)
 	}
 	w.d.Submit([]*block.Request{r})
 }
 
-// flush holds the result of a flush: what was possible when it began, or came later, is all that a loss of
-// power may bring back.
-func (w *world) flush() {
-	was := make([][]entry, len(w.may))
-	for s := range was {
-		was[s] = slices.Clone(w.may[s])
-	}
-	after := w.nextID
-	w.note("flush")
-	w.submit(&block.Request{Op: block.OpFlush}, func(r *block.Request) {
-		w.note("flush: %v", r.Status)
-		if r.Status != block.OK {
-			if w.a.failing == 0 && !w.troubled && !w.mayLose {
-				w.fail("flush: %v", r.Status)
-			}
-			return
-		}
-		w.flushes++
-		for s := range w.back {
-			w.back[s] = slices.DeleteFunc(w.back[s], func(e entry) bool { return e.id <= after && !slices.Contains(was[s], e) })
-		}
-	})
+// unsure tells whether the last flash takes no writes: what is dirty on it cannot be synced.
+func (w *world) unsure() bool {
+	m := w.d.source()
+	return m != nil && m.state == memberFailing
 }
 
 // powerLost: what was not flushed may be there or not.
@@ -186,158 +202,28 @@ func (w *world) powerLost() {
 // resync takes what the array has for the truth: somebody gave up what the cache had.
 func (w *world) resync() {
 	for s := range w.may {
-		v, _ := valueOf(w.a.sector(uint64(s)))
-		w.may[s] = []entry{{value: v}}
-		w.back[s] = []entry{{value: v}}
-		if w.a.undo != nil { // what is volatile there may go still
-			for _, b := range w.a.undo[uint64(s)] {
-				v, _ := valueOf(b)
-				w.back[s] = append(w.back[s], entry{value: v, id: -1 - int(v)})
-			}
-		}
+		w.takeArray(uint64(s))
 	}
 }
 
-func (w *world) someRange(most uint64) block.Range {
-	n := 1 + w.r.Uint64N(most)
-	if w.r.IntN(3) == 0 {
-		n = (n + 7) &^ 7
+// takeArray takes what the array has in a sector for the truth.
+func (w *world) takeArray(s uint64) {
+	v, _ := valueOf(w.a.sector(s))
+	w.may[s] = []entry{{value: v}}
+	w.back[s] = []entry{{value: v}}
+	for _, b := range w.a.undo[s] { // what is volatile there may go still
+		v, _ := valueOf(b)
+		w.back[s] = append(w.back[s], entry{value: v, id: -1 - int(v)})
 	}
-	at := w.r.Uint64N(w.a.sectors - n)
-	if w.r.IntN(2) == 0 { // a hot spot
-		at = w.r.Uint64N(96)
-	}
-	return block.Range{Start: at, Count: n}
-}
-
-func (w *world) read() {
-	g := w.someRange(40)
-	before := w.before(g)
-	buf := make([]byte, g.Bytes())
-	excused := w.excused(g)
-	w.submit(&block.Request{Op: block.OpRead, Range: g, Data: [][]byte{buf[:len(buf)/1024*512], buf[len(buf)/1024*512:]}}, func(r *block.Request) {
-		if r.Status != block.OK {
-			if !excused && !w.excused(g) {
-				w.fail("read %v: %v", g, r.Status)
-			}
-			return
-		}
-		w.saw("read", g, before, flat([][]byte{buf}))
-	})
-}
-
-func (w *world) put(op block.Op) {
-	g := w.someRange(40)
-	w.value++
-	v := w.value
-	r := &block.Request{Op: op, Range: g}
-	ranges := []block.Range{g}
-	switch op {
-	case block.OpWrite:
-		r.Data = [][]byte{pattern(v, g.Count)}
-		if w.r.IntN(8) == 0 {
-			r.Flags = block.FUA
-		}
-	case block.OpWriteSame:
-		if w.r.IntN(2) == 0 {
-			v = 0
-		} else {
-			r.Data = [][]byte{pattern(v, 1)}
-		}
-	case block.OpUnmap:
-		v = 0
-		if h := w.someRange(200); !h.Overlaps(g) {
-			ranges = append(ranges, h)
-		}
-		r.Ranges = ranges
-	case block.OpCompareWrite:
-		r.Data = [][]byte{pattern(v, g.Count)}
-		r.Compare = [][]byte{pattern(w.value-w.r.Uint64N(20), g.Count)}
-	}
-	id, old := w.write(ranges, func(uint64) uint64 { return v })
-	w.note("%v %v = %d (#%d)", op, ranges, v, id)
-	w.submit(r, func(r *block.Request) {
-		w.note("#%d: %v", id, r.Status)
-		switch {
-		case r.Status == block.Miscompare:
-			delete(w.flying, id)
-			for _, g := range ranges {
-				for s := g.Start; s < g.End(); s++ {
-					w.may[s] = slices.DeleteFunc(w.may[s], func(e entry) bool { return e.id == id })
-					w.back[s] = slices.DeleteFunc(w.back[s], func(e entry) bool { return e.id == id })
-				}
-			}
-			return
-		case r.Status != block.OK && !w.excused(ranges...):
-			w.fail("%v %v: %v", op, ranges, r.Status)
-		}
-		w.written(ranges, r.Status == block.OK && id > w.badSince)
-		w.wrote(id, old, r.Status == block.OK)
-	})
-}
-
-// copy holds a range, looks at what is held, and places it elsewhere.
-func (w *world) copy() {
-	g := w.someRange(40)
-	to := w.someRange(1).Start
-	to = min(to, w.a.sectors-g.Count)
-	before := w.before(g)
-	w.note("hold %v", g)
-	excused := w.excused(g)
-	w.submit(&block.Request{Op: block.OpHold, Ranges: []block.Range{g}}, func(r *block.Request) {
-		if r.Status != block.OK {
-			if !excused && !w.excused(g) {
-				w.fail("hold %v: %v", g, r.Status)
-			}
-			return
-		}
-		h := r.Ref.(heldRef)
-		w.saw("hold", g, before, func(i uint64) []byte { return h[i] })
-		dst := block.Range{Start: to, Count: g.Count}
-		id, old := w.write([]block.Range{dst}, func(s uint64) uint64 {
-			v, _ := valueOf(h[s-to])
-			return v
-		})
-		w.note("place %v at %d (#%d)", g, to, id)
-		w.submit(&block.Request{Op: block.OpPlace, Range: dst, Ref: h}, func(r *block.Request) {
-			w.note("#%d: %v", id, r.Status)
-			if r.Status != block.OK && !w.excused(dst) {
-				w.fail("place: %v", r.Status)
-			}
-			w.written([]block.Range{dst}, r.Status == block.OK && id > w.badSince)
-			w.wrote(id, old, r.Status == block.OK)
-		})
-	})
-}
-
-// written: sectors that could not be read can be, once they were written.
-func (w *world) written(ranges []block.Range, ok bool) {
-	for _, g := range ranges {
-		for s := g.Start; ok && s < g.End(); s++ {
-			delete(w.mayFail, s)
-		}
-	}
-}
-
-// excused tells whether a request may fail.
-func (w *world) excused(ranges ...block.Range) bool {
-	if w.a.failing > 0 || w.mayLose || w.troubled {
-		return true
-	}
-	for _, g := range ranges {
-		for s := g.Start; s < g.End(); s++ {
-			if w.mayFail[s] {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // settle waits until nothing is in flight.
 func (w *world) settle() {
 	w.t.Helper()
 	for i := 0; w.inflight > 0; i++ {
+		if i%64 == 0 {
+			w.look()
+		}
 		if !w.v.Step() || i > 1_000_000 {
 			w.fail("%d requests never end: %s", w.inflight, w.d.dump())
 		}
@@ -363,7 +249,7 @@ func (w *world) checkAll(below bool) {
 	w.settle()
 	read := func(g block.Range) (ok bool) {
 		before := w.before(g)
-		buf := make([]byte, g.Bytes())
+		buf := w.blank(g.Count)
 		w.submit(&block.Request{Op: block.OpRead, Range: g, Data: [][]byte{buf}}, func(r *block.Request) {
 			if ok = r.Status == block.OK; ok {
 				w.saw("read of all", g, before, flat([][]byte{buf}))
@@ -385,7 +271,7 @@ func (w *world) checkAll(below bool) {
 			read(block.Range{Start: s, Count: 1})
 		}
 	}
-	if below && !w.mayLose {
+	if below {
 		w.array("the array's own copy")
 	}
 }

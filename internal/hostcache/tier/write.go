@@ -58,10 +58,7 @@ func startFlashWrite(o *op) {
 }
 
 func syncRecord(o *op) {
-	o.step = writeFrames
-	o.pending = 1
-	o.d.syncAll(o)
-	o.less()
+	o.d.sync(o, writeFrames)
 }
 
 func writeFrames(o *op) {
@@ -154,7 +151,10 @@ func flashWritten(o *op) {
 			panic("hostcache/tier: internal error: a pinned block cannot become dirty")
 		}
 		d.damaged.remove(r)
+	} else if d.clean() {
+		d.settleOwed() // this was the last that it waited for
 	}
+	d.relax() // sectors that were dirty already count once again
 	d.j.closed()
 	d.unpin(o)
 	d.unlock(o)

@@ -50,6 +50,21 @@ var attentionCodes = [...]Code{
 	0x062A10, // TIMESTAMP CHANGED
 }
 
+// AtLogin is the condition that a port finds at a unit when it logs in: a power-on of which it has
+// not heard comes before the loss of its own nexus. left: it was here before; survived: nothing was
+// lost when the target was started.
+func AtLogin(missed, left, survived bool) Attentions {
+	switch {
+	case missed:
+		return UAPowerOn
+	case left:
+		return UANexusLoss
+	case survived:
+		return UAInternalReset
+	}
+	return UAPowerOn
+}
+
 // Take removes the condition that is to be reported next.
 func (a *Attentions) Take() Code {
 	i := bits.TrailingZeros32(uint32(*a))

@@ -69,6 +69,7 @@ type Unit struct {
 	names       []names.Designator
 	itls        []*ITL // in the order in which nexuses saw the unit
 	removed     bool   // it stays so
+	powerOn     uint64 // the number of its last loss of power, or 0
 
 	taskSet
 

@@ -22,16 +22,10 @@ func (t *Target) OpenNexus(initiator, port string, targetPort uint16) *Nexus {
 		portNumber: t.ports.Number(port)}
 	t.nexuses = append(t.nexuses, n)
 	n.remap()
-	ua := sense.UAPowerOn
-	if t.opt.Survived {
-		ua = sense.UAInternalReset
-	}
-	if t.ports.Left(port) {
-		ua = sense.UANexusLoss
-	}
+	absence, left := t.ports.Left(port)
 	for _, x := range n.luns {
 		if x != nil {
-			x.ua = ua
+			x.ua = sense.AtLogin(absence.Missed(x.lun, x.u.powerOn), left, t.opt.Survived)
 		}
 	}
 	return n
@@ -114,13 +108,17 @@ func (n *Nexus) Close(done func()) {
 		}
 	}
 	t.StopCopies(w, func(x *ITL) bool { return x.n == n })
+	var unheard []uint16
 	for _, x := range n.luns {
 		if x != nil {
+			if x.ua&sense.UAPowerOn != 0 {
+				unheard = append(unheard, x.lun)
+			}
 			x.detach()
 		}
 	}
 	t.nexuses = slices.DeleteFunc(t.nexuses, func(m *Nexus) bool { return m == n })
-	t.ports.Leave(n.port)
+	t.ports.Leave(n.port, unheard)
 	w.Less(t)
 }
 

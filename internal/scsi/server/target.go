@@ -81,6 +81,7 @@ func (u *Unit) event(e block.Event) {
 			u.Establish(sense.UAInquiry, nil) // it stands in VPD pages
 		}
 	case block.EventPowerLoss:
+		u.powerOn = u.t.ports.PowerOn()
 		u.Establish(sense.UAPowerOn, nil)
 	case block.EventThreshold:
 		u.Establish(sense.UAThreshold, nil)

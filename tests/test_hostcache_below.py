@@ -1,0 +1,60 @@
+"""What happens at the array under a cache: its volumes are resized, and it has news for a start that fails."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import arrays
+from harness import Daemon, MiB
+from test_hostcache import SMALL, HostCache
+
+
+def test_a_resize_of_the_volume_reaches_the_caches_clients(tmp_path: Path) -> None:
+    def blocks(cache: HostCache) -> int:
+        found = re.search(r"Number of logical blocks=(\d+)", cache.sg("sg_readcap", "--16", "/dev/sg0").stdout)
+        assert found
+        return int(found[1])
+
+    data = arrays.noise(64 * 512, 3)
+    with Daemon(SMALL, "below") as array, HostCache(array, "write_back", "--watch", "20ms") as cache:
+        assert blocks(cache) == 32 * MiB // 512
+        arrays.write(cache, 0, 0, data, tmp_path)
+        array.cli("volume", "resize", "a", "48MiB")
+        deadline = time.monotonic() + 60
+        while blocks(cache) != 48 * MiB // 512:
+            assert time.monotonic() < deadline, "the cache keeps the old size"
+            time.sleep(0.02)
+        arrays.write(cache, 0, 40 * MiB // 512, data, tmp_path)
+        cache.ask("quiesce")
+        arrays.same(arrays.read(array, 0, 40 * MiB // 512, 64, tmp_path), data)
+        arrays.same(arrays.read(array, 0, 0, 64, tmp_path), data)
+
+
+def test_what_a_failed_start_has_heard_is_kept(tmp_path: Path) -> None:
+    """The array says POWER ON once; a start that fails behind it leaves a note for the next one."""
+    witness = tmp_path / "witness"
+
+    def notes() -> list[Path]:
+        return list(tmp_path.glob("*.start"))
+
+    def fails(cache: HostCache) -> None:
+        witness.write_text("no mark")
+        cache.spawn(cache.command())
+        assert cache.proc is not None and cache.proc.wait(60) == 1
+        assert "witness is damaged" in cache.log_tail(1)
+        cache.proc = None
+        witness.unlink()
+
+    with Daemon(SMALL, "below") as array:
+        cache = HostCache(array, "write_through", "--witness", witness)
+        for _ in range(2):  # the second time the array has nothing more to say
+            fails(cache)
+            assert len(notes()) == 1
+        with cache:
+            assert not notes()
+            arrays.write(cache, 0, 0, arrays.noise(64 * 512, 3), tmp_path)
+            cache.kill()
+            fails(cache)
+            assert not notes(), "nothing was said to the start that failed last"
