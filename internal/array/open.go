@@ -166,7 +166,9 @@ func (a *Array) checkpoint(force bool) {
 
 // stepEnded does what has to find a step's work done.
 func (a *Array) stepEnded() {
-	a.set.RetireAll()
+	if a.set.Leaving() {
+		a.set.RetireAll()
+	}
 	if a.afterStep != nil {
 		a.afterStep()
 	}

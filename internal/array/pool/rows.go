@@ -93,11 +93,11 @@ func (set *Set) FoldOffloads(v *Volume) (unfold func()) {
 	}
 }
 
+// Leaving reports whether RetireAll has something to do.
+func (set *Set) Leaving() bool { return len(set.leaving) > 0 }
+
 // RetireAll forgets the deleted volumes whose last dirty page and last home have gone.
 func (set *Set) RetireAll() {
-	if len(set.leaving) == 0 {
-		return
-	}
 	for _, v := range set.leaving {
 		if v.empty() && set.Vols[v.id] == v {
 			set.retire(v)
