@@ -67,12 +67,14 @@ func (s *raw) cscd(lun int) []byte {
 	return d
 }
 
-// copies: as many as an initiator may have, into a pool that takes its time.
+// copies: as many as an initiator may have, into a pool that takes its time. Each goes to where nothing is in the cache:
+// what replaces dirty data needs no room, and does not wait.
 func (h *hostile) copies() error {
+	const each, ofNexus, ofHost, blocks, filled = 70, 32, 64, 2048, 64 * 512
 	if _, err := h.fillSlow(); err != nil {
 		return err
 	}
-	busy := 0
+	taken := 0
 	for _, lun := range []int{lunMine, lunTheirs, lunOver} {
 		s := h.session().ready(lunTheirs)
 		for i := range uint64(4) { // what was never written is copied in no time
@@ -82,33 +84,29 @@ func (h *hostile) copies() error {
 		}
 		from, to := s.cscd(lunTheirs), s.cscd(lunSlow)
 		s.ready(lun)
-		for range 70 {
+		for i := range uint64(each) {
 			segment := make([]byte, 28)
 			segment[0], segment[3], segment[7] = 2, 24, 1
-			binary.BigEndian.PutUint16(segment[10:], 2048)
+			binary.BigEndian.PutUint16(segment[10:], blocks)
+			binary.BigEndian.PutUint64(segment[20:], filled+i%48*blocks)
 			list := append(append(make([]byte, 16), from...), to...)
 			list = append(list, segment...)
 			list[1], list[3], list[11] = 0x18, 64, 28
 			s.command(pduCommand, 1, lun, copyCDB(0, list), len(list), 0, list)
 		}
-		s.ping()
-		for {
+		// Those that are refused are answered, the others wait. A ping would tell nothing: its answer does not wait for
+		// the commands before it.
+		waiting := min(ofNexus, ofHost-taken)
+		taken += waiting
+		for n := range each - waiting {
 			b, data, err := s.next(10 * time.Second)
 			if err != nil {
-				return err
+				return fmt.Errorf("%d of %d copies on LUN %d are refused, %d should be: %w", n, each, lun, each-waiting, err)
 			}
-			if b[0] == 0x20 {
-				break
-			}
-			if b[3] == 8 {
-				busy++
-			} else if b[3] != 0 {
-				return fmt.Errorf("a copy ends with status %02x, % x", b[3], data)
+			if b[0] != pduAnswer || b[3] != 8 {
+				return fmt.Errorf("a copy ends with PDU %02x, status %02x, % x", b[0], b[3], data)
 			}
 		}
-	}
-	if busy == 0 {
-		return errors.New("no copy is refused")
 	}
 	return nil
 }

@@ -85,14 +85,14 @@ func names(list ...designator) []byte {
 // TestNewsOfTheTimeBeforeAListener: what the commands of Open, and those of a fence, are told is
 // not theirs alone.
 func TestNewsOfTheTimeBeforeAListener(t *testing.T) {
+	locked := func(d *Device, fn func()) {
+		d.exec.Lock()
+		defer d.exec.Unlock()
+		fn()
+	}
 	heard := func(d *Device) (kinds []block.EventKind) {
-		locked := func(fn func()) {
-			d.exec.Lock()
-			defer d.exec.Unlock()
-			fn()
-		}
-		locked(func() {}) // what was posted runs
-		locked(func() { d.Notify(func(e block.Event) { kinds = append(kinds, e.Kind) }) })
+		locked(d, func() {}) // what was posted runs
+		locked(d, func() { d.Notify(func(e block.Event) { kinds = append(kinds, e.Kind) }) })
 		return kinds
 	}
 	power := []block.EventKind{block.EventPowerLoss}
@@ -108,8 +108,7 @@ func TestNewsOfTheTimeBeforeAListener(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := openScripted(t, &scripted{news: row.news, blocks: 100})
-			d.exec.Lock()
-			d.exec.Unlock()
+			locked(d, func() {})
 			if got := d.HeardPowerLoss(); got != slices.Equal(row.want, power) {
 				t.Errorf("it has heard of a loss of power: %v", got)
 			}

@@ -20,6 +20,7 @@ type run struct {
 	answers, states []string
 	at              int            // group
 	good            map[string]int // commands that ended well
+	got             []byte         // what verify reads into
 	conflicts       int
 }
 
@@ -315,7 +316,8 @@ func (r *run) verify(when string, maybe map[int]map[uint64][]string) error {
 		return fmt.Errorf("%s, check: %s", when, strings.Join(rep.Problems, "; "))
 	}
 	for i, u := range r.m.luns {
-		got := make([]byte, u.sectors*512)
+		r.got = slices.Grow(r.got[:0], int(u.sectors*512))[:u.sectors*512]
+		got := r.got
 		if err := r.device(i, &block.Request{Op: block.OpRead, Range: block.Range{Count: u.sectors}, Data: [][]byte{got}}); err != nil {
 			return err
 		}

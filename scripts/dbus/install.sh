@@ -5,7 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 root=${DESTDIR:-}
 
-install -D -m 755 bin/arraysim "$root/usr/local/bin/arraysim"
+# What is a link to it already stays one.
+[[ bin/arraysim -ef $root/usr/local/bin/arraysim ]] || install -D -m 755 bin/arraysim "$root/usr/local/bin/arraysim"
 install -D -m 644 scripts/dbus/arraysim.conf "$root/etc/dbus-1/system.d/arraysim.conf"
 install -D -m 644 scripts/dbus/org.kernel.TCMUService1.service \
 	"$root/usr/local/share/dbus-1/system-services/org.kernel.TCMUService1.service"

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from guest import LIO_RESET, Disk, Initiator, KernelLog, mounted, remove_target, targetcli, wait
+from guest import LIO_RESET, Disk, Initiator, KernelLog, clear_targets, mounted, remove_target, targetcli, wait
 from harness import MiB, run
 from load import VERIFIED, Load, on_disk
 
@@ -109,26 +109,25 @@ def test_targetcli_lists(lio: None) -> None:
 
 @pytest.fixture(scope="module")
 def backing(lio: None) -> Iterator[str]:
-    """A file backstore of 512 MiB."""
-    targetcli("/backstores/fileio create name=disk file_or_dev=/srv/disk.img size=512M sparse=true")
+    """A file backstore of 512 MiB, exported by LIO's iSCSI target: each session of targetcli takes a second."""
+    tpg = f"/iscsi/{TARGET}/tpg1"
+    targetcli(
+        "/backstores/fileio create name=disk file_or_dev=/srv/disk.img size=512M sparse=true",
+        f"/iscsi create {TARGET}",
+        f"{tpg}/luns create /backstores/fileio/disk",
+        f"{tpg} set attribute authentication=0 generate_node_acls=1 demo_mode_write_protect=0 cache_dynamic_acls=1",
+    )
     yield "/backstores/fileio/disk"
-    targetcli("/backstores/fileio delete disk")
+    clear_targets()
     os.unlink("/srv/disk.img")
 
 
 @pytest.fixture(scope="module")
 def iscsi_disk(backing: str, initiator: Initiator) -> Iterator[Disk]:
     """The backstore as the kernel's initiator sees it over loopback TCP."""
-    tpg = f"/iscsi/{TARGET}/tpg1"
-    targetcli(
-        f"/iscsi create {TARGET}",
-        f"{tpg}/luns create {backing}",
-        f"{tpg} set attribute authentication=0 generate_node_acls=1 demo_mode_write_protect=0 cache_dynamic_acls=1",
-    )
     assert [t for _, t in initiator.discover("127.0.0.1")] == [TARGET]
     with initiator.session("127.0.0.1:3260", TARGET, 1) as session:
         yield session.disks()[0]
-    remove_target(TARGET)
 
 
 def test_iscsi_inquiry(iscsi_disk: Disk) -> None:
@@ -149,10 +148,9 @@ def test_file_system(iscsi_disk: Disk, kind: str, folder: Path) -> None:
 
 
 def test_loopback_fabric(backing: str) -> None:
-    targetcli(f"/loopback create {NAA}")
     before = set(os.listdir("/sys/bus/scsi/devices"))
     try:
-        targetcli(f"/loopback/{NAA}/luns create {backing}")
+        targetcli(f"/loopback create {NAA}", f"/loopback/{NAA}/luns create {backing}")
 
         def fresh() -> list[str]:
             new = set(os.listdir("/sys/bus/scsi/devices")) - before

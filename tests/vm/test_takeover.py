@@ -192,9 +192,7 @@ def test_hosts_that_die_or_fall_silent_are_taken_over(initiator: Initiator, rows
             row.run(times)
             done.append(row)
             outages = " ".join(f"{s:.1f}" for s in row.outages)
-            print(
-                f"{times} take-overs, each in {outages} s; {row.writes} writes were acknowledged, {row.late} of them late,"
-            )
+            print(f"{times} take-overs, each in {outages} s; {row.writes} writes were acknowledged, {row.late} late,")
             print(f"and {row.unanswered} had an error; {row.dirty} sectors were dirty", flush=True)
         # What the array has, past all caches.
         with initiator.session(f"127.0.0.1:{array.port}", array.target, rows) as session:

@@ -84,10 +84,10 @@ func (m *Map) SetState(lo, hi uint64, state block.State) {
 
 // SetData makes a range data at physical sectors from phys on.
 func (m *Map) SetData(r block.Range, phys uint64) {
+	const leaf = fanout * layout.WindowSectors // what is below one node of the lowest level
 	for at, end := r.Start, r.End(); at < end; {
-		first := at & (layout.WindowSectors - 1)
-		n := min(layout.WindowSectors-first, end-at)
-		m.sum.add(m.setDataAt(&m.root, m.levels, 0, at>>layout.WindowShift, first, n, phys))
+		n := min(leaf-at%leaf, end-at)
+		m.sum.add(m.setDataAt(&m.root, m.levels, 0, at, n, phys))
 		at += n
 		phys += n
 	}
@@ -206,12 +206,14 @@ func (m *Map) slotSums(s slot, height uint8) Sums {
 	return uniformSums(s.kind(), int64(1)<<spanShift(height))
 }
 
-// setDataAt applies SetData to sectors [first, first+n) of window w, below a slot at the given
-// height that begins at base, and returns how the sums changed. It creates the path to the window.
-func (m *Map) setDataAt(s *slot, height uint8, base, w, first, n, phys uint64) Sums {
+// setDataAt applies SetData to n sectors from at on, which lie below one node of the lowest level, below a slot at the
+// given height that begins at base, and returns how the sums changed. It creates the path to the windows.
+// At height 0 they lie in one window.
+func (m *Map) setDataAt(s *slot, height uint8, base, at, n, phys uint64) (delta Sums) {
+	w := at >> layout.WindowShift
 	if height == 0 {
 		was := m.homeBefore(*s, w)
-		delta := m.setData(s, first, n, phys)
+		delta = m.setData(s, at&(layout.WindowSectors-1), n, phys)
 		m.updateHome(*s, w, was)
 		return delta
 	}
@@ -219,8 +221,17 @@ func (m *Map) setDataAt(s *slot, height uint8, base, w, first, n, phys uint64) S
 		m.rootDirty = true
 	}
 	id, nd := m.child(s, height-1, base)
-	i := w >> (fanoutBits * uint(height-1)) & (fanout - 1)
-	delta := m.setDataAt(&nd.slots[i], height-1, base+i<<spanShift(height-1), w, first, n, phys)
+	if height > 1 {
+		i := w >> (fanoutBits * uint(height-1)) & (fanout - 1)
+		delta = m.setDataAt(&nd.slots[i], height-1, base+i<<spanShift(height-1), at, n, phys)
+	} else {
+		for end := at + n; at < end; {
+			k := min(layout.WindowSectors-at&(layout.WindowSectors-1), end-at)
+			i := at >> layout.WindowShift & (fanout - 1)
+			delta.add(m.setDataAt(&nd.slots[i], 0, base+i<<spanShift(0), at, k, phys))
+			at, phys = at+k, phys+k
+		}
+	}
 	m.collapse(s, id, nd, delta)
 	return delta
 }

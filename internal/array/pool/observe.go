@@ -66,17 +66,28 @@ func (v *Volume) Import(r block.Range) error {
 	case !r.Within(v.Spec.Sectors) || r.Start%layout.WindowSectors != 0 || r.Count%layout.WindowSectors != 0:
 		return fmt.Errorf("import: %v of volume %q is not whole windows of 64 KiB inside of it", r, v.Spec.Name)
 	}
+	run := nvlog.Edit{Volume: v.id, State: block.Data} // windows in a row whose grains lie in a row
+	apply := func() {
+		v.Apply(&run)
+		run.Count = 0
+	}
 	for at := r.Start; at < r.End(); at += layout.WindowSectors {
 		if v.Map.HasData(at >> layout.WindowShift) {
 			continue
 		}
 		g, ok := v.Map.Allocate(at >> layout.WindowShift)
 		if !ok {
+			apply()
 			return fmt.Errorf("import: pool %q has no room for the %d MiB of volume %q", v.pool.name, r.Bytes()>>20, v.Spec.Name)
 		}
-		e := nvlog.Edit{Volume: v.id, State: block.Data, Range: block.Range{Start: at, Count: layout.WindowSectors}, Phys: g << layout.WindowShift}
-		v.Apply(&e)
+		phys := g << layout.WindowShift
+		if at != run.End() || phys != run.Phys+run.Count {
+			apply()
+			run.Start, run.Phys = at, phys
+		}
+		run.Count += layout.WindowSectors
 	}
+	apply()
 	v.Account()
 	return nil
 }

@@ -32,6 +32,7 @@ func (w *world) begin(peer int, change func(*Options), done func(error)) {
 	w.life++
 	w.path = &path{array: w.a, attention: w.a.dark} // it has not been told yet
 	w.a.dark = false
+	w.mayOwe = w.a.cuts > 0 // that a flush has told of it may be forgotten
 	w.a.paths = append(w.a.paths[:0], w.path)
 	w.slots, w.lent = nil, make([]*lent, len(w.cards))
 	w.a.notify = nil
@@ -143,7 +144,6 @@ func (w *world) crash() {
 	w.life++
 	w.v.RunUntil(w.v.Now() + max(20_000_000, 2*w.a.delay))
 	w.inflight, w.pending, w.owed = 0, nil, 0
-	w.mayOwe = w.a.cuts > 0 // that a flush has told of it may be forgotten
 	clear(w.flying)
 	clear(w.revoked)
 }
