@@ -65,7 +65,7 @@ PROOFS = [
     ),
     Proof("guest-kills", "20 deaths of the daemon under a mounted file system", "make vm-kill-test", 10),
     Proof("guest-torture", "50 deaths under stress-ng, fs_mark and fio on xfs and ext4", "make vm-torture", 12),
-    Proof("take-overs", "50 hosts with caches that die or fall silent under verified writes", "make vm-take-over", 8),
+    Proof("take-overs", "50 hosts with caches that die or fall silent under verified writes", "make vm-take-over", 14),
     Proof("conformance", "libiscsi's whole suite through LIO and TCMU", "make conformance-vm", 10),
     Proof("page", "ten minutes of the live page with 1,000 volumes", "make page-bench", 12),
     Proof("updates", "10,000 deaths inside updates of NVRAM and files", "make power-kill-test", 60),
