@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -53,6 +54,15 @@ func (r *rig) restart() error {
 	r.opt.Store, r.store = st, st
 	a, err := Open(r.opt)
 	r.a = a
+	return err
+}
+
+// ends runs a change until it says how it has ended.
+func (r *rig) ends(change func(done func(error))) error {
+	err := errNever
+	change(func(e error) { err = e })
+	for errors.Is(err, errNever) && r.clock.Step() {
+	}
 	return err
 }
 
@@ -216,6 +226,69 @@ func TestBatchAboveTheLimit(t *testing.T) {
 		if got := len(r.a.Blob(name)); got != n {
 			t.Errorf("%s has %d bytes", name, got)
 		}
+	}
+	r.check()
+}
+
+// TestDoubtThatAnotherChangeSettles: a batch fails, the one behind it takes the doubt away, and only then
+// its own taking back fails. The array has lost nothing: it takes writes, and a start finds nothing of the
+// change that failed.
+func TestDoubtThatAnotherChangeSettles(t *testing.T) {
+	for _, there := range []bool{true, false} {
+		for _, what := range []string{"new volume", "new pool", "larger", "smaller", "deleted"} {
+			t.Run(fmt.Sprintf("%s/there=%v", what, there), func(t *testing.T) { doubtIsSettled(t, what, there) })
+		}
+	}
+}
+
+func doubtIsSettled(t *testing.T, what string, there bool) {
+	r, s := doubtRig(t, Options{})
+	r.pool("p", PoolSpec{}, 64<<20)
+	v := r.volume("v", "p", 8<<20, true)
+	n, other := 0, errNever
+	s.fail = func([]block.KV) (bool, bool) {
+		if n++; n == 1 { // another change waits for its turn
+			r.a.SetBlob("b", []byte("1"), func(e error) { other = e })
+		}
+		return n != 2, there
+	}
+	err := r.ends(func(done func(error)) {
+		switch what {
+		case "new volume":
+			r.a.CreateVolume(VolumeSpec{Name: "w", Pool: "p", Sectors: 4096, Thin: true}, func(_ *Volume, err error) { done(err) })
+		case "new pool":
+			spec := PoolSpec{Name: "x", Mdisks: []MdiskSpec{{Name: "d", Size: 64 << 20}}}
+			r.a.CreatePool(spec, func(_ *Pool, err error) { done(err) })
+		case "larger":
+			r.a.Resize(v, 32<<11, done)
+		case "smaller":
+			r.a.Resize(v, 4<<11, done)
+		case "deleted":
+			r.a.DeleteVolume(v, done)
+		}
+	})
+	if n != 3 || other != nil {
+		t.Fatalf("after %d batches the other change ended %v", n, other)
+	}
+	if !errors.Is(err, errDeaf) || strings.Contains(err.Error(), "done or not") {
+		t.Errorf("it ended %v", err)
+	}
+	s.fail = nil
+	if h := r.a.Health(); len(h) > 0 {
+		t.Errorf("health is %q", h)
+	}
+	mustOK(t, r.do(v, stamped(rng(0, 8), 7)))
+	if err := r.restart(); err != nil {
+		t.Fatal(err)
+	}
+	if r.a.Volume("w") != nil || r.a.Pool("x") != nil {
+		t.Error("a start finds what failed")
+	}
+	if v = r.a.Volume("v"); v == nil || v.Spec.Sectors != 8<<11 || !r.reads(v, rng(0, 8), 7) {
+		t.Error("a start does not find what was acknowledged")
+	}
+	if b := string(r.a.Blob("b")); b != "1" {
+		t.Errorf("the other change left %q", b)
 	}
 	r.check()
 }

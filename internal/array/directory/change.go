@@ -54,9 +54,17 @@ func (d *Directory) Again(e block.KV) []block.KV {
 
 // TakeBack commits the objects once more after a batch has failed: nobody knows what the store has
 // of that batch. then hears why this failed, too, if it did: the next start may find the change
-// done or not.
+// done or not. It hears of no error where another batch was durable in between: that one had the
+// objects without the change, and what fails now says nothing else.
 func (d *Directory) TakeBack(then func(again error)) {
-	d.meta.Commit(d.encode, func(again error) {
+	doubt := true
+	d.meta.Commit(func() []block.KV {
+		doubt = d.meta.InDoubt(key)
+		return d.encode()
+	}, func(again error) {
+		if !doubt {
+			again = nil
+		}
 		then(again)
 		d.hooks.Stepped()
 	})

@@ -68,6 +68,12 @@ func (l *Ledger) Limit() int { return l.store.Limit() / 4 }
 // Busy reports whether a batch is under way.
 func (l *Ledger) Busy() bool { return l.busy }
 
+// InDoubt reports whether nobody knows which value the store has of a key: a batch with it has
+// failed, and none was durable since.
+func (l *Ledger) InDoubt(key string) bool {
+	return slices.ContainsFunc(l.doubt, func(e block.KV) bool { return string(e.Key) == key })
+}
+
 // Closed reports whether Close was called.
 func (l *Ledger) Closed() bool { return l.closed }
 
