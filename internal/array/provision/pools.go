@@ -18,6 +18,10 @@ import (
 // on while the mdisks are made; on an error nothing is left of it.
 func (m *Manager) CreatePool(spec directory.PoolSpec, done func(*pool.Pool, error)) {
 	fail := func(err error) { m.Set.Exec.Post(func() { done(nil, err) }) }
+	if err := m.refused(); err != nil {
+		fail(fmt.Errorf("pool %q: %w", spec.Name, err))
+		return
+	}
 	if err := directory.CheckName("pool", spec.Name); err != nil {
 		fail(err)
 		return
@@ -52,6 +56,10 @@ func (m *Manager) openPool(spec directory.PoolSpec, done func(*pool.Pool, error)
 		fail(fmt.Errorf("pool %q: an array can make no more than %d pools in its life", spec.Name, directory.MaxPools))
 		return
 	}
+	if err := m.refused(); err != nil { // since the mdisks were begun
+		fail(fmt.Errorf("pool %q: %w", spec.Name, err))
+		return
+	}
 	used := m.Objects.NumberPool(&spec)
 	p, err := m.Set.NewPool(spec)
 	if err != nil {
@@ -63,11 +71,11 @@ func (m *Manager) openPool(spec directory.PoolSpec, done func(*pool.Pool, error)
 	m.Objects.AddPool(spec, func(err error) {
 		if err != nil { // a start that found the pool would miss the files that are removed here
 			m.Objects.MustTakeBack(func(again error) {
-				m.Media.Release(spec.Name, disks)
-				if again != nil {
+				if again != nil { // it may find the pool: its files stay, and their names are kept
 					done(nil, directory.Doubtful(err, again))
 					return
 				}
+				m.Media.Release(spec.Name, disks)
 				fail(err)
 			})
 			return

@@ -8,6 +8,8 @@
 package provision
 
 import (
+	"fmt"
+
 	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/media"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
@@ -27,4 +29,14 @@ type Manager struct {
 	// CapPercent is the cap of a partition, in percent of the cache, by the number of pools, the
 	// last for more.
 	CapPercent []int
+}
+
+// refused says why the array takes no change that acts before it is durable, nil if it does. Of a
+// broken one nobody knows what the next start finds, and what it may find needs its files. Other
+// changes go on: each carries all objects, and takes the doubt away when it is durable.
+func (m *Manager) refused() error {
+	if why := m.Engine.Broken(); why != "" {
+		return fmt.Errorf("changes are refused: %s", why)
+	}
+	return nil
 }

@@ -46,12 +46,12 @@ func (m *Manager) Resize(v *request.Volume, sectors uint64, done func(error)) {
 // until a time.
 func (m *Manager) resize(v *request.Volume, sectors uint64, until int64, done func(error)) {
 	fail := func(err error) { m.Set.Exec.Post(func() { done(err) }) }
-	switch {
-	case !v.There() || v.Ending || m.Engine.Stopped():
+	if !v.There() || v.Ending || m.Engine.Stopped() {
 		fail(fmt.Errorf("volume %q %w", v.Spec.Name, directory.ErrNotFound))
 		return
-	case m.Engine.Broken() != "":
-		fail(fmt.Errorf("volume %q: changes are refused: %s", v.Spec.Name, m.Engine.Broken()))
+	}
+	if err := m.refused(); err != nil {
+		fail(fmt.Errorf("volume %q: %w", v.Spec.Name, err))
 		return
 	}
 	spec := v.Spec

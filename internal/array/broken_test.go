@@ -1,0 +1,140 @@
+package array
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/array/media"
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+func (r *rig) tryPool(name, mdisk string, size uint64) error {
+	return r.ends(func(done func(error)) {
+		spec := PoolSpec{Name: name, Mdisks: []MdiskSpec{{Name: mdisk, Size: size}}}
+		r.a.CreatePool(spec, func(_ *Pool, err error) { done(err) })
+	})
+}
+
+// TestFilesOfADoubtfulPool: the batch that makes a pool fails, and the store has it or not; nor can it be
+// taken back. Nobody gets the files meanwhile, neither under the same name nor under one that means the
+// same files: the next start finds the pool with what it was made with, or does not find it.
+func TestFilesOfADoubtfulPool(t *testing.T) {
+	for _, there := range []bool{true, false} {
+		for _, next := range [][2]string{{"a.b", "c"}, {"a", "b.c"}} {
+			r, s := doubtRig(t, Options{})
+			r.pool("q", PoolSpec{}, 64<<20)
+			n := 0
+			s.fail = func([]block.KV) (bool, bool) { n++; return true, there && n == 1 }
+			if err := r.tryPool("a.b", "c", 64<<20); !errors.Is(err, errDeaf) || !strings.Contains(err.Error(), "done or not") {
+				t.Fatalf("the first one ended %v", err)
+			}
+			s.fail = func([]block.KV) (bool, bool) { return true, false }
+			if err := r.tryPool(next[0], next[1], 128<<20); err == nil || errors.Is(err, errDeaf) {
+				t.Errorf("there %v: pool %s with mdisk %s ended %v", there, next[0], next[1], err)
+			}
+			if err := r.restart(); err != nil {
+				t.Fatalf("there %v, pool %s: the array does not start: %v", there, next[0], err)
+			}
+			if p := r.a.Pool("a.b"); (p != nil) != there || p != nil && p.Mdisks[0].Size() != 64<<20 {
+				t.Errorf("there %v: the start finds %v", there, p)
+			}
+			if !there { // its files are in nobody's way
+				if err := r.tryPool(next[0], next[1], 128<<20); err != nil {
+					t.Errorf("after a start pool %s ended %v", next[0], err)
+				}
+			}
+			r.check()
+		}
+	}
+}
+
+// TestBrokenArrayMakesNoPool: an array that takes no writes any more makes no pool and resizes nothing
+// either, and says why: both have effects before they are durable. Nothing goes to the store.
+func TestBrokenArrayMakesNoPool(t *testing.T) {
+	r, s := doubtRig(t, Options{})
+	p := r.pool("p", PoolSpec{}, 64<<20)
+	v := r.volume("v", "p", 8<<20, true)
+	mustOK(t, r.do(v, stamped(rng(0, 8), 1)))
+	r.a.engine.BreakDown("a test broke it")
+	batches := 0
+	s.fail = func([]block.KV) (bool, bool) { batches++; return false, true }
+	pool := r.tryPool("x", "d", 64<<20)
+	resize := r.ends(func(done func(error)) { r.a.Resize(v, 4096, done) })
+	for what, err := range map[string]error{"pool": pool, "resize": resize} {
+		if err == nil || !strings.Contains(err.Error(), "changes are refused: a test broke it") {
+			t.Errorf("%s ended %v", what, err)
+		}
+	}
+	if batches != 0 || len(r.a.Pools()) != 1 || r.a.Pools()[0] != p || v.Spec.Sectors != 8<<11 {
+		t.Errorf("the array has not what it had, and %d batches went to the meta store", batches)
+	}
+	if !r.reads(v, rng(0, 8), 1) {
+		t.Error("what was written cannot be read")
+	}
+}
+
+// TestChangesOfABrokenArray: a pool is in doubt, and the array takes no more writes. What acts only when
+// it is durable goes on when the meta store works again, and takes the doubt away: the next start finds
+// what was acknowledged, and no pool.
+func TestChangesOfABrokenArray(t *testing.T) {
+	for _, what := range []string{"new volume", "volume deleted", "pool deleted", "value"} {
+		r, s := doubtRig(t, Options{})
+		r.pool("p", PoolSpec{}, 64<<20)
+		q := r.pool("q", PoolSpec{}, 64<<20)
+		v := r.volume("v", "p", 8<<20, true)
+		n := 0
+		s.fail = func([]block.KV) (bool, bool) { n++; return true, n == 1 }
+		if err := r.tryPool("x", "d", 64<<20); err == nil || r.a.engine.Broken() == "" {
+			t.Fatalf("the pool ended %v", err)
+		}
+		s.fail = nil
+		err := r.ends(func(done func(error)) {
+			switch what {
+			case "new volume":
+				r.a.CreateVolume(VolumeSpec{Name: "w", Pool: "p", Sectors: 4096, Thin: true}, func(_ *Volume, err error) { done(err) })
+			case "volume deleted":
+				r.a.DeleteVolume(v, done)
+			case "pool deleted":
+				r.a.DeletePool(q, done)
+			case "value":
+				r.a.SetBlob("b", []byte("1"), done)
+			}
+		})
+		if err != nil {
+			t.Errorf("%s ended %v", what, err)
+		}
+		if s := r.do(v, write(0, 8)); s == block.OK {
+			t.Error("a broken array takes a write")
+		}
+		if err := r.restart(); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if r.a.Pool("x") != nil || (r.a.Pool("q") == nil) != (what == "pool deleted") || (r.a.Volume("v") == nil) != (what == "volume deleted") ||
+			(r.a.Volume("w") != nil) != (what == "new volume") || (string(r.a.Blob("b")) == "1") != (what == "value") {
+			t.Errorf("%s: a start finds pools %v, volumes %v and %q", what, r.a.Pools(), r.a.Volumes(), r.a.Blob("b"))
+		}
+		r.check()
+	}
+}
+
+// TestPoolIsRefusedWhenTheArrayBreaksMeanwhile: the array breaks while the mdisks of a pool are made. The
+// pool is refused, and its files go.
+func TestPoolIsRefusedWhenTheArrayBreaksMeanwhile(t *testing.T) {
+	r, s := doubtRig(t, Options{})
+	r.pool("p", PoolSpec{}, 64<<20)
+	late := &lateStore{r.store, r.clock}
+	r.a.manager.Media = media.NewMaker(late)
+	batches := 0
+	s.fail = func([]block.KV) (bool, bool) { batches++; return false, true }
+	err := r.ends(func(done func(error)) {
+		r.a.CreatePool(PoolSpec{Name: "x", Mdisks: []MdiskSpec{{Name: "d", Size: 64 << 20}}}, func(_ *Pool, err error) { done(err) })
+		r.a.engine.BreakDown("a test broke it")
+	})
+	if err == nil || !strings.Contains(err.Error(), "changes are refused") || batches != 0 || r.a.Pool("x") != nil {
+		t.Errorf("it ended %v after %d batches, the pool is %v", err, batches, r.a.Pool("x"))
+	}
+	if n := r.a.manager.Media.Disks(); n != 0 {
+		t.Errorf("the maker is at work on %d mdisks", n)
+	}
+}
