@@ -32,7 +32,6 @@ type Array struct {
 	gate    *admission.Gate // to the cache
 	log     *nvlog.Log
 	flusher *nvlog.Flusher
-	rows    *nvlog.Rows
 	back    *backend.Backend
 
 	cycles   cycles

@@ -10,7 +10,7 @@ import (
 )
 
 func (r *rig) tryPool(name, mdisk string, size uint64) error {
-	return r.ends(func(done func(error)) {
+	return ends(r.clock, func(done func(error)) {
 		spec := PoolSpec{Name: name, Mdisks: []MdiskSpec{{Name: mdisk, Size: size}}}
 		r.a.CreatePool(spec, func(_ *Pool, err error) { done(err) })
 	})
@@ -60,7 +60,7 @@ func TestBrokenArrayMakesNoPool(t *testing.T) {
 	batches := 0
 	s.fail = func([]block.KV) (bool, bool) { batches++; return false, true }
 	pool := r.tryPool("x", "d", 64<<20)
-	resize := r.ends(func(done func(error)) { r.a.Resize(v, 4096, done) })
+	resize := ends(r.clock, func(done func(error)) { r.a.Resize(v, 4096, done) })
 	for what, err := range map[string]error{"pool": pool, "resize": resize} {
 		if err == nil || !strings.Contains(err.Error(), "changes are refused: a test broke it") {
 			t.Errorf("%s ended %v", what, err)
@@ -89,7 +89,7 @@ func TestChangesOfABrokenArray(t *testing.T) {
 			t.Fatalf("the pool ended %v", err)
 		}
 		s.fail = nil
-		err := r.ends(func(done func(error)) {
+		err := ends(r.clock, func(done func(error)) {
 			switch what {
 			case "new volume":
 				r.a.CreateVolume(VolumeSpec{Name: "w", Pool: "p", Sectors: 4096, Thin: true}, func(_ *Volume, err error) { done(err) })
@@ -127,7 +127,7 @@ func TestPoolIsRefusedWhenTheArrayBreaksMeanwhile(t *testing.T) {
 	r.a.manager.Media = media.NewMaker(late)
 	batches := 0
 	s.fail = func([]block.KV) (bool, bool) { batches++; return false, true }
-	err := r.ends(func(done func(error)) {
+	err := ends(r.clock, func(done func(error)) {
 		r.a.CreatePool(PoolSpec{Name: "x", Mdisks: []MdiskSpec{{Name: "d", Size: 64 << 20}}}, func(_ *Pool, err error) { done(err) })
 		r.a.engine.BreakDown("a test broke it")
 	})

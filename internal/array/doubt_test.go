@@ -58,10 +58,10 @@ func (r *rig) restart() error {
 }
 
 // ends runs a change until it says how it has ended.
-func (r *rig) ends(change func(done func(error))) error {
+func ends(clock *block.Virtual, change func(done func(error))) error {
 	err := errNever
 	change(func(e error) { err = e })
-	for errors.Is(err, errNever) && r.clock.Step() {
+	for errors.Is(err, errNever) && clock.Step() {
 	}
 	return err
 }
@@ -252,7 +252,7 @@ func doubtIsSettled(t *testing.T, what string, there bool) {
 		}
 		return n != 2, there
 	}
-	err := r.ends(func(done func(error)) {
+	err := ends(r.clock, func(done func(error)) {
 		switch what {
 		case "new volume":
 			r.a.CreateVolume(VolumeSpec{Name: "w", Pool: "p", Sectors: 4096, Thin: true}, func(_ *Volume, err error) { done(err) })

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/array/nvlog"
-	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/store/storetest"
 	"github.com/arraysim/arraysim/internal/testkit"
@@ -28,18 +27,12 @@ func (r *powerRig) failMetaAfter(n int) {
 	})
 }
 
-// ends waits for the answer of an object call.
-func (r *powerRig) ends(call func(done func(error))) error {
-	err := errNever
-	call(func(e error) { err = e })
-	for errors.Is(err, errNever) && r.clock.Step() {
-	}
-	return err
-}
+// rowOffload is the kind of the rows in NVRAM that count offloads.
+const rowOffload = 3
 
 // offloadsOf returns what was counted of the offloads to a volume.
 func offloadsOf(v *Volume) (cells [2]uint64) {
-	v.Set.Rows.Each(pool.RowOffload, func(r *nvlog.Row) {
+	v.Set.Rows.Each(rowOffload, func(r *nvlog.Row) {
 		if r.Head().ID() == v.ID() {
 			cells[0] += r.Cells[0]
 			cells[1] += r.Cells[1]
@@ -80,9 +73,9 @@ func TestFailedDeletions(t *testing.T) {
 		first := rnd.IntN(2)
 		for i := range 2 {
 			if (first+i)%2 == 0 {
-				gone[0] = r.ends(func(done func(error)) { r.a.DeleteVolume(x, done) })
+				gone[0] = ends(r.clock, func(done func(error)) { r.a.DeleteVolume(x, done) })
 			} else {
-				gone[1] = r.ends(func(done func(error)) { r.a.DeletePool(c, done) })
+				gone[1] = ends(r.clock, func(done func(error)) { r.a.DeletePool(c, done) })
 			}
 		}
 		if gone[0] != nil {

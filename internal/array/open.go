@@ -108,7 +108,7 @@ func Open(opt Options) (*Array, error) {
 				Freed: e.GaveRoom, Relieved: func(pool uint16) { set.ByID(pool).Part.Relieved() }}})
 		set.Gate = admission.New(set.Cache, log)
 		e.Attach(log, flusher)
-		a.arena, a.cache, a.gate, a.log, a.flusher, a.rows, a.back = set.Arena, set.Cache, set.Gate, log, flusher, set.Rows, set.Back
+		a.arena, a.cache, a.gate, a.log, a.flusher, a.back = set.Arena, set.Cache, set.Gate, log, flusher, set.Back
 		a.cycles = cycles{exec: a.exec, cache: a.cache, gate: a.gate, back: a.back, flusher: a.flusher,
 			fn: func() { a.cycles.timer = false; a.cycles.run(true); a.engine.EndStep() }}
 		a.openBooks(meta)

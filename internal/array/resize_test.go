@@ -286,7 +286,7 @@ func TestResizeThatCannotBe(t *testing.T) {
 		t.Errorf("of a deleted volume: %v", err)
 	}
 	// While the log has no room, and no checkpoint can be written that would make some.
-	r.a.ckpt.Suspend()
+	r.suspend(w)
 	for room, ok := r.a.log.Claim(1); ok; room, ok = r.a.log.Claim(1) {
 		room.Append([]nvlog.Edit{{Volume: w.ID()}}, 0)
 	}

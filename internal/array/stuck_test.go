@@ -340,13 +340,29 @@ func TestFlushFailuresAreTold(t *testing.T) {
 	}
 }
 
+// idle is an executor that has no time for what is to be done later.
+type idle struct{ block.Executor }
+
+// At never calls what it is given.
+func (idle) At(int64, func()) block.Timer { return nil }
+
+// suspend begins a checkpoint that never ends: it gives the log no room.
+func (r *rig) suspend(v *Volume) {
+	r.t.Helper()
+	r.a.ckpt.Exec = idle{r.clock}
+	mustOK(r.t, r.do(v, write(0, 8))) // so that there is something to write
+	if r.a.checkpoint(true); !r.a.ckpt.Running() {
+		r.t.Fatal("no checkpoint begins")
+	}
+}
+
 // TestWaitersEndWhenTheArrayBreaksDown: no checkpoint makes room in the log any more, and who waits for
 // that hears it.
 func TestWaitersEndWhenTheArrayBreaksDown(t *testing.T) {
 	r := newRig(t, Options{}, false)
 	r.pool("p", PoolSpec{}, 64<<20)
 	v := r.volume("v", "p", 32<<20, true)
-	r.a.ckpt.Suspend() // and never ends
+	r.suspend(v)
 	for room, ok := r.a.log.Claim(1); ok; room, ok = r.a.log.Claim(1) {
 		room.Append([]nvlog.Edit{{Volume: v.ID()}}, 0)
 	}

@@ -107,9 +107,6 @@ func (c *Checkpointer) Count() uint64 { return c.count }
 // Since returns since when a batch is on its way to the meta store, 0: none is.
 func (c *Checkpointer) Since() int64 { return c.since }
 
-// Suspend has it take one for running that never ends: for tests of who waits for the log.
-func (c *Checkpointer) Suspend() { c.running = true }
-
 // Stop has the one that runs fail instead of waiting for a flush: the next start has all that it
 // needs in the log.
 func (c *Checkpointer) Stop() { c.stopping = true }

@@ -101,7 +101,7 @@ func (set *Set) emitOffloads(e metrics.Emitter) {
 	}
 	bytes := map[key]uint64{}
 	var order []key
-	set.Rows.Each(RowOffload, func(r *nvlog.Row) {
+	set.Rows.Each(rowOffload, func(r *nvlog.Row) {
 		prim, path := int(r.Head().Key()>>4), int(r.Head().Key()&15)
 		src, id := r.Head().Group(), r.Head().ID()
 		if prim >= len(primNames) || path >= len(pathNames) {

@@ -28,7 +28,7 @@ var (
 
 // CountOffload books an offload that covered so many bytes of v, with data from src.
 func (v *Volume) CountOffload(prim, path int, src *Pool, bytes uint64) {
-	r := v.Set.Rows.Get(nvlog.HeadOf(RowOffload, uint8(prim<<4|path), src.id, v.id))
+	r := v.Set.Rows.Get(nvlog.HeadOf(rowOffload, uint8(prim<<4|path), src.id, v.id))
 	r.Cells[0]++
 	r.Cells[1] += bytes
 }

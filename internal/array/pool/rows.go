@@ -13,7 +13,7 @@ import (
 const (
 	rowCache   = wcache.RowBytes
 	rowBackend = backend.RowKind
-	RowOffload = 3 // key primitive<<4 | path, pool source, id volume, or rowsOfGone; cells 0 operations, 1 bytes
+	rowOffload = 3 // key primitive<<4 | path, pool source, id volume, or rowsOfGone; cells 0 operations, 1 bytes
 	rowShort   = wcache.RowShort
 )
 
@@ -68,12 +68,12 @@ func (set *Set) retire(v *Volume) {
 // volumes, and returns what takes that back.
 func (set *Set) FoldOffloads(v *Volume) (unfold func()) {
 	of := func(r *nvlog.Row, id uint32) *nvlog.Row {
-		return set.Rows.Get(nvlog.HeadOf(RowOffload, r.Head().Key(), r.Head().Group(), id))
+		return set.Rows.Get(nvlog.HeadOf(rowOffload, r.Head().Key(), r.Head().Group(), id))
 	}
 	gone := rowsOfGone + uint32(v.pool.id)
 	var folded []nvlog.Row
 	for _, h := range set.Rows.Owned(uint64(v.id)) {
-		if h.Kind() == RowOffload {
+		if h.Kind() == rowOffload {
 			folded = append(folded, *set.Rows.Find(h))
 		}
 	}
@@ -82,7 +82,7 @@ func (set *Set) FoldOffloads(v *Volume) (unfold func()) {
 		to.Cells[0] += folded[i].Cells[0]
 		to.Cells[1] += folded[i].Cells[1]
 	}
-	set.Rows.Drop(uint64(v.id), RowOffload)
+	set.Rows.Drop(uint64(v.id), rowOffload)
 	return func() {
 		for i := range folded {
 			of(&folded[i], v.id).Cells = folded[i].Cells

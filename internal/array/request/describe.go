@@ -101,21 +101,13 @@ func (k Kind) String() string { return kindNames[k] }
 // String returns the name of the state.
 func (s State) String() string { return stateNames[s] }
 
-// Forbid takes a transition out of the table of a kind, or a resource out of those that it may wait
-// for, and returns what puts it back; ok: it was there. A test shows with it that each entry is
-// needed.
-func Forbid(k Kind, from, to State) (allow func(), ok bool) {
-	if transitions[k][to]>>from&1 == 0 {
-		return nil, false
-	}
-	transitions[k][to] &^= 1 << from
-	return func() { transitions[k][to] |= 1 << from }, true
+// Forbid takes a transition of a kind from what requests of this engine may do, and reports whether
+// they might. A test shows with it that each entry of the table is needed.
+func (e *Engine) Forbid(k Kind, from, to State) bool {
+	may := e.rules.may[k][to]
+	e.rules.may[k][to] &^= 1 << from
+	return may>>from&1 != 0
 }
 
 // ForbidWait is Forbid of waiting for a resource.
-func ForbidWait(k Kind, r ticket.Resource) (allow func(), ok bool) {
-	if !lackable[k].Take(r) {
-		return nil, false
-	}
-	return func() { lackable[k].Add(r) }, true
-}
+func (e *Engine) ForbidWait(k Kind, r ticket.Resource) bool { return e.rules.lack[k].Take(r) }

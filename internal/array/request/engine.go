@@ -32,6 +32,7 @@ type Engine struct {
 	flusher *nvlog.Flusher
 	back    *backend.Backend
 
+	rules    rules
 	step     stepper
 	answers  answers
 	wakes    wakes
@@ -52,7 +53,7 @@ type Engine struct {
 
 // New returns an engine over a set of pools, without the stages of its steps; see attach.
 func New(set *pool.Set, watch func()) *Engine {
-	e := &Engine{set: set, exec: set.Exec, payload: set.Payload, watchFn: watch}
+	e := &Engine{set: set, exec: set.Exec, payload: set.Payload, rules: allowed, watchFn: watch}
 	e.settling.pages = map[uint32]*op{}
 	e.wakes.log.Of, e.wakes.yielded.Of, e.settling.waiting.Of = ticket.Log, ticket.Turn, ticket.BackEnd
 	e.copies.moves.Of, e.copies.reads.Of = ticket.CopyEngine, ticket.CopyRead

@@ -17,12 +17,13 @@ func TestChangesOfState(t *testing.T) {
 		fn()
 		return ""
 	}
+	e := &Engine{rules: allowed}
 	for k := range NumKinds {
 		for to := range NumStates {
 			for from := range NumStates {
-				may := transitions[k][to]>>from&1 != 0
+				may := allowed.may[k][to]>>from&1 != 0
 				name := fmt.Sprintf("a %s that is %s cannot become %s", kindNames[k], stateNames[from], stateNames[to])
-				o := &op{kind: k, state: from}
+				o := &op{e: e, kind: k, state: from}
 				if why := panics(func() { o.to(to) }); may != (why == "") || !may && !strings.Contains(why, name) || may && o.state != to {
 					t.Errorf("%s: %q, in the table %v", name, why, may)
 				}

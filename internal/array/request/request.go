@@ -62,8 +62,16 @@ const (
 
 var stateNames = [NumStates]string{"free", "running", "waiting", "fetching", "unwanted", "moving", "settling", "answered", "flushing"}
 
-// transitions says for each kind, as a set of bits, from which states each state may be entered.
-var transitions = [NumKinds][NumStates]uint16{
+// rules are what requests may do. Each engine has its own.
+type rules struct {
+	// may says for each kind, as a set of bits, from which states each state may be entered.
+	may [NumKinds][NumStates]uint16
+	// lack says for each kind which resources it may wait for.
+	lack [NumKinds]ticket.Set
+}
+
+// allowed are the rules of a new engine.
+var allowed = rules{may: [NumKinds][NumStates]uint16{
 	KindWrite: {
 		free:     1<<running | 1<<flushing,
 		running:  1<<free | 1<<waiting | 1<<settling | 1<<answered,
@@ -111,17 +119,14 @@ var transitions = [NumKinds][NumStates]uint16{
 		running:  1 << free,
 		flushing: 1 << running,
 	},
-}
-
-// lackable says for each kind which resources it may wait for.
-var lackable = [NumKinds]ticket.Set{
+}, lack: [NumKinds]ticket.Set{
 	KindWrite:   ticket.SetOf(ticket.Room, ticket.Budget, ticket.Lock, ticket.Space, ticket.Turn, ticket.BackEnd),
 	KindCompare: ticket.SetOf(ticket.Room, ticket.Budget, ticket.Lock, ticket.Space, ticket.Turn, ticket.BackEnd),
 	KindEdit:    ticket.SetOf(ticket.Log, ticket.Lock),
 	KindClone:   ticket.SetOf(ticket.Log, ticket.Lock, ticket.Turn),
 	KindMove:    ticket.SetOf(ticket.Log, ticket.Lock, ticket.Turn, ticket.CopyEngine),
 	KindPiece:   ticket.SetOf(ticket.Room, ticket.Budget, ticket.Lock, ticket.Space, ticket.BackEnd, ticket.CopyRead),
-}
+}}
 
 // op is a request that changes something, on its way. Ops are recycled, with all that they have
 // allocated.
@@ -173,7 +178,7 @@ type work struct {
 
 // to changes the state. A change that is not in the table is a fault of this package.
 func (o *op) to(s State) {
-	if transitions[o.kind][s]>>(o.state&15)&1 == 0 {
+	if o.e.rules.may[o.kind][s]>>(o.state&15)&1 == 0 {
 		illegal(o, "become "+stateNames[s])
 	}
 	o.state = s
@@ -181,7 +186,7 @@ func (o *op) to(s State) {
 
 // lack makes the request one that waits; the caller queues its ticket.
 func (o *op) lack(r ticket.Resource) {
-	if !lackable[o.kind].Has(r) {
+	if !o.e.rules.lack[o.kind].Has(r) {
 		illegal(o, "wait for "+r.String())
 	}
 	if r == ticket.BackEnd {
