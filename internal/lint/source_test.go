@@ -85,7 +85,7 @@ func (s *source) load(dir string) (*checked, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &checked{info: &types.Info{Uses: map[*ast.Ident]types.Object{}}}
+	c := &checked{info: &types.Info{Uses: map[*ast.Ident]types.Object{}, Types: map[ast.Expr]types.TypeAndValue{}}}
 	for _, name := range names {
 		if !isSource(name) {
 			continue
@@ -124,6 +124,98 @@ func (s *source) references(c *checked) map[[2]int]string {
 		}
 	}
 	return refs
+}
+
+// returns returns which file comes back to which other one through an interface of the module, with
+// the name of the method: it calls that itself, or a function of another package that does. A
+// function that was handed over as a value is not seen.
+func (s *source) returns(c *checked) (map[[2]int]string, error) {
+	refs := map[[2]int]string{}
+	for id, obj := range c.info.Uses {
+		fn, ok := obj.(*types.Func)
+		if !ok || fn.Pkg() == c.types && !isInterfaceMethod(fn) {
+			continue
+		}
+		called, err := s.callsBack(fn, map[*types.Func]bool{})
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range called {
+			for _, to := range implementers(c.types, m) {
+				pair := [2]int{s.fileOf(c, id.Pos()), s.fileOf(c, to.Pos())}
+				if name, have := refs[pair]; pair[0] != pair[1] && (!have || m.Name() < name) {
+					refs[pair] = m.Name()
+				}
+			}
+		}
+	}
+	return refs, nil
+}
+
+// fileOf returns the index of the file of a package that a position is in, -1 if in none.
+func (s *source) fileOf(c *checked, at token.Pos) int {
+	return slices.IndexFunc(c.files, func(f *ast.File) bool { return f.FileStart <= at && at < f.FileEnd })
+}
+
+func isInterfaceMethod(fn *types.Func) bool {
+	r := fn.Signature().Recv()
+	return r != nil && types.IsInterface(r.Type())
+}
+
+// callsBack returns the methods of interfaces of the module that a function is, or calls, itself or
+// through functions of its own package.
+func (s *source) callsBack(fn *types.Func, seen map[*types.Func]bool) (out []*types.Func, err error) {
+	dir, ours := "", false
+	if fn.Pkg() != nil {
+		dir, ours = strings.CutPrefix(fn.Pkg().Path(), module+"/")
+	}
+	if !ours || seen[fn] {
+		return nil, nil
+	}
+	seen[fn] = true
+	if isInterfaceMethod(fn) {
+		return []*types.Func{fn}, nil
+	}
+	c, err := s.load(dir)
+	if err != nil {
+		return nil, err
+	}
+	i := s.fileOf(c, fn.Pos())
+	if i < 0 {
+		return nil, nil
+	}
+	for _, d := range c.files[i].Decls {
+		if d.Pos() > fn.Pos() || fn.Pos() >= d.End() {
+			continue
+		}
+		ast.Inspect(d, func(n ast.Node) bool {
+			id, _ := n.(*ast.Ident)
+			if next, ok := c.info.Uses[id].(*types.Func); ok && err == nil && (next.Pkg() == c.types || isInterfaceMethod(next)) {
+				var more []*types.Func
+				more, err = s.callsBack(next, seen)
+				out = append(out, more...)
+			}
+			return true
+		})
+	}
+	return out, err
+}
+
+// implementers returns what a method of an interface is in the types of a package.
+func implementers(pkg *types.Package, m *types.Func) (out []*types.Func) {
+	iface := m.Signature().Recv().Type().Underlying().(*types.Interface)
+	for _, name := range pkg.Scope().Names() {
+		typ, ok := pkg.Scope().Lookup(name).(*types.TypeName)
+		if !ok || types.IsInterface(typ.Type()) || !types.Implements(types.NewPointer(typ.Type()), iface) {
+			continue
+		}
+		if fn, _, _ := types.LookupFieldOrMethod(typ.Type(), true, pkg, m.Name()); fn != nil && fn.Pkg() == pkg {
+			if fn, ok := fn.(*types.Func); ok {
+				out = append(out, fn)
+			}
+		}
+	}
+	return out
 }
 
 // upward puts the files into an order in which as few references as it can find run from a later
