@@ -18,10 +18,9 @@ import (
 // Array is a storage array: one I/O group. See the package comment for the
 // concurrency contract.
 type Array struct {
-	opt     Options
-	exec    block.Executor
-	meta    *metadata.Ledger
-	payload bool
+	opt  Options
+	exec block.Executor
+	meta *metadata.Ledger
 
 	set     *pool.Set
 	engine  *request.Engine

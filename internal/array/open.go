@@ -122,7 +122,7 @@ func Open(opt Options) (*Array, error) {
 
 // newArray returns an array without its parts.
 func newArray(opt Options) *Array {
-	a := &Array{opt: opt, exec: opt.Exec, payload: opt.Store.Payload(), lifetime: lifetime{started: opt.Exec.Now()}}
+	a := &Array{opt: opt, exec: opt.Exec, lifetime: lifetime{started: opt.Exec.Now()}}
 	set := pool.NewSet(a.exec, opt.Store)
 	w := newWatchdog(set)
 	e := request.New(set, w.watch)
@@ -141,7 +141,7 @@ func (a *Array) openBooks(store block.MetaStore) {
 		Again: func(e block.KV) []block.KV { return a.manager.Objects.Again(e) }})
 	a.manager = &provision.Manager{Set: a.set, Engine: a.engine, Log: a.log, Flusher: a.flusher, CapPercent: a.opt.CapPercent,
 		Media:   media.NewMaker(a.opt.Store),
-		Objects: directory.New(a.meta, a.payload, directory.Hooks{Doubtful: a.engine.BreakDown, Stepped: a.engine.EndStep})}
+		Objects: directory.New(a.meta, a.set.Payload, directory.Hooks{Doubtful: a.engine.BreakDown, Stepped: a.engine.EndStep})}
 	a.ckpt = checkpoint.New(checkpoint.Config{Exec: a.exec, Log: a.log, Flusher: a.flusher, Meta: a.meta, Maps: a.arena.Checkpoint(),
 		BatchBytes: a.opt.CheckpointBytes, RetryAfter: retryTime, Hooks: checkpoint.Hooks{
 			Add: a.saveBad, Sent: a.watchdog.watch, Turned: a.set.TellHealth, Failed: a.engine.BreakDown, Stepped: a.engine.EndStep,
@@ -159,7 +159,7 @@ func (a *Array) saveBad(put func(key, value []byte)) {
 // checkpoint begins one if it is due, or forced. When the array is broken the log stays as it is
 // for the next start.
 func (a *Array) checkpoint(force bool) {
-	if a.payload && a.engine.Broken() == "" {
+	if a.set.Payload && a.engine.Broken() == "" {
 		a.ckpt.Due(force)
 	}
 }

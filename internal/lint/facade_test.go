@@ -20,7 +20,8 @@ const facade = `
 `
 
 // objects are the types that have a facade.
-var objects = []string{"pool.Set", "pool.Pool", "pool.Mdisk", "pool.Unit", "pool.Volume", "request.Volume", "request.Engine"}
+var objects = []string{"pool.Set", "pool.Pool", "pool.Mdisk", "pool.Unit", "pool.Volume", "request.Volume", "request.Engine",
+	"directory.Directory", "directory.Objects", "check.Checker", "provision.Manager"}
 
 func TestObjectsAreChangedByTheArrayAlone(t *testing.T) {
 	used, err := newSource(root).usesOfObjects("internal", "handlers", "cmd")

@@ -200,7 +200,7 @@ func (p *Pool) Stats() PoolStats {
 	const grain = layout.WindowSectors * block.SectorSize
 	st := PoolStats{Name: p.name, CopyData: p.CopyData, Capacity: uint64(p.Alloc.Grains()) * grain, Allocated: uint64(p.Alloc.Allocated()) * grain,
 		Reserved: uint64(max(0, p.Alloc.Reserved())) * grain, CacheLimit: uint64(p.Part.Limit()) * layout.PageBytes, CacheUsed: uint64(p.Part.Room.Used()) * layout.PageBytes,
-		CacheFloor: uint64(p.Part.Room.Floor()) * layout.PageBytes, Volumes: p.Volumes, WriteMode: p.Part.Mode()}
+		CacheFloor: uint64(p.Part.Room.Floor()) * layout.PageBytes, Volumes: p.volumes, WriteMode: p.Part.Mode()}
 	for _, d := range p.Mdisks {
 		st.Mdisks = append(st.Mdisks, MdiskStats{d.Name(), d.Size(), d.Limits().Bandwidth, d.Limits().IOPS, d.Failures(), d.Offline()})
 	}

@@ -32,7 +32,7 @@ type Pool struct {
 	waitingBytes [block.NumOrigins]int64
 	throttled    [len(primNames)]int64 // ns that offloads waited for their budget
 	copying      [len(primNames)]int64 // bytes of pieces of data copies under way
-	Volumes      int                   // of it, those that are being made, too
+	volumes      int                   // of it, those that are being made, too
 	Ending       bool                  // it is being deleted, and that is not durable yet
 	SpaceWait    ticket.Queue          // promised writes whose grains transfers still keep
 }
@@ -57,6 +57,9 @@ func (p *Pool) ID() uint16 { return p.id }
 
 // Name returns the pool's name.
 func (p *Pool) Name() string { return p.name }
+
+// VolumeCount returns how many volumes the pool has, those that are being made, too.
+func (p *Pool) VolumeCount() int { return p.volumes }
 
 // SetWriteMode changes how a pool takes writes.
 func (p *Pool) SetWriteMode(m wcache.Mode) {

@@ -158,8 +158,15 @@ func (set *Set) InitVolume(v *Volume, dev block.Device, spec directory.VolumeSpe
 		set.Vols = append(set.Vols, nil)
 	}
 	set.Vols[spec.ID] = v
-	p.Volumes++
+	set.enter(v)
 }
+
+// enter books a volume with its pool, which cannot be deleted then until Leave.
+func (set *Set) enter(v *Volume) { v.pool.volumes++ }
+
+// Leave says that a volume that was made known needs its pool no longer but for space that comes
+// back in the background. It may be said once.
+func (set *Set) Leave(v *Volume) { v.pool.volumes-- }
 
 // TellHealth tells all volumes that what all of them need got worse or better.
 func (set *Set) TellHealth() {

@@ -103,8 +103,8 @@ func (m *Manager) DeletePool(p *pool.Pool, done func(error)) {
 	case p.Ending:
 		fail(fmt.Errorf("%w: it is being deleted", directory.ErrInUse))
 		return
-	case p.Volumes > 0 || !p.Part.Empty() || p.Alloc.Allocated() > 0:
-		fail(fmt.Errorf("%w: delete its %d volumes first, and wait until their space is free", directory.ErrInUse, p.Volumes))
+	case p.VolumeCount() > 0 || !p.Part.Empty() || p.Alloc.Allocated() > 0:
+		fail(fmt.Errorf("%w: delete its %d volumes first, and wait until their space is free", directory.ErrInUse, p.VolumeCount()))
 		return
 	}
 	p.Ending = true

@@ -55,7 +55,7 @@ func (m *Manager) CreateVolume(spec directory.VolumeSpec, done func(*request.Vol
 			m.Objects.MustTakeBack(func(again error) {
 				p.Alloc.Entitle(v.Map.Tenant(), 0)
 				v.Map.Remove()
-				p.Volumes--
+				m.Set.Leave(&v.Volume)
 				m.Set.ForgetVolume(&v.Volume)
 				done(nil, directory.Doubtful(err, again))
 			})
@@ -116,7 +116,7 @@ func (m *Manager) DeleteVolume(v *request.Volume, done func(error)) {
 		}
 		v.Deleted, v.Ending = true, false
 		v.Map.Abandon()
-		v.Pool().Volumes--
+		m.Set.Leave(&v.Volume)
 		v.Tell(block.EventGone)
 		// Only now may its space be used for others.
 		v.Map.Clear()

@@ -234,7 +234,7 @@ func (r *run) volumeOrGhost(id uint32, pool uint16) *pool.Volume {
 	v.Deleted = true
 	v.Forget()
 	v.Map.Abandon()
-	p.Volumes--
+	r.Set.Leave(v)
 	return v
 }
 
