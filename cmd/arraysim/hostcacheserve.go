@@ -330,10 +330,10 @@ func (d *cacheDaemon) reserve(opt *tier.Options) error {
 	if d.f.takeOver == 0 {
 		for _, r := range all {
 			if !r.HasReservations() {
-				return fmt.Errorf("%s has no persistent reservations, so this host could not be fenced; give a LUN that has, or do without by a --witness file and no --key", r.Info().Name)
+				return fmt.Errorf("%s has no persistent reservations, so this host could not be fenced; give a LUN that has, or do without by a --witness file and no --key", r.Name())
 			}
 			if err := r.Reserve(d.f.key); err != nil {
-				return fmt.Errorf("%s cannot be reserved: %w; if a peer took over, start without this flash's dirty data (--format) when the peer is done", r.Info().Name, err)
+				return fmt.Errorf("%s cannot be reserved: %w; if a peer took over, start without this flash's dirty data (--format) when the peer is done", r.Name(), err)
 			}
 		}
 		return nil
