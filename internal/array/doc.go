@@ -9,7 +9,8 @@
 //	  physical space, reference counts               package alloc
 //	  admission to the write cache                   packages admission, request
 //	  write cache, by physical address               package wcache
-//	  log record = commit point                      package nvlog, durable.go
+//	  log record = commit point                      request (commit.go, edit.go), nvlog
+//	  flushes of NVRAM, syncs of mdisks              durable.go
 //	  destager -> mdisks                             packages pool, backend
 //	  checkpoints, recovery, check                   packages checkpoint, recovery, check
 //	  hold and place, copy engine                    package request

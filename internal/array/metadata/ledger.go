@@ -8,6 +8,18 @@
 //	Ledger   the order of batches, their numbers, the digest, what is in doubt    ledger.go digest.go
 //	copies   which copy is read, and that the others are made anew                copies.go
 //
+// # Keys
+//
+// The first byte of a key says whose entry it is. Each owner alone reads and writes its entries;
+// whoever needs another one adds a row here.
+//
+//	b  the list of bad sectors            recovery.KeyBad, backend/bad.go
+//	c  the position where replay begins   checkpoint/batch.go
+//	g  number and digest of the batch     digest.go, here; not in the digest
+//	n  a node of a map                    extent.KeyNode, extent/encode.go
+//	o  the document of the objects        directory/directory.go
+//	r  the root of a map                  extent.KeyRoot, extent/encode.go
+//
 // # Concurrency
 //
 // Everything runs with the executor held. There is no goroutine and no wall clock here.

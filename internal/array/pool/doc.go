@@ -9,7 +9,9 @@
 // wait for. What is dirty this package destages by itself: the cache says what a pool sends now, a
 // [Unit] of it is on its way to an mdisk, and its pages are on the back end when all of it is.
 //
-// It knows no request, log or checkpoint. What those above have to hear of goes through [Hooks].
+// It knows no request and no checkpoint. Of NVRAM it uses the counter rows, and applies to a map an
+// edit that somebody else has logged; it appends no record. What those above have to hear of goes
+// through [Hooks].
 //
 // # Concurrency
 //

@@ -1,6 +1,6 @@
 // The objects of an array as they are now: pools, their mdisks and volumes, found by number and by
-// name. What belongs to a pool has one owner each, and all of them hang here; who changes which
-// objects there are is the directory of the array, who uses them its requests.
+// name. What belongs to a pool has one owner each, and all of them hang here. Provision and a start
+// change which objects there are; requests use them.
 //
 // Invariants: a number is an index, and is never used again; nothing here knows a request, and what
 // requests have to hear of goes through hooks that are set once.
@@ -119,7 +119,7 @@ func (set *Set) Pool(name string) *Pool {
 	return nil
 }
 
-// Volumes returns the Volumes in the order of their making.
+// Volumes returns the volumes in the order of their making.
 func (set *Set) Volumes() []*Volume {
 	var out []*Volume
 	for _, v := range set.Vols {
@@ -130,7 +130,7 @@ func (set *Set) Volumes() []*Volume {
 	return out
 }
 
-// Volume returns the Volume with this name, nil if there is none.
+// Volume returns the volume with this name, nil if there is none.
 func (set *Set) Volume(name string) *Volume {
 	for _, v := range set.Vols {
 		if v != nil && v.There() && v.Spec.Name == name {

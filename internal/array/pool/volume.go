@@ -1,5 +1,9 @@
-// A volume: its description, its map, and what of a request depends on them alone. Who changes the map
-// does so under a record of the log.
+// A volume: its description, its map, and what of a request depends on them alone.
+//
+// Invariant: what hosts rely on in a map a start finds again. A request changes the map under a
+// record of the log. A cut needs none where the objects say as much, durably and before: a volume
+// that has shrunk (ClipTail at a start), or is deleted (Clear). Import has none either: it is for
+// stores that nobody opens again.
 
 package pool
 
@@ -14,8 +18,8 @@ import (
 )
 
 // Volume is a volume: its map, its size, and what the cache has of it. What requests need of it
-// beside that they have around it. The array changes its description, limits and flags, requests its map; nobody above
-// the array changes anything.
+// beside that they have around it. Requests change its map; provision changes its description,
+// limits and flags, and cuts its map; a start fills it. Nobody above the array changes anything.
 type Volume struct {
 	Set     *Set
 	Dev     block.Device // what hosts have of it
@@ -133,7 +137,7 @@ func (v *Volume) FillStatus(r *block.Request) {
 	})
 }
 
-// Windows returns the number of Windows that the volume spans.
+// Windows returns the number of windows that the volume spans.
 func (v *Volume) Windows() int64 {
 	return int64((v.Spec.Sectors + layout.WindowSectors - 1) >> layout.WindowShift)
 }

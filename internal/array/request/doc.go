@@ -6,8 +6,9 @@
 // read; settle; complete. What a request waits for, and who wakes it, is in request, wait, given and
 // wake; overdue ends those who wait for what does not come; step is the end of each call.
 //
-// It knows pools and their volumes (package pool), and what is below them. It knows no recovery,
-// checkpoint or directory: those who change the array say here what they give, and end a step.
+// It knows pools and their volumes (package pool), and what is below them; of the directory it knows
+// how a volume is described, and nothing that changes it. It knows no recovery and no checkpoint:
+// those who change the array say here what they give, and end a step.
 //
 // # Concurrency
 //

@@ -51,7 +51,7 @@ type Engine struct {
 	watchFn func()
 }
 
-// New returns an engine over a set of pools, without the stages of its steps; see attach.
+// New returns an engine over a set of pools, without the stages of its steps; see Attach.
 func New(set *pool.Set, watch func()) *Engine {
 	e := &Engine{set: set, exec: set.Exec, payload: set.Payload, rules: allowed, watchFn: watch}
 	e.settling.pages = map[uint32]*op{}

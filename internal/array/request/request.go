@@ -10,10 +10,10 @@
 //	 |                 | |  +----------- settling, answered   the mdisks take what was written
 //	 +-- flushing <----+ |
 //
-// Invariants: only op.to changes the state, and holds each change against the tables below. Only a
-// request that waits, or settles, has its ticket in a queue. What is running is on the stack: no
-// other call finds it. A request is ended once, and by itself; answered is one whose host has heard
-// before.
+// Invariants: only op.to changes the state, and holds each change against the engine's rules. Only a
+// request that waits or settles has its ticket in a queue, and one that was answered while it
+// settles keeps it there. What is running is on the stack: no other call finds it. A request is
+// ended once, and by itself; answered is one whose host has heard before.
 
 package request
 
