@@ -24,6 +24,7 @@ type flaky struct {
 	clock *block.Virtual
 	rnd   *rand.Rand
 	fails bool
+	lost  int // batches that have failed since one was durable
 }
 
 var errFlaky = errors.New("input/output error")
@@ -37,9 +38,11 @@ func (f *flaky) Commit(batch []block.KV, done func(error)) {
 			}
 		}
 		if fails {
+			f.lost++
 			done(errFlaky)
 			return
 		}
+		f.lost = 0
 		done(nil)
 	})
 }
@@ -47,13 +50,15 @@ func (f *flaky) Commit(batch []block.KV, done func(error)) {
 // changes is a directory under random changes, and what those that were durable have made of it.
 type changes struct {
 	testing.TB
+	meta *flaky
 	d    *Directory
 	rnd  *rand.Rand
 	want Objects
 	saw  map[string]int
 }
 
-// heard is the done of a change: one that is durable counts, another one is taken back.
+// heard is the done of a change: one that is durable counts, another one is taken back. Where that
+// fails, too, somebody else may have taken the doubt away before.
 func (c *changes) heard(what string, does func()) func(error) {
 	return func(err error) {
 		if err == nil {
@@ -63,6 +68,11 @@ func (c *changes) heard(what string, does func()) func(error) {
 		}
 		c.saw["failed"]++
 		c.d.MustTakeBack(func(again error) {
+			if lost := c.meta.lost; (again != nil) != (lost > 1) {
+				c.Errorf("%d batches were lost in a row, and it is taken back with %v", lost, again)
+			} else if lost == 1 {
+				c.saw["settled by another"]++
+			}
 			if again != nil {
 				c.saw["not taken back"]++
 				if !errors.Is(Doubtful(err, again), errFlaky) {
@@ -135,8 +145,8 @@ func TestDirectoryIsWhatWasDurable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		meta := &flaky{under, clock, rnd, false}
-		c := &changes{TB: t, rnd: rnd, want: Objects{Blobs: map[string][]byte{}}, saw: saw}
+		meta := &flaky{MetaStore: under, clock: clock, rnd: rnd}
+		c := &changes{TB: t, meta: meta, rnd: rnd, want: Objects{Blobs: map[string][]byte{}}, saw: saw}
 		ledger := metadata.New(meta, clock, metadata.Hooks{Durable: func(uint64) {}, Again: func(e block.KV) []block.KV { return c.d.Again(e) }})
 		c.d = New(ledger, true, Hooks{Doubtful: func(string) { saw["doubtful"]++ }, Stepped: func() {}})
 		if err := c.d.Load(7); err != nil {
@@ -165,7 +175,7 @@ func TestDirectoryIsWhatWasDurable(t *testing.T) {
 			t.Fatalf("seed %d: it is\n%s\na start finds\n%s\nwant\n%s", seed, text(t, &c.d.Objects), text(t, &again.Objects), want)
 		}
 	}
-	for _, what := range []string{"pool made", "pool removed", "volume made", "volume removed", "volume resized", "value set", "failed", "not taken back", "doubtful"} {
+	for _, what := range []string{"pool made", "pool removed", "volume made", "volume removed", "volume resized", "value set", "failed", "not taken back", "settled by another", "doubtful"} {
 		if saw[what] == 0 {
 			t.Errorf("%s: that never came up", what)
 		}
