@@ -135,7 +135,7 @@ func TestDeathWhileAPageIsFilled(t *testing.T) {
 				}
 			}
 			if free < 0 {
-				t.Fatal("no page was buried")
+				t.Fatal("no page was retired")
 			}
 			row.tear(r.a, r.a.cache.NV.Descriptor(uint32(free)))
 			r.crash()

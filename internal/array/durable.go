@@ -34,7 +34,7 @@ func (y *cycles) run(force bool) {
 		c.BeginSync()
 		y.back.Sync()
 	}
-	// Twice, for what a flush that took no time has buried.
+	// Twice, for what a flush that took no time has retired.
 	for range 2 {
 		y.flusher.Poll(due && c.Unflushed() > 0)
 	}

@@ -19,7 +19,7 @@ func (a *Array) SetPolicy(pol Policy) error {
 // Policy returns the policy in force.
 func (a *Array) Policy() Policy { return a.opt.Policy }
 
-// SetMirrored tells whether the write cache has its mirror: whether both nodes of the
+// SetMirrored reports whether the write cache has its mirror: whether both nodes of the
 // I/O group are there. Without it what is dirty is destaged as fast as the mdisks take it, and
 // new writes go through to the back end before they are acknowledged.
 func (a *Array) SetMirrored(ok bool) {
@@ -29,5 +29,5 @@ func (a *Array) SetMirrored(ok bool) {
 	a.engine.EndStep()
 }
 
-// Mirrored tells whether the write cache has its mirror.
+// Mirrored reports whether the write cache has its mirror.
 func (a *Array) Mirrored() bool { return a.cache.Mirrored() }

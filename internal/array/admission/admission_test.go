@@ -76,7 +76,7 @@ func TestBudgetOfOffloads(t *testing.T) {
 	if got := r.pools[0].Offloads(); got != rigLimit/2 || second.For() != ticket.Budget || third.For() != ticket.Budget {
 		t.Fatalf("offloads hold %d pages", got)
 	}
-	if w := r.start(r.writer(0, 0, 2, 64, host, 1)); !w.finished || !r.pools[0].Braked() || r.pools[0].Waiting() {
+	if w := r.start(r.writer(0, 0, 2, 64, host, 1)); !w.finished || !r.pools[0].Throttled() || r.pools[0].Waiting() {
 		t.Error("a host waits behind offloads")
 	}
 	before := len(r.order)

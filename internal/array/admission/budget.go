@@ -11,8 +11,8 @@ import (
 	"github.com/arraysim/arraysim/internal/array/ticket"
 )
 
-// brakes is the offloads behind the budget of their partition or host, a queue a host.
-type brakes struct {
+// throttles is the offloads behind the budget of their partition or host, a queue a host.
+type throttles struct {
 	hosts []*hostQueue // that take turns
 	turn  int
 	sum   ticket.Sum // tickets in all of them
@@ -23,10 +23,10 @@ type hostQueue struct {
 	ticket.Queue
 }
 
-func (b *brakes) empty() bool { return b.sum.N == 0 }
+func (b *throttles) empty() bool { return b.sum.N == 0 }
 
 // of returns the queue of a host, nil if none of its offloads waits.
-func (b *brakes) of(host uint32) *hostQueue {
+func (b *throttles) of(host uint32) *hostQueue {
 	for _, q := range b.hosts {
 		if q.host == host {
 			return q
@@ -37,7 +37,7 @@ func (b *brakes) of(host uint32) *hostQueue {
 
 // BudgetQueue returns the queue that a host's offloads wait in. Who queues there says Relieved.
 func (p *Pool) BudgetQueue(host uint32) *ticket.Queue {
-	b := &p.braked
+	b := &p.throttled
 	q := b.of(host)
 	if q == nil {
 		q = &hostQueue{host: host, Queue: ticket.Queue{Of: ticket.Budget, Sum: &b.sum}}
@@ -48,13 +48,13 @@ func (p *Pool) BudgetQueue(host uint32) *ticket.Queue {
 
 // EachBudgetQueue calls fn with each host's queue.
 func (p *Pool) EachBudgetQueue(fn func(*ticket.Queue)) {
-	for _, q := range p.braked.hosts {
+	for _, q := range p.throttled.hosts {
 		fn(&q.Queue)
 	}
 }
 
-// Braked reports whether an offload waits for its budget.
-func (p *Pool) Braked() bool { return !p.braked.empty() }
+// Throttled reports whether an offload waits for its budget.
+func (p *Pool) Throttled() bool { return !p.throttled.empty() }
 
 // overBudget reports whether an offload has to wait: because its piece would exceed what
 // offloads may hold, or because others wait for that already.
@@ -62,7 +62,7 @@ func (p *Pool) overBudget(c *Claim, head bool) bool {
 	if !c.Origin.Undercover() || c.booked >= c.Pages {
 		return false
 	}
-	if q := &p.braked; !head && !q.empty() {
+	if q := &p.throttled; !head && !q.empty() {
 		if h := q.of(c.Host); p.g.cache.Policy().Budget.Percent > 0 || h != nil && !h.Empty() {
 			return true
 		}
@@ -82,11 +82,11 @@ func (p *Pool) overOwn(c *Claim) bool {
 	return percent > 0 && n > 0 && n+c.Pages > p.Limit()*percent/100
 }
 
-// nextBraked returns the offload whose turn it is and that its budgets have room for, nil if there
+// nextThrottled returns the offload whose turn it is and that its budgets have room for, nil if there
 // is none. One that the partition's budget has no room for lets nobody pass: a short one would always fit
 // before a long one.
-func (p *Pool) nextBraked() *ticket.Ticket {
-	b := &p.braked
+func (p *Pool) nextThrottled() *ticket.Ticket {
+	b := &p.throttled
 	for range len(b.hosts) {
 		if b.turn >= len(b.hosts) {
 			b.turn = 0
@@ -109,7 +109,7 @@ func (p *Pool) nextBraked() *ticket.Ticket {
 
 // Relieved says that the partition's offloads hold less of their budget, or may hold more.
 func (p *Pool) Relieved() {
-	if g := p.g; !p.braked.empty() && !slices.Contains(g.relieved, p) {
+	if g := p.g; !p.throttled.empty() && !slices.Contains(g.relieved, p) {
 		g.relieved = append(g.relieved, p)
 	}
 }
@@ -121,8 +121,8 @@ func (g *Gate) ServeBudgets() (woke bool) {
 	for len(g.relieved) > 0 {
 		p := g.relieved[0]
 		g.relieved = slices.Delete(g.relieved, 0, 1)
-		for t := p.nextBraked(); t != nil; t = p.nextBraked() {
-			p.braked.turn++
+		for t := p.nextThrottled(); t != nil; t = p.nextThrottled() {
+			p.throttled.turn++
 			claimOf(t).book(g.cache.Policy().Budget.HostPercent > 0)
 			t.Wake()
 			woke = true

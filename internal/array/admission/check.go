@@ -15,10 +15,10 @@ func (g *Gate) Forgotten(pools []*Pool) (what string) {
 	}
 	waiters := 0
 	for _, p := range pools {
-		b := &p.braked
+		b := &p.throttled
 		was := *b
 		b.hosts = slices.Clone(b.hosts)
-		next := p.nextBraked()
+		next := p.nextThrottled()
 		*b = was
 		if next != nil {
 			return fmt.Sprintf("an offload of pool %d has its budget", p.ID())

@@ -40,8 +40,8 @@ type Writer interface {
 	// Overwrites counts the pages of the piece whose dirty contents it would replace. It may stop
 	// when there cannot be as many as needed any more.
 	Overwrites(needed int) int
-	// Brake has the writer, which was the first that waits for room, wait for its budget.
-	Brake()
+	// Throttle has the writer, which was the first that waits for room, wait for its budget.
+	Throttle()
 }
 
 // Claim is what a writer asks for: the piece that is next. It changes only while the writer does not wait.
@@ -151,7 +151,7 @@ func (g *Gate) admitThrough(c *Claim, way wcache.Mode, head bool) Verdict {
 	return Admitted
 }
 
-// stalled tells whether the ramp delays all writes of the partition.
+// stalled reports whether the ramp delays all writes of the partition.
 func (p *Pool) stalled() bool {
 	r := &p.g.cache.Policy().Ramp
 	if r.StallAt == 0 {

@@ -34,12 +34,12 @@ type Gate struct {
 // Pool is a partition of the cache, and who waits for it.
 type Pool struct {
 	*wcache.Partition
-	g       *Gate
-	stall   bool // the ramp delays all writes
-	waiting queue
-	inLine  bool
-	tag     int64  // what it has been served, weighted
-	braked  brakes // offloads behind their budget
+	g         *Gate
+	stall     bool // the ramp delays all writes
+	waiting   queue
+	inLine    bool
+	tag       int64     // what it has been served, weighted
+	throttled throttles // offloads behind their budget
 }
 
 // New returns a gate to a cache whose records go to a log.
@@ -48,7 +48,7 @@ func New(c *wcache.Cache, log *nvlog.Log) *Gate { return &Gate{cache: c, log: lo
 // AddPool returns a gate's part for a partition.
 func (g *Gate) AddPool(part *wcache.Partition) *Pool {
 	p := &Pool{Partition: part, g: g}
-	p.waiting.fair.Up, p.braked.sum.Up = &g.Waiters, &g.Waiters
+	p.waiting.fair.Up, p.throttled.sum.Up = &g.Waiters, &g.Waiters
 	return p
 }
 
@@ -135,7 +135,7 @@ func (g *Gate) Serve() (served bool) {
 			continue
 		case said == NoBudget:
 			p.waiting.took(t, c)
-			c.Writer.Brake()
+			c.Writer.Throttle()
 		default:
 			g.charge(i, c)
 			p.waiting.took(t, c)
@@ -168,6 +168,6 @@ func (g *Gate) charge(i int, c *Claim) {
 
 // Pressed reports whether somebody waits for what the partition would free by destaging.
 func (p *Pool) Pressed() bool {
-	return p.Waiting() || p.g.cache.Policy().Budget.Pressure && p.Braked() ||
+	return p.Waiting() || p.g.cache.Policy().Budget.Pressure && p.Throttled() ||
 		p.g.lacks&lackRoom != 0 && !p.Room.WithinFloor(0)
 }

@@ -50,13 +50,13 @@ func (w *writer) Overwrites(int) int { return w.dirty }
 
 func (w *writer) Resume() { w.run(w.For() == ticket.Room) }
 
-func (w *writer) Brake() {
+func (w *writer) Throttle() {
 	w.Leave()
 	w.r.g.Freed()
-	w.brake()
+	w.throttle()
 }
 
-func (w *writer) brake() {
+func (w *writer) throttle() {
 	p := w.claim.Pool
 	w.claim.Unbook()
 	p.BudgetQueue(w.claim.Host).Push(&w.Ticket)
@@ -72,7 +72,7 @@ func (w *writer) run(head bool) {
 			w.claim.Pool.Wait(&w.claim, &w.Ticket, first)
 			return
 		case NoBudget:
-			w.brake()
+			w.throttle()
 			return
 		}
 		w.claim.Unbook()

@@ -57,7 +57,7 @@ func (c *Checkpointer) close() {
 	c.out, c.batch, c.bytes = c.batch, nil, 0
 }
 
-// fill goes on with up to n nodes and tells whether a batch is complete.
+// fill goes on with up to n nodes and reports whether a batch is complete.
 func (c *Checkpointer) fill(n int) bool {
 	for ; n > 0; n-- {
 		switch {

@@ -53,7 +53,7 @@ func (m *Maker) Disks() (n int) {
 	return n
 }
 
-// Has tells whether the maker is at work on what the store has under a name.
+// Has reports whether the maker is at work on what the store has under a name.
 func (m *Maker) Has(name string) bool { return m.names[name] }
 
 // Make makes the mdisks of a pool. On an error none of them is there.

@@ -43,8 +43,8 @@ func (p *Pool) Waiting(o block.Origin, bytes int64) { p.waitingBytes[o] += bytes
 // Waited books how long a write has waited for room, in nanoseconds.
 func (p *Pool) Waited(o block.Origin, ns int64) { p.wait[o].Observe(ns) }
 
-// Braked books how long an offload has waited for its budget, in nanoseconds.
-func (p *Pool) Braked(o block.Origin, ns int64) { p.throttled[PrimOf(o)] += ns }
+// WaitedForBudget books how long an offload has waited for its budget, in nanoseconds.
+func (p *Pool) WaitedForBudget(o block.Origin, ns int64) { p.throttled[PrimOf(o)] += ns }
 
 // Copying books bytes of pieces of data copies that are under way; fewer are negative.
 func (p *Pool) Copying(o block.Origin, bytes int64) { p.copying[PrimOf(o)] += bytes }
@@ -113,7 +113,7 @@ func (p *Pool) SetMdiskLimits(name string, bandwidth, iops uint64) error {
 	return nil
 }
 
-// Writable tells whether what lies at a physical sector can be written.
+// Writable reports whether what lies at a physical sector can be written.
 func (p *Pool) Writable(phys uint64) block.Status {
 	if p.Alloc.AnyDown() {
 		if md, _, _ := p.Alloc.Locate(phys); p.Mdisks[md].Offline() {

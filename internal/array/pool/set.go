@@ -140,11 +140,11 @@ func (set *Set) Volume(name string) *Volume {
 	return nil
 }
 
-// There tells whether the volume is one of the array's: it is from when its making is durable until
+// There reports whether the volume is one of the array's: it is from when its making is durable until
 // its deletion is.
 func (v *Volume) There() bool { return !v.Making && !v.Deleted }
 
-// NameTaken tells whether a volume has a name, or is being made under it.
+// NameTaken reports whether a volume has a name, or is being made under it.
 func (set *Set) NameTaken(name string) bool {
 	return slices.ContainsFunc(set.Vols, func(v *Volume) bool { return v != nil && !v.Deleted && v.Spec.Name == name })
 }

@@ -182,7 +182,7 @@ func (v *Volume) Apply(e *nvlog.Edit) {
 	v.Map.SetData(e.Range, e.Phys)
 }
 
-// Private tells whether a write may replace the grain of a physical sector in place.
+// Private reports whether a write may replace the grain of a physical sector in place.
 func (v *Volume) Private(phys uint64) bool {
 	return v.pool.Alloc.Refs(phys>>layout.WindowShift) == 1
 }

@@ -5,7 +5,7 @@
 //     that has a sector has it. What is older than a page that was destaged is on the back end.
 //   - Pages of one address are joined in one: the older ones may hold sectors that never reached the
 //     back end.
-//   - What does not count is buried, and that is durable, before a page is used again.
+//   - What does not count is retired, and that is durable, before a page is used again.
 
 package recovery
 
@@ -105,7 +105,7 @@ func (r *run) find() (found []uint32) {
 	slices.SortFunc(found, func(x, y uint32) int {
 		dx, dy := c.NV.Descriptor(x), c.NV.Descriptor(y)
 		// Of two of one record the newer is the one that an earlier recovery joined, and it
-		// buried the other.
+		// retired the other.
 		return cmp.Or(cmp.Compare(dx.Key(), dy.Key()), cmp.Compare(dy.Seq(), dx.Seq()), cmp.Compare(dx.Tombstone(), dy.Tombstone()), cmp.Compare(x, y))
 	})
 	return found
@@ -139,7 +139,7 @@ func (r *run) use(pages []uint32, masks []uint8) (use []uint32) {
 }
 
 // join puts pages of one address together in new ones: the older ones may hold
-// sectors that never reached the back end. The old ones are buried when the new ones are durable.
+// sectors that never reached the back end. The old ones are retired when the new ones are durable.
 func (r *run) join(live []uint32, joins map[uint32][]uint32, masks []uint8) error {
 	if len(joins) == 0 {
 		return nil

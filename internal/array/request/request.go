@@ -161,7 +161,7 @@ type work struct {
 
 	// Of a write's way into the cache.
 	since     int64 // when it began to wait for its partition, 0 if it does not
-	braked    int64 // when it began to wait for its offload budget, 0 if it does not
+	throttled int64 // when it began to wait for its offload budget, 0 if it does not
 	claim     admission.Claim
 	unsettled int // pages of what was committed that the back end has to have
 	logEdits  int // edits that it waits for room in the log for

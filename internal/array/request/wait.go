@@ -36,9 +36,9 @@ func (o *op) stopWaiting() {
 		p.Waiting(o.origin, -int64(o.stop-o.cur)*block.SectorSize)
 		o.since = 0
 	}
-	if o.braked != 0 {
-		p.Braked(o.origin, o.e.exec.Now()-o.braked)
-		o.braked = 0
+	if o.throttled != 0 {
+		p.WaitedForBudget(o.origin, o.e.exec.Now()-o.throttled)
+		o.throttled = 0
 	}
 }
 
@@ -51,12 +51,12 @@ func (o *op) waitForLog(edits int) {
 	}
 }
 
-// brake queues an offload behind the budget of its pool or host.
-func (o *op) brake() {
+// throttle queues an offload behind the budget of its pool or host.
+func (o *op) throttle() {
 	o.stopWaiting()
 	now := max(1, o.e.exec.Now())
-	if o.braked == 0 {
-		o.braked = now
+	if o.throttled == 0 {
+		o.throttled = now
 	}
 	if o.Since == 0 {
 		o.Since = now

@@ -49,7 +49,7 @@ func (o *op) write(head bool) {
 			o.wait(first)
 			return
 		case admission.NoBudget:
-			o.brake()
+			o.throttle()
 			return
 		}
 		o.stopWaiting()

@@ -159,8 +159,8 @@ func (c *Cache) lost() (out []uint32) {
 	r := &c.reclaim
 	mark(Written, r.written)
 	mark(Written, r.syncing)
-	mark(Cooling, r.cooling.now)
-	mark(Cooling, r.cooling.next)
+	mark(Superseded, r.superseded.now)
+	mark(Superseded, r.superseded.next)
 	mark(Tombstoned, r.tombstoned.now)
 	mark(Tombstoned, r.tombstoned.next)
 	for i := range c.pages {

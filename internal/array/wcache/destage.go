@@ -89,7 +89,7 @@ func (p *Partition) unlist(v *Owner, i uint32) {
 	}
 }
 
-// settles tells whether a dirty page is one of those to settle.
+// settles reports whether a dirty page is one of those to settle.
 func (p *Partition) settles(pg *page) bool {
 	return p.rest.settle > 0 && int32(pg.age-p.rest.upTo) <= 0
 }
@@ -101,7 +101,7 @@ func (p *Partition) unsettle(pg *page) {
 	}
 }
 
-// anyDirect tells whether a write waits for its pages to be sent to the back end.
+// anyDirect reports whether a write waits for its pages to be sent to the back end.
 func (p *Partition) anyDirect() bool {
 	return slices.ContainsFunc(p.direct, func(l list) bool { return !l.empty() })
 }
@@ -204,7 +204,7 @@ func (p *Partition) sendDirect(b *Batch) bool {
 	return false
 }
 
-// anyRoom tells whether an mdisk takes another destage.
+// anyRoom reports whether an mdisk takes another destage.
 func (p *Partition) anyRoom() bool {
 	for i := range p.lanes {
 		if p.takes(i) {
@@ -214,7 +214,7 @@ func (p *Partition) anyRoom() bool {
 	return false
 }
 
-// takes tells whether an mdisk takes another destage, or would if it were there.
+// takes reports whether an mdisk takes another destage, or would if it were there.
 func (p *Partition) takes(mdisk int) bool {
 	l := &p.lanes[mdisk]
 	return l.out < p.c.policy.DestageDepth || l.away

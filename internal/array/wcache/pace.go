@@ -62,7 +62,7 @@ func (p *Partition) tick() {
 	c.hooks.Stepped()
 }
 
-// mayDestage tells whether another destage may start now; if only the pace forbids it,
+// mayDestage reports whether another destage may start now; if only the pace forbids it,
 // it sets a timer. waiting says that somebody waits for what a destage frees.
 func (p *Partition) mayDestage(waiting bool) bool {
 	c := p.c

@@ -1,5 +1,5 @@
 // How a page becomes free: what the rules of the package nvlog about a loss of power ask for. A
-// page that is superseded or dropped cools until a flush; then, or when it is destaged and its
+// page that is superseded or dropped waits for a flush; then, or when it is destaged and its
 // mdisk synced, it gets a tombstone, and waits for the next flush; then it is free.
 
 package wcache
@@ -13,7 +13,7 @@ import (
 type reclaim struct {
 	written    []uint32 // on the back end
 	syncing    []uint32 // of these, those that the sync under way takes along
-	cooling    stages
+	superseded stages
 	tombstoned stages
 }
 
@@ -32,22 +32,22 @@ func (s *stages) fail() {
 	s.now = s.now[:0]
 }
 
-// flushed tells whether a page's record survives a loss of power, and those that have dropped
+// flushed reports whether a page's record survives a loss of power, and those that have dropped
 // sectors of it: without the drop, the back end would have to have these, too.
 func (c *Cache) flushed(i uint32) bool {
 	return !c.payload || c.NV.Descriptor(i).Seq() <= c.flusher.Flushed() &&
 		(c.pages[i].flags&flagDropped == 0 || c.rare[i].dropped <= c.flusher.Flushed())
 }
 
-// cool queues a page that nothing needs any more once a power cut cannot undo what
+// awaitFlush queues a page that nothing needs any more once a power cut cannot undo what
 // made it so.
-func (c *Cache) cool(i uint32) {
-	c.pages[i].to(Cooling)
-	c.reclaim.cooling.add(i)
+func (c *Cache) awaitFlush(i uint32) {
+	c.pages[i].to(Superseded)
+	c.reclaim.superseded.add(i)
 }
 
-// bury puts a tombstone on a page's descriptor: what it describes is elsewhere, or nothing.
-func (c *Cache) bury(i uint32, mark nvlog.Tombstone) {
+// tombstone puts a tombstone on a page's descriptor: what it describes is elsewhere, or nothing.
+func (c *Cache) tombstone(i uint32, mark nvlog.Tombstone) {
 	if !c.payload {
 		c.release(i)
 		c.freed()
@@ -60,7 +60,7 @@ func (c *Cache) bury(i uint32, mark nvlog.Tombstone) {
 
 // FlushBegun notes which pages the flush that begins lets go.
 func (c *Cache) FlushBegun() {
-	c.reclaim.cooling.begin()
+	c.reclaim.superseded.begin()
 	c.reclaim.tombstoned.begin()
 }
 
@@ -68,7 +68,7 @@ func (c *Cache) FlushBegun() {
 func (c *Cache) FlushEnded(end nvlog.Outcome) {
 	r := &c.reclaim
 	if end.Err != nil {
-		r.cooling.fail()
+		r.superseded.fail()
 		r.tombstoned.fail()
 		return
 	}
@@ -83,17 +83,17 @@ func (c *Cache) FlushEnded(end nvlog.Outcome) {
 		c.release(i)
 	}
 	c.freed()
-	for _, i := range r.cooling.now {
-		c.bury(i, nvlog.Superseded)
+	for _, i := range r.superseded.now {
+		c.tombstone(i, nvlog.Superseded)
 	}
-	r.tombstoned.now, r.cooling.now = r.tombstoned.now[:0], r.cooling.now[:0]
+	r.tombstoned.now, r.superseded.now = r.tombstoned.now[:0], r.superseded.now[:0]
 }
 
 // Unsynced returns the pages that a sync would let go, Unflushed those that a flush would.
 func (c *Cache) Unsynced() int { return len(c.reclaim.written) }
 
 // Unflushed returns the pages that wait for a flush.
-func (c *Cache) Unflushed() int { return c.reclaim.cooling.len() + c.reclaim.tombstoned.len() }
+func (c *Cache) Unflushed() int { return c.reclaim.superseded.len() + c.reclaim.tombstoned.len() }
 
 // Scarce reports whether it is time to free pages: many wait for that, or few are free.
 func (c *Cache) Scarce() bool {
@@ -116,7 +116,7 @@ func (c *Cache) BeginSync() {
 	r.written = kept
 }
 
-// onHeld tells whether the mdisk of a page has a redo.
+// onHeld reports whether the mdisk of a page has a redo.
 func (c *Cache) onHeld(i uint32) bool {
 	k := c.pages[i].key
 	p := c.partitions[k.Pool()]
@@ -172,7 +172,7 @@ func (c *Cache) Retire(pages []uint32) {
 			p := c.partitions[keys[j].Pool()]
 			p.Meter()
 			c.leave(p, i)
-			c.bury(i, nvlog.Destaged)
+			c.tombstone(i, nvlog.Destaged)
 		}
 		pages = pages[n:]
 	}

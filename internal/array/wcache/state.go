@@ -1,8 +1,8 @@
 // The state machine of a page. A state says what the page waits for, and so where it is listed;
 // which stage of a flush or of a sync takes it along is the business of the queue that it is in.
 //
-//	                    +--------------------> cooling ----------+
-//	        install     |  superseded, dropped    ^              | flushed
+//	                    +--------------------> superseded -------+
+//	        install     |  overwritten, dropped   ^              | flushed
 //	free -----------> behind --> queued, ordered, direct --------+----> tombstoned --> free
 //	 ^                              ^  |                         |            flushed
 //	 |                              v  | sent                    | synced
@@ -38,9 +38,9 @@ const (
 	Written
 	// Rewriting: a sync after it was written has failed; it is being written again.
 	Rewriting
-	// Cooling: superseded or dropped, in the queue for a flush behind which no loss of power
+	// Superseded: overwritten or dropped, in the queue for a flush behind which no loss of power
 	// can bring back what it was superseded by. It has left its partition, like the next.
-	Cooling
+	Superseded
 	// Tombstoned: its descriptor says that it does not count any more; in the queue for a flush.
 	Tombstoned
 
@@ -50,7 +50,7 @@ const (
 // transitions says, as a set of bits, from which states each state may be entered; the state to
 // enter is a constant wherever one changes.
 var transitions = [numStates]uint32{
-	Free:       1<<Tombstoned | 1<<Cooling | 1<<Written | 1<<Rewriting,
+	Free:       1<<Tombstoned | 1<<Superseded | 1<<Written | 1<<Rewriting,
 	Behind:     1 << Free,
 	Queued:     1<<Behind | 1<<Queued | 1<<Ordered | 1<<Pinned,
 	Ordered:    1<<Behind | 1<<Queued | 1<<Ordered | 1<<Pinned,
@@ -59,12 +59,12 @@ var transitions = [numStates]uint32{
 	Destaging:  1<<Queued | 1<<Ordered | 1<<Direct,
 	Written:    1 << Destaging,
 	Rewriting:  1 << Written,
-	Cooling:    1<<Behind | 1<<Queued | 1<<Ordered | 1<<Direct | 1<<Pinned,
-	Tombstoned: 1<<Cooling | 1<<Written | 1<<Rewriting,
+	Superseded: 1<<Behind | 1<<Queued | 1<<Ordered | 1<<Direct | 1<<Pinned,
+	Tombstoned: 1<<Superseded | 1<<Written | 1<<Rewriting,
 }
 
 var stateNames = [numStates]string{"free", "behind", "queued", "ordered", "direct", "pinned", "destaging",
-	"written", "rewriting", "cooling", "tombstoned"}
+	"written", "rewriting", "superseded", "tombstoned"}
 
 func (s State) String() string { return stateNames[s] }
 

@@ -66,7 +66,7 @@ func TestEveryTransitionHappens(t *testing.T) {
 				r.send(0, true)
 				r.write(0, k, 0, 4, host, way) // behind
 				r.arrive(0)
-				r.write(0, k, 0, 2, host, way) // cooling
+				r.write(0, k, 0, 2, host, way) // superseded
 				for range 3 {
 					r.c.BeginSync()
 					r.c.EndSync()

@@ -100,7 +100,7 @@ func (c *Cache) supersede(v *Owner, i, old uint32, written uint8) {
 		}
 		c.settled(old)
 		c.leave(v.part, old)
-		c.cool(old)
+		c.awaitFlush(old)
 	}
 }
 
@@ -141,7 +141,7 @@ func (c *Cache) Drop(k layout.PageKey, lost uint8) {
 	}
 	c.settled(i)
 	c.leave(part, i)
-	c.cool(i)
+	c.awaitFlush(i)
 }
 
 // settled tells the write that waits for a page that it need not wait for it any more.
