@@ -24,8 +24,8 @@ type cycles struct {
 	timer   bool // both are due in any case
 }
 
-// run frees what is written: it syncs the mdisks and flushes NVRAM. force starts them however little
-// there is to free.
+// run frees what is written: it syncs the mdisks and flushes NVRAM. force starts them however
+// little there is to free.
 func (y *cycles) run(force bool) {
 	c := y.cache
 	n := c.Unsynced() + c.Unflushed()

@@ -1,6 +1,6 @@
-// What offloads may hold of a partition. An offload that would hold more waits in a queue of its host,
-// and hosts take turns; nobody waits behind it. When its turn comes, what it needs is booked at once,
-// so that nothing overtakes it while it waits for room.
+// What offloads may hold of a partition. An offload that would hold more waits in a queue of its
+// host, and hosts take turns; nobody waits behind it. When its turn comes, what it needs is booked
+// at once, so that nothing overtakes it while it waits for room.
 
 package admission
 
@@ -70,8 +70,8 @@ func (p *Pool) overBudget(c *Claim, head bool) bool {
 	return p.overOwn(c) || p.overAll(c.Pages)
 }
 
-// overAll reports whether pages more exceed the budget of the partition, overOwn whether a claim's piece
-// exceeds that of its host.
+// overAll reports whether pages more exceed the budget of the partition, overOwn whether a claim's
+// piece exceeds that of its host.
 func (p *Pool) overAll(pages int) bool {
 	percent := p.g.cache.Policy().Budget.Percent
 	return percent > 0 && p.Offloads() > 0 && p.Offloads()+pages > p.Limit()*percent/100
@@ -82,9 +82,9 @@ func (p *Pool) overOwn(c *Claim) bool {
 	return percent > 0 && n > 0 && n+c.Pages > p.Limit()*percent/100
 }
 
-// nextThrottled returns the offload whose turn it is and that its budgets have room for, nil if there
-// is none. One that the partition's budget has no room for lets nobody pass: a short one would always fit
-// before a long one.
+// nextThrottled returns the offload whose turn it is and that its budgets have room for, nil if
+// there is none. One that the partition's budget has no room for lets nobody pass: a short one
+// would always fit before a long one.
 func (p *Pool) nextThrottled() *ticket.Ticket {
 	b := &p.throttled
 	for range len(b.hosts) {
@@ -137,7 +137,8 @@ func (c *Claim) book(byHost bool) {
 	c.Pool.Book(c.Host, c.booked, byHost)
 }
 
-// Unbook gives back what was promised to an offload, when it has its pages or does not need them any more.
+// Unbook gives back what was promised to an offload, when it has its pages or does not need them
+// any more.
 func (c *Claim) Unbook() {
 	if c.booked == 0 {
 		return

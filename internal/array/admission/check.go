@@ -7,8 +7,8 @@ import (
 	"github.com/arraysim/arraysim/internal/array/ticket"
 )
 
-// Forgotten says who could go on although nobody wakes it, "" if nobody can. It looks at all who wait,
-// which the gate itself never does, and changes nothing. pools are those that the gate has.
+// Forgotten says who could go on although nobody wakes it, "" if nobody can. It looks at all who
+// wait, which the gate itself never does, and changes nothing. pools are those that the gate has.
 func (g *Gate) Forgotten(pools []*Pool) (what string) {
 	if g.Given() {
 		return "room or budgets were given to nobody"

@@ -44,7 +44,8 @@ type Writer interface {
 	Throttle()
 }
 
-// Claim is what a writer asks for: the piece that is next. It changes only while the writer does not wait.
+// Claim is what a writer asks for: the piece that is next. It changes only while the writer does
+// not wait.
 type Claim struct {
 	Writer  Writer
 	Pool    *Pool
@@ -77,8 +78,9 @@ func (c *Claim) Committed() {
 	}
 }
 
-// Admit reports whether a claim's piece may enter the cache now, and how. It changes the
-// claim alone, but for the pool's stall by its ramp, and the log, which hears that somebody lacks room. head says that the writer is the first that waits.
+// Admit reports whether a claim's piece may enter the cache now, and how. It changes the claim
+// alone, but for the pool's stall by its ramp, and the log, which hears that somebody lacks room.
+// head says that the writer is the first that waits.
 func (g *Gate) Admit(c *Claim, head bool) Verdict {
 	p := c.Pool
 	c.Way, c.lacks = wcache.Fast, 0
@@ -140,8 +142,8 @@ func (g *Gate) fits(c *Claim, head bool) bool {
 	return false
 }
 
-// admitThrough admits to the reserve. A partition that holds nothing of it may have one piece in any case: what
-// another one holds for an absent mdisk stays for as long as that is away.
+// admitThrough admits to the reserve. A partition that holds nothing of it may have one piece in
+// any case: what another one holds for an absent mdisk stays for as long as that is away.
 func (g *Gate) admitThrough(c *Claim, way wcache.Mode, head bool) Verdict {
 	if s := &c.Pool.Reserve; s.Used() > 0 && !g.shares(g.cache.Reserve(), lackReserve, s, c.Pages, head) {
 		c.lacks |= lackReserve

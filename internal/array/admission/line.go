@@ -52,8 +52,8 @@ func (g *Gate) AddPool(part *wcache.Partition) *Pool {
 	return p
 }
 
-// Freed says that a write may find room in the cache that it did not find before: there are more pages, or it
-// may take over more of those that are dirty.
+// Freed says that a write may find room in the cache that it did not find before: there are more
+// pages, or it may take over more of those that are dirty.
 func (g *Gate) Freed() {
 	if len(g.pools) > 0 {
 		g.freed = true
@@ -72,8 +72,8 @@ func (g *Gate) Alone() bool { return len(g.pools) <= 1 }
 // contested reports whether a newcomer has to leave to others what it needs.
 func (g *Gate) contested(k Lack) bool { return g.lacks&k != 0 || g.busy && len(g.pools) > 1 }
 
-// shares reports whether pages more of a share fit into its pot: beside what there is and what others'
-// floors promise, or where others wait for room, into its own floor.
+// shares reports whether pages more of a share fit into its pot: beside what there is and what
+// others' floors promise, or where others wait for room, into its own floor.
 func (g *Gate) shares(t *wcache.Pot, k Lack, s *wcache.Share, pages int, head bool) bool {
 	if s.WithinFloor(pages) {
 		return true
@@ -103,7 +103,8 @@ func (g *Gate) insert(p *Pool) {
 	g.pools = slices.Insert(g.pools, at, p)
 }
 
-// Serve gives those that wait what there is, piece by piece, and reports whether it gave anybody anything.
+// Serve gives those that wait what there is, piece by piece, and reports whether it gave anybody
+// anything.
 func (g *Gate) Serve() (served bool) {
 	if !g.freed {
 		return false
@@ -149,7 +150,8 @@ func (g *Gate) Serve() (served bool) {
 	return served
 }
 
-// charge books the turn of the partition at place i of the line, unless its floor has room for the piece.
+// charge books the turn of the partition at place i of the line, unless its floor has room for the
+// piece.
 func (g *Gate) charge(i int, c *Claim) {
 	p := g.pools[i]
 	t, s := g.cache.Room(), &p.Room

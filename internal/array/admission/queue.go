@@ -1,4 +1,5 @@
-// Who waits for room in a partition: one queue, or a queue for each of those that take turns by bytes.
+// Who waits for room in a partition: one queue, or a queue for each of those that take turns by
+// bytes.
 
 package admission
 

@@ -9,8 +9,8 @@ import (
 )
 
 // Hooks are what a Backend tells its user. All of them are set, once, and called with the executor
-// held. A hook may start operations; it may not submit. Nothing is told of an mdisk that is detached,
-// but the end of its operations.
+// held. A hook may start operations; it may not submit. Nothing is told of an mdisk that is
+// detached, but the end of its operations.
 type Hooks struct {
 	// Read: an operation of Mdisk.Read has ended, see IO.Err. The Op is reused after it.
 	Read func(*Op)
@@ -29,15 +29,15 @@ type Hooks struct {
 	// Watch: Look has something to look at; it is to be called in a second, and then again while it
 	// says so.
 	Watch func()
-	// Lost: an mdisk's sync has failed, and it redoes from now on: what was written since its last good
-	// sync may be lost.
+	// Lost: an mdisk's sync has failed, and it redoes from now on: what was written since its last
+	// good sync may be lost.
 	Lost func(*Mdisk)
-	// Synced: a Sync has ended. All that was written before it survives a loss of power, but for what is
-	// Lost.
+	// Synced: a Sync has ended. All that was written before it survives a loss of power, but for
+	// what is Lost.
 	Synced func()
-	// Rewrite returns what a redo of the mdisk has to write, in its order: all that has been written
-	// since its last good sync. False: something is on its way to the mdisk still, which has to be
-	// written again, too.
+	// Rewrite returns what a redo of the mdisk has to write, in its order: all that has been
+	// written since its last good sync. False: something is on its way to the mdisk still, which
+	// has to be written again, too.
 	Rewrite func(*Mdisk) ([]Rewrite, bool)
 	// Rewritten: the redo has ended, and what Rewrite returned survives a loss of power.
 	Rewritten func(*Mdisk)

@@ -10,8 +10,9 @@ import (
 )
 
 // BadSectors is the list of sectors that failed their checksum: dirty ones when the array started,
-// which are lost while what the back end has is older, and those on mdisks when they were read. They
-// are never served and never destaged; reading one is a medium error until it is written again.
+// which are lost while what the back end has is older, and those on mdisks when they were read.
+// They are never served and never destaged; reading one is a medium error until it is written
+// again.
 //
 // Encoding: u64 each, little endian, ascending: key<<3 | sector of the page.
 type BadSectors struct {
@@ -52,8 +53,8 @@ func (b *BadSectors) Forget(k layout.PageKey, mask uint8) {
 	}
 }
 
-// First returns the first bad one of the physical sectors [phys, phys+n) of a pool; false means that
-// there is none.
+// First returns the first bad one of the physical sectors [phys, phys+n) of a pool; false means
+// that there is none.
 func (b *BadSectors) First(pool uint16, phys, n uint64) (uint64, bool) {
 	for s := phys; s < phys+n; s++ {
 		if b.Has(layout.KeyOf(pool, s), int(s%layout.PageSectors)) {

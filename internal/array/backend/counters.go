@@ -6,11 +6,11 @@ import (
 	"github.com/arraysim/arraysim/internal/metrics"
 )
 
-// What an mdisk has moved is in counter rows of NVRAM, one for each direction, origin and reason: an
-// mdisk finds its rows once and then counts in place.
+// What an mdisk has moved is in counter rows of NVRAM, one for each direction, origin and reason:
+// an mdisk finds its rows once and then counts in place.
 
-// RowKind is the kind of the rows: key direction<<7 | origin<<3 | reason, group pool, id mdisk; cells
-// cellOperations, cellBytes.
+// RowKind is the kind of the rows: key direction<<7 | origin<<3 | reason, group pool, id mdisk;
+// cells cellOperations, cellBytes.
 const RowKind = 2
 
 const (
@@ -64,7 +64,8 @@ func (d *Mdisk) rowHead(dir int, o block.Origin, why block.Reason) nvlog.RowHead
 	return nvlog.HeadOf(RowKind, uint8(dir)<<7|uint8(o)<<3|uint8(why), d.pool, d.id)
 }
 
-// Moved returns how many operations have read or written for an origin and a reason, and their bytes.
+// Moved returns how many operations have read or written for an origin and a reason, and their
+// bytes.
 func (d *Mdisk) Moved(write bool, o block.Origin, why block.Reason) (operations, bytes uint64) {
 	dir := 0
 	if write {

@@ -16,11 +16,11 @@ const (
 	// next.
 	RetryTime    = 1_000_000_000
 	maxRetryTime = 30_000_000_000
-	// Patience is what a command waits for an mdisk that fails: less than the 30 s after which Linux
-	// aborts it.
+	// Patience is what a command waits for an mdisk that fails: less than the 30 s after which
+	// Linux aborts it.
 	Patience = 20_000_000_000
-	// AbortPatience is the same for a command that was aborted: open-iscsi waits 15 s for the answer
-	// to an abort, and then drops the session.
+	// AbortPatience is the same for a command that was aborted: open-iscsi waits 15 s for the
+	// answer to an abort, and then drops the session.
 	AbortPatience = 5_000_000_000
 )
 
@@ -132,8 +132,9 @@ func (d *Mdisk) look(now int64) (trouble, absent bool) {
 	return trouble, absent
 }
 
-// abandon gives the reads up that have waited too long for a medium that is silent, if it gives their
-// buffers back. What it still answers to them is only counted. It reports whether there were any.
+// abandon gives the reads up that have waited too long for a medium that is silent, if it gives
+// their buffers back. What it still answers to them is only counted. It reports whether there were
+// any.
 func (d *Mdisk) abandon(now int64) bool {
 	m, ok := d.medium.(block.Abandoner)
 	if !ok {

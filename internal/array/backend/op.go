@@ -115,8 +115,8 @@ func (x *Op) hand() {
 	x.d.b.hooks.Step()
 }
 
-// collect collects an operation for its medium. It never submits: a medium may complete at once, and
-// what that causes must not meet a map or a list that somebody is walking over.
+// collect collects an operation for its medium. It never submits: a medium may complete at once,
+// and what that causes must not meet a map or a list that somebody is walking over.
 func (b *Backend) collect(x *Op) {
 	x.handed = b.exec.Now()
 	if x.IO.Deadline = 0; x.IO.Class <= block.ClassCopy { // else nobody waits

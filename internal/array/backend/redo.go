@@ -7,18 +7,18 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// A sync that failed may have lost what was written before it, and a later one says nothing of that:
-// the kernel forgets a failed write. So all that waited for a sync of the mdisk is written again and
-// synced, and nothing else goes to it meanwhile. What that is, and in which order, Hooks.Rewrite
-// says; here it is written, as often as it takes.
+// A sync that failed may have lost what was written before it, and a later one says nothing of
+// that: the kernel forgets a failed write. So all that waited for a sync of the mdisk is written
+// again and synced, and nothing else goes to it meanwhile. What that is, and in which order,
+// Hooks.Rewrite says; here it is written, as often as it takes.
 const settleTime = 10_000_000 // until it is looked again whether nothing is on its way to the mdisk
 
 // Rewrite is what a redo writes in 4 KiB of an mdisk: some of its sectors.
 type Rewrite struct {
 	Off  uint64 // of sector 0, in bytes
 	Mask uint8  // the sectors to write
-	// Data and Sums are of all sectors; without Data, no payload is moved. Both stay as they are until
-	// Hooks.Rewritten.
+	// Data and Sums are of all sectors; without Data, no payload is moved. Both stay as they are
+	// until Hooks.Rewritten.
 	Data []byte
 	Sums [layout.PageSectors]uint32
 }

@@ -46,8 +46,8 @@ func NewScrubber(repair bool, hooks ScrubHooks) *Scrubber {
 // Begin begins a step.
 func (s *Scrubber) Begin() { s.left = 1 }
 
-// Check reads a run of sectors into buf, from an offset of the mdisk on; phys is the physical sector
-// of its pool.
+// Check reads a run of sectors into buf, from an offset of the mdisk on; phys is the physical
+// sector of its pool.
 func (s *Scrubber) Check(d *Mdisk, off uint64, buf []byte, phys uint64) {
 	x := d.Op(false, off, uint64(len(buf)), block.ReasonScrub)
 	x.IO.Vec = append(x.IO.Vec, buf)
@@ -100,8 +100,8 @@ func (s *Scrubber) ended() {
 	}
 }
 
-// mend writes those sectors of a failed read again whose checksum says which single bit was flipped,
-// and takes them out of the error.
+// mend writes those sectors of a failed read again whose checksum says which single bit was
+// flipped, and takes them out of the error.
 func (s *Scrubber) mend(x *Op) {
 	var e *block.ChecksumError
 	if !errors.As(x.IO.Err, &e) {

@@ -5,7 +5,8 @@
 // Invariant: the document is what the meta store has, or is just given, but for the next numbers of
 // pools, mdisks and volumes: these only grow, as soon as one is taken, and go there with the next
 // change. A number whose object failed is not used again before a restart. Any other change is
-// carried out when those before it are durable or have failed, and is taken back if it fails itself.
+// carried out when those before it are durable or have failed, and is taken back if it fails
+// itself.
 //
 // It knows no pool or volume that works: what a change is about its user changes when it is
 // durable.

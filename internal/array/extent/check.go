@@ -62,7 +62,8 @@ func (m *Map) checkSlot(s slot, height uint8, problems *[]string) Sums {
 }
 
 // CheckAccount compares the volume's account with the space, where it is entitled to so many
-// windows, with the homes that the map has. Preconditions: there is no garbage, and the space has been checked.
+// windows, with the homes that the map has. Preconditions: there is no garbage, and the space has
+// been checked.
 func (m *Map) CheckAccount(entitled int64) (problems []string) {
 	want := alloc.Account{Entitled: entitled}
 	if m.tenant.Account == want {

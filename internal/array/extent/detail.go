@@ -208,8 +208,8 @@ func (m *Map) firstData(s *slot, first, n, base uint64) Sums {
 	return delta
 }
 
-// moreData is setData of a window that has nothing but one layer, which h describes, in that layer: sectors that
-// already lie there stay untouched.
+// moreData is setData of a window that has nothing but one layer, which h describes, in that layer:
+// sectors that already lie there stay untouched.
 func (m *Map) moreData(s *slot, h *detail, mask layout.Mask) Sums {
 	mask = mask.AndNot(h.mask)
 	m.ref(h.phys, mask, h.mask)
@@ -264,7 +264,8 @@ func (m *Map) addLayer(head uint32, base uint64, mask layout.Mask) {
 	d.next, h.next = h.next, id
 }
 
-// isAligned reports whether a layer lies in its place: sector i of its window is sector i of a grain.
+// isAligned reports whether a layer lies in its place: sector i of its window is sector i of a
+// grain.
 func isAligned(base uint64) bool { return base&(layout.WindowSectors-1) == 0 }
 
 // grainsOf returns the grain that the first sectors of a layer lie in, which these are, and the

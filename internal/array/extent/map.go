@@ -128,8 +128,8 @@ func (m *Map) setSlot(s *slot, height uint8, base, lo, hi uint64, to slot) Sums 
 	return delta
 }
 
-// setSlots is setSlot of the windows from to last of the node that begins at base. Most of them have no data, and then
-// no home, either.
+// setSlots is setSlot of the windows from to last of the node that begins at base. Most of them
+// have no data, and then no home, either.
 func (m *Map) setSlots(n *node, base, lo, hi, from, last uint64, to slot) (delta Sums) {
 	var was [kindAnchored + 1]int64 // windows by the state that they were of
 	for i := from; i <= last; i++ {
@@ -206,9 +206,9 @@ func (m *Map) slotSums(s slot, height uint8) Sums {
 	return uniformSums(s.kind(), int64(1)<<spanShift(height))
 }
 
-// setDataAt applies SetData to n sectors from at on, which lie below one node of the lowest level, below a slot at the
-// given height that begins at base, and returns how the sums changed. It creates the path to the windows.
-// At height 0 they lie in one window.
+// setDataAt applies SetData to n sectors from at on, which lie below one node of the lowest level,
+// below a slot at the given height that begins at base, and returns how the sums changed. It
+// creates the path to the windows. At height 0 they lie in one window.
 func (m *Map) setDataAt(s *slot, height uint8, base, at, n, phys uint64) (delta Sums) {
 	w := at >> layout.WindowShift
 	if height == 0 {

@@ -59,8 +59,8 @@ func FromBest[T any](store block.MetaStore, open func() (T, error), least func()
 	return none, first
 }
 
-// SettleCopies makes the copies anew that are not as new as the one that was loaded, before the next
-// batch goes to all.
+// SettleCopies makes the copies anew that are not as new as the one that was loaded, before the
+// next batch goes to all.
 func (l *Ledger) SettleCopies() error {
 	copies, ok := l.store.(block.MetaCopies)
 	if !ok {
@@ -109,8 +109,8 @@ func verify(store block.MetaStore, least uint64) error {
 	return nil
 }
 
-// CheckCopies reads all copies of the meta store and names those that are damaged, a line each. It may
-// only be called before the array serves. The next start makes them anew.
+// CheckCopies reads all copies of the meta store and names those that are damaged, a line each. It
+// may only be called before the array serves. The next start makes them anew.
 func (l *Ledger) CheckCopies() (lines []string) {
 	copies, ok := l.store.(block.MetaCopies)
 	if !ok {

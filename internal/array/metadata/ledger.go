@@ -73,8 +73,8 @@ func New(store block.MetaStore, exec block.Executor, hooks Hooks) *Ledger {
 // Generation returns the number of the last batch that went to the store.
 func (l *Ledger) Generation() uint64 { return l.gen }
 
-// Limit returns how many bytes a batch may have that Commit is asked for: a fraction of what the store
-// takes, so that the entries in doubt of another one have room beside it.
+// Limit returns how many bytes a batch may have that Commit is asked for: a fraction of what the
+// store takes, so that the entries in doubt of another one have room beside it.
 func (l *Ledger) Limit() int { return l.store.Limit() / 4 }
 
 // Busy reports whether a batch is under way.
@@ -94,9 +94,9 @@ func (l *Ledger) Close() { l.closed = true }
 
 var errStopped = errors.New("the array has stopped")
 
-// Commit commits the batch that fill returns when those before it are durable or have failed: number
-// and digest of a batch say what the store has had until then. done gets block.ErrBatch when it is
-// larger than the store takes; then the store has nothing of it.
+// Commit commits the batch that fill returns when those before it are durable or have failed:
+// number and digest of a batch say what the store has had until then. done gets block.ErrBatch when
+// it is larger than the store takes; then the store has nothing of it.
 func (l *Ledger) Commit(fill func() []block.KV, done func(error)) {
 	l.queue = append(l.queue, batch{fill, done})
 	if !l.busy {
@@ -149,9 +149,10 @@ func (l *Ledger) seal(entries []block.KV) []block.KV {
 	return append(slices.Clip(entries), block.KV{Key: []byte(keyGen), Value: v})
 }
 
-// settleDoubt adds to a batch what is in doubt since one has failed: the store may have it or not, and the
-// digest must be right in either case. Entries of a checkpoint are good as they were: the log has all that
-// came behind the position before, and nothing overwrites that until a checkpoint is durable.
+// settleDoubt adds to a batch what is in doubt since one has failed: the store may have it or not,
+// and the digest must be right in either case. Entries of a checkpoint are good as they were: the
+// log has all that came behind the position before, and nothing overwrites that until a checkpoint
+// is durable.
 func (l *Ledger) settleDoubt(entries []block.KV) []block.KV {
 	if len(l.doubt) == 0 {
 		return entries
@@ -188,8 +189,8 @@ func (l *Ledger) Load(prefix string, fn func(key, value []byte) error) error {
 	})
 }
 
-// Check compares what was read, which has to be all that there is, with the number and the digest of
-// the last batch. least is the number that NVRAM knows of.
+// Check compares what was read, which has to be all that there is, with the number and the digest
+// of the last batch. least is the number that NVRAM knows of.
 func (l *Ledger) Check(least uint64) error {
 	gen, sum, err := generation(l.store)
 	if gen == 0 {

@@ -1,8 +1,8 @@
 // Package nvlog is what the firmware keeps in battery-backed memory (NVRAM): the log, the pages of
 // the write cache with their descriptors, counter rows, and the block that says what is known to be
 // durable. It is the only package that touches the bytes of the region. It knows neither pools nor
-// volumes nor the cache: a page is a number, an address is a [layout.PageKey], and what an edit of the
-// log means is its reader's business.
+// volumes nor the cache: a page is a number, an address is a [layout.PageKey], and what an edit of
+// the log means is its reader's business.
 //
 // # Who owns what
 //
@@ -14,9 +14,9 @@
 //
 // # What a crash leaves
 //
-// When the process dies, every store to the region that it has executed is there, and of the one it was
-// at, a part. When power is lost, any subset of what was written since the last flush is there as well,
-// in units of 512 bytes. From that follow the rules that all users of the package keep:
+// When the process dies, every store to the region that it has executed is there, and of the one it
+// was at, a part. When power is lost, any subset of what was written since the last flush is there
+// as well, in units of 512 bytes. From that follow the rules that all users of the package keep:
 //
 //  1. A data page is written, then its descriptor, then the record whose number the descriptor carries.
 //     A page counts only if that record is in the log, or older than the position where replay begins.
@@ -38,9 +38,9 @@
 //
 // # Flipped bits
 //
-// A single flipped bit in a record, a descriptor, the header or the state block is repaired when it is
-// read at a start: there is one bit whose flip makes the checksum agree. Page data is not repaired; a
-// sector whose checksum is wrong is reported by [NVRAM.GoodSectors].
+// A single flipped bit in a record, a descriptor, the header or the state block is repaired when it
+// is read at a start: there is one bit whose flip makes the checksum agree. Page data is not
+// repaired; a sector whose checksum is wrong is reported by [NVRAM.GoodSectors].
 //
 // # Concurrency
 //

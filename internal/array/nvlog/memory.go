@@ -3,8 +3,8 @@ package nvlog
 import "github.com/arraysim/arraysim/internal/block"
 
 // memory is the parts of a region as the package uses them: see [block.Region], which says what a
-// store does with them. A write goes through touch or write, so that a region that is not local hears of
-// it; one that is costs a comparison.
+// store does with them. A write goes through touch or write, so that a region that is not local
+// hears of it; one that is costs a comparison.
 //
 //	header    the state part: the header, and the state block in sectors of its own
 //	counters  words of 8 bytes, written in place without an announcement; they need no flush

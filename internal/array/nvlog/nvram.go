@@ -11,8 +11,8 @@ import (
 )
 
 // The region and its header. NVRAM alone knows where something lies; all others ask for it by
-// number. Who writes says so first (touch), so that a region that is not local memory hears of it. A
-// region in one piece, such as a mapped file, has the parts in this order:
+// number. Who writes says so first (touch), so that a region that is not local memory hears of it.
+// A region in one piece, such as a mapped file, has the parts in this order:
 //
 //	+----------+----------------+---------------------+-----------+----------------+
 //	| header   | counter rows   | page descriptors    | log ring  | data pages     |

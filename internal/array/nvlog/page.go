@@ -110,8 +110,9 @@ const (
 	Damaged
 )
 
-// Examine says what a start finds of a page when last is the number of the last record that counts. A single
-// flipped bit of the descriptor is repaired first: its number decides whether the page counts.
+// Examine says what a start finds of a page when last is the number of the last record that counts.
+// A single flipped bit of the descriptor is repaired first: its number decides whether the page
+// counts.
 func (n *NVRAM) Examine(page uint32, last uint64) Condition {
 	d := n.Descriptor(page)
 	whole := d.Valid()
@@ -143,9 +144,9 @@ func (n *NVRAM) Describe(page uint32) Descriptor {
 	return d
 }
 
-// Retire marks the descriptor of a page with a tombstone. It is durable with the next flush. A tombstone
-// is one bit: where the process dies before the new checksum is written, Examine takes the bit back, and
-// the page counts again, as it did.
+// Retire marks the descriptor of a page with a tombstone. It is durable with the next flush. A
+// tombstone is one bit: where the process dies before the new checksum is written, Examine takes
+// the bit back, and the page counts again, as it did.
 func (n *NVRAM) Retire(page uint32, mark Tombstone) {
 	d := n.Describe(page)
 	d[descTombstone] |= uint8(mark)

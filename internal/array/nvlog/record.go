@@ -114,8 +114,9 @@ func repairRecord(b []byte, seq uint64) bool {
 	return bit >= 0 && flip(4*8+bit)
 }
 
-// flippedBit returns the bit of n bytes whose flip changes their CRC32C by so much, -1 if there is none. What a
-// flip changes depends only on how many bytes follow, so that one walk from the end finds it.
+// flippedBit returns the bit of n bytes whose flip changes their CRC32C by so much, -1 if there is
+// none. What a flip changes depends only on how many bytes follow, so that one walk from the end
+// finds it.
 func flippedBit(n int, change uint32) int {
 	var delta [8]uint32
 	for bit := range delta {

@@ -1,5 +1,5 @@
-// Sectors that failed their checksum, and dirty ones that nobody refers to any more. The list of bad
-// sectors is the back end's; this file says what goes on it and what leaves it.
+// Sectors that failed their checksum, and dirty ones that nobody refers to any more. The list of
+// bad sectors is the back end's; this file says what goes on it and what leaves it.
 
 package pool
 

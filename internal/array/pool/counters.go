@@ -14,7 +14,8 @@ import (
 	"github.com/arraysim/arraysim/internal/metrics"
 )
 
-// Emit emits the counters of pools, mdisks and volumes. It costs a few hundred nanoseconds a volume.
+// Emit emits the counters of pools, mdisks and volumes. It costs a few hundred nanoseconds a
+// volume.
 func (set *Set) Emit(e metrics.Emitter) {
 	const page = layout.PageBytes
 	for _, p := range set.Pools() {

@@ -1,11 +1,12 @@
-// The first stage of destaging: at the end of a step, pools that something has changed for send what
-// the cache says that they send now.
+// The first stage of destaging: at the end of a step, pools that something has changed for send
+// what the cache says that they send now.
 
 package pool
 
 import "github.com/arraysim/arraysim/internal/block"
 
-// DestageAll lets the pools destage that something has changed for, the one that was noted last first.
+// DestageAll lets the pools destage that something has changed for, the one that was noted last
+// first.
 func (set *Set) DestageAll() {
 	for p := set.Cache.NextKicked(); p != nil; p = set.Cache.NextKicked() {
 		set.destage(set.pools[p.ID()])

@@ -1,8 +1,9 @@
-// What a set has for each mdisk beside the back end's own state, and what it answers the back end: an
-// mdisk there knows the numbers of its pool and of itself, here they become a pool and its pages.
+// What a set has for each mdisk beside the back end's own state, and what it answers the back end:
+// an mdisk there knows the numbers of its pool and of itself, here they become a pool and its
+// pages.
 //
-// Invariant: while an mdisk redoes, the cache holds back what goes to it, and Mdisk.redo has the pages
-// that were written to it and not synced. They are retired when the redo ends.
+// Invariant: while an mdisk redoes, the cache holds back what goes to it, and Mdisk.redo has the
+// pages that were written to it and not synced. They are retired when the redo ends.
 
 package pool
 

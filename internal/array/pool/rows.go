@@ -1,4 +1,5 @@
-// The counter rows of NVRAM, and how the last of a deleted volume goes: what counts it leaves with it.
+// The counter rows of NVRAM, and how the last of a deleted volume goes: what counts it leaves with
+// it.
 
 package pool
 

@@ -140,8 +140,8 @@ func (set *Set) Volume(name string) *Volume {
 	return nil
 }
 
-// There reports whether the volume is one of the array's: it is from when its making is durable until
-// its deletion is.
+// There reports whether the volume is one of the array's: it is from when its making is durable
+// until its deletion is.
 func (v *Volume) There() bool { return !v.Making && !v.Deleted }
 
 // NameTaken reports whether a volume has a name, or is being made under it.

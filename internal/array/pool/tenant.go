@@ -1,5 +1,5 @@
-// Volumes as tenants of a pool's space: what each is entitled to, and the garbage of maps that gives
-// space back a step at a time.
+// Volumes as tenants of a pool's space: what each is entitled to, and the garbage of maps that
+// gives space back a step at a time.
 
 package pool
 
@@ -12,8 +12,8 @@ import (
 // Has reports whether so many grains are available, if need be after collecting garbage.
 func (p *Pool) Has(grains int64) bool { return p.Set.Arena.MakeAvailable(p.Alloc, grains) }
 
-// Space returns the pool's account in bytes: what is free, what is allocated, and what is reserved for
-// thick volumes and anchored ranges. Together they are its capacity. What background work and
+// Space returns the pool's account in bytes: what is free, what is allocated, and what is reserved
+// for thick volumes and anchored ranges. Together they are its capacity. What background work and
 // copies still have to give back can make free negative for a while.
 func (p *Pool) Space() (free, allocated, reserved int64) {
 	const grain = layout.WindowSectors * block.SectorSize
@@ -35,9 +35,9 @@ func (v *Volume) Entitled() int64 {
 // change of the map or of the size.
 func (v *Volume) Account() { v.pool.Alloc.Entitle(v.Map.Tenant(), v.Entitled()) }
 
-// ClipTail ends the map of a volume where the volume ends, before anything of it is counted. Behind the end it may have
-// what a shrink has cut off, of which no record tells, and what older versions anchored on thin volumes. A uniform
-// state that the map was widened by stays.
+// ClipTail ends the map of a volume where the volume ends, before anything of it is counted. Behind
+// the end it may have what a shrink has cut off, of which no record tells, and what older versions
+// anchored on thin volumes. A uniform state that the map was widened by stays.
 func (v *Volume) ClipTail() {
 	end, span := v.Spec.Sectors, v.Map.Span()
 	if end >= span {

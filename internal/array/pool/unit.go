@@ -1,5 +1,5 @@
-// The second stage of destaging: a unit of pages becomes operations of an mdisk, and is sent again until
-// all of it is on the back end.
+// The second stage of destaging: a unit of pages becomes operations of an mdisk, and is sent again
+// until all of it is on the back end.
 //
 // Invariant: a page of a unit stays as it is until the unit has succeeded.
 

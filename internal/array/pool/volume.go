@@ -28,15 +28,16 @@ type Volume struct {
 	Spec    directory.VolumeSpec
 	Map     *extent.Map
 	Deleted bool
-	// Replaced: it was deleted, and another volume has its name. Its counters are not told any more.
+	// Replaced: it was deleted, and another volume has its name. Its counters are not told any
+	// more.
 	Replaced bool
 	// forgotten: its deletion is durable. The last dirty page that goes takes the volume with it.
 	forgotten bool
 	Making    bool // it is not durable yet, and nobody may use it
 	Ending    bool // it is being deleted, and that is not durable yet
 
-	// Size is the sectors that hosts hear of, Limit those that commands may touch, Spec.Sectors those that are
-	// accounted for: the same, but for a change that is under way.
+	// Size is the sectors that hosts hear of, Limit those that commands may touch, Spec.Sectors
+	// those that are accounted for: the same, but for a change that is under way.
 	Size     uint64
 	Limit    uint64
 	Resizing bool
@@ -85,8 +86,8 @@ func (v *Volume) Tell(k block.EventKind) {
 	}
 }
 
-// ChangesFor returns what other initiator ports have changed; see changelog.Log.For. The first question of a port makes
-// the volume remember from now on.
+// ChangesFor returns what other initiator ports have changed; see changelog.Log.For. The first
+// question of a port makes the volume remember from now on.
 func (v *Volume) ChangesFor(port uint32) (generation, since uint64, list []block.Change) {
 	if v.Changes == nil {
 		v.Changes = &changelog.Log{}
@@ -161,8 +162,8 @@ func (v *Volume) DeallocState(anchor bool) block.State {
 	return block.Unmapped
 }
 
-// CopyState is what a copy makes of a state: a thick volume has nothing unmapped, and on a thin one only
-// its hosts anchor anything.
+// CopyState is what a copy makes of a state: a thick volume has nothing unmapped, and on a thin one
+// only its hosts anchor anything.
 func (v *Volume) CopyState(s block.State) block.State {
 	switch {
 	case s == block.Unmapped && !v.Spec.Thin:

@@ -1,11 +1,12 @@
 // A volume takes another size in an order that leaves nothing in between, and loses nothing on an
 // error:
 //
-//   - The larger one: the log says that there is nothing behind the old end, and is flushed; the objects say the
-//     size; hosts may use it. What a thick volume needs is reserved from the beginning.
-//   - The smaller one: hosts may not use the rest any more; the objects say the size; the map is cut. No
-//     record tells of the cut: at a start the map of a volume ends where the objects say, see pool.Volume.ClipTail, and
-//     before a volume can grow over what was cut, the log has it.
+//   - The larger one: the log says that there is nothing behind the old end, and is flushed; the
+//     objects say the size; hosts may use it. What a thick volume needs is reserved from the
+//     beginning.
+//   - The smaller one: hosts may not use the rest any more; the objects say the size; the map is
+//     cut. No record tells of the cut: at a start the map of a volume ends where the objects say,
+//     see pool.Volume.ClipTail, and before a volume can grow over what was cut, the log has it.
 //
 // Commands that were under way behind the smaller end end with OutOfRange at their next piece.
 

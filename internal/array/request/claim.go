@@ -1,4 +1,5 @@
-// What a write asks the gate to the write cache, and what that asks the write: see package admission.
+// What a write asks the gate to the write cache, and what that asks the write: see package
+// admission.
 
 package request
 
@@ -16,7 +17,8 @@ func (o *op) ask(n uint64, head bool) admission.Verdict {
 // Claim returns what the op asks the cache for.
 func (o *op) Claim() *admission.Claim { return &o.claim }
 
-// Overwrites counts the pages of the op's piece whose dirty contents it would replace; see admission.Writer.
+// Overwrites counts the pages of the op's piece whose dirty contents it would replace; see
+// admission.Writer.
 func (o *op) Overwrites(needed int) int { return o.v.dirtyHits(o.cur, o.claim.Sectors, needed) }
 
 // Throttle has an op that stood first for room wait for its budget.

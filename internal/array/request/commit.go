@@ -1,5 +1,5 @@
-// A piece of a write enters the write cache: it is admitted, placed, filled into pages, and committed by its record in
-// the log; only then do the map and the cache's index change.
+// A piece of a write enters the write cache: it is admitted, placed, filled into pages, and
+// committed by its record in the log; only then do the map and the cache's index change.
 
 package request
 
@@ -113,8 +113,8 @@ func (o *op) placeWindows(n uint64) (edits int, s block.Status) {
 	return edits, block.OK
 }
 
-// fillPages fills pages of NVRAM for the windows of a commit, with the number of its record. edited: the
-// record changes the map, too, which may drop pages.
+// fillPages fills pages of NVRAM for the windows of a commit, with the number of its record.
+// edited: the record changes the map, too, which may drop pages.
 func (o *op) fillPages(seq uint64, edited bool) {
 	e, v := o.e, o.v
 	c, sc := e.cache, &e.scratch

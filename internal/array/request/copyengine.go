@@ -15,8 +15,8 @@ type CopyLimits struct {
 	Reads  int   // sources of all copies that are read; 0: any
 }
 
-// copyEngine bounds the pieces of all moves together, and has their buffers. Who asks for more waits by the
-// priority of its command.
+// copyEngine bounds the pieces of all moves together, and has their buffers. Who asks for more
+// waits by the priority of its command.
 type copyEngine struct {
 	limits  CopyLimits
 	moves   ticket.Queue // for another piece
@@ -35,8 +35,8 @@ func (e *copyEngine) room() bool {
 // readRoom reports whether it may read another source.
 func (e *copyEngine) readRoom() bool { return e.limits.Reads == 0 || e.reading < e.limits.Reads }
 
-// wakeReads and wakeMoves let those go on that the engine has room for now, and report whether there
-// were any.
+// wakeReads and wakeMoves let those go on that the engine has room for now, and report whether
+// there were any.
 func (e *copyEngine) wakeReads() (woke bool) {
 	for !e.reads.Empty() && e.readRoom() {
 		woke = true

@@ -77,8 +77,8 @@ func countRanges(ranges []block.Range) (n int) {
 	return n
 }
 
-// applyEdits commits e.edits, all of v, in the records of a claim and carries them out. It returns false,
-// having done nothing, when the claim is not theirs.
+// applyEdits commits e.edits, all of v, in the records of a claim and carries them out. It returns
+// false, having done nothing, when the claim is not theirs.
 func (e *Engine) applyEdits(v *Volume, room *nvlog.Claim) bool {
 	if len(e.edits) == 0 {
 		return true

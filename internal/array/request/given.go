@@ -1,8 +1,8 @@
-// Who gives something back that others may wait for says so here, and the end of the step wakes those
-// at the head of its queue. Nobody looks for who could go on.
+// Who gives something back that others may wait for says so here, and the end of the step wakes
+// those at the head of its queue. Nobody looks for who could go on.
 //
-// What pools have for themselves is noted with the pool. What everybody shares, room in the log, the
-// copy engine and the line for the write cache, has an order of its own.
+// What pools have for themselves is noted with the pool. What everybody shares, room in the log,
+// the copy engine and the line for the write cache, has an order of its own.
 //
 // Invariant: when a step has ended, nobody waits who could go on; see TestNobodyIsForgotten.
 
@@ -25,11 +25,12 @@ type wakes struct {
 	resumeFn func()       // the event that lets them go on
 }
 
-// gave says that there is more of what everybody shares, or that somebody else is next in line for it.
+// gave says that there is more of what everybody shares, or that somebody else is next in line for
+// it.
 func (e *Engine) gave(r ticket.Resource) { e.wakes.given.Add(r) }
 
-// GaveRoom says that a write may find room in the cache that it did not find before: there are more pages, or it
-// may take over more of those that are dirty.
+// GaveRoom says that a write may find room in the cache that it did not find before: there are more
+// pages, or it may take over more of those that are dirty.
 func (e *Engine) GaveRoom() { e.gate.Freed() }
 
 // GaveSpace says that a grain was freed that only transfers kept.
@@ -41,8 +42,8 @@ func (e *Engine) GaveSpace(p *pool.Pool) {
 	}
 }
 
-// gavePlace says that a request has left a queue, and that another one may be at its head. Who waits for a lock,
-// for space or for its turn is woken with all others.
+// gavePlace says that a request has left a queue, and that another one may be at its head. Who
+// waits for a lock, for space or for its turn is woken with all others.
 func (o *op) gavePlace() {
 	switch r := o.For(); r {
 	case ticket.Budget:

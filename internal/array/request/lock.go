@@ -14,8 +14,8 @@ func (v *Volume) conflict(o *op, r block.Range) bool {
 	return false
 }
 
-// unlock gives the lock of an op back, if it has one, and lets those go on that wait for a lock: what is in
-// their way, if anything, they find out themselves.
+// unlock gives the lock of an op back, if it has one, and lets those go on that wait for a lock:
+// what is in their way, if anything, they find out themselves.
 func (v *Volume) unlock(o *op) {
 	for i, l := range v.locks {
 		if l == o {

@@ -1,5 +1,5 @@
-// Who ends with an error because what it waits for does not come: an mdisk fails or is away, the log cannot be
-// cut. The host tries again, or gives up, before it aborts.
+// Who ends with an error because what it waits for does not come: an mdisk fails or is away, the
+// log cannot be cut. The host tries again, or gives up, before it aborts.
 
 package request
 
@@ -9,8 +9,8 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// EndShared ends the commands that wait since a time for what pools share: it may be what others hold for an mdisk that
-// does not take it. The hosts are told to try again.
+// EndShared ends the commands that wait since a time for what pools share: it may be what others
+// hold for an mdisk that does not take it. The hosts are told to try again.
 func (e *Engine) EndShared(since int64) {
 	for _, p := range e.set.Pools() {
 		if p.Part.HeadLacks() {
@@ -44,8 +44,8 @@ func (e *Engine) EndWaiting(p *pool.Pool, s block.Status, since int64) {
 	p.Part.EachBudgetQueue(func(q *ticket.Queue) { endIdle(q, since, s) })
 }
 
-// EndWaiters ends these, and those that wait for what they wrote to be on the back end: that stays in NVRAM, and goes
-// there when it can.
+// EndWaiters ends these, and those that wait for what they wrote to be on the back end: that stays
+// in NVRAM, and goes there when it can.
 func (e *Engine) EndWaiters(p *pool.Pool, s block.Status, since int64) {
 	e.EndWaiting(p, s, since)
 	var overdue []*op // who is answered may end others

@@ -29,8 +29,8 @@ func (r *ref) Release() {
 // place makes a range what a Ref holds: a map edit inside one pool, a copy through
 // the cache otherwise or where the pool's array moves data.
 //
-// A map edit of up to nvlog.MaxEdits runs is atomic. One of more is done in parts of that many, each
-// atomic; others have their turn between two parts, as SPC-4 allows of EXTENDED COPY.
+// A map edit of up to nvlog.MaxEdits runs is atomic. One of more is done in parts of that many,
+// each atomic; others have their turn between two parts, as SPC-4 allows of EXTENDED COPY.
 func (o *op) place() {
 	e, v, r := o.e, o.v, o.req
 	h, ok := r.Ref.(*ref)
@@ -57,9 +57,9 @@ func (o *op) place() {
 	o.placeEdits(h)
 }
 
-// placeEdits places as many runs as one record takes. What shares a home of a thick volume has to leave it
-// the space for another one, and what nothing but the copy keeps, which counts as free, takes space again.
-// Where there is none, the data moves.
+// placeEdits places as many runs as one record takes. What shares a home of a thick volume has to
+// leave it the space for another one, and what nothing but the copy keeps, which counts as free,
+// takes space again. Where there is none, the data moves.
 func (o *op) placeEdits(h *ref) {
 	e, v, r := o.e, o.v, o.req
 	e.edits = e.edits[:0]

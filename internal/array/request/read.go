@@ -1,7 +1,8 @@
-// Reads, of hosts and of the array itself: what is dirty comes from the cache, the rest from the mdisks.
+// Reads, of hosts and of the array itself: what is dirty comes from the cache, the rest from the
+// mdisks.
 //
-// Invariant: a grain that an operation reads is pinned until the operation has ended, so that nobody
-// gets its space meanwhile.
+// Invariant: a grain that an operation reads is pinned until the operation has ended, so that
+// nobody gets its space meanwhile.
 
 package request
 
@@ -208,9 +209,10 @@ func (r *reading) locate(x *backend.Op) {
 	r.bad = min(r.bad, x.Phys+first+x.Tag)
 }
 
-// lookAgain answers those sectors of a read with wrong checksums that were written while it was on its way: such a read may find
-// data without its checksum. What is in the cache is taken from there; the rest, which may have been destaged meanwhile, is
-// read again. What is wrong for good stays in the error.
+// lookAgain answers those sectors of a read with wrong checksums that were written while it was on
+// its way: such a read may find data without its checksum. What is in the cache is taken from
+// there; the rest, which may have been destaged meanwhile, is read again. What is wrong for good
+// stays in the error.
 func (e *Engine) lookAgain(x *backend.Op) {
 	var sum *block.ChecksumError
 	if x.IO.Err == nil || !errors.As(x.IO.Err, &sum) {

@@ -10,8 +10,8 @@
 //	 |                 | |  +----------- settling, answered   the mdisks take what was written
 //	 +-- flushing <----+ |
 //
-// Invariants: only op.to changes the state, and holds each change against the engine's rules. Only a
-// request that waits or settles has its ticket in a queue, and one that was answered while it
+// Invariants: only op.to changes the state, and holds each change against the engine's rules. Only
+// a request that waits or settles has its ticket in a queue, and one that was answered while it
 // settles keeps it there. What is running is on the stack: no other call finds it. A request is
 // ended once, and by itself; answered is one whose host has heard before.
 
@@ -270,8 +270,8 @@ func (o *op) answer(s block.Status) {
 		r.Priv = nil
 	}
 	if o.kind == KindCompare {
-		// Who goes on may overwrite what this op waits for to be settled, end it in a whole step, and use it
-		// again: from here on only a piece, which has no lock, is still looked at.
+		// Who goes on may overwrite what this op waits for to be settled, end it in a whole step,
+		// and use it again: from here on only a piece, which has no lock, is still looked at.
 		v.unlock(o)
 	}
 	if r != nil {
@@ -293,8 +293,8 @@ func (o *op) answer(s block.Status) {
 	}
 }
 
-// pieceDone books a piece that has ended. A move that waits for its pieces goes on; one that waits for
-// something else, or is just handing out more, does so anyway.
+// pieceDone books a piece that has ended. A move that waits for its pieces goes on; one that waits
+// for something else, or is just handing out more, does so anyway.
 func (o *op) pieceDone(c *op, s block.Status) {
 	if s != block.OK && o.status == block.OK {
 		o.status = s

@@ -112,9 +112,10 @@ func (e *Engine) resumeYielded() {
 	e.EndStep()
 }
 
-// Cancel withdraws a request that waits for room in its partition, in the log, for a range
-// lock, or until the back end has what it wrote. A data copy stops after the pieces that have begun to
-// move. What an mdisk is reading for the request is waited for, but not as long as with others: see backend.AbortPatience.
+// Cancel withdraws a request that waits for room in its partition, in the log, for a range lock, or
+// until the back end has what it wrote. A data copy stops after the pieces that have begun to move.
+// What an mdisk is reading for the request is waited for, but not as long as with others: see
+// backend.AbortPatience.
 func (v *Volume) Cancel(r *block.Request) {
 	switch o := r.Priv.(type) {
 	case *reading:

@@ -1,5 +1,5 @@
-// How a request waits for room in a partition, for an offload budget, for the log and for its turn, and
-// what is booked of that.
+// How a request waits for room in a partition, for an offload budget, for the log and for its turn,
+// and what is booked of that.
 
 package request
 

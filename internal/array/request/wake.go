@@ -8,9 +8,9 @@ import (
 	"github.com/arraysim/arraysim/internal/array/ticket"
 )
 
-// wake lets those go on who were given what they wait for, and reports whether there were any: map edits that
-// wait for the log, the copy engine's, promised writes, offloads in the order of the pools, and the line
-// for the write cache.
+// wake lets those go on who were given what they wait for, and reports whether there were any: map
+// edits that wait for the log, the copy engine's, promised writes, offloads in the order of the
+// pools, and the line for the write cache.
 func (e *Engine) wake() (woke bool) {
 	w := &e.wakes
 	if w.given.Take(ticket.Log) {

@@ -46,7 +46,8 @@ func (q *Queue) insert(t, after *Ticket) {
 // Push queues a ticket. Precondition, of all three: it stands in no queue.
 func (q *Queue) Push(t *Ticket) { q.insert(t, q.tail) }
 
-// PushFront queues a ticket before all others: it stood at the head, and what it got was too little.
+// PushFront queues a ticket before all others: it stood at the head, and what it got was too
+// little.
 func (q *Queue) PushFront(t *Ticket) { q.insert(t, nil) }
 
 // PushRanked queues a ticket behind those of its rank and before those of a higher one.

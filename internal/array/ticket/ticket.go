@@ -2,8 +2,8 @@
 // resumed when whoever gives it back wakes the ticket at the head: nobody else is, and nobody asks
 // who could go on.
 //
-// A ticket is a part of what waits (it is linked through itself), so that waiting allocates nothing.
-// It stands in at most one queue. A queue is for one resource.
+// A ticket is a part of what waits (it is linked through itself), so that waiting allocates
+// nothing. It stands in at most one queue. A queue is for one resource.
 //
 // # Who owns what
 //

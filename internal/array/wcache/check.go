@@ -17,7 +17,8 @@ type Names struct {
 	Report func(format string, args ...any)
 }
 
-// CheckConservation verifies the equation of each owner and origin, and returns the bytes on either side of it.
+// CheckConservation verifies the equation of each owner and origin, and returns the bytes on either
+// side of it.
 func (c *Cache) CheckConservation(n Names) (bytes uint64) {
 	for _, o := range c.owners {
 		if o == nil {

@@ -17,8 +17,8 @@ const (
 	maxCredit = 16 * quantumPages
 )
 
-// Batch is the pages that go to an mdisk together, with what of each is written. Masks and Origins are
-// those of the time at which they were sent.
+// Batch is the pages that go to an mdisk together, with what of each is written. Masks and Origins
+// are those of the time at which they were sent.
 type Batch struct {
 	Part    *Partition
 	Mdisk   int
@@ -261,8 +261,8 @@ func (p *Partition) nextTurn() {
 	p.begun = false
 }
 
-// send fills a batch with a dirty page and its neighbours, at most credit pages, and
-// returns their number: 0 if the mdisk is busy, negative if it is offline and the page is pinned now.
+// send fills a batch with a dirty page and its neighbours, at most credit pages, and returns their
+// number: 0 if the mdisk is busy, negative if it is offline and the page is pinned now.
 func (p *Partition) send(b *Batch, first uint32, credit int) int {
 	c := p.c
 	k := c.pages[first].key

@@ -5,12 +5,13 @@
 // # Who owns what
 //
 // A [Cache] owns the pages: their states, lists and masks, the index of the newest page of each
-// address, and the ring of those that are free. Nobody else changes a page; state.go has the table of
-// transitions. What is in a page lies in NVRAM and is the business of package nvlog: the user
-// fills it before [Cache.Install], and from then on it does not change until the page is free again.
+// address, and the ring of those that are free. Nobody else changes a page; state.go has the table
+// of transitions. What is in a page lies in NVRAM and is the business of package nvlog: the user
+// fills it before [Cache.Install], and from then on it does not change until the page is free
+// again.
 //
-// A [Partition] owns a pool's numbers: what it holds of the cache and of the reserve, the order and the
-// pace of its destaging. An [Owner] owns what is counted of a volume: its dirty bytes and the
+// A [Partition] owns a pool's numbers: what it holds of the cache and of the reserve, the order and
+// the pace of its destaging. An [Owner] owns what is counted of a volume: its dirty bytes and the
 // counters of the cache, which are written here and nowhere else.
 //
 // # The way of a page
@@ -22,5 +23,6 @@
 //
 // # Concurrency
 //
-// A state machine on one block.Executor, like all of the array. It calls its user through Hooks only.
+// A state machine on one block.Executor, like all of the array. It calls its user through Hooks
+// only.
 package wcache

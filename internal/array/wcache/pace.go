@@ -9,9 +9,10 @@ import (
 )
 
 const (
-	// Dirty data that is not pressed for room stays in the cache while its pool is written to, because the
-	// next write may be to the same place and because hosts want the processor and the mdisks now. It
-	// goes out when nothing came for settleTime, which is looked at that often, and after settleMost in any case.
+	// Dirty data that is not pressed for room stays in the cache while its pool is written to,
+	// because the next write may be to the same place and because hosts want the processor and the
+	// mdisks now. It goes out when nothing came for settleTime, which is looked at that often, and
+	// after settleMost in any case.
 	settleTime = 500_000_000
 	settleMost = 30_000_000_000
 	paceSlack  = 10_000_000 // what a paced destager may catch up when it was held up
@@ -37,8 +38,8 @@ type rest struct {
 	tickFn  func()
 }
 
-// maxAge is the time after which dirty data goes out however little there is, or after which it is looked
-// whether the partition is at rest; 0 is never.
+// maxAge is the time after which dirty data goes out however little there is, or after which it is
+// looked whether the partition is at rest; 0 is never.
 func (c *Cache) maxAge() int64 {
 	if r := &c.policy.Ramp; !r.atRest() {
 		return r.MaxAge

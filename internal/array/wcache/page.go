@@ -87,7 +87,8 @@ func (c *Cache) Sealed(i uint32) uint8 {
 	return c.pages[i].mask
 }
 
-// Holder returns the page that has a sector which the newest page i of an address may have, or NoPage.
+// Holder returns the page that has a sector which the newest page i of an address may have, or
+// NoPage.
 func (c *Cache) Holder(i uint32, sector uint64) uint32 {
 	if c.pages[i].mask>>sector&1 != 0 {
 		return i
@@ -120,7 +121,8 @@ type freeRing struct {
 // Free returns the number of free pages.
 func (c *Cache) Free() int { return c.free.count }
 
-// TakeFree takes a free page. Preconditions: there is one, and within the same call it is installed.
+// TakeFree takes a free page. Preconditions: there is one, and within the same call it is
+// installed.
 func (c *Cache) TakeFree() uint32 {
 	f := &c.free
 	if !c.payload {

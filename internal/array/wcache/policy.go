@@ -92,7 +92,8 @@ type Ramp struct {
 	Points []RampPoint
 	// Absolute makes At a number of bytes; else it is per mille of the partition's cap.
 	Absolute bool
-	// Waiting is the rate, in bytes a second, while somebody waits for room; 0 is as fast as the mdisks.
+	// Waiting is the rate, in bytes a second, while somebody waits for room; 0 is as fast as the
+	// mdisks.
 	Waiting int64
 	// MaxAge is the time, in nanoseconds, after which dirty data is destaged whatever
 	// the fullness; 0 is never.

@@ -123,13 +123,15 @@ func (c *Cache) onHeld(i uint32) bool {
 	return p.lanes[p.laneOf(k)].held
 }
 
-// Lost takes the pages of an mdisk whose sync failed out of those that it would have let go; they are to be written again.
+// Lost takes the pages of an mdisk whose sync failed out of those that it would have let go; they
+// are to be written again.
 func (p *Partition) Lost(mdisk int) (pages []uint32) {
 	pages, p.c.reclaim.syncing = p.rewrite(mdisk, nil, p.c.reclaim.syncing)
 	return pages
 }
 
-// Rewrite adds the pages that were written to an mdisk since the last sync to those that are to be written again.
+// Rewrite adds the pages that were written to an mdisk since the last sync to those that are to be
+// written again.
 func (p *Partition) Rewrite(mdisk int, pages []uint32) []uint32 {
 	pages, p.c.reclaim.written = p.rewrite(mdisk, pages, p.c.reclaim.written)
 	return pages

@@ -66,14 +66,14 @@ func (t *Pot) floorOf(n int) int {
 // WithinFloor reports whether pages more of a share are those that nobody else can have.
 func (s *Share) WithinFloor(pages int) bool { return s.used+pages <= s.floor }
 
-// Fits reports whether pages more of a share fit into its pot, beside what there is and what others'
-// floors promise.
+// Fits reports whether pages more of a share fit into its pot, beside what there is and what
+// others' floors promise.
 func (t *Pot) Fits(s *Share, pages int) bool {
 	return t.used+pages+t.owed-max(0, s.floor-s.used) <= t.limit
 }
 
-// SetCaps gives each partition its cap, in percent of the cache by the number of partitions, and its
-// floors. It reports whether there are any.
+// SetCaps gives each partition its cap, in percent of the cache by the number of partitions, and
+// its floors. It reports whether there are any.
 func (c *Cache) SetCaps(percent []int) bool {
 	n := 0
 	for _, p := range c.partitions {
