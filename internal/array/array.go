@@ -1,3 +1,7 @@
+// The array: its parts, and what is asked of all of it. Of its own it has its options, what the
+// last start found, since when it runs and who waits for it to come to rest; each part owns what it
+// keeps, and open.go says which hears of what.
+
 package array
 
 import (

@@ -1,3 +1,7 @@
+// What a user may choose of how the cache admits, orders and paces, and how copies are bounded:
+// defaults, checks, and what of it each part is told. The parts keep what they were told; the array
+// keeps the whole for who asks.
+
 package array
 
 import (

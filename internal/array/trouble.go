@@ -1,3 +1,7 @@
+// What is changed of a running array from outside of its data path: its policy, and whether the
+// write cache has its mirror. Each change ends a step, so that whoever may go on under the new
+// rules does.
+
 package array
 
 // Changes of the hardware and of the policy while the array runs.

@@ -1,3 +1,5 @@
+// The account of a space held against what its users say that they have. It changes nothing.
+
 package alloc
 
 import (

@@ -1,3 +1,6 @@
+// What keeps a grain: references of maps, holds of copies, pins of transfers. The last one that
+// goes frees it, at once; who counts wrongly here panics.
+
 package alloc
 
 import "github.com/arraysim/arraysim/internal/array/layout"

@@ -1,3 +1,6 @@
+// A pool's grains and extents: which are free, which one is taken next, and how many are promised.
+// Invariant: free + allocated + reserved = grains, none of them negative.
+
 package alloc
 
 import (

@@ -1,3 +1,6 @@
+// What a space owes each volume: windows whose writes may not fail, their homes, and the grains
+// that are reserved for those without one.
+
 package alloc
 
 // Tenant is a volume's account with a space. A window is entitled if a write to it may

@@ -1,3 +1,6 @@
+// All mdisks of an executor, and what they tell upwards. The mdisks own their state; here is only
+// which of them there are and what a whole batch or sync is.
+
 package backend
 
 import (

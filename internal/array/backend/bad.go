@@ -1,3 +1,6 @@
+// The list of sectors whose data is lost. The back end owns it, a checkpoint keeps it; it changes
+// when data is written over, dropped, or found bad.
+
 package backend
 
 import (

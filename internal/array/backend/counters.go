@@ -1,3 +1,5 @@
+// What an mdisk has moved, in counter rows of NVRAM. It finds its rows once and counts in place.
+
 package backend
 
 import (

@@ -1,3 +1,6 @@
+// Failures, silence and absence of an mdisk, and how long anybody waits for it. Silence is looked
+// for once a second, by the array's watchdog.
+
 package backend
 
 import (

@@ -1,3 +1,6 @@
+// An mdisk: what it is, what may be asked of it. Invariant: its state changes through its methods
+// and by what its medium answers, and by nobody else.
+
 package backend
 
 import (

@@ -1,3 +1,6 @@
+// An operation's way from Read or Write down to its medium, and its end. It is recycled when it has
+// ended, which is once.
+
 package backend
 
 import "github.com/arraysim/arraysim/internal/block"

@@ -1,3 +1,6 @@
+// Writing again what a failed sync may have lost: the user hands it over, the newest first, and the
+// mdisk writes and syncs it until both succeed.
+
 package backend
 
 import (

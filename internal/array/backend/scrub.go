@@ -1,3 +1,6 @@
+// Reading data at rest, again where it looks wrong, and repairing single flipped bits. Its user
+// says what is read and keeps the list of what is bad.
+
 package backend
 
 import (

@@ -1,3 +1,6 @@
+// Syncing all mdisks that were written to. One such sync runs at a time, and ends when the last of
+// them has answered.
+
 package backend
 
 // Sync makes all that was written survive a loss of power, except on mdisks that redo; Hooks.Synced

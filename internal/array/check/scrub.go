@@ -1,3 +1,7 @@
+// A scrub: one pass over all data at rest, at a rate. It owns how far it is. The back end reads,
+// and pools keep the list of bad sectors; hosts may write meanwhile, unless it repairs, and dirty
+// sectors are left out.
+
 package check
 
 import (

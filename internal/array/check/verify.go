@@ -1,3 +1,6 @@
+// A check in small steps, each of which holds the executor for the maps of one pool at the most. It
+// owns how far it is, and ends with a scrub of its own.
+
 package check
 
 import "github.com/arraysim/arraysim/internal/array/pool"

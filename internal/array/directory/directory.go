@@ -1,3 +1,7 @@
+// The document in memory, how it is loaded, and which changes of it there are. Invariant: it
+// changes when the change's turn to be committed has come, and back when that has failed
+// (change.go), but for the next numbers.
+
 package directory
 
 import (

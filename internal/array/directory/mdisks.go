@@ -1,3 +1,6 @@
+// Which mdisks a new pool may have: how many, how large, and that no two pools mean the same files
+// in the store, those that are being made or kept included.
+
 package directory
 
 import (

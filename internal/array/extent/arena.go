@@ -1,3 +1,6 @@
+// The nodes of all maps of an array, in slabs, and which map has which number. A node without
+// changes is in the store as it is here.
+
 package extent
 
 import (

@@ -1,3 +1,5 @@
+// The tree held against its sums, its references and its account. It changes nothing.
+
 package extent
 
 import (

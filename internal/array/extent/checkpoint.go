@@ -1,3 +1,6 @@
+// What of the maps a checkpoint writes, and in which order, so that a crash between any two batches
+// leaves a tree that replay brings to the same end.
+
 package extent
 
 import (

@@ -1,3 +1,6 @@
+// Windows that are not of one piece: layers of sectors that lie in several grains. Invariant: each
+// layer has a reference on every grain that it lies in, and no two have a sector.
+
 package extent
 
 import "github.com/arraysim/arraysim/internal/array/layout"

@@ -1,3 +1,6 @@
+// Nodes and roots as keys and values of the meta store, and back. What is read back is checked: it
+// may be anything.
+
 package extent
 
 import (

@@ -1,3 +1,6 @@
+// Subtrees that edits have cut off. They keep their references until they are collected, a few
+// nodes at a time.
+
 package extent
 
 import "github.com/arraysim/arraysim/internal/array/alloc"

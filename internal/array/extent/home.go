@@ -1,3 +1,6 @@
+// Homes of windows that are promised their space, and taking grains for them and for others. What
+// is owed is counted by the space's tenant, and changed together with the map.
+
 package extent
 
 import (

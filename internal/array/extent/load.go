@@ -1,3 +1,6 @@
+// Maps from what a checkpoint has left: the tree from its root down, then references and homes from
+// the finished tree.
+
 package extent
 
 import (

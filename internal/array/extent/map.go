@@ -1,3 +1,6 @@
+// The tree: setting a state, setting data, looking a window up. Invariant: an edit takes and gives
+// back the references of what it changes in the same call, and leaves the sums right.
+
 package extent
 
 import (

@@ -1,3 +1,6 @@
+// References to ranges at a point in time: a copy's source. Each holds the grains of its runs until
+// it is released, or given up where promised space runs out.
+
 package extent
 
 import (

@@ -1,3 +1,5 @@
+// Walking over the runs of equal state of a range. It changes nothing.
+
 package extent
 
 import (

@@ -1,3 +1,5 @@
+// An entry of the tree in eight bytes, and the sums of what is below it. Both are values.
+
 package extent
 
 import (

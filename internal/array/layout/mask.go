@@ -1,3 +1,5 @@
+// Sets of the 128 sectors of a window, as two words. They are values: nothing here allocates.
+
 package layout
 
 import "math/bits"

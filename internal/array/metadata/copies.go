@@ -1,3 +1,7 @@
+// Several copies of a meta store, each with its number and digest: which one a start reads, and
+// that the others are made like it before the next batch goes to all. The store says which copies
+// there are; here is which is good.
+
 package metadata
 
 import (
@@ -7,9 +11,6 @@ import (
 
 	"github.com/arraysim/arraysim/internal/block"
 )
-
-// A store may keep several copies, each with its number and digest: one that is damaged or older is
-// made anew from another.
 
 // FromBest opens something from the newest copy of a meta store, or, when that one is damaged, from
 // another. least returns the number of the last batch that NVRAM knows of.

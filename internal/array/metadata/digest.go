@@ -1,3 +1,6 @@
+// The digest of all that a meta store holds, and what a batch changes of it. A batch that fails
+// takes back what it has changed.
+
 package metadata
 
 import (

@@ -1,9 +1,10 @@
+// Where the log ends, and its replay. A start calls Start, FindEnd, Replay, Flusher.Truncate. After
+// a loss of power it ends before the first record that lacks a page, and never in the middle of a
+// command.
+
 package nvlog
 
 import "fmt"
-
-// Where the log ends, and its replay. A start calls Start, FindEnd, Replay and then
-// Flusher.Truncate.
 
 // Start makes the log begin at a checkpoint's position: behind record seq, at an offset of the
 // ring.

@@ -1,3 +1,6 @@
+// What survives a loss of power: flushes of NVRAM, one at a time, those who wait for one, and the
+// state block that says up to where. The Flusher is its only owner.
+
 package nvlog
 
 import (

@@ -1,3 +1,6 @@
+// The ring of records: its numbers, its room, and claims, without which nobody appends. Invariant:
+// all claims together have room, so that an append never fails for lack of it.
+
 package nvlog
 
 // Log is a ring of records with consecutive numbers. The head is where the next record goes, the

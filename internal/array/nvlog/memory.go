@@ -1,3 +1,6 @@
+// The region in parts, and that one which is not local hears of every write before it is made. All
+// writes of this package go through here, but for what is counted in rows.
+
 package nvlog
 
 import "github.com/arraysim/arraysim/internal/block"

@@ -1,3 +1,6 @@
+// Where everything lies in NVRAM, and its header: how a region is opened, checked and formatted.
+// Nobody else computes an offset.
+
 package nvlog
 
 import (

@@ -1,3 +1,6 @@
+// A page's descriptor: its 64 bytes, its checksum, its tombstones. The newest descriptor of an
+// address wins at a start.
+
 package nvlog
 
 import (

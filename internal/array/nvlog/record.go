@@ -1,3 +1,6 @@
+// A record's bytes: how edits are put into one, and how it is known for whole. A record that is not
+// whole ends the log.
+
 package nvlog
 
 import (

@@ -1,3 +1,6 @@
+// Counter rows in NVRAM: which row is whose. Who has found its row counts in place; a row that was
+// dropped is given to the next that asks.
+
 package nvlog
 
 import (

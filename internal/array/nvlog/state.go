@@ -1,3 +1,6 @@
+// The state block as bytes: two copies, written in turns. The Flusher says what is in it; a start
+// reads it before anything else.
+
 package nvlog
 
 import (

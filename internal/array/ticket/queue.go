@@ -1,3 +1,6 @@
+// A queue of tickets, for one resource: who waits, in which order, and how many in all queues of a
+// kind. A ticket is in one queue at the most.
+
 package ticket
 
 // Queue is who waits for a resource, in order. Its zero value is an empty queue for nothing.

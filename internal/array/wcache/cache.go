@@ -1,3 +1,6 @@
+// The cache as one: its parts, its limits, its mirror, and draining. What it does with pages is in
+// the files of their stages (doc.go); the pages themselves nobody else changes.
+
 package wcache
 
 import (

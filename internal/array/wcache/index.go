@@ -1,3 +1,6 @@
+// Where the newest page of an address is found. Invariant: an address has at most one page here, and
+// none when that is on the back end for good, or dropped.
+
 package wcache
 
 import (
