@@ -255,6 +255,8 @@ func (d *Disk) judge(mark Mark) error {
 		return fmt.Errorf("the cache of %s was begun anew on another flash device, and this one has been out of it since; give that one, or %s", d.info.Name, giveUp)
 	case witnessed && mark.Generation > l.generation:
 		return fmt.Errorf("the flash device was left out of the cache (generation %d of %d); take over from a peer that was not, or %s", l.generation, mark.Generation, giveUp)
+	case mark.Elsewhere > l.generation && (mark.Cache != l.cache || mark.Generation < l.generation):
+		return fmt.Errorf("the flash device was left out of the cache (generation %d, and a registration at the LUN has %d); take over from a peer that was not, or %s", l.generation, mark.Elsewhere, giveUp)
 	}
 	for _, p := range d.members[1:] {
 		if p.found == labelOurs && p.label.cache == l.cache && p.label.generation > l.generation {
@@ -292,7 +294,7 @@ func (d *Disk) foreign(m *member) bool {
 
 // highest is the highest generation that is known of.
 func (d *Disk) highest(mark Mark) uint64 {
-	g := mark.Generation
+	g := max(mark.Generation, mark.Elsewhere)
 	for _, m := range d.members {
 		if m.found == labelOurs {
 			g = max(g, m.label.generation)
