@@ -153,6 +153,9 @@ def test_a_single_peer_that_was_left_out_is_not_taken_over(tmp_path: Path) -> No
             try:
                 assert taker.proc.wait(30) == 1
                 assert "left out of the cache" in taker.log_tail(1)
+            except BaseException:
+                print("TAKERLOG", taker.log_tail(1000)); print("CACHELOG", cache.log_tail(1000)); print("PEER", peer.log_tail(50)); print("ARR", array.log_tail(50))
+                raise
             finally:
                 taker.kill()
                 taker.proc = None

@@ -288,7 +288,7 @@ func (d *cacheDaemon) open() (err error) {
 	for _, p := range d.f.peers {
 		name, where, ok := strings.Cut(p, "=")
 		if !ok {
-			return fmt.Errorf("--peer %q: write NAME=iscsi://host/iqn/lun", p)
+			return errors.New("a --peer has no name; write NAME=iscsi://host/iqn/lun") // it may have a secret, so it is not shown
 		}
 		name, domain, _ := strings.Cut(name, "@")
 		m, err := d.medium(where, 0)
