@@ -333,7 +333,11 @@ func (d *cacheDaemon) reserve(opt *tier.Options) error {
 				return fmt.Errorf("%s has no persistent reservations, so this host could not be fenced; give a LUN that has, or do without by a --witness file and no --key", r.Info().Name)
 			}
 			if err := r.Reserve(d.f.key); err != nil {
-				return fmt.Errorf("%s cannot be reserved: %w; if a peer took over, start without this flash's dirty data (--format) when the peer is done", r.Info().Name, err)
+				hint := "if a peer took over, start without this flash's dirty data (--format) when the peer is done"
+				if errors.Is(err, lun.ErrOwnSession) {
+					hint = fmt.Sprintf("give --flash and --backend as before, or, if no other arraysim of this host serves it, --take-over %#x and another --key", d.f.key)
+				}
+				return fmt.Errorf("%s cannot be reserved: %w; %s", r.Info().Name, err, hint)
 			}
 		}
 		return nil
