@@ -4,8 +4,8 @@
     scripts/mutations.py                     all of testdata/mutations.toml, 10,000 seeds each
     scripts/mutations.py --seeds 500 flush   those whose name contains "flush", 500 seeds each
 
-The sources are not touched: a mutated file is laid over its original when the tests are built (go build -overlay). A text
-that is not there exactly once is an error. The exit status is 1 if a mutation survives or cannot be applied.
+The sources are not touched: a mutated file is laid over its original when the tests are built (go build -overlay). A
+text that is not there exactly once is an error. The exit status is 1 if a mutation survives or cannot be applied.
 """
 
 from __future__ import annotations

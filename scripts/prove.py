@@ -55,7 +55,7 @@ PROOFS = [
     Proof("fuzz", "every fuzz target for 30 s", "make fuzz", 15),
     Proof("tier", "100,000 runs of the caching device under crashes, losses and offloads", "make tier-test", 30),
     Proof("tier-mutations", "each known defect of a write-back cache turns the model red", "make tier-mutations", 30),
-    Proof("torture", "2,000 random SCSI programs, each on all stores, profiles and copy modes", "make torture", 60),
+    Proof("torture", "2,000 random SCSI programs, each on all stores, profiles and copy modes", "make torture", 45),
     Proof("soak", "64 sessions at a portal for 30 minutes, all verified", "make soak", 31),
     Proof(
         "kills",
@@ -65,12 +65,12 @@ PROOFS = [
     ),
     Proof("guest-kills", "20 deaths of the daemon under a mounted file system", "make vm-kill-test", 10),
     Proof("guest-torture", "50 deaths under stress-ng, fs_mark and fio on xfs and ext4", "make vm-torture", 12),
-    Proof("take-overs", "50 hosts with caches that die or fall silent under verified writes", "make vm-take-over", 8),
+    Proof("take-overs", "50 hosts with caches that die or fall silent under verified writes", "make vm-take-over", 14),
     Proof("conformance", "libiscsi's whole suite through LIO and TCMU", "make conformance-vm", 10),
     Proof("page", "ten minutes of the live page with 1,000 volumes", "make page-bench", 12),
     Proof("updates", "10,000 deaths inside updates of NVRAM and files", "make power-kill-test", 60),
-    Proof("power", "100,000 power cuts", "make power-test", 150),
-    Proof("sim-torture", "100,000 arrays in virtual time", "make sim-torture", 120),
+    Proof("power", "100,000 power cuts", "make power-test", 30),
+    Proof("sim-torture", "100,000 arrays in virtual time", "make sim-torture", 60),
 ]
 
 HEAD = """# Proofs

@@ -73,7 +73,7 @@ func (d *cacheDaemon) units() []*lun.Device {
 func (d *cacheDaemon) withdraw() {
 	for _, r := range d.units() {
 		if err := r.Withdraw(); err != nil {
-			d.log.Warn("the reservation of a start that failed stays", "lun", r.Info().Name, "error", err)
+			d.log.Warn("the reservation of a start that failed stays", "lun", r.Name(), "error", err)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func (d *cacheDaemon) release() {
 		defer close(ended)
 		for _, r := range d.units() {
 			if err := r.Release(); err != nil {
-				d.log.Warn("the reservation stays", "lun", r.Info().Name, "error", err)
+				d.log.Warn("the reservation stays", "lun", r.Name(), "error", err)
 			}
 		}
 	}()

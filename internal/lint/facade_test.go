@@ -1,5 +1,5 @@
-// What users of package array may use of the objects that it hands out. Their types are those of its
-// inner packages, whose exported fields and methods are for each other.
+// What users of package array may use of the objects that it hands out. Their types are those of
+// its inner packages, whose exported fields and methods are for each other.
 
 package lint
 
@@ -61,8 +61,8 @@ func behindFacade(used map[string]string, facade string) (out []string) {
 	return out
 }
 
-// usesOfObjects returns which fields and methods of the objects the packages in some folders use that are outside of
-// internal/array, each with a place that does.
+// usesOfObjects returns which fields and methods of the objects the packages in some folders use
+// that are outside of internal/array, each with a place that does.
 func (s *source) usesOfObjects(dirs ...string) (map[string]string, error) {
 	members := map[types.Object]string{}
 	for _, o := range objects {

@@ -185,10 +185,17 @@ func (l *lab) want(d block.Device, at uint64, want []byte) {
 	}
 }
 
+// info describes a unit, whose capacity may be read again at any moment.
+func (l *lab) info(d *Device) block.Info {
+	d.exec.Lock()
+	defer d.exec.Unlock()
+	return d.Info()
+}
+
 func TestOperationsOfARemoteLUN(t *testing.T) {
 	l := newLab(t)
 	a, b := l.open("0"), l.open("1")
-	if i := a.Info(); i.Sectors != 8192 || i.BlockSize != 512 || i.NAA == [16]byte{} || i.NAA == b.Info().NAA {
+	if i := l.info(a); i.Sectors != 8192 || i.BlockSize != 512 || i.NAA == [16]byte{} || i.NAA == l.info(b).NAA {
 		t.Fatalf("the LUN says %+v", i)
 	}
 	big := bytes.Join([][]byte{fill(1, 1000), fill(2, 1000)}, nil) // several bursts and R2Ts

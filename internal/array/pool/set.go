@@ -1,6 +1,6 @@
-// The objects of an array as they are now: pools, their mdisks and volumes, found by number and by name.
-// What belongs to a pool has one owner each, and all of them hang here; who changes which objects
-// there are is the directory of the array, who uses them its requests.
+// The objects of an array as they are now: pools, their mdisks and volumes, found by number and by
+// name. What belongs to a pool has one owner each, and all of them hang here; who changes which
+// objects there are is the directory of the array, who uses them its requests.
 //
 // Invariants: a number is an index, and is never used again; nothing here knows a request, and what
 // requests have to hear of goes through hooks that are set once.
@@ -56,7 +56,8 @@ type Set struct {
 	garbageFn     func()
 }
 
-// NewSet returns a set without pools. Its hooks, rows, cache, gate and back end are to be given before there are any.
+// NewSet returns a set without pools. Its hooks, rows, cache, gate and back end are to be given
+// before there are any.
 func NewSet(exec block.Executor, store block.Store) *Set {
 	set := &Set{Exec: exec, store: store, Payload: store.Payload()}
 	set.Arena = extent.NewArena(set.scheduleGarbage)
@@ -72,8 +73,8 @@ func (set *Set) ByID(id uint16) *Pool {
 	return set.pools[id]
 }
 
-// VolumeByID returns the volume with this number, nil if there is none any more. It may be one that is being made, or
-// of whose deletion not all has gone.
+// VolumeByID returns the volume with this number, nil if there is none any more. It may be one that
+// is being made, or of whose deletion not all has gone.
 func (set *Set) VolumeByID(id uint32) *Volume {
 	if int(id) >= len(set.Vols) {
 		return nil
@@ -139,7 +140,8 @@ func (set *Set) Volume(name string) *Volume {
 	return nil
 }
 
-// There tells whether the volume is one of the array's: it is from when its making is durable until its deletion is.
+// There tells whether the volume is one of the array's: it is from when its making is durable until
+// its deletion is.
 func (v *Volume) There() bool { return !v.Making && !v.Deleted }
 
 // NameTaken tells whether a volume has a name, or is being made under it.

@@ -1,5 +1,6 @@
-// What requests are doing, for whoever looks for one that hangs. Nothing in the firmware asks for it: tests do, after
-// every step, so that a waiter who is forgotten or a resource that is not given back shows there.
+// What requests are doing, for whoever looks for one that hangs. Nothing in the firmware asks for
+// it: tests do, after every step, so that a waiter who is forgotten or a resource that is not given
+// back shows there.
 
 package request
 
@@ -12,8 +13,8 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// Doing says what a request that was submitted does now: its state, what it waits for, and what its pieces do. It
-// returns "" for one that has ended, and for a host's read.
+// Doing says what a request that was submitted does now: its state, what it waits for, and what its
+// pieces do. It returns "" for one that has ended, and for a host's read.
 func Doing(r *block.Request) string {
 	o, ok := r.Priv.(*op)
 	if !ok {
@@ -45,8 +46,9 @@ func WaitsFor(r *block.Request) ticket.Resource {
 	return ticket.Nothing
 }
 
-// Forgotten looks at everybody who waits, which a step itself never does, and says who could go on: nobody may when a
-// step has ended. trimming says that somebody makes room in the log. It changes nothing.
+// Forgotten looks at everybody who waits, which a step itself never does, and says who could go on:
+// nobody may when a step has ended. trimming says that somebody makes room in the log. It changes
+// nothing.
 func (e *Engine) Forgotten(trimming bool) (what string) {
 	if e.wakes.given != 0 {
 		return fmt.Sprintf("resources %b were given to nobody", e.wakes.given)
@@ -70,8 +72,8 @@ func (e *Engine) Forgotten(trimming bool) (what string) {
 	return e.gate.Forgotten(pools)
 }
 
-// Leftover says what there still is of requests, "" if nothing: nothing may when all of them have ended, and what they
-// wrote through is on the back end.
+// Leftover says what there still is of requests, "" if nothing: nothing may when all of them have
+// ended, and what they wrote through is on the back end.
 func (e *Engine) Leftover() string {
 	for _, x := range e.set.Volumes() {
 		if v := Of(x); v.ops != 0 || len(v.locks) != 0 || !v.lockWait.Empty() {
@@ -99,8 +101,9 @@ func (k Kind) String() string { return kindNames[k] }
 // String returns the name of the state.
 func (s State) String() string { return stateNames[s] }
 
-// Forbid takes a transition out of the table of a kind, or a resource out of those that it may wait for, and returns
-// what puts it back; ok: it was there. A test shows with it that each entry is needed.
+// Forbid takes a transition out of the table of a kind, or a resource out of those that it may wait
+// for, and returns what puts it back; ok: it was there. A test shows with it that each entry is
+// needed.
 func Forbid(k Kind, from, to State) (allow func(), ok bool) {
 	if transitions[k][to]>>from&1 == 0 {
 		return nil, false

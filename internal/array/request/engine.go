@@ -18,7 +18,8 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// Engine carries out the requests of all volumes. It is a part of one block.Executor's state machine.
+// Engine carries out the requests of all volumes. It is a part of one block.Executor's state
+// machine.
 type Engine struct {
 	set     *pool.Set
 	exec    block.Executor
@@ -66,8 +67,8 @@ func New(set *pool.Set, watch func()) *Engine {
 	return e
 }
 
-// StepEnds says what the end of a step does beside what the engine does itself: last are stages at the end of each
-// round, behind the destaging of the pools; after is called when all is done.
+// StepEnds says what the end of a step does beside what the engine does itself: last are stages at
+// the end of each round, behind the destaging of the pools; after is called when all is done.
 func (e *Engine) StepEnds(after func(), last ...func()) {
 	e.step.last, e.step.after = append(e.step.last, last...), after
 }

@@ -151,8 +151,9 @@ func marked(o *op) {
 	lasting(o)
 }
 
-// lasting waits for a mark that is owed: until then a start would find what was dirty here on the last member, and destage it over
-// what has taken its place. Nothing dirty is left in the op's ranges.
+// lasting waits for a mark that is owed: until then a start would find what was dirty here on the
+// last member, and destage it over what has taken its place. Nothing dirty is left in the op's
+// ranges.
 func lasting(o *op) {
 	d := o.d
 	if o.step = lasting; o.status == block.OK && !o.unmarked && d.marks.owed && d.awaitMarks(o) {

@@ -10,8 +10,9 @@ import (
 // sole tells whether nobody but the host's flash has what is dirty.
 func (w *world) sole() bool { return w.taker > 0 || len(w.d.State().Peers) == 0 }
 
-// eventFlashFails: for a while the flash neither reads nor writes. What was acknowledged is still there when it does again: a host that
-// dies while the last flash fails finds everything on it, or, if it is refused, below.
+// eventFlashFails: for a while the flash neither reads nor writes. What was acknowledged is still
+// there when it does again: a host that dies while the last flash fails finds everything on it, or,
+// if it is refused, below.
 func (w *world) eventFlashFails() {
 	c := w.cards[0]
 	from := w.v.Now()
@@ -110,8 +111,9 @@ func (w *world) eventFlashGivenUp() {
 	w.reboot()
 }
 
-// eventFault: some transfers of a card fail, anywhere on it or in the labels and the journal alone, once or for long. No request fails
-// for it, but a flush whose only copy cannot be synced; and a host that dies then finds everything.
+// eventFault: some transfers of a card fail, anywhere on it or in the labels and the journal alone,
+// once or for long. No request fails for it, but a flush whose only copy cannot be synced; and a
+// host that dies then finds everything.
 func (w *world) eventFault() {
 	if w.taker > 0 {
 		return
@@ -149,8 +151,8 @@ func (w *world) eventFault() {
 	}
 }
 
-// eventJournalUnread: some of the labels and the journal cannot be read at a start, once or until it is mended. The start has everything,
-// or it is refused and changes nothing.
+// eventJournalUnread: some of the labels and the journal cannot be read at a start, once or until
+// it is mended. The start has everything, or it is refused and changes nothing.
 func (w *world) eventJournalUnread() {
 	if w.taker > 0 || len(w.mayFail) > 0 {
 		return

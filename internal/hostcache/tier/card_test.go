@@ -16,8 +16,8 @@ type card struct {
 	rand *rand.Rand
 	mem  *arena
 	b    []byte
-	// volatile: a loss of power takes what was written since the last sync that succeeded. undo is what it would bring back,
-	// oldest first; forgotten counts what is no longer in it.
+	// volatile: a loss of power takes what was written since the last sync that succeeded. undo is
+	// what it would bring back, oldest first; forgotten counts what is no longer in it.
 	volatile  bool
 	undo      []undone
 	forgotten int
@@ -33,7 +33,8 @@ type card struct {
 	heard   func(*block.IO) // of every transfer
 }
 
-// undone is what a sector held before a write. doomed: a sync of the write has failed, so that none after it makes it durable.
+// undone is what a sector held before a write. doomed: a sync of the write has failed, so that none
+// after it makes it durable.
 type undone struct {
 	off    int
 	old    []byte
@@ -303,8 +304,8 @@ func (s *slot) Sync(done func(error)) {
 	})
 }
 
-// synced ends a sync of the first n writes that are not durable. As on Linux, what a sync that failed should have made durable is
-// not made so by the next one of the same opening.
+// synced ends a sync of the first n writes that are not durable. As on Linux, what a sync that
+// failed should have made durable is not made so by the next one of the same opening.
 func (c *card) synced(n int, ok bool) {
 	if n <= 0 {
 		return
@@ -370,7 +371,8 @@ func (c *card) powerCut() {
 	c.undo = c.undo[:0]
 }
 
-// lent is a card as the LUN that another host lends: see OnDevice. After a loss of power it says so before the next command ends.
+// lent is a card as the LUN that another host lends: see OnDevice. After a loss of power it says so
+// before the next command ends.
 type lent struct {
 	*slot
 	attention bool

@@ -257,8 +257,8 @@ func (w *world) swap() {
 	w.a, w.may, w.back, w.mark = x.a, x.may, x.back, x.mark
 }
 
-// eventMove takes the flash to another LUN, with whatever is on it. There it is refused; back at its own it still has
-// everything, unless it was formatted meanwhile.
+// eventMove takes the flash to another LUN, with whatever is on it. There it is refused; back at
+// its own it still has everything, unless it was formatted meanwhile.
 func (w *world) eventMove() {
 	w.crash()
 	present := w.present()

@@ -21,7 +21,8 @@ type array struct {
 	// undo has, by sector, what it held before each write since the last flush, oldest first: a
 	// loss of power leaves any of them. nil: the array's cache is not volatile.
 	undo map[uint64][][]byte
-	// ended are sectors of writes of host 0 that have ended, and that a loss of power may bring back.
+	// ended are sectors of writes of host 0 that have ended, and that a loss of power may bring
+	// back.
 	ended   map[uint64]bool
 	delay   int64
 	cuts    int // of its power
@@ -316,8 +317,8 @@ func (a *array) set(s uint64, b []byte, fua bool) {
 	a.data[s] = b
 }
 
-// powerCut leaves of each sector any version since its last flush. It tells how many sectors are older now than a write of host 0
-// that has ended.
+// powerCut leaves of each sector any version since its last flush. It tells how many sectors are
+// older now than a write of host 0 that has ended.
 func (a *array) powerCut() (lost int) {
 	for _, s := range slices.Sorted(maps.Keys(a.undo)) {
 		if v := a.undo[s]; a.rand.IntN(2) == 0 {

@@ -29,8 +29,9 @@ func (w *world) news(p *path) {
 	w.v.RunUntil(w.v.Now() + w.opt.WatchNanos + 5_000_000)
 }
 
-// eventOtherHost: two hosts cache the LUN and write to it in turn. Each reads what the other has written as soon as it has
-// asked, at a start at once; nobody who could not ask serves what may be old.
+// eventOtherHost: two hosts cache the LUN and write to it in turn. Each reads what the other has
+// written as soon as it has asked, at a start at once; nobody who could not ask serves what may be
+// old.
 func (w *world) eventOtherHost() {
 	if w.taker > 0 || len(w.mayFail) > 0 {
 		return
@@ -86,7 +87,8 @@ func (w *world) eventOtherHost() {
 	w.a.paths = slices.DeleteFunc(w.a.paths, func(p *path) bool { return p == other })
 }
 
-// unheard does something that asks what others have changed. The first questions may have no answer.
+// unheard does something that asks what others have changed. The first questions may have no
+// answer.
 func (w *world) unheard(fn func()) {
 	if w.r.IntN(3) == 0 {
 		w.a.deaf = 1 + w.r.IntN(2)
@@ -98,8 +100,8 @@ func (w *world) unheard(fn func()) {
 	w.a.deaf = 0
 }
 
-// eventForeign: somebody gives the flash of another LUN's cache as a peer, at a start or later. Nothing of it is changed, and its own
-// host finds everything on it.
+// eventForeign: somebody gives the flash of another LUN's cache as a peer, at a start or later.
+// Nothing of it is changed, and its own host finds everything on it.
 func (w *world) eventForeign() {
 	if w.taker > 0 || len(w.mayFail) > 0 {
 		return
@@ -160,7 +162,8 @@ func (w *world) eventForeign() {
 	w.reboot()
 }
 
-// eventStartDies: the host's own flash dies while the cache starts, or right behind that. Peers had everything, so nothing is lost.
+// eventStartDies: the host's own flash dies while the cache starts, or right behind that. Peers had
+// everything, so nothing is lost.
 func (w *world) eventStartDies() {
 	if w.taker > 0 || len(w.mayFail) > 0 {
 		return
@@ -186,8 +189,8 @@ func (w *world) eventStartDies() {
 	w.takeOverAny(w.present())
 }
 
-// runLarge is a world whose cache has more blocks than fit in 64 KiB of a journal: they are warm, and what is dirty is found
-// behind them.
+// runLarge is a world whose cache has more blocks than fit in 64 KiB of a journal: they are warm,
+// and what is dirty is found behind them.
 func (w *world) runLarge() {
 	const sectors = 41_000
 	w.a.resize(sectors)

@@ -16,8 +16,8 @@ func (l *lab) destages() {
 	l.d.pump()
 }
 
-// TestWriteWhoseFlashFailsEnds: nothing is dirty, so nothing but the write itself stands between it and the mark that the flash is
-// left out.
+// TestWriteWhoseFlashFailsEnds: nothing is dirty, so nothing but the write itself stands between it
+// and the mark that the flash is left out.
 func TestWriteWhoseFlashFailsEnds(t *testing.T) {
 	l := newLab(t, withoutDestager)
 	l.cards[0].tired = true
@@ -25,8 +25,8 @@ func TestWriteWhoseFlashFailsEnds(t *testing.T) {
 	l.wantBelow(0, 8, 1)
 }
 
-// TestFailedDestageOfTheLastFlashGivesNothingUp: the array fails for a while as well, and the host dies. What was acknowledged is on the
-// flash. What waited for it fails in time.
+// TestFailedDestageOfTheLastFlashGivesNothingUp: the array fails for a while as well, and the host
+// dies. What was acknowledged is on the flash. What waited for it fails in time.
 func TestFailedDestageOfTheLastFlashGivesNothingUp(t *testing.T) {
 	l := newLab(t, withoutDestager)
 	l.dirty(0, 8, 1)
@@ -48,7 +48,8 @@ func TestFailedDestageOfTheLastFlashGivesNothingUp(t *testing.T) {
 	l.want(0, 8, 1)
 }
 
-// TestOffloadWaitsForARecordThatTheFlashDidNotTake: a start would serve what is clean there, and the array has something else.
+// TestOffloadWaitsForARecordThatTheFlashDidNotTake: a start would serve what is clean there, and
+// the array has something else.
 func TestOffloadWaitsForARecordThatTheFlashDidNotTake(t *testing.T) {
 	l := newLab(t, nil)
 	l.write(0, 8, 1)
@@ -89,7 +90,8 @@ func TestShortFailuresOfReadsDoNotAddUp(t *testing.T) {
 	}
 }
 
-// TestDelayedWriteIsLetGoByOneOverDirtySectors: while that was on its way, its sectors counted twice.
+// TestDelayedWriteIsLetGoByOneOverDirtySectors: while that was on its way, its sectors counted
+// twice.
 func TestDelayedWriteIsLetGoByOneOverDirtySectors(t *testing.T) {
 	l := newLab(t, func(w *world) {
 		withoutDestager(w)

@@ -38,9 +38,9 @@ type marks struct {
 // members than this.
 const generationStep = 256
 
-// awaitMarks makes an op wait until the marks are durable. It tells whether there is something to wait for;
-// the op's step runs again then, with op.unmarked set if they are not. A mark that is owed comes when nothing is dirty, so the
-// op must not keep anything dirty from being destaged.
+// awaitMarks makes an op wait until the marks are durable. It tells whether there is something to
+// wait for; the op's step runs again then, with op.unmarked set if they are not. A mark that is
+// owed comes when nothing is dirty, so the op must not keep anything dirty from being destaged.
 func (d *Disk) awaitMarks(o *op) bool {
 	k := &d.marks
 	if !k.due && !k.busy && !k.owed {
@@ -56,8 +56,9 @@ func (d *Disk) awaitMarks(o *op) bool {
 	return true
 }
 
-// failOwed ends what waits for the last member to be clean, when a destage of it fails. The mark comes no earlier for that: what is
-// dirty was acknowledged, and a start finds it on a member that is not marked.
+// failOwed ends what waits for the last member to be clean, when a destage of it fails. The mark
+// comes no earlier for that: what is dirty was acknowledged, and a start finds it on a member that
+// is not marked.
 func (d *Disk) failOwed() {
 	k := &d.marks
 	if !k.owed {

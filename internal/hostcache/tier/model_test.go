@@ -179,8 +179,9 @@ func (w *world) stop() {
 	}
 }
 
-// TestModel runs random requests, crashes, losses and offloads, and never may a sector be
-// other than the last acknowledged write, or one that was not acknowledged since. A run that fails is made once more with a trace.
+// TestModel runs random requests, crashes, losses and offloads, and never may a sector be other
+// than the last acknowledged write, or one that was not acknowledged since. A run that fails is
+// made once more with a trace.
 func TestModel(t *testing.T) {
 	t.Logf("seeds %d to %d", *first, *first+uint64(*seeds)-1)
 	mem := &arena{}

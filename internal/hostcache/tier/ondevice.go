@@ -6,9 +6,9 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// OnDevice makes a medium of a device, such as the LUN that a peer lends. When the device loses power, what was written
-// and not synced is gone though it was acknowledged: then nothing succeeds any more, so that the flash is left out and nothing old
-// is read from it.
+// OnDevice makes a medium of a device, such as the LUN that a peer lends. When the device loses
+// power, what was written and not synced is gone though it was acknowledged: then nothing succeeds
+// any more, so that the flash is left out and nothing old is read from it.
 func OnDevice(dev block.Device) block.Medium {
 	m := &deviceMedium{dev: dev}
 	dev.Notify(func(e block.Event) {

@@ -21,7 +21,8 @@ func (w *world) cutArray() (lost int) {
 	return lost
 }
 
-// cutPeers cuts the power of some peers, or of all. A host that lives hears of it if it has their flash as devices.
+// cutPeers cuts the power of some peers, or of all. A host that lives hears of it if it has their
+// flash as devices.
 func (w *world) cutPeers(all bool) {
 	for i := 1; i < len(w.cards); i++ {
 		c := w.cards[i]
@@ -53,7 +54,8 @@ func (w *world) sharpFlush() {
 	}
 }
 
-// flushesAmongWrites sends flushes close to each other, among writes; it returns when one of them has ended.
+// flushesAmongWrites sends flushes close to each other, among writes; it returns when one of them
+// has ended.
 func (w *world) flushesAmongWrites() {
 	until := w.flushes + 1 + w.r.IntN(2)*w.r.IntN(3)
 	for i := 0; w.flushes < until && i < 40; i++ {
@@ -80,7 +82,8 @@ func (w *world) flushesAmongWrites() {
 	}
 }
 
-// flushBehindAWrite has one change under way when a flush comes, and flushes once more when both have ended.
+// flushBehindAWrite has one change under way when a flush comes, and flushes once more when both
+// have ended.
 func (w *world) flushBehindAWrite() {
 	w.settle()
 	w.v.RunUntil(w.v.Now() + 10*w.a.delay)
@@ -92,7 +95,8 @@ func (w *world) flushBehindAWrite() {
 	w.settle()
 }
 
-// flushesAtOnce has nothing volatile below, something on the flash, and flushes that differ by less than a sync.
+// flushesAtOnce has nothing volatile below, something on the flash, and flushes that differ by less
+// than a sync.
 func (w *world) flushesAtOnce() {
 	w.settle()
 	w.flush()
@@ -123,7 +127,8 @@ func (w *world) overwriteFlushed() {
 	}
 }
 
-// flushOverADestage begins anew with nothing dirty, so that nobody has flushed yet, and lets the first flush meet a destage.
+// flushOverADestage begins anew with nothing dirty, so that nobody has flushed yet, and lets the
+// first flush meet a destage.
 func (w *world) flushOverADestage() {
 	w.settle()
 	if w.taker > 0 || len(w.mayFail) > 0 || !w.d.flashed() || w.d.marks.owed {
@@ -203,8 +208,8 @@ func (w *world) eventArrayPower() {
 	w.arrayPowerUnder()
 }
 
-// arrayPowerUnder cuts the array's power under a host that lives. It hears of it at once, or with the next command that ends. If writes
-// were lost that had ended, its next flush has to fail.
+// arrayPowerUnder cuts the array's power under a host that lives. It hears of it at once, or with
+// the next command that ends. If writes were lost that had ended, its next flush has to fail.
 func (w *world) arrayPowerUnder() {
 	w.troubled = true // what is on its way fails
 	w.owed += w.cutArray()
@@ -233,8 +238,8 @@ func (w *world) arrayPowerUnder() {
 	}
 }
 
-// eventPeerPower: a peer that loses power between a write and its sync says so if it is a device, and is left out. Where it is not, and
-// what it has was not flushed, nothing is on its way.
+// eventPeerPower: a peer that loses power between a write and its sync says so if it is a device,
+// and is left out. Where it is not, and what it has was not flushed, nothing is on its way.
 func (w *world) eventPeerPower() {
 	if w.taker > 0 {
 		return

@@ -8,8 +8,8 @@ import (
 
 // The requests that the model draws, and what their answers are held against.
 
-// flush holds the result of a flush: what was possible when it began, or came later, is all that a loss of
-// power may bring back.
+// flush holds the result of a flush: what was possible when it began, or came later, is all that a
+// loss of power may bring back.
 func (w *world) flush() {
 	var all []entry
 	ends := make([]int, len(w.may))

@@ -161,7 +161,8 @@ func (w *world) saw(what string, g block.Range, before [][]entry, sector func(i 
 	}
 }
 
-// doubt tells whether the array has lost power and the host has not heard of it: what it reads may go.
+// doubt tells whether the array has lost power and the host has not heard of it: what it reads may
+// go.
 func (w *world) doubt() bool { return w.path != nil && w.path.attention }
 
 // before is what may be in a range now. The lists are not changed in their place, only appended to.
