@@ -154,8 +154,9 @@ func (w *keyWitness) Load(done func(tier.Mark, error)) {
 	}()
 }
 
-// aloneWitness is a file of this host for a LUN at which it has registered nothing. It may have had peers before, or been
-// fenced, so registrations that are there count for what the file does not follow.
+// aloneWitness is a file of this host for a LUN at which it has registered nothing. It may have had
+// peers before, or been fenced, so registrations that are there count for what the file does not
+// follow.
 type aloneWitness struct {
 	*fileWitness
 	at  generationKeeper

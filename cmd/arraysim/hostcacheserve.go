@@ -288,7 +288,8 @@ func (d *cacheDaemon) open() (err error) {
 	for _, p := range d.f.peers {
 		name, where, ok := strings.Cut(p, "=")
 		if !ok {
-			return errors.New("a --peer has no name; write NAME=iscsi://host/iqn/lun") // it may have a secret, so it is not shown
+			// What was given may have a secret, so it is not shown.
+			return errors.New("a --peer has no name; write NAME=iscsi://host/iqn/lun")
 		}
 		name, domain, _ := strings.Cut(name, "@")
 		m, err := d.medium(where, 0)

@@ -44,8 +44,8 @@ var registrantsTypes = []byte{typeWriteRegistrants, 0x06, 0x07, 0x08}
 // than ours are.
 var ErrUnknownKey = errors.New("the lost host's key is not registered, and another host has the reservation")
 
-// ErrOwnSession is an ErrReserved: the reservation has our key and is another session's, which may have ended. A fence by
-// another key ends it.
+// ErrOwnSession is an ErrReserved: the reservation has our key and is another session's, which may
+// have ended. A fence by another key ends it.
 var ErrOwnSession = fmt.Errorf("%w: by this host's key, and by another session, as of another flash path or portal", ErrReserved)
 
 // HasReservations tells whether the unit knows persistent reservations; one that does not answer may.

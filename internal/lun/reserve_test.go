@@ -192,7 +192,8 @@ func TestFenceAbortsWhatIsUnderWay(t *testing.T) {
 	<-done
 }
 
-// TestHostInItsOwnWay: its flash has another path since it died, so its session has another ISID. It is told what to do, and can.
+// TestHostInItsOwnWay: its flash has another path since it died, so its session has another ISID.
+// It is told what to do, and can.
 func TestHostInItsOwnWay(t *testing.T) {
 	l := newLab(t)
 	was, is := l.openAs(lostName, "0"), l.openAs(takerName, "0")

@@ -243,7 +243,8 @@ func TestLabelOfAnEarlierVersionIsNoSeal(t *testing.T) {
 	}
 }
 
-// TestStopBesideAWriteIsNoOrderlyOne: a write that is below when the cache is stopped ends behind the last flush.
+// TestStopBesideAWriteIsNoOrderlyOne: a write that is below when the cache is stopped ends behind
+// the last flush.
 func TestStopBesideAWriteIsNoOrderlyOne(t *testing.T) {
 	l := newLab(t, func(w *world) { w.opt.Policy = Policy{Mode: WriteThrough} })
 	l.path.gate[block.OpWrite] = true

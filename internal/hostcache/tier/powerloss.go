@@ -63,7 +63,8 @@ func (d *Disk) remember(done func()) {
 	d.pump()
 }
 
-// writing tells whether a client's write is under way, which may end behind a flush that begins now.
+// writing tells whether a client's write is under way, which may end behind a flush that begins
+// now.
 func (d *Disk) writing() bool {
 	writes := func(o *op) bool {
 		return o.req != nil && (o.mode == flashMode || o.mode == beforeMode || o.mode == belowMode)
