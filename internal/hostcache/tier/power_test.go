@@ -252,6 +252,17 @@ func (w *world) eventPeerPower() {
 				c.powerCut()
 			}
 		}
+	} else if w.r.IntN(2) == 0 { // what it has lost is flushed, and then it is all that is left
+		w.settle()
+		for range 4 {
+			w.put(block.OpWrite)
+		}
+		w.settle()
+		w.cutPeers(true)
+		w.flush()
+		w.settle()
+		w.eventTakeOver()
+		return
 	} else {
 		w.cutPeers(false)
 		if w.r.IntN(2) == 0 {
