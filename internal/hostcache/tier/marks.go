@@ -92,6 +92,13 @@ func (d *Disk) mark() {
 		}
 	}
 	d.labelAll(memberPresent, copies, func() {
+		if k.owed {
+			// The last of them did not take its label. It alone has what is dirty, so it stays the newest: the witness
+			// hears when nothing is dirty on it any more.
+			k.due = false
+			d.markEnds(false)
+			return
+		}
 		if k.due { // one of them was left out meanwhile
 			k.busy = false
 			d.mark()
