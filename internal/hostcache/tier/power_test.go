@@ -256,8 +256,13 @@ func (w *world) eventPeerPower() {
 		w.settle()
 		for range 4 {
 			w.put(block.OpWrite)
+			if w.opt.PowerSafe { // their syncs lie beside each other
+				w.v.RunUntil(w.v.Now() + w.r.Int64N(2*cardDelay))
+			}
 		}
-		w.settle()
+		if !w.opt.PowerSafe {
+			w.settle()
+		}
 		w.cutPeers(true)
 		w.flush()
 		w.settle()
