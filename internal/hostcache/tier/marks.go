@@ -7,6 +7,9 @@ type Mark struct {
 	NAA        [16]byte // of the LUN
 	Cache      uint64   // 0: the witness does not keep it
 	Generation uint64   // 0: there is none yet
+	// Elsewhere is a generation that others have kept of the LUN, where this witness sees what another one had: it counts
+	// for a flash of which this one has no mark that is as new. 0: nobody has.
+	Elsewhere uint64 `json:"-"`
 }
 
 // Witness keeps a Mark where neither the flash nor a peer is, best at the LUN itself. Who was left out

@@ -1,6 +1,10 @@
 package tier
 
-import "github.com/arraysim/arraysim/internal/block"
+import (
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
 
 // A device below that lost power may have lost what was written to it and not flushed since. Of the client's
 // writes that is what went through and what was destaged; what of it is clean on the flash would be served
@@ -59,10 +63,18 @@ func (d *Disk) remember(done func()) {
 	d.pump()
 }
 
+// writing tells whether a client's write is under way, which may end behind a flush that begins now.
+func (d *Disk) writing() bool {
+	writes := func(o *op) bool {
+		return o.req != nil && (o.mode == flashMode || o.mode == beforeMode || o.mode == belowMode)
+	}
+	return slices.ContainsFunc(d.active, writes) || slices.ContainsFunc(d.waiting, writes) || len(d.parked) > 0
+}
+
 // seal says on the label that nothing is dirty here and nothing volatile below, if that can be had:
 // then a loss of power below costs nothing.
 func (d *Disk) seal(o *op, done func()) {
-	if !d.j.on || !d.flashed() || !d.clean() || d.marks.due || d.marks.busy {
+	if !d.j.on || !d.flashed() || !d.clean() || d.marks.due || d.marks.busy || d.writing() {
 		done()
 		return
 	}
@@ -74,7 +86,7 @@ func (d *Disk) seal(o *op, done func()) {
 			return
 		}
 		l := d.local().label
-		l.state = labelClosed
+		l.state, l.flushed = labelClosed, true
 		o.step = func(*op) { done() }
 		o.pending = 1
 		d.local().writeLabel(o, l)
