@@ -41,6 +41,7 @@ func (d *cacheDaemon) secure(opt *tier.Options) error {
 		opt.Witness = &keyWitness{exec: d.exec, at: d.remote, naa: naa, takeOver: d.f.takeOver != 0}
 		return nil
 	}
+	alone := d.f.witness == "" && d.remote != nil
 	if d.f.witness == "" {
 		folder, err := stateFolder()
 		if err != nil {
@@ -49,6 +50,10 @@ func (d *cacheDaemon) secure(opt *tier.Options) error {
 		d.f.witness = filepath.Join(folder, hex.EncodeToString(naa[:])+".witness")
 	}
 	w := &fileWitness{exec: d.exec, path: d.f.witness}
+	if alone && d.remote.HasReservations() {
+		opt.Witness = &aloneWitness{fileWitness: w, at: d.remote, naa: naa}
+		return nil
+	}
 	if d.remote != nil && len(d.f.peers) > 0 {
 		w.fenced = d.remote.Fenced
 	}
@@ -146,6 +151,28 @@ func (w *keyWitness) Load(done func(tier.Mark, error)) {
 			err = errors.New("no registration at the LUN says how new the flash must be that takes over; if you know that this one was not left out, give a file by --witness")
 		}
 		w.exec.Post(func() { done(tier.Mark{NAA: w.naa, Generation: n}, err) })
+	}()
+}
+
+// aloneWitness is a file of this host for a LUN at which it has registered nothing. It may have had
+// peers before, or been fenced, so registrations that are there count for what the file does not
+// follow.
+type aloneWitness struct {
+	*fileWitness
+	at  generationKeeper
+	naa [16]byte
+}
+
+// Load implements tier.Witness.
+func (w *aloneWitness) Load(done func(tier.Mark, error)) {
+	go func() {
+		m, err := w.load()
+		if m.NAA != w.naa {
+			m = tier.Mark{NAA: w.naa}
+		}
+		n, kerr := w.at.Generation()
+		m.Elsewhere = n
+		w.exec.Post(func() { done(m, errors.Join(err, kerr)) })
 	}()
 }
 

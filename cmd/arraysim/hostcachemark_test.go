@@ -126,6 +126,31 @@ func TestKeyWitness(t *testing.T) {
 	}
 }
 
+// TestWitnessOfAHostAloneAsksTheLUN: it may have had peers before.
+func TestWitnessOfAHostAloneAsksTheLUN(t *testing.T) {
+	x := block.NewLive()
+	defer x.Stop()
+	k := &keeper{n: 9}
+	w := &aloneWitness{fileWitness: &fileWitness{exec: x, path: filepath.Join(t.TempDir(), "mark")}, at: k, naa: [16]byte{1}}
+	if m, err := loaded(w); err != nil || m != (tier.Mark{NAA: [16]byte{1}, Elsewhere: 9}) {
+		t.Errorf("without a file: %+v, %v", m, err)
+	}
+	mark := tier.Mark{NAA: [16]byte{1}, Cache: 7, Generation: 3}
+	if err := stored(w, mark); err != nil {
+		t.Fatal(err)
+	}
+	if mark.Elsewhere = 9; k.n != 9 {
+		t.Errorf("the registrations have generation %d", k.n)
+	}
+	if m, err := loaded(w); err != nil || m != mark {
+		t.Errorf("%+v, %v", m, err)
+	}
+	k.err = errors.New("gone")
+	if _, err := loaded(w); !errors.Is(err, k.err) {
+		t.Errorf("a load that failed: %v", err)
+	}
+}
+
 func TestKeysOfHosts(t *testing.T) {
 	one, two := defaultKey("iqn.2026-01.io.arraysim:one"), defaultKey("iqn.2026-01.io.arraysim:two")
 	if one == two || one == 0 || one > 0xffffff || two > 0xffffff {

@@ -56,6 +56,7 @@ func (d *Device) attention(c *Command) {
 
 // tell notifies the listeners, or keeps the news for the first one.
 func (d *Device) tell(kind block.EventKind) {
+	d.lostPower = d.lostPower || kind == block.EventPowerLoss
 	if len(d.listen) == 0 && !slices.Contains(d.unheard, kind) {
 		d.unheard = append(d.unheard, kind)
 	}
@@ -74,8 +75,9 @@ func (d *Device) Notify(fn func(block.Event)) {
 	}
 }
 
-// HeardPowerLoss reports whether the unit has lost power, and no listener has heard of it.
-func (d *Device) HeardPowerLoss() bool { return slices.Contains(d.unheard, block.EventPowerLoss) }
+// HeardPowerLoss reports whether the unit has said since Open began that it has lost power. It will
+// not say so again, so whoever has heard of it and cannot keep it must have somebody else do that.
+func (d *Device) HeardPowerLoss() bool { return d.lostPower }
 
 // AssumePowerLoss tells of a loss of power of which an earlier process has heard, or may have.
 func (d *Device) AssumePowerLoss() { d.tell(block.EventPowerLoss) }

@@ -82,6 +82,7 @@ type Device struct {
 
 	// unheard is what happened before there was a listener.
 	unheard   []block.EventKind
+	lostPower bool     // the unit has, since Open began
 	opened    bool     // Open has ended
 	measuring *Command // reads the capacity; nil: none does
 	remeasure bool     // it may have changed since

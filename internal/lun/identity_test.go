@@ -118,6 +118,9 @@ func TestNewsOfTheTimeBeforeAListener(t *testing.T) {
 			if got := heard(d); len(got) > 0 {
 				t.Errorf("the second hears %v", got)
 			}
+			if got := d.HeardPowerLoss(); got != slices.Equal(row.want, power) {
+				t.Errorf("the listener may fail to keep it, and the unit says: %v", got)
+			}
 		})
 	}
 	t.Run("an earlier process", func(t *testing.T) {

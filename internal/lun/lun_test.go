@@ -275,6 +275,9 @@ func TestAddresses(t *testing.T) {
 		{"iscsi://h/iqn.x", "", "", 0, "", false},
 		{"iscsi://h/iqn.x/99999", "", "", 0, "", false},
 		{"http://h/iqn.x/0", "", "", 0, "", false},
+		{"iscsi://u%geheim@h/iqn.x", "", "", 0, "", false},
+		{"p=iscsi://u%geheim@h/iqn.x/0", "", "", 0, "", false},
+		{"iscsi://u%geheim@x@h/iqn.x/x", "", "", 0, "", false},
 	} {
 		a, err := ParseAddress(row.in)
 		if (err == nil) != row.ok {
@@ -284,6 +287,9 @@ func TestAddresses(t *testing.T) {
 		if !row.ok {
 			if !strings.Contains(err.Error(), "iscsi://") {
 				t.Errorf("%s: the error does not say how to write it: %v", row.in, err)
+			}
+			if strings.Contains(err.Error(), "geheim") {
+				t.Errorf("%s: the error tells the secret: %v", row.in, err)
 			}
 			continue
 		}

@@ -17,7 +17,7 @@ import (
 //	 0  magic "ASHLABL3"    8  crc32c of the rest of the 128 bytes (4), version (4)
 //	16  cache (8)          24  incarnation (8)   32  generation (8)   40  epoch (8)
 //	48  NAA of the LUN (16)
-//	64  sectors a block (4) 68  frames (4)       72  role, state, copies, sync (1 each), 4 free
+//	64  sectors a block (4) 68  frames (4)       72  role, state, copies, sync, flushed (1 each), 3 free
 //	80  boot (8)           88  revision (8)
 type label struct {
 	// cache is the number of this cache: a format makes a new one. incarnation is that of the opening
@@ -34,6 +34,7 @@ type label struct {
 	state      labelState
 	copies     uint8 // members that had everything, this one included
 	powerSafe  bool
+	flushed    bool   // nothing was volatile below; an earlier version closed its label without that
 	boot       uint64 // of the machine whose process wrote it, 0: not known
 	revision   uint64
 }
@@ -52,7 +53,7 @@ type labelState uint8
 const (
 	labelMember labelState = iota + 1 // it has all that it should have as of its generation
 	labelVoid                         // it has nothing of this cache
-	labelClosed                       // a member with nothing dirty, all of it flushed below
+	labelClosed                       // a member with nothing dirty; see flushed
 )
 
 // labelFound is what was read where a label should be.
@@ -85,16 +86,19 @@ func (l *label) encode() []byte {
 	b = append(b, l.naa[:]...)
 	b = le.AppendUint32(b, l.per)
 	b = le.AppendUint32(b, l.frames)
-	safe := byte(0)
-	if l.powerSafe {
-		safe = 1
-	}
-	b = append(b, byte(l.role), byte(l.state), l.copies, safe, 0, 0, 0, 0)
+	b = append(b, byte(l.role), byte(l.state), l.copies, asByte(l.powerSafe), asByte(l.flushed), 0, 0, 0)
 	b = le.AppendUint64(b, l.boot)
 	b = le.AppendUint64(b, l.revision)
 	b = append(b, make([]byte, block.SectorSize-len(b))...)
 	le.PutUint32(b[8:], crc32.Checksum(b[12:labelSize], castagnoli))
 	return b
+}
+
+func asByte(on bool) byte {
+	if on {
+		return 1
+	}
+	return 0
 }
 
 func decodeLabel(b []byte) (l label, found labelFound) {
@@ -109,7 +113,7 @@ func decodeLabel(b []byte) (l label, found labelFound) {
 		return l, labelOld
 	}
 	l = label{cache: le.Uint64(b[16:]), incarnation: le.Uint64(b[24:]), generation: le.Uint64(b[32:]), epoch: le.Uint64(b[40:]), naa: [16]byte(b[48:64]),
-		per: le.Uint32(b[64:]), frames: le.Uint32(b[68:]), role: role(b[72]), state: labelState(b[73]), copies: b[74], powerSafe: b[75] != 0,
+		per: le.Uint32(b[64:]), frames: le.Uint32(b[68:]), role: role(b[72]), state: labelState(b[73]), copies: b[74], powerSafe: b[75] != 0, flushed: b[76] != 0,
 		boot: le.Uint64(b[80:]), revision: le.Uint64(b[88:])}
 	return l, labelOurs
 }
@@ -251,6 +255,8 @@ func (d *Disk) judge(mark Mark) error {
 		return fmt.Errorf("the cache of %s was begun anew on another flash device, and this one has been out of it since; give that one, or %s", d.info.Name, giveUp)
 	case witnessed && mark.Generation > l.generation:
 		return fmt.Errorf("the flash device was left out of the cache (generation %d of %d); take over from a peer that was not, or %s", l.generation, mark.Generation, giveUp)
+	case mark.Elsewhere > l.generation && (mark.Cache != l.cache || mark.Generation < l.generation):
+		return fmt.Errorf("the flash device was left out of the cache (generation %d, and a registration at the LUN has %d); take over from a peer that was not, or %s", l.generation, mark.Elsewhere, giveUp)
 	}
 	for _, p := range d.members[1:] {
 		if p.found == labelOurs && p.label.cache == l.cache && p.label.generation > l.generation {
@@ -288,7 +294,7 @@ func (d *Disk) foreign(m *member) bool {
 
 // highest is the highest generation that is known of.
 func (d *Disk) highest(mark Mark) uint64 {
-	g := mark.Generation
+	g := max(mark.Generation, mark.Elsewhere)
 	for _, m := range d.members {
 		if m.found == labelOurs {
 			g = max(g, m.label.generation)

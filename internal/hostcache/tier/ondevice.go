@@ -23,9 +23,10 @@ func OnDevice(dev block.Device) block.Medium {
 var errPowerLost = errors.New("hostcache/tier: the device lost power with what was written to it")
 
 type deviceMedium struct {
-	dev          block.Device
-	sent, synced uint64 // writes, and how many of them survive a loss of power
-	lost         bool
+	dev         block.Device
+	sent, ended uint64 // writes
+	synced      uint64 // of those that have ended, how many survive a loss of power
+	lost        bool
 }
 
 func (m *deviceMedium) Size() uint64 { return m.dev.Info().Sectors << block.SectorShift }
@@ -40,6 +41,9 @@ func (m *deviceMedium) Submit(ios []*block.IO) {
 		}
 		r.Done = func(r *block.Request) {
 			io := r.Ctx.(*block.IO)
+			if io.Write {
+				m.ended++
+			}
 			if io.Err = statusError(r.Status); io.Err == nil && m.lost {
 				io.Err = errPowerLost
 			}
@@ -51,14 +55,14 @@ func (m *deviceMedium) Submit(ios []*block.IO) {
 }
 
 func (m *deviceMedium) Sync(done func(error)) {
-	sent := m.sent
+	ended := m.ended
 	m.dev.Submit([]*block.Request{{Op: block.OpFlush, Done: func(r *block.Request) {
 		err := statusError(r.Status)
 		if err == nil && m.lost {
 			err = errPowerLost
 		}
 		if err == nil {
-			m.synced = max(m.synced, sent)
+			m.synced = max(m.synced, ended)
 		}
 		done(err)
 	}}})

@@ -58,3 +58,33 @@ func TestDeviceThatLosesPower(t *testing.T) {
 		t.Error("what may be older than what was written there is read")
 	}
 }
+
+// TestWriteBesideASyncOfADevice: a sync covers what had ended when it began. Of a write that ends
+// later a loss of power takes what the sync after it would have covered.
+func TestWriteBesideASyncOfADevice(t *testing.T) {
+	v := &block.Virtual{}
+	a := newArray(v, rand.New(rand.NewPCG(1, 1)), 1024)
+	below := &path{array: a}
+	m := OnDevice(below)
+	below.gate[block.OpWrite] = true
+	ended := false
+	m.Submit([]*block.IO{{Write: true, N: 512, Vec: [][]byte{pattern(1, 1)}, Done: func(io *block.IO) { ended = io.Err == nil }}})
+	var errs []error
+	sync := func() {
+		n := len(errs)
+		m.Sync(func(err error) { errs = append(errs, err) })
+		for len(errs) == n && v.Step() {
+		}
+	}
+	sync()
+	below.open(block.OpWrite)
+	for !ended && v.Step() {
+	}
+	for _, fn := range a.notify {
+		fn(block.Event{Kind: block.EventPowerLoss})
+	}
+	sync()
+	if len(errs) != 2 || errs[0] != nil || errs[1] == nil {
+		t.Errorf("a sync of a write that came beside another one and was lost ends: %v", errs)
+	}
+}

@@ -262,7 +262,7 @@ func (d *Disk) start(done func(error)) {
 
 // resume goes on with what was recovered.
 func (d *Disk) resume(mark Mark, done func(error)) {
-	if d.local().label.state == labelClosed {
+	if l := &d.local().label; l.state == labelClosed && l.flushed {
 		d.volatile.flushed = d.volatile.ended // by whoever closed it
 	}
 	alternates := d.alternates()

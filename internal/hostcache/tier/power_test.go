@@ -252,6 +252,22 @@ func (w *world) eventPeerPower() {
 				c.powerCut()
 			}
 		}
+	} else if w.r.IntN(2) == 0 { // what it has lost is flushed, and then it is all that is left
+		w.settle()
+		for range 4 {
+			w.put(block.OpWrite)
+			if w.opt.PowerSafe { // their syncs lie beside each other
+				w.v.RunUntil(w.v.Now() + w.r.Int64N(2*cardDelay))
+			}
+		}
+		if !w.opt.PowerSafe {
+			w.settle()
+		}
+		w.cutPeers(true)
+		w.flush()
+		w.settle()
+		w.eventTakeOver()
+		return
 	} else {
 		w.cutPeers(false)
 		if w.r.IntN(2) == 0 {

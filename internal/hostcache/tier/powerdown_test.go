@@ -220,3 +220,73 @@ func TestCapacityOfTheDeviceBelow(t *testing.T) {
 	l.want(4096, 8, 2)
 	l.want(100, 8, 1)
 }
+
+// TestLabelOfAnEarlierVersionIsNoSeal: that closed its label without a flush of the array.
+func TestLabelOfAnEarlierVersionIsNoSeal(t *testing.T) {
+	l := newLab(t, func(w *world) { w.opt.Policy = Policy{Mode: WriteThrough} })
+	l.write(0, 8, 2)
+	l.stop()
+	for i := range 2 {
+		sector := l.cards[0].b[i*labelCopy:][:block.SectorSize]
+		old, _ := decodeLabel(sector)
+		old.flushed = false
+		copy(sector, old.encode())
+	}
+	l.path.dead = true
+	for s := range uint64(8) {
+		l.a.data[s] = pattern(1, 1)
+	}
+	l.again(true)
+	l.want(0, 8, 1)
+	if s := l.flush(); s == block.OK {
+		t.Error("a flush of what is lost succeeds")
+	}
+}
+
+// TestStopBesideAWriteIsNoOrderlyOne: a write that is below when the cache is stopped ends behind
+// the last flush.
+func TestStopBesideAWriteIsNoOrderlyOne(t *testing.T) {
+	l := newLab(t, func(w *world) { w.opt.Policy = Policy{Mode: WriteThrough} })
+	l.path.gate[block.OpWrite] = true
+	r := &block.Request{Op: block.OpWrite, Range: block.Range{Count: 8}, Data: [][]byte{pattern(2, 8)}}
+	end := l.start(r)
+	l.stop()
+	l.path.open(block.OpWrite)
+	l.wait(end)
+	l.path.dead = true
+	for s := range uint64(8) {
+		l.a.data[s] = pattern(1, 1)
+	}
+	l.again(true)
+	if s := l.flush(); r.Status == block.OK && s == block.OK {
+		t.Error("a flush of what is lost succeeds")
+	}
+}
+
+// TestPowerLossOfHostBehindThatOfArray: without a sync of every write, too, the news of what the
+// array has lost outlives a loss of the host's power, for the array does not say it again.
+func TestPowerLossOfHostBehindThatOfArray(t *testing.T) {
+	for _, running := range []bool{false, true} {
+		l := newLab(t, func(w *world) {
+			w.opt.Policy = Policy{Mode: WriteThrough}
+			w.cards[0].volatile = true
+		})
+		l.write(0, 8, 2)
+		if running {
+			for _, fn := range l.path.notify {
+				fn(block.Event{Kind: block.EventPowerLoss})
+			}
+			l.v.RunUntil(l.v.Now() + 100_000_000)
+		} else {
+			l.crash()
+			l.again(true)
+		}
+		l.crash()
+		l.cards[0].powerCut()
+		l.bootID++
+		l.again(false)
+		if s := l.flush(); s == block.OK {
+			t.Errorf("running %v: a flush of what is lost succeeds", running)
+		}
+	}
+}

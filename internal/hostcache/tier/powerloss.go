@@ -1,6 +1,10 @@
 package tier
 
-import "github.com/arraysim/arraysim/internal/block"
+import (
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
 
 // A device below that lost power may have lost what was written to it and not flushed since. Of the client's
 // writes that is what went through and what was destaged; what of it is clean on the flash would be served
@@ -16,6 +20,7 @@ func (d *Disk) powerLost() {
 	d.stats.PowerLosses++
 	d.losses++
 	d.setLostWrites(true)
+	d.remember(func() {})
 	d.invalidate(block.Range{Count: d.info.Sectors}, func() {})
 }
 
@@ -44,25 +49,38 @@ func (d *Disk) listen() {
 	}
 }
 
-// remember calls done when the journal has that a flush has yet to tell of a loss, if so: whoever
-// told us of it will not do so again.
+// remember calls done when the journal has that a flush has yet to tell of a loss, if so, and would
+// have it after a loss of this host's power: whoever told us of it will not do so again.
 func (d *Disk) remember(done func()) {
 	if !d.lostWrites || !d.j.on {
 		done()
 		return
 	}
 	o := &op{d: d, mode: freeMode, marker: true}
-	o.step = func(*op) { done() }
+	end := func(*op) { done() }
+	o.step = end
+	if !d.opt.PowerSafe {
+		o.step = func(*op) { d.sync(o, end) }
+	}
 	if !d.j.await(o) {
 		d.run(o)
 	}
 	d.pump()
 }
 
+// writing tells whether a client's write is under way, which may end behind a flush that begins
+// now.
+func (d *Disk) writing() bool {
+	writes := func(o *op) bool {
+		return o.req != nil && (o.mode == flashMode || o.mode == beforeMode || o.mode == belowMode)
+	}
+	return slices.ContainsFunc(d.active, writes) || slices.ContainsFunc(d.waiting, writes) || len(d.parked) > 0
+}
+
 // seal says on the label that nothing is dirty here and nothing volatile below, if that can be had:
 // then a loss of power below costs nothing.
 func (d *Disk) seal(o *op, done func()) {
-	if !d.j.on || !d.flashed() || !d.clean() || d.marks.due || d.marks.busy {
+	if !d.j.on || !d.flashed() || !d.clean() || d.marks.due || d.marks.busy || d.writing() {
 		done()
 		return
 	}
@@ -74,7 +92,7 @@ func (d *Disk) seal(o *op, done func()) {
 			return
 		}
 		l := d.local().label
-		l.state = labelClosed
+		l.state, l.flushed = labelClosed, true
 		o.step = func(*op) { done() }
 		o.pending = 1
 		d.local().writeLabel(o, l)

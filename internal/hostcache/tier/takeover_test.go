@@ -43,6 +43,9 @@ func (w *world) eventTakeOverAlive() {
 		return
 	}
 	old := w.d
+	if n := w.d.requested.Peers; n > 0 && w.r.IntN(2) == 0 { // those that are left are enough
+		w.d.SetPolicy(Policy{Mode: WriteBack, Peers: n - 1}, nil)
+	}
 	w.path.fenced = true
 	w.slots[peer].fenced = true
 	life := w.life

@@ -141,3 +141,31 @@ func TestStartStoresWhatTheWitnessMissed(t *testing.T) {
 		t.Fatal("a peer that was left out was taken over")
 	}
 }
+
+// TestFlashThatWasLeftOutIsNotBelievedWithoutItsPeer: it is given alone, and the witness of a host
+// alone has not heard of what the LUN says. A flash that this witness follows is not the one that
+// the LUN speaks of.
+func TestFlashThatWasLeftOutIsNotBelievedWithoutItsPeer(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		mark    func(l *lab, at uint64) Mark
+		refused bool
+	}{
+		{"no mark of its own", func(l *lab, at uint64) Mark { return Mark{Elsewhere: at + 1} }, true},
+		{"one of a time before", func(l *lab, at uint64) Mark { return Mark{Cache: l.d.cache, Generation: at - 1, Elsewhere: at + 1} }, true},
+		{"one of its own", func(l *lab, at uint64) Mark { return Mark{Cache: l.d.cache, Generation: at, Elsewhere: at + 1} }, false},
+		{"it was not left out", func(l *lab, at uint64) Mark { return Mark{Elsewhere: at} }, false},
+	} {
+		l := newLab(t, withPeers(1))
+		l.write(0, 8, 1)
+		at := l.d.local().label.generation
+		l.crash()
+		m := row.mark(l, at)
+		m.NAA = l.d.info.NAA
+		l.mark, l.opt.Destager, l.cards = m, nil, l.cards[:1]
+		err := l.try(0, func(o *Options) { o.Policy.Peers = 0 })
+		if refused := err != nil && strings.Contains(err.Error(), "left out"); refused != row.refused {
+			t.Errorf("%s: %v", row.name, err)
+		}
+	}
+}

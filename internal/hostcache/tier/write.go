@@ -131,7 +131,7 @@ func flashWritten(o *op) {
 	}
 	// A mark that is only owed waits until nothing dirty is on the last member any more: else a start that finds it marked
 	// could not have what was acknowledged. This write is not acknowledged from there, and waits as well.
-	if !o.unmarked && (d.marks.due || d.marks.busy) && d.awaitMarks(o) {
+	if !o.unmarked && !d.marks.owed && (d.marks.due || d.marks.busy) && d.awaitMarks(o) {
 		return // somebody was left out, and does not have this
 	}
 	o.sent = 0
