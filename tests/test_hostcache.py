@@ -12,6 +12,7 @@ import os
 import random
 import re
 import signal
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -242,6 +243,18 @@ def test_a_host_whose_flash_has_another_path_goes_on(tmp_path: Path) -> None:
             cache.options = (*cache.options, "--take-over", key, "--key", 5)
             cache.start()
             arrays.same(arrays.read(cache, 0, 0, len(data) // 512, tmp_path), data)
+
+
+def test_a_start_without_a_free_address_reserves_nothing(tmp_path: Path) -> None:
+    """It has opened the cache by then."""
+    with Daemon(SMALL, "below") as array, Daemon(LENT, "lent") as peer:
+        cache = HostCache(array, "write_back+1", "--peer", f"p={peer.url(0)}")
+        with socket.create_server(("127.0.0.1", cache.port)):
+            cache.spawn(cache.command())
+            assert cache.proc is not None and cache.proc.wait(30) == 1
+            assert "cannot listen" in cache.log_tail(1)
+            cache.proc = None
+        arrays.write(array, 0, 0, arrays.noise(MiB, 29), tmp_path)
 
 
 def test_a_flash_that_was_left_out_is_not_believed_without_its_peer(tmp_path: Path) -> None:

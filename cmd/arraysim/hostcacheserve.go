@@ -162,11 +162,13 @@ func (d *cacheDaemon) run(ctx context.Context) (err error) {
 	d.exec.Unlock()
 	door, ended, closeDoor, err := d.openDoors(target, u)
 	if err != nil {
+		d.giveBack()
 		return err
 	}
 	control, err := d.control()
 	if err != nil {
 		closeDoor()
+		d.giveBack()
 		return err
 	}
 	fmt.Fprintf(d.out, "ready: %s, socket %s\n", door, d.f.socket)
@@ -240,6 +242,14 @@ func (d *cacheDaemon) stop() {
 		d.release()
 	case <-d.hurry:
 		d.log.Warn("dirty data stays on the flash; the next start with it goes on")
+	}
+}
+
+// giveBack ends a cache that was opened and cannot be served. What is dirty stays on the flash, and
+// then the LUN stays reserved for this host.
+func (d *cacheDaemon) giveBack() {
+	if d.locked(d.disk.State).DirtySectors == 0 {
+		d.stop()
 	}
 }
 
