@@ -19,6 +19,7 @@ func (w *world) flush() {
 	}
 	after := w.nextID
 	owed, unsynced := w.owed, w.unsure()
+	mayOwe := w.mayOwe // all that are under way fail when the cache hears of a loss
 	w.note("flush")
 	w.submit(&block.Request{Op: block.OpFlush}, func(r *block.Request) {
 		w.note("flush: %v", r.Status)
@@ -26,7 +27,7 @@ func (w *world) flush() {
 			return
 		}
 		if r.Status != block.OK {
-			if w.a.failing == 0 && !w.troubled && !w.unsynced && !w.mayOwe && !unsynced && !w.unsure() {
+			if w.a.failing == 0 && !w.troubled && !w.unsynced && !w.mayOwe && !mayOwe && !unsynced && !w.unsure() {
 				w.fail("flush: %v", r.Status)
 			}
 			w.owed, w.mayOwe = 0, false
