@@ -224,6 +224,51 @@ def test_a_fenced_host_with_a_second_peer_acknowledges_nothing(tmp_path: Path) -
                 arrays.same(arrays.read(taker, 0, 0, len(data) // 512, tmp_path), data)
 
 
+def test_a_host_whose_flash_has_another_path_goes_on(tmp_path: Path) -> None:
+    """Its own reservation is in its way, because a session is known by the path as well."""
+    data = arrays.noise(MiB, 26)
+    with Daemon(SMALL, "below") as array, Daemon(LENT, "lent") as peer:
+        with HostCache(array, "write_back+1", "--peer", f"p={peer.url(0)}") as cache:
+            wait_for_peers(cache, "p")
+            key = own_key(cache)
+            arrays.write(cache, 0, 0, data, tmp_path)
+            cache.kill()
+            assert isinstance(cache.flash, Path)
+            cache.flash = cache.flash.rename(cache.dir / "moved")
+            cache.spawn(cache.command())
+            assert cache.proc is not None and cache.proc.wait(30) == 1
+            assert f"--take-over {key}" in cache.log_tail(1)
+            cache.proc = None
+            cache.options = (*cache.options, "--take-over", key, "--key", 5)
+            cache.start()
+            arrays.same(arrays.read(cache, 0, 0, len(data) // 512, tmp_path), data)
+
+
+def test_a_flash_that_was_left_out_is_not_believed_without_its_peer(tmp_path: Path) -> None:
+    """The peer is gone for good, and the host is started without it."""
+    old, new = arrays.noise(MiB, 27), arrays.noise(MiB, 28)
+    with Daemon(SMALL, "below") as array, Daemon(LENT, "lent") as peer:
+        with HostCache(array, "write_back+1", "--peer", f"p={peer.url(0)}") as cache:
+            wait_for_peers(cache, "p")
+            key = own_key(cache)
+            arrays.write(cache, 0, 0, old, tmp_path)
+            cache.kill()
+            cache.proc = None
+            with taker_of(array, peer.url(0), key) as taker:
+                arrays.write(taker, 0, 0, new, tmp_path)
+                taker.stop()
+            cache.policy, cache.options = "write_back", ()
+            cache.spawn(cache.command())
+            assert cache.proc is not None
+            try:
+                assert cache.proc.wait(10) == 1
+                assert "left out of the cache" in cache.log_tail(1)
+            finally:
+                cache.kill()
+                cache.proc = None
+            arrays.same(arrays.read(array, 0, 0, len(new) // 512, tmp_path), new)
+
+
 def test_a_peer_that_was_stopped_costs_its_time_and_no_more(tmp_path: Path) -> None:
     """A stopped process refuses nothing and answers nothing: the cache goes on without it."""
     lent = Config(volumes=[Volume("flash", 0, size=8 * MiB)], cache=16 * MiB)

@@ -73,7 +73,7 @@ func (d *cacheDaemon) units() []*lun.Device {
 func (d *cacheDaemon) withdraw() {
 	for _, r := range d.units() {
 		if err := r.Withdraw(); err != nil {
-			d.log.Warn("the reservation of a start that failed stays", "lun", r.Info().Name, "error", err)
+			d.log.Warn("the reservation of a start that failed stays", "lun", r.Name(), "error", err)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func (d *cacheDaemon) release() {
 		defer close(ended)
 		for _, r := range d.units() {
 			if err := r.Release(); err != nil {
-				d.log.Warn("the reservation stays", "lun", r.Info().Name, "error", err)
+				d.log.Warn("the reservation stays", "lun", r.Name(), "error", err)
 			}
 		}
 	}()
@@ -154,8 +154,9 @@ func (w *keyWitness) Load(done func(tier.Mark, error)) {
 	}()
 }
 
-// aloneWitness is a file of this host for a LUN at which it has registered nothing. It may have had peers before, or been
-// fenced, so registrations that are there count for what the file does not follow.
+// aloneWitness is a file of this host for a LUN at which it has registered nothing. It may have had
+// peers before, or been fenced, so registrations that are there count for what the file does not
+// follow.
 type aloneWitness struct {
 	*fileWitness
 	at  generationKeeper

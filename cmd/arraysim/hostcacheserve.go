@@ -288,7 +288,8 @@ func (d *cacheDaemon) open() (err error) {
 	for _, p := range d.f.peers {
 		name, where, ok := strings.Cut(p, "=")
 		if !ok {
-			return fmt.Errorf("--peer %q: write NAME=iscsi://host/iqn/lun", p)
+			// What was given may have a secret, so it is not shown.
+			return errors.New("a --peer has no name; write NAME=iscsi://host/iqn/lun")
 		}
 		name, domain, _ := strings.Cut(name, "@")
 		m, err := d.medium(where, 0)
@@ -330,10 +331,14 @@ func (d *cacheDaemon) reserve(opt *tier.Options) error {
 	if d.f.takeOver == 0 {
 		for _, r := range all {
 			if !r.HasReservations() {
-				return fmt.Errorf("%s has no persistent reservations, so this host could not be fenced; give a LUN that has, or do without by a --witness file and no --key", r.Info().Name)
+				return fmt.Errorf("%s has no persistent reservations, so this host could not be fenced; give a LUN that has, or do without by a --witness file and no --key", r.Name())
 			}
 			if err := r.Reserve(d.f.key); err != nil {
-				return fmt.Errorf("%s cannot be reserved: %w; if a peer took over, start without this flash's dirty data (--format) when the peer is done", r.Info().Name, err)
+				hint := "if a peer took over, start without this flash's dirty data (--format) when the peer is done"
+				if errors.Is(err, lun.ErrOwnSession) {
+					hint = fmt.Sprintf("give --flash and --backend as before, or, if no other arraysim of this host serves it, --take-over %#x and another --key", d.f.key)
+				}
+				return fmt.Errorf("%s cannot be reserved: %w; %s", r.Name(), err, hint)
 			}
 		}
 		return nil

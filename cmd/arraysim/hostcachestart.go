@@ -53,7 +53,8 @@ func (n *startNote) begin(folder, session string) error {
 	return errors.Join(f.Close(), syncFolder(folder))
 }
 
-// end removes the note, unless the start has heard of a loss of power and the cache may not have kept it.
+// end removes the note, unless the start has heard of a loss of power and the cache may not have
+// kept it.
 func (n *startNote) end(opened, heard bool) error {
 	if n.path == "" || !opened && (heard || n.found) {
 		return nil

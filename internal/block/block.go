@@ -291,7 +291,7 @@ type Event struct{ Kind EventKind }
 // Device is a logical unit's medium: an array volume, a host cache over a
 // Device, a session to a remote LUN.
 type Device interface {
-	// Info returns the device's present description.
+	// Info returns the device's present description. It may change while the executor is not held.
 	Info() Info
 	// Submit starts the requests. It never blocks; each Done is called exactly
 	// once and never from inside Submit.

@@ -254,6 +254,9 @@ func (d *Device) identify(name string) error {
 // Info describes the unit.
 func (d *Device) Info() block.Info { return d.info }
 
+// Name returns the unit's name, which never changes. The executor need not be held.
+func (d *Device) Name() string { return d.info.Name }
+
 // Cancel withdraws a request: what waits for a session ends at once, what the unit has is aborted there.
 func (d *Device) Cancel(r *block.Request) {
 	if c, ok := r.Priv.(*Command); ok && c.req == r {

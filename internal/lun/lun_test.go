@@ -185,10 +185,17 @@ func (l *lab) want(d block.Device, at uint64, want []byte) {
 	}
 }
 
+// info describes a unit, whose capacity may be read again at any moment.
+func (l *lab) info(d *Device) block.Info {
+	d.exec.Lock()
+	defer d.exec.Unlock()
+	return d.Info()
+}
+
 func TestOperationsOfARemoteLUN(t *testing.T) {
 	l := newLab(t)
 	a, b := l.open("0"), l.open("1")
-	if i := a.Info(); i.Sectors != 8192 || i.BlockSize != 512 || i.NAA == [16]byte{} || i.NAA == b.Info().NAA {
+	if i := l.info(a); i.Sectors != 8192 || i.BlockSize != 512 || i.NAA == [16]byte{} || i.NAA == l.info(b).NAA {
 		t.Fatalf("the LUN says %+v", i)
 	}
 	big := bytes.Join([][]byte{fill(1, 1000), fill(2, 1000)}, nil) // several bursts and R2Ts
@@ -268,6 +275,9 @@ func TestAddresses(t *testing.T) {
 		{"iscsi://h/iqn.x", "", "", 0, "", false},
 		{"iscsi://h/iqn.x/99999", "", "", 0, "", false},
 		{"http://h/iqn.x/0", "", "", 0, "", false},
+		{"iscsi://u%geheim@h/iqn.x", "", "", 0, "", false},
+		{"p=iscsi://u%geheim@h/iqn.x/0", "", "", 0, "", false},
+		{"iscsi://u%geheim@x@h/iqn.x/x", "", "", 0, "", false},
 	} {
 		a, err := ParseAddress(row.in)
 		if (err == nil) != row.ok {
@@ -277,6 +287,9 @@ func TestAddresses(t *testing.T) {
 		if !row.ok {
 			if !strings.Contains(err.Error(), "iscsi://") {
 				t.Errorf("%s: the error does not say how to write it: %v", row.in, err)
+			}
+			if strings.Contains(err.Error(), "geheim") {
+				t.Errorf("%s: the error tells the secret: %v", row.in, err)
 			}
 			continue
 		}

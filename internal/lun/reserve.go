@@ -44,6 +44,10 @@ var registrantsTypes = []byte{typeWriteRegistrants, 0x06, 0x07, 0x08}
 // than ours are.
 var ErrUnknownKey = errors.New("the lost host's key is not registered, and another host has the reservation")
 
+// ErrOwnSession is an ErrReserved: the reservation has our key and is another session's, which may
+// have ended. A fence by another key ends it.
+var ErrOwnSession = fmt.Errorf("%w: by this host's key, and by another session, as of another flash path or portal", ErrReserved)
+
 // HasReservations tells whether the unit knows persistent reservations; one that does not answer may.
 func (d *Device) HasReservations() bool {
 	_, err := d.keys()
@@ -68,8 +72,16 @@ func (d *Device) Reserve(ours uint64) error {
 		d.newcomer = false
 		return d.unregister(err)
 	}
-	d.reserved = err == nil && !held
+	if d.reserved = err == nil && !held; errors.Is(err, ErrReserved) && d.heldAs(ours) {
+		return ErrOwnSession
+	}
 	return err
+}
+
+// heldAs tells whether the reservation is that of a host with this key.
+func (d *Device) heldAs(host uint64) bool {
+	b, err := d.reserveIn(prReadReservation, prInHead+16)
+	return err == nil && len(b) >= 16 && len(ofHost([]uint64{be.Uint64(b)}, host)) > 0
 }
 
 // Release ends our reservation. The registration stays: it has the generation.

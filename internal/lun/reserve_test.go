@@ -191,3 +191,29 @@ func TestFenceAbortsWhatIsUnderWay(t *testing.T) {
 	}
 	<-done
 }
+
+// TestHostInItsOwnWay: its flash has another path since it died, so its session has another ISID.
+// It is told what to do, and can.
+func TestHostInItsOwnWay(t *testing.T) {
+	l := newLab(t)
+	was, is := l.openAs(lostName, "0"), l.openAs(takerName, "0")
+	if err := errors.Join(was.Reserve(lostKey), was.SetGeneration(3)); err != nil {
+		t.Fatal(err)
+	}
+	if err := is.Reserve(lostKey); !errors.Is(err, ErrReserved) || !errors.Is(err, ErrOwnSession) {
+		t.Errorf("the host by another session: %v", err)
+	}
+	if err := is.Fence(takerKey, lostKey); err != nil {
+		t.Fatal(err)
+	}
+	if st := l.write(was, 1); st == block.OK {
+		t.Error("the session before can still write")
+	}
+	if st := l.write(is, 2); st != block.OK {
+		t.Errorf("a write ends %v", st)
+	}
+	other := l.openAs(thirdName, "0")
+	if err := other.Reserve(thirdKey); !errors.Is(err, ErrReserved) || errors.Is(err, ErrOwnSession) {
+		t.Errorf("another host: %v", err)
+	}
+}

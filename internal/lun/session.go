@@ -24,7 +24,7 @@ type Address struct {
 // ParseAddress reads iscsi://[user[%secret]@]host[:port]/iqn/lun.
 func ParseAddress(s string) (Address, error) {
 	var a Address
-	bad := fmt.Errorf("%q is no address of a LUN; write it as iscsi://[user[%%secret]@]host[:port]/iqn/lun", s)
+	bad := fmt.Errorf("%q is no address of a LUN; write it as iscsi://[user[%%secret]@]host[:port]/iqn/lun", withoutSecret(s))
 	rest, ok := strings.CutPrefix(s, "iscsi://")
 	if !ok {
 		return a, bad
@@ -54,6 +54,18 @@ func ParseAddress(s string) (Address, error) {
 		a.LUN |= 1 << 62
 	}
 	return a, nil
+}
+
+// withoutSecret is an address, or what should be one, as a message may show it.
+func withoutSecret(s string) string {
+	at := strings.LastIndexByte(s, '@')
+	if at < 0 {
+		return s
+	}
+	if user, _, ok := strings.Cut(s[:at], "%"); ok {
+		return user + "%..." + s[at:]
+	}
+	return s
 }
 
 // Times say how long a session waits for its target; a zero means the default.

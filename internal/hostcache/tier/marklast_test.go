@@ -19,8 +19,9 @@ func (l *lab) tireAtLabel(card, skip int) {
 	}
 }
 
-// TestLastFlashThatMissesItsLabelIsStillTheNewest: the peer is gone, and the host's flash fails as it is to have that on its label.
-// The witness must not have a generation under which nobody has what is dirty.
+// TestLastFlashThatMissesItsLabelIsStillTheNewest: the peer is gone, and the host's flash fails as
+// it is to have that on its label. The witness must not have a generation under which nobody has
+// what is dirty.
 func TestLastFlashThatMissesItsLabelIsStillTheNewest(t *testing.T) {
 	l := newLab(t, withPeers(1))
 	l.dirty(0, 8, 1)
@@ -43,7 +44,8 @@ func TestLastFlashThatMissesItsLabelIsStillTheNewest(t *testing.T) {
 	l.want(0, 8, 1)
 }
 
-// TestLastFlashThatMissesItsLabelIsLeftOutInTheEnd: what waited goes on when nothing is dirty any more.
+// TestLastFlashThatMissesItsLabelIsLeftOutInTheEnd: what waited goes on when nothing is dirty any
+// more.
 func TestLastFlashThatMissesItsLabelIsLeftOutInTheEnd(t *testing.T) {
 	l := newLab(t, withPeers(1))
 	l.dirty(0, 8, 1)
@@ -66,7 +68,8 @@ func TestLastFlashThatMissesItsLabelIsLeftOutInTheEnd(t *testing.T) {
 	}
 }
 
-// TestStartThatMissesItsLabelIsNotTheLast: the flash fails for a while, as a start brings the witness up.
+// TestStartThatMissesItsLabelIsNotTheLast: the flash fails for a while, as a start brings the
+// witness up.
 func TestStartThatMissesItsLabelIsNotTheLast(t *testing.T) {
 	l := newLab(t, withoutDestager)
 	l.dirty(0, 8, 1)

@@ -7,8 +7,9 @@ type Mark struct {
 	NAA        [16]byte // of the LUN
 	Cache      uint64   // 0: the witness does not keep it
 	Generation uint64   // 0: there is none yet
-	// Elsewhere is a generation that others have kept of the LUN, where this witness sees what another one had: it counts
-	// for a flash of which this one has no mark that is as new. 0: nobody has.
+	// Elsewhere is a generation that others have kept of the LUN, where this witness sees what
+	// another one had: it counts for a flash of which this one has no mark that is as new. 0:
+	// nobody has.
 	Elsewhere uint64 `json:"-"`
 }
 
@@ -96,8 +97,8 @@ func (d *Disk) mark() {
 	}
 	d.labelAll(memberPresent, copies, func() {
 		if k.owed {
-			// The last of them did not take its label. It alone has what is dirty, so it stays the newest: the witness
-			// hears when nothing is dirty on it any more.
+			// The last of them did not take its label. It alone has what is dirty, so it stays the
+			// newest: the witness hears when nothing is dirty on it any more.
 			k.due = false
 			d.markEnds(false)
 			return

@@ -59,8 +59,8 @@ func TestDeviceThatLosesPower(t *testing.T) {
 	}
 }
 
-// TestWriteBesideASyncOfADevice: a sync covers what had ended when it began. Of a write that ends later a loss of power takes
-// what the sync after it would have covered.
+// TestWriteBesideASyncOfADevice: a sync covers what had ended when it began. Of a write that ends
+// later a loss of power takes what the sync after it would have covered.
 func TestWriteBesideASyncOfADevice(t *testing.T) {
 	v := &block.Virtual{}
 	a := newArray(v, rand.New(rand.NewPCG(1, 1)), 1024)

@@ -243,7 +243,8 @@ func TestLabelOfAnEarlierVersionIsNoSeal(t *testing.T) {
 	}
 }
 
-// TestStopBesideAWriteIsNoOrderlyOne: a write that is below when the cache is stopped ends behind the last flush.
+// TestStopBesideAWriteIsNoOrderlyOne: a write that is below when the cache is stopped ends behind
+// the last flush.
 func TestStopBesideAWriteIsNoOrderlyOne(t *testing.T) {
 	l := newLab(t, func(w *world) { w.opt.Policy = Policy{Mode: WriteThrough} })
 	l.path.gate[block.OpWrite] = true
@@ -259,5 +260,33 @@ func TestStopBesideAWriteIsNoOrderlyOne(t *testing.T) {
 	l.again(true)
 	if s := l.flush(); r.Status == block.OK && s == block.OK {
 		t.Error("a flush of what is lost succeeds")
+	}
+}
+
+// TestPowerLossOfHostBehindThatOfArray: without a sync of every write, too, the news of what the
+// array has lost outlives a loss of the host's power, for the array does not say it again.
+func TestPowerLossOfHostBehindThatOfArray(t *testing.T) {
+	for _, running := range []bool{false, true} {
+		l := newLab(t, func(w *world) {
+			w.opt.Policy = Policy{Mode: WriteThrough}
+			w.cards[0].volatile = true
+		})
+		l.write(0, 8, 2)
+		if running {
+			for _, fn := range l.path.notify {
+				fn(block.Event{Kind: block.EventPowerLoss})
+			}
+			l.v.RunUntil(l.v.Now() + 100_000_000)
+		} else {
+			l.crash()
+			l.again(true)
+		}
+		l.crash()
+		l.cards[0].powerCut()
+		l.bootID++
+		l.again(false)
+		if s := l.flush(); s == block.OK {
+			t.Errorf("running %v: a flush of what is lost succeeds", running)
+		}
 	}
 }

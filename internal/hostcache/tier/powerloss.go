@@ -20,6 +20,7 @@ func (d *Disk) powerLost() {
 	d.stats.PowerLosses++
 	d.losses++
 	d.setLostWrites(true)
+	d.remember(func() {})
 	d.invalidate(block.Range{Count: d.info.Sectors}, func() {})
 }
 
@@ -48,22 +49,27 @@ func (d *Disk) listen() {
 	}
 }
 
-// remember calls done when the journal has that a flush has yet to tell of a loss, if so: whoever
-// told us of it will not do so again.
+// remember calls done when the journal has that a flush has yet to tell of a loss, if so, and would
+// have it after a loss of this host's power: whoever told us of it will not do so again.
 func (d *Disk) remember(done func()) {
 	if !d.lostWrites || !d.j.on {
 		done()
 		return
 	}
 	o := &op{d: d, mode: freeMode, marker: true}
-	o.step = func(*op) { done() }
+	end := func(*op) { done() }
+	o.step = end
+	if !d.opt.PowerSafe {
+		o.step = func(*op) { d.sync(o, end) }
+	}
 	if !d.j.await(o) {
 		d.run(o)
 	}
 	d.pump()
 }
 
-// writing tells whether a client's write is under way, which may end behind a flush that begins now.
+// writing tells whether a client's write is under way, which may end behind a flush that begins
+// now.
 func (d *Disk) writing() bool {
 	writes := func(o *op) bool {
 		return o.req != nil && (o.mode == flashMode || o.mode == beforeMode || o.mode == belowMode)

@@ -142,8 +142,9 @@ func TestStartStoresWhatTheWitnessMissed(t *testing.T) {
 	}
 }
 
-// TestFlashThatWasLeftOutIsNotBelievedWithoutItsPeer: it is given alone, and the witness of a host alone has not heard of what the
-// LUN says. A flash that this witness follows is not the one that the LUN speaks of.
+// TestFlashThatWasLeftOutIsNotBelievedWithoutItsPeer: it is given alone, and the witness of a host
+// alone has not heard of what the LUN says. A flash that this witness follows is not the one that
+// the LUN speaks of.
 func TestFlashThatWasLeftOutIsNotBelievedWithoutItsPeer(t *testing.T) {
 	for _, row := range []struct {
 		name    string
