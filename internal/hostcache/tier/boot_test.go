@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/hostcache"
 )
 
 // boot opens the disk of a host on its card, or on the copy that peer has of it; that it fails is a failure.
@@ -143,7 +144,31 @@ func (w *world) crash() {
 	}
 	w.life++
 	w.v.RunUntil(w.v.Now() + max(20_000_000, 2*w.a.delay))
+	w.unfinished()
 	w.inflight, w.pending, w.owed = 0, nil, 0
 	clear(w.flying)
 	clear(w.revoked)
+}
+
+// unfinished notes sectors that a write was on its way to as the host died, and whose place cannot
+// be read: a start cannot tell whether the write was acknowledged, and takes them for damaged.
+func (w *world) unfinished() {
+	bad := w.cards[0].bad
+	if len(bad) == 0 || w.d == nil || w.taker > 0 {
+		return
+	}
+	per := uint64(w.d.per)
+	for _, ranges := range w.flying {
+		for _, g := range ranges {
+			for s := g.Start; s < g.End(); s++ {
+				slot := w.d.ix.Lookup(hostcache.MakeKey(0, s/per))
+				if slot == hostcache.None || w.d.frameOf[slot] == noFrame || !bad[int(w.d.flashOffset(w.d.frameOf[slot], int(s%per)))] {
+					continue
+				}
+				w.note("sector %d: a write over what cannot be read was not finished", s)
+				w.mayFail[s] = true
+				w.badSince = w.nextID
+			}
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/hostcache"
 )
 
 // The requests that the model draws, and what their answers are held against.
@@ -19,6 +20,7 @@ func (w *world) flush() {
 	}
 	after := w.nextID
 	owed, unsynced := w.owed, w.unsure()
+	mayOwe := w.mayOwe // all that are under way fail when the cache hears of a loss
 	w.note("flush")
 	w.submit(&block.Request{Op: block.OpFlush}, func(r *block.Request) {
 		w.note("flush: %v", r.Status)
@@ -26,7 +28,7 @@ func (w *world) flush() {
 			return
 		}
 		if r.Status != block.OK {
-			if w.a.failing == 0 && !w.troubled && !w.unsynced && !w.mayOwe && !unsynced && !w.unsure() {
+			if w.a.failing == 0 && !w.troubled && !w.unsynced && !w.mayOwe && !mayOwe && !unsynced && !w.unsure() {
 				w.fail("flush: %v", r.Status)
 			}
 			w.owed, w.mayOwe = 0, false
@@ -168,7 +170,7 @@ func (w *world) putAt(op block.Op, g block.Range) {
 				}
 			}
 			return
-		case r.Status != block.OK && !w.excused(ranges...) && !w.revoked[r]:
+		case r.Status != block.OK && !w.excused(ranges...) && !w.revoked[r] && !w.stuck():
 			w.fail("%v %v: %v", op, ranges, r.Status)
 		}
 		w.written(ranges, r.Status == block.OK && id > w.badSince)
@@ -203,7 +205,7 @@ func (w *world) copy() {
 		w.note("place %v at %d (#%d)", g, to, id)
 		w.submit(&block.Request{Op: block.OpPlace, Range: dst, Ref: h}, func(r *block.Request) {
 			w.note("#%d: %v", id, r.Status)
-			if r.Status != block.OK && !w.excused(dst) && !w.revoked[r] {
+			if r.Status != block.OK && !w.excused(dst) && !w.revoked[r] && !w.stuck() {
 				w.fail("place: %v", r.Status)
 			}
 			w.written([]block.Range{dst}, r.Status == block.OK && id > w.badSince)
@@ -231,6 +233,21 @@ func (w *world) excused(ranges ...block.Range) bool {
 			if w.mayFail[s] {
 				return true
 			}
+		}
+	}
+	return false
+}
+
+// stuck tells whether the last flash takes no writes and has something dirty that it cannot read:
+// what waits until nothing is dirty on it fails then.
+func (w *world) stuck() bool {
+	if !w.unsure() {
+		return false
+	}
+	per := uint64(w.d.per)
+	for s := range w.mayFail {
+		if slot := w.d.ix.Lookup(hostcache.MakeKey(0, s/per)); slot != hostcache.None && w.d.ix.Dirty(slot, int(s%per), 1) {
+			return true
 		}
 	}
 	return false
