@@ -91,6 +91,12 @@ def disks() -> int:
     return len(list(Path("/sys/bus/scsi/drivers/sd").glob("*:*")))
 
 
+def readable() -> int:
+    """Return the number of SCSI disks that programs find: a disk has its driver before the kernel has read its size."""
+    sizes = Path("/sys/block").glob("sd*/size")
+    return sum(s.read_text().strip() != "0" and Path("/dev", s.parent.name).exists() for s in sizes)
+
+
 def served() -> bool:
     """Tell whether targetcli would find somebody."""
     bus = ["dbus-send", "--system", "--print-reply", "--dest=org.freedesktop.DBus", "/org/freedesktop/DBus"]
@@ -101,9 +107,9 @@ def served() -> bool:
 SETTLES: list[tuple[str, str, Callable[[], object]]] = [
     (r"serve .*&$", "service", served),
     (r"^kill", "end of the service", lambda: not served()),
-    (r"/loopback/.* create", "disk", lambda: disks() == 1),
+    (r"/loopback/.* create", "disk", lambda: readable() == 1),
     (r"/loopback delete", "end of the disk", lambda: disks() == 0),
-    (r"--login$", "disks", lambda: disks() == 2),
+    (r"--login$", "disks", lambda: readable() == 2),
     (r"--logout$", "end of the disks", lambda: disks() == 0),
     (r"--rescan$", "new size", lambda: Path("/sys/block/sdb/size").read_text().strip() == str(2 << 21)),
 ]
