@@ -7,8 +7,21 @@ import (
 	"github.com/arraysim/arraysim/internal/hostcache"
 )
 
-// sole tells whether nobody but the host's flash has what is dirty.
-func (w *world) sole() bool { return w.taker > 0 || len(w.d.State().Peers) == 0 }
+// sole tells whether nobody but the host's flash has what is dirty, known to the cache or not: a
+// peer that is a device may have lost power with what was written to it.
+func (w *world) sole() bool {
+	if w.taker > 0 || len(w.d.State().Peers) == 0 {
+		return true
+	}
+	for i, m := range w.d.members[1:] {
+		on, lent := m.medium.(*deviceMedium)
+		lost := lent && (on.lost || on.synced != on.sent && i+1 < len(w.lent) && w.lent[i+1] != nil && w.lent[i+1].attention)
+		if m.state == memberPresent && !lost {
+			return false
+		}
+	}
+	return true
+}
 
 // eventFlashFails: for a while the flash neither reads nor writes. What was acknowledged is still
 // there when it does again: a host that dies while the last flash fails finds everything on it, or,
