@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -89,6 +90,10 @@ type Device struct {
 	tracks    bool     // the unit tells what others change
 	held      []*ref
 	key       uint64 // that we have registered, 0: none
+
+	// registering is held while the registration is used or changed: who releases a reservation must not name a key that a
+	// new generation is just replacing.
+	registering sync.Mutex
 	// Of the last Reserve: whether the registration and the reservation were not there before.
 	newcomer, reserved bool
 }

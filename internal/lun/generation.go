@@ -69,6 +69,12 @@ func (d *Device) Generation() (uint64, error) {
 // SetGeneration puts a generation into our registration, which Reserve or Fence has made. It fails with ErrFenced when that is
 // gone.
 func (d *Device) SetGeneration(n uint64) error {
+	d.registering.Lock()
+	defer d.registering.Unlock()
+	return d.setGeneration(n)
+}
+
+func (d *Device) setGeneration(n uint64) error {
 	host, _ := splitKey(d.key)
 	switch {
 	case d.key == 0:
@@ -106,6 +112,8 @@ func (d *Device) present(key uint64) error {
 // Fenced fails with ErrFenced when another host's reservation keeps this one from writing. A unit without reservations
 // fences nobody.
 func (d *Device) Fenced() error {
+	d.registering.Lock()
+	defer d.registering.Unlock()
 	held, kind, err := d.reservation()
 	switch {
 	case illegalRequest(err) || err == nil && !held:

@@ -57,6 +57,8 @@ func (d *Device) HasReservations() bool {
 // Reserve registers a key and makes the unit writable for registrants only, so that this
 // host can be fenced when it is lost. A reservation that is refused leaves no registration that was not there.
 func (d *Device) Reserve(ours uint64) error {
+	d.registering.Lock()
+	defer d.registering.Unlock()
 	held, _, err := d.reservation()
 	if err != nil {
 		return err
@@ -86,14 +88,22 @@ func (d *Device) heldAs(host uint64) bool {
 
 // Release ends our reservation. The registration stays: it has the generation.
 func (d *Device) Release() error {
+	d.registering.Lock()
+	defer d.registering.Unlock()
+	return d.release()
+}
+
+func (d *Device) release() error {
 	d.reserved = false
 	return d.reserveOut(prRelease, d.key, 0)
 }
 
 // Withdraw takes back what Reserve has done. What was there before stays, and a registration that got a generation since.
 func (d *Device) Withdraw() (err error) {
+	d.registering.Lock()
+	defer d.registering.Unlock()
 	if d.reserved {
-		err = d.Release()
+		err = d.release()
 	}
 	if d.newcomer {
 		d.newcomer = false
@@ -135,6 +145,8 @@ func ofHost(keys []uint64, host uint64) (found []uint64) {
 // array. Fencing again, after a crash in the middle, does what is left to do. A host that is not registered is kept
 // out by the reservation alone.
 func (d *Device) Fence(ours, lost uint64) error {
+	d.registering.Lock()
+	defer d.registering.Unlock()
 	if ours == lost {
 		return fmt.Errorf("both hosts have reservation key %#x; the one that takes over needs another", ours)
 	}
@@ -161,7 +173,7 @@ func (d *Device) fence(ours, lost uint64) (preempted bool, err error) {
 			return preempted, d.takeReservation(preempted, keys)
 		}
 		if g := newest(keys); g > newest([]uint64{d.key}) { // it goes with the key that is preempted
-			if err := d.SetGeneration(g); err != nil {
+			if err := d.setGeneration(g); err != nil {
 				return preempted, err
 			}
 		}
