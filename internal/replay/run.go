@@ -125,7 +125,8 @@ func (out *Outcome) feed(ctx context.Context, src Source, cfg RunConfig, target 
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var rec trace.Record
-	for n := int64(0); ; n++ {
+	// A select between a ready worker and an end picks either: the end is asked for first.
+	for n := int64(0); ctx.Err() == nil; n++ {
 		if err := src.Next(&rec); err != nil {
 			if errors.Is(err, io.EOF) {
 				return nil
@@ -159,6 +160,7 @@ func (out *Outcome) feed(ctx context.Context, src Source, cfg RunConfig, target 
 			return nil
 		}
 	}
+	return nil
 }
 
 // fit makes a request one of whole blocks that lies in the target, and tells
