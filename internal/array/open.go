@@ -144,16 +144,9 @@ func (a *Array) openBooks(store block.MetaStore) {
 		Objects: directory.New(a.meta, a.set.Payload, directory.Hooks{Doubtful: a.engine.BreakDown, Stepped: a.engine.EndStep})}
 	a.ckpt = checkpoint.New(checkpoint.Config{Exec: a.exec, Log: a.log, Flusher: a.flusher, Meta: a.meta, Maps: a.arena.Checkpoint(),
 		BatchBytes: a.opt.CheckpointBytes, RetryAfter: retryTime, Hooks: checkpoint.Hooks{
-			Add: a.saveBad, Sent: a.watchdog.watch, Turned: a.set.TellHealth, Failed: a.engine.BreakDown, Stepped: a.engine.EndStep,
+			Add: a.set.SaveBad, Sent: a.watchdog.watch, Turned: a.set.TellHealth, Failed: a.engine.BreakDown, Stepped: a.engine.EndStep,
 			Trimmed: a.engine.LogTrimmed}})
 	a.watchdog.flusher, a.watchdog.ckpt = a.flusher, a.ckpt
-}
-
-// saveBad adds the list of bad sectors to a checkpoint.
-func (a *Array) saveBad(put func(key, value []byte)) {
-	if value, changed := a.back.Bad.Encode(); changed {
-		put([]byte(recovery.KeyBad), value)
-	}
 }
 
 // checkpoint begins one if it is due, or forced. When the array is broken the log stays as it is

@@ -27,6 +27,7 @@ type Pool struct {
 	CopyData bool // copies move data through the cache even inside the pool
 	Mdisks   []*Mdisk
 	Part     *admission.Pool // of the write cache, and who waits for it
+	Bad      backend.BadSectors
 
 	wait         [block.NumOrigins]metrics.Histogram
 	waitingBytes [block.NumOrigins]int64

@@ -53,6 +53,7 @@ type Set struct {
 
 	freeUnit      *Unit
 	garbageQueued bool
+	badStored     bool // the last checkpoint has bad sectors
 	garbageFn     func()
 }
 
@@ -177,7 +178,7 @@ func (set *Set) TellHealth() {
 
 // NewPool opens the mdisks of a pool.
 func (set *Set) NewPool(spec directory.PoolSpec) (*Pool, error) {
-	p := &Pool{Set: set, id: spec.ID, name: spec.Name, CopyData: spec.CopyData}
+	p := &Pool{Set: set, id: spec.ID, name: spec.Name, CopyData: spec.CopyData, Bad: backend.BadSectorsOf(spec.ID)}
 	p.SpaceWait.Of = ticket.Space
 	counts := make([]int, len(spec.Mdisks))
 	for i, m := range spec.Mdisks {
@@ -210,22 +211,22 @@ func (set *Set) AddPool(p *Pool) {
 
 // grainFreed drops what is dirty of a grain that nothing refers to any more.
 func (p *Pool) grainFreed(g uint64) {
-	if p.Part.Empty() && p.Set.Back.Bad.Len() == 0 {
+	if p.Part.Empty() && p.Bad.Len() == 0 {
 		return
 	}
 	k := layout.KeyOf(p.id, g<<layout.WindowShift)
 	for i := range layout.PageKey(layout.GrainPages) {
-		p.Set.drop(k+i, 0xff)
+		p.drop(k+i, 0xff)
 	}
 }
 
 // dropSectors drops what is dirty of the sectors of a layer that lost its only reference to them.
 func (p *Pool) dropSectors(base uint64, mask layout.Mask) {
-	if p.Part.Empty() && p.Set.Back.Bad.Len() == 0 {
+	if p.Part.Empty() && p.Bad.Len() == 0 {
 		return
 	}
 	for i := mask.Next(0); i < layout.WindowSectors; i = mask.Next(i + 1) {
 		s := base + i
-		p.Set.drop(layout.KeyOf(p.id, s), 1<<(s%layout.PageSectors))
+		p.drop(layout.KeyOf(p.id, s), 1<<(s%layout.PageSectors))
 	}
 }

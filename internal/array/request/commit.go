@@ -151,6 +151,7 @@ func (o *op) fillPages(seq uint64, edited bool) {
 // installPages puts the pages of a commit into the cache.
 func (o *op) installPages() {
 	e, c, sc := o.e, o.e.cache, &o.e.scratch
+	bad := &o.v.Pool().Bad
 	w := wcache.Write{Owner: o.v.Cached, Origin: o.origin, Host: o.host, Way: o.claim.Way}
 	c.TouchTaken(sc.np)
 	for i := range sc.np {
@@ -162,8 +163,8 @@ func (o *op) installPages() {
 			e.settling.pages[pg.Page] = o
 			o.unsettled++
 		}
-		if e.back.Bad.Len() > 0 {
-			e.back.Bad.Forget(pg.Key, pg.Written)
+		if bad.Len() > 0 {
+			bad.Forget(pg.Key, pg.Written)
 		}
 		c.Install(&w, pg)
 	}
