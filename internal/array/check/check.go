@@ -90,10 +90,7 @@ func (c *Checker) names(r *Report) wcache.Names {
 // pool compares the maps of a pool's volumes with the account of its space.
 func (c *Checker) pool(r *Report, p *pool.Pool) {
 	refs := p.Alloc.NewCounts()
-	for _, v := range c.Set.Volumes() {
-		if v.Pool() != p {
-			continue
-		}
+	for _, v := range p.Volumes() {
 		r.Volumes++
 		r.Windows += v.Map.AddReferences(refs)
 		for _, why := range v.Map.CheckTree() {
@@ -107,10 +104,7 @@ func (c *Checker) pool(r *Report, p *pool.Pool) {
 	if pending {
 		return
 	}
-	for _, v := range c.Set.Vols {
-		if v == nil || v.Pool() != p {
-			continue
-		}
+	for _, v := range p.Members() {
 		for _, why := range v.Map.CheckAccount(v.Entitled()) {
 			r.add("space: volume %s: %s", v.Spec.Name, why)
 		}
@@ -127,8 +121,8 @@ func (c *Checker) nameBad(r *Report) {
 		for _, phys := range list[:min(len(list), max(0, shown-r.BadSectors))] {
 			md, off, _ := p.Alloc.Locate(phys)
 			who := "nobody"
-			for _, v := range c.Set.Volumes() {
-				if lba, ok := v.LBAOf(phys); v.Pool() == p && ok {
+			for _, v := range p.Volumes() {
+				if lba, ok := v.LBAOf(phys); ok {
 					who = fmt.Sprintf("volume %s, sector %d", v.Spec.Name, lba)
 					break
 				}

@@ -8,6 +8,7 @@
 package pool
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -42,7 +43,7 @@ type Set struct {
 	Up      Hooks  // set once
 
 	pools   []*Pool   // by id
-	Vols    []*Volume // by id; nil where an id was never used in this store
+	Vols    []*Volume // all pools', by id; nil where an id was never used in this store
 	leaving []*Volume // deleted ones that may have nothing dirty any more
 
 	Arena *extent.Arena
@@ -121,9 +122,10 @@ func (set *Set) Pool(name string) *Pool {
 }
 
 // Volumes returns the volumes in the order of their making.
-func (set *Set) Volumes() []*Volume {
-	var out []*Volume
-	for _, v := range set.Vols {
+func (set *Set) Volumes() []*Volume { return there(set.Vols) }
+
+func there(list []*Volume) (out []*Volume) {
+	for _, v := range list {
 		if v != nil && v.There() {
 			out = append(out, v)
 		}
@@ -163,7 +165,12 @@ func (set *Set) InitVolume(v *Volume, dev block.Device, spec directory.VolumeSpe
 }
 
 // enter books a volume with its pool, which cannot be deleted then until Leave.
-func (set *Set) enter(v *Volume) { v.pool.volumes++ }
+func (set *Set) enter(v *Volume) {
+	p := v.pool
+	at, _ := slices.BinarySearchFunc(p.members, v.id, func(x *Volume, id uint32) int { return cmp.Compare(x.id, id) })
+	p.members = slices.Insert(p.members, at, v)
+	p.volumes++
+}
 
 // Leave says that a volume that was made known needs its pool no longer but for space that comes
 // back in the background. It may be said once.
