@@ -7,6 +7,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/checkpoint"
+	"github.com/arraysim/arraysim/internal/array/crosspool"
 	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/media"
 	"github.com/arraysim/arraysim/internal/array/metadata"
@@ -106,9 +107,10 @@ func Open(opt Options) (*Array, error) {
 			Policy: opt.Policy.cache(), DestageStart: opt.DestageStart,
 			Hooks: wcache.Hooks{Stepped: e.EndStep, Left: func(id uint32) { set.Vols[id].Left() }, Settled: e.Settled,
 				Freed: e.GaveRoom, Relieved: func(pool uint16) { set.ByID(pool).Part.Relieved() }}})
-		set.Gate = admission.New(set.Cache, log)
-		e.Attach(log, flusher)
-		a.arena, a.cache, a.gate, a.log, a.flusher, a.back = set.Arena, set.Cache, set.Gate, log, flusher, set.Back
+		gate := admission.New(set.Cache, log)
+		set.Link = crosspool.New(set.Cache, gate, log, flusher)
+		e.Attach()
+		a.arena, a.cache, a.gate, a.log, a.flusher, a.back = set.Arena, set.Cache, gate, log, flusher, set.Back
 		a.cycles = cycles{exec: a.exec, cache: a.cache, gate: a.gate, back: a.back, flusher: a.flusher,
 			fn: func() { a.cycles.timer = false; a.cycles.run(true); a.engine.EndStep() }}
 		a.openBooks(meta)

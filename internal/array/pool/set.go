@@ -12,9 +12,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/backend"
+	"github.com/arraysim/arraysim/internal/array/crosspool"
 	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/layout"
@@ -48,7 +48,7 @@ type Set struct {
 
 	Arena *extent.Arena
 	Cache *wcache.Cache
-	Gate  *admission.Gate // to the cache
+	Link  *crosspool.Link // to what pools share
 	Rows  *nvlog.Rows
 	Back  *backend.Backend
 
@@ -58,7 +58,7 @@ type Set struct {
 	garbageFn     func()
 }
 
-// NewSet returns a set without pools. Its hooks, rows, cache, gate and back end are to be given
+// NewSet returns a set without pools. Its hooks, rows, cache, link and back end are to be given
 // before there are any.
 func NewSet(exec block.Executor, store block.Store) *Set {
 	set := &Set{Exec: exec, store: store, Payload: store.Payload()}
@@ -200,7 +200,7 @@ func (set *Set) NewPool(spec directory.PoolSpec) (*Pool, error) {
 		counts[i] = int(size / layout.ExtentBytes)
 	}
 	p.Alloc = alloc.New(counts, alloc.Events{Freed: p.grainFreed, Left: func() { set.Up.Space(p) }, Vacated: func(vol uint32) { set.Vols[vol].Left() }})
-	p.Part = set.Gate.AddPool(set.Cache.AddPartition(p.id, p.Alloc, len(p.Mdisks)))
+	p.Part = set.Link.Join(set.Cache.AddPartition(p.id, p.Alloc, len(p.Mdisks)))
 	return p, nil
 }
 

@@ -11,7 +11,7 @@ func (o *op) ask(n uint64, head bool) admission.Verdict {
 	c := &o.claim
 	c.Writer, c.Pool, c.Owner, c.Origin, c.Host = o, o.v.Pool().Part, &o.v.turns, o.origin, o.host
 	c.Pages, c.Sectors = o.piecePagesOf(n), n
-	return o.e.gate.Admit(c, head)
+	return o.e.link.Admit(c, head)
 }
 
 // Claim returns what the op asks the cache for.

@@ -60,7 +60,7 @@ func (e *Engine) commit(o *op, n uint64) block.Status {
 	if s != block.OK {
 		return s
 	}
-	room, ok := e.log.Claim(edits)
+	room, ok := e.link.Claim(edits)
 	if !ok {
 		v.unplace(sc.nw)
 		return block.Resources
@@ -126,7 +126,7 @@ func (o *op) fillPages(seq uint64, edited bool) {
 			k := min(layout.PageSectors-in, int(w.first+w.n-s))
 			pg := &sc.pages[sc.np]
 			pg.Key = layout.KeyOf(v.Pool().ID(), w.phys+s)
-			pg.Page = c.TakeFree()
+			pg.Page = e.link.TakePage()
 			old := wcache.NoPage
 			if pg.Known = !edited; !w.fresh {
 				pg.Old = c.Lookup(pg.Key)
