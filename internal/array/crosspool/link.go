@@ -46,12 +46,12 @@ func (l *Link) RulesChanged() { l.gate.Changed() }
 // Given reports whether Serve may let somebody go on.
 func (l *Link) Given() bool { return l.gate.Given() }
 
-// Serve has the gate let those go on, of all pools, who have their budget again or are next in the
-// line, and reports whether there were any. Each hears it by its ticket before this returns.
-func (l *Link) Serve() (woke bool) {
-	woke = l.gate.ServeBudgets()
-	return l.gate.Serve() || woke
-}
+// Serve has the gate let those go on, of all pools, who are next in the line, and reports whether
+// there were any. Each hears it by its ticket before this returns.
+func (l *Link) Serve() (woke bool) { return l.gate.Serve() }
+
+// ServeBudgets is Serve of those whose pool has room in their budget again.
+func (l *Link) ServeBudgets() (woke bool) { return l.gate.ServeBudgets() }
 
 // Alone asks the line whether no other pool waits than one that was just served.
 func (l *Link) Alone() bool { return l.gate.Alone() }

@@ -6,7 +6,9 @@
 package pool
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/alloc"
@@ -66,6 +68,14 @@ func (p *Pool) Volumes() []*Volume { return there(p.members) }
 // Members returns all that the set has of the pool's volumes: those that are being made, too, and
 // those of whose deletion not all has gone.
 func (p *Pool) Members() []*Volume { return p.members }
+
+// place is where a volume of a number is, or would be, among the members; member is the one there.
+func (p *Pool) place(id uint32) int {
+	at, _ := slices.BinarySearchFunc(p.members, id, func(x *Volume, id uint32) int { return cmp.Compare(x.id, id) })
+	return at
+}
+
+func (p *Pool) member(id uint32) *Volume { return p.members[p.place(id)] }
 
 // VolumeCount returns how many volumes the pool has, those that are being made, too.
 func (p *Pool) VolumeCount() int { return p.volumes }

@@ -124,7 +124,7 @@ func (set *Set) ForgetVolume(v *Volume) {
 	set.Cache.RemoveOwner(v.Cached)
 	set.Vols[v.id] = nil
 	p := v.pool
-	at := slices.Index(p.members, v)
+	at := p.place(v.id)
 	p.members = slices.Delete(slices.Clone(p.members), at, at+1) // who walks over them goes on with the old list
 }
 

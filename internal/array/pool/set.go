@@ -8,7 +8,6 @@
 package pool
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -167,8 +166,7 @@ func (set *Set) InitVolume(v *Volume, dev block.Device, spec directory.VolumeSpe
 // enter books a volume with its pool, which cannot be deleted then until Leave.
 func (set *Set) enter(v *Volume) {
 	p := v.pool
-	at, _ := slices.BinarySearchFunc(p.members, v.id, func(x *Volume, id uint32) int { return cmp.Compare(x.id, id) })
-	p.members = slices.Insert(p.members, at, v)
+	p.members = slices.Insert(p.members, p.place(v.id), v)
 	p.volumes++
 }
 
@@ -199,7 +197,7 @@ func (set *Set) NewPool(spec directory.PoolSpec) (*Pool, error) {
 		p.Mdisks = append(p.Mdisks, &Mdisk{Mdisk: d, pool: p})
 		counts[i] = int(size / layout.ExtentBytes)
 	}
-	p.Alloc = alloc.New(counts, alloc.Events{Freed: p.grainFreed, Left: func() { set.Up.Space(p) }, Vacated: func(vol uint32) { set.Vols[vol].Left() }})
+	p.Alloc = alloc.New(counts, alloc.Events{Freed: p.grainFreed, Left: func() { set.Up.Space(p) }, Vacated: func(vol uint32) { p.member(vol).Left() }})
 	p.Part = set.Link.Join(set.Cache.AddPartition(p.id, p.Alloc, len(p.Mdisks)))
 	return p, nil
 }

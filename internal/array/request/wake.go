@@ -37,5 +37,6 @@ func (e *Engine) wake() (woke bool) {
 			p.SpaceWait.WakeAll()
 		}
 	}
+	woke = e.link.ServeBudgets() || woke
 	return e.link.Serve() || woke
 }
