@@ -123,15 +123,6 @@ func (set *Set) Pool(name string) *Pool {
 // Volumes returns the volumes in the order of their making.
 func (set *Set) Volumes() []*Volume { return there(set.Vols) }
 
-func there(list []*Volume) (out []*Volume) {
-	for _, v := range list {
-		if v != nil && v.There() {
-			out = append(out, v)
-		}
-	}
-	return out
-}
-
 // Volume returns the volume with this name, nil if there is none.
 func (set *Set) Volume(name string) *Volume {
 	for _, v := range set.Vols {
@@ -141,10 +132,6 @@ func (set *Set) Volume(name string) *Volume {
 	}
 	return nil
 }
-
-// There reports whether the volume is one of the array's: it is from when its making is durable
-// until its deletion is.
-func (v *Volume) There() bool { return !v.Making && !v.Deleted }
 
 // NameTaken reports whether a volume has a name, or is being made under it.
 func (set *Set) NameTaken(name string) bool {

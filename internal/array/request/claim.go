@@ -19,7 +19,7 @@ func (o *op) Claim() *admission.Claim { return &o.claim }
 
 // Overwrites counts the pages of the op's piece whose dirty contents it would replace; see
 // admission.Writer.
-func (o *op) Overwrites(needed int) int { return o.v.dirtyHits(o.cur, o.claim.Sectors, needed) }
+func (o *op) Overwrites(needed int) int { return o.v.DirtyHits(o.cur, o.claim.Sectors, needed) }
 
 // Throttle has an op that stood first for room wait for its budget.
 func (o *op) Throttle() {

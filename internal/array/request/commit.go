@@ -4,34 +4,11 @@
 package request
 
 import (
-	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
-
-// dirtyHits counts the pages of a range whose dirty contents a write would replace. It stops
-// when there cannot be as many as needed any more.
-func (v *Volume) dirtyHits(start, n uint64, needed int) int {
-	hits := 0
-	c := v.Set.Cache
-	v.Map.Walk(block.Range{Start: start, Count: n}, func(r extent.Run) bool {
-		if r.State != block.Data || !v.Private(r.Phys) {
-			return true
-		}
-		last := r.End() == start+n
-		for at := r.Phys &^ (layout.PageSectors - 1); at < r.Phys+r.Count; at += layout.PageSectors {
-			if c.DirtyAt(layout.KeyOf(v.Pool().ID(), at)) != wcache.NoPage {
-				hits++
-			} else if last && hits+int((r.Phys+r.Count-1-at)/layout.PageSectors) < needed {
-				break
-			}
-		}
-		return true
-	})
-	return hits
-}
 
 // commitScratch is what a commit works with, reused.
 type commitScratch struct {
