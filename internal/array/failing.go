@@ -55,7 +55,7 @@ func (w *watchdog) look() {
 	now := w.set.Exec.Now()
 	trouble := w.lookCheckpoint(now)
 	trouble = w.lookFlush(now) || trouble
-	if w.set.Gate.Waiters.N > 0 || w.set.Back.WaitedFor() > 0 || w.engine.Settling() {
+	if w.set.Link.Waiters() > 0 || w.set.Back.WaitedFor() > 0 || w.engine.Settling() {
 		w.watch()
 	}
 	failing, absent := w.set.Back.Look(now)

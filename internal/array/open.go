@@ -7,6 +7,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/checkpoint"
+	"github.com/arraysim/arraysim/internal/array/crosspool"
 	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/media"
 	"github.com/arraysim/arraysim/internal/array/metadata"
@@ -106,9 +107,10 @@ func Open(opt Options) (*Array, error) {
 			Policy: opt.Policy.cache(), DestageStart: opt.DestageStart,
 			Hooks: wcache.Hooks{Stepped: e.EndStep, Left: func(id uint32) { set.Vols[id].Left() }, Settled: e.Settled,
 				Freed: e.GaveRoom, Relieved: func(pool uint16) { set.ByID(pool).Part.Relieved() }}})
-		set.Gate = admission.New(set.Cache, log)
-		e.Attach(log, flusher)
-		a.arena, a.cache, a.gate, a.log, a.flusher, a.back = set.Arena, set.Cache, set.Gate, log, flusher, set.Back
+		gate := admission.New(set.Cache, log)
+		set.Link = crosspool.New(set.Cache, gate, log, flusher)
+		e.Attach()
+		a.arena, a.cache, a.gate, a.log, a.flusher, a.back = set.Arena, set.Cache, gate, log, flusher, set.Back
 		a.cycles = cycles{exec: a.exec, cache: a.cache, gate: a.gate, back: a.back, flusher: a.flusher,
 			fn: func() { a.cycles.timer = false; a.cycles.run(true); a.engine.EndStep() }}
 		a.openBooks(meta)
@@ -144,16 +146,9 @@ func (a *Array) openBooks(store block.MetaStore) {
 		Objects: directory.New(a.meta, a.set.Payload, directory.Hooks{Doubtful: a.engine.BreakDown, Stepped: a.engine.EndStep})}
 	a.ckpt = checkpoint.New(checkpoint.Config{Exec: a.exec, Log: a.log, Flusher: a.flusher, Meta: a.meta, Maps: a.arena.Checkpoint(),
 		BatchBytes: a.opt.CheckpointBytes, RetryAfter: retryTime, Hooks: checkpoint.Hooks{
-			Add: a.saveBad, Sent: a.watchdog.watch, Turned: a.set.TellHealth, Failed: a.engine.BreakDown, Stepped: a.engine.EndStep,
+			Add: a.set.SaveBad, Sent: a.watchdog.watch, Turned: a.set.TellHealth, Failed: a.engine.BreakDown, Stepped: a.engine.EndStep,
 			Trimmed: a.engine.LogTrimmed}})
 	a.watchdog.flusher, a.watchdog.ckpt = a.flusher, a.ckpt
-}
-
-// saveBad adds the list of bad sectors to a checkpoint.
-func (a *Array) saveBad(put func(key, value []byte)) {
-	if value, changed := a.back.Bad.Encode(); changed {
-		put([]byte(recovery.KeyBad), value)
-	}
 }
 
 // checkpoint begins one if it is due, or forced. When the array is broken the log stays as it is

@@ -64,7 +64,9 @@ const directions = `
 
 	array/alloc, array/media, array/metadata < array/directory;
 
-	array/directory, array/extent, array/backend, array/admission, array/changelog, metrics < array/pool;
+	array/admission < array/crosspool;
+
+	array/directory, array/extent, array/backend, array/crosspool, array/changelog, metrics < array/pool;
 
 	array/pool < array/check;
 
@@ -110,7 +112,7 @@ var inner = []string{"array", "scsi"}
 // core lists the packages that run in virtual time: same input, same result.
 var core = []string{"scsi", "scsi/sam", "scsi/cdb", "scsi/sgl", "scsi/names", "scsi/scratch", "scsi/sense", "scsi/counters", "scsi/reservation",
 	"scsi/alua", "scsi/pages", "scsi/erase", "scsi/saved", "scsi/server", "scsi/spc", "scsi/sbc", "scsi/copymgr", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent",
-	"array/backend", "array/media", "array/metadata", "array/ticket", "array/wcache", "array/admission",
+	"array/backend", "array/media", "array/metadata", "array/ticket", "array/wcache", "array/admission", "array/crosspool",
 	"array/check", "array/checkpoint", "array/directory", "array/recovery", "array/provision", "array/changelog", "array/pool", "array/request", "hostcache", "hostcache/tier", "sim"}
 
 // outside lists what a deterministic package cannot use, with the reason.

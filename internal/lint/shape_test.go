@@ -38,7 +38,7 @@ const shapeLimits = `
 	package        fields  lines  long  longest  file  back
 	goal               25   2500     0       70   450     5
 	array/request      35   2500     0       70   450     5
-	array/wcache       29   2500     0       70   450     5
+	array/wcache       28   2500     0       70   450     5
 	scsi/server        28   2500     0       70   450     5
 `
 

@@ -4,6 +4,11 @@
 // What is above the floors goes round the partitions that wait: the next is the one
 // with the lowest tag, and each page costs it the more tag the more it holds already. While a
 // partition waits for its turn nobody takes what it waits for, whoever comes.
+//
+// The line knows of a partition that it waits, its tag, and what it lacks. Who waits there, and in
+// which order, only the partition knows. They say four things to each other: a partition joins the
+// line; the line asks who is next there and whether that may go on (next), books its turn (charge),
+// and tells the partition that it may (serve).
 
 package admission
 
@@ -115,15 +120,14 @@ func (g *Gate) Serve() (served bool) {
 	defer func() { g.busy = false }()
 	for i := 0; i < len(g.pools); {
 		p := g.pools[i]
-		t := p.waiting.head()
+		t, c, said := p.next()
 		if t == nil {
 			p.inLine = false
 			g.pools = slices.Delete(g.pools, i, i+1)
 			g.cache.Await(len(g.pools) > 0)
 			continue
 		}
-		c := claimOf(t)
-		switch said := g.Admit(c, true); {
+		switch {
 		case said == NoLog:
 			g.lacks |= was // nothing is known of the others
 			return served
@@ -135,12 +139,10 @@ func (g *Gate) Serve() (served bool) {
 			i++
 			continue
 		case said == NoBudget:
-			p.waiting.took(t, c)
-			c.Writer.Throttle()
+			p.throttle(t, c)
 		default:
 			g.charge(i, c)
-			p.waiting.took(t, c)
-			t.Wake()
+			p.serve(t, c)
 		}
 		served = true
 	}
@@ -148,6 +150,28 @@ func (g *Gate) Serve() (served bool) {
 		g.cache.Press()
 	}
 	return served
+}
+
+// next is what the line asks a partition: who is next there, nil if nobody waits, and whether that
+// may go on with what there is now.
+func (p *Pool) next() (t *ticket.Ticket, c *Claim, said Verdict) {
+	if t = p.waiting.head(); t == nil {
+		return nil, nil, NoRoom
+	}
+	c = claimOf(t)
+	return t, c, p.g.Admit(c, true)
+}
+
+// serve tells a partition that the claim that it named goes on, throttle that it has to wait for its
+// budget, and the one behind it may be next.
+func (p *Pool) serve(t *ticket.Ticket, c *Claim) {
+	p.waiting.took(t, c)
+	t.Wake()
+}
+
+func (p *Pool) throttle(t *ticket.Ticket, c *Claim) {
+	p.waiting.took(t, c)
+	c.Writer.Throttle()
 }
 
 // charge books the turn of the partition at place i of the line, unless its floor has room for the

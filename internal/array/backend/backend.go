@@ -56,9 +56,6 @@ type Backend struct {
 	rows  *nvlog.Rows
 	hooks Hooks
 
-	// Bad has the sectors whose data is lost.
-	Bad BadSectors
-
 	mdisks []*Mdisk // attached ones, by pool
 	free   *Op
 	// batch has what Submit hands to the media; spare is its other buffer.

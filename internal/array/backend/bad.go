@@ -1,5 +1,5 @@
-// The list of sectors whose data is lost. The back end owns it, a checkpoint keeps it; it changes
-// when data is written over, dropped, or found bad.
+// The sectors of a pool whose data is lost. A pool has its list, a checkpoint keeps those of all
+// pools as one; a list changes when data is written over, dropped, or found bad.
 
 package backend
 
@@ -12,16 +12,20 @@ import (
 	"github.com/arraysim/arraysim/internal/array/layout"
 )
 
-// BadSectors is the list of sectors that failed their checksum: dirty ones when the array started,
-// which are lost while what the back end has is older, and those on mdisks when they were read.
-// They are never served and never destaged; reading one is a medium error until it is written
+// BadSectors is the list of a pool's sectors that failed their checksum: dirty ones when the array
+// started, which are lost while what the back end has is older, and those on mdisks when they were
+// read. They are never served and never destaged; reading one is a medium error until it is written
 // again.
 //
-// Encoding: u64 each, little endian, ascending: key<<3 | sector of the page.
+// Encoding: u64 each, little endian, ascending: key<<3 | sector of the page. So the lists of pools
+// in their order, one behind the other, are the list of them all.
 type BadSectors struct {
-	set    map[uint64]struct{}
-	stored bool // the checkpoint has a list of them
+	pool uint16
+	set  map[uint64]struct{}
 }
+
+// BadSectorsOf returns the empty list of a pool.
+func BadSectorsOf(pool uint16) BadSectors { return BadSectors{pool: pool} }
 
 func badKey(k layout.PageKey, sector int) uint64 { return uint64(k)<<3 | uint64(sector) }
 
@@ -56,29 +60,22 @@ func (b *BadSectors) Forget(k layout.PageKey, mask uint8) {
 	}
 }
 
-// First returns the first bad one of the physical sectors [phys, phys+n) of a pool; false means
-// that there is none.
-func (b *BadSectors) First(pool uint16, phys, n uint64) (uint64, bool) {
+// First returns the first bad one of the physical sectors [phys, phys+n); false means that there is
+// none.
+func (b *BadSectors) First(phys, n uint64) (uint64, bool) {
 	for s := phys; s < phys+n; s++ {
-		if b.Has(layout.KeyOf(pool, s), int(s%layout.PageSectors)) {
+		if b.Has(layout.KeyOf(b.pool, s), int(s%layout.PageSectors)) {
 			return s, true
 		}
 	}
 	return 0, false
 }
 
-// BadSector is one of them: a physical sector of a pool.
-type BadSector struct {
-	Pool uint16
-	Phys uint64
-}
-
-// List returns them, pool by pool in ascending order.
-func (b *BadSectors) List() []BadSector {
-	out := make([]BadSector, 0, len(b.set))
-	for _, x := range b.sorted() {
-		k := layout.PageKey(x >> 3)
-		out = append(out, BadSector{k.Pool(), k.Phys() + x&7})
+// List returns the physical sectors, ascending.
+func (b *BadSectors) List() []uint64 {
+	out := b.sorted()
+	for i, x := range out {
+		out[i] = layout.PageKey(x>>3).Phys() + x&7
 	}
 	return out
 }
@@ -92,29 +89,22 @@ func (b *BadSectors) sorted() []uint64 {
 	return list
 }
 
-// Load reads what Encode has written.
-func (b *BadSectors) Load(v []byte) error {
+// Encode appends the list to v.
+func (b *BadSectors) Encode(v []byte) []byte {
+	for _, x := range b.sorted() {
+		v = binary.LittleEndian.AppendUint64(v, x)
+	}
+	return v
+}
+
+// DecodeBad calls fn for each sector that Encode has written, of whatever pool.
+func DecodeBad(v []byte, fn func(k layout.PageKey, sector int)) error {
 	if len(v)%8 != 0 {
 		return errors.New("the list of bad sectors is damaged")
 	}
 	for ; len(v) > 0; v = v[8:] {
 		x := binary.LittleEndian.Uint64(v)
-		b.Add(layout.PageKey(x>>3), int(x&7))
-		b.stored = true
+		fn(layout.PageKey(x>>3), int(x&7))
 	}
 	return nil
-}
-
-// Encode returns the list for a checkpoint; false means that there is none, and that the checkpoint
-// before had none. The caller stores what it gets: the next call counts on that.
-func (b *BadSectors) Encode() (value []byte, changed bool) {
-	if len(b.set) == 0 && !b.stored {
-		return nil, false
-	}
-	b.stored = len(b.set) > 0
-	value = []byte{}
-	for _, x := range b.sorted() {
-		value = binary.LittleEndian.AppendUint64(value, x)
-	}
-	return value, true
 }

@@ -14,6 +14,7 @@ func (m *model) scrub() {
 	ended := false
 	s := NewScrubber(m.rnd.IntN(2) == 0, ScrubHooks{
 		Failed: func(*Op) {},
+		Mended: func(*Op) {},
 		Ended:  func(*Op) { m.checks-- },
 		Idle: func() {
 			if ended {

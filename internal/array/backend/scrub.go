@@ -6,7 +6,6 @@ package backend
 import (
 	"errors"
 
-	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/crc32c"
 )
@@ -18,6 +17,8 @@ const ReadTries = 3
 type ScrubHooks struct {
 	// Failed: a run could not be read, or some of its sectors are wrong for good; see IO.Err.
 	Failed func(*Op)
+	// Mended: a sector is good again, with the data that it had. Phys says which it is.
+	Mended func(*Op)
 	// Ended: a run is not read any more. Ctx is nil; Phys and IO.N say which it was.
 	Ended func(*Op)
 	// Idle: a step is over.
@@ -134,7 +135,7 @@ func (s *Scrubber) mend(x *Op) {
 func (s *Scrubber) mendDone(w *Op) {
 	if w.IO.Err == nil {
 		s.Mended++
-		w.d.b.Bad.Forget(layout.KeyOf(w.d.pool, w.Phys), 1<<(w.Phys%layout.PageSectors))
+		s.hooks.Mended(w)
 	}
 	s.ended()
 }

@@ -19,11 +19,13 @@ type scrubRig struct {
 	// which a bit is.
 	wrong   map[uint64]int
 	flipped map[uint64]uint32 // the checksum that they should have
+	bad     BadSectors        // of the mdisk's pool
 }
 
 func newScrubRig(t *testing.T, repair bool) *scrubRig {
 	r := &scrubRig{rig: newRig(t), wrong: map[uint64]int{}, flipped: map[uint64]uint32{}}
 	r.d, r.m = r.mdisk("m", Limits{})
+	r.bad = BadSectorsOf(r.d.Pool())
 	r.m.fail = func(io *block.IO) error {
 		e := &block.ChecksumError{Medium: "m"}
 		for s := io.Off / block.SectorSize; s < (io.Off+io.N)/block.SectorSize; s++ {
@@ -46,6 +48,9 @@ func newScrubRig(t *testing.T, repair bool) *scrubRig {
 			var e *block.ChecksumError
 			errors.As(x.IO.Err, &e)
 			r.note("failed %d %v", x.Phys, e.Sectors)
+		},
+		Mended: func(x *Op) {
+			r.bad.Forget(layout.KeyOf(r.d.Pool(), x.Phys), 1<<(x.Phys%layout.PageSectors))
 		},
 		Ended: func(x *Op) { r.note("ended %d+%d", x.Phys, x.IO.N/block.SectorSize) },
 		Idle:  func() { r.note("idle") },
@@ -107,7 +112,7 @@ func TestScrubRepairs(t *testing.T) {
 		r.m.content[5*512+1] ^= 1 // two bits: nobody knows which
 		r.flipped[2], r.flipped[5] = sums[2], sums[5]
 		k := layout.KeyOf(r.d.Pool(), 1000)
-		r.b.Bad.AddMask(k, 1<<2|1<<5|1<<7)
+		r.bad.AddMask(k, 1<<2|1<<5|1<<7)
 		got := r.check(0)
 		want := []string{"0: failed 1000 [2 5]", "0: idle", "0: ended 1000+8"}
 		bad, mended := 3, 0
@@ -115,8 +120,8 @@ func TestScrubRepairs(t *testing.T) {
 			want = []string{"0: failed 1000 [5]", "0: ended 1000+8", "0: idle"}
 			bad, mended = 2, 1
 		}
-		if !slices.Equal(got, want) || r.b.Bad.Len() != bad || r.s.Mended != mended || r.b.Bad.Has(k, 2) == repair {
-			t.Errorf("repair %v: heard %q; %d bad, %d mended", repair, got, r.b.Bad.Len(), r.s.Mended)
+		if !slices.Equal(got, want) || r.bad.Len() != bad || r.s.Mended != mended || r.bad.Has(k, 2) == repair {
+			t.Errorf("repair %v: heard %q; %d bad, %d mended", repair, got, r.bad.Len(), r.s.Mended)
 		}
 		if slices.Equal(r.m.content[2*512:3*512], data[2*512:3*512]) != repair {
 			t.Errorf("repair %v: the sector is not as it should be", repair)

@@ -18,6 +18,7 @@ import (
 	"fmt"
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 )
@@ -81,7 +82,7 @@ func (c *Checker) names(r *Report) wcache.Names {
 	return wcache.Names{
 		Owner:  func(id uint32) string { return c.Set.Vols[id].Spec.Name },
 		Pool:   func(id uint16) string { return c.Set.ByID(id).Name() },
-		Bad:    c.Set.Back.Bad.Has,
+		Bad:    func(k layout.PageKey, sector int) bool { return c.Set.ByID(k.Pool()).Bad.Has(k, sector) },
 		Report: r.add,
 	}
 }
@@ -89,10 +90,7 @@ func (c *Checker) names(r *Report) wcache.Names {
 // pool compares the maps of a pool's volumes with the account of its space.
 func (c *Checker) pool(r *Report, p *pool.Pool) {
 	refs := p.Alloc.NewCounts()
-	for _, v := range c.Set.Volumes() {
-		if v.Pool() != p {
-			continue
-		}
+	for _, v := range p.Volumes() {
 		r.Volumes++
 		r.Windows += v.Map.AddReferences(refs)
 		for _, why := range v.Map.CheckTree() {
@@ -106,10 +104,7 @@ func (c *Checker) pool(r *Report, p *pool.Pool) {
 	if pending {
 		return
 	}
-	for _, v := range c.Set.Vols {
-		if v == nil || v.Pool() != p {
-			continue
-		}
+	for _, v := range p.Members() {
 		for _, why := range v.Map.CheckAccount(v.Entitled()) {
 			r.add("space: volume %s: %s", v.Spec.Name, why)
 		}
@@ -120,28 +115,23 @@ func (c *Checker) cache(r *Report, verify bool) { r.Pages += c.Set.Cache.Check(c
 
 // nameBad adds the bad sectors to a report: where they lie, and who has them.
 func (c *Checker) nameBad(r *Report) {
-	r.BadSectors = c.Set.Back.Bad.Len()
-	if r.BadSectors == 0 {
-		return
-	}
-	list := c.Set.Back.Bad.List()
 	const shown = 20
-	for _, b := range list[:min(len(list), shown)] {
-		p := c.Set.ByID(b.Pool)
-		if p == nil {
-			continue
-		}
-		md, off, _ := p.Alloc.Locate(b.Phys)
-		who := "nobody"
-		for _, v := range c.Set.Volumes() {
-			if lba, ok := v.LBAOf(b.Phys); v.Pool() == p && ok {
-				who = fmt.Sprintf("volume %s, sector %d", v.Spec.Name, lba)
-				break
+	for _, p := range c.Set.Pools() {
+		list := p.Bad.List()
+		for _, phys := range list[:min(len(list), max(0, shown-r.BadSectors))] {
+			md, off, _ := p.Alloc.Locate(phys)
+			who := "nobody"
+			for _, v := range p.Volumes() {
+				if lba, ok := v.LBAOf(phys); ok {
+					who = fmt.Sprintf("volume %s, sector %d", v.Spec.Name, lba)
+					break
+				}
 			}
+			r.add("data: pool %s, mdisk %s, byte %d (%s): the checksum is wrong; reading it is a medium error until it is written again", p.Name(), p.Mdisks[md].Name(), off, who)
 		}
-		r.add("data: pool %s, mdisk %s, byte %d (%s): the checksum is wrong; reading it is a medium error until it is written again", p.Name(), p.Mdisks[md].Name(), off, who)
+		r.BadSectors += len(list)
 	}
-	if n := len(list) - shown; n > 0 {
+	if n := r.BadSectors - shown; n > 0 {
 		r.add("data: %d more sectors have a wrong checksum", n)
 	}
 }

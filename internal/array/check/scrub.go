@@ -44,9 +44,12 @@ func (c *Checker) NewScrub(rate int64, repair bool, done func(*Scrub)) *Scrub {
 	s := &Scrub{Checker: c, rate: rate, buf: make([]byte, layout.PieceSectors*block.SectorSize), next: c.Set.Exec.Now()}
 	s.done = func() { done(s) }
 	s.back = backend.NewScrubber(repair, backend.ScrubHooks{
-		Failed: func(x *backend.Op) { s.Bad += c.Set.NoteBad(s.pool, x) },
-		Ended:  func(x *backend.Op) { s.pool.UnpinRead(x) },
-		Idle:   s.pace,
+		Failed: func(x *backend.Op) { s.Bad += s.pool.NoteBad(x) },
+		Mended: func(x *backend.Op) {
+			s.pool.Bad.Forget(layout.KeyOf(s.pool.ID(), x.Phys), 1<<(x.Phys%layout.PageSectors))
+		},
+		Ended: func(x *backend.Op) { s.pool.UnpinRead(x) },
+		Idle:  s.pace,
 	})
 	for _, v := range c.Set.Volumes() {
 		s.Total += v.Map.Sums().Data * block.SectorSize

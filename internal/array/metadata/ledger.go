@@ -13,7 +13,7 @@
 // The first byte of a key says whose entry it is. Each owner alone reads and writes its entries;
 // whoever needs another one adds a row here.
 //
-//	b  the list of bad sectors            recovery.KeyBad, backend/bad.go
+//	b  the list of bad sectors            pool.KeyBad, backend/bad.go
 //	c  the position where replay begins   checkpoint/batch.go
 //	g  number and digest of the batch     digest.go, here; not in the digest
 //	n  a node of a map                    extent.KeyNode, extent/encode.go

@@ -41,22 +41,12 @@ func (l *Log) Used() int {
 	return n
 }
 
-// Fits reports whether a command with n edits can be appended, in as many records as that takes,
-// wherever the ring ends.
+// Fits reports whether Claim would find room for a command with n edits.
 func (l *Log) Fits(n int) bool {
-	if l.off {
-		return true
-	}
-	at, need := l.head, recordHead // one record head's worth of slack stays free for a wrap
-	for first := true; first || n > 0; first = false {
-		size := recordBytes(min(n, MaxEdits))
-		if l.wraps(at, size) {
-			need += l.size - at
-			at = 0
-		}
-		at, need, n = at+size, need+size, n-MaxEdits
-	}
-	return need+8 < l.size-l.Used()
+	starved := l.starved // who asks does not wait
+	_, ok := l.Claim(n)
+	l.starved = starved
+	return ok
 }
 
 // EverFits reports whether a command with n edits can be appended to an empty ring, wherever its
@@ -106,13 +96,27 @@ type Claim struct {
 	done  bool
 }
 
-// Claim returns room for a command of n edits; false means that there is none now.
+// Claim returns room for a command of n edits, in as many records as that takes, wherever the ring
+// ends; false means that there is none now.
 func (l *Log) Claim(n int) (Claim, bool) {
-	if !l.Fits(n) {
+	c := Claim{log: l, seq: l.seq, edits: n}
+	if l.off {
+		return c, true
+	}
+	at, need := l.head, recordHead // one record head's worth of slack stays free for a wrap
+	for first := true; first || n > 0; first = false {
+		size := recordBytes(min(n, MaxEdits))
+		if l.wraps(at, size) {
+			need += l.size - at
+			at = 0
+		}
+		at, need, n = at+size, need+size, n-MaxEdits
+	}
+	if need+8 >= l.size-l.Used() {
 		l.starved = true
 		return Claim{}, false
 	}
-	return Claim{log: l, seq: l.seq, edits: n}, true
+	return c, true
 }
 
 // Next makes the head the place of the claim's next record, wrapping if it must, and returns the

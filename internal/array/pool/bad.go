@@ -1,5 +1,6 @@
-// Sectors that failed their checksum, and dirty ones that nobody refers to any more. The list of
-// bad sectors is the back end's; this file says what goes on it and what leaves it.
+// Sectors that failed their checksum, and dirty ones that nobody refers to any more. Each pool has
+// the list of its bad sectors; this file says what goes on it and what leaves it. A checkpoint keeps
+// all lists as one.
 
 package pool
 
@@ -13,8 +14,39 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
+// KeyBad is the key of the bad sectors of all pools in the meta store.
+const KeyBad = "b"
+
+// SaveBad adds the pools' lists of bad sectors to a checkpoint, if there is anything on them or the
+// checkpoint before had something. The caller stores what it gets: the next call counts on that.
+func (set *Set) SaveBad(put func(key, value []byte)) {
+	value := []byte{}
+	for _, p := range set.pools {
+		if p != nil {
+			value = p.Bad.Encode(value)
+		}
+	}
+	if len(value) == 0 && !set.badStored {
+		return
+	}
+	set.badStored = len(value) > 0
+	put([]byte(KeyBad), value)
+}
+
+// LoadBad gives the pools, which have to be there, what SaveBad has written. What it says of a pool
+// that was deleted since goes: that had no data left.
+func (set *Set) LoadBad(v []byte) error {
+	set.badStored = len(v) > 0
+	return backend.DecodeBad(v, func(k layout.PageKey, sector int) {
+		if p := set.ByID(k.Pool()); p != nil {
+			p.Bad.Add(k, sector)
+		}
+	})
+}
+
 // NoteBad puts the sectors of a read that failed their checksums on the list.
-func (set *Set) NoteBad(p *Pool, x *backend.Op) int {
+func (p *Pool) NoteBad(x *backend.Op) int {
+	c := p.Set.Cache
 	var e *block.ChecksumError
 	if !errors.As(x.IO.Err, &e) {
 		return 0
@@ -23,10 +55,10 @@ func (set *Set) NoteBad(p *Pool, x *backend.Op) int {
 	for _, s := range e.Sectors {
 		phys := x.Phys + s - x.IO.Off/block.SectorSize
 		k, in := layout.KeyOf(p.id, phys), int(phys%layout.PageSectors)
-		if i := set.Cache.Lookup(k); i != wcache.NoPage && set.Cache.Mask(i)>>in&1 != 0 {
+		if i := c.Lookup(k); i != wcache.NoPage && c.Mask(i)>>in&1 != 0 {
 			continue // it was written anew meanwhile
 		}
-		set.Back.Bad.Add(k, in)
+		p.Bad.Add(k, in)
 		n++
 	}
 	if n > 0 {
@@ -47,9 +79,9 @@ func (v *Volume) LBAOf(phys uint64) (lba uint64, ok bool) {
 }
 
 // drop forgets dirty sectors of a key because nothing refers to them any more.
-func (set *Set) drop(k layout.PageKey, lost uint8) {
-	if set.Back.Bad.Len() > 0 {
-		set.Back.Bad.Forget(k, lost)
+func (p *Pool) drop(k layout.PageKey, lost uint8) {
+	if p.Bad.Len() > 0 {
+		p.Bad.Forget(k, lost)
 	}
-	set.Cache.Drop(k, lost)
+	p.Set.Cache.Drop(k, lost)
 }

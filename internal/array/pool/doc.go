@@ -1,6 +1,8 @@
 // Package pool has the objects of an array as they are now: pools, their mdisks, and volumes. What
-// belongs to a pool has one owner each: its space, its partition of the write cache, the queues of
-// its mdisks, the maps of its volumes, their counters. All of them hang at a [Set].
+// belongs to a pool has one owner each, and hangs at its [Pool]: its space, its partition of the
+// write cache, its mdisks and their queues, its volumes with their maps, its bad sectors, what is
+// counted. A [Set] finds all of them, by number and by name. What a pool says to what pools share
+// goes through its Link (package crosspool); nothing that belongs to one pool finds another one.
 //
 // # Who may change what
 //

@@ -26,9 +26,10 @@ var (
 	pathNames = [...]string{"metadata", "copy", "rejected"}
 )
 
-// CountOffload books an offload that covered so many bytes of v, with data from src.
-func (v *Volume) CountOffload(prim, path int, src *Pool, bytes uint64) {
-	r := v.Set.Rows.Get(nvlog.HeadOf(rowOffload, uint8(prim<<4|path), src.id, v.id))
+// CountOffload books an offload that covered so many bytes of v, with data from the pool of number
+// src.
+func (v *Volume) CountOffload(prim, path int, src uint16, bytes uint64) {
+	r := v.Set.Rows.Get(nvlog.HeadOf(rowOffload, uint8(prim<<4|path), src, v.id))
 	r.Cells[0]++
 	r.Cells[1] += bytes
 }

@@ -6,7 +6,9 @@
 package pool
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/alloc"
@@ -27,12 +29,14 @@ type Pool struct {
 	CopyData bool // copies move data through the cache even inside the pool
 	Mdisks   []*Mdisk
 	Part     *admission.Pool // of the write cache, and who waits for it
+	Bad      backend.BadSectors
 
 	wait         [block.NumOrigins]metrics.Histogram
 	waitingBytes [block.NumOrigins]int64
 	throttled    [len(primNames)]int64 // ns that offloads waited for their budget
 	copying      [len(primNames)]int64 // bytes of pieces of data copies under way
-	volumes      int                   // of it, those that are being made, too
+	members      []*Volume             // all that the set has of it, by number
+	volumes      int                   // of these, those that keep it from being deleted
 	Ending       bool                  // it is being deleted, and that is not durable yet
 	SpaceWait    ticket.Queue          // promised writes whose grains transfers still keep
 }
@@ -57,6 +61,21 @@ func (p *Pool) ID() uint16 { return p.id }
 
 // Name returns the pool's name.
 func (p *Pool) Name() string { return p.name }
+
+// Volumes returns the pool's volumes in the order of their making.
+func (p *Pool) Volumes() []*Volume { return there(p.members) }
+
+// Members returns all that the set has of the pool's volumes: those that are being made, too, and
+// those of whose deletion not all has gone.
+func (p *Pool) Members() []*Volume { return p.members }
+
+// place is where a volume of a number is, or would be, among the members; member is the one there.
+func (p *Pool) place(id uint32) int {
+	at, _ := slices.BinarySearchFunc(p.members, id, func(x *Volume, id uint32) int { return cmp.Compare(x.id, id) })
+	return at
+}
+
+func (p *Pool) member(id uint32) *Volume { return p.members[p.place(id)] }
 
 // VolumeCount returns how many volumes the pool has, those that are being made, too.
 func (p *Pool) VolumeCount() int { return p.volumes }
@@ -127,9 +146,7 @@ func (p *Pool) Writable(phys uint64) block.Status {
 func (p *Pool) UnpinRead(x *backend.Op) { p.Alloc.Unpin(x.Phys, x.IO.N/block.SectorSize) }
 
 func (p *Pool) tellHealth() {
-	for _, v := range p.Set.Volumes() {
-		if v.pool == p {
-			v.Tell(block.EventHealth)
-		}
+	for _, v := range p.Volumes() {
+		v.Tell(block.EventHealth)
 	}
 }

@@ -4,6 +4,8 @@
 package pool
 
 import (
+	"slices"
+
 	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/wcache"
@@ -121,6 +123,9 @@ func (v *Volume) Forget() {
 func (set *Set) ForgetVolume(v *Volume) {
 	set.Cache.RemoveOwner(v.Cached)
 	set.Vols[v.id] = nil
+	p := v.pool
+	at := p.place(v.id)
+	p.members = slices.Delete(slices.Clone(p.members), at, at+1) // who walks over them goes on with the old list
 }
 
 // Left hears that a volume may be empty now.

@@ -11,9 +11,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/backend"
+	"github.com/arraysim/arraysim/internal/array/crosspool"
 	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/layout"
@@ -42,21 +42,22 @@ type Set struct {
 	Up      Hooks  // set once
 
 	pools   []*Pool   // by id
-	Vols    []*Volume // by id; nil where an id was never used in this store
+	Vols    []*Volume // all pools', by id; nil where an id was never used in this store
 	leaving []*Volume // deleted ones that may have nothing dirty any more
 
 	Arena *extent.Arena
 	Cache *wcache.Cache
-	Gate  *admission.Gate // to the cache
+	Link  *crosspool.Link // to what pools share
 	Rows  *nvlog.Rows
 	Back  *backend.Backend
 
 	freeUnit      *Unit
 	garbageQueued bool
+	badStored     bool // the last checkpoint has bad sectors
 	garbageFn     func()
 }
 
-// NewSet returns a set without pools. Its hooks, rows, cache, gate and back end are to be given
+// NewSet returns a set without pools. Its hooks, rows, cache, link and back end are to be given
 // before there are any.
 func NewSet(exec block.Executor, store block.Store) *Set {
 	set := &Set{Exec: exec, store: store, Payload: store.Payload()}
@@ -120,15 +121,7 @@ func (set *Set) Pool(name string) *Pool {
 }
 
 // Volumes returns the volumes in the order of their making.
-func (set *Set) Volumes() []*Volume {
-	var out []*Volume
-	for _, v := range set.Vols {
-		if v != nil && v.There() {
-			out = append(out, v)
-		}
-	}
-	return out
-}
+func (set *Set) Volumes() []*Volume { return there(set.Vols) }
 
 // Volume returns the volume with this name, nil if there is none.
 func (set *Set) Volume(name string) *Volume {
@@ -139,10 +132,6 @@ func (set *Set) Volume(name string) *Volume {
 	}
 	return nil
 }
-
-// There reports whether the volume is one of the array's: it is from when its making is durable
-// until its deletion is.
-func (v *Volume) There() bool { return !v.Making && !v.Deleted }
 
 // NameTaken reports whether a volume has a name, or is being made under it.
 func (set *Set) NameTaken(name string) bool {
@@ -162,7 +151,11 @@ func (set *Set) InitVolume(v *Volume, dev block.Device, spec directory.VolumeSpe
 }
 
 // enter books a volume with its pool, which cannot be deleted then until Leave.
-func (set *Set) enter(v *Volume) { v.pool.volumes++ }
+func (set *Set) enter(v *Volume) {
+	p := v.pool
+	p.members = slices.Insert(p.members, p.place(v.id), v)
+	p.volumes++
+}
 
 // Leave says that a volume that was made known needs its pool no longer but for space that comes
 // back in the background. It may be said once.
@@ -177,7 +170,7 @@ func (set *Set) TellHealth() {
 
 // NewPool opens the mdisks of a pool.
 func (set *Set) NewPool(spec directory.PoolSpec) (*Pool, error) {
-	p := &Pool{Set: set, id: spec.ID, name: spec.Name, CopyData: spec.CopyData}
+	p := &Pool{Set: set, id: spec.ID, name: spec.Name, CopyData: spec.CopyData, Bad: backend.BadSectorsOf(spec.ID)}
 	p.SpaceWait.Of = ticket.Space
 	counts := make([]int, len(spec.Mdisks))
 	for i, m := range spec.Mdisks {
@@ -191,8 +184,8 @@ func (set *Set) NewPool(spec directory.PoolSpec) (*Pool, error) {
 		p.Mdisks = append(p.Mdisks, &Mdisk{Mdisk: d, pool: p})
 		counts[i] = int(size / layout.ExtentBytes)
 	}
-	p.Alloc = alloc.New(counts, alloc.Events{Freed: p.grainFreed, Left: func() { set.Up.Space(p) }, Vacated: func(vol uint32) { set.Vols[vol].Left() }})
-	p.Part = set.Gate.AddPool(set.Cache.AddPartition(p.id, p.Alloc, len(p.Mdisks)))
+	p.Alloc = alloc.New(counts, alloc.Events{Freed: p.grainFreed, Left: func() { set.Up.Space(p) }, Vacated: func(vol uint32) { p.member(vol).Left() }})
+	p.Part = set.Link.Join(set.Cache.AddPartition(p.id, p.Alloc, len(p.Mdisks)))
 	return p, nil
 }
 
@@ -210,22 +203,22 @@ func (set *Set) AddPool(p *Pool) {
 
 // grainFreed drops what is dirty of a grain that nothing refers to any more.
 func (p *Pool) grainFreed(g uint64) {
-	if p.Part.Empty() && p.Set.Back.Bad.Len() == 0 {
+	if p.Part.Empty() && p.Bad.Len() == 0 {
 		return
 	}
 	k := layout.KeyOf(p.id, g<<layout.WindowShift)
 	for i := range layout.PageKey(layout.GrainPages) {
-		p.Set.drop(k+i, 0xff)
+		p.drop(k+i, 0xff)
 	}
 }
 
 // dropSectors drops what is dirty of the sectors of a layer that lost its only reference to them.
 func (p *Pool) dropSectors(base uint64, mask layout.Mask) {
-	if p.Part.Empty() && p.Set.Back.Bad.Len() == 0 {
+	if p.Part.Empty() && p.Bad.Len() == 0 {
 		return
 	}
 	for i := mask.Next(0); i < layout.WindowSectors; i = mask.Next(i + 1) {
 		s := base + i
-		p.Set.drop(layout.KeyOf(p.id, s), 1<<(s%layout.PageSectors))
+		p.drop(layout.KeyOf(p.id, s), 1<<(s%layout.PageSectors))
 	}
 }

@@ -66,7 +66,7 @@ func (set *Set) scheduleGarbage() {
 func (set *Set) runGarbage() {
 	set.garbageQueued = false
 	set.Arena.Collect(extent.GarbageStep)
-	set.Gate.Freed()
+	set.Link.Freed()
 	set.scheduleGarbage()
 	set.Up.Step()
 }

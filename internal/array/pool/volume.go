@@ -76,6 +76,20 @@ func (v *Volume) Info() block.Info {
 	}
 }
 
+// There reports whether the volume is one of the array's: it is from when its making is durable
+// until its deletion is.
+func (v *Volume) There() bool { return !v.Making && !v.Deleted }
+
+// there returns those of a list that are there; nil is none.
+func there(list []*Volume) (out []*Volume) {
+	for _, v := range list {
+		if v != nil && v.There() {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
 // Notify registers fn for the volume's events.
 func (v *Volume) Notify(fn func(block.Event)) { v.notify = append(v.notify, fn) }
 
@@ -186,4 +200,26 @@ func (v *Volume) Apply(e *nvlog.Edit) {
 // Private reports whether a write may replace the grain of a physical sector in place.
 func (v *Volume) Private(phys uint64) bool {
 	return v.pool.Alloc.Refs(phys>>layout.WindowShift) == 1
+}
+
+// DirtyHits counts the pages of a range whose dirty contents a write would replace. It stops
+// when there cannot be as many as needed any more.
+func (v *Volume) DirtyHits(start, n uint64, needed int) int {
+	hits := 0
+	c := v.Set.Cache
+	v.Map.Walk(block.Range{Start: start, Count: n}, func(r extent.Run) bool {
+		if r.State != block.Data || !v.Private(r.Phys) {
+			return true
+		}
+		last := r.End() == start+n
+		for at := r.Phys &^ (layout.PageSectors - 1); at < r.Phys+r.Count; at += layout.PageSectors {
+			if c.DirtyAt(layout.KeyOf(v.pool.id, at)) != wcache.NoPage {
+				hits++
+			} else if last && hits+int((r.Phys+r.Count-1-at)/layout.PageSectors) < needed {
+				break
+			}
+		}
+		return true
+	})
+	return hits
 }

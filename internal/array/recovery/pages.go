@@ -129,7 +129,7 @@ func (r *run) use(pages []uint32, masks []uint8) (use []uint32) {
 		good := fresh & r.Set.Cache.NV.GoodSectors(i)
 		for left := fresh &^ good; left != 0; left &= left - 1 {
 			r.found.BadSectors++
-			r.Set.Back.Bad.Add(d.Key(), bits.TrailingZeros8(left))
+			r.Set.ByID(d.Key().Pool()).Bad.Add(d.Key(), bits.TrailingZeros8(left))
 		}
 		if masks[i] = good; good != 0 {
 			use = append(use, i)
@@ -157,7 +157,8 @@ func (r *run) join(live []uint32, joins map[uint32][]uint32, masks []uint8) erro
 			for _, i := range others {
 				for left := masks[i]; left != 0; left &= left - 1 {
 					r.found.BadSectors++
-					r.Set.Back.Bad.Add(c.NV.Descriptor(i).Key(), bits.TrailingZeros8(left))
+					k := c.NV.Descriptor(i).Key()
+					r.Set.ByID(k.Pool()).Bad.Add(k, bits.TrailingZeros8(left))
 				}
 			}
 			old = append(old, others...)

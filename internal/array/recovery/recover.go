@@ -16,9 +16,6 @@ import (
 	"github.com/arraysim/arraysim/internal/array/pool"
 )
 
-// KeyBad is the key of the list of bad sectors, which the back end owns and a checkpoint keeps.
-const KeyBad = "b"
-
 // Array is what a recovery works with. Of Objects, Log, Flusher and Checkpoints nothing is known
 // yet, and Set has no pools.
 type Array struct {
@@ -179,11 +176,11 @@ func (r *run) loadObjects() error {
 }
 
 func (r *run) loadBad() error {
-	v, err := r.Meta.Get(KeyBad)
+	v, err := r.Meta.Get(pool.KeyBad)
 	if err != nil {
 		return err
 	}
-	return r.Set.Back.Bad.Load(v)
+	return r.Set.LoadBad(v)
 }
 
 // loadMaps builds the maps from the checkpoint, from the roots down. Pages that no

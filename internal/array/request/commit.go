@@ -4,34 +4,11 @@
 package request
 
 import (
-	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
-
-// dirtyHits counts the pages of a range whose dirty contents a write would replace. It stops
-// when there cannot be as many as needed any more.
-func (v *Volume) dirtyHits(start, n uint64, needed int) int {
-	hits := 0
-	c := v.Set.Cache
-	v.Map.Walk(block.Range{Start: start, Count: n}, func(r extent.Run) bool {
-		if r.State != block.Data || !v.Private(r.Phys) {
-			return true
-		}
-		last := r.End() == start+n
-		for at := r.Phys &^ (layout.PageSectors - 1); at < r.Phys+r.Count; at += layout.PageSectors {
-			if c.DirtyAt(layout.KeyOf(v.Pool().ID(), at)) != wcache.NoPage {
-				hits++
-			} else if last && hits+int((r.Phys+r.Count-1-at)/layout.PageSectors) < needed {
-				break
-			}
-		}
-		return true
-	})
-	return hits
-}
 
 // commitScratch is what a commit works with, reused.
 type commitScratch struct {
@@ -60,7 +37,7 @@ func (e *Engine) commit(o *op, n uint64) block.Status {
 	if s != block.OK {
 		return s
 	}
-	room, ok := e.log.Claim(edits)
+	room, ok := e.link.Claim(edits)
 	if !ok {
 		v.unplace(sc.nw)
 		return block.Resources
@@ -126,7 +103,7 @@ func (o *op) fillPages(seq uint64, edited bool) {
 			k := min(layout.PageSectors-in, int(w.first+w.n-s))
 			pg := &sc.pages[sc.np]
 			pg.Key = layout.KeyOf(v.Pool().ID(), w.phys+s)
-			pg.Page = c.TakeFree()
+			pg.Page = e.link.TakePage()
 			old := wcache.NoPage
 			if pg.Known = !edited; !w.fresh {
 				pg.Old = c.Lookup(pg.Key)
@@ -151,6 +128,7 @@ func (o *op) fillPages(seq uint64, edited bool) {
 // installPages puts the pages of a commit into the cache.
 func (o *op) installPages() {
 	e, c, sc := o.e, o.e.cache, &o.e.scratch
+	bad := &o.v.Pool().Bad
 	w := wcache.Write{Owner: o.v.Cached, Origin: o.origin, Host: o.host, Way: o.claim.Way}
 	c.TouchTaken(sc.np)
 	for i := range sc.np {
@@ -162,8 +140,8 @@ func (o *op) installPages() {
 			e.settling.pages[pg.Page] = o
 			o.unsettled++
 		}
-		if e.back.Bad.Len() > 0 {
-			e.back.Bad.Forget(pg.Key, pg.Written)
+		if bad.Len() > 0 {
+			bad.Forget(pg.Key, pg.Written)
 		}
 		c.Install(&w, pg)
 	}

@@ -22,7 +22,7 @@ type answers struct {
 // changed notes that a volume was changed by the log's newest record.
 func (e *Engine) changed(v *Volume, r block.Range) {
 	if !e.answers.local {
-		v.unsure.Note(r, e.log.Seq(), e.answers.sure)
+		v.unsure.Note(r, e.link.Newest(), e.answers.sure)
 	}
 }
 
@@ -54,9 +54,9 @@ func (e *Engine) complete() {
 		e.acknowledge(batch)
 		return
 	}
-	saw, newest := e.answers.saw, e.log.Seq()
+	saw, newest := e.answers.saw, e.link.Newest()
 	e.answers.saw = nil
-	e.cache.NV.Commit(func(err error) {
+	e.link.Committed(func(err error) {
 		if err != nil {
 			e.refuse(batch, saw, err)
 		} else {

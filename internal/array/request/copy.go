@@ -57,7 +57,7 @@ func (o *op) copy() {
 		return
 	}
 	if o.status == block.OK {
-		o.v.CountOffload(pool.PrimOf(o.origin), pool.PathCopy, o.ref.pool, o.stop*block.SectorSize)
+		o.v.CountOffload(pool.PrimOf(o.origin), pool.PathCopy, o.ref.from(), o.stop*block.SectorSize)
 	}
 	o.end(o.status)
 }
@@ -69,7 +69,7 @@ func (o *op) copyState(x extent.Run) ticket.Resource {
 	if v.conflict(o, to) {
 		return ticket.Lock
 	}
-	room, ok := e.log.Claim(1)
+	room, ok := e.link.Claim(1)
 	if !ok {
 		return ticket.Log
 	}
@@ -112,18 +112,12 @@ func (o *op) readSource() {
 		o.end(block.NoSpace)
 		return
 	}
-	rd := e.newReading(o.v)
-	o.v.ops++
 	e.copies.reading++
-	rd.reason, rd.origin, rd.op = block.ReasonCopyRead, o.origin, o
 	if o.movedFn == nil {
 		o.movedFn = o.moved
 	}
-	rd.done = o.movedFn
 	o.to(fetching)
-	dst := o.src
-	rd.physical(o.parent.ref.pool, o.from, o.stop-o.cur, &dst)
-	rd.release()
+	o.parent.ref.read(pieceRead{by: o, phys: o.from, sectors: o.stop - o.cur, dst: o.src, done: o.movedFn})
 }
 
 // moved goes on with a piece that has read its source.

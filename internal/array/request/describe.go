@@ -53,10 +53,10 @@ func (e *Engine) Forgotten(trimming bool) (what string) {
 	if e.wakes.given != 0 {
 		return fmt.Sprintf("resources %b were given to nobody", e.wakes.given)
 	}
-	if o := headOf(&e.wakes.log); o != nil && e.log.Fits(o.logEdits) {
+	if o := headOf(&e.wakes.log); o != nil && e.link.Fits(o.logEdits) {
 		return fmt.Sprintf("the log has room for %d edits", o.logEdits)
 	}
-	if !e.wakes.log.Empty() && !e.log.Starved() && !trimming {
+	if !e.wakes.log.Empty() && !e.link.Starved() && !trimming {
 		return "nobody asks for room in the log"
 	}
 	if c := &e.copies; !c.moves.Empty() && c.room() || !c.reads.Empty() && c.readRoom() {
@@ -69,7 +69,7 @@ func (e *Engine) Forgotten(trimming bool) (what string) {
 		}
 		pools = append(pools, p.Part)
 	}
-	return e.gate.Forgotten(pools)
+	return e.link.Forgotten(pools)
 }
 
 // Leftover says what there still is of requests, "" if nothing: nothing may when all of them have
@@ -86,8 +86,8 @@ func (e *Engine) Leftover() string {
 	if n := len(e.settling.pages); n != 0 || e.Settling() {
 		return fmt.Sprintf("%d pages are waited for", n)
 	}
-	if e.gate.Waiters.N != 0 {
-		return fmt.Sprintf("%d writes wait for room or a budget", e.gate.Waiters.N)
+	if n := e.link.Waiters(); n != 0 {
+		return fmt.Sprintf("%d writes wait for room or a budget", n)
 	}
 	if o := e.freeOp; o != nil && (o.state != free || o.Queued() || o.For() != ticket.Nothing) {
 		return "a recycled request is " + o.doing()

@@ -37,7 +37,7 @@ func (o *op) edit() {
 		}
 	}
 	n := countRanges(ranges)
-	if !e.log.EverFits(n) {
+	if !e.link.EverFits(n) {
 		o.end(block.Unsupported)
 		return
 	}
@@ -45,7 +45,7 @@ func (o *op) edit() {
 		o.end(block.NoSpace)
 		return
 	}
-	room, ok := e.log.Claim(n)
+	room, ok := e.link.Claim(n)
 	if !ok {
 		o.waitForLog(n)
 		return
@@ -63,7 +63,7 @@ func (o *op) edit() {
 		o.end(block.Hardware)
 		return
 	}
-	v.CountOffload(prim, pool.PathMetadata, v.Pool(), bytes)
+	v.CountOffload(prim, pool.PathMetadata, v.Pool().ID(), bytes)
 	o.end(block.OK)
 }
 

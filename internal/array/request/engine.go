@@ -9,6 +9,7 @@ package request
 import (
 	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/backend"
+	"github.com/arraysim/arraysim/internal/array/crosspool"
 	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
@@ -25,12 +26,10 @@ type Engine struct {
 	exec    block.Executor
 	payload bool
 
-	arena   *extent.Arena
-	cache   *wcache.Cache
-	gate    *admission.Gate // to the cache
-	log     *nvlog.Log
-	flusher *nvlog.Flusher
-	back    *backend.Backend
+	arena *extent.Arena
+	cache *wcache.Cache
+	link  *crosspool.Link // to what pools share
+	back  *backend.Backend
 
 	rules    rules
 	step     stepper
@@ -63,7 +62,7 @@ func New(set *pool.Set, watch func()) *Engine {
 		wake:  e.wake,
 		last:  []func(){set.DestageAll},
 		work:  func() bool { return e.back.Pending() || len(e.settling.ended) > 0 || e.cache.AnyKicked() },
-		given: func() bool { return e.wakes.given != 0 || e.gate.Given() },
+		given: func() bool { return e.wakes.given != 0 || e.link.Given() },
 	}
 	return e
 }
@@ -89,11 +88,10 @@ func (e *Engine) Broken() string { return e.broken }
 // Settling reports whether writes wait for the back end.
 func (e *Engine) Settling() bool { return !e.settling.waiting.Empty() }
 
-// Attach gives the engine the parts that it works with, when all of them are there.
-func (e *Engine) Attach(log *nvlog.Log, flusher *nvlog.Flusher) {
-	e.log, e.flusher = log, flusher
+// Attach gives the engine the parts of the set that it works with, when all of them are there.
+func (e *Engine) Attach() {
 	e.answers.local = e.set.Cache.NV.Local()
-	e.arena, e.cache, e.gate, e.back = e.set.Arena, e.set.Cache, e.set.Gate, e.set.Back
+	e.arena, e.cache, e.link, e.back = e.set.Arena, e.set.Cache, e.set.Link, e.set.Back
 }
 
 // LogTrimmed says that the log has room again, and perhaps free pages came with it.

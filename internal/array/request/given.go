@@ -31,7 +31,7 @@ func (e *Engine) gave(r ticket.Resource) { e.wakes.given.Add(r) }
 
 // GaveRoom says that a write may find room in the cache that it did not find before: there are more
 // pages, or it may take over more of those that are dirty.
-func (e *Engine) GaveRoom() { e.gate.Freed() }
+func (e *Engine) GaveRoom() { e.link.Freed() }
 
 // GaveSpace says that a grain was freed that only transfers kept.
 func (e *Engine) GaveSpace(p *pool.Pool) {
@@ -58,7 +58,7 @@ func (o *op) gavePlace() {
 // GaveAll says that other rules hold, under which anybody may go on.
 func (e *Engine) GaveAll() {
 	e.wakes.given |= ticket.SetOf(ticket.Log, ticket.CopyRead, ticket.CopyEngine)
-	e.gate.Changed()
+	e.link.RulesChanged()
 	for _, p := range e.set.Pools() {
 		p.Part.Relieved()
 	}

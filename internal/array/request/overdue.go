@@ -31,10 +31,8 @@ func (e *Engine) EndLogWaiters(s block.Status) {
 // endQueued ends the commands that wait since a time for room in the pool's partition.
 func (e *Engine) endQueued(p *pool.Pool, s block.Status, since int64) {
 	endIdle(p.Part.FIFO(), since, s)
-	for _, v := range e.set.Volumes() {
-		if v.Pool() == p {
-			endIdle(Of(v).turns.Queue(), since, s)
-		}
+	for _, v := range p.Volumes() {
+		endIdle(Of(v).turns.Queue(), since, s)
 	}
 }
 

@@ -12,20 +12,6 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// ref is a point-in-time reference to ranges of a volume.
-type ref struct {
-	*extent.Ref
-	e    *Engine
-	pool *pool.Pool
-}
-
-// Release gives the references back.
-func (r *ref) Release() {
-	r.Ref.Release()
-	r.e.GaveRoom()
-	r.e.EndStep()
-}
-
 // place makes a range what a Ref holds: a map edit inside one pool, a copy through
 // the cache otherwise or where the pool's array moves data.
 //
@@ -35,7 +21,7 @@ func (o *op) place() {
 	e, v, r := o.e, o.v, o.req
 	h, ok := r.Ref.(*ref)
 	switch {
-	case !ok || h.pool.Set != e.set:
+	case !ok || h.e != e:
 		o.end(block.Unsupported)
 		return
 	case r.RefOffset+r.Range.Count > h.Sectors():
@@ -50,7 +36,7 @@ func (o *op) place() {
 	case v.conflict(o, r.Range):
 		o.await(&v.lockWait)
 		return
-	case h.pool != v.Pool() || v.Pool().CopyData:
+	case !h.in(v.Pool()) || v.Pool().CopyData:
 		o.placeData(h)
 		return
 	}
@@ -82,7 +68,7 @@ func (o *op) placeEdits(h *ref) {
 		to = from + x.Start + x.Count
 		return true
 	})
-	room, ok := e.log.Claim(len(e.edits))
+	room, ok := e.link.Claim(len(e.edits))
 	switch {
 	case !ok:
 		o.waitForLog(len(e.edits))
@@ -98,7 +84,7 @@ func (o *op) placeEdits(h *ref) {
 		e.yield(o)
 		return
 	}
-	v.CountOffload(pool.PrimOf(o.origin), pool.PathMetadata, h.pool, r.Range.Bytes())
+	v.CountOffload(pool.PrimOf(o.origin), pool.PathMetadata, h.from(), r.Range.Bytes())
 	o.end(block.OK)
 }
 

@@ -102,8 +102,8 @@ func (r *reading) volume(v *Volume, rg block.Range, dst *cursor) {
 func (r *reading) physical(p *pool.Pool, phys, n uint64, dst *cursor) {
 	e, c := r.e, r.e.cache
 	end := phys + n
-	if e.back.Bad.Len() > 0 {
-		if first, bad := e.back.Bad.First(p.ID(), phys, n); bad {
+	if p.Bad.Len() > 0 {
+		if first, bad := p.Bad.First(phys, n); bad {
 			r.status = block.MediumRead
 			r.bad = min(r.bad, first+r.skew)
 			dst.zero(int(n) * block.SectorSize)
@@ -183,7 +183,7 @@ func (e *Engine) ReadDone(x *backend.Op) {
 	if x.IO.Err != nil {
 		r.status = block.MediumRead
 		x.Mdisk().ReadFailed()
-		e.set.NoteBad(r.pool, x) // while the grain is pinned: when it is freed, it leaves the list
+		r.pool.NoteBad(x) // while the grain is pinned: when it is freed, it leaves the list
 		r.locate(x)
 	}
 	r.pool.UnpinRead(x)

@@ -37,7 +37,7 @@ func (v *Volume) submit(r *block.Request) {
 		v.FillStatus(r)
 		e.finishRead(v, r, covered(r), block.OK)
 	case block.OpHold:
-		r.Ref = &ref{v.Map.Hold(r.Ranges), e, v.Pool()}
+		r.Ref = v.hold(r.Ranges)
 		e.finish(r, block.OK)
 	case block.OpFlush:
 		e.newOp(KindFlush, v, r).flush()

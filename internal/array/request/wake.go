@@ -14,14 +14,14 @@ import (
 func (e *Engine) wake() (woke bool) {
 	w := &e.wakes
 	if w.given.Take(ticket.Log) {
-		for o := headOf(&w.log); o != nil && e.log.Fits(o.logEdits); o = headOf(&w.log) {
+		for o := headOf(&w.log); o != nil && e.link.Fits(o.logEdits); o = headOf(&w.log) {
 			woke = true
 			o.Wake()
 		}
 	}
 	// Room that has come may be too little for the head, and the next checkpoint has to bring more.
 	if !w.log.Empty() {
-		e.log.Starve()
+		e.link.Starve()
 	}
 	if w.given.Take(ticket.CopyRead) {
 		woke = e.copies.wakeReads() || woke
@@ -37,6 +37,6 @@ func (e *Engine) wake() (woke bool) {
 			p.SpaceWait.WakeAll()
 		}
 	}
-	woke = e.gate.ServeBudgets() || woke
-	return e.gate.Serve() || woke
+	woke = e.link.ServeBudgets() || woke
+	return e.link.Serve() || woke
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/pool"
-	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -55,7 +54,7 @@ func (o *op) write(head bool) {
 		o.stopWaiting()
 		o.Since = 0
 		// Pools, and volumes that take turns, do so piece by piece.
-		head = head && e.cache.Policy().Admission != wcache.AdmitFair && e.gate.Alone()
+		head = head && e.link.InOrder() && e.link.Alone()
 		if len(o.same) > 0 && o.req != nil && o.req.Op == block.OpWriteSame {
 			// A piece begins at a multiple of the block, so the pattern is in phase.
 			o.src = cursor{vec: [][]byte{o.same}}
@@ -84,7 +83,7 @@ func (o *op) written() {
 		o.end(o.status)
 		return
 	case r != nil && r.Op == block.OpWriteSame:
-		v.CountOffload(pool.PrimWriteSame, pool.PathCopy, v.Pool(), r.Range.Bytes())
+		v.CountOffload(pool.PrimWriteSame, pool.PathCopy, v.Pool().ID(), r.Range.Bytes())
 	}
 	if r != nil && r.Flags&block.FUA != 0 {
 		o.flush()
@@ -99,7 +98,7 @@ func (o *op) flush() {
 	if o.flushedFn == nil {
 		o.flushedFn = o.flushed
 	}
-	o.e.flusher.After(o.flushedFn)
+	o.e.link.Flushed(o.flushedFn)
 }
 
 func (o *op) flushed(err error) {

@@ -56,7 +56,6 @@ type Cache struct {
 	pages []page
 	rare  []pageRare
 	free  freeRing
-	age   uint32 // of the page that became dirty last
 
 	room    Pot // of the partitions
 	reserve Pot // outside of them, for what writes through: half of the pages that no partition may have

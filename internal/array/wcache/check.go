@@ -49,10 +49,18 @@ func (c *Cache) Check(n Names, verify bool) (dirty int) {
 	if k.all.used != c.room.used {
 		n.Report("cache: %d pages are in use, the count says %d", k.all.used, c.room.used)
 	}
+	lent := 0
 	for _, p := range c.partitions {
-		if p != nil && k.pools[p.id].used != p.Room.used {
+		if p == nil {
+			continue
+		}
+		lent += max(0, p.Room.used-p.Room.floor)
+		if k.pools[p.id].used != p.Room.used {
 			n.Report("cache: pool %s holds %d pages, its partition says %d", n.Pool(p.id), k.pools[p.id].used, p.Room.used)
 		}
+	}
+	if lent != c.room.lent {
+		n.Report("cache: partitions have borrowed %d pages, the count says %d", lent, c.room.lent)
 	}
 	for _, o := range c.owners {
 		if o == nil {

@@ -37,8 +37,8 @@ func (b *Batch) Reset() {
 func (p *Partition) enlist(v *Owner, i uint32) {
 	c := p.c
 	pg := &c.pages[i]
-	c.age++
-	pg.age = c.age
+	p.age++
+	pg.age = p.age
 	p.rest.written = true
 	md := p.laneOf(pg.key)
 	if pg.flags&flagThrough != 0 {

@@ -55,7 +55,7 @@ func (p *Partition) tick() {
 	busy := c.policy.Ramp.atRest() && r.written && now-r.since < settleMost
 	r.written = false
 	if !busy {
-		r.since, r.settle, r.upTo = now, p.dirty, c.age
+		r.since, r.settle, r.upTo = now, p.dirty, p.age
 	}
 	if p.dirty > 0 {
 		p.Kick()

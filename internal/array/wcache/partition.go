@@ -32,6 +32,7 @@ type Partition struct {
 	direct []list   // by mdisk: what writes wait for
 	pins   []list   // by mdisk, for those that are offline
 	dirty  int      // pages on the owners' lists or on lru
+	age    uint32   // of the page that became dirty last
 	rest   rest
 	pace   pace
 

@@ -3,8 +3,11 @@
 // floor is 16 pieces, and all together are at most an eighth of what there is: a partition that is
 // alone may have nearly all.
 //
-// Invariant: used + owed <= limit, where owed is what floors promise and nobody uses yet; a
-// change of the floors may break it until enough is destaged.
+// A partition has its floor to itself, and tells nobody what it uses of that. What it uses above it
+// borrows from the pot, page by page, and returns: these two are all that a pot hears, beside the
+// floors.
+//
+// Invariant: floors + lent <= limit; a change of the floors may break it until enough is destaged.
 
 package wcache
 
@@ -12,9 +15,10 @@ import "github.com/arraysim/arraysim/internal/array/layout"
 
 // Pot is pages that partitions share.
 type Pot struct {
-	limit int // pages
-	used  int // pages, of all partitions
-	owed  int // pages that floors promise and that are not used
+	limit  int // pages
+	floors int // pages that floors promise, used or not
+	lent   int // pages that partitions use above their floors
+	used   int // pages, of all partitions: a figure for pace, by which nothing is granted
 }
 
 // Share is what a partition has of a pot.
@@ -35,10 +39,17 @@ func (s *Share) Used() int { return s.used }
 // Floor returns how many pages of the pot no other partition can take.
 func (s *Share) Floor() int { return s.floor }
 
+// borrow says that a partition uses one more page above its floor. The pot does not refuse: the
+// piece was admitted, see Fits.
+func (t *Pot) borrow() { t.lent++ }
+
+// giveBack says that a partition uses one page less above its floor.
+func (t *Pot) giveBack() { t.lent-- }
+
 // take and give book a page of a share.
 func (t *Pot) take(s *Share) {
-	if s.used < s.floor {
-		t.owed--
+	if s.used >= s.floor {
+		t.borrow()
 	}
 	s.used++
 	t.used++
@@ -47,15 +58,16 @@ func (t *Pot) take(s *Share) {
 func (t *Pot) give(s *Share) {
 	s.used--
 	t.used--
-	if s.used < s.floor {
-		t.owed++
+	if s.used >= s.floor {
+		t.giveBack()
 	}
 }
 
-// setFloor gives a partition its floor, of which the pot owes what the partition does not use.
+// setFloor gives a partition its floor: what it uses above that, it has borrowed.
 func (t *Pot) setFloor(s *Share, floor int) {
 	s.floor = floor
-	t.owed += max(0, floor-s.used)
+	t.floors += floor
+	t.lent += max(0, s.used-floor)
 }
 
 // floorOf is the floor of each of n partitions.
@@ -69,7 +81,7 @@ func (s *Share) WithinFloor(pages int) bool { return s.used+pages <= s.floor }
 // Fits reports whether pages more of a share fit into its pot, beside what there is and what
 // others' floors promise.
 func (t *Pot) Fits(s *Share, pages int) bool {
-	return t.used+pages+t.owed-max(0, s.floor-s.used) <= t.limit
+	return t.floors+t.lent+pages-max(0, s.floor-s.used) <= t.limit
 }
 
 // SetCaps gives each partition its cap, in percent of the cache by the number of partitions, and
@@ -85,7 +97,9 @@ func (c *Cache) SetCaps(percent []int) bool {
 		return false
 	}
 	share := percent[min(n, len(percent))-1]
-	c.room.owed, c.reserve.owed = 0, 0
+	for _, t := range []*Pot{&c.room, &c.reserve} {
+		t.floors, t.lent = 0, 0
+	}
 	for _, p := range c.partitions {
 		if p == nil {
 			continue

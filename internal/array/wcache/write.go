@@ -160,8 +160,7 @@ func (c *Cache) Restore(v *Owner, i uint32, mask uint8) {
 	for left := mask; left != 0; left &= left - 1 {
 		v.bytes[OriginAt(d.Origins(), bits.TrailingZeros8(left))] += block.SectorSize
 	}
-	v.part.Room.used++
-	c.room.used++
+	c.room.take(&v.part.Room)
 	c.insert(i)
 	v.part.enlist(v, i)
 }
