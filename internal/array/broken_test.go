@@ -138,3 +138,32 @@ func TestPoolIsRefusedWhenTheArrayBreaksMeanwhile(t *testing.T) {
 		t.Errorf("the maker is at work on %d mdisks", n)
 	}
 }
+
+// TestFilesOfAPoolThatIsBeingDeleted: nobody gets the files of a pool while its deletion is not durable: it
+// may fail, and then the pool is what it was.
+func TestFilesOfAPoolThatIsBeingDeleted(t *testing.T) {
+	for _, fails := range []bool{true, false} {
+		r, s := doubtRig(t, Options{})
+		r.pool("q", PoolSpec{}, 64<<20)
+		if err := r.tryPool("a", "b.c", 64<<20); err != nil {
+			t.Fatal(err)
+		}
+		other := errNever
+		s.fail = func([]block.KV) (bool, bool) {
+			s.fail = nil
+			r.a.CreatePool(PoolSpec{Name: "a.b", Mdisks: []MdiskSpec{{Name: "c", Size: 128 << 20}}}, func(_ *Pool, err error) { other = err })
+			return fails, false
+		}
+		err := ends(r.clock, func(done func(error)) { r.a.DeletePool(r.a.Pool("a"), done) })
+		r.clock.Run()
+		if (err != nil) != fails || other == nil || errors.Is(other, errNever) {
+			t.Errorf("fails %v: the deletion ended %v, and a pool of the same files %v", fails, err, other)
+		}
+		if n := r.a.manager.Media.Disks(); n != 0 {
+			t.Errorf("fails %v: the maker is at work on %d mdisks", fails, n)
+		}
+		if err := r.tryPool("a.b", "c", 128<<20); (err != nil) != fails {
+			t.Errorf("fails %v: afterwards a pool of the same files ended %v", fails, err)
+		}
+	}
+}
