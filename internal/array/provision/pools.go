@@ -71,12 +71,17 @@ func (m *Manager) openPool(spec directory.PoolSpec, done func(*pool.Pool, error)
 	m.Objects.AddPool(spec, func(err error) {
 		if err != nil { // a start that found the pool would miss the files that are removed here
 			m.Objects.MustTakeBack(func(again error) {
-				if again != nil { // it may find the pool: its files stay, and their names are kept
-					done(nil, directory.Doubtful(err, again))
+				if again == nil {
+					m.Media.Release(spec.Name, disks)
+					fail(err)
 					return
 				}
-				m.Media.Release(spec.Name, disks)
-				fail(err)
+				// It may find the pool: its files stay, and their names are kept.
+				m.Objects.WhenSettled(func() {
+					m.Media.Release(spec.Name, disks)
+					m.Media.Remove(spec.Name, disks, func(error) { m.Engine.EndStep() })
+				})
+				done(nil, directory.Doubtful(err, again))
 			})
 			return
 		}
