@@ -167,6 +167,7 @@ func (d *daemon) open() error {
 		d.exports.open(v)
 	}
 	d.exports.show()
+	d.exports.dropStates(d.log)
 	d.startScrub()
 	return nil
 }

@@ -3,9 +3,11 @@ package admin
 import (
 	"errors"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/arraysim/arraysim/internal/array"
 	"github.com/arraysim/arraysim/internal/block"
@@ -168,4 +170,42 @@ func TestChangesThatCannotBeKept(t *testing.T) {
 			t.Errorf("it ended %v, the next start has %v", err, d.kept(t))
 		}
 	})
+}
+
+// TestStatesOfDeletedVolumesGo: the process dies when a volume was deleted, and what is kept of its unit was
+// not. The next start removes that, and leaves what other volumes have.
+func TestStatesOfDeletedVolumesGo(t *testing.T) {
+	c := parse(t, testConfig, filepath.Join(t.TempDir(), "d"))
+	r := start(t, c)
+	v, s := r.volumeOf("v"), r.volumeOf("s")
+	state := func(r *running, v *array.Volume) bool {
+		r.d.exec.Lock()
+		defer r.d.exec.Unlock()
+		return slices.Contains(r.d.array.BlobNames(), stateBlob(v.ID()))
+	}
+	kept := []byte(`{"reservations":{}}`)
+	for _, v := range []*array.Volume{v, s} {
+		if err := r.d.await(func(done func(error)) { r.d.array.SetBlob(stateBlob(v.ID()), kept, done) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.d.await(func(done func(error)) { r.d.array.DeleteVolume(s, done) }); err != nil {
+		t.Fatal(err)
+	}
+	if r.stop(); !state(r, s) {
+		t.Fatal("the volume's end took what is kept of its unit")
+	}
+	for range 2 { // it is gone for good
+		if r = start(t, parse(t, testConfig, c.Data)); !state(r, r.volumeOf("v")) {
+			t.Error("what is kept of a volume that is there has gone")
+		}
+		wait := time.Now().Add(10 * time.Second)
+		for state(r, s) && time.Now().Before(wait) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if state(r, s) {
+			t.Error("what was kept of a deleted volume's unit is still there")
+		}
+		r.stop()
+	}
 }

@@ -74,9 +74,10 @@ func TestBrokenArrayMakesNoPool(t *testing.T) {
 	}
 }
 
-// TestChangesOfABrokenArray: a pool is in doubt, and the array takes no more writes. What acts only when
-// it is durable goes on when the meta store works again, and takes the doubt away: the next start finds
-// what was acknowledged, and no pool.
+// TestChangesOfABrokenArray: a pool is in doubt, and the array takes no writes. What acts only when it is
+// durable goes on when the meta store works again, and settles the doubt: the array takes writes, makes
+// pools of that name and changes sizes as before, and the next start finds what was acknowledged, and not
+// the pool that failed.
 func TestChangesOfABrokenArray(t *testing.T) {
 	for _, what := range []string{"new volume", "volume deleted", "pool deleted", "value"} {
 		r, s := doubtRig(t, Options{})
@@ -101,11 +102,21 @@ func TestChangesOfABrokenArray(t *testing.T) {
 				r.a.SetBlob("b", []byte("1"), done)
 			}
 		})
-		if err != nil {
-			t.Errorf("%s ended %v", what, err)
+		if err != nil || len(r.a.Health()) > 0 {
+			t.Errorf("%s ended %v, health is %q", what, err, r.a.Health())
 		}
-		if s := r.do(v, write(0, 8)); s == block.OK {
-			t.Error("a broken array takes a write")
+		if what != "volume deleted" {
+			mustOK(t, r.do(v, stamped(rng(0, 8), 7)))
+			if err := ends(r.clock, func(done func(error)) { r.a.Resize(v, 32<<11, done) }); err != nil {
+				t.Errorf("%s: then a larger size ended %v", what, err)
+			}
+		}
+		r.clock.Run()
+		if n := r.a.manager.Media.Disks(); n != 0 {
+			t.Errorf("%s: the maker is at work on %d mdisks", what, n)
+		}
+		if err := r.tryPool("y", "d", 64<<20); err != nil {
+			t.Errorf("%s: then a pool ended %v", what, err)
 		}
 		if err := r.restart(); err != nil {
 			t.Fatalf("%s: %v", what, err)
@@ -113,6 +124,12 @@ func TestChangesOfABrokenArray(t *testing.T) {
 		if r.a.Pool("x") != nil || (r.a.Pool("q") == nil) != (what == "pool deleted") || (r.a.Volume("v") == nil) != (what == "volume deleted") ||
 			(r.a.Volume("w") != nil) != (what == "new volume") || (string(r.a.Blob("b")) == "1") != (what == "value") {
 			t.Errorf("%s: a start finds pools %v, volumes %v and %q", what, r.a.Pools(), r.a.Volumes(), r.a.Blob("b"))
+		}
+		if v = r.a.Volume("v"); v != nil && !r.reads(v, rng(0, 8), 7) {
+			t.Errorf("%s: what was written then is lost", what)
+		}
+		if err := r.tryPool("x", "d", 128<<20); err != nil || r.a.Pool("y") == nil {
+			t.Errorf("%s: after a start pool x ended %v, y is %v", what, err, r.a.Pool("y"))
 		}
 		r.check()
 	}
@@ -136,5 +153,34 @@ func TestPoolIsRefusedWhenTheArrayBreaksMeanwhile(t *testing.T) {
 	}
 	if n := r.a.manager.Media.Disks(); n != 0 {
 		t.Errorf("the maker is at work on %d mdisks", n)
+	}
+}
+
+// TestFilesOfAPoolThatIsBeingDeleted: nobody gets the files of a pool while its deletion is not durable: it
+// may fail, and then the pool is what it was.
+func TestFilesOfAPoolThatIsBeingDeleted(t *testing.T) {
+	for _, fails := range []bool{true, false} {
+		r, s := doubtRig(t, Options{})
+		r.pool("q", PoolSpec{}, 64<<20)
+		if err := r.tryPool("a", "b.c", 64<<20); err != nil {
+			t.Fatal(err)
+		}
+		other := errNever
+		s.fail = func([]block.KV) (bool, bool) {
+			s.fail = nil
+			r.a.CreatePool(PoolSpec{Name: "a.b", Mdisks: []MdiskSpec{{Name: "c", Size: 128 << 20}}}, func(_ *Pool, err error) { other = err })
+			return fails, false
+		}
+		err := ends(r.clock, func(done func(error)) { r.a.DeletePool(r.a.Pool("a"), done) })
+		r.clock.Run()
+		if (err != nil) != fails || other == nil || errors.Is(other, errNever) {
+			t.Errorf("fails %v: the deletion ended %v, and a pool of the same files %v", fails, err, other)
+		}
+		if n := r.a.manager.Media.Disks(); n != 0 {
+			t.Errorf("fails %v: the maker is at work on %d mdisks", fails, n)
+		}
+		if err := r.tryPool("a.b", "c", 128<<20); (err != nil) != fails {
+			t.Errorf("fails %v: afterwards a pool of the same files ended %v", fails, err)
+		}
 	}
 }

@@ -2,6 +2,11 @@
 
 package array
 
+import (
+	"maps"
+	"slices"
+)
+
 // CreatePool makes a pool of new mdisks. The caps of all partitions change at once. Other calls go
 // on while the mdisks are made; on an error nothing is left of it.
 func (a *Array) CreatePool(spec PoolSpec, done func(*Pool, error)) { a.manager.CreatePool(spec, done) }
@@ -39,3 +44,6 @@ func (a *Array) SetBlob(name string, value []byte, done func(error)) {
 
 // Blob returns what SetBlob was given last, nil if nothing.
 func (a *Array) Blob(name string) []byte { return a.manager.Objects.Blob(name) }
+
+// BlobNames returns the names of the values that are kept, sorted.
+func (a *Array) BlobNames() []string { return slices.Sorted(maps.Keys(a.manager.Objects.Blobs)) }

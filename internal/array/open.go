@@ -139,11 +139,11 @@ func newArray(opt Options) *Array {
 // openBooks makes what writes to the meta store, changes of objects and checkpoints, and who waits
 // for them.
 func (a *Array) openBooks(store block.MetaStore) {
-	a.meta = metadata.New(store, a.exec, metadata.Hooks{Durable: a.flusher.SetGeneration,
+	a.meta = metadata.New(store, a.exec, metadata.Hooks{Durable: func(gen uint64) { a.flusher.SetGeneration(gen); a.manager.Objects.Durable() },
 		Again: func(e block.KV) []block.KV { return a.manager.Objects.Again(e) }})
 	a.manager = &provision.Manager{Set: a.set, Engine: a.engine, Log: a.log, Flusher: a.flusher, CapPercent: a.opt.CapPercent,
 		Media:   media.NewMaker(a.opt.Store),
-		Objects: directory.New(a.meta, a.set.Payload, directory.Hooks{Doubtful: a.engine.BreakDown, Stepped: a.engine.EndStep})}
+		Objects: directory.New(a.meta, a.set.Payload, directory.Hooks{Doubtful: a.engine.Doubt, Stepped: a.engine.EndStep})}
 	a.ckpt = checkpoint.New(checkpoint.Config{Exec: a.exec, Log: a.log, Flusher: a.flusher, Meta: a.meta, Maps: a.arena.Checkpoint(),
 		BatchBytes: a.opt.CheckpointBytes, RetryAfter: retryTime, Hooks: checkpoint.Hooks{
 			Add: a.set.SaveBad, Sent: a.watchdog.watch, Turned: a.set.TellHealth, Failed: a.engine.BreakDown, Stepped: a.engine.EndStep,

@@ -27,6 +27,7 @@ type tortureVolume struct {
 	unit   *scsi.Unit // nil: nobody sees it
 	// limbo: its deletion failed, and the next start may find that it has not.
 	limbo  bool
+	relied bool     // since then a change of it was acknowledged: the next start has to find it
 	unsure []uint64 // sizes, likewise
 	sizing *sizing  // its size is being changed
 }
@@ -121,6 +122,7 @@ func (m *torture) free(most uint64) (v *tortureVolume, lun int, first, n uint64,
 
 // settle says what a range may hold when the command that changes it has ended.
 func (m *torture) settle(v *tortureVolume, first, n uint64, good bool) {
+	v.relied = v.relied || good && v.limbo
 	for i := range v.at(first, n) {
 		u := &v.units[first+uint64(i)]
 		next := u.from

@@ -88,7 +88,7 @@ func (m *torture) racePools() {
 func (m *torture) deletePool() {
 	var unused []string
 	for _, p := range m.arr.Pools() {
-		if !slices.ContainsFunc(m.vols, func(v *tortureVolume) bool { return v.pool == p.Name() }) && m.pools[p.Name()] && !m.unsure[p.Name()] {
+		if !slices.ContainsFunc(m.vols, func(v *tortureVolume) bool { return v.pool == p.Name() }) && m.pools[p.Name()] && !m.unsure[p.Name()] && !m.flying[p.Name()] {
 			unused = append(unused, p.Name())
 		}
 	}
@@ -98,11 +98,15 @@ func (m *torture) deletePool() {
 	name := unused[m.rng.N(uint64(len(unused)))]
 	m.note("pool %s is deleted", name)
 	ended, era := false, m.era
+	m.flying[name] = true
+	m.asked++
 	m.arr.DeletePool(m.arr.Pool(name), func(err error) {
 		if era != m.era {
 			return
 		}
 		ended = true
+		m.asked--
+		delete(m.flying, name)
 		switch {
 		case err == nil:
 			delete(m.pools, name)
@@ -110,7 +114,7 @@ func (m *torture) deletePool() {
 			delete(m.down, name+".m1")
 			m.saw(poolsComeAndGo)
 		case errors.Is(err, errTorture):
-			m.unsure[name] = m.store.metaBad
+			m.unsure[name] = doubtful(err)
 			m.saw(failedPool)
 			if m.arr.Pool(name) == nil {
 				m.fail("pool %s is gone, and its deletion failed: %v", name, err)
@@ -119,6 +123,9 @@ func (m *torture) deletePool() {
 			m.fail("pool %s is not deleted: %v", name, err)
 		}
 	})
+	if m.store.shaky > 0 && m.rng.N(2) == 0 { // a crash may come before
+		return
+	}
 	m.until(func() bool { return ended }, "a pool to be deleted")
 }
 
@@ -225,16 +232,19 @@ func (m *torture) churn() {
 	switch over, failed := m.delete(v); {
 	case m.bad != "":
 		return
-	case failed: // it goes on as it was
+	case failed != nil: // it goes on as it was
 		m.saw(failedDeletion)
-		if v.limbo = m.store.metaBad; m.arr.Volume(v.name) == nil {
+		if v.limbo, v.relied = doubtful(failed), false; m.arr.Volume(v.name) == nil {
 			m.fail("volume %s is gone, and its deletion failed", v.name)
 		}
 	case over && m.store.metaBad:
 		m.fail("volume %s was deleted while nothing can be committed", v.name)
 	case over: // else what an absent mdisk has to take still belongs to it
 		m.saw(churned)
+		shaky := m.store.shaky
+		m.store.shaky = 0
 		m.vols[lun] = m.create(v.name, v.pool)
+		m.store.shaky = shaky
 	}
 	if m.bad == "" {
 		m.export(lun)
@@ -245,16 +255,17 @@ func (m *torture) churn() {
 }
 
 // delete deletes a volume, if need be in some attempts.
-func (m *torture) delete(v *tortureVolume) (over, failed bool) {
-	for try := 0; try < 50 && !over && !failed && m.bad == ""; try++ {
+func (m *torture) delete(v *tortureVolume) (over bool, failed error) {
+	for try := 0; try < 50 && !over && failed == nil && m.bad == ""; try++ {
 		answered := false
 		m.arr.DeleteVolume(m.arr.Volume(v.name), func(err error) {
 			switch answered = true; {
 			case err == nil:
 				over = true
+				m.certain()
 			case errors.Is(err, array.ErrInUse):
 			case errors.Is(err, errTorture):
-				failed = true
+				failed = err
 			default:
 				m.fail("delete: %v", err)
 			}
@@ -335,7 +346,8 @@ func (m *torture) startResize(v *tortureVolume) bool {
 		case err == nil:
 			z.units, z.keep = units, min(z.keep, units)
 			m.saw(resized)
-		case m.store.metaBad:
+			m.certain()
+		case doubtful(err):
 			v.unsure = append(v.unsure, units)
 		}
 		if len(z.pending) == 0 {
@@ -374,7 +386,7 @@ func (m *torture) endSizing(v *tortureVolume, sectors uint64) {
 func (m *torture) findObjects() {
 	for i, v := range m.vols {
 		switch w := m.arr.Volume(v.name); {
-		case w == nil && v.limbo:
+		case w == nil && v.limbo && !v.relied:
 			m.vols[i] = m.create(v.name, v.pool)
 		case w == nil:
 			m.fail("volume %s is gone", v.name)
@@ -386,7 +398,7 @@ func (m *torture) findObjects() {
 			v.sizing.pending = append(v.sizing.pending, v.unsure...)
 			m.endSizing(v, w.Info().Sectors)
 		}
-		v.limbo, v.unsure = false, nil
+		v.limbo, v.relied, v.unsure = false, false, nil
 	}
 	if w := m.arr.Volume("never"); w != nil { // its creation was on the disk that failed, its deletion not
 		gone := false
@@ -398,15 +410,22 @@ func (m *torture) findObjects() {
 		m.until(func() bool { return gone }, "a volume to be deleted")
 	}
 	for name := range m.pools {
-		if m.arr.Pool(name) == nil && !m.unsure[name] {
+		if m.arr.Pool(name) == nil && !m.unsure[name] && !m.flying[name] {
 			m.fail("pool %s is gone", name)
+		}
+	}
+	for _, p := range m.arr.Pools() {
+		if name := p.Name(); !m.pools[name] && !m.unsure[name] && !m.flying[name] {
+			m.fail("a start finds pool %s, which is gone or was not made", name)
 		}
 	}
 	clear(m.pools)
 	clear(m.unsure)
+	clear(m.flying)
 	for _, p := range m.arr.Pools() {
 		m.pools[p.Name()] = true
 	}
+	m.findSpare()
 }
 
 // checkObjects compares pools and volumes with those that there must be.

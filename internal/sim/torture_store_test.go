@@ -35,11 +35,15 @@ type tortureStore struct {
 	taken, free       []*picture
 	flushBad, metaBad bool
 	failObjects       bool // the next commit of the objects fails
+	// shaky of 4 commits fail, and the store has the batch or not; of shakyObjects only those of objects.
+	shaky        uint64
+	shakyObjects bool
 	// partner keeps the NVRAM, nil: it is local memory. remote is the way to it.
-	partner *blocktest.Partner
-	remote  *blocktest.Remote
-	lastBad int64 // when something has failed last
-	commits int   // batches with map pages that were committed
+	partner  *blocktest.Partner
+	remote   *blocktest.Remote
+	flushing bool  // there is one at a time
+	lastBad  int64 // when something has failed last
+	commits  int   // batches with map pages that were committed
 }
 
 type metaCommit struct {
@@ -186,12 +190,22 @@ type remoteRegion struct {
 }
 
 func (r remoteRegion) Flush(done func(error)) {
+	r.s.beginFlush()
 	r.Region.Flush(func(err error) {
+		r.s.flushing = false
 		if err != nil {
 			r.s.lastBad = r.s.exec.Now()
 		}
 		done(err)
 	})
+}
+
+// beginFlush holds the array to the contract of a region.
+func (s *tortureStore) beginFlush() {
+	if s.flushing {
+		panic("a flush of NVRAM begins while another one is under way")
+	}
+	s.flushing = true
 }
 
 type tortureRegion struct {
@@ -217,6 +231,7 @@ func (r tortureRegion) Append(at int, record []byte) {
 
 func (r tortureRegion) Flush(done func(error)) {
 	s := r.s
+	s.beginFlush()
 	var now *picture
 	if s.stable != nil {
 		now = &picture{}
@@ -228,6 +243,7 @@ func (r tortureRegion) Flush(done func(error)) {
 		s.taken = append(s.taken, now)
 	}
 	s.later(func() {
+		s.flushing = false
 		if now != nil {
 			s.taken = slices.DeleteFunc(s.taken, func(p *picture) bool { return p == now })
 			s.free = append(s.free, now)
@@ -283,6 +299,16 @@ func (k tortureMeta) Commit(batch []block.KV, done func(error)) {
 		}
 		if s.failObjects && c.batch[0].Key[0] == 'o' {
 			s.failObjects, s.lastBad = false, s.exec.Now()
+			c.done(errTorture)
+			return
+		}
+		if s.shaky > 0 && (!s.shakyObjects || c.batch[0].Key[0] == 'o') && s.rng.N(4) < s.shaky {
+			if s.rng.N(2) == 0 {
+				if err := k.CommitNow(c.batch); err != nil {
+					panic(err)
+				}
+			}
+			s.lastBad = s.exec.Now()
 			c.done(errTorture)
 			return
 		}

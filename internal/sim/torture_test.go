@@ -23,7 +23,8 @@ var (
 
 // TestTorture lets hosts write, read, zero, unmap, copy, compare and sync on arrays that
 // keep their payload, while nodes and mdisks go and come back, caches are full, pools and volumes come and go and
-// change their size, policies change, tasks are aborted, units are reset and fenced, flushes and commits fail, and the
+// change their size, also over a meta store of which nobody knows what it has, policies change, tasks are aborted, units are
+// reset and fenced, flushes and commits fail, and the
 // power fails. Every read returns the last acknowledged write, every task ends, space adds up, who has room does not
 // wait, and the array's own check finds nothing. A seed gives the same run each time. With -v it tells how many
 // seeds have drawn what: in 1,000 seeds each class has to be there.
@@ -90,7 +91,10 @@ type torture struct {
 	nexus    [2]*scsi.Nexus
 	vols     []*tortureVolume
 	pools    map[string]bool // that there are
-	unsure   map[string]bool // of them, those whose deletion failed
+	unsure   map[string]bool // those that the next start may find or not
+	flying   map[string]bool // those whose making or deletion has no answer yet
+	spare    map[string]*spareVolume
+	asked    int // changes of pools and of spare volumes without an answer
 	opt      array.Options
 	slow     store.Service
 	tasks    int
@@ -115,7 +119,8 @@ type torture struct {
 }
 
 func newTorture(seed uint64) *torture {
-	m := &torture{rng: newRand(seed, "torture"), exec: &block.Virtual{}, down: map[string]bool{}, pools: map[string]bool{}, unsure: map[string]bool{}}
+	m := &torture{rng: newRand(seed, "torture"), exec: &block.Virtual{}, down: map[string]bool{}, pools: map[string]bool{}, unsure: map[string]bool{},
+		flying: map[string]bool{}, spare: map[string]*spareVolume{}}
 	m.slow = store.Service{Parallel: 1 + int(m.rng.N(4)), Base: int64(m.rng.N(3e6)), Bandwidth: 20e6, Low: 500, High: 1500}
 	m.opt = array.Options{CacheBytes: int64(2+m.rng.N(6)) << 20, UUID: seed, Policy: m.policy(), CounterRows: 4096}
 	if caps := [][]int{nil, nil, {100}, {60}}[m.rng.N(4)]; caps != nil {
@@ -315,6 +320,9 @@ func (m *torture) run() string {
 
 func (m *torture) check() {
 	if m.bad != "" || m.store.metaBad {
+		return
+	}
+	if yes, _ := m.refused(); yes {
 		return
 	}
 	if r := m.arr.Check(true); len(r.Problems) > 0 {

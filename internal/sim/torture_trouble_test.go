@@ -15,7 +15,7 @@ func (m *torture) trouble() {
 	p := pools[m.rng.N(uint64(len(pools)))]
 	disk := fmt.Sprintf("m%d", m.rng.N(2))
 	key := p.Name() + "." + disk
-	switch m.rng.N(29) {
+	switch m.rng.N(32) {
 	case 0, 1:
 		tag, lun := m.tag-m.rng.N(min(m.tag, 8)), uint64(m.rng.N(uint64(len(m.vols))))
 		m.note("abort tag %d on LUN %d", tag, lun)
@@ -75,6 +75,8 @@ func (m *torture) trouble() {
 		}
 	case 26:
 		m.stopAndStart()
+	case 27, 28, 29:
+		m.shakyMeta()
 	default:
 		m.powerCut()
 	}
@@ -108,7 +110,7 @@ func (m *torture) powerCut() {
 	}
 	m.note("power cut, NVRAM is lost: %v", m.armed())
 	m.era++
-	m.tasks, m.copies, m.cutIn = 0, 0, 0
+	m.tasks, m.copies, m.cutIn, m.asked = 0, 0, 0, 0
 	m.tokens, m.held = [3]*tortureToken{}, false
 	m.down = map[string]bool{}
 	for _, v := range m.vols {
@@ -350,12 +352,15 @@ func (m *torture) failsOnce() {
 	m.note("the next change of the objects fails")
 	m.store.failObjects = true
 	m.tryToChange()
+	m.until(func() bool { return m.asked == 0 }, "a change of which the first batch fails")
 	m.store.failObjects = false
 }
 
 // tryToChange changes the objects when that cannot be committed.
 func (m *torture) tryToChange() {
-	switch m.rng.N(4) {
+	switch m.rng.N(6) {
+	case 4, 5:
+		m.shakyPool()
 	case 0:
 		m.churn()
 	case 1:

@@ -72,14 +72,35 @@ func (d *Directory) TakeBack(then func(again error)) {
 
 // MustTakeBack is TakeBack of what hosts rely on. If the next start found less of a volume, what
 // they write until then would be gone; if it found more, the space or the files that it needs would
-// be others' or gone. So where this fails, too, the array takes no more changes.
+// be others' or gone. So where this fails, too, the array takes no writes until the doubt is
+// settled.
 func (d *Directory) MustTakeBack(then func(again error)) {
 	d.TakeBack(func(again error) {
 		if again != nil {
+			d.doubt = true
 			d.hooks.Doubtful(fmt.Sprintf("the objects could not be written: %v", again))
 		}
 		then(again)
 	})
+}
+
+// WhenSettled calls fn when the doubt is settled that MustTakeBack has just told of: the next start
+// does not find the change then.
+func (d *Directory) WhenSettled(fn func()) { d.settled = append(d.settled, fn) }
+
+// Durable hears that a batch of the meta store is durable. Each has the objects as they are if they
+// were in doubt, so that the doubt is settled.
+func (d *Directory) Durable() {
+	if !d.doubt || d.meta.InDoubt(key) {
+		return
+	}
+	settled := d.settled
+	d.doubt, d.settled = false, nil
+	d.hooks.Doubtful("")
+	for _, fn := range settled {
+		fn()
+	}
+	d.hooks.Stepped()
 }
 
 // Doubtful is the error of a change, with what TakeBack has heard.

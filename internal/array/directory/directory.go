@@ -18,7 +18,7 @@ const key = "o"
 // Hooks are what a Directory tells its user.
 type Hooks struct {
 	// Doubtful: a change could neither be made durable nor be taken back, and hosts rely on it, so
-	// that no more changes may be taken.
+	// that they may not write until this is called again, with "": the objects are durable.
 	Doubtful func(why string)
 	// Stepped: what was taken back is durable, or cannot be.
 	Stepped func()
@@ -31,6 +31,9 @@ type Directory struct {
 	kept  bool // there is a next start that reads it
 	blobs []blob
 	hooks Hooks
+	// doubt: what hosts rely on is in doubt. settled hear when it is not any more.
+	doubt   bool
+	settled []func()
 }
 
 // blob is a value for the front ends that is not durable yet.

@@ -4,6 +4,7 @@
 package nvlog
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -55,6 +56,7 @@ type Flusher struct {
 	next    []func(error)
 	now     []func(error) // those of the one under way
 	endFn   func(error)
+	last    func(error) // what the last flush calls, once it is asked for: none begins behind it
 }
 
 // NewFlusher returns the flusher of a region and its log. retryAfter is in nanoseconds.
@@ -95,18 +97,24 @@ func (f *Flusher) save() {
 // After calls fn when all that is in NVRAM now survives a loss of power, or cannot be made to.
 // Those who come while a flush is under way share the next one.
 func (f *Flusher) After(fn func(error)) {
+	if f.last != nil && !f.running { // the last one has ended
+		f.exec.Post(func() { fn(errLast) })
+		return
+	}
 	f.next = append(f.next, fn)
 	if !f.running {
 		f.start()
 	}
 }
 
+var errLast = errors.New("NVRAM is not flushed any more: the array has stopped")
+
 // Want notes that somebody cannot go on without a flush. Poll starts it.
 func (f *Flusher) Want() { f.wanted = true }
 
 // Poll starts a flush if somebody wants one, or if it is due, unless one is under way or held back.
 func (f *Flusher) Poll(due bool) {
-	if !f.running && !f.held && (f.wanted || due) {
+	if !f.running && !f.held && f.last == nil && (f.wanted || due) {
 		f.start()
 	}
 }
@@ -147,8 +155,10 @@ func (f *Flusher) ended(err error) {
 		fn(err)
 	}
 	f.now = now[:0]
-	f.running = false
-	if len(f.next) > 0 {
+	switch f.running = false; {
+	case f.last != nil:
+		f.startLast()
+	case len(f.next) > 0:
 		f.start()
 	}
 	f.hooks.Heard()
@@ -213,5 +223,22 @@ func (f *Flusher) settle(generation uint64) {
 	f.save()
 }
 
-// Last flushes once more when nothing else is under way any more, and then calls done.
-func (f *Flusher) Last(done func(error)) { f.nv.flush(done) }
+// Last flushes once more, behind the flush that is under way, and calls done when none is any more.
+// It writes nothing to NVRAM. Who has waited shares it, and who comes later hears of an error.
+func (f *Flusher) Last(done func(error)) {
+	if f.last = done; !f.running {
+		f.startLast()
+	}
+}
+
+func (f *Flusher) startLast() {
+	f.running = true
+	f.nv.flush(func(err error) {
+		now := f.next
+		f.running, f.next = false, nil
+		for _, fn := range now {
+			fn(err)
+		}
+		f.last(err)
+	})
+}

@@ -254,3 +254,38 @@ func TestGenerationOnlyGrows(t *testing.T) {
 		t.Error(last)
 	}
 }
+
+// TestLastFlushIsAlone: the last flush begins when the one under way has ended, for there is one at a time; who
+// waited shares it, and behind it none begins, whoever asks.
+func TestLastFlushIsAlone(t *testing.T) {
+	for _, busy := range []bool{false, true} {
+		r := newFlushRig(t)
+		r.record()
+		want := []string{}
+		if busy {
+			r.after("a")
+			r.saw("begun")
+			want = append(want, "ended+advanced", "a", "heard")
+		}
+		r.fl.Last(func(err error) {
+			if err != nil || r.fl.Running() {
+				t.Errorf("busy %v: it ended %v, and one runs: %v", busy, err, r.fl.Running())
+			}
+			r.note("last")
+		})
+		if r.region.underWay != 1 {
+			t.Errorf("busy %v: %d flushes are under way", busy, r.region.underWay)
+		}
+		r.after("b")
+		r.fl.Want()
+		r.fl.Poll(true)
+		r.clock.Run()
+		r.saw(append(want, "b", "last")...)
+		r.after("c")
+		r.fl.Poll(true)
+		r.clock.Run()
+		if r.saw("c failed"); r.fl.Running() || r.region.underWay != 0 {
+			t.Errorf("busy %v: a flush runs behind the last one", busy)
+		}
+	}
+}

@@ -27,6 +27,7 @@ type testRegion struct {
 	// fails is how many flushes fail from now on.
 	fails      int
 	flushes    int
+	underWay   int // flushes that have not ended
 	distrusted bool
 }
 
@@ -72,8 +73,12 @@ func (r *testRegion) Flush(done func(error)) {
 		done(r.FlushNow())
 		return
 	}
+	if r.underWay++; r.underWay > 1 {
+		panic("two flushes are under way")
+	}
 	mem, disk := slices.Clone(r.mem), slices.Clone(r.disk)
 	r.exec.At(r.exec.Now()+1+r.rnd.Int64N(100), func() {
+		r.underWay--
 		fails := r.fails > 0
 		for at := 0; at < len(mem); at += unit {
 			end := min(at+unit, len(mem))

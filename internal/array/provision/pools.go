@@ -71,12 +71,17 @@ func (m *Manager) openPool(spec directory.PoolSpec, done func(*pool.Pool, error)
 	m.Objects.AddPool(spec, func(err error) {
 		if err != nil { // a start that found the pool would miss the files that are removed here
 			m.Objects.MustTakeBack(func(again error) {
-				if again != nil { // it may find the pool: its files stay, and their names are kept
-					done(nil, directory.Doubtful(err, again))
+				if again == nil {
+					m.Media.Release(spec.Name, disks)
+					fail(err)
 					return
 				}
-				m.Media.Release(spec.Name, disks)
-				fail(err)
+				// It may find the pool: its files stay, and their names are kept.
+				m.Objects.WhenSettled(func() {
+					m.Media.Release(spec.Name, disks)
+					m.Media.Remove(spec.Name, disks, func(error) { m.Engine.EndStep() })
+				})
+				done(nil, directory.Doubtful(err, again))
 			})
 			return
 		}
@@ -108,9 +113,15 @@ func (m *Manager) DeletePool(p *pool.Pool, done func(error)) {
 		return
 	}
 	p.Ending = true
+	disks := make([]media.Disk, len(p.Mdisks))
+	for i, d := range p.Mdisks {
+		disks[i].Name = d.Name()
+	}
+	m.Media.Keep(p.Name(), disks) // nobody makes files of these names while the deletion may fail
 	m.Objects.RemovePool(p.ID(), func(err error) {
 		if err != nil { // a start that does not find it now finds it again once it has volumes: their batch tells of it
 			m.Objects.TakeBack(func(again error) {
+				m.Media.Release(p.Name(), disks)
 				p.Ending = false
 				done(fmt.Errorf("pool %q could not be deleted: %w", p.Name(), directory.Doubtful(err, again)))
 			})
@@ -118,10 +129,6 @@ func (m *Manager) DeletePool(p *pool.Pool, done func(error)) {
 		}
 		m.Set.RemovePool(p)
 		m.SetCaps()
-		disks := make([]media.Disk, len(p.Mdisks))
-		for i, d := range p.Mdisks {
-			disks[i].Name = d.Name()
-		}
 		m.Set.Detach(p)
 		m.Media.Remove(p.Name(), disks, func(error) {
 			m.Engine.EndStep()

@@ -33,7 +33,7 @@ type Manager struct {
 
 // refused says why the array takes no change that acts before it is durable, nil if it does. Of a
 // broken one nobody knows what the next start finds, and what it may find needs its files. Other
-// changes go on: each carries all objects, and takes the doubt away when it is durable.
+// changes go on: each carries all objects, and settles the doubt when it is durable.
 func (m *Manager) refused() error {
 	if why := m.Engine.Broken(); why != "" {
 		return fmt.Errorf("changes are refused: %s", why)

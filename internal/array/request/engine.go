@@ -45,7 +45,8 @@ type Engine struct {
 	scratch     commitScratch
 
 	stopped bool
-	broken  string // why writes are refused
+	broken  string // why writes are refused until the next start
+	doubt   string // why they are refused for now
 	// watchFn is told that somebody waits for what may be stuck; it is heard of every second then.
 	watchFn func()
 }
@@ -83,7 +84,12 @@ func (e *Engine) Stop() { e.stopped = true }
 func (e *Engine) Stopped() bool { return e.stopped }
 
 // Broken says why writes are refused, "" if they are not.
-func (e *Engine) Broken() string { return e.broken }
+func (e *Engine) Broken() string {
+	if e.broken != "" {
+		return e.broken
+	}
+	return e.doubt
+}
 
 // Settling reports whether writes wait for the back end.
 func (e *Engine) Settling() bool { return !e.settling.waiting.Empty() }
@@ -98,6 +104,21 @@ func (e *Engine) Attach() {
 func (e *Engine) LogTrimmed() {
 	e.gave(ticket.Log)
 	e.GaveRoom()
+}
+
+// Doubt has writes refused as long as nobody knows what the next start finds of the volumes that
+// they are for: until it is called again, with "".
+func (e *Engine) Doubt(why string) {
+	if why != "" {
+		e.watchFn() // who waits for the log waits in vain
+	}
+	was := e.Broken() != ""
+	if e.doubt = why; was == (e.Broken() != "") {
+		return
+	}
+	if e.set.TellHealth(); was {
+		e.GaveAll()
+	}
 }
 
 // BreakDown stops all changes after an error of the log's surroundings: what was

@@ -42,7 +42,7 @@ func (v *Volume) submit(r *block.Request) {
 	case block.OpFlush:
 		e.newOp(KindFlush, v, r).flush()
 	case block.OpWrite, block.OpWriteSame, block.OpUnmap, block.OpCompareWrite, block.OpOrWrite, block.OpPlace:
-		if e.broken != "" {
+		if e.Broken() != "" {
 			e.finish(r, block.Hardware)
 			return
 		}

@@ -46,7 +46,7 @@ func (o *op) stopWaiting() {
 func (o *op) waitForLog(edits int) {
 	o.logEdits = edits
 	o.await(&o.e.wakes.log)
-	if o.e.broken != "" {
+	if o.e.Broken() != "" {
 		o.e.watchFn()
 	}
 }
