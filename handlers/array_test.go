@@ -470,7 +470,7 @@ func TestTaskManagement(t *testing.T) {
 			l := mustOpen(t, NewArray(hung, nil), "gold/x", tcmutest.Options{})
 			r := l.send(cdb10(0x28, 0, 8), nil, 4096)
 			w := l.send(cdb10(0x2A, 0, 8), make([]byte, 4096), 0)
-			time.Sleep(10 * time.Millisecond)
+			hung.await(t, 2)
 			if l.InFlight() != 2 {
 				t.Fatalf("%d commands in progress", l.InFlight())
 			}
@@ -496,12 +496,13 @@ func TestFenceReachesCopies(t *testing.T) {
 		ends     bool
 	}{{tcmu.TMRLUNReset, true}, {tcmu.TMRLUNResetPRO, true}, {tcmu.TMRAbortTask, false}} {
 		h := newHost(t)
-		a := NewArray(&stuckHost{testHost: h}, nil)
+		hung := &stuckHost{testHost: h}
+		a := NewArray(hung, nil)
 		x := mustOpen(t, a, "gold/x", tcmutest.Options{})
 		y := mustOpen(t, a, "gold/y", tcmutest.Options{})
 		cdb, list := copyList(y.naa(), x.naa(), 0, 0, 8)
 		c := y.send(cdb, list, 0)
-		time.Sleep(10 * time.Millisecond)
+		hung.await(t, 1) // or the reset comes before the copy
 		if y.InFlight() != 1 {
 			t.Fatalf("%d commands in progress", y.InFlight())
 		}

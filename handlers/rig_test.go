@@ -162,7 +162,7 @@ func mustOpen(t testing.TB, a *Array, config string, o tcmutest.Options) *lun {
 
 func (l *lun) close() {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := l.dev.Close(ctx); err != nil {
 		l.t.Error(err)
@@ -236,7 +236,29 @@ func (l *lun) naa() []byte {
 }
 
 // stuckHost opens volumes whose reads and writes do not end.
-type stuckHost struct{ *testHost }
+type stuckHost struct {
+	*testHost
+	opened []*stuck
+}
+
+// await waits until so many requests have reached the volumes.
+func (h *stuckHost) await(t *testing.T, n int) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		held := 0
+		h.exec.Lock()
+		for _, s := range h.opened {
+			held += len(s.held)
+		}
+		h.exec.Unlock()
+		if held >= n {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d of %d requests have reached the volumes", held, n)
+		}
+	}
+}
 
 func (h *stuckHost) OpenVolume(s VolumeSpec) (*scsi.Unit, block.Info, func(), error) {
 	_, info, release, err := h.testHost.OpenVolume(s)
@@ -245,7 +267,9 @@ func (h *stuckHost) OpenVolume(s VolumeSpec) (*scsi.Unit, block.Info, func(), er
 	}
 	h.exec.Lock()
 	defer h.exec.Unlock()
-	u := h.target.AddUnit(&stuck{Device: h.array.Volume(s.Volume)}, scsi.UnitOptions{})
+	dev := &stuck{Device: h.array.Volume(s.Volume)}
+	h.opened = append(h.opened, dev)
+	u := h.target.AddUnit(dev, scsi.UnitOptions{})
 	return u, info, func() {
 		h.exec.Lock()
 		h.target.RemoveUnit(u)

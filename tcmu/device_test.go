@@ -29,6 +29,9 @@ func seed(t *testing.T) uint64 {
 	return s
 }
 
+// patience is how long a test waits before it calls a thing missing: a busy machine is no failure.
+const patience = 2 * time.Minute
+
 // handler is a Handler made of functions.
 type handler struct {
 	serve  func([]*tcmu.Command)
@@ -69,7 +72,7 @@ func newRig(t *testing.T, o tcmutest.Options, h *handler) *rig {
 // close ends the device and looks for what went wrong unseen.
 func (r *rig) close(want error) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := r.dev.Close(ctx); err != nil {
 		r.t.Error(err)

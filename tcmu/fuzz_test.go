@@ -65,7 +65,7 @@ func FuzzEntries(f *testing.F) {
 		ended := make(chan error, 1)
 		go func() { ended <- d.Serve(h) }()
 		time.Sleep(200 * time.Microsecond)
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := d.Close(ctx); err != nil {
 			t.Fatal(err)

@@ -126,7 +126,7 @@ def test_errors_say_how_to_mend(daemon: Daemon, tmp_path: Path) -> None:
     refused(d.cli("volume", "create", "x", "--pool", "p0", "--size", "1parsec", expect=None), "1parsec")
     refused(run([binary(), "volume", "list", "--data", tmp_path / "none"], expect=None), "serve|daemon|running")
     # A second daemon on the same folder must not start.
-    r = run([binary(), "serve", d.file, "--data", d.data], expect=None, timeout=20)
+    r = run([binary(), "serve", d.file, "--data", d.data], expect=None)
     assert r.returncode not in (0, None) and "in use" in r.stderr, r
 
 
@@ -193,7 +193,7 @@ def test_configuration_errors_have_line_numbers(case: str, tmp_path: Path) -> No
     text, line = BROKEN[case]
     f = tmp_path / "bad.yaml"
     f.write_text(text)
-    r = run([binary(), "serve", f, "--data", tmp_path / "data"], expect=None, timeout=20)
+    r = run([binary(), "serve", f, "--data", tmp_path / "data"], expect=None)
     assert r.returncode not in (0, None), r
     assert re.search(rf"bad\.yaml:{line}\b|line {line}\b", r.stderr), r
 

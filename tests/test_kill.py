@@ -148,6 +148,18 @@ def die_at_start(d: Daemon, after: float) -> None:
     d.kill()
 
 
+def await_writes(d: Daemon) -> None:
+    """Wait until hosts have written some MiB more, however long a busy machine takes for it."""
+
+    def written() -> float:
+        return d.metrics().sum("host_transferred_bytes_total", direction="write")
+
+    before, deadline = written(), time.monotonic() + 60
+    while written() < before + 4 * MiB:
+        assert time.monotonic() < deadline, "nothing is written"
+        time.sleep(0.05)
+
+
 def test_the_client_notices_lost_writes() -> None:
     """The judge is judged: an older copy of the data directory must be found out."""
     with Daemon(TORTURED, "lost") as d:
@@ -160,7 +172,7 @@ def test_the_client_notices_lost_writes() -> None:
             copy(d.data, old)
             d.start()
             torture.expect("verified")
-            time.sleep(0.5)
+            await_writes(d)
             d.kill()
             shutil.rmtree(d.data)
             old.rename(d.data)

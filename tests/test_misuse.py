@@ -91,8 +91,8 @@ def test_few_descriptors_stay_for_connections() -> None:
         d.cli("pool", "create", "some", "--size", "1GiB", "--mdisks", 20)
 
 
-def none_waits(d: Daemon, *command: object) -> None:
-    """Run a command, and `volume list` again and again: none waits for a second, or a quarter of the command."""
+def none_waits(d: Daemon, *command: object) -> tuple[bool, str]:
+    """Run a command, and `volume list` again and again; tell whether none waited for a second, or a quarter of it."""
     other = threading.Thread(target=d.cli, args=command, kwargs={"timeout": 240})
     start = time.monotonic()
     other.start()
@@ -103,18 +103,32 @@ def none_waits(d: Daemon, *command: object) -> None:
         longest = max(longest, time.monotonic() - began)
     other.join()
     took = time.monotonic() - start
-    assert longest < max(1, took / 4), f"a list waited {longest:.1f} s of the {took:.1f} s"
+    return longest < max(1, took / 4), f"a list waited {longest:.1f} s of the {took:.1f} s"
 
 
 def test_others_do_not_wait_for_a_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To make a pool of 1,000 mdisks is to sync thousands of files, and to delete it to unlink them."""
+    """To make a pool of 1,000 mdisks is to sync thousands of files, and to delete it to unlink them.
+
+    A list is a process that has to start. On a busy machine one may take long by itself, though not in three rounds:
+    whoever held the lock meanwhile would be found in each.
+    """
     monkeypatch.setenv("ARRAYSIM_SHM", str(tmp_path))  # on a disk, where that takes its time
     with Daemon(CONFIG, "wait") as d:
         files = mdisk_files(d)
-        none_waits(d, "pool", "create", "big", "--size", "10TiB", "--mdisks", 1000)
-        assert len([p for p in d.cli_json("pool", "list") if p["name"] == "big"][0]["mdisks"]) == 1000
-        none_waits(d, "pool", "delete", "big")
-        assert mdisk_files(d) == files
+        said: dict[str, list[str]] = {"create": [], "delete": []}
+        done: set[str] = set()
+        for _ in range(3):
+            for change, more in (("create", ["--size", "10TiB", "--mdisks", 1000]), ("delete", [])):
+                well, text = none_waits(d, "pool", change, "big", *more)
+                said[change].append(text)
+                done |= {change} if well else set()
+                if change == "create":
+                    (big,) = (p for p in d.cli_json("pool", "list") if p["name"] == "big")
+                    assert len(big["mdisks"]) == 1000
+            assert mdisk_files(d) == files
+            if len(done) == 2:
+                break
+        assert len(done) == 2, said
 
 
 def test_taken_lun_leaves_no_volume(daemon: Daemon) -> None:
@@ -316,7 +330,7 @@ def test_top_shows_names_and_obeys_none(fake: Path) -> None:
         stdin=slave, stdout=slave, stderr=slave, env={**os.environ, "TERM": "xterm"},
     )  # fmt: skip
     os.close(slave)
-    seen, end = b"", time.monotonic() + 20
+    seen, end = b"", time.monotonic() + 60
     while b"pwned" not in seen and time.monotonic() < end:
         if select.select([master], [], [], 0.2)[0]:
             seen += os.read(master, 65536)
@@ -345,7 +359,7 @@ def test_events_and_counters_of_a_new_volume_agree(daemon: Daemon, tmp_path: Pat
         # The lists of the copies, and what sg_xcopy asks the disks, are no data of theirs.
         assert before.wire("new") == 0 and before.wire("source") == 0
         assert counters["new"]["host_written_bytes"] == 0 and counters["new"]["host_read_bytes"] == 0
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while not (told := [e["text"] for e in events(d) if e["number"] > seen and "offloads wrote" in e["text"]]):
             assert time.monotonic() < end, events(d)
             time.sleep(0.1)

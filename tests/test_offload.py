@@ -121,7 +121,7 @@ def test_whole_terabyte(array: Daemon, tmp_path: Path) -> None:
     assert d.sum("host_described_bytes_total", volume="huge", op="write_same") == TiB
     assert d.sum("host_command_duration_seconds_count", volume="huge", op="write_same") == 1
     seconds = d.end.sum("host_command_duration_seconds_sum", volume="huge", op="write_same")
-    assert seconds < 0.5, "a quiet machine shows 20 us; this only tells an edit from a terabyte of zeros"
+    assert seconds < 20, "a quiet machine shows 20 us, a busy one may add to it; a terabyte of zeros takes minutes"
     state = array.metrics().by("state", "volume_provisioned_bytes", volume="huge")
     assert state["zero"] == TiB, state
 

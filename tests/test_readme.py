@@ -22,7 +22,7 @@ def test_session(tmp_path: Path) -> None:
         script = session().replace("127.0.0.1:3260", d.portal().removeprefix("iscsi://"))
         script = script.replace("/tmp/disk.img", str(tmp_path / "disk.img"))
         script = script.replace("bin/arraysim", f"{binary()} --data {d.data}")
-        out = run(["bash", "-euo", "pipefail", "-c", script], timeout=120).stdout
+        out = run(["bash", "-euo", "pipefail", "-c", script], timeout=300).stdout
     assert "Images are identical." in out
     # Hosts wrote the image once; the clone cost as much again, below.
     assert re.search(r"^vol2 +silver .* 256 MiB ", out, re.MULTILINE), out

@@ -22,7 +22,7 @@ import (
 func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"arraysim": main}) }
 
 // startTimeout bounds how long a daemon may take to be ready in a script.
-const startTimeout = 30 * time.Second
+const startTimeout = 2 * time.Minute
 
 // TestScripts runs testdata/script. Beside the usual commands there are
 //

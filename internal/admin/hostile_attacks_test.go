@@ -24,7 +24,7 @@ func (h *hostile) connections() error {
 			_, _ = nc.Write(b[:20+i%28])
 		}
 	}
-	first.SetReadDeadline(time.Now().Add(10 * time.Second))
+	first.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := first.Read(make([]byte, 1)); err != io.EOF {
 		return fmt.Errorf("the first connection stays: %v", err)
 	}
@@ -295,7 +295,7 @@ func (h *hostile) requests() error {
 		if err != nil {
 			return err
 		}
-		nc.SetDeadline(time.Now().Add(10 * time.Second))
+		nc.SetDeadline(time.Now().Add(time.Minute))
 		fmt.Fprintf(nc, "GET /api/v1/volumes HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer guess\r\nConnection: close\r\n\r\n", h.r.d.metricsAddr)
 		var status int
 		_, err = fmt.Fscanf(nc, "HTTP/1.1 %d", &status)

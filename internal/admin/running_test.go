@@ -52,6 +52,9 @@ func parse(t *testing.T, text, data string) *Config {
 	return c
 }
 
+// startTimeout is what a start or a stop may take on a machine that is busy with other things.
+const startTimeout = 2 * time.Minute
+
 // running is a daemon in this process.
 type running struct {
 	*Client
@@ -89,7 +92,7 @@ func start(t *testing.T, cfg *Config) *running {
 	ctx, r.cancel = context.WithCancel(context.Background())
 	r.d = newDaemon(cfg, Environment{Out: r.out, Log: slog.New(slog.NewTextHandler(r.out, nil)), Hurry: r.hurry})
 	go func() { r.end <- r.d.run(ctx) }()
-	for end := time.Now().Add(30 * time.Second); !strings.Contains(r.out.String(), "ready: "); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(startTimeout); !strings.Contains(r.out.String(), "ready: "); time.Sleep(5 * time.Millisecond) {
 		select {
 		case err := <-r.end:
 			t.Fatalf("the daemon ended at its start: %v\n%s", err, r.out)
@@ -116,7 +119,7 @@ func (r *running) stop() {
 		if err != nil {
 			r.t.Errorf("stop: %v", err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(startTimeout):
 		r.t.Fatalf("the daemon does not stop:\n%s", r.out)
 	}
 	r.end = nil

@@ -298,8 +298,8 @@ func TestSoak(t *testing.T) {
 	}
 	s.report(most)
 	s.r.stop()
-	// What ends does so soon, but not at once.
-	for n := 0; n < 500 && (runtime.NumGoroutine() > goroutines || descriptors(t) > files); n++ {
+	// What ends does so soon, but not at once, and not at all while it lacks a processor.
+	for end := time.Now().Add(time.Minute); (runtime.NumGoroutine() > goroutines || descriptors(t) > files) && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if g, f := runtime.NumGoroutine(), descriptors(t); g > goroutines || f > files {

@@ -115,7 +115,7 @@ func TestLivePostsAndTimers(t *testing.T) {
 		if fmt.Sprint(got) != "[1 2 3 0]" {
 			t.Errorf("timers ran in the order %v", got)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the timers never ran")
 	}
 	l.Lock()

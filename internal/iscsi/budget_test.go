@@ -187,33 +187,56 @@ func TestDataOutIsTimed(t *testing.T) {
 	}
 }
 
-// TestSlowDataOut: who sends slowly and steadily is waited for.
+// TestSlowDataOut: who sends slowly and steadily is waited for. Where the machine was so busy that
+// the sender was not steady, its end shows nothing, and it begins again.
 func TestSlowDataOut(t *testing.T) {
+	const limit = 3 * time.Second
 	r := newRig(t, func(cfg *Config) {
-		cfg.Limits.DataTimeout, cfg.Limits.MaxBurst, cfg.Limits.MaxOutstandingR2T = 3*time.Second, 512, 1
+		cfg.Limits.DataTimeout, cfg.Limits.MaxBurst, cfg.Limits.MaxOutstandingR2T = limit, 512, 1
 	})
+	for range 5 {
+		begin := time.Now()
+		longest, err := slowWrite(r)
+		if err != nil && longest > limit/2 {
+			t.Logf("a pause of %v: %v", longest, err)
+			continue
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begin); took < limit {
+			t.Errorf("%v is too short to show anything", took)
+		}
+		return
+	}
+	t.Error("the machine is too busy to send steadily")
+}
+
+// slowWrite carries out a write in sixteen pieces, one each 250 ms; longest is what the portal
+// waited for one of them at most.
+func slowWrite(r *rig) (longest time.Duration, err error) {
 	c := r.login(func(cfg *ClientConfig) {
 		cfg.Keys = map[string]string{keyInitialR2T: valYes, keyImmediateData: valNo}
 	})
+	defer c.Close()
 	data := pattern(16*512, 1)
 	hdr, _ := c.CommandHeader(0, cdb10(opWrite10, 0, 16), len(data), 0)
+	sent := time.Now()
 	c.Send(hdr, nil, nil)
-	begin := time.Now()
 	for range 16 {
 		pdu, err := c.Receive()
 		if err != nil || pdu.Header[0] != opR2T {
-			t.Fatalf("%v %v", pdu, err)
+			return max(longest, time.Since(sent)), fmt.Errorf("in place of an R2T: %v, %v", pdu, err)
 		}
 		time.Sleep(250 * time.Millisecond)
 		h := bhs(pdu.Header[:])
 		c.SendData(h.itt(), h.ttt(), data, int(h.u32(offBufOffset)), 512)
+		longest, sent = max(longest, time.Since(sent)), time.Now()
 	}
 	if pdu, err := c.Receive(); err != nil || pdu.Header[0] != opResponse || pdu.Header[offStatus] != 0 {
-		t.Errorf("%v %v", pdu, err)
+		return longest, fmt.Errorf("in place of the end: %v, %v", pdu, err)
 	}
-	if took := time.Since(begin); took < 3*time.Second {
-		t.Errorf("%v is too short to show anything", took)
-	}
+	return longest, nil
 }
 
 // TestUnfinishedPDU: a PDU whose data does not come, while its bytes hold a buffer, ends its

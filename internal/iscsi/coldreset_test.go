@@ -84,7 +84,7 @@ func TestColdResetOfABusyConnection(t *testing.T) {
 	if err := c.Send(ping, nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	c.nc.SetDeadline(time.Now().Add(5 * time.Second))
+	c.nc.SetDeadline(time.Now().Add(patience))
 	pdu, err := c.Receive()
 	if err != nil || pdu.Header[0] != opAsync || pdu.Header[offAsyncEvent] != asyncDropAll {
 		t.Errorf("no notice: %v", err)

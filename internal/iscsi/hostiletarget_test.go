@@ -63,7 +63,7 @@ func TestTargetLengths(t *testing.T) {
 				if err == nil {
 					t.Error("it was taken")
 				}
-			case <-time.After(10 * time.Second):
+			case <-time.After(patience):
 				t.Error("the initiator waits for the data")
 			}
 		})
@@ -129,7 +129,7 @@ func TestTargetBreaksRules(t *testing.T) {
 				if err == nil {
 					t.Error("the command ended as if nothing were wrong")
 				}
-			case <-time.After(10 * time.Second):
+			case <-time.After(patience):
 				t.Error("the session goes on")
 			}
 		})
@@ -180,7 +180,7 @@ func TestTargetFloods(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "too long") {
 			t.Errorf("text without end: %v", err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Error("text without end is taken without end")
 	}
 }

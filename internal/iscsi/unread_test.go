@@ -3,6 +3,7 @@ package iscsi
 import (
 	"fmt"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -29,16 +30,36 @@ func unreadPeer(t *testing.T, p *Portal, keys map[string]string) (*Client, *conn
 	return nil, nil
 }
 
-// flood sends PDUs until the portal takes no more of them; it reports how many it took.
-func flood(c *Client, most int, header [bhsLen]byte, data []byte) int {
-	defer c.nc.SetWriteDeadline(time.Now().Add(patience))
-	for n := range most {
-		c.nc.SetWriteDeadline(time.Now().Add(time.Second))
-		if c.Send(header, nil, data) != nil {
-			return n
+// flood sends PDUs until the portal takes no more of them; it reports how many it took. That it
+// took none for a second says so only when its queue is long: until then it may lack a processor.
+func flood(c *Client, far *conn, most int, header [bhsLen]byte, data []byte) int {
+	var taken atomic.Int64
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for range most {
+			if c.Send(header, nil, data) != nil {
+				return
+			}
+			taken.Add(1)
 		}
-	}
-	return most
+	}()
+	last, since := int64(-1), time.Now()
+	poll(func() bool {
+		select {
+		case <-ended:
+			return true
+		default:
+		}
+		far.out.mu.Lock()
+		size := far.out.ctlSize
+		far.out.mu.Unlock()
+		if n := taken.Load(); n != last || size <= outputLimit/2 {
+			last, since = n, time.Now()
+		}
+		return time.Since(since) > time.Second
+	})
+	return int(taken.Load())
 }
 
 // TestUnreadControlAnswers: whatever makes the target answer, outside of any window too, it stops
@@ -69,7 +90,7 @@ func TestUnreadControlAnswers(t *testing.T) {
 			}
 			h := c.NewHeader(row.op, 0)
 			h[offFlags] = row.flags
-			if n := flood(c, most, h, nil); n == most {
+			if n := flood(c, far, most, h, nil); n == most {
 				t.Errorf("%d were taken in without an answer being read", n)
 			}
 			far.out.mu.Lock()
@@ -88,7 +109,7 @@ func TestUnreadPingsAreCountedWhole(t *testing.T) {
 	r := newRig(t, nil)
 	c, far := unreadPeer(t, r.portal, map[string]string{keyMaxRecvSegment: "512"})
 	defer c.Close()
-	flood(c, 64, c.NewHeader(opNopOut|immediateBit, 0), make([]byte, 256<<10))
+	flood(c, far, 64, c.NewHeader(opNopOut|immediateBit, 0), make([]byte, 256<<10))
 	far.out.mu.Lock()
 	defer far.out.mu.Unlock()
 	held := 0

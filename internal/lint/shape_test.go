@@ -262,7 +262,7 @@ func TestWalksGoDownhill(t *testing.T) {
 	if len(allowed) < 2 {
 		t.Fatalf("ways back of %d packages are listed: the test does not find them", len(allowed))
 	}
-	for dir, ways := range allowed {
+	load := func(dir string) (*checked, map[[2]int]string) {
 		c, err := src.load(dir)
 		if err != nil {
 			t.Fatal(err)
@@ -271,6 +271,10 @@ func TestWalksGoDownhill(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		return c, refs
+	}
+	for dir, ways := range allowed {
+		c, refs := load(dir)
 		for _, way := range ways {
 			from, to, _ := strings.Cut(way, " -> ")
 			if refs[[2]int{slices.Index(c.names, from), slices.Index(c.names, to)}] == "" {
@@ -280,14 +284,7 @@ func TestWalksGoDownhill(t *testing.T) {
 	}
 	for title, walk := range walks {
 		for dir, files := range walk {
-			c, err := src.load(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			refs, err := src.allReferences(c)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c, refs := load(dir)
 			for _, msg := range climbs(c.names, files, refs, allowed[dir]) {
 				t.Errorf("the walk of %s, in %s: %s", title, dir, msg)
 			}

@@ -44,18 +44,7 @@ func (f heldFile) Readv(vec [][]byte, off int64) (int, error) {
 // the others get their data.
 func TestAbandonedReads(t *testing.T) {
 	fs := &heldFS{FS: OS, begun: make(chan struct{}, 1)}
-	exec := block.NewLive()
-	defer exec.Stop()
-	d := live{exec}
-	s, err := OpenFiles(exec, t.TempDir(), FilesOptions{FS: fs})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	m, err := s.Medium("m", 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d, m := openMedium(t, t.TempDir(), FilesOptions{FS: fs}, 1<<20)
 	want := bytes.Repeat([]byte("data"), 1024)
 	d.Wait(func(done func()) {
 		m.Submit([]*block.IO{{Write: true, N: 4096, Vec: [][]byte{want}, Done: func(*block.IO) { done() }}})
@@ -65,23 +54,23 @@ func TestAbandonedReads(t *testing.T) {
 	const reads = 8
 	var ios []*block.IO
 	bufs, ended := make([][]byte, reads), make(chan *block.IO, reads)
-	exec.Lock()
+	d.Lock()
 	for i := range bufs {
 		bufs[i] = make([]byte, 4096)
 		io := &block.IO{N: 4096, Vec: [][]byte{bufs[i][:1000], bufs[i][1000:]}, Done: func(io *block.IO) { ended <- io }}
 		ios = append(ios, io)
 		m.Submit([]*block.IO{io})
 	}
-	exec.Unlock()
+	d.Unlock()
 	<-fs.begun
-	exec.Lock()
+	d.Lock()
 	for i, io := range ios {
 		if i%2 == 0 {
 			m.(block.Abandoner).Abandon(io)
 			copy(bufs[i], "somebody else's")
 		}
 	}
-	exec.Unlock()
+	d.Unlock()
 	close(fs.hold)
 	for range reads {
 		select {

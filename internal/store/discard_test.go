@@ -25,18 +25,7 @@ func blocks(t *testing.T, path string) int64 {
 // TestDiscardGivesRoomBack: the file system has the room again, of the data and of its checksums.
 func TestDiscardGivesRoomBack(t *testing.T) {
 	dir := folder(t, true)
-	exec := block.NewLive()
-	defer exec.Stop()
-	d := live{exec}
-	s, err := OpenFiles(exec, dir, FilesOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	m, err := s.Medium("m", 32<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d, m := openMedium(t, dir, FilesOptions{}, 32<<20)
 	const size = 16 << 20
 	d.Wait(func(done func()) {
 		m.Submit([]*block.IO{{Write: true, N: size, Vec: [][]byte{bytes.Repeat([]byte{1}, size)}, Done: func(*block.IO) { done() }}})
@@ -78,18 +67,7 @@ func (flatFile) Punch(int64, int64) error { return errors.ErrUnsupported }
 
 // TestDiscardUnsupported: where the file system makes no holes, nothing changes, and who asked hears why.
 func TestDiscardUnsupported(t *testing.T) {
-	exec := block.NewLive()
-	defer exec.Stop()
-	d := live{exec}
-	s, err := OpenFiles(exec, t.TempDir(), FilesOptions{FS: flatFS{OS}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	m, err := s.Medium("m", 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d, m := openMedium(t, t.TempDir(), FilesOptions{FS: flatFS{OS}}, 1<<20)
 	want, got := bytes.Repeat([]byte{1}, 4096), make([]byte, 4096)
 	d.Wait(func(done func()) {
 		m.Submit([]*block.IO{{Write: true, N: 4096, Vec: [][]byte{want}, Done: func(*block.IO) { done() }}})

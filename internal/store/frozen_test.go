@@ -12,13 +12,7 @@ import (
 // goes on.
 func TestFolderIsGone(t *testing.T) {
 	dir := t.TempDir()
-	exec := block.NewLive()
-	defer exec.Stop()
-	s, err := OpenFiles(exec, dir, FilesOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	_, s := openFolder(t, dir, FilesOptions{})
 	m, err := s.Meta()
 	if err != nil {
 		t.Fatal(err)

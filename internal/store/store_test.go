@@ -36,6 +36,30 @@ func (l live) Wait(start func(done func())) {
 	<-ch
 }
 
+// openFolder opens a store in a folder until the test ends.
+func openFolder(t *testing.T, dir string, opt FilesOptions) (live, *Files) {
+	t.Helper()
+	exec := block.NewLive()
+	t.Cleanup(exec.Stop)
+	s, err := OpenFiles(exec, dir, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return live{exec}, s
+}
+
+// openMedium opens a store with an mdisk of so many bytes in it until the test ends.
+func openMedium(t *testing.T, dir string, opt FilesOptions, size uint64) (live, block.Medium) {
+	t.Helper()
+	d, s := openFolder(t, dir, opt)
+	m, err := s.Medium("m", size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, m
+}
+
 func TestMemory(t *testing.T) {
 	stores := map[string]*Memory{}
 	blocktest.Store(t, func(t *testing.T) (block.Store, blocktest.Driver) {
@@ -88,14 +112,8 @@ func TestFiles(t *testing.T) {
 }
 
 func TestFilesRefuses(t *testing.T) {
-	exec := block.NewLive()
-	defer exec.Stop()
 	dir := t.TempDir()
-	s, err := OpenFiles(exec, dir, FilesOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	exec, s := openFolder(t, dir, FilesOptions{})
 	for _, c := range []struct {
 		name, want string
 		do         func() error

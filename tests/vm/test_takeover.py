@@ -208,7 +208,7 @@ def test_hosts_that_die_or_fall_silent_are_taken_over(initiator: Initiator, rows
     assert lost > 0, "nothing was under way when a host went"
 
 
-@pytest.mark.parametrize("timeout", [3, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("timeout", [5, pytest.param(10, marks=pytest.mark.slow)])
 def test_a_silent_peer_costs_its_time_and_no_more(initiator: Initiator, timeout: int) -> None:
     """A peer falls silent below fio, which verifies: one wait, within its bound, and no error; the peer is left out."""
     writes = 400
@@ -237,7 +237,8 @@ def test_a_silent_peer_costs_its_time_and_no_more(initiator: Initiator, timeout:
                 )
                 assert job["error"] == 0 and job["write"]["total_ios"] == job["read"]["total_ios"] == writes
                 assert longest > timeout / 5, "the silence was not noticed"
-                assert longest <= bound + 2
+                # A second wait would end at twice the time; until shortly before that a busy machine may add to one.
+                assert longest <= bound + 0.8 * timeout
                 assert state["Peers"] is None and state["LostPeers"] == ["p"]
                 # It is back, and has missed something: it stays out until the cache starts again.
                 time.sleep(1)

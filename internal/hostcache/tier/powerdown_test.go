@@ -153,6 +153,26 @@ func TestPowerLossWhileTheCacheWasDown(t *testing.T) {
 	})
 }
 
+// powerLossWhileDown takes the array's first eight sectors back to what was there before, and nobody is told.
+func (l *lab) powerLossWhileDown() {
+	l.path.dead = true
+	for s := range uint64(8) {
+		l.a.data[s] = pattern(1, 1)
+	}
+}
+
+// powerLossIsNoticed has the array lose power while the cache is down: the next start serves what is there,
+// and says by a flush that fails that something is lost.
+func (l *lab) powerLossIsNoticed() {
+	l.t.Helper()
+	l.powerLossWhileDown()
+	l.again(true)
+	l.want(0, 8, 1)
+	if s := l.flush(); s == block.OK {
+		l.t.Error("a flush of what is lost succeeds")
+	}
+}
+
 // TestStopThatCannotFlushIsNoOrderlyOne: a loss of power behind it is one of what was sent.
 func TestStopThatCannotFlushIsNoOrderlyOne(t *testing.T) {
 	l := newLab(t, func(w *world) { w.opt.Policy = Policy{Mode: WriteThrough} })
@@ -160,15 +180,7 @@ func TestStopThatCannotFlushIsNoOrderlyOne(t *testing.T) {
 	l.a.failing = 100
 	l.stop()
 	l.a.failing = 0
-	l.path.dead = true
-	for s := range uint64(8) {
-		l.a.data[s] = pattern(1, 1)
-	}
-	l.again(true)
-	l.want(0, 8, 1)
-	if s := l.flush(); s == block.OK {
-		t.Error("a flush of what is lost succeeds")
-	}
+	l.powerLossIsNoticed()
 }
 
 // nameless is a LUN that cannot be told from others.
@@ -232,15 +244,7 @@ func TestLabelOfAnEarlierVersionIsNoSeal(t *testing.T) {
 		old.flushed = false
 		copy(sector, old.encode())
 	}
-	l.path.dead = true
-	for s := range uint64(8) {
-		l.a.data[s] = pattern(1, 1)
-	}
-	l.again(true)
-	l.want(0, 8, 1)
-	if s := l.flush(); s == block.OK {
-		t.Error("a flush of what is lost succeeds")
-	}
+	l.powerLossIsNoticed()
 }
 
 // TestStopBesideAWriteIsNoOrderlyOne: a write that is below when the cache is stopped ends behind
@@ -253,10 +257,7 @@ func TestStopBesideAWriteIsNoOrderlyOne(t *testing.T) {
 	l.stop()
 	l.path.open(block.OpWrite)
 	l.wait(end)
-	l.path.dead = true
-	for s := range uint64(8) {
-		l.a.data[s] = pattern(1, 1)
-	}
+	l.powerLossWhileDown()
 	l.again(true)
 	if s := l.flush(); r.Status == block.OK && s == block.OK {
 		t.Error("a flush of what is lost succeeds")
