@@ -5,8 +5,9 @@
     scripts/prove.py soak judge       some
     scripts/prove.py --list           their names, how long each takes, and when it last ran
 
-docs/proofs.md keeps for each when it last ran, on which commit, with what result: a run that ends writes its row.
-While a proof runs, a line tells how far it is; its output is in .cache/prove/NAME.log.
+docs/proofs.md keeps for each when it last ran, on which commit, with what result: a run that ends writes its row,
+well or badly, and then with what failed; one that is interrupted writes none. While a proof runs, a line tells how
+far it is; its output is in .cache/prove/NAME.log.
 """
 
 from __future__ import annotations
@@ -103,13 +104,15 @@ def write(last: dict[str, list[str]]) -> None:
 
 
 def commit() -> str:
-    """Return the commit that is checked out, with a plus where files differ from it."""
-    said = subprocess.run(["git", "describe", "--always", "--dirty=+"], cwd=REPO, capture_output=True, text=True)
-    return said.stdout.strip() or "unknown"
+    """Return the commit that is checked out, with a plus where files differ from it, but for the rows of this run."""
+    said = subprocess.run(["git", "describe", "--always"], cwd=REPO, capture_output=True, text=True)
+    others = [".", f":!{DOCUMENT.relative_to(REPO)}"]
+    clean = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", *others], cwd=REPO).returncode == 0
+    return (said.stdout.strip() or "unknown") + ("" if clean else "+")
 
 
-def follow(proof: Proof) -> tuple[int, str]:
-    """Run a proof; return its exit status and the last line of its output that says something."""
+def follow(proof: Proof) -> int:
+    """Run a proof and return its exit status."""
     log = LOGS / f"{proof.name}.log"
     terminal, told, began = sys.stdout.isatty(), 0.0, time.monotonic()
     with log.open("wb") as out:
@@ -134,7 +137,7 @@ def follow(proof: Proof) -> tuple[int, str]:
         raise
     if terminal:
         print()
-    return proc.returncode, last_line(log)
+    return proc.returncode
 
 
 def last_line(log: Path) -> str:
@@ -143,6 +146,51 @@ def last_line(log: Path) -> str:
         f.seek(max(0, log.stat().st_size - 4096))
         lines = f.read().decode(errors="replace").splitlines()
     return next((line.strip() for line in reversed(lines) if re.search(r"\w", line)), "")
+
+
+#: What says that something failed, and not what: a frame around that.
+FRAME = re.compile(r"^(make(\[\d+\])?: \*\*\*|FAIL\b|exit status \d|ok\s|={3,}|vm: )")
+
+#: What names a failure: of pytest, here and in a guest, of mutations.py and of bench scripts, a test of Go, a panic.
+NAMED = [
+    re.compile(r"(?:^|\s)(?:failed|error) in \w+: (.+)"),
+    re.compile(r"^(?:FAILED|ERROR) (\S+::.+)"),
+    re.compile(r"^(\d+ of \d+ survived: .+)"),
+    re.compile(r"^\s*--- FAIL: (\S+) \("),
+    re.compile(r"^((?:panic|fatal error): .+)"),
+    re.compile(r"(WARNING: DATA RACE)"),
+]
+
+
+def failure(text: str) -> str:
+    """Return what failed, by the output of a proof: its name, what was said of it, and how many more there are."""
+    lines = text.splitlines()
+    for pattern in NAMED:
+        found = [(n, m[1].strip()) for n, line in enumerate(lines) if (m := pattern.search(line))]
+        # A case of a test is named after the test, more precisely.
+        found = [(n, name) for n, name in found if not any(other.startswith(name + "/") for _, other in found)]
+        if not found:
+            continue
+        n, name = found[0]
+        said = lines[n + 1].strip() if "--- FAIL" in lines[n] and n + 1 < len(lines) else ""
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        return f"{name}{more}" + (f": {said}" if re.match(r"\S+\.go:\d+: ", said) else "")
+    said = [line.strip() for line in lines if re.search(r"\w", line) and not FRAME.search(line.strip())]
+    return said[-1] if said else "it said nothing"
+
+
+def proved_nothing(text: str) -> bool:
+    """Tell whether all packages that ended well had no test to run: its name is another by now."""
+    ended = re.findall(r"^ok\s.*$", text, re.M)
+    return bool(ended) and all("[no tests to run]" in line for line in ended)
+
+
+def judge(status: int, text: str) -> str:
+    """Return what to write of a run with this exit status and output."""
+    if status == 0 and not proved_nothing(text):
+        return "passed"
+    said = "there was no test to run" if status == 0 else failure(text)
+    return f"FAILED: {said}"[:160].replace("|", "/")
 
 
 def main() -> int:
@@ -159,20 +207,21 @@ def main() -> int:
         for p in chosen:
             print(f"{p.name:<14} {p.minutes:>4} min  {' '.join(rows().get(p.name, ['never']))[:60]:<60}  {p.command}")
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the proof under way ends, too
     LOGS.mkdir(parents=True, exist_ok=True)
     print(f"{len(chosen)} proofs, some {sum(p.minutes for p in chosen) / 60:.1f} hours on two idle cores", flush=True)
     bad = []
     for i, proof in enumerate(chosen, 1):
         print(f"{i} of {len(chosen)}: {proof.name}: {shlex.join(proof.command.split())}", flush=True)
         began, on = time.monotonic(), commit()
-        status, said = follow(proof)
+        status = follow(proof)
         took = (time.monotonic() - began) / 60
-        result = "passed" if status == 0 else f"FAILED: {said}"[:100].replace("|", "/")
+        result = judge(status, (LOGS / f"{proof.name}.log").read_text(errors="replace"))
         last = rows()
         last[proof.name] = [time.strftime("%Y-%m-%d"), on, f"{result} in {took:.0f} min"]
         write(last)
         print(f"   {result} after {took:.1f} min", flush=True)
-        if status != 0:
+        if result != "passed":
             bad.append(proof.name)
     print(f"{len(chosen) - len(bad)} passed, {len(bad)} failed" + (f": {', '.join(bad)}" if bad else ""))
     return 1 if bad else 0

@@ -43,6 +43,7 @@ venv=.cache/venv
 if ! cmp -s tests/requirements.txt $venv/requirements.txt; then
 	say "making $venv"
 	mkdir -p .cache
+	[[ ! -L $venv ]] || rm $venv # what a link leads to is another tree's, and would be cleared
 	python3 -m venv --clear $venv
 	$venv/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
 	cp tests/requirements.txt $venv/requirements.txt

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -256,6 +257,7 @@ func TestSoak(t *testing.T) {
 	if underRace {
 		sessions /= 4
 	}
+	defer debug.SetGCPercent(debug.SetGCPercent(100)) // the heap that it judges is no other where GOGC is set
 	goroutines, files := runtime.NumGoroutine(), descriptors(t)
 	s := &soak{t: t, r: start(t, parse(t, soakConfig(), filepath.Join(t.TempDir(), "d"))), done: make([]atomic.Int64, sessions)}
 	seed := testkit.Seed(t)

@@ -57,6 +57,30 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
+// TestReadingOrderIsThere: the files that README.md names for a reader of the source are there, the
+// first of each step by its whole path and the others from that one's folder.
+func TestReadingOrderIsThere(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(b), "\n## Reading the source\n")
+	steps := regexp.MustCompile(`(?m)^\d+\. `).Split(section, -1)[1:]
+	if len(steps) < 5 {
+		t.Fatalf("%d steps are found", len(steps))
+	}
+	for _, step := range steps {
+		folder := ""
+		for _, m := range regexp.MustCompile("`(\\w+(?:/\\w+)+(?:\\.go)?|\\w+\\.go)`").FindAllStringSubmatch(step, -1) {
+			if _, err := os.Stat(filepath.Join(root, m[1])); err == nil {
+				folder = filepath.Dir(m[1])
+			} else if _, err := os.Stat(filepath.Join(root, folder, m[1])); folder == "" || err != nil {
+				t.Errorf("README.md names %s for a reader, which is not there", m[1])
+			}
+		}
+	}
+}
+
 // TestDocumentsAreWhole: nothing is left to be filled in, and what they link to is there.
 func TestDocumentsAreWhole(t *testing.T) {
 	list, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
