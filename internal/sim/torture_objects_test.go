@@ -3,7 +3,9 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/arraysim/arraysim/internal/array"
 	"github.com/arraysim/arraysim/internal/scsi"
@@ -25,7 +27,11 @@ func (m *torture) addPool(name string, copyData bool) {
 func (m *torture) startPool(name string, copyData bool, done func(error)) {
 	spec := array.PoolSpec{Name: name, CopyData: copyData}
 	for i := range 2 {
-		spec.Mdisks = append(spec.Mdisks, array.MdiskSpec{Name: fmt.Sprintf("m%d", i), Size: m.disks})
+		disk := fmt.Sprintf("m%d", i)
+		if name == "y" { // the files of y.0
+			disk = "0." + disk
+		}
+		spec.Mdisks = append(spec.Mdisks, array.MdiskSpec{Name: disk, Size: m.disks})
 	}
 	era := m.era
 	m.arr.CreatePool(spec, func(_ *array.Pool, err error) {
@@ -110,8 +116,7 @@ func (m *torture) deletePool() {
 		switch {
 		case err == nil:
 			delete(m.pools, name)
-			delete(m.down, name+".m0")
-			delete(m.down, name+".m1")
+			maps.DeleteFunc(m.down, func(key string, _ bool) bool { return strings.HasPrefix(key, name+".") })
 			m.saw(poolsComeAndGo)
 		case errors.Is(err, errTorture):
 			m.unsure[name] = doubtful(err)
@@ -123,7 +128,8 @@ func (m *torture) deletePool() {
 			m.fail("pool %s is not deleted: %v", name, err)
 		}
 	})
-	if m.store.shaky > 0 && m.rng.N(2) == 0 { // a crash may come before
+	if twin := twins[name]; m.store.shaky > 0 && (twin != "" || m.rng.N(2) == 0) { // a crash may come before
+		m.shakyPool(twin)
 		return
 	}
 	m.until(func() bool { return ended }, "a pool to be deleted")
@@ -439,7 +445,18 @@ func (m *torture) checkObjects() {
 			m.fail("volume %s has %d sectors; it should have %d", v.name, w.Info().Sectors, v.sectors())
 		}
 	}
-	if n := len(m.arr.Pools()); n != len(m.pools) {
+	pools := m.arr.Pools()
+	if n := len(pools); n != len(m.pools) {
 		m.fail("there are %d pools; it should be %d", n, len(m.pools))
+	}
+	files := map[string]bool{}
+	for _, p := range pools {
+		for _, d := range p.Stats().Mdisks {
+			file := p.Name() + "." + d.Name
+			if files[file] {
+				m.fail("two pools have the file of mdisk %s", file)
+			}
+			files[file] = true
+		}
 	}
 }
