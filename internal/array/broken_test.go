@@ -196,18 +196,7 @@ func TestDoubtsAreSettled(t *testing.T) {
 			v := r.volume("v", "p", 8<<20, true)
 			n := 0
 			s.fail = func([]block.KV) (bool, bool) { n++; return true, there && n == 1 }
-			err := ends(r.clock, func(done func(error)) {
-				switch what {
-				case "new volume":
-					r.a.CreateVolume(VolumeSpec{Name: "w", Pool: "p", Sectors: 4096}, func(_ *Volume, err error) { done(err) })
-				case "larger":
-					r.a.Resize(v, 32<<11, done)
-				case "smaller":
-					r.a.Resize(v, 4<<11, done)
-				case "deleted":
-					r.a.DeleteVolume(v, done)
-				}
-			})
+			err := ends(r.clock, func(done func(error)) { r.begin(what, v, done) })
 			if n != 2 || !errors.Is(err, errDeaf) || !strings.Contains(err.Error(), "done or not") {
 				t.Fatalf("%s: after %d batches it ended %v", what, n, err)
 			}
