@@ -85,6 +85,8 @@ var attacks = map[string]func(*hostile) error{
 	"space of the file system":                                                            nil, // the machine's
 	"mdisks of a pool":                                                                    nil, // an administrator's
 	"mdisks of an array":                                                                  nil, // an administrator's
+	"pools that an array makes in its life":                                               nil, // an administrator's
+	"volumes that it makes in its life":                                                   nil, // an administrator's
 	"size of an mdisk":                                                                    nil, // an administrator's
 	"size of a volume":                                                                    nil, // an administrator's
 	"map entries":                                                                         (*hostile).mapEntries,

@@ -184,3 +184,39 @@ func TestFilesOfAPoolThatIsBeingDeleted(t *testing.T) {
 		}
 	}
 }
+
+// TestDoubtsAreSettled: a change fails and cannot be taken back, so that a start may find it done or not, and
+// writes are refused. The next change that is durable settles it: writes are taken, and a start finds nothing
+// of the change, and all that was written.
+func TestDoubtsAreSettled(t *testing.T) {
+	for _, there := range []bool{true, false} {
+		for _, what := range []string{"new volume", "larger", "smaller", "deleted"} {
+			r, s := doubtRig(t, Options{})
+			r.pool("p", PoolSpec{}, 64<<20)
+			v := r.volume("v", "p", 8<<20, true)
+			n := 0
+			s.fail = func([]block.KV) (bool, bool) { n++; return true, there && n == 1 }
+			err := ends(r.clock, func(done func(error)) { r.begin(what, v, done) })
+			if n != 2 || !errors.Is(err, errDeaf) || !strings.Contains(err.Error(), "done or not") {
+				t.Fatalf("%s: after %d batches it ended %v", what, n, err)
+			}
+			if end := r.do(v, write(7<<11, 8)); end != block.Hardware {
+				t.Errorf("%s: a write meanwhile ended %v", what, end)
+			}
+			s.fail = nil
+			if err := ends(r.clock, func(done func(error)) { r.a.SetBlob("b", []byte("1"), done) }); err != nil || len(r.a.Health()) > 0 {
+				t.Errorf("%s: a value ended %v, health is %q", what, err, r.a.Health())
+			}
+			mustOK(t, r.do(v, stamped(rng(7<<11, 8), 7)))
+			r.check()
+			if err := r.restart(); err != nil {
+				t.Fatal(err)
+			}
+			v = r.a.Volume("v")
+			if v == nil || v.Spec.Sectors != 8<<11 || !r.reads(v, rng(7<<11, 8), 7) || r.a.Volume("w") != nil {
+				t.Errorf("%s: a start finds %v", what, r.a.Volumes())
+			}
+			r.check()
+		}
+	}
+}

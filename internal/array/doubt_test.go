@@ -252,21 +252,7 @@ func doubtIsSettled(t *testing.T, what string, there bool) {
 		}
 		return n != 2, there
 	}
-	err := ends(r.clock, func(done func(error)) {
-		switch what {
-		case "new volume":
-			r.a.CreateVolume(VolumeSpec{Name: "w", Pool: "p", Sectors: 4096, Thin: true}, func(_ *Volume, err error) { done(err) })
-		case "new pool":
-			spec := PoolSpec{Name: "x", Mdisks: []MdiskSpec{{Name: "d", Size: 64 << 20}}}
-			r.a.CreatePool(spec, func(_ *Pool, err error) { done(err) })
-		case "larger":
-			r.a.Resize(v, 32<<11, done)
-		case "smaller":
-			r.a.Resize(v, 4<<11, done)
-		case "deleted":
-			r.a.DeleteVolume(v, done)
-		}
-	})
+	err := ends(r.clock, func(done func(error)) { r.begin(what, v, done) })
 	if n != 3 || other != nil {
 		t.Fatalf("after %d batches the other change ended %v", n, other)
 	}
@@ -291,4 +277,21 @@ func doubtIsSettled(t *testing.T, what string, there bool) {
 		t.Errorf("the other change left %q", b)
 	}
 	r.check()
+}
+
+// begin begins a change of a kind; v has 8 MiB.
+func (r *rig) begin(what string, v *Volume, done func(error)) {
+	switch what {
+	case "new volume":
+		r.a.CreateVolume(VolumeSpec{Name: "w", Pool: "p", Sectors: 4096, Thin: true}, func(_ *Volume, err error) { done(err) })
+	case "new pool":
+		spec := PoolSpec{Name: "x", Mdisks: []MdiskSpec{{Name: "d", Size: 64 << 20}}}
+		r.a.CreatePool(spec, func(_ *Pool, err error) { done(err) })
+	case "larger":
+		r.a.Resize(v, 32<<11, done)
+	case "smaller":
+		r.a.Resize(v, 4<<11, done)
+	case "deleted":
+		r.a.DeleteVolume(v, done)
+	}
 }

@@ -215,3 +215,18 @@ func TestLastPoolNumber(t *testing.T) {
 		t.Errorf("after a start there are %d pools", n)
 	}
 }
+
+// TestLastVolumeNumber: an array that has used all of its volume numbers says so, and goes on with what it has.
+func TestLastVolumeNumber(t *testing.T) {
+	r := newRig(t, Options{}, true)
+	r.pool("p", PoolSpec{}, 64<<20)
+	v := r.volume("v", "p", 8<<20, true)
+	r.a.manager.Objects.NextVolume = directory.MaxVolumeID
+	err := ends(r.clock, func(done func(error)) {
+		r.a.CreateVolume(VolumeSpec{Name: "w", Pool: "p", Sectors: 4096, Thin: true}, func(_ *Volume, err error) { done(err) })
+	})
+	if err == nil || !strings.Contains(err.Error(), "used all of its volume numbers") || len(r.a.Volumes()) != 1 {
+		t.Errorf("it ended %v, and the array has %v", err, r.a.Volumes())
+	}
+	mustOK(t, r.do(v, write(0, 8)))
+}

@@ -161,16 +161,18 @@ func (m *torture) shakyChange() {
 	case 2, 3:
 		m.startResize(m.vols[m.rng.N(uint64(len(m.vols)))])
 	case 4, 5:
-		m.shakyPool()
+		m.shakyPool([]string{"x0", "x1", "x2", "y", "y.0"}[m.rng.N(5)])
 	default:
 		m.shakyVolume()
 	}
 }
 
+// twins are pools that have the same files: only one of them can be there.
+var twins = map[string]string{"y": "y.0", "y.0": "y"}
+
 // shakyPool begins to make a pool. Arrays that are old have no number to lose.
-func (m *torture) shakyPool() {
-	name := fmt.Sprintf("x%d", m.rng.N(3))
-	if m.pools[name] || m.unsure[name] || m.flying[name] || m.poolRoom < maxTorturePools/2 {
+func (m *torture) shakyPool(name string) {
+	if name == "" || m.pools[name] || m.unsure[name] || m.flying[name] || m.poolRoom < maxTorturePools/2 {
 		return
 	}
 	m.note("pool %s is made", name)

@@ -3,7 +3,9 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/arraysim/arraysim/internal/array"
 	"github.com/arraysim/arraysim/internal/scsi"
@@ -25,7 +27,11 @@ func (m *torture) addPool(name string, copyData bool) {
 func (m *torture) startPool(name string, copyData bool, done func(error)) {
 	spec := array.PoolSpec{Name: name, CopyData: copyData}
 	for i := range 2 {
-		spec.Mdisks = append(spec.Mdisks, array.MdiskSpec{Name: fmt.Sprintf("m%d", i), Size: m.disks})
+		disk := fmt.Sprintf("m%d", i)
+		if name == "y" { // the files of y.0
+			disk = "0." + disk
+		}
+		spec.Mdisks = append(spec.Mdisks, array.MdiskSpec{Name: disk, Size: m.disks})
 	}
 	era := m.era
 	m.arr.CreatePool(spec, func(_ *array.Pool, err error) {
@@ -110,8 +116,7 @@ func (m *torture) deletePool() {
 		switch {
 		case err == nil:
 			delete(m.pools, name)
-			delete(m.down, name+".m0")
-			delete(m.down, name+".m1")
+			maps.DeleteFunc(m.down, func(key string, _ bool) bool { return strings.HasPrefix(key, name+".") })
 			m.saw(poolsComeAndGo)
 		case errors.Is(err, errTorture):
 			m.unsure[name] = doubtful(err)
@@ -123,7 +128,8 @@ func (m *torture) deletePool() {
 			m.fail("pool %s is not deleted: %v", name, err)
 		}
 	})
-	if m.store.shaky > 0 && m.rng.N(2) == 0 { // a crash may come before
+	if twin := twins[name]; m.store.shaky > 0 && (twin != "" || m.rng.N(2) == 0) { // a crash may come before
+		m.shakyPool(twin)
 		return
 	}
 	m.until(func() bool { return ended }, "a pool to be deleted")
@@ -379,67 +385,5 @@ func (m *torture) endSizing(v *tortureVolume, sectors uint64) {
 	v.sizing = nil
 	if v.sectors() > 1<<23 {
 		m.saw(deepMaps)
-	}
-}
-
-// findObjects compares pools and volumes with those that there must be after a start.
-func (m *torture) findObjects() {
-	for i, v := range m.vols {
-		switch w := m.arr.Volume(v.name); {
-		case w == nil && v.limbo && !v.relied:
-			m.vols[i] = m.create(v.name, v.pool)
-		case w == nil:
-			m.fail("volume %s is gone", v.name)
-			return
-		case v.sizing != nil || v.unsure != nil:
-			if n := uint64(len(v.units)); v.sizing == nil {
-				v.sizing = &sizing{units: n, lowest: n, keep: n, maybe: n}
-			}
-			v.sizing.pending = append(v.sizing.pending, v.unsure...)
-			m.endSizing(v, w.Info().Sectors)
-		}
-		v.limbo, v.relied, v.unsure = false, false, nil
-	}
-	if w := m.arr.Volume("never"); w != nil { // its creation was on the disk that failed, its deletion not
-		gone := false
-		m.arr.DeleteVolume(w, func(err error) {
-			if gone = true; err != nil {
-				m.fail("delete: %v", err)
-			}
-		})
-		m.until(func() bool { return gone }, "a volume to be deleted")
-	}
-	for name := range m.pools {
-		if m.arr.Pool(name) == nil && !m.unsure[name] && !m.flying[name] {
-			m.fail("pool %s is gone", name)
-		}
-	}
-	for _, p := range m.arr.Pools() {
-		if name := p.Name(); !m.pools[name] && !m.unsure[name] && !m.flying[name] {
-			m.fail("a start finds pool %s, which is gone or was not made", name)
-		}
-	}
-	clear(m.pools)
-	clear(m.unsure)
-	clear(m.flying)
-	for _, p := range m.arr.Pools() {
-		m.pools[p.Name()] = true
-	}
-	m.findSpare()
-}
-
-// checkObjects compares pools and volumes with those that there must be.
-func (m *torture) checkObjects() {
-	for _, v := range m.vols {
-		switch w := m.arr.Volume(v.name); {
-		case v.sizing != nil:
-		case w == nil:
-			m.fail("volume %s is gone", v.name)
-		case w.Info().Sectors != v.sectors():
-			m.fail("volume %s has %d sectors; it should have %d", v.name, w.Info().Sectors, v.sectors())
-		}
-	}
-	if n := len(m.arr.Pools()); n != len(m.pools) {
-		m.fail("there are %d pools; it should be %d", n, len(m.pools))
 	}
 }

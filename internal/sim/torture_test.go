@@ -21,13 +21,14 @@ var (
 	tortureFirst = flag.Uint64("torture.first", 1, "first seed of TestTorture; with -torture.seeds=1 that one alone, with its log")
 )
 
-// TestTorture lets hosts write, read, zero, unmap, copy, compare and sync on arrays that
-// keep their payload, while nodes and mdisks go and come back, caches are full, pools and volumes come and go and
-// change their size, also over a meta store of which nobody knows what it has, policies change, tasks are aborted, units are
-// reset and fenced, flushes and commits fail, and the
-// power fails. Every read returns the last acknowledged write, every task ends, space adds up, who has room does not
-// wait, and the array's own check finds nothing. A seed gives the same run each time. With -v it tells how many
-// seeds have drawn what: in 1,000 seeds each class has to be there.
+// TestTorture lets hosts write, read, zero, unmap, copy, compare and sync on arrays that keep their
+// payload, while nodes and mdisks go and come back, caches are full, pools and volumes come and go
+// and change their size, also over a meta store of which nobody knows what it has, policies change,
+// tasks are aborted, units are reset and fenced, flushes and commits fail, and the power fails.
+// Every read returns the last acknowledged write, every task ends, space adds up, who has room does
+// not wait, a start finds the pools and volumes that it has to, and the array's own check finds
+// nothing. A seed gives the same run each time. With -v it tells how many seeds have drawn what: in
+// 1,000 seeds each class has to be there.
 func TestTorture(t *testing.T) {
 	n := *tortureSeeds
 	if testing.Short() || raceEnabled {

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/array"
@@ -13,7 +12,7 @@ import (
 func (m *torture) trouble() {
 	pools := m.arr.Pools()
 	p := pools[m.rng.N(uint64(len(pools)))]
-	disk := fmt.Sprintf("m%d", m.rng.N(2))
+	disk := p.Stats().Mdisks[m.rng.N(2)].Name
 	key := p.Name() + "." + disk
 	switch m.rng.N(32) {
 	case 0, 1:
@@ -360,7 +359,7 @@ func (m *torture) failsOnce() {
 func (m *torture) tryToChange() {
 	switch m.rng.N(6) {
 	case 4, 5:
-		m.shakyPool()
+		m.shakyPool("x0")
 	case 0:
 		m.churn()
 	case 1:
