@@ -45,7 +45,7 @@ func newChain(t *testing.T) *chain {
 // begin starts the cache.
 func (c *chain) begin() {
 	c.t.Helper()
-	a, err := ParseAddress("iscsi://" + c.addr + "/" + testTarget + "/0")
+	a, err := iscsi.ParseAddress("iscsi://" + c.addr + "/" + testTarget + "/0")
 	if err != nil {
 		c.t.Fatal(err)
 	}
