@@ -3,11 +3,11 @@ package tier
 import (
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"hash/fnv"
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/crc32c"
 )
 
 // A label says whose flash this is and how new: it comes first, in two copies of a sector each, so that
@@ -90,7 +90,7 @@ func (l *label) encode() []byte {
 	b = le.AppendUint64(b, l.boot)
 	b = le.AppendUint64(b, l.revision)
 	b = append(b, make([]byte, block.SectorSize-len(b))...)
-	le.PutUint32(b[8:], crc32.Checksum(b[12:labelSize], castagnoli))
+	le.PutUint32(b[8:], crc32c.Checksum(b[12:labelSize]))
 	return b
 }
 
@@ -107,7 +107,7 @@ func decodeLabel(b []byte) (l label, found labelFound) {
 		return l, labelOld
 	case string(b[:8]) != labelMagic:
 		return l, labelNone
-	case crc32.Checksum(b[12:labelSize], castagnoli) != le.Uint32(b[8:]):
+	case crc32c.Checksum(b[12:labelSize]) != le.Uint32(b[8:]):
 		return l, labelDamaged
 	case le.Uint32(b[12:]) != labelVersion:
 		return l, labelOld

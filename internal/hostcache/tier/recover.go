@@ -3,10 +3,10 @@ package tier
 import (
 	"cmp"
 	"fmt"
-	"hash/crc32"
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/crc32c"
 	"github.com/arraysim/arraysim/internal/hostcache"
 )
 
@@ -179,7 +179,7 @@ func (r *recovery) batch(fn func(h batchInfo, records []byte, ok bool)) {
 			return
 		}
 		r.need(batchHead+h.length, func(b []byte) {
-			if b == nil || crc32.Checksum(b[8:], castagnoli) != le.Uint32(b[4:]) {
+			if b == nil || crc32c.Checksum(b[8:]) != le.Uint32(b[4:]) {
 				none()
 				return
 			}
