@@ -34,7 +34,7 @@ type label struct {
 	state      labelState
 	copies     uint8 // members that had everything, this one included
 	powerSafe  bool
-	flushed    bool   // nothing was volatile below; an earlier version closed its label without that
+	flushed    bool   // nothing is dirty, nor volatile below; an earlier version closed its label without that
 	boot       uint64 // of the machine whose process wrote it, 0: not known
 	revision   uint64
 }
@@ -53,7 +53,7 @@ type labelState uint8
 const (
 	labelMember labelState = iota + 1 // it has all that it should have as of its generation
 	labelVoid                         // it has nothing of this cache
-	labelClosed                       // a member with nothing dirty; see flushed
+	labelClosed                       // a member that was stopped with nothing dirty; see flushed
 )
 
 // labelFound is what was read where a label should be.
@@ -195,7 +195,7 @@ func (d *Disk) newLabel(m *member, copies int) label {
 		r = roleCopy
 	}
 	return label{cache: d.cache, incarnation: d.incarnation, generation: d.marks.generation, epoch: d.j.firstEpoch, naa: d.info.NAA, per: uint32(d.per), frames: uint32(d.totalFrames),
-		role: r, state: labelMember, copies: uint8(copies), powerSafe: d.opt.PowerSafe, boot: d.opt.Boot}
+		role: r, state: labelMember, copies: uint8(copies), powerSafe: d.opt.PowerSafe, flushed: d.sealed == sealOn && m.peer == nil, boot: d.opt.Boot}
 }
 
 // newID returns a number that no other opening has: the caller's, or one of what is known.

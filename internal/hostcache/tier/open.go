@@ -262,8 +262,8 @@ func (d *Disk) start(done func(error)) {
 
 // resume goes on with what was recovered.
 func (d *Disk) resume(mark Mark, done func(error)) {
-	if l := &d.local().label; l.state == labelClosed && l.flushed {
-		d.volatile.flushed = d.volatile.ended // by whoever closed it
+	if d.local().label.flushed && d.clean() {
+		d.volatile.flushed, d.sealed = d.volatile.ended, sealOn // by whoever closed it
 	}
 	alternates := d.alternates()
 	better := d.alternate()
