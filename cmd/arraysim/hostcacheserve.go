@@ -152,6 +152,12 @@ func (d *cacheDaemon) run(ctx context.Context) (err error) {
 	rec := d.disk.Recovery()
 	d.log.Info("the cache is open", "lun", d.info().Name, "policy", st.Requested.String(), "effective", st.Effective.String(),
 		"recovered_dirty_sectors", rec.DirtySectors, "warm_blocks", rec.CleanBlocks, "damaged_sectors", rec.Damaged)
+	for _, line := range rec.GivenUp {
+		d.log.Warn("the format has given up what was there", "what", line)
+	}
+	for _, line := range st.LeftAlone {
+		d.log.Warn("a peer is left alone, and has no copy", "peer", line)
+	}
 	if rec.Damaged > 0 {
 		d.log.Error("dirty data on the flash does not match its checksums; reads of it fail until it is written", "sectors", rec.Damaged)
 	}

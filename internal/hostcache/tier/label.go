@@ -266,32 +266,6 @@ func (d *Disk) judge(mark Mark) error {
 	return nil
 }
 
-// judgeFormat refuses to begin anew where a copy would be left that could be taken for the newest.
-func (d *Disk) judgeFormat() error {
-	for _, p := range d.members[1:] {
-		switch {
-		case p.found == labelUnread:
-			return fmt.Errorf("peer %s does not answer, and may have a copy of what a format gives up; start it, or leave it out", p.peer.Name)
-		case p.found == labelOurs && p.label.state == labelMember && p.label.role == roleOwn:
-			return fmt.Errorf("peer %s has the own flash of a cache; give another one, or format that", p.peer.Name)
-		case p.found == labelOurs && p.label.state == labelMember && p.label.naa != d.info.NAA && p.label.cache != d.local().label.cache:
-			return fmt.Errorf("peer %s has a copy of another cache, of another LUN; give another one", p.peer.Name)
-		}
-	}
-	return nil
-}
-
-// foreign tells whether a peer's flash has something of another cache that joining would destroy.
-func (d *Disk) foreign(m *member) bool {
-	switch m.found {
-	case labelOurs:
-		return m.label.state == labelMember && m.label.cache != d.cache && (m.label.role == roleOwn || m.label.naa != d.info.NAA)
-	case labelOld, labelDamaged:
-		return true
-	}
-	return false
-}
-
 // highest is the highest generation that is known of.
 func (d *Disk) highest(mark Mark) uint64 {
 	g := max(mark.Generation, mark.Elsewhere)

@@ -126,6 +126,7 @@ func (d *Disk) openJournal(done func(error)) {
 				done(err)
 				return
 			}
+			d.noteGivenUp()
 			d.format(mark, done)
 			return
 		}
@@ -344,16 +345,6 @@ func (d *Disk) serve(done func(error)) {
 	d.marks.due = true
 	d.awaitMarks(o)
 	d.pump()
-}
-
-// leaveAlone does without the peers that have, or may have, something of another cache: to join would destroy it.
-func (d *Disk) leaveAlone() {
-	for _, m := range d.members[1:] {
-		if m.state == memberSpare && (m.found == labelUnread || d.foreign(m)) {
-			m.state = memberLost
-			d.stats.PeersLost++
-		}
-	}
 }
 
 // alternate returns a peer that has all that is dirty here, as of its label; nil if there is none, or if this

@@ -25,6 +25,8 @@ type Recovery struct {
 	Damaged uint64
 	// Beyond are dirty sectors behind the end of the LUN, which has shrunk.
 	Beyond uint64
+	// GivenUp says what a format has given up, a line a device.
+	GivenUp []string
 }
 
 // found is a block as the journal has it.
