@@ -46,6 +46,23 @@ func TestFileWitnessKeepsTheMark(t *testing.T) {
 	}
 }
 
+// TestFileWitnessIsOfOneLUN: two caches are given one file. Neither takes from the other what says who was left out.
+func TestFileWitnessIsOfOneLUN(t *testing.T) {
+	x := block.NewLive()
+	defer x.Stop()
+	w := &fileWitness{exec: x, path: filepath.Join(t.TempDir(), "mark")}
+	one, two := tier.Mark{NAA: [16]byte{0x60, 1}, Cache: 5, Generation: 7}, tier.Mark{NAA: [16]byte{0x60, 2}, Cache: 6, Generation: 9}
+	if err := stored(w, one); err != nil {
+		t.Fatal(err)
+	}
+	if err := stored(w, two); err == nil || !strings.Contains(err.Error(), "LUN 6001") || !strings.Contains(err.Error(), "--witness of its own") {
+		t.Errorf("another LUN's mark: %v", err)
+	}
+	if m, err := loaded(w); err != nil || m != one {
+		t.Errorf("the file has %+v, %v", m, err)
+	}
+}
+
 // TestWitnessOfAnEarlierVersionIsHandedOver: it lay beside the socket. Where it says more than the LUN, or a file of the host's
 // state, that gets it before anything is believed, once; what it says no more than is not changed.
 func TestWitnessOfAnEarlierVersionIsHandedOver(t *testing.T) {

@@ -22,7 +22,7 @@ func (m *member) had() string {
 	case m.found == labelOurs && m.label.state != labelVoid:
 		return m.label.whose()
 	case m.found == labelOld:
-		return "a cache of an older format"
+		return "a cache of a newer or older format"
 	case m.found == labelDamaged:
 		return "a cache, of whose label both copies are damaged"
 	}

@@ -62,13 +62,14 @@ type labelFound uint8
 const (
 	labelNone    labelFound = iota // nothing of ours
 	labelOurs                      // read
-	labelOld                       // the format of an older version
+	labelOld                       // the format of an older version, or of a newer one
 	labelDamaged                   // ours, and neither copy is whole
 	labelUnread                    // the device did not answer
 )
 
 const (
 	labelMagic   = "ASHLABL3"
+	labelDigit   = 7 // where it has the number of the format
 	labelSize    = 128
 	labelCopy    = 4096 // distance of the copies
 	labelBytes   = 2 * labelCopy
@@ -105,8 +106,10 @@ func decodeLabel(b []byte) (l label, found labelFound) {
 	switch {
 	case le.Uint32(b) == oldMagic:
 		return l, labelOld
-	case string(b[:8]) != labelMagic:
+	case string(b[:labelDigit]) != labelMagic[:labelDigit]:
 		return l, labelNone
+	case b[labelDigit] != labelMagic[labelDigit]:
+		return l, labelOld // or newer than this
 	case crc32c.Checksum(b[12:labelSize]) != le.Uint32(b[8:]):
 		return l, labelDamaged
 	case le.Uint32(b[12:]) != labelVersion:
@@ -224,7 +227,7 @@ func (d *Disk) judge(mark Mark) error {
 	case labelUnread:
 		return fmt.Errorf("the label cannot be read from the flash device")
 	case labelOld:
-		return fmt.Errorf("the flash device has a cache of an older format; destage it with the version that wrote it, or %s", giveUp)
+		return fmt.Errorf("the flash device has a cache of a newer or older format; destage it with the version that wrote it, or %s", giveUp)
 	case labelDamaged:
 		return fmt.Errorf("both copies of the label on the flash device are damaged; take over from a peer, or %s", giveUp)
 	case labelNone:
