@@ -32,7 +32,7 @@ func OpenTarget(name string, write bool) (Target, error) {
 	}
 	a, err := iscsi.ParseAddress(name)
 	if err != nil {
-		return nil, fmt.Errorf("target: %w", err)
+		return nil, fmt.Errorf("target: %w, or give a block device or a file", err)
 	}
 	t, err := openUnit(a)
 	if err != nil {
