@@ -6,10 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 	"unsafe"
@@ -42,7 +39,7 @@ func (e *scsiError) Error() string {
 // openLUNs opens a target, iscsi://HOST:PORT/TARGET/LUN or a block device, for n commands
 // at a time.
 func openLUNs(target string, n int) (luns []unit, err error) {
-	if strings.HasPrefix(target, "iscsi://") {
+	if iscsi.IsAddress(target) {
 		for i := range n {
 			l, err := openISCSI(target, i)
 			if err != nil {
@@ -72,32 +69,20 @@ func openLUNs(target string, n int) (luns []unit, err error) {
 
 // openISCSI opens session number n to a LUN.
 func openISCSI(target string, n int) (unit, error) {
-	u, err := url.Parse(target)
+	a, err := iscsi.ParseAddress(target)
 	if err != nil {
 		return nil, fmt.Errorf("--target: %w", err)
 	}
-	name, number, ok := strings.Cut(strings.Trim(u.Path, "/"), "/")
-	id, err := strconv.ParseUint(number, 10, 14)
-	if !ok || err != nil {
-		return nil, fmt.Errorf("--target %s: write iscsi://HOST:PORT/TARGET/LUN", target)
-	}
-	addr := u.Host
-	if u.Port() == "" {
-		addr = net.JoinHostPort(u.Hostname(), "3260")
-	}
-	conn, err := net.DialTimeout("tcp", addr, 10*time.Second)
+	conn, err := net.DialTimeout("tcp", a.Portal, 10*time.Second)
 	if err != nil {
 		return nil, fmt.Errorf("--target: %w", err)
 	}
 	// Sessions of one initiator differ in the qualifier of their ISID.
-	c, err := iscsi.NewClient(conn, iscsi.ClientConfig{Initiator: "iqn.2026-01.io.arraysim:bench", Target: name, ISID: [6]byte{0x80, 0, 0, 0, byte(n >> 8), byte(n)}})
+	c, err := iscsi.NewClient(conn, iscsi.ClientConfig{Initiator: "iqn.2026-01.io.arraysim:bench", Target: a.Target, CHAP: a.CHAP, ISID: [6]byte{0x80, 0, 0, 0, byte(n >> 8), byte(n)}})
 	if err != nil {
-		return nil, fmt.Errorf("--target %s: %w", target, err)
+		return nil, fmt.Errorf("--target %s: %w", iscsi.WithoutSecret(target), err)
 	}
-	if id > 255 {
-		id |= 0x4000
-	}
-	return &iscsiLUN{c, id << 48}, nil
+	return &iscsiLUN{c, a.LUN}, nil
 }
 
 type iscsiLUN struct {
@@ -236,7 +221,7 @@ func zeroLive(ctx context.Context, cmd *cobra.Command, f *zeroFlags, size uint64
 		return nil, fmt.Errorf("the LUN has %d bytes, not %d; give a smaller --size", capacity, size)
 	}
 	if !f.yes {
-		if err := confirm(cmd, fmt.Sprintf("This overwrites the first %d MiB of %s; what is there is lost.", size>>20, f.target)); err != nil {
+		if err := confirm(cmd, fmt.Sprintf("This overwrites the first %d MiB of %s; what is there is lost.", size>>20, iscsi.WithoutSecret(f.target))); err != nil {
 			return nil, err
 		}
 	}
@@ -414,7 +399,7 @@ func (b *liveBench) result() (*zeroResult, error) {
 		return nil, b.err
 	}
 	sec := time.Since(b.start).Seconds()
-	r := &zeroResult{Disk: b.f.disk, VAAI: b.f.vaai, Bytes: b.done, Where: b.f.target, Seconds: sec, GBps: float64(b.done) / sec / 1e9,
+	r := &zeroResult{Disk: b.f.disk, VAAI: b.f.vaai, Bytes: b.done, Where: iscsi.WithoutSecret(b.f.target), Seconds: sec, GBps: float64(b.done) / sec / 1e9,
 		WireMBps: float64(b.wire) / sec / (1 << 20), P99MS: float64(b.lat.ValueAtQuantile(99)) / 1e6, FallBacks: b.falls}
 	if b.ios > 0 {
 		r.MeanMS = b.sum.Seconds() * 1000 / float64(b.ios)

@@ -20,6 +20,19 @@ import (
 // host's registration at the LUN where there is one, which whoever takes over can read and who was fenced cannot
 // raise; else a file. With peers, or a peer's flash, a host registers by default.
 func (d *cacheDaemon) secure(opt *tier.Options) error {
+	if err := d.chooseWitness(opt); err != nil {
+		return err
+	}
+	w, err := withEarlier(opt.Witness, d.exec, d.f.socket, d.info().NAA, d.f.takeOver != 0)
+	if err != nil {
+		d.withdraw()
+		return err
+	}
+	opt.Witness = w
+	return nil
+}
+
+func (d *cacheDaemon) chooseWitness(opt *tier.Options) error {
 	byDefault := d.f.key == 0
 	if byDefault && (d.f.takeOver != 0 || len(d.f.peers)+len(d.lent) > 0 && d.remote != nil && d.f.witness == "") {
 		d.f.key = defaultKey(d.f.initiator)

@@ -256,6 +256,9 @@ func printCache(w io.Writer, r cacheReport) {
 	line("Effective policy", effective)
 	line("Dirty", fmt.Sprintf("%d of %d KiB, time to destage %.1f s", r.State.DirtySectors/2, r.State.AreaSectors/2, r.TimeToGo))
 	line("Peers", fmt.Sprintf("%v, lost %v", r.State.Peers, r.State.LostPeers))
+	for _, why := range r.State.LeftAlone {
+		line("Left alone", why)
+	}
 	if r.State.Unmarked {
 		line("Unmarked", "a flash was left out, and nothing records it: format it before it is used again")
 	}

@@ -152,6 +152,12 @@ func (d *cacheDaemon) run(ctx context.Context) (err error) {
 	rec := d.disk.Recovery()
 	d.log.Info("the cache is open", "lun", d.info().Name, "policy", st.Requested.String(), "effective", st.Effective.String(),
 		"recovered_dirty_sectors", rec.DirtySectors, "warm_blocks", rec.CleanBlocks, "damaged_sectors", rec.Damaged)
+	for _, line := range rec.GivenUp {
+		d.log.Warn("the format has given up what was there", "what", line)
+	}
+	for _, line := range st.LeftAlone {
+		d.log.Warn("a peer is left alone, and has no copy", "peer", line)
+	}
 	if rec.Damaged > 0 {
 		d.log.Error("dirty data on the flash does not match its checksums; reads of it fail until it is written", "sectors", rec.Damaged)
 	}
@@ -297,7 +303,7 @@ func (d *cacheDaemon) open() (err error) {
 	}
 	for _, p := range d.f.peers {
 		name, where, ok := strings.Cut(p, "=")
-		if !ok {
+		if !ok || iscsi.IsAddress(name) {
 			// What was given may have a secret, so it is not shown.
 			return errors.New("a --peer has no name; write NAME=iscsi://host/iqn/lun")
 		}
@@ -368,7 +374,7 @@ func (d *cacheDaemon) reserve(opt *tier.Options) error {
 
 // device opens a LUN or a file.
 func (d *cacheDaemon) device(name, role string) (block.Device, error) {
-	if !strings.HasPrefix(name, "iscsi://") {
+	if !iscsi.IsAddress(name) {
 		path, err := filepath.Abs(name) // by which the flash knows it
 		if err != nil {
 			return nil, err
@@ -380,13 +386,13 @@ func (d *cacheDaemon) device(name, role string) (block.Device, error) {
 		d.closers = append(d.closers, func() { f.Close() })
 		return f.Device(path, block.SectorSize), nil
 	}
-	a, err := lun.ParseAddress(name)
+	a, err := iscsi.ParseAddress(name)
 	if err != nil {
 		return nil, err
 	}
 	// A session's owner is the same at the next start, from whatever directory.
 	flash := d.f.flash
-	if !strings.HasPrefix(flash, "iscsi://") {
+	if !iscsi.IsAddress(flash) {
 		if flash, err = filepath.Abs(flash); err != nil {
 			return nil, err
 		}
@@ -412,7 +418,7 @@ func sessionTimes(role string, peerTimeout time.Duration) lun.Times {
 }
 
 func (d *cacheDaemon) medium(name string, size uint64) (block.Medium, error) {
-	if strings.HasPrefix(name, "iscsi://") {
+	if iscsi.IsAddress(name) {
 		dev, err := d.device(name, flashRole)
 		if err != nil {
 			return nil, err

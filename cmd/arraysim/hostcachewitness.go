@@ -1,10 +1,12 @@
 package main
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -72,6 +74,8 @@ func (w *fileWitness) replace(m tier.Mark) error {
 	switch {
 	case err != nil:
 		return err
+	case was.NAA != m.NAA && was.Generation > 0: // what it says of that LUN would be gone
+		return fmt.Errorf("%s is the witness of LUN %x, and this cache is of LUN %x; give each LUN a --witness of its own, or remove the file if that LUN is not cached any more", w.path, was.NAA, m.NAA)
 	case was.NAA == m.NAA && was != m && was.Generation >= m.Generation:
 		return fmt.Errorf("%s has generation %d, and this cache %d: another host goes on with it", w.path, was.Generation, m.Generation)
 	}
@@ -97,4 +101,82 @@ func (w *fileWitness) store(m tier.Mark) error {
 		return err
 	}
 	return syncFolder(filepath.Dir(w.path))
+}
+
+// earlierWitness is a witness in whose place an earlier version kept a file beside the socket. Where that says more, it counts,
+// and is handed over: a start that went on without it would believe a flash that was left out before the upgrade.
+type earlierWitness struct {
+	tier.Witness
+	exec block.Executor
+	path string
+	mark tier.Mark
+	// keep leaves the file where it is: a host that takes over can store nothing before it has fenced the other one.
+	keep bool
+}
+
+// withEarlier looks for such files.
+func withEarlier(w tier.Witness, x block.Executor, socket string, naa [16]byte, keep bool) (tier.Witness, error) {
+	socket, err := filepath.Abs(socket)
+	if err != nil {
+		return nil, err
+	}
+	own := ""
+	if f, ok := w.(*fileWitness); ok {
+		if own, err = filepath.Abs(f.path); err != nil {
+			return nil, err
+		}
+	}
+	for _, path := range []string{socket + "." + hex.EncodeToString(naa[:]) + ".witness", socket + ".witness"} {
+		if path == own {
+			continue // given by --witness
+		}
+		m, err := (&fileWitness{path: path}).load()
+		switch {
+		case err != nil:
+			return nil, err
+		case m.NAA == naa && m.Generation > 0:
+			w = &earlierWitness{w, x, path, m, keep}
+		}
+	}
+	return w, nil
+}
+
+// Load implements tier.Witness.
+func (w *earlierWitness) Load(done func(tier.Mark, error)) {
+	w.Witness.Load(func(m tier.Mark, err error) {
+		switch newer := m.NAA != w.mark.NAA || m.Generation < w.mark.Generation; {
+		case err != nil:
+			done(m, err)
+		case newer && w.keep:
+			done(w.over(m), nil)
+		case newer:
+			w.Store(w.mark, func(err error) {
+				if err != nil {
+					err = fmt.Errorf("%s of an earlier version cannot be handed over: %w", w.path, err)
+				}
+				w.retire(func() { done(w.over(m), err) }, err == nil)
+			})
+		default:
+			w.retire(func() { done(m, nil) }, !w.keep)
+		}
+	})
+}
+
+// over is what both say together.
+func (w *earlierWitness) over(m tier.Mark) tier.Mark {
+	both := w.mark
+	both.Elsewhere = m.Elsewhere
+	return both
+}
+
+// retire removes the file, which says no more than the other witness now, and then calls done.
+func (w *earlierWitness) retire(done func(), remove bool) {
+	go func() {
+		if remove {
+			if err := os.Remove(w.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				slog.Warn("the witness of an earlier version stays; it does no harm", "error", err)
+			}
+		}
+		w.exec.Post(done)
+	}()
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/arraysim/arraysim/internal/admin"
+	"github.com/arraysim/arraysim/internal/iscsi"
 	"github.com/arraysim/arraysim/internal/replay"
 )
 
@@ -63,7 +64,7 @@ func (f *liveFlags) mayWrite(in *os.File) error {
 	if !terminal(in) {
 		return errors.New("the writes of the trace would overwrite the target; allow it by --yes, or leave them out by --read-only")
 	}
-	fmt.Fprintf(os.Stderr, "The writes of the trace will overwrite %s. Go on? [y/N] ", admin.Printable(f.target))
+	fmt.Fprintf(os.Stderr, "The writes of the trace will overwrite %s. Go on? [y/N] ", admin.Printable(iscsi.WithoutSecret(f.target)))
 	answer, err := bufio.NewReader(in).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
@@ -120,11 +121,8 @@ func (a *app) live(cmd *cobra.Command, s *source, f *liveFlags, cfg replay.RunCo
 		return err
 	}
 	r := liveResult{
-		source: s, Target: f.target, TargetBytes: out.Size, Seconds: out.Elapsed.Seconds(), SkippedWrites: out.SkippedWrites,
+		source: s, Target: iscsi.WithoutSecret(f.target), TargetBytes: out.Size, Seconds: out.Elapsed.Seconds(), SkippedWrites: out.SkippedWrites,
 		Folded: out.Folded, Late: out.Late, Errors: out.Errors, due: cfg.Speed > 0,
-	}
-	if at := strings.LastIndex(r.Target, "@"); at >= 0 && strings.HasPrefix(r.Target, "iscsi://") {
-		r.Target = "iscsi://" + r.Target[at+1:] // no secret in what is printed
 	}
 	r.fill(out)
 	if e := show(a, cmd, r, writeLive); err == nil {

@@ -45,6 +45,12 @@ func Sector(b []byte) uint32 {
 	return ^sparse(b, ^uint32(0))
 }
 
+// Checksum returns the checksum of b, whatever its length.
+func Checksum(b []byte) uint32 { return crc32.Checksum(b, table) }
+
+// Update returns the checksum of what crc is the checksum of, and of b behind that. That of nothing is 0.
+func Update(crc uint32, b []byte) uint32 { return crc32.Update(crc, table, b) }
+
 // Zeros is the checksum of a sector of zeros.
 var Zeros = crc32.Checksum(make([]byte, SectorSize), table)
 

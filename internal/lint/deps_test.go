@@ -80,11 +80,11 @@ const directions = `
 
 	block, crc32c, metrics < store;
 
-	hostcache < hostcache/tier;
+	hostcache, crc32c < hostcache/tier;
 
 	scsi, block, metrics < iscsi;
 
-	iscsi < lun;
+	iscsi, crc32c < lun;
 
 	tcmu, scsi, array, hostcache < handlers;
 

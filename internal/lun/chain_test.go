@@ -21,6 +21,7 @@ type chain struct {
 	*lab
 	flash  *File
 	below  *Session
+	remote *Device // LUN 0 as the cache has it
 	disk   *tier.Disk
 	portal *iscsi.Portal
 	client *Device
@@ -45,20 +46,19 @@ func newChain(t *testing.T) *chain {
 // begin starts the cache.
 func (c *chain) begin() {
 	c.t.Helper()
-	a, err := ParseAddress("iscsi://" + c.addr + "/" + testTarget + "/0")
+	a, err := iscsi.ParseAddress("iscsi://" + c.addr + "/" + testTarget + "/0")
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	if c.below, err = Dial(a, "iqn.2026-01.io.arraysim:cache-host", "flash", Times{}); err != nil {
 		c.t.Fatal(err)
 	}
-	remote, err := Open(c.x, c.below, "lun0")
-	if err != nil {
+	if c.remote, err = Open(c.x, c.below, "lun0"); err != nil {
 		c.t.Fatal(err)
 	}
 	failed := make(chan error, 1)
 	c.x.Lock()
-	tier.Open(tier.Options{Exec: c.x, Below: remote, Flash: c.flash, PowerSafe: true, Policy: tier.Policy{Mode: tier.WriteThrough}, WatchNanos: 20_000_000},
+	tier.Open(tier.Options{Exec: c.x, Below: c.remote, Flash: c.flash, PowerSafe: true, Policy: tier.Policy{Mode: tier.WriteThrough}, WatchNanos: 20_000_000},
 		func(d *tier.Disk, err error) { c.disk = d; failed <- err })
 	c.x.Unlock()
 	if err := <-failed; err != nil {
@@ -150,9 +150,15 @@ func TestResizeReachesTheCachesClients(t *testing.T) {
 		fn(block.Event{Kind: block.EventCapacity})
 	}
 	c.x.Unlock()
-	// The cache asks the array from time to time; the client hears with its next command.
+	if c.remote.TracksChanges() {
+		t.Fatal("the cache asks what others change, and would hear by that")
+	}
+	// The cache hears with the next command that goes to the array, so each read is of what it does
+	// not have; the client hears with its next one.
+	next := uint64(1024)
 	if !soon(func() bool {
-		c.want(c.client, 0, fill(1, 8))
+		c.want(c.client, next, fill(0, 8))
+		next += 8
 		return c.told(ascCapacity)
 	}) {
 		t.Fatal("the client does not hear that the capacity has changed")

@@ -9,8 +9,9 @@ package lun
 import (
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"slices"
+
+	"github.com/arraysim/arraysim/internal/crc32c"
 )
 
 const (
@@ -22,11 +23,9 @@ const (
 	checkShift    = hostBits + generationBits
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // keyCheck tells a key with a generation from one that something else has registered.
 func keyCheck(low uint64) uint64 {
-	return uint64(crc32.Checksum(be.AppendUint64(nil, low), castagnoli)) >> (32 - (64 - checkShift))
+	return uint64(crc32c.Checksum(be.AppendUint64(nil, low))) >> (32 - (64 - checkShift))
 }
 
 // markedKey is the key of a host whose cache has a generation.

@@ -6,7 +6,6 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -146,7 +145,7 @@ func (l *lab) stop() {
 
 func (l *lab) open(n string) *Device {
 	l.t.Helper()
-	a, err := ParseAddress("iscsi://" + l.addr + "/" + testTarget + "/" + n)
+	a, err := iscsi.ParseAddress("iscsi://" + l.addr + "/" + testTarget + "/" + n)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -259,42 +258,5 @@ func TestSessionIsRestored(t *testing.T) {
 		}
 		l.want(d, 0, fill(n, 8))
 		l.want(d, 64, fill(n, 1))
-	}
-}
-
-func TestAddresses(t *testing.T) {
-	for _, row := range []struct {
-		in, portal, target string
-		lun                uint64
-		user               string
-		ok                 bool
-	}{
-		{"iscsi://h/iqn.x/0", "h:3260", "iqn.x", 0, "", true},
-		{"iscsi://u%a%25b@[::1]:99/iqn.x/7", "[::1]:99", "iqn.x", 7 << 48, "u", true},
-		{"iscsi://h/iqn.x/300", "h:3260", "iqn.x", 1<<62 | 300<<48, "", true},
-		{"iscsi://h/iqn.x", "", "", 0, "", false},
-		{"iscsi://h/iqn.x/99999", "", "", 0, "", false},
-		{"http://h/iqn.x/0", "", "", 0, "", false},
-		{"iscsi://u%geheim@h/iqn.x", "", "", 0, "", false},
-		{"p=iscsi://u%geheim@h/iqn.x/0", "", "", 0, "", false},
-		{"iscsi://u%geheim@x@h/iqn.x/x", "", "", 0, "", false},
-	} {
-		a, err := ParseAddress(row.in)
-		if (err == nil) != row.ok {
-			t.Errorf("%s: error %v", row.in, err)
-			continue
-		}
-		if !row.ok {
-			if !strings.Contains(err.Error(), "iscsi://") {
-				t.Errorf("%s: the error does not say how to write it: %v", row.in, err)
-			}
-			if strings.Contains(err.Error(), "geheim") {
-				t.Errorf("%s: the error tells the secret: %v", row.in, err)
-			}
-			continue
-		}
-		if a.Portal != row.portal || a.Target != row.target || a.LUN != row.lun || (a.CHAP == nil) != (row.user == "") || a.CHAP != nil && a.CHAP.User != row.user {
-			t.Errorf("%s: got %+v", row.in, a)
-		}
 	}
 }

@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/iscsi"
 )
 
 // openAs opens a LUN as another initiator.
 func (l *lab) openAs(initiator, n string) *Device {
 	l.t.Helper()
-	a, err := ParseAddress("iscsi://" + l.addr + "/" + testTarget + "/" + n)
+	a, err := iscsi.ParseAddress("iscsi://" + l.addr + "/" + testTarget + "/" + n)
 	if err != nil {
 		l.t.Fatal(err)
 	}

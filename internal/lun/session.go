@@ -2,71 +2,14 @@ package lun
 
 import (
 	"errors"
-	"fmt"
 	"net"
-	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/arraysim/arraysim/internal/iscsi"
 )
-
-// Address is where an iSCSI logical unit is.
-type Address struct {
-	Portal, Target string
-	LUN            uint64 // as on the wire
-	CHAP           *iscsi.CHAP
-}
-
-// ParseAddress reads iscsi://[user[%secret]@]host[:port]/iqn/lun.
-func ParseAddress(s string) (Address, error) {
-	var a Address
-	bad := fmt.Errorf("%q is no address of a LUN; write it as iscsi://[user[%%secret]@]host[:port]/iqn/lun", withoutSecret(s))
-	rest, ok := strings.CutPrefix(s, "iscsi://")
-	if !ok {
-		return a, bad
-	}
-	if cred, host, ok := strings.Cut(rest, "@"); ok {
-		user, secret, _ := strings.Cut(cred, "%")
-		if plain, err := url.PathUnescape(secret); err == nil {
-			secret = plain
-		}
-		a.CHAP = &iscsi.CHAP{User: user, Secret: []byte(secret)}
-		rest = host
-	}
-	parts := strings.Split(rest, "/")
-	if len(parts) != 3 || parts[0] == "" || parts[1] == "" {
-		return a, bad
-	}
-	n, err := strconv.ParseUint(parts[2], 10, 14)
-	if err != nil {
-		return a, bad
-	}
-	a.Portal, a.Target = parts[0], parts[1]
-	if _, _, err := net.SplitHostPort(a.Portal); err != nil {
-		a.Portal = net.JoinHostPort(strings.Trim(a.Portal, "[]"), "3260")
-	}
-	// SAM-5 4.7: peripheral device addressing below 256, flat space above.
-	if a.LUN = n << 48; n >= 256 {
-		a.LUN |= 1 << 62
-	}
-	return a, nil
-}
-
-// withoutSecret is an address, or what should be one, as a message may show it.
-func withoutSecret(s string) string {
-	at := strings.LastIndexByte(s, '@')
-	if at < 0 {
-		return s
-	}
-	if user, _, ok := strings.Cut(s[:at], "%"); ok {
-		return user + "%..." + s[at:]
-	}
-	return s
-}
 
 // Times say how long a session waits for its target; a zero means the default.
 type Times struct {
@@ -110,7 +53,7 @@ var (
 // on the next connection: the target has ended the old session's tasks before it lets us
 // in (RFC 7143 6.3.5), and what a cache sends below can be repeated, but for Command.Once.
 type Session struct {
-	a     Address
+	a     iscsi.Address
 	cfg   iscsi.ClientConfig
 	times Times
 	mu    sync.Mutex    // before the connection's own lock
@@ -133,7 +76,7 @@ type connection interface {
 // Dial opens a session. owner names what it is for, such as the path of a flash device: the
 // next session of the same owner takes the place of this one, also after the process died,
 // and finds that none of its commands is still under way.
-func Dial(a Address, initiator, owner string, times Times) (*Session, error) {
+func Dial(a iscsi.Address, initiator, owner string, times Times) (*Session, error) {
 	h := fnv(initiator + " " + owner + " " + a.Portal + " " + a.Target + " " + strconv.FormatUint(a.LUN, 16))
 	times.fill()
 	s := &Session{a: a, times: times, over: make(chan struct{}), cfg: iscsi.ClientConfig{Initiator: initiator, Target: a.Target, CHAP: a.CHAP,

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/iscsi"
 )
 
 // valve is a connection's way to a portal that can be shut: then nothing passes and nothing is refused, as with a machine that was
@@ -80,7 +81,7 @@ const within = 20 * time.Second
 
 func (l *lab) openThrough(v *valve, times Times) *Device {
 	l.t.Helper()
-	a, err := ParseAddress("iscsi://" + v.l.Addr().String() + "/" + testTarget + "/0")
+	a, err := iscsi.ParseAddress("iscsi://" + v.l.Addr().String() + "/" + testTarget + "/0")
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -122,7 +123,7 @@ func TestLoginToASilentTargetEnds(t *testing.T) {
 	l := newLab(t)
 	v := newValve(t, l.addr)
 	v.set(true)
-	a, err := ParseAddress("iscsi://" + v.l.Addr().String() + "/" + testTarget + "/0")
+	a, err := iscsi.ParseAddress("iscsi://" + v.l.Addr().String() + "/" + testTarget + "/0")
 	if err != nil {
 		t.Fatal(err)
 	}

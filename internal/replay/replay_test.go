@@ -248,32 +248,6 @@ func TestRunKeepsTime(t *testing.T) {
 	}
 }
 
-func TestParseLUN(t *testing.T) {
-	for _, row := range []struct {
-		url, address, target string
-		lun                  uint64
-		user, secret         string
-	}{
-		{"iscsi://127.0.0.1/iqn.x:y/2", "127.0.0.1:3260", "iqn.x:y", 2 << 48, "", ""},
-		{"iscsi://[::1]:99/iqn/255", "[::1]:99", "iqn", 255 << 48, "", ""},
-		{"iscsi://[::1]/iqn/0", "[::1]:3260", "iqn", 0, "", ""},
-		{"iscsi://bob%se%20cret@host:1/iqn/256", "host:1", "iqn", 0x4100 << 48, "bob", "se cret"},
-	} {
-		a, err := parseLUN(row.url)
-		if err != nil || a.address != row.address || a.target != row.target || a.lun != row.lun {
-			t.Errorf("%s: %+v, %v", row.url, a, err)
-		}
-		if row.user != "" && (a.chap == nil || a.chap.User != row.user || string(a.chap.Secret) != row.secret) {
-			t.Errorf("%s: %+v", row.url, a.chap)
-		}
-	}
-	for _, bad := range []string{"iscsi://", "iscsi://host/iqn", "iscsi://host/iqn/x", "iscsi://host/iqn/99999", "iscsi:///iqn/1", "iscsi://host/iqn/1/2"} {
-		if _, err := parseLUN(bad); err == nil {
-			t.Errorf("%s was taken", bad)
-		}
-	}
-}
-
 func TestAdvise(t *testing.T) {
 	var list []trace.Record
 	for i := range 4000 {

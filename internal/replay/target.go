@@ -5,10 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/url"
 	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,26 +27,18 @@ type Target interface {
 // block device or file by its path. Each call makes a session of its own. It is
 // opened for reading only unless write.
 func OpenTarget(name string, write bool) (Target, error) {
-	if strings.HasPrefix(name, "iscsi://") {
-		t, err := openLUN(name)
-		if err != nil {
-			return nil, fmt.Errorf("target %s: %w", hideSecret(name), err)
-		}
-		return t, nil
+	if !iscsi.IsAddress(name) {
+		return openFile(name, write)
 	}
-	if scheme, _, ok := strings.Cut(name, "://"); ok {
-		return nil, fmt.Errorf("target %s: %s:// is not known; give iscsi://host/iqn/lun, a block device or a file", name, scheme)
+	a, err := iscsi.ParseAddress(name)
+	if err != nil {
+		return nil, fmt.Errorf("target: %w, or give a block device or a file", err)
 	}
-	return openFile(name, write)
-}
-
-// hideSecret is a URL without the CHAP secret.
-func hideSecret(name string) string {
-	head, tail, ok := strings.Cut(name, "@")
-	if user, _, secret := strings.Cut(strings.TrimPrefix(head, "iscsi://"), "%"); ok && secret {
-		return "iscsi://" + user + "%***@" + tail
+	t, err := openUnit(a)
+	if err != nil {
+		return nil, fmt.Errorf("target %s: %w", iscsi.WithoutSecret(name), err)
 	}
-	return name
+	return t, nil
 }
 
 // file is a block device or a file.
@@ -96,8 +85,8 @@ func (f *file) WriteAt(p []byte, off int64) error {
 	return err
 }
 
-// lun is a logical unit over iSCSI.
-type lun struct {
+// unit is a logical unit over iSCSI.
+type unit struct {
 	c         *iscsi.Client
 	number    uint64 // as in the PDU
 	blocks    uint64
@@ -121,25 +110,21 @@ const (
 // sessions counts the sessions of the process: each has an ISID of its own.
 var sessions uint16
 
-func openLUN(name string) (Target, error) {
-	u, err := parseLUN(name)
-	if err != nil {
-		return nil, err
-	}
-	nc, err := net.DialTimeout("tcp", u.address, dialTimeout)
+func openUnit(a iscsi.Address) (Target, error) {
+	nc, err := net.DialTimeout("tcp", a.Portal, dialTimeout)
 	if err != nil {
 		return nil, err
 	}
 	sessions++
 	cfg := iscsi.ClientConfig{
-		Initiator: initiatorName, Target: u.target, CHAP: u.chap,
+		Initiator: initiatorName, Target: a.Target, CHAP: a.CHAP,
 		ISID: [6]byte{0x80, byte(os.Getpid() >> 8), byte(os.Getpid()), 0, byte(sessions >> 8), byte(sessions)},
 	}
 	c, err := iscsi.NewClient(nc, cfg)
 	if err != nil {
 		return nil, err
 	}
-	t := &lun{c: c, number: u.lun}
+	t := &unit{c: c, number: a.LUN}
 	if err := t.capacity(); err != nil {
 		c.Close()
 		return nil, err
@@ -147,46 +132,8 @@ func openLUN(name string) (Target, error) {
 	return t, nil
 }
 
-type lunAddress struct {
-	address, target string
-	lun             uint64
-	chap            *iscsi.CHAP
-}
-
-func parseLUN(name string) (lunAddress, error) {
-	usage := errors.New("write it as iscsi://[user[%secret]@]host[:port]/iqn/lun")
-	rest := strings.TrimPrefix(name, "iscsi://")
-	var a lunAddress
-	if cred, host, ok := strings.Cut(rest, "@"); ok {
-		user, secret, _ := strings.Cut(cred, "%")
-		if s, err := url.PathUnescape(secret); err == nil {
-			secret = s
-		}
-		a.chap = &iscsi.CHAP{User: user, Secret: []byte(secret)}
-		rest = host
-	}
-	parts := strings.Split(rest, "/")
-	if len(parts) != 3 || parts[0] == "" || parts[1] == "" {
-		return a, usage
-	}
-	n, err := strconv.ParseUint(parts[2], 10, 14)
-	if err != nil {
-		return a, usage
-	}
-	a.address, a.target = parts[0], parts[1]
-	if _, _, err := net.SplitHostPort(a.address); err != nil {
-		a.address = net.JoinHostPort(strings.Trim(a.address, "[]"), "3260")
-	}
-	// SAM-5 4.7: peripheral device addressing below 256, flat space above.
-	a.lun = n << 48
-	if n >= 256 {
-		a.lun |= 1 << 62
-	}
-	return a, nil
-}
-
 // command carries out the CDB in t.cdb; a unit attention is taken and forgotten.
-func (t *lun) command(out []byte, inLen int) ([]byte, error) {
+func (t *unit) command(out []byte, inLen int) ([]byte, error) {
 	for try := 0; ; try++ {
 		res, err := t.c.Command(t.number, t.cdb[:], out, inLen)
 		if err != nil {
@@ -212,7 +159,7 @@ func (t *lun) command(out []byte, inLen int) ([]byte, error) {
 	}
 }
 
-func (t *lun) capacity() error {
+func (t *unit) capacity() error {
 	const length = 32
 	t.cdb = [16]byte{0: opReadCapacity16, 1: 0x10, 13: length}
 	d, err := t.command(nil, length)
@@ -236,7 +183,7 @@ func be64(b []byte) uint64 {
 }
 
 // address makes the CDB of a READ(16) or WRITE(16).
-func (t *lun) address(op byte, off int64, n int) {
+func (t *unit) address(op byte, off int64, n int) {
 	t.cdb = [16]byte{0: op}
 	lba, blocks := uint64(off)/uint64(t.blockSize), uint32(n/t.blockSize)
 	for i := range 8 {
@@ -247,17 +194,17 @@ func (t *lun) address(op byte, off int64, n int) {
 	}
 }
 
-func (t *lun) Size() int64    { return int64(t.blocks) * int64(t.blockSize) }
-func (t *lun) BlockSize() int { return t.blockSize }
-func (t *lun) Close() error   { return t.c.Logout() }
+func (t *unit) Size() int64    { return int64(t.blocks) * int64(t.blockSize) }
+func (t *unit) BlockSize() int { return t.blockSize }
+func (t *unit) Close() error   { return t.c.Logout() }
 
-func (t *lun) ReadAt(p []byte, off int64) error {
+func (t *unit) ReadAt(p []byte, off int64) error {
 	t.address(opRead16, off, len(p))
 	_, err := t.command(nil, len(p))
 	return err
 }
 
-func (t *lun) WriteAt(p []byte, off int64) error {
+func (t *unit) WriteAt(p []byte, off int64) error {
 	t.address(opWrite16, off, len(p))
 	_, err := t.command(p, 0)
 	return err

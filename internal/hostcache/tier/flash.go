@@ -14,6 +14,7 @@ type member struct {
 	state  memberState
 	label  label
 	found  labelFound
+	alone  string // why it is left alone, if it is
 
 	syncing bool
 	due     []*part // wait for the sync after the present one
@@ -32,6 +33,7 @@ const (
 	memberPresent                    // has all that it should have, and gets every write
 	memberFailing                    // takes no write; what is dirty is nowhere else, and is read here
 	memberLost                       // neither read nor written
+	memberAsked                      // was added, and its label is being read
 )
 
 // written tells whether the member gets every write.

@@ -128,6 +128,10 @@ func (w *world) eventForeign() {
 	}
 	w.v.RunUntil(w.v.Now() + 50_000_000)
 	w.steps(10)
+	if w.r.IntN(3) == 0 { // it has nothing dirty, and is warm
+		w.settle()
+		w.stop()
+	}
 	w.crash()
 	w.swap()
 	theirs, others := w.opt, w.cards

@@ -2,9 +2,9 @@ package tier
 
 import (
 	"encoding/binary"
-	"hash/crc32"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/crc32c"
 	"github.com/arraysim/arraysim/internal/hostcache"
 )
 
@@ -66,10 +66,7 @@ const (
 	writtenRecord    = 17
 )
 
-var (
-	le         = binary.LittleEndian
-	castagnoli = crc32.MakeTable(crc32.Castagnoli)
-)
+var le = binary.LittleEndian
 
 type journal struct {
 	d    *Disk
@@ -176,7 +173,7 @@ func (j *journal) written(kind byte, k hostcache.Key, frame uint32, first, n int
 	for _, b := range vec {
 		for len(b) > 0 {
 			k := min(block.SectorSize-in, len(b))
-			crc = crc32.Update(crc, castagnoli, b[:k])
+			crc = crc32c.Update(crc, b[:k])
 			b = b[k:]
 			if in += k; in == block.SectorSize {
 				j.buf = le.AppendUint32(j.buf, crc)
@@ -320,7 +317,7 @@ func (j *journal) write(b *batch, kind uint32) {
 	le.PutUint64(h[48:], j.epoch)
 	le.PutUint64(h[56:], j.seq)
 	le.PutUint64(h[64:], uint64(records))
-	le.PutUint32(h[4:], crc32.Checksum(b.buf[8:batchHead+records], castagnoli))
+	le.PutUint32(h[4:], crc32c.Checksum(b.buf[8:batchHead+records]))
 	at := labelBytes + j.where*j.half + j.used
 	j.used += uint64(len(b.buf))
 	j.seq++

@@ -3,11 +3,11 @@ package tier
 import (
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"hash/fnv"
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/crc32c"
 )
 
 // A label says whose flash this is and how new: it comes first, in two copies of a sector each, so that
@@ -34,7 +34,7 @@ type label struct {
 	state      labelState
 	copies     uint8 // members that had everything, this one included
 	powerSafe  bool
-	flushed    bool   // nothing was volatile below; an earlier version closed its label without that
+	flushed    bool   // nothing is dirty, nor volatile below; an earlier version closed its label without that
 	boot       uint64 // of the machine whose process wrote it, 0: not known
 	revision   uint64
 }
@@ -53,7 +53,7 @@ type labelState uint8
 const (
 	labelMember labelState = iota + 1 // it has all that it should have as of its generation
 	labelVoid                         // it has nothing of this cache
-	labelClosed                       // a member with nothing dirty; see flushed
+	labelClosed                       // a member that was stopped with nothing dirty; see flushed
 )
 
 // labelFound is what was read where a label should be.
@@ -62,13 +62,14 @@ type labelFound uint8
 const (
 	labelNone    labelFound = iota // nothing of ours
 	labelOurs                      // read
-	labelOld                       // the format of an older version
+	labelOld                       // the format of an older version, or of a newer one
 	labelDamaged                   // ours, and neither copy is whole
 	labelUnread                    // the device did not answer
 )
 
 const (
 	labelMagic   = "ASHLABL3"
+	labelDigit   = 7 // where it has the number of the format
 	labelSize    = 128
 	labelCopy    = 4096 // distance of the copies
 	labelBytes   = 2 * labelCopy
@@ -90,7 +91,7 @@ func (l *label) encode() []byte {
 	b = le.AppendUint64(b, l.boot)
 	b = le.AppendUint64(b, l.revision)
 	b = append(b, make([]byte, block.SectorSize-len(b))...)
-	le.PutUint32(b[8:], crc32.Checksum(b[12:labelSize], castagnoli))
+	le.PutUint32(b[8:], crc32c.Checksum(b[12:labelSize]))
 	return b
 }
 
@@ -105,9 +106,11 @@ func decodeLabel(b []byte) (l label, found labelFound) {
 	switch {
 	case le.Uint32(b) == oldMagic:
 		return l, labelOld
-	case string(b[:8]) != labelMagic:
+	case string(b[:labelDigit]) != labelMagic[:labelDigit]:
 		return l, labelNone
-	case crc32.Checksum(b[12:labelSize], castagnoli) != le.Uint32(b[8:]):
+	case b[labelDigit] != labelMagic[labelDigit]:
+		return l, labelOld // or newer than this
+	case crc32c.Checksum(b[12:labelSize]) != le.Uint32(b[8:]):
 		return l, labelDamaged
 	case le.Uint32(b[12:]) != labelVersion:
 		return l, labelOld
@@ -195,7 +198,7 @@ func (d *Disk) newLabel(m *member, copies int) label {
 		r = roleCopy
 	}
 	return label{cache: d.cache, incarnation: d.incarnation, generation: d.marks.generation, epoch: d.j.firstEpoch, naa: d.info.NAA, per: uint32(d.per), frames: uint32(d.totalFrames),
-		role: r, state: labelMember, copies: uint8(copies), powerSafe: d.opt.PowerSafe, boot: d.opt.Boot}
+		role: r, state: labelMember, copies: uint8(copies), powerSafe: d.opt.PowerSafe, flushed: d.sealed == sealOn && m.peer == nil, boot: d.opt.Boot}
 }
 
 // newID returns a number that no other opening has: the caller's, or one of what is known.
@@ -224,7 +227,7 @@ func (d *Disk) judge(mark Mark) error {
 	case labelUnread:
 		return fmt.Errorf("the label cannot be read from the flash device")
 	case labelOld:
-		return fmt.Errorf("the flash device has a cache of an older format; destage it with the version that wrote it, or %s", giveUp)
+		return fmt.Errorf("the flash device has a cache of a newer or older format; destage it with the version that wrote it, or %s", giveUp)
 	case labelDamaged:
 		return fmt.Errorf("both copies of the label on the flash device are damaged; take over from a peer, or %s", giveUp)
 	case labelNone:
@@ -264,32 +267,6 @@ func (d *Disk) judge(mark Mark) error {
 		}
 	}
 	return nil
-}
-
-// judgeFormat refuses to begin anew where a copy would be left that could be taken for the newest.
-func (d *Disk) judgeFormat() error {
-	for _, p := range d.members[1:] {
-		switch {
-		case p.found == labelUnread:
-			return fmt.Errorf("peer %s does not answer, and may have a copy of what a format gives up; start it, or leave it out", p.peer.Name)
-		case p.found == labelOurs && p.label.state == labelMember && p.label.role == roleOwn:
-			return fmt.Errorf("peer %s has the own flash of a cache; give another one, or format that", p.peer.Name)
-		case p.found == labelOurs && p.label.state == labelMember && p.label.naa != d.info.NAA && p.label.cache != d.local().label.cache:
-			return fmt.Errorf("peer %s has a copy of another cache, of another LUN; give another one", p.peer.Name)
-		}
-	}
-	return nil
-}
-
-// foreign tells whether a peer's flash has something of another cache that joining would destroy.
-func (d *Disk) foreign(m *member) bool {
-	switch m.found {
-	case labelOurs:
-		return m.label.state == labelMember && m.label.cache != d.cache && (m.label.role == roleOwn || m.label.naa != d.info.NAA)
-	case labelOld, labelDamaged:
-		return true
-	}
-	return false
 }
 
 // highest is the highest generation that is known of.

@@ -18,6 +18,8 @@ func TestLabelsThatAreRefused(t *testing.T) {
 			clear(b[:labelBytes])
 			le.PutUint32(b, oldMagic)
 		}},
+		{"a later version's", "newer", func(b []byte) { b[labelDigit]++; b[labelCopy+labelDigit]++ }},
+		{"one copy is a later version's", "", func(b []byte) { b[labelDigit]++ }},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			l := newLab(t, func(w *world) { withoutDestager(w); w.opt.PowerSafe = true })

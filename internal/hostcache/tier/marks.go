@@ -185,6 +185,10 @@ func (d *Disk) unpark() {
 	ops := d.parked
 	d.parked = nil
 	for _, o := range ops {
+		if o.mode == freeMode { // it has not begun
+			d.route(o)
+			continue
+		}
 		d.enter(o)
 	}
 }

@@ -115,6 +115,7 @@ var events = []struct {
 	{"another cache's flash is given", 4, (*world).eventForeign},
 	{"the flash dies at a start", 6, (*world).eventStartDies},
 	{"sectors cannot be read", 7, (*world).eventBadSectors},
+	{"the cache is stopped and started", 8, (*world).eventStop},
 	{"the flash is formatted", 5, (*world).eventFormat},
 	{"the flash goes to another LUN", 5, (*world).eventMove},
 	{"the LUN has another size", 5, (*world).eventResizeLUN},

@@ -126,6 +126,7 @@ func (d *Disk) openJournal(done func(error)) {
 				done(err)
 				return
 			}
+			d.noteGivenUp()
 			d.format(mark, done)
 			return
 		}
@@ -262,8 +263,8 @@ func (d *Disk) start(done func(error)) {
 
 // resume goes on with what was recovered.
 func (d *Disk) resume(mark Mark, done func(error)) {
-	if l := &d.local().label; l.state == labelClosed && l.flushed {
-		d.volatile.flushed = d.volatile.ended // by whoever closed it
+	if d.local().label.flushed && d.clean() {
+		d.volatile.flushed, d.sealed = d.volatile.ended, sealOn // by whoever closed it
 	}
 	alternates := d.alternates()
 	better := d.alternate()
@@ -344,16 +345,6 @@ func (d *Disk) serve(done func(error)) {
 	d.marks.due = true
 	d.awaitMarks(o)
 	d.pump()
-}
-
-// leaveAlone does without the peers that have, or may have, something of another cache: to join would destroy it.
-func (d *Disk) leaveAlone() {
-	for _, m := range d.members[1:] {
-		if m.state == memberSpare && (m.found == labelUnread || d.foreign(m)) {
-			m.state = memberLost
-			d.stats.PeersLost++
-		}
-	}
 }
 
 // alternate returns a peer that has all that is dirty here, as of its label; nil if there is none, or if this

@@ -110,6 +110,7 @@ type State struct {
 	Why       string
 	Peers     []string // that have all dirty data
 	LostPeers []string
+	LeftAlone []string // peers of which the flash is another cache's, or may be, and why
 	FlashLost bool
 	// Unmarked: a flash was left out, and there was nobody to record it. It must not be used
 	// again without a format.
@@ -136,6 +137,9 @@ func (d *Disk) State() State {
 		switch {
 		case m.state == memberLost:
 			s.LostPeers = append(s.LostPeers, m.peer.Name)
+			if m.alone != "" {
+				s.LeftAlone = append(s.LeftAlone, m.peer.Name+": "+m.alone)
+			}
 		case m.state == memberPresent || m.state == memberFailing:
 			s.Peers = append(s.Peers, m.peer.Name)
 		}
@@ -246,12 +250,13 @@ func (d *Disk) AddPeer(p Peer) error {
 	if p.Medium.Size() < d.opt.Flash.Size() {
 		return fmt.Errorf("hostcache: peer %s lends %d bytes, the flash has %d; it needs as many", p.Name, p.Medium.Size(), d.opt.Flash.Size())
 	}
-	m := &member{d: d, medium: p.Medium, peer: &p, state: memberLost}
+	m := &member{d: d, medium: p.Medium, peer: &p, state: memberAsked}
 	d.members = append(d.members, m)
 	m.readLabel(func() {
-		if m.found != labelUnread && !d.foreign(m) {
+		if m.state == memberAsked { // not lost meanwhile
 			m.state = memberSpare
 		}
+		d.leaveAlone()
 		d.review()
 		d.pump()
 	})

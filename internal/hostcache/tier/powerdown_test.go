@@ -133,6 +133,61 @@ func TestPowerLossWhileTheCacheWasDown(t *testing.T) {
 		l.again(true)
 		l.warm(2)
 	})
+	t.Run("after an orderly stop and starts that died", func(t *testing.T) {
+		for steps := range 60 {
+			l := newLab(t, func(w *world) {
+				through(w)
+				w.opt.PowerSafe = steps%2 == 0
+			})
+			l.write(0, 8, 2)
+			l.stop()
+			l.path.dead = true
+			for range 2 {
+				open := false
+				l.begin(0, nil, func(error) { open = true })
+				for range steps / 2 {
+					l.v.Step()
+				}
+				if steps > 50 {
+					l.wait(func() bool { return open })
+					l.want(0, 8, 2)
+				}
+				l.crash()
+			}
+			l.again(true)
+			l.warm(2)
+			if t.Failed() {
+				t.Fatalf("it died after %d steps", steps/2)
+			}
+		}
+	})
+	t.Run("after an orderly stop and one write", func(t *testing.T) {
+		for _, op := range []block.Op{block.OpWrite, block.OpWriteSame, block.OpUnmap} {
+			for _, ended := range []bool{false, true} {
+				l := newLab(t, through)
+				l.write(0, 8, 2)
+				l.stop()
+				l.path.dead = true
+				l.again(false)
+				l.path.gate[op] = !ended
+				r := &block.Request{Op: op, Range: block.Range{Start: 64, Count: 8}, Ranges: []block.Range{{Start: 64, Count: 8}}, Data: [][]byte{pattern(3, 8)}}
+				if op == block.OpWriteSame {
+					r.Data = [][]byte{pattern(3, 1)}
+				}
+				end := l.start(r)
+				if ended {
+					l.wait(end)
+				} else { // the array has it
+					l.wait(func() bool { return len(l.a.kept) > 0 })
+				}
+				l.crash()
+				l.again(true)
+				if s := l.flush(); s == block.OK {
+					t.Errorf("%v, ended %v: a flush of what is lost succeeds", op, ended)
+				}
+			}
+		}
+	})
 	t.Run("before there was a cache", func(t *testing.T) {
 		l := newLab(t, through)
 		l.crash()

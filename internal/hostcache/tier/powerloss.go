@@ -77,6 +77,50 @@ func (d *Disk) writing() bool {
 	return slices.ContainsFunc(d.active, writes) || slices.ContainsFunc(d.waiting, writes) || len(d.parked) > 0
 }
 
+// sealState is whether the label says that nothing is volatile below. It says so from an orderly stop on, over all starts until
+// a request comes that changes something: what a start hears of a loss of power is none of what was sent, however often a
+// start dies.
+type sealState uint8
+
+const (
+	sealNone   sealState = iota
+	sealOn               // it says so
+	sealBroken           // it is being written without
+)
+
+// changes tells whether a request may change what is below.
+func changes(op block.Op) bool {
+	switch op {
+	case block.OpRead, block.OpHold, block.OpFlush, block.OpStatus:
+		return false
+	}
+	return true
+}
+
+// unseal takes back what the label says of the device below; what would change that is parked meanwhile.
+func (d *Disk) unseal() {
+	k := &d.marks
+	if k.busy {
+		return // it has a label under way; what is parked comes here again
+	}
+	k.busy, d.sealed = true, sealBroken
+	o := &op{d: d, mode: freeMode, marker: true, pending: 1}
+	o.step = func(*op) {
+		d.sealed = sealNone
+		if k.due && !k.owed { // somebody was left out meanwhile
+			k.busy = false
+			d.mark()
+			return
+		}
+		k.due = false
+		d.markEnds(false)
+	}
+	l := d.local().label
+	l.flushed = false
+	d.local().writeLabel(o, l)
+	o.less()
+}
+
 // seal says on the label that nothing is dirty here and nothing volatile below, if that can be had:
 // then a loss of power below costs nothing.
 func (d *Disk) seal(o *op, done func()) {

@@ -1,7 +1,6 @@
 package tier
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -356,31 +355,6 @@ func TestCrashAfterAFailedFlashWriteLosesNothing(t *testing.T) {
 		t.Fatalf("what was acknowledged is given up: %v", err)
 	}
 	l.want(0, 8, 1)
-}
-
-// TestPeerWithAnotherCacheIsLeftAlone: at a start that has nobody to leave out, too.
-func TestPeerWithAnotherCacheIsLeftAlone(t *testing.T) {
-	other := newLab(t, func(w *world) { withoutDestager(w); w.opt.ID = 77 })
-	other.write(0, 8, 7)
-	other.crash()
-	l := newLab(t, withoutDestager)
-	l.write(64, 8, 1)
-	l.crash()
-	was := bytes.Clone(other.cards[0].b)
-	foreign := newCard(l.v, l.r, len(was))
-	copy(foreign.b, was)
-	l.cards = append(l.cards, foreign)
-	if err := l.try(0, func(o *Options) { o.Policy.Peers = 1 }); err != nil {
-		t.Fatal(err)
-	}
-	l.v.RunUntil(l.v.Now() + 1_000_000_000)
-	l.want(64, 8, 1)
-	if !bytes.Equal(foreign.b, was) {
-		t.Error("the flash of another cache was written over")
-	}
-	if st := l.d.members[1].state; st != memberLost {
-		t.Errorf("it is to join: state %d", st)
-	}
 }
 
 // TestJournalThatCannotBeRead: an error of the flash inside the journal is not its end. What lies behind it was acknowledged.

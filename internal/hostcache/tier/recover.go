@@ -3,10 +3,10 @@ package tier
 import (
 	"cmp"
 	"fmt"
-	"hash/crc32"
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/crc32c"
 	"github.com/arraysim/arraysim/internal/hostcache"
 )
 
@@ -25,6 +25,8 @@ type Recovery struct {
 	Damaged uint64
 	// Beyond are dirty sectors behind the end of the LUN, which has shrunk.
 	Beyond uint64
+	// GivenUp says what a format has given up, a line a device.
+	GivenUp []string
 }
 
 // found is a block as the journal has it.
@@ -179,7 +181,7 @@ func (r *recovery) batch(fn func(h batchInfo, records []byte, ok bool)) {
 			return
 		}
 		r.need(batchHead+h.length, func(b []byte) {
-			if b == nil || crc32.Checksum(b[8:], castagnoli) != le.Uint32(b[4:]) {
+			if b == nil || crc32c.Checksum(b[8:]) != le.Uint32(b[4:]) {
 				none()
 				return
 			}

@@ -120,9 +120,10 @@ type Disk struct {
 	flashWrites  int
 	volatile     volatileWrites // of the device below
 	flushing     int            // flushes of clients that are under way
-	losses       uint64         // of power below
-	lostWrites   bool           // there was one that no flush has told of
-	barriers     bool           // a client asks for durability: what it flushed here must not get volatile below
+	sealed       sealState
+	losses       uint64 // of power below
+	lostWrites   bool   // there was one that no flush has told of
+	barriers     bool   // a client asks for durability: what it flushed here must not get volatile below
 	listeners    []func(block.Event)
 	generation   generations
 	closed       bool
@@ -289,6 +290,17 @@ func (d *Disk) begin(r *block.Request) {
 				return
 			}
 		}
+	}
+	d.route(o)
+}
+
+// route starts an op by what its request asks for.
+func (d *Disk) route(o *op) {
+	r := o.req
+	if d.sealed != sealNone && changes(r.Op) {
+		d.parked = append(d.parked, o)
+		d.unseal()
+		return
 	}
 	switch r.Op {
 	case block.OpRead:

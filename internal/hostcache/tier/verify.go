@@ -1,10 +1,10 @@
 package tier
 
 import (
-	"hash/crc32"
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/crc32c"
 	"github.com/arraysim/arraysim/internal/hostcache"
 )
 
@@ -82,7 +82,7 @@ func (r *recovery) check(k hostcache.Key, f *found, i int, data []byte, read boo
 func (r *recovery) settle(c *chain, f *found, i int, sector block.Range, data []byte, read bool) {
 	at := -1
 	if read {
-		at = slices.Index(c.crcs, crc32.Checksum(data[:block.SectorSize], castagnoli))
+		at = slices.Index(c.crcs, crc32c.Sector(data))
 	}
 	// What was there before counts as long as nothing newer was acknowledged, or flushed.
 	older := len(c.crcs) == 1
