@@ -89,7 +89,6 @@ func forward(o *op) {
 		Ref: r.Ref, RefOffset: r.RefOffset, Extents: r.Extents}
 	o.down = p
 	o.through = true
-	o.losses = d.losses
 	d.sendBelow(p)
 }
 
@@ -99,6 +98,9 @@ func forwarded(o *op) {
 		d.settleBelow(o)
 		return
 	}
+	// The device below tells of a loss before anything ends that it carried out behind it, and ends nothing
+	// well that was lost: what it has told so far came before this.
+	o.losses = d.losses
 	if o.req.Flags&block.FUA == 0 || o.status != block.OK {
 		d.volatile.ended++
 	}
@@ -114,7 +116,7 @@ func marked(o *op) {
 		o.status = block.Offline
 	}
 	if o.status == block.OK && o.durable && o.losses != d.losses {
-		o.status = block.Hardware // the flush that ended may have found nothing any more to make durable
+		o.status = block.Hardware // it was lost, and the flush that ended had nothing of it to make durable
 	}
 	if o.status == block.OK && d.barriers && !o.durable && d.anyDirty(o.ranges) {
 		// What is dirty here may have been flushed. It must not be void before what takes its place would
