@@ -197,7 +197,7 @@ func (d *Disk) settleBelow(o *op) {
 		r.Extents = d.overlay(r.Extents)
 	}
 	o.segs = o.segs[:0]
-	if s == block.OK && r.Op == block.OpWrite && d.populating() && r.Range.Count > 0 {
+	if s == block.OK && r.Op == block.OpWrite && d.populating() && r.Range.Count > 0 && !o.released {
 		if o.buf = d.takeBuffer(r.Range.Bytes(), d.opt.FillBytes); o.buf == nil {
 			d.stats.FillsSkipped++
 		} else {
@@ -313,12 +313,9 @@ func flushed(o *op) {
 	d.endFlush(o, s)
 }
 
-// endFlush ends a flush, which has its answer already if it was withdrawn.
 func (d *Disk) endFlush(o *op, s block.Status) {
 	d.unlock(o)
-	if o.req != nil {
-		d.answer(o, s)
-	}
+	d.answer(o, s)
 	d.close(o)
 }
 

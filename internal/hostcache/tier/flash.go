@@ -58,6 +58,7 @@ func (m *member) readRange(o *op, off uint64, vec [][]byte, r block.Range, dirty
 
 func (m *member) submit(p *part, write bool, off uint64) {
 	p.m, p.onFlash, p.write, p.off = m, true, write, off
+	p.o.onFlash++
 	m.send(p)
 }
 
@@ -174,6 +175,7 @@ func (m *member) sync() {
 func (m *member) syncFor(o *op) {
 	p := m.d.newPart(o)
 	p.m, p.onFlash = m, true
+	o.onFlash++
 	m.due = append(m.due, p)
 	m.sync()
 }
@@ -211,11 +213,13 @@ func (m *member) finish(p *part, err error) {
 		}
 	}
 	d.freePart(p)
+	o.onFlash--
 	if err != nil && write {
 		d.giveUp(m)
 		if d.marks.due && !o.marker {
 			// What this op acknowledges, the one that was left out has not.
 			d.marks.waiting = append(d.marks.waiting, o)
+			d.release(o)
 			d.mark()
 			return
 		}

@@ -181,6 +181,13 @@ func (w *world) submit(r *block.Request, done func(*block.Request)) {
 		if r.Status == block.Cancelled && !w.revoked[r] {
 			w.fail("%v %v was cancelled by nobody", r.Op, r.Range)
 		}
+		if r.Status == block.Cancelled { // its memory is used for something else
+			for _, b := range append(r.Data, r.Compare...) {
+				for i := range b {
+					b[i] = byte(i) | 0x80
+				}
+			}
+		}
 		done(r)
 		delete(w.revoked, r)
 	}
