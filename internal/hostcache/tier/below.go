@@ -10,19 +10,14 @@ import (
 // them.
 func startBelow(o *op) {
 	d := o.d
-	o.step = forward
 	for _, r := range o.ranges {
 		d.forgetRange(r)
 	}
 	// Even if the cache has nothing here now: the record that a destage of these
 	// sectors is done may still be on its way, and after a crash without it the older data
-	// would be destaged once more, over what is written now.
-	o.pending = 1
-	if o.req != nil && o.req.Flags&block.FUA != 0 && !d.opt.PowerSafe {
-		o.step = func(o *op) { d.sync(o, forward) } // those records survive a loss of power, since the write does
-	}
-	d.j.await(o)
-	o.less()
+	// would be destaged once more, over what is written now. Those records survive a loss of power if
+	// the write does.
+	d.recorded(o, o.req.Flags&block.FUA != 0, forward)
 }
 
 // forgetRange makes what is clean in a range invalid, in the journal too: from then on the
@@ -140,13 +135,7 @@ func marked(o *op) {
 			void = d.supersede(r) || void
 		}
 		if void {
-			o.step = lasting
-			if o.req.Flags&block.FUA != 0 && !d.opt.PowerSafe { // nor may what it replaces come back
-				o.step = func(o *op) { d.sync(o, lasting) }
-			}
-			o.pending = 1
-			d.j.await(o)
-			o.less()
+			d.recorded(o, o.req.Flags&block.FUA != 0, lasting) // nor may what it replaces come back
 			return
 		}
 	}
@@ -327,13 +316,10 @@ func (d *Disk) shrunk(r block.Range) {
 	d.lock(o, func(o *op) {
 		d.forgetRange(r)
 		d.supersede(r)
-		o.step = func(o *op) {
+		d.recorded(o, false, func(o *op) {
 			d.unlock(o)
 			d.close(o)
-		}
-		o.pending = 1
-		d.j.await(o)
-		o.less()
+		})
 	})
 }
 

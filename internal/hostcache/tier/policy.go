@@ -416,16 +416,13 @@ func (d *Disk) Close(hurry bool, done func()) {
 			t.Stop()
 		}
 		o := &op{d: d, mode: freeMode, marker: true}
-		o.step = func(*op) {
+		d.recorded(o, false, func(*op) {
 			if hurry {
 				done()
 				return
 			}
 			d.seal(o, done)
-		}
-		if !d.j.await(o) {
-			d.run(o)
-		}
+		})
 		d.pump()
 	}
 	if hurry {

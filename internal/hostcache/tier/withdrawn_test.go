@@ -154,7 +154,7 @@ func TestRandomRequestsAreWithdrawn(t *testing.T) {
 			f := &fickle{world: newWorld(t, seed, &arena{})}
 			f.traced = true
 			f.slowest = 5_000_000_000 // what is kept is a destage, too
-			if f.r.IntN(2) == 0 { // what is clean may be volatile below
+			if f.r.IntN(2) == 0 {     // what is clean may be volatile below
 				f.opt.Policy = Policy{Mode: WriteThrough}
 			}
 			f.begin(false)
