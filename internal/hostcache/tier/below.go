@@ -13,10 +13,9 @@ func startBelow(o *op) {
 	for _, r := range o.ranges {
 		d.forgetRange(r)
 	}
-	// Even if the cache has nothing here now: the record that a destage of these
-	// sectors is done may still be on its way, and after a crash without it the older data
-	// would be destaged once more, over what is written now. Those records survive a loss of power if
-	// the write does.
+	// Even if the cache has nothing here now: the record that a destage of these sectors is done
+	// may still be on its way, and after a crash without it the older data would be destaged once
+	// more, over what is written now. Those records survive a loss of power if the write does.
 	d.recorded(o, o.req.Flags&block.FUA != 0, forward)
 }
 
@@ -76,6 +75,19 @@ func forward(o *op) {
 		d.park(o)
 		return
 	}
+	if o.mode == belowMode && d.j.on && !d.recording() {
+		// Nor has anybody that record if the last member is being marked: it must be left out
+		// first.
+		if o.step = forward; !o.unmarked && d.awaitMarks(o) {
+			return
+		}
+		if o.unmarked {
+			d.unlock(o)
+			d.answer(o, block.Offline)
+			d.close(o)
+			return
+		}
+	}
 	o.step = forwarded
 	o.status = block.OK
 	p := d.newPart(o)
@@ -93,8 +105,8 @@ func forwarded(o *op) {
 		d.settleBelow(o)
 		return
 	}
-	// The device below tells of a loss before anything ends that it carried out behind it, and ends nothing
-	// well that was lost: what it has told so far came before this.
+	// The device below tells of a loss before anything ends that it carried out behind it, and ends
+	// nothing well that was lost: what it has told so far came before this.
 	o.losses = d.losses
 	if o.req.Flags&block.FUA == 0 || o.status != block.OK {
 		d.volatile.ended++
@@ -142,12 +154,12 @@ func marked(o *op) {
 	lasting(o)
 }
 
-// lasting waits for a mark that is owed: until then a start would find what was dirty here on the
-// last member, and destage it over what has taken its place. Nothing dirty is left in the op's
-// ranges.
+// lasting waits for marks: until then a start would find what was dirty here on a member that has
+// not got the record, the last one or one that was left out, and destage it over what has taken its
+// place. Nothing dirty is left in the op's ranges.
 func lasting(o *op) {
 	d := o.d
-	if o.step = lasting; o.status == block.OK && !o.unmarked && d.marks.owed && d.awaitMarks(o) {
+	if o.step = lasting; o.status == block.OK && !o.unmarked && d.awaitMarks(o) {
 		return
 	}
 	if o.unmarked && o.status == block.OK {
@@ -281,6 +293,11 @@ func flushFlash(o *op) {
 
 func flushed(o *op) {
 	d := o.d
+	// Who was left out may not have what is flushed. If that is only owed, it is no other than the
+	// last one.
+	if !o.unmarked && !o.cancelled && !d.marks.owed && d.awaitMarks(o) {
+		return
+	}
 	d.flushing--
 	if o.cancelled { // nobody is told of a loss by this
 		d.endFlush(o, block.Cancelled)

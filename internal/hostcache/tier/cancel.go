@@ -8,8 +8,8 @@ import (
 
 // Cancel withdraws a request; see block.Device. What waits here ends at once, and so does a flush,
 // which has no data. What is below is withdrawn there. A transfer of a flash device runs to its
-// end, for the client's buffers are the device's until then. An op that waits for something else, such
-// as the journal or a mark, goes on without its client: see release.
+// end, for the client's buffers are the device's until then. An op that waits for something else,
+// such as the journal or a mark, goes on without its client: see release.
 func (d *Disk) Cancel(r *block.Request) {
 	o, _ := r.Priv.(*op)
 	if o == nil || o.req != r {
@@ -41,9 +41,9 @@ func (d *Disk) Cancel(r *block.Request) {
 	d.pump()
 }
 
-// release answers a request that was withdrawn as soon as no device has its memory any more. The op goes
-// on with a copy, for what it has begun must come to an end: a write whose record is in the journal needs
-// its data, or a start would take what is in its place for damaged.
+// release answers a request that was withdrawn as soon as no device has its memory any more. The op
+// goes on with a copy, for what it has begun must come to an end: a write whose record is in the
+// journal needs its data, or a start would take what is in its place for damaged.
 func (d *Disk) release(o *op) {
 	r := o.req
 	if !o.cancelled || o.released || r == nil || r.Op != block.OpFlush && (o.onFlash > 0 || o.below != nil) {

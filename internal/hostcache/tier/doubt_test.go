@@ -78,9 +78,10 @@ func TestWritesAfterAPowerLossAreNotFlushed(t *testing.T) {
 	}
 }
 
-// TestOffloadThatBringsNewsOfALoss: the device below tells of its loss of power with a command that it
-// carried out afterwards, so that this one has lost nothing. A loss behind it, before the flush that makes
-// it durable has ended, may have taken it: then what was flushed here stays, and it fails.
+// TestOffloadThatBringsNewsOfALoss: the device below tells of its loss of power with a command that
+// it carried out afterwards, so that this one has lost nothing. A loss behind it, before the flush
+// that makes it durable has ended, may have taken it: then what was flushed here stays, and it
+// fails.
 func TestOffloadThatBringsNewsOfALoss(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		l := newLab(t, withoutDestager)

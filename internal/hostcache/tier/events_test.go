@@ -30,17 +30,23 @@ func (w *world) present() []bool {
 	if w.d == nil || w.d.opening {
 		return out
 	}
-	for i, m := range w.d.members {
-		if i < len(out) && !w.d.marks.due && !w.d.marks.busy && m.label.generation == w.d.marks.generation {
-			out[i] = m.state == memberPresent || m.state == memberFailing && w.d.marks.owed
+	for _, m := range w.d.members {
+		if i := slices.Index(w.cards, cardOf(m)); i >= 0 && !w.d.marks.due && !w.d.marks.busy && m.label.generation == w.d.marks.generation {
+			out[i] = out[i] || m.state == memberPresent || m.state == memberFailing && w.d.marks.owed
 		}
 	}
-	if w.taker > 0 { // members are other cards then
-		only := out[0]
-		clear(out)
-		out[w.taker] = only
-	}
 	return out
+}
+
+// cardOf is the card of a member.
+func cardOf(m *member) *card {
+	switch x := m.medium.(type) {
+	case *slot:
+		return x.card
+	case *deviceMedium:
+		return x.dev.(*lent).card
+	}
+	return nil
 }
 
 // takeOverAny takes over from whichever card lets itself be taken over, has everything destaged, and goes on

@@ -1,6 +1,8 @@
 package tier
 
 import (
+	"slices"
+
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -203,6 +205,7 @@ func (d *Disk) sync(o *op, step func(*op)) {
 func (m *member) finish(p *part, err error) {
 	o, d := p.o, m.d
 	write := p.write
+	o.onFlash--
 	if err != nil {
 		if m.peer == nil || !write {
 			o.flash = true
@@ -213,10 +216,9 @@ func (m *member) finish(p *part, err error) {
 		}
 	}
 	d.freePart(p)
-	o.onFlash--
 	if err != nil && write {
 		d.giveUp(m)
-		if d.marks.due && !o.marker {
+		if (d.marks.due || d.marks.busy) && !o.marker {
 			// What this op acknowledges, the one that was left out has not.
 			d.marks.waiting = append(d.marks.waiting, o)
 			d.release(o)
@@ -239,6 +241,9 @@ func (d *Disk) source() *member {
 	}
 	return nil
 }
+
+// recording tells whether a member takes the journal's records.
+func (d *Disk) recording() bool { return slices.ContainsFunc(d.members, (*member).written) }
 
 // giveUp goes on without a flash device that takes no writes. The others say that it was left out before
 // anything more is acknowledged. The last one is read until it has nothing dirty any more.

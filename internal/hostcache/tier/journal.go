@@ -122,6 +122,7 @@ func (j *journal) await(o *op) {
 		return
 	}
 	o.pending++
+	j.d.release(o)
 	switch {
 	case len(j.buf) > batchHead:
 		j.waiting = append(j.waiting, o)
@@ -133,8 +134,8 @@ func (j *journal) await(o *op) {
 	}
 }
 
-// recorded runs a step of an op when the journal has all records so far. lasting: when they would survive
-// a loss of power, too.
+// recorded runs a step of an op when the journal has all records so far. lasting: when they would
+// survive a loss of power, too.
 func (d *Disk) recorded(o *op, lasting bool, step func(*op)) {
 	o.step = step
 	if lasting && !d.opt.PowerSafe {

@@ -128,8 +128,8 @@ func (o *op) less() {
 	o.d.release(o)
 }
 
-// answer completes the client's request, unless that was released; Done comes from a posted function,
-// never from inside Submit.
+// answer completes the client's request, unless that was released; Done comes from a posted
+// function, never from inside Submit.
 func (d *Disk) answer(o *op, s block.Status) {
 	r := o.req
 	o.req = nil

@@ -97,8 +97,8 @@ type quiesce struct {
 	until int64
 }
 
-// waiter hears when the disk is clean, or has what was requested. One of a quiesce hears of the end of
-// that as well.
+// waiter hears when the disk is clean, or has what was requested. One of a quiesce hears of the end
+// of that as well.
 type waiter struct {
 	clean bool
 	token uint64

@@ -47,9 +47,9 @@ func newDumbLab(t *testing.T, change func(*world)) (*lab, *dumb) {
 	return l, x
 }
 
-// TestAbortOfAWriteThatWaitsForAMark: a peer is lost, and the witness does not answer. What waits for
-// that is withdrawn at once; its memory is its client's again, and what it does afterwards comes from
-// elsewhere.
+// TestAbortOfAWriteThatWaitsForAMark: a peer is lost, and the witness does not answer. What waits
+// for that is withdrawn at once; its memory is its client's again, and what it does afterwards
+// comes from elsewhere.
 func TestAbortOfAWriteThatWaitsForAMark(t *testing.T) {
 	first := block.Range{Start: 0, Count: 8}
 	for name, row := range map[string]struct {
@@ -130,5 +130,41 @@ func TestAbortOfAWriteThatWaitsForAMark(t *testing.T) {
 				t.Errorf("left: %s", l.d.dump())
 			}
 		})
+	}
+}
+
+// TestOffloadWaitsForTheWitnessOfTheLastFlash: nothing is dirty, the flash does not take the record
+// that what is clean may change, and the witness does not have yet that it was left out. A start
+// would serve what is clean there, and the array has something else.
+func TestOffloadWaitsForTheWitnessOfTheLastFlash(t *testing.T) {
+	for _, stored := range []bool{false, true} {
+		l := newLab(t, nil)
+		l.crash()
+		x := &dumb{}
+		if err := l.try(0, func(o *Options) { x.Witness, o.Witness = o.Witness, x }); err != nil {
+			t.Fatal(err)
+		}
+		l.wait(func() bool { return l.d.State().Why == "" })
+		l.write(0, 8, 1)
+		l.wait(l.d.clean)
+		l.write(100, 8, 7) // so that the journal has that
+		l.wait(func() bool { return l.d.clean() && len(l.d.active) == 0 })
+		l.cards[0].tired, x.silent = true, true
+		end := l.start(&block.Request{Op: block.OpWriteSame, Range: block.Range{Count: 8}, Data: [][]byte{pattern(9, 1)}})
+		l.wait(func() bool { return len(x.kept) > 0 })
+		l.v.RunUntil(l.v.Now() + 1_000_000_000)
+		l.wantBelow(0, 8, 1)
+		if stored {
+			x.speak()
+			l.wait(end)
+			l.wantBelow(0, 8, 9)
+			l.want(0, 8, 9)
+			continue
+		}
+		l.crash()
+		l.cards[0].tired = false
+		l.boot(0)
+		l.want(0, 8, 1)
+		l.wantBelow(0, 8, 1)
 	}
 }
