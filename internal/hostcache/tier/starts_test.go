@@ -255,13 +255,15 @@ func (w *world) eventStopsAtLabel() {
 		}
 	}
 	var other *card
-	w.unsynced, w.troubled = true, how > 0 && (n == 0 || len(w.cards) < 3)
+	w.unsynced, w.troubled = true, how > 0 && n == 0
 	if len(w.cards) > 1 && w.r.IntN(2) == 0 {
 		if other = w.cards[(n+1+w.r.IntN(len(w.cards)-1))%len(w.cards)]; w.r.IntN(2) == 0 {
 			other.tired = true
 		} else {
-			other.broken, w.troubled = true, w.troubled || other == w.cards[0]
+			other.broken = true
 		}
+		// The last one may be one that cannot be read.
+		w.troubled = w.troubled || other == w.cards[0] && (how > 0 || other.broken)
 		w.steps(5 + w.r.IntN(20))
 	} else {
 		w.crash()
