@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compare arraysim with tgtd: one client, the same rows, in alternation.
+"""Compare arraysim with tgtd, or with another build of itself: one client, the same rows, in alternation.
 
 arraysim runs with its store on tmpfs and a write cache much smaller than what
 the write rows write; tgtd with a file on tmpfs (backing store rdwr). Each round
@@ -8,6 +8,8 @@ goes first. Before a row starts, the write cache is empty.
 
 Prints a table of medians with ranges, and the same as one line of JSON;
 progress goes to stderr.
+
+    scripts/bench.py --against before/bin/arraysim --rounds 7
 """
 
 from __future__ import annotations
@@ -38,10 +40,24 @@ def options() -> argparse.Namespace:
     p.add_argument("--size", type=int, default=1024, help="of the LUN, in MiB (default 1024)")
     p.add_argument("--cache", type=int, default=32, help="arraysim's write cache, in MiB (default 32)")
     p.add_argument("--row", action="append", choices=ROWS, help="only this row (repeatable)")
+    p.add_argument("--against", type=Path, metavar="BINARY", help="another build of arraysim, in tgtd's place")
     p.add_argument("--only", choices=["arraysim", "tgtd"], help="measure one target alone")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--json", type=Path, help="write the JSON to this file too")
     return p.parse_args()
+
+
+class Build(Daemon):
+    """A daemon of another build."""
+
+    def __init__(self, config: Config, name: str, build: Path) -> None:
+        """Prepare it; build is its binary."""
+        super().__init__(config, name)
+        self.build = build
+
+    def command(self) -> list[str | Path]:
+        """Return how to start it."""
+        return [self.build.absolute(), *super().command()[1:]]
 
 
 def say(text: str) -> None:
@@ -109,7 +125,8 @@ def summary(results: dict[str, dict[str, list[dict]]]) -> list[dict]:
             for extra in ("p50_us", "p99_us", "cpu"):
                 line[name][extra] = statistics.median(r[extra] for r in runs)
         if len(by_server) == 2:
-            line["ratio"] = line["arraysim"]["median"] / line["tgtd"]["median"]
+            ours, other = (line[name]["median"] for name in by_server)
+            line["ratio"] = ours / other
         table.append(line)
     return table
 
@@ -143,7 +160,10 @@ def main() -> None:
     if opt.only != "tgtd":
         servers["arraysim"] = Daemon(config, "bench")
     if opt.only != "arraysim":
-        servers["tgtd"] = Tgtd([size])
+        if opt.against:
+            servers["before"] = Build(config, "before", opt.against)
+        else:
+            servers["tgtd"] = Tgtd([size])
     try:
         for s in servers.values():
             s.__enter__()

@@ -245,6 +245,7 @@ def until(what: Any, timeout: float = 60) -> Any:
     return got
 
 
+@pytest.mark.slow
 def test_prometheus_answers_every_dashboard(export: tuple[Daemon, Path], tmp_path: Path) -> None:
     """A real Prometheus scrapes a real run: each query of each dashboard and each recording rule has data."""
     array, out = export
@@ -289,6 +290,7 @@ def test_promtool_accepts_the_rules() -> None:
     assert "SUCCESS" in run(["promtool", "check", "rules", MONITORING / "rules.yaml"]).text
 
 
+@pytest.mark.slow
 def test_native_histograms(export: tuple[Daemon, Path], tmp_path: Path) -> None:
     """A Prometheus with the feature takes the fine buckets: as many commands, and quantiles."""
     array, _ = export

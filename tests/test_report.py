@@ -53,6 +53,7 @@ def judge(found: dict[str, Any], pool: str) -> None:
     assert holder["volume"] == "clone" and holder["share"] > 0.9
 
 
+@pytest.mark.slow
 def test_the_culprit_from_every_form(incident: Path, tmp_path: Path) -> None:
     """Our table, the statistics files, and these without the names of pools say the same."""
     judge(analyze(incident / "counters.parquet"), "mdg1")
@@ -93,9 +94,8 @@ def clone_while_counted(tmp: Path, size: int, form: str) -> Path:
     return out
 
 
-@pytest.mark.parametrize(
-    "form", ["csv", pytest.param("parquet", marks=pytest.mark.slow), pytest.param("iostats", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["csv", "parquet", "iostats"])
 def test_a_clone_of_the_running_daemon_is_found(form: str, tmp_path: Path) -> None:
     """README.md's own case: 256 MiB by XCOPY, in counters of 12 seconds, once a second."""
     size = 256 * MiB
@@ -161,6 +161,7 @@ def test_below_the_floor_nothing_is_said_to_be_none(tmp_path: Path) -> None:
     assert "No undercover writes" not in text and "origin label" in text
 
 
+@pytest.mark.slow
 def test_a_simulated_run_needs_no_recording(tmp_path: Path) -> None:
     """What sim --out leaves is enough for report and analyze."""
     out, page = tmp_path / "out", tmp_path / "run.html"
@@ -175,6 +176,7 @@ def test_a_simulated_run_needs_no_recording(tmp_path: Path) -> None:
     assert "there are no counters in this folder" in r.stderr and "Prometheus refuses" not in r.stderr
 
 
+@pytest.mark.slow
 def test_text(incident: Path) -> None:
     text = run([binary(), "analyze", incident / "iostats"], timeout=PATIENCE).stdout
     for word in ("Undercover writes", "Response-time towers", "clone", "mdg1", "budget"):
@@ -189,6 +191,7 @@ def pages(incident: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
     return page, svg
 
 
+@pytest.mark.slow
 def test_report_is_one_page(pages: tuple[Path, Path]) -> None:
     page, svg = pages
     html = page.read_text()

@@ -180,6 +180,7 @@ def in_flight(daemon: Daemon) -> list[dict[str, object]]:
         return json.load(r)
 
 
+@pytest.mark.slow
 def test_slow_mdisk_leaves_a_copy_in_the_list(daemon: Daemon) -> None:
     """A fault holds the copy up: it is listed, with who copies, until the fault ends."""
     assert in_flight(daemon) == []

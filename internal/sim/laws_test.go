@@ -73,6 +73,9 @@ func copyReadMS(r *Run) float64 {
 // nothing of the cache, and as soon as it is above it holds most. Only the two rates of the same run
 // decide, so nothing here knows the disks.
 func TestHogFlips(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a law of the model, over many runs")
+	}
 	below, above := 0, 0
 	for _, hostMB := range []int{10, 30, 50, 70, 90, 120, 160} {
 		r := small(t, 256, 8, hostMB, "")
@@ -100,6 +103,9 @@ func TestHogFlips(t *testing.T) {
 // TestThrottledLatency fills a partition by a closed loop: whatever the disks and the size of the
 // cache are, a write then takes what is outstanding over the rate of the destage.
 func TestThrottledLatency(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a law of the model, over many runs")
+	}
 	for _, row := range []struct{ cache, outstanding, io, disks int }{
 		{64, 32, 64, 2}, {64, 256, 64, 2}, {256, 128, 64, 2}, {64, 64, 256, 4}, {64, 512, 16, 4},
 	} {

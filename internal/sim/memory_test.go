@@ -8,8 +8,8 @@ import (
 // TestHugeArray holds an array of 100 TiB with 10,000 volumes, of which some are zeroed
 // and unmapped again and most were never written, to 2 GiB of memory.
 func TestHugeArray(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector multiplies memory")
+	if raceEnabled || testing.Short() {
+		t.Skip("takes seconds and gigabytes; the race detector multiplies both")
 	}
 	s, err := Parse([]byte(`
 name: huge

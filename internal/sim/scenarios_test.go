@@ -16,7 +16,8 @@ var proofs = flag.Bool("proofs", false, "run the cases that are marked as proofs
 
 // TestScenarios carries out every scenario file and holds it to its expectations. It is not
 // built for the race detector: runs share nothing, and there are billions of events in them.
-// Cases that are proofs run with -proofs alone.
+// Cases that are proofs run with -proofs alone; with -short only the documents' scenarios do,
+// whose names begin with a number.
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("../../testdata/scenarios/*.yaml")
 	if err != nil || len(files) < 14 {
@@ -25,6 +26,9 @@ func TestScenarios(t *testing.T) {
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+			if numbered := filepath.Base(file)[0] <= '9'; testing.Short() && !numbered {
+				t.Skip("no document's: left out of short runs")
+			}
 			text, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
