@@ -43,7 +43,8 @@ func (d *Disk) Cancel(r *block.Request) {
 
 // release answers a request that was withdrawn as soon as no device has its memory any more. The op
 // goes on with a copy, for what it has begun must come to an end: a write whose record is in the
-// journal needs its data, or a start would take what is in its place for damaged.
+// journal needs its data, or a start would take what is in its place for damaged. It keeps its
+// ranges, so that whatever comes later waits for its end, and changes nothing below any more.
 func (d *Disk) release(o *op) {
 	r := o.req
 	if !o.cancelled || o.released || r == nil || r.Op != block.OpFlush && (o.onFlash > 0 || o.below != nil) {
