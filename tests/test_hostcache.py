@@ -88,6 +88,20 @@ def test_writes_end_on_flash_and_a_quiesce_brings_them_below(tmp_path: Path) -> 
         assert cache.stats()["views"]["LocalFlash"]["Read"]["IOs"] > 0
 
 
+def test_a_quiesce_that_is_over_too_early_gives_no_token(tmp_path: Path) -> None:
+    with Daemon(SMALL, "below") as array, HostCache(array, "write_back") as cache:
+        assert array.proc is not None
+        array.proc.send_signal(signal.SIGSTOP)
+        try:
+            arrays.write(cache, 0, 64, arrays.noise(64 * 1024, 7), tmp_path)
+            with pytest.raises(ToolError, match="before everything was destaged"):
+                cache.ask("quiesce", "--expire", "1s")
+        finally:
+            array.proc.send_signal(signal.SIGCONT)
+        assert cache.stats()["state"]["Quiesced"] == 0
+        assert cache.ask("quiesce")["token"] > 0
+
+
 def test_a_peer_has_what_a_lost_host_acknowledged(tmp_path: Path) -> None:
     lent = Config(volumes=[Volume("flash", 0, size=8 * MiB)], cache=16 * MiB)
     data = arrays.noise(MiB, 9)

@@ -129,6 +129,10 @@ func (d *cacheDaemon) quiesce(w http.ResponseWriter, r *http.Request) {
 	d.exec.Unlock()
 	select {
 	case token := <-got:
+		if token == 0 {
+			http.Error(w, "the quiesce has ended before everything was destaged; give it more time with --expire, or see with `arraysim hostcache policy stats` what keeps it", http.StatusServiceUnavailable)
+			return
+		}
 		d.send(w, tokenAnswer{token})
 	case <-r.Context().Done():
 	}

@@ -282,7 +282,7 @@ const (
 	EventGeneration                  // contents changed by something else than this path
 	EventHealth                      // the device got worse or better
 	EventGone                        // the device is deleted; all later requests end Gone
-	EventPowerLoss                   // what was written and not flushed since may be lost
+	EventPowerLoss                   // what was written and not flushed since may be lost; told before what came behind it ends
 )
 
 // Event is a notification of a Device.

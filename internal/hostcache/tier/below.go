@@ -10,19 +10,13 @@ import (
 // them.
 func startBelow(o *op) {
 	d := o.d
-	o.step = forward
 	for _, r := range o.ranges {
 		d.forgetRange(r)
 	}
-	// Even if the cache has nothing here now: the record that a destage of these
-	// sectors is done may still be on its way, and after a crash without it the older data
-	// would be destaged once more, over what is written now.
-	o.pending = 1
-	if o.req != nil && o.req.Flags&block.FUA != 0 && !d.opt.PowerSafe {
-		o.step = func(o *op) { d.sync(o, forward) } // those records survive a loss of power, since the write does
-	}
-	d.j.await(o)
-	o.less()
+	// Even if the cache has nothing here now: the record that a destage of these sectors is done
+	// may still be on its way, and after a crash without it the older data would be destaged once
+	// more, over what is written now. Those records survive a loss of power if the write does.
+	d.recorded(o, o.req.Flags&block.FUA != 0, forward)
 }
 
 // forgetRange makes what is clean in a range invalid, in the journal too: from then on the
@@ -81,6 +75,19 @@ func forward(o *op) {
 		d.park(o)
 		return
 	}
+	if o.mode == belowMode && d.j.on && !d.recording() {
+		// Nor has anybody that record if the last member is being marked: it must be left out
+		// first.
+		if o.step = forward; !o.unmarked && d.awaitMarks(o) {
+			return
+		}
+		if o.unmarked {
+			d.unlock(o)
+			d.answer(o, block.Offline)
+			d.close(o)
+			return
+		}
+	}
 	o.step = forwarded
 	o.status = block.OK
 	p := d.newPart(o)
@@ -89,7 +96,6 @@ func forward(o *op) {
 		Ref: r.Ref, RefOffset: r.RefOffset, Extents: r.Extents}
 	o.down = p
 	o.through = true
-	o.losses = d.losses
 	d.sendBelow(p)
 }
 
@@ -99,6 +105,9 @@ func forwarded(o *op) {
 		d.settleBelow(o)
 		return
 	}
+	// The device below tells of a loss before anything ends that it carried out behind it, and ends
+	// nothing well that was lost: what it has told so far came before this.
+	o.losses = d.losses
 	if o.req.Flags&block.FUA == 0 || o.status != block.OK {
 		d.volatile.ended++
 	}
@@ -114,7 +123,7 @@ func marked(o *op) {
 		o.status = block.Offline
 	}
 	if o.status == block.OK && o.durable && o.losses != d.losses {
-		o.status = block.Hardware // the flush that ended may have found nothing any more to make durable
+		o.status = block.Hardware // it was lost, and the flush that ended had nothing of it to make durable
 	}
 	if o.status == block.OK && d.barriers && !o.durable && d.anyDirty(o.ranges) {
 		// What is dirty here may have been flushed. It must not be void before what takes its place would
@@ -138,25 +147,19 @@ func marked(o *op) {
 			void = d.supersede(r) || void
 		}
 		if void {
-			o.step = lasting
-			if o.req.Flags&block.FUA != 0 && !d.opt.PowerSafe { // nor may what it replaces come back
-				o.step = func(o *op) { d.sync(o, lasting) }
-			}
-			o.pending = 1
-			d.j.await(o)
-			o.less()
+			d.recorded(o, o.req.Flags&block.FUA != 0, lasting) // nor may what it replaces come back
 			return
 		}
 	}
 	lasting(o)
 }
 
-// lasting waits for a mark that is owed: until then a start would find what was dirty here on the
-// last member, and destage it over what has taken its place. Nothing dirty is left in the op's
-// ranges.
+// lasting waits for marks: until then a start would find what was dirty here on a member that has
+// not got the record, the last one or one that was left out, and destage it over what has taken its
+// place. Nothing dirty is left in the op's ranges.
 func lasting(o *op) {
 	d := o.d
-	if o.step = lasting; o.status == block.OK && !o.unmarked && d.marks.owed && d.awaitMarks(o) {
+	if o.step = lasting; o.status == block.OK && !o.unmarked && d.awaitMarks(o) {
 		return
 	}
 	if o.unmarked && o.status == block.OK {
@@ -195,7 +198,7 @@ func (d *Disk) settleBelow(o *op) {
 		r.Extents = d.overlay(r.Extents)
 	}
 	o.segs = o.segs[:0]
-	if s == block.OK && r.Op == block.OpWrite && d.populating() && r.Range.Count > 0 {
+	if s == block.OK && r.Op == block.OpWrite && d.populating() && r.Range.Count > 0 && !o.released {
 		if o.buf = d.takeBuffer(r.Range.Bytes(), d.opt.FillBytes); o.buf == nil {
 			d.stats.FillsSkipped++
 		} else {
@@ -290,6 +293,11 @@ func flushFlash(o *op) {
 
 func flushed(o *op) {
 	d := o.d
+	// Who was left out may not have what is flushed. If that is only owed, it is no other than the
+	// last one.
+	if !o.unmarked && !o.cancelled && !d.marks.owed && d.awaitMarks(o) {
+		return
+	}
 	d.flushing--
 	if o.cancelled { // nobody is told of a loss by this
 		d.endFlush(o, block.Cancelled)
@@ -311,12 +319,9 @@ func flushed(o *op) {
 	d.endFlush(o, s)
 }
 
-// endFlush ends a flush, which has its answer already if it was withdrawn.
 func (d *Disk) endFlush(o *op, s block.Status) {
 	d.unlock(o)
-	if o.req != nil {
-		d.answer(o, s)
-	}
+	d.answer(o, s)
 	d.close(o)
 }
 
@@ -328,13 +333,10 @@ func (d *Disk) shrunk(r block.Range) {
 	d.lock(o, func(o *op) {
 		d.forgetRange(r)
 		d.supersede(r)
-		o.step = func(o *op) {
+		d.recorded(o, false, func(o *op) {
 			d.unlock(o)
 			d.close(o)
-		}
-		o.pending = 1
-		d.j.await(o)
-		o.less()
+		})
 	})
 }
 

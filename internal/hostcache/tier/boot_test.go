@@ -113,25 +113,61 @@ type witness struct {
 
 func (x *witness) Load(done func(Mark, error)) {
 	m := x.w.mark
+	if x.w.anonymous {
+		m.Cache = 0
+	}
 	x.w.v.At(x.w.v.Now()+x.w.r.Int64N(1_000_000), func() {
-		if !x.path.dead {
+		switch {
+		case x.path.dead:
+		case x.fails():
+			done(Mark{}, errBroken)
+		default:
 			done(m, nil)
 		}
 	})
 }
 
+// Store of a witness that fails may have stored.
 func (x *witness) Store(m Mark, done func(error)) {
 	x.w.v.At(x.w.v.Now()+x.w.r.Int64N(1_000_000), func() {
 		switch {
 		case x.path.dead:
 			return
+		case x.w.silent:
+			x.w.unanswered = append(x.w.unanswered, func() { x.Store(m, done) })
+			return
 		case x.path.fenced:
+			done(errBroken)
+			return
+		case x.fails():
+			if x.w.r.IntN(2) == 0 {
+				x.w.mark = m
+			}
 			done(errBroken)
 			return
 		}
 		x.w.mark = m
 		done(nil)
 	})
+}
+
+// fails tells whether the witness fails this time.
+func (x *witness) fails() bool {
+	if x.w.failures == 0 {
+		return false
+	}
+	x.w.failures--
+	return true
+}
+
+// answers ends the silence of the witness.
+func (w *world) answers() {
+	w.silent, w.failures = false, 0
+	kept := w.unanswered
+	w.unanswered = nil
+	for _, fn := range kept {
+		fn()
+	}
 }
 
 // crash takes the host away; what is in flight gets there or not.

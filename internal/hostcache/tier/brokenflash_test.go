@@ -13,9 +13,9 @@ func (w *world) sole() bool {
 	if w.taker > 0 || len(w.d.State().Peers) == 0 {
 		return true
 	}
-	for i, m := range w.d.members[1:] {
-		on, lent := m.medium.(*deviceMedium)
-		lost := lent && (on.lost || on.synced != on.sent && i+1 < len(w.lent) && w.lent[i+1] != nil && w.lent[i+1].attention)
+	for _, m := range w.d.members[1:] {
+		on, lends := m.medium.(*deviceMedium)
+		lost := lends && (on.lost || on.synced != on.sent && on.dev.(*lent).attention)
 		if m.state == memberPresent && !lost {
 			return false
 		}

@@ -335,18 +335,11 @@ func giveUpDirty(o *op) {
 			return true
 		})
 	}
-	end := func(o *op) {
+	d.recorded(o, true, func(o *op) { // what was here may have been flushed
 		d.unlock(o)
 		d.close(o)
 		d.cleaned()
-	}
-	o.step = end
-	if !d.opt.PowerSafe { // what was here may have been flushed
-		o.step = func(o *op) { d.sync(o, end) }
-	}
-	o.pending = 1
-	d.j.await(o)
-	o.less()
+	})
 }
 
 func destaged(o *op) {

@@ -78,6 +78,43 @@ func TestWritesAfterAPowerLossAreNotFlushed(t *testing.T) {
 	}
 }
 
+// TestOffloadThatBringsNewsOfALoss: the device below tells of its loss of power with a command that
+// it carried out afterwards, so that this one has lost nothing. A loss behind it, before the flush
+// that makes it durable has ended, may have taken it: then what was flushed here stays, and it
+// fails.
+func TestOffloadThatBringsNewsOfALoss(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		l := newLab(t, withoutDestager)
+		l.write(0, 8, 1)
+		if s := l.flush(); s != block.OK {
+			t.Fatal(s)
+		}
+		l.d.SetPolicy(Policy{Mode: WriteThrough}, nil)
+		l.write(64, 8, 2) // volatile below, so that a loss counts
+		l.d.SetPolicy(Policy{Mode: WriteBack}, nil)
+		op := block.OpWriteSame
+		if late {
+			op = block.OpFlush
+		}
+		l.a.gate[op] = true
+		r := &block.Request{Op: block.OpWriteSame, Range: block.Range{Count: 8}, Data: [][]byte{pattern(9, 1)}}
+		end := l.start(r)
+		l.wait(func() bool { return len(l.path.kept) == 1 })
+		l.d.event(block.Event{Kind: block.EventPowerLoss})
+		if l.d.losses != 1 {
+			t.Fatal("the loss counts for nothing")
+		}
+		l.path.open(op)
+		l.wait(end)
+		switch {
+		case late && (r.Status == block.OK || l.d.ix.DirtySectors() != 8):
+			t.Errorf("a write that may have gone with the power ends %v, and %d sectors are dirty", r.Status, l.d.ix.DirtySectors())
+		case !late && (r.Status != block.OK || l.d.ix.DirtySectors() != 0):
+			t.Errorf("a write that came behind the loss ends %v, and %d sectors are dirty", r.Status, l.d.ix.DirtySectors())
+		}
+	}
+}
+
 // TestPowerLossDuringAFlush: the answer may be of what came after.
 func TestPowerLossDuringAFlush(t *testing.T) {
 	l := newLab(t, func(w *world) { w.opt.Policy = Policy{Mode: WriteThrough} })

@@ -30,17 +30,23 @@ func (w *world) present() []bool {
 	if w.d == nil || w.d.opening {
 		return out
 	}
-	for i, m := range w.d.members {
-		if i < len(out) && !w.d.marks.due && !w.d.marks.busy && m.label.generation == w.d.marks.generation {
-			out[i] = m.state == memberPresent || m.state == memberFailing && w.d.marks.owed
+	for _, m := range w.d.members {
+		if i := slices.Index(w.cards, cardOf(m)); i >= 0 && !w.d.marks.due && !w.d.marks.busy && m.label.generation == w.d.marks.generation {
+			out[i] = out[i] || m.state == memberPresent || m.state == memberFailing && w.d.marks.owed
 		}
 	}
-	if w.taker > 0 { // members are other cards then
-		only := out[0]
-		clear(out)
-		out[w.taker] = only
-	}
 	return out
+}
+
+// cardOf is the card of a member.
+func cardOf(m *member) *card {
+	switch x := m.medium.(type) {
+	case *slot:
+		return x.card
+	case *deviceMedium:
+		return x.dev.(*lent).card
+	}
+	return nil
 }
 
 // takeOverAny takes over from whichever card lets itself be taken over, has everything destaged, and goes on
@@ -339,23 +345,31 @@ func (w *world) eventResizeCache() {
 	w.note("resize: %v", err)
 }
 
+// eventQuiesce: its time may be over before everything is below. Then there is no token.
 func (w *world) eventQuiesce() {
-	clean, token := false, uint64(0)
-	w.d.Quiesce(1e12, func(t uint64) {
-		token = t
-		clean = true
-		if w.d.ix.DirtySectors() > 0 {
-			w.fail("quiesced, and %d sectors are dirty", w.d.ix.DirtySectors())
+	heard, token, time := false, uint64(0), int64(1e12)
+	if w.r.IntN(3) == 0 {
+		time = w.r.Int64N(10 * w.a.delay)
+	}
+	until := w.v.Now() + time
+	w.d.Quiesce(time, func(t uint64) {
+		heard, token = true, t
+		if n := w.d.ix.DirtySectors(); t > 0 && n > 0 {
+			w.fail("quiesced, and %d sectors are dirty", n)
+		}
+		if t == 0 && w.v.Now() < until {
+			w.fail("quiesced without a token before its time is over")
 		}
 	})
 	w.steps(20)
 	w.settle()
-	for i := 0; !clean && i < 2_000_000 && w.v.Step(); i++ {
+	for i := 0; !heard && i < 2_000_000 && w.v.Step(); i++ {
 	}
-	if !clean {
+	if !heard {
 		w.fail("what is dirty is not destaged: %s", w.d.dump())
 	}
-	w.checkAll(true)
+	w.note("quiesced: token %d", token)
+	w.checkAll(token > 0 && w.v.Now() < until)
 	w.d.Resume(token)
 }
 

@@ -44,7 +44,8 @@ type array struct {
 	dark    bool // it lost power while no host was there
 	changes []change
 	oldest  uint64
-	deaf    int // so many questions get no answer
+	deaf    int  // so many questions get no answer
+	lies    bool // a flush does nothing
 	one     [1]block.Range
 }
 
@@ -247,6 +248,9 @@ func (a *array) apply(r *block.Request, fail, dead bool) {
 	}
 	switch r.Op {
 	case block.OpFlush:
+		if a.lies {
+			return
+		}
 		if !fail {
 			clear(a.undo)
 			clear(a.ended)

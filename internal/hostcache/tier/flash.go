@@ -1,6 +1,8 @@
 package tier
 
 import (
+	"slices"
+
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -60,6 +62,7 @@ func (m *member) readRange(o *op, off uint64, vec [][]byte, r block.Range, dirty
 
 func (m *member) submit(p *part, write bool, off uint64) {
 	p.m, p.onFlash, p.write, p.off = m, true, write, off
+	p.o.onFlash++
 	m.send(p)
 }
 
@@ -176,6 +179,7 @@ func (m *member) sync() {
 func (m *member) syncFor(o *op) {
 	p := m.d.newPart(o)
 	p.m, p.onFlash = m, true
+	o.onFlash++
 	m.due = append(m.due, p)
 	m.sync()
 }
@@ -203,6 +207,7 @@ func (d *Disk) sync(o *op, step func(*op)) {
 func (m *member) finish(p *part, err error) {
 	o, d := p.o, m.d
 	write := p.write
+	o.onFlash--
 	if err != nil {
 		if m.peer == nil || !write {
 			o.flash = true
@@ -215,9 +220,10 @@ func (m *member) finish(p *part, err error) {
 	d.freePart(p)
 	if err != nil && write {
 		d.giveUp(m)
-		if d.marks.due && !o.marker {
+		if (d.marks.due || d.marks.busy) && !o.marker {
 			// What this op acknowledges, the one that was left out has not.
 			d.marks.waiting = append(d.marks.waiting, o)
+			d.release(o)
 			d.mark()
 			return
 		}
@@ -237,6 +243,9 @@ func (d *Disk) source() *member {
 	}
 	return nil
 }
+
+// recording tells whether a member takes the journal's records.
+func (d *Disk) recording() bool { return slices.ContainsFunc(d.members, (*member).written) }
 
 // giveUp goes on without a flash device that takes no writes. The others say that it was left out before
 // anything more is acknowledged. The last one is read until it has nothing dirty any more.

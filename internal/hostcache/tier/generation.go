@@ -163,14 +163,11 @@ func (d *Disk) invalidate(r block.Range, done func()) {
 			d.stats.ConflictSectors += g.Count
 			return true
 		})
-		o.step = func(o *op) {
+		d.forgetRange(r)
+		d.recorded(o, false, func(o *op) {
 			d.unlock(o)
 			d.close(o)
 			d.exec.Post(done)
-		}
-		o.pending = 1
-		d.forgetRange(r)
-		d.j.await(o)
-		o.less()
+		})
 	})
 }

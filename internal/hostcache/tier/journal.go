@@ -113,24 +113,34 @@ type batch struct {
 	done    bool
 }
 
-// await makes the op wait until all records so far are durable. It tells whether
-// there was anything to wait for.
-func (j *journal) await(o *op) bool {
+// await makes the op wait until the journal has all records so far.
+func (j *journal) await(o *op) {
 	if !j.on || len(j.buf) <= batchHead && len(j.batches) == 0 && j.snapshot == nil {
-		return false
+		return
 	}
 	o.pending++
-	if len(j.buf) <= batchHead && j.snapshot != nil {
+	j.d.release(o)
+	switch {
+	case len(j.buf) > batchHead:
+		j.waiting = append(j.waiting, o)
+	case j.snapshot != nil:
 		j.after = append(j.after, o)
-		return true
-	}
-	if len(j.buf) <= batchHead {
+	default:
 		b := j.batches[len(j.batches)-1]
 		b.waiting = append(b.waiting, o)
-		return true
 	}
-	j.waiting = append(j.waiting, o)
-	return true
+}
+
+// recorded runs a step of an op when the journal has all records so far. lasting: when they would
+// survive a loss of power, too.
+func (d *Disk) recorded(o *op, lasting bool, step func(*op)) {
+	o.step = step
+	if lasting && !d.opt.PowerSafe {
+		o.step = func(o *op) { d.sync(o, step) }
+	}
+	o.pending = 1
+	d.j.await(o)
+	o.less()
 }
 
 func (j *journal) record(kind byte) {

@@ -49,6 +49,7 @@ func (d *Disk) awaitMarks(o *op) bool {
 	}
 	o.pending++
 	k.waiting = append(k.waiting, o)
+	d.release(o)
 	if k.owed {
 		d.turn.wake(d) // the op may have stood in the way of a destage
 	} else {

@@ -38,10 +38,7 @@ func (d *Disk) Resize(blocks int64, done func(error)) {
 	}
 	drop := func(*op) {
 		d.forgetRange(all)
-		o.step = swap
-		o.pending = 1
-		d.j.await(o)
-		o.less()
+		d.recorded(o, false, swap)
 	}
 	drained := func(*op) {
 		if o.status != block.OK {

@@ -67,7 +67,7 @@ func newWorld(t testing.TB, seed uint64, mem *arena) *world {
 	if r.IntN(2) == 0 {
 		w.opt.WatchNanos = 1_000_000_000
 	}
-	w.lends = r.IntN(2) == 0
+	w.lends, w.anonymous = r.IntN(2) == 0, r.IntN(2) == 0
 	w.size = (832 + 64*r.IntN(4)) << 10 // less than the LUN, or a little more
 	for range w.opt.Policy.Peers + 1 + r.IntN(2) {
 		w.cards = append(w.cards, w.newCard())
@@ -125,6 +125,13 @@ var events = []struct {
 	{"quiesce", 8, (*world).eventQuiesce},
 	{"requests fail", 6, (*world).eventFailing},
 	{"another policy", 6, (*world).eventPolicy},
+	{"a start has not all peers", 7, (*world).eventWithoutPeers},
+	{"transfers of a start fail", 7, (*world).eventStartFails},
+	{"an earlier version stops", 5, (*world).eventEarlierVersion},
+	{"the witness forgets", 4, (*world).eventWitnessForgets},
+	{"the witness fails for a while", 7, (*world).eventWitnessFails},
+	{"a card stops at its label", 10, (*world).eventStopsAtLabel},
+	{"the host dies right behind its last flash", 8, (*world).eventDiesBehindFlash},
 }
 
 func (w *world) event() {

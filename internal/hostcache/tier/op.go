@@ -38,6 +38,8 @@ type op struct {
 	down      *part  // at work below for a client
 	below     *part  // all that are at work below
 	cancelled bool   // its client does not want it any more
+	released  bool   // ... and has its answer: req is a copy; see release
+	onFlash   int    // transfers and syncs of flash devices that are under way
 	losses    uint64 // of power below, when a flush began
 	delayed   bool   // it is on flash, and the throttle holds its answer back
 	since     int64  // since when
@@ -121,14 +123,19 @@ func (d *Disk) pump() {
 func (o *op) less() {
 	if o.pending--; o.pending == 0 {
 		o.d.run(o)
+		return
 	}
+	o.d.release(o)
 }
 
-// answer completes the client's request; Done comes from a posted function, never
-// from inside Submit.
+// answer completes the client's request, unless that was released; Done comes from a posted
+// function, never from inside Submit.
 func (d *Disk) answer(o *op, s block.Status) {
 	r := o.req
 	o.req = nil
+	if o.released {
+		return
+	}
 	r.Status = s
 	if d.opt.Observer != nil {
 		d.opt.Observer.Ended(r, d.exec.Now()-o.start)

@@ -2,6 +2,7 @@ package tier
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -96,9 +97,11 @@ type quiesce struct {
 	until int64
 }
 
-// waiter hears when the disk is clean, or has what was requested.
+// waiter hears when the disk is clean, or has what was requested. One of a quiesce hears of the end
+// of that as well.
 type waiter struct {
 	clean bool
+	token uint64
 	fn    func()
 }
 
@@ -216,7 +219,8 @@ func (d *Disk) SetThrottle(t Throttle) {
 
 // Quiesce makes the device below have everything, for a backup or a snapshot that reads
 // it there, and keeps it so: until Resume with the token, or until the time is over,
-// writes go through. done gets the token when it is so.
+// writes go through. done gets the token when it is so, and 0 if the time is over, or the token was
+// given back, before that.
 func (d *Disk) Quiesce(nanos int64, done func(token uint64)) {
 	d.lastToken++
 	q := quiesce{token: d.lastToken, until: d.exec.Now() + nanos}
@@ -226,22 +230,31 @@ func (d *Disk) Quiesce(nanos int64, done func(token uint64)) {
 			d.stats.ExpiredQuiesces++
 		}
 	})
-	d.waiters = append(d.waiters, waiter{clean: true, fn: func() { done(q.token) }})
+	d.waiters = append(d.waiters, waiter{clean: true, token: q.token, fn: func() {
+		if !d.holding(q.token) { // any more
+			done(0)
+			return
+		}
+		done(q.token)
+	}})
 	d.review()
 	d.pump()
 }
 
 // Resume gives a token back; it tells whether it was still held.
 func (d *Disk) Resume(token uint64) bool {
-	for i, q := range d.holds {
-		if q.token == token {
-			d.holds = append(d.holds[:i], d.holds[i+1:]...)
-			d.review()
-			d.pump()
-			return true
-		}
+	if !d.holding(token) {
+		return false
 	}
-	return false
+	d.holds = slices.DeleteFunc(d.holds, func(q quiesce) bool { return q.token == token })
+	d.review()
+	d.pump()
+	return true
+}
+
+// holding tells whether a token is held.
+func (d *Disk) holding(token uint64) bool {
+	return slices.ContainsFunc(d.holds, func(q quiesce) bool { return q.token == token })
 }
 
 // AddPeer offers a peer's flash. It is used when the policy asks for more peers than
@@ -352,7 +365,7 @@ func (d *Disk) review() {
 	kept := d.waiters[:0]
 	var calls []func()
 	for _, w := range d.waiters {
-		if w.clean && d.clean() && !d.accepting || !w.clean && (d.effective == want || d.clean() && !d.accepting && d.effective != want && !d.j.compact) {
+		if d.reached(w) {
 			calls = append(calls, w.fn)
 			continue
 		}
@@ -363,6 +376,17 @@ func (d *Disk) review() {
 	for _, fn := range calls {
 		d.exec.Post(fn)
 	}
+}
+
+// reached tells whether what a waiter waits for is so, or will not be any more.
+func (d *Disk) reached(w waiter) bool {
+	switch {
+	case w.token != 0 && !d.holding(w.token):
+		return true
+	case w.clean:
+		return d.clean() && !d.accepting
+	}
+	return d.effective == d.requested.Mode || d.clean() && !d.accepting && !d.j.compact
 }
 
 // dropClean forgets what is clean.
@@ -397,16 +421,13 @@ func (d *Disk) Close(hurry bool, done func()) {
 			t.Stop()
 		}
 		o := &op{d: d, mode: freeMode, marker: true}
-		o.step = func(*op) {
+		d.recorded(o, false, func(*op) {
 			if hurry {
 				done()
 				return
 			}
 			d.seal(o, done)
-		}
-		if !d.j.await(o) {
-			d.run(o)
-		}
+		})
 		d.pump()
 	}
 	if hurry {

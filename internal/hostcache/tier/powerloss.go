@@ -56,15 +56,7 @@ func (d *Disk) remember(done func()) {
 		done()
 		return
 	}
-	o := &op{d: d, mode: freeMode, marker: true}
-	end := func(*op) { done() }
-	o.step = end
-	if !d.opt.PowerSafe {
-		o.step = func(*op) { d.sync(o, end) }
-	}
-	if !d.j.await(o) {
-		d.run(o)
-	}
+	d.recorded(&op{d: d, mode: freeMode, marker: true}, true, func(*op) { done() })
 	d.pump()
 }
 

@@ -168,10 +168,7 @@ func (d *Disk) reread(o *op) {
 		return
 	}
 	if forgot { // durably: a write sends its data beside its record where nothing is valid
-		o.step = startRead
-		o.pending = 1
-		d.j.await(o)
-		o.less()
+		d.recorded(o, false, startRead)
 		return
 	}
 	startRead(o)

@@ -47,7 +47,9 @@ func (w *world) eventTakeOverAlive() {
 		w.d.SetPolicy(Policy{Mode: WriteBack, Peers: n - 1}, nil)
 	}
 	w.path.fenced = true
-	w.slots[peer].fenced = true
+	for _, s := range w.slots {
+		s.fenced = s.fenced || s.card == w.cards[peer]
+	}
 	life := w.life
 	acked := 0
 	write := func() {

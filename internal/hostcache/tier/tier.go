@@ -336,6 +336,9 @@ func (d *Disk) route(o *op) {
 // enter starts an op that changes the device below.
 func (d *Disk) enter(o *op) {
 	switch {
+	case o.cancelled:
+		d.answer(o, block.Cancelled)
+		d.close(o)
 	case d.park(o):
 	case o.mode == beforeMode:
 		d.lock(o, startHold)

@@ -54,27 +54,32 @@ type world struct {
 	pending  []*block.Request
 	revoked  map[*block.Request]bool // requests that were cancelled
 	mark     Mark                    // what the witness has
-	bootID   uint64                  // of the host's machine
-	troubled bool                    // something is broken now: requests may fail
-	unsynced bool                    // the flash does: flushes may fail
-	blurred  bool
-	mayOwe   bool // the array lost power: one flush may fail
-	atCut    int  // the last write before the array lost power
-	owed     int  // sectors that the array lost after their writes ended: the next flush has to fail
-	flushes  int
-	acked    []acked        // writes and offloads
-	slowest  int64          // that a destage takes below
-	rarely   bool           // flushes come before a loss of power alone
-	taker    int            // the card that the disk has for its own, if it is not the first
-	other    *lun           // the LUN that is not cached now
-	lends    bool           // peers are reached as devices
-	doubted  bool           // one of them lost power
-	lent     []*lent        // by card
-	cut      map[*card]bool // cards of peers that lost power, and what was not flushed there
-	size     int            // of a card
-	mem      *arena
-	traced   bool
-	trace    []string
+	// anonymous: it does not keep which cache that is. failures is how often it will fail,
+	// unanswered are those that wait while it is silent.
+	anonymous, silent bool
+	failures          int
+	unanswered        []func()
+	bootID            uint64 // of the host's machine
+	troubled          bool   // something is broken now: requests may fail
+	unsynced          bool   // the flash does: flushes may fail
+	blurred           bool
+	mayOwe            bool // the array lost power: one flush may fail
+	atCut             int  // the last write before the array lost power
+	owed              int  // sectors that the array lost after their writes ended: the next flush has to fail
+	flushes           int
+	acked             []acked        // writes and offloads
+	slowest           int64          // that a destage takes below
+	rarely            bool           // flushes come before a loss of power alone
+	taker             int            // the card that the disk has for its own, if it is not the first
+	other             *lun           // the LUN that is not cached now
+	lends             bool           // peers are reached as devices
+	doubted           bool           // one of them lost power
+	lent              []*lent        // by card
+	cut               map[*card]bool // cards of peers that lost power, and what was not flushed there
+	size              int            // of a card
+	mem               *arena
+	traced            bool
+	trace             []string
 }
 
 // redo is the panic of a run without a trace that has failed.
@@ -181,6 +186,13 @@ func (w *world) submit(r *block.Request, done func(*block.Request)) {
 		if r.Status == block.Cancelled && !w.revoked[r] {
 			w.fail("%v %v was cancelled by nobody", r.Op, r.Range)
 		}
+		if r.Status == block.Cancelled { // its memory is used for something else
+			for _, b := range append(r.Data, r.Compare...) {
+				for i := range b {
+					b[i] = byte(i) | 0x80
+				}
+			}
+		}
 		done(r)
 		delete(w.revoked, r)
 	}
@@ -240,7 +252,10 @@ func (d *Disk) dump() string {
 	for _, o := range d.waiting {
 		s += fmt.Sprintf(" waiting{mode %d %v}", o.mode, o.ranges)
 	}
-	return s + fmt.Sprintf(" flushers %d", len(d.flushers))
+	for _, o := range d.parked {
+		s += fmt.Sprintf(" parked{mode %d %v}", o.mode, o.ranges)
+	}
+	return s + fmt.Sprintf(" flushers %d marks %+v", len(d.flushers), d.marks)
 }
 
 // checkAll reads everything, by the disk, and, when it is clean, from the array. Where a read fails, each
