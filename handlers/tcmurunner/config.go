@@ -15,7 +15,6 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/arraysim/arraysim/internal/iscsi"
-	"github.com/arraysim/arraysim/internal/lun"
 )
 
 // Subtype is the first component of a configuration string. tcmu-runner compares no more of it than the string
@@ -123,7 +122,7 @@ func parseSettings(b []byte) (map[string]Array, error) {
 }
 
 // address resolves a configuration string: what is missing comes from settings, then from discovery.
-func (s spec) address() (addr lun.Address, initiator string, err error) {
+func (s spec) address() (addr iscsi.Address, initiator string, err error) {
 	all, err := settings()
 	if err != nil {
 		return addr, "", err
@@ -132,7 +131,7 @@ func (s spec) address() (addr lun.Address, initiator string, err error) {
 	if !ok {
 		return addr, "", fmt.Errorf("there is no array %q in %s", s.array, SettingsFile)
 	}
-	addr = lun.Address{Portal: a.Portal, Target: a.Target, LUN: s.lun << 48}
+	addr = iscsi.Address{Portal: a.Portal, Target: a.Target, LUN: s.lun << 48}
 	if s.lun >= 256 { // SAM-5 4.7: flat space addressing
 		addr.LUN |= 1 << 62
 	}
@@ -169,7 +168,7 @@ func ownName() string {
 }
 
 // discover returns the only target of a portal.
-func discover(addr lun.Address, initiator string) (string, error) {
+func discover(addr iscsi.Address, initiator string) (string, error) {
 	nc, err := net.DialTimeout("tcp", addr.Portal, dialTimeout)
 	if err != nil {
 		return "", err

@@ -50,25 +50,53 @@ func (m *Manager) CreateVolume(spec directory.VolumeSpec, done func(*request.Vol
 	v := m.Engine.AddVolume(spec, p)
 	v.Making = true
 	v.Account()
-	m.Objects.AddVolume(spec, func(err error) {
+	m.secure(v, func(err error) {
+		if err != nil {
+			m.forget(v)
+			done(nil, fmt.Errorf("volume %q: pool %q cannot promise it space: %w", spec.Name, p.Name(), err))
+			return
+		}
+		m.addVolume(v, done)
+	})
+}
+
+// secure calls fn when what a new volume reserves has room after a loss of power, too: not where
+// another volume's data was, of which nobody has flushed that it is gone. A thin volume has nothing
+// to wait for, nor has a log that is flushed.
+func (m *Manager) secure(v *request.Volume, fn func(error)) {
+	if v.Spec.Thin || m.Flusher.Flushed() == m.Log.Seq() {
+		fn(nil)
+		return
+	}
+	m.Flusher.After(fn)
+}
+
+// addVolume makes a volume durable that has all that it needs.
+func (m *Manager) addVolume(v *request.Volume, done func(*request.Volume, error)) {
+	m.Objects.AddVolume(v.Spec, func(err error) {
 		if err != nil { // what is reserved for it may not be others' while a start could find it
 			m.Objects.MustTakeBack(func(again error) {
-				p.Alloc.Entitle(v.Map.Tenant(), 0)
-				v.Map.Remove()
-				m.Set.Leave(&v.Volume)
-				m.Set.ForgetVolume(&v.Volume)
+				m.forget(v)
 				done(nil, directory.Doubtful(err, again))
 			})
 			return
 		}
 		for _, old := range m.Set.Vols {
-			if old != nil && old.Deleted && old.Spec.Name == spec.Name { // what it counted is not the new one's
+			if old != nil && old.Deleted && old.Spec.Name == v.Spec.Name { // what it counted is not the new one's
 				old.Replaced = true
 			}
 		}
 		v.Making = false
 		done(v, nil)
 	})
+}
+
+// forget removes a volume that could not be made.
+func (m *Manager) forget(v *request.Volume) {
+	v.Pool().Alloc.Entitle(v.Map.Tenant(), 0)
+	v.Map.Remove()
+	m.Set.Leave(&v.Volume)
+	m.Set.ForgetVolume(&v.Volume)
 }
 
 // checkSize checks a volume's size; had is what a thick one reserves already.
