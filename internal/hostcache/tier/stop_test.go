@@ -1,5 +1,11 @@
 package tier
 
+import (
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
 // eventStop: the cache is stopped in good order and started again, by starts that may die. What the array loses by power until
 // a request changes something is nothing of the cache's: a flush succeeds. What it loses behind that is, as ever.
 func (w *world) eventStop() {
@@ -54,5 +60,30 @@ func (w *world) eventStop() {
 		}
 	case 1:
 		w.arrayPowerUnder()
+	}
+}
+
+// TestShrinkUnderAWriteThatWaitsForTheLabel: the first write behind an orderly stop waits until the label does not vouch for that
+// any more. The LUN shrinks meanwhile, and what is behind its end must not become dirty: it could never be destaged.
+func TestShrinkUnderAWriteThatWaitsForTheLabel(t *testing.T) {
+	for _, op := range []block.Op{block.OpWrite, block.OpWriteSame} {
+		l := newLab(t, nil)
+		l.stop()
+		l.path.dead = true
+		l.again(false)
+		r := &block.Request{Op: op, Range: block.Range{Start: 4088, Count: 8}, Data: [][]byte{pattern(2, 8)}}
+		end := l.start(r)
+		if len(l.d.parked) != 1 {
+			t.Fatalf("%v does not wait for the label", op)
+		}
+		l.a.resize(4080)
+		for _, fn := range l.path.notify {
+			fn(block.Event{Kind: block.EventCapacity})
+		}
+		l.wait(end)
+		if r.Status != block.OutOfRange {
+			t.Errorf("%v behind the end ends %v", op, r.Status)
+		}
+		l.stop()
 	}
 }

@@ -2,6 +2,7 @@ package tier
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/hostcache"
@@ -282,21 +283,17 @@ func (d *Disk) begin(r *block.Request) {
 		o.one[0] = r.Range
 		o.ranges = o.one[:]
 	}
-	if r.Op != block.OpStatus {
-		for _, g := range o.ranges {
-			if !g.Within(d.info.Sectors) {
-				d.answer(o, block.OutOfRange)
-				d.close(o)
-				return
-			}
-		}
-	}
 	d.route(o)
 }
 
-// route starts an op by what its request asks for.
+// route starts an op by what its request asks for. One that was parked comes here again: the device below may have shrunk since.
 func (d *Disk) route(o *op) {
 	r := o.req
+	if r.Op != block.OpStatus && slices.ContainsFunc(o.ranges, func(g block.Range) bool { return !g.Within(d.info.Sectors) }) {
+		d.answer(o, block.OutOfRange)
+		d.close(o)
+		return
+	}
 	if d.sealed != sealNone && changes(r.Op) {
 		d.parked = append(d.parked, o)
 		d.unseal()
