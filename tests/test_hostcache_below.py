@@ -1,4 +1,4 @@
-"""What happens at the array under a cache: its volumes are resized, and it has news for a start that fails."""
+"""What happens at the array under a cache: its volumes are resized, it has news for a start that fails, and is given as a peer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import arrays
 from harness import Daemon, MiB
-from test_hostcache import SMALL, HostCache, refused
+from test_hostcache import LENT, SMALL, HostCache, refused
 
 
 def test_a_resize_of_the_volume_reaches_the_caches_clients(tmp_path: Path) -> None:
@@ -55,3 +55,24 @@ def test_what_a_failed_start_has_heard_is_kept(tmp_path: Path) -> None:
             cache.kill()
             fails(cache)
             assert not notes(), "nothing was said to the start that failed last"
+
+
+def test_a_lun_is_one_thing_to_a_cache(tmp_path: Path) -> None:
+    """By another portal, too: as a peer's flash the cached LUN would be written over, and one flash is not two copies."""
+    data = arrays.noise(MiB, 32)
+    with Daemon(SMALL, "below") as array, Daemon(LENT, "lent") as peer:
+        arrays.write(array, 0, 0, data, tmp_path)
+
+        def elsewhere(url: str) -> str:
+            return url.replace("127.0.0.1", "localhost")
+
+        itself = ["write_back+1", "--peer", f"p={elsewhere(array.url(0))}"]
+        twice = ["write_back+2", "--peer", f"p={peer.url(0)}", "--peer"]
+        for options in (
+            itself,
+            [*itself, "--witness", tmp_path / "witness"],
+            [*twice, f"q={peer.url(0)}"],
+            [*twice, f"q={elsewhere(peer.url(0))}"],
+        ):
+            refused(HostCache(array, *options), "is the LUN of peer p as well")
+        arrays.same(arrays.read(array, 0, 0, len(data) // 512, tmp_path), data)

@@ -130,6 +130,7 @@ type cacheDaemon struct {
 	below  block.Device
 	remote *lun.Device   // below, if it is one
 	lent   []*lun.Device // flash of peers, or of a host whose peer we are
+	roles  map[[16]byte]string
 	// releases: a clean stop ends the reservation.
 	releases bool
 	disk     *tier.Disk
@@ -298,7 +299,7 @@ func (d *cacheDaemon) open() (err error) {
 		return err
 	}
 	opt.ID, opt.Boot = binary.LittleEndian.Uint64(id[:])|1, store.Boot()
-	if opt.Flash, err = d.medium(d.f.flash, uint64(d.f.flashSize)); err != nil {
+	if opt.Flash, err = d.medium("--flash", d.f.flash, uint64(d.f.flashSize)); err != nil {
 		return fmt.Errorf("flash %w", err)
 	}
 	for _, p := range d.f.peers {
@@ -308,7 +309,7 @@ func (d *cacheDaemon) open() (err error) {
 			return errors.New("a --peer has no name; write NAME=iscsi://host/iqn/lun")
 		}
 		name, domain, _ := strings.Cut(name, "@")
-		m, err := d.medium(where, 0)
+		m, err := d.medium("peer "+name, where, 0)
 		if err != nil {
 			return fmt.Errorf("peer %s: %w", name, err)
 		}
@@ -417,13 +418,16 @@ func sessionTimes(role string, peerTimeout time.Duration) lun.Times {
 	return lun.Times{Command: peerTimeout, Sync: peerTimeout, Ping: peerTimeout / 5, Pong: peerTimeout / 5}
 }
 
-func (d *cacheDaemon) medium(name string, size uint64) (block.Medium, error) {
+func (d *cacheDaemon) medium(role, name string, size uint64) (block.Medium, error) {
 	if iscsi.IsAddress(name) {
 		dev, err := d.device(name, flashRole)
 		if err != nil {
 			return nil, err
 		}
 		if r, ok := dev.(*lun.Device); ok {
+			if err := d.claim(role, r); err != nil {
+				return nil, err
+			}
 			d.lent = append(d.lent, r)
 		}
 		d.exec.Lock()

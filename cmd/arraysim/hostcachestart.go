@@ -28,12 +28,33 @@ func (d *cacheDaemon) openBackend() (err error) {
 	if d.below, err = d.device(d.f.backend, backendRole); err != nil {
 		return fmt.Errorf("backend %w", err)
 	}
-	d.remote, _ = d.below.(*lun.Device)
-	if d.remote != nil && d.note.found {
+	if d.remote, _ = d.below.(*lun.Device); d.remote == nil {
+		return nil
+	}
+	if err := d.claim("--backend", d.remote); err != nil {
+		return fmt.Errorf("backend %w", err)
+	}
+	if d.note.found {
 		d.exec.Lock()
 		d.remote.AssumePowerLoss()
 		d.exec.Unlock()
 	}
+	return nil
+}
+
+// claim notes what a LUN is to the cache. One that is something to it already, as by another portal, is refused: a peer's flash that
+// is the cached LUN would be written over it, and one that is two peers would count as two copies.
+func (d *cacheDaemon) claim(role string, u *lun.Device) error {
+	d.exec.Lock()
+	naa := u.Info().NAA
+	d.exec.Unlock()
+	if was := d.roles[naa]; was != "" && naa != [16]byte{} {
+		return fmt.Errorf("%s is the LUN of %s as well; give each a LUN of its own", u.Name(), was)
+	}
+	if d.roles == nil {
+		d.roles = map[[16]byte]string{}
+	}
+	d.roles[naa] = role
 	return nil
 }
 
