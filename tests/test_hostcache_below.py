@@ -1,4 +1,4 @@
-"""What happens at the array under a cache: its volumes are resized, it has news for a start that fails, and is given as a peer."""
+"""What happens at the LUN under a cache: it is resized, has news for a start that fails, and is given as a peer."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_what_a_failed_start_has_heard_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_lun_is_one_thing_to_a_cache(tmp_path: Path) -> None:
-    """By another portal, too: as a peer's flash the cached LUN would be written over, and one flash is not two copies."""
+    """By another portal, too: the cached LUN would be written over, and one flash is not two copies."""
     data = arrays.noise(MiB, 32)
     with Daemon(SMALL, "below") as array, Daemon(LENT, "lent") as peer:
         arrays.write(array, 0, 0, data, tmp_path)
