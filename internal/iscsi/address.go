@@ -25,7 +25,7 @@ var (
 	// portal is a host, an IPv6 address in brackets and perhaps with a zone, and a port.
 	portal = regexp.MustCompile(`^(?:\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?\]|[\pL\pN._-]+)(?::[0-9]{1,5})?$`)
 	// credential is one without a scheme before it, where a path would be.
-	credential = regexp.MustCompile(`^(?://|[^/.]).*[%:].*@`)
+	credential = regexp.MustCompile(`(?s)^(?://.*[%:]|[^/.].*[%:]|[%:]).*@`)
 )
 
 // IsAddress tells what is meant as an address from the path of a file or a device. ParseAddress says what is wrong with it.

@@ -68,6 +68,8 @@ func TestNoSecretIsShown(t *testing.T) {
 		"//u%geheim@h/iqn.x/0",
 		"u%geheim@h/iqn.x/0",
 		"u:geheim@h/iqn.x/0",
+		"%geheim@h/iqn.x/0",
+		"u%ge\nheim@h/iqn.x/0",
 	} {
 		if !IsAddress(in) {
 			t.Errorf("%s is taken for a path", in)
