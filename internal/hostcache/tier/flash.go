@@ -17,6 +17,7 @@ type member struct {
 	label  label
 	found  labelFound
 	alone  string // why it is left alone, if it is
+	asked  bool   // its label was read since it was last not wanted
 
 	syncing bool
 	due     []*part // wait for the sync after the present one
@@ -35,7 +36,7 @@ const (
 	memberPresent                    // has all that it should have, and gets every write
 	memberFailing                    // takes no write; what is dirty is nowhere else, and is read here
 	memberLost                       // neither read nor written
-	memberAsked                      // was added, and its label is being read
+	memberAsked                      // is on offer, and its label is being read
 )
 
 // written tells whether the member gets every write.

@@ -85,6 +85,25 @@ func (d *Disk) leaveAlone() {
 	}
 }
 
+// ask reads the label of a peer's flash that is offered, and again when it is to be used: another host may have taken it meanwhile.
+func (m *member) ask(use bool) {
+	d := m.d
+	m.state = memberAsked
+	d.exec.Post(func() {
+		if d.closed {
+			return
+		}
+		m.readLabel(func() {
+			if m.state == memberAsked { // not lost meanwhile
+				m.state, m.asked = memberSpare, use
+			}
+			d.leaveAlone()
+			d.review()
+			d.pump()
+		})
+	})
+}
+
 // noteGivenUp notes what a format gives up, for whoever asked for it.
 func (d *Disk) noteGivenUp() {
 	for _, m := range d.members {

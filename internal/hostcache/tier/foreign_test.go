@@ -105,3 +105,41 @@ func TestAddedPeerJoins(t *testing.T) {
 		t.Errorf("it does not join: %+v", s)
 	}
 }
+
+// TestPeerThatGotAnotherCacheWhileItWasSpareIsLeftAlone: it was empty when it was offered, and nobody needed it; when it is
+// needed it has another LUN's copy.
+func TestPeerThatGotAnotherCacheWhileItWasSpareIsLeftAlone(t *testing.T) {
+	for _, added := range []bool{false, true} {
+		other := newLab(t, func(w *world) {
+			w.a.naa = 1
+			withPeers(1)(w)
+		})
+		other.write(0, 8, 7)
+		other.crash()
+		was := other.cards[1].b
+		l := newLab(t, withoutDestager)
+		lent := newCard(l.v, l.r, len(was))
+		if added {
+			if err := l.d.AddPeer(Peer{Name: "later", Medium: &slot{card: lent}}); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			l.crash()
+			l.cards = append(l.cards, lent)
+			if err := l.try(0, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.v.RunUntil(l.v.Now() + 1_000_000_000)
+		copy(lent.b, was)
+		l.d.SetPolicy(Policy{Mode: WriteBack, Peers: 1}, nil)
+		l.v.RunUntil(l.v.Now() + 1_000_000_000)
+		l.write(0, 8, 1)
+		if !bytes.Equal(lent.b, was) {
+			t.Errorf("added %v: what another host keeps there was written over", added)
+		}
+		if s := l.d.State(); len(s.LeftAlone) != 1 || !strings.Contains(s.LeftAlone[0], "a peer's copy") {
+			t.Errorf("added %v: it is said that %q", added, s.LeftAlone)
+		}
+	}
+}

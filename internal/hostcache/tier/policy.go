@@ -263,16 +263,9 @@ func (d *Disk) AddPeer(p Peer) error {
 	if p.Medium.Size() < d.opt.Flash.Size() {
 		return fmt.Errorf("hostcache: peer %s lends %d bytes, the flash has %d; it needs as many", p.Name, p.Medium.Size(), d.opt.Flash.Size())
 	}
-	m := &member{d: d, medium: p.Medium, peer: &p, state: memberAsked}
+	m := &member{d: d, medium: p.Medium, peer: &p}
 	d.members = append(d.members, m)
-	m.readLabel(func() {
-		if m.state == memberAsked { // not lost meanwhile
-			m.state = memberSpare
-		}
-		d.leaveAlone()
-		d.review()
-		d.pump()
-	})
+	m.ask(false)
 	return nil
 }
 
@@ -312,23 +305,31 @@ func (d *Disk) peersPresent(joining bool) (own, external int) {
 }
 
 // recruit chooses peers for those that are missing; they are present when a snapshot was
-// written to them, which needs that nothing is dirty.
+// written to them, which needs that nothing is dirty. They are asked first what they have.
 func (d *Disk) recruit() (some bool) {
 	own, external := d.peersPresent(true)
 	for _, m := range d.members[1:] {
-		if m.state != memberSpare && m.state != memberWanted {
+		if m.state != memberSpare && m.state != memberWanted && m.state != memberAsked {
 			continue
 		}
-		m.state = memberSpare
+		wanted := false
 		switch {
 		case m.peer.Domain == "" && own < d.requested.Peers:
 			own++
+			wanted = true
 		case m.peer.Domain != "" && external < d.requested.External:
 			external++
-		default:
-			continue
+			wanted = true
 		}
-		m.state, some = memberWanted, true
+		switch {
+		case m.state == memberAsked:
+		case !wanted:
+			m.state, m.asked = memberSpare, false
+		case !m.asked:
+			m.ask(true)
+		default:
+			m.state, some = memberWanted, true
+		}
 	}
 	return some
 }
