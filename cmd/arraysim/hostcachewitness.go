@@ -120,14 +120,15 @@ func withEarlier(w tier.Witness, x block.Executor, socket string, naa [16]byte, 
 	if err != nil {
 		return nil, err
 	}
-	own := ""
-	if f, ok := w.(*fileWitness); ok {
-		if own, err = filepath.Abs(f.path); err != nil {
-			return nil, err
-		}
+	var own os.FileInfo // of the file that is the witness, which may have other names
+	switch f := w.(type) {
+	case *fileWitness:
+		own, _ = os.Stat(f.path)
+	case *aloneWitness:
+		own, _ = os.Stat(f.path)
 	}
 	for _, path := range []string{socket + "." + hex.EncodeToString(naa[:]) + ".witness", socket + ".witness"} {
-		if path == own {
+		if is, err := os.Stat(path); err == nil && os.SameFile(own, is) {
 			continue // given by --witness
 		}
 		m, err := (&fileWitness{path: path}).load()

@@ -133,6 +133,37 @@ func TestWitnessOfAnEarlierVersionIsHandedOver(t *testing.T) {
 	}
 }
 
+// TestWitnessIsNotItsOwnEarlierOne: by another name of its folder, such as /var/run, the file that --witness names lies beside the
+// socket. It is not removed.
+func TestWitnessIsNotItsOwnEarlierOne(t *testing.T) {
+	x := block.NewLive()
+	defer x.Stop()
+	naa := [16]byte{0x60, 1}
+	folder := t.TempDir()
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(folder, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, suffix := range []string{"." + hex.EncodeToString(naa[:]) + ".witness", ".witness"} {
+		file := &fileWitness{exec: x, path: filepath.Join(folder, "sock"+suffix)}
+		want := tier.Mark{NAA: naa, Cache: 5, Generation: 7}
+		if err := stored(file, want); err != nil {
+			t.Fatal(err)
+		}
+		for name, given := range map[string]tier.Witness{"a file": file, "a file of a host alone": &aloneWitness{fileWitness: file, at: &keeper{}, naa: naa}} {
+			for range 2 {
+				w, err := withEarlier(given, x, filepath.Join(link, "sock"), naa, false)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if m, err := loaded(w); err != nil || m != want {
+					t.Errorf("%s: the mark is %+v, %v", name, m, err)
+				}
+			}
+		}
+	}
+}
+
 // refusing is a witness that stores nothing.
 type refusing struct{ keyWitness }
 
