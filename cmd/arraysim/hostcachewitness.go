@@ -158,7 +158,8 @@ func (w *earlierWitness) Load(done func(tier.Mark, error)) {
 				w.retire(func() { done(w.over(m), err) }, err == nil)
 			})
 		default:
-			w.retire(func() { done(m, nil) }, !w.keep)
+			same := m.Cache == w.mark.Cache || m.Cache == 0 || w.mark.Cache == 0 // else it may be that of a second cache of the LUN
+			w.retire(func() { done(m, nil) }, same && !w.keep)
 		}
 	})
 }

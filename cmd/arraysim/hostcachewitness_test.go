@@ -133,6 +133,40 @@ func TestWitnessOfAnEarlierVersionIsHandedOver(t *testing.T) {
 	}
 }
 
+// TestEarlierWitnessOfASecondCacheStays: an earlier version had a file for each of two caches of one LUN, by their sockets. The file
+// of the host's state is the first one's; what the second one had is kept until it is given a --witness, and counts there.
+func TestEarlierWitnessOfASecondCacheStays(t *testing.T) {
+	x := block.NewLive()
+	defer x.Stop()
+	naa := [16]byte{0x60, 1}
+	socket := filepath.Join(t.TempDir(), "sock")
+	first, second := tier.Mark{NAA: naa, Cache: 6, Generation: 9}, tier.Mark{NAA: naa, Cache: 5, Generation: 7}
+	earlier := &fileWitness{exec: x, path: socket + ".witness"}
+	state := &fileWitness{exec: x, path: filepath.Join(t.TempDir(), "state")}
+	given := &fileWitness{exec: x, path: filepath.Join(t.TempDir(), "given")}
+	for _, err := range []error{stored(earlier, second), stored(state, first)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, row := range []struct {
+		of   *fileWitness
+		want tier.Mark
+		left bool
+	}{{state, first, true}, {given, second, false}, {given, second, false}, {state, first, false}} {
+		w, err := withEarlier(row.of, x, socket, naa, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, err := loaded(w); err != nil || m != row.want {
+			t.Errorf("the mark is %+v, %v, want %+v", m, err, row.want)
+		}
+		if _, err := os.Stat(earlier.path); (err == nil) != row.left {
+			t.Errorf("with %s, the earlier file: %v", row.of.path, err)
+		}
+	}
+}
+
 // TestWitnessIsNotItsOwnEarlierOne: by another name of its folder, such as /var/run, the file that --witness names lies beside the
 // socket. It is not removed.
 func TestWitnessIsNotItsOwnEarlierOne(t *testing.T) {
