@@ -26,7 +26,7 @@ func (o *op) edit() {
 			state = v.DeallocState(r.Flags&block.Anchor != 0)
 		}
 	}
-	if s := v.CheckRange(r); s != block.OK { // it waited, and the volume has become smaller
+	if s := o.barred(); s != block.OK {
 		o.end(s)
 		return
 	}
