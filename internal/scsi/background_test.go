@@ -82,6 +82,9 @@ func TestSanitizeGoesOn(t *testing.T) {
 	r.exec.RunUntil(100_000_000)
 	d.Release(d.Waiting())
 	soon()
+	want("before it is flushed", code(turned(r)), 0x0202041B)
+	d.Release(d.Waiting())
+	soon()
 	want("afterwards", code(turned(r)), 0)
 	if !bytes.Equal(d.Data, bytes.Repeat([]byte{0x55}, len(d.Data))) {
 		t.Error("the medium is not overwritten")
