@@ -5,8 +5,9 @@
 //     objects say the size; hosts may use it. What a thick volume needs is reserved from the
 //     beginning.
 //   - The smaller one: hosts may not use the rest any more; what came before is flushed, see before;
-//     the objects say the size; the map is cut. No record tells of the cut: at a start the map of a volume ends where the objects say,
-//     see pool.Volume.ClipTail, and before a volume can grow over what was cut, the log has it.
+//     the objects say the size; the map is cut. No record tells of the cut: at a start the map of a
+//     volume ends where the objects say, see pool.Volume.ClipTail, and before a volume can grow over
+//     what was cut, the log has it.
 //
 // Commands that were under way behind the smaller end end with OutOfRange at their next piece.
 
