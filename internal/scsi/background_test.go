@@ -2,6 +2,7 @@ package scsi_test
 
 import (
 	"bytes"
+	"errors"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -82,6 +83,9 @@ func TestSanitizeGoesOn(t *testing.T) {
 	r.exec.RunUntil(100_000_000)
 	d.Release(d.Waiting())
 	soon()
+	want("before it is flushed", code(turned(r)), 0x0202041B)
+	d.Release(d.Waiting())
+	soon()
 	want("afterwards", code(turned(r)), 0)
 	if !bytes.Equal(d.Data, bytes.Repeat([]byte{0x55}, len(d.Data))) {
 		t.Error("the medium is not overwritten")
@@ -157,5 +161,68 @@ func TestSanitizeWaitsForWrites(t *testing.T) {
 	}
 	if d.Seen[block.OpUnmap] != 1 {
 		t.Errorf("%d unmaps", d.Seen[block.OpUnmap])
+	}
+}
+
+// TestEarlyAnswerIsKept: a SANITIZE with IMMED=1 is answered when the unit's state says that there is
+// one: it goes on after a loss of power, whenever that comes.
+func TestEarlyAnswerIsKept(t *testing.T) {
+	for _, fail := range []error{nil, errors.New("the disk is broken")} {
+		exec := &block.Virtual{}
+		k := &keeper{exec: exec, fail: fail}
+		dev := scsitest.NewDevice(exec, scsitest.Ready(1, scsitest.Sectors, 512, true))
+		r := life(t, k, dev)
+		turned(r)
+		dev.Hold = true
+		cdb := bytes.Clone(overwrite)
+		cdb[1] |= 0x80
+		x := issue(r.a, cdb, fives)
+		for code(x) < 0 && exec.Step() {
+		}
+		if fail != nil {
+			if code(x) != 0x02044400 {
+				t.Errorf("what cannot be kept ended %08x", code(x))
+			}
+			continue
+		}
+		if code(x) != 0 {
+			t.Fatalf("it ended %08x", code(x))
+		}
+		r = life(t, k, dev) // the power was lost at once
+		for range 2 {
+			x = turned(r)
+		}
+		if code(x) != 0x0202041B {
+			t.Errorf("after its answer and a loss of power the unit says %08x", code(x))
+		}
+	}
+}
+
+// TestEndOfAnErasureIsKept: when a SANITIZE has ended, and the unit is ready, no start erases it once
+// more, for hosts write to it. Where that cannot be kept, the erasure has failed and nobody writes.
+func TestEndOfAnErasureIsKept(t *testing.T) {
+	for _, fail := range []error{nil, errors.New("the disk is broken")} {
+		exec := &block.Virtual{}
+		k := &keeper{exec: exec}
+		dev := scsitest.NewDevice(exec, scsitest.Ready(1, scsitest.Sectors, 512, true))
+		r := life(t, k, dev)
+		turned(r)
+		x := issue(r.a, overwrite, fives)
+		exec.RunUntil(exec.Now() + 10_000) // it is kept that it has begun
+		k.fail = fail
+		for code(x) < 0 && exec.Step() {
+		}
+		if fail != nil {
+			if code(x) == 0 || code(turned(r)) == 0 {
+				t.Errorf("an end that cannot be kept: %08x, and then %08x", code(x), code(turned(r)))
+			}
+			continue
+		}
+		if code(x) != 0 {
+			t.Fatalf("it ended %08x", code(x))
+		}
+		if state, err := scsi.ParseUnitState(k.state); err != nil || bytes.Contains(k.state, []byte("rasing")) {
+			t.Errorf("when it has ended a start finds %s (%+v, %v)", k.state, state, err)
+		}
 	}
 }

@@ -152,6 +152,25 @@ func (v *Volume) FillStatus(r *block.Request) {
 	})
 }
 
+// Covered is the range that the extents of such a status cover.
+func Covered(r *block.Request) block.Range {
+	n := uint64(0)
+	for _, x := range r.Extents {
+		n += x.Count
+	}
+	return block.Range{Start: r.Range.Start, Count: n}
+}
+
+// CountRanges returns the number of ranges that are not empty.
+func CountRanges(ranges []block.Range) (n int) {
+	for _, x := range ranges {
+		if x.Count > 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // Windows returns the number of windows that the volume spans.
 func (v *Volume) Windows() int64 {
 	return int64((v.Spec.Sectors + layout.WindowSectors - 1) >> layout.WindowShift)

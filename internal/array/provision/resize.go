@@ -4,9 +4,10 @@
 //   - The larger one: the log says that there is nothing behind the old end, and is flushed; the
 //     objects say the size; hosts may use it. What a thick volume needs is reserved from the
 //     beginning.
-//   - The smaller one: hosts may not use the rest any more; the objects say the size; the map is
-//     cut. No record tells of the cut: at a start the map of a volume ends where the objects say,
-//     see pool.Volume.ClipTail, and before a volume can grow over what was cut, the log has it.
+//   - The smaller one: hosts may not use the rest any more; what came before is flushed, see before;
+//     the objects say the size; the map is cut. No record tells of the cut: at a start the map of a
+//     volume ends where the objects say, see pool.Volume.ClipTail, and before a volume can grow over
+//     what was cut, the log has it.
 //
 // Commands that were under way behind the smaller end end with OutOfRange at their next piece.
 
@@ -127,23 +128,30 @@ func (m *Manager) grow(v *request.Volume, spec directory.VolumeSpec, room *nvlog
 // shrink makes a volume smaller, or leaves it what it was.
 func (m *Manager) shrink(v *request.Volume, spec directory.VolumeSpec, done func(error)) {
 	v.Limit = spec.Sectors
-	m.Objects.SetVolume(spec, func(err error) {
+	keep := func(err, again error) {
+		v.Limit = v.Spec.Sectors
+		done(notResized(v, spec, err, again))
+	}
+	m.before(func(err error) {
 		if err != nil {
-			m.Objects.MustTakeBack(func(again error) {
-				v.Limit = v.Spec.Sectors
-				done(notResized(v, spec, err, again))
-			})
+			keep(err, nil)
 			return
 		}
-		v.Spec, v.Size = spec, spec.Sectors
-		if end := v.Map.Span(); spec.Sectors < end {
-			v.Map.SetState(spec.Sectors, end, block.Unmapped)
-		}
-		v.Account()
-		v.Tell(block.EventCapacity)
-		m.Engine.GaveAll() // what was behind the end may wait
-		m.Engine.EndStep()
-		done(nil)
+		m.Objects.SetVolume(spec, func(err error) {
+			if err != nil {
+				m.Objects.MustTakeBack(func(again error) { keep(err, again) })
+				return
+			}
+			v.Spec, v.Size = spec, spec.Sectors
+			if end := v.Map.Span(); spec.Sectors < end {
+				v.Map.SetState(spec.Sectors, end, block.Unmapped)
+			}
+			v.Account()
+			v.Tell(block.EventCapacity)
+			m.Engine.GaveAll() // what was behind the end may wait
+			m.Engine.EndStep()
+			done(nil)
+		})
 	})
 }
 

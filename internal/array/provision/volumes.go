@@ -133,25 +133,47 @@ func (m *Manager) DeleteVolume(v *request.Volume, done func(error)) {
 	}
 	v.Ending = true
 	unfold := m.Set.FoldOffloads(&v.Volume) // before the deletion can be durable: what is counted by pool never gets less
-	m.Objects.RemoveVolume(v.ID(), func(err error) {
+	keep := func(err, again error) {
+		unfold()
+		v.Ending = false
+		done(fmt.Errorf("volume %q could not be deleted: %w", v.Spec.Name, directory.Doubtful(err, again)))
+	}
+	m.before(func(err error) {
 		if err != nil {
-			m.Objects.MustTakeBack(func(again error) {
-				unfold()
-				v.Ending = false
-				done(fmt.Errorf("volume %q could not be deleted: %w", v.Spec.Name, directory.Doubtful(err, again)))
-			})
+			keep(err, nil)
 			return
 		}
-		v.Deleted, v.Ending = true, false
-		v.Map.Abandon()
-		m.Set.Leave(&v.Volume)
-		v.Tell(block.EventGone)
-		// Only now may its space be used for others.
-		v.Map.Clear()
-		v.Account()
-		v.Forget()
-		v.Left()
-		m.Engine.EndStep()
-		done(nil)
+		m.Objects.RemoveVolume(v.ID(), func(err error) {
+			if err != nil {
+				m.Objects.MustTakeBack(func(again error) { keep(err, again) })
+				return
+			}
+			m.bury(v)
+			done(nil)
+		})
 	})
+}
+
+// before calls fn when all that came before a deletion survives a loss of power: the last copy of
+// what is deleted may be in a record that nobody has flushed. So does what is counted.
+func (m *Manager) before(fn func(error)) {
+	if !m.Set.Payload {
+		fn(nil)
+		return
+	}
+	m.Flusher.After(fn)
+}
+
+// bury takes away what there is of a volume whose deletion is durable.
+func (m *Manager) bury(v *request.Volume) {
+	v.Deleted, v.Ending = true, false
+	v.Map.Abandon()
+	m.Set.Leave(&v.Volume)
+	v.Tell(block.EventGone)
+	// Only now may its space be used for others.
+	v.Map.Clear()
+	v.Account()
+	v.Forget()
+	v.Left()
+	m.Engine.EndStep()
 }

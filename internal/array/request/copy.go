@@ -22,8 +22,8 @@ func (o *op) copy() {
 	if o.ref.Lost() && o.status == block.OK {
 		o.status = block.NoSpace
 	}
-	if o.status == block.OK && o.v.CheckRange(o.req) != block.OK { // the volume has become smaller
-		o.status = block.OutOfRange
+	if o.status == block.OK {
+		o.status = o.barred()
 	}
 	blocked := ticket.Nothing
 	for n := 0; o.started < o.stop && o.status == block.OK && len(o.pieces) < e.copies.limits.Pieces && blocked == ticket.Nothing; n++ {

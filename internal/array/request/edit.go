@@ -26,7 +26,7 @@ func (o *op) edit() {
 			state = v.DeallocState(r.Flags&block.Anchor != 0)
 		}
 	}
-	if s := v.CheckRange(r); s != block.OK { // it waited, and the volume has become smaller
+	if s := o.barred(); s != block.OK {
 		o.end(s)
 		return
 	}
@@ -36,7 +36,7 @@ func (o *op) edit() {
 			return
 		}
 	}
-	n := countRanges(ranges)
+	n := pool.CountRanges(ranges)
 	if !e.link.EverFits(n) {
 		o.end(block.Unsupported)
 		return
@@ -65,16 +65,6 @@ func (o *op) edit() {
 	}
 	v.CountOffload(prim, pool.PathMetadata, v.Pool().ID(), bytes)
 	o.end(block.OK)
-}
-
-// countRanges returns the number of ranges that are not empty.
-func countRanges(ranges []block.Range) (n int) {
-	for _, x := range ranges {
-		if x.Count > 0 {
-			n++
-		}
-	}
-	return n
 }
 
 // applyEdits commits e.edits, all of v, in the records of a claim and carries them out. It returns

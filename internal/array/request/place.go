@@ -20,6 +20,7 @@ import (
 func (o *op) place() {
 	e, v, r := o.e, o.v, o.req
 	h, ok := r.Ref.(*ref)
+	barred := o.barred()
 	switch {
 	case !ok || h.e != e:
 		o.end(block.Unsupported)
@@ -27,8 +28,8 @@ func (o *op) place() {
 	case r.RefOffset+r.Range.Count > h.Sectors():
 		o.end(block.OutOfRange)
 		return
-	case v.CheckRange(r) != block.OK: // it waited, and the volume has become smaller
-		o.end(block.OutOfRange)
+	case barred != block.OK:
+		o.end(barred)
 		return
 	case h.Lost():
 		o.end(block.NoSpace)

@@ -3,6 +3,7 @@
 package request
 
 import (
+	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -35,7 +36,7 @@ func (v *Volume) submit(r *block.Request) {
 		e.startRead(v, r)
 	case block.OpStatus:
 		v.FillStatus(r)
-		e.finishRead(v, r, covered(r), block.OK)
+		e.finishRead(v, r, pool.Covered(r), block.OK)
 	case block.OpHold:
 		r.Ref = v.hold(r.Ranges)
 		e.finish(r, block.OK)
@@ -50,15 +51,6 @@ func (v *Volume) submit(r *block.Request) {
 	default:
 		e.finish(r, block.Unsupported)
 	}
-}
-
-// covered is the range that the extents of a status cover.
-func covered(r *block.Request) block.Range {
-	n := uint64(0)
-	for _, x := range r.Extents {
-		n += x.Count
-	}
-	return block.Range{Start: r.Range.Start, Count: n}
 }
 
 // begin carries out a request that changes something, as far as it goes now.

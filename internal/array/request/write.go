@@ -33,9 +33,9 @@ func (o *op) write(head bool) {
 			return
 		}
 		n := o.pieceLen()
-		if o.stop > v.Limit { // the volume has become smaller
+		if s := o.barred(); s != block.OK {
 			o.stopWaiting()
-			o.abandon(block.OutOfRange)
+			o.abandon(s)
 			return
 		}
 		if v.conflict(o, block.Range{Start: o.cur, Count: n}) {
@@ -73,6 +73,21 @@ func (o *op) write(head bool) {
 		return
 	}
 	o.written()
+}
+
+// barred says why an op that may have waited changes nothing more, OK if nothing bars it: its volume
+// has become smaller, or nobody knows what the next start finds of the objects. What a change in
+// doubt had reserved is free again here, and may be somebody's there.
+func (o *op) barred() block.Status {
+	switch {
+	case o.e.doubt != "":
+		return block.Hardware
+	case o.req != nil:
+		return o.v.CheckRange(o.req)
+	case o.stop > o.v.Limit:
+		return block.OutOfRange
+	}
+	return block.OK
 }
 
 // written ends a write whose data is where it must be.

@@ -74,7 +74,12 @@ func (o *Operation) Next() {
 		return
 	}
 	r := &o.req
-	if o.What.Passes == 0 {
+	switch {
+	case o.done == o.total: // what is erased may not come back with a loss of power
+		r.Op, r.Origin, r.Flags, r.Data, r.Ranges, r.Range = block.OpFlush, block.OriginHost, 0, nil, nil, block.Range{}
+		o.dev.Submit([]*block.Request{r})
+		return
+	case o.What.Passes == 0:
 		all := block.Range{Count: o.size}
 		r.Op, r.Origin, r.Data = block.OpWriteSame, block.OriginWriteSame, nil
 		r.Range, r.Flags = all, 0
@@ -120,14 +125,12 @@ func (o *Operation) step(r *block.Request) {
 		o.clock.At(o.clock.Now()+retryAfter, o.Next)
 	case r.Status != block.OK:
 		o.ended(false)
+	case r.Op == block.OpFlush:
+		o.ended(true)
 	default:
 		if o.done += r.Range.Count; o.What.Passes == 0 {
 			o.done = o.total
 		}
-		if o.done < o.total {
-			o.Next()
-			return
-		}
-		o.ended(true)
+		o.Next()
 	}
 }

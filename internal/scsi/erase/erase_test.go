@@ -15,6 +15,7 @@ type disk struct {
 	thin   bool
 	status func() block.Status
 	reqs   []block.Request
+	tries  int // flushes that were short of resources
 }
 
 func (d *disk) Info() block.Info {
@@ -102,6 +103,33 @@ func TestPasses(t *testing.T) {
 	}
 }
 
+// TestErasedIsDurable: an erasure has ended when a loss of power brings nothing back: when the device
+// has flushed what it did. One that cannot be flushed has failed.
+func TestErasedIsDurable(t *testing.T) {
+	for _, passes := range []int{0, 1, 3} {
+		for _, flush := range []block.Status{block.OK, block.Hardware} {
+			d := &disk{data: make([]byte, 3<<20), thin: passes == 0}
+			d.status = func() block.Status {
+				switch last := len(d.reqs) - 1; {
+				case d.reqs[last].Op != block.OpFlush:
+					return block.OK
+				case d.tries == 0: // the first flush is short of resources
+					d.tries++
+					return block.Resources
+				}
+				return flush
+			}
+			_, ended := run(d, &block.Virtual{}, Parameters{Passes: passes, Pattern: bytes.Repeat([]byte{7}, 512)}, 1<<40)
+			if want := map[bool]int{true: 1, false: -1}[flush == block.OK]; ended != want {
+				t.Errorf("%d passes, flushes end %v: it ended %d", passes, flush, ended)
+			}
+			if n := len(d.reqs); d.reqs[n-1].Op != block.OpFlush || d.tries != 1 {
+				t.Errorf("%d passes: its last request is %v", passes, d.reqs[n-1].Op)
+			}
+		}
+	}
+}
+
 // TestRate: a pattern is written no faster than the rate, and every pass but the last is inverted
 // in turn.
 func TestRate(t *testing.T) {
@@ -114,7 +142,7 @@ func TestRate(t *testing.T) {
 	}
 	d = &disk{data: make([]byte, 512), status: d.status}
 	run(d, exec, Parameters{Passes: 3, Invert: true, Pattern: bytes.Repeat([]byte{7}, 512)}, second)
-	if len(d.reqs) != 3 || d.reqs[0].Data[0][0] != 7 || d.reqs[1].Data[0][0] != 0xF8 || d.reqs[2].Data[0][0] != 7 {
+	if len(d.reqs) != 4 || d.reqs[0].Data[0][0] != 7 || d.reqs[1].Data[0][0] != 0xF8 || d.reqs[2].Data[0][0] != 7 {
 		t.Errorf("three passes: %d requests", len(d.reqs))
 	}
 }

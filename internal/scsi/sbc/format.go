@@ -158,7 +158,7 @@ func begin(t *server.Task, what erase.Parameters, immed bool) {
 	t.Unit().Describe(counters.Erase, what.Bytes(u.Info().Sectors<<block.SectorShift))
 	if immed {
 		u.Erase(what, nil)
-		t.Good()
+		t.GoodWhenSaved() // it goes on after a loss of power
 		return
 	}
 	u.Erase(what, t)

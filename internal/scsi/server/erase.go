@@ -1,7 +1,6 @@
-// A unit whose medium is erased (SANITIZE, FORMAT UNIT): an operation on the whole unit that goes
-// on after its command, and after a loss of power. While there is one, and after one has failed,
-// the unit is not ready (access.go). It begins when all that was at the device is over: what that
-// wrote must go too. Nothing but the removal of the unit ends it. Package erase does the work.
+// A unit whose medium is erased (SANITIZE, FORMAT UNIT): an operation that goes on after its command
+// and after a loss of power. Meanwhile, and after one has failed, the unit is not ready (access.go).
+// Nothing but the removal of the unit ends it. Package erase does the work.
 
 package server
 
@@ -15,6 +14,7 @@ import (
 type erasure struct {
 	*erase.Operation
 	task *Task // nil with IMMED=1 or when it was aborted
+	over bool  // it is done; that is being saved
 }
 
 // Release lets the task go: the operation goes on without it.
@@ -29,7 +29,7 @@ func (u *Unit) Erase(what erase.Parameters, task *Task) {
 	if task != nil {
 		task.state.continuation = b
 	}
-	u.Save(nil)
+	u.Save(func(error) {}) // who answers early waits for it: see Task.GoodWhenSaved
 	// Commands that run already end first: what they write must go too. Copies end now.
 	w := NewWaiter(b.Next)
 	u.Shut(func(*Nexus) bool { return true })
@@ -48,22 +48,26 @@ func (u *Unit) Erase(what erase.Parameters, task *Task) {
 	w.Less(u.t)
 }
 
-// erased makes the unit ready again, or leaves it failed.
+// erased makes the unit ready again, or leaves it failed, when that is durable: a start that finds
+// the operation erases what there is. One whose end cannot be kept has failed.
 func (u *Unit) erased(b *erasure, ok bool) {
-	u.erasing = nil
-	if !ok {
+	if b.over = true; !ok {
 		u.failedErase = &b.What
 	}
-	u.Save(nil)
-	switch {
-	case b.task == nil:
-	case ok:
-		b.task.Good()
-	case b.What.Format:
-		b.task.Check(sense.FormatFailed)
-	default:
-		b.task.Check(sense.SanitizeFailed)
-	}
+	u.Save(func(err error) {
+		if u.erasing = nil; err != nil {
+			u.failedErase = &b.What
+		}
+		switch {
+		case b.task == nil:
+		case u.failedErase == nil:
+			b.task.Good()
+		case b.What.Format:
+			b.task.Check(sense.FormatFailed)
+		default:
+			b.task.Check(sense.SanitizeFailed)
+		}
+	})
 }
 
 // busyCode is why the unit is not ready.

@@ -88,8 +88,7 @@ func (u *Unit) event(e block.Event) {
 	}
 }
 
-// restore takes over a saved state. An erasure that power loss interrupted starts
-// anew (SBC-4 4.11.2).
+// restore takes over a saved state. An erasure that power loss interrupted starts anew (SBC-4 4.11.2).
 func (u *Unit) restore(s saved.State) {
 	u.savedMode = s.Modes()
 	u.mode = u.savedMode
@@ -106,18 +105,15 @@ func (u *Unit) restore(s saved.State) {
 	}
 }
 
-// Save makes the unit's state durable, if somebody keeps it. done may be nil.
+// Save makes the unit's state durable, if somebody keeps it.
 func (u *Unit) Save(done func(error)) {
-	if done == nil {
-		done = func(error) {}
-	}
 	if u.opt.Save == nil {
 		done(nil)
 		return
 	}
 	s := saved.State{PR: u.pr.Save(), Ident: u.label.Ident, Info: u.label.Text, Failed: u.failedErase}
 	s.SetModes(u.savedMode)
-	if u.erasing != nil {
+	if u.erasing != nil && !u.erasing.over {
 		s.Erasing = &u.erasing.What
 	}
 	u.opt.Save(s.Encode(), done)
