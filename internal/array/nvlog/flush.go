@@ -232,12 +232,16 @@ func (f *Flusher) Last(done func(error)) {
 }
 
 func (f *Flusher) startLast() {
-	f.running = true
+	now := f.next
+	f.running, f.next = true, nil
 	f.nv.flush(func(err error) {
-		now := f.next
+		late := f.next
 		f.running, f.next = false, nil
 		for _, fn := range now {
 			fn(err)
+		}
+		for _, fn := range late { // it has not what they came with
+			fn(errLast)
 		}
 		f.last(err)
 	})
