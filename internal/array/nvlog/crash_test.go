@@ -68,7 +68,7 @@ func (fw *firmware) dyingStep(n int, power bool) (c crash, died bool) {
 		copy(u.at, u.old)
 		copy(u.at[from:to], u.new[from:to])
 		panic(dead{crash{what: fmt.Sprintf("death within part %d, bytes %d to %d of %d are there", u.part, from, to, len(u.new)),
-			mem: fw.region.mem, disk: fw.region.disk}})
+			mem: fw.region.mem, disk: fw.region.disk, clean: fw.region.clean}})
 	}
 	cut := func() {
 		if n--; n <= 0 {
@@ -110,7 +110,7 @@ func (fw *firmware) someCrash() crash {
 		}
 	}
 	if kind == 2 {
-		return crash{what: "death", mem: fw.region.mem, disk: fw.region.disk}
+		return fw.death("death")
 	}
 	return fw.powerCut()
 }
@@ -149,5 +149,7 @@ func (fw *firmware) anotherCrash() crash {
 	if fw.rnd.IntN(2) == 0 {
 		return fw.powerCut()
 	}
-	return crash{what: "death in a recovery", mem: fw.region.mem, disk: fw.region.disk, starting: true}
+	c := fw.death("death in a recovery")
+	c.starting = true
+	return c
 }

@@ -86,9 +86,10 @@ func (l *Log) find() (*found, error) {
 }
 
 // FindEnd finds the last record that counts: the last valid one that ends a command; after a loss
-// of power, the last such before the first that lacks a page. flushed is the number up to which
-// everything is known to be durable, fresh says that the region held nothing. An error says that
-// records are missing that must be there.
+// of power, the last such before the first that lacks a page. Where nobody has heard how a flush
+// ended, the kernel may have lost the same, and then that is a loss of power, too. flushed is the
+// number up to which everything is known to be durable, fresh says that the region held nothing. An
+// error says that records are missing that must be there.
 func (l *Log) FindEnd(s Saved, flushed uint64, fresh bool) (End, error) {
 	f, err := l.find()
 	if err != nil {
@@ -96,20 +97,24 @@ func (l *Log) FindEnd(s Saved, flushed uint64, fresh bool) (End, error) {
 	}
 	end := End{PowerLost: !fresh && (!s.sameBoot(l.nv.region.Boot()) || s.damaged)}
 	want := flushed
-	if !fresh && !end.PowerLost {
+	switch {
+	case fresh || end.PowerLost:
+	case s.unheard:
+		end.PowerLost = f.last < s.newest
+	default:
 		want = max(want, s.newest)
 	}
 	if f.last < want {
 		return end, fmt.Errorf("the log in the write cache file is damaged at record %d: the %d changes that follow cannot be read; restore the data folder from a copy", f.last+1, want-f.last)
 	}
 	end.Last = f.whole(f.last)
-	if !end.PowerLost || f.last <= flushed || l.off {
+	if !end.PowerLost && !s.unheard || f.last <= flushed || l.off {
 		return end, nil
 	}
 	for i, have := range l.nv.wholePages(flushed, f.last) {
 		if seq := flushed + 1 + uint64(i); seq >= f.first && have < f.pages[seq-f.first] {
 			end.Last = f.whole(seq - 1)
-			end.Undone = f.last - end.Last
+			end.Undone, end.PowerLost = f.last-end.Last, true
 			break
 		}
 	}

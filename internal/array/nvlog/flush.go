@@ -35,7 +35,8 @@ type Outcome struct {
 // Invariants: flushed is at most the number of the log's newest record, and never gets smaller.
 // While the last flush has failed, the state block names no boot: the kernel may take for clean
 // what is not on the medium, so that if the process dies, the next one must trust no more than
-// after a loss of power.
+// after a loss of power. From before a flush begins until it has ended well the state says so, too:
+// the process may die when the kernel has met an error, and before it hears of that.
 type Flusher struct {
 	nv         *NVRAM
 	log        *Log
@@ -124,6 +125,7 @@ func (f *Flusher) start() {
 	f.now, f.next = f.next, f.now[:0]
 	f.hooks.Begun()
 	f.upTo = f.log.seq
+	f.nv.setBegun(f.nv.region.Boot())
 	f.nv.flush(f.endFn)
 }
 
@@ -143,6 +145,9 @@ func (f *Flusher) ended(err error) {
 	}
 	if advanced || err != nil {
 		f.save()
+	}
+	if err == nil {
+		f.nv.setBegun(0)
 	}
 	f.hooks.Ended(Outcome{Err: err, Advanced: advanced, Turned: was != (err != nil)})
 	if err != nil {
@@ -179,18 +184,20 @@ func (f *Flusher) hold() {
 // Restore takes over what the state block says at a start.
 func (f *Flusher) Restore(s Saved) {
 	f.flushed, f.generation, f.other = s.Flushed, s.Generation, s.other
-	if s.boot == 0 {
+	if s.boot == 0 || s.unheard {
 		f.nv.region.Distrust()
 	}
 }
 
 // FlushNow flushes and waits; only used during a start.
 func (f *Flusher) FlushNow() error {
+	f.nv.setBegun(f.nv.region.Boot())
 	if err := f.nv.flushNow(); err != nil {
 		f.doubtful = true
 		f.save()
 		return fmt.Errorf("the write cache file cannot be flushed: %w", err)
 	}
+	f.nv.setBegun(0)
 	return nil
 }
 
@@ -224,7 +231,8 @@ func (f *Flusher) settle(generation uint64) {
 }
 
 // Last flushes once more, behind the flush that is under way, and calls done when none is any more.
-// It writes nothing to NVRAM. Who has waited shares it, and who comes later hears of an error.
+// It writes nothing to NVRAM but that it has begun, and that it has ended well. Who has waited shares
+// it, and who comes later hears of an error.
 func (f *Flusher) Last(done func(error)) {
 	if f.last = done; !f.running {
 		f.startLast()
@@ -234,7 +242,11 @@ func (f *Flusher) Last(done func(error)) {
 func (f *Flusher) startLast() {
 	now := f.next
 	f.running, f.next = true, nil
+	f.nv.setBegun(f.nv.region.Boot())
 	f.nv.flush(func(err error) {
+		if err == nil {
+			f.nv.setBegun(0)
+		}
 		late := f.next
 		f.running, f.next = false, nil
 		for _, fn := range now {

@@ -157,6 +157,34 @@ func TestFailedFlush(t *testing.T) {
 	}
 }
 
+// TestDeathBeforeTheEndOfAFlushIsHeard: from before a flush begins until it has ended well, the state says that nobody has
+// heard of its end, whichever way it is asked for. A start then writes everything once more.
+func TestDeathBeforeTheEndOfAFlushIsHeard(t *testing.T) {
+	for name, flush := range map[string]func(*Flusher){
+		"After":    func(f *Flusher) { f.After(func(error) {}) },
+		"Last":     func(f *Flusher) { f.Last(func(error) {}) },
+		"FlushNow": func(f *Flusher) { f.FlushNow() },
+	} {
+		for _, fails := range []int{0, 1} {
+			r := newFlushRig(t)
+			r.fl.Truncate(0)
+			r.record()
+			r.region.fails = fails
+			within := false
+			r.region.begun = func() { within = r.nv.Saved().unheard }
+			flush(r.fl)
+			r.clock.RunUntil(retry / 2)
+			s := r.nv.Saved()
+			if !within || s.unheard != (fails > 0) {
+				t.Errorf("%s: under way it is not heard of: %v; behind it: %v", name, within, s.unheard)
+			}
+			if r.fl.Restore(s); r.region.distrusted != (fails > 0) {
+				t.Errorf("%s: the region is distrusted: %v", name, r.region.distrusted)
+			}
+		}
+	}
+}
+
 // TestFlushWithinHook: a flush that is asked for while one ends begins when all have heard, also where flushes take no time.
 func TestFlushWithinHook(t *testing.T) {
 	r := newFlushRig(t)

@@ -25,8 +25,16 @@ func sorted[V any](m map[layout.PageKey]V) iter.Seq2[layout.PageKey, V] {
 type crash struct {
 	what      string
 	mem, disk []byte
-	power     bool // lost
-	starting  bool // the process was not through its start
+	clean     map[int][]byte // what of mem the kernel takes for written, see testRegion
+	power     bool           // lost
+	dropped   bool           // the kernel has dropped some of what it takes for written
+	starting  bool           // the process was not through its start
+}
+
+// death is the death of the process now.
+func (fw *firmware) death(what string) crash {
+	dropped := fw.region.die()
+	return crash{what: what, mem: fw.region.mem, disk: fw.region.disk, clean: fw.region.clean, dropped: dropped}
 }
 
 // opened is what a start makes of a crash.
@@ -46,7 +54,10 @@ func (fw *firmware) open(c crash) *opened {
 	if c.power {
 		boot++
 	}
-	r := &testRegion{mem: c.mem, disk: c.disk, boot: boot, rnd: fw.rnd, exec: fw.region.exec}
+	r := &testRegion{mem: c.mem, disk: c.disk, clean: c.clean, boot: boot, rnd: fw.rnd, exec: fw.region.exec}
+	if c.clean == nil {
+		r.clean = map[int][]byte{}
+	}
 	o := &opened{region: r.lay(fw.layout)}
 	if o.nv, o.err = open(r.watched, false, fw.layout); o.err != nil {
 		return o
@@ -84,14 +95,14 @@ func (fw *firmware) commands(c crash, o *opened) int {
 		fw.t.Fatalf("%s: %s: the log ends with record %d and has %d edits; the first %d commands have %d", fw.what, c.what, o.end.Last, len(o.edits), n, len(want))
 	}
 	least := len(fw.history)
-	if c.power {
+	if c.power || c.dropped {
 		least = fw.sure
 	}
 	if n < least {
 		fw.t.Fatalf("%s: %s: %d of %d commands are there, and %d must be", fw.what, c.what, n, len(fw.history), least)
 	}
 	// A start that dies early may leave two equal state blocks of two boots: then the older counts.
-	if lost := c.power || fw.lost || o.saved.boot == 0; o.end.PowerLost != lost && !(o.end.PowerLost && c.starting) {
+	if lost := c.power || fw.lost || o.saved.boot == 0 || n < len(fw.history); o.end.PowerLost != lost && !(o.end.PowerLost && c.starting) {
 		fw.t.Fatalf("%s: %s: power was lost, it says: %v", fw.what, c.what, o.end.PowerLost)
 	}
 	return n
@@ -174,7 +185,7 @@ func (fw *firmware) recover(c crash) (ok bool) {
 	fw.boot(o.nv)
 	fw.log, fw.fl.log = o.log, o.log
 	fw.fl.Restore(o.saved)
-	if fw.region.distrusted != (o.saved.boot == 0) {
+	if fw.region.distrusted != (o.saved.boot == 0 || o.saved.unheard) {
 		fw.t.Fatalf("%s: %s: the region is distrusted: %v", fw.what, c.what, fw.region.distrusted)
 	}
 	fw.lost = o.end.PowerLost

@@ -29,11 +29,15 @@ type testRegion struct {
 	flushes    int
 	underWay   int // flushes that have not ended
 	distrusted bool
+	begun      func() // called when a flush begins; may be nil
+	// clean is what units held that a flush has failed to write: the kernel takes them for written
+	// until somebody writes to them, or the next flush is of everything.
+	clean map[int][]byte
 }
 
 func newTestRegion(l Layout, rnd *rand.Rand, exec block.Executor) *testRegion {
 	size := l.Region().Size()
-	r := &testRegion{mem: make([]byte, size), disk: make([]byte, size), boot: 1, rnd: rnd, exec: exec}
+	r := &testRegion{mem: make([]byte, size), disk: make([]byte, size), boot: 1, rnd: rnd, exec: exec, clean: map[int][]byte{}}
 	return r.lay(l)
 }
 
@@ -56,41 +60,95 @@ func (r *testRegion) ring(l Layout) []byte {
 const unit = 512 // bytes of which a loss of power keeps all or nothing
 
 func (r *testRegion) FlushNow() error {
-	r.flushes++
+	r.begin()
+	all := r.distrusted
+	r.distrusted = r.fails > 0
+	for at := 0; at < len(r.mem); at += unit {
+		if r.distrusted {
+			r.forget(at)
+		} else {
+			r.take(at, r.mem, all)
+		}
+	}
 	if r.fails > 0 {
 		r.fails--
 		return errFlush
 	}
-	copy(r.disk, r.mem)
 	return nil
+}
+
+func (r *testRegion) begin() {
+	if r.flushes++; r.begun != nil {
+		r.begun()
+	}
+}
+
+func (r *testRegion) unit(b []byte, at int) []byte { return b[at:min(at+unit, len(b))] }
+
+// take has the medium take a unit of what was in NVRAM, unless the kernel thinks that it has it.
+func (r *testRegion) take(at int, mem []byte, all bool) {
+	if was, ok := r.clean[at]; ok && !all && slices.Equal(was, r.unit(r.mem, at)) {
+		return
+	}
+	delete(r.clean, at)
+	copy(r.unit(r.disk, at), mem[at:])
+}
+
+// forget has a flush fail to write a unit.
+func (r *testRegion) forget(at int) {
+	if !slices.Equal(r.unit(r.disk, at), r.unit(r.mem, at)) {
+		r.clean[at] = slices.Clone(r.unit(r.mem, at))
+	}
+}
+
+// die has a flush that is under way, and that is to fail, fail for the most part before anybody hears of it. It reports
+// whether the kernel then drops some of what it takes for written: that is on the medium as it was before. It keeps the
+// header, which everybody reads.
+func (r *testRegion) die() (dropped bool) {
+	if r.underWay == 0 || r.fails == 0 {
+		return false
+	}
+	drops := r.rnd.IntN(2) == 0
+	for at := 0; at < len(r.mem); at += unit {
+		if r.rnd.IntN(4) == 0 {
+			continue
+		}
+		if r.forget(at); drops && at >= headerBytes && r.clean[at] != nil && r.rnd.IntN(2) == 0 {
+			copy(r.unit(r.mem, at), r.disk[at:])
+			delete(r.clean, at)
+			dropped = true
+		}
+	}
+	return dropped
 }
 
 // Flush takes a while. What is written meanwhile may become durable with it or not.
 func (r *testRegion) Flush(done func(error)) {
-	r.flushes++
 	if r.exec == nil {
-		r.flushes--
 		done(r.FlushNow())
 		return
 	}
+	r.begin()
 	if r.underWay++; r.underWay > 1 {
 		panic("two flushes are under way")
 	}
-	mem, disk := slices.Clone(r.mem), slices.Clone(r.disk)
+	mem, disk, all := slices.Clone(r.mem), slices.Clone(r.disk), r.distrusted
+	r.distrusted = false
 	r.exec.At(r.exec.Now()+1+r.rnd.Int64N(100), func() {
 		r.underWay--
 		fails := r.fails > 0
 		for at := 0; at < len(mem); at += unit {
-			end := min(at+unit, len(mem))
 			switch {
 			case fails && r.rnd.IntN(2) == 0:
-			case r.rnd.IntN(2) == 0 || !slices.Equal(r.disk[at:end], disk[at:end]):
-				copy(r.disk[at:end], r.mem[at:end])
+				r.forget(at)
+			case r.rnd.IntN(2) == 0 || !slices.Equal(r.unit(r.disk, at), r.unit(disk, at)):
+				r.take(at, r.mem, all)
 			default:
-				copy(r.disk[at:end], mem[at:end])
+				r.take(at, mem, all)
 			}
 		}
 		if fails {
+			r.distrusted = true
 			r.fails--
 			done(errFlush)
 			return
@@ -103,7 +161,7 @@ func (r *testRegion) Flush(done func(error)) {
 func (r *testRegion) writeBack() {
 	for at := 0; at < len(r.mem); at += unit {
 		if r.rnd.IntN(8) == 0 {
-			copy(r.disk[at:min(at+unit, len(r.mem))], r.mem[at:])
+			r.take(at, r.mem, false)
 		}
 	}
 }
@@ -112,8 +170,8 @@ func (r *testRegion) writeBack() {
 func (r *testRegion) cut() []byte {
 	image, likely := slices.Clone(r.disk), r.rnd.IntN(5)
 	for at := 0; at < len(r.mem); at += unit {
-		if r.rnd.IntN(4) < likely {
-			copy(image[at:min(at+unit, len(r.mem))], r.mem[at:])
+		if was, ok := r.clean[at]; r.rnd.IntN(4) < likely && !(ok && slices.Equal(was, r.unit(r.mem, at))) {
+			copy(r.unit(image, at), r.mem[at:])
 		}
 	}
 	return image

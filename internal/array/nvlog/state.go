@@ -6,6 +6,7 @@ package nvlog
 import (
 	"cmp"
 	"hash/crc32"
+	"math/bits"
 
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -17,6 +18,7 @@ import (
 //	1024 newest record u64 | 8 the same, inverted
 //	1536 the state block again: the two are written in turns, so that one is whole
 //	     whenever the process dies while the other is being written
+//	2048 boot u64 of a flush that has begun, and of which nobody has heard that it ended well; else 0
 //
 // flushed is written when a flush has ended, and so survives with the next one. Both flushed and
 // generation only grow.
@@ -24,6 +26,7 @@ const (
 	stateOffset  = 512
 	newestOffset = 1024
 	otherOffset  = 1536
+	begunOffset  = 2048
 	stateSum     = 24 // where the block's checksum is
 	stateBytes   = stateSum + 4
 )
@@ -36,6 +39,9 @@ type Saved struct {
 	newest     uint64 // record that was in the log; counts only if the machine was not started anew
 	damaged    bool
 	other      bool // the second block says so
+	// unheard: the process died before it heard how a flush ended. If that failed, the kernel may
+	// take for clean, and forget, what is not on the medium.
+	unheard bool
 }
 
 // Saved reads the state block. A single flipped bit in it is repaired.
@@ -65,6 +71,9 @@ func (n *NVRAM) Saved() Saved {
 	// The smaller of the two: a crash between the two stores leaves them apart, and a
 	// flipped bit must not claim records that never were.
 	s.newest = min(le.Uint64(n.header[newestOffset:]), ^le.Uint64(n.header[newestOffset+8:]))
+	// A start of the machine forgets what the kernel thought. A flipped bit hides no flush.
+	begun := le.Uint64(n.header[begunOffset:])
+	s.unheard = begun != 0 && bits.OnesCount64(begun^n.region.Boot()) <= 1
 	return s
 }
 
@@ -84,6 +93,13 @@ func (n *NVRAM) saveState(other bool, flushed, generation, boot uint64) {
 	le.PutUint64(b[8:], generation)
 	le.PutUint64(b[16:], boot)
 	le.PutUint32(b[stateSum:], crc32.Checksum(b[:stateSum], castagnoli))
+}
+
+// setBegun writes the boot under which a flush has begun; 0: the last one has ended well. A processor
+// does not tear the word.
+func (n *NVRAM) setBegun(boot uint64) {
+	n.touch(block.PartState, begunOffset, 8)
+	le.PutUint64(n.header[begunOffset:], boot)
 }
 
 // setNewest writes the number of the newest record twice, the second time inverted: a word that
