@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import time
@@ -65,13 +64,6 @@ def say(text: str) -> None:
     print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
 
 
-def cpu_seconds(server: Server) -> float:
-    """Return the processor time that a server has used."""
-    assert server.proc is not None
-    fields = Path(f"/proc/{server.proc.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def settle(server: Server, timeout: float = 60) -> None:
     """Wait until arraysim has destaged everything; tgtd has no cache."""
     deadline = time.monotonic() + timeout
@@ -86,11 +78,11 @@ def measure(server: Server, row: str, opt: argparse.Namespace, seed: int) -> dic
     # The write rows carry at least four times the write cache.
     least = 4 * opt.cache * MiB if row in WRITES else 0
     settle(server)
-    before = cpu_seconds(server)
+    before = server.cpu_seconds()
     args = ["--row", row, "--seconds", opt.seconds, "--bytes", least, "--seed", seed]
     out = run([tool("bench"), "--url", server.url(0), *args], timeout=300)
     result = json.loads(out.stdout)
-    result["cpu"] = 100 * (cpu_seconds(server) - before) / result["seconds"]
+    result["cpu"] = 100 * (server.cpu_seconds() - before) / result["seconds"]
     return result
 
 

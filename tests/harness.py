@@ -286,6 +286,12 @@ class Server:
         """Tell whether the process runs."""
         return self.proc is not None and self.proc.poll() is None
 
+    def cpu_seconds(self) -> float:
+        """Return the processor time that the process has used."""
+        assert self.proc is not None
+        fields = Path(f"/proc/{self.proc.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def signal(self, sig: int, timeout: float = 30) -> int:
         """Send the process a signal, wait until it is gone, return its exit code."""
         assert self.proc is not None

@@ -2,6 +2,7 @@ package tcmurunner
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -131,16 +132,7 @@ func (s spec) address() (addr iscsi.Address, initiator string, err error) {
 	if !ok {
 		return addr, "", fmt.Errorf("there is no array %q in %s", s.array, SettingsFile)
 	}
-	addr = iscsi.Address{Portal: a.Portal, Target: a.Target, LUN: s.lun << 48}
-	if s.lun >= 256 { // SAM-5 4.7: flat space addressing
-		addr.LUN |= 1 << 62
-	}
-	if addr.Portal == "" {
-		addr.Portal = "127.0.0.1"
-	}
-	if _, _, err := net.SplitHostPort(addr.Portal); err != nil {
-		addr.Portal = net.JoinHostPort(strings.Trim(addr.Portal, "[]"), "3260")
-	}
+	addr = iscsi.At(cmp.Or(a.Portal, "127.0.0.1"), a.Target, s.lun, nil)
 	if a.CHAP != nil {
 		secret, err := os.ReadFile(a.CHAP.SecretFile)
 		if err != nil {

@@ -66,11 +66,18 @@ func (r *powerRig) commit() {
 
 // reopen starts the array anew on what the death of the process left.
 func (r *powerRig) reopen() {
-	image := r.disk.Kill()
+	r.openOn(r.disk.Kill())
+	r.find()
+}
+
+// losePower starts the array anew on what a loss of power leaves.
+func (r *powerRig) losePower() { r.openOn(r.disk.Cut()) }
+
+// openOn starts the array anew on what is left of its disk.
+func (r *powerRig) openOn(image *storetest.Disk) {
 	r.files.Close()
 	r.disk = image
 	r.open()
-	r.find()
 }
 
 // TestFailingCopyOfMetadata: the disk under one copy fails, in any of them. Nobody notices, and the next start makes it anew.

@@ -1,6 +1,7 @@
 package array
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -40,21 +41,17 @@ func TestWhatWasMovedBeforeADeletion(t *testing.T) {
 		if fails {
 			r.failSyncs(1 << 30)
 		}
-		ended, refused := false, error(nil)
-		done := func(err error) { ended, refused = true, err }
-		if seed%2 == 0 {
-			r.a.DeleteVolume(r.vols[from], done)
-		} else {
-			r.a.Resize(r.vols[from], n, done)
-		}
-		for !ended && r.clock.Step() {
-		}
-		if (refused != nil) != fails {
+		refused := ends(r.clock, func(done func(error)) {
+			if seed%2 == 0 {
+				r.a.DeleteVolume(r.vols[from], done)
+			} else {
+				r.a.Resize(r.vols[from], n, done)
+			}
+		})
+		if (refused != nil) != fails || errors.Is(refused, errNever) {
 			t.Errorf("seed %d: where flushes fail %v, it ended %v", seed, fails, refused)
 		}
-		r.disk = r.disk.Cut()
-		r.files.Close()
-		r.open()
+		r.losePower()
 		r.vols[from], r.vols[to] = r.a.Volume("from"), r.a.Volume("to")
 		if v := r.vols[from]; (v == nil || v.Spec.Sectors == n) != (refused == nil) {
 			t.Errorf("seed %d: it ended %v, and a start finds the source %v", seed, refused, v)

@@ -1,6 +1,7 @@
 package array
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -33,16 +34,13 @@ func TestThickVolumeOverSpaceThatComesBack(t *testing.T) {
 		if fails {
 			r.failSyncs(1 << 30)
 		}
-		ended, refused := false, error(nil)
-		r.a.CreateVolume(VolumeSpec{Name: "thick", Pool: "b", Sectors: grains * windowSectors}, func(_ *Volume, err error) { ended, refused = true, err })
-		for !ended && r.clock.Step() {
-		}
-		if (refused != nil) != fails {
+		refused := ends(r.clock, func(done func(error)) {
+			r.a.CreateVolume(VolumeSpec{Name: "thick", Pool: "b", Sectors: grains * windowSectors}, func(_ *Volume, err error) { done(err) })
+		})
+		if (refused != nil) != fails || errors.Is(refused, errNever) {
 			t.Errorf("seed %d: where flushes fail %v, a thick volume ended %v", seed, fails, refused)
 		}
-		r.disk = r.disk.Cut()
-		r.files.Close()
-		r.open()
+		r.losePower()
 		if (r.a.Volume("thick") == nil) != (refused != nil) {
 			t.Errorf("seed %d: a start finds the thick volume that ended %v: %v", seed, refused, r.a.Volume("thick"))
 		}

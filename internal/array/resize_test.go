@@ -163,9 +163,7 @@ func TestTwoResizesOverAFailingFlush(t *testing.T) {
 			t.Fatalf("-seed %d: %d have no answer", s, len(open))
 		}
 		r.failSyncs(0)
-		r.disk = r.disk.Cut()
-		r.files.Close()
-		r.open()
+		r.losePower()
 		r.find()
 		v := r.vols[vol]
 		if got := v.Info().Sectors; got != want && (len(open) == 0 || got != open[0]) {

@@ -57,9 +57,7 @@ func TestFailedFlushIsNotBelieved(t *testing.T) {
 				if got := flush(r); got != block.OK {
 					t.Fatalf("a flush that works ends %v", got)
 				}
-				r.disk = r.disk.Cut()
-				r.files.Close()
-				r.open()
+				r.losePower()
 				r.find()
 				if !r.holds(0, 100, 300, 2) {
 					t.Fatalf("-seed %d: what was flushed is lost", s)

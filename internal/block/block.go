@@ -300,7 +300,8 @@ type Device interface {
 	// with Cancelled. A request that has started runs to its end, or ends with an error when
 	// what it waits for does not answer.
 	Cancel(*Request)
-	// Notify registers a function that hears of events until the device is Gone.
+	// Notify registers a function that hears of events until the device is Gone. Of a loss of power
+	// that the device was told of while nobody was registered, the first one hears at once.
 	Notify(func(Event))
 }
 

@@ -71,15 +71,19 @@ func parse(s string) (a Address, why string) {
 	if err != nil {
 		return a, "its LUN is not 0 to 16383"
 	}
-	a.Portal, a.Target = parts[0], parts[1]
-	if _, _, err := net.SplitHostPort(a.Portal); err != nil {
-		a.Portal = net.JoinHostPort(strings.Trim(a.Portal, "[]"), "3260")
-	}
-	// SAM-5 4.7: peripheral device addressing below 256, flat space above.
-	if a.LUN = n << 48; n >= 256 {
+	return At(parts[0], parts[1], n, a.CHAP), ""
+}
+
+// At is the address of a LUN by its number, 0 to 16383, at a host with or without a port.
+func At(host, target string, number uint64, chap *CHAP) Address {
+	a := Address{Portal: host, Target: target, LUN: number << 48, CHAP: chap}
+	if number >= 256 { // SAM-5 4.7: peripheral device addressing below, flat space above
 		a.LUN |= 1 << 62
 	}
-	return a, ""
+	if _, _, err := net.SplitHostPort(host); err != nil {
+		a.Portal = net.JoinHostPort(strings.Trim(host, "[]"), "3260")
+	}
+	return a
 }
 
 // WithoutSecret is an address, or what should be one, as a message may show it: without its credential, and cut where one may

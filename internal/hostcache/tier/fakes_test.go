@@ -67,6 +67,7 @@ type path struct {
 	dead      bool
 	fenced    bool
 	attention bool // the array has lost power, and the next command that ends tells of it
+	news      bool // that was told when nobody listened: the first who does hears of it
 	notify    []func(block.Event)
 	cancelled []*block.Request
 }
@@ -76,7 +77,7 @@ func (p *path) hear() {
 	if !p.attention || p.dead {
 		return
 	}
-	p.attention = false
+	p.attention, p.news = false, len(p.notify) == 0
 	for _, fn := range p.notify {
 		fn(block.Event{Kind: block.EventPowerLoss})
 	}
@@ -88,6 +89,10 @@ func (p *path) Info() block.Info {
 func (p *path) Notify(fn func(block.Event)) {
 	p.notify = append(p.notify, fn)
 	p.array.notify = append(p.array.notify, fn)
+	if p.news {
+		p.news = false
+		fn(block.Event{Kind: block.EventPowerLoss})
+	}
 }
 
 // Cancel withdraws a request that has not been carried out.

@@ -19,17 +19,24 @@ func (l *lab) tireAtLabel(card, skip int) {
 	}
 }
 
+// lastFlashFails is a cache whose peer is gone, and whose flash fails as it is to have that on its
+// label; the write that met both is under way.
+func lastFlashFails(t *testing.T) (l *lab, r *block.Request, end func() bool) {
+	l = newLab(t, withPeers(1))
+	l.dirty(0, 8, 1)
+	l.cards[1].broken = true
+	l.tireAtLabel(0, 0)
+	r = &block.Request{Op: block.OpWrite, Range: block.Range{Start: 100, Count: 8}, Data: [][]byte{pattern(2, 8)}}
+	end = l.start(r)
+	l.wait(func() bool { return l.d.local().state == memberFailing })
+	return l, r, end
+}
+
 // TestLastFlashThatMissesItsLabelIsStillTheNewest: the peer is gone, and the host's flash fails as
 // it is to have that on its label. The witness must not have a generation under which nobody has
 // what is dirty.
 func TestLastFlashThatMissesItsLabelIsStillTheNewest(t *testing.T) {
-	l := newLab(t, withPeers(1))
-	l.dirty(0, 8, 1)
-	l.cards[1].broken = true
-	l.tireAtLabel(0, 0)
-	r := &block.Request{Op: block.OpWrite, Range: block.Range{Start: 100, Count: 8}, Data: [][]byte{pattern(2, 8)}}
-	end := l.start(r)
-	l.wait(func() bool { return l.d.local().state == memberFailing })
+	l, r, end := lastFlashFails(t)
 	l.v.RunUntil(l.v.Now() + 1_000_000_000)
 	if end() && r.Status == block.OK {
 		t.Error("a write was acknowledged, and nothing tells who was left out")
@@ -47,13 +54,7 @@ func TestLastFlashThatMissesItsLabelIsStillTheNewest(t *testing.T) {
 // TestLastFlashThatMissesItsLabelIsLeftOutInTheEnd: what waited goes on when nothing is dirty any
 // more.
 func TestLastFlashThatMissesItsLabelIsLeftOutInTheEnd(t *testing.T) {
-	l := newLab(t, withPeers(1))
-	l.dirty(0, 8, 1)
-	l.cards[1].broken = true
-	l.tireAtLabel(0, 0)
-	r := &block.Request{Op: block.OpWrite, Range: block.Range{Start: 100, Count: 8}, Data: [][]byte{pattern(2, 8)}}
-	end := l.start(r)
-	l.wait(func() bool { return l.d.local().state == memberFailing })
+	l, r, end := lastFlashFails(t)
 	l.destages()
 	l.wait(end)
 	if r.Status != block.OK {
