@@ -138,11 +138,12 @@ func TestKills(t *testing.T) {
 			t.Parallel()
 			k := &killer{}
 			r := newPowerRigWith(t, s, s%2 == 0, func(r *powerRig) {
-				k.r = r
+				k.r, r.comes = r, true
 				r.wrap = []func(block.Store) block.Store{func(s block.Store) block.Store { return killable{s, k} }}
 			})
 			r.rnd = rand.New(rand.NewPCG(s, 8))
 			for n := range chain {
+				r.over = false
 				k.arm(2000)
 				r.steps(100_000)
 				k.ended()

@@ -26,7 +26,7 @@ func (r *powerRig) pick(vol int, limit uint64) (block.Range, bool) {
 // island returns what the volume's size leaves of an island.
 func (r *powerRig) island(vol int) (block.Range, bool) {
 	x := powerVolumes[vol].islands[r.rnd.IntN(len(powerVolumes[vol].islands))]
-	if x.Start >= r.sizes[vol] {
+	if r.vols[vol] == nil || x.Start >= r.sizes[vol] {
 		return x, false
 	}
 	x.Count = min(x.Count, r.sizes[vol]-x.Start)
@@ -51,11 +51,18 @@ func (r *powerRig) pickWide(vol int, limit uint64) (block.Range, bool) {
 // resize gives a volume another size, also while commands are under way. Those behind the smaller end may end for that.
 func (r *powerRig) resize() {
 	vol := r.rnd.IntN(len(r.vols))
+	if r.rnd.IntN(2) == 0 {
+		vol = r.rnd.IntN(stayingVolumes)
+	}
 	sizes := powerVolumes[vol].sizes
-	size := sizes[r.rnd.IntN(len(sizes))]
+	r.resizeTo(vol, sizes[r.rnd.IntN(len(sizes))], func() {})
+}
+
+// resizeTo gives a volume a size, and calls then when it has it.
+func (r *powerRig) resizeTo(vol int, size uint64, then func()) {
 	old := r.sizes[vol]
 	// What was cut off under a command could come back by it.
-	if size == old || r.resizes[vol] != 0 || r.a.engine.Broken() != "" || size > old && !r.isFree(vol, rng(old, 1<<40)) {
+	if r.vols[vol] == nil || r.slots[vol].maybe || size == old || r.resizes[vol] != 0 || r.a.engine.Broken() != "" || size > old && !r.isFree(vol, rng(old, 1<<40)) {
 		return
 	}
 	cmd := &command{what: fmt.Sprintf("resize from %d to %d", old, size)}
@@ -63,13 +70,13 @@ func (r *powerRig) resize() {
 	each(vol, cut, func(n int, _ uint64) { r.become(vol, n, 0, cmd) })
 	mark := busyRange{vol, rng(min(size, old), 1<<40)}
 	r.busy = append(r.busy, mark)
-	r.resizes[vol] = size
+	r.resizes[vol], r.slots[vol].covers = size, r.acks
 	r.shrinks[vol]++
 	r.a.Resize(r.vols[vol], size, func(err error) {
 		if r.isCut() {
 			return
 		}
-		if err != nil && !r.faulty {
+		if err != nil && !r.faulty && !noRoom(err) {
 			r.t.Fatalf("%s: %v", cmd.what, err)
 		}
 		i := slices.Index(r.busy, mark)
@@ -80,10 +87,14 @@ func (r *powerRig) resize() {
 			}
 			return
 		}
+		if size < old {
+			r.survived(vol)
+		}
 		r.acks++
 		cmd.acked = r.acks
 		r.sizes[vol], r.resizes[vol] = size, 0
 		each(vol, cut, func(n int, _ uint64) { r.sectors[vol][n] = []version{{}} })
+		then()
 	})
 }
 
@@ -111,6 +122,9 @@ func (r *powerRig) isCertain(vol int, g block.Range) bool {
 // launch submits a random command.
 func (r *powerRig) launch() {
 	vol := r.rnd.IntN(len(r.vols))
+	if r.vols[vol] == nil || r.slots[vol].leaves {
+		return
+	}
 	q, cmd := &block.Request{}, &command{}
 	switch k := r.rnd.IntN(100); {
 	case k < 12:
@@ -175,31 +189,43 @@ func (r *powerRig) launch() {
 		}
 		q.Range = g
 	default:
-		from := r.rnd.IntN(len(r.vols))
-		src, ok := r.pick(from, 500)
-		x, there := r.island(vol)
-		if !ok || !there || src.Count > x.Count {
+		if !r.copy(r.rnd.IntN(len(r.vols)), vol, q, cmd) {
 			return
 		}
-		to := rng(x.Start+r.rnd.Uint64N(x.Count-src.Count+1), src.Count)
-		if r.rnd.IntN(2) == 0 {
-			to.Start = max(x.Start, min(to.Start&^127+src.Start&127, x.End()-to.Count))
-		}
-		if !r.isFree(vol, to) || vol == from && src.Overlaps(to) || !r.isCertain(from, src) {
-			return
-		}
-		h := &block.Request{Op: block.OpHold, Ranges: []block.Range{src}, Done: func(*block.Request) {}}
-		r.vols[from].Submit([]*block.Request{h})
-		q.Op, q.Range, q.Ref, q.Origin = block.OpPlace, to, h.Ref, block.OriginXCopy
-		cmd.atomic = r.vols[vol].Pool() == r.vols[from].Pool() && !r.vols[vol].Pool().CopyData
-		var stamps []uint64
-		each(from, src, func(n int, _ uint64) {
-			old := r.sectors[from][n]
-			stamps = append(stamps, old[len(old)-1].stamp)
-		})
-		each(vol, to, func(n int, s uint64) { r.become(vol, n, stamps[s-to.Start], cmd) })
-		r.busy = append(r.busy, busyRange{from, src})
 	}
+	r.submit(vol, q, cmd)
+}
+
+// copy makes a request a copy of a random range of a volume to another; the source is marked.
+func (r *powerRig) copy(from, vol int, q *block.Request, cmd *command) bool {
+	src, ok := r.pick(from, 500)
+	x, there := r.island(vol)
+	if !ok || !there || src.Count > x.Count {
+		return false
+	}
+	to := rng(x.Start+r.rnd.Uint64N(x.Count-src.Count+1), src.Count)
+	if r.rnd.IntN(2) == 0 {
+		to.Start = max(x.Start, min(to.Start&^127+src.Start&127, x.End()-to.Count))
+	}
+	if !r.isFree(vol, to) || vol == from && src.Overlaps(to) || !r.isCertain(from, src) {
+		return false
+	}
+	h := &block.Request{Op: block.OpHold, Ranges: []block.Range{src}, Done: func(*block.Request) {}}
+	r.vols[from].Submit([]*block.Request{h})
+	q.Op, q.Range, q.Ref, q.Origin = block.OpPlace, to, h.Ref, block.OriginXCopy
+	cmd.atomic = r.vols[vol].Pool() == r.vols[from].Pool() && !r.vols[vol].Pool().CopyData
+	var stamps []uint64
+	each(from, src, func(n int, _ uint64) {
+		old := r.sectors[from][n]
+		stamps = append(stamps, old[len(old)-1].stamp)
+	})
+	each(vol, to, func(n int, s uint64) { r.become(vol, n, stamps[s-to.Start], cmd) })
+	r.busy = append(r.busy, busyRange{from, src})
+	return true
+}
+
+// submit submits a command of which the model knows what it makes.
+func (r *powerRig) submit(vol int, q *block.Request, cmd *command) {
 	cmd.what = fmt.Sprint(q.Op, q.Range, len(q.Ranges))
 	mark := busyRange{vol, q.Range}
 	r.busy = append(r.busy, mark)
@@ -218,6 +244,10 @@ func (r *powerRig) launch() {
 		if q.Status == block.OutOfRange && r.shrinks[vol] > shrinks {
 			refused = true
 			powerSaw.cutOff.Add(1)
+		}
+		if q.Status == block.NoSpace && r.mayLackSpace(vol, q) {
+			refused = true
+			powerSaw.noSpace.Add(1)
 		}
 		if q.Status != block.OK && !refused {
 			r.t.Fatalf("%s ended %v", cmd.what, q.Status)
@@ -246,6 +276,9 @@ func (r *powerRig) launch() {
 		for _, m := range pair {
 			i := slices.Index(r.busy, m)
 			r.busy = slices.Delete(r.busy, i, i+1)
+		}
+		if cmd.then != nil && !refused {
+			cmd.then()
 		}
 	}
 	r.vols[vol].Submit([]*block.Request{q})

@@ -45,6 +45,7 @@ const (
 	shakyCut                      // the power went before such a change had its answer
 	failedPoolMaking              // a pool was made, and failed or was in doubt
 	doubtSettled                  // what was in doubt was settled without a start
+	doubtUnderWay                 // a doubt arose while large commands were under way
 	numClasses
 )
 
@@ -52,7 +53,7 @@ var classNames = [numClasses]string{"many pools", "caps that overcommit", "thick
 	"reservations", "copies across LUNs", "fenced copies", "maps of three levels", "wide edits", "churn of volumes", "checkpoints in small batches",
 	"cuts inside a checkpoint", "losses of NVRAM", "held grains placed", "tokens placed", "races for the last pool", "flush outages", "log waiters",
 	"resizes", "cut resizes", "two resizes without flushes", "failed deletions of volumes", "failed deletions of pools", "failed creations", "churn of pools", "held grains of full pools",
-	"stops", "failed stops", "changes over a shaky meta store", "cuts inside of these", "failed makings of pools", "doubts settled"}
+	"stops", "failed stops", "changes over a shaky meta store", "cuts inside of these", "failed makings of pools", "doubts settled", "doubts under large commands"}
 
 // drawn counts the seeds in which each class occurred.
 type drawn struct {

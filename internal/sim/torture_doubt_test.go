@@ -207,11 +207,29 @@ func (m *torture) shakyVolume() {
 	}
 	pools := m.arr.Pools()
 	pool := pools[m.rng.N(uint64(len(pools)))].Name()
-	making, era := !x.there, m.era
+	if !x.there {
+		m.makeSpare(name, array.VolumeSpec{Name: name, Pool: pool, Sectors: 8 * (1 + m.rng.N(1024)), Thin: m.rng.N(2) == 0})
+		return
+	}
+	m.arr.DeleteVolume(m.arr.Volume(name), m.changeSpare(name, false))
+}
+
+// makeSpare begins to make a volume that no host uses.
+func (m *torture) makeSpare(name string, spec array.VolumeSpec) {
+	if m.spare[name] == nil {
+		m.spare[name] = &spareVolume{}
+	}
+	ended := m.changeSpare(name, true)
+	m.arr.CreateVolume(spec, func(_ *array.Volume, err error) { ended(err) })
+}
+
+// changeSpare notes a change of a volume that no host uses, and returns what hears of its end.
+func (m *torture) changeSpare(name string, making bool) (ended func(error)) {
+	x, era := m.spare[name], m.era
 	m.note("volume %s is to be there: %v", name, making)
 	x.busy, x.maybe = true, true
 	m.asked++
-	ended := func(err error) {
+	return func(err error) {
 		if era != m.era {
 			return
 		}
@@ -226,16 +244,13 @@ func (m *torture) shakyVolume() {
 			m.fail("volume %s is there: %v, and its change ended %v", name, got, err)
 		}
 	}
-	if making {
-		spec := array.VolumeSpec{Name: name, Pool: pool, Sectors: 8 * (1 + m.rng.N(1024)), Thin: m.rng.N(2) == 0}
-		m.arr.CreateVolume(spec, func(_ *array.Volume, err error) { ended(err) })
-		return
-	}
-	m.arr.DeleteVolume(m.arr.Volume(name), ended)
 }
 
 // findSpare compares the volumes that no host uses with those that there must be after a start, and deletes them.
 func (m *torture) findSpare() {
+	if r := m.arr.Check(false); len(r.Problems) > 0 { // before any of them goes
+		m.fail("a start finds: %s", strings.Join(r.Problems, "; "))
+	}
 	spare := m.spare
 	m.spare = map[string]*spareVolume{}
 	for _, name := range sortedKeys(spare) {

@@ -14,7 +14,7 @@ func (m *torture) trouble() {
 	p := pools[m.rng.N(uint64(len(pools)))]
 	disk := p.Stats().Mdisks[m.rng.N(2)].Name
 	key := p.Name() + "." + disk
-	switch m.rng.N(32) {
+	switch m.rng.N(34) {
 	case 0, 1:
 		tag, lun := m.tag-m.rng.N(min(m.tag, 8)), uint64(m.rng.N(uint64(len(m.vols))))
 		m.note("abort tag %d on LUN %d", tag, lun)
@@ -76,6 +76,8 @@ func (m *torture) trouble() {
 		m.stopAndStart()
 	case 27, 28, 29:
 		m.shakyMeta()
+	case 32, 33:
+		m.doubtUnderWay()
 	default:
 		m.powerCut()
 	}

@@ -248,6 +248,8 @@ func (m *model) judge(c Command) (out []byte, w want) {
 				k.dead = true
 			}
 		}
+	case "overwrite":
+		become(slices.Repeat(sectorsOf(c.Stamp, u.block), int(u.blocks())))
 	case "populate":
 		m.tokens[c.From] = &token{of: c.LUN, data: now()}
 	}

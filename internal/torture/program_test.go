@@ -33,12 +33,15 @@ type Group struct {
 	// End: "" waits for all. "abort" aborts the task of the first command, "reset" and "clear" are LOGICAL UNIT RESET and
 	// CLEAR TASK SET for its LUN, "target" is a warm reset; "kill" is the death of the process, "power" a loss of power,
 	// "stop" a loss of power when all have ended and the array has stopped;
-	// "fence-..." is a fence of a LUN by a host, see fences.
+	// "fence-..." is a fence of a LUN by a host, see fences; "erase-..." a death around an erasure of one, see erasures.
 	End   string
 	By    int // host that fences
 	On    int // LUN that is fenced
 	After int // events of the clock before End
 	Pause int // milliseconds until the next group
+	Stage int // of an erasure: 0 it may have an answer, 1 it has, 2 those wait for its end who write
+	Slow  int // milliseconds that a save of its unit's state takes
+	Fail  int // the save that fails, 0: none
 }
 
 // crashes tells whether the group ends with another life of the array.
@@ -141,6 +144,9 @@ func (g *generator) pick(words ...string) string { return words[g.rng.IntN(len(w
 func (g *generator) group() Group {
 	if g.rng.IntN(10) == 0 {
 		return g.fenced()
+	}
+	if g.rng.IntN(16) == 0 {
+		return g.erasing()
 	}
 	out := Group{Pause: []int{0, 0, 1, 30, 2000}[g.rng.IntN(5)]}
 	if g.rng.IntN(4) == 0 {
@@ -340,6 +346,9 @@ func minimise(groups []Group, fails func([]Group) bool) []Group {
 			} else {
 				j++
 			}
+		}
+		if strings.HasPrefix(groups[i].End, erasePrefix) { // nothing of it means anything without the rest
+			continue
 		}
 		for _, simpler := range []Group{{Commands: groups[i].Commands}, {Commands: groups[i].Commands, End: groups[i].End}, {Commands: groups[i].Commands, End: groups[i].End, After: groups[i].After}} {
 			less := slices.Clone(groups)

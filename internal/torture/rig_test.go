@@ -34,6 +34,7 @@ type rig struct {
 	lists uint32
 
 	exports   []*scsi.Unit // by LUN
+	saves     saves
 	beside    *beside
 	besideRng *rand.Rand
 }
@@ -124,7 +125,7 @@ func (r *rig) login() error {
 		if r.setup.Sabotage != "" {
 			dev = saboteur{dev, r.exec, r.setup.Sabotage}
 		}
-		u := r.tg.AddUnit(dev, scsi.UnitOptions{State: state, Save: func(b []byte, done func(error)) { r.arr.SetBlob(blob, b, done) }})
+		u := r.tg.AddUnit(dev, scsi.UnitOptions{State: state, Save: func(b []byte, done func(error)) { r.save(i, b, done) }})
 		r.exports = append(r.exports, u)
 		if err := r.tg.Map("", uint16(i), u); err != nil {
 			return err
@@ -356,10 +357,9 @@ func (r *rig) cdb(c Command, out []byte) (lun int, cdb, list []byte, in int) {
 		l := scsitest.WriteTokenList(c.Flags, 0, r.token[c.From], scsitest.Extent{LBA: c.LBA, Blocks: uint32(c.N)})
 		r.lists++
 		return c.LUN, scsitest.TokenCDB(0x11, r.lists, l), l, 0
-	case "sanitize":
-		return c.LUN, []byte{0x48, 2, 0, 0, 0, 0, 0, 0, 0, 0}, nil, 0
-	case "format":
-		return c.LUN, []byte{0x04, 0, 0, 0, 0, 0}, nil, 0
+	case "sanitize", "format", "overwrite":
+		cdb, l := c.eraseCDB()
+		return c.LUN, cdb, l, 0
 	case "reserve6":
 		return c.LUN, []byte{0x16, 0, 0, 0, 0, 0}, nil, 0
 	case "release6":

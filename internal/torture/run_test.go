@@ -22,6 +22,7 @@ type run struct {
 	good            map[string]int // commands that ended well
 	got             []byte         // what verify reads into
 	conflicts       int
+	erased          struct{ over, written, failed, again int }
 }
 
 // play runs a program; the error says where it went wrong.
@@ -89,11 +90,14 @@ func (r *run) attentions(told bool) {
 
 // group runs one group.
 func (r *run) group(g Group) error {
-	if len(g.Commands) == 1 && slices.Contains(alone, g.Commands[0].Op) {
+	if len(g.Commands) == 1 && !strings.HasPrefix(g.End, erasePrefix) && slices.Contains(alone, g.Commands[0].Op) {
 		return r.single(g.Commands[0])
 	}
-	if strings.HasPrefix(g.End, fencePrefix) {
+	switch {
+	case strings.HasPrefix(g.End, fencePrefix):
 		return r.fence(g)
+	case strings.HasPrefix(g.End, erasePrefix):
+		return r.eraseGroup(g)
 	}
 	var started []*running
 	var wants []want
@@ -117,7 +121,7 @@ func (r *run) group(g Group) error {
 		}
 	}
 	if g.crashes() {
-		return r.die(g, started, wants)
+		return r.die(g, started, wants, nil)
 	}
 	managed := g.End == "" || len(started) == 0
 	if !managed {
@@ -261,8 +265,9 @@ func (r *run) single(c Command) error {
 	return nil
 }
 
-// die ends this life of the array in the middle of commands.
-func (r *run) die(g Group, started []*running, wants []want) error {
+// die ends this life of the array in the middle of commands. then, if any, comes before the next one is verified, and
+// tells what may differ there between setups.
+func (r *run) die(g Group, started []*running, wants []want, then func() ([]effect, error)) error {
 	if g.End == "stop" { // what was acknowledged up to here is not lost with the power
 		r.until(func() bool { return !slices.ContainsFunc(started, func(x *running) bool { return !x.over }) })
 		if err := r.stop(); err != nil {
@@ -304,6 +309,13 @@ func (r *run) die(g Group, started []*running, wants []want) error {
 		}
 	}
 	r.attentions(false)
+	if then != nil {
+		more, err := then()
+		if err != nil {
+			return err
+		}
+		touched = append(touched, more...)
+	}
 	if err := r.verify("after "+g.End, maybe); err != nil {
 		return err
 	}

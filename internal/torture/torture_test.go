@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	gotoken "go/token"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -149,7 +150,7 @@ func TestEveryOperation(t *testing.T) {
 			t.Errorf("no %s ended well in 40 programs", op)
 		}
 	}
-	for _, end := range append([]string{"", "abort", "reset", "clear", "target", "kill", "power", "stop"}, fences...) {
+	for _, end := range append([]string{"", "abort", "reset", "clear", "target", "kill", "power", "stop"}, slices.Concat(fences, erasures)...) {
 		if ends[end] == 0 {
 			t.Errorf("no group ends with %q", end)
 		}
