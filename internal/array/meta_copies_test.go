@@ -118,6 +118,35 @@ func TestFailingCopyOfMetadata(t *testing.T) {
 	}
 }
 
+// TestCopyThatWasLeftBehindIsNotTaken: the disk under one copy fails, a change is acknowledged, and the power goes. A start
+// that cannot read the other copy refuses; one that can has the change.
+func TestCopyThatWasLeftBehindIsNotTaken(t *testing.T) {
+	for seed := range uint64(12) {
+		folders := []string{"/data/meta/", "/data/meta.copy/"}
+		r := newPowerRig(t, seed+1, false)
+		r.failing(folders[seed%2])
+		made := false
+		r.a.CreateVolume(VolumeSpec{Name: "late", Pool: "a", Sectors: 100, Thin: true}, func(_ *Volume, err error) {
+			made = true
+			r.must(nil, err)
+		})
+		for !made && r.clock.Step() {
+		}
+		r.files.Close()
+		r.disk = r.disk.Cut()
+		r.failing(folders[1-seed%2])
+		if a, files, err := openOn(r.disk, r.clock, r.rnd, r.opt); err == nil {
+			t.Errorf("seed %d: it starts from the copy that was left behind; the change is there: %v", seed, a.Volume("late") != nil)
+			files.Close()
+		}
+		r.disk.SetFault(nil)
+		if r.open(); r.a.Volume("late") == nil {
+			t.Errorf("seed %d: the change is lost", seed)
+		}
+		r.files.Close()
+	}
+}
+
 // TestFailingMetadata: no copy can be written any more. Changes end with an error, what was acknowledged stays
 // readable, and the next start has all of it.
 func TestFailingMetadata(t *testing.T) {

@@ -140,6 +140,7 @@ func newArray(opt Options) *Array {
 // for them.
 func (a *Array) openBooks(store block.MetaStore) {
 	a.meta = metadata.New(store, a.exec, metadata.Hooks{Durable: func(gen uint64) { a.flusher.SetGeneration(gen); a.manager.Objects.Durable() },
+		Keep:  func(gen uint64, done func(error)) { a.flusher.SetGeneration(gen); a.flusher.After(done) },
 		Again: func(e block.KV) []block.KV { return a.manager.Objects.Again(e) }})
 	a.manager = &provision.Manager{Set: a.set, Engine: a.engine, Log: a.log, Flusher: a.flusher, CapPercent: a.opt.CapPercent,
 		Media:   media.NewMaker(a.opt.Store),

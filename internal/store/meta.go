@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/cockroachdb/pebble"
@@ -101,6 +102,11 @@ func (m *metaCopies) Copies() int  { return len(m.copies) }
 func (m *metaCopies) Choose(i int) { m.chosen = i }
 func (m *metaCopies) Chosen() int  { return m.chosen }
 
+// Behind reports whether the disk of a copy has failed.
+func (m *metaCopies) Behind() bool {
+	return slices.ContainsFunc(m.errs[:], func(err error) bool { return err != nil })
+}
+
 // Load reads the chosen copy.
 func (m *metaCopies) Load(prefix []byte, fn func(key, value []byte) error) error {
 	if c := m.copies[m.chosen]; c != nil {
@@ -162,12 +168,12 @@ func (m *metaCopies) CommitNow(batch []block.KV) error {
 	}
 	good := false
 	var failed error
-	for _, c := range m.copies {
+	for i, c := range m.copies {
 		if c == nil {
 			continue
 		}
 		if err := c.CommitNow(batch); err != nil {
-			failed = err
+			failed, m.errs[i] = err, err
 		} else {
 			good = true
 		}
