@@ -136,11 +136,24 @@ func newArray(opt Options) *Array {
 	return a
 }
 
+// keepGeneration has the number of a batch survive in NVRAM. While that cannot be flushed it tries
+// again: the batch is in the meta store, and a change that failed for this would be in doubt.
+func (a *Array) keepGeneration(gen uint64, done func(error)) {
+	a.flusher.SetGeneration(gen)
+	a.flusher.After(func(err error) {
+		if err == nil || a.ckpt.Stopping() {
+			done(err)
+			return
+		}
+		a.exec.At(a.exec.Now()+retryTime, func() { a.keepGeneration(gen, done) })
+	})
+}
+
 // openBooks makes what writes to the meta store, changes of objects and checkpoints, and who waits
 // for them.
 func (a *Array) openBooks(store block.MetaStore) {
 	a.meta = metadata.New(store, a.exec, metadata.Hooks{Durable: func(gen uint64) { a.flusher.SetGeneration(gen); a.manager.Objects.Durable() },
-		Keep:  func(gen uint64, done func(error)) { a.flusher.SetGeneration(gen); a.flusher.After(done) },
+		Keep:  a.keepGeneration,
 		Again: func(e block.KV) []block.KV { return a.manager.Objects.Again(e) }})
 	a.manager = &provision.Manager{Set: a.set, Engine: a.engine, Log: a.log, Flusher: a.flusher, CapPercent: a.opt.CapPercent,
 		Media:   media.NewMaker(a.opt.Store),

@@ -315,8 +315,10 @@ func (r *powerRig) isCut() bool { return r.disk.Image() != nil }
 // verifies every sector.
 func (r *powerRig) restart(what string) {
 	for {
-		r.disk = r.disk.Cut()
+		dead := r.disk
+		r.disk = dead.Cut()
 		r.files.Close()
+		dead.Forget()
 		again := r.rnd.IntN(4) == 0
 		if again {
 			r.disk.CutAtSync(1 + r.rnd.IntN(12))
