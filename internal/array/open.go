@@ -94,7 +94,8 @@ func Open(opt Options) (*Array, error) {
 	if err != nil {
 		return nil, err
 	}
-	return metadata.FromBest(meta, func() (*Array, error) {
+	known := func() metadata.Known { return metadata.Known{Least: nv.Saved().Generation, Some: nv.Committed()} }
+	return metadata.FromBest(meta, known, func(damaged []error) (*Array, error) {
 		a := newArray(opt)
 		set, e := a.set, a.engine
 		set.OpenRows(nv)
@@ -114,12 +115,13 @@ func Open(opt Options) (*Array, error) {
 		a.cycles = cycles{exec: a.exec, cache: a.cache, gate: a.gate, back: a.back, flusher: a.flusher,
 			fn: func() { a.cycles.timer = false; a.cycles.run(true); a.engine.EndStep() }}
 		a.openBooks(meta)
+		a.meta.Mistrust(damaged)
 		found, err := recovery.Run(recovery.Array{Set: set, Meta: a.meta, Objects: a.manager.Objects, Log: log, Flusher: flusher,
 			Checkpoints: a.ckpt, UUID: opt.UUID, Ready: a.manager.SetCaps,
 			MakeVolume: func(spec VolumeSpec, p *Pool) *pool.Volume { return &e.AddVolume(spec, p).Volume }}, fresh)
 		a.recovery = found
 		return a, err
-	}, func() uint64 { return nv.Saved().Generation })
+	})
 }
 
 // newArray returns an array without its parts.

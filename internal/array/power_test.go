@@ -190,7 +190,7 @@ func (r *powerRig) open() {
 	}
 }
 
-func openOn(d *storetest.Disk, clock *block.Virtual, rnd *rand.Rand, opt Options, wrap ...func(block.Store) block.Store) (*Array, *store.Files, error) {
+func openOn(d store.FS, clock *block.Virtual, rnd *rand.Rand, opt Options, wrap ...func(block.Store) block.Store) (*Array, *store.Files, error) {
 	later := func(fn func()) { clock.At(clock.Now()+rnd.Int64N(3e6), fn) }
 	files, err := store.OpenFiles(clock, "/data", store.FilesOptions{FS: d, Later: later})
 	if err != nil {

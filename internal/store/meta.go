@@ -48,7 +48,12 @@ func (s *Files) Meta() (block.MetaStore, error) {
 
 func (s *Files) openMeta(i int) (*pebbleMeta, error) {
 	fs := newFrozenFS(patientFS{s.fs, &s.closing})
-	db, err := openPebble(filepath.Join(s.dir, metaNames[i]), &pebble.Options{
+	var db *pebble.DB
+	err := s.checkMeta(filepath.Join(s.dir, metaNames[i]))
+	if err != nil {
+		return nil, fmt.Errorf("the checkpoints in %s are damaged: %w", filepath.Join(s.dir, metaNames[i]), err)
+	}
+	db, err = openPebble(filepath.Join(s.dir, metaNames[i]), &pebble.Options{
 		FS:           fs,
 		Logger:       quiet{},
 		MemTableSize: 16 << 20,
@@ -146,9 +151,9 @@ func (m *metaCopies) Commit(batch []block.KV, done func(error)) {
 		c.Commit(batch, func(err error) { // on the executor
 			if err == nil {
 				good++
-			} else if failed = err; m.errs[i] == nil {
-				m.errs[i] = err
-				m.s.notice("the checkpoints in %s cannot be written: %v; the array goes on with the other copy, and makes this one anew at its next start", metaNames[i], err)
+			} else {
+				failed = err
+				m.leave(i, err)
 			}
 			if left--; left > 0 {
 				return
@@ -158,6 +163,14 @@ func (m *metaCopies) Commit(batch []block.KV, done func(error)) {
 			}
 			done(failed)
 		})
+	}
+}
+
+// leave leaves a copy alone.
+func (m *metaCopies) leave(i int, err error) {
+	if m.errs[i] == nil {
+		m.errs[i] = err
+		m.s.notice("the checkpoints in %s cannot be written: %v; the array goes on with the other copy, and makes this one anew at its next start", metaNames[i], err)
 	}
 }
 
@@ -173,7 +186,8 @@ func (m *metaCopies) CommitNow(batch []block.KV) error {
 			continue
 		}
 		if err := c.CommitNow(batch); err != nil {
-			failed, m.errs[i] = err, err
+			failed = err
+			m.leave(i, err)
 		} else {
 			good = true
 		}
@@ -203,7 +217,7 @@ func (m *metaCopies) Renew(i int, why error) error {
 		m.s.notice("the checkpoints in %s are made anew from their other copy: %v", path, why)
 	}
 	fail := func(err error) error { return fmt.Errorf("the checkpoints in %s cannot be made anew: %w", path, err) }
-	if err := m.s.fs.RemoveAll(path); err != nil {
+	if err := m.s.removeMeta(path); err != nil {
 		return fail(err)
 	}
 	if err := m.s.syncFolder(m.s.dir); err != nil {
@@ -214,6 +228,9 @@ func (m *metaCopies) Renew(i int, why error) error {
 		return fail(err)
 	}
 	m.copies[i], m.errs[i] = c, nil
+	if err := m.s.syncFolder(m.s.dir); err != nil {
+		return fail(err)
+	}
 	b, last := c.db.NewBatch(), c.db.NewBatch()
 	defer func() { b.Close(); last.Close() }()
 	err = m.Load(nil, func(k, v []byte) error {
@@ -239,6 +256,41 @@ func (m *metaCopies) Renew(i int, why error) error {
 	}
 	if err != nil {
 		return fail(err)
+	}
+	return nil
+}
+
+// metaHead is the file without which a folder is no copy, whatever else is in it.
+const metaHead = "CURRENT"
+
+// removeMeta removes a copy. What is left where this is interrupted is no copy, and not an older one either.
+func (s *Files) removeMeta(path string) error {
+	if err := s.fs.Remove(filepath.Join(path, metaHead)); err == nil {
+		if err := s.syncFolder(path); err != nil {
+			return err
+		}
+	}
+	return s.fs.RemoveAll(path)
+}
+
+// checkMeta returns an error if a folder is the rest of a copy. Pebble would begin a new store there, and fall over what
+// it finds of the old one.
+func (s *Files) checkMeta(path string) error {
+	names, err := s.fs.List(path)
+	if err != nil { // it is not there
+		return nil
+	}
+	rest := ""
+	for _, n := range names {
+		switch ext := filepath.Ext(n); {
+		case n == metaHead:
+			return nil
+		case ext == ".log" || ext == ".sst":
+			rest = n
+		}
+	}
+	if rest != "" {
+		return fmt.Errorf("there is %s, and no file %s", rest, metaHead)
 	}
 	return nil
 }

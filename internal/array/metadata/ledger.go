@@ -60,6 +60,8 @@ type Ledger struct {
 	queue  []batch    // that wait for their turn
 	busy   bool
 	closed bool
+
+	damaged []error // of the copies that are no good, by their number
 }
 
 // batch is one that waits for its turn.
