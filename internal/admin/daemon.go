@@ -284,6 +284,16 @@ func (d *daemon) stop(ready bool) error {
 // unguessable fills b with random bytes.
 func unguessable(b []byte) { _, _ = rand.Read(b) } // crypto/rand.Read never fails
 
+// hurried reports whether whoever stops the daemon does not wait for dirty data.
+func (d *daemon) hurried() bool {
+	select {
+	case <-d.env.Hurry:
+		return true
+	default:
+		return false
+	}
+}
+
 func (d *daemon) windDown(ready bool) error {
 	if d.kernel != nil {
 		d.log.Info("stopping: closing the kernel's door", "devices", len(d.kernel.server.Devices()))
@@ -297,13 +307,16 @@ func (d *daemon) windDown(ready bool) error {
 		}
 		cancel()
 	}
+	d.exec.Lock()
+	d.array.StopWaiting()
+	d.exec.Unlock()
 	d.changes.Wait()
 	if d.target != nil {
 		d.exec.Lock()
 		d.target.RevokeTokens()
 		d.exec.Unlock()
 	}
-	if ready {
+	if ready && !d.hurried() {
 		d.drain()
 	}
 	for _, s := range []*http.Server{d.admin, d.metrics} {

@@ -209,8 +209,8 @@ func TestCheckFindsDamage(t *testing.T) {
 	r := start(t, c)
 	data := pattern(t, 1<<20)
 	r.write("s", 0, data)
+	close(r.hurry) // first: nothing is to be destaged
 	r.cancel()
-	close(r.hurry)
 	<-r.end
 	r.end = nil
 	abandon(t, r.d)

@@ -42,6 +42,10 @@ func (a *Array) checkDrained() {
 	}
 }
 
+// StopWaiting has changes fail from now on that can only be kept when NVRAM can be flushed again,
+// instead of waiting for that. It comes before Stop, and before whoever waits for changes.
+func (a *Array) StopWaiting() { a.ckpt.Stop() }
+
 // Stop writes a last checkpoint; the caller may then close the store. Dirty data stays in
 // NVRAM, where the next start finds it; call Drain first to have none. Requests
 // under way must have ended.

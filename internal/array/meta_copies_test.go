@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/cockroachdb/pebble/vfs"
+
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/store/storetest"
 )
@@ -115,6 +117,46 @@ func TestFailingCopyOfMetadata(t *testing.T) {
 			}
 			r.files.Close()
 		})
+	}
+}
+
+// unreadable is a disk of which the files of a folder cannot be opened.
+type unreadable struct {
+	*storetest.Disk
+	folder string
+}
+
+func (d unreadable) Open(name string, o ...vfs.OpenOption) (vfs.File, error) {
+	if strings.HasPrefix(name, d.folder) {
+		return nil, syscall.EIO
+	}
+	return d.Disk.Open(name, o...)
+}
+
+// TestCopyThatWasLeftBehindIsNotTaken: the disk under one copy fails, a change is acknowledged, and the power goes. A start
+// that cannot read the other copy refuses; one that can has the change.
+func TestCopyThatWasLeftBehindIsNotTaken(t *testing.T) {
+	for seed := range uint64(12) {
+		folders := []string{"/data/meta/", "/data/meta.copy/"}
+		r := newPowerRig(t, seed+1, false)
+		r.failing(folders[seed%2])
+		made := false
+		r.a.CreateVolume(VolumeSpec{Name: "late", Pool: "a", Sectors: 100, Thin: true}, func(_ *Volume, err error) {
+			made = true
+			r.must(nil, err)
+		})
+		for !made && r.clock.Step() {
+		}
+		r.files.Close()
+		r.disk = r.disk.Cut()
+		if a, files, err := openOn(unreadable{r.disk, folders[1-seed%2]}, r.clock, r.rnd, r.opt); err == nil {
+			t.Errorf("seed %d: it starts from the copy that was left behind; the change is there: %v", seed, a.Volume("late") != nil)
+			files.Close()
+		}
+		if r.open(); r.a.Volume("late") == nil {
+			t.Errorf("seed %d: the change is lost", seed)
+		}
+		r.files.Close()
 	}
 }
 

@@ -94,7 +94,8 @@ func Open(opt Options) (*Array, error) {
 	if err != nil {
 		return nil, err
 	}
-	return metadata.FromBest(meta, func() (*Array, error) {
+	known := func() metadata.Known { return metadata.Known{Least: nv.Saved().Generation, Some: nv.Committed()} }
+	return metadata.FromBest(meta, known, func(damaged []error) (*Array, error) {
 		a := newArray(opt)
 		set, e := a.set, a.engine
 		set.OpenRows(nv)
@@ -114,12 +115,13 @@ func Open(opt Options) (*Array, error) {
 		a.cycles = cycles{exec: a.exec, cache: a.cache, gate: a.gate, back: a.back, flusher: a.flusher,
 			fn: func() { a.cycles.timer = false; a.cycles.run(true); a.engine.EndStep() }}
 		a.openBooks(meta)
+		a.meta.Mistrust(damaged)
 		found, err := recovery.Run(recovery.Array{Set: set, Meta: a.meta, Objects: a.manager.Objects, Log: log, Flusher: flusher,
 			Checkpoints: a.ckpt, UUID: opt.UUID, Ready: a.manager.SetCaps,
 			MakeVolume: func(spec VolumeSpec, p *Pool) *pool.Volume { return &e.AddVolume(spec, p).Volume }}, fresh)
 		a.recovery = found
 		return a, err
-	}, func() uint64 { return nv.Saved().Generation })
+	})
 }
 
 // newArray returns an array without its parts.
@@ -136,10 +138,24 @@ func newArray(opt Options) *Array {
 	return a
 }
 
+// keepGeneration has the number of a batch survive in NVRAM. While that cannot be flushed it tries
+// again: the batch is in the meta store, and a change that failed for this would be in doubt.
+func (a *Array) keepGeneration(gen uint64, done func(error)) {
+	a.flusher.SetGeneration(gen)
+	a.flusher.After(func(err error) {
+		if err == nil || a.ckpt.Stopping() {
+			done(err)
+			return
+		}
+		a.exec.At(a.exec.Now()+retryTime, func() { a.keepGeneration(gen, done) })
+	})
+}
+
 // openBooks makes what writes to the meta store, changes of objects and checkpoints, and who waits
 // for them.
 func (a *Array) openBooks(store block.MetaStore) {
 	a.meta = metadata.New(store, a.exec, metadata.Hooks{Durable: func(gen uint64) { a.flusher.SetGeneration(gen); a.manager.Objects.Durable() },
+		Keep:  a.keepGeneration,
 		Again: func(e block.KV) []block.KV { return a.manager.Objects.Again(e) }})
 	a.manager = &provision.Manager{Set: a.set, Engine: a.engine, Log: a.log, Flusher: a.flusher, CapPercent: a.opt.CapPercent,
 		Media:   media.NewMaker(a.opt.Store),

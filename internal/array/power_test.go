@@ -190,7 +190,7 @@ func (r *powerRig) open() {
 	}
 }
 
-func openOn(d *storetest.Disk, clock *block.Virtual, rnd *rand.Rand, opt Options, wrap ...func(block.Store) block.Store) (*Array, *store.Files, error) {
+func openOn(d store.FS, clock *block.Virtual, rnd *rand.Rand, opt Options, wrap ...func(block.Store) block.Store) (*Array, *store.Files, error) {
 	later := func(fn func()) { clock.At(clock.Now()+rnd.Int64N(3e6), fn) }
 	files, err := store.OpenFiles(clock, "/data", store.FilesOptions{FS: d, Later: later})
 	if err != nil {
@@ -315,8 +315,10 @@ func (r *powerRig) isCut() bool { return r.disk.Image() != nil }
 // verifies every sector.
 func (r *powerRig) restart(what string) {
 	for {
-		r.disk = r.disk.Cut()
+		dead := r.disk
+		r.disk = dead.Cut()
 		r.files.Close()
+		dead.Forget()
 		again := r.rnd.IntN(4) == 0
 		if again {
 			r.disk.CutAtSync(1 + r.rnd.IntN(12))

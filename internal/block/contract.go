@@ -68,6 +68,8 @@ type MetaCopies interface {
 	// Choose makes copy i the one that Load reads; a copy that cannot be read fails then.
 	Choose(i int)
 	Chosen() int
+	// Behind reports whether a copy lacks something that Commit has ended well for. Alone, it looks like one that is whole.
+	Behind() bool
 	// Renew makes copy i anew from the chosen one; why says in a few words what was wrong with it.
 	Renew(i int, why error) error
 }

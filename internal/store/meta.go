@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/cockroachdb/pebble"
@@ -47,7 +48,12 @@ func (s *Files) Meta() (block.MetaStore, error) {
 
 func (s *Files) openMeta(i int) (*pebbleMeta, error) {
 	fs := newFrozenFS(patientFS{s.fs, &s.closing})
-	db, err := openPebble(filepath.Join(s.dir, metaNames[i]), &pebble.Options{
+	var db *pebble.DB
+	err := s.checkMeta(filepath.Join(s.dir, metaNames[i]))
+	if err != nil {
+		return nil, fmt.Errorf("the checkpoints in %s are damaged: %w", filepath.Join(s.dir, metaNames[i]), err)
+	}
+	db, err = openPebble(filepath.Join(s.dir, metaNames[i]), &pebble.Options{
 		FS:           fs,
 		Logger:       quiet{},
 		MemTableSize: 16 << 20,
@@ -101,6 +107,11 @@ func (m *metaCopies) Copies() int  { return len(m.copies) }
 func (m *metaCopies) Choose(i int) { m.chosen = i }
 func (m *metaCopies) Chosen() int  { return m.chosen }
 
+// Behind reports whether the disk of a copy has failed.
+func (m *metaCopies) Behind() bool {
+	return slices.ContainsFunc(m.errs[:], func(err error) bool { return err != nil })
+}
+
 // Load reads the chosen copy.
 func (m *metaCopies) Load(prefix []byte, fn func(key, value []byte) error) error {
 	if c := m.copies[m.chosen]; c != nil {
@@ -140,9 +151,9 @@ func (m *metaCopies) Commit(batch []block.KV, done func(error)) {
 		c.Commit(batch, func(err error) { // on the executor
 			if err == nil {
 				good++
-			} else if failed = err; m.errs[i] == nil {
-				m.errs[i] = err
-				m.s.notice("the checkpoints in %s cannot be written: %v; the array goes on with the other copy, and makes this one anew at its next start", metaNames[i], err)
+			} else {
+				failed = err
+				m.leave(i, err)
 			}
 			if left--; left > 0 {
 				return
@@ -155,6 +166,14 @@ func (m *metaCopies) Commit(batch []block.KV, done func(error)) {
 	}
 }
 
+// leave leaves a copy alone.
+func (m *metaCopies) leave(i int, err error) {
+	if m.errs[i] == nil {
+		m.errs[i] = err
+		m.s.notice("the checkpoints in %s cannot be written: %v; the array goes on with the other copy, and makes this one anew at its next start", metaNames[i], err)
+	}
+}
+
 // CommitNow applies a batch to all copies.
 func (m *metaCopies) CommitNow(batch []block.KV) error {
 	if err := block.CheckBatch(batch, m.Limit()); err != nil {
@@ -162,12 +181,13 @@ func (m *metaCopies) CommitNow(batch []block.KV) error {
 	}
 	good := false
 	var failed error
-	for _, c := range m.copies {
+	for i, c := range m.copies {
 		if c == nil {
 			continue
 		}
 		if err := c.CommitNow(batch); err != nil {
 			failed = err
+			m.leave(i, err)
 		} else {
 			good = true
 		}
@@ -197,7 +217,7 @@ func (m *metaCopies) Renew(i int, why error) error {
 		m.s.notice("the checkpoints in %s are made anew from their other copy: %v", path, why)
 	}
 	fail := func(err error) error { return fmt.Errorf("the checkpoints in %s cannot be made anew: %w", path, err) }
-	if err := m.s.fs.RemoveAll(path); err != nil {
+	if err := m.s.removeMeta(path); err != nil {
 		return fail(err)
 	}
 	if err := m.s.syncFolder(m.s.dir); err != nil {
@@ -208,6 +228,9 @@ func (m *metaCopies) Renew(i int, why error) error {
 		return fail(err)
 	}
 	m.copies[i], m.errs[i] = c, nil
+	if err := m.s.syncFolder(m.s.dir); err != nil {
+		return fail(err)
+	}
 	b, last := c.db.NewBatch(), c.db.NewBatch()
 	defer func() { b.Close(); last.Close() }()
 	err = m.Load(nil, func(k, v []byte) error {
@@ -233,6 +256,41 @@ func (m *metaCopies) Renew(i int, why error) error {
 	}
 	if err != nil {
 		return fail(err)
+	}
+	return nil
+}
+
+// metaHead is the file without which a folder is no copy, whatever else is in it.
+const metaHead = "CURRENT"
+
+// removeMeta removes a copy. What is left where this is interrupted is no copy, and not an older one either.
+func (s *Files) removeMeta(path string) error {
+	if err := s.fs.Remove(filepath.Join(path, metaHead)); err == nil {
+		if err := s.syncFolder(path); err != nil {
+			return err
+		}
+	}
+	return s.fs.RemoveAll(path)
+}
+
+// checkMeta returns an error if a folder is the rest of a copy. Pebble would begin a new store there, and fall over what
+// it finds of the old one.
+func (s *Files) checkMeta(path string) error {
+	names, err := s.fs.List(path)
+	if err != nil { // it is not there
+		return nil
+	}
+	rest := ""
+	for _, n := range names {
+		switch ext := filepath.Ext(n); {
+		case n == metaHead:
+			return nil
+		case ext == ".log" || ext == ".sst":
+			rest = n
+		}
+	}
+	if rest != "" {
+		return fmt.Errorf("there is %s, and no file %s", rest, metaHead)
 	}
 	return nil
 }

@@ -111,6 +111,9 @@ func (c *Checkpointer) Since() int64 { return c.since }
 // needs in the log.
 func (c *Checkpointer) Stop() { c.stopping = true }
 
+// Stopping reports whether Stop was called.
+func (c *Checkpointer) Stopping() bool { return c.stopping }
+
 // Due begins a checkpoint when the log is half full, or when it is forced or the log starves, and
 // there is anything to write.
 func (c *Checkpointer) Due(force bool) {

@@ -6,21 +6,28 @@ package metadata
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
 )
 
+// Known is what NVRAM knows of the meta store.
+type Known struct {
+	Least uint64 // number of the last batch that was durable, or less
+	Some  bool   // there was one: a store without entries has lost them
+}
+
 // FromBest opens something from the newest copy of a meta store, or, when that one is damaged, from
-// another. least returns the number of the last batch that NVRAM knows of.
+// another. open gets the errors of the copies that are no good, by their number.
 //
 // A copy that failed while the array ran is older than the rest, and NVRAM need not know that after
 // a loss of power. So the number of the last batch decides, not the place.
-func FromBest[T any](store block.MetaStore, open func() (T, error), least func() uint64) (T, error) {
+func FromBest[T any](store block.MetaStore, known func() Known, open func(damaged []error) (T, error)) (T, error) {
 	copies, ok := store.(block.MetaCopies)
 	if !ok {
-		return open()
+		return open(nil)
 	}
 	type candidate struct {
 		i   int
@@ -31,6 +38,9 @@ func FromBest[T any](store block.MetaStore, open func() (T, error), least func()
 	for i := range copies.Copies() {
 		copies.Choose(i)
 		gen, _, err := generation(store)
+		if err == nil && gen == 0 && known().Some && isEmpty(store) {
+			err = errors.New("there is nothing in it")
+		}
 		all = append(all, candidate{i, gen, err})
 	}
 	slices.SortStableFunc(all, func(x, y candidate) int {
@@ -43,22 +53,35 @@ func FromBest[T any](store block.MetaStore, open func() (T, error), least func()
 	})
 	var none T
 	var first error
-	for k, c := range all {
-		copies.Choose(c.i)
-		x, err := open()
-		if err == nil {
-			return x, nil
+	damaged := make([]error, len(all))
+	for _, c := range all {
+		err := c.err
+		if copies.Choose(c.i); err == nil {
+			var x T
+			if x, err = open(damaged); err == nil {
+				return x, nil
+			}
+			// What is not the copy's fault another one does not mend.
+			if verify(store, known().Least) == nil {
+				return none, err
+			}
 		}
-		if k == 0 {
+		damaged[c.i] = err
+		if first == nil {
 			first = err
 		}
-		// What is not the copy's fault another one does not mend.
-		if verify(store, least()) == nil {
-			return none, err
-		}
 	}
-	return none, first
+	return none, fmt.Errorf("no copy of the checkpoints is good: %w", first)
 }
+
+// isEmpty reports whether a meta store has no entry.
+func isEmpty(store block.MetaStore) bool {
+	some := errors.New("there is one")
+	return store.Load(nil, func(_, _ []byte) error { return some }) == nil
+}
+
+// Mistrust has SettleCopies make copies anew in any case: those with an error.
+func (l *Ledger) Mistrust(damaged []error) { l.damaged = damaged }
 
 // SettleCopies makes the copies anew that are not as new as the one that was loaded, before the
 // next batch goes to all.
@@ -74,6 +97,9 @@ func (l *Ledger) SettleCopies() error {
 		gen, sum, err := generation(l.store)
 		if err == nil && (gen != l.gen || sum != l.held.sum) {
 			err = fmt.Errorf("it is at change %d, not at %d", gen, l.gen)
+		}
+		if err == nil && i < len(l.damaged) { // its last batch can be read, and what is older cannot
+			err = l.damaged[i]
 		}
 		if i == chosen || err == nil {
 			continue

@@ -37,6 +37,9 @@ import (
 type Hooks struct {
 	// Durable: the batch of this number is durable. Who waited for it has not heard of that yet.
 	Durable func(gen uint64)
+	// Keep remembers outside of the store that the batch of this number is durable, and calls done
+	// when that survives a loss of power, or cannot be made to. Only then the batch counts as durable.
+	Keep func(gen uint64, done func(error))
 	// Again returns what an entry is now of which nobody knows whether the store has it: the entry
 	// itself is good unless it speaks of something that was taken back.
 	Again func(e block.KV) []block.KV
@@ -57,6 +60,8 @@ type Ledger struct {
 	queue  []batch    // that wait for their turn
 	busy   bool
 	closed bool
+
+	damaged []error // of the copies that are no good, by their number
 }
 
 // batch is one that waits for its turn.
@@ -133,7 +138,14 @@ func (l *Ledger) next() {
 		l.exec.Post(func() { ended(errStopped) })
 		return
 	}
-	l.store.Commit(sealed, ended)
+	l.store.Commit(sealed, func(err error) {
+		// A copy that lacks the batch looks like one that is whole when the others cannot be read.
+		if c, ok := l.store.(block.MetaCopies); err == nil && ok && c.Behind() {
+			l.hooks.Keep(gen, ended)
+			return
+		}
+		ended(err)
+	})
 }
 
 // CommitNow is Commit that waits; only used while an array is being opened.

@@ -77,6 +77,23 @@ func (n *NVRAM) Saved() Saved {
 	return s
 }
 
+// Committed reports whether the meta store has ever had an entry, as far as NVRAM knows. Blocks that
+// are damaged hide none.
+func (n *NVRAM) Committed() bool {
+	if n.version == 1 {
+		return true
+	}
+	for _, at := range [...]int{stateOffset, otherOffset} {
+		b := n.header[at : at+stateBytes]
+		switch whole := le.Uint32(b[stateSum:]) == crc32.Checksum(b[:stateSum], castagnoli); {
+		case [stateBytes]byte(b) == [stateBytes]byte{}: // none was written yet
+		case !whole, le.Uint64(b[8:]) != 0:
+			return true
+		}
+	}
+	return false
+}
+
 // sameBoot reports whether the machine has run since the state was saved. What is not known is no
 // proof.
 func (s *Saved) sameBoot(now uint64) bool { return s.boot != 0 && s.boot == now }

@@ -94,9 +94,6 @@ func (r *run) steps(fresh bool) error {
 	if err := r.Meta.Check(saved.Generation); err != nil {
 		return err
 	}
-	if err := r.Meta.SettleCopies(); err != nil {
-		return err
-	}
 	if fresh && len(r.Objects.Volumes) > 0 {
 		return fmt.Errorf("the write cache file is missing, and with it acknowledged data of %d volumes; restore it, or remove the data folder to start empty", len(r.Objects.Volumes))
 	}
@@ -120,6 +117,10 @@ func (r *run) steps(fresh bool) error {
 	}
 	r.Set.Arena.EndLoading()
 	if err := r.countReferences(); err != nil {
+		return err
+	}
+	// A start that was refused leaves all copies as they are.
+	if err := r.Meta.SettleCopies(); err != nil {
 		return err
 	}
 	if err := r.Flusher.Truncate(r.Meta.Generation()); err != nil {

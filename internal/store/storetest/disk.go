@@ -195,6 +195,14 @@ func (d *Disk) Cut() *Disk {
 	return d.image
 }
 
+// Forget drops all that the file system of a dead program has: what still refers to it does nothing with it. An open
+// that fails leaves goroutines of Pebble behind, and these a chain of all images that followed.
+func (d *Disk) Forget() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.names, d.stable, d.pending, d.image = map[string]*inode{}, map[string]*inode{}, nil, nil
+}
+
 // Kill returns what the death of the process alone leaves: everything.
 func (d *Disk) Kill() *Disk {
 	d.mu.Lock()
