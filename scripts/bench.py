@@ -19,6 +19,8 @@ import json
 import statistics
 import sys
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -30,11 +32,14 @@ ROWS = [READS[0], WRITES[0], READS[1], WRITES[1], READS[2], WRITES[2], "writesam
 #: Rows whose figure is a bandwidth; the others are read in commands a second.
 BANDWIDTH = {"seqread-256k-qd8", "seqwrite-256k-qd8"}
 
+#: What is compared: how one of each is made, to be started.
+Makers = dict[str, Callable[[], Server]]
+
 
 def options() -> argparse.Namespace:
     """Parse the command line."""
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--rounds", type=int, default=6, help="an even number, so that each goes first as often (default 6)")
     p.add_argument("--seconds", type=float, default=3, help="of one row on one target (default 3)")
     p.add_argument("--size", type=int, default=1024, help="of the LUN, in MiB (default 1024)")
     p.add_argument("--cache", type=int, default=32, help="arraysim's write cache, in MiB (default 32)")
@@ -86,22 +91,26 @@ def measure(server: Server, row: str, opt: argparse.Namespace, seed: int) -> dic
     return result
 
 
-def rounds(servers: dict[str, Server], rows: list[str], opt: argparse.Namespace) -> dict[str, dict[str, list[dict]]]:
+def rounds(
+    makers: dict[str, Callable[[], Server]], rows: list[str], opt: argparse.Namespace
+) -> dict[str, dict[str, list[dict]]]:
     """Run everything; return results[row][server]."""
-    results: dict[str, dict[str, list[dict]]] = {r: {s: [] for s in servers} for r in rows}
+    results: dict[str, dict[str, list[dict]]] = {r: {s: [] for s in makers} for r in rows}
     for n in range(opt.rounds):
-        names = list(servers) if n % 2 == 0 else list(servers)[::-1]
-        for name in names:
-            fill = measure(servers[name], "fill", opt, opt.seed + n)
-            say(f"round {n + 1}/{opt.rounds}: filled {name} at {fill['mib_s']:.0f} MiB/s")
-        for row in rows:
+        names = list(makers) if n % 2 == 0 else list(makers)[::-1]
+        with ExitStack() as stack:
+            servers = {name: stack.enter_context(makers[name]()) for name in names}
             for name in names:
-                r = measure(servers[name], row, opt, opt.seed + n)
-                results[row][name].append(r)
-                say(
-                    f"  {row:18} {name:9} {r['iops']:9.0f} /s {r['mib_s']:8.0f} MiB/s  "
-                    f"p50 {r['p50_us']:.0f} us  p99 {r['p99_us']:.0f} us  CPU {r['cpu']:.0f} %"
-                )
+                fill = measure(servers[name], "fill", opt, opt.seed + n)
+                say(f"round {n + 1}/{opt.rounds}: filled {name} at {fill['mib_s']:.0f} MiB/s")
+            for row in rows:
+                for name in names:
+                    r = measure(servers[name], row, opt, opt.seed + n)
+                    results[row][name].append(r)
+                    say(
+                        f"  {row:18} {name:9} {r['iops']:9.0f} /s {r['mib_s']:8.0f} MiB/s  "
+                        f"p50 {r['p50_us']:.0f} us  p99 {r['p99_us']:.0f} us  CPU {r['cpu']:.0f} %"
+                    )
     return results
 
 
@@ -117,8 +126,9 @@ def summary(results: dict[str, dict[str, list[dict]]]) -> list[dict]:
             for extra in ("p50_us", "p99_us", "cpu"):
                 line[name][extra] = statistics.median(r[extra] for r in runs)
         if len(by_server) == 2:
-            ours, other = (line[name]["median"] for name in by_server)
-            line["ratio"] = ours / other
+            pairs = zip(*by_server.values(), strict=True)
+            ratios = [ours[key] / other[key] for ours, other in pairs]
+            line["ratio"] = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
         table.append(line)
     return table
 
@@ -128,14 +138,16 @@ def show(table: list[dict], names: list[str]) -> None:
     head = f"{'row':18} {'':5}"
     for n in names:
         head += f" {n + ' median (range)':>28} {'p50 us':>8} {'p99 us':>8} {'CPU %':>6}"
-    print(head + ("   ratio" if len(names) == 2 else ""))
+    print(head + ("   ratio (range)" if len(names) == 2 else ""))
     for line in table:
         text = f"{line['row']:18} {line['unit']:5}"
         for n in names:
             s = line[n]
             span = f"{s['median']:.0f} ({s['min']:.0f}-{s['max']:.0f})"
             text += f" {span:>28} {s['p50_us']:8.0f} {s['p99_us']:8.0f} {s['cpu']:6.0f}"
-        print(text + (f"  {line['ratio']:5.2f}x" if "ratio" in line else ""))
+        if r := line.get("ratio"):
+            text += f"  {r['median']:5.2f}x ({r['min']:.2f}-{r['max']:.2f})"
+        print(text)
 
 
 def main() -> None:
@@ -148,24 +160,18 @@ def main() -> None:
         volumes=[Volume("v0", 0, size=size)],
         cache=opt.cache * MiB,
     )
-    servers: dict[str, Server] = {}
+    makers: Makers = {}
     if opt.only != "tgtd":
-        servers["arraysim"] = Daemon(config, "bench")
+        makers["arraysim"] = lambda: Daemon(config, "bench")
     if opt.only != "arraysim":
         if opt.against:
-            servers["before"] = Build(config, "before", opt.against)
+            makers["before"] = lambda: Build(config, "before", opt.against)
         else:
-            servers["tgtd"] = Tgtd([size])
-    try:
-        for s in servers.values():
-            s.__enter__()
-        results = rounds(servers, rows, opt)
-    finally:
-        for s in servers.values():
-            s.__exit__(*sys.exc_info())
+            makers["tgtd"] = lambda: Tgtd([size])
+    results = rounds(makers, rows, opt)
     table = summary(results)
     print(f"{opt.rounds} rounds of {opt.seconds:g} s a row, LUN {opt.size} MiB, write cache {opt.cache} MiB")
-    show(table, list(servers))
+    show(table, list(makers))
     text = json.dumps({"rounds": opt.rounds, "seconds": opt.seconds, "cache_mib": opt.cache, "rows": table})
     print(text)
     if opt.json:

@@ -78,8 +78,8 @@ func (w *watchdog) lookCheckpoint(now int64) bool {
 		}
 		w.engine.EndLogWaiters(block.Hardware)
 	}
-	if since := w.ckpt.Since(); since != 0 {
-		if now-since >= patience && w.flusher.FailingSince() == 0 { // else it waits for NVRAM, perhaps
+	if w.ckpt.Since() != 0 {
+		if w.ckpt.Silence(now) >= patience {
 			w.ckpt.Late()
 			w.endAll(block.NoSpace, now)
 		}
@@ -123,7 +123,7 @@ func (w *watchdog) health() (lines []string) {
 			}
 		}
 	}
-	if w.ckpt.Since() != 0 && now-w.ckpt.Since() >= patience && w.flusher.FailingSince() == 0 {
+	if w.ckpt.Silence(now) >= patience {
 		lines = append(lines, "the checkpoint cannot be written; make room in the file system of the data folder")
 	}
 	if since := w.flusher.FailingSince(); since != 0 {

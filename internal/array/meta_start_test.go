@@ -190,5 +190,16 @@ func TestCheckpointThatWaitsForNVRAM(t *testing.T) {
 	if s != block.Hardware || !strings.Contains(health, "flushing NVRAM fails") || strings.Contains(health, "make room in the file system") {
 		t.Errorf("a write ended %v; health: %s", s, health)
 	}
+	// Between a flush that succeeds and the next try to keep the batch, NVRAM does not fail and the batch still waits.
+	r.disk.SetFault(nil)
+	for r.a.flusher.FailingSince() != 0 && r.clock.Step() {
+	}
+	if r.a.ckpt.Since() == 0 {
+		t.Fatal("the batch was kept at once; nothing is between")
+	}
+	r.a.watchdog.look()
+	if health := strings.Join(r.a.Health(), "; "); strings.Contains(health, "make room in the file system") {
+		t.Error(health)
+	}
 	r.files.Close()
 }

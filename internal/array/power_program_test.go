@@ -213,6 +213,7 @@ func (r *powerRig) copy(from, vol int, q *block.Request, cmd *command) bool {
 	h := &block.Request{Op: block.OpHold, Ranges: []block.Range{src}, Done: func(*block.Request) {}}
 	r.vols[from].Submit([]*block.Request{h})
 	q.Op, q.Range, q.Ref, q.Origin = block.OpPlace, to, h.Ref, block.OriginXCopy
+	cmd.from = powerVolumes[from].pool
 	cmd.atomic = r.vols[vol].Pool() == r.vols[from].Pool() && !r.vols[vol].Pool().CopyData
 	var stamps []uint64
 	each(from, src, func(n int, _ uint64) {
@@ -245,7 +246,7 @@ func (r *powerRig) submit(vol int, q *block.Request, cmd *command) {
 			refused = true
 			powerSaw.cutOff.Add(1)
 		}
-		if q.Status == block.NoSpace && r.mayLackSpace(vol, q) {
+		if q.Status == block.NoSpace && r.mayLackSpace(vol, q, cmd) {
 			refused = true
 			powerSaw.noSpace.Add(1)
 		}

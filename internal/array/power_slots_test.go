@@ -68,9 +68,10 @@ func noRoom(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "reserves all of its size")
 }
 
-// mayLackSpace reports whether a command may find no space: the pool is small, and nothing was promised.
-func (r *powerRig) mayLackSpace(vol int, q *block.Request) bool {
-	return powerVolumes[vol].pool == "c" && (powerVolumes[vol].thin || q.Op == block.OpPlace)
+// mayLackSpace reports whether a command may find no space: the pool is small, and nothing was promised. A copy may find that its
+// source's pool needed what only the copy kept, wherever it goes.
+func (r *powerRig) mayLackSpace(vol int, q *block.Request, cmd *command) bool {
+	return cmd.from == "c" || powerVolumes[vol].pool == "c" && (powerVolumes[vol].thin || q.Op == block.OpPlace)
 }
 
 // comeAndGo makes a volume, or takes one away in one of several ways.

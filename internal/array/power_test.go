@@ -32,6 +32,7 @@ type command struct {
 	refused          bool // ended with an error: done in part, or not at all
 	oldSeen, newSeen bool
 	what             string
+	from             string // a copy: the pool of its source
 	then             func() // when it has ended well
 }
 

@@ -246,6 +246,28 @@ func TestAnchorsThatAreOverwritten(t *testing.T) {
 	r.check()
 }
 
+// TestAnchorOfWhatIsAnchored: what was promised is still read from, so that less than nothing is free. What is anchored
+// already needs nothing.
+func TestAnchorOfWhatIsAnchored(t *testing.T) {
+	r := newRig(t, Options{}, false)
+	p := r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 64 * grainBytes, Bandwidth: 64 << 10}}}, 0)
+	v, u := r.volume("v", "p", 63*grainBytes, false), r.volume("u", "p", 1<<30, true)
+	mustOK(t, r.do(v, write(0, 63*windowSectors)))
+	mustOK(t, r.do(u, unmap(block.Anchor, rng(10, 20))))
+	r.clock.Run()
+	read := r.start(v, &block.Request{Op: block.OpRead, Range: rng(0, windowSectors), Data: [][]byte{make([]byte, grainBytes)}})
+	mustOK(t, r.do(v, unmap(0, rng(0, windowSectors))))
+	if free, _, _ := p.Space(); free >= 0 || read() {
+		t.Fatalf("%d bytes are free; the read has ended: %v", free, read())
+	}
+	mustOK(t, r.do(u, unmap(block.Anchor, rng(10, 20))))
+	if s := r.do(u, unmap(block.Anchor, rng(5*windowSectors, 8))); s != block.NoSpace {
+		t.Errorf("another window is anchored without space: %v", s)
+	}
+	r.clock.Run()
+	r.check()
+}
+
 // TestPromisedSpaceThatIsRead: what a promised write needs may still be read from; it waits for that.
 func TestPromisedSpaceThatIsRead(t *testing.T) {
 	r := newRig(t, Options{}, false)

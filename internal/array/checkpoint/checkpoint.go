@@ -104,8 +104,18 @@ func (c *Checkpointer) Running() bool { return c.running }
 // Count returns how many were committed since the start that gave the log room.
 func (c *Checkpointer) Count() uint64 { return c.count }
 
-// Since returns since when a batch is on its way to the meta store, 0: none is.
+// Since returns since when a batch is on its way to the meta store, or kept in NVRAM, 0: none is.
 func (c *Checkpointer) Since() int64 { return c.since }
+
+// Silence returns for how long the meta store has not answered while a batch waits for it, in
+// nanoseconds. What the batch waits for NVRAM, and for those ahead of it, does not count.
+func (c *Checkpointer) Silence(now int64) int64 {
+	asked := c.Meta.Asked()
+	if c.since == 0 || asked == 0 {
+		return 0
+	}
+	return now - max(c.since, asked)
+}
 
 // Stop has the one that runs fail instead of waiting for a flush: the next start has all that it
 // needs in the log.

@@ -60,6 +60,7 @@ type Ledger struct {
 	queue  []batch    // that wait for their turn
 	busy   bool
 	closed bool
+	asked  int64 // when the batch that is under way went to the store, 0: the store has none to answer
 
 	damaged []error // of the copies that are no good, by their number
 }
@@ -84,6 +85,9 @@ func (l *Ledger) Limit() int { return l.store.Limit() / 4 }
 
 // Busy reports whether a batch is under way.
 func (l *Ledger) Busy() bool { return l.busy }
+
+// Asked returns since when the store has not answered for a batch, 0: it has none to answer for.
+func (l *Ledger) Asked() int64 { return l.asked }
 
 // InDoubt reports whether nobody knows which value the store has of a key: a batch with it has
 // failed, and none was durable since.
@@ -138,7 +142,9 @@ func (l *Ledger) next() {
 		l.exec.Post(func() { ended(errStopped) })
 		return
 	}
+	l.asked = max(1, l.exec.Now())
 	l.store.Commit(sealed, func(err error) {
+		l.asked = 0
 		// A copy that lacks the batch looks like one that is whole when the others cannot be read.
 		if c, ok := l.store.(block.MetaCopies); err == nil && ok && c.Behind() {
 			l.hooks.Keep(gen, ended)

@@ -111,7 +111,9 @@ func (l *Log) FindEnd(s Saved, flushed uint64, fresh bool) (End, error) {
 	if !end.PowerLost && !s.unheard || f.last <= flushed || l.off {
 		return end, nil
 	}
-	for i, have := range l.nv.wholePages(flushed, f.last) {
+	// A page whose data alone is wrong was torn by a loss of power; else it is damage, and what it
+	// loses is reported.
+	for i, have := range l.nv.wholePages(flushed, f.last, end.PowerLost) {
 		if seq := flushed + 1 + uint64(i); seq >= f.first && have < f.pages[seq-f.first] {
 			end.Last = f.whole(seq - 1)
 			end.Undone, end.PowerLost = f.last-end.Last, true
@@ -121,14 +123,14 @@ func (l *Log) FindEnd(s Saved, flushed uint64, fresh bool) (End, error) {
 	return end, nil
 }
 
-// wholePages counts the pages of each record from flushed+1 to last that are there with all their
-// data.
-func (n *NVRAM) wholePages(flushed, last uint64) []uint16 {
+// wholePages counts the pages of each record from flushed+1 to last that are there, and if torn,
+// those that are there with all their data.
+func (n *NVRAM) wholePages(flushed, last uint64, torn bool) []uint16 {
 	have := make([]uint16, last-flushed)
 	for i := range uint32(n.Pages) {
 		d := n.Descriptor(i)
 		// The data of a page with a tombstone may have been replaced already.
-		if seq := d.Seq(); seq > flushed && seq <= last && d.Valid() && (d.Retired() || n.GoodSectors(i) == d.Mask()) {
+		if seq := d.Seq(); seq > flushed && seq <= last && d.Valid() && (d.Retired() || !torn || n.GoodSectors(i) == d.Mask()) {
 			have[seq-flushed-1]++
 		}
 	}

@@ -154,8 +154,12 @@ func (fw *firmware) verify(c crash, o *opened, live map[layout.PageKey]uint32, n
 			}
 			got := fw.backend[k]
 			if i, ok := live[k]; ok {
-				if got = 0; o.nv.GoodSectors(i) == 0xff {
+				switch got = 0; {
+				case o.nv.GoodSectors(i) == 0xff:
 					got = le.Uint64(o.nv.Page(i)) * unmix
+				case c.dropped: // a medium error, which everybody hears of
+					fw.lose(k, n)
+					continue
 				}
 			}
 			if got != want {
@@ -163,6 +167,15 @@ func (fw *firmware) verify(c crash, o *opened, live map[layout.PageKey]uint32, n
 			}
 		}
 	}
+}
+
+// lose has nothing to be said of an address any more after n commands.
+func (fw *firmware) lose(k layout.PageKey, n int) {
+	if n == 0 {
+		delete(fw.base, k)
+		return
+	}
+	fw.history[n-1].wrote[k] = 0
 }
 
 // unmix is the inverse of what stamps are multiplied with.
@@ -196,7 +209,10 @@ func (fw *firmware) recover(c crash) (ok bool) {
 		return false
 	}
 	fw.must(fw.fl.Truncate(fw.position.gen))
-	fw.sure, fw.lost = n, false
+	// That is saved with the next flush. Until then a loss of power may take what the kernel dropped a part of.
+	if fw.lost = false; !c.dropped {
+		fw.sure = n
+	}
 	if fw.rnd.IntN(8) == 0 {
 		return false
 	}
@@ -206,6 +222,7 @@ func (fw *firmware) recover(c crash) (ok bool) {
 		}
 	}
 	fw.must(fw.fl.FlushNow())
+	fw.sure = n
 	fw.free, fw.live = others, live
 	if fw.rnd.IntN(8) == 0 {
 		return false

@@ -41,9 +41,12 @@ func (o *op) edit() {
 		o.end(block.Unsupported)
 		return
 	}
-	if state == block.Anchored && v.Spec.Thin && !v.Pool().Has(v.Map.AnchorCost(ranges)) {
-		o.end(block.NoSpace)
-		return
+	if state == block.Anchored && v.Spec.Thin {
+		// What holds grains that are promised makes less than nothing free: that is enough for nothing.
+		if cost := v.Map.AnchorCost(ranges); cost > 0 && !v.Pool().Has(cost) {
+			o.end(block.NoSpace)
+			return
+		}
 	}
 	room, ok := e.link.Claim(n)
 	if !ok {
