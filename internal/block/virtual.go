@@ -1,6 +1,9 @@
 package block
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+)
 
 // Virtual is an executor in virtual time: an event queue driven by Run. It is
 // not safe for concurrent use; Lock and Unlock do nothing. The zero value is
@@ -239,7 +242,11 @@ func (v *Virtual) Post(fn func()) {
 }
 
 // Step runs one posted function or the next timer; false means that nothing is left.
-func (v *Virtual) Step() bool {
+func (v *Virtual) Step() bool { return v.StepUntil(math.MaxInt64) }
+
+// StepUntil runs one posted function, or the next timer if it is due at the time t; false means that
+// nothing is left to run until then.
+func (v *Virtual) StepUntil(t int64) bool {
 	if v.postCount > 0 {
 		fn := v.posted[v.postHead]
 		v.posted[v.postHead] = nil
@@ -248,7 +255,7 @@ func (v *Virtual) Step() bool {
 		fn()
 		return true
 	}
-	if _, ok := v.Next(); !ok {
+	if at, ok := v.Next(); !ok || at > t {
 		return false
 	}
 	e := v.heap[0]
@@ -268,8 +275,7 @@ func (v *Virtual) Run() {
 
 // RunUntil steps until the time t has come, and leaves the clock there.
 func (v *Virtual) RunUntil(t int64) {
-	for v.Due(t) {
-		v.Step()
+	for v.StepUntil(t) {
 	}
 	v.now = max(v.now, t)
 }

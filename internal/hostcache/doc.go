@@ -13,7 +13,7 @@
 //	keys    disk and block number                              8 bytes a slot
 //	links   neighbours in a list                               8
 //	meta    list, pins, small counter                          1
-//	table   open addressing, slot numbers and tags                  6.7
+//	table   open addressing: slot numbers, distances, tags          6.7
 //	valid, dirty   a bit a sector of each frame                (bitmaps)
 //
 // Ghosts are blocks that left and that the policy remembers; they have a slot

@@ -207,7 +207,7 @@ func (ix *Index) Ahead(keys []Key) uint32 {
 		at[i] = uint32(t.home(mix(k)))
 	}
 	for i := range keys {
-		at[i] = t.entries[at[i]] &^ t.tagMask
+		at[i] = t.entries[at[i]] & t.slotMask
 	}
 	sum := uint32(0)
 	for _, s := range at[:len(keys)] {

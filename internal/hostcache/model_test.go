@@ -199,9 +199,15 @@ func verify(t testing.TB, ix *Index) {
 		t.Fatalf("%s: ghosts of %d units, at most %d", ix.Policy(), ghosts, ix.ghostsMax)
 	}
 	entries := int64(0)
-	for _, v := range ix.table.entries {
-		if v != 0 {
-			entries++
+	for i, v := range ix.table.entries {
+		if v == 0 {
+			continue
+		}
+		entries++
+		n := len(ix.table.entries)
+		behind := (i - ix.table.home(mix(ix.keys[v&ix.table.slotMask])) + n) % n
+		if got := ix.distance(v, i); got != behind || ix.table.at(v, behind) != v {
+			t.Fatalf("%s: entry %x at %d is %d behind its home, and says %d", ix.Policy(), v, i, behind, got)
 		}
 	}
 	if entries != inTable || ix.table.used != inTable {

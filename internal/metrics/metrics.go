@@ -9,6 +9,7 @@ package metrics
 
 import (
 	"math"
+	"math/bits"
 	"slices"
 	"strings"
 )
@@ -103,12 +104,29 @@ var fineBounds = func() (b [fineBuckets]int64) {
 
 // Observe counts one duration in nanoseconds.
 func (h *Histogram) Observe(ns int64) {
-	i, _ := slices.BinarySearch(LatencyBounds[:], ns)
+	n := bits.Len64(uint64(max(ns, 0)))
+	i := int(firstBound[n])
+	for i < len(LatencyBounds) && LatencyBounds[i] < ns {
+		i++
+	}
 	h.Buckets[i]++
 	h.Count++
 	h.Sum += ns
-	i, _ = slices.BinarySearch(fineBounds[:fineBuckets-1], ns)
+	for i = int(firstFine[n]); i < fineBuckets-1 && fineBounds[i] < ns; i++ {
+	}
 	h.Fine[i]++
+}
+
+// firstBound and firstFine say, by the number of bits of a duration, which bound is the first that it
+// may not be above: there are one or two more before the next number of bits.
+var firstBound, firstFine = firstByBits(LatencyBounds[:]), firstByBits(fineBounds[:fineBuckets-1])
+
+func firstByBits(bounds []int64) (first [64]uint8) {
+	for n := range first {
+		i, _ := slices.BinarySearch(bounds, int64(uint64(1)<<n>>1))
+		first[n] = uint8(i)
+	}
+	return first
 }
 
 // Refine makes the fine buckets of a histogram that was kept without them, as well as its

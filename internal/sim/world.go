@@ -364,8 +364,7 @@ func (r *Run) Advance(t int64) bool {
 	if r.s.Until > 0 {
 		t = min(t, int64(r.s.Until))
 	}
-	for r.end < 0 && r.exec.Due(r.start+t) {
-		r.exec.Step()
+	for r.end < 0 && r.exec.StepUntil(r.start+t) {
 	}
 	if r.end < 0 {
 		r.exec.RunUntil(r.start + t)

@@ -12,7 +12,7 @@ const chunkBytes = 64 << 10
 // open addressing, neighbours side by side.
 type readCache struct {
 	hit   int64
-	slots []uint64 // 0, or 32 check bits of the chunk's key and its node
+	slots []uint64 // 0, or 32 bits of the hash of the chunk's key (see hash) and its node
 	shift uint
 	// nodes[0] is the ring's head: next is the newest, prev the oldest.
 	nodes []cacheNode
@@ -26,38 +26,37 @@ type cacheNode struct {
 
 func newReadCache(chunks int, hit int64) *readCache {
 	size := bits.Len(uint(2*chunks - 1))
-	return &readCache{hit: hit, slots: block.Table[uint64](max(8, 1<<size)), shift: uint(64 - max(3, size)), nodes: block.Table[cacheNode](chunks + 1)[:1], limit: chunks}
+	return &readCache{hit: hit, slots: block.Table[uint64](max(8, 1<<size)), shift: uint(32 - max(3, size)), nodes: block.Table[cacheNode](chunks + 1)[:1], limit: chunks}
 }
 
-// home returns where the search for a key begins, and its check bits in their place.
-func (c *readCache) home(key uint64) (int, uint64) {
-	h := key >> 3 * 0x9E3779B97F4A7C15
-	return int(h>>c.shift&^7 | key&7), (h<<3 | key&7) << 32
-}
+// hash returns 32 bits that tell keys apart and say where the search for one begins: neighbours
+// share all but the last three, which are the key's own.
+func hash(key uint64) uint64 { return key >> 3 * 0x9E3779B97F4A7C15 >> 35 << 3 | key & 7 }
+
+// home returns where the search for a key of this hash begins.
+func (c *readCache) home(h uint64) int { return int(h>>3>>c.shift<<3 | h&7) }
 
 // find returns the slot of a key, or the empty one where it would go.
 func (c *readCache) find(key uint64) int {
-	at, check := c.home(key)
+	h := hash(key)
+	at := c.home(h)
 	for mask := len(c.slots) - 1; ; at = (at + 1) & mask {
 		s := c.slots[at]
-		if s == 0 || s>>32 == check>>32 && c.nodes[uint32(s)].key == key {
+		if s == 0 || s>>32 == h && c.nodes[uint32(s)].key == key {
 			return at
 		}
 	}
 }
 
 // put makes an empty slot that of a node.
-func (c *readCache) put(at int, i uint32) {
-	_, check := c.home(c.nodes[i].key)
-	c.slots[at] = check | uint64(i)
-}
+func (c *readCache) put(at int, i uint32) { c.slots[at] = hash(c.nodes[i].key)<<32 | uint64(i) }
 
 // remove empties the slot of a key; those behind it that it was in the way of move up.
 func (c *readCache) remove(key uint64) {
 	mask := len(c.slots) - 1
 	hole := c.find(key)
 	for at := (hole + 1) & mask; c.slots[at] != 0; at = (at + 1) & mask {
-		home, _ := c.home(c.nodes[uint32(c.slots[at])].key)
+		home := c.home(c.slots[at] >> 32)
 		if (at-home)&mask >= (at-hole)&mask {
 			c.slots[hole] = c.slots[at]
 			hole = at

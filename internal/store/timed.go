@@ -120,6 +120,7 @@ type timedMedium struct {
 // servers are what serves the operations of one FIFO.
 type servers struct {
 	busy []int64 // when each is free
+	last int     // the one that got the last operation: those after it are idle rather than those before
 }
 
 func (m *timedMedium) set(s Service) {
@@ -128,7 +129,7 @@ func (m *timedMedium) set(s Service) {
 	for len(m.busy) < n {
 		m.busy = append(m.busy, 0)
 	}
-	m.busy = m.busy[:n]
+	m.busy, m.last = m.busy[:n], 0
 }
 
 // timedIO is a transfer on its way.
@@ -171,16 +172,24 @@ func (m *timedMedium) Submit(ios []*block.IO) {
 }
 
 func (m *timedMedium) serve(now int64, io *block.IO) int64 {
-	first := 0
-	for i, at := range m.busy {
-		if at <= now { // all that are idle are equally good
+	busy := m.busy
+	first := m.last
+	for i := first; ; {
+		if i++; i >= len(busy) {
+			i = 0
+		}
+		if busy[i] <= now { // all that are idle are equally good
 			first = i
 			break
 		}
-		if at < m.busy[first] {
+		if busy[i] < busy[first] {
 			first = i
 		}
+		if i == m.last {
+			break
+		}
 	}
+	m.last = first
 	cost := m.s.Base
 	if m.s.Bandwidth != 0 {
 		cost += int64(io.N * 1e9 / m.s.Bandwidth)
@@ -191,8 +200,8 @@ func (m *timedMedium) serve(now int64, io *block.IO) int64 {
 	if m.s.Low != m.s.High {
 		cost = cost * (m.s.Low + m.t.uniform(m.s.High-m.s.Low+1)) / 1000
 	}
-	m.busy[first] = max(m.busy[first], now) + cost*m.factor/1000
-	return m.busy[first]
+	busy[first] = max(busy[first], now) + cost*m.factor/1000
+	return busy[first]
 }
 
 // Abandon gives a read's buffers back. One whose time has not come yet moves nothing then.
