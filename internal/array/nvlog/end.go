@@ -123,14 +123,15 @@ func (l *Log) FindEnd(s Saved, flushed uint64, fresh bool) (End, error) {
 	return end, nil
 }
 
-// wholePages counts the pages of each record from flushed+1 to last that are there, and if torn,
-// those that are there with all their data.
+// wholePages counts the pages of each record from flushed+1 to last that are there: if torn, those
+// with all their data, else those whose descriptor has a flipped bit, too.
 func (n *NVRAM) wholePages(flushed, last uint64, torn bool) []uint16 {
 	have := make([]uint16, last-flushed)
 	for i := range uint32(n.Pages) {
 		d := n.Descriptor(i)
+		whole := torn && d.Valid() || !torn && n.mend(i)
 		// The data of a page with a tombstone may have been replaced already.
-		if seq := d.Seq(); seq > flushed && seq <= last && d.Valid() && (d.Retired() || !torn || n.GoodSectors(i) == d.Mask()) {
+		if seq := d.Seq(); seq > flushed && seq <= last && whole && (d.Retired() || !torn || n.GoodSectors(i) == d.Mask()) {
 			have[seq-flushed-1]++
 		}
 	}

@@ -118,11 +118,7 @@ const (
 // counts.
 func (n *NVRAM) Examine(page uint32, last uint64) Condition {
 	d := n.Descriptor(page)
-	whole := d.Valid()
-	if !whole && d.Seq() != 0 && d.repair() {
-		whole = true
-		n.touch(block.PartDescriptors, int(page)*descBytes, descBytes)
-	}
+	whole := n.mend(page)
 	switch seq := d.Seq(); {
 	case seq == 0, whole && seq > last:
 		return Unused
@@ -132,6 +128,20 @@ func (n *NVRAM) Examine(page uint32, last uint64) Condition {
 		return Unused
 	}
 	return Damaged
+}
+
+// mend puts a descriptor right that only one flipped bit makes invalid. It reports whether it is
+// valid now.
+func (n *NVRAM) mend(page uint32) bool {
+	d := n.Descriptor(page)
+	if d.Valid() {
+		return true
+	}
+	if d.Seq() == 0 || !d.repair() {
+		return false
+	}
+	n.touch(block.PartDescriptors, int(page)*descBytes, descBytes)
+	return true
 }
 
 // Descriptor returns the descriptor of a page, to be read.
