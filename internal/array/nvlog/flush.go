@@ -184,15 +184,20 @@ func (f *Flusher) hold() {
 // Restore takes over what the state block says at a start.
 func (f *Flusher) Restore(s Saved) {
 	f.flushed, f.generation, f.other = s.Flushed, s.Generation, s.other
-	if s.boot == 0 || s.unheard {
+	if s.boot == 0 || s.unheard || f.nv.version == 1 { // which says nothing of flushes that have failed
 		f.nv.region.Distrust()
 	}
 }
 
-// FlushNow flushes and waits; only used during a start.
+// FlushNow flushes and waits; only used during a start. The first flush of a process may hear of an
+// error that the kernel met behind the death of the one before; the second writes everything.
 func (f *Flusher) FlushNow() error {
 	f.nv.setBegun(f.nv.region.Boot())
-	if err := f.nv.flushNow(); err != nil {
+	err := f.nv.flushNow()
+	if err != nil {
+		err = f.nv.flushNow()
+	}
+	if err != nil {
 		f.doubtful = true
 		f.save()
 		return fmt.Errorf("the write cache file cannot be flushed: %w", err)
@@ -205,6 +210,7 @@ func (f *Flusher) FlushNow() error {
 // meta store. It waits.
 func (f *Flusher) Truncate(generation uint64) error {
 	f.log.clearHead()
+	f.nv.setNewest(f.log.seq) // before the flush, behind which nobody knows that what is behind the head was undone
 	// Only then may the state say so: it can survive alone. The next flush makes it durable.
 	if err := f.FlushNow(); err != nil {
 		return err

@@ -1,0 +1,119 @@
+// Starts that fail, that die, and that find damage where nobody heard how a flush ended.
+
+package nvlog
+
+import (
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// TestDeathInATruncateBehindAnUnheardFlush: a flush failed unheard, and the kernel has dropped a
+// descriptor: its record is undone. The start dies within Truncate, before any of its updates of
+// NVRAM. The next start finds the same.
+func TestDeathInATruncateBehindAnUnheardFlush(t *testing.T) {
+	for n := 1; n < 12; n++ {
+		fw := newFirmware(t, 1, Layout{Rows: 1, Pages: 24, LogBytes: MinLogBytes, Payload: true}, false)
+		fw.write(1, 1)
+		fw.fl.Poll(true)
+		fw.fl.After(func(error) {})
+		fw.write(1, 1)
+		fw.write(1, 1)
+		first := fw.history[1].first
+		// A flush begins, fails, and the kernel drops what it could not write of the first of the two.
+		fw.nv.setBegun(fw.region.boot)
+		for i := range uint32(fw.nv.Pages) {
+			if fw.nv.Descriptor(i).Seq() == first {
+				at := fw.layout.Region().Offset(block.PartDescriptors) + int(i)*descBytes&^(unit-1)
+				copy(fw.region.unit(fw.region.mem, at), fw.region.disk[at:])
+			}
+		}
+		c := crash{what: "death within a flush", mem: fw.region.mem, disk: fw.region.disk, clean: fw.region.clean, dropped: true}
+		o := fw.open(c)
+		if o.err != nil || o.end.Last != first-1 {
+			t.Fatalf("%v, last %d, want %d", o.err, o.end.Last, first-1)
+		}
+		fl := NewFlusher(o.nv, o.log, fw.clock, 1000, Hooks{Begun: func() {}, Ended: func(Outcome) {}, Heard: func() {}})
+		fl.Restore(o.saved)
+		left, over := n, false
+		what := ""
+		func() {
+			defer func() { recover() }()
+			o.region.watched.On = func(p block.Part, b []byte) {
+				if left--; left == 0 {
+					what = fmt.Sprintf("before update %d, of part %d", n, p)
+					panic("dead")
+				}
+			}
+			fl.Truncate(fw.position.gen)
+			over = true
+		}()
+		o.region.watched.On = nil
+		if over {
+			return
+		}
+		again := fw.open(crash{what: "death in a start", mem: o.region.mem, disk: o.region.disk, clean: o.region.clean, starting: true})
+		if again.err != nil || again.end.Last != o.end.Last {
+			t.Errorf("death %s: %v; the log ends with %d, not %d", what, again.err, again.end.Last, o.end.Last)
+		}
+	}
+}
+
+// TestFailedStartOverFormat1: the first start over NVRAM of format 1 cannot flush it. The next one
+// writes all of it.
+func TestFailedStartOverFormat1(t *testing.T) {
+	l := Layout{Rows: DefaultRows, Pages: 16, LogBytes: MinLogBytes, Payload: true}
+	old := l
+	old.Rows = rowsV1
+	r := newTestRegion(old, rand.New(rand.NewPCG(1, 1)), nil)
+	copy(r.mem, magic)
+	le.PutUint32(r.mem[8:], 1)
+	le.PutUint32(r.mem[12:], 16)
+	le.PutUint32(r.mem[16:], MinLogBytes)
+	le.PutUint32(r.mem[20:], crc32.Checksum(r.mem[:20], castagnoli))
+	for start := range 2 {
+		r.distrusted = false // another process
+		n, _, err := Open(testStore{region: r, size: old.Region().Size()}, "nvram", l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := NewFlusher(n, NewLog(n), nil, 0, Hooks{})
+		f.Restore(n.Saved())
+		if start == 1 && !r.distrusted {
+			t.Error("a flush has failed, and the next process takes the kernel's word for what is clean")
+		}
+		r.fails = 2 // one is tried again
+		if f.FlushNow() == nil {
+			t.Fatal("it does not fail")
+		}
+	}
+}
+
+// TestFlippedDescriptorBehindADeathInAFlush: the process dies within a flush, nothing is missing, and
+// one bit of a descriptor is flipped, any but those of a number that is missing then: it is mended,
+// and nothing that was acknowledged is undone.
+func TestFlippedDescriptorBehindADeathInAFlush(t *testing.T) {
+	for bit := range 8 * descBytes {
+		begun := bit%2 == 1
+		fw := newFirmware(t, 1, Layout{Rows: 1, Pages: 24, LogBytes: MinLogBytes, Payload: true}, false)
+		for range 3 {
+			fw.write(1, 1)
+		}
+		if begun {
+			fw.nv.setBegun(fw.region.boot)
+		}
+		first := fw.history[0].first
+		for i := range uint32(fw.nv.Pages) {
+			if d := fw.nv.Descriptor(i); d.Seq() == first {
+				d[bit/8] ^= 1 << (bit % 8)
+			}
+		}
+		o := fw.open(crash{what: "death", mem: fw.region.mem, disk: fw.region.disk, clean: fw.region.clean})
+		if o.err != nil || o.end.Undone != 0 {
+			t.Errorf("bit %d, within a flush: %v: %v; %d records are undone, power lost: %v", bit, begun, o.err, o.end.Undone, o.end.PowerLost)
+		}
+	}
+}
