@@ -135,6 +135,9 @@ func (w *watchdog) health() (lines []string) {
 // Health describes what fails now, a line each; none: all works.
 func (a *Array) Health() []string {
 	lines := append(a.watchdog.health(), a.Leftovers()...)
+	if a.meta.Alone() {
+		lines = append(lines, "a copy of the checkpoints is left alone, since its disk has failed; mend the disk and start the array again, which makes the copy anew")
+	}
 	if why := a.engine.Broken(); why != "" {
 		lines = append(lines, "changes are refused: "+why)
 	}

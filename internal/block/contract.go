@@ -70,8 +70,9 @@ type MetaCopies interface {
 	Chosen() int
 	// Behind reports whether a copy lacks something that Commit has ended well for. Alone, it looks like one that is whole.
 	Behind() bool
-	// Renew makes copy i anew from the chosen one; why says in a few words what was wrong with it.
-	Renew(i int, why error) error
+	// Renew makes copy i anew from the chosen one; why says in a few words what was wrong with it. If
+	// that fails the copy is left alone, and Behind says so.
+	Renew(i int, why error)
 }
 
 // ErrFull is the error of a write for which the store has no room now.

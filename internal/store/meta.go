@@ -201,8 +201,21 @@ func (m *metaCopies) CommitNow(batch []block.KV) error {
 // renewBytes is what a copy that is made anew gets at a time.
 const renewBytes = 1 << 20
 
-// Renew makes copy i anew from the chosen one. The key that makes a copy whole comes last: it is the last batch's.
-func (m *metaCopies) Renew(i int, why error) error {
+// Renew makes copy i anew from the chosen one, or leaves it alone: a disk that fails is no reason not to start.
+func (m *metaCopies) Renew(i int, why error) {
+	err := m.renew(i, why)
+	if err == nil {
+		return
+	}
+	if c := m.copies[i]; c != nil {
+		c.close() // what there is of it lacks its last key
+	}
+	m.copies[i], m.errs[i] = nil, err
+	m.s.notice("%v; the array goes on with the other copy, and tries again at its next start", err)
+}
+
+// renew makes copy i anew from the chosen one. The key that makes a copy whole comes last: it is the last batch's.
+func (m *metaCopies) renew(i int, why error) error {
 	path := filepath.Join(m.s.dir, metaNames[i])
 	fresh := false
 	if c := m.copies[i]; c != nil {

@@ -31,7 +31,7 @@ func newReadCache(chunks int, hit int64) *readCache {
 
 // hash returns 32 bits that tell keys apart and say where the search for one begins: neighbours
 // share all but the last three, which are the key's own.
-func hash(key uint64) uint64 { return key >> 3 * 0x9E3779B97F4A7C15 >> 35 << 3 | key & 7 }
+func hash(key uint64) uint64 { return key>>3*0x9E3779B97F4A7C15>>35<<3 | key&7 }
 
 // home returns where the search for a key of this hash begins.
 func (c *readCache) home(h uint64) int { return int(h>>3>>c.shift<<3 | h&7) }

@@ -38,8 +38,13 @@ func FromBest[T any](store block.MetaStore, known func() Known, open func(damage
 	for i := range copies.Copies() {
 		copies.Choose(i)
 		gen, _, err := generation(store)
-		if err == nil && gen == 0 && known().Some && isEmpty(store) {
-			err = errors.New("there is nothing in it")
+		if err == nil && gen == 0 && known().Some {
+			switch {
+			case isEmpty(store):
+				err = errors.New("there is nothing in it")
+			case i > 0 && all[0].err != nil: // older formats had no numbers, and the first copy alone
+				err = errors.New("it has no number: it may be a part")
+			}
 		}
 		all = append(all, candidate{i, gen, err})
 	}
@@ -84,11 +89,11 @@ func isEmpty(store block.MetaStore) bool {
 func (l *Ledger) Mistrust(damaged []error) { l.damaged = damaged }
 
 // SettleCopies makes the copies anew that are not as new as the one that was loaded, before the
-// next batch goes to all.
-func (l *Ledger) SettleCopies() error {
+// next batch goes to all. One that cannot be made is left alone: see Alone.
+func (l *Ledger) SettleCopies() {
 	copies, ok := l.store.(block.MetaCopies)
 	if !ok {
-		return nil
+		return
 	}
 	chosen := copies.Chosen()
 	defer copies.Choose(chosen)
@@ -105,11 +110,14 @@ func (l *Ledger) SettleCopies() error {
 			continue
 		}
 		copies.Choose(chosen)
-		if err := copies.Renew(i, err); err != nil {
-			return err
-		}
+		copies.Renew(i, err)
 	}
-	return nil
+}
+
+// Alone reports whether a copy has failed, so that the others have what it lacks.
+func (l *Ledger) Alone() bool {
+	copies, ok := l.store.(block.MetaCopies)
+	return ok && copies.Behind()
 }
 
 // verify reads all of a meta store.

@@ -146,7 +146,7 @@ func (l *Ledger) next() {
 	l.store.Commit(sealed, func(err error) {
 		l.asked = 0
 		// A copy that lacks the batch looks like one that is whole when the others cannot be read.
-		if c, ok := l.store.(block.MetaCopies); err == nil && ok && c.Behind() {
+		if err == nil && l.Alone() {
 			l.hooks.Keep(gen, ended)
 			return
 		}

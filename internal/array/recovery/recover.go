@@ -120,9 +120,7 @@ func (r *run) steps(fresh bool) error {
 		return err
 	}
 	// A start that was refused leaves all copies as they are.
-	if err := r.Meta.SettleCopies(); err != nil {
-		return err
-	}
+	r.Meta.SettleCopies()
 	if err := r.Flusher.Truncate(r.Meta.Generation()); err != nil {
 		return err
 	}

@@ -1,0 +1,95 @@
+// Starts over copies of the metadata of which one is gone, or only a part.
+
+package array
+
+import (
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/cockroachdb/pebble"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/store"
+	"github.com/arraysim/arraysim/internal/store/storetest"
+	"github.com/arraysim/arraysim/internal/testkit"
+)
+
+// TestStartOverADeadCopy: the disk under one copy of the metadata is gone for good, or read-only. The
+// array starts with the other copy, and says so.
+func TestStartOverADeadCopy(t *testing.T) {
+	for i, folder := range []string{"/data/meta/", "/data/meta.copy/"} {
+		r := newPowerRig(t, uint64(i+1), false)
+		r.put(2, 0, 100, 1)
+		r.commit()
+		r.failing(folder) // while it runs: it goes on with the other
+		ended, got := false, error(nil)
+		r.a.SetBlob("x", []byte("y"), func(err error) { ended, got = true, err })
+		r.clock.RunUntil(r.clock.Now() + 60e9)
+		if !ended || got != nil {
+			t.Fatalf("%v %v", ended, got)
+		}
+		r.disk = r.disk.Kill()
+		r.files.Close()
+		r.disk.SetFault(func(op storetest.Op, path string, n int) (int, error) {
+			if op != storetest.Read && strings.HasPrefix(path, folder) {
+				return 0, syscall.EROFS
+			}
+			return n, nil
+		})
+		r.clock = &block.Virtual{}
+		a, files, err := openOn(r.disk, r.clock, r.rnd, r.opt)
+		if err != nil {
+			t.Errorf("%s cannot be written, the other copy is whole: %v", folder, err)
+			continue
+		}
+		if health := strings.Join(a.Health(), "; "); !strings.Contains(health, "left alone") {
+			t.Errorf("health: %q", health)
+		}
+		ended, got = false, nil
+		a.SetBlob("x", []byte("z"), func(err error) { ended, got = true, err })
+		r.clock.RunUntil(r.clock.Now() + 60e9)
+		if !ended || got != nil {
+			t.Errorf("behind the start a change has ended: %v, %v", ended, got)
+		}
+		files.Close()
+	}
+}
+
+// TestPartOfACopyIsNotTaken: a folder of format 1 was being brought to two copies when the process
+// died: the second copy has a part of the entries. At the next start the first one cannot be read
+// for a moment.
+func TestPartOfACopyIsNotTaken(t *testing.T) {
+	dir := testkit.Unpack(t, "testdata/format1.tar.gz")
+	// What Renew has done when it dies behind its first batch: b, c and nodes, but not yet the objects.
+	src, err := pebble.Open(filepath.Join(dir, "meta"), &pebble.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dst, err := pebble.Open(filepath.Join(dir, "meta.copy"), &pebble.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	it, _ := src.NewIter(nil)
+	for it.First(); it.Valid(); it.Next() {
+		if it.Key()[0] < 'o' && it.Key()[0] != 'g' {
+			dst.Set(it.Key(), it.Value(), pebble.Sync)
+		}
+	}
+	it.Close()
+	src.Close()
+	dst.Close()
+	once := 1
+	err = openAnyway(t, dir, onceFS{store.OS, filepath.Join(dir, "meta", "CURRENT"), &once}, func(a *Array, _ *store.Files) {
+		t.Errorf("it starts from a part of a copy; the volume is there: %v", a.Volume("v") != nil)
+	})
+	t.Log(err)
+	if err := openAnyway(t, dir, store.OS, func(a *Array, _ *store.Files) {
+		if a.Volume("v") == nil {
+			t.Error("with a disk that works the volume is gone")
+		}
+	}); err != nil {
+		t.Error(err)
+	}
+}
