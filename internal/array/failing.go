@@ -55,7 +55,7 @@ func (w *watchdog) look() {
 	now := w.set.Exec.Now()
 	trouble := w.lookCheckpoint(now)
 	trouble = w.lookFlush(now) || trouble
-	if w.set.Link.Waiters() > 0 || w.set.Back.WaitedFor() > 0 || w.engine.Settling() {
+	if w.set.Link.Waiters() > 0 || w.set.Back.WaitedFor() > 0 || w.engine.Settling() || w.engine.LogStarves() {
 		w.watch()
 	}
 	failing, absent := w.set.Back.Look(now)
@@ -91,12 +91,12 @@ func (w *watchdog) lookCheckpoint(now int64) bool {
 // lookFlush does that for a flush of NVRAM: without it nothing can go to the back end, and the log
 // cannot be cut.
 func (w *watchdog) lookFlush(now int64) bool {
-	since := w.flusher.FailingSince()
-	if since == 0 {
+	since, silent := w.flusher.FailingSince(), w.flusher.Silence(now) >= patience
+	if since == 0 && !silent {
 		return false
 	}
 	w.watch()
-	if now-since >= patience {
+	if silent || now-since >= patience {
 		w.endAll(block.Hardware, now)
 	}
 	return true
@@ -126,7 +126,9 @@ func (w *watchdog) health() (lines []string) {
 	if w.ckpt.Silence(now) >= patience {
 		lines = append(lines, "the checkpoint cannot be written; make room in the file system of the data folder")
 	}
-	if since := w.flusher.FailingSince(); since != 0 {
+	if silent := w.flusher.Silence(now); silent >= patience {
+		lines = append(lines, fmt.Sprintf("the disk of the data folder does not answer for %d s, and nothing goes to the mdisks meanwhile; it is waited for", silent/1_000_000_000))
+	} else if since := w.flusher.FailingSince(); since != 0 {
 		lines = append(lines, fmt.Sprintf("flushing NVRAM fails for %d s, and nothing goes to the mdisks meanwhile; mend the disk of the data folder, it is tried again", (now-since)/1_000_000_000))
 	}
 	return lines

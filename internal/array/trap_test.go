@@ -29,11 +29,19 @@ func TestFailedFlushIsNotBelieved(t *testing.T) {
 	for name, between := range map[string]func(r *powerRig){
 		"the same process": func(*powerRig) {},
 		"the next process": func(r *powerRig) { r.reopen() },
-		"a failing start": func(r *powerRig) {
+		"a start whose first flush fails": func(r *powerRig) {
 			image := r.disk.Kill()
 			r.files.Close()
 			r.disk = image
 			r.failSyncs(1)
+			r.open()
+			r.find()
+		},
+		"a failing start": func(r *powerRig) {
+			image := r.disk.Kill()
+			r.files.Close()
+			r.disk = image
+			r.failSyncs(2) // one is tried again
 			if _, _, err := openOn(r.disk, &block.Virtual{}, r.rnd, r.opt); err == nil {
 				t.Error("it starts although NVRAM cannot be flushed")
 			}

@@ -52,6 +52,7 @@ type Flusher struct {
 
 	wanted  bool // somebody cannot go on without a flush
 	running bool
+	since   int64  // when the one under way began
 	held    bool   // one failed; it is tried again when the timer says so
 	upTo    uint64 // newest record when the one under way began
 	next    []func(error)
@@ -72,6 +73,14 @@ func (f *Flusher) Flushed() uint64 { return f.flushed }
 
 // FailingSince returns since when no flush has succeeded, 0 if the last one did.
 func (f *Flusher) FailingSince() int64 { return f.failing }
+
+// Silence returns for how long the flush that is under way has not ended, in nanoseconds; 0: none is.
+func (f *Flusher) Silence(now int64) int64 {
+	if !f.running {
+		return 0
+	}
+	return now - f.since
+}
 
 // Running reports whether a flush is under way.
 func (f *Flusher) Running() bool { return f.running }
@@ -121,7 +130,7 @@ func (f *Flusher) Poll(due bool) {
 }
 
 func (f *Flusher) start() {
-	f.running, f.wanted = true, false
+	f.running, f.wanted, f.since = true, false, f.exec.Now()
 	f.now, f.next = f.next, f.now[:0]
 	f.hooks.Begun()
 	f.upTo = f.log.seq
@@ -247,7 +256,7 @@ func (f *Flusher) Last(done func(error)) {
 
 func (f *Flusher) startLast() {
 	now := f.next
-	f.running, f.next = true, nil
+	f.running, f.next, f.since = true, nil, f.exec.Now()
 	f.nv.setBegun(f.nv.region.Boot())
 	f.nv.flush(func(err error) {
 		if err == nil {

@@ -19,6 +19,9 @@ func (e *Engine) EndShared(since int64) {
 	}
 }
 
+// LogStarves reports whether a request waits for room in the log.
+func (e *Engine) LogStarves() bool { return !e.wakes.log.Empty() }
+
 // EndLogWaiters ends the map edits that wait for room in the log.
 func (e *Engine) EndLogWaiters(s block.Status) {
 	for !e.wakes.log.Empty() {

@@ -46,9 +46,7 @@ func (o *op) stopWaiting() {
 func (o *op) waitForLog(edits int) {
 	o.logEdits = edits
 	o.await(&o.e.wakes.log)
-	if o.e.Broken() != "" {
-		o.e.watchFn()
-	}
+	o.e.watchFn()
 }
 
 // throttle queues an offload behind the budget of its pool or host.
