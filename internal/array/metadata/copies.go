@@ -19,8 +19,19 @@ type Known struct {
 	Some  bool   // there was one: a store without entries has lost them
 }
 
+// begun is the error of an array that cannot be opened once more.
+type begun struct{ error }
+
+// Unwrap returns the error.
+func (b begun) Unwrap() error { return b.error }
+
+// Begun marks the error of an array that had begun to work when it met it: there must not be another
+// one over the same store, which would find the first one's writes among its own.
+func Begun(err error) error { return begun{err} }
+
 // FromBest opens something from the newest copy of a meta store, or, when that one is damaged, from
-// another. open gets the errors of the copies that are no good, by their number.
+// another, unless the error is one of Begun. open gets the errors of the copies that are no good, by
+// their number.
 //
 // A copy that failed while the array ran is older than the rest, and NVRAM need not know that after
 // a loss of power. So the number of the last batch decides, not the place.
@@ -67,7 +78,7 @@ func FromBest[T any](store block.MetaStore, known func() Known, open func(damage
 				return x, nil
 			}
 			// What is not the copy's fault another one does not mend.
-			if verify(store, known().Least) == nil {
+			if errors.As(err, new(begun)) || verify(store, known().Least) == nil {
 				return none, err
 			}
 		}

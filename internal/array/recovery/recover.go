@@ -67,11 +67,19 @@ type run struct {
 func Run(a Array, fresh bool) (Found, error) {
 	r := run{Array: a}
 	r.found.Fresh = fresh
-	err := r.steps(fresh)
+	err := r.load(fresh)
+	if err == nil {
+		// A start that was refused leaves all copies as they are.
+		r.Meta.SettleCopies()
+		if err = r.begin(); err != nil {
+			err = metadata.Begun(err)
+		}
+	}
 	return r.found, err
 }
 
-func (r *run) steps(fresh bool) error {
+// load does the steps up to the counts. Of what is on the disks it changes flipped bits alone.
+func (r *run) load(fresh bool) error {
 	var saved nvlog.Saved
 	if !fresh {
 		saved = r.Set.Cache.NV.Saved()
@@ -116,11 +124,11 @@ func (r *run) steps(fresh bool) error {
 	for r.Set.Arena.Collect(1 << 20) {
 	}
 	r.Set.Arena.EndLoading()
-	if err := r.countReferences(); err != nil {
-		return err
-	}
-	// A start that was refused leaves all copies as they are.
-	r.Meta.SettleCopies()
+	return r.countReferences()
+}
+
+// begin does the rest. The array is at work behind it, whatever its error: it has pages to destage.
+func (r *run) begin() error {
 	if err := r.Flusher.Truncate(r.Meta.Generation()); err != nil {
 		return err
 	}
