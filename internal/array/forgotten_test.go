@@ -21,7 +21,8 @@ func TestNobodyIsForgotten(t *testing.T) {
 		r.a.ckpt.StepNodes = 1
 		pol := r.a.Policy()
 		pol.Budget = Budget{Percent: n % 2 * 25, HostPercent: n % 3 * 10, Pressure: true} // without pressure an offload may wait for ever
-		pol.CopyBytes = int64(n%3) << 19                                                  // drawn, no run of some seeds has one that is small enough
+		// drawn, no run of some seeds has one that is small enough
+		pol.CopyBytes = int64(n%3) << 19
 		mustDo(t, r.a.SetPolicy(pol))
 		mdisk := []MdiskSpec{{Name: "m", Size: 64 << 20, Bandwidth: 200 << 20}}
 		r.pool("p", PoolSpec{CopyData: n%2 == 0, Mdisks: mdisk}, 0)

@@ -48,10 +48,10 @@ func openAnyway(t *testing.T, dir string, fs store.FS, see func(a *Array, st *st
 	return err
 }
 
-// TestEmptyCopyIsNotTaken: a folder of an older version has one copy of the metadata, and that cannot be read for a moment.
-// The start is refused; it does not take the other copy, which it has just made, and which is empty.
-func TestEmptyCopyIsNotTaken(t *testing.T) {
-	dir := testkit.Unpack(t, "testdata/format1.tar.gz")
+// refuseOnce starts over a folder of which the first copy of the metadata cannot be read for a moment: the start is refused, and the
+// next one, with a disk that works, finds the volume.
+func refuseOnce(t *testing.T, dir string) {
+	t.Helper()
 	once := 1
 	err := openAnyway(t, dir, onceFS{store.OS, filepath.Join(dir, "meta", "CURRENT"), &once}, func(a *Array, _ *store.Files) {
 		t.Errorf("it starts over metadata that cannot be read; the volume is there: %v", a.Volume("v") != nil)
@@ -66,6 +66,13 @@ func TestEmptyCopyIsNotTaken(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestEmptyCopyIsNotTaken: a folder of an older version has one copy of the metadata, and that cannot be read for a moment.
+// The start is refused; it does not take the other copy, which it has just made, and which is empty.
+func TestEmptyCopyIsNotTaken(t *testing.T) {
+	dir := testkit.Unpack(t, "testdata/format1.tar.gz")
+	refuseOnce(t, dir)
 }
 
 // TestRestOfACopy: a copy of the metadata has lost the file that says what is in it, or all files but its log. It is made anew.

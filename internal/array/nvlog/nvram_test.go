@@ -50,9 +50,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestOpenFormat1: a region of the first format has its number of rows, knew of no loss of power, and becomes one of the
-// present format with Commission.
-func TestOpenFormat1(t *testing.T) {
+// format1 returns a store whose region is empty and of the first format, the layout that it is opened with, and the region.
+func format1() (testStore, Layout, *testRegion) {
 	l := Layout{Rows: DefaultRows, Pages: 16, LogBytes: MinLogBytes, Payload: true}
 	old := l
 	old.Rows = rowsV1
@@ -62,8 +61,15 @@ func TestOpenFormat1(t *testing.T) {
 	le.PutUint32(r.mem[12:], 16)
 	le.PutUint32(r.mem[16:], MinLogBytes)
 	le.PutUint32(r.mem[20:], crc32.Checksum(r.mem[:20], castagnoli))
+	return testStore{region: r, size: old.Region().Size()}, l, r
+}
+
+// TestOpenFormat1: a region of the first format has its number of rows, knew of no loss of power, and becomes one of the
+// present format with Commission.
+func TestOpenFormat1(t *testing.T) {
+	store, l, _ := format1()
 	for start, format := range []uint32{1, Version} {
-		n, fresh, err := Open(testStore{region: r, size: old.Region().Size()}, "nvram", l)
+		n, fresh, err := Open(store, "nvram", l)
 		if err != nil || fresh || n.Format() != format || n.Rows != rowsV1 {
 			t.Fatalf("start %d: %v, fresh %v, %+v", start, err, fresh, n)
 		}

@@ -4,8 +4,6 @@ package nvlog
 
 import (
 	"fmt"
-	"hash/crc32"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -65,18 +63,10 @@ func TestDeathInATruncateBehindAnUnheardFlush(t *testing.T) {
 // TestFailedStartOverFormat1: the first start over NVRAM of format 1 cannot flush it. The next one
 // writes all of it.
 func TestFailedStartOverFormat1(t *testing.T) {
-	l := Layout{Rows: DefaultRows, Pages: 16, LogBytes: MinLogBytes, Payload: true}
-	old := l
-	old.Rows = rowsV1
-	r := newTestRegion(old, rand.New(rand.NewPCG(1, 1)), nil)
-	copy(r.mem, magic)
-	le.PutUint32(r.mem[8:], 1)
-	le.PutUint32(r.mem[12:], 16)
-	le.PutUint32(r.mem[16:], MinLogBytes)
-	le.PutUint32(r.mem[20:], crc32.Checksum(r.mem[:20], castagnoli))
+	store, l, r := format1()
 	for start := range 2 {
 		r.distrusted = false // another process
-		n, _, err := Open(testStore{region: r, size: old.Region().Size()}, "nvram", l)
+		n, _, err := Open(store, "nvram", l)
 		if err != nil {
 			t.Fatal(err)
 		}
