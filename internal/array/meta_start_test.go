@@ -75,6 +75,18 @@ func TestEmptyCopyIsNotTaken(t *testing.T) {
 	refuseOnce(t, dir)
 }
 
+// TestLostMetadataIsRefused: a folder of an older version has lost all files of its one copy of the metadata. NVRAM knows that there
+// was something.
+func TestLostMetadataIsRefused(t *testing.T) {
+	dir := testkit.Unpack(t, "testdata/format1.tar.gz")
+	if err := os.RemoveAll(filepath.Join(dir, "meta")); err != nil {
+		t.Fatal(err)
+	}
+	if err := openAnyway(t, dir, store.OS, func(*Array, *store.Files) {}); err == nil || !strings.Contains(err.Error(), "nothing in it") {
+		t.Errorf("without metadata it starts with %v", err)
+	}
+}
+
 // TestRestOfACopy: a copy of the metadata has lost the file that says what is in it, or all files but its log. It is made anew.
 func TestRestOfACopy(t *testing.T) {
 	for _, copied := range []string{"meta", "meta.copy"} {
