@@ -76,6 +76,68 @@ func TestVirtualOrder(t *testing.T) {
 	}
 }
 
+// TestLiveTimeOfAHold: time stands still for the holder until what was posted runs.
+func TestLiveTimeOfAHold(t *testing.T) {
+	l := NewLive()
+	defer l.Stop()
+	const work = 2 * time.Millisecond
+	var began, same, posted int64
+	l.Lock()
+	began = l.Now()
+	l.Post(func() { posted = l.Now() })
+	time.Sleep(work)
+	same = l.Now()
+	Tick(l)
+	ticked := l.Now()
+	l.Unlock()
+	if same != began {
+		t.Errorf("time went on by %d ns during a hold", same-began)
+	}
+	if ticked-began < int64(work) {
+		t.Errorf("after a tick it is %d ns after the beginning of a hold of %v", ticked-began, work)
+	}
+	if posted-began < int64(work) {
+		t.Errorf("what was posted runs %d ns after the beginning of a hold of %v", posted-began, work)
+	}
+	if after := l.Now(); after < posted {
+		t.Errorf("time went back from %d to %d", posted, after)
+	}
+	l.Lock()
+	defer l.Unlock()
+	if now := l.Now(); now < posted {
+		t.Errorf("time went back from %d to %d", posted, now)
+	}
+}
+
+// TestLiveTimersLetOthersIn: timers that set others for now, each, do not keep the executor.
+func TestLiveTimersLetOthersIn(t *testing.T) {
+	l := NewLive()
+	defer l.Stop()
+	var again func()
+	const patience = 5 * time.Second
+	start, stop, kept := time.Now(), false, false
+	began := make(chan struct{}, 1)
+	again = func() {
+		select {
+		case began <- struct{}{}:
+		default:
+		}
+		if kept = time.Since(start) > patience; !stop && !kept {
+			l.At(l.Now(), again)
+		}
+	}
+	l.Lock()
+	l.At(l.Now(), again)
+	l.Unlock()
+	<-began
+	l.Lock()
+	defer l.Unlock()
+	stop = true
+	if kept {
+		t.Error("a chain of timers kept the executor")
+	}
+}
+
 func TestLivePostsAndTimers(t *testing.T) {
 	l := NewLive()
 	defer l.Stop()

@@ -12,7 +12,10 @@ type Timer interface {
 }
 
 // Clock is the only source of time in the deterministic core. Now is in
-// nanoseconds from an arbitrary origin and never goes back. Calls with equal
+// nanoseconds from an arbitrary origin and never goes back. It may stand still while the executor is
+// held, but for what was posted: what begins and ends within one hold has taken no time, and a call that
+// is set from Now comes early by as much as the hold has lasted. Who does not hold the executor may be told
+// a time from before, by a hold at the most. Calls with equal
 // times run in the order in which they were set, on the executor.
 type Clock interface {
 	Now() int64
@@ -30,6 +33,20 @@ type Executor interface {
 	Lock()
 	Unlock()
 	Post(fn func())
+}
+
+// Asider is an Executor that has more than one processor work for it: what moves bytes, and needs
+// nothing of the core meanwhile, is done beside it.
+type Asider interface {
+	Executor
+	// Aside has work, which moves so many bytes, called while the executor is not held, and then done
+	// while it is. Preconditions: the executor is held.
+	Aside(bytes uint64, work, done func())
+	// Long reports whether so many bytes are to have a turn of the executor before them and one behind.
+	Long(bytes uint64) bool
+	// Crowded reports whether somebody else is likely to want the executor now. Where nobody is, what
+	// is short is done sooner by who holds it.
+	Crowded() bool
 }
 
 // KV is one entry of a MetaStore batch; a nil Value deletes the key.

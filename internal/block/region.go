@@ -134,7 +134,8 @@ type Region interface {
 
 	// Local tells that memory and log survive the death of the process without anybody's help. The
 	// array then calls neither Announce nor Commit: a local Region costs nothing, unless it is a
-	// Listener.
+	// Listener. Of a local Region it writes pages, and their descriptors, beside the executor, too,
+	// while nothing that counts refers to them.
 	Local() bool
 
 	// Announce says that n bytes of a part are about to be written, from off on; never of the log or
@@ -181,11 +182,20 @@ type Region interface {
 
 // Listener is a local Region that wants to hear what is written to it all the same. The array asks it
 // once, before it writes anything, and calls Announce from then on if Listen returns true; Append tells
-// of the log. What keeps the bytes of such a Region has no MMU that tells it which pages are dirty:
+// of the log. It is called beside the executor, too, and so is only one in virtual time, where that is
+// one thread. What keeps the bytes of such a Region has no MMU that tells it which pages are dirty:
 // the simulated disk of the tests.
 type Listener interface {
 	Region
 	Listen() bool
+}
+
+// Preparer is a local Region whose memory costs less to write where it was made ready before.
+type Preparer interface {
+	Region
+	// Prepare makes page buffers ready, which are described in order and will be written soon, and
+	// calls done. It changes nothing of what they hold. The list is the Region's until then.
+	Prepare(pages []uint32, done func())
 }
 
 // LocalMemory is what all local Regions have in common: one piece of memory that outlives the

@@ -23,6 +23,10 @@ type Virtual struct {
 	hole  bool
 	spare []timer // timers that At has not handed out yet
 
+	// Late, unless it is nil, says after how many nanoseconds work beside the executor (Aside) begins, and
+	// after how many more the executor hears of its end.
+	Late func() int64
+
 	posted    []func() // a ring of a power of two
 	postHead  int
 	postCount int
@@ -69,6 +73,20 @@ func (t *timer) Stop() bool {
 	}
 	return true
 }
+
+// Aside has work called, and then done, each some time later. Preconditions: Late is not nil.
+func (v *Virtual) Aside(_ uint64, work, done func()) {
+	v.Call(v.now+v.Late(), func() {
+		work()
+		v.Call(v.now+v.Late(), done)
+	})
+}
+
+// Long and Crowded report whether Late is there: then all that may be done beside the executor is.
+func (v *Virtual) Long(uint64) bool { return v.Late != nil }
+
+// Crowded is Long.
+func (v *Virtual) Crowded() bool { return v.Late != nil }
 
 // Now returns the virtual time in nanoseconds.
 func (v *Virtual) Now() int64 { return v.now }

@@ -20,6 +20,8 @@ type Chaos struct {
 	// WriteErrors and SyncErrors are the chances, in percent, that an mdisk write or a
 	// sync fails.
 	WriteErrors, SyncErrors int
+	// SyncHangs is the chance, in percent, that a sync takes up to ten seconds.
+	SyncHangs int
 	// Inline is the chance, in percent, that a transfer takes no time at all: it is
 	// done before Submit returns.
 	Inline int
@@ -96,13 +98,18 @@ func (m chaosMedium) Submit(ios []*block.IO) {
 func (m chaosMedium) Sync(done func(error)) {
 	c := m.c
 	fail := c.Rand.IntN(100) < c.SyncErrors
-	c.later(func() {
+	sync := func() {
 		if fail {
 			done(ErrInjected)
 			return
 		}
 		m.Medium.Sync(done)
-	})
+	}
+	if c.SyncHangs > 0 && c.Rand.IntN(100) < c.SyncHangs {
+		c.Clock.At(c.Clock.Now()+c.Rand.Int64N(10e9), sync)
+		return
+	}
+	c.later(sync)
 }
 
 // Discard takes its time.
