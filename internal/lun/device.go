@@ -383,6 +383,9 @@ func (d *Device) status(c *Command) block.Status {
 	}
 	switch c.Status {
 	case statusGood:
+		if r := c.req; r != nil && r.Op == block.OpRead && uint64(c.InLen) < r.Range.Bytes() {
+			return block.Hardware // its memory may hold anything behind what came
+		}
 		return block.OK
 	case statusBusy, statusFull:
 		return block.Resources

@@ -24,6 +24,7 @@ import (
 	"github.com/arraysim/arraysim/internal/scsi/copymgr"
 	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/saved"
+	"github.com/arraysim/arraysim/internal/scsi/sbc"
 	"github.com/arraysim/arraysim/internal/scsi/server"
 )
 
@@ -44,6 +45,7 @@ type (
 	UnitOptions = server.UnitOptions
 	UnitState   = saved.State
 	Buffers     = server.Buffers
+	Scattered   = sbc.Scattered
 	Attr        = sam.Attr
 	TMF         = sam.TMF
 	TMFResponse = sam.TMFResponse

@@ -14,6 +14,14 @@ import (
 	"github.com/arraysim/arraysim/internal/scsi/sgl"
 )
 
+// Scattered is server.Buffers whose memory may lie in pieces, which a READ takes as they are.
+type Scattered interface {
+	server.Buffers
+	// Pieces returns n bytes of memory, in order, or nil: then Get is asked. The list is the task's
+	// like its memory.
+	Pieces(n int) [][]byte
+}
+
 // Read serves READ(6), (10), (12), (16).
 func Read(t *server.Task) {
 	bytes, ok := transfer(t, block.OpRead)
@@ -29,10 +37,21 @@ func Read(t *server.Task) {
 	// A buffer that is too small still receives whole blocks from the device.
 	bs := int(t.Unit().BlockSize())
 	whole := (want + bs - 1) / bs * bs
-	buf := t.Bufs.Get(whole)[:whole]
 	t.Request().Range.Count = uint64(whole) >> block.SectorShift
-	t.DataInFrom(buf, want)
+	if s, ok := t.Bufs.(Scattered); ok && whole == want {
+		if pieces := s.Pieces(want); pieces != nil {
+			t.Request().Data = pieces
+			t.Submit(piecesDone)
+			return
+		}
+	}
+	t.DataInFrom(t.Bufs.Get(whole)[:whole], want)
 	t.Submit(readDone)
+}
+
+func piecesDone(t *server.Task) {
+	t.DataIn = t.Request().Data
+	t.Good()
 }
 
 func readDone(t *server.Task) {
