@@ -254,8 +254,8 @@ func (c *Client) Await(itt uint32, out []byte, inLen int) (*Result, error) {
 		}
 		switch op {
 		case opR2T:
-			off, n := int(h.u32(offBufOffset)), int(h.u32(offResidual))
-			if n == 0 || n > int(c.p.maxBurst) || off < asked || off+n > len(out) {
+			off, n := intOf(h.u32(offBufOffset)), intOf(h.u32(offResidual))
+			if n == 0 || n > int(c.p.maxBurst) || off < asked || off > len(out)-n {
 				return nil, fmt.Errorf("iscsi: R2T for %d bytes at %d of %d", n, off, len(out))
 			}
 			asked = off + n
@@ -264,7 +264,7 @@ func (c *Client) Await(itt uint32, out []byte, inLen int) (*Result, error) {
 			}
 			continue
 		case opDataIn:
-			if off := int(h.u32(offBufOffset)); off != len(res.Data) || off+len(pdu.Data) > inLen {
+			if off := intOf(h.u32(offBufOffset)); off != len(res.Data) || off+len(pdu.Data) > inLen {
 				return nil, fmt.Errorf("iscsi: Data-In at %d, have %d of %d", off, len(res.Data), inLen)
 			}
 			res.Data = append(res.Data, pdu.Data...)
@@ -281,9 +281,9 @@ func (c *Client) Await(itt uint32, out []byte, inLen int) (*Result, error) {
 		res.Status = h[offStatus]
 		switch h[offFlags] & (flagOverflow | flagUnderflow) {
 		case flagOverflow:
-			res.Residual = int(h.u32(offResidual))
+			res.Residual = intOf(h.u32(offResidual))
 		case flagUnderflow:
-			res.Residual = -int(h.u32(offResidual))
+			res.Residual = -intOf(h.u32(offResidual))
 		}
 		return res, nil
 	}

@@ -31,6 +31,7 @@ type command struct {
 
 	// Collection of Data-Out.
 	out         []*buffer
+	lent        *receiveMemory // has all of the data, in the place of out
 	received    int
 	unsolicited bool   // Data-Out without R2T is still to come
 	dataSN      uint32 // of the unsolicited sequence
@@ -93,6 +94,10 @@ func (cmd *command) release() {
 		cmd.in[i] = nil
 	}
 	cmd.out, cmd.in = cmd.out[:0], cmd.in[:0]
+	if cmd.lent != nil {
+		cmd.lent.leave()
+		cmd.lent = nil
+	}
 	t := &cmd.task
 	clear(t.DataOut)
 	clear(t.DataIn)

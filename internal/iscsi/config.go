@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"time"
 
@@ -24,6 +25,9 @@ type Config struct {
 	// reports the address that the initiator reached.
 	Address string
 	Limits  Limits
+
+	sys   socketCalls // nil: the kernel's; for tests
+	stays int         // how many readers may stay: 0: half of the runtime's processors, negative: none; for tests
 }
 
 // TargetConfig describes one target behind the portal.
@@ -120,9 +124,9 @@ func (l *Limits) fill() error {
 		{&l.FirstBurst, d.FirstBurst, 512, 1<<24 - 1, "FirstBurst"},
 		{&l.MaxBurst, d.MaxBurst, 512, 1<<24 - 1, "MaxBurst"},
 		{&l.MaxOutstandingR2T, d.MaxOutstandingR2T, 1, 65535, "MaxOutstandingR2T"},
-		{&l.MaxCommandData, d.MaxCommandData, 1 << 16, 1 << 31, "MaxCommandData"},
-		{&l.ConnMemory, max(d.ConnMemory, l.MaxCommandData), 1 << 16, 1 << 40, "ConnMemory"},
-		{&l.Memory, max(d.Memory, l.MaxCommandData), 1 << 16, 1 << 40, "Memory"},
+		{&l.MaxCommandData, d.MaxCommandData, 1 << 16, min(1<<31, math.MaxInt), "MaxCommandData"},
+		{&l.ConnMemory, max(d.ConnMemory, l.MaxCommandData), 1 << 16, min(1<<40, math.MaxInt), "ConnMemory"},
+		{&l.Memory, max(d.Memory, l.MaxCommandData), 1 << 16, min(1<<40, math.MaxInt), "Memory"},
 	} {
 		if *f.v == 0 {
 			*f.v = f.def

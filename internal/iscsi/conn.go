@@ -9,7 +9,6 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/arraysim/arraysim/internal/scsi"
@@ -37,7 +36,7 @@ type conn struct {
 	group  uint16 // portal group tag of the network portal that took it
 	limits *Limits
 	nc     net.Conn
-	raw    syscall.RawConn // nil when nc has no descriptor
+	sock   atomic.Pointer[socket] // takes nc's place after login; nil when nc has no descriptor
 	log    *slog.Logger
 
 	p       params        // fixed after login
@@ -45,6 +44,7 @@ type conn struct {
 	cid     uint16
 	session *session
 	rx      receiver
+	stay    stay
 	out     output
 
 	act      action
@@ -104,8 +104,22 @@ func newConn(p *Portal, nc net.Conn, group uint16) *conn {
 	if tcp, ok := nc.(*net.TCPConn); ok {
 		tcp.SetNoDelay(true)
 	}
-	c.raw = rawConn(nc)
 	return c
+}
+
+// wire is how to reach the peer.
+type wire interface {
+	io.ReadCloser
+	SetDeadline(time.Time) error
+	SetReadDeadline(time.Time) error
+	SetWriteDeadline(time.Time) error
+}
+
+func (c *conn) wire() wire {
+	if s := c.sock.Load(); s != nil {
+		return s
+	}
+	return c.nc
 }
 
 // abort ends the connection as soon as its goroutines notice; the first error is
@@ -124,7 +138,7 @@ func (c *conn) abort(err error) {
 	}
 	o.cond.Broadcast()
 	o.mu.Unlock()
-	c.nc.SetDeadline(past)
+	c.wire().SetDeadline(past)
 }
 
 func (c *conn) abortedBy() error {
@@ -134,7 +148,7 @@ func (c *conn) abortedBy() error {
 }
 
 // kick makes the reader look at stopping and at waiting commands.
-func (c *conn) kick() { c.nc.SetReadDeadline(past) }
+func (c *conn) kick() { c.wire().SetReadDeadline(past) }
 
 // serve runs the connection from its first byte to its end.
 func (c *conn) serve() {
@@ -171,20 +185,25 @@ func (c *conn) logEnd(msg string, err error) {
 func (c *conn) startFull(l *login) {
 	c.p = l.neg.p
 	c.cid = l.cid
-	c.rx = receiver{
-		buf:          make([]byte, receiveBuffer),
-		headerDigest: c.p.headerDigest,
-		dataDigest:   c.p.dataDigest,
-		maxSegment:   c.limits.MaxRecvSegment,
-	}
+	c.rx.use(newReceiveMemory())
+	c.rx.headerDigest, c.rx.dataDigest = c.p.headerDigest, c.p.dataDigest
+	c.rx.maxSegment = c.limits.MaxRecvSegment
 	c.maxXmit.Store(segmentLimit(c.p.maxXmit))
 	c.open = make(map[uint32]*command)
 	c.tags.init(c.limits.Window + maxImmediates)
 	c.text.tag = noTag
 	c.writerDone = make(chan struct{})
 	c.nc.SetDeadline(time.Time{})
-	if c.stopping.Load() || c.reset.Load() || c.aborting.Load() {
-		c.kick() // again: the line above undid it
+	s, err := newSocket(c.nc, c.portal.cfg.sys)
+	if err != nil {
+		c.log.Warn("the connection costs more system calls than others", "error", err)
+	}
+	c.sock.Store(s)
+	switch { // again: the lines above undid it
+	case c.aborting.Load():
+		c.wire().SetDeadline(past)
+	case c.stopping.Load() || c.reset.Load():
+		c.kick() // what is to be said before the end may still be sent
 	}
 	go c.writer()
 }
@@ -201,7 +220,7 @@ func (c *conn) readAll() error {
 			return err
 		}
 		// Somebody kicked; after the deadline is gone no kick is lost.
-		c.nc.SetReadDeadline(time.Time{})
+		c.wire().SetReadDeadline(time.Time{})
 		if err := c.abortedBy(); err != nil {
 			return err
 		}
@@ -237,6 +256,25 @@ func (c *conn) received(direct [][]byte, n int) error {
 	return c.process()
 }
 
+// readSome reads and works off what comes until the connection fails or somebody kicks.
+func (c *conn) readSome() error {
+	if s := c.sock.Load(); s != nil {
+		return c.readSocket(s)
+	}
+	return c.readPlain()
+}
+
+// write writes what it can of vec. Without wait it returns errWouldBlock when the socket takes nothing.
+func (c *conn) write(vec [][]byte, wait bool) (int, error) {
+	if c.aborting.Load() {
+		return 0, net.ErrClosed
+	}
+	if s := c.sock.Load(); s != nil {
+		return s.write(vec, wait)
+	}
+	return c.writePlain(vec, wait)
+}
+
 // readPlain is readSome for connections without a descriptor.
 func (c *conn) readPlain() error {
 	for {
@@ -257,12 +295,22 @@ func (c *conn) readPlain() error {
 	}
 }
 
+// plainWrite is how much writePlain writes at a time: what a slow peer takes is noticed in time.
+const plainWrite = 64 << 10
+
 // writePlain is write for connections without a descriptor.
 func (c *conn) writePlain(vec [][]byte, wait bool) (int, error) {
 	if !wait {
 		return 0, errWouldBlock
 	}
-	bufs := net.Buffers(append([][]byte(nil), vec...))
+	bufs, left := net.Buffers(nil), plainWrite
+	for _, b := range vec {
+		b = b[:min(len(b), left)]
+		bufs = append(bufs, b)
+		if left -= len(b); left == 0 {
+			break
+		}
+	}
 	n, err := bufs.WriteTo(c.nc)
 	return int(n), err
 }
@@ -339,15 +387,16 @@ func (c *conn) settle() {
 // linger closes the socket. What the peer still sends is read for a moment: a
 // reset would take our last PDUs away from it.
 func (c *conn) linger() {
-	defer c.nc.Close()
+	w := c.wire()
+	defer w.Close()
 	// Whoever is on the way out gives up its place to one that comes.
 	c.portal.mu.Lock()
 	c.inSession = false
 	c.portal.mu.Unlock()
-	half, ok := c.nc.(interface{ CloseWrite() error })
+	half, ok := w.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
 		return
 	}
-	c.nc.SetReadDeadline(time.Now().Add(lingerLimit))
-	io.CopyN(io.Discard, c.nc, 4<<20)
+	w.SetReadDeadline(time.Now().Add(lingerLimit))
+	io.CopyN(io.Discard, w, 4<<20)
 }

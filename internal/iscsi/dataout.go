@@ -9,7 +9,7 @@ import (
 
 // beginCommand takes a SCSI Command's header.
 func (c *conn) beginCommand(h bhs) error {
-	flags, n, edtl := h[offFlags], h.dataLen(), int(h.u32(offEDTL))
+	flags, n, edtl := h[offFlags], h.dataLen(), intOf(h.u32(offEDTL))
 	write, read := flags&flagWrite != 0, flags&flagRead != 0
 	final := flags&flagFinal != 0 || !write
 	first := min(int(c.p.firstBurst), edtl)
@@ -72,12 +72,23 @@ func (c *conn) beginCommand(h bhs) error {
 		t.MaxIn = edtl
 	}
 	c.cur, c.act = cmd, actCommand
-	if n > 0 && !cmd.refuse {
+	if n > 0 && !cmd.refuse && !(n == edtl && n <= smallCommand && cmd.borrow()) {
 		c.rx.places = cmd.place(c.rx.places[:0], 0, n)
 		c.rx.dst = c.rx.places
 	}
 	cmd.received = n
 	return nil
+}
+
+// borrow uses the data where it was received, if it can be left there.
+func (cmd *command) borrow() bool {
+	data, m := cmd.conn.rx.lend()
+	if m == nil {
+		return false
+	}
+	cmd.lent = m
+	cmd.task.DataOut = append(cmd.task.DataOut, data)
+	return true
 }
 
 // finishCommand goes on with a command whose immediate data is here.
@@ -231,7 +242,7 @@ func (c *conn) newTag() uint32 {
 
 // beginDataOut finds the command that a Data-Out belongs to, and its place there.
 func (c *conn) beginDataOut(h bhs) error {
-	n, offset := h.dataLen(), int(h.u32(offBufOffset))
+	n, offset := h.dataLen(), intOf(h.u32(offBufOffset))
 	cmd := c.open[h.itt()]
 	if cmd == nil {
 		for _, p := range c.held {
@@ -265,7 +276,7 @@ func (c *conn) beginDataOut(h bhs) error {
 // DataSN, offset and length must continue it exactly (DataPDUInOrder and
 // DataSequenceInOrder are Yes). It says what is wrong, or nothing.
 func (cmd *command) checkDataOut(h bhs, firstBurst int) string {
-	n, offset, sn, tag := h.dataLen(), int(h.u32(offBufOffset)), h.u32(offDataSN), h.ttt()
+	n, offset, sn, tag := h.dataLen(), intOf(h.u32(offBufOffset)), h.u32(offDataSN), h.ttt()
 	var wantSN uint32
 	var wantOffset, room int
 	if tag == noTag {

@@ -9,18 +9,20 @@
 //
 // # Shape of a connection
 //
-//	socket --readv--> receive buffer --> receive state machine --> batch of tasks
+//	socket --------> receive buffer --> receive state machine --> batch of tasks
 //	                    |  (large data segments go straight           |
-//	                    |   to the command's buffers)          executor: Submit
+//	                    |   to the command's buffers, small    executor: Submit
+//	                    |   ones stay where they are)                 |
 //	                    v                                             |
 //	                 text, NOP, ... ----------> output queue <-- Done of a task
 //	                                                |
-//	                          PDUs are made here, one writev for all that is queued
+//	                          PDUs are made here, one sendmsg for all that is queued
 //
 // One goroutine reads, parses all that one read brought, enters the executor once
 // for all commands that are ready, and tries to send what they left behind
 // without ever waiting for the socket. A second goroutine takes over where the
-// socket is full or a completion came from elsewhere.
+// socket is full or a completion came from elsewhere. While the peer alone owes
+// something, the reader may wait in the system call that reads (stay_linux.go).
 //
 // # Order
 //

@@ -64,7 +64,6 @@ func (c *conn) consume() error {
 				return err
 			}
 			if !ok {
-				rx.compact()
 				return nil
 			}
 			if err := c.begin(); err != nil {
@@ -76,7 +75,6 @@ func (c *conn) consume() error {
 			return err
 		}
 		if !done {
-			rx.compact()
 			return nil
 		}
 		if err := c.finish(); err != nil {
@@ -176,6 +174,9 @@ func (c *conn) makeRoom() {
 	if c.out.congested() {
 		c.submit()
 		c.flush()
+		if err := c.leaveStay(c.sock.Load()); err != nil { // another reader may have the place meanwhile
+			c.abort(err)
+		}
 		c.out.awaitRoom()
 		c.out.hold()
 	}
@@ -275,7 +276,10 @@ func (c *conn) replay(p *heldPDU, begin func(bhs) error) error {
 	rx.hdr = p.hdr
 	rx.ahs = rx.ahsBuf[:copy(rx.ahsBuf[:], p.ahs)]
 	rx.dst = nil
-	if err := begin(bhs(rx.hdr[:])); err != nil {
+	rx.replayed = true
+	err := begin(bhs(rx.hdr[:]))
+	rx.replayed = false
+	if err != nil {
 		return err
 	}
 	data := p.data

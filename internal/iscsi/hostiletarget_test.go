@@ -74,16 +74,16 @@ func TestTargetLengths(t *testing.T) {
 // floods ends its session, and the commands of it are lost.
 func TestTargetBreaksRules(t *testing.T) {
 	const size = 64 << 10
-	r2t := func(itt uint32, sn uint32, off, n int) []byte {
+	r2t := func(itt, sn, off uint32, n int) []byte {
 		return answer(opR2T, itt, 0, func(h bhs) {
 			h.put32(offTTT, sn)
 			h.put32(offDataSN, sn)
-			h.put32(offBufOffset, uint32(off))
+			h.put32(offBufOffset, off)
 			h.put32(offResidual, uint32(n))
 		})
 	}
-	in := func(itt uint32, off, n int) []byte {
-		return answer(opDataIn, itt, n, func(h bhs) { h[offFlags] = 0; h.put32(offBufOffset, uint32(off)) })
+	in := func(itt, off uint32, n int) []byte {
+		return answer(opDataIn, itt, n, func(h bhs) { h[offFlags] = 0; h.put32(offBufOffset, off) })
 	}
 	join := func(b ...[]byte) (all []byte) {
 		for _, p := range b {

@@ -461,7 +461,7 @@ func (i *Initiator) take(pdu *PDU) error {
 		}
 		switch op {
 		case opR2T:
-			off, n := int(h.u32(offBufOffset)), int(h.u32(offResidual))
+			off, n := intOf(h.u32(offBufOffset)), intOf(h.u32(offResidual))
 			// In order and each byte once, as was negotiated: what a target can make us queue is bounded.
 			if n == 0 || n > int(i.c.p.maxBurst) || off != cmd.asked || off+n > vecLen(cmd.Out) {
 				return fmt.Errorf("iscsi: R2T for %d bytes at %d, expected at %d of %d", n, off, cmd.asked, vecLen(cmd.Out))
@@ -471,7 +471,7 @@ func (i *Initiator) take(pdu *PDU) error {
 			i.wake.Signal()
 			return nil
 		case opDataIn:
-			off := int(h.u32(offBufOffset))
+			off := intOf(h.u32(offBufOffset))
 			if off != cmd.InLen || !scatter(cmd.In, off, pdu.Data) {
 				return fmt.Errorf("iscsi: %d bytes of Data-In at %d, have %d of %d", len(pdu.Data), off, cmd.InLen, vecLen(cmd.In))
 			}

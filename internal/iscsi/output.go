@@ -90,7 +90,6 @@ type sender struct {
 	left  [][]byte // of vec, not yet written
 	slots [batchSlots * slotLen]byte
 	used  int // slots
-	sys   sysWrite
 	stat  uint32
 }
 
@@ -286,7 +285,7 @@ func (c *conn) dropOutput() {
 // the time is over. It tells whether all was sent.
 func (c *conn) drain(limit time.Duration) bool {
 	o := &c.out
-	c.nc.SetWriteDeadline(time.Now().Add(limit)) // a failed write ends the wait
+	c.wire().SetWriteDeadline(time.Now().Add(limit)) // a failed write ends the wait
 	o.signal()
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -3,6 +3,7 @@ package iscsi
 import (
 	"encoding/binary"
 	"hash/crc32"
+	"math"
 )
 
 // Initiator opcodes (RFC 7143 11.2.1.2).
@@ -134,6 +135,9 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // crc32c continues a digest over b. The digest goes over the wire with its least
 // significant byte first (RFC 7143 13.1).
 func crc32c(crc uint32, b []byte) uint32 { return crc32.Update(crc, castagnoli, b) }
+
+// intOf is v, or the largest int where that has 32 bits: never negative, and beyond all limits.
+func intOf(v uint32) int { return int(min(uint(v), math.MaxInt)) }
 
 // appendPDU appends a whole PDU: header, additional header segments, data,
 // padding and the digests asked for. The lengths in h are set from the arguments.

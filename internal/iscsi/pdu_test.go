@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"testing"
+
+	"github.com/arraysim/arraysim/internal/scsi"
 )
 
 // The vectors of RFC 7143 Appendix A.4.
@@ -73,7 +76,8 @@ func TestExtendedCDBParsing(t *testing.T) {
 // feed runs a byte stream through a receiver in pieces of at most step bytes and
 // returns the PDUs that came out.
 func feed(stream []byte, step, maxSegment int, headerDigest, dataDigest bool) (pdus [][]byte, err error) {
-	rx := &receiver{buf: make([]byte, receiveBuffer), maxSegment: maxSegment, headerDigest: headerDigest, dataDigest: dataDigest}
+	rx := &receiver{maxSegment: maxSegment, headerDigest: headerDigest, dataDigest: dataDigest}
+	rx.use(newReceiveMemory())
 	var data []byte
 	for len(stream) > 0 {
 		direct, rest := rx.space()
@@ -201,4 +205,32 @@ func FuzzPDU(f *testing.F) {
 			t.Fatalf("encoded again: %d PDUs of %d, %v", len(back), len(pdus), err)
 		}
 	})
+}
+
+// TestHugeTransferLength: a command for more than the portal moves is refused, also where its length
+// is no int.
+func TestHugeTransferLength(t *testing.T) {
+	for _, edtl := range []uint32{65 << 20, 1 << 31, 0xfffffe00} {
+		for _, flag := range []byte{flagRead, flagWrite} {
+			t.Run(fmt.Sprintf("%#x, flag %#x", edtl, flag), func(t *testing.T) {
+				r := newRig(t, nil)
+				c := r.login(nil)
+				hdr, _ := c.CommandHeader(0, cdb10(opTestUnitReady, 0, 0), 0, 0)
+				h := bhs(hdr[:])
+				h[offFlags] |= flag
+				h.put32(offEDTL, edtl)
+				if err := c.Send(hdr, nil, nil); err != nil {
+					t.Fatal(err)
+				}
+				pdu, err := c.Receive()
+				if err != nil {
+					t.Fatal(err)
+				}
+				h = bhs(pdu.Header[:])
+				if h.opcode() != opResponse || h[offStatus] != byte(scsi.StatusCheckCondition) || int(h.u32(offResidual)) != intOf(edtl) {
+					t.Errorf("opcode %#x, status %#x, residual %#x", h.opcode(), h[offStatus], h.u32(offResidual))
+				}
+			})
+		}
+	}
 }

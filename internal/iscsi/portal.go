@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -27,6 +28,9 @@ type Portal struct {
 	errors errorCounters
 	count  struct{ rx, tx atomic.Uint64 }
 	budget budget
+
+	stays   int32        // how many readers may stay, see stay
+	staying atomic.Int32 // how many do
 
 	mu        sync.Mutex              // never held while the executor is taken
 	listeners []listener              // guarded by mu; by group
@@ -62,6 +66,9 @@ func New(cfg Config) (*Portal, error) {
 		return nil, err
 	}
 	p.budget.init(&p.limits)
+	if p.stays = int32(cfg.stays); cfg.stays == 0 {
+		p.stays = int32(runtime.GOMAXPROCS(0) / 2)
+	}
 	var err error
 	if p.cfg.DiscoveryCHAP, err = cfg.DiscoveryCHAP.prepared(); err != nil {
 		return nil, fmt.Errorf("iscsi: discovery: %w", err)

@@ -1,9 +1,16 @@
 package iscsi
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+)
 
 const (
 	receiveBuffer = 256 << 10
+	// Where commands use what is in the receive buffer, the next read goes behind it, as long as there
+	// is this much room.
+	receiveRoom = 64 << 10
 	// Data segments with at least this much missing are read straight to their
 	// place. After one, a read takes only so much beyond it: the next is likely
 	// to be large too, and is then copied as little as possible.
@@ -14,8 +21,12 @@ const (
 // receiver cuts the byte stream into PDUs. It owns no descriptor: space says
 // where the next bytes belong, filled that they are there, next walks over them.
 type receiver struct {
-	buf  []byte
-	r, w int // buf[r:w] is received and not yet looked at
+	mem  *receiveMemory
+	buf  []byte // all of mem
+	r, w int    // buf[r:w] is received and not yet looked at
+	// behind is how many memories commands still use that are not mem any more: at most 1.
+	behind   atomic.Int32
+	replayed bool // hdr is of a PDU that was held, whose data is not in buf
 
 	headerDigest, dataDigest bool
 	maxSegment               int
@@ -32,13 +43,13 @@ type receiver struct {
 	places [][]byte // memory of dst
 	crc    uint32
 	large  bool // this or the last one was large
+
+	into [][]byte // memory of a read: space, as one list
 }
 
 // space returns where the next read may put bytes: first direct, then rest.
 func (rx *receiver) space() (direct [][]byte, rest []byte) {
-	if rx.r == rx.w {
-		rx.r, rx.w = 0, 0
-	}
+	rx.compact()
 	if rx.inData && rx.left >= directMin && len(rx.dst) > 0 {
 		return rx.dst, rx.buf[rx.w : rx.w+afterLarge]
 	}
@@ -146,10 +157,67 @@ func (rx *receiver) skip(b []byte) {
 	rx.left -= len(b)
 }
 
-// compact moves what is left, less than a header or a tail, to the front.
+// compact makes room for a read: what is left, less than a header or a tail, moves to the front of
+// the buffer, or of another one when commands use this one and are about to fill it.
 func (rx *receiver) compact() {
-	if rx.r > 0 {
-		rx.w = copy(rx.buf, rx.buf[rx.r:rx.w])
-		rx.r = 0
+	to := rx.mem
+	if rx.mem.users.Load() > 1 {
+		if len(rx.buf)-rx.w >= receiveRoom {
+			return
+		}
+		to = newReceiveMemory()
 	}
+	if to == rx.mem && rx.r == 0 {
+		return
+	}
+	rx.w = copy(to.b[:], rx.buf[rx.r:rx.w])
+	rx.r = 0
+	if to != rx.mem {
+		rx.behind.Add(1)
+		rx.mem.behind = &rx.behind
+		rx.mem.leave()
+		rx.use(to)
+	}
+}
+
+func (rx *receiver) use(m *receiveMemory) { rx.mem, rx.buf = m, m.b[:] }
+
+// lend leaves the data segment under way where it is received, for a command to use until it calls
+// leave; nil when it is not all here, or commands use another memory yet: what they take
+// together is bounded.
+func (rx *receiver) lend() (data []byte, m *receiveMemory) {
+	if rx.replayed || rx.w-rx.r < rx.left || rx.behind.Load() > 0 {
+		return nil, nil
+	}
+	rx.mem.users.Add(1)
+	return rx.buf[rx.r : rx.r+rx.left : rx.r+rx.left], rx.mem
+}
+
+// receiveMemory is a receive buffer with those who use it: a reader, and commands whose data lies
+// in it. The last one gives it back.
+type receiveMemory struct {
+	users  atomic.Int32
+	behind *atomic.Int32 // counts it, once its reader has left
+	b      [receiveBuffer]byte
+}
+
+var receiveMemories = sync.Pool{New: func() any { return new(receiveMemory) }}
+
+// newReceiveMemory returns one with its first user.
+func newReceiveMemory() *receiveMemory {
+	m := receiveMemories.Get().(*receiveMemory)
+	m.users.Store(1)
+	return m
+}
+
+// leave ends a use. Any goroutine may call it.
+func (m *receiveMemory) leave() {
+	if m.users.Add(-1) > 0 {
+		return
+	}
+	if m.behind != nil {
+		m.behind.Add(-1)
+		m.behind = nil
+	}
+	receiveMemories.Put(m)
 }

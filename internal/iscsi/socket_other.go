@@ -2,15 +2,19 @@
 
 package iscsi
 
-import (
-	"net"
-	"syscall"
-)
+import "net"
 
-type sysWrite struct{}
+// socket is made on Linux alone; elsewhere connections stay with the runtime's poller.
+type socket struct{ wire }
 
-func rawConn(net.Conn) syscall.RawConn { return nil }
+type socketCalls any
 
-func (c *conn) readSome() error { return c.readPlain() }
+type stay struct{}
 
-func (c *conn) write(vec [][]byte, wait bool) (int, error) { return c.writePlain(vec, wait) }
+func newSocket(net.Conn, socketCalls) (*socket, error) { return nil, nil }
+
+func (c *conn) leaveStay(*socket) error { return nil }
+
+func (c *conn) readSocket(*socket) error { panic("iscsi: internal error: no socket") }
+
+func (s *socket) write([][]byte, bool) (int, error) { panic("iscsi: internal error: no socket") }

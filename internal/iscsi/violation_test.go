@@ -42,7 +42,7 @@ func (c spoiler) awaitR2T() uint32 {
 	return bhs(pdu.Header[:]).ttt()
 }
 
-func (c spoiler) out(itt, ttt, sn uint32, off, n int, final bool) {
+func (c spoiler) out(itt, ttt, sn, off uint32, n int, final bool) {
 	var hdr [bhsLen]byte
 	h := bhs(hdr[:])
 	h[0] = opDataOut
@@ -52,7 +52,7 @@ func (c spoiler) out(itt, ttt, sn uint32, off, n int, final bool) {
 	h.put32(offITT, itt)
 	h.put32(offTTT, ttt)
 	h.put32(offDataSN, sn)
-	h.put32(offBufOffset, uint32(off))
+	h.put32(offBufOffset, off)
 	c.Send(hdr, nil, junk[:n])
 }
 
