@@ -4,37 +4,46 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
 )
 
 // FilesOptions configure a Files store.
 type FilesOptions struct {
-	// Workers is the number of goroutines that do what may wait for a disk (2).
-	Workers int
+	// NoRing keeps what waits for a disk away from io_uring: goroutines do it all. NeedRing has the store
+	// not open where the kernel gives no ring.
+	NoRing, NeedRing bool
+	// Direct has the data of mdisks written past the page cache (direct.go), where a ring can. That is for
+	// mdisks whose files have their blocks: writes into holes are slower that way.
+	Direct bool
 	// FS is the file system; nil is the machine's, [OS].
 	FS FS
 	// Later does what may wait for a disk in the place of goroutines, on the executor: a
 	// store in virtual time.
 	Later func(fn func())
-	// Notice hears in one line of what takes long or was mended while the store opens.
+	// Notice hears in one line of what takes long or was mended while the store opens, and of what is done
+	// without later: on the executor then.
 	Notice func(line string)
 }
 
 // Files is a store in a folder:
 //
 //	lock             held while a process has the store open
-//	nvram            the write cache, mapped into memory, fully allocated
+//	nvram            the write cache, mapped into memory, fully allocated; nvram.new while it is made
 //	mdisk/NAME.img   a sparse file a back-end disk
 //	mdisk/NAME.sum   the checksums of its sectors, see medium.go
 //	meta/            checkpoints and objects (Pebble)
 //	meta.copy/       the same once more
 //
-// What may wait for a disk is done by worker goroutines, in batches; reads that the
-// page cache can answer are done at once.
+// Reads that the page cache can answer are done at once. What may wait for a disk is done by
+// io_uring (ring.go), or by goroutines (pool.go): syncs always, transfers where the kernel has no rings
+// or the ring did not do them. Each mdisk has its own queue and its own lines.
 type Files struct {
 	exec    block.Executor
 	opt     FilesOptions
@@ -49,24 +58,37 @@ type Files struct {
 	meta    *metaCopies
 	renewed int // copies of the meta store that were made anew
 
-	vecs sync.Mutex // guards the buffers of reads that workers have
-	mu   sync.Mutex // guards jobs and stop
-	cond *sync.Cond
-	jobs []job
-	stop bool
-	wg   sync.WaitGroup
+	aside      block.Asider  // does beside the core what waits for no disk; nil: nobody does
+	freeGroups *group        // only touched on the executor
+	groups     int           // that have not ended; only touched on the executor
+	groupsEnd  chan struct{} // closed when the last one has, while Close waits
 
+	pool           pool
+	ring           *ring // nil: there is none
+	names, flushes line  // of files that come and go; of NVRAM
+	prepares       line  // of pages of NVRAM
+
+	// Transfers that may wait for a disk: see queue.go. What has no guard is only touched on the executor.
+	free       *xfer
+	freeCount  int // of them
+	bufs       buffers
+	begin, try []*xfer // for Submit, while it does not run
+	endMu      sync.Mutex
+	done       []*xfer // have ended, and are not finished; guarded by endMu
+	spare      []*xfer // for done, while it is finished
+	finishFn   func()
+
+	cold     [][]byte // buffers for hotSums; only touched on the executor
+	hotParts int      // and how many there are
+
+	closed  bool        // nothing begins any more; only touched on the executor
 	closing atomic.Bool // a full disk is not waited for any more
 }
 
 var _ block.Store = (*Files)(nil)
 
-// job is what a worker does: fn, or the transfers of one medium. f is the medium that either uses.
-type job struct {
-	f   *fileMedium
-	ios []*block.IO
-	fn  func()
-}
+// ErrClosed is the error of all that is asked of a store that was closed.
+var ErrClosed = errors.New("the store is closed")
 
 // errWaits: the file system cannot read without waiting.
 var errWaits = errors.New("reading may wait for the disk")
@@ -77,22 +99,29 @@ func OpenFiles(exec block.Executor, dir string, opt FilesOptions) (*Files, error
 		opt.FS = OS
 	}
 	fs := opt.FS
-	if err := fs.MkdirAll(filepath.Join(dir, "mdisk"), 0o700); err != nil {
-		return nil, fmt.Errorf("the data folder cannot be made: %w", err)
+	mdisks := filepath.Join(dir, "mdisk")
+	if err := errors.Join(makeFolder(fs, dir, true), makeFolder(fs, mdisks, false)); err != nil {
+		return nil, fmt.Errorf("the data folder cannot be made: %w; choose another by --data", err)
 	}
 	lock, err := lockFolder(fs, dir)
 	if err != nil {
 		return nil, err
 	}
+	if err := syncFolder(fs, mdisks); err != nil { // who gave them their names may have died before
+		return nil, errors.Join(fmt.Errorf("the names of mdisks cannot be made durable: %w", err), lock.Close())
+	}
 	s := &Files{exec: exec, opt: opt, fs: fs, dir: dir, lock: lock, instant: fs.Instant(dir), made: map[string]*fileMedium{}}
-	s.cond = sync.NewCond(&s.mu)
-	if opt.Later == nil {
-		if opt.Workers == 0 {
-			opt.Workers = 2
-		}
-		for range opt.Workers {
-			s.wg.Add(1)
-			go s.work()
+	s.names, s.flushes = line{limit: 1, first: true}, line{limit: 1, first: true}
+	s.prepares = line{limit: 1, first: true}
+	s.finishFn = s.finish
+	if s.instant && opt.Later == nil {
+		s.aside, _ = exec.(block.Asider)
+	}
+	if opt.Later == nil && !opt.NoRing && !s.instant {
+		if s.ring, err = openRing(s, ringPlaces, ringAnswers); err != nil {
+			if s.ring = nil; opt.NeedRing { // else goroutines do as well
+				return nil, errors.Join(fmt.Errorf("the kernel gives no io_uring: %w; write aio: auto or aio: threads", err), lock.Close())
+			}
 		}
 	}
 	return s, nil
@@ -101,28 +130,63 @@ func OpenFiles(exec block.Executor, dir string, opt FilesOptions) (*Files, error
 // Payload is true: a folder keeps everything.
 func (s *Files) Payload() bool { return true }
 
-// Close ends the workers, closes what was opened and unlocks the folder.
+// Close refuses what comes from now on and what has not begun, waits for the rest, and then closes what
+// was opened and unlocks the folder. A disk that never answers holds it up: what that has must not meet
+// what the next process writes. Preconditions: the executor is not held.
 func (s *Files) Close() error {
+	s.exec.Lock()
+	was := s.closed
+	s.closed = true
+	if !was && s.groups > 0 {
+		s.groupsEnd = make(chan struct{})
+	}
+	s.exec.Unlock()
+	if was {
+		return ErrClosed
+	}
 	s.closing.Store(true)
-	s.mu.Lock()
-	s.stop = true
-	s.cond.Broadcast()
-	s.mu.Unlock()
-	s.wg.Wait()
+	for s.groupsEnd != nil && !ended(s.groupsEnd) { // the executor's own goroutine may have ended
+		s.settle()
+		runtime.Gosched()
+	}
 	var err error
+	if s.ring != nil {
+		err = s.ring.close()
+	}
+	s.pool.close()
 	if s.meta != nil {
-		err = s.meta.close()
+		err = errors.Join(err, s.meta.close())
 	}
-	for _, m := range s.media {
-		err = errors.Join(err, m.close())
-	}
+	s.settle() // whoever waited hears of the end while NVRAM is there: they may count in it
+	s.exec.Lock()
+	media := s.media
 	for _, m := range s.made {
-		err = errors.Join(err, m.close())
+		media = append(media, m)
+	}
+	s.media, s.made = nil, nil
+	s.exec.Unlock()
+	for _, m := range media {
+		err = errors.Join(err, m.release())
 	}
 	if s.region != nil {
 		err = errors.Join(err, s.region.m.Unmap())
 	}
 	return errors.Join(err, s.lock.Close())
+}
+
+func ended(ch chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	case <-time.After(time.Millisecond):
+		return false
+	}
+}
+
+// settle has the executor do what was posted, and what that posts.
+func (s *Files) settle() {
+	s.exec.Lock()
+	defer s.exec.Unlock()
 }
 
 // Renewed returns how many copies of the meta store were damaged or too old, and were made anew.
@@ -134,103 +198,106 @@ func (s *Files) notice(format string, args ...any) {
 	}
 }
 
-func (s *Files) enqueue(j job) {
-	if j.f != nil {
-		j.f.users.Add(1)
+// call has fn, which may wait for a disk, called off the executor, in a line, and then done on the
+// executor, never from inside. m, unless it is nil, stays open until fn returns.
+func (s *Files) call(l *line, m *fileMedium, fn func() error, done func(error)) {
+	if s.closed {
+		s.exec.Post(func() { done(ErrClosed) })
+		return
+	}
+	if m != nil && m.gone { // its descriptors may be another file's by now
+		s.exec.Post(func() { done(errAbandoned) })
+		return
+	}
+	if m != nil {
+		m.users.Add(1)
+	}
+	work := func() {
+		err := ErrClosed
+		if s.opt.Later == nil || !s.closed { // else on the executor, and too late
+			err = fn()
+		}
+		if m != nil {
+			_ = m.release()
+		}
+		s.exec.Post(func() { done(err) })
 	}
 	if s.opt.Later != nil {
-		s.opt.Later(func() { s.do(j, nil) })
+		s.opt.Later(work)
 		return
 	}
-	s.mu.Lock()
-	s.jobs = append(s.jobs, j)
-	s.mu.Unlock()
-	s.cond.Signal()
+	s.pool.put(l, job{fn: work}) // it is not closed before s is
 }
 
-func (s *Files) work() {
-	defer s.wg.Done()
-	var buf readBuf
-	s.mu.Lock()
-	for {
-		for len(s.jobs) == 0 && !s.stop {
-			s.cond.Wait()
-		}
-		if len(s.jobs) == 0 {
-			s.mu.Unlock()
-			return
-		}
-		j := s.jobs[0]
-		s.jobs[0] = job{}
-		if s.jobs = s.jobs[1:]; len(s.jobs) == 0 {
-			s.jobs = nil
-		}
-		s.mu.Unlock()
-		s.do(j, &buf)
-		s.mu.Lock()
-	}
-}
-
-// do does a job; buf is a worker's, nil on the executor.
-func (s *Files) do(j job, buf *readBuf) {
-	if j.f != nil {
-		defer j.f.release()
-	}
-	if j.fn != nil {
-		j.fn()
-		return
-	}
-	for _, io := range j.ios {
-		io.Err = j.f.transfer(io, buf)
-	}
-	s.exec.Post(func() {
-		for _, io := range j.ios {
-			io.Done(io)
-		}
-	})
-}
-
-// syncFolder makes names in a folder survive power loss.
-func (s *Files) syncFolder(dir string) error {
-	d, err := s.fs.OpenDir(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
-// Region maps the NVRAM file.
+// Region maps the NVRAM file. A new one gets its name when it is whole, so that a crash in between starts anew.
 func (s *Files) Region(name string, l block.RegionLayout) (block.Region, bool, error) {
+	if s.closed {
+		return nil, false, ErrClosed
+	}
 	size := l.Size()
-	path := filepath.Join(s.dir, name)
-	f, err := s.fs.OpenData(path)
+	path, fresh, err := s.findRegion(filepath.Join(s.dir, name), size)
+	if err != nil {
+		return nil, false, err
+	}
+	tmp := path
+	if fresh {
+		tmp += newSuffix
+	}
+	f, err := s.fs.OpenData(tmp)
 	if err != nil {
 		return nil, false, fmt.Errorf("the write cache file cannot be opened: %w", err)
 	}
 	defer f.Close()
-	have, err := f.Size()
-	if err != nil {
-		return nil, false, err
-	}
-	fresh := have == 0
-	if !fresh && have != int64(size) {
-		return nil, false, fmt.Errorf("the write cache file %s has %d bytes, the configuration asks for %d: %w; set cache size back to what it was", path, have, size, block.ErrSize)
-	}
 	m, err := f.Map(size)
 	if err != nil {
 		if fresh {
-			s.fs.Remove(path)
+			s.fs.Remove(tmp)
 		}
 		return nil, false, fmt.Errorf("the write cache needs %d MiB in %s: %w; make room or set a smaller cache size", size>>20, s.dir, err)
 	}
 	s.region = &mapped{LocalMemory: block.NewLocalMemory(m.Bytes(), l), s: s, m: m, layout: l}
 	if fresh {
-		if err := errors.Join(f.Sync(), s.syncFolder(s.dir)); err != nil {
+		if err := s.named(f, tmp, path); err != nil {
 			return nil, false, fmt.Errorf("the write cache file cannot be made durable: %w", err)
 		}
 	}
 	return s.region, fresh, nil
 }
+
+// findRegion returns where the NVRAM file lies, which may be behind a symbolic link, and whether it has to
+// be made. What a crash has left of one that was being made is removed.
+func (s *Files) findRegion(link string, size int) (path string, fresh bool, err error) {
+	path, err = s.fs.Resolve(link)
+	if err != nil {
+		return "", false, fmt.Errorf("the write cache file cannot be looked for: %w", err)
+	}
+	info, err := s.fs.Stat(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", false, fmt.Errorf("the write cache file cannot be looked at: %w", err)
+	}
+	fresh = err != nil || info.Size() == 0
+	switch {
+	case err == nil && !info.Mode().IsRegular():
+		return "", false, fmt.Errorf("the write cache %s is no file; remove it, or link it to a file", path)
+	case !fresh && info.Size() != int64(size):
+		return "", false, fmt.Errorf("the write cache file %s has %d bytes, the configuration asks for %d: %w; set cache size back to what it was", path, info.Size(), size, block.ErrSize)
+	}
+	if err := errors.Join(s.removeOld(path+newSuffix), s.removeOld(link+newSuffix)); fresh && err != nil {
+		return "", false, err
+	} else if err != nil {
+		s.notice("what is left of a write cache that was being made takes room, and cannot be removed: %v", err)
+	}
+	// Who gave it its name may have died before that was durable; the data folder was synced.
+	if dir := filepath.Dir(path); !fresh && dir != filepath.Dir(link) {
+		if err := syncOthers(s.fs, dir); err != nil {
+			return "", false, fmt.Errorf("the name of the write cache file cannot be made durable: %w", err)
+		}
+	}
+	return path, fresh, nil
+}
+
+// pageBytes is the size of a page buffer of NVRAM.
+const pageBytes = 4096
 
 // mapped is NVRAM in a file: its pages are the kernel's, so that they outlive the process. A flush that failed leaves pages that the kernel takes for clean, so
 // that the next flush writes all of it, as if it were new.
@@ -241,6 +308,10 @@ type mapped struct {
 	// tracker is told of what is written, nil: nobody is.
 	tracker Tracker
 	layout  block.RegionLayout
+
+	mu    sync.Mutex
+	ready []piece // made ready since the last flush began; guarded by mu
+
 	// distrusted: the medium may lack pages that the kernel takes for clean.
 	distrusted bool
 }
@@ -276,15 +347,62 @@ func (r *mapped) Append(at int, record []byte) {
 // flush writes what has changed, and everything where it has to.
 func (r *mapped) flush(all bool) error {
 	n := len(r.m.Bytes())
+	r.unprepare()
 	if all {
 		r.m.Dirty(0, n)
 	}
 	return r.m.Flush(0, n)
 }
 
+// prepare makes a piece ready, and notes that.
+func (r *mapped) prepare(p preparer, off, n int) {
+	p.Prepare(off, n)
+	r.mu.Lock()
+	r.ready = append(r.ready, piece{off, n})
+	r.mu.Unlock()
+}
+
+// unprepare takes back what was made ready: the flush would do that page by page, and tell other
+// processors each time.
+func (r *mapped) unprepare() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, x := range r.ready {
+		r.m.(preparer).Unprepare(x.off, x.n)
+	}
+	r.ready = r.ready[:0]
+}
+
+// piece is bytes of the mapping.
+type piece struct{ off, n int }
+
+// Prepare has the pages mapped so that who writes there meets no fault.
+func (r *mapped) Prepare(pages []uint32, done func()) {
+	p, ok := r.m.(preparer)
+	if !ok || r.s.instant {
+		done()
+		return
+	}
+	from := r.layout.Offset(block.PartPages)
+	r.s.call(&r.s.prepares, nil, func() error {
+		for len(pages) > 0 {
+			n := 1
+			for n < len(pages) && pages[n] == pages[n-1]+1 {
+				n++
+			}
+			r.prepare(p, from+int(pages[0])*pageBytes, n*pageBytes)
+			pages = pages[n:]
+		}
+		return nil
+	}, func(error) { done() })
+}
+
 func (r *mapped) Boot() uint64 { return r.s.fs.Boot() }
 
 func (r *mapped) FlushNow() error {
+	if r.s.closed {
+		return ErrClosed
+	}
 	if r.s.instant {
 		return nil
 	}
@@ -296,17 +414,14 @@ func (r *mapped) FlushNow() error {
 }
 
 func (r *mapped) Flush(done func(error)) {
-	if r.s.instant {
+	if r.s.instant && !r.s.closed {
 		done(nil)
 		return
 	}
 	all := r.distrusted
 	r.distrusted = false
-	r.s.enqueue(job{fn: func() {
-		err := r.flush(all)
-		r.s.exec.Post(func() {
-			r.distrusted = r.distrusted || err != nil
-			done(err)
-		})
-	}})
+	r.s.call(&r.s.flushes, nil, func() error { return r.flush(all) }, func(err error) {
+		r.distrusted = r.distrusted || err != nil
+		done(err)
+	})
 }

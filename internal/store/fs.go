@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -23,6 +24,9 @@ type FS interface {
 	vfs.FS
 	// OpenData opens or creates a file of sectors.
 	OpenData(path string) (DataFile, error)
+	// Resolve returns the path that a chain of symbolic links leads to, be there a file or not; path itself
+	// where it is none.
+	Resolve(path string) (string, error)
 	// Instant tells that nothing in dir ever waits for a disk, and that a sync does nothing.
 	Instant(dir string) bool
 	// Boot identifies the present start of the machine: with another value, power
@@ -63,6 +67,13 @@ type Mapping interface {
 	Unmap() error
 }
 
+// preparer is a Mapping of memory that is written with less effort where it was made ready.
+type preparer interface {
+	Prepare(off, n int)
+	// Unprepare takes that back.
+	Unprepare(off, n int)
+}
+
 // Tracker is a Mapping of a file system without an MMU, which does not see what its program writes.
 type Tracker interface {
 	Mapping
@@ -82,7 +93,31 @@ func (osFS) OpenData(path string) (DataFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &osFile{f, int(f.Fd())}, nil
+	var fs unix.Statfs_t
+	err = block.Again(func() error { return unix.Fstatfs(int(f.Fd()), &fs) })
+	known := err == nil
+	return &osFile{f: f, fd: int(f.Fd()), parts: known && fs.Type == unix.EXT4_SUPER_MAGIC,
+		memory: known && fs.Type == unix.TMPFS_MAGIC, folios: known && fs.Type != unix.TMPFS_MAGIC}, nil
+}
+
+// mostLinks is how many symbolic links lead to a file at most, as in the kernel (path_resolution(7)).
+const mostLinks = 40
+
+func (osFS) Resolve(path string) (string, error) {
+	for range mostLinks {
+		to, err := os.Readlink(path)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.EINVAL) { // there is nothing, or no link
+			return path, nil
+		}
+		if err != nil {
+			return "", err
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(path), to)
+		}
+		path = to
+	}
+	return "", &os.PathError{Op: "readlink", Path: path, Err: unix.ELOOP}
 }
 
 func (osFS) Instant(dir string) bool {
@@ -109,10 +144,60 @@ var boot = sync.OnceValue(func() uint64 {
 type osFile struct {
 	f  *os.File
 	fd int
+	// parts: the file system keeps a list of the blocks in each folio of the page cache, and goes
+	// through all of it for each that is written.
+	parts bool
+	// memory: it is a file in memory, which is never written back.
+	memory bool
+	// folios: it has a page cache of folios, as all have but for tmpfs.
+	folios bool
 }
 
-func (o *osFile) Readv(vec [][]byte, off int64) (int, error)  { return unix.Preadv(o.fd, vec, off) }
-func (o *osFile) Writev(vec [][]byte, off int64) (int, error) { return unix.Pwritev(o.fd, vec, off) }
+// partBytes is what is written by one call there, and into a new file that is mapped: the kernel makes
+// no larger folios of it then. A page that is written into a folio of 256 KiB costs more than twice the
+// processor time of one that is written into a folio of its own, and one call for all of 256 KiB no less
+// than eight calls.
+const partBytes = 32 << 10
+
+// Descriptor returns the number by which a ring knows the file.
+func (o *osFile) Descriptor() int { return o.fd }
+
+func (o *osFile) Readv(vec [][]byte, off int64) (int, error) { return unix.Preadv(o.fd, vec, off) }
+
+func (o *osFile) Writev(vec [][]byte, off int64) (n int, err error) {
+	if !o.parts {
+		return unix.Pwritev(o.fd, vec, off)
+	}
+	var buf [partBytes / 4096][]byte
+	in := 0 // bytes of the first buffer that are written
+	for len(vec) > 0 {
+		list, left := buf[:0], partBytes-int((off+int64(n))%partBytes)
+		for len(vec) > 0 && left > 0 {
+			b := vec[0][in:]
+			if len(b) > left {
+				b = b[:left]
+				in += left
+			} else {
+				vec, in = vec[1:], 0
+			}
+			left -= len(b)
+			list = append(list, b)
+		}
+		want := partBytes - int((off+int64(n))%partBytes) - left
+		got, err := unix.Pwritev(o.fd, list, off+int64(n))
+		if got > 0 {
+			n += got
+		}
+		switch {
+		case got >= want:
+		case n > 0:
+			return n, nil // whoever goes on from there meets the error again
+		default:
+			return 0, err
+		}
+	}
+	return n, nil
+}
 
 func (o *osFile) ReadNow(vec [][]byte, off int64) (int, error) {
 	n, err := unix.Preadv2(o.fd, vec, off, unix.RWF_NOWAIT)
@@ -154,17 +239,57 @@ func (o *osFile) Punch(off, n int64) error {
 	return err
 }
 
+// BeginSync has the kernel begin to write what a Sync would wait for. What goes wrong the Sync says.
+func (o *osFile) BeginSync() { _ = unix.SyncFileRange(o.fd, 0, 0, unix.SYNC_FILE_RANGE_WRITE) }
+
 func (o *osFile) Sync() error  { return block.Again(func() error { return unix.Fdatasync(o.fd) }) }
 func (o *osFile) Close() error { return o.f.Close() }
 
 // Map allocates first: a full disk must not show as a SIGBUS later.
+//
+// What a file system keeps in one folio of the page cache (ext4 since Linux 6.16, xfs) a flush writes
+// as a whole: where folios are as large as the kernel likes, 30 pages for each that was changed. So a
+// new file is written by parts, which makes folios of that size. What comes from the disk lies in
+// single pages if it is read because it will be needed, or by chance (MADV_RANDOM).
+//
+// A file in memory is in place for writes from the start. On a disk all of it would have to be written
+// back first.
 func (o *osFile) Map(size int) (Mapping, error) {
+	had, err := o.Size()
+	if err != nil {
+		return nil, err
+	}
 	if err := block.Allocate(o.fd, int64(size)); err != nil {
 		return nil, err
 	}
-	b, err := unix.Mmap(o.fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
+	if o.folios {
+		zeros := [][]byte{make([]byte, partBytes)}
+		for at := had &^ (partBytes - 1); at < int64(size) && had < int64(size); at += partBytes {
+			from := max(at, had)
+			zeros[0] = zeros[0][:min(at+partBytes, int64(size))-from]
+			if err := writeFull(o, zeros, from); err != nil {
+				return nil, errors.Join(err, o.Truncate(had))
+			}
+			zeros[0] = zeros[0][:partBytes]
+		}
+	}
+	b, err := unix.Mmap(o.fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, err
+	}
+	if o.memory {
+		if err := block.WriteAhead(b); err != nil {
+			return nil, errors.Join(fmt.Errorf("it cannot be mapped for writes: %w; raise vm.max_map_count", err), unix.Munmap(b))
+		}
+		return osMapping(b), nil
+	}
+	_ = unix.Madvise(b, unix.MADV_RANDOM)
+	const part = 16 << 20 // a signal ends a call, and the next one goes through all of it again
+	for at := 0; at < size; at += part {
+		end := min(at+part, size)
+		// Both only save time later. Linux has the second one since 5.14.
+		_ = unix.Fadvise(o.fd, int64(at), int64(end-at), unix.FADV_WILLNEED)
+		_ = block.Again(func() error { return unix.Madvise(b[at:end], unix.MADV_POPULATE_READ) })
 	}
 	return osMapping(b), nil
 }
@@ -173,6 +298,13 @@ type osMapping []byte
 
 func (m osMapping) Bytes() []byte { return m }
 func (m osMapping) Unmap() error  { return unix.Munmap(m) }
+
+// Prepare has the kernel do now, for all pages in one call, what it does at the first write to each
+// behind a flush. Linux can since 5.14.
+func (m osMapping) Prepare(off, n int) { _ = unix.Madvise(m[off:off+n], unix.MADV_POPULATE_WRITE) }
+
+// Unprepare takes the pages from the process, which finds them in the page cache again.
+func (m osMapping) Unprepare(off, n int) { _ = unix.Madvise(m[off:off+n], unix.MADV_DONTNEED) }
 
 // Dirty writes a word of each page as it is. The addition is atomic, so that nothing is lost of
 // what others write to the same word.

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Descriptors that an mdisk takes, and the part of the process's that all mdisks may take together:
+// Descriptors that an mdisk takes, one more where it is written past the page cache, and the part of
+// the process's that all mdisks may take together:
 // the rest is for connections and the meta store.
 const (
 	mdiskFiles = 2
@@ -24,39 +25,43 @@ func openLimit() uint64 {
 	return l.Cur
 }
 
-// MakeMedium makes the files of an mdisk on a worker: its syncs wait for the disk.
+// MakeMedium makes the files of an mdisk in a line of their own: its syncs wait for the disk.
 func (s *Files) MakeMedium(name string, size uint64, done func(error)) {
-	if n := openLimit(); uint64(len(s.media)+len(s.made)+1)*mdiskFiles*mdiskShare > n {
+	if n := openLimit(); uint64(len(s.media)+len(s.made)+1)*(mdiskFiles+1)*mdiskShare > n {
 		done(fmt.Errorf("mdisk %s: an mdisk takes %d open files, and all mdisks may have half of the %d of this process; "+
-			"use fewer and larger ones, or start the daemon with a higher limit (ulimit -n, LimitNOFILE)", name, mdiskFiles, n))
+			"use fewer and larger ones, or start the daemon with a higher limit (ulimit -n, LimitNOFILE)", name, mdiskFiles+1, n))
 		return
 	}
-	if m := s.made[name]; m != nil {
+	if m := s.made[name]; m != nil && !s.closed {
 		delete(s.made, name)
 		_ = m.release() // nothing was written to it
 	}
-	s.enqueue(job{fn: func() {
+	var m *fileMedium
+	s.call(&s.names, nil, func() error {
 		err := s.removeFiles(name) // a crash left them: no pool has this name
-		var m *fileMedium
 		if err == nil {
 			m, err = s.openMedium(name, size)
 		}
 		if err != nil {
 			err = errors.Join(err, s.removeFiles(name))
 		}
-		s.exec.Post(func() {
-			if err == nil {
-				s.made[name] = m
-			}
-			done(err)
-		})
-	}})
+		return err
+	}, func(err error) {
+		if err == nil {
+			s.made[name] = m
+		}
+		done(err)
+	})
 }
 
-// RemoveMedium closes and deletes the files of an mdisk, on a worker: that waits for the disk. They are closed
-// behind what another worker still does with them: the number of a descriptor must not become another file's under a
+// RemoveMedium closes and deletes the files of an mdisk, in the same line: that waits for the disk. They are closed
+// behind what is still done with them: the number of a descriptor must not become another file's under a
 // read that nobody waits for.
 func (s *Files) RemoveMedium(name string, done func(error)) {
+	if s.closed {
+		s.exec.Post(func() { done(ErrClosed) })
+		return
+	}
 	m := s.made[name]
 	delete(s.made, name)
 	for i, o := range s.media {
@@ -66,13 +71,17 @@ func (s *Files) RemoveMedium(name string, done func(error)) {
 			break
 		}
 	}
-	s.enqueue(job{fn: func() {
+	if m != nil {
+		m.gone = true
+		m.cool()
+	}
+	s.call(&s.names, nil, func() error {
 		err := s.removeFiles(name)
 		if m != nil {
 			err = errors.Join(err, m.release())
 		}
-		s.exec.Post(func() { done(err) })
-	}})
+		return err
+	}, done)
 }
 
 // release ends one use of a medium; the last one closes its files.
@@ -86,7 +95,7 @@ func (m *fileMedium) release() error {
 // removeFiles deletes what there is of an mdisk's files.
 func (s *Files) removeFiles(name string) error {
 	var err error
-	for _, path := range []string{s.mdiskPath(name), s.sumPath(name), s.sumPath(name) + ".new"} {
+	for _, path := range []string{s.mdiskPath(name), s.sumPath(name), s.sumPath(name) + newSuffix} {
 		if e := s.fs.Remove(path); e != nil && !errors.Is(e, os.ErrNotExist) {
 			err = errors.Join(err, e)
 		}

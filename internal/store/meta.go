@@ -19,6 +19,9 @@ var metaNames = [...]string{"meta", "meta.copy"}
 // Meta opens the checkpoints and objects, of which there are two copies. A folder of an older version has one; the array
 // makes the other.
 func (s *Files) Meta() (block.MetaStore, error) {
+	if s.closed {
+		return nil, ErrClosed
+	}
 	m := &metaCopies{s: s}
 	open := func(i int) { m.copies[i], m.errs[i] = s.openMeta(i) }
 	var wg sync.WaitGroup
@@ -48,12 +51,17 @@ func (s *Files) Meta() (block.MetaStore, error) {
 
 func (s *Files) openMeta(i int) (*pebbleMeta, error) {
 	fs := newFrozenFS(patientFS{s.fs, &s.closing})
-	var db *pebble.DB
-	err := s.checkMeta(filepath.Join(s.dir, metaNames[i]))
-	if err != nil {
-		return nil, fmt.Errorf("the checkpoints in %s are damaged: %w", filepath.Join(s.dir, metaNames[i]), err)
+	path := filepath.Join(s.dir, metaNames[i])
+	if err := s.checkMeta(path); err != nil {
+		return nil, fmt.Errorf("the checkpoints in %s are damaged: %w", path, err)
 	}
-	db, err = openPebble(filepath.Join(s.dir, metaNames[i]), &pebble.Options{
+	fail := func(err error) (*pebbleMeta, error) {
+		return nil, fmt.Errorf("the checkpoints in %s cannot be opened: %w", path, err)
+	}
+	if err := makeFolder(s.fs, path, false); err != nil {
+		return fail(err)
+	}
+	db, err := openPebble(path, &pebble.Options{
 		FS:           fs,
 		Logger:       quiet{},
 		MemTableSize: 16 << 20,
@@ -63,7 +71,7 @@ func (s *Files) openMeta(i int) (*pebbleMeta, error) {
 		DisableAutomaticCompactions: s.opt.Later != nil,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("the checkpoints in %s cannot be opened: %w", filepath.Join(s.dir, metaNames[i]), err)
+		return fail(err)
 	}
 	fs.arm()
 	m := &pebbleMeta{s: s, fs: fs, db: db, done: make(chan struct{})}
@@ -133,7 +141,11 @@ func (m *metaCopies) Limit() int { return batchLimit }
 
 // Commit queues a batch in all copies.
 func (m *metaCopies) Commit(batch []block.KV, done func(error)) {
-	if err := block.CheckBatch(batch, m.Limit()); err != nil {
+	err := block.CheckBatch(batch, m.Limit())
+	if m.s.closed {
+		err = ErrClosed
+	}
+	if err != nil {
 		m.s.exec.Post(func() { done(err) })
 		return
 	}
@@ -176,6 +188,9 @@ func (m *metaCopies) leave(i int, err error) {
 
 // CommitNow applies a batch to all copies.
 func (m *metaCopies) CommitNow(batch []block.KV) error {
+	if m.s.closed {
+		return ErrClosed
+	}
 	if err := block.CheckBatch(batch, m.Limit()); err != nil {
 		return err
 	}
@@ -233,17 +248,11 @@ func (m *metaCopies) renew(i int, why error) error {
 	if err := m.s.removeMeta(path); err != nil {
 		return fail(err)
 	}
-	if err := m.s.syncFolder(m.s.dir); err != nil {
-		return fail(err)
-	}
 	c, err := m.s.openMeta(i)
 	if err != nil {
 		return fail(err)
 	}
 	m.copies[i], m.errs[i] = c, nil
-	if err := m.s.syncFolder(m.s.dir); err != nil {
-		return fail(err)
-	}
 	b, last := c.db.NewBatch(), c.db.NewBatch()
 	defer func() { b.Close(); last.Close() }()
 	err = m.Load(nil, func(k, v []byte) error {
@@ -269,41 +278,6 @@ func (m *metaCopies) renew(i int, why error) error {
 	}
 	if err != nil {
 		return fail(err)
-	}
-	return nil
-}
-
-// metaHead is the file without which a folder is no copy, whatever else is in it.
-const metaHead = "CURRENT"
-
-// removeMeta removes a copy. What is left where this is interrupted is no copy, and not an older one either.
-func (s *Files) removeMeta(path string) error {
-	if err := s.fs.Remove(filepath.Join(path, metaHead)); err == nil {
-		if err := s.syncFolder(path); err != nil {
-			return err
-		}
-	}
-	return s.fs.RemoveAll(path)
-}
-
-// checkMeta returns an error if a folder is the rest of a copy. Pebble would begin a new store there, and fall over what
-// it finds of the old one.
-func (s *Files) checkMeta(path string) error {
-	names, err := s.fs.List(path)
-	if err != nil { // it is not there
-		return nil
-	}
-	rest := ""
-	for _, n := range names {
-		switch ext := filepath.Ext(n); {
-		case n == metaHead:
-			return nil
-		case ext == ".log" || ext == ".sst":
-			rest = n
-		}
-	}
-	if rest != "" {
-		return fmt.Errorf("there is %s, and no file %s", rest, metaHead)
 	}
 	return nil
 }
@@ -376,7 +350,10 @@ func (m *pebbleMeta) Commit(batch []block.KV, done func(error)) {
 func (m *pebbleMeta) one() {
 	c := m.queue[0]
 	m.queue = m.queue[1:]
-	err := m.CommitNow(c.batch)
+	err := ErrClosed
+	if !m.s.closed {
+		err = m.CommitNow(c.batch)
+	}
 	m.s.exec.Post(func() { c.done(err) })
 }
 

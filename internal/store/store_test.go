@@ -75,7 +75,7 @@ func TestMemory(t *testing.T) {
 }
 
 // folder returns an empty folder: of the temporary one, or on tmpfs.
-func folder(t *testing.T, tmpfs bool) string {
+func folder(t testing.TB, tmpfs bool) string {
 	if !tmpfs {
 		return t.TempDir()
 	}
@@ -87,26 +87,37 @@ func folder(t *testing.T, tmpfs bool) string {
 	return dir
 }
 
+// engines are what carries out transfers that may wait for a disk.
+var engines = map[string]FilesOptions{"ring": {}, "goroutines": {NoRing: true}, "direct": {Direct: true}}
+
+// needRing skips what needs a ring where the kernel gives none.
+func needRing(t testing.TB, s *Files) {
+	if s.ring == nil && !s.opt.NoRing && !s.instant {
+		t.Skip("the kernel gives no io_uring")
+	}
+}
+
 func TestFiles(t *testing.T) {
-	for _, tmpfs := range []bool{false, true} {
-		name := "disk"
-		if tmpfs {
-			name = "tmpfs"
-		}
+	suite := func(t *testing.T, tmpfs bool, opt FilesOptions) {
+		dirs := map[string]string{}
+		blocktest.Store(t, func(t *testing.T) (block.Store, blocktest.Driver) {
+			if dirs[t.Name()] == "" {
+				dirs[t.Name()] = folder(t, tmpfs)
+			}
+			l := live{block.NewLive()}
+			t.Cleanup(l.Stop)
+			s, err := OpenFiles(l.Live, dirs[t.Name()], opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			needRing(t, s)
+			return s, l
+		})
+	}
+	t.Run("tmpfs", func(t *testing.T) { suite(t, true, FilesOptions{}) })
+	for name, opt := range engines {
 		t.Run(name, func(t *testing.T) {
-			dirs := map[string]string{}
-			blocktest.Store(t, func(t *testing.T) (block.Store, blocktest.Driver) {
-				if dirs[t.Name()] == "" {
-					dirs[t.Name()] = folder(t, tmpfs)
-				}
-				l := live{block.NewLive()}
-				s, err := OpenFiles(l.Live, dirs[t.Name()], FilesOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(l.Stop)
-				return s, l
-			})
+			suite(t, false, opt)
 		})
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"hash/maphash"
 	"io"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -26,7 +25,7 @@ const (
 // Disk is a file system in memory. Only what was synced is sure to survive a cut
 // of its power; of the rest any subset does, in any order, torn at sectors of 512 bytes:
 // of a sector that was written several times since its last sync, any of the versions.
-// Names survive when their folder was synced; of later changes the first few do, in order, as
+// Names, those of folders too, survive when their folder was synced; of later changes the first few do, in order, as
 // the journals of ext4 and XFS keep them.
 //
 // What an image looks like is a function of the seed and of what was done to each
@@ -38,12 +37,15 @@ type Disk struct {
 	names   map[string]*inode // as programs see it
 	stable  map[string]*inode // what survives for sure
 	pending []change          // of names, since their folder's sync
-	dirs    map[string]bool
+	dirs    map[string]bool   // as programs see them
+	kept    map[string]bool   // folders that survive for sure
 	nextID  uint64
 	locks   map[string]bool
 
-	syncs int // of all files: points at which the power can be cut
-	cutAt int
+	syncs         int // of all files: points at which the power can be cut, or the process killed
+	cutAt, killIn int
+	// Syncs that failed: points at which the process can be killed.
+	failed, diesAt int
 	// Writes of all files: points at which the process can be killed.
 	writes, killAt int
 	image          *Disk
@@ -71,12 +73,13 @@ const (
 type change struct {
 	dir      string
 	from, to string // to == "": removed; from == "": made
-	node     *inode
+	node     *inode // nil: a folder
 }
 
 // inode is a file. Pages are never changed in place, so that images share them.
 type inode struct {
 	id      uint64
+	path    string // its last name
 	size    int64
 	synced  int64            // size at the last sync
 	pages   map[int64][]byte // as programs see them
@@ -131,8 +134,8 @@ func (n *inode) flush(off, k int, fails bool) {
 
 // NewDisk returns an empty file system.
 func NewDisk(seed uint64) *Disk {
-	return &Disk{seed: seed, boot: 1, names: map[string]*inode{}, stable: map[string]*inode{}, dirs: map[string]bool{"/": true},
-		locks: map[string]bool{}, cutAt: -1, killAt: -1, free: -1}
+	return &Disk{seed: seed, boot: 1, names: map[string]*inode{}, stable: map[string]*inode{}, dirs: map[string]bool{"/": true}, kept: map[string]bool{"/": true},
+		locks: map[string]bool{}, cutAt: -1, killIn: -1, diesAt: -1, killAt: -1, free: -1}
 }
 
 var _ store.FS = (*Disk)(nil)
@@ -159,189 +162,6 @@ func (d *Disk) HideBoot() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.nameless = true
-}
-
-// CutAtSync cuts the power just before the n-th sync from now on takes effect. The
-// file system goes on for its program, which does not know that it is dead; Image
-// returns what is left.
-func (d *Disk) CutAtSync(n int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.image, d.cutAt = nil, d.syncs+n
-}
-
-// KillAtWrite kills the process inside the n-th write from now on, of which any first part
-// is in the file then. Image returns what is left.
-func (d *Disk) KillAtWrite(n int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.image, d.killAt = nil, d.writes+n
-}
-
-// Image returns what a cut or a kill left, nil if there was none.
-func (d *Disk) Image() *Disk {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.image
-}
-
-// Cut cuts the power now, if it was not cut, and returns what is left.
-func (d *Disk) Cut() *Disk {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.image == nil {
-		d.image = d.cut()
-	}
-	return d.image
-}
-
-// Forget drops all that the file system of a dead program has: what still refers to it does nothing with it. An open
-// that fails leaves goroutines of Pebble behind, and these a chain of all images that followed.
-func (d *Disk) Forget() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.names, d.stable, d.pending, d.image = map[string]*inode{}, map[string]*inode{}, nil, nil
-}
-
-// Kill returns what the death of the process alone leaves: everything.
-func (d *Disk) Kill() *Disk {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.kill()
-}
-
-// KillNow kills the process, if it lives: Image returns what is left.
-func (d *Disk) KillNow() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.image == nil {
-		d.image = d.kill()
-	}
-}
-
-func (d *Disk) kill() *Disk {
-	c := d.imageOf(func(uint64) bool { return true }, (*inode).kill)
-	c.boot = d.boot
-	return c
-}
-
-// cut makes an image. How much of the rest survives is drawn, too: nothing, few,
-// half, most, all.
-func (d *Disk) cut() *Disk {
-	rnd := rand.New(rand.NewPCG(d.seed, uint64(d.syncs)))
-	percent := []int{0, 5, 50, 50, 95, 100}[rnd.IntN(6)]
-	salt := rnd.Uint64()
-	return d.cutWith(func(what uint64) bool { return int(mix(what^salt)>>33%100) < percent })
-}
-
-// mix is a hash of 64 bits (splitmix64's finaliser).
-func mix(x uint64) uint64 {
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
-}
-
-func (d *Disk) cutWith(survives func(what uint64) bool) *Disk {
-	return d.imageOf(survives, (*inode).cut)
-}
-
-// imageOf makes an image of the files that survive, with of what each file is then.
-func (d *Disk) imageOf(survives func(what uint64) bool, of func(*inode, func(uint64) bool) *inode) *Disk {
-	c := NewDisk(mix(d.seed + 1))
-	c.boot, c.nameless = d.boot+1, d.nameless
-	c.dirs = d.dirs
-	c.nextID = d.nextID
-	names := make(map[string]*inode, len(d.stable))
-	for k, v := range d.stable {
-		names[k] = v
-	}
-	for i, ch := range d.pending {
-		if !survives(uint64(i)<<32 | 0xd1) {
-			break
-		}
-		if ch.from != "" && names[ch.from] == ch.node {
-			delete(names, ch.from)
-		}
-		if ch.to != "" {
-			names[ch.to] = ch.node
-		}
-	}
-	done := map[*inode]*inode{}
-	for path, n := range names {
-		if done[n] == nil {
-			done[n] = of(n, survives)
-			done[n].rnd = rand.New(rand.NewPCG(c.seed, n.id))
-		}
-		c.names[path], c.stable[path] = done[n], done[n]
-	}
-	return c
-}
-
-// kill returns what the death of its programs leaves of a file: of the NVRAM what the kernel has, which is not
-// on the medium for that.
-func (n *inode) kill(survives func(uint64) bool) *inode {
-	if n.medium == nil {
-		return n.cut(survives)
-	}
-	c := n.sized(survives)
-	c.cached, c.medium, c.clean, c.differs = slices.Clone(n.seen()), slices.Clone(n.medium), maps.Clone(n.clean), n.differs.copyOf(n)
-	return c
-}
-
-// sized returns a file of the size that survives, without its contents.
-func (n *inode) sized(survives func(uint64) bool) *inode {
-	at := func(s int64) bool { return survives(n.id<<40 + uint64(s)) }
-	c := &inode{id: n.id, size: n.size, pages: make(map[int64][]byte, len(n.pages)), old: map[int64][]byte{}, lost: map[int64][]byte{}, clean: map[int][]byte{}}
-	if n.size != n.synced && !at(1<<38) {
-		// A size that was not synced: the old one, or one between.
-		c.size = n.synced
-		if lo, hi := n.synced/sector, n.size/sector; at(1<<38+1) && hi > lo {
-			c.size = max(c.size, (lo+int64(mix(n.id+uint64(hi))%uint64(hi-lo)))*sector)
-		}
-	}
-	c.synced = c.size
-	return c
-}
-
-// cut returns what survives of a file.
-func (n *inode) cut(survives func(uint64) bool) *inode {
-	at := func(s int64) bool { return survives(n.id<<40 + uint64(s)) }
-	c := n.sized(survives)
-	if seen := n.seen(); seen != nil {
-		c.medium = slices.Clone(n.medium)
-		for i := range n.differs.in(n, 0, len(seen)) {
-			if n.isClean(i) {
-				continue
-			}
-			for s := i * page; s < min(i*page+page, len(seen)); s += sector {
-				if at(int64(s / sector)) {
-					copy(c.medium[s:s+sector], seen[s:])
-				}
-			}
-		}
-		return c
-	}
-	for i, p := range n.pages {
-		if lost, ok := n.lost[i]; ok {
-			p = make([]byte, page)
-			copy(p, lost)
-		} else if was, dirty := n.old[i]; dirty {
-			m := make([]byte, page)
-			copy(m, was)
-			for s := range page / sector {
-				if at(i*page/sector + int64(s)) {
-					copy(m[s*sector:(s+1)*sector], p[s*sector:])
-				}
-			}
-			p = m
-		}
-		if (i+1)*page > c.size {
-			p = slices.Clone(p)
-			clear(p[max(0, c.size-i*page):])
-		}
-		c.pages[i] = p
-	}
-	return c
 }
 
 // WriteBack has the medium take a few sectors of the NVRAM as they are now, as a
@@ -457,6 +277,9 @@ func (d *Disk) Hash(seed maphash.Seed) uint64 {
 	}
 	return h.Sum64()
 }
+
+// Resolve returns the path: there are no links.
+func (d *Disk) Resolve(path string) (string, error) { return path, nil }
 
 // Instant is false: everything waits for a disk here.
 func (d *Disk) Instant(string) bool { return false }

@@ -139,6 +139,8 @@ func TestNamesSurviveTheSyncOfTheirFolder(t *testing.T) {
 	for i := range uint64(40) {
 		d := NewDisk(s + i)
 		d.MkdirAll("/a", 0)
+		root, _ := d.OpenDir("/")
+		root.Sync()
 		f, _ := d.Create("/a/synced")
 		f.Write([]byte("x"))
 		f.Sync()

@@ -29,6 +29,9 @@ func (h *handle) check(op Op, n int) (int, error) {
 	if h.d.fault == nil {
 		return n, nil
 	}
+	if h.n != nil {
+		return h.d.fault(op, h.n.path, n)
+	}
 	return h.d.fault(op, h.path, n)
 }
 
@@ -246,6 +249,16 @@ func (d *Disk) power() {
 	if d.syncs++; d.image == nil && d.syncs == d.cutAt {
 		d.image = d.cut()
 	}
+	if d.image == nil && d.syncs == d.killIn {
+		d.image = d.kill()
+	}
+}
+
+// syncFailed is called when a sync has failed, likewise.
+func (d *Disk) syncFailed() {
+	if d.failed++; d.image == nil && d.failed == d.diesAt {
+		d.image = d.kill()
+	}
 }
 
 func (h *handle) Sync() error {
@@ -263,6 +276,7 @@ func (h *handle) Sync() error {
 			}
 			clear(h.n.old)
 		}
+		h.d.syncFailed()
 		return err
 	}
 	if h.n == nil {
@@ -272,12 +286,7 @@ func (h *handle) Sync() error {
 				kept = append(kept, ch)
 				continue
 			}
-			if ch.from != "" && h.d.stable[ch.from] == ch.node {
-				delete(h.d.stable, ch.from)
-			}
-			if ch.to != "" {
-				h.d.stable[ch.to] = ch.node
-			}
+			ch.keep(h.d.stable, h.d.kept)
 		}
 		h.d.pending = kept
 		return nil
@@ -328,7 +337,12 @@ func (m mapping) Flush(off, k int) error {
 	m.h.d.power()
 	_, err := m.h.check(Sync, 0)
 	m.h.n.flush(off, k, err != nil)
-	return err
+	if err != nil {
+		m.h.d.syncFailed()
+		return err
+	}
+	m.h.n.synced = m.h.n.size // msync is fdatasync, which keeps a size that is needed to read the data
+	return nil
 }
 
 // Dirty has the kernel take pages for written.

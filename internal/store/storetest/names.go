@@ -15,7 +15,7 @@ import (
 
 func (d *Disk) create(p string) *inode {
 	d.nextID++
-	n := &inode{id: d.nextID, pages: map[int64][]byte{}, old: map[int64][]byte{}, lost: map[int64][]byte{}, clean: map[int][]byte{}, rnd: rand.New(rand.NewPCG(d.seed, d.nextID))}
+	n := &inode{id: d.nextID, path: p, pages: map[int64][]byte{}, old: map[int64][]byte{}, lost: map[int64][]byte{}, clean: map[int][]byte{}, rnd: rand.New(rand.NewPCG(d.seed, d.nextID))}
 	d.names[p] = n
 	d.pending = append(d.pending, change{dir: path.Dir(p), to: p, node: n})
 	return n
@@ -125,7 +125,7 @@ func (d *Disk) Rename(from, to string) error {
 		return notExist("rename", from)
 	}
 	delete(d.names, from)
-	d.names[to] = n
+	d.names[to], n.path = n, to
 	d.pending = append(d.pending, change{dir: path.Dir(to), from: from, to: to, node: n})
 	return nil
 }
@@ -138,19 +138,20 @@ func (d *Disk) ReuseForWrite(from, to string) (vfs.File, error) {
 	return d.Create(to)
 }
 
-// MkdirAll makes a folder; folders survive at once.
+// MkdirAll makes a folder, and those above it.
 func (d *Disk) MkdirAll(p string, _ os.FileMode) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	dirs := map[string]bool{} // an image shares the old one
-	for k := range d.dirs {
-		dirs[k] = true
-	}
-	for p = clean(p); p != "/"; p = path.Dir(p) {
-		dirs[p] = true
-	}
-	d.dirs = dirs
+	d.mkdir(clean(p))
 	return nil
+}
+
+func (d *Disk) mkdir(p string) {
+	if !d.dirs[p] {
+		d.mkdir(path.Dir(p))
+		d.dirs[p] = true
+		d.pending = append(d.pending, change{dir: path.Dir(p), to: p})
+	}
 }
 
 // List lists a folder.
