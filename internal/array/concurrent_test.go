@@ -59,7 +59,7 @@ func TestManyCommandsAtOnce(t *testing.T) {
 }
 
 func (s *swarm) run(t *testing.T, errs int, copyData bool) {
-	s.chaos = blocktest.Chaos{MaxDelay: 3e6, WriteErrors: errs, SyncErrors: errs, Inline: s.rnd.IntN(2) * 80, Rand: s.rnd}
+	s.chaos = blocktest.Chaos{MaxDelay: 3e6, WriteErrors: errs, SyncErrors: errs, Inline: s.rnd.IntN(2) * 80, SyncHangs: s.rnd.IntN(2) * 5, Rand: s.rnd}
 	s.rig = newRig(t, Options{CacheBytes: 1 << 20, LogBytes: 64 << 10}, false)
 	s.pool("a", PoolSpec{CopyData: copyData}, 256<<20)
 	s.pool("b", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 64 << 20, Bandwidth: 100 << 20}}}, 0)
@@ -102,7 +102,7 @@ func (s *swarm) run(t *testing.T, errs int, copyData bool) {
 		s.heal()
 	}
 	s.settle()
-	s.chaos.WriteErrors, s.chaos.SyncErrors = 0, 0
+	s.chaos.WriteErrors, s.chaos.SyncErrors, s.chaos.SyncHangs = 0, 0, 0
 	s.clock.Run()
 	if s.shake != nil { // a ramp may leave data where it is
 		drained := false
@@ -137,7 +137,7 @@ func (s *swarm) audit() {
 func (s *swarm) restart() {
 	lost := s.flights
 	s.flights = nil
-	s.clock = &block.Virtual{}
+	s.clock = &block.Virtual{Late: lateness(s.rnd)}
 	s.store = s.store.Clone(s.clock)
 	s.chaos.Store, s.chaos.Clock = s.store, s.clock
 	s.opt.Exec, s.opt.Store = s.clock, &s.chaos

@@ -30,7 +30,7 @@ func (y *cycles) run(force bool) {
 	c := y.cache
 	n := c.Unsynced() + c.Unflushed()
 	due := force || c.Scarce() || y.gate.Waiters.N > 0
-	if c.Unsynced() > 0 && due && !y.back.Syncing() {
+	if c.Unsynced() > 0 && due && !y.back.Syncing() && !y.back.Stopped() {
 		c.BeginSync()
 		y.back.Sync()
 	}

@@ -115,7 +115,7 @@ func (r *equals) launch() {
 // its lock.
 func (r *equals) cancel() {
 	settles := func(e *equal) bool {
-		return e.q.Op == block.OpCompareWrite && request.Doing(e.q) == "settling" && slices.ContainsFunc(r.under, func(e *equal) bool { return request.WaitsFor(e.q) == ticket.Lock })
+		return e.q.Op == block.OpCompareWrite && request.Doing(e.q) == "settling" && slices.ContainsFunc(r.under, func(e *equal) bool { return waitsFor(e.q) == ticket.Lock })
 	}
 	var some []*equal
 	for _, e := range r.under {

@@ -60,10 +60,10 @@ func (r *liveRig) close() {
 			done()
 		})
 	})
+	r.exec.Stop() // a timer of the array must not find its NVRAM gone
 	if err := r.store.Close(); err != nil {
 		r.t.Error(err)
 	}
-	r.exec.Stop()
 }
 
 func TestFilesKeepDataOverRestart(t *testing.T) {

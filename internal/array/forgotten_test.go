@@ -4,7 +4,6 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/arraysim/arraysim/internal/array/request"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/testkit"
@@ -82,7 +81,7 @@ func TestNobodyIsForgotten(t *testing.T) {
 			}
 			v.Submit(batch)
 			for _, q := range batch {
-				if r := request.WaitsFor(q); r != ticket.Nothing {
+				if r := waitsFor(q); r != ticket.Nothing {
 					met[r]++
 				}
 			}

@@ -46,15 +46,17 @@ func (a *Array) checkDrained() {
 // instead of waiting for that. It comes before Stop, and before whoever waits for changes.
 func (a *Array) StopWaiting() { a.ckpt.Stop() }
 
-// Stop writes a last checkpoint; the caller may then close the store. Dirty data stays in
-// NVRAM, where the next start finds it; call Drain first to have none. Requests
-// under way must have ended.
+// Stop has the array begin nothing by itself any more, waits for what its mdisks have, and writes a last
+// checkpoint; the caller may then close the store. Dirty data stays in NVRAM, where the next start
+// finds it; call Drain first to have none. Requests under way must have ended. An mdisk that is silent
+// is waited for as long as anybody waits for one: what it answers later changes nothing.
 func (a *Array) Stop(done func(error)) {
 	a.engine.Stop()
+	a.back.Stop()
 	a.ckpt.Stop()
 	for a.arena.Collect(1 << 20) {
 	}
-	if a.ckpt.Running() || a.back.Syncing() || a.flusher.Running() {
+	if a.ckpt.Running() || a.engine.Filling() || a.back.Busy() || a.flusher.Running() {
 		a.exec.At(a.exec.Now()+1_000_000, func() { a.Stop(done) })
 		return
 	}

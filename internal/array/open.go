@@ -119,6 +119,7 @@ func Open(opt Options) (*Array, error) {
 		found, err := recovery.Run(recovery.Array{Set: set, Meta: a.meta, Objects: a.manager.Objects, Log: log, Flusher: flusher,
 			Checkpoints: a.ckpt, UUID: opt.UUID, Ready: a.manager.SetCaps,
 			MakeVolume: func(spec VolumeSpec, p *Pool) *pool.Volume { return &e.AddVolume(spec, p).Volume }}, fresh)
+		block.Tick(a.exec) // what begins now must not look as old as the recovery
 		a.recovery = found
 		return a, err
 	})

@@ -27,6 +27,13 @@ type Policy struct {
 	// DestageDepth is the number of destages of up to 256 KiB that an mdisk has under
 	// way (16). They count as used.
 	DestageDepth int
+	// DestagePages is the number of pages of 4 KiB up to which an mdisk has more destages under way
+	// than DestageDepth: many small ones. 0: never.
+	DestagePages int
+	// Round is the number of pages for which a sync of the mdisks, or a flush of NVRAM for the sake of
+	// destages, is worth while as long as nobody waits for room; a 16th of the cache at the most.
+	// 0: a 64th of the cache for syncs, one page for flushes.
+	Round int
 	// CopyPieces is the number of 256 KiB pieces that one copy command has under way (8).
 	CopyPieces int
 	// CopyBytes bounds the pieces of all copies of the array together; 0 is no bound.
@@ -96,5 +103,5 @@ func (p *Policy) copies() request.CopyLimits {
 
 // cache returns what the write cache is told of the policy.
 func (p *Policy) cache() wcache.Policy {
-	return wcache.Policy{Admission: p.Admission, Order: p.Order, Ramp: p.Ramp, DestageDepth: p.DestageDepth, Budget: p.Budget}
+	return wcache.Policy{Admission: p.Admission, Order: p.Order, Ramp: p.Ramp, DestageDepth: p.DestageDepth, DestagePages: p.DestagePages, Round: p.Round, Budget: p.Budget}
 }

@@ -64,7 +64,7 @@ func TestManyCommandsUnderEveryPolicy(t *testing.T) {
 func randomPolicy(rnd *rand.Rand) Policy {
 	pol := Policy{
 		Admission: Admission(rnd.IntN(3)), Order: DestageOrder(rnd.IntN(2)), DestageDepth: rnd.IntN(5), CopyPieces: rnd.IntN(5),
-		CopyBytes: int64(rnd.IntN(3)) << 19, CopyReads: rnd.IntN(3),
+		CopyBytes: int64(rnd.IntN(3)) << 19, CopyReads: rnd.IntN(3), DestagePages: rnd.IntN(3) * 8, Round: rnd.IntN(3) * 8,
 	}
 	if rnd.IntN(2) == 0 {
 		pol.Budget = Budget{Percent: rnd.IntN(2) * 25, HostPercent: rnd.IntN(2) * 10, Pressure: rnd.IntN(2) == 0}

@@ -184,7 +184,7 @@ func (r *powerRig) find() {
 
 // open opens the array that is on the disk.
 func (r *powerRig) open() {
-	r.clock = &block.Virtual{}
+	r.clock = &block.Virtual{Late: lateness(r.rnd)}
 	var err error
 	if r.a, r.files, err = openOn(r.disk, r.clock, r.rnd, r.opt, r.wrap...); err != nil {
 		r.t.Fatal(err)
@@ -218,7 +218,10 @@ func (r *powerRig) run(steps int) {
 	case 1:
 		r.disk.CutAtSync(1 + r.rnd.IntN(400))
 	case 2:
-		r.killed = true
+		if r.killed = true; r.faulty && r.rnd.IntN(2) == 0 {
+			r.disk.KillAtFailedSync(1 + r.rnd.IntN(20))
+			break
+		}
 		fallthrough
 	default:
 		steps = r.rnd.IntN(steps)
@@ -361,7 +364,7 @@ func (r *powerRig) openFaulty(what string) {
 				return n, nil
 			})
 		}
-		r.clock = &block.Virtual{}
+		r.clock = &block.Virtual{Late: lateness(r.rnd)}
 		var err error
 		r.a, r.files, err = openOn(r.disk, r.clock, r.rnd, r.opt, r.wrap...)
 		r.disk.SetFault(nil)

@@ -53,6 +53,9 @@ func (l *lives) quiet() {
 	l.stuck.stuck = true
 }
 
+// late has data get into NVRAM beside the core: in a microsecond, of which the core hears in another one.
+func (l *lives) late() { l.clock.Late = func() int64 { return 1000 } }
+
 // fillLog leaves the log without room. A checkpoint makes some, when the clock runs.
 func (l *lives) fillLog() {
 	for {
@@ -300,7 +303,43 @@ var walks = []struct {
 		l.v.Cancel(l.place(l.v, ref, 128, 8))
 	}, "ended, ended"},
 
+	{request.KindWrite, "its data beside the core", Policy{}, func(l *lives) {
+		l.late()
+		l.submit(l.v, write(0, 700))
+	}, "filling"},
+	{request.KindWrite, "given up with its data beside the core", Policy{}, func(l *lives) {
+		l.late()
+		l.v.Cancel(l.submit(l.v, write(0, 8)))
+	}, "unwanted"},
+	{request.KindWrite, "filled, and others have the log", Policy{}, func(l *lives) {
+		l.late()
+		l.submit(l.v, write(0, 8))
+		l.fillLog()
+	}, "filling"},
+	{request.KindWrite, "filled, and under another's lock", Policy{}, func(l *lives) {
+		l.submit(l.v, write(8, 8))
+		l.quiet()
+		l.late()
+		l.submit(l.v, write(0, 16))
+		l.submit(l.v, compare(8, 8))
+	}, "ended, filling, fetching"},
+	{request.KindWrite, "filled, and its pool writes through", Policy{}, func(l *lives) {
+		l.late()
+		l.submit(l.v, write(0, 16))
+		l.v.Pool().SetWriteMode(FlushThrough)
+	}, "filling"},
+
 	{request.KindFlush, "SYNCHRONIZE CACHE", Policy{}, func(l *lives) { l.submit(l.v, &block.Request{Op: block.OpFlush}) }, "ended"},
+}
+
+// waitsFor returns the resource that a request waits for, ticket.Nothing if for none.
+func waitsFor(q *block.Request) ticket.Resource {
+	for r := ticket.BackEnd; r > ticket.Nothing; r-- {
+		if request.Doing(q) == "waiting for "+r.String() {
+			return r
+		}
+	}
+	return ticket.Nothing
 }
 
 // doing says what a request does now, and its pieces.

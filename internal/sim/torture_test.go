@@ -132,6 +132,9 @@ func newTorture(seed uint64) *torture {
 		m.opt.LogBytes = 64 << 10
 		m.opt.CheckpointBytes = []int{0, 1, 5000, 20_000}[m.rng.N(4)]
 	}
+	if late := newRand(seed, "late"); late.N(2) == 0 { // data gets into NVRAM beside the core
+		m.exec.Late = func() int64 { return int64(late.N(50_000)) }
+	}
 	rng := newRand(seed, "store")
 	m.store = newTortureStore(m.exec, &rng, []uint64{1, 1e5, 3e6}[m.rng.N(3)])
 	m.poolRoom = maxTorturePools

@@ -117,7 +117,7 @@ func (m *torture) powerCut() {
 	for _, v := range m.vols {
 		m.died(v)
 	}
-	exec := &block.Virtual{}
+	exec := &block.Virtual{Late: m.exec.Late}
 	exec.RunUntil(m.exec.Now())
 	m.exec, m.store = exec, m.store.reopen(exec)
 	if m.open() {

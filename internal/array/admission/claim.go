@@ -58,6 +58,7 @@ type Claim struct {
 	// Way is how the piece was admitted.
 	Way wcache.Mode
 
+	over       bool // it was admitted since it overwrites: it needs less room than it has pages
 	lacks      Lack // when it was last refused
 	booked     int  // pages that are booked to its budget while it waits for room
 	bookedHost bool // and to its host's
@@ -65,6 +66,10 @@ type Claim struct {
 
 // Lacks reports whether the writer was refused for want of what all share.
 func (c *Claim) Lacks() bool { return c.lacks != 0 }
+
+// Whole reports whether a claim that was admitted had room for all of its pages, beside those that it
+// overwrites.
+func (c *Claim) Whole() bool { return c.Way == wcache.Fast && !c.over }
 
 // Through reports whether the piece ends when the back end has it.
 func (c *Claim) Through() bool { return c.Way != wcache.Fast }
@@ -83,7 +88,7 @@ func (c *Claim) Committed() {
 // head says that the writer is the first that waits.
 func (g *Gate) Admit(c *Claim, head bool) Verdict {
 	p := c.Pool
-	c.Way, c.lacks = wcache.Fast, 0
+	c.Way, c.lacks, c.over = wcache.Fast, 0, false
 	if !g.log.Fits(layout.PieceWindows) {
 		g.log.Starve()
 		return NoLog
@@ -127,6 +132,7 @@ func (g *Gate) fits(c *Claim, head bool) bool {
 		return true
 	}
 	left := c.Pages
+	c.over = true
 	if used > 0 {
 		left -= c.Writer.Overwrites(max(0, c.Pages-max(0, min(limit-used, room.Limit()-room.Used()))))
 	}

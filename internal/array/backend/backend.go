@@ -38,6 +38,9 @@ type Hooks struct {
 	// Synced: a Sync has ended. All that was written before it survives a loss of power, but for
 	// what is Lost.
 	Synced func()
+	// Late: an mdisk has not ended its sync for so long that the Sync that it belongs to ends without
+	// it, as those do that begin until it is not late any more.
+	Late func(d *Mdisk, late bool)
 	// Rewrite returns what a redo of the mdisk has to write, in its order: all that has been
 	// written since its last good sync. False: something is on its way to the mdisk still, which
 	// has to be written again, too.
@@ -60,15 +63,20 @@ type Backend struct {
 	free   *Op
 	// batch has what Submit hands to the media; spare is its other buffer.
 	batch, spare []*block.IO
+	stopped      bool // nothing is written by itself any more
 	submitting   bool // what ends now ends inside Submit of its medium
 	waitedFor    int  // reads that somebody waits for
+	instant      []instant
+	instantFn    func() // countInstant
 	syncing      bool
 	syncLeft     int // mdisks whose sync is under way, and one for the start of them
 }
 
 // New returns a back end without mdisks. Its counters are in rows.
 func New(exec block.Executor, rows *nvlog.Rows, hooks Hooks) *Backend {
-	return &Backend{exec: exec, rows: rows, hooks: hooks}
+	b := &Backend{exec: exec, rows: rows, hooks: hooks}
+	b.instantFn = b.countInstant
+	return b
 }
 
 // Attach takes an mdisk in: it is looked at and synced with the others from now on.
@@ -81,6 +89,24 @@ func (b *Backend) Attach(d *Mdisk) {
 func (b *Backend) Detach(d *Mdisk) {
 	d.detached = true
 	b.mdisks = slices.DeleteFunc(slices.Clone(b.mdisks), func(x *Mdisk) bool { return x == d })
+}
+
+// Stop has the back end begin nothing by itself any more: no try of a redo, no sync, and nothing that
+// waits for the limits of its mdisk, which never ends then. Whoever writes stops, too; see Busy.
+func (b *Backend) Stop() { b.stopped = true }
+
+// Stopped reports whether Stop was called.
+func (b *Backend) Stopped() bool { return b.stopped }
+
+// Busy reports whether a sync is under way, or a medium has a transfer, of an mdisk that is not silent.
+func (b *Backend) Busy() bool {
+	now := b.exec.Now()
+	for _, d := range b.mdisks {
+		if (d.out > 0 || d.sync.since != 0) && !d.silent(now, Patience) {
+			return true
+		}
+	}
+	return false
 }
 
 // Pending reports whether there are operations for Submit.

@@ -62,6 +62,13 @@ func newRig(t testing.TB) *rig {
 		Watch:   r.watch,
 		Synced:  func() { r.note("synced") },
 		Lost:    func(d *Mdisk) { r.note("lost %s", d.name) },
+		Late: func(d *Mdisk, late bool) {
+			if late {
+				r.note("late %s", d.name)
+			} else {
+				r.note("%s is not late", d.name)
+			}
+		},
 		Rewrite: func(d *Mdisk) ([]Rewrite, bool) {
 			r.note("rewrite %s", d.name)
 			return r.rewrite(d)

@@ -61,9 +61,9 @@ func (d *Mdisk) Works() {
 	}
 }
 
-// speaks notes that the mdisk is not silent any more.
+// speaks notes that the mdisk has ended something, and perhaps is not silent any more.
 func (d *Mdisk) speaks() {
-	if d.told {
+	if d.told && !d.silent(d.b.exec.Now(), Patience) {
 		d.told = false
 		d.turned()
 	}
@@ -80,14 +80,19 @@ func (d *Mdisk) turned() {
 // Silent returns for how long the mdisk has work and has ended none of it, if that is longer than
 // anybody waits; else 0.
 func (d *Mdisk) Silent(now int64) int64 {
-	if !d.silent(now, Patience) {
+	switch {
+	case !d.silent(now, Patience):
 		return 0
+	case d.sync.since != 0 && (d.out == 0 || d.sync.since < d.progress):
+		return now - d.sync.since
 	}
 	return now - d.progress
 }
 
-// silent reports whether the mdisk has work and has ended none of it for so long.
-func (d *Mdisk) silent(now, long int64) bool { return d.out > 0 && now-d.progress >= long }
+// silent reports whether the mdisk has transfers and has ended none of them for so long, or a sync.
+func (d *Mdisk) silent(now, long int64) bool {
+	return d.out > 0 && now-d.progress >= long || d.sync.since != 0 && now-d.sync.since >= long
+}
 
 // Look looks at all mdisks for who has waited too long. It returns whether anything is wrong, and
 // whether an mdisk does not take what others, too, may have in the cache for it.
@@ -109,8 +114,11 @@ func (d *Mdisk) look(now int64) (trouble, absent bool) {
 		d.turned()
 	}
 	trouble = d.failing.since != 0
-	if trouble || d.out > 0 { // what nobody waits for may never end, either
+	if trouble || d.out > 0 || d.sync.since != 0 { // what nobody waits for may never end, either
 		h.Watch()
+	}
+	if d.sync.since != 0 && now-d.sync.since >= lateTime && !d.sync.late && d.redo == nil && !d.b.stopped {
+		d.beLate()
 	}
 	if d.silent(now, Patience) {
 		trouble, absent = true, true

@@ -19,6 +19,15 @@ type Config struct {
 	Limits
 }
 
+// syncState is what an mdisk has to do with syncs.
+type syncState struct {
+	due   bool  // it was written to since its last sync began
+	since int64 // since when one is under way, 0: none is
+	lost  bool  // the one under way failed
+	late  bool  // nobody waits for the one under way any more
+	fn    func(error)
+}
+
 // Limits are those of an mdisk; 0 is none.
 type Limits struct {
 	Bandwidth uint64 // bytes a second
@@ -37,15 +46,13 @@ type Mdisk struct {
 	out      int   // those that the medium has
 	reads    []*Op // that somebody waits for, in no order
 	failures uint64
-	unsynced bool // it was written to since its last sync began
 	offline  bool
 	detached bool  // nothing is counted any more
 	told     bool  // the user was told that it is silent
 	away     int64 // since when it is offline
 	failing  failing
-	lost     bool  // the sync under way failed
+	sync     syncState
 	redo     *redo // after a sync that failed
-	syncFn   func(error)
 
 	duration [2]metrics.Histogram // of reads, of writes
 	rows     [2][block.NumOrigins][block.NumReasons]*nvlog.Row
@@ -60,7 +67,7 @@ type Mdisk struct {
 // NewMdisk returns an mdisk over its medium. It has to be attached.
 func (b *Backend) NewMdisk(c Config, medium block.Medium) *Mdisk {
 	d := &Mdisk{b: b, medium: medium, limits: c.Limits, id: c.ID, pool: c.Pool, number: c.Number, name: c.Name, size: c.Size}
-	d.syncFn = d.synced
+	d.sync.fn = d.synced
 	return d
 }
 

@@ -112,8 +112,11 @@ func (d *Mdisk) start(x *Op, done func(*Op)) {
 	block.Call(b.exec, d.nextFree, x.handFn)
 }
 
-// hand is called when the limits let an operation go.
+// hand is called when the limits let an operation go. When the back end has stopped, nobody waits for it.
 func (x *Op) hand() {
+	if x.d.b.stopped {
+		return
+	}
 	x.d.b.collect(x)
 	x.d.b.hooks.Step()
 }
@@ -169,12 +172,12 @@ func ended(io *block.IO) {
 		d.progress = b.exec.Now()
 		d.speaks()
 	}
-	d.duration[x.dir()].Observe(b.exec.Now() - x.started)
+	b.took(x)
 	if x.IO.Err == nil {
 		d.count(x)
 	}
 	if x.IO.Write {
-		d.unsynced = true
+		d.sync.due = true
 	}
 	if x.waited {
 		d.forget(x)
@@ -184,4 +187,34 @@ func ended(io *block.IO) {
 	}
 	b.recycle(x)
 	b.hooks.Step()
+}
+
+// instant is a transfer that has ended inside Submit, and its time has yet to be counted.
+type instant struct {
+	d       *Mdisk
+	dir     int
+	started int64
+}
+
+// took counts how long an operation took. One that has ended inside Submit is counted after the
+// step: an executor's time stands still in one, and to read its clock for each would cost more than
+// the transfer where it is a page cache's.
+func (b *Backend) took(x *Op) {
+	if !b.submitting {
+		x.d.duration[x.dir()].Observe(b.exec.Now() - x.started)
+		return
+	}
+	if len(b.instant) == 0 {
+		b.exec.Post(b.instantFn)
+	}
+	b.instant = append(b.instant, instant{x.d, x.dir(), x.started})
+}
+
+func (b *Backend) countInstant() {
+	now := b.exec.Now()
+	for _, i := range b.instant {
+		i.d.duration[i.dir].Observe(now - i.started)
+	}
+	clear(b.instant)
+	b.instant = b.instant[:0]
 }

@@ -14,7 +14,12 @@ import (
 // that: the kernel forgets a failed write. So all that waited for a sync of the mdisk is written
 // again and synced, and nothing else goes to it meanwhile. What that is, and in which order,
 // Hooks.Rewrite says; here it is written, as often as it takes.
-const settleTime = 10_000_000 // until it is looked again whether nothing is on its way to the mdisk
+const (
+	settleTime = 10_000_000 // until it is looked again whether nothing is on its way to the mdisk
+	// redoPages is what a redo has under way of its pages at a time: the cache may have a million, and
+	// what is handed over takes memory, and is looked at by all that comes behind it.
+	redoPages = 256
+)
 
 // Rewrite is what a redo writes in 4 KiB of an mdisk: some of its sectors.
 type Rewrite struct {
@@ -34,8 +39,9 @@ type Rewrite struct {
 // after a sync, everything.
 type redo struct {
 	todo   []Rewrite // nil: Hooks.Rewrite says it
+	next   int       // of todo: the first that was not started
 	again  []Rewrite // what failed
-	left   int       // writes under way, and one for the start of them
+	left   int       // writes under way, and one until all are started
 	failed error
 
 	nowFn  func()
@@ -68,6 +74,9 @@ func (d *Mdisk) redoNow() {
 		d.redo = nil
 		return
 	}
+	if d.b.stopped {
+		return
+	}
 	if r.todo == nil {
 		todo, ready := d.b.hooks.Rewrite(d)
 		if !ready {
@@ -76,17 +85,28 @@ func (d *Mdisk) redoNow() {
 		}
 		r.todo = todo
 	}
-	r.left, r.failed, r.again = 1, nil, nil
-	for i := range r.todo {
-		w := &r.todo[i]
+	r.next, r.left, r.failed, r.again = 0, 1, nil, nil
+	d.redoMore()
+}
+
+// redoMore starts what may be under way of a try. Preconditions: not all was started.
+func (d *Mdisk) redoMore() {
+	r := d.redo
+	if d.detached || d.b.stopped {
+		r.next = len(r.todo) // nobody needs the rest
+	}
+	for ; r.next < len(r.todo) && r.left <= redoPages; r.next++ {
+		w := &r.todo[r.next]
 		for left := uint(w.Mask); left != 0; {
 			s := bits.TrailingZeros(left)
 			run := bits.TrailingZeros(^(left >> s))
 			left &^= (1<<run - 1) << s
-			d.rewrite(i, w, s, run)
+			d.rewrite(r.next, w, s, run)
 		}
 	}
-	d.redoEnded(nil)
+	if r.next == len(r.todo) {
+		d.redoEnded(nil)
+	}
 }
 
 // rewrite starts the write of a run of sectors.
@@ -107,7 +127,11 @@ func (d *Mdisk) redoWrote(x *Op) {
 	if x.IO.Err != nil {
 		d.redo.again = append(d.redo.again, d.redo.todo[x.Tag])
 	}
+	more := d.redo.next < len(d.redo.todo)
 	d.redoEnded(x.IO.Err)
+	if more {
+		d.redoMore()
+	}
 }
 
 // redoEnded books one write of a redo; behind the last comes the sync.
@@ -124,12 +148,22 @@ func (d *Mdisk) redoEnded(err error) {
 		d.redoSynced(r.failed)
 		return
 	}
-	r.todo, d.unsynced = nil, false
+	switch {
+	case d.detached: // its medium is gone, or goes
+		d.redo = nil
+		return
+	case d.b.stopped:
+		return
+	}
+	r.todo, d.sync.due = nil, false
+	d.sync.since = max(1, d.b.exec.Now())
 	d.medium.Sync(r.syncFn)
 }
 
 // redoSynced ends a try.
 func (d *Mdisk) redoSynced(err error) {
+	d.sync.since = 0
+	d.speaks()
 	if err != nil {
 		d.failing.err = err
 		d.redoSoon()

@@ -31,6 +31,77 @@ func TestSync(t *testing.T) {
 
 // TestRedo: after a sync that failed, what the user says is written again and synced until both
 // succeed: after a write, what failed; after a sync, everything anew.
+// hears compares what was heard since the last look.
+func (r *rig) hears(when string, want ...string) {
+	r.t.Helper()
+	if got := r.heard(); !slices.Equal(got, want) {
+		r.t.Errorf("%s: %q, want %q", when, got, want)
+	}
+}
+
+// TestLateSync: a sync that does not end holds the others up for a second, and none after that, until it
+// has ended. Whether it ends well or not, what was written is for the next one, or for a redo.
+func TestLateSync(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		r := newRig(t)
+		a, ma := r.mdisk("a", Limits{})
+		b, mb := r.mdisk("b", Limits{})
+		r.rewrite = func(*Mdisk) ([]Rewrite, bool) { return []Rewrite{{Mask: 1}}, true }
+		both := func() {
+			r.do(a, true, 0, 512)
+			r.do(b, true, 0, 512)
+			r.step()
+			r.heard()
+		}
+		both()
+		ma.delay = func() int64 { return 25 * second }
+		ma.failSync = func() error {
+			if fails {
+				return errDisk
+			}
+			return nil
+		}
+		r.b.Sync()
+		r.clock.RunUntil(second / 2)
+		r.hears("before its time")
+		if !r.b.Syncing() || !r.b.Busy() {
+			t.Error("nothing is under way")
+		}
+		r.clock.RunUntil(2 * second)
+		r.hears("late", "2: late a", "2: synced")
+		ma.delay = nil
+		both()
+		r.b.Sync()
+		r.hears("the others", "2: synced")
+		if ma.syncs != 1 || mb.syncs != 2 {
+			t.Errorf("%d and %d syncs", ma.syncs, mb.syncs)
+		}
+		r.clock.RunUntil(22 * second)
+		r.hears("silent", "21: a is silent", "21: overdue a medium error on write", "22: overdue a medium error on write")
+		if r.b.Busy() {
+			t.Error("who stops waits for what is silent")
+		}
+		r.clock.RunUntil(24*second + second/2)
+		r.heard()
+		r.clock.RunUntil(25 * second)
+		want := []string{"25: a works", "25: a is not late"}
+		if fails {
+			want = append(want, "25: lost a", "25: a fails")
+		}
+		r.hears("it has ended", want...)
+		r.b.Sync()
+		r.hears("the next one", "25: synced")
+		if fails != (ma.syncs == 1) {
+			t.Errorf("%d syncs, and it fails: %v", ma.syncs, fails)
+		}
+		ma.failSync = nil
+		r.clock.RunUntil(40 * second)
+		if a.Redoing() || a.sync.late || a.sync.due {
+			t.Errorf("it redoes: %v, is late: %v, has to be synced: %v", a.Redoing(), a.sync.late, a.sync.due)
+		}
+	}
+}
+
 func TestRedo(t *testing.T) {
 	r := newRig(t)
 	d, m := r.mdisk("m", Limits{})
@@ -164,5 +235,116 @@ func TestRedoOfNothing(t *testing.T) {
 	r.clock.Run()
 	if d.Redoing() || m.syncs != 2 || d.Failures() != 1 {
 		t.Errorf("it redoes: %v, %d syncs, %d failures", d.Redoing(), m.syncs, d.Failures())
+	}
+}
+
+// portionRig has a redo of 2,000 single sectors under way, which began when its sync failed, at second 1.
+func portionRig(t *testing.T) (*rig, *Mdisk, *medium) {
+	r := newRig(t)
+	d, m := r.mdisk("m", Limits{})
+	data, sums := stamped(7)
+	r.rewrite = func(*Mdisk) (todo []Rewrite, ready bool) {
+		for i := range uint64(2000) {
+			todo = append(todo, Rewrite{Off: i * block.SectorSize, Mask: 1, Data: data, Sums: sums})
+		}
+		return todo, true
+	}
+	r.do(d, true, 0, 512)
+	r.step()
+	m.failSync = func() error { return errDisk }
+	r.b.Sync()
+	m.failSync = nil
+	m.delay = func() int64 { return second / 100 }
+	return r, d, m
+}
+
+// TestRedoInPortions: however much a redo has to write, it hands over a part of it at a time, and all of it
+// in the end, also where some of it fails.
+func TestRedoInPortions(t *testing.T) {
+	r, d, m := portionRig(t)
+	tries, most := 0, 0
+	m.fail = func(io *block.IO) error {
+		most = max(most, d.depth)
+		if tries++; tries%100 == 0 {
+			return errDisk
+		}
+		return nil
+	}
+	r.clock.RunUntil(20 * second)
+	if most != redoPages {
+		t.Errorf("%d writes are under way at a time, not %d", most, redoPages)
+	}
+	if want := 2000 + 20; d.Redoing() || tries != want || m.syncs != 2 {
+		t.Errorf("it redoes: %v, %d writes, not %d, %d syncs", d.Redoing(), tries, want, m.syncs)
+	}
+	for s := range 2000 {
+		if v, _ := versionOf(m.durable[s*block.SectorSize:]); v != 7 {
+			t.Fatalf("sector %d is of version %d", s, v)
+		}
+	}
+}
+
+// TestRedoThatEndsEarly: a redo whose mdisk goes with its pool, or whose array stops, hands over no more.
+// What it has ends, and the array can wait for that.
+func TestRedoThatEndsEarly(t *testing.T) {
+	for name, end := range map[string]func(r *rig, d *Mdisk){
+		"detached": func(r *rig, d *Mdisk) { r.b.Detach(d) },
+		"stopped":  func(r *rig, d *Mdisk) { r.b.Stop() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, d, m := portionRig(t)
+			r.clock.RunUntil(second + second/200)
+			if d.depth != redoPages || !r.b.Busy() {
+				t.Fatalf("%d writes are under way", d.depth)
+			}
+			m.batches = nil
+			end(r, d)
+			r.clock.RunUntil(60 * second)
+			if len(m.batches) != 0 || d.depth != 0 || r.b.Busy() {
+				t.Errorf("%d batches came behind; %d writes are under way; busy: %v", len(m.batches), d.depth, r.b.Busy())
+			}
+		})
+	}
+}
+
+// TestStopForgetsWhatLimitsHold: an array that stops does not wait for what a slow mdisk is not even given.
+func TestStopForgetsWhatLimitsHold(t *testing.T) {
+	r := newRig(t)
+	d, m := r.mdisk("m", Limits{IOPS: 1})
+	m.delay = func() int64 { return second / 2 }
+	for range 100 {
+		r.do(d, true, 0, 512)
+	}
+	r.clock.RunUntil(3*second + second/4)
+	if r.b.Stop(); !r.b.Busy() {
+		t.Error("nothing is under way")
+	}
+	r.clock.RunUntil(4 * second)
+	if r.b.Busy() {
+		t.Error("it waits for its limits")
+	}
+	given := len(m.batches)
+	r.clock.RunUntil(200 * second)
+	if n := len(m.batches) - given; n != 0 {
+		t.Errorf("%d batches came behind", n)
+	}
+}
+
+// TestNobodyWaitsForASilentMdisk: what stops does not wait for an mdisk that does not answer, longer than
+// anybody waits.
+func TestNobodyWaitsForASilentMdisk(t *testing.T) {
+	r := newRig(t)
+	d, m := r.mdisk("m", Limits{})
+	m.silent = true
+	r.do(d, true, 0, 512)
+	r.step()
+	r.b.Stop()
+	r.clock.RunUntil(Patience - 1)
+	if !r.b.Busy() {
+		t.Error("it counts as silent at once")
+	}
+	r.clock.RunUntil(Patience)
+	if r.b.Busy() {
+		t.Error("it is waited for for ever")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/wcache"
+	"github.com/arraysim/arraysim/internal/block"
 )
 
 // Link is a way to what pools share. It belongs to one executor, and has no state.
@@ -35,6 +36,13 @@ func (l *Link) Admit(c *admission.Claim, head bool) admission.Verdict { return l
 
 // TakePage takes a free page of a piece that was admitted. It is answered at once, and not refused.
 func (l *Link) TakePage() uint32 { return l.cache.TakeFree() }
+
+// Fill takes free pages for sectors [at, end) of an owner's volume, which were admitted and whose data gets
+// there while others have their turn, and books them. It is answered at once, and not refused; f.End
+// gives them back, to be taken by TakePage next.
+func (l *Link) Fill(f *admission.Fill, v *wcache.Owner, at, end uint64, src block.Cursor) {
+	l.gate.Fill(f, v, at, end, src)
+}
 
 // Freed tells the gate that a piece may find room that it did not find before. There is no answer;
 // who is next hears it by Serve.

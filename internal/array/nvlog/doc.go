@@ -44,5 +44,6 @@
 //
 // # Concurrency
 //
-// Everything runs with the executor held. There is no goroutine and no wall clock here.
+// Everything runs with the executor held, but that data and checksums of free pages of a local region are
+// written beside it. There is no goroutine and no wall clock here.
 package nvlog

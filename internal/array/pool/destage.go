@@ -6,10 +6,12 @@ package pool
 import "github.com/arraysim/arraysim/internal/block"
 
 // DestageAll lets the pools destage that something has changed for, the one that was noted last
-// first.
+// first. When the back end has stopped it only forgets that something has.
 func (set *Set) DestageAll() {
 	for p := set.Cache.NextKicked(); p != nil; p = set.Cache.NextKicked() {
-		set.destage(set.pools[p.ID()])
+		if !set.Back.Stopped() {
+			set.destage(set.pools[p.ID()])
+		}
 	}
 }
 

@@ -44,6 +44,7 @@ func (set *Set) OpenBackend(h ReadHooks) {
 		Watch:     h.Watch,
 		Synced:    func() { set.Cache.EndSync() },
 		Lost:      set.lost,
+		Late:      func(d *backend.Mdisk, late bool) { set.mdisk(d).pool.Part.Late(d.Number(), late) },
 		Rewrite:   set.toRewrite,
 		Rewritten: set.rewritten,
 		Step:      set.Up.Step,

@@ -119,8 +119,10 @@ func (set *Set) unitDone(u *Unit) {
 			return
 		}
 		set.Exec.At(set.Exec.Now()+wait, func() {
-			set.issue(u)
-			set.Up.Step()
+			if !set.Back.Stopped() { // else its pages stay in NVRAM
+				set.issue(u)
+				set.Up.Step()
+			}
 		})
 		return
 	}

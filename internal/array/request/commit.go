@@ -112,8 +112,13 @@ func (o *op) fillPages(seq uint64, edited bool) {
 				}
 			}
 			pg.Written = uint8((1<<k - 1) << in)
-			if e.payload {
-				o.src.copyTo(c.NV.Write(pg.Page, in, k))
+			switch {
+			case !e.payload:
+			case o.fill.Has(sc.np, pg.Page):
+				o.src.Skip(k * block.SectorSize)
+			default:
+				o.src.CopyTo(c.NV.Write(pg.Page, in, k))
+				c.SumSectors(pg.Page, in, k)
 			}
 			pg.Mask, pg.Origins = c.Compose(pg.Page, old, in, k, o.origin)
 			if e.payload {

@@ -4,8 +4,6 @@
 package request
 
 import (
-	"bytes"
-
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -23,10 +21,10 @@ func (o *op) lock() {
 	}
 	o.buf = o.buf[:n]
 	o.to(fetching)
-	if o.compareFn == nil {
-		o.compareFn = o.compare
+	if o.fns.compare == nil {
+		o.fns.compare = o.compare
 	}
-	o.e.readInto(o, o.buf, o.compareFn)
+	o.e.readInto(o, o.buf, o.fns.compare)
 }
 
 // compare compares or combines what was read and writes the result under the lock.
@@ -45,14 +43,14 @@ func (o *op) compare(s block.Status) {
 		case block.OpCompareWrite:
 			at := 0
 			for _, want := range r.Compare {
-				if i := mismatch(o.buf[at:at+len(want)], want); i >= 0 {
+				if i := block.Mismatch(o.buf[at:at+len(want)], want); i >= 0 {
 					r.Offset = uint64(at + i)
 					o.end(block.Miscompare)
 					return
 				}
 				at += len(want)
 			}
-			o.src = cursor{vec: r.Data}
+			o.src = block.Cursor{Vec: r.Data}
 		case block.OpOrWrite:
 			at := 0
 			for _, b := range r.Data {
@@ -61,23 +59,10 @@ func (o *op) compare(s block.Status) {
 				}
 				at += len(b)
 			}
-			o.src = cursor{vec: [][]byte{o.buf}}
+			o.src = block.Cursor{Vec: [][]byte{o.buf}}
 		}
 	}
 	e := o.e // o may be gone when write returns
 	o.write(false)
 	e.EndStep()
-}
-
-// mismatch returns the index of the first difference, -1 if there is none.
-func mismatch(a, b []byte) int {
-	if bytes.Equal(a, b) {
-		return -1
-	}
-	for i := range b {
-		if a[i] != b[i] {
-			return i
-		}
-	}
-	return -1
 }

@@ -93,7 +93,7 @@ func (o *op) copyPiece(x extent.Run) {
 	if e.payload {
 		c.buf = e.copies.getBuf(int(n) * block.SectorSize)
 	}
-	c.src = cursor{vec: [][]byte{c.buf}}
+	c.src = block.Cursor{Vec: [][]byte{c.buf}}
 	c.bytes = int64(n) * block.SectorSize
 	v.Pool().Copying(o.origin, c.bytes)
 	e.copies.out += c.bytes
@@ -113,11 +113,11 @@ func (o *op) readSource() {
 		return
 	}
 	e.copies.reading++
-	if o.movedFn == nil {
-		o.movedFn = o.moved
+	if o.fns.moved == nil {
+		o.fns.moved = o.moved
 	}
 	o.to(fetching)
-	o.parent.ref.read(pieceRead{by: o, phys: o.from, sectors: o.stop - o.cur, dst: o.src, done: o.movedFn})
+	o.parent.ref.read(pieceRead{by: o, phys: o.from, sectors: o.stop - o.cur, dst: o.src, done: o.fns.moved})
 }
 
 // moved goes on with a piece that has read its source.

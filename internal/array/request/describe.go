@@ -38,14 +38,6 @@ func (o *op) doing() string {
 	return stateNames[o.state]
 }
 
-// WaitsFor returns the resource that a request waits for, ticket.Nothing if for none.
-func WaitsFor(r *block.Request) ticket.Resource {
-	if o, ok := r.Priv.(*op); ok && o.state == waiting {
-		return o.For()
-	}
-	return ticket.Nothing
-}
-
 // Forgotten looks at everybody who waits, which a step itself never does, and says who could go on:
 // nobody may when a step has ended. trimming says that somebody makes room in the log. It changes
 // nothing.

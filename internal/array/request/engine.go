@@ -24,6 +24,7 @@ import (
 type Engine struct {
 	set     *pool.Set
 	exec    block.Executor
+	aside   block.Asider // moves what is long beside the executor; nil: nobody does
 	payload bool
 
 	arena *extent.Arena
@@ -44,6 +45,7 @@ type Engine struct {
 	one         [1]block.Range
 	scratch     commitScratch
 
+	filling int // writes whose data is on its way into NVRAM beside the executor
 	stopped bool
 	broken  string // why writes are refused until the next start
 	doubt   string // why they are refused for now
@@ -54,6 +56,7 @@ type Engine struct {
 // New returns an engine over a set of pools, without the stages of its steps; see Attach.
 func New(set *pool.Set, watch func()) *Engine {
 	e := &Engine{set: set, exec: set.Exec, payload: set.Payload, rules: allowed, watchFn: watch}
+	e.aside, _ = set.Exec.(block.Asider)
 	e.settling.pages = map[uint32]*op{}
 	e.wakes.log.Of, e.wakes.yielded.Of, e.settling.waiting.Of = ticket.Log, ticket.Turn, ticket.BackEnd
 	e.copies.moves.Of, e.copies.reads.Of = ticket.CopyEngine, ticket.CopyRead
@@ -79,6 +82,9 @@ func (e *Engine) SetCopyLimits(l CopyLimits) { e.copies.limits = l }
 
 // Stop has requests that come from now on end with Gone.
 func (e *Engine) Stop() { e.stopped = true }
+
+// Filling reports whether data of writes is on its way into NVRAM beside the executor.
+func (e *Engine) Filling() bool { return e.filling > 0 }
 
 // Stopped reports whether Stop was called.
 func (e *Engine) Stopped() bool { return e.stopped }

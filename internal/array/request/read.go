@@ -68,7 +68,7 @@ func (e *Engine) startRead(v *Volume, req *block.Request) {
 	r := e.newReading(v)
 	r.req, r.tell, r.reason = req, req, block.ReasonStage
 	req.Priv = r
-	dst := cursor{vec: req.Data}
+	dst := block.Cursor{Vec: req.Data}
 	r.volume(v, req.Range, &dst)
 	r.release()
 }
@@ -79,12 +79,12 @@ func (e *Engine) readInto(o *op, buf []byte, done func(block.Status)) {
 	r := e.newReading(v)
 	r.done, r.reason, r.origin = done, block.ReasonRMW, block.OriginCAW
 	r.tell, r.op = o.req, o
-	dst := cursor{vec: [][]byte{buf}}
+	dst := block.Cursor{Vec: [][]byte{buf}}
 	r.volume(v, o.req.Range, &dst)
 	r.release()
 }
 
-func (r *reading) volume(v *Volume, rg block.Range, dst *cursor) {
+func (r *reading) volume(v *Volume, rg block.Range, dst *block.Cursor) {
 	r.v = v
 	v.ops++
 	v.Map.Walk(rg, func(x extent.Run) bool {
@@ -92,21 +92,21 @@ func (r *reading) volume(v *Volume, rg block.Range, dst *cursor) {
 			r.skew = x.Start - x.Phys
 			r.physical(v.Pool(), x.Phys, x.Count, dst)
 		} else {
-			dst.zero(int(x.Count) * block.SectorSize)
+			dst.Zero(int(x.Count) * block.SectorSize)
 		}
 		return true
 	})
 }
 
 // physical reads sectors [phys, phys+n): what is dirty from the cache, the rest from the mdisks.
-func (r *reading) physical(p *pool.Pool, phys, n uint64, dst *cursor) {
+func (r *reading) physical(p *pool.Pool, phys, n uint64, dst *block.Cursor) {
 	e, c := r.e, r.e.cache
 	end := phys + n
 	if p.Bad.Len() > 0 {
 		if first, bad := p.Bad.First(phys, n); bad {
 			r.status = block.MediumRead
 			r.bad = min(r.bad, first+r.skew)
-			dst.zero(int(n) * block.SectorSize)
+			dst.Zero(int(n) * block.SectorSize)
 			return
 		}
 	}
@@ -138,7 +138,7 @@ func (r *reading) physical(p *pool.Pool, phys, n uint64, dst *cursor) {
 				for holder == i && t < in+k && mask>>t&1 != 0 {
 					t++
 				}
-				dst.copyFrom(c.NV.Page(holder)[s*block.SectorSize : t*block.SectorSize])
+				dst.CopyFrom(c.NV.Page(holder)[s*block.SectorSize : t*block.SectorSize])
 				phys += t - s - 1
 				s = t - 1
 			}
@@ -149,7 +149,7 @@ func (r *reading) physical(p *pool.Pool, phys, n uint64, dst *cursor) {
 }
 
 // backend reads from the mdisks, one operation for what lies together on one.
-func (r *reading) backend(p *pool.Pool, phys, n uint64, dst *cursor) {
+func (r *reading) backend(p *pool.Pool, phys, n uint64, dst *block.Cursor) {
 	e := r.e
 	r.pool = p
 	for n > 0 {
@@ -157,7 +157,7 @@ func (r *reading) backend(p *pool.Pool, phys, n uint64, dst *cursor) {
 		k = min(k, n)
 		if p.Mdisks[md].Offline() {
 			r.status = block.Offline
-			dst.zero(int(k) * block.SectorSize)
+			dst.Zero(int(k) * block.SectorSize)
 			phys += k
 			n -= k
 			continue
@@ -165,7 +165,7 @@ func (r *reading) backend(p *pool.Pool, phys, n uint64, dst *cursor) {
 		p.Alloc.Pin(phys, k)
 		x := p.Mdisks[md].Op(false, off, k*block.SectorSize, r.reason)
 		if e.payload {
-			x.IO.Vec = dst.take(x.IO.Vec, int(k)*block.SectorSize)
+			x.IO.Vec = dst.Take(x.IO.Vec, int(k)*block.SectorSize)
 		}
 		x.Bytes[r.origin] = uint32(k * block.SectorSize)
 		x.Ctx, x.Phys, x.Tag = r, phys, r.skew
@@ -179,7 +179,9 @@ func (r *reading) backend(p *pool.Pool, phys, n uint64, dst *cursor) {
 // ReadDone hears that an operation of a read has ended.
 func (e *Engine) ReadDone(x *backend.Op) {
 	r := x.Ctx.(*reading)
-	e.lookAgain(x)
+	if x.IO.Err != nil {
+		e.lookAgain(x)
+	}
 	if x.IO.Err != nil {
 		r.status = block.MediumRead
 		x.Mdisk().ReadFailed()
@@ -214,19 +216,19 @@ func (r *reading) locate(x *backend.Op) {
 // there; the rest, which may have been destaged meanwhile, is read again. What is wrong for good
 // stays in the error.
 func (e *Engine) lookAgain(x *backend.Op) {
-	var sum *block.ChecksumError
-	if x.IO.Err == nil || !errors.As(x.IO.Err, &sum) {
+	var sum *block.ChecksumError // memory of the heap, which a read without an error does without
+	if !errors.As(x.IO.Err, &sum) {
 		return
 	}
 	r := x.Ctx.(*reading)
 	left := block.ChecksumError{Medium: sum.Medium}
 	for i, sector := range sum.Sectors {
 		at := sector - x.IO.Off/block.SectorSize
-		dst := cursor{vec: x.IO.Vec}
-		dst.skip(int(at) * block.SectorSize)
+		dst := block.Cursor{Vec: x.IO.Vec}
+		dst.Skip(int(at) * block.SectorSize)
 		switch data := e.cached(layout.KeyOf(r.pool.ID(), x.Phys+at), (x.Phys+at)%layout.PageSectors); {
 		case data != nil:
-			dst.copyFrom(data)
+			dst.CopyFrom(data)
 		case x.Tries+1 < backend.ReadTries:
 			r.readSectorAgain(x, x.Phys+at, &dst)
 		default:
@@ -253,11 +255,11 @@ func (e *Engine) cached(k layout.PageKey, sector uint64) []byte {
 }
 
 // readSectorAgain reads one sector of a read once more.
-func (r *reading) readSectorAgain(x *backend.Op, phys uint64, dst *cursor) {
+func (r *reading) readSectorAgain(x *backend.Op, phys uint64, dst *block.Cursor) {
 	_, off, _ := r.pool.Alloc.Locate(phys)
 	r.pool.Alloc.Pin(phys, 1)
 	y := x.Mdisk().Op(false, off, block.SectorSize, x.Reason)
-	y.IO.Vec = dst.take(y.IO.Vec, block.SectorSize)
+	y.IO.Vec = dst.Take(y.IO.Vec, block.SectorSize)
 	y.Bytes[r.origin] = block.SectorSize
 	y.Ctx, y.Phys, y.Tag, y.Tries = r, phys, x.Tag, x.Tries+1
 	r.left++

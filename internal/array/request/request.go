@@ -8,7 +8,7 @@
 //	 |   end           | |  +----------- fetching, unwanted    a read for a compare or a piece
 //	 +-----------------+-+  +----------- moving               a data copy, by its pieces
 //	 |                 | |  +----------- settling, answered   the mdisks take what was written
-//	 +-- flushing <----+ |
+//	 +-- flushing <----+ +----------- filling, unwanted     its data is on its way into NVRAM
 //
 // Invariants: only op.to changes the state, and holds each change against the engine's rules. Only
 // a request that waits or settles has its ticket in a queue, and one that was answered while it
@@ -52,6 +52,7 @@ const (
 	waiting               // its ticket waits for a resource
 	fetching              // the mdisks read for it
 	unwanted              // the same, but who sent it has given it up
+	filling               // its data is on its way into pages of NVRAM, beside the executor
 	moving                // its pieces are under way, and the last one goes on with it
 	settling              // all is committed, and the mdisks have to have it before it ends
 	answered              // the same, but who sent it has its answer: what was committed stays
@@ -60,7 +61,7 @@ const (
 	NumStates
 )
 
-var stateNames = [NumStates]string{"free", "running", "waiting", "fetching", "unwanted", "moving", "settling", "answered", "flushing"}
+var stateNames = [NumStates]string{"free", "running", "waiting", "fetching", "unwanted", "filling", "moving", "settling", "answered", "flushing"}
 
 // rules are what requests may do. Each engine has its own.
 type rules struct {
@@ -74,8 +75,10 @@ type rules struct {
 var allowed = rules{may: [NumKinds][NumStates]uint16{
 	KindWrite: {
 		free:     1<<running | 1<<flushing,
-		running:  1<<free | 1<<waiting | 1<<settling | 1<<answered,
+		running:  1<<free | 1<<waiting | 1<<filling | 1<<unwanted | 1<<settling | 1<<answered,
 		waiting:  1 << running,
+		filling:  1 << running,
+		unwanted: 1 << filling,
 		settling: 1 << running,
 		answered: 1 << settling,
 		flushing: 1 << running,
@@ -140,12 +143,18 @@ type op struct {
 	pieces []*op  // of a move, that are under way
 	same   []byte // WRITE SAME: a piece full of the pattern
 	buf    []byte // what a compare or a piece read
+	fill   admission.Fill
 
-	// Its methods as values, made when they are needed first.
-	compareFn, movedFn func(block.Status)
-	flushedFn          func(error)
+	fns fns
 
 	next *op // that is free
+}
+
+// fns are methods of an op as values, made when they are needed first.
+type fns struct {
+	compare, moved func(block.Status)
+	flushed        func(error)
+	fill, filled   func()
 }
 
 // work is the part of an op that is cleared when it ends.
@@ -156,7 +165,7 @@ type work struct {
 	host   uint32 // whose budget it counts in
 	cur    uint64 // next sector
 	stop   uint64
-	src    cursor
+	src    block.Cursor
 	status block.Status // of a move, or of a write that was given up
 
 	// Of a write's way into the cache.
@@ -250,6 +259,7 @@ func (o *op) end(s block.Status) {
 	o.to(free)
 	o.Reset()
 	o.work = work{}
+	o.fill.Forget()
 	o.pieces = o.pieces[:0]
 	if o.same = o.same[:0]; cap(o.buf) > layout.PieceSectors*block.SectorSize {
 		o.buf = nil

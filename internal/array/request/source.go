@@ -42,7 +42,7 @@ type pieceRead struct {
 	by      *op    // the piece; while nobody wants it any more, the read may end early
 	phys    uint64 // in the pool of the reference
 	sectors uint64
-	dst     cursor // where they go, where there is payload
+	dst     block.Cursor // where they go, where there is payload
 	done    func(block.Status)
 }
 

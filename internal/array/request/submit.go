@@ -58,7 +58,7 @@ func (e *Engine) begin(v *Volume, r *block.Request) {
 	switch r.Op {
 	case block.OpWrite:
 		o := e.newOp(KindWrite, v, r)
-		o.src = cursor{vec: r.Data}
+		o.src = block.Cursor{Vec: r.Data}
 		o.write(false)
 	case block.OpWriteSame:
 		if len(r.Data) == 0 {
@@ -106,8 +106,8 @@ func (e *Engine) resumeYielded() {
 
 // Cancel withdraws a request that waits for room in its partition, in the log, for a range lock, or
 // until the back end has what it wrote. A data copy stops after the pieces that have begun to move.
-// What an mdisk is reading for the request is waited for, but not as long as with others: see
-// backend.AbortPatience.
+// What an mdisk is reading for it is waited for, but not as long as with others (backend.AbortPatience),
+// and so is the copy of its data into NVRAM.
 func (v *Volume) Cancel(r *block.Request) {
 	switch o := r.Priv.(type) {
 	case *reading:
@@ -129,7 +129,7 @@ func (o *op) cancel() {
 		o.withdraw(block.Cancelled)
 	case o.state == settling:
 		o.answer(block.Cancelled)
-	case o.state == fetching:
+	case o.state == fetching, o.state == filling:
 		o.to(unwanted)
 	}
 	o.e.EndStep()

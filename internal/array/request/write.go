@@ -26,6 +26,7 @@ func (o *op) pattern() {
 func (o *op) write(head bool) {
 	e, v := o.e, o.v
 	first := head
+	filled := o.fill.Take(o.pieceLen())
 	for pieces := 0; o.cur < o.stop; pieces++ {
 		if pieces == StepPieces {
 			o.stopWaiting()
@@ -43,7 +44,7 @@ func (o *op) write(head bool) {
 			o.await(&v.lockWait)
 			return
 		}
-		switch o.ask(n, head) {
+		switch o.admitted(n, head, filled) {
 		case admission.NoRoom, admission.NoLog:
 			o.wait(first)
 			return
@@ -53,13 +54,20 @@ func (o *op) write(head bool) {
 		}
 		o.stopWaiting()
 		o.Since = 0
+		if !filled && o.fillsAside(n) {
+			o.beginFill(n, head)
+			return
+		}
 		// Pools, and volumes that take turns, do so piece by piece.
 		head = head && e.link.InOrder() && e.link.Alone()
 		if len(o.same) > 0 && o.req != nil && o.req.Op == block.OpWriteSame {
 			// A piece begins at a multiple of the block, so the pattern is in phase.
-			o.src = cursor{vec: [][]byte{o.same}}
+			o.src = block.Cursor{Vec: [][]byte{o.same}}
 		}
-		if s := e.commit(o, n); s == block.NoSpace && e.scratch.wait {
+		s := e.commit(o, n)
+		o.fill.Forget()
+		filled = false
+		if s == block.NoSpace && e.scratch.wait {
 			o.await(&v.Pool().SpaceWait)
 			return
 		} else if s != block.OK {
@@ -110,10 +118,10 @@ func (o *op) written() {
 // flush makes all that was acknowledged survive power loss and then ends the op.
 func (o *op) flush() {
 	o.to(flushing)
-	if o.flushedFn == nil {
-		o.flushedFn = o.flushed
+	if o.fns.flushed == nil {
+		o.fns.flushed = o.flushed
 	}
-	o.e.link.Flushed(o.flushedFn)
+	o.e.link.Flushed(o.fns.flushed)
 }
 
 func (o *op) flushed(err error) {

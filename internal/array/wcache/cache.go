@@ -55,14 +55,14 @@ type Cache struct {
 
 	pages []page
 	rare  []pageRare
-	free  freeRing
+	free  nvlog.FreePages
 
 	room    Pot // of the partitions
 	reserve Pot // outside of them, for what writes through: half of the pages that no partition may have
 	pinned  int // pages that cannot be destaged
 
 	reclaim   reclaim
-	heldLanes int // mdisks that have a redo
+	heldLanes int // mdisks that have a redo, or are late
 
 	partitions []*Partition // by number; nil: there is none
 	owners     []*Owner     // by number
@@ -80,7 +80,7 @@ type Cache struct {
 func New(cfg Config) *Cache {
 	nv := cfg.NV
 	c := &Cache{NV: nv, log: cfg.Log, flusher: cfg.Flusher, rows: cfg.Rows, exec: cfg.Exec, hooks: cfg.Hooks, payload: nv.Payload,
-		pages: block.Table[page](nv.Pages), rare: make([]pageRare, nv.Pages), free: freeRing{pages: make([]uint32, nv.Pages)},
+		pages: block.Table[page](nv.Pages), rare: make([]pageRare, nv.Pages), free: nvlog.NewFreePages(nv),
 		room: Pot{limit: cfg.Limit}, reserve: Pot{limit: (nv.Pages - cfg.Limit) / 2},
 		policy: cfg.Policy, destageStart: cfg.DestageStart}
 	c.pageIndex = newPageIndex(c.pages)
@@ -88,13 +88,7 @@ func New(cfg Config) *Cache {
 }
 
 // StartEmpty makes all pages free.
-func (c *Cache) StartEmpty() {
-	f := &c.free
-	for i := range f.pages {
-		f.pages[i] = uint32(len(f.pages) - 1 - i)
-	}
-	f.count = len(f.pages)
-}
+func (c *Cache) StartEmpty() { c.free.All() }
 
 // Pages returns the number of pages of NVRAM.
 func (c *Cache) Pages() int { return len(c.pages) }
@@ -142,7 +136,7 @@ func (c *Cache) SetMirrored(ok bool) {
 // Mirrored reports whether the cache has its mirror.
 func (c *Cache) Mirrored() bool { return !c.unmirrored }
 
-// Held returns how many mdisks have a redo, so that nothing else goes to them.
+// Held returns how many mdisks are not synced with the others: they have a redo, or are late.
 func (c *Cache) Held() int { return c.heldLanes }
 
 // Drain has everything destaged, or ends that.

@@ -88,12 +88,12 @@ type counts struct {
 
 func (c *Cache) checkPage(n Names, k *counts, i uint32, verify bool) {
 	p := &c.pages[i]
-	if !p.state.held() {
-		return
-	}
-	if p.flags&flagReserve == 0 {
+	if p.state != Free && p.state < Superseded && p.flags&flagReserve == 0 {
 		k.all.used++
 		k.pools[p.key.Pool()].used++
+	}
+	if !p.state.held() {
+		return
 	}
 	if c.payload {
 		if d := c.NV.Descriptor(i); d.Seq() == 0 || d.Key() != p.key || !d.Valid() {
@@ -127,8 +127,8 @@ func (c *Cache) CheckSums(n Names, i uint32) {
 	}
 }
 
-// lost returns the pages that are not listed where their state says. A page that is Behind,
-// Destaging or Rewriting is on no list of the cache.
+// lost returns the pages that are not listed where their state says. A page that is Filling,
+// Behind, Destaging or Rewriting is on no list of the cache.
 func (c *Cache) lost() (out []uint32) {
 	where := make([]State, len(c.pages))
 	for i := range where {
@@ -146,12 +146,8 @@ func (c *Cache) lost() (out []uint32) {
 			}
 		}
 	}
-	for at := range c.free.count {
-		i := at
-		if c.payload {
-			i = (c.free.head + at) % len(c.free.pages)
-		}
-		where[c.free.pages[i]] = Free
+	for n := range c.Free() {
+		where[c.free.At(n)] = Free
 	}
 	for _, p := range c.partitions {
 		if p != nil {
@@ -174,7 +170,7 @@ func (c *Cache) lost() (out []uint32) {
 	mark(Tombstoned, r.tombstoned.next)
 	for i := range c.pages {
 		s := c.pages[i].state
-		if unlisted := s == Behind || s == Destaging || s == Rewriting; unlisted != (where[i] == numStates) || !unlisted && where[i] != s {
+		if unlisted := s == Filling || s == Behind || s == Destaging || s == Rewriting; unlisted != (where[i] == numStates) || !unlisted && where[i] != s {
 			out = append(out, uint32(i))
 		}
 	}

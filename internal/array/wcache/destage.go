@@ -147,6 +147,7 @@ func (c *Cache) AnyKicked() bool { return len(c.kicked) > 0 }
 // NextDestage fills a batch with what the partition sends now; false says that there is no reason
 // or no room to send anything. waiting says that somebody waits for what a destage frees.
 func (p *Partition) NextDestage(b *Batch, waiting bool) bool {
+	p.waited = waiting
 	if !p.directDone {
 		if p.sendDirect(b) {
 			return true
@@ -217,7 +218,7 @@ func (p *Partition) anyRoom() bool {
 // takes reports whether an mdisk takes another destage, or would if it were there.
 func (p *Partition) takes(mdisk int) bool {
 	l := &p.lanes[mdisk]
-	return l.out < p.c.policy.DestageDepth || l.away
+	return l.out < p.c.policy.DestageDepth || l.sent < p.c.policy.DestagePages || l.away
 }
 
 // oldest returns the oldest page on lists by mdisk whose mdisk takes another destage:
@@ -272,11 +273,13 @@ func (p *Partition) send(b *Batch, first uint32, credit int) int {
 		p.pin(md, first)
 		return -1
 	}
-	if l.out >= c.policy.DestageDepth || l.held {
+	if l.held || !p.takes(md) {
 		return 0
 	}
 	if !c.flushed(first) {
-		c.flusher.Want()
+		if p.urges(first) {
+			c.flusher.Want()
+		}
 		return 0
 	}
 	v := c.owners[c.pages[first].owner]
@@ -284,6 +287,7 @@ func (p *Partition) send(b *Batch, first uint32, credit int) int {
 	p.gather(b, v, first, credit)
 	b.Through = c.pages[first].flags&flagThrough != 0
 	l.out++
+	l.sent += len(b.Pages)
 	for _, i := range b.Pages {
 		pg := &c.pages[i]
 		p.unlist(v, i)
@@ -293,6 +297,14 @@ func (p *Partition) send(b *Batch, first uint32, credit int) int {
 	}
 	c.freed() // who cannot overwrite these any more may stop to hold up others
 	return len(b.Pages)
+}
+
+// urges reports whether a dirty page is reason for a flush: a round of pages needs it, or none is waited for.
+func (p *Partition) urges(i uint32) bool {
+	c := p.c
+	r, pg := &c.reclaim, &c.pages[i]
+	return r.installed-r.begun >= uint64(c.round(0)) || c.Free() <= len(c.pages)/8 || p.waited || c.draining || c.unmirrored ||
+		pg.flags&flagThrough != 0 || p.settles(pg)
 }
 
 // gather puts a page and its neighbours inside the extent into a batch: those below, then those
@@ -342,6 +354,7 @@ func (c *Cache) Destaged(b *Batch) {
 	p := b.Part
 	c.touchPages(b.Pages)
 	p.lanes[b.Mdisk].out--
+	p.lanes[b.Mdisk].sent -= len(b.Pages)
 	v := (*Owner)(nil)
 	for n, i := range b.Pages {
 		pg := &c.pages[i]

@@ -12,7 +12,7 @@ import (
 
 // randomPolicy returns one of the policies that decide where a page is listed and when it goes.
 func randomPolicy(rnd *rand.Rand) Policy {
-	p := Policy{Order: DestageOrder(rnd.IntN(2)), DestageDepth: 1 + rnd.IntN(3)}
+	p := Policy{Order: DestageOrder(rnd.IntN(2)), DestageDepth: 1 + rnd.IntN(3), DestagePages: rnd.IntN(3) * 2, Round: rnd.IntN(3) * 8}
 	switch rnd.IntN(3) {
 	case 0:
 		p.Ramp = Ramp{Points: []RampPoint{{At: 100, Rate: 0}, {At: 900, Rate: 1 << 20}}, MaxAge: int64(rnd.IntN(2)) * 1e9}

@@ -1,4 +1,4 @@
-// Pages: what the cache knows of each page of NVRAM, and the ring of those that are free.
+// Pages: what the cache knows of each page of NVRAM.
 //
 // Invariants: a page's key, mask and origins are valid in the states Behind to Rewriting; what is
 // in rare counts where the flags say so. Only this package changes a page.
@@ -6,6 +6,8 @@
 package wcache
 
 import (
+	"slices"
+
 	"github.com/arraysim/arraysim/internal/array/layout"
 )
 
@@ -109,59 +111,45 @@ func (c *Cache) DirtyAt(k layout.PageKey) uint32 {
 	return i
 }
 
-// freeRing has the free pages. They come back in the order in which they were destaged, so that
-// neighbours in address tend to be neighbours in NVRAM. Without payload it is a stack, so that few
-// pages are touched.
-type freeRing struct {
-	pages []uint32
-	head  int
-	count int
-}
-
 // Free returns the number of free pages.
-func (c *Cache) Free() int { return c.free.count }
+func (c *Cache) Free() int { return c.free.Len() }
 
-// TakeFree takes a free page. Preconditions: there is one, and within the same call it is
+// TakeFree takes a free page, or TakeToFill does. Preconditions: there is one, and within the same call it is
 // installed.
-func (c *Cache) TakeFree() uint32 {
-	f := &c.free
-	if !c.payload {
-		f.count--
-		return f.pages[f.count]
-	}
-	i := f.pages[f.head]
-	if f.head++; f.head == len(f.pages) {
-		f.head = 0
-	}
-	f.count--
-	return i
-}
+func (c *Cache) TakeFree() uint32 { return c.free.Take() }
 
-// TouchTaken brings the last n pages that TakeFree returned into the processor's caches; those
-// before a ring's wrap are left out.
-func (c *Cache) TouchTaken(n int) {
-	end := c.free.count + n
-	if c.payload {
-		end = c.free.head
-	}
-	c.touchPages(c.free.pages[max(end-n, 0):end])
-}
+// TouchTaken brings the last n pages that TakeFree returned into the processor's caches.
+func (c *Cache) TouchTaken(n int) { c.touchPages(c.free.Taken(n)) }
 
-// GiveFree puts a page that is in no state yet, or free, into the ring.
+// GiveFree makes a page free that is in no state yet, or free. Pages come back in the order in which
+// they were destaged, so that neighbours in address tend to be neighbours in NVRAM.
 func (c *Cache) GiveFree(i uint32) {
-	f := &c.free
-	if !c.payload {
-		f.pages[f.count] = i
-		f.count++
-		return
+	c.free.Give(i)
+	if c.payload {
+		c.pages[i] = page{}
 	}
-	at := f.head + f.count
-	if at >= len(f.pages) {
-		at -= len(f.pages)
+}
+
+// TakeToFill takes free pages that are filled while others have their turn, and books them.
+func (c *Cache) TakeToFill(v *Owner, pages []uint32) {
+	v.part.Meter()
+	for n := range pages {
+		i := c.TakeFree()
+		pages[n], c.pages[i].key = i, layout.KeyOf(v.part.id, 0)
+		c.pages[i].to(Filling)
+		c.room.take(&v.part.Room)
 	}
-	f.pages[at] = i
-	f.count++
-	c.pages[i] = page{}
+}
+
+// GiveFilled makes these pages free again, and the next that TakeFree returns, in their order.
+func (c *Cache) GiveFilled(v *Owner, pages []uint32) {
+	v.part.Meter()
+	for _, i := range slices.Backward(pages) {
+		c.pages[i].to(Free)
+		c.pages[i] = page{}
+		c.room.give(&v.part.Room)
+		c.free.Return(i)
+	}
 }
 
 // release ends the life of a page.

@@ -37,6 +37,7 @@ type Partition struct {
 	pace   pace
 
 	kicked     bool // the next step looks at it
+	waited     bool // somebody waited for room when it was looked at
 	directDone bool // the present step has sent all that it could of direct
 
 	seconds float64 // integral of the used bytes over time
@@ -46,8 +47,10 @@ type Partition struct {
 // lane is what the cache knows of an mdisk.
 type lane struct {
 	out  int  // destages under way
+	sent int  // pages of these
 	away bool // it is offline: what is dirty for it gets pinned
 	held bool // it has a redo: nothing else goes to it
+	late bool // a sync of it is under way for which nobody waits
 }
 
 // AddPartition makes a partition for a pool of so many mdisks. It counts when Open is called.
@@ -70,6 +73,9 @@ func (p *Partition) Open() {
 // Close takes out a partition that holds nothing.
 func (p *Partition) Close() {
 	p.c.partitions[p.id] = nil
+	for i := range p.lanes {
+		p.c.unsynced(&p.lanes[i], func(l *lane) { *l = lane{} })
+	}
 	if p.pace.wakeAt != 0 {
 		p.pace.wake.Stop()
 	}
@@ -205,13 +211,22 @@ func (p *Partition) ModeNow() Mode {
 
 // Hold keeps an mdisk from being sent anything while it has a redo.
 func (p *Partition) Hold(mdisk int, held bool) {
-	if p.lanes[mdisk].held != held {
-		p.lanes[mdisk].held = held
-		if held {
-			p.c.heldLanes++
-		} else {
-			p.c.heldLanes--
-		}
+	p.c.unsynced(&p.lanes[mdisk], func(l *lane) { l.held = held })
+}
+
+// Late says that a sync of an mdisk has lasted so long that the others are let go without it.
+func (p *Partition) Late(mdisk int, late bool) {
+	p.c.unsynced(&p.lanes[mdisk], func(l *lane) { l.late = late })
+	p.c.keepHeld()
+}
+
+// unsynced changes what says that an mdisk is not synced with the others, and counts those.
+func (c *Cache) unsynced(l *lane, change func(*lane)) {
+	if l.held || l.late {
+		c.heldLanes--
+	}
+	if change(l); l.held || l.late {
+		c.heldLanes++
 	}
 }
 

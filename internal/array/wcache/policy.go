@@ -2,7 +2,10 @@
 
 package wcache
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Policy is how the cache admits, orders and paces.
 type Policy struct {
@@ -11,7 +14,12 @@ type Policy struct {
 	Ramp      Ramp         // paces the destager by the fullness of the partition
 	// DestageDepth is the number of destages of up to 256 KiB that an mdisk has under way.
 	DestageDepth int
-	Budget       Budget // bounds what offloads hold of a partition
+	// DestagePages is the number of pages up to which an mdisk has more destages under way than these.
+	DestagePages int
+	// Round is the pages that a sync of the mdisks, or a flush of NVRAM for destages, has at the least
+	// while nobody waits. 0: a 64th of the cache for a sync, and a flush whenever a page lacks one.
+	Round  int
+	Budget Budget // bounds what offloads hold of a partition
 }
 
 // Mode is how a partition takes writes, and how a write was taken.
@@ -51,10 +59,8 @@ func (x Admission) String() string { return admissionNames[x] }
 
 // ParseAdmission is the inverse of String.
 func ParseAdmission(s string) (Admission, error) {
-	for i, n := range admissionNames {
-		if n == s {
-			return Admission(i), nil
-		}
+	if i := slices.Index(admissionNames[:], s); i >= 0 {
+		return Admission(i), nil
 	}
 	return 0, fmt.Errorf("admission %q: it is fifo, fair or through", s)
 }
@@ -77,10 +83,8 @@ func (x DestageOrder) String() string { return orderNames[x] }
 
 // ParseDestageOrder is the inverse of String.
 func ParseDestageOrder(s string) (DestageOrder, error) {
-	for i, n := range orderNames {
-		if n == s {
-			return DestageOrder(i), nil
-		}
+	if i := slices.Index(orderNames[:], s); i >= 0 {
+		return DestageOrder(i), nil
 	}
 	return 0, fmt.Errorf("destage order %q: it is round-robin or lru", s)
 }
@@ -135,7 +139,7 @@ func (p *Policy) Validate() error {
 		return fmt.Errorf("policy: unknown admission or destage order")
 	case p.Budget.Percent < 0 || p.Budget.Percent > 100 || p.Budget.HostPercent < 0 || p.Budget.HostPercent > 100:
 		return fmt.Errorf("budget: percentages go from 0 to 100")
-	case p.DestageDepth < 0 || p.Ramp.Waiting < 0 || p.Ramp.MaxAge < 0:
+	case p.DestageDepth < 0 || p.DestagePages < 0 || p.Round < 0 || p.Ramp.Waiting < 0 || p.Ramp.MaxAge < 0:
 		return fmt.Errorf("policy: limits are not negative")
 	case p.Ramp.StallAt != 0 && (p.Ramp.ResumeAt <= 0 || p.Ramp.ResumeAt >= p.Ramp.StallAt || p.Ramp.StallAt > 1000):
 		return fmt.Errorf("ramp: stalling begins at no more than 1000 per mille and ends below where it begins")

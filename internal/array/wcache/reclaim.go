@@ -5,6 +5,9 @@
 package wcache
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 )
@@ -14,6 +17,8 @@ type reclaim struct {
 	written    []uint32 // on the back end
 	syncing    []uint32 // of these, those that the sync under way takes along
 	superseded stages
+	installed  uint64 // pages, ever
+	begun      uint64 // these when the last flush of NVRAM began
 	tombstoned stages
 }
 
@@ -60,6 +65,7 @@ func (c *Cache) tombstone(i uint32, mark nvlog.Tombstone) {
 
 // FlushBegun notes which pages the flush that begins lets go.
 func (c *Cache) FlushBegun() {
+	c.reclaim.begun = c.reclaim.installed
 	c.reclaim.superseded.begin()
 	c.reclaim.tombstoned.begin()
 }
@@ -67,6 +73,7 @@ func (c *Cache) FlushBegun() {
 // FlushEnded lets these pages go, or has them wait for the next flush.
 func (c *Cache) FlushEnded(end nvlog.Outcome) {
 	r := &c.reclaim
+	c.free.Flushed()
 	if end.Err != nil {
 		r.superseded.fail()
 		r.tombstoned.fail()
@@ -78,6 +85,9 @@ func (c *Cache) FlushEnded(end nvlog.Outcome) {
 				p.Kick()
 			}
 		}
+	}
+	if c.policy.Round > 0 { // runs of pages are written together, and flushed together
+		slices.Sort(r.tombstoned.now)
 	}
 	for _, i := range r.tombstoned.now {
 		c.release(i)
@@ -97,30 +107,40 @@ func (c *Cache) Unflushed() int { return c.reclaim.superseded.len() + c.reclaim.
 
 // Scarce reports whether it is time to free pages: many wait for that, or few are free.
 func (c *Cache) Scarce() bool {
-	return c.Unsynced()+c.Unflushed() >= len(c.pages)/64 || c.free.count <= len(c.pages)/8
+	return c.Unsynced()+c.Unflushed() >= c.round(len(c.pages)/64) || c.Free() <= len(c.pages)/8
 }
 
-// BeginSync notes which pages the sync of all mdisks that begins takes along: what a redo will
-// write again waits for it.
+// round returns the pages of a round, of which four may be on their way; none: the policy has no rounds.
+func (c *Cache) round(none int) int {
+	return min(cmp.Or(c.policy.Round, none), len(c.pages)/16)
+}
+
+// BeginSync notes which pages the sync of all mdisks that begins takes along: not those of an mdisk that
+// has a redo, or is late.
 func (c *Cache) BeginSync() {
 	r := &c.reclaim
-	r.syncing = r.syncing[:0]
-	kept := r.written[:0]
-	for _, i := range r.written {
-		if c.heldLanes == 0 || !c.onHeld(i) {
-			r.syncing = append(r.syncing, i)
-		} else {
-			kept = append(kept, i)
-		}
-	}
-	r.written = kept
+	r.syncing, r.written = append(r.syncing[:0], r.written...), r.written[:0]
+	c.keepHeld()
 }
 
-// onHeld reports whether the mdisk of a page has a redo.
+// keepHeld has the pages of such an mdisk wait for another sync.
+func (c *Cache) keepHeld() {
+	r := &c.reclaim
+	r.syncing = slices.DeleteFunc(r.syncing, func(i uint32) bool {
+		held := c.heldLanes > 0 && c.onHeld(i)
+		if held {
+			r.written = append(r.written, i)
+		}
+		return held
+	})
+}
+
+// onHeld reports whether the mdisk of a page has a redo or is late.
 func (c *Cache) onHeld(i uint32) bool {
 	k := c.pages[i].key
 	p := c.partitions[k.Pool()]
-	return p.lanes[p.laneOf(k)].held
+	l := &p.lanes[p.laneOf(k)]
+	return l.held || l.late
 }
 
 // Lost takes the pages of an mdisk whose sync failed out of those that it would have let go; they

@@ -152,12 +152,25 @@ func (r *rig) write(owner int, k layout.PageKey, first, n int, origin block.Orig
 		return NoPage, false
 	}
 	r.value++
+	if c.payload && r.rnd.IntN(2) == 0 { // it is filled while others have their turn
+		taken := []uint32{NoPage, NoPage}[:min(2, c.Free())]
+		c.TakeToFill(r.owners[owner], taken)
+		r.look()
+		c.GiveFilled(r.owners[owner], taken)
+		r.look()
+		for n := range taken {
+			if got := c.free.At(n); got != taken[n] {
+				r.t.Fatalf("page %d is to be taken next, and not %d", got, taken[n])
+			}
+		}
+	}
 	i := c.TakeFree()
 	if c.payload {
 		b := c.NV.Write(i, first, n)
 		for s := range n {
 			copy(b[s*block.SectorSize:], pattern(r.value))
 		}
+		c.SumSectors(i, first, n)
 	}
 	e := Entry{Key: k, Page: i, Old: c.Lookup(k), Written: uint8((1<<n - 1) << first)}
 	e.Mask, e.Origins = c.Compose(i, c.DirtyAt(k), first, n, origin)

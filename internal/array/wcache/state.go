@@ -21,6 +21,8 @@ type State uint8
 const (
 	// Free: nobody's. It is in the free ring, or is being filled within one call.
 	Free State = iota
+	// Filling: the data of a write is on its way into it, beside the executor. It has no address yet.
+	Filling
 	// Behind: dirty, and on no list, because its predecessor, an older page of its address, is on
 	// its way to the back end and has to be there first.
 	Behind
@@ -50,7 +52,8 @@ const (
 // transitions says, as a set of bits, from which states each state may be entered; the state to
 // enter is a constant wherever one changes.
 var transitions = [numStates]uint32{
-	Free:       1<<Tombstoned | 1<<Superseded | 1<<Written | 1<<Rewriting,
+	Filling:    1 << Free,
+	Free:       1<<Filling | 1<<Tombstoned | 1<<Superseded | 1<<Written | 1<<Rewriting,
 	Behind:     1 << Free,
 	Queued:     1<<Behind | 1<<Queued | 1<<Ordered | 1<<Pinned,
 	Ordered:    1<<Behind | 1<<Queued | 1<<Ordered | 1<<Pinned,
@@ -63,7 +66,7 @@ var transitions = [numStates]uint32{
 	Tombstoned: 1<<Superseded | 1<<Written | 1<<Rewriting,
 }
 
-var stateNames = [numStates]string{"free", "behind", "queued", "ordered", "direct", "pinned", "destaging",
+var stateNames = [numStates]string{"free", "filling", "behind", "queued", "ordered", "direct", "pinned", "destaging",
 	"written", "rewriting", "superseded", "tombstoned"}
 
 func (s State) String() string { return stateNames[s] }

@@ -31,19 +31,11 @@ type Entry struct {
 }
 
 // Compose makes a page of new data, which is in NVRAM in sectors [first, first+n) of it, and of
-// the other valid sectors of old, a dirty page or NoPage. It writes the checksums and returns the
-// mask and the origins of the whole page. Preconditions: the page is free.
+// the other valid sectors of old, a dirty page or NoPage, with their checksums. It returns the mask
+// and the origins of the whole page. Preconditions: the page is free.
 func (c *Cache) Compose(i, old uint32, first, n int, origin block.Origin) (uint8, uint32) {
-	const size = block.SectorSize
 	mask := uint8((1<<n - 1) << first)
 	origins := uint32(origin) * allSectors & uint32((uint64(1)<<(4*n)-1)<<(4*first))
-	if c.payload {
-		data := c.NV.Page(i)
-		d := c.NV.Describe(i)
-		for s := first; s < first+n; s++ {
-			d.SetSum(s, crc32c.Sector(data[s*size:]))
-		}
-	}
 	if old == NoPage {
 		return mask, origins
 	}
@@ -60,12 +52,21 @@ func (c *Cache) Compose(i, old uint32, first, n int, origin block.Origin) (uint8
 	return mask | keep, origins
 }
 
+// SumSectors writes the checksums of sectors of a page that is free, or filled by the caller.
+func (c *Cache) SumSectors(i uint32, first, n int) {
+	data, d := c.NV.Page(i), c.NV.Describe(i)
+	for s := first; s < first+n; s++ {
+		d.SetSum(s, crc32c.Sector(data[s*block.SectorSize:]))
+	}
+}
+
 // Install puts a composed page into the index as the newest of its key and retires e.Old, the one
 // until now, or NoPage. Preconditions: the record with the page's sequence number is in the log.
 func (c *Cache) Install(w *Write, e *Entry) {
 	v, i := w.Owner, e.Page
 	p := &c.pages[i]
 	p.to(Behind)
+	c.reclaim.installed++
 	*p = page{key: e.Key, origins: e.Origins, owner: v.id, state: Behind, mask: e.Mask}
 	c.enter(w, i)
 	v.countAdmitted(w, uint64(bits.OnesCount8(e.Written))*block.SectorSize)
