@@ -43,6 +43,7 @@ type command struct {
 	synced bool // it has been sent
 	caches bool // the reply tells of the write cache, which is off
 	direct bool // memory of the ring was handed out for Data-In
+	pieces [][]byte
 	bounce []*buffer
 }
 
@@ -91,6 +92,25 @@ func (x *command) Get(n int) []byte {
 	b := getBuffer(n)
 	x.bounce = append(x.bounce, b)
 	return b.b[:n]
+}
+
+// Pieces implements scsi.Scattered: the kernel's memory as it lies.
+func (x *command) Pieces(n int) [][]byte {
+	if x.direct {
+		return nil
+	}
+	x.pieces = x.pieces[:0]
+	for _, d := range x.cmd.Data {
+		k := min(n, len(d))
+		if n -= k; k > 0 {
+			x.pieces = append(x.pieces, d[:k:k])
+		}
+	}
+	if n > 0 {
+		return nil
+	}
+	x.direct = true
+	return x.pieces
 }
 
 // taskDone is Done of every task: the executor calls it.
@@ -161,10 +181,12 @@ func (x *command) finish() {
 		x.sync()
 		return
 	}
-	switch {
-	case t.Aborted:
-		// The initiator hears nothing, but the kernel waits for its memory.
+	if t.Aborted { // the initiator hears nothing, but the kernel waits for its memory
 		status, sense = scsi.StatusTaskAborted, nil
+	}
+	switch {
+	case status != scsi.StatusGood && t.OutTotal == 0:
+		n = 0 // its memory may hold what other commands left there
 	case status == scsi.StatusGood && t.OutTotal == 0 && !x.synced:
 		n = x.gather()
 		if x.caches {
@@ -175,26 +197,28 @@ func (x *command) finish() {
 		b.put()
 		x.bounce[i] = nil
 	}
-	x.bounce, x.direct = x.bounce[:0], false
+	clear(x.pieces)
+	x.pieces, x.bounce, x.direct = x.pieces[:0], x.bounce[:0], false
 	t.CDB, t.DataOut, t.DataIn = nil, nil, nil
 	c.Complete(status, sense, n)
 }
 
-// gather puts Data-In where the kernel wants it and returns its length.
+// gather puts Data-In where the kernel wants it and returns its length. What lies in its place
+// already stays.
 func (x *command) gather() int {
 	to, at, n := x.cmd.Data, 0, 0
 	for _, from := range x.task.DataIn {
 		n += len(from)
-		if len(from) > 0 && at == 0 && len(to) > 0 && &from[0] == &to[0][0] {
-			at = len(from) // it is there already
-			continue
-		}
 		for len(from) > 0 && len(to) > 0 {
-			if at == len(to[0]) {
+			room := to[0][at:]
+			if len(room) == 0 {
 				to, at = to[1:], 0
 				continue
 			}
-			k := copy(to[0][at:], from)
+			k := min(len(room), len(from))
+			if &room[0] != &from[0] {
+				copy(room, from[:k])
+			}
 			from, at = from[k:], at+k
 		}
 	}

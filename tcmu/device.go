@@ -93,6 +93,9 @@ type Device struct {
 
 	cursor   uint32        // of the next entry; Serve's goroutine alone
 	batch    []*Command    // the same
+	alone    bool          // the same: there is one processor for all goroutines
+	work     int           // the same: what was done since the clock was read, in bytes
+	rested   time.Time     // the same: when others could run last
 	notifier chan struct{} // wakes the goroutine that notifies in Serve's place
 
 	mu    sync.Mutex
@@ -173,14 +176,20 @@ func (d *Device) begin(h Handler) bool {
 	return true
 }
 
+// processors is what this process may run on; tests change it.
+var processors = runtime.NumCPU
+
 func (d *Device) serve() (err error) {
 	h := d.handler
 	defer close(d.serving)
 	defer d.startNotifier()()
-	// This goroutine spends its life in poll, with a thread of its own in any case. If it moved to another each time
-	// that it lets others run, the kernel would move it among processors, away from what it has in their caches.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	if d.alone = processors() == 1; !d.alone {
+		// This goroutine spends its life in poll, with a thread of its own in any case. If it moved to another each
+		// time that it lets others run, the kernel would move it among processors, away from what it has in their
+		// caches. On a single processor that would only make each change of goroutine one of threads.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+	}
 	debug.SetPanicOnFault(true)
 	defer func() {
 		if r := recover(); r != nil {
@@ -189,15 +198,10 @@ func (d *Device) serve() (err error) {
 			}
 		}
 	}()
-	rested := time.Now()
 	for {
 		more, err := d.serveReady(h)
 		if err != nil {
 			return err
-		}
-		if now := time.Now(); now.Sub(rested) > restEvery {
-			runtime.Gosched()
-			rested = now
 		}
 		if more {
 			continue
@@ -219,6 +223,19 @@ func (d *Device) serve() (err error) {
 // for more to take every 20 microseconds for a while: for ever, if this happens every 10 ms. In an
 // emulated processor these looks took more time than the commands.
 const restEvery = 4 * time.Millisecond
+
+// rest lets others run when it is time, after commands with so many bytes. The clock, too, is a
+// system call in some machines: it is read once for so much work as takes part of restEvery.
+func (d *Device) rest(commands, bytes int) {
+	if d.work += commands*commandBytes + bytes; d.work < portionBytes {
+		return
+	}
+	d.work = 0
+	if now := time.Now(); now.Sub(d.rested) > restEvery {
+		runtime.Gosched()
+		d.rested = now
+	}
+}
 
 // faulted makes an error of a panic that was an access to memory of the mapping.
 func (d *Device) faulted(r any) error {
@@ -256,11 +273,11 @@ func (d *Device) serveReady(h Handler) (more bool, err error) {
 	defer d.Flush()
 	tmr, found, err := d.fetch()
 	for rest := d.batch; len(rest) > 0; {
-		n, bytes := portion(rest)
+		n, bytes := d.portion(rest)
 		h.Serve(rest[:n])
 		switch rest = rest[n:]; {
 		case len(rest) == 0 || !d.dirty.Load():
-		case bytes < portionBytes:
+		case bytes < portionBytes || d.alone:
 			d.notify()
 		default:
 			select {
@@ -268,6 +285,7 @@ func (d *Device) serveReady(h Handler) (more bool, err error) {
 			default: // it has not looked yet
 			}
 		}
+		d.rest(n, bytes)
 	}
 	clear(d.batch)
 	d.batch = d.batch[:0]
@@ -284,15 +302,26 @@ func (d *Device) serveReady(h Handler) (more bool, err error) {
 
 // What one look at the ring brought is served in portions of so many commands, or of so
 // many bytes. While a portion is served, the kernel takes the completions of the one before, and
-// initiators send more: with all at once the two sides would wait for each other in turns.
+// initiators send more: with all at once the two sides would wait for each other in turns. On a
+// single processor they take turns anyway, and each turn costs a change of context: portions are
+// larger there.
 const (
 	portionCommands = 8
 	portionBytes    = 256 << 10
+	// commandBytes is what a command costs besides its data, in bytes.
+	commandBytes = 16 << 10
+
+	aloneCommands = 64
+	aloneBytes    = 4 << 20
 )
 
 // portion returns how many of the commands are served next, and how much data they have.
-func portion(batch []*Command) (n, bytes int) {
-	for ; n < len(batch) && n < portionCommands && bytes < portionBytes; n++ {
+func (d *Device) portion(batch []*Command) (n, bytes int) {
+	commands, limit := portionCommands, portionBytes
+	if d.alone {
+		commands, limit = aloneCommands, aloneBytes
+	}
+	for ; n < len(batch) && n < commands && bytes < limit; n++ {
 		bytes += batch[n].Len()
 	}
 	return n, bytes

@@ -219,8 +219,14 @@ func TestCDBs(t *testing.T) {
 }
 
 // TestPortions: what gathers while the handler is busy comes in portions, with at most
-// one notification each; much data makes a portion of its own.
+// one notification each; much data makes a portion of its own, but on a single processor.
 func TestPortions(t *testing.T) {
+	t.Run("processors", func(t *testing.T) { portionsOn(t, 2, []int{1, 8, 8, 3, 1}) })
+	t.Run("processor", func(t *testing.T) { portionsOn(t, 1, []int{1, 20}) })
+}
+
+func portionsOn(t *testing.T, processors int, want []int) {
+	tcmu.OnProcessors(t, processors)
 	var portions []int // Serve's goroutine alone, until the ring is closed
 	began, gate := make(chan struct{}, 40), make(chan struct{})
 	r := newRig(t, tcmutest.Options{Blocks: 256}, &handler{serve: func(b []*tcmu.Command) {
@@ -245,7 +251,7 @@ func TestPortions(t *testing.T) {
 	}
 	n := r.Notifications()
 	r.close(tcmu.ErrStopped)
-	if want := []int{1, 8, 8, 3, 1}; !slices.Equal(portions, want) || n > len(want) {
+	if !slices.Equal(portions, want) || n > len(want) {
 		t.Errorf("portions of %d commands and %d notifications, want %d and at most one each", portions, n, want)
 	}
 }
@@ -253,6 +259,12 @@ func TestPortions(t *testing.T) {
 // TestOutOfOrder completes in random order from many goroutines, over many turns of
 // the ring, and holds the data of every command.
 func TestOutOfOrder(t *testing.T) {
+	t.Run("processors", func(t *testing.T) { outOfOrderOn(t, 2) })
+	t.Run("processor", func(t *testing.T) { outOfOrderOn(t, 1) })
+}
+
+func outOfOrderOn(t *testing.T, processors int) {
+	tcmu.OnProcessors(t, processors)
 	s := seed(t)
 	var wg sync.WaitGroup
 	var dev *tcmu.Device

@@ -7,6 +7,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,10 +16,14 @@ import (
 // uio is the Link of a real device.
 type uio struct {
 	file *os.File
+	fd   int // of file
 	mem  []byte
-	// stop is an eventfd that ends Wait. fds, which Wait alone uses, are that and the device.
-	stop *os.File
-	fds  [2]unix.PollFd
+	stop *os.File // an eventfd that ends Wait
+
+	using sync.RWMutex // Notify holds it shared, since the file's own count does not know of its calls
+
+	gate  int // an epoll instance with both; the first Wait makes it
+	waits int // of the device; Wait's own
 }
 
 // openUIO opens and maps /dev/uioN. It fails with EBUSY while another process has
@@ -52,9 +58,7 @@ func (t tree) openUIO(minor uint32) (Link, error) {
 		file.Close()
 		return nil, &os.PathError{Op: "mmap", Path: path, Err: err}
 	}
-	u := &uio{file: file, mem: mem, stop: stop}
-	u.fds = [2]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(event), Events: unix.POLLIN}}
-	return u, nil
+	return &uio{file: file, fd: fd, mem: mem, stop: stop}, nil
 }
 
 func uioName(minor uint32) string { return "uio" + strconv.FormatUint(uint64(minor), 10) }
@@ -73,35 +77,91 @@ func (t tree) mapSize(minor uint32) (int, error) {
 
 func (u *uio) Memory() []byte { return u.mem }
 
-// Wait waits until the number of events is another than that of the last read, and
-// reads it.
+// countEvery is the number of waits after which the number of events is read. The driver tells by
+// that number alone whether there was one: it must not come round, after 2^32, to the one of the last
+// read.
+const countEvery = 1 << 10
+
+// Wait waits for an event behind those of the Waits before it. The device is watched for its edges,
+// so that none has to be read: one system call for a wait instead of two.
 func (u *uio) Wait() error {
-	for {
-		u.fds[0].Revents, u.fds[1].Revents = 0, 0
-		if _, err := unix.Poll(u.fds[:], -1); err != nil {
-			if errors.Is(err, unix.EINTR) {
-				continue
-			}
-			return os.NewSyscallError("poll", err)
+	if u.gate == 0 {
+		if err := u.open(); err != nil {
+			return err
 		}
-		if u.fds[1].Revents != 0 {
-			return os.ErrClosed
-		}
-		var count [4]byte
-		n, err := u.file.Read(count[:])
-		if err == nil && n != len(count) {
-			err = io.ErrUnexpectedEOF
-		}
-		return err
 	}
+	var events [2]unix.EpollEvent
+	for {
+		n, err := unix.EpollWait(u.gate, events[:], -1)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return os.NewSyscallError("epoll_wait", err)
+		}
+		for _, e := range events[:n] {
+			if e.Fd != int32(u.fd) {
+				return os.ErrClosed
+			}
+		}
+		if u.waits++; u.waits%countEvery == 0 || events[0].Events != unix.EPOLLIN {
+			return u.count() // or it says why there will be no event any more
+		}
+		return nil
+	}
+}
+
+// open makes the gate.
+func (u *uio) open() error {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return os.NewSyscallError("epoll_create", err)
+	}
+	u.gate = fd
+	stop := int(u.stop.Fd())
+	for _, e := range []unix.EpollEvent{{Fd: int32(u.fd), Events: unix.EPOLLIN | unix.EPOLLET}, {Fd: int32(stop), Events: unix.EPOLLIN}} {
+		if err := unix.EpollCtl(fd, unix.EPOLL_CTL_ADD, int(e.Fd), &e); err != nil {
+			return os.NewSyscallError("epoll_ctl", err)
+		}
+	}
+	return nil
+}
+
+// count reads the number of events, of which there is one.
+func (u *uio) count() error {
+	fds := []unix.PollFd{{Fd: int32(u.fd), Events: unix.POLLIN}}
+	if n, err := unix.Poll(fds, 0); n == 0 || err != nil {
+		return nil //nolint:nilerr // it can be read after the next wait as well
+	}
+	var count [4]byte
+	n, err := u.file.Read(count[:])
+	if err == nil && n != len(count) {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
 }
 
 // kick is what Notify writes: only the length matters.
 var kick = []byte{0, 0, 0, 0}
 
+// Notify takes as long as the kernel needs to take the completions of a portion, and waits for
+// nobody. So the runtime is not told of it: at a call that it knows of it wakes its watcher.
 func (u *uio) Notify() error {
-	_, err := u.file.Write(kick)
-	return err
+	u.using.RLock()
+	defer u.using.RUnlock()
+	if u.mem == nil {
+		return os.ErrClosed
+	}
+	for {
+		_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(u.fd), uintptr(unsafe.Pointer(&kick[0])), uintptr(len(kick)))
+		switch errno {
+		case 0:
+			return nil
+		case unix.EINTR:
+		default:
+			return &os.PathError{Op: "write", Path: u.file.Name(), Err: errno}
+		}
+	}
 }
 
 // Stop leaves the file open: commands that are in progress still notify.
@@ -110,8 +170,14 @@ func (u *uio) Stop() error {
 	return err
 }
 
+// Close waits for those who notify: the descriptor may be another file's afterwards.
 func (u *uio) Close() error {
+	u.using.Lock()
+	defer u.using.Unlock()
 	err := unix.Munmap(u.mem)
 	u.mem = nil
+	if u.gate != 0 {
+		err = errors.Join(err, unix.Close(u.gate))
+	}
 	return errors.Join(err, u.file.Close(), u.stop.Close())
 }

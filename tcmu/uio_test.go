@@ -3,8 +3,13 @@ package tcmu
 import (
 	"encoding/binary"
 	"errors"
+	"io"
 	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -66,18 +71,8 @@ func TestWait(t *testing.T) {
 		early bool
 	}{{"stopped before", true}, {"stopped meanwhile", false}} {
 		t.Run(row.name, func(t *testing.T) {
-			// A pipe stands for the device: it has something to read or it has not.
-			r, w, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
+			u, w := pipeDevice(t)
 			defer w.Close()
-			event, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
-			if err != nil {
-				t.Fatal(err)
-			}
-			u := &uio{file: r, stop: os.NewFile(uintptr(event), "eventfd")}
-			u.fds = [2]unix.PollFd{{Fd: int32(r.Fd()), Events: unix.POLLIN}, {Fd: int32(event), Events: unix.POLLIN}}
 			for range 3 {
 				if _, err := w.Write(kick); err != nil {
 					t.Fatal(err)
@@ -104,10 +99,50 @@ func TestWait(t *testing.T) {
 			if err := u.Wait(); !errors.Is(err, os.ErrClosed) {
 				t.Errorf("the next Wait ended with %v", err)
 			}
-			if err := errors.Join(r.Close(), u.stop.Close()); err != nil {
+			if err := errors.Join(u.file.Close(), u.stop.Close(), unix.Close(u.gate)); err != nil {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// pipeDevice returns a link whose device is a pipe: it has something to read or it has not.
+func pipeDevice(t *testing.T) (u *uio, w *os.File) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &uio{file: r, fd: int(r.Fd()), stop: os.NewFile(uintptr(event), "eventfd")}, w
+}
+
+// TestManyWaits: each event ends one wait, and none is lost where the number of events is read; a
+// device that goes away says so.
+func TestManyWaits(t *testing.T) {
+	u, w := pipeDevice(t)
+	defer u.file.Close()
+	defer u.stop.Close()
+	for i := range 3 * countEvery {
+		if _, err := w.Write(kick); err != nil {
+			t.Fatal(err)
+		}
+		if err := u.Wait(); err != nil {
+			t.Fatalf("wait %d: %v", i, err)
+		}
+	}
+	left := (3*countEvery - 3) * len(kick) // the three that were read
+	if _, err := io.CopyN(io.Discard, u.file, int64(left)); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	if err := u.Wait(); !errors.Is(err, io.EOF) {
+		t.Errorf("Wait for a device that is gone ended with %v", err)
+	}
+	if err := unix.Close(u.gate); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -223,3 +258,60 @@ func (holding) Name() string                    { return "hold" }
 func (h holding) Open(*Device) (Handler, error) { return h, nil }
 func (h holding) Serve(b []*Command)            { h.got <- b[0] }
 func (holding) Close()                          {}
+
+// TestNotifyAfterClose: commands may end while their device is closed. What notifies then writes to no file
+// that has got its descriptor since.
+func TestNotifyAfterClose(t *testing.T) {
+	dir := t.TempDir()
+	dev, victim := filepath.Join(dir, "dev"), filepath.Join(dir, "victim")
+	const precious = "data of an mdisk"
+	for name, content := range map[string]string{dev: "", victim: precious} {
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var current atomic.Pointer[uio]
+	var over atomic.Bool
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer over.Store(true)
+	all.Go(func() {
+		for !over.Load() {
+			if u := current.Load(); u != nil {
+				if err := u.Notify(); err != nil && !errors.Is(err, os.ErrClosed) {
+					t.Error(err)
+				}
+			}
+		}
+	})
+	for range 3000 {
+		f, err := os.OpenFile(dev, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ev, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mem, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ, unix.MAP_SHARED|unix.MAP_ANON)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u := &uio{file: f, fd: int(f.Fd()), mem: mem, stop: os.NewFile(uintptr(ev), "eventfd")}
+		current.Store(u)
+		runtime.Gosched()
+		if err := u.Close(); err != nil {
+			t.Fatal(err)
+		}
+		v, err := os.OpenFile(victim, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runtime.Gosched()
+		got := make([]byte, len(precious))
+		_, err = v.ReadAt(got, 0)
+		if v.Close(); err != nil || string(got) != precious {
+			t.Fatalf("another file was written to: %q (%v)", got, err)
+		}
+	}
+}
