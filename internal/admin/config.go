@@ -20,7 +20,10 @@ type Config struct {
 	// Data is the folder of the array; a relative one begins at the file's folder.
 	Data string `yaml:"data"`
 	// Store is "files" (in Data) or "memory" (gone when the daemon ends).
-	Store   string         `yaml:"store"`
+	Store string `yaml:"store"`
+	// AIO is what waits for the disks of "files": "io_uring" for reads, "threads", or "auto", which is
+	// io_uring where the kernel gives it. Writes and syncs are the threads' in any case.
+	AIO     string         `yaml:"aio"`
 	Cache   CacheConfig    `yaml:"cache"`
 	Portal  PortalConfig   `yaml:"portal"`
 	Metrics MetricsConfig  `yaml:"metrics"`
@@ -146,6 +149,11 @@ const (
 	storeFiles  = "files"
 	storeMemory = "memory"
 
+	aioAuto    = "auto"
+	aioRing    = "io_uring"
+	aioThreads = "threads"
+	aioDirect  = "direct"
+
 	copyReference = "reference"
 	copyData      = "data"
 
@@ -218,6 +226,7 @@ func (c *Config) fill() {
 		}
 	}
 	set(&c.Store, storeFiles)
+	set(&c.AIO, aioAuto)
 	set(&c.Portal.Listen, "127.0.0.1:3260")
 	set(&c.Portal.Target, "iqn.2026-01.io.arraysim:array")
 	set(&c.Metrics.Listen, "127.0.0.1:9400")
@@ -248,6 +257,12 @@ func (c *Config) fill() {
 func (c *Config) validate() error {
 	if c.Store != storeFiles && c.Store != storeMemory {
 		return c.src.at("store", "store is %q; it is files or memory", c.Store)
+	}
+	switch {
+	case c.AIO != aioAuto && c.AIO != aioRing && c.AIO != aioThreads && c.AIO != aioDirect:
+		return c.src.at("aio", "aio is %q; it is auto, io_uring, direct or threads", c.AIO)
+	case c.AIO != aioAuto && c.Store == storeMemory:
+		return c.src.at("aio", "aio is %q, and a store of memory waits for no disk; leave it out", c.AIO)
 	}
 	if c.Cache.Size != 0 && c.Cache.Size < minCacheSize {
 		return c.src.at("cache.size", "a cache of %s is too small; give it at least %s", c.Cache.Size, Size(minCacheSize))

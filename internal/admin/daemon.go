@@ -118,7 +118,7 @@ func (d *daemon) run(ctx context.Context) error {
 func (d *daemon) open() error {
 	var err error
 	d.exec = block.NewLive()
-	if d.data, err = openFolder(d.exec, d.cfg.Data, d.cfg.Store, func(line string) { d.log.Warn(line) }); err != nil {
+	if d.data, err = openFolder(d.exec, d.cfg.Data, d.cfg.Store, d.cfg.AIO, func(line string) { d.log.Warn(line) }); err != nil {
 		return err
 	}
 	cache, err := d.data.cacheSize(d.cfg)
@@ -336,8 +336,9 @@ func (d *daemon) windDown(ready bool) error {
 	if d.audit != nil {
 		err = errors.Join(err, d.audit.close())
 	}
-	err = errors.Join(err, d.await(d.array.Stop), d.data.close())
-	d.exec.Stop()
+	err = errors.Join(err, d.await(d.array.Stop))
+	d.exec.Stop() // a timer of the array must not find its NVRAM gone
+	err = errors.Join(err, d.data.close())
 	if err == nil {
 		d.log.Info("stopped")
 	}

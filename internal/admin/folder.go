@@ -39,13 +39,14 @@ type folder struct {
 	bound  bool
 }
 
-// openFolder locks the data folder and opens the store. notice hears of what the store mends.
-func openFolder(x block.Executor, path, kind string, notice func(line string)) (*folder, error) {
+// openFolder locks the data folder and opens the store; kind and aio are those of the configuration.
+// notice hears of what the store mends.
+func openFolder(x block.Executor, path, kind, aio string, notice func(line string)) (*folder, error) {
 	f := &folder{path: path, memory: kind == storeMemory}
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		return nil, fmt.Errorf("data folder: %w; choose another by --data", err)
-	}
 	if f.memory {
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			return nil, fmt.Errorf("data folder: %w; choose another by --data", err)
+		}
 		lock, err := os.OpenFile(filepath.Join(path, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 		if err == nil {
 			err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -56,7 +57,7 @@ func openFolder(x block.Executor, path, kind string, notice func(line string)) (
 		f.lock, f.store = lock, store.NewMemory(x, store.MemoryOptions{})
 		return f, nil
 	}
-	s, err := store.OpenFiles(x, path, store.FilesOptions{Notice: notice})
+	s, err := store.OpenFiles(x, path, store.FilesOptions{NoRing: aio == aioThreads, NeedRing: aio == aioRing || aio == aioDirect, Direct: aio == aioDirect, Notice: notice})
 	if err != nil {
 		return nil, err
 	}
@@ -95,12 +96,22 @@ func (f *folder) cacheSize(c *Config) (Size, error) {
 	return s.CacheBytes, nil
 }
 
+// What suits real disks, where the firmware of no array is to be shown: 1 MiB of small destages under
+// way at an mdisk, and 16 MiB for a sync or a flush.
+const (
+	diskPages = 256
+	diskRound = 4096
+)
+
 // openArray recovers the array or makes a new one. A profile gives its mdisks their
 // service times and the cache its policy.
 func (f *folder) openArray(x block.Executor, cache Size, prof *profile.Profile) (*array.Array, error) {
 	var id [8]byte
 	rand.Read(id[:]) // never fails (crypto/rand)
 	opt := array.Options{Exec: x, Store: f.store, CacheBytes: int64(cache), UUID: binary.BigEndian.Uint64(id[:])}
+	if !f.memory {
+		opt.Policy.DestagePages, opt.Policy.Round = diskPages, diskRound
+	}
 	if prof != nil {
 		var err error
 		if opt.Policy, err = prof.Array(); err != nil {

@@ -80,6 +80,7 @@ var attacks = map[string]func(*hostile) error{
 	"... and the checkpoints cannot be written":                                           nil, // a fault
 	"a read of what only an mdisk has that never answers, by a host, a compare or a copy": nil, // a fault
 	"a write that goes through to it":                                                     nil, // a fault
+	"a sync of an mdisk that does not end":                                                nil, // a fault
 	"space of a pool":                                                                     (*hostile).space,
 	"... and the command is aborted":                                                      nil, // a fault
 	"space of the file system":                                                            nil, // the machine's

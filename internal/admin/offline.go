@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/arraysim/arraysim/internal/array"
@@ -43,9 +44,10 @@ func Check(ctx context.Context, data string, opt CheckOptions) (CheckReport, err
 		return r, fmt.Errorf("no daemon runs and there is no array in the data folder %s; name the right one by --data", data)
 	}
 	exec := block.NewLive()
-	defer exec.Stop()
+	stop := sync.OnceFunc(exec.Stop)
+	defer stop()
 	fmt.Fprintln(opt.Log, "no daemon runs: opening the folder and recovering its log")
-	f, err := openFolder(exec, data, storeFiles, func(line string) { fmt.Fprintln(opt.Log, line) })
+	f, err := openFolder(exec, data, storeFiles, aioAuto, func(line string) { fmt.Fprintln(opt.Log, line) })
 	if err != nil {
 		return r, err
 	}
@@ -66,7 +68,9 @@ func Check(ctx context.Context, data string, opt CheckOptions) (CheckReport, err
 	if mended > 0 {
 		fmt.Fprintf(opt.Log, "mended %d sectors\n", mended)
 	}
-	return r, errors.Join(err, await(exec, a.Stop), f.close())
+	err = errors.Join(err, await(exec, a.Stop))
+	stop() // a timer of the array must not find its NVRAM gone
+	return r, errors.Join(err, f.close())
 }
 
 // progressInterval is the time between two calls of a progress function.

@@ -78,7 +78,9 @@ const directions = `
 
 	array/provision, array/check, array/recovery < array;
 
-	block, crc32c, metrics < store;
+	NONE < store/uring;
+
+	block, crc32c, metrics, store/uring < store;
 
 	hostcache, crc32c < hostcache/tier;
 
