@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import time
 from pathlib import Path
 
 from harness import Config, Daemon, KiB, MiB, Pool, Server, TiB, Volume, run
@@ -100,6 +101,14 @@ def convert(source: str | Path, target: str | Path, *, offload: bool = False, ti
     """Copy a raw image by qemu-img; offload asks for copy offloading."""
     flags = ["-C"] if offload else ["-W", "-m", "8"]
     run(["qemu-img", "convert", "-f", "raw", "-O", "raw", "-n", *flags, source, target], timeout=timeout)
+
+
+def destaged(daemon: Daemon, timeout: float = 60) -> None:
+    """Wait until nothing in the write cache is dirty: what is left destages when hosts write no more."""
+    end = time.monotonic() + timeout
+    while dirty := daemon.metrics().sum("cache_dirty_bytes"):
+        assert time.monotonic() < end, f"{dirty:.0f} bytes are still dirty"
+        time.sleep(0.05)
 
 
 class Delta:

@@ -11,11 +11,11 @@ from arrays import (
     NATIVE_4K,
     NEARLY_NOTHING,
     PEER,
-    STANDARD,
     THICK,
     THIN,
     Delta,
     block_size,
+    destaged,
     noise,
     read,
     same,
@@ -106,9 +106,7 @@ def test_whole_terabyte(array: Daemon, tmp_path: Path) -> None:
     last = (TiB >> 9) - 8
     for lba in (0, 123456789, last):
         write(array, HUGE, lba, noise(4096, seed=lba), tmp_path)
-    # Patterns that earlier tests wrote must not be destaged while this one counts.
-    for lun in range(len(STANDARD.volumes)):
-        array.sg("sg_sync", f"/dev/sg{lun}")
+    destaged(array)  # nothing of what earlier tests wrote goes down while this one counts
     d = Delta(array)
     # sg_write_same cannot say 2^31 blocks, the command can: WRITE SAME(16), NDOB.
     cdb = ["93", "01", *["00"] * 8, "80", "00", "00", "00", "00", "00"]

@@ -157,8 +157,8 @@ class Bench:
     def fill(self, peer: Peer, disk: Disk, record: Record) -> None:
         """Write the part that the rows work on, and let it settle.
 
-        More often than once: a page of a mapping costs its first writer a fault, which is dear in User Mode Linux
-        (0.25 ms), and a long-lived server has that behind it. Ours has a mapping of 2.6 times WORKING_SET.
+        More often than once: what a server touches for the first time costs it a fault, which is dear in User Mode
+        Linux (0.25 ms), and a long-lived one has that behind it.
         """
         start = time.monotonic()
         try:
