@@ -1,0 +1,308 @@
+#!/usr/bin/env python3
+"""Measure every row that has a target, and print it beside its target.
+
+Ratios are those of two measurements in turns, and the median of the rounds; what is a rate counts
+seconds of processor, since the machine may have other work. Rows in the kernel's stack are
+those of `make vm-bench`. The disk has to be one: --disk names a folder on it.
+
+Prints a table, and the same as one line of JSON; progress goes to stderr.
+
+    scripts/targets.py --disk /var/tmp --rounds 5
+    scripts/targets.py --row 'portal: *'
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import destage_bench
+from bench import READS, WRITES, rounds, say, settle, summary
+from harness import REPO, Config, Daemon, GiB, Mdisk, MiB, Pool, Server, Tgtd, Volume, run, tool
+
+#: What a measurement gives: a figure for each row, by name.
+Figures = dict[str, list[float]]
+
+
+def portal(opt: Namespace) -> Figures:
+    """Compare the portal with tgtd, both on tmpfs."""
+    names = dict(zip(READS + WRITES, ["4 KiB read, QD32", "4 KiB read, QD1", "256 KiB read", *WRITE_NAMES], strict=True))
+    size = 1024 * MiB
+    config = Config(
+        pools=[Pool("p0", mdisks=[Mdisk("m0", size=4 * GiB)])], volumes=[Volume("v0", 0, size=size)], cache=32 * MiB
+    )
+    bench = Namespace(rounds=opt.rounds, seconds=opt.seconds, cache=32, seed=opt.seed)
+    makers: dict[str, Callable[[], Server]] = {
+        "arraysim": lambda: Daemon(config, "targets"),
+        "tgtd": lambda: Tgtd([size]),
+    }
+    results = rounds(makers, [*names, "writesame-1m-qd32"], bench)
+    figures: Figures = {}
+    for line in summary(results):
+        ours, tgtd = results[line["row"]]["arraysim"], results[line["row"]]["tgtd"]
+        if name := names.get(line["row"]):
+            figures[f"portal: {name}, of tgtd"] = [a["iops"] / b["iops"] for a, b in zip(ours, tgtd, strict=True)]
+        else:
+            figures["portal: WRITE SAME of 1 MiB a second"] = [a["iops"] for a in ours]
+    return figures
+
+
+WRITE_NAMES = ["4 KiB write, QD32", "4 KiB write, QD1", "256 KiB write"]
+
+
+@contextmanager
+def tests(package: str) -> Iterator[Callable[[str, str], str]]:
+    """Compile a package's tests; yields a function that runs benchmarks and returns what they print."""
+    with tempfile.TemporaryDirectory(prefix="arraysim-targets-") as folder:
+        binary = Path(folder) / "test"
+        subprocess.run(["go", "test", "-c", "-vet=off", "-o", binary, package], cwd=REPO, check=True)
+        yield lambda which, times: subprocess.run(
+            [binary, "-test.run=NONE", f"-test.bench={which}", f"-test.benchtime={times}"],
+            cwd=REPO / package,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+
+
+def metric(text: str, name: str, unit: str) -> float:
+    """Return what a benchmark has printed in a unit."""
+    found = re.search(rf"^Benchmark\S*{re.escape(name)}(?:-\d+)?\s.*?([\d.]+) {re.escape(unit)}(?:\s|$)", text, re.M)
+    if not found:
+        raise SystemExit(f"targets: no {unit} of {name} in:\n{text}")
+    return float(found[1])
+
+
+def parallel(opt: Namespace) -> Figures:
+    """Compare two goroutines that submit to an array with one, in this process."""
+    figures: Figures = {}
+    with tests("./internal/array") as bench:
+        for row, pools, times in (("read4k", 2, "400000x"), ("write4k", 2, "400000x"), ("write256k", 1, "20000x")):
+            name = f"in process: {row.replace('4k', ' 4 KiB').replace('256k', ' 256 KiB')}, "
+            name += "two pools" if pools == 2 else "one pool"
+            for n in range(opt.rounds):
+                out = bench(f"Parallel/{row}/", times)
+                one = metric(out, f"{row}/pools=1/goroutines=1", "ns/op")
+                two = metric(out, f"{row}/pools={pools}/goroutines=2", "ns/op")
+                figures.setdefault(name, []).append(one / two)
+                say(f"round {n + 1}/{opt.rounds} {name}: {one:.0f} and {two:.0f} ns")
+    return figures
+
+
+def simulator(opt: Namespace) -> Figures:
+    """Count simulated host I/Os, and references of a host cache, a second of processor."""
+    figures: Figures = {}
+    with tests("./internal/sim") as sim, tests("./internal/hostcache") as cache:
+        for n in range(opt.rounds):
+            out = sim("HostIO/4KiB-random-(write|read)$", "1000000x")
+            refs = cache("Access/(hits|misses)/lru$", "5000000x")
+            say(f"round {n + 1}/{opt.rounds} simulator, LRU")
+            for op in ("write", "read"):
+                rate = metric(out, f"4KiB-random-{op}", "IO/cpu-s") / 1e6
+                figures.setdefault(f"simulator: million 4 KiB {op}s a CPU second", []).append(rate)
+            for load in ("hits", "misses"):
+                rate = metric(refs, f"{load}/lru", "Mref/s")
+                figures.setdefault(f"LRU: million references a CPU second, {load}", []).append(rate)
+    return figures
+
+
+def forget(folder: Path) -> None:
+    """Have the page cache forget the files of a folder."""
+    os.sync()
+    for path in folder.rglob("*"):
+        if path.is_file():
+            fd = os.open(path, os.O_RDONLY)
+            try:
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(fd)
+
+
+def misses(opt: Namespace) -> Figures:
+    """Compare reads that the page cache lacks with fio's of the same file."""
+    os.environ["ARRAYSIM_SHM"] = str(opt.disk.resolve())
+    size = opt.size * MiB
+    config = Config(
+        pools=[Pool("p0", mdisks=[Mdisk("m0", size=size + size // 4)])],
+        volumes=[Volume("v0", 0, size=size)],
+        cache=64 * MiB,
+    )
+    ratios = []
+    with Daemon(config, "misses") as daemon:
+        client = [tool("bench"), "--url", daemon.url(0), "--span", size]
+        run([*client, "--row", "fill"], timeout=3600)
+        settle(daemon, 600)
+        data = max((f for f in daemon.dir.rglob("*") if f.is_file()), key=lambda f: f.stat().st_blocks)
+        fio = ["fio", "--name=reads", f"--filename={data}", f"--size={size}", "--readonly", "--rw=randread", "--bs=4k"]
+        fio += ["--iodepth=32", "--ioengine=io_uring", "--direct=1", "--time_based", f"--runtime={opt.seconds}"]
+        for n in range(opt.rounds):
+            figures = {}
+            for who in ("arraysim", "fio") if n % 2 == 0 else ("fio", "arraysim"):
+                forget(daemon.dir)
+                if who == "fio":
+                    out = run([*fio, "--output-format=json"], timeout=600).stdout
+                    figures[who] = json.loads(out[out.index("{") :])["jobs"][0]["read"]["iops"]
+                else:
+                    args = ["--row", READS[0], "--seconds", opt.seconds, "--seed", opt.seed + n]
+                    figures[who] = json.loads(run([*client, *args], timeout=600).stdout)["iops"]
+            say(f"round {n + 1}/{opt.rounds} misses: {figures['arraysim']:.0f} /s, fio {figures['fio']:.0f} /s")
+            ratios.append(figures["arraysim"] / figures["fio"])
+    return {"disk: 4 KiB read misses, of fio": ratios}
+
+
+def beyond(opt: Namespace) -> Figures:
+    """Compare random writes beyond the write cache with fio's durable ones."""
+    os.environ["ARRAYSIM_SHM"] = str(opt.disk.resolve())
+    args = Namespace(
+        size=1024, span=None, cache=64, seconds=opt.seconds, fio="fio", engine="io_uring", seed=opt.seed, against=None
+    )
+    config = Config(
+        pools=[Pool("p0", mdisks=[Mdisk("m0", size=4 * GiB)])],
+        volumes=[Volume("v0", 0, size=GiB)],
+        cache=64 * MiB,
+    )
+    ratios = []
+    with tempfile.TemporaryDirectory(dir=opt.disk, prefix="arraysim-targets-") as folder:
+        for n in range(opt.rounds):
+            figures = {}
+            for who in ("arraysim", "fio") if n % 2 == 0 else ("fio", "arraysim"):
+                if who == "fio":
+                    figures[who] = destage_bench.by_fio(args, Path(folder))["iops"]
+                else:
+                    with Daemon(config, "beyond") as daemon:
+                        figures[who] = destage_bench.by_array(daemon, args, opt.seed + n)["iops"]
+            say(f"round {n + 1}/{opt.rounds} beyond: {figures['arraysim']:.0f} /s, fio {figures['fio']:.0f} /s")
+            ratios.append(figures["arraysim"] / figures["fio"])
+    return {"disk: 4 KiB writes beyond the cache, of fio's dsync": ratios}
+
+
+def calls(opt: Namespace) -> Figures:
+    """Count the system calls of the server for one command, from two lengths of a run under strace."""
+    config = Config(volumes=[Volume("v0", 0, size=512 * MiB)], cache=1024 * MiB)
+    figures: Figures = {}
+    with Daemon(config, "calls") as daemon:
+        client = [tool("bench"), "--url", daemon.url(0), "--span", 512 * MiB]
+        run([*client, "--row", "fill"], timeout=600)
+        settle(daemon)
+        for row, name in ((READS[1], "read, QD1"), (READS[0], "read, QD32"), (WRITES[1], "write, QD1")):
+            for _ in range(opt.rounds):
+                counts = [traced(daemon, [*client, "--row", row, "--seconds", s]) for s in (0.5, 2)]
+                (short, few), (long, many) = counts
+                figures.setdefault(f"calls: {name}", []).append((long - short) / (many - few))
+            say(f"calls: {name}: {statistics.median(figures[f'calls: {name}']):.2f}")
+    return figures
+
+
+def traced(daemon: Daemon, command: list[object]) -> tuple[int, int]:
+    """Run a client while the server is traced; return system calls and commands."""
+    assert daemon.proc is not None
+    with tempfile.NamedTemporaryFile("r") as out:
+        strace = subprocess.Popen(
+            ["strace", "-c", "-f", "-p", str(daemon.proc.pid), "-o", out.name],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert strace.stderr is not None
+        strace.stderr.readline()  # it is attached
+        ops = json.loads(run(command, timeout=600).stdout)["ops"]
+        strace.terminate()
+        strace.wait()
+        total = re.search(r"^100\.00\s+\S+\s+(?:\S+\s+)?(\d+)\s+(?:\d+\s+)?total$", out.read(), re.M)
+        if not total:
+            raise SystemExit("targets: strace has no total")
+        return int(total[1]), ops
+
+
+#: What is measured together, and the targets of its rows; system calls are to stay below theirs.
+GROUPS: list[tuple[Callable[[Namespace], Figures], dict[str, float]]] = [
+    (
+        parallel,
+        {
+            "in process: read 4 KiB, two pools": 1.8,
+            "in process: write 4 KiB, two pools": 1.8,
+            "in process: write 256 KiB, one pool": 1.6,
+        },
+    ),
+    (
+        portal,
+        {
+            "portal: 4 KiB read, QD32, of tgtd": 4,
+            "portal: 4 KiB write, QD32, of tgtd": 4,
+            "portal: 4 KiB read, QD1, of tgtd": 1.5,
+            "portal: 4 KiB write, QD1, of tgtd": 1.5,
+            "portal: 256 KiB read, of tgtd": 4,
+            "portal: 256 KiB write, of tgtd": 2.5,
+            "portal: WRITE SAME of 1 MiB a second": 250_000,
+        },
+    ),
+    (calls, {"calls: read, QD1": 4, "calls: read, QD32": 0.5, "calls: write, QD1": 4}),
+    (misses, {"disk: 4 KiB read misses, of fio": 0.85}),
+    (beyond, {"disk: 4 KiB writes beyond the cache, of fio's dsync": 0.6}),
+    (
+        simulator,
+        {
+            "simulator: million 4 KiB writes a CPU second": 1.0,
+            "simulator: million 4 KiB reads a CPU second": 1.5,
+            "LRU: million references a CPU second, hits": 24,
+            "LRU: million references a CPU second, misses": 12,
+        },
+    ),
+]
+
+
+def options() -> Namespace:
+    """Parse the command line."""
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument("--disk", type=Path, default=Path("/var/tmp"), metavar="FOLDER", help="on a real disk (default /var/tmp)")
+    p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--seconds", type=float, default=3, help="of one measurement (default 3)")
+    p.add_argument("--size", type=int, default=4096, help="of the LUN whose reads miss, in MiB (default 4096)")
+    p.add_argument("--row", default="*", metavar="PATTERN", help="only rows whose names fit")
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--json", type=Path, help="write the JSON to this file too")
+    return p.parse_args()
+
+
+def main() -> None:
+    """Measure and report."""
+    opt = options()
+    lines = []
+    for measure, targets in GROUPS:
+        wanted = fnmatch.filter(targets, opt.row)
+        if not wanted:
+            continue
+        shm = os.environ.pop("ARRAYSIM_SHM", None)
+        figures = measure(opt)
+        os.environ.pop("ARRAYSIM_SHM", None)
+        if shm is not None:
+            os.environ["ARRAYSIM_SHM"] = shm
+        for row in wanted:
+            v = figures[row]
+            met = statistics.median(v) <= targets[row] if measure is calls else statistics.median(v) >= targets[row]
+            line = {"row": row, "median": statistics.median(v), "min": min(v), "max": max(v)}
+            lines.append({**line, "target": targets[row], "met": met})
+    if not lines:
+        sys.exit(f"targets: no row fits {opt.row!r}; the names: " + "; ".join(r for _, t in GROUPS for r in t))
+    print(f"{opt.rounds} rounds, {opt.seconds:g} s a measurement, {os.cpu_count()} processors")
+    for x in lines:
+        figure = f"{x['median']:.3g} ({x['min']:.3g} to {x['max']:.3g})" if x["median"] < 1000 else f"{x['median']:,.0f}"
+        print(f"{x['row']:54} {figure:24} target {x['target']:<8,g} {'met' if x['met'] else 'missed'}")
+    text = json.dumps({"rounds": opt.rounds, "rows": lines})
+    print(text)
+    if opt.json:
+        opt.json.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
