@@ -37,7 +37,9 @@ Figures = dict[str, list[float]]
 
 def portal(opt: Namespace) -> Figures:
     """Compare the portal with tgtd, both on tmpfs."""
-    names = dict(zip(READS + WRITES, ["4 KiB read, QD32", "4 KiB read, QD1", "256 KiB read", *WRITE_NAMES], strict=True))
+    names = dict(
+        zip(READS + WRITES, ["4 KiB read, QD32", "4 KiB read, QD1", "256 KiB read", *WRITE_NAMES], strict=True)
+    )
     size = 1024 * MiB
     config = Config(
         pools=[Pool("p0", mdisks=[Mdisk("m0", size=4 * GiB)])], volumes=[Volume("v0", 0, size=size)], cache=32 * MiB
@@ -264,7 +266,9 @@ GROUPS: list[tuple[Callable[[Namespace], Figures], dict[str, float]]] = [
 def options() -> Namespace:
     """Parse the command line."""
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    p.add_argument("--disk", type=Path, default=Path("/var/tmp"), metavar="FOLDER", help="on a real disk (default /var/tmp)")
+    p.add_argument(
+        "--disk", type=Path, default=Path("/var/tmp"), metavar="FOLDER", help="on a real disk (default /var/tmp)"
+    )
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--seconds", type=float, default=3, help="of one measurement (default 3)")
     p.add_argument("--size", type=int, default=4096, help="of the LUN whose reads miss, in MiB (default 4096)")
@@ -296,7 +300,9 @@ def main() -> None:
         sys.exit(f"targets: no row fits {opt.row!r}; the names: " + "; ".join(r for _, t in GROUPS for r in t))
     print(f"{opt.rounds} rounds, {opt.seconds:g} s a measurement, {os.cpu_count()} processors")
     for x in lines:
-        figure = f"{x['median']:.3g} ({x['min']:.3g} to {x['max']:.3g})" if x["median"] < 1000 else f"{x['median']:,.0f}"
+        figure = (
+            f"{x['median']:.3g} ({x['min']:.3g} to {x['max']:.3g})" if x["median"] < 1000 else f"{x['median']:,.0f}"
+        )
         print(f"{x['row']:54} {figure:24} target {x['target']:<8,g} {'met' if x['met'] else 'missed'}")
     text = json.dumps({"rounds": opt.rounds, "rows": lines})
     print(text)
