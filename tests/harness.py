@@ -146,20 +146,27 @@ WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 WORKERS = 8
 
 
+#: The ports that this process has given out: a daemon that has not started does not listen on its own yet.
+_given: set[int] = set()
+
+
 def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that nobody listens on.
+    """Return a TCP port of 127.0.0.1 that nobody listens on, and that was not given out before.
 
     It is below the ephemeral range: an outgoing connection that is given the same
     port would keep a daemon from listening there, even while it waits to end.
     """
     while True:
         port = random.randrange(10000 + WORKER % WORKERS, 32000, WORKERS)
+        if port in _given:
+            continue
         with socket.socket() as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 s.bind(("127.0.0.1", port))
             except OSError:
                 continue
+            _given.add(port)
             return port
 
 

@@ -158,7 +158,7 @@ def test_a_single_peer_that_was_left_out_is_not_taken_over(tmp_path: Path) -> No
     """By default: the key that the host has registered at the LUN says how new a flash must be."""
     old, new = arrays.noise(MiB, 21), arrays.noise(MiB, 22)
     with Daemon(SMALL, "below") as array, Daemon(LENT, "lent") as peer:
-        options = ["--peer", f"p={peer.url(0)}", "--peer-timeout", "2s"]
+        options = ["--peer", f"p={peer.url(0)}", "--peer-timeout", "8s"]
         with HostCache(array, "write_back+1", *options, name="lost") as cache:
             wait_for_peers(cache, "p")
             key = own_key(cache)
@@ -223,7 +223,7 @@ def test_a_fenced_host_with_a_second_peer_acknowledges_nothing(tmp_path: Path) -
     """It lives, and has enough copies without the peer that was taken over."""
     data, late = arrays.noise(MiB, 23), arrays.noise(MiB, 24)
     with Daemon(SMALL, "below") as array, Daemon(LENT, "lent") as p, Daemon(LENT, "lent2") as q:
-        options = ["--peer", f"p={p.url(0)}", "--peer", f"q={q.url(0)}", "--peer-timeout", "2s"]
+        options = ["--peer", f"p={p.url(0)}", "--peer", f"q={q.url(0)}"]
         with HostCache(array, "write_back+2", *options, name="lost") as cache:
             wait_for_peers(cache, "p", "q")
             cache.ask("set", "write_back+1")

@@ -118,7 +118,7 @@ func TestHostileInitiator(t *testing.T) {
 			continue
 		}
 		t.Run(strings.ReplaceAll(row, " ", "-"), func(t *testing.T) {
-			const rounds = 6
+			const rounds = 20
 			var report []string
 			for range rounds {
 				before := good.median(t)

@@ -199,7 +199,7 @@ func TestStatesOfDeletedVolumesGo(t *testing.T) {
 		if r = start(t, parse(t, testConfig, c.Data)); !state(r, r.volumeOf("v")) {
 			t.Error("what is kept of a volume that is there has gone")
 		}
-		wait := time.Now().Add(10 * time.Second)
+		wait := time.Now().Add(startTimeout)
 		for state(r, s) && time.Now().Before(wait) {
 			time.Sleep(10 * time.Millisecond)
 		}

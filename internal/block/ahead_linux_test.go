@@ -2,6 +2,7 @@ package block
 
 import (
 	"bytes"
+	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -43,6 +44,8 @@ func writeAhead(t *testing.T, flags int) {
 	if got := mem[size/2:][:len(kept)]; !bytes.Equal(got, kept) {
 		t.Errorf("%q has become %q", kept, got)
 	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	before := faults(t)
 	for at := 0; at < size; at += page {
 		mem[at+8]++
@@ -58,7 +61,7 @@ func writeAhead(t *testing.T, flags int) {
 
 func faults(t *testing.T) int64 {
 	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
 		t.Fatal(err)
 	}
 	return int64(u.Minflt)

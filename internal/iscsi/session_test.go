@@ -363,11 +363,9 @@ func TestNop(t *testing.T) {
 }
 
 func TestPing(t *testing.T) {
-	r := newRig(t, func(cfg *Config) {
-		cfg.Limits.PingInterval, cfg.Limits.PingTimeout = 60*time.Millisecond, 2*time.Second
-	})
-	c := r.login(nil)
-	for range 2 {
+	const interval = 60 * time.Millisecond
+	ping := func(t *testing.T, c *Client) bhs {
+		t.Helper()
 		pdu, err := c.Receive()
 		if err != nil {
 			t.Fatal(err)
@@ -379,16 +377,23 @@ func TestPing(t *testing.T) {
 		if h.u32(offStatSN) != c.ExpStatSN {
 			t.Errorf("StatSN %d, want %d", h.u32(offStatSN), c.ExpStatSN)
 		}
-		c.Pong(h.ttt())
+		return h
 	}
-	// Without an answer the connection ends.
-	if _, err := c.Receive(); err != nil {
-		t.Fatal(err)
-	}
-	if pdu, err := c.Receive(); err == nil {
-		t.Fatalf("got %x in place of the end", pdu.Header)
-	}
-	r.eventually("the error is counted", func(*fakeTarget) bool { return r.errors(ErrTimeout) == 1 })
+	t.Run("answered", func(t *testing.T) {
+		c := newRig(t, func(cfg *Config) { cfg.Limits.PingInterval = interval }).login(nil)
+		for range 3 {
+			c.Pong(ping(t, c).ttt())
+		}
+	})
+	t.Run("not answered", func(t *testing.T) {
+		r := newRig(t, func(cfg *Config) { cfg.Limits.PingInterval, cfg.Limits.PingTimeout = interval, 2*time.Second })
+		c := r.login(nil)
+		ping(t, c)
+		if pdu, err := c.Receive(); err == nil {
+			t.Fatalf("got %x in place of the end", pdu.Header)
+		}
+		r.eventually("the error is counted", func(*fakeTarget) bool { return r.errors(ErrTimeout) == 1 })
+	})
 }
 
 func TestReinstatement(t *testing.T) {

@@ -174,14 +174,21 @@ func fill(b byte, sectors int) []byte { return bytes.Repeat([]byte{b}, sectors*5
 
 func (l *lab) want(d block.Device, at uint64, want []byte) {
 	l.t.Helper()
-	got := make([]byte, len(want))
-	half := len(got) / 1024 * 512
-	if s := l.do(d, &block.Request{Op: block.OpRead, Range: block.Range{Start: at, Count: uint64(len(want) / 512)}, Data: [][]byte{got[:half], got[half:]}}); s != block.OK {
+	if s := l.wantIfRead(d, at, want); s != block.OK {
 		l.t.Fatalf("read at %d: %v", at, s)
 	}
-	if !bytes.Equal(got, want) {
+}
+
+// wantIfRead is want for a read that may fail; it returns how that ends.
+func (l *lab) wantIfRead(d block.Device, at uint64, want []byte) block.Status {
+	l.t.Helper()
+	got := make([]byte, len(want))
+	half := len(got) / 1024 * 512
+	s := l.do(d, &block.Request{Op: block.OpRead, Range: block.Range{Start: at, Count: uint64(len(want) / 512)}, Data: [][]byte{got[:half], got[half:]}})
+	if s == block.OK && !bytes.Equal(got, want) {
 		l.t.Fatalf("at %d: got %x.., want %x..", at, got[:4], want[:4])
 	}
+	return s
 }
 
 // info describes a unit, whose capacity may be read again at any moment.

@@ -68,6 +68,7 @@ func TestRingThatDies(t *testing.T) {
 		under = len(r.slots) - len(r.free)
 		r.mu.Unlock()
 	}
+	o.reads(1, nil) // it goes to the kernel behind them: they are there
 	lost.Lock()
 	before := len(lost.bufs)
 	lost.Unlock()
@@ -78,7 +79,8 @@ func TestRingThatDies(t *testing.T) {
 			t.Fatalf("a read that the ring had ends with %v, or brings something else", io.Err)
 		}
 	}
-	if n := deep.Load(); n != ringTries {
+	// A call may be about to begin while the ring begins to fail: its failure counts as the end of what rings the bell.
+	if n := deep.Load(); n != ringTries && n != ringTries+1 {
 		t.Errorf("it was tried %d times, and not %d", n, ringTries)
 	}
 	answer()

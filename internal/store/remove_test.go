@@ -43,11 +43,12 @@ func TestRemovedMediumIsClosed(t *testing.T) {
 		exec.Lock()
 		m, err := s.Medium("m", size)
 		if err != nil {
+			exec.Unlock()
 			t.Fatal(err)
 		}
 		got := bytes.Repeat([]byte{1}, 512)
 		if err := readFull(m.(*fileMedium).f, [][]byte{got}, 0); err != nil || got[0] != 0 {
-			t.Fatalf("a new mdisk reads %v, %x", err, got[0])
+			t.Errorf("a new mdisk reads %v, %x", err, got[0])
 		}
 		io := &block.IO{Write: true, N: 1 << 20, Vec: [][]byte{bytes.Repeat([]byte{7}, 1<<20)}, Done: func(io *block.IO) { written <- io.Err }}
 		m.Submit([]*block.IO{io})

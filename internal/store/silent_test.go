@@ -91,13 +91,8 @@ func TestSilentMdiskFillsOneCall(t *testing.T) {
 	o.exec.Unlock()
 	_, others := o.begin(3)
 	for range 3 {
-		select {
-		case io := <-others:
-			if io.Err != nil {
-				t.Error(io.Err)
-			}
-		case <-time.After(10 * time.Second):
-			t.Fatal("a read of another mdisk waits for the silent one")
+		if io := o.wait(others); io.Err != nil {
+			t.Error(io.Err)
 		}
 	}
 	answer()

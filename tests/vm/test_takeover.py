@@ -118,7 +118,8 @@ class Row:
     def take_over(self, old: Host, writers: Writers, dead: bool) -> tuple[Host, Writers]:
         """Let a host die or fall silent while it writes; another one takes over, and loses nothing."""
         writers.await_writes(self.rng.randint(10, 60))
-        with held(self.array) if self.rng.random() < 0.7 else ExitStack():
+        # Where the array is held, what the host has is dirty, and writes are under way; the first time it is.
+        with held(self.array) if self.rng.random() < 0.7 or not self.outages else ExitStack():
             time.sleep(self.rng.uniform(0.05, 0.3))
             assert old.cache.proc is not None
             old.cache.proc.send_signal(signal.SIGKILL if dead else signal.SIGSTOP)
