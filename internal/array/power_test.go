@@ -409,8 +409,10 @@ func TestPowerCuts(t *testing.T) {
 	base := testkit.Seed(t)
 	t.Cleanup(func() {
 		s := &powerSaw
-		n := [...]int64{s.stops.Load(), s.failedStops.Load(), s.broken.Load(), s.cutOff.Load(), s.noSpace.Load(), s.moved.Load(), s.shrunk.Load(), s.squeezed.Load()}
-		if t.Logf("stops, failed stops, arrays that broke, commands cut off, without space; cuts behind a deletion, a shrink, a thick volume: %d", n); cuts >= 1000 && slices.Min(n[:]) == 0 {
+		n := [...]int64{s.failedStops.Load(), s.broken.Load(), s.stops.Load(), s.cutOff.Load(), s.noSpace.Load(), s.moved.Load(), s.shrunk.Load(), s.squeezed.Load()}
+		t.Logf("failed stops, arrays that broke, stops, commands cut off, without space; cuts behind a deletion, a shrink, a thick volume: %d", n)
+		often := n[2:] // 30 in 1,000 cuts at least; of the others there may be 6
+		if cuts >= 1000 && slices.Min(often) == 0 || cuts >= 5000 && slices.Min(n[:]) == 0 {
 			t.Error("the programs have not met all of that")
 		}
 	})
