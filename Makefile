@@ -47,12 +47,11 @@ test-quick: ## the same in under 3 minutes: no race detector, no slow cases, no 
 prove: ## what takes hours: soaks, 100,000 seeds, kernel 6.12; PROOFS="soak judge" some of it; docs/proofs.md keeps the results
 	@scripts/prove.py $(PROOFS)
 
-bench: setup build ## one client against arraysim and tgtd in alternation, then the Go benchmarks
-	$(PYTHON) scripts/bench.py $(BENCH_ARGS)
+bench: setup build ## every row that has a target beside it, in turns with tgtd and fio (BENCH_ARGS: scripts/targets.py), then Go's
+	@scripts/setup.sh fio strace
+	$(PYTHON) scripts/targets.py $(BENCH_ARGS)
 	$(GO) test -run '^$$' -bench 'MapFill|OverEntries' -benchtime 1x ./internal/array
 	$(GO) test -run '^$$' -bench 'WriteSame$$' ./internal/array
-	$(GO) test -run '^$$' -bench Access -benchtime 2000000x ./internal/hostcache
-	$(GO) test -run '^$$' -bench . ./internal/sim
 
 demo: setup build ## clone and zero a real root file system by offload; show both layers
 	$(PYTHON) scripts/demo.py $(DEMO_ARGS)
