@@ -141,13 +141,9 @@ def run(
     return r
 
 
-#: Which of the processes that run tests side by side this is, from 0: they give out different ports.
-WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-WORKERS = 8
-
-
-#: The ports that this process has given out: a daemon that has not started does not listen on its own yet.
-_given: set[int] = set()
+#: The ports that this process has given out, each as the socket whose name says so to all processes of the machine:
+#: a daemon that has not started yet, or is down, does not listen on its own.
+_given: list[socket.socket] = []
 
 
 def free_port() -> int:
@@ -157,17 +153,18 @@ def free_port() -> int:
     port would keep a daemon from listening there, even while it waits to end.
     """
     while True:
-        port = random.randrange(10000 + WORKER % WORKERS, 32000, WORKERS)
-        if port in _given:
-            continue
-        with socket.socket() as s:
-            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
+        port = random.randrange(10000, 32000)
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0arraysim tests: port {port}")
+            with socket.socket() as s:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 s.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            _given.add(port)
-            return port
+        except OSError:
+            claim.close()
+            continue
+        _given.append(claim)
+        return port
 
 
 def scratch(name: str) -> Path:
