@@ -46,7 +46,7 @@ PLAIN = {"CGO_ENABLED": "0"} | FLAGS
 
 #: Compilers that collect garbage seldom take two thirds of the time; the tests themselves run as they do elsewhere.
 COMPILE = {"GOGC": "400"}
-TEST = [GO, "test", "-exec", "env -u GOGC", "-timeout", "40m"]  # five times what the longest takes on two idle cores
+TEST = [GO, "test", "-exec", "env -u GOGC", "-timeout", "1h"]  # ten times what the longest takes on two idle cores
 
 #: Beside the part lint, which vets everything, and for nobody who would use a debugger: a test is neither vetted
 #: again, with and without the race detector, nor linked with its debugging data.
@@ -99,7 +99,7 @@ def full() -> list[Part]:
         Part("go", [*LEAN, *plain], 280, ("build",), env=PLAIN | COMPILE),
         Part("sim", [*LEAN, "./internal/sim"], 700, ("build",), env=PLAIN | COMPILE),
         Part("tools", TOOLS, 250, ("build", "image")),
-        Part("vm", ["scripts/vm/run.py", "--limit", "1200", "-m", "not slow"], 500, ("build", "root")),
+        Part("vm", ["scripts/vm/run.py", "--limit", "3600", "-m", "not slow"], 500, ("build", "root")),
     ]
 
 

@@ -126,7 +126,7 @@ def test_no_acknowledged_sector_is_lost() -> None:
             d.cli("check")
             torture.proc.send_signal(signal.SIGTERM)
             event = torture.expect("done")
-            assert torture.proc.wait(30) == 0, torture.trouble()
+            assert torture.proc.wait(180) == 0, torture.trouble()
             d.cli("check")
         except AssertionError as e:
             keep = d.dir.with_name(d.dir.name + "-failed")
@@ -177,7 +177,7 @@ def test_the_client_notices_lost_writes() -> None:
             shutil.rmtree(d.data)
             old.rename(d.data)
             d.start()
-            torture.proc.wait(60)
+            torture.proc.wait(180)
             torture.reader.join(10)
             assert torture.proc.returncode == 1 and torture.wrong, torture.trouble()
         finally:

@@ -55,11 +55,13 @@ class Run:
         for file in files:
             (self.payload / "files").mkdir(exist_ok=True)
             shutil.copy(file, self.payload / "files")
-        last = RESULTS / "last"
-        last.unlink(missing_ok=True)
-        last.symlink_to(self.dir.name)
+        link = RESULTS / f".{self.dir.name}"
+        link.symlink_to(self.dir.name)
+        link.replace(RESULTS / "last")
         for old in sorted(p for p in RESULTS.iterdir() if p.is_dir() and not p.is_symlink())[:-KEPT_RUNS]:
-            shutil.rmtree(old, ignore_errors=True)
+            # One that has its payload goes on, or was killed.
+            if not (old / "payload").exists() or time.time() - old.stat().st_mtime > 86400:
+                shutil.rmtree(old, ignore_errors=True)
 
     def close(self) -> None:
         """Drop the payload; logs and results stay."""

@@ -215,7 +215,7 @@ class Initiator:
         assert self.proc is not None
         run(["iscsiadm", "-m", "node", "-u"], expect=None, timeout=180)
         self.proc.terminate()
-        self.proc.wait(10)
+        self.proc.wait(120)
 
     def discover(self, portal: str) -> list[tuple[str, str]]:
         """Return (portal with tag, target name) pairs that a discovery session finds."""
