@@ -7,7 +7,11 @@ VENV := .cache/venv
 # are those of scripts/test.py, so that nothing is compiled twice; `go build` by hand makes a binary for a debugger.
 FLAGS := -trimpath -gcflags=all=-dwarf=false
 # The binary is static: it runs on any Linux machine of the architecture.
-BUILD := CGO_ENABLED=0 GOGC=800 $(GO) build $(FLAGS) -ldflags=-w $(TAGS) -o bin/arraysim ./cmd/arraysim
+BUILD = CGO_ENABLED=0 GOGC=800 $(GO) build $(FLAGS) -ldflags="-w $(STAMP)" $(TAGS) -o bin/arraysim ./cmd/arraysim
+# What `arraysim version` says of the commit: itself, a plus where files differ from it, its tag. An archive has it in a file.
+COMMIT = $$(if [ -e .git ]; then c=$$(git rev-parse HEAD) && git diff --quiet HEAD || c=$$c+; \
+	echo "$$c" $$(git describe --exact-match --match 'v[0-9]*' 2>/dev/null); fi)
+STAMP = -X 'github.com/arraysim/arraysim/internal/admin.stamp=$(COMMIT)'
 # What a first build compiles while its modules are on their way: the largest of the standard library, and then what needs
 # little of the modules. Nothing is compiled twice, since the build itself waits.
 STD := net/http html/template encoding/xml database/sql go/build log/slog expvar
