@@ -12,13 +12,13 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Config, Daemon, Pool, ToolError, Volume, binary, free_port, run
+from harness import REPO, TARGET, Config, Daemon, Pool, ToolError, Volume, binary, free_port, run
 
 CONFIG = Config(pools=[Pool("p0")], volumes=[Volume("v", 0)])
 
@@ -202,3 +202,116 @@ def test_systemd_starts_it_when_a_host_comes() -> None:
         if d.alive():
             d.kill()
         d.cleanup()
+
+
+class Manager:
+    """systemd's own service manager, as a user's, with a folder /run that nobody else sees.
+
+    It runs the unit that is shipped, sandbox and all, but for what only a system's manager has: users and a
+    user namespace. Paths and ports are the test's.
+    """
+
+    #: Where the units, the state and the binary are: no sandbox hides this.
+    HOME = "/run/home"
+    LEFT_OUT = r"(?m)^(DynamicUser|PrivateUsers|EnvironmentFile|Wants|After)=.*\n"
+
+    def __init__(self, folder: Path, drop_in: str = "") -> None:
+        self.folder, self.portal, self.page = folder, free_port(), free_port()
+        (folder / "systemd/user").mkdir(parents=True)
+        for unit in (REPO / "scripts/systemd").glob("arraysim*"):
+            text = re.sub(self.LEFT_OUT, "", unit.read_text())
+            text = text.replace("/usr/local/bin", f"{self.HOME}/bin").replace("/var/lib", self.HOME)
+            text = text.replace("127.0.0.1:3260", f"127.0.0.1:{self.portal}")
+            text = text.replace("127.0.0.1:9400", f"127.0.0.1:{self.page}")
+            (folder / "systemd/user" / unit.name).write_text(text)
+        (folder / "systemd/user/arraysim.service.d").mkdir()
+        # There is no journal to write to.
+        output = f"[Service]\nStandardOutput=append:{self.HOME}/service.log\nStandardError=inherit\n"
+        (folder / "systemd/user/arraysim.service.d/test.conf").write_text(output + drop_in)
+        (folder / "bin").mkdir()
+        shutil.copy(binary(), folder / "bin")
+        # What a sandbox hides, root's manager covers by nodes that a boot would have made.
+        script = """set -e; mount -t tmpfs tmpfs /run; mkdir -p /run/systemd/system /run/manager /run/home
+            chmod 700 /run/manager
+            mkdir -p /run/systemd/inaccessible/dir; cd /run/systemd/inaccessible; touch reg; mkfifo fifo
+            mknod chr c 0 0 || true; mknod blk b 0 0 || true
+            cd /; cp -r "$1"/. /run/home; exec /lib/systemd/systemd --user --unit=basic.target"""
+        env = {"XDG_RUNTIME_DIR": "/run/manager", "XDG_CONFIG_HOME": self.HOME, "PATH": os.environ["PATH"]}
+        self.log = folder / "log"
+        with self.log.open("wb") as out:
+            self.proc = subprocess.Popen(
+                ["unshare", "-m", "--propagation", "private", "bash", "-c", script, "-", str(folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env={**env, "SYSTEMD_LOG_TARGET": "console"},
+            )
+
+    def ctl(self, *args: str, expect: int | None = 0) -> str:
+        """Run systemctl."""
+        inside = ["nsenter", "-m", "-t", self.proc.pid, "env", "XDG_RUNTIME_DIR=/run/manager", "systemctl", "--user"]
+        return run([*inside, *args], expect=expect).stdout
+
+    def show(self, name: str) -> str:
+        """Return a property of the service."""
+        return self.ctl("show", "arraysim.service", "--value", "-p", name).strip()
+
+    def said(self) -> str:
+        """Return what the manager and the service have said."""
+        files = [f"{self.HOME}/service.log"]
+        inside = ["nsenter", "-m", "-t", self.proc.pid, "cat", *files]
+        state = self.ctl("status", "--no-pager", "arraysim*", expect=None)
+        return f"{state}\n{run(inside, expect=None).text}\n{self.log.read_text()}"
+
+    def wait(self, what: str, holds: Callable[[], bool]) -> None:
+        """Wait until something holds."""
+        deadline = time.monotonic() + 90
+        while not holds():
+            if time.monotonic() > deadline or self.proc.poll() is not None:
+                raise ToolError(f"{what}: not within 90 s:\n{self.said()}")
+            time.sleep(0.1)
+
+    def __enter__(self) -> Manager:
+        try:
+            self.wait("systemd runs", lambda: "active" in self.ctl("is-active", "basic.target", expect=None))
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if exc and exc[0] is not None:
+            print(self.said())
+        self.proc.terminate()  # a user's manager stops its services and ends
+        try:
+            self.proc.wait(60)
+        except subprocess.TimeoutExpired:
+            self.proc.kill()
+            self.proc.wait()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace needs root")
+def test_systemd_runs_the_unit(tmp_path: Path) -> None:
+    """The shipped unit in its sandbox under systemd: started by a host, ready, watched, restarted, stopped."""
+    with Manager(tmp_path, "[Service]\nWatchdogSec=3s\n") as m:
+        m.ctl("start", "arraysim-portal.socket", "arraysim-metrics.socket")
+        assert m.show("ActiveState") == "inactive"
+        assert "Lun:0" in luns(m.portal).replace(" ", "")
+        m.wait("ready", lambda: m.show("SubState") == "running")
+        assert m.show("StatusText") == f"Serving iSCSI on 127.0.0.1:{m.portal}"
+        assert "arraysim_build_info" in metrics(m.page)
+        # The sandbox is there: no new privileges, and a filter of system calls.
+        text = Path(f"/proc/{m.show('MainPID')}/status").read_text()
+        assert re.search(r"(?m)^NoNewPrivs:\s+1$", text) and re.search(r"(?m)^Seccomp:\s+2$", text)
+        assert re.search(r"(?m)^CapEff:\s+0+$", text)
+        time.sleep(5)  # longer than the watchdog's patience
+        assert m.show("NRestarts") == "0" and m.show("Result") == "success"
+
+        os.kill(int(m.show("MainPID")), signal.SIGSTOP)
+        m.wait("restarted", lambda: m.show("NRestarts") == "1" and m.show("SubState") == "running")
+        # TEST UNIT READY, which iscsi-ls sends, would hear of the restart: DEVICE INTERNAL RESET OCCURRED.
+        assert "ARRAYSIM" in run(["iscsi-inq", f"iscsi://127.0.0.1:{m.portal}/{TARGET}/0"]).stdout
+
+        m.ctl("stop", "arraysim-portal.socket", "arraysim-metrics.socket", "arraysim.service")
+        assert m.show("Result") == "success", m.log.read_text()
+        assert refused(m.portal) and refused(m.page)

@@ -62,6 +62,7 @@ type daemon struct {
 
 	passed                  passedSockets
 	endWatchdog             func() // set when the daemon is ready
+	unheard                 sync.Once
 	portalAddr, metricsAddr net.Addr
 	portAddrs               []net.Addr // by relative target port identifier, from 1
 	admin, metrics          *http.Server

@@ -55,10 +55,12 @@ func takeSockets() (s passedSockets, err error) {
 	return s, err
 }
 
-// notify tells systemd about the service's state, as lines of sd_notify(3).
+// notify tells systemd about the service's state, as lines of sd_notify(3). That it cannot is said once.
 func (d *daemon) notify(state ...string) {
 	if _, err := sd.SdNotify(false, strings.Join(state, "\n")); err != nil {
-		d.log.Warn("systemd cannot be notified", "socket", os.Getenv("NOTIFY_SOCKET"), "error", err)
+		d.unheard.Do(func() {
+			d.log.Warn("systemd cannot be notified", "socket", os.Getenv("NOTIFY_SOCKET"), "error", err)
+		})
 	}
 }
 
