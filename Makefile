@@ -17,7 +17,7 @@ STAMP = -X 'github.com/arraysim/arraysim/internal/admin.stamp=$(COMMIT)'
 STD := net/http html/template encoding/xml database/sql go/build log/slog expvar
 EARLY := github.com/prometheus/client_golang/prometheus github.com/cockroachdb/errors github.com/danielgtaylor/huma/v2
 
-.PHONY: help build plugin run test test-quick prove setup lint bench demo kill-test clean
+.PHONY: help build plugin run test test-quick prove setup lint bench demo kill-test deb image package-test clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -97,6 +97,16 @@ page-bench: setup build ## the live page for ten minutes with 1,000 volumes and 
 
 fuzz: ## every fuzz target for FUZZTIME (30s)
 	@scripts/fuzz.sh $(FUZZTIME)
+
+deb: build ## bin/arraysim_*.deb: both services, manual pages, completions; the same source makes the same package
+	@scripts/release/deb.py $(DEB_ARGS)
+
+image: build ## bin/image: an OCI image from scratch with the static binary; no container engine is needed
+	@scripts/release/image.py $(IMAGE_ARGS)
+
+package-test: setup build ## lintian, the package from installing to purging in a clean Debian root, the image from its unpacked root
+	@scripts/setup.sh lintian bubblewrap
+	$(VENV)/bin/pytest -m proof tests/test_packages.py
 
 include scripts/vm/vm.mk
 

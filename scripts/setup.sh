@@ -1,6 +1,7 @@
 #!/bin/bash
-# Installs what the tests need and is not there yet: Debian packages (as root)
-# and a virtual environment in .cache/venv. Does nothing when all is in place.
+# Installs what the tests need and is not there yet: Debian packages (as root),
+# also those that are named, and a virtual environment in .cache/venv. Does nothing
+# when all is in place.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -8,6 +9,8 @@ say() { echo "setup: $*" >&2; }
 
 packages=(gcc libc6-dev libiscsi-bin libiscsi-dev sg3-utils ddpt qemu-utils qemu-block-extra
 	e2fsprogs mmdebstrap prometheus tgt python3-venv qemu-system-x86 kmod chromium systemd)
+
+packages+=("$@") # what somebody needs beside
 
 missing=()
 for p in "${packages[@]}"; do
