@@ -179,6 +179,8 @@ def test_sockets_that_are_of_no_use_are_refused(names: str, unix: bool, says: st
         assert re.search(f"^arraysim: .*{says}", d.log_tail(), re.M), d.log_tail()
         assert not d.data.exists()
     finally:
+        if d.alive():
+            d.kill()
         d.cleanup()
         for s in sockets:
             s.close()
