@@ -7,13 +7,17 @@ VENV := .cache/venv
 # are those of scripts/test.py, so that nothing is compiled twice; `go build` by hand makes a binary for a debugger.
 FLAGS := -trimpath -gcflags=all=-dwarf=false
 # The binary is static: it runs on any Linux machine of the architecture.
-BUILD := CGO_ENABLED=0 GOGC=800 $(GO) build $(FLAGS) -ldflags=-w $(TAGS) -o bin/arraysim ./cmd/arraysim
+BUILD = CGO_ENABLED=0 GOGC=800 $(GO) build $(FLAGS) -ldflags="-w $(STAMP)" $(TAGS) -o bin/arraysim ./cmd/arraysim
+# What `arraysim version` says of the commit: itself, a plus where files differ from it, its tag. An archive has it in a file.
+COMMIT = $$(if [ -e .git ]; then c=$$(git rev-parse HEAD) && git diff --quiet HEAD || c=$$c+; \
+	echo "$$c" $$(git describe --exact-match --match 'v[0-9]*' 2>/dev/null); fi)
+STAMP = -X 'github.com/arraysim/arraysim/internal/admin.stamp=$(COMMIT)'
 # What a first build compiles while its modules are on their way: the largest of the standard library, and then what needs
 # little of the modules. Nothing is compiled twice, since the build itself waits.
 STD := net/http html/template encoding/xml database/sql go/build log/slog expvar
 EARLY := github.com/prometheus/client_golang/prometheus github.com/cockroachdb/errors github.com/danielgtaylor/huma/v2
 
-.PHONY: help build plugin run test test-quick prove setup lint bench demo kill-test clean
+.PHONY: help build plugin run test test-quick prove setup lint bench demo kill-test deb image package-test clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -92,6 +96,16 @@ page-bench: setup build ## the live page for ten minutes with 1,000 volumes and 
 
 fuzz: ## every fuzz target for FUZZTIME (30s)
 	@scripts/fuzz.sh $(FUZZTIME)
+
+deb: build ## bin/arraysim_*.deb: both services, manual pages, completions; the same source makes the same package
+	@scripts/release/deb.py $(DEB_ARGS)
+
+image: build ## bin/image: an OCI image from scratch with the static binary; no container engine is needed
+	@scripts/release/image.py $(IMAGE_ARGS)
+
+package-test: setup build ## lintian, the package from installing to purging in a clean Debian root, the image from its unpacked root
+	@scripts/setup.sh lintian bubblewrap
+	$(VENV)/bin/pytest -m proof tests/test_packages.py
 
 include scripts/vm/vm.mk
 

@@ -47,8 +47,12 @@ def new_array(request: pytest.FixtureRequest) -> Iterator[Callable[[Config], Dae
 LONGEST = ["test_report", "test_conformance", "test_kill", "test_export", "test_page", "test_hostcache", "test_demo"]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Bring the long files to the front."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the proofs out unless they are asked for, and bring the long files to the front."""
+    if "proof" not in config.option.markexpr:
+        proofs = [item for item in items if item.get_closest_marker("proof")]
+        items[:] = [item for item in items if item not in proofs]
+        config.hook.pytest_deselected(items=proofs)
     place = {name: n for n, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path.stem, len(LONGEST)))
 

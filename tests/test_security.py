@@ -91,7 +91,7 @@ def test_compressed_bomb_takes_no_memory(tmp_path: Path) -> None:
     assert after <= max(before, 200 * 1024), f"{after} KiB"
 
 
-UNITS = {"scripts/systemd/arraysim-portal.service": 20, "scripts/dbus/arraysim.service": 75}
+UNITS = {"scripts/systemd/arraysim.service": 20, "scripts/systemd/arraysim-tcmu.service": 75}
 
 
 @pytest.mark.parametrize("unit", UNITS)

@@ -121,14 +121,3 @@ func show[T any](a *app, cmd *cobra.Command, v T, table func(io.Writer, T)) erro
 	e.SetIndent("", "  ")
 	return e.Encode(v)
 }
-
-func (a *app) version() *cobra.Command {
-	return a.jsonFlag(&cobra.Command{
-		Use: "version", Short: "Print the version", Example: "  arraysim version", Args: cobra.NoArgs,
-		RunE: a.do(func(cmd *cobra.Command, _ []string) error {
-			return show(a, cmd, map[string]string{"version": admin.Version()}, func(w io.Writer, v map[string]string) {
-				fmt.Fprintln(w, "arraysim "+v["version"])
-			})
-		}),
-	})
-}

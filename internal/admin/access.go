@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/arraysim/arraysim/internal/iscsi"
 )
@@ -111,7 +112,11 @@ func secret(path string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("CHAP secret: %w; write the secret into that file with mode 600", err)
 	}
-	if st.Mode().Perm()&0o077 != 0 {
+	owner, group := -1, -1
+	if s, ok := st.Sys().(*syscall.Stat_t); ok {
+		owner, group = int(s.Uid), int(s.Gid)
+	}
+	if othersMayRead(st.Mode(), owner, group, os.Geteuid(), os.Getegid()) {
 		return nil, fmt.Errorf("CHAP secret: others may read %s; run chmod 600 %s", path, path)
 	}
 	b, err := os.ReadFile(path)
@@ -124,4 +129,14 @@ func secret(path string) ([]byte, error) {
 		return nil, fmt.Errorf("CHAP secret: the first line of %s is empty; write the secret there", path)
 	}
 	return []byte(line), nil
+}
+
+// othersMayRead reports whether a file with this mode, owner and group can be read by others than its
+// owner and a process of this user and group. A service's own group may read what is root's: so
+// Kubernetes mounts secrets for a container that is not root.
+func othersMayRead(mode os.FileMode, owner, group, user, ownGroup int) bool {
+	if owner == 0 && user != 0 && group == ownGroup {
+		mode &^= 0o040
+	}
+	return mode&0o077 != 0
 }

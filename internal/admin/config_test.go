@@ -225,6 +225,30 @@ func TestSecretFile(t *testing.T) {
 	}
 }
 
+// What is root's and for a service's own group is for the service alone; that needs a service of its own.
+func TestWhoMayReadASecret(t *testing.T) {
+	for _, row := range []struct {
+		mode                         os.FileMode
+		owner, group, user, ownGroup int
+		others                       bool
+	}{
+		{0o600, 1000, 1000, 1000, 1000, false},
+		{0o400, 0, 0, 0, 0, false},
+		{0o440, 0, 65532, 65532, 65532, false},
+		{0o640, 0, 65532, 65532, 65532, false},
+		{0o440, 0, 100, 65532, 65532, true},
+		{0o440, 1000, 65532, 65532, 65532, true},
+		{0o440, 0, 0, 0, 0, true},
+		{0o460, 0, 65532, 65532, 65532, true},
+		{0o444, 0, 65532, 65532, 65532, true},
+		{0o440, -1, -1, 65532, 65532, true},
+	} {
+		if got := othersMayRead(row.mode, row.owner, row.group, row.user, row.ownGroup); got != row.others {
+			t.Errorf("%+v: got %v", row, got)
+		}
+	}
+}
+
 func FuzzParseConfig(f *testing.F) {
 	f.Add(embedded)
 	f.Add([]byte(onePool + oneVolume + "}"))

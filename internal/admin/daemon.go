@@ -60,6 +60,9 @@ type daemon struct {
 	portal  *iscsi.Portal
 	kernel  *kernelDoor // nil without --tcmu
 
+	passed                  passedSockets
+	endWatchdog             func() // set when the daemon is ready
+	unheard                 sync.Once
 	portalAddr, metricsAddr net.Addr
 	portAddrs               []net.Addr // by relative target port identifier, from 1
 	admin, metrics          *http.Server
@@ -91,6 +94,7 @@ func newDaemon(cfg *Config, env Environment) *daemon {
 func (d *daemon) run(ctx context.Context) error {
 	err := d.preflight()
 	if err == nil {
+		d.notify("STATUS=Recovering the array")
 		err = d.open()
 	}
 	if err == nil {
@@ -99,6 +103,8 @@ func (d *daemon) run(ctx context.Context) error {
 	ready := err == nil
 	if ready {
 		d.greet()
+		d.endWatchdog = d.startWatchdog()
+		d.notifyReady()
 		select {
 		case <-ctx.Done():
 		case err = <-d.failed:
@@ -263,6 +269,7 @@ func (d *daemon) saveCounters() error {
 // stop ends the daemon in good order, or one that was never ready, which has
 // nothing to destage. Hurry cuts it short at any point.
 func (d *daemon) stop(ready bool) error {
+	d.notify("STOPPING=1", "STATUS=Closing sessions")
 	close(d.closing)
 	d.changeMu.Lock()
 	d.stopping = true
@@ -337,6 +344,9 @@ func (d *daemon) windDown(ready bool) error {
 		err = errors.Join(err, d.audit.close())
 	}
 	err = errors.Join(err, d.await(d.array.Stop))
+	if ready {
+		d.endWatchdog()
+	}
 	d.exec.Stop() // a timer of the array must not find its NVRAM gone
 	err = errors.Join(err, d.data.close())
 	if err == nil {
@@ -359,6 +369,7 @@ func (d *daemon) drain() {
 			d.exec.Lock()
 			left := Size(d.array.Dirty())
 			d.exec.Unlock()
+			d.notify("STATUS=Destaging, " + left.Human() + " left")
 			d.log.Info("destaging; a second signal stops at once and keeps the rest in NVRAM", "left", left.Human())
 		}
 	}

@@ -1,28 +1,6 @@
 package admin
 
-import (
-	"fmt"
-	"runtime/debug"
-	"strings"
-)
-
-// Version is that of the module, with the commit it was built from.
-func Version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	v := info.Main.Version
-	if v == "" || v == "(devel)" {
-		v = "devel"
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && !strings.Contains(v, s.Value[:min(12, len(s.Value))]) {
-			v += "+" + s.Value[:min(12, len(s.Value))]
-		}
-	}
-	return v
-}
+import "fmt"
 
 // greet says that all doors are open, and what to try.
 func (d *daemon) greet() {

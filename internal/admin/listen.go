@@ -28,18 +28,18 @@ func (d *daemon) listen() error {
 			l.Close()
 		}
 	}
-	if p.Listen != listenNone {
-		for _, addr := range append([]string{p.Listen}, p.Further...) {
-			l, err := listenTCP("the iSCSI portal", "--listen, portal.listen or portal.further", addr)
-			if err != nil {
-				closePortals()
-				return err
-			}
-			portals = append(portals, l)
-			if !loopback(l.Addr()) && p.CHAP == nil {
-				d.log.Warn("the iSCSI portal is open to other machines and asks for no password; set portal.chap", "listen", l.Addr().String())
-			}
+	for _, door := range d.portalDoors() {
+		l, err := door.listen()
+		if err != nil {
+			closePortals()
+			return err
 		}
+		portals = append(portals, l)
+		if !loopback(l.Addr()) && p.CHAP == nil {
+			d.log.Warn("the iSCSI portal is open to other machines and asks for no password; set portal.chap", "listen", l.Addr().String())
+		}
+	}
+	if len(portals) > 0 {
 		d.portalAddr, d.portAddrs = portals[0].Addr(), addresses(portals)
 	}
 	if d.audit, err = openAudit(d.cfg.Data); err == nil {
@@ -88,7 +88,7 @@ func (d *daemon) listenHTTP() error {
 	if err != nil {
 		return err
 	}
-	l, err := listenTCP("the page and metrics endpoint", "--metrics or metrics.listen", d.cfg.Metrics.Listen)
+	l, err := d.metricsDoor().listen()
 	if err != nil {
 		return err
 	}

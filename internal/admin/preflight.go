@@ -1,7 +1,9 @@
 package admin
 
 import (
+	"errors"
 	"fmt"
+	"net"
 
 	"github.com/arraysim/arraysim/internal/metrics"
 	"github.com/arraysim/arraysim/internal/profile"
@@ -26,8 +28,18 @@ func (d *daemon) preflight() error {
 	if err := d.chap.Check(); err != nil {
 		return fmt.Errorf("portal.chap: %w", err)
 	}
-	for _, door := range d.doors() {
-		l, err := listenTCP(door.what, door.how, door.addr)
+	if err := d.takePassed(); err != nil {
+		return err
+	}
+	doors := d.portalDoors()
+	if m := d.metricsDoor(); m.addr != listenNone {
+		doors = append(doors, m)
+	}
+	for _, door := range doors {
+		if door.passed != nil {
+			continue
+		}
+		l, err := door.listen()
 		if err != nil {
 			return err
 		}
@@ -36,18 +48,57 @@ func (d *daemon) preflight() error {
 	return nil
 }
 
-// door is a TCP listener that the configuration asks for: what it is, how to choose another address, and the address.
-type door struct{ what, how, addr string }
-
-func (d *daemon) doors() []door {
-	var out []door
-	if p := d.cfg.Portal; p.Listen != listenNone {
-		for _, addr := range append([]string{p.Listen}, p.Further...) {
-			out = append(out, door{"the iSCSI portal", "--listen, portal.listen or portal.further", addr})
-		}
+// takePassed takes the sockets that systemd has opened, for as many addresses as there are.
+func (d *daemon) takePassed() error {
+	var err error
+	if d.passed, err = takeSockets(); err != nil {
+		return err
 	}
-	if m := d.cfg.Metrics.Listen; m != listenNone {
-		out = append(out, door{"the page and metrics endpoint", "--metrics or metrics.listen", m})
+	if n, of := len(d.passed.portals), len(d.portalAddresses()); n > of {
+		return fmt.Errorf("%d sockets were passed for the iSCSI portal, which has %d addresses; list more in portal.further, or pass fewer", n, of)
+	}
+	if d.passed.metrics != nil && d.cfg.Metrics.Listen == listenNone {
+		return errors.New("a socket was passed for page and metrics, which are off; give --metrics or metrics.listen an address, or do not pass it")
+	}
+	return nil
+}
+
+// door is a TCP listener that the configuration asks for: what it is, how to choose another address, the
+// address, and the socket that was passed in its place, if any.
+type door struct {
+	what, how, addr string
+	passed          net.Listener
+}
+
+// listen returns the passed socket, or a new one.
+func (o door) listen() (net.Listener, error) {
+	if o.passed != nil {
+		return o.passed, nil
+	}
+	return listenTCP(o.what, o.how, o.addr)
+}
+
+// portalAddresses are those of the portal groups, from 1.
+func (d *daemon) portalAddresses() []string {
+	p := d.cfg.Portal
+	if p.Listen == listenNone {
+		return nil
+	}
+	return append([]string{p.Listen}, p.Further...)
+}
+
+func (d *daemon) portalDoors() []door {
+	var out []door
+	for i, addr := range d.portalAddresses() {
+		o := door{what: "the iSCSI portal", how: "--listen, portal.listen or portal.further", addr: addr}
+		if i < len(d.passed.portals) {
+			o.passed = d.passed.portals[i]
+		}
+		out = append(out, o)
 	}
 	return out
+}
+
+func (d *daemon) metricsDoor() door {
+	return door{"the page and metrics endpoint", "--metrics or metrics.listen", d.cfg.Metrics.Listen, d.passed.metrics}
 }

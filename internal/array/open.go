@@ -20,6 +20,13 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
+// FormatVersion is that of the NVRAM, and with it of the data folder, that is written; what is as old
+// as OldestFormat is read, and becomes FormatVersion in place.
+const (
+	FormatVersion = nvlog.Version
+	OldestFormat  = 1
+)
+
 // Options configure an array; zero values mean the defaults that are named.
 type Options struct {
 	Exec  block.Executor

@@ -93,7 +93,11 @@ func TestDocumentsAreWhole(t *testing.T) {
 	}
 	unfinished := regexp.MustCompile(`@@\w*@@|\b(?:TODO|FIXME|XXX|TBD)\b`)
 	link := regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
-	for _, doc := range append(append(list, decisions...), filepath.Join(root, "README.md")) {
+	list = append(list, decisions...)
+	for _, name := range []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"} {
+		list = append(list, filepath.Join(root, name))
+	}
+	for _, doc := range list {
 		b, err := os.ReadFile(doc)
 		if err != nil {
 			t.Fatal(err)

@@ -10,10 +10,10 @@ root=${DESTDIR:-}
 install -D -m 644 scripts/dbus/arraysim.conf "$root/etc/dbus-1/system.d/arraysim.conf"
 install -D -m 644 scripts/dbus/org.kernel.TCMUService1.service \
 	"$root/usr/local/share/dbus-1/system-services/org.kernel.TCMUService1.service"
-install -D -m 644 scripts/dbus/arraysim.service "$root/etc/systemd/system/arraysim.service"
+install -D -m 644 scripts/systemd/arraysim-tcmu.service "$root/etc/systemd/system/arraysim-tcmu.service"
 
 if [[ -z $root && -d /run/systemd/system ]]; then
 	systemctl daemon-reload
 	systemctl reload dbus.service
-	echo "installed; start it: systemctl enable --now arraysim"
+	echo "installed; start it: systemctl enable --now arraysim-tcmu"
 fi

@@ -27,6 +27,7 @@ PAYLOAD = [
     "tests",
     "scripts/vm",
     "scripts/dbus",
+    "scripts/systemd",
     "scripts/demo.py",
     "docs/targetcli.md",
     "docs/differences.md",

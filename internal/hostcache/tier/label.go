@@ -76,6 +76,9 @@ const (
 	labelVersion = 3
 )
 
+// FormatVersion is that of what is on a flash. Another one is not read.
+const FormatVersion = labelVersion
+
 func (l *label) encode() []byte {
 	b := make([]byte, 0, block.SectorSize)
 	b = append(b, labelMagic...)
