@@ -29,6 +29,9 @@ type cycles struct {
 func (y *cycles) run(force bool) {
 	c := y.cache
 	n := c.Unsynced() + c.Unflushed()
+	if n == 0 && !y.flusher.Wanted() { // nothing to free, as after a read
+		return
+	}
 	due := force || c.Scarce() || y.gate.Waiters.N > 0
 	if c.Unsynced() > 0 && due && !y.back.Syncing() && !y.back.Stopped() {
 		c.BeginSync()

@@ -207,12 +207,31 @@ func TestVirtualAgainstSortedList(t *testing.T) {
 			at := max(v.Now(), v.Now()+r.Int64N(40)-5)
 			left = append(left, want{at: at, id: id, timer: v.At(at, func() { ran = append(ran, id) })})
 		}
+		// Events of lanes: mostly no earlier than those before them, some far ahead, and some before.
+		addIn := func() {
+			id, lane := next, LaneFrontEnd+Lane(r.IntN(3))
+			next++
+			at := max(v.Now(), v.Now()+10*int64(lane)+r.Int64N(2))
+			switch r.IntN(20) {
+			case 0:
+				at = v.Now() - 3
+			case 1:
+				at += r.Int64N(2 * laneSpan)
+			}
+			v.CallIn(lane, at, func() { ran = append(ran, id) })
+			left = append(left, want{at: max(at, v.Now()), id: id})
+		}
 		for range 3000 {
 			switch n := r.IntN(10); {
-			case n < 5:
+			case n < 3:
 				add()
+			case n < 5:
+				addIn()
 			case n < 7 && len(left) > 0:
 				i := r.IntN(len(left))
+				if left[i].timer == nil {
+					continue
+				}
 				if !left[i].timer.Stop() || left[i].timer.Stop() {
 					t.Fatalf("seed %d: event %d was not pending once", seed, left[i].id)
 				}
@@ -229,7 +248,7 @@ func TestVirtualAgainstSortedList(t *testing.T) {
 				if !v.Step() || ran[len(ran)-1] != e.id || v.Now() != e.at {
 					t.Fatalf("seed %d: ran %d at %d, not %d at %d", seed, ran[len(ran)-1], v.Now(), e.id, e.at)
 				}
-				if e.timer.Stop() {
+				if e.timer != nil && e.timer.Stop() {
 					t.Fatalf("seed %d: event %d is pending after it ran", seed, e.id)
 				}
 			}

@@ -9,12 +9,13 @@ import (
 // not safe for concurrent use; Lock and Unlock do nothing. The zero value is
 // ready and stands at time 0.
 //
-// Events live in slots that are reused, ordered by a 4-ary heap of plain numbers:
-// setting and running one allocates nothing in the steady state.
+// Events live in slots that are reused, ordered by a 4-ary heap of plain numbers, and in lanes (see
+// Lane): setting and running one allocates nothing in the steady state.
 type Virtual struct {
 	now   int64
 	seq   uint64
 	heap  []entry
+	lanes lanes
 	slots []slot
 	free  []uint32 // slots without an event
 	dead  int      // entries of the heap whose event was stopped
@@ -105,10 +106,29 @@ func (v *Virtual) At(t int64, fn func()) Timer {
 // Call is At for a call that is never withdrawn; it allocates nothing.
 func (v *Virtual) Call(t int64, fn func()) { v.set(t, fn) }
 
+// CallIn is Call of one of those that belong to a lane.
+func (v *Virtual) CallIn(lane Lane, t int64, fn func()) {
+	t = max(t, v.now)
+	if t-v.now < laneSpan && v.lanes.put(lane, keyOf(t, v.seq+1), fn) {
+		v.seq++
+		return
+	}
+	v.set(t, fn)
+}
+
 // Call sets fn to run at time t on a clock, without a timer where the clock can.
 func Call(c Clock, t int64, fn func()) {
 	if v, ok := c.(*Virtual); ok {
 		v.set(t, fn)
+		return
+	}
+	c.At(t, fn)
+}
+
+// CallIn is Call of one of those that belong to a lane, where the clock has lanes.
+func CallIn(c Clock, lane Lane, t int64, fn func()) {
+	if v, ok := c.(*Virtual); ok {
+		v.CallIn(lane, t, fn)
 		return
 	}
 	c.At(t, fn)
@@ -218,18 +238,27 @@ func (v *Virtual) compact() {
 	}
 }
 
-// Next returns the time of the next timer; false means that there is none.
-func (v *Virtual) Next() (int64, bool) {
+// top puts the first event of the heap into the lanes' heads, behind those that were stopped.
+func (v *Virtual) top() {
 	v.fill()
+	h := &v.lanes.heads[ofHeap]
 	for len(v.heap) > 0 {
 		e := &v.heap[0]
 		if v.slots[e.slot].seq == e.seq {
-			return e.at, true
+			*h = keyOf(e.at, e.seq)
+			return
 		}
 		v.pop()
 		v.dead--
 	}
-	return 0, false
+	*h = key{}
+}
+
+// Next returns the time of the next timer; false means that there is none.
+func (v *Virtual) Next() (int64, bool) {
+	v.top()
+	k := &v.lanes.heads[v.lanes.first()]
+	return k.at(), k.left != 0
 }
 
 // Due tells whether anything is left to run until the time t: a posted function or a timer.
@@ -273,14 +302,21 @@ func (v *Virtual) StepUntil(t int64) bool {
 		fn()
 		return true
 	}
-	if at, ok := v.Next(); !ok || at > t {
+	v.top()
+	first := v.lanes.first()
+	k := &v.lanes.heads[first]
+	if k.left == 0 || k.at() > t {
 		return false
+	}
+	v.now = k.at()
+	if first != ofHeap {
+		v.lanes.take(first)()
+		return true
 	}
 	e := v.heap[0]
 	v.hole = true
 	fn := v.slots[e.slot].fn
 	v.release(e.slot)
-	v.now = e.at
 	fn()
 	return true
 }

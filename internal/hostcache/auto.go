@@ -150,7 +150,7 @@ func (p *auto) follow(next int) {
 }
 
 func (p *auto) hit(s uint32) {
-	p.see(p.ix.keys[s], p.ix.weight(s))
+	p.see(p.ix.nodes[s].key, p.ix.weight(s))
 	p.live[p.cur].hit(s)
 }
 
@@ -161,7 +161,7 @@ func (p *auto) admit(k Key, g uint32, w int64) (uint8, bool) {
 // place comes before see: what see makes of the lists must hold the new slot.
 func (p *auto) place(s uint32, state uint8) {
 	p.live[p.cur].place(s, state)
-	p.see(p.ix.keys[s], p.ix.weight(s))
+	p.see(p.ix.nodes[s].key, p.ix.weight(s))
 }
 
 func (p *auto) drop(s uint32) { p.live[p.cur].drop(s) }

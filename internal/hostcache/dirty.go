@@ -31,7 +31,7 @@ func (ix *Index) SetDirty(s Slot, first, n int) bool {
 	if !was && !ix.pin(t, pinDirty) {
 		return false
 	}
-	k := ix.keys[t]
+	k := ix.nodes[t].key
 	if !was {
 		ix.dirty.keys.Insert(k)
 	}
@@ -49,7 +49,7 @@ func (ix *Index) ClearDirty(s Slot, first, n int) {
 	if ix.meta[t]&pinDirty == 0 {
 		return
 	}
-	k := ix.keys[t]
+	k := ix.nodes[t].key
 	ix.dirty.add(k, -int64(countBits(ix.bitmaps.dirty, at, n)))
 	setBits(ix.bitmaps.dirty, at, n, false)
 	if per := ix.bitmaps.per; noBits(ix.bitmaps.dirty, int(s)*per, per) {
@@ -91,7 +91,7 @@ func (ix *Index) EachDirty(from Key, fn func(Slot, Key) bool) {
 // dropDirty forgets the dirty sectors of a block that leaves the index.
 func (ix *Index) dropDirty(s uint32) {
 	at, per := int(s-numLists)*ix.bitmaps.per, ix.bitmaps.per
-	k := ix.keys[s]
+	k := ix.nodes[s].key
 	ix.dirty.keys.Delete(k)
 	ix.dirty.add(k, -int64(countBits(ix.bitmaps.dirty, at, per)))
 }

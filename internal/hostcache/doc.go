@@ -10,8 +10,7 @@
 // stay. A slot's number is the place of the block's data on flash.
 //
 //	slots   [ 8 list heads | resident blocks, one a frame | ghosts ]
-//	keys    disk and block number                              8 bytes a slot
-//	links   neighbours in a list                               8
+//	nodes   disk and block number, neighbours in a list        16 bytes a slot
 //	meta    list, pins, small counter                          1
 //	table   open addressing: slot numbers, distances, tags          6.7
 //	valid, dirty   a bit a sector of each frame                (bitmaps)

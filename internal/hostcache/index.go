@@ -76,9 +76,13 @@ const (
 	countMax  = 7
 )
 
-// link is a slot's neighbours; lists are rings through their head, whose slot
-// number is the number of the list.
-type link struct{ prev, next uint32 }
+// node is what nearly every reference looks at: a slot's key and its neighbours, together, so that
+// they are one miss of the processor's caches. Lists are rings through their head, whose slot number
+// is the number of the list.
+type node struct {
+	key        Key
+	prev, next uint32
+}
 
 // Index is the table of blocks on flash. See the package documentation.
 type Index struct {
@@ -89,8 +93,7 @@ type Index struct {
 	pinned   int64
 	policy   policy
 
-	keys  []Key
-	links []link
+	nodes []node
 	meta  []uint8
 	sizes []uint32 // Sized only
 	table table
@@ -120,7 +123,7 @@ type Stats struct {
 // slots hands out slot numbers from a range: those that came back first.
 type slots struct {
 	fresh, end uint32 // never used yet
-	free       uint32 // chain through link.next, 0 ends it
+	free       uint32 // chain through node.next, 0 ends it
 }
 
 // New makes an Index.
@@ -170,8 +173,7 @@ func (ix *Index) layOut(capacity int64) {
 		ix.frames = slots{fresh: numLists, end: uint32(numLists + capacity)}
 		ix.ghosts = slots{fresh: ix.frames.end, end: uint32(n)}
 	}
-	ix.keys = make([]Key, n)
-	ix.links = make([]link, n)
+	ix.nodes = make([]node, n)
 	ix.meta = make([]uint8, n)
 	if ix.cfg.Sized {
 		ix.sizes = make([]uint32, n)
@@ -211,7 +213,7 @@ func (ix *Index) Ahead(keys []Key) uint32 {
 	}
 	sum := uint32(0)
 	for _, s := range at[:len(keys)] {
-		sum += uint32(ix.keys[s])
+		sum += uint32(ix.nodes[s].key)
 	}
 	return sum
 }
@@ -261,8 +263,8 @@ func (ix *Index) Drop(s Slot) {
 
 // DropDisk forgets all blocks of a disk and their history.
 func (ix *Index) DropDisk(disk uint16) {
-	for s := uint32(numLists); s < uint32(len(ix.keys)); s++ {
-		if ix.meta[s]&stateMask != stateFree && ix.keys[s].Disk() == disk {
+	for s := uint32(numLists); s < uint32(len(ix.nodes)); s++ {
+		if ix.meta[s]&stateMask != stateFree && ix.nodes[s].key.Disk() == disk {
 			ix.policy.drop(s)
 			ix.release(s)
 		}
@@ -270,7 +272,7 @@ func (ix *Index) DropDisk(disk uint16) {
 }
 
 // Key returns the block that a slot holds.
-func (ix *Index) Key(s Slot) Key { return ix.keys[ix.slot(s)] }
+func (ix *Index) Key(s Slot) Key { return ix.nodes[ix.slot(s)].key }
 
 // Len returns the number of resident blocks.
 func (ix *Index) Len() int64 { return ix.resident }
@@ -353,7 +355,7 @@ func (ix *Index) insert(k Key, h uint64, g, size uint32) uint32 {
 		return 0
 	}
 	s := ix.take(&ix.frames)
-	ix.keys[s], ix.meta[s] = k, stateFree
+	ix.nodes[s].key, ix.meta[s] = k, stateFree
 	if ix.sizes != nil {
 		ix.sizes[s] = size
 	}
@@ -369,7 +371,7 @@ func (ix *Index) insert(k Key, h uint64, g, size uint32) uint32 {
 // take returns an unused slot; callers keep within the bounds.
 func (ix *Index) take(from *slots) uint32 {
 	if s := from.free; s != 0 {
-		from.free = ix.links[s].next
+		from.free = ix.nodes[s].next
 		return s
 	}
 	s := from.fresh
@@ -377,9 +379,8 @@ func (ix *Index) take(from *slots) uint32 {
 		panic("hostcache: internal error: a policy overran its slots")
 	}
 	from.fresh++
-	if int(s) == len(ix.keys) { // Sized only
-		ix.keys = append(ix.keys, 0)
-		ix.links = append(ix.links, link{})
+	if int(s) == len(ix.nodes) { // Sized only
+		ix.nodes = append(ix.nodes, node{})
 		ix.meta = append(ix.meta, 0)
 		ix.sizes = append(ix.sizes, 0)
 	}
@@ -413,7 +414,7 @@ func (ix *Index) giveBack(s uint32) {
 	if !ix.cfg.Sized && s >= ix.frames.end {
 		pool = &ix.ghosts
 	}
-	ix.links[s].next = pool.free
+	ix.nodes[s].next = pool.free
 	pool.free = s
 }
 
@@ -421,7 +422,7 @@ func (ix *Index) giveBack(s uint32) {
 func (ix *Index) evict(s uint32) {
 	ix.stats.Evicted++
 	if ix.cfg.OnEvict != nil {
-		ix.cfg.OnEvict(Slot(s)-numLists, ix.keys[s])
+		ix.cfg.OnEvict(Slot(s)-numLists, ix.nodes[s].key)
 	}
 	ix.release(s)
 }
@@ -431,7 +432,7 @@ func (ix *Index) evict(s uint32) {
 func (ix *Index) demote(s uint32, state uint8) uint32 {
 	ix.stats.Evicted++
 	if ix.cfg.OnEvict != nil {
-		ix.cfg.OnEvict(Slot(s)-numLists, ix.keys[s])
+		ix.cfg.OnEvict(Slot(s)-numLists, ix.nodes[s].key)
 	}
 	ix.leave(s)
 	if ix.cfg.Sized {
@@ -439,7 +440,7 @@ func (ix *Index) demote(s uint32, state uint8) uint32 {
 		return s
 	}
 	g := ix.take(&ix.ghosts)
-	ix.keys[g], ix.links[g], ix.meta[g] = ix.keys[s], ix.links[s], state
+	ix.nodes[g], ix.meta[g] = ix.nodes[s], state
 	ix.reput(s, g)
 	ix.giveBack(s)
 	return g

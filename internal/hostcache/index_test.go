@@ -203,8 +203,8 @@ func TestResizeMovesFrames(t *testing.T) {
 				t.Errorf("%s to %d: %d blocks, had %d", policy, capacity, got, was)
 			}
 			for s := uint32(numLists); s < ix.frames.end; s++ {
-				if ix.meta[s]&stateMask != stateFree && frames[s-numLists] != ix.keys[s] {
-					t.Fatalf("%s to %d: slot %d should hold %d, holds %d", policy, capacity, s-numLists, ix.keys[s], frames[s-numLists])
+				if ix.meta[s]&stateMask != stateFree && frames[s-numLists] != ix.nodes[s].key {
+					t.Fatalf("%s to %d: slot %d should hold %d, holds %d", policy, capacity, s-numLists, ix.nodes[s].key, frames[s-numLists])
 				}
 			}
 		}

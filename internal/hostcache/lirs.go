@@ -42,7 +42,7 @@ func (p *lirs) offStack(s uint32) {
 }
 
 func (p *lirs) younger(s uint32) uint32 {
-	if n := p.ix.links[s].prev; n >= numLists {
+	if n := p.ix.nodes[s].prev; n >= numLists {
 		return n
 	}
 	return 0
@@ -162,7 +162,7 @@ func (p *lirs) evictHIR() {
 		p.scan = g
 	}
 	ix.enter(g, lirsGhost)
-	l := ix.links
+	l := ix.nodes
 	l[l[g].prev].next = g
 	l[l[g].next].prev = g
 }
@@ -213,7 +213,7 @@ func (p *lirs) drop(s uint32) {
 func (p *lirs) order(r, g []uint32) ([]uint32, []uint32) {
 	ix := p.ix
 	p.q.each(func(s uint32) { r = append(r, s) })
-	for s := ix.oldest(lirsStack); s >= numLists; s = ix.links[s].prev {
+	for s := ix.oldest(lirsStack); s >= numLists; s = ix.nodes[s].prev {
 		switch ix.meta[s] & stateMask {
 		case lirsStack:
 			r = append(r, s)

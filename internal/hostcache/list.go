@@ -7,25 +7,25 @@ package hostcache
 // emptyLists takes all slots from all lists.
 func (ix *Index) emptyLists() {
 	for i := range uint32(numLists) {
-		ix.links[i] = link{i, i}
+		ix.nodes[i] = node{prev: i, next: i}
 	}
 	ix.units, ix.blocks, ix.pinnedIn = [numLists]int64{}, [numLists]int64{}, [numLists]int64{}
 }
 
-func (ix *Index) newest(list uint32) uint32 { return ix.links[list].next }
-func (ix *Index) oldest(list uint32) uint32 { return ix.links[list].prev }
+func (ix *Index) newest(list uint32) uint32 { return ix.nodes[list].next }
+func (ix *Index) oldest(list uint32) uint32 { return ix.nodes[list].prev }
 
 // linkNewest puts a slot that is on no list at the new end of one.
 func (ix *Index) linkNewest(list, s uint32) {
-	l := ix.links
+	l := ix.nodes
 	first := l[list].next
-	l[s] = link{prev: list, next: first}
+	l[s].prev, l[s].next = list, first
 	l[first].prev = s
 	l[list].next = s
 }
 
 func (ix *Index) unlink(s uint32) {
-	l := ix.links
+	l := ix.nodes
 	p, n := l[s].prev, l[s].next
 	l[p].next = n
 	l[n].prev = p
@@ -67,7 +67,7 @@ func (ix *Index) pull(s uint32) {
 // renew moves a slot to the new end of the list it is on.
 func (ix *Index) renew(s uint32) {
 	state := uint32(ix.meta[s] & stateMask)
-	if ix.links[state].next == s {
+	if ix.nodes[state].next == s {
 		return
 	}
 	ix.unlink(s)

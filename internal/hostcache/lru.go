@@ -86,7 +86,7 @@ func (p *sieve) drop(s uint32) {
 
 // newer returns the next newer slot, or 0 behind the newest.
 func (p *sieve) newer(s uint32) uint32 {
-	if n := p.ix.links[s].prev; n >= numLists {
+	if n := p.ix.nodes[s].prev; n >= numLists {
 		return n
 	}
 	return 0

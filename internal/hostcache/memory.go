@@ -3,7 +3,7 @@ package hostcache
 // Memory says what an Index takes.
 type Memory struct {
 	Slots       int64 // resident and ghost
-	SlotBytes   int64 // keys, links, meta and table
+	SlotBytes   int64 // nodes, meta and table
 	BitmapBytes int64 // validity and dirtiness by sector
 	PolicyBytes int64 // what the policy has beside the slots: sketch, queue, shadow caches
 }
@@ -13,7 +13,7 @@ type Memory struct {
 func (ix *Index) Memory() Memory {
 	m := Memory{
 		Slots:       int64(len(ix.meta)) - numLists,
-		SlotBytes:   int64(len(ix.keys)*8 + len(ix.links)*8 + len(ix.meta) + len(ix.sizes)*4 + len(ix.table.entries)*4),
+		SlotBytes:   int64(len(ix.nodes)*16 + len(ix.meta) + len(ix.sizes)*4 + len(ix.table.entries)*4),
 		BitmapBytes: int64(len(ix.bitmaps.valid)+len(ix.bitmaps.dirty)) * 8,
 	}
 	if p, ok := ix.policy.(interface{ bytes() int64 }); ok {

@@ -165,7 +165,7 @@ func verify(t testing.TB, ix *Index) {
 		if ix.meta[s]&pinMask != 0 {
 			pinned[state]++
 		}
-		if got := ix.find(ix.keys[s]); got != s {
+		if got := ix.find(ix.nodes[s].key); got != s {
 			t.Fatalf("%s: find of the key of slot %d gives %d", ix.Policy(), s, got)
 		}
 		inTable++
@@ -173,7 +173,7 @@ func verify(t testing.TB, ix *Index) {
 			at, per := int(s-numLists)*ix.bitmaps.per, ix.bitmaps.per
 			n := countBits(ix.bitmaps.dirty, at, per)
 			dirtySectors += int64(n)
-			if (n > 0) != (ix.meta[s]&pinDirty != 0) || ix.dirty.keys.Contains(ix.keys[s]) != (n > 0) {
+			if (n > 0) != (ix.meta[s]&pinDirty != 0) || ix.dirty.keys.Contains(ix.nodes[s].key) != (n > 0) {
 				t.Fatalf("%s: slot %d has %d dirty sectors, pin %x", ix.Policy(), s, n, ix.meta[s]&pinMask)
 			}
 		}
@@ -205,7 +205,7 @@ func verify(t testing.TB, ix *Index) {
 		}
 		entries++
 		n := len(ix.table.entries)
-		behind := (i - ix.table.home(mix(ix.keys[v&ix.table.slotMask])) + n) % n
+		behind := (i - ix.table.home(mix(ix.nodes[v&ix.table.slotMask].key)) + n) % n
 		if got := ix.distance(v, i); got != behind || ix.table.at(v, behind) != v {
 			t.Fatalf("%s: entry %x at %d is %d behind its home, and says %d", ix.Policy(), v, i, behind, got)
 		}
@@ -224,8 +224,8 @@ func verifyLists(t testing.TB, ix *Index) {
 	t.Helper()
 	listed := int64(0)
 	for l := range uint32(numLists) {
-		for s := ix.links[l].next; s != l; s = ix.links[s].next {
-			if ix.links[ix.links[s].prev].next != s || ix.links[ix.links[s].next].prev != s {
+		for s := ix.nodes[l].next; s != l; s = ix.nodes[s].next {
+			if ix.nodes[ix.nodes[s].prev].next != s || ix.nodes[ix.nodes[s].next].prev != s {
 				t.Fatalf("%s: list %d is broken at slot %d", ix.Policy(), l, s)
 			}
 			listed++

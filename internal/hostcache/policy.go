@@ -85,7 +85,7 @@ func UnknownPolicy(name string) error {
 // collect appends the slots of lists, oldest first.
 func (ix *Index) collect(to []uint32, lists ...uint8) []uint32 {
 	for _, l := range lists {
-		for s := ix.oldest(uint32(l)); s >= numLists; s = ix.links[s].prev {
+		for s := ix.oldest(uint32(l)); s >= numLists; s = ix.nodes[s].prev {
 			to = append(to, s)
 		}
 	}

@@ -65,15 +65,15 @@ func (ix *Index) relocate(capacity int64, resident, ghosts []uint32, move func(f
 			move(Slot(s)-numLists, Slot(to)-numLists)
 			resident[i] = to
 		}
-		ix.keys[to], ix.meta[to] = old.keys[s], old.meta[s]
-		ix.put(mix(old.keys[s]), to)
+		ix.nodes[to].key, ix.meta[to] = old.nodes[s].key, old.meta[s]
+		ix.put(mix(old.nodes[s].key), to)
 		ix.bitmaps.copyFrom(&old.bitmaps, s-numLists, to-numLists)
 	}
 	ghosts = ghosts[max(0, int64(len(ghosts))-ix.ghostsMax):]
 	for i, s := range ghosts {
 		g := ix.take(&ix.ghosts)
-		ix.keys[g], ix.meta[g] = old.keys[s], firstGhost
-		ix.put(mix(ix.keys[g]), g)
+		ix.nodes[g].key, ix.meta[g] = old.nodes[s].key, firstGhost
+		ix.put(mix(ix.nodes[g].key), g)
 		ghosts[i] = g
 	}
 	return ghosts

@@ -76,7 +76,7 @@ func (ix *Index) findHash(k Key, h uint64) uint32 {
 			return 0
 		}
 		if v&mask == tag {
-			if s := v & t.slotMask; ix.keys[s] == k {
+			if s := v & t.slotMask; ix.nodes[s].key == k {
 				return s
 			}
 		}
@@ -92,7 +92,7 @@ func (ix *Index) distance(v uint32, i int) int {
 	if d := v & t.far; d != t.far {
 		return int(d/t.step) - 1
 	}
-	d := i - t.home(mix(ix.keys[v&t.slotMask]))
+	d := i - t.home(mix(ix.nodes[v&t.slotMask].key))
 	if d < 0 {
 		d += len(t.entries)
 	}
@@ -133,7 +133,7 @@ func (ix *Index) rehash(slots int64) {
 	for _, v := range old.entries {
 		if v != 0 {
 			s := v & old.slotMask
-			ix.table.place(mix(ix.keys[s]), s)
+			ix.table.place(mix(ix.nodes[s].key), s)
 		}
 	}
 	ix.table.used = used
@@ -142,7 +142,7 @@ func (ix *Index) rehash(slots int64) {
 // where returns the entry of a slot that is in the table.
 func (ix *Index) where(s uint32) int {
 	t := &ix.table
-	i := t.home(mix(ix.keys[s]))
+	i := t.home(mix(ix.nodes[s].key))
 	for t.entries[i]&t.slotMask != s {
 		if i++; i == len(t.entries) {
 			i = 0

@@ -37,7 +37,7 @@ func (p *tinyLFU) hit(s uint32) {
 		ix.renew(s)
 		return
 	}
-	p.sketch.add(mix(ix.keys[s]))
+	p.sketch.add(mix(ix.nodes[s].key))
 	p.sketch.age()
 	switch state {
 	case lfuProbation:
@@ -65,7 +65,7 @@ func (p *tinyLFU) admit(k Key, _ uint32, w int64) (uint8, bool) {
 			return 0, false
 		case in == 0:
 			ix.expel(out)
-		case out == 0 || p.sketch.count(mix(ix.keys[in])) <= p.sketch.count(mix(ix.keys[out])):
+		case out == 0 || p.sketch.count(mix(ix.nodes[in].key)) <= p.sketch.count(mix(ix.nodes[out].key)):
 			ix.expel(in)
 		default:
 			ix.expel(out)
@@ -94,9 +94,9 @@ func (p *tinyLFU) adopt(resident, _ []uint32) int {
 	clear(p.sketch.counts)
 	for i, s := range resident {
 		// The sketch knows nothing yet: what would leave last counts more.
-		p.sketch.add(mix(p.ix.keys[s]))
+		p.sketch.add(mix(p.ix.nodes[s].key))
 		if i > len(resident)/2 {
-			p.sketch.add(mix(p.ix.keys[s]))
+			p.sketch.add(mix(p.ix.nodes[s].key))
 		}
 		p.ix.setCount(s, 0)
 		if p.ix.units[lfuProbation]+p.ix.weight(s) <= p.mainMax-p.protectedMax {

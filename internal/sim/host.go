@@ -207,7 +207,7 @@ func (c *command) around() {
 	bytes := uint64(block.VecLen(c.task.DataOut))
 	c.h.wire[1] += bytes
 	if t := p.send(&p.out, now, p.command, bytes); t > now {
-		x.Call(t, c.arrive)
+		x.CallIn(block.LaneOut, t, c.arrive)
 		return
 	}
 	x.Post(c.arrive)
@@ -220,7 +220,7 @@ func (c *command) ended(t *scsi.Task) {
 	bytes := uint64(block.VecLen(t.DataIn))
 	c.h.wire[0] += bytes
 	if t := p.send(&p.in, now, 0, bytes); t > now {
-		x.Call(t, c.finish)
+		x.CallIn(block.LaneIn, t, c.finish)
 		return
 	}
 	c.complete()

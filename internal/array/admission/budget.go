@@ -117,6 +117,9 @@ func (p *Pool) Relieved() {
 // ServeBudgets lets offloads go on that their budgets have room for again, in the order of the
 // partitions, and reports whether there were any.
 func (g *Gate) ServeBudgets() (woke bool) {
+	if len(g.relieved) == 0 {
+		return false
+	}
 	slices.SortFunc(g.relieved, func(p, q *Pool) int { return cmp.Compare(p.ID(), q.ID()) })
 	for len(g.relieved) > 0 {
 		p := g.relieved[0]

@@ -48,13 +48,16 @@ func (s *Space) Check(u Users) (problems []string) {
 		if inMaps == nil {
 			inMaps = &none
 		}
-		for i := range s.info[e] {
-			gi, free := &s.info[e][i], used>>i&1 == 0
+		for i := range s.info[e].grains {
+			gi, free, sole := &s.info[e].grains[i], used>>i&1 == 0, s.sole[e]>>i&1 != 0
 			if !free {
 				if gi.refs == 0 {
 					loose++
 				}
 				found.count(gi)
+			}
+			if sole != (gi.refs+gi.held == 1) {
+				add("grain %d has %d references and holds, the mark of those with one says %t", e*layout.ExtentGrains+i, gi.refs+gi.held, sole)
 			}
 			if gi.refs == inMaps[i] && gi.held == 0 && (gi.refs == 0) == free { // nearly all are like that
 				continue

@@ -229,6 +229,7 @@ func (m *model) compare(t *testing.T, s *Space, tenants []*Tenant, seed, round u
 		}
 		fail("references", s.MapRefs(g), uint32(x.refs))
 		fail("references and holds", s.Refs(g), uint32(x.refs+x.held))
+		fail("one of them", s.Sole(g), x.refs+x.held == 1)
 		fail("no home", s.Homeless(g), x.home == 0)
 		fail("home of one", s.SoleHome(g), x.home != 0 && x.refs == 1)
 		fail("home of its window", s.IsHome(g, uint32(x.owner)*300, uint64(max(x.home, 1)-1)), x.home != 0)

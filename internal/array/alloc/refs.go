@@ -8,8 +8,13 @@ import "github.com/arraysim/arraysim/internal/array/layout"
 // What keeps a grain: references, holds and pins. Each function that takes the last of them away
 // frees the grain, so that nobody else has to.
 
-// Refs returns the number of references and holds of a grain: as long as it is one, a write may
-// replace what is in the grain.
+// Sole reports whether a grain has one reference or hold: as long as that is so, a write may replace
+// what is in the grain.
+func (s *Space) Sole(g uint64) bool {
+	return s.sole[g/layout.ExtentGrains]>>(g%layout.ExtentGrains)&1 != 0
+}
+
+// Refs returns the number of references and holds of a grain.
 func (s *Space) Refs(g uint64) uint32 {
 	gi := s.grain(g)
 	return gi.refs + gi.held
@@ -25,6 +30,7 @@ func (s *Space) Retain(g uint64) {
 	if gi.refs++; gi.refs == 2 && gi.home != 0 {
 		s.housed(gi, -1)
 	}
+	s.counted(g, gi)
 }
 
 // Release gives a reference back. It panics where there is none: who counts wrongly here would
@@ -34,7 +40,9 @@ func (s *Space) Release(g uint64) {
 	if gi.refs == 0 {
 		panic("alloc: a grain was released more often than retained")
 	}
-	switch gi.refs--; {
+	gi.refs--
+	s.counted(g, gi)
+	switch {
 	case gi.refs == 1 && gi.home != 0:
 		s.housed(gi, 1)
 	case gi.refs == 0:
@@ -45,19 +53,24 @@ func (s *Space) Release(g uint64) {
 
 // Hold and Unhold count references of copies. They do not count in the account of space: where
 // there is none left for what is promised, they are given up.
-func (s *Space) Hold(g uint64) { s.grain(g).held++ }
+func (s *Space) Hold(g uint64) {
+	gi := s.grain(g)
+	gi.held++
+	s.counted(g, gi)
+}
 
 // Unhold gives a hold back.
 func (s *Space) Unhold(g uint64) {
 	gi := s.grain(g)
 	gi.held--
+	s.counted(g, gi)
 	s.freeUnused(g, gi)
 }
 
 func (s *Space) freeUnused(g uint64, gi *grainInfo) {
 	switch {
 	case gi.refs+gi.held > 0:
-	case gi.pins > 0:
+	case s.extent(g).pins[g%layout.ExtentGrains] > 0:
 		s.leaving++
 	default:
 		s.free(g, gi)
@@ -68,15 +81,15 @@ func (s *Space) freeUnused(g uint64, gi *grainInfo) {
 // do with them.
 func (s *Space) Pin(phys, n uint64) {
 	for g := phys >> layout.WindowShift; g <= (phys+n-1)>>layout.WindowShift; g++ {
-		s.grain(g).pins++
+		s.extent(g).pins[g%layout.ExtentGrains]++
 	}
 }
 
 // Unpin ends a Pin of the same range.
 func (s *Space) Unpin(phys, n uint64) {
 	for g := phys >> layout.WindowShift; g <= (phys+n-1)>>layout.WindowShift; g++ {
-		gi := s.grain(g)
-		if gi.pins--; gi.pins == 0 && gi.refs+gi.held == 0 {
+		pins := &s.extent(g).pins[g%layout.ExtentGrains]
+		if *pins--; *pins == 0 && !s.Sole(g) && s.Refs(g) == 0 {
 			s.leaving--
 			s.Free(g)
 			if s.events.Left != nil {
@@ -100,4 +113,5 @@ func (s *Space) Recount(g uint64, t *Tenant) {
 		t.allocated++
 	}
 	gi.refs++
+	s.counted(g, gi)
 }

@@ -15,6 +15,7 @@ import (
 type Space struct {
 	extents []uint32      // extent -> mdisk<<20 | number of the extent on it
 	used    []uint64      // allocated grains, one bit each, one word an extent
+	sole    []uint64      // the same of grains with one reference or hold: all that nearly every write asks
 	info    []*extentInfo // per extent, made when first used
 	infos   int           // entries of info that were made
 
@@ -40,13 +41,18 @@ type Events struct {
 	Vacated func(vol uint32)
 }
 
-type extentInfo [layout.ExtentGrains]grainInfo
+// extentInfo is what is known of an extent's grains. The pins lie together, because a read changes
+// nothing else: those of a grain and its neighbours are one line of the processor's cache.
+type extentInfo struct {
+	grains [layout.ExtentGrains]grainInfo
+	pins   [layout.ExtentGrains]uint32 // transfers that read a grain
+}
 
-// grainInfo is what is known of an allocated grain; 20 bytes, because there is one for each 64 KiB.
+// grainInfo is what is known of an allocated grain beside its pins; 20 bytes with them, because there
+// is one for each 64 KiB.
 type grainInfo struct {
 	refs  uint32 // from the maps
 	owner uint32 // volume that allocated it, or has it as a home
-	pins  uint32 // transfers that read it
 	held  uint32 // references from holds
 	home  uint32 // 1 + the window of its owner that it is the home of, 0: none
 }
@@ -88,7 +94,7 @@ func (s *Space) addExtents(counts []int) {
 			}
 		}
 	}
-	s.used, s.info = make([]uint64, sum), make([]*extentInfo, sum)
+	s.used, s.sole, s.info = make([]uint64, sum), make([]uint64, sum), make([]*extentInfo, sum)
 }
 
 // Locate returns the mdisk and the byte offset on it of a physical sector, and how
@@ -124,17 +130,31 @@ func (s *Space) Available() int64 { return s.Grains() - s.allocated - s.reserved
 
 // Bytes returns the memory that the tables take.
 func (s *Space) Bytes() uint64 {
-	const perExtent = 4 + 8 + 8
+	const perExtent = 4 + 8 + 8 + 8
 	return uint64(len(s.extents))*perExtent + uint64(s.infos)*uint64(unsafe.Sizeof(extentInfo{}))
 }
 
-func (s *Space) grain(g uint64) *grainInfo {
+func (s *Space) extent(g uint64) *extentInfo {
 	e := g / layout.ExtentGrains
-	if s.info[e] == nil {
-		s.info[e] = new(extentInfo)
+	x := s.info[e]
+	if x == nil {
+		x = new(extentInfo)
+		s.info[e] = x
 		s.infos++
 	}
-	return &s.info[e][g%layout.ExtentGrains]
+	return x
+}
+
+func (s *Space) grain(g uint64) *grainInfo { return &s.extent(g).grains[g%layout.ExtentGrains] }
+
+// counted brings sole in line with a grain whose references or holds have changed.
+func (s *Space) counted(g uint64, gi *grainInfo) {
+	word, bit := &s.sole[g/layout.ExtentGrains], uint64(1)<<(g%layout.ExtentGrains)
+	if gi.refs+gi.held == 1 {
+		*word |= bit
+	} else {
+		*word &^= bit
+	}
 }
 
 func (s *Space) isFree(g uint64) bool {

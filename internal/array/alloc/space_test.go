@@ -144,13 +144,14 @@ func TestCheckBites(t *testing.T) {
 		damage     func(s *Space, who *Tenant, u *Users)
 	}{
 		{"none", "", func(*Space, *Tenant, *Users) {}},
-		{"a reference too many", "counts 2 references, the maps have 1", func(s *Space, _ *Tenant, _ *Users) { s.grain(1).refs++ }},
-		{"one too many that garbage has", "", func(s *Space, _ *Tenant, u *Users) { s.grain(1).refs++; u.Garbage = true }},
+		{"a reference too many", "counts 2 references, the maps have 1", func(s *Space, _ *Tenant, _ *Users) { s.Retain(1) }},
+		{"one too many that garbage has", "", func(s *Space, _ *Tenant, u *Users) { s.Retain(1); u.Garbage = true }},
 		{"a reference too few", "counts 1 references, the maps have 2", func(_ *Space, _ *Tenant, u *Users) { u.Refs.Add(1) }},
 		{"one too few, whatever the garbage", "counts 1 references, the maps have 2", func(_ *Space, _ *Tenant, u *Users) { u.Refs.Add(1); u.Garbage = true }},
 		{"a reference to free space", "grain 9 is free but has 0 references, 1 in the maps", func(_ *Space, _ *Tenant, u *Users) { u.Refs.Add(9) }},
 		{"a hold of nobody", "grain 1 is held by 1 copies, there is none", func(s *Space, _ *Tenant, _ *Users) { s.Hold(1) }},
 		{"a hold", "", func(s *Space, _ *Tenant, u *Users) { s.Hold(1); u.Holds = true }},
+		{"the mark of one reference", "grain 1 has 1 references and holds, the mark of those with one says false", func(s *Space, _ *Tenant, _ *Users) { s.sole[0] = 1 }},
 		{"allocated", "2 grains are allocated, the count says 3", func(s *Space, _ *Tenant, _ *Users) { s.allocated++ }},
 		{"reserved", "have reserved 4 grains, the count says 5", func(s *Space, _ *Tenant, _ *Users) { s.reserved++ }},
 		{"homes", "volume 7: its account", func(s *Space, who *Tenant, _ *Users) { s.reserved--; who.Homes++ }},

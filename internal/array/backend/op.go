@@ -61,8 +61,10 @@ var classes = [block.NumReasons]block.Class{block.ReasonDestage: block.ClassDest
 
 // recycle takes an operation back that has ended.
 func (b *Backend) recycle(x *Op) {
-	clear(x.IO.Vec)
-	x.IO.Vec = x.IO.Vec[:0]
+	if len(x.IO.Vec) > 0 {
+		clear(x.IO.Vec)
+		x.IO.Vec = x.IO.Vec[:0]
+	}
 	x.IO.Err, x.IO.Sums = nil, x.IO.Sums[:0]
 	x.Bytes = [block.NumOrigins]uint32{}
 	x.done, x.Ctx, x.Tries = nil, nil, 0

@@ -331,7 +331,7 @@ func (m *Map) unrefGrain(g, base uint64, lost, left layout.Mask) {
 	case lost.Empty():
 	case left.Empty():
 		m.space.Release(g)
-	case m.space.Refs(g) == 1:
+	case m.space.Sole(g):
 		// Nobody else can see these sectors: what is dirty of them need not be destaged.
 		m.drop(base, lost)
 	}

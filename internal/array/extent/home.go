@@ -115,7 +115,7 @@ func (m *Map) InPlace(w, first, n uint64) (phys uint64, mapped, ok bool) {
 	s, _ := m.find(w)
 	switch s.kind() {
 	case kindData:
-		if p := s.value(); p&(layout.WindowSectors-1) == 0 && m.space.Refs(p>>layout.WindowShift) == 1 {
+		if p := s.value(); p&(layout.WindowSectors-1) == 0 && m.space.Sole(p>>layout.WindowShift) {
 			m.ownHome(s, w)
 			return p, true, true
 		}
@@ -123,7 +123,7 @@ func (m *Map) InPlace(w, first, n uint64) (phys uint64, mapped, ok bool) {
 		ds := &m.arena.details
 		for i := uint32(s.value()); i != 0; {
 			d := ds.at(i)
-			if d.phys&(layout.WindowSectors-1) == 0 && !d.mask.Empty() && m.space.Refs(d.phys>>layout.WindowShift) == 1 {
+			if d.phys&(layout.WindowSectors-1) == 0 && !d.mask.Empty() && m.space.Sole(d.phys>>layout.WindowShift) {
 				m.ownHome(s, w)
 				return d.phys, layout.MaskOf(first, n).AndNot(d.mask).Empty(), true
 			}

@@ -122,6 +122,9 @@ var errLast = errors.New("NVRAM is not flushed any more: the array has stopped")
 // Want notes that somebody cannot go on without a flush. Poll starts it.
 func (f *Flusher) Want() { f.wanted = true }
 
+// Wanted reports whether somebody waits for Poll to start a flush.
+func (f *Flusher) Wanted() bool { return f.wanted }
+
 // Poll starts a flush if somebody wants one, or if it is due, unless one is under way or held back.
 func (f *Flusher) Poll(due bool) {
 	if !f.running && !f.held && f.last == nil && (f.wanted || due) {

@@ -31,9 +31,9 @@ func (set *Set) getUnit() *Unit {
 	if u == nil {
 		return &Unit{}
 	}
-	set.freeUnit = u.next
+	set.freeUnit, u.next = u.next, nil
 	u.Reset()
-	*u = Unit{Batch: u.Batch}
+	u.err = nil
 	return u
 }
 

@@ -218,7 +218,7 @@ func (v *Volume) Apply(e *nvlog.Edit) {
 
 // Private reports whether a write may replace the grain of a physical sector in place.
 func (v *Volume) Private(phys uint64) bool {
-	return v.pool.Alloc.Refs(phys>>layout.WindowShift) == 1
+	return v.pool.Alloc.Sole(phys >> layout.WindowShift)
 }
 
 // DirtyHits counts the pages of a range whose dirty contents a write would replace. It stops

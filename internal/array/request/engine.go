@@ -61,13 +61,6 @@ func New(set *pool.Set, watch func()) *Engine {
 	e.wakes.log.Of, e.wakes.yielded.Of, e.settling.waiting.Of = ticket.Log, ticket.Turn, ticket.BackEnd
 	e.copies.moves.Of, e.copies.reads.Of = ticket.CopyEngine, ticket.CopyRead
 	e.answers.fn, e.wakes.resumeFn = e.complete, e.resumeYielded
-	e.step = stepper{
-		first: []func(){func() { e.back.Submit() }, e.endSettled},
-		wake:  e.wake,
-		last:  []func(){set.DestageAll},
-		work:  func() bool { return e.back.Pending() || len(e.settling.ended) > 0 || e.cache.AnyKicked() },
-		given: func() bool { return e.wakes.given != 0 || e.link.Given() },
-	}
 	return e
 }
 

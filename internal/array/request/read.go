@@ -50,7 +50,7 @@ func (e *Engine) newReading(v *Volume) *reading {
 	} else {
 		e.freeReading = r.next
 	}
-	*r = reading{e: e, v: v, left: 1, bad: noSector, lost: noSector}
+	r.e, r.v, r.next, r.left, r.bad, r.lost = e, v, nil, 1, noSector, noSector // the rest is zero since release
 	return r
 }
 

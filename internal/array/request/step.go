@@ -12,39 +12,38 @@ package request
 // stepper carries out the ends of steps.
 type stepper struct {
 	running bool
-	// first are the stages that begin a round, wake is the one that lets those go on who wait, and
-	// last are those that end a round. Without work, a round that has woken nobody ends before
-	// them.
-	first, last []func()
-	wake        func() (woke bool)
-	work        func() bool // reports whether somebody has left work for another round
-	given       func() bool // reports whether somebody may be woken
-	after       func()      // is called when all is done
+	last    []func() // end a round, behind the engine's own stages
+	after   func()   // is called when all is done
 }
 
 // EndStep does what the step before it caused. Whatever that completes at once runs in the same
-// call.
-func (e *Engine) EndStep() { e.step.end() }
-
-func (s *stepper) end() {
+// call. A command has two of these or three, so that the engine's stages are calls and no list.
+func (e *Engine) EndStep() {
+	s := &e.step
 	if s.running {
 		return
 	}
 	s.running = true
 	for work := true; ; {
-		for _, stage := range s.first {
-			stage()
-		}
-		if woke := s.wake(); !woke && !work && !s.work() {
+		e.back.Submit()
+		e.endSettled()
+		// Without work, a round that has woken nobody ends before the stages that end one.
+		if woke := e.wake(); !woke && !work && !e.leftWork() {
 			break
 		}
+		e.set.DestageAll()
 		for _, stage := range s.last {
 			stage()
 		}
-		if work = s.work(); !work && !s.given() {
+		if work = e.leftWork(); !work && e.wakes.given == 0 && !e.link.Given() {
 			break
 		}
 	}
 	s.running = false
 	s.after()
+}
+
+// leftWork reports whether somebody has left work for another round.
+func (e *Engine) leftWork() bool {
+	return e.back.Pending() || len(e.settling.ended) > 0 || e.cache.AnyKicked()
 }

@@ -12,6 +12,15 @@ import (
 // edits that wait for the log, the copy engine's, promised writes, offloads in the order of the
 // pools, and the line for the write cache.
 func (e *Engine) wake() (woke bool) {
+	if e.wakes.given != 0 || !e.wakes.log.Empty() {
+		woke = e.wakeGiven()
+	}
+	woke = e.link.ServeBudgets() || woke
+	return e.link.Serve() || woke
+}
+
+// wakeGiven is wake of what everybody shares, and of space.
+func (e *Engine) wakeGiven() (woke bool) {
 	w := &e.wakes
 	if w.given.Take(ticket.Log) {
 		for o := headOf(&w.log); o != nil && e.link.Fits(o.logEdits); o = headOf(&w.log) {
@@ -37,6 +46,5 @@ func (e *Engine) wake() (woke bool) {
 			p.SpaceWait.WakeAll()
 		}
 	}
-	woke = e.link.ServeBudgets() || woke
-	return e.link.Serve() || woke
+	return woke
 }

@@ -30,7 +30,7 @@ type Batch struct {
 
 // Reset makes a batch one that can be filled.
 func (b *Batch) Reset() {
-	*b = Batch{Pages: b.Pages[:0], Masks: b.Masks[:0], Origins: b.Origins[:0]}
+	b.Pages, b.Masks, b.Origins, b.Part, b.Mdisk, b.Through = b.Pages[:0], b.Masks[:0], b.Origins[:0], nil, 0, false
 }
 
 // enlist queues a page for its destage.

@@ -70,9 +70,12 @@ func (x *pageIndex) touch(keys []layout.PageKey) {
 	x.touched = any
 }
 
-// touchGrain brings the pages of a key's grain into the processor's caches.
+// touchGrain brings the pages of a key's grain into the processor's caches, if there is one beside it.
 func (x *pageIndex) touchGrain(k layout.PageKey) {
 	group, check := x.group(k)
+	if at := k % layout.GrainPages; (at == 0 || group[at-1] == 0) && (at == layout.GrainPages-1 || group[at+1] == 0) {
+		return
+	}
 	any := indexSlot(0)
 	for _, s := range group {
 		if s != 0 && s>>33 == check>>33 {

@@ -3,6 +3,8 @@
 
 package wcache
 
+import "slices"
+
 // list is a list of pages. The zero value is not one: see newList.
 type list struct {
 	head, tail uint32
@@ -12,13 +14,7 @@ type list struct {
 var newList = list{head: NoPage, tail: NoPage}
 
 // newLists returns an empty list for each of n mdisks.
-func newLists(n int) []list {
-	l := make([]list, n)
-	for i := range l {
-		l[i] = newList
-	}
-	return l
-}
+func newLists(n int) []list { return slices.Repeat([]list{newList}, n) }
 
 func (l *list) empty() bool { return l.head == NoPage }
 

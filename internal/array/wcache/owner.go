@@ -65,6 +65,7 @@ type Owner struct {
 	credit int // pages that it may still send in its turns
 
 	bytes   [block.NumOrigins]int64 // dirty
+	sum     int64                   // of these
 	rows    [block.NumOrigins]*nvlog.Row
 	short   [block.NumOrigins]*nvlog.Row
 	seconds float64 // integral of the dirty bytes over time
@@ -144,20 +145,20 @@ func (o *Owner) countAdmitted(w *Write, n uint64) {
 		}
 	}
 	o.row(w.Origin).Cells[cell] += n
-	o.bytes[w.Origin] += int64(n)
+	o.add(w.Origin, int64(n))
 }
 
 // countLeft books the sectors of a page that stop being dirty.
 func (o *Owner) countLeft(mask uint8, origins uint32, cell int) {
 	if bits.RotateLeft32(origins, 4) == origins {
 		n := uint64(bits.OnesCount8(mask)) * block.SectorSize
-		o.bytes[origins&15] -= int64(n)
+		o.add(block.Origin(origins&15), -int64(n))
 		o.row(block.Origin(origins & 15)).Cells[cell] += n
 		mask = 0
 	}
 	for ; mask != 0; mask &= mask - 1 {
 		g := OriginAt(origins, bits.TrailingZeros8(mask))
-		o.bytes[g] -= block.SectorSize
+		o.add(g, -block.SectorSize)
 		o.row(g).Cells[cell] += block.SectorSize
 	}
 	if o.gone {
@@ -171,7 +172,7 @@ func (o *Owner) takeOver(from *Owner, mask uint8, origins uint32) {
 		g := OriginAt(origins, bits.TrailingZeros8(left))
 		from.countLeft(left&-left, origins, cellDiscarded)
 		o.row(g).Cells[cellRecovered] += block.SectorSize
-		o.bytes[g] += block.SectorSize
+		o.add(g, block.SectorSize)
 	}
 }
 
@@ -213,12 +214,12 @@ func (o *Owner) DirtySeconds() float64 {
 }
 
 // Dirty returns the dirty bytes.
-func (o *Owner) Dirty() int64 {
-	n := int64(0)
-	for _, b := range o.bytes {
-		n += b
-	}
-	return n
+func (o *Owner) Dirty() int64 { return o.sum }
+
+// add counts bytes of an origin that begin to be dirty, or stop to be.
+func (o *Owner) add(g block.Origin, n int64) {
+	o.bytes[g] += n
+	o.sum += n
 }
 
 // allSectors times an origin is that origin in all sectors of a page.

@@ -159,7 +159,7 @@ func (c *Cache) Restore(v *Owner, i uint32, mask uint8) {
 	c.pages[i].to(Behind)
 	c.pages[i] = page{key: d.Key(), origins: d.Origins(), owner: v.id, state: Behind, mask: mask}
 	for left := mask; left != 0; left &= left - 1 {
-		v.bytes[OriginAt(d.Origins(), bits.TrailingZeros8(left))] += block.SectorSize
+		v.add(OriginAt(d.Origins(), bits.TrailingZeros8(left)), block.SectorSize)
 	}
 	c.room.take(&v.part.Room)
 	c.insert(i)

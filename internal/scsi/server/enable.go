@@ -58,7 +58,7 @@ func (t *Task) enable() {
 			if st.resume == nil {
 				st.resume = t.afterDelay
 			}
-			block.Call(tg.exec, tg.exec.Now()+d, st.resume)
+			block.CallIn(tg.exec, block.LaneFrontEnd, tg.exec.Now()+d, st.resume)
 			return
 		}
 	}
