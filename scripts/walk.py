@@ -109,6 +109,7 @@ def main() -> None:
     """Make a clone, walk, and judge."""
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("--limit", type=float, default=60, help="seconds until UNDERCOVER has to move")
+    p.add_argument("--warm", action="store_true", help="use Go's build cache: tries the walk, and not its time")
     opt = p.parse_args()
     isolate()
     work = Path(tempfile.mkdtemp(prefix="arraysim-walk-"))
@@ -116,7 +117,9 @@ def main() -> None:
         clone = work / "arraysim"
         subprocess.run(["git", "clone", "--quiet", REPO, clone], check=True)
         modules = subprocess.run(["go", "env", "GOMODCACHE"], capture_output=True, text=True, check=True).stdout.strip()
-        env = os.environ | {"GOCACHE": str(work / "gocache"), "GOMODCACHE": modules}
+        env = os.environ | {"GOMODCACHE": modules}
+        if not opt.warm:
+            env["GOCACHE"] = str(work / "gocache")
         before = cpu()
         moved = walk(clone, work / "log", env, opt.limit)
         print(

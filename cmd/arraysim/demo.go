@@ -102,7 +102,7 @@ func (a *app) showDemo(ctx context.Context, cmd *cobra.Command, array *admin.Cli
 	case a.json:
 	case terminal(os.Stdout):
 		// The names in it are constants: what moves the cursor need not be kept from out.
-		opt.Every, opt.Show = 200*time.Millisecond, newDemoScreen(os.Stdout).show
+		opt.Every, opt.Show = 400*time.Millisecond, newDemoScreen(os.Stdout).show
 	default:
 		opt.Show = newDemoLines(out).show
 	}

@@ -61,7 +61,7 @@ func (a *app) root() *cobra.Command {
 		Short: "A storage array in user space that shows what offloads cost below the host layer",
 		Long: `arraysim is a storage array for real SCSI initiators. It shows what arrays hide:
 the writes that WRITE SAME, XCOPY and UNMAP cause below what hosts see.`,
-		Example:       "  arraysim serve                    # the array on 127.0.0.1:3260, data in ./data\n  arraysim counters --watch         # both layers, in another terminal",
+		Example:       "  arraysim demo                     # a clone by XCOPY, and what it does to another host\n  arraysim serve                    # the array on 127.0.0.1:3260, data in ./data\n  arraysim counters --watch         # both layers, in another terminal",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
