@@ -17,6 +17,7 @@ import json
 import os
 import re
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
@@ -78,7 +79,8 @@ def walk(clone: Path, log: Path, env: dict[str, str], limit: float) -> float:
         print(f"{time.monotonic() - start:6.1f} s  {what}", flush=True)
 
     with log.open("wb") as out:
-        server = subprocess.Popen(run, shell=True, cwd=clone, env=env, stdout=out, stderr=out, start_new_session=True)
+        # No shell between: it would not wait for what it started, whose processor time would be lost.
+        server = subprocess.Popen(shlex.split(run), cwd=clone, env=env, stdout=out, stderr=out, start_new_session=True)
     moved = 0.0
     try:
         wait_ready(log, server, 20 * limit)

@@ -19,6 +19,9 @@ from test_top import Terminal
 #: What the demonstration's own array has of its write cache of 64 MiB for a pool, and what it copies beyond that.
 CAP, BEYOND = int(64 * MiB * 0.66), 80 * MiB
 
+#: Behind four copies of 2 MiB each a write waits half a second, which a busy machine alone does not bring about.
+LEAST_WAIT_MS = 100
+
 
 class Demo:
     """arraysim demo with an array of its own."""
@@ -82,7 +85,7 @@ def test_alone(tmp_path: Path) -> None:
         assert golden["undercover_write_bytes"] == victim["undercover_write_bytes"] == 0
         assert victim["host_written_bytes"] > 0
         before, during, after = latencies(text)
-        assert during > 4 * before and during > 4 * after, text
+        assert during > max(LEAST_WAIT_MS, 4 * before, 4 * after), text
         lines = re.findall(r"^ +[\d.]+  (\w+) +([\d.]+) +([\d.]+) +(\d+) % +(\d+) % +(\S+)$", text, re.MULTILINE)
         phases = [line[0] for line in lines]
         assert list(dict.fromkeys(phases)) == ["fill", "before", "clone", "after"], text
@@ -113,6 +116,7 @@ def test_interrupted(tmp_path: Path) -> None:
         assert not d.data.exists()
 
 
+@pytest.mark.slow
 def test_on_a_running_array_and_its_remedy() -> None:
     with Daemon(name="demo-running") as d:
         first = d.cli_json("demo", "--running")
@@ -120,7 +124,7 @@ def test_on_a_running_array_and_its_remedy() -> None:
         assert first["clone_host_written_bytes"] == first["clone_host_read_bytes"] == 0
         assert first["clone_peak_cache_share"] > 0.8
         during, after = first["victim_during"]["median_ns"], first["victim_after"]["median_ns"]
-        assert during > 4 * first["victim_before"]["median_ns"] and during > 4 * after, first
+        assert during > max(LEAST_WAIT_MS * 1e6, 4 * first["victim_before"]["median_ns"], 4 * after), first
         # As it suggests: with a budget for offloads the next clone leaves the victim room.
         d.cli("policy", "set", "--budget", "30", "--budget-pressure")
         second = d.cli_json("demo", "--running")
@@ -133,6 +137,7 @@ def test_on_a_running_array_and_its_remedy() -> None:
         assert d.cli_json("check")["problems"] in (None, [])
 
 
+@pytest.mark.slow
 def test_on_a_terminal(tmp_path: Path) -> None:
     """Bars of both layers and the victim's latency, drawn over themselves, and the evidence below."""
     with Terminal([binary(), "demo", "--data", tmp_path / "array", "--page", f"127.0.0.1:{free_port()}"]) as t:

@@ -136,8 +136,8 @@ func writeDemo(w io.Writer, r *demo.Result) {
 	admin.WriteTotals(w, r.Counters)
 	fmt.Fprintf(w, "\nHosts wrote %s to %s. Below them the array wrote %s: the clone.\n", r.CloneWritten.Human(), demo.Clone, r.Undercover.Human())
 	fmt.Fprintf(w, "The clone held up to %.0f %% of the write cache that its pool may use.\n", 100*r.Peak)
-	fmt.Fprintf(w, "A write of 4 KiB to %s took %s before the clone, %s during it, and %s after it.\n", demo.Victim,
-		demoMillis(r.Before.Mean), demoMillis(r.During.Mean), demoMillis(r.After.Mean))
+	fmt.Fprintf(w, "A write of 4 KiB to %s took %s before the clone, %s during it, and %s after it (median).\n", demo.Victim,
+		demoMillis(r.Before.Median), demoMillis(r.During.Median), demoMillis(r.After.Median))
 }
 
 func demoMillis(d time.Duration) string { return fmt.Sprintf("%.1f ms", d.Seconds()*1e3) }

@@ -32,6 +32,9 @@ func serve(t *testing.T) *Array {
 	return a
 }
 
+// leastWait is what the median of the victim's writes is during the clone at least.
+const leastWait = 100 * time.Millisecond
+
 // TestRun: the clone is all undercover, it fills its pool's partition, and its victim waits for as long.
 func TestRun(t *testing.T) {
 	a := serve(t)
@@ -51,7 +54,8 @@ func TestRun(t *testing.T) {
 	if r.Peak < 0.8 || r.Peak > 1 {
 		t.Errorf("the clone held %.2f of its partition", r.Peak)
 	}
-	if r.During.Median < 4*r.Before.Median || r.During.Median < 4*r.After.Median || r.Before.Writes == 0 || r.After.Writes == 0 {
+	// Behind four copies of 2 MiB each a write waits half a second; a busy machine alone does not make it wait so long.
+	if r.During.Median < leastWait || r.During.Median < 4*r.Before.Median || r.During.Median < 4*r.After.Median || r.Before.Writes == 0 || r.After.Writes == 0 {
 		t.Errorf("the victim's writes: before %+v, during %+v, after %+v", r.Before, r.During, r.After)
 	}
 	var undercover, written admin.Size
