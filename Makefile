@@ -94,6 +94,9 @@ tier-mutations: ## known defects put back into the host cache, one at a time: ea
 page-bench: setup build ## the live page for ten minutes with 1,000 volumes and 200 offloads a second
 	$(VENV)/bin/python scripts/page_bench.py $(PAGE_BENCH_ARGS)
 
+walk: setup ## README's first screen, typed in a fresh clone: seconds until UNDERCOVER moves
+	$(VENV)/bin/python scripts/walk.py $(WALK_ARGS)
+
 fuzz: ## every fuzz target for FUZZTIME (30s)
 	@scripts/fuzz.sh $(FUZZTIME)
 

@@ -27,7 +27,7 @@ type VolumeSpec struct {
 }
 
 // describe is what targetcli shows as help.
-const describe = `POOL/VOLUME[/KEY=VALUE...]: a volume of the array. One that does not exist is made, with the size and block size of the backstore; one that exists wants just these.
+const describe = `POOL/VOLUME[/KEY=VALUE...]: a volume of the array. Created if missing; if it exists, size and block size must match.
   provisioning=thin|thick  a thick volume reserves its space when it is made (default thin)
   create=yes|no            no: the volume must exist (default yes)
   write_protect=yes|no     yes: initiators cannot write (default no)
@@ -52,10 +52,10 @@ func parseVolume(config string) (VolumeSpec, error) {
 	for _, option := range parts[2:] {
 		key, value, ok := strings.Cut(option, "=")
 		if !ok {
-			return VolumeSpec{}, fmt.Errorf("%q is no option; options are written KEY=VALUE, as in %s/%s/provisioning=thick", option, s.Pool, s.Volume)
+			return VolumeSpec{}, fmt.Errorf("%q is not a valid option; options are written KEY=VALUE, as in %s/%s/provisioning=thick", option, s.Pool, s.Volume)
 		}
 		if seen[key] {
-			return VolumeSpec{}, fmt.Errorf("%s is there twice", key)
+			return VolumeSpec{}, fmt.Errorf("%s appears twice", key)
 		}
 		seen[key] = true
 		if err := s.set(key, value); err != nil {
@@ -78,7 +78,7 @@ func (s *VolumeSpec) set(key, value string) (err error) {
 			err = fmt.Errorf("domain is %q; use 1 to 63 of A-Z a-z 0-9 _ . - and begin with a letter or digit", value)
 		}
 	default:
-		err = fmt.Errorf("%q is no option; there are provisioning, create, write_protect and domain", key)
+		err = fmt.Errorf("%q is not a valid option; there are provisioning, create, write_protect and domain", key)
 	}
 	return err
 }
@@ -99,7 +99,7 @@ func (s *VolumeSpec) checkGeometry() error {
 	case s.Size == 0:
 		return errors.New("the size is 0; give one, such as 16G")
 	case s.Size%uint64(s.BlockSize) != 0:
-		return fmt.Errorf("the size %d is no multiple of the block size %d", s.Size, s.BlockSize)
+		return fmt.Errorf("the size %d is not a multiple of the block size %d", s.Size, s.BlockSize)
 	}
 	return nil
 }

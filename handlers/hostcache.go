@@ -32,7 +32,7 @@ func (*HostCache) Describe() string { return describeCache }
 func parseCached(config string) (VolumeSpec, error) {
 	n, err := strconv.ParseUint(config, 10, 14)
 	if err != nil {
-		return VolumeSpec{}, fmt.Errorf("%q is no number of a LUN; write 0", config)
+		return VolumeSpec{}, fmt.Errorf("%q is not a LUN number; write 0", config)
 	}
 	return VolumeSpec{Pool: "cache", Volume: strconv.FormatUint(n, 10), MustExist: true, Domain: "cache"}, nil
 }

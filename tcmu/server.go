@@ -96,7 +96,7 @@ func start(opt Options, root tree, nl messenger, link func(uint32) (Link, error)
 		}
 		for _, other := range opt.Subtypes[:i] {
 			if other.Name() == st.Name() {
-				return nil, fmt.Errorf("tcmu: subtype %q is there twice", st.Name())
+				return nil, fmt.Errorf("tcmu: subtype %q appears twice", st.Name())
 			}
 		}
 	}

@@ -44,7 +44,16 @@ def new_array(request: pytest.FixtureRequest) -> Iterator[Callable[[Config], Dae
 
 
 #: Files that take long, the longest first: where processes share the files, none of these is to begin late.
-LONGEST = ["test_report", "test_conformance", "test_kill", "test_export", "test_page", "test_hostcache", "test_demo"]
+LONGEST = [
+    "test_report",
+    "test_conformance",
+    "test_kill",
+    "test_export",
+    "test_page",
+    "test_hostcache",
+    "test_demo_command",
+    "test_demo",
+]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

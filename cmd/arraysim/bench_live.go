@@ -58,7 +58,7 @@ func openLUNs(target string, n int) (luns []unit, err error) {
 	}
 	if st, err := f.Stat(); err != nil || st.Mode()&os.ModeDevice == 0 {
 		f.Close()
-		return nil, fmt.Errorf("--target %s is no device; give a SCSI disk such as /dev/sdX, or iscsi://HOST:PORT/TARGET/LUN", target)
+		return nil, fmt.Errorf("--target %s is not a device; give a SCSI disk such as /dev/sdX, or iscsi://HOST:PORT/TARGET/LUN", target)
 	}
 	// The disk is claimed once, for all of them.
 	for range n {

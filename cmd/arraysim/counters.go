@@ -95,7 +95,7 @@ export in good order.`,
 				return fmt.Errorf("an interval of %v is too short; give 10ms or more", f.interval)
 			}
 			if f.count < 0 {
-				return fmt.Errorf("--count %d makes no sense; 0 goes on until interrupted", f.count)
+				return fmt.Errorf("--count is %d; give a number of snapshots, or 0 to go on until interrupted", f.count)
 			}
 			format, err := f.kind()
 			if err != nil {

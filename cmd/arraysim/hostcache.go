@@ -49,7 +49,7 @@ func (a *app) advise() *cobra.Command {
 	var budget admin.Size
 	var regions int
 	c := &cobra.Command{
-		Use: "advise TRACE", Short: "Say which cache each disk of a trace should have",
+		Use: "advise TRACE", Short: "Recommend a cache for each disk of a trace",
 		Long: `advise reads a trace of block I/O and prints, for each disk, the size and block size
 of the read cache that it should have, where its partition begins, and the read
 hits of all sizes and block sizes (LRU, validity by sector, write-through).

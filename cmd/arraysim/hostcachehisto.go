@@ -129,6 +129,6 @@ outstanding requests, and one without times no interarrival.`,
 	tf.add(c)
 	c.Flags().StringVar(&socket, "socket", defaultSocket, "socket of 'arraysim hostcache serve'")
 	c.Flags().StringVar(&kind, "kind", "all", strings.Join(trace.HistogramKinds(), ", "))
-	c.Flags().BoolVar(&reset, "reset", false, "begin anew after this")
+	c.Flags().BoolVar(&reset, "reset", false, "restart from 0 after this")
 	return a.jsonFlag(c)
 }

@@ -34,7 +34,7 @@ func (d *cacheDaemon) openKernelDoor(target *scsi.Target, unit *scsi.Unit) (*cac
 	}
 	server, err := tcmu.Start(tcmu.Options{Subtypes: subtypes.Subtypes(), Log: d.log, DBus: true, CloseTimeout: closeTimeout})
 	if err != nil {
-		return nil, nil, fmt.Errorf("the kernel's door (--tcmu) cannot be opened: %w; a host has one server of it: stop tcmu-runner or `arraysim serve --tcmu`", err)
+		return nil, nil, fmt.Errorf("the TCMU front end (--tcmu) cannot be opened: %w; a host has one server of it: stop tcmu-runner or `arraysim serve --tcmu`", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	k.cancel = cancel

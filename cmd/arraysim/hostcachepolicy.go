@@ -226,7 +226,7 @@ func (a *app) cachePolicy() *cobra.Command {
 		RunE: a.do(func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.ParseUint(args[0], 10, 64)
 			if err != nil {
-				return fmt.Errorf("%q is no token; give the number that quiesce printed", args[0])
+				return fmt.Errorf("%q is not a valid token; give the number that quiesce printed", args[0])
 			}
 			return call(cmd, http.MethodPost, "/v1/cache/resume", tokenAnswer{n})
 		}),
@@ -241,7 +241,7 @@ func (a *app) cachePolicy() *cobra.Command {
 			return call(cmd, http.MethodGet, "/v1/cache", nil)
 		}),
 	}
-	stats.Flags().BoolVar(&reset, "reset", false, "begin the statistics anew")
+	stats.Flags().BoolVar(&reset, "reset", false, "restart the statistics from 0")
 	for _, sub := range []*cobra.Command{set, quiesce, resume, stats} {
 		c.AddCommand(a.jsonFlag(sub))
 	}

@@ -103,7 +103,7 @@ what it had acknowledged is destaged.`,
 	fl.StringVar(&f.witness, "witness", "", "file that says which flash is the newest (default: the reservation key at the LUN if there is one, else a file of this host, by LUN)")
 	fl.BoolVar(&f.format, "format", false, "give up what is on the flash")
 	fl.StringVar(&f.listen, "listen", "127.0.0.1:3261", "address of the iSCSI portal (port 0: any that is free)")
-	fl.BoolVar(&f.tcmu, "tcmu", false, "serve the kernel and not the portal, in the place of tcmu-runner (root; targetcli makes the disk, /backstores/user:hostcache)")
+	fl.BoolVar(&f.tcmu, "tcmu", false, "serve the kernel instead of the portal, as tcmu-runner does (root; targetcli makes the disk, /backstores/user:hostcache)")
 	fl.StringVar(&f.target, "target", "iqn.2026-01.io.arraysim:hostcache", "name of the iSCSI target")
 	fl.StringVar(&f.initiator, "initiator", "", "initiator name towards backend and peers (default: iqn.2026-01.io.arraysim:hostcache. and what tells this machine from others)")
 	fl.DurationVar(&f.peerTimeout, "peer-timeout", 10*time.Second, "how long a write waits for a peer that does not answer; then the cache goes on without it")

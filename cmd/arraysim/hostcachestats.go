@@ -35,7 +35,7 @@ Everything else that a cache counts is in "hostcache policy stats".`,
 		}),
 	}
 	c.Flags().StringVar(&socket, "socket", defaultSocket, "socket of 'arraysim hostcache serve'")
-	c.Flags().BoolVar(&reset, "reset", false, "begin the statistics anew, and print them")
+	c.Flags().BoolVar(&reset, "reset", false, "print the statistics and restart them from 0")
 	return a.jsonFlag(c)
 }
 

@@ -28,7 +28,7 @@ func group(use, short, example string) *cobra.Command {
 func (a *app) volumeCreate() *cobra.Command {
 	n, lun := admin.NewVolume{}, -1
 	c := &cobra.Command{
-		Use: "create NAME --pool POOL --size SIZE", Short: "Make a volume",
+		Use: "create NAME --pool POOL --size SIZE", Short: "Create a volume",
 		Example: "  arraysim volume create db --pool gold --size 100GiB --lun 7\n  arraysim volume create raw --pool silver --size 1GiB --thick --block-size 4096",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -147,7 +147,7 @@ func (a *app) volumeResize() *cobra.Command {
 func (a *app) volumeClone() *cobra.Command {
 	var n admin.Clone
 	c := &cobra.Command{
-		Use: "clone SOURCE NAME", Short: "Make a volume with what another holds now",
+		Use: "clone SOURCE NAME", Short: "Copy a volume to a new one",
 		Example: "  arraysim volume clone vol0 vol0-copy\n  arraysim volume clone vol0 moved --pool silver",
 		Args:    cobra.ExactArgs(2), ValidArgsFunction: a.completeVolumes,
 		RunE: a.do(func(cmd *cobra.Command, args []string) error {
@@ -201,7 +201,7 @@ func (a *app) poolCreate() *cobra.Command {
 	var disks int
 	var iops uint64
 	c := &cobra.Command{
-		Use: "create NAME --size SIZE", Short: "Make a pool of new mdisks",
+		Use: "create NAME --size SIZE", Short: "Create a pool with new mdisks",
 		Example: "  arraysim pool create bronze --size 1TiB --mdisks 2 --bandwidth 100MiB --iops 500 --copy-data",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -20,7 +20,7 @@ func (a *app) check() *cobra.Command {
 		Long: `check asks the running daemon to verify itself, in steps between which hosts are
 served. When no daemon runs it opens the data folder, which recovers the log of a
 crash, and verifies that. All data at rest is read. It exits with status 1 when there
-are problems. --repair mends sectors in which a single bit was flipped.`,
+are problems. --repair restores sectors in which a single bit was flipped.`,
 		Example: "  arraysim check\n  arraysim check --data /srv/array --json\n  arraysim check --repair",
 		Args:    cobra.NoArgs,
 		RunE: a.do(func(cmd *cobra.Command, _ []string) error {
@@ -50,13 +50,13 @@ are problems. --repair mends sectors in which a single bit was flipped.`,
 			return nil
 		}),
 	})
-	c.Flags().BoolVar(&repair, "repair", false, "mend single flipped bits of data at rest; the daemon must be stopped")
+	c.Flags().BoolVar(&repair, "repair", false, "restore sectors of data at rest in which a single bit was flipped; the daemon must be stopped")
 	return c
 }
 
 func (a *app) status() *cobra.Command {
 	return a.jsonFlag(&cobra.Command{
-		Use: "status", Short: "Say where the running array is to be found", Example: "  arraysim status --json", Args: cobra.NoArgs,
+		Use: "status", Short: "Show the addresses and the state of the running array", Example: "  arraysim status --json", Args: cobra.NoArgs,
 		RunE: a.do(func(cmd *cobra.Command, _ []string) error {
 			s, err := a.client().Status(cmd.Context())
 			if err != nil {
@@ -85,7 +85,7 @@ func (a *app) host() *cobra.Command {
 func (a *app) events() *cobra.Command {
 	var follow bool
 	c := &cobra.Command{
-		Use: "events", Short: "Show what happened of late",
+		Use: "events", Short: "Show recent events",
 		Long: `events prints who changed what, which volumes were written below the host layer, which
 partitions of the write cache were full and who held them, and which initiators came and went.`,
 		Example: "  arraysim events\n  arraysim events --follow --json", Args: cobra.NoArgs,

@@ -28,7 +28,7 @@ func (a *app) policySet() *cobra.Command {
 	var budget, host, pieces, depth int
 	var pressure bool
 	c := &cobra.Command{
-		Use: "set", Short: "Change the policy; it is kept over restarts",
+		Use: "set", Short: "Change the policy, and keep it over restarts",
 		Long: `set changes what the flags name. The budget bounds what the data of offloads (XCOPY, ODX,
 WRITE SAME of a pattern) may hold of a pool's partition, so that hosts always find room.`,
 		Example: "  arraysim policy set --budget 25 --budget-pressure\n  arraysim policy set --admission fair --order lru",
@@ -77,7 +77,7 @@ WRITE SAME of a pattern) may hold of a pool's partition, so that hosts always fi
 }
 
 func (a *app) fault() *cobra.Command {
-	c := group("fault", "Make parts of the array fail, and mend them", "  arraysim fault mdisk silver m0 --offline")
+	c := group("fault", "Make parts of the array fail, and repair them", "  arraysim fault mdisk silver m0 --offline")
 	var lost, restored bool
 	mirror := &cobra.Command{
 		Use: "mirror", Short: "Lose or restore the mirror of the write cache",

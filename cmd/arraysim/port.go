@@ -44,10 +44,10 @@ it by a unit attention condition (2A/06) and take another path.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[0])
 			if err != nil {
-				return fmt.Errorf("%q is no port; port list shows their numbers", args[0])
+				return fmt.Errorf("%q is not a valid port; port list shows their numbers", args[0])
 			}
 			if change.State = args[1]; !slices.Contains(states, change.State) {
-				return fmt.Errorf("%q is no state; there are %s", args[1], strings.Join(states, ", "))
+				return fmt.Errorf("%q is not a valid state; there are %s", args[1], strings.Join(states, ", "))
 			}
 			a.running = true
 			_, err = a.client().ChangePort(cmd.Context(), n, change)

@@ -63,7 +63,7 @@ func share(s string) (float64, error) {
 		v /= 100
 	}
 	if err != nil || !(v >= 0 && v <= 1) {
-		return 0, fmt.Errorf("%q is no share; write it as 1%% or 0.01", s)
+		return 0, fmt.Errorf("%q is not a valid share; write it as 1%% or 0.01", s)
 	}
 	return v, nil
 }
@@ -269,7 +269,7 @@ func cacheSize(s string) (replay.CacheSize, error) {
 	if digits, ok := strings.CutSuffix(s, "blocks"); ok {
 		n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 64)
 		if err != nil || n < 1 {
-			return replay.CacheSize{}, fmt.Errorf("%q is no number of blocks", s)
+			return replay.CacheSize{}, fmt.Errorf("%q is not a number of blocks", s)
 		}
 		return replay.CacheSize{Blocks: n}, nil
 	}

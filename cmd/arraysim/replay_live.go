@@ -50,7 +50,7 @@ func (f *liveFlags) config() (replay.RunConfig, error) {
 	if f.speed != "max" {
 		var err error
 		if cfg.Speed, err = strconv.ParseFloat(f.speed, 64); err != nil || !(cfg.Speed > 0 && cfg.Speed <= 1e6) {
-			return cfg, fmt.Errorf(`--speed: %q is no speed; give a number such as 1 or 0.5, or "max"`, f.speed)
+			return cfg, fmt.Errorf(`--speed: %q is not a valid speed; give a number such as 1 or 0.5, or "max"`, f.speed)
 		}
 	}
 	return cfg, nil

@@ -91,7 +91,7 @@ Without a configuration file, a new data folder gets two pools and five volumes.
 	c.Flags().StringVar(&record, "record", "", "folder to write all counters into: Parquet files of 60 readings, and iostats XML")
 	c.Flags().DurationVar(&interval, "record-interval", 0, "with --record: time between two readings (default 1m)")
 	c.Flags().IntVar(&keep, "record-keep", 0, "with --record: complete Parquet files to keep, the newest (0: all)")
-	c.Flags().BoolVar(&tcmu, "tcmu", false, "serve the kernel too, in the place of tcmu-runner (root; see targetcli, /backstores/user:array)")
+	c.Flags().BoolVar(&tcmu, "tcmu", false, "serve the kernel too, as tcmu-runner does (root; see targetcli, /backstores/user:array)")
 	c.Flags().BoolVar(&debug, "debug", false, "log more")
 	c.Flags().BoolVar(&print, "print-config", false, "print the built-in configuration and end")
 	return c

@@ -38,7 +38,7 @@ queue: the firmware that serve runs, by another clock. The same scenario and see
 same bytes on every machine.
 
 A scenario with cases runs all of them, and a sweep runs the grid of its values, on all
-cores. Ctrl-C ends the runs where they are and prints what there is.`,
+cores. Ctrl-C ends the runs where they are and prints the results so far.`,
 		Example: "  arraysim sim testdata/scenarios/003-zeroing.yaml --expect\n" +
 			"  arraysim sim testdata/scenarios/001-undercover.yaml --case incident --out out\n" +
 			"  arraysim sim scenario.yaml --set jobs.clone.outstanding=4 --sweep hosts.esx1.vaai.MaxHWTransferSize=4MiB,16MiB",
@@ -106,7 +106,7 @@ func (a *app) runSim(cmd *cobra.Command, path string, f *simFlags) error {
 		return err
 	}
 	if ctx.Err() != nil {
-		return errors.New("interrupted: what there is was printed")
+		return errors.New("interrupted: the results so far were printed")
 	}
 	for _, o := range outcomes {
 		if !o.OK {

@@ -62,16 +62,16 @@ func parse(config string) (spec, error) {
 	}
 	n, err := strconv.ParseUint(parts[1], 10, 14)
 	if err != nil {
-		return s, fmt.Errorf("%q is no LUN; it is a number of 0 to 16383", parts[1])
+		return s, fmt.Errorf("%q is not a valid LUN; it is a number of 0 to 16383", parts[1])
 	}
 	s.lun = n
 	for i, p := range parts[2:] {
 		name, ok := strings.CutPrefix(p, "array=")
 		if !ok || i > 0 {
-			return s, fmt.Errorf("%q is no option; there is array=NAME, once", p)
+			return s, fmt.Errorf("%q is not a valid option; there is array=NAME, once", p)
 		}
 		if !nameRE.MatchString(name) {
-			return s, fmt.Errorf("%q is no name of an array; it has letters, digits, dots, dashes and underscores", name)
+			return s, fmt.Errorf("%q is not a valid name of an array; it has letters, digits, dots, dashes and underscores", name)
 		}
 		s.array = name
 	}

@@ -230,13 +230,13 @@ func TestParse(t *testing.T) {
 	}{
 		{"arraysim/7", spec{7, "default"}, ""},
 		{"arraysim/16383/array=a.b-c", spec{16383, "a.b-c"}, ""},
-		{"arraysim/16384", spec{}, "no LUN"},
-		{"arraysim/-1", spec{}, "no LUN"},
+		{"arraysim/16384", spec{}, "not a valid LUN"},
+		{"arraysim/-1", spec{}, "not a valid LUN"},
 		{"arraysim/", spec{}, "no configuration"},
 		{"array/7", spec{}, "no configuration"},
-		{"arraysim/7/array=", spec{}, "no name"},
+		{"arraysim/7/array=", spec{}, "not a valid name"},
 		{"arraysim/7/array=a/array=b", spec{}, "once"},
-		{"arraysim/7/size=1", spec{}, "no option"},
+		{"arraysim/7/size=1", spec{}, "not a valid option"},
 	} {
 		got, err := parse(row.config)
 		if row.says == "" && (err != nil || got != row.want) || row.says != "" && (err == nil || !strings.Contains(err.Error(), row.says)) {

@@ -52,7 +52,7 @@ func (c *Config) validateCHAP() error {
 		}
 		switch name := strings.ToLower(x.Name); {
 		case seen[name]:
-			return c.src.at(at+".name", "initiator %s is there twice; remove one", x.Name)
+			return c.src.at(at+".name", "initiator %s appears twice; remove one", x.Name)
 		case x.SecretFile == "":
 			return c.src.at(at, "initiator %s has no secret_file; add one", x.Name)
 		case (x.MutualUser == "") != (x.MutualSecretFile == ""):

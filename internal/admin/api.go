@@ -53,7 +53,7 @@ func needForce(format string, args ...any) error {
 type Problem struct {
 	Title  string `json:"title" doc:"What the status means."`
 	Status int    `json:"status" doc:"The HTTP status."`
-	Detail string `json:"detail" doc:"What is wrong and how to mend it, in one line."`
+	Detail string `json:"detail" doc:"What is wrong and how to fix it, in one line."`
 	Force  bool   `json:"force,omitempty" doc:"The request would go through with force."`
 }
 
@@ -209,7 +209,7 @@ func (d *daemon) readOperations(a huma.API) {
 	type since struct {
 		Since uint64 `query:"since" doc:"Only events of higher numbers."`
 	}
-	handle(a, get("/events", "list-events", "List what happened of late, oldest first"), func(in *since) ([]Event, error) { return d.events.since(in.Since), nil })
+	handle(a, get("/events", "list-events", "List recent events, oldest first"), func(in *since) ([]Event, error) { return d.events.since(in.Since), nil })
 	samples := get("/samples", "get-samples", "Read all counters as the table of docs/counters.md")
 	samples.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{"text/csv": {}}}}
 	huma.Register(a, samples, func(context.Context, *nothing) (*huma.StreamResponse, error) {
@@ -224,7 +224,7 @@ func (d *daemon) objectOperations(a huma.API) {
 	post := func(path, id, summary string) huma.Operation { return operation(http.MethodPost, path, id, summary) }
 	remove := func(path, id, summary string) huma.Operation { return operation(http.MethodDelete, path, id, summary) }
 	// The guard has looked at the token by then.
-	handle(a, post("/token", "check-token", "Tell whether the token is right; changes nothing"), func(*nothing) (nothing, error) { return nothing{}, nil })
+	handle(a, post("/token", "check-token", "Report whether the token is right; changes nothing"), func(*nothing) (nothing, error) { return nothing{}, nil })
 	handle(a, post("/check", "check", "Verify the array; hosts wait while it does"), func(*nothing) (CheckReport, error) { return d.check(context.Background()) })
 	change(d, a, post("/volumes", "create-volume", "Make a volume"), func(in *with[NewVolume]) (Volume, error) { return d.addVolume(in.Body) })
 	type deletion struct {

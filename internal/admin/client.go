@@ -78,7 +78,7 @@ func call[T any](c *Client, ctx context.Context, method, path string, body any) 
 		return out, e
 	}
 	if err := dec.Decode(&out); err != nil {
-		return out, fmt.Errorf("the daemon's answer makes no sense: %w; is it of another version?", err)
+		return out, fmt.Errorf("the daemon's answer is malformed: %w; is it of another version?", err)
 	}
 	return out, nil
 }

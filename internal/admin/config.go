@@ -269,7 +269,7 @@ func (c *Config) validate() error {
 	}
 	for _, l := range []struct{ path, addr string }{{"portal.listen", c.Portal.Listen}, {"metrics.listen", c.Metrics.Listen}} {
 		if _, _, err := net.SplitHostPort(l.addr); err != nil && (l.addr != listenNone || l.path == "portal.listen" && !c.TCMU) {
-			return c.src.at(l.path, "%q is no address; write host:port, such as 127.0.0.1:3260", l.addr)
+			return c.src.at(l.path, "%q is not a valid address; write host:port, such as 127.0.0.1:3260", l.addr)
 		}
 	}
 	if len(c.Portal.Further) > 0 && c.Portal.Listen == listenNone {
@@ -277,7 +277,7 @@ func (c *Config) validate() error {
 	}
 	for i, a := range c.Portal.Further {
 		if _, _, err := net.SplitHostPort(a); err != nil {
-			return c.src.at(fmt.Sprintf("portal.further[%d]", i), "%q is no address; write host:port, such as 127.0.0.2:3260 or [::1]:3260", a)
+			return c.src.at(fmt.Sprintf("portal.further[%d]", i), "%q is not a valid address; write host:port, such as 127.0.0.2:3260 or [::1]:3260", a)
 		}
 	}
 	if err := checkISCSIName(c.Portal.Target); err != nil {
@@ -321,7 +321,7 @@ func (c *Config) validatePools() error {
 		case p.Name == "":
 			return c.src.at(at, "a pool has no name; add name")
 		case seen[p.Name]:
-			return c.src.at(at+".name", "pool %q is there twice; give one another name", p.Name)
+			return c.src.at(at+".name", "pool %q appears twice; give one another name", p.Name)
 		case p.Copy != copyReference && p.Copy != copyData:
 			return c.src.at(at+".copy", "copy is %q; it is reference or data", p.Copy)
 		case len(p.Mdisks) == 0:
@@ -345,7 +345,7 @@ func (c *Config) validateVolumes() error {
 		case v.Name == "":
 			return c.src.at(at, "a volume has no name; add name")
 		case seen[v.Name]:
-			return c.src.at(at+".name", "volume %q is there twice; give one another name", v.Name)
+			return c.src.at(at+".name", "volume %q appears twice; give one another name", v.Name)
 		case v.Pool == "":
 			return c.src.at(at, "volume %q has no pool; add pool", v.Name)
 		case v.Size == 0:
@@ -353,7 +353,7 @@ func (c *Config) validateVolumes() error {
 		case v.BlockSize != 512 && v.BlockSize != 4096:
 			return c.src.at(at+".block_size", "block_size is %d; it is 512 or 4096", v.BlockSize)
 		case v.Size%Size(v.BlockSize) != 0:
-			return c.src.at(at+".size", "the size of volume %q is no multiple of its blocks of %d bytes; round it up", v.Name, v.BlockSize)
+			return c.src.at(at+".size", "the size of volume %q is not a multiple of its blocks of %d bytes; round it up", v.Name, v.BlockSize)
 		}
 		seen[v.Name] = true
 		if v.Export == nil {

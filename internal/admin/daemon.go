@@ -303,7 +303,7 @@ func (d *daemon) hurried() bool {
 
 func (d *daemon) windDown(ready bool) error {
 	if d.kernel != nil {
-		d.log.Info("stopping: closing the kernel's door", "devices", len(d.kernel.server.Devices()))
+		d.log.Info("stopping: closing the TCMU front end", "devices", len(d.kernel.server.Devices()))
 		d.kernel.close()
 	}
 	if d.portal != nil {

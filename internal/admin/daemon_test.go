@@ -264,7 +264,7 @@ func TestBadRequests(t *testing.T) {
 		{"no such path", "GET", "/v2/volumes", "", 404},
 		{"no such method", "PUT", "/api/v1/volumes", "", 404},
 		{"a volume that is there", "POST", "/api/v1/volumes", `{"name": "v", "pool": "gold", "size": 512}`, 409},
-		{"a LUN that is no number", "DELETE", "/api/v1/exports/v?lun=a", "", 400},
+		{"a LUN that is not a number", "DELETE", "/api/v1/exports/v?lun=a", "", 400},
 		{"an export that is not there", "DELETE", "/api/v1/exports/v?lun=1", "", 404},
 		{"a pool without mdisks", "POST", "/api/v1/pools", `{"name": "p"}`, 400},
 	} {

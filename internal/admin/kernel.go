@@ -32,7 +32,7 @@ func (d *daemon) openKernelDoor() error {
 	var err error
 	k.server, err = tcmu.Start(tcmu.Options{Subtypes: subtypes.Subtypes(), Log: d.log, DBus: true, CloseTimeout: sessionTimeout})
 	if err != nil {
-		return fmt.Errorf("the kernel's door (--tcmu) cannot be opened: %w", err)
+		return fmt.Errorf("the TCMU front end (--tcmu) cannot be opened: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	k.cancel = cancel
@@ -40,7 +40,7 @@ func (d *daemon) openKernelDoor() error {
 	go func() {
 		err := k.server.Run(ctx)
 		if ctx.Err() == nil {
-			d.fail(fmt.Errorf("the kernel's door closed: %w", err))
+			d.fail(fmt.Errorf("the TCMU front end ended: %w", err))
 		}
 		k.ended <- err
 	}()
@@ -51,7 +51,7 @@ func (d *daemon) openKernelDoor() error {
 func (k *kernelDoor) close() {
 	k.cancel()
 	if err := <-k.ended; err != nil {
-		k.d.log.Warn("the kernel's door was not closed well", "error", err)
+		k.d.log.Warn("the TCMU front end did not close cleanly", "error", err)
 	}
 }
 

@@ -20,7 +20,7 @@ func TestVolumeWithTakenLUN(t *testing.T) {
 	}{
 		{"a LUN that is taken", `LUN 0 is volume "v" already`, NewExport{LUN: 0}},
 		{"a LUN that is none", "a LUN is 0 to 16383", NewExport{LUN: -1}},
-		{"a name that is none", "no iSCSI name", NewExport{LUN: 7, Initiators: []string{"host"}}},
+		{"a name that is none", "not a valid iSCSI name", NewExport{LUN: 7, Initiators: []string{"host"}}},
 	} {
 		_, err := r.CreateVolume(ctx, NewVolume{Name: "n", Pool: "gold", Size: 1 << 20, Export: &row.export})
 		if err == nil || !strings.Contains(err.Error(), row.want) {

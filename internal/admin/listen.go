@@ -20,7 +20,7 @@ func (d *daemon) listen() error {
 		return err
 	}
 	if p.Listen == listenNone && !d.cfg.TCMU {
-		return errors.New("the array has neither a portal nor the kernel's door; give --listen an address, or --tcmu")
+		return errors.New("the array has neither a portal nor a TCMU front end; give --listen an address, or --tcmu")
 	}
 	var portals []net.Listener // by portal group, from 1
 	closePortals := func() {

@@ -40,7 +40,7 @@ func TestMetadataIsMended(t *testing.T) {
 				if err != nil || len(rep.Problems) > 0 {
 					t.Fatalf("check %d: %v %v", n, rep.Problems, err)
 				}
-				if mended := strings.Contains(said.String(), "made anew"); mended != (n == 0) {
+				if mended := strings.Contains(said.String(), "rebuilt"); mended != (n == 0) {
 					t.Errorf("check %d said: %s", n, &said)
 				}
 			}

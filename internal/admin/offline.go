@@ -66,7 +66,7 @@ func Check(ctx context.Context, data string, opt CheckOptions) (CheckReport, err
 	r = report(rep)
 	r.Offline = true
 	if mended > 0 {
-		fmt.Fprintf(opt.Log, "mended %d sectors\n", mended)
+		fmt.Fprintf(opt.Log, "restored %d sectors\n", mended)
 	}
 	err = errors.Join(err, await(exec, a.Stop))
 	stop() // a timer of the array must not find its NVRAM gone

@@ -42,7 +42,7 @@ func (c *Client) Samples(ctx context.Context, s *metrics.Snapshot) error {
 		_, err = io.Copy(io.Discard, resp.Body)
 	}
 	if err != nil {
-		return fmt.Errorf("the daemon's counters make no sense: %w; is it of another version?", err)
+		return fmt.Errorf("the daemon's counters are malformed: %w; is it of another version?", err)
 	}
 	return nil
 }

@@ -66,7 +66,7 @@ func (d *daemon) changePort(port int, c PortChange) (Port, error) {
 	works := func(p Port) bool { return p.State == accessStates[0] || p.State == accessStates[1] }
 	others := slices.ContainsFunc(ports, func(p Port) bool { return p.Group != ports[at].Group && works(p) })
 	if state > int(scsi.AccessNonOptimized) && !others && !c.Force {
-		return Port{}, needForce("port %d is the last by which hosts reach their LUNs; give --force to set it %s all the same", port, c.State)
+		return Port{}, needForce("port %d is the last by which hosts reach their LUNs; give --force to set it %s anyway", port, c.State)
 	}
 	d.exec.Lock()
 	err := d.target.SetAccess(uint16(ports[at].Group), scsi.AccessState(state))

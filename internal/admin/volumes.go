@@ -148,7 +148,7 @@ func (d *daemon) deleteVolume(name string, force bool) error {
 			why = append(why, "has "+Size(n).Human()+" of dirty data in the write cache")
 		}
 		if len(why) > 0 {
-			err = needForce("volume %q %s; give --force to delete it all the same", name, strings.Join(why, " and "))
+			err = needForce("volume %q %s; give --force to delete it anyway", name, strings.Join(why, " and "))
 		}
 	}
 	d.exec.Unlock()

@@ -214,7 +214,7 @@ func (s *source) decodePair(pair *ast.MappingValueNode, v reflect.Value, path st
 		if name == key {
 			at := strings.TrimPrefix(path+"."+key, ".")
 			if s.line[at] != 0 {
-				return s.on(line, "%s is there twice; line %d has it too", at, s.line[at])
+				return s.on(line, "%s appears twice; line %d has it too", at, s.line[at])
 			}
 			s.line[at] = line
 			return s.decode(pair.Value, v.Field(i), at)

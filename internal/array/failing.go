@@ -119,7 +119,7 @@ func (w *watchdog) health() (lines []string) {
 				lines = append(lines, fmt.Sprintf("mdisk %s of pool %s: nothing was read or written for %d s; it is waited for", d.Name(), p.Name(), silent/1_000_000_000))
 			}
 			if since, err := d.Failing(); since != 0 {
-				lines = append(lines, fmt.Sprintf("mdisk %s of pool %s: writing fails for %d s: %v; make room or mend the disk, it is tried again", d.Name(), p.Name(), (now-since)/1_000_000_000, err))
+				lines = append(lines, fmt.Sprintf("mdisk %s of pool %s: writing fails for %d s: %v; make room or replace the disk; it is tried again", d.Name(), p.Name(), (now-since)/1_000_000_000, err))
 			}
 		}
 	}
@@ -129,7 +129,7 @@ func (w *watchdog) health() (lines []string) {
 	if silent := w.flusher.Silence(now); silent >= patience {
 		lines = append(lines, fmt.Sprintf("the disk of the data folder does not answer for %d s, and nothing goes to the mdisks meanwhile; it is waited for", silent/1_000_000_000))
 	} else if since := w.flusher.FailingSince(); since != 0 {
-		lines = append(lines, fmt.Sprintf("flushing NVRAM fails for %d s, and nothing goes to the mdisks meanwhile; mend the disk of the data folder, it is tried again", (now-since)/1_000_000_000))
+		lines = append(lines, fmt.Sprintf("flushing NVRAM fails for %d s, and nothing goes to the mdisks meanwhile; replace the disk of the data folder; it is tried again", (now-since)/1_000_000_000))
 	}
 	return lines
 }
@@ -138,7 +138,7 @@ func (w *watchdog) health() (lines []string) {
 func (a *Array) Health() []string {
 	lines := append(a.watchdog.health(), a.Leftovers()...)
 	if a.meta.Alone() {
-		lines = append(lines, "a copy of the checkpoints is left alone, since its disk has failed; mend the disk and start the array again, which makes the copy anew")
+		lines = append(lines, "a copy of the checkpoints is left alone, since its disk has failed; replace the disk and start the array again, which rebuilds the copy")
 	}
 	if why := a.engine.Broken(); why != "" {
 		lines = append(lines, "changes are refused: "+why)

@@ -39,7 +39,7 @@ func IsAddress(s string) bool {
 func ParseAddress(s string) (Address, error) {
 	a, why := parse(s)
 	if why != "" {
-		return Address{}, fmt.Errorf("%q is no address of a LUN (%s); write it as iscsi://[user[%%secret]@]host[:port]/iqn/lun", WithoutSecret(s), why)
+		return Address{}, fmt.Errorf("%q is not a valid address of a LUN (%s); write it as iscsi://[user[%%secret]@]host[:port]/iqn/lun", WithoutSecret(s), why)
 	}
 	return a, nil
 }

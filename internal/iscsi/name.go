@@ -17,7 +17,7 @@ const maxNameLen = 223 // bytes of UTF-8, RFC 7143 4.2.7.1
 // error shows no character of the name that a terminal would obey.
 func CheckName(name string) error {
 	wrong := func(format string, args ...any) error {
-		return fmt.Errorf("%q is no iSCSI name: %s; write one such as iqn.2026-01.io.arraysim:array", name, fmt.Sprintf(format, args...))
+		return fmt.Errorf("%q is not a valid iSCSI name: %s; write one such as iqn.2026-01.io.arraysim:array", name, fmt.Sprintf(format, args...))
 	}
 	switch {
 	case len(name) > maxNameLen:

@@ -335,7 +335,7 @@ func (p *Portal) admit(s *session) (status uint16, err error) {
 	return loginOK, nil
 }
 
-var errReinstated = errors.New("iscsi: the initiator opened the session anew")
+var errReinstated = errors.New("iscsi: the initiator reinstated the session")
 
 // newTSIH returns a number that no session has. Preconditions: mu is held and
 // there are fewer than 65535 sessions.

@@ -104,7 +104,9 @@ const directions = `
 
 	array, hostcache, scsi, report, store, profile, iscsi, tcmu, handlers < admin;
 
-	admin, handlers, sim, report, replay, tcmu, lun, hostcache/tier < cmd/arraysim;
+	admin, iscsi < demo;
+
+	admin, demo, handlers, sim, report, replay, tcmu, lun, hostcache/tier < cmd/arraysim;
 `
 
 // inner lists folders whose packages are a part of the package that the folder is of: nobody else may

@@ -57,10 +57,10 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
-// TestReadingOrderIsThere: the files that README.md names for a reader of the source are there, the
+// TestReadingOrderIsThere: the files that docs/README.md names for a reader of the source are there, the
 // first of each step by its whole path and the others from that one's folder.
 func TestReadingOrderIsThere(t *testing.T) {
-	b, err := os.ReadFile(filepath.Join(root, "README.md"))
+	b, err := os.ReadFile(filepath.Join(root, "docs", "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestReadingOrderIsThere(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(root, m[1])); err == nil {
 				folder = filepath.Dir(m[1])
 			} else if _, err := os.Stat(filepath.Join(root, folder, m[1])); folder == "" || err != nil {
-				t.Errorf("README.md names %s for a reader, which is not there", m[1])
+				t.Errorf("docs/README.md names %s for a reader, which is not there", m[1])
 			}
 		}
 	}
@@ -109,6 +109,23 @@ func TestDocumentsAreWhole(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(filepath.Dir(doc), string(m[1]))); err != nil {
 				t.Errorf("%s links to %s, which is not there", doc, m[1])
 			}
+		}
+	}
+}
+
+// TestIndexIsWhole: docs/README.md links to every document beside it.
+func TestIndexIsWhole(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join(root, "docs", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil || len(list) < 15 {
+		t.Fatalf("found %d documents, error %v", len(list), err)
+	}
+	for _, doc := range list {
+		if name := filepath.Base(doc); name != "README.md" && !strings.Contains(string(b), "]("+name+")") {
+			t.Errorf("docs/README.md has no link to %s", name)
 		}
 	}
 }

@@ -202,7 +202,7 @@ func (r *csvReader) Read(row *Row) error {
 
 func (r *csvReader) bad(what, text string) error {
 	line, _ := r.c.FieldPos(0)
-	return fmt.Errorf("line %d: %q is no %s", line, text, what)
+	return fmt.Errorf("line %d: %q is not a valid %s", line, text, what)
 }
 
 // SnapshotReader turns the rows of a table into snapshots again.

@@ -21,7 +21,7 @@ func ParseVolumes(text string) (n int, err error) {
 			return n, nil
 		}
 	}
-	return 0, fmt.Errorf("%q is no number of volumes; write all, or top:N such as top:50", text)
+	return 0, fmt.Errorf("%q is not a number of volumes; write all, or top:N such as top:50", text)
 }
 
 // volumeFold bounds the volumes of scrapes: the n that did most since the last scrape, or

@@ -34,8 +34,8 @@ func TestBadProfiles(t *testing.T) {
 		{"policy: {admission: lottery}", "policy.admission"},
 		{"policy: {ramp: {points: [{at: 500, rate: 1}, {at: 400, rate: 2}]}}", "ramp"},
 		{"policy: {budget: {pool: 101}}", "percent"},
-		{"link: {command: fast}", "is no time"},
-		{"cache: {size: -1}", "is no size"},
+		{"link: {command: fast}", "is not a valid time"},
+		{"cache: {size: -1}", "is not a valid size"},
 		{"mdisks: {x: {low: 5, high: 2}}", "mdisks.x"},
 	} {
 		if _, err := Parse([]byte(row.text)); err == nil || !strings.Contains(err.Error(), row.want) || strings.Contains(err.Error(), "\n") {

@@ -36,7 +36,7 @@ type Duration int64
 func (d *Duration) UnmarshalText(b []byte) error {
 	v, err := time.ParseDuration(strings.TrimSpace(string(b)))
 	if err != nil {
-		return fmt.Errorf("%q is no time; write one such as 450us, 1.75ms or 5m", b)
+		return fmt.Errorf("%q is not a valid time; write one such as 450us, 1.75ms or 5m", b)
 	}
 	if v < 0 {
 		return fmt.Errorf("%q is a time before the beginning; write one such as 450us, 1.75ms or 5m", b)

@@ -225,7 +225,7 @@ func series(source string, readings []*reading, u units) *Data {
 	}
 	d.offloads(readings, n)
 	if len(resets) > 0 {
-		d.Notes = append(d.Notes, "counters began anew: samples in which they did are left out")
+		d.Notes = append(d.Notes, "counters restarted: samples in which they did are left out")
 	}
 	if u.rates {
 		d.unspan()

@@ -83,7 +83,7 @@ func readHostCaches(in io.Reader) ([]*HostCache, error) {
 		number := func(col string) float64 {
 			v, err := strconv.ParseFloat(text(col), 64)
 			if (err != nil || math.IsNaN(v) || math.IsInf(v, 0)) && bad == nil {
-				bad = fmt.Errorf("line %d: %s is %q, which is no number", line, col, text(col))
+				bad = fmt.Errorf("line %d: %s is %q, which is not a number", line, col, text(col))
 			}
 			return v
 		}

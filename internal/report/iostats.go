@@ -91,7 +91,7 @@ func fromIOStats(source string, files []string, side map[string]string) (*Data, 
 	d := series(source, all, units{bytes: 512, time: 1e-3})
 	if len(b.poolOf) == 0 {
 		assignPools(d)
-		d.Notes = append(d.Notes, "there is no lsvdisk: pools were told from how their fullness moves with volumes")
+		d.Notes = append(d.Notes, "there is no lsvdisk: pools were inferred from how their fullness moves with volumes")
 	}
 	d.guessCaps()
 	return d, nil

@@ -104,7 +104,7 @@ func seedOf(t *testing.T) uint64 {
 	if text := os.Getenv("ARRAYSIM_SEED"); text != "" {
 		n, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
-			t.Fatalf("ARRAYSIM_SEED=%s is no number", text)
+			t.Fatalf("ARRAYSIM_SEED=%s is not a number", text)
 		}
 		return n
 	}
@@ -163,7 +163,7 @@ func truthRuns(t *testing.T) uint64 {
 	if text := os.Getenv("ARRAYSIM_JUDGE"); text != "" {
 		n, err := strconv.ParseUint(text, 10, 16)
 		if err != nil || n == 0 {
-			t.Fatalf("ARRAYSIM_JUDGE=%s is no number of scenarios of each kind", text)
+			t.Fatalf("ARRAYSIM_JUDGE=%s is not a number of scenarios of each kind", text)
 		}
 		return n
 	}

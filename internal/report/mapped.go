@@ -65,7 +65,7 @@ func loadMapping(path string) (*Mapping, error) {
 	}
 	for q := range m.Columns {
 		if !slices.Contains(quantities, q) {
-			return nil, fmt.Errorf("mapping %s: %q is no quantity; there are %s", path, q, strings.Join(quantities, ", "))
+			return nil, fmt.Errorf("mapping %s: %q is not a valid quantity; there are %s", path, q, strings.Join(quantities, ", "))
 		}
 	}
 	return m, nil
@@ -156,13 +156,13 @@ func (m *Mapping) instant(text string) (int64, error) {
 	if m.Layout == "unix" {
 		x, err := strconv.ParseFloat(text, 64)
 		if err != nil {
-			return 0, fmt.Errorf("%q is no time in seconds", text)
+			return 0, fmt.Errorf("%q is not a valid time in seconds", text)
 		}
 		return int64(x * 1e9), nil
 	}
 	t, err := time.Parse(m.Layout, text)
 	if err != nil {
-		return 0, fmt.Errorf("%q is no time of the layout %q", text, m.Layout)
+		return 0, fmt.Errorf("%q is not a valid time of the layout %q", text, m.Layout)
 	}
 	return t.UnixNano(), nil
 }

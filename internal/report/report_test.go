@@ -247,8 +247,8 @@ func TestSourcesThatMakeNoSense(t *testing.T) {
 		{"a refusal", file("p.json", `{"status":"error","error":"no"}`), Options{}, "refuses: no"},
 		{"a mapping without time", some, Options{Mapping: file("m1.yaml", "volume: a\n")}, "it needs time"},
 		{"a mapping of what is not there", some, Options{Mapping: file("m2.yaml", "time: a\nvolume: c\n")}, `no column "c"`},
-		{"a mapping with a typing mistake", some, Options{Mapping: file("m3.yaml", "time: a\nvolume: b\ncolumns: {write: {column: b}}\n")}, `"write" is no quantity`},
-		{"a time that is none", some, Options{Mapping: file("m4.yaml", "time: a\nvolume: b\n")}, `line 2: "1" is no time`},
+		{"a mapping with a typing mistake", some, Options{Mapping: file("m3.yaml", "time: a\nvolume: b\ncolumns: {write: {column: b}}\n")}, `"write" is not a valid quantity`},
+		{"a time that is none", some, Options{Mapping: file("m4.yaml", "time: a\nvolume: b\n")}, `line 2: "1" is not a valid time`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := Load(t.Context(), c.source, c.opt)

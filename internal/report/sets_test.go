@@ -57,6 +57,6 @@ func TestSetsOfASecond(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Load(t.Context(), dir, Options{}); err == nil || !strings.Contains(err.Error(), "there is another file of Nv_stats_") {
-		t.Errorf("a file that is there twice: %v", err)
+		t.Errorf("a file that appears twice: %v", err)
 	}
 }

@@ -138,7 +138,7 @@ func (f *Findings) Verdict() string {
 // NoTowers says what there is to say of towers where none was found.
 func (f *Findings) NoTowers() string {
 	if slices.ContainsFunc(f.Refused, func(r Refusal) bool { return r.Finding == findTowers }) {
-		return "Response-time towers: these counters cannot tell of every pool."
+		return "Response-time towers: these counters do not cover every pool."
 	}
 	return fmt.Sprintf("Response-time towers: no sample of %.4g s has a mean response of %d times the usual.", f.Step, towerFactor)
 }
@@ -234,7 +234,7 @@ func (f *Findings) WriteText(w io.Writer) error {
 		fmt.Fprintf(b, "\n%s\n", f.NoTowers())
 	}
 	section(b, "Response-time towers", len(f.Towers) > 0, func(t *tabwriter.Writer) {
-		fmt.Fprintln(t, "POOL\tFROM\tTO\tHEIGHT\tUSUALLY\tLOAD\tVOLUMES\tCAUSE\tCULPRIT\tOFFLOAD GONE\tCAP DOUBLED\tCAP GONE")
+		fmt.Fprintln(t, "POOL\tFROM\tTO\tHEIGHT\tUSUALLY\tLOAD\tVOLUMES\tCAUSE\tSOURCE\tOFFLOAD GONE\tCAP DOUBLED\tCAP GONE")
 		for _, x := range f.Towers {
 			offload, double, limit := "-", "-", "-"
 			if x.Shares != nil {

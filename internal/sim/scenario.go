@@ -432,7 +432,7 @@ func (s *Scenario) Set(key string, value any) (*Scenario, error) {
 func ParseValue(text string) (any, error) {
 	var v any
 	if err := yaml.Unmarshal([]byte(text), &v); err != nil {
-		return nil, fmt.Errorf("%q is no value: %s", text, strings.Join(strings.Fields(err.Error()), " "))
+		return nil, fmt.Errorf("%q is not a valid value: %s", text, strings.Join(strings.Fields(err.Error()), " "))
 	}
 	return v, nil
 }

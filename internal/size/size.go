@@ -25,7 +25,7 @@ var names = []string{"", "KiB", "MiB", "GiB", "TiB", "PiB"}
 // Parse reads a number of bytes: digits, perhaps with a decimal point, and a unit in either case.
 // The result is whole and exact, or it is an error, one line that says what to write.
 func Parse(text string) (uint64, error) {
-	fail := fmt.Errorf("%q is no size; write one such as 512MiB, 1.5GiB, 10G (of 1024) or 100MB (of 1000)", text)
+	fail := fmt.Errorf("%q is not a valid size; write one such as 512MiB, 1.5GiB, 10G (of 1024) or 100MB (of 1000)", text)
 	s := strings.TrimSpace(text)
 	n := strings.IndexFunc(s, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
 	if n < 0 {

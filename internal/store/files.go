@@ -278,7 +278,7 @@ func (s *Files) findRegion(link string, size int) (path string, fresh bool, err 
 	fresh = err != nil || info.Size() == 0
 	switch {
 	case err == nil && !info.Mode().IsRegular():
-		return "", false, fmt.Errorf("the write cache %s is no file; remove it, or link it to a file", path)
+		return "", false, fmt.Errorf("the write cache %s is not a file; remove it, or link it to a file", path)
 	case !fresh && info.Size() != int64(size):
 		return "", false, fmt.Errorf("the write cache file %s has %d bytes, the configuration asks for %d: %w; set cache size back to what it was", path, info.Size(), size, block.ErrSize)
 	}

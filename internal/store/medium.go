@@ -153,9 +153,9 @@ func (m *fileMedium) openSums() error {
 	}
 	switch want := int64(sumHeader + m.size/block.SectorSize*sumBytes); {
 	case have != want:
-		return fmt.Errorf("the file of its checksums has %d bytes, it should have %d; restore it from a copy, or remove it to have it made anew from the data as it is", have, want)
+		return fmt.Errorf("the file of its checksums has %d bytes, it should have %d; restore it from a copy, or remove it to have it rebuilt from the data as it is", have, want)
 	case le.Uint32(h[12:]) != crc32.Checksum(h[:12], castagnoli) && !mendBit(h):
-		return fmt.Errorf("the file of its checksums is damaged at its head; restore it from a copy, or remove it to have it made anew from the data as it is")
+		return fmt.Errorf("the file of its checksums is damaged at its head; restore it from a copy, or remove it to have it rebuilt from the data as it is")
 	case string(h[:8]) != sumMagic:
 		return fmt.Errorf("the file of its checksums is not one of arraysim's")
 	case le.Uint32(h[8:]) != sumVersion:

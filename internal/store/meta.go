@@ -182,7 +182,7 @@ func (m *metaCopies) Commit(batch []block.KV, done func(error)) {
 func (m *metaCopies) leave(i int, err error) {
 	if m.errs[i] == nil {
 		m.errs[i] = err
-		m.s.notice("the checkpoints in %s cannot be written: %v; the array goes on with the other copy, and makes this one anew at its next start", metaNames[i], err)
+		m.s.notice("the checkpoints in %s cannot be written: %v; the array goes on with the other copy, and rebuilds this one at its next start", metaNames[i], err)
 	}
 }
 
@@ -242,9 +242,9 @@ func (m *metaCopies) renew(i int, why error) error {
 	m.copies[i] = nil
 	if !fresh {
 		m.s.renewed++
-		m.s.notice("the checkpoints in %s are made anew from their other copy: %v", path, why)
+		m.s.notice("the checkpoints in %s are rebuilt from their other copy: %v", path, why)
 	}
-	fail := func(err error) error { return fmt.Errorf("the checkpoints in %s cannot be made anew: %w", path, err) }
+	fail := func(err error) error { return fmt.Errorf("the checkpoints in %s cannot be rebuilt: %w", path, err) }
 	if err := m.s.removeMeta(path); err != nil {
 		return fail(err)
 	}

@@ -18,7 +18,7 @@ var blkparse = &format{
 		}
 		t, ok := seconds(f[3])
 		if !ok {
-			return false, errBad("its time is no number")
+			return false, errBad("its time is not a number")
 		}
 		if n < 10 || !bytes.Equal(f[8], []byte("+")) {
 			return false, nil // a flush: no range
@@ -84,7 +84,7 @@ var arcList = &format{
 		_, ok3 := number(f[2])
 		_, ok4 := number(f[3])
 		if !ok1 || !ok2 || !ok3 || !ok4 {
-			return false, errBad("one of its fields is no number")
+			return false, errBad("one of its fields is not a number")
 		}
 		return blocks(r, rec, start, count)
 	},
@@ -111,7 +111,7 @@ var textList = &format{
 			count, ok = number(f[1])
 		}
 		if !ok {
-			return false, errBad("it is no number")
+			return false, errBad("it is not a number")
 		}
 		return blocks(r, rec, start, count)
 	},

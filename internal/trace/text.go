@@ -157,7 +157,7 @@ var cloudPhysics = &format{
 		}
 		t, ok := seconds(f[1])
 		if !ok {
-			return false, errBad("its time is no number")
+			return false, errBad("its time is not a number")
 		}
 		cmd, ok := hex(f[2])
 		if !ok || cmd > 0xff {
@@ -165,11 +165,11 @@ var cloudPhysics = &format{
 		}
 		size, ok := number(f[3])
 		if !ok || size > maxLength {
-			return false, errBad("its size is no number, or more than 1 GiB")
+			return false, errBad("its size is not a number, or more than 1 GiB")
 		}
 		lbn, ok := number(f[4])
 		if !ok || lbn > maxOffset/SectorSize {
-			return false, errBad("its block number is no number, or beyond 1 EiB")
+			return false, errBad("its block number is not a number, or beyond 1 EiB")
 		}
 		op, ok := scsiOps[cmd]
 		*rec = Record{Time: t, Op: op, Offset: lbn * SectorSize, Length: uint32(size)}
@@ -191,7 +191,7 @@ var msr = &format{
 		}
 		t, ok := number(f[0])
 		if !ok || t > math.MaxInt64 {
-			return false, errBad("its time is no number")
+			return false, errBad("its time is not a number")
 		}
 		switch {
 		case bytes.EqualFold(f[3], []byte("Read")):
@@ -203,7 +203,7 @@ var msr = &format{
 		offset, ok1 := number(f[4])
 		size, ok2 := number(f[5])
 		if !ok1 || !ok2 || size > maxLength || offset > maxOffset {
-			return false, errBad("its offset or size is no number, or out of range")
+			return false, errBad("its offset or size is not a number, or out of range")
 		}
 		host, disk := bytes.TrimSpace(f[1]), bytes.TrimSpace(f[2])
 		if _, ok := number(disk); !ok || len(host) == 0 || len(host)+len(disk) > 255 {
@@ -250,7 +250,7 @@ var fioLog = &format{
 		if r.version == '3' {
 			ms, ok := number(f[0])
 			if !ok || ms > math.MaxInt64/1_000_000 {
-				return false, errBad("its time is no number")
+				return false, errBad("its time is not a number")
 			}
 			rec.Time = int64(ms) * 1e6
 			a, n = a[1:], n-1
@@ -258,7 +258,7 @@ var fioLog = &format{
 			rec.Time = r.base
 		}
 		if n < 2 || n > 4 {
-			return false, errBad("it is no file and action")
+			return false, errBad("it is not a file and action")
 		}
 		switch string(a[1]) {
 		case "add", "open", "close", "sync", "datasync", "trim":
@@ -266,7 +266,7 @@ var fioLog = &format{
 		case "wait":
 			us, ok := number(a[min(2, n-1)]) // a line without it has no number there
 			if !ok || us > math.MaxInt64/1000 {
-				return false, errBad("its wait is no number")
+				return false, errBad("its wait is not a number")
 			}
 			r.base += min(int64(us)*1000, math.MaxInt64/2-r.base)
 			return false, nil
@@ -282,7 +282,7 @@ var fioLog = &format{
 		offset, ok1 := number(a[2])
 		size, ok2 := number(a[3])
 		if !ok1 || !ok2 || size > maxLength || offset > maxOffset {
-			return false, errBad("its offset or length is no number, or out of range")
+			return false, errBad("its offset or length is not a number, or out of range")
 		}
 		d, err := r.disk(a[0])
 		rec.Disk, rec.Offset, rec.Length = d, offset, uint32(size)

@@ -72,9 +72,9 @@ def test_targetcli_shows_it(disks: list[Disk]) -> None:
 
 
 BAD = {
-    "no LUN": ("x", "no LUN"),
+    "no LUN": ("x", "not a valid LUN"),
     "no array": ("0/array=nobody", "nobody"),
-    "an option": ("0/colour=red", "no option"),
+    "an option": ("0/colour=red", "not a valid option"),
 }
 
 

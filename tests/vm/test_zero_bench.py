@@ -111,4 +111,4 @@ def test_not_a_disk(tmp_path: Any) -> None:
     file = tmp_path / "file"
     file.write_bytes(bytes(SIZE))
     r = run([binary(), "bench", "zero", "--size", "1M", "--target", file, "--yes"], expect=None)
-    assert r.returncode != 0 and "is no device" in r.stderr
+    assert r.returncode != 0 and "is not a device" in r.stderr

@@ -251,14 +251,14 @@ func (d *Disk) judge(mark Mark) error {
 	case l.naa != d.info.NAA:
 		return fmt.Errorf("the flash device has the cache of another LUN; give the one of %s, or --format to give up what is in it", d.info.Name)
 	case l.state != labelMember && l.state != labelClosed:
-		return fmt.Errorf("the flash device was given up, or did not get a whole copy; --format begins anew")
+		return fmt.Errorf("the flash device was given up, or did not get a whole copy; --format starts an empty one")
 	case l.per != uint32(d.per) || l.frames != uint32(d.totalFrames):
 		return fmt.Errorf("the flash device has a cache of blocks of %d bytes in %d frames, not %d in %d; keep its size and --block-size, or --format to give up what is in it",
 			l.per<<block.SectorShift, l.frames, d.per<<block.SectorShift, d.totalFrames)
 	case l.role == roleCopy && !d.opt.TakeOver:
 		return fmt.Errorf("the flash device has what a peer keeps for another host; start with --take-over and that host's key, or %s", giveUp)
 	case witnessed && mark.Cache != 0 && mark.Cache != l.cache:
-		return fmt.Errorf("the cache of %s was begun anew on another flash device, and this one has been out of it since; give that one, or %s", d.info.Name, giveUp)
+		return fmt.Errorf("the cache of %s was started again on another flash device, and this one has been out of it since; give that one, or %s", d.info.Name, giveUp)
 	case witnessed && mark.Generation > l.generation:
 		return fmt.Errorf("the flash device was left out of the cache (generation %d of %d); take over from a peer that was not, or %s", l.generation, mark.Generation, giveUp)
 	case mark.Elsewhere > l.generation && (mark.Cache != l.cache || mark.Generation < l.generation):

@@ -66,7 +66,7 @@ func ParsePolicy(s string) (p Policy, err error) {
 		_, err = fmt.Sscanf(m, "%d", &p.External)
 	}
 	if err != nil || p.Mode != WriteBack || p.Peers < 0 || p.External < 0 || p.Peers+p.External > maxPeers || p.String() != "write_back+"+peers {
-		return Policy{}, fmt.Errorf("%q is no policy; with peers it is write_back+N, such as write_back+1", s)
+		return Policy{}, fmt.Errorf("%q is not a valid policy; with peers it is write_back+N, such as write_back+1", s)
 	}
 	return p, nil
 }

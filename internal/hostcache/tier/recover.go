@@ -332,7 +332,7 @@ func (r *recovery) block(k hostcache.Key, frame uint32) *found {
 }
 
 func (r *recovery) apply(b []byte) error {
-	cut := fmt.Errorf("the journal has a record that makes no sense; its checksum is right, so this version cannot read it")
+	cut := fmt.Errorf("the journal has an unknown record; its checksum is right, so this version cannot read it")
 	for len(b) > 0 {
 		r.out.Records++
 		kind := b[0]

@@ -134,7 +134,7 @@ func (s *Session) clearUA(i Initiator, lun uint64) {
 			s.Fatalf("LUN %d: TEST UNIT READY: status %02x sense %x", lun, r.Status, r.Sense)
 		}
 	}
-	s.Fatalf("LUN %d: unit attentions without end", lun)
+	s.Fatalf("LUN %d: endless unit attentions", lun)
 }
 
 // SenseCode returns sense key, additional sense code and qualifier of sense data

@@ -1,0 +1,171 @@
+"""arraysim demo: the real binary clones by offload, alone and on an array that runs; its figures are the counters'."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Daemon, MiB, binary, free_port, run
+from test_top import Terminal
+
+#: What the demonstration's own array has of its write cache of 64 MiB for a pool, and what it copies beyond that.
+CAP, BEYOND = int(64 * MiB * 0.66), 80 * MiB
+
+#: Behind four copies of 2 MiB each a write waits half a second, which a busy machine alone does not bring about.
+LEAST_WAIT_MS = 100
+
+
+class Demo:
+    """arraysim demo with an array of its own."""
+
+    def __init__(self, tmp_path: Path, *args: object) -> None:
+        self.data, self.page = tmp_path / "array", free_port()
+        self.out = (tmp_path / "out").open("w+")
+        command = [binary(), "demo", "--data", self.data, "--page", f"127.0.0.1:{self.page}", *args]
+        self.proc = subprocess.Popen([str(c) for c in command], stdout=self.out, stderr=subprocess.STDOUT, text=True)
+
+    def text(self) -> str:
+        self.out.seek(0)
+        return self.out.read()
+
+    def wait(self, seen: Callable[[str], object], timeout: float = 180) -> str:
+        deadline = time.monotonic() + timeout
+        while not seen(text := self.text()):
+            assert self.proc.poll() is None and time.monotonic() < deadline, text
+            time.sleep(0.05)
+        return text
+
+    def get(self, path: str) -> Any:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.page}/api/v1{path}", timeout=10) as r:
+            return json.load(r)
+
+    def end(self, how: signal.Signals) -> int:
+        self.proc.send_signal(how)
+        return self.proc.wait(60)
+
+    def __enter__(self) -> Demo:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self.proc.poll() is None:
+            self.proc.kill()
+        self.proc.wait()
+        self.out.close()
+
+
+def volumes(counters: Any) -> dict[str, Any]:
+    return {v["volume"]: v for v in counters["volumes"]}
+
+
+def latencies(text: str) -> tuple[float, float, float]:
+    """Return what a write of the victim took before, during and after the clone, in ms."""
+    m = re.search(r"took ([\d.]+) ms before the clone, ([\d.]+) ms during it, and ([\d.]+) ms after it", text)
+    assert m, text
+    return float(m[1]), float(m[2]), float(m[3])
+
+
+def test_alone(tmp_path: Path) -> None:
+    with Demo(tmp_path) as d:
+        text = d.wait(lambda text: "until Ctrl-C" in text)
+        # The evidence stays: on the page's interface, in the counters, in the events.
+        shown = volumes(d.get("/counters"))
+        clone, golden, victim = (shown[f"demo-{name}"] for name in ("clone", "golden", "victim"))
+        assert clone["host_written_bytes"] == clone["host_read_bytes"] == 0
+        assert clone["undercover_write_bytes"] == clone["host_described_bytes"]["xcopy_dst"]
+        assert clone["undercover_write_bytes"] == golden["host_written_bytes"]
+        assert CAP + BEYOND - MiB <= clone["undercover_write_bytes"] <= CAP + BEYOND + MiB
+        assert golden["undercover_write_bytes"] == victim["undercover_write_bytes"] == 0
+        assert victim["host_written_bytes"] > 0
+        before, during, after = latencies(text)
+        assert during > max(LEAST_WAIT_MS, 4 * before, 4 * after), text
+        lines = re.findall(r"^ +[\d.]+  (\w+) +([\d.]+) +([\d.]+) +(\d+) % +(\d+) % +(\S+)$", text, re.MULTILINE)
+        phases = [line[0] for line in lines]
+        assert list(dict.fromkeys(phases)) == ["fill", "before", "clone", "after"], text
+        assert any(float(line[2]) > 5 and int(line[4]) > 80 for line in lines if line[0] == "clone"), text
+        assert all(float(line[2]) == 0 for line in lines if line[0] in ("fill", "before")), text
+        deadline = time.monotonic() + 30
+        while not any("offloads wrote" in e["text"] and e.get("volume") == "demo-clone" for e in d.get("/events")):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        # What it says to look at next can be typed; the clone is the golden volume.
+        for command in re.findall(r"  arraysim ((?:counters|policy) .*)$", text, re.MULTILINE):
+            assert "demo-shared" in run([binary(), *command.split()]).stdout or command.startswith("policy")
+        portal = json.loads(run([binary(), "status", "--json", "--data", d.data]).stdout)
+        urls = [f"iscsi://{portal['portal']}/{portal['target']}/{lun}" for lun in (0, 1)]
+        run(["qemu-img", "compare", "-f", "raw", "-F", "raw", *urls])
+        assert d.end(signal.SIGINT) == 0, d.text()
+        assert not d.data.exists()
+
+
+def test_interrupted(tmp_path: Path) -> None:
+    """SIGTERM in the middle of the clone ends it at once, and leaves nothing."""
+    with Demo(tmp_path) as d:
+        d.wait(lambda text: re.search(r"^ +[\d.]+  clone ", text, re.MULTILINE))
+        start = time.monotonic()
+        assert d.end(signal.SIGTERM) == 1
+        assert time.monotonic() - start < 20
+        assert d.text().splitlines()[-1] == "arraysim: interrupted"
+        assert not d.data.exists()
+
+
+@pytest.mark.slow
+def test_on_a_running_array_and_its_remedy() -> None:
+    with Daemon(name="demo-running") as d:
+        first = d.cli_json("demo", "--running")
+        assert first["clone_undercover_bytes"] == first["cloned_bytes"] == first["golden_written_bytes"] > 80 * MiB
+        assert first["clone_host_written_bytes"] == first["clone_host_read_bytes"] == 0
+        assert first["clone_peak_cache_share"] > 0.8
+        during, after = first["victim_during"]["median_ns"], first["victim_after"]["median_ns"]
+        assert during > max(LEAST_WAIT_MS * 1e6, 4 * first["victim_before"]["median_ns"], 4 * after), first
+        # As it suggests: with a budget for offloads the next clone leaves the victim room.
+        d.cli("policy", "set", "--budget", "30", "--budget-pressure")
+        second = d.cli_json("demo", "--running")
+        assert second["clone_undercover_bytes"] == second["cloned_bytes"] == first["cloned_bytes"]
+        assert second["clone_peak_cache_share"] < 0.4, second
+        assert second["victim_during"]["median_ns"] < during / 3, (first, second)
+        d.cli("demo", "--running", "--remove")
+        assert not [v for v in d.cli_json("volume", "list") if v["name"].startswith("demo-")]
+        assert {p["name"] for p in d.cli_json("pool", "list")} == {"gold", "silver"}
+        assert d.cli_json("check")["problems"] in (None, [])
+
+
+@pytest.mark.slow
+def test_on_a_terminal(tmp_path: Path) -> None:
+    """Bars of both layers and the victim's latency, drawn over themselves, and the evidence below."""
+    with Terminal([binary(), "demo", "--data", tmp_path / "array", "--page", f"127.0.0.1:{free_port()}"]) as t:
+        busy = re.compile(r"UNDERCOVER +[1-9]\d*\.\d MB/s +█")
+        lines = t.wait(lambda s: any(busy.match(line) for line in s) and any("█" in r for r in s if "VICTIM" in r), 180)
+        assert sum(line.startswith("UNDERCOVER") for line in lines) == 1
+        assert any(re.match(r"HOSTS WRITE +\d+\.\d MB/s", line) for line in lines)
+        assert any(re.match(r"WRITE CACHE +\d+ % +█+", line) for line in lines)
+        t.wait(lambda s: any("until Ctrl-C" in line for line in s), 180)
+        t.proc.send_signal(signal.SIGINT)
+        assert t.proc.wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "word"),
+    [
+        (["--remove"], "--running"),
+        (["--running", "--page", "127.0.0.1:1"], "--page"),
+        (["--running"], "arraysim serve"),
+        (["extra"], "extra"),
+    ],
+)
+def test_refuses_with_one_line(tmp_path: Path, args: list[str], word: str) -> None:
+    r = run([binary(), "demo", *args, "--data", tmp_path / "none"], expect=None)
+    assert r.returncode in (1, 2) and word in r.stderr and len(r.stderr.strip().splitlines()) == 1, r
+
+
+def test_takes_no_folder_in_use(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("")
+    r = run([binary(), "demo", "--data", tmp_path], expect=1)
+    assert "--running" in r.stderr and (tmp_path / "precious").exists()
