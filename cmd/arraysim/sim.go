@@ -242,7 +242,7 @@ func (a *app) showSim(w io.Writer, s *sim.Scenario, grid []*sim.Scenario, runs [
 		}
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
-		return e.Encode(map[string]any{"scenario": s.Name, "runs": results, "expectations": outcomes})
+		return e.Encode(map[string]any{"scenario": s.Name, "runs": results, "expectations": outcomes, "totals": sim.Count(outcomes)})
 	}
 	if len(runs) == 1 && len(outcomes) == 0 {
 		_, err := io.WriteString(w, runs[0].Report())
