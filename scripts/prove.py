@@ -49,6 +49,12 @@ PROOFS = [
         "go test ./internal/sim -run TestScenarios -proofs -timeout 2h",
         15,
     ),
+    Proof(
+        "replicates",
+        "every scenario over 20 seeds, proofs left out: the 95 % interval of each mean holds",
+        "go test ./internal/sim -run 'TestReplicates$' -replicates 20 -timeout 6h",
+        90,
+    ),
     Proof("race", "every Go test under the race detector", "go test -race -timeout 2h ./...", 30),
     Proof("guests", "every test of the guests, slow ones too, in User Mode Linux", "make vm-test-all", 25),
     Proof("qemu", "the same emulated: kernels 6.1 and 6.12, two processors", "make test-qemu", 100),

@@ -25,6 +25,7 @@ type simFlags struct {
 	set, sweep    []string
 	expect, quiet bool
 	jobs          int
+	replicates    int
 	record        time.Duration
 }
 
@@ -54,6 +55,7 @@ cores. Ctrl-C ends the runs where they are and prints the results so far.`,
 	c.Flags().BoolVar(&f.expect, "expect", false, "compare with the scenario's expectations; fail if one does not hold")
 	c.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "no progress bar")
 	c.Flags().DurationVar(&f.record, "record", 0, "write all counters at this interval of simulated time into --out: Parquet, iostats XML, esxtop CSV")
+	c.Flags().IntVar(&f.replicates, "replicates", 0, "run with so many seeds, from the scenario's on, and hold the 95 % interval of each mean to the expectations")
 	c.Flags().IntVar(&f.jobs, "jobs", 0, "runs at the same time (default: the number of cores)")
 	return a.jsonFlag(c)
 }
@@ -70,11 +72,14 @@ func (a *app) runSim(cmd *cobra.Command, path string, f *simFlags) error {
 	if s, err = f.settings(s); err != nil {
 		return err
 	}
+	ctx, _ := signals()
+	if f.replicates != 0 {
+		return a.replicate(ctx, cmd.OutOrStdout(), s, f)
+	}
 	grid, err := f.grid(s)
 	if err != nil {
 		return err
 	}
-	ctx, _ := signals()
 	var rec *recording
 	if f.record > 0 {
 		if f.out == "" {
@@ -108,12 +113,65 @@ func (a *app) runSim(cmd *cobra.Command, path string, f *simFlags) error {
 	if ctx.Err() != nil {
 		return errors.New("interrupted: the results so far were printed")
 	}
+	return verdict(outcomes)
+}
+
+// verdict fails if an expectation does not hold; the table has said which.
+func verdict(outcomes []sim.Outcome) error {
 	for _, o := range outcomes {
 		if !o.OK {
 			return errSilent
 		}
 	}
 	return nil
+}
+
+// replicate runs all cases with one seed after the other and prints what the expectations say of the means.
+func (a *app) replicate(ctx context.Context, w io.Writer, s *sim.Scenario, f *simFlags) error {
+	switch {
+	case f.replicates < 2:
+		return fmt.Errorf("--replicates %d: an interval needs 2 runs or more", f.replicates)
+	case len(s.Expect) == 0:
+		return errors.New("--replicates prints expectations, and the scenario has none")
+	case f.out != "" || f.record > 0 || len(f.sweep) > 0:
+		return errors.New("--replicates keeps no run: leave out --out, --record and --sweep")
+	}
+	all := sim.NewReplicates(f.expected(s))
+	for i := range f.replicates {
+		seed := s.Seed + uint64(i)
+		c, err := s.Set("seed", seed)
+		if err != nil {
+			return err
+		}
+		grid, err := f.grid(c)
+		if err != nil {
+			return err
+		}
+		runs, err := runAll(ctx, grid, f.jobs, !f.quiet && !a.json && terminal(os.Stderr), nil)
+		if err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("interrupted in the run with seed %d of %d to %d", seed, s.Seed, s.Seed+uint64(f.replicates)-1)
+		}
+		byCase := map[string]*sim.Run{}
+		for i, r := range runs {
+			byCase[grid[i].Name] = r
+		}
+		all.Add(seed, byCase)
+	}
+	outcomes := all.Outcomes()
+	if a.json {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		if err := e.Encode(map[string]any{"scenario": s.Name, "replicates": f.replicates, "expectations": outcomes, "totals": sim.Count(outcomes)}); err != nil {
+			return err
+		}
+		return verdict(outcomes)
+	}
+	fmt.Fprintf(w, "%s\n%d seeds from %d on: mean and 95 %% interval\n", s.Source, f.replicates, s.Seed)
+	sim.WriteOutcomes(w, outcomes)
+	return verdict(outcomes)
 }
 
 // settings applies --set, --seed and --until.
@@ -242,7 +300,7 @@ func (a *app) showSim(w io.Writer, s *sim.Scenario, grid []*sim.Scenario, runs [
 		}
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
-		return e.Encode(map[string]any{"scenario": s.Name, "runs": results, "expectations": outcomes})
+		return e.Encode(map[string]any{"scenario": s.Name, "runs": results, "expectations": outcomes, "totals": sim.Count(outcomes)})
 	}
 	if len(runs) == 1 && len(outcomes) == 0 {
 		_, err := io.WriteString(w, runs[0].Report())

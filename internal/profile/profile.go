@@ -194,6 +194,9 @@ func Parse(text []byte) (*Profile, error) {
 }
 
 func (p *Profile) validate() error {
+	if len(p.Policy.Caps) == 0 {
+		p.Policy.Caps = nil // the firmware's own; a profile that was written out says [] for that
+	}
 	oneOf := func(what string, v *string, words ...string) error {
 		if *v == "" {
 			*v = words[0]

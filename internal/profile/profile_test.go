@@ -145,3 +145,25 @@ cache: {write: 200us, read: 50us}
 type memory struct{}
 
 func (memory) Get(n int) []byte { return make([]byte, n) }
+
+// TestSettingsWithoutCaps: changing one setting of a profile that says no caps leaves them the firmware's own.
+func TestSettingsWithoutCaps(t *testing.T) {
+	p, err := LoadWith("purity-5.0", map[string]any{"front_end.write_same.lanes": 0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Policy.Caps != nil || p.Front.WriteSame.Lanes != 0 {
+		t.Errorf("caps are %#v, lanes %d", p.Policy.Caps, p.Front.WriteSame.Lanes)
+	}
+}
+
+// TestHasPath finds what SetPath would change, and nothing else.
+func TestHasPath(t *testing.T) {
+	tree := map[string]any{"jobs": []any{map[string]any{"name": "load", "steps": []any{1, 2}}}}
+	for key, want := range map[string]bool{"jobs": true, "jobs.load.steps.1": true, "jobs.0.name": true, "jobs.load.steps.2": false,
+		"jobs.other": false, "jobs.load.name.x": false, "hosts": false} {
+		if got := HasPath(tree, key); got != want {
+			t.Errorf("%s is there: %v, want %v", key, got, want)
+		}
+	}
+}

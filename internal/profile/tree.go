@@ -57,13 +57,7 @@ func SetPath(tree any, key string, value any) error {
 			}
 			at = n[p]
 		case []any:
-			k := slices.IndexFunc(n, func(e any) bool {
-				m, ok := e.(map[string]any)
-				return ok && m["name"] == any(p)
-			})
-			if x, err := strconv.Atoi(p); k < 0 && err == nil && x >= 0 && x < len(n) {
-				k = x
-			}
+			k := index(n, p)
 			if k < 0 {
 				return fmt.Errorf("%s: there is no %q in the list; use a name or a number from 0", key, p)
 			}
@@ -77,6 +71,41 @@ func SetPath(tree any, key string, value any) error {
 		}
 	}
 	return nil
+}
+
+// HasPath tells whether such a document has a value under a key of this form.
+func HasPath(tree any, key string) bool {
+	for p := range strings.SplitSeq(key, ".") {
+		switch n := tree.(type) {
+		case map[string]any:
+			v, ok := n[p]
+			if !ok {
+				return false
+			}
+			tree = v
+		case []any:
+			k := index(n, p)
+			if k < 0 {
+				return false
+			}
+			tree = n[k]
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// index is the place in a list of what has this name or this number, or -1.
+func index(list []any, p string) int {
+	k := slices.IndexFunc(list, func(e any) bool {
+		m, ok := e.(map[string]any)
+		return ok && m["name"] == any(p)
+	})
+	if x, err := strconv.Atoi(p); k < 0 && err == nil && x >= 0 && x < len(list) {
+		k = x
+	}
+	return k
 }
 
 // Clone copies such a document.

@@ -133,7 +133,7 @@ func (r *Run) ending() int64 {
 func (k *cached) value(r *Run, what string, from, to int64) (float64, bool) {
 	x, sec := k.window(r, from, to)
 	v := &x.views
-	percent := func(n, of uint64) (float64, bool) { return float64(n) / float64(max(of, 1)) * 100, true }
+	percent := func(n, of uint64) (float64, bool) { return float64(n) / float64(max(of, 1)) * 100, of > 0 }
 	switch what {
 	case "hit_percent": // of reads
 		return percent(v.LocalFlash.Read.IOs+v.NetworkFlash.Read.IOs, v.Effective.Read.IOs)
@@ -176,7 +176,7 @@ func (k *cached) value(r *Run, what string, from, to int64) (float64, bool) {
 	}
 	switch unit {
 	case "ms":
-		return meanMS(f.Nanos, f.IOs), found
+		return meanMS(f.Nanos, f.IOs), found && f.IOs > 0
 	case "iops":
 		return perSecond(f.IOs, sec), found
 	}

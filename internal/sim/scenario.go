@@ -247,27 +247,18 @@ type Column struct {
 	Over  Duration `yaml:"over"`
 }
 
-// Expect is a figure that a run must have.
-type Expect struct {
-	What string `yaml:"what"`
-	Case string `yaml:"case"`
-	// Value is the figure's name, taken over the interval that ends At and is Over long.
-	Value string   `yaml:"value"`
-	At    Duration `yaml:"at"`
-	Over  Duration `yaml:"over"`
-	// Document is the published figure, as written there.
-	Document string   `yaml:"document"`
-	Want     *float64 `yaml:"want"`
-	Within   float64  `yaml:"within"` // percent of Want
-	Min      *float64 `yaml:"min"`
-	Max      *float64 `yaml:"max"`
-	// Times is another figure that Want, Min and Max are multiplied with.
-	Times     string `yaml:"times"`
-	TimesCase string `yaml:"times_case"`
+// Parse reads a scenario. Keys that are not known are refused, with their line, and so are
+// expectations that do not say what they are.
+func Parse(text []byte) (*Scenario, error) {
+	s, err := parse(text)
+	if err == nil {
+		err = s.checkParameters(text)
+	}
+	return s, err
 }
 
-// Parse reads a scenario. Keys that are not known are refused, with their line.
-func Parse(text []byte) (*Scenario, error) {
+// parse is Parse without looking for the parameters that expectations name.
+func parse(text []byte) (*Scenario, error) {
 	s := &Scenario{}
 	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(s); err != nil {
 		return nil, errors.New(strings.Join(strings.Fields(yaml.FormatError(err, false, true)), " "))
@@ -275,7 +266,7 @@ func Parse(text []byte) (*Scenario, error) {
 	if err := yaml.Unmarshal(text, &s.tree); err != nil {
 		return nil, err
 	}
-	return s, s.fill()
+	return s, errors.Join(s.fill(), s.checkExpect(text))
 }
 
 func (s *Scenario) fill() error {
@@ -420,11 +411,13 @@ func (s *Scenario) Set(key string, value any) (*Scenario, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
-	c, err := Parse(text)
+	c, err := parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
-	c.Replay = s.Replay
+	if c.Replay = s.Replay; !strings.HasPrefix(key, "expect") {
+		c.Expect = s.Expect // with the full names of parameters
+	}
 	return c, nil
 }
 

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"io"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -50,25 +51,103 @@ func WriteTable(w io.Writer, cols []Column, grid []*Scenario, runs []*Run) {
 	writeRows(w, rows, 1)
 }
 
-// WriteOutcomes prints expectations: document, ours, difference.
+// WriteOutcomes prints expectations (document, ours, difference), how many there are of each kind,
+// and by parameter what it was fitted to and what it predicts.
 func WriteOutcomes(w io.Writer, outcomes []Outcome) {
-	rows := [][]string{{"what", "document", "expected", "ours", "difference", ""}}
+	rows := [][]string{{"what", "kind", "document", "expected", "ours", "difference", ""}}
 	for _, o := range outcomes {
 		ok := "ok"
 		if !o.OK {
 			ok = "NO"
 		}
 		ours := figure(o.Ours)
+		if o.Replicates > 0 {
+			ours += " +-" + figure(o.Half)
+		}
 		if o.Problem != "" {
 			ours, ok = o.Problem, "NO"
 		}
-		what := o.What
-		if o.Case != "" {
-			what = o.Case + ": " + what
-		}
-		rows = append(rows, []string{what, o.Document, o.Want, ours, o.Difference, ok})
+		rows = append(rows, []string{o.name(), string(o.Kind), o.Document, o.Want, ours, o.Difference, ok})
 	}
+	writeRows(w, rows, 4)
+	t := Count(outcomes)
+	fmt.Fprintf(w, "\n%s\n", t)
+	if len(t.Parameters) == 0 {
+		return
+	}
+	rows = [][]string{{"parameter", "fitted to", "predicts"}}
+	for _, p := range t.Parameters {
+		rows = append(rows, []string{p.Name, strings.Join(p.Fitted, "; "), strings.Join(p.Predicts, "; ")})
+	}
+	fmt.Fprintln(w)
 	writeRows(w, rows, 3)
+}
+
+func (o *Outcome) name() string {
+	if o.Case == "" {
+		return o.What
+	}
+	return o.Case + ": " + o.What
+}
+
+// Totals count expectations.
+type Totals struct {
+	Kinds      map[Kind]int      `json:"kinds"`
+	Hold       int               `json:"hold"`
+	Parameters []FittedParameter `json:"parameters,omitempty"` // sorted by name
+}
+
+// FittedParameter is a parameter that was set by published figures: by which, and which others follow from it.
+type FittedParameter struct {
+	Name     string   `json:"name"`
+	Fitted   []string `json:"fitted"`
+	Predicts []string `json:"predicts,omitempty"`
+}
+
+// Count counts outcomes by kind.
+func Count(outcomes []Outcome) Totals {
+	t := Totals{Kinds: map[Kind]int{}}
+	all := map[string]*FittedParameter{}
+	of := func(name string) *FittedParameter {
+		if all[name] == nil {
+			all[name] = &FittedParameter{Name: name}
+		}
+		return all[name]
+	}
+	for i := range outcomes {
+		o := &outcomes[i]
+		t.Kinds[o.Kind]++
+		if o.OK {
+			t.Hold++
+		}
+		for _, k := range o.Fitted {
+			of(k).Fitted = append(of(k).Fitted, o.name())
+		}
+		for _, k := range o.From {
+			of(k).Predicts = append(of(k).Predicts, o.name())
+		}
+	}
+	for _, k := range sortedKeys(all) {
+		t.Parameters = append(t.Parameters, *all[k])
+	}
+	return t
+}
+
+// String says it in a line.
+func (t Totals) String() string {
+	n, parts := 0, []string{}
+	for _, k := range Kinds {
+		n += t.Kinds[k]
+		part := fmt.Sprintf("%d %s", t.Kinds[k], k)
+		if k == Fitted && t.Kinds[k] > 0 {
+			part += fmt.Sprintf(" (by %d parameters)", len(t.Parameters))
+			if len(t.Parameters) == 1 {
+				part = strings.Replace(part, "parameters", "parameter", 1)
+			}
+		}
+		parts = append(parts, part)
+	}
+	return fmt.Sprintf("%d expectations: %s; %d hold", n, strings.Join(parts, ", "), t.Hold)
 }
 
 // writeRows aligns columns; those from number right on are numbers.

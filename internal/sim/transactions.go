@@ -389,9 +389,9 @@ func (j *job) transactionValue(what string, from, to int64) (float64, bool) {
 	}
 	switch what {
 	case "response_s":
-		return meanMS(wait, n) / 1000, true
+		return meanMS(wait, n) / 1000, n > 0
 	case "response_ms":
-		return meanMS(wait, n), true
+		return meanMS(wait, n), n > 0
 	}
 	return perSecond(n, float64(max(end-first, 0))/60e9), true
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/metrics"
 )
 
 const mb = 1 << 20 // the documents' MB
@@ -87,7 +88,7 @@ func (r *Run) Value(name string, at, over Duration) (float64, error) {
 		}
 	}
 	if !ok {
-		return 0, fmt.Errorf("there is no figure %q here", name)
+		return 0, fmt.Errorf("there is no figure %q here: no such name, or nothing of which it could be the mean", name)
 	}
 	return v, nil
 }
@@ -106,6 +107,9 @@ func meanMS(wait int64, n uint64) float64 {
 	return float64(wait) / float64(n) / 1e6
 }
 
+// meanOf is the mean of so many waits; that of none is not known.
+func meanOf(wait int64, n uint64) (float64, bool) { return meanMS(wait, n), n > 0 }
+
 func (j *job) value(what string) (float64, bool) {
 	first, after := &j.phase[0], &j.phase[1]
 	switch what {
@@ -118,7 +122,7 @@ func (j *job) value(what string) (float64, bool) {
 	case "iops":
 		return perSecond(j.ios, j.seconds()), true
 	case "latency_ms":
-		return meanMS(first.wait+after.wait, first.ios+after.ios), true
+		return meanOf(first.wait+after.wait, first.ios+after.ios)
 	case "p50_ms":
 		return float64(j.latency.ValueAtQuantile(50)) / 1e6, true
 	case "p99_ms":
@@ -134,13 +138,13 @@ func (j *job) value(what string) (float64, bool) {
 	case "wire_mb_s":
 		return perSecond(j.h.wire[1]-j.wireOut, j.seconds()) / mb, true
 	case "first.latency_ms":
-		return meanMS(first.wait, first.ios), true
+		return meanOf(first.wait, first.ios)
 	case "first.seconds":
 		return float64(first.end-j.began) / 1e9, true
 	case "first.iops":
 		return perSecond(first.ios, float64(first.end-j.began)/1e9), true
 	case "after.latency_ms":
-		return meanMS(after.wait, after.ios), true
+		return meanOf(after.wait, after.ios)
 	case "after.iops":
 		return perSecond(after.ios, float64(after.end-max(first.end, j.began))/1e9), true
 	}
@@ -188,11 +192,11 @@ func (r *Run) volumeValue(i int, what string, from, to int64) (float64, bool) {
 	case "read_mb_s":
 		return perSecond(h.bytes[0], sec) / mb, true
 	case "response_ms":
-		return meanMS(h.wait[0]+h.wait[1], h.ops[0]+h.ops[1]), true
+		return meanOf(h.wait[0]+h.wait[1], h.ops[0]+h.ops[1])
 	case "write_ms":
-		return meanMS(h.wait[1], h.ops[1]), true
+		return meanOf(h.wait[1], h.ops[1])
 	case "read_ms":
-		return meanMS(h.wait[0], h.ops[0]), true
+		return meanOf(h.wait[0], h.ops[0])
 	case "iops":
 		return perSecond(h.ops[0]+h.ops[1], sec), true
 	case "lower_mb_s":
@@ -227,11 +231,11 @@ func (r *Run) groupValue(group, what string, from, to int64) (float64, bool) {
 			continue
 		}
 		x, ok := r.volumeValue(i, figure, from, to)
+		if !ok && strings.HasSuffix(figure, "_ms") {
+			continue
+		}
 		if !ok {
 			return 0, false
-		}
-		if x == 0 && strings.HasSuffix(figure, "_ms") {
-			continue
 		}
 		all = append(all, x)
 		sum += x
@@ -292,11 +296,11 @@ func (r *Run) poolValue(p *poolSeries, what string, from, to int64) (float64, bo
 	case "used_mb":
 		return float64(used) / mb, true
 	case "write_ms":
-		return meanMS(wait, writes), true
+		return meanOf(wait, writes)
 	case "write_peak_ms":
 		return peak, true
 	case "wait_ms": // for room in the partition, in the mean of all writes of hosts
-		return meanMS(waited, max(writes, 1)), true
+		return meanOf(waited, writes)
 	case "tower_seconds":
 		return float64(towers), true
 	case "iops":
@@ -305,108 +309,73 @@ func (r *Run) poolValue(p *poolSeries, what string, from, to int64) (float64, bo
 	return 0, false
 }
 
-// metric sums the increase of a counter, or the present values of a gauge.
+// metric sums the increase of a counter, or the present values of a gauge. A family, a label or a
+// label's value that there is not is an error: its sum would be 0, and a bound from above would hold.
 func (r *Run) metric(spec string) (float64, error) {
 	parts := strings.Split(spec, ",")
+	i := slices.IndexFunc(metrics.All(), func(f *metrics.Family) bool {
+		return f.Name == parts[0] || f.Name == "arraysim_"+parts[0]
+	})
+	if i < 0 {
+		var known []string
+		for _, f := range metrics.All() {
+			known = append(known, strings.TrimPrefix(f.Name, "arraysim_"))
+		}
+		return 0, fmt.Errorf("there is no counter %q; there are %s", parts[0], strings.Join(known, ", "))
+	}
+	family := metrics.All()[i]
+	want := make([]string, len(family.Labels)) // by label; "" is any
+	for _, cond := range parts[1:] {
+		label, value, _ := strings.Cut(cond, "=")
+		k := slices.Index(family.Labels, label)
+		if k < 0 {
+			return 0, fmt.Errorf("%s has no label %q; it has %s", parts[0], label, strings.Join(family.Labels, ", "))
+		}
+		want[k] = value
+	}
 	now := r.counted()
-	sum, found := 0.0, false
+	sum := 0.0
+	seen := make([]map[string]bool, len(want))
+	for k := range seen {
+		seen[k] = map[string]bool{}
+		for _, v := range labelValues[family.Labels[k]] {
+			seen[k][v] = true
+		}
+	}
 	for i := range now.samples {
 		x := &now.samples[i]
-		if x.family.Name != parts[0] && x.family.Name != "arraysim_"+parts[0] {
+		if x.family != family {
 			continue
 		}
-		found = true
 		match := true
-		for _, cond := range parts[1:] {
-			label, want, _ := strings.Cut(cond, "=")
-			k := slices.Index(x.family.Labels, label)
-			match = match && k >= 0 && x.labels[k] == want
+		for k, v := range want {
+			seen[k][x.labels[k]] = true
+			match = match && (v == "" || v == x.labels[k])
 		}
 		if match {
 			sum += x.value - r.base.before(x)
 		}
 	}
-	if !found {
-		return 0, nil
+	for k, v := range want {
+		if v != "" && !seen[k][v] {
+			return 0, fmt.Errorf("%s is never counted by %s=%s; there are %s", parts[0], family.Labels[k], v, strings.Join(sortedKeys(seen[k]), ", "))
+		}
 	}
 	return sum, nil
 }
 
-// Outcome is an expectation against a run's figure.
-type Outcome struct {
-	What       string  `json:"what"`
-	Case       string  `json:"case,omitempty"`
-	Document   string  `json:"document"`
-	Want       string  `json:"want"`
-	Ours       float64 `json:"ours"`
-	Difference string  `json:"difference"`
-	OK         bool    `json:"ok"`
-	Problem    string  `json:"problem,omitempty"`
-}
-
-// Compare returns what the expectations of a scenario say about its runs, by case name.
-func Compare(expect []Expect, runs map[string]*Run) []Outcome {
-	var out []Outcome
-	for _, e := range expect {
-		out = append(out, e.compare(runs))
-	}
-	return out
-}
-
-func (e *Expect) compare(runs map[string]*Run) Outcome {
-	o := Outcome{What: e.What, Case: e.Case, Document: e.Document}
-	run := func(name string) *Run {
-		if r := runs[name]; r != nil {
-			return r
-		}
-		if len(runs) == 1 && name == "" {
-			return runs[sortedKeys(runs)[0]]
-		}
-		return nil
-	}
-	r := run(e.Case)
-	if r == nil {
-		o.Problem = fmt.Sprintf("there is no run of case %q", e.Case)
-		return o
-	}
-	v, err := r.Value(e.Value, e.At, e.Over)
-	factor := 1.0
-	if err == nil && e.Times != "" {
-		name := e.TimesCase
-		if name == "" {
-			name = e.Case
-		}
-		if q := run(name); q == nil {
-			err = fmt.Errorf("there is no run of case %q", name)
-		} else {
-			factor, err = q.Value(e.Times, e.At, e.Over)
-		}
-	}
-	if err != nil {
-		o.Problem = err.Error()
-		return o
-	}
-	o.Ours, o.OK = v, true
-	if e.Want != nil {
-		want := *e.Want * factor
-		diff := (v - want) / want * 100
-		o.Want = fmt.Sprintf("%s +-%g %%", figure(want), e.Within)
-		o.Difference = fmt.Sprintf("%+.1f %%", diff)
-		o.OK = math.Abs(diff) <= e.Within
-	}
-	if e.Min != nil {
-		o.Want += " >= " + figure(*e.Min*factor)
-		o.OK = o.OK && v >= *e.Min*factor
-	}
-	if e.Max != nil {
-		o.Want += " <= " + figure(*e.Max*factor)
-		o.OK = o.OK && v <= *e.Max*factor
-	}
-	o.Want = strings.TrimSpace(o.Want)
-	if e.Want == nil && e.Min == nil && e.Max == nil {
-		o.OK, o.Problem = false, "the expectation says no want, min or max"
-	}
-	return o
+// labelValues are the values of labels that are no names of objects, docs/counters.md has them, too:
+// one that a run did not count is 0, not unknown.
+var labelValues = map[string][]string{
+	"op":        {"read", "write", "write_same", "xcopy_src", "xcopy_dst", "odx_src", "odx_dst", "unmap", "caw", "sync", "erase", "other"},
+	"status":    {"good", "check", "busy", "task_set_full", "conflict"},
+	"direction": {"read", "write"},
+	"origin":    {"host", "write_same", "xcopy", "odx", "caw", "unmap", "rebuild", "migrate"},
+	"reason":    {"destage", "write_through", "flush", "stage", "copy_read", "rmw"},
+	"mode":      {"fast", "write_through", "flush_through", "fast_short_memory"},
+	"primitive": {"write_same", "unmap", "xcopy", "odx"},
+	"path":      {"metadata", "copy", "rejected"},
+	"state":     {"mapped", "zero", "anchored", "unmapped"},
 }
 
 // figure prints a number with what matters of it.

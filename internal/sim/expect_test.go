@@ -1,0 +1,153 @@
+package sim
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// little is a run of a second, with expectations behind it.
+const little = `name: little
+until: 1s
+profile: all-flash
+arrays: [{name: a, cache: 16MiB, pools: [{name: p, mdisks: [{size: 1GiB}]}], volumes: [{name: v, pool: p, size: 256MiB}]}]
+hosts: [{name: h}]
+jobs: [{name: load, volume: v, io: 4KiB, write: 1, outstanding: 2, think: 1ms}]
+expect:
+`
+
+// TestExpectSaysWhatItIs refuses expectations without a kind, and those whose kind is not borne out.
+func TestExpectSaysWhatItIs(t *testing.T) {
+	for _, row := range []struct{ expect, says string }{
+		{`{kind: pinned, what: w, value: x, max: 1}`, ""},
+		{`{kind: predicted, what: w, value: x, document: higher, max: 1}`, ""},
+		{`{kind: fitted, what: w, value: x, document: "3", fitted: [cache.write, jobs.load.outstanding], max: 1}`, ""},
+		{`{what: w, value: x, max: 1}`, "expectation 1 in line 8 (w) has no kind; add kind: predicted, fitted, input or pinned"},
+		{`{kind: guessed, what: w, value: x, max: 1}`, `has the kind "guessed"; it is one of predicted,`},
+		{`{kind: fitted, what: w, value: x, document: "3", max: 1}`, "does not say what; add fitted:"},
+		{`{kind: fitted, what: w, value: x, document: "3", fitted: [cache.wrote], max: 1}`, `names the parameter "cache.wrote"; there is no such key`},
+		{`{kind: pinned, what: w, value: x, fitted: [cache.write], max: 1}`, "make its kind fitted"},
+		{`{kind: pinned, what: w, value: x, from: [cache.write], max: 1}`, "only what is predicted does"},
+		{`{kind: predicted, what: w, value: x, document: higher, from: [cache.write], max: 1}`, "follows from all-flash:cache.write, which nothing is fitted to"},
+		{`{kind: predicted, what: w, value: x, document: "-", max: 1}`, "make it pinned"},
+		{`{kind: predicted, what: w, value: x, document: higher}`, "says no want, min or max"},
+	} {
+		_, err := Parse([]byte(little + "  - " + row.expect + "\n"))
+		if got := fmt.Sprint(err); row.says == "" && err != nil || row.says != "" && (!strings.Contains(got, row.says) || strings.Contains(got, "\n")) {
+			t.Errorf("%s: got %v, want %q in a line", row.expect, err, row.says)
+		}
+	}
+}
+
+// TestExpectTable has the kind in each row, totals, and beside what a parameter was fitted to what
+// it predicts.
+func TestExpectTable(t *testing.T) {
+	s, err := Parse([]byte(little + `
+  - {kind: fitted, what: latency (ms), value: job.load.latency_ms, document: "0.1", fitted: [cache.write], want: 0.1, within: 50}
+  - {kind: predicted, what: writes a second, value: job.load.iops, document: many, from: [cache.write], min: 100}
+  - {kind: pinned, what: problems, value: array.a.problems, max: 0}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := carryOut(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	WriteOutcomes(&b, Compare(s.Expect, map[string]*Run{"": r}))
+	for _, want := range []string{`latency \(ms\) +fitted +0\.1 `, `writes a second +predicted +many `, `problems +pinned `,
+		`3 expectations: 1 predicted, 1 fitted \(by 1 parameter\), 0 input, 1 pinned; 3 hold`, `all-flash:cache\.write +latency \(ms\) +writes a second`} {
+		if !regexp.MustCompile(want).MatchString(b.String()) {
+			t.Errorf("there is no %s in\n%s", want, b.String())
+		}
+	}
+}
+
+// TestValueOfUnknownCounter is an error that names what there is: a sum over nothing would be 0,
+// and so would be a mean.
+func TestValueOfUnknownCounter(t *testing.T) {
+	r := runOf(t, "%s", strings.TrimSuffix(little, "expect:\n"))
+	for _, row := range []struct{ name, says string }{
+		{"metric.backend_bytes_total,direction=write,origin=host", ""},
+		{"metric.backend_bytes_total,reason=rmw", ""},
+		{"metric.backend_byte_total", `no counter "backend_byte_total"; there are host_commands_total, `},
+		{"metric.backend_bytes_total,cause=rmw", `no label "cause"; it has pool, mdisk, direction, origin, reason`},
+		{"metric.backend_bytes_total,reason=rwm", "never counted by reason=rwm; there are copy_read, destage,"},
+		{"metric.backend_bytes_total,pool=q", "never counted by pool=q; there are p"},
+		{"volume.v.write_ms", ""},
+		{"volume.v.read_ms", "nothing of which it could be the mean"},
+	} {
+		v, err := r.Value(row.name, 0, 0)
+		if got := fmt.Sprint(err); row.says == "" && err != nil || row.says != "" && !strings.Contains(got, row.says) {
+			t.Errorf("%s is %v (%v), want %q", row.name, v, err, row.says)
+		}
+	}
+}
+
+// TestValueLabels compares the values that labels can have with the documentation.
+func TestValueLabels(t *testing.T) {
+	text, err := os.ReadFile("../../docs/counters.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, label := range sortedKeys(labelValues) {
+		row := regexp.MustCompile("(?m)^\\| `" + label + "` \\| (.*) \\|$").FindSubmatch(text)
+		if row == nil && label != "direction" && label != "origin" {
+			t.Errorf("docs/counters.md has no row of %s", label)
+			continue
+		}
+		for _, v := range labelValues[label] {
+			if !strings.Contains(string(row[1]), "`"+v+"`") {
+				t.Errorf("docs/counters.md does not say that %s can be %s", label, v)
+			}
+		}
+	}
+	for o := range originByName {
+		if !slices.Contains(labelValues["origin"], o) {
+			t.Errorf("the origin %s is missing", o)
+		}
+	}
+}
+
+// TestExpectationsOfScenarios counts the expectations of all scenario files by kind and compares
+// the counts with the table of docs/virtual-time.md.
+func TestExpectationsOfScenarios(t *testing.T) {
+	files, err := filepath.Glob("../../testdata/scenarios/*.yaml")
+	if err != nil || len(files) < 14 {
+		t.Fatalf("found %d scenarios: %v", len(files), err)
+	}
+	doc, err := os.ReadFile("../../docs/virtual-time.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[Kind]int{}
+	told := func(name string, n map[Kind]int) {
+		row := fmt.Sprintf("| %s | %d | %d | %d | %d | %d |", name, n[Predicted]+n[Fitted]+n[Input]+n[Pinned], n[Predicted], n[Fitted], n[Input], n[Pinned])
+		if !strings.Contains(string(doc), row+"\n") {
+			t.Errorf("docs/virtual-time.md does not have the row\n%s", row)
+		}
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := Parse(text)
+		if err != nil {
+			t.Errorf("%s: %v", filepath.Base(file), err)
+			continue
+		}
+		n := map[Kind]int{}
+		for i := range s.Expect {
+			n[s.Expect[i].Kind]++
+			all[s.Expect[i].Kind]++
+		}
+		told(strings.TrimSuffix(filepath.Base(file), ".yaml"), n)
+	}
+	told("all", all)
+}

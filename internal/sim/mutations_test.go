@@ -1,0 +1,141 @@
+//go:build !race
+
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var printMutations = flag.Bool("mutations.print", false, "print the rows of docs/virtual-time.md's table of mutations")
+
+// mutation switches a mechanism off, by a setting of the scenario or (adjust) of all its arrays'
+// profiles, and turns a predicted expectation red.
+type mutation struct {
+	mechanism      string
+	scenario, name string // and its case
+	adjust, set    string
+	value          string
+	row            string // how the expectation's text begins
+}
+
+// mutations are in the order of the table. The first ones are the cheapest, which short runs do.
+var mutations = []mutation{
+	{"offload of copies", "cross-pool-copy", "cross-pool", "", "hosts.esx.vaai.HardwareAcceleratedMove", "false", "on the wire"},
+	{"copies by reference", "cross-pool-copy", "same-pool", "", "arrays.array.copy", "data", "data moved below inside a pool"},
+	{"offload budget", "throttle-timeout", "throttled", "policy.budget.pool", "", "0", "commands that timed out"},
+	{"acknowledgement by the flash (write-back)", "000-destaging", "part-II", "", "hosts.esx.cache.vm.policy", "write_through", "latency under throttle against the datastore"},
+	{"host cache throttle", "000-destaging", "part-II", "", "hosts.esx.cache.vm.threshold", "1000", "destaging area under throttle"},
+	{"round robin of the destage", "001-small", "small", "policy.destage", "", "lru", "tower: the cache of the copy's target"},
+	{"admission in one FIFO", "001-small", "small", "policy.admission", "", "fair", "tower: writes of the active volumes"},
+	{"ramp of the destage", "001-small", "small", "policy.ramp.points", "", "[{at: 0, rate: 225MiB}]", "before: the busiest volume's cache"},
+	{"depth of the offload's queue", "001-small", "small", "", "jobs.rtt.outstanding", "1", "tower: writes of the active volumes"},
+	{"copies through the cache", "001-small", "small", "copy.mode", "", "reference", "tower: written below the cache"},
+	{"lanes of WRITE SAME", "first-write-storm", "offload", "front_end.write_same.lanes", "", "0", "zeroed"},
+	{"RAID 5's small write", "002-transactions", "dvd-15GB", "mdisks.sas10k", "", "{parallel: 10, base: 6.1ms, bandwidth: 100MiB, low: 500, high: 1500}", "with 15 GB against none"},
+}
+
+// cheap is how many of them short runs do.
+const cheap = 5
+
+// TestMutations switches mechanisms off, one at a time: each turns a predicted expectation red. What
+// each does is a row of docs/virtual-time.md, figures included.
+func TestMutations(t *testing.T) {
+	text, err := os.ReadFile("../../docs/virtual-time.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(text), "\n| off: "); n != len(mutations) && !*printMutations {
+		t.Errorf("docs/virtual-time.md has %d rows of mutations, there are %d", n, len(mutations))
+	}
+	for i, m := range mutations {
+		t.Run(m.mechanism, func(t *testing.T) {
+			if testing.Short() && i >= cheap {
+				t.Skip("left out of short runs")
+			}
+			o := m.carryOut(t)
+			if o.OK || o.Problem != "" {
+				t.Errorf("without it, %s still holds: %s, %v %s", o.What, o.Want, o.Ours, o.Problem)
+			}
+			row := fmt.Sprintf("| off: %s | `%s` | %s, %s | %s | %s | %s |", m.mechanism, m.setting(), m.scenario, o.name(), o.Document, o.Want, figure(o.Ours))
+			if *printMutations {
+				fmt.Println(row)
+			} else if !strings.Contains(string(text), row+"\n") {
+				t.Errorf("docs/virtual-time.md does not have the row\n%s\n(-mutations.print prints all)", row)
+			}
+		})
+	}
+}
+
+func (m *mutation) setting() string { return m.adjust + m.set + ": " + m.value }
+
+// carryOut runs the case of the expectation, and the one that it is compared with, without the mechanism.
+func (m *mutation) carryOut(t *testing.T) Outcome {
+	text, err := os.ReadFile("../../testdata/scenarios/" + m.scenario + ".yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(s.Expect, func(e Expect) bool {
+		return e.Kind == Predicted && e.Case == m.name && strings.HasPrefix(e.What, m.row)
+	})
+	if i < 0 {
+		t.Fatalf("%s has no predicted expectation %q", m.scenario, m.row)
+	}
+	e := &s.Expect[i]
+	runs := map[string]*Run{}
+	grid, err := s.Runs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range grid {
+		if len(s.Cases) > 0 && c.Name != e.Case && c.Name != e.TimesCase {
+			continue
+		}
+		r, err := carryOut(m.apply(t, c))
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := c.Name
+		if len(s.Cases) == 0 {
+			name = ""
+		}
+		runs[name] = r
+	}
+	return e.compare(runs)
+}
+
+// apply returns a case without the mechanism.
+func (m *mutation) apply(t *testing.T, c *Scenario) *Scenario {
+	v, err := ParseValue(m.value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := c.Name
+	if m.set != "" {
+		if c, err = c.Set(m.set, v); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		for _, a := range c.Arrays {
+			settings := maps.Clone(a.Adjust)
+			if settings == nil {
+				settings = map[string]any{}
+			}
+			settings[m.adjust] = v
+			if c, err = c.Set("arrays."+a.Name+".adjust", settings); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	c.Name = name
+	return c
+}
