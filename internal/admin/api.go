@@ -210,6 +210,7 @@ func (d *daemon) readOperations(a huma.API) {
 		Since uint64 `query:"since" doc:"Only events of higher numbers."`
 	}
 	handle(a, get("/events", "list-events", "List what happened of late, oldest first"), func(in *since) ([]Event, error) { return d.events.since(in.Since), nil })
+	handle(a, get("/history", "get-history", "Read what the array did in the last hour by the second, in the last week by five minutes"), d.historyRange)
 	samples := get("/samples", "get-samples", "Read all counters as the table of docs/counters.md")
 	samples.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{"text/csv": {}}}}
 	huma.Register(a, samples, func(context.Context, *nothing) (*huma.StreamResponse, error) {

@@ -227,3 +227,17 @@ func (c *Client) Events(ctx context.Context, since uint64) ([]Event, error) {
 func (c *Client) Check(ctx context.Context) (CheckReport, error) {
 	return call[CheckReport](c, ctx, "POST", "/api/v1/check", nil)
 }
+
+// History reads what the array did; zero fields of q mean their defaults.
+func (c *Client) History(ctx context.Context, q HistoryQuery) (HistoryRange, error) {
+	v := url.Values{}
+	for name, n := range map[string]int64{"seconds": q.Seconds, "to_ms": q.To, "points": int64(q.Points), "top": int64(q.Top)} {
+		if n != 0 {
+			v.Set(name, strconv.FormatInt(n, 10))
+		}
+	}
+	if q.Volume != "" {
+		v.Set("volume", q.Volume)
+	}
+	return call[HistoryRange](c, ctx, "GET", "/api/v1/history?"+v.Encode(), nil)
+}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/arraysim/arraysim/internal/metrics"
 )
 
 // maxEvents is how many events are kept; the daemon's log has more.
@@ -182,7 +184,7 @@ func (w *watcher) people(list []Session) {
 	w.sessions = now
 }
 
-// watch reads the counters once a second and tells what they say.
+// watch reads the counters once a second, keeps the history and tells what they say.
 func (d *daemon) watch() {
 	w := newWatcher(func(e Event) {
 		d.events.add(e)
@@ -190,11 +192,23 @@ func (d *daemon) watch() {
 			d.log.Info(e.Text)
 		}
 	})
+	var s metrics.Snapshot
+	var m meter
 	t := time.NewTicker(watchInterval)
 	defer t.Stop()
-	for {
-		w.step(d.counters())
+	defer d.history.Close()
+	for flushed := time.Now(); ; {
+		last := m.last.Time
+		c := d.read(&s)
+		if rows := m.step(c, &s); len(rows) > 0 {
+			d.history.Append(time.Now(), time.Duration(c.Time-last), rows)
+		}
+		w.step(c)
 		w.people(d.sessions())
+		if time.Since(flushed) >= historyFlush {
+			flushed = time.Now()
+			d.history.Flush()
+		}
 		select {
 		case <-d.closing:
 			return
