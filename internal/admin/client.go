@@ -241,3 +241,13 @@ func (c *Client) History(ctx context.Context, q HistoryQuery) (HistoryRange, err
 	}
 	return call[HistoryRange](c, ctx, "GET", "/api/v1/history?"+v.Encode(), nil)
 }
+
+// Findings lists what nobody has dismissed, and the totals.
+func (c *Client) Findings(ctx context.Context) (Findings, error) {
+	return call[Findings](c, ctx, "GET", "/api/v1/findings", nil)
+}
+
+// DismissFinding dismisses a finding.
+func (c *Client) DismissFinding(ctx context.Context, id uint64) (Finding, error) {
+	return call[Finding](c, ctx, "DELETE", "/api/v1/findings/"+strconv.FormatUint(id, 10), nil)
+}

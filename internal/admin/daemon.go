@@ -75,6 +75,8 @@ type daemon struct {
 	events  events
 	history *history.History
 
+	findings *findings
+
 	changeMu sync.Mutex
 	stopping bool           // guarded by changeMu: no further changes begin
 	changes  sync.WaitGroup // changes under way

@@ -43,6 +43,7 @@ func (d *daemon) listen() error {
 		d.portalAddr, d.portAddrs = portals[0].Addr(), addresses(portals)
 	}
 	d.history = openHistory(d.cfg.Data, func(line string) { d.log.Warn(line) })
+	d.findings = openFindings(d.cfg.Data, func(line string) { d.log.Warn(line) })
 	if d.audit, err = openAudit(d.cfg.Data); err == nil {
 		api, _ := d.newAPI()
 		d.api = d.audited(api)
