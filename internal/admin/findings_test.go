@@ -141,7 +141,7 @@ func TestDismissing(t *testing.T) {
 		t.Errorf("dismissing twice: status %d", s)
 	}
 	events, err := r.Events(context.Background(), 0)
-	if err != nil || len(events) == 0 || !strings.Contains(events[len(events)-1].Text, "/findings/1") {
+	if err != nil || len(events) == 0 || !strings.Contains(events[len(events)-1].Text, "finding 1 dismissed") {
 		t.Errorf("events: %+v (%v)", events, err)
 	}
 	if b, err := os.ReadFile(filepath.Join(c.Data, findingsName)); err != nil || strings.Contains(string(b), "xcopy") {

@@ -288,7 +288,7 @@ func (d *daemon) audited(next http.Handler) http.Handler {
 		d.audit.write(rec)
 		d.log.Info("admin", "client", rec.Client, "request", rec.Method+" "+rec.Path, "status", rec.Status, "error", rec.Detail)
 		if s.code < 400 && r.URL.Path != apiPath+"/check" && r.URL.Path != apiPath+"/token" {
-			d.events.add(Event{Kind: EventChange, Text: strings.TrimSpace(rec.Method + " " + strings.TrimPrefix(rec.Path, apiPath) + " " + string(rec.Body))})
+			d.events.add(changeEvent(rec.Method, strings.TrimPrefix(rec.Path, apiPath), rec.Body))
 		}
 	})
 }
