@@ -287,6 +287,8 @@ def test_finding_stays_until_dismissed(viewer: Viewer, new_array: Callable[[Conf
     d.stop()
     expect(page.get_by_role("alert")).to_contain_text("does not answer")
     expect(page.get_by_role("alert")).to_contain_text("What you see is of 20")
+    expect(page.locator("#tile-undercover b")).to_have_text("–")
+    expect(page.locator("#culprits")).to_contain_text("Unknown")
     viewer.shot("down")
     d.start()
     expect(page.get_by_role("alert")).to_have_count(0)
@@ -311,7 +313,8 @@ def test_phone(viewer: Viewer, axe: str) -> None:
         expect(page.locator(what)).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, name
         if name != "volume/clone":
-            box = (page.locator(what) if name == "overview" else page.get_by_role("columnheader", name="Undercover MB/s")).bounding_box()
+            head = page.get_by_role("columnheader", name="Undercover MB/s")
+            box = (page.locator(what) if name == "overview" else head).bounding_box()
             assert box and box["y"] + min(box["height"], 60) <= 844 and box["x"] + box["width"] <= 390, (name, box)
         viewer.shot("phone-" + name.replace("/", "-"))
     assert obstacles(page, axe) == []

@@ -61,9 +61,8 @@ type findings struct {
 
 	mu      sync.Mutex
 	kept    keptFindings
-	muted   map[string]bool // volumes whose finding was dismissed while it was active
-	changed bool            // since the last save
-	total   Totals          // since the start
+	changed bool   // since the last save
+	total   Totals // since the start
 	began   time.Time
 	failing bool
 }
@@ -76,7 +75,7 @@ type keptFindings struct {
 
 // openFindings reads what is kept in the data folder. A file that makes no sense is no error: its findings are lost.
 func openFindings(data string, notice func(string)) *findings {
-	f := &findings{path: filepath.Join(data, findingsName), notice: notice, muted: map[string]bool{}, began: time.Now()}
+	f := &findings{path: filepath.Join(data, findingsName), notice: notice, began: time.Now()}
 	b, err := os.ReadFile(f.path)
 	if err == nil {
 		err = json.Unmarshal(b, &f.kept)
@@ -99,7 +98,6 @@ func (f *findings) note(v, old *VolumeCounters, begins bool, origins []string) {
 	now := time.Now().UTC()
 	i := slices.IndexFunc(f.kept.List, func(x Finding) bool { return x.Volume == v.Volume && x.VolumeID == v.ID })
 	if begins {
-		delete(f.muted, v.Volume)
 		if i < 0 {
 			f.kept.Last++
 			if len(f.kept.List) == maxFindings {
@@ -111,7 +109,7 @@ func (f *findings) note(v, old *VolumeCounters, begins bool, origins []string) {
 		f.kept.List[i].Active = true
 		f.kept.List[i].Episodes++
 	}
-	if i < 0 || f.muted[v.Volume] {
+	if i < 0 { // dismissed while it goes on
 		return
 	}
 	x := &f.kept.List[i]
@@ -133,7 +131,6 @@ func (f *findings) note(v, old *VolumeCounters, begins bool, origins []string) {
 func (f *findings) end(volume string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.muted, volume)
 	for i := range f.kept.List {
 		if x := &f.kept.List[i]; x.Volume == volume && x.Active {
 			x.Active, f.changed = false, true
@@ -160,9 +157,6 @@ func (f *findings) dismiss(id uint64) (Finding, error) {
 	}
 	x := f.kept.List[i]
 	f.kept.List = slices.Delete(f.kept.List, i, i+1)
-	if x.Active {
-		f.muted[x.Volume] = true
-	}
 	f.changed = true
 	f.mu.Unlock()
 	return x, f.save()

@@ -118,7 +118,7 @@ func TestJitter(t *testing.T) {
 		last = end
 	}
 	for i, v := range h.find(Query{From: at(0), To: at(100), Points: 100, Kind: "volume", Name: "a"}, "volume", "a", "rate") {
-		if math.Abs(float64(v)-3) > 1e-5 {
+		if !(math.Abs(float64(v)-3) <= 1e-5) {
 			t.Errorf("step %d is %v, want 3", i, v)
 		}
 	}
@@ -325,6 +325,14 @@ func TestBounds(t *testing.T) {
 		}
 		return err
 	})
+	for _, tier := range []*tier{&h.fine, &h.coarse} {
+		if n := len(tier.files.segments()); n > maxSegments {
+			t.Errorf("%s has %d segments, at most %d", tier.files.dir, n, maxSegments)
+		}
+		if age := time.Duration(tier.last()-tier.ticks[0].end) * time.Millisecond; age > tier.age {
+			t.Errorf("%s has samples of %v, at most %v", tier.files.dir, age, tier.age)
+		}
+	}
 	if disk > 2*maxSegments*(maxSegment+maxRecord) {
 		t.Errorf("%d bytes on disk", disk)
 	}

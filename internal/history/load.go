@@ -114,8 +114,8 @@ func (r *reader) record(b []byte) bool {
 	}
 	switch b[0] {
 	case recObject:
-		n, kind := c.uint(), string(c.bytes(int(min(c.uint(), 64))))
-		i, known := r.h.kindOf[kind]
+		n := c.uint()
+		i, known := r.h.kindOf[string(c.bytes(int(min(c.uint(), 64))))]
 		if !c.ok || len(c.b) > 1024 {
 			return false
 		}

@@ -192,7 +192,7 @@ export function Chart(p: Props) {
               {l.label} <b>{value(hover === null ? latest(l.values, recent) : l.values[hover])}</b>
             </li>
           ))}
-          <li class="when">{at === undefined ? (p.view?.range.to ? "at its end" : step > 5 ? `last ${span(step)}` : "now") : moment(at, Math.min(p.view?.step ?? 1, 60))}</li>
+          <li class="when">{at === undefined ? (store.error ? "last known" : p.view?.range.to ? "at its end" : step > 5 ? `last ${span(step)}` : "now") : moment(at, Math.min(p.view?.step ?? 1, 60))}</li>
         </ul>
       )}
     </figure>

@@ -66,7 +66,7 @@ function Tiles() {
     <dl class="tiles">
       <Tile id="tile-undercover" name="UNDERCOVER now" value={unknown ? "–" : rate(undercover)} unit="MB/s" note="written below the host layer" alarm={undercover > 0 && !unknown} />
       <Tile id="tile-hosts" name="Hosts write" value={unknown ? "–" : rate(sent)} unit="MB/s" note="sent over the wire" />
-      <Tile id="tile-latency" name="Latency, p99" value={millis(live("latency_p99_ns"))} unit="ms" note={live("latency_ns") === null ? "of reads and writes: none now" : `mean ${millis(live("latency_ns"))} ms`} />
+      <Tile id="tile-latency" name="Latency, p99" value={millis(live("latency_p99_ns"))} unit="ms" note={unknown ? "of reads and writes" : live("latency_ns") === null ? "of reads and writes: none now" : `mean ${millis(live("latency_ns"))} ms`} />
       <Tile id="tile-cache" name="Write cache" value={unknown ? "–" : percent(used, r.cacheSize)} unit="" note={unknown ? "" : `${size(used)} of ${size(r.cacheSize)}`} />
     </dl>
   );
@@ -74,8 +74,9 @@ function Tiles() {
 
 /** Who is written below the host layer now, the worst first. */
 function Culprits() {
+  const down = store.error !== "";
   const list = [...store.rates.volumes.values()]
-    .filter((v) => v.undercover > 0)
+    .filter((v) => v.undercover > 0 && !down)
     .sort((a, b) => b.undercover - a.undercover)
     .slice(0, 8);
   return (
@@ -83,7 +84,9 @@ function Culprits() {
       <h2>Written below the host layer, now</h2>
       {list.length === 0 ? (
         <p class="empty">
-          Nothing: what the cache takes, hosts have sent. To see an offload, open a volume of a pool that copies data, and clone it there.
+          {down
+            ? "Unknown while the daemon does not answer."
+            : "Nothing: what the cache takes, hosts have sent. To see an offload, open a volume of a pool that copies data, and clone it there."}
         </p>
       ) : (
         <div class="scroll" tabIndex={0} role="region" aria-label="Volumes written below the host layer">
@@ -246,7 +249,7 @@ function Running() {
       <h2>Offloads in flight</h2>
       {store.offloads.length === 0 ? (
         <p id="running" class="empty">
-          None now. {count(store.rates.total("offloads"))} offloads a second end; those that edit a map alone are over too soon to be listed.
+          {store.error ? "Unknown while the daemon does not answer." : "None now. Those that only edit a map are over too soon to be listed."}
         </p>
       ) : (
         <Table
