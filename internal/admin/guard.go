@@ -97,7 +97,7 @@ func (g *guard) client(addr string) *client {
 		if len(g.clients) >= maxClients {
 			clear(g.clients)
 		}
-		// A page asks three questions a second; ten pages and a few scripts fit. A
+		// A page asks five questions a second; ten pages and a few scripts fit. A
 		// guesser gets one token a second.
 		c = &client{reads: rate.NewLimiter(100, 200), changes: rate.NewLimiter(20, 60), failures: rate.NewLimiter(1, 10)}
 		g.clients[addr] = c
