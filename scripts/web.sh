@@ -3,11 +3,17 @@
 #
 #   scripts/web.sh build    builds it into internal/admin/page (needs npm)
 #   scripts/web.sh check    type checks it, builds it elsewhere and compares
+#   scripts/web.sh deps     installs what it is built and tested with (needs npm)
 #
 # Without npm, or without what npm would have to download, check says what it has not
 # done; that the sources are those of the build is tested in Go all the same.
 set -euo pipefail
 cd "$(dirname "$0")/../web"
+
+# One at a time: the tests install, too.
+mkdir -p ../.cache
+exec 9>../.cache/web.lock
+flock 9
 
 installed() {
 	cmp -s package-lock.json node_modules/.arraysim-lock && return
@@ -15,6 +21,9 @@ installed() {
 }
 
 case ${1:-check} in
+deps)
+	installed
+	;;
 build)
 	installed
 	npm run --silent check
@@ -36,7 +45,7 @@ check)
 	diff -r "$out" ../internal/admin/page >&2 || { echo "web: internal/admin/page is out of date; run: scripts/web.sh build" >&2; exit 1; }
 	;;
 *)
-	echo "usage: scripts/web.sh build|check" >&2
+	echo "usage: scripts/web.sh build|check|deps" >&2
 	exit 2
 	;;
 esac

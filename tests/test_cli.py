@@ -157,7 +157,7 @@ def test_policy_faults_and_events(daemon: Daemon) -> None:
     assert d.cli_json("volume", "show", "zeroed")["zero"] == 16 * MiB
     d.cli("volume", "delete", "zeroed", "--force")
     events = d.cli("events").stdout
-    assert "PUT /mirror" in events and "/volumes/zeroed/zero" in events
+    assert "the write cache lost its mirror" in events and "volume zeroed zeroed" in events
     assert "INITIATOR" in d.cli("host", "list").stdout
 
 

@@ -1,21 +1,24 @@
 """The live page in a real Chromium: what a person sees while offloads run, and what he changes there.
 
 Nothing here waits for a time to pass: every wait is for something that the page shows.
-ARRAYSIM_SCREENSHOTS=dir keeps pictures of every page.
+ARRAYSIM_SCREENSHOTS=dir keeps pictures of every state of the page.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
+import subprocess
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from arrays import noise, write
-from harness import Config, Daemon, Mdisk, MiB, Pool, ToolError, Volume
+from harness import REPO, Config, Daemon, Mdisk, MiB, Pool, ToolError, Volume
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 CHROMIUM = "/usr/bin/chromium"
@@ -54,8 +57,7 @@ class Viewer:
     """A page of its own that fails the test on any error and any request that leaves the daemon."""
 
     def __init__(self, browser: Browser, daemon: Daemon) -> None:
-        self.base = f"http://127.0.0.1:{daemon.metrics_port}/"
-        self.token = (daemon.data / "admin.token").read_text().strip()
+        self.use(daemon)
         self.context = browser.new_context(viewport={"width": 1280, "height": 900})
         self.page: Page = self.context.new_page()
         self.allowed: list[str] = []
@@ -63,6 +65,11 @@ class Viewer:
         self.page.on("console", self._said)
         self.page.on("pageerror", lambda e: self.errors.append(str(e)))
         self.page.on("request", lambda r: r.url.startswith((self.base, "data:")) or self.errors.append(r.url))
+
+    def use(self, daemon: Daemon) -> None:
+        """Look at this daemon from now on."""
+        self.base = f"http://127.0.0.1:{daemon.metrics_port}/"
+        self.token = (daemon.data / "admin.token").read_text().strip()
 
     def _said(self, m: ConsoleMessage) -> None:
         if m.type in ("error", "warning") and not any(a in m.text for a in self.allowed):
@@ -95,14 +102,36 @@ def viewer(browser: Browser, daemon: Daemon) -> Iterator[Viewer]:
     assert v.errors == []
 
 
+@pytest.fixture(scope="module")
+def axe() -> str:
+    """The source of axe-core, which looks for what keeps people from using a page."""
+    path = REPO / "web" / "node_modules" / "axe-core" / "axe.min.js"
+    done = subprocess.run([REPO / "scripts" / "web.sh", "deps"], capture_output=True) if shutil.which("npm") else None
+    if not path.exists():
+        pytest.skip("npm cannot install axe-core: " + (done.stderr.decode()[-200:] if done else "it is not there"))
+    return path.read_text()
+
+
+def obstacles(page: Page, axe: str) -> list[str]:
+    """Return what is serious or critical in what the page shows now."""
+    page.evaluate(axe)  # as a debugger does: the page's policy allows no such script
+    found = page.evaluate("() => axe.run(document, {resultTypes: ['violations']}).then(r => r.violations)")
+    return [
+        f"{v['id']} ({v['impact']}): {v['help']}: {n['html'][:160]}"
+        for v in found
+        if v["impact"] in ("serious", "critical")
+        for n in v["nodes"][:3]
+    ]
+
+
 class Storm:
-    """Clones LUN 0 to LUN 1 by EXTENDED COPY, again and again, until the block ends."""
+    """Clones LUN 0 to LUN 1 by EXTENDED COPY, again and again, until the block ends; a host reads LUN 2 meanwhile."""
 
     def __init__(self, daemon: Daemon) -> None:
         self.daemon = daemon
         self.over = threading.Event()
         self.failure: ToolError | None = None
-        self.thread = threading.Thread(target=self._run)
+        self.threads = [threading.Thread(target=t) for t in (self._run, self._read)]
 
     def _run(self) -> None:
         blocks = SIZE // 512
@@ -114,22 +143,33 @@ class Storm:
         except ToolError as e:
             self.failure = e
 
+    def _read(self) -> None:
+        try:
+            while not self.over.is_set():
+                self.daemon.sg("sg_dd", "if=/dev/sg2", "of=/dev/null", "bs=512", "bpt=8", "count=2048", timeout=120)
+        except ToolError as e:
+            self.failure = e
+
     def __enter__(self) -> Storm:
-        self.thread.start()
+        for t in self.threads:
+            t.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.over.set()
-        self.thread.join()
+        for t in self.threads:
+            t.join()
         if self.failure and exc[0] is None:
             raise self.failure
 
 
 def test_loads_small_and_by_itself(viewer: Viewer) -> None:
     page = viewer.go("overview")
-    expect(page).to_have_title("arraysim")
+    expect(page).to_have_title("Overview · arraysim")
     expect(page.locator("#partitions li")).to_have_count(2)
-    expect(page.locator("#culprits")).to_contain_text("Nothing")
+    expect(page.locator("#culprits")).to_contain_text("To see an offload")
+    expect(page.locator("#findings")).to_contain_text("None.")
+    viewer.shot("empty")
     expect(page.locator("#chart-layers canvas")).to_be_visible()
     for f in ("app.js", "app.css"):
         with urllib.request.urlopen(viewer.base + f, timeout=10) as r:
@@ -163,11 +203,20 @@ def test_storm_shows_its_culprit(viewer: Viewer, daemon: Daemon) -> None:
         expect(layers).to_have_attribute(
             "aria-label", re.compile(r"hosts wrote (0|<0\.1) MB.*striped: undercover\) [1-9]")
         )
+        # Whom it makes wait, with mean and p99, and the totals beside.
+        victim = page.locator("#victims tbody tr", has_text="idle")
+        expect(victim.locator("td").nth(3)).to_have_text(re.compile("[1-9]"))
+        expect(page.locator("#chart-latency [role=img]")).to_have_attribute("aria-label", re.compile(r"p99 [\d.,]+ ms"))
+        expect(page.locator("#tile-undercover b")).to_have_text(re.compile("[1-9]"))
+        expect(page.locator("#chart-held .legend")).to_contain_text(re.compile(r"clone [\d.]+ MiB"))
+        finding = page.locator("#findings .findings li")
+        expect(finding).to_contain_text("Being written now")
+        expect(finding).to_contain_text("of volume clone in pool slow, by xcopy")
         if os.environ.get("ARRAYSIM_SCREENSHOTS"):
-            page.wait_for_timeout(15_000)  # a picture with something in it
-        viewer.shot("storm-light")
+            page.wait_for_timeout(20_000)  # a picture with something in it
+        viewer.shot("busy")
         page.get_by_label("Colours").select_option("dark")
-        viewer.shot("storm-dark")
+        viewer.shot("busy-dark")
         row.get_by_role("link", name="clone").click()
         expect(page.get_by_role("heading", name="Volume clone")).to_be_visible()
         expect(page.locator("#chart-held canvas")).to_be_visible()
@@ -176,8 +225,144 @@ def test_storm_shows_its_culprit(viewer: Viewer, daemon: Daemon) -> None:
         expect(page.locator("#hosts tbody tr").first).to_contain_text("iqn.")
         viewer.shot("hosts")
         viewer.go("overview")
-    expect(page.locator("#culprits")).to_contain_text("Nothing")
+    expect(page.locator("#culprits")).to_contain_text("To see an offload")
     expect(page.locator(".events")).to_contain_text("to volume clone in")
+    expect(finding).not_to_contain_text("Being written now")
+    viewer.shot("after-dark")
+    page.get_by_label("Colours").select_option("light")
+    viewer.shot("after")
+    # A reload takes nothing away: the finding, the charts and the totals are the daemon's.
+    page.reload()
+    expect(finding).to_contain_text("below the host layer of volume clone")
+    expect(page.locator("#findings .totals")).to_contain_text(re.compile(r"Last hour: [\d.]+ [MG]iB undercover"))
+    assert charted(page, daemon) > 0
+    viewer.shot("reload")
+    page.get_by_role("button", name="1 hour").click()
+    expect(page.get_by_role("button", name="1 hour")).to_have_attribute("aria-pressed", "true")
+    expect(page.locator("#chart-layers .legend")).to_contain_text("MB/s")
+    viewer.shot("hour")
+
+
+def charted(page: Page, daemon: Daemon) -> float:
+    """Return the highest undercover rate that the history has for the page."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{daemon.metrics_port}/api/v1/history", timeout=10) as r:
+        total = next(o for o in json.load(r)["objects"] if o["kind"] == "total")
+    return max(v or 0 for v in total["series"]["undercover_bytes"])
+
+
+def test_zoom(viewer: Viewer) -> None:
+    page = viewer.go("overview")
+    expect(page.locator("#chart-layers canvas")).to_be_visible()
+    over = page.locator("#chart-layers .u-over")
+    over.scroll_into_view_if_needed()
+    box = over.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.8, box["y"] + 50, steps=4)
+    with page.expect_request(re.compile("/history.*to_ms")) as asked:
+        page.mouse.up()
+    seconds = int(re.findall(r"seconds=(\d+)", asked.value.url)[0])
+    assert 80 <= seconds <= 100, seconds  # three tenths of five minutes
+    expect(page.get_by_role("group", name="Range of the charts")).to_contain_text(" to ")
+    expect(page.get_by_role("button", name="5 min")).to_have_attribute("aria-pressed", "false")
+    viewer.shot("zoomed")
+    with page.expect_request(re.compile("/history.*seconds=(1[6-9][0-9]|20[0-9])&")):
+        page.get_by_role("button", name="Zoom out").click()
+    page.get_by_role("button", name="5 min").click()
+    expect(page.get_by_role("button", name="5 min")).to_have_attribute("aria-pressed", "true")
+
+
+def test_finding_stays_until_dismissed(viewer: Viewer, new_array: Callable[[Config], Daemon], tmp_path: Path) -> None:
+    """A restart keeps the finding and the history; dismissing takes the token, and is an event."""
+    d = new_array(CONFIG)
+    viewer.use(d)
+    viewer.allowed = ["401", "Failed to load", "ERR_"]  # the daemon is down for a while
+    write(d, 0, 0, noise(SIZE, seed=1), tmp_path)
+    page = viewer.go("overview")
+    expect(page.locator("#partitions li")).to_have_count(2)
+    d.sg("sg_xcopy", "if=/dev/sg0", "of=/dev/sg1", "bs=512", f"count={SIZE // 512}", "bpt=16384", timeout=120)
+    finding = page.locator("#findings .findings li")
+    expect(finding).to_contain_text("volume clone")
+    d.stop()
+    expect(page.get_by_role("alert")).to_contain_text("does not answer")
+    expect(page.get_by_role("alert")).to_contain_text("What you see is of 20")
+    expect(page.locator("#tile-undercover b")).to_have_text("–")
+    expect(page.locator("#culprits")).to_contain_text("Unknown")
+    viewer.shot("down")
+    d.start()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    expect(finding).to_contain_text("below the host layer of volume clone in pool slow, by xcopy")
+    assert charted(page, d) > 1e6
+    viewer.shot("restarted")
+    page.get_by_role("button", name="Dismiss the finding of volume clone").click()
+    viewer.unlock()
+    viewer.submit("Dismiss")
+    expect(finding).to_have_count(0)
+    page.reload()
+    expect(page.locator("#findings")).to_contain_text("None.")
+    expect(page.locator(".events")).to_contain_text("administration finding 1 dismissed")
+
+
+def test_phone(viewer: Viewer, axe: str) -> None:
+    """UNDERCOVER is in view at once, and nothing is wider than the screen."""
+    page = viewer.page
+    page.set_viewport_size({"width": 390, "height": 844})
+    for name, what in (("overview", "#tile-undercover"), ("volumes", "#volumes"), ("volume/clone", "#chart-held")):
+        viewer.go(name)
+        expect(page.locator(what)).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, name
+        if name != "volume/clone":
+            head = page.get_by_role("columnheader", name="Undercover MB/s")
+            box = (page.locator(what) if name == "overview" else head).bounding_box()
+            assert box and box["y"] + min(box["height"], 60) <= 844 and box["x"] + box["width"] <= 390, (name, box)
+        viewer.shot("phone-" + name.replace("/", "-"))
+    assert obstacles(page, axe) == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nothing_keeps_people_out(viewer: Viewer, axe: str, theme: str) -> None:
+    page = viewer.go("overview")
+    page.get_by_label("Colours").select_option(theme)
+    for name, title in (
+        ("overview", "Overview"),
+        ("volumes", "Volumes"),
+        ("volume/clone", "Volume clone"),
+        ("pools", "Pools"),
+        ("hosts", "Hosts"),
+        ("events", "Events"),
+        ("nowhere", "No such page"),
+    ):
+        viewer.go(name)
+        expect(page).to_have_title(f"{title} · arraysim")
+        expect(page.get_by_role("heading", level=1)).to_have_text(title)
+        expect(page.locator(".status")).to_contain_text("iscsi")
+        assert obstacles(page, axe) == [], (name, theme)
+        viewer.shot(f"{name.replace('/', '-')}-{theme}")
+    viewer.go("volumes")
+    page.get_by_role("button", name="New volume…").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("textbox", name="Token")).to_be_focused()
+    assert obstacles(page, axe) == [], ("dialog", theme)
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_events_by_kind_and_words(viewer: Viewer, daemon: Daemon) -> None:
+    daemon.cli("volume", "create", "told", "--pool", "fast", "--size", "1MiB")
+    daemon.cli("volume", "delete", "told")
+    daemon.cli("fault", "mdisk", "fast", "fast-m0", "--bandwidth", "0")
+    page = viewer.go("events")
+    rows = page.locator(".events li")
+    expect(rows.first).to_have_text(re.compile(r"^20\d\d-\d\d-\d\d \d\d:\d\d:\d\d fault mdisk fast\.fast-m0 limited: "))
+    page.get_by_role("button", name="Administration").click()
+    expect(rows.first).to_contain_text("administration volume told deleted")
+    expect(page.locator(".events")).not_to_contain_text("mdisk")
+    page.keyboard.press("/")
+    page.keyboard.type("told created")
+    expect(rows).to_have_text([re.compile("volume told created: 1MiB in pool fast$")])
+    page.keyboard.type(" nonsense")
+    expect(rows).to_contain_text(["No event matches"])
 
 
 def test_keys_search_and_order(viewer: Viewer) -> None:

@@ -103,7 +103,7 @@ def names(lines: list[str]) -> list[str]:
 def test_views_order_filter_and_pause(daemon: Daemon) -> None:
     with Terminal([binary(), "top", "--interval", "200ms", "--data", daemon.data]) as t:
         lines = t.wait(lambda s: s[2].startswith("VOLUME") and len(names(s)) == 3)
-        assert "UNDERCOVER▾" in lines[2] and "undercover 0.0 MB/s" in lines[0]
+        assert "UNDERCOVER MB/s▾" in lines[2] and "undercover 0.0 MB/s" in lines[0]
         # The column before it: by what hosts write, and on to the names.
         for n, head in ((1, "WRITE MB/s▾"), (2, "READ MB/s▾"), (3, "CMD/s▾"), (4, "POOL▾"), (5, "VOLUME▾")):
             t.press("<")
@@ -115,6 +115,12 @@ def test_views_order_filter_and_pause(daemon: Daemon) -> None:
         t.press("/id")
         t.wait(lambda s: names(s) == ["idle"] and "filter: id_" in s[1])
         t.press("\x1b")
+        t.wait(lambda s: len(names(s)) == 3)
+        t.press("?")
+        t.wait(lambda s: s[2].startswith("Keys and columns") and any("hide idle rows" in line for line in s))
+        t.press("?z")
+        t.wait(lambda s: "idle hidden" in s[1] and "idle" not in names(s))
+        t.press("z")
         t.wait(lambda s: len(names(s)) == 3)
         t.press("p")
         t.wait(lambda s: s[2].startswith("POOL") and sorted(names(s)) == ["fast", "slow"])

@@ -25,6 +25,8 @@ type topModel struct {
 	paused        bool
 	filter        string
 	typing        bool
+	help          bool
+	hideIdle      bool
 	at            int // the first row shown
 	width, height int
 }
@@ -106,6 +108,10 @@ func (m *topModel) key(k tea.KeyMsg) tea.Cmd {
 		m.view, m.at, m.reverse = view, 0, false
 	}
 	columns := len(newTopTable(m.view, m.last, m.now).columns)
+	if m.help && k.String() != "q" && k.String() != "ctrl+c" {
+		m.help = false // any key leaves it, and does nothing else
+		return nil
+	}
 	switch k.String() {
 	case "q", "ctrl+c":
 		return tea.Quit
@@ -133,6 +139,10 @@ func (m *topModel) key(k tea.KeyMsg) tea.Cmd {
 		}
 	case "r":
 		m.reverse = !m.reverse
+	case "?":
+		m.help = !m.help
+	case "z":
+		m.hideIdle, m.at = !m.hideIdle, 0
 	case " ":
 		m.paused = !m.paused
 	case "/":
@@ -159,17 +169,32 @@ var (
 func (m *topModel) View() string {
 	t := newTopTable(m.view, m.last, m.now)
 	t.keep(m.filter)
+	all := len(t.rows)
+	if m.hideIdle {
+		t.busy()
+	}
 	t.sort(m.sort[m.view], m.reverse)
 	var b strings.Builder
 	b.WriteString(m.fit(m.summary()) + "\n")
-	b.WriteString(m.fit(m.state(len(t.rows))) + "\n")
-	width := t.widths()
-	b.WriteString(topHead.Render(m.pad(m.line(t, width, nil))) + "\n")
+	b.WriteString(m.fit(m.state(len(t.rows), all)) + "\n")
 	room := max(1, m.height-4)
+	if m.help {
+		b.WriteString(topHead.Render(m.pad("Keys and columns")) + "\n")
+		lines := helpLines(room)
+		for _, l := range lines {
+			b.WriteString(m.fit(l) + "\n")
+		}
+		b.WriteString(strings.Repeat("\n", room-len(lines)))
+		b.WriteString(topSoft.Render(m.fit("any key goes back  q quit")))
+		return b.String()
+	}
+	width := t.widths()
+	kept, hidden := t.give(width, m.sort[m.view], m.width)
+	b.WriteString(topHead.Render(m.head(t, width, kept, hidden)) + "\n")
 	m.at = max(0, min(m.at, len(t.rows)-room))
 	shown := t.rows[m.at:min(len(t.rows), m.at+room)]
 	for _, r := range shown {
-		text := m.fit(m.line(t, width, r))
+		text := m.fit(m.line(t, width, kept, r))
 		for i, c := range t.columns {
 			if c.alarm && r[i].n > 0 {
 				text = topAlarm.Render(text)
@@ -178,7 +203,7 @@ func (m *topModel) View() string {
 		b.WriteString(text + "\n")
 	}
 	b.WriteString(strings.Repeat("\n", room-len(shown))) // the keys stand on the last line
-	b.WriteString(topSoft.Render(m.fit("v p h o i view  < > sort  u undercover  r reverse  / filter  space pause  q quit")))
+	b.WriteString(topSoft.Render(m.fit("v p h o i view  < > sort  u undercover  r reverse  / filter  z idle  space pause  ? help  q quit")))
 	return b.String()
 }
 
@@ -207,8 +232,11 @@ func (m *topModel) summary() string {
 		showRate(upper/seconds), showRate(lower/seconds), showRate(hidden/seconds), used.Human(), m.now.CacheSize.Human())
 }
 
-func (m *topModel) state(rows int) string {
+func (m *topModel) state(rows, all int) string {
 	s := fmt.Sprintf("%s: %d, every %v", m.view, rows, m.interval)
+	if m.hideIdle {
+		s += fmt.Sprintf(", %d idle hidden", all-rows)
+	}
 	if m.paused {
 		s += ", PAUSED"
 	}
@@ -241,29 +269,6 @@ func (c topCell) string(col topColumn) string {
 		return admin.Printable(c.text)
 	}
 	return col.show(c.n)
-}
-
-// line lays out a row, or the heads when there is none.
-func (m *topModel) line(t topTable, width []int, r []topCell) string {
-	var parts []string
-	for i, c := range t.columns {
-		text := c.head
-		if r != nil {
-			text = r[i].string(c)
-		} else if i == m.sort[m.view] {
-			text += "▾"
-			if m.reverse {
-				text = c.head + "▴"
-			}
-		}
-		gap := strings.Repeat(" ", max(0, width[i]-lipgloss.Width(text)))
-		if c.show == nil {
-			parts = append(parts, text+gap)
-		} else {
-			parts = append(parts, gap+text)
-		}
-	}
-	return strings.Join(parts, " ")
 }
 
 // fit cuts a line to the screen's width.

@@ -77,9 +77,9 @@ func topVolumes(from, to admin.Counters, rate func(old, now uint64) float64) top
 	t := topTable{columns: []topColumn{
 		{"VOLUME", "volume", nil, false}, {"POOL", "pool", nil, false},
 		{"CMD/s", "commands_per_second", showCount, false}, {"READ MB/s", "host_read_bytes_per_second", showRate, false},
-		{"WRITE MB/s", "host_written_bytes_per_second", showRate, false}, {"UNDERCOVER", "undercover_bytes_per_second", showRate, true},
-		{"DESCRIBED", "described_bytes_per_second", showRate, false}, {"LAT ms", "mean_latency_ns", showMillis, false},
-		{"QUEUE", "queue_depth", showCount, false}, {"CACHE", "cache_dirty_bytes", showSize, false}, {"%CAP", "cache_percent_of_cap", showCount, false}}}
+		{"WRITE MB/s", "host_written_bytes_per_second", showRate, false}, {"UNDERCOVER MB/s", "undercover_bytes_per_second", showRate, true},
+		{"DESCRIBED MB/s", "described_bytes_per_second", showRate, false}, {"LAT ms", "mean_latency_ns", showMillis, false},
+		{"QUEUE", "queue_depth", showCount, false}, {"CACHE", "cache_dirty_bytes", showSize, false}, {"%CAP", "cache_percent_of_cap", showShare, false}}}
 	before, caps := map[string]admin.VolumeCounters{}, map[string]admin.Size{}
 	for _, v := range from.Volumes {
 		before[v.Volume] = v
@@ -105,9 +105,9 @@ func topVolumes(from, to admin.Counters, rate func(old, now uint64) float64) top
 func topPools(from, to admin.Counters, rate func(old, now uint64) float64) topTable {
 	t := topTable{columns: []topColumn{
 		{"POOL", "pool", nil, false}, {"CACHE", "cache_used_bytes", showSize, false}, {"CAP", "cache_limit_bytes", showSize, false},
-		{"%CAP", "cache_percent_of_cap", showCount, false}, {"WAITING", "cache_waiting_bytes", showSize, false}, {"PINNED", "cache_pinned_bytes", showSize, false},
+		{"%CAP", "cache_percent_of_cap", showShare, false}, {"WAITING", "cache_waiting_bytes", showSize, false}, {"PINNED", "cache_pinned_bytes", showSize, false},
 		{"COPYING", "offload_inflight_bytes", showSize, false}, {"BE READ MB/s", "backend_read_bytes_per_second", showRate, false},
-		{"BE WRITE MB/s", "backend_written_bytes_per_second", showRate, false}, {"UNDERCOVER", "undercover_bytes_per_second", showRate, true}, {"BE QUEUE", "backend_queue_depth", showCount, false}}}
+		{"BE WRITE MB/s", "backend_written_bytes_per_second", showRate, false}, {"UNDERCOVER MB/s", "undercover_bytes_per_second", showRate, true}, {"BE QUEUE", "backend_queue_depth", showCount, false}}}
 	before, hidden := map[string]admin.PoolCounters{}, map[string]float64{}
 	for _, p := range from.Pools {
 		before[p.Pool] = p
@@ -150,7 +150,7 @@ func topHosts(from, to admin.Counters, rate func(old, now uint64) float64) topTa
 func topOffloads(from, to admin.Counters, rate func(old, now uint64) float64) topTable {
 	t := topTable{columns: []topColumn{
 		{"VOLUME", "volume", nil, false}, {"POOL", "pool", nil, false}, {"PRIMITIVE", "primitive", nil, false}, {"OPS/s", "operations_per_second", showCount, false},
-		{"OPS", "operations", showCount, false}, {"UNDERCOVER", "undercover_bytes_per_second", showRate, true}, {"IN FLIGHT (POOL)", "pool_inflight_bytes", showSize, false}}}
+		{"OPS", "operations", showCount, false}, {"UNDERCOVER MB/s", "undercover_bytes_per_second", showRate, true}, {"IN FLIGHT (POOL)", "pool_inflight_bytes", showSize, false}}}
 	before, pools := map[string]admin.VolumeCounters{}, map[string]admin.PoolCounters{}
 	for _, v := range from.Volumes {
 		before[v.Volume] = v

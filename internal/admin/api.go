@@ -210,6 +210,8 @@ func (d *daemon) readOperations(a huma.API) {
 		Since uint64 `query:"since" doc:"Only events of higher numbers."`
 	}
 	handle(a, get("/events", "list-events", "List recent events, oldest first"), func(in *since) ([]Event, error) { return d.events.since(in.Since), nil })
+	handle(a, get("/history", "get-history", "Read what the array did in the last hour by the second, in the last week by five minutes"), d.historyRange)
+	handle(a, get("/findings", "list-findings", "List the findings that nobody has dismissed, and what was written below the host layer"), func(*nothing) (Findings, error) { return d.listFindings(), nil })
 	samples := get("/samples", "get-samples", "Read all counters as the table of docs/counters.md")
 	samples.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{"text/csv": {}}}}
 	huma.Register(a, samples, func(context.Context, *nothing) (*huma.StreamResponse, error) {
@@ -247,6 +249,10 @@ func (d *daemon) objectOperations(a huma.API) {
 		}
 		return d.showVolume(in.Name)
 	})
+	type numbered struct {
+		ID uint64 `path:"id"`
+	}
+	change(d, a, remove("/findings/{id}", "dismiss-finding", "Dismiss a finding"), func(in *numbered) (Finding, error) { return d.findings.dismiss(in.ID) })
 	change(d, a, post("/pools", "create-pool", "Make a pool"), func(in *with[NewPool]) (Pool, error) { return d.addPool(in.Body) })
 	change(d, a, remove("/pools/{name}", "delete-pool", "Delete a pool that has no volumes"), func(in *named) (nothing, error) {
 		return nothing{}, d.deletePool(in.Name)

@@ -275,7 +275,7 @@ func TestEvents(t *testing.T) {
 // A volume that is made between two readings counts from 0 at once, and so does one that has the name of another.
 func TestWatcherOfNewVolumes(t *testing.T) {
 	var got []string
-	w := newWatcher(func(e Event) { got = append(got, e.Text) })
+	w := newWatcher(func(e Event) { got = append(got, e.Text) }, openFindings(t.TempDir(), func(line string) { t.Error(line) }))
 	reading := func(i int, vols ...VolumeCounters) {
 		for j := range vols {
 			vols[j].Admitted = map[string]Size{"xcopy": vols[j].Undercover}
@@ -305,7 +305,7 @@ func TestWatcherOfNewVolumes(t *testing.T) {
 
 func TestWatcher(t *testing.T) {
 	var got []string
-	w := newWatcher(func(e Event) { got = append(got, string(e.Kind)+": "+e.Text) })
+	w := newWatcher(func(e Event) { got = append(got, string(e.Kind)+": "+e.Text) }, openFindings(t.TempDir(), func(line string) { t.Error(line) }))
 	undercover, dirty := Size(0), Size(0)
 	for i := range 12 {
 		written := Size(0)

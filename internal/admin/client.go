@@ -227,3 +227,27 @@ func (c *Client) Events(ctx context.Context, since uint64) ([]Event, error) {
 func (c *Client) Check(ctx context.Context) (CheckReport, error) {
 	return call[CheckReport](c, ctx, "POST", "/api/v1/check", nil)
 }
+
+// History reads what the array did; zero fields of q mean their defaults.
+func (c *Client) History(ctx context.Context, q HistoryQuery) (HistoryRange, error) {
+	v := url.Values{}
+	for name, n := range map[string]int64{"seconds": q.Seconds, "to_ms": q.To, "points": int64(q.Points), "top": int64(q.Top)} {
+		if n != 0 {
+			v.Set(name, strconv.FormatInt(n, 10))
+		}
+	}
+	if q.Volume != "" {
+		v.Set("volume", q.Volume)
+	}
+	return call[HistoryRange](c, ctx, "GET", "/api/v1/history?"+v.Encode(), nil)
+}
+
+// Findings lists what nobody has dismissed, and the totals.
+func (c *Client) Findings(ctx context.Context) (Findings, error) {
+	return call[Findings](c, ctx, "GET", "/api/v1/findings", nil)
+}
+
+// DismissFinding dismisses a finding.
+func (c *Client) DismissFinding(ctx context.Context, id uint64) (Finding, error) {
+	return call[Finding](c, ctx, "DELETE", "/api/v1/findings/"+strconv.FormatUint(id, 10), nil)
+}

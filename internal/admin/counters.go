@@ -7,6 +7,11 @@ import (
 // counters reads both layers at one instant.
 func (d *daemon) counters() Counters {
 	var s metrics.Snapshot
+	return d.read(&s)
+}
+
+// read reads them into s, too, whose memory is used again.
+func (d *daemon) read(s *metrics.Snapshot) Counters {
 	now := d.exec.Now()
 	s.Take(now, d.exec, d.array, d.target)
 	d.exec.Lock()
@@ -15,7 +20,7 @@ func (d *daemon) counters() Counters {
 		live[v.Name()] = v.ID()
 	}
 	d.exec.Unlock()
-	c := tally(&s)
+	c := tally(s)
 	c.Time = now
 	kept := c.Volumes[:0]
 	for _, v := range c.Volumes {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array"
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/history"
 	"github.com/arraysim/arraysim/internal/iscsi"
 	"github.com/arraysim/arraysim/internal/profile"
 	"github.com/arraysim/arraysim/internal/scsi"
@@ -72,9 +73,12 @@ type daemon struct {
 	saved                   []byte     // the counters that the array keeps; with exec
 	keeping                 sync.Mutex // held, before exec, over a change of what the array keeps until that is durable or taken back
 
-	api    http.Handler
-	audit  *auditLog
-	events events
+	api     http.Handler
+	audit   *auditLog
+	events  events
+	history *history.History
+
+	findings *findings
 
 	changeMu sync.Mutex
 	stopping bool           // guarded by changeMu: no further changes begin

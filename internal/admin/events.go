@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/arraysim/arraysim/internal/metrics"
 )
 
 // maxEvents is how many events are kept; the daemon's log has more.
@@ -55,6 +57,7 @@ const (
 // below the host layer, and who holds a partition that is full.
 type watcher struct {
 	tell     func(Event)
+	found    *findings
 	last     Counters
 	before   map[string]*VolumeCounters // of last, by name
 	episodes map[string]*episode        // by volume
@@ -70,8 +73,8 @@ type episode struct {
 	peak        Size // dirty
 }
 
-func newWatcher(tell func(Event)) *watcher {
-	return &watcher{tell: tell, episodes: map[string]*episode{}, full: map[string]bool{}, sessions: map[string]bool{}}
+func newWatcher(tell func(Event), found *findings) *watcher {
+	return &watcher{tell: tell, found: found, episodes: map[string]*episode{}, full: map[string]bool{}, sessions: map[string]bool{}}
 }
 
 // step compares a reading with the one before.
@@ -83,7 +86,7 @@ func (w *watcher) step(c Counters) {
 		old := w.before[v.Volume]
 		if old == nil || old.ID != v.ID { // it was made since then, and all that it counts is new
 			old = &VolumeCounters{}
-			delete(w.episodes, v.Volume)
+			w.forget(v.Volume)
 		}
 		if w.before != nil { // the first reading is what was before the daemon's start
 			w.volume(c.Time, old, v)
@@ -91,7 +94,7 @@ func (w *watcher) step(c Counters) {
 	}
 	for name := range w.episodes {
 		if now[name] == nil {
-			delete(w.episodes, name)
+			w.forget(name)
 		}
 	}
 	for _, p := range c.Pools {
@@ -100,10 +103,20 @@ func (w *watcher) step(c Counters) {
 	w.last, w.before = c, now
 }
 
+// forget ends the episode of a volume that is gone.
+func (w *watcher) forget(volume string) {
+	if w.episodes[volume] != nil {
+		delete(w.episodes, volume)
+		w.found.end(volume)
+	}
+}
+
 func (w *watcher) volume(t int64, old, v *VolumeCounters) {
 	e := w.episodes[v.Volume]
+	begins := e == nil
+	w.found.add(v.Undercover-min(old.Undercover, v.Undercover), v.Written-min(old.Written, v.Written), uint64(grew(total64(old.Offloads), total64(v.Offloads))))
 	if v.Undercover > old.Undercover {
-		if e == nil {
+		if begins {
 			e = &episode{began: w.last.Time, first: *old}
 			w.episodes[v.Volume] = e
 			w.tell(Event{Kind: EventUndercover, Volume: v.Volume, Pool: v.Pool,
@@ -114,6 +127,7 @@ func (w *watcher) volume(t int64, old, v *VolumeCounters) {
 	if e == nil {
 		return
 	}
+	w.found.note(v, old, begins, grown(old.Admitted, v.Admitted))
 	e.peak = max(e.peak, v.Dirty)
 	if v.Undercover == old.Undercover {
 		e.quiet++
@@ -121,7 +135,7 @@ func (w *watcher) volume(t int64, old, v *VolumeCounters) {
 	if e.quiet < quietIntervals {
 		return
 	}
-	delete(w.episodes, v.Volume)
+	w.forget(v.Volume)
 	w.tell(Event{Kind: EventUndercover, Volume: v.Volume, Pool: v.Pool,
 		Text: fmt.Sprintf("offloads wrote %s to volume %s in %.0f s, hosts wrote %s; it held up to %s of the write cache",
 			(v.Undercover - e.first.Undercover).Human(), v.Volume, float64(e.seen-e.began)/1e9, (v.Written - e.first.Written).Human(), e.peak.Human())})
@@ -182,19 +196,33 @@ func (w *watcher) people(list []Session) {
 	w.sessions = now
 }
 
-// watch reads the counters once a second and tells what they say.
+// watch reads the counters once a second, keeps the history and tells what they say.
 func (d *daemon) watch() {
 	w := newWatcher(func(e Event) {
 		d.events.add(e)
 		if e.Kind != EventSession { // the portal logs those
 			d.log.Info(e.Text)
 		}
-	})
+	}, d.findings)
+	var s metrics.Snapshot
+	var m meter
 	t := time.NewTicker(watchInterval)
 	defer t.Stop()
-	for {
-		w.step(d.counters())
+	defer d.history.Close()
+	defer func() { _ = d.findings.save() }() // it has said so
+	for flushed := time.Now(); ; {
+		last := m.last.Time
+		c := d.read(&s)
+		if rows := m.step(c, &s); len(rows) > 0 {
+			d.history.Append(time.Now(), time.Duration(c.Time-last), rows)
+		}
+		w.step(c)
 		w.people(d.sessions())
+		if time.Since(flushed) >= historyFlush {
+			flushed = time.Now()
+			d.history.Flush()
+			_ = d.findings.save() // it has said so
+		}
 		select {
 		case <-d.closing:
 			return

@@ -130,15 +130,15 @@ func (f *folder) openArray(x block.Executor, cache Size, prof *profile.Profile) 
 		return a, nil
 	}
 	b, _ := json.Marshal(summary{CacheBytes: cache})
-	if err := f.writeSummary(append(b, '\n')); err != nil {
+	if err := replaceFile(filepath.Join(f.path, summaryName), append(b, '\n')); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
 	return a, nil
 }
 
-// writeSummary replaces the summary; a loss of power leaves the old one or the new one.
-func (f *folder) writeSummary(b []byte) error {
-	tmp := filepath.Join(f.path, summaryName+".new")
+// replaceFile replaces a file, or makes it; a loss of power leaves the old one or the new one.
+func replaceFile(path string, b []byte) error {
+	tmp := path + ".new"
 	n, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -147,10 +147,10 @@ func (f *folder) writeSummary(b []byte) error {
 	if err = errors.Join(err, n.Sync(), n.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(tmp, filepath.Join(f.path, summaryName)); err != nil {
+	if err := os.Rename(tmp, path); err != nil {
 		return err
 	}
-	d, err := os.Open(f.path)
+	d, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return err
 	}

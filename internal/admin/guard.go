@@ -97,7 +97,7 @@ func (g *guard) client(addr string) *client {
 		if len(g.clients) >= maxClients {
 			clear(g.clients)
 		}
-		// A page asks three questions a second; ten pages and a few scripts fit. A
+		// A page asks five questions a second; ten pages and a few scripts fit. A
 		// guesser gets one token a second.
 		c = &client{reads: rate.NewLimiter(100, 200), changes: rate.NewLimiter(20, 60), failures: rate.NewLimiter(1, 10)}
 		g.clients[addr] = c
@@ -288,7 +288,7 @@ func (d *daemon) audited(next http.Handler) http.Handler {
 		d.audit.write(rec)
 		d.log.Info("admin", "client", rec.Client, "request", rec.Method+" "+rec.Path, "status", rec.Status, "error", rec.Detail)
 		if s.code < 400 && r.URL.Path != apiPath+"/check" && r.URL.Path != apiPath+"/token" {
-			d.events.add(Event{Kind: EventChange, Text: strings.TrimSpace(rec.Method + " " + strings.TrimPrefix(rec.Path, apiPath) + " " + string(rec.Body))})
+			d.events.add(changeEvent(rec.Method, strings.TrimPrefix(rec.Path, apiPath), rec.Body))
 		}
 	})
 }

@@ -42,6 +42,8 @@ func (d *daemon) listen() error {
 	if len(portals) > 0 {
 		d.portalAddr, d.portAddrs = portals[0].Addr(), addresses(portals)
 	}
+	d.history = openHistory(d.cfg.Data, func(line string) { d.log.Warn(line) })
+	d.findings = openFindings(d.cfg.Data, func(line string) { d.log.Warn(line) })
 	if d.audit, err = openAudit(d.cfg.Data); err == nil {
 		api, _ := d.newAPI()
 		d.api = d.audited(api)

@@ -283,7 +283,8 @@ type EventKind string
 
 // Kinds of events.
 const (
-	EventChange     EventKind = "change"     // somebody changed the array
+	EventChange     EventKind = "change"     // somebody administered the array
+	EventFault      EventKind = "fault"      // somebody made or ended a fault
 	EventUndercover EventKind = "undercover" // a volume is written by offloads
 	EventFull       EventKind = "full"       // a partition reached its cap, or left it
 	EventSession    EventKind = "session"    // an initiator came or went
@@ -293,7 +294,7 @@ const (
 type Event struct {
 	Number uint64    `json:"number"` // rises by one
 	Time   time.Time `json:"time"`
-	Kind   EventKind `json:"kind" enum:"change,undercover,full,session"`
+	Kind   EventKind `json:"kind" enum:"change,fault,undercover,full,session"`
 	Volume string    `json:"volume,omitempty"`
 	Pool   string    `json:"pool,omitempty"`
 	Text   string    `json:"text"`

@@ -102,7 +102,9 @@ const directions = `
 
 	sim, metrics < report;
 
-	array, hostcache, scsi, report, store, profile, iscsi, tcmu, handlers < admin;
+	NONE < history;
+
+	array, hostcache, scsi, report, store, profile, iscsi, tcmu, handlers, history < admin;
 
 	admin, iscsi < demo;
 

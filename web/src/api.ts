@@ -125,10 +125,51 @@ export interface Policy {
 export interface Event {
   number: number;
   time: string;
-  kind: "change" | "undercover" | "full" | "session";
+  kind: "change" | "fault" | "undercover" | "full" | "session";
   volume?: string;
   pool?: string;
   text: string;
+}
+
+/** A part of what the daemon keeps of the last week; null is unknown. */
+export interface HistoryRange {
+  step_ms: number;
+  times_ms: number[];
+  objects: HistoryObject[];
+}
+
+export interface HistoryObject {
+  kind: "total" | "volume" | "pool";
+  name?: string;
+  series: Record<string, (number | null)[]>;
+}
+
+/** An alarm that stays until it is dismissed. */
+export interface Finding {
+  id: number;
+  volume: string;
+  pool: string;
+  origins: string[];
+  began: string;
+  last: string;
+  active: boolean;
+  episodes: number;
+  undercover_bytes: number;
+  host_written_bytes: number;
+  peak_cache_dirty_bytes: number;
+}
+
+export interface Totals {
+  undercover_bytes: number;
+  host_written_bytes: number;
+  offloads: number;
+  seconds: number;
+}
+
+export interface Findings {
+  findings: Finding[];
+  since_start: Totals;
+  last_hour: Totals;
 }
 
 /** An offload command that has begun and not ended. */

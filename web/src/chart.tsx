@@ -1,18 +1,16 @@
-// A time chart: uPlot in a figure that says its latest values in words too.
+// A time chart: uPlot in a figure, with a legend of current values and its latest values in words.
 
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
+import { UNDERCOVER, type Look } from "./colours";
+import { span, stamp } from "./format";
+import { latest, type Values, type View } from "./range";
+import { store } from "./store";
 
-/** Okabe and Ito's colours, which all kinds of colour vision tell apart; dashes tell them apart once more. */
-export const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#8c6d31"];
-export const UNDERCOVER = "#d55e00";
-const DASHES = [[], [8, 3], [2, 3], [8, 3, 2, 3], [14, 4], [4, 2]];
-
-export interface Line {
+export interface Line extends Look {
   label: string;
   /** Oldest first, as many as the times; null is a gap. */
-  values: (number | null)[];
-  colour?: string;
+  values: Values;
   /** Fills down to the line before: the area between two layers. */
   between?: boolean;
   fill?: boolean;
@@ -22,14 +20,19 @@ interface Props {
   title: string;
   id: string;
   unit: string;
-  time: number[];
+  view: View | undefined;
   lines: Line[];
   show: (n: number) => string;
   max?: number;
   /** The scale reaches up to here at least, so that next to nothing looks like it. */
   least?: number;
   note?: string;
+  /** What to try when there is nothing to draw. */
+  empty?: string;
 }
+
+const HEIGHT = 190;
+const WEEK = 7 * 86400;
 
 /** Steps of an axis of sizes. */
 const BINARY = Array.from({ length: 50 }, (_, i) => 2 ** i);
@@ -69,44 +72,83 @@ function stripes(u: uPlot): CanvasPattern | string {
   return u.ctx.createPattern(tile, "repeat") ?? `${UNDERCOVER}66`;
 }
 
-function options(p: Props, width: number): uPlot.Options {
+const two = (n: number) => String(n).padStart(2, "0");
+
+/** A moment on an axis, as exactly as its steps need. */
+function moment(t: number, step: number): string {
+  const d = new Date(t * 1000);
+  const day = `${d.toLocaleString("en", { month: "short" })} ${d.getDate()}`;
+  if (step >= 86400 || (step >= 3600 && d.getHours() === 0)) return day;
+  return `${two(d.getHours())}:${two(d.getMinutes())}${step < 60 ? `:${two(d.getSeconds())}` : ""}`;
+}
+
+interface Live {
+  view: View | undefined;
+  hover: (at: number | null) => void;
+}
+
+function options(p: Props, live: Live, width: number): uPlot.Options {
   const axis = { stroke: () => css("--text"), grid: { stroke: () => css("--grid"), width: 1 }, ticks: { stroke: () => css("--grid"), width: 1 } };
   return {
     width,
-    height: 190,
-    cursor: { sync: { key: "arraysim" }, y: false },
-    legend: { live: true },
-    scales: { x: { time: true }, y: { range: (_u, _lo, hi) => [0, p.max ?? Math.max(hi * 1.1, p.least ?? 1)] } },
-    axes: [axis, { ...axis, label: p.unit, labelSize: 18, size: 64, incrs: p.unit === "" ? BINARY : undefined, values: (_u, ticks) => ticks.map((t) => (t === 0 ? "0" : p.show(t))) }] as uPlot.Axis[],
+    height: HEIGHT,
+    cursor: { sync: { key: "arraysim" }, y: false, drag: { x: true, y: false, setScale: false } },
+    legend: { show: false },
+    scales: {
+      x: { time: true, range: () => [live.view?.from ?? 0, live.view?.to ?? 1] },
+      y: { range: (_u, _lo, hi) => [0, p.max ?? Math.max(hi * 1.1, p.least ?? 1)] },
+    },
+    axes: [
+      { ...axis, space: 75, values: (_u, ticks, _axis, _space, step) => ticks.map((t) => moment(t, step)) },
+      { ...axis, label: p.unit, labelSize: 18, size: 64, incrs: p.unit === "" ? BINARY : undefined, values: (_u, ticks) => ticks.map((t) => (t === 0 ? "0" : p.show(t))) },
+    ] as uPlot.Axis[],
     series: [
-      { value: (_u, t) => (t ? new Date(t * 1000).toLocaleTimeString() : "") },
-      ...p.lines.map((l, i) => ({
+      {},
+      ...p.lines.map((l) => ({
         label: l.label,
-        stroke: l.colour ?? COLOURS[i % COLOURS.length] ?? "",
-        dash: l.between || l.fill ? [] : (DASHES[i % DASHES.length] ?? []),
+        stroke: l.colour,
+        dash: l.between || l.fill ? [] : l.dash,
         width: 2,
-        fill: l.fill ? `${l.colour ?? COLOURS[i % COLOURS.length]}33` : undefined,
+        fill: l.fill ? `${l.colour}33` : undefined,
         points: { show: false },
         spanGaps: false,
-        value: (_u: uPlot, v: number | null) => (v === null ? "–" : `${p.show(v)} ${p.unit}`),
       })),
     ] as uPlot.Series[],
     bands: p.lines.flatMap((l, i) => (l.between ? [{ series: [i + 1, i] as [number, number], fill: stripes as never }] : [])),
+    hooks: {
+      setCursor: [(u) => live.hover(u.cursor.idx ?? null)],
+      setSelect: [
+        (u) => {
+          if (u.select.width < 8) return;
+          const from = u.posToVal(u.select.left, "x");
+          const to = u.posToVal(u.select.left + u.select.width, "x");
+          u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+          store.show({ seconds: Math.max(10, to - from), to });
+        },
+      ],
+    },
   };
 }
 
 export function Chart(p: Props) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
-  const shape = JSON.stringify(p.lines.map((l) => l.label));
+  const live = useRef<Live>({ view: p.view, hover: () => undefined });
+  const [hover, setHover] = useState<number | null>(null);
+  const shape = JSON.stringify(p.lines.map((l) => [l.label, l.colour, l.dash]));
+  live.current.view = p.view;
+  live.current.hover = setHover;
+  const times = p.view?.times ?? [];
+  const recent = p.view?.recent ?? 1;
+  const step = p.view?.step ?? 1;
 
   useEffect(() => {
     const at = box.current;
     if (!at) return;
-    const data = () => [p.time, ...p.lines.map((l) => l.values)] as uPlot.AlignedData;
-    const u = new uPlot(options(p, Math.max(at.clientWidth, 240)), data(), at);
+    const width = () => Math.max(at.clientWidth, 240);
+    const u = new uPlot(options(p, live.current, width()), [times, ...p.lines.map((l) => l.values)] as uPlot.AlignedData, at);
     plot.current = u;
-    const resized = new ResizeObserver(() => u.setSize({ width: Math.max(at.clientWidth, 240), height: 190 }));
+    const resized = new ResizeObserver(() => u.setSize({ width: width(), height: HEIGHT }));
     resized.observe(at);
     const dark = window.matchMedia("(prefers-color-scheme: dark)");
     const redraw = () => {
@@ -124,20 +166,67 @@ export function Chart(p: Props) {
     };
   }, [shape]);
 
-  const last = p.time[p.time.length - 1];
   useEffect(() => {
-    plot.current?.setData([p.time, ...p.lines.map((l) => l.values)] as uPlot.AlignedData);
-  }, [last, shape]);
+    plot.current?.setData([times, ...p.lines.map((l) => l.values)] as uPlot.AlignedData);
+  }, [p.view, shape]);
 
-  const words = p.lines.map((l) => `${l.label} ${p.show(l.values[l.values.length - 1] ?? 0)} ${p.unit}`).join(", ");
+  const value = (v: number | null | undefined) => (v === null || v === undefined ? "–" : `${p.show(v)} ${p.unit}`.trim());
+  const words = p.lines.map((l) => `${l.label} ${value(latest(l.values, recent))}`).join(", ");
+  const at = hover === null ? undefined : times[hover];
   return (
     <figure id={p.id} class="chart">
       <figcaption>
         <h2>{p.title}</h2>
         {p.note && <p class="note">{p.note}</p>}
       </figcaption>
-      <div ref={box} role="img" aria-label={`${p.title}, now: ${words || "nothing yet"}`} />
-      {p.lines.length === 0 && <p class="empty">Nothing yet.</p>}
+      <div ref={box} role="img" aria-label={`${p.title}, now: ${words || "nothing yet"}`} hidden={p.lines.length === 0} />
+      {p.lines.length === 0 ? (
+        <p class="empty">{p.view ? (p.empty ?? "Nothing in this range.") : "…"}</p>
+      ) : (
+        <ul class="legend" aria-hidden="true">
+          {p.lines.map((l) => (
+            <li key={l.label}>
+              <svg width="22" height="10">
+                <line x1="0" y1="5" x2="22" y2="5" stroke={l.colour} stroke-width="3" stroke-dasharray={l.between || l.fill ? "" : l.dash.join(" ")} />
+              </svg>
+              {l.label} <b>{value(hover === null ? latest(l.values, recent) : l.values[hover])}</b>
+            </li>
+          ))}
+          <li class="when">{at === undefined ? (store.error ? "last known" : p.view?.range.to ? "at its end" : step > 5 ? `last ${span(step)}` : "now") : moment(at, Math.min(p.view?.step ?? 1, 60))}</li>
+        </ul>
+      )}
     </figure>
+  );
+}
+
+/** Chooses the range of all charts. */
+export function Ranges({ ranges }: { ranges: [string, number][] }) {
+  const r = store.range;
+  const zoomed = r.to > 0;
+  const now = Date.now() / 1000;
+  const end = zoomed ? r.to : now;
+  return (
+    <div class="ranges" role="group" aria-label="Range of the charts">
+      {ranges.map(([label, seconds]) => (
+        <button key={label} type="button" aria-pressed={!zoomed && r.seconds === seconds} onClick={() => store.show({ seconds, to: 0 })}>
+          {label}
+        </button>
+      ))}
+      <span class="zoom">
+        <button type="button" onClick={() => store.show({ seconds: r.seconds, to: end - r.seconds / 2 })}>
+          Earlier
+        </button>
+        <button type="button" disabled={!zoomed} onClick={() => store.show(end + r.seconds / 2 >= now ? { seconds: r.seconds, to: 0 } : { seconds: r.seconds, to: end + r.seconds / 2 })}>
+          Later
+        </button>
+        <button type="button" disabled={r.seconds <= 20} onClick={() => store.show({ seconds: r.seconds / 2, to: zoomed ? end - r.seconds / 4 : 0 })}>
+          Zoom in
+        </button>
+        <button type="button" disabled={r.seconds >= WEEK} onClick={() => store.show({ seconds: Math.min(WEEK, r.seconds * 2), to: zoomed ? Math.min(now, end + r.seconds / 2) : 0 })}>
+          Zoom out
+        </button>
+      </span>
+      <span class="note">{zoomed ? `${stamp((end - r.seconds) * 1000)} to ${stamp(end * 1000)}` : "Drag across a chart to zoom."}</span>
+    </div>
   );
 }

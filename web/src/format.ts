@@ -21,7 +21,7 @@ export function rate(n: number): string {
 export const count = (n: number) => (n > 0 && n < 10 ? n.toFixed(1).replace(/\.0$/, "") : Math.round(n).toLocaleString("en"));
 
 /** Milliseconds of a time in nanoseconds. */
-export const millis = (ns: number) => (ns === 0 ? "–" : ns < 1e6 ? (ns / 1e6).toFixed(2) : (ns / 1e6).toFixed(1));
+export const millis = (ns: number | null) => (ns === null || ns === 0 ? "–" : ns >= 1e9 ? Math.round(ns / 1e6).toLocaleString("en") : ns < 1e6 ? (ns / 1e6).toFixed(2) : (ns / 1e6).toFixed(1));
 
 export const percent = (part: number, whole: number) => (whole > 0 ? `${Math.round((100 * part) / whole)} %` : "–");
 
@@ -60,3 +60,20 @@ export function fullSize(n: number): string {
 }
 
 export const sum = (s: Record<string, number>) => Object.values(s).reduce((a, b) => a + b, 0);
+
+const pad = (n: number) => String(n).padStart(2, "0");
+
+/** A date and a time of day, as this machine's clock has it: 2026-11-23 07:02:11. */
+export function stamp(at: string | number): string {
+  const d = new Date(at);
+  return `${d.getFullYear()}-${pad(d.getMonth() + 1)}-${pad(d.getDate())} ${pad(d.getHours())}:${pad(d.getMinutes())}:${pad(d.getSeconds())}`;
+}
+
+/** A length of time in its largest units. */
+export function span(seconds: number): string {
+  const s = Math.max(0, Math.round(seconds));
+  if (s < 60) return `${s} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min${s % 60 ? ` ${s % 60} s` : ""}`;
+  if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+  return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
+}

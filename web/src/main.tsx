@@ -1,13 +1,15 @@
 // The frame around the pages: navigation, keys, theme, token.
 
 import { render } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import "uplot/dist/uPlot.min.css";
 import "./style.css";
 import { token } from "./api";
-import { size } from "./format";
+import { size, stamp } from "./format";
 import { Dialog, type Form } from "./forms";
-import { Events, Hosts, Overview, Pools, VolumePage, Volumes } from "./pages";
+import { Events } from "./events";
+import { Overview } from "./overview";
+import { Hosts, Pools, VolumePage, Volumes } from "./pages";
 import { store } from "./store";
 
 const PAGES = ["overview", "volumes", "pools", "hosts", "events"] as const;
@@ -33,6 +35,12 @@ function takeToken(): void {
 function route(): { page: string; name: string } {
   const [, page = "overview", name = ""] = location.hash.split("/");
   return { page: page || "overview", name: decoded(name) };
+}
+
+/** A view's one title: its heading, and that of the window. */
+function title(page: string, name: string): string {
+  if (page === "volume") return `Volume ${name}`;
+  return PAGES.some((p) => p === page) ? page.charAt(0).toUpperCase() + page.slice(1) : "No such page";
 }
 
 function keys(e: KeyboardEvent): void {
@@ -83,11 +91,23 @@ function App() {
     };
   }, []);
 
+  const heading = useRef<HTMLHeadingElement>(null);
+  const shown = useRef("");
+  const name = title(at.page, at.name);
+  useEffect(() => {
+    document.title = `${name} · arraysim`;
+    if (shown.current !== "" && shown.current !== name && !document.activeElement?.closest("nav")) heading.current?.focus();
+    shown.current = name;
+    store.chart(at.page === "overview" ? "" : at.page === "volume" ? at.name : null);
+  }, [name]);
+
   const s = store.status;
   return (
     <>
       <header>
-        <h1>arraysim</h1>
+        <a class="brand" href="#/overview">
+          arraysim
+        </a>
         <nav aria-label="Pages">
           {PAGES.map((p, i) => (
             <a key={p} href={`#/${p}`} aria-current={at.page === p || (p === "volumes" && at.page === "volume") ? "page" : undefined} title={`key ${i + 1}`}>
@@ -105,17 +125,20 @@ function App() {
       </header>
       {store.error && (
         <p role="alert" class="offline">
-          The daemon does not answer ({store.error}); trying again.
+          The daemon does not answer ({store.error}). {store.heard > 0 ? `What you see is of ${stamp(store.heard)}. ` : ""}Trying again every second; start it by: arraysim serve
         </p>
       )}
-      <main>
-        {at.page === "overview" && <Overview />}
+      <main class={store.error ? "old" : ""}>
+        <h1 ref={heading} tabIndex={-1}>
+          {name}
+        </h1>
+        {at.page === "overview" && <Overview open={setForm} />}
         {at.page === "volumes" && <Volumes open={setForm} />}
         {at.page === "volume" && <VolumePage key={at.name} name={at.name} open={setForm} />}
         {at.page === "pools" && <Pools open={setForm} />}
         {at.page === "hosts" && <Hosts />}
-        {at.page === "events" && <Events list={store.events} />}
-        {at.page !== "volume" && !PAGES.some((p) => p === at.page) && <p class="empty">There is no page {decoded(at.page)}.</p>}
+        {at.page === "events" && <Events />}
+        {at.page !== "volume" && !PAGES.some((p) => p === at.page) && <p class="empty">There is no page {decoded(at.page)}. The links above lead to those that exist.</p>}
       </main>
       <footer>
         Keys: 1–5 pages, / search, p pause. The same figures: <a href="/metrics">/metrics</a>, <a href="/api/v1/openapi.json">API</a>, <code>arraysim top</code>

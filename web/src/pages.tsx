@@ -1,169 +1,24 @@
-// The pages: overview, volumes, one volume, pools, hosts, events.
+// The pages of objects: volumes, one volume, pools, hosts.
 
-import type { Event, Policy, Volume } from "./api";
+import type { ComponentChildren } from "preact";
+import type { Policy, Volume } from "./api";
 import { call, get } from "./api";
-import { Chart, UNDERCOVER, type Line } from "./chart";
-import { count, fullSize, millis, percent, rate, size } from "./format";
+import { Bar } from "./bar";
+import { Chart, Ranges } from "./chart";
+import { HOSTS } from "./colours";
+import { EventList } from "./events";
+import { count, fullSize, millis, rate, size } from "./format";
 import { forms, type Form } from "./forms";
-import type { Series, VolumeTrack } from "./history";
+import { latencies, layers, UNWATCHED, type PageProps } from "./overview";
+import { RANGES } from "./range";
+import type { VolumeRates } from "./rates";
 import { store } from "./store";
-import { Table } from "./table";
+import { Table, volumeLink } from "./table";
 
-export interface PageProps {
-  open: (f: Form) => void;
-}
-
-const volumeLink = (name: string) => <a href={`#/volume/${encodeURIComponent(name)}`}>{name}</a>;
 const clip = (v: number) => (v > 0 && v < 50e3 ? 50e3 : v);
 
-function layers(lines: { upper: Series; lower: Series; undercover: Series }): Line[] {
-  // The lower layer without offloads: what lies between it and all of it came under cover.
-  const lower = lines.lower.list();
-  const hosts = lower.map((v, i) => (v === null ? null : Math.max(0, v - lines.undercover.at(i))));
-  return [
-    { label: "hosts wrote", values: lines.upper.list(), fill: true },
-    { label: "cache took from hosts", values: hosts, colour: "#009e73" },
-    { label: "cache took in all (striped: undercover)", values: lower, colour: UNDERCOVER, between: true },
-  ];
-}
-
-/** Who is written below the host layer now, the worst first. */
-function Culprits() {
-  const list = [...store.history.volumes.values()]
-    .filter((v) => v.now.undercover > 0)
-    .sort((a, b) => b.now.undercover - a.now.undercover)
-    .slice(0, 8);
-  return (
-    <section id="culprits" class={list.length > 0 ? "alarm" : ""} aria-live="polite">
-      <h2>Written below the host layer, now</h2>
-      {list.length === 0 ? (
-        <p class="empty">Nothing: what the cache takes, hosts have sent.</p>
-      ) : (
-        <div class="scroll">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">Volume</th>
-              <th scope="col">Pool</th>
-              <th scope="col" class="n">Undercover, MB/s</th>
-              <th scope="col" class="n">Hosts, MB/s</th>
-              <th scope="col" class="n">Cache held</th>
-              <th scope="col" class="n">Of the cap</th>
-            </tr>
-          </thead>
-          <tbody>
-            {list.map((v) => (
-              <tr key={v.name}>
-                <td>{volumeLink(v.name)}</td>
-                <td>{v.pool}</td>
-                <td class="n strong">{rate(v.now.undercover)}</td>
-                <td class="n">{rate(v.now.hostWrite)}</td>
-                <td class="n">{size(v.now.dirty)}</td>
-                <td class="n">{percent(v.now.dirty, store.history.pools.get(v.pool)?.now.limit ?? 0)}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-        </div>
-      )}
-    </section>
-  );
-}
-
-function Partitions() {
-  return (
-    <section id="partitions">
-      <h2>Partitions of the write cache ({size(store.history.cacheSize)})</h2>
-      <ul class="bars">
-        {[...store.history.pools.values()].map((p) => (
-          <li key={p.name}>
-            <span>{p.name}</span>
-            <meter min={0} max={100} high={80} optimum={0} value={p.now.fill} aria-label={`partition of pool ${p.name}`} />
-            <span class="n">
-              {size(p.now.used)} of {size(p.now.limit)} ({percent(p.now.used, p.now.limit)})
-              {p.now.waiting > 0 && <strong> {size(p.now.waiting)} wait</strong>}
-              {p.now.pinned > 0 && <strong> {size(p.now.pinned)} pinned</strong>}
-            </span>
-          </li>
-        ))}
-      </ul>
-    </section>
-  );
-}
-
-export function Events({ list }: { list: Event[] }) {
-  return (
-    <ol class="events">
-      {list.map((e) => (
-        <li key={e.number} class={e.kind}>
-          <time dateTime={e.time}>{new Date(e.time).toLocaleTimeString()}</time> <b>{e.kind}</b> {e.text}
-        </li>
-      ))}
-      {list.length === 0 && <li class="empty">Nothing yet.</li>}
-    </ol>
-  );
-}
-
-/** What copies and zeroes now, command by command. */
-function Running() {
-  return (
-    <section>
-      <h2>Offloads in flight</h2>
-      {store.offloads.length === 0 ? (
-        <p id="running" class="empty">
-          None now.
-        </p>
-      ) : (
-        <Table
-          id="running"
-          label="offloads in flight"
-          search={false}
-          rows={store.offloads.map((o, i) => ({ ...o, key: String(i) }))}
-          keyOf={(o) => o.key}
-          sort="For ms"
-          columns={[
-            { name: "Volume", value: (o) => o.volume, cell: (o) => volumeLink(o.volume) },
-            { name: "Host", value: (o) => o.initiator },
-            { name: "Primitive", value: (o) => o.primitive },
-            { name: "Done", number: true, title: "Whole segments, ranges or pieces that are written", value: (o) => o.done_bytes, cell: (o) => size(o.done_bytes) },
-            { name: "Total", number: true, value: (o) => o.total_bytes, cell: (o) => size(o.total_bytes) },
-            { name: "For ms", number: true, title: "Time since the command arrived", value: (o) => o.age_ns, cell: (o) => millis(o.age_ns) },
-          ]}
-        />
-      )}
-    </section>
-  );
-}
-
-export function Overview() {
-  const h = store.history;
-  const pools = [...h.pools.values()];
-  const top = h.top(5);
-  return (
-    <>
-      <div class="grid">
-        <Culprits />
-        <Partitions />
-      </div>
-      <div class="grid">
-        <Chart id="chart-layers" title="Upper and lower writes" unit="MB/s" time={h.time} lines={layers(h.total.series)} show={rate} least={1e6} note="The striped area is what the cache took and no host sent." />
-        <Chart id="chart-fill" title="Fullness of the partitions" unit="%" time={h.time} max={105} lines={pools.map((p) => ({ label: p.name, values: p.series.fill.list() }))} show={(v) => v.toFixed(0)} note="100 % is the pool's cap." />
-        <Chart id="chart-held" title="Write cache held, by volume" unit="" time={h.time} lines={top.map((v) => ({ label: v.name, values: v.series.dirty.list() }))} show={size} least={1 << 20} note="The volumes that hold most of it." />
-        <Chart id="chart-host" title="Written by hosts, same volumes" unit="MB/s" time={h.time} lines={top.map((v) => ({ label: v.name, values: v.series.hostWrite.list() }))} show={rate} least={1e6} note="Who holds cache without writing here is written by an offload." />
-        <Chart id="chart-offloads" title="Offloads in flight, by destination" unit="" time={h.time} lines={pools.map((p) => ({ label: p.name, values: p.series.inflight.list() }))} show={size} least={1 << 20} note={`Data copies under way; ${count(h.total.now.offloads)} offloads a second end.`} />
-        <Chart id="chart-backend" title="Back end writes, by pool" unit="MB/s" time={h.time} lines={pools.map((p) => ({ label: p.name, values: p.series.backendWrite.list() }))} show={rate} least={1e6} />
-      </div>
-      <Running />
-      <section>
-        <h2>Events</h2>
-        <Events list={store.events.slice(0, 8)} />
-      </section>
-    </>
-  );
-}
-
 export function Volumes({ open }: PageProps) {
-  const object = (v: VolumeTrack): Volume | undefined => store.volumes.get(v.name);
+  const object = (v: VolumeRates): Volume | undefined => store.volumes.get(v.name);
   return (
     <>
       <p class="actions">
@@ -174,34 +29,36 @@ export function Volumes({ open }: PageProps) {
       <Table
         id="volumes"
         label="volumes"
-        rows={[...store.history.volumes.values()]}
+        rows={[...store.rates.volumes.values()]}
         keyOf={(v) => v.name}
         sort="Volume"
         columns={[
           { name: "Volume", value: (v) => v.name, cell: (v) => volumeLink(v.name) },
-          { name: "Pool", value: (v) => v.pool },
-          { name: "LUN", value: (v) => object(v)?.exports.map((e) => e.lun).join(",") ?? "" },
-          { name: "Size", number: true, value: (v) => object(v)?.size ?? 0, cell: (v) => size(object(v)?.size ?? 0) },
-          { name: "Read MB/s", number: true, value: (v) => v.now.hostRead, cell: (v) => rate(v.now.hostRead) },
-          { name: "Write MB/s", number: true, value: (v) => v.now.hostWrite, cell: (v) => rate(v.now.hostWrite) },
-          { name: "Undercover MB/s", number: true, title: "Written below the host layer", value: (v) => v.now.undercover, cell: (v) => <span class={v.now.undercover > 0 ? "strong" : ""}>{rate(v.now.undercover)}</span> },
-          { name: "Described MB/s", number: true, title: "What offload commands describe", value: (v) => v.now.described, cell: (v) => rate(clip(v.now.described)) },
-          { name: "Commands/s", number: true, value: (v) => v.now.commands, cell: (v) => count(v.now.commands) },
-          { name: "Latency ms", number: true, value: (v) => v.now.latency, cell: (v) => millis(v.now.latency) },
-          { name: "Cache held", number: true, value: (v) => v.now.dirty, cell: (v) => size(v.now.dirty) },
+          { name: "Undercover MB/s", number: true, title: "Written below the host layer", value: (v) => v.undercover, cell: (v) => <span class={v.undercover > 0 ? "strong" : ""}>{rate(v.undercover)}</span> },
+          { name: "Pool", wide: true, value: (v) => v.pool },
+          { name: "LUN", wide: true, value: (v) => object(v)?.exports.map((e) => e.lun).join(",") ?? "" },
+          { name: "Mapped", number: true, wide: true, title: "Of its size", value: (v) => object(v)?.mapped ?? 0, cell: (v) => <Bar part={object(v)?.mapped ?? 0} whole={object(v)?.size ?? 0} label={`mapped of volume ${v.name}`} short /> },
+          { name: "Read MB/s", number: true, wide: true, value: (v) => v.hostRead, cell: (v) => rate(v.hostRead) },
+          { name: "Write MB/s", number: true, value: (v) => v.hostWrite, cell: (v) => rate(v.hostWrite) },
+          { name: "Described MB/s", number: true, wide: true, title: "What offload commands describe", value: (v) => v.described, cell: (v) => rate(clip(v.described)) },
+          { name: "Commands/s", number: true, wide: true, value: (v) => v.commands, cell: (v) => count(v.commands) },
+          { name: "Latency ms", number: true, value: (v) => v.latency, cell: (v) => millis(v.latency) },
+          { name: "Cache held", number: true, value: (v) => v.dirty, cell: (v) => size(v.dirty) },
         ]}
+        empty="There are no volumes. Create one: New volume…, or arraysim volume create NAME --pool POOL --size 1GiB."
       />
     </>
   );
 }
 
 export function VolumePage({ name, open }: PageProps & { name: string }) {
-  const h = store.history;
-  const t = h.volumes.get(name);
+  const view = store.view;
   const v = store.volumes.get(name);
-  if (!t || !v) return <p class="empty">There is no volume {name}{h.time.length === 0 ? " yet" : ""}.</p>;
+  if (!v) return <p class="empty">{store.status ? `There is no volume ${name}. Volumes (key 2) lists those that exist.` : "…"}</p>;
+  const of = (figure: string) => view?.series("volume", name, figure) ?? [];
+  const now = store.rates.volumes.get(name);
   const pools = store.pools.map((p) => p.name);
-  const fact = (what: string, value: string) => (
+  const fact = (what: string, value: ComponentChildren) => (
     <div key={what}>
       <dt>{what}</dt>
       <dd>{value}</dd>
@@ -209,7 +66,6 @@ export function VolumePage({ name, open }: PageProps & { name: string }) {
   );
   return (
     <>
-      <h2>Volume {name}</h2>
       <p class="actions">
         <button type="button" onClick={() => open(forms.clone(name, pools, v.pool))}>Clone…</button>
         <button type="button" onClick={() => void get<Volume>(`/volumes/${encodeURIComponent(name)}`).catch(() => v).then((now) => open(forms.resize(now)))}>Resize…</button>
@@ -224,23 +80,23 @@ export function VolumePage({ name, open }: PageProps & { name: string }) {
         {fact("Pool", v.pool)}
         {fact("Size", fullSize(v.size))}
         {fact("Kind", `${v.thin ? "thin" : "thick"}, blocks of ${v.block_size}${v.write_protect ? ", write protected" : ""}`)}
-        {fact("Mapped", size(v.mapped))}
+        {fact("Mapped", <Bar part={v.mapped} whole={v.size} label="mapped of its size" />)}
         {fact("Zero", size(v.zero))}
         {fact("Unmapped", size(v.unmapped))}
         {fact("LUN", v.exports.map((e) => `${e.lun}${e.initiators?.length ? ` (${e.initiators.join(", ")})` : ""}`).join(", ") || (v.kernel_device ?? "not exported"))}
         {fact("NAA", v.naa)}
-        {fact("In progress", String(t.queue))}
-        {fact("Cache held", `${size(t.now.dirty)}, ${percent(t.now.dirty, h.pools.get(v.pool)?.now.limit ?? 0)} of its pool's cap`)}
+        {fact("Cache held", <Bar part={now?.dirty ?? v.dirty} whole={store.rates.pools.get(v.pool)?.limit ?? 0} label="cache held of its pool's cap" warn />)}
       </dl>
+      <Ranges ranges={RANGES} />
       <div class="grid">
-        <Chart id="chart-layers" title="Upper and lower writes" unit="MB/s" time={h.time} lines={layers({ upper: t.series.hostWrite, lower: t.series.admitted, undercover: t.series.undercover })} show={rate} least={1e6} note="The striped area is what the cache took and no host sent." />
-        <Chart id="chart-held" title="Write cache held" unit="" time={h.time} lines={[{ label: name, values: t.series.dirty.list(), fill: true }]} show={size} least={1 << 20} />
-        <Chart id="chart-host" title="Host traffic" unit="MB/s" time={h.time} lines={[{ label: "read", values: t.series.hostRead.list() }, { label: "written", values: t.series.hostWrite.list() }]} show={rate} least={1e6} />
-        <Chart id="chart-latency" title="Mean latency of commands" unit="ms" time={h.time} lines={[{ label: "latency", values: t.series.latency.list() }]} show={millis} least={1e6} />
+        <Chart id="chart-layers" title="Upper and lower writes" unit="MB/s" view={view} lines={layers(view, "volume", name)} show={rate} least={1e6} note="The striped area is what the cache took and no host sent." empty={UNWATCHED} />
+        <Chart id="chart-latency" title="Latency of reads and writes" unit="ms" view={view} lines={latencies(view, "volume", name)} show={millis} least={1e6} note="A p99 is that of the worst second of a step." empty="No host read or wrote it in this range. Start a reader, such as dd or fio, or choose a longer range." />
+        <Chart id="chart-held" title="Write cache held" unit="" view={view} lines={[{ label: name, values: of("cache_dirty_bytes"), fill: true, ...store.look("volume", name) }]} show={size} least={1 << 20} />
+        <Chart id="chart-host" title="Host traffic" unit="MB/s" view={view} lines={[{ label: "read", values: of("host_read_bytes"), colour: "#56b4e9", dash: [8, 3] }, { label: "written", values: of("host_written_bytes"), colour: HOSTS, dash: [] }]} show={rate} least={1e6} />
       </div>
       <section>
-        <h2>Events</h2>
-        <Events list={store.events.filter((e) => e.volume === name).slice(0, 20)} />
+        <h2>Its events</h2>
+        <EventList list={store.events.filter((e) => e.volume === name).slice(0, 20)} empty="None since the daemon started." />
       </section>
     </>
   );
@@ -248,14 +104,11 @@ export function VolumePage({ name, open }: PageProps & { name: string }) {
 
 export function Pools({ open }: PageProps) {
   const disks = store.pools.flatMap((p) => p.mdisks.map((m) => ({ pool: p, m })));
-  const track = (name: string) => store.history.pools.get(name)?.now;
+  const track = (name: string) => store.rates.pools.get(name);
   return (
     <>
       <p class="actions">
         <button type="button" onClick={() => open(forms.createPool())}>New pool…</button>
-        <button type="button" onClick={() => open(forms.mirror(store.status?.mirrored ?? true))}>
-          {store.status?.mirrored === false ? "Restore the cache's mirror…" : "Lose the cache's mirror…"}
-        </button>
         <button type="button" onClick={() => void call<Policy>("GET", "/policy").then((p) => open(policyForm(p)))}>Policy and budget…</button>
       </p>
       {store.status?.mirrored === false && <p role="alert">The write cache has lost its mirror: writes go through to the back end.</p>}
@@ -265,56 +118,62 @@ export function Pools({ open }: PageProps) {
         rows={store.pools}
         keyOf={(p) => p.name}
         sort="Pool"
+        empty="There are no pools. Create one: New pool…"
         columns={[
           { name: "Pool", value: (p) => p.name },
-          { name: "Copies", value: (p) => (p.copy_data ? "data" : "reference") },
-          { name: "Writes", value: (p) => p.write_mode },
-          { name: "Capacity", number: true, value: (p) => p.capacity, cell: (p) => size(p.capacity) },
-          { name: "Allocated", number: true, value: (p) => p.allocated, cell: (p) => size(p.allocated) },
-          { name: "Cache used", number: true, value: (p) => track(p.name)?.used ?? 0, cell: (p) => size(track(p.name)?.used ?? 0) },
-          { name: "Cap", number: true, value: (p) => p.cache_limit, cell: (p) => size(p.cache_limit) },
-          { name: "Used/cap", number: true, value: (p) => track(p.name)?.fill ?? 0, cell: (p) => percent(track(p.name)?.used ?? 0, p.cache_limit) },
-          { name: "Copies in flight", number: true, value: (p) => track(p.name)?.inflight ?? 0, cell: (p) => size(track(p.name)?.inflight ?? 0) },
-          { name: "Back end write MB/s", number: true, value: (p) => track(p.name)?.backendWrite ?? 0, cell: (p) => rate(track(p.name)?.backendWrite ?? 0) },
-          { name: "Volumes", number: true, value: (p) => p.volumes },
+          { name: "Copies", wide: true, value: (p) => (p.copy_data ? "data" : "reference") },
+          { name: "Writes", wide: true, value: (p) => p.write_mode },
+          { name: "Allocated", number: true, value: (p) => p.allocated, cell: (p) => <Bar part={p.allocated} whole={p.capacity} label={`allocated of pool ${p.name}`} warn /> },
+          { name: "Write cache", number: true, value: (p) => track(p.name)?.fill ?? 0, cell: (p) => <Bar part={track(p.name)?.used ?? 0} whole={p.cache_limit} label={`write cache of pool ${p.name}`} warn /> },
+          { name: "Copies in flight", number: true, wide: true, value: (p) => track(p.name)?.inflight ?? 0, cell: (p) => size(track(p.name)?.inflight ?? 0) },
+          { name: "Back end write MB/s", number: true, wide: true, value: (p) => track(p.name)?.backendWrite ?? 0, cell: (p) => rate(track(p.name)?.backendWrite ?? 0) },
+          { name: "Volumes", number: true, wide: true, value: (p) => p.volumes },
           {
             name: "Change",
             value: () => "",
             cell: (p) => (
-              <span class="actions">
-                <button type="button" onClick={() => open(forms.writeMode(p.name, p.write_mode))}>Write mode…</button>
-                <button type="button" onClick={() => open(forms.deletePool(p.name))}>Delete…</button>
-              </span>
+              <button type="button" aria-label={`Delete pool ${p.name}`} onClick={() => open(forms.deletePool(p.name))}>Delete…</button>
             ),
           },
         ]}
       />
-      <h2>Mdisks</h2>
-      <Table
-        id="mdisks"
-        label="mdisks"
-        rows={disks}
-        keyOf={(d) => `${d.pool.name}.${d.m.name}`}
-        sort="Mdisk"
-        columns={[
-          { name: "Mdisk", value: (d) => `${d.pool.name}.${d.m.name}` },
-          { name: "State", value: (d) => (d.m.offline ? "offline" : "online"), cell: (d) => (d.m.offline ? <strong class="strong">offline</strong> : "online") },
-          { name: "Size", number: true, value: (d) => d.m.size, cell: (d) => size(d.m.size) },
-          { name: "Bandwidth", number: true, value: (d) => d.m.bandwidth, cell: (d) => (d.m.bandwidth ? `${size(d.m.bandwidth)}/s` : "no limit") },
-          { name: "IOPS", number: true, value: (d) => d.m.iops, cell: (d) => d.m.iops || "no limit" },
-          { name: "Failures", number: true, value: (d) => d.m.failures },
-          {
-            name: "Fault",
-            value: () => "",
-            cell: (d) => (
-              <span class="actions">
-                <button type="button" onClick={() => open(forms.mdiskOffline(d.pool.name, d.m.name, !d.m.offline))}>{d.m.offline ? "Bring back…" : "Take offline…"}</button>
-                <button type="button" onClick={() => open(forms.mdiskLimits(d.pool.name, d.m.name, d.m.bandwidth, d.m.iops))}>Slow down…</button>
-              </span>
-            ),
-          },
-        ]}
-      />
+      <section id="faults" class="faults">
+        <h2>Faults</h2>
+        <p class="note">What harms the array on purpose. A fault lasts until you end it or the daemon restarts.</p>
+        <p class="actions">
+          <button type="button" onClick={() => open(forms.mirror(store.status?.mirrored ?? true))}>
+            {store.status?.mirrored === false ? "Restore the cache's mirror…" : "Lose the cache's mirror…"}
+          </button>
+          {store.pools.map((p) => (
+            <button key={p.name} type="button" onClick={() => open(forms.writeMode(p.name, p.write_mode))}>Write mode of {p.name}…</button>
+          ))}
+        </p>
+        <Table
+          id="mdisks"
+          label="mdisks"
+          rows={disks}
+          keyOf={(d) => `${d.pool.name}.${d.m.name}`}
+          sort="Mdisk"
+          columns={[
+            { name: "Mdisk", value: (d) => `${d.pool.name}.${d.m.name}` },
+            { name: "State", value: (d) => (d.m.offline ? "offline" : "online"), cell: (d) => (d.m.offline ? <strong class="strong">offline</strong> : "online") },
+            { name: "Size", number: true, wide: true, value: (d) => d.m.size, cell: (d) => size(d.m.size) },
+            { name: "Bandwidth", number: true, value: (d) => d.m.bandwidth, cell: (d) => (d.m.bandwidth ? `${size(d.m.bandwidth)}/s` : "no limit") },
+            { name: "IOPS", number: true, wide: true, value: (d) => d.m.iops, cell: (d) => d.m.iops || "no limit" },
+            { name: "Failures", number: true, wide: true, value: (d) => d.m.failures },
+            {
+              name: "Fault",
+              value: () => "",
+              cell: (d) => (
+                <span class="actions">
+                  <button type="button" onClick={() => open(forms.mdiskOffline(d.pool.name, d.m.name, !d.m.offline))}>{d.m.offline ? "Bring back…" : "Take offline…"}</button>
+                  <button type="button" onClick={() => open(forms.mdiskLimits(d.pool.name, d.m.name, d.m.bandwidth, d.m.iops))}>Slow down…</button>
+                </span>
+              ),
+            },
+          ]}
+        />
+      </section>
     </>
   );
 }
@@ -344,19 +203,20 @@ export function Hosts() {
       <Table
         id="hosts"
         label="hosts"
-        rows={store.history.hosts}
+        rows={store.rates.hosts}
         keyOf={(h) => h.host}
         sort="Commands/s"
+        empty="No host has sent a command. Log an initiator in, such as: iscsi-ls -s iscsi://ADDRESS with the portal's address above."
         columns={[
           { name: "Host", value: (h) => h.host },
-          { name: "Address", value: (h) => sessions.get(h.host)?.map((s) => s.address).join(", ") ?? "not logged in" },
-          { name: "Sessions", number: true, value: (h) => sessions.get(h.host)?.length ?? 0 },
+          { name: "Address", wide: true, value: (h) => [...new Set(sessions.get(h.host)?.map((s) => s.address.replace(/:\d+$/, "")) ?? ["not logged in"])].join(", ") },
+          { name: "Sessions", number: true, wide: true, value: (h) => sessions.get(h.host)?.length ?? 0 },
           { name: "Commands/s", number: true, value: (h) => h.commands, cell: (h) => count(h.commands) },
           { name: "Reads/s", number: true, value: (h) => h.reads, cell: (h) => count(h.reads) },
           { name: "Writes/s", number: true, value: (h) => h.writes, cell: (h) => count(h.writes) },
           { name: "Offloads/s", number: true, value: (h) => h.offloads, cell: (h) => count(h.offloads) },
-          { name: "Commands", number: true, value: (h) => h.total, cell: (h) => count(h.total) },
-          { name: "Not GOOD", number: true, value: (h) => h.failed, cell: (h) => count(h.failed) },
+          { name: "Commands", number: true, wide: true, value: (h) => h.total, cell: (h) => count(h.total) },
+          { name: "Not GOOD", number: true, wide: true, value: (h) => h.failed, cell: (h) => count(h.failed) },
         ]}
       />
     </>

@@ -1,27 +1,38 @@
 // What the page knows, and the loop that asks the daemon for it.
 
-import { get, type Counters, type Event, type Offload, type Pool, type Session, type Status, type Volume } from "./api";
-import { History } from "./history";
+import { get, type Counters, type Event, type Findings, type HistoryRange, type Offload, type Pool, type Session, type Status, type Volume } from "./api";
+import { hash, look, type Look } from "./colours";
+import { ask, View, type Range } from "./range";
+import { Rates } from "./rates";
 
 const INTERVAL = 1000; // ms between two readings
 const SLOW = 5; // readings between two listings of objects
-const EVENTS = 300; // kept
+const EVENTS = 500; // kept
 
 type Listener = () => void;
 
 export class Store {
-  history = new History();
+  rates = new Rates();
   status: Status | undefined;
-  volumes = new Map<string, Volume>();
+  volumes = new Map<string, Volume & { id: number }>();
   pools: Pool[] = [];
   sessions: Session[] = [];
   offloads: Offload[] = []; // in flight
   events: Event[] = []; // newest first
+  findings: Findings | undefined;
+  range: Range = { seconds: 300, to: 0 };
+  view: View | undefined;
+  /** Whose charts are on the page: a volume's, "" of the whole array, null none. */
+  charts: string | null = null;
   error = "";
+  /** When the daemon answered last. */
+  heard = 0;
   paused = false;
+  private restarted = false;
   private round = 0;
   private stale = true;
   private busy = false;
+  private again = false;
   private timer = 0;
   private listeners = new Set<Listener>();
 
@@ -48,42 +59,93 @@ export class Store {
     this.changed();
   }
 
+  /** Shows another range of time. */
+  show(range: Range): void {
+    this.range = range;
+    this.changed();
+    void this.refresh();
+  }
+
+  /** Says whose charts the page shows. */
+  chart(of: string | null): void {
+    if (this.charts === of) return;
+    this.charts = of;
+    if (of !== null && this.view?.volume !== of) this.view = undefined;
+    if (of !== null) void this.refresh();
+  }
+
   /** Lists the objects anew at once: somebody changed them. */
   refresh(): Promise<void> {
     this.stale = true;
     return this.poll();
   }
 
+  /** How an object is drawn; of volumes that are gone their names decide. */
+  look(kind: "volume" | "pool", name: string): Look {
+    if (kind === "volume") return look(this.volumes.get(name)?.id ?? hash(name));
+    const at = this.pools.findIndex((p) => p.name === name);
+    return look(at >= 0 ? at : hash(name));
+  }
+
   private async poll(): Promise<void> {
-    if (this.busy || (this.paused && !this.stale)) return;
+    if (this.busy) {
+      this.again ||= this.stale;
+      return;
+    }
+    if (this.paused && !this.stale) return;
     this.busy = true;
     try {
-      const since = this.events[0]?.number ?? 0;
-      const [counters, events, offloads] = await Promise.all([get<Counters>("/counters"), get<Event[]>(`/events?since=${since}`), get<Offload[]>("/offloads")]);
+      const since = this.restarted ? 0 : (this.events[0]?.number ?? 0);
+      const [counters, events, offloads, findings] = await Promise.all([
+        get<Counters>("/counters"),
+        get<Event[]>(`/events?since=${since}`),
+        get<Offload[]>("/offloads"),
+        get<Findings>("/findings"),
+        this.draw(),
+      ]);
+      // A daemon that started anew counts its events from 1.
+      const again = this.restarted;
+      this.restarted = !again && this.findings !== undefined && findings.since_start.seconds < this.findings.since_start.seconds;
+      this.findings = findings;
       if (!this.paused) {
-        this.history.add(counters);
+        this.rates.add(counters);
         this.offloads = offloads;
       }
-      if (events.length > 0) {
-        this.events = [...events.reverse(), ...this.events].slice(0, EVENTS);
-        this.stale ||= events.some((e) => e.kind === "change");
+      if (events.length > 0 || again) {
+        this.events = [...events.reverse(), ...(again ? [] : this.events)].slice(0, EVENTS);
+        this.stale ||= events.some((e) => e.kind === "change" || e.kind === "fault");
       }
       if (this.stale || this.round++ % SLOW === 0) await this.list();
       this.error = "";
+      this.heard = Date.now();
     } catch (e) {
       this.error = e instanceof Error ? e.message : String(e);
-      this.events = this.events.length > 0 && e instanceof TypeError ? [] : this.events; // its numbers begin anew
+      this.restarted ||= e instanceof TypeError;
     } finally {
       this.busy = false;
     }
     this.changed();
+    if (this.again) {
+      this.again = false;
+      void this.poll();
+    }
+  }
+
+  /** Reads the history of what the page shows. */
+  private async draw(): Promise<void> {
+    const of = this.charts;
+    const range = this.range;
+    if (of === null || this.view?.serves(range, of, Date.now() / 1000)) return;
+    if (this.paused && this.view?.range === range && this.view.volume === of) return;
+    const h = await get<HistoryRange>(ask(range, of));
+    if (of === this.charts && range === this.range) this.view = new View(range, of, h);
   }
 
   private async list(): Promise<void> {
     this.stale = false;
     const [status, volumes, pools, sessions] = await Promise.all([
       get<Status>("/status"),
-      get<Volume[]>("/volumes"),
+      get<(Volume & { id: number })[]>("/volumes"),
       get<Pool[]>("/pools"),
       get<Session[]>("/sessions"),
     ]);

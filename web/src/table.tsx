@@ -9,6 +9,8 @@ export interface Column<T> {
   value: (row: T) => string | number;
   cell?: (row: T) => ComponentChildren;
   number?: boolean;
+  /** Left out where the screen is narrow. */
+  wide?: boolean;
 }
 
 interface Props<T> {
@@ -20,7 +22,13 @@ interface Props<T> {
   /** The column sorted by first; numbers begin with the largest. */
   sort: string;
   search?: boolean;
+  /** What to try when there are no rows. */
+  empty?: string;
 }
+
+export const volumeLink = (name: string) => <a href={`#/volume/${encodeURIComponent(name)}`}>{name}</a>;
+
+const shape = (c: { number?: boolean; wide?: boolean }) => `${c.number ? "n" : ""}${c.wide ? " wide" : ""}`.trim();
 
 const PAGE = 100;
 
@@ -55,13 +63,13 @@ export function Table<T>(p: Props<T>) {
           </output>
         </p>
       )}
-      <div class="scroll">
+      <div class="scroll" tabIndex={0} role="region" aria-label={`Table of ${p.label}`}>
         <table>
           <caption class="hidden">{p.label}</caption>
           <thead>
             <tr>
               {p.columns.map((c) => (
-                <th key={c.name} scope="col" class={c.number ? "n" : ""} aria-sort={c === by ? (sort.down ? "descending" : "ascending") : "none"}>
+                <th key={c.name} scope="col" class={shape(c)} aria-sort={c === by ? (sort.down ? "descending" : "ascending") : "none"}>
                   <button type="button" title={c.title} onClick={() => setSort({ name: c.name, down: c === by ? !sort.down : !!c.number })}>
                     {c.name}
                     <span aria-hidden="true">{c === by ? (sort.down ? " ▾" : " ▴") : ""}</span>
@@ -74,7 +82,7 @@ export function Table<T>(p: Props<T>) {
             {rows.slice(0, limit).map((r) => (
               <tr key={p.keyOf(r)}>
                 {p.columns.map((c) => (
-                  <td key={c.name} class={c.number ? "n" : ""}>
+                  <td key={c.name} class={shape(c)}>
                     {c.cell ? c.cell(r) : c.value(r)}
                   </td>
                 ))}
@@ -88,7 +96,7 @@ export function Table<T>(p: Props<T>) {
           Show {Math.min(rows.length - limit, 10 * PAGE)} more
         </button>
       )}
-      {rows.length === 0 && <p class="empty">None.</p>}
+      {rows.length === 0 && <p class="empty">{p.rows.length > 0 ? "Nothing matches the search." : (p.empty ?? "None.")}</p>}
     </section>
   );
 }
