@@ -258,7 +258,10 @@ func (v *Virtual) top() {
 func (v *Virtual) Next() (int64, bool) {
 	v.top()
 	k := &v.lanes.heads[v.lanes.first()]
-	return k.at(), k.left != 0
+	if k.left == 0 {
+		return 0, false
+	}
+	return k.at(), true
 }
 
 // Due tells whether anything is left to run until the time t: a posted function or a timer.

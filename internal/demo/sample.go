@@ -45,6 +45,8 @@ type sampler struct {
 	every time.Duration
 	began time.Time
 	total admin.Size
+	look  chan chan struct{} // asks for a sample now; closed behind it
+	ended chan struct{}      // closed when nothing is sampled any more
 
 	mu     sync.Mutex
 	phase  Phase          // guarded by mu
@@ -55,14 +57,22 @@ type sampler struct {
 }
 
 func newSampler(opt Options, began time.Time, first admin.Counters) *sampler {
-	s := &sampler{array: opt.Array, show: opt.Show, every: opt.Every, began: began, phase: Filling, last: first}
+	s := &sampler{array: opt.Array, show: opt.Show, every: opt.Every, began: began, phase: Filling, last: first,
+		look: make(chan chan struct{}), ended: make(chan struct{})}
 	if s.show == nil {
 		s.show = func(Sample) {}
 	}
 	return s
 }
 
+// enter begins a phase, behind a sample of the one before: none is of two phases, and each has one.
 func (s *sampler) enter(p Phase) {
+	looked := make(chan struct{})
+	select {
+	case s.look <- looked:
+		<-looked
+	case <-s.ended:
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.phase, s.done = p, 0
@@ -89,24 +99,28 @@ func (s *sampler) peak() float64 {
 // start samples until the function that it returns is called, or ctx ends. The function may be called again.
 func (s *sampler) start(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	var ended sync.WaitGroup
-	ended.Go(func() {
+	go func() {
+		defer close(s.ended)
 		t := time.NewTicker(s.every)
 		defer t.Stop()
 		for {
+			var looked chan struct{}
 			select {
 			case <-ctx.Done():
 				return
+			case looked = <-s.look:
+				t.Reset(s.every)
 			case <-t.C:
 			}
-			now, err := s.array.Counters(ctx)
-			if err != nil { // the demonstration itself finds out what is wrong
-				continue
+			if now, err := s.array.Counters(ctx); err == nil { // else the demonstration itself finds out what is wrong
+				s.show(s.step(now))
 			}
-			s.show(s.step(now))
+			if looked != nil {
+				close(looked)
+			}
 		}
-	})
-	return func() { cancel(); ended.Wait() }
+	}()
+	return func() { cancel(); <-s.ended }
 }
 
 // step returns what happened since the last reading.

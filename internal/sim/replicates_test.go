@@ -101,9 +101,7 @@ func TestExpectReplicates(t *testing.T) {
 	}
 	bound := 11.
 	r := NewReplicates([]Expect{{What: "w", Kind: Pinned, Max: &bound}})
-	for _, v := range []float64{9, 10, 11} {
-		r.figures[0] = append(r.figures[0], v)
-	}
+	r.figures[0] = append(r.figures[0], 9, 10, 11)
 	if o := r.Outcomes()[0]; o.OK || o.Ours != 10 || o.Replicates != 3 {
 		t.Errorf("at most 11 holds for 9, 10 and 11, whose mean may be 12.5: %+v", o)
 	}

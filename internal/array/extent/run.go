@@ -17,7 +17,7 @@ type Run struct {
 // Walk calls fn for the maximal runs of r in address order until it returns false.
 func (m *Map) Walk(r block.Range, fn func(Run) bool) {
 	// Nearly every read of a host is one run of one window.
-	if in := r.Start & (layout.WindowSectors - 1); r.Count > 0 && in+r.Count <= layout.WindowSectors {
+	if in := r.Start & (layout.WindowSectors - 1); r.Count > 0 && r.Count <= layout.WindowSectors-in {
 		if s, _ := m.find(r.Start >> layout.WindowShift); s.kind() == kindData {
 			fn(Run{r, block.Data, s.value() + in})
 			return
