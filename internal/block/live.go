@@ -35,7 +35,7 @@ type Live struct {
 	beside beside
 	crowd  atomic.Int32 // how often the core is left until nobody else is expected to want it
 
-	start  time.Time
+	clock  *ticker
 	timers eventHeap // guarded by mu
 	seq    uint64
 	wake   chan struct{}
@@ -47,7 +47,7 @@ type Live struct {
 
 // NewLive starts an executor; Stop ends it.
 func NewLive() *Live {
-	l := &Live{start: time.Now(), wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
+	l := &Live{clock: newTicker(), wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
 	l.beside.wake = make(chan struct{}, max(runtime.GOMAXPROCS(0)-2, 0))
 	for range cap(l.beside.wake) {
 		l.helpers.Go(l.help)
@@ -64,7 +64,7 @@ func (l *Live) Now() int64 {
 	if at > 0 {
 		return at
 	}
-	now := max(1, int64(time.Since(l.start)))
+	now := max(1, l.clock.read())
 	if at < 0 && !l.now.CompareAndSwap(at, now) {
 		// Somebody else has read it, or the hold is over: what that one says counts.
 		if at = l.now.Load(); at > 0 {
