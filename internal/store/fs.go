@@ -162,9 +162,17 @@ const partBytes = 32 << 10
 // Descriptor returns the number by which a ring knows the file.
 func (o *osFile) Descriptor() int { return o.fd }
 
-func (o *osFile) Readv(vec [][]byte, off int64) (int, error) { return unix.Preadv(o.fd, vec, off) }
+func (o *osFile) Readv(vec [][]byte, off int64) (int, error) {
+	if n, ok, err := o.short(unix.SYS_PREADV, vec, off); ok {
+		return n, err
+	}
+	return unix.Preadv(o.fd, vec, off)
+}
 
 func (o *osFile) Writev(vec [][]byte, off int64) (n int, err error) {
+	if n, ok, err := o.short(unix.SYS_PWRITEV, vec, off); ok {
+		return n, err
+	}
 	if !o.parts {
 		return unix.Pwritev(o.fd, vec, off)
 	}
