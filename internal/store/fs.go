@@ -151,6 +151,8 @@ type osFile struct {
 	memory bool
 	// folios: it has a page cache of folios, as all have but for tmpfs.
 	folios bool
+
+	punching atomic.Int32 // calls of Punch under way: writes wait for them
 }
 
 // partBytes is what is written by one call there, and into a new file that is mapped: the kernel makes
@@ -238,6 +240,8 @@ func (o *osFile) NextData(off int64) (start, end int64, err error) {
 }
 
 func (o *osFile) Punch(off, n int64) error {
+	o.punching.Add(1)
+	defer o.punching.Add(-1)
 	err := block.Again(func() error {
 		return unix.Fallocate(o.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
 	})

@@ -9,9 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Transfers of files in memory. They wait for nobody, so the runtime is not told of them: in a call that
+// Transfers of files in memory. They wait for no disk, so the runtime is not told of them: in a call that
 // it knows of its watcher may lend the processor to others, which costs two changes of threads and wakes
-// the watcher, dearer than the call.
+// the watcher, dearer than the call. Writes wait for each other and for a Punch, which may take long (the lock of
+// the inode): while one goes on they are calls of which the runtime knows.
 const (
 	// shortCall is up to how many bytes are moved that way, and shortVec in how many buffers.
 	shortCall = 256 << 10
@@ -33,7 +34,7 @@ func shortest() int {
 
 // short makes a call of preadv(2) or pwritev(2) that waits for nobody; ok says that it is one, and was made.
 func (o *osFile) short(call uintptr, vec [][]byte, off int64) (n int, ok bool, err error) {
-	if !o.memory || len(vec) > shortVec {
+	if !o.memory || len(vec) > shortVec || call == unix.SYS_PWRITEV && o.punching.Load() > 0 {
 		return 0, false, nil
 	}
 	var iov [shortVec]unix.Iovec
