@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 say() { echo "setup: $*" >&2; }
 
 packages=(gcc libc6-dev libiscsi-bin libiscsi-dev sg3-utils ddpt qemu-utils qemu-block-extra
-	e2fsprogs mmdebstrap prometheus tgt python3-venv qemu-system-x86 kmod chromium systemd)
+	e2fsprogs mmdebstrap prometheus tgt python3-venv qemu-system-x86 kmod chromium systemd
+	ceph-mon ceph-osd ceph-common)
 
 missing=()
 for p in "${packages[@]}"; do
