@@ -82,6 +82,10 @@ const directions = `
 
 	block, crc32c, metrics, store/uring < store;
 
+	block, crc32c < store/rados;
+
+	store/rados < store/rados/simulated, store/rados/librados;
+
 	hostcache, crc32c < hostcache/tier;
 
 	scsi, block, metrics < iscsi;
