@@ -86,8 +86,8 @@ const (
 	Write                   // Data goes to Off
 	Replace                 // Data becomes all that the object holds
 	Zero                    // N bytes from Off read as zeros; an object that does not exist is not made
-	Remove                  // the object is removed; ErrNotFound
-	OmapSet                 // Pairs become entries; the object must exist
+	Remove                  // the object is removed, or ErrNotFound; no other step but guards is in the operation
+	OmapSet                 // Pairs become entries
 	OmapRemove              // the entries of the keys of Pairs go; the object must exist
 	Read                    // Buf gets what lies at Off: N bytes, fewer at the end of the object
 	OmapGet                 // Pairs, with keys, get their values, nil where there is no entry
@@ -129,8 +129,8 @@ func (o *Op) Reads() bool {
 	return true
 }
 
-// bytes is what the operation takes of the window.
-func (o *Op) bytes() int {
+// Bytes is what the operation takes of the window.
+func (o *Op) Bytes() int {
 	n := 0
 	for i := range o.Steps {
 		s := &o.Steps[i]

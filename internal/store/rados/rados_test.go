@@ -96,7 +96,8 @@ func TestStoreLocalLog(t *testing.T) {
 func TestRegionSimulated(t *testing.T) {
 	var zombies, refused int
 	blocktest.Region(t, testkit.Seed(t), func(t *testing.T, rnd *rand.Rand) blocktest.RegionRig {
-		c := simulated.New(simulated.Options{Latency: rnd.Int64N(2000), Tail: rnd.IntN(100), OSDs: 1 + rnd.IntN(5)}, rnd)
+		// The guards alone have to do for the log.
+		c := simulated.New(simulated.Options{Latency: rnd.Int64N(2000), Tail: rnd.IntN(100), OSDs: 1 + rnd.IntN(5), NoBlocklist: rnd.IntN(2) == 0}, rnd)
 		var s *opened
 		return blocktest.RegionRig{
 			Whole: true,

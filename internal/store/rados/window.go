@@ -23,7 +23,7 @@ func (l *lane) room(size int) bool {
 // submit starts an operation, now or when its lane has room, and has then called, with mu held, when it
 // has ended. Preconditions: mu is held.
 func (s *Store) submit(l *lane, op *Op, then func(*Op)) {
-	op.lane, op.then, op.size, op.Err = l, then, op.bytes(), nil
+	op.lane, op.then, op.size, op.Err = l, then, op.Bytes(), nil
 	if s.lost != nil {
 		op.lane = nil
 		s.cluster.After(0, func() { s.refuse(op) })

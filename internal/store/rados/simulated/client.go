@@ -21,16 +21,25 @@ type Client struct {
 	epoch     int // of the map that it has
 	flying    []*flight
 	last      map[string]int64 // when the last operation on an object arrives
+	ops       int              // under way
+	bytes     int              // of these
 	watches   []func(error)
 	dead      bool
 }
 
 var _ rados.Cluster = (*Client)(nil)
 
+// What librados has under way before it lets its caller wait (objecter_inflight_ops and _op_bytes).
+const (
+	mostOps   = 1024
+	mostBytes = 100 << 20
+)
+
 // flight is an operation, or a call of After, that has not ended.
 type flight struct {
 	op      *rados.Op
 	sent    *rados.Op
+	size    int
 	fn      func() // of After
 	osd     int
 	due     int64
@@ -51,11 +60,17 @@ func (cl *Client) Submit(op *rados.Op) {
 	if cl.dead {
 		return
 	}
+	if cl.ops++; cl.ops > mostOps {
+		panic("simulated: librados would have had its caller wait")
+	}
+	if cl.bytes += op.Bytes(); cl.bytes > mostBytes {
+		panic("simulated: librados would have had its caller wait for bytes")
+	}
 	cl.c.stray()
 	cl.c.spread()
 	at := max(cl.exec.Now()+cl.c.latency(), cl.last[op.Object])
 	cl.last[op.Object] = at
-	cl.fly(&flight{op: op, sent: copyOf(op), osd: cl.c.osdOf(cl.namespace + "/" + op.Object), due: at})
+	cl.fly(&flight{op: op, size: op.Bytes(), sent: copyOf(op), osd: cl.c.osdOf(cl.namespace + "/" + op.Object), due: at})
 }
 
 // After calls fn later.
@@ -99,6 +114,8 @@ func (cl *Client) step(f *flight) {
 		f.fn()
 		return
 	}
+	cl.ops--
+	cl.bytes -= f.size
 	f.op.Done(f.op)
 }
 
@@ -218,7 +235,7 @@ func (cl *Client) Blocklist(address string, _ int) error {
 		return err
 	}
 	cl.c.epoch++
-	if _, ok := cl.c.blocked[address]; !ok {
+	if _, ok := cl.c.blocked[address]; !ok && !cl.c.opt.NoBlocklist {
 		cl.c.blocked[address] = cl.c.epoch
 	}
 	return nil

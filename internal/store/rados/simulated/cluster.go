@@ -25,6 +25,8 @@ type Options struct {
 	// takes up to a hundred times as long, as where its answer was lost and it is sent again.
 	Latency int64
 	Tail    int
+	// NoBlocklist makes blocklisting do nothing: the negative control of tests of fencing.
+	NoBlocklist bool
 	// Capacity in bytes of objects; 0 is without end.
 	Capacity int
 }

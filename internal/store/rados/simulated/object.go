@@ -66,11 +66,14 @@ func (o *object) read(off uint64, b []byte) uint64 {
 	return total
 }
 
+// zero zeroes. An OSD makes it a truncation where it goes up to the end.
 func (o *object) zero(off, n uint64) {
-	if o == nil || off >= o.size {
+	if o == nil || off >= o.size || n == 0 {
 		return
 	}
-	n = min(n, o.size-off)
+	if n >= o.size-off {
+		n, o.size = o.size-off, off
+	}
 	for n > 0 {
 		in := off % chunkBytes
 		k := min(n, chunkBytes-in)
