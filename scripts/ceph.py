@@ -88,7 +88,6 @@ mon_data = {dir}/mon.a
 osd_data = {dir}/osd.$id
 osd_objectstore = {store}
 memstore_device_bytes = {memory}
-memstore_page_set = true
 bluestore_block_size = 10737418240
 bluestore_block_db_create = false
 bluestore_block_wal_create = false

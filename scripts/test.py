@@ -56,6 +56,10 @@ LEAN = [*TEST, "-vet=off", "-ldflags=-w"]
 #: in one of them, the files go in the order of collection, which tests/conftest.py makes.
 TOOLS = [str(VENV / "pytest"), "tests", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
 
+#: The store on a real Ceph cluster of one OSD in memory, which the test starts and stops. The tag makes other objects
+#: of the few packages that depend on it.
+RADOS = [*LEAN, "-tags", "rados", "-run", "TestCluster", "./internal/store/rados"]
+
 
 @dataclass
 class Part:
@@ -98,6 +102,7 @@ def full() -> list[Part]:
         Part("race", [*LEAN, "-race", *CONCURRENT], 260, ("setup",), env=FLAGS | COMPILE),
         Part("go", [*LEAN, *plain], 280, ("build",), env=PLAIN | COMPILE),
         Part("sim", [*LEAN, "./internal/sim"], 700, ("build",), env=PLAIN | COMPILE),
+        Part("rados", RADOS, 60, ("build",), cores=0.5, env=PLAIN | COMPILE),
         Part("tools", TOOLS, 250, ("build", "image")),
         Part("vm", ["scripts/vm/run.py", "--limit", "1200", "-m", "not slow"], 500, ("build", "root")),
     ]
