@@ -106,7 +106,7 @@ const directions = `
 
 	sim, metrics < report;
 
-	array, hostcache, scsi, report, store, profile, iscsi, tcmu, handlers < admin;
+	array, hostcache, scsi, report, store, store/rados, store/rados/librados, profile, iscsi, tcmu, handlers < admin;
 
 	admin, handlers, sim, report, replay, tcmu, lun, hostcache/tier < cmd/arraysim;
 `

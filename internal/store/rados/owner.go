@@ -10,9 +10,10 @@ import (
 
 // Owner describes the process that has an array, to who finds it taken.
 type Owner struct {
-	Host string `json:"host,omitempty"`
-	Boot string `json:"boot,omitempty"` // of the host: another one means that the process is gone
-	PID  int    `json:"pid,omitempty"`
+	Host    string `json:"host,omitempty"`
+	Machine string `json:"machine,omitempty"` // of any number of hosts with that name, which one
+	Boot    string `json:"boot,omitempty"`    // of the machine: another one means that the process is gone
+	PID     int    `json:"pid,omitempty"`
 	// Process tells a process from a later one with the same number: when it started.
 	Process string `json:"process,omitempty"`
 }
