@@ -8,6 +8,7 @@ import (
 	"go/token"
 	"io/fs"
 	"maps"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -239,6 +240,29 @@ func parseDirections(text string) (map[string]map[string]bool, string) {
 
 func names(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\t' })
+}
+
+// behindTag lists modules that only files with a build tag import, so that the program without it is static.
+var behindTag = map[string]string{"github.com/ebitengine/purego": "//go:build rados && linux\n"}
+
+func TestModulesBehindTags(t *testing.T) {
+	found := 0
+	eachFile(t, func(_, name string, f *ast.File) {
+		for _, dep := range imports(f) {
+			tag, ok := behindTag[dep]
+			if !ok {
+				continue
+			}
+			found++
+			b, err := os.ReadFile(filepath.Join(root, name))
+			if err != nil || !strings.HasPrefix(string(b), tag) {
+				t.Errorf("%s imports %s and does not begin with %q (%v)", name, dep, tag, err)
+			}
+		}
+	})
+	if found < len(behindTag) {
+		t.Errorf("found %d imports", found)
+	}
 }
 
 func TestDeterministicCore(t *testing.T) {

@@ -38,7 +38,7 @@ func (l live) Wait(start func(done func())) {
 
 // startCluster starts a throw-away Ceph cluster until the test ends, and returns how to reach it. The test is
 // skipped where Ceph is not installed.
-func startCluster(t *testing.T, args ...string) librados.Config {
+func startCluster(t testing.TB, args ...string) librados.Config {
 	t.Helper()
 	out, err := exec.Command(script, "missing").Output()
 	if err != nil {
@@ -80,7 +80,7 @@ func startCluster(t *testing.T, args ...string) librados.Config {
 }
 
 // connect connects to a namespace.
-func connect(t *testing.T, cfg librados.Config, namespace string) rados.Cluster {
+func connect(t testing.TB, cfg librados.Config, namespace string) rados.Cluster {
 	t.Helper()
 	cfg.Namespace = namespace
 	c, err := librados.Connect(cfg)
@@ -93,7 +93,7 @@ func connect(t *testing.T, cfg librados.Config, namespace string) rados.Cluster 
 var cookies int
 
 // openLive opens an array of a cluster.
-func openLive(t *testing.T, cfg librados.Config, namespace string, opt rados.Options) (live, *rados.Store) {
+func openLive(t testing.TB, cfg librados.Config, namespace string, opt rados.Options) (live, *rados.Store) {
 	t.Helper()
 	l := live{block.NewLive()}
 	t.Cleanup(l.Stop)

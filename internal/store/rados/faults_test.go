@@ -17,7 +17,7 @@ func newCluster(opt simulated.Options) *simulated.Cluster {
 	return simulated.New(opt, rand.New(rand.NewPCG(7, 7)))
 }
 
-func medium(t *testing.T, s block.Store, size uint64) block.Medium {
+func medium(t testing.TB, s block.Store, size uint64) block.Medium {
 	t.Helper()
 	m, err := s.Medium("m", size)
 	if err != nil {

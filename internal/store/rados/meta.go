@@ -298,14 +298,22 @@ func (m *meta) tell(b *metaBatch, err error) {
 	}
 }
 
+// finish has the root say that all batches are in all shards, so that the next start has nothing to apply
+// and their objects go. Preconditions: mu is held, nothing is under way.
+func (m *meta) finish() {
+	if len(m.kept) > 0 && !m.stuck {
+		m.writeRoot(nil)
+	}
+}
+
 // writeRoot commits batches. Preconditions: mu is held, the root is not being written.
 func (m *meta) writeRoot(list []*metaBatch) {
-	r := root{Epoch: m.s.head.Epoch, Last: list[len(list)-1].Number, Applied: m.applied}
+	r := root{Epoch: m.s.head.Epoch, Last: m.last, Applied: m.applied}
 	for _, k := range m.kept {
 		r.Batches = append(r.Batches, k.rootBatch)
 	}
 	for _, b := range list {
-		r.Batches = append(r.Batches, b.rootBatch)
+		r.Batches, r.Last = append(r.Batches, b.rootBatch), b.Number
 	}
 	text, err := json.Marshal(&r)
 	if err != nil {

@@ -208,9 +208,15 @@ func (s *Store) Close() error {
 	if was == ErrClosed {
 		return ErrClosed
 	}
-	s.wait(func() bool {
+	idle := func() bool {
 		return s.lost != nil || s.dataLane.ops+s.logLane.ops == 0 && s.headers.idle() && (s.meta == nil || s.meta.idle())
-	})
+	}
+	if s.wait(idle); s.meta != nil {
+		s.enter()
+		s.meta.finish()
+		s.leave()
+		s.wait(idle)
+	}
 	s.exec.Lock() // who waited hears of the end
 	s.exec.Unlock()
 	s.mu.Lock()
