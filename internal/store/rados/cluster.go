@@ -11,7 +11,8 @@ type Cluster interface {
 	// Submit starts an operation. Its Done is called once, by the cluster, never from inside Submit and
 	// not on the executor; no two at a time. Operations on one object take effect in the order of Submit;
 	// they end in any order. There is no timeout: an operation may take for ever. It must not be called
-	// with more under way than the store's window has.
+	// with more under way than the store's window has, nor for a Remove while others on its object are
+	// under way, nor for others before it has ended: Ceph 16 may never answer a read among these.
 	Submit(op *Op)
 	// After calls fn after so many nanoseconds, as Done is called.
 	After(ns int64, fn func())

@@ -119,6 +119,7 @@ func TestCluster(t *testing.T) {
 		})
 	})
 	t.Run("as simulated", func(t *testing.T) { asSimulated(t, cfg) })
+	t.Run("many at a time", func(t *testing.T) { manyAtATime(t, cfg) })
 	t.Run("takeover", func(t *testing.T) { takeover(t, cfg) })
 	t.Run("full", func(t *testing.T) { fullPool(t, cfg) })
 }
@@ -167,6 +168,46 @@ func asSimulated(t *testing.T, cfg librados.Config) {
 	}
 	if len(seen) != 4 || seen["<nil>"] < 100 {
 		t.Errorf("the test does not get there: %v", seen)
+	}
+}
+
+// manyAtATime: hundreds of writes, zeroings and reads of a few objects under way at a time, as they come from mdisks, have
+// the results that they would have one after the other, in the order of Submit.
+func manyAtATime(t *testing.T, cfg librados.Config) {
+	seed := testkit.Seed(t)
+	rnd := rand.New(rand.NewPCG(seed, 13))
+	real := connect(t, cfg, t.Name())
+	defer real.Close()
+	simulation := simulated.New(simulated.Options{}, rnd).Connect(&block.Virtual{}, t.Name())
+	defer simulation.Close()
+	for range 4 {
+		var ops, same []*rados.Op
+		for range 300 {
+			object, off := string(rune('a'+rnd.IntN(4))), uint64(rnd.IntN(64))*512
+			n := (1 + rnd.IntN(16)) * 512
+			var steps []rados.Step
+			switch rnd.IntN(5) {
+			case 0, 1:
+				steps = []rados.Step{{Kind: rados.Write, Off: off, Data: [][]byte{filled(n, byte(rnd.Uint32()))}},
+					{Kind: rados.Write, Off: 1<<20 + off/128, Data: [][]byte{filled(n/128, byte(rnd.Uint32()))}}}
+			case 2:
+				steps = []rados.Step{{Kind: rados.Zero, Off: off, N: uint64(n)}, {Kind: rados.Zero, Off: 1<<20 + off/128, N: uint64(n / 128)}}
+			default:
+				steps = []rados.Step{{Kind: rados.Read, Off: off, Buf: make([]byte, n)}, {Kind: rados.Read, Off: 1<<20 + off/128, Buf: make([]byte, n/128)}}
+			}
+			op, o := &rados.Op{Object: object, Steps: steps}, &rados.Op{Object: object, Steps: slices.Clone(steps)}
+			for j := range o.Steps {
+				o.Steps[j].Buf = slices.Clone(o.Steps[j].Buf)
+			}
+			ops, same = append(ops, op), append(same, o)
+		}
+		carryOut(real, ops)
+		carryOut(simulation, same)
+		for i, op := range ops {
+			if describe(op) != describe(same[i]) {
+				t.Fatalf("operation %d, -seed %d, on %s: %v, simulated %v, or other bytes", i, seed, op.Object, op.Err, same[i].Err)
+			}
+		}
 	}
 }
 
