@@ -87,21 +87,6 @@ func (r *region) object(p block.Part, i int) string {
 	return fmt.Sprintf("%s.%d.%05x", r.name, p, i)
 }
 
-// partBytes returns the length of a part.
-func partBytes(l *block.RegionLayout, p block.Part) int {
-	switch p {
-	case block.PartPages:
-		return l.Pages
-	case block.PartDescriptors:
-		return l.Descriptors
-	case block.PartLog:
-		return l.Log
-	case block.PartCounters:
-		return l.Counters
-	}
-	return 0 // the state has no objects of its own
-}
-
 // regionObject is one of a region's objects, and the memory that it is for.
 type regionObject struct {
 	name string

@@ -185,6 +185,12 @@ func (s *Store) fence(why error) {
 	}
 }
 
+// settle has the executor do what was posted.
+func (s *Store) settle() {
+	s.exec.Lock()
+	defer s.exec.Unlock()
+}
+
 // Payload is true: RADOS keeps everything.
 func (s *Store) Payload() bool { return true }
 
@@ -217,8 +223,7 @@ func (s *Store) Close() error {
 		s.leave()
 		s.wait(idle)
 	}
-	s.exec.Lock() // who waited hears of the end
-	s.exec.Unlock()
+	s.settle() // who waited hears of the end
 	s.mu.Lock()
 	fenced := s.lost != nil
 	s.lost = ErrClosed

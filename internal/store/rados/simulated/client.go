@@ -279,8 +279,7 @@ func (cl *Client) Kill() {
 	if cl.dead {
 		return
 	}
-	var sent [][]*flight // by OSD, in their order
-	sent = make([][]*flight, len(cl.c.osds))
+	sent := make([][]*flight, len(cl.c.osds)) // by OSD, in their order
 	for _, f := range cl.flying {
 		if f.op != nil && !f.arrived {
 			sent[f.osd] = append(sent[f.osd], f)
