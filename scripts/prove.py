@@ -78,6 +78,9 @@ PROOFS = [
     Proof("updates", "10,000 deaths inside updates of NVRAM and files", "make power-kill-test", 60),
     Proof("power", "100,000 power cuts", "make power-test", 30),
     Proof("sim-torture", "100,000 arrays in virtual time", "make sim-torture", 60),
+    Proof(
+        "rados", "an array in a Ceph pool of one OSD: the store's conformance, faults, kill -9", "make rados-test", 2
+    ),
     Proof("packages", "lintian; the package installed, run and purged; the image run", "make package-test", 3),
 ]
 

@@ -151,7 +151,7 @@ def columns_that_are_not_there(source: Path, tmp: Path) -> None:
         elif finding == "response-time towers":
             assert found["towers"] == []
             assert (
-                "Response-time towers: these counters cannot tell"
+                "Response-time towers: these counters do not cover every pool"
                 in run([binary(), "analyze", bare], timeout=PATIENCE).stdout
             )
         else:

@@ -12,6 +12,7 @@ import (
 	_ "embed"
 
 	"github.com/arraysim/arraysim/internal/iscsi"
+	"github.com/arraysim/arraysim/internal/store/rados"
 )
 
 // Config is what the configuration file says. The keys are the
@@ -19,8 +20,11 @@ import (
 type Config struct {
 	// Data is the folder of the array; a relative one begins at the file's folder.
 	Data string `yaml:"data"`
-	// Store is "files" (in Data) or "memory" (gone when the daemon ends).
+	// Store is "files" (in Data), "memory" (gone when the daemon ends) or "rados" (in a Ceph pool; Data then has
+	// the socket, and the log if that is local).
 	Store string `yaml:"store"`
+	// Rados says where the array is, with the store "rados" alone.
+	Rados *RadosConfig `yaml:"rados"`
 	// AIO is what waits for the disks of "files": "io_uring" for reads, "threads", or "auto", which is
 	// io_uring where the kernel gives it. Writes and syncs are the threads' in any case.
 	AIO     string         `yaml:"aio"`
@@ -40,6 +44,20 @@ type Config struct {
 	Embedded bool `yaml:"-"`
 
 	src *source
+}
+
+// RadosConfig describes where in a Ceph cluster the array is, and how to get there.
+type RadosConfig struct {
+	Pool string `yaml:"pool"`
+	// Conf is the cluster's configuration file: Ceph's own choice when left out. Keyring is a file with the key of
+	// User; when left out it is where Conf says. Relative ones begin at the file's folder.
+	Conf    string `yaml:"conf"`
+	User    string `yaml:"user"` // without "client."; arraysim when left out
+	Keyring string `yaml:"keyring"`
+	// Namespace of the array in the pool: array when left out.
+	Namespace string `yaml:"namespace"`
+	// Log is "replicated" (in the pool), when left out, or "local": in Data, faster, and lost with this node.
+	Log string `yaml:"log"`
 }
 
 // CacheConfig describes the write cache.
@@ -148,6 +166,7 @@ type ExportConfig struct {
 const (
 	storeFiles  = "files"
 	storeMemory = "memory"
+	storeRados  = "rados"
 
 	aioAuto    = "auto"
 	aioRing    = "io_uring"
@@ -209,6 +228,9 @@ func LoadConfig(path string) (*Config, error) {
 // paths returns the values that are file names.
 func (c *Config) paths() []*string {
 	p := []*string{&c.Data, &c.Record.Dir}
+	if c.Rados != nil {
+		p = append(p, &c.Rados.Conf, &c.Rados.Keyring)
+	}
 	if h := c.Portal.CHAP; h != nil {
 		p = append(p, &h.SecretFile, &h.MutualSecretFile)
 		for i := range h.Initiators {
@@ -227,6 +249,11 @@ func (c *Config) fill() {
 	}
 	set(&c.Store, storeFiles)
 	set(&c.AIO, aioAuto)
+	if c.Rados != nil {
+		set(&c.Rados.User, "arraysim")
+		set(&c.Rados.Namespace, "array")
+		set(&c.Rados.Log, rados.LogReplicated)
+	}
 	set(&c.Portal.Listen, "127.0.0.1:3260")
 	set(&c.Portal.Target, "iqn.2026-01.io.arraysim:array")
 	set(&c.Metrics.Listen, "127.0.0.1:9400")
@@ -255,8 +282,11 @@ func (c *Config) fill() {
 // validate checks what the types do not say. What the array itself checks
 // (names, sizes) is left to it.
 func (c *Config) validate() error {
-	if c.Store != storeFiles && c.Store != storeMemory {
-		return c.src.at("store", "store is %q; it is files or memory", c.Store)
+	if c.Store != storeFiles && c.Store != storeMemory && c.Store != storeRados {
+		return c.src.at("store", "store is %q; it is files, memory or rados", c.Store)
+	}
+	if err := c.validateRados(); err != nil {
+		return err
 	}
 	switch {
 	case c.AIO != aioAuto && c.AIO != aioRing && c.AIO != aioThreads && c.AIO != aioDirect:

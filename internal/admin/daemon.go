@@ -128,7 +128,13 @@ func (d *daemon) run(ctx context.Context) error {
 func (d *daemon) open() error {
 	var err error
 	d.exec = block.NewLive()
-	if d.data, err = openFolder(d.exec, d.cfg.Data, d.cfg.Store, d.cfg.AIO, func(line string) { d.log.Warn(line) }); err != nil {
+	notice := func(line string) { d.log.Warn(line) }
+	if d.cfg.Store == storeRados {
+		d.data, err = openRados(d.exec, d.cfg.Data, d.cfg.Rados, notice)
+	} else {
+		d.data, err = openFolder(d.exec, d.cfg.Data, d.cfg.Store, d.cfg.AIO, notice)
+	}
+	if err != nil {
 		return err
 	}
 	cache, err := d.data.cacheSize(d.cfg)

@@ -10,8 +10,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/arraysim/arraysim/internal/array"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/profile"
@@ -28,13 +26,16 @@ const (
 // summary is what must be known of an array before it can be opened.
 type summary struct {
 	CacheBytes Size `json:"cache_bytes"`
+	// Store is the kind of store where that is not the folder itself.
+	Store string `json:"store,omitempty"`
 }
 
 // folder is the data folder of a daemon, or of a check without one.
 type folder struct {
 	path   string
 	store  block.Store
-	lock   *os.File // with the memory store; the other locks for itself
+	lock   *os.File // where the store does not lock the folder itself
+	kind   string   // of the store
 	memory bool
 	bound  bool
 }
@@ -42,19 +43,18 @@ type folder struct {
 // openFolder locks the data folder and opens the store; kind and aio are those of the configuration.
 // notice hears of what the store mends.
 func openFolder(x block.Executor, path, kind, aio string, notice func(line string)) (*folder, error) {
-	f := &folder{path: path, memory: kind == storeMemory}
+	f := &folder{path: path, kind: kind, memory: kind == storeMemory}
+	if err := f.checkKind(); err != nil {
+		return nil, err
+	}
 	if f.memory {
 		if err := os.MkdirAll(path, 0o700); err != nil {
 			return nil, fmt.Errorf("data folder: %w; choose another by --data", err)
 		}
-		lock, err := os.OpenFile(filepath.Join(path, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
-		if err == nil {
-			err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err := f.flock(); err != nil {
+			return nil, err
 		}
-		if err != nil {
-			return nil, fmt.Errorf("data folder %s is in use by another arraysim: %w; stop that one, or choose another by --data", path, err)
-		}
-		f.lock, f.store = lock, store.NewMemory(x, store.MemoryOptions{})
+		f.store = store.NewMemory(x, store.MemoryOptions{})
 		return f, nil
 	}
 	s, err := store.OpenFiles(x, path, store.FilesOptions{NoRing: aio == aioThreads, NeedRing: aio == aioRing || aio == aioDirect, Direct: aio == aioDirect, Notice: notice})
@@ -129,7 +129,11 @@ func (f *folder) openArray(x block.Executor, cache Size, prof *profile.Profile) 
 	if f.memory {
 		return a, nil
 	}
-	b, _ := json.Marshal(summary{CacheBytes: cache})
+	sum := summary{CacheBytes: cache}
+	if f.kind == storeRados {
+		sum.Store = storeRados
+	}
+	b, _ := json.Marshal(sum)
 	if err := replaceFile(filepath.Join(f.path, summaryName), append(b, '\n')); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"go/token"
 	"io/fs"
 	"maps"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -82,6 +83,10 @@ const directions = `
 
 	block, crc32c, metrics, store/uring < store;
 
+	block, crc32c < store/rados;
+
+	store/rados < store/rados/simulated, store/rados/librados;
+
 	hostcache, crc32c < hostcache/tier;
 
 	scsi, block, metrics < iscsi;
@@ -104,7 +109,7 @@ const directions = `
 
 	NONE < history;
 
-	array, hostcache, scsi, report, store, profile, iscsi, tcmu, handlers, history < admin;
+	array, hostcache, scsi, report, store, store/rados, store/rados/librados, profile, iscsi, tcmu, handlers, history < admin;
 
 	admin, iscsi < demo;
 
@@ -239,6 +244,29 @@ func parseDirections(text string) (map[string]map[string]bool, string) {
 
 func names(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\t' })
+}
+
+// behindTag lists modules that only files with a build tag import, so that the program without it is static.
+var behindTag = map[string]string{"github.com/ebitengine/purego": "//go:build rados && linux\n"}
+
+func TestModulesBehindTags(t *testing.T) {
+	found := 0
+	eachFile(t, func(_, name string, f *ast.File) {
+		for _, dep := range imports(f) {
+			tag, ok := behindTag[dep]
+			if !ok {
+				continue
+			}
+			found++
+			b, err := os.ReadFile(filepath.Join(root, name))
+			if err != nil || !strings.HasPrefix(string(b), tag) {
+				t.Errorf("%s imports %s and does not begin with %q (%v)", name, dep, tag, err)
+			}
+		}
+	})
+	if found < len(behindTag) {
+		t.Errorf("found %d imports", found)
+	}
 }
 
 func TestDeterministicCore(t *testing.T) {

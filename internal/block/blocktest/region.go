@@ -22,6 +22,8 @@ type RegionRig struct {
 	Fail func(bool)
 	// WriteBack makes some of what was written durable, as a kernel does at any time; it may be nil.
 	WriteBack func()
+	// Whole: what one call has written is there as a whole after Kill or not at all.
+	Whole bool
 }
 
 // Region runs the contract of block.Region against rigs: commands as the array has them, with pages, descriptors, a record and
@@ -45,7 +47,7 @@ func Region(t *testing.T, seed uint64, open func(t *testing.T, rnd *rand.Rand) R
 			x.crash()
 		}
 	}
-	if saw.records == 0 || saw.flushes == 0 || saw.kills == 0 || saw.remote && (saw.commits == 0 || saw.lost == 0 || saw.torn == 0) || saw.cut && saw.cuts == 0 {
+	if saw.records == 0 || saw.flushes == 0 || saw.kills == 0 || saw.remote && (saw.commits == 0 || saw.lost == 0 || saw.torn == 0 && !saw.whole) || saw.cut && saw.cuts == 0 {
 		t.Errorf("the test does not get there: %+v", saw)
 	}
 }
@@ -53,7 +55,7 @@ func Region(t *testing.T, seed uint64, open func(t *testing.T, rnd *rand.Rand) R
 // regionSights counts what has happened.
 type regionSights struct {
 	records, commits, flushes, failed, kills, cuts, lost, torn int
-	remote, cut                                                bool // the region is not local; its power can be cut
+	remote, cut, whole                                         bool // the region is not local; its power can be cut; nothing is torn
 }
 
 // The region of the test: a record in each place of the log.
@@ -113,7 +115,7 @@ func (x *regionTest) reopen(fresh bool) {
 		x.fatal("fresh %v, %v", new, err)
 	}
 	x.r, x.memory = r, r.Memory()
-	x.saw.remote, x.saw.cut = !r.Local(), x.rig.Cut != nil
+	x.saw.remote, x.saw.cut, x.saw.whole = !r.Local(), x.rig.Cut != nil, x.rig.Whole
 	if x.failing {
 		x.r.Distrust()
 	}
@@ -380,7 +382,7 @@ func (x *regionTest) isTorn(p block.Part, list []written, k int, now []byte) boo
 	if k+1 >= len(list) || list[k+1].command <= x.committed {
 		return false
 	}
-	if p != block.PartLog {
+	if p != block.PartLog || x.rig.Whole {
 		return false
 	}
 	old, next := list[k].b[:], list[k+1].b[:]

@@ -1,0 +1,183 @@
+package admin
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/store"
+	"github.com/arraysim/arraysim/internal/store/rados"
+	"github.com/arraysim/arraysim/internal/store/rados/librados"
+)
+
+// homeName is the file of a data folder that says which one it is, for an array in a pool whose log is there.
+const homeName = "rados.home"
+
+// validateRados checks the section rados.
+func (c *Config) validateRados() error {
+	r := c.Rados
+	switch {
+	case c.Store != storeRados && r != nil:
+		return c.src.at("rados", "there is a section rados, and the store is %s; write store: rados, or leave it out", c.Store)
+	case c.Store != storeRados:
+		return nil
+	case r == nil || r.Pool == "":
+		return c.src.at("store", "store is rados, and there is no pool; add  rados: { pool: NAME }")
+	case r.Log != rados.LogLocal && r.Log != rados.LogReplicated:
+		return c.src.at("rados.log", "log is %q; it is replicated, or local, which is lost with this node", r.Log)
+	case strings.ContainsAny(r.Namespace+r.Pool+r.User, "\x00\n"):
+		return c.src.at("rados", "a name has a character that no name has; remove it")
+	case c.AIO != aioAuto:
+		return c.src.at("aio", "aio is %q, and mdisks in a pool wait for no disk of this machine; leave it out", c.AIO)
+	}
+	return nil
+}
+
+// openRados locks the data folder and opens the array in the pool.
+func openRados(x block.Executor, path string, c *RadosConfig, notice func(line string)) (*folder, error) {
+	if err := librados.Available(); err != nil {
+		return nil, fmt.Errorf("store: rados: %w", err)
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("data folder: %w; choose another by --data", err)
+	}
+	f := &folder{path: path, kind: storeRados}
+	if err := f.checkKind(); err != nil {
+		return nil, err
+	}
+	opt := rados.Options{Log: c.Log, Self: thisProcess(), Dead: isDead, Notice: notice}
+	var cookie [8]byte
+	rand.Read(cookie[:]) // never fails (crypto/rand)
+	opt.Cookie = hex.EncodeToString(cookie[:])
+	var err error
+	if c.Log == rados.LogLocal {
+		var files *store.Files
+		if files, err = store.OpenFiles(x, path, store.FilesOptions{NoRing: true, Notice: notice}); err != nil {
+			return nil, err
+		}
+		opt.Local = files
+		if opt.Home, err = f.home(opt.Self.Host); err != nil {
+			return nil, errors.Join(fmt.Errorf("data folder: %w", err), files.Close())
+		}
+	} else if err = f.flock(); err != nil {
+		return nil, err
+	}
+	cluster, err := librados.Connect(librados.Config{Conf: c.Conf, User: c.User, Keyring: c.Keyring, Pool: c.Pool, Namespace: c.Namespace})
+	if err == nil {
+		f.store, err = rados.Open(x, cluster, opt)
+	}
+	if err == nil {
+		return f, nil
+	}
+	if opt.Local != nil {
+		err = errors.Join(err, opt.Local.Close())
+	}
+	if f.lock != nil {
+		err = errors.Join(err, f.lock.Close())
+	}
+	return nil, fmt.Errorf("store: rados: %w", err)
+}
+
+// home returns which data folder this is: where it was made, and a number.
+func (f *folder) home(host string) (string, error) {
+	path := filepath.Join(f.path, homeName)
+	b, err := os.ReadFile(path)
+	if err == nil {
+		return strings.TrimSpace(string(b)), nil
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return "", err
+	}
+	var id [8]byte
+	rand.Read(id[:])
+	abs, err := filepath.Abs(f.path)
+	if err != nil {
+		return "", err
+	}
+	home := fmt.Sprintf("%s:%s (%x)", host, abs, id)
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return "", err
+	}
+	_, err = file.WriteString(home + "\n")
+	return home, errors.Join(err, file.Sync(), file.Close())
+}
+
+// readLine returns the first line of a file, "" if it cannot be read.
+func readLine(path string) string {
+	b, _ := os.ReadFile(path)
+	line, _, _ := strings.Cut(string(b), "\n")
+	return line
+}
+
+// startOf returns when a process started, in ticks since the machine did; "" if there is none.
+func startOf(pid int) string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	_, rest, _ := strings.Cut(string(b[strings.LastIndexByte(string(b), ')')+1:]), " ")
+	fields := strings.Fields(rest)
+	if len(fields) < 20 || fields[0] == "Z" {
+		return ""
+	}
+	return fields[19]
+}
+
+// thisProcess describes this process to who finds its array taken.
+func thisProcess() rados.Owner {
+	host, _ := os.Hostname()
+	o := rados.Owner{Host: host, Machine: readLine("/etc/machine-id"), Boot: readLine("/proc/sys/kernel/random/boot_id"), PID: os.Getpid()}
+	space, _ := os.Readlink("/proc/self/ns/pid")
+	o.Process = space + " " + startOf(o.PID)
+	return o
+}
+
+// isDead reports whether a process is known not to run any more: it was one of this machine, which was started
+// anew since, or which has no such process. Of other machines nobody knows that here.
+func isDead(o rados.Owner) bool {
+	self := thisProcess()
+	if o.Machine == "" || o.Machine != self.Machine || o.Host != self.Host || o.Boot == "" || self.Boot == "" {
+		return false
+	}
+	if o.Boot != self.Boot {
+		return true
+	}
+	space, start, ok := strings.Cut(o.Process, " ")
+	mine, _, _ := strings.Cut(self.Process, " ")
+	return ok && space == mine && start != "" && startOf(o.PID) != start
+}
+
+// flock locks a data folder whose store does not.
+func (f *folder) flock() error {
+	lock, err := os.OpenFile(filepath.Join(f.path, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err == nil {
+		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err != nil {
+		return fmt.Errorf("data folder %s is in use by another arraysim: %w; stop that one, or choose another by --data", f.path, err)
+	}
+	f.lock = lock
+	return nil
+}
+
+// checkKind refuses a data folder whose array is kept in another kind of store.
+func (f *folder) checkKind() error {
+	s, err := f.readSummary()
+	switch {
+	case err != nil:
+		return err
+	case s.Store == storeRados && f.kind != storeRados:
+		return fmt.Errorf("the array of the data folder %s is in a Ceph pool; serve it with  store: rados, or choose another folder by --data", f.path)
+	case s.CacheBytes != 0 && s.Store != storeRados && f.kind == storeRados:
+		return fmt.Errorf("the data folder %s has an array in its files; choose another by --data for one in a Ceph pool", f.path)
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package rados
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+const (
+	headObject = "array"
+	lockName   = "owner"
+	epochAttr  = "epoch"
+
+	headFormat = 1
+)
+
+// head is what the head object holds, as JSON. It is replaced as a whole, guarded by the epoch.
+type head struct {
+	Format int   `json:"format"`
+	Epoch  int64 `json:"epoch"`
+	Owner  Owner `json:"owner"` // the present one, or the last
+	// Log is the kind of log that the array has; Home is where it is, if that is local.
+	Log  string `json:"log,omitempty"`
+	Home string `json:"home,omitempty"`
+	// Mdisks by name. NextID is never used again, so that what is left of an mdisk is never taken for a
+	// part of another one.
+	Mdisks map[string]mdisk `json:"mdisks,omitempty"`
+	NextID uint64           `json:"next_id"`
+	// Trash is mdisks that have no name any more and whose objects are to be removed.
+	Trash []mdisk `json:"trash,omitempty"`
+}
+
+// mdisk is what the head says of one.
+type mdisk struct {
+	ID   uint64 `json:"id"`
+	Size uint64 `json:"size"`
+}
+
+// epochText is an epoch as the attribute has it: texts compare as the numbers do.
+func epochText(n int64) string { return fmt.Sprintf("%016x", n) }
+
+// guard is the step by which only the present owner writes.
+func (s *Store) guard() Step { return Step{Kind: Guard, Name: epochAttr, Value: s.epoch} }
+
+// stamp returns the steps that keep an earlier owner from writing to an object. It may have been stamped
+// by any of them, or by none where one died while it made it.
+func (s *Store) stamp() []Step {
+	return []Step{{Kind: GuardAtMost, Name: epochAttr, Value: s.epoch}, {Kind: SetAttr, Name: epochAttr, Value: s.epoch}}
+}
+
+// headWriter writes the head: one operation at a time, each with all changes up to then.
+type headWriter struct {
+	changes int // the number of the last one
+	busy    bool
+	waiting []headChange
+}
+
+type headChange struct {
+	number int
+	undo   func()
+	done   func(error)
+}
+
+func (w *headWriter) idle() bool { return !w.busy }
+
+// change notes that s.head was changed, and calls done, with mu held, when that is durable. On an error
+// undo, which may be nil, takes the change back before. Preconditions: mu is held.
+func (s *Store) change(undo func(), done func(error)) {
+	w := &s.headers
+	w.changes++
+	w.waiting = append(w.waiting, headChange{w.changes, undo, done})
+	if !w.busy {
+		s.writeHead()
+	}
+}
+
+// writeHead writes what is to be written of the head. Preconditions: mu is held, none is being written.
+func (s *Store) writeHead() {
+	w := &s.headers
+	b, err := json.Marshal(&s.head)
+	if err != nil {
+		panic("rados: internal error: " + err.Error())
+	}
+	number := w.changes
+	w.busy = true
+	op := &Op{Object: headObject, Steps: []Step{s.guard(), {Kind: Replace, Data: [][]byte{b}}}}
+	s.submit(&s.logLane, op, func(op *Op) {
+		list := w.waiting
+		w.waiting = nil
+		var rest []headChange
+		for _, c := range list {
+			switch {
+			case c.number > number:
+				rest = append(rest, c)
+				continue
+			case op.Err != nil && c.undo != nil:
+				c.undo()
+			}
+			if c.done != nil {
+				c.done(op.Err)
+			}
+		}
+		w.waiting = append(rest, w.waiting...) // done may have changed more
+		if w.busy = false; len(w.waiting) > 0 {
+			s.writeHead()
+		}
+	})
+}

@@ -1,0 +1,319 @@
+//go:build rados && linux
+
+package librados
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/arraysim/arraysim/internal/store/rados"
+)
+
+// mountSeconds is how long connecting may take.
+const mountSeconds = "20"
+
+// client is a connection. librados calls back from threads of its own, which only queue what has ended:
+// one goroutine delivers it.
+type client struct {
+	number  uintptr // in clients
+	cluster uintptr
+	io      uintptr
+
+	mu       sync.Mutex
+	cond     *sync.Cond
+	slots    []*slot              // guarded by mu
+	free     []*slot              // guarded by mu
+	ended    []func()             // to be delivered; guarded by mu
+	timers   map[*time.Timer]bool // guarded by mu
+	flying   int                  // operations under way; guarded by mu
+	rounds   uint64               // of deliveries; guarded by mu
+	closed   bool                 // guarded by mu
+	watching []uint64             // cookies; guarded by mu
+	lostFn   []func(error)        // by the number of the watch; guarded by mu
+	done     chan struct{}
+}
+
+var _ rados.Cluster = (*client)(nil)
+
+// clients are those that callbacks may be for: librados is given numbers, not pointers.
+var clients struct {
+	sync.Mutex
+	list []*client
+}
+
+const slotBits = 20 // of a callback's argument; the rest is the number of the client
+
+// Connect connects to a pool. It waits for the monitors for 20 s at the most.
+func Connect(cfg Config) (rados.Cluster, error) {
+	if err := Available(); err != nil {
+		return nil, err
+	}
+	l := &library
+	c := &client{done: make(chan struct{}), timers: map[*time.Timer]bool{}}
+	c.cond = sync.NewCond(&c.mu)
+	if r := call(l.create2, uintptr(unsafe.Pointer(&c.cluster)), uintptr(unsafe.Pointer(text("ceph"))), uintptr(unsafe.Pointer(text("client."+cfg.User))), 0); r < 0 {
+		return nil, explain(&cfg, "prepare", r)
+	}
+	fail := func(what string, r int) (rados.Cluster, error) {
+		call(l.shutdown, c.cluster)
+		return nil, explain(&cfg, what, r)
+	}
+	var conf *byte
+	if cfg.Conf != "" {
+		conf = text(cfg.Conf)
+	}
+	if r := call(l.conf_read_file, c.cluster, uintptr(unsafe.Pointer(conf))); r < 0 {
+		return fail("read the configuration of", r)
+	}
+	set := [][2]string{{"client_mount_timeout", mountSeconds}, {"rados_osd_op_timeout", "0"}, {"rados_mon_op_timeout", "30"}}
+	if cfg.Keyring != "" {
+		set = append(set, [2]string{"keyring", cfg.Keyring})
+	}
+	for _, s := range set {
+		if r := call(l.conf_set, c.cluster, uintptr(unsafe.Pointer(text(s[0]))), uintptr(unsafe.Pointer(text(s[1])))); r < 0 {
+			return fail("set "+s[0]+" for", r)
+		}
+	}
+	if r := call(l.connect, c.cluster); r < 0 {
+		return fail("connect to", r)
+	}
+	if r := call(l.ioctx_create, c.cluster, uintptr(unsafe.Pointer(text(cfg.Pool))), uintptr(unsafe.Pointer(&c.io))); r < 0 {
+		return fail("open", r)
+	}
+	call(l.ioctx_set_namespace, c.io, uintptr(unsafe.Pointer(text(cfg.Namespace))))
+	clients.Lock()
+	c.number = uintptr(len(clients.list))
+	clients.list = append(clients.list, c)
+	clients.Unlock()
+	go c.deliver()
+	return c, nil
+}
+
+// of returns the client and the slot or watch of a callback's argument; nil: it has been closed.
+func of(arg uintptr) (*client, int) {
+	clients.Lock()
+	defer clients.Unlock()
+	return clients.list[arg>>slotBits], int(arg & (1<<slotBits - 1))
+}
+
+// deliver calls what has ended.
+func (c *client) deliver() {
+	defer close(c.done)
+	for {
+		c.mu.Lock()
+		for len(c.ended) == 0 && !c.closed {
+			c.cond.Wait()
+		}
+		list := c.ended
+		c.ended = nil
+		over := c.closed
+		c.mu.Unlock()
+		if over {
+			return
+		}
+		for _, fn := range list {
+			fn()
+			c.mu.Lock()
+			c.rounds++
+			c.cond.Broadcast()
+			c.mu.Unlock()
+		}
+	}
+}
+
+// queue has fn delivered.
+func (c *client) queue(fn func()) {
+	c.mu.Lock()
+	c.ended = append(c.ended, fn)
+	c.cond.Broadcast()
+	c.mu.Unlock()
+}
+
+// After calls fn later.
+func (c *client) After(ns int64, fn func()) {
+	if ns <= 0 {
+		c.queue(fn)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	var t *time.Timer
+	t = time.AfterFunc(time.Duration(ns), func() {
+		c.mu.Lock()
+		delete(c.timers, t)
+		c.mu.Unlock()
+		c.queue(fn)
+	})
+	c.timers[t] = true
+}
+
+// Wait waits for deliveries until something is true.
+func (c *client) Wait(until func() bool) {
+	for {
+		c.mu.Lock()
+		seen := c.rounds
+		c.mu.Unlock()
+		if until() {
+			return
+		}
+		c.mu.Lock()
+		for c.rounds == seen && !c.closed {
+			c.cond.Wait()
+		}
+		closed := c.closed
+		c.mu.Unlock()
+		if closed {
+			return
+		}
+	}
+}
+
+// Lock takes a lock.
+func (c *client) Lock(object, name, cookie string) error {
+	return errorOf(call(library.lock_exclusive, c.io, uintptr(unsafe.Pointer(text(object))), uintptr(unsafe.Pointer(text(name))),
+		uintptr(unsafe.Pointer(text(cookie))), uintptr(unsafe.Pointer(text("arraysim"))), 0, 0))
+}
+
+// Unlock gives a lock back.
+func (c *client) Unlock(object, name, cookie string) error {
+	return errorOf(call(library.unlock, c.io, uintptr(unsafe.Pointer(text(object))), uintptr(unsafe.Pointer(text(name))),
+		uintptr(unsafe.Pointer(text(cookie)))))
+}
+
+// Lockers lists who holds a lock.
+func (c *client) Lockers(object, name string) ([]rados.Locker, error) {
+	var exclusive int32
+	for size := 4096; ; size *= 4 {
+		var lens [4]uintptr
+		var bufs [4][]byte // the tag, clients, cookies, addresses: each a list of texts that end with 0
+		for i := range bufs {
+			bufs[i], lens[i] = make([]byte, size), uintptr(size)
+		}
+		r := call(library.list_lockers, c.io, uintptr(unsafe.Pointer(text(object))), uintptr(unsafe.Pointer(text(name))),
+			uintptr(unsafe.Pointer(&exclusive)), uintptr(unsafe.Pointer(&bufs[0][0])), uintptr(unsafe.Pointer(&lens[0])),
+			uintptr(unsafe.Pointer(&bufs[1][0])), uintptr(unsafe.Pointer(&lens[1])), uintptr(unsafe.Pointer(&bufs[2][0])), uintptr(unsafe.Pointer(&lens[2])),
+			uintptr(unsafe.Pointer(&bufs[3][0])), uintptr(unsafe.Pointer(&lens[3])))
+		if r == -int(unix.ERANGE) {
+			continue
+		}
+		if r < 0 {
+			return nil, errorOf(r)
+		}
+		list := make([]rados.Locker, r)
+		for i := range list {
+			list[i] = rados.Locker{Client: take(&bufs[1]), Cookie: take(&bufs[2]), Address: take(&bufs[3])}
+		}
+		return list, nil
+	}
+}
+
+// take cuts the first text off a list.
+func take(list *[]byte) string {
+	text, rest, _ := bytes.Cut(*list, []byte{0})
+	*list = rest
+	return string(text)
+}
+
+// BreakLock takes a lock away.
+func (c *client) BreakLock(object, name string, l rados.Locker) error {
+	return errorOf(call(library.break_lock, c.io, uintptr(unsafe.Pointer(text(object))), uintptr(unsafe.Pointer(text(name))),
+		uintptr(unsafe.Pointer(text(l.Client))), uintptr(unsafe.Pointer(text(l.Cookie)))))
+}
+
+// Blocklist has a client refused.
+func (c *client) Blocklist(address string, seconds int) error {
+	return errorOf(call(library.blocklist_add, c.cluster, uintptr(unsafe.Pointer(text(address))), uintptr(seconds)))
+}
+
+// LatestMap waits for the newest map of the OSDs.
+func (c *client) LatestMap() error { return errorOf(call(library.wait_for_latest_osdmap, c.cluster)) }
+
+// Watch watches an object.
+func (c *client) Watch(object string, fn func(error)) error {
+	c.mu.Lock()
+	number := uintptr(len(c.lostFn))
+	c.lostFn = append(c.lostFn, fn)
+	c.mu.Unlock()
+	var cookie uint64
+	r := call(library.watch3, c.io, uintptr(unsafe.Pointer(text(object))), uintptr(unsafe.Pointer(&cookie)), library.notified, library.lost,
+		30, c.number<<slotBits|number)
+	if r < 0 {
+		return errorOf(r)
+	}
+	c.mu.Lock()
+	c.watching = append(c.watching, cookie)
+	c.mu.Unlock()
+	return nil
+}
+
+// notified is called by librados when somebody notifies who watches, which nobody does.
+func notified(_, _, _, _, _, _ uintptr) uintptr { return 0 }
+
+// lost is called by librados when a watch may be lost.
+func lost(arg, _, errno uintptr) uintptr {
+	c, number := of(arg)
+	if c == nil {
+		return 0
+	}
+	c.mu.Lock()
+	fn := c.lostFn[number]
+	c.mu.Unlock()
+	c.queue(func() { fn(errorOf(int(int32(errno)))) })
+	return 0
+}
+
+// closeWait is how long Close waits for what is under way.
+const closeWait = 5 * time.Second
+
+// Close ends the connection. An operation that never ends keeps librados's threads and memory, for it may
+// still write there.
+func (c *client) Close() error {
+	c.mu.Lock()
+	watching := c.watching
+	c.watching = nil
+	c.mu.Unlock()
+	for end := time.Now().Add(closeWait); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		c.mu.Lock()
+		n := c.flying
+		c.mu.Unlock()
+		if n == 0 {
+			break
+		}
+	}
+	c.mu.Lock()
+	left := c.flying
+	c.mu.Unlock()
+	if left == 0 {
+		for _, cookie := range watching {
+			call(library.unwatch2, c.io, uintptr(cookie))
+		}
+	}
+	c.mu.Lock()
+	c.closed = true
+	for t := range c.timers {
+		t.Stop()
+	}
+	c.cond.Broadcast()
+	c.mu.Unlock()
+	<-c.done
+	if left > 0 {
+		return fmt.Errorf("%d operations of the cluster have not ended: %w", left, errUnanswered)
+	}
+	call(library.ioctx_destroy, c.io)
+	call(library.shutdown, c.cluster)
+	clients.Lock()
+	clients.list[c.number] = nil
+	clients.Unlock()
+	return nil
+}
+
+var errUnanswered = errors.New("the cluster does not answer")

@@ -1,0 +1,207 @@
+package rados
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// An mdisk's extent is an object: 4 MiB of data, and behind them, for each sector of 512 bytes, u32, its
+// CRC32C; 0: never written, and reads as zeros. A checksum of 0 is stored as 1. Data and checksums are
+// written by one operation, and so they always agree. What an object lacks, or one that is not there, is
+// zeros. An extent that is discarded as a whole is removed, of others a part is zeroed.
+//
+// The checksums are bytes and not entries of the ordered map: an entry for many sectors would have to be
+// read before a part of it could be written, and a pool that is erasure coded has no maps.
+const (
+	extentBytes = 4 << 20
+	sumBytes    = 4
+)
+
+// sumAt is where the checksum of the sector at a place in an extent lies.
+func sumAt(off uint64) uint64 { return extentBytes + off/block.SectorSize*sumBytes }
+
+// medium is one mdisk. Its methods are called on the executor.
+type medium struct {
+	s         *Store
+	name      string
+	mdisk     mdisk
+	discarded uint64
+
+	vecs sync.RWMutex // guards the buffers of reads under way; who copies into them holds it shared
+}
+
+var (
+	_ block.Discarder = (*medium)(nil)
+	_ block.Abandoner = (*medium)(nil)
+)
+
+// object returns the name of an extent.
+func (d mdisk) object(extent uint64) string { return fmt.Sprintf("m%x.%08x", d.ID, extent) }
+
+// extents returns how many extents an mdisk has.
+func (d mdisk) extents() uint64 { return (d.Size + extentBytes - 1) / extentBytes }
+
+// Medium opens or creates an mdisk.
+func (s *Store) Medium(name string, size uint64) (block.Medium, error) {
+	s.enter()
+	d, ok := s.head.Mdisks[name]
+	var failed error
+	over := ok
+	if !ok {
+		d = s.addMdisk(name, size, func(err error) { failed, over = err, true })
+	}
+	s.leave()
+	s.wait(func() bool { return over })
+	switch {
+	case failed != nil:
+		return nil, fmt.Errorf("mdisk %s cannot be made: %w", name, failed)
+	case d.Size != size:
+		return nil, fmt.Errorf("mdisk %s has %d bytes, not %d", name, d.Size, size)
+	}
+	return &medium{s: s, name: name, mdisk: d}, nil
+}
+
+// MakeMedium gives a new mdisk a name. What an earlier one of that name has becomes trash.
+func (s *Store) MakeMedium(name string, size uint64, done func(error)) {
+	s.enter()
+	defer s.leave()
+	s.addMdisk(name, size, func(err error) { s.post(done, err) })
+}
+
+// addMdisk adds an mdisk to the head. Preconditions: mu is held.
+func (s *Store) addMdisk(name string, size uint64, done func(error)) mdisk {
+	h := &s.head
+	old, had := h.Mdisks[name]
+	d := mdisk{ID: h.NextID, Size: size}
+	h.NextID++
+	h.Mdisks[name] = d
+	if had {
+		h.Trash = append(h.Trash, old)
+	}
+	s.change(func() {
+		delete(h.Mdisks, name)
+		if had {
+			s.untrash(old)
+			h.Mdisks[name] = old
+		}
+	}, func(err error) {
+		if done(err); err == nil && had {
+			s.removeObjects(old, nil)
+		}
+	})
+	return d
+}
+
+// RemoveMedium takes an mdisk's name, and then removes its objects.
+func (s *Store) RemoveMedium(name string, done func(error)) {
+	s.enter()
+	defer s.leave()
+	h := &s.head
+	d, ok := h.Mdisks[name]
+	if !ok {
+		s.post(done, nil)
+		return
+	}
+	delete(h.Mdisks, name)
+	h.Trash = append(h.Trash, d)
+	s.change(func() {
+		s.untrash(d)
+		h.Mdisks[name] = d
+	}, func(err error) {
+		if err != nil {
+			s.post(done, err)
+			return
+		}
+		s.removeObjects(d, func(err error) { s.post(done, err) })
+	})
+}
+
+// untrash takes an mdisk out of the trash. Preconditions: mu is held.
+func (s *Store) untrash(d mdisk) {
+	var rest []mdisk
+	for _, t := range s.head.Trash {
+		if t.ID != d.ID {
+			rest = append(rest, t)
+		}
+	}
+	s.head.Trash = rest
+}
+
+// removeObjects removes the objects of an mdisk in the trash, and then takes it out of there. What
+// fails is tried again at the next start. Preconditions: mu is held.
+func (s *Store) removeObjects(d mdisk, done func(error)) {
+	s.sweep(&s.dataLane, int(d.extents()), func(i int) *Op {
+		return &Op{Object: d.object(uint64(i)), Steps: []Step{{Kind: Remove}}}
+	}, func(i int, op *Op) error {
+		if s.closing {
+			return ErrClosed
+		}
+		return absent(i, op)
+	}, func(err error) {
+		if err == nil {
+			s.untrash(d)
+			s.change(nil, nil)
+		}
+		if done != nil {
+			done(err)
+		}
+	})
+}
+
+// emptyTrash removes what an earlier owner has left in the trash. Preconditions: mu is held.
+func (s *Store) emptyTrash() {
+	for _, d := range s.head.Trash {
+		s.removeObjects(d, nil)
+	}
+}
+
+// Size returns the size in bytes.
+func (m *medium) Size() uint64 { return m.mdisk.Size }
+
+// Sync has nothing to wait for: a write ends when it is durable in the cluster.
+func (m *medium) Sync(done func(error)) {
+	m.s.mu.Lock()
+	lost := m.s.lost
+	m.s.mu.Unlock()
+	done(lost)
+}
+
+// Discard removes extents and zeroes parts of others.
+func (m *medium) Discard(off, n uint64, done func(error)) {
+	s, first := m.s, off/extentBytes
+	last := (off + max(n, 1) - 1) / extentBytes
+	end := off + n
+	s.enter()
+	defer s.leave()
+	s.sweep(&s.dataLane, int(last-first+1), func(i int) *Op {
+		extent := first + uint64(i)
+		begin := extent * extentBytes
+		from, to := max(off, begin)-begin, min(end, begin+extentBytes)-begin
+		op := &Op{Object: m.mdisk.object(extent)}
+		if from == 0 && begin+to >= min(begin+extentBytes, m.mdisk.Size) {
+			op.Steps = []Step{{Kind: Remove}}
+			return op
+		}
+		op.Steps = []Step{{Kind: Zero, Off: from, N: to - from}, {Kind: Zero, Off: sumAt(from), N: (to - from) / block.SectorSize * sumBytes}}
+		return op
+	}, absent, func(err error) {
+		s.post(func(err error) {
+			if err == nil {
+				m.discarded += n
+			}
+			done(err)
+		}, err)
+	})
+}
+
+// Discarded returns how many bytes were discarded.
+func (m *medium) Discarded() uint64 { return m.discarded }
+
+// Abandon gives the buffers of a read back: bytes come into buffers of the store's own.
+func (m *medium) Abandon(io *block.IO) {
+	m.vecs.Lock()
+	io.Vec = nil
+	m.vecs.Unlock()
+}

@@ -1,0 +1,379 @@
+package rados
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/crc32c"
+)
+
+// A batch of the metadata becomes objects first (meta.EPOCH.BATCH.PART), of 4 MiB at the most each. Then
+// one guarded operation on the root names it: that is the commit, and several batches that are whole may
+// be committed by one. Only then it is applied to the shards, the ordered maps of 16 objects, which may be
+// done again any number of times, in the order of the batches. When all shards have a batch, the next
+// root says so, and its objects are removed behind that.
+const (
+	metaName    = "meta"
+	metaShards  = 16
+	metaPart    = 4 << 20
+	metaLimit   = 64 << 20
+	metaUploads = 4       // batches whose parts are on their way at a time
+	applyBytes  = 1 << 20 // of an operation on a shard, about
+	deleted     = 1<<32 - 1
+)
+
+// fullPause is the time between two tries while the pool is full, in nanoseconds.
+const fullPause = 200e6
+
+// root is what the root object holds, as JSON: the batches that were committed and may not be in all
+// shards yet, or whose objects may not all be removed yet, in their order.
+type root struct {
+	Epoch   int64       `json:"epoch"` // of who wrote it
+	Last    uint64      `json:"last"`  // the newest batch, of any owner
+	Applied uint64      `json:"applied"`
+	Batches []rootBatch `json:"batches,omitempty"`
+}
+
+type rootBatch struct {
+	Epoch  int64  `json:"epoch"` // in the names of its objects
+	Number uint64 `json:"number"`
+	Bytes  int    `json:"bytes"`
+	Sum    uint32 `json:"sum"` // CRC32C
+}
+
+func (b *rootBatch) parts() int { return max(1, (b.Bytes+metaPart-1)/metaPart) }
+
+func (b *rootBatch) object(part int) string {
+	return fmt.Sprintf("%s.%x.%x.%x", metaName, b.Epoch, b.Number, part)
+}
+
+// metaState is how far a batch is.
+type metaState uint8
+
+const (
+	metaWaits     metaState = iota
+	metaUploading           // its objects are being written
+	metaUploaded            // they are there
+	metaCommitted           // the root has it; it may lack in shards
+	metaFailed              // its objects could not be written
+)
+
+// metaBatch is a batch that is not in all shards yet.
+type metaBatch struct {
+	rootBatch
+	raw   []byte // as in its objects
+	pairs []Pair // that it consists of, in raw; a nil value deletes
+	state metaState
+	err   error
+	left  int // shards that lack it, once it is committed
+	done  func(error)
+	now   bool // done is called with mu held and not on the executor
+}
+
+// keptBatch is a committed batch whose objects are there.
+type keptBatch struct {
+	rootBatch
+	removing bool
+}
+
+// meta is the MetaStore. All of it is guarded by Store.mu.
+type meta struct {
+	s       *Store
+	last    uint64       // the newest batch that was committed
+	applied uint64       // the newest one that is in all shards, with all before it
+	next    uint64       // number of the next batch
+	batches []*metaBatch // not in all shards yet, in their order
+	kept    []keptBatch  // in their order
+	open    int          // batches that are uploading or uploaded
+	rooting bool         // the root is being written
+	pauses  int          // waits for room in the pool
+	shards  [metaShards]shard
+	removes int  // batches whose objects are being removed
+	stuck   bool // the store closes, and the pool is full
+}
+
+// Keys in RADOS must not have a 0 byte: 0 becomes 1 1, and 1 becomes 1 2, which keeps the order.
+func escape(key []byte) string {
+	out := make([]byte, 0, len(key)+4)
+	for _, c := range key {
+		if c <= 1 {
+			out = append(out, 1)
+			c++
+		}
+		out = append(out, c)
+	}
+	return string(out)
+}
+
+func unescape(key string) []byte {
+	out := make([]byte, 0, len(key))
+	for i := 0; i < len(key); i++ {
+		c := key[i]
+		if c == 1 && i+1 < len(key) {
+			i++
+			c = key[i] - 1
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// encode turns a batch into bytes: for each entry the length of the key and of the value, u32 each,
+// 2^32-1 if it is deleted, then both.
+func encode(batch []block.KV) []byte {
+	n := 0
+	for _, e := range batch {
+		n += 8 + len(e.Key) + len(e.Value)
+	}
+	b := make([]byte, 0, n)
+	for _, e := range batch {
+		b = le.AppendUint32(b, uint32(len(e.Key)))
+		if e.Value == nil {
+			b = append(le.AppendUint32(b, deleted), e.Key...)
+			continue
+		}
+		b = le.AppendUint32(b, uint32(len(e.Value)))
+		b = append(append(b, e.Key...), e.Value...)
+	}
+	return b
+}
+
+// decode returns the entries of a batch. The values lie in b.
+func decode(b []byte) (pairs []Pair, err error) {
+	for len(b) > 0 {
+		if len(b) < 8 {
+			return nil, errors.New("it is cut off")
+		}
+		nk, nv := uint64(le.Uint32(b)), uint64(le.Uint32(b[4:]))
+		b = b[8:]
+		gone := nv == deleted
+		if gone {
+			nv = 0
+		}
+		if nk+nv > uint64(len(b)) {
+			return nil, errors.New("it is cut off")
+		}
+		p := Pair{Key: escape(b[:nk])}
+		if b = b[nk:]; !gone {
+			p.Value = b[:nv:nv]
+		}
+		pairs, b = append(pairs, p), b[nv:]
+	}
+	return pairs, nil
+}
+
+// Limit is what a batch may have.
+func (m *meta) Limit() int { return metaLimit }
+
+// Commit applies a batch.
+func (m *meta) Commit(batch []block.KV, done func(error)) {
+	m.s.enter()
+	defer m.s.leave()
+	if err := block.CheckBatch(batch, metaLimit); err != nil {
+		m.s.post(done, err)
+		return
+	}
+	m.add(batch, done, false)
+}
+
+// CommitNow applies a batch and waits.
+func (m *meta) CommitNow(batch []block.KV) error {
+	if err := block.CheckBatch(batch, metaLimit); err != nil {
+		return err
+	}
+	var failed error
+	over := false
+	m.s.enter()
+	m.add(batch, func(err error) { failed, over = err, true }, true)
+	m.s.leave()
+	m.s.wait(func() bool { return over })
+	return failed
+}
+
+// add takes a batch on. Preconditions: mu is held.
+func (m *meta) add(batch []block.KV, done func(error), now bool) {
+	b := &metaBatch{raw: encode(batch), done: done, now: now}
+	pairs, err := decode(b.raw)
+	if err != nil {
+		panic("rados: internal error: a batch: " + err.Error())
+	}
+	b.pairs = pairs
+	b.rootBatch = rootBatch{Epoch: m.s.head.Epoch, Number: m.next, Bytes: len(b.raw), Sum: crc32c.Checksum(b.raw)}
+	m.next++
+	m.batches = append(m.batches, b)
+	m.work()
+}
+
+// idle reports whether nothing is under way. Preconditions: mu is held.
+func (m *meta) idle() bool {
+	return m.stuck || len(m.batches) == 0 && !m.rooting && m.removes == 0 && m.pauses == 0
+}
+
+// work begins what can begin. Preconditions: mu is held.
+func (m *meta) work() {
+	for _, b := range m.batches {
+		if b.state == metaWaits && m.open < metaUploads {
+			m.upload(b)
+		}
+	}
+	if !m.rooting {
+		m.commitUploaded()
+	}
+}
+
+// later calls fn, with mu held, when there may be room in a pool that was full. Preconditions: mu is held.
+func (m *meta) later(fn func()) {
+	m.pauses++
+	m.s.cluster.After(fullPause, func() {
+		m.s.enter()
+		defer m.s.leave()
+		m.pauses--
+		fn()
+	})
+}
+
+// full reports whether to try again: metadata waits for room.
+func (m *meta) full(err error) bool { return errors.Is(err, block.ErrFull) && !m.s.closing }
+
+// upload writes the objects of a batch. Preconditions: mu is held.
+func (m *meta) upload(b *metaBatch) {
+	m.open++
+	b.state = metaUploading
+	m.s.sweep(&m.s.logLane, b.parts(), func(i int) *Op {
+		part := b.raw[i*metaPart : min((i+1)*metaPart, len(b.raw))]
+		return &Op{Object: b.object(i), Steps: []Step{{Kind: Replace, Data: [][]byte{part}}}}
+	}, nil, func(err error) {
+		switch {
+		case m.full(err):
+			m.later(func() {
+				m.open--
+				b.state = metaWaits
+				m.work()
+			})
+			return
+		case err != nil:
+			b.state, b.err = metaFailed, err
+		default:
+			b.state = metaUploaded
+		}
+		m.work()
+	})
+}
+
+// commitUploaded commits the batches at the front whose objects are there, and ends those of which they
+// are not. Preconditions: mu is held, the root is not being written.
+func (m *meta) commitUploaded() {
+	var list, rest []*metaBatch
+	for i, b := range m.batches {
+		if b.state == metaFailed {
+			m.open--
+			m.tell(b, b.err)
+			continue
+		}
+		if rest = append(rest, b); b.state == metaUploaded {
+			list = append(list, b)
+		} else if b.state != metaCommitted {
+			rest = append(rest, m.batches[i+1:]...)
+			break
+		}
+	}
+	if m.batches = rest; len(list) > 0 {
+		m.writeRoot(list)
+	}
+}
+
+// tell ends the wait for a batch. Preconditions: mu is held.
+func (m *meta) tell(b *metaBatch, err error) {
+	done := b.done
+	b.done = nil
+	switch {
+	case done == nil:
+	case b.now:
+		done(err)
+	default:
+		m.s.post(done, err)
+	}
+}
+
+// finish has the root say that all batches are in all shards, so that the next start has nothing to apply
+// and their objects go. Preconditions: mu is held, nothing is under way.
+func (m *meta) finish() {
+	if len(m.kept) > 0 && !m.stuck {
+		m.writeRoot(nil)
+	}
+}
+
+// writeRoot commits batches. Preconditions: mu is held, the root is not being written.
+func (m *meta) writeRoot(list []*metaBatch) {
+	r := root{Epoch: m.s.head.Epoch, Last: m.last, Applied: m.applied}
+	for _, k := range m.kept {
+		r.Batches = append(r.Batches, k.rootBatch)
+	}
+	for _, b := range list {
+		r.Batches, r.Last = append(r.Batches, b.rootBatch), b.Number
+	}
+	text, err := json.Marshal(&r)
+	if err != nil {
+		panic("rados: internal error: " + err.Error())
+	}
+	m.rooting = true
+	op := &Op{Object: metaName, Steps: []Step{m.s.guard(), {Kind: Replace, Data: [][]byte{text}}}}
+	m.s.submit(&m.s.logLane, op, func(op *Op) {
+		if m.full(op.Err) {
+			m.later(func() { m.writeRoot(list) })
+			return
+		}
+		m.rooting = false
+		m.rooted(list, r.Applied, op.Err)
+		m.work()
+	})
+}
+
+// rooted is told what became of the root that commits batches and says which are in all shards.
+// Preconditions: mu is held.
+func (m *meta) rooted(list []*metaBatch, applied uint64, err error) {
+	m.open -= len(list)
+	if err != nil {
+		for _, b := range list {
+			b.state = metaCommitted // nobody knows; it is not applied, and nothing follows it
+			m.drop(b)
+			m.tell(b, err)
+		}
+		return
+	}
+	for _, b := range list {
+		b.state = metaCommitted
+		m.last = b.Number
+		m.kept = append(m.kept, keptBatch{rootBatch: b.rootBatch})
+		m.tell(b, nil)
+		m.apply(b)
+	}
+	for i := range m.kept {
+		if k := &m.kept[i]; k.Number <= applied && !k.removing {
+			k.removing = true
+			m.remove(k.rootBatch)
+		}
+	}
+}
+
+// drop takes a batch from the list. Preconditions: mu is held.
+func (m *meta) drop(b *metaBatch) {
+	m.batches = slices.DeleteFunc(m.batches, func(o *metaBatch) bool { return o == b })
+}
+
+// remove removes the objects of a batch that is in all shards, which the root says. Preconditions: mu is
+// held.
+func (m *meta) remove(b rootBatch) {
+	m.removes++
+	m.s.sweep(&m.s.logLane, b.parts(), func(i int) *Op {
+		return &Op{Object: b.object(i), Steps: []Step{{Kind: Remove}}}
+	}, absent, func(err error) {
+		m.removes--
+		if err == nil { // else the next start does
+			m.kept = slices.DeleteFunc(m.kept, func(k keptBatch) bool { return k.Number == b.Number })
+		}
+	})
+}

@@ -1,0 +1,128 @@
+package rados
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// shard is one of the objects with entries. One operation is under way there at a time.
+type shard struct {
+	queue []shardWork
+	busy  bool
+}
+
+type shardWork struct {
+	op *Op
+	b  *metaBatch // whose last operation on this shard it is, else nil
+}
+
+func shardObject(i int) string { return fmt.Sprintf("%s.%02x", metaName, i) }
+
+func shardOf(key string) int {
+	h := fnv.New32a()
+	h.Write([]byte(key))
+	return int(h.Sum32() % metaShards)
+}
+
+// apply brings a committed batch to the shards. Preconditions: mu is held.
+func (m *meta) apply(b *metaBatch) {
+	newest := map[string]int{} // of a key that is there twice, the last entry counts
+	for i := range b.pairs {
+		newest[b.pairs[i].Key] = i
+	}
+	var sets, dels [metaShards][]Pair
+	for i, p := range b.pairs {
+		if newest[p.Key] != i {
+			continue
+		}
+		if k := shardOf(p.Key); p.Value != nil {
+			sets[k] = append(sets[k], p)
+		} else {
+			dels[k] = append(dels[k], Pair{Key: p.Key})
+		}
+	}
+	for k := range metaShards {
+		works := m.works(k, sets[k], dels[k])
+		if len(works) == 0 {
+			continue
+		}
+		b.left++
+		works[len(works)-1].b = b
+		m.shards[k].queue = append(m.shards[k].queue, works...)
+	}
+	if b.left == 0 {
+		m.settle()
+	}
+	for k := range metaShards {
+		m.feed(k)
+	}
+}
+
+// works returns the operations that bring entries to a shard.
+func (m *meta) works(k int, sets, dels []Pair) (list []shardWork) {
+	for len(sets)+len(dels) > 0 {
+		op := &Op{Object: shardObject(k), Steps: []Step{m.s.guard()}}
+		i, size := 0, 0
+		for ; i < len(sets) && size < applyBytes; i++ {
+			size += len(sets[i].Key) + len(sets[i].Value)
+		}
+		if i > 0 {
+			op.Steps = append(op.Steps, Step{Kind: OmapSet, Pairs: sets[:i]})
+		}
+		j := 0
+		for ; j < len(dels) && size < applyBytes; j++ {
+			size += len(dels[j].Key)
+		}
+		if j > 0 {
+			op.Steps = append(op.Steps, Step{Kind: OmapRemove, Pairs: dels[:j]})
+		}
+		sets, dels = sets[i:], dels[j:]
+		list = append(list, shardWork{op: op})
+	}
+	return list
+}
+
+// feed starts the next operation on a shard. Preconditions: mu is held.
+func (m *meta) feed(k int) {
+	d := &m.shards[k]
+	if d.busy || len(d.queue) == 0 {
+		return
+	}
+	w := d.queue[0]
+	d.busy = true
+	m.s.submit(&m.s.logLane, w.op, func(op *Op) {
+		if m.full(op.Err) {
+			m.later(func() {
+				d.busy = false
+				m.feed(k)
+			})
+			return
+		}
+		d.busy = false
+		if errors.Is(op.Err, block.ErrFull) {
+			m.stuck = true // the root has it: the next start goes on
+			return
+		}
+		if op.Err != nil {
+			m.s.fence(fmt.Errorf("the metadata cannot be applied: %w", op.Err))
+			return
+		}
+		d.queue = d.queue[1:]
+		if w.b != nil {
+			w.b.left--
+			m.settle()
+		}
+		m.feed(k)
+	})
+}
+
+// settle notes which batches are in all shards. Preconditions: mu is held.
+func (m *meta) settle() {
+	for len(m.batches) > 0 && m.batches[0].state == metaCommitted && m.batches[0].left == 0 {
+		m.applied = m.batches[0].Number
+		m.batches = m.batches[1:]
+	}
+}

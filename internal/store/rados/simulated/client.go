@@ -1,0 +1,304 @@
+package simulated
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/store/rados"
+)
+
+// Client is a connection to a cluster; its methods are called on the executor, which has one thread.
+type Client struct {
+	c         *Cluster
+	exec      *block.Virtual
+	namespace string
+	name      string
+	address   string
+	epoch     int // of the map that it has
+	flying    []*flight
+	last      map[string]int64 // when the last operation on an object arrives
+	ops       int              // under way
+	bytes     int              // of these
+	watches   []func(error)
+	dead      bool
+}
+
+var _ rados.Cluster = (*Client)(nil)
+
+// What librados has under way before it lets its caller wait (objecter_inflight_ops and _op_bytes).
+const (
+	mostOps   = 1024
+	mostBytes = 100 << 20
+)
+
+// flight is an operation, or a call of After, that has not ended.
+type flight struct {
+	op      *rados.Op
+	sent    *rados.Op
+	size    int
+	fn      func() // of After
+	osd     int
+	due     int64
+	number  int
+	arrived bool
+	timer   block.Timer
+}
+
+// Connect returns a client in virtual time.
+func (c *Cluster) Connect(exec *block.Virtual, namespace string) *Client {
+	c.clients++
+	return &Client{c: c, exec: exec, namespace: namespace, name: fmt.Sprintf("client.%d", c.clients), address: fmt.Sprintf("10.0.0.1:0/%d", c.clients),
+		epoch: c.epoch, last: map[string]int64{}}
+}
+
+// Submit sends an operation.
+func (cl *Client) Submit(op *rados.Op) {
+	if cl.dead {
+		return
+	}
+	if cl.ops++; cl.ops > mostOps {
+		panic("simulated: librados would have had its caller wait")
+	}
+	if cl.bytes += op.Bytes(); cl.bytes > mostBytes {
+		panic("simulated: librados would have had its caller wait for bytes")
+	}
+	cl.c.stray()
+	cl.c.spread()
+	at := max(cl.exec.Now()+cl.c.latency(), cl.last[op.Object])
+	cl.last[op.Object] = at
+	cl.fly(&flight{op: op, size: op.Bytes(), sent: copyOf(op), osd: cl.c.osdOf(cl.namespace + "/" + op.Object), due: at})
+}
+
+// After calls fn later.
+func (cl *Client) After(ns int64, fn func()) {
+	if !cl.dead {
+		cl.fly(&flight{fn: fn, due: cl.exec.Now() + ns})
+	}
+}
+
+func (cl *Client) fly(f *flight) {
+	f.number = cl.c.clients<<32 + cl.c.Applied // only to tell equal times apart
+	if n := len(cl.flying); n > 0 {
+		f.number = cl.flying[n-1].number + 1
+	}
+	cl.flying = append(cl.flying, f)
+	f.timer = cl.exec.At(f.due, func() { cl.step(f) })
+}
+
+// step lets an operation arrive, or its answer.
+func (cl *Client) step(f *flight) {
+	if cl.dead {
+		return
+	}
+	f.timer.Stop()
+	if f.fn == nil && !f.arrived {
+		if first := cl.firstOf(f); first != f { // that one waits for its OSD
+			cl.again(f, first.due)
+			return
+		}
+		if !cl.c.arrive(cl, f.sent, f.osd) {
+			cl.again(f, cl.exec.Now()+cl.c.opt.Latency+1e6)
+			return
+		}
+		f.arrived = true
+		f.op.Err = f.sent.Err
+		cl.again(f, cl.exec.Now()+cl.c.latency())
+		return
+	}
+	cl.flying = slices.DeleteFunc(cl.flying, func(o *flight) bool { return o == f })
+	if f.fn != nil {
+		f.fn()
+		return
+	}
+	cl.ops--
+	cl.bytes -= f.size
+	f.op.Done(f.op)
+}
+
+// again has step called again.
+func (cl *Client) again(f *flight, due int64) {
+	f.due = max(f.due, due)
+	f.timer = cl.exec.At(f.due, func() { cl.step(f) })
+}
+
+// copyOf returns an operation with a copy of what it writes: the bytes that the caller has may be others
+// when it arrives.
+func copyOf(op *rados.Op) *rados.Op {
+	if op.Reads() {
+		return op
+	}
+	c := &rados.Op{Object: op.Object, Steps: slices.Clone(op.Steps)}
+	for i := range c.Steps {
+		s := &c.Steps[i]
+		if len(s.Data) > 0 {
+			s.Data = [][]byte{bytes.Join(s.Data, nil)}
+		}
+		s.Pairs = slices.Clone(s.Pairs)
+		for k := range s.Pairs {
+			s.Pairs[k].Value = bytes.Clone(s.Pairs[k].Value)
+		}
+	}
+	return c
+}
+
+// firstOf returns the first operation on a flight's object that has not arrived.
+func (cl *Client) firstOf(f *flight) *flight {
+	for _, o := range cl.flying {
+		if o.op != nil && !o.arrived && o.op.Object == f.op.Object {
+			return o
+		}
+	}
+	return nil
+}
+
+// Wait lets what is on its way arrive, the earliest first, in no time at all.
+func (cl *Client) Wait(until func() bool) {
+	for tries := 0; !until(); tries++ {
+		if len(cl.flying) == 0 {
+			panic("simulated: somebody waits, and nothing is under way")
+		}
+		if tries > 10_000_000 {
+			panic("simulated: somebody waits for ever")
+		}
+		f := slices.MinFunc(cl.flying, func(x, y *flight) int {
+			return cmp.Or(cmp.Compare(x.due, y.due), cmp.Compare(x.number, y.number))
+		})
+		if f.op != nil && !f.arrived && cl.c.osds[f.osd].stopped {
+			cl.c.Continue() // time does not go on here: another OSD takes over
+		}
+		cl.step(f)
+	}
+}
+
+func (cl *Client) lock(object, name string) string { return cl.namespace + "/" + object + "/" + name }
+
+// errGone is the error of what is asked of a client that has died.
+var errGone = errors.New("the client has died")
+
+func (cl *Client) check() error {
+	if cl.dead {
+		return errGone
+	}
+	if _, ok := cl.c.blocked[cl.address]; ok {
+		return errFenced
+	}
+	return nil
+}
+
+// Lock takes a lock.
+func (cl *Client) Lock(object, name, cookie string) error {
+	if err := cl.check(); err != nil {
+		return err
+	}
+	if _, ok := cl.c.locks[cl.lock(object, name)]; ok {
+		return rados.ErrBusy
+	}
+	cl.c.locks[cl.lock(object, name)] = rados.Locker{Client: cl.name, Cookie: cookie, Address: cl.address}
+	return nil
+}
+
+// Unlock gives a lock back.
+func (cl *Client) Unlock(object, name, cookie string) error {
+	if err := cl.check(); err != nil {
+		return err
+	}
+	return cl.BreakLock(object, name, rados.Locker{Client: cl.name, Cookie: cookie, Address: cl.address})
+}
+
+// Lockers lists the holder of a lock.
+func (cl *Client) Lockers(object, name string) (list []rados.Locker, err error) {
+	if l, ok := cl.c.locks[cl.lock(object, name)]; ok {
+		list = append(list, l)
+	}
+	return list, cl.check()
+}
+
+// BreakLock takes a lock away.
+func (cl *Client) BreakLock(object, name string, l rados.Locker) error {
+	if err := cl.check(); err != nil {
+		return err
+	}
+	if cl.c.locks[cl.lock(object, name)] != l {
+		return rados.ErrNotFound
+	}
+	delete(cl.c.locks, cl.lock(object, name))
+	return nil
+}
+
+// Blocklist makes a map in which a client is refused. OSDs hear of it one by one.
+func (cl *Client) Blocklist(address string, _ int) error {
+	if err := cl.check(); err != nil {
+		return err
+	}
+	cl.c.epoch++
+	if _, ok := cl.c.blocked[address]; !ok && !cl.c.opt.NoBlocklist {
+		cl.c.blocked[address] = cl.c.epoch
+	}
+	return nil
+}
+
+// LatestMap gets the newest map.
+func (cl *Client) LatestMap() error {
+	cl.epoch = cl.c.epoch
+	return cl.check()
+}
+
+// Watch notes who wants to hear of a loss.
+func (cl *Client) Watch(_ string, lost func(error)) error {
+	cl.watches = append(cl.watches, lost)
+	return cl.check()
+}
+
+// Disturb has the watches hear that the cluster may have dropped the client.
+func (cl *Client) Disturb() {
+	for _, fn := range cl.watches {
+		cl.After(0, func() { fn(errGone) })
+	}
+}
+
+// Address is what Blocklist takes.
+func (cl *Client) Address() string { return cl.address }
+
+// Close ends the connection.
+func (cl *Client) Close() error {
+	cl.dead = true
+	for _, f := range cl.flying {
+		f.timer.Stop()
+	}
+	cl.flying = nil
+	return nil
+}
+
+// Kill is the death of the client's process. What it has sent to an OSD arrives up to some operation, now
+// or later, and the rest never.
+func (cl *Client) Kill() {
+	if cl.dead {
+		return
+	}
+	sent := make([][]*flight, len(cl.c.osds)) // by OSD, in their order
+	for _, f := range cl.flying {
+		if f.op != nil && !f.arrived {
+			sent[f.osd] = append(sent[f.osd], f)
+		}
+	}
+	cl.Close()
+	for _, list := range sent {
+		if len(list) == 0 {
+			continue
+		}
+		slices.SortStableFunc(list, func(x, y *flight) int { return cmp.Compare(x.due, y.due) })
+		n := cl.c.rnd.IntN(len(list) + 1)
+		now := cl.c.rnd.IntN(n + 1)
+		for i, f := range list[:n] {
+			if i < now && cl.c.arrive(cl, f.sent, f.osd) {
+				continue
+			}
+			cl.c.late = append(cl.c.late, &late{cl, f.sent, f.osd})
+			now = 0
+		}
+	}
+}

@@ -1,0 +1,240 @@
+// Package rados keeps an array in a pool of a Ceph cluster: [Store] is a block.Store over [Cluster],
+// which librados implements, and a simulated cluster for tests in virtual time. An array has a
+// namespace of its own in the pool:
+//
+//	array            the head: format, epoch, mdisks; the lock of the owner          head.go owner.go
+//	mI.N             extent N of mdisk number I: 4 MiB of data, then their checksums  medium.go
+//	NAME, NAME.P.N   the log: its layout, and 4 MiB of part P of the NVRAM            region.go
+//	meta, meta.N     the root of the metadata, and its 16 shards                      meta.go
+//	meta.E.B.N       part N of batch B of the owner of epoch E                        meta.go
+//
+// # Ownership
+//
+// One process owns the array: it holds the lock of the head and has raised the epoch that the head, the
+// log and the metadata carry as an attribute, by which all writes to them are guarded. Who takes over
+// from an owner that has died has the cluster refuse that one's operations first (blocklist), waits for
+// the newest map of the OSDs, breaks the lock, raises the epoch and stamps the objects with it. What is
+// written to mdisks is not guarded, for guards cost; there the blocklist does it.
+//
+// An owner that hears that it was replaced is fenced for good: everything ends with block.ErrFenced.
+//
+// # Concurrency
+//
+// What the contracts in package block have on the executor is there. Operations end on the cluster's
+// side, where Store.mu guards all that is under way; who waits hears of it on the executor.
+package rados
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// The kinds of logs.
+const (
+	// LogLocal keeps the NVRAM in a file of this node: fast, and lost with the node.
+	LogLocal = "local"
+	// LogReplicated keeps the NVRAM in the pool: a write is acknowledged when the cluster has it.
+	LogReplicated = "replicated"
+)
+
+// Regions makes the NVRAM of a local log.
+type Regions interface {
+	Region(name string, l block.RegionLayout) (r block.Region, fresh bool, err error)
+	io.Closer
+}
+
+// Options configure a Store.
+type Options struct {
+	Log string
+	// Local is where a local log is; the store closes it.
+	Local Regions
+	// Home identifies the place of a local log: an array whose log is elsewhere is not opened.
+	Home string
+	// Self describes this process to who finds the array taken.
+	Self Owner
+	// Dead reports whether an owner that still has the lock is known not to run any more. Then the store
+	// takes over; nil: nobody ever is.
+	Dead func(Owner) bool
+	// Cookie tells the locks of one process from those of others.
+	Cookie string
+	// Notice hears in one line of what takes long, while the store opens; it may be nil.
+	Notice func(line string)
+}
+
+// Store is an array's persistence in RADOS.
+type Store struct {
+	exec    block.Executor
+	cluster Cluster
+	opt     Options
+
+	epoch  string // of this owner, as the attribute has it; constant once the store is open
+	cookie string
+
+	mu       sync.Mutex
+	dataLane lane  // guarded by mu
+	logLane  lane  // guarded by mu
+	lost     error // the store was fenced or closed: nothing begins any more; guarded by mu
+	closing  bool  // what nobody waits for ends; guarded by mu
+	endedFn  func(*Op)
+
+	ends     []ending // to be called on the executor; guarded by mu
+	spare    []ending // only touched on the executor
+	draining bool     // the executor was told of ends; guarded by mu
+	drainFn  func()
+
+	head    head // guarded by mu
+	headers headWriter
+	freeX   *xfer // guarded by mu
+	meta    *meta
+}
+
+var _ block.Store = (*Store)(nil)
+
+// ErrClosed is the error of all that is asked of a store that was closed.
+var ErrClosed = errors.New("the store is closed")
+
+// ending is a call that is due on the executor: of a transfer's Done, or of a function.
+type ending struct {
+	io  *block.IO
+	fn  func(error)
+	err error
+}
+
+// Open takes possession of the array in a namespace, which it creates if there is none. The cluster
+// belongs to the store from here on, also if Open fails. Preconditions: the executor is not held.
+func Open(exec block.Executor, cluster Cluster, opt Options) (*Store, error) {
+	s := &Store{exec: exec, cluster: cluster, opt: opt, cookie: opt.Cookie}
+	s.dataLane = lane{maxOps: dataOps, maxBytes: dataBytes}
+	s.logLane = lane{maxOps: logOps, maxBytes: logBytes}
+	s.endedFn, s.drainFn = s.ended, s.drain
+	if err := s.acquire(); err != nil {
+		return nil, errors.Join(err, cluster.Close())
+	}
+	return s, nil
+}
+
+func (s *Store) notice(format string, args ...any) {
+	if s.opt.Notice != nil {
+		s.opt.Notice(fmt.Sprintf(format, args...))
+	}
+}
+
+func (s *Store) enter() { s.mu.Lock() }
+
+// leave lets others in, and tells the executor of what has ended meanwhile.
+func (s *Store) leave() {
+	tell := len(s.ends) > 0 && !s.draining
+	if tell {
+		s.draining = true
+	}
+	s.mu.Unlock()
+	if tell {
+		s.exec.Post(s.drainFn)
+	}
+}
+
+// post has a function called on the executor. Preconditions: mu is held.
+func (s *Store) post(fn func(error), err error) {
+	s.ends = append(s.ends, ending{fn: fn, err: err})
+}
+
+// drain calls what is due, on the executor, in its order.
+func (s *Store) drain() {
+	for {
+		s.mu.Lock()
+		list := s.ends
+		s.ends = s.spare[:0]
+		s.draining = len(list) > 0
+		s.mu.Unlock()
+		if s.spare = list; len(list) == 0 {
+			return
+		}
+		for i := range list {
+			e := list[i]
+			list[i] = ending{}
+			if e.io != nil {
+				e.io.Err = e.err
+				e.io.Done(e.io)
+				continue
+			}
+			e.fn(e.err)
+		}
+	}
+}
+
+// judge draws the consequences of an operation's error. Preconditions: mu is held.
+func (s *Store) judge(op *Op) {
+	if errors.Is(op.Err, ErrGuard) || errors.Is(op.Err, block.ErrFenced) {
+		s.fence(op.Err)
+		op.Err = s.lost
+	}
+}
+
+// fence ends the store for good. Preconditions: mu is held.
+func (s *Store) fence(why error) {
+	if s.lost != nil {
+		return
+	}
+	s.lost = block.ErrFenced
+	if !errors.Is(why, block.ErrFenced) {
+		s.lost = fmt.Errorf("%w: %w", block.ErrFenced, why)
+	}
+}
+
+// settle has the executor do what was posted.
+func (s *Store) settle() {
+	s.exec.Lock()
+	defer s.exec.Unlock()
+}
+
+// Payload is true: RADOS keeps everything.
+func (s *Store) Payload() bool { return true }
+
+// Epoch returns the number of this ownership, for what shows it.
+func (s *Store) Epoch() string { return s.epoch }
+
+// Waited returns how many operations had to wait for the window so far. Safe for concurrent use.
+func (s *Store) Waited() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dataLane.waited + s.logLane.waited
+}
+
+// Close waits for what is under way, gives the lock back and ends the connection. A fenced store has
+// nothing to wait for. Preconditions: the executor is not held.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	was := s.lost
+	s.closing = true
+	s.mu.Unlock()
+	if was == ErrClosed {
+		return ErrClosed
+	}
+	idle := func() bool {
+		return s.lost != nil || s.dataLane.ops+s.logLane.ops == 0 && s.headers.idle() && (s.meta == nil || s.meta.idle())
+	}
+	if s.wait(idle); s.meta != nil {
+		s.enter()
+		s.meta.finish()
+		s.leave()
+		s.wait(idle)
+	}
+	s.settle() // who waited hears of the end
+	s.mu.Lock()
+	fenced := s.lost != nil
+	s.lost = ErrClosed
+	s.mu.Unlock()
+	var err error
+	if !fenced {
+		err = s.cluster.Unlock(headObject, lockName, s.cookie)
+	}
+	err = errors.Join(err, s.cluster.Close())
+	if s.opt.Local != nil {
+		err = errors.Join(err, s.opt.Local.Close())
+	}
+	return err
+}

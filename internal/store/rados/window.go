@@ -1,0 +1,148 @@
+package rados
+
+// librados blocks the caller of a submission beyond 1,024 operations or 100 MiB under way. The store
+// stays below that, so that Submit never blocks the executor, in two lanes: what the log waits for is
+// not behind what is destaged. Within a lane operations begin in their order.
+const (
+	dataOps, dataBytes = 512, 48 << 20
+	logOps, logBytes   = 128, 32 << 20
+)
+
+// lane is a part of the window. It is guarded by Store.mu.
+type lane struct {
+	maxOps, maxBytes int
+	ops, bytes       int // under way
+	queue            []*Op
+	waited           uint64 // operations that had to wait for room
+}
+
+func (l *lane) room(size int) bool {
+	return l.ops == 0 || l.ops < l.maxOps && l.bytes+size <= l.maxBytes
+}
+
+// submit starts an operation, now or when its lane has room, and has then called, with mu held, when it
+// has ended. Preconditions: mu is held.
+func (s *Store) submit(l *lane, op *Op, then func(*Op)) {
+	op.lane, op.then, op.size, op.Err = l, then, op.Bytes(), nil
+	if s.lost != nil {
+		op.lane = nil
+		s.cluster.After(0, func() { s.refuse(op) })
+		return
+	}
+	if len(l.queue) > 0 || !l.room(op.size) {
+		l.waited++
+		l.queue = append(l.queue, op)
+		return
+	}
+	s.start(op)
+}
+
+func (s *Store) start(op *Op) {
+	op.lane.ops++
+	op.lane.bytes += op.size
+	op.Done = s.endedFn
+	s.cluster.Submit(op)
+}
+
+// refuse ends an operation of a store that has lost its objects.
+func (s *Store) refuse(op *Op) {
+	s.enter()
+	defer s.leave()
+	op.Err = s.lost
+	op.then(op)
+}
+
+// ended is called by the cluster for each operation.
+func (s *Store) ended(op *Op) {
+	if op.first != nil {
+		op.first(op)
+	}
+	s.enter()
+	defer s.leave()
+	l := op.lane
+	l.ops--
+	l.bytes -= op.size
+	s.judge(op)
+	op.then(op)
+	for len(l.queue) > 0 && l.room(l.queue[0].size) {
+		next := l.queue[0]
+		l.queue[0] = nil
+		l.queue = l.queue[1:]
+		if s.lost != nil {
+			s.cluster.After(0, func() { s.refuse(next) })
+			continue
+		}
+		s.start(next)
+	}
+}
+
+// doAll runs n operations, some at a time, and waits for them; it returns the first error. op returns the
+// i-th, and check, unless it is nil, says what its end is worth.
+func (s *Store) doAll(n int, op func(i int) *Op, check func(i int, op *Op) error) error {
+	var first error
+	over := false
+	s.enter()
+	s.sweep(&s.logLane, n, op, check, func(err error) { first, over = err, true })
+	s.leave()
+	s.wait(func() bool { return over })
+	return first
+}
+
+// do runs an operation and waits for it.
+func (s *Store) do(op *Op) error {
+	return s.doAll(1, func(int) *Op { return op }, nil)
+}
+
+// sweepDepth is how many operations of one sweep are under way at a time.
+const sweepDepth = 16
+
+// sweep runs n operations, some at a time, and calls done, with mu held, when they have ended. It begins
+// no more behind an error. Preconditions: mu is held.
+func (s *Store) sweep(l *lane, n int, op func(i int) *Op, check func(i int, op *Op) error, done func(error)) {
+	next, out := 0, 0
+	var first error
+	var more func()
+	more = func() {
+		for next < n && out < sweepDepth && first == nil {
+			i := next
+			next, out = next+1, out+1
+			s.submit(l, op(i), func(o *Op) {
+				out--
+				err := o.Err
+				if check != nil {
+					err = check(i, o)
+				}
+				if first == nil {
+					first = err
+				}
+				if more(); out == 0 && (next == n || first != nil) && done != nil {
+					d := done
+					done = nil
+					d(first)
+				}
+			})
+		}
+	}
+	if n == 0 {
+		s.cluster.After(0, func() { s.enter(); done(nil); s.leave() })
+		return
+	}
+	more()
+}
+
+// absent takes it for no error that an object is not there.
+func absent(_ int, op *Op) error {
+	if op.Err == ErrNotFound {
+		return nil
+	}
+	return op.Err
+}
+
+// wait waits until something is true that only changes with mu held.
+func (s *Store) wait(until func() bool) {
+	s.cluster.Wait(func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return until()
+	})
+}
