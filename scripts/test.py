@@ -37,7 +37,8 @@ GO = os.environ.get("GO", "go")
 #: Packages in which goroutines meet. The others are single-threaded by a rule that internal/lint holds them
 #: to, so that the race detector would see nothing there in ten times the time; `make prove` asks it all the same.
 CONCURRENT = """./cmd/... ./handlers/... ./tcmu/... ./internal/admin/... ./internal/block/... ./internal/iscsi/...
- ./internal/lun/... ./internal/metrics/... ./internal/replay/... ./internal/store/... ./internal/testkit/...""".split()
+ ./internal/lun/... ./internal/metrics/... ./internal/replay/... ./internal/store
+ ./internal/store/storetest ./internal/store/uring ./internal/testkit/...""".split()
 
 #: What has to be the same wherever Go compiles, so that nothing is compiled twice: nothing for debuggers, which takes
 #: a seventh of the compiler's time, and no C where the race detector does not need it.
