@@ -85,6 +85,9 @@ func Run(ctx context.Context, opt Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !served(status) {
+		return nil, errNoPortal
+	}
 	if err := Remove(ctx, opt.Array); err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/arraysim/arraysim/internal/admin"
 	"github.com/arraysim/arraysim/internal/iscsi"
 )
 
@@ -37,11 +38,13 @@ type host struct {
 	stop func() bool // forgets the context
 }
 
+var errNoPortal = errors.New("the array has no iSCSI portal; start it with --listen 127.0.0.1:3260")
+
+// served reports whether an array has a portal.
+func served(s admin.Status) bool { return s.Portal != "" && s.Portal != "none" }
+
 // login opens session number n of an initiator to a LUN, and hears its unit attention conditions.
 func (d *demo) login(ctx context.Context, initiator string, n, lun int) (*host, error) {
-	if d.status.Portal == "" {
-		return nil, errors.New("the array has no iSCSI portal; start it with --listen 127.0.0.1:3260")
-	}
 	a := iscsi.At(d.status.Portal, d.status.Target, uint64(lun), nil)
 	dialer := net.Dialer{Timeout: dialTime}
 	nc, err := dialer.DialContext(ctx, "tcp", a.Portal)

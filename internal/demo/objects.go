@@ -86,8 +86,14 @@ func Remove(ctx context.Context, array *admin.Client) error {
 	if err != nil {
 		return err
 	}
+	inPools := func(v admin.Volume) bool { return v.Pool == ImagePool || v.Pool == SharedPool }
 	for _, v := range vols {
-		if v.Pool == ImagePool || v.Pool == SharedPool {
+		if inPools(v) && !slices.Contains([]string{Golden, Clone, Victim}, v.Name) {
+			return fmt.Errorf("volume %s in pool %s is not the demonstration's; delete it first, or keep the pools", v.Name, v.Pool)
+		}
+	}
+	for _, v := range vols {
+		if inPools(v) {
 			if err := array.DeleteVolume(ctx, v.Name, true); err != nil {
 				return err
 			}

@@ -112,11 +112,18 @@ func (f *files) name(h *History, n uint32) uint64 {
 	}
 	l := f.named
 	f.local[n], f.named = l, l+1
-	k := h.objects[n].key
+	o := h.objects[n]
+	k := o.key
 	b := binary.AppendUvarint([]byte{recObject}, l)
 	b = binary.AppendUvarint(b, uint64(len(h.kinds[k.kind].Name)))
 	b = append(b, h.kinds[k.kind].Name...)
 	f.record(append(b, k.name...))
+	// Who lives says so where he is born, and at the beginning of a segment. One that has died may still have a
+	// step: without its life nobody would know when it was.
+	if last := len(o.lives) - 1; last >= 0 && o.lives[last].died != alive {
+		f.life(recBorn, l, o.lives[last].born)
+		f.life(recDied, l, o.lives[last].died)
+	}
 	return l
 }
 

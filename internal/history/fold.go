@@ -27,6 +27,9 @@ func (f *fold) add(h *History, t tick) {
 		f.complete += t.span
 	}
 	for _, r := range t.rows {
+		if h.objects[r.object] == nil {
+			continue
+		}
 		s := f.rows[r.object]
 		if s == nil {
 			n := len(r.values)

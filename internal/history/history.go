@@ -191,15 +191,25 @@ func (h *History) census(rows []Row, at int64) {
 			h.scratch[n] = true
 		}
 	}
+	// An object's number is free for another one when no tick has it any more. Ticks go later than they are old.
+	oldest := at - CoarseAge.Milliseconds()
+	for _, t := range []*tier{&h.fine, &h.coarse} {
+		if len(t.ticks) > 0 {
+			oldest = min(oldest, t.ticks[0].end-t.ticks[0].span)
+		}
+	}
 	for n, o := range h.objects {
 		if o == nil || h.scratch[uint32(n)] {
 			continue
+		}
+		if len(o.lives) == 0 { // a file that was damaged, or is of a version that forgot them
+			o.lives = append(o.lives, life{at, at})
 		}
 		if l := &o.lives[len(o.lives)-1]; l.died == alive {
 			l.died = at
 			h.each(func(f *files) { f.died(uint32(n), at) })
 		}
-		if o.lives[len(o.lives)-1].died < at-CoarseAge.Milliseconds() {
+		if o.lives[len(o.lives)-1].died < oldest-CoarseStep.Milliseconds() {
 			delete(h.numbers, o.key)
 			h.objects[n] = nil
 			h.each(func(f *files) { f.forget(uint32(n)) })

@@ -145,6 +145,8 @@ def main() -> None:
     try:
         # A plus is for no name of an image.
         image(new, args.tag or common.build()["version"].removeprefix("v").replace("+", "-"))
+        if args.output.is_dir() and any(args.output.iterdir()) and not (args.output / "oci-layout").exists():
+            raise SystemExit(f"image: {args.output} is a folder with other things in it; name another by --output")
         shutil.rmtree(args.output, ignore_errors=True)
         new.rename(args.output)
     finally:

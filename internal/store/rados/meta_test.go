@@ -1,3 +1,7 @@
+//go:build rados
+
+// TestMetaKills fails: see docs/rados.md, "Known defect". It is run by make rados-test until it is mended.
+
 package rados_test
 
 import (
