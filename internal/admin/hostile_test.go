@@ -91,6 +91,8 @@ var attacks = map[string]func(*hostile) error{
 	"size of an mdisk":                                                                    nil, // an administrator's
 	"size of a volume":                                                                    nil, // an administrator's
 	"map entries":                                                                         (*hostile).mapEntries,
+	"history of counters":                                                                 nil, // an administrator's: of volumes and pools
+	"findings that nobody dismissed":                                                      nil, // an administrator's: of volumes
 	"counters":                                                                            (*hostile).names,
 	"hosts in counters, each by name":                                                     (*hostile).names,
 	"requests of the HTTP API":                                                            (*hostile).requests,
