@@ -205,6 +205,11 @@ func (f *files) write(list []chunk, closing bool) (line string, failed bool) {
 		f.file.Close()
 		f.file = nil
 	}
+	// A segment that has nothing whole is none: a disk that is full for a while must not count as many of them.
+	if _, some := f.ends[f.newest]; !some && f.newest > 0 {
+		os.Remove(f.path(f.newest))
+		f.newest--
+	}
 	if !f.failing {
 		line = fmt.Sprintf("the history of counters cannot be written, and is kept in memory alone: %v", err)
 	}

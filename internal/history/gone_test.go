@@ -1,6 +1,7 @@
 package history
 
 import (
+	"os"
 	"testing"
 	"time"
 )
@@ -59,4 +60,36 @@ func TestNumberIsFreeLater(t *testing.T) {
 			t.Fatalf("%d s behind its death, a new object has its figures: %v", end-60, got)
 		}
 	}
+}
+
+// TestFullDiskBeginsNoSegments: a segment that could not be written is not one of those that are kept, and
+// leaves no file.
+func TestFullDiskBeginsNoSegments(t *testing.T) {
+	h := open(t, t.TempDir(), false)
+	end := 0
+	seconds := func() {
+		for range 10 {
+			end++
+			h.second(end)
+		}
+		h.Flush()
+	}
+	seconds()
+	f := h.fine.files
+	was := f.newest
+	for range 3 * maxSegments {
+		if err := os.Symlink("/dev/full", f.path(f.newest+1)); err != nil {
+			t.Fatal(err)
+		}
+		f.fresh = true
+		seconds()
+	}
+	if _, err := os.Stat(f.path(was)); err != nil || f.newest != was {
+		t.Errorf("%d segments were begun on a full disk: %v", f.newest-was, err)
+	}
+	seconds()
+	if list := f.segments(); len(list) != 2 {
+		t.Errorf("then there are segments %v", list)
+	}
+	h.Close()
 }
