@@ -204,11 +204,11 @@ def test_install_serve_purge(package: Path, clean_root: Path, tmp_path: Path) ->
     assert not re.search(r"arraysim.*(Unknown|Failed|Invalid|ignoring|not executable)", said), r
 
     # The folder that systemd makes for DynamicUser= and StateDirectory=.
-    private = root / "var/lib/private/arraysim"
+    private = root / "var/lib/private/arraysim-portal"
     private.mkdir(parents=True, mode=0o700)
     os.chown(private, NOBODY, NOBODY)
     (root / "var/lib/private").chmod(0o755)  # systemd has a mount of its own in place of this
-    (root / "var/lib/arraysim").symlink_to("private/arraysim")
+    (root / "var/lib/arraysim-portal").symlink_to("private/arraysim-portal")
     d = Boxed("package", root, [], NOBODY)
     options = root / "etc/default/arraysim"
     own = f"--listen 127.0.0.1:{d.port} --metrics 127.0.0.1:{d.metrics_port}"
