@@ -51,6 +51,27 @@ func Checksum(b []byte) uint32 { return crc32.Checksum(b, table) }
 // Update returns the checksum of what crc is the checksum of, and of b behind that. That of nothing is 0.
 func Update(crc uint32, b []byte) uint32 { return crc32.Update(crc, table, b) }
 
+// EachSector calls fn with the checksum of each sector of a list of buffers, whose sectors may cross from one
+// into the next. What is left of a last sector that is not whole is passed over. It does not allocate.
+func EachSector(vec [][]byte, fn func(i int, crc uint32)) {
+	i, in, crc := 0, 0, uint32(0)
+	for _, b := range vec {
+		for ; in == 0 && len(b) >= SectorSize; b = b[SectorSize:] {
+			fn(i, Sector(b))
+			i++
+		}
+		for len(b) > 0 {
+			n := min(len(b), SectorSize-in)
+			crc = Update(crc, b[:n])
+			b = b[n:]
+			if in += n; in == SectorSize {
+				fn(i, crc)
+				i, in, crc = i+1, 0, 0
+			}
+		}
+	}
+}
+
 // Zeros is the checksum of a sector of zeros.
 var Zeros = crc32.Checksum(make([]byte, SectorSize), table)
 

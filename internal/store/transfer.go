@@ -3,7 +3,6 @@ package store
 import (
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"math/bits"
 	"time"
 
@@ -100,29 +99,9 @@ func (s *scratch) of(io *block.IO) [][]byte {
 			le.PutUint32(buf[i*sumBytes:], stored(crc))
 		}
 	} else {
-		eachSector(io.Vec, func(i int, crc uint32) { le.PutUint32(buf[i*sumBytes:], stored(crc)) })
+		crc32c.EachSector(io.Vec, func(i int, crc uint32) { le.PutUint32(buf[i*sumBytes:], stored(crc)) })
 	}
 	return list
-}
-
-// eachSector calls fn with the checksum of each sector of a list of buffers.
-func eachSector(vec [][]byte, fn func(i int, crc uint32)) {
-	i, in, crc := 0, 0, uint32(0)
-	for _, b := range vec {
-		for ; in == 0 && len(b) >= block.SectorSize; b = b[block.SectorSize:] {
-			fn(i, crc32c.Sector(b))
-			i++
-		}
-		for len(b) > 0 {
-			n := min(len(b), block.SectorSize-in)
-			crc = crc32.Update(crc, castagnoli, b[:n])
-			b = b[n:]
-			if in += n; in == block.SectorSize {
-				fn(i, crc)
-				i, in, crc = i+1, 0, 0
-			}
-		}
-	}
 }
 
 // verify compares what was read with its checksums. A checksum that differs by a
@@ -132,7 +111,7 @@ func (m *fileMedium) verify(io *block.IO, sums []byte) error {
 		return nil
 	}
 	var bad *block.ChecksumError
-	eachSector(io.Vec, func(i int, crc uint32) {
+	crc32c.EachSector(io.Vec, func(i int, crc uint32) {
 		want := le.Uint32(sums[i*sumBytes:])
 		if want == stored(crc) || want == 0 && crc == crc32c.Zeros || bits.OnesCount32(want^stored(crc)) == 1 {
 			return

@@ -122,7 +122,7 @@ func (p *part) fillSums() {
 		}
 		return
 	}
-	eachSector(p.vec, func(i int, crc uint32) { le.PutUint32(p.sums[i*sumBytes:], stored(crc)) })
+	crc32c.EachSector(p.vec, func(i int, crc uint32) { le.PutUint32(p.sums[i*sumBytes:], stored(crc)) })
 }
 
 // stored is a checksum as it is stored.
@@ -131,26 +131,6 @@ func stored(crc uint32) uint32 {
 		return 1
 	}
 	return crc
-}
-
-// eachSector calls fn with the checksum of each sector of a list of buffers.
-func eachSector(vec [][]byte, fn func(i int, crc uint32)) {
-	i, in, crc := 0, 0, uint32(0)
-	for _, b := range vec {
-		for ; in == 0 && len(b) >= block.SectorSize; b = b[block.SectorSize:] {
-			fn(i, crc32c.Sector(b))
-			i++
-		}
-		for len(b) > 0 {
-			n := min(len(b), block.SectorSize-in)
-			crc = crc32c.Update(crc, b[:n])
-			b = b[n:]
-			if in += n; in == block.SectorSize {
-				fn(i, crc)
-				i, in, crc = i+1, 0, 0
-			}
-		}
-	}
 }
 
 // arrived is told that a part of a read has ended. It is called without mu: who holds the executor need
