@@ -120,9 +120,8 @@ def some(files: list[str]) -> list[Part]:
     guest = [f for f in files if f.startswith("tests/vm/")]
     tools = [f for f in files if f.startswith("tests/") and f not in guest]
     go = sorted({_package(f) for f in files if f not in guest + tools})
-    # The plugin is a build of its own, and one file of the guest loads it; so is the program that knows librados.
+    # The plugin is a build of its own, and one file of the guest loads it.
     plugin = ["plugin"] if any("test_plugin" in f or not f.endswith(".py") for f in guest) else []
-    plugin += ["build-rados"] if any("test_rados" in f or not f.endswith(".py") for f in tools) else []
     parts = [Part("build", ["make", "--no-print-directory", "build", *plugin], 60)] if guest or tools else []
     if guest:
         parts.append(Part("vm", ["scripts/vm/run.py", *guest], 300, ("build",)))

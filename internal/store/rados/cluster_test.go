@@ -45,7 +45,7 @@ func startCluster(t testing.TB, args ...string) librados.Config {
 		t.Skipf("%s does not run: %v", script, err)
 	}
 	if list := strings.Fields(string(out)); len(list) > 0 {
-		t.Skipf("Ceph is not installed: %s; run scripts/setup.sh", strings.Join(list, " "))
+		t.Skipf("Ceph is not installed: %s; run make rados-test", strings.Join(list, " "))
 	}
 	if err := librados.Available(); err != nil {
 		t.Skip(err)
