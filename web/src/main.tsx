@@ -1,7 +1,7 @@
 // The frame around the pages: navigation, keys, theme, token.
 
 import { render } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import "uplot/dist/uPlot.min.css";
 import "./style.css";
 import { token } from "./api";
@@ -94,10 +94,13 @@ function App() {
   const heading = useRef<HTMLHeadingElement>(null);
   const shown = useRef("");
   const name = title(at.page, at.name);
-  useEffect(() => {
+  // With the view and not after it: whoever is quicker would lose the focus, and what he types.
+  useLayoutEffect(() => {
     document.title = `${name} · arraysim`;
     if (shown.current !== "" && shown.current !== name && !document.activeElement?.closest("nav")) heading.current?.focus();
     shown.current = name;
+  }, [name]);
+  useEffect(() => {
     store.chart(at.page === "overview" ? "" : at.page === "volume" ? at.name : null);
   }, [name]);
 
