@@ -101,6 +101,8 @@ def test_file_systems_under_kills(array: KernelDaemon) -> None:
     print(f"{KILLS} kills, seed {SEED}: repeat with --env ARRAYSIM_SEED={SEED}")
     kinds = ["xfs", "ext4"]
     stores = [backstore(Volume(kind, None, size=512 * MiB)) for kind in kinds]
+    # The commands of a dead daemon wait 30 s, which its start may take when the machine is busy with other things.
+    stores += [f"/backstores/user:array/{kind} set attribute cmd_time_out=300" for kind in kinds]
     with looped(NAA, kinds, *stores) as disks:
         for kind, disk in zip(kinds, disks, strict=True):
             mkfs(kind, disk.sd)
