@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"syscall"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -13,10 +14,8 @@ import (
 )
 
 // host is the array, as the daemon that runs it shows it to this door. Its methods
-// are called from any goroutine that does not hold the executor.
+// are called from any goroutine that does not hold an executor of the array.
 type host interface {
-	Executor() block.Executor
-	Target() *scsi.Target
 	// CheckVolume says what OpenVolume would say, without size and block size.
 	CheckVolume(VolumeSpec) error
 	// OpenVolume finds or makes a volume, and keeps other doors from it until release
@@ -36,8 +35,10 @@ type Array struct {
 	host  host
 	log   *slog.Logger
 	parse func(config string) (VolumeSpec, error)
-	// The domains are guarded by the host's executor.
-	domains map[string]*domain
+
+	mu sync.Mutex // guards domains; it may be locked with an executor held
+	// What is in a domain is guarded by the executor of its target.
+	domains map[domainKey]*domain
 }
 
 // NewArray makes the subtype. log may be nil.
@@ -45,7 +46,7 @@ func NewArray(h host, log *slog.Logger) *Array {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Array{host: h, log: log, parse: parseVolume, domains: map[string]*domain{}}
+	return &Array{host: h, log: log, parse: parseVolume, domains: map[domainKey]*domain{}}
 }
 
 // Name implements tcmu.Subtype.
@@ -82,12 +83,11 @@ func (a *Array) Open(d *tcmu.Device) (tcmu.Handler, error) {
 		release()
 		return nil, err
 	}
-	u := newUnit(a, d, spec, release)
+	u := newUnit(a, d, su, spec, release)
 	u.writeThrough.Store(info.Resumed && !info.WriteCache)
-	x := a.host.Executor()
-	x.Lock()
+	u.exec.Lock()
 	err = a.join(u, su)
-	x.Unlock()
+	u.exec.Unlock()
 	if err != nil {
 		release()
 		return nil, err
@@ -121,9 +121,15 @@ func (a *Array) compare(spec VolumeSpec, v block.Info) error {
 	return fmt.Errorf("volume %q exists and has %d bytes, not %d; make the backstore with size=%d: %w", spec.Volume, size, spec.Size, size, syscall.EEXIST)
 }
 
+// domainKey tells copy domains apart: those of one name at several targets are several, since a nexus is one of one target.
+type domainKey struct {
+	name   string
+	target *scsi.Target
+}
+
 // domain is a copy domain: a nexus that sees its units, and they each other.
 type domain struct {
-	name  string
+	domainKey
 	nexus *scsi.Nexus
 	units []*unit // by LUN; nil is free
 }
@@ -134,23 +140,30 @@ func (m *domain) initiator() string { return "fabric/" + m.name }
 // maxLUN is the largest LUN of flat space addressing (SAM-5 4.7.7.4).
 const maxLUN = 1<<14 - 1
 
+// domain finds a domain or makes it. The target's executor is held.
+func (a *Array) domain(k domainKey) *domain {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	m := a.domains[k]
+	if m == nil {
+		m = &domain{domainKey: k}
+		m.nexus = k.target.OpenFabricNexus(m.initiator())
+		a.domains[k] = m
+	}
+	return m
+}
+
 // join makes su visible in u's domain. The executor is held.
 func (a *Array) join(u *unit, su *scsi.Unit) error {
-	name := u.spec.Domain
-	m := a.domains[name]
-	if m == nil {
-		m = &domain{name: name}
-		m.nexus = a.host.Target().OpenFabricNexus(m.initiator())
-		a.domains[name] = m
-	}
+	m := a.domain(domainKey{u.spec.Domain, su.Target()})
 	lun := slices.Index(m.units, nil)
 	if lun < 0 {
 		lun = len(m.units)
 	}
 	if lun > maxLUN {
-		return fmt.Errorf("copy domain %q is full: %w", name, syscall.ENOSPC)
+		return fmt.Errorf("copy domain %q is full: %w", m.name, syscall.ENOSPC)
 	}
-	if err := a.host.Target().Map(m.initiator(), uint16(lun), su); err != nil {
+	if err := m.target.Map(m.initiator(), uint16(lun), su); err != nil {
 		return err
 	}
 	if lun == len(m.units) {
@@ -170,10 +183,12 @@ func (a *Array) leave(u *unit) {
 	m := u.domain
 	lun := slices.Index(m.units, u)
 	m.units[lun] = nil
-	a.host.Target().Unmap(m.initiator(), uint16(lun))
+	m.target.Unmap(m.initiator(), uint16(lun))
 	m.calm()
 	if !slices.ContainsFunc(m.units, func(u *unit) bool { return u != nil }) {
-		delete(a.domains, m.name)
+		a.mu.Lock()
+		delete(a.domains, m.domainKey)
+		a.mu.Unlock()
 		m.nexus.Close(func() {})
 	}
 }

@@ -67,13 +67,12 @@ func (u *unit) conflicts(c *tcmu.Command) bool {
 	if len(roles) == 0 {
 		return false
 	}
-	e := u.array.host.Executor()
-	e.Lock()
+	u.exec.Lock()
 	others := make([]*unit, 0, len(roles))
 	for i := range roles {
 		others = append(others, u.domain.named(roles[i].id))
 	}
-	e.Unlock()
+	u.exec.Unlock()
 	for i, o := range others {
 		if o == nil || o == u {
 			continue // the SCSI layer says what is wrong, the kernel has looked

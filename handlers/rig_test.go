@@ -67,9 +67,6 @@ func (h *testHost) await(fn func(done func(error))) {
 	}
 }
 
-func (h *testHost) Executor() block.Executor { return h.exec }
-func (h *testHost) Target() *scsi.Target     { return h.target }
-
 func (h *testHost) CheckVolume(s VolumeSpec) error {
 	h.exec.Lock()
 	defer h.exec.Unlock()

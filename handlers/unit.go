@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi"
 	"github.com/arraysim/arraysim/tcmu"
 )
@@ -13,6 +14,7 @@ import (
 // answered by it, outside the executor; later ones by finisher.
 type unit struct {
 	array  *Array
+	exec   block.Executor // its target's
 	dev    *tcmu.Device
 	spec   VolumeSpec
 	domain *domain
@@ -47,8 +49,8 @@ type command struct {
 	bounce []*buffer
 }
 
-func newUnit(a *Array, d *tcmu.Device, spec VolumeSpec, release func()) *unit {
-	return &unit{array: a, dev: d, spec: spec, release: release, wake: make(chan struct{}, 1), quit: make(chan struct{})}
+func newUnit(a *Array, d *tcmu.Device, su *scsi.Unit, spec VolumeSpec, release func()) *unit {
+	return &unit{array: a, exec: su.Target().Exec(), dev: d, spec: spec, release: release, wake: make(chan struct{}, 1), quit: make(chan struct{})}
 }
 
 // Serve implements tcmu.Handler.
@@ -75,10 +77,9 @@ func (u *unit) Serve(batch []*tcmu.Command) {
 		t.CDB, t.DataOut, t.MaxIn = c.CDB, c.Data, c.Len()
 		u.batch = append(u.batch, t)
 	}
-	e := u.array.host.Executor()
-	e.Lock()
+	u.exec.Lock()
 	u.domain.nexus.Submit(u.batch)
-	e.Unlock()
+	u.exec.Unlock()
 	u.finish()
 }
 
@@ -229,8 +230,7 @@ func (x *command) gather() int {
 // their memory, so what still waits in the array is withdrawn.
 func (u *unit) Manage(m tcmu.TMR) {
 	u.hold()
-	e := u.array.host.Executor()
-	e.Lock()
+	u.exec.Lock()
 	if m.Function == tcmu.TMRLUNReset {
 		// The kernel tells its initiators of the reset.
 		u.domain.nexus.Manage(scsi.LogicalUnitReset, u.lun, 0, func(scsi.TMFResponse) {})
@@ -245,16 +245,15 @@ func (u *unit) Manage(m tcmu.TMR) {
 			u.domain.nexus.EndCopies(u.lun)
 		}
 	}
-	e.Unlock()
+	u.exec.Unlock()
 	u.finish()
 }
 
 // Close implements tcmu.Handler.
 func (u *unit) Close() {
-	e := u.array.host.Executor()
-	e.Lock()
+	u.exec.Lock()
 	u.array.leave(u)
-	e.Unlock()
+	u.exec.Unlock()
 	close(u.quit)
 	u.release()
 }

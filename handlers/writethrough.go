@@ -85,8 +85,7 @@ func clearWCE(op byte, reply [][]byte) {
 func (x *command) sync() {
 	u := x.unit
 	x.flush, x.synced, x.task.CDB, x.task.DataOut, x.task.MaxIn = false, true, flushAll[:], nil, 0
-	e := u.array.host.Executor()
-	e.Lock()
+	u.exec.Lock()
 	u.domain.nexus.Submit([]*scsi.Task{&x.task})
-	e.Unlock()
+	u.exec.Unlock()
 }

@@ -16,7 +16,6 @@ import (
 // one world of reservations.
 type cacheDoor struct {
 	d      *cacheDaemon
-	target *scsi.Target
 	unit   *scsi.Unit
 	cancel context.CancelFunc
 
@@ -26,8 +25,8 @@ type cacheDoor struct {
 
 // openKernelDoor takes over the kernel's devices of the subtype and serves those to come.
 // The channel hears when the door closes by itself.
-func (d *cacheDaemon) openKernelDoor(target *scsi.Target, unit *scsi.Unit) (*cacheDoor, <-chan error, error) {
-	k := &cacheDoor{d: d, target: target, unit: unit}
+func (d *cacheDaemon) openKernelDoor(unit *scsi.Unit) (*cacheDoor, <-chan error, error) {
+	k := &cacheDoor{d: d, unit: unit}
 	var subtypes handlers.Registry
 	if err := subtypes.Add(handlers.NewHostCache(k, d.log)); err != nil {
 		return nil, nil, err
@@ -45,12 +44,6 @@ func (d *cacheDaemon) openKernelDoor(target *scsi.Target, unit *scsi.Unit) (*cac
 	}()
 	return k, ended, nil
 }
-
-// Executor implements the handlers' host.
-func (k *cacheDoor) Executor() block.Executor { return k.d.exec }
-
-// Target implements the handlers' host.
-func (k *cacheDoor) Target() *scsi.Target { return k.target }
 
 // CheckVolume implements the handlers' host.
 func (k *cacheDoor) CheckVolume(s handlers.VolumeSpec) error {

@@ -199,7 +199,7 @@ const closeTimeout = 10 * time.Second
 // when it closes by itself, and what closes it.
 func (d *cacheDaemon) openDoors(target *scsi.Target, u *scsi.Unit) (name string, ended <-chan error, closeDoor func() error, err error) {
 	if d.f.tcmu {
-		k, ended, err := d.openKernelDoor(target, u)
+		k, ended, err := d.openKernelDoor(u)
 		if err != nil {
 			return "", nil, nil, err
 		}
@@ -214,7 +214,7 @@ func (d *cacheDaemon) openDoors(target *scsi.Target, u *scsi.Unit) (name string,
 	if err != nil {
 		return "", nil, nil, err
 	}
-	portal, err := iscsi.New(iscsi.Config{Targets: []iscsi.TargetConfig{{Name: d.f.target, Alias: "arraysim hostcache", Target: target}}, Exec: d.exec, Log: d.log})
+	portal, err := iscsi.New(iscsi.Config{Targets: []iscsi.TargetConfig{{Name: d.f.target, Alias: "arraysim hostcache", Target: target}}, Log: d.log})
 	if err != nil {
 		return "", nil, nil, err
 	}

@@ -47,7 +47,7 @@ func newRig(t *testing.T) *rig {
 func (r *rig) serve(addr string) {
 	r.t.Helper()
 	var err error
-	if r.portal, err = iscsi.New(iscsi.Config{Exec: r.exec, DiscoveryCHAP: r.chap, Targets: []iscsi.TargetConfig{{Name: testTarget, Target: r.target, CHAP: r.chap}}}); err != nil {
+	if r.portal, err = iscsi.New(iscsi.Config{DiscoveryCHAP: r.chap, Targets: []iscsi.TargetConfig{{Name: testTarget, Target: r.target, CHAP: r.chap}}}); err != nil {
 		r.t.Fatal(err)
 	}
 	l, err := net.Listen("tcp", addr)

@@ -55,12 +55,6 @@ func (k *kernelDoor) close() {
 	}
 }
 
-// Executor implements the handlers' host.
-func (k *kernelDoor) Executor() block.Executor { return k.d.exec }
-
-// Target implements the handlers' host.
-func (k *kernelDoor) Target() *scsi.Target { return k.d.target }
-
 // CheckVolume implements the handlers' host.
 func (k *kernelDoor) CheckVolume(s handlers.VolumeSpec) error {
 	k.d.exec.Lock()

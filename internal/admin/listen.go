@@ -15,7 +15,7 @@ func (d *daemon) listen() error {
 	p := d.cfg.Portal
 	tc := iscsi.TargetConfig{Name: p.Target, Alias: "arraysim", Target: d.target, AllowedInitiators: p.Allow, CHAP: d.chap}
 	var err error
-	if d.portal, err = iscsi.New(iscsi.Config{Targets: []iscsi.TargetConfig{tc}, Exec: d.exec, Log: d.log, DiscoveryCHAP: tc.CHAP,
+	if d.portal, err = iscsi.New(iscsi.Config{Targets: []iscsi.TargetConfig{tc}, Log: d.log, DiscoveryCHAP: tc.CHAP,
 		Limits: iscsi.Limits{MaxConnections: p.Connections, MaxSessions: p.Sessions, Memory: int(p.Memory)}}); err != nil {
 		return err
 	}

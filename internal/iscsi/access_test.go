@@ -112,7 +112,6 @@ func TestSecretsThatCannotWork(t *testing.T) {
 	} {
 		exec := block.NewLive()
 		for i, cfg := range []Config{{Targets: []TargetConfig{{Name: testTarget, handler: newFake(exec, 0), CHAP: row.chap}}}, {DiscoveryCHAP: row.chap}} {
-			cfg.Exec = exec
 			_, err := New(cfg)
 			if err == nil || !strings.Contains(err.Error(), row.says) || strings.Contains(err.Error(), string(chapA.Secret)) {
 				t.Errorf("%s (%d): %v, want %q", row.what, i, err, row.says)

@@ -14,9 +14,8 @@ import (
 
 // Config describes a Portal.
 type Config struct {
+	// Targets may each have an executor of their own.
 	Targets []TargetConfig
-	// Exec is the executor of all targets.
-	Exec block.Executor
 	// Log receives logins, logouts and what peers did wrong; nil discards.
 	Log *slog.Logger
 	// DiscoveryCHAP, when set, is asked of discovery sessions.
@@ -153,8 +152,9 @@ func (l *Limits) fill() error {
 }
 
 // handler is what the portal needs of a scsi.Target. All of it is called with
-// the executor held.
+// its executor held, but for Exec.
 type handler interface {
+	Exec() block.Executor
 	OpenNexus(initiator, port string, targetPort uint16) nexus
 	Visible(initiator string) bool
 }
@@ -177,6 +177,7 @@ func (h scsiHandler) OpenNexus(initiator, port string, targetPort uint16) nexus 
 // target is a configured target. It does not change after New.
 type target struct {
 	TargetConfig
+	exec    block.Executor  // the handler's
 	allowed map[string]bool // nil allows all
 }
 
@@ -195,6 +196,7 @@ func newTarget(c TargetConfig) (*target, error) {
 	if t.handler == nil {
 		t.handler = scsiHandler{c.Target}
 	}
+	t.exec = t.handler.Exec()
 	for _, name := range c.AllowedInitiators {
 		if t.allowed == nil {
 			t.allowed = make(map[string]bool)

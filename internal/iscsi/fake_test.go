@@ -58,6 +58,8 @@ func newFake(exec block.Executor, size int) *fakeTarget {
 	return f
 }
 
+func (f *fakeTarget) Exec() block.Executor { return f.exec }
+
 func (f *fakeTarget) Visible(string) bool { return !f.hidden }
 
 func (f *fakeTarget) OpenNexus(_, port string, group uint16) nexus {
@@ -215,7 +217,6 @@ func newRig(t testing.TB, change func(*Config)) *rig {
 	r := &rig{t: t, exec: block.NewLive(), log: new(lockedBuffer)}
 	r.target = newFake(r.exec, 8<<20)
 	cfg := Config{
-		Exec:    r.exec,
 		Targets: []TargetConfig{{Name: testTarget, Alias: "ram", handler: r.target}},
 		Log:     slog.New(slog.NewTextHandler(r.log, nil)),
 	}

@@ -91,7 +91,7 @@ func (c *conn) submit() {
 	if len(c.batch) == 0 {
 		return
 	}
-	exec := c.portal.cfg.Exec
+	exec := c.session.target.exec
 	exec.Lock()
 	c.session.nexus.Submit(c.batch)
 	exec.Unlock()

@@ -289,12 +289,12 @@ func TestLoginViolations(t *testing.T) {
 func TestDiscovery(t *testing.T) {
 	const second, hidden, closed = "iqn.2026-01.example.test:second", "iqn.2026-01.example.test:hidden", "iqn.2026-01.example.test:closed"
 	r := newRig(t, func(cfg *Config) {
-		unseen := newFake(cfg.Exec, 0)
+		unseen := newFake(cfg.Targets[0].handler.Exec(), 0)
 		unseen.hidden = true
 		cfg.Targets = append(cfg.Targets,
-			TargetConfig{Name: second, handler: newFake(cfg.Exec, 0)},
+			TargetConfig{Name: second, handler: newFake(cfg.Targets[0].handler.Exec(), 0)},
 			TargetConfig{Name: hidden, handler: unseen},
-			TargetConfig{Name: closed, handler: newFake(cfg.Exec, 0), AllowedInitiators: []string{"iqn.2026-01.example.test:other"}})
+			TargetConfig{Name: closed, handler: newFake(cfg.Targets[0].handler.Exec(), 0), AllowedInitiators: []string{"iqn.2026-01.example.test:other"}})
 	})
 	names := func(c *Client, value string) string {
 		pairs, err := c.Text(appendKey(nil, keySendTargets, value))
@@ -358,7 +358,7 @@ func TestDiscovery(t *testing.T) {
 func TestLongDiscovery(t *testing.T) {
 	r := newRig(t, func(cfg *Config) {
 		for i := range 60 {
-			cfg.Targets = append(cfg.Targets, TargetConfig{Name: fmt.Sprintf("%s-%d", testTarget, i), handler: newFake(cfg.Exec, 0)})
+			cfg.Targets = append(cfg.Targets, TargetConfig{Name: fmt.Sprintf("%s-%d", testTarget, i), handler: newFake(cfg.Targets[0].handler.Exec(), 0)})
 		}
 	})
 	c := r.login(func(cfg *ClientConfig) { cfg.Target = ""; cfg.Keys = map[string]string{keyMaxRecvSegment: "512"} })
@@ -376,13 +376,12 @@ func TestConfigErrors(t *testing.T) {
 		name string
 		cfg  Config
 	}{
-		{"no executor", Config{}},
-		{"bad name", Config{Exec: exec, Targets: []TargetConfig{{Name: "disk", handler: f}}}},
-		{"no target", Config{Exec: exec, Targets: []TargetConfig{{Name: testTarget}}}},
-		{"twice", Config{Exec: exec, Targets: []TargetConfig{{Name: testTarget, handler: f}, {Name: strings.ToUpper(testTarget), handler: f}}}},
-		{"CHAP without secret", Config{Exec: exec, Targets: []TargetConfig{{Name: testTarget, handler: f, CHAP: &CHAP{User: "x"}}}}},
-		{"window", Config{Exec: exec, Limits: Limits{Window: -1}}},
-		{"memory below a command", Config{Exec: exec, Limits: Limits{MaxCommandData: 2 << 20, ConnMemory: 1 << 20}}},
+		{"bad name", Config{Targets: []TargetConfig{{Name: "disk", handler: f}}}},
+		{"no target", Config{Targets: []TargetConfig{{Name: testTarget}}}},
+		{"twice", Config{Targets: []TargetConfig{{Name: testTarget, handler: f}, {Name: strings.ToUpper(testTarget), handler: f}}}},
+		{"CHAP without secret", Config{Targets: []TargetConfig{{Name: testTarget, handler: f, CHAP: &CHAP{User: "x"}}}}},
+		{"window", Config{Limits: Limits{Window: -1}}},
+		{"memory below a command", Config{Limits: Limits{MaxCommandData: 2 << 20, ConnMemory: 1 << 20}}},
 	}
 	for _, row := range rows {
 		if _, err := New(row.cfg); err == nil {
@@ -394,7 +393,7 @@ func TestConfigErrors(t *testing.T) {
 func FuzzLoginText(f *testing.F) {
 	exec := block.NewLive()
 	f.Cleanup(exec.Stop)
-	p, err := New(Config{Exec: exec, Targets: []TargetConfig{{Name: testTarget, handler: newFake(exec, 0), CHAP: mutual}, {Name: testTarget + "2", handler: newFake(exec, 0)}}})
+	p, err := New(Config{Targets: []TargetConfig{{Name: testTarget, handler: newFake(exec, 0), CHAP: mutual}, {Name: testTarget + "2", handler: newFake(exec, 0)}}})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 // Portal serves targets to initiators. Its methods may be called from any
-// goroutine that does not hold the executor.
+// goroutine that does not hold an executor of its targets.
 type Portal struct {
 	cfg     Config
 	limits  Limits
@@ -32,7 +32,7 @@ type Portal struct {
 	stays   int32        // how many readers may stay, see stay
 	staying atomic.Int32 // how many do
 
-	mu        sync.Mutex              // never held while the executor is taken
+	mu        sync.Mutex              // never held while an executor is taken
 	listeners []listener              // guarded by mu; by group
 	conns     map[*conn]bool          // guarded by mu
 	sessions  map[sessionKey]*session // guarded by mu
@@ -58,9 +58,6 @@ func New(cfg Config) (*Portal, error) {
 	}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Exec == nil {
-		return nil, errors.New("iscsi: no executor")
 	}
 	if err := p.limits.fill(); err != nil {
 		return nil, err
@@ -289,10 +286,10 @@ func (p *Portal) openSession(l *login, c *conn, deadline time.Time) (status uint
 		}
 	}
 	if s.target != nil {
-		p.cfg.Exec.Lock()
+		s.target.exec.Lock()
 		s.nexus = s.target.handler.OpenNexus(s.initiator, l.port(), c.group)
 		s.nexus.OnReset(c.coldReset)
-		p.cfg.Exec.Unlock()
+		s.target.exec.Unlock()
 	}
 	c.session = s
 	return loginOK, nil
@@ -365,9 +362,9 @@ func (s *session) end(p *Portal) <-chan struct{} {
 		gone()
 		return s.closed
 	}
-	p.cfg.Exec.Lock()
+	s.target.exec.Lock()
 	s.nexus.Close(gone)
-	p.cfg.Exec.Unlock()
+	s.target.exec.Unlock()
 	return s.closed
 }
 

@@ -64,7 +64,7 @@ func (c *conn) manage(h bhs) error {
 	}
 	// The function affects what was received before it, which therefore goes first.
 	c.submit()
-	exec := c.portal.cfg.Exec
+	exec := c.session.target.exec
 	exec.Lock()
 	c.session.nexus.Manage(fn, lun, uint64(tag), answer)
 	exec.Unlock()

@@ -128,10 +128,9 @@ func (c *conn) appendTarget(out []byte, t *target) []byte {
 		if !t.allows(s.initiator) {
 			return out
 		}
-		exec := c.portal.cfg.Exec
-		exec.Lock()
+		t.exec.Lock()
 		visible := t.handler.Visible(s.initiator)
-		exec.Unlock()
+		t.exec.Unlock()
 		if !visible {
 			return out
 		}
