@@ -91,16 +91,16 @@ def metric(text: str, name: str, unit: str) -> float:
 
 
 def parallel(opt: Namespace) -> Figures:
-    """Compare two goroutines that submit to an array with one, in this process."""
+    """Compare two goroutines that submit to an array, or to a pool in an I/O group each, with one, in this process."""
     figures: Figures = {}
     with tests("./internal/array") as bench:
-        for row, pools, times in (("read4k", 2, "400000x"), ("write4k", 2, "400000x"), ("write256k", 1, "20000x")):
+        for row, groups, times in (("read4k", 2, "400000x"), ("write4k", 2, "400000x"), ("write256k", 1, "20000x")):
             name = f"in process: {row.replace('4k', ' 4 KiB').replace('256k', ' 256 KiB')}, "
-            name += "two pools" if pools == 2 else "one pool"
+            name += "two pools" if groups == 2 else "one pool"
             for n in range(opt.rounds):
                 out = bench(f"Parallel/{row}/", times)
-                one = metric(out, f"{row}/pools=1/goroutines=1", "ns/op")
-                two = metric(out, f"{row}/pools={pools}/goroutines=2", "ns/op")
+                one = metric(out, f"{row}/groups=1/pools=1/goroutines=1", "ns/op")
+                two = metric(out, f"{row}/groups={groups}/pools=1/goroutines=2", "ns/op")
                 figures.setdefault(name, []).append(one / two)
                 say(f"round {n + 1}/{opt.rounds} {name}: {one:.0f} and {two:.0f} ns")
     return figures

@@ -198,7 +198,7 @@ func (a *app) pool() *cobra.Command {
 func (a *app) poolCreate() *cobra.Command {
 	n := admin.NewPool{}
 	var size, bandwidth admin.Size
-	var disks int
+	var disks, group int
 	var iops uint64
 	c := &cobra.Command{
 		Use: "create NAME --size SIZE", Short: "Create a pool with new mdisks",
@@ -209,7 +209,9 @@ func (a *app) poolCreate() *cobra.Command {
 				return errors.New("pool create needs --size, and one mdisk or more")
 			}
 			a.running = true
-			n.Name = args[0]
+			if n.Name = args[0]; cmd.Flags().Changed("io-group") {
+				n.IOGroup = &group
+			}
 			for i := range disks {
 				n.Mdisks = append(n.Mdisks, admin.NewMdisk{Name: fmt.Sprintf("m%d", i), Size: size / admin.Size(disks), Bandwidth: bandwidth, IOPS: iops})
 			}
@@ -223,6 +225,7 @@ func (a *app) poolCreate() *cobra.Command {
 	f := c.Flags()
 	f.Var(&size, "size", "size of all mdisks together, such as 1TiB")
 	f.IntVar(&disks, "mdisks", 2, "number of mdisks")
+	f.IntVar(&group, "io-group", 0, "number of its I/O group (default: the one with the fewest pools)")
 	f.Var(&bandwidth, "bandwidth", "limit of each mdisk, in bytes a second, such as 100MiB (default: none)")
 	f.Uint64Var(&iops, "iops", 0, "limit of each mdisk, in operations a second (0: none)")
 	f.BoolVar(&n.CopyData, "copy-data", false, "offloaded copies move data, even inside the pool")

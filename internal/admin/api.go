@@ -292,9 +292,13 @@ func (d *daemon) status() Status {
 		s.Page = "http://" + reachable(d.metricsAddr) + "/"
 		s.Metrics = s.Page + "metrics"
 	}
-	d.exec.Lock()
-	s.Dirty, s.Mirrored = Size(d.array.Dirty()), d.array.Mirrored()
-	d.exec.Unlock()
+	s.Dirty, s.Mirrored = d.dirty(), true
+	for _, g := range d.groups {
+		g.exec.Lock()
+		s.Mirrored = s.Mirrored && g.array.Mirrored()
+		g.exec.Unlock()
+		s.Targets = append(s.Targets, groupTarget(s.Target, g.number))
+	}
 	return s
 }
 
@@ -338,9 +342,13 @@ func (d *daemon) sessions() []Session {
 // offloads lists what the SCSI layer has in flight. Nothing is kept for it: the executor is
 // held for a walk through the task sets.
 func (d *daemon) offloads() []Offload {
-	d.exec.Lock()
-	list, now := d.target.Offloads(nil), d.exec.Now()
-	d.exec.Unlock()
+	return each(d, (*ioGroup).offloads)
+}
+
+func (g *ioGroup) offloads() []Offload {
+	g.exec.Lock()
+	list, now := g.target.Offloads(nil), g.exec.Now()
+	g.exec.Unlock()
 	wall, out := time.Now(), []Offload{}
 	for _, o := range list {
 		age := max(now-o.Start, 0)
@@ -352,8 +360,15 @@ func (d *daemon) offloads() []Offload {
 
 // check verifies the array while it serves: no step holds the executor for long.
 func (d *daemon) check(ctx context.Context) (CheckReport, error) {
-	r, _, err := verify(ctx, d.exec, d.array, false, nil)
-	return report(r), err
+	var all array.Report
+	for _, g := range d.groups {
+		r, _, err := verify(ctx, g.exec, g.array, false, nil)
+		if err != nil {
+			return report(r), err
+		}
+		all = all.Plus(r)
+	}
+	return report(all), nil
 }
 
 func report(r array.Report) CheckReport {

@@ -214,7 +214,7 @@ func TestFaults(t *testing.T) {
 		t.Fatalf("%+v, %v", p, err)
 	}
 	q := &block.Request{Op: block.OpWrite, Range: block.Range{Start: 0, Count: 8}, Data: [][]byte{make([]byte, 4096)}}
-	if s := r.d.request(r.volumeOf("v"), q); s != block.Offline {
+	if s := r.d.groups[0].request(r.volumeOf("v"), q); s != block.Offline {
 		t.Errorf("a write to an mdisk that is offline: %s", s)
 	}
 	if p, err = r.ChangeMdisk(ctx, "gold", "m0", MdiskChange{Offline: &no}); err != nil || p.Mdisks[0].Offline || p.Mdisks[0].Bandwidth != bandwidth {

@@ -27,7 +27,11 @@ type Config struct {
 	Rados *RadosConfig `yaml:"rados"`
 	// AIO is what waits for the disks of "files": "io_uring" for reads, "threads", or "auto", which is
 	// io_uring where the kernel gives it. Writes and syncs are the threads' in any case.
-	AIO     string         `yaml:"aio"`
+	AIO string `yaml:"aio"`
+	// IOGroups is how many I/O groups there are: executors that each fill a processor, each with a write cache of
+	// cache.size, pools of its own and a target. 0 means those of the existing array, or one.
+	IOGroups int `yaml:"io_groups"`
+
 	Cache   CacheConfig    `yaml:"cache"`
 	Portal  PortalConfig   `yaml:"portal"`
 	Metrics MetricsConfig  `yaml:"metrics"`
@@ -133,8 +137,10 @@ type RecordConfig struct {
 type PoolConfig struct {
 	Name string `yaml:"name"`
 	// Copy is "reference" (an offloaded copy in the pool is a map edit) or "data".
-	Copy   string        `yaml:"copy"`
-	Mdisks []MdiskConfig `yaml:"mdisks"`
+	Copy string `yaml:"copy"`
+	// IOGroup is the number of its I/O group, from 0; the one with the fewest pools when left out.
+	IOGroup *int          `yaml:"io_group"`
+	Mdisks  []MdiskConfig `yaml:"mdisks"`
 }
 
 // MdiskConfig describes a back-end disk; limits are a second, 0 is none.
@@ -181,6 +187,7 @@ const (
 	minCacheSize     = 4 << 20
 	minSecret        = 12 // bytes; RFC 7143 9.2.1 asks for 96 bits
 	maxLUN           = 1<<14 - 1
+	maxTargetName    = 223       // bytes; RFC 7143 4.2.7.1
 	longestCommand   = 64 << 20  // the longest transfer of a command
 	minShare         = 256 << 10 // of the portal's memory, for each session
 	defaultSessions  = 128
@@ -294,6 +301,9 @@ func (c *Config) validate() error {
 	case c.AIO != aioAuto && c.Store == storeMemory:
 		return c.src.at("aio", "aio is %q, and a store of memory waits for no disk; leave it out", c.AIO)
 	}
+	if err := c.validateGroups(); err != nil {
+		return err
+	}
 	if c.Cache.Size != 0 && c.Cache.Size < minCacheSize {
 		return c.src.at("cache.size", "a cache of %s is too small; give it at least %s", c.Cache.Size, Size(minCacheSize))
 	}
@@ -341,6 +351,40 @@ func (c *Config) validate() error {
 		return err
 	}
 	return c.validateVolumes()
+}
+
+func (c *Config) validateGroups() error {
+	switch {
+	case c.IOGroups < 0 || c.IOGroups > maxGroups:
+		return c.src.at("io_groups", "there cannot be %d I/O groups; write 1 to %d", c.IOGroups, maxGroups)
+	case c.IOGroups > 1 && c.Store == storeRados:
+		return c.src.at("io_groups", "an array in a Ceph pool has one I/O group; leave io_groups out")
+	case c.IOGroups > 1 && len(c.Portal.Target)+longestGroupTarget > maxTargetName:
+		return c.src.at("portal.target", "the name leaves no room for those of the further I/O groups; shorten it to %d bytes", maxTargetName-longestGroupTarget)
+	}
+	for i, p := range c.Pools {
+		if g := p.IOGroup; g != nil && (*g < 0 || c.IOGroups > 0 && *g >= c.IOGroups) {
+			return c.src.at(fmt.Sprintf("pools[%d].io_group", i), "I/O group %d does not exist; there are 0 to %d", *g, c.IOGroups-1)
+		}
+	}
+	return nil
+}
+
+// groupOf is the I/O group that the file gives a pool; unknown when it does not.
+func (c *Config) groupOf(pool string) (number int, known bool) {
+	for _, p := range c.Pools {
+		if p.Name == pool && p.IOGroup != nil {
+			return *p.IOGroup, true
+		}
+	}
+	return 0, false
+}
+
+// shareTarget reports whether volumes of two pools may be LUNs of one target.
+func (c *Config) shareTarget(pool, other string) bool {
+	a, known := c.groupOf(pool)
+	b, also := c.groupOf(other)
+	return !known || !also || a == b
 }
 
 func (c *Config) validatePools() error {
@@ -398,7 +442,7 @@ func (c *Config) validateVolumes() error {
 			}
 		}
 		for _, o := range c.Volumes[:i] {
-			if o.Export != nil && o.Export.LUN == v.Export.LUN && overlap(o.Export.Initiators, v.Export.Initiators) {
+			if o.Export != nil && o.Export.LUN == v.Export.LUN && c.shareTarget(o.Pool, v.Pool) && overlap(o.Export.Initiators, v.Export.Initiators) {
 				return c.src.at(at+".export", "LUN %d is volume %q already; choose another", v.Export.LUN, o.Name)
 			}
 		}

@@ -15,14 +15,12 @@ const blobEmbedded = "admin.embedded"
 // configure makes the objects that the configuration names and the array does not
 // have, and compares those that it has.
 func (d *daemon) configure() error {
+	first := d.groups[0]
 	if d.cfg.Embedded {
-		d.exec.Lock()
-		fresh := len(d.array.Pools()) == 0 || d.array.Blob(blobEmbedded) != nil
-		d.exec.Unlock()
-		if !fresh {
+		if !d.fresh() {
 			return nil
 		}
-		if err := d.await(func(done func(error)) { d.array.SetBlob(blobEmbedded, []byte("unfinished"), done) }); err != nil {
+		if err := first.await(func(done func(error)) { first.array.SetBlob(blobEmbedded, []byte("unfinished"), done) }); err != nil {
 			return err
 		}
 	}
@@ -31,42 +29,60 @@ func (d *daemon) configure() error {
 			return err
 		}
 	}
-	changed := false
+	changed := map[*ioGroup]bool{}
 	for i, v := range d.cfg.Volumes {
-		if err := d.configureVolume(fmt.Sprintf("volumes[%d]", i), v, &changed); err != nil {
+		if err := d.configureVolume(fmt.Sprintf("volumes[%d]", i), v, changed); err != nil {
 			return err
 		}
 	}
-	if changed {
-		if err := d.await(d.exports.save); err != nil {
+	for _, g := range d.groups {
+		if !changed[g] {
+			continue
+		}
+		if err := g.await(g.exports.save); err != nil {
 			return err
 		}
 	}
 	if d.cfg.Embedded {
-		return d.await(func(done func(error)) { d.array.SetBlob(blobEmbedded, nil, done) })
+		return first.await(func(done func(error)) { first.array.SetBlob(blobEmbedded, nil, done) })
 	}
 	return nil
 }
 
+// fresh reports whether the array is new, or one to which the objects of the embedded configuration were not all given.
+func (d *daemon) fresh() bool {
+	for _, g := range d.groups {
+		g.exec.Lock()
+		fresh := len(g.array.Pools()) == 0 || g.array.Blob(blobEmbedded) != nil
+		g.exec.Unlock()
+		if !fresh {
+			return false
+		}
+	}
+	return true
+}
+
 func (d *daemon) configurePool(at string, c PoolConfig) error {
-	d.exec.Lock()
-	p := d.array.Pool(c.Name)
+	g := d.ofPool(c.Name)
+	g.exec.Lock()
+	p := g.array.Pool(c.Name)
 	var have array.PoolStats
 	if p != nil {
 		have = p.Stats()
 	}
-	d.exec.Unlock()
+	g.exec.Unlock()
 	if p == nil {
-		spec := array.PoolSpec{Name: c.Name, CopyData: c.Copy == copyData}
+		n := NewPool{Name: c.Name, CopyData: c.Copy == copyData, IOGroup: c.IOGroup}
 		for _, m := range c.Mdisks {
-			spec.Mdisks = append(spec.Mdisks, array.MdiskSpec{Name: m.Name, Size: uint64(m.Size), Bandwidth: uint64(m.Bandwidth), IOPS: m.IOPS})
+			n.Mdisks = append(n.Mdisks, NewMdisk(m))
 		}
-		if err := d.await(func(done func(error)) {
-			d.array.CreatePool(spec, func(_ *array.Pool, err error) { done(err) })
-		}); err != nil {
+		if _, err := d.addPool(n); err != nil {
 			return d.cfg.src.at(at, "%w", err)
 		}
 		return nil
+	}
+	if c.IOGroup != nil && *c.IOGroup != g.number {
+		return d.mismatch(at+".io_group", "pool", c.Name, "io_group", g.number)
 	}
 	if have.CopyData != (c.Copy == copyData) {
 		return d.mismatch(at+".copy", "pool", c.Name, "copy", copyName(have.CopyData))
@@ -93,19 +109,20 @@ func (d *daemon) configurePool(at string, c PoolConfig) error {
 // mdiskUnit is what the sizes of mdisks are rounded down to.
 const mdiskUnit = 4 << 20
 
-func (d *daemon) configureVolume(at string, c VolumeConfig, changed *bool) error {
-	d.exec.Lock()
-	v := d.array.Volume(c.Name)
-	d.exec.Unlock()
+func (d *daemon) configureVolume(at string, c VolumeConfig, changed map[*ioGroup]bool) error {
+	g := d.ofVolume(c.Name)
+	g.exec.Lock()
+	v := g.array.Volume(c.Name)
+	g.exec.Unlock()
 	if v == nil {
 		spec := array.VolumeSpec{Name: c.Name, Pool: c.Pool, Sectors: uint64(c.Size) / block.SectorSize, BlockSize: c.BlockSize, Thin: *c.Thin}
 		var err error
-		if v, err = d.createVolume(spec); err != nil {
+		if g, v, err = d.createVolume(spec); err != nil {
 			return d.cfg.src.at(at, "%w", err)
 		}
 	}
-	d.exec.Lock()
-	defer d.exec.Unlock()
+	g.exec.Lock()
+	defer g.exec.Unlock()
 	have := v.Brief().Spec
 	switch {
 	case have.Pool != c.Pool:
@@ -118,9 +135,9 @@ func (d *daemon) configureVolume(at string, c VolumeConfig, changed *bool) error
 		return d.mismatch(at+".block_size", "volume", c.Name, "block_size", have.BlockSize)
 	}
 	// What hosts are told of a volume is no property of its data: the file rules.
-	s := d.exports.spec(v)
+	s := g.exports.spec(v)
 	if s.Removable != c.Removable || s.WriteProtect != c.WriteProtect {
-		s.Removable, s.WriteProtect, *changed = c.Removable, c.WriteProtect, true
+		s.Removable, s.WriteProtect, changed[g] = c.Removable, c.WriteProtect, true
 	}
 	if c.Export == nil {
 		return nil
@@ -134,8 +151,8 @@ func (d *daemon) configureVolume(at string, c VolumeConfig, changed *bool) error
 		}
 		return d.mismatch(at+".export.initiators", "export", fmt.Sprintf("of %s as LUN %d", c.Name, e.LUN), "initiators", e.Initiators)
 	}
-	*changed = true
-	if err := d.exports.add(v, exportSpec{LUN: c.Export.LUN, Initiators: c.Export.Initiators}); err != nil {
+	changed[g] = true
+	if err := g.exports.add(v, exportSpec{LUN: c.Export.LUN, Initiators: c.Export.Initiators}); err != nil {
 		return d.cfg.src.at(at+".export", "%w", err)
 	}
 	return nil

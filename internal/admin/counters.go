@@ -12,14 +12,16 @@ func (d *daemon) counters() Counters {
 
 // read reads them into s, too, whose memory is used again.
 func (d *daemon) read(s *metrics.Snapshot) Counters {
-	now := d.exec.Now()
-	s.Take(now, d.exec, d.array, d.target)
-	d.exec.Lock()
+	now := d.groups[0].exec.Now()
+	s.Take(now, allGroups{d}, d.sources()...)
 	live := map[string]uint32{}
-	for _, v := range d.array.Volumes() {
-		live[v.Name()] = v.ID()
+	for _, g := range d.groups {
+		g.exec.Lock()
+		for _, v := range g.array.Volumes() {
+			live[v.Name()] = v.ID()
+		}
+		g.exec.Unlock()
 	}
-	d.exec.Unlock()
 	c := tally(s)
 	c.Time = now
 	kept := c.Volumes[:0]

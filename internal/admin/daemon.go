@@ -4,7 +4,6 @@
 package admin
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -18,12 +17,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/arraysim/arraysim/internal/array"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/history"
 	"github.com/arraysim/arraysim/internal/iscsi"
 	"github.com/arraysim/arraysim/internal/profile"
-	"github.com/arraysim/arraysim/internal/scsi"
 )
 
 // Environment is what a daemon has around it.
@@ -44,8 +41,7 @@ const (
 	productRevision = "0001"
 )
 
-// daemon is an array, its doors, and what keeps them going. What is behind exec
-// is used with it held.
+// daemon is an array, its doors, and what keeps them going.
 type daemon struct {
 	cfg  *Config
 	env  Environment
@@ -54,10 +50,8 @@ type daemon struct {
 
 	profile *profile.Profile // nil: none
 	chap    *iscsi.CHAP      // loaded by preflight; nil asks for none
-	exec    *block.Live
-	array   *array.Array
-	target  *scsi.Target
-	exports *exports
+	groups  []*ioGroup       // from open on; at least one
+	naming  sync.Mutex       // held, before any executor, over the making of what has a name
 	portal  *iscsi.Portal
 	kernel  *kernelDoor // nil without --tcmu
 
@@ -70,8 +64,6 @@ type daemon struct {
 	closing                 chan struct{} // closed when the stop begins
 	failed                  chan error    // a door that ended by itself
 	background              sync.WaitGroup
-	saved                   []byte     // the counters that the array keeps; with exec
-	keeping                 sync.Mutex // held, before exec, over a change of what the array keeps until that is durable or taken back
 
 	api     http.Handler
 	audit   *auditLog
@@ -115,7 +107,7 @@ func (d *daemon) run(ctx context.Context) error {
 			d.log.Error("a listener ended", "error", err)
 		}
 	}
-	if d.array != nil {
+	if len(d.groups) > 0 {
 		err = errors.Join(err, d.stop(ready))
 	}
 	if d.data != nil {
@@ -124,67 +116,48 @@ func (d *daemon) run(ctx context.Context) error {
 	return err
 }
 
-// open recovers the array and makes units of its volumes.
+// open recovers the array, group by group, and makes units of its volumes.
 func (d *daemon) open() error {
-	var err error
-	d.exec = block.NewLive()
 	notice := func(line string) { d.log.Warn(line) }
+	exec := block.NewLive()
+	var err error
 	if d.cfg.Store == storeRados {
-		d.data, err = openRados(d.exec, d.cfg.Data, d.cfg.Rados, notice)
+		d.data, err = openRados(exec, d.cfg.Data, d.cfg.Rados, notice)
 	} else {
-		d.data, err = openFolder(d.exec, d.cfg.Data, d.cfg.Store, d.cfg.AIO, notice)
+		d.data, err = openFolder(exec, d.cfg.Data, d.cfg.Store, d.cfg.AIO, notice)
 	}
 	if err != nil {
 		return err
 	}
-	cache, err := d.data.cacheSize(d.cfg)
+	n, err := d.data.countGroups(d.cfg)
 	if err != nil {
 		return err
 	}
-	prof := d.profile
-	if d.array, err = d.data.openArray(d.exec, cache, prof); err != nil {
-		return err
-	}
-	d.log.Info("array is open", "data", d.cfg.Data, "store", d.cfg.Store, "cache", cache.Human(), "volumes", len(d.array.Volumes()))
-	d.exec.Lock()
-	opt := scsi.Options{Name: d.cfg.Portal.Target, Vendor: productName, Product: "array", Revision: productRevision, Exec: d.exec, Random: unguessable}
-	r := d.array.Recovery()
-	opt.Survived = !r.Fresh && !r.PowerLost
-	setters := foldNames(d.cfg.Portal.SetGroups)
-	opt.SetGroups = func(initiator string) bool { return slices.Contains(setters, initiator) }
-	if prof != nil {
-		if e := prof.NewEngine(d.exec); e != nil {
-			opt.Delay = e.Delay
+	data := d.data
+	for i := range n {
+		if i > 0 {
+			exec = block.NewLive()
+			if data, err = openFolder(exec, groupPath(d.cfg.Data, i), d.cfg.Store, d.cfg.AIO, notice); err != nil {
+				return err
+			}
+		}
+		g, err := d.openGroup(i, data, exec)
+		if g != nil {
+			d.groups = append(d.groups, g)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	for i := range 1 + len(d.cfg.Portal.Further) {
-		opt.Ports = append(opt.Ports, scsi.Port{ID: uint16(1 + i), Group: uint16(1 + i), Preferred: d.cfg.Portal.Preferred == 1+i})
-	}
-	d.target = scsi.NewTarget(opt)
-	if d.exports, err = newExports(d.array, d.target); err == nil {
-		err = d.restorePolicy()
-	}
-	if err == nil {
-		d.saved = d.array.Blob(blobCounters)
-		if d.saved != nil {
-			err = d.target.LoadCounters(d.saved)
-		}
-	}
-	d.exec.Unlock()
-	if err != nil {
+	if err := d.data.keepGroups(n); err != nil {
 		return err
 	}
 	if err := d.configure(); err != nil {
 		return err
 	}
-	d.exec.Lock()
-	defer d.exec.Unlock()
-	for _, v := range d.array.Volumes() {
-		d.exports.open(v)
+	for _, g := range d.groups {
+		g.show()
 	}
-	d.exports.show()
-	d.exports.dropStates(d.log)
-	d.startScrub()
 	return nil
 }
 
@@ -220,11 +193,7 @@ func loopback(a net.Addr) bool {
 	return ok && t.IP.IsLoopback()
 }
 
-// await calls fn on the executor and waits for its callback.
-func (d *daemon) await(fn func(done func(error))) error {
-	return await(d.exec, fn)
-}
-
+// await calls fn on an executor and waits for its callback.
 func await(x block.Executor, fn func(done func(error))) error {
 	end := make(chan error, 1)
 	x.Lock()
@@ -260,20 +229,19 @@ func (d *daemon) beginChange() bool {
 	return !d.stopping
 }
 
-func (d *daemon) saveCounters() error {
-	return d.await(func(done func(error)) {
-		b := d.target.SaveCounters()
-		if bytes.Equal(b, d.saved) {
-			done(nil)
-			return
-		}
-		d.array.SetBlob(blobCounters, b, func(err error) {
-			if err == nil {
-				d.saved = b
-			}
-			done(err)
-		})
-	})
+func (d *daemon) saveCounters() (err error) {
+	for _, g := range d.groups {
+		err = errors.Join(err, g.saveCounters())
+	}
+	return err
+}
+
+// dirty returns the bytes that no group has destaged yet.
+func (d *daemon) dirty() (n Size) {
+	for _, g := range d.groups {
+		n += g.dirty()
+	}
+	return n
 }
 
 // stop ends the daemon in good order, or one that was never ready, which has
@@ -290,10 +258,7 @@ func (d *daemon) stop(ready bool) error {
 	case err := <-end:
 		return err
 	case <-d.env.Hurry:
-		d.exec.Lock()
-		dirty := Size(d.array.Dirty())
-		d.exec.Unlock()
-		d.log.Warn("stopped at once", "dirty", dirty.Human(), "where", "in NVRAM; the next start finds it")
+		d.log.Warn("stopped at once", "dirty", d.dirty().Human(), "where", "in NVRAM; the next start finds it")
 		return nil
 	}
 }
@@ -324,14 +289,12 @@ func (d *daemon) windDown(ready bool) error {
 		}
 		cancel()
 	}
-	d.exec.Lock()
-	d.array.StopWaiting()
-	d.exec.Unlock()
+	for _, g := range d.groups {
+		g.withdraw()
+	}
 	d.changes.Wait()
-	if d.target != nil {
-		d.exec.Lock()
-		d.target.RevokeTokens()
-		d.exec.Unlock()
+	for _, g := range d.groups {
+		g.revoke()
 	}
 	if ready && !d.hurried() {
 		d.drain()
@@ -353,12 +316,15 @@ func (d *daemon) windDown(ready bool) error {
 	if d.audit != nil {
 		err = errors.Join(err, d.audit.close())
 	}
-	err = errors.Join(err, d.await(d.array.Stop))
+	for _, g := range d.groups {
+		err = errors.Join(err, g.await(g.array.Stop))
+	}
 	if ready {
 		d.endWatchdog()
 	}
-	d.exec.Stop() // a timer of the array must not find its NVRAM gone
-	err = errors.Join(err, d.data.close())
+	for _, g := range slices.Backward(d.groups) { // the first one's folder is locked until all others are closed
+		err = errors.Join(err, g.close())
+	}
 	if err == nil {
 		d.log.Info("stopped")
 	}
@@ -368,7 +334,14 @@ func (d *daemon) windDown(ready bool) error {
 // drain destages what is dirty, and says how far it is.
 func (d *daemon) drain() {
 	drained := make(chan error, 1)
-	go func() { drained <- d.await(func(done func(error)) { d.array.Drain(func() { done(nil) }) }) }()
+	go func() {
+		var all sync.WaitGroup
+		for _, g := range d.groups {
+			all.Go(func() { _ = g.await(func(done func(error)) { g.array.Drain(func() { done(nil) }) }) })
+		}
+		all.Wait()
+		drained <- nil
+	}()
 	t := time.NewTicker(time.Second)
 	defer t.Stop()
 	for {
@@ -376,9 +349,7 @@ func (d *daemon) drain() {
 		case <-drained:
 			return
 		case <-t.C:
-			d.exec.Lock()
-			left := Size(d.array.Dirty())
-			d.exec.Unlock()
+			left := d.dirty()
 			d.notify("STATUS=Destaging, " + left.Human() + " left")
 			d.log.Info("destaging; a second signal stops at once and keeps the rest in NVRAM", "left", left.Human())
 		}

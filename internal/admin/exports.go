@@ -218,7 +218,7 @@ func (x *exports) change(v *array.Volume, do func() error, done func(error)) {
 func (x *exports) list(v *array.Volume) []Export {
 	out := []Export{}
 	for _, e := range x.spec(v).Exports {
-		out = append(out, Export{Volume: v.Name(), LUN: e.LUN, Initiators: append([]string{}, e.Initiators...)})
+		out = append(out, Export{Volume: v.Name(), LUN: e.LUN, Target: x.target.Options().Name, Initiators: append([]string{}, e.Initiators...)})
 	}
 	slices.SortFunc(out, func(a, b Export) int {
 		if a.LUN != b.LUN {

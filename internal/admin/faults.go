@@ -23,10 +23,10 @@ func writeModeName(m array.WriteMode) string {
 	return fmt.Sprintf("mode(%d)", m)
 }
 
-func (d *daemon) policy() Policy {
-	d.exec.Lock()
-	defer d.exec.Unlock()
-	return describePolicy(d.array.Policy())
+func (g *ioGroup) policy() Policy {
+	g.exec.Lock()
+	defer g.exec.Unlock()
+	return describePolicy(g.array.Policy())
 }
 
 func describePolicy(p array.Policy) Policy {
@@ -68,29 +68,29 @@ func set[T any](to, from *T) {
 
 // changePolicy changes the policy and keeps all changes made so far: a profile that
 // the next start has, or the defaults, come below them.
-func (d *daemon) changePolicy(c PolicyChange) (Policy, error) {
+func (g *ioGroup) changePolicy(c PolicyChange) (Policy, error) {
 	var out Policy
-	err := d.keep(func(done func(error)) {
-		p := d.array.Policy()
+	err := g.keep(func(done func(error)) {
+		p := g.array.Policy()
 		was := p
 		err := c.apply(&p)
 		kept := PolicyChange{}
-		if b := d.array.Blob(blobPolicy); err == nil && b != nil {
+		if b := g.array.Blob(blobPolicy); err == nil && b != nil {
 			err = json.Unmarshal(b, &kept)
 		}
 		if err == nil {
-			err = d.array.SetPolicy(p)
+			err = g.array.SetPolicy(p)
 		}
 		if err != nil {
 			done(err)
 			return
 		}
-		out = describePolicy(d.array.Policy())
+		out = describePolicy(g.array.Policy())
 		kept.merge(c)
 		b, _ := json.Marshal(kept) // strings and numbers
-		d.array.SetBlob(blobPolicy, b, func(err error) {
+		g.array.SetBlob(blobPolicy, b, func(err error) {
 			if err != nil {
-				err = errors.Join(err, d.array.SetPolicy(was))
+				err = errors.Join(err, g.array.SetPolicy(was))
 			}
 			done(err)
 		})
@@ -124,19 +124,19 @@ func (c *PolicyChange) merge(n PolicyChange) {
 }
 
 // restorePolicy brings back what the policy was changed to. The executor is held.
-func (d *daemon) restorePolicy() error {
-	b := d.array.Blob(blobPolicy)
+func (g *ioGroup) restorePolicy() error {
+	b := g.array.Blob(blobPolicy)
 	if b == nil {
 		return nil
 	}
 	var c PolicyChange
-	p := d.array.Policy()
+	p := g.array.Policy()
 	err := json.Unmarshal(b, &c)
 	if err == nil {
 		err = c.apply(&p)
 	}
 	if err == nil {
-		err = d.array.SetPolicy(p)
+		err = g.array.SetPolicy(p)
 	}
 	if err != nil {
 		return fmt.Errorf("the policy that the array keeps is damaged: %w", err)
@@ -145,17 +145,17 @@ func (d *daemon) restorePolicy() error {
 }
 
 // pool finds a pool by name. The executor is held.
-func (d *daemon) pool(name string) (*array.Pool, error) {
-	if p := d.array.Pool(name); p != nil {
+func (g *ioGroup) pool(name string) (*array.Pool, error) {
+	if p := g.array.Pool(name); p != nil {
 		return p, nil
 	}
 	return nil, fmt.Errorf("pool %q %w; see: arraysim pool list", name, array.ErrNotFound)
 }
 
-func (d *daemon) changePool(name string, c PoolChange) (Pool, error) {
-	d.exec.Lock()
-	defer d.exec.Unlock()
-	p, err := d.pool(name)
+func (g *ioGroup) changePool(name string, c PoolChange) (Pool, error) {
+	g.exec.Lock()
+	defer g.exec.Unlock()
+	p, err := g.pool(name)
 	if err != nil {
 		return Pool{}, err
 	}
@@ -164,13 +164,13 @@ func (d *daemon) changePool(name string, c PoolChange) (Pool, error) {
 		return Pool{}, fmt.Errorf("write mode %q: it is fast, flush_through or write_through", c.WriteMode)
 	}
 	p.SetWriteMode(m)
-	return describePool(p.Stats()), nil
+	return g.describePool(p.Stats()), nil
 }
 
-func (d *daemon) changeMdisk(pool, mdisk string, c MdiskChange) (Pool, error) {
-	d.exec.Lock()
-	defer d.exec.Unlock()
-	p, err := d.pool(pool)
+func (g *ioGroup) changeMdisk(pool, mdisk string, c MdiskChange) (Pool, error) {
+	g.exec.Lock()
+	defer g.exec.Unlock()
+	p, err := g.pool(pool)
 	if err != nil {
 		return Pool{}, err
 	}
@@ -187,30 +187,30 @@ func (d *daemon) changeMdisk(pool, mdisk string, c MdiskChange) (Pool, error) {
 		if err == nil && c.Offline != nil {
 			err = p.SetMdiskOffline(mdisk, *c.Offline)
 		}
-		return describePool(p.Stats()), err
+		return g.describePool(p.Stats()), err
 	}
 	return Pool{}, fmt.Errorf("mdisk %q of pool %q %w; see: arraysim pool list", mdisk, pool, array.ErrNotFound)
 }
 
-func (d *daemon) setMirror(m Mirror) error {
-	d.exec.Lock()
-	defer d.exec.Unlock()
-	if d.array.Mirrored() != m.Mirrored {
-		d.array.SetMirrored(m.Mirrored)
+func (g *ioGroup) setMirror(m Mirror) error {
+	g.exec.Lock()
+	defer g.exec.Unlock()
+	if g.array.Mirrored() != m.Mirrored {
+		g.array.SetMirrored(m.Mirrored)
 	}
 	return nil
 }
 
-func (d *daemon) deletePool(name string) error {
-	return d.await(func(done func(error)) {
-		p, err := d.pool(name)
+func (g *ioGroup) deletePool(name string) error {
+	return g.await(func(done func(error)) {
+		p, err := g.pool(name)
 		if err != nil {
 			done(err)
 			return
 		}
-		d.array.DeletePool(p, func(err error) {
-			for _, line := range d.array.Leftovers() {
-				d.log.Warn("what is left of a pool", "is", line)
+		g.array.DeletePool(p, func(err error) {
+			for _, line := range g.array.Leftovers() {
+				g.log.Warn("what is left of a pool", "is", line)
 			}
 			done(err)
 		})
@@ -218,20 +218,20 @@ func (d *daemon) deletePool(name string) error {
 }
 
 // zeroVolume zeroes all of a volume, step by step: other commands go between steps.
-func (d *daemon) zeroVolume(name string) error {
-	d.exec.Lock()
-	v, err := d.volume(name)
-	if err == nil && d.exports.spec(v).WriteProtect {
+func (g *ioGroup) zeroVolume(name string) error {
+	g.exec.Lock()
+	v, err := g.volume(name)
+	if err == nil && g.exports.spec(v).WriteProtect {
 		err = conflict("volume %q is write protected", name)
 	}
 	total := uint64(0)
 	if err == nil {
 		total = v.Info().Sectors
 	}
-	d.exec.Unlock()
+	g.exec.Unlock()
 	for at := uint64(0); err == nil && at < total; at += clonePiece {
 		r := &block.Request{Op: block.OpWriteSame, Origin: block.OriginWriteSame, Range: block.Range{Start: at, Count: min(clonePiece, total-at)}}
-		if s := d.request(v, r); s != block.OK {
+		if s := g.request(v, r); s != block.OK {
 			err = fmt.Errorf("volume %q cannot be zeroed: %s", name, s)
 		}
 	}

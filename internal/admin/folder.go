@@ -28,6 +28,8 @@ type summary struct {
 	CacheBytes Size `json:"cache_bytes"`
 	// Store is the kind of store where that is not the folder itself.
 	Store string `json:"store,omitempty"`
+	// IOGroups is the number of I/O groups where there are several; the first one's folder says it.
+	IOGroups int `json:"io_groups,omitempty"`
 }
 
 // folder is the data folder of a daemon, or of a check without one.
@@ -96,6 +98,39 @@ func (f *folder) cacheSize(c *Config) (Size, error) {
 	return s.CacheBytes, nil
 }
 
+// countGroups chooses the number of I/O groups: the array's, or more of them.
+func (f *folder) countGroups(c *Config) (int, error) {
+	s, err := f.readSummary()
+	have := max(s.IOGroups, 1)
+	switch {
+	case err != nil:
+		return 0, err
+	case c.IOGroups == 0:
+		return have, nil
+	case c.IOGroups < have:
+		return 0, c.src.at("io_groups", "the array in %s has %d I/O groups, and they may have pools; write io_groups: %d, or more", f.path, have, have)
+	}
+	return c.IOGroups, nil
+}
+
+// keepGroups notes how many I/O groups there are. Preconditions: the array was opened.
+func (f *folder) keepGroups(n int) error {
+	s, err := f.readSummary()
+	if err != nil || f.memory || max(s.IOGroups, 1) == n {
+		return err
+	}
+	s.IOGroups = n
+	return f.writeSummary(s)
+}
+
+func (f *folder) writeSummary(s summary) error {
+	b, _ := json.Marshal(s) // numbers and strings
+	if err := replaceFile(filepath.Join(f.path, summaryName), append(b, '\n')); err != nil {
+		return fmt.Errorf("data folder: %w", err)
+	}
+	return nil
+}
+
 // What suits real disks, where the firmware of no array is to be shown: 1 MiB of small destages under
 // way at an mdisk, and 16 MiB for a sync or a flush.
 const (
@@ -129,15 +164,14 @@ func (f *folder) openArray(x block.Executor, cache Size, prof *profile.Profile) 
 	if f.memory {
 		return a, nil
 	}
-	sum := summary{CacheBytes: cache}
-	if f.kind == storeRados {
+	sum, err := f.readSummary()
+	if err != nil {
+		return nil, err
+	}
+	if sum.CacheBytes = cache; f.kind == storeRados {
 		sum.Store = storeRados
 	}
-	b, _ := json.Marshal(sum)
-	if err := replaceFile(filepath.Join(f.path, summaryName), append(b, '\n')); err != nil {
-		return nil, fmt.Errorf("data folder: %w", err)
-	}
-	return a, nil
+	return a, f.writeSummary(sum)
 }
 
 // replaceFile replaces a file, or makes it; a loss of power leaves the old one or the new one.

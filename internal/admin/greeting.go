@@ -11,6 +11,9 @@ func (d *daemon) greet() {
 	}
 	w := d.env.Out
 	doors := "iscsi://" + portal + "/" + target
+	for _, g := range d.groups[1:] {
+		doors += ", iscsi://" + portal + "/" + groupTarget(target, g.number)
+	}
 	if d.portalAddr == nil {
 		doors = "iscsi " + listenNone
 	}
@@ -21,7 +24,7 @@ func (d *daemon) greet() {
 	lun := -1
 	for _, e := range d.listExports() {
 		if lun < 0 && len(e.Initiators) == 0 {
-			lun = e.LUN
+			lun, target = e.LUN, e.Target
 		}
 	}
 	data := ""
@@ -60,11 +63,9 @@ func (d *daemon) greet() {
 
 // greetKernel says how a volume becomes a disk of this machine.
 func (d *daemon) greetKernel(try func(what, command string)) {
-	d.exec.Lock()
 	pool := "POOL"
-	if pools := d.array.Pools(); len(pools) > 0 {
-		pool = pools[0].Stats().Name
+	if pools := d.listPools(); len(pools) > 0 {
+		pool = pools[0].Name
 	}
-	d.exec.Unlock()
 	try("make a volume a backstore", "targetcli /backstores/user:array create name=db1 size=1G cfgstring="+pool+"/db1")
 }

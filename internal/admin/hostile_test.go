@@ -106,7 +106,7 @@ var attacks = map[string]func(*hostile) error{
 // part of the processor whatever the array does. Noise makes a figure worse and never better, so
 // the best of some rounds counts.
 func TestHostileInitiator(t *testing.T) {
-	r := start(t, parse(t, hostileConfig, t.TempDir()))
+	r := start(t, parse(t, hostileConfig, hurriedDir(t)))
 	t.Cleanup(func() { close(r.hurry) }) // what the slow pool has stays where it is
 	good := newHonest(t, r)
 	rows := limitsOf(t)

@@ -48,17 +48,17 @@ func refusedDaemon(t *testing.T) (*daemon, *refusingStore) {
 	t.Cleanup(exec.Stop)
 	s := &refusingStore{Store: store.NewMemory(exec, store.MemoryOptions{})}
 	d := newDaemon(nil, Environment{Log: slog.New(slog.DiscardHandler)})
-	d.exec = exec
 	exec.Lock()
 	a, err := array.Open(array.Options{Exec: exec, Store: s, CacheBytes: 4 << 20})
 	exec.Unlock()
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.array, d.target = a, scsi.NewTarget(scsi.Options{Name: "iqn.x:y", Exec: exec})
-	if d.exports, err = newExports(a, d.target); err != nil {
+	g := &ioGroup{log: d.log, closing: d.closing, exec: exec, array: a, target: scsi.NewTarget(scsi.Options{Name: "iqn.x:y", Exec: exec})}
+	if g.exports, err = newExports(a, g.target); err != nil {
 		t.Fatal(err)
 	}
+	d.groups = append(d.groups, g)
 	if _, err := d.addPool(NewPool{Name: "p", Mdisks: []NewMdisk{{Name: "m", Size: 1 << 30}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -73,14 +73,14 @@ func refusedDaemon(t *testing.T) (*daemon, *refusingStore) {
 // kept returns the exports of which the array knows: those that the next start shows.
 func (d *daemon) kept(t *testing.T) []Export {
 	t.Helper()
-	d.exec.Lock()
-	defer d.exec.Unlock()
-	x, err := newExports(d.array, scsi.NewTarget(scsi.Options{Name: "iqn.x:y", Exec: d.exec}))
+	d.groups[0].exec.Lock()
+	defer d.groups[0].exec.Unlock()
+	x, err := newExports(d.groups[0].array, scsi.NewTarget(scsi.Options{Name: "iqn.x:y", Exec: d.groups[0].exec}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out []Export
-	for _, v := range d.array.Volumes() {
+	for _, v := range d.groups[0].array.Volumes() {
 		out = append(out, x.list(v)...)
 	}
 	return out
@@ -94,7 +94,7 @@ func TestChangesThatCannotBeKept(t *testing.T) {
 		"add export":    func(d *daemon) error { return d.addExport(Export{Volume: "b", LUN: 5}) },
 		"remove export": func(d *daemon) error { return d.removeExport("a", -1) },
 		"make volume": func(d *daemon) error {
-			_, err := d.adopt(d.array.Volume("b"), unitSpec{}, exportSpec{LUN: 6})
+			_, err := d.groups[0].adopt(d.groups[0].array.Volume("b"), unitSpec{}, exportSpec{LUN: 6})
 			return err
 		},
 	} {
@@ -115,9 +115,9 @@ func TestChangesThatCannotBeKept(t *testing.T) {
 				if got := d.listExports(); !slices.EqualFunc(got, had, same) {
 					t.Errorf("%s: the exports are %v, they were %v", what, got, had)
 				}
-				d.exec.Lock()
-				n := len(d.exports.shown[""])
-				d.exec.Unlock()
+				d.groups[0].exec.Lock()
+				n := len(d.groups[0].exports.shown[""])
+				d.groups[0].exec.Unlock()
 				if n != len(had) {
 					t.Errorf("%s: hosts see %d LUNs, they saw %d", what, n, len(had))
 				}
@@ -153,9 +153,9 @@ func TestChangesThatCannotBeKept(t *testing.T) {
 		if err := d.saveCounters(); err != nil {
 			t.Fatal(err)
 		}
-		d.exec.Lock()
-		defer d.exec.Unlock()
-		if d.array.Blob(blobCounters) == nil {
+		d.groups[0].exec.Lock()
+		defer d.groups[0].exec.Unlock()
+		if d.groups[0].array.Blob(blobCounters) == nil {
 			t.Error("what could not be saved once is taken for saved")
 		}
 	})
@@ -179,17 +179,17 @@ func TestStatesOfDeletedVolumesGo(t *testing.T) {
 	r := start(t, c)
 	v, s := r.volumeOf("v"), r.volumeOf("s")
 	state := func(r *running, v *array.Volume) bool {
-		r.d.exec.Lock()
-		defer r.d.exec.Unlock()
-		return slices.Contains(r.d.array.BlobNames(), stateBlob(v.ID()))
+		r.d.groups[0].exec.Lock()
+		defer r.d.groups[0].exec.Unlock()
+		return slices.Contains(r.d.groups[0].array.BlobNames(), stateBlob(v.ID()))
 	}
 	kept := []byte(`{"reservations":{}}`)
 	for _, v := range []*array.Volume{v, s} {
-		if err := r.d.await(func(done func(error)) { r.d.array.SetBlob(stateBlob(v.ID()), kept, done) }); err != nil {
+		if err := r.d.groups[0].await(func(done func(error)) { r.d.groups[0].array.SetBlob(stateBlob(v.ID()), kept, done) }); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := r.d.await(func(done func(error)) { r.d.array.DeleteVolume(s, done) }); err != nil {
+	if err := r.d.groups[0].await(func(done func(error)) { r.d.groups[0].array.DeleteVolume(s, done) }); err != nil {
 		t.Fatal(err)
 	}
 	if r.stop(); !state(r, s) {

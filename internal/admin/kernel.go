@@ -57,24 +57,39 @@ func (k *kernelDoor) close() {
 
 // CheckVolume implements the handlers' host.
 func (k *kernelDoor) CheckVolume(s handlers.VolumeSpec) error {
-	k.d.exec.Lock()
-	defer k.d.exec.Unlock()
-	_, err := k.find(s)
+	g, err := k.group(s)
+	if err != nil {
+		return err
+	}
+	g.exec.Lock()
+	defer g.exec.Unlock()
+	_, err = k.find(g, s)
 	return err
 }
 
+// group returns the I/O group of a specification: that of the volume, or of the pool when there is no volume.
+func (k *kernelDoor) group(s handlers.VolumeSpec) (*ioGroup, error) {
+	if g, found := k.d.holder(hasVolume(s.Volume)); found {
+		return g, nil
+	}
+	g, found := k.d.holder(hasPool(s.Pool))
+	if !found {
+		var names []string
+		for _, p := range k.d.listPools() {
+			names = append(names, p.Name)
+		}
+		return nil, fmt.Errorf("pool %q does not exist; there are: %s", s.Pool, strings.Join(names, " "))
+	}
+	return g, nil
+}
+
 // find returns the volume of a specification, nil if it is to be made, or why it
-// cannot be had. The executor is held.
-func (k *kernelDoor) find(s handlers.VolumeSpec) (*array.Volume, error) {
-	d := k.d
-	v := d.array.Volume(s.Volume)
+// cannot be had. The group's executor is held.
+func (k *kernelDoor) find(g *ioGroup, s handlers.VolumeSpec) (*array.Volume, error) {
+	v := g.array.Volume(s.Volume)
 	if v == nil {
-		if d.array.Pool(s.Pool) == nil {
-			var names []string
-			for _, p := range d.array.Pools() {
-				names = append(names, p.Stats().Name)
-			}
-			return nil, fmt.Errorf("pool %q does not exist; there are: %s", s.Pool, strings.Join(names, " "))
+		if g.array.Pool(s.Pool) == nil {
+			return nil, fmt.Errorf("pool %q is gone", s.Pool)
 		}
 		if s.MustExist || s.Resumed {
 			return nil, fmt.Errorf("volume %q does not exist", s.Volume)
@@ -88,10 +103,10 @@ func (k *kernelDoor) find(s handlers.VolumeSpec) (*array.Volume, error) {
 	if s.Thick && info.Thin {
 		return nil, fmt.Errorf("volume %q exists and is thin; leave provisioning=thick out", s.Volume)
 	}
-	if e := d.exports.list(v); len(e) > 0 {
+	if e := g.exports.list(v); len(e) > 0 {
 		return nil, fmt.Errorf("volume %q is LUN %d of the iSCSI portal; run first: arraysim export remove %s", s.Volume, e[0].LUN, s.Volume)
 	}
-	if by := d.exports.kernel[v.ID()]; by != "" {
+	if by := g.exports.kernel[v.ID()]; by != "" {
 		return nil, fmt.Errorf("volume %q is the kernel's device %s already", s.Volume, by)
 	}
 	return v, nil
@@ -105,47 +120,51 @@ func (k *kernelDoor) OpenVolume(s handlers.VolumeSpec) (*scsi.Unit, block.Info, 
 		return fail(errors.New("the daemon stops"))
 	}
 	defer d.changes.Done()
-	d.exec.Lock()
-	v, err := k.find(s)
-	d.exec.Unlock()
+	g, err := k.group(s)
+	if err != nil {
+		return fail(err)
+	}
+	g.exec.Lock()
+	v, err := k.find(g, s)
+	g.exec.Unlock()
 	if err != nil {
 		return fail(err)
 	}
 	if v == nil {
 		spec := array.VolumeSpec{Name: s.Volume, Pool: s.Pool, Sectors: s.Size / block.SectorSize, BlockSize: s.BlockSize, Thin: !s.Thick}
-		if v, err = d.createVolume(spec); err != nil {
+		if g, v, err = d.createVolume(spec); err != nil {
 			return fail(err)
 		}
-		if _, err := d.adopt(v, unitSpec{WriteProtect: s.WriteProtect}); err != nil {
+		if _, err := g.adopt(v, unitSpec{WriteProtect: s.WriteProtect}); err != nil {
 			return fail(err)
 		}
 	}
-	d.exec.Lock()
-	defer d.exec.Unlock()
+	g.exec.Lock()
+	defer g.exec.Unlock()
 	// Others may have been quicker.
-	if again, err := k.find(s); err != nil {
+	if again, err := k.find(g, s); err != nil {
 		return fail(err)
 	} else if again != v {
 		return fail(fmt.Errorf("volume %q is gone", s.Volume))
 	}
-	if spec := d.exports.spec(v); spec.WriteProtect != s.WriteProtect {
+	if spec := g.exports.spec(v); spec.WriteProtect != s.WriteProtect {
 		spec.WriteProtect = s.WriteProtect
-		d.exports.close(v)
-		d.exports.open(v)
-		d.exports.save(func(err error) {
+		g.exports.close(v)
+		g.exports.open(v)
+		g.exports.save(func(err error) {
 			if err != nil {
 				d.log.Error("the write protection of a volume cannot be kept", "volume", s.Volume, "error", err)
 			}
 		})
 	}
 	id := v.ID()
-	d.exports.kernel[id] = s.Owner
+	g.exports.kernel[id] = s.Owner
 	release := func() {
-		d.exec.Lock()
-		delete(d.exports.kernel, id)
-		d.exec.Unlock()
+		g.exec.Lock()
+		delete(g.exports.kernel, id)
+		g.exec.Unlock()
 	}
-	return d.exports.units[id], v.Info(), release, nil
+	return g.exports.units[id], v.Info(), release, nil
 }
 
 // ResizeVolume implements the handlers' host.

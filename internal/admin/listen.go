@@ -13,9 +13,13 @@ import (
 // listen opens the doors. Only when all are open is the daemon ready.
 func (d *daemon) listen() error {
 	p := d.cfg.Portal
-	tc := iscsi.TargetConfig{Name: p.Target, Alias: "arraysim", Target: d.target, AllowedInitiators: p.Allow, CHAP: d.chap}
+	var targets []iscsi.TargetConfig
+	for _, g := range d.groups {
+		targets = append(targets, iscsi.TargetConfig{Name: groupTarget(p.Target, g.number), Alias: "arraysim", Target: g.target,
+			AllowedInitiators: p.Allow, CHAP: d.chap})
+	}
 	var err error
-	if d.portal, err = iscsi.New(iscsi.Config{Targets: []iscsi.TargetConfig{tc}, Log: d.log, DiscoveryCHAP: tc.CHAP,
+	if d.portal, err = iscsi.New(iscsi.Config{Targets: targets, Log: d.log, DiscoveryCHAP: d.chap,
 		Limits: iscsi.Limits{MaxConnections: p.Connections, MaxSessions: p.Sessions, Memory: int(p.Memory)}}); err != nil {
 		return err
 	}
@@ -99,7 +103,7 @@ func (d *daemon) listenHTTP() error {
 		l.Close()
 		return fmt.Errorf("--metrics-volumes or metrics.volumes: %w", err)
 	}
-	x := metrics.NewExporter(d.exec, Version(), d.array, d.target, d.portal)
+	x := metrics.NewExporter(allGroups{d}, Version(), append(d.sources(), d.portal)...)
 	x.LimitVolumes(shown)
 	h, err := x.Handler()
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/arraysim/arraysim/internal/array"
@@ -43,34 +42,67 @@ func Check(ctx context.Context, data string, opt CheckOptions) (CheckReport, err
 	if _, serr := os.Stat(filepath.Join(data, summaryName)); serr != nil {
 		return r, fmt.Errorf("no daemon runs and there is no array in the data folder %s; name the right one by --data", data)
 	}
-	exec := block.NewLive()
-	stop := sync.OnceFunc(exec.Stop)
-	defer stop()
 	fmt.Fprintln(opt.Log, "no daemon runs: opening the folder and recovering its log")
-	f, err := openFolder(exec, data, storeFiles, aioAuto, func(line string) { fmt.Fprintln(opt.Log, line) })
+	return checkOffline(ctx, data, opt)
+}
+
+// offlineGroup is an I/O group of an array that no daemon serves.
+type offlineGroup struct {
+	exec  *block.Live
+	data  *folder
+	array *array.Array // nil when it could not be opened
+}
+
+func (g *offlineGroup) close() error {
+	var err error
+	if g.array != nil {
+		err = await(g.exec, g.array.Stop)
+	}
+	g.exec.Stop() // a timer of the array must not find its NVRAM gone
+	return errors.Join(err, g.data.close())
+}
+
+// checkOffline opens all I/O groups of a folder, the first one until the last is checked, so that nobody serves it
+// meanwhile.
+func checkOffline(ctx context.Context, data string, opt CheckOptions) (r CheckReport, err error) {
+	var all array.Report
+	restored := 0
+	for i, n := 0, 1; i < n && err == nil; i++ {
+		g := &offlineGroup{exec: block.NewLive()}
+		g.data, err = openFolder(g.exec, groupPath(data, i), storeFiles, aioAuto, func(line string) { fmt.Fprintln(opt.Log, line) })
+		if err != nil {
+			g.exec.Stop()
+			break
+		}
+		defer func() { err = errors.Join(err, g.close()) }()
+		s, err := g.data.readSummary()
+		if err == nil {
+			n = max(n, s.IOGroups)
+			g.array, err = g.data.openArray(g.exec, s.CacheBytes, nil)
+		}
+		if err != nil {
+			return r, err
+		}
+		if i == 0 {
+			fmt.Fprintln(opt.Log, "checking maps, reference counts, cache, checksums and counters")
+		}
+		copies := g.array.CheckCopies()
+		rep, mended, err := verify(ctx, g.exec, g.array, opt.Repair, opt.Progress)
+		if err != nil {
+			return r, err
+		}
+		rep.Problems = append(rep.Problems, copies...)
+		all, restored = all.Plus(rep), restored+mended
+	}
 	if err != nil {
 		return r, err
 	}
-	s, err := f.readSummary()
-	var a *array.Array
-	if err == nil {
-		a, err = f.openArray(exec, s.CacheBytes, nil)
+	if restored > 0 {
+		fmt.Fprintf(opt.Log, "restored %d sectors\n", restored)
 	}
-	if err != nil {
-		return r, errors.Join(err, f.close())
-	}
-	fmt.Fprintln(opt.Log, "checking maps, reference counts, cache, checksums and counters")
-	copies := a.CheckCopies()
-	rep, mended, err := verify(ctx, exec, a, opt.Repair, opt.Progress)
-	rep.Problems = append(rep.Problems, copies...)
-	r = report(rep)
+	r = report(all)
 	r.Offline = true
-	if mended > 0 {
-		fmt.Fprintf(opt.Log, "restored %d sectors\n", mended)
-	}
-	err = errors.Join(err, await(exec, a.Stop))
-	stop() // a timer of the array must not find its NVRAM gone
-	return r, errors.Join(err, f.close())
+	return r, nil
 }
 
 // progressInterval is the time between two calls of a progress function.

@@ -16,9 +16,9 @@ func TestServeProfile(t *testing.T) {
 	c.Profile = "svc"
 	r := start(t, c)
 	r.testUnitReady("iqn.2026-01.host:a", 0) // takes the unit attention
-	r.d.exec.Lock()
-	policy := r.d.array.Policy()
-	r.d.exec.Unlock()
+	r.d.groups[0].exec.Lock()
+	policy := r.d.groups[0].array.Policy()
+	r.d.groups[0].exec.Unlock()
 	if policy.Order != array.DestageRoundRobin || len(policy.Ramp.Points) != 3 || policy.DestageDepth != 8 {
 		t.Errorf("the policy is %+v", policy)
 	}
@@ -26,19 +26,19 @@ func TestServeProfile(t *testing.T) {
 	cdb := make([]byte, 16)
 	cdb[0], cdb[1], cdb[12] = 0x93, 1, 8 // WRITE SAME(16), NDOB, 1 MiB
 	task := &scsi.Task{CDB: cdb, Bufs: buffers{}, Done: func(*scsi.Task) { close(end) }}
-	r.d.exec.Lock()
-	began := r.d.exec.Now()
-	n := r.d.target.OpenNexus("iqn.2026-01.host:a", "iqn.2026-01.host:a,i,0x1", 1)
+	r.d.groups[0].exec.Lock()
+	began := r.d.groups[0].exec.Now()
+	n := r.d.groups[0].target.OpenNexus("iqn.2026-01.host:a", "iqn.2026-01.host:a,i,0x1", 1)
 	for range 3 {
 		n.Submit([]*scsi.Task{{CDB: make([]byte, 6), Bufs: buffers{}, Done: func(*scsi.Task) {}}})
 	}
 	n.Submit([]*scsi.Task{task})
-	r.d.exec.Unlock()
+	r.d.groups[0].exec.Unlock()
 	<-end
-	r.d.exec.Lock()
-	took := r.d.exec.Now() - began
+	r.d.groups[0].exec.Lock()
+	took := r.d.groups[0].exec.Now() - began
 	n.Close(func() {})
-	r.d.exec.Unlock()
+	r.d.groups[0].exec.Unlock()
 	if took < 1_100_000 {
 		t.Errorf("a WRITE SAME of 1 MiB took %d ns; the profile says 1.1 ms at least", took)
 	}

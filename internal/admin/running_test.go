@@ -127,30 +127,32 @@ func (r *running) stop() {
 
 func (r *running) volumeOf(name string) *array.Volume {
 	r.t.Helper()
-	r.d.exec.Lock()
-	defer r.d.exec.Unlock()
-	v := r.d.array.Volume(name)
+	g := r.d.ofVolume(name)
+	g.exec.Lock()
+	defer g.exec.Unlock()
+	v := g.array.Volume(name)
 	if v == nil {
 		r.t.Fatalf("there is no volume %s", name)
 	}
 	return v
 }
 
+func (r *running) request(volume string, q *block.Request) {
+	r.t.Helper()
+	if s := r.d.ofVolume(volume).request(r.volumeOf(volume), q); s != block.OK {
+		r.t.Fatalf("%v: %s", q.Op, s)
+	}
+}
+
 func (r *running) write(volume string, sector uint64, data []byte) {
 	r.t.Helper()
-	q := &block.Request{Op: block.OpWrite, Range: block.Range{Start: sector, Count: uint64(len(data)) / block.SectorSize}, Data: [][]byte{data}}
-	if s := r.d.request(r.volumeOf(volume), q); s != block.OK {
-		r.t.Fatalf("write: %s", s)
-	}
+	r.request(volume, &block.Request{Op: block.OpWrite, Range: block.Range{Start: sector, Count: uint64(len(data)) / block.SectorSize}, Data: [][]byte{data}})
 }
 
 func (r *running) read(volume string, sector uint64, n int) []byte {
 	r.t.Helper()
 	b := make([]byte, n)
-	q := &block.Request{Op: block.OpRead, Range: block.Range{Start: sector, Count: uint64(n) / block.SectorSize}, Data: [][]byte{b}}
-	if s := r.d.request(r.volumeOf(volume), q); s != block.OK {
-		r.t.Fatalf("read: %s", s)
-	}
+	r.request(volume, &block.Request{Op: block.OpRead, Range: block.Range{Start: sector, Count: uint64(n) / block.SectorSize}, Data: [][]byte{b}})
 	return b
 }
 
@@ -159,14 +161,14 @@ func (r *running) testUnitReady(initiator string, lun uint64) byte {
 	r.t.Helper()
 	end := make(chan struct{})
 	task := &scsi.Task{LUN: lun << 48, CDB: make([]byte, 6), Bufs: buffers{}, Done: func(*scsi.Task) { close(end) }}
-	r.d.exec.Lock()
-	n := r.d.target.OpenNexus(initiator, initiator+",i,0x1", 1)
+	r.d.groups[0].exec.Lock()
+	n := r.d.groups[0].target.OpenNexus(initiator, initiator+",i,0x1", 1)
 	n.Submit([]*scsi.Task{task})
-	r.d.exec.Unlock()
+	r.d.groups[0].exec.Unlock()
 	<-end
-	r.d.exec.Lock()
+	r.d.groups[0].exec.Lock()
 	n.Close(func() {})
-	r.d.exec.Unlock()
+	r.d.groups[0].exec.Unlock()
 	return task.Status
 }
 
@@ -188,12 +190,27 @@ func (r *running) scrape() string {
 	return string(b)
 }
 
+// hurriedDir is a folder of a daemon that is stopped at once: it may write there for a while yet.
+func hurriedDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "arraysim-hurried")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for end := time.Now().Add(startTimeout); os.RemoveAll(dir) != nil && time.Now().Before(end); {
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
+	return dir
+}
+
 // abandon puts a copy of the daemon's folder in the place of the folder, as if the
-// process had ended now. The daemon's executor is held for good, so that it
+// process had ended now. The daemon's executors are held for good, so that it
 // changes nothing meanwhile.
 func abandon(t *testing.T, d *daemon) {
 	t.Helper()
-	d.exec.Lock()
+	allGroups{d}.Lock()
 	dst := t.TempDir()
 	if err := os.CopyFS(dst, os.DirFS(d.cfg.Data)); err != nil {
 		t.Fatal(err)

@@ -11,15 +11,15 @@ const (
 )
 
 // startScrub starts the background scrub; it ends with the array. The executor is held.
-func (d *daemon) startScrub() {
+func (g *ioGroup) startScrub() {
 	var start func()
 	start = func() {
-		d.array.StartScrub(scrubRate, func(s *array.Scrub) {
+		g.array.StartScrub(scrubRate, func(s *array.Scrub) {
 			if s.Bad > 0 {
-				d.log.Error("the scrub found damaged data; arraysim check names it", "sectors", s.Bad)
+				g.log.Error("the scrub found damaged data; arraysim check names it", "sectors", s.Bad)
 			}
-			d.exec.At(d.exec.Now()+scrubPause, start)
+			g.exec.At(g.exec.Now()+scrubPause, start)
 		})
 	}
-	d.exec.At(d.exec.Now()+scrubFirst, start)
+	g.exec.At(g.exec.Now()+scrubFirst, start)
 }

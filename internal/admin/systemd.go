@@ -102,14 +102,14 @@ func (d *daemon) signsOfLife(every time.Duration, quit <-chan struct{}) {
 	var answer <-chan struct{} // of the question under way: there is one at a time
 	for {
 		if answer == nil {
-			answer = d.askExecutor()
+			answer = d.askExecutors()
 		}
 		select {
 		case <-answer:
 			d.notify("WATCHDOG=1")
 			answer = nil
 		case <-t.C:
-			d.log.Warn("the executor does not answer: there is no sign of life for the watchdog", "after", every)
+			d.log.Warn("an executor does not answer: there is no sign of life for the watchdog", "after", every)
 			continue
 		case <-quit:
 			return
@@ -122,14 +122,19 @@ func (d *daemon) signsOfLife(every time.Duration, quit <-chan struct{}) {
 	}
 }
 
-// askExecutor returns a channel that is closed when the executor has let somebody in and has run a
-// timer since: what holds it, or keeps its goroutine from timers, keeps commands from their end.
-func (d *daemon) askExecutor() <-chan struct{} {
+// askExecutors returns a channel that is closed when each executor has let somebody in and has run a
+// timer since: what holds one, or keeps its goroutine from timers, keeps commands from their end.
+func (d *daemon) askExecutors() <-chan struct{} {
 	answer := make(chan struct{})
 	go func() {
-		d.exec.Lock()
-		d.exec.At(d.exec.Now(), func() { close(answer) })
-		d.exec.Unlock()
+		for _, g := range d.groups {
+			end := make(chan struct{})
+			g.exec.Lock()
+			g.exec.At(g.exec.Now(), func() { close(end) })
+			g.exec.Unlock()
+			<-end
+		}
+		close(answer)
 	}()
 	return answer
 }

@@ -75,11 +75,11 @@ func TestWatchdogNeedsTheExecutor(t *testing.T) {
 	s.waits("WATCHDOG=1")
 	s.waits("WATCHDOG=1")
 
-	r.d.exec.Lock()
+	r.d.groups[0].exec.Lock()
 	for s.hears(every) != "" { // what was on its way
 	}
 	silent := s.hears(10 * every)
-	r.d.exec.Unlock()
+	r.d.groups[0].exec.Unlock()
 	if silent != "" {
 		t.Errorf("the executor hung, and systemd heard %q", silent)
 	}

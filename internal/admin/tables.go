@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -113,7 +114,15 @@ func (e *Export) who() string {
 // WritePools prints a table of pools.
 func WritePools(w io.Writer, pools []Pool) {
 	t := newTable(w)
-	t.row("POOL", "COPIES", "CAPACITY", "ALLOCATED", "RESERVED", "CACHE", "CAP", "VOLUMES", "MDISKS")
+	// The column is there where there are several groups.
+	groups := slices.ContainsFunc(pools, func(p Pool) bool { return p.IOGroup > 0 })
+	row := func(group any, cells ...any) {
+		if groups {
+			cells = slices.Insert(cells, 1, group)
+		}
+		t.row(cells...)
+	}
+	row("IO GROUP", "POOL", "COPIES", "CAPACITY", "ALLOCATED", "RESERVED", "CACHE", "CAP", "VOLUMES", "MDISKS")
 	for _, p := range pools {
 		var disks []string
 		for _, m := range p.Mdisks {
@@ -129,7 +138,7 @@ func WritePools(w io.Writer, pools []Pool) {
 			}
 			disks = append(disks, s)
 		}
-		t.row(p.Name, copyName(p.CopyData), p.Capacity.Human(), p.Allocated.Human(), p.Reserved.Human(), p.CacheUsed.Human(), p.CacheLimit.Human(), p.Volumes, strings.Join(disks, ", "))
+		row(p.IOGroup, p.Name, copyName(p.CopyData), p.Capacity.Human(), p.Allocated.Human(), p.Reserved.Human(), p.CacheUsed.Human(), p.CacheLimit.Human(), p.Volumes, strings.Join(disks, ", "))
 	}
 	t.Flush()
 }
@@ -137,10 +146,20 @@ func WritePools(w io.Writer, pools []Pool) {
 // WriteExports prints a table of exports.
 func WriteExports(w io.Writer, exports []Export) {
 	t := newTable(w)
-	t.row("LUN", "VOLUME", "INITIATORS")
-	slices.SortStableFunc(exports, func(a, b Export) int { return a.LUN - b.LUN })
+	// The column is there where there are several targets.
+	targets := slices.ContainsFunc(exports, func(e Export) bool { return e.Target != exports[0].Target })
+	row := func(target string, cells ...any) {
+		if targets {
+			cells = append(cells, target)
+		}
+		t.row(cells...)
+	}
+	row("TARGET", "LUN", "VOLUME", "INITIATORS")
+	slices.SortStableFunc(exports, func(a, b Export) int {
+		return cmp.Or(cmp.Compare(len(a.Target), len(b.Target)), cmp.Compare(a.Target, b.Target), a.LUN-b.LUN)
+	})
 	for _, e := range exports {
-		t.row(e.LUN, e.Volume, e.who())
+		row(e.Target, e.LUN, e.Volume, e.who())
 	}
 	t.Flush()
 }

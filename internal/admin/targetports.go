@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -40,10 +41,11 @@ var accessStates = []string{
 func AccessStates() []string { return slices.Clone(accessStates) }
 
 func (d *daemon) listPorts() []Port {
-	d.exec.Lock()
-	defer d.exec.Unlock()
+	first := d.groups[0] // the targets of all I/O groups have the same ports, in the same states
+	first.exec.Lock()
+	defer first.exec.Unlock()
 	out := []Port{}
-	for _, g := range d.target.Groups() {
+	for _, g := range first.target.Groups() {
 		for _, p := range g.Ports {
 			x := Port{Port: int(p), Group: int(g.ID), State: accessStates[g.State]}
 			if i := int(p) - 1; i < len(d.portAddrs) {
@@ -68,9 +70,12 @@ func (d *daemon) changePort(port int, c PortChange) (Port, error) {
 	if state > int(scsi.AccessNonOptimized) && !others && !c.Force {
 		return Port{}, needForce("port %d is the last by which hosts reach their LUNs; give --force to set it %s anyway", port, c.State)
 	}
-	d.exec.Lock()
-	err := d.target.SetAccess(uint16(ports[at].Group), scsi.AccessState(state))
-	d.exec.Unlock()
+	var err error
+	for _, g := range d.groups {
+		g.exec.Lock()
+		err = errors.Join(err, g.target.SetAccess(uint16(ports[at].Group), scsi.AccessState(state)))
+		g.exec.Unlock()
+	}
 	ports[at].State = c.State
 	return ports[at], err
 }

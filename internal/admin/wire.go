@@ -67,6 +67,8 @@ type VolumeDetail struct {
 type Export struct {
 	Volume string `json:"volume"`
 	LUN    int    `json:"lun"`
+	// Target is the iSCSI name of its volume's I/O group; who adds an export leaves it out.
+	Target string `json:"target,omitempty"`
 	// Initiators may see it; none means every initiator.
 	Initiators []string `json:"initiators"`
 }
@@ -76,6 +78,7 @@ type NewPool struct {
 	Name     string     `json:"name"`
 	CopyData bool       `json:"copy_data,omitempty" doc:"Offloaded copies move data, even inside the pool."`
 	Mdisks   []NewMdisk `json:"mdisks" minItems:"1" nullable:"false"`
+	IOGroup  *int       `json:"io_group,omitempty" doc:"Number of the I/O group that it is in; the one with the fewest pools when left out."`
 }
 
 // NewMdisk asks for a back-end disk.
@@ -89,6 +92,7 @@ type NewMdisk struct {
 // Pool describes a pool.
 type Pool struct {
 	Name       string  `json:"name"`
+	IOGroup    int     `json:"io_group"`
 	CopyData   bool    `json:"copy_data"`
 	Capacity   Size    `json:"capacity"`
 	Allocated  Size    `json:"allocated"`
@@ -118,10 +122,12 @@ type Status struct {
 	Store   string `json:"store"`
 	Portal  string `json:"portal"`
 	Target  string `json:"target"`
-	TCMU    bool   `json:"tcmu,omitempty"` // the kernel's door is open
-	Metrics string `json:"metrics,omitempty"`
-	Page    string `json:"page,omitempty"` // for people and their browsers
-	Dirty   Size   `json:"dirty"`
+	// Targets are those of the I/O groups; Target is the first.
+	Targets []string `json:"targets"`
+	TCMU    bool     `json:"tcmu,omitempty"` // the kernel's door is open
+	Metrics string   `json:"metrics,omitempty"`
+	Page    string   `json:"page,omitempty"` // for people and their browsers
+	Dirty   Size     `json:"dirty"`
 	// Mirrored tells whether the write cache has its mirror.
 	Mirrored bool `json:"mirrored"`
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// BenchmarkParallel is what goroutines get done that submit at the same time, to a pool each or to one,
-// over files in memory: batches of 8 requests, each submitted when the one before has ended. A second
-// goroutine is worth what it adds to the bytes a second of the first.
+// BenchmarkParallel is what goroutines get done that submit at the same time, to pools of one I/O group
+// or to one of a group each, over files in memory: batches of 8 requests, each submitted when the one
+// before has ended. A second goroutine is worth what it adds to the bytes a second of the first.
 func BenchmarkParallel(b *testing.B) {
 	for _, op := range []struct {
 		name  string
@@ -21,9 +21,9 @@ func BenchmarkParallel(b *testing.B) {
 		bytes int
 	}{{"write4k", block.OpWrite, 4 << 10}, {"read4k", block.OpRead, 4 << 10},
 		{"write256k", block.OpWrite, 256 << 10}, {"read256k", block.OpRead, 256 << 10}} {
-		for _, at := range []struct{ pools, goroutines int }{{1, 1}, {1, 2}, {2, 2}} {
-			b.Run(fmt.Sprintf("%s/pools=%d/goroutines=%d", op.name, at.pools, at.goroutines), func(b *testing.B) {
-				benchmarkParallel(b, op.op, op.bytes, at.pools, at.goroutines)
+		for _, at := range []struct{ groups, pools, goroutines int }{{1, 1, 1}, {1, 1, 2}, {1, 2, 2}, {2, 1, 2}} {
+			b.Run(fmt.Sprintf("%s/groups=%d/pools=%d/goroutines=%d", op.name, at.groups, at.pools, at.goroutines), func(b *testing.B) {
+				benchmarkParallel(b, op.op, op.bytes, at.groups, at.pools, at.goroutines)
 			})
 		}
 	}
@@ -31,12 +31,17 @@ func BenchmarkParallel(b *testing.B) {
 
 const parallelBytes = 128 << 20 // of a volume
 
-func benchmarkParallel(b *testing.B, op block.Op, size, pools, goroutines int) {
-	r, volumes := parallelRig(b, pools, goroutines, 128<<20)
-	defer r.close()
-	for _, v := range volumes { // all of it is there
-		for at := uint64(0); at < parallelBytes; at += 1 << 20 {
-			r.do(v, &block.Request{Op: block.OpWrite, Range: rng(at/512, 2048), Data: [][]byte{make([]byte, 1<<20)}})
+// benchmarkParallel has a volume for each goroutine, in the pools of the groups in turns. A group has pools of its own.
+func benchmarkParallel(b *testing.B, op block.Op, size, groups, pools, goroutines int) {
+	rigs, volumes := make([]*liveRig, goroutines), make([]*Volume, goroutines)
+	for g := range groups {
+		r, list := parallelRig(b, pools, goroutines/groups, 128<<20)
+		defer r.close()
+		for i, v := range list {
+			rigs[g+i*groups], volumes[g+i*groups] = r, v
+			for at := uint64(0); at < parallelBytes; at += 1 << 20 { // all of it is there
+				r.do(v, &block.Request{Op: block.OpWrite, Range: rng(at/512, 2048), Data: [][]byte{make([]byte, 1<<20)}})
+			}
 		}
 	}
 	var was, is syscall.Rusage
@@ -46,7 +51,7 @@ func benchmarkParallel(b *testing.B, op block.Op, size, pools, goroutines int) {
 	b.ResetTimer()
 	var all sync.WaitGroup
 	for i, v := range volumes {
-		all.Go(func() { r.hammer(v, op, size, b.N/goroutines, uint64(i)) })
+		all.Go(func() { rigs[i].hammer(v, op, size, b.N/goroutines, uint64(i)) })
 	}
 	all.Wait()
 	b.StopTimer()

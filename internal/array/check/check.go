@@ -46,6 +46,13 @@ type Report struct {
 
 const maxProblems = 100
 
+// Plus returns what two checks of different arrays found together.
+func (r Report) Plus(o Report) Report {
+	problems := append(r.Problems[:len(r.Problems):len(r.Problems)], o.Problems...)
+	return Report{Problems: problems, Volumes: r.Volumes + o.Volumes, Windows: r.Windows + o.Windows, Pages: r.Pages + o.Pages,
+		Conserved: r.Conserved + o.Conserved, BadSectors: r.BadSectors + o.BadSectors}
+}
+
 func (r *Report) add(format string, args ...any) {
 	if len(r.Problems) < maxProblems {
 		r.Problems = append(r.Problems, fmt.Sprintf(format, args...))

@@ -1,0 +1,229 @@
+package admin
+
+import (
+	"fmt"
+
+	"github.com/arraysim/arraysim/internal/array"
+	"github.com/arraysim/arraysim/internal/metrics"
+)
+
+// What is asked of the array by the names of its objects goes to the I/O group that has them. A name
+// is one object's in all groups: whoever makes one holds d.naming, which matters to several groups only.
+
+// holder returns the group that has something. When none has, it is the first one, which says what is missing.
+func (d *daemon) holder(has func(g *ioGroup) bool) (g *ioGroup, found bool) {
+	for _, g := range d.groups {
+		g.exec.Lock()
+		found := has(g)
+		g.exec.Unlock()
+		if found {
+			return g, true
+		}
+	}
+	return d.groups[0], false
+}
+
+func hasVolume(name string) func(g *ioGroup) bool {
+	return func(g *ioGroup) bool { return g.array.Volume(name) != nil }
+}
+
+func hasPool(name string) func(g *ioGroup) bool {
+	return func(g *ioGroup) bool { return g.array.Pool(name) != nil }
+}
+
+// ofVolume returns the group that has a volume, the first of all when none has.
+func (d *daemon) ofVolume(name string) *ioGroup {
+	g, _ := d.holder(hasVolume(name))
+	return g
+}
+
+// ofPool returns the group that has a pool, the first of all when none has.
+func (d *daemon) ofPool(name string) *ioGroup {
+	g, _ := d.holder(hasPool(name))
+	return g
+}
+
+// reserve keeps others from taking names in other groups until free is called. It fails when another
+// group than g has the name; g itself says so when it has.
+func (d *daemon) reserve(g *ioGroup, kind, name string, has func(g *ioGroup) bool) (free func(), err error) {
+	if len(d.groups) == 1 {
+		return func() {}, nil
+	}
+	d.naming.Lock()
+	if o, found := d.holder(has); found && o != g {
+		d.naming.Unlock()
+		return nil, fmt.Errorf("%s %q %w, in I/O group %d", kind, name, array.ErrExists, o.number)
+	}
+	return d.naming.Unlock, nil
+}
+
+func (d *daemon) reserveVolume(g *ioGroup, name string) (free func(), err error) {
+	return d.reserve(g, "volume", name, hasVolume(name))
+}
+
+// each collects what all groups say, in their order.
+func each[T any](d *daemon, list func(g *ioGroup) []T) []T {
+	out := []T{}
+	for _, g := range d.groups {
+		out = append(out, list(g)...)
+	}
+	return out
+}
+
+func (d *daemon) listVolumes() []Volume { return each(d, (*ioGroup).listVolumes) }
+func (d *daemon) listPools() []Pool     { return each(d, (*ioGroup).listPools) }
+func (d *daemon) listExports() []Export { return each(d, (*ioGroup).listExports) }
+
+func (d *daemon) addVolume(n NewVolume) (Volume, error) {
+	g := d.ofPool(n.Pool)
+	free, err := d.reserveVolume(g, n.Name)
+	if err != nil {
+		return Volume{}, err
+	}
+	defer free()
+	return g.addVolume(n)
+}
+
+// createVolume makes a volume in the group of its pool; it has no unit yet.
+func (d *daemon) createVolume(spec array.VolumeSpec) (*ioGroup, *array.Volume, error) {
+	g := d.ofPool(spec.Pool)
+	free, err := d.reserveVolume(g, spec.Name)
+	if err != nil {
+		return g, nil, err
+	}
+	defer free()
+	v, err := g.createVolume(spec)
+	return g, v, err
+}
+
+func (d *daemon) cloneVolume(source string, c Clone) (Volume, error) {
+	g := d.ofVolume(source)
+	if c.Pool != "" {
+		if o := d.ofPool(c.Pool); o != g {
+			return Volume{}, fmt.Errorf("pool %q is in I/O group %d, and volume %q in %d: a clone stays in its group; choose a pool there, or copy by a host",
+				c.Pool, o.number, source, g.number)
+		}
+	}
+	free, err := d.reserveVolume(g, c.Name)
+	if err != nil {
+		return Volume{}, err
+	}
+	defer free()
+	return g.cloneVolume(source, c)
+}
+
+func (d *daemon) showVolume(name string) (Volume, error) { return d.ofVolume(name).showVolume(name) }
+func (d *daemon) zeroVolume(name string) error           { return d.ofVolume(name).zeroVolume(name) }
+func (d *daemon) deletePool(name string) error           { return d.ofPool(name).deletePool(name) }
+func (d *daemon) addExport(e Export) error               { return d.ofVolume(e.Volume).addExport(e) }
+
+func (d *daemon) deleteVolume(name string, force bool) error {
+	return d.ofVolume(name).deleteVolume(name, force)
+}
+
+func (d *daemon) resizeVolume(name string, size Size, force bool) error {
+	return d.ofVolume(name).resizeVolume(name, size, force)
+}
+
+func (d *daemon) removeExport(volume string, lun int) error {
+	return d.ofVolume(volume).removeExport(volume, lun)
+}
+
+func (d *daemon) changePool(name string, c PoolChange) (Pool, error) {
+	return d.ofPool(name).changePool(name, c)
+}
+
+func (d *daemon) changeMdisk(pool, mdisk string, c MdiskChange) (Pool, error) {
+	return d.ofPool(pool).changeMdisk(pool, mdisk, c)
+}
+
+// addPool makes a pool in the group that it names, or in the one that has the fewest.
+func (d *daemon) addPool(n NewPool) (Pool, error) {
+	g, err := d.place(n.IOGroup)
+	if err != nil {
+		return Pool{}, err
+	}
+	free, err := d.reserve(g, "pool", n.Name, hasPool(n.Name))
+	if err != nil {
+		return Pool{}, err
+	}
+	defer free()
+	return g.addPool(n)
+}
+
+// place returns the group of a new pool: the one with this number, or the first of those with the fewest pools.
+func (d *daemon) place(number *int) (*ioGroup, error) {
+	if number != nil {
+		if *number < 0 || *number >= len(d.groups) {
+			return nil, fmt.Errorf("I/O group %d does not exist; there are 0 to %d", *number, len(d.groups)-1)
+		}
+		return d.groups[*number], nil
+	}
+	var best *ioGroup
+	fewest := 0
+	for _, g := range d.groups {
+		g.exec.Lock()
+		n := len(g.array.Pools())
+		g.exec.Unlock()
+		if best == nil || n < fewest {
+			best, fewest = g, n
+		}
+	}
+	return best, nil
+}
+
+// policy is that of the first group: a change is one of all.
+func (d *daemon) policy() Policy { return d.groups[0].policy() }
+
+// changePolicy changes the policy of all groups, one after the other: each keeps it. When one cannot, those before it
+// have it already, and the error says so.
+func (d *daemon) changePolicy(c PolicyChange) (p Policy, err error) {
+	for i, g := range d.groups {
+		if p, err = g.changePolicy(c); err != nil {
+			if i > 0 {
+				err = fmt.Errorf("%w; I/O groups before %d have it, so ask again", err, i)
+			}
+			break
+		}
+	}
+	return p, err
+}
+
+func (d *daemon) setMirror(m Mirror) (err error) {
+	for _, g := range d.groups {
+		if err == nil {
+			err = g.setMirror(m)
+		}
+	}
+	return err
+}
+
+// allGroups is the executors of all groups as one lock, for who reads all counters at one instant.
+type allGroups struct{ d *daemon }
+
+// Lock enters all executors, in the order of the groups.
+func (a allGroups) Lock() {
+	for _, g := range a.d.groups {
+		g.exec.Lock()
+	}
+}
+
+// Unlock leaves all executors.
+func (a allGroups) Unlock() {
+	for _, g := range a.d.groups {
+		g.exec.Unlock()
+	}
+}
+
+// sources are what counts in all groups.
+func (d *daemon) sources() []metrics.Source {
+	var out []metrics.Source
+	for _, g := range d.groups {
+		var a metrics.Source = g.array
+		if g.number > 0 {
+			a = g.array.Further()
+		}
+		out = append(out, a, g.target)
+	}
+	return out
+}
