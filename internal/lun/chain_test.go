@@ -71,7 +71,7 @@ func (c *chain) begin() {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	if c.portal, err = iscsi.New(iscsi.Config{Exec: c.x, Targets: []iscsi.TargetConfig{{Name: cacheTarget, Target: target}}}); err != nil {
+	if c.portal, err = iscsi.New(iscsi.Config{Targets: []iscsi.TargetConfig{{Name: cacheTarget, Target: target}}}); err != nil {
 		c.t.Fatal(err)
 	}
 	nl, err := net.Listen("tcp", "127.0.0.1:0")

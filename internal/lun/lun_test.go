@@ -125,7 +125,7 @@ func (s *slowDevice) Submit(reqs []*block.Request) {
 func (l *lab) serve(addr string) {
 	l.t.Helper()
 	var err error
-	if l.portal, err = iscsi.New(iscsi.Config{Exec: l.x, Targets: []iscsi.TargetConfig{{Name: testTarget, Target: l.target}}}); err != nil {
+	if l.portal, err = iscsi.New(iscsi.Config{Targets: []iscsi.TargetConfig{{Name: testTarget, Target: l.target}}}); err != nil {
 		l.t.Fatal(err)
 	}
 	nl, err := net.Listen("tcp", addr)
