@@ -257,7 +257,7 @@ func (d *daemon) objectOperations(a huma.API) {
 	change(d, a, remove("/pools/{name}", "delete-pool", "Delete a pool that has no volumes"), func(in *named) (nothing, error) {
 		return nothing{}, d.deletePool(in.Name)
 	})
-	change(d, a, post("/exports", "add-export", "Show a volume as a LUN"), func(in *with[Export]) (Export, error) { return in.Body, d.addExport(in.Body) })
+	change(d, a, post("/exports", "add-export", "Show a volume as a LUN"), func(in *with[Export]) (Export, error) { return d.addExport(in.Body) })
 	type export struct {
 		Volume string `path:"volume"`
 		LUN    int    `query:"lun" default:"-1" doc:"All of the volume's when it is left out."`
@@ -366,7 +366,7 @@ func (d *daemon) check(ctx context.Context) (CheckReport, error) {
 		if err != nil {
 			return report(r), err
 		}
-		all = all.Plus(r)
+		all = all.Plus(inGroup(r, g.number, len(d.groups)))
 	}
 	return report(all), nil
 }

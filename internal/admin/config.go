@@ -187,7 +187,6 @@ const (
 	minCacheSize     = 4 << 20
 	minSecret        = 12 // bytes; RFC 7143 9.2.1 asks for 96 bits
 	maxLUN           = 1<<14 - 1
-	maxTargetName    = 223       // bytes; RFC 7143 4.2.7.1
 	longestCommand   = 64 << 20  // the longest transfer of a command
 	minShare         = 256 << 10 // of the portal's memory, for each session
 	defaultSessions  = 128
@@ -359,8 +358,9 @@ func (c *Config) validateGroups() error {
 		return c.src.at("io_groups", "there cannot be %d I/O groups; write 1 to %d", c.IOGroups, maxGroups)
 	case c.IOGroups > 1 && c.Store == storeRados:
 		return c.src.at("io_groups", "an array in a Ceph pool has one I/O group; leave io_groups out")
-	case c.IOGroups > 1 && len(c.Portal.Target)+longestGroupTarget > maxTargetName:
-		return c.src.at("portal.target", "the name leaves no room for those of the further I/O groups; shorten it to %d bytes", maxTargetName-longestGroupTarget)
+	}
+	if err := c.checkTargets(c.IOGroups); err != nil {
+		return err
 	}
 	for i, p := range c.Pools {
 		if g := p.IOGroup; g != nil && (*g < 0 || c.IOGroups > 0 && *g >= c.IOGroups) {
@@ -368,6 +368,14 @@ func (c *Config) validateGroups() error {
 		}
 	}
 	return nil
+}
+
+// orGroups is what else may be done where two volumes have one LUN.
+func (c *Config) orGroups() string {
+	if c.IOGroups > 1 {
+		return ", or give both pools io_group, different ones"
+	}
+	return ""
 }
 
 // groupOf is the I/O group that the file gives a pool; unknown when it does not.
@@ -443,7 +451,7 @@ func (c *Config) validateVolumes() error {
 		}
 		for _, o := range c.Volumes[:i] {
 			if o.Export != nil && o.Export.LUN == v.Export.LUN && c.shareTarget(o.Pool, v.Pool) && overlap(o.Export.Initiators, v.Export.Initiators) {
-				return c.src.at(at+".export", "LUN %d is volume %q already; choose another", v.Export.LUN, o.Name)
+				return c.src.at(at+".export", "LUN %d is volume %q already; choose another%s", v.Export.LUN, o.Name, c.orGroups())
 			}
 		}
 	}

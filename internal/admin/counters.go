@@ -13,12 +13,12 @@ func (d *daemon) counters() Counters {
 // read reads them into s, too, whose memory is used again.
 func (d *daemon) read(s *metrics.Snapshot) Counters {
 	now := d.groups[0].exec.Now()
-	s.Take(now, allGroups{d}, d.sources()...)
+	s.Take(now, metrics.Unlocked, d.sources()...)
 	live := map[string]uint32{}
 	for _, g := range d.groups {
 		g.exec.Lock()
 		for _, v := range g.array.Volumes() {
-			live[v.Name()] = v.ID()
+			live[v.Name()] = g.volumeID(v)
 		}
 		g.exec.Unlock()
 	}

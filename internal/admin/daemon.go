@@ -48,12 +48,14 @@ type daemon struct {
 	log  *slog.Logger
 	data *folder
 
-	profile *profile.Profile // nil: none
-	chap    *iscsi.CHAP      // loaded by preflight; nil asks for none
-	groups  []*ioGroup       // from open on; at least one
-	naming  sync.Mutex       // held, before any executor, over the making of what has a name
-	portal  *iscsi.Portal
-	kernel  *kernelDoor // nil without --tcmu
+	profile  *profile.Profile    // nil: none
+	chap     *iscsi.CHAP         // loaded by preflight; nil asks for none
+	groups   []*ioGroup          // from open on; at least one
+	naming   sync.Mutex          // guards names; no executor is taken with it held
+	names    map[string]*ioGroup // what is being made, by kind and name
+	changing sync.Mutex          // held, before keeping, over a change of all groups
+	portal   *iscsi.Portal
+	kernel   *kernelDoor // nil without --tcmu
 
 	passed                  passedSockets
 	endWatchdog             func() // set when the daemon is ready
@@ -84,7 +86,7 @@ func Serve(ctx context.Context, cfg *Config, env Environment) error {
 }
 
 func newDaemon(cfg *Config, env Environment) *daemon {
-	return &daemon{cfg: cfg, env: env, log: env.Log, closing: make(chan struct{}), failed: make(chan error, 3)}
+	return &daemon{cfg: cfg, env: env, log: env.Log, closing: make(chan struct{}), failed: make(chan error, 3), names: map[string]*ioGroup{}}
 }
 
 func (d *daemon) run(ctx context.Context) error {
@@ -120,28 +122,29 @@ func (d *daemon) run(ctx context.Context) error {
 func (d *daemon) open() error {
 	notice := func(line string) { d.log.Warn(line) }
 	exec := block.NewLive()
-	var err error
-	if d.cfg.Store == storeRados {
-		d.data, err = openRados(exec, d.cfg.Data, d.cfg.Rados, notice)
-	} else {
-		d.data, err = openFolder(exec, d.cfg.Data, d.cfg.Store, d.cfg.AIO, notice)
-	}
-	if err != nil {
-		return err
-	}
+	d.data = &folder{path: d.cfg.Data, kind: d.cfg.Store, memory: d.cfg.Store == storeMemory}
 	n, err := d.data.countGroups(d.cfg)
+	switch {
+	case err != nil:
+		return err
+	case d.cfg.Store == storeRados:
+		d.data, err = openRados(exec, d.cfg.Data, d.cfg.Rados, notice)
+	default:
+		err = d.data.open(exec, d.cfg.AIO, n, notice)
+	}
 	if err != nil {
 		return err
 	}
-	data := d.data
 	for i := range n {
+		data := d.data
 		if i > 0 {
 			exec = block.NewLive()
-			if data, err = openFolder(exec, groupPath(d.cfg.Data, i), d.cfg.Store, d.cfg.AIO, notice); err != nil {
+			d.notify(fmt.Sprint("STATUS=Recovering I/O group ", i))
+			if data, err = d.openPart(i, n, exec, notice); err != nil {
 				return err
 			}
 		}
-		g, err := d.openGroup(i, data, exec)
+		g, err := d.openGroup(data, exec)
 		if g != nil {
 			d.groups = append(d.groups, g)
 		}
@@ -149,9 +152,7 @@ func (d *daemon) open() error {
 			return err
 		}
 	}
-	if err := d.data.keepGroups(n); err != nil {
-		return err
-	}
+	d.sameNames()
 	if err := d.configure(); err != nil {
 		return err
 	}
@@ -159,6 +160,19 @@ func (d *daemon) open() error {
 		g.show()
 	}
 	return nil
+}
+
+// openPart opens the folder of a further I/O group, one of n.
+func (d *daemon) openPart(number, n int, exec *block.Live, notice func(line string)) (*folder, error) {
+	id, err := d.data.name()
+	if err != nil {
+		return nil, err
+	}
+	f, err := d.data.part(number, id)
+	if err == nil {
+		err = f.open(exec, d.cfg.AIO, n, notice)
+	}
+	return &f, err
 }
 
 func (d *daemon) serveHTTP(name string, l net.Listener, h http.Handler) *http.Server {
@@ -316,9 +330,7 @@ func (d *daemon) windDown(ready bool) error {
 	if d.audit != nil {
 		err = errors.Join(err, d.audit.close())
 	}
-	for _, g := range d.groups {
-		err = errors.Join(err, g.await(g.array.Stop))
-	}
+	err = errors.Join(err, d.stopArrays())
 	if ready {
 		d.endWatchdog()
 	}
@@ -329,6 +341,17 @@ func (d *daemon) windDown(ready bool) error {
 		d.log.Info("stopped")
 	}
 	return err
+}
+
+// stopArrays stops the arrays of all groups beside each other: none waits for another's mdisks.
+func (d *daemon) stopArrays() error {
+	var all sync.WaitGroup
+	errs := make([]error, len(d.groups))
+	for i, g := range d.groups {
+		all.Go(func() { errs[i] = g.await(g.array.Stop) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 // drain destages what is dirty, and says how far it is.

@@ -28,8 +28,11 @@ type summary struct {
 	CacheBytes Size `json:"cache_bytes"`
 	// Store is the kind of store where that is not the folder itself.
 	Store string `json:"store,omitempty"`
-	// IOGroups is the number of I/O groups where there are several; the first one's folder says it.
-	IOGroups int `json:"io_groups,omitempty"`
+	// ID is the array's where it has several I/O groups; IOGroups is how many of them may have pools. See groupfolder.go.
+	ID       string `json:"id,omitempty"`
+	IOGroups int    `json:"io_groups,omitempty"`
+	// IOGroup is the number of the group that is in this folder.
+	IOGroup int `json:"io_group,omitempty"`
 }
 
 // folder is the data folder of a daemon, or of a check without one.
@@ -40,31 +43,39 @@ type folder struct {
 	kind   string   // of the store
 	memory bool
 	bound  bool
+
+	number int    // of the I/O group that it has
+	id     string // of the array, where that has several
 }
 
-// openFolder locks the data folder and opens the store; kind and aio are those of the configuration.
+// openFolder locks the data folder of an array and opens its store; kind and aio are those of the configuration.
 // notice hears of what the store mends.
 func openFolder(x block.Executor, path, kind, aio string, notice func(line string)) (*folder, error) {
 	f := &folder{path: path, kind: kind, memory: kind == storeMemory}
+	return f, f.open(x, aio, 1, notice)
+}
+
+// open locks the folder and opens its store, one of several of the process.
+func (f *folder) open(x block.Executor, aio string, stores int, notice func(line string)) error {
 	if err := f.checkKind(); err != nil {
-		return nil, err
+		return err
 	}
 	if f.memory {
-		if err := os.MkdirAll(path, 0o700); err != nil {
-			return nil, fmt.Errorf("data folder: %w; choose another by --data", err)
+		if err := os.MkdirAll(f.path, 0o700); err != nil {
+			return fmt.Errorf("data folder: %w; choose another by --data", err)
 		}
 		if err := f.flock(); err != nil {
-			return nil, err
+			return err
 		}
 		f.store = store.NewMemory(x, store.MemoryOptions{})
-		return f, nil
+		return nil
 	}
-	s, err := store.OpenFiles(x, path, store.FilesOptions{NoRing: aio == aioThreads, NeedRing: aio == aioRing || aio == aioDirect, Direct: aio == aioDirect, Notice: notice})
+	s, err := store.OpenFiles(x, f.path, store.FilesOptions{Stores: stores, NoRing: aio == aioThreads, NeedRing: aio == aioRing || aio == aioDirect, Direct: aio == aioDirect, Notice: notice})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	f.store = s
-	return f, nil
+	return nil
 }
 
 func (f *folder) readSummary() (summary, error) {
@@ -96,31 +107,6 @@ func (f *folder) cacheSize(c *Config) (Size, error) {
 		return 0, c.src.at("cache.size", "the array in %s has a write cache of %s; write size: %s, or choose another data folder", f.path, s.CacheBytes, s.CacheBytes)
 	}
 	return s.CacheBytes, nil
-}
-
-// countGroups chooses the number of I/O groups: the array's, or more of them.
-func (f *folder) countGroups(c *Config) (int, error) {
-	s, err := f.readSummary()
-	have := max(s.IOGroups, 1)
-	switch {
-	case err != nil:
-		return 0, err
-	case c.IOGroups == 0:
-		return have, nil
-	case c.IOGroups < have:
-		return 0, c.src.at("io_groups", "the array in %s has %d I/O groups, and they may have pools; write io_groups: %d, or more", f.path, have, have)
-	}
-	return c.IOGroups, nil
-}
-
-// keepGroups notes how many I/O groups there are. Preconditions: the array was opened.
-func (f *folder) keepGroups(n int) error {
-	s, err := f.readSummary()
-	if err != nil || f.memory || max(s.IOGroups, 1) == n {
-		return err
-	}
-	s.IOGroups = n
-	return f.writeSummary(s)
 }
 
 func (f *folder) writeSummary(s summary) error {
@@ -170,6 +156,9 @@ func (f *folder) openArray(x block.Executor, cache Size, prof *profile.Profile) 
 	}
 	if sum.CacheBytes = cache; f.kind == storeRados {
 		sum.Store = storeRados
+	}
+	if f.number > 0 {
+		sum.ID, sum.IOGroup = f.id, f.number
 	}
 	return a, f.writeSummary(sum)
 }

@@ -2,9 +2,7 @@ package admin
 
 import (
 	"bytes"
-	"fmt"
 	"log/slog"
-	"path/filepath"
 	"slices"
 	"sync"
 
@@ -16,6 +14,13 @@ import (
 // maxGroups is the number of I/O groups that an array may have.
 const maxGroups = 16
 
+// groupShift is where the number of its I/O group stands in a volume's number, as clients are told it: an array numbers its
+// volumes below, and numbers are not to come twice.
+const groupShift = 24
+
+// volumeID is the number of a volume in all of the array.
+func (g *ioGroup) volumeID(v *array.Volume) uint32 { return uint32(g.number)<<groupShift | v.ID() }
+
 // ioGroup is one I/O group: an array with its executor, write cache, log and pools, and the
 // target by which hosts see its volumes. What is behind exec is used with it held. Groups share
 // the process, the portal and their names, and nothing that a command needs: each fills a processor
@@ -26,6 +31,7 @@ type ioGroup struct {
 	closing <-chan struct{} // the daemon's
 
 	data    *folder
+	cache   Size // of the write cache; one for all groups
 	exec    *block.Live
 	array   *array.Array
 	target  *scsi.Target
@@ -34,59 +40,68 @@ type ioGroup struct {
 	keeping sync.Mutex // held, before exec, over a change of what the array keeps until that is durable or taken back
 }
 
-// groupPath is the data folder of a group: the first one's is the array's.
-func groupPath(data string, number int) string {
-	if number == 0 {
-		return data
-	}
-	return filepath.Join(data, fmt.Sprint("iogroup", number))
-}
-
-// groupTarget is the iSCSI name of a group's target: the first one's is the portal's.
-func groupTarget(name string, number int) string {
-	if number == 0 {
-		return name
-	}
-	return fmt.Sprint(name, ".iogroup", number)
-}
-
-// longestGroupTarget is what groupTarget adds to a name at most.
-const longestGroupTarget = len(".iogroup15")
-
 // openGroup recovers the array of a group and makes its target. What it returns is to be closed, also
 // with an error; nil is not.
-func (d *daemon) openGroup(number int, data *folder, exec *block.Live) (*ioGroup, error) {
-	cache, err := data.cacheSize(d.cfg)
+func (d *daemon) openGroup(data *folder, exec *block.Live) (*ioGroup, error) {
+	var cache Size
+	var policy []byte // what that of all groups was changed to: the first one's is the truth
+	var err error
+	if data.number == 0 {
+		cache, err = data.cacheSize(d.cfg)
+	} else {
+		first := d.groups[0]
+		first.exec.Lock()
+		cache, policy = first.cache, first.array.Blob(blobPolicy)
+		first.exec.Unlock()
+	}
 	if err != nil {
 		return nil, err
 	}
-	g := &ioGroup{number: number, log: d.log, closing: d.closing, data: data, exec: exec}
+	g := &ioGroup{number: data.number, log: d.log, closing: d.closing, data: data, cache: cache, exec: exec}
 	if g.array, err = data.openArray(exec, cache, d.profile); err != nil {
 		return nil, err
 	}
 	args := []any{"data", data.path, "store", d.cfg.Store, "cache", cache.Human(), "volumes", len(g.array.Volumes())}
-	if number > 0 {
-		args = append(args, "io_group", number)
+	if g.number > 0 {
+		args = append(args, "io_group", g.number)
 	}
 	d.log.Info("array is open", args...)
-	g.exec.Lock()
-	defer g.exec.Unlock()
-	g.target = scsi.NewTarget(d.targetOptions(g))
-	if g.exports, err = newExports(g.array, g.target); err == nil {
-		err = g.restorePolicy()
+	if err = g.prepare(d.targetOptions(g)); err == nil && g.number > 0 {
+		err = g.await(func(done func(error)) {
+			if bytes.Equal(g.array.Blob(blobPolicy), policy) {
+				done(nil)
+				return
+			}
+			g.array.SetBlob(blobPolicy, policy, done)
+		})
 	}
 	if err == nil {
-		if g.saved = g.array.Blob(blobCounters); g.saved != nil {
-			err = g.target.LoadCounters(g.saved)
-		}
+		g.exec.Lock()
+		err = g.restorePolicy()
+		g.exec.Unlock()
 	}
 	return g, err
 }
 
-func (d *daemon) targetOptions(g *ioGroup) scsi.Options {
+// prepare makes the target and what shows volumes by it, from what the array keeps.
+func (g *ioGroup) prepare(opt scsi.Options) (err error) {
+	g.exec.Lock()
+	defer g.exec.Unlock()
 	r := g.array.Recovery()
+	opt.Survived = !r.Fresh && !r.PowerLost
+	g.target = scsi.NewTarget(opt)
+	if g.exports, err = newExports(g.array, g.target); err != nil {
+		return err
+	}
+	if g.saved = g.array.Blob(blobCounters); g.saved != nil {
+		err = g.target.LoadCounters(g.saved)
+	}
+	return err
+}
+
+func (d *daemon) targetOptions(g *ioGroup) scsi.Options {
 	opt := scsi.Options{Name: groupTarget(d.cfg.Portal.Target, g.number), Vendor: productName, Product: "array", Revision: productRevision,
-		Exec: g.exec, Random: unguessable, Survived: !r.Fresh && !r.PowerLost}
+		Exec: g.exec, Random: unguessable}
 	setters := foldNames(d.cfg.Portal.SetGroups)
 	opt.SetGroups = func(initiator string) bool { return slices.Contains(setters, initiator) }
 	if d.profile != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -122,7 +123,7 @@ func TestGroups(t *testing.T) {
 		t.Errorf("check without a daemon: %+v, %v", rep, err)
 	}
 	few := parse(t, "io_groups: 1\nportal: {listen: \"127.0.0.1:0\"}", path)
-	if err := newDaemon(few, Environment{Out: io.Discard, Log: r.d.log}).run(ctx); err == nil || !strings.Contains(err.Error(), "has 2 I/O groups") {
+	if err := newDaemon(few, Environment{Out: io.Discard, Log: r.d.log}).run(ctx); err == nil || !strings.Contains(err.Error(), "has pools in I/O group 1") {
 		t.Errorf("a start with one group: %v", err)
 	}
 }
@@ -153,8 +154,9 @@ func TestGroupsStandAlone(t *testing.T) {
 		return c
 	}
 	first := login(0, 1)
-	r.d.groups[1].exec.Lock()
 	write := []byte{0x2a, 0, 0, 0, 0, 0, 0, 0, 8, 0}
+	r.d.groups[1].exec.Lock()
+	time.Sleep(1500 * time.Millisecond) // whoever reads all counters each second has begun to
 	if res, err := first.Command(0, write, make([]byte, 4096), 0); err != nil || res.Status != 0 {
 		t.Errorf("a WRITE to group 0 while group 1 is held: %+v, %v", res, err)
 	}
@@ -181,5 +183,130 @@ func TestGroupsStandAlone(t *testing.T) {
 	}
 	if up <= 0 || up > now {
 		t.Errorf("the uptime is %v s, and the first group runs since %v s", up, now)
+	}
+}
+
+// change rewrites what a folder says of its array.
+func changeSummary(t *testing.T, path string, change func(s *summary)) {
+	t.Helper()
+	f := &folder{path: path}
+	s, err := f.readSummary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(&s)
+	if err := f.writeSummary(s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestGroupFolders: a folder of an I/O group that is missing, or is another's, is refused by starts and checks, which
+// make nothing in its place.
+func TestGroupFolders(t *testing.T) {
+	r := start(t, parse(t, groupConfig, t.TempDir()))
+	data := r.d.cfg.Data
+	r.stop()
+	other := start(t, parse(t, groupConfig, t.TempDir()))
+	foreign := groupPath(other.d.cfg.Data, 1)
+	other.stop()
+	second := groupPath(data, 1)
+	aside := second + ".aside"
+	move := func(from, to string) {
+		t.Helper()
+		if err := os.Rename(from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, row := range []struct {
+		what, data, says string
+		before, after    func()
+	}{
+		{"a folder that is missing", data, "I/O group 1 of the array in " + data + " is missing", func() { move(second, aside) }, func() { move(aside, second) }},
+		{"another array's folder", data, second + " is not I/O group 1", func() { move(second, aside); move(foreign, second) }, func() { move(second, foreign); move(aside, second) }},
+		{"a folder by itself", second, "is I/O group 1 of an array", func() {}, func() {}},
+		{"what an older version wrote", data, "does not know of " + second, func() { changeSummary(t, data, func(s *summary) { s.ID, s.IOGroups = "", 0 }) }, nil},
+		{"a number that cannot be", data, "says that there are 1000000 I/O groups", func() { changeSummary(t, data, func(s *summary) { s.IOGroups = 1e6 }) }, nil},
+	} {
+		var kept summary
+		changeSummary(t, data, func(s *summary) { kept = *s })
+		row.before()
+		cfg := parse(t, "portal: {listen: \"127.0.0.1:0\"}\nmetrics: {listen: none}", row.data)
+		if err := newDaemon(cfg, Environment{Out: io.Discard, Log: r.d.log}).run(t.Context()); err == nil || !strings.Contains(err.Error(), row.says) {
+			t.Errorf("%s: a start: %v, want %q", row.what, err, row.says)
+		}
+		if _, err := Check(t.Context(), row.data, CheckOptions{Log: io.Discard}); err == nil || !strings.Contains(err.Error(), row.says) {
+			t.Errorf("%s: a check: %v, want %q", row.what, err, row.says)
+		}
+		if row.after == nil {
+			changeSummary(t, data, func(s *summary) { *s = kept })
+		} else {
+			row.after()
+		}
+	}
+	r = start(t, parse(t, groupConfig, data))
+	if rep, err := r.Check(t.Context()); err != nil || !rep.OK || rep.Volumes != 2 {
+		t.Errorf("check: %+v, %v", rep, err)
+	}
+}
+
+// TestAddedGroup: an I/O group that comes to an array has its policy and its size of cache, is no obligation until it has a
+// pool, and a name that its target cannot have is refused before anything is made.
+func TestAddedGroup(t *testing.T) {
+	const one = "cache: {size: 8MiB}\nportal: {listen: \"127.0.0.1:0\"}\nmetrics: {listen: none}\n"
+	cfg := parse(t, one, t.TempDir())
+	r := start(t, cfg)
+	through := "through"
+	if _, err := r.ChangePolicy(t.Context(), PolicyChange{Admission: &through}); err != nil {
+		t.Fatal(err)
+	}
+	r.stop()
+	named := parse(t, "portal: {listen: \"127.0.0.1:0\", target: eui.0123456789abcdef}", cfg.Data)
+	named.IOGroups = 2
+	if err := newDaemon(named, Environment{Out: io.Discard, Log: r.d.log}).run(t.Context()); err == nil || !strings.Contains(err.Error(), "eui.0123456789abcdef.iogroup1") {
+		t.Errorf("a target without names for others: %v", err)
+	}
+	if _, err := os.Stat(groupPath(cfg.Data, 1)); !os.IsNotExist(err) {
+		t.Errorf("it has left a folder: %v", err)
+	}
+	wide := parse(t, "io_groups: 3\n"+strings.Replace(one, "cache: {size: 8MiB}\n", "", 1), cfg.Data)
+	r = start(t, wide)
+	for _, g := range r.d.groups {
+		if p := g.policy(); p.Admission != through || g.cache != 8<<20 {
+			t.Errorf("I/O group %d has admission %s and a cache of %s", g.number, p.Admission, g.cache)
+		}
+	}
+	pool := func(group int) {
+		t.Helper()
+		if _, err := r.CreatePool(t.Context(), NewPool{Name: fmt.Sprint("p", group), IOGroup: &group, Mdisks: []NewMdisk{{Name: "m", Size: 64 << 20}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pool(1)
+	r.stop()
+	cfg.IOGroups = 1
+	if err := newDaemon(cfg, Environment{Out: io.Discard, Log: r.d.log}).run(t.Context()); err == nil || !strings.Contains(err.Error(), "has pools in I/O group 1; write io_groups: 2") {
+		t.Errorf("fewer groups than have pools: %v", err)
+	}
+	cfg.IOGroups = 2
+	r = start(t, cfg)
+	if got := len(r.d.groups); got != 2 {
+		t.Errorf("%d groups serve, want 2", got)
+	}
+	if _, err := r.CreateVolume(t.Context(), NewVolume{Name: "v", Pool: "p1", Size: 4 << 20}); err != nil {
+		t.Error(err)
+	}
+	r.exportInGroup("v")
+}
+
+// exportInGroup exports a volume of group 1: its target is said, and another is refused.
+func (r *running) exportInGroup(volume string) {
+	t := r.t
+	t.Helper()
+	want := groupTarget(r.d.cfg.Portal.Target, 1)
+	if e, err := r.d.addExport(Export{Volume: volume, LUN: 4}); err != nil || e.Target != want {
+		t.Errorf("an export: %+v, %v", e, err)
+	}
+	if _, err := r.d.addExport(Export{Volume: volume, LUN: 5, Target: r.d.cfg.Portal.Target}); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("an export by another target: %v", err)
 	}
 }

@@ -90,6 +90,7 @@ var attacks = map[string]func(*hostile) error{
 	"volumes that it makes in its life":                                                   nil, // an administrator's
 	"size of an mdisk":                                                                    nil, // an administrator's
 	"size of a volume":                                                                    nil, // an administrator's
+	"I/O groups":                                                                          nil, // an administrator's
 	"map entries":                                                                         (*hostile).mapEntries,
 	"history of counters":                                                                 nil, // an administrator's: of volumes and pools
 	"findings that nobody dismissed":                                                      nil, // an administrator's: of volumes

@@ -58,7 +58,7 @@ func refusedDaemon(t *testing.T) (*daemon, *refusingStore) {
 	if g.exports, err = newExports(a, g.target); err != nil {
 		t.Fatal(err)
 	}
-	d.groups = append(d.groups, g)
+	d.groups, d.data = append(d.groups, g), &folder{memory: true}
 	if _, err := d.addPool(NewPool{Name: "p", Mdisks: []NewMdisk{{Name: "m", Size: 1 << 30}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func (d *daemon) kept(t *testing.T) []Export {
 func TestChangesThatCannotBeKept(t *testing.T) {
 	same := func(x, y Export) bool { return x.Volume == y.Volume && x.LUN == y.LUN }
 	for name, change := range map[string]func(d *daemon) error{
-		"add export":    func(d *daemon) error { return d.addExport(Export{Volume: "b", LUN: 5}) },
+		"add export":    func(d *daemon) error { _, err := d.addExport(Export{Volume: "b", LUN: 5}); return err },
 		"remove export": func(d *daemon) error { return d.removeExport("a", -1) },
 		"make volume": func(d *daemon) error {
 			_, err := d.groups[0].adopt(d.groups[0].array.Volume("b"), unitSpec{}, exportSpec{LUN: 6})
@@ -101,7 +101,7 @@ func TestChangesThatCannotBeKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d, s := refusedDaemon(t)
 			for lun := range 2 {
-				if err := d.addExport(Export{Volume: "a", LUN: lun}); err != nil {
+				if _, err := d.addExport(Export{Volume: "a", LUN: lun}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -126,7 +126,7 @@ func TestChangesThatCannotBeKept(t *testing.T) {
 				}
 			}
 			check("after the error")
-			if err := d.addExport(Export{Volume: "a", LUN: 7}); err != nil {
+			if _, err := d.addExport(Export{Volume: "a", LUN: 7}); err != nil {
 				t.Fatal(err)
 			}
 			had = append(had, Export{Volume: "a", LUN: 7})
@@ -161,7 +161,7 @@ func TestChangesThatCannotBeKept(t *testing.T) {
 	})
 	t.Run("deleted volume", func(t *testing.T) {
 		d, s := refusedDaemon(t)
-		if err := d.addExport(Export{Volume: "a", LUN: 0}); err != nil {
+		if _, err := d.addExport(Export{Volume: "a", LUN: 0}); err != nil {
 			t.Fatal(err)
 		}
 		s.pass.Store(1) // the deletion itself is durable

@@ -106,6 +106,9 @@ func (k *kernelDoor) find(g *ioGroup, s handlers.VolumeSpec) (*array.Volume, err
 	if e := g.exports.list(v); len(e) > 0 {
 		return nil, fmt.Errorf("volume %q is LUN %d of the iSCSI portal; run first: arraysim export remove %s", s.Volume, e[0].LUN, s.Volume)
 	}
+	if g.exports.units[v.ID()] == nil {
+		return nil, fmt.Errorf("volume %q is being deleted", s.Volume)
+	}
 	if by := g.exports.kernel[v.ID()]; by != "" {
 		return nil, fmt.Errorf("volume %q is the kernel's device %s already", s.Volume, by)
 	}

@@ -103,7 +103,7 @@ func (d *daemon) listenHTTP() error {
 		l.Close()
 		return fmt.Errorf("--metrics-volumes or metrics.volumes: %w", err)
 	}
-	x := metrics.NewExporter(allGroups{d}, Version(), append(d.sources(), d.portal)...)
+	x := metrics.NewExporter(metrics.Unlocked, Version(), append(d.sources(), d.portal)...)
 	x.LimitVolumes(shown)
 	h, err := x.Handler()
 	if err != nil {

@@ -2,13 +2,14 @@ package admin
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/arraysim/arraysim/internal/array"
 	"github.com/arraysim/arraysim/internal/metrics"
 )
 
 // What is asked of the array by the names of its objects goes to the I/O group that has them. A name
-// is one object's in all groups: whoever makes one holds d.naming, which matters to several groups only.
+// is one object's in all groups: whoever makes one reserves it until it is there.
 
 // holder returns the group that has something. When none has, it is the first one, which says what is missing.
 func (d *daemon) holder(has func(g *ioGroup) bool) (g *ioGroup, found bool) {
@@ -43,18 +44,35 @@ func (d *daemon) ofPool(name string) *ioGroup {
 	return g
 }
 
-// reserve keeps others from taking names in other groups until free is called. It fails when another
-// group than g has the name; g itself says so when it has.
+// reserve keeps others from making something of that name in another group until free is called. It fails when another
+// group than g has it, or is making it; g itself says so when it has.
 func (d *daemon) reserve(g *ioGroup, kind, name string, has func(g *ioGroup) bool) (free func(), err error) {
-	if len(d.groups) == 1 {
-		return func() {}, nil
+	key := kind + " " + name
+	taken := func(o *ioGroup) error {
+		return fmt.Errorf("%s %q %w, in I/O group %d", kind, name, array.ErrExists, o.number)
 	}
 	d.naming.Lock()
-	if o, found := d.holder(has); found && o != g {
-		d.naming.Unlock()
-		return nil, fmt.Errorf("%s %q %w, in I/O group %d", kind, name, array.ErrExists, o.number)
+	o, making := d.names[key]
+	if !making {
+		d.names[key] = g
 	}
-	return d.naming.Unlock, nil
+	d.naming.Unlock()
+	switch {
+	case making && o != g:
+		return nil, taken(o)
+	case making: // its group tells the two apart
+		return func() {}, nil
+	}
+	free = func() {
+		d.naming.Lock()
+		delete(d.names, key)
+		d.naming.Unlock()
+	}
+	if o, found := d.holder(has); found && o != g {
+		free()
+		return nil, taken(o)
+	}
+	return free, nil
 }
 
 func (d *daemon) reserveVolume(g *ioGroup, name string) (free func(), err error) {
@@ -115,7 +133,17 @@ func (d *daemon) cloneVolume(source string, c Clone) (Volume, error) {
 func (d *daemon) showVolume(name string) (Volume, error) { return d.ofVolume(name).showVolume(name) }
 func (d *daemon) zeroVolume(name string) error           { return d.ofVolume(name).zeroVolume(name) }
 func (d *daemon) deletePool(name string) error           { return d.ofPool(name).deletePool(name) }
-func (d *daemon) addExport(e Export) error               { return d.ofVolume(e.Volume).addExport(e) }
+
+// addExport shows a volume by the target of its group, and says which that is.
+func (d *daemon) addExport(e Export) (Export, error) {
+	g := d.ofVolume(e.Volume)
+	if name := g.target.Options().Name; e.Target == "" {
+		e.Target = name
+	} else if !strings.EqualFold(e.Target, name) {
+		return e, fmt.Errorf("volume %q is shown by target %s, that of its I/O group; leave the target out", e.Volume, name)
+	}
+	return e, g.addExport(e)
+}
 
 func (d *daemon) deleteVolume(name string, force bool) error {
 	return d.ofVolume(name).deleteVolume(name, force)
@@ -148,7 +176,17 @@ func (d *daemon) addPool(n NewPool) (Pool, error) {
 		return Pool{}, err
 	}
 	defer free()
+	if err := d.keepGroups(g); err != nil {
+		return Pool{}, err
+	}
 	return g.addPool(n)
+}
+
+// keepGroups notes that a group may have pools, before it has.
+func (d *daemon) keepGroups(g *ioGroup) error {
+	d.naming.Lock()
+	defer d.naming.Unlock()
+	return d.data.keepGroups(g.number + 1)
 }
 
 // place returns the group of a new pool: the one with this number, or the first of those with the fewest pools.
@@ -178,10 +216,12 @@ func (d *daemon) policy() Policy { return d.groups[0].policy() }
 // changePolicy changes the policy of all groups, one after the other: each keeps it. When one cannot, those before it
 // have it already, and the error says so.
 func (d *daemon) changePolicy(c PolicyChange) (p Policy, err error) {
+	d.changing.Lock()
+	defer d.changing.Unlock()
 	for i, g := range d.groups {
 		if p, err = g.changePolicy(c); err != nil {
 			if i > 0 {
-				err = fmt.Errorf("%w; I/O groups before %d have it, so ask again", err, i)
+				err = fmt.Errorf("%w; I/O groups before %d have it, the others from the next start on", err, i)
 			}
 			break
 		}
@@ -190,6 +230,8 @@ func (d *daemon) changePolicy(c PolicyChange) (p Policy, err error) {
 }
 
 func (d *daemon) setMirror(m Mirror) (err error) {
+	d.changing.Lock()
+	defer d.changing.Unlock()
 	for _, g := range d.groups {
 		if err == nil {
 			err = g.setMirror(m)
@@ -198,24 +240,9 @@ func (d *daemon) setMirror(m Mirror) (err error) {
 	return err
 }
 
-// allGroups is the executors of all groups as one lock, for who reads all counters at one instant.
-type allGroups struct{ d *daemon }
-
-// Lock enters all executors, in the order of the groups.
-func (a allGroups) Lock() {
-	for _, g := range a.d.groups {
-		g.exec.Lock()
-	}
-}
-
-// Unlock leaves all executors.
-func (a allGroups) Unlock() {
-	for _, g := range a.d.groups {
-		g.exec.Unlock()
-	}
-}
-
-// sources are what counts in all groups.
+// sources are what counts in all groups. Each takes its group's executor by itself: what is counted together, such as the
+// bytes that came into a cache and those that left it, is of one group, and so of one instant; and a group that is held
+// holds up no other.
 func (d *daemon) sources() []metrics.Source {
 	var out []metrics.Source
 	for _, g := range d.groups {
@@ -223,7 +250,29 @@ func (d *daemon) sources() []metrics.Source {
 		if g.number > 0 {
 			a = g.array.Further()
 		}
-		out = append(out, a, g.target)
+		out = append(out, metrics.Locked(g.exec, a, g.target))
 	}
 	return out
+}
+
+// sameNames says which objects of several groups have one name. None can be made so; folders that were put
+// together from several copies may have them, and what is asked by name goes to the first.
+func (d *daemon) sameNames() {
+	volumes, pools := map[string]int{}, map[string]int{}
+	for _, g := range d.groups {
+		for _, v := range g.listVolumes() {
+			if by, twice := volumes[v.Name]; twice {
+				d.log.Error("two I/O groups have a volume of this name; the first is the one that is meant", "volume", v.Name, "first", by, "second", g.number)
+			} else {
+				volumes[v.Name] = g.number
+			}
+		}
+		for _, p := range g.listPools() {
+			if by, twice := pools[p.Name]; twice {
+				d.log.Error("two I/O groups have a pool of this name; the first is the one that is meant", "pool", p.Name, "first", by, "second", g.number)
+			} else {
+				pools[p.Name] = g.number
+			}
+		}
+	}
 }

@@ -67,20 +67,26 @@ func (g *offlineGroup) close() error {
 func checkOffline(ctx context.Context, data string, opt CheckOptions) (r CheckReport, err error) {
 	var all array.Report
 	restored := 0
-	for i, n := 0, 1; i < n && err == nil; i++ {
-		g := &offlineGroup{exec: block.NewLive()}
-		g.data, err = openFolder(g.exec, groupPath(data, i), storeFiles, aioAuto, func(line string) { fmt.Fprintln(opt.Log, line) })
-		if err != nil {
+	root := &folder{path: data, kind: storeFiles}
+	whole, err := root.whole()
+	if err != nil {
+		return r, err
+	}
+	n := max(whole.IOGroups, 1) // what else there is has no pools
+	for i := range n {
+		part := *root
+		if i > 0 {
+			if part, err = root.part(i, whole.ID); err != nil {
+				return r, err
+			}
+		}
+		g := &offlineGroup{exec: block.NewLive(), data: &part}
+		if err := part.open(g.exec, aioAuto, n, func(line string) { fmt.Fprintln(opt.Log, line) }); err != nil {
 			g.exec.Stop()
-			break
+			return r, err
 		}
 		defer func() { err = errors.Join(err, g.close()) }()
-		s, err := g.data.readSummary()
-		if err == nil {
-			n = max(n, s.IOGroups)
-			g.array, err = g.data.openArray(g.exec, s.CacheBytes, nil)
-		}
-		if err != nil {
+		if g.array, err = part.openArray(g.exec, whole.CacheBytes, nil); err != nil {
 			return r, err
 		}
 		if i == 0 {
@@ -92,10 +98,7 @@ func checkOffline(ctx context.Context, data string, opt CheckOptions) (r CheckRe
 			return r, err
 		}
 		rep.Problems = append(rep.Problems, copies...)
-		all, restored = all.Plus(rep), restored+mended
-	}
-	if err != nil {
-		return r, err
+		all, restored = all.Plus(inGroup(rep, i, n)), restored+mended
 	}
 	if restored > 0 {
 		fmt.Fprintf(opt.Log, "restored %d sectors\n", restored)
@@ -103,6 +106,16 @@ func checkOffline(ctx context.Context, data string, opt CheckOptions) (r CheckRe
 	r = report(all)
 	r.Offline = true
 	return r, nil
+}
+
+// inGroup says of each problem in which of n I/O groups it is.
+func inGroup(r array.Report, number, n int) array.Report {
+	for i, p := range r.Problems {
+		if n > 1 {
+			r.Problems[i] = fmt.Sprintf("I/O group %d: %s", number, p)
+		}
+	}
+	return r
 }
 
 // progressInterval is the time between two calls of a progress function.

@@ -50,7 +50,7 @@ func (d *daemon) record(out []metrics.SnapshotWriter) {
 	var s metrics.Snapshot
 	var err error
 	for ending := false; !ending && err == nil; {
-		s.Take(time.Now().UnixNano(), allGroups{d}, append(d.sources(), d.portal)...)
+		s.Take(time.Now().UnixNano(), metrics.Unlocked, append(d.sources(), d.portal)...)
 		for _, w := range out {
 			err = errors.Join(err, w.Write(&s))
 		}
@@ -63,7 +63,7 @@ func (d *daemon) record(out []metrics.SnapshotWriter) {
 		}
 	}
 	if err == nil {
-		s.Take(time.Now().UnixNano(), allGroups{d}, append(d.sources(), d.portal)...)
+		s.Take(time.Now().UnixNano(), metrics.Unlocked, append(d.sources(), d.portal)...)
 		for _, w := range out {
 			err = errors.Join(err, w.Write(&s))
 		}

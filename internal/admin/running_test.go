@@ -210,7 +210,9 @@ func hurriedDir(t *testing.T) string {
 // changes nothing meanwhile.
 func abandon(t *testing.T, d *daemon) {
 	t.Helper()
-	allGroups{d}.Lock()
+	for _, g := range d.groups {
+		g.exec.Lock()
+	}
 	dst := t.TempDir()
 	if err := os.CopyFS(dst, os.DirFS(d.cfg.Data)); err != nil {
 		t.Fatal(err)

@@ -143,17 +143,21 @@ func WritePools(w io.Writer, pools []Pool) {
 	t.Flush()
 }
 
-// WriteExports prints a table of exports.
-func WriteExports(w io.Writer, exports []Export) {
-	t := newTable(w)
-	// The column is there where there are several targets.
-	targets := slices.ContainsFunc(exports, func(e Export) bool { return e.Target != exports[0].Target })
-	row := func(target string, cells ...any) {
-		if targets {
+// withTarget returns what writes a row with its target as the last column, which is there where there are several.
+func withTarget[T any](t table, list []T, target func(T) string) func(target string, cells ...any) {
+	several := slices.ContainsFunc(list, func(x T) bool { return target(x) != target(list[0]) })
+	return func(target string, cells ...any) {
+		if several {
 			cells = append(cells, target)
 		}
 		t.row(cells...)
 	}
+}
+
+// WriteExports prints a table of exports.
+func WriteExports(w io.Writer, exports []Export) {
+	t := newTable(w)
+	row := withTarget(t, exports, func(e Export) string { return e.Target })
 	row("TARGET", "LUN", "VOLUME", "INITIATORS")
 	slices.SortStableFunc(exports, func(a, b Export) int {
 		return cmp.Or(cmp.Compare(len(a.Target), len(b.Target)), cmp.Compare(a.Target, b.Target), a.LUN-b.LUN)
@@ -232,7 +236,9 @@ func WriteStatus(w io.Writer, s Status) {
 	t.row("version", s.Version)
 	t.row("process", s.PID)
 	t.row("data", fmt.Sprintf("%s (store: %s), %s dirty", s.Data, s.Store, s.Dirty.Human()))
-	t.row("portal", "iscsi://"+s.Portal+"/"+s.Target)
+	for _, target := range s.Targets {
+		t.row("portal", "iscsi://"+s.Portal+"/"+target)
+	}
 	t.row("page", orDash(s.Page))
 	t.row("metrics", orDash(s.Metrics))
 	if !s.Mirrored {

@@ -20,6 +20,7 @@ type Port struct {
 	Port    int    `json:"port" doc:"Relative target port identifier, from 1."`
 	Group   int    `json:"group" doc:"Target port group; the portal group tag, too."`
 	Address string `json:"address"`
+	Target  string `json:"target" doc:"Of the I/O group that the state is of: a host may change it at one of them."`
 	State   string `json:"state" enum:"optimized,non-optimized,standby,unavailable"`
 }
 
@@ -40,44 +41,55 @@ var accessStates = []string{
 // AccessStates lists the names of asymmetric access states.
 func AccessStates() []string { return slices.Clone(accessStates) }
 
+// listPorts lists the ports of the targets of all I/O groups, which have the same ones.
 func (d *daemon) listPorts() []Port {
-	first := d.groups[0] // the targets of all I/O groups have the same ports, in the same states
-	first.exec.Lock()
-	defer first.exec.Unlock()
-	out := []Port{}
-	for _, g := range first.target.Groups() {
-		for _, p := range g.Ports {
-			x := Port{Port: int(p), Group: int(g.ID), State: accessStates[g.State]}
-			if i := int(p) - 1; i < len(d.portAddrs) {
-				x.Address = d.portAddrs[i].String()
+	return each(d, func(g *ioGroup) []Port {
+		out := g.listPorts()
+		for i := range out {
+			if n := out[i].Port - 1; n < len(d.portAddrs) {
+				out[i].Address = d.portAddrs[n].String()
 			}
-			out = append(out, x)
+		}
+		return out
+	})
+}
+
+func (g *ioGroup) listPorts() (out []Port) {
+	g.exec.Lock()
+	defer g.exec.Unlock()
+	for _, group := range g.target.Groups() {
+		for _, p := range group.Ports {
+			out = append(out, Port{Port: int(p), Group: int(group.ID), Target: g.target.Options().Name, State: accessStates[group.State]})
 		}
 	}
 	return out
 }
 
-// changePort is an implicit change of a group's state: hosts hear of it by 2A/06.
+// changePort is an implicit change of a group's state, at the targets of all I/O groups: hosts hear of it by 2A/06.
 func (d *daemon) changePort(port int, c PortChange) (Port, error) {
+	d.changing.Lock()
+	defer d.changing.Unlock()
 	state := slices.Index(accessStates, c.State)
-	ports := d.listPorts()
-	at := slices.IndexFunc(ports, func(p Port) bool { return p.Port == port })
-	if at < 0 {
-		return Port{}, &refusal{err: fmt.Errorf("port %d does not exist; there are 1 to %d", port, len(ports)), status: http.StatusNotFound}
-	}
 	works := func(p Port) bool { return p.State == accessStates[0] || p.State == accessStates[1] }
-	others := slices.ContainsFunc(ports, func(p Port) bool { return p.Group != ports[at].Group && works(p) })
-	if state > int(scsi.AccessNonOptimized) && !others && !c.Force {
-		return Port{}, needForce("port %d is the last by which hosts reach their LUNs; give --force to set it %s anyway", port, c.State)
+	for _, g := range d.groups {
+		ports := g.listPorts()
+		at := slices.IndexFunc(ports, func(p Port) bool { return p.Port == port })
+		if at < 0 {
+			return Port{}, &refusal{err: fmt.Errorf("port %d does not exist; there are 1 to %d", port, len(ports)), status: http.StatusNotFound}
+		}
+		others := slices.ContainsFunc(ports, func(p Port) bool { return p.Group != ports[at].Group && works(p) })
+		if state > int(scsi.AccessNonOptimized) && !others && !c.Force {
+			return Port{}, needForce("port %d is the last by which hosts reach their LUNs; give --force to set it %s anyway", port, c.State)
+		}
 	}
 	var err error
 	for _, g := range d.groups {
 		g.exec.Lock()
-		err = errors.Join(err, g.target.SetAccess(uint16(ports[at].Group), scsi.AccessState(state)))
+		err = errors.Join(err, g.target.SetAccess(uint16(port), scsi.AccessState(state)))
 		g.exec.Unlock()
 	}
-	ports[at].State = c.State
-	return ports[at], err
+	ports := d.listPorts()
+	return ports[slices.IndexFunc(ports, func(p Port) bool { return p.Port == port })], err
 }
 
 func (d *daemon) portOperations(a huma.API) {
@@ -107,9 +119,10 @@ func (c *Client) ChangePort(ctx context.Context, port int, p PortChange) (Port, 
 // WritePorts prints a table of target ports.
 func WritePorts(w io.Writer, list []Port) {
 	t := newTable(w)
-	t.row("PORT", "GROUP", "ADDRESS", "STATE")
+	row := withTarget(t, list, func(p Port) string { return p.Target })
+	row("TARGET", "PORT", "GROUP", "ADDRESS", "STATE")
 	for _, p := range list {
-		t.row(p.Port, p.Group, p.Address, p.State)
+		row(p.Target, p.Port, p.Group, p.Address, p.State)
 	}
 	t.Flush()
 }

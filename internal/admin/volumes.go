@@ -92,7 +92,7 @@ func (g *ioGroup) volume(name string) (*array.Volume, error) {
 // describe tells about a volume. The executor is held.
 func (g *ioGroup) describe(v *array.Volume, st array.VolumeStats) Volume {
 	info, s := v.Info(), g.exports.spec(v)
-	return Volume{Name: v.Name(), ID: v.ID(), Pool: info.Pool, Size: Size(info.Sectors * block.SectorSize), Thin: info.Thin,
+	return Volume{Name: v.Name(), ID: g.volumeID(v), Pool: info.Pool, Size: Size(info.Sectors * block.SectorSize), Thin: info.Thin,
 		BlockSize: info.BlockSize, Removable: s.Removable, WriteProtect: s.WriteProtect, NAA: hex.EncodeToString(info.NAA[:]),
 		Serial: info.Serial, Exports: g.exports.list(v), Kernel: g.exports.kernel[v.ID()], Mapped: Size(st.Mapped), Zero: Size(st.Zero), Anchored: Size(st.Anchored),
 		Unmapped: Size(st.Unmapped), Dirty: Size(st.Dirty), Exclusive: Size(st.Exclusive)}

@@ -14,8 +14,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// Exporter is a prometheus.TransactionalGatherer over the sources of one executor. A
-// scrape holds the executor only while the sources emit into a snapshot; everything else
+// Exporter is a prometheus.TransactionalGatherer over sources. A
+// scrape holds their executors only while they emit into a snapshot; everything else
 // happens after it is released. What a series looks like on the wire is kept from one
 // scrape to the next, so that a scrape of many volumes only puts new numbers in.
 type Exporter struct {

@@ -229,3 +229,28 @@ func Collect(lock sync.Locker, sources ...Source) []Sample {
 	})
 	return out
 }
+
+// Locked returns a source that emits what others do, with lock held: for counters of several executors.
+func Locked(lock sync.Locker, sources ...Source) Source { return lockedSource{lock, sources} }
+
+type lockedSource struct {
+	lock    sync.Locker
+	sources []Source
+}
+
+// Emit implements Source.
+func (l lockedSource) Emit(e Emitter) {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	for _, src := range l.sources {
+		src.Emit(e)
+	}
+}
+
+// Unlocked is the lock for sources that need none, or have their own by [Locked].
+var Unlocked sync.Locker = unlocked{}
+
+type unlocked struct{}
+
+func (unlocked) Lock()   {}
+func (unlocked) Unlock() {}

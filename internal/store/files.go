@@ -22,6 +22,9 @@ type FilesOptions struct {
 	// Direct has the data of mdisks written past the page cache (direct.go), where a ring can. That is for
 	// mdisks whose files have their blocks: writes into holes are slower that way.
 	Direct bool
+	// Stores is how many stores the process has, this one included, which share the files that it may have open; 0 is
+	// one.
+	Stores int
 	// FS is the file system; nil is the machine's, [OS].
 	FS FS
 	// Later does what may wait for a disk in the place of goroutines, on the executor: a

@@ -27,8 +27,8 @@ func openLimit() uint64 {
 
 // MakeMedium makes the files of an mdisk in a line of their own: its syncs wait for the disk.
 func (s *Files) MakeMedium(name string, size uint64, done func(error)) {
-	if n := openLimit(); uint64(len(s.media)+len(s.made)+1)*(mdiskFiles+1)*mdiskShare > n {
-		done(fmt.Errorf("mdisk %s: an mdisk takes %d open files, and all mdisks may have half of the %d of this process; "+
+	if n := openLimit() / uint64(max(s.opt.Stores, 1)); uint64(len(s.media)+len(s.made)+1)*(mdiskFiles+1)*mdiskShare > n {
+		done(fmt.Errorf("mdisk %s: an mdisk takes %d open files, and all mdisks may have half of the %d that this store may have; "+
 			"use fewer and larger ones, or start the daemon with a higher limit (ulimit -n, LimitNOFILE)", name, mdiskFiles+1, n))
 		return
 	}

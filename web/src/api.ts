@@ -49,6 +49,7 @@ export interface Counters {
 export interface Export {
   volume: string;
   lun: number;
+  target: string;
   initiators: string[] | null;
 }
 

@@ -1,7 +1,7 @@
 // The pages of objects: volumes, one volume, pools, hosts.
 
 import type { ComponentChildren } from "preact";
-import type { Policy, Volume } from "./api";
+import type { Export, Policy, Volume } from "./api";
 import { call, get } from "./api";
 import { Bar } from "./bar";
 import { Chart, Ranges } from "./chart";
@@ -16,6 +16,12 @@ import { store } from "./store";
 import { Table, volumeLink } from "./table";
 
 const clip = (v: number) => (v > 0 && v < 50e3 ? 50e3 : v);
+
+/** A LUN, with its I/O group where that is not the first: each has a target, and LUNs of its own. */
+function lunOf(e: Export): string {
+  const group = /\.iogroup(\d+)$/.exec(e.target ?? "");
+  return group ? `${e.lun} (I/O group ${group[1]})` : `${e.lun}`;
+}
 
 export function Volumes({ open }: PageProps) {
   const object = (v: VolumeRates): Volume | undefined => store.volumes.get(v.name);
@@ -36,7 +42,7 @@ export function Volumes({ open }: PageProps) {
           { name: "Volume", value: (v) => v.name, cell: (v) => volumeLink(v.name) },
           { name: "Undercover MB/s", number: true, title: "Written below the host layer", value: (v) => v.undercover, cell: (v) => <span class={v.undercover > 0 ? "strong" : ""}>{rate(v.undercover)}</span> },
           { name: "Pool", wide: true, value: (v) => v.pool },
-          { name: "LUN", wide: true, value: (v) => object(v)?.exports.map((e) => e.lun).join(",") ?? "" },
+          { name: "LUN", wide: true, value: (v) => object(v)?.exports.map(lunOf).join(",") ?? "" },
           { name: "Mapped", number: true, wide: true, title: "Of its size", value: (v) => object(v)?.mapped ?? 0, cell: (v) => <Bar part={object(v)?.mapped ?? 0} whole={object(v)?.size ?? 0} label={`mapped of volume ${v.name}`} short /> },
           { name: "Read MB/s", number: true, wide: true, value: (v) => v.hostRead, cell: (v) => rate(v.hostRead) },
           { name: "Write MB/s", number: true, value: (v) => v.hostWrite, cell: (v) => rate(v.hostWrite) },
@@ -71,7 +77,7 @@ export function VolumePage({ name, open }: PageProps & { name: string }) {
         <button type="button" onClick={() => void get<Volume>(`/volumes/${encodeURIComponent(name)}`).catch(() => v).then((now) => open(forms.resize(now)))}>Resize…</button>
         <button type="button" onClick={() => open(forms.exportVolume(name))}>Export…</button>
         {v.exports.map((e) => (
-          <button type="button" key={e.lun} onClick={() => open(forms.endExport(name, e.lun))}>End LUN {e.lun}…</button>
+          <button type="button" key={e.lun} onClick={() => open(forms.endExport(name, e.lun))}>End LUN {lunOf(e)}…</button>
         ))}
         <button type="button" onClick={() => open(forms.zero(name))}>Zero…</button>
         <button type="button" onClick={() => open(forms.deleteVolume(name))}>Delete…</button>
@@ -83,7 +89,7 @@ export function VolumePage({ name, open }: PageProps & { name: string }) {
         {fact("Mapped", <Bar part={v.mapped} whole={v.size} label="mapped of its size" />)}
         {fact("Zero", size(v.zero))}
         {fact("Unmapped", size(v.unmapped))}
-        {fact("LUN", v.exports.map((e) => `${e.lun}${e.initiators?.length ? ` (${e.initiators.join(", ")})` : ""}`).join(", ") || (v.kernel_device ?? "not exported"))}
+        {fact("LUN", v.exports.map((e) => `${lunOf(e)}${e.initiators?.length ? ` (${e.initiators.join(", ")})` : ""}`).join(", ") || (v.kernel_device ?? "not exported"))}
         {fact("NAA", v.naa)}
         {fact("Cache held", <Bar part={now?.dirty ?? v.dirty} whole={store.rates.pools.get(v.pool)?.limit ?? 0} label="cache held of its pool's cap" warn />)}
       </dl>
