@@ -14,6 +14,7 @@ import (
 	"github.com/arraysim/arraysim/internal/profile"
 	"github.com/arraysim/arraysim/internal/report"
 	"github.com/arraysim/arraysim/internal/sim"
+	"github.com/arraysim/arraysim/internal/size"
 )
 
 func (a *app) bench() *cobra.Command {
@@ -84,7 +85,8 @@ type zeroPoint struct {
 }
 
 func (a *app) runZero(cmd *cobra.Command, f *zeroFlags) error {
-	size, err := profile.ParseSize(f.size)
+	bytes, err := size.Parse(f.size)
+	size := profile.Size(bytes)
 	switch {
 	case err != nil:
 		return err

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+
+	bytesize "github.com/arraysim/arraysim/internal/size"
 )
 
 // number is a figure of a finding, known or not.
@@ -21,15 +23,7 @@ func size[T number](n T) string {
 	if math.IsNaN(x) {
 		return notKnown
 	}
-	for _, u := range [...]struct {
-		name string
-		n    float64
-	}{{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}} {
-		if math.Abs(x) >= u.n {
-			return fmt.Sprintf("%.3g %s", x/u.n, u.name)
-		}
-	}
-	return fmt.Sprintf("%.0f B", x)
+	return bytesize.Decimal(x)
 }
 
 // rate is a number of bytes a second as people read it.
