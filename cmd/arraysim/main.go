@@ -121,3 +121,10 @@ func show[T any](a *app, cmd *cobra.Command, v T, table func(io.Writer, T)) erro
 	e.SetIndent("", "  ")
 	return e.Encode(v)
 }
+
+func group(use, short, example string) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Example: example, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return errors.New(cmd.Name() + " needs a command")
+		}}
+}
