@@ -99,17 +99,27 @@ Without a configuration file, a new data folder gets two pools and five volumes.
 
 // signals returns a context that the first SIGINT or SIGTERM ends and a channel
 // that the second closes; a third ends the process.
-func signals() (context.Context, <-chan struct{}) {
+func signals() (context.Context, <-chan struct{}) { return signalsWith(func() {}) }
+
+// signalsWith is signals that listens to others, too, unless the process was started with these ignored, as by nohup.
+// It calls last before the third ends the process.
+func signalsWith(last func(), others ...os.Signal) (context.Context, <-chan struct{}) {
 	ctx, stop := context.WithCancel(context.Background())
 	hurry := make(chan struct{})
 	ch := make(chan os.Signal, 3)
 	signal.Notify(ch, os.Interrupt, syscall.SIGTERM)
+	for _, s := range others {
+		if !signal.Ignored(s) {
+			signal.Notify(ch, s)
+		}
+	}
 	go func() {
 		<-ch
 		stop()
 		<-ch
 		close(hurry)
 		<-ch
+		last()
 		os.Exit(exitFailed)
 	}()
 	return ctx, hurry
