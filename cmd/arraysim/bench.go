@@ -21,8 +21,7 @@ import (
 )
 
 func (a *app) bench() *cobra.Command {
-	c := &cobra.Command{Use: "bench", Short: "Measure what zeroing costs, in virtual time or on a real LUN",
-		Example: "  arraysim bench zero --disk eager --size 1T --profile purity-5.0"}
+	c := group("bench", "Measure what zeroing costs, in virtual time or on a real LUN", "  arraysim bench zero --disk eager --size 1T --profile purity-5.0")
 	c.AddCommand(a.benchZero())
 	return c
 }

@@ -17,7 +17,6 @@ func TestWorkflowExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	type step struct{ Name, Uses, Run, Shell string }
 	var w struct {
 		Name        string
 		On          []string
@@ -26,8 +25,8 @@ func TestWorkflowExample(t *testing.T) {
 			RunsOn  string `yaml:"runs-on"`
 			Timeout int    `yaml:"timeout-minutes"`
 			Steps   []struct {
-				step `yaml:",inline"`
-				With map[string]string
+				Name, Uses, Run string
+				With            map[string]string
 			}
 		}
 	}

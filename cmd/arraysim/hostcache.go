@@ -5,7 +5,7 @@ import (
 )
 
 func (a *app) hostcache() *cobra.Command {
-	c := group("hostcache", "The caching layer of a host", "  arraysim hostcache advise vm.vscsi")
+	c := group("hostcache", "Cache a LUN on a host's flash, and choose the size of such caches", "  arraysim hostcache advise vm.vscsi")
 	c.AddCommand(a.advise(), a.hostcacheServe(), a.cachePolicy(), a.cacheStats(), a.cacheHisto(), a.cacheMap())
 	return c
 }

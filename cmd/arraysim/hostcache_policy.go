@@ -10,17 +10,19 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/cachedaemon"
 	"github.com/arraysim/arraysim/internal/hostcache/tier"
+	"github.com/arraysim/arraysim/internal/size"
 )
 
 func (a *app) cachePolicy() *cobra.Command {
 	var socket string
 	c := &cobra.Command{
-		Use: "policy", Short: "Drive a running cache: policy, quiesce, statistics",
+		Use: "policy", Short: "Change a running cache: policy, quiesce, statistics",
 		Example: "  arraysim hostcache policy set write_back+1\n  arraysim hostcache policy quiesce --expire 10m",
-		Args:    cobra.NoArgs,
-		RunE:    func(*cobra.Command, []string) error { return errors.New("policy needs a command") },
+		Args:    cobra.NoArgs, Annotations: map[string]string{"group": "yes"},
+		RunE: func(*cobra.Command, []string) error { return errors.New("policy needs a command") },
 	}
 	c.PersistentFlags().StringVar(&socket, "socket", cachedaemon.DefaultSocket, "socket of 'arraysim hostcache serve'")
 	client := func() *cachedaemon.Client { return cachedaemon.NewClient(socket) }
@@ -43,7 +45,7 @@ func (a *app) cachePolicy() *cobra.Command {
 			return print(cmd, r, err)
 		}),
 	}
-	set.Flags().BoolVar(&noWait, "no-wait", false, "do not wait until it is in effect")
+	set.Flags().BoolVar(&noWait, "no-wait", false, "do not wait until the policy is in effect")
 	var expire time.Duration
 	quiesce := &cobra.Command{
 		Use: "quiesce", Short: "Destage everything and write through, for a backup or a snapshot; prints a token", Example: "  token=$(arraysim hostcache policy quiesce --expire 30m)",
@@ -56,7 +58,7 @@ func (a *app) cachePolicy() *cobra.Command {
 			return show(a, cmd, t, func(w io.Writer, t cachedaemon.Token) { fmt.Fprintln(w, t.Token) })
 		}),
 	}
-	quiesce.Flags().DurationVar(&expire, "expire", 10*time.Minute, "when it ends by itself")
+	quiesce.Flags().DurationVar(&expire, "expire", 10*time.Minute, "time after which the quiesce ends by itself")
 	resume := &cobra.Command{
 		Use: "resume TOKEN", Short: "End a quiesce", Example: "  arraysim hostcache policy resume 1", Args: cobra.ExactArgs(1),
 		RunE: a.do(func(cmd *cobra.Command, args []string) error {
@@ -97,7 +99,7 @@ func printCache(w io.Writer, r *cachedaemon.Report) {
 		effective += " (" + r.State.Why + ")"
 	}
 	line("Effective policy", effective)
-	line("Dirty", fmt.Sprintf("%d of %d KiB, time to destage %.1f s", r.State.DirtySectors/2, r.State.AreaSectors/2, r.TimeToGo))
+	line("Dirty", fmt.Sprintf("%s of %s, time to destage %.1f s", sectors(uint64(r.State.DirtySectors)), sectors(uint64(r.State.AreaSectors)), r.TimeToGo))
 	line("Peers", fmt.Sprintf("%v, lost %v", r.State.Peers, r.State.LostPeers))
 	for _, why := range r.State.LeftAlone {
 		line("Left alone", why)
@@ -126,3 +128,6 @@ func printCache(w io.Writer, r *cachedaemon.Report) {
 	line("Destaged for offloads (KiB)", r.Counters.OffloadFlushSectors/2)
 	t.Flush()
 }
+
+// sectors writes a number of sectors as a size.
+func sectors(n uint64) string { return size.Bytes(n << block.SectorShift).Human() }

@@ -10,7 +10,7 @@ import (
 )
 
 func (a *app) pool() *cobra.Command {
-	c := group("pool", "Make, list and delete pools", "  arraysim pool list")
+	c := group("pool", "Create, list and delete pools", "  arraysim pool list")
 	remove := &cobra.Command{
 		Use: "delete NAME", Short: "Delete a pool that has no volumes", Example: "  arraysim pool delete bronze",
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completePoolArg,

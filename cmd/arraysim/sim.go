@@ -34,7 +34,7 @@ func (a *app) sim() *cobra.Command {
 		Use:   "sim SCENARIO.yaml",
 		Short: "Run a scenario in virtual time",
 		Long: `sim runs hosts, links and arrays of a scenario file in one deterministic event
-queue: the firmware that serve runs, by another clock. The same scenario and seed give the
+queue: the firmware that serve runs, in virtual time. The same scenario and seed give the
 same bytes on every machine.
 
 A scenario with cases runs all of them, and a sweep runs the grid of its values, on all

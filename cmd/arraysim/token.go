@@ -12,8 +12,8 @@ func (a *app) token() *cobra.Command {
 	var link bool
 	c := &cobra.Command{
 		Use: "token", Short: "Print the token with which the page and scripts change the array",
-		Long: `token prints what stands in the file admin.token of the data folder. Who has it may change and
-destroy what the array holds. Another is made when the file is deleted and the daemon started again.`,
+		Long: `token prints the content of admin.token in the data folder. Whoever has it can change and destroy
+what the array holds. To get another one, delete the file and start the daemon again.`,
 		Example: "  arraysim token\n  xdg-open \"$(arraysim token --link)\"\n" +
 			"  curl -X POST -H \"Authorization: Bearer $(arraysim token)\" http://127.0.0.1:9400/api/v1/check",
 		Args: cobra.NoArgs,

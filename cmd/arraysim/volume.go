@@ -13,7 +13,7 @@ import (
 )
 
 func (a *app) volume() *cobra.Command {
-	c := group("volume", "Make, list, change and delete volumes", "  arraysim volume list")
+	c := group("volume", "Create, list, change and delete volumes", "  arraysim volume list")
 	c.AddCommand(a.volumeCreate(), a.volumeList(), a.volumeShow(), a.volumeDelete(), a.volumeResize(), a.volumeClone(), a.volumeZero())
 	return c
 }
@@ -44,8 +44,8 @@ func (a *app) volumeCreate() *cobra.Command {
 	f.StringVar(&n.Pool, "pool", "", "pool that the volume lies in")
 	f.Var(&n.Size, "size", "size as hosts see it, such as 16GiB")
 	f.BoolVar(&n.Thick, "thick", false, "reserve all of its space")
-	f.Uint32Var(&n.BlockSize, "block-size", 512, "logical block, 512 or 4096 bytes")
-	f.BoolVar(&n.Removable, "removable", false, "say RMB=1: hosts can eject it")
+	f.Uint32Var(&n.BlockSize, "block-size", 512, "size of a logical block, 512 or 4096 bytes")
+	f.BoolVar(&n.Removable, "removable", false, "set the RMB bit (removable medium): hosts can eject it")
 	f.BoolVar(&n.WriteProtect, "write-protect", false, "refuse writes of hosts")
 	f.IntVar(&lun, "lun", -1, "export it to every initiator as this LUN")
 	noDefault(c, "lun")

@@ -18,7 +18,7 @@ func (f *Findings) Sentence() string {
 		bytes, of := sumByVolume(f.Labelled, func(l Labelled) (string, float64) { return l.Volume, l.Bytes })
 		return fmt.Sprintf("The array's origin label says that offloads wrote %s to %s, which its other counters do not prove; %s.", size(bytes), of, f.response(tower))
 	case len(f.Undercover) == 0 && f.Floor == nil:
-		return "These counters cannot tell whether anything was written below what hosts see; " + f.response(tower) + "."
+		return "These counters do not show what was written below what hosts see; " + f.response(tower) + "."
 	case len(f.Undercover) == 0:
 		what := fmt.Sprintf("No undercover write is proved, of those above %s", size(f.Floor.Bytes))
 		if f.NothingLabelled() {
@@ -55,7 +55,7 @@ var causes = map[string]string{
 func (f *Findings) response(t *Tower) string {
 	if t == nil {
 		if f.towersUnknown() {
-			return "whether responses became slow they do not tell for every pool"
+			return "for some pools they do not show how slow responses were"
 		}
 		return fmt.Sprintf("no response took %d times the usual", towerFactor)
 	}

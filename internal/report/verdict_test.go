@@ -28,7 +28,7 @@ func TestSentence(t *testing.T) {
 		{"an offload and a tower of the disks", Findings{Floor: floor, Undercover: []Undercover{clone}, Towers: []Tower{disks}},
 			"Offloads wrote at least 4.14 GB to volume clone, below what hosts see; pool q answered in 9000 ms instead of 1 ms, although its write cache had room, so look at its back end."},
 		{"towers that nobody can be asked about", Findings{Floor: floor, Undercover: []Undercover{clone}, Refused: refused},
-			"Offloads wrote at least 4.14 GB to volume clone, below what hosts see; whether responses became slow they do not tell for every pool."},
+			"Offloads wrote at least 4.14 GB to volume clone, below what hosts see; for some pools they do not show how slow responses were."},
 		{"the label alone", Findings{Floor: floor, Labelled: []Labelled{{Volume: "clone", Bytes: 5e6}}},
 			"The array's origin label says that offloads wrote 5 MB to volume clone, which its other counters do not prove; no response took 4 times the usual."},
 		{"nothing", Findings{Floor: floor},
@@ -36,7 +36,7 @@ func TestSentence(t *testing.T) {
 		{"nothing, says the label", Findings{Floor: floor, Labelled: []Labelled{}},
 			"Nothing was written undercover, as the array's own label says; no response took 4 times the usual."},
 		{"unknown", Findings{Refused: refused},
-			"These counters cannot tell whether anything was written below what hosts see; whether responses became slow they do not tell for every pool."},
+			"These counters do not show what was written below what hosts see; for some pools they do not show how slow responses were."},
 		{"a tower of nobody's", Findings{Floor: floor, Towers: []Tower{{Pool: "p", Height: 1, Base: 0.1, Cause: "unknown"}}},
 			"No undercover write is proved, of those above 67.1 MB; pool p answered in 1000 ms instead of 100 ms, and these counters lack what would say why."},
 	} {
