@@ -49,7 +49,10 @@ func TestWorkflowExample(t *testing.T) {
 				checkout = s.With["path"]
 			}
 			ran += s.Run + "\n"
-			for _, f := range s.With {
+			for key, f := range s.With {
+				if key == "repository" {
+					continue
+				}
 				if rest, ok := strings.CutPrefix(f, checkout+"/"); ok && checkout != "" {
 					if _, err := os.Stat(filepath.Join(root, rest)); err != nil {
 						t.Error(err)
