@@ -36,7 +36,9 @@ def example(name: str, tmp_path: Path, *args: object, expect: int = 0) -> str:
     (tmp_path / "tmp").mkdir(exist_ok=True)
     env = os.environ | {"ARRAYSIM": str(binary()), "TMPDIR": str(tmp_path / "tmp")}
     command = [str(a) for a in (SCRIPTS / name, *args)]
-    p = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, env=env, cwd=tmp_path)
+    p = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, env=env, cwd=tmp_path
+    )
     assert p.returncode == expect, p.stdout
     assert list((tmp_path / "tmp").iterdir()) == []
     return p.stdout

@@ -29,7 +29,9 @@ def test_lost_path(initiator: Initiator) -> None:
         try:
             env = os.environ | {"ARRAYSIM": str(binary())}
             command = [str(REPO / "examples" / "scripts" / "lost-path.sh"), SECOND]
-            p = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=900, env=env)
+            p = subprocess.run(
+                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=900, env=env
+            )
         finally:
             run(["ip", "addr", "del", f"{SECOND}/32", "dev", "lo"], expect=None)
             run(["multipathd", "shutdown"], expect=None)
