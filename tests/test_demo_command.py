@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -114,6 +115,39 @@ def test_interrupted(tmp_path: Path) -> None:
         assert time.monotonic() - start < 20
         assert d.text().splitlines()[-1] == "arraysim: interrupted"
         assert not d.data.exists()
+
+
+@pytest.mark.parametrize("how", [signal.SIGHUP, signal.SIGINT])
+def test_leaves_no_temporary_folder(tmp_path: Path, how: signal.Signals) -> None:
+    """A terminal that is closed, and three Ctrl-C in a row, leave no more than one does."""
+    with (tmp_path / "out").open("w+") as out:
+        env = os.environ | {"TMPDIR": str(tmp_path / "tmp")}
+        (tmp_path / "tmp").mkdir()
+        command = [str(binary()), "demo", "--page", f"127.0.0.1:{free_port()}"]
+        proc = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env)
+        try:
+            deadline = time.monotonic() + 60
+            while " fill " not in (tmp_path / "out").read_text():
+                assert proc.poll() is None and time.monotonic() < deadline
+                time.sleep(0.05)
+            assert list((tmp_path / "tmp").iterdir())
+            for _ in range(3 if how is signal.SIGINT else 1):
+                proc.send_signal(how)
+                time.sleep(0.02)
+            assert proc.wait(60) == 1, (tmp_path / "out").read_text()
+            assert list((tmp_path / "tmp").iterdir()) == []
+        finally:
+            proc.kill()
+            proc.wait()
+
+
+def test_keeps_an_empty_folder_that_was_there(tmp_path: Path) -> None:
+    (tmp_path / "array").mkdir()
+    with Demo(tmp_path) as d:
+        d.wait(lambda text: " fill " in text)
+        assert list(d.data.iterdir())
+        assert d.end(signal.SIGINT) == 1
+    assert d.data.is_dir() and list(d.data.iterdir()) == []
 
 
 @pytest.mark.slow

@@ -58,6 +58,81 @@ def test_maintainer_scripts_are_shell() -> None:
         assert "\nset -e\n" in (deb.DEBIAN / script).read_text()
 
 
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An image of a program of a few bytes, which image.py makes in no time."""
+    (tmp_path / "program").write_bytes(b"program")
+    made = {"version": "v1.2.3", "commit": "0" * 40, "platform": "linux/amd64"}
+    monkeypatch.setattr(image.common, "BINARY", tmp_path / "program")
+    monkeypatch.setattr(image.common, "build", lambda: made)
+    monkeypatch.setattr(image.common, "copyright_text", lambda: "copyright")
+    monkeypatch.setattr(image.common, "epoch", lambda: 1_700_000_000)
+
+
+def test_image_replaces_an_image_only(small: None, tmp_path: Path) -> None:
+    """What image.py finds where the image goes is replaced if it is an image of its own, and else not touched."""
+    out = tmp_path / "out" / "image"
+    for tag in ("1", "1", "2"):
+        image.replace(out, lambda new, tag=tag: image.image(new, tag))  # type: ignore[misc]
+        index = json.loads((out / "index.json").read_text())
+        assert [m["annotations"]["org.opencontainers.image.ref.name"] for m in index["manifests"]] == [tag]
+        for blob in (out / "blobs" / "sha256").iterdir():
+            assert hashlib.sha256(blob.read_bytes()).hexdigest() == blob.name
+        assert list(out.parent.iterdir()) == [out]
+
+    def refused(folder: Path) -> None:
+        def content() -> dict[str, bytes]:
+            return {str(f): f.read_bytes() for f in sorted(tmp_path.rglob("*")) if f.is_file()}
+
+        before = content()
+        with pytest.raises(SystemExit, match="name another by --output"):
+            image.replace(folder, lambda new: image.image(new, "x"))
+        assert content() == before
+
+    (out / "precious").write_text("")
+    refused(out)
+    (out / "precious").unlink()
+    manifest = next(b for b in (out / "blobs" / "sha256").iterdir() if b.read_bytes().startswith(b'{"annotations"'))
+    theirs = manifest.read_bytes().replace(b'image.title":"arraysim"', b'image.title":"other"')
+    assert theirs != manifest.read_bytes()
+    manifest.write_bytes(theirs)
+    refused(out)  # somebody else's image
+    (tmp_path / "file").write_text("file")
+    refused(tmp_path / "file")
+    (tmp_path / "link").symlink_to(out)
+    refused(tmp_path / "link")
+    refused(tmp_path)
+
+
+def test_image_that_fails_leaves_the_former_one(small: None, tmp_path: Path) -> None:
+    out = tmp_path / "image"
+    image.replace(out, lambda new: image.image(new, "1"))
+
+    def fails(new: Path) -> None:
+        image.image(new, "2")
+        raise RuntimeError("no space")
+
+    with pytest.raises(RuntimeError):
+        image.replace(out, fails)
+    assert image.ours(out) and 'ref.name": "1"' in (out / "index.json").read_text()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["image", "program"]
+
+
+def test_image_is_the_same_each_time(small: None, tmp_path: Path) -> None:
+    """The same source makes the same image, and it holds what it should, with the owners that it should have."""
+    for name in ("a", "b"):
+        image.replace(tmp_path / name, lambda new: image.image(new, "1"))
+    assert (tmp_path / "a" / "index.json").read_bytes() == (tmp_path / "b" / "index.json").read_bytes()
+    with tarfile.open(fileobj=io.BytesIO(image.layer(image.contents(), 0))) as tar:
+        found = {m.name: m for m in tar.getmembers()}
+    assert (found["usr/bin/arraysim"].mode, found["usr/bin/arraysim"].uid) == (0o755, 0)
+    data = found[image.DATA.lstrip("/")]
+    assert data.isdir() and (data.mode, data.uid, data.gid) == (0o700, image.USER, image.USER)
+    for m in found.values():
+        parent = str(Path(m.name).parent)
+        assert parent == "." or found[parent].isdir(), m.name
+
+
 def inside(root: Path, *command: Any, user: int | None = None, ro: bool = False) -> list[str]:
     """Return a command line that runs a command with root as its file system, as root or as a user without rights."""
     mounts = ["--ro-bind" if ro else "--bind", root, "/", "--proc", "/proc", "--dev", "/dev"]

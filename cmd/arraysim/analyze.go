@@ -17,11 +17,14 @@ func sourceFlags(c *cobra.Command, opt *report.Options) {
 	c.Flags().DurationVar(&opt.Step, "step", 0, "of a Prometheus: length of a sample (default: a 240th of --last, 5s at the least)")
 }
 
-const sourcesHelp = `Counters come from a file or folder of counters export (CSV, Parquet), from
-the statistics files of a SAN Volume Controller, Storwize or Spectrum Virtualize (a folder
-with Nv_stats and Nn_stats files, and what lsvdisk and lsmdiskgrp print with -delim :, as
-files of these names), from what sim --out left of a run, from a Prometheus (its URL, or saved answers of query_range), or
-from any CSV file by a mapping (see docs/counters.md).`
+const sourcesHelp = `Counters come from one of these:
+  - a file or folder that counters export wrote (CSV, Parquet);
+  - a folder that sim --out left of a run;
+  - a Prometheus: its URL, or a folder of saved answers of query_range;
+  - statistics files of a SAN Volume Controller, Storwize or Spectrum Virtualize: a folder with
+    Nv_stats and Nn_stats files, and what lsvdisk and lsmdiskgrp print with -delim :, as files of
+    these names;
+  - any CSV file, by a mapping (docs/counters.md).`
 
 func (a *app) analyze() *cobra.Command {
 	var opt report.Options
@@ -36,7 +39,7 @@ label, which real arrays do not have; what it says is shown beside them. What th
 cannot tell is listed too: below how many bytes they prove nothing, and what they lack.
 
 ` + sourcesHelp,
-		Example: "  arraysim analyze run.parquet\n  arraysim analyze /srv/iostats --json\n  arraysim analyze http://127.0.0.1:9090 --last 2h",
+		Example: "  arraysim sim testdata/scenarios/clone-beside-writes.yaml --out out && arraysim analyze out\n  arraysim analyze run.parquet\n  arraysim analyze /srv/iostats --json\n  arraysim analyze http://127.0.0.1:9090 --last 2h",
 		Args:    cobra.ExactArgs(1),
 		RunE: a.do(func(cmd *cobra.Command, args []string) error {
 			ctx, _ := signals()

@@ -21,7 +21,7 @@ func (a *app) counters() *cobra.Command {
 	c := &cobra.Command{
 		Use: "counters", Short: "Show what hosts see and what the array does below",
 		Long: `counters prints, by volume, what hosts move and describe, and what the cache and the
-back end do about it. It prints sums since the array was made; with --watch it
+back end do about it. It prints sums since the array was created; with --watch it
 goes on with the rates of each interval, or, with --json, a line of sums.`,
 		Example: "  arraysim counters\n  arraysim counters --watch\n  arraysim counters --json | jq '.volumes[].undercover_write_bytes'",
 		Args:    cobra.NoArgs,
@@ -33,7 +33,7 @@ goes on with the rates of each interval, or, with --json, a line of sums.`,
 			return a.watch(cmd, watch, interval)
 		},
 	}
-	c.Flags().BoolVar(&watch, "watch", false, "go on until interrupted")
+	c.Flags().BoolVar(&watch, "watch", false, "print the rates of each interval until interrupted")
 	c.Flags().DurationVar(&interval, "interval", time.Second, "time between two readings")
 	c.AddCommand(a.exportCounters())
 	return a.jsonFlag(c)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,6 +20,7 @@ import (
 type demoFlags struct {
 	running, remove, once bool
 	page                  string
+	folder                *atomic.Pointer[demo.Folder] // once there is one
 }
 
 func (a *app) demo() *cobra.Command {
@@ -43,7 +46,12 @@ demo-shared there and leaves them for a look. --remove deletes them.`,
 				return errors.New("--page is for an array of the demonstration's own; leave it out with --running")
 			}
 			a.running = true
-			ctx, _ := signals()
+			f.folder = &atomic.Pointer[demo.Folder]{}
+			ctx, _ := signalsWith(func() {
+				if folder := f.folder.Load(); folder != nil {
+					_ = folder.Remove() // the process ends
+				}
+			}, syscall.SIGHUP)
 			var err error
 			switch {
 			case f.remove:
@@ -81,7 +89,13 @@ func (a *app) demoRunning(ctx context.Context, cmd *cobra.Command) error {
 
 // demoOwn runs on an array of its own and keeps that up until ctx ends.
 func (a *app) demoOwn(ctx context.Context, cmd *cobra.Command, f demoFlags) (err error) {
-	array, err := demo.Serve(ctx, a.data, f.page, admin.PrintableWriter(os.Stderr))
+	folder, err := demo.NewFolder(a.data)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, folder.Remove()) }()
+	f.folder.Store(folder)
+	array, err := demo.Serve(ctx, folder, f.page, admin.PrintableWriter(os.Stderr))
 	if err != nil {
 		return err
 	}

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"github.com/arraysim/arraysim/internal/admin"
@@ -75,7 +77,39 @@ the writes that WRITE SAME, XCOPY and UNMAP cause below what hosts see.`,
 			sub.Example = "  source <(arraysim completion bash)"
 		}
 	}
+	cobra.AddTemplateFunc("globalFlags", globalFlags)
+	usage := c.UsageTemplate()
+	for _, by := range [][2]string{
+		// A group does nothing by itself.
+		{"{{if .Runnable}}\n  {{.UseLine}}", "{{if and .Runnable (not (index .Annotations \"group\"))}}\n  {{.UseLine}}"},
+		{"{{if .HasAvailableInheritedFlags}}", "{{if globalFlags .}}"},
+		{"{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}", "{{globalFlags . | trimTrailingWhitespaces}}"},
+	} {
+		if !strings.Contains(usage, by[0]) {
+			panic("arraysim: internal error: cobra's usage template lacks " + by[0])
+		}
+		usage = strings.ReplaceAll(usage, by[0], by[1])
+	}
+	c.SetUsageTemplate(usage)
 	return c
+}
+
+// withoutArray are the commands, with all below them, that use no array's data folder.
+var withoutArray = []string{"analyze", "bench", "completion", "hostcache", "profile", "replay", "report", "sim", "version"}
+
+// globalFlags describes the flags of the commands above c that c has a use for.
+func globalFlags(c *cobra.Command) string {
+	top := c
+	for top.HasParent() && top.Parent().HasParent() {
+		top = top.Parent()
+	}
+	flags := pflag.NewFlagSet(c.Name(), pflag.ContinueOnError)
+	c.InheritedFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Name != "data" || !slices.Contains(withoutArray, top.Name()) {
+			flags.AddFlag(f)
+		}
+	})
+	return flags.FlagUsages()
 }
 
 // do wraps the body of a command.
@@ -120,4 +154,12 @@ func show[T any](a *app, cmd *cobra.Command, v T, table func(io.Writer, T)) erro
 	e := json.NewEncoder(cmd.OutOrStdout())
 	e.SetIndent("", "  ")
 	return e.Encode(v)
+}
+
+// group is a command that only has others.
+func group(use, short, example string) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Example: example, Args: cobra.NoArgs, Annotations: map[string]string{"group": "yes"},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return errors.New(cmd.Name() + " needs a command")
+		}}
 }

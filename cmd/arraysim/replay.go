@@ -16,6 +16,7 @@ import (
 	"github.com/arraysim/arraysim/internal/admin"
 	"github.com/arraysim/arraysim/internal/hostcache"
 	"github.com/arraysim/arraysim/internal/replay"
+	"github.com/arraysim/arraysim/internal/size"
 	"github.com/arraysim/arraysim/internal/trace"
 )
 
@@ -251,7 +252,7 @@ func (f *cacheFlags) config() (replay.Config, error) {
 		cfg.Sizes = append(cfg.Sizes, size)
 	}
 	for _, s := range f.blocks {
-		b, err := admin.ParseSize(s)
+		b, err := size.Parse(s)
 		if err != nil {
 			return cfg, fmt.Errorf("--block-size: %w", err)
 		}
@@ -273,7 +274,7 @@ func cacheSize(s string) (replay.CacheSize, error) {
 		}
 		return replay.CacheSize{Blocks: n}, nil
 	}
-	n, err := admin.ParseSize(s)
+	n, err := size.Parse(s)
 	if err == nil && (n == 0 || n > 1<<60) {
 		err = fmt.Errorf("a cache of %s is not possible", s)
 	}

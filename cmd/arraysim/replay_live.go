@@ -159,13 +159,13 @@ func (r *liveResult) fill(out *replay.Outcome) {
 
 func writeLive(w io.Writer, r liveResult) {
 	r.source.head(w)
-	fmt.Fprintf(w, "%s, %s, in %.1f s\n\n%-6s %10s %12s %10s %10s", r.Target, admin.Size(r.TargetBytes).Human(), r.Seconds, "", "REQUESTS", "MIB/S", "IO/S", "MEAN US")
+	fmt.Fprintf(w, "%s, %s, in %.1f s\n\n%-6s %10s %12s %10s %10s", r.Target, admin.Size(r.TargetBytes).Human(), r.Seconds, "", "REQUESTS", "MB/S", "IO/S", "MEAN US")
 	for _, p := range percentiles {
 		fmt.Fprintf(w, " %9s%%", strconv.FormatFloat(p, 'f', -1, 64))
 	}
 	fmt.Fprintf(w, " %10s\n", "MAX")
 	for _, l := range r.Latencies {
-		fmt.Fprintf(w, "%-6s %10d %12.1f %10.0f %10.0f", l.Kind, l.Count, float64(l.Bytes)/(1<<20)/r.Seconds, float64(l.Count)/r.Seconds, l.MeanUS)
+		fmt.Fprintf(w, "%-6s %10d %12.1f %10.0f %10.0f", l.Kind, l.Count, float64(l.Bytes)/1e6/r.Seconds, float64(l.Count)/r.Seconds, l.MeanUS)
 		for _, p := range percentiles {
 			fmt.Fprintf(w, " %10.0f", l.US[strconv.FormatFloat(p, 'f', -1, 64)])
 		}

@@ -17,24 +17,25 @@ func (a *app) report() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "report DIR|FILE|URL...",
 		Short: "Draw counters and findings as one HTML page, or as SVG files",
-		Long: `report makes one HTML file of the counters of a run, or of several runs side by side:
-the findings of analyze, and pictures of them. The file loads nothing from a network. The folder
-that sim --out left of a scenario with host caches adds what the caches did: I/Os, latency and
-throughput of each cached disk as its host sees them, of flash, of peers and of the datastore, reads and
-writes, the destaging area, and the disks by what they gain.
+		Long: `report makes one HTML file of the counters of a run, or of several runs side by side: a verdict
+in one sentence, the findings of analyze with an explanation of their columns, and pictures. The
+file loads nothing from a network. Every folder that sim --out leaves is a source, and one with a
+folder for each case is all of them. Host caches add I/Os, latency and throughput of each cached
+disk as its host sees them, of flash, of peers and of the datastore, the destaging area, and the
+disks by what they gain.
 
 ` + sourcesHelp,
-		Example: "  arraysim report run.parquet --out run.html\n  arraysim report before.parquet after.parquet --out compare.html\n  arraysim report /srv/iostats --out incident.html --svg pictures",
+		Example: "  arraysim sim testdata/scenarios/clone-beside-writes.yaml --out out && arraysim report out\n  arraysim report run.parquet --out run.html\n  arraysim report before.parquet after.parquet --out compare.html\n  arraysim report /srv/iostats --out incident.html --svg pictures",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: a.do(func(cmd *cobra.Command, args []string) error {
 			ctx, _ := signals()
 			var runs []report.Run
 			for _, source := range args {
-				run, err := report.LoadRun(ctx, source, opt)
+				found, err := report.LoadRuns(ctx, source, opt)
 				if err != nil {
 					return fmt.Errorf("report: %w", err)
 				}
-				runs = append(runs, run)
+				runs = append(runs, found...)
 			}
 			if title == "" {
 				title = "arraysim: " + strings.Join(args, " against ")
@@ -48,7 +49,7 @@ writes, the destaging area, and the disks by what they gain.
 					return fmt.Errorf("report: %w", err)
 				}
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %d pictures\n", out, len(r.Pictures))
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n%s: %d pictures\n", r.Verdict(), out, len(r.Pictures))
 			return err
 		}),
 	}

@@ -26,7 +26,8 @@ func (a *app) serve() *cobra.Command {
 writes what is dirty to the back end. A second signal stops it at once; dirty
 data is safe in NVRAM then, and the next start finds it.
 
-Without a configuration file, a new data folder gets two pools and five volumes.`,
+Without a configuration file, a new data folder gets two pools and five volumes. What --listen and
+--metrics leave out is 127.0.0.1:3260 and 127.0.0.1:9400, or what the configuration says.`,
 		Example: "  arraysim serve\n  arraysim serve array.yaml --data /srv/array --listen 127.0.0.1:3261\n  arraysim serve --tcmu --listen none\n  arraysim serve --print-config > array.yaml",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: a.do(func(cmd *cobra.Command, args []string) error {
@@ -85,31 +86,41 @@ Without a configuration file, a new data folder gets two pools and five volumes.
 		}),
 	}
 	c.Flags().StringVar(&listen, "listen", "", `address of the iSCSI portal, host:port (port 0: any that is free), or "none" with --tcmu`)
-	c.Flags().StringVar(&metrics, "metrics", "", `address of the metrics endpoint, host:port, or "none"`)
+	c.Flags().StringVar(&metrics, "metrics", "", `address of the page, the API and the metrics, host:port, or "none"`)
 	c.Flags().StringVar(&volumes, "metrics-volumes", "", `volumes that a scrape shows one by one: "top:N", the others as one, or "all" (default "top:100")`)
 	c.Flags().StringVar(&profile, "profile", "", "inject the time costs and the cache policy of a profile; see: arraysim profile")
 	c.Flags().StringVar(&record, "record", "", "folder to write all counters into: Parquet files of 60 readings, and iostats XML")
 	c.Flags().DurationVar(&interval, "record-interval", 0, "with --record: time between two readings (default 1m)")
 	c.Flags().IntVar(&keep, "record-keep", 0, "with --record: complete Parquet files to keep, the newest (0: all)")
 	c.Flags().BoolVar(&tcmu, "tcmu", false, "serve the kernel too, as tcmu-runner does (root; see targetcli, /backstores/user:array)")
-	c.Flags().BoolVar(&debug, "debug", false, "log more")
+	c.Flags().BoolVar(&debug, "debug", false, "log debug messages, too")
 	c.Flags().BoolVar(&print, "print-config", false, "print the built-in configuration and end")
 	return c
 }
 
 // signals returns a context that the first SIGINT or SIGTERM ends and a channel
 // that the second closes; a third ends the process.
-func signals() (context.Context, <-chan struct{}) {
+func signals() (context.Context, <-chan struct{}) { return signalsWith(func() {}) }
+
+// signalsWith is signals that listens to others, too, unless the process was started with these ignored, as by nohup.
+// It calls last before the third ends the process.
+func signalsWith(last func(), others ...os.Signal) (context.Context, <-chan struct{}) {
 	ctx, stop := context.WithCancel(context.Background())
 	hurry := make(chan struct{})
 	ch := make(chan os.Signal, 3)
 	signal.Notify(ch, os.Interrupt, syscall.SIGTERM)
+	for _, s := range others {
+		if !signal.Ignored(s) {
+			signal.Notify(ch, s)
+		}
+	}
 	go func() {
 		<-ch
 		stop()
 		<-ch
 		close(hurry)
 		<-ch
+		last()
 		os.Exit(exitFailed)
 	}()
 	return ctx, hurry

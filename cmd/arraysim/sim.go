@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/arraysim/arraysim/internal/profile"
 	"github.com/arraysim/arraysim/internal/sim"
 )
 
@@ -35,7 +34,7 @@ func (a *app) sim() *cobra.Command {
 		Use:   "sim SCENARIO.yaml",
 		Short: "Run a scenario in virtual time",
 		Long: `sim runs hosts, links and arrays of a scenario file in one deterministic event
-queue: the firmware that serve runs, by another clock. The same scenario and seed give the
+queue: the firmware that serve runs, in virtual time. The same scenario and seed give the
 same bytes on every machine.
 
 A scenario with cases runs all of them, and a sweep runs the grid of its values, on all
@@ -324,28 +323,4 @@ func runAll(ctx context.Context, grid []*sim.Scenario, jobs int, bar bool, rec *
 		p.attach = rec.attach
 	}
 	return p.run(ctx, jobs)
-}
-
-func (a *app) profiles() *cobra.Command {
-	return &cobra.Command{
-		Use: "profile [NAME]", Short: "List the timing profiles, or print one with its reasons",
-		Example: "  arraysim profile\n  arraysim profile svc > mine.yaml", Args: cobra.MaximumNArgs(1),
-		RunE: a.do(func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				b, err := profile.Text(args[0])
-				if err == nil {
-					_, err = cmd.OutOrStdout().Write(b)
-				}
-				return err
-			}
-			for _, n := range profile.Names() {
-				p, err := profile.Load(n)
-				if err != nil {
-					return err
-				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s\n", n, strings.TrimSpace(p.Source))
-			}
-			return nil
-		}),
-	}
 }

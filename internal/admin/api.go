@@ -186,7 +186,14 @@ func (d *daemon) newAPI() (http.Handler, *huma.OpenAPI) {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusNotFound, fmt.Sprintf("there is no %s %s; see %s/openapi.json", r.Method, r.URL.Path, apiPath))
 	})
-	return mux, a.OpenAPI()
+	costly := newBounded(mux)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == apiPath+"/history" {
+			costly.ServeHTTP(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	}), a.OpenAPI()
 }
 
 // OpenAPI returns the description of the daemon's HTTP interface, as JSON.

@@ -7,67 +7,6 @@ import (
 	"testing"
 )
 
-func TestParseSize(t *testing.T) {
-	for _, row := range []struct {
-		in   string
-		want Size
-		ok   bool
-	}{
-		{"0", 0, true},
-		{"512", 512, true},
-		{"512B", 512, true},
-		{"1k", 1 << 10, true},
-		{"4KiB", 4 << 10, true},
-		{"512MiB", 512 << 20, true},
-		{"10G", 10 << 30, true},
-		{"10 gb", 10e9, true}, // as the benchmarks and profiles always had it
-		{"1TB", 1e12, true},
-		{"1TiB", 1 << 40, true},
-		{"16383PiB", 16383 << 50, true},
-		{"16384PiB", 0, false}, // 2^64
-		{"18446744073709551616", 0, false},
-		{"", 0, false},
-		{"GiB", 0, false},
-		{"-1", 0, false},
-		{"1.5G", 3 << 29, true},
-		{"1.3", 0, false},
-		{"1iB", 0, false},
-		{"1GiBB", 0, false},
-		{"1Gi", 1 << 30, true},
-		{"1 G i", 0, false},
-	} {
-		got, err := ParseSize(row.in)
-		if (err == nil) != row.ok || got != row.want {
-			t.Errorf("ParseSize(%q) = %d, %v, want %d, ok %v", row.in, got, err, row.want, row.ok)
-		}
-	}
-}
-
-func TestSizeText(t *testing.T) {
-	for _, row := range []struct {
-		in           Size
-		exact, human string
-	}{
-		{0, "0", "0 B"},
-		{1000, "1000", "1000 B"},
-		{1 << 10, "1KiB", "1 KiB"},
-		{1536, "1536", "1.5 KiB"},
-		{256 << 20, "256MiB", "256 MiB"},
-		{1 << 60, "1024PiB", "1024 PiB"},
-		{1<<64 - 1, "18446744073709551615", "16384 PiB"},
-	} {
-		if row.in.String() != row.exact {
-			t.Errorf("String of %d is %s, want %s", uint64(row.in), row.in, row.exact)
-		}
-		if got := row.in.Human(); got != row.human {
-			t.Errorf("Human of %d is %s, want %s", uint64(row.in), got, row.human)
-		}
-		if back, err := ParseSize(row.in.String()); err != nil || back != row.in {
-			t.Errorf("%s is read as %d, %v", row.in, back, err)
-		}
-	}
-}
-
 const (
 	onePool   = "pools: [{name: p, mdisks: [{name: m, size: 1GiB}]}]\n"
 	oneVolume = "volumes:\n  - {name: v, pool: p, size: 1MiB"

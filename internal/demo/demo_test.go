@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,12 +18,13 @@ import (
 func serve(t *testing.T) *Array {
 	t.Helper()
 	var log bytes.Buffer
-	a, err := Serve(t.Context(), filepath.Join(t.TempDir(), "array"), "127.0.0.1:0", &log)
+	folder := newFolder(t, filepath.Join(t.TempDir(), "array"))
+	a, err := Serve(t.Context(), folder, "127.0.0.1:0", &log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := a.Close(); err != nil {
+		if err := errors.Join(a.Close(), folder.Remove()); err != nil {
 			t.Errorf("the array ends with %v\n%s", err, log.String())
 		}
 		if _, err := os.Stat(a.Data); !errors.Is(err, os.ErrNotExist) {
@@ -30,6 +32,15 @@ func serve(t *testing.T) *Array {
 		}
 	})
 	return a
+}
+
+func newFolder(t *testing.T, path string) *Folder {
+	t.Helper()
+	f, err := NewFolder(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
 }
 
 // leastWait is what the median of the victim's writes is during the clone at least.
@@ -101,17 +112,111 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestFolderInUse: an array of the demonstration's own takes no folder that holds something.
-func TestFolderInUse(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "precious"), nil, 0o600); err != nil {
+// TestFolders: an array of the demonstration's own takes no folder that holds something, and leaves nothing but a folder that
+// was there before.
+func TestFolders(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	full, empty, none := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "none")
+	if err := os.WriteFile(filepath.Join(full, "precious"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Serve(t.Context(), dir, "127.0.0.1:0", &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "--running") {
-		t.Errorf("Serve gives %v", err)
+	if _, err := NewFolder(full); err == nil || !strings.Contains(err.Error(), "--running") {
+		t.Errorf("a folder that is not empty: %v", err)
 	}
-	if _, err := os.Stat(filepath.Join(dir, "precious")); err != nil {
+	if _, err := os.Stat(filepath.Join(full, "precious")); err != nil {
 		t.Error(err)
+	}
+	for path, stays := range map[string]bool{empty: true, none: false, "": false} {
+		f := newFolder(t, path)
+		if err := os.MkdirAll(filepath.Join(f.Path, "history", "hour"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := f.Remove(); err != nil {
+				t.Error(err)
+			}
+		}
+		list, err := os.ReadDir(f.Path)
+		if (err == nil) != stays || len(list) > 0 {
+			t.Errorf("of %q %v is left, %v", path, list, err)
+		}
+	}
+}
+
+// TestRemoveTakesTheDemonstrationsOwn: what has its names and is somebody else's stays, and so does all else with it.
+func TestRemoveTakesTheDemonstrationsOwn(t *testing.T) {
+	a := serve(t)
+	ctx := t.Context()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	state := func() string {
+		t.Helper()
+		vols, err := a.Volumes(ctx)
+		check(err)
+		pools, err := a.Pools(ctx)
+		check(err)
+		var names []string
+		for _, v := range vols {
+			names = append(names, v.Pool+"/"+v.Name)
+		}
+		for _, p := range pools {
+			names = append(names, p.Name)
+		}
+		slices.Sort(names)
+		return strings.Join(names, " ")
+	}
+	refused := func(what string) {
+		t.Helper()
+		before := state()
+		if err := Remove(ctx, a.Client); err == nil || !strings.Contains(err.Error(), "not the demonstration's") {
+			t.Errorf("%s: Remove gives %v", what, err)
+		}
+		if after := state(); after != before {
+			t.Errorf("%s: there was %s, and now there is %s", what, before, after)
+		}
+	}
+	check(Remove(ctx, a.Client)) // nothing is there
+	_, err := create(ctx, a.Client, 0)
+	check(err)
+	_, err = a.CreatePool(ctx, admin.NewPool{Name: "mine", Mdisks: []admin.NewMdisk{{Name: "m0", Size: 1 << 30}}})
+	check(err)
+	_, err = a.CreateVolume(ctx, admin.NewVolume{Name: "kept", Pool: "mine", Size: mebibyte})
+	check(err)
+	_, err = a.CreateVolume(ctx, admin.NewVolume{Name: "precious", Pool: SharedPool, Size: mebibyte})
+	check(err)
+	refused("another volume in its pool")
+	check(a.DeleteVolume(ctx, "precious", true))
+	check(Remove(ctx, a.Client))
+	if got := state(); got != "mine mine/kept" {
+		t.Errorf("there is %s", got)
+	}
+	// Pools of somebody else that have its names, empty and not.
+	_, err = a.CreatePool(ctx, admin.NewPool{Name: ImagePool, Mdisks: []admin.NewMdisk{{Name: "m0", Size: 1 << 30}}})
+	check(err)
+	refused("an empty pool of another size")
+	_, err = a.CreateVolume(ctx, admin.NewVolume{Name: Golden, Pool: ImagePool, Size: mebibyte})
+	check(err)
+	refused("a pool of another size with a volume of its name")
+	if _, err := Run(ctx, Options{Array: a.Client, Every: time.Second}); err == nil || !strings.Contains(err.Error(), "not the demonstration's") {
+		t.Errorf("Run gives %v", err)
+	}
+	check(a.DeleteVolume(ctx, Golden, true))
+	// A volume of its name in a pool of others.
+	_, err = a.CreateVolume(ctx, admin.NewVolume{Name: Clone, Pool: "mine", Size: mebibyte})
+	check(err)
+	for {
+		if err := a.DeletePool(ctx, ImagePool); err == nil {
+			break
+		}
+		check(wait(ctx, 50*time.Millisecond))
+	}
+	check(Remove(ctx, a.Client))
+	if got := state(); got != "mine mine/"+Clone+" mine/kept" {
+		t.Errorf("there is %s", got)
 	}
 }
 
@@ -123,12 +228,12 @@ func TestTakenPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	taken := strings.TrimSuffix(strings.TrimPrefix(s.Page, "http://"), "/")
-	dir := filepath.Join(t.TempDir(), "second")
-	if _, err := Serve(t.Context(), dir, taken, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), taken) {
+	folder := newFolder(t, filepath.Join(t.TempDir(), "second"))
+	if _, err := Serve(t.Context(), folder, taken, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), taken) {
 		t.Errorf("Serve gives %v", err)
 	}
-	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the folder is left: %v", err)
+	if err := folder.Remove(); err != nil {
+		t.Error(err)
 	}
 }
 

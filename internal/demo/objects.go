@@ -34,7 +34,7 @@ func create(ctx context.Context, array *admin.Client, prefer int) (*layout, erro
 	l := &layout{luns: freeLUNs(exports, prefer)}
 	// A pool's cap depends on the number of pools alone: the shared one comes last, and says how much the clone is to be.
 	mdisk := func(limit admin.Size) []admin.NewMdisk {
-		return []admin.NewMdisk{{Name: "m0", Size: 2*largestImage + spare, Bandwidth: limit}}
+		return []admin.NewMdisk{{Name: "m0", Size: mdiskSize, Bandwidth: limit}}
 	}
 	if _, err := array.CreatePool(ctx, admin.NewPool{Name: ImagePool, Mdisks: mdisk(0)}); err != nil {
 		return nil, err
@@ -80,11 +80,30 @@ func freeLUNs(exports []admin.Export, prefer int) (luns [3]int) {
 // deleteTime bounds how long the space of deleted volumes may take to become free.
 const deleteTime = time.Minute
 
-// Remove deletes what a demonstration left; there may be nothing.
+// mdiskSize is that of the mdisk of each of the pools.
+const mdiskSize = 2*largestImage + spare
+
+// ours tells a pool of the demonstration from one that has its name and is somebody else's.
+func ours(p admin.Pool) bool {
+	return len(p.Mdisks) == 1 && p.Mdisks[0].Name == "m0" && p.Mdisks[0].Size == mdiskSize
+}
+
+// Remove deletes what a demonstration left; there may be nothing. Where a pool of its name is somebody
+// else's, or has somebody else's volume, it deletes nothing.
 func Remove(ctx context.Context, array *admin.Client) error {
 	vols, err := array.Volumes(ctx)
 	if err != nil {
 		return err
+	}
+	pools, err := array.Pools(ctx)
+	if err != nil {
+		return err
+	}
+	pools = slices.DeleteFunc(pools, func(p admin.Pool) bool { return p.Name != ImagePool && p.Name != SharedPool })
+	for _, p := range pools {
+		if !ours(p) {
+			return fmt.Errorf("pool %s is not the demonstration's, which has one mdisk m0 of %s; the demonstration needs that name", p.Name, admin.Size(mdiskSize))
+		}
 	}
 	inPools := func(v admin.Volume) bool { return v.Pool == ImagePool || v.Pool == SharedPool }
 	for _, v := range vols {
@@ -99,14 +118,7 @@ func Remove(ctx context.Context, array *admin.Client) error {
 			}
 		}
 	}
-	pools, err := array.Pools(ctx)
-	if err != nil {
-		return err
-	}
 	for _, p := range pools {
-		if p.Name != ImagePool && p.Name != SharedPool {
-			continue
-		}
 		// What its volumes held becomes free step by step.
 		for end := time.Now().Add(deleteTime); ; {
 			err := array.DeletePool(ctx, p.Name)

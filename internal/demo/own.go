@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"time"
 
 	"github.com/arraysim/arraysim/internal/admin"
@@ -32,12 +31,11 @@ type Array struct {
 
 	cancel context.CancelFunc
 	ended  chan error
-	made   bool // the folder is ours and goes with the array
 }
 
-// Serve starts an array. data is its folder, one that does not exist or is empty; "" is a temporary one. page is the
-// address of its page; "" is 127.0.0.1:9400 or, if that is taken, any port that is free. Warnings go to log.
-func Serve(ctx context.Context, data, page string, log io.Writer) (*Array, error) {
+// Serve starts an array in a folder, which is the caller's to remove when the array is closed. page is the address of its
+// page; "" is 127.0.0.1:9400 or, if that is taken, any port that is free. Warnings go to log.
+func Serve(ctx context.Context, data *Folder, page string, log io.Writer) (*Array, error) {
 	cfg, err := admin.ParseConfig("demo", []byte(config))
 	if err != nil {
 		return nil, err
@@ -45,11 +43,8 @@ func Serve(ctx context.Context, data, page string, log io.Writer) (*Array, error
 	if cfg.Metrics.Listen = page; page == "" {
 		cfg.Metrics.Listen = freePage()
 	}
-	a := &Array{ended: make(chan error, 1)}
-	if err := a.folder(data); err != nil {
-		return nil, err
-	}
-	cfg.Data, a.Client = a.Data, admin.NewClient(a.Data)
+	a := &Array{Client: admin.NewClient(data.Path), Data: data.Path, ended: make(chan error, 1)}
+	cfg.Data = a.Data
 	// Close alone ends the array: whoever is interrupted ends the sessions first.
 	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	a.cancel = cancel
@@ -60,27 +55,6 @@ func Serve(ctx context.Context, data, page string, log io.Writer) (*Array, error
 		return nil, errors.Join(err, a.Close())
 	}
 	return a, nil
-}
-
-// folder makes the data folder.
-func (a *Array) folder(data string) (err error) {
-	if a.Data = data; data == "" {
-		a.Data, err = os.MkdirTemp("", "arraysim-demo-")
-		a.made = err == nil
-		return err
-	}
-	err = os.Mkdir(data, 0o700)
-	if errors.Is(err, os.ErrExist) {
-		var list []os.DirEntry
-		if list, err = os.ReadDir(data); err == nil && len(list) > 0 {
-			err = errors.New("it is not empty; give --data another one, or --running for the array that serves it")
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("the folder %s cannot hold an array of the demonstration's own: %w", data, err)
-	}
-	a.made = true
-	return nil
 }
 
 // ready waits until the array answers.
@@ -126,15 +100,12 @@ func (a *Array) Wait(ctx context.Context) error {
 	}
 }
 
-// Close stops the array and removes its folder.
+// Close stops the array.
 func (a *Array) Close() error {
 	// What is dirty would be destaged at the pace of the slow mdisk, for nothing. There may be no such pool yet.
 	_ = Unlimited(context.Background(), a.Client)
 	a.cancel()
 	err := <-a.ended
 	a.ended <- nil
-	if a.made {
-		err = errors.Join(err, os.RemoveAll(a.Data))
-	}
 	return err
 }

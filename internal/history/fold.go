@@ -21,13 +21,13 @@ type sums struct {
 func newFold() *fold { return &fold{rows: map[uint32]*sums{}} }
 
 // add takes one tick of the step.
-func (f *fold) add(h *History, t tick) {
+func (f *fold) add(in view, t tick) {
 	f.span += t.span
 	if t.omitted == 0 {
 		f.complete += t.span
 	}
 	for _, r := range t.rows {
-		if h.objects[r.object] == nil {
+		if in.objects[r.object] == nil {
 			continue
 		}
 		s := f.rows[r.object]
@@ -43,7 +43,7 @@ func (f *fold) add(h *History, t tick) {
 		if t.omitted == 0 {
 			s.complete += t.span
 		}
-		s.row(h.kinds[h.objects[r.object].key.kind].Fields, r.values, float64(t.span))
+		s.row(in.kinds[in.objects[r.object].key.kind].Fields, r.values, float64(t.span))
 	}
 }
 
@@ -66,12 +66,12 @@ func (s *sums) row(fields []Field, values []float32, ms float64) {
 }
 
 // tick makes one tick of all, which ends at end.
-func (f *fold) tick(h *History, end, step int64) tick {
+func (f *fold) tick(in view, end, step int64) tick {
 	t := tick{end: end, span: f.span}
 	for n, s := range f.rows {
-		if o := h.objects[n]; o != nil {
+		if o := in.objects[n]; o != nil {
 			values := make([]float32, len(s.add))
-			f.values(h, n, end-step, end, values)
+			f.values(in, n, end-step, end, values)
 			t.rows = append(t.rows, row{n, values})
 		}
 	}
@@ -82,9 +82,9 @@ func (f *fold) tick(h *History, end, step int64) tick {
 }
 
 // values writes what an object did in the step (from, to]; NaN is unknown.
-func (f *fold) values(h *History, n uint32, from, to int64, out []float32) {
-	o := h.objects[n]
-	fields := h.kinds[o.key.kind].Fields
+func (f *fold) values(in view, n uint32, from, to int64, out []float32) {
+	o := in.objects[n]
+	fields := in.kinds[o.key.kind].Fields
 	s := f.rows[n]
 	idle := min(f.complete, o.lived(from, to)) // ms in which it did nothing, as far as is known
 	if s != nil {

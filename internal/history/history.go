@@ -363,14 +363,14 @@ func (h *History) fold(t tick) {
 	step := CoarseStep.Milliseconds()
 	end := (t.end + step - 1) / step * step
 	if h.bucket != 0 && end != h.bucket {
-		if k := h.folding.tick(h, h.bucket, step); k.span > 0 {
+		if k := h.folding.tick(h.view(), h.bucket, step); k.span > 0 {
 			h.limit(&k)
 			h.push(&h.coarse, k)
 		}
 		h.folding = newFold()
 	}
 	h.bucket = end
-	h.folding.add(h, t)
+	h.folding.add(h.view(), t)
 }
 
 func (t *tier) last() int64 {

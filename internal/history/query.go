@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -36,15 +37,27 @@ var steps = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * 
 	2 * time.Minute, CoarseStep, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour}
 
 // Query returns what is known of a range. Ranges that begin within the last hour come from samples,
-// others from steps of five minutes.
-func (h *History) Query(q Query) Result {
+// others from steps of five minutes. Only what the range needs is copied while samples wait; the
+// computing is the caller's own time.
+func (h *History) Query(q Query) Result { return h.look(q).result() }
+
+// look is a query with all that its answer needs. Nothing that is done to the history changes it.
+type look struct {
+	query Query
+	view  view
+	ticks []tick
+	step  time.Duration
+	first int64 // the end of the first step, ms
+	n     int   // steps
+}
+
+func (h *History) look(q Query) *look {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	ticks, step := h.fine.ticks, steps[0]
-	if h.fine.last()-q.From.UnixMilli() > (FineAge + time.Minute).Milliseconds() {
+	step := steps[0]
+	old := h.fine.last()-q.From.UnixMilli() > (FineAge + time.Minute).Milliseconds()
+	if old {
 		step = CoarseStep
-		done, _ := slices.BinarySearchFunc(h.fine.ticks, h.coarse.last()+1, func(t tick, at int64) int { return int(t.end - at) })
-		ticks = append(slices.Clone(h.coarse.ticks), h.fine.ticks[done:]...)
 	}
 	need := q.To.Sub(q.From) / time.Duration(max(q.Points, 1))
 	for _, s := range steps {
@@ -54,52 +67,104 @@ func (h *History) Query(q Query) Result {
 			}
 		}
 	}
+	l := &look{query: q, step: step, view: h.view().clone()}
 	w := step.Milliseconds()
-	first := (q.From.UnixMilli()/w + 1) * w // the end of the first whole step
-	n := int(max(0, (q.To.UnixMilli()+w-1-first)/w+1))
-	r := Result{Step: step, Times: make([]time.Time, n), Covered: make([]bool, n)}
+	l.first = (q.From.UnixMilli()/w + 1) * w // the end of the first whole step
+	l.n = int(max(0, (q.To.UnixMilli()+w-1-l.first)/w+1))
+	from, to := l.first-w, l.first+int64(l.n-1)*w
+	if !old {
+		l.ticks = slices.Clone(between(h.fine.ticks, from, to))
+		return l
+	}
+	done, _ := slices.BinarySearchFunc(h.fine.ticks, h.coarse.last()+1, func(t tick, at int64) int { return cmp.Compare(t.end, at) })
+	l.ticks = append(slices.Clone(between(h.coarse.ticks, from, to)), between(h.fine.ticks[done:], from, to)...)
+	return l
+}
+
+// between returns the ticks that have a part of (from, to]. Their rows never change.
+func between(ticks []tick, from, to int64) []tick {
+	i, _ := slices.BinarySearchFunc(ticks, from+1, func(t tick, at int64) int { return cmp.Compare(t.end, at) })
+	ticks = ticks[i:]
+	for n := len(ticks); n > 0 && ticks[n-1].end-ticks[n-1].span >= to; n-- {
+		ticks = ticks[:n-1]
+	}
+	return ticks
+}
+
+// view is who the objects are and what their figures mean.
+type view struct {
+	kinds   []Kind
+	objects []*object // by number; nil is free
+}
+
+func (h *History) view() view { return view{h.kinds, h.objects} }
+
+// clone copies what changes while samples are taken. The objects lie in two pieces of memory: there are thousands.
+func (v view) clone() view {
+	n := 0
+	for _, o := range v.objects {
+		if o != nil {
+			n += len(o.lives)
+		}
+	}
+	objects, lives := make([]object, len(v.objects)), make([]life, 0, n)
+	out := view{v.kinds, make([]*object, len(v.objects))}
+	for i, o := range v.objects {
+		if o != nil {
+			at := len(lives)
+			lives = append(lives, o.lives...)
+			objects[i] = object{key: o.key, lives: lives[at:len(lives):len(lives)]}
+			out.objects[i] = &objects[i]
+		}
+	}
+	return out
+}
+
+func (l *look) result() Result {
+	w, n := l.step.Milliseconds(), l.n
+	r := Result{Step: l.step, Times: make([]time.Time, n), Covered: make([]bool, n)}
 	folds := make([]*fold, n)
 	for i := range folds {
 		folds[i] = newFold()
-		r.Times[i] = time.UnixMilli(first + int64(i)*w)
+		r.Times[i] = time.UnixMilli(l.first + int64(i)*w)
 	}
-	for _, t := range ticks {
+	for _, t := range l.ticks {
 		// A sample counts in each step that it covers more than a sliver of: samples are not taken on the second.
-		for i := max(0, (t.end-t.span-first+w)/w); i < int64(n); i++ {
-			from := first + (i-1)*w
+		for i := max(0, (t.end-t.span-l.first+w)/w); i < int64(n); i++ {
+			from := l.first + (i-1)*w
 			part := t
 			part.span = min(t.end, from+w) - max(t.end-t.span, from)
 			if part.span <= 0 {
 				break
 			}
 			if part.span*10 >= min(t.span, w) {
-				folds[i].add(h, part)
+				folds[i].add(l.view, part)
 				r.Covered[i] = true
 			}
 		}
 	}
-	if n > 0 && r.Times[n-1].After(q.To) {
-		r.Times[n-1] = q.To
+	if n > 0 && r.Times[n-1].After(l.query.To) {
+		r.Times[n-1] = l.query.To
 	}
-	for _, o := range h.choose(q, folds) {
-		r.Objects = append(r.Objects, h.series(o, folds, first, w))
+	for _, o := range l.view.choose(l.query, folds) {
+		r.Objects = append(r.Objects, l.view.series(o, folds, l.first, w))
 	}
 	return r
 }
 
 // choose returns the numbers of the objects that a query gets, by kind and name.
-func (h *History) choose(q Query, folds []*fold) []uint32 {
-	rank := make([]float64, len(h.objects))
+func (v view) choose(q Query, folds []*fold) []uint32 {
+	rank := make([]float64, len(v.objects))
 	var out []uint32
-	for n, o := range h.objects {
-		if o == nil || q.Kind != "" && h.kinds[o.key.kind].Name != q.Kind || q.Name != "" && o.key.name != q.Name {
+	for n, o := range v.objects {
+		if o == nil || q.Kind != "" && v.kinds[o.key.kind].Name != q.Kind || q.Name != "" && o.key.name != q.Name {
 			continue
 		}
 		active := false
 		for _, f := range folds {
 			if s := f.rows[uint32(n)]; s != nil {
 				active = true
-				for i, field := range h.kinds[o.key.kind].Fields {
+				for i, field := range v.kinds[o.key.kind].Fields {
 					if field.Rank {
 						rank[n] += s.add[i]
 					}
@@ -111,7 +176,7 @@ func (h *History) choose(q Query, folds []*fold) []uint32 {
 		}
 	}
 	slices.SortFunc(out, func(a, b uint32) int {
-		x, y := h.objects[a].key, h.objects[b].key
+		x, y := v.objects[a].key, v.objects[b].key
 		switch {
 		case x.kind != y.kind:
 			return x.kind - y.kind
@@ -124,22 +189,22 @@ func (h *History) choose(q Query, folds []*fold) []uint32 {
 		}
 		return 1
 	})
-	left := make([]int, len(h.kinds))
+	left := make([]int, len(v.kinds))
 	for i := range left {
-		if left[i] = q.Top; h.kinds[i].Always || q.Name != "" {
+		if left[i] = q.Top; v.kinds[i].Always || q.Name != "" {
 			left[i] = math.MaxInt
 		}
 	}
 	return slices.DeleteFunc(out, func(n uint32) bool {
-		k := h.objects[n].key.kind
+		k := v.objects[n].key.kind
 		left[k]--
 		return left[k] < 0
 	})
 }
 
-func (h *History) series(n uint32, folds []*fold, first, step int64) Object {
-	o := h.objects[n]
-	k := h.kinds[o.key.kind]
+func (v view) series(n uint32, folds []*fold, first, step int64) Object {
+	o := v.objects[n]
+	k := v.kinds[o.key.kind]
 	out := Object{Kind: k.Name, Name: o.key.name, Fields: k.Fields, Series: make([][]float32, len(k.Fields))}
 	for i := range out.Series {
 		out.Series[i] = make([]float32, len(folds))
@@ -147,9 +212,9 @@ func (h *History) series(n uint32, folds []*fold, first, step int64) Object {
 	values := make([]float32, len(k.Fields))
 	for i, f := range folds {
 		end := first + int64(i)*step
-		f.values(h, n, end-step, end, values)
-		for j, v := range values {
-			out.Series[j][i] = v
+		f.values(v, n, end-step, end, values)
+		for j, x := range values {
+			out.Series[j][i] = x
 		}
 	}
 	return out
@@ -158,16 +223,17 @@ func (h *History) series(n uint32, folds []*fold, first, step int64) Object {
 // Sum is the integral over time, in seconds, of a field of one object over the samples that end in
 // (from, to], with the time that these cover. It knows the last hour alone.
 func (h *History) Sum(kind, name, field string, from, to time.Time) (sum float64, covered time.Duration) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	i, ok := h.kindOf[kind]
 	if !ok {
 		return 0, 0
 	}
-	at := slices.IndexFunc(h.kinds[i].Fields, func(f Field) bool { return f.Name == field })
+	h.mu.Lock()
 	n, known := h.numbers[key{i, name}]
-	for _, t := range h.fine.ticks {
-		if t.end <= from.UnixMilli() || t.end > to.UnixMilli() {
+	ticks := slices.Clone(between(h.fine.ticks, from.UnixMilli(), math.MaxInt64))
+	h.mu.Unlock()
+	at := slices.IndexFunc(h.kinds[i].Fields, func(f Field) bool { return f.Name == field })
+	for _, t := range ticks {
+		if t.end > to.UnixMilli() {
 			continue
 		}
 		span := time.Duration(t.span) * time.Millisecond

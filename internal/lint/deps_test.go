@@ -95,6 +95,8 @@ const directions = `
 
 	tcmu, scsi, array, hostcache < handlers;
 
+	handlers, tcmu, lun, hostcache/tier, store, trace < cachedaemon;
+
 	lun < handlers/tcmurunner;
 
 	handlers/tcmurunner < handlers/tcmurunner/plugin;
@@ -105,15 +107,17 @@ const directions = `
 
 	trace, hostcache, iscsi, sim < replay;
 
-	sim, metrics < report;
+	sim, metrics, size < report;
+
+	sim, iscsi < zerobench;
 
 	NONE < history;
 
-	array, hostcache, scsi, report, store, store/rados, store/rados/librados, profile, iscsi, tcmu, handlers, history < admin;
+	array, hostcache, scsi, report, size, store, store/rados, store/rados/librados, profile, iscsi, tcmu, handlers, history < admin;
 
 	admin, iscsi < demo;
 
-	admin, demo, handlers, sim, report, replay, tcmu, lun, hostcache/tier < cmd/arraysim;
+	admin, cachedaemon, demo, report, replay, zerobench < cmd/arraysim;
 `
 
 // inner lists folders whose packages are a part of the package that the folder is of: nobody else may

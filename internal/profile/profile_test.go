@@ -59,12 +59,14 @@ func TestSizes(t *testing.T) {
 	}{
 		{"64KiB", 65536, "64KiB"}, {"1T", 1 << 40, "1TiB"}, {"1.5GiB", 3 << 29, "1536MiB"}, {"100MB", 1e8, "100000000"}, {"512", 512, "512"}, {"0", 0, "0"},
 	} {
-		if got, err := ParseSize(row.text); err != nil || got != row.want || got.String() != row.back {
+		var got Size
+		if err := got.UnmarshalText([]byte(row.text)); err != nil || got != row.want || got.String() != row.back {
 			t.Errorf("%s: %d %q %v", row.text, got, got.String(), err)
 		}
 	}
 	for _, bad := range []string{"", "MiB", "-1", "1.3", "1e3", "9999999P", "one"} {
-		if got, err := ParseSize(bad); err == nil {
+		var got Size
+		if err := got.UnmarshalText([]byte(bad)); err == nil {
 			t.Errorf("%q is %d", bad, got)
 		}
 	}

@@ -8,19 +8,14 @@ import (
 	"github.com/arraysim/arraysim/internal/size"
 )
 
-// Size is a number of bytes, written such as 64KiB, 1TiB, 100MB, or 4096: the grammar of package size.
+// Size is a number of bytes, written such as 64KiB, 1TiB, 100MB, or 4096: a size.Bytes that is text in
+// YAML, too.
 type Size uint64
-
-// ParseSize reads a size.
-func ParseSize(s string) (Size, error) {
-	n, err := size.Parse(s)
-	return Size(n), err
-}
 
 // UnmarshalText reads a size.
 func (s *Size) UnmarshalText(b []byte) error {
-	v, err := ParseSize(string(b))
-	*s = v
+	v, err := size.Parse(string(b))
+	*s = Size(v)
 	return err
 }
 

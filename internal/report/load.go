@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -28,6 +29,9 @@ var tables = []string{"counters.parquet", "counters.csv"}
 // ErrNoCounters says that there is no file of counters of the kind sought.
 var ErrNoCounters = errors.New("there are no counters")
 
+// errIdle is what there is to say of a simulated run whose volumes have no rows.
+var errIdle = errors.New("no volume of this run was read, written or held anything in the write cache")
+
 // LoadRun reads what a report shows of a source: its counters with their findings, and the
 // host caches that a simulated run has. Where there are only the caches, Data is nil.
 func LoadRun(ctx context.Context, source string, opt Options) (Run, error) {
@@ -40,13 +44,61 @@ func LoadRun(ctx context.Context, source string, opt Options) (Run, error) {
 	if filepath.Base(source) == HostCacheFile {
 		return run, nil
 	}
+	run.Text = simText(source)
 	var err error
-	if run.Data, err = Load(ctx, source, opt); err == nil {
+	switch run.Data, err = Load(ctx, source, opt); {
+	case err == nil:
 		run.Findings = Analyze(run.Data)
-	} else if len(run.Caches) == 0 || !errors.Is(err, ErrNoCounters) {
+	case errors.Is(err, errIdle):
+		run.Idle = true
+	case len(run.Caches) == 0 || !errors.Is(err, ErrNoCounters):
 		return Run{}, err
 	}
 	return run, nil
+}
+
+// LoadRuns reads all runs of a source: a folder in which sim --out has left one folder for each case has them all, and
+// any other source is one.
+func LoadRuns(ctx context.Context, source string, opt Options) ([]Run, error) {
+	one, err := LoadRun(ctx, source, opt)
+	if err == nil || !errors.Is(err, ErrNoCounters) {
+		return []Run{one}, err
+	}
+	inside, _ := filepath.Glob(filepath.Join(globbed(source), "*", simVolumes))
+	var runs []Run
+	for _, path := range inside {
+		run, rerr := LoadRun(ctx, filepath.Dir(path), opt)
+		if rerr != nil {
+			return nil, rerr
+		}
+		runs = append(runs, run)
+	}
+	if len(runs) == 0 {
+		return nil, err
+	}
+	return runs, nil
+}
+
+// globbed is a path in which nothing is a pattern.
+func globbed(path string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
+}
+
+// maxText bounds what is shown of a run's own report.
+const maxText = 1 << 20
+
+// simText is what a simulated run says of itself.
+func simText(dir string) string {
+	if !exists(filepath.Join(dir, simVolumes)) {
+		return ""
+	}
+	f, err := os.Open(filepath.Join(dir, simReport))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	b, _ := io.ReadAll(io.LimitReader(f, maxText)) // what there is
+	return strings.ToValidUTF8(string(b), "\uFFFD")
 }
 
 // Load reads counters from a file, a folder or the URL of a Prometheus.
@@ -54,6 +106,9 @@ func Load(ctx context.Context, source string, opt Options) (*Data, error) {
 	d, err := load(ctx, source, opt)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", source, err)
+	}
+	if len(d.Times) == 0 && exists(filepath.Join(source, simVolumes)) {
+		return nil, fmt.Errorf("%s: %w", source, errIdle)
 	}
 	if len(d.Times) == 0 {
 		return nil, fmt.Errorf("%s: there are no two readings of counters to compare; give a longer time", source)

@@ -29,6 +29,10 @@ type Run struct {
 	Data     *Data
 	Findings *Findings
 	Caches   []*HostCache
+	// Idle is a simulated run in which no volume did anything.
+	Idle bool
+	// Text is what a simulated run says of itself, "" if there is nothing.
+	Text string
 }
 
 // Report is a page about one run, or about several side by side.
@@ -36,6 +40,8 @@ type Report struct {
 	Title    string
 	Runs     []Run
 	Pictures []*Picture
+	// Empty has the titles of the pictures that are left out, for all in them is 0 or unknown.
+	Empty []string
 }
 
 // New makes a report of runs. Of several, the pictures that compare them come first,
@@ -59,7 +65,26 @@ func New(title string, runs ...Run) *Report {
 			r.Pictures = append(r.Pictures, p)
 		}
 	}
+	r.Pictures = slices.DeleteFunc(r.Pictures, func(p *Picture) bool {
+		if p.empty() {
+			r.Empty = append(r.Empty, p.Title)
+			return true
+		}
+		return false
+	})
 	return r
+}
+
+// capLine is the name of a line to compare with: alone it shows nothing.
+const capLine = "cap"
+
+// empty tells whether a picture would show nothing: all in it is 0 or unknown.
+func (p *Picture) empty() bool {
+	something := func(v value) bool { return v != 0 && !math.IsNaN(float64(v)) }
+	if len(p.Cells) > 0 || slices.ContainsFunc(p.Bars, func(b bar) bool { return slices.ContainsFunc(b.Values, something) }) {
+		return false
+	}
+	return !slices.ContainsFunc(p.Lines, func(l line) bool { return l.Name != capLine && slices.ContainsFunc(l.Values, something) })
 }
 
 // compare draws runs over one another, by the time since each began.
@@ -108,8 +133,8 @@ func compare(runs []Run) []*Picture {
 }
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"size": size[float64], "amount": size[Amount], "rate": rate[Amount], "percent": percent[float64], "less": less, "millis": millis[float64],
-	"figure": figure[Amount], "noLabelled": func() string { return noLabelled },
+	"size": size[float64], "amount": size[Amount], "rate": rate[Amount], "percent": percent[float64], "share": percent[Amount], "less": less, "millis": millis[float64],
+	"figure": figure[Amount], "noLabelled": func() string { return noLabelled }, "columns": func() any { return columns }, "join": strings.Join,
 }).Parse(asset("page.html")))
 
 // WriteHTML writes the report as one page that loads nothing from anywhere.

@@ -350,7 +350,7 @@ func (p *painter) held() {
 	for _, v := range top {
 		q.Lines = append(q.Lines, line{Name: v.Name, Area: true, Stack: "held", Values: scaled(v.Held, toGB)})
 	}
-	q.Lines = append(q.Lines, line{Name: "all others", Area: true, Stack: "held", Values: scaled(rest, toGB)}, line{Name: "cap", Dash: true, Values: scaled(p.pool.Cap, toGB)})
+	q.Lines = append(q.Lines, line{Name: "all others", Area: true, Stack: "held", Values: scaled(rest, toGB)}, line{Name: capLine, Dash: true, Values: scaled(p.pool.Cap, toGB)})
 	p.add(q)
 }
 

@@ -21,6 +21,7 @@ import (
 const (
 	simVolumes = "volumes.csv"
 	simPools   = "pools.csv"
+	simReport  = "report.txt"
 )
 
 // ScenarioStart is the time at which scenarios begin in what needs one: that of a run must not

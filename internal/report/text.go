@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+
+	bytesize "github.com/arraysim/arraysim/internal/size"
 )
 
 // number is a figure of a finding, known or not.
@@ -21,15 +23,7 @@ func size[T number](n T) string {
 	if math.IsNaN(x) {
 		return notKnown
 	}
-	for _, u := range [...]struct {
-		name string
-		n    float64
-	}{{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}} {
-		if math.Abs(x) >= u.n {
-			return fmt.Sprintf("%.3g %s", x/u.n, u.name)
-		}
-	}
-	return fmt.Sprintf("%.0f B", x)
+	return bytesize.Decimal(x)
 }
 
 // rate is a number of bytes a second as people read it.
@@ -137,7 +131,7 @@ func (f *Findings) Verdict() string {
 
 // NoTowers says what there is to say of towers where none was found.
 func (f *Findings) NoTowers() string {
-	if slices.ContainsFunc(f.Refused, func(r Refusal) bool { return r.Finding == findTowers }) {
+	if f.towersUnknown() {
 		return "Response-time towers: these counters do not cover every pool."
 	}
 	return fmt.Sprintf("Response-time towers: no sample of %.4g s has a mean response of %d times the usual.", f.Step, towerFactor)
@@ -178,7 +172,7 @@ func advise(f *Findings) []string {
 			say("Pool %s lives on the edge: its partition is %s full in the mean, so little more makes it wait. More nodes (cache and back-end paths), or fewer pools.", p.Pool, percent(p.Mean))
 		}
 	}
-	if len(f.Towers) == 0 && len(f.Undercover) > 0 && !slices.ContainsFunc(f.Refused, func(r Refusal) bool { return r.Finding == findTowers }) {
+	if len(f.Towers) == 0 && len(f.Undercover) > 0 && !f.towersUnknown() {
 		say("Offloads wrote below what hosts see, without a response-time tower in these counters: nothing has to be done.")
 	}
 	return out
@@ -187,6 +181,7 @@ func advise(f *Findings) []string {
 // WriteText prints findings for people.
 func (f *Findings) WriteText(w io.Writer) error {
 	b := &strings.Builder{}
+	fmt.Fprintf(b, "%s\n\n", f.Sentence())
 	fmt.Fprintf(b, "%s: %s to %s, samples of %.4g s\n", f.Source, f.From, f.To, f.Step)
 	for _, n := range f.Notes {
 		fmt.Fprintf(b, "note: %s\n", n)
@@ -220,11 +215,10 @@ func (f *Findings) WriteText(w io.Writer) error {
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\tx %.1f\n", u.Volume, u.Pool, u.From, u.To, size(u.Bytes), rate(u.Rate), size(u.Host), u.Margin)
 		}
 	})
-	b.WriteByte('\n')
 	if text := f.Verdict(); text != "" {
-		fmt.Fprintln(b, text)
+		fmt.Fprintf(b, "\n%s\n", text)
 	} else {
-		b.WriteString("MARGIN: how many times what noise in the counters could make of nothing.\n")
+		b.WriteByte('\n')
 	}
 	if f.Floor != nil {
 		fmt.Fprintln(b, f.Floor)
@@ -269,9 +263,6 @@ func (f *Findings) WriteText(w io.Writer) error {
 			}
 		}
 	}
-	if len(f.Towers) > 0 {
-		b.WriteString("\nOFFLOAD GONE, CAP DOUBLED and CAP GONE: by how much less writes wait when the firmware runs a model, fitted to the tower, without the offload or with more cache for the pool. No help: not at either end of what the counters leave open.\n")
-	}
 	if len(f.Refused) > 0 {
 		b.WriteString("\nWhat these counters do not tell\n")
 		for _, r := range f.Refused {
@@ -281,6 +272,7 @@ func (f *Findings) WriteText(w io.Writer) error {
 	for _, a := range f.Advice {
 		fmt.Fprintf(b, "\n* %s\n", a)
 	}
+	f.writeColumns(b)
 	_, err := io.WriteString(w, b.String())
 	return err
 }

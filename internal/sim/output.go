@@ -245,7 +245,7 @@ func (r *Run) Report() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s of simulated time, seed %d\n", r.s.Name, Duration(r.end), r.s.Seed)
 	if len(r.jobs) > 0 {
-		fmt.Fprintf(&b, "\n%-16s %-6s %10s %10s %10s %10s %10s %10s %8s\n", "job", "kind", "seconds", "GB/s", "I/O/s", "mean ms", "p99 ms", "wire MB/s", "failed")
+		fmt.Fprintf(&b, "\n%-16s %-6s %10s %10s %10s %10s %10s %10s %8s\n", "job", "kind", "seconds", "GB/s", "I/O/s", "mean ms", "p99 ms", "wire MiB/s", "failed")
 	}
 	for _, j := range r.jobs {
 		v := func(name string) float64 { x, _ := j.value(name); return x }
@@ -309,7 +309,7 @@ func (r *Run) reportUndercover(b *strings.Builder) {
 		}
 		if !head {
 			head = true
-			fmt.Fprintf(b, "\n%-16s %14s %14s\n", "undercover", "host writes MB", "lower MB")
+			fmt.Fprintf(b, "\n%-16s %14s %14s\n", "undercover", "host writes MiB", "lower MiB")
 		}
 		fmt.Fprintf(b, "%-16s %14.1f %14.1f\n", v.name, float64(v.host.bytes[1])/mb, float64(n)/mb)
 	}

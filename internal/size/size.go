@@ -1,9 +1,11 @@
-// Package size is the one grammar in which people write numbers of bytes: on the command line, in
-// configurations, scenarios and profiles, and on the page. docs/sizes.md describes it.
+// Package size is the one grammar in which people write numbers of bytes, on the command line, in
+// configurations, scenarios and profiles, and on the page, and the one way in which they read them.
+// docs/sizes.md describes both.
 package size
 
 import (
 	"fmt"
+	"math"
 	"math/big"
 	"strconv"
 	"strings"
@@ -55,4 +57,53 @@ func Text(n uint64) string {
 		i++
 	}
 	return strconv.FormatUint(n, 10) + names[i]
+}
+
+// Bytes is a number of bytes. It is a pflag.Value that reads the grammar; in JSON it is a plain number.
+type Bytes uint64
+
+// String writes the size so that Parse gives it back exactly.
+func (b Bytes) String() string { return Text(uint64(b)) }
+
+// Set implements pflag.Value.
+func (b *Bytes) Set(text string) error {
+	n, err := Parse(text)
+	if err == nil {
+		*b = Bytes(n)
+	}
+	return err
+}
+
+// Type implements pflag.Value.
+func (b *Bytes) Type() string { return "size" }
+
+// Human writes the size in binary units with three digits or a few more, for tables: 8.0 GiB.
+func (b Bytes) Human() string {
+	v, i := float64(b), 0
+	for v >= 1024 && i < len(names)-1 {
+		v /= 1024
+		i++
+	}
+	unit := names[i]
+	if i == 0 {
+		unit = "B"
+	}
+	if i == 0 || v == float64(int64(v)) || v >= 100 {
+		return strconv.FormatFloat(v, 'f', 0, 64) + " " + unit
+	}
+	return strconv.FormatFloat(v, 'f', 1, 64) + " " + unit
+}
+
+// Decimal writes a number of bytes in units of 1000 with three digits, as reports and rates have
+// them: 8.59 GB. It may be negative; what is not a number is the caller's to say.
+func Decimal(bytes float64) string {
+	for _, u := range [...]struct {
+		name string
+		n    float64
+	}{{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}} {
+		if math.Abs(bytes) >= u.n {
+			return fmt.Sprintf("%.3g %s", bytes/u.n, u.name)
+		}
+	}
+	return fmt.Sprintf("%.0f B", bytes)
 }

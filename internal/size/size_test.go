@@ -1,6 +1,7 @@
 package size
 
 import (
+	"encoding/json"
 	"math/rand/v2"
 	"testing"
 
@@ -15,7 +16,7 @@ func TestParse(t *testing.T) {
 		{"0", 0}, {"512", 512}, {"512B", 512}, {" 1k ", 1 << 10}, {"4KiB", 4 << 10}, {"512MiB", 512 << 20},
 		{"10G", 10 << 30}, {"10 gib", 10 << 30}, {"1TiB", 1 << 40}, {"1T", 1 << 40}, {"1Gi", 1 << 30},
 		{"1TB", 1e12}, {"1tb", 1e12}, {"100MB", 1e8}, {"1kB", 1000}, {"1KB", 1000},
-		{"1.5GiB", 3 << 29}, {"1.5G", 3 << 29}, {"0.5k", 512}, {"1.25MB", 1_250_000},
+		{"1.5GiB", 3 << 29}, {"1.5G", 3 << 29}, {"0.5k", 512}, {"1.25MB", 1_250_000}, {"10 gb", 10e9},
 		{"16383PiB", 16383 << 50}, {"18446744073709551615", 1<<64 - 1},
 	} {
 		if got, err := Parse(row.in); err != nil || got != row.want {
@@ -46,6 +47,38 @@ func TestText(t *testing.T) {
 	for n, want := range map[uint64]string{0: "0", 512: "512", 1536: "1536", 1 << 20: "1MiB", 1 << 60: "1024PiB", 3 << 29: "1536MiB"} {
 		if got := Text(n); got != want {
 			t.Errorf("%d is written %q, want %q", n, got, want)
+		}
+	}
+}
+
+// TestBytes: a flag reads the grammar, and leaves the value alone when it cannot; tables have binary units.
+func TestBytes(t *testing.T) {
+	for n, want := range map[Bytes][2]string{
+		0: {"0", "0 B"}, 1000: {"1000", "1000 B"}, 1 << 10: {"1KiB", "1 KiB"}, 1536: {"1536", "1.5 KiB"}, 256 << 20: {"256MiB", "256 MiB"},
+		1 << 60: {"1024PiB", "1024 PiB"}, 1<<64 - 1: {"18446744073709551615", "16384 PiB"}, 8236 << 20: {"8236MiB", "8.0 GiB"},
+	} {
+		if n.String() != want[0] || n.Human() != want[1] {
+			t.Errorf("%d is %q and %q, want %q", uint64(n), n.String(), n.Human(), want)
+		}
+		var back Bytes
+		if err := back.Set(n.String()); err != nil || back != n {
+			t.Errorf("%s is read as %d, %v", n, uint64(back), err)
+		}
+	}
+	b := Bytes(7)
+	if err := b.Set("10X"); err == nil || b != 7 {
+		t.Errorf("10X is %d, %v", uint64(b), err)
+	}
+	if text, err := json.Marshal(Bytes(4096)); err != nil || string(text) != "4096" {
+		t.Errorf("in JSON: %s, %v", text, err)
+	}
+}
+
+// TestDecimal: reports and rates have units of 1000.
+func TestDecimal(t *testing.T) {
+	for n, want := range map[float64]string{0: "0 B", 999: "999 B", 1000: "1 kB", 1 << 20: "1.05 MB", 8.59e9: "8.59 GB", -2.5e12: "-2.5 TB", 1e15: "1e+03 TB"} {
+		if got := Decimal(n); got != want {
+			t.Errorf("%g is %q, want %q", n, got, want)
 		}
 	}
 }

@@ -21,12 +21,14 @@ import os
 import shutil
 import tarfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import common
 
 USER = 65532
+TITLE = "arraysim"
 DATA = "/var/lib/arraysim"
 PORTAL, METRICS = 3260, 9400
 ENTRYPOINT = ["/usr/bin/arraysim"]
@@ -93,7 +95,7 @@ def image(root: Path, tag: str) -> None:
     # The compressor's output is the same wherever zlib is.
     packed = layout.blob(gzip.compress(tar, 6, mtime=0), "layer.v1.tar+gzip")
     labels = {
-        "org.opencontainers.image.title": "arraysim",
+        "org.opencontainers.image.title": TITLE,
         "org.opencontainers.image.description": common.DESCRIPTION,
         "org.opencontainers.image.version": made["version"],
         "org.opencontainers.image.revision": made["commit"],
@@ -134,23 +136,43 @@ def image(root: Path, tag: str) -> None:
     (root / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
 
 
+def ours(output: Path) -> bool:
+    """Return whether a folder is an image that this script made, and nothing else: only that is replaced."""
+    try:
+        manifests = json.loads((output / "index.json").read_text())["manifests"]
+        blobs = [output / "blobs" / "sha256" / m["digest"].removeprefix("sha256:") for m in manifests]
+        titles = {json.loads(b.read_text())["annotations"]["org.opencontainers.image.title"] for b in blobs}
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return {e.name for e in output.iterdir()} == {"blobs", "index.json", "oci-layout"} and titles == {TITLE}
+
+
+def replace(output: Path, make: Callable[[Path], None]) -> None:
+    """Have a folder made, and put it in the place of output once it is complete."""
+    if output.is_symlink() or (output.exists() and not output.is_dir()):
+        raise SystemExit(f"image: {output} is no folder; name another by --output")
+    if output.is_dir() and any(output.iterdir()) and not ours(output):
+        raise SystemExit(f"image: {output} is a folder with other things in it; name another by --output")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    new = output.with_name(output.name + f".{os.getpid()}")
+    try:
+        make(new)
+        if output.is_dir():
+            shutil.rmtree(output)
+        new.rename(output)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
 def main() -> None:
     """Parse the command line and make the image."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=common.REPO / "bin" / "image", help="default: bin/image")
     parser.add_argument("--tag", help="its name in the index (default: the version)")
     args = parser.parse_args()
-    new = args.output.with_name(args.output.name + f".{os.getpid()}")
-    new.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        # A plus is for no name of an image.
-        image(new, args.tag or common.build()["version"].removeprefix("v").replace("+", "-"))
-        if args.output.is_dir() and any(args.output.iterdir()) and not (args.output / "oci-layout").exists():
-            raise SystemExit(f"image: {args.output} is a folder with other things in it; name another by --output")
-        shutil.rmtree(args.output, ignore_errors=True)
-        new.rename(args.output)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
+    # A plus is for no name of an image.
+    tag = args.tag or common.build()["version"].removeprefix("v").replace("+", "-")
+    replace(args.output, lambda new: image(new, tag))
     print(args.output)
 
 

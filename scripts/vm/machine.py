@@ -30,6 +30,7 @@ PAYLOAD = [
     "scripts/systemd",
     "scripts/demo.py",
     "docs/targetcli.md",
+    "examples/scripts",
     "docs/differences.md",
 ]
 

@@ -20,10 +20,19 @@ export function rate(n: number): string {
 
 export const count = (n: number) => (n > 0 && n < 10 ? n.toFixed(1).replace(/\.0$/, "") : Math.round(n).toLocaleString("en"));
 
-/** Milliseconds of a time in nanoseconds. */
-export const millis = (ns: number | null) => (ns === null || ns === 0 ? "–" : ns >= 1e9 ? Math.round(ns / 1e6).toLocaleString("en") : ns < 1e6 ? (ns / 1e6).toFixed(2) : (ns / 1e6).toFixed(1));
+/** Milliseconds of a time in nanoseconds, with so many digits that a time is not 0. */
+export function millis(ns: number | null): string {
+  if (ns === null || ns === 0) return "–";
+  const ms = ns / 1e6;
+  return ms >= 1000 ? Math.round(ms).toLocaleString("en") : ms >= 1 ? ms.toFixed(1) : ms >= 0.01 ? ms.toFixed(2) : ms >= 0.001 ? ms.toFixed(3) : "<0.001";
+}
 
-export const percent = (part: number, whole: number) => (whole > 0 ? `${Math.round((100 * part) / whole)} %` : "–");
+/** A share; what is a little of it is not none, and what lacks a little is not all. */
+export function percent(part: number, whole: number): string {
+  if (whole <= 0) return "–";
+  const n = Math.round((100 * part) / whole);
+  return n === 0 && part > 0 ? "<1 %" : n === 100 && part < whole ? ">99 %" : `${n} %`;
+}
 
 /** Units of sizes, in small letters: the grammar of docs/sizes.md. */
 const BYTES = new Map<string, bigint>([["", 1n], ["b", 1n]]);

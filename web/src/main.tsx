@@ -70,6 +70,9 @@ function Theme() {
   );
 }
 
+/** What browsers say of a daemon that is not there says nothing more. */
+const unreachable = (error: string) => /^(Failed to fetch|Load failed|NetworkError)/.test(error);
+
 function App() {
   const [, tick] = useState(0);
   const [at, setAt] = useState(route());
@@ -128,7 +131,7 @@ function App() {
       </header>
       {store.error && (
         <p role="alert" class="offline">
-          The daemon does not answer ({store.error}). {store.heard > 0 ? `What you see is of ${stamp(store.heard)}. ` : ""}Trying again every second; start it by: arraysim serve
+          The daemon does not answer{unreachable(store.error) ? "" : ` (${store.error})`}. {store.heard > 0 ? `What you see is of ${stamp(store.heard)}. ` : ""}Trying again every second; start it by: arraysim serve
         </p>
       )}
       <main class={store.error ? "old" : ""}>

@@ -302,7 +302,7 @@ export function Overview({ open }: PageProps) {
         <Chart id="chart-host" title="Written by hosts, same volumes" unit="MB/s" view={view} lines={volume("host_written_bytes")} show={rate} least={1e6} note="A volume that holds cache without being written here is written by an offload." empty="No volume was read or written in this range." />
         <Chart id="chart-undercover" title="Undercover, same volumes" unit="MB/s" view={view} lines={volume("undercover_bytes")} show={rate} least={1e6} note="What offloads wrote below the host layer." empty="No volume was read or written in this range." />
         <Chart id="chart-offloads" title="Offloads in flight, by destination" unit="" view={view} lines={pool("offload_inflight_bytes")} show={size} least={1 << 20} note="Data copies under way." />
-        <Chart id="chart-backend" title="Back end writes, by pool" unit="MB/s" view={view} lines={pool("backend_written_bytes")} show={rate} least={1e6} />
+        <Chart id="chart-backend" title="Back end writes, by pool" unit="MB/s" view={view} lines={pool("backend_written_bytes")} show={rate} least={1e6} note="What destaging and copies write to mdisks." />
       </div>
       <div class="grid">
         <Partitions />

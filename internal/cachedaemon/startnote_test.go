@@ -1,0 +1,54 @@
+package cachedaemon
+
+import (
+	"os"
+	"testing"
+)
+
+// TestNoteOfAStart: what a start has heard and could not tell the cache, the next one assumes.
+func TestNoteOfAStart(t *testing.T) {
+	folder := t.TempDir()
+	start := func(session string, opened, heard bool) (found bool) {
+		t.Helper()
+		var n startNote
+		if err := n.begin(folder, session); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(n.path); err != nil {
+			t.Fatalf("while the start is under way there is no note: %v", err)
+		}
+		if err := n.end(opened, heard); err != nil {
+			t.Fatal(err)
+		}
+		return n.found
+	}
+	for i, row := range []struct {
+		opened, heard, want bool
+	}{
+		{true, false, false},  // the first
+		{false, false, false}, // fails, and the LUN had not said anything
+		{false, true, false},  // fails behind what it said
+		{false, false, true},  // fails again, and has nothing to add
+		{true, false, true},   // has told the cache
+		{true, true, false},
+		{true, false, false},
+	} {
+		if found := start("a", row.opened, row.heard); found != row.want {
+			t.Errorf("start %d finds a note: %v", i, found)
+		}
+	}
+	start("a", false, true)
+	if start("b", true, false) {
+		t.Error("another cache's note counts")
+	}
+	var died startNote // its process ends before it knows
+	if err := died.begin(folder, "c"); err != nil {
+		t.Fatal(err)
+	}
+	if !start("c", true, false) {
+		t.Error("a start that died has left nothing")
+	}
+	if err := new(startNote).end(true, true); err != nil {
+		t.Errorf("without a note: %v", err)
+	}
+}

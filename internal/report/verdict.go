@@ -1,0 +1,197 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Sentence is the verdict on a run for those who read nothing else: what was written undercover, what it cost, and
+// where these counters cannot tell.
+func (f *Findings) Sentence() string {
+	tower := f.highest(func(*Tower) bool { return true })
+	offload := f.highest(func(t *Tower) bool { return t.Cause == "undercover" })
+	switch {
+	case len(f.Undercover) == 0 && len(f.Labelled) > 0:
+		bytes, of := sumByVolume(f.Labelled, func(l Labelled) (string, float64) { return l.Volume, l.Bytes })
+		return fmt.Sprintf("The array's origin label says that offloads wrote %s to %s, which its other counters do not prove; %s.", size(bytes), of, f.response(tower))
+	case len(f.Undercover) == 0 && f.Floor == nil:
+		return "These counters do not show what was written below what hosts see; " + f.response(tower) + "."
+	case len(f.Undercover) == 0:
+		what := fmt.Sprintf("No undercover write is proved, of those above %s", size(f.Floor.Bytes))
+		if f.NothingLabelled() {
+			what = "Nothing was written undercover, as the array's own label says"
+		}
+		return what + "; " + f.response(tower) + "."
+	}
+	bytes, of := sumByVolume(f.Undercover, func(u Undercover) (string, float64) { return u.Volume, u.Bytes })
+	what := fmt.Sprintf("Offloads wrote at least %s to %s, below what hosts see", size(bytes), of)
+	if offload != nil {
+		return fmt.Sprintf("%s; they filled the write cache of pool %s, and a response took %s instead of %s.", what, offload.Pool, millis(offload.Height), millis(offload.Base))
+	}
+	return what + "; " + f.response(tower) + "."
+}
+
+// highest returns the highest tower of a kind, nil if there is none.
+func (f *Findings) highest(of func(*Tower) bool) (out *Tower) {
+	for i := range f.Towers {
+		if t := &f.Towers[i]; of(t) && (out == nil || t.Height > out.Height) {
+			out = t
+		}
+	}
+	return out
+}
+
+// causes are those of towers that no offload made, as a sentence has them.
+var causes = map[string]string{
+	"hosts":    "because hosts wrote more than its back end takes",
+	"cache":    "with a full write cache although hosts wrote no more than usual",
+	"back end": "although its write cache had room, so look at its back end",
+}
+
+// response says the worst of the response times.
+func (f *Findings) response(t *Tower) string {
+	if t == nil {
+		if f.towersUnknown() {
+			return "for some pools they do not show how slow responses were"
+		}
+		return fmt.Sprintf("no response took %d times the usual", towerFactor)
+	}
+	why := causes[t.Cause]
+	if why == "" {
+		why = "and these counters lack what would say why"
+	}
+	return fmt.Sprintf("pool %s answered in %s instead of %s, %s", t.Pool, millis(t.Height), millis(t.Base), why)
+}
+
+func (f *Findings) towersUnknown() bool {
+	return slices.ContainsFunc(f.Refused, func(r Refusal) bool { return r.Finding == findTowers })
+}
+
+// sumByVolume adds up the bytes of volumes, and names the volume or how many there are.
+func sumByVolume[T any](list []T, of func(T) (volume string, bytes float64)) (sum float64, volumes string) {
+	bytes := map[string]float64{}
+	var names []string
+	for _, x := range list {
+		name, n := of(x)
+		if _, ok := bytes[name]; !ok {
+			names = append(names, name)
+		}
+		bytes[name] += n
+		sum += n
+	}
+	if len(names) == 1 {
+		return sum, "volume " + names[0]
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(bytes[b], bytes[a]) })
+	return sum, fmt.Sprintf("%d volumes, most of it to %s", len(names), names[0])
+}
+
+// Sentence is the verdict on a run.
+func (r *Run) Sentence() string {
+	switch {
+	case r.Findings != nil:
+		return r.Findings.Sentence()
+	case len(r.Caches) > 0:
+		gains := PerformanceMap(r.Caches, 0, math.Inf(1))
+		best := slices.MaxFunc(gains, func(a, b Gain) int { return cmp.Compare(a.Saved, b.Saved) })
+		if best.Saved <= 0 {
+			return fmt.Sprintf("No cache spared its host any waiting: %s, the best of %d, answered in %.3g ms.", best.Disk, len(gains), best.Effective)
+		}
+		return fmt.Sprintf("The cache of %s, the best of %d, spared its host %.3g s of waiting a second: it answered in %.3g ms, and the datastore would have taken %.3g ms.",
+			best.Disk, len(gains), best.Saved, best.Effective, best.Datastore)
+	case r.Idle:
+		return "No volume was read, written or held anything in the write cache during this run, so there is nothing to find or to draw."
+	}
+	return "There is nothing to say of this run."
+}
+
+// Verdict is the one sentence that a report opens with. Of several runs it says how many have findings, and what
+// of the worst.
+func (r *Report) Verdict() string {
+	if len(r.Runs) == 1 {
+		return r.Runs[0].Sentence()
+	}
+	undercover, worst := 0, (*Run)(nil)
+	height := func(x *Run) float64 {
+		if x == nil || x.Findings == nil {
+			return -1
+		}
+		if t := x.Findings.highest(func(*Tower) bool { return true }); t != nil {
+			return t.Height
+		}
+		return 0
+	}
+	for i := range r.Runs {
+		x := &r.Runs[i]
+		if x.Findings != nil && len(x.Findings.Undercover) > 0 {
+			undercover++
+		}
+		if height(x) > height(worst) {
+			worst = x
+		}
+	}
+	first := fmt.Sprintf("Of %d runs, %d have writes that hosts do not see", len(r.Runs), undercover)
+	if undercover == 0 {
+		first = fmt.Sprintf("In none of %d runs a write below what hosts see is proved", len(r.Runs))
+	}
+	if height(worst) > 0 {
+		return fmt.Sprintf("%s; the highest response is that of %s, %s.", first, worst.Name, millis(height(worst)))
+	}
+	return first + fmt.Sprintf("; no response took %d times the usual.", towerFactor)
+}
+
+// column explains a column of a table.
+type column struct{ Name, Text string }
+
+// columns explains those of the tables of findings, under the names that the text has for them in capitals.
+var columns = struct{ Pools, Holders, Undercover, Labelled, Towers []column }{
+	Pools: []column{
+		{"mean, peak", "how full the pool's partition of the write cache was, over all samples and at its highest"},
+		{"cap", "what the pool may hold of the cache"},
+		{"full for", "the time of the samples in which it was at its cap; since: when the first of them began"},
+	},
+	Holders: []column{
+		{"held, of cap", "what the volume had in the cache when the partition was full"},
+		{"host writes", "what hosts wrote to it then, a second"},
+		{"explained", "whether hosts have written what it held; NO means that an offload has"},
+		{"busiest else", "for comparison: the volume of the pool that hosts wrote most, its writes, and what it held"},
+	},
+	Undercover: []column{
+		{"at least", "bytes that somebody must have written and no host has sent; what was replaced in the cache does not show"},
+		{"hosts wrote", "what hosts sent to the volume in the same time"},
+		{"margin", "how many times what noise in the counters could make of nothing; 1 is the least that counts"},
+	},
+	Labelled: []column{
+		{"origin", "the command by which the array says it was written: xcopy, odx, write_same, unmap"},
+		{"proved without it", "whether the counters that real arrays have say so, too"},
+	},
+	Towers: []column{
+		{"height, usually", "the mean response of all I/O in the worst sample, and outside of towers"},
+		{"load", "I/Os a second, against those outside: below 1 it is not the load that made it"},
+		{"volumes", "how many of the active ones were hit"},
+		{"cause", "undercover: an offload filled the cache; hosts: they did; cache: it was full, and nobody can be named; back end: it was not full"},
+		{"source", "the volume that filled the cache"},
+		{"offload gone, cap doubled, cap gone", "by how much less writes wait when the firmware runs a model, fitted to the tower, without the offload or with more cache for the pool; no help: not at either end of what the counters leave open"},
+	},
+}
+
+// writeColumns explains the columns of the tables that there are.
+func (f *Findings) writeColumns(b *strings.Builder) {
+	seen := map[string]bool{}
+	b.WriteString("\nColumns\n")
+	for _, t := range [...]struct {
+		any     bool
+		columns []column
+	}{{len(f.Pools) > 0, columns.Pools}, {len(f.Holders) > 0, columns.Holders}, {len(f.Undercover) > 0, columns.Undercover},
+		{len(f.Labelled) > 0, columns.Labelled}, {len(f.Towers) > 0, columns.Towers}} {
+		for _, c := range t.columns {
+			if name := strings.ToUpper(c.Name); t.any && !seen[name] {
+				seen[name] = true
+				fmt.Fprintf(b, "  %s: %s.\n", name, c.Text)
+			}
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package report
+
+import (
+	"bytes"
+	"html/template"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestSentence(t *testing.T) {
+	floor := &Floor{Seconds: 40, Bytes: 67.1e6}
+	clone, copied := Undercover{Pool: "p", Volume: "clone", Bytes: 4.14e9}, Undercover{Pool: "p", Volume: "copy", Bytes: 1e9}
+	offload := Tower{Pool: "p", Height: 6.784, Base: 0.00036, Cause: "undercover", Culprit: "clone"}
+	disks := Tower{Pool: "q", Height: 9, Base: 0.001, Cause: "back end"}
+	refused := []Refusal{{Finding: findTowers, Pool: "p", Missing: []string{"response times"}}}
+	for _, row := range []struct {
+		name string
+		f    Findings
+		want string
+	}{
+		{"an offload and its tower", Findings{Floor: floor, Undercover: []Undercover{clone, clone}, Towers: []Tower{disks, offload}},
+			"Offloads wrote at least 8.28 GB to volume clone, below what hosts see; they filled the write cache of pool p, and a response took 6784 ms instead of 0.36 ms."},
+		{"offloads without a tower", Findings{Floor: floor, Undercover: []Undercover{copied, clone}},
+			"Offloads wrote at least 5.14 GB to 2 volumes, most of it to clone, below what hosts see; no response took 4 times the usual."},
+		{"an offload and a tower of the disks", Findings{Floor: floor, Undercover: []Undercover{clone}, Towers: []Tower{disks}},
+			"Offloads wrote at least 4.14 GB to volume clone, below what hosts see; pool q answered in 9000 ms instead of 1 ms, although its write cache had room, so look at its back end."},
+		{"towers that nobody can be asked about", Findings{Floor: floor, Undercover: []Undercover{clone}, Refused: refused},
+			"Offloads wrote at least 4.14 GB to volume clone, below what hosts see; for some pools they do not show how slow responses were."},
+		{"the label alone", Findings{Floor: floor, Labelled: []Labelled{{Volume: "clone", Bytes: 5e6}}},
+			"The array's origin label says that offloads wrote 5 MB to volume clone, which its other counters do not prove; no response took 4 times the usual."},
+		{"nothing", Findings{Floor: floor},
+			"No undercover write is proved, of those above 67.1 MB; no response took 4 times the usual."},
+		{"nothing, says the label", Findings{Floor: floor, Labelled: []Labelled{}},
+			"Nothing was written undercover, as the array's own label says; no response took 4 times the usual."},
+		{"unknown", Findings{Refused: refused},
+			"These counters do not show what was written below what hosts see; for some pools they do not show how slow responses were."},
+		{"a tower of nobody's", Findings{Floor: floor, Towers: []Tower{{Pool: "p", Height: 1, Base: 0.1, Cause: "unknown"}}},
+			"No undercover write is proved, of those above 67.1 MB; pool p answered in 1000 ms instead of 100 ms, and these counters lack what would say why."},
+	} {
+		if got := row.f.Sentence(); got != row.want {
+			t.Errorf("%s:\n%s\nwant\n%s", row.name, got, row.want)
+		}
+		var b bytes.Buffer
+		if err := row.f.WriteText(&b); err != nil || !strings.HasPrefix(b.String(), row.want+"\n") {
+			t.Errorf("%s: the text does not begin with it: %.200s", row.name, b.String())
+		}
+	}
+}
+
+// TestColumnsAreExplained: each column that a table of the text has, but names and times, has its line.
+func TestColumnsAreExplained(t *testing.T) {
+	f := Findings{Pools: []PoolState{{}}, Holders: []Holder{{}}, Undercover: []Undercover{{}}, Labelled: []Labelled{{}}, Towers: []Tower{{}}}
+	var b bytes.Buffer
+	if err := f.WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	tables, explained, ok := strings.Cut(b.String(), "\nColumns\n")
+	if !ok {
+		t.Fatal(b.String())
+	}
+	heads := 0
+	for _, l := range strings.Split(tables, "\n") {
+		if l != strings.ToUpper(l) || !strings.Contains(l, "POOL") {
+			continue
+		}
+		heads++
+		for _, name := range strings.Split(strings.Join(strings.Fields(strings.ReplaceAll(l, "  ", "\t")), " "), "\t") {
+			for _, word := range strings.Fields(name) {
+				switch word {
+				case "VOLUME", "POOL", "FROM", "TO", "AT", "BYTES", "RATE", "ITS", "SINCE":
+				default:
+					if !strings.Contains(explained, word) && !strings.Contains(strings.ToUpper(explained), word) {
+						t.Errorf("%s is not explained in\n%s", word, explained)
+					}
+				}
+			}
+		}
+	}
+	if heads != 5 {
+		t.Errorf("%d heads of tables in\n%s", heads, tables)
+	}
+}
+
+// simFolder writes what a simulated run leaves.
+func simFolder(t *testing.T, dir, volumes, pools string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		simVolumes: "seconds,array,pool,volume,reads,writes,read_bytes,write_bytes,read_ns,write_ns,held_bytes,lower_host_bytes,lower_write_same_bytes,lower_xcopy_bytes,lower_odx_bytes,lower_caw_bytes,lower_unmap_bytes,lower_rebuild_bytes,lower_migrate_bytes\n" + volumes,
+		simPools:   "seconds,array,pool,used_bytes,used_mean_bytes,used_max_bytes,limit_bytes,writes,write_ns\n" + pools,
+		simReport:  filepath.Base(dir) + ": <text> of the run\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestEveryFolderOfASimulation: one in which nothing happened, one that has a folder for each case.
+func TestEveryFolderOfASimulation(t *testing.T) {
+	dir := t.TempDir()
+	simFolder(t, filepath.Join(dir, "a [case]"), "", "1,array,p,0,0,0,1000,0,0\n2,array,p,0,0,0,1000,0,0\n")
+	simFolder(t, filepath.Join(dir, "busy"), "1,array,p,v,1,1,512,512,1000,1000,0,512,0,0,0,0,0,0,0\n2,array,p,v,1,1,512,512,1000,1000,0,512,0,0,0,0,0,0,0\n",
+		"1,array,p,0,0,0,1000,1,1000\n2,array,p,0,0,0,1000,1,1000\n")
+	runs, err := LoadRuns(t.Context(), dir, Options{})
+	if err != nil || len(runs) != 2 || !runs[0].Idle || runs[1].Data == nil {
+		t.Fatalf("%+v, %v", runs, err)
+	}
+	for _, source := range []string{"a [case]", "busy", "."} {
+		runs, err := LoadRuns(t.Context(), filepath.Join(dir, source), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := New("title", runs...)
+		var b bytes.Buffer
+		if err := r.WriteHTML(&b); err != nil {
+			t.Fatal(err)
+		}
+		body := b.String()[strings.Index(b.String(), "<body>"):]
+		verdict, text := strings.Index(body, template.HTMLEscapeString(r.Verdict())), strings.Index(body, "&lt;text&gt; of the run")
+		if verdict < 0 || text < verdict || strings.Index(body, "<section") < verdict {
+			t.Errorf("%s: the verdict %q is at %d, the run's own report at %d", source, r.Verdict(), verdict, text)
+		}
+		for _, p := range r.Pictures {
+			if p.empty() {
+				t.Errorf("%s: picture %s is empty", source, p.ID)
+			}
+		}
+	}
+	if r := New("title", runs[0]); !strings.HasPrefix(r.Verdict(), "No volume was read, written or held") || len(r.Pictures) != 0 {
+		t.Errorf("of nothing: %q, %d pictures", r.Verdict(), len(r.Pictures))
+	}
+	if _, err := LoadRuns(t.Context(), t.TempDir(), Options{}); err == nil {
+		t.Error("a folder without anything is a source")
+	}
+}
+
+func TestEmptyPictures(t *testing.T) {
+	nan := value(math.NaN())
+	for _, row := range []struct {
+		p     Picture
+		empty bool
+	}{
+		{Picture{}, true},
+		{Picture{Lines: []line{{Name: "a", Values: []value{0, nan, 0}}}}, true},
+		{Picture{Lines: []line{{Name: "a", Values: []value{0, nan}}, {Name: capLine, Values: []value{5, 5}}}}, true},
+		{Picture{Lines: []line{{Name: "a", Values: []value{0, 0.1}}}}, false},
+		{Picture{Kind: "bars", Names: []string{"v"}, Bars: []bar{{Values: []value{0}}}}, true},
+		{Picture{Kind: "bars", Names: []string{"v"}, Bars: []bar{{Values: []value{2}}}}, false},
+		{Picture{Kind: "heat", Cells: [][3]float64{{0, 0, 0}}}, false},
+	} {
+		if row.p.empty() != row.empty {
+			t.Errorf("%+v is empty: %v", row.p, !row.empty)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+// Package zerobench measures what zeroing costs as a hypervisor does it: an eager disk zeroed from end
+// to end, or a lazy or thin one whose new blocks of 1 MiB are zeroed while a guest waits. It does so
+// in virtual time, as a scenario, or by the wall clock against a real LUN.
+package zerobench
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/arraysim/arraysim/internal/sim"
+	"github.com/arraysim/arraysim/internal/size"
+)
+
+// Config says what is measured.
+type Config struct {
+	// Disk is eager, lazy or thin.
+	Disk string
+	// VAAI zeroes by WRITE SAME, else by writes.
+	VAAI bool
+	// Size of the disk in bytes, whole MiB.
+	Size uint64
+	// Profile is the array's in virtual time, Target the LUN that is overwritten otherwise.
+	Profile, Target string
+	// Outstanding commands, 1 to 256.
+	Outstanding int
+}
+
+// Validate says what of a configuration cannot be, by the flags of `arraysim bench zero`.
+func (c *Config) Validate() error {
+	switch {
+	case c.Disk != "eager" && c.Disk != "lazy" && c.Disk != "thin":
+		return fmt.Errorf("--disk is %q; it is eager, lazy or thin", c.Disk)
+	case c.Size == 0 || c.Size%blockBytes != 0:
+		return fmt.Errorf("--size is %s; a disk is whole MiB", size.Text(c.Size))
+	case c.Outstanding < 1 || c.Outstanding > 256:
+		return errors.New("--outstanding goes from 1 to 256")
+	}
+	return nil
+}
+
+func (c *Config) vaai() string {
+	if c.VAAI {
+		return "on"
+	}
+	return "off"
+}
+
+// Result is what the benchmark measured. MB and GB are 10^6 and 10^9 bytes.
+type Result struct {
+	Disk      string  `json:"disk"`
+	VAAI      string  `json:"vaai"`
+	Bytes     uint64  `json:"bytes"`
+	Where     string  `json:"where"`
+	Seconds   float64 `json:"seconds"`
+	GBps      float64 `json:"gb_per_second"`
+	WireMBps  float64 `json:"wire_mb_per_second"`
+	MeanMS    float64 `json:"latency_mean_ms"`
+	P99MS     float64 `json:"latency_p99_ms"`
+	AfterMS   float64 `json:"latency_once_allocated_ms,omitempty"`
+	FallBacks uint64  `json:"fallbacks"`
+	Series    []Point `json:"series"`
+}
+
+// Point is a step of the series: the mean latency of its commands, or the last known one where it has none.
+type Point struct {
+	Seconds   float64 `json:"seconds"`
+	LatencyMS float64 `json:"latency_ms"`
+	MBps      float64 `json:"mb_per_second"`
+}
+
+// add appends a point of the series.
+func (r *Result) add(at, length float64, ios, bytes uint64, wait int64) {
+	p := Point{Seconds: at, MBps: float64(bytes) / length / 1e6}
+	if ios > 0 {
+		p.LatencyMS = float64(wait) / float64(ios) / 1e6
+	} else if n := len(r.Series); n > 0 {
+		p.LatencyMS = r.Series[n-1].LatencyMS
+	}
+	r.Series = append(r.Series, p)
+}
+
+// Scenario is the benchmark in virtual time.
+func (c *Config) Scenario() (*sim.Scenario, error) {
+	job := fmt.Sprintf("{name: zero, kind: zero, volume: lun, size: %d, outstanding: %d}", c.Size, c.Outstanding)
+	if c.Disk != "eager" {
+		job = fmt.Sprintf("{name: zero, volume: lun, disk: %s, size: %d, pattern: sequential, io: 32KiB, write: 1, outstanding: %d, laps: 2}", c.Disk, c.Size, c.Outstanding)
+	}
+	return sim.Parse(fmt.Appendf(nil, `
+name: %s
+profile: %s
+sample: 10s
+arrays: [{name: array, pools: [{name: pool, mdisks: [{size: 2TiB, count: %d}]}], volumes: [{name: lun, pool: pool, size: %d}]}]
+hosts: [{name: esx, vaai: {HardwareAcceleratedInit: %v}}]
+jobs: [%s]
+`, c.Disk, c.Profile, 1+c.Size>>40, c.Size+blockBytes, c.VAAI, job))
+}
+
+// OfRun is the result of a run of Scenario.
+func (c *Config) OfRun(r *sim.Run) *Result {
+	v := func(name string) float64 { x, _ := r.Value(name, 0, 0); return x }
+	const mib = float64(1<<20) / 1e6 // the figure is in MiB
+	res := &Result{Disk: c.Disk, VAAI: c.vaai(), Bytes: c.Size, Where: "profile " + c.Profile + ", virtual time",
+		Seconds: v("job.zero.seconds"), GBps: v("job.zero.gb_s"), WireMBps: v("job.zero.wire_mb_s") * mib, MeanMS: v("job.zero.latency_ms"),
+		P99MS: v("job.zero.p99_ms"), FallBacks: uint64(v("host.esx.ZERO_F"))}
+	if c.Disk != "eager" {
+		res.Seconds, res.MeanMS, res.AfterMS = v("job.zero.first.seconds"), v("job.zero.first.latency_ms"), v("job.zero.after.latency_ms")
+		res.GBps = float64(c.Size) / res.Seconds / 1e9
+	}
+	for i, x := range r.Steps("zero") {
+		res.add(float64(i+1)/10, 0.1, x.IOs, x.Bytes, x.Wait)
+	}
+	return res
+}
