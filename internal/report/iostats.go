@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/arraysim/arraysim/internal/stats"
 )
 
 // The statistics files of SAN Volume Controller, Storwize and Spectrum Virtualize: a
@@ -255,7 +257,7 @@ func assignPools(d *Data) {
 	for _, v := range d.Volumes {
 		best, pool := 0.5, ""
 		for _, p := range d.Pools {
-			if c := correlation(v.Held, p.Full); c > best {
+			if c := stats.Correlation(v.Held, p.Full); c > best {
 				best, pool = c, p.Name
 			}
 		}
@@ -274,20 +276,6 @@ func assignPools(d *Data) {
 			v.Pool = most
 		}
 	}
-}
-
-func correlation(a, b Series) float64 {
-	var n, sa, sb, saa, sbb, sab float64
-	for i := range a {
-		if x, y := a[i], b[i]; !math.IsNaN(x) && !math.IsNaN(y) {
-			n, sa, sb, saa, sbb, sab = n+1, sa+x, sb+y, saa+x*x, sbb+y*y, sab+x*y
-		}
-	}
-	den := math.Sqrt((n*saa - sa*sa) * (n*sbb - sb*sb))
-	if n < 3 || den == 0 {
-		return 0
-	}
-	return (n*sab - sa*sb) / den
 }
 
 // guessCaps estimates the caps of partitions where the source does not have them: what
