@@ -19,7 +19,7 @@ func sourceFlags(c *cobra.Command, opt *report.Options) {
 
 const sourcesHelp = `Counters come from a file or folder of counters export (CSV, Parquet), from
 the statistics files of a SAN Volume Controller, Storwize or Spectrum Virtualize (a folder
-with Nv_stats and Nn_stats files, and what lsvdisk and lsmdiskgrp print with -delim :, as
+with Nv_stats and Nn_stats files, and what lsvdisk, lsvdiskcopy and lsmdiskgrp print with -delim :, as
 files of these names), from what sim --out left of a run, from a Prometheus (its URL, or saved answers of query_range), or
 from any CSV file by a mapping (see docs/counters.md).`
 
