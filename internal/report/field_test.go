@@ -33,7 +33,7 @@ type fieldVolume struct {
 	again       float64    // part of writes that replace what is dirty
 	writer      *fieldWriter
 
-	dirty, queued, admitted     float64
+	dirty, queued               float64
 	hostIn, lower, below, fresh float64 // sums; fresh is of the second
 	ops, time                   [2]float64
 }
@@ -239,7 +239,7 @@ type fieldRun struct {
 func (c *fieldCase) run(without string) *fieldRun {
 	x := &fieldRun{c: c, without: without, below: map[string]float64{}}
 	for _, v := range c.volumes {
-		v.dirty, v.queued, v.admitted, v.hostIn, v.lower, v.below, v.fresh = 0, 0, 0, 0, 0, 0, 0
+		v.dirty, v.queued, v.hostIn, v.lower, v.below, v.fresh = 0, 0, 0, 0, 0, 0
 		v.ops, v.time = [2]float64{}, [2]float64{}
 		if v.writer != nil {
 			v.writer.done, v.writer.queued = 0, 0

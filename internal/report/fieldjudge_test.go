@@ -44,7 +44,7 @@ func share(n, of int) float64 {
 
 func (s *scored) String() string {
 	known := max(s.known, 1)
-	return fmt.Sprintf("%3d runs | sources %3d (and %d below the floor) precision %.3f recall %.3f, missed %d of which %d below the floor that is said | bytes found %.3f overstated %.3f, largest x %.2f | towers %3d seen %3d missed %2d false %2d | causes right %3d wrong %2d unknown %2d joint %2d",
+	return fmt.Sprintf("%3d runs | sources %3d (and %d below the floor) precision %.3f recall %.3f, missed %d of which %d below the floor that is reported | bytes found %.3f overstated %.3f, largest x %.2f | towers %3d seen %3d missed %2d false %2d | causes right %3d wrong %2d unknown %2d joint %2d",
 		s.runs, s.culprits, s.small, share(s.accused-s.wrong, s.accused), share(s.found, s.culprits), s.culprits-s.found, s.hidden, s.bytes/known, s.over/known, s.largest,
 		s.real, s.seen, s.missed, s.false, s.right, s.wrongCause, s.unsaid, s.joint)
 }
@@ -192,7 +192,7 @@ func TestFieldCases(t *testing.T) {
 		t.Errorf("%d of %d accusations are wrong", all.wrong, all.accused)
 	}
 	if n := all.culprits - all.found - all.hidden - spare; n > 0 && float64(n) > 0.02*float64(all.culprits) {
-		t.Errorf("%d of %d sources were missed, %d of them below the floor that is said", all.culprits-all.found, all.culprits, all.hidden)
+		t.Errorf("%d of %d sources were missed, %d of them below the floor that is reported", all.culprits-all.found, all.culprits, all.hidden)
 	}
 	if all.over > 0.02*all.known+float64(spare)*leastBytes {
 		t.Errorf("%s are too many, of %s", size(all.over), size(all.known))
