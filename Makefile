@@ -17,7 +17,7 @@ STAMP = -X 'github.com/arraysim/arraysim/internal/admin.stamp=$(COMMIT)'
 STD := net/http html/template encoding/xml database/sql go/build log/slog expvar
 EARLY := github.com/prometheus/client_golang/prometheus github.com/cockroachdb/errors github.com/danielgtaylor/huma/v2
 
-.PHONY: help build build-rados rados-test plugin run test test-quick prove setup lint bench demo kill-test deb image package-test clean
+.PHONY: help build build-rados rados-test plugin run judge-field cells test test-quick prove setup lint bench demo kill-test deb image package-test clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -91,6 +91,12 @@ ablations: build ## document 001's incident with one mechanism or setting change
 
 judge: ## precision and recall of analyze over 200 scenarios that the firmware runs, and 200 without offloads
 	ARRAYSIM_JUDGE=25 $(GO) test -run 'TestPrecisionAndRecall$$|TestHostsAreNotAccused' -v -timeout 2h ./internal/report
+
+judge-field: ## findings over 200 cases of a model of its own: sources, bytes, towers and causes; ARRAYSIM_SEED chooses others
+	ARRAYSIM_FIELD=25 $(GO) test -run 'TestFieldCases$$' -count=1 -v -timeout 1h ./internal/report
+
+cells: ## auto against the best of its candidates on 60 cells; ARRAYSIM_TRACES names the folder of the public traces
+	ARRAYSIM_CELLS=1 $(GO) test -run 'TestAutoCells$$' -count=1 -v -timeout 2h ./internal/replay
 
 tier-test: ## SEEDS (100000) runs from SEED (1) on of the caching device under crashes, losses and offloads
 	@echo "seeds from $${SEED:-1} on, $${SEEDS:-100000} of them"

@@ -59,6 +59,8 @@ PROOFS = [
     Proof("guests", "every test of the guests, slow ones too, in User Mode Linux", "make vm-test-all", 25),
     Proof("qemu", "the same emulated: kernels 6.1 and 6.12, two processors", "make test-qemu", 100),
     Proof("judge", "precision and recall of analyze over 200 scenarios, and 200 without offloads", "make judge", 60),
+    Proof("judge-field", "sources, bytes, towers and causes of 200 cases of a model of its own", "make judge-field", 5),
+    Proof("cells", "auto within 2 points of its best candidate on 60 cells of public traces", "make cells", 15),
     Proof("fuzz", "every fuzz target for 30 s", "make fuzz", 15),
     Proof("tier", "100,000 runs of the caching device under crashes, losses and offloads", "make tier-test", 30),
     Proof("tier-mutations", "each known defect of a write-back cache turns the model red", "make tier-mutations", 30),

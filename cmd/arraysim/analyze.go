@@ -22,8 +22,8 @@ const sourcesHelp = `Counters come from one of these:
   - a folder that sim --out left of a run;
   - a Prometheus: its URL, or a folder of saved answers of query_range;
   - statistics files of a SAN Volume Controller, Storwize or Spectrum Virtualize: a folder with
-    Nv_stats and Nn_stats files, and what lsvdisk and lsmdiskgrp print with -delim :, as files of
-    these names;
+    Nv_stats and Nn_stats files, and what lsvdisk, lsvdiskcopy and lsmdiskgrp print with -delim :,
+    as files of these names;
   - any CSV file, by a mapping (docs/counters.md).`
 
 func (a *app) analyze() *cobra.Command {

@@ -75,14 +75,9 @@ func (p *tinyLFU) admit(k Key, _ uint32, w int64) (uint8, bool) {
 	return lfuWindow, true
 }
 
-// toMain moves a block from the window to the lowest segment that has room.
-func (p *tinyLFU) toMain(s uint32) {
-	if p.ix.units[lfuProbation]+p.ix.weight(s) <= p.mainMax-p.protectedMax {
-		p.ix.move(s, lfuProbation)
-	} else {
-		p.ix.move(s, lfuProtected)
-	}
-}
+// toMain moves a block from the window into a main cache that has room. It begins in probation however much is
+// there: a block is protected for a reference, never for having come early.
+func (p *tinyLFU) toMain(s uint32) { p.ix.move(s, lfuProbation) }
 
 func (p *tinyLFU) place(s uint32, state uint8) { p.ix.push(s, state) }
 
@@ -123,8 +118,10 @@ const (
 	// collide look alike, and the window loses against all that was there before.
 	sketchPerBlock = 8
 	// sketchPeriod is how many references to the main cache, for every block of it, pass
-	// until counts are halved first, and half as many after that.
-	sketchPeriod = 32
+	// until counts are halved first, and half as many after that. It and sketchMost are as published.
+	sketchPeriod = 10
+	// sketchMost is the highest count.
+	sketchMost = 15
 )
 
 func (k *sketch) init(blocks int64) {
@@ -151,7 +148,7 @@ func (k *sketch) count(h uint64) uint8 {
 
 func (k *sketch) add(h uint64) {
 	least := k.count(h)
-	if least == ^uint8(0) {
+	if least >= sketchMost {
 		return
 	}
 	for row := range sketchRows {

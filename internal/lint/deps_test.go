@@ -21,7 +21,7 @@ import (
 // import. The names are those of the folders in internal, or from the root. A package
 // NAMEtest holds fakes and suites for NAME: it may import NAME and what is below it.
 const directions = `
-	NONE < block, crc32c, metrics, size, tcmu, testkit, trace;
+	NONE < block, crc32c, metrics, size, stats, tcmu, testkit, trace;
 
 	block, metrics < hostcache;
 
@@ -103,7 +103,7 @@ const directions = `
 
 	array, scsi, size, store < profile;
 
-	array, hostcache, hostcache/tier, store, scsi, profile, trace < sim;
+	array, hostcache, hostcache/tier, store, scsi, profile, stats, trace < sim;
 
 	trace, hostcache, iscsi, sim < replay;
 
@@ -116,6 +116,8 @@ const directions = `
 	array, hostcache, scsi, report, size, store, store/rados, store/rados/librados, profile, iscsi, tcmu, handlers, history < admin;
 
 	admin, iscsi < demo;
+
+	admin, sim, profile < schema;
 
 	admin, cachedaemon, demo, report, replay, zerobench < cmd/arraysim;
 `

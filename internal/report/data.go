@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/arraysim/arraysim/internal/stats"
 )
 
 // Series is one value a sample; NaN where it is not known. Arithmetic with what is not known gives
@@ -404,24 +406,7 @@ func (d *Data) offloads(readings []*reading, n int) {
 }
 
 // quantile of the values that are known, NaN if none is.
-func quantile(values []float64, q float64) float64 {
-	var known []float64
-	for _, v := range values {
-		if !math.IsNaN(v) {
-			known = append(known, v)
-		}
-	}
-	if len(known) == 0 {
-		return math.NaN()
-	}
-	slices.Sort(known)
-	at := q * float64(len(known)-1)
-	i := int(at)
-	if i+1 == len(known) {
-		return known[i]
-	}
-	return known[i] + (at-float64(i))*(known[i+1]-known[i])
-}
+func quantile(values []float64, q float64) float64 { return stats.Quantile(values, q) }
 
 // add adds to a sum of what is known; a sum of nothing is not known.
 func add(to *float64, x float64) {

@@ -11,11 +11,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/arraysim/arraysim/internal/stats"
 )
 
 // The statistics files of SAN Volume Controller, Storwize and Spectrum Virtualize: a
 // folder with Nn, Nv and Nm files of one or more nodes. The files do not tell a volume's
-// pool nor the name of one; when the folder has what `lsvdisk -delim :` and
+// pool nor the name of one; when the folder has what `lsvdisk -delim :`, `lsvdiskcopy -delim :` and
 // `lsmdiskgrp -delim :` print, as files of these names, they do. Else pools are called
 // mdg0, mdg1 and so on, and a volume belongs to the pool whose fullness moves with it.
 
@@ -72,7 +74,7 @@ const xmlTime = "2006-01-02 15:04:05"
 
 // fromIOStats reads a folder, or files, of statistics.
 func fromIOStats(source string, files []string, side map[string]string) (*Data, error) {
-	b := &iostatsFolder{readings: map[int64]*reading{}, pools: map[string]string{}, poolOf: map[string]string{}, has: map[setFile]bool{}}
+	b := &iostatsFolder{readings: map[int64]*reading{}, pools: map[string]string{}, poolOf: map[string]string{}, copies: map[string]map[string]bool{}, has: map[setFile]bool{}}
 	if err := b.listings(side); err != nil {
 		return nil, err
 	}
@@ -82,6 +84,7 @@ func fromIOStats(source string, files []string, side map[string]string) (*Data, 
 			return nil, fmt.Errorf("%s: %w", filepath.Base(name), err)
 		}
 	}
+	b.nameCopies()
 	var all []*reading
 	for _, r := range b.readings {
 		if len(r.volumes) > 0 {
@@ -89,9 +92,10 @@ func fromIOStats(source string, files []string, side map[string]string) (*Data, 
 		}
 	}
 	d := series(source, all, units{bytes: 512, time: 1e-3})
-	if len(b.poolOf) == 0 {
-		assignPools(d)
+	if n := assignPools(d); n > 0 && len(b.poolOf) == 0 {
 		d.Notes = append(d.Notes, "there is no lsvdisk: pools were inferred from how their fullness moves with volumes")
+	} else if n > 0 {
+		d.Notes = append(d.Notes, fmt.Sprintf("the pools of %d volumes or copies were inferred from how their fullness moves with them: lsvdisk does not name them, and there is no lsvdiskcopy that does", n))
 	}
 	d.guessCaps()
 	return d, nil
@@ -100,7 +104,8 @@ func fromIOStats(source string, files []string, side map[string]string) (*Data, 
 type iostatsFolder struct {
 	readings map[int64]*reading
 	pools    map[string]string // name by number
-	poolOf   map[string]string // of a volume, by its name
+	poolOf   map[string]string // of a volume, by its name; of a copy, by its key
+	copies   map[string]map[string]bool
 	has      map[setFile]bool
 }
 
@@ -147,8 +152,14 @@ func (b *iostatsFolder) listings(side map[string]string) error {
 	return errors.Join(
 		rows("lsmdiskgrp", func(col func(string) string) { b.pools[col("id")] = col("name") }),
 		rows("lsvdisk", func(col func(string) string) {
-			b.pools[col("mdisk_grp_id")] = col("mdisk_grp_name")
+			if col("mdisk_grp_name") != manyPools {
+				b.pools[col("mdisk_grp_id")] = col("mdisk_grp_name")
+			}
 			b.poolOf[col("name")] = col("mdisk_grp_name")
+		}),
+		rows("lsvdiskcopy", func(col func(string) string) {
+			b.pools[col("mdisk_grp_id")] = col("mdisk_grp_name")
+			b.poolOf[copyKey(col("vdisk_name"), col("copy_id"))] = col("mdisk_grp_name")
 		}))
 }
 
@@ -208,26 +219,88 @@ func (b *iostatsFolder) file(name string) error {
 	return nil
 }
 
+// volume takes a volume, copy by copy: hosts' writes go to all copies, each of which has a lower cache of its own and
+// may be in another pool. What is written to one alone (a migration, the synchronization of a mirror)
+// shows there. Reads are counted with the first copy.
 func (b *iostatsFolder) volume(r *reading, n *xmlNode) {
 	name := n.text("id")
 	if name == "" {
 		name = "vdisk" + n.text("idx")
 	}
-	v := r.volume(name, b.poolOf[name])
-	for d, a := range [2][3]string{{"ro", "rb", "rl"}, {"wo", "wb", "wl"}} {
-		add(&v.ops[d], n.num(a[0]))
-		add(&v.bytes[d], n.num(a[1]))
-		add(&v.time[d], n.num(a[2]))
+	copies := n.all("cpy")
+	if len(copies) == 0 {
+		copies = []*xmlNode{nil}
 	}
-	upper, lower := n.first("ca"), n.first("cpy", "ca")
-	if upper != nil {
-		add(&v.held, upper.num("cm")*512)
-	}
-	for _, ca := range [...]*xmlNode{lower, upper} {
-		if ca != nil && !math.IsNaN(ca.num("ctds")) {
-			add(&v.lower, ca.num("ctds"))
-			break
+	upper := n.first("ca")
+	for i, c := range copies {
+		idx := ""
+		if c != nil {
+			idx = c.text("idx")
 		}
+		if b.copies[name] == nil {
+			b.copies[name] = map[string]bool{}
+		}
+		b.copies[name][idx] = true
+		v := r.volume(copyKey(name, idx), b.poolOfCopy(name, idx))
+		for d, a := range [2][3]string{{"ro", "rb", "rl"}, {"wo", "wb", "wl"}} {
+			if i > 0 && d == read {
+				continue
+			}
+			add(&v.ops[d], n.num(a[0]))
+			add(&v.bytes[d], n.num(a[1]))
+			add(&v.time[d], n.num(a[2]))
+		}
+		// Only the first of these that says it: a lower cache is below the upper one.
+		lower := c.first("ca")
+		held := []*xmlNode{upper, lower}
+		if len(copies) > 1 {
+			held = []*xmlNode{lower, upper} // the upper one is of all copies
+		}
+		firstKnown(&v.held, "cm", 512, held...)
+		firstKnown(&v.lower, "ctds", 1, lower, upper)
+	}
+}
+
+// firstKnown adds the attribute of the first node that has it.
+func firstKnown(to *float64, name string, unit float64, nodes ...*xmlNode) {
+	for _, n := range nodes {
+		if n != nil && !math.IsNaN(n.num(name)) {
+			add(to, n.num(name)*unit)
+			return
+		}
+	}
+}
+
+// copyKey is a copy's key in readings until all files are read, when it is known whether it needs a name.
+func copyKey(volume, idx string) string { return volume + "\x00" + idx }
+
+// poolOfCopy is what lsvdiskcopy says, or lsvdisk, where it is one pool.
+func (b *iostatsFolder) poolOfCopy(volume, idx string) string {
+	if p := b.poolOf[copyKey(volume, idx)]; p != "" {
+		return p
+	}
+	if p := b.poolOf[volume]; p != manyPools {
+		return p
+	}
+	return ""
+}
+
+// manyPools is what lsvdisk has as the pool of a volume whose copies are in several.
+const manyPools = "many"
+
+// nameCopies gives readings their names: a volume that never had a second copy has its own, else each copy has its
+// number, so that the counters of one are never taken for those of another.
+func (b *iostatsFolder) nameCopies() {
+	for _, r := range b.readings {
+		named := map[string]*volumeReading{}
+		for key, v := range r.volumes {
+			name, idx, _ := strings.Cut(key, "\x00")
+			if len(b.copies[name]) > 1 {
+				name += " copy " + idx
+			}
+			named[name] = v
+		}
+		r.volumes = named
 	}
 }
 
@@ -245,22 +318,28 @@ func (b *iostatsFolder) partition(r *reading, n *xmlNode) {
 	}
 }
 
-// assignPools gives every volume the pool whose fullness moves most like what the volume
-// holds. Volumes that hold next to nothing go with the most of the others.
-func assignPools(d *Data) {
+// assignPools gives every volume that has none the pool whose fullness moves most like what the volume
+// holds, and returns how many these are. Those that hold next to nothing go with the most of the others.
+func assignPools(d *Data) (n int) {
 	if len(d.Pools) == 0 {
-		return
+		return 0
 	}
 	count := map[string]int{}
+	var open []*Volume
 	for _, v := range d.Volumes {
-		best, pool := 0.5, ""
-		for _, p := range d.Pools {
-			if c := correlation(v.Held, p.Full); c > best {
-				best, pool = c, p.Name
+		if v.Pool == "" {
+			n++
+			best := 0.5
+			for _, p := range d.Pools {
+				if c := stats.Correlation(v.Held, p.Full); c > best {
+					best, v.Pool = c, p.Name
+				}
 			}
 		}
-		if v.Pool = pool; pool != "" {
-			count[pool]++
+		if v.Pool == "" {
+			open = append(open, v)
+		} else {
+			count[v.Pool]++
 		}
 	}
 	most := d.Pools[0].Name
@@ -269,25 +348,10 @@ func assignPools(d *Data) {
 			most = p.Name
 		}
 	}
-	for _, v := range d.Volumes {
-		if v.Pool == "" {
-			v.Pool = most
-		}
+	for _, v := range open {
+		v.Pool = most
 	}
-}
-
-func correlation(a, b Series) float64 {
-	var n, sa, sb, saa, sbb, sab float64
-	for i := range a {
-		if x, y := a[i], b[i]; !math.IsNaN(x) && !math.IsNaN(y) {
-			n, sa, sb, saa, sbb, sab = n+1, sa+x, sb+y, saa+x*x, sbb+y*y, sab+x*y
-		}
-	}
-	den := math.Sqrt((n*saa - sa*sa) * (n*sbb - sb*sb))
-	if n < 3 || den == 0 {
-		return 0
-	}
-	return (n*sab - sa*sb) / den
+	return n
 }
 
 // guessCaps estimates the caps of partitions where the source does not have them: what

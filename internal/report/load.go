@@ -184,7 +184,7 @@ func fromFolder(ctx context.Context, dir string, opt Options) (*Data, error) {
 		}
 		name := e.Name()
 		switch {
-		case name == "lsvdisk" || name == "lsmdiskgrp":
+		case name == "lsvdisk" || name == "lsvdiskcopy" || name == "lsmdiskgrp":
 			side[name] = path
 		case strings.HasPrefix(name, "Nv_stats") || strings.HasPrefix(name, "Nn_stats"):
 			files = append(files, path)

@@ -1,33 +1,25 @@
 package report
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math"
-	"net/http"
-	"net/url"
 	"os"
-	"strconv"
-	"strings"
-	"time"
+
+	"github.com/prometheus/common/model"
 
 	"github.com/arraysim/arraysim/internal/metrics"
 )
 
-// Ranges of a Prometheus: the answers of /api/v1/query_range, asked for here or saved
-// in files by somebody.
+// Ranges of a Prometheus: the answers of /api/v1/query_range, asked for by its client (promclient.go)
+// or saved in files by somebody.
 
 type promAnswer struct {
 	Status string `json:"status"`
 	Error  string `json:"error"`
 	Data   struct {
-		Result []struct {
-			Metric map[string]string `json:"metric"`
-			Values [][2]any          `json:"values"`
-		} `json:"result"`
+		Result model.Matrix `json:"result"`
 	} `json:"data"`
 }
 
@@ -45,38 +37,6 @@ var promQueries = []string{
 var sumNames = map[string]string{
 	promQueries[7]: metrics.CacheDirty.Name, promQueries[8]: metrics.CacheDestaged.Name, promQueries[9]: metrics.BackendBytes.Name,
 	promQueries[10]: metrics.Undercover.Name,
-}
-
-func fromPrometheus(ctx context.Context, base string, opt Options) (*Data, error) {
-	last := opt.Last
-	if last == 0 {
-		last = time.Hour
-	}
-	step := opt.Step
-	if step == 0 {
-		step = max((last / 240).Round(time.Second), 5*time.Second)
-	}
-	end := time.Now()
-	b := newPromRange()
-	for _, q := range promQueries {
-		u := strings.TrimSuffix(base, "/") + "/api/v1/query_range?" + url.Values{
-			"query": {q}, "start": {strconv.FormatInt(end.Add(-last).Unix(), 10)}, "end": {strconv.FormatInt(end.Unix(), 10)},
-			"step": {strconv.FormatFloat(step.Seconds(), 'f', -1, 64)}}.Encode()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
-		if err != nil {
-			return nil, err
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return nil, errors.Unwrap(err)
-		}
-		err = b.answer(resp.Body, sumNames[q])
-		resp.Body.Close()
-		if err != nil {
-			return nil, err
-		}
-	}
-	return b.data(base), nil
 }
 
 func fromPrometheusFile(source string, f io.Reader) (*Data, error) {
@@ -114,6 +74,7 @@ type promRange struct {
 	readings map[int64]*reading
 	used     map[*reading]map[string]float64
 	size     float64
+	notes    []string
 }
 
 func newPromRange() *promRange {
@@ -133,57 +94,57 @@ func (b *promRange) answer(r io.Reader, name string) error {
 	default:
 		return errors.New("this is no answer of a Prometheus: it has no status")
 	}
-	for _, s := range a.Data.Result {
-		n := s.Metric["__name__"]
+	b.matrix(a.Data.Result, name)
+	return nil
+}
+
+// matrix takes the series of one answer in; name is theirs when they have none.
+func (b *promRange) matrix(series model.Matrix, name string) {
+	for _, s := range series {
+		n := string(s.Metric[model.MetricNameLabel])
 		if n == "" {
 			n = name
 		}
-		for _, pair := range s.Values {
-			t, ok := pair[0].(float64)
-			text, ok2 := pair[1].(string)
-			x, err := strconv.ParseFloat(text, 64)
-			if !ok || !ok2 || err != nil {
-				return errors.New("this is no answer of a Prometheus: its values are not pairs of time and text")
-			}
-			at := int64(math.Round(t * 1e9))
+		for _, p := range s.Values {
+			at := p.Timestamp.UnixNano()
 			if b.readings[at] == nil {
 				b.readings[at] = newReading(at)
 				b.used[b.readings[at]] = map[string]float64{}
 			}
-			b.value(b.readings[at], n, s.Metric, x)
+			b.value(b.readings[at], n, s.Metric, float64(p.Value))
 		}
 	}
-	return nil
 }
 
-func (b *promRange) value(r *reading, name string, l map[string]string, x float64) {
+func (b *promRange) value(r *reading, name string, labels model.Metric, x float64) {
+	l := func(name model.LabelName) string { return string(labels[name]) }
 	dir := read
-	if l["direction"] == "write" || l["op"] == "write" {
+	if l("direction") == "write" || l("op") == "write" {
 		dir = write
 	}
 	switch name {
 	case metrics.CacheSize.Name:
 		b.size = x
 	case metrics.CacheLimit.Name:
-		r.pool(l["pool"]).cap = x
+		r.pool(l("pool")).cap = x
 	case metrics.CacheUsed.Name:
-		b.used[r][l["pool"]] = x
+		b.used[r][l("pool")] = x
 	case metrics.CacheUsedSeconds.Name:
-		r.pool(l["pool"]).seconds = x
+		r.pool(l("pool")).seconds = x
 	case metrics.BackendBytes.Name:
-		add(&r.pool(l["pool"]).back[dir], x)
+		add(&r.pool(l("pool")).back[dir], x)
 	case metrics.HostTransferred.Name:
-		r.volume(l["volume"], l["pool"]).bytes[dir] = x
+		r.volume(l("volume"), l("pool")).bytes[dir] = x
 	case metrics.HostDuration.Name + "_count":
-		r.volume(l["volume"], "").ops[dir] = x
+		r.volume(l("volume"), "").ops[dir] = x
 	case metrics.HostDuration.Name + "_sum":
-		r.volume(l["volume"], "").time[dir] = x
+		r.volume(l("volume"), "").time[dir] = x
 	case metrics.Undercover.Name:
-		r.volume(l["volume"], l["pool"]).label(l["origin"], x)
+		r.volume(l("volume"), l("pool")).label(l("origin"), x)
 	case metrics.CacheDirty.Name:
-		add(&r.volume(l["volume"], l["pool"]).held, x)
+		add(&r.volume(l("volume"), l("pool")).held, x)
 	case metrics.CacheDestaged.Name:
-		add(&r.volume(l["volume"], l["pool"]).lower, x)
+		add(&r.volume(l("volume"), l("pool")).lower, x)
 	}
 }
 
@@ -199,5 +160,6 @@ func (b *promRange) data(source string) *Data {
 	}
 	d := series(source, all, units{bytes: 1, time: 1})
 	d.CacheSize = b.size
+	d.Notes = append(d.Notes, b.notes...)
 	return d
 }

@@ -6,6 +6,9 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -104,10 +107,10 @@ func TestEverySourceTellsTheSame(t *testing.T) {
 		pool   string
 	}{
 		{csvFile.Name(), Options{}, "pool"}, {parquetFile.Name(), Options{}, "pool"}, {filepath.Join(dir, "iostats"), Options{}, "pool"},
-		{bare, Options{}, "mdg0"}, {saved, Options{}, "pool"}, {mapped, Options{Mapping: mapping}, "pool"},
+		{bare, Options{}, "mdg0"}, {saved, Options{}, "pool"}, {prometheusAt(t, saved), Options{}, "pool"}, {mapped, Options{Mapping: mapping}, "pool"},
 	} {
 		f := detect(load1(t, c.source, c.opt))
-		if (f.Labelled != nil) != (c.source == saved) {
+		if (f.Labelled != nil) != (c.source == saved || strings.HasPrefix(c.source, "http://")) {
 			t.Errorf("%s: the origin label says %v", filepath.Base(c.source), f.Labelled)
 		}
 		if got := culprits(f); !slices.Equal(got, want) {
@@ -119,6 +122,48 @@ func TestEverySourceTellsTheSame(t *testing.T) {
 			}
 		}
 	}
+}
+
+// prometheusAt serves the series of a saved answer as a Prometheus does, each to the queries that name it, and returns
+// its URL.
+func prometheusAt(t *testing.T, saved string) string {
+	t.Helper()
+	text, err := os.ReadFile(saved)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all struct {
+		Data struct {
+			Result []struct {
+				Metric map[string]string `json:"metric"`
+				Values [][2]any          `json:"values"`
+			} `json:"result"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/api/v1/query_range") || r.FormValue("step") != "15" {
+			http.Error(w, "no such page, or no step of a 240th of an hour", http.StatusNotFound)
+			return
+		}
+		out := []any{}
+		for _, x := range all.Data.Result {
+			name := x.Metric["__name__"]
+			if !regexp.MustCompile(`\b` + name + `\b`).MatchString(r.FormValue("query")) {
+				continue
+			}
+			if strings.HasPrefix(r.FormValue("query"), "sum") {
+				x.Metric = maps.Clone(x.Metric)
+				delete(x.Metric, "__name__") // a sum has no name
+			}
+			out = append(out, x)
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": map[string]any{"resultType": "matrix", "result": out}})
+	}))
+	t.Cleanup(s.Close)
+	return s.URL + "/prefix/"
 }
 
 // prometheusFile saves data as a Prometheus would answer.

@@ -17,8 +17,8 @@ type Tower struct {
 	Of      int     `json:"volumes_active"`
 	Worst   []Hit   `json:"worst"`
 	// Cause is "undercover" (an offload filled the partition), "hosts" (they did), "cache"
-	// (it was full, and nobody can be named), "back end" (it was not full) or "unknown", with what
-	// is missing to tell.
+	// (it was full, and nobody can be named, or its cap was lowered), "back end" (it was not full, or the disks took
+	// less than at other times while it was) or "unknown", with what is missing to tell.
 	Cause   string   `json:"cause"`
 	Missing []string `json:"missing,omitempty"`
 	Culprit string   `json:"culprit,omitempty"`
@@ -171,6 +171,8 @@ func (d *Data) cause(t *Tower, p *Pool, vols []*Volume, f *Findings) {
 		}
 	}
 	usual, now := quantile(sum, 0.33), quantile(sum[t.from:t.to+1], 0.5)
+	lost := d.roomLost(t, p)
+	slow, can := d.slowDisks(t, p, vols)
 	switch {
 	case math.IsNaN(usual) || math.IsNaN(now):
 		unknown(needHost)
@@ -178,11 +180,78 @@ func (d *Data) cause(t *Tower, p *Pool, vols []*Volume, f *Findings) {
 	case culprit != nil && below >= now-usual:
 		t.Cause, t.Culprit = "undercover", culprit.Volume
 		t.culprit = culprit
+	// A cap that was lowered is why, unless hosts brought more than it lost and than the disks took before.
+	case lost > 0 && (now <= can || lost > (now-usual)*t.seconds(d)):
+		t.Cause = "cache"
 	case now >= 1.1*usual:
 		t.Cause, t.Culprit = "hosts", busiest
+	// Nobody brought more, and the disks took less than they can. (Had hosts brought more, their writes might only
+	// lie worse for the disks than what these took at other times.)
+	case slow == Yes:
+		t.Cause = "back end"
+	case slow == Unknown:
+		unknown(needOutflow)
 	default:
 		t.Cause = "cache"
 	}
+}
+
+// seconds is how long a tower's samples are.
+func (t *Tower) seconds(d *Data) (sum float64) {
+	for i := t.from; i <= t.to; i++ {
+		sum += d.seconds(i)
+	}
+	return sum
+}
+
+// What slow disks are known by.
+const (
+	// slowBelow is the part of what the disks took at other times from which on they are not slow.
+	slowBelow = 0.8
+	// fullThroughout is the mean fullness of a sample in which somebody waited all the time.
+	fullThroughout = 0.95
+)
+
+// slowDisks says whether the disks took less in a tower than they can. While a partition is full
+// its destager does all that it can, so what leaves the cache then is what the disks take; and they can take what
+// they took at any other time. It is not known without a sample that was full throughout: what left
+// in one that was full for a part is a mean with the rest. can is what they took elsewhere, in bytes a second.
+func (d *Data) slowDisks(t *Tower, p *Pool, vols []*Volume) (slow Answer, can float64) {
+	now, other := math.NaN(), []float64{}
+	for i := range d.Times {
+		out := total(vols, i, func(v *Volume) float64 { return v.Lower[i] })
+		if math.IsNaN(out) {
+			out = p.Back[write][i]
+		}
+		switch {
+		case i < t.from || i > t.to:
+			other = append(other, out)
+		case p.Full[i] >= fullThroughout:
+			now = highest(now, out)
+		}
+	}
+	// The highest of many is of noise, too.
+	can = quantile(other, 0.95)
+	switch {
+	case math.IsNaN(now) || math.IsNaN(can):
+		return Unknown, can
+	case now < slowBelow*can:
+		return Yes, can
+	}
+	return No, can
+}
+
+// roomLost is by how many bytes the partition's cap was lower in a tower than before, 0 if by less than a tenth.
+func (d *Data) roomLost(t *Tower, p *Pool) float64 {
+	if t.from == 0 {
+		return 0
+	}
+	was := highest(p.Cap[:t.from]...)
+	lost := was - quantile(p.Cap[t.from:t.to+1], 0)
+	if !(lost >= 0.1*was) {
+		return 0
+	}
+	return lost
 }
 
 // culprit is who was written undercover most about the time of a tower, and at what rate.

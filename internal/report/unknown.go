@@ -54,6 +54,7 @@ const (
 	needHeld     = "what the cache holds of a volume (held_bytes)"
 	needFullness = "how full the partition is (fullness)"
 	needCap      = "the partition's cap (limit_bytes)"
+	needOutflow  = "what leaves the cache (lower_bytes) in samples through all of which the partition was full: shorter ones have some"
 	needOps      = "operations (reads, writes)"
 	needTime     = "response times (read_seconds, write_seconds)"
 )

@@ -46,7 +46,7 @@ type Expect struct {
 	At    Duration `yaml:"at"`
 	Over  Duration `yaml:"over"`
 	// Document is the published figure, as written there; "-" is none.
-	Document string   `yaml:"document"`
+	Document string   `yaml:"document" jsonschema:"oneof_type=string;number"`
 	Want     *float64 `yaml:"want"`
 	Within   float64  `yaml:"within"` // percent of Want
 	Min      *float64 `yaml:"min"`

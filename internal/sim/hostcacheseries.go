@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/arraysim/arraysim/internal/hostcache/tier"
@@ -201,31 +200,26 @@ func (k *cached) cacheStats() tier.CacheStats {
 
 // cachesCSV is the time series of all caches: by component what it did, and the destaging area.
 func (r *Run) cachesCSV() []byte {
-	b := []byte("seconds,host,disk,volume")
+	heads := []string{"seconds", "host", "disk", "volume"}
 	for _, n := range flowNames {
 		for _, u := range [...]string{"ios", "bytes", "ns"} {
-			b = append(b, ","+n+"_"+u...)
+			heads = append(heads, n+"_"+u)
 		}
 	}
-	b = append(b, ",throttled_writes,injected_ns,passed_writes,dirty_bytes,dirty_max_bytes,area_bytes,resident_blocks\n"...)
+	t := newTable(append(heads, "throttled_writes", "injected_ns", "passed_writes", "dirty_bytes", "dirty_max_bytes", "area_bytes", "resident_blocks")...)
 	for _, k := range r.caches {
 		for i := range k.samples {
 			x := &k.samples[i]
-			end := min(int64(i+1)*int64(r.s.Series), r.ending())
-			b = strconv.AppendFloat(b, float64(end)/second, 'f', -1, 64)
-			b = append(b, ","+k.d.h.name+","+k.name+","+k.d.v.name...)
+			t.seconds(min(int64(i+1)*int64(r.s.Series), r.ending()))
+			t.text(k.d.h.name, k.name, k.d.v.name)
 			for _, f := range flows(&x.views) {
-				for _, u := range [...]uint64{f.IOs, f.Bytes, uint64(f.Nanos)} {
-					b = strconv.AppendUint(append(b, ','), u, 10)
-				}
+				t.ints(f.IOs, f.Bytes, uint64(f.Nanos))
 			}
-			for _, u := range [...]uint64{x.throttled, uint64(x.injected), x.passed, x.dirty, x.most, x.area, uint64(x.blocks)} {
-				b = strconv.AppendUint(append(b, ','), u, 10)
-			}
-			b = append(b, '\n')
+			t.ints(x.throttled, uint64(x.injected), x.passed, x.dirty, x.most, x.area, uint64(x.blocks))
+			t.end()
 		}
 	}
-	return b
+	return t.bytes()
 }
 
 // reportCaches prints what the caches did, in the whole run.

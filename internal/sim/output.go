@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"bytes"
+	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -98,58 +100,73 @@ func (r *Run) Output() map[string][]byte {
 }
 
 // counters prints every counter's increase since the start, and every gauge, in the
-// form of the metrics endpoint.
+// text format of the metrics endpoint, with the array as a label.
 func (r *Run) counters() []byte {
-	var b []byte
+	var text metrics.Text
 	now := r.counted()
 	for i := range now.samples {
 		x := &now.samples[i]
-		var was *metrics.Histogram
-		if k, ok := r.base.index[x.key()]; ok {
-			was = r.base.samples[k].histo
-		}
-		head := func(suffix string) {
-			b = append(b, x.family.Name...)
-			b = append(b, suffix...)
-			b = append(b, `{array="`...)
-			b = append(b, x.array...)
-			for j, l := range x.family.Labels {
-				b = append(b, `",`...)
-				b = append(b, l...)
-				b = append(b, `="`...)
-				b = append(b, x.labels[j]...)
-			}
-			b = append(b, `"} `...)
-		}
 		if x.histo == nil {
-			head("")
-			b = strconv.AppendFloat(b, x.value-r.base.before(x), 'f', -1, 64)
-			b = append(b, '\n')
+			text.Add(x.family, x.array, x.labels, x.value-r.base.before(x), nil)
 			continue
 		}
 		h := *x.histo
-		if was != nil {
-			h.Count -= was.Count
-			h.Sum -= was.Sum
+		if k, ok := r.base.index[x.key()]; ok {
+			h = h.Growth(r.base.samples[k].histo)
 		}
-		head("_count")
-		b = strconv.AppendUint(b, h.Count, 10)
-		b = append(b, '\n')
-		head("_sum_nanoseconds")
-		b = strconv.AppendInt(b, h.Sum, 10)
-		b = append(b, '\n')
+		text.Add(x.family, x.array, x.labels, 0, &h)
 	}
-	return b
+	var b bytes.Buffer
+	_, _ = text.WriteTo(&b) // a buffer takes everything
+	return b.Bytes()
+}
+
+// table is a CSV file in memory: rows of text, numbers and integers.
+type table struct {
+	b     bytes.Buffer
+	w     *csv.Writer
+	cells []string
+}
+
+func newTable(heads ...string) *table {
+	t := &table{}
+	t.w = csv.NewWriter(&t.b)
+	_ = t.w.Write(heads) // a buffer takes everything
+	return t
+}
+
+func (t *table) text(cells ...string) { t.cells = append(t.cells, cells...) }
+
+func (t *table) ints(cells ...uint64) {
+	for _, n := range cells {
+		t.cells = append(t.cells, strconv.FormatUint(n, 10))
+	}
+}
+
+// seconds writes a time of the run.
+func (t *table) seconds(at int64) {
+	t.cells = append(t.cells, strconv.FormatFloat(float64(at)/second, 'f', -1, 64))
+}
+
+// end ends a row.
+func (t *table) end() {
+	_ = t.w.Write(t.cells)
+	t.cells = t.cells[:0]
+}
+
+func (t *table) bytes() []byte {
+	t.w.Flush()
+	return t.b.Bytes()
 }
 
 // volumesCSV is the time series by volume: upper writes, cache held, lower writes by
 // origin. Rows without anything are left out.
 func (r *Run) volumesCSV() []byte {
-	b := []byte("seconds,array,pool,volume,reads,writes,read_bytes,write_bytes,read_ns,write_ns,held_bytes")
+	heads := []string{"seconds", "array", "pool", "volume", "reads", "writes", "read_bytes", "write_bytes", "read_ns", "write_ns", "held_bytes"}
 	for o := range block.NumOrigins {
-		b = append(b, ",lower_"+o.String()+"_bytes"...)
+		heads = append(heads, "lower_"+o.String()+"_bytes")
 	}
-	b = append(b, '\n')
+	t := newTable(heads...)
 	s := &r.series
 	n := 0
 	if len(s.volumes) > 0 {
@@ -161,36 +178,29 @@ func (r *Run) volumesCSV() []byte {
 			if *x == (volumeSample{}) {
 				continue
 			}
-			end := min(int64(k+1)*s.interval, r.end)
-			b = strconv.AppendFloat(b, float64(end)/second, 'f', -1, 64)
-			b = append(b, ',')
-			b = append(b, v.sys.name...)
-			b = append(b, ',')
-			b = append(b, v.info.Pool...)
-			b = append(b, ',')
-			b = append(b, v.name...)
+			t.seconds(min(int64(k+1)*s.interval, r.end))
+			t.text(v.sys.name, v.info.Pool, v.name)
 			h := &x.host
-			for _, u := range [...]uint64{h.ops[0], h.ops[1], h.bytes[0], h.bytes[1], uint64(h.wait[0]), uint64(h.wait[1]), x.held} {
-				b = strconv.AppendUint(append(b, ','), u, 10)
-			}
-			for _, u := range x.lower {
-				b = strconv.AppendUint(append(b, ','), u, 10)
-			}
-			b = append(b, '\n')
+			t.ints(h.ops[0], h.ops[1], h.bytes[0], h.bytes[1], uint64(h.wait[0]), uint64(h.wait[1]), x.held)
+			t.ints(x.lower[:]...)
+			t.end()
 		}
 	}
-	return b
+	return t.bytes()
 }
 
 func (r *Run) poolsCSV() []byte {
-	b := []byte("seconds,array,pool,used_bytes,used_mean_bytes,used_max_bytes,limit_bytes,host_ios,host_writes,write_ns\n")
+	t := newTable("seconds", "array", "pool", "used_bytes", "used_mean_bytes", "used_max_bytes", "limit_bytes", "host_ios", "host_writes", "write_ns")
 	for i := range r.series.pools {
 		p := &r.series.pools[i]
 		for k, x := range p.samples {
-			b = append(b, fmt.Sprintf("%d,%s,%s,%d,%d,%d,%d,%d,%d,%d\n", k+1, p.sys.name, p.name, x.used, x.mean, x.top, x.limit, x.ios, x.writes, x.wait)...)
+			t.seconds(int64(k+1) * second)
+			t.text(p.sys.name, p.name)
+			t.ints(x.used, x.mean, x.top, x.limit, x.ios, x.writes, uint64(x.wait))
+			t.end()
 		}
 	}
-	return b
+	return t.bytes()
 }
 
 // Result is a run in figures.

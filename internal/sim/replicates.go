@@ -2,7 +2,8 @@ package sim
 
 import (
 	"fmt"
-	"math"
+
+	"github.com/arraysim/arraysim/internal/stats"
 )
 
 // Replicates holds expectations to several runs of a scenario that differ in their seed: an
@@ -40,7 +41,7 @@ func (r *Replicates) Outcomes() []Outcome {
 		o := e.outcome()
 		o.Problem, o.Replicates = r.problem[i], len(r.figures[i])
 		if o.Problem == "" {
-			o.Ours, o.Half = interval(r.figures[i])
+			o.Ours, o.Half = stats.Interval(r.figures[i])
 			o.OK = e.holds(o.Ours-o.Half, 1) && e.holds(o.Ours+o.Half, 1)
 			if o.Want = e.bounds(1); e.Times != "" {
 				o.Want += " (ratio)"
@@ -52,33 +53,4 @@ func (r *Replicates) Outcomes() []Outcome {
 		out = append(out, o)
 	}
 	return out
-}
-
-// interval is the mean of figures and half the width of its 95 % interval by Student's t; of a
-// single figure nobody knows it.
-func interval(x []float64) (mean, half float64) {
-	n := float64(len(x))
-	for _, v := range x {
-		mean += v / n
-	}
-	if len(x) < 2 {
-		return mean, math.NaN()
-	}
-	squares := 0.0
-	for _, v := range x {
-		squares += (v - mean) * (v - mean)
-	}
-	return mean, student(len(x)-1) * math.Sqrt(squares/(n-1)/n)
-}
-
-// student is the 97.5 % quantile of Student's t for so many degrees of freedom: to 10 by the tables, beyond
-// by its expansion in 1/n, which is right to 0.0002 there.
-func student(n int) float64 {
-	table := [...]float64{12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281}
-	if n <= len(table) {
-		return table[n-1]
-	}
-	const z = 1.959964
-	d := float64(n)
-	return z + (z*z*z+z)/(4*d) + (5*math.Pow(z, 5)+16*z*z*z+3*z)/(96*d*d) + (3*math.Pow(z, 7)+19*math.Pow(z, 5)+17*z*z*z-15*z)/(384*d*d*d)
 }

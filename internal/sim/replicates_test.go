@@ -4,7 +4,6 @@ package sim
 
 import (
 	"flag"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -90,15 +89,6 @@ func replicate(t *testing.T, s *Scenario, seeds int) []Outcome {
 
 // TestExpectReplicates: an interval that passes a bound does not hold, whatever the mean and the first seed say.
 func TestExpectReplicates(t *testing.T) {
-	mean, half := interval([]float64{9, 10, 11})
-	if mean != 10 || math.Abs(half-4.3027/math.Sqrt(3)) > 1e-4 {
-		t.Errorf("the mean of 9, 10, 11 is %v +-%v", mean, half)
-	}
-	for n, want := range map[int]float64{1: 12.7062, 10: 2.2281, 11: 2.2010, 19: 2.0930, 30: 2.0423, 1000: 1.9623} {
-		if got := student(n); math.Abs(got-want) > 2e-4 {
-			t.Errorf("the 97.5 %% quantile with %d degrees of freedom is %.5f, not %.4f", n, got, want)
-		}
-	}
 	bound := 11.
 	r := NewReplicates([]Expect{{What: "w", Kind: Pinned, Max: &bound}})
 	r.figures[0] = append(r.figures[0], 9, 10, 11)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/stats"
 )
 
 const mb = 1 << 20 // the documents' MB
@@ -243,16 +244,15 @@ func (r *Run) groupValue(group, what string, from, to int64) (float64, bool) {
 	if len(all) == 0 {
 		return 0, false
 	}
-	slices.Sort(all)
 	switch stat {
 	case "median":
-		return all[len(all)/2], true
+		return stats.Quantile(all, 0.5), true
 	case "p95":
-		return all[len(all)*95/100], true
+		return stats.Quantile(all, 0.95), true
 	case "max":
-		return all[len(all)-1], true
+		return slices.Max(all), true
 	case "min":
-		return all[0], true
+		return slices.Min(all), true
 	case "mean":
 		return sum / float64(len(all)), true
 	}

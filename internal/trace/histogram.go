@@ -1,9 +1,11 @@
 package trace
 
 import (
+	"encoding/csv"
 	"fmt"
 	"io"
 	"sort"
+	"strconv"
 )
 
 // Kind is one of the histograms that vscsiStats keeps of a virtual disk.
@@ -150,6 +152,10 @@ func (h *Histograms) add(k Kind, class int, v int64) { h.Of[k][class].add(kinds[
 // WriteCSV writes histograms as `vscsiStats -p kind -c` does. Kinds that nothing was counted for are
 // left out. world and handle stand in the heads, where vscsiStats has numbers of the virtual machine and the disk.
 func (h *Histograms) WriteCSV(w io.Writer, kind string, world int, handle string) error {
+	rows := csv.NewWriter(w)
+	// Errors of rows come out at the last Flush.
+	row := func(cells ...string) { _ = rows.Write(cells) }
+	number := func(n int64) string { return strconv.FormatInt(n, 10) }
 	for k := range kinds {
 		if kind != "all" && kind != kinds[k].name || h.Of[k][0].Count == 0 {
 			continue
@@ -160,25 +166,27 @@ func (h *Histograms) WriteCSV(w io.Writer, kind string, world int, handle string
 			if x.Count > 0 {
 				mean = x.Sum / x.Count
 			}
-			if _, err := fmt.Fprintf(w, "Histogram: %s,virtual machine worldGroupID,%d,virtual disk handleID,%s\nmin,%d\nmax,%d\nmean,%d\ncount,%d\nFrequency,Histogram Bucket Limit\n",
-				title, world, handle, x.Min, x.Max, mean, x.Count); err != nil {
-				return err
-			}
+			row("Histogram: "+title, "virtual machine worldGroupID", strconv.Itoa(world), "virtual disk handleID", handle)
+			row("min", number(x.Min))
+			row("max", number(x.Max))
+			row("mean", number(mean))
+			row("count", number(x.Count))
+			row("Frequency", "Histogram Bucket Limit")
 			limits := kinds[k].limits
 			for i := range len(limits) + 1 {
-				n := int64(0)
+				n, limit := int64(0), ">"+number(limits[len(limits)-1])
 				if x.Buckets != nil {
 					n = x.Buckets[i]
 				}
-				limit := fmt.Sprintf(">%d", limits[len(limits)-1])
 				if i < len(limits) {
-					limit = fmt.Sprint(limits[i])
+					limit = number(limits[i])
 				}
-				if _, err := fmt.Fprintf(w, "%d,%s\n", n, limit); err != nil {
-					return err
-				}
+				row(number(n), limit)
 			}
-			if _, err := fmt.Fprintln(w); err != nil {
+			if rows.Flush(); rows.Error() != nil {
+				return rows.Error()
+			}
+			if _, err := fmt.Fprintln(w); err != nil { // a line that is empty, which is no row of CSV
 				return err
 			}
 		}
