@@ -17,9 +17,9 @@ import (
 )
 
 func (a *app) bench() *cobra.Command {
-	c := &cobra.Command{Use: "bench", Short: "Measure what zeroing costs, in virtual time or on a real LUN",
+	c := &cobra.Command{Use: "bench", Short: "Measure what zeroing costs, or moving a cached machine",
 		Example: "  arraysim bench zero --disk eager --size 1T --profile purity-5.0"}
-	c.AddCommand(a.benchZero())
+	c.AddCommand(a.benchZero(), a.benchMigrate())
 	return c
 }
 
