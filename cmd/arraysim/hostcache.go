@@ -15,7 +15,7 @@ import (
 
 func (a *app) hostcache() *cobra.Command {
 	c := group("hostcache", "The caching layer of a host", "  arraysim hostcache advise vm.vscsi")
-	c.AddCommand(a.advise(), a.hostcacheServe(), a.cachePolicy(), a.cacheStats(), a.cacheHisto(), a.cacheMap())
+	c.AddCommand(a.advise(), a.hostcacheServe(), a.cachePolicy(), a.cacheStats(), a.cacheDrop(), a.cacheMigrate(), a.cacheHisto(), a.cacheMap())
 	return c
 }
 
