@@ -38,6 +38,8 @@ var mutations = []mutation{
 	{"copies through the cache", "001-small", "small", "copy.mode", "", "reference", "tower: written below the cache"},
 	{"lanes of WRITE SAME", "first-write-storm", "offload", "front_end.write_same.lanes", "", "0", "zeroed"},
 	{"RAID 5's small write", "002-transactions", "dvd-15GB", "mdisks.sas10k", "", "{parallel: 10, base: 6.1ms, bandwidth: 100MiB, low: 500, high: 1500}", "with 15 GB against none"},
+	{"caps by the number of pools", "001-small", "pools-added", "", "faults", "[]", "right after"},
+	{"admission in one FIFO, typical tower", "001-small", "typical", "policy.admission", "", "fair", "typical tower: writes of the active volumes"},
 }
 
 // cheap is how many of them short runs do.
