@@ -40,6 +40,16 @@ var mutations = []mutation{
 	{"RAID 5's small write", "002-transactions", "dvd-15GB", "mdisks.sas10k", "", "{parallel: 10, base: 6.1ms, bandwidth: 100MiB, low: 500, high: 1500}", "with 15 GB against none"},
 	{"caps by the number of pools", "001-small", "pools-added", "", "faults", "[]", "right after"},
 	{"admission in one FIFO, typical tower", "001-small", "typical", "policy.admission", "", "fair", "typical tower: writes of the active volumes"},
+	{"unused part of the cache file", "002-moves", "file-1G", "", "jobs.move.caches", "blocks", "cache of 1 GiB: seconds"},
+	{"move of the cache", "002-moves", "file-1G", "", "jobs.move.caches", "drop", "reads that hit there"},
+	{"destruction by a resume", "002-moves", "suspend", "", "faults", "[]", "resumed: reads that hit"},
+	{"destruction by a restart", "002-moves", "cold-restart", "", "faults", "[]", "restarted: reads that hit"},
+	{"destruction by a revert", "002-moves", "snapshot-revert", "", "faults", "[]", "snapshot reverted"},
+	{"destruction by a consolidation", "002-moves", "snapshot-consolidate", "", "faults", "[]", "snapshot consolidated"},
+	{"reads that spare the neighbour's disks", "002-workloads", "neighbour-cached", "", "hosts.esx.cache.c.policy", "\"off\"", "the writing neighbour: writes a second"},
+	{"blocks that never come again", "002-workloads", "once-cached", "", "jobs.reader.steps.0.span", "32MiB", "blocks that are read once: reads that hit"},
+	{"size beyond the working set", "002-workloads", "large", "", "hosts.esx.cache.c.size", "16MiB", "oversized: numBlocksCurrentlyCached"},
+	{"channels by address", "002-workloads", "depth-32", "", "hosts.esx.flash.interleave", "0", "at depth 32"},
 }
 
 // cheap is how many of them short runs do.
