@@ -50,6 +50,8 @@ var mutations = []mutation{
 	{"blocks that never come again", "002-workloads", "once-cached", "", "jobs.reader.steps.0.span", "32MiB", "blocks that are read once: reads that hit"},
 	{"size beyond the working set", "002-workloads", "large", "", "hosts.esx.cache.c.size", "16MiB", "oversized: numBlocksCurrentlyCached"},
 	{"channels by address", "002-workloads", "depth-32", "", "hosts.esx.flash.interleave", "0", "at depth 32"},
+	{"zeroing before the first write", "003-zeroing", "lazy-5.0", "front_end.write_same.time", "", "0s", "zeroedthick: first writes against eager"},
+	{"VVols without VMFS", "003-zeroing", "vvol", "", "jobs.vdbench.disk", "thin", "VVol: WRITE SAME"},
 }
 
 // cheap is how many of them short runs do.
