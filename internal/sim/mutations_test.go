@@ -57,6 +57,8 @@ var mutations = []mutation{
 	{"channels by address", "002-workloads", "depth-32", "", "hosts.esx.flash.interleave", "0", "at depth 32"},
 	{"zeroing before the first write", "003-zeroing", "lazy-5.0", "front_end.write_same.time", "", "0s", "zeroedthick: first writes against eager"},
 	{"VVols without VMFS", "003-zeroing", "vvol", "", "jobs.vdbench.disk", "thin", "VVol: WRITE SAME"},
+	{"processors of a full build", "004-compile", "full-cached", "", "jobs.compile1.steps.0.compute", "3ms", "full build: files a minute"},
+	{"reads of what was never read", "004-compile", "cold", "", "jobs.compile1.steps.0.span", "256MiB", "cold reads: datastore's I/Os"},
 }
 
 // cheap is how many of them short runs do.
