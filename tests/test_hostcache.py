@@ -88,6 +88,37 @@ def test_writes_end_on_flash_and_a_quiesce_brings_them_below(tmp_path: Path) -> 
         assert cache.stats()["views"]["LocalFlash"]["Read"]["IOs"] > 0
 
 
+def test_a_cache_moves_and_is_dropped(tmp_path: Path) -> None:
+    data = arrays.noise(2 * MiB, 7)
+    sectors = len(data) // 512
+    with Daemon(SMALL, "below") as array, HostCache(array, "write_through", name="here") as here:
+        arrays.write(here, 0, 64, data, tmp_path)
+        there = HostCache(array, "write_through", "--initiator", "iqn.2026-01.io.arraysim:there", name="there")
+        with there:
+            hostcache = [binary(), "hostcache"]
+            moved = json.loads(
+                run([*hostcache, "migrate", "--from", here.socket, "--to", there.socket, "--json"]).stdout
+            )
+            assert moved["bytes"] == len(data)
+            assert 0 < moved["num_blocks_currently_cached"] < moved["num_blocks"]
+            arrays.same(arrays.read(there, 0, 64, sectors, tmp_path), data)
+            assert there.stats()["views"]["Datastore"]["Read"]["IOs"] == 0
+            text = run([*hostcache, "stats", "--socket", there.socket]).stdout
+            cached = int(re.search(r"numBlocksCurrentlyCached: (\d+)", text)[1])  # type: ignore[index]
+            for line in (
+                f"numBlocks: {moved['num_blocks']}",
+                "Evict:avgNumBlocksPerOp: 0",
+                "Evict:numBlocks: 0",
+                "vFlash:cacheHitPercentage: 100",
+            ):
+                assert re.search(rf"^ +{line}$", text, re.M), text
+            assert cached == moved["num_blocks_currently_cached"]
+            dropped = json.loads(run([*hostcache, "drop", "--socket", there.socket, "--json"]).stdout)
+            assert dropped == {"dropped_blocks": cached, "left_blocks": 0, "block_size_kb": 4}
+            arrays.same(arrays.read(there, 0, 64, sectors, tmp_path), data)
+            assert there.stats()["views"]["Datastore"]["Read"]["IOs"] > 0
+
+
 def test_a_quiesce_that_is_over_too_early_gives_no_token(tmp_path: Path) -> None:
     with Daemon(SMALL, "below") as array, HostCache(array, "write_back") as cache:
         assert array.proc is not None

@@ -21,8 +21,8 @@ import (
 )
 
 func (a *app) bench() *cobra.Command {
-	c := group("bench", "Measure what zeroing costs, in virtual time or on a real LUN", "  arraysim bench zero --disk eager --size 1T --profile purity-5.0")
-	c.AddCommand(a.benchZero())
+	c := group("bench", "Measure what zeroing costs, in virtual time or on a real LUN, or moving a cached machine", "  arraysim bench zero --disk eager --size 1T --profile purity-5.0")
+	c.AddCommand(a.benchZero(), a.benchMigrate())
 	return c
 }
 

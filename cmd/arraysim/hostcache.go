@@ -6,6 +6,6 @@ import (
 
 func (a *app) hostcache() *cobra.Command {
 	c := group("hostcache", "Cache a LUN on a host's flash, and choose the size of such caches", "  arraysim hostcache advise vm.vscsi")
-	c.AddCommand(a.advise(), a.hostcacheServe(), a.cachePolicy(), a.cacheStats(), a.cacheHisto(), a.cacheMap())
+	c.AddCommand(a.advise(), a.hostcacheServe(), a.cachePolicy(), a.cacheStats(), a.cacheDrop(), a.cacheMigrate(), a.cacheHisto(), a.cacheMap())
 	return c
 }

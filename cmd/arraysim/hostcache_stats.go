@@ -15,7 +15,9 @@ func (a *app) cacheStats() *cobra.Command {
 	var reset bool
 	c := &cobra.Command{
 		Use: "stats", Short: "Print the statistics of a running cache under esxcli's names",
-		Long: `stats prints what "esxcli storage vflash cache stats get" prints of a cache.
+		Long: `stats prints what "esxcli storage vflash cache stats get" prints of a cache, and
+the fields by which the paper on vSphere Flash Read Cache sizes one. A cache whose
+numBlocksCurrentlyCached stays below numBlocks is larger than it needs to be.
 Everything else that a cache counts is in "hostcache policy stats".`,
 		Example: "  arraysim hostcache stats\n  arraysim hostcache stats --reset",
 		Args:    cobra.NoArgs,
@@ -57,4 +59,8 @@ func printCacheStats(w io.Writer, s tier.CacheStats) {
 		"Number of I/O blocks in last operation", s.EvictLastBlocks, "Mean blocks per I/O operation", s.EvictMeanBlocks)
 	group("", "Cache usage rate (as a percentage)", s.UsageRate, "Total failed SSD I/Os", s.FailedSSD,
 		"Total failed disk I/Os", s.FailedDisk, "Mean number of cache blocks in use", s.MeanBlocksInUse)
+	// The names of the paper, for those who follow its rules of sizing.
+	group("Blocks", "numBlocks", s.NumBlocks, "numBlocksCurrentlyCached", s.NumBlocksCached,
+		"Evict:avgNumBlocksPerOp", s.EvictMeanBlocks, "Evict:numBlocks", s.Evictions, "vFlash:cacheHitPercentage", s.HitRate,
+		"Block size (in KB)", s.BlockSizeKB, "Dirty blocks", s.DirtyBlocks, "Memory (in bytes)", s.MemoryBytes)
 }

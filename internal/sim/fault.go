@@ -9,6 +9,17 @@ import (
 
 // plan sets what goes wrong at a time.
 func (r *Run) plan(f *FaultSpec) error {
+	if _, ok := stops[f.Kind]; ok {
+		do, err := r.stop(f)
+		if err != nil {
+			return err
+		}
+		r.changes = append(r.changes, change{int64(f.At), func() {
+			r.event("cache %s: %s", f.Cache, f.Kind)
+			do()
+		}})
+		return nil
+	}
 	y := r.arrays[0]
 	if f.Array != "" {
 		y = nil
@@ -106,7 +117,7 @@ func (y *system) fault(f *FaultSpec) (func(), error) {
 			d.p.nexus.Manage(scsi.LogicalUnitReset, d.lun, 0, func(scsi.TMFResponse) { y.r.event("volume %s: reset is done", v.name) })
 		}, nil
 	}
-	return nil, fmt.Errorf("there is no such kind; it is mdisk-slow, mdisk-offline, mdisk-online, node-loss, node-return, pool-add, pool-remove, write-mode, policy or lun-reset")
+	return nil, fmt.Errorf("there is no such kind; it is mdisk-slow, mdisk-offline, mdisk-online, node-loss, node-return, pool-add, pool-remove, write-mode, policy, lun-reset, cold-restart, suspend, snapshot-revert or snapshot-consolidate")
 }
 
 // note writes an error of a change into the event log.

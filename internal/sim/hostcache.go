@@ -58,6 +58,11 @@ type cached struct {
 	buf   []byte // what guests read; nobody looks
 	spare *guestIO
 
+	// flying are guests' commands under way; while the guest stands still they are held.
+	flying int
+	still  bool
+	held   []*command
+
 	last    cacheTotals
 	top     uint64 // sectors: the highest occupancy of the present interval
 	samples []cacheSample
@@ -109,9 +114,10 @@ func (s *CacheSpec) volatile() bool {
 // flashBytes is the flash that a disk needs to have room for Size.
 func (s *CacheSpec) flashBytes() uint64 {
 	blocks := uint64(s.Size / s.Block)
-	// Besides: frames that are kept free, at most 4096 and a sixty-fourth.
-	bytes := (blocks + min(blocks/63+1, 4096)) * uint64(s.Block)
+	// Besides: frames that are kept free, a sixty-fourth of all, 1 to 4096.
+	bytes := (blocks + min(max(blocks/63, 1), 4096)) * uint64(s.Block)
 	if !s.volatile() {
+		bytes += uint64(s.Block) // where the journal ends inside a block
 		// And two halves of a journal: a snapshot of at most 12 bytes and two bits a sector for
 		// each block, and slack.
 		bytes += 2 * ((blocks+4096)*(12+uint64(s.Block)/512/4+1) + max(min(bytes/64, 4<<20), 192<<10) + 4096)
@@ -217,6 +223,10 @@ func (k *cached) warm(x *block.Virtual) error {
 
 // submit takes a guest's command: its SCSI command says what it is.
 func (k *cached) submit(c *command) {
+	if k.still {
+		k.held = append(k.held, c)
+		return
+	}
 	g := k.spare
 	if g == nil {
 		g = &guestIO{k: k}
@@ -251,6 +261,7 @@ func (k *cached) submit(c *command) {
 		c.around()
 		return
 	}
+	k.flying++
 	if p := int64(k.spec.Path); p > 0 && k.d.h.r.started {
 		x := k.d.h.r.exec
 		x.Call(x.Now()+p, g.start)
@@ -274,6 +285,7 @@ func (k *cached) put(g *guestIO) {
 // done is the cache's answer.
 func (g *guestIO) done(r *block.Request) {
 	c := g.c
+	g.k.flying--
 	if _, ok := c.task.Bufs.(heapBuffers); ok && r.Op == block.OpRead {
 		c.task.DataIn = [][]byte{g.data[0]}
 	}

@@ -15,6 +15,9 @@ type FlashSpec struct {
 	Read      Duration `yaml:"read"`
 	Write     Duration `yaml:"write"`
 	Bandwidth Size     `yaml:"bandwidth"` // of a channel, bytes a second
+	// Interleave puts each stripe of so many bytes on a channel by its address, as flash does: an I/O waits for
+	// that channel, though others be free. 0 gives an I/O the first that is free.
+	Interleave Size `yaml:"interleave"`
 }
 
 // flashKinds are the two devices that the paper on vSphere Flash Read Cache compares by their
@@ -104,9 +107,14 @@ func (f *flash) Submit(ios []*block.IO) {
 // serve returns when the channel that is free first has done with the transfer.
 func (f *flash) serve(io *block.IO) int64 {
 	first := 0
-	for i, at := range f.busy {
-		if at < f.busy[first] {
-			first = i
+	if n := uint64(f.s.Interleave); n != 0 {
+		h := Rand{io.Off / n}
+		first = int(h.Uint64() % uint64(len(f.busy)))
+	} else {
+		for i, at := range f.busy {
+			if at < f.busy[first] {
+				first = i
+			}
 		}
 	}
 	cost := int64(f.s.Read)

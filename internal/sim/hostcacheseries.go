@@ -158,6 +158,12 @@ func (k *cached) value(r *Run, what string, from, to int64) (float64, bool) {
 		return float64(x.blocks), true
 	case "num_blocks":
 		return float64(k.cacheStats().NumBlocks), true
+	case "dirty_mb": // in the destaging area, at the end
+		return float64(x.dirty) / mb, true
+	case "evict_blocks_per_op": // of the whole run, as the next
+		return float64(k.cacheStats().EvictMeanBlocks), true
+	case "evictions":
+		return float64(k.cacheStats().Evictions), true
 	case "memory_percent": // of the cache's size
 		return float64(k.cacheStats().MemoryBytes) / float64(k.spec.Size) * 100, true
 	}

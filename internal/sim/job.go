@@ -24,9 +24,10 @@ type job struct {
 	flying   int
 	loads    []*load
 	tx       *transactions
-	computed int64  // processor time of transactions, once the run is finished
-	work     func() // starts it
-	after    []*job // begin when this has ended
+	types    []txTally // of transactions, by type
+	computed int64     // processor time of transactions, once the run is finished
+	work     func()    // starts it
+	after    []*job    // begin when this has ended
 	latency  *hdrhistogram.Histogram
 	// Guest I/O by phase: [0] while the disk has blocks that were never written, [1] after.
 	phase [2]struct {
@@ -108,7 +109,7 @@ func (r *Run) newJob(spec JobSpec) (*job, error) {
 		return nil, fmt.Errorf("there is no host %q", spec.Host)
 	case len(vols) == 0:
 		return nil, fmt.Errorf("there is no volume or group %q", spec.Volume)
-	case len(vols) > 1 && spec.Kind != "load":
+	case len(vols) > 1 && spec.Kind != "load" && spec.Kind != "vmotion":
 		return nil, fmt.Errorf("%s is a group; a %s is of one volume", spec.Volume, spec.Kind)
 	}
 	d := j.h.device(vols[0])
@@ -147,6 +148,10 @@ func (r *Run) newJob(spec JobSpec) (*job, error) {
 	case "unmap":
 		j.ends, j.total = true, size
 		j.work = func() { j.unmap(d) }
+	case "vmotion":
+		if err := j.makeMove(vols); err != nil {
+			return nil, err
+		}
 	case "clone":
 		to := r.volumeNamed(spec.To)
 		if to == nil {

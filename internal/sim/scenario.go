@@ -134,7 +134,7 @@ type Mover struct {
 // JobSpec is work of a host.
 type JobSpec struct {
 	Name string `yaml:"name"`
-	// Kind is load, transactions, trace, zero (make an eager zeroed disk), clone, or unmap.
+	// Kind is load, transactions, trace, zero (make an eager zeroed disk), clone, unmap, or vmotion.
 	Kind string `yaml:"kind"`
 	Host string `yaml:"host"`
 	// At is when it begins; After is a job that must have ended first.
@@ -150,7 +150,7 @@ type JobSpec struct {
 
 	Load `yaml:",inline"`
 
-	// A clone.
+	// A clone, and a vmotion, whose to is a host.
 	To      string `yaml:"to"`
 	Offload *bool  `yaml:"offload"` // false: the host copies whatever its settings
 	Skew    Size   `yaml:"skew"`    // the destination begins so many bytes into the LUN
@@ -159,6 +159,7 @@ type JobSpec struct {
 
 	Transactions `yaml:",inline"`
 	Trace        TraceSpec `yaml:"trace"`
+	Move         `yaml:",inline"`
 }
 
 // Load is a workload: of one volume, or of each of a group.
@@ -231,6 +232,10 @@ type FaultSpec struct {
 	Volume string          `yaml:"volume"`
 	Mode   string          `yaml:"mode"`
 	Policy *profile.Policy `yaml:"policy"`
+	// Cache is what cold-restart, suspend, snapshot-revert and snapshot-consolidate destroy the contents of;
+	// For is how long the guest of the first two stands still.
+	Cache string   `yaml:"cache"`
+	For   Duration `yaml:"for"`
 }
 
 // Case is a run with other settings.
@@ -372,7 +377,7 @@ func (j *JobSpec) check() error {
 	if j.Arrival == "" {
 		j.Arrival = "poisson"
 	}
-	if err := errors.Join(oneOf("kind", j.Kind, "load", "transactions", "trace", "zero", "clone", "unmap"), oneOf("disk", j.Disk, "raw", "eager", "lazy", "thin"),
+	if err := errors.Join(oneOf("kind", j.Kind, "load", "transactions", "trace", "zero", "clone", "unmap", "vmotion"), oneOf("disk", j.Disk, "raw", "eager", "lazy", "thin"),
 		oneOf("pattern", j.Pattern, "random", "sequential"), oneOf("arrival", j.Arrival, "poisson", "constant")); err != nil {
 		return err
 	}
@@ -383,6 +388,8 @@ func (j *JobSpec) check() error {
 		return errors.New("a clone has a volume and goes to another; add to")
 	case j.Kind == "transactions":
 		return j.checkTransactions()
+	case j.Kind == "vmotion":
+		return j.checkMove()
 	case j.Kind != "load":
 		return nil
 	case j.IO == 0 && len(j.Sizes) == 0:

@@ -14,6 +14,8 @@ type Transactions struct {
 	// CPUs are the guest's processors, which users queue for; 0: computing does not queue.
 	CPUs  int      `yaml:"cpus"`
 	Steps []TxStep `yaml:"steps"`
+	// Types are kinds of transactions that are counted apart: each user picks one after the other at random.
+	Types []TxType `yaml:"types"`
 }
 
 // TxStep is a part of a transaction: so many I/Os, each of which computing follows, or computing alone.
@@ -47,6 +49,9 @@ type TxStep struct {
 func (j *JobSpec) checkTransactions() error {
 	if j.Users < 1 || len(j.Steps) == 0 || j.CPUs < 0 {
 		return errors.New("transactions need users and steps")
+	}
+	if err := j.checkTypes(); err != nil {
+		return err
 	}
 	for i := range j.Steps {
 		s := &j.Steps[i]
@@ -113,6 +118,7 @@ type session struct {
 	bytes   uint64
 	read    []uint64 // addresses of the transaction's last step that reads
 	update  int
+	kind    int  // its type
 	partial bool // the present transaction is not a whole one
 	resume  func()
 	start   func()
@@ -157,7 +163,7 @@ func (j *job) makeTransactions(d *device) error {
 		s.resume = s.afterCompute
 		t.sessions = append(t.sessions, s)
 	}
-	j.tx = t
+	j.tx, j.types = t, make([]txTally, len(j.spec.Types))
 	return nil
 }
 
@@ -194,6 +200,7 @@ func (s *session) transaction() {
 	}
 	s.began, s.step, s.bytes = s.t.j.r.exec.Now(), -1, 0
 	s.read = s.read[:0]
+	s.pickType()
 	s.nextStep()
 }
 
@@ -204,9 +211,9 @@ func (s *session) nextStep() {
 		return
 	}
 	p := &s.t.steps[s.step]
-	s.left, s.flying, s.update = p.IOs, 0, 0
+	s.left, s.flying, s.update = s.ios(p), 0, 0
 	if s.partial && s.step == 0 {
-		s.left = 1 + int(s.rng.N(uint64(p.IOs)))
+		s.left = 1 + int(s.rng.N(uint64(s.left)))
 	}
 	if p.IOs == 0 {
 		s.flying = 1
@@ -348,6 +355,10 @@ func (s *session) over() {
 		j.r.exec.Call(now, s.start)
 		return
 	}
+	if len(j.types) > 0 {
+		j.types[s.kind].n++
+		j.types[s.kind].wait += wait
+	}
 	j.ios++
 	j.bytes += s.bytes
 	j.count(s.bytes, wait)
@@ -374,7 +385,7 @@ func (j *job) transactionValue(what string, from, to int64) (float64, bool) {
 		return float64(j.cpuTime()) / 1e9 / j.seconds() / float64(j.spec.CPUs) * 100, true
 	case "tpm", "response_s", "response_ms":
 	default:
-		return 0, false
+		return j.typeValue(what)
 	}
 	n, wait := uint64(0), int64(0)
 	first, end := max(from, j.began), min(to, j.r.ending())

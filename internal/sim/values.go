@@ -25,8 +25,9 @@ const mb = 1 << 20 // the documents' MB
 //	pool.NAME.fullness|fullness_mean|fullness_max (percent)|used_mb|limit_mb|write_ms|write_peak_ms|wait_ms|tower_seconds|iops
 //	metric.FAMILY[,label=value...]           a counter's increase, summed over the rest of its labels
 //	job.NAME.tpm|response_s|response_ms          transactions a minute, and their time, in the interval; cpu_percent of the whole run
+//	job.NAME.type.TYPE.count|response_s          of transactions of a type, in the whole run
 //	cache.NAME.COMPONENT_ms|iops|mb_s        effective, local, network, datastore, each with _read or _write or both; destage
-//	cache.NAME.hit_percent|occupancy|occupancy_max|throttled|injected_ms|passed|host_write_percent|array_write_percent|memory_percent|...
+//	cache.NAME.hit_percent|occupancy|occupancy_max|throttled|injected_ms|passed|host_write_percent|array_write_percent|memory_percent|dirty_mb|evictions|...
 //	array.NAME.problems                      what the array's own check finds
 func (r *Run) Value(name string, at, over Duration) (float64, error) {
 	to := int64(at)

@@ -345,6 +345,24 @@ func (w *world) eventResizeCache() {
 	w.note("resize: %v", err)
 }
 
+// eventDrop: the cache is emptied beside requests, and perhaps the host dies in it.
+func (w *world) eventDrop() {
+	ended := false
+	w.d.Drop(func() { ended = true })
+	w.steps(w.r.IntN(20))
+	if w.r.IntN(4) == 0 {
+		w.crash()
+		w.reboot()
+		return
+	}
+	w.settle()
+	for i := 0; !ended && i < 2_000_000 && w.v.Step(); i++ {
+	}
+	if !ended {
+		w.fail("a drop does not end: %s", w.d.dump())
+	}
+}
+
 // eventQuiesce: its time may be over before everything is below. Then there is no token.
 func (w *world) eventQuiesce() {
 	heard, token, time := false, uint64(0), int64(1e12)

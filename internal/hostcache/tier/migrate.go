@@ -1,7 +1,9 @@
 package tier
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/hostcache"
@@ -58,45 +60,138 @@ func (d *Disk) Resize(blocks int64, done func(error)) {
 	d.pump()
 }
 
-// Drop forgets what is clean: the other way of moving a disk to another host, whose cache
-// begins cold there.
-func (d *Disk) Drop(done func()) { d.Invalidate(block.Range{Count: d.info.Sectors}, done) }
-
-// MigrateFrom copies what is clean in another host's cache of the same LUN, so that a
-// disk that moves finds a warm cache. The other one must be quiet: quiesced, and
-// without clients. done gets the number of blocks that came.
-func (d *Disk) MigrateFrom(src *Disk, done func(blocks int)) {
-	n := 0
-	var next func(slot int)
-	next = func(slot int) {
-		for ; slot < len(src.frameOf); slot++ {
-			if src.frameOf[slot] == noFrame {
+// Drop empties the cache, as vFRC does when its file is destroyed: by a cold restart, a resume, a snapshot
+// that is reverted or consolidated, or a move to another host without it. Blocks with dirty sectors stay.
+func (d *Disk) Drop(done func()) {
+	o := d.newOp(nil, belowMode)
+	o.one[0] = block.Range{Count: d.info.Sectors}
+	o.ranges = o.one[:]
+	d.lock(o, func(o *op) {
+		d.forgetRange(o.ranges[0])
+		for i, frame := range d.frameOf {
+			if frame == noFrame {
 				continue
 			}
-			s := hostcache.Slot(slot)
-			at, run := src.ix.ValidRun(s, 0)
-			if run == 0 {
-				continue
+			if _, dirty := d.ix.DirtyRun(hostcache.Slot(i), 0); dirty == 0 {
+				d.ix.Drop(hostcache.Slot(i))
+				d.frameOf[i] = noFrame
+				d.j.forgotten(frame)
 			}
-			n++
-			base := src.ix.Key(s).Block() * uint64(src.per)
-			d.migrate(src, block.Range{Start: base + uint64(at), Count: uint64(run)}, func() { next(slot + 1) })
-			return
 		}
-		done(n)
+		d.recorded(o, false, func(o *op) {
+			d.unlock(o)
+			d.close(o)
+			d.exec.Post(done)
+		})
+	})
+	d.pump()
+}
+
+// Migration says how MigrateFrom copies. The zero value copies one run after the other, at once.
+type Migration struct {
+	// Depth is how many runs of sectors are under way at one time; 0 is 1.
+	Depth int
+	// Carry takes so many bytes from the other host to this one and then calls done, on the executor;
+	// nil takes no time.
+	Carry func(bytes uint64, done func())
+}
+
+// leaving is what a disk notes while another one copies its contents.
+type leaving struct {
+	changed []uint64 // by block of the LUN: a bit for each that clients changed since the copy began
+}
+
+// note marks the blocks of ranges that a client is about to change.
+func (l *leaving) note(ranges []block.Range, per uint64) {
+	for _, r := range ranges {
+		if r.Count == 0 {
+			continue
+		}
+		for b := r.Start / per; b <= (r.End()-1)/per; b++ {
+			l.changed[b/64] |= 1 << (b % 64)
+		}
 	}
-	next(0)
+}
+
+// MigrateFrom copies what is in another host's cache of the same LUN, so that a disk that moves
+// finds a warm cache. The other one may serve its clients meanwhile; it must write through, as it does
+// while it is quiesced, and notes what they change. Once it has no clients any more, and before this
+// one has some, Arrive must be called. done gets the numbers of blocks and of bytes that came.
+func (d *Disk) MigrateFrom(src *Disk, m Migration, done func(blocks int, bytes uint64)) {
+	src.leaving = &leaving{changed: make([]uint64, (src.info.Sectors/uint64(src.per)+64)/64)}
+	x := &migration{d: d, src: src, m: m, done: done}
+	x.m.Depth = max(1, m.Depth)
+	x.pump()
+}
+
+// migration is a copy under way: slot and at are where it goes on.
+type migration struct {
+	d, src   *Disk
+	m        Migration
+	slot, at int
+	flying   int
+	pumping  bool
+	blocks   int
+	bytes    uint64
+	done     func(blocks int, bytes uint64)
+}
+
+// next returns the next run of valid sectors of the source; a count of 0 says that there is none.
+func (x *migration) next() block.Range {
+	src := x.src
+	for ; x.slot < len(src.frameOf); x.slot, x.at = x.slot+1, 0 {
+		if src.frameOf[x.slot] == noFrame || x.at >= src.per {
+			continue
+		}
+		s := hostcache.Slot(x.slot)
+		at, run := src.ix.ValidRun(s, x.at)
+		if run == 0 {
+			continue
+		}
+		if x.at == 0 {
+			x.blocks++
+		}
+		x.at = at + run
+		return block.Range{Start: src.ix.Key(s).Block()*uint64(src.per) + uint64(at), Count: uint64(run)}
+	}
+	return block.Range{}
+}
+
+// pump keeps as many runs under way as the depth says.
+func (x *migration) pump() {
+	if x.pumping {
+		return
+	}
+	x.pumping = true
+	for x.flying < x.m.Depth {
+		r := x.next()
+		if r.Count == 0 {
+			break
+		}
+		x.flying++
+		x.bytes += r.Bytes()
+		x.d.migrate(x.src, r, x.m.Carry, func() {
+			x.flying--
+			x.pump()
+		})
+	}
+	x.pumping = false
+	if x.flying == 0 && x.done != nil {
+		done := x.done
+		x.done = nil
+		done(x.blocks, x.bytes)
+	}
 }
 
 // migrate fills a range with what the other cache has. Writers of the range wait.
-func (d *Disk) migrate(src *Disk, r block.Range, done func()) {
+func (d *Disk) migrate(src *Disk, r block.Range, carry func(uint64, func()), done func()) {
 	o := d.newOp(nil, fillMode)
 	o.one[0] = r
 	o.ranges = o.one[:]
 	d.lock(o, func(*op) {
 		o.buf = d.takeBuffer(r.Bytes(), 1<<62)
-		src.Submit([]*block.Request{{Op: block.OpRead, Range: r, Data: [][]byte{o.buf}, Done: func(q *block.Request) {
-			if q.Status == block.OK && d.populating() {
+		arrived := func(status block.Status) {
+			if status == block.OK && d.populating() {
 				o.segs = append(o.segs[:0], segment{r, hostcache.None})
 			} else {
 				o.segs = o.segs[:0]
@@ -104,7 +199,130 @@ func (d *Disk) migrate(src *Disk, r block.Range, done func()) {
 			d.fill(o)
 			d.pump()
 			done()
+		}
+		src.Submit([]*block.Request{{Op: block.OpRead, Origin: block.OriginMigrate, Range: r, Data: [][]byte{o.buf}, Done: func(q *block.Request) {
+			if carry == nil {
+				arrived(q.Status)
+				return
+			}
+			carry(r.Bytes(), func() { arrived(q.Status) })
 		}}})
 	})
 	d.pump()
+}
+
+// Arrive ends a migration from another cache, which has no clients any more: what they changed there
+// since it began is forgotten here.
+func (d *Disk) Arrive(src *Disk, done func()) {
+	l := src.leaving
+	src.leaving = nil
+	if l == nil {
+		d.exec.Post(done)
+		return
+	}
+	per, sectors := uint64(src.per), src.info.Sectors
+	left := 1
+	less := func() {
+		if left--; left == 0 {
+			done()
+		}
+	}
+	for b := uint64(0); b < uint64(len(l.changed))*64; b++ {
+		if l.changed[b/64] == 0 {
+			b |= 63
+			continue
+		}
+		first := b
+		for b/64 < uint64(len(l.changed)) && l.changed[b/64]>>(b%64)&1 != 0 {
+			b++
+		}
+		if b > first {
+			left++
+			d.Invalidate(block.Range{Start: first * per, Count: min(b*per, sectors) - first*per}, less)
+		}
+	}
+	d.exec.Post(less)
+}
+
+// Contents returns what the cache holds, in the order of addresses: neighbours together, at most
+// 1 MiB a range.
+func (d *Disk) Contents() []block.Range {
+	var out []block.Range
+	for i, frame := range d.frameOf {
+		if frame == noFrame {
+			continue
+		}
+		s := hostcache.Slot(i)
+		base := d.ix.Key(s).Block() * uint64(d.per)
+		for at := 0; at < d.per; {
+			start, n := d.ix.ValidRun(s, at)
+			if n == 0 {
+				break
+			}
+			out = append(out, block.Range{Start: base + uint64(start), Count: uint64(n)})
+			at = start + n
+		}
+	}
+	slices.SortFunc(out, func(a, b block.Range) int { return cmp.Compare(a.Start, b.Start) })
+	merged := out[:0]
+	for _, r := range out {
+		if k := len(merged); k > 0 && merged[k-1].End() == r.Start && merged[k-1].Count+r.Count <= warmSectors {
+			merged[k-1].Count += r.Count
+			continue
+		}
+		merged = append(merged, r)
+	}
+	return merged
+}
+
+// A warm-up has so many reads under way, of at most so many sectors.
+const (
+	warmDepth   = 8
+	warmSectors = 1 << 20 >> block.SectorShift
+)
+
+// Warm reads ranges, such as another cache's Contents, from the device below, so that what is in them is
+// cached. Its reads count in no statistics. done gets the number of bytes that were read.
+func (d *Disk) Warm(ranges []block.Range, done func(bytes uint64)) {
+	w := &warming{d: d, left: ranges, done: done}
+	for range warmDepth {
+		w.flying++
+		w.next()
+	}
+}
+
+type warming struct {
+	d      *Disk
+	left   []block.Range
+	flying int
+	bytes  uint64
+	done   func(bytes uint64)
+}
+
+// next reads the next range, and ends the warm-up when nothing is left and nothing under way.
+func (w *warming) next() {
+	for len(w.left) > 0 {
+		r := w.left[0]
+		if r.Count > warmSectors {
+			w.left[0] = block.Range{Start: r.Start + warmSectors, Count: r.Count - warmSectors}
+			r.Count = warmSectors
+		} else {
+			w.left = w.left[1:]
+		}
+		if r.Count == 0 || !r.Within(w.d.info.Sectors) {
+			continue
+		}
+		q := &block.Request{Op: block.OpRead, Origin: block.OriginMigrate, Range: r, Data: [][]byte{make([]byte, r.Bytes())}}
+		q.Done = func(*block.Request) {
+			if q.Status == block.OK {
+				w.bytes += r.Bytes()
+			}
+			w.next()
+		}
+		w.d.Submit([]*block.Request{q})
+		return
+	}
+	if w.flying--; w.flying == 0 {
+		w.d.exec.Post(func() { w.done(w.bytes) })
+	}
 }

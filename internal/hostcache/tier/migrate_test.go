@@ -1,6 +1,7 @@
 package tier
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -43,17 +44,111 @@ func TestMigrationKeepsTheCacheWarm(t *testing.T) {
 			w.cards = []*card{newCard(w.v, w.r, 1<<20)}
 		})
 		if migrate {
-			n := -1
-			to.d.MigrateFrom(from.d, func(blocks int) { n = blocks })
+			n, bytes := -1, uint64(0)
+			to.d.MigrateFrom(from.d, Migration{}, func(blocks int, moved uint64) { n, bytes = blocks, moved })
 			to.wait(func() bool { return n >= 0 && len(to.d.active) == 0 })
-			if n != 5 {
-				t.Errorf("%d blocks moved, want 5", n)
+			if n != 5 || bytes != 40<<9 {
+				t.Errorf("%d blocks of %d bytes moved, want 5 of %d", n, bytes, 40<<9)
 			}
 		}
 		to.want(0, 40, 1)
 		if hits := to.d.Views().LocalFlash.Read.IOs; (hits == 1) != migrate {
 			t.Errorf("migrated %v: %d reads from flash", migrate, hits)
 		}
+	}
+}
+
+// TestMigrationBesideWrites: what clients of the source change while its contents are copied is not
+// served by the cache that took them over, and what they did not change is.
+func TestMigrationBesideWrites(t *testing.T) {
+	from := newLab(t, func(w *world) { w.opt.Policy = Policy{Mode: WriteThrough} })
+	from.write(0, 40, 1)
+	to := newLab(t, func(w *world) {
+		w.v, w.a, w.opt.Exec, w.opt.Policy = from.v, from.a, from.v, Policy{Mode: WriteThrough}
+		w.cards = []*card{newCard(w.v, w.r, 1<<20)}
+	})
+	carried, n := uint64(0), -1
+	slowly := func(bytes uint64, done func()) {
+		carried += bytes
+		from.v.Call(from.v.Now()+1e6, done)
+	}
+	to.d.MigrateFrom(from.d, Migration{Depth: 2, Carry: slowly}, func(blocks int, _ uint64) { n = blocks })
+	from.write(0, 8, 2) // read already, and on its way
+	to.wait(func() bool { return n >= 0 && len(to.d.active) == 0 })
+	from.write(32, 4, 3) // has arrived
+	arrived := false
+	to.d.Arrive(from.d, func() { arrived = true })
+	to.wait(func() bool { return arrived })
+	if n != 5 || carried != 40<<9 {
+		t.Errorf("%d blocks of %d bytes were carried, want 5 of %d", n, carried, 40<<9)
+	}
+	to.want(0, 8, 2)
+	to.want(32, 4, 3)
+	if hits := to.d.Views().LocalFlash.Read.IOs; hits != 0 {
+		t.Errorf("%d reads of what was changed came from flash", hits)
+	}
+	to.want(8, 24, 1)
+	if hits := to.d.Views().LocalFlash.Read.IOs; hits != 1 {
+		t.Errorf("%d reads of what was not changed came from flash, want 1", hits)
+	}
+	if reads := from.d.Views().Effective.Read.IOs; reads != 0 {
+		t.Errorf("the migration counts as %d reads of the source's clients", reads)
+	}
+}
+
+// TestDropEmptiesTheCache: what is clean leaves its frames, also after a crash; what is dirty stays, and is no conflict.
+func TestDropEmptiesTheCache(t *testing.T) {
+	l := newLab(t, nil)
+	l.write(0, 40, 1)
+	quiet := uint64(0)
+	l.d.Quiesce(1e12, func(token uint64) { quiet = token })
+	l.wait(func() bool { return quiet != 0 })
+	l.d.Resume(quiet)
+	l.write(64, 8, 2)
+	if n := l.d.CacheStats().NumBlocksCached; n != 6 {
+		t.Fatalf("%d blocks are cached, want 6", n)
+	}
+	dropped := false
+	l.d.Drop(func() { dropped = true })
+	l.wait(func() bool { return dropped })
+	if s := l.d.CacheStats(); s.NumBlocksCached > 1 || l.d.Stats().ConflictSectors != 0 {
+		t.Errorf("%d blocks are left, %d sectors count as conflicts", s.NumBlocksCached, l.d.Stats().ConflictSectors)
+	}
+	l.want(0, 40, 1)
+	l.want(64, 8, 2)
+	if hits := l.d.Views().LocalFlash.Read.IOs; hits > 1 {
+		t.Errorf("%d reads came from flash", hits)
+	}
+	l.crash()
+	l.boot(0)
+	l.want(0, 40, 1)
+	l.want(64, 8, 2)
+}
+
+// TestWarmByContents: a cache that is warmed by another one's contents answers what that one answered, and
+// reads nothing else.
+func TestWarmByContents(t *testing.T) {
+	from := newLab(t, func(w *world) { w.opt.Policy = Policy{Mode: WriteThrough} })
+	from.write(0, 40, 1)
+	from.write(3000, 1, 2) // a sector of its block
+	to := newLab(t, func(w *world) {
+		w.v, w.a, w.opt.Exec, w.opt.Policy = from.v, from.a, from.v, Policy{Mode: WriteThrough}
+		w.cards = []*card{newCard(w.v, w.r, 1<<20)}
+	})
+	list := from.d.Contents()
+	if want := []block.Range{{Start: 0, Count: 40}, {Start: 3000, Count: 1}}; !slices.Equal(list, want) {
+		t.Fatalf("contents are %v, want %v", list, want)
+	}
+	warmed := uint64(0)
+	to.d.Warm(append(list, block.Range{Start: 1 << 40, Count: 8}), func(bytes uint64) { warmed = bytes })
+	to.wait(func() bool { return warmed > 0 && len(to.d.active) == 0 })
+	if warmed != 41<<9 {
+		t.Errorf("%d bytes were read, want %d", warmed, 41<<9)
+	}
+	to.want(0, 40, 1)
+	to.want(3000, 1, 2)
+	if v := to.d.Views(); v.LocalFlash.Read.IOs != 2 || v.Effective.Read.IOs != 2 {
+		t.Errorf("%d of %d reads came from flash, want both", v.LocalFlash.Read.IOs, v.Effective.Read.IOs)
 	}
 }
 

@@ -120,6 +120,7 @@ var events = []struct {
 	{"the flash goes to another LUN", 5, (*world).eventMove},
 	{"the LUN has another size", 5, (*world).eventResizeLUN},
 	{"the cache has another size", 4, (*world).eventResizeCache},
+	{"the cache is dropped", 3, (*world).eventDrop},
 	{"a peer takes over", 12, (*world).eventTakeOver},
 	{"a peer takes over from a host that lives", 8, (*world).eventTakeOverAlive},
 	{"quiesce", 8, (*world).eventQuiesce},

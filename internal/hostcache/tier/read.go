@@ -105,7 +105,9 @@ func readDone(o *op) {
 		d.reread(o)
 		return
 	}
-	d.window.read(d, o)
+	if o.req.Origin != block.OriginMigrate {
+		d.window.read(d, o)
+	}
 	if o.status != block.OK {
 		s := o.status
 		d.unlock(o)

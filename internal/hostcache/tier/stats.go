@@ -196,6 +196,7 @@ type CacheStats struct {
 	EvictLastTime    int64  `json:"evict_last_io_operation_time_ms"`
 	EvictLastBlocks  uint64 `json:"evict_blocks_in_last_operation"`
 	EvictMeanBlocks  uint64 `json:"evict_mean_blocks_per_operation"` // Evict:avgNumBlocksPerOp
+	Evictions        uint64 `json:"evicted_blocks"`
 	UsageRate        int    `json:"cache_usage_rate_percent"`
 	FailedSSD        uint64 `json:"total_failed_ssd_ios"`
 	FailedDisk       uint64 `json:"total_failed_disk_ios"`
@@ -222,6 +223,7 @@ func (d *Disk) CacheStats() CacheStats {
 		MaxLatency:       max(r.Max, w.views.Effective.Write.Max) / 1000,
 		EvictLastTime:    w.lastTime / 1e6,
 		EvictLastBlocks:  w.lastEvict,
+		Evictions:        w.evicted,
 		FailedSSD:        w.errors.flash,
 		FailedDisk:       w.errors.disk,
 		NumBlocks:        d.ix.Capacity(),

@@ -127,6 +127,7 @@ type Disk struct {
 	barriers     bool   // a client asks for durability: what it flushed here must not get volatile below
 	listeners    []func(block.Event)
 	generation   generations
+	leaving      *leaving // while another disk copies what is here
 	closed       bool
 }
 
@@ -298,6 +299,9 @@ func (d *Disk) route(o *op) {
 		d.parked = append(d.parked, o)
 		d.unseal()
 		return
+	}
+	if d.leaving != nil && changes(r.Op) {
+		d.leaving.note(o.ranges, uint64(d.per))
 	}
 	switch r.Op {
 	case block.OpRead:

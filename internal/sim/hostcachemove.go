@@ -1,0 +1,193 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/arraysim/arraysim/internal/hostcache/tier"
+)
+
+// What becomes of a cache when its virtual machine stands still, is restarted or moves to another
+// host. A vFRC cache is volatile: only a move may keep what is in it.
+
+// Move is a job of kind vmotion: the virtual machine of a volume, or of a group of them, goes to another
+// host, and the loads and transactions on these volumes with it. Memory goes over a link of the job's bandwidth first, then
+// the caches; the machine runs meanwhile, and changes hosts at the end.
+type Move struct {
+	Memory Size `yaml:"memory"`
+	// Caches says what becomes of the caches: file moves the whole cache file, its unused part too, as vFRC
+	// does; blocks moves what is in it; drop leaves them behind.
+	Caches string `yaml:"caches"`
+}
+
+// moveDepth is how many runs of blocks a move has under way.
+const moveDepth = 16
+
+// moveChunk is what memory is sent in.
+const moveChunk = 1 << 20
+
+func (j *JobSpec) checkMove() error {
+	if j.Caches == "" {
+		j.Caches = "file"
+	}
+	switch {
+	case j.To == "":
+		return errors.New("a vmotion goes to another host; add to")
+	case j.Bandwidth == 0:
+		return errors.New("a vmotion needs the bandwidth of its link")
+	case j.Caches != "file" && j.Caches != "blocks" && j.Caches != "drop":
+		return fmt.Errorf("caches is %q; it is file, blocks or drop", j.Caches)
+	}
+	return nil
+}
+
+// moving is a job of kind vmotion.
+type moving struct {
+	j        *job
+	to       *host
+	from, at []*device
+	busy     int64 // when the link is free
+	next     int   // the cache that goes next
+}
+
+func (j *job) makeMove(vols []*volume) error {
+	m := &moving{j: j}
+	for _, h := range j.r.hosts {
+		if h.name == j.spec.To {
+			m.to = h
+		}
+	}
+	if m.to == nil || m.to == j.h {
+		return fmt.Errorf("there is no other host %q", j.spec.To)
+	}
+	for _, v := range vols {
+		m.from, m.at = append(m.from, j.h.device(v)), append(m.at, m.to.device(v))
+	}
+	j.ends, j.work = true, m.begin
+	return nil
+}
+
+// carry sends so many bytes over the link.
+func (m *moving) carry(bytes uint64, done func()) {
+	x := m.j.r.exec
+	m.j.bytes += bytes
+	m.busy = max(m.busy, x.Now()) + int64(bytes*1e9/uint64(m.j.spec.Bandwidth))
+	x.Call(m.busy, done)
+}
+
+func (m *moving) begin() {
+	left := uint64(m.j.spec.Memory)
+	var send func()
+	send = func() {
+		if left == 0 {
+			m.caches()
+			return
+		}
+		n := min(left, moveChunk)
+		left -= n
+		m.carry(n, send)
+	}
+	send()
+}
+
+// caches moves one cache after the other, and then the guest.
+func (m *moving) caches() {
+	if m.j.spec.Caches == "drop" || m.next == len(m.from) {
+		m.switchOver()
+		return
+	}
+	src, dst := m.from[m.next].cache, m.at[m.next].cache
+	m.next++
+	if src == nil || dst == nil {
+		m.caches()
+		return
+	}
+	// A cache with dirty data writes through from now on: what moves is clean.
+	const tokenTime = 24 * 3600 * second
+	src.disk.Quiesce(tokenTime, func(uint64) {
+		dst.disk.MigrateFrom(src.disk, tier.Migration{Depth: moveDepth, Carry: m.carry}, func(blocks int, bytes uint64) {
+			m.j.r.event("job %s: %d blocks of cache %s are at host %s", m.j.spec.Name, blocks, src.name, m.to.name)
+			if file := uint64(src.spec.Size); m.j.spec.Caches == "file" && file > bytes {
+				m.carry(file-bytes, m.caches)
+				return
+			}
+			m.caches()
+		})
+	})
+}
+
+// switchOver makes the guest's jobs those of the other host. What they send there waits until what is under way
+// here has ended, and the caches there have forgotten what changed since it was copied.
+func (m *moving) switchOver() {
+	r := m.j.r
+	for i, d := range m.from {
+		for _, j := range r.jobs {
+			j.move(d, m.at[i])
+		}
+		if d.cache != nil && m.at[i].cache != nil {
+			m.at[i].cache.still = true
+			m.settle(d.cache, m.at[i].cache)
+		}
+	}
+	r.event("job %s: the guest runs at host %s", m.j.spec.Name, m.to.name)
+	m.j.stop()
+}
+
+// settle waits for the end of what guests have under way at the old host.
+func (m *moving) settle(src, dst *cached) {
+	x := m.j.r.exec
+	if src.flying > 0 {
+		const look = 10_000
+		x.Call(x.Now()+look, func() { m.settle(src, dst) })
+		return
+	}
+	dst.disk.Arrive(src.disk, func() { src.disk.Drop(dst.goOn) })
+}
+
+// move makes a job that works on a device work on the same volume of another host.
+func (j *job) move(from, to *device) {
+	for _, l := range j.loads {
+		if l.d == from {
+			l.d, l.k.d = to, to
+		}
+	}
+	if j.tx != nil && j.tx.d == from {
+		j.tx.d = to
+	}
+}
+
+// goOn sends what guests gave while they stood still.
+func (k *cached) goOn() {
+	k.still = false
+	held := k.held
+	k.held = nil
+	for _, c := range held {
+		k.submit(c)
+	}
+}
+
+// stops are what destroys a cache, and whether the guest stands still meanwhile.
+var stops = map[string]bool{"cold-restart": true, "suspend": true, "snapshot-revert": false, "snapshot-consolidate": false}
+
+// stop returns what carries a fault out that destroys the cache of a volume. A guest that is suspended or off
+// gives nothing for the time of the fault.
+func (r *Run) stop(f *FaultSpec) (func(), error) {
+	var k *cached
+	for _, c := range r.caches {
+		if c.name == f.Cache {
+			k = c
+		}
+	}
+	if k == nil {
+		return nil, fmt.Errorf("it needs cache: there is no cache %q", f.Cache)
+	}
+	return func() {
+		if !stops[f.Kind] {
+			k.disk.Drop(func() {})
+			return
+		}
+		k.still = true
+		k.disk.Drop(func() {})
+		r.exec.Call(r.exec.Now()+int64(f.For), k.goOn)
+	}, nil
+}
