@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -211,14 +210,7 @@ func (d *daemon) listFindings() Findings {
 		out.LastHour.Seconds = int64(covered.Seconds())
 		return v
 	}
-	out.LastHour.Undercover, out.LastHour.HostWritten = wholeBlocks(sum("undercover_bytes")), wholeBlocks(sum("host_written_bytes"))
+	out.LastHour.Undercover, out.LastHour.HostWritten = Size(sum("undercover_bytes")), Size(sum("host_written_bytes"))
 	out.LastHour.Offloads = uint64(sum("offloads") + 0.5)
 	return out
-}
-
-// wholeBlocks rounds a sum of rates, which the history keeps with seven digits, to blocks of 4 KiB: what was
-// written is nearly always that.
-func wholeBlocks(bytes float64) Size {
-	const block = 4096
-	return Size(math.Round(bytes/block)) * block
 }

@@ -20,7 +20,7 @@ func (f *Findings) Sentence() string {
 	case len(f.Undercover) == 0 && f.Floor == nil:
 		return "These counters do not show what was written below what hosts see; " + f.response(tower) + "."
 	case len(f.Undercover) == 0:
-		what := fmt.Sprintf("No undercover write is proved, of those above %s", size(f.Floor.Bytes))
+		what := fmt.Sprintf("These counters prove no undercover write, and would not show every one below %s", size(max(f.Floor.Bytes, f.Floor.VolumeBytes)))
 		if f.NothingLabelled() {
 			what = "Nothing was written undercover, as the array's own label says"
 		}

@@ -32,13 +32,13 @@ func TestSentence(t *testing.T) {
 		{"the label alone", Findings{Floor: floor, Labelled: []Labelled{{Volume: "clone", Bytes: 5e6}}},
 			"The array's origin label says that offloads wrote 5 MB to volume clone, which its other counters do not prove; no response took 4 times the usual."},
 		{"nothing", Findings{Floor: floor},
-			"No undercover write is proved, of those above 67.1 MB; no response took 4 times the usual."},
+			"These counters prove no undercover write, and would not show every one below 67.1 MB; no response took 4 times the usual."},
 		{"nothing, says the label", Findings{Floor: floor, Labelled: []Labelled{}},
 			"Nothing was written undercover, as the array's own label says; no response took 4 times the usual."},
 		{"unknown", Findings{Refused: refused},
 			"These counters do not show what was written below what hosts see; for some pools they do not show how slow responses were."},
 		{"a tower of nobody's", Findings{Floor: floor, Towers: []Tower{{Pool: "p", Height: 1, Base: 0.1, Cause: "unknown"}}},
-			"No undercover write is proved, of those above 67.1 MB; pool p answered in 1000 ms instead of 100 ms, and these counters lack what would say why."},
+			"These counters prove no undercover write, and would not show every one below 67.1 MB; pool p answered in 1000 ms instead of 100 ms, and these counters lack what would say why."},
 	} {
 		if got := row.f.Sentence(); got != row.want {
 			t.Errorf("%s:\n%s\nwant\n%s", row.name, got, row.want)
