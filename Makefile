@@ -92,6 +92,9 @@ ablations: build ## document 001's incident with one mechanism or setting change
 judge: ## precision and recall of analyze over 200 scenarios that the firmware runs, and 200 without offloads
 	ARRAYSIM_JUDGE=25 $(GO) test -run 'TestPrecisionAndRecall$$|TestHostsAreNotAccused' -v -timeout 2h ./internal/report
 
+sweep-test: setup build ## 10,000 runs of a sweep on four Dask workers, one of which is killed
+	$(VENV)/bin/pytest -m proof tests/test_sweep.py
+
 tier-test: ## SEEDS (100000) runs from SEED (1) on of the caching device under crashes, losses and offloads
 	@echo "seeds from $${SEED:-1} on, $${SEEDS:-100000} of them"
 	$(GO) test -run TestModel -timeout 6h ./internal/hostcache/tier -tier.seeds=$${SEEDS:-100000} -tier.seed=$${SEED:-1}

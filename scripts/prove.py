@@ -81,6 +81,12 @@ PROOFS = [
     Proof(
         "rados", "an array in a Ceph pool of one OSD: the store's conformance, faults, kill -9", "make rados-test", 2
     ),
+    Proof(
+        "sweep",
+        "10,000 runs on four Dask workers of which one is killed: nothing lost, nothing twice",
+        "make sweep-test",
+        8,
+    ),
     Proof("packages", "lintian; the package installed, run and purged; the image run", "make package-test", 3),
 ]
 

@@ -27,31 +27,53 @@ type simFlags struct {
 	jobs          int
 	replicates    int
 	record        time.Duration
+	rows          rowsFlags
 }
 
 func (a *app) sim() *cobra.Command {
 	var f simFlags
 	c := &cobra.Command{
-		Use:   "sim SCENARIO.yaml",
+		Use:   "sim [SCENARIO.yaml]",
 		Short: "Run a scenario in virtual time",
 		Long: `sim runs hosts, links and arrays of a scenario file in one deterministic event
 queue: the firmware that serve runs, by another clock. The same scenario and seed give the
 same bytes on every machine.
 
 A scenario with cases runs all of them, and a sweep runs the grid of its values, on all
-cores. Ctrl-C ends the runs where they are and prints the results so far.`,
+cores. Ctrl-C ends the runs where they are and prints the results so far.
+
+A sweep by a plan (--sweep PLAN.yaml) writes a row for each run into the Parquet files of
+--rows, and takes up again where it ended; --shard divides it, --merge puts the rows together.
+See docs/laboratory-runs.md.`,
 		Example: "  arraysim sim testdata/scenarios/003-zeroing.yaml --expect\n" +
 			"  arraysim sim testdata/scenarios/001-undercover.yaml --case incident --out out\n" +
-			"  arraysim sim scenario.yaml --set jobs.clone.outstanding=4 --sweep hosts.esx1.vaai.MaxHWTransferSize=4MiB,16MiB",
-		Args: cobra.ExactArgs(1),
-		RunE: a.do(func(cmd *cobra.Command, args []string) error { return a.runSim(cmd, args[0], &f) }),
+			"  arraysim sim scenario.yaml --set jobs.clone.outstanding=4 --sweep hosts.esx1.vaai.MaxHWTransferSize=4MiB,16MiB\n" +
+			"  arraysim sim --sweep plan.yaml --rows rows --shard 0/4\n" +
+			"  arraysim sim --sweep plan.yaml --rows rows --merge all.parquet",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			plan, err := f.plan(cmd)
+			if err != nil {
+				return err
+			}
+			scenario := strings.Join(args, "")
+			if plan == "" && scenario == "" {
+				return errors.New("sim needs the path of a scenario file, or of a plan by --sweep")
+			}
+			a.running = true
+			if plan != "" {
+				return a.sweep(cmd, plan, scenario, &f)
+			}
+			return a.runSim(cmd, scenario, &f)
+		},
 	}
 	c.Flags().Uint64Var(&f.seed, "seed", 0, "seed of the run (default: the scenario's)")
 	c.Flags().StringVar(&f.until, "until", "", "simulated time at which the run ends, such as 10m")
 	c.Flags().StringVarP(&f.out, "out", "o", "", "folder for counters, event log, report and time series")
 	c.Flags().StringSliceVar(&f.only, "case", nil, "run these cases only")
 	c.Flags().StringArrayVar(&f.set, "set", nil, "change a setting of the scenario, key=value; the key is a path such as arrays.svc.cache")
-	c.Flags().StringArrayVar(&f.sweep, "sweep", nil, "run once for each value, key=a,b,c; several sweeps make a grid")
+	c.Flags().StringArrayVar(&f.sweep, "sweep", nil, "run once for each value, key=a,b,c; several sweeps make a grid. Or a plan in a YAML file: one row a run, into --rows")
+	f.rows.add(c)
 	c.Flags().BoolVar(&f.expect, "expect", false, "compare with the scenario's expectations; fail if one does not hold")
 	c.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "no progress bar")
 	c.Flags().DurationVar(&f.record, "record", 0, "write all counters at this interval of simulated time into --out: Parquet, iostats XML, esxtop CSV")

@@ -21,7 +21,7 @@ import (
 // import. The names are those of the folders in internal, or from the root. A package
 // NAMEtest holds fakes and suites for NAME: it may import NAME and what is below it.
 const directions = `
-	NONE < block, crc32c, metrics, size, tcmu, testkit, trace;
+	NONE < block, crc32c, metrics, size, tcmu, testkit, tidy, trace;
 
 	block, metrics < hostcache;
 
@@ -105,6 +105,8 @@ const directions = `
 
 	trace, hostcache, iscsi, sim < replay;
 
+	sim, tidy, size < sweep;
+
 	sim, metrics < report;
 
 	NONE < history;
@@ -113,7 +115,7 @@ const directions = `
 
 	admin, iscsi < demo;
 
-	admin, demo, handlers, sim, report, replay, tcmu, lun, hostcache/tier < cmd/arraysim;
+	admin, demo, handlers, sim, sweep, report, replay, tcmu, lun, hostcache/tier < cmd/arraysim;
 `
 
 // inner lists folders whose packages are a part of the package that the folder is of: nobody else may
