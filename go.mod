@@ -25,6 +25,8 @@ require (
 	golang.org/x/time v0.16.0
 )
 
+require gonum.org/v1/gonum v0.17.0
+
 require (
 	github.com/DataDog/zstd v1.4.5 // indirect
 	github.com/VividCortex/ewma v1.2.0 // indirect

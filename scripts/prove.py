@@ -87,6 +87,12 @@ PROOFS = [
         "make sweep-test",
         8,
     ),
+    Proof(
+        "fit",
+        "profile fit finds 100 made profiles: all true parameters are inside the intervals in 95 of them",
+        "go test ./internal/fit -run TestRecovery -cases 100 -v -timeout 6h",
+        15,
+    ),
     Proof("packages", "lintian; the package installed, run and purged; the image run", "make package-test", 3),
 ]
 

@@ -21,7 +21,7 @@ import (
 // import. The names are those of the folders in internal, or from the root. A package
 // NAMEtest holds fakes and suites for NAME: it may import NAME and what is below it.
 const directions = `
-	NONE < block, crc32c, metrics, size, tcmu, testkit, tidy, trace;
+	NONE < block, crc32c, fio, metrics, size, tcmu, testkit, tidy, trace;
 
 	block, metrics < hostcache;
 
@@ -109,13 +109,15 @@ const directions = `
 
 	sim, metrics < report;
 
+	fio, report < fit;
+
 	NONE < history;
 
 	array, hostcache, scsi, report, store, store/rados, store/rados/librados, profile, iscsi, tcmu, handlers, history < admin;
 
 	admin, iscsi < demo;
 
-	admin, demo, handlers, sim, sweep, report, replay, tcmu, lun, hostcache/tier < cmd/arraysim;
+	admin, demo, handlers, sim, sweep, fit, report, replay, tcmu, lun, hostcache/tier < cmd/arraysim;
 `
 
 // inner lists folders whose packages are a part of the package that the folder is of: nobody else may

@@ -22,3 +22,13 @@ func (r *Run) Every(interval int64, fn func(now int64)) {
 	}
 	r.at(0, tick)
 }
+
+// Responses returns how many reads and writes hosts had answered by a volume since the start, and the sum of
+// their response times in nanoseconds; ok is false if there is no such volume.
+func (r *Run) Responses(volume string) (ops [2]uint64, wait [2]int64, ok bool) {
+	v := r.volumeNamed(volume)
+	if v == nil {
+		return ops, wait, false
+	}
+	return v.host.ops, v.host.wait, true
+}
