@@ -196,18 +196,20 @@ func (f *fitter) search() (*point, error) {
 	var best *point
 	var begun []*point
 	for _, share := range []float64{0.05, 0.3, 0.6, 0.9} {
-		var x []float64
-		for _, v := range guess(f.params, f.obs, share) {
-			x = append(x, math.Log(v))
+		for _, narrow := range []bool{false, true} {
+			var x []float64
+			for _, v := range guess(f.params, f.obs, share, narrow) {
+				x = append(x, math.Log(v))
+			}
+			p, err := f.look(x)
+			if err != nil {
+				return nil, err
+			}
+			begun = append(begun, p)
 		}
-		p, err := f.look(x)
-		if err != nil {
-			return nil, err
-		}
-		begun = append(begun, p)
 	}
 	slices.SortStableFunc(begun, func(a, b *point) int { return compare(a.sum, b.sum) })
-	for _, p := range begun[:2] {
+	for _, p := range begun[:5] {
 		end, err := f.descend(p)
 		if err != nil {
 			return nil, err
@@ -215,7 +217,7 @@ func (f *fitter) search() (*point, error) {
 		if best == nil || end.sum < best.sum {
 			best = end
 		}
-		if best.sum < 1.5*float64(len(f.obs)) {
+		if best.sum < float64(len(f.obs)) {
 			break
 		}
 	}

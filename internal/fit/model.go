@@ -269,8 +269,8 @@ func (m *Model) latencies(obs []Observation, params []Parameter, values []float6
 }
 
 // guess improves the beginning of the usual parameters by what the smallest loads say. split is the share of a
-// small read's time that the front end takes.
-func guess(params []Parameter, obs []Observation, split float64) []float64 {
+// small read's time that the front end takes; narrow begins with a link that the fastest load fills.
+func guess(params []Parameter, obs []Observation, split float64, narrow bool) []float64 {
 	v := make([]float64, len(params))
 	for i := range params {
 		v[i] = params[i].Start
@@ -324,6 +324,11 @@ func guess(params []Parameter, obs []Observation, split float64) []float64 {
 	set("mdisks.default.parallel", servers)
 	if slope > 0 {
 		set("mdisks.default.bandwidth", 1.5/slope)
+	}
+	if narrow {
+		set("link.bandwidth", 1.02*fastest)
+		set("mdisks.default.bandwidth", 4/math.Max(slope, 1e-12)*boolean(slope > 0))
+		return v
 	}
 	set("link.bandwidth", max(1.2*fastest, 3/math.Max(slope, 1e-12)*boolean(slope > 0)))
 	return v
