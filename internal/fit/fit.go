@@ -80,6 +80,8 @@ const (
 	// vague is the standard error, as a logarithm, from which the data do not determine a parameter: its
 	// interval would span a factor of ten and more.
 	vague = 0.6
+	// vagueWidth is half the width of an interval, as a logarithm, from which it says nothing.
+	vagueWidth = 2.3
 	// leastScale bounds how much better than their noise the residuals may be: a few of them can be small by chance.
 	leastScale = 0.3
 	// spread is what is assumed of latencies whose deviation is not known.
@@ -107,14 +109,29 @@ func Run(ctx context.Context, obs []Observation, opt Options) (*Fit, error) {
 		return nil, fmt.Errorf("%d latencies do not determine %d parameters; measure more loads, hold out less (--hold-out), or fit less (--free)", len(train), len(params))
 	}
 	f := &fitter{ctx: ctx, opt: &opt, params: params, obs: train}
-	best, err := f.search()
+	ends, err := f.search()
 	if err != nil {
 		return nil, err
 	}
+	best := ends[0]
 	out, err := f.conclude(best)
 	if err != nil {
 		return nil, err
 	}
+	determined := Keys(out.Estimates)
+	for _, p := range f.equals(ends)[1:] {
+		other, err := f.conclude(p)
+		if err != nil {
+			return nil, err
+		}
+		out.widen(other)
+	}
+	// What fits that are equally good differ in is not told apart, though each of them is steep in it.
+	left := Keys(out.Estimates)
+	if lost := slices.DeleteFunc(determined, func(k string) bool { return slices.Contains(left, k) }); len(lost) > 0 {
+		out.Confused = append(out.Confused, lost)
+	}
+	out.Looks = f.looks
 	for _, part := range [][]Observation{train, held} {
 		mean, _, err := opt.Model.latencies(part, params, best.values())
 		if err != nil {
@@ -191,11 +208,12 @@ func (f *fitter) look(x []float64) (*point, error) {
 	return p, nil
 }
 
-// search descends from several beginnings and returns the deepest end.
-func (f *fitter) search() (*point, error) {
-	var best *point
-	var begun []*point
+// search descends from several beginnings, which differ in what share of the time the front end has, and returns
+// the ends, the deepest first. That share is what most data say least of: fits that are equally good may be far apart.
+func (f *fitter) search() ([]*point, error) {
+	var ends []*point
 	for _, share := range []float64{0.05, 0.3, 0.6, 0.9} {
+		var begin *point
 		for _, narrow := range []bool{false, true} {
 			var x []float64
 			for _, v := range guess(f.params, f.obs, share, narrow) {
@@ -205,23 +223,38 @@ func (f *fitter) search() (*point, error) {
 			if err != nil {
 				return nil, err
 			}
-			begun = append(begun, p)
+			if begin == nil || p.sum < begin.sum {
+				begin = p
+			}
 		}
-	}
-	slices.SortStableFunc(begun, func(a, b *point) int { return compare(a.sum, b.sum) })
-	for _, p := range begun[:5] {
-		end, err := f.descend(p)
+		end, err := f.descend(begin)
 		if err != nil {
 			return nil, err
 		}
-		if best == nil || end.sum < best.sum {
-			best = end
-		}
-		if best.sum < float64(len(f.obs)) {
-			break
+		ends = append(ends, end)
+	}
+	slices.SortStableFunc(ends, func(a, b *point) int { return compare(a.sum, b.sum) })
+	return ends, nil
+}
+
+// equals returns those ends that the data do not refuse beside the best: their sums of squares are in the region that
+// holds the truth with the level, by the F distribution.
+func (f *fitter) equals(ends []*point) []*point {
+	n, k := float64(len(f.obs)), float64(len(f.params))
+	variance := max(leastScale*leastScale, ends[0].sum/(n-k))
+	bound := ends[0].sum + variance*k*distuv.F{D1: k, D2: n - k}.Quantile(f.opt.Level)
+	return slices.DeleteFunc(slices.Clone(ends), func(p *point) bool { return p.sum > bound })
+}
+
+// widen takes over the intervals of another fit that is as good: what differs is not determined better than that.
+func (out *Fit) widen(other *Fit) {
+	for i := range out.Estimates {
+		e, o := &out.Estimates[i], &other.Estimates[i]
+		e.Low, e.High, e.Error = min(e.Low, o.Low), max(e.High, o.High), max(e.Error, o.Error)
+		if !(e.High/e.Low < math.Exp(2*vagueWidth)) { // NaN, too
+			e.Low, e.High = math.NaN(), math.NaN()
 		}
 	}
-	return best, nil
 }
 
 func compare(a, b float64) int {
@@ -352,7 +385,7 @@ func (f *fitter) conclude(p *point) (*Fit, error) {
 		return nil, err
 	}
 	n, k := len(f.obs), len(f.params)
-	out := &Fit{Looks: f.looks, Level: f.opt.Level, Scale: math.Sqrt(p.sum / float64(n-k))}
+	out := &Fit{Level: f.opt.Level, Scale: math.Sqrt(p.sum / float64(n-k))}
 	var svd mat.SVD
 	if !svd.Factorize(j, mat.SVDThin) {
 		return nil, errors.New("the model's derivatives have no singular values; fit fewer parameters (--free)")

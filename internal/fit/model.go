@@ -321,7 +321,7 @@ func guess(params []Parameter, obs []Observation, split float64, narrow bool) []
 			servers = max(servers, float64(o.Outstanding)/o.Mean*first.Mean)
 		}
 	}
-	set("mdisks.default.parallel", servers)
+	set("mdisks.default.parallel", max(1, servers*(1-split)))
 	if slope > 0 {
 		set("mdisks.default.bandwidth", 1.5/slope)
 	}
