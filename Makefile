@@ -98,6 +98,9 @@ judge-field: ## findings over 200 cases of a model of its own: sources, bytes, t
 cells: ## auto against the best of its candidates on 60 cells; ARRAYSIM_TRACES names the folder of the public traces
 	ARRAYSIM_CELLS=1 $(GO) test -run 'TestAutoCells$$' -count=1 -v -timeout 2h ./internal/replay
 
+sweep-test: setup build ## 10,000 runs of a sweep on four Dask workers, one of which is killed
+	$(VENV)/bin/pytest -m proof tests/test_sweep.py
+
 tier-test: ## SEEDS (100000) runs from SEED (1) on of the caching device under crashes, losses and offloads
 	@echo "seeds from $${SEED:-1} on, $${SEEDS:-100000} of them"
 	$(GO) test -run TestModel -timeout 6h ./internal/hostcache/tier -tier.seeds=$${SEEDS:-100000} -tier.seed=$${SEED:-1}

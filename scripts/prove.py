@@ -83,6 +83,18 @@ PROOFS = [
     Proof(
         "rados", "an array in a Ceph pool of one OSD: the store's conformance, faults, kill -9", "make rados-test", 2
     ),
+    Proof(
+        "sweep",
+        "10,000 runs on four Dask workers of which one is killed: nothing lost, nothing twice",
+        "make sweep-test",
+        8,
+    ),
+    Proof(
+        "fit",
+        "profile fit finds 100 made profiles: all true parameters are inside the intervals in 95 of them",
+        "go test ./internal/fit -run TestRecovery -cases 100 -seed 0 -v -timeout 6h",
+        15,
+    ),
     Proof("packages", "lintian; the package installed, run and purged; the image run", "make package-test", 3),
 ]
 

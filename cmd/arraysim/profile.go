@@ -10,9 +10,9 @@ import (
 )
 
 func (a *app) profiles() *cobra.Command {
-	return &cobra.Command{
-		Use: "profile [NAME]", Short: "List the timing profiles, or print one with its reasons",
-		Example: "  arraysim profile\n  arraysim profile svc > mine.yaml", Args: cobra.MaximumNArgs(1),
+	c := &cobra.Command{
+		Use: "profile [NAME]", Short: "List the timing profiles, print one with its reasons, or fit one",
+		Example: "  arraysim profile\n  arraysim profile svc > mine.yaml\n  arraysim profile fit fio.json", Args: cobra.MaximumNArgs(1),
 		RunE: a.do(func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				b, err := profile.Text(args[0])
@@ -31,4 +31,6 @@ func (a *app) profiles() *cobra.Command {
 			return nil
 		}),
 	}
+	c.AddCommand(a.profileFit())
+	return c
 }

@@ -23,6 +23,7 @@ import (
 // traceFlags are those of all commands that read a trace.
 type traceFlags struct {
 	format, maxBad, action string
+	columns                string
 	unit                   admin.Size
 }
 
@@ -34,7 +35,8 @@ func (f *traceFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.format, "format", "", "format of the trace, if it is not to be detected: "+strings.Join(names, ", "))
 	c.Flags().StringVar(&f.maxBad, "max-bad", "1%", "share of bad records that is left out; more end the run")
 	c.Flags().Var(&f.unit, "unit", "block size that a list of block numbers counts in (default: 4KiB, 512B for arc)")
-	c.Flags().StringVar(&f.action, "action", "", "event of blkparse text that makes a request: Q, D or C (default: the first of these that is there)")
+	c.Flags().StringVar(&f.columns, "columns", "", "read any CSV by its columns, such as time=1:us,op=3,offset=4:sectors,length=5,disk=2: numbers from 1 or names of the first line; units s, ms, us, ns, filetime, B, KiB, sectors; also write=VALUE, separator=tab")
+	c.Flags().StringVar(&f.action, "action", "", "event of blktrace or blkparse that makes a request: Q, D or C (default: the first of these that is there)")
 }
 
 func (f *traceFlags) open(name string) (*trace.Reader, error) {
@@ -45,6 +47,14 @@ func (f *traceFlags) open(name string) (*trace.Reader, error) {
 	}
 	if u := int64(f.unit); u != 0 && (u < trace.SectorSize || u > 1<<30 || u%trace.SectorSize != 0) {
 		return nil, fmt.Errorf("--unit: blocks of %d bytes are not possible; give a multiple of 512 up to 1GiB", u)
+	}
+	if f.columns != "" {
+		if f.format != "" {
+			return nil, errors.New("--columns is in place of --format; give one of them")
+		}
+		if opt.Columns, err = trace.ParseColumns(f.columns); err != nil {
+			return nil, fmt.Errorf("--columns: %w", err)
+		}
 	}
 	switch f.action {
 	case "":
@@ -158,6 +168,7 @@ A replay against a target overwrites it, so it asks first. See also: hostcache a
 		Example: `  arraysim replay vm.vscsi --size 256MiB,1GiB
   arraysim replay hm_0.csv.gz --policy lru,arc,auto,belady --size 1GiB --block-size 4KiB,64KiB --json
   arraysim replay w106.trace.xz --size 13758blocks
+  arraysim replay io.csv --columns time=ts:ms,op=kind,offset=lba:sectors,length=bytes --size 1GiB
   arraysim replay vm.vscsi --target iscsi://127.0.0.1/iqn.2026-01.io.arraysim:array/2 --speed 1 --read-only
   arraysim replay vm.vscsi --profile svc --speed 1
   arraysim replay vm.vscsi --virtual scenario.yaml --set hosts.esx.cache.db.block=64KiB`,

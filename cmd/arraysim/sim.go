@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/arraysim/arraysim/internal/admin"
+	"github.com/arraysim/arraysim/internal/fio"
 	"github.com/arraysim/arraysim/internal/sim"
 )
 
@@ -26,34 +28,63 @@ type simFlags struct {
 	jobs          int
 	replicates    int
 	record        time.Duration
+	ioLog         []string
+	profile       string
+	rows          rowsFlags
 }
 
 func (a *app) sim() *cobra.Command {
 	var f simFlags
 	c := &cobra.Command{
-		Use:   "sim SCENARIO.yaml",
+		Use:   "sim [SCENARIO.yaml]",
 		Short: "Run a scenario in virtual time",
 		Long: `sim runs hosts, links and arrays of a scenario file in one deterministic event
 queue: the firmware that serve runs, in virtual time. The same scenario and seed give the
 same bytes on every machine.
 
 A scenario with cases runs all of them, and a sweep runs the grid of its values, on all
-cores. Ctrl-C ends the runs where they are and prints the results so far.`,
+cores. Ctrl-C ends the runs where they are and prints the results so far.
+
+A sweep by a plan (--sweep PLAN.yaml) writes a row for each run into the Parquet files of
+--rows, and takes up again where it ended; --shard divides it, --merge puts the rows together.
+See docs/laboratory-runs.md.
+
+A file whose name ends in .fio is a job file of fio: it runs against a volume of an array of --profile.`,
 		Example: "  arraysim sim testdata/scenarios/003-zeroing.yaml --expect\n" +
 			"  arraysim sim testdata/scenarios/001-undercover.yaml --case incident --out out\n" +
-			"  arraysim sim scenario.yaml --set jobs.clone.outstanding=4 --sweep hosts.esx1.vaai.MaxHWTransferSize=4MiB,16MiB",
-		Args: cobra.ExactArgs(1),
-		RunE: a.do(func(cmd *cobra.Command, args []string) error { return a.runSim(cmd, args[0], &f) }),
+			"  arraysim sim scenario.yaml --set jobs.clone.outstanding=4 --sweep hosts.esx1.vaai.MaxHWTransferSize=4MiB,16MiB\n" +
+			"  arraysim sim reads.fio --profile svc\n" +
+			"  arraysim sim --sweep plan.yaml --rows rows --shard 0/4\n" +
+			"  arraysim sim --sweep plan.yaml --rows rows --merge all.parquet",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			plan, err := f.plan(cmd)
+			if err != nil {
+				return err
+			}
+			scenario := strings.Join(args, "")
+			if plan == "" && scenario == "" {
+				return errors.New("sim needs the path of a scenario file, or of a plan by --sweep")
+			}
+			a.running = true
+			if plan != "" {
+				return a.sweep(cmd, plan, scenario, &f)
+			}
+			return a.runSim(cmd, scenario, &f)
+		},
 	}
 	c.Flags().Uint64Var(&f.seed, "seed", 0, "seed of the run (default: the scenario's)")
 	c.Flags().StringVar(&f.until, "until", "", "simulated time at which the run ends, such as 10m")
 	c.Flags().StringVarP(&f.out, "out", "o", "", "folder for counters, event log, report and time series")
 	c.Flags().StringSliceVar(&f.only, "case", nil, "run these cases only")
 	c.Flags().StringArrayVar(&f.set, "set", nil, "change a setting of the scenario, key=value; the key is a path such as arrays.svc.cache")
-	c.Flags().StringArrayVar(&f.sweep, "sweep", nil, "run once for each value, key=a,b,c; several sweeps make a grid")
+	c.Flags().StringArrayVar(&f.sweep, "sweep", nil, "run once for each value, key=a,b,c; several sweeps make a grid. Or a plan in a YAML file: one row a run, into --rows")
+	f.rows.add(c)
 	c.Flags().BoolVar(&f.expect, "expect", false, "compare with the scenario's expectations; fail if one does not hold")
 	c.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "no progress bar")
 	c.Flags().DurationVar(&f.record, "record", 0, "write all counters at this interval of simulated time into --out: Parquet, iostats XML, esxtop CSV")
+	c.Flags().StringVar(&f.profile, "profile", "all-flash", "with a job file of fio: profile of the array that it runs against")
+	c.Flags().StringSliceVar(&f.ioLog, "io-log", nil, "write every I/O into --out: fio (an I/O log to replay, and a latency log), blkparse (text of blktrace)")
 	c.Flags().IntVar(&f.replicates, "replicates", 0, "run with so many seeds, from the scenario's on, and hold the 95 % interval of each mean to the expectations")
 	c.Flags().IntVar(&f.jobs, "jobs", 0, "runs at the same time (default: the number of cores)")
 	return a.jsonFlag(c)
@@ -63,6 +94,11 @@ func (a *app) runSim(cmd *cobra.Command, path string, f *simFlags) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("scenario: %w; give the path of a YAML file", err)
+	}
+	if strings.HasSuffix(path, ".fio") {
+		if text, err = f.fromFio(text); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
 	}
 	s, err := sim.Parse(text)
 	if err != nil {
@@ -79,14 +115,23 @@ func (a *app) runSim(cmd *cobra.Command, path string, f *simFlags) error {
 	if err != nil {
 		return err
 	}
-	var rec *recording
-	if f.record > 0 {
-		if f.out == "" {
-			return errors.New("--record needs --out, the folder that it writes into")
-		}
-		rec = &recording{interval: f.record, dir: func(s *sim.Scenario) string { return outputFolder(f.out, len(grid), s) }}
+	var watch []attachment
+	if (f.record > 0 || len(f.ioLog) > 0) && f.out == "" {
+		return errors.New("--record and --io-log need --out, the folder that they write into")
 	}
-	runs, err := runAll(ctx, grid, f.jobs, !f.quiet && !a.json && terminal(os.Stderr), rec)
+	dir := func(s *sim.Scenario) string { return outputFolder(f.out, len(grid), s) }
+	if f.record > 0 {
+		rec := &recording{interval: f.record, dir: dir}
+		watch = append(watch, rec.attach)
+	}
+	if len(f.ioLog) > 0 {
+		log, err := newIOLog(f.ioLog, dir)
+		if err != nil {
+			return err
+		}
+		watch = append(watch, log.attach)
+	}
+	runs, err := runAll(ctx, grid, f.jobs, !f.quiet && !a.json && terminal(os.Stderr), together(watch))
 	if err != nil {
 		return err
 	}
@@ -132,8 +177,8 @@ func (a *app) replicate(ctx context.Context, w io.Writer, s *sim.Scenario, f *si
 		return fmt.Errorf("--replicates %d: an interval needs 2 runs or more", f.replicates)
 	case len(s.Expect) == 0:
 		return errors.New("--replicates prints expectations, and the scenario has none")
-	case f.out != "" || f.record > 0 || len(f.sweep) > 0:
-		return errors.New("--replicates keeps no run: leave out --out, --record and --sweep")
+	case f.out != "" || f.record > 0 || len(f.ioLog) > 0 || len(f.sweep) > 0:
+		return errors.New("--replicates keeps no run: leave out --out, --record, --io-log and --sweep")
 	}
 	all := sim.NewReplicates(f.expected(s))
 	for i := range f.replicates {
@@ -171,6 +216,19 @@ func (a *app) replicate(ctx context.Context, w io.Writer, s *sim.Scenario, f *si
 	fmt.Fprintf(w, "%s\n%d seeds from %d on: mean and 95 %% interval\n", s.Source, f.replicates, s.Seed)
 	sim.WriteOutcomes(w, outcomes)
 	return verdict(outcomes)
+}
+
+// fromFio makes a scenario of a job file of fio, and says what it leaves out.
+func (f *simFlags) fromFio(text []byte) ([]byte, error) {
+	jobs, err := fio.ParseJobs(string(text))
+	if err != nil {
+		return nil, err
+	}
+	out, notes, err := fio.Scenario(jobs, fio.Array{Profile: f.profile, Mdisks: 1})
+	for _, n := range notes {
+		fmt.Fprintln(admin.PrintableWriter(os.Stderr), "arraysim: "+n)
+	}
+	return out, err
 }
 
 // settings applies --set, --seed and --until.
@@ -316,11 +374,9 @@ func (a *app) showSim(w io.Writer, s *sim.Scenario, grid []*sim.Scenario, runs [
 }
 
 // runAll carries the runs out, so many at a time.
-func runAll(ctx context.Context, grid []*sim.Scenario, jobs int, bar bool, rec *recording) ([]*sim.Run, error) {
+func runAll(ctx context.Context, grid []*sim.Scenario, jobs int, bar bool, watch attachment) ([]*sim.Run, error) {
 	p := newProgress(grid, bar)
 	defer p.close()
-	if rec != nil {
-		p.attach = rec.attach
-	}
+	p.attach = watch
 	return p.run(ctx, jobs)
 }

@@ -22,7 +22,7 @@ type progress struct {
 	grid []*sim.Scenario
 	bars *mpb.Progress
 	// attach, if there is one, watches a run from its beginning; what it returns ends that.
-	attach func(*sim.Scenario, *sim.Run) (func() error, error)
+	attach attachment
 }
 
 func newProgress(grid []*sim.Scenario, show bool) *progress {

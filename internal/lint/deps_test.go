@@ -21,7 +21,7 @@ import (
 // import. The names are those of the folders in internal, or from the root. A package
 // NAMEtest holds fakes and suites for NAME: it may import NAME and what is below it.
 const directions = `
-	NONE < block, crc32c, metrics, size, stats, tcmu, testkit, trace;
+	NONE < block, crc32c, fio, metrics, size, stats, tcmu, testkit, tidy, trace;
 
 	block, metrics < hostcache;
 
@@ -107,9 +107,13 @@ const directions = `
 
 	trace, hostcache, iscsi, sim < replay;
 
+	sim, tidy, size < sweep;
+
 	sim, metrics, size < report;
 
 	sim, iscsi < zerobench;
+
+	fio, report < fit;
 
 	NONE < history;
 
@@ -119,7 +123,7 @@ const directions = `
 
 	admin, sim, profile < schema;
 
-	admin, cachedaemon, demo, report, replay, zerobench < cmd/arraysim;
+	admin, cachedaemon, demo, sweep, fit, report, replay, zerobench < cmd/arraysim;
 `
 
 // inner lists folders whose packages are a part of the package that the folder is of: nobody else may

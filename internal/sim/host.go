@@ -334,4 +334,7 @@ func (c *command) countIO(now int64) {
 	s.ops[dir]++
 	s.bytes[dir] += c.bytes
 	s.wait[dir] += now - c.issued
+	if r := c.h.r; r.watch != nil {
+		r.watch(IO{Issued: c.issued - r.start, Done: now - r.start, Write: c.write, Offset: c.off, Bytes: c.bytes, Volume: c.d.v.name, Host: c.h.name})
+	}
 }

@@ -410,23 +410,37 @@ func (j *JobSpec) check() error {
 // Set returns a copy of the scenario with one setting changed. The key is a path such as
 // arrays.svc.cache, where what is in a list goes by its name or its number.
 func (s *Scenario) Set(key string, value any) (*Scenario, error) {
+	return s.SetAll(map[string]any{key: value})
+}
+
+// SetAll returns a copy of the scenario with these settings changed, in the order of their keys; see
+// [Scenario.Set].
+func (s *Scenario) SetAll(values map[string]any) (*Scenario, error) {
 	tree := profile.Clone(s.tree)
-	if err := profile.SetPath(tree, key, value); err != nil {
-		return nil, err
+	keys := sortedKeys(values)
+	all, expect := strings.Join(keys, ", "), false
+	for _, key := range keys {
+		if err := profile.SetPath(tree, key, values[key]); err != nil {
+			return nil, err
+		}
+		expect = expect || strings.HasPrefix(key, "expect")
 	}
 	text, err := yaml.Marshal(tree)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", key, err)
+		return nil, fmt.Errorf("%s: %w", all, err)
 	}
 	c, err := parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", key, err)
+		return nil, fmt.Errorf("%s: %w", all, err)
 	}
-	if c.Replay = s.Replay; !strings.HasPrefix(key, "expect") {
+	if c.Replay = s.Replay; !expect {
 		c.Expect = s.Expect // with the full names of parameters
 	}
 	return c, nil
 }
+
+// Tree returns what the scenario's file says as maps and lists. It is a copy.
+func (s *Scenario) Tree() any { return profile.Clone(s.tree) }
 
 // ParseValue reads the value of a setting as YAML would.
 func ParseValue(text string) (any, error) {

@@ -31,6 +31,7 @@ type Run struct {
 	finished bool
 	problem  error
 	changes  []change // of rates
+	watch    func(IO)
 }
 
 // system is an array with its profile.

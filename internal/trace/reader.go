@@ -23,6 +23,8 @@ type Options struct {
 	// Action is the event of blkparse text that makes a request: Q (queued), D (issued), C
 	// (completed); 0 takes the first of these that the beginning of the trace has.
 	Action byte
+	// Columns reads CSV by a mapping of its columns, in place of a format.
+	Columns *Columns
 }
 
 const (
@@ -114,7 +116,9 @@ func NewReader(in io.Reader, name string, opt Options) (*Reader, error) {
 	if len(head) == 0 {
 		return nil, fmt.Errorf("trace %s is empty", name)
 	}
-	if opt.Format != "" {
+	if opt.Columns != nil {
+		r.format = opt.Columns.format()
+	} else if opt.Format != "" {
 		if r.format, err = formatByName(opt.Format); err != nil {
 			return nil, err
 		}
@@ -123,6 +127,9 @@ func NewReader(in io.Reader, name string, opt Options) (*Reader, error) {
 	}
 	if r.action = opt.Action; r.action == 0 && r.format == blkparse {
 		r.action = firstAction(head)
+	}
+	if r.action == 0 && r.format == blktrace {
+		r.action = firstBinaryAction(head)
 	}
 	r.buf = make([]byte, max(r.format.size, 1))
 	return r, nil
@@ -174,6 +181,10 @@ func (r *Reader) next() ([]byte, error) {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
 			r.reject(errBad(fmt.Sprintf("the trace ends after %d of its %d bytes", k, n)))
 			err = io.EOF
+		}
+		if err == nil && r.format.tail != nil {
+			// A payload that is cut off ends the trace; its record is whole.
+			_, _ = r.in.Discard(r.format.tail(r.buf[:n]))
 		}
 		return r.buf[:n], err
 	}

@@ -69,6 +69,24 @@ func TestFormats(t *testing.T) {
 		}
 		return string(b)
 	}
+	blk := func(o binary.AppendByteOrder, rows ...[6]uint64) string { // time, sector, bytes, action, device, bytes of payload
+		var b []byte
+		for i, r := range rows {
+			b = o.AppendUint32(b, 0x65617407)
+			b = o.AppendUint32(b, uint32(i+1))
+			b = o.AppendUint64(b, r[0])
+			b = o.AppendUint64(b, r[1])
+			b = o.AppendUint32(b, uint32(r[2]))
+			b = o.AppendUint32(b, uint32(r[3]))
+			b = o.AppendUint32(b, 697)
+			b = o.AppendUint32(b, uint32(r[4]))
+			b = o.AppendUint32(b, 3)
+			b = o.AppendUint16(b, 0)
+			b = o.AppendUint16(b, uint16(r[5]))
+			b = append(b, make([]byte, r[5])...)
+		}
+		return string(b)
+	}
 	for _, row := range []struct {
 		name, format, data string
 		want               []Record
@@ -103,6 +121,24 @@ func TestFormats(t *testing.T) {
 		{
 			"fio version 3", "fio", "fio version 3 iolog\n10 a add\n10 a open\n12 a read 4096 8192\n15 b write 0 512\n15 a close\n",
 			[]Record{{0, Read, 0, 4096, 8192}, {3e6, Write, 1, 0, 512}}, "a b",
+		},
+		{
+			"blktrace", "blktrace", blk(binary.LittleEndian, [6]uint64{1000, 0, 0, 1<<26 | 2, 8 << 20, 12}, [6]uint64{1500, 223490, 4096, 1<<20 | 1<<17 | 1, 8 << 20, 0}, [6]uint64{1600, 223490, 4096, 1<<22 | 1<<17 | 7, 8 << 20, 0},
+				[6]uint64{2500, 64, 131072, 1<<20 | 1<<16 | 1, 8<<20 | 16, 5}, [6]uint64{2600, 64, 4096, 1<<29 | 1<<20 | 1<<17 | 1, 8 << 20, 0}),
+			[]Record{{0, Write, 0, 223490 * 512, 4096}, {1000, Read, 1, 64 * 512, 131072}}, "8,0 8,16",
+		},
+		{"blktrace of completed only, big-endian", "blktrace", blk(binary.BigEndian, [6]uint64{10, 8, 512, 1<<23 | 1<<16 | 8, 259 << 20, 3}), []Record{{0, Read, 0, 4096, 512}}, "259,0"},
+		{
+			"SPC", "spc", "0,20941264,8192,W,0.551706\n0,20939840,8192,w,0.554041\n1,3436288,15872,r,1.011732,x,y\n",
+			[]Record{{0, Write, 0, 20941264 * 512, 8192}, {2335000, Write, 0, 20939840 * 512, 8192}, {460026000, Read, 1, 3436288 * 512, 15872}}, "0 1",
+		},
+		{
+			"Alibaba", "alibaba", "419,W,8792731648,16384,1577808000000042\n725,R,59110326272,360448,1577808000000068\n",
+			[]Record{{0, Write, 0, 8792731648, 16384}, {26000, Read, 1, 59110326272, 360448}}, "419 725",
+		},
+		{
+			"Tencent", "tencent", "1538323200,12910952,128,0,1063\n1538323201,6338688,8,1,1627\n",
+			[]Record{{0, Read, 0, 12910952 * 512, 65536}, {1e9, Write, 1, 6338688 * 512, 4096}}, "1063 1627",
 		},
 		{"list of the ARC paper", "arc", "110765 64 0 0\n5 1 0 1\n", []Record{{0, Read, 0, 110765 * 512, 64 * 512}, {0, Read, 0, 2560, 512}}, "disk"},
 		{"list of numbers", "list", "# two blocks\n7\n\n9 2\n", []Record{{0, Read, 0, 7 * 4096, 4096}, {0, Read, 0, 9 * 4096, 8192}}, "disk"},
@@ -249,7 +285,7 @@ func TestOpenErrors(t *testing.T) {
 		{"noise", write("noise", noise), "", "is of no format that is known; name it by --format"},
 		{"prose", write("prose", []byte("It was a dark and stormy night;\nthe rain fell in torrents\n")), "", "is of no format that is known"},
 		{"broken gzip", write("gz", []byte("\x1f\x8bnothing")), "", "gzip"},
-		{"unknown format", write("list", []byte("1\n")), "vhs", `no trace format is named "vhs"; choose from vscsi, vscsi2, cloudphysics,`},
+		{"unknown format", write("list", []byte("1\n")), "vhs", `no trace format is named "vhs"; choose from blktrace, vscsi, vscsi2, cloudphysics,`},
 	} {
 		if _, err := Open(row.path, Options{Format: row.format}); err == nil || !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%s: got %v, want %q", row.name, err, row.want)

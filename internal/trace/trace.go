@@ -74,13 +74,16 @@ type format struct {
 	unit    int64
 	objects bool
 	wholeID bool // Offset is an identifier of 64 bits
+	// tail is how many bytes follow a binary record that are not read.
+	tail   func(b []byte) int
+	custom bool // made for one reader
 }
 
 // formats in the order of detection: the stricter ones first.
 var formats []*format
 
 func init() {
-	formats = []*format{vscsi1, vscsi2, cloudPhysics, fioLog, blkparse, msr, arcList, textList, oracleGeneral, binaryList}
+	formats = []*format{blktrace, vscsi1, vscsi2, cloudPhysics, fioLog, blkparse, msr, spc, alibaba, tencent, arcList, textList, oracleGeneral, binaryList}
 }
 
 // FormatNames returns the names for Options.Format, each with what it is.

@@ -1,0 +1,97 @@
+package fio
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+)
+
+// jobs returns the jobs of a scenario that is made of a job file.
+func jobs(t *testing.T, file string, a Array) ([]map[string]any, []string) {
+	t.Helper()
+	list, err := ParseJobs(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, notes, err := Scenario(list, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s struct{ Jobs []map[string]any }
+	if err := yaml.Unmarshal(text, &s); err != nil {
+		t.Fatal(err)
+	}
+	return s.Jobs, notes
+}
+
+// TestScenario: each option of a job file that the simulator has is in the scenario, and what it has not is said.
+func TestScenario(t *testing.T) {
+	all, notes := jobs(t, `; a comment
+[global]
+ioengine=libaio
+bs=8k
+size=256m
+runtime=2 # seconds
+time_based
+
+[reads]
+rw=randread
+iodepth=16
+numjobs=2
+[beside]
+rw=write
+rate_iops=100
+[mixed]
+stonewall
+rw=randrw
+rwmixread=70
+thinktime=50
+bssplit=4k/60:64k/40
+verify=crc32c
+`, Array{Profile: "svc"})
+	if len(notes) != 1 || !strings.Contains(notes[0], "verify") {
+		t.Errorf("notes %q", notes)
+	}
+	for i, want := range []map[string]any{
+		{"name": "reads", "host": "reads", "pattern": "random", "outstanding": 32, "io": 8192, "write": 0, "for": "2s", "after": nil, "span": 256 << 20},
+		{"name": "beside", "pattern": "sequential", "outstanding": 1, "rate": 100, "write": 1, "after": nil, "arrival": "constant"},
+		{"name": "mixed", "pattern": "random", "write": 0.3, "think": "50µs", "after": "beside", "io": nil, "for": "2s"},
+	} {
+		for k, v := range want {
+			got := all[i][k]
+			if x, ok := got.(float64); ok {
+				got = fmt.Sprintf("%.9g", x)
+			}
+			if fmt.Sprint(got) != fmt.Sprint(v) {
+				t.Errorf("job %d: %s is %v, want %v", i, k, got, v)
+			}
+		}
+	}
+	if list := all[2]["sizes"].([]any); len(list) != 2 {
+		t.Errorf("sizes %v", list)
+	}
+	if ends, _ := jobs(t, "[a]\nrw=read\nsize=1m\n", Array{}); fmt.Sprint(ends[0]["bytes"]) != fmt.Sprint(1<<20) || fmt.Sprint(ends[0]["outstanding"]) != "1" {
+		t.Errorf("%v", ends[0])
+	}
+	if bounded, _ := jobs(t, "[a]\nrw=read\nsize=1g\nbs=4k\n[b]\nrw=read\nsize=1g", Array{IOs: 100, One: true}); fmt.Sprint(bounded[0]["bytes"]) != "409600" || bounded[1]["after"] != "a" {
+		t.Errorf("%v", bounded)
+	}
+}
+
+func TestJobMistakes(t *testing.T) {
+	for file, says := range map[string]string{
+		"bs=4k\n": `line 1: "bs" comes before any section`, "[a\n": "line 1: a section ends with ]", "[global]\nbs=4k\n": "it has no jobs",
+		"[a]\nrw=trim\n": "job a: rw=trim is not simulated", "[a]\n[a]\n": "two jobs of this name", "[a]\ntime_based\n": "time_based needs a runtime",
+		"[a]\niodepth=0\n": "both are numbers from 1 on", "[a]\nbs=x\n": `"x" is not a valid size`, "[a]\nbssplit=4k-3\n": "write sizes with percents",
+	} {
+		list, err := ParseJobs(file)
+		if err == nil {
+			_, _, err = Scenario(list, Array{})
+		}
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: error %v, want %q", file, err, says)
+		}
+	}
+}

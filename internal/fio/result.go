@@ -1,0 +1,172 @@
+// Package fio reads what fio, the flexible I/O tester, reads and writes: its job files, its results
+// as JSON (--output-format=json), and its latency logs (--write_lat_log).
+//
+// Names, units and defaults are those of fio's HOWTO.
+package fio
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Result is a run of fio.
+type Result struct {
+	Version string            `json:"fio version"`
+	Global  map[string]string `json:"global options"`
+	Jobs    []JobResult       `json:"jobs"`
+}
+
+// JobResult is what fio says of a job, or of a group if it reported groups.
+type JobResult struct {
+	Name    string            `json:"jobname"`
+	Options map[string]string `json:"job options"`
+	Error   int               `json:"error"`
+	Read    Direction         `json:"read"`
+	Write   Direction         `json:"write"`
+}
+
+// Direction is the reads or the writes of a job. Without any, Count is 0 and all else means nothing.
+type Direction struct {
+	Count     int64   `json:"total_ios"`
+	Bytes     int64   `json:"io_bytes"`
+	IOPS      float64 `json:"iops"`
+	RuntimeMS float64 `json:"runtime"`
+	// Latency is from the submission on (lat), Completion from when the kernel has it (clat): both in
+	// nanoseconds. Percentiles are those of the second, unless fio was asked for the first's.
+	Latency    Spread `json:"lat_ns"`
+	Completion Spread `json:"clat_ns"`
+}
+
+// Spread describes latencies, in nanoseconds.
+type Spread struct {
+	Min         float64            `json:"min"`
+	Max         float64            `json:"max"`
+	Mean        float64            `json:"mean"`
+	Deviation   float64            `json:"stddev"`
+	N           int64              `json:"N"`
+	Percentiles map[string]float64 `json:"percentile"`
+}
+
+// ParseResult reads fio's JSON. Notes that fio prints before and behind it are skipped.
+func ParseResult(text []byte) (*Result, error) {
+	start := bytes.IndexByte(text, '{')
+	if start < 0 {
+		return nil, errors.New("this is not a result of fio; run fio with --output-format=json")
+	}
+	r := &Result{}
+	if err := json.NewDecoder(bytes.NewReader(text[start:])).Decode(r); err != nil {
+		return nil, fmt.Errorf("this is not a result of fio (--output-format=json): %w", err)
+	}
+	if r.Version == "" || len(r.Jobs) == 0 {
+		return nil, errors.New("this JSON is not a result of fio: it has no version or no jobs")
+	}
+	return r, nil
+}
+
+// ReadResult reads a file of fio's JSON.
+func ReadResult(name string) (*Result, error) {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	r, err := ParseResult(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return r, nil
+}
+
+// Option returns an option of a job, else of the global section, else its default.
+func (r *Result) Option(j *JobResult, name, def string) string {
+	if v, ok := j.Options[name]; ok {
+		return v
+	}
+	if v, ok := r.Global[name]; ok {
+		return v
+	}
+	return def
+}
+
+// Quantiles returns the percentiles that fio gives, sorted, with their latencies in nanoseconds.
+func (s *Spread) Quantiles() (percent, ns []float64) {
+	for k := range s.Percentiles {
+		if p, err := strconv.ParseFloat(k, 64); err == nil {
+			percent = append(percent, p)
+		}
+	}
+	slices.Sort(percent)
+	for _, p := range percent {
+		for k, v := range s.Percentiles {
+			if x, err := strconv.ParseFloat(k, 64); err == nil && x == p {
+				ns = append(ns, v)
+			}
+		}
+	}
+	return percent, ns
+}
+
+// LogEntry is a line of a latency log: milliseconds since the job's start, nanoseconds, direction,
+// bytes. A log that averages (log_avg_msec) has a mean a line.
+type LogEntry struct {
+	TimeMS    int64
+	LatencyNS float64
+	Write     bool
+	Bytes     uint64
+}
+
+// ReadLog reads a latency log (NAME_lat.1.log): time, value, direction, block size, and columns that some
+// versions add behind.
+func ReadLog(in io.Reader) ([]LogEntry, error) {
+	text, err := io.ReadAll(in)
+	if err != nil {
+		return nil, err
+	}
+	var out []LogEntry
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		n++
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		f := strings.Split(line, ",")
+		if len(f) < 4 {
+			return nil, fmt.Errorf("line %d is not one of a latency log: it has not time, latency, direction and size", n)
+		}
+		var v [4]int64
+		for i := range v {
+			if v[i], err = strconv.ParseInt(strings.TrimSpace(f[i]), 10, 64); err != nil || v[i] < 0 {
+				return nil, fmt.Errorf("line %d is not one of a latency log: %q is not a number", n, strings.TrimSpace(f[i]))
+			}
+		}
+		if v[2] > 1 { // a trim
+			continue
+		}
+		out = append(out, LogEntry{v[0], float64(v[1]), v[2] == 1, uint64(v[3])})
+	}
+	if len(out) == 0 {
+		return nil, errors.New("the latency log has no reads and no writes")
+	}
+	return out, nil
+}
+
+// Describe returns mean, standard deviation and number of latencies.
+func Describe(ns []float64) Spread {
+	s := Spread{N: int64(len(ns)), Min: math.Inf(1), Max: math.Inf(-1)}
+	for _, v := range ns {
+		s.Mean += v / float64(len(ns))
+		s.Min, s.Max = min(s.Min, v), max(s.Max, v)
+	}
+	for _, v := range ns {
+		s.Deviation += (v - s.Mean) * (v - s.Mean) / float64(max(len(ns)-1, 1))
+	}
+	s.Deviation = math.Sqrt(s.Deviation)
+	return s
+}

@@ -1,0 +1,51 @@
+package fio
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestSizesAndTimes(t *testing.T) {
+	for text, want := range map[string]uint64{"4k": 4096, "4KiB": 4096, "1m": 1 << 20, "512": 512, "2g": 2 << 30, "0x10": 16, "1.5k": 1536, "1t": 1 << 40} {
+		if got, err := ParseSize(text); err != nil || got != want {
+			t.Errorf("%s: %d, error %v", text, got, err)
+		}
+	}
+	for text, want := range map[string]int64{"30": 30e9, "30s": 30e9, "500ms": 5e8, "2m": 120e9, "1h": 3600e9, "10us": 10e3} {
+		if got, err := ParseTime(text, 1e9); err != nil || got != want {
+			t.Errorf("%s: %d, error %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "k", "-4k", "four", "1e40"} {
+		if n, err := ParseSize(text); err == nil {
+			t.Errorf("%q is %d", text, n)
+		}
+	}
+}
+
+func TestParseResult(t *testing.T) {
+	r, err := ParseResult([]byte("fio: a note\n" + `{"fio version": "fio-3.33", "global options": {"bs": "8k"}, "jobs": [{"jobname": "a", "job options": {"rw": "randread"}, "read": {"total_ios": 3, "lat_ns": {"mean": 5, "percentile": {"99.000000": 7, "50.000000": 4}}}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := &r.Jobs[0]
+	if r.Option(j, "bs", "4k") != "8k" || r.Option(j, "rw", "") != "randread" || r.Option(j, "iodepth", "1") != "1" || j.Read.Count != 3 {
+		t.Errorf("%+v", r)
+	}
+	if p, ns := j.Read.Latency.Quantiles(); len(p) != 2 || p[0] != 50 || ns[1] != 7 {
+		t.Errorf("%v %v", p, ns)
+	}
+	for _, text := range []string{"", "nothing", "{}", `{"fio version": "x"}`, `{"fio version": 3}`} {
+		if _, err := ParseResult([]byte(text)); err == nil || !strings.Contains(err.Error(), "not a result of fio") {
+			t.Errorf("%q: error %v", text, err)
+		}
+	}
+}
+
+func TestReadLog(t *testing.T) {
+	for text, says := range map[string]string{"1, 2, 0": "line 1 is not one", "1, 2, 0, 4096\nx, 2, 0, 4096": `line 2 is not one of a latency log: "x"`, "": "no reads and no writes"} {
+		if _, err := ReadLog(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: error %v", text, err)
+		}
+	}
+}

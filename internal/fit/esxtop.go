@@ -1,0 +1,81 @@
+package fit
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"time"
+)
+
+// esxtopTime is how esxtop's batch mode writes the time of a line.
+const esxtopTime = "01/02/2006 15:04:05"
+
+// fromESXTop reads a batch file of esxtop: rates and mean response times of the devices of a host.
+func fromESXTop(name string, load Load) ([]Observation, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	in := csv.NewReader(f)
+	head, err := in.Read()
+	if err != nil {
+		return nil, err
+	}
+	at := map[string]map[string]int{} // by device, by counter
+	for i, c := range head {
+		if m := esxtopColumn.FindStringSubmatch(c); m != nil {
+			if at[m[1]] == nil {
+				at[m[1]] = map[string]int{}
+			}
+			at[m[1]][m[2]] = i
+		}
+	}
+	if len(at) == 0 {
+		return nil, errors.New("it has no columns of disk devices; record them by esxtop -b with the disk device panel")
+	}
+	var all []reading
+	last := time.Time{}
+	for n := 2; ; n++ {
+		line, err := in.Read()
+		if errors.Is(err, io.EOF) {
+			return observe(name, all, load), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		now, err := time.Parse(esxtopTime, line[0])
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+		r := reading{seconds: now.Sub(last).Seconds()}
+		if last.IsZero() {
+			r.seconds = 1 // its weight among the others; the first line does not say since when it counts
+		}
+		last = now
+		for _, columns := range at {
+			get := func(counter string) float64 {
+				i, ok := columns[counter]
+				if !ok || i >= len(line) {
+					return 0
+				}
+				v, err := strconv.ParseFloat(line[i], 64)
+				if err != nil {
+					return 0
+				}
+				return v
+			}
+			for d, kind := range []string{"Read", "Write"} {
+				verb := []string{"Read", "Written"}[d]
+				ops := get(kind + "s/sec")
+				r.ops[d] += ops
+				r.bytes[d] += get("MBytes "+verb+"/sec") * (1 << 20)
+				r.wait[d] += get("Average Guest MilliSec/"+kind) / 1e3 * ops
+			}
+		}
+		all = append(all, r)
+	}
+}

@@ -1,0 +1,343 @@
+package fit
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"sort"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/arraysim/arraysim/internal/profile"
+	"github.com/arraysim/arraysim/internal/sim"
+	"github.com/arraysim/arraysim/internal/size"
+)
+
+// Model predicts latencies: an array of one pool and one volume, by the simulator.
+type Model struct {
+	// Profile is what the parameters change; Mdisks is how many mdisks the pool has.
+	Profile string
+	Mdisks  int
+	Seed    uint64
+	// Work multiplies the I/Os of a simulation; 0 is 1.
+	Work float64
+
+	memo sync.Map // latencies by what they depend on
+}
+
+// Parameter is a setting of a profile that is fitted.
+type Parameter struct {
+	Key   string
+	Start float64
+	kind  kind
+}
+
+// kind says how a value is written.
+type kind uint8
+
+const (
+	duration kind = iota // in nanoseconds
+	octets
+	count // a whole number; between two the model interpolates
+)
+
+// Usual are the parameters that are fitted unless others are named: a front end's latency, the link, the mdisks.
+var Usual = []string{"cache.read", "cache.write", "link.bandwidth", "mdisks.default.base", "mdisks.default.bandwidth", "mdisks.default.parallel"}
+
+// Parameters returns the parameters of these names with the profile's values as their beginning.
+func (m *Model) Parameters(keys []string) ([]Parameter, error) {
+	p, err := profile.Load(m.Profile)
+	if err != nil {
+		return nil, err
+	}
+	text, err := yaml.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	var tree any
+	if err := yaml.Unmarshal(text, &tree); err != nil {
+		return nil, err
+	}
+	var out []Parameter
+	for _, k := range keys {
+		v, ok := at(tree, k)
+		if !ok {
+			return nil, fmt.Errorf("profile %s has no setting %q; see: arraysim profile %s", m.Profile, k, m.Profile)
+		}
+		x := Parameter{Key: k}
+		switch v := v.(type) {
+		case uint64:
+			x.Start, x.kind = float64(v), count
+		case string:
+			if d, err := time.ParseDuration(v); err == nil {
+				x.Start, x.kind = float64(d), duration
+			} else if n, err := size.Parse(v); err == nil {
+				x.Start, x.kind = float64(n), octets
+			} else {
+				return nil, fmt.Errorf("%s is %q, which is not a number that can be fitted", k, v)
+			}
+		default:
+			return nil, fmt.Errorf("%s is not a number that can be fitted", k)
+		}
+		if strings.HasSuffix(k, "bandwidth") || strings.HasSuffix(k, "size") {
+			x.kind = octets
+		}
+		if x.Start <= 0 {
+			return nil, fmt.Errorf("%s is 0 in profile %s: begin with a profile in which it is more, or leave it out of --free", k, m.Profile)
+		}
+		out = append(out, x)
+	}
+	return out, nil
+}
+
+// at returns what a document has under a path of maps.
+func at(tree any, key string) (any, bool) {
+	for p := range strings.SplitSeq(key, ".") {
+		n, ok := tree.(map[string]any)
+		if !ok {
+			return nil, false
+		}
+		if tree, ok = n[p]; !ok {
+			return nil, false
+		}
+	}
+	return tree, true
+}
+
+// Text writes a value as a profile has it.
+func (x *Parameter) Text(v float64) string {
+	switch x.kind {
+	case duration:
+		d := time.Duration(math.Round(v))
+		if d > 10*time.Microsecond {
+			d = d.Round(10 * time.Nanosecond)
+		}
+		return d.String()
+	case octets:
+		return fmt.Sprintf("%.4gMB", v/1e6)
+	}
+	return fmt.Sprint(max(1, int64(math.Round(v))))
+}
+
+// Setting is a value as a profile's setting.
+func (x *Parameter) Setting(v float64) any {
+	switch x.kind {
+	case duration:
+		return time.Duration(max(1, math.Round(v))).String()
+	case octets:
+		return uint64(max(1, math.Round(v)))
+	}
+	return max(1, int64(v))
+}
+
+const (
+	modelIOs    = 1500
+	modelVolume = 32 << 20
+	modelCache  = 64 << 20
+)
+
+// ios is how many I/Os a simulation of a load has: enough of each direction, and writes that the cache
+// takes in.
+func (m *Model) ios(l Load) int64 {
+	n := int64(modelIOs * max(1, m.Work))
+	n = max(n, 20*int64(l.Outstanding))
+	if l.Write > 0 {
+		n = min(n, int64(modelCache/2/float64(l.IO)/l.Write))
+	}
+	return max(n, 100)
+}
+
+// Latency returns the mean latency of an observation's I/Os in seconds, and the relative error that the
+// simulation's length leaves.
+func (m *Model) Latency(o *Observation, params []Parameter, values []float64) (mean, noise float64, err error) {
+	low, high := make([]float64, len(values)), make([]float64, len(values))
+	weight, split := 0.0, false
+	for i := range values {
+		low[i], high[i] = values[i], values[i]
+		if params[i].kind == count {
+			low[i] = max(1, math.Floor(values[i]))
+			high[i] = low[i] + 1
+			if f := values[i] - low[i]; f > 1e-9 {
+				// Several whole numbers go up together, which is right at both ends.
+				weight, split = f, true
+			} else {
+				high[i] = low[i]
+			}
+		}
+	}
+	mean, err = m.run(o, params, low)
+	if err == nil && split {
+		var more float64
+		if more, err = m.run(o, params, high); err == nil {
+			mean = math.Exp((1-weight)*math.Log(mean) + weight*math.Log(more))
+		}
+	}
+	return mean, 0.5 / math.Sqrt(float64(m.ios(o.Load))), err
+}
+
+// run carries a load out. Its length in bytes ends it.
+func (m *Model) run(o *Observation, params []Parameter, values []float64) (float64, error) {
+	adjust := map[string]any{}
+	for i, x := range params {
+		// What the load does not touch keeps its beginning, so that one simulation serves many values.
+		if x.Key == "cache.write" && o.Write == 0 || x.Key == "cache.read" && o.Write == 1 {
+			continue
+		}
+		adjust[x.Key] = x.Setting(values[i])
+	}
+	key := fmt.Sprint(o.Load, o.Writes, adjust)
+	if v, ok := m.memo.Load(key); ok {
+		return v.(float64), nil
+	}
+	mean, err := m.simulate(o, adjust)
+	if err == nil {
+		m.memo.Store(key, mean)
+	}
+	return mean, err
+}
+
+func (m *Model) simulate(o *Observation, adjust map[string]any) (float64, error) {
+	n := m.ios(o.Load)
+	job := map[string]any{"name": "load", "volume": "v", "write": o.Write, "io": o.IO, "bytes": uint64(n) * o.IO}
+	if o.Rate > 0 {
+		job["rate"] = o.Rate
+	} else {
+		job["outstanding"] = o.Outstanding
+	}
+	if o.Sequential {
+		job["pattern"] = "sequential"
+	}
+	text, err := yaml.Marshal(map[string]any{
+		"name": "fit", "seed": m.Seed,
+		"arrays": []any{map[string]any{"name": "a", "profile": m.Profile, "cache": modelCache, "adjust": adjust,
+			"pools":   []any{map[string]any{"name": "p", "mdisks": []any{map[string]any{"count": max(m.Mdisks, 1), "size": "1GiB"}}}},
+			"volumes": []any{map[string]any{"name": "v", "pool": "p", "size": modelVolume, "filled": modelVolume}}}},
+		"hosts": []any{map[string]any{"name": "h"}},
+		"jobs":  []any{job},
+	})
+	if err != nil {
+		return 0, err
+	}
+	s, err := sim.Parse(text)
+	if err != nil {
+		return 0, err
+	}
+	r, err := sim.New(s)
+	if err != nil {
+		return 0, err
+	}
+	for now := int64(0); !r.Advance(now); now += int64(time.Second) {
+		if now > 1000*int64(time.Hour) {
+			return 0, fmt.Errorf("%s: the load does not end", o.Load)
+		}
+	}
+	r.Finish()
+	ops, wait, _ := r.Responses("v")
+	d := 0
+	if o.Writes {
+		d = 1
+	}
+	if ops[d] == 0 {
+		return 0, fmt.Errorf("%s: the simulation has no latency of it", o.Load)
+	}
+	return float64(wait[d]) / float64(ops[d]) / 1e9, nil
+}
+
+// latencies predicts all observations, on all processors.
+func (m *Model) latencies(obs []Observation, params []Parameter, values []float64) (mean, noise []float64, err error) {
+	mean, noise = make([]float64, len(obs)), make([]float64, len(obs))
+	errs := make([]error, len(obs))
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(obs)); i = next.Add(1) - 1 {
+				mean[i], noise[i], errs[i] = m.Latency(&obs[i], params, values)
+			}
+		})
+	}
+	wg.Wait()
+	for _, e := range errs {
+		if e != nil {
+			return nil, nil, e
+		}
+	}
+	return mean, noise, nil
+}
+
+// guess improves the beginning of the usual parameters by what the smallest loads say. split is the share of a
+// small read's time that the front end takes; narrow begins with a link that the fastest load fills.
+func guess(params []Parameter, obs []Observation, split float64, narrow bool) []float64 {
+	v := make([]float64, len(params))
+	for i := range params {
+		v[i] = params[i].Start
+	}
+	set := func(key string, x float64) {
+		for i := range params {
+			if params[i].Key == key && x > 0 && !math.IsInf(x, 0) {
+				v[i] = x
+			}
+		}
+	}
+	sorted := append([]Observation(nil), obs...)
+	sort.SliceStable(sorted, func(i, j int) bool { return sorted[i].Mean < sorted[j].Mean })
+	var first, write *Observation
+	fastest, slope := 0.0, 0.0
+	for i := range sorted {
+		o := &sorted[i]
+		switch {
+		case o.Writes && write == nil:
+			write = o
+		case !o.Writes && first == nil:
+			first = o
+		}
+		per := float64(o.Outstanding) / o.Mean
+		if o.Rate > 0 {
+			per = o.Rate
+		}
+		fastest = max(fastest, per*float64(o.IO))
+	}
+	if write != nil {
+		set("cache.write", 0.7*write.Mean*1e9)
+	}
+	if first == nil {
+		return v
+	}
+	set("cache.read", split*first.Mean*1e9)
+	set("mdisks.default.base", (1-split)*first.Mean*1e9)
+	servers := 1.0
+	for i := range sorted {
+		o := &sorted[i]
+		if o.Writes {
+			continue
+		}
+		if o.Outstanding == first.Outstanding && o.IO > first.IO && slope == 0 {
+			slope = (o.Mean - first.Mean) / float64(o.IO-first.IO)
+		}
+		if o.Outstanding > 1 && o.IO == first.IO {
+			servers = max(servers, float64(o.Outstanding)/o.Mean*first.Mean)
+		}
+	}
+	set("mdisks.default.parallel", max(1, servers*(1-split)))
+	if slope > 0 {
+		set("mdisks.default.bandwidth", 1.5/slope)
+	}
+	if narrow {
+		set("link.bandwidth", 1.02*fastest)
+		set("mdisks.default.bandwidth", 4/math.Max(slope, 1e-12)*boolean(slope > 0))
+		return v
+	}
+	set("link.bandwidth", max(1.2*fastest, 3/math.Max(slope, 1e-12)*boolean(slope > 0)))
+	return v
+}
+
+func boolean(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

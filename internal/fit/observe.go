@@ -1,0 +1,275 @@
+// Package fit finds the parameters of a profile by measurements of an array: latencies under known
+// loads, from fio or from counters. The model is the simulator itself, so that what is fitted is what
+// `sim` and `serve` use.
+//
+// A fit says of each parameter how well the data determine it, which parameters they cannot tell
+// apart, and how far the fitted profile is from data that were held out.
+package fit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/arraysim/arraysim/internal/fio"
+	"github.com/arraysim/arraysim/internal/report"
+)
+
+// Load is a workload of one kind: so many I/Os in flight, or so many a second that arrive at random.
+type Load struct {
+	IO          uint64  // bytes of an I/O
+	Write       float64 // share of writes
+	Sequential  bool
+	Outstanding int     // a closed loop
+	Rate        float64 // I/Os a second, if it is an open one
+}
+
+func (l Load) String() string {
+	pattern, what := "random", fmt.Sprintf("%d in flight", l.Outstanding)
+	if l.Sequential {
+		pattern = "sequential"
+	}
+	if l.Rate > 0 {
+		what = fmt.Sprintf("%.0f/s", l.Rate)
+	}
+	return fmt.Sprintf("%s %.4g KiB, %.0f %% writes, %s", pattern, float64(l.IO)/1024, 100*l.Write, what)
+}
+
+// Observation is the mean latency of the reads or of the writes under a load.
+type Observation struct {
+	Load
+	Name   string
+	Writes bool    // whose latency it is
+	Mean   float64 // seconds
+	Spread float64 // standard deviation of single latencies over their mean; 0 is unknown
+	N      int64   // I/Os
+}
+
+// Read reads observations from a file or folder: fio's JSON, a latency log of fio (with the load by a
+// JSON file beside it, or load), batch output of esxtop, our counters as Parquet or CSV, a folder of
+// iostats XML.
+func Read(ctx context.Context, source string, load Load) ([]Observation, error) {
+	info, err := os.Stat(source)
+	if err != nil {
+		return nil, err
+	}
+	var out []Observation
+	switch head := beginning(source); {
+	case info.IsDir():
+		out, err = fromCounters(ctx, source, load)
+	case strings.HasSuffix(source, ".log"):
+		out, err = fromLog(source, load)
+	case strings.Contains(head, `"fio version"`):
+		out, err = fromFio(source)
+	case strings.HasPrefix(head, `"(PDH-CSV`):
+		out, err = fromESXTop(source, load)
+	default:
+		out, err = fromCounters(ctx, source, load)
+	}
+	if err == nil && len(out) == 0 {
+		err = errors.New("there is no latency of reads or writes in it")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", source, err)
+	}
+	return out, nil
+}
+
+func beginning(name string) string {
+	f, err := os.Open(name)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	b := make([]byte, 4096)
+	n, _ := f.Read(b)
+	return string(b[:n])
+}
+
+func fromFio(name string) ([]Observation, error) {
+	r, err := fio.ReadResult(name)
+	if err != nil {
+		return nil, errors.Unwrap(err)
+	}
+	var out []Observation
+	for i := range r.Jobs {
+		j := &r.Jobs[i]
+		if j.Error != 0 {
+			return nil, fmt.Errorf("job %s ended with error %d; measure again", j.Name, j.Error)
+		}
+		l, err := loadOf(r, j)
+		if err != nil {
+			return nil, fmt.Errorf("job %s: %w", j.Name, err)
+		}
+		for _, d := range []struct {
+			write bool
+			d     *fio.Direction
+		}{{false, &j.Read}, {true, &j.Write}} {
+			if d.d.Count == 0 {
+				continue
+			}
+			s := d.d.Latency
+			if s.N == 0 || s.Mean <= 0 {
+				return nil, fmt.Errorf("job %s has I/Os and no latency; measure without disable_lat", j.Name)
+			}
+			out = append(out, Observation{Load: l, Name: j.Name, Writes: d.write, Mean: s.Mean / 1e9, Spread: s.Deviation / s.Mean, N: s.N})
+		}
+	}
+	return out, nil
+}
+
+// loadOf reads a job's load off its options.
+func loadOf(r *fio.Result, j *fio.JobResult) (Load, error) {
+	opt := func(name, def string) string { return r.Option(j, name, def) }
+	rw := cmp.Or(opt("rw", ""), opt("readwrite", "read"))
+	l := Load{Sequential: !strings.HasPrefix(rw, "rand")}
+	var err error
+	if l.IO, err = fio.ParseSize(strings.Split(cmp.Or(opt("bs", ""), opt("blocksize", "4k")), ",")[0]); err != nil {
+		return l, err
+	}
+	mix := func() float64 {
+		if n := j.Read.Count + j.Write.Count; n > 0 {
+			return float64(j.Write.Count) / float64(n)
+		}
+		return 0
+	}
+	l.Write = mix()
+	depth, err := strconv.Atoi(opt("iodepth", "1"))
+	if err != nil {
+		return l, fmt.Errorf("iodepth: %w", err)
+	}
+	clones, err := strconv.Atoi(opt("numjobs", "1"))
+	if err != nil {
+		return l, fmt.Errorf("numjobs: %w", err)
+	}
+	// Without group reporting each clone is a job of its own beside the others, which it shares the LUN with.
+	l.Outstanding = depth * clones
+	for _, bad := range []string{"rate", "rate_iops", "thinktime", "bssplit", "bsrange"} {
+		if opt(bad, "") != "" {
+			return l, fmt.Errorf("%s makes a load that is not fitted; measure with a fixed block size and depth", bad)
+		}
+	}
+	return l, nil
+}
+
+// fromLog makes an observation of each size and direction in a latency log.
+func fromLog(name string, load Load) ([]Observation, error) {
+	if load.Outstanding == 0 {
+		return nil, errors.New("a latency log does not say how many I/Os were in flight; add --depth N")
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	entries, err := fio.ReadLog(f)
+	if err != nil {
+		return nil, err
+	}
+	type key struct {
+		write bool
+		bytes uint64
+	}
+	by := map[key][]float64{}
+	for _, e := range entries {
+		by[key{e.Write, e.Bytes}] = append(by[key{e.Write, e.Bytes}], e.LatencyNS)
+	}
+	var out []Observation
+	for k, ns := range by {
+		s := fio.Describe(ns)
+		l := load
+		l.IO, l.Write = k.bytes, float64(len(by[key{true, k.bytes}]))/float64(len(by[key{true, k.bytes}])+len(by[key{false, k.bytes}]))
+		out = append(out, Observation{Load: l, Name: filepath.Base(name), Writes: k.write, Mean: s.Mean / 1e9, Spread: s.Deviation / s.Mean, N: s.N})
+	}
+	slices.SortFunc(out, func(a, b Observation) int {
+		return cmp.Or(cmp.Compare(a.IO, b.IO), cmp.Compare(a.Mean, b.Mean))
+	})
+	return out, nil
+}
+
+// reading is what counters say of an interval.
+type reading struct {
+	ops, bytes, wait [2]float64 // a second: reads, writes
+	seconds          float64
+}
+
+// bins is how many loads are made of a file of counters: each costs a simulation.
+const bins = 12
+
+// observe sorts intervals by their rate, and takes those of a bin together. What arrives is taken for an
+// open load.
+func observe(source string, all []reading, load Load) []Observation {
+	all = slices.DeleteFunc(all, func(r reading) bool {
+		n := r.ops[0] + r.ops[1]
+		return !(n > 0) || math.IsNaN(r.wait[0]+r.wait[1]+r.bytes[0]+r.bytes[1])
+	})
+	rate := func(r reading) float64 { return r.ops[0] + r.ops[1] }
+	slices.SortStableFunc(all, func(a, b reading) int { return cmp.Compare(rate(a), rate(b)) })
+	var out []Observation
+	n := min(bins, len(all))
+	for b := range n {
+		part := all[b*len(all)/n : (b+1)*len(all)/n]
+		var sum reading
+		for _, r := range part {
+			for d := range 2 {
+				sum.ops[d] += r.ops[d] * r.seconds
+				sum.bytes[d] += r.bytes[d] * r.seconds
+				sum.wait[d] += r.wait[d] * r.seconds
+			}
+			sum.seconds += r.seconds
+		}
+		ops := sum.ops[0] + sum.ops[1]
+		l := load
+		l.Rate, l.Outstanding, l.Write = ops/sum.seconds, 0, sum.ops[1]/ops
+		l.IO = max(512, uint64(math.Round((sum.bytes[0]+sum.bytes[1])/ops/512))*512)
+		for d, name := range []string{"reads", "writes"} {
+			if sum.ops[d] < 10 || sum.wait[d] <= 0 {
+				continue
+			}
+			out = append(out, Observation{Load: l, Name: fmt.Sprintf("%s, bin %d of %d, %s", filepath.Base(source), b+1, n, name), Writes: d == 1,
+				Mean: sum.wait[d] / sum.ops[d], N: int64(sum.ops[d])})
+		}
+	}
+	return out
+}
+
+// fromCounters reads what the package report reads, iostats XML and our Parquet among it. All volumes of a
+// file are taken for one.
+func fromCounters(ctx context.Context, source string, load Load) ([]Observation, error) {
+	d, err := report.Load(ctx, source, report.Options{})
+	if err != nil {
+		return nil, err
+	}
+	all := make([]reading, len(d.Times))
+	last := d.Start
+	for i, t := range d.Times {
+		all[i].seconds = float64(t-last) / 1e9
+		last = t
+		for _, v := range d.Volumes {
+			for k := range 2 {
+				all[i].ops[k] += zeroIfIdle(v.Ops[k][i], v.Ops[k][i])
+				all[i].bytes[k] += zeroIfIdle(v.Host[k][i], v.Ops[k][i])
+				all[i].wait[k] += zeroIfIdle(v.Time[k][i], v.Ops[k][i])
+			}
+		}
+	}
+	return observe(source, all, load), nil
+}
+
+// zeroIfIdle is x, or 0 where nothing was done: the response time of no I/O adds nothing to a sum.
+func zeroIfIdle(x, ops float64) float64 {
+	if ops == 0 {
+		return 0
+	}
+	return x
+}
+
+var esxtopColumn = regexp.MustCompile(`Physical Disk SCSI Device\(([^)]*)\)\\(.*)$`)

@@ -1,0 +1,197 @@
+package sweep
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/arraysim/arraysim/internal/size"
+	"github.com/arraysim/arraysim/internal/tidy"
+)
+
+// Random is points of random values.
+type Random struct {
+	Points int `yaml:"points"`
+	// Seed is that of the values: a parameter's values depend on it and on the parameter's name, not
+	// on the other parameters.
+	Seed       uint64           `yaml:"seed"`
+	Parameters map[string]Range `yaml:"parameters"`
+}
+
+// Range says where values come from: evenly from From to To, which are numbers, sizes or times, evenly
+// by logarithm if Scale is log, in whole numbers if Integer; or one of Choose.
+type Range struct {
+	From    any    `yaml:"from"`
+	To      any    `yaml:"to"`
+	Scale   string `yaml:"scale"`
+	Integer bool   `yaml:"integer"`
+	Choose  []any  `yaml:"choose"`
+
+	unit     unit
+	from, to float64
+}
+
+// unit is what a value counts.
+type unit uint8
+
+const (
+	plain   unit = iota // a number
+	seconds             // written such as 10ms
+	octets              // written such as 64KiB
+	truth
+	words
+)
+
+// measure reads a value of a unit as a number.
+func (u unit) measure(v any) (float64, bool) {
+	text, isText := v.(string)
+	switch u {
+	case plain:
+		return number(v)
+	case seconds:
+		d, err := time.ParseDuration(text)
+		return d.Seconds(), isText && err == nil
+	case octets:
+		if isText {
+			n, err := size.Parse(text)
+			return float64(n), err == nil
+		}
+		x, ok := number(v)
+		return x, ok && x >= 0 && x == math.Trunc(x)
+	}
+	return 0, false
+}
+
+func number(v any) (float64, bool) {
+	switch v := v.(type) {
+	case float64:
+		return v, true
+	case int:
+		return float64(v), true
+	case int64:
+		return float64(v), true
+	case uint64:
+		return float64(v), true
+	}
+	return 0, false
+}
+
+// unitOf returns the unit that all values have.
+func unitOf(values []any) unit {
+	for _, u := range []unit{plain, seconds, octets} {
+		if !slices.ContainsFunc(values, func(v any) bool { _, ok := u.measure(v); return !ok }) {
+			return u
+		}
+	}
+	if !slices.ContainsFunc(values, func(v any) bool { _, ok := v.(bool); return !ok }) {
+		return truth
+	}
+	return words
+}
+
+// parameter is a setting with its column.
+type parameter struct {
+	key    string
+	unit   unit
+	column tidy.Column
+}
+
+func newParameter(key string, values []any) parameter {
+	p := parameter{key: key, unit: unitOf(values), column: tidy.Column{Name: key, Kind: tidy.Number}}
+	switch p.unit {
+	case seconds:
+		p.column.Name += "_seconds"
+	case octets:
+		p.column.Name += "_bytes"
+	case truth:
+		p.column.Kind = tidy.Bool
+	case words:
+		p.column.Kind = tidy.Text
+	}
+	return p
+}
+
+// cell returns a value as the column has it; lists and maps are JSON.
+func (p parameter) cell(v any) any {
+	switch p.unit {
+	case truth:
+		return v
+	case words:
+		if s, ok := v.(string); ok {
+			return s
+		}
+		b, err := json.Marshal(v)
+		if err != nil {
+			return fmt.Sprint(v)
+		}
+		return string(b)
+	}
+	x, _ := p.unit.measure(v)
+	return x
+}
+
+func (x *Range) check() error {
+	if len(x.Choose) > 0 {
+		if x.From != nil || x.To != nil || x.Scale != "" {
+			return errors.New("choose goes without from, to and scale")
+		}
+		return nil
+	}
+	x.unit = unitOf([]any{x.From, x.To})
+	if x.unit > octets {
+		return fmt.Errorf("from %v to %v: give two numbers, two sizes or two times, or choose", x.From, x.To)
+	}
+	x.from, _ = x.unit.measure(x.From)
+	x.to, _ = x.unit.measure(x.To)
+	switch {
+	case x.to < x.from:
+		return fmt.Errorf("from %v to %v goes down; exchange them", x.From, x.To)
+	case x.Scale != "" && x.Scale != "log" && x.Scale != "linear":
+		return fmt.Errorf("scale is %q; it is linear or log", x.Scale)
+	case x.Scale == "log" && x.from <= 0:
+		return fmt.Errorf("from %v: a logarithm begins above 0", x.From)
+	}
+	return nil
+}
+
+// examples are values that show the unit.
+func (x *Range) examples() []any {
+	if len(x.Choose) > 0 {
+		return x.Choose
+	}
+	return []any{x.From, x.To}
+}
+
+// draw returns the value of a point. It is rounded (times to nanoseconds, sizes to sectors, numbers to 9
+// digits), so that no machine's last bit of a logarithm shows.
+func (x *Range) draw(seed uint64, key string, point int) any {
+	h := fnv.New64a()
+	h.Write([]byte(key))
+	src := rand.New(rand.NewPCG(seed^h.Sum64(), uint64(point)))
+	if len(x.Choose) > 0 {
+		return x.Choose[src.IntN(len(x.Choose))]
+	}
+	v := x.from + (x.to-x.from)*src.Float64()
+	if x.Scale == "log" {
+		v = math.Exp(math.Log(x.from) + (math.Log(x.to)-math.Log(x.from))*src.Float64())
+	}
+	switch {
+	case x.unit == seconds:
+		return time.Duration(math.Round(v * 1e9)).String()
+	case x.unit == octets:
+		return uint64(math.Round(v/512)) * 512
+	case x.Integer:
+		return int64(math.Round(v))
+	}
+	short, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 9, 64), 64)
+	if err != nil {
+		return v
+	}
+	return short
+}

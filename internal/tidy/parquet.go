@@ -1,0 +1,141 @@
+//go:build !noparquet
+
+package tidy
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/compress/zstd"
+)
+
+// node is a column's Parquet type: all are optional, since anything may be unknown.
+func (c Column) node() parquet.Node {
+	switch c.Kind {
+	case Int:
+		return parquet.Optional(parquet.Int(64))
+	case Number:
+		return parquet.Optional(parquet.Leaf(parquet.DoubleType))
+	case Bool:
+		return parquet.Optional(parquet.Leaf(parquet.BooleanType))
+	}
+	return parquet.Optional(parquet.Encoded(parquet.String(), &parquet.RLEDictionary))
+}
+
+// WriteParquet writes a table as Parquet, compressed by zstd. A reader finds the columns by name: they
+// are in the order of their names.
+func WriteParquet(w io.Writer, t *Table) error {
+	if err := t.Check(); err != nil {
+		return err
+	}
+	group := parquet.Group{}
+	for _, c := range t.Columns {
+		group[c.Name] = c.node()
+	}
+	schema := parquet.NewSchema("rows", group)
+	at := make([]int, len(t.Columns))
+	for i, c := range t.Columns {
+		leaf, _ := schema.Lookup(c.Name)
+		at[i] = leaf.ColumnIndex
+	}
+	out := parquet.NewGenericWriter[any](w, schema, parquet.Compression(&zstd.Codec{}), parquet.CreatedBy("arraysim", "1", ""))
+	row := make(parquet.Row, len(at))
+	for _, r := range t.Rows {
+		for i, v := range r {
+			row[at[i]] = value(v).Level(0, 1, at[i])
+			if v == nil {
+				row[at[i]] = parquet.NullValue().Level(0, 0, at[i])
+			}
+		}
+		if _, err := out.WriteRows([]parquet.Row{row}); err != nil {
+			return err
+		}
+	}
+	return out.Close()
+}
+
+func value(v any) parquet.Value {
+	switch v := v.(type) {
+	case string:
+		return parquet.ByteArrayValue([]byte(v))
+	case int64:
+		return parquet.Int64Value(v)
+	case float64:
+		return parquet.DoubleValue(v)
+	case bool:
+		return parquet.BooleanValue(v)
+	}
+	return parquet.NullValue()
+}
+
+// ReadParquet reads a table of flat columns. Types that this package does not write are refused.
+func ReadParquet(r io.ReaderAt, size int64) (*Table, error) {
+	f, err := parquet.OpenFile(r, size)
+	if err != nil {
+		return nil, fmt.Errorf("this is not a Parquet file: %w", err)
+	}
+	t := &Table{}
+	for _, field := range f.Schema().Fields() {
+		if !field.Leaf() || field.Repeated() {
+			return nil, fmt.Errorf("column %q is nested; a table has flat columns", field.Name())
+		}
+		kind, ok := kindOf(field.Type())
+		if !ok {
+			return nil, fmt.Errorf("column %q has a type that is not read: %s", field.Name(), field.Type())
+		}
+		t.Columns = append(t.Columns, Column{field.Name(), kind})
+	}
+	rows := parquet.NewReader(f)
+	defer rows.Close()
+	buf := make([]parquet.Row, 256)
+	for {
+		n, err := rows.ReadRows(buf)
+		for _, x := range buf[:n] {
+			row := make(Row, len(t.Columns))
+			for _, v := range x {
+				row[v.Column()] = plain(t.Columns[v.Column()].Kind, v)
+			}
+			t.Rows = append(t.Rows, row)
+		}
+		if errors.Is(err, io.EOF) {
+			return t, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+func kindOf(t parquet.Type) (Kind, bool) {
+	switch t.Kind() {
+	case parquet.Boolean:
+		return Bool, true
+	case parquet.Int32, parquet.Int64:
+		return Int, true
+	case parquet.Float, parquet.Double:
+		return Number, true
+	case parquet.ByteArray:
+		return Text, true
+	}
+	return 0, false
+}
+
+func plain(k Kind, v parquet.Value) any {
+	switch {
+	case v.IsNull():
+		return nil
+	case k == Bool:
+		return v.Boolean()
+	case k == Int && v.Kind() == parquet.Int32:
+		return int64(v.Int32())
+	case k == Int:
+		return v.Int64()
+	case k == Number && v.Kind() == parquet.Float:
+		return float64(v.Float())
+	case k == Number:
+		return v.Double()
+	}
+	return string(v.ByteArray())
+}

@@ -1,0 +1,67 @@
+package trace
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestColumns: any CSV by a mapping, with names or numbers, units, quotes and other separators.
+func TestColumns(t *testing.T) {
+	for _, row := range []struct {
+		name, columns, data string
+		want                []Record
+		disks               string
+	}{
+		{
+			"names", "time=ts:ms,op=kind,offset=lba:sectors,length=bytes,disk=vol", "vol,ts,kind,lba,bytes\nb,1000.5,Write,8,512\n\"a,1\",1001,read,9,1024\n",
+			[]Record{{0, Write, 0, 4096, 512}, {500_000, Read, 1, 9 * 512, 1024}}, "b a,1",
+		},
+		{
+			"numbers", "time=5:us,op=2,offset=3,length=4,disk=1", "419,W,8792731648,16384,1577808000000042\n725,R,59110326272,360448,1577808000000068\n",
+			[]Record{{0, Write, 0, 8792731648, 16384}, {26000, Read, 1, 59110326272, 360448}}, "419 725",
+		},
+		{
+			"file times and a value that means write", "time=1:filetime,op=2,offset=3:KiB,length=4:sectors,write=0,separator=space", "128166372003061629  0 4 8\n128166372003061639 1 8 8\n",
+			[]Record{{0, Write, 0, 4096, 4096}, {1000, Read, 0, 8192, 4096}}, "disk",
+		},
+		{"no time, no operation", "offset=1,length=2,separator=tab", "4096\t512\n0\t512\n", []Record{{0, Read, 0, 4096, 512}, {0, Read, 0, 0, 512}}, "disk"},
+	} {
+		c, err := ParseColumns(row.columns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := NewReader(strings.NewReader(row.data), row.name, Options{Columns: c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := readAll(r)
+		if err != nil || fmt.Sprint(got) != fmt.Sprint(row.want) || strings.Join(r.Disks(), " ") != row.disks {
+			t.Errorf("%s: got %v of %v, %v; want %v of %v", row.name, got, r.Disks(), err, row.want, row.disks)
+		}
+	}
+}
+
+func TestColumnMistakes(t *testing.T) {
+	for text, says := range map[string]string{
+		"time=1:weeks,offset=2,length=3": "times count s, ms, us, ns or filetime", "offset=1": "no length=", "offset=0,length=2": "columns count from 1",
+		"lba=1,length=2": `"lba" is not known`, "offset=1,length=2,separator=ab": "one character", "offset=,length=2": "is not a column",
+	} {
+		if _, err := ParseColumns(text); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: error %v", text, err)
+		}
+	}
+	for data, says := range map[string]string{"a,b\n1,2\n": `no column "lba" in its first line: a, b`, "lba,n\nx,512\n": "column lba is not a number", "lba,n\n5\n": "fewer columns"} {
+		c, err := ParseColumns("offset=lba,length=n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := NewReader(strings.NewReader(data), "x", Options{Columns: c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readAll(r); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: error %v", data, err)
+		}
+	}
+}

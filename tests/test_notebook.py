@@ -1,0 +1,29 @@
+"""The notebook of the documentation runs as it is, and its figure shows what document 001 says."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import nbformat
+import pytest
+from harness import REPO, binary
+from nbclient import NotebookClient
+
+
+def test_incident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notebook = nbformat.read(REPO / "docs" / "notebooks" / "incident.ipynb", as_version=4)
+    nbformat.validate(notebook)
+    assert not any(cell.get("outputs") for cell in notebook.cells), "the notebook is kept without outputs"
+    monkeypatch.setenv("ARRAYSIM_BIN", str(binary()))
+    monkeypatch.setenv("ARRAYSIM_SCENARIO", str(REPO / "testdata" / "scenarios" / "001-small.yaml"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    NotebookClient(notebook, timeout=600, startup_timeout=300, kernel_name="python3").execute(cwd=str(tmp_path))
+    summary = ast.literal_eval(notebook.cells[-1].outputs[-1]["data"]["text/plain"].replace("np.float64", ""))
+    assert summary["holder before"] == "vmvdi03_v00"
+    assert summary["holder in the tower"] == "vmvdi03_v02"
+    assert summary["its share of the partition"] >= 0.95
+    assert summary["host writes to it, MB/s"] < 0.1
+    [figure] = tmp_path.glob("*/holders.svg")
+    assert "vmvdi03_v02" in figure.read_text() or figure.stat().st_size > 10_000

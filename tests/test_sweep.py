@@ -1,0 +1,151 @@
+"""Sweeps on several workers: nothing is lost and nothing is there twice, whoever dies meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import duckdb
+import pytest
+from harness import REPO, binary, free_port, run
+
+PLANS = REPO / "testdata" / "sweeps"
+
+
+def plan(folder: Path, points: int) -> Path:
+    """Write the plan of 20 times so many runs."""
+    shutil.copy(PLANS / "tiny.yaml", folder)
+    text, found = re.subn(r"points: \d+", f"points: {points}", (PLANS / "plan.yaml").read_text())
+    assert found == 1
+    path = folder / "plan.yaml"
+    path.write_text(text)
+    return path
+
+
+@contextmanager
+def process(*args: object) -> Iterator[subprocess.Popen[bytes]]:
+    """A process in a group of its own, killed in the end with all that it has started."""
+    p = subprocess.Popen(
+        [str(a) for a in args], start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        yield p
+    finally:
+        try:
+            os.killpg(p.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        p.wait()
+
+
+def rows(folder: Path) -> int:
+    """Return how many rows the folder has."""
+    files = list(folder.glob("rows-*.parquet"))
+    if not files:
+        return 0
+    return duckdb.sql(f"select count(*) from read_parquet({[str(f) for f in files]})").fetchall()[0][0]
+
+
+@pytest.mark.parametrize("points", [25, pytest.param(500, marks=pytest.mark.proof)], ids=["500 runs", "10,000 runs"])
+def test_a_worker_dies(tmp_path: Path, points: int) -> None:
+    """A scheduler and four workers; one of them is killed when a part of the rows is there."""
+    file, all_rows, total = plan(tmp_path, points), tmp_path / "rows", 20 * points
+    port = free_port()
+    address = f"tcp://127.0.0.1:{port}"
+    with ExitStack() as stack:
+        module = [sys.executable, "-m", "distributed.cli"]
+        start = lambda name, *args: stack.enter_context(process(*module[:2], f"distributed.cli.{name}", *args))  # noqa: E731
+        start("dask_scheduler", "--host", "127.0.0.1", "--port", port, "--no-dashboard", "--no-show")
+        workers = [
+            start("dask_worker", address, "--host", "127.0.0.1", "--nthreads", "1", "--no-nanny", "--no-dashboard",
+                  "--death-timeout", "60", "--local-directory", tmp_path / f"worker{i}")
+            for i in range(4)
+        ]  # fmt: skip
+        wait_for_workers(address, 4)
+        sweep = stack.enter_context(
+            process(sys.executable, REPO / "scripts" / "dask_sweep.py", file, all_rows, "--scheduler", address,
+                    "--shards", 20, "--arraysim", binary(), "--merge", tmp_path / "all.parquet")
+        )  # fmt: skip
+        for _ in range(6000):
+            if rows(all_rows) > 0 or sweep.poll() is not None:
+                break
+            time.sleep(0.1)
+        before = rows(all_rows)
+        assert 0 < before < total, f"{before} rows were there when the worker was to be killed"
+        os.killpg(workers[0].pid, signal.SIGKILL)
+        assert sweep.wait(3600) == 0
+    check(tmp_path, file, all_rows, total)
+
+
+def wait_for_workers(address: str, n: int) -> None:
+    """Wait until a scheduler has so many workers."""
+    wait = f"with Client({address!r}, timeout=120) as c: c.wait_for_workers({n}, timeout=120)"
+    code = f"from distributed import Client\n{wait}"
+    run([sys.executable, "-c", code], timeout=300)
+
+
+def check(folder: Path, file: Path, all_rows: Path, total: int) -> None:
+    """Nothing is lost, nothing is there twice, and a single process that runs all gives the same bytes."""
+    got = folder / "all.parquet"
+    db = duckdb.sql(f"select count(*), count(distinct hash), count(distinct run), min(run), max(run) from '{got}'")
+    assert db.fetchall() == [(total, total, total, 0, total - 1)]
+    bad = f"""select count(*) from '{got}' where error is not null or "job.load.iops" is null or "job.load.iops" <= 0"""
+    assert duckdb.sql(bad).fetchall() == [(0,)]
+    # The figures make sense: eight requests in flight do more than one.
+    more = f"""select "jobs.load.outstanding" as n, avg("job.load.iops") from '{got}' group by n order by n"""
+    (_, one), (_, eight) = duckdb.sql(more).fetchall()
+    assert eight > 2 * one
+    alone = folder / "alone"
+    command = [binary(), "sim", "--sweep", file, "--rows", alone]
+    run([*command, "--quiet"], timeout=3600)
+    run([*command, "--merge", folder / "alone.parquet"], timeout=600)
+    assert (folder / "alone.parquet").read_bytes() == got.read_bytes()
+    # Both folders together: every row is there twice, and counts once.
+    out = run([*command, "--rows", all_rows, "--merge", folder / "both.parquet", "--json"], timeout=600)
+    assert json.loads(out.stdout)["equal"] >= total
+    assert (folder / "both.parquet").read_bytes() == got.read_bytes()
+
+
+def test_a_killed_run_leaves_whole_rows(tmp_path: Path) -> None:
+    """A process that is killed at any moment leaves files that can be read, and the next one goes on."""
+    file, all_rows = plan(tmp_path, 25), tmp_path / "rows"
+    command = [str(binary()), "sim", "--sweep", str(file), "--rows", str(all_rows), "--quiet"]
+    seen = 0
+    for n in range(3):
+        with process(*command) as p:
+            for _ in range(3000):
+                if rows(all_rows) > seen or p.poll() is not None:
+                    break
+                time.sleep(0.02 * (n + 1))
+        assert rows(all_rows) >= seen, "rows were lost"
+        seen = rows(all_rows)
+    out = run([*command, "--json"], timeout=600)
+    said = json.loads(out.stdout)
+    assert said["before"] == seen and said["before"] + said["ran"] == 500
+    run([*command[:-1], "--merge", str(tmp_path / "all.parquet")])
+    assert rows(all_rows) == 500
+
+
+def test_slurm_array(tmp_path: Path) -> None:
+    """The tasks of the array, in some order, run the whole plan."""
+    file, all_rows = plan(tmp_path, 1), tmp_path / "rows"
+    script = REPO / "docs" / "slurm-sweep.sh"
+    options = dict(re.findall(r"^#SBATCH --([\w-]+)(?:=(\S+))?$", script.read_text(), re.M))
+    first, last = map(int, options["array"].split("-"))
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "arraysim").symlink_to(binary())
+    for i in reversed(range(first, last + 1)):
+        env = {"PATH": f"{tools}:{os.environ['PATH']}", "SLURM_ARRAY_TASK_ID": str(i), "SLURM_CPUS_PER_TASK": "1"}
+        run(["bash", script, file, all_rows], env=env)
+    run([binary(), "sim", "--sweep", file, "--rows", all_rows, "--merge", tmp_path / "all.csv"])
+    assert len((tmp_path / "all.csv").read_text().splitlines()) == 21
