@@ -61,6 +61,8 @@ type Options struct {
 	Dead func(Owner) bool
 	// Cookie tells the locks of one process from those of others.
 	Cookie string
+	// Patience is for how long a start and a stop wait for room in a full pool, in nanoseconds; 0: a minute.
+	Patience int64
 	// Notice hears in one line of what takes long, while the store opens; it may be nil.
 	Notice func(line string)
 }
@@ -78,6 +80,7 @@ type Store struct {
 	dataLane lane  // guarded by mu
 	logLane  lane  // guarded by mu
 	lost     error // the store was fenced or closed: nothing begins any more; guarded by mu
+	stopping bool  // nothing waits for room for long any more; guarded by mu
 	closing  bool  // what nobody waits for ends; guarded by mu
 	endedFn  func(*Op)
 
@@ -107,6 +110,9 @@ type ending struct {
 // Open takes possession of the array in a namespace, which it creates if there is none. The cluster
 // belongs to the store from here on, also if Open fails. Preconditions: the executor is not held.
 func Open(exec block.Executor, cluster Cluster, opt Options) (*Store, error) {
+	if opt.Patience == 0 {
+		opt.Patience = 60e9
+	}
 	s := &Store{exec: exec, cluster: cluster, opt: opt, cookie: opt.Cookie}
 	s.dataLane = lane{maxOps: dataOps, maxBytes: dataBytes}
 	s.logLane = lane{maxOps: logOps, maxBytes: logBytes}
@@ -202,6 +208,14 @@ func (s *Store) Waited() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.dataLane.waited + s.logLane.waited
+}
+
+// StopWaiting says that the array stops: from now on what is to be written waits for room in a full pool only for so long as
+// Options say, and then fails with ErrFull. Nothing is lost by that: the log has it. Safe for concurrent use.
+func (s *Store) StopWaiting() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopping = true
 }
 
 // Close waits for what is under way, gives the lock back and ends the connection. A fenced store has

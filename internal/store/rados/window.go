@@ -138,6 +138,14 @@ func absent(_ int, op *Op) error {
 	return op.Err
 }
 
+// present takes it for no error that an object is there already.
+func present(_ int, op *Op) error {
+	if op.Err == ErrExists {
+		return nil
+	}
+	return op.Err
+}
+
 // wait waits until something is true that only changes with mu held.
 func (s *Store) wait(until func() bool) {
 	s.cluster.Wait(func() bool {
