@@ -16,9 +16,13 @@ const (
 
 // head is what the head object holds, as JSON. It is replaced as a whole, guarded by the epoch.
 type head struct {
-	Format int   `json:"format"`
-	Epoch  int64 `json:"epoch"`
-	Owner  Owner `json:"owner"` // the present one, or the last
+	Format int `json:"format"`
+	// ID tells the array from all others.
+	ID    string `json:"id,omitempty"`
+	Epoch int64  `json:"epoch"`
+	Owner Owner  `json:"owner"` // the present one, or the last
+	// Fenced is the addresses of those that were fenced last: each start renews their blocklisting.
+	Fenced []string `json:"fenced,omitempty"`
 	// Log is the kind of log that the array has; Home is where it is, if that is local.
 	Log  string `json:"log,omitempty"`
 	Home string `json:"home,omitempty"`

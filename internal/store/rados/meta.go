@@ -250,14 +250,25 @@ func (m *meta) full(err error) bool {
 	impatient := m.s.closing || m.s.stopping || slices.ContainsFunc(m.batches, func(b *metaBatch) bool { return b.now })
 	if impatient && !m.counting {
 		m.counting = true
-		was := m.progress
-		m.s.cluster.After(m.s.opt.Patience, func() {
-			m.s.enter()
-			defer m.s.leave()
-			m.counting, m.hopeless = false, m.progress == was
-		})
+		m.count(m.s.opt.Patience, m.progress)
 	}
 	return true
+}
+
+// count counts patience down, in nanoseconds, and ends it when nothing has found room since. Preconditions: mu is held.
+func (m *meta) count(left int64, was uint64) {
+	m.s.cluster.After(fullPause, func() {
+		m.s.enter()
+		defer m.s.leave()
+		switch left -= fullPause; {
+		case m.progress != was:
+			m.counting = false
+		case left > 0:
+			m.count(left, was)
+		default:
+			m.counting, m.hopeless = false, true
+		}
+	})
 }
 
 // upload writes the objects of a batch. Preconditions: mu is held.

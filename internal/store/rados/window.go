@@ -6,6 +6,7 @@ package rados
 const (
 	dataOps, dataBytes = 512, 48 << 20
 	logOps, logBytes   = 128, 32 << 20
+	leaseOps           = 8 // they wait for nothing else
 )
 
 // lane is a part of the window. It is guarded by Store.mu.
