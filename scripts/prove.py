@@ -81,6 +81,12 @@ PROOFS = [
     Proof(
         "rados", "an array in a Ceph pool of one OSD: the store's conformance, faults, kill -9", "make rados-test", 2
     ),
+    Proof(
+        "rados-takeovers",
+        "3,000 seeds of take-overs between nodes over a simulated cluster: none acknowledged lost, none read stale",
+        "go test ./internal/store/rados -run 'TestTakeovers$' -takeovers 3000 -timeout 2h -v",
+        20,
+    ),
     Proof("packages", "lintian; the package installed, run and purged; the image run", "make package-test", 3),
 ]
 

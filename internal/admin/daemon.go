@@ -112,11 +112,19 @@ func (d *daemon) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case err = <-d.failed:
+			if errors.Is(err, block.ErrFenced) {
+				d.forsake(err)
+				return err
+			}
 			d.log.Error("a listener ended", "error", err)
 		}
 	}
-	if d.array != nil {
+	switch {
+	case d.array != nil:
 		err = errors.Join(err, d.stop(ready))
+	case d.data != nil && d.data.kind == storeRados: // another node may have it, and must not find it locked
+		d.exec.Stop()
+		err = errors.Join(err, d.data.close())
 	}
 	if d.data != nil {
 		d.data.removeSocket()
@@ -130,7 +138,7 @@ func (d *daemon) open() error {
 	d.exec = block.NewLive()
 	notice := func(line string) { d.log.Warn(line) }
 	if d.cfg.Store == storeRados {
-		d.data, err = openRados(d.exec, d.cfg.Data, d.cfg.Rados, notice)
+		d.data, err = openRados(d.exec, d.cfg.Data, d.cfg.Rados, notice, d.fail)
 	} else {
 		d.data, err = openFolder(d.exec, d.cfg.Data, d.cfg.Store, d.cfg.AIO, notice)
 	}
@@ -150,6 +158,7 @@ func (d *daemon) open() error {
 	opt := scsi.Options{Name: d.cfg.Portal.Target, Vendor: productName, Product: "array", Revision: productRevision, Exec: d.exec, Random: unguessable}
 	r := d.array.Recovery()
 	opt.Survived = !r.Fresh && !r.PowerLost
+	opt.Serving = d.data.serving()
 	setters := foldNames(d.cfg.Portal.SetGroups)
 	opt.SetGroups = func(initiator string) bool { return slices.Contains(setters, initiator) }
 	if prof != nil {
@@ -298,6 +307,28 @@ func (d *daemon) stop(ready bool) error {
 	}
 }
 
+// forsake ends a daemon whose array has a new owner: there is nothing that it could bring into order. Sessions are cut off,
+// so that hosts look for another path. It waits for nothing.
+func (d *daemon) forsake(why error) {
+	d.log.Error("the array has a new owner; this process serves it no more, and ends", "error", why)
+	d.notify("STOPPING=1", "STATUS=The array has a new owner")
+	close(d.closing)
+	d.changeMu.Lock()
+	d.stopping = true
+	d.changeMu.Unlock()
+	if d.portal != nil {
+		now, cancel := context.WithCancel(context.Background())
+		cancel()
+		d.portal.Shutdown(now)
+	}
+	for _, s := range []*http.Server{d.admin, d.metrics} {
+		if s != nil {
+			s.Close()
+		}
+	}
+	d.data.removeSocket()
+}
+
 // unguessable fills b with random bytes.
 func unguessable(b []byte) { _, _ = rand.Read(b) } // crypto/rand.Read never fails
 
@@ -327,6 +358,7 @@ func (d *daemon) windDown(ready bool) error {
 	d.exec.Lock()
 	d.array.StopWaiting()
 	d.exec.Unlock()
+	d.data.stopWaiting()
 	d.changes.Wait()
 	if d.target != nil {
 		d.exec.Lock()
@@ -365,12 +397,17 @@ func (d *daemon) windDown(ready bool) error {
 	return err
 }
 
-// drain destages what is dirty, and says how far it is.
+// drainPatience is for how long a stop waits while nothing can be destaged, as in a pool that is full.
+const drainPatience = time.Minute
+
+// drain destages what is dirty, and says how far it is. When nothing gets there any more the rest stays in NVRAM.
 func (d *daemon) drain() {
 	drained := make(chan error, 1)
 	go func() { drained <- d.await(func(done func(error)) { d.array.Drain(func() { done(nil) }) }) }()
 	t := time.NewTicker(time.Second)
 	defer t.Stop()
+	var least Size
+	var since time.Time
 	for {
 		select {
 		case <-drained:
@@ -380,6 +417,13 @@ func (d *daemon) drain() {
 			left := Size(d.array.Dirty())
 			d.exec.Unlock()
 			d.notify("STATUS=Destaging, " + left.Human() + " left")
+			if since.IsZero() || left < least {
+				least, since = left, time.Now()
+			}
+			if time.Since(since) >= drainPatience {
+				d.log.Warn("nothing can be destaged; the rest stays in NVRAM, where the next start finds it", "left", left.Human())
+				return
+			}
 			d.log.Info("destaging; a second signal stops at once and keeps the rest in NVRAM", "left", left.Human())
 		}
 	}
