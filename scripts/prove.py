@@ -95,6 +95,12 @@ PROOFS = [
         "go test ./internal/fit -run TestRecovery -cases 100 -seed 0 -v -timeout 6h",
         15,
     ),
+    Proof(
+        "rados-takeovers",
+        "3,000 seeds of take-overs between nodes over a simulated cluster: none acknowledged lost, none read stale",
+        "go test ./internal/store/rados -run 'TestTakeovers$' -takeovers 3000 -timeout 2h -v",
+        20,
+    ),
     Proof("packages", "lintian; the package installed, run and purged; the image run", "make package-test", 3),
 ]
 

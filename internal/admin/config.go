@@ -62,6 +62,9 @@ type RadosConfig struct {
 	Namespace string `yaml:"namespace"`
 	// Log is "replicated" (in the pool), when left out, or "local": in Data, faster, and lost with this node.
 	Log string `yaml:"log"`
+	// Standby: an array that another node serves is waited for, and taken over when that one ends or lets its lease
+	// run out. The log has to be replicated.
+	Standby bool `yaml:"standby"`
 }
 
 // CacheConfig describes the write cache.

@@ -41,6 +41,7 @@ func TestConfigErrors(t *testing.T) {
 		{"no pool", "store: rados", `f:1: store is rados, and there is no pool; add  rados: { pool: NAME }`},
 		{"a pool and files", "store: files\nrados: {pool: p}", `f:2: there is a section rados, and the store is files; write store: rados, or leave it out`},
 		{"a log", "store: rados\nrados:\n  pool: p\n  log: remote", `f:4: log is "remote"; it is replicated, or local, which is lost with this node`},
+		{"a standby without its log", "store: rados\nrados:\n  pool: p\n  log: local\n  standby: true", `f:5: a log that is local is lost with its node, so that no other can take over; write log: replicated, or leave standby out`},
 		{"an engine of a pool", "store: rados\nrados: {pool: p}\naio: direct", `f:3: aio is "direct", and mdisks in a pool wait for no disk of this machine`},
 		{"a key of a pool", "store: rados\nrados: {pool: p, name: n}", `f:2: unknown key "name" in rados`},
 		{"an engine", "store: files\naio: native", `f:2: aio is "native"; it is auto, io_uring, direct or threads`},

@@ -51,6 +51,7 @@ type daemon struct {
 	profile  *profile.Profile    // nil: none
 	chap     *iscsi.CHAP         // loaded by preflight; nil asks for none
 	groups   []*ioGroup          // from open on; at least one
+	first    *block.Live         // the executor of the first group, also before that is open
 	naming   sync.Mutex          // guards names; no executor is taken with it held
 	names    map[string]*ioGroup // what is being made, by kind and name
 	changing sync.Mutex          // held, before keeping, over a change of all groups
@@ -106,11 +107,19 @@ func (d *daemon) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case err = <-d.failed:
+			if errors.Is(err, block.ErrFenced) {
+				d.forsake(err)
+				return err
+			}
 			d.log.Error("a listener ended", "error", err)
 		}
 	}
-	if len(d.groups) > 0 {
+	switch {
+	case len(d.groups) > 0:
 		err = errors.Join(err, d.stop(ready))
+	case d.data != nil && d.data.store != nil && d.data.kind == storeRados: // another node may have it, and must not find it locked
+		d.first.Stop()
+		err = errors.Join(err, d.data.close())
 	}
 	if d.data != nil {
 		d.data.removeSocket()
@@ -122,13 +131,14 @@ func (d *daemon) run(ctx context.Context) error {
 func (d *daemon) open() error {
 	notice := func(line string) { d.log.Warn(line) }
 	exec := block.NewLive()
+	d.first = exec
 	d.data = &folder{path: d.cfg.Data, kind: d.cfg.Store, memory: d.cfg.Store == storeMemory}
 	n, err := d.data.countGroups(d.cfg)
 	switch {
 	case err != nil:
 		return err
 	case d.cfg.Store == storeRados:
-		d.data, err = openRados(exec, d.cfg.Data, d.cfg.Rados, notice)
+		d.data, err = openRados(exec, d.cfg.Data, d.cfg.Rados, notice, d.fail)
 	default:
 		err = d.data.open(exec, d.cfg.AIO, n, notice)
 	}
@@ -277,6 +287,28 @@ func (d *daemon) stop(ready bool) error {
 	}
 }
 
+// forsake ends a daemon whose array has a new owner: there is nothing that it could bring into order. Sessions are cut off,
+// so that hosts look for another path. It waits for nothing.
+func (d *daemon) forsake(why error) {
+	d.log.Error("the array has a new owner; this process serves it no more, and ends", "error", why)
+	d.notify("STOPPING=1", "STATUS=The array has a new owner")
+	close(d.closing)
+	d.changeMu.Lock()
+	d.stopping = true
+	d.changeMu.Unlock()
+	if d.portal != nil {
+		now, cancel := context.WithCancel(context.Background())
+		cancel()
+		d.portal.Shutdown(now)
+	}
+	for _, s := range []*http.Server{d.admin, d.metrics} {
+		if s != nil {
+			s.Close()
+		}
+	}
+	d.data.removeSocket()
+}
+
 // unguessable fills b with random bytes.
 func unguessable(b []byte) { _, _ = rand.Read(b) } // crypto/rand.Read never fails
 
@@ -306,6 +338,7 @@ func (d *daemon) windDown(ready bool) error {
 	for _, g := range d.groups {
 		g.withdraw()
 	}
+	d.data.stopWaiting()
 	d.changes.Wait()
 	for _, g := range d.groups {
 		g.revoke()
@@ -354,7 +387,10 @@ func (d *daemon) stopArrays() error {
 	return errors.Join(errs...)
 }
 
-// drain destages what is dirty, and says how far it is.
+// drainPatience is for how long a stop waits while nothing can be destaged, as in a pool that is full.
+const drainPatience = time.Minute
+
+// drain destages what is dirty, and says how far it is. When nothing gets there any more the rest stays in NVRAM.
 func (d *daemon) drain() {
 	drained := make(chan error, 1)
 	go func() {
@@ -367,6 +403,8 @@ func (d *daemon) drain() {
 	}()
 	t := time.NewTicker(time.Second)
 	defer t.Stop()
+	var least Size
+	var since time.Time
 	for {
 		select {
 		case <-drained:
@@ -374,6 +412,13 @@ func (d *daemon) drain() {
 		case <-t.C:
 			left := d.dirty()
 			d.notify("STATUS=Destaging, " + left.Human() + " left")
+			if since.IsZero() || left < least {
+				least, since = left, time.Now()
+			}
+			if time.Since(since) >= drainPatience {
+				d.log.Warn("nothing can be destaged; the rest stays in NVRAM, where the next start finds it", "left", left.Human())
+				return
+			}
 			d.log.Info("destaging; a second signal stops at once and keeps the rest in NVRAM", "left", left.Human())
 		}
 	}

@@ -184,6 +184,21 @@ func replaceFile(path string, b []byte) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
+// serving returns what says whether commands may be carried out now; nil: they always may.
+func (f *folder) serving() func() bool {
+	if s, ok := f.store.(interface{ Serving() bool }); ok {
+		return s.Serving
+	}
+	return nil
+}
+
+// stopWaiting has the store wait only for a while from now on for what it may never get, such as room.
+func (f *folder) stopWaiting() {
+	if s, ok := f.store.(interface{ StopWaiting() }); ok {
+		s.StopWaiting()
+	}
+}
+
 // close releases the store and the lock.
 func (f *folder) close() error {
 	err := f.store.Close()

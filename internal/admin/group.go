@@ -101,7 +101,7 @@ func (g *ioGroup) prepare(opt scsi.Options) (err error) {
 
 func (d *daemon) targetOptions(g *ioGroup) scsi.Options {
 	opt := scsi.Options{Name: groupTarget(d.cfg.Portal.Target, g.number), Vendor: productName, Product: "array", Revision: productRevision,
-		Exec: g.exec, Random: unguessable}
+		Exec: g.exec, Random: unguessable, Serving: g.data.serving()}
 	setters := foldNames(d.cfg.Portal.SetGroups)
 	opt.SetGroups = func(initiator string) bool { return slices.Contains(setters, initiator) }
 	if d.profile != nil {

@@ -32,6 +32,8 @@ func (c *Config) validateRados() error {
 		return c.src.at("store", "store is rados, and there is no pool; add  rados: { pool: NAME }")
 	case r.Log != rados.LogLocal && r.Log != rados.LogReplicated:
 		return c.src.at("rados.log", "log is %q; it is replicated, or local, which is lost with this node", r.Log)
+	case r.Standby && r.Log != rados.LogReplicated:
+		return c.src.at("rados.standby", "a log that is %s is lost with its node, so that no other can take over; write log: replicated, or leave standby out", r.Log)
 	case strings.ContainsAny(r.Namespace+r.Pool+r.User, "\x00\n"):
 		return c.src.at("rados", "a name has a character that no name has; remove it")
 	case c.AIO != aioAuto:
@@ -40,8 +42,15 @@ func (c *Config) validateRados() error {
 	return nil
 }
 
-// openRados locks the data folder and opens the array in the pool.
-func openRados(x block.Executor, path string, c *RadosConfig, notice func(line string)) (*folder, error) {
+// idName is the file of a data folder that names the array in a pool that it belongs to.
+const idName = "rados.array"
+
+// leaseTime is for how long nobody else takes an array from an owner that nobody hears of.
+const leaseTime = 10e9
+
+// openRados locks the data folder and opens the array in the pool. lost is called when another process has taken it
+// over.
+func openRados(x block.Executor, path string, c *RadosConfig, notice func(line string), lost func(error)) (*folder, error) {
 	if err := librados.Available(); err != nil {
 		return nil, fmt.Errorf("store: rados: %w", err)
 	}
@@ -52,11 +61,16 @@ func openRados(x block.Executor, path string, c *RadosConfig, notice func(line s
 	if err := f.checkKind(); err != nil {
 		return nil, err
 	}
-	opt := rados.Options{Log: c.Log, Self: thisProcess(), Dead: isDead, Notice: notice}
-	var cookie [8]byte
-	rand.Read(cookie[:]) // never fails (crypto/rand)
-	opt.Cookie = hex.EncodeToString(cookie[:])
-	var err error
+	opt := rados.Options{Log: c.Log, Self: thisProcess(), Dead: isDead, Notice: notice, Lost: lost, Standby: c.Standby}
+	if c.Log == rados.LogReplicated {
+		opt.Lease, opt.Clock = leaseTime, sinceBoot
+	}
+	opt.Cookie, opt.NewID = randomName(), randomName()
+	b, err := os.ReadFile(filepath.Join(path, idName))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("data folder: %w", err)
+	}
+	opt.ID = strings.TrimSpace(string(b))
 	if c.Log == rados.LogLocal {
 		var files *store.Files
 		if files, err = store.OpenFiles(x, path, store.FilesOptions{NoRing: true, Notice: notice}); err != nil {
@@ -71,10 +85,17 @@ func openRados(x block.Executor, path string, c *RadosConfig, notice func(line s
 	}
 	cluster, err := librados.Connect(librados.Config{Conf: c.Conf, User: c.User, Keyring: c.Keyring, Pool: c.Pool, Namespace: c.Namespace})
 	if err == nil {
-		f.store, err = rados.Open(x, cluster, opt)
-	}
-	if err == nil {
-		return f, nil
+		var s *rados.Store
+		if s, err = rados.Open(x, cluster, opt); err == nil {
+			f.store = s
+			if opt.ID == "" {
+				err = replaceFile(filepath.Join(path, idName), []byte(s.ID()+"\n"))
+			}
+			if err == nil {
+				return f, nil
+			}
+			return nil, errors.Join(fmt.Errorf("data folder: %w", err), f.close())
+		}
 	}
 	if opt.Local != nil {
 		err = errors.Join(err, opt.Local.Close())
@@ -83,6 +104,22 @@ func openRados(x block.Executor, path string, c *RadosConfig, notice func(line s
 		err = errors.Join(err, f.lock.Close())
 	}
 	return nil, fmt.Errorf("store: rados: %w", err)
+}
+
+// randomName returns a name that nothing else has.
+func randomName() string {
+	var b [8]byte
+	rand.Read(b[:]) // never fails (crypto/rand)
+	return hex.EncodeToString(b[:])
+}
+
+// sinceBoot is a clock for leases: nanoseconds since the machine has started, those that it has slept as well.
+func sinceBoot() int64 {
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) != nil {
+		return 1<<63 - 1 // no lease is good
+	}
+	return t.Nano()
 }
 
 // home returns which data folder this is: where it was made, and a number.

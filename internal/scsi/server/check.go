@@ -17,9 +17,12 @@ func (t *Task) run() {
 	st := &t.state
 	row := st.n.t.commands.Lookup(t.CDB)
 	st.row = row
+	if serving := st.n.t.opt.Serving; serving != nil && !serving() {
+		t.End(sam.StatusBusy)
+		return
+	}
 	if row == nil {
-		// A pending unit attention condition comes before an invalid field.
-		if st.itl.ua != 0 {
+		if st.itl.ua != 0 { // a pending unit attention condition comes before an invalid field
 			t.Check(st.itl.ua.Take())
 			return
 		}

@@ -48,9 +48,8 @@ type Task struct {
 
 // Options describe a Target; see NewTarget.
 type Options struct {
-	// Name is the SCSI target's name (an iSCSI name), Vendor, Product and Revision
-	// are what INQUIRY reports for all units alike: ESXi refuses XCOPY between
-	// units of different product identification.
+	// Name is the SCSI target's name (an iSCSI name), Vendor, Product and Revision are what INQUIRY reports for all
+	// units alike: ESXi refuses XCOPY between units of different product identification.
 	Name, Vendor, Product, Revision string
 	Exec                            block.Executor
 	// Ports are the target ports and their groups; nil is port 1 in group 1.
@@ -61,13 +60,13 @@ type Options struct {
 	// Survived: what the units acknowledged before the target was made, in another process, is all there. Initiators then hear of a
 	// DEVICE INTERNAL RESET in place of a power-on, after which they would take unflushed data for lost.
 	Survived bool
-	// Random fills its argument with bytes that nobody can guess; ROD tokens are
-	// made of them. Without it there are no tokens.
+	// Random fills its argument with bytes that nobody can guess; ROD tokens are made of them, without it there are none.
 	Random func([]byte)
-	// Delay, if it is there, tells how long the front end works at a task before
-	// the command is carried out, in nanoseconds. It is called when the task is
-	// enabled; the task counts as arrived, and may be aborted, meanwhile.
+	// Delay, if it is there, tells how long the front end works at a task before the command is carried out, in
+	// nanoseconds. It is called when the task is enabled; the task counts as arrived, and may be aborted, meanwhile.
 	Delay func(*Task) int64
+	// Serving, if it is there, is asked when a command begins, and does not wait: where it returns false, that ends with BUSY.
+	Serving func() bool
 }
 
 // UnitOptions are what a Target adds to a Device to make a logical unit of it.
@@ -76,11 +75,9 @@ type UnitOptions struct {
 	WriteProtect bool // SWP-like protection that an initiator cannot lift
 	// State is what Save got last, of another life of the unit; see Parsesaved.State.
 	State saved.State
-	// Save makes state durable and calls done, on the executor, not from inside
-	// Save. Calls are carried out in order. Without it nothing can be saved, and
-	// commands that ask for it are refused.
+	// Save makes state durable and calls done, on the executor, not from inside Save. Calls are carried out in order.
+	// Without it nothing can be saved, and commands that ask for it are refused.
 	Save func(state []byte, done func(error))
-	// MaxTasks is the size of the task set: more tasks end with TASK SET FULL.
-	// 0 means 4096.
+	// MaxTasks is the size of the task set: more tasks end with TASK SET FULL. 0 means 4096.
 	MaxTasks int
 }

@@ -35,7 +35,8 @@ type Cluster interface {
 	// of this client has at least that map then, and refuses who is blocklisted in it.
 	LatestMap() error
 	// Watch registers interest in an object. lost is called, as Done is, whenever the cluster may have
-	// dropped this client, which may be no more than a slow answer: who hears it has to ask.
+	// dropped this client, which may be no more than a slow answer: who hears it has to ask. The watch is
+	// registered again then.
 	Watch(object string, lost func(error)) error
 
 	// Close ends the connection. What is under way is abandoned, and Done may not be called for it.
@@ -73,6 +74,7 @@ type Op struct {
 	first, then func(*Op)
 	lane        *lane
 	size        int
+	trial       bool // a guard may fail: that says nothing of who owns the array
 }
 
 // Kind is what a step does.

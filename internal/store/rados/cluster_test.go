@@ -100,6 +100,9 @@ func openLive(t testing.TB, cfg librados.Config, namespace string, opt rados.Opt
 	if opt.Log == "" {
 		opt.Log = rados.LogReplicated
 	}
+	if opt.Self == (rados.Owner{}) {
+		opt.Self = rados.Owner{Host: "here", PID: 1}
+	}
 	cookies++
 	opt.Cookie = fmt.Sprint(cookies)
 	s, err := rados.Open(l.Live, connect(t, cfg, namespace), opt)

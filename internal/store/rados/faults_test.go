@@ -2,6 +2,7 @@ package rados_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"strings"
@@ -282,10 +283,38 @@ func TestRefused(t *testing.T) {
 		{rados.Options{Log: rados.LogReplicated}, "write log: local"},
 		{rados.Options{Log: rados.LogLocal, Local: home, Home: "/data of b"}, "start it there"},
 	} {
-		s := open(t, c, x, row.opt)
-		if _, _, err := s.Region("nvram", layout); err == nil || !strings.Contains(err.Error(), row.want) {
+		row.opt.Cookie = "other"
+		epoch := headOf(t, c, x).Epoch
+		if _, err := rados.Open(x, c.Connect(x, "array"), row.opt); err == nil || !strings.Contains(err.Error(), row.want) {
 			t.Errorf("a log that is elsewhere: %v", err)
+		}
+		// It changed nothing, and keeps nobody out.
+		if got := headOf(t, c, x).Epoch; got != epoch {
+			t.Errorf("a start that was refused raised the epoch from %d to %d", epoch, got)
+		}
+		s, err := rados.Open(x, c.Connect(x, "array"), rados.Options{Log: rados.LogLocal, Local: store.NewMemory(x, store.MemoryOptions{}), Home: "/data of a"})
+		if err != nil {
+			t.Fatalf("behind a start that was refused: %v", err)
 		}
 		s.Close()
 	}
+}
+
+// headOf reads the head of an array.
+func headOf(t *testing.T, c *simulated.Cluster, x *block.Virtual) (h struct{ Epoch int }) {
+	t.Helper()
+	op := &rados.Op{Object: "array", Steps: []rados.Step{{Kind: rados.Read, Buf: make([]byte, 1<<16)}}}
+	carryOutNow(c.Connect(x, "array"), op)
+	if err := json.Unmarshal(op.Steps[0].Buf[:op.Steps[0].N], &h); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// carryOutNow carries out an operation.
+func carryOutNow(c *simulated.Client, op *rados.Op) {
+	over := false
+	op.Done = func(*rados.Op) { over = true }
+	c.Submit(op)
+	c.Wait(func() bool { return over })
 }

@@ -2,6 +2,7 @@ package rados
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 )
 
@@ -15,9 +16,13 @@ const (
 
 // head is what the head object holds, as JSON. It is replaced as a whole, guarded by the epoch.
 type head struct {
-	Format int   `json:"format"`
-	Epoch  int64 `json:"epoch"`
-	Owner  Owner `json:"owner"` // the present one, or the last
+	Format int `json:"format"`
+	// ID tells the array from all others.
+	ID    string `json:"id,omitempty"`
+	Epoch int64  `json:"epoch"`
+	Owner Owner  `json:"owner"` // the present one, or the last
+	// Fenced is the addresses of those that were fenced last: each start renews their blocklisting.
+	Fenced []string `json:"fenced,omitempty"`
 	// Log is the kind of log that the array has; Home is where it is, if that is local.
 	Log  string `json:"log,omitempty"`
 	Home string `json:"home,omitempty"`
@@ -45,6 +50,26 @@ func (s *Store) guard() Step { return Step{Kind: Guard, Name: epochAttr, Value: 
 // by any of them, or by none where one died while it made it.
 func (s *Store) stamp() []Step {
 	return []Step{{Kind: GuardAtMost, Name: epochAttr, Value: s.epoch}, {Kind: SetAttr, Name: epochAttr, Value: s.epoch}}
+}
+
+// create returns the steps that make an object which no earlier owner writes to; ErrExists says that there is
+// one, which may be an earlier owner's: stamp it then.
+func (s *Store) create() []Step {
+	return []Step{{Kind: Create, Exclusive: true}, {Kind: SetAttr, Name: epochAttr, Value: s.epoch}}
+}
+
+// claim stamps an object, which it makes, without contents, if there is none. From then on an earlier owner's
+// guarded operations change nothing there, and those that make it find it there, however late they come.
+func (s *Store) claim(object string) error {
+	for {
+		err := s.do(&Op{Object: object, Steps: s.stamp()})
+		if !errors.Is(err, ErrNotFound) {
+			return err
+		}
+		if err = s.do(&Op{Object: object, Steps: s.create()}); !errors.Is(err, ErrExists) {
+			return err
+		}
+	}
 }
 
 // headWriter writes the head: one operation at a time, each with all changes up to then.

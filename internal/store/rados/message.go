@@ -1,6 +1,10 @@
 package rados
 
-import "errors"
+import (
+	"cmp"
+	"errors"
+	"slices"
+)
 
 // errBehind is the error of a message behind one that has failed: it must not arrive alone.
 var errBehind = errors.New("what was to be written before could not be")
@@ -105,15 +109,14 @@ func (r *region) end(m *message) {
 	}, m.err)
 }
 
-// again has the next message bring what one that has failed was to bring. Those that have failed come in
-// their order, and what was announced and appended meanwhile goes behind them.
+// again has the next message bring what one that has failed was to bring. Records keep the order of
+// their calls of Append, whichever message they were in and whenever that has failed.
 func (r *region) again(m *message) {
 	for p := range m.announced {
 		r.announced[p] = append(r.announced[p], m.announced[p]...)
 	}
-	n := r.redone
-	r.records = append(r.records[:n:n], append(m.records, r.records[n:]...)...)
-	r.redone += len(m.records)
+	r.records = append(r.records, m.records...)
+	slices.SortFunc(r.records, func(x, y record) int { return cmp.Compare(x.first, y.first) })
 	r.state = r.state || m.state
 	if m.counters {
 		r.counted = nil

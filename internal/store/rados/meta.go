@@ -68,9 +68,11 @@ type metaBatch struct {
 	pairs []Pair // that it consists of, in raw; a nil value deletes
 	state metaState
 	err   error
-	left  int // shards that lack it, once it is committed
-	done  func(error)
-	now   bool // done is called with mu held and not on the executor
+	// applied: it is committed, and on its way to the shards; left of them lack it.
+	applied bool
+	left    int
+	done    func(error)
+	now     bool // done is called with mu held and not on the executor
 }
 
 // keptBatch is a committed batch whose objects are there.
@@ -91,8 +93,12 @@ type meta struct {
 	rooting bool         // the root is being written
 	pauses  int          // waits for room in the pool
 	shards  [metaShards]shard
-	removes int  // batches whose objects are being removed
-	stuck   bool // the store closes, and the pool is full
+	removes int // batches whose objects are being removed
+	// Of a pool that is full, while somebody waits for the end:
+	stuck    bool   // what is committed does not get into a shard, and is left for the next start
+	counting bool   // patience is running out
+	hopeless bool   // it has: what finds no room fails
+	progress uint64 // operations that found room
 }
 
 // Keys in RADOS must not have a 0 byte: 0 becomes 1 1, and 1 becomes 1 2, which keeps the order.
@@ -215,7 +221,7 @@ func (m *meta) idle() bool {
 // work begins what can begin. Preconditions: mu is held.
 func (m *meta) work() {
 	for _, b := range m.batches {
-		if b.state == metaWaits && m.open < metaUploads {
+		if b.state == metaWaits && b.err == nil && m.open < metaUploads {
 			m.upload(b)
 		}
 	}
@@ -235,8 +241,35 @@ func (m *meta) later(fn func()) {
 	})
 }
 
-// full reports whether to try again: metadata waits for room.
-func (m *meta) full(err error) bool { return errors.Is(err, block.ErrFull) && !m.s.closing }
+// full reports whether to try again what has failed: metadata wait for room. When the array starts or stops they do not
+// wait for ever. Preconditions: mu is held.
+func (m *meta) full(err error) bool {
+	if !errors.Is(err, block.ErrFull) || m.hopeless {
+		return false
+	}
+	impatient := m.s.closing || m.s.stopping || slices.ContainsFunc(m.batches, func(b *metaBatch) bool { return b.now })
+	if impatient && !m.counting {
+		m.counting = true
+		m.count(m.s.opt.Patience, m.progress)
+	}
+	return true
+}
+
+// count counts patience down, in nanoseconds, and ends it when nothing has found room since. Preconditions: mu is held.
+func (m *meta) count(left int64, was uint64) {
+	m.s.cluster.After(fullPause, func() {
+		m.s.enter()
+		defer m.s.leave()
+		switch left -= fullPause; {
+		case m.progress != was:
+			m.counting = false
+		case left > 0:
+			m.count(left, was)
+		default:
+			m.counting, m.hopeless = false, true
+		}
+	})
+}
 
 // upload writes the objects of a batch. Preconditions: mu is held.
 func (m *meta) upload(b *metaBatch) {
@@ -249,40 +282,65 @@ func (m *meta) upload(b *metaBatch) {
 		switch {
 		case m.full(err):
 			m.later(func() {
-				m.open--
-				b.state = metaWaits
+				if b.state = metaFailed; b.err == nil {
+					m.open--
+					b.state = metaWaits
+				}
 				m.work()
 			})
 			return
 		case err != nil:
 			b.state, b.err = metaFailed, err
+		case b.err != nil: // one before it has failed meanwhile
+			b.state = metaFailed
 		default:
 			b.state = metaUploaded
+			m.progress++
 		}
 		m.work()
 	})
 }
 
-// commitUploaded commits the batches at the front whose objects are there, and ends those of which they
-// are not. Preconditions: mu is held, the root is not being written.
+// commitUploaded commits the batches at the front whose objects are there, and ends those of which they are not, with
+// all behind them: what is committed has no gaps. Preconditions: mu is held, the root is not being written.
 func (m *meta) commitUploaded() {
 	var list, rest []*metaBatch
-	for i, b := range m.batches {
-		if b.state == metaFailed {
-			m.open--
-			m.tell(b, b.err)
+	var failed error
+	whole := true // all before it are committed, or will be by this root
+	for _, b := range m.batches {
+		if b.err != nil && b.state != metaUploading && failed == nil {
+			failed = b.err
+		}
+		switch {
+		case b.state == metaCommitted:
+		case failed != nil && b.state != metaUploading:
+			m.abandon(b, failed)
 			continue
-		}
-		if rest = append(rest, b); b.state == metaUploaded {
+		case failed != nil:
+			b.err = failed
+		case b.state == metaUploaded && whole:
 			list = append(list, b)
-		} else if b.state != metaCommitted {
-			rest = append(rest, m.batches[i+1:]...)
-			break
+		default:
+			whole = false
 		}
+		rest = append(rest, b)
 	}
 	if m.batches = rest; len(list) > 0 {
 		m.writeRoot(list)
 	}
+}
+
+// abandon ends a batch that will not be committed, and removes its objects. Preconditions: mu is held, they are not
+// being written.
+func (m *meta) abandon(b *metaBatch, err error) {
+	if b.err != nil {
+		err = b.err
+	}
+	if b.state != metaWaits {
+		m.open--
+		m.remove(b.rootBatch)
+	}
+	m.tell(b, err)
 }
 
 // tell ends the wait for a batch. Preconditions: mu is held.
@@ -335,15 +393,25 @@ func (m *meta) writeRoot(list []*metaBatch) {
 // rooted is told what became of the root that commits batches and says which are in all shards.
 // Preconditions: mu is held.
 func (m *meta) rooted(list []*metaBatch, applied uint64, err error) {
-	m.open -= len(list)
 	if err != nil {
-		for _, b := range list {
-			b.state = metaCommitted // nobody knows; it is not applied, and nothing follows it
+		for _, b := range list { // nobody knows whether the root has it, but the next one does not
 			m.drop(b)
+			if errors.Is(err, block.ErrFull) {
+				m.abandon(b, err)
+				continue
+			}
+			m.open--
 			m.tell(b, err)
+		}
+		for _, b := range m.batches {
+			if b.state != metaCommitted && b.err == nil {
+				b.err = err
+			}
 		}
 		return
 	}
+	m.open -= len(list)
+	m.progress++
 	for _, b := range list {
 		b.state = metaCommitted
 		m.last = b.Number

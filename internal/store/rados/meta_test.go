@@ -1,7 +1,3 @@
-//go:build rados
-
-// TestMetaKills fails: see docs/rados.md, "Known defects". It is run by make rados-test until it is mended.
-
 package rados_test
 
 import (
@@ -32,12 +28,16 @@ type metaRun struct {
 // times, and what they have sent goes on arriving. A successor finds all that was acknowledged, a whole
 // number of batches, and nothing else.
 func TestMetaKills(t *testing.T) {
-	seed, seeds := testkit.Seed(t), uint64(150)
+	seed, seeds := testkit.Seed(t), uint64(60)
 	if testing.Short() {
-		seeds = 40
+		seeds = 15
 	}
 	var late, zombies, again int
-	for s := seed; s < seed+seeds; s++ {
+	for i := range seeds + 1 {
+		s := seed + i - 1
+		if i == 0 {
+			s = 1795421910391814155 // a batch found no room while the store was closed, and those behind it did
+		}
 		rnd := rand.New(rand.NewPCG(s, 3))
 		guarded := rnd.IntN(2) == 0 // by nothing but the epoch
 		c := simulated.New(simulated.Options{Latency: rnd.Int64N(3e6), Tail: rnd.IntN(100), OSDs: 1 + rnd.IntN(5), NoBlocklist: guarded}, rnd)

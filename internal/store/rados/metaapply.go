@@ -53,9 +53,7 @@ func (m *meta) apply(b *metaBatch) {
 		works[len(works)-1].b = b
 		m.shards[k].queue = append(m.shards[k].queue, works...)
 	}
-	if b.left == 0 {
-		m.settle()
-	}
+	b.applied = true
 	for k := range metaShards {
 		m.feed(k)
 	}
@@ -106,6 +104,7 @@ func (m *meta) feed(k int) {
 			m.stuck = true // the root has it: the next start goes on
 			return
 		}
+		m.progress++
 		if op.Err != nil {
 			m.s.fence(fmt.Errorf("the metadata cannot be applied: %w", op.Err))
 			return
@@ -121,7 +120,7 @@ func (m *meta) feed(k int) {
 
 // settle notes which batches are in all shards. Preconditions: mu is held.
 func (m *meta) settle() {
-	for len(m.batches) > 0 && m.batches[0].state == metaCommitted && m.batches[0].left == 0 {
+	for len(m.batches) > 0 && m.batches[0].applied && m.batches[0].left == 0 {
 		m.applied = m.batches[0].Number
 		m.batches = m.batches[1:]
 	}

@@ -42,46 +42,44 @@ func (s *Store) Meta() (block.MetaStore, error) {
 	for _, b := range again {
 		m.apply(b)
 	}
+	m.settle()
 	return m, nil
 }
 
 // openRoot keeps earlier owners from writing to the metadata, and reads the root; it makes both if there
-// are none.
+// are none. The root is first: what is not committed yet never will be. One without contents is that of
+// metadata that are being made.
 func (m *meta) openRoot() (r root, err error) {
 	s := m.s
-	object := func(i int) string {
-		if i == 0 { // first: what is not committed yet never will be
-			return metaName
-		}
-		return shardObject(i - 1)
-	}
-	err = s.do(&Op{Object: metaName, Steps: s.stamp()})
-	if errors.Is(err, ErrNotFound) {
-		return root{}, m.create(object)
-	}
-	if err == nil {
-		err = s.doAll(metaShards, func(i int) *Op { return &Op{Object: object(i + 1), Steps: s.stamp()} }, nil)
-	}
-	if err != nil {
+	if err := s.claim(metaName); err != nil {
 		return r, err
 	}
 	b, err := s.readAll(metaName, 64<<10)
+	if err != nil {
+		return r, err
+	}
+	if len(b) == 0 {
+		return r, m.create()
+	}
+	err = s.doAll(metaShards, func(i int) *Op { return &Op{Object: shardObject(i), Steps: s.stamp()} }, nil)
 	if err == nil {
 		err = json.Unmarshal(b, &r)
 	}
 	return r, err
 }
 
-// create makes the shards and then the root.
-func (m *meta) create(object func(int) string) error {
+// create makes the shards, and then what the root holds.
+func (m *meta) create() error {
 	s := m.s
-	text, _ := json.Marshal(&root{Epoch: s.head.Epoch})
-	attr := Step{Kind: SetAttr, Name: epochAttr, Value: s.epoch}
-	err := s.doAll(metaShards, func(i int) *Op { return &Op{Object: object(i + 1), Steps: []Step{{Kind: Create}, attr}} }, nil)
+	err := s.doAll(metaShards, func(i int) *Op { return &Op{Object: shardObject(i), Steps: s.create()} }, present)
+	if err == nil {
+		err = s.doAll(metaShards, func(i int) *Op { return &Op{Object: shardObject(i), Steps: s.stamp()} }, nil)
+	}
 	if err != nil {
 		return err
 	}
-	return s.do(&Op{Object: metaName, Steps: []Step{{Kind: Create, Exclusive: true}, attr, {Kind: Replace, Data: [][]byte{text}}}})
+	text, _ := json.Marshal(&root{Epoch: s.head.Epoch})
+	return s.do(&Op{Object: metaName, Steps: []Step{s.guard(), {Kind: Replace, Data: [][]byte{text}}}})
 }
 
 // removeOrphans removes what earlier owners wrote of batches that they did not commit. They had a few

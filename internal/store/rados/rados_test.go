@@ -39,6 +39,9 @@ type opened struct {
 
 func open(t *testing.T, c *simulated.Cluster, exec *block.Virtual, opt rados.Options) *opened {
 	t.Helper()
+	if opt.Self == (rados.Owner{}) {
+		opt.Self = rados.Owner{Host: "here", PID: 1}
+	}
 	if opt.Log == "" {
 		opt.Log = rados.LogReplicated
 	}

@@ -36,13 +36,20 @@ const (
 	messages = 4
 )
 
-// regionHead is what the object with a region's name holds, as JSON. It is made last.
+// regionHead is what the object with a region's name holds, as JSON. The object is made first, and this is written
+// last: without it there is no region yet.
 type regionHead struct {
 	Layout block.RegionLayout `json:"layout"`
 }
 
 // span is bytes [off, end) of a part.
 type span struct{ off, end int }
+
+// record is bytes of the log that one call of Append has written, or several in a row.
+type record struct {
+	span
+	first, last uint64 // their numbers, in the order of the calls
+}
 
 // region is the array's end. What has no guard is only touched on the executor.
 type region struct {
@@ -53,11 +60,11 @@ type region struct {
 	log    []byte // a copy of the log
 
 	announced [block.NumParts][]span
-	records   []span // of the log, in the order of Append
-	redone    int    // how many of them are of messages that have failed
-	state     bool   // the state was announced
-	counted   []byte // the counters as they were sent last; nil: nobody knows
-	number    uint64 // of the last state sent
+	records   []record // of the log, in the order of Append
+	appended  uint64   // calls of Append
+	state     bool     // the state was announced
+	counted   []byte   // the counters as they were sent last; nil: nobody knows
+	number    uint64   // of the last state sent
 	waiting   []func(error)
 	flush     bool       // one of those who wait flushes
 	out       int        // messages under way
@@ -71,7 +78,7 @@ type message struct {
 	dones []func(error)
 	// What it brings, to be collected again if it fails.
 	announced [block.NumParts][]span
-	records   []span
+	records   []record
 	state     bool
 	counters  bool
 
@@ -111,11 +118,15 @@ func (r *region) objects() (list []regionObject) {
 // openRegion opens or creates a replicated log.
 func (s *Store) openRegion(name string, l block.RegionLayout) (block.Region, bool, error) {
 	r := &region{s: s, name: name, layout: l}
-	b, err := s.readAll(name, 4096)
-	fresh := errors.Is(err, ErrNotFound)
-	if err != nil && !fresh {
+	err := s.claim(name)
+	var b []byte
+	if err == nil {
+		b, err = s.readAll(name, 4096)
+	}
+	if err != nil {
 		return nil, false, fmt.Errorf("the log cannot be looked at: %w", err)
 	}
+	fresh := len(b) == 0
 	var h regionHead
 	switch {
 	case fresh:
@@ -145,10 +156,13 @@ func (r *region) create() error {
 	s, list := r.s, r.objects()
 	zeros := make([]byte, extentBytes)
 	slot := r.sealed()
-	err := s.doAll(len(list), func(i int) *Op {
+	err := s.doAll(len(list), func(i int) *Op { return &Op{Object: list[i].name, Steps: s.create()} }, present)
+	if err != nil {
+		return err
+	}
+	err = s.doAll(len(list), func(i int) *Op {
 		o := &list[i]
-		data := [][]byte{zeros[:len(o.mem)]}
-		op := &Op{Object: o.name, Steps: []Step{{Kind: Create}, {Kind: SetAttr, Name: epochAttr, Value: s.epoch}, {Kind: Replace, Data: data}}}
+		op := &Op{Object: o.name, Steps: append(s.stamp(), Step{Kind: Replace, Data: [][]byte{zeros[:len(o.mem)]}})}
 		if o.part == block.PartLog {
 			op.Steps = append(op.Steps, Step{Kind: Write, Off: stateAt, Data: [][]byte{slot}})
 		}
@@ -159,7 +173,7 @@ func (r *region) create() error {
 	}
 	r.counted = make([]byte, r.layout.Counters)
 	text, _ := json.Marshal(&regionHead{r.layout})
-	return s.do(&Op{Object: r.name, Steps: []Step{{Kind: Create}, {Kind: SetAttr, Name: epochAttr, Value: s.epoch}, {Kind: Replace, Data: [][]byte{text}}}})
+	return s.do(&Op{Object: r.name, Steps: []Step{s.guard(), {Kind: Replace, Data: [][]byte{text}}}})
 }
 
 // load keeps earlier owners from writing, to all of it, and then reads it.
@@ -224,15 +238,16 @@ func (r *region) Announce(part block.Part, off, n int) {
 	r.announced[part] = append(list, s)
 }
 
-// Append notes a record for the next message.
-func (r *region) Append(at int, record []byte) {
-	copy(r.log[at:at+len(record)], record)
-	s := span{at, at + len(record)}
-	if k := len(r.records) - 1; k >= 0 && r.records[k].end == s.off {
-		r.records[k].end = s.end
+// Append notes a record for the next message. It becomes one with the record before it alone: that
+// which a message brings again lies in front of others that may come back still.
+func (r *region) Append(at int, b []byte) {
+	copy(r.log[at:at+len(b)], b)
+	r.appended++
+	if k := len(r.records) - 1; k >= 0 && r.records[k].end == at && r.records[k].last == r.appended-1 {
+		r.records[k].end, r.records[k].last = at+len(b), r.appended
 		return
 	}
-	r.records = append(r.records, s)
+	r.records = append(r.records, record{span{at, at + len(b)}, r.appended, r.appended})
 }
 
 // ReadLog reads the copy of the log.
@@ -254,9 +269,9 @@ func (r *region) collect() *message {
 		m.first = r.writes(m.first, block.PartCounters, r.changedCounters(), r.parts.Counters)
 	}
 	m.records, m.state = r.records, r.state || len(r.records) > 0
-	r.records, r.redone, r.state = nil, 0, false
+	r.records, r.state = nil, false
 	for _, x := range m.records {
-		m.second = r.writes(m.second, block.PartLog, []span{x}, r.log)
+		m.second = r.writes(m.second, block.PartLog, []span{x.span}, r.log)
 	}
 	if m.state {
 		if len(m.second) == 0 {

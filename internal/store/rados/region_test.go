@@ -1,8 +1,3 @@
-//go:build rados
-
-// TestRegionFailures fails with some seeds: see docs/rados.md, "Known defects". It is run by make rados-test until
-// it is mended.
-
 package rados_test
 
 import (
@@ -28,7 +23,11 @@ func TestRegionFailures(t *testing.T) {
 		seeds = 60
 	}
 	failures, recovered := 0, 0
-	for s := seed; s < seed+seeds; s++ {
+	for i := range seeds + 1 {
+		s := seed + i - 1
+		if i == 0 {
+			s = 1795422480261284236 // a record that came again became one with a later one
+		}
 		what := fmt.Sprintf("-run %s -seed %d", t.Name(), s)
 		rnd := rand.New(rand.NewPCG(s, 5))
 		c, x := simulated.New(simulated.Options{Latency: 1 + rnd.Int64N(2000)}, rnd), &block.Virtual{}

@@ -29,6 +29,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -59,8 +60,23 @@ type Options struct {
 	// Dead reports whether an owner that still has the lock is known not to run any more. Then the store
 	// takes over; nil: nobody ever is.
 	Dead func(Owner) bool
-	// Cookie tells the locks of one process from those of others.
+	// Cookie tells the locks of one process from those of others. It has no blanks.
 	Cookie string
+	// ID is the array that the place of this process belongs to: another one is not opened, and none is made. "": any
+	// may be, and if there is none, one with NewID is made.
+	ID, NewID string
+	// Lease is for how long an owner that nobody hears of keeps the array, in nanoseconds; 0: for ever. Clock is what it is
+	// measured with, monotonic and in nanoseconds, and running while the machine sleeps; nil: the executor's.
+	Lease int64
+	Clock func() int64
+	// Standby: an array that another process has is waited for, until Cancel, which may be nil, returns true.
+	Standby bool
+	Cancel  func() bool
+	// Lost is called once, on the executor, when the array has a new owner: this process must not serve it any more. It
+	// may be nil.
+	Lost func(error)
+	// Patience is for how long a start and a stop wait for room in a full pool, in nanoseconds; 0: a minute.
+	Patience int64
 	// Notice hears in one line of what takes long, while the store opens; it may be nil.
 	Notice func(line string)
 }
@@ -74,12 +90,20 @@ type Store struct {
 	epoch  string // of this owner, as the attribute has it; constant once the store is open
 	cookie string
 
-	mu       sync.Mutex
-	dataLane lane  // guarded by mu
-	logLane  lane  // guarded by mu
-	lost     error // the store was fenced or closed: nothing begins any more; guarded by mu
-	closing  bool  // what nobody waits for ends; guarded by mu
-	endedFn  func(*Op)
+	fenced  atomic.Bool  // the array has a new owner
+	until   atomic.Int64 // when the lease has run out, if it is not renewed
+	evicted []string     // addresses of those that were fenced by this start
+
+	mu        sync.Mutex
+	dataLane  lane  // guarded by mu
+	logLane   lane  // guarded by mu
+	leaseLane lane  // guarded by mu
+	lease     lease // guarded by mu
+	released  bool  // the lease is not renewed any more; guarded by mu
+	lost      error // the store was fenced or closed: nothing begins any more; guarded by mu
+	stopping  bool  // nothing waits for room for long any more; guarded by mu
+	closing   bool  // what nobody waits for ends; guarded by mu
+	endedFn   func(*Op)
 
 	ends     []ending // to be called on the executor; guarded by mu
 	spare    []ending // only touched on the executor
@@ -107,9 +131,13 @@ type ending struct {
 // Open takes possession of the array in a namespace, which it creates if there is none. The cluster
 // belongs to the store from here on, also if Open fails. Preconditions: the executor is not held.
 func Open(exec block.Executor, cluster Cluster, opt Options) (*Store, error) {
-	s := &Store{exec: exec, cluster: cluster, opt: opt, cookie: opt.Cookie}
+	if opt.Patience == 0 {
+		opt.Patience = 60e9
+	}
+	s := &Store{exec: exec, cluster: cluster, opt: opt, cookie: opt.Self.cookie(opt.Cookie)}
 	s.dataLane = lane{maxOps: dataOps, maxBytes: dataBytes}
 	s.logLane = lane{maxOps: logOps, maxBytes: logBytes}
+	s.leaseLane = lane{maxOps: leaseOps, maxBytes: logBytes}
 	s.endedFn, s.drainFn = s.ended, s.drain
 	if err := s.acquire(); err != nil {
 		return nil, errors.Join(err, cluster.Close())
@@ -168,7 +196,7 @@ func (s *Store) drain() {
 
 // judge draws the consequences of an operation's error. Preconditions: mu is held.
 func (s *Store) judge(op *Op) {
-	if errors.Is(op.Err, ErrGuard) || errors.Is(op.Err, block.ErrFenced) {
+	if errors.Is(op.Err, ErrGuard) && !op.trial || errors.Is(op.Err, block.ErrFenced) {
 		s.fence(op.Err)
 		op.Err = s.lost
 	}
@@ -183,6 +211,10 @@ func (s *Store) fence(why error) {
 	if !errors.Is(why, block.ErrFenced) {
 		s.lost = fmt.Errorf("%w: %w", block.ErrFenced, why)
 	}
+	s.fenced.Store(true)
+	if s.opt.Lost != nil {
+		s.post(s.opt.Lost, s.lost)
+	}
 }
 
 // settle has the executor do what was posted.
@@ -194,6 +226,13 @@ func (s *Store) settle() {
 // Payload is true: RADOS keeps everything.
 func (s *Store) Payload() bool { return true }
 
+// ID returns which array it is.
+func (s *Store) ID() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.head.ID
+}
+
 // Epoch returns the number of this ownership, for what shows it.
 func (s *Store) Epoch() string { return s.epoch }
 
@@ -202,6 +241,14 @@ func (s *Store) Waited() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.dataLane.waited + s.logLane.waited
+}
+
+// StopWaiting says that the array stops: from now on what is to be written waits for room in a full pool only for so long as
+// Options say, and then fails with ErrFull. Nothing is lost by that: the log has it. Safe for concurrent use.
+func (s *Store) StopWaiting() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopping = true
 }
 
 // Close waits for what is under way, gives the lock back and ends the connection. A fenced store has
@@ -224,6 +271,10 @@ func (s *Store) Close() error {
 		s.wait(idle)
 	}
 	s.settle() // who waited hears of the end
+	s.mu.Lock()
+	s.released = true // a renewal that is under way must not find the lock free, and a successor behind it
+	s.mu.Unlock()
+	s.wait(func() bool { return s.lost != nil || s.leaseLane.ops == 0 })
 	s.mu.Lock()
 	fenced := s.lost != nil
 	s.lost = ErrClosed

@@ -6,6 +6,7 @@ package rados
 const (
 	dataOps, dataBytes = 512, 48 << 20
 	logOps, logBytes   = 128, 32 << 20
+	leaseOps           = 8 // they wait for nothing else
 )
 
 // lane is a part of the window. It is guarded by Store.mu.
@@ -133,6 +134,14 @@ func (s *Store) sweep(l *lane, n int, op func(i int) *Op, check func(i int, op *
 // absent takes it for no error that an object is not there.
 func absent(_ int, op *Op) error {
 	if op.Err == ErrNotFound {
+		return nil
+	}
+	return op.Err
+}
+
+// present takes it for no error that an object is there already.
+func present(_ int, op *Op) error {
+	if op.Err == ErrExists {
 		return nil
 	}
 	return op.Err

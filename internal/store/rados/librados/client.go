@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/store/rados"
 )
 
@@ -25,18 +26,25 @@ type client struct {
 	cluster uintptr
 	io      uintptr
 
-	mu       sync.Mutex
-	cond     *sync.Cond
-	slots    []*slot              // guarded by mu
-	free     []*slot              // guarded by mu
-	ended    []func()             // to be delivered; guarded by mu
-	timers   map[*time.Timer]bool // guarded by mu
-	flying   int                  // operations under way; guarded by mu
-	rounds   uint64               // of deliveries; guarded by mu
-	closed   bool                 // guarded by mu
-	watching []uint64             // cookies; guarded by mu
-	lostFn   []func(error)        // by the number of the watch; guarded by mu
-	done     chan struct{}
+	mu      sync.Mutex
+	cond    *sync.Cond
+	slots   []*slot              // guarded by mu
+	free    []*slot              // guarded by mu
+	ended   []func()             // to be delivered; guarded by mu
+	timers  map[*time.Timer]bool // guarded by mu
+	flying  int                  // operations under way; guarded by mu
+	rounds  uint64               // of deliveries; guarded by mu
+	closed  bool                 // guarded by mu
+	watches []*watch             // by number; guarded by mu
+	done    chan struct{}
+}
+
+// watch is interest in an object.
+type watch struct {
+	object string
+	lost   func(error)
+	cookie uint64 // 0: it is not registered; guarded by client.mu
+	busy   bool   // it is being registered again; guarded by client.mu
 }
 
 var _ rados.Cluster = (*client)(nil)
@@ -240,19 +248,54 @@ func (c *client) LatestMap() error { return errorOf(call(library.wait_for_latest
 // Watch watches an object.
 func (c *client) Watch(object string, fn func(error)) error {
 	c.mu.Lock()
-	number := uintptr(len(c.lostFn))
-	c.lostFn = append(c.lostFn, fn)
+	number, w := len(c.watches), &watch{object: object, lost: fn}
+	c.watches = append(c.watches, w)
 	c.mu.Unlock()
+	return c.register(number, w)
+}
+
+// watchSeconds is how long the cluster keeps a watch of a client that it does not hear.
+const watchSeconds = 30
+
+// register registers a watch.
+func (c *client) register(number int, w *watch) error {
 	var cookie uint64
-	r := call(library.watch3, c.io, uintptr(unsafe.Pointer(text(object))), uintptr(unsafe.Pointer(&cookie)), library.notified, library.lost,
-		30, c.number<<slotBits|number)
+	r := call(library.watch3, c.io, uintptr(unsafe.Pointer(text(w.object))), uintptr(unsafe.Pointer(&cookie)), library.notified, library.lost,
+		watchSeconds, c.number<<slotBits|uintptr(number))
 	if r < 0 {
 		return errorOf(r)
 	}
 	c.mu.Lock()
-	c.watching = append(c.watching, cookie)
+	w.cookie = cookie
 	c.mu.Unlock()
 	return nil
+}
+
+// again registers a watch again that was lost, until that works or the client is closed or fenced.
+func (c *client) again(number int, w *watch) {
+	for {
+		c.mu.Lock()
+		cookie, closed := w.cookie, c.closed
+		w.cookie = 0
+		if closed {
+			w.busy = false
+		}
+		c.mu.Unlock()
+		if closed {
+			return
+		}
+		if cookie != 0 {
+			call(library.unwatch2, c.io, uintptr(cookie))
+		}
+		err := c.register(number, w)
+		if err == nil || errors.Is(err, block.ErrFenced) {
+			c.mu.Lock()
+			w.busy = false
+			c.mu.Unlock()
+			return
+		}
+		time.Sleep(time.Second)
+	}
 }
 
 // notified is called by librados when somebody notifies who watches, which nobody does.
@@ -265,9 +308,14 @@ func lost(arg, _, errno uintptr) uintptr {
 		return 0
 	}
 	c.mu.Lock()
-	fn := c.lostFn[number]
+	w := c.watches[number]
+	begin := !w.busy && !c.closed
+	w.busy = w.busy || begin
 	c.mu.Unlock()
-	c.queue(func() { fn(errorOf(int(int32(errno)))) })
+	c.queue(func() { w.lost(errorOf(int(int32(errno)))) })
+	if begin { // not from here: this is a thread that librados needs for the answer
+		go c.again(number, w)
+	}
 	return 0
 }
 
@@ -277,13 +325,14 @@ const closeWait = 5 * time.Second
 // Close ends the connection. An operation that never ends keeps librados's threads and memory, for it may
 // still write there.
 func (c *client) Close() error {
-	c.mu.Lock()
-	watching := c.watching
-	c.watching = nil
-	c.mu.Unlock()
 	for end := time.Now().Add(closeWait); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		c.mu.Lock()
 		n := c.flying
+		for _, w := range c.watches {
+			if w.busy {
+				n++
+			}
+		}
 		c.mu.Unlock()
 		if n == 0 {
 			break
@@ -291,6 +340,15 @@ func (c *client) Close() error {
 	}
 	c.mu.Lock()
 	left := c.flying
+	c.closed = true
+	var watching []uint64
+	for _, w := range c.watches {
+		if w.busy { // its call may never end
+			left++
+		} else if w.cookie != 0 {
+			watching = append(watching, w.cookie)
+		}
+	}
 	c.mu.Unlock()
 	if left == 0 {
 		for _, cookie := range watching {
@@ -298,7 +356,6 @@ func (c *client) Close() error {
 		}
 	}
 	c.mu.Lock()
-	c.closed = true
 	for t := range c.timers {
 		t.Stop()
 	}

@@ -82,6 +82,9 @@ func check(o *object, op *rados.Op) (grows int, err error) {
 				}
 				if s.Kind == rados.OmapSet {
 					grows += len(p.Key) + len(p.Value)
+					if old, ok := o.entry(p.Key); ok {
+						grows -= len(p.Key) + len(old)
+					}
 				}
 			}
 		default:

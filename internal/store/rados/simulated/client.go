@@ -14,7 +14,8 @@ import (
 // Client is a connection to a cluster; its methods are called on the executor, which has one thread.
 type Client struct {
 	c         *Cluster
-	exec      *block.Virtual
+	exec      block.Clock // of the world: what was sent gets there though the process is stopped
+	process   *Process    // nil: one that is never stopped
 	namespace string
 	name      string
 	address   string
@@ -45,13 +46,20 @@ type flight struct {
 	due     int64
 	number  int
 	arrived bool
+	held    bool // its process was stopped before it was sent
+	asked   bool // whether it is held was decided
 	timer   block.Timer
 }
 
-// Connect returns a client in virtual time.
-func (c *Cluster) Connect(exec *block.Virtual, namespace string) *Client {
+// Connect returns a client in virtual time: of the world, or of one of its processes.
+func (c *Cluster) Connect(exec block.Executor, namespace string) *Client {
 	c.clients++
-	return &Client{c: c, exec: exec, namespace: namespace, name: fmt.Sprintf("client.%d", c.clients), address: fmt.Sprintf("10.0.0.1:0/%d", c.clients),
+	var clock block.Clock = exec
+	process, _ := exec.(*Process)
+	if process != nil {
+		clock = process.v
+	}
+	return &Client{c: c, exec: clock, process: process, namespace: namespace, name: fmt.Sprintf("client.%d", c.clients), address: fmt.Sprintf("10.0.0.1:0/%d", c.clients),
 		epoch: c.epoch, last: map[string]int64{}}
 }
 
@@ -96,6 +104,10 @@ func (cl *Client) step(f *flight) {
 	}
 	f.timer.Stop()
 	if f.fn == nil && !f.arrived {
+		if cl.holds(f) {
+			cl.again(f, cl.exec.Now()+cl.c.opt.Latency+1e6)
+			return
+		}
 		if first := cl.firstOf(f); first != f { // that one waits for its OSD
 			cl.again(f, first.due)
 			return
@@ -110,6 +122,18 @@ func (cl *Client) step(f *flight) {
 		return
 	}
 	cl.flying = slices.DeleteFunc(cl.flying, func(o *flight) bool { return o == f })
+	if cl.process != nil {
+		cl.process.Run(func() { cl.deliver(f) })
+		return
+	}
+	cl.deliver(f)
+}
+
+// deliver calls who waits for a flight.
+func (cl *Client) deliver(f *flight) {
+	if cl.dead {
+		return
+	}
 	if f.fn != nil {
 		f.fn()
 		return
@@ -117,6 +141,27 @@ func (cl *Client) step(f *flight) {
 	cl.ops--
 	cl.bytes -= f.size
 	f.op.Done(f.op)
+}
+
+// holds reports whether an operation was not sent when its process was stopped, and so waits for that.
+func (cl *Client) holds(f *flight) bool {
+	if cl.process == nil || !cl.process.stopped {
+		return false
+	}
+	if !f.asked {
+		f.asked, f.held = true, cl.c.rnd.IntN(2) == 0
+	}
+	return f.held
+}
+
+// hop is the time that a request takes in one direction, where others go on meanwhile.
+func (cl *Client) hop() {
+	if cl.process == nil || !cl.process.inside {
+		return
+	}
+	over := false
+	cl.fly(&flight{fn: func() { over = true }, due: cl.exec.Now() + cl.c.latency()})
+	cl.process.wait(func() bool { return over })
 }
 
 // again has step called again.
@@ -155,8 +200,13 @@ func (cl *Client) firstOf(f *flight) *flight {
 	return nil
 }
 
-// Wait lets what is on its way arrive, the earliest first, in no time at all.
+// Wait lets what is on its way arrive, the earliest first, in no time at all. The thread of a process waits in
+// virtual time.
 func (cl *Client) Wait(until func() bool) {
+	if cl.process != nil && cl.process.inside {
+		cl.process.wait(until)
+		return
+	}
 	for tries := 0; !until(); tries++ {
 		if len(cl.flying) == 0 {
 			panic("simulated: somebody waits, and nothing is under way")
@@ -191,6 +241,8 @@ func (cl *Client) check() error {
 
 // Lock takes a lock.
 func (cl *Client) Lock(object, name, cookie string) error {
+	cl.hop()
+	defer cl.hop()
 	if err := cl.check(); err != nil {
 		return err
 	}
@@ -211,6 +263,8 @@ func (cl *Client) Unlock(object, name, cookie string) error {
 
 // Lockers lists the holder of a lock.
 func (cl *Client) Lockers(object, name string) (list []rados.Locker, err error) {
+	cl.hop()
+	defer cl.hop()
 	if l, ok := cl.c.locks[cl.lock(object, name)]; ok {
 		list = append(list, l)
 	}
@@ -219,6 +273,8 @@ func (cl *Client) Lockers(object, name string) (list []rados.Locker, err error) 
 
 // BreakLock takes a lock away.
 func (cl *Client) BreakLock(object, name string, l rados.Locker) error {
+	cl.hop()
+	defer cl.hop()
 	if err := cl.check(); err != nil {
 		return err
 	}
@@ -231,6 +287,8 @@ func (cl *Client) BreakLock(object, name string, l rados.Locker) error {
 
 // Blocklist makes a map in which a client is refused. OSDs hear of it one by one.
 func (cl *Client) Blocklist(address string, _ int) error {
+	cl.hop()
+	defer cl.hop()
 	if err := cl.check(); err != nil {
 		return err
 	}
@@ -243,6 +301,8 @@ func (cl *Client) Blocklist(address string, _ int) error {
 
 // LatestMap gets the newest map.
 func (cl *Client) LatestMap() error {
+	cl.hop()
+	defer cl.hop()
 	cl.epoch = cl.c.epoch
 	return cl.check()
 }

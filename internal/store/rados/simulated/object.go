@@ -22,6 +22,14 @@ func (o *object) bytes() int {
 	return n
 }
 
+// entry returns an entry of the ordered map.
+func (o *object) entry(key string) (value []byte, ok bool) {
+	if o != nil {
+		value, ok = o.omap[key]
+	}
+	return value, ok
+}
+
 // lacks returns how many bytes of chunks a write adds.
 func (o *object) lacks(off, n uint64) (bytes int) {
 	for i := off / chunkBytes; n > 0 && i <= (off+n-1)/chunkBytes; i++ {
