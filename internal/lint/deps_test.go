@@ -21,9 +21,9 @@ import (
 // import. The names are those of the folders in internal, or from the root. A package
 // NAMEtest holds fakes and suites for NAME: it may import NAME and what is below it.
 const directions = `
-	NONE < block, crc32c, metrics, size, tcmu, testkit, trace;
+	NONE < block, crc32c, metrics, size, tcmu, testkit, trace, lab/plug;
 
-	block, metrics < hostcache;
+	block, metrics, lab/plug < hostcache;
 
 	NONE < scsi/sam, scsi/cdb, scsi/sgl, scsi/names, scsi/scratch;
 
@@ -53,7 +53,9 @@ const directions = `
 
 	array/alloc < array/extent;
 
-	array/nvlog, array/alloc, crc32c < array/wcache;
+	lab/plug < array/policy;
+
+	array/nvlog, array/alloc, array/policy, crc32c < array/wcache;
 
 	block < array/metadata, array/changelog;
 
@@ -123,8 +125,8 @@ var inner = []string{"array", "scsi"}
 // core lists the packages that run in virtual time: same input, same result.
 var core = []string{"scsi", "scsi/sam", "scsi/cdb", "scsi/sgl", "scsi/names", "scsi/scratch", "scsi/sense", "scsi/counters", "scsi/reservation",
 	"scsi/alua", "scsi/pages", "scsi/erase", "scsi/saved", "scsi/server", "scsi/spc", "scsi/sbc", "scsi/copymgr", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent",
-	"array/backend", "array/media", "array/metadata", "array/ticket", "array/wcache", "array/admission", "array/crosspool",
-	"array/check", "array/checkpoint", "array/directory", "array/recovery", "array/provision", "array/changelog", "array/pool", "array/request", "hostcache", "hostcache/tier", "sim"}
+	"array/backend", "array/policy", "array/media", "array/metadata", "array/ticket", "array/wcache", "array/admission", "array/crosspool",
+	"array/check", "array/checkpoint", "array/directory", "array/recovery", "array/provision", "array/changelog", "array/pool", "array/request", "hostcache", "hostcache/tier", "sim", "lab/plug"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{

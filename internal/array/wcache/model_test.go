@@ -6,18 +6,19 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/policy"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/testkit"
 )
 
 // randomPolicy returns one of the policies that decide where a page is listed and when it goes.
 func randomPolicy(rnd *rand.Rand) Policy {
-	p := Policy{Order: DestageOrder(rnd.IntN(2)), DestageDepth: 1 + rnd.IntN(3), DestagePages: rnd.IntN(3) * 2, Round: rnd.IntN(3) * 8}
+	p := Policy{Order: policy.DestageOrder(rnd.IntN(2)), DestageDepth: 1 + rnd.IntN(3), DestagePages: rnd.IntN(3) * 2, Round: rnd.IntN(3) * 8}
 	switch rnd.IntN(3) {
 	case 0:
-		p.Ramp = Ramp{Points: []RampPoint{{At: 100, Rate: 0}, {At: 900, Rate: 1 << 20}}, MaxAge: int64(rnd.IntN(2)) * 1e9}
+		p.Ramp = policy.Ramp{Points: []policy.RampPoint{{At: 100, Rate: 0}, {At: 900, Rate: 1 << 20}}, MaxAge: int64(rnd.IntN(2)) * 1e9}
 	case 1:
-		p.Budget = Budget{HostPercent: 1 + rnd.IntN(100)}
+		p.Budget = policy.Budget{HostPercent: 1 + rnd.IntN(100)}
 	}
 	return p
 }
