@@ -101,7 +101,7 @@ func (d *Disk) migrate(src *Disk, r block.Range, done func()) {
 			} else {
 				o.segs = o.segs[:0]
 			}
-			d.fill(o)
+			d.fill(o, false)
 			d.pump()
 			done()
 		}}})
