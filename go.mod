@@ -25,6 +25,8 @@ require (
 	golang.org/x/time v0.16.0
 )
 
+require github.com/tetratelabs/wazero v1.12.0
+
 require (
 	github.com/DataDog/zstd v1.4.5 // indirect
 	github.com/VividCortex/ewma v1.2.0 // indirect

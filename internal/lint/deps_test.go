@@ -105,6 +105,12 @@ const directions = `
 
 	array, hostcache, hostcache/tier, store, scsi, profile, trace < sim;
 
+	lab/plug < wasm;
+
+	sim, wasm < lab;
+
+	lab < examples, examples/module, examples/eviction, examples/admission, examples/throttle, examples/destage, examples/placement;
+
 	trace, hostcache, iscsi, sim < replay;
 
 	sim, metrics < report;
@@ -115,7 +121,7 @@ const directions = `
 
 	admin, iscsi < demo;
 
-	admin, demo, handlers, sim, report, replay, tcmu, lun, hostcache/tier < cmd/arraysim;
+	admin, demo, handlers, sim, report, replay, tcmu, lun, hostcache/tier, wasm < cmd/arraysim;
 `
 
 // inner lists folders whose packages are a part of the package that the folder is of: nobody else may

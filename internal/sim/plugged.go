@@ -21,9 +21,15 @@ type PolicyRef struct {
 	Wasm string
 }
 
-// UnmarshalYAML reads a name, or a map with the key wasm.
+// WasmPrefix makes a name of a policy the path of a WebAssembly module.
+const WasmPrefix = "wasm:"
+
+// UnmarshalYAML reads a name, or the path of a module: wasm:FILE, or a map with the key wasm.
 func (p *PolicyRef) UnmarshalYAML(read func(any) error) error {
 	if read(&p.Name) == nil {
+		if file, ok := strings.CutPrefix(p.Name, WasmPrefix); ok {
+			p.Name, p.Wasm = "", file
+		}
 		return nil
 	}
 	var m map[string]string
@@ -71,9 +77,6 @@ func (r *Run) fail(err error) {
 		r.end = r.now()
 	}
 }
-
-// Err returns why the run ended before its time, nil if it did not. Its figures are worth nothing then.
-func (r *Run) Err() error { return r.problem }
 
 // cachePolicies are what somebody plugged into a host's cache.
 type cachePolicies struct {
