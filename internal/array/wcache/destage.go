@@ -174,7 +174,7 @@ func (p *Partition) NextDestage(b *Batch, waiting bool) bool {
 		if pressed && !p.mayDestage(waiting) {
 			return false
 		}
-		v, first, credit := p.order.next(p)
+		v, first, credit := p.order.next(p, blocked)
 		n := 0
 		if first != NoPage && (pressed || p.settles(&c.pages[first]) || p.mayDestage(waiting)) {
 			n = p.send(b, first, credit)

@@ -15,8 +15,8 @@ type order interface {
 	// enlist puts a dirty page of an owner for an mdisk on its list.
 	enlist(p *Partition, v *Owner, md int, i uint32)
 	// next returns whose page goes next, NoPage if the mdisks of what it has are busy, and how many
-	// pages may go with it.
-	next(p *Partition) (v *Owner, first uint32, credit int)
+	// pages may go with it; so many were returned just now and could not go.
+	next(p *Partition, blocked int) (v *Owner, first uint32, credit int)
 	// sent books so many pages of what next returned.
 	sent(p *Partition, v *Owner, pages int)
 	// again reports whether another one may be next when so many could not go.
@@ -48,7 +48,7 @@ type turns struct{}
 
 func (turns) enlist(p *Partition, v *Owner, md int, i uint32) { p.queue(v, md, i) }
 
-func (turns) next(p *Partition) (*Owner, uint32, int) {
+func (turns) next(p *Partition, _ int) (*Owner, uint32, int) {
 	v := p.turnOf()
 	return v, p.oldest(v.dirty), min(v.credit, quantumPages)
 }
@@ -75,9 +75,11 @@ func (byAge) enlist(p *Partition, _ *Owner, md int, i uint32) {
 	p.c.push(&p.lru[md], i)
 }
 
-func (byAge) next(p *Partition) (*Owner, uint32, int) { return nil, p.oldest(p.lru), quantumPages }
-func (byAge) sent(*Partition, *Owner, int)            {}
-func (byAge) again(*Partition, *Owner, int) bool      { return false }
+func (byAge) next(p *Partition, _ int) (*Owner, uint32, int) {
+	return nil, p.oldest(p.lru), quantumPages
+}
+func (byAge) sent(*Partition, *Owner, int)       {}
+func (byAge) again(*Partition, *Owner, int) bool { return false }
 
 // asked is an order of somebody else's.
 type asked struct {
@@ -89,7 +91,10 @@ type asked struct {
 
 func (*asked) enlist(p *Partition, v *Owner, md int, i uint32) { p.queue(v, md, i) }
 
-func (a *asked) next(p *Partition) (*Owner, uint32, int) {
+func (a *asked) next(p *Partition, blocked int) (*Owner, uint32, int) {
+	if blocked == 0 {
+		a.blocked = a.blocked[:0]
+	}
 	a.list, a.owners = a.list[:0], a.owners[:0]
 	kept := p.ring[:0]
 	for _, v := range p.ring {
@@ -111,15 +116,11 @@ func (a *asked) next(p *Partition) (*Owner, uint32, int) {
 	return v, p.oldest(v.dirty), quantumPages
 }
 
-func (a *asked) sent(*Partition, *Owner, int) { a.blocked = a.blocked[:0] }
+func (*asked) sent(*Partition, *Owner, int) {}
 
 func (a *asked) again(_ *Partition, v *Owner, _ int) bool {
-	if v == nil {
-		a.blocked = a.blocked[:0]
-		return false
-	}
 	a.blocked = append(a.blocked, v)
-	return true
+	return v != nil
 }
 
 // queue puts a dirty page on the list of its owner, who gets a place in the ring.
