@@ -99,7 +99,7 @@ func timed(name string) error {
 
 // Series returns a figure for each interval of the scenario's Series, the first at 0; what is left of
 // the last interval is left out. The mean of an interval without anything is NaN. A job has the
-// series job.NAME.iops, mb_s and latency_ms.
+// series job.NAME.iops, mb_s and latency_ms, which begin with the job.
 func (r *Result) Series(name string) ([]float64, error) {
 	if job, what, ok := cutJob(name); ok {
 		return r.jobSeries(name, job, what)

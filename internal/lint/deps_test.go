@@ -109,7 +109,7 @@ const directions = `
 
 	sim, wasm < lab;
 
-	lab < examples, examples/module, examples/eviction, examples/admission, examples/throttle, examples/destage, examples/placement;
+	lab < examples, examples/module, examples/sieve, examples/eviction, examples/admission, examples/throttle, examples/destage, examples/placement;
 
 	trace, hostcache, iscsi, sim < replay;
 
