@@ -115,3 +115,22 @@ func TestAllAreAsked(t *testing.T) {
 		t.Errorf("%g problems, %v", v, err)
 	}
 }
+
+// TestModuleInAFile: a scenario file names a WebAssembly module in two ways, both as a program does, and a map with
+// another key is refused.
+func TestModuleInAFile(t *testing.T) {
+	const module = "../examples/wasm/clock.wasm"
+	s := small()
+	s.Hosts[0].Cache[0].Eviction = Wasm(module)
+	want := string(run(t, s).Files()["hostcache.csv"])
+	for _, eviction := range []string{"{wasm: " + module + "}", "wasm:" + module} {
+		r, err := RunYAML(context.Background(), []byte(strings.Replace(file, "eviction: s3-fifo", "eviction: "+eviction, 1)), plug.Policies{})
+		if err != nil || string(r.Files()["hostcache.csv"]) != want {
+			t.Errorf("%s: %v", eviction, err)
+		}
+	}
+	_, err := RunYAML(context.Background(), []byte(strings.Replace(file, "eviction: s3-fifo", "eviction: {command: x}", 1)), plug.Policies{})
+	if err == nil || !strings.Contains(err.Error(), "a policy is a name, or wasm:") {
+		t.Errorf("another key: %v", err)
+	}
+}
