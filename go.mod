@@ -35,6 +35,8 @@ require (
 	go.yaml.in/yaml/v4 v4.0.0-rc.2 // indirect
 )
 
+require github.com/tetratelabs/wazero v1.12.0
+
 require (
 	github.com/DataDog/zstd v1.4.5 // indirect
 	github.com/VividCortex/ewma v1.2.0 // indirect

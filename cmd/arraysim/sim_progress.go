@@ -121,6 +121,9 @@ func (p *progress) one(ctx context.Context, s *sim.Scenario) (_ *sim.Run, err er
 		}
 	}
 	r.Finish()
+	if err := r.Problem(); err != nil {
+		return nil, err
+	}
 	if bar != nil {
 		bar.SetCurrent(steps)
 		bar.Abort(false)

@@ -112,7 +112,7 @@ func Open(opt Options) (*Array, error) {
 		flusher := nvlog.NewFlusher(nv, log, a.exec, retryTime,
 			nvlog.Hooks{Begun: func() { set.Cache.FlushBegun() }, Ended: a.flushEnded, Heard: e.EndStep})
 		set.Cache = wcache.New(wcache.Config{NV: nv, Log: log, Flusher: flusher, Rows: set.Rows, Exec: a.exec, Limit: limit,
-			Policy: opt.Policy.cache(), DestageStart: opt.DestageStart,
+			Policy: opt.Policy.cache(set.NameOf), DestageStart: opt.DestageStart,
 			Hooks: wcache.Hooks{Stepped: e.EndStep, Left: func(id uint32) { set.Vols[id].Left() }, Settled: e.Settled,
 				Freed: e.GaveRoom, Relieved: func(pool uint16) { set.ByID(pool).Part.Relieved() }}})
 		gate := admission.New(set.Cache, log)
@@ -140,6 +140,7 @@ func newArray(opt Options) *Array {
 	e := request.New(set, w.watch)
 	set.Up = pool.Hooks{Step: e.EndStep, Changed: e.GaveAll, Space: e.GaveSpace}
 	e.SetCopyLimits(opt.Policy.copies())
+	set.Placement = opt.Policy.placement()
 	e.StepEnds(a.stepEnded, func() { a.cycles.run(a.gate.Waiters.N > 0 || a.cache.Draining()) }, func() { a.checkpoint(false) })
 	w.engine = e
 	a.set, a.engine, a.watchdog = set, e, w

@@ -7,8 +7,10 @@ package array
 import (
 	"fmt"
 
+	"github.com/arraysim/arraysim/internal/array/policy"
 	"github.com/arraysim/arraysim/internal/array/request"
 	"github.com/arraysim/arraysim/internal/array/wcache"
+	"github.com/arraysim/arraysim/lab/plug"
 )
 
 // Policy is how the write cache admits, orders and paces, and how the copy engine
@@ -42,41 +44,46 @@ type Policy struct {
 	CopyReads int
 	// Budget bounds what offloads hold of a partition.
 	Budget Budget
+	// Destage makes what answers for a pool in the place of Order and Ramp, but for the stalling of
+	// the latter; nil: nobody does. It is asked once for each pool.
+	Destage func(pool string) plug.Destage
+	// Placement decides how copies inside a pool are carried out; nil: as the pool says.
+	Placement plug.Placement
 }
 
 // What the write cache knows of a policy, by the names that this package has for it.
 type (
 	// Admission is what happens to a write that finds its partition full.
-	Admission = wcache.Admission
+	Admission = policy.Admission
 	// DestageOrder is which dirty data of a partition goes first.
-	DestageOrder = wcache.DestageOrder
+	DestageOrder = policy.DestageOrder
 	// Ramp is the destage rate over the fullness of a partition.
-	Ramp = wcache.Ramp
+	Ramp = policy.Ramp
 	// RampPoint is one corner of a Ramp; Rate is in bytes a second.
-	RampPoint = wcache.RampPoint
+	RampPoint = policy.RampPoint
 	// Budget bounds what the data of offloads holds of a partition.
-	Budget = wcache.Budget
+	Budget = policy.Budget
 	// WriteMode is how a pool takes writes.
 	WriteMode = wcache.Mode
 )
 
 // Admissions, orders and write modes; see package wcache.
 const (
-	AdmitFIFO         = wcache.AdmitFIFO
-	AdmitFair         = wcache.AdmitFair
-	AdmitThrough      = wcache.AdmitThrough
-	DestageRoundRobin = wcache.DestageRoundRobin
-	DestageLRU        = wcache.DestageLRU
+	AdmitFIFO         = policy.AdmitFIFO
+	AdmitFair         = policy.AdmitFair
+	AdmitThrough      = policy.AdmitThrough
+	DestageRoundRobin = policy.RoundRobin
+	DestageLRU        = policy.LRU
 	WriteFast         = wcache.Fast
 	FlushThrough      = wcache.FlushThrough
 	WriteThrough      = wcache.WriteThrough
 )
 
 // ParseAdmission is the inverse of Admission.String.
-func ParseAdmission(s string) (Admission, error) { return wcache.ParseAdmission(s) }
+func ParseAdmission(s string) (Admission, error) { return policy.ParseAdmission(s) }
 
 // ParseDestageOrder is the inverse of DestageOrder.String.
-func ParseDestageOrder(s string) (DestageOrder, error) { return wcache.ParseDestageOrder(s) }
+func ParseDestageOrder(s string) (DestageOrder, error) { return policy.ParseDestageOrder(s) }
 
 func (p *Policy) fill() {
 	if p.DestageDepth == 0 {
@@ -92,7 +99,7 @@ func (p *Policy) Validate() error {
 	if p.CopyPieces < 0 || p.CopyBytes < 0 || p.CopyReads < 0 {
 		return fmt.Errorf("policy: limits are not negative")
 	}
-	c := p.cache()
+	c := p.cache(nil)
 	return c.Validate()
 }
 
@@ -101,7 +108,20 @@ func (p *Policy) copies() request.CopyLimits {
 	return request.CopyLimits{Pieces: p.CopyPieces, Bytes: p.CopyBytes, Reads: p.CopyReads}
 }
 
-// cache returns what the write cache is told of the policy.
-func (p *Policy) cache() wcache.Policy {
-	return wcache.Policy{Admission: p.Admission, Order: p.Order, Ramp: p.Ramp, DestageDepth: p.DestageDepth, DestagePages: p.DestagePages, Round: p.Round, Budget: p.Budget}
+// cache returns what the write cache is told of the policy; name gives the names of pools.
+func (p *Policy) cache(name func(pool uint16) string) wcache.Policy {
+	out := wcache.Policy{Admission: p.Admission, Order: p.Order, Ramp: p.Ramp, DestageDepth: p.DestageDepth, DestagePages: p.DestagePages, Round: p.Round, Budget: p.Budget}
+	if p.Destage != nil {
+		out.Ramp.Points, out.Ramp.MaxAge = nil, 0
+		out.Destage = func(pool uint16) plug.Destage { return p.Destage(name(pool)) }
+	}
+	return out
+}
+
+// placement returns what decides on copies.
+func (p *Policy) placement() plug.Placement {
+	if p.Placement == nil {
+		return policy.AsPool{}
+	}
+	return p.Placement
 }

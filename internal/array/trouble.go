@@ -15,7 +15,8 @@ func (a *Array) SetPolicy(pol Policy) error {
 	a.opt.Policy = pol
 	a.engine.SetCopyLimits(pol.copies())
 	a.engine.GaveAll()
-	a.cache.SetPolicy(pol.cache())
+	a.set.Placement = pol.placement()
+	a.cache.SetPolicy(pol.cache(a.set.NameOf))
 	a.engine.EndStep()
 	return nil
 }

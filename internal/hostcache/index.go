@@ -1,6 +1,11 @@
 package hostcache
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+
+	"github.com/arraysim/arraysim/lab/plug"
+)
 
 // Key names a block: the disk's number in the upper 16 bits, the block's number
 // on the disk in the others. In a cache of objects ([Config.Sized]) it is any number.
@@ -40,6 +45,9 @@ const maxSlots = 1<<31 - 1 - numLists
 type Config struct {
 	// Policy decides what is evicted; see [Policies].
 	Policy string
+	// Plugged makes the policy in place of one of ours, of which Policy is then the name; see
+	// package plug. It is called when the index is made, and when it is resized. Not with Sized.
+	Plugged func(capacity int64) plug.Eviction
 	// Capacity in blocks; in bytes with Sized.
 	Capacity int64
 	// BlockSectors is the size of a block in sectors of 512 bytes, a power of two
@@ -148,6 +156,9 @@ func (cfg *Config) check() error {
 	}
 	if n := cfg.BlockSectors; n != 0 && (n < MinBlockSectors || n > MaxBlockSectors || n&(n-1) != 0) {
 		return fmt.Errorf("hostcache: a block of %d sectors is not possible; give a power of two from %d to %d (4KiB to 1MiB)", n, MinBlockSectors, MaxBlockSectors)
+	}
+	if cfg.Sized && cfg.Plugged != nil {
+		return fmt.Errorf("hostcache: objects of different sizes have none but the policies %s", strings.Join(Policies(), ", "))
 	}
 	if cfg.Sized && (cfg.BlockSectors != 0 || cfg.Dirty) {
 		return fmt.Errorf("hostcache: objects of different sizes have no sector bitmaps")

@@ -62,6 +62,9 @@ func Policies() []string {
 }
 
 func newPolicy(name string, ix *Index) (policy, error) {
+	if ix.cfg.Plugged != nil {
+		return newPlugged(ix), nil
+	}
 	for _, p := range policies {
 		if p.name == name {
 			return p.make(ix), nil

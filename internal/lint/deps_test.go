@@ -21,9 +21,9 @@ import (
 // import. The names are those of the folders in internal, or from the root. A package
 // NAMEtest holds fakes and suites for NAME: it may import NAME and what is below it.
 const directions = `
-	NONE < block, crc32c, fio, metrics, size, stats, tcmu, testkit, tidy, trace;
+	NONE < block, crc32c, fio, metrics, size, stats, tcmu, testkit, tidy, trace, lab/plug;
 
-	block, metrics < hostcache;
+	block, metrics, lab/plug < hostcache;
 
 	NONE < scsi/sam, scsi/cdb, scsi/sgl, scsi/names, scsi/scratch;
 
@@ -53,7 +53,9 @@ const directions = `
 
 	array/alloc < array/extent;
 
-	array/nvlog, array/alloc, crc32c < array/wcache;
+	lab/plug < array/policy;
+
+	array/nvlog, array/alloc, array/policy, crc32c < array/wcache;
 
 	block < array/metadata, array/changelog;
 
@@ -105,6 +107,12 @@ const directions = `
 
 	array, hostcache, hostcache/tier, store, scsi, profile, stats, trace < sim;
 
+	lab/plug < wasm;
+
+	sim, wasm < lab;
+
+	lab < examples, examples/module, examples/sieve, examples/eviction, examples/admission, examples/throttle, examples/destage, examples/placement;
+
 	trace, hostcache, iscsi, sim < replay;
 
 	sim, tidy, size < sweep;
@@ -123,7 +131,7 @@ const directions = `
 
 	admin, sim, profile < schema;
 
-	admin, cachedaemon, demo, sweep, fit, report, replay, zerobench < cmd/arraysim;
+	admin, cachedaemon, demo, sweep, fit, report, replay, zerobench, wasm < cmd/arraysim;
 `
 
 // inner lists folders whose packages are a part of the package that the folder is of: nobody else may
@@ -133,8 +141,8 @@ var inner = []string{"array", "scsi"}
 // core lists the packages that run in virtual time: same input, same result.
 var core = []string{"scsi", "scsi/sam", "scsi/cdb", "scsi/sgl", "scsi/names", "scsi/scratch", "scsi/sense", "scsi/counters", "scsi/reservation",
 	"scsi/alua", "scsi/pages", "scsi/erase", "scsi/saved", "scsi/server", "scsi/spc", "scsi/sbc", "scsi/copymgr", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent",
-	"array/backend", "array/media", "array/metadata", "array/ticket", "array/wcache", "array/admission", "array/crosspool",
-	"array/check", "array/checkpoint", "array/directory", "array/recovery", "array/provision", "array/changelog", "array/pool", "array/request", "hostcache", "hostcache/tier", "sim"}
+	"array/backend", "array/policy", "array/media", "array/metadata", "array/ticket", "array/wcache", "array/admission", "array/crosspool",
+	"array/check", "array/checkpoint", "array/directory", "array/recovery", "array/provision", "array/changelog", "array/pool", "array/request", "hostcache", "hostcache/tier", "sim", "lab/plug"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{

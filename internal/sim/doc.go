@@ -12,6 +12,7 @@
 //	transactions.go     users whose transactions are I/O and computing
 //	hostcache.go        the caching layer of hosts; hostcacheflash.go flash and peers, hostcacheseries.go
 //	                    figures, hostcachereplay.go traces as a job
+//	plugged.go          policies of somebody else's
 //	fault.go      what goes wrong, and changes at run time
 //	series.go     the time series by volume and pool
 //	values.go     figures by name, expectations

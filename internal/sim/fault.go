@@ -106,7 +106,10 @@ func (y *system) fault(f *FaultSpec) (func(), error) {
 		if err != nil {
 			return nil, err
 		}
-		return func() { y.r.note(y.array.SetPolicy(policy)) }, nil
+		return func() {
+			policy.Destage, policy.Placement = y.destage, y.placement
+			y.r.note(y.array.SetPolicy(policy))
+		}, nil
 	case "lun-reset":
 		v := y.r.volumeNamed(f.Volume)
 		if v == nil || len(y.r.hosts) == 0 {

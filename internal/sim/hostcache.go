@@ -21,9 +21,13 @@ type CacheSpec struct {
 	// Policy as tier.ParsePolicy reads it: off, write_through, write_back+1.
 	Policy string `yaml:"policy"`
 	// Size is the room for blocks; what the layer needs besides comes on top.
-	Size     Size   `yaml:"size"`
-	Block    Size   `yaml:"block"`
-	Eviction string `yaml:"eviction"`
+	Size  Size `yaml:"size"`
+	Block Size `yaml:"block"`
+	// Eviction is a policy of package hostcache, one that is plugged, or wasm: FILE. Admission and
+	// Throttle are plugged ones; without, every block is admitted, and the law is that of tier.Throttle.
+	Eviction  PolicyRef `yaml:"eviction"`
+	Admission string    `yaml:"admission"`
+	Throttle  string    `yaml:"throttle"`
 	// Path is the host's own time for each guest I/O, cached or not.
 	Path Duration `yaml:"path"`
 	// Warm is so much of the beginning of the volume that was read before the clock starts,
@@ -59,9 +63,10 @@ type cached struct {
 	spare *guestIO
 
 	// flying are guests' commands under way; while the guest stands still they are held.
-	flying int
-	still  bool
-	held   []*command
+	flying  int
+	still   bool
+	held    []*command
+	plugged cachePolicies
 
 	last    cacheTotals
 	top     uint64 // sectors: the highest occupancy of the present interval
@@ -158,9 +163,12 @@ func (h *host) addCaches() error {
 			return fmt.Errorf("cache %s: %w", s.Name, err)
 		}
 		k := &cached{name: s.Name, spec: s, d: d, below: &lunBelow{d: d}, buf: make([]byte, 1<<20)}
+		if err := k.plug(h.r); err != nil {
+			return fmt.Errorf("cache %s: %w", s.Name, err)
+		}
 		n := s.flashBytes()
 		opt := tier.Options{Exec: h.r.exec, Below: k.below, Flash: tier.Slice(flash, off, n), Volatile: s.volatile(), Format: true,
-			BlockSectors: int(s.Block / block.SectorSize), Eviction: s.Eviction, Policy: policy, Destager: destager, DestageSectors: uint64(s.Destage / block.SectorSize),
+			BlockSectors: int(s.Block / block.SectorSize), Eviction: s.Eviction.String(), Plugged: k.plugged.eviction, Admission: k.plugged.admission, Law: k.plugged.throttle, Policy: policy, Destager: destager, DestageSectors: uint64(s.Destage / block.SectorSize),
 			Throttle: tier.Throttle{Area: uint64(s.Area), Threshold: s.Threshold, Gain: s.Gain, Integral: s.Integral}}
 		for _, p := range peers {
 			opt.Peers = append(opt.Peers, tier.Peer{Name: p.spec.Name, Domain: p.spec.Domain, Medium: tier.Slice(p, off, n)})
@@ -181,6 +189,9 @@ func (k *cached) open(opt tier.Options) error {
 	x := opt.Exec.(*block.Virtual)
 	tier.Open(opt, func(d *tier.Disk, err error) { k.disk, failed, done = d, err, true })
 	for !done && x.Step() {
+	}
+	if err := k.d.h.r.problem; err != nil { // its eviction policy could not be made
+		return err
 	}
 	if failed != nil {
 		return failed
@@ -214,6 +225,9 @@ func (k *cached) warm(x *block.Virtual) error {
 	}
 	q.Done(q)
 	for !done && x.Step() {
+	}
+	if k.checkPolicy(k.d.h.r); k.d.h.r.problem != nil {
+		return k.d.h.r.problem
 	}
 	if failed != block.OK {
 		return fmt.Errorf("it cannot be warmed: %s", failed)

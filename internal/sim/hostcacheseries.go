@@ -43,6 +43,7 @@ func (r *Run) beginCaches() {
 		looks++
 		whole := looks*(second/gauge)%int64(r.s.Series) == 0
 		for _, k := range r.caches {
+			k.checkPolicy(r)
 			k.look()
 			if whole {
 				k.sample()
@@ -60,6 +61,7 @@ func (r *Run) finishCaches() {
 			k.sample()
 		}
 		k.stats = k.disk.CacheStats()
+		k.unplug(r)
 		k.disk, k.below, k.spare = nil, nil, nil
 	}
 }

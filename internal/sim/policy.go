@@ -1,7 +1,10 @@
 package sim
 
 import (
+	"fmt"
+
 	"github.com/arraysim/arraysim/internal/array"
+	"github.com/arraysim/arraysim/lab/plug"
 )
 
 // options are those of the array before its clock starts: its policy comes with the clock.
@@ -9,11 +12,88 @@ func (y *system) options(cache int64) array.Options {
 	return array.Options{Exec: y.r.exec, Store: y.store, CacheBytes: cache, CapPercent: y.p.Policy.Caps, UUID: y.r.s.Seed}
 }
 
-// setPolicy makes the array's firmware work as the profile says.
+// setPolicy makes the array's firmware work as the profile says, and as what is plugged in says.
 func (y *system) setPolicy() error {
 	p, err := y.p.Array()
 	if err != nil {
 		return err
 	}
+	if err := y.plug(); err != nil {
+		return fmt.Errorf("array %s: %w", y.name, err)
+	}
+	p.Destage, p.Placement = y.destage, y.placement
 	return y.array.SetPolicy(p)
+}
+
+// plug makes the array's policies that the scenario names.
+func (y *system) plug() error {
+	r := y.r
+	if name := y.spec.Destage; name != "" {
+		mk, err := constructor("destage", name, r.s.Plugged.Destage)
+		if err != nil {
+			return err
+		}
+		y.destage = func(pool string) plug.Destage {
+			d, err := mk(plug.Partition{Array: y.name, Pool: pool, Random: r.random("destage", y.name+"/"+pool)})
+			if err != nil {
+				r.fail(fmt.Errorf("destage policy %s: %w", name, err))
+			}
+			return &checkedDestage{d, r, name}
+		}
+	}
+	if name := y.spec.Placement; name != "" {
+		mk, err := constructor("placement", name, r.s.Plugged.Placement)
+		if err != nil {
+			return err
+		}
+		p, err := mk(plug.Array{Name: y.name, Random: r.random("placement", y.name)})
+		if err != nil {
+			return fmt.Errorf("placement policy %s: %w", name, err)
+		}
+		y.placement = &checkedPlacement{p, r, name}
+	}
+	return nil
+}
+
+// checkedDestage is a destage policy whose answers are checked. Once a run has failed nobody is asked
+// any more.
+type checkedDestage struct {
+	plug.Destage
+	r    *Run
+	name string
+}
+
+func (d *checkedDestage) Rate(f plug.Fullness) int64 {
+	if d.r.problem != nil {
+		return -1
+	}
+	return d.Destage.Rate(f)
+}
+
+func (d *checkedDestage) Next(v []plug.DirtyVolume) int {
+	if d.r.problem != nil {
+		return 0
+	}
+	i := d.Destage.Next(v)
+	if i < 0 || i >= len(v) {
+		d.r.fail(fmt.Errorf("destage policy %s chose volume %d of %d; they are numbered from 0", d.name, i, len(v)))
+		return 0
+	}
+	return i
+}
+
+// checkedPlacement is a placement whose answers are checked.
+type checkedPlacement struct {
+	plug.Placement
+	r    *Run
+	name string
+}
+
+func (p *checkedPlacement) Place(c plug.Copy) plug.Way {
+	w := p.Placement.Place(c)
+	if w != plug.Reference && w != plug.Data {
+		p.r.fail(fmt.Errorf("placement policy %s answered %d; it is Reference or Data", p.name, w))
+		return plug.Data
+	}
+	return w
 }

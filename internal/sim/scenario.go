@@ -9,6 +9,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/arraysim/arraysim/internal/profile"
+	"github.com/arraysim/arraysim/lab/plug"
 )
 
 // Scenario is what a scenario file says.
@@ -43,6 +44,10 @@ type Scenario struct {
 
 	// Replay is what jobs of kind trace replay; whoever runs the scenario sets it.
 	Replay Source `yaml:"-"`
+	// Plugged are policies by the names that the scenario has for them. LoadWasm loads one from a
+	// file; nil: there are none. Whoever runs the scenario sets both.
+	Plugged  plug.Policies                                                      `yaml:"-"`
+	LoadWasm func(file string) (func(plug.Cache) (plug.Eviction, error), error) `yaml:"-"`
 
 	tree any // the file as maps and lists, for Set
 }
@@ -62,8 +67,11 @@ type ArraySpec struct {
 	Copy    string          `yaml:"copy"`   // reference or data, in place of the profile's
 	Policy  *profile.Policy `yaml:"policy"` // in place of the profile's
 	Adjust  map[string]any  `yaml:"adjust"` // single settings of the profile, such as policy.admission: fair
-	Pools   []PoolSpec      `yaml:"pools"`
-	Volumes []VolumeSpec    `yaml:"volumes"`
+	// Destage and Placement are plugged policies in place of the profile's.
+	Destage   string       `yaml:"destage"`
+	Placement string       `yaml:"placement"`
+	Pools     []PoolSpec   `yaml:"pools"`
+	Volumes   []VolumeSpec `yaml:"volumes"`
 }
 
 // PoolSpec is a pool, or Count of them.
@@ -433,6 +441,7 @@ func (s *Scenario) SetAll(values map[string]any) (*Scenario, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", all, err)
 	}
+	c.Plugged, c.LoadWasm = s.Plugged, s.LoadWasm
 	if c.Replay = s.Replay; !expect {
 		c.Expect = s.Expect // with the full names of parameters
 	}

@@ -126,11 +126,11 @@ func (j *job) value(what string) (float64, bool) {
 	case "latency_ms":
 		return meanOf(first.wait+after.wait, first.ios+after.ios)
 	case "p50_ms":
-		return float64(j.latency.ValueAtQuantile(50)) / 1e6, true
+		return j.percentile(50)
 	case "p99_ms":
-		return float64(j.latency.ValueAtQuantile(99)) / 1e6, true
+		return j.percentile(99)
 	case "max_ms":
-		return float64(j.latency.Max()) / 1e6, true
+		return j.percentile(100)
 	case "bytes":
 		return float64(j.bytes), true
 	case "failed":
@@ -151,6 +151,25 @@ func (j *job) value(what string) (float64, bool) {
 		return perSecond(after.ios, float64(after.end-max(first.end, j.began))/1e9), true
 	}
 	return 0, false
+}
+
+// percentile is of the response times of the job's I/Os, in milliseconds; that of none is not known.
+func (j *job) percentile(p float64) (float64, bool) {
+	if p == 100 {
+		return float64(j.latency.Max()) / 1e6, j.latency.TotalCount() > 0
+	}
+	return float64(j.latency.ValueAtQuantile(p)) / 1e6, j.latency.TotalCount() > 0
+}
+
+// Percentile returns a percentile, from 0 to 100, of the response times of a job's I/Os, in
+// milliseconds.
+func (r *Run) Percentile(job string, p float64) (float64, error) {
+	for _, j := range r.jobs {
+		if v, ok := j.percentile(p); j.spec.Name == job && ok && p >= 0 && p <= 100 {
+			return v, nil
+		}
+	}
+	return 0, fmt.Errorf("there is no percentile %g of job %q: no such job, or it had no I/O", p, job)
 }
 
 func (h *host) value(what string) (float64, bool) {

@@ -9,6 +9,7 @@ import (
 	"github.com/arraysim/arraysim/internal/profile"
 	"github.com/arraysim/arraysim/internal/scsi"
 	"github.com/arraysim/arraysim/internal/store"
+	"github.com/arraysim/arraysim/lab/plug"
 )
 
 // Run is a scenario that is being carried out.
@@ -48,7 +49,10 @@ type system struct {
 	pools  []*array.Pool
 	vols   []*volume
 	naked  *store.Memory
-	check  array.Report // of the array, once the run is finished
+	// Of somebody else's; nil: the profile's.
+	destage   func(pool string) plug.Destage
+	placement plug.Placement
+	check     array.Report // of the array, once the run is finished
 }
 
 // volume is a volume with what hosts experienced on it.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/arraysim/arraysim/internal/array/policy"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
@@ -50,7 +51,7 @@ func TestWhatOverwritesNeedsNoRoom(t *testing.T) {
 
 // TestTurns: where volumes take turns, one that has little to write does not wait behind one that has much.
 func TestTurns(t *testing.T) {
-	for admission, want := range map[wcache.Admission][]int{wcache.AdmitFIFO: {1, 1, 1, 1, 2, 2}, wcache.AdmitFair: {1, 2, 1, 2, 1, 1}} {
+	for admission, want := range map[policy.Admission][]int{policy.AdmitFIFO: {1, 1, 1, 1, 2, 2}, policy.AdmitFair: {1, 2, 1, 2, 1, 1}} {
 		r := newRig(t, rnd(), wcache.Policy{Admission: admission}, 1)
 		r.start(r.writer(0, 0, 16, 64, host, 0))
 		r.start(r.writer(0, 0, 4, 64, host, 0))
@@ -67,7 +68,7 @@ func TestTurns(t *testing.T) {
 // TestBudgetOfOffloads: offloads wait for their budget, of the pool or of the host, and nobody behind them;
 // hosts take turns.
 func TestBudgetOfOffloads(t *testing.T) {
-	r := newRig(t, rnd(), wcache.Policy{Budget: wcache.Budget{Percent: 50, HostPercent: 25}}, 1)
+	r := newRig(t, rnd(), wcache.Policy{Budget: policy.Budget{Percent: 50, HostPercent: 25}}, 1)
 	greedy := r.start(r.writer(0, 0, 20, 64, offload, 1))
 	if got := r.pools[0].Offloads(); greedy.For() != ticket.Budget || got != rigLimit/4 {
 		t.Fatalf("host 1 holds %d pages and waits for %v", got, greedy.For())
@@ -178,7 +179,7 @@ func TestFreePagesGoInOrder(t *testing.T) {
 
 // TestThroughForLackOfMemory: where the policy says so, a host's write that finds no room goes through.
 func TestThroughForLackOfMemory(t *testing.T) {
-	r := newRig(t, rnd(), wcache.Policy{Admission: wcache.AdmitThrough}, 1)
+	r := newRig(t, rnd(), wcache.Policy{Admission: policy.AdmitThrough}, 1)
 	r.start(r.writer(0, 0, 16, 64, offload, 1))
 	w, o := r.start(r.writer(0, 0, 1, 64, host, 0)), r.start(r.writer(0, 0, 1, 64, offload, 1))
 	if !w.finished || w.claim.Way != wcache.ShortOfMemory || !w.claim.Through() || o.finished {
@@ -188,7 +189,7 @@ func TestThroughForLackOfMemory(t *testing.T) {
 
 // TestRamp: from its stall on a ramp delays all writes, until the partition is below where they resume.
 func TestRamp(t *testing.T) {
-	r := newRig(t, rnd(), wcache.Policy{Ramp: wcache.Ramp{StallAt: 500, ResumeAt: 250}}, 1)
+	r := newRig(t, rnd(), wcache.Policy{Ramp: policy.Ramp{StallAt: 500, ResumeAt: 250}}, 1)
 	w := r.start(r.writer(0, 0, 16, 64, host, 0))
 	if used := r.pools[0].Room.Used(); used != rigLimit/2 || !w.Queued() {
 		t.Fatalf("%d pages are used", used)
@@ -208,7 +209,7 @@ func TestRandomGate(t *testing.T) {
 	for n := range uint64(100) {
 		seed := first + n
 		rnd := rand.New(rand.NewPCG(seed, 31))
-		pol := wcache.Policy{Admission: wcache.Admission(rnd.IntN(3)), Budget: wcache.Budget{Percent: rnd.IntN(3) * 20, HostPercent: rnd.IntN(3) * 10}}
+		pol := wcache.Policy{Admission: policy.Admission(rnd.IntN(3)), Budget: policy.Budget{Percent: rnd.IntN(3) * 20, HostPercent: rnd.IntN(3) * 10}}
 		r := newRig(t, rnd, pol, 1+rnd.IntN(3))
 		for range 300 {
 			r.step()
@@ -255,7 +256,7 @@ func (r *rig) step() {
 		if r.rnd.IntN(4) == 0 {
 			r.pools[part].SetMode(wcache.Mode(r.rnd.IntN(3)))
 		} else {
-			r.pol.Ramp = wcache.Ramp{StallAt: int64(r.rnd.IntN(2)) * 800, ResumeAt: 600}
+			r.pol.Ramp = policy.Ramp{StallAt: int64(r.rnd.IntN(2)) * 800, ResumeAt: 600}
 			r.pol.Budget.Percent = r.rnd.IntN(3) * 20
 			r.c.SetPolicy(r.pol)
 		}

@@ -4,6 +4,7 @@ package admission
 
 import (
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/policy"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
@@ -108,7 +109,7 @@ func (g *Gate) Admit(c *Claim, head bool) Verdict {
 		return NoBudget
 	}
 	pol := g.cache.Policy()
-	short := pol.Admission == wcache.AdmitThrough && !c.Origin.Undercover()
+	short := pol.Admission == policy.AdmitThrough && !c.Origin.Undercover()
 	c.Way = mode
 	if !head && p.Waiting() && !short {
 		return NoRoom

@@ -5,8 +5,8 @@ package admission
 
 import (
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/policy"
 	"github.com/arraysim/arraysim/internal/array/ticket"
-	"github.com/arraysim/arraysim/internal/array/wcache"
 )
 
 // Turns is one of those that take turns: a volume.
@@ -91,7 +91,7 @@ func claimOf(t *ticket.Ticket) *Claim { return t.Waiter().(Writer).Claim() }
 
 // Wait queues a writer for room; front says that it stood at the head there.
 func (p *Pool) Wait(c *Claim, t *ticket.Ticket, front bool) {
-	p.waiting.push(c, t, front, p.g.cache.Policy().Admission == wcache.AdmitFair)
+	p.waiting.push(c, t, front, p.g.cache.Policy().Admission == policy.AdmitFair)
 	p.g.join(p)
 	p.g.Freed()
 }

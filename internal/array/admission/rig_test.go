@@ -8,6 +8,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/policy"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
@@ -76,7 +77,7 @@ func (w *writer) run(head bool) {
 			return
 		}
 		w.claim.Unbook()
-		head = head && r.c.Policy().Admission != wcache.AdmitFair && r.g.Alone()
+		head = head && r.c.Policy().Admission != policy.AdmitFair && r.g.Alone()
 		r.commit(w)
 	}
 	w.finished = true

@@ -6,6 +6,7 @@ package crosspool
 import (
 	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/policy"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -72,7 +73,7 @@ func (l *Link) Forgotten(pools []*admission.Pool) (what string) { return l.gate.
 
 // InOrder reports whether the gate keeps who waits in a pool in one queue, so that who was served
 // stays its head.
-func (l *Link) InOrder() bool { return l.cache.Policy().Admission != wcache.AdmitFair }
+func (l *Link) InOrder() bool { return l.cache.Policy().Admission != policy.AdmitFair }
 
 // The log. Its records are of one order for all pools.
 

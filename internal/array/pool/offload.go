@@ -5,6 +5,7 @@ package pool
 import (
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/lab/plug"
 )
 
 // Offload primitives and paths, as counted.
@@ -40,4 +41,13 @@ func PrimOf(g block.Origin) int {
 		return primODX
 	}
 	return primXCopy
+}
+
+// Moves reports whether so many bytes of a copy to a volume out of its own pool have their data moved,
+// and not shared.
+func (v *Volume) Moves(bytes uint64) bool {
+	p := v.pool
+	used, limit := p.Fullness()
+	return p.Set.Placement.Place(plug.Copy{Now: p.Set.Exec.Now(), To: int(v.id), Bytes: int64(bytes), Moves: p.CopyData,
+		Used: used, Limit: limit}) != plug.Reference
 }

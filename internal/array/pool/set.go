@@ -21,6 +21,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/lab/plug"
 )
 
 // Hooks are what a set tells its user.
@@ -40,6 +41,8 @@ type Set struct {
 	Payload bool
 	UUID    uint64 // of the array, in the names that volumes have
 	Up      Hooks  // set once
+	// Placement decides how copies inside a pool are carried out.
+	Placement plug.Placement
 
 	pools   []*Pool   // by id
 	Vols    []*Volume // all pools', by id; nil where an id was never used in this store
@@ -73,6 +76,9 @@ func (set *Set) ByID(id uint16) *Pool {
 	}
 	return set.pools[id]
 }
+
+// NameOf returns the name of the pool with this number, which there is.
+func (set *Set) NameOf(id uint16) string { return set.pools[id].name }
 
 // VolumeByID returns the volume with this number, nil if there is none any more. It may be one that
 // is being made, or of whose deletion not all has gone.

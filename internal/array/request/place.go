@@ -37,7 +37,7 @@ func (o *op) place() {
 	case v.conflict(o, r.Range):
 		o.await(&v.lockWait)
 		return
-	case !h.in(v.Pool()) || v.Pool().CopyData:
+	case !h.in(v.Pool()) || v.Moves(r.Range.Bytes()-o.started*block.SectorSize):
 		o.placeData(h)
 		return
 	}

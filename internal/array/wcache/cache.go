@@ -104,13 +104,13 @@ func (c *Cache) Policy() *Policy { return &c.policy }
 
 // SetPolicy changes the policy; what is dirty comes under the new one.
 func (c *Cache) SetPolicy(pol Policy) {
-	relist := pol.Order != c.policy.Order
 	c.policy = pol
 	for _, p := range c.partitions {
 		if p == nil {
 			continue
 		}
-		if relist {
+		was := p.order
+		if p.setRules(); (p.order == byAge{}) != (was == byAge{}) {
 			p.relist()
 		}
 		p.Kick()

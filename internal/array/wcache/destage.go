@@ -5,6 +5,7 @@
 package wcache
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/layout"
@@ -51,18 +52,7 @@ func (p *Partition) enlist(v *Owner, i uint32) {
 		p.rest.since = c.exec.Now()
 	}
 	p.dirty++
-	if c.policy.Order == DestageLRU {
-		pg.to(Ordered)
-		c.push(&p.lru[md], i)
-	} else {
-		pg.to(Queued)
-		c.push(&v.dirty[md], i)
-		v.pages++
-		if !v.inRing {
-			v.inRing = true
-			p.ring = append(p.ring, v)
-		}
-	}
+	p.order.enlist(p, v, md, i)
 	p.Kick()
 }
 
@@ -104,6 +94,29 @@ func (p *Partition) unsettle(pg *page) {
 // anyDirect reports whether a write waits for its pages to be sent to the back end.
 func (p *Partition) anyDirect() bool {
 	return slices.ContainsFunc(p.direct, func(l list) bool { return !l.empty() })
+}
+
+// relist moves the dirty pages to the lists of the policy's order, oldest first.
+func (p *Partition) relist() {
+	c := p.c
+	var all []uint32
+	take := func(lists []list) {
+		for _, l := range lists {
+			for i := l.head; i != NoPage; i = c.pages[i].next {
+				all = append(all, i)
+			}
+		}
+	}
+	for _, o := range p.ring {
+		take(o.dirty)
+	}
+	take(p.lru)
+	slices.SortFunc(all, func(x, y uint32) int { return cmp.Compare(int32(c.pages[x].age-c.pages[y].age), 0) })
+	for _, i := range all {
+		o := c.owners[c.pages[i].owner]
+		p.unlist(o, i)
+		p.enlist(o, i)
+	}
 }
 
 // Kick has the next step look at the partition.
@@ -161,23 +174,15 @@ func (p *Partition) NextDestage(b *Batch, waiting bool) bool {
 		if pressed && !p.mayDestage(waiting) {
 			return false
 		}
-		var v *Owner
-		first, credit := NoPage, quantumPages
-		if c.policy.Order == DestageLRU {
-			first = p.oldest(p.lru)
-		} else {
-			v = p.turnOf()
-			first, credit = p.oldest(v.dirty), min(v.credit, quantumPages)
-		}
+		v, first, credit := p.order.next(p, blocked)
 		n := 0
 		if first != NoPage && (pressed || p.settles(&c.pages[first]) || p.mayDestage(waiting)) {
 			n = p.send(b, first, credit)
 		}
 		if n == 0 { // its mdisks are busy, or it is not its time
-			if blocked++; v == nil || blocked > len(p.ring) {
+			if blocked++; !p.order.again(p, v, blocked) {
 				return false
 			}
-			p.nextTurn()
 			continue
 		}
 		blocked = 0
@@ -185,11 +190,7 @@ func (p *Partition) NextDestage(b *Batch, waiting bool) bool {
 			continue
 		}
 		p.paced(n)
-		if v != nil {
-			if v.credit -= n; v.credit <= 0 {
-				p.nextTurn()
-			}
-		}
+		p.order.sent(p, v, n)
 		return true
 	}
 	return false
@@ -213,53 +214,6 @@ func (p *Partition) anyRoom() bool {
 		}
 	}
 	return false
-}
-
-// takes reports whether an mdisk takes another destage, or would if it were there.
-func (p *Partition) takes(mdisk int) bool {
-	l := &p.lanes[mdisk]
-	return l.out < p.c.policy.DestageDepth || l.sent < p.c.policy.DestagePages || l.away
-}
-
-// oldest returns the oldest page on lists by mdisk whose mdisk takes another destage:
-// what waits for a busy mdisk must not hold up the others.
-func (p *Partition) oldest(lists []list) uint32 {
-	best, age := NoPage, uint32(0)
-	for md := range lists {
-		l := &lists[md]
-		if l.head == NoPage || !p.takes(md) {
-			continue
-		}
-		if best == NoPage || int32(l.age-age) < 0 {
-			best, age = l.head, l.age
-		}
-	}
-	return best
-}
-
-// turnOf returns the owner whose turn it is. Preconditions: one has dirty pages.
-func (p *Partition) turnOf() *Owner {
-	for {
-		if p.turn >= len(p.ring) {
-			p.turn = 0
-		}
-		v := p.ring[p.turn]
-		if v.pages > 0 {
-			if !p.begun {
-				p.begun = true
-				v.credit = min(v.credit+quantumPages, maxCredit)
-			}
-			return v
-		}
-		v.inRing, v.credit = false, 0
-		p.ring = append(p.ring[:p.turn], p.ring[p.turn+1:]...)
-		p.begun = false
-	}
-}
-
-func (p *Partition) nextTurn() {
-	p.turn++
-	p.begun = false
 }
 
 // send fills a batch with a dirty page and its neighbours, at most credit pages, and returns their

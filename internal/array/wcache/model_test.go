@@ -6,20 +6,38 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/policy"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/testkit"
+	"github.com/arraysim/arraysim/lab/plug"
 )
 
 // randomPolicy returns one of the policies that decide where a page is listed and when it goes.
 func randomPolicy(rnd *rand.Rand) Policy {
-	p := Policy{Order: DestageOrder(rnd.IntN(2)), DestageDepth: 1 + rnd.IntN(3), DestagePages: rnd.IntN(3) * 2, Round: rnd.IntN(3) * 8}
+	p := Policy{Order: policy.DestageOrder(rnd.IntN(2)), DestageDepth: 1 + rnd.IntN(3), DestagePages: rnd.IntN(3) * 2, Round: rnd.IntN(3) * 8}
+	if rnd.IntN(3) == 0 {
+		p.Destage = func(uint16) plug.Destage { return anyDestage{rnd} }
+	}
 	switch rnd.IntN(3) {
 	case 0:
-		p.Ramp = Ramp{Points: []RampPoint{{At: 100, Rate: 0}, {At: 900, Rate: 1 << 20}}, MaxAge: int64(rnd.IntN(2)) * 1e9}
+		p.Ramp = policy.Ramp{Points: []policy.RampPoint{{At: 100, Rate: 0}, {At: 900, Rate: 1 << 20}}, MaxAge: int64(rnd.IntN(2)) * 1e9}
 	case 1:
-		p.Budget = Budget{HostPercent: 1 + rnd.IntN(100)}
+		p.Budget = policy.Budget{HostPercent: 1 + rnd.IntN(100)}
 	}
 	return p
+}
+
+// anyDestage is a policy of somebody else's, who throws dice.
+type anyDestage struct{ rnd *rand.Rand }
+
+func (d anyDestage) Rate(plug.Fullness) int64 { return int64(d.rnd.IntN(3)-1) << 20 }
+func (d anyDestage) Next(v []plug.DirtyVolume) int {
+	for i := range v {
+		if v[i].Dirty <= 0 || v[i].Age < 0 {
+			panic("a volume without dirty data is in the list")
+		}
+	}
+	return d.rnd.IntN(len(v))
 }
 
 // randomKey returns a page; pages of one grain come often.

@@ -5,7 +5,9 @@ package wcache
 
 import (
 	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/array/policy"
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/lab/plug"
 )
 
 const (
@@ -20,6 +22,7 @@ const (
 
 // pace is when the next destage is due, where the ramp paces them: the one of bytes began at from.
 type pace struct {
+	by               policy.Pace
 	from, bytes, due int64
 	wake             block.Timer
 	wakeAt           int64 // 0: not set
@@ -41,7 +44,7 @@ type rest struct {
 // maxAge is the time after which dirty data goes out however little there is, or after which it is
 // looked whether the partition is at rest; 0 is never.
 func (c *Cache) maxAge() int64 {
-	if r := &c.policy.Ramp; !r.atRest() {
+	if r := &c.policy.Ramp; !r.AtRest() {
 		return r.MaxAge
 	}
 	return settleTime
@@ -52,7 +55,7 @@ func (p *Partition) tick() {
 	c, r := p.c, &p.rest
 	r.ticking = false
 	now := c.exec.Now()
-	busy := c.policy.Ramp.atRest() && r.written && now-r.since < settleMost
+	busy := c.policy.Ramp.AtRest() && r.written && now-r.since < settleMost
 	r.written = false
 	if !busy {
 		r.since, r.settle, r.upTo = now, p.dirty, p.age
@@ -67,16 +70,13 @@ func (p *Partition) tick() {
 // it sets a timer. waiting says that somebody waits for what a destage frees.
 func (p *Partition) mayDestage(waiting bool) bool {
 	c := p.c
-	ramp := &c.policy.Ramp
 	p.pace.due = 0
 	if c.draining || c.unmirrored {
 		return true
 	}
-	waiting = waiting || c.room.used+layout.PiecePages > c.room.limit
-	if len(ramp.Points) == 0 {
-		return waiting || p.Room.used*100 >= p.limit*c.destageStart || c.room.used*100 >= c.room.limit*c.destageStart
-	}
-	rate := ramp.rate(int64(p.Room.used)*layout.PageBytes, int64(p.limit)*layout.PageBytes, waiting)
+	rate := p.pace.by.Rate(plug.Fullness{Now: c.exec.Now(), Used: int64(p.Room.used) * layout.PageBytes, Limit: int64(p.limit) * layout.PageBytes,
+		CacheUsed: int64(c.room.used) * layout.PageBytes, CacheLimit: int64(c.room.limit) * layout.PageBytes,
+		Waiting: waiting || c.room.used+layout.PiecePages > c.room.limit})
 	if rate <= 0 {
 		return rate < 0
 	}

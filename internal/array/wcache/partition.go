@@ -4,8 +4,6 @@
 package wcache
 
 import (
-	"slices"
-
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/layout"
 )
@@ -25,6 +23,7 @@ type Partition struct {
 	mode    Mode
 	pinned  int // pages that cannot be destaged
 
+	order  order
 	ring   []*Owner // who has dirty pages
 	turn   int      // index into ring
 	begun  bool     // the owner whose turn it is has got its quantum
@@ -68,6 +67,7 @@ func (p *Partition) Open() {
 		c.partitions = append(c.partitions, nil)
 	}
 	c.partitions[p.id] = p
+	p.setRules()
 }
 
 // Close takes out a partition that holds nothing.
@@ -264,26 +264,3 @@ func (p *Partition) Park(b *Batch) { p.pinMore(len(b.Pages)) }
 
 // Unpark says that a batch goes to its mdisk after all.
 func (p *Partition) Unpark(b *Batch) { p.pinMore(-len(b.Pages)) }
-
-// relist moves the dirty pages to the lists of the policy's order, oldest first.
-func (p *Partition) relist() {
-	c := p.c
-	var all []uint32
-	take := func(lists []list) {
-		for _, l := range lists {
-			for i := l.head; i != NoPage; i = c.pages[i].next {
-				all = append(all, i)
-			}
-		}
-	}
-	for _, o := range p.ring {
-		take(o.dirty)
-	}
-	take(p.lru)
-	slices.SortFunc(all, func(x, y uint32) int { return int(int32(c.pages[x].age - c.pages[y].age)) })
-	for _, i := range all {
-		o := c.owners[c.pages[i].owner]
-		p.unlist(o, i)
-		p.enlist(o, i)
-	}
-}

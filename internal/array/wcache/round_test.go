@@ -25,7 +25,7 @@ func TestRounds(t *testing.T) {
 		{name: "a drain", round: round, pages: 1, drained: true, want: true},
 	} {
 		r := newRig(t, rand.New(rand.NewPCG(1, 1)), true, Policy{Round: x.round})
-		r.c.destageStart = 0 // always full enough
+		r.alwaysFull()
 		r.flush()
 		for n := range x.pages {
 			r.write(0, key(0, 0, 2*n), 0, layout.PageSectors, block.OriginHost, Fast)
@@ -45,7 +45,7 @@ func TestRounds(t *testing.T) {
 func TestSmallDestages(t *testing.T) {
 	for _, pages := range []int{0, 1, 5} {
 		r := newRig(t, rand.New(rand.NewPCG(1, 1)), true, Policy{DestageDepth: 2, DestagePages: pages})
-		r.c.destageStart = 0
+		r.alwaysFull()
 		for n := range 8 {
 			r.write(0, key(0, 0, 2*n), 0, layout.PageSectors, block.OriginHost, Fast)
 		}
@@ -56,4 +56,10 @@ func TestSmallDestages(t *testing.T) {
 			t.Errorf("of up to %d pages %d destages are under way", pages, n)
 		}
 	}
+}
+
+// alwaysFull makes all partitions full enough to destage.
+func (r *rig) alwaysFull() {
+	r.c.destageStart = 0
+	r.c.SetPolicy(r.c.policy)
 }

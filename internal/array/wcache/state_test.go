@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/arraysim/arraysim/internal/array/policy"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -56,7 +57,7 @@ func TestEveryTransitionHappens(t *testing.T) {
 			seen[pair] = true
 		}
 	}
-	lru, ring := Policy{Order: DestageLRU}, Policy{}
+	lru, ring := Policy{Order: policy.LRU}, Policy{}
 	for _, pol := range []Policy{ring, lru} {
 		for _, way := range []Mode{Fast, FlushThrough} {
 			walk(pol, true, func(r *rig) { // there, superseded on the way, and back to free
@@ -93,7 +94,7 @@ func TestEveryTransitionHappens(t *testing.T) {
 			r.parts[0].SetAway(1, true)
 			r.send(0, true)
 			other := lru
-			if pol.Order == DestageLRU {
+			if pol.Order == policy.LRU {
 				other = ring
 			}
 			other.DestageDepth = 2

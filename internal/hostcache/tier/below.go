@@ -209,7 +209,7 @@ func (d *Disk) settleBelow(o *op) {
 		}
 	}
 	d.answer(o, s)
-	d.fill(o)
+	d.fill(o, true)
 }
 
 // startHold makes the device below have what it is about to read: the dirty part of the

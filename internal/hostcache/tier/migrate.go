@@ -196,7 +196,7 @@ func (d *Disk) migrate(src *Disk, r block.Range, carry func(uint64, func()), don
 			} else {
 				o.segs = o.segs[:0]
 			}
-			d.fill(o)
+			d.fill(o, false)
 			d.pump()
 			done()
 		}

@@ -134,7 +134,7 @@ type State struct {
 // State returns the present state.
 func (d *Disk) State() State {
 	s := State{Requested: d.requested, Effective: d.effective, Why: d.why(), FlashLost: !d.flashed(), Unmarked: d.marks.unmarked, Quiesced: len(d.holds),
-		DirtySectors: d.occupied(), AreaSectors: d.throttle.area, Throttled: d.throttle.last != 0, Unsure: d.generation.unsure, SANNanos: d.throttle.san,
+		DirtySectors: d.occupied(), AreaSectors: d.throttle.area, Throttled: d.throttle.above(d.occupied()), Unsure: d.generation.unsure, SANNanos: d.throttle.san,
 		TimeToDestage: d.timeToDestage(), Eviction: d.ix.Policy()}
 	for _, m := range d.members[1:] {
 		switch {

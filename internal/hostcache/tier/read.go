@@ -141,7 +141,7 @@ func readDone(o *op) {
 	}
 	o.segs = missed
 	d.answer(o, block.OK)
-	d.fill(o)
+	d.fill(o, false)
 }
 
 // reread goes on with a read that the flash failed: a sector at a time, so that only what cannot be read is
@@ -177,9 +177,9 @@ func (d *Disk) reread(o *op) {
 }
 
 // fill puts the segments, whose data is in the op's buffer, on flash, after the client was
-// answered. The op keeps its ranges meanwhile, so that no write and no offload
+// answered; write says that the client wrote it. The op keeps its ranges meanwhile, so that no write and no offload
 // comes between the data and the mark that it is valid.
-func (d *Disk) fill(o *op) {
+func (d *Disk) fill(o *op, write bool) {
 	if o.buf == nil {
 		d.unlock(o)
 		d.close(o)
@@ -194,7 +194,7 @@ func (d *Disk) fill(o *op) {
 	for _, g := range from {
 		d.eachBlock(g.Range, func(b uint64, first, n int) bool {
 			k := uint64(n) << block.SectorShift
-			if s := d.frameFor(o, b); s != hostcache.None {
+			if s := d.frameFor(o, b, write); s != hostcache.None {
 				d.vec = append(d.vec[:0], o.buf[at:at+k])
 				d.local().write(o, d.flashOffset(d.frameOf[s], first), d.vec)
 				o.segs = append(o.segs, segment{block.Range{Start: b*uint64(d.per) + uint64(first), Count: uint64(n)}, s})

@@ -1,5 +1,10 @@
 package tier
 
+import (
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/lab/plug"
+)
+
 // Throttle says how writes are slowed down when a destaging area fills. With e the
 // part of the room above the threshold that is in use,
 //
@@ -75,19 +80,29 @@ func (t *throttle) destaged(took int64) {
 // above tells whether so many dirty sectors are above the threshold.
 func (t *throttle) above(occupied uint64) bool { return occupied > t.threshold && t.area > t.threshold }
 
-// inject returns the latency to add to a write that leaves so many sectors dirty.
-func (t *throttle) inject(now int64, occupied uint64) int64 {
+// injected is the latency to add to a write that was just put on flash.
+func (d *Disk) injected() int64 {
+	t, occupied := &d.throttle, d.occupied()
+	wait := d.law.Delay(plug.Area{Now: d.exec.Now(), Dirty: occupied << block.SectorShift, Size: t.area << block.SectorShift,
+		Threshold: t.threshold << block.SectorShift, Destage: t.san})
 	if !t.above(occupied) {
+		return 0
+	}
+	return min(wait, maxInjected)
+}
+
+// Delay is the law of Throttle.
+func (t *throttle) Delay(a plug.Area) int64 {
+	if a.Dirty <= a.Threshold || a.Size <= a.Threshold {
 		t.last, t.integral = 0, 0
 		return 0
 	}
-	room := t.area - t.threshold
-	e := int64((occupied - t.threshold) * micro / room)
+	e := int64((a.Dirty - a.Threshold) >> block.SectorShift * micro / ((a.Size - a.Threshold) >> block.SectorShift))
 	e = min(e, micro-1)
 	if t.last != 0 {
-		t.integral += t.Integral * e / thousand * (now - t.last) / 1e9
+		t.integral += t.Integral * e / thousand * (a.Now - t.last) / 1e9
 	}
-	t.last = max(now, 1)
+	t.last = max(a.Now, 1)
 	factor := min(t.Gain*e*thousand/(micro-e)+t.integral, maxInjectedFactor*micro)
-	return min(t.san/thousand*factor/thousand, maxInjected)
+	return a.Destage / thousand * factor / thousand
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/hostcache"
+	"github.com/arraysim/arraysim/lab/plug"
 )
 
 // Options describe a Disk.
@@ -26,6 +27,14 @@ type Options struct {
 
 	BlockSectors int    // a power of two from 8 (4 KiB) to 2048 (1 MiB); 0 is 8
 	Eviction     string // policy of the index; "" is "s3-fifo", the best of them on average over disks (see docs/hostcache.md)
+	// Plugged makes the index's policy in place of one of its own, see hostcache.Config; Eviction is
+	// its name then.
+	Plugged func(capacity int64) plug.Eviction
+	// Admission says which blocks get onto the flash; nil: all.
+	Admission plug.Admission
+	// Law says how long writes are held back, in the place of Throttle's; area and threshold are
+	// still those of Throttle. nil: Throttle's.
+	Law plug.Throttle
 	// PowerSafe waits for the flash's sync before an acknowledgement.
 	PowerSafe bool
 
@@ -100,6 +109,7 @@ type Disk struct {
 
 	policyState
 	throttle throttle
+	law      plug.Throttle // how long writes are held back: the throttle's own, or somebody's
 	delays   delays
 	destager *Destager
 	turn     destageState
@@ -142,6 +152,12 @@ func newDisk(opt Options) (*Disk, error) {
 	}
 	if o.Eviction == "" {
 		o.Eviction = "s3-fifo"
+	}
+	if o.Admission == nil {
+		o.Admission = admitAll{}
+	}
+	if d.law = o.Law; d.law == nil {
+		d.law = &d.throttle
 	}
 	if o.FillBytes == 0 {
 		o.FillBytes = defaultFillBytes
@@ -203,7 +219,7 @@ func (d *Disk) layOut() error {
 
 // makeIndex makes an empty index of n blocks.
 func (d *Disk) makeIndex(n int64) error {
-	ix, err := hostcache.New(hostcache.Config{Policy: d.opt.Eviction, Capacity: n, BlockSectors: d.per, Dirty: true, OnEvict: d.evicted})
+	ix, err := hostcache.New(hostcache.Config{Policy: d.opt.Eviction, Plugged: d.opt.Plugged, Capacity: n, BlockSectors: d.per, Dirty: true, OnEvict: d.evicted})
 	if err != nil {
 		return err
 	}
@@ -372,12 +388,16 @@ func (d *Disk) unpin(o *op) {
 }
 
 // frameFor returns the slot of a block, which gets a frame if it has none; None if
-// there is no room now. The slot is pinned.
-func (d *Disk) frameFor(o *op, b uint64) hostcache.Slot {
+// there is no room now or the block is not admitted; write says that a guest writes it. The slot
+// is pinned.
+func (d *Disk) frameFor(o *op, b uint64, write bool) hostcache.Slot {
 	k := hostcache.MakeKey(0, b)
 	s := d.ix.Lookup(k)
 	if s == hostcache.None {
 		if len(d.freeFrames) == 0 {
+			return hostcache.None
+		}
+		if !d.opt.Admission.Admit(b, write) {
 			return hostcache.None
 		}
 		was := d.window.evicted
@@ -396,6 +416,14 @@ func (d *Disk) frameFor(o *op, b uint64) hostcache.Slot {
 	}
 	return s
 }
+
+// admitAll is the admission that there is if nobody asks for another one.
+type admitAll struct{}
+
+func (admitAll) Admit(uint64, bool) bool { return true }
+
+// PolicyErr returns why the eviction policy of Options.Plugged failed; nil: it did not.
+func (d *Disk) PolicyErr() error { return d.ix.Err() }
 
 // evicted hears of a block that leaves the index.
 func (d *Disk) evicted(s hostcache.Slot, _ hostcache.Key) {

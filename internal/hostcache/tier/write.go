@@ -92,7 +92,7 @@ func (d *Disk) roomFor(o *op, r block.Range) bool {
 	}
 	o.segs = o.segs[:0]
 	return d.eachBlock(r, func(b uint64, first, n int) bool {
-		s := d.frameFor(o, b)
+		s := d.frameFor(o, b, true)
 		if s == hostcache.None {
 			return false
 		}
@@ -176,7 +176,7 @@ func flashWritten(o *op) {
 	}
 	d.turn.wake(d)
 	d.window.flashWrite(d, o)
-	wait := d.throttle.inject(d.exec.Now(), d.occupied())
+	wait := d.injected()
 	if wait <= 0 || o.cancelled {
 		d.finishWrite(o)
 		return

@@ -1,0 +1,72 @@
+// Package examples tests the programs in the folders beside it.
+package examples
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write what the programs print to their output.txt")
+
+// TestExamples compiles each program, runs it, and compares what it prints with its output.txt: the same seed is
+// the same output, on every machine. None is longer than 65 lines of code.
+func TestExamples(t *testing.T) {
+	programs, err := filepath.Glob("*/main.go")
+	if err != nil || len(programs) < 5 {
+		t.Fatalf("found %v, %v", programs, err)
+	}
+	bin := t.TempDir()
+	if out, err := exec.Command("go", "build", "-o", bin+"/", "./...").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range programs {
+		name := filepath.Dir(p)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if !strings.Contains(string(readme), "]("+name+"/main.go)") {
+				t.Error("README.md has no link to it")
+			}
+			source, err := os.ReadFile(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := code(string(source)); n > 65 {
+				t.Errorf("%d lines of code", n)
+			}
+			cmd := exec.Command(filepath.Join(bin, name))
+			cmd.Dir = name
+			got, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, got)
+			}
+			file := filepath.Join(name, "output.txt")
+			if *update {
+				if err := os.WriteFile(file, got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil || string(got) != string(want) {
+				t.Errorf("it prints\n%sand not\n%s(%v); go test ./examples -update writes it down", got, want, err)
+			}
+		})
+	}
+}
+
+// code counts the lines that are neither empty nor a comment.
+func code(source string) (n int) {
+	for _, l := range strings.Split(source, "\n") {
+		if l = strings.TrimSpace(l); l != "" && !strings.HasPrefix(l, "//") {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,196 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/arraysim/arraysim/internal/hostcache"
+	"github.com/arraysim/arraysim/lab/plug"
+)
+
+// Policies of somebody else's, see package plug. A scenario names them where it names ours; whoever
+// runs it brings them along in Scenario.Plugged. What they answer is checked here, or by the index
+// for evictions: a wrong answer ends the run with an error.
+
+// PolicyRef names a policy, or a file that is one.
+type PolicyRef struct {
+	Name string
+	// Wasm is the path of a WebAssembly module, which Scenario.LoadWasm loads.
+	Wasm string
+}
+
+// WasmPrefix makes a name of a policy the path of a WebAssembly module.
+const WasmPrefix = "wasm:"
+
+// UnmarshalYAML reads a name, or the path of a module: wasm:FILE, or a map with the key wasm.
+func (p *PolicyRef) UnmarshalYAML(read func(any) error) error {
+	if read(&p.Name) == nil {
+		if file, ok := strings.CutPrefix(p.Name, WasmPrefix); ok {
+			p.Name, p.Wasm = "", file
+		}
+		return nil
+	}
+	var m map[string]string
+	if err := read(&m); err != nil || len(m) != 1 || m["wasm"] == "" {
+		return errors.New("a policy is a name, or wasm: with the path of a file")
+	}
+	p.Wasm = m["wasm"]
+	return nil
+}
+
+// String is the policy's name in messages.
+func (p PolicyRef) String() string {
+	if p.Wasm != "" {
+		return p.Wasm
+	}
+	return p.Name
+}
+
+// constructor returns what makes the policy of a name; ours are those that there are besides.
+func constructor[F any](kind, name string, plugged map[string]F, ours ...string) (F, error) {
+	f, ok := plugged[name]
+	if ok {
+		return f, nil
+	}
+	known := append(slices.Clone(ours), sortedKeys(plugged)...)
+	if len(known) == 0 {
+		return f, fmt.Errorf("no %s policy is named %q: none was given to the run", kind, name)
+	}
+	return f, fmt.Errorf("no %s policy is named %q; choose from %s", kind, name, strings.Join(known, ", "))
+}
+
+// random is the source of a policy at this place of the scenario.
+func (r *Run) random(kind, place string) plug.Random {
+	rng := newRand(r.s.Seed, kind+" policy of "+place)
+	return &rng
+}
+
+// fail ends the run because a policy did what it may not.
+func (r *Run) fail(err error) {
+	if r.problem != nil {
+		return
+	}
+	r.problem = err
+	if r.end < 0 {
+		r.end = r.now()
+	}
+}
+
+// cachePolicies are what somebody plugged into a host's cache.
+type cachePolicies struct {
+	eviction  func(capacity int64) plug.Eviction
+	admission plug.Admission
+	throttle  plug.Throttle
+	made      []plug.Eviction // to be closed at the end
+}
+
+// plug makes the policies of a cache.
+func (k *cached) plug(r *Run) error {
+	s := k.spec
+	place := k.d.h.name + "/" + k.name
+	c := plug.Cache{Name: k.name, Blocks: int(s.Size / s.Block), BlockBytes: int(s.Block)}
+	if s.Admission != "" {
+		mk, err := constructor("admission", s.Admission, r.s.Plugged.Admission)
+		if err != nil {
+			return err
+		}
+		c.Random = r.random("admission", place)
+		if k.plugged.admission, err = mk(c); err != nil {
+			return fmt.Errorf("admission policy %s: %w", s.Admission, err)
+		}
+	}
+	if s.Throttle != "" {
+		mk, err := constructor("throttle", s.Throttle, r.s.Plugged.Throttle)
+		if err != nil {
+			return err
+		}
+		c.Random = r.random("throttle", place)
+		t, err := mk(c)
+		if err != nil {
+			return fmt.Errorf("throttle policy %s: %w", s.Throttle, err)
+		}
+		k.plugged.throttle = &checkedThrottle{t, r, s.Throttle}
+	}
+	return k.plugEviction(r, place, c)
+}
+
+// plugEviction makes the constructor of the eviction policy. The first policy is made at once, so that
+// the run does not begin without it.
+func (k *cached) plugEviction(r *Run, place string, c plug.Cache) error {
+	s := k.spec
+	var mk func(plug.Cache) (plug.Eviction, error)
+	var err error
+	switch {
+	case s.Eviction.Wasm != "" && r.s.LoadWasm == nil:
+		return fmt.Errorf("eviction policy %s: nobody loads WebAssembly here", s.Eviction)
+	case s.Eviction.Wasm != "":
+		mk, err = r.s.LoadWasm(s.Eviction.Wasm)
+	case s.Eviction.Name == "" || hostcache.UnknownPolicy(s.Eviction.Name) == nil:
+		return nil
+	default:
+		mk, err = constructor("eviction", s.Eviction.Name, r.s.Plugged.Eviction, hostcache.Policies()...)
+	}
+	if err != nil {
+		return err
+	}
+	k.plugged.eviction = func(capacity int64) plug.Eviction {
+		c.Blocks, c.Random = int(capacity), r.random("eviction", place)
+		e, err := mk(c)
+		if err != nil {
+			r.fail(fmt.Errorf("eviction policy %s: %w", s.Eviction, err))
+			return noEviction{}
+		}
+		k.plugged.made = append(k.plugged.made, e)
+		return e
+	}
+	return nil
+}
+
+// noEviction stands for a policy that could not be made, until the run has ended.
+type noEviction struct{}
+
+func (noEviction) Insert(int, uint64)        {}
+func (noEviction) Hit(int)                   {}
+func (noEviction) Victim(func(int) bool) int { return -1 }
+func (noEviction) Remove(int)                {}
+
+// checkPolicy ends the run if the cache's eviction policy has failed.
+func (k *cached) checkPolicy(r *Run) {
+	if k.plugged.eviction == nil || r.problem != nil {
+		return
+	}
+	if err := k.disk.PolicyErr(); err != nil {
+		r.fail(fmt.Errorf("host %s, cache %s: %w", k.d.h.name, k.name, err))
+	}
+}
+
+// unplug lets go of what policies hold.
+func (k *cached) unplug(r *Run) {
+	k.checkPolicy(r)
+	for _, e := range k.plugged.made {
+		if c, ok := e.(interface{ Close() error }); ok {
+			if err := c.Close(); err != nil {
+				r.fail(fmt.Errorf("eviction policy %s: %w", k.spec.Eviction, err))
+			}
+		}
+	}
+	k.plugged = cachePolicies{}
+}
+
+// checkedThrottle is a throttle whose answers are checked.
+type checkedThrottle struct {
+	plug.Throttle
+	r    *Run
+	name string
+}
+
+func (t *checkedThrottle) Delay(a plug.Area) int64 {
+	d := t.Throttle.Delay(a)
+	if d < 0 {
+		t.r.fail(fmt.Errorf("throttle policy %s held a write back for %d ns; a delay is not negative", t.name, d))
+		return 0
+	}
+	return d
+}
