@@ -16,7 +16,6 @@ import (
 	"github.com/arraysim/arraysim/internal/admin"
 	"github.com/arraysim/arraysim/internal/fio"
 	"github.com/arraysim/arraysim/internal/sim"
-	"github.com/arraysim/arraysim/internal/wasm"
 )
 
 // simFlags are the flags of `arraysim sim`.
@@ -105,7 +104,7 @@ func (a *app) runSim(cmd *cobra.Command, path string, f *simFlags) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	s.LoadWasm = wasm.Loader(filepath.Dir(path))
+	loadModules(s, filepath.Dir(path))
 	if s, err = f.settings(s); err != nil {
 		return err
 	}

@@ -1,0 +1,11 @@
+//go:build !noparquet
+
+package main
+
+import (
+	"github.com/arraysim/arraysim/internal/sim"
+	"github.com/arraysim/arraysim/internal/wasm"
+)
+
+// loadModules has the scenario's eviction policies read from WebAssembly modules; dir is where its file is.
+func loadModules(s *sim.Scenario, dir string) { s.LoadWasm = wasm.Loader(dir) }

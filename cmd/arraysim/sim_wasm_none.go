@@ -1,0 +1,17 @@
+//go:build noparquet
+
+package main
+
+import (
+	"errors"
+
+	"github.com/arraysim/arraysim/internal/sim"
+	"github.com/arraysim/arraysim/lab/plug"
+)
+
+// loadModules says that there are no modules: a first `make run` compiles what it needs to serve.
+func loadModules(s *sim.Scenario, _ string) {
+	s.LoadWasm = func(string) (func(plug.Cache) (plug.Eviction, error), error) {
+		return nil, errors.New("this arraysim was built without WebAssembly, to serve soon: run `make build`")
+	}
+}
