@@ -140,7 +140,7 @@ func writeZero(w io.Writer, r *zerobench.Result) {
 	case r.Disk != "eager":
 		what = "guest latency, first writes, mean"
 	case r.VAAI == "off":
-		what = "latency of 64 MiB of zeros, mean"
+		what = "latency of 64 KiB of zeros, mean"
 	}
 	row(what, fmt.Sprintf("%.3f ms", r.MeanMS))
 	row("99th percentile", fmt.Sprintf("%.3f ms", r.P99MS))

@@ -43,7 +43,9 @@ so that a virtual machine that moves between their hosts finds its cache warm. I
 prints how much that was and how long it took.
 
 The data comes from the array, in the order of addresses, and not over a link between
-the hosts: so it is what is there now, whatever was written meanwhile, and both caches may serve.
+the hosts. What the first cache has not destaged stays out. What is written or destaged behind the
+copy the second cache forgets when it hears of it (hostcache serve --watch, a second by default);
+one that does not hear of it refuses. So quiesce the first cache until the machine has moved.
 The first one keeps its contents; empty it by "hostcache drop".`,
 		Example: "  arraysim hostcache migrate --from here.sock --to there.sock",
 		Args:    cobra.NoArgs,

@@ -18,7 +18,7 @@ until array volume show data --json | grep -q '"dirty": 0'; do sleep 0.2; done #
 
 expect() { # expect succeeds|fails WHEN COMMAND...
     want=$1 when=$2 got=succeeds; shift 2
-    timeout 120 "$@" || got=fails
+    timeout "${LIMIT:-120}" "$@" || { [ $? = 124 ] && got='hangs' || got=fails; }
     echo "the application $got while $when"
     [ "$got" = "$want" ] || { echo "it should have: $want" >&2; exit 1; }
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/arraysim/arraysim/internal/history"
 	"github.com/arraysim/arraysim/internal/iscsi"
 	"github.com/arraysim/arraysim/internal/profile"
+	"github.com/arraysim/arraysim/internal/store/rados"
 )
 
 // Environment is what a daemon has around it.
@@ -94,7 +95,7 @@ func (d *daemon) run(ctx context.Context) error {
 	err := d.preflight()
 	if err == nil {
 		d.notify("STATUS=Recovering the array")
-		err = d.open()
+		err = d.open(ctx)
 	}
 	if err == nil {
 		err = d.listen()
@@ -124,11 +125,15 @@ func (d *daemon) run(ctx context.Context) error {
 	if d.data != nil {
 		d.data.removeSocket()
 	}
+	if errors.Is(err, rados.ErrCanceled) {
+		d.log.Info("stopped while it stood by")
+		return nil
+	}
 	return err
 }
 
 // open recovers the array, group by group, and makes units of its volumes.
-func (d *daemon) open() error {
+func (d *daemon) open(ctx context.Context) error {
 	notice := func(line string) { d.log.Warn(line) }
 	exec := block.NewLive()
 	d.first = exec
@@ -138,7 +143,7 @@ func (d *daemon) open() error {
 	case err != nil:
 		return err
 	case d.cfg.Store == storeRados:
-		d.data, err = openRados(exec, d.cfg.Data, d.cfg.Rados, notice, d.fail)
+		d.data, err = openRados(exec, d.cfg.Data, d.cfg.Rados, notice, d.fail, func() bool { return ctx.Err() != nil })
 	default:
 		err = d.data.open(exec, d.cfg.AIO, n, notice)
 	}

@@ -50,7 +50,7 @@ const leaseTime = 10e9
 
 // openRados locks the data folder and opens the array in the pool. lost is called when another process has taken it
 // over.
-func openRados(x block.Executor, path string, c *RadosConfig, notice func(line string), lost func(error)) (*folder, error) {
+func openRados(x block.Executor, path string, c *RadosConfig, notice func(line string), lost func(error), cancel func() bool) (*folder, error) {
 	if err := librados.Available(); err != nil {
 		return nil, fmt.Errorf("store: rados: %w", err)
 	}
@@ -61,7 +61,7 @@ func openRados(x block.Executor, path string, c *RadosConfig, notice func(line s
 	if err := f.checkKind(); err != nil {
 		return nil, err
 	}
-	opt := rados.Options{Log: c.Log, Self: thisProcess(), Dead: isDead, Notice: notice, Lost: lost, Standby: c.Standby}
+	opt := rados.Options{Log: c.Log, Self: thisProcess(), Dead: isDead, Notice: notice, Lost: lost, Standby: c.Standby, Cancel: cancel}
 	if c.Log == rados.LogReplicated {
 		opt.Lease, opt.Clock = leaseTime, sinceBoot
 	}
@@ -154,18 +154,22 @@ func readLine(path string) string {
 	return line
 }
 
-// startOf returns when a process started, in ticks since the machine did; "" if there is none.
-func startOf(pid int) string {
+// startOf returns when a process started, in ticks since the machine did, or that there is no such process. Neither says
+// that it cannot be seen, as one of another user where /proc is mounted so.
+func startOf(pid int) (ticks string, gone bool) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return ""
+		return "", unix.Kill(pid, 0) == unix.ESRCH
 	}
 	_, rest, _ := strings.Cut(string(b[strings.LastIndexByte(string(b), ')')+1:]), " ")
 	fields := strings.Fields(rest)
-	if len(fields) < 20 || fields[0] == "Z" {
-		return ""
+	switch {
+	case len(fields) < 20:
+		return "", false
+	case fields[0] == "Z":
+		return "", true
 	}
-	return fields[19]
+	return fields[19], false
 }
 
 // thisProcess describes this process to who finds its array taken.
@@ -173,7 +177,8 @@ func thisProcess() rados.Owner {
 	host, _ := os.Hostname()
 	o := rados.Owner{Host: host, Machine: readLine("/etc/machine-id"), Boot: readLine("/proc/sys/kernel/random/boot_id"), PID: os.Getpid()}
 	space, _ := os.Readlink("/proc/self/ns/pid")
-	o.Process = space + " " + startOf(o.PID)
+	start, _ := startOf(o.PID)
+	o.Process = space + " " + start
 	return o
 }
 
@@ -189,7 +194,11 @@ func isDead(o rados.Owner) bool {
 	}
 	space, start, ok := strings.Cut(o.Process, " ")
 	mine, _, _ := strings.Cut(self.Process, " ")
-	return ok && space == mine && start != "" && startOf(o.PID) != start
+	if !ok || space == "" || space != mine || start == "" {
+		return false
+	}
+	now, gone := startOf(o.PID)
+	return gone || now != "" && now != start
 }
 
 // flock locks a data folder whose store does not.

@@ -83,12 +83,18 @@ func (d *daemon) warm(w http.ResponseWriter, r *http.Request) {
 	began, done := time.Now(), make(chan uint64, 1)
 	d.exec.Lock()
 	info := d.disk.Info()
-	if info.NAA == a.NAA {
+	hears := d.disk.HearsOfOthers()
+	if info.NAA == a.NAA && hears {
 		d.disk.Warm(list, func(bytes uint64) { done <- bytes })
 	}
 	d.exec.Unlock()
 	if info.NAA != a.NAA {
 		http.Error(w, fmt.Sprintf("the other cache is of LUN %s, this one of %s; give caches of the same LUN", a.LUN, info.Name), http.StatusBadRequest)
+		return
+	}
+	if !hears {
+		http.Error(w, "this cache does not hear of what others write to the LUN, so that what it reads now would be out of date when the other cache writes or destages; "+
+			"serve it with --watch from an array that tells of changes", http.StatusConflict)
 		return
 	}
 	select {

@@ -3,6 +3,8 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"math"
+	"math/bits"
 
 	"github.com/arraysim/arraysim/internal/hostcache/tier"
 )
@@ -46,12 +48,13 @@ type moving struct {
 	j        *job
 	to       *host
 	from, at []*device
-	busy     int64 // when the link is free
-	next     int   // the cache that goes next
+	busy     int64    // when the link is free
+	tokens   []uint64 // by cache: what its quiesce is ended with
+	next     int      // the cache that goes next
 }
 
 func (j *job) makeMove(vols []*volume) error {
-	m := &moving{j: j}
+	m := &moving{j: j, tokens: make([]uint64, len(vols))}
 	for _, h := range j.r.hosts {
 		if h.name == j.spec.To {
 			m.to = h
@@ -71,8 +74,18 @@ func (j *job) makeMove(vols []*volume) error {
 func (m *moving) carry(bytes uint64, done func()) {
 	x := m.j.r.exec
 	m.j.bytes += bytes
-	m.busy = max(m.busy, x.Now()) + int64(bytes*1e9/uint64(m.j.spec.Bandwidth))
+	m.busy = max(m.busy, x.Now()) + sendTime(bytes, uint64(m.j.spec.Bandwidth))
 	x.Call(m.busy, done)
+}
+
+// sendTime is what so many bytes take on a link of so many a second, in nanoseconds; at most 290 years.
+func sendTime(bytes, bandwidth uint64) int64 {
+	hi, lo := bits.Mul64(bytes, 1e9)
+	if hi >= bandwidth {
+		return math.MaxInt64 / 2
+	}
+	ns, _ := bits.Div64(hi, lo, bandwidth)
+	return int64(min(ns, math.MaxInt64/2))
 }
 
 func (m *moving) begin() {
@@ -92,19 +105,29 @@ func (m *moving) begin() {
 
 // caches moves one cache after the other, and then the guest.
 func (m *moving) caches() {
-	if m.j.spec.Caches == "drop" || m.next == len(m.from) {
+	if m.next == len(m.from) {
 		m.switchOver()
 		return
 	}
-	src, dst := m.from[m.next].cache, m.at[m.next].cache
+	at := m.next
+	src, dst := m.from[at].cache, m.at[at].cache
 	m.next++
-	if src == nil || dst == nil {
+	if src == nil {
 		m.caches()
 		return
 	}
-	// A cache with dirty data writes through from now on: what moves is clean.
+	// A cache with dirty data writes through from now on: what moves is clean, and what stays is below.
 	const tokenTime = 24 * 3600 * second
-	src.disk.Quiesce(tokenTime, func(uint64) {
+	src.disk.Quiesce(tokenTime, func(token uint64) {
+		if m.tokens[at] = token; token == 0 { // it was not clean in all that time
+			m.next = at
+			m.caches()
+			return
+		}
+		if dst == nil || m.j.spec.Caches == "drop" {
+			m.caches()
+			return
+		}
 		dst.disk.MigrateFrom(src.disk, tier.Migration{Depth: moveDepth, Carry: m.carry}, func(blocks int, bytes uint64) {
 			m.j.r.event("job %s: %d blocks of cache %s are at host %s", m.j.spec.Name, blocks, src.name, m.to.name)
 			if file := uint64(src.spec.Size); m.j.spec.Caches == "file" && file > bytes {
@@ -124,24 +147,38 @@ func (m *moving) switchOver() {
 		for _, j := range r.jobs {
 			j.move(d, m.at[i])
 		}
-		if d.cache != nil && m.at[i].cache != nil {
-			m.at[i].cache.still = true
-			m.settle(d.cache, m.at[i].cache)
+		if d.cache == nil {
+			continue
 		}
+		if m.at[i].cache != nil {
+			m.at[i].cache.still = true
+		}
+		m.settle(d.cache, m.at[i].cache, m.tokens[i])
 	}
 	r.event("job %s: the guest runs at host %s", m.j.spec.Name, m.to.name)
 	m.j.stop()
 }
 
-// settle waits for the end of what guests have under way at the old host.
-func (m *moving) settle(src, dst *cached) {
+// settle waits for the end of what guests have under way at the old host, whose cache is emptied then, and has
+// its policy again.
+func (m *moving) settle(src, dst *cached, token uint64) {
 	x := m.j.r.exec
 	if src.flying > 0 {
 		const look = 10_000
-		x.Call(x.Now()+look, func() { m.settle(src, dst) })
+		x.Call(x.Now()+look, func() { m.settle(src, dst, token) })
 		return
 	}
-	dst.disk.Arrive(src.disk, func() { src.disk.Drop(dst.goOn) })
+	empty := func(then func()) {
+		src.disk.Drop(func() {
+			src.disk.Resume(token)
+			then()
+		})
+	}
+	if dst == nil {
+		empty(func() {})
+		return
+	}
+	dst.disk.Arrive(src.disk, func() { empty(dst.goOn) })
 }
 
 // move makes a job that works on a device work on the same volume of another host.

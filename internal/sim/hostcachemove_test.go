@@ -61,3 +61,14 @@ func TestMovesThatAreRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestSendTime(t *testing.T) {
+	for _, row := range []struct {
+		bytes, bandwidth uint64
+		want             int64
+	}{{1 << 30, 1 << 30, 1e9}, {32 << 30, 1 << 30, 32e9}, {1 << 62, 1 << 30, 1 << 32 * 1e9}, {0, 1, 0}} {
+		if got := sendTime(row.bytes, row.bandwidth); got != row.want {
+			t.Errorf("%d bytes at %d a second take %d ns, want %d", row.bytes, row.bandwidth, got, row.want)
+		}
+	}
+}

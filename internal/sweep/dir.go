@@ -51,7 +51,7 @@ type Done struct {
 	Shard  int `json:"shard"`  // of them in this shard
 	Before int `json:"before"` // rows that were there
 	Ran    int `json:"ran"`
-	Failed int `json:"failed"` // runs that ended with an error, which their row has
+	Failed int `json:"failed"` // runs that ended with an error, now or before, which their row has
 	Files  int `json:"files"`  // written
 }
 
@@ -83,8 +83,10 @@ func (p *Plan) Execute(ctx context.Context, w Work) (Done, error) {
 	for i := w.Shard; i < p.total; i += w.Shards {
 		d.Shard++
 		r := p.Run(i)
-		if have.rows[r.Hash] != nil {
-			d.Before++
+		if row := have.rows[r.Hash]; row != nil {
+			if d.Before++; row[errorColumn] != nil {
+				d.Failed++
+			}
 			continue
 		}
 		todo = append(todo, r)

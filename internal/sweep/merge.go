@@ -3,8 +3,10 @@ package sweep
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/arraysim/arraysim/internal/tidy"
 )
@@ -38,9 +40,15 @@ func (p *Plan) read(paths []string) (*found, error) {
 	for _, path := range paths {
 		names := []string{path}
 		if filepath.Ext(path) != ".parquet" {
-			var err error
-			if names, err = filepath.Glob(filepath.Join(path, "*.parquet")); err != nil {
-				return nil, err
+			list, err := os.ReadDir(path)
+			if err != nil {
+				return nil, fmt.Errorf("rows: %w", err)
+			}
+			names = names[:0]
+			for _, e := range list {
+				if n := e.Name(); filepath.Ext(n) == ".parquet" && !strings.HasPrefix(n, ".") {
+					names = append(names, filepath.Join(path, n))
+				}
 			}
 		}
 		for _, name := range names {

@@ -167,9 +167,10 @@ func (p *Plan) count() error {
 		factors = append(factors, len(p.file.Grid[k]))
 	}
 	for _, f := range factors {
-		if p.total *= f; p.total > maxRuns {
+		if f > 0 && p.total > maxRuns/f {
 			return fmt.Errorf("the plan has more than %d runs; make it smaller", maxRuns)
 		}
+		p.total *= f
 	}
 	return nil
 }

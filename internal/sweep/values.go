@@ -187,7 +187,10 @@ func (x *Range) draw(seed uint64, key string, point int) any {
 	case x.unit == octets:
 		return uint64(math.Round(v/512)) * 512
 	case x.Integer:
-		return int64(math.Round(v))
+		if x.to <= x.from {
+			return int64(x.from)
+		}
+		return min(int64(math.Floor(x.from+(v-x.from)/(x.to-x.from)*(x.to-x.from+1))), int64(x.to))
 	}
 	short, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 9, 64), 64)
 	if err != nil {

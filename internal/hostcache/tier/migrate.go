@@ -107,9 +107,19 @@ func (l *leaving) note(ranges []block.Range, per uint64) {
 		if r.Count == 0 {
 			continue
 		}
+		if n := int((r.End()-1)/per/64) + 1; n > len(l.changed) { // the LUN has grown
+			l.changed = append(l.changed, make([]uint64, n-len(l.changed))...)
+		}
 		for b := r.Start / per; b <= (r.End()-1)/per; b++ {
 			l.changed[b/64] |= 1 << (b % 64)
 		}
+	}
+}
+
+// noteChange marks what an op is about to change, while the contents are copied.
+func (d *Disk) noteChange(o *op) {
+	if d.leaving != nil && o.req != nil && changes(o.req.Op) {
+		d.leaving.note(o.ranges, uint64(d.per))
 	}
 }
 
@@ -236,7 +246,7 @@ func (d *Disk) Arrive(src *Disk, done func()) {
 		for b/64 < uint64(len(l.changed)) && l.changed[b/64]>>(b%64)&1 != 0 {
 			b++
 		}
-		if b > first {
+		if b > first && first*per < sectors { // else the LUN has shrunk
 			left++
 			d.Invalidate(block.Range{Start: first * per, Count: min(b*per, sectors) - first*per}, less)
 		}
@@ -244,8 +254,12 @@ func (d *Disk) Arrive(src *Disk, done func()) {
 	d.exec.Post(less)
 }
 
-// Contents returns what the cache holds, in the order of addresses: neighbours together, at most
-// 1 MiB a range.
+// HearsOfOthers reports whether the cache hears of what others write to the LUN, and forgets it. One that does not
+// must hold nothing that somebody else may change.
+func (d *Disk) HearsOfOthers() bool { return d.opt.WatchNanos > 0 && d.changes() != nil }
+
+// Contents returns what the cache holds and the device below has, too, in the order of addresses: neighbours
+// together, at most 1 MiB a range. Dirty sectors are not among it: below they are older.
 func (d *Disk) Contents() []block.Range {
 	var out []block.Range
 	for i, frame := range d.frameOf {
@@ -259,8 +273,14 @@ func (d *Disk) Contents() []block.Range {
 			if n == 0 {
 				break
 			}
-			out = append(out, block.Range{Start: base + uint64(start), Count: uint64(n)})
 			at = start + n
+			if dirty, k := d.ix.DirtyRun(s, start); k > 0 && dirty < at {
+				at = min(at, dirty+k)
+				n = dirty - start
+			}
+			if n > 0 {
+				out = append(out, block.Range{Start: base + uint64(start), Count: uint64(n)})
+			}
 		}
 	}
 	slices.SortFunc(out, func(a, b block.Range) int { return cmp.Compare(a.Start, b.Start) })

@@ -180,3 +180,55 @@ func TestMemoryByBlockSize(t *testing.T) {
 		}
 	}
 }
+
+// TestMigrationBesideQueuedWrites: a write that a client gave before the copy began, and that gets below behind it, is
+// no more in the copy than one that comes later.
+func TestMigrationBesideQueuedWrites(t *testing.T) {
+	from := newLab(t, nil)
+	from.write(0, 8, 1)
+	token := uint64(0)
+	from.d.Quiesce(1e12, func(n uint64) { token = n })
+	from.wait(func() bool { return token != 0 })
+	from.d.Resume(token)
+	to := newLab(t, func(w *world) {
+		w.v, w.a, w.opt.Exec, w.opt.Policy = from.v, from.a, from.v, Policy{Mode: WriteThrough}
+		w.cards = []*card{newCard(w.v, w.r, 1<<20)}
+	})
+	ended, copied := 0, false
+	done := func(*block.Request) { ended++ }
+	from.d.Submit([]*block.Request{
+		{Op: block.OpRead, Range: block.Range{Count: 16}, Data: [][]byte{make([]byte, 16<<block.SectorShift)}, Done: done},
+		{Op: block.OpWrite, Range: block.Range{Count: 8}, Data: [][]byte{pattern(2, 8)}, Done: done},
+	})
+	from.d.Quiesce(1e12, func(uint64) {
+		to.d.MigrateFrom(from.d, Migration{}, func(int, uint64) { copied = true })
+	})
+	to.wait(func() bool { return copied && ended == 2 && len(to.d.active) == 0 })
+	arrived := false
+	to.d.Arrive(from.d, func() { arrived = true })
+	to.wait(func() bool { return arrived })
+	to.want(0, 8, 2)
+}
+
+// TestChangesOfAGrownLUN: what is noted of a copy has room for a LUN that grows meanwhile.
+func TestChangesOfAGrownLUN(t *testing.T) {
+	l := &leaving{changed: make([]uint64, 1)}
+	l.note([]block.Range{{Start: 8 * 64 * 9, Count: 16}}, 8)
+	if len(l.changed) != 10 || l.changed[9] != 3 {
+		t.Errorf("changed is %x", l.changed)
+	}
+}
+
+// TestContentsAreBelow: another cache reads what is listed from the device below, which does not have what is dirty.
+func TestContentsAreBelow(t *testing.T) {
+	l := newLab(t, nil)
+	l.write(0, 16, 1)
+	token := uint64(0)
+	l.d.Quiesce(1e12, func(n uint64) { token = n })
+	l.wait(func() bool { return token != 0 })
+	l.d.Resume(token)
+	l.write(4, 2, 2)
+	if got, want := l.d.Contents(), []block.Range{{Start: 0, Count: 4}, {Start: 6, Count: 10}}; !slices.Equal(got, want) {
+		t.Errorf("contents are %v, want %v", got, want)
+	}
+}

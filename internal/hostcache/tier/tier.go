@@ -316,9 +316,7 @@ func (d *Disk) route(o *op) {
 		d.unseal()
 		return
 	}
-	if d.leaving != nil && changes(r.Op) {
-		d.leaving.note(o.ranges, uint64(d.per))
-	}
+	d.noteChange(o)
 	switch r.Op {
 	case block.OpRead:
 		o.mode = readMode
@@ -352,6 +350,7 @@ func (d *Disk) route(o *op) {
 
 // enter starts an op that changes the device below.
 func (d *Disk) enter(o *op) {
+	d.noteChange(o) // it may have been routed before a copy began, and get below behind it
 	switch {
 	case o.cancelled:
 		d.answer(o, block.Cancelled)
