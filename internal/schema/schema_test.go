@@ -84,6 +84,10 @@ func scalar(t reflect.Type) *jsonschema.Schema {
 	case reflect.TypeFor[profile.Duration](), reflect.TypeFor[time.Duration]():
 		return &jsonschema.Schema{Description: "a time, such as 450us, 1.75ms or 5m", OneOf: []*jsonschema.Schema{
 			{Type: "string", Pattern: `^ *([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h))+ *$|^0$`}, {Const: 0}}}
+	case reflect.TypeFor[sim.PolicyRef]():
+		module := &jsonschema.Schema{Type: "object", Properties: jsonschema.NewProperties(), Required: []string{"wasm"}, AdditionalProperties: jsonschema.FalseSchema}
+		module.Properties.Set("wasm", &jsonschema.Schema{Type: "string"})
+		return &jsonschema.Schema{Description: "a policy by its name, or wasm: with the path of a WebAssembly module", OneOf: []*jsonschema.Schema{{Type: "string"}, module}}
 	case reflect.TypeFor[sim.Kind]():
 		var all []string
 		for _, k := range sim.Kinds {
