@@ -14,8 +14,7 @@ import (
 type order interface {
 	// enlist puts a dirty page of an owner for an mdisk on its list.
 	enlist(p *Partition, v *Owner, md int, i uint32)
-	// next returns whose page goes next, NoPage if the mdisks of what it has are busy, and how many
-	// pages may go with it; so many were returned just now and could not go.
+	// next returns whose page goes next, NoPage if its mdisks are busy, and with how many; blocked could not go just now.
 	next(p *Partition, blocked int) (v *Owner, first uint32, credit int)
 	// sent books so many pages of what next returned.
 	sent(p *Partition, v *Owner, pages int)
@@ -27,6 +26,7 @@ type order interface {
 func (p *Partition) setRules() {
 	c := p.c
 	pol := &c.policy
+	p.pace.start = 0
 	if pol.Destage != nil {
 		if _, ok := p.order.(*asked); !ok { // else it goes on with the state that it has
 			by := pol.Destage(p.id)
@@ -39,7 +39,7 @@ func (p *Partition) setRules() {
 		p.order = byAge{}
 	}
 	if len(pol.Ramp.Points) == 0 {
-		p.pace.by = policy.Threshold(c.destageStart)
+		p.pace.by, p.pace.start = policy.Threshold(c.destageStart), c.destageStart
 	}
 }
 
@@ -140,8 +140,7 @@ func (p *Partition) takes(mdisk int) bool {
 	return l.out < p.c.policy.DestageDepth || l.sent < p.c.policy.DestagePages || l.away
 }
 
-// oldest returns the oldest page on lists by mdisk whose mdisk takes another destage:
-// what waits for a busy mdisk must not hold up the others.
+// oldest returns the oldest page on lists by mdisk whose mdisk takes another: a busy one must not hold up the others.
 func (p *Partition) oldest(lists []list) uint32 {
 	best, age := NoPage, uint32(0)
 	for md := range lists {

@@ -23,6 +23,7 @@ const (
 // pace is when the next destage is due, where the ramp paces them: the one of bytes began at from.
 type pace struct {
 	by               policy.Pace
+	start            int // in place of by, if above 0: the policy.Threshold, which each destage asks
 	from, bytes, due int64
 	wake             block.Timer
 	wakeAt           int64 // 0: not set
@@ -74,9 +75,12 @@ func (p *Partition) mayDestage(waiting bool) bool {
 	if c.draining || c.unmirrored {
 		return true
 	}
+	waiting = waiting || c.room.used+layout.PiecePages > c.room.limit
+	if start := p.pace.start; start > 0 {
+		return waiting || p.Room.used*100 >= p.limit*start || c.room.used*100 >= c.room.limit*start
+	}
 	rate := p.pace.by.Rate(plug.Fullness{Now: c.exec.Now(), Used: int64(p.Room.used) * layout.PageBytes, Limit: int64(p.limit) * layout.PageBytes,
-		CacheUsed: int64(c.room.used) * layout.PageBytes, CacheLimit: int64(c.room.limit) * layout.PageBytes,
-		Waiting: waiting || c.room.used+layout.PiecePages > c.room.limit})
+		CacheUsed: int64(c.room.used) * layout.PageBytes, CacheLimit: int64(c.room.limit) * layout.PageBytes, Waiting: waiting})
 	if rate <= 0 {
 		return rate < 0
 	}
