@@ -368,7 +368,7 @@ func (d *daemon) windDown(ready bool) error {
 	if d.audit != nil {
 		err = errors.Join(err, d.audit.close())
 	}
-	err = errors.Join(err, d.stopArrays())
+	err = errors.Join(err, d.beside(func(g *ioGroup) error { return g.await(g.array.Stop) }))
 	if ready {
 		d.endWatchdog()
 	}
@@ -381,12 +381,12 @@ func (d *daemon) windDown(ready bool) error {
 	return err
 }
 
-// stopArrays stops the arrays of all groups beside each other: none waits for another's mdisks.
-func (d *daemon) stopArrays() error {
+// beside has something done in all groups at once, since none waits for another's mdisks, and waits until all have ended.
+func (d *daemon) beside(fn func(g *ioGroup) error) error {
 	var all sync.WaitGroup
 	errs := make([]error, len(d.groups))
 	for i, g := range d.groups {
-		all.Go(func() { errs[i] = g.await(g.array.Stop) })
+		all.Go(func() { errs[i] = fn(g) })
 	}
 	all.Wait()
 	return errors.Join(errs...)
@@ -399,12 +399,9 @@ const drainPatience = time.Minute
 func (d *daemon) drain() {
 	drained := make(chan error, 1)
 	go func() {
-		var all sync.WaitGroup
-		for _, g := range d.groups {
-			all.Go(func() { _ = g.await(func(done func(error)) { g.array.Drain(func() { done(nil) }) }) })
-		}
-		all.Wait()
-		drained <- nil
+		drained <- d.beside(func(g *ioGroup) error {
+			return g.await(func(done func(error)) { g.array.Drain(func() { done(nil) }) })
+		})
 	}()
 	t := time.NewTicker(time.Second)
 	defer t.Stop()

@@ -258,21 +258,24 @@ func (d *daemon) sources() []metrics.Source {
 // sameNames says which objects of several groups have one name. None can be made so; folders that were put
 // together from several copies may have them, and what is asked by name goes to the first.
 func (d *daemon) sameNames() {
-	volumes, pools := map[string]int{}, map[string]int{}
+	if len(d.groups) == 1 {
+		return
+	}
+	first := map[string]int{} // the group, by kind and name
+	note := func(g *ioGroup, kind, name string) {
+		key := kind + " " + name
+		if by, twice := first[key]; twice {
+			d.log.Error("two I/O groups have a "+kind+" of this name; the first is the one that is meant", kind, name, "first", by, "second", g.number)
+			return
+		}
+		first[key] = g.number
+	}
 	for _, g := range d.groups {
 		for _, v := range g.listVolumes() {
-			if by, twice := volumes[v.Name]; twice {
-				d.log.Error("two I/O groups have a volume of this name; the first is the one that is meant", "volume", v.Name, "first", by, "second", g.number)
-			} else {
-				volumes[v.Name] = g.number
-			}
+			note(g, "volume", v.Name)
 		}
 		for _, p := range g.listPools() {
-			if by, twice := pools[p.Name]; twice {
-				d.log.Error("two I/O groups have a pool of this name; the first is the one that is meant", "pool", p.Name, "first", by, "second", g.number)
-			} else {
-				pools[p.Name] = g.number
-			}
+			note(g, "pool", p.Name)
 		}
 	}
 }
