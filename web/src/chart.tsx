@@ -1,6 +1,6 @@
 // A time chart: uPlot in a figure, with a legend of current values and its latest values in words.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import { UNDERCOVER, type Look } from "./colours";
 import { span, stamp } from "./format";
@@ -142,7 +142,8 @@ export function Chart(p: Props) {
   const recent = p.view?.recent ?? 1;
   const step = p.view?.step ?? 1;
 
-  useEffect(() => {
+  // In the same task as the legend: what is seen with the legend of new lines is the canvas of these lines.
+  useLayoutEffect(() => {
     const at = box.current;
     if (!at) return;
     const width = () => Math.max(at.clientWidth, 240);
