@@ -147,6 +147,8 @@ type Flash struct {
 	Read      time.Duration `yaml:"read,omitempty"`
 	Write     time.Duration `yaml:"write,omitempty"`
 	Bandwidth Bytes         `yaml:"bandwidth,omitempty"`
+	// Interleave puts each stripe of so many bytes on a channel by its address; 0 takes the channel that is free.
+	Interleave Bytes `yaml:"interleave,omitempty"`
 }
 
 // Peer is another host that lends flash.
@@ -162,7 +164,7 @@ type Peer struct {
 // or unmapped.
 type Job struct {
 	Name   string        `yaml:"name"`
-	Kind   string        `yaml:"kind,omitempty"` // load, zero, clone, unmap
+	Kind   string        `yaml:"kind,omitempty"` // load, zero, clone, unmap, vmotion
 	Host   string        `yaml:"host,omitempty"` // "" is the first
 	At     time.Duration `yaml:"at,omitempty"`
 	After  string        `yaml:"after,omitempty"` // a job that must have ended before
@@ -193,12 +195,16 @@ type Job struct {
 	Bytes       Bytes         `yaml:"bytes,omitempty"`
 	Timeout     time.Duration `yaml:"timeout,omitempty"`
 
-	// A clone.
+	// A clone goes to a volume, a vmotion to a host.
 	To      string `yaml:"to,omitempty"`
 	Offload *bool  `yaml:"offload,omitempty"`
 	Skew    Bytes  `yaml:"skew,omitempty"`
 	// Ranges is the number of ranges of an UNMAP.
 	Ranges int `yaml:"ranges,omitempty"`
+	// Memory goes over a vmotion's link of Bandwidth first, then the Caches: file (all of it, unused space too), blocks
+	// (what is in it) or drop.
+	Memory Bytes  `yaml:"memory,omitempty"`
+	Caches string `yaml:"caches,omitempty"`
 }
 
 // Burst turns a load on for For, at intervals of Every in the mean.
