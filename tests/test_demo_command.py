@@ -124,7 +124,12 @@ def test_leaves_no_temporary_folder(tmp_path: Path, how: signal.Signals) -> None
         env = os.environ | {"TMPDIR": str(tmp_path / "tmp")}
         (tmp_path / "tmp").mkdir()
         command = [str(binary()), "demo", "--page", f"127.0.0.1:{free_port()}"]
-        proc = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env)
+        # The demonstration goes on without its terminal where SIGHUP was ignored as it started, as it is under nohup.
+        heard = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        try:
+            proc = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env)
+        finally:
+            signal.signal(signal.SIGHUP, heard)
         try:
             deadline = time.monotonic() + 60
             while " fill " not in (tmp_path / "out").read_text():
