@@ -40,7 +40,7 @@ func (a *app) benchMigrate() *cobra.Command {
 	var f migrateFlags
 	c := &cobra.Command{
 		Use:   "migrate",
-		Short: "Measure how long a virtual machine with a host cache moves, and what its cache is worth after",
+		Short: "Measure how long a cached machine takes to move, and what its cache is worth then",
 		Long: `migrate moves a virtual machine with a write-through cache to another host, in
 virtual time: its memory first, then its cache, over one link, while the guest reads
 its working set. For each size of the cache it prints how long that takes, what goes

@@ -39,10 +39,11 @@ func (a *app) compare() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "compare RESULT.json",
 		Short: "Put fio's result on a LUN beside the simulated one",
-		Long: `compare reads a result of fio (--output-format=json), runs its jobs in the simulator against an array of
---profile, and prints I/Os a second, mean latency and each percentile of both, with the residual. The loads are
-those of the options in the result; jobs run one after the other. fio's percentiles are those of its result,
-usually from when the kernel has the I/O (clat).`,
+		Long: `compare reads a result of fio (--output-format=json), runs its jobs in the simulator against
+an array of --profile, and prints I/Os a second, mean latency and each percentile of both,
+with the residual. The loads are those of the options in the result; jobs run one after the
+other. fio's percentiles are those of its result, usually from when the kernel has the I/O
+(clat).`,
 		Example: "  fio --output-format=json --output=lun.json reads.fio\n  arraysim compare lun.json --profile mine.yaml",
 		Args:    cobra.ExactArgs(1),
 		RunE: a.do(func(cmd *cobra.Command, args []string) error {

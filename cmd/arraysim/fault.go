@@ -25,9 +25,9 @@ lost, the cache is emptied and writes go through to the back end.`,
 
 	mode := &cobra.Command{
 		Use: "write-mode POOL fast|flush_through|write_through", Short: "Change how a pool takes writes",
-		Long: `write-mode changes where the data of a write to the pool goes before the host has its answer, until the
-next start: fast, into the write cache; flush_through, into the cache and to the back end; write_through,
-to the back end without the cache.`,
+		Long: `write-mode changes, until the next start, where the data of a write to the pool goes before the
+host has its answer: fast, into the write cache; flush_through, into the cache and to the back
+end; write_through, to the back end without the cache.`,
 		Example: "  arraysim fault write-mode silver write_through", Args: cobra.ExactArgs(2), ValidArgsFunction: a.completePoolArg,
 		RunE: a.do(func(cmd *cobra.Command, args []string) error {
 			_, err := a.client().ChangePool(cmd.Context(), args[0], admin.PoolChange{WriteMode: args[1]})

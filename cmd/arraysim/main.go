@@ -95,7 +95,7 @@ the writes that WRITE SAME, XCOPY and UNMAP cause below what hosts see.`,
 }
 
 // withoutArray are the commands, with all below them, that use no array's data folder.
-var withoutArray = []string{"analyze", "bench", "completion", "hostcache", "profile", "replay", "report", "sim", "version"}
+var withoutArray = []string{"analyze", "bench", "compare", "completion", "hostcache", "profile", "replay", "report", "sim", "version"}
 
 // globalFlags describes the flags of the commands above c that c has a use for.
 func globalFlags(c *cobra.Command) string {

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
@@ -109,6 +110,14 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 		}
 		if !strings.Contains(c.Example, "arraysim") && c.Parent().Name() != "completion" {
 			t.Errorf("%s has no example", c.CommandPath())
+		}
+		for line := range strings.Lines(c.Long) {
+			if n := utf8.RuneCountInString(strings.TrimSpace(line)); n > 100 && c.Parent().Name() != "completion" {
+				t.Errorf("%s: a line of %d columns, of 100 at most: %s", c.CommandPath(), n, line)
+			}
+		}
+		if len(c.Short) > 84 {
+			t.Errorf("%s: a list of commands has no room for %q", c.CommandPath(), c.Short)
 		}
 		for _, sub := range c.Commands() {
 			if sub.Name() != "help" {

@@ -31,8 +31,8 @@ func (a *app) portSet() *cobra.Command {
 	states := admin.AccessStates()
 	c := &cobra.Command{
 		Use: "set PORT STATE", Short: "Put a target port into another asymmetric access state, until the next start",
-		Long: `set changes the state of a port's target port group: ` + strings.Join(states, ", ") + `. Hosts hear of
-it by a unit attention condition (2A/06) and take another path.`,
+		Long: `set changes the state of a port's target port group: ` + strings.Join(states, ", ") + `.
+Hosts hear of it by a unit attention condition (2A/06) and take another path.`,
 		Example: "  arraysim port set 1 unavailable    # fail over to the others\n  arraysim port set 1 optimized      # and back",
 		Args:    cobra.ExactArgs(2),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {

@@ -33,14 +33,15 @@ func (a *app) profileFit() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "fit SOURCE...",
 		Short: "Fit the parameters of a profile to measurements",
-		Long: `fit finds the parameters of a profile by latencies that were measured under known
-loads: results of fio (--output-format=json) and its latency logs (NAME_lat.1.log, with --depth), iostats XML of
-an array, batch files of esxtop, and counters of arraysim as Parquet. The model is the simulator.
+		Long: `fit finds the parameters of a profile by latencies that were measured under known loads:
+results of fio (--output-format=json) and its latency logs (NAME_lat.1.log, with --depth),
+iostats XML of an array, batch files of esxtop, and counters of arraysim as Parquet. The model
+is the simulator.
 
-It prints an interval for each parameter, names parameters that the data cannot tell apart, and predicts the
-latencies that were held out. Measure small and large I/Os, alone and with many in flight: what the loads have in
-common is not determined. Latencies of a whole array are taken for those of one pool with --mdisks mdisks, and writes
-for such as its cache takes in.`,
+It prints an interval for each parameter, names parameters that the data cannot tell apart,
+and predicts the latencies that were held out. Measure small and large I/Os, alone and with
+many in flight: what the loads have in common is not determined. Latencies of a whole array
+are taken for those of one pool with --mdisks mdisks, and writes for such as its cache takes in.`,
 		Example: "  fio --output-format=json --output=lun.json reads.fio\n" +
 			"  arraysim profile fit lun.json\n" +
 			"  arraysim profile fit lun.json --start vnx-raid5 --free cache.read,mdisks.default.base --out mine.yaml",

@@ -49,7 +49,8 @@ A sweep by a plan (--sweep PLAN.yaml) writes a row for each run into the Parquet
 --rows, and takes up again where it ended; --shard divides it, --merge puts the rows together.
 See docs/laboratory-runs.md.
 
-A file whose name ends in .fio is a job file of fio: it runs against a volume of an array of --profile.`,
+A file whose name ends in .fio is a job file of fio: it runs against a volume of an array of
+--profile.`,
 		Example: "  arraysim sim testdata/scenarios/003-zeroing.yaml --expect\n" +
 			"  arraysim sim testdata/scenarios/001-undercover.yaml --case incident --out out\n" +
 			"  arraysim sim scenario.yaml --set jobs.clone.outstanding=4 --sweep hosts.esx1.vaai.MaxHWTransferSize=4MiB,16MiB\n" +
