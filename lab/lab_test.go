@@ -182,6 +182,65 @@ func TestSeries(t *testing.T) {
 	}
 }
 
+// TestSeriesOfJobs: a series of a job ends with the run, and one that never began has no figures but counts. Names may
+// have dots.
+func TestSeriesOfJobs(t *testing.T) {
+	s := small()
+	load := s.Jobs[0]
+	load.Changes, load.Name, load.At = nil, "late", time.Second
+	never := load
+	never.Name, never.At, never.After = "never", 0, "load"
+	dotted := load
+	dotted.Name, dotted.At = "load.b", 0
+	s.Jobs = append(s.Jobs, load, never, dotted)
+	s.Arrays[0].Volumes[1].Name, s.Jobs[1].To = "w.x", "w.x"
+	r := run(t, s)
+	iops, err := r.Series("job.late.iops")
+	if err != nil || len(iops) != 2 || slices.Min(iops) <= 0 {
+		t.Errorf("a job that begins after 1 s of 3: %v, %v", iops, err)
+	}
+	for _, name := range []string{"job.never.iops", "job.never.seconds", "job.never.mb_s", "job.never.latency_ms"} {
+		v, err := r.Value(name)
+		if all, bad := r.Series(name); err == nil || bad == nil {
+			t.Errorf("%s of a job that never began: %g, %v", name, v, all)
+		}
+	}
+	if v, err := r.Value("job.never.bytes"); v != 0 || err != nil {
+		t.Errorf("%g bytes of a job that never began, %v", v, err)
+	}
+	if all, err := r.Series("job.late.first.iops"); err == nil {
+		t.Errorf("a phase has the series %v", all)
+	}
+	all, err := r.Series("job.load.b.iops")
+	if err != nil || len(all) != 3 {
+		t.Errorf("a name with a dot: %v, %v", all, err)
+	}
+	if v, err := r.Value("volume.w.x.lower_xcopy_mb_s"); err != nil || v <= 0 {
+		t.Errorf("a volume with a dot: %g, %v", v, err)
+	}
+}
+
+// TestIntervals: what is not whole steps is an error; the last may be shorter.
+func TestIntervals(t *testing.T) {
+	s := small()
+	s.Until = 3500 * time.Millisecond
+	r := run(t, s)
+	for _, row := range []struct {
+		from, to time.Duration
+		ok       bool
+	}{{0, time.Second, true}, {time.Second, 3 * time.Second, true}, {2 * time.Second, s.Until, true},
+		{500 * time.Millisecond, 2 * time.Second, false}, {0, 2500 * time.Millisecond, false}, {2300 * time.Millisecond, 2700 * time.Millisecond, false}} {
+		if v, err := r.Between("volume.v.iops", row.from, row.to); (err == nil) != row.ok {
+			t.Errorf("from %s to %s: %g, %v", row.from, row.to, v, err)
+		}
+	}
+	s.Jobs = s.Jobs[:1]
+	s.Jobs[0].Write, s.Arrays[0].Pools = 0, append(s.Arrays[0].Pools, Pool{Name: "idle", Mdisks: s.Arrays[0].Pools[0].Mdisks})
+	if v, err := run(t, s).Value("pool.idle.write_peak_ms"); err == nil {
+		t.Errorf("nothing was written to a pool, and its slowest second of writes took %g ms", v)
+	}
+}
+
 // TestCancel: a run ends with its context.
 func TestCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())

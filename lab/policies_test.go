@@ -53,6 +53,41 @@ func TestBadPolicies(t *testing.T) {
 			s.Arrays[0].Destage = "mine"
 			s.Plugged.Destage = map[string]func(plug.Partition) (plug.Destage, error){"mine": func(plug.Partition) (plug.Destage, error) { return b, nil }}
 		}},
+		{"a name of ours", "eviction policy lru: arraysim has one of that name", bad{}, func(s *Scenario, b bad) {
+			s.Plugged.Eviction = map[string]func(plug.Cache) (plug.Eviction, error){"lru": func(plug.Cache) (plug.Eviction, error) { return b, nil }}
+		}},
+		{"a name of a module", "eviction policy wasm:x: a name that begins with wasm:", bad{}, func(s *Scenario, b bad) {
+			s.Plugged.Eviction = map[string]func(plug.Cache) (plug.Eviction, error){"wasm:x": func(plug.Cache) (plug.Eviction, error) { return b, nil }}
+		}},
+		{"another kind as a module", "destage policy wasm:x.wasm: only an eviction policy can be", bad{}, func(s *Scenario, b bad) { s.Arrays[0].Destage = "wasm:x.wasm" }},
+		{"an eviction that is nothing", "eviction policy mine: its constructor returned neither", bad{}, func(s *Scenario, b bad) {
+			s.Hosts[0].Cache[0].Eviction = "mine"
+			s.Plugged.Eviction = map[string]func(plug.Cache) (plug.Eviction, error){"mine": func(plug.Cache) (plug.Eviction, error) { return nil, nil }}
+		}},
+		{"an admission that is nothing", "admission policy mine: its constructor returned neither", bad{}, func(s *Scenario, b bad) {
+			s.Hosts[0].Cache[0].Admission = "mine"
+			s.Plugged.Admission = map[string]func(plug.Cache) (plug.Admission, error){"mine": func(plug.Cache) (plug.Admission, error) { return nil, nil }}
+		}},
+		{"a throttle that is nothing", "throttle policy mine: its constructor returned neither", bad{}, func(s *Scenario, b bad) {
+			s.Hosts[0].Cache[0].Throttle = "mine"
+			s.Plugged.Throttle = map[string]func(plug.Cache) (plug.Throttle, error){"mine": func(plug.Cache) (plug.Throttle, error) { return nil, nil }}
+		}},
+		{"a destage that is nothing", "destage policy mine: its constructor returned neither", bad{}, func(s *Scenario, b bad) {
+			s.Arrays[0].Destage = "mine"
+			s.Plugged.Destage = map[string]func(plug.Partition) (plug.Destage, error){"mine": func(plug.Partition) (plug.Destage, error) { return nil, nil }}
+		}},
+		{"a placement that is nothing", "placement policy mine: its constructor returned neither", bad{}, func(s *Scenario, b bad) {
+			s.Arrays[0].Placement = "mine"
+			s.Plugged.Placement = map[string]func(plug.Array) (plug.Placement, error){"mine": func(plug.Array) (plug.Placement, error) { return nil, nil }}
+		}},
+		{"a constructor that is nothing", "placement policy mine has no constructor", bad{}, func(s *Scenario, b bad) {
+			s.Arrays[0].Placement = "mine"
+			s.Plugged.Placement = map[string]func(plug.Array) (plug.Placement, error){"mine": nil}
+		}},
+		{"an error of two lines", "throttle policy mine: one; two", bad{}, func(s *Scenario, b bad) {
+			s.Hosts[0].Cache[0].Throttle = "mine"
+			s.Plugged.Throttle = map[string]func(plug.Cache) (plug.Throttle, error){"mine": func(plug.Cache) (plug.Throttle, error) { return nil, errors.New("one\ntwo") }}
+		}},
 		{"no such way", "placement policy mine answered 7; it is Reference or Data", bad{way: 7}, func(s *Scenario, b bad) {
 			s.Arrays[0].Placement = "mine"
 			s.Plugged.Placement = map[string]func(plug.Array) (plug.Placement, error){"mine": func(plug.Array) (plug.Placement, error) { return b, nil }}
@@ -90,6 +125,55 @@ func (c *counted) Delay(a plug.Area) int64 {
 		panic("the area is not one")
 	}
 	return 0
+}
+
+// dead works like counted until it has been asked once; then it has failed. It counts how often it was closed.
+type dead struct {
+	counted
+	closed *int
+}
+
+func (d *dead) Err() error {
+	if d.admissions+d.delays+d.rates+d.places < 1 {
+		return nil
+	}
+	return errors.New("my process died")
+}
+
+func (d *dead) Close() error { *d.closed++; return nil }
+
+// TestDeadPolicies: a policy of any kind that has failed ends the run with its error, and is closed; so it is where
+// the run cannot begin.
+func TestDeadPolicies(t *testing.T) {
+	for _, kind := range []string{"admission", "throttle", "destage", "placement"} {
+		closed := 0
+		d := &dead{closed: &closed}
+		s := small()
+		s.Plugged = plug.Policies{
+			Admission: map[string]func(plug.Cache) (plug.Admission, error){"mine": func(plug.Cache) (plug.Admission, error) { return d, nil }},
+			Throttle:  map[string]func(plug.Cache) (plug.Throttle, error){"mine": func(plug.Cache) (plug.Throttle, error) { return d, nil }},
+			Destage:   map[string]func(plug.Partition) (plug.Destage, error){"mine": func(plug.Partition) (plug.Destage, error) { return d, nil }},
+			Placement: map[string]func(plug.Array) (plug.Placement, error){"mine": func(plug.Array) (plug.Placement, error) { return d, nil }},
+		}
+		c, a := &s.Hosts[0].Cache[0], &s.Arrays[0]
+		switch kind {
+		case "admission":
+			c.Admission = "mine"
+		case "throttle":
+			c.Throttle = "mine"
+		case "destage":
+			a.Destage = "mine"
+		case "placement":
+			a.Placement = "mine"
+		}
+		if _, err := s.Run(context.Background()); err == nil || err.Error() != kind+" policy mine: my process died" || closed != 1 {
+			t.Errorf("%s: %v; closed %d times", kind, err, closed)
+		}
+		s.Jobs = append(s.Jobs, Job{Name: "j", Volume: "v", Host: "nowhere", IO: 4 * KiB, Outstanding: 1})
+		if _, err := s.Run(context.Background()); err == nil || closed > 2 || kind != "destage" && kind != "placement" && closed != 2 {
+			t.Errorf("%s, a run that does not begin: %v; closed %d times", kind, err, closed)
+		}
+	}
 }
 
 // TestAllAreAsked: each kind of policy is asked, and the copy that it wants by reference is one, although the pool is

@@ -23,7 +23,9 @@ import (
 func (s *Scenario) YAML() ([]byte, error) { return yaml.Marshal(s) }
 
 // Run carries the scenario out, until its end or until ctx is done. It returns an error for what the
-// scenario says wrong, for a policy that failed, and for ctx.
+// scenario says wrong, for a policy that failed, and for ctx. It looks at ctx after each 100 ms of
+// simulated time, and not while volumes are filled and caches warmed; a policy that does not return is
+// not interrupted. A panic of a policy goes through.
 func (s *Scenario) Run(ctx context.Context) (*Result, error) {
 	text, err := s.YAML()
 	if err != nil {
@@ -33,7 +35,7 @@ func (s *Scenario) Run(ctx context.Context) (*Result, error) {
 }
 
 // RunYAML carries out a scenario file without its cases, with policies by the names that it has for
-// them. Paths in it are those of the working directory.
+// them. Paths in it are relative to the working directory.
 func RunYAML(ctx context.Context, text []byte, plugged plug.Policies) (*Result, error) {
 	c, err := sim.Parse(text)
 	if err != nil {
@@ -44,6 +46,7 @@ func RunYAML(ctx context.Context, text []byte, plugged plug.Policies) (*Result, 
 	if err != nil {
 		return nil, err
 	}
+	defer r.Close()
 	for ctx.Err() == nil {
 		if now, _ := r.Time(); r.Advance(now + int64(slice)) {
 			break
@@ -59,7 +62,7 @@ func RunYAML(ctx context.Context, text []byte, plugged plug.Policies) (*Result, 
 // slice is the simulated time after which ctx is looked at.
 const slice = 100 * time.Millisecond
 
-// Result is a run that has ended. It answers questions only.
+// Result is a run that has ended. It answers questions only, and those of several goroutines at once.
 type Result struct {
 	r      *sim.Run
 	series time.Duration
@@ -76,14 +79,17 @@ func (r *Result) Time() time.Duration {
 // docs/laboratory.md lists them. A name that there is not is an error, and so is the mean of nothing.
 func (r *Result) Value(name string) (float64, error) { return r.r.Value(name, 0, 0) }
 
-// Between is Value over an interval, in whole steps of the scenario's Series. Figures of jobs and
-// counters have no intervals: see Series.
+// Between is Value over an interval. It begins with a step of the scenario's Series, and ends with one or with the
+// run; others are an error. Figures of jobs and counters have no intervals: see Series.
 func (r *Result) Between(name string, from, to time.Duration) (float64, error) {
 	if err := timed(name); err != nil {
 		return 0, err
 	}
 	if from < 0 || to <= from || to > r.Time() {
 		return 0, fmt.Errorf("from %s to %s is not an interval of a run of %s", from, to, r.Time())
+	}
+	if from%r.series != 0 || to%r.series != 0 && to != r.Time() {
+		return 0, fmt.Errorf("from %s to %s is not an interval of whole steps of %s: give such ones, or the scenario a shorter Series", from, to, r.series)
 	}
 	return r.r.Value(name, sim.Duration(to), sim.Duration(to-from))
 }
@@ -99,7 +105,8 @@ func timed(name string) error {
 
 // Series returns a figure for each interval of the scenario's Series, the first at 0; what is left of
 // the last interval is left out. The mean of an interval without anything is NaN. A job has the
-// series job.NAME.iops, mb_s and latency_ms, which begin with the job.
+// series job.NAME.iops, mb_s and latency_ms, which begin with the job and end with the run; one that
+// has not begun has none, which is an error.
 func (r *Result) Series(name string) ([]float64, error) {
 	if job, what, ok := cutJob(name); ok {
 		return r.jobSeries(name, job, what)
@@ -138,9 +145,12 @@ func (r *Result) jobSeries(name, job, what string) ([]float64, error) {
 	}
 	const step = 100 * time.Millisecond
 	n := int(r.series / step)
-	steps := r.r.Steps(job)
+	steps, began, ok := r.r.Steps(job)
+	if !ok {
+		return nil, fmt.Errorf("there is no series %s: no such job, or it has not begun", name)
+	}
 	var out []float64
-	for at := 0; time.Duration(at+n)*step <= r.Time(); at += n {
+	for at := 0; time.Duration(began)+time.Duration(at+n)*step <= r.Time(); at += n {
 		var sum sim.Step
 		for i := at; i < min(at+n, len(steps)); i++ {
 			sum.IOs, sum.Bytes, sum.Wait = sum.IOs+steps[i].IOs, sum.Bytes+steps[i].Bytes, sum.Wait+steps[i].Wait

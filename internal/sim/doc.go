@@ -4,7 +4,7 @@
 // give a [Run], whose outputs are the same bytes on every machine.
 //
 //	scenario.go   the YAML file: arrays, hosts, jobs, faults, cases, expectations
-//	world.go      a Run: builds all of it, fills volumes, advances
+//	world.go      a Run: builds all of it, fills volumes; advance.go takes it to its end
 //	host.go       initiators and links: CDBs to the SCSI layer and back
 //	vmfs.go       virtual disks on a VMFS-like layer; zero on first write
 //	clone.go      XCOPY, WRITE SAME, UNMAP jobs and their fallback

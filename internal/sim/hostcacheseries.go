@@ -61,7 +61,8 @@ func (r *Run) finishCaches() {
 			k.sample()
 		}
 		k.stats = k.disk.CacheStats()
-		k.unplug(r)
+		k.checkPolicy(r)
+		k.plugged = cachePolicies{}
 		k.disk, k.below, k.spare = nil, nil, nil
 	}
 }

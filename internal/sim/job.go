@@ -63,14 +63,15 @@ func (j *job) count(bytes uint64, wait int64) {
 	x.Wait += wait
 }
 
-// Steps returns what a job did over time, in tenths of a second.
-func (r *Run) Steps(job string) []Step {
+// Steps returns what a job did over time, in tenths of a second from when it began, in the scenario's time. ok is false
+// if there is no such job, or it has not begun.
+func (r *Run) Steps(job string) (steps []Step, began int64, ok bool) {
 	for _, j := range r.jobs {
-		if j.spec.Name == job {
-			return j.steps
+		if j.spec.Name == job && j.begun() {
+			return j.steps, j.began, true
 		}
 	}
-	return nil
+	return nil, 0, false
 }
 
 func (r *Run) volumeNamed(name string) *volume {
@@ -193,6 +194,9 @@ func (j *job) start() {
 	}
 	j.work()
 }
+
+// begun tells whether the job has begun; it may be over, too.
+func (j *job) begun() bool { return j.running || j.over }
 
 // stop ends the job; what is under way runs to its end.
 func (j *job) stop() {

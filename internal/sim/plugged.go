@@ -3,6 +3,8 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"io"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -48,11 +50,30 @@ func (p PolicyRef) String() string {
 	return p.Name
 }
 
+// checkNames returns an error for a plugged policy that could not be chosen, since its name means one of ours.
+func checkNames(p *plug.Policies) error {
+	for _, name := range sortedKeys(p.Eviction) {
+		if hostcache.UnknownPolicy(name) == nil {
+			return fmt.Errorf("eviction policy %s: arraysim has one of that name; choose another name", name)
+		}
+		if strings.HasPrefix(name, WasmPrefix) {
+			return fmt.Errorf("eviction policy %s: a name that begins with %s is the path of a module; choose another name", name, WasmPrefix)
+		}
+	}
+	return nil
+}
+
 // constructor returns what makes the policy of a name; ours are those that there are besides.
 func constructor[F any](kind, name string, plugged map[string]F, ours ...string) (F, error) {
 	f, ok := plugged[name]
-	if ok {
+	if ok && !reflect.ValueOf(f).IsNil() {
 		return f, nil
+	}
+	if ok {
+		return f, fmt.Errorf("%s policy %s has no constructor: it is nil", kind, name)
+	}
+	if strings.HasPrefix(name, WasmPrefix) {
+		return f, fmt.Errorf("%s policy %s: only an eviction policy can be a WebAssembly module", kind, name)
 	}
 	known := append(slices.Clone(ours), sortedKeys(plugged)...)
 	if len(known) == 0 {
@@ -65,6 +86,51 @@ func constructor[F any](kind, name string, plugged map[string]F, ours ...string)
 func (r *Run) random(kind, place string) plug.Random {
 	rng := newRand(r.s.Seed, kind+" policy of "+place)
 	return &rng
+}
+
+// madePolicy is a policy that a constructor has made, to be asked whether it failed, and closed at the end.
+type madePolicy struct {
+	name string
+	by   any
+}
+
+// keep takes what a constructor of somebody else's has made, or why it has not.
+func keep[P any](r *Run, name string, p P, err error) (P, error) {
+	if err == nil && any(p) == nil {
+		err = errors.New("its constructor returned neither a policy nor an error")
+	}
+	if err != nil {
+		if text := err.Error(); strings.Contains(text, "\n") {
+			err = errors.New(strings.ReplaceAll(text, "\n", "; "))
+		}
+		return p, fmt.Errorf("%s: %w", name, err)
+	}
+	r.policies = append(r.policies, madePolicy{name, p})
+	return p, nil
+}
+
+// checkPolicies ends the run if a policy says that it has failed.
+func (r *Run) checkPolicies() {
+	for _, m := range r.policies {
+		if f, ok := m.by.(plug.Failing); ok && r.problem == nil {
+			if err := f.Err(); err != nil {
+				r.fail(fmt.Errorf("%s: %w", m.name, err))
+			}
+		}
+	}
+}
+
+// Close lets go of what plugged policies hold, as Finish does. It is for a run that does not get there.
+func (r *Run) Close() {
+	made := r.policies
+	r.policies = nil
+	for _, m := range made {
+		if c, ok := m.by.(io.Closer); ok {
+			if err := c.Close(); err != nil {
+				r.fail(fmt.Errorf("%s: %w", m.name, err))
+			}
+		}
+	}
 }
 
 // fail ends the run because a policy did what it may not.
@@ -83,7 +149,6 @@ type cachePolicies struct {
 	eviction  func(capacity int64) plug.Eviction
 	admission plug.Admission
 	throttle  plug.Throttle
-	made      []plug.Eviction // to be closed at the end
 }
 
 // plug makes the policies of a cache.
@@ -97,9 +162,11 @@ func (k *cached) plug(r *Run) error {
 			return err
 		}
 		c.Random = r.random("admission", place)
-		if k.plugged.admission, err = mk(c); err != nil {
-			return fmt.Errorf("admission policy %s: %w", s.Admission, err)
+		made, err := mk(c)
+		if made, err = keep(r, "admission policy "+s.Admission, made, err); err != nil {
+			return err
 		}
+		k.plugged.admission = &checkedAdmission{made, r}
 	}
 	if s.Throttle != "" {
 		mk, err := constructor("throttle", s.Throttle, r.s.Plugged.Throttle)
@@ -108,8 +175,8 @@ func (k *cached) plug(r *Run) error {
 		}
 		c.Random = r.random("throttle", place)
 		t, err := mk(c)
-		if err != nil {
-			return fmt.Errorf("throttle policy %s: %w", s.Throttle, err)
+		if t, err = keep(r, "throttle policy "+s.Throttle, t, err); err != nil {
+			return err
 		}
 		k.plugged.throttle = &checkedThrottle{t, r, s.Throttle}
 	}
@@ -138,11 +205,10 @@ func (k *cached) plugEviction(r *Run, place string, c plug.Cache) error {
 	k.plugged.eviction = func(capacity int64) plug.Eviction {
 		c.Blocks, c.Random = int(capacity), r.random("eviction", place)
 		e, err := mk(c)
-		if err != nil {
-			r.fail(fmt.Errorf("eviction policy %s: %w", s.Eviction, err))
+		if e, err = keep(r, "eviction policy "+s.Eviction.String(), e, err); err != nil {
+			r.fail(err)
 			return noEviction{}
 		}
-		k.plugged.made = append(k.plugged.made, e)
 		return e
 	}
 	return nil
@@ -166,17 +232,14 @@ func (k *cached) checkPolicy(r *Run) {
 	}
 }
 
-// unplug lets go of what policies hold.
-func (k *cached) unplug(r *Run) {
-	k.checkPolicy(r)
-	for _, e := range k.plugged.made {
-		if c, ok := e.(interface{ Close() error }); ok {
-			if err := c.Close(); err != nil {
-				r.fail(fmt.Errorf("eviction policy %s: %w", k.spec.Eviction, err))
-			}
-		}
-	}
-	k.plugged = cachePolicies{}
+// checkedAdmission is an admission that nobody asks once the run has failed.
+type checkedAdmission struct {
+	plug.Admission
+	r *Run
+}
+
+func (a *checkedAdmission) Admit(block uint64, write bool) bool {
+	return a.r.problem != nil || a.Admission.Admit(block, write)
 }
 
 // checkedThrottle is a throttle whose answers are checked.
@@ -187,6 +250,9 @@ type checkedThrottle struct {
 }
 
 func (t *checkedThrottle) Delay(a plug.Area) int64 {
+	if t.r.problem != nil {
+		return 0
+	}
 	d := t.Throttle.Delay(a)
 	if d < 0 {
 		t.r.fail(fmt.Errorf("throttle policy %s held a write back for %d ns; a delay is not negative", t.name, d))

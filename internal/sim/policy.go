@@ -35,8 +35,8 @@ func (y *system) plug() error {
 		}
 		y.destage = func(pool string) plug.Destage {
 			d, err := mk(plug.Partition{Array: y.name, Pool: pool, Random: r.random("destage", y.name+"/"+pool)})
-			if err != nil {
-				r.fail(fmt.Errorf("destage policy %s: %w", name, err))
+			if d, err = keep(r, "destage policy "+name, d, err); err != nil {
+				r.fail(err)
 			}
 			return &checkedDestage{d, r, name}
 		}
@@ -47,8 +47,8 @@ func (y *system) plug() error {
 			return err
 		}
 		p, err := mk(plug.Array{Name: y.name, Random: r.random("placement", y.name)})
-		if err != nil {
-			return fmt.Errorf("placement policy %s: %w", name, err)
+		if p, err = keep(r, "placement policy "+name, p, err); err != nil {
+			return err
 		}
 		y.placement = &checkedPlacement{p, r, name}
 	}
@@ -90,6 +90,9 @@ type checkedPlacement struct {
 }
 
 func (p *checkedPlacement) Place(c plug.Copy) plug.Way {
+	if p.r.problem != nil {
+		return plug.Data
+	}
 	w := p.Placement.Place(c)
 	if w != plug.Reference && w != plug.Data {
 		p.r.fail(fmt.Errorf("placement policy %s answered %d; it is Reference or Data", p.name, w))

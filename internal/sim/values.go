@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/arraysim/arraysim/internal/block"
-	"github.com/arraysim/arraysim/internal/metrics"
 	"github.com/arraysim/arraysim/internal/stats"
 )
 
@@ -45,47 +44,56 @@ func (r *Run) Value(name string, at, over Duration) (float64, error) {
 	if kind == "metric" {
 		return r.metric(rest)
 	}
-	who, what, _ := strings.Cut(rest, ".")
 	v, ok := math.NaN(), false
+	take := func(x float64, good bool) { // of what this name may mean, the one of which there is such a figure
+		if good {
+			v, ok = x, true
+		}
+	}
 	switch kind {
 	case "job":
 		for _, j := range r.jobs {
-			if j.spec.Name == who {
-				if v, ok = j.transactionValue(what, from, to); !ok {
-					v, ok = j.value(what)
-				}
+			if what, is := ofObject(rest, j.spec.Name); is {
+				take(j.value(what))
+				take(j.transactionValue(what, from, to))
 			}
 		}
 	case "host":
 		for _, h := range r.hosts {
-			if h.name == who {
-				v, ok = h.value(what)
+			if what, is := ofObject(rest, h.name); is {
+				take(h.value(what))
 			}
 		}
 	case "volume":
 		for i, w := range r.volumes {
-			if w.name == who {
-				v, ok = r.volumeValue(i, what, from, to)
+			if what, is := ofObject(rest, w.name); is {
+				take(r.volumeValue(i, what, from, to))
 			}
 		}
 	case "group":
-		v, ok = r.groupValue(who, what, from, to)
+		last := ""
+		for _, w := range r.volumes {
+			if what, is := ofObject(rest, w.group); is && w.group != last {
+				take(r.groupValue(w.group, what, from, to))
+				last = w.group
+			}
+		}
 	case "cache":
 		for _, k := range r.caches {
-			if k.name == who {
-				v, ok = k.value(r, what, from, to)
+			if what, is := ofObject(rest, k.name); is {
+				take(k.value(r, what, from, to))
 			}
 		}
 	case "pool":
 		for i := range r.series.pools {
-			if r.series.pools[i].name == who {
-				v, ok = r.poolValue(&r.series.pools[i], what, from, to)
+			if what, is := ofObject(rest, r.series.pools[i].name); is {
+				take(r.poolValue(&r.series.pools[i], what, from, to))
 			}
 		}
 	case "array":
 		for _, y := range r.arrays {
-			if y.name == who && what == "problems" {
-				v, ok = float64(len(y.report().Problems)), true
+			if what, is := ofObject(rest, y.name); is && what == "problems" {
+				take(float64(len(y.report().Problems)), true)
 			}
 		}
 	}
@@ -93,6 +101,14 @@ func (r *Run) Value(name string, at, over Duration) (float64, error) {
 		return 0, fmt.Errorf("there is no figure %q here: no such name, or nothing of which it could be the mean", name)
 	}
 	return v, nil
+}
+
+// ofObject cuts the name of an object off that of a figure. Names may have dots.
+func ofObject(rest, name string) (what string, ok bool) {
+	if what, ok = strings.CutPrefix(rest, name); !ok || name == "" {
+		return "", false
+	}
+	return strings.CutPrefix(what, ".")
 }
 
 func perSecond(n uint64, seconds float64) float64 {
@@ -114,6 +130,13 @@ func meanOf(wait int64, n uint64) (float64, bool) { return meanMS(wait, n), n > 
 
 func (j *job) value(what string) (float64, bool) {
 	first, after := &j.phase[0], &j.phase[1]
+	switch what {
+	case "bytes", "failed", "aborted":
+	default:
+		if !j.begun() {
+			return 0, false
+		}
+	}
 	switch what {
 	case "seconds":
 		return j.seconds(), true
@@ -318,7 +341,7 @@ func (r *Run) poolValue(p *poolSeries, what string, from, to int64) (float64, bo
 	case "write_ms":
 		return meanOf(wait, writes)
 	case "write_peak_ms":
-		return peak, true
+		return peak, writes > 0
 	case "wait_ms": // for room in the partition, in the mean of all writes of hosts
 		return meanOf(waited, writes)
 	case "tower_seconds":
@@ -327,75 +350,6 @@ func (r *Run) poolValue(p *poolSeries, what string, from, to int64) (float64, bo
 		return perSecond(ios, float64(n)), true
 	}
 	return 0, false
-}
-
-// metric sums the increase of a counter, or the present values of a gauge. A family, a label or a
-// label's value that there is not is an error: its sum would be 0, and a bound from above would hold.
-func (r *Run) metric(spec string) (float64, error) {
-	parts := strings.Split(spec, ",")
-	i := slices.IndexFunc(metrics.All(), func(f *metrics.Family) bool {
-		return f.Name == parts[0] || f.Name == "arraysim_"+parts[0]
-	})
-	if i < 0 {
-		var known []string
-		for _, f := range metrics.All() {
-			known = append(known, strings.TrimPrefix(f.Name, "arraysim_"))
-		}
-		return 0, fmt.Errorf("there is no counter %q; there are %s", parts[0], strings.Join(known, ", "))
-	}
-	family := metrics.All()[i]
-	want := make([]string, len(family.Labels)) // by label; "" is any
-	for _, cond := range parts[1:] {
-		label, value, _ := strings.Cut(cond, "=")
-		k := slices.Index(family.Labels, label)
-		if k < 0 {
-			return 0, fmt.Errorf("%s has no label %q; it has %s", parts[0], label, strings.Join(family.Labels, ", "))
-		}
-		want[k] = value
-	}
-	now := r.counted()
-	sum := 0.0
-	seen := make([]map[string]bool, len(want))
-	for k := range seen {
-		seen[k] = map[string]bool{}
-		for _, v := range labelValues[family.Labels[k]] {
-			seen[k][v] = true
-		}
-	}
-	for i := range now.samples {
-		x := &now.samples[i]
-		if x.family != family {
-			continue
-		}
-		match := true
-		for k, v := range want {
-			seen[k][x.labels[k]] = true
-			match = match && (v == "" || v == x.labels[k])
-		}
-		if match {
-			sum += x.value - r.base.before(x)
-		}
-	}
-	for k, v := range want {
-		if v != "" && !seen[k][v] {
-			return 0, fmt.Errorf("%s is never counted by %s=%s; there are %s", parts[0], family.Labels[k], v, strings.Join(sortedKeys(seen[k]), ", "))
-		}
-	}
-	return sum, nil
-}
-
-// labelValues are the values of labels that are no names of objects, docs/counters.md has them, too:
-// one that a run did not count is 0, not unknown.
-var labelValues = map[string][]string{
-	"op":        {"read", "write", "write_same", "xcopy_src", "xcopy_dst", "odx_src", "odx_dst", "unmap", "caw", "sync", "erase", "other"},
-	"status":    {"good", "check", "busy", "task_set_full", "conflict"},
-	"direction": {"read", "write"},
-	"origin":    {"host", "write_same", "xcopy", "odx", "caw", "unmap", "rebuild", "migrate"},
-	"reason":    {"destage", "write_through", "flush", "stage", "copy_read", "rmw"},
-	"mode":      {"fast", "write_through", "flush_through", "fast_short_memory"},
-	"primitive": {"write_same", "unmap", "xcopy", "odx"},
-	"path":      {"metadata", "copy", "rejected"},
-	"state":     {"mapped", "zero", "anchored", "unmapped"},
 }
 
 // figure prints a number with what matters of it.

@@ -31,7 +31,8 @@ type Run struct {
 	// finished says that the arrays are gone.
 	finished bool
 	problem  error
-	changes  []change // of rates
+	policies []madePolicy // of somebody else's
+	changes  []change     // of rates
 	watch    func(IO)
 }
 
@@ -78,24 +79,40 @@ type hostSide struct {
 // scenario's clock stands at 0 afterwards.
 func New(s *Scenario) (*Run, error) {
 	r := &Run{s: s, exec: &block.Virtual{}, end: -1}
+	err := r.build()
+	if r.problem != nil {
+		err = r.problem // it says where
+	}
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *Run) build() error {
+	s := r.s
+	if err := checkNames(&s.Plugged); err != nil {
+		return err
+	}
 	for _, spec := range s.Arrays {
 		if err := r.addArray(spec); err != nil {
-			return nil, fmt.Errorf("array %s: %w", spec.Name, err)
+			return fmt.Errorf("array %s: %w", spec.Name, err)
 		}
 	}
 	for _, spec := range s.Hosts {
 		h, err := r.newHost(spec)
 		if err != nil {
-			return nil, fmt.Errorf("host %s: %w", spec.Name, err)
+			return fmt.Errorf("host %s: %w", spec.Name, err)
 		}
 		r.hosts = append(r.hosts, h)
 	}
 	if err := r.fill(); err != nil {
-		return nil, err
+		return err
 	}
 	for _, h := range r.hosts {
 		if err := h.addCaches(); err != nil {
-			return nil, fmt.Errorf("host %s: %w", h.name, err)
+			return fmt.Errorf("host %s: %w", h.name, err)
 		}
 	}
 	for _, spec := range s.Jobs {
@@ -104,17 +121,17 @@ func New(s *Scenario) (*Run, error) {
 		}
 		j, err := r.newJob(spec)
 		if err != nil {
-			return nil, fmt.Errorf("job %s: %w", spec.Name, err)
+			return fmt.Errorf("job %s: %w", spec.Name, err)
 		}
 		r.jobs = append(r.jobs, j)
 	}
 	for i := range s.Faults {
 		if err := r.plan(&s.Faults[i]); err != nil {
-			return nil, fmt.Errorf("fault %d (%s): %w", i, s.Faults[i].Kind, err)
+			return fmt.Errorf("fault %d (%s): %w", i, s.Faults[i].Kind, err)
 		}
 	}
 	r.begin()
-	return r, r.problem
+	return nil
 }
 
 // now returns the scenario's time in nanoseconds.
@@ -331,116 +348,3 @@ func (r *Run) write(v *volume, all block.Range) error {
 
 // zeros are what hosts of arrays without payload write.
 var zeros = make([]byte, 16<<20)
-
-// begin starts the clock.
-func (r *Run) begin() {
-	r.exec.RunUntil((r.exec.Now() + 999_999_999) / 1e9 * 1e9)
-	r.start = r.exec.Now()
-	for _, y := range r.arrays {
-		y.store.SetModel(func(name string) store.Service {
-			k, _ := y.p.Kind(y.kinds[name])
-			return k.Service()
-		})
-		if err := y.setPolicy(); err != nil {
-			r.problem = err
-		}
-	}
-	r.started = true
-	for _, h := range r.hosts {
-		h.reset()
-	}
-	for _, v := range r.volumes {
-		v.host = hostSide{}
-	}
-	r.base = r.snap()
-	r.series.begin(r)
-	r.beginCaches()
-	for _, c := range r.changes {
-		r.at(c.at, c.fn)
-	}
-	for _, j := range r.jobs {
-		j.plan()
-	}
-}
-
-// Advance runs until the scenario's time t or the end, and tells whether the run is
-// over.
-func (r *Run) Advance(t int64) bool {
-	if r.s.Until > 0 {
-		t = min(t, int64(r.s.Until))
-	}
-	for r.end < 0 && r.exec.StepUntil(r.start+t) {
-	}
-	if r.end < 0 {
-		r.exec.RunUntil(r.start + t)
-		if r.s.Until == 0 || t < int64(r.s.Until) {
-			return false
-		}
-		r.end = t
-	}
-	return true
-}
-
-// Finish closes the books of a run at its present time, and lets go of the arrays: what is
-// left answers questions, and takes little memory.
-func (r *Run) Finish() {
-	if r.finished {
-		return
-	}
-	if r.end < 0 {
-		r.end = r.now()
-	}
-	r.series.finish(r)
-	r.finishCaches()
-	r.last = r.snap()
-	for _, y := range r.arrays {
-		y.check = y.array.Check(false)
-		y.array, y.target, y.store, y.naked, y.engine, y.pools = nil, nil, nil, nil, nil, nil
-	}
-	for _, v := range r.volumes {
-		v.vol = nil
-	}
-	for _, h := range r.hosts {
-		h.free = nil
-		for _, p := range h.paths {
-			p.nexus = nil
-		}
-	}
-	for _, j := range r.jobs {
-		j.computed = j.cpuTime()
-		j.work, j.loads, j.tx = nil, nil, nil
-	}
-	r.exec, r.changes, r.series.tickFn = nil, nil, nil
-	r.finished = true
-}
-
-// Time returns the scenario's time and when it will end, 0 if that is not known.
-func (r *Run) Time() (now, until int64) { return r.now(), int64(r.s.Until) }
-
-// Progress returns how far the jobs that end are, in thousandths, and -1 if none does.
-func (r *Run) Progress() int {
-	sum, n := 0, 0
-	for _, j := range r.jobs {
-		if j.total > 0 {
-			sum += int(j.bytes * 1000 / j.total)
-			n++
-		}
-	}
-	if n == 0 {
-		return -1
-	}
-	return min(sum/n, 1000)
-}
-
-// jobEnded ends the run when it was the last that it waited for.
-func (r *Run) jobEnded() {
-	if r.s.Until > 0 {
-		return
-	}
-	for _, j := range r.jobs {
-		if j.ends && !j.over {
-			return
-		}
-	}
-	r.end = r.now()
-}

@@ -10,14 +10,15 @@
 //	remove(slot i32)
 //
 // and may import arraysim.pinned(slot i32) -> i32, which is not 0 for a block that cannot leave. It is
-// asked within victim only. Modules that are built for WASI are run with a clock that stands, no
+// asked within victim only. Modules that are built for WASI are run with clocks that stand at 0, no
 // files, no environment and no output.
 //
 // # Failures
 //
 // Calls without an answer are gathered and reach the module with the next victim, so that one call from
-// outside does for many. A trap, an exit, and a call that takes longer than [Patience] end the policy with one error, which
-// Err returns. Memory is bounded to 1 GiB.
+// outside does for many. A trap, an exit, and a call that takes longer than [Patience], or half as long again, end the policy
+// with one error, which Err returns. Patience is time by the wall clock, so that a module which is nearly as slow may end
+// a run on one machine and not on another. The memory of a module is bounded to 1 GiB, each of its tables to 1 Mi entries.
 //
 // # Concurrency
 //
@@ -122,7 +123,11 @@ func (p *Policy) start(code []byte, c plug.Cache) error {
 		Export("pinned").Instantiate(p.ctx); err != nil {
 		return err
 	}
-	compiled, err := p.runtime.CompileModule(p.ctx, code)
+	bounded, err := boundTables(code)
+	if err != nil {
+		return fmt.Errorf("it is not a valid WebAssembly module: %w", err)
+	}
+	compiled, err := p.runtime.CompileModule(p.ctx, bounded)
 	if err != nil {
 		return fmt.Errorf("it is not a valid WebAssembly module: %w", line(err))
 	}
@@ -143,7 +148,9 @@ func (p *Policy) start(code []byte, c plug.Cache) error {
 	}
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
-	if p.module, err = p.runtime.InstantiateModule(ctx, compiled, wazero.NewModuleConfig().WithName("policy").WithStartFunctions("_initialize")); err != nil {
+	if p.module, err = p.runtime.InstantiateModule(ctx, compiled, wazero.NewModuleConfig().WithName("policy").WithStartFunctions("_initialize").
+		WithWalltime(func() (int64, int32) { return 0, 0 }, sys.ClockResolution(1)).
+		WithNanotime(func() int64 { return 0 }, sys.ClockResolution(1))); err != nil {
 		return explain(err)
 	}
 	if f := p.module.ExportedFunction("init"); f != nil {

@@ -106,7 +106,8 @@ func (c *Config) OfRun(r *sim.Run) *Result {
 		res.Seconds, res.MeanMS, res.AfterMS = v("job.zero.first.seconds"), v("job.zero.first.latency_ms"), v("job.zero.after.latency_ms")
 		res.GBps = float64(c.Size) / res.Seconds / 1e9
 	}
-	for i, x := range r.Steps("zero") {
+	steps, _, _ := r.Steps("zero")
+	for i, x := range steps {
 		res.add(float64(i+1)/10, 0.1, x.IOs, x.Bytes, x.Wait)
 	}
 	return res

@@ -27,7 +27,9 @@ type Random interface {
 }
 
 // Policies are constructors of policies by name; a scenario says by the same name where each is used.
-// A constructor returns an error if there can be no such policy; the run does not begin then.
+// A constructor returns an error if there can be no such policy; the run does not begin then. An eviction may not
+// have the name of one of ours. A policy that has a method Close() error is closed when the run ends, and the run
+// fails if that does.
 type Policies struct {
 	Eviction  map[string]func(Cache) (Eviction, error)
 	Admission map[string]func(Cache) (Admission, error)
@@ -75,8 +77,9 @@ type Eviction interface {
 	Remove(slot int)
 }
 
-// Failing is what a policy implements that can fail, such as one in another process. Err returns
-// why it did, or nil; it is asked after each Victim, and at the end of the run, which fails.
+// Failing is what a policy of any kind implements that can fail, such as one in another process. Err
+// returns why it did, or nil. It is asked after each Victim, every 100 ms of simulated time or more
+// often, and at the end; the run ends with that error.
 type Failing interface{ Err() error }
 
 // Admission decides which blocks get into a host's cache.
@@ -121,11 +124,13 @@ type DirtyVolume struct {
 	// Volume is the volume's number in its array: 1 for the first.
 	Volume int
 	Dirty  int64 // bytes that wait to be destaged
-	// Age is how many pages of 4 KiB became dirty in the pool since the oldest of these did.
+	// Age is how many pages of 4 KiB became dirty in the pool since the oldest of these did whose
+	// mdisk can take a write now.
 	Age int
 }
 
-// Destage decides when a partition of an array's write cache writes to its disks, and what first.
+// Destage decides when a partition of an array's write cache writes to its disks, and what first. The
+// list of volumes is made for each destage: it costs in proportion to the volumes that are dirty.
 type Destage interface {
 	// Rate returns the rate of destaging in bytes a second: 0 to wait, negative for as much as the
 	// disks take. It is asked before each destage, and whenever the fullness has changed. What it
