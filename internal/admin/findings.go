@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -210,7 +211,7 @@ func (d *daemon) listFindings() Findings {
 		out.LastHour.Seconds = int64(covered.Seconds())
 		return v
 	}
-	out.LastHour.Undercover, out.LastHour.HostWritten = Size(sum("undercover_bytes")), Size(sum("host_written_bytes"))
-	out.LastHour.Offloads = uint64(sum("offloads") + 0.5)
+	out.LastHour.Undercover, out.LastHour.HostWritten = Size(math.Round(sum("undercover_bytes"))), Size(math.Round(sum("host_written_bytes")))
+	out.LastHour.Offloads = uint64(math.Round(sum("offloads")))
 	return out
 }

@@ -90,7 +90,8 @@ func (m *meter) step(c Counters, s *metrics.Snapshot) []history.Row {
 		}
 	})
 	m.rows = m.rows[:0]
-	seconds := float64(c.Time-m.last.Time) / 1e9
+	// Whole milliseconds, as the history keeps them: the integral of the rates is then what was counted.
+	seconds := float64((c.Time-m.last.Time)/1e6) / 1e3
 	if m.last.Time != 0 && seconds > 0 {
 		m.traffic(c, seconds)
 		for _, p := range c.Pools {

@@ -82,6 +82,21 @@ function moment(t: number, step: number): string {
   return `${two(d.getHours())}:${two(d.getMinutes())}${step < 60 ? `:${two(d.getSeconds())}` : ""}`;
 }
 
+/** A tick of an axis, with the digits that its steps need: 0.25 is not 0.3. Rates are in bytes, times in nanoseconds. */
+function tick(t: number, step: number, unit: string): string {
+  const scale = unit === "%" ? 1 : 1e6;
+  const part = step / scale;
+  let digits = 0;
+  while (digits < 4 && Math.abs(part * 10 ** digits - Math.round(part * 10 ** digits)) > 1e-6) digits++;
+  return (t / scale).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+}
+
+/** Values without neighbours: a line through one point is none, so these are drawn as dots. */
+function alone(values: readonly (number | null | undefined)[]): number[] {
+  const known = (i: number) => values[i] !== null && values[i] !== undefined;
+  return values.flatMap((_, i) => (known(i) && !known(i - 1) && !known(i + 1) ? [i] : []));
+}
+
 interface Live {
   view: View | undefined;
   hover: (at: number | null) => void;
@@ -100,7 +115,7 @@ function options(p: Props, live: Live, width: number): uPlot.Options {
     },
     axes: [
       { ...axis, space: 75, values: (_u, ticks, _axis, _space, step) => ticks.map((t) => moment(t, step)) },
-      { ...axis, label: p.unit, labelSize: 18, size: 64, incrs: p.unit === "" ? BINARY : undefined, values: (_u, ticks) => ticks.map((t) => (t === 0 ? "0" : p.show(t))) },
+      { ...axis, label: p.unit, labelSize: 18, size: 64, incrs: p.unit === "" ? BINARY : undefined, values: (_u, ticks, _axis, _space, step) => ticks.map((t) => (t === 0 ? "0" : p.unit === "" ? p.show(t) : tick(t, step, p.unit))) },
     ] as uPlot.Axis[],
     series: [
       {},
@@ -110,7 +125,7 @@ function options(p: Props, live: Live, width: number): uPlot.Options {
         dash: l.between || l.fill ? [] : l.dash,
         width: 2,
         fill: l.fill ? `${l.colour}33` : undefined,
-        points: { show: false },
+        points: { show: false, size: 5, fill: l.colour, filter: (u: uPlot, i: number) => alone([...(u.data[i] ?? [])]) },
         spanGaps: false,
       })),
     ] as uPlot.Series[],

@@ -2,14 +2,14 @@
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
-/** A size in binary units, three digits or so. */
+/** A size in binary units, three digits or so; with .0 it is a rounded one. What lacks a millionth is a sum of rates. */
 export function size(n: number): string {
   let i = 0;
   while (n >= 1024 && i < UNITS.length - 1) {
     n /= 1024;
     i++;
   }
-  return `${i === 0 || n >= 100 || n === Math.round(n) ? Math.round(n) : n.toFixed(1)} ${UNITS[i]}`;
+  return `${i === 0 || n >= 100 || Math.abs(n - Math.round(n)) < n / 1e6 ? Math.round(n) : n.toFixed(1)} ${UNITS[i]}`;
 }
 
 /** A rate in MB/s, the unit in which storage people think. */

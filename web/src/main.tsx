@@ -144,7 +144,7 @@ function App() {
         {at.page === "pools" && <Pools open={setForm} />}
         {at.page === "hosts" && <Hosts />}
         {at.page === "events" && <Events />}
-        {at.page !== "volume" && !PAGES.some((p) => p === at.page) && <p class="empty">There is no page {decoded(at.page)}. The links above lead to those that exist.</p>}
+        {at.page !== "volume" && !PAGES.some((p) => p === at.page) && <p class="empty">There is no page “{decoded(at.page)}”. The links above lead to those that exist.</p>}
       </main>
       <footer>
         Keys: 1–5 pages, / search, p pause. The same figures: <a href="/metrics">/metrics</a>, <a href="/api/v1/openapi.json">API</a>, <code>arraysim top</code>
