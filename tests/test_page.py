@@ -231,7 +231,8 @@ def test_storm_shows_its_culprit(viewer: Viewer, daemon: Daemon) -> None:
     # The daemon is younger than an hour: both sums are the same, to the byte.
     page.wait_for_function(
         """() => {
-            const sums = document.querySelector("#findings").innerText.match(/(?<=^(Since the start|Last hour).*: ).*/gm);
+            const text = document.querySelector("#findings").innerText;
+            const sums = text.match(/(?<=^(Since the start|Last hour).*: ).*/gm);
             return sums?.length === 2 && sums[0] === sums[1];
         }""",
         timeout=15_000,
