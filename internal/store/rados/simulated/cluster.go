@@ -29,6 +29,8 @@ type Options struct {
 	NoBlocklist bool
 	// Capacity in bytes of objects; 0 is without end.
 	Capacity int
+	// Monitor is what a request to the monitors takes besides, in nanoseconds.
+	Monitor int64
 }
 
 // Cluster is what outlives its clients.
@@ -47,8 +49,8 @@ type Cluster struct {
 	// Fail, unless it is nil, returns the error of an operation that is to fail, or nil.
 	Fail func(op *rados.Op) error
 	// Applied counts operations that have taken effect; Refused those of blocklisted clients, and Zombies
-	// those that took effect when their client was dead.
-	Applied, Refused, Zombies int
+	// those that took effect when their client was dead. Blocklisted counts addresses that somebody blocklisted.
+	Applied, Refused, Zombies, Blocklisted int
 }
 
 type osd struct {
@@ -77,6 +79,9 @@ func (c *Cluster) Used() int { return c.used }
 
 // SetCapacity changes what the cluster has room for; 0 is without end.
 func (c *Cluster) SetCapacity(n int) { c.opt.Capacity = n }
+
+// SetMonitor changes what a request to the monitors takes, in nanoseconds.
+func (c *Cluster) SetMonitor(ns int64) { c.opt.Monitor = ns }
 
 // Objects lists the names of the objects of a namespace, in order.
 func (c *Cluster) Objects(namespace string) (list []string) {
