@@ -73,9 +73,12 @@ func (t *Task) afterDelay() {
 		return
 	}
 	st.to(enabled)
-	if st.u.removed {
+	switch {
+	case !st.u.removed:
+		t.run()
+	case st.n.t.serving():
 		t.Check(sense.LUNNotSupported)
-		return
+	default:
+		t.End(sam.StatusBusy)
 	}
-	t.run()
 }

@@ -158,7 +158,7 @@ func TestFencedAreForgotten(t *testing.T) {
 		t.Fatal(paused.err)
 	}
 	paused.Stop()
-	next := stand(c, v, 8, nil)
+	next := stand(c, v, 8, func(o *rados.Options) { o.Wall = func() int64 { return wall } })
 	if v.RunUntil(v.Now() + 30e9); next.s == nil {
 		t.Fatal(next.err)
 	}
@@ -235,7 +235,7 @@ func TestStandbySurvivesTrouble(t *testing.T) {
 	v.RunUntil(v.Now() + 12e9)
 	renewals := 0
 	c.Fail = func(op *rados.Op) error {
-		if len(op.Steps) > 2 && op.Steps[1].Name == "lease" {
+		if len(op.Steps) > 2 && op.Steps[0].Name == "epoch" && op.Steps[1].Name == "lease" {
 			if renewals++; renewals <= 3 {
 				return errors.New("injected")
 			}
