@@ -85,6 +85,7 @@ type Kind uint8
 const (
 	Guard       Kind = iota // the attribute Name is Value, else ErrGuard
 	GuardAtMost             // the attribute Name is Value or less, as text, else ErrGuard
+	Exists                  // the object is there, else ErrNotFound; of operations that write
 	Create                  // the object exists afterwards; with Exclusive, and did not before, else ErrExists
 	SetAttr                 // the attribute Name becomes Value
 	Write                   // Data goes to Off
@@ -125,7 +126,7 @@ type Pair struct {
 func (o *Op) Reads() bool {
 	for i := range o.Steps {
 		switch o.Steps[i].Kind {
-		case Guard, GuardAtMost:
+		case Guard, GuardAtMost, Exists:
 		default:
 			return o.Steps[i].Kind >= Read
 		}

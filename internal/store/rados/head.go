@@ -40,6 +40,8 @@ type head struct {
 type mdisk struct {
 	ID   uint64 `json:"id"`
 	Size uint64 `json:"size"`
+	// Map: its object map is there. Where not, it was made by a version before that.
+	Map bool `json:"map,omitempty"`
 }
 
 // readHead reads the head object.

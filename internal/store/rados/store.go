@@ -4,6 +4,7 @@
 //
 //	array            the head: format, epoch, mdisks; the lock of the owner          head.go owner.go
 //	mI.N             extent N of mdisk number I: 4 MiB of data, then their checksums  medium.go
+//	mI.map           which extents of it there are                                    objectmap.go
 //	NAME, NAME.P.N   the log: its layout, and 4 MiB of part P of the NVRAM            region.go
 //	meta, meta.N     the root of the metadata, and its 16 shards                      meta.go
 //	meta.E.B.N       part N of batch B of the owner of epoch E                        meta.go
@@ -123,7 +124,8 @@ type Store struct {
 
 	head    head // guarded by mu
 	headers headWriter
-	freeX   *xfer // guarded by mu
+	freeX   *xfer                 // guarded by mu
+	maps    map[uint64]*objectMap // by the mdisk's number; guarded by mu
 	meta    *meta
 }
 
@@ -145,7 +147,7 @@ func Open(exec block.Executor, cluster Cluster, opt Options) (*Store, error) {
 	if opt.Patience == 0 {
 		opt.Patience = 60e9
 	}
-	s := &Store{exec: exec, cluster: cluster, opt: opt, cookie: opt.Self.cookie(opt.Cookie)}
+	s := &Store{maps: map[uint64]*objectMap{}, exec: exec, cluster: cluster, opt: opt, cookie: opt.Self.cookie(opt.Cookie)}
 	s.dataLane = lane{maxOps: dataOps, maxBytes: dataBytes}
 	s.logLane = lane{maxOps: logOps, maxBytes: logBytes}
 	s.leaseLane = lane{maxOps: leaseOps, maxBytes: logBytes}

@@ -105,6 +105,14 @@ func (c *Cluster) Damage(namespace, name string, off int) bool {
 	return true
 }
 
+// Lose removes an object behind everybody's back; it reports whether there was one.
+func (c *Cluster) Lose(namespace, name string) bool {
+	o := c.objects[namespace+"/"+name]
+	c.used -= o.bytes()
+	delete(c.objects, namespace+"/"+name)
+	return o != nil
+}
+
 // Stop has an OSD answer nothing until Continue: what it has to do waits.
 func (c *Cluster) Stop(osd int) { c.osds[osd].stopped = true }
 
