@@ -17,8 +17,12 @@ func (t *Task) run() {
 	st := &t.state
 	row := st.n.t.commands.Lookup(t.CDB)
 	st.row = row
-	if !st.n.t.serving() {
+	if serving := st.n.t.opt.Serving; serving != nil && !serving() {
 		t.End(sam.StatusBusy)
+		return
+	}
+	if st.u.removed { // while the task was delayed
+		t.Check(sense.LUNNotSupported)
 		return
 	}
 	if row == nil {
@@ -33,9 +37,6 @@ func (t *Task) run() {
 		row.Run(t)
 	}
 }
-
-// serving reports whether the process may say anything of the array.
-func (t *Target) serving() bool { return t.opt.Serving == nil || t.opt.Serving() }
 
 // mayAccess checks what keeps the I_T_L nexus from the unit: reservations of others, a unit
 // attention condition that it has to be told first, the state of its port.
