@@ -63,12 +63,13 @@ func (s *Store) acquire() error {
 		err = s.cluster.Watch(headObject, s.suspect)
 	}
 	s.enter()
-	defer s.leave()
+	if s.released = err != nil; err == nil {
+		s.emptyTrash()
+	}
+	s.leave()
 	if err != nil {
-		s.released = true
 		return errors.Join(fmt.Errorf("the array cannot be taken possession of: %w", err), s.cluster.Unlock(headObject, lockName, s.cookie))
 	}
-	s.emptyTrash()
 	return nil
 }
 

@@ -384,3 +384,26 @@ func TestEmptyCommitOfTheFenced(t *testing.T) {
 		t.Errorf("an empty flush of the old owner: %v", err)
 	}
 }
+
+// TestMonitorFails: a taker that cannot have others kept out, with renewals of its lease under way, gives the array back,
+// and the next one has it.
+func TestMonitorFails(t *testing.T) {
+	c, v := newCluster(simulated.Options{Latency: 100e6}), &block.Virtual{}
+	known := func(o *rados.Options) { o.Dead = func(rados.Owner) bool { return true } }
+	first := stand(c, v, 1, nil)
+	v.RunUntil(v.Now() + 5e9)
+	first.end()
+	c.SetMonitor(3e9)
+	taker := stand(c, v, 2, known)
+	v.RunUntil(v.Now() + 8e9) // it has evicted the first one, and renews
+	c.FailMonitor = errors.New("injected")
+	if v.RunUntil(v.Now() + 30e9); taker.s != nil || taker.err == nil || !strings.Contains(taker.err.Error(), "injected") {
+		t.Fatalf("it ended with %v", taker.err)
+	}
+	c.FailMonitor = nil
+	next := stand(c, v, 3, nil)
+	if v.RunUntil(v.Now() + 30e9); !next.serves() {
+		t.Errorf("the next one: %v", next.err)
+	}
+	next.end()
+}

@@ -300,6 +300,9 @@ func (cl *Client) Blocklist(addresses []string, _ int) error {
 	if err := cl.check(); err != nil {
 		return err
 	}
+	if cl.c.FailMonitor != nil {
+		return cl.c.FailMonitor
+	}
 	cl.c.epoch++
 	for _, address := range addresses {
 		cl.c.Blocklisted++

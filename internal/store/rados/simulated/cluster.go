@@ -48,6 +48,8 @@ type Cluster struct {
 	late []*late
 	// Fail, unless it is nil, returns the error of an operation that is to fail, or nil.
 	Fail func(op *rados.Op) error
+	// FailMonitor, unless it is nil, is the error of requests to the monitors.
+	FailMonitor error
 	// Applied counts operations that have taken effect; Refused those of blocklisted clients, and Zombies
 	// those that took effect when their client was dead. Blocklisted counts addresses that somebody blocklisted.
 	Applied, Refused, Zombies, Blocklisted int
