@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from arrays import noise, read, same, write
-from harness import REPO, Config, Daemon, Mdisk, MiB, Pool, ToolError, Volume, binary, free_port, run
+from harness import REPO, Config, Daemon, Mdisk, MiB, Pool, ToolError, Volume, binary, run
 from test_kill import Torture
 
 SCRIPT = REPO / "scripts" / "ceph.py"
@@ -154,7 +154,7 @@ def array(cluster: dict[str, str], log: str) -> InPool:
 
 @pytest.mark.cluster
 def test_smoke(cluster: dict[str, str], tmp_path: Path) -> None:
-    """An array in a real pool serves, is taken over from by a standby behind kill -9, and loses nothing: within a minute."""
+    """An array in a real pool serves, a standby takes it over behind kill -9, and nothing is lost: within a minute."""
     data = noise(2 * MiB, seed=3)
     config = array(cluster, "replicated")
     config.rados |= {"namespace": "smoke", "standby": True}
@@ -201,7 +201,7 @@ TORTURED = (
 @pytest.mark.proof
 @pytest.mark.parametrize("way", ["kill", "stop"])
 def test_take_overs_under_writes(cluster: dict[str, str], way: str) -> None:
-    """Two daemons take the array over from each other under verified writes and offloads: no acknowledged sector is lost.
+    """Two daemons take the array over from each other under verified writes and offloads: nothing acknowledged is lost.
 
     An owner is killed, which a standby on its machine knows at once; or it is stopped, which costs a lease, and goes on
     when the other one serves: it is fenced then, and ends.

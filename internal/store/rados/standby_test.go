@@ -183,8 +183,7 @@ func TestStandbyLooksFirst(t *testing.T) {
 		"of an owner that stops?": func(o *rados.Options) { o.Region, o.Layout = "nvram", layout },
 	} {
 		c, v := newCluster(simulated.Options{Latency: 1e6}), &block.Virtual{}
-		var owner *process
-		owner = stand(c, v, 1, func(o *rados.Options) { o.NewID = "one" })
+		owner := stand(c, v, 1, func(o *rados.Options) { o.NewID = "one" })
 		v.RunUntil(v.Now() + 1e9)
 		open := false
 		if owner.s == nil {

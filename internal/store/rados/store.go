@@ -87,7 +87,8 @@ type Options struct {
 	Waits func(Standby)
 	// Patience is for how long a start and a stop wait for room in a full pool, in nanoseconds; 0: a minute.
 	Patience int64
-	// Notice hears in one line of what takes long, while the store opens; it may be nil.
+	// Notice hears in one line of what takes long, while the store opens, and of trouble later; it may be nil. It must not
+	// call the store.
 	Notice func(line string)
 }
 
