@@ -81,7 +81,10 @@ PROOFS = [
     Proof("power", "100,000 power cuts", "make power-test", 30),
     Proof("sim-torture", "100,000 arrays in virtual time", "make sim-torture", 60),
     Proof(
-        "rados", "an array in a Ceph pool of one OSD: the store's conformance, faults, kill -9", "make rados-test", 2
+        "rados",
+        "an array in a Ceph pool of one OSD: the store's conformance, faults, kill -9, take-overs of a running daemon",
+        "make rados-test",
+        6,
     ),
     Proof(
         "sweep",

@@ -100,6 +100,7 @@ def full() -> list[Part]:
         Part("go", [*LEAN, *plain], 280, ("build",), env=PLAIN | COMPILE),
         Part("sim", [*LEAN, "./internal/sim"], 700, ("build",), env=PLAIN | COMPILE),
         Part("tools", TOOLS, 250, ("build", "image")),
+        Part("rados", ["make", "--no-print-directory", "rados-smoke"], 60, ("build",), cores=0.5),
         Part("vm", ["scripts/vm/run.py", "--limit", "3600", "-m", "not slow"], 500, ("build", "root")),
     ]
 

@@ -57,11 +57,12 @@ LONGEST = [
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the proofs out unless they are asked for, and bring the long files to the front."""
-    if "proof" not in config.option.markexpr:
-        proofs = [item for item in items if item.get_closest_marker("proof")]
-        items[:] = [item for item in items if item not in proofs]
-        config.hook.pytest_deselected(items=proofs)
+    """Leave out what has to be asked for, and bring the long files to the front."""
+    for marker in ("proof", "cluster"):
+        if marker not in config.option.markexpr:
+            left = [item for item in items if item.get_closest_marker(marker)]
+            items[:] = [item for item in items if item not in left]
+            config.hook.pytest_deselected(items=left)
     place = {name: n for n, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path.stem, len(LONGEST)))
 

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import random
+import re
+import selectors
+import signal
+import socket
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,20 +20,21 @@ from typing import Any
 
 import pytest
 from arrays import noise, read, same, write
-from harness import REPO, Config, Daemon, Mdisk, MiB, Pool, Volume, binary, run
+from harness import REPO, Config, Daemon, Mdisk, MiB, Pool, ToolError, Volume, binary, run
+from test_kill import Torture
 
 SCRIPT = REPO / "scripts" / "ceph.py"
 BINARY = REPO / "bin" / "arraysim-rados"
 
-
-pytestmark = pytest.mark.proof  # make rados-test
+#: Take-overs of each test of them.
+TAKE_OVERS = int(os.environ.get("ARRAYSIM_TAKE_OVERS", "5"))
 
 
 @dataclass
 class InPool(Config):
     """An array in a pool."""
 
-    rados: dict[str, str] = field(default_factory=dict)
+    rados: dict[str, Any] = field(default_factory=dict)
 
     def document(self, data: Path, portal: int, metrics: int) -> dict[str, Any]:
         """Return the configuration file's contents."""
@@ -37,6 +47,85 @@ class RadosDaemon(Daemon):
     def command(self) -> list[Any]:
         """Return how to start it."""
         return [BINARY, *super().command()[1:]]
+
+    def state(self) -> dict[str, Any]:
+        """Return what it says of the array's ownership; empty: it cannot be asked yet."""
+        out = run([BINARY, "status", "--json", "--data", self.data], expect=None)
+        return json.loads(out.stdout).get("ownership", {}) if out.returncode == 0 else {}
+
+    def stand_by(self, timeout: float = 60) -> None:
+        """Start the daemon and wait until it stands by for an array that another one has."""
+        self.spawn(self.command())
+        deadline = time.monotonic() + timeout
+        while self.state().get("state") != "standing by":
+            if not self.alive() or time.monotonic() > deadline:
+                raise ToolError(f"it does not stand by:\n{self.log_tail()}")
+            time.sleep(0.1)
+
+    def served(self) -> int:
+        """Return how often it has been ready."""
+        return len(re.findall(rb"^ready\b", self.log.read_bytes(), re.M)) if self.log.exists() else 0
+
+
+class Address:
+    """An address that moves from node to node: what connects to it is passed on to the one that has it now."""
+
+    def __init__(self, port: int) -> None:
+        self.to = port
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.lock = threading.Lock()
+        self.open: set[socket.socket] = set()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def move(self, port: int) -> None:
+        """Pass what connects from now on on to another port, and cut off what is connected."""
+        self.to = port
+        self.cut()
+
+    def cut(self) -> None:
+        with self.lock:
+            for s in self.open:
+                with contextlib.suppress(OSError):
+                    s.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.listener.close()
+        self.cut()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        try:
+            server = socket.create_connection(("127.0.0.1", self.to), 5)
+        except OSError:
+            client.close()
+            return
+        server.settimeout(None)
+        with client, server, selectors.DefaultSelector() as both:
+            with self.lock:
+                self.open |= {client, server}
+            both.register(client, selectors.EVENT_READ, server)
+            both.register(server, selectors.EVENT_READ, client)
+            with contextlib.suppress(OSError):
+                self._pass(both)
+            with self.lock:
+                self.open -= {client, server}
+
+    @staticmethod
+    def _pass(both: selectors.DefaultSelector) -> None:
+        while True:
+            for key, _ in both.select():
+                data = key.fileobj.recv(1 << 18)
+                if not data:
+                    return
+                key.data.sendall(data)
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +152,117 @@ def array(cluster: dict[str, str], log: str) -> InPool:
     return InPool([pool], volumes, cache=16 * MiB, rados={**cluster, "namespace": f"array-{log}", "log": log})
 
 
+@pytest.mark.cluster
+def test_smoke(cluster: dict[str, str], tmp_path: Path) -> None:
+    """An array in a real pool serves, a standby takes it over behind kill -9, and nothing is lost: within a minute."""
+    data = noise(2 * MiB, seed=3)
+    config = array(cluster, "replicated")
+    config.rados |= {"namespace": "smoke", "standby": True}
+    with contextlib.ExitStack() as end:
+        first, second = (RadosDaemon(config, f"rados-smoke-{n}") for n in "ab")
+        end.callback(second.cleanup)
+        end.enter_context(first)
+        write(first, 0, 2048, data, tmp_path)
+        assert first.state()["state"] == "serving" and first.state()["epoch"] == 1
+        second.stand_by()
+        end.callback(second.stop)
+        owner = second.state()["owner"]
+        assert owner.startswith(f"process {first.proc.pid} on "), owner
+        assert "stands by" in run([binary(), "volume", "list", "--data", second.data], expect=1).text
+        first.kill()
+        first.proc = None  # which is no complaint
+        await_owner(second, 0)
+        same(read(second, 0, 2048, len(data) // 512, tmp_path), data)
+        assert second.state()["epoch"] == 2
+        second.cli("check")
+
+
+def await_owner(d: RadosDaemon, before: int, timeout: float = 90) -> None:
+    """Wait until a standby serves, which has been ready so often before."""
+    deadline = time.monotonic() + timeout
+    while d.served() <= before:
+        if not d.alive() or time.monotonic() > deadline:
+            raise ToolError(f"{d.name} does not take over:\n{d.log_tail()}")
+        time.sleep(0.02)
+
+
+#: Two pools, so that copies are made by reference and by moving, and a cache that is always too small.
+TORTURED = (
+    [Pool("p0", mdisks=[Mdisk("m0", 256 * MiB)]), Pool("p1", mdisks=[Mdisk("m1", 256 * MiB)])],
+    [
+        Volume("a", 0, size=32 * MiB),
+        Volume("b", 1, size=32 * MiB, thin=False),
+        Volume("c", 2, size=32 * MiB, pool="p1"),
+        Volume("d", 3, size=16 * MiB, block_size=4096),
+    ],
+)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("way", ["kill", "stop"])
+def test_take_overs_under_writes(cluster: dict[str, str], way: str) -> None:
+    """Two daemons take the array over from each other under verified writes and offloads: nothing acknowledged is lost.
+
+    An owner is killed, which a standby on its machine knows at once; or it is stopped, which costs a lease, and goes on
+    when the other one serves: it is fenced then, and ends.
+    """
+    seed = int(os.environ.get("ARRAYSIM_SEED") or random.SystemRandom().randrange(1 << 32))
+    print(f"\n{TAKE_OVERS} take-overs, seed {seed}; repeat with ARRAYSIM_TAKE_OVERS={TAKE_OVERS} ARRAYSIM_SEED={seed}")
+    rng, took = random.Random(seed), []
+    config = InPool(*TORTURED, cache=16 * MiB, rados={**cluster, "namespace": f"take-{way}", "standby": True})
+    owner, other = (RadosDaemon(config, f"rados-{way}-{n}") for n in "ab")
+    address, torture = Address(owner.port), None
+    try:
+        owner.start()
+        other.stand_by()
+        port, owner.port = owner.port, address.port
+        torture = Torture(owner, seed)
+        owner.port = port
+        for _ in range(TAKE_OVERS):
+            torture.expect("verified")
+            time.sleep(rng.uniform(0.2, 1.5))
+            before, began = other.served(), time.monotonic()
+            if way == "kill":
+                owner.kill()
+            else:
+                owner.proc.send_signal(signal.SIGSTOP)
+            await_owner(other, before)
+            took.append(time.monotonic() - began)
+            address.move(other.port)
+            torture.expect("verified")
+            if way == "stop":
+                owner.proc.send_signal(signal.SIGCONT)
+                assert owner.proc.wait(60) != 0, "an owner that was fenced ended as if all were well"
+                assert "has a new owner" in owner.log_tail()
+            other.cli("check")
+            assert other.state()["state"] == "serving"
+            owner.stand_by()
+            owner, other = other, owner
+            address.cut()  # the client logs in again, and says that it has verified everything
+        torture.expect("verified")
+        torture.proc.send_signal(signal.SIGTERM)
+        event = torture.expect("done")
+        assert torture.proc.wait(180) == 0, torture.trouble()
+        owner.cli("check")
+        other.stop()
+        owner.stop()
+    except AssertionError as e:
+        raise AssertionError(f"{e}\nseed {seed}\n{owner.log_tail(20)}\n{other.log_tail(20)}") from None
+    finally:
+        if torture:
+            torture.stop()
+        address.close()
+        for d in (owner, other):
+            if d.alive():
+                d.proc.send_signal(signal.SIGCONT)
+                d.kill()
+            d.cleanup()
+    took.sort()
+    print(f"  served again after {took[len(took) // 2]:.1f} s in the middle, {took[-1]:.1f} s at the most; {event}")
+    assert event["unsure"] > 0
+
+
+@pytest.mark.proof
 @pytest.mark.parametrize("log", ["replicated", "local"])
 def test_array_in_a_pool_survives_kills(cluster: dict[str, str], log: str, tmp_path: Path) -> None:
     """What was acknowledged is there after kill -9: the successor fences the dead process and takes over."""

@@ -66,6 +66,7 @@ type daemon struct {
 	portAddrs               []net.Addr // by relative target port identifier, from 1
 	admin, metrics          *http.Server
 	closing                 chan struct{} // closed when the stop begins
+	close                   sync.Once     // of closing
 	failed                  chan error    // a door that ended by itself
 	background              sync.WaitGroup
 
@@ -117,7 +118,12 @@ func (d *daemon) run(ctx context.Context) error {
 	}
 	switch {
 	case len(d.groups) > 0:
-		err = errors.Join(err, d.stop(ready))
+		ended := d.stop(ready)
+		if errors.Is(ended, block.ErrFenced) { // others have the array: there is nothing to bring into order
+			d.forsake(ended)
+			return ended
+		}
+		err = errors.Join(err, ended)
 	case d.data != nil && d.data.store != nil && d.data.kind == storeRados: // another node may have it, and must not find it locked
 		d.first.Stop()
 		err = errors.Join(err, d.data.close())
@@ -143,7 +149,7 @@ func (d *daemon) open(ctx context.Context) error {
 	case err != nil:
 		return err
 	case d.cfg.Store == storeRados:
-		d.data, err = openRados(exec, d.cfg.Data, d.cfg.Rados, notice, d.fail, func() bool { return ctx.Err() != nil })
+		d.data, err = d.openRados(ctx, exec, notice)
 	default:
 		err = d.data.open(exec, d.cfg.AIO, n, notice)
 	}
@@ -277,19 +283,31 @@ func (d *daemon) dirty() (n Size) {
 // nothing to destage. Hurry cuts it short at any point.
 func (d *daemon) stop(ready bool) error {
 	d.notify("STOPPING=1", "STATUS=Closing sessions")
-	close(d.closing)
+	d.beginStop()
+	end := make(chan error, 1)
+	go func() { end <- d.windDown(ready) }()
+	for {
+		select {
+		case err := <-end:
+			return err
+		case err := <-d.failed:
+			if errors.Is(err, block.ErrFenced) {
+				return err
+			}
+			d.log.Error("a listener ended", "error", err)
+		case <-d.env.Hurry:
+			d.log.Warn("stopped at once", "dirty", d.dirty().Human(), "where", "in NVRAM; the next start finds it")
+			return nil
+		}
+	}
+}
+
+// beginStop says that the daemon stops: nothing begins any more.
+func (d *daemon) beginStop() {
+	d.close.Do(func() { close(d.closing) })
 	d.changeMu.Lock()
 	d.stopping = true
 	d.changeMu.Unlock()
-	end := make(chan error, 1)
-	go func() { end <- d.windDown(ready) }()
-	select {
-	case err := <-end:
-		return err
-	case <-d.env.Hurry:
-		d.log.Warn("stopped at once", "dirty", d.dirty().Human(), "where", "in NVRAM; the next start finds it")
-		return nil
-	}
 }
 
 // forsake ends a daemon whose array has a new owner: there is nothing that it could bring into order. Sessions are cut off,
@@ -297,10 +315,10 @@ func (d *daemon) stop(ready bool) error {
 func (d *daemon) forsake(why error) {
 	d.log.Error("the array has a new owner; this process serves it no more, and ends", "error", why)
 	d.notify("STOPPING=1", "STATUS=The array has a new owner")
-	close(d.closing)
-	d.changeMu.Lock()
-	d.stopping = true
-	d.changeMu.Unlock()
+	d.beginStop()
+	if d.kernel != nil {
+		d.kernel.forsake()
+	}
 	if d.portal != nil {
 		now, cancel := context.WithCancel(context.Background())
 		cancel()

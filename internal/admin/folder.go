@@ -14,6 +14,7 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/profile"
 	"github.com/arraysim/arraysim/internal/store"
+	"github.com/arraysim/arraysim/internal/store/rados"
 )
 
 const (
@@ -190,6 +191,20 @@ func (f *folder) serving() func() bool {
 		return s.Serving
 	}
 	return nil
+}
+
+// ownership describes who has the array; nil: the store is no such one.
+func (f *folder) ownership() *OwnershipStatus {
+	s, ok := f.store.(interface{ Ownership() rados.Ownership })
+	if !ok {
+		return nil
+	}
+	own := s.Ownership()
+	o := &OwnershipStatus{State: StateBusy, Owner: fmt.Sprintf("process %d on this node", os.Getpid()), Epoch: own.Epoch, LeaseAge: float64(own.Age) / 1e9}
+	if own.Serving {
+		o.State = StateServing
+	}
+	return o
 }
 
 // stopWaiting has the store wait only for a while from now on for what it may never get, such as room.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/arraysim/arraysim/handlers"
 	"github.com/arraysim/arraysim/internal/array"
@@ -52,6 +53,20 @@ func (k *kernelDoor) close() {
 	k.cancel()
 	if err := <-k.ended; err != nil {
 		k.d.log.Warn("the TCMU front end did not close cleanly", "error", err)
+	}
+}
+
+// forsakePatience is for how long a daemon without an array waits for the TCMU front end to let go of its devices.
+const forsakePatience = 2 * time.Second
+
+// forsake ends the service of a daemon that has lost its array: no command is taken any more. Those under way end with the
+// array's error, or are left to the daemon that comes next.
+func (k *kernelDoor) forsake() {
+	k.cancel()
+	select {
+	case <-k.ended:
+	case <-time.After(forsakePatience):
+		k.d.log.Warn("the TCMU front end did not close in time")
 	}
 }
 

@@ -8,9 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/arraysim/arraysim/internal/array"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/store"
 	"github.com/arraysim/arraysim/internal/store/rados"
@@ -48,9 +50,19 @@ const idName = "rados.array"
 // leaseTime is for how long nobody else takes an array from an owner that nobody hears of.
 const leaseTime = 10e9
 
-// openRados locks the data folder and opens the array in the pool. lost is called when another process has taken it
-// over.
-func openRados(x block.Executor, path string, c *RadosConfig, notice func(line string), lost func(error), cancel func() bool) (*folder, error) {
+// radosHooks are what the daemon does while it opens an array in a pool, and when it has lost one.
+type radosHooks struct {
+	notice func(line string)
+	lost   func(error) // another process has taken the array over
+	cancel func() bool
+	// stands is called once the data folder is locked, where the process may stand by, and returns who hears of what it
+	// waits for.
+	stands func(*folder) func(rados.Standby)
+}
+
+// openRados locks the data folder and opens the array in the pool.
+func openRados(x block.Executor, cfg *Config, hooks radosHooks) (*folder, error) {
+	path, c := cfg.Data, cfg.Rados
 	if err := librados.Available(); err != nil {
 		return nil, fmt.Errorf("store: rados: %w", err)
 	}
@@ -61,9 +73,15 @@ func openRados(x block.Executor, path string, c *RadosConfig, notice func(line s
 	if err := f.checkKind(); err != nil {
 		return nil, err
 	}
-	opt := rados.Options{Log: c.Log, Self: thisProcess(), Dead: isDead, Notice: notice, Lost: lost, Standby: c.Standby, Cancel: cancel}
+	opt := rados.Options{Log: c.Log, Self: thisProcess(), Dead: isDead, Notice: hooks.notice, Lost: hooks.lost, Standby: c.Standby, Cancel: hooks.cancel,
+		Wall: func() int64 { return time.Now().UnixNano() }}
 	if c.Log == rados.LogReplicated {
 		opt.Lease, opt.Clock = leaseTime, sinceBoot
+		cache, err := f.cacheSize(cfg)
+		if err != nil {
+			return nil, err
+		}
+		opt.Region, opt.Layout = array.Options{CacheBytes: int64(cache)}.Region()
 	}
 	opt.Cookie, opt.NewID = randomName(), randomName()
 	b, err := os.ReadFile(filepath.Join(path, idName))
@@ -73,7 +91,7 @@ func openRados(x block.Executor, path string, c *RadosConfig, notice func(line s
 	opt.ID = strings.TrimSpace(string(b))
 	if c.Log == rados.LogLocal {
 		var files *store.Files
-		if files, err = store.OpenFiles(x, path, store.FilesOptions{NoRing: true, Notice: notice}); err != nil {
+		if files, err = store.OpenFiles(x, path, store.FilesOptions{NoRing: true, Notice: hooks.notice}); err != nil {
 			return nil, err
 		}
 		opt.Local = files
@@ -82,6 +100,9 @@ func openRados(x block.Executor, path string, c *RadosConfig, notice func(line s
 		}
 	} else if err = f.flock(); err != nil {
 		return nil, err
+	}
+	if c.Standby {
+		opt.Waits = hooks.stands(f)
 	}
 	cluster, err := librados.Connect(librados.Config{Conf: c.Conf, User: c.User, Keyring: c.Keyring, Pool: c.Pool, Namespace: c.Namespace})
 	if err == nil {

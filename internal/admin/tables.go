@@ -235,6 +235,17 @@ func WriteStatus(w io.Writer, s Status) {
 	t := newTable(w)
 	t.row("version", s.Version)
 	t.row("process", s.PID)
+	if o := s.Ownership; o != nil {
+		t.row("state", fmt.Sprintf("%s; owner %s, epoch %d, lease renewed %.1f s ago", o.State, orDash(o.Owner), o.Epoch, o.LeaseAge))
+		if o.Trouble != "" {
+			t.row("fault", o.Trouble)
+		}
+		if o.State == StateStandingBy {
+			t.row("data", fmt.Sprintf("%s (store: %s)", s.Data, s.Store))
+			t.Flush()
+			return
+		}
+	}
 	t.row("data", fmt.Sprintf("%s (store: %s), %s dirty", s.Data, s.Store, s.Dirty.Human()))
 	for _, target := range s.Targets {
 		t.row("portal", "iscsi://"+s.Portal+"/"+target)

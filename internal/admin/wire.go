@@ -130,6 +130,25 @@ type Status struct {
 	Dirty   Size     `json:"dirty"`
 	// Mirrored tells whether the write cache has its mirror.
 	Mirrored bool `json:"mirrored"`
+	// Ownership is of an array in a Ceph pool that several processes may serve; nil: there is none.
+	Ownership *OwnershipStatus `json:"ownership,omitempty"`
+}
+
+// The states of a process that may have an array in a Ceph pool.
+const (
+	StateServing    = "serving"     // it has the array, and answers hosts
+	StateBusy       = "busy"        // it had the array last, and answers BUSY until its lease is renewed
+	StateStandingBy = "standing by" // it waits for the array
+)
+
+// OwnershipStatus says who has an array in a Ceph pool, as this process sees it.
+type OwnershipStatus struct {
+	State string `json:"state"`
+	Owner string `json:"owner"` // this process, or which it waits for
+	Epoch int64  `json:"epoch"` // of the owner: each take-over raises it
+	// LeaseAge is for how many seconds the owner's lease has not been renewed, as far as this process has seen.
+	LeaseAge float64 `json:"lease_age_s"`
+	Trouble  string  `json:"trouble,omitempty"` // why the cluster cannot be asked
 }
 
 // CheckReport is what a check found.

@@ -79,6 +79,25 @@ func (o *Options) fill() {
 	o.Policy.fill()
 }
 
+// regionName is the name of an array's NVRAM in its store.
+const regionName = "nvram"
+
+// region is the layout of the NVRAM. Preconditions: what was left out is filled in.
+func (o *Options) region(payload bool) nvlog.Layout {
+	limit := int(o.CacheBytes / pageBytes)
+	// Pages above the limit are those that are between two owners: overwritten or
+	// destaged, and not yet free.
+	pages := limit + max(limit/8, 2*piecePages)
+	return nvlog.Layout{Rows: o.CounterRows, Pages: pages, LogBytes: max(o.LogBytes, nvlog.MinLogBytes) &^ 7, Payload: payload}
+}
+
+// Region returns the name and the layout of the region that Open will ask the store for, which keeps payload: by them one
+// can be told that is another array's, or of another size, before it is opened.
+func (o Options) Region() (name string, l block.RegionLayout) {
+	o.fill()
+	return regionName, o.region(true).Region()
+}
+
 // Open starts the array that the store holds, or an empty one. It recovers from
 // the death of a process or a loss of power; it is synchronous, and the executor is
 // held by the caller.
@@ -87,13 +106,8 @@ func Open(opt Options) (*Array, error) {
 	if len(opt.CapPercent) == 0 || opt.CacheBytes < wcache.MinPages*pageBytes {
 		return nil, fmt.Errorf("the write cache needs at least %d KiB and a cap", wcache.MinPages*pageBytes/1024)
 	}
-	payload := opt.Store.Payload()
 	limit := int(opt.CacheBytes / pageBytes)
-	// Pages above the limit are those that are between two owners: overwritten or
-	// destaged, and not yet free.
-	pages := limit + max(limit/8, 2*piecePages)
-	nv, fresh, err := nvlog.Open(opt.Store, "nvram", nvlog.Layout{Rows: opt.CounterRows, Pages: pages,
-		LogBytes: max(opt.LogBytes, nvlog.MinLogBytes) &^ 7, Payload: payload})
+	nv, fresh, err := nvlog.Open(opt.Store, regionName, opt.region(opt.Store.Payload()))
 	if err != nil {
 		return nil, err
 	}

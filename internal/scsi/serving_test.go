@@ -29,3 +29,35 @@ func TestServing(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
+
+// TestServingOfNoUnit: what is said of a LUN without a unit is said of the array, too: its owner may have made one there
+// meanwhile. So is that a unit was removed while a command was delayed.
+func TestServingOfNoUnit(t *testing.T) {
+	exec, serves := &block.Virtual{}, true
+	tg := scsi.NewTarget(scsi.Options{Name: "iqn.2026-11.org.example:array", Exec: exec, Serving: func() bool { return serves },
+		Delay: func(*scsi.Task) int64 { return 1000 }})
+	u := tg.AddUnit(scsitest.NewDevice(exec, scsitest.Ready(1, 2048, 512, true)), scsi.UnitOptions{})
+	if err := tg.Map("", 0, u); err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{TB: t, exec: exec, tg: tg}
+	r.a = r.tg.OpenNexus(initiatorA, initiatorA+",i,0x1", 1)
+	for _, serves = range []bool{false, true} {
+		for name, cdb := range map[string][]byte{"read": scsitest.CDB(0x28, 0, 1), "inquiry": {0x12, 0, 0, 0, 96, 0}} {
+			r.submit(r.a, r.task(name, 7, cdb))
+			exec.Run()
+			busy := len(r.log) == 1 && r.log[0] == name+" status 08"
+			if busy == serves || len(r.log) != 1 {
+				t.Errorf("serving %v, a LUN without a unit answers %v", serves, r.log)
+			}
+			r.log = nil
+		}
+	}
+	serves = false
+	r.submit(r.a, r.task("read", 0, scsitest.CDB(0x28, 0, 1)))
+	tg.RemoveUnit(u)
+	exec.Run()
+	if got := fmt.Sprint(r.log); got != "[read status 08]" {
+		t.Errorf("a delayed command, whose unit was removed, answers %s", got)
+	}
+}

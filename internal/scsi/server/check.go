@@ -21,6 +21,10 @@ func (t *Task) run() {
 		t.End(sam.StatusBusy)
 		return
 	}
+	if st.u.removed { // while the task was delayed
+		t.Check(sense.LUNNotSupported)
+		return
+	}
 	if row == nil {
 		if st.itl.ua != 0 { // a pending unit attention condition comes before an invalid field
 			t.Check(st.itl.ua.Take())

@@ -1,13 +1,11 @@
-// Stage 2 of a command, enable: which tasks of a set may run (SAM-5 8.6), and the delay that the
-// front end asks for before one does. This is the one place to which later stages come back: a
-// task that ends, or is aborted, lets others run.
+// Stage 2 of a command, enable: which tasks of a set may run (SAM-5 8.6), and the front end's delay
+// before one does. Later stages come back here alone: a task that ends or is aborted lets others run.
 
 package server
 
 import (
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi/sam"
-	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
 // schedule enables the tasks that need not wait any longer: an ORDERED task when
@@ -73,9 +71,5 @@ func (t *Task) afterDelay() {
 		return
 	}
 	st.to(enabled)
-	if st.u.removed {
-		t.Check(sense.LUNNotSupported)
-		return
-	}
 	t.run()
 }

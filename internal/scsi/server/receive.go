@@ -32,7 +32,9 @@ func (n *Nexus) receive(t *Task, now int64) {
 	if st.itl == nil || n.closed {
 		st.itl, st.u = nil, nil
 		st.row = n.t.commands.Lookup(t.CDB)
-		if w := n.t.commands.withoutUnit; w == nil || !w(t) {
+		if serving := n.t.opt.Serving; serving != nil && !serving() { // another process may have made a unit there
+			t.End(sam.StatusBusy)
+		} else if w := n.t.commands.withoutUnit; w == nil || !w(t) {
 			t.Check(sense.LUNNotSupported)
 		}
 		return

@@ -28,9 +28,10 @@ type Cluster interface {
 	Lockers(object, name string) ([]Locker, error)
 	// BreakLock takes a lock away from its holder; ErrNotFound if he does not have it any more.
 	BreakLock(object, name string, l Locker) error
-	// Blocklist has the cluster refuse all operations of a client for so many seconds from now on. An OSD
-	// that has not heard of it yet may still take some: see LatestMap.
-	Blocklist(address string, seconds int) error
+	// Blocklist has the cluster refuse all operations of clients for so many seconds from now on, which it is
+	// asked for all at a time: that takes about as long as for one. An OSD that has not heard of it yet may
+	// still take some: see LatestMap.
+	Blocklist(addresses []string, seconds int) error
 	// LatestMap waits until this client has the newest map of the OSDs. An OSD that gets an operation
 	// of this client has at least that map then, and refuses who is blocklisted in it.
 	LatestMap() error
@@ -84,6 +85,7 @@ type Kind uint8
 const (
 	Guard       Kind = iota // the attribute Name is Value, else ErrGuard
 	GuardAtMost             // the attribute Name is Value or less, as text, else ErrGuard
+	Exists                  // the object is there, else ErrNotFound; of operations that write
 	Create                  // the object exists afterwards; with Exclusive, and did not before, else ErrExists
 	SetAttr                 // the attribute Name becomes Value
 	Write                   // Data goes to Off
@@ -124,7 +126,7 @@ type Pair struct {
 func (o *Op) Reads() bool {
 	for i := range o.Steps {
 		switch o.Steps[i].Kind {
-		case Guard, GuardAtMost:
+		case Guard, GuardAtMost, Exists:
 		default:
 			return o.Steps[i].Kind >= Read
 		}

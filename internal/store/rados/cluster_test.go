@@ -231,6 +231,10 @@ func randomSteps(rnd *rand.Rand) (steps []rados.Step) {
 	if rnd.IntN(3) == 0 {
 		steps = append(steps, rados.Step{Kind: rados.Kind(rnd.IntN(2)), Name: "epoch", Value: fmt.Sprint(rnd.IntN(3))})
 	}
+	writes := rnd.IntN(2) > 0
+	if writes && rnd.IntN(4) == 0 {
+		steps = append(steps, rados.Step{Kind: rados.Exists})
+	}
 	bytes := func() [][]byte {
 		b := make([]byte, 1+rnd.IntN(40))
 		for i := range b {
@@ -252,7 +256,7 @@ func randomSteps(rnd *rand.Rand) (steps []rados.Step) {
 		return append(list, rados.Pair{Key: "z", Value: []byte{}})
 	}
 	off := uint64(rnd.IntN(60))
-	if rnd.IntN(2) == 0 {
+	if !writes {
 		switch rnd.IntN(3) {
 		case 0:
 			return append(steps, rados.Step{Kind: rados.Read, Off: off, Buf: make([]byte, 1+rnd.IntN(50))}, rados.Step{Kind: rados.Read, Buf: make([]byte, 8)})

@@ -21,8 +21,10 @@ type head struct {
 	ID    string `json:"id,omitempty"`
 	Epoch int64  `json:"epoch"`
 	Owner Owner  `json:"owner"` // the present one, or the last
-	// Fenced is the addresses of those that were fenced last: each start renews their blocklisting.
-	Fenced []string `json:"fenced,omitempty"`
+	// Address is where the owner sends from, for Blocklist; "": it has given the array back.
+	Address string `json:"address,omitempty"`
+	// Fenced is those that were replaced: each start renews their blocklisting.
+	Fenced []fenced `json:"fenced,omitempty"`
 	// Log is the kind of log that the array has; Home is where it is, if that is local.
 	Log  string `json:"log,omitempty"`
 	Home string `json:"home,omitempty"`
@@ -38,6 +40,49 @@ type head struct {
 type mdisk struct {
 	ID   uint64 `json:"id"`
 	Size uint64 `json:"size"`
+	// Map: its object map is there. Where not, it was made by a version before that.
+	Map bool `json:"map,omitempty"`
+}
+
+// readHead reads the head object.
+func (s *Store) readHead() (h head, err error) {
+	b, err := s.readAll(headObject, 64<<10)
+	if err != nil {
+		return h, err
+	}
+	if err := json.Unmarshal(b, &h); err != nil {
+		return h, refused("the object %q is not the head of an array: %w", headObject, err)
+	}
+	if h.Format != headFormat {
+		return h, refused("the array has format %d, this program reads format %d; use the version that wrote it", h.Format, headFormat)
+	}
+	return h, nil
+}
+
+// suits compares the array with what this process was told of it: which one it is, the kind, the place and the size of
+// its log.
+func (s *Store) suits(h *head) error {
+	switch {
+	case h.Log != "" && h.Log != s.opt.Log:
+		return refused("the array has a %s log; write log: %s", h.Log, h.Log)
+	case h.Log == LogLocal && h.Home != s.opt.Home:
+		return refused("the array's log is in the data folder %s, and with it what it has acknowledged; start it there", h.Home)
+	case s.opt.ID != "" && h.ID != s.opt.ID:
+		return refused("it is the array %s, and the data folder is that of %s; are pool and namespace right?", h.ID, s.opt.ID)
+	case h.Log != LogReplicated || s.opt.Region == "":
+		return nil
+	}
+	b, err := s.readAll(s.opt.Region, 4096)
+	var r regionHead
+	switch {
+	case errors.Is(err, ErrNotFound), err == nil && len(b) == 0: // it is being made
+		return nil
+	case err != nil:
+		return err
+	case json.Unmarshal(b, &r) != nil:
+		return refused("the object %q is not the head of a log", s.opt.Region)
+	}
+	return r.fits(s.opt.Layout)
 }
 
 // epochText is an epoch as the attribute has it: texts compare as the numbers do.

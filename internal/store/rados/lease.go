@@ -1,7 +1,6 @@
 package rados
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -61,14 +60,57 @@ func (s *Store) now() int64 {
 	return s.exec.Now()
 }
 
+// clocks are the times by which one renewal is measured: Options.Clock and Wall.
+type clocks struct{ now, wall int64 }
+
+func (s *Store) clocks() (c clocks) {
+	if c.now = s.now(); s.opt.Wall != nil {
+		c.wall = s.opt.Wall()
+	}
+	return c
+}
+
 // extend notes a renewal that was sent at a time and has ended well.
-func (s *Store) extend(sent int64) { s.until.Store(sent + s.opt.Lease/10*7) }
+func (s *Store) extend(sent clocks) {
+	s.overAt.Store(sent.wall + s.opt.Lease/10*7)
+	s.until.Store(sent.now + s.opt.Lease/10*7)
+}
 
 // Serving reports whether this process may answer hosts: it is the owner as far as anybody can know, and nobody has
-// taken over. It is safe for concurrent use, and costs a look at the clock. A command that began while it was true
-// may be answered later: it is as if it had been answered then.
+// taken over. It is safe for concurrent use, and costs a look at two clocks: the time of the day ends a lease early
+// where it was set forward, as behind the pause of a virtual machine, and never prolongs one. A command that began
+// while it was true may be answered later: it is as if it had been answered then.
 func (s *Store) Serving() bool {
-	return !s.fenced.Load() && (s.opt.Lease == 0 || s.now() < s.until.Load())
+	switch {
+	case s.fenced.Load():
+		return false
+	case s.opt.Lease == 0:
+		return true
+	}
+	return s.now() < s.until.Load() && (s.opt.Wall == nil || s.opt.Wall() < s.overAt.Load())
+}
+
+// Ownership is what an owner says of itself.
+type Ownership struct {
+	Epoch int64
+	// Left is for how long the lease is good without a renewal, in nanoseconds, less than 0 when it has run out. Without a
+	// lease it is 0.
+	Left int64
+	// Age is how long ago the renewal was sent that ended well last, in nanoseconds.
+	Age     int64
+	Serving bool
+}
+
+// Ownership describes this process's ownership. It is safe for concurrent use.
+func (s *Store) Ownership() Ownership {
+	s.mu.Lock()
+	o := Ownership{Epoch: s.head.Epoch}
+	s.mu.Unlock()
+	if o.Serving = s.Serving(); s.opt.Lease > 0 {
+		o.Left = s.until.Load() - s.now()
+		o.Age = s.opt.Lease/10*7 - o.Left
+	}
+	return o
 }
 
 // renewLater renews the lease in a while. Preconditions: mu is held.
@@ -88,7 +130,7 @@ func (s *Store) renew() {
 	if s.lost != nil || s.released {
 		return
 	}
-	sent, text := s.now(), s.leaseText(s.lease.counter+1)
+	sent, text := s.clocks(), s.leaseText(s.lease.counter+1)
 	op := &Op{Object: headObject, Steps: append([]Step{s.guard(), {Kind: Guard, Name: leaseAttr, Value: s.lease.text}}, setLease(text)...)}
 	s.submit(&s.leaseLane, op, func(op *Op) {
 		if op.Err == nil {
@@ -97,79 +139,4 @@ func (s *Store) renew() {
 		}
 		s.renewLater()
 	})
-}
-
-// readLease reads the lease as it is; "": there is none.
-func (s *Store) readLease() (string, error) {
-	op := &Op{Object: headObject, Steps: []Step{{Kind: OmapGet, Pairs: []Pair{{Key: leaseAttr}}}}}
-	err := s.do(op)
-	return string(op.Steps[0].Pairs[0].Value), err
-}
-
-// outwait waits until who holds the lock has given it back, has died, or lets its lease run out, which is then taken
-// away. It returns false when the lock is not that one any more.
-func (s *Store) outwait(l Locker) (bool, error) {
-	s.notice("the array is open: %s; waiting for it", l)
-	var was string
-	var since int64
-	for first := true; ; first = false {
-		if !first {
-			s.sleep(s.opt.Lease / renewals)
-		}
-		if s.opt.Cancel != nil && s.opt.Cancel() {
-			return false, ErrCanceled
-		}
-		list, err := s.cluster.Lockers(headObject, lockName)
-		if err != nil || len(list) == 0 || list[0] != l {
-			return false, err
-		}
-		if s.dead(l) {
-			s.notice("the array's owner has died: %s; it is fenced", l)
-			return true, nil
-		}
-		asked := s.now()
-		text, err := s.readLease()
-		if err != nil {
-			return false, err
-		}
-		if text != was || first {
-			was, since = text, s.now()
-			continue
-		}
-		long := leaseTime(text)
-		if long == 0 || asked-since < max(long, s.opt.Lease) {
-			continue
-		}
-		took, err := s.takeLease(text)
-		if err != nil {
-			return false, err
-		}
-		if took {
-			s.notice("the array's owner has let its lease run out: %s; it is fenced", l)
-			return true, nil
-		}
-		was, since = "", s.now()
-	}
-}
-
-// takeLease takes away a lease that was seen; false: it was renewed or taken meanwhile.
-func (s *Store) takeLease(seen string) (bool, error) {
-	own, _, _ := strings.Cut(seen, " ")
-	err := s.do(&Op{Object: headObject, trial: true,
-		Steps: append([]Step{{Kind: Guard, Name: leaseAttr, Value: seen}}, setLease(own+" "+s.opt.Cookie)...)})
-	if errors.Is(err, ErrGuard) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// sleep waits for so many nanoseconds.
-func (s *Store) sleep(ns int64) {
-	over := false
-	s.cluster.After(ns, func() {
-		s.enter()
-		defer s.leave()
-		over = true
-	})
-	s.wait(func() bool { return over })
 }

@@ -1,6 +1,7 @@
 package rados
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -27,6 +28,7 @@ type medium struct {
 	s         *Store
 	name      string
 	mdisk     mdisk
+	here      *objectMap
 	discarded uint64
 
 	vecs sync.RWMutex // guards the buffers of reads under way; who copies into them holds it shared
@@ -60,7 +62,11 @@ func (s *Store) Medium(name string, size uint64) (block.Medium, error) {
 	case d.Size != size:
 		return nil, fmt.Errorf("mdisk %s has %d bytes, not %d", name, d.Size, size)
 	}
-	return &medium{s: s, name: name, mdisk: d}, nil
+	here, err := s.openMap(name, d)
+	if err != nil {
+		return nil, fmt.Errorf("mdisk %s cannot be opened: %w", name, err)
+	}
+	return &medium{s: s, name: name, mdisk: d, here: here}, nil
 }
 
 // MakeMedium gives a new mdisk a name. What an earlier one of that name has becomes trash.
@@ -70,12 +76,24 @@ func (s *Store) MakeMedium(name string, size uint64, done func(error)) {
 	s.addMdisk(name, size, func(err error) { s.post(done, err) })
 }
 
-// addMdisk adds an mdisk to the head. Preconditions: mu is held.
+// addMdisk makes an mdisk's object map, and then adds it to the head. Preconditions: mu is held.
 func (s *Store) addMdisk(name string, size uint64, done func(error)) mdisk {
+	d := mdisk{ID: s.head.NextID, Size: size, Map: true}
+	s.head.NextID++
+	s.makeMap(d, func(err error) {
+		if err != nil {
+			done(err)
+			return
+		}
+		s.nameMdisk(name, d, done)
+	})
+	return d
+}
+
+// nameMdisk adds an mdisk to the head. Preconditions: mu is held.
+func (s *Store) nameMdisk(name string, d mdisk, done func(error)) {
 	h := &s.head
 	old, had := h.Mdisks[name]
-	d := mdisk{ID: h.NextID, Size: size}
-	h.NextID++
 	h.Mdisks[name] = d
 	if had {
 		h.Trash = append(h.Trash, old)
@@ -91,7 +109,6 @@ func (s *Store) addMdisk(name string, size uint64, done func(error)) mdisk {
 			s.removeObjects(old, nil)
 		}
 	})
-	return d
 }
 
 // RemoveMedium takes an mdisk's name, and then removes its objects.
@@ -132,7 +149,11 @@ func (s *Store) untrash(d mdisk) {
 // removeObjects removes the objects of an mdisk in the trash, and then takes it out of there. What
 // fails is tried again at the next start. Preconditions: mu is held.
 func (s *Store) removeObjects(d mdisk, done func(error)) {
-	s.sweep(&s.dataLane, int(d.extents()), func(i int) *Op {
+	delete(s.maps, d.ID)
+	s.sweep(&s.dataLane, int(d.extents())+1, func(i int) *Op {
+		if uint64(i) == d.extents() {
+			return &Op{Object: d.mapObject(), Steps: []Step{{Kind: Remove}}}
+		}
 		return &Op{Object: d.object(uint64(i)), Steps: []Step{{Kind: Remove}}}
 	}, func(i int, op *Op) error {
 		if s.closing {
@@ -168,26 +189,59 @@ func (m *medium) Sync(done func(error)) {
 	done(lost)
 }
 
-// Discard removes extents and zeroes parts of others.
+// piece is what of an extent is discarded.
+type piece struct {
+	extent, from, to uint64
+	whole            bool
+}
+
+// Discard removes extents, behind their bits in the object map, and zeroes parts of others.
 func (m *medium) Discard(off, n uint64, done func(error)) {
-	s, first := m.s, off/extentBytes
-	last := (off + max(n, 1) - 1) / extentBytes
-	end := off + n
-	s.enter()
-	defer s.leave()
-	s.sweep(&s.dataLane, int(last-first+1), func(i int) *Op {
-		extent := first + uint64(i)
-		begin := extent * extentBytes
-		from, to := max(off, begin)-begin, min(end, begin+extentBytes)-begin
-		op := &Op{Object: m.mdisk.object(extent)}
-		if from == 0 && begin+to >= min(begin+extentBytes, m.mdisk.Size) {
+	var list []piece
+	for at := off; at < off+n; {
+		p := piece{extent: at / extentBytes, from: at % extentBytes}
+		begin := p.extent * extentBytes
+		p.to = min(off+n-begin, extentBytes)
+		p.whole = p.from == 0 && begin+p.to >= min(begin+extentBytes, m.mdisk.Size)
+		list, at = append(list, p), begin+p.to
+	}
+	m.s.enter()
+	defer m.s.leave()
+	left, failed := 1, error(nil)
+	noted := func(err error) {
+		left--
+		if failed = errors.Join(failed, err); left > 0 {
+			return
+		}
+		if failed != nil {
+			m.s.post(done, failed)
+			return
+		}
+		m.discard(list, n, done)
+	}
+	for _, p := range list {
+		if p.whole && has(m.here.bits, p.extent) {
+			left++
+			m.here.note(p.extent, false, noted)
+		}
+	}
+	noted(nil)
+}
+
+// discard removes and zeroes what the object map does not have any more. Preconditions: mu is held.
+func (m *medium) discard(list []piece, n uint64, done func(error)) {
+	m.s.sweep(&m.s.dataLane, len(list), func(i int) *Op {
+		p := list[i]
+		op := &Op{Object: m.mdisk.object(p.extent)}
+		if p.whole {
 			op.Steps = []Step{{Kind: Remove}}
 			return op
 		}
-		op.Steps = []Step{{Kind: Zero, Off: from, N: to - from}, {Kind: Zero, Off: sumAt(from), N: (to - from) / block.SectorSize * sumBytes}}
+		size := p.to - p.from
+		op.Steps = []Step{{Kind: Zero, Off: p.from, N: size}, {Kind: Zero, Off: sumAt(p.from), N: size / block.SectorSize * sumBytes}}
 		return op
 	}, absent, func(err error) {
-		s.post(func(err error) {
+		m.s.post(func(err error) {
 			if err == nil {
 				m.discarded += n
 			}

@@ -47,7 +47,12 @@ func (r *region) begin(m *message) {
 	s.enter()
 	defer s.leave()
 	r.queue = append(r.queue, m)
-	if r.broken {
+	switch {
+	case s.lost != nil: // also what brings nothing: who hears of its end takes this process for the owner
+		m.err = s.lost
+		r.proceed()
+		return
+	case r.broken:
 		m.err = errBehind
 		r.proceed()
 		return

@@ -241,18 +241,28 @@ func (m *meta) later(fn func()) {
 	})
 }
 
-// full reports whether to try again what has failed: metadata wait for room. When the array starts or stops they do not
-// wait for ever. Preconditions: mu is held.
-func (m *meta) full(err error) bool {
-	if !errors.Is(err, block.ErrFull) || m.hopeless {
+// full reports whether to try again what has failed for lack of room. Preconditions: mu is held.
+func (m *meta) full(err error) bool { return errors.Is(err, block.ErrFull) && m.again(err) }
+
+// again reports whether to try again what has failed, as in a pool that is full. When the array starts or stops that has
+// an end. Preconditions: mu is held.
+func (m *meta) again(err error) bool {
+	impatient := m.s.closing || m.s.stopping || slices.ContainsFunc(m.batches, func(b *metaBatch) bool { return b.now && b.done != nil })
+	if err == nil || m.hopeless && impatient {
 		return false
 	}
-	impatient := m.s.closing || m.s.stopping || slices.ContainsFunc(m.batches, func(b *metaBatch) bool { return b.now })
+	m.hopeless = false // nobody waits for the end any more
 	if impatient && !m.counting {
 		m.counting = true
 		m.count(m.s.opt.Patience, m.progress)
 	}
 	return true
+}
+
+// found notes that an operation has found room. Preconditions: mu is held.
+func (m *meta) found() {
+	m.progress++
+	m.hopeless = false
 }
 
 // count counts patience down, in nanoseconds, and ends it when nothing has found room since. Preconditions: mu is held.
@@ -295,7 +305,7 @@ func (m *meta) upload(b *metaBatch) {
 			b.state = metaFailed
 		default:
 			b.state = metaUploaded
-			m.progress++
+			m.found()
 		}
 		m.work()
 	})
@@ -411,7 +421,7 @@ func (m *meta) rooted(list []*metaBatch, applied uint64, err error) {
 		return
 	}
 	m.open -= len(list)
-	m.progress++
+	m.found()
 	for _, b := range list {
 		b.state = metaCommitted
 		m.last = b.Number

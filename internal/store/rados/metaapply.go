@@ -12,6 +12,8 @@ import (
 type shard struct {
 	queue []shardWork
 	busy  bool
+	// failed: the operation under way has failed before.
+	failed bool
 }
 
 type shardWork struct {
@@ -90,30 +92,42 @@ func (m *meta) feed(k int) {
 		return
 	}
 	w := d.queue[0]
-	d.busy = true
+	d.busy, m.stuck = true, false
 	m.s.submit(&m.s.logLane, w.op, func(op *Op) {
-		if m.full(op.Err) {
-			m.later(func() {
-				d.busy = false
-				m.feed(k)
-			})
-			return
-		}
 		d.busy = false
-		if errors.Is(op.Err, block.ErrFull) {
-			m.stuck = true // the root has it: the next start goes on
-			return
-		}
-		m.progress++
 		if op.Err != nil {
-			m.s.fence(fmt.Errorf("the metadata cannot be applied: %w", op.Err))
+			m.delayed(k, op.Err)
 			return
 		}
+		m.found()
+		d.failed = false
 		d.queue = d.queue[1:]
 		if w.b != nil {
 			w.b.left--
 			m.settle()
 		}
+		m.feed(k)
+	})
+}
+
+// delayed is told that an operation on a shard has failed. What it brings is committed: it is in memory, and the root has
+// it, so that it is tried again until the cluster takes it, or the store is closed and the next start goes on. An error
+// that says that the array has a new owner has ended the store before. Preconditions: mu is held.
+func (m *meta) delayed(k int, err error) {
+	d := &m.shards[k]
+	if m.s.lost != nil {
+		return
+	}
+	if !m.again(err) {
+		m.stuck = true
+		return
+	}
+	if !d.failed && !errors.Is(err, block.ErrFull) {
+		m.s.notice("a change of the metadata does not get to its place: %v; it is tried again", err)
+	}
+	d.failed, d.busy = true, true
+	m.later(func() {
+		d.busy = false
 		m.feed(k)
 	})
 }

@@ -19,10 +19,6 @@ type Owner struct {
 	Process string `json:"process,omitempty"`
 }
 
-// blocklistSeconds is for how long an owner that was replaced is refused: much longer than any operation
-// that it may have left in a network, and than a node takes to be noticed. Each start renews it.
-const blocklistSeconds = 30 * 24 * 3600
-
 // Errors of a start that is refused.
 var (
 	ErrTaken    = errors.New("the array is open in another process")
@@ -61,15 +57,19 @@ func (s *Store) acquire() error {
 	}
 	err := s.raise()
 	if err == nil {
+		err = s.keepOut()
+	}
+	if err == nil {
 		err = s.cluster.Watch(headObject, s.suspect)
 	}
+	s.enter()
+	if s.released = err != nil; err == nil {
+		s.emptyTrash()
+	}
+	s.leave()
 	if err != nil {
 		return errors.Join(fmt.Errorf("the array cannot be taken possession of: %w", err), s.cluster.Unlock(headObject, lockName, s.cookie))
 	}
-	s.enter()
-	defer s.leave()
-	s.renewLater()
-	s.emptyTrash()
 	return nil
 }
 
@@ -96,30 +96,48 @@ func (s *Store) makeHead() error {
 // decided about exactly that lock: another one, of somebody who has been faster, is looked at anew.
 func (s *Store) lock() error {
 	for {
-		err := s.cluster.Lock(headObject, lockName, s.cookie)
-		if err == nil {
+		locked, err := s.tryLock()
+		switch {
+		case locked:
 			return nil
-		}
-		if !errors.Is(err, ErrBusy) {
-			return fmt.Errorf("the array cannot be locked: %w", err)
-		}
-		list, err := s.cluster.Lockers(headObject, lockName)
-		if err != nil {
-			return fmt.Errorf("the array's lock cannot be looked at: %w", err)
-		}
-		if len(list) == 0 { // it was given back meanwhile
-			continue
-		}
-		gone, err := s.gone(list[0])
-		if err == nil && gone {
-			if err = s.evict(list[0]); err != nil {
-				err = fmt.Errorf("the array's last owner cannot be fenced: %w", err)
-			}
-		}
-		if err != nil {
+		case err == nil: // it is another one's lock now
+		case !s.opt.Standby || final(err):
 			return err
+		default:
+			if s.hiccup(err); s.canceled() {
+				return ErrCanceled
+			}
+			s.sleep(s.opt.Lease / renewals)
 		}
 	}
+}
+
+// tryLock locks the head if it is free, or else its owner is gone. Without an error, false says to look anew.
+func (s *Store) tryLock() (bool, error) {
+	err := s.cluster.Lock(headObject, lockName, s.cookie)
+	if err == nil || !errors.Is(err, ErrBusy) {
+		return err == nil, wrap("the array cannot be locked", err)
+	}
+	list, err := s.cluster.Lockers(headObject, lockName)
+	if err != nil || len(list) == 0 { // it was given back meanwhile
+		return false, wrap("the array's lock cannot be looked at", err)
+	}
+	if list[0].Cookie == s.cookie { // the answer to an earlier try was lost
+		return true, nil
+	}
+	gone, err := s.gone(list[0])
+	if err != nil || !gone {
+		return false, err
+	}
+	return false, wrap("the array's last owner cannot be fenced", s.evict(list[0]))
+}
+
+// wrap says what an error is of; nil stays nil.
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
 }
 
 // gone reports whether who holds the lock may be fenced: because it is dead, or because its lease has run out.
@@ -141,60 +159,6 @@ func (s *Store) dead(l Locker) bool {
 	return known && s.opt.Dead != nil && s.opt.Dead(o)
 }
 
-// evict fences who has a lock, and breaks exactly that one.
-func (s *Store) evict(l Locker) error {
-	if err := s.cluster.Blocklist(l.Address, blocklistSeconds); err != nil {
-		return err
-	}
-	if err := s.cluster.LatestMap(); err != nil {
-		return err
-	}
-	s.evicted = append(s.evicted, l.Address)
-	if err := s.cluster.BreakLock(headObject, lockName, l); err != nil && !errors.Is(err, ErrNotFound) {
-		return err
-	}
-	return nil
-}
-
-// mostFenced is how many of those that were fenced the head names.
-const mostFenced = 16
-
-// keepOut notes who was fenced in the head, and renews that of earlier ones: what they have left somewhere must
-// not be let in when it comes after the blocklist has forgotten them.
-func (s *Store) keepOut() error {
-	h := &s.head
-	for _, address := range h.Fenced {
-		if err := s.cluster.Blocklist(address, blocklistSeconds); err != nil {
-			return err
-		}
-	}
-	if len(h.Fenced) > 0 {
-		if err := s.cluster.LatestMap(); err != nil {
-			return err
-		}
-	}
-	h.Fenced = append(h.Fenced, s.evicted...)
-	h.Fenced = h.Fenced[max(0, len(h.Fenced)-mostFenced):]
-	return nil
-}
-
-// readHead reads the head object.
-func (s *Store) readHead() error {
-	b, err := s.readAll(headObject, 64<<10)
-	if err != nil {
-		return err
-	}
-	var h head
-	if err := json.Unmarshal(b, &h); err != nil {
-		return fmt.Errorf("the object %q is not the head of an array: %w", headObject, err)
-	}
-	if h.Format != headFormat {
-		return fmt.Errorf("the array has format %d, this program reads format %d; use the version that wrote it", h.Format, headFormat)
-	}
-	s.head = h
-	return nil
-}
-
 // readAll reads an object of any size.
 func (s *Store) readAll(object string, guess int) ([]byte, error) {
 	for {
@@ -210,45 +174,6 @@ func (s *Store) readAll(object string, guess int) ([]byte, error) {
 	}
 }
 
-// raise makes this process the owner: who had read the head before it fails from here on. An array that is not to
-// be opened here is left as it is.
-func (s *Store) raise() error {
-	if err := s.readHead(); err != nil {
-		return err
-	}
-	if err := s.checkLog(); err != nil {
-		return err
-	}
-	if h := &s.head; s.opt.ID != "" && h.ID != s.opt.ID {
-		return fmt.Errorf("it is the array %s, and the data folder is that of %s; are pool and namespace right?", h.ID, s.opt.ID)
-	}
-	if err := s.keepOut(); err != nil {
-		return fmt.Errorf("those that were fenced before: %w", err)
-	}
-	was := epochText(s.head.Epoch)
-	s.head.Epoch++
-	s.head.Owner = s.opt.Self
-	if s.head.ID == "" {
-		s.head.ID = s.opt.NewID
-	}
-	if s.head.Mdisks == nil {
-		s.head.Mdisks = map[string]mdisk{}
-	}
-	b, err := json.Marshal(&s.head)
-	if err != nil {
-		return err
-	}
-	s.epoch = epochText(s.head.Epoch)
-	sent := s.now()
-	s.lease.text = s.leaseText(0)
-	err = s.do(&Op{Object: headObject, trial: true, Steps: append([]Step{{Kind: Guard, Name: epochAttr, Value: was},
-		{Kind: SetAttr, Name: epochAttr, Value: s.epoch}, {Kind: Replace, Data: [][]byte{b}}}, setLease(s.lease.text)...)})
-	if err == nil {
-		s.extend(sent)
-	}
-	return err
-}
-
 // suspect is called when the cluster may have dropped this client. It asks: a slow cluster drops nobody.
 func (s *Store) suspect(error) {
 	s.enter()
@@ -256,20 +181,6 @@ func (s *Store) suspect(error) {
 	if s.lost == nil {
 		s.submit(&s.leaseLane, &Op{Object: headObject, Steps: []Step{s.guard(), {Kind: Read, Buf: make([]byte, 1)}}}, func(*Op) {})
 	}
-}
-
-// checkLog compares the kind and the place of the log with those that the array has.
-func (s *Store) checkLog() error {
-	h := &s.head
-	switch {
-	case h.Log == "":
-		return nil
-	case h.Log != s.opt.Log:
-		return fmt.Errorf("the array has a %s log; write log: %s", h.Log, h.Log)
-	case h.Log == LogLocal && h.Home != s.opt.Home:
-		return fmt.Errorf("the array's log is in the data folder %s, and with it what it has acknowledged; start it there", h.Home)
-	}
-	return nil
 }
 
 // noteLog notes the kind and place of a log that was made.

@@ -42,6 +42,15 @@ type regionHead struct {
 	Layout block.RegionLayout `json:"layout"`
 }
 
+// fits refuses a log of another size.
+func (h *regionHead) fits(l block.RegionLayout) error {
+	if h.Layout == l {
+		return nil
+	}
+	return refused("the write cache in the pool has %d bytes, the configuration asks for %d: %w; set cache size back to what it was",
+		h.Layout.Size(), l.Size(), block.ErrSize)
+}
+
 // span is bytes [off, end) of a part.
 type span struct{ off, end int }
 
@@ -132,9 +141,10 @@ func (s *Store) openRegion(name string, l block.RegionLayout) (block.Region, boo
 	case fresh:
 	case json.Unmarshal(b, &h) != nil:
 		return nil, false, fmt.Errorf("the object %q is not the head of a log", name)
-	case h.Layout != l:
-		return nil, false, fmt.Errorf("the write cache in the pool has %d bytes, the configuration asks for %d: %w; set cache size back to what it was",
-			h.Layout.Size(), l.Size(), block.ErrSize)
+	default:
+		if err := h.fits(l); err != nil {
+			return nil, false, err
+		}
 	}
 	r.parts, r.log = l.Cut(alignedMemory(l.Size()))
 	if fresh {

@@ -4,6 +4,7 @@
 //
 //	array            the head: format, epoch, mdisks; the lock of the owner          head.go owner.go
 //	mI.N             extent N of mdisk number I: 4 MiB of data, then their checksums  medium.go
+//	mI.map           which extents of it there are                                    objectmap.go
 //	NAME, NAME.P.N   the log: its layout, and 4 MiB of part P of the NVRAM            region.go
 //	meta, meta.N     the root of the metadata, and its 16 shards                      meta.go
 //	meta.E.B.N       part N of batch B of the owner of epoch E                        meta.go
@@ -75,9 +76,19 @@ type Options struct {
 	// Lost is called once, on the executor, when the array has a new owner: this process must not serve it any more. It
 	// may be nil.
 	Lost func(error)
+	// Region and Layout are what the replicated log will be opened with: a standby refuses another one's size before it takes
+	// an array away from anybody. "": that is not known yet.
+	Region string
+	Layout block.RegionLayout
+	// Wall is the time of the day in nanoseconds since 1970; nil: it is not asked. Where it goes further than Clock does
+	// while a lease is good, the lease is over: Clock may have stood still.
+	Wall func() int64
+	// Waits hears every now and then of what a standby waits for, while the store opens; it may be nil.
+	Waits func(Standby)
 	// Patience is for how long a start and a stop wait for room in a full pool, in nanoseconds; 0: a minute.
 	Patience int64
-	// Notice hears in one line of what takes long, while the store opens; it may be nil.
+	// Notice hears in one line of what takes long, while the store opens, and of trouble later; it may be nil. It must not
+	// call the store.
 	Notice func(line string)
 }
 
@@ -92,7 +103,9 @@ type Store struct {
 
 	fenced  atomic.Bool  // the array has a new owner
 	until   atomic.Int64 // when the lease has run out, if it is not renewed
-	evicted []string     // addresses of those that were fenced by this start
+	overAt  atomic.Int64 // the same by Options.Wall
+	evicted []fenced     // by this start
+	standby Standby      // as it was told last
 
 	mu        sync.Mutex
 	dataLane  lane  // guarded by mu
@@ -112,7 +125,8 @@ type Store struct {
 
 	head    head // guarded by mu
 	headers headWriter
-	freeX   *xfer // guarded by mu
+	freeX   *xfer                 // guarded by mu
+	maps    map[uint64]*objectMap // by the mdisk's number; guarded by mu
 	meta    *meta
 }
 
@@ -134,7 +148,7 @@ func Open(exec block.Executor, cluster Cluster, opt Options) (*Store, error) {
 	if opt.Patience == 0 {
 		opt.Patience = 60e9
 	}
-	s := &Store{exec: exec, cluster: cluster, opt: opt, cookie: opt.Self.cookie(opt.Cookie)}
+	s := &Store{maps: map[uint64]*objectMap{}, exec: exec, cluster: cluster, opt: opt, cookie: opt.Self.cookie(opt.Cookie)}
 	s.dataLane = lane{maxOps: dataOps, maxBytes: dataBytes}
 	s.logLane = lane{maxOps: logOps, maxBytes: logBytes}
 	s.leaseLane = lane{maxOps: leaseOps, maxBytes: logBytes}
@@ -271,6 +285,12 @@ func (s *Store) Close() error {
 		s.wait(idle)
 	}
 	s.settle() // who waited hears of the end
+	s.enter()
+	if s.head.Address = ""; s.lost == nil { // nothing is under way: the next owner has nobody to fence
+		s.change(nil, nil)
+	}
+	s.leave()
+	s.wait(idle)
 	s.mu.Lock()
 	s.released = true // a renewal that is under way must not find the lock free, and a successor behind it
 	s.mu.Unlock()

@@ -23,7 +23,7 @@ const (
 	logSlots = 128
 	leaseNS  = 10e9
 
-	losingSeed = 20 // without a blocklist
+	losingSeed = 49 // without a blocklist
 )
 
 var gameLayout = block.RegionLayout{State: 512, Counters: 64, Log: logSlots * 512}

@@ -1,6 +1,7 @@
 package rados
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
@@ -27,14 +28,17 @@ type xfer struct {
 // part is what a transfer has to do with one extent.
 type part struct {
 	op    Op
-	steps [2]Step
-	x     *xfer
-	at    uint64   // bytes of the transfer before it
-	n     uint64   // bytes
-	vec   [][]byte // of a write
-	buf   []byte   // of a read: may be filled when nobody wants it any more
-	sums  []byte
-	ended func(*Op)
+	steps [3]Step // that the object exists, where that is asked; the data; their checksums
+	// extent is where it is. exists: the object map has it, so that its object has to be there.
+	extent uint64
+	exists bool
+	x      *xfer
+	at     uint64   // bytes of the transfer before it
+	n      uint64   // bytes
+	vec    [][]byte // of a write
+	buf    []byte   // of a read: may be filled when nobody wants it any more
+	sums   []byte
+	ended  func(*Op)
 }
 
 // Submit starts transfers.
@@ -49,6 +53,7 @@ func (m *medium) Submit(ios []*block.IO) {
 		}
 		x.out = len(x.parts)
 		for _, p := range x.parts {
+			p.expect()
 			s.submit(&s.dataLane, &p.op, p.ended)
 		}
 		s.leave()
@@ -74,20 +79,22 @@ func (s *Store) newXfer(m *medium, io *block.IO) *xfer {
 		n := min(io.N-at, extentBytes-off)
 		p := x.add()
 		p.at, p.n, p.op.first = at, n, nil
-		p.op.Object = m.mdisk.object((io.Off + at) / extentBytes)
+		p.extent = (io.Off + at) / extentBytes
+		p.op.Object = m.mdisk.object(p.extent)
 		p.sums = sized(p.sums, n/block.SectorSize*sumBytes)
 		if io.Write {
 			p.vec = c.Take(p.vec[:0], int(n))
 			p.fillSums()
-			p.steps[0] = Step{Kind: Write, Off: off, Data: p.vec}
-			p.steps[1] = Step{Kind: Write, Off: sumAt(off), Data: [][]byte{p.sums}}
+			p.steps[0] = Step{Kind: Exists}
+			p.steps[1] = Step{Kind: Write, Off: off, Data: p.vec}
+			p.steps[2] = Step{Kind: Write, Off: sumAt(off), Data: [][]byte{p.sums}}
 		} else {
 			p.buf = sized(p.buf, n)
-			p.steps[0] = Step{Kind: Read, Off: off, Buf: p.buf}
-			p.steps[1] = Step{Kind: Read, Off: sumAt(off), Buf: p.sums}
+			p.steps[1] = Step{Kind: Read, Off: off, Buf: p.buf}
+			p.steps[2] = Step{Kind: Read, Off: sumAt(off), Buf: p.sums}
 			p.op.first = p.arrived
 		}
-		p.op.Steps = p.steps[:]
+		p.op.Steps = p.steps[1:]
 		at += n
 	}
 	return x
@@ -133,18 +140,77 @@ func stored(crc uint32) uint32 {
 	return crc
 }
 
+// expect decides what has to be there. Preconditions: mu is held, the part has not begun.
+func (p *part) expect() {
+	here := p.x.m.here
+	p.exists = has(here.sure, p.extent)
+	if p.x.io.Write && p.exists && !has(here.seen, p.extent) {
+		p.op.Steps = p.steps[:]
+	}
+}
+
 // arrived is told that a part of a read has ended. It is called without mu: who holds the executor need
 // not wait for checksums.
 func (p *part) arrived(op *Op) {
-	if op.Err == nil || op.Err == ErrNotFound {
+	switch {
+	case op.Err == ErrNotFound && p.exists:
+		op.Err = p.missing()
+	case op.Err == nil || op.Err == ErrNotFound:
 		op.Err = p.deliver(op.Err == ErrNotFound)
 	}
 }
 
-// end is told that a part has ended. Preconditions: mu is held.
+// end is told that a part has ended. The first write to an extent ends when the object map has it. Preconditions: mu is
+// held.
 func (p *part) end(op *Op) {
+	here := p.x.m.here
+	switch {
+	case p.x.io.Write && op.Err == ErrNotFound && p.exists:
+		p.replace()
+		return
+	case p.x.io.Write && op.Err == nil:
+		put(here.seen, p.extent, true)
+		if !has(here.sure, p.extent) {
+			here.note(p.extent, true, p.over)
+			return
+		}
+	}
+	p.over(op.Err)
+}
+
+// replace makes an object again that has to be there and is not: the sectors of this write are good, all others have wrong
+// checksums, so that what is lost is not taken for zeros. Preconditions: mu is held.
+func (p *part) replace() {
+	s := p.x.m.s
+	s.notice("the object %s of mdisk %s is gone, and what it held is lost", p.op.Object, p.x.m.name)
+	op := &Op{Object: p.op.Object, Steps: append([]Step{{Kind: Create, Exclusive: true}, {Kind: Write, Off: extentBytes, Data: [][]byte{lostSums}}}, p.steps[1:]...)}
+	s.submit(&s.dataLane, op, func(op *Op) {
+		if op.Err != ErrExists {
+			p.over(op.Err)
+			return
+		}
+		p.op.Steps = p.steps[1:] // another write did that
+		s.submit(&s.dataLane, &p.op, p.ended)
+	})
+}
+
+// lostSums are checksums that no data have.
+var lostSums = bytes.Repeat([]byte{0xff}, extentBytes/block.SectorSize*sumBytes)
+
+// missing is the error of a read of what is lost.
+func (p *part) missing() error {
+	e := &block.ChecksumError{Medium: p.x.m.name}
+	first := (p.x.io.Off + p.at) / block.SectorSize
+	for i := range p.n / block.SectorSize {
+		e.Sectors, e.Sums = append(e.Sectors, first+i), append(e.Sums, 0)
+	}
+	return e
+}
+
+// over ends a part. Preconditions: mu is held.
+func (p *part) over(err error) {
 	x := p.x
-	x.fail(op.Err)
+	x.fail(err)
 	s := x.m.s
 	if x.out--; x.out == 0 {
 		s.ends = append(s.ends, ending{io: x.io, err: x.err})
@@ -180,8 +246,8 @@ func (p *part) deliver(missing bool) error {
 		clear(p.buf)
 		clear(p.sums)
 	} else {
-		clear(p.buf[p.steps[0].N:])
-		clear(p.sums[p.steps[1].N:])
+		clear(p.buf[p.steps[1].N:])
+		clear(p.sums[p.steps[2].N:])
 	}
 	m, io := p.x.m, p.x.io
 	if err := p.verify(); err != nil {

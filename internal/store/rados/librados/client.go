@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -237,9 +238,23 @@ func (c *client) BreakLock(object, name string, l rados.Locker) error {
 		uintptr(unsafe.Pointer(text(l.Client))), uintptr(unsafe.Pointer(text(l.Cookie)))))
 }
 
-// Blocklist has a client refused.
-func (c *client) Blocklist(address string, seconds int) error {
-	return errorOf(call(library.blocklist_add, c.cluster, uintptr(unsafe.Pointer(text(address))), uintptr(seconds)))
+// atOnce is how many requests to a monitor are under way at a time: each keeps a thread waiting.
+const atOnce = 32
+
+// Blocklist has clients refused. What a monitor is asked for at a time it decides at a time.
+func (c *client) Blocklist(addresses []string, seconds int) error {
+	errs := make([]error, len(addresses))
+	var next atomic.Int32
+	var all sync.WaitGroup
+	for range min(atOnce, len(addresses)) {
+		all.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(addresses); i = int(next.Add(1)) - 1 {
+				errs[i] = errorOf(call(library.blocklist_add, c.cluster, uintptr(unsafe.Pointer(text(addresses[i]))), uintptr(seconds)))
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 // LatestMap waits for the newest map of the OSDs.

@@ -26,6 +26,7 @@ var library struct {
 	ioctx_create, ioctx_destroy, ioctx_set_namespace                      uintptr
 	aio_create_completion2, aio_get_return_value, aio_release             uintptr
 	create_write_op, release_write_op, aio_write_op_operate               uintptr
+	write_op_assert_exists                                                uintptr
 	write_op_cmpxattr, write_op_create, write_op_setxattr, write_op_write uintptr
 	write_op_write_full, write_op_zero, write_op_remove                   uintptr
 	write_op_omap_set2, write_op_omap_rm_keys2                            uintptr

@@ -95,6 +95,8 @@ func (s *slot) write(st *rados.Step) {
 	switch st.Kind {
 	case rados.Guard, rados.GuardAtMost:
 		call(l.write_op_cmpxattr, s.handle, uintptr(name), compare(st.Kind), uintptr(unsafe.Pointer(first(value))), uintptr(len(value)))
+	case rados.Exists:
+		call(l.write_op_assert_exists, s.handle)
 	case rados.Create:
 		exclusive := uintptr(0)
 		if st.Exclusive {

@@ -49,6 +49,10 @@ func check(o *object, op *rados.Op) (grows int, err error) {
 			if err := guard(o, s); err != nil {
 				return 0, err
 			}
+		case rados.Exists:
+			if !there {
+				return 0, rados.ErrNotFound
+			}
 		case rados.Create:
 			if s.Exclusive && there {
 				return 0, rados.ErrExists
@@ -108,7 +112,7 @@ func guard(o *object, s *rados.Step) error {
 // write does a step and returns what the object is then, nil if it is not there.
 func write(o *object, s *rados.Step) *object {
 	switch s.Kind {
-	case rados.Guard, rados.GuardAtMost:
+	case rados.Guard, rados.GuardAtMost, rados.Exists:
 		return o
 	case rados.Remove:
 		return nil

@@ -156,11 +156,18 @@ func (cl *Client) holds(f *flight) bool {
 
 // hop is the time that a request takes in one direction, where others go on meanwhile.
 func (cl *Client) hop() {
+	if cl.process != nil && cl.process.inside {
+		cl.wait(cl.c.latency())
+	}
+}
+
+// wait lets so much time go by, where others go on meanwhile.
+func (cl *Client) wait(ns int64) {
 	if cl.process == nil || !cl.process.inside {
 		return
 	}
 	over := false
-	cl.fly(&flight{fn: func() { over = true }, due: cl.exec.Now() + cl.c.latency()})
+	cl.fly(&flight{fn: func() { over = true }, due: cl.exec.Now() + ns})
 	cl.process.wait(func() bool { return over })
 }
 
@@ -285,22 +292,30 @@ func (cl *Client) BreakLock(object, name string, l rados.Locker) error {
 	return nil
 }
 
-// Blocklist makes a map in which a client is refused. OSDs hear of it one by one.
-func (cl *Client) Blocklist(address string, _ int) error {
+// Blocklist makes a map in which clients are refused. OSDs hear of it one by one.
+func (cl *Client) Blocklist(addresses []string, _ int) error {
+	cl.wait(cl.c.opt.Monitor)
 	cl.hop()
 	defer cl.hop()
 	if err := cl.check(); err != nil {
 		return err
 	}
+	if cl.c.FailMonitor != nil {
+		return cl.c.FailMonitor
+	}
 	cl.c.epoch++
-	if _, ok := cl.c.blocked[address]; !ok && !cl.c.opt.NoBlocklist {
-		cl.c.blocked[address] = cl.c.epoch
+	for _, address := range addresses {
+		cl.c.Blocklisted++
+		if _, ok := cl.c.blocked[address]; !ok && !cl.c.opt.NoBlocklist {
+			cl.c.blocked[address] = cl.c.epoch
+		}
 	}
 	return nil
 }
 
 // LatestMap gets the newest map.
 func (cl *Client) LatestMap() error {
+	cl.wait(cl.c.opt.Monitor)
 	cl.hop()
 	defer cl.hop()
 	cl.epoch = cl.c.epoch

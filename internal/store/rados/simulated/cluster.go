@@ -29,6 +29,8 @@ type Options struct {
 	NoBlocklist bool
 	// Capacity in bytes of objects; 0 is without end.
 	Capacity int
+	// Monitor is what a request to the monitors takes besides, in nanoseconds.
+	Monitor int64
 }
 
 // Cluster is what outlives its clients.
@@ -46,9 +48,11 @@ type Cluster struct {
 	late []*late
 	// Fail, unless it is nil, returns the error of an operation that is to fail, or nil.
 	Fail func(op *rados.Op) error
+	// FailMonitor, unless it is nil, is the error of requests to the monitors.
+	FailMonitor error
 	// Applied counts operations that have taken effect; Refused those of blocklisted clients, and Zombies
-	// those that took effect when their client was dead.
-	Applied, Refused, Zombies int
+	// those that took effect when their client was dead. Blocklisted counts addresses that somebody blocklisted.
+	Applied, Refused, Zombies, Blocklisted int
 }
 
 type osd struct {
@@ -78,6 +82,9 @@ func (c *Cluster) Used() int { return c.used }
 // SetCapacity changes what the cluster has room for; 0 is without end.
 func (c *Cluster) SetCapacity(n int) { c.opt.Capacity = n }
 
+// SetMonitor changes what a request to the monitors takes, in nanoseconds.
+func (c *Cluster) SetMonitor(ns int64) { c.opt.Monitor = ns }
+
 // Objects lists the names of the objects of a namespace, in order.
 func (c *Cluster) Objects(namespace string) (list []string) {
 	for _, name := range slices.Sorted(maps.Keys(c.objects)) {
@@ -98,6 +105,14 @@ func (c *Cluster) Damage(namespace, name string, off int) bool {
 	o.read(uint64(off), b[:])
 	o.write(uint64(off), [][]byte{{b[0] ^ 0x55}})
 	return true
+}
+
+// Lose removes an object behind everybody's back; it reports whether there was one.
+func (c *Cluster) Lose(namespace, name string) bool {
+	o := c.objects[namespace+"/"+name]
+	c.used -= o.bytes()
+	delete(c.objects, namespace+"/"+name)
+	return o != nil
 }
 
 // Stop has an OSD answer nothing until Continue: what it has to do waits.

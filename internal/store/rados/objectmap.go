@@ -1,0 +1,184 @@
+package rados
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+)
+
+// An mdisk's object map has a bit for each extent, lowest first: 1 says that its object is there. It is set behind the
+// first write to an extent, and before that one ends; it is cleared before the object is removed. So an object without a
+// bit may be there, of a write that nobody was told of, and one with a bit has to be: where it is missing, what was read
+// is lost, and not zeros. The map is as large as it will ever be from the beginning, so that a bit needs no room.
+//
+// Writes to extents that exist ask for the object once in the time of a process; what is removed behind its back later
+// is found by reads alone.
+type objectMap struct {
+	s      *Store
+	mdisk  mdisk
+	bits   []byte // as they are to be; guarded by Store.mu
+	sure   []byte // those of bits that are durable; guarded by Store.mu
+	seen   []byte // extents that this process has written to; guarded by Store.mu
+	from   int    // bytes from here on ...
+	to     int    // ... up to here are to be written; guarded by Store.mu
+	busy   bool   // guarded by Store.mu
+	change []mapChange
+}
+
+// mapChange is a bit that is to become durable.
+type mapChange struct {
+	extent uint64
+	set    bool
+	done   func(error)
+}
+
+func has(bits []byte, extent uint64) bool { return bits[extent/8]&(1<<(extent%8)) != 0 }
+
+func put(bits []byte, extent uint64, set bool) {
+	if bits[extent/8] &^= 1 << (extent % 8); set {
+		bits[extent/8] |= 1 << (extent % 8)
+	}
+}
+
+// object returns the name of the map's object.
+func (d mdisk) mapObject() string { return fmt.Sprintf("m%x.map", d.ID) }
+
+// mapBytes is how long it is.
+func (d mdisk) mapBytes() int { return int(d.extents()+7) / 8 }
+
+func (s *Store) newMap(d mdisk, bits []byte) *objectMap {
+	o := &objectMap{s: s, mdisk: d, bits: bits, sure: bytes.Clone(bits), seen: make([]byte, len(bits))}
+	s.maps[d.ID] = o
+	return o
+}
+
+// makeMap makes the map of a new mdisk, which is empty whatever an earlier owner has left of that name, and calls done with
+// mu held. Preconditions: mu is held.
+func (s *Store) makeMap(d mdisk, done func(error)) {
+	zeros := Step{Kind: Replace, Data: [][]byte{make([]byte, d.mapBytes())}}
+	made := func(op *Op) {
+		if op.Err == nil {
+			s.newMap(d, make([]byte, d.mapBytes()))
+		}
+		done(op.Err)
+	}
+	s.submit(&s.logLane, &Op{Object: d.mapObject(), Steps: append(s.create(), zeros)}, func(op *Op) {
+		if op.Err != ErrExists {
+			made(op)
+			return
+		}
+		s.submit(&s.logLane, &Op{Object: d.mapObject(), Steps: append(s.stamp(), zeros)}, made)
+	})
+}
+
+// openMap keeps earlier owners from writing to the map of an mdisk, and reads it. For an mdisk that has none yet it makes
+// one of what is there.
+func (s *Store) openMap(name string, d mdisk) (*objectMap, error) {
+	s.mu.Lock()
+	o := s.maps[d.ID]
+	s.mu.Unlock()
+	if o != nil {
+		return o, nil
+	}
+	if !d.Map {
+		return s.findMap(name, d)
+	}
+	err := s.do(&Op{Object: d.mapObject(), Steps: s.stamp()})
+	var b []byte
+	if err == nil {
+		b, err = s.readAll(d.mapObject(), d.mapBytes()+1)
+	}
+	switch {
+	case errors.Is(err, ErrNotFound), err == nil && len(b) != d.mapBytes():
+		return nil, fmt.Errorf("the object %s is gone, or was cut off: it says which extents mdisk %s has", d.mapObject(), name)
+	case err != nil:
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.newMap(d, b), nil
+}
+
+// findMap makes the map of an mdisk of an earlier version, by a look at all its objects.
+func (s *Store) findMap(name string, d mdisk) (*objectMap, error) {
+	s.notice("mdisk %s has no object map yet: its %d extents are looked at once", name, d.extents())
+	bits := make([]byte, d.mapBytes())
+	err := s.doAll(int(d.extents()), func(i int) *Op {
+		return &Op{Object: d.object(uint64(i)), Steps: []Step{{Kind: Read, Buf: make([]byte, 1)}}}
+	}, func(i int, op *Op) error {
+		put(bits, uint64(i), op.Err == nil)
+		return absent(i, op)
+	})
+	if err == nil {
+		err = s.claim(d.mapObject())
+	}
+	if err == nil {
+		err = s.do(&Op{Object: d.mapObject(), Steps: []Step{s.guard(), {Kind: Replace, Data: [][]byte{bits}}}})
+	}
+	if err != nil {
+		return nil, err
+	}
+	var failed error
+	over := false
+	s.enter()
+	d.Map = true
+	s.head.Mdisks[name] = d
+	s.change(func() {
+		d.Map = false
+		s.head.Mdisks[name] = d
+	}, func(err error) { failed, over = err, true })
+	o := s.newMap(d, bits)
+	s.leave()
+	s.wait(func() bool { return over })
+	return o, failed
+}
+
+// note has a bit become durable, and calls done, with mu held, when it is. Preconditions: mu is held.
+func (o *objectMap) note(extent uint64, set bool, done func(error)) {
+	put(o.bits, extent, set)
+	if !set { // an object that is missing from now on is no loss
+		put(o.sure, extent, false)
+		put(o.seen, extent, false)
+	}
+	o.widen(extent)
+	o.change = append(o.change, mapChange{extent, set, done})
+	if !o.busy {
+		o.write()
+	}
+}
+
+func (o *objectMap) widen(extent uint64) {
+	at := int(extent / 8)
+	if o.from == o.to {
+		o.from, o.to = at, at+1
+		return
+	}
+	o.from, o.to = min(o.from, at), max(o.to, at+1)
+}
+
+// write writes what is to be written: one operation at a time, each with all changes up to then. Preconditions: mu is
+// held.
+func (o *objectMap) write() {
+	list := o.change
+	o.change, o.busy = nil, true
+	op := &Op{Object: o.mdisk.mapObject(), Steps: []Step{o.s.guard(), {Kind: Write, Off: uint64(o.from), Data: [][]byte{bytes.Clone(o.bits[o.from:o.to])}}}}
+	o.from, o.to = 0, 0
+	o.s.submit(&o.s.logLane, op, func(op *Op) {
+		for _, c := range list {
+			switch {
+			case op.Err != nil: // nobody knows which of both it is: the next operation brings this one again
+				put(o.bits, c.extent, !c.set)
+				o.widen(c.extent)
+			case c.set && has(o.bits, c.extent):
+				put(o.sure, c.extent, true)
+			}
+		}
+		o.busy = false
+		if len(o.change) > 0 {
+			o.write()
+		}
+		for _, c := range list {
+			c.done(op.Err)
+		}
+	})
+}
