@@ -73,7 +73,9 @@ const directions = `
 
 	array/pool < array/check;
 
-	array/pool < array/request;
+	array/extent, array/ticket < array/copying;
+
+	array/pool, array/copying < array/request;
 
 	array/pool, array/checkpoint < array/recovery;
 
@@ -142,7 +144,7 @@ var inner = []string{"array", "scsi"}
 var core = []string{"scsi", "scsi/sam", "scsi/cdb", "scsi/sgl", "scsi/names", "scsi/scratch", "scsi/sense", "scsi/counters", "scsi/reservation",
 	"scsi/alua", "scsi/pages", "scsi/erase", "scsi/saved", "scsi/server", "scsi/spc", "scsi/sbc", "scsi/copymgr", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent",
 	"array/backend", "array/policy", "array/media", "array/metadata", "array/ticket", "array/wcache", "array/admission", "array/crosspool",
-	"array/check", "array/checkpoint", "array/directory", "array/recovery", "array/provision", "array/changelog", "array/pool", "array/request", "hostcache", "hostcache/tier", "sim", "lab/plug"}
+	"array/check", "array/checkpoint", "array/directory", "array/recovery", "array/provision", "array/changelog", "array/copying", "array/pool", "array/request", "hostcache", "hostcache/tier", "sim", "lab/plug"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{

@@ -261,8 +261,15 @@ func TestResultsAreKept(t *testing.T) {
 // TestRanges: what segments cover on units of 512 and of 4,096 bytes a block, in sectors.
 func TestRanges(t *testing.T) {
 	tg := server.NewTarget(server.Options{Exec: &block.Virtual{}}, commands())
-	small := tg.AddUnit(&slow{info: block.Info{Name: "small", Sectors: 1 << 20, BlockSize: 512}}, server.UnitOptions{})
-	large := tg.AddUnit(&slow{info: block.Info{Name: "large", Sectors: 1 << 20, BlockSize: 4096}}, server.UnitOptions{})
+	n := tg.OpenNexus("a", "a", 1)
+	shown := func(lun uint16, u *server.Unit) *cscd {
+		if err := tg.Map("a", lun, u); err != nil {
+			t.Fatal(err)
+		}
+		return &cscd{x: n.ITLs()[lun]}
+	}
+	small := shown(0, tg.AddUnit(&slow{info: block.Info{Name: "small", Sectors: 1 << 20, BlockSize: 512}}, server.UnitOptions{}))
+	large := shown(1, tg.AddUnit(&slow{info: block.Info{Name: "large", Sectors: 1 << 20, BlockSize: 4096}}, server.UnitOptions{}))
 	counted := blocksSegment(2, 8, 1)
 	byTarget := blocksSegment(2, 8, 1)
 	byTarget[1] = segmentDC
@@ -274,7 +281,7 @@ func TestRanges(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		raw      []byte
-		src, dst *server.Unit
+		src, dst *cscd
 		from, to block.Range
 		why      sense.Code
 	}{

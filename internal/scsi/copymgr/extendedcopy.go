@@ -8,7 +8,9 @@ package copymgr
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 
+	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
 )
@@ -109,15 +111,74 @@ func ExtendedCopy(t *server.Task) {
 		t.Fault(s)
 		return
 	}
-	operate(t, &copying{list: l}, l.id, l.usage != usageNone, l.usage == usageDiscard, l.immed, -l.idAt)
+	m := managerOf(t)
+	wants := slices.ContainsFunc(l.cscds, func(c cscd) bool { return c.want != nil })
+	if !wants || !m.asksPeers(t.Nexus()) {
+		l.start(t)
+		return
+	}
+	pause := t.Pause()
+	m.findUnits(t.Nexus(), l, func() {
+		if pause.Over(t) {
+			l.dismiss()
+			return
+		}
+		for i := range l.cscds {
+			if c := &l.cscds[i]; c.far != nil && c.want.length != 0 && c.want.length != block.SectorSize<<c.far.shift {
+				l.dismiss()
+				t.Fault(sense.InList(sense.InvalidFieldInList, c.offset+cscdBlockLen+1))
+				return
+			}
+		}
+		l.start(t)
+	})
+}
+
+// start begins the operation.
+func (l *copyList) start(t *server.Task) {
+	if !operate(t, &copying{list: l}, l.id, l.usage != usageNone, l.usage == usageDiscard, l.immed, -l.idAt) {
+		l.dismiss()
+	}
+}
+
+func (l *copyList) dismiss() {
+	for _, g := range l.guests() {
+		g.dismiss()
+	}
 }
 
 // cscd is a copy source or copy destination, resolved inside the LUN map of the
 // nexus. why tells what is wrong with it; it matters once a segment uses it.
 type cscd struct {
-	x      *server.ITL
+	x      *server.ITL // nil: the target does not show it
+	want   *wanted     // then: what other groups may have,
+	far    *guest      // and one of them has
 	why    sense.Code
 	offset int // in the parameter list
+}
+
+// shift is log2 of sectors per logical block.
+func (d *cscd) shift() uint8 {
+	if d.far != nil {
+		return d.far.shift
+	}
+	return d.x.Unit().Shift()
+}
+
+func (d *cscd) volume() string {
+	if d.far != nil {
+		return d.far.volume
+	}
+	return d.x.Unit().Volume()
+}
+
+// first returns the sector of an LBA. One whose sectors would overflow is out of range: it stays so.
+func (d *cscd) first(lba uint64) uint64 {
+	if s := d.shift(); d.far != nil && lba > 1<<60>>s || d.far == nil && lba > d.x.Unit().Blocks() {
+		return 1 << 60
+	} else {
+		return lba << s
+	}
 }
 
 // segment is a segment descriptor.
@@ -259,11 +320,13 @@ func parseCSCD(n *server.Nexus, b []byte, at int) (cscd, sense.Data) {
 		return c, sense.Data{}
 	}
 	c.x = named(n, b[cscdCodeSet]&0x0F, b[cscdKind]&0x3F, b[cscdID:cscdID+int(b[cscdIDLen])])
+	size := uint64(binary.BigEndian.Uint32(b[cscdBlockLen:]) & 0xFFFFFF)
 	if c.x == nil {
+		c.want = &wanted{codeSet: b[cscdCodeSet] & 0x0F, kind: b[cscdKind] & 0x3F, id: bytes.Clone(b[cscdID : cscdID+int(b[cscdIDLen])]), length: size}
 		return c, sense.Data{}
 	}
 	c.why = sense.NoSense
-	if size := uint64(binary.BigEndian.Uint32(b[cscdBlockLen:]) & 0xFFFFFF); size != 0 && size != c.x.Unit().BlockSize() {
+	if size != 0 && size != c.x.Unit().BlockSize() {
 		return c, sense.InList(sense.InvalidFieldInList, at+cscdBlockLen+1)
 	}
 	return c, sense.Data{}

@@ -177,6 +177,8 @@ func (p *populating) uses(o *operation, u *server.Unit, _ server.Scope) (*server
 	return nil, 0
 }
 
-func (p *populating) refuse(o *operation, _ *server.Unit, status byte, why sense.Code) {
-	o.finish(copyError, status, sense.Data{Code: why})
+func (p *populating) refuse(o *operation, c interruption) {
+	o.finish(copyError, c.status, sense.Data{Code: c.why})
 }
+
+func (p *populating) guests() []*guest { return nil }
