@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/copylist"
 	"github.com/arraysim/arraysim/internal/scsi/counters"
 	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
@@ -35,17 +36,17 @@ type copying struct {
 // next starts the present segment, or ends the copy behind the last.
 func (c *copying) next(o *operation) {
 	l := c.list
-	for ; c.at < len(l.segments); c.at++ {
-		g := &l.segments[c.at]
+	for ; c.at < len(l.Segments); c.at++ {
+		g := &l.Segments[c.at]
 		var ok bool
-		if c.src, ok = c.resolve(o, g.src, segmentSource); !ok {
+		if c.src, ok = c.resolve(o, g.Src, copylist.SegmentSource); !ok {
 			return
 		}
-		if c.dst, ok = c.resolve(o, g.dst, segmentTarget); !ok {
+		if c.dst, ok = c.resolve(o, g.Dst, copylist.SegmentTarget); !ok {
 			return
 		}
 		src, dst := c.src, c.dst
-		from, to, s := g.ranges(src, dst)
+		from, to, s := ranges(g, src, dst)
 		if s.Code != sense.NoSense {
 			c.abort(o, s)
 			return
@@ -89,7 +90,7 @@ func (c *copying) resolve(o *operation, i, field int) (*cscd, bool) {
 	switch {
 	case i < len(c.list.cscds):
 		d = &c.list.cscds[i]
-	case i != cscdSelf:
+	case i != copylist.CSCDSelf:
 		c.abort(o, sense.InSegment(sense.CopyNotReachable, field))
 		return nil, false
 	}
@@ -109,7 +110,7 @@ func (c *copying) cscdOf(id int) *cscd {
 	switch {
 	case id < len(c.list.cscds):
 		return &c.list.cscds[id]
-	case id == cscdSelf:
+	case id == copylist.CSCDSelf:
 		return &c.list.self
 	}
 	return nil
@@ -134,29 +135,53 @@ const (
 	offsetTo       = 30
 )
 
+// shift is log2 of sectors per logical block.
+func (d *cscd) shift() uint8 {
+	if d.far != nil {
+		return d.far.shift
+	}
+	return d.x.Unit().Shift()
+}
+
+func (d *cscd) volume() string {
+	if d.far != nil {
+		return d.far.volume
+	}
+	return d.x.Unit().Volume()
+}
+
+// first returns the sector of an LBA. One whose sectors would overflow is out of range: it stays so.
+func (d *cscd) first(lba uint64) uint64 {
+	if s := d.shift(); d.far != nil && lba > 1<<60>>s || d.far == nil && lba > d.x.Unit().Blocks() {
+		return 1 << 60
+	} else {
+		return lba << s
+	}
+}
+
 // ranges works out what the segment covers on both sides. Segments are exact: a
 // length that is not whole sectors, or for segment type 02h not whole blocks of
 // both, is refused rather than padded.
-func (g *segment) ranges(src, dst *cscd) (from, to block.Range, s sense.Data) {
+func ranges(g *copylist.Segment, src, dst *cscd) (from, to block.Range, s sense.Data) {
 	be := binary.BigEndian
-	from.Start, to.Start = src.first(be.Uint64(g.raw[segmentFromLBA:])), dst.first(be.Uint64(g.raw[segmentToLBA:]))
-	if g.raw[0] == segmentBlocks {
+	from.Start, to.Start = src.first(be.Uint64(g.Raw[segmentFromLBA:])), dst.first(be.Uint64(g.Raw[segmentToLBA:]))
+	if g.Raw[0] == copylist.SegmentBlocks {
 		unit := src
-		if g.raw[1]&segmentDC != 0 {
+		if g.Raw[1]&segmentDC != 0 {
 			unit = dst
 		}
-		n := uint64(be.Uint16(g.raw[blocksCount:])) << unit.shift()
+		n := uint64(be.Uint16(g.Raw[blocksCount:])) << unit.shift()
 		from.Count, to.Count = n, n
 		if n&(1<<src.shift()-1) != 0 || n&(1<<dst.shift()-1) != 0 {
 			return from, to, sense.InSegment(sense.CopyInexact, blocksCount)
 		}
 		return from, to, sense.Data{}
 	}
-	n := uint64(be.Uint32(g.raw[offsetBytes:]))
-	a, b := uint64(be.Uint16(g.raw[offsetFrom:])), uint64(be.Uint16(g.raw[offsetTo:]))
+	n := uint64(be.Uint32(g.Raw[offsetBytes:]))
+	a, b := uint64(be.Uint16(g.Raw[offsetFrom:])), uint64(be.Uint16(g.Raw[offsetTo:]))
 	const mask = block.SectorSize - 1
 	switch {
-	case n > maxSegment:
+	case n > copylist.MaxSegment:
 		return from, to, sense.InSegment(sense.CopyInvalidField, offsetBytes)
 	case n&mask != 0:
 		return from, to, sense.InSegment(sense.CopyGranularity, offsetBytes)
@@ -189,7 +214,7 @@ func (c *copying) ended(o *operation) {
 		}
 	case o.cancelled():
 	case !c.placed:
-		if _, ok := c.resolve(o, c.list.segments[c.at].dst, segmentTarget); !ok {
+		if _, ok := c.resolve(o, c.list.Segments[c.at].Dst, copylist.SegmentTarget); !ok {
 			return
 		}
 		c.placed = true
@@ -201,7 +226,7 @@ func (c *copying) ended(o *operation) {
 			c.forward(o, fromTarget, c.dst, status, code)
 			return
 		}
-		r.Op, r.Range, r.Ranges, r.RefOffset, r.Priority = block.OpPlace, c.to, nil, 0, c.list.priority
+		r.Op, r.Range, r.Ranges, r.RefOffset, r.Priority = block.OpPlace, c.to, nil, 0, c.list.Priority
 		o.submit(c.dst.x.Unit())
 	default:
 		r.Ref.Release()
@@ -251,13 +276,13 @@ func (c *copying) placeFar(o *operation) {
 	if l, ok := ref.(block.Lendable); ok { // held here
 		ref = l.Lend(func() {})
 	}
-	o.ask(&question{kind: asksPlace, g: c.dst.far, span: c.to, ref: ref, priority: c.list.priority, then: o.answered})
+	o.ask(&question{kind: asksPlace, g: c.dst.far, span: c.to, ref: ref, priority: c.list.Priority, then: o.answered})
 }
 
 // part lets those units of other groups go that no segment needs any more.
 func (c *copying) part() {
 	for i := range c.list.cscds {
-		if g := c.list.cscds[i].far; g != nil && !slices.ContainsFunc(c.list.segments[c.at:], func(s segment) bool { return s.src == i || s.dst == i }) {
+		if g := c.list.cscds[i].far; g != nil && !slices.ContainsFunc(c.list.Segments[c.at:], func(s copylist.Segment) bool { return s.Src == i || s.Dst == i }) {
 			g.dismiss()
 		}
 	}
@@ -297,15 +322,15 @@ func (c *copying) abort(o *operation, s sense.Data) {
 }
 
 func (c *copying) uses(_ *operation, u *server.Unit, what server.Scope) (found *server.ITL, how server.Use) {
-	segments := c.list.segments[c.at:]
+	segments := c.list.Segments[c.at:]
 	if what == server.Step {
 		segments = segments[:min(1, len(segments))]
 	}
 	for i := range segments {
-		if x := c.unitOf(segments[i].src, u); x != nil {
+		if x := c.unitOf(segments[i].Src, u); x != nil {
 			found, how = x, how|server.UsesRead
 		}
-		if x := c.unitOf(segments[i].dst, u); x != nil {
+		if x := c.unitOf(segments[i].Dst, u); x != nil {
 			found, how = x, how|server.UsesWrite
 		}
 	}
@@ -319,14 +344,14 @@ func (c *copying) refuse(o *operation, by interruption) {
 		d := c.cscdOf(id)
 		return d != nil && d.far == by.g && (by.g != nil || c.unitOf(id, by.u) != nil)
 	}
-	for i := range c.list.segments[c.at:] {
-		g := &c.list.segments[c.at+i]
-		if is(g.dst) {
-			c.forward(o, fromTarget, c.cscdOf(g.dst), by.status, by.why)
+	for i := range c.list.Segments[c.at:] {
+		g := &c.list.Segments[c.at+i]
+		if is(g.Dst) {
+			c.forward(o, fromTarget, c.cscdOf(g.Dst), by.status, by.why)
 			return
 		}
-		if is(g.src) {
-			c.forward(o, fromSource, c.cscdOf(g.src), by.status, by.why)
+		if is(g.Src) {
+			c.forward(o, fromSource, c.cscdOf(g.Src), by.status, by.why)
 			return
 		}
 	}
@@ -346,13 +371,13 @@ func (c *copying) total() uint64 {
 		return d
 	}
 	var n uint64
-	for i := range c.list.segments {
-		g := &c.list.segments[i]
-		src, dst := there(g.src), there(g.dst)
+	for i := range c.list.Segments {
+		g := &c.list.Segments[i]
+		src, dst := there(g.Src), there(g.Dst)
 		if src == nil || dst == nil {
 			continue
 		}
-		if _, to, s := g.ranges(src, dst); s.Code == sense.NoSense {
+		if _, to, s := ranges(g, src, dst); s.Code == sense.NoSense {
 			n += to.Bytes()
 		}
 	}

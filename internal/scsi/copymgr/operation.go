@@ -154,3 +154,11 @@ func (o *operation) submit(u *server.Unit) {
 	o.req.Host, o.req.Port, o.req.Located = o.host, o.port, false
 	o.m.t.Enqueue(u, &o.req)
 }
+
+func total(ranges []block.Range) uint64 {
+	var n uint64
+	for _, r := range ranges {
+		n += r.Bytes()
+	}
+	return n
+}

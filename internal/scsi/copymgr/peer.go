@@ -146,11 +146,11 @@ func (m *Manager) findUnits(n *server.Nexus, l *copyList, done func()) {
 
 // usesOf returns what the segments of a list do with a CSCD.
 func (l *copyList) usesOf(i int) (how server.Use) {
-	for _, g := range l.segments {
-		if g.src == i {
+	for _, g := range l.Segments {
+		if g.Src == i {
 			how |= server.UsesRead
 		}
-		if g.dst == i {
+		if g.Dst == i {
 			how |= server.UsesWrite
 		}
 	}

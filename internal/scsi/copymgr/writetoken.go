@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/copylist"
 	"github.com/arraysim/arraysim/internal/scsi/counters"
 	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
@@ -43,8 +44,8 @@ func WriteToken(t *server.Task) {
 	case be.Uint16(token[tokenLengthAt:]) != rodTokenLength:
 		t.Fault(sense.InList(sense.TokenBadLength, writeToken+tokenLengthAt))
 		return
-	case kind == rodBlockZero:
-	case kind != rodPointInTime:
+	case kind == copylist.RODBlockZero:
+	case kind != copylist.RODPointInTime:
 		t.Fault(sense.InList(sense.TokenType, writeToken))
 		return
 	default:
