@@ -42,10 +42,11 @@ type Letter struct {
 func (l *Letter) Send(x Executor, fn, late func()) {
 	if l.open == nil {
 		l.open = func() {
+			fn, late := l.fn, l.late // as soon as it is opened it may be sent again
 			if l.state.CompareAndSwap(letterSent, letterOpened) {
-				l.fn()
-			} else if l.late != nil {
-				l.late()
+				fn()
+			} else if late != nil {
+				late()
 			}
 		}
 	}
