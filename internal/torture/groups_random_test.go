@@ -2,7 +2,10 @@ package torture
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
+	"hash"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -41,7 +44,7 @@ type attempt struct {
 // TestRandomCopiesOverGroups: copies by EXTENDED COPY and by tokens within and between two groups, beside writes, aborts, resets
 // and a group that takes no messages for a while. Of what a command that did not end well would have written, each
 // granule has the old value or the new one; all else has what the model says. Then nothing is held in either group, and what
-// came into the caches went out of them. ARRAYSIM_GROUP_SEED repeats a run.
+// came into the caches went out of them. The same seed gives the same bytes at the same time. ARRAYSIM_GROUP_SEED repeats a run.
 func TestRandomCopiesOverGroups(t *testing.T) {
 	base, rounds := rand.Uint64(), uint64(12)
 	if s := os.Getenv("ARRAYSIM_GROUP_SEED"); s != "" {
@@ -55,7 +58,10 @@ func TestRandomCopiesOverGroups(t *testing.T) {
 		rounds = min(rounds, 3)
 	}
 	for seed := base; seed < base+rounds; seed++ {
-		randomCopies(t, seed)
+		first := randomCopies(t, seed)
+		if seed == base && !t.Failed() && first != randomCopies(t, seed) {
+			t.Error("the same seed gives other bytes, or takes another time")
+		}
 		if t.Failed() {
 			t.Fatalf("ARRAYSIM_GROUP_SEED=%d", seed)
 		}
@@ -64,14 +70,17 @@ func TestRandomCopiesOverGroups(t *testing.T) {
 
 type randomGroups struct {
 	*groups
-	rng  *rand.Rand
-	may  worlds
-	who  [2]*scsi.Nexus
-	next uint64
+	rng    *rand.Rand
+	may    worlds
+	who    [2]*scsi.Nexus
+	next   uint64
+	digest hash.Hash // of all that was read
+	ends   map[string]int
 }
 
-func randomCopies(t *testing.T, seed uint64) {
-	r := &randomGroups{groups: newGroups(t), rng: rand.New(rand.NewPCG(seed, 1)), may: worlds{}}
+// randomCopies returns a digest of all that was read, and of when.
+func randomCopies(t *testing.T, seed uint64) string {
+	r := &randomGroups{groups: newGroups(t), rng: rand.New(rand.NewPCG(seed, 1)), may: worlds{}, digest: sha256.New(), ends: map[string]int{}}
 	r.who = r.both("iqn.2026-11.org.example:a")
 	for g := range 2 {
 		for v := range 2 {
@@ -82,11 +91,13 @@ func randomCopies(t *testing.T, seed uint64) {
 		r.batch()
 		r.verify()
 		if t.Failed() {
-			return
+			return ""
 		}
 	}
 	r.conserves()
 	r.empty()
+	t.Log("commands ended with ", r.ends)
+	return fmt.Sprintf("%x %d", r.digest.Sum(nil), r.clock.Now())
 }
 
 func (r *randomGroups) span(n int) span {
@@ -152,6 +163,7 @@ func (r *randomGroups) batch() {
 		if !r.within(a.call, 120) {
 			r.t.Fatal("a command never ends")
 		}
+		r.ends[a.String()]++
 		for i, v := range a.values {
 			m := &r.may[a.dst.where][a.dst.at+i]
 			if a.Status == scsi.StatusGood && !a.Aborted {
@@ -223,8 +235,11 @@ func fill(b []byte, v uint64) {
 // verify reads everything, and leaves in the model what it found.
 func (r *randomGroups) verify() {
 	want := make([]byte, granule*512)
-	for w, m := range r.may {
+	for k := range 4 {
+		w := where{k / 2, k % 2}
+		m := r.may[w]
 		b := r.read(w.g, w.v, 0, groupSectors)
+		r.digest.Write(b)
 		for i := range m {
 			got := b[i*granule*512 : (i+1)*granule*512]
 			v := binary.BigEndian.Uint64(got)

@@ -350,6 +350,36 @@ func TestFencesOverGroups(t *testing.T) {
 	}
 }
 
+// TestStoppedGroup: an array that stops ends the copies that read from it.
+func TestStoppedGroup(t *testing.T) {
+	r := newGroups(t)
+	who := r.both("iqn.2026-11.org.example:a")
+	r.write(0, 0, 0, stamps(1, 6<<20))
+	list := r.list(where{0, 0}, where{1, 0}, 12<<10, 0, 0)
+	cmd := r.start(who[1], 0, scsitest.CopyCDB(list), list, 0)
+	var f [block.NumOrigins]array.Flow
+	for f[block.OriginXCopy].In() < 1<<20 && !cmd.ended {
+		r.clock.Step()
+		r.g[1].vols[0].Flow(&f)
+	}
+	stopped := false
+	r.g[0].arr.Stop(func(err error) {
+		if stopped = true; err != nil {
+			t.Error(err)
+		}
+	})
+	if !r.within(cmd, 1) || cmd.String() != "02 a/0d/01" {
+		t.Errorf("the copy ends with %v", cmd)
+	}
+	if r.clock.RunUntil(r.clock.Now() + 10e9); !stopped {
+		t.Error("the array does not stop")
+	}
+	r.conserves()
+	for _, p := range r.g[1].arr.Check(true).Problems {
+		t.Error(p)
+	}
+}
+
 func resets(r *groups, w where, done func()) {
 	n := r.g[w.g].tg.OpenNexus("iqn.2026-11.org.example:b", "iqn.2026-11.org.example:b,i,0x1", 1)
 	n.Manage(scsi.LogicalUnitReset, uint64(w.v)<<48, 0, func(scsi.TMFResponse) { done() })
