@@ -80,7 +80,7 @@ type randomGroups struct {
 
 // randomCopies returns a digest of all that was read, and of when.
 func randomCopies(t *testing.T, seed uint64) string {
-	r := &randomGroups{groups: newGroups(t), rng: rand.New(rand.NewPCG(seed, 1)), may: worlds{}, digest: sha256.New(), ends: map[string]int{}}
+	r := &randomGroups{groups: slowGroups(t, 20<<20), rng: rand.New(rand.NewPCG(seed, 1)), may: worlds{}, digest: sha256.New(), ends: map[string]int{}}
 	r.who = r.both("iqn.2026-11.org.example:a")
 	for g := range 2 {
 		for v := range 2 {
@@ -128,7 +128,7 @@ func (r *randomGroups) batch() {
 			a = r.redeems(src, dst)
 		}
 		all = append(all, a)
-		for range r.rng.IntN(40) {
+		for range r.rng.IntN(4) {
 			r.clock.Step()
 		}
 	}
@@ -136,7 +136,7 @@ func (r *randomGroups) batch() {
 	if shut < 2 {
 		r.g[shut].shut = true
 	}
-	for range r.rng.IntN(200) {
+	for range r.rng.IntN(20) {
 		r.clock.Step()
 	}
 	for _, a := range all {
@@ -163,7 +163,11 @@ func (r *randomGroups) batch() {
 		if !r.within(a.call, 120) {
 			r.t.Fatal("a command never ends")
 		}
-		r.ends[a.String()]++
+		what := a.String()
+		if a.Aborted {
+			what = "aborted"
+		}
+		r.ends[what]++
 		for i, v := range a.values {
 			m := &r.may[a.dst.where][a.dst.at+i]
 			if a.Status == scsi.StatusGood && !a.Aborted {

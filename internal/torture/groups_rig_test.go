@@ -56,7 +56,10 @@ type groups struct {
 
 const groupSectors = 8 << 11 // of each volume
 
-func newGroups(t testing.TB) *groups {
+func newGroups(t testing.TB) *groups { return slowGroups(t, 0) }
+
+// slowGroups has mdisks of a bandwidth in bytes a second, 0 for any.
+func slowGroups(t testing.TB, bandwidth uint64) *groups {
 	r := &groups{t: t, clock: &block.Virtual{}}
 	for i := range r.g {
 		g := &group{gate: gate{Virtual: r.clock}}
@@ -65,7 +68,7 @@ func newGroups(t testing.TB) *groups {
 		if g.arr, err = array.Open(array.Options{Exec: &g.gate, Store: store.NewMemory(r.clock, store.MemoryOptions{Discard: false}), CacheBytes: 4 << 20, UUID: uint64(i + 1)}); err != nil {
 			t.Fatal(err)
 		}
-		g.arr.CreatePool(array.PoolSpec{Name: "p", Mdisks: []array.MdiskSpec{{Name: "m", Size: 64 << 20}}}, func(p *array.Pool, e error) { g.pool, err = p, e })
+		g.arr.CreatePool(array.PoolSpec{Name: "p", Mdisks: []array.MdiskSpec{{Name: "m", Size: 64 << 20, Bandwidth: bandwidth}}}, func(p *array.Pool, e error) { g.pool, err = p, e })
 		r.settle()
 		for v := range 2 {
 			g.arr.CreateVolume(array.VolumeSpec{Name: fmt.Sprintf("v%d%d", i, v), Pool: "p", Sectors: groupSectors, BlockSize: 512, Thin: true}, func(x *array.Volume, e error) {
@@ -227,7 +230,7 @@ func (r *groups) empty() {
 			r.device(i, v, &block.Request{Op: block.OpUnmap, Ranges: []block.Range{{Count: groupSectors}}})
 		}
 	}
-	r.clock.RunUntil(r.clock.Now() + 120e9)
+	r.clock.RunUntil(r.clock.Now() + 400e9) // longer than tokens live
 	for i, g := range r.g {
 		if s := g.pool.Stats(); s.Allocated != 0 {
 			r.t.Errorf("group %d has %d bytes allocated and nothing written: something is held", i, s.Allocated)
