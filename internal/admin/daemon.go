@@ -173,6 +173,7 @@ func (d *daemon) open(ctx context.Context) error {
 			return err
 		}
 	}
+	d.joinCopies()
 	d.sameNames()
 	if err := d.configure(); err != nil {
 		return err

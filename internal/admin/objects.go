@@ -6,6 +6,7 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array"
 	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/scsi"
 )
 
 // What is asked of the array by the names of its objects goes to the I/O group that has them. A name
@@ -116,18 +117,16 @@ func (d *daemon) createVolume(spec array.VolumeSpec) (*ioGroup, *array.Volume, e
 
 func (d *daemon) cloneVolume(source string, c Clone) (Volume, error) {
 	g := d.ofVolume(source)
+	to := g
 	if c.Pool != "" {
-		if o := d.ofPool(c.Pool); o != g {
-			return Volume{}, fmt.Errorf("pool %q is in I/O group %d, and volume %q in %d: a clone stays in its group; choose a pool there, or copy by a host",
-				c.Pool, o.number, source, g.number)
-		}
+		to = d.ofPool(c.Pool)
 	}
-	free, err := d.reserveVolume(g, c.Name)
+	free, err := d.reserveVolume(to, c.Name)
 	if err != nil {
 		return Volume{}, err
 	}
 	defer free()
-	return g.cloneVolume(source, c)
+	return g.cloneVolume(source, c, to)
 }
 
 func (d *daemon) showVolume(name string) (Volume, error) { return d.ofVolume(name).showVolume(name) }
@@ -238,6 +237,15 @@ func (d *daemon) setMirror(m Mirror) (err error) {
 		}
 	}
 	return err
+}
+
+// joinCopies has the groups find each other's units and tokens for the copies of hosts.
+func (d *daemon) joinCopies() {
+	targets := make([]*scsi.Target, len(d.groups))
+	for i, g := range d.groups {
+		targets[i] = g.target
+	}
+	scsi.JoinCopies(targets...)
 }
 
 // sources are what counts in all groups. Each takes its group's executor by itself: what is counted together, such as the

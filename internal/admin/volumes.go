@@ -216,9 +216,9 @@ func (g *ioGroup) resizeVolume(name string, size Size, force bool) error {
 	return g.await(func(done func(error)) { g.array.Resize(v, uint64(size)/block.SectorSize, done) })
 }
 
-// cloneVolume makes a volume with what the source holds at this instant: one hold
-// of all of it, then places, step by step.
-func (g *ioGroup) cloneVolume(source string, c Clone) (Volume, error) {
+// cloneVolume makes a volume in a group with what the source holds at this instant: one hold of all of it, then places,
+// step by step.
+func (g *ioGroup) cloneVolume(source string, c Clone, to *ioGroup) (Volume, error) {
 	g.exec.Lock()
 	src, err := g.volume(source)
 	if err != nil {
@@ -232,30 +232,40 @@ func (g *ioGroup) cloneVolume(source string, c Clone) (Volume, error) {
 	if c.Pool != "" {
 		spec.Pool = c.Pool
 	}
-	dst, err := g.createVolume(spec)
+	dst, err := to.createVolume(spec)
 	if err != nil {
 		return Volume{}, err
 	}
-	if err := g.copyVolume(src, dst); err != nil {
-		gone := g.await(func(done func(error)) { g.array.DeleteVolume(dst, done) })
+	if err := g.copyVolume(src, dst, to); err != nil {
+		gone := to.await(func(done func(error)) { to.array.DeleteVolume(dst, done) })
 		return Volume{}, errors.Join(err, gone)
 	}
-	return g.adopt(dst, unitSpec{Removable: removable})
+	return to.adopt(dst, unitSpec{Removable: removable})
 }
 
-func (g *ioGroup) copyVolume(src, dst *array.Volume) error {
+// copyVolume fills a new volume of a group, which is as large.
+func (g *ioGroup) copyVolume(src, dst *array.Volume, to *ioGroup) error {
 	g.exec.Lock()
-	total := min(src.Info().Sectors, dst.Info().Sectors)
+	total := src.Info().Sectors
 	g.exec.Unlock()
+	to.exec.Lock()
+	total = min(total, dst.Info().Sectors)
+	to.exec.Unlock()
 	hold := &block.Request{Op: block.OpHold, Origin: block.OriginMigrate, Ranges: []block.Range{{Count: total}}}
 	if s := g.request(src, hold); s != block.OK {
 		return fmt.Errorf("volume %q cannot be read: %s", src.Name(), s)
 	}
+	ref := hold.Ref
 	defer func() {
 		g.exec.Lock()
 		hold.Ref.Release()
 		g.exec.Unlock()
 	}()
+	if to != g {
+		g.exec.Lock()
+		ref = hold.Ref.(block.Lendable).Lend(func() {}) // an array's is
+		g.exec.Unlock()
+	}
 	for at := uint64(0); at < total; at += clonePiece {
 		select {
 		case <-g.closing:
@@ -263,8 +273,8 @@ func (g *ioGroup) copyVolume(src, dst *array.Volume) error {
 		default:
 		}
 		n := min(clonePiece, total-at)
-		place := &block.Request{Op: block.OpPlace, Origin: block.OriginMigrate, Ref: hold.Ref, RefOffset: at, Range: block.Range{Start: at, Count: n}}
-		if s := g.request(dst, place); s != block.OK {
+		place := &block.Request{Op: block.OpPlace, Origin: block.OriginMigrate, Ref: ref, RefOffset: at, Range: block.Range{Start: at, Count: n}}
+		if s := to.request(dst, place); s != block.OK {
 			return fmt.Errorf("volume %q cannot be written: %s", dst.Name(), s)
 		}
 	}

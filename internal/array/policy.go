@@ -7,8 +7,8 @@ package array
 import (
 	"fmt"
 
+	"github.com/arraysim/arraysim/internal/array/copying"
 	"github.com/arraysim/arraysim/internal/array/policy"
-	"github.com/arraysim/arraysim/internal/array/request"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/lab/plug"
 )
@@ -104,8 +104,8 @@ func (p *Policy) Validate() error {
 }
 
 // copies returns what the copy engine is told of the policy.
-func (p *Policy) copies() request.CopyLimits {
-	return request.CopyLimits{Pieces: p.CopyPieces, Bytes: p.CopyBytes, Reads: p.CopyReads}
+func (p *Policy) copies() copying.Limits {
+	return copying.Limits{Pieces: p.CopyPieces, Bytes: p.CopyBytes, Reads: p.CopyReads}
 }
 
 // cache returns what the write cache is told of the policy; name gives the names of pools.

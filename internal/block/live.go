@@ -172,13 +172,17 @@ func (l *Live) leave() (pieces int) {
 
 // Post queues fn; see [Executor].
 func (l *Live) Post(fn func()) {
+	l.queue(fn)
+	if l.mu.TryLock() {
+		l.Unlock()
+	}
+}
+
+func (l *Live) queue(fn func()) {
 	l.postMu.Lock()
 	l.posted = append(l.posted, fn)
 	l.npost.Store(int32(len(l.posted)))
 	l.postMu.Unlock()
-	if l.mu.TryLock() {
-		l.Unlock()
-	}
 }
 
 // drain runs what was posted, which for the most part tells others of an end.

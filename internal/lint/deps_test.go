@@ -41,7 +41,9 @@ const directions = `
 
 	scsi/cdb, scsi/scratch, scsi/counters, scsi/alua, scsi/saved < scsi/server;
 
-	scsi/server < scsi/spc, scsi/sbc, scsi/copymgr;
+	scsi/server < scsi/spc, scsi/sbc, scsi/copylist;
+
+	scsi/copylist < scsi/copymgr;
 
 	scsi/spc, scsi/sbc, scsi/copymgr < scsi;
 
@@ -73,7 +75,9 @@ const directions = `
 
 	array/pool < array/check;
 
-	array/pool < array/request;
+	array/extent, array/ticket < array/copying;
+
+	array/pool, array/copying < array/request;
 
 	array/pool, array/checkpoint < array/recovery;
 
@@ -140,9 +144,9 @@ var inner = []string{"array", "scsi"}
 
 // core lists the packages that run in virtual time: same input, same result.
 var core = []string{"scsi", "scsi/sam", "scsi/cdb", "scsi/sgl", "scsi/names", "scsi/scratch", "scsi/sense", "scsi/counters", "scsi/reservation",
-	"scsi/alua", "scsi/pages", "scsi/erase", "scsi/saved", "scsi/server", "scsi/spc", "scsi/sbc", "scsi/copymgr", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent",
+	"scsi/alua", "scsi/pages", "scsi/erase", "scsi/saved", "scsi/server", "scsi/spc", "scsi/sbc", "scsi/copylist", "scsi/copymgr", "array", "array/layout", "array/nvlog", "array/alloc", "array/extent",
 	"array/backend", "array/policy", "array/media", "array/metadata", "array/ticket", "array/wcache", "array/admission", "array/crosspool",
-	"array/check", "array/checkpoint", "array/directory", "array/recovery", "array/provision", "array/changelog", "array/pool", "array/request", "hostcache", "hostcache/tier", "sim", "lab/plug"}
+	"array/check", "array/checkpoint", "array/directory", "array/recovery", "array/provision", "array/changelog", "array/copying", "array/pool", "array/request", "hostcache", "hostcache/tier", "sim", "lab/plug"}
 
 // outside lists what a deterministic package cannot use, with the reason.
 var outside = map[string]string{

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/arraysim/arraysim/internal/scsi/cdb"
+	"github.com/arraysim/arraysim/internal/scsi/copylist"
 	"github.com/arraysim/arraysim/internal/scsi/copymgr"
 	"github.com/arraysim/arraysim/internal/scsi/counters"
 	"github.com/arraysim/arraysim/internal/scsi/sbc"
@@ -115,7 +116,7 @@ func longRows() []*server.Command {
 		row("COPY OPERATION ABORT", 0x83, copymgr.SACopyAbort, []byte{0x83, copymgr.SACopyAbort, ff, ff, ff, ff, 0, 0, 0, 0, 0, 0, 0, 0, 0, ctrl}, copymgr.CopyAbort, 0, counters.Other),
 		row("RECEIVE COPY STATUS(LID1)", 0x84, 0x00, copyIn(0x00), copymgr.CopyStatus, 0, counters.Other),
 		row("RECEIVE COPY DATA(LID1)", 0x84, 0x01, copyIn(0x01), copymgr.CopyData, 0, counters.Other),
-		row("RECEIVE COPY OPERATING PARAMETERS", 0x84, 0x03, copyIn(0x03), copymgr.CopyParameters, passReserve, counters.Other),
+		row("RECEIVE COPY OPERATING PARAMETERS", 0x84, 0x03, copyIn(0x03), copylist.Parameters, passReserve, counters.Other),
 		row("RECEIVE COPY FAILURE DETAILS(LID1)", 0x84, 0x04, copyIn(0x04), copymgr.CopyFailure, 0, counters.Other),
 		row("RECEIVE COPY STATUS(LID4)", 0x84, 0x05, copyIn4(0x05), copymgr.CopyStatus4, 0, counters.Other),
 		row("RECEIVE COPY DATA(LID4)", 0x84, 0x06, copyIn4(0x06), copymgr.CopyData, 0, counters.Other),
@@ -153,7 +154,7 @@ func longRows() []*server.Command {
 // allCommands is what every target serves.
 var allCommands = server.NewCommands(checked(append(shortRows(), longRows()...)), []server.VPD{
 	{Code: 0x00, Add: spc.SupportedPage}, {Code: 0x80, Add: spc.SerialNumberPage}, {Code: 0x83, Add: spc.IdentificationPage}, {Code: 0x86, Add: spc.ExtendedPage},
-	{Code: 0x8F, Add: copymgr.ThirdPartyCopyPage}, {Code: 0xB0, Add: sbc.BlockLimitsPage}, {Code: 0xB1, Add: sbc.CharacteristicsPage}, {Code: 0xB2, Add: sbc.ProvisioningPage},
+	{Code: 0x8F, Add: copylist.ThirdPartyCopyPage}, {Code: 0xB0, Add: sbc.BlockLimitsPage}, {Code: 0xB1, Add: sbc.CharacteristicsPage}, {Code: 0xB2, Add: sbc.ProvisioningPage},
 }, spc.WithoutUnit)
 
 func rw12(op, b1 byte) []byte { return []byte{op, b1, ff, ff, ff, ff, ff, ff, ff, ff, grp, ctrl} }

@@ -35,6 +35,16 @@ func NewTarget(opt Options) *Target {
 	return t
 }
 
+// JoinCopies makes the copy managers of several targets, those of one array's I/O groups, find each
+// other's units and tokens. It is called once, before any of them has a command.
+func JoinCopies(all ...*Target) {
+	managers := make([]*copymgr.Manager, len(all))
+	for i, t := range all {
+		managers[i] = t.CopyManager().(*copymgr.Manager)
+	}
+	copymgr.Join(managers...)
+}
+
 // The objects of the device server, and what it is made with.
 type (
 	Target      = server.Target

@@ -37,6 +37,10 @@ func (m *Map) Hold(ranges []block.Range) *Ref {
 	return h
 }
 
+// View returns the runs of a Ref for others to read, whatever becomes of the Ref: it holds nothing, and is not to be
+// released.
+func (r *Ref) View() *Ref { return &Ref{runs: r.runs, sectors: r.sectors} }
+
 // Sectors returns the length of what is held.
 func (r *Ref) Sectors() uint64 { return r.sectors }
 

@@ -125,9 +125,16 @@ func (set *Set) emitOffloads(e metrics.Emitter) {
 		bytes[k] += r.Cells[1]
 	})
 	for _, k := range order {
-		if int(k.src) < len(set.pools) && set.pools[k.src] != nil {
-			e.Value(metrics.OffloadBytes, float64(bytes[k]), primNames[k.prim], set.pools[k.src].name, set.pools[k.dst].name, pathNames[k.path])
+		from := ""
+		switch {
+		case k.src == OtherGroup:
+			from = otherGroup
+		case int(k.src) < len(set.pools) && set.pools[k.src] != nil:
+			from = set.pools[k.src].name
+		default:
+			continue
 		}
+		e.Value(metrics.OffloadBytes, float64(bytes[k]), primNames[k.prim], from, set.pools[k.dst].name, pathNames[k.path])
 	}
 }
 

@@ -27,6 +27,12 @@ var (
 	pathNames = [...]string{"metadata", "copy", "rejected"}
 )
 
+// OtherGroup is the number by which the pools of all other arrays are counted as sources.
+const OtherGroup = 1<<16 - 1
+
+// otherGroup is their name.
+const otherGroup = "(another I/O group)"
+
 // CountOffload books an offload that covered so many bytes of v, with data from the pool of number
 // src.
 func (v *Volume) CountOffload(prim, path int, src uint16, bytes uint64) {

@@ -14,9 +14,8 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// copy starts pieces of a data copy while the limit of pieces allows, and ends the
-// copy behind the last one: runs of data are read and admitted like any write, what is
-// not data is a map edit.
+// copy starts pieces of a data copy while the limit of pieces allows, and ends the copy behind the
+// last one: runs of data are read and admitted like any write, what is not data is a map edit.
 func (o *op) copy() {
 	e := o.e
 	if o.ref.Lost() && o.status == block.OK {
@@ -26,10 +25,10 @@ func (o *op) copy() {
 		o.status = o.barred()
 	}
 	blocked := ticket.Nothing
-	for n := 0; o.started < o.stop && o.status == block.OK && len(o.pieces) < e.copies.limits.Pieces && blocked == ticket.Nothing; n++ {
-		if !e.copies.room() {
+	for n := 0; o.started < o.stop && o.status == block.OK && len(o.pieces) < e.copies.Limits.Pieces && blocked == ticket.Nothing; n++ {
+		if !e.copies.Room() {
 			o.lack(ticket.CopyEngine)
-			e.copies.moves.PushRanked(&o.Ticket)
+			e.copies.Moves.PushRanked(&o.Ticket)
 			return
 		}
 		if n == StepPieces {
@@ -91,15 +90,15 @@ func (o *op) copyPiece(x extent.Run) {
 	o.pieces = append(o.pieces, c)
 	c.parent, c.origin, c.host, c.Rank, c.cur, c.stop, c.from = o, o.origin, o.host, o.Rank, at, at+n, x.Phys
 	if e.payload {
-		c.buf = e.copies.getBuf(int(n) * block.SectorSize)
+		c.buf = e.copies.Buf(int(n) * block.SectorSize)
 	}
 	c.src = block.Cursor{Vec: [][]byte{c.buf}}
 	c.bytes = int64(n) * block.SectorSize
 	v.Pool().Copying(o.origin, c.bytes)
-	e.copies.out += c.bytes
-	if !e.copies.readRoom() {
+	e.copies.Out += c.bytes
+	if !e.copies.ReadRoom() {
 		c.lack(ticket.CopyRead)
-		e.copies.reads.PushRanked(&c.Ticket)
+		e.copies.Reads.PushRanked(&c.Ticket)
 		return
 	}
 	c.readSource()
@@ -112,19 +111,31 @@ func (o *op) readSource() {
 		o.end(block.NoSpace)
 		return
 	}
-	e.copies.reading++
+	e.copies.Reading++
 	if o.fns.moved == nil {
-		o.fns.moved = o.moved
+		o.fns.moved, o.fns.fetched = o.moved, o.fetched
 	}
 	o.to(fetching)
-	o.parent.ref.read(pieceRead{by: o, phys: o.from, sectors: o.stop - o.cur, dst: o.src, done: o.fns.moved})
+	o.parent.ref.read(o)
 }
 
 // moved goes on with a piece that has read its source.
 func (o *op) moved(s block.Status) {
+	defer o.e.EndStep()
+	o.readEnded(s)
+}
+
+// fetched is moved with the buffer that another array had, nil where that has it still.
+func (o *op) fetched(buf []byte, s block.Status) {
+	o.buf = buf
+	o.moved(s)
+}
+
+// readEnded is moved within a step.
+func (o *op) readEnded(s block.Status) {
 	e := o.e
-	e.copies.reading--
-	if !e.copies.reads.Empty() {
+	e.copies.Reading--
+	if !e.copies.Reads.Empty() {
 		e.gave(ticket.CopyRead)
 	}
 	o.to(running)
@@ -133,7 +144,6 @@ func (o *op) moved(s block.Status) {
 	} else {
 		o.end(s)
 	}
-	e.EndStep()
 }
 
 // stopCopy ends a data copy early. Pieces that wait for room, for a budget or for the
@@ -153,6 +163,10 @@ func (o *op) stopCopy(s block.Status) {
 			c.withdraw(s)
 		case settling:
 			c.answer(s)
+		case fetching:
+			if o.ref.forget(c) {
+				c.readEnded(s)
+			}
 		}
 	}
 	o.copy()

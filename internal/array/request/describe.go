@@ -51,7 +51,7 @@ func (e *Engine) Forgotten(trimming bool) (what string) {
 	if !e.wakes.log.Empty() && !e.link.Starved() && !trimming {
 		return "nobody asks for room in the log"
 	}
-	if c := &e.copies; !c.moves.Empty() && c.room() || !c.reads.Empty() && c.readRoom() {
+	if c := &e.copies; !c.Moves.Empty() && c.Room() || !c.Reads.Empty() && c.ReadRoom() {
 		return "the copy engine has room"
 	}
 	var pools []*admission.Pool
@@ -72,8 +72,8 @@ func (e *Engine) Leftover() string {
 			return fmt.Sprintf("volume %s has %d requests and %d locks", v.Name(), v.ops, len(v.locks))
 		}
 	}
-	if c := &e.copies; c.out != 0 || c.reading != 0 {
-		return fmt.Sprintf("%d bytes of pieces and %d reads are under way", c.out, c.reading)
+	if c := &e.copies; c.Out != 0 || c.Reading != 0 {
+		return fmt.Sprintf("%d bytes of pieces and %d reads are under way", c.Out, c.Reading)
 	}
 	if n := len(e.settling.pages); n != 0 || e.Settling() {
 		return fmt.Sprintf("%d pages are waited for", n)

@@ -9,6 +9,7 @@ package request
 import (
 	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/backend"
+	"github.com/arraysim/arraysim/internal/array/copying"
 	"github.com/arraysim/arraysim/internal/array/crosspool"
 	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/extent"
@@ -36,7 +37,7 @@ type Engine struct {
 	step     stepper
 	answers  answers
 	wakes    wakes
-	copies   copyEngine
+	copies   copying.Engine
 	settling settlement
 
 	freeOp      *op
@@ -45,10 +46,11 @@ type Engine struct {
 	one         [1]block.Range
 	scratch     commitScratch
 
-	filling int // writes whose data is on its way into NVRAM beside the executor
-	stopped bool
-	broken  string // why writes are refused until the next start
-	doubt   string // why they are refused for now
+	elsewhere Volume // counts the reads for copies of other arrays, and is no volume else
+	filling   int    // writes whose data is on its way into NVRAM beside the executor
+	stopped   bool
+	broken    string // why writes are refused until the next start
+	doubt     string // why they are refused for now
 	// watchFn is told that somebody waits for what may be stuck; it is heard of every second then.
 	watchFn func()
 }
@@ -59,7 +61,7 @@ func New(set *pool.Set, watch func()) *Engine {
 	e.aside, _ = set.Exec.(block.Asider)
 	e.settling.pages = map[uint32]*op{}
 	e.wakes.log.Of, e.wakes.yielded.Of, e.settling.waiting.Of = ticket.Log, ticket.Turn, ticket.BackEnd
-	e.copies.moves.Of, e.copies.reads.Of = ticket.CopyEngine, ticket.CopyRead
+	e.copies.Moves.Of, e.copies.Reads.Of = ticket.CopyEngine, ticket.CopyRead
 	e.answers.fn, e.wakes.resumeFn = e.complete, e.resumeYielded
 	return e
 }
@@ -71,7 +73,7 @@ func (e *Engine) StepEnds(after func(), last ...func()) {
 }
 
 // SetCopyLimits changes what copies that move data may have under way.
-func (e *Engine) SetCopyLimits(l CopyLimits) { e.copies.limits = l }
+func (e *Engine) SetCopyLimits(l copying.Limits) { e.copies.Limits = l }
 
 // Stop has requests that come from now on end with Gone.
 func (e *Engine) Stop() { e.stopped = true }

@@ -19,10 +19,11 @@ import (
 // each atomic; others have their turn between two parts, as SPC-4 allows of EXTENDED COPY.
 func (o *op) place() {
 	e, v, r := o.e, o.v, o.req
-	h, ok := r.Ref.(*ref)
+	h := e.sourceOf(r.Ref)
+	own, _ := h.(*ref)
 	barred := o.barred()
 	switch {
-	case !ok || h.e != e:
+	case h == nil:
 		o.end(block.Unsupported)
 		return
 	case r.RefOffset+r.Range.Count > h.Sectors():
@@ -37,11 +38,11 @@ func (o *op) place() {
 	case v.conflict(o, r.Range):
 		o.await(&v.lockWait)
 		return
-	case !h.in(v.Pool()) || v.Moves(r.Range.Bytes()-o.started*block.SectorSize):
+	case own == nil || !own.in(v.Pool()) || v.Moves(r.Range.Bytes()-o.started*block.SectorSize):
 		o.placeData(h)
 		return
 	}
-	o.placeEdits(h)
+	o.placeEdits(own)
 }
 
 // placeEdits places as many runs as one record takes. What shares a home of a thick volume has to
@@ -90,7 +91,7 @@ func (o *op) placeEdits(h *ref) {
 }
 
 // placeData moves the data of what is left to place.
-func (o *op) placeData(h *ref) {
+func (o *op) placeData(h source) {
 	o.kind, o.ref, o.stop = KindMove, h, o.req.Range.Count
 	o.copy()
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/backend"
+	"github.com/arraysim/arraysim/internal/array/copying"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/pool"
@@ -33,6 +34,8 @@ type reading struct {
 
 	tell *block.Request // is told where the data is bad; nil with what is not a range of a volume
 	op   *op            // of an internal read: it, or a piece of it, is why this is read
+	// fetch is why this is read for another array.
+	fetch *copying.Fetch
 	// skew turns a physical sector of the run that is read into a sector of the volume.
 	skew uint64
 	// bad is the first sector that is known to be bad, lost the first of a transfer that failed
@@ -57,7 +60,7 @@ func (e *Engine) newReading(v *Volume) *reading {
 // unwanted reports whether nobody waits for what is read any more.
 func (r *reading) unwanted() bool {
 	o := r.op
-	return r.cancelled || o != nil && (o.state == unwanted || o.parent != nil && o.parent.status != block.OK)
+	return r.cancelled || r.fetch != nil && r.fetch.Unwanted() || o != nil && (o.state == unwanted || o.parent != nil && o.parent.status != block.OK)
 }
 
 // IsUnwanted is unwanted of the reading that an operation is a part of.

@@ -153,6 +153,7 @@ type op struct {
 // fns are methods of an op as values, made when they are needed first.
 type fns struct {
 	compare, moved func(block.Status)
+	fetched        func([]byte, block.Status)
 	flushed        func(error)
 	fill, filled   func()
 }
@@ -176,7 +177,7 @@ type work struct {
 	logEdits  int // edits that it waits for room in the log for
 
 	// Of a copy.
-	ref     *ref
+	ref     source
 	started uint64 // sectors of the Ref that are placed, or handed to pieces
 
 	// Of a piece.
@@ -293,11 +294,11 @@ func (o *op) answer(s block.Status) {
 	if p != nil {
 		o.parent = nil
 		v.Pool().Copying(o.origin, -o.bytes)
-		e.copies.out -= o.bytes
-		if !e.copies.moves.Empty() {
+		e.copies.Out -= o.bytes
+		if !e.copies.Moves.Empty() {
 			e.gave(ticket.CopyEngine)
 		}
-		e.copies.putBuf(o.buf)
+		e.copies.PutBuf(o.buf)
 		o.buf = nil
 		p.pieceDone(o, s)
 	}

@@ -1,5 +1,5 @@
 // The source's side of a copy: what a pool holds of its volumes at a point in time, and what those
-// may ask of it who copy it, be it to another pool.
+// may ask of it who copy it, be it to another pool, or to another array.
 //
 // Invariant: the pool of a reference is used in this file alone. Who copies sees of it its number, and
 // what it sends back.
@@ -7,51 +7,116 @@
 package request
 
 import (
+	"github.com/arraysim/arraysim/internal/array/copying"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
+// source is what a copy knows of what it copies: a reference of this array, or of another one.
+type source interface {
+	Sectors() uint64
+	Runs(off, n uint64, fn func(extent.Run) bool)
+	// Lost reports whether there is nothing to be read any more.
+	Lost() bool
+	// from is the number of the reference's pool, as copies are counted.
+	from() uint16
+	// read reads what a piece copies into its buffer, and has fns.moved or fetched called, perhaps at once.
+	read(c *op)
+	// forget reports whether the read of a piece need not be waited for; it has nothing of the piece then.
+	forget(c *op) bool
+}
+
+// sourceOf returns what a request is to place, nil if this is nothing that the engine can read.
+func (e *Engine) sourceOf(r block.Ref) source {
+	switch h := r.(type) {
+	case *ref:
+		if h.e == e {
+			return h
+		}
+	case *copying.Source:
+		if own, ok := h.Lender().(*ref); ok && own.e == e { // lent to somebody, and back
+			return own
+		}
+		return &lent{copying.Reader{Source: h}, e}
+	}
+	return nil
+}
+
 // ref is a point-in-time reference to ranges of a volume. Its runs do not change, so that whoever has
 // it may have them; that it is Lost its pool says, which gives it up when it runs out of space.
 type ref struct {
 	*extent.Ref
-	e    *Engine
-	pool *pool.Pool
+	e        *Engine
+	pool     *pool.Pool
+	released bool
 }
 
 // hold makes a reference to ranges of a volume as they are now.
-func (v *Volume) hold(ranges []block.Range) *ref { return &ref{v.Map.Hold(ranges), v.e, v.Pool()} }
+func (v *Volume) hold(ranges []block.Range) *ref {
+	return &ref{v.Map.Hold(ranges), v.e, v.Pool(), false}
+}
+
+// Lost reports whether the reference was given up or given back.
+func (r *ref) Lost() bool { return r.released || r.Ref.Lost() }
 
 // Release gives the references back. There is no answer.
 func (r *ref) Release() {
+	r.released = true
 	r.Ref.Release()
 	r.e.GaveRoom()
 	r.e.EndStep()
 }
 
-// in reports whether the reference is of a pool, so that its data can be shared there.
-func (r *ref) in(p *pool.Pool) bool { return r.pool == p }
+// Lend implements block.Lendable.
+func (r *ref) Lend(back func()) block.Ref { return copying.Lend(r.e.exec, r, r.Ref, back) }
 
-// from is the number of the reference's pool, as copies are counted.
-func (r *ref) from() uint16 { return r.pool.ID() }
-
-// pieceRead is what a piece of a move asks the pool of its reference for: sectors that the reference
-// holds, as they are on the mdisks or in the cache there.
-type pieceRead struct {
-	by      *op    // the piece; while nobody wants it any more, the read may end early
-	phys    uint64 // in the pool of the reference
-	sectors uint64
-	dst     block.Cursor // where they go, where there is payload
-	done    func(block.Status)
+// Serve implements copying.Lender: another array's copy reads what the reference holds.
+func (r *ref) Serve(f *copying.Fetch) {
+	e := r.e
+	switch {
+	case e.stopped, r.released:
+		f.Served(block.Offline)
+		return
+	case r.Ref.Lost():
+		f.Served(block.NoSpace)
+		return
+	}
+	rd := e.newReading(&e.elsewhere)
+	e.elsewhere.ops++
+	rd.reason, rd.origin, rd.fetch, rd.done = block.ReasonCopyRead, f.Origin, f, f.Served
+	dst := block.Cursor{Vec: [][]byte{f.Buf}}
+	rd.physical(r.pool, f.Phys, f.Sectors, &dst)
+	rd.release()
+	e.EndStep()
 }
 
-// read carries out a pieceRead, from the pool of a piece to that of the reference. It is answered by
-// done, when all is read or cannot be; perhaps before it returns.
-func (r *ref) read(m pieceRead) {
-	rd := r.e.newReading(m.by.v)
-	m.by.v.ops++
-	rd.reason, rd.origin, rd.op, rd.done = block.ReasonCopyRead, m.by.origin, m.by, m.done
-	rd.physical(r.pool, m.phys, m.sectors, &m.dst)
+// in reports whether the reference is of a pool, so that its data can be shared there.
+func (r *ref) in(p *pool.Pool) bool { return r.pool == p }
+func (r *ref) from() uint16         { return r.pool.ID() }
+func (r *ref) forget(*op) bool      { return false }
+
+// read may end early while nobody wants the piece any more.
+func (r *ref) read(c *op) {
+	rd := r.e.newReading(c.v)
+	c.v.ops++
+	rd.reason, rd.origin, rd.op, rd.done = block.ReasonCopyRead, c.origin, c, c.fns.moved
+	dst := c.src
+	rd.physical(r.pool, c.from, c.stop-c.cur, &dst)
 	rd.release()
+}
+
+// lent is a reference of another array. Its pieces are read by messages (package copying).
+type lent struct {
+	copying.Reader
+	e *Engine
+}
+
+func (l *lent) from() uint16      { return pool.OtherGroup }
+func (l *lent) forget(c *op) bool { return l.Forget(c) }
+
+func (l *lent) read(c *op) {
+	w := copying.Want{By: c, Phys: c.from, Sectors: c.stop - c.cur, Buf: c.buf, Origin: c.origin, Done: c.fns.fetched}
+	c.buf = nil
+	l.Read(&l.e.copies, l.e.exec, w)
 }

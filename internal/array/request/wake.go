@@ -33,10 +33,10 @@ func (e *Engine) wakeGiven() (woke bool) {
 		e.link.Starve()
 	}
 	if w.given.Take(ticket.CopyRead) {
-		woke = e.copies.wakeReads() || woke
+		woke = e.copies.WakeReads() || woke
 	}
 	if w.given.Take(ticket.CopyEngine) {
-		woke = e.copies.wakeMoves() || woke
+		woke = e.copies.WakeMoves() || woke
 	}
 	if w.given.Take(ticket.Space) {
 		for len(w.spaces) > 0 {

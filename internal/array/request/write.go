@@ -1,6 +1,7 @@
 // A write on its way into the cache, piece by piece: each waits until no lock is in its way, is
 // admitted, and is committed. A piece of a copy, and a compare-and-write, take the same way when
-// they have their data. What writes through ends when the back end has it.
+// they have their data. What writes through ends when the back end has it: a page says to the cache
+// whether somebody waits for it, and the array who; the write counts its pages.
 
 package request
 
@@ -8,6 +9,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/pool"
+	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -83,6 +85,33 @@ func (o *op) write(head bool) {
 	o.written()
 }
 
+// beginFill has a piece of n sectors filled.
+func (o *op) beginFill(n uint64, head bool) {
+	if o.fns.fill == nil {
+		o.fns.fill, o.fns.filled = o.fill.Copy, o.filled
+	}
+	o.fill.Head = head
+	o.to(filling)
+	o.e.filling++
+	o.e.link.Fill(&o.fill, o.v.Cached, o.cur, o.cur+n, o.src)
+	o.e.aside.Aside(n*block.SectorSize, o.fns.fill, o.fns.filled)
+}
+
+// filled goes on with a piece that has its data in its pages.
+func (o *op) filled() {
+	e, was := o.e, o.state
+	o.to(running)
+	e.filling--
+	o.fill.End()
+	e.GaveRoom() // if it is not committed after all
+	if was == unwanted {
+		o.abandon(block.Cancelled)
+	} else {
+		o.write(o.fill.Head)
+	}
+	e.EndStep()
+}
+
 // barred says why an op that may have waited changes nothing more, OK if nothing bars it: its volume
 // has become smaller, or nobody knows what the next start finds of the objects. What a change in
 // doubt had reserved is free again here, and may be somebody's there.
@@ -150,4 +179,40 @@ func (o *op) abandon(s block.Status) {
 		return
 	}
 	o.end(s)
+}
+
+// settlement is the writes that wait for the back end.
+type settlement struct {
+	pages   map[uint32]*op // the write that waits for a page
+	waiting ticket.Queue   // writes whose pages are not all settled
+	ended   []*op          // writes whose pages are, until the end of the step
+}
+
+// settle makes an op wait until the back end has what it has committed.
+func (o *op) settle() {
+	o.Since = max(1, o.e.exec.Now())
+	o.await(&o.e.settling.waiting)
+	o.e.watchFn() // the back end may be stuck
+}
+
+// Settled books that a page's data is on the back end, or that nobody needs it there
+// any more, to the write that waits for it.
+func (e *Engine) Settled(i uint32) {
+	o := e.settling.pages[i]
+	delete(e.settling.pages, i)
+	// Whoever waits goes on at the end of the step: a list may be half walked now.
+	if o.unsettled--; o.unsettled == 0 && o.In(&e.settling.waiting) {
+		o.Leave()
+		e.settling.ended = append(e.settling.ended, o)
+	}
+}
+
+// endSettled ends the writes whose last page has settled.
+func (e *Engine) endSettled() {
+	for len(e.settling.ended) > 0 {
+		n := len(e.settling.ended) - 1
+		o := e.settling.ended[n]
+		e.settling.ended = e.settling.ended[:n]
+		o.Waiter().Resume()
+	}
 }

@@ -21,14 +21,14 @@ func (o *operation) requestDone() {
 		o.work.ended(o) // it may have got something to release
 		switch c := o.cut; {
 		case o.state == over:
-		case c.u != nil && !o.aborted():
-			o.work.refuse(o, c.u, c.status, c.why)
+		case (c.u != nil || c.g != nil) && !o.aborted():
+			o.work.refuse(o, c)
 		default:
 			o.finish(copyTerminated, sam.StatusCheckCondition, sense.Data{Code: sense.CopyAborted})
 		}
 		return
 	}
-	if o.req.Status == block.OK {
+	if o.req.Status == block.OK && o.where != nil {
 		o.where.Wrote(o.req.Op)
 	}
 	o.work.ended(o)
@@ -45,7 +45,10 @@ func (o *operation) stop() {
 
 // Withdraw is how the operation's task is aborted while the request is on its way.
 func (o *operation) Withdraw() {
-	if o.where != nil {
+	switch {
+	case o.asked != nil:
+		o.asked.withdraw()
+	case o.where != nil:
 		o.where.Cancel(&o.req)
 	}
 }
@@ -77,14 +80,16 @@ func (o *operation) Release(*server.Task) {
 }
 
 // describe notes a unit's part in the operation, and what it describes.
-func (o *operation) describe(x *server.ITL, kind counters.Op, bytes uint64) {
-	x.Unit().Describe(kind, bytes)
-	for _, r := range o.roles {
-		if r.x == x && r.kind == kind {
-			return
-		}
+func (o *operation) describe(d *cscd, kind counters.Op, bytes uint64) {
+	if d.far != nil {
+		d.far.describe(kind, bytes)
+	} else {
+		d.x.Unit().Describe(kind, bytes)
 	}
-	o.roles = append(o.roles, copyRole{x, kind})
+	r := copyRole{d.x, d.far, kind}
+	if !slices.Contains(o.roles, r) {
+		o.roles = append(o.roles, r)
+	}
 }
 
 // finish ends the operation and its command. status is the COPY OPERATION STATUS,
@@ -111,6 +116,9 @@ func (o *operation) finish(status, samStatus byte, data sense.Data) {
 	}
 	m.left(o.x, s)
 	o.book(samStatus, cancelled)
+	for _, g := range o.guests {
+		g.dismiss()
+	}
 	waiters := o.waiters
 	o.waiters = nil
 	if t := o.task; t != nil {
@@ -130,6 +138,10 @@ func (o *operation) book(samStatus byte, cancelled bool) {
 	}
 	now := o.m.t.Exec().Now()
 	for _, r := range o.roles {
+		if r.g != nil {
+			r.g.book(r.kind, outcome, now-o.start)
+			continue
+		}
 		r.x.Count(r.kind, outcome)
 		r.x.Unit().Took(r.kind, now-o.start)
 	}

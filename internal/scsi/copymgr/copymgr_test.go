@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/copylist"
 	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
@@ -110,16 +111,17 @@ func (r *rig) submit(n *server.Nexus, cdb, list []byte) *server.Task {
 
 // copy sends an EXTENDED COPY(LID4) of segments of 8 blocks inside the unit.
 func (r *rig) copy(n *server.Nexus, id uint32, immed bool, segments int) *server.Task {
-	list := make([]byte, copyHeader4, copyHeader4+segments*segmentBlocksLen)
+	list := make([]byte, copylist.Header4, copylist.Header4+segments*copylist.SegmentBlocksLen)
 	be := binary.BigEndian
-	list[copyFormat4] = 1
-	be.PutUint16(list[copyHeadBytes4:], cscdLen)
-	list[copyHeadType4] = headCSCDType
+	const flagsAt, typeAt, idAt, segmentsAt = 15, 16, 20, 44 // SPC-4 6.4.4
+	list[0] = 1
+	be.PutUint16(list[2:], copylist.CSCDLen)
+	list[typeAt] = 0xFF
 	if immed {
-		list[copyFlags4] = copyImmed4
+		list[flagsAt] = 2
 	}
-	be.PutUint32(list[copyListID4:], id)
-	be.PutUint16(list[copySegBytes4:], uint16(segments*segmentBlocksLen))
+	be.PutUint32(list[idAt:], id)
+	be.PutUint16(list[segmentsAt:], uint16(segments*copylist.SegmentBlocksLen))
 	for i := range segments {
 		list = append(list, blocksSegment(8, uint64(8*i), uint64(1000+8*i))...)
 	}
@@ -127,11 +129,11 @@ func (r *rig) copy(n *server.Nexus, id uint32, immed bool, segments int) *server
 }
 
 func blocksSegment(n uint16, from, to uint64) []byte {
-	b := make([]byte, segmentBlocksLen)
+	b := make([]byte, copylist.SegmentBlocksLen)
 	be := binary.BigEndian
-	b[0], b[3] = segmentBlocks, segmentBlocksLen-4
-	be.PutUint16(b[segmentSource:], cscdSelf)
-	be.PutUint16(b[segmentTarget:], cscdSelf)
+	b[0], b[3] = copylist.SegmentBlocks, copylist.SegmentBlocksLen-4
+	be.PutUint16(b[copylist.SegmentSource:], copylist.CSCDSelf)
+	be.PutUint16(b[copylist.SegmentTarget:], copylist.CSCDSelf)
 	be.PutUint16(b[blocksCount:], n)
 	be.PutUint64(b[segmentFromLBA:], from)
 	be.PutUint64(b[segmentToLBA:], to)
@@ -261,20 +263,27 @@ func TestResultsAreKept(t *testing.T) {
 // TestRanges: what segments cover on units of 512 and of 4,096 bytes a block, in sectors.
 func TestRanges(t *testing.T) {
 	tg := server.NewTarget(server.Options{Exec: &block.Virtual{}}, commands())
-	small := tg.AddUnit(&slow{info: block.Info{Name: "small", Sectors: 1 << 20, BlockSize: 512}}, server.UnitOptions{})
-	large := tg.AddUnit(&slow{info: block.Info{Name: "large", Sectors: 1 << 20, BlockSize: 4096}}, server.UnitOptions{})
+	n := tg.OpenNexus("a", "a", 1)
+	shown := func(lun uint16, u *server.Unit) *cscd {
+		if err := tg.Map("a", lun, u); err != nil {
+			t.Fatal(err)
+		}
+		return &cscd{x: n.ITLs()[lun]}
+	}
+	small := shown(0, tg.AddUnit(&slow{info: block.Info{Name: "small", Sectors: 1 << 20, BlockSize: 512}}, server.UnitOptions{}))
+	large := shown(1, tg.AddUnit(&slow{info: block.Info{Name: "large", Sectors: 1 << 20, BlockSize: 4096}}, server.UnitOptions{}))
 	counted := blocksSegment(2, 8, 1)
 	byTarget := blocksSegment(2, 8, 1)
 	byTarget[1] = segmentDC
-	offset := make([]byte, segmentOffsetLen)
-	offset[0], offset[offsetBytes+2], offset[segmentFromLBA+7], offset[offsetFrom], offset[segmentToLBA+7] = segmentOffset, 0x10, 3, 2, 1
-	bent := make([]byte, segmentOffsetLen)
-	bent[0], bent[offsetBytes+3] = segmentOffset, 1
+	offset := make([]byte, copylist.SegmentOffsetLen)
+	offset[0], offset[offsetBytes+2], offset[segmentFromLBA+7], offset[offsetFrom], offset[segmentToLBA+7] = copylist.SegmentOffset, 0x10, 3, 2, 1
+	bent := make([]byte, copylist.SegmentOffsetLen)
+	bent[0], bent[offsetBytes+3] = copylist.SegmentOffset, 1
 	far := blocksSegment(8, 1<<63, 0)
 	for _, c := range []struct {
 		name     string
 		raw      []byte
-		src, dst *server.Unit
+		src, dst *cscd
 		from, to block.Range
 		why      sense.Code
 	}{
@@ -286,8 +295,8 @@ func TestRanges(t *testing.T) {
 		{"half a sector", bent, small, small, block.Range{}, block.Range{}, sense.CopyGranularity},
 		{"far out", far, small, small, block.Range{Start: 1 << 60, Count: 8}, block.Range{Count: 8}, 0},
 	} {
-		g := segment{raw: c.raw}
-		from, to, s := g.ranges(c.src, c.dst)
+		g := &copylist.Segment{Raw: c.raw}
+		from, to, s := ranges(g, c.src, c.dst)
 		if s.Code != c.why || c.why == 0 && (from != c.from || to != c.to) {
 			t.Errorf("%s: from %+v, to %+v, sense %06x", c.name, from, to, s.Code)
 		}

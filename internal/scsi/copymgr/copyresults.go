@@ -169,34 +169,3 @@ func CopyAbort(t *server.Task) {
 	}))
 	r.op.stop()
 }
-
-// Parameter data of RECEIVE COPY OPERATING PARAMETERS (SPC-4 6.19).
-const (
-	paramFlags       = 4
-	paramSNLID       = 0x01
-	paramCSCDs       = 8
-	paramSegments    = 10
-	paramListLen     = 12
-	paramSegmentLen  = 16
-	paramCopies      = 34
-	paramIdentified  = 36
-	paramGranularity = 37
-	paramCodes       = 43
-)
-
-// CopyParameters serves RECEIVE COPY OPERATING PARAMETERS.
-func CopyParameters(t *server.Task) {
-	be := binary.BigEndian
-	b := make([]byte, paramCodes+1, paramCodes+1+len(copyDescriptorCodes))
-	b[paramFlags] = paramSNLID
-	be.PutUint16(b[paramCSCDs:], maxCSCDs)
-	be.PutUint16(b[paramSegments:], maxSegments)
-	be.PutUint32(b[paramListLen:], maxDescriptorBytes)
-	be.PutUint32(b[paramSegmentLen:], maxSegment)
-	// What this nexus gets, not what the target has: more of them are BUSY.
-	be.PutUint16(b[paramCopies:], maxCopiesOfNexus)
-	b[paramIdentified] = maxCopiesOfNexus
-	b[paramGranularity] = segmentGranularity
-	b[paramCodes] = byte(len(copyDescriptorCodes))
-	t.ReplyAvailable(append(b, copyDescriptorCodes[:]...))
-}

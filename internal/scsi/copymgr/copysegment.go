@@ -7,8 +7,10 @@ package copymgr
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/copylist"
 	"github.com/arraysim/arraysim/internal/scsi/counters"
 	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
@@ -27,52 +29,55 @@ type copying struct {
 	src    *cscd
 	dst    *cscd
 	placed bool // the present request is the place
+	// checked are the groups of the present segment's units that would serve it.
+	checked server.Use
 }
 
 // next starts the present segment, or ends the copy behind the last.
 func (c *copying) next(o *operation) {
 	l := c.list
-	for ; c.at < len(l.segments); c.at++ {
-		g := &l.segments[c.at]
+	for ; c.at < len(l.Segments); c.at++ {
+		g := &l.Segments[c.at]
 		var ok bool
-		if c.src, ok = c.resolve(o, g.src, segmentSource); !ok {
+		if c.src, ok = c.resolve(o, g.Src, copylist.SegmentSource); !ok {
 			return
 		}
-		if c.dst, ok = c.resolve(o, g.dst, segmentTarget); !ok {
+		if c.dst, ok = c.resolve(o, g.Dst, copylist.SegmentTarget); !ok {
 			return
 		}
 		src, dst := c.src, c.dst
-		from, to, s := g.ranges(src.x.Unit(), dst.x.Unit())
+		from, to, s := ranges(g, src, dst)
 		if s.Code != sense.NoSense {
 			c.abort(o, s)
 			return
 		}
 		switch { // it waited in the task set of another unit
-		case o.arrived <= src.x.Fenced():
+		case src.far == nil && o.arrived <= src.x.Fenced():
 			c.forward(o, fromSource, src, sam.StatusTaskAborted, sense.NoSense)
 			return
-		case o.arrived <= dst.x.Fenced():
+		case dst.far == nil && o.arrived <= dst.x.Fenced():
 			c.forward(o, fromTarget, dst, sam.StatusTaskAborted, sense.NoSense)
 			return
 		}
-		if status, code := src.x.Refuses(from, false); status != sam.StatusGood {
-			c.forward(o, fromSource, src, status, code)
+		c.placed = false
+		if !c.allowed(o, src, from, fromSource) || !c.allowed(o, dst, to, fromTarget) {
 			return
 		}
-		if status, code := dst.x.Refuses(to, true); status != sam.StatusGood {
-			c.forward(o, fromTarget, dst, status, code)
-			return
-		}
-		o.describe(src.x, counters.XCopySource, from.Bytes())
-		o.describe(dst.x, counters.XCopyTarget, to.Bytes())
+		c.checked = 0
+		o.describe(src, counters.XCopySource, from.Bytes())
+		o.describe(dst, counters.XCopyTarget, to.Bytes())
 		if from.Count == 0 {
 			o.result.segments++
 			continue
 		}
-		c.from[0], c.to, c.placed = from, to, false
+		c.from[0], c.to = from, to
 		r := &o.req
 		r.Op, r.Origin, r.Flags, r.Data, r.Ref = block.OpHold, block.OriginXCopy, 0, nil, nil
 		r.Range, r.Ranges = block.Range{}, c.from[:]
+		if src.far != nil {
+			o.ask(&question{kind: asksHold, g: src.far, span: from, then: o.answered})
+			return
+		}
 		o.submit(src.x.Unit())
 		return
 	}
@@ -85,12 +90,12 @@ func (c *copying) resolve(o *operation, i, field int) (*cscd, bool) {
 	switch {
 	case i < len(c.list.cscds):
 		d = &c.list.cscds[i]
-	case i != cscdSelf:
+	case i != copylist.CSCDSelf:
 		c.abort(o, sense.InSegment(sense.CopyNotReachable, field))
 		return nil, false
 	}
 	why := d.why
-	if why == sense.NoSense && !d.x.Attached() { // gone since
+	if why == sense.NoSense && d.far == nil && !d.x.Attached() { // gone since
 		why = sense.CopyNotReachable
 	}
 	if why != sense.NoSense {
@@ -105,7 +110,7 @@ func (c *copying) cscdOf(id int) *cscd {
 	switch {
 	case id < len(c.list.cscds):
 		return &c.list.cscds[id]
-	case id == cscdSelf:
+	case id == copylist.CSCDSelf:
 		return &c.list.self
 	}
 	return nil
@@ -130,37 +135,53 @@ const (
 	offsetTo       = 30
 )
 
+// shift is log2 of sectors per logical block.
+func (d *cscd) shift() uint8 {
+	if d.far != nil {
+		return d.far.shift
+	}
+	return d.x.Unit().Shift()
+}
+
+func (d *cscd) volume() string {
+	if d.far != nil {
+		return d.far.volume
+	}
+	return d.x.Unit().Volume()
+}
+
+// first returns the sector of an LBA. One whose sectors would overflow is out of range: it stays so.
+func (d *cscd) first(lba uint64) uint64 {
+	if s := d.shift(); d.far != nil && lba > 1<<60>>s || d.far == nil && lba > d.x.Unit().Blocks() {
+		return 1 << 60
+	} else {
+		return lba << s
+	}
+}
+
 // ranges works out what the segment covers on both sides. Segments are exact: a
 // length that is not whole sectors, or for segment type 02h not whole blocks of
 // both, is refused rather than padded.
-func (g *segment) ranges(src, dst *server.Unit) (from, to block.Range, s sense.Data) {
+func ranges(g *copylist.Segment, src, dst *cscd) (from, to block.Range, s sense.Data) {
 	be := binary.BigEndian
-	srcLBA, dstLBA := be.Uint64(g.raw[segmentFromLBA:]), be.Uint64(g.raw[segmentToLBA:])
-	// An LBA whose sectors would overflow is out of range: it stays so.
-	first := func(lba uint64, u *server.Unit) uint64 {
-		if lba > u.Blocks() {
-			return 1 << 60
-		}
-		return lba << u.Shift()
-	}
-	from.Start, to.Start = first(srcLBA, src), first(dstLBA, dst)
-	if g.raw[0] == segmentBlocks {
+	from.Start, to.Start = src.first(be.Uint64(g.Raw[segmentFromLBA:])), dst.first(be.Uint64(g.Raw[segmentToLBA:]))
+	if g.Raw[0] == copylist.SegmentBlocks {
 		unit := src
-		if g.raw[1]&segmentDC != 0 {
+		if g.Raw[1]&segmentDC != 0 {
 			unit = dst
 		}
-		n := uint64(be.Uint16(g.raw[blocksCount:])) << unit.Shift()
+		n := uint64(be.Uint16(g.Raw[blocksCount:])) << unit.shift()
 		from.Count, to.Count = n, n
-		if n&(1<<src.Shift()-1) != 0 || n&(1<<dst.Shift()-1) != 0 {
+		if n&(1<<src.shift()-1) != 0 || n&(1<<dst.shift()-1) != 0 {
 			return from, to, sense.InSegment(sense.CopyInexact, blocksCount)
 		}
 		return from, to, sense.Data{}
 	}
-	n := uint64(be.Uint32(g.raw[offsetBytes:]))
-	a, b := uint64(be.Uint16(g.raw[offsetFrom:])), uint64(be.Uint16(g.raw[offsetTo:]))
+	n := uint64(be.Uint32(g.Raw[offsetBytes:]))
+	a, b := uint64(be.Uint16(g.Raw[offsetFrom:])), uint64(be.Uint16(g.Raw[offsetTo:]))
 	const mask = block.SectorSize - 1
 	switch {
-	case n > maxSegment:
+	case n > copylist.MaxSegment:
 		return from, to, sense.InSegment(sense.CopyInvalidField, offsetBytes)
 	case n&mask != 0:
 		return from, to, sense.InSegment(sense.CopyGranularity, offsetBytes)
@@ -186,23 +207,26 @@ func (c *copying) ended(o *operation) {
 		if o.cancelled() {
 			return
 		}
-		status, s := o.where.Outcome(r)
 		if c.placed {
-			c.forward(o, fromTarget, c.dst, status, s.Code)
+			c.failed(o, c.dst, fromTarget)
 		} else {
-			c.forward(o, fromSource, c.src, status, s.Code)
+			c.failed(o, c.src, fromSource)
 		}
 	case o.cancelled():
 	case !c.placed:
-		if _, ok := c.resolve(o, c.list.segments[c.at].dst, segmentTarget); !ok {
+		if _, ok := c.resolve(o, c.list.Segments[c.at].Dst, copylist.SegmentTarget); !ok {
+			return
+		}
+		c.placed = true
+		if c.dst.far != nil {
+			c.placeFar(o)
 			return
 		}
 		if status, code := c.dst.x.Refuses(c.to, true); status != sam.StatusGood {
 			c.forward(o, fromTarget, c.dst, status, code)
 			return
 		}
-		c.placed = true
-		r.Op, r.Range, r.Ranges, r.RefOffset, r.Priority = block.OpPlace, c.to, nil, 0, c.list.priority
+		r.Op, r.Range, r.Ranges, r.RefOffset, r.Priority = block.OpPlace, c.to, nil, 0, c.list.Priority
 		o.submit(c.dst.x.Unit())
 	default:
 		r.Ref.Release()
@@ -210,8 +234,68 @@ func (c *copying) ended(o *operation) {
 		o.result.segments++
 		o.result.moved += c.to.Bytes()
 		c.at++
+		c.part()
 		c.next(o)
 	}
+}
+
+// allowed asks a unit of the present segment whether it would serve it. It returns false when the copy
+// has ended, or goes on when another group has answered.
+func (c *copying) allowed(o *operation, d *cscd, r block.Range, from byte) bool {
+	use, write := server.UsesRead, from == fromTarget
+	if write {
+		use = server.UsesWrite
+	}
+	switch {
+	case d.far == nil:
+		status, code := d.x.Refuses(r, write)
+		if status != sam.StatusGood {
+			c.forward(o, from, d, status, code)
+		}
+		return status == sam.StatusGood
+	case c.checked&use != 0:
+		return true
+	}
+	o.ask(&question{kind: asksCheck, g: d.far, span: r, write: write, then: func(a reply) {
+		switch o.said, o.req.Status = a, a.status; {
+		case o.cancelled():
+			o.requestDone()
+		case a.status != block.OK:
+			c.failed(o, d, from)
+		default:
+			c.checked |= use
+			c.next(o)
+		}
+	}})
+	return false
+}
+
+// placeFar has the group of the destination place what is held.
+func (c *copying) placeFar(o *operation) {
+	ref := o.req.Ref
+	if l, ok := ref.(block.Lendable); ok { // held here
+		ref = l.Lend(func() {})
+	}
+	o.ask(&question{kind: asksPlace, g: c.dst.far, span: c.to, ref: ref, priority: c.list.Priority, then: o.answered})
+}
+
+// part lets those units of other groups go that no segment needs any more.
+func (c *copying) part() {
+	for i := range c.list.cscds {
+		if g := c.list.cscds[i].far; g != nil && !slices.ContainsFunc(c.list.Segments[c.at:], func(s copylist.Segment) bool { return s.Src == i || s.Dst == i }) {
+			g.dismiss()
+		}
+	}
+}
+
+// failed ends the copy because a request to one of its units has.
+func (c *copying) failed(o *operation, d *cscd, from byte) {
+	if o.where == nil && o.said.gone {
+		c.abort(o, sense.InList(sense.CopyNotReachable, d.offset))
+		return
+	}
+	status, s := o.outcome()
+	c.forward(o, from, d, status, s.Code)
 }
 
 // Which part of a copy a forwarded status is of.
@@ -238,30 +322,36 @@ func (c *copying) abort(o *operation, s sense.Data) {
 }
 
 func (c *copying) uses(_ *operation, u *server.Unit, what server.Scope) (found *server.ITL, how server.Use) {
-	segments := c.list.segments[c.at:]
+	segments := c.list.Segments[c.at:]
 	if what == server.Step {
 		segments = segments[:min(1, len(segments))]
 	}
 	for i := range segments {
-		if x := c.unitOf(segments[i].src, u); x != nil {
+		if x := c.unitOf(segments[i].Src, u); x != nil {
 			found, how = x, how|server.UsesRead
 		}
-		if x := c.unitOf(segments[i].dst, u); x != nil {
+		if x := c.unitOf(segments[i].Dst, u); x != nil {
 			found, how = x, how|server.UsesWrite
 		}
 	}
 	return found, how
 }
 
-func (c *copying) refuse(o *operation, u *server.Unit, status byte, why sense.Code) {
-	for i := range c.list.segments[c.at:] {
-		g := &c.list.segments[c.at+i]
-		if c.unitOf(g.dst, u) != nil {
-			c.forward(o, fromTarget, c.cscdOf(g.dst), status, why)
+func (c *copying) guests() []*guest { return c.list.guests() }
+
+func (c *copying) refuse(o *operation, by interruption) {
+	is := func(id int) bool {
+		d := c.cscdOf(id)
+		return d != nil && d.far == by.g && (by.g != nil || c.unitOf(id, by.u) != nil)
+	}
+	for i := range c.list.Segments[c.at:] {
+		g := &c.list.Segments[c.at+i]
+		if is(g.Dst) {
+			c.forward(o, fromTarget, c.cscdOf(g.Dst), by.status, by.why)
 			return
 		}
-		if c.unitOf(g.src, u) != nil {
-			c.forward(o, fromSource, c.cscdOf(g.src), status, why)
+		if is(g.Src) {
+			c.forward(o, fromSource, c.cscdOf(g.Src), by.status, by.why)
 			return
 		}
 	}
@@ -270,24 +360,24 @@ func (c *copying) refuse(o *operation, u *server.Unit, status byte, why sense.Co
 
 // total is what the segments copy whose units can be reached.
 func (c *copying) total() uint64 {
-	unit := func(i int) *server.Unit {
+	there := func(i int) *cscd {
 		d := &c.list.self
 		if i < len(c.list.cscds) {
 			d = &c.list.cscds[i]
 		}
-		if d.x == nil {
+		if d.x == nil && d.far == nil {
 			return nil
 		}
-		return d.x.Unit()
+		return d
 	}
 	var n uint64
-	for i := range c.list.segments {
-		g := &c.list.segments[i]
-		src, dst := unit(g.src), unit(g.dst)
+	for i := range c.list.Segments {
+		g := &c.list.Segments[i]
+		src, dst := there(g.Src), there(g.Dst)
 		if src == nil || dst == nil {
 			continue
 		}
-		if _, to, s := g.ranges(src, dst); s.Code == sense.NoSense {
+		if _, to, s := ranges(g, src, dst); s.Code == sense.NoSense {
 			n += to.Bytes()
 		}
 	}

@@ -7,6 +7,7 @@ package copymgr
 
 import (
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/copylist"
 	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
@@ -35,6 +36,10 @@ func operate(t *server.Task, work copier, id uint32, named, discard, immed bool,
 	}
 	o := &operation{m: m, x: x, source: s, task: t, work: work, discard: discard, host: x.Nexus().HostID(), port: x.Nexus().PortNumber(), start: t.Started(), arrived: t.Arrived()}
 	o.req.Done = o.returned
+	o.guests = work.guests()
+	for _, g := range o.guests {
+		g.o = o
+	}
 	o.result = &copyResult{id: id, sa: t.CDB[1] & 0x1F, op: o}
 	m.host(o.host).operations++
 	s.running++
@@ -56,7 +61,7 @@ func operate(t *server.Task, work copier, id uint32, named, discard, immed bool,
 // room reports whether another operation may start on an I_T_L nexus. finish gives back what
 // operate takes.
 func (m *Manager) room(s *source, host uint32) bool {
-	return len(m.operations) < maxCopies && m.host(host).operations < maxCopiesOfHost && s.running < maxCopiesOfNexus
+	return len(m.operations) < maxCopies && m.host(host).operations < maxCopiesOfHost && s.running < copylist.MaxCopiesOfNexus
 }
 
 // returned is the Done of an operation's requests. What it submits next, for one unit or the

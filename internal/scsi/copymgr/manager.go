@@ -5,7 +5,8 @@
 // fenced, which reaches it through server.CopyManager.
 //
 // A copy goes through extendedcopy.go, copystart.go, copysegment.go and copyend.go; those of tokens
-// through populate.go or writetoken.go in the place of the first and the third.
+// through populate.go or writetoken.go in the place of the first and the third. What of it is in
+// another I/O group goes through peer.go and guest.go.
 package copymgr
 
 import (
@@ -25,6 +26,8 @@ type Manager struct {
 	// walked through.
 	sources map[*server.ITL]*source
 	hosts   []hostUse // by number of the initiator
+	peers   []peer    // the copy managers of other I/O groups (peer.go)
+	guests  []*guest  // units' parts in operations of those (guest.go)
 }
 
 // hostUse is what operations and tokens of one initiator take. Both are bounded, so that one
@@ -72,7 +75,10 @@ func (m *Manager) Fence(u *server.Unit, w *server.Waiter, what server.Scope, ver
 			continue
 		}
 		o.await(w)
-		o.interrupt(interruption{u, status, why})
+		o.interrupt(interruption{u: u, status: status, why: why})
+	}
+	for _, g := range slices.Clone(m.guests) {
+		g.fence(u, w, what, verdict)
 	}
 }
 
@@ -129,7 +135,7 @@ func (o *operation) Offload() server.Offload {
 	case *copying:
 		f.Primitive = "xcopy"
 		if w.dst != nil {
-			f.Volume = w.dst.x.Unit().Volume()
+			f.Volume = w.dst.volume()
 		}
 		f.Total = max(w.total(), f.Done)
 	case *populating:

@@ -27,7 +27,10 @@ type operation struct {
 	kept    bool // result is in source.results
 	discard bool // result goes with the end
 	req     block.Request
-	where   *server.Unit // where req is
+	where   *server.Unit // where req is; nil: at another group
+	asked   *question    // of another group, until it is answered (peer.go)
+	said    reply        // the last answer
+	guests  []*guest     // units of other groups that it uses
 	state   operationState
 	cut     interruption // what stopped it, if a unit did
 	host    uint32
@@ -49,7 +52,8 @@ const (
 
 // copyRole is a unit's part in a copy, for the counters.
 type copyRole struct {
-	x    *server.ITL
+	x    *server.ITL // or:
+	g    *guest
 	kind counters.Op
 }
 
@@ -59,16 +63,19 @@ type copier interface {
 	next(*operation)
 	// ended is called when the request has ended, whatever its status.
 	ended(*operation)
+	// guests returns the units of other groups that the operation uses.
+	guests() []*guest
 	// uses returns what the operation does with a unit, and by which I_T_L nexus: in the
 	// step that it is at, or in all that is left of it.
 	uses(o *operation, u *server.Unit, what server.Scope) (*server.ITL, server.Use)
 	// refuse finishes the operation with what a unit that it uses says to it now.
-	refuse(o *operation, u *server.Unit, status byte, why sense.Code)
+	refuse(o *operation, c interruption)
 }
 
 // interruption is why a unit ended an operation: what it would answer to the next request.
 type interruption struct {
-	u      *server.Unit // nil: none did
+	u      *server.Unit // or:
+	g      *guest       // of another group; nil, both: none did
 	status byte
 	why    sense.Code
 }
@@ -146,4 +153,12 @@ func (o *operation) submit(u *server.Unit) {
 	o.where = u
 	o.req.Host, o.req.Port, o.req.Located = o.host, o.port, false
 	o.m.t.Enqueue(u, &o.req)
+}
+
+func total(ranges []block.Range) uint64 {
+	var n uint64
+	for _, r := range ranges {
+		n += r.Bytes()
+	}
+	return n
 }

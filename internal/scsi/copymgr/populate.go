@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/copylist"
 	"github.com/arraysim/arraysim/internal/scsi/counters"
 	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
@@ -41,7 +42,7 @@ const (
 // bytes, and checks its lengths; ok is false when the task has ended.
 func tokenList(t *server.Task, head int) (b []byte, ranges []block.Range, ok bool) {
 	be := binary.BigEndian
-	const longest = writeHead + (maxTokenRanges+1)*rangeLen
+	const longest = writeHead + (copylist.MaxTokenRanges+1)*rangeLen
 	b, ok = t.Parameters(int(min(be.Uint32(t.CDB[10:]), 1<<30)), longest, head)
 	if !ok {
 		return nil, nil, false
@@ -55,7 +56,7 @@ func tokenList(t *server.Task, head int) (b []byte, ranges []block.Range, ok boo
 	case bytes < rangeLen || bytes%rangeLen != 0:
 		t.Fault(sense.InList(sense.InvalidFieldInList, rangesAt))
 		return nil, nil, false
-	case bytes/rangeLen > maxTokenRanges:
+	case bytes/rangeLen > copylist.MaxTokenRanges:
 		t.Fault(sense.InList(sense.TooManySegments, rangesAt))
 		return nil, nil, false
 	case head+bytes > len(b) || head-2+bytes > int(be.Uint16(b)):
@@ -80,7 +81,7 @@ func tokenRanges(t *server.Task, b []byte, at int) ([]block.Range, bool) {
 			return nil, false
 		}
 		r := block.Range{Start: lba << u.Shift(), Count: n << u.Shift()}
-		if total += r.Bytes(); total > maxTokenBytes {
+		if total += r.Bytes(); total > copylist.MaxTokenBytes {
 			t.Fault(sense.InList(sense.InvalidFieldInList, at+i+8))
 			return nil, false
 		}
@@ -112,26 +113,18 @@ func PopulateToken(t *server.Task) {
 	timeout := be.Uint32(b[populateTime:])
 	kind := be.Uint32(b[populateType:])
 	switch {
-	case timeout > maxTokenTimeout:
+	case timeout > copylist.MaxTokenTimeout:
 		t.Fault(sense.InList(sense.InvalidFieldInList, populateTime))
 		return
-	case b[tokenFlags]&populateRTV != 0 && kind != rodPointInTime && kind != rodAnyPIT:
+	case b[tokenFlags]&populateRTV != 0 && kind != copylist.RODPointInTime && kind != rodAnyPIT:
 		t.Fault(sense.InList(sense.InvalidFieldInList, populateType))
 		return
 	case timeout == 0:
-		timeout = tokenTimeout
+		timeout = copylist.TokenTimeout
 	}
 	p := &populating{ranges: ranges, timeout: int64(timeout) * nsPerSecond}
 	t.Unit().Describe(counters.ODXSource, total(ranges))
 	operate(t, p, be.Uint32(t.CDB[tokenListID:]), true, false, b[tokenFlags]&tokenImmed != 0, tokenListID)
-}
-
-func total(ranges []block.Range) uint64 {
-	var n uint64
-	for _, r := range ranges {
-		n += r.Bytes()
-	}
-	return n
 }
 
 func (p *populating) next(o *operation) {
@@ -177,6 +170,8 @@ func (p *populating) uses(o *operation, u *server.Unit, _ server.Scope) (*server
 	return nil, 0
 }
 
-func (p *populating) refuse(o *operation, _ *server.Unit, status byte, why sense.Code) {
-	o.finish(copyError, status, sense.Data{Code: why})
+func (p *populating) refuse(o *operation, c interruption) {
+	o.finish(copyError, c.status, sense.Data{Code: c.why})
 }
+
+func (p *populating) guests() []*guest { return nil }

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/copylist"
 	"github.com/arraysim/arraysim/internal/scsi/pages"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
@@ -17,15 +18,10 @@ import (
 
 // Limits of ROD tokens, as the Third-party Copy VPD page reports them.
 const (
-	maxTokens         = 256 // valid at the same time
-	maxTokensOfHost   = 64  // of them, made by one initiator
-	maxGoneTokens     = 256 // remembered for their sense code
-	maxTokenRanges    = 128 // range descriptors of a command
-	tokenTimeout      = 300 // default inactivity timeout, seconds
-	maxTokenTimeout   = 3600
-	maxTokenBytes     = 64 << 30 // of a token, and of a transfer
-	bestTransferBytes = 64 << 20
-	nsPerSecond       = 1_000_000_000
+	maxTokens       = 256 // valid at the same time
+	maxTokensOfHost = 64  // of them, made by one initiator
+	maxGoneTokens   = 256 // remembered for their sense code
+	nsPerSecond     = 1_000_000_000
 )
 
 // ROD token (SPC-5 table 124), and what block devices put in it (SBC-4 table 243).
@@ -48,9 +44,7 @@ const (
 
 // ROD types.
 const (
-	rodPointInTime = 0x00800000 // point in time copy - default
-	rodAnyPIT      = 0x0080FFFF // in a command: any point in time copy
-	rodBlockZero   = 0xFFFF0001 // the block device zero ROD token (SBC-4 4.29.4)
+	rodAnyPIT = 0x0080FFFF // in a command: any point in time copy
 )
 
 // rodToken is a ROD token that the target made: a point-in-time reference with a
@@ -75,11 +69,11 @@ func (m *Manager) newToken(x *server.ITL, ref block.Ref, timeout int64) *rodToke
 	be := binary.BigEndian
 	k := &rodToken{m: m, u: u, by: x.Nexus().HostID(), ref: ref, sectors: ref.Sectors(), shift: u.Shift(), timeout: timeout}
 	b := k.bytes[:]
-	be.PutUint32(b[tokenRODType:], rodPointInTime)
+	be.PutUint32(b[tokenRODType:], copylist.RODPointInTime)
 	be.PutUint16(b[tokenLengthAt:], rodTokenLength)
 	u.Target().Options().Random(b[tokenIdentifier:tokenCreator])
-	creator := b[tokenCreator : tokenCreator+cscdLen]
-	creator[0] = cscdIdent
+	creator := b[tokenCreator : tokenCreator+copylist.CSCDLen]
+	creator[0] = copylist.CSCDIdent
 	copy(creator[cscdCodeSet:], u.Names()[0].AppendTo(nil, true))
 	be.PutUint32(creator[cscdBlockLen:], uint32(u.BlockSize())) // fewer than 2^24
 	be.PutUint64(b[tokenBytes:], k.sectors<<block.SectorShift)

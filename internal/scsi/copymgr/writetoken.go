@@ -9,15 +9,19 @@ import (
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/copylist"
 	"github.com/arraysim/arraysim/internal/scsi/counters"
 	"github.com/arraysim/arraysim/internal/scsi/sam"
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 	"github.com/arraysim/arraysim/internal/scsi/server"
 )
 
-// writing is what a WRITE USING TOKEN does. token is nil for zeros.
+// writing is what a WRITE USING TOKEN does. It has one token, or none for zeros.
 type writing struct {
 	token  *rodToken
+	far    farToken // of another group
+	ref    block.Ref
+	left   uint64 // sectors of the token behind the offset, at first
 	offset uint64 // sectors into the token
 	ranges []block.Range
 	at     int
@@ -40,37 +44,68 @@ func WriteToken(t *server.Task) {
 	case be.Uint16(token[tokenLengthAt:]) != rodTokenLength:
 		t.Fault(sense.InList(sense.TokenBadLength, writeToken+tokenLengthAt))
 		return
-	case kind == rodBlockZero:
-	case kind != rodPointInTime:
+	case kind == copylist.RODBlockZero:
+	case kind != copylist.RODPointInTime:
 		t.Fault(sense.InList(sense.TokenType, writeToken))
 		return
 	default:
-		k, why := managerOf(t).token(t.Nexus(), token)
+		m := managerOf(t)
+		k, why := m.token(t.Nexus(), token)
+		immed := b[tokenFlags]&tokenImmed != 0
+		if why == sense.TokenUnknown && m.asksPeers(t.Nexus()) {
+			pause := t.Pause()
+			m.findToken(t.Nexus(), token, func(k farToken) {
+				switch {
+				case pause.Over(t):
+					k.giveBack()
+				case k.g == nil:
+					t.Fault(sense.InList(k.why, writeToken))
+				default:
+					w.far, w.ref = k, k.ref
+					w.begin(t, k.sectors, k.shift, offset, immed)
+				}
+			})
+			return
+		}
 		if why != sense.NoSense {
 			t.Fault(sense.InList(why, writeToken))
 			return
 		}
-		if k.shift != t.Unit().Shift() {
-			t.Fault(sense.InList(sense.TokenNoCause, writeToken)) // blocks of another length
-			return
-		}
-		if offset >= k.sectors>>k.shift {
-			t.Fault(sense.InList(sense.InvalidFieldInList, writeOffset))
-			return
-		}
-		w.token, w.offset = k, offset<<k.shift
-		w.fit()
+		w.token, w.ref = k, k.ref
 		k.use()
+		w.begin(t, k.sectors, k.shift, offset, immed)
+		return
 	}
+	w.start(t, b[tokenFlags]&tokenImmed != 0)
+}
+
+// begin goes on with the token, of so many sectors, which is in use.
+func (w *writing) begin(t *server.Task, sectors uint64, shift uint8, offset uint64, immed bool) {
+	switch {
+	case shift != t.Unit().Shift():
+		w.end()
+		t.Fault(sense.InList(sense.TokenNoCause, writeToken)) // blocks of another length
+	case offset >= sectors>>shift:
+		w.end()
+		t.Fault(sense.InList(sense.InvalidFieldInList, writeOffset))
+	default:
+		w.offset = offset << shift
+		w.left = sectors - w.offset
+		w.fit()
+		w.start(t, immed)
+	}
+}
+
+func (w *writing) start(t *server.Task, immed bool) {
 	t.Unit().Describe(counters.ODXTarget, total(w.ranges))
-	if !operate(t, w, be.Uint32(t.CDB[tokenListID:]), true, false, b[tokenFlags]&tokenImmed != 0, tokenListID) {
+	if !operate(t, w, binary.BigEndian.Uint32(t.CDB[tokenListID:]), true, false, immed, tokenListID) {
 		w.end()
 	}
 }
 
 // fit cuts the ranges to what the token has behind the offset.
 func (w *writing) fit() {
-	left := w.token.sectors - w.offset
+	left := w.left
 	for i := range w.ranges {
 		r := &w.ranges[i]
 		if r.Count > left {
@@ -87,22 +122,28 @@ func (w *writing) fit() {
 
 // end lets the token go.
 func (w *writing) end() {
+	w.ref = nil
 	if k := w.token; k != nil {
 		w.token = nil
 		k.done()
 	}
+	w.far.giveBack()
+	w.far = farToken{}
 }
 
 func (w *writing) next(o *operation) {
 	// What it refers to has changed, before or while it was read: what was written so far may be anything.
 	if w.token != nil && w.token.changed() {
 		w.token.end(sense.TokenRevoked)
-		w.refuse(o, nil, sam.StatusCheckCondition, sense.TokenRevoked)
+		w.refuse(o, interruption{status: sam.StatusCheckCondition, why: sense.TokenRevoked})
 		return
 	}
 	if w.at == len(w.ranges) {
 		if w.del && w.token != nil {
 			w.token.end(sense.TokenDeleted)
+		}
+		if w.del {
+			w.far.end(sense.TokenDeleted)
 		}
 		w.end()
 		o.finish(w.status, sam.StatusGood, sense.Data{})
@@ -122,11 +163,11 @@ func (w *writing) next(o *operation) {
 	}
 	r := &o.req
 	r.Origin, r.Range, r.Data = block.OriginODX, to, nil
-	if w.token == nil {
+	if w.ref == nil {
 		r.Op = block.OpWriteSame
 	} else {
 		// SPC-4: what no EXTENDED COPY asked for has priority 1.
-		r.Op, r.Ref, r.RefOffset, r.Priority = block.OpPlace, w.token.ref, w.offset, 1
+		r.Op, r.Ref, r.RefOffset, r.Priority = block.OpPlace, w.ref, w.offset, 1
 	}
 	o.submit(x.Unit())
 }
@@ -162,11 +203,18 @@ func (w *writing) uses(o *operation, u *server.Unit, _ server.Scope) (x *server.
 	return x, how
 }
 
-func (w *writing) refuse(o *operation, _ *server.Unit, status byte, why sense.Code) {
+func (w *writing) refuse(o *operation, c interruption) {
 	w.end()
-	s := sense.Data{Code: why}
-	if why == sense.TokenRevoked {
-		s = sense.InList(why, writeToken)
+	s := sense.Data{Code: c.why}
+	if c.why == sense.TokenRevoked {
+		s = sense.InList(c.why, writeToken)
 	}
-	o.finish(copyError, status, s)
+	o.finish(copyError, c.status, s)
+}
+
+func (w *writing) guests() []*guest {
+	if w.far.g == nil {
+		return nil
+	}
+	return []*guest{w.far.g}
 }

@@ -32,6 +32,9 @@ func (t *Target) SetCopyManager(m CopyManager) { t.copies = m }
 // ALUA returns the target port groups. ChangeAccess changes their states.
 func (t *Target) ALUA() alua.Groups { return t.groups }
 
+// Nexuses returns the I_T nexuses, in the order of their logins. They must not be changed.
+func (t *Target) Nexuses() []*Nexus { return t.nexuses }
+
 // Scratch returns the memory that commands read into.
 func (t *Target) Scratch() *scratch.Pool { return &t.scratch }
 

@@ -30,8 +30,7 @@ func (t *Task) done() {
 	t.Done(t)
 }
 
-// call queues fn for the executor: for completions that must not come from inside
-// the call that caused them.
+// call queues a completion that must not come from inside the call that caused it.
 func (t *Target) call(fn func()) {
 	t.calls = append(t.calls, fn)
 	t.post()

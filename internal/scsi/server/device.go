@@ -33,8 +33,7 @@ func (t *Target) Enqueue(u *Unit, r *block.Request) {
 	t.batch = append(t.batch, r)
 }
 
-// Enter and leave bracket everything that may submit requests: what is submitted
-// for one device in a row goes to it in one batch.
+// Enter and Leave bracket all that may submit: what is for one device in a row goes in one batch.
 func (t *Target) Enter() { t.depth++ }
 
 // Leave ends what Enter began.

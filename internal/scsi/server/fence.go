@@ -99,6 +99,5 @@ func Aborts(_, _ *ITL, how Use) (byte, sense.Code) {
 	return sam.StatusTaskAborted, sense.NoSense
 }
 
-// RevokeTokens makes all ROD tokens invalid, so that no reference to a device is
-// left; for the end of the target's life.
+// RevokeTokens makes all ROD tokens invalid: no reference to a device is left by them.
 func (t *Target) RevokeTokens() { t.copies.Revoke(nil) }
