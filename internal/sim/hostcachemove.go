@@ -169,7 +169,7 @@ func (m *moving) settle(src, dst *cached, token uint64) {
 		return
 	}
 	empty := func(then func()) {
-		src.disk.Drop(func() {
+		src.disk.Drop(func(int64) {
 			src.disk.Resume(token)
 			then()
 		})
@@ -220,11 +220,11 @@ func (r *Run) stop(f *FaultSpec) (func(), error) {
 	}
 	return func() {
 		if !stops[f.Kind] {
-			k.disk.Drop(func() {})
+			k.disk.Drop(func(int64) {})
 			return
 		}
 		k.still = true
-		k.disk.Drop(func() {})
+		k.disk.Drop(func(int64) {})
 		r.exec.Call(r.exec.Now()+int64(f.For), k.goOn)
 	}, nil
 }
