@@ -67,7 +67,7 @@ func (r *Run) random(kind, place string) plug.Random {
 	return &rng
 }
 
-// fail ends the run because a policy did what it may not.
+// fail ends the run because a policy or a job did what it may not.
 func (r *Run) fail(err error) {
 	if r.problem != nil {
 		return
