@@ -104,6 +104,22 @@ def test_image_replaces_an_image_only(small: None, tmp_path: Path) -> None:
     refused(tmp_path)
 
 
+def test_image_does_not_replace_the_current_folder(
+    small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "image"
+    image.replace(out, lambda new: image.image(new, "1"))
+    before = sorted(tmp_path.rglob("*"))
+    inside = out / "blobs"
+    monkeypatch.chdir(inside)
+    for name in (".", "..", "../../image", "sha256/..", out):
+        with pytest.raises(SystemExit, match="is the current folder"):
+            image.replace(Path(name), lambda new: image.image(new, "2"))
+    assert sorted(tmp_path.rglob("*")) == before and inside.samefile(Path.cwd())
+    image.replace(Path("../../other"), lambda new: image.image(new, "3"))
+    assert image.ours(tmp_path / "other")
+
+
 def test_image_that_fails_leaves_the_former_one(small: None, tmp_path: Path) -> None:
     out = tmp_path / "image"
     image.replace(out, lambda new: image.image(new, "1"))

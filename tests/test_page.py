@@ -167,7 +167,7 @@ def test_loads_small_and_by_itself(viewer: Viewer) -> None:
     page = viewer.go("overview")
     expect(page).to_have_title("Overview · arraysim")
     expect(page.locator("#partitions li")).to_have_count(2)
-    expect(page.locator("#culprits")).to_contain_text("To see an offload")
+    expect(page.locator("#sources")).to_contain_text("To see an offload")
     expect(page.locator("#findings")).to_contain_text("None.")
     viewer.shot("empty")
     expect(page.locator("#chart-layers canvas")).to_be_visible()
@@ -181,11 +181,11 @@ def test_storm_shows_its_culprit(viewer: Viewer, daemon: Daemon) -> None:
     page = viewer.go("overview")
     expect(page.locator("#partitions li")).to_have_count(2)
     with Storm(daemon):
-        row = page.locator("#culprits tbody tr")
+        row = page.locator("#sources tbody tr")
         expect(row).to_have_count(1)
         expect(row.locator("td").nth(0)).to_have_text("clone")
         expect(row.locator("td").nth(3)).to_have_text(re.compile("^(0|<0.1)$"))  # hosts send copy lists only
-        expect(page.locator("#culprits")).to_have_class("alarm")
+        expect(page.locator("#sources")).to_have_class("alarm")
         # The partition of its pool, and no other, fills up to its cap.
         full = "() => document.querySelector('meter[aria-label$=slow]')?.value > 90"
         page.wait_for_function(full, timeout=30_000)
@@ -225,7 +225,7 @@ def test_storm_shows_its_culprit(viewer: Viewer, daemon: Daemon) -> None:
         expect(page.locator("#hosts tbody tr").first).to_contain_text("iqn.")
         viewer.shot("hosts")
         viewer.go("overview")
-    expect(page.locator("#culprits")).to_contain_text("To see an offload")
+    expect(page.locator("#sources")).to_contain_text("To see an offload")
     expect(page.locator(".events")).to_contain_text("to volume clone in")
     expect(finding).not_to_contain_text("Being written now")
     # The daemon is younger than an hour: both sums are the same, to the byte.
@@ -298,7 +298,7 @@ def test_finding_stays_until_dismissed(viewer: Viewer, new_array: Callable[[Conf
     expect(page.get_by_role("alert")).to_contain_text("does not answer")
     expect(page.get_by_role("alert")).to_contain_text("What you see is of 20")
     expect(page.locator("#tile-undercover b")).to_have_text("–")
-    expect(page.locator("#culprits")).to_contain_text("Unknown")
+    expect(page.locator("#sources")).to_contain_text("Unknown")
     viewer.shot("down")
     d.start()
     expect(page.get_by_role("alert")).to_have_count(0)
@@ -438,7 +438,7 @@ def test_administration(viewer: Viewer, daemon: Daemon) -> None:
     page.get_by_role("textbox", name="Name").fill("made")
     page.get_by_role("textbox", name="Size").fill("lots")
     page.get_by_role("button", name="Create").click()
-    expect(alert).to_contain_text("is no size")
+    expect(alert).to_contain_text("is not a valid size")
     # The token is another by now: what was filled in stays.
     page.evaluate("sessionStorage.setItem('arraysim.token', 'of another day')")
     page.get_by_role("textbox", name="Size").fill("64MiB")
@@ -474,7 +474,7 @@ def test_administration(viewer: Viewer, daemon: Daemon) -> None:
     viewer.submit("Clone")
     page.get_by_role("button", name="Delete…").click()
     page.get_by_role("button", name="Delete", exact=True).click()
-    viewer.submit("Delete all the same")
+    viewer.submit("Delete anyway")
     viewer.go("volume/made-copy")
     page.get_by_role("button", name="Delete…").click()
     page.get_by_role("button", name="Delete", exact=True).click()

@@ -36,6 +36,10 @@ func TestWorkflowExample(t *testing.T) {
 	if len(w.On) == 0 || len(w.Jobs) != 1 || w.Permissions["contents"] != "read" {
 		t.Errorf("it is read as %+v", w)
 	}
+	changes, err := os.ReadFile(filepath.Join(root, "CHANGELOG.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	checkout, ran := "", ""
 	for name, j := range w.Jobs {
 		if j.RunsOn == "" || j.Timeout == 0 || len(j.Steps) == 0 {
@@ -47,6 +51,9 @@ func TestWorkflowExample(t *testing.T) {
 			}
 			if strings.HasPrefix(s.Uses, "actions/checkout@") {
 				checkout = s.With["path"]
+				if v, ok := strings.CutPrefix(s.With["ref"], "v"); !ok || !strings.Contains(string(changes), "\n## ["+v+"]") {
+					t.Errorf("it checks out %q, which is no version of CHANGELOG.md", s.With["ref"])
+				}
 			}
 			ran += s.Run + "\n"
 			for key, f := range s.With {
@@ -63,6 +70,9 @@ func TestWorkflowExample(t *testing.T) {
 	}
 	if !strings.Contains(ran, "make -C "+checkout+" build") || !strings.Contains(ran, checkout+"/examples/scripts/failing-lun.sh") {
 		t.Errorf("it runs %s", ran)
+	}
+	if !strings.Contains(ran, " qemu-block-extra") { // qemu's driver for iscsi:// is in there
+		t.Errorf("qemu reaches no LUN by what it installs: %s", ran)
 	}
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	if err != nil || !strings.Contains(string(makefile), "\nbuild:") {

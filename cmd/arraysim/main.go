@@ -139,7 +139,7 @@ func (a *app) jsonFlag(c *cobra.Command) *cobra.Command {
 // noDefault keeps the number that means "not given" out of the help.
 func noDefault(c *cobra.Command, flag string) { c.Flags().Lookup(flag).DefValue = "0" }
 
-// terminal tells whether f is one.
+// terminal reports whether f is one.
 func terminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil

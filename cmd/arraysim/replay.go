@@ -79,7 +79,7 @@ func share(s string) (float64, error) {
 	return v, nil
 }
 
-// source is a trace with what is said of it beside the results.
+// source is a trace with its description beside the results.
 type source struct {
 	*trace.Reader
 	Name         string `json:"trace"`

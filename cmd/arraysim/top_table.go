@@ -55,7 +55,7 @@ func readTop(ctx context.Context, client *admin.Client, view string) (r topReadi
 func newTopTable(view string, from, to topReading) topTable {
 	seconds := float64(to.Time-from.Time) / 1e9
 	rate := func(old, now uint64) float64 {
-		if seconds <= 0 || now < old { // another array, in the place of the old one
+		if seconds <= 0 || now < old { // another array instead of the old one
 			return 0
 		}
 		return float64(now-old) / seconds

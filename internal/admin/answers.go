@@ -32,17 +32,46 @@ func promptly(next http.Handler, within time.Duration) http.Handler {
 	})
 }
 
+// prompt is a writer whose answer has an end. It alone sets the deadline of the answer, so that a cut stays one.
 type prompt struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	within  time.Duration
-	began   bool
+
+	mu  sync.Mutex
+	set bool // the deadline is set: by the first byte, or by a cut that came before it
 }
 
+// begin starts the time for the answer, unless it runs already or the answer is cut.
 func (p *prompt) begin() {
-	if !p.began {
-		p.began = true
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.set {
+		p.set = true
 		_ = p.control.SetWriteDeadline(time.Now().Add(p.within))
+	}
+}
+
+// cut ends the answer at once, whether it has begun or not. It may be called from any goroutine while the handler runs.
+func (p *prompt) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.set = true
+	_ = p.control.SetWriteDeadline(time.Now())
+}
+
+// cutter returns what cuts the answer of a writer: the prompt that it wraps, which knows its deadline, or the
+// connection where there is none.
+func cutter(w http.ResponseWriter) func() {
+	for x := w; ; {
+		if p, ok := x.(*prompt); ok {
+			return p.cut
+		}
+		u, ok := x.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return func() { _ = http.NewResponseController(w).SetWriteDeadline(time.Now()) }
+		}
+		x = u.Unwrap()
 	}
 }
 
@@ -75,9 +104,8 @@ type bounded struct {
 
 // unread is an answer on its way.
 type unread struct {
-	body    []byte
-	control *http.ResponseController
-	cut     bool
+	body []byte
+	stop func() // cuts it; nil when it has been cut
 }
 
 func newBounded(next http.Handler) *bounded {
@@ -124,7 +152,7 @@ func (b *bounded) compute(a *buffered, r *http.Request) bool {
 
 // keep notes an answer that is on its way, and cuts the oldest ones where there is too much.
 func (b *bounded) keep(body []byte, w http.ResponseWriter) *unread {
-	u := &unread{body: body, control: http.NewResponseController(w)}
+	u := &unread{body: body, stop: cutter(w)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.unread, b.bytes = append(b.unread, u), b.bytes+len(body)
@@ -134,9 +162,9 @@ func (b *bounded) keep(body []byte, w http.ResponseWriter) *unread {
 			break
 		}
 		over -= len(old.body)
-		if !old.cut { // its handler is in Write, and drops it
-			old.cut = true
-			_ = old.control.SetWriteDeadline(time.Now())
+		if old.stop != nil { // its handler is before its first byte or in Write, and drops it
+			old.stop()
+			old.stop = nil
 		}
 	}
 	return u

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -139,6 +140,31 @@ func TestBoundedAnswers(t *testing.T) {
 	}
 	if code := status(asked[0]); code != http.StatusOK { // its first bytes had gone
 		t.Errorf("the first one hears %d", code)
+	}
+}
+
+// deadlines is a writer that keeps the last deadline.
+type deadlines struct {
+	http.ResponseWriter
+	last time.Time
+}
+
+func (d *deadlines) SetWriteDeadline(t time.Time) error { d.last = t; return nil }
+
+// TestACutStays: an answer that is cut before its first byte has no more time behind it.
+func TestACutStays(t *testing.T) {
+	b, within := newBounded(nil), time.Hour
+	conns := [2]*deadlines{}
+	for i := range conns {
+		conns[i] = &deadlines{ResponseWriter: httptest.NewRecorder()}
+		w := &prompt{ResponseWriter: conns[i], control: http.NewResponseController(conns[i]), within: within}
+		b.keep(make([]byte, maxUnread*3/4), w)
+		defer func() { // as the handler that was about to write
+			w.WriteHeader(http.StatusOK)
+			if ends := time.Until(conns[i].last); (ends <= 0) != (i == 0) {
+				t.Errorf("answer %d has %v to be read", i, ends)
+			}
+		}()
 	}
 }
 

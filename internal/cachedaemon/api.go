@@ -10,7 +10,7 @@ const (
 	pathReset      = "/v1/cache/reset"      // POST: the statistics begin again; a Report
 	pathHistograms = "/v1/cache/histograms" // GET, or POST to begin them again: trace.Histograms as they were
 	pathDrop       = "/v1/cache/drop"       // POST: Dropped
-	pathContents   = "/v1/cache/contents"   // GET: Contents
+	pathContents   = "/v1/cache/contents"   // GET ?from=N: Contents
 	pathWarm       = "/v1/cache/warm"       // POST Contents: Warmed
 	pathPolicy     = "/v1/cache/policy"     // POST a policyRequest: a Report
 	pathQuiesce    = "/v1/cache/quiesce"    // POST a quiesceRequest: a Token

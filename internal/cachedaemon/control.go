@@ -4,9 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/arraysim/arraysim/internal/hostcache/tier"
@@ -14,17 +12,8 @@ import (
 
 // control opens the socket that the policy commands use.
 func (d *daemon) control() (*http.Server, error) {
-	if nc, err := net.Dial("unix", d.cfg.Socket); err == nil {
-		nc.Close()
-		return nil, fmt.Errorf("another hostcache answers on %s; choose another by --socket", d.cfg.Socket)
-	}
-	os.Remove(d.cfg.Socket)
-	l, err := net.Listen("unix", d.cfg.Socket)
+	l, err := listenSocket(d.cfg.Socket)
 	if err != nil {
-		return nil, fmt.Errorf("the socket %s cannot be made: %w; choose another by --socket", d.cfg.Socket, err)
-	}
-	if err := os.Chmod(d.cfg.Socket, 0o600); err != nil {
-		l.Close()
 		return nil, err
 	}
 	mux := http.NewServeMux()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -78,7 +77,7 @@ func (d *daemon) run(ctx context.Context) (err error) {
 	case err = <-ended:
 	}
 	control.Close()
-	os.Remove(d.cfg.Socket)
+	removeSocket(d.cfg.Socket)
 	if cerr := closeDoor(); err == nil {
 		err = cerr
 	}

@@ -4,15 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/hostcache/tier"
 )
 
 // What a running cache does when a virtual machine moves: its contents go to the cache of another host,
-// or are forgotten.
+// or are forgotten. Either goes piece by piece, with the executor given back between two, and ends when
+// the client goes.
 
 // Dropped is what became of a cache's blocks.
 type Dropped struct {
@@ -21,14 +23,17 @@ type Dropped struct {
 	BlockSizeKB int   `json:"block_size_kb"`
 }
 
-// Contents is what a cache holds of a LUN: first sector and number of sectors of each range.
+// Contents is a page of what a cache holds of a LUN: first sector and number of sectors of each range, in the
+// order of addresses.
 type Contents struct {
 	LUN    string      `json:"lun"`
 	NAA    [16]byte    `json:"naa"`
 	Ranges [][2]uint64 `json:"ranges"`
+	// Next is where the next page begins, 0 behind the last one.
+	Next int `json:"next,omitempty"`
 }
 
-// Warmed is what a cache read of that.
+// Warmed is what a cache read of a page, or by Migrate of all of them.
 type Warmed struct {
 	Bytes   uint64  `json:"bytes"`
 	Seconds float64 `json:"seconds"`
@@ -36,43 +41,75 @@ type Warmed struct {
 	Blocks  int64   `json:"num_blocks"`
 }
 
-// contentsBytes bounds a list of contents: 10 million ranges.
-const contentsBytes = 256 << 20
+// pageRanges is how long a page of contents is. The piece of the cache that fills it may make it longer: by
+// every other one of 2^18 sectors. Tests shorten it.
+var pageRanges = 1 << 16
+
+const pageBytes = (1<<16 + 1<<17) * int64(len("[18446744073709551615,18446744073709551615],"))
 
 // drop empties the cache of what is clean.
 func (d *daemon) drop(w http.ResponseWriter, r *http.Request) {
-	dropped := make(chan struct{})
-	d.exec.Lock()
-	before := d.disk.CacheStats()
-	d.disk.Drop(func() { close(dropped) })
-	d.exec.Unlock()
-	select {
-	case <-dropped:
-	case <-r.Context().Done():
-		return
+	type piece struct {
+		blocks int64
+		next   int
+	}
+	a := Dropped{}
+	for next := 0; ; {
+		dropped := make(chan piece, 1)
+		d.exec.Lock()
+		d.disk.DropSome(next, func(blocks int64, next int) { dropped <- piece{blocks, next} })
+		d.exec.Unlock()
+		select {
+		case p := <-dropped:
+			a.Blocks, next = a.Blocks+p.blocks, p.next
+		case <-r.Context().Done():
+			return
+		}
+		if next == 0 {
+			break
+		}
 	}
 	d.exec.Lock()
 	after := d.disk.CacheStats()
 	d.exec.Unlock()
-	d.send(w, Dropped{before.NumBlocksCached - after.NumBlocksCached, after.NumBlocksCached, after.BlockSizeKB})
+	a.Left, a.BlockSizeKB = after.NumBlocksCached, after.BlockSizeKB
+	d.send(w, a)
 }
 
-// contents lists what the cache holds.
-func (d *daemon) contents(w http.ResponseWriter, _ *http.Request) {
-	d.exec.Lock()
-	info, list := d.disk.Info(), d.disk.Contents()
-	d.exec.Unlock()
-	a := Contents{LUN: info.Name, NAA: info.NAA, Ranges: make([][2]uint64, len(list))}
+// contents lists a page of what the cache holds.
+func (d *daemon) contents(w http.ResponseWriter, r *http.Request) {
+	from, err := strconv.Atoi(r.FormValue("from"))
+	if err != nil && r.FormValue("from") != "" || from < 0 {
+		http.Error(w, "from is the next of the page before", http.StatusBadRequest)
+		return
+	}
+	var a Contents
+	var list []block.Range
+	for a.Next = from; len(list) < pageRanges; {
+		if r.Context().Err() != nil {
+			return
+		}
+		d.exec.Lock()
+		info := d.disk.Info()
+		list, a.Next = d.disk.Contents(list, a.Next)
+		d.exec.Unlock()
+		a.LUN, a.NAA = info.Name, info.NAA
+		if a.Next == 0 {
+			break
+		}
+	}
+	list = tier.Merge(list)
+	a.Ranges = make([][2]uint64, len(list))
 	for i, r := range list {
 		a.Ranges[i] = [2]uint64{r.Start, r.Count}
 	}
 	d.send(w, a)
 }
 
-// warm reads what another host's cache of the same LUN holds.
+// warm reads a page of what another host's cache of the same LUN holds, until it has it or the client goes.
 func (d *daemon) warm(w http.ResponseWriter, r *http.Request) {
 	var a Contents
-	if err := json.NewDecoder(io.LimitReader(r.Body, contentsBytes)).Decode(&a); err != nil {
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, pageBytes)).Decode(&a); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
@@ -81,11 +118,12 @@ func (d *daemon) warm(w http.ResponseWriter, r *http.Request) {
 		list[i] = block.Range{Start: x[0], Count: x[1]}
 	}
 	began, done := time.Now(), make(chan uint64, 1)
+	stop := func() {}
 	d.exec.Lock()
 	info := d.disk.Info()
 	hears := d.disk.HearsOfOthers()
 	if info.NAA == a.NAA && hears {
-		d.disk.Warm(list, func(bytes uint64) { done <- bytes })
+		stop = d.disk.Warm(list, func(bytes uint64) { done <- bytes })
 	}
 	d.exec.Unlock()
 	if info.NAA != a.NAA {
@@ -104,6 +142,9 @@ func (d *daemon) warm(w http.ResponseWriter, r *http.Request) {
 		d.exec.Unlock()
 		d.send(w, Warmed{bytes, time.Since(began).Seconds(), s.NumBlocksCached, s.NumBlocks})
 	case <-r.Context().Done():
+		d.exec.Lock()
+		stop()
+		d.exec.Unlock()
 	}
 }
 
@@ -113,14 +154,36 @@ func (c *Client) Drop(ctx context.Context) (r Dropped, err error) {
 	return r, err
 }
 
-// Contents lists what the cache holds.
-func (c *Client) Contents(ctx context.Context) (r Contents, err error) {
-	err = c.ask(ctx, http.MethodGet, pathContents, nil, &r)
+// Contents lists a page of what the cache holds; the first one begins at 0.
+func (c *Client) Contents(ctx context.Context, from int) (r Contents, err error) {
+	err = c.ask(ctx, http.MethodGet, pathContents+"?from="+strconv.Itoa(from), nil, &r)
 	return r, err
 }
 
-// Warm has the cache read what another host's cache of the same LUN holds.
+// Warm has the cache read a page of what another host's cache of the same LUN holds.
 func (c *Client) Warm(ctx context.Context, contents Contents) (r Warmed, err error) {
 	err = c.ask(ctx, http.MethodPost, pathWarm, contents, &r)
 	return r, err
+}
+
+// Migrate has a cache read what another host's cache of the same LUN holds, page by page.
+func Migrate(ctx context.Context, from, to *Client) (sum Warmed, err error) {
+	began := time.Now()
+	for next := 0; ; {
+		page, err := from.Contents(ctx, next)
+		if err != nil {
+			return sum, err
+		}
+		r, err := to.Warm(ctx, page)
+		if err != nil {
+			return sum, err
+		}
+		r.Bytes += sum.Bytes
+		sum = r
+		if next = page.Next; next == 0 {
+			break
+		}
+	}
+	sum.Seconds = time.Since(began).Seconds()
+	return sum, nil
 }

@@ -143,6 +143,38 @@ func TestFolders(t *testing.T) {
 	}
 }
 
+// TestTwoDemonstrations: of two that begin in one empty folder at once, one gets it.
+func TestTwoDemonstrations(t *testing.T) {
+	for _, path := range []string{t.TempDir(), filepath.Join(t.TempDir(), "none")} {
+		got := make(chan *Folder, 8)
+		for range cap(got) {
+			go func() {
+				f, err := NewFolder(path)
+				if err != nil && !strings.Contains(err.Error(), "another demonstration runs in it") {
+					t.Error(err)
+				}
+				got <- f
+			}()
+		}
+		var mine []*Folder
+		for range cap(got) {
+			if f := <-got; f != nil {
+				mine = append(mine, f)
+			}
+		}
+		if len(mine) != 1 {
+			t.Fatalf("%d of %d have the folder", len(mine), cap(got))
+		}
+		if err := mine[0].Remove(); err != nil {
+			t.Error(err)
+		}
+		f := newFolder(t, path) // it is free again
+		if err := f.Remove(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestRemoveTakesTheDemonstrationsOwn: what has its names and is somebody else's stays, and so does all else with it.
 func TestRemoveTakesTheDemonstrationsOwn(t *testing.T) {
 	a := serve(t)

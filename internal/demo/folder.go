@@ -6,13 +6,16 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // Folder is where an array of the demonstration's own has its socket, its token and its history.
 type Folder struct {
 	Path string
 
-	made bool // by NewFolder, and so it goes as a whole
+	made bool     // by NewFolder, and so it goes as a whole
+	lock *os.File // the folder itself: it is another demonstration's until Remove
 	once sync.Once
 	err  error
 }
@@ -26,16 +29,39 @@ func NewFolder(path string) (*Folder, error) {
 	f := &Folder{Path: path, made: true}
 	err := os.Mkdir(path, 0o700)
 	if errors.Is(err, os.ErrExist) {
-		f.made = false
-		var list []os.DirEntry
-		if list, err = os.ReadDir(path); err == nil && len(list) > 0 {
-			err = errors.New("it is not empty; give --data another one, or --running for the array that serves it")
-		}
+		f.made, err = false, nil
+	}
+	if err == nil {
+		err = f.claim()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the folder %s cannot hold an array of the demonstration's own: %w", path, err)
 	}
 	return f, nil
+}
+
+// claim locks the folder and looks whether it is empty. Two demonstrations may come at the same time: the one that finds it
+// locked must not remove what the other one has there.
+func (f *Folder) claim() (err error) {
+	if f.lock, err = os.Open(f.Path); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			f.lock.Close()
+		}
+	}()
+	if err := unix.Flock(int(f.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = errors.New("another demonstration runs in it; give --data another one, or --running for the array that serves it")
+		}
+		return err
+	}
+	list, err := os.ReadDir(f.Path)
+	if err == nil && len(list) > 0 {
+		err = errors.New("it is not empty; give --data another one, or --running for the array that serves it")
+	}
+	return err
 }
 
 // removals is how often a removal tries again: an array that nobody waits for may write meanwhile.
@@ -47,8 +73,11 @@ func (f *Folder) Remove() error {
 	f.once.Do(func() {
 		for range removals {
 			if f.err = f.remove(); f.err == nil {
-				return
+				break
 			}
+		}
+		if f.lock != nil {
+			f.lock.Close()
 		}
 	})
 	return f.err

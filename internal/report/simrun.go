@@ -62,7 +62,7 @@ func simTable(path string, row func(text func(string) string, number func(string
 		}
 		number := func(name string) float64 {
 			x, err := strconv.ParseFloat(text(name), 64)
-			if err != nil && bad == nil {
+			if (err != nil || math.IsInf(x, 0)) && bad == nil {
 				bad = fmt.Errorf("%s, line %d: %s is not a number", filepath.Base(path), line, name)
 			}
 			return x

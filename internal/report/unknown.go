@@ -57,6 +57,7 @@ const (
 	needOutflow  = "what leaves the cache (lower_bytes) in samples through all of which the partition was full: shorter ones have some"
 	needOps      = "operations (reads, writes)"
 	needTime     = "response times (read_seconds, write_seconds)"
+	needUsual    = "response times of a second sample: one alone does not say what is usual"
 )
 
 // anyKnown tells whether a sample of any of these series is known.
@@ -137,6 +138,15 @@ func (f *Findings) refusePool(p *Pool, vols []*Volume) {
 	ask(findPartition, lacks(needFullness, p.Full, p.Peak))
 	if len(vols) > 0 {
 		ask(findHolders, lacks(needFullness, p.Peak), lacks(needCap, p.Cap), lacks(needHeld, held...))
-		ask(findTowers, lacks(needOps, ops...), lacks(needTime, time...))
+		usual, answered := "", 0
+		for i := range p.Full {
+			if mean, _ := response(vols, i); !math.IsNaN(mean) {
+				answered++
+			}
+		}
+		if answered == 1 {
+			usual = needUsual
+		}
+		ask(findTowers, lacks(needOps, ops...), lacks(needTime, time...), usual)
 	}
 }

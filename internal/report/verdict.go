@@ -95,52 +95,127 @@ func (r *Run) Sentence() string {
 	case r.Findings != nil:
 		return r.Findings.Sentence()
 	case len(r.Caches) > 0:
-		gains := PerformanceMap(r.Caches, 0, math.Inf(1))
-		best := slices.MaxFunc(gains, func(a, b Gain) int { return cmp.Compare(a.Saved, b.Saved) })
+		best, of := r.bestCache()
+		if of == 0 {
+			return "No host read or wrote through a cache during this run."
+		}
 		if best.Saved <= 0 {
-			return fmt.Sprintf("No cache spared its host any waiting: %s, the best of %d, answered in %.3g ms.", best.Disk, len(gains), best.Effective)
+			return fmt.Sprintf("No cache spared its host any waiting: %s, the best of %d, answered in %.3g ms.", best.Disk, of, best.Effective)
 		}
 		return fmt.Sprintf("The cache of %s, the best of %d, spared its host %.3g s of waiting a second: it answered in %.3g ms, and the datastore would have taken %.3g ms.",
-			best.Disk, len(gains), best.Saved, best.Effective, best.Datastore)
+			best.Disk, of, best.Saved, best.Effective, best.Datastore)
 	case r.Idle:
 		return "No volume was read, written or held anything in the write cache during this run, so there is nothing to find or to draw."
 	}
 	return "There is nothing to say of this run."
 }
 
-// Verdict is the one sentence that a report opens with. Of several runs it says how many have findings, and what
-// of the worst.
+// bestCache returns the cache that spares its host the most, of those that hosts have used.
+func (r *Run) bestCache() (best Gain, of int) {
+	gains := slices.DeleteFunc(PerformanceMap(r.Caches, 0, math.Inf(1)), func(g Gain) bool { return !(g.IOPS > 0) })
+	if len(gains) == 0 {
+		return Gain{}, 0
+	}
+	return slices.MaxFunc(gains, func(a, b Gain) int { return cmp.Compare(a.Saved, b.Saved) }), len(gains)
+}
+
+// Verdict is the one sentence that a report opens with. Of several runs it says how many have findings, of how many
+// their counters do not tell, and what of the worst.
 func (r *Report) Verdict() string {
 	if len(r.Runs) == 1 {
 		return r.Runs[0].Sentence()
 	}
-	undercover, worst := 0, (*Run)(nil)
-	height := func(x *Run) float64 {
-		if x == nil || x.Findings == nil {
-			return -1
-		}
-		if t := x.Findings.highest(func(*Tower) bool { return true }); t != nil {
-			return t.Height
-		}
-		return 0
-	}
+	n := runCounts{}
 	for i := range r.Runs {
-		x := &r.Runs[i]
-		if x.Findings != nil && len(x.Findings.Undercover) > 0 {
-			undercover++
+		n.add(&r.Runs[i])
+	}
+	if n.counted == 0 {
+		return r.verdictWithoutCounters(n)
+	}
+	says := fmt.Sprintf("In none of %d runs a write below what hosts see is proved", len(r.Runs))
+	if n.undercover > 0 {
+		says = fmt.Sprintf("Of %d runs, %d %s writes that hosts do not see", len(r.Runs), n.undercover, have(n.undercover))
+	}
+	if n.labelled > 0 {
+		says += fmt.Sprintf("; of %d the array's origin label alone says so", n.labelled)
+	}
+	if n.untold > 0 {
+		says += fmt.Sprintf("; of %d the counters do not show it", n.untold)
+	}
+	if n.idle > 0 {
+		says += fmt.Sprintf("; in %d nothing happened", n.idle)
+	}
+	switch {
+	case n.worst != nil:
+		return fmt.Sprintf("%s; the highest response is that of %s, %s.", says, n.worst.Name, millis(n.height))
+	case n.slowUntold > 0:
+		return fmt.Sprintf("%s; of %d the counters do not show, for some pools, how slow responses were.", says, n.slowUntold)
+	}
+	return fmt.Sprintf("%s; no response took %d times the usual.", says, towerFactor)
+}
+
+// verdictWithoutCounters is that of runs of which nobody has an array's counters: in some nothing happened, and others
+// have host caches alone.
+func (r *Report) verdictWithoutCounters(n runCounts) string {
+	var best *Run
+	saved := math.Inf(-1)
+	for i := range r.Runs {
+		if g, of := r.Runs[i].bestCache(); of > 0 && g.Saved > saved {
+			best, saved = &r.Runs[i], g.Saved
 		}
-		if height(x) > height(worst) {
-			worst = x
+	}
+	switch {
+	case best != nil:
+		return fmt.Sprintf("Of %d runs, %s has the cache that spares its host the most. %s", len(r.Runs), best.Name, best.Sentence())
+	case n.idle == len(r.Runs):
+		return fmt.Sprintf("No volume was read, written or held anything in the write cache during these %d runs, so there is nothing to find or to draw.", n.idle)
+	}
+	return fmt.Sprintf("There is nothing to say of these %d runs.", len(r.Runs))
+}
+
+// runCounts is how many of several runs say what.
+type runCounts struct {
+	counted    int // have counters of an array
+	undercover int // prove undercover writes
+	labelled   int // do not, and have the array's label of some
+	untold     int // cannot tell
+	slowUntold int // cannot tell of some pool how slow it was
+	idle       int // had nothing to do
+	worst      *Run
+	height     float64 // its highest tower
+}
+
+func (n *runCounts) add(x *Run) {
+	f := x.Findings
+	if f == nil {
+		if x.Idle {
+			n.idle++
 		}
+		return
 	}
-	first := fmt.Sprintf("Of %d runs, %d have writes that hosts do not see", len(r.Runs), undercover)
-	if undercover == 0 {
-		first = fmt.Sprintf("In none of %d runs a write below what hosts see is proved", len(r.Runs))
+	n.counted++
+	switch {
+	case len(f.Undercover) > 0:
+		n.undercover++
+	case len(f.Labelled) > 0:
+		n.labelled++
+	case f.Floor == nil && !f.NothingLabelled():
+		n.untold++
 	}
-	if height(worst) > 0 {
-		return fmt.Sprintf("%s; the highest response is that of %s, %s.", first, worst.Name, millis(height(worst)))
+	t := f.highest(func(*Tower) bool { return true })
+	if t == nil && f.towersUnknown() {
+		n.slowUntold++
 	}
-	return first + fmt.Sprintf("; no response took %d times the usual.", towerFactor)
+	if t != nil && t.Height > n.height {
+		n.worst, n.height = x, t.Height
+	}
+}
+
+func have(n int) string {
+	if n == 1 {
+		return "has"
+	}
+	return "have"
 }
 
 // column explains a column of a table.

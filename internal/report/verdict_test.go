@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"fmt"
 	"html/template"
 	"math"
 	"os"
@@ -137,6 +138,67 @@ func TestEveryFolderOfASimulation(t *testing.T) {
 	}
 	if _, err := LoadRuns(t.Context(), t.TempDir(), Options{}); err == nil {
 		t.Error("a folder without anything is a source")
+	}
+}
+
+// TestMadeUpFolders: what is not known is not said to be nothing, and what is no number is no figure.
+func TestMadeUpFolders(t *testing.T) {
+	const idle, busy = "1,array,p,v,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0\n", ",array,p,v,1,1,512,512,1000,%s,0,512,0,0,0,0,0,0,0\n"
+	const pool = "1,array,p,0,0,0,1000,1,1000\n2,array,p,0,0,0,1000,1,1000\n"
+	row := func(at int, ns string) string { return fmt.Sprint(at) + fmt.Sprintf(busy, ns) }
+	for _, c := range []struct{ name, volumes, says string }{
+		{"nothing was done", idle, "Nothing was written undercover, as the array's own label says; no response took 4 times the usual."},
+		{"one sample", row(1, "1000"), "Nothing was written undercover, as the array's own label says; for some pools they do not show how slow responses were."},
+		{"two samples", row(1, "1000") + row(2, "1000"), "Nothing was written undercover, as the array's own label says; no response took 4 times the usual."},
+		{"unknown times", row(1, "NaN") + row(2, "NaN"), "Nothing was written undercover, as the array's own label says; no response took 4 times the usual."},
+		{"endless times", row(1, "+Inf") + row(2, "1000"), "volumes.csv, line 2: write_ns is not a number"},
+		{"no times", row(1, "1000") + row(2, ""), "volumes.csv, line 3: write_ns is not a number"},
+	} {
+		dir := filepath.Join(t.TempDir(), "run")
+		simFolder(t, dir, c.volumes, pool)
+		runs, err := LoadRuns(t.Context(), dir, Options{})
+		got := fmt.Sprint(err)
+		if err == nil {
+			got = New("title", runs...).Verdict()
+		}
+		if !strings.HasSuffix(got, c.says) {
+			t.Errorf("%s: %s\nwant %s", c.name, got, c.says)
+		}
+	}
+}
+
+// TestVerdictOfSeveral: how many say what, and of how many nobody can tell.
+func TestVerdictOfSeveral(t *testing.T) {
+	refused := []Refusal{{Finding: findTowers, Pool: "p", Missing: []string{"response times"}}}
+	floor := &Floor{Seconds: 40, Bytes: 67.1e6}
+	clone := Run{Name: "clone", Findings: &Findings{Floor: floor, Undercover: []Undercover{{Volume: "v", Bytes: 1e9}}, Towers: []Tower{{Pool: "p", Height: 2, Base: 0.1}}}}
+	quiet := Run{Name: "quiet", Findings: &Findings{Floor: floor}}
+	label := Run{Name: "label", Findings: &Findings{Floor: floor, Labelled: []Labelled{{Volume: "v", Bytes: 1}}}}
+	blind := Run{Name: "blind", Findings: &Findings{Refused: refused}}
+	cache := func(name string, ios, effective float64) Run {
+		flow := func(nanos float64) [2]FlowSeries {
+			return [2]FlowSeries{{IOs: []float64{ios}, Bytes: []float64{0}, Nanos: []float64{nanos}}, {IOs: []float64{0}, Bytes: []float64{0}, Nanos: []float64{0}}}
+		}
+		return Run{Name: name, Caches: []*HostCache{{Name: "d", Times: []float64{1}, Effective: flow(effective), Local: flow(0), Network: flow(0), Datastore: flow(1e9)}}}
+	}
+	idle := Run{Name: "idle", Idle: true}
+	for _, c := range []struct {
+		runs []Run
+		want string
+	}{
+		{[]Run{clone, quiet}, "Of 2 runs, 1 has writes that hosts do not see; the highest response is that of clone, 2000 ms."},
+		{[]Run{clone, clone, label}, "Of 3 runs, 2 have writes that hosts do not see; of 1 the array's origin label alone says so; the highest response is that of clone, 2000 ms."},
+		{[]Run{quiet, quiet}, "In none of 2 runs a write below what hosts see is proved; no response took 4 times the usual."},
+		{[]Run{quiet, blind, idle}, "In none of 3 runs a write below what hosts see is proved; of 1 the counters do not show it; in 1 nothing happened; of 1 the counters do not show, for some pools, how slow responses were."},
+		{[]Run{idle, idle}, "No volume was read, written or held anything in the write cache during these 2 runs, so there is nothing to find or to draw."},
+		{[]Run{idle, cache("off", 0, 0)}, "There is nothing to say of these 2 runs."},
+		{[]Run{cache("off", 0, 0)}, "No host read or wrote through a cache during this run."},
+		{[]Run{cache("lru", 100, 5e8), cache("arc", 100, 2e8)},
+			"Of 2 runs, arc has the cache that spares its host the most. The cache of d, the best of 1, spared its host 0.8 s of waiting a second: it answered in 2 ms, and the datastore would have taken 10 ms."},
+	} {
+		if got := (&Report{Runs: c.runs}).Verdict(); got != c.want {
+			t.Errorf("got  %s\nwant %s", got, c.want)
+		}
 	}
 }
 

@@ -63,10 +63,12 @@ type cached struct {
 	spare *guestIO
 
 	// flying are guests' commands under way; while the guest stands still they are held.
-	flying  int
-	still   bool
-	held    []*command
-	plugged cachePolicies
+	flying int
+	still  bool
+	held   []*command
+	// arriving is the move that brings the volume to this cache, which has no clients until it is there.
+	arriving *moving
+	plugged  cachePolicies
 
 	last    cacheTotals
 	top     uint64 // sectors: the highest occupancy of the present interval
@@ -276,6 +278,7 @@ func (k *cached) submit(c *command) {
 		return
 	}
 	k.flying++
+	k.checkArriving()
 	if p := int64(k.spec.Path); p > 0 && k.d.h.r.started {
 		x := k.d.h.r.exec
 		x.Call(x.Now()+p, g.start)

@@ -89,6 +89,12 @@ func sendTime(bytes, bandwidth uint64) int64 {
 }
 
 func (m *moving) begin() {
+	for _, d := range m.at {
+		if d.cache != nil {
+			d.cache.arriving = m
+			d.cache.checkArriving()
+		}
+	}
 	left := uint64(m.j.spec.Memory)
 	var send func()
 	send = func() {
@@ -101,6 +107,15 @@ func (m *moving) begin() {
 		m.carry(n, send)
 	}
 	send()
+}
+
+// checkArriving ends the run if a cache to which a disk moves has clients. What they write there the old host's cache
+// does not hear of, and the copy of that one would take its place. A machine's own jobs change hosts with it.
+func (k *cached) checkArriving() {
+	if m := k.arriving; m != nil && k.flying > 0 {
+		m.j.r.fail(fmt.Errorf("job %s: cache %s has clients of host %s while its volume moves there from host %s; let them begin after the move",
+			m.j.spec.Name, k.name, m.to.name, m.j.h.name))
+	}
 }
 
 // caches moves one cache after the other, and then the guest.
@@ -144,16 +159,18 @@ func (m *moving) caches() {
 func (m *moving) switchOver() {
 	r := m.j.r
 	for i, d := range m.from {
+		dst := m.at[i].cache
+		if dst != nil {
+			dst.arriving = nil
+			dst.still = dst.still || d.cache != nil
+		}
 		for _, j := range r.jobs {
 			j.move(d, m.at[i])
 		}
 		if d.cache == nil {
 			continue
 		}
-		if m.at[i].cache != nil {
-			m.at[i].cache.still = true
-		}
-		m.settle(d.cache, m.at[i].cache, m.tokens[i])
+		m.settle(d.cache, dst, m.tokens[i])
 	}
 	r.event("job %s: the guest runs at host %s", m.j.spec.Name, m.to.name)
 	m.j.stop()
@@ -169,7 +186,7 @@ func (m *moving) settle(src, dst *cached, token uint64) {
 		return
 	}
 	empty := func(then func()) {
-		src.disk.Drop(func() {
+		src.disk.Drop(func(int64) {
 			src.disk.Resume(token)
 			then()
 		})
@@ -220,11 +237,11 @@ func (r *Run) stop(f *FaultSpec) (func(), error) {
 	}
 	return func() {
 		if !stops[f.Kind] {
-			k.disk.Drop(func() {})
+			k.disk.Drop(func(int64) {})
 			return
 		}
 		k.still = true
-		k.disk.Drop(func() {})
+		k.disk.Drop(func(int64) {})
 		r.exec.Call(r.exec.Now()+int64(f.For), k.goOn)
 	}, nil
 }

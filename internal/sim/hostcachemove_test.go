@@ -62,6 +62,30 @@ func TestMovesThatAreRefused(t *testing.T) {
 	}
 }
 
+// TestMoveToACacheWithClients: a disk that moves has no clients at the other host, before the guest is there.
+func TestMoveToACacheWithClients(t *testing.T) {
+	const move = "  - {name: move, kind: vmotion, host: h, volume: v, to: g, at: 1s, memory: 16MiB, bandwidth: 32MiB, caches: %s}\n"
+	for _, row := range []struct{ caches, job, says string }{
+		{"blocks", "host: g, volume: v, io: 8KiB, write: 1, rate: 100", "job move: cache there has clients of host g while its volume moves there from host h"},
+		{"drop", "host: g, volume: v, at: 1200ms, io: 8KiB, write: 1, outstanding: 1, bytes: 8KiB", "job move: cache there has clients of host g"},
+		{"blocks", "host: g, volume: v, after: move, io: 8KiB, write: 1, outstanding: 1", "<nil>"},
+		{"blocks", "host: g, volume: w, io: 8KiB, write: 1, outstanding: 1", "<nil>"},
+	} {
+		text := strings.Replace(movingGuest, "filled: 64MiB}", "filled: 64MiB}, {name: w, pool: p, size: 16MiB}", 1)
+		s, err := Parse([]byte(text + fmt.Sprintf(move, row.caches) + "  - {name: other, " + row.job + "}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := carryOut(s)
+		if err == nil {
+			err = r.Problem()
+		}
+		if !strings.Contains(fmt.Sprint(err), row.says) {
+			t.Errorf("%s: got %v, want %s", row.job, err, row.says)
+		}
+	}
+}
+
 func TestSendTime(t *testing.T) {
 	for _, row := range []struct {
 		bytes, bandwidth uint64

@@ -133,7 +133,7 @@ func (r *Run) Close() {
 	}
 }
 
-// fail ends the run because a policy did what it may not.
+// fail ends the run because a policy or a job did what it may not.
 func (r *Run) fail(err error) {
 	if r.problem != nil {
 		return

@@ -10,6 +10,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/arraysim/arraysim/internal/iscsi"
+	"github.com/arraysim/arraysim/internal/size"
 )
 
 // Live is a run against a real LUN: workers share what is to be done. It runs once.
@@ -25,7 +26,7 @@ type Live struct {
 	wire   uint64
 	falls  uint64
 	noSame bool
-	blocks map[uint64]chan struct{} // being zeroed; closed when that is done
+	blocks map[uint64]*zeroing
 	lat    *hdrhistogram.Histogram
 	sum    time.Duration
 	ios    uint64
@@ -34,6 +35,12 @@ type Live struct {
 		wait       int64
 	}
 	err error
+}
+
+// zeroing is a block of a lazy or thin disk that is zeroed, or has been.
+type zeroing struct {
+	over chan struct{} // closed when it is over
+	err  error         // why the block is not zeroed; read it when that is so
 }
 
 const liveStep = 100 * time.Millisecond
@@ -54,7 +61,7 @@ func Open(cfg Config) (*Live, error) {
 }
 
 func newLive(cfg Config, luns []unit) *Live {
-	return &Live{cfg: cfg, luns: luns, blocks: map[uint64]chan struct{}{}, lat: hdrhistogram.New(1000, 3600e9, 3), noSame: !cfg.VAAI}
+	return &Live{cfg: cfg, luns: luns, blocks: map[uint64]*zeroing{}, lat: hdrhistogram.New(1000, 3600e9, 3), noSame: !cfg.VAAI}
 }
 
 // Close closes the target.
@@ -86,14 +93,20 @@ func (b *Live) readCapacity() (uint64, error) {
 	cdb := make([]byte, 16)
 	cdb[0], cdb[1], cdb[13] = 0x9E, 0x10, 32
 	data, err := b.luns[0].do(cdb, nil, 32)
-	if err != nil || len(data) < 12 {
+	if err != nil {
 		return 0, fmt.Errorf("READ CAPACITY(16): %w", err)
 	}
+	if len(data) < 12 {
+		return 0, fmt.Errorf("READ CAPACITY(16): the LUN answered %d bytes, which is too short", len(data))
+	}
 	b.blockSize = uint64(binary.BigEndian.Uint32(data[8:]))
+	if b.blockSize < 512 || moverIO%b.blockSize != 0 {
+		return 0, fmt.Errorf("READ CAPACITY(16): the LUN has blocks of %d bytes; a power of two from 512 to %d is needed", b.blockSize, moverIO)
+	}
 	return (binary.BigEndian.Uint64(data) + 1) * b.blockSize, nil
 }
 
-// Run overwrites the LUN until that is done, ctx ends or a command fails. It calls progress, if there is one,
+// Run overwrites the LUN until that is done, ctx ends or a command fails; the error says which of the two. It calls progress, if there is one,
 // behind each command with the bytes that are done; calls are concurrent.
 func (b *Live) Run(ctx context.Context, progress func(done uint64)) (*Result, error) {
 	b.start = time.Now()
@@ -111,6 +124,9 @@ func (b *Live) Run(ctx context.Context, progress func(done uint64)) (*Result, er
 		})
 	}
 	wg.Wait()
+	if err := ctx.Err(); err != nil && b.err == nil && b.done < b.cfg.Size {
+		return nil, fmt.Errorf("ended after %s of %s: %w", size.Text(b.done), size.Text(b.cfg.Size), err)
+	}
 	return b.result()
 }
 
@@ -151,21 +167,22 @@ func (b *Live) one(l unit) bool {
 	return err == nil
 }
 
-// ready zeroes a block before the first write to it; the others wait.
+// ready zeroes a block before the first write to it; the others wait, and fail with it.
 func (b *Live) ready(l unit, block uint64) error {
 	b.mu.Lock()
-	ch, known := b.blocks[block]
+	z, known := b.blocks[block]
 	if !known {
-		ch = make(chan struct{})
-		b.blocks[block] = ch
+		z = &zeroing{over: make(chan struct{})}
+		b.blocks[block] = z
 	}
 	b.mu.Unlock()
 	if known {
-		<-ch
-		return nil
+		<-z.over
+		return z.err
 	}
-	defer close(ch)
-	return b.zero(l, block*blockBytes, blockBytes)
+	defer close(z.over)
+	z.err = b.zero(l, block*blockBytes, blockBytes)
+	return z.err
 }
 
 // zero zeroes a range by WRITE SAME(16), or by writes where that is off or refused.

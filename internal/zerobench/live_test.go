@@ -4,8 +4,11 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // disk is a LUN in memory that counts what is written to its blocks of 512 bytes.
@@ -18,6 +21,8 @@ type disk struct {
 	failWith error // with this
 	writes   int
 	closed   bool
+	capacity []byte       // the answer to READ CAPACITY(16), if it is another one
+	onSame   func() error // is called at each WRITE SAME, if there is one
 }
 
 func (d *disk) Close() error { d.closed = true; return nil }
@@ -31,6 +36,9 @@ func (d *disk) do(cdb, out []byte, _ int) ([]byte, error) {
 	at, n := binary.BigEndian.Uint64(cdb[2:10]), uint64(binary.BigEndian.Uint32(cdb[10:14]))
 	switch cdb[0] {
 	case 0x9E:
+		if d.capacity != nil {
+			return d.capacity, nil
+		}
 		data := make([]byte, 32)
 		binary.BigEndian.PutUint64(data, uint64(len(d.blocks)-1))
 		binary.BigEndian.PutUint32(data[8:], 512)
@@ -38,6 +46,11 @@ func (d *disk) do(cdb, out []byte, _ int) ([]byte, error) {
 	case 0x93:
 		if d.refuse {
 			return nil, &scsiError{2, []byte{0x70, 0, 5}}
+		}
+		if d.onSame != nil {
+			if err := d.onSame(); err != nil {
+				return nil, err
+			}
 		}
 		d.same++
 	case 0x8A:
@@ -117,4 +130,64 @@ func TestLiveFails(t *testing.T) {
 			t.Errorf("%+v is taken", bad)
 		}
 	}
+}
+
+// TestAnswersThatAreTooShort: what a LUN says of its size may be nonsense.
+func TestAnswersThatAreTooShort(t *testing.T) {
+	for says, answer := range map[string][]byte{
+		"READ CAPACITY(16): the LUN answered 8 bytes, which is too short": make([]byte, 8),
+		"READ CAPACITY(16): the LUN has blocks of 0 bytes":                make([]byte, 32),
+	} {
+		b := newLive(Config{Disk: "eager", Size: 1 << 20, Outstanding: 1}, []unit{&disk{capacity: answer}})
+		if err := b.prepare(); err == nil || !strings.HasPrefix(err.Error(), says) {
+			t.Errorf("got %v, want %s", err, says)
+		}
+	}
+}
+
+// TestCancelled: a run that is interrupted has no result, and one that is over when that comes has.
+func TestCancelled(t *testing.T) {
+	for _, row := range []struct {
+		end  uint64 // bytes behind which ctx ends
+		want error
+	}{{1 << 20, context.Canceled}, {4 << 20, nil}} {
+		ctx, cancel := context.WithCancel(t.Context())
+		b := newLive(Config{Disk: "eager", Size: 4 << 20, Outstanding: 1}, []unit{&disk{blocks: make([]int, 4<<11)}})
+		if err := b.prepare(); err != nil {
+			t.Fatal(err)
+		}
+		r, err := b.Run(ctx, func(done uint64) {
+			if done >= row.end {
+				cancel()
+			}
+		})
+		if !errors.Is(err, row.want) || (r == nil) != (row.want != nil) {
+			t.Errorf("cancelled after %d bytes: %+v, %v", row.end, r, err)
+		}
+		cancel()
+	}
+}
+
+// TestWaitersOfAFailedZeroing write nothing to the block: it holds what was there before.
+func TestWaitersOfAFailedZeroing(t *testing.T) {
+	gone := errors.New("gone")
+	synctest.Test(t, func(t *testing.T) {
+		d := &disk{blocks: make([]int, 1<<11)}
+		d.onSame = func() error {
+			d.mu.Unlock()
+			defer d.mu.Lock()
+			time.Sleep(time.Second) // the others wait for the block meanwhile
+			return gone
+		}
+		b := newLive(Config{Disk: "thin", VAAI: true, Size: 1 << 20, Outstanding: 3}, []unit{d, d, d})
+		if err := b.prepare(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Run(t.Context(), nil); !errors.Is(err, gone) {
+			t.Errorf("the run ends with %v", err)
+		}
+		if d.writes > 0 {
+			t.Errorf("%d writes went to a block that is not zeroed", d.writes)
+		}
+	})
 }

@@ -42,7 +42,7 @@ function read(form: HTMLFormElement, fields: Field[]): Values {
       if (text === "" || !Number.isInteger(Number(text))) throw new Error(`${f.label}: ${text || "nothing"} is no whole number`);
     } else if (f.type === "size") {
       const n = parseSize(text);
-      if (Number.isNaN(n)) throw new Error(`${f.label}: “${text}” is no size; write one such as 512MiB, 1.5GiB or 100MB`);
+      if (Number.isNaN(n)) throw new Error(`${f.label}: “${text}” is not a valid size; write one such as 512MiB, 1.5GiB or 100MB`);
       out[f.name] = n;
     } else {
       if (text === "") throw new Error(`${f.label} is missing`);
@@ -160,7 +160,7 @@ export function Dialog({ form, close, open }: { form: Form; close: () => void; o
             Cancel
           </button>
           <button type="submit" class={form.danger && !locked ? "danger" : "primary"} disabled={busy}>
-            {locked ? "Unlock" : force ? `${form.verb} all the same` : form.verb}
+            {locked ? "Unlock" : force ? `${form.verb} anyway` : form.verb}
           </button>
         </p>
       </form>
@@ -178,7 +178,7 @@ const shrink = (v: Volume, size: number): Form => ({
   danger: true,
   send: async () => {
     const now = await get<Volume>(`/volumes/${path(v.name)}`);
-    if (now.size !== v.size) throw new Error(`its size is ${exactSize(now.size)} by now; begin anew`);
+    if (now.size !== v.size) throw new Error(`its size is ${exactSize(now.size)} by now; start again`);
     await call("POST", `/volumes/${path(v.name)}/resize`, { size, force: true });
   },
 });

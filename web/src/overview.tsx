@@ -80,7 +80,7 @@ function Culprits() {
     .sort((a, b) => b.undercover - a.undercover)
     .slice(0, 8);
   return (
-    <section id="culprits" class={list.length > 0 ? "alarm" : ""} aria-live="polite">
+    <section id="sources" class={list.length > 0 ? "alarm" : ""} aria-live="polite">
       <h2>Written below the host layer, now</h2>
       {list.length === 0 ? (
         <p class="empty">

@@ -55,7 +55,7 @@ export class Rates {
     this.last = c;
     this.cacheSize = c.cache_size;
     const seconds = last ? (c.time_ns - last.time_ns) / 1e9 : 0;
-    if (!last || seconds <= 0) return; // the first reading, or the daemon started anew
+    if (!last || seconds <= 0) return; // the first reading, or the daemon restarted
     this.known = true;
     const before = new Map(last.volumes.map((v) => [v.volume, v]));
     this.volumes = new Map(

@@ -74,7 +74,7 @@ export class Store {
     if (of !== null) void this.refresh();
   }
 
-  /** Lists the objects anew at once: somebody changed them. */
+  /** Lists the objects again at once: somebody changed them. */
   refresh(): Promise<void> {
     this.stale = true;
     return this.poll();
@@ -103,7 +103,7 @@ export class Store {
         get<Findings>("/findings"),
         this.draw(),
       ]);
-      // A daemon that started anew counts its events from 1.
+      // A daemon that restarted counts its events from 1.
       const again = this.restarted;
       this.restarted = !again && this.findings !== undefined && findings.since_start.seconds < this.findings.since_start.seconds;
       this.findings = findings;

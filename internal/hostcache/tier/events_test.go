@@ -348,7 +348,7 @@ func (w *world) eventResizeCache() {
 // eventDrop: the cache is emptied beside requests, and perhaps the host dies in it.
 func (w *world) eventDrop() {
 	ended := false
-	w.d.Drop(func() { ended = true })
+	w.d.Drop(func(int64) { ended = true })
 	w.steps(w.r.IntN(20))
 	if w.r.IntN(4) == 0 {
 		w.crash()

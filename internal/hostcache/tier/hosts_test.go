@@ -45,23 +45,7 @@ func (w *world) eventOtherHost() {
 	if !quiet {
 		w.fail("what is dirty is not destaged: %s", w.d.dump())
 	}
-	w.a.shared = true
-	rarely := w.rarely
-	w.rarely = true // a flush of one host says nothing of what another one wrote
-	other := &path{array: w.a, host: 1}
-	w.a.paths = append(w.a.paths, other)
-	opt := w.opt
-	opt.Peers, opt.Policy, opt.Below, opt.Flash = nil, Policy{Mode: WriteThrough}, other, &slot{card: w.newCard()}
-	opt.Volatile, opt.ID = w.r.IntN(2) == 0, w.r.Uint64()|1
-	var d *Disk
-	Open(opt, func(x *Disk, err error) {
-		if err != nil {
-			w.fail("another host's cache: %v", err)
-		}
-		d = x
-	})
-	for i := 0; d == nil && i < 2_000_000 && w.v.Step(); i++ {
-	}
+	d, other, end := w.otherHost()
 	for range 3 {
 		w.as(d, other, func() { w.steps(10) })
 		w.unheard(func() { w.news(w.path) })
@@ -80,11 +64,34 @@ func (w *world) eventOtherHost() {
 		w.checkAll(false)
 		w.d.Resume(token)
 	}
-	d.Close(true, func() {})
-	other.dead = true
-	w.v.RunUntil(w.v.Now() + 5_000_000)
-	w.a.shared, w.rarely = false, rarely
-	w.a.paths = slices.DeleteFunc(w.a.paths, func(p *path) bool { return p == other })
+	end()
+}
+
+// otherHost opens another host's cache of the same LUN, on flash of its own; end ends that host.
+func (w *world) otherHost() (d *Disk, other *path, end func()) {
+	w.a.shared = true
+	rarely := w.rarely
+	w.rarely = true // a flush of one host says nothing of what another one wrote
+	other = &path{array: w.a, host: 1}
+	w.a.paths = append(w.a.paths, other)
+	opt := w.opt
+	opt.Peers, opt.Policy, opt.Below, opt.Flash = nil, Policy{Mode: WriteThrough}, other, &slot{card: w.newCard()}
+	opt.Volatile, opt.ID = w.r.IntN(2) == 0, w.r.Uint64()|1
+	Open(opt, func(x *Disk, err error) {
+		if err != nil {
+			w.fail("another host's cache: %v", err)
+		}
+		d = x
+	})
+	for i := 0; d == nil && i < 2_000_000 && w.v.Step(); i++ {
+	}
+	return d, other, func() {
+		d.Close(true, func() {})
+		other.dead = true
+		w.v.RunUntil(w.v.Now() + 5_000_000)
+		w.a.shared, w.rarely = false, rarely
+		w.a.paths = slices.DeleteFunc(w.a.paths, func(p *path) bool { return p == other })
+	}
 }
 
 // unheard does something that asks what others have changed. The first questions may have no

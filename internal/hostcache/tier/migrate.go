@@ -1,9 +1,7 @@
 package tier
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/hostcache"
@@ -56,33 +54,6 @@ func (d *Disk) Resize(blocks int64, done func(error)) {
 			return
 		}
 		d.run(o)
-	})
-	d.pump()
-}
-
-// Drop empties the cache, as vFRC does when its file is destroyed: by a cold restart, a resume, a snapshot
-// that is reverted or consolidated, or a move to another host without it. Blocks with dirty sectors stay.
-func (d *Disk) Drop(done func()) {
-	o := d.newOp(nil, belowMode)
-	o.one[0] = block.Range{Count: d.info.Sectors}
-	o.ranges = o.one[:]
-	d.lock(o, func(o *op) {
-		d.forgetRange(o.ranges[0])
-		for i, frame := range d.frameOf {
-			if frame == noFrame {
-				continue
-			}
-			if _, dirty := d.ix.DirtyRun(hostcache.Slot(i), 0); dirty == 0 {
-				d.ix.Drop(hostcache.Slot(i))
-				d.frameOf[i] = noFrame
-				d.j.forgotten(frame)
-			}
-		}
-		d.recorded(o, false, func(o *op) {
-			d.unlock(o)
-			d.close(o)
-			d.exec.Post(done)
-		})
 	})
 	d.pump()
 }
@@ -252,97 +223,4 @@ func (d *Disk) Arrive(src *Disk, done func()) {
 		}
 	}
 	d.exec.Post(less)
-}
-
-// HearsOfOthers reports whether the cache hears of what others write to the LUN, and forgets it. One that does not
-// must hold nothing that somebody else may change.
-func (d *Disk) HearsOfOthers() bool { return d.opt.WatchNanos > 0 && d.changes() != nil }
-
-// Contents returns what the cache holds and the device below has, too, in the order of addresses: neighbours
-// together, at most 1 MiB a range. Dirty sectors are not among it: below they are older.
-func (d *Disk) Contents() []block.Range {
-	var out []block.Range
-	for i, frame := range d.frameOf {
-		if frame == noFrame {
-			continue
-		}
-		s := hostcache.Slot(i)
-		base := d.ix.Key(s).Block() * uint64(d.per)
-		for at := 0; at < d.per; {
-			start, n := d.ix.ValidRun(s, at)
-			if n == 0 {
-				break
-			}
-			at = start + n
-			if dirty, k := d.ix.DirtyRun(s, start); k > 0 && dirty < at {
-				at = min(at, dirty+k)
-				n = dirty - start
-			}
-			if n > 0 {
-				out = append(out, block.Range{Start: base + uint64(start), Count: uint64(n)})
-			}
-		}
-	}
-	slices.SortFunc(out, func(a, b block.Range) int { return cmp.Compare(a.Start, b.Start) })
-	merged := out[:0]
-	for _, r := range out {
-		if k := len(merged); k > 0 && merged[k-1].End() == r.Start && merged[k-1].Count+r.Count <= warmSectors {
-			merged[k-1].Count += r.Count
-			continue
-		}
-		merged = append(merged, r)
-	}
-	return merged
-}
-
-// A warm-up has so many reads under way, of at most so many sectors.
-const (
-	warmDepth   = 8
-	warmSectors = 1 << 20 >> block.SectorShift
-)
-
-// Warm reads ranges, such as another cache's Contents, from the device below, so that what is in them is
-// cached. Its reads count in no statistics. done gets the number of bytes that were read.
-func (d *Disk) Warm(ranges []block.Range, done func(bytes uint64)) {
-	w := &warming{d: d, left: ranges, done: done}
-	for range warmDepth {
-		w.flying++
-		w.next()
-	}
-}
-
-type warming struct {
-	d      *Disk
-	left   []block.Range
-	flying int
-	bytes  uint64
-	done   func(bytes uint64)
-}
-
-// next reads the next range, and ends the warm-up when nothing is left and nothing under way.
-func (w *warming) next() {
-	for len(w.left) > 0 {
-		r := w.left[0]
-		if r.Count > warmSectors {
-			w.left[0] = block.Range{Start: r.Start + warmSectors, Count: r.Count - warmSectors}
-			r.Count = warmSectors
-		} else {
-			w.left = w.left[1:]
-		}
-		if r.Count == 0 || !r.Within(w.d.info.Sectors) {
-			continue
-		}
-		q := &block.Request{Op: block.OpRead, Origin: block.OriginMigrate, Range: r, Data: [][]byte{make([]byte, r.Bytes())}}
-		q.Done = func(*block.Request) {
-			if q.Status == block.OK {
-				w.bytes += r.Bytes()
-			}
-			w.next()
-		}
-		w.d.Submit([]*block.Request{q})
-		return
-	}
-	if w.flying--; w.flying == 0 {
-		w.d.exec.Post(func() { w.done(w.bytes) })
-	}
 }

@@ -1,7 +1,6 @@
 package tier
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -96,62 +95,6 @@ func TestMigrationBesideWrites(t *testing.T) {
 	}
 }
 
-// TestDropEmptiesTheCache: what is clean leaves its frames, also after a crash; what is dirty stays, and is no conflict.
-func TestDropEmptiesTheCache(t *testing.T) {
-	l := newLab(t, nil)
-	l.write(0, 40, 1)
-	quiet := uint64(0)
-	l.d.Quiesce(1e12, func(token uint64) { quiet = token })
-	l.wait(func() bool { return quiet != 0 })
-	l.d.Resume(quiet)
-	l.write(64, 8, 2)
-	if n := l.d.CacheStats().NumBlocksCached; n != 6 {
-		t.Fatalf("%d blocks are cached, want 6", n)
-	}
-	dropped := false
-	l.d.Drop(func() { dropped = true })
-	l.wait(func() bool { return dropped })
-	if s := l.d.CacheStats(); s.NumBlocksCached > 1 || l.d.Stats().ConflictSectors != 0 {
-		t.Errorf("%d blocks are left, %d sectors count as conflicts", s.NumBlocksCached, l.d.Stats().ConflictSectors)
-	}
-	l.want(0, 40, 1)
-	l.want(64, 8, 2)
-	if hits := l.d.Views().LocalFlash.Read.IOs; hits > 1 {
-		t.Errorf("%d reads came from flash", hits)
-	}
-	l.crash()
-	l.boot(0)
-	l.want(0, 40, 1)
-	l.want(64, 8, 2)
-}
-
-// TestWarmByContents: a cache that is warmed by another one's contents answers what that one answered, and
-// reads nothing else.
-func TestWarmByContents(t *testing.T) {
-	from := newLab(t, func(w *world) { w.opt.Policy = Policy{Mode: WriteThrough} })
-	from.write(0, 40, 1)
-	from.write(3000, 1, 2) // a sector of its block
-	to := newLab(t, func(w *world) {
-		w.v, w.a, w.opt.Exec, w.opt.Policy = from.v, from.a, from.v, Policy{Mode: WriteThrough}
-		w.cards = []*card{newCard(w.v, w.r, 1<<20)}
-	})
-	list := from.d.Contents()
-	if want := []block.Range{{Start: 0, Count: 40}, {Start: 3000, Count: 1}}; !slices.Equal(list, want) {
-		t.Fatalf("contents are %v, want %v", list, want)
-	}
-	warmed := uint64(0)
-	to.d.Warm(append(list, block.Range{Start: 1 << 40, Count: 8}), func(bytes uint64) { warmed = bytes })
-	to.wait(func() bool { return warmed > 0 && len(to.d.active) == 0 })
-	if warmed != 41<<9 {
-		t.Errorf("%d bytes were read, want %d", warmed, 41<<9)
-	}
-	to.want(0, 40, 1)
-	to.want(3000, 1, 2)
-	if v := to.d.Views(); v.LocalFlash.Read.IOs != 2 || v.Effective.Read.IOs != 2 {
-		t.Errorf("%d of %d reads came from flash, want both", v.LocalFlash.Read.IOs, v.Effective.Read.IOs)
-	}
-}
-
 // TestMemoryByBlockSize is the second figure of the paper on vFRC: the memory of the cache's
 // bookkeeping halves with every doubling of the block, until the bit a sector is what remains.
 func TestMemoryByBlockSize(t *testing.T) {
@@ -216,19 +159,5 @@ func TestChangesOfAGrownLUN(t *testing.T) {
 	l.note([]block.Range{{Start: 8 * 64 * 9, Count: 16}}, 8)
 	if len(l.changed) != 10 || l.changed[9] != 3 {
 		t.Errorf("changed is %x", l.changed)
-	}
-}
-
-// TestContentsAreBelow: another cache reads what is listed from the device below, which does not have what is dirty.
-func TestContentsAreBelow(t *testing.T) {
-	l := newLab(t, nil)
-	l.write(0, 16, 1)
-	token := uint64(0)
-	l.d.Quiesce(1e12, func(n uint64) { token = n })
-	l.wait(func() bool { return token != 0 })
-	l.d.Resume(token)
-	l.write(4, 2, 2)
-	if got, want := l.d.Contents(), []block.Range{{Start: 0, Count: 4}, {Start: 6, Count: 10}}; !slices.Equal(got, want) {
-		t.Errorf("contents are %v, want %v", got, want)
 	}
 }

@@ -121,6 +121,8 @@ var events = []struct {
 	{"the LUN has another size", 5, (*world).eventResizeLUN},
 	{"the cache has another size", 4, (*world).eventResizeCache},
 	{"the cache is dropped", 3, (*world).eventDrop},
+	{"the guest moves", 8, (*world).eventGuestMoves},
+	{"the cache is warmed", 4, (*world).eventWarm},
 	{"a peer takes over", 12, (*world).eventTakeOver},
 	{"a peer takes over from a host that lives", 8, (*world).eventTakeOverAlive},
 	{"quiesce", 8, (*world).eventQuiesce},

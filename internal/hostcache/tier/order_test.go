@@ -155,7 +155,7 @@ func TestUnfinishedWriteOverAForgottenSector(t *testing.T) {
 		l.cards[0].bad = nil
 		l.boot(0)
 		was := l.values(0, 8)
-		l.d.Drop(func() {})
+		l.d.Drop(func(int64) {})
 		l.wait(func() bool { return len(l.d.active) == 0 })
 		if now := l.values(0, 8); !slices.Equal(was, now) {
 			t.Fatalf("death after %d us: %v was read, and then %v", n*10, was, now)
