@@ -3,6 +3,7 @@ package fit
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -35,6 +36,43 @@ func TestReadFio(t *testing.T) {
 	o := obs[5]
 	if o.Name != "read-32k-4" || o.IO != 32<<10 || o.Outstanding != 4 || o.Write != 0 || o.Sequential || o.Writes || o.N == 0 || o.Spread == 0 || o.Mean < 10e-6 || o.Mean > 10 {
 		t.Errorf("%+v", o)
+	}
+}
+
+// TestReadFioLoads: the depth is what the engine has, clones are one load, and what is not one is refused.
+func TestReadFioLoads(t *testing.T) {
+	result := func(jobs ...string) string {
+		var all []string
+		for i, options := range jobs {
+			all = append(all, fmt.Sprintf(`{"jobname": "j%d", "groupid": %d, "job options": {%s}, "read": {"total_ios": 100, "lat_ns": {"mean": %d000, "stddev": 10, "N": 100}}}`, i, i, options, 100+i))
+		}
+		return `{"fio version": "fio-3.33", "jobs": [` + strings.Join(all, ", ") + "]}"
+	}
+	clones := strings.ReplaceAll(result(`"rw": "randread", "numjobs": "2"`, `"rw": "randread", "numjobs": "2"`), `"j1", "groupid": 1`, `"j0", "groupid": 0`)
+	for text, outstanding := range map[string]int{
+		result(`"rw": "randread", "iodepth": "16", "ioengine": "psync"`):    1,
+		result(`"rw": "randread", "iodepth": "16", "ioengine": "io_uring"`): 16,
+		clones: 2,
+	} {
+		obs, err := Read(context.Background(), save(t, "r.json", text), Load{})
+		if err != nil || len(obs) != 1 || obs[0].Outstanding != outstanding {
+			t.Errorf("%s: %+v, error %v, want %d in flight", text, obs, err, outstanding)
+		}
+	}
+	for options, says := range map[string]string{
+		`"iodepth": "0"`:                  "both are numbers from 1 on",
+		`"bsrange": "4k-64k"`:             "sizes of a range are not simulated",
+		`"rw": "randrw", "bs": "4k,64k"`:  "reads and writes of one job that differ",
+		`"random_distribution": "zipf:1"`: "random_distribution makes a load that is not fitted",
+		`"thinktime": "10"`:               "measure with a fixed depth",
+	} {
+		if obs, err := Read(context.Background(), save(t, "r.json", result(options)), Load{}); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %+v, error %v, want %q", options, obs, err, says)
+		}
+	}
+	beside := strings.ReplaceAll(result(`"rw": "randread"`, `"rw": "write"`), `"groupid": 1`, `"groupid": 0`)
+	if _, err := Read(context.Background(), save(t, "r.json", beside), Load{}); err == nil || !strings.Contains(err.Error(), "job j0: it ran beside j1") {
+		t.Errorf("error %v", err)
 	}
 }
 
