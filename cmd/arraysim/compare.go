@@ -145,7 +145,7 @@ func advance(run *sim.Run, show bool) error {
 		}
 	}
 	run.Finish()
-	return nil
+	return run.Problem()
 }
 
 func compareDirection(job, direction string, d *fio.Direction, ns []float64, span int64) comparison {
