@@ -143,7 +143,7 @@ func loadOf(j *fio.Ran) (Load, error) {
 	return Load{IO: l.IO, Write: l.Write, Sequential: l.Sequential, Outstanding: l.Outstanding}, err
 }
 
-// fromLog makes an observation of each size and direction in a latency log.
+// fromLog makes an observation of each direction in a latency log of one block size.
 func fromLog(name string, load Load) ([]Observation, error) {
 	if load.Outstanding == 0 {
 		return nil, errors.New("a latency log does not say how many I/Os were in flight; add --depth N")
@@ -164,6 +164,13 @@ func fromLog(name string, load Load) ([]Observation, error) {
 	by := map[key][]float64{}
 	for _, e := range entries {
 		by[key{e.Write, e.Bytes}] = append(by[key{e.Write, e.Bytes}], e.LatencyNS)
+	}
+	sizes := map[uint64]bool{}
+	for k := range by {
+		sizes[k.bytes] = true
+	}
+	if len(sizes) > 1 {
+		return nil, fmt.Errorf("it has I/Os of %d sizes, and how many of each were in flight is not known; measure with one block size", len(sizes))
 	}
 	var out []Observation
 	for k, ns := range by {
@@ -192,7 +199,7 @@ const bins = 12
 func observe(source string, all []reading, load Load) []Observation {
 	all = slices.DeleteFunc(all, func(r reading) bool {
 		n := r.ops[0] + r.ops[1]
-		return !(n > 0) || math.IsNaN(r.wait[0]+r.wait[1]+r.bytes[0]+r.bytes[1])
+		return !(n > 0) || math.IsInf(n, 0) || math.IsNaN(r.wait[0]+r.wait[1]+r.bytes[0]+r.bytes[1])
 	})
 	rate := func(r reading) float64 { return r.ops[0] + r.ops[1] }
 	slices.SortStableFunc(all, func(a, b reading) int { return cmp.Compare(rate(a), rate(b)) })
@@ -237,6 +244,9 @@ func fromCounters(ctx context.Context, source string, load Load) ([]Observation,
 		all[i].seconds = float64(t-last) / 1e9
 		last = t
 		for _, v := range d.Volumes {
+			if v.Repeats {
+				continue
+			}
 			for k := range 2 {
 				all[i].ops[k] += zeroIfIdle(v.Ops[k][i], v.Ops[k][i])
 				all[i].bytes[k] += zeroIfIdle(v.Host[k][i], v.Ops[k][i])
