@@ -96,7 +96,7 @@ PROOFS = [
         "fit",
         "profile fit finds 100 made profiles: all true parameters are inside the intervals in 95 of them",
         "go test ./internal/fit -run TestRecovery -cases 100 -seed 0 -v -timeout 6h",
-        15,
+        20,
     ),
     Proof(
         "rados-takeovers",

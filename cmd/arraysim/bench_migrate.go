@@ -126,6 +126,9 @@ jobs:
 	for t := int64(1e9); !r.Advance(t); t += 1e9 {
 	}
 	r.Finish()
+	if err := r.Problem(); err != nil {
+		return res, err
+	}
 	value := func(name string, at, over sim.Duration) float64 { v, _ := r.Value(name, at, over); return v }
 	res = migrateResult{Caches: caches, Size: size, Seconds: value("job.move.seconds", 0, 0), Bytes: uint64(value("job.move.bytes", 0, 0))}
 	// The series has whole seconds: the last one before, and the first one after.

@@ -41,9 +41,9 @@ func (a *app) compare() *cobra.Command {
 		Short: "Put fio's result on a LUN beside the simulated one",
 		Long: `compare reads a result of fio (--output-format=json), runs its jobs in the simulator against
 an array of --profile, and prints I/Os a second, mean latency and each percentile of both,
-with the residual. The loads are those of the options in the result; jobs run one after the
-other. fio's percentiles are those of its result, usually from when the kernel has the I/O
-(clat).`,
+with the residual. The loads are those of the options in the result; jobs of a group run at
+the same time, groups one after the other. fio's percentiles are those of its result, usually
+from when the kernel has the I/O (clat).`,
 		Example: "  fio --output-format=json --output=lun.json reads.fio\n  arraysim compare lun.json --profile mine.yaml",
 		Args:    cobra.ExactArgs(1),
 		RunE: a.do(func(cmd *cobra.Command, args []string) error {
@@ -61,7 +61,6 @@ other. fio's percentiles are those of its result, usually from when the kernel h
 			return show(a, cmd, out, writeComparisons)
 		}),
 	}
-	array.One = true
 	c.Flags().StringVar(&array.Profile, "profile", "all-flash", "profile of the array")
 	c.Flags().IntVar(&array.Mdisks, "mdisks", 1, "mdisks of the pool")
 	c.Flags().Int64Var(&array.IOs, "ios", 20000, "I/Os of a job that are simulated at most")
@@ -72,7 +71,15 @@ func (a *app) compareWith(r *fio.Result, array fio.Array) (out []comparison, not
 	if array.IOs < 100 {
 		return nil, nil, fmt.Errorf("--ios %d: give 100 or more", array.IOs)
 	}
-	text, notes, err := fio.Scenario(r.JobsOf(), array)
+	ran, err := r.Ran()
+	if err != nil {
+		return nil, nil, err
+	}
+	var jobs []fio.Job
+	for _, j := range ran {
+		jobs = append(jobs, j.Job)
+	}
+	text, notes, err := fio.Scenario(jobs, array)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -101,8 +108,8 @@ func (a *app) compareWith(r *fio.Result, array fio.Array) (out []comparison, not
 	if err := advance(run, !a.json); err != nil {
 		return nil, nil, err
 	}
-	for i := range r.Jobs {
-		j := &r.Jobs[i]
+	for i := range ran {
+		j := &ran[i]
 		for _, d := range []struct {
 			name  string
 			write bool
@@ -139,7 +146,7 @@ func advance(run *sim.Run, show bool) error {
 		}
 	}
 	run.Finish()
-	return nil
+	return run.Problem()
 }
 
 func compareDirection(job, direction string, d *fio.Direction, ns []float64, span int64) comparison {

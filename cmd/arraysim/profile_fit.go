@@ -50,7 +50,7 @@ are taken for those of one pool with --mdisks mdisks, and writes for such as its
 	}
 	c.Flags().StringVar(&f.start, "start", "all-flash", "profile to begin with; it keeps what is not fitted")
 	c.Flags().StringSliceVar(&f.free, "free", nil, "settings to fit (default: "+strings.Join(fit.Usual, ",")+")")
-	c.Flags().StringVar(&f.holdOut, "hold-out", "20%", "share of the latencies that the fit does not see, and predicts")
+	c.Flags().StringVar(&f.holdOut, "hold-out", "20%", "share of the loads whose latencies the fit does not see, and predicts")
 	c.Flags().StringVarP(&f.out, "out", "o", "", "write the fitted profile into this YAML file")
 	c.Flags().IntVar(&f.mdisks, "mdisks", 1, "mdisks of the pool that was measured")
 	c.Flags().IntVar(&f.depth, "depth", 0, "I/Os in flight, for a latency log")
@@ -66,6 +66,8 @@ type fittedJSON struct {
 	Value *float64 `json:"value"`
 	Low   *float64 `json:"low"`
 	High  *float64 `json:"high"`
+	// Written is what --out writes and the predictions are made with, determined or not.
+	Written float64 `json:"written"`
 }
 
 // fitJSON is a fit for scripts: times in nanoseconds, bandwidths in bytes a second.
@@ -149,7 +151,7 @@ func asFitJSON(f *fit.Fit) fitJSON {
 	}
 	for i := range f.Estimates {
 		e := &f.Estimates[i]
-		x := fittedJSON{Key: e.Key, Start: e.Start, Low: known(e.Low), High: known(e.High)}
+		x := fittedJSON{Key: e.Key, Start: e.Start, Low: known(e.Low), High: known(e.High), Written: e.Value}
 		if e.Known() {
 			x.Value = &e.Value
 		}
@@ -171,15 +173,21 @@ func asFitJSON(f *fit.Fit) fitJSON {
 
 func writeFit(w io.Writer, f *fit.Fit) {
 	fmt.Fprintf(w, "%-28s %12s %12s %12s %12s\n", "SETTING", "START", "FITTED", "FROM", "TO")
+	open := 0
 	for i := range f.Estimates {
 		e := &f.Estimates[i]
-		value, low, high := "-", "not", "determined"
+		low, high := "not", "determined"
 		if e.Known() {
-			value, low, high = e.Text(e.Value), e.Text(e.Low), e.Text(e.High)
+			low, high = e.Text(e.Low), e.Text(e.High)
+		} else {
+			open++
 		}
-		fmt.Fprintf(w, "%-28s %12s %12s %12s %12s\n", e.Key, e.Text(e.Start), value, low, high)
+		fmt.Fprintf(w, "%-28s %12s %12s %12s %12s\n", e.Key, e.Text(e.Start), e.Text(e.Value), low, high)
 	}
 	fmt.Fprintf(w, "All intervals together hold with %.0f %%, as far as the model does.\n", 100*f.Level)
+	if open > 0 {
+		fmt.Fprintln(w, "What is not determined means something with the other values only: --out writes all of them, and the errors below are theirs.")
+	}
 	for _, c := range f.Confused {
 		if len(c) == 1 {
 			fmt.Fprintf(w, "The data do not depend on %s: add loads in which it counts, or leave it out of --free.\n", c[0])
@@ -213,27 +221,25 @@ func writeFit(w io.Writer, f *fit.Fit) {
 	}
 }
 
-// writeFitted writes the profile of --start with what was determined.
+// writeFitted writes the profile of --start with all values of the fit: the one that the predictions are made with.
 func writeFitted(f *fitFlags, got *fit.Fit, sources []string) error {
-	settings := map[string]any{}
-	var open []string
+	var fitted, open []string
 	for i := range got.Estimates {
 		e := &got.Estimates[i]
+		fitted = append(fitted, e.Key)
 		if !e.Known() {
 			open = append(open, e.Key)
-			continue
 		}
-		settings[e.Key] = e.Setting(e.Value)
 	}
-	p, err := profile.LoadWith(f.start, settings)
+	p, err := profile.LoadWith(f.start, got.Settings())
 	if err != nil {
 		return err
 	}
 	p.Name = strings.TrimSuffix(f.out, ".yaml")
 	p.Source = "arraysim profile fit " + strings.Join(sources, " ") + ", from " + f.start
-	p.Assumed = "all but " + strings.Join(fit.Keys(got.Estimates), ", ")
+	p.Assumed = "all but " + strings.Join(fitted, ", ")
 	if len(open) > 0 {
-		p.Assumed = strings.Join(open, ", ") + ", which the data do not determine; " + p.Assumed
+		p.Assumed += "; the data do not determine " + strings.Join(open, ", ") + ", whose values fit with the others only"
 	}
 	text, err := yaml.Marshal(p)
 	if err != nil {

@@ -26,12 +26,14 @@ type rowsFlags struct {
 	shard   string
 	merge   string
 	partial bool
+	retry   bool
 }
 
 func (f *rowsFlags) add(c *cobra.Command) {
 	c.Flags().StringArrayVar(&f.dirs, "rows", nil, "with a plan: folder of the rows; runs that have one are not run again")
 	c.Flags().StringVar(&f.shard, "shard", "", "with a plan: run part I of N, such as 0/4; the parts count from 0")
 	c.Flags().StringVar(&f.merge, "merge", "", "with a plan: run nothing, put the rows of all --rows together into this file, Parquet or .csv")
+	c.Flags().BoolVar(&f.retry, "retry-failed", false, "with a plan: run those again whose row has an error")
 	c.Flags().BoolVar(&f.partial, "partial", false, "with --merge: write the file even if runs are missing")
 }
 
@@ -44,20 +46,20 @@ func (f *simFlags) plan(c *cobra.Command) (string, error) {
 		}
 	}
 	switch {
-	case plan == "" && changed(c, "rows", "shard", "merge", "partial"):
-		return "", errors.New("--rows, --shard, --merge and --partial go with --sweep PLAN.yaml")
+	case plan == "" && changed(c, "rows", "shard", "merge", "partial", "retry-failed"):
+		return "", errors.New("--rows, --shard, --merge, --partial and --retry-failed go with --sweep PLAN.yaml")
 	case plan == "":
 		return "", nil
 	case len(f.sweep) > 1:
 		return "", errors.New("a plan is the only --sweep; write other values into its grid")
 	case changed(c, "seed", "until", "case", "set", "out", "expect", "replicates", "record", "io-log"):
-		return "", errors.New("a sweep by a plan takes --rows, --shard, --jobs, --merge, --partial, --quiet and --json; the plan says the rest")
+		return "", errors.New("a sweep by a plan takes --rows, --shard, --jobs, --merge, --partial, --retry-failed, --quiet and --json; the plan says the rest")
 	case len(f.rows.dirs) == 0:
 		return "", errors.New("a sweep by a plan needs --rows, the folder of its rows")
 	case f.rows.merge == "" && (len(f.rows.dirs) > 1 || f.rows.partial):
 		return "", errors.New("several --rows, and --partial, go with --merge")
-	case f.rows.merge != "" && f.rows.shard != "":
-		return "", errors.New("--merge runs nothing and takes no --shard")
+	case f.rows.merge != "" && (f.rows.shard != "" || f.rows.retry):
+		return "", errors.New("--merge runs nothing and takes neither --shard nor --retry-failed")
 	}
 	return plan, nil
 }
@@ -96,7 +98,7 @@ func programVersion() (string, error) {
 }
 
 func (a *app) sweep(cmd *cobra.Command, plan, scenario string, f *simFlags) error {
-	w := sweep.Work{Jobs: f.jobs, Dir: f.rows.dirs[0]}
+	w := sweep.Work{Jobs: f.jobs, Dir: f.rows.dirs[0], RetryFailed: f.rows.retry}
 	var err error
 	if w.Shard, w.Shards, err = f.rows.parts(); err != nil {
 		return err
@@ -133,7 +135,7 @@ func (a *app) sweep(cmd *cobra.Command, plan, scenario string, f *simFlags) erro
 		}))
 	}
 	if err == nil && d.Failed > 0 {
-		err = fmt.Errorf("%d runs ended with an error; the column error of their rows says why", d.Failed)
+		err = fmt.Errorf("%d runs ended with an error; the column error of their rows says why, and --retry-failed runs them again", d.Failed)
 	}
 	return err
 }
@@ -147,6 +149,9 @@ func (a *app) merge(cmd *cobra.Command, p *sweep.Plan, f *rowsFlags) error {
 		return fmt.Errorf("--merge: %w", err)
 	}
 	return show(a, cmd, m, func(out io.Writer, m sweep.Merged) {
+		if m.Again > 0 {
+			fmt.Fprintf(out, "%d rows are of runs that failed once and were run again\n", m.Again)
+		}
 		fmt.Fprintf(out, "%d rows of %d runs from %d files: %d rows were there again with the same figures, %d were not of this plan, %d have an error; %s\n",
 			m.Runs-m.Missing, m.Runs, m.Files, m.Equal, m.Other, m.Failed, f.merge)
 		if len(m.Unknown) > 0 {

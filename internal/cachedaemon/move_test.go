@@ -121,8 +121,8 @@ func TestMovePageByPage(t *testing.T) {
 
 // TestWarmEndsWithItsClient: nobody waits for what it reads any more.
 func TestWarmEndsWithItsClient(t *testing.T) {
-	d, s, c := serveCache(t, 5*time.Millisecond)
-	list := alternate(5000) // of 3 seconds
+	d, s, c := serveCache(t, 50*time.Millisecond)
+	list := alternate(5000) // of half a minute
 	list.NAA = d.disk.Info().NAA
 	ctx, cancel := context.WithCancel(t.Context())
 	end := make(chan error, 1)

@@ -51,17 +51,3 @@ func ParseJobs(text string) ([]Job, error) {
 	}
 	return jobs, nil
 }
-
-// JobsOf returns the jobs that a result is of, by the options that are in it.
-func (r *Result) JobsOf() []Job {
-	var out []Job
-	for i := range r.Jobs {
-		all := maps.Clone(r.Global)
-		if all == nil {
-			all = map[string]string{}
-		}
-		maps.Copy(all, r.Jobs[i].Options)
-		out = append(out, Job{r.Jobs[i].Name, all})
-	}
-	return out
-}

@@ -75,7 +75,7 @@ verify=crc32c
 	if ends, _ := jobs(t, "[a]\nrw=read\nsize=1m\n", Array{}); fmt.Sprint(ends[0]["bytes"]) != fmt.Sprint(1<<20) || fmt.Sprint(ends[0]["outstanding"]) != "1" {
 		t.Errorf("%v", ends[0])
 	}
-	if bounded, _ := jobs(t, "[a]\nrw=read\nsize=1g\nbs=4k\n[b]\nrw=read\nsize=1g", Array{IOs: 100, One: true}); fmt.Sprint(bounded[0]["bytes"]) != "409600" || bounded[1]["after"] != "a" {
+	if bounded, _ := jobs(t, "[a]\nrw=read\nsize=1g\nbs=4k\n[b]\nstonewall\nrw=read\nsize=1g", Array{IOs: 100}); fmt.Sprint(bounded[0]["bytes"]) != "409600" || bounded[1]["after"] != "a" {
 		t.Errorf("%v", bounded)
 	}
 }

@@ -9,12 +9,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 )
 
 // Result is a run of fio.
@@ -26,11 +24,13 @@ type Result struct {
 
 // JobResult is what fio says of a job, or of a group if it reported groups.
 type JobResult struct {
-	Name    string            `json:"jobname"`
-	Options map[string]string `json:"job options"`
-	Error   int               `json:"error"`
-	Read    Direction         `json:"read"`
-	Write   Direction         `json:"write"`
+	Name     string            `json:"jobname"`
+	Group    int               `json:"groupid"` // jobs of a group run at the same time
+	Options  map[string]string `json:"job options"`
+	Error    int               `json:"error"`
+	ThreadMS float64           `json:"job_runtime"` // of all threads that the entry sums up; 0 is unknown
+	Read     Direction         `json:"read"`
+	Write    Direction         `json:"write"`
 }
 
 // Direction is the reads or the writes of a job. Without any, Count is 0 and all else means nothing.
@@ -84,17 +84,6 @@ func ReadResult(name string) (*Result, error) {
 	return r, nil
 }
 
-// Option returns an option of a job, else of the global section, else its default.
-func (r *Result) Option(j *JobResult, name, def string) string {
-	if v, ok := j.Options[name]; ok {
-		return v
-	}
-	if v, ok := r.Global[name]; ok {
-		return v
-	}
-	return def
-}
-
 // Quantiles returns the percentiles that fio gives, sorted, with their latencies in nanoseconds.
 func (s *Spread) Quantiles() (percent, ns []float64) {
 	for k := range s.Percentiles {
@@ -111,50 +100,6 @@ func (s *Spread) Quantiles() (percent, ns []float64) {
 		}
 	}
 	return percent, ns
-}
-
-// LogEntry is a line of a latency log: milliseconds since the job's start, nanoseconds, direction,
-// bytes. A log that averages (log_avg_msec) has a mean a line.
-type LogEntry struct {
-	TimeMS    int64
-	LatencyNS float64
-	Write     bool
-	Bytes     uint64
-}
-
-// ReadLog reads a latency log (NAME_lat.1.log): time, value, direction, block size, and columns that some
-// versions add behind.
-func ReadLog(in io.Reader) ([]LogEntry, error) {
-	text, err := io.ReadAll(in)
-	if err != nil {
-		return nil, err
-	}
-	var out []LogEntry
-	n := 0
-	for line := range strings.Lines(string(text)) {
-		n++
-		if line = strings.TrimSpace(line); line == "" {
-			continue
-		}
-		f := strings.Split(line, ",")
-		if len(f) < 4 {
-			return nil, fmt.Errorf("line %d is not one of a latency log: it has not time, latency, direction and size", n)
-		}
-		var v [4]int64
-		for i := range v {
-			if v[i], err = strconv.ParseInt(strings.TrimSpace(f[i]), 10, 64); err != nil || v[i] < 0 {
-				return nil, fmt.Errorf("line %d is not one of a latency log: %q is not a number", n, strings.TrimSpace(f[i]))
-			}
-		}
-		if v[2] > 1 { // a trim
-			continue
-		}
-		out = append(out, LogEntry{v[0], float64(v[1]), v[2] == 1, uint64(v[3])})
-	}
-	if len(out) == 0 {
-		return nil, errors.New("the latency log has no reads and no writes")
-	}
-	return out, nil
 }
 
 // Describe returns mean, standard deviation and number of latencies.

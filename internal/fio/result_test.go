@@ -29,8 +29,8 @@ func TestParseResult(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := &r.Jobs[0]
-	if r.Option(j, "bs", "4k") != "8k" || r.Option(j, "rw", "") != "randread" || r.Option(j, "iodepth", "1") != "1" || j.Read.Count != 3 {
-		t.Errorf("%+v", r)
+	if ran, err := r.Ran(); err != nil || ran[0].Options["bs"] != "8k" || ran[0].Options["rw"] != "randread" || j.Read.Count != 3 {
+		t.Errorf("%+v, error %v", r, err)
 	}
 	if p, ns := j.Read.Latency.Quantiles(); len(p) != 2 || p[0] != 50 || ns[1] != 7 {
 		t.Errorf("%v %v", p, ns)

@@ -19,20 +19,7 @@ type Array struct {
 	Mdisks  int
 	// IOs bounds the I/Os of a job that says no size to end after; 0 is no bound.
 	IOs int64
-	// One is whether the jobs run one after the other, whatever they say.
-	One bool
 }
-
-// harmless are options that do not change what an array sees, or that only say what is printed.
-var harmless = []string{"ioengine", "direct", "buffered", "filename", "group_reporting", "randrepeat", "randseed", "allrandrepeat", "norandommap", "gtod_reduce",
-	"lat_percentiles", "clat_percentiles", "slat_percentiles", "percentile_list", "write_lat_log", "write_bw_log", "write_iops_log", "write_hist_log", "log_avg_msec", "log_offset",
-	"log_unix_epoch", "description", "refill_buffers", "scramble_buffers", "invalidate", "thread", "name", "create_on_open", "unlink", "fallocate", "end_fsync", "disable_lat",
-	"disable_clat", "disable_slat", "exitall", "wait_for_previous", "stonewall", "directory", "filename_format", "overwrite", "registerfiles", "fixedbufs", "hipri", "userspace_reap",
-	"iodepth_batch", "iodepth_low", "iodepth_batch_complete", "nrfiles", "openfiles", "cpus_allowed", "numa_cpu_nodes", "prio", "nice", "status-interval", "eta", "loops"}
-
-// known are options that the scenario has.
-var known = []string{"rw", "readwrite", "bs", "blocksize", "ba", "blockalign", "bssplit", "iodepth", "numjobs", "size", "filesize", "io_size", "runtime", "timeout", "time_based",
-	"rwmixread", "rwmixwrite", "rate_iops", "thinktime", "startdelay", "ramp_time", "new_group"}
 
 // Scenario makes a scenario of the simulator, as YAML, of jobs: each is a job of a host of its own, which has the
 // job's name, on one volume. notes are options that the simulator has no counterpart of.
@@ -78,37 +65,32 @@ func (s *builder) add(j *Job) error {
 	if _, twice := s.named(j.Name); twice {
 		return errors.New("there are two jobs of this name; give one another name")
 	}
-	for k := range o {
-		if !slices.Contains(harmless, k) && !slices.Contains(known, k) {
-			s.unknown[k] = true
-		}
-	}
-	job := map[string]any{"name": j.Name, "host": j.Name, "volume": "lun"}
-	rw := cmp.Or(o["rw"], o["readwrite"], "read")
-	mix, ok := map[string]float64{"read": 0, "randread": 0, "write": 1, "randwrite": 1, "rw": -1, "readwrite": -1, "randrw": -1}[strings.SplitN(rw, ":", 2)[0]]
-	if !ok {
-		return fmt.Errorf("rw=%s is not simulated; it is one of read, write, randread, randwrite, rw, randrw", rw)
-	}
-	if mix < 0 {
-		mix = 0.5
-		if v, err := strconv.ParseFloat(o["rwmixread"], 64); err == nil {
-			mix = 1 - v/100
-		} else if v, err := strconv.ParseFloat(o["rwmixwrite"], 64); err == nil {
-			mix = v / 100
-		}
-	}
-	job["write"] = mix
-	if job["pattern"] = "sequential"; strings.HasPrefix(rw, "rand") {
-		job["pattern"] = "random"
-	}
-	io, err := s.sizes(o, job)
+	l, err := LoadOf(o)
 	if err != nil {
 		return err
 	}
-	if err := s.depth(o, job); err != nil {
-		return err
+	for _, k := range l.Left {
+		s.unknown[k] = true
 	}
-	if err := s.length(j, job, io); err != nil {
+	job := map[string]any{"name": j.Name, "host": j.Name, "volume": "lun", "write": l.Write, "pattern": "random", "io": l.IO, "outstanding": l.Outstanding}
+	if l.Sequential {
+		job["pattern"] = "sequential"
+	}
+	if l.Sizes != nil {
+		delete(job, "io")
+		var list []any
+		for _, w := range l.Sizes {
+			list = append(list, map[string]any{"size": w.Size, "weight": w.Weight})
+		}
+		job["sizes"] = list
+	}
+	if l.Rate > 0 {
+		job["rate"], job["arrival"] = l.Rate, "constant"
+	}
+	if l.Think > 0 {
+		job["think"] = l.Think.String()
+	}
+	if err := s.length(j, job, l.IO); err != nil {
 		return err
 	}
 	s.hosts = append(s.hosts, map[string]any{"name": j.Name})
@@ -123,59 +105,6 @@ func (s *builder) named(name string) (any, bool) {
 		}
 	}
 	return nil, false
-}
-
-// sizes sets the size of I/Os and returns the mean.
-func (s *builder) sizes(o map[string]string, job map[string]any) (uint64, error) {
-	if split := o["bssplit"]; split != "" {
-		var list []any
-		sum, all := 0.0, 0.0
-		for part := range strings.SplitSeq(strings.Split(split, ",")[0], ":") {
-			size, percent, _ := strings.Cut(part, "/")
-			n, err := ParseSize(size)
-			weight, err2 := strconv.ParseFloat(percent, 64)
-			if err != nil || err2 != nil {
-				return 0, fmt.Errorf("bssplit=%s: write sizes with percents, such as 4k/60:64k/40", split)
-			}
-			list = append(list, map[string]any{"size": n, "weight": int(weight * 100)})
-			sum += float64(n) * weight
-			all += weight
-		}
-		job["sizes"] = list
-		return uint64(sum / max(all, 1)), nil
-	}
-	n, err := ParseSize(strings.Split(cmp.Or(o["bs"], o["blocksize"], "4k"), ",")[0])
-	job["io"] = n
-	return n, err
-}
-
-// depth sets how many I/Os are in flight, or arrive.
-func (s *builder) depth(o map[string]string, job map[string]any) error {
-	clones, err := strconv.Atoi(cmp.Or(o["numjobs"], "1"))
-	depth, err2 := strconv.Atoi(cmp.Or(o["iodepth"], "1"))
-	if err != nil || err2 != nil || clones < 1 || depth < 1 || clones > 1<<20 || depth > 1<<20 {
-		return fmt.Errorf("iodepth=%s and numjobs=%s: both are numbers from 1 on", o["iodepth"], o["numjobs"])
-	}
-	switch strings.Split(o["ioengine"], ":")[0] {
-	case "sync", "psync", "vsync", "pvsync", "pvsync2", "mmap", "":
-		depth = 1 // these have one I/O in flight, whatever iodepth says
-	}
-	job["outstanding"] = clones * depth
-	if text := o["rate_iops"]; text != "" {
-		rate, err := strconv.ParseFloat(strings.Split(text, ",")[0], 64)
-		if err != nil {
-			return fmt.Errorf("rate_iops=%s is not a number", text)
-		}
-		job["rate"], job["arrival"] = rate*float64(clones), "constant"
-	}
-	if text := o["thinktime"]; text != "" {
-		ns, err := ParseTime(text, 1e3)
-		if err != nil {
-			return fmt.Errorf("thinktime: %w", err)
-		}
-		job["think"] = time.Duration(ns).String()
-	}
-	return nil
 }
 
 // length sets the part of the volume, and when the job begins and ends.
@@ -209,8 +138,18 @@ func (s *builder) length(j *Job, job map[string]any, io uint64) error {
 			return err
 		}
 	}
+	if text := o["loops"]; text != "" && text != "1" {
+		n, err := strconv.ParseUint(text, 10, 32)
+		if err != nil || n == 0 || bytes > 1<<62/n {
+			return fmt.Errorf("loops=%s is not a number from 1 on", text)
+		}
+		bytes *= n
+	}
 	if timed {
 		bytes = 1 << 62
+	}
+	if text := o["ramp_time"]; text != "" && text != "0" {
+		s.unknown["ramp_time"] = true // its I/Os would be in the figures
 	}
 	if s.a.IOs > 0 {
 		bytes = min(bytes, uint64(s.a.IOs)*max(io, 512))
@@ -218,7 +157,7 @@ func (s *builder) length(j *Job, job map[string]any, io uint64) error {
 	job["bytes"] = bytes
 	_, wall := o["stonewall"]
 	_, wait := o["wait_for_previous"]
-	if (wall || wait || s.a.One) && s.last != "" {
+	if (wall || wait) && s.last != "" {
 		s.previous, s.longest = s.last, 0
 	}
 	if s.previous != "" {

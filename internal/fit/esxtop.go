@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strconv"
 	"time"
@@ -42,7 +43,11 @@ func fromESXTop(name string, load Load) ([]Observation, error) {
 	for n := 2; ; n++ {
 		line, err := in.Read()
 		if errors.Is(err, io.EOF) {
-			return observe(name, all, load), nil
+			out := observe(name, all, load)
+			if len(out) == 0 {
+				return nil, errors.New("no line has the rate, the MBytes and the guest latency (GAVG) of reads and writes of all its devices; record all columns of the disk device panel")
+			}
+			return out, nil
 		}
 		if err != nil {
 			return nil, err
@@ -57,14 +62,14 @@ func fromESXTop(name string, load Load) ([]Observation, error) {
 		}
 		last = now
 		for _, columns := range at {
-			get := func(counter string) float64 {
+			get := func(counter string) float64 { // NaN: not known
 				i, ok := columns[counter]
 				if !ok || i >= len(line) {
-					return 0
+					return math.NaN()
 				}
 				v, err := strconv.ParseFloat(line[i], 64)
 				if err != nil {
-					return 0
+					return math.NaN()
 				}
 				return v
 			}
@@ -72,8 +77,8 @@ func fromESXTop(name string, load Load) ([]Observation, error) {
 				verb := []string{"Read", "Written"}[d]
 				ops := get(kind + "s/sec")
 				r.ops[d] += ops
-				r.bytes[d] += get("MBytes "+verb+"/sec") * (1 << 20)
-				r.wait[d] += get("Average Guest MilliSec/"+kind) / 1e3 * ops
+				r.bytes[d] += zeroIfIdle(get("MBytes "+verb+"/sec")*(1<<20), ops)
+				r.wait[d] += zeroIfIdle(get("Average Guest MilliSec/"+kind)/1e3*ops, ops)
 			}
 		}
 		all = append(all, r)

@@ -23,30 +23,7 @@ type Options struct {
 	Progress func(looks int, deviation float64)
 }
 
-// Estimate is a parameter by a fit. Low and High are NaN where the data do not determine it.
-type Estimate struct {
-	Parameter
-	Value     float64
-	Low, High float64
-	// Error is the relative standard error, at least of a size; +Inf if the data say nothing.
-	Error float64
-}
-
-// Known tells whether the data determine the parameter.
-func (e *Estimate) Known() bool { return !math.IsNaN(e.Low) }
-
-// Keys returns the names of settings that are determined.
-func Keys(all []Estimate) []string {
-	var out []string
-	for i := range all {
-		if all[i].Known() {
-			out = append(out, all[i].Key)
-		}
-	}
-	return out
-}
-
-// Residual is an observation beside its prediction.
+// Residual is an observation beside its prediction by a profile that has the values of all estimates.
 type Residual struct {
 	Observation
 	Predicted float64 // seconds
@@ -131,9 +108,16 @@ func Run(ctx context.Context, obs []Observation, opt Options) (*Fit, error) {
 	if lost := slices.DeleteFunc(determined, func(k string) bool { return slices.Contains(left, k) }); len(lost) > 0 {
 		out.Confused = append(out.Confused, lost)
 	}
+	values, err := f.settle(best)
+	if err != nil {
+		return nil, err
+	}
+	for i := range out.Estimates {
+		out.Estimates[i].Value = values[i]
+	}
 	out.Looks = f.looks
 	for _, part := range [][]Observation{train, held} {
-		mean, _, err := opt.Model.latencies(part, params, best.values())
+		mean, _, err := opt.Model.latencies(part, params, values)
 		if err != nil {
 			return nil, err
 		}
@@ -144,16 +128,25 @@ func Run(ctx context.Context, obs []Observation, opt Options) (*Fit, error) {
 	return out, nil
 }
 
-// split holds out every so-manieth observation, and never the first.
+// split holds out every so-manieth load, and never the first. All latencies of a load stay together: a fit that
+// has seen the same load measured again predicts nothing.
 func split(obs []Observation, share float64) (train, held []Observation) {
+	out := map[Load]bool{} // whether a load is held out
 	due := 0.5
 	for _, o := range obs {
-		if due += share; due >= 1.5 {
-			due--
-			held = append(held, o)
-			continue
+		if _, known := out[o.Load]; !known {
+			if due += share; due >= 1.5 {
+				due--
+				out[o.Load] = true
+			} else {
+				out[o.Load] = false
+			}
 		}
-		train = append(train, o)
+		if out[o.Load] {
+			held = append(held, o)
+		} else {
+			train = append(train, o)
+		}
 	}
 	return train, held
 }
@@ -165,6 +158,7 @@ type fitter struct {
 	params []Parameter
 	obs    []Observation
 	looks  int
+	whole  bool // numbers of servers stay as they are
 }
 
 // point is a place in the space of logarithms, with its weighted residuals.
@@ -246,15 +240,39 @@ func (f *fitter) equals(ends []*point) []*point {
 	return slices.DeleteFunc(slices.Clone(ends), func(p *point) bool { return p.sum > bound })
 }
 
-// widen takes over the intervals of another fit that is as good: what differs is not determined better than that.
-func (out *Fit) widen(other *Fit) {
-	for i := range out.Estimates {
-		e, o := &out.Estimates[i], &other.Estimates[i]
-		e.Low, e.High, e.Error = min(e.Low, o.Low), max(e.High, o.High), max(e.Error, o.Error)
-		if !(e.High/e.Low < math.Exp(2*vagueWidth)) { // NaN, too
-			e.Low, e.High = math.NaN(), math.NaN()
+// settle returns the values of the best fit that a profile can have: whole nanoseconds, bytes and servers. Beside each
+// of the two next whole numbers of servers it fits the others again.
+func (f *fitter) settle(p *point) ([]float64, error) {
+	f.whole = true
+	defer func() { f.whole = false }()
+	best := p
+	for i, round := range []func(float64) float64{math.Floor, math.Ceil} {
+		x, moved := slices.Clone(p.x), false
+		for k, v := range p.values() {
+			if f.params[k].kind == count {
+				x[k] = math.Log(max(1, round(v)))
+				moved = moved || math.Abs(x[k]-p.x[k]) > 1e-9
+			}
+		}
+		if !moved {
+			break
+		}
+		q, err := f.look(x)
+		if err == nil {
+			q, err = f.descend(q)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if i == 0 || q.sum < best.sum {
+			best = q
 		}
 	}
+	values := best.values()
+	for i := range values {
+		values[i] = max(1, math.Round(values[i]))
+	}
+	return values, nil
 }
 
 func compare(a, b float64) int {
@@ -355,6 +373,9 @@ func stepFrom(p *point, j *mat.Dense, lambda float64) ([]float64, bool) {
 func (f *fitter) jacobian(p *point) (*mat.Dense, error) {
 	j := mat.NewDense(len(f.obs), len(f.params), nil)
 	for k := range f.params {
+		if f.whole && f.params[k].kind == count {
+			continue // a column of zeros, along which no step goes
+		}
 		h := step
 		if f.params[k].kind == count {
 			h = max(step, 0.5*math.Exp(-p.x[k])) // half a server, at least
@@ -375,78 +396,4 @@ func (f *fitter) jacobian(p *point) (*mat.Dense, error) {
 		}
 	}
 	return j, nil
-}
-
-// conclude makes estimates of the end of a search: from the singular values of the Jacobian come the
-// standard errors, and the combinations of parameters that no observation depends on.
-func (f *fitter) conclude(p *point) (*Fit, error) {
-	j, err := f.jacobian(p)
-	if err != nil {
-		return nil, err
-	}
-	n, k := len(f.obs), len(f.params)
-	out := &Fit{Level: f.opt.Level, Scale: math.Sqrt(p.sum / float64(n-k))}
-	var svd mat.SVD
-	if !svd.Factorize(j, mat.SVDThin) {
-		return nil, errors.New("the model's derivatives have no singular values; fit fewer parameters (--free)")
-	}
-	var v mat.Dense
-	svd.VTo(&v)
-	variance := make([]float64, k)
-	scale := max(leastScale, out.Scale)
-	for c, s := range svd.Values(nil) {
-		sd := math.Inf(1)
-		if s > 0 {
-			sd = scale / s
-		}
-		var loose []string
-		for i := range k {
-			w := v.At(i, c)
-			if w != 0 {
-				variance[i] += w * w * min(sd*sd, 1e12)
-			}
-			if math.Abs(w) > 0.3 {
-				loose = append(loose, f.params[i].Key)
-			}
-		}
-		if sd > vague {
-			out.Confused = append(out.Confused, loose)
-		}
-	}
-	// All intervals together hold with the level: each by Bonferroni with a k-th of what is left of it.
-	q := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(n - k)}.Quantile(1 - (1-out.Level)/2/float64(k))
-	for i := range f.params {
-		sd := math.Sqrt(variance[i])
-		e := Estimate{Parameter: f.params[i], Value: math.Exp(p.x[i]), Error: sd}
-		e.Low, e.High = math.Exp(p.x[i]-q*sd), math.Exp(p.x[i]+q*sd)
-		if e.kind == count {
-			e.Low, e.High = math.Floor(e.Low), math.Ceil(e.High)
-			e.Value = max(1, math.Round(e.Value))
-		}
-		if sd > vague {
-			e.Low, e.High = math.NaN(), math.NaN()
-		}
-		out.Estimates = append(out.Estimates, e)
-	}
-	return out, nil
-}
-
-// Errors returns the median and the largest relative deviation of predictions, of what was held out or of
-// what was fitted; NaN if there is none.
-func (f *Fit) Errors(heldOut bool) (median, worst float64, n int) {
-	var all []float64
-	for i := range f.Residuals {
-		if r := &f.Residuals[i]; r.HeldOut == heldOut {
-			all = append(all, math.Abs(r.Relative()))
-		}
-	}
-	if len(all) == 0 {
-		return math.NaN(), math.NaN(), 0
-	}
-	slices.Sort(all)
-	m := len(all) / 2
-	if median = all[m]; len(all)%2 == 0 {
-		median = (all[m-1] + all[m]) / 2
-	}
-	return median, all[len(all)-1], len(all)
 }

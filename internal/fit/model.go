@@ -26,7 +26,9 @@ type Model struct {
 	// Work multiplies the I/Os of a simulation; 0 is 1.
 	Work float64
 
-	memo sync.Map // latencies by what they depend on
+	memo      sync.Map // latencies by what they depend on
+	profiles  sync.Map // profiles by their settings
+	scenarios sync.Map // scenarios by their load
 }
 
 // Parameter is a setting of a profile that is fitted.
@@ -138,6 +140,7 @@ const (
 	modelIOs    = 1500
 	modelVolume = 32 << 20
 	modelCache  = 64 << 20
+	readCache   = 4 << 20 // of loads without writes: the log of a large one takes longer to set up than the load to run
 )
 
 // ios is how many I/Os a simulation of a load has: enough of each direction, and writes that the cache
@@ -200,32 +203,71 @@ func (m *Model) run(o *Observation, params []Parameter, values []float64) (float
 	return mean, err
 }
 
-func (m *Model) simulate(o *Observation, adjust map[string]any) (float64, error) {
-	n := m.ios(o.Load)
-	job := map[string]any{"name": "load", "volume": "v", "write": o.Write, "io": o.IO, "bytes": uint64(n) * o.IO}
-	if o.Rate > 0 {
-		job["rate"] = o.Rate
-	} else {
-		job["outstanding"] = o.Outstanding
+// fitted is the name of the profile in the model's scenarios.
+const fitted = "fitted"
+
+// profile returns the profile with some settings. Most simulations of a look share one.
+func (m *Model) profile(adjust map[string]any) (*profile.Profile, error) {
+	key := fmt.Sprint(adjust)
+	if p, ok := m.profiles.Load(key); ok {
+		return p.(*profile.Profile), nil
 	}
-	if o.Sequential {
+	p, err := profile.LoadWith(m.Profile, adjust)
+	if err == nil {
+		m.profiles.Store(key, p)
+	}
+	return p, err
+}
+
+// scenario returns the scenario of a load, whose profile is still to be said.
+func (m *Model) scenario(l Load) (*sim.Scenario, error) {
+	if s, ok := m.scenarios.Load(l); ok {
+		return s.(*sim.Scenario), nil
+	}
+	n := m.ios(l)
+	job := map[string]any{"name": "load", "volume": "v", "write": l.Write, "io": l.IO, "bytes": uint64(n) * l.IO}
+	if l.Rate > 0 {
+		job["rate"] = l.Rate
+	} else {
+		job["outstanding"] = l.Outstanding
+	}
+	if l.Sequential {
 		job["pattern"] = "sequential"
+	}
+	cache := modelCache
+	if l.Write == 0 {
+		cache = readCache
 	}
 	text, err := yaml.Marshal(map[string]any{
 		"name": "fit", "seed": m.Seed,
-		"arrays": []any{map[string]any{"name": "a", "profile": m.Profile, "cache": modelCache, "adjust": adjust,
+		"arrays": []any{map[string]any{"name": "a", "profile": fitted, "cache": cache,
 			"pools":   []any{map[string]any{"name": "p", "mdisks": []any{map[string]any{"count": max(m.Mdisks, 1), "size": "1GiB"}}}},
 			"volumes": []any{map[string]any{"name": "v", "pool": "p", "size": modelVolume, "filled": modelVolume}}}},
 		"hosts": []any{map[string]any{"name": "h"}},
 		"jobs":  []any{job},
 	})
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	s, err := sim.Parse(text)
+	if err == nil {
+		m.scenarios.Store(l, s)
+	}
+	return s, err
+}
+
+func (m *Model) simulate(o *Observation, adjust map[string]any) (float64, error) {
+	p, err := m.profile(adjust)
 	if err != nil {
 		return 0, err
 	}
+	base, err := m.scenario(o.Load)
+	if err != nil {
+		return 0, err
+	}
+	own := *base
+	s := &own
+	s.Profiles = map[string]*profile.Profile{fitted: p}
 	r, err := sim.New(s)
 	if err != nil {
 		return 0, err
@@ -236,6 +278,9 @@ func (m *Model) simulate(o *Observation, adjust map[string]any) (float64, error)
 		}
 	}
 	r.Finish()
+	if err := r.Problem(); err != nil {
+		return 0, fmt.Errorf("%s: %w", o.Load, err)
+	}
 	ops, wait, _ := r.Responses("v")
 	d := 0
 	if o.Writes {

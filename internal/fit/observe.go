@@ -16,7 +16,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/arraysim/arraysim/internal/fio"
@@ -99,13 +98,14 @@ func fromFio(name string) ([]Observation, error) {
 	if err != nil {
 		return nil, errors.Unwrap(err)
 	}
+	jobs, err := r.Ran()
+	if err != nil {
+		return nil, err
+	}
 	var out []Observation
-	for i := range r.Jobs {
-		j := &r.Jobs[i]
-		if j.Error != 0 {
-			return nil, fmt.Errorf("job %s ended with error %d; measure again", j.Name, j.Error)
-		}
-		l, err := loadOf(r, j)
+	for i := range jobs {
+		j := &jobs[i]
+		l, err := loadOf(j)
 		if err != nil {
 			return nil, fmt.Errorf("job %s: %w", j.Name, err)
 		}
@@ -126,41 +126,24 @@ func fromFio(name string) ([]Observation, error) {
 	return out, nil
 }
 
-// loadOf reads a job's load off its options.
-func loadOf(r *fio.Result, j *fio.JobResult) (Load, error) {
-	opt := func(name, def string) string { return r.Option(j, name, def) }
-	rw := cmp.Or(opt("rw", ""), opt("readwrite", "read"))
-	l := Load{Sequential: !strings.HasPrefix(rw, "rand")}
-	var err error
-	if l.IO, err = fio.ParseSize(strings.Split(cmp.Or(opt("bs", ""), opt("blocksize", "4k")), ",")[0]); err != nil {
-		return l, err
+// loadOf makes a load of a job that a fit has a model of.
+func loadOf(j *fio.Ran) (Load, error) {
+	l, err := fio.LoadOf(j.Options)
+	switch {
+	case err != nil:
+	case len(j.Beside) > 0:
+		err = fmt.Errorf("it ran beside %s, and which of the latency is whose is not known; put a stonewall between them", strings.Join(j.Beside, ", "))
+	case l.Sizes != nil:
+		err = errors.New("bssplit makes a load that is not fitted; measure with one block size")
+	case l.Rate > 0 || l.Think > 0:
+		err = errors.New("rate_iops and thinktime make a load that is not fitted; measure with a fixed depth")
+	case len(l.Left) > 0:
+		err = fmt.Errorf("%s makes a load that is not fitted; measure without it", strings.Join(l.Left, ", "))
 	}
-	mix := func() float64 {
-		if n := j.Read.Count + j.Write.Count; n > 0 {
-			return float64(j.Write.Count) / float64(n)
-		}
-		return 0
-	}
-	l.Write = mix()
-	depth, err := strconv.Atoi(opt("iodepth", "1"))
-	if err != nil {
-		return l, fmt.Errorf("iodepth: %w", err)
-	}
-	clones, err := strconv.Atoi(opt("numjobs", "1"))
-	if err != nil {
-		return l, fmt.Errorf("numjobs: %w", err)
-	}
-	// Without group reporting each clone is a job of its own beside the others, which it shares the LUN with.
-	l.Outstanding = depth * clones
-	for _, bad := range []string{"rate", "rate_iops", "thinktime", "bssplit", "bsrange"} {
-		if opt(bad, "") != "" {
-			return l, fmt.Errorf("%s makes a load that is not fitted; measure with a fixed block size and depth", bad)
-		}
-	}
-	return l, nil
+	return Load{IO: l.IO, Write: l.Write, Sequential: l.Sequential, Outstanding: l.Outstanding}, err
 }
 
-// fromLog makes an observation of each size and direction in a latency log.
+// fromLog makes an observation of each direction in a latency log of one block size.
 func fromLog(name string, load Load) ([]Observation, error) {
 	if load.Outstanding == 0 {
 		return nil, errors.New("a latency log does not say how many I/Os were in flight; add --depth N")
@@ -181,6 +164,13 @@ func fromLog(name string, load Load) ([]Observation, error) {
 	by := map[key][]float64{}
 	for _, e := range entries {
 		by[key{e.Write, e.Bytes}] = append(by[key{e.Write, e.Bytes}], e.LatencyNS)
+	}
+	sizes := map[uint64]bool{}
+	for k := range by {
+		sizes[k.bytes] = true
+	}
+	if len(sizes) > 1 {
+		return nil, fmt.Errorf("it has I/Os of %d sizes, and how many of each were in flight is not known; measure with one block size", len(sizes))
 	}
 	var out []Observation
 	for k, ns := range by {
@@ -209,7 +199,7 @@ const bins = 12
 func observe(source string, all []reading, load Load) []Observation {
 	all = slices.DeleteFunc(all, func(r reading) bool {
 		n := r.ops[0] + r.ops[1]
-		return !(n > 0) || math.IsNaN(r.wait[0]+r.wait[1]+r.bytes[0]+r.bytes[1])
+		return !(n > 0) || math.IsInf(n, 0) || math.IsNaN(r.wait[0]+r.wait[1]+r.bytes[0]+r.bytes[1])
 	})
 	rate := func(r reading) float64 { return r.ops[0] + r.ops[1] }
 	slices.SortStableFunc(all, func(a, b reading) int { return cmp.Compare(rate(a), rate(b)) })
@@ -254,6 +244,9 @@ func fromCounters(ctx context.Context, source string, load Load) ([]Observation,
 		all[i].seconds = float64(t-last) / 1e9
 		last = t
 		for _, v := range d.Volumes {
+			if v.Repeats {
+				continue
+			}
 			for k := range 2 {
 				all[i].ops[k] += zeroIfIdle(v.Ops[k][i], v.Ops[k][i])
 				all[i].bytes[k] += zeroIfIdle(v.Host[k][i], v.Ops[k][i])

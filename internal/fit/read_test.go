@@ -3,6 +3,7 @@ package fit
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -38,8 +39,45 @@ func TestReadFio(t *testing.T) {
 	}
 }
 
+// TestReadFioLoads: the depth is what the engine has, clones are one load, and what is not one is refused.
+func TestReadFioLoads(t *testing.T) {
+	result := func(jobs ...string) string {
+		var all []string
+		for i, options := range jobs {
+			all = append(all, fmt.Sprintf(`{"jobname": "j%d", "groupid": %d, "job options": {%s}, "read": {"total_ios": 100, "lat_ns": {"mean": %d000, "stddev": 10, "N": 100}}}`, i, i, options, 100+i))
+		}
+		return `{"fio version": "fio-3.33", "jobs": [` + strings.Join(all, ", ") + "]}"
+	}
+	clones := strings.ReplaceAll(result(`"rw": "randread", "numjobs": "2"`, `"rw": "randread", "numjobs": "2"`), `"j1", "groupid": 1`, `"j0", "groupid": 0`)
+	for text, outstanding := range map[string]int{
+		result(`"rw": "randread", "iodepth": "16", "ioengine": "psync"`):    1,
+		result(`"rw": "randread", "iodepth": "16", "ioengine": "io_uring"`): 16,
+		clones: 2,
+	} {
+		obs, err := Read(context.Background(), save(t, "r.json", text), Load{})
+		if err != nil || len(obs) != 1 || obs[0].Outstanding != outstanding {
+			t.Errorf("%s: %+v, error %v, want %d in flight", text, obs, err, outstanding)
+		}
+	}
+	for options, says := range map[string]string{
+		`"iodepth": "0"`:                  "both are numbers from 1 on",
+		`"bsrange": "4k-64k"`:             "sizes of a range are not simulated",
+		`"rw": "randrw", "bs": "4k,64k"`:  "reads and writes of one job that differ",
+		`"random_distribution": "zipf:1"`: "random_distribution makes a load that is not fitted",
+		`"thinktime": "10"`:               "measure with a fixed depth",
+	} {
+		if obs, err := Read(context.Background(), save(t, "r.json", result(options)), Load{}); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %+v, error %v, want %q", options, obs, err, says)
+		}
+	}
+	beside := strings.ReplaceAll(result(`"rw": "randread"`, `"rw": "write"`), `"groupid": 1`, `"groupid": 0`)
+	if _, err := Read(context.Background(), save(t, "r.json", beside), Load{}); err == nil || !strings.Contains(err.Error(), "job j0: it ran beside j1") {
+		t.Errorf("error %v", err)
+	}
+}
+
 func TestReadLog(t *testing.T) {
-	name := save(t, "x_lat.1.log", "0, 100000, 0, 4096, 0\n1, 300000, 0, 4096, 8192\n2, 50000, 1, 8192, 0\n3, 900, 2, 4096, 0\n")
+	name := save(t, "x_lat.1.log", "0, 100000, 0, 4096, 0\n1, 300000, 0, 4096, 8192\n2, 50000, 1, 4096, 0\n3, 900, 2, 4096, 0\n")
 	if _, err := Read(context.Background(), name, Load{}); err == nil || !strings.Contains(err.Error(), "add --depth N") {
 		t.Errorf("error %v", err)
 	}
@@ -47,11 +85,51 @@ func TestReadLog(t *testing.T) {
 	if err != nil || len(obs) != 2 {
 		t.Fatalf("%v, error %v", obs, err)
 	}
-	if o := obs[0]; math.Abs(o.Mean-200e-6) > 1e-12 || o.N != 2 || o.IO != 4096 || o.Writes || o.Outstanding != 2 {
+	if o := obs[1]; math.Abs(o.Mean-200e-6) > 1e-12 || o.N != 2 || o.IO != 4096 || o.Writes || o.Outstanding != 2 {
 		t.Errorf("%+v", o)
 	}
-	if o := obs[1]; math.Abs(o.Mean-50e-6) > 1e-12 || !o.Writes || o.Write != 1 {
+	if o := obs[0]; math.Abs(o.Mean-50e-6) > 1e-12 || !o.Writes || math.Abs(o.Write-1.0/3) > 1e-9 {
 		t.Errorf("%+v", o)
+	}
+}
+
+// TestUnknownIsNotZero: esxtop without the sizes of I/Os says nothing of a load, and a log of several sizes nothing of how
+// many of each were in flight.
+func TestUnknownIsNotZero(t *testing.T) {
+	column := func(name string) string { return `,"\\host\Physical Disk SCSI Device(naa.1)\` + name + `"` }
+	head := `"(PDH-CSV 4.0) (UTC)(0)"` + column("Reads/sec") + column("Writes/sec") + column("MBytes Written/sec") + column("Average Guest MilliSec/Read") + column("Average Guest MilliSec/Write")
+	line := "\n\"01/02/2026 10:00:00\",\"100\",\"0\",\"0\",\"2\",\"0\""
+	if obs, err := Read(context.Background(), save(t, "top.csv", head+line), Load{}); err == nil || !strings.Contains(err.Error(), "record all columns") {
+		t.Errorf("%+v, error %v", obs, err)
+	}
+	obs, err := Read(context.Background(), save(t, "top.csv", head+column("MBytes Read/sec")+line+",\"0.78125\""), Load{})
+	if err != nil || len(obs) != 1 || obs[0].IO != 8192 || math.Abs(obs[0].Mean-2e-3) > 1e-9 {
+		t.Errorf("%+v, error %v", obs, err)
+	}
+	name := save(t, "x_lat.1.log", "0, 100000, 0, 4096, 0\n1, 300000, 0, 8192, 8192\n")
+	if obs, err := Read(context.Background(), name, Load{Outstanding: 2}); err == nil || !strings.Contains(err.Error(), "I/Os of 2 sizes") {
+		t.Errorf("%+v, error %v", obs, err)
+	}
+}
+
+// TestMirroredVolumes: hosts' writes to a volume in two copies count once.
+func TestMirroredVolumes(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 4 {
+		text := fmt.Sprintf(`<diskStatsColl timestamp="2026-01-01 10:0%d:00" sizeUnits="512B"><vdsk idx="0" id="v" ro="%d" wo="%d" rb="%d" wb="%d" rl="%d" wl="%d"><cpy idx="0"/><cpy idx="1"/></vdsk></diskStatsColl>`,
+			i, 6000*i, 3000*i, 6000*16*i, 3000*16*i, 12000*i, 3000*i)
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("Nv_stats_n1_260101_10%02d00", i)), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	obs, err := Read(context.Background(), dir, Load{})
+	if err != nil || len(obs) == 0 {
+		t.Fatalf("%+v, error %v", obs, err)
+	}
+	for _, o := range obs {
+		if math.Abs(o.Rate-150) > 0.1 || math.Abs(o.Write-1.0/3) > 1e-3 {
+			t.Errorf("%s: %.1f/s, %.3f of it writes; hosts did 100 reads and 50 writes", o.Name, o.Rate, o.Write)
+		}
 	}
 }
 

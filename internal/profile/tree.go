@@ -14,8 +14,21 @@ import (
 // policy.admission or mdisks.hdd.parallel.
 func LoadWith(name string, settings map[string]any) (*Profile, error) {
 	p, err := Load(name)
-	if err != nil || len(settings) == 0 {
-		return p, err
+	if err == nil {
+		p, err = p.With(settings)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// With returns a copy of the profile with some settings changed, by their paths such as policy.admission. The
+// copy and the profile share what neither changes.
+func (p *Profile) With(settings map[string]any) (*Profile, error) {
+	if len(settings) == 0 {
+		c := *p
+		return &c, nil
 	}
 	text, err := yaml.Marshal(p)
 	if err != nil {
@@ -27,16 +40,17 @@ func LoadWith(name string, settings map[string]any) (*Profile, error) {
 	}
 	for _, k := range slices.Sorted(maps.Keys(settings)) {
 		if err := SetPath(tree, k, settings[k]); err != nil {
-			return nil, fmt.Errorf("profile %s: %w", name, err)
+			return nil, fmt.Errorf("profile %s: %w", p.Name, err)
 		}
 	}
 	if text, err = yaml.Marshal(tree); err != nil {
 		return nil, err
 	}
-	if p, err = Parse(text); err != nil {
-		return nil, fmt.Errorf("profile %s: %w", name, err)
+	c, err := Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("profile %s: %w", p.Name, err)
 	}
-	return p, nil
+	return c, nil
 }
 
 // SetPath changes one value of a YAML document that was read into maps and lists.

@@ -43,15 +43,17 @@ type Pool struct {
 // Volume is a volume: what hosts do to it, what it holds of the cache, what is written below.
 type Volume struct {
 	Name, Pool string
-	Span       Series    // seconds that the rates of a sample cover
-	Ops        [2]Series // a second, reads and writes
-	Host       [2]Series // bytes a second
-	Time       [2]Series // seconds of response time a second: with Ops, the mean
-	Held       Series    // bytes in the write cache
-	Held0      float64   // at the beginning of sample 0
-	Lower      Series    // bytes a second that leave the cache for the back end
-	Described  map[string]Series
-	States     map[string]Series // provisioned bytes; for pictures
+	// Repeats says that this is a further copy of a mirrored volume, whose host writes are those of the first copy.
+	Repeats   bool
+	Span      Series    // seconds that the rates of a sample cover
+	Ops       [2]Series // a second, reads and writes
+	Host      [2]Series // bytes a second
+	Time      [2]Series // seconds of response time a second: with Ops, the mean
+	Held      Series    // bytes in the write cache
+	Held0     float64   // at the beginning of sample 0
+	Lower     Series    // bytes a second that leave the cache for the back end
+	Described map[string]Series
+	States    map[string]Series // provisioned bytes; for pictures
 	// Labelled are bytes a second that offloads wrote below, by the origin label of an array that
 	// has one. No finding is made of it; it is shown beside the findings.
 	Labelled map[string]Series

@@ -103,5 +103,5 @@ func (m *fitted) run(part float64, offload bool) (area float64, err error) {
 	r.Advance(int64((copyAt + m.seconds) * 1e9))
 	area = (waited() - before) / (m.hosts / m.scale / fitIO)
 	r.Finish()
-	return area, nil
+	return area, r.Problem()
 }

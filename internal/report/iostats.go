@@ -74,7 +74,7 @@ const xmlTime = "2006-01-02 15:04:05"
 
 // fromIOStats reads a folder, or files, of statistics.
 func fromIOStats(source string, files []string, side map[string]string) (*Data, error) {
-	b := &iostatsFolder{readings: map[int64]*reading{}, pools: map[string]string{}, poolOf: map[string]string{}, copies: map[string]map[string]bool{}, has: map[setFile]bool{}}
+	b := &iostatsFolder{readings: map[int64]*reading{}, pools: map[string]string{}, poolOf: map[string]string{}, copies: map[string]map[string]bool{}, repeats: map[string]bool{}, has: map[setFile]bool{}}
 	if err := b.listings(side); err != nil {
 		return nil, err
 	}
@@ -92,6 +92,9 @@ func fromIOStats(source string, files []string, side map[string]string) (*Data, 
 		}
 	}
 	d := series(source, all, units{bytes: 512, time: 1e-3})
+	for _, v := range d.Volumes {
+		v.Repeats = b.repeats[v.Name]
+	}
 	if n := assignPools(d); n > 0 && len(b.poolOf) == 0 {
 		d.Notes = append(d.Notes, "there is no lsvdisk: pools were inferred from how their fullness moves with volumes")
 	} else if n > 0 {
@@ -106,6 +109,7 @@ type iostatsFolder struct {
 	pools    map[string]string // name by number
 	poolOf   map[string]string // of a volume, by its name; of a copy, by its key
 	copies   map[string]map[string]bool
+	repeats  map[string]bool // names of copies after the first
 	has      map[setFile]bool
 }
 
@@ -242,6 +246,9 @@ func (b *iostatsFolder) volume(r *reading, n *xmlNode) {
 		}
 		b.copies[name][idx] = true
 		v := r.volume(copyKey(name, idx), b.poolOfCopy(name, idx))
+		if i > 0 {
+			b.repeats[name+" copy "+idx] = true
+		}
 		for d, a := range [2][3]string{{"ro", "rb", "rl"}, {"wo", "wb", "wl"}} {
 			if i > 0 && d == read {
 				continue

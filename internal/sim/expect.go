@@ -158,7 +158,7 @@ func (s *Scenario) parameter(key string) (string, bool) {
 	}
 	for i := range s.Arrays {
 		a := &s.Arrays[i]
-		p, err := profile.LoadWith(a.Profile, a.Adjust)
+		p, err := s.profileOf(a)
 		if err != nil {
 			continue
 		}

@@ -49,6 +49,10 @@ type Scenario struct {
 	Plugged  plug.Policies                                                      `yaml:"-"`
 	LoadWasm func(file string) (func(plug.Cache) (plug.Eviction, error), error) `yaml:"-"`
 
+	// Profiles take the place of the files and built-in profiles of these names, which are read once for
+	// many runs then. Runs change none of them. Whoever runs the scenario sets it.
+	Profiles map[string]*profile.Profile `yaml:"-"`
+
 	tree any // the file as maps and lists, for Set
 }
 
@@ -441,11 +445,19 @@ func (s *Scenario) SetAll(values map[string]any) (*Scenario, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", all, err)
 	}
-	c.Plugged, c.LoadWasm = s.Plugged, s.LoadWasm
+	c.Plugged, c.LoadWasm, c.Profiles = s.Plugged, s.LoadWasm, s.Profiles
 	if c.Replay = s.Replay; !expect {
 		c.Expect = s.Expect // with the full names of parameters
 	}
 	return c, nil
+}
+
+// profileOf returns the profile of an array with its adjustments.
+func (s *Scenario) profileOf(a *ArraySpec) (*profile.Profile, error) {
+	if p := s.Profiles[a.Profile]; p != nil {
+		return p.With(a.Adjust)
+	}
+	return profile.LoadWith(a.Profile, a.Adjust)
 }
 
 // Tree returns what the scenario's file says as maps and lists. It is a copy.

@@ -154,7 +154,7 @@ func (r *Run) event(format string, args ...any) {
 }
 
 func (r *Run) addArray(spec ArraySpec) error {
-	p, err := profile.LoadWith(spec.Profile, spec.Adjust)
+	p, err := r.s.profileOf(&spec)
 	if err != nil {
 		return err
 	}

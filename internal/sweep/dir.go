@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -41,6 +42,8 @@ type Work struct {
 	Jobs int
 	// Dir is the folder of the rows, which several processes and machines may share.
 	Dir string
+	// RetryFailed runs those again whose row has an error.
+	RetryFailed bool
 	// Progress, if there is one, is called after each run, by one goroutine at a time.
 	Progress func(done, all int)
 }
@@ -75,21 +78,23 @@ func (p *Plan) Execute(ctx context.Context, w Work) (Done, error) {
 	if err := os.MkdirAll(w.Dir, 0o777); err != nil {
 		return d, fmt.Errorf("rows: %w", err)
 	}
-	have, err := p.read([]string{w.Dir})
+	have, err := p.ended(w.Dir)
 	if err != nil {
 		return d, err
 	}
-	var todo []Run
+	var todo []int
 	for i := w.Shard; i < p.total; i += w.Shards {
 		d.Shard++
-		r := p.Run(i)
-		if row := have.rows[r.Hash]; row != nil {
-			if d.Before++; row[errorColumn] != nil {
+		hash := p.Run(i).Hash
+		failed, ended := have[hash]
+		if ended && !(failed && w.RetryFailed) {
+			if d.Before++; failed {
 				d.Failed++
 			}
 			continue
 		}
-		todo = append(todo, r)
+		have[hash] = false // the same values a second time are the same run
+		todo = append(todo, i)
 	}
 	if w.Jobs <= 0 {
 		w.Jobs = runtime.GOMAXPROCS(0)
@@ -102,7 +107,7 @@ func (p *Plan) Execute(ctx context.Context, w Work) (Done, error) {
 	for range min(w.Jobs, len(todo)) {
 		wg.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(todo)) && ctx.Err() == nil; i = next.Add(1) - 1 {
-				if row := p.one(ctx, todo[i]); row != nil {
+				if row := p.one(ctx, p.Run(todo[i])); row != nil {
 					rows <- row
 				}
 			}
@@ -188,8 +193,8 @@ func compareText(a, b any) int {
 	return 0
 }
 
-// one carries out a run and returns its row, nil if ctx ended it. A run that cannot be built is a row
-// with an error: one point of a sweep does not end the others.
+// one carries out a run and returns its row, nil if ctx ended it. A run that cannot be built, or in which the
+// program panics, is a row with an error: one point of a sweep does not end the others.
 func (p *Plan) one(ctx context.Context, r Run) tidy.Row {
 	row := tidy.Row{r.Hash, p.base.Name, nil, int64(r.Seed), p.version, nil}
 	if r.Case != "" {
@@ -198,7 +203,7 @@ func (p *Plan) one(ctx context.Context, r Run) tidy.Row {
 	for _, x := range p.params {
 		row = append(row, x.cell(r.Values[x.key]))
 	}
-	figures, err := p.carryOut(ctx, r)
+	figures, err := p.guarded(ctx, r)
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -206,6 +211,29 @@ func (p *Plan) one(ctx context.Context, r Run) tidy.Row {
 		row[errorColumn] = err.Error()
 	}
 	return append(row, figures...)
+}
+
+// guarded is carryOut with a panic as an error that says how to see it again.
+func (p *Plan) guarded(ctx context.Context, r Run) (figures []any, err error) {
+	defer func() {
+		if x := recover(); x != nil {
+			figures = make([]any, len(p.figures))
+			err = fmt.Errorf("panic: %v; %s", x, r.settings())
+		}
+	}()
+	return p.carryOut(ctx, r)
+}
+
+// settings are those of `sim` that make the run alone.
+func (r Run) settings() string {
+	text := fmt.Sprintf("--seed %d", r.Seed)
+	if r.Case != "" {
+		text += " --case " + r.Case
+	}
+	for _, k := range slices.Sorted(maps.Keys(r.Values)) {
+		text += fmt.Sprintf(" --set %s=%v", k, r.Values[k])
+	}
+	return text
 }
 
 // slice is how much simulated time passes between two looks at ctx.
@@ -227,6 +255,9 @@ func (p *Plan) carryOut(ctx context.Context, r Run) ([]any, error) {
 		}
 	}
 	run.Finish()
+	if err := run.Problem(); err != nil {
+		return figures, err
+	}
 	for i, f := range p.figures {
 		if v, err := run.Value(f, 0, 0); err == nil {
 			figures[i] = tidy.Figure(v)

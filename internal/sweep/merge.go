@@ -17,6 +17,7 @@ type found struct {
 	from    map[string]string // the file of a row
 	files   int
 	equal   int // rows that appeared again
+	again   int // rows of runs that failed and were run again
 	useless int // rows without all columns of the plan
 }
 
@@ -27,9 +28,31 @@ type Merged struct {
 	Failed  int `json:"failed"`  // whose row has an error
 	Files   int `json:"files"`
 	Equal   int `json:"equal"` // rows that appeared again with the same figures, and count once
+	Again   int `json:"again"` // rows of runs that failed, and were run again with another result
 	Other   int `json:"other"` // rows that are not of this plan
 	// Unknown are the figures of which no run has a value.
 	Unknown []string `json:"unknown,omitempty"`
+}
+
+// rowFiles returns the files of rows in folders; what is named itself is one.
+func rowFiles(paths []string) ([]string, error) {
+	var names []string
+	for _, path := range paths {
+		if filepath.Ext(path) == ".parquet" {
+			names = append(names, path)
+			continue
+		}
+		list, err := os.ReadDir(path)
+		if err != nil {
+			return nil, fmt.Errorf("rows: %w", err)
+		}
+		for _, e := range list {
+			if n := e.Name(); filepath.Ext(n) == ".parquet" && !strings.HasPrefix(n, ".") {
+				names = append(names, filepath.Join(path, n))
+			}
+		}
+	}
+	return names, nil
 }
 
 // read collects the rows of folders and files that have all columns of the plan. A hash with two
@@ -37,32 +60,60 @@ type Merged struct {
 func (p *Plan) read(paths []string) (*found, error) {
 	f := &found{rows: map[string]tidy.Row{}, from: map[string]string{}}
 	columns := p.columns()
-	for _, path := range paths {
-		names := []string{path}
-		if filepath.Ext(path) != ".parquet" {
-			list, err := os.ReadDir(path)
-			if err != nil {
-				return nil, fmt.Errorf("rows: %w", err)
-			}
-			names = names[:0]
-			for _, e := range list {
-				if n := e.Name(); filepath.Ext(n) == ".parquet" && !strings.HasPrefix(n, ".") {
-					names = append(names, filepath.Join(path, n))
-				}
-			}
+	names, err := rowFiles(paths)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		t, err := tidy.ReadFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("rows: %w", err)
 		}
-		for _, name := range names {
-			t, err := tidy.ReadFile(name)
-			if err != nil {
-				return nil, fmt.Errorf("rows: %w", err)
-			}
-			f.files++
-			if err := f.add(t, columns, name); err != nil {
-				return nil, err
-			}
+		f.files++
+		if err := f.add(t, columns, name); err != nil {
+			return nil, err
 		}
 	}
 	return f, nil
+}
+
+// errOther ends the scan of a file without the columns of the plan.
+var errOther = errors.New("rows of another plan")
+
+// ended returns the hashes of the runs that have a row with all columns of the plan in a folder, and whether each of
+// them failed. It keeps nothing else of the rows: a folder may hold more than memory does.
+func (p *Plan) ended(dir string) (map[string]bool, error) {
+	columns := p.columns()
+	names, err := rowFiles([]string{dir})
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]bool{}
+	for _, name := range names {
+		err := tidy.ScanFile(name, func(have []tidy.Column) ([]int, error) {
+			var at []int
+			for _, c := range columns {
+				if i := slices.Index(have, c); i < 0 {
+					return nil, errOther
+				} else if c == fixed[0] || c == fixed[errorColumn] {
+					at = append(at, i)
+				}
+			}
+			return at, nil
+		}, func(r tidy.Row) error {
+			hash, ok := r[0].(string)
+			if !ok {
+				return errors.New("a row has no hash")
+			}
+			failed, twice := out[hash]
+			out[hash] = r[1] != nil && (failed || !twice)
+			return nil
+		})
+		if err != nil && !errors.Is(err, errOther) {
+			return nil, fmt.Errorf("rows: %w", err)
+		}
+	}
+	return out, nil
 }
 
 func (f *found) add(t *tidy.Table, columns []tidy.Column, name string) error {
@@ -84,6 +135,13 @@ func (f *found) add(t *tidy.Table, columns []tidy.Column, name string) error {
 			return fmt.Errorf("%s: a row has no hash", name)
 		}
 		if was := f.rows[hash]; was != nil {
+			if a, b := was[errorColumn], row[errorColumn]; a != b && (a != nil || b != nil) {
+				// A run that failed was run again. What ended well counts, else the same failure wherever the rows are.
+				if f.again++; b == nil || a != nil && compareText(b, a) < 0 {
+					f.rows[hash], f.from[hash] = row, name
+				}
+				continue
+			}
 			if i := firstDifference(was, row); i >= 0 {
 				return fmt.Errorf("run %s has two results: %s is %v in %s and %v in %s; run both again with one version of the program and look for what differs",
 					hash, columns[i].Name, was[i], f.from[hash], row[i], name)
@@ -144,7 +202,7 @@ func (p *Plan) Merge(paths []string) (*tidy.Table, Merged, error) {
 			m.Unknown = append(m.Unknown, name)
 		}
 	}
-	m.Files, m.Equal, m.Other = f.files, f.equal, len(f.rows)-len(used)+f.useless
+	m.Files, m.Equal, m.Again, m.Other = f.files, f.equal, f.again, len(f.rows)-len(used)+f.useless
 	if m.Missing > 0 {
 		err = fmt.Errorf("%w: %d of %d, the first is run %d; repeat the sweep with the same folder, which runs these only", errMissing, m.Missing, p.total, first)
 	}

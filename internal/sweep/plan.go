@@ -22,6 +22,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/arraysim/arraysim/internal/profile"
 	"github.com/arraysim/arraysim/internal/sim"
 	"github.com/arraysim/arraysim/internal/tidy"
 )
@@ -146,6 +147,9 @@ func (p *Plan) addParameters() error {
 			r.Parameters[k] = x
 			p.params = append(p.params, newParameter(k, x.examples()))
 		}
+		if n := r.combinations(); float64(r.Points) > n {
+			return fmt.Errorf("random: %d points have %.0f values to choose from, and would repeat each other; put the values into the grid", r.Points, n)
+		}
 	}
 	slices.SortFunc(p.params, func(a, b parameter) int { return strings.Compare(a.key, b.key) })
 	for _, x := range p.params {
@@ -178,13 +182,21 @@ func (p *Plan) count() error {
 // hashBase hashes what all runs have in common, the contents of profiles in files included.
 func (p *Plan) hashBase() error {
 	files := map[string]string{}
+	profiles := maps.Clone(p.base.Profiles)
+	if profiles == nil {
+		profiles = map[string]*profile.Profile{}
+	}
 	add := func(name string) error {
-		if strings.HasSuffix(name, ".yaml") {
-			b, err := os.ReadFile(name)
-			if err != nil {
-				return fmt.Errorf("profile: %w", err)
-			}
-			files[name] = string(b)
+		if !strings.HasSuffix(name, ".yaml") || profiles[name] != nil {
+			return nil
+		}
+		b, err := os.ReadFile(name)
+		if err != nil {
+			return fmt.Errorf("profile: %w", err)
+		}
+		files[name] = string(b)
+		if x, err := profile.Parse(b); err == nil { // else the run that takes it says why not
+			profiles[name] = x
 		}
 		return nil
 	}
@@ -214,6 +226,10 @@ func (p *Plan) hashBase() error {
 	}
 	b, err := json.Marshal(map[string]any{"version": p.version, "scenario": p.base.Tree(), "profiles": files})
 	p.digest = sha256.Sum256(b)
+	// The runs take what was hashed, whatever becomes of the files meanwhile.
+	own := *p.base
+	own.Profiles = profiles
+	p.base = &own
 	return err
 }
 

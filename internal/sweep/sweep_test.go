@@ -230,6 +230,8 @@ func TestMistakes(t *testing.T) {
 		{"from: 1us", "from: 1KiB", "give two numbers"},
 		{"from: 1us", "from: 1s", "goes down"},
 		{"points: 2", "points: 0", "1 or more"},
+		{"{from: 1us, to: 1ms, scale: log}", "{choose: [1us, 1us]}", "2 points have 1 values to choose from"},
+		{"{from: 1us, to: 1ms, scale: log}", "{from: 600B, to: 1000B}", "no multiple of 512 bytes between them"},
 		{"points: 2", "points: 90000000", "more than 100000000 runs"},
 		{"job.load.iops", "load.iops", "is not the name of a figure"},
 		{"seeds: 2", "sedes: 2", "sedes"},

@@ -156,8 +156,35 @@ func (x *Range) check() error {
 		return fmt.Errorf("scale is %q; it is linear or log", x.Scale)
 	case x.Scale == "log" && x.from <= 0:
 		return fmt.Errorf("from %v: a logarithm begins above 0", x.From)
+	case x.unit == octets && math.Ceil(x.from/sector) > math.Floor(x.to/sector):
+		return fmt.Errorf("from %v to %v: there is no multiple of %d bytes between them; give one by choose", x.From, x.To, sector)
 	}
 	return nil
+}
+
+// sector is what sizes that are drawn are multiples of.
+const sector = 512
+
+// combinations is how many points there are that differ: +Inf where a parameter is no whole number and not chosen.
+func (r *Random) combinations() float64 {
+	n := 1.0
+	for _, x := range r.Parameters {
+		switch {
+		case len(x.Choose) > 0:
+			different := map[string]bool{}
+			for _, v := range x.Choose {
+				different[fmt.Sprintf("%T %v", v, v)] = true
+			}
+			n *= float64(len(different))
+		case x.unit == octets:
+			n *= math.Floor(x.to/sector) - math.Ceil(x.from/sector) + 1
+		case x.unit == plain && x.Integer:
+			n *= math.Floor(x.to) - math.Ceil(x.from) + 1
+		case x.to > x.from:
+			n = math.Inf(1)
+		}
+	}
+	return n
 }
 
 // examples are values that show the unit.
@@ -181,11 +208,12 @@ func (x *Range) draw(seed uint64, key string, point int) any {
 	if x.Scale == "log" {
 		v = math.Exp(math.Log(x.from) + (math.Log(x.to)-math.Log(x.from))*src.Float64())
 	}
+	v = max(x.from, min(x.to, v)) // a logarithm's last bit may be beyond
 	switch {
 	case x.unit == seconds:
 		return time.Duration(math.Round(v * 1e9)).String()
 	case x.unit == octets:
-		return uint64(math.Round(v/512)) * 512
+		return uint64(max(math.Ceil(x.from/sector), min(math.Floor(x.to/sector), math.Round(v/sector)))) * sector
 	case x.Integer:
 		if x.to <= x.from {
 			return int64(x.from)
@@ -193,7 +221,7 @@ func (x *Range) draw(seed uint64, key string, point int) any {
 		return min(int64(math.Floor(x.from+(v-x.from)/(x.to-x.from)*(x.to-x.from+1))), int64(x.to))
 	}
 	short, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 9, 64), 64)
-	if err != nil {
+	if err != nil || short < x.from || short > x.to {
 		return v
 	}
 	return short

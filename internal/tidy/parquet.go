@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/compress/zstd"
@@ -72,20 +73,61 @@ func value(v any) parquet.Value {
 
 // ReadParquet reads a table of flat columns. Types that this package does not write are refused.
 func ReadParquet(r io.ReaderAt, size int64) (*Table, error) {
+	t := &Table{}
+	err := ScanParquet(r, size, func(columns []Column) ([]int, error) {
+		t.Columns = columns
+		return nil, nil
+	}, func(row Row) error {
+		t.Rows = append(t.Rows, row)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// errDamaged is what a file is whose pages do not say what its head promises.
+var errDamaged = errors.New("this Parquet file is damaged")
+
+// ScanParquet calls each with one row after the other of a table of flat columns. First it calls choose with the columns,
+// which returns the places of those that the rows are to have, nil for all, or an error that ends the scan.
+func ScanParquet(r io.ReaderAt, size int64, choose func([]Column) ([]int, error), each func(Row) error) (err error) {
+	// The library takes what stands in a file for right, and panics where it is not.
+	defer func() {
+		if x := recover(); x != nil {
+			err = fmt.Errorf("%w: %v", errDamaged, x)
+		}
+	}()
 	f, err := parquet.OpenFile(r, size)
 	if err != nil {
-		return nil, fmt.Errorf("this is not a Parquet file: %w", err)
+		return fmt.Errorf("this is not a Parquet file: %w", err)
 	}
-	t := &Table{}
+	var columns []Column
 	for _, field := range f.Schema().Fields() {
 		if !field.Leaf() || field.Repeated() {
-			return nil, fmt.Errorf("column %q is nested; a table has flat columns", field.Name())
+			return fmt.Errorf("column %q is nested; a table has flat columns", field.Name())
 		}
 		kind, ok := kindOf(field.Type())
 		if !ok {
-			return nil, fmt.Errorf("column %q has a type that is not read: %s", field.Name(), field.Type())
+			return fmt.Errorf("column %q has a type that is not read: %s", field.Name(), field.Type())
 		}
-		t.Columns = append(t.Columns, Column{field.Name(), kind})
+		columns = append(columns, Column{field.Name(), kind})
+	}
+	wanted, err := choose(columns)
+	if err != nil {
+		return err
+	}
+	width := len(columns)
+	if wanted != nil {
+		width = len(wanted)
+	}
+	at := make([]int, len(columns)) // place in a row, -1 without one
+	for i := range at {
+		at[i] = i
+		if wanted != nil {
+			at[i] = slices.Index(wanted, i)
+		}
 	}
 	rows := parquet.NewReader(f)
 	defer rows.Close()
@@ -93,17 +135,23 @@ func ReadParquet(r io.ReaderAt, size int64) (*Table, error) {
 	for {
 		n, err := rows.ReadRows(buf)
 		for _, x := range buf[:n] {
-			row := make(Row, len(t.Columns))
+			row := make(Row, width)
 			for _, v := range x {
-				row[v.Column()] = plain(t.Columns[v.Column()].Kind, v)
+				if c := v.Column(); c < 0 || c >= len(columns) {
+					return errDamaged
+				} else if at[c] >= 0 {
+					row[at[c]] = plain(columns[c].Kind, v)
+				}
 			}
-			t.Rows = append(t.Rows, row)
+			if err := each(row); err != nil {
+				return err
+			}
 		}
 		if errors.Is(err, io.EOF) {
-			return t, nil
+			return nil
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
 }

@@ -15,3 +15,8 @@ func WriteParquet(io.Writer, *Table) error { return errNoParquet }
 
 // ReadParquet says that this program has no Parquet.
 func ReadParquet(io.ReaderAt, int64) (*Table, error) { return nil, errNoParquet }
+
+// ScanParquet says that this program has no Parquet.
+func ScanParquet(io.ReaderAt, int64, func([]Column) ([]int, error), func(Row) error) error {
+	return errNoParquet
+}

@@ -136,20 +136,35 @@ func WriteCSV(w io.Writer, t *Table) error {
 
 // ReadFile reads a Parquet file of flat columns.
 func ReadFile(name string) (*Table, error) {
-	f, err := os.Open(name)
+	t := &Table{}
+	err := ScanFile(name, func(columns []Column) ([]int, error) {
+		t.Columns = columns
+		return nil, nil
+	}, func(row Row) error {
+		t.Rows = append(t.Rows, row)
+		return nil
+	})
 	if err != nil {
 		return nil, err
+	}
+	return t, nil
+}
+
+// ScanFile is [ScanParquet] of a file. It keeps no rows.
+func ScanFile(name string, choose func([]Column) ([]int, error), each func(Row) error) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
 	}
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = ScanParquet(f, info.Size(), choose, each)
 	}
-	t, err := ReadParquet(f, info.Size())
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return fmt.Errorf("%s: %w", name, err)
 	}
-	return t, nil
+	return nil
 }
 
 // WriteFile writes a table as Parquet, or as CSV if the name ends in .csv. The file appears whole or

@@ -17,6 +17,10 @@ const (
 	blkDiscard = 1 << (13 + 16)
 )
 
+// blkAction masks the number of the basic action out. The bit 1<<8 among them (__BLK_TA_CGROUP) says only that a control
+// group's number follows the record.
+const blkAction = 0xffff &^ (1 << 8)
+
 // blkActions are the events that make a request, by the number of the basic action.
 var blkActions = map[uint32]byte{1: 'Q', 7: 'D', 8: 'C'}
 
@@ -46,7 +50,7 @@ var blktrace = &format{
 			return false, errBad("it does not begin with blktrace's number 0x656174")
 		}
 		action := o.Uint32(b[28:])
-		if action&blkNotify != 0 || action&blkDiscard != 0 || blkActions[action&0xffff] != r.action {
+		if action&blkNotify != 0 || action&blkDiscard != 0 || blkActions[action&blkAction] != r.action {
 			return false, nil
 		}
 		ns, sector, bytes, device := o.Uint64(b[8:]), o.Uint64(b[16:]), o.Uint32(b[24:]), o.Uint32(b[36:])
@@ -75,7 +79,7 @@ func firstBinaryAction(head []byte) byte {
 		if o == nil {
 			break
 		}
-		found[blkActions[o.Uint32(head[28:])&0xffff]] = true
+		found[blkActions[o.Uint32(head[28:])&blkAction]] = true
 		head = head[min(len(head), blkRecord+int(o.Uint16(head[46:]))):]
 	}
 	for _, a := range []byte("QDC") {

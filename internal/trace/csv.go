@@ -255,7 +255,6 @@ func (c *Columns) request(r *Reader, f [][]byte, rec *Record) (bool, error) {
 			bad = "it has fewer columns"
 			return 0
 		}
-		// Integers keep all digits: a time in nanoseconds has more than a float.
 		v, err := strconv.ParseFloat(string(bytes.TrimSpace(f[x.at])), 64)
 		if err != nil || !(v >= 0 && v*x.unit <= limit) {
 			bad = "column " + x.name + " is not a number, or out of range"
@@ -266,22 +265,12 @@ func (c *Columns) request(r *Reader, f [][]byte, rec *Record) (bool, error) {
 	if c.Time != nil {
 		if c.Time.at >= len(f) {
 			bad = "it has fewer columns"
-		} else if t := bytes.TrimSpace(f[c.Time.at]); bytes.IndexByte(t, '.') < 0 {
-			n, ok := number(t)
-			if !ok {
-				bad = "column " + c.Time.name + " is not a number"
-			}
-			// Times of the day of Unix and of files are beyond a float's digits: count from the first.
-			if !r.started {
-				r.base = int64(n)
-			}
-			rec.Time = int64(float64(int64(n)-r.base) * c.Time.unit)
 		} else {
-			ns, ok := seconds(t)
+			t, ok := c.time(r, bytes.TrimSpace(f[c.Time.at]))
 			if !ok {
-				bad = "column " + c.Time.name + " is not a number"
+				bad = "column " + c.Time.name + " is not a number, or out of range"
 			}
-			rec.Time = int64(float64(ns) / 1e9 * c.Time.unit)
+			rec.Time = t
 		}
 	}
 	op, disk := []byte("R"), []byte("disk")
@@ -298,6 +287,31 @@ func (c *Columns) request(r *Reader, f [][]byte, rec *Record) (bool, error) {
 		return false, errBad(bad)
 	}
 	return r.request(rec, disk, op, rec.Time, uint64(offset), uint64(length))
+}
+
+// time reads a time in nanoseconds from the whole number of the first one on, which keeps all digits: times since 1970 in
+// nanoseconds, and of files, have more than a float.
+func (c *Columns) time(r *Reader, text []byte) (int64, bool) {
+	whole, fraction, _ := bytes.Cut(text, []byte{'.'})
+	n, ok := number(whole)
+	part := 0.0
+	if len(fraction) > 0 {
+		var err error
+		part, err = strconv.ParseFloat("0."+string(fraction), 64)
+		ok = ok && err == nil && part >= 0 && part < 1 // an exponent is none
+	}
+	if !ok || n > math.MaxInt64 {
+		return 0, false
+	}
+	if !r.started {
+		r.base = int64(n)
+	}
+	unit := int64(c.Time.unit)
+	d := int64(n) - r.base
+	if d > math.MaxInt64/2/unit || d < -math.MaxInt64/2/unit {
+		return 0, false
+	}
+	return d*unit + int64(math.Round(part*c.Time.unit)), true
 }
 
 func boolByte(b bool) int {

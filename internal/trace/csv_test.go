@@ -25,6 +25,18 @@ func TestColumns(t *testing.T) {
 			"file times and a value that means write", "time=1:filetime,op=2,offset=3:KiB,length=4:sectors,write=0,separator=space", "128166372003061629  0 4 8\n128166372003061639 1 8 8\n",
 			[]Record{{0, Write, 0, 4096, 4096}, {1000, Read, 0, 8192, 4096}}, "disk",
 		},
+		{
+			"whole times and fractions", "time=1:ms,offset=2,length=3", "1577808000000,0,512\n1577808000000.5,0,512\n1577808000001,0,512\n",
+			[]Record{{0, Read, 0, 0, 512}, {500_000, Read, 0, 0, 512}, {1_000_000, Read, 0, 0, 512}}, "disk",
+		},
+		{
+			"every digit of nanoseconds since 1970", "time=1:ns,offset=2,length=3", "1577808000000000001,0,512\n1577808000000000002,0,512\n",
+			[]Record{{0, Read, 0, 0, 512}, {1, Read, 0, 0, 512}}, "disk",
+		},
+		{
+			"a month later to the nanosecond", "time=1:us,offset=2,length=3", "1577808000000000,0,512\n1580400000000000.001,0,512\n",
+			[]Record{{0, Read, 0, 0, 512}, {2592000_000_000_001, Read, 0, 0, 512}}, "disk",
+		},
 		{"no time, no operation", "offset=1,length=2,separator=tab", "4096\t512\n0\t512\n", []Record{{0, Read, 0, 4096, 512}, {0, Read, 0, 0, 512}}, "disk"},
 	} {
 		c, err := ParseColumns(row.columns)

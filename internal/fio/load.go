@@ -1,0 +1,184 @@
+package fio
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Load is what a job asks of a device, all its clones (numjobs) together.
+type Load struct {
+	IO          uint64   // bytes of an I/O; the mean, if there are several sizes
+	Sizes       []Weight // of bssplit; nil is one size
+	Write       float64  // share of writes
+	Sequential  bool
+	Outstanding int           // I/Os in flight
+	Rate        float64       // I/Os a second at equal distances; 0 is as fast as answers come
+	Think       time.Duration // between an answer and the next I/O
+	// Left are options, sorted, that may change the load and that have no counterpart here.
+	Left []string
+}
+
+// Weight is a size of I/Os with its weight among others.
+type Weight struct {
+	Size   uint64
+	Weight int
+}
+
+// harmless are options that do not change what a device sees, or that only say what is printed.
+var harmless = []string{"ioengine", "direct", "buffered", "filename", "group_reporting", "randrepeat", "randseed", "allrandrepeat", "norandommap", "gtod_reduce",
+	"lat_percentiles", "clat_percentiles", "slat_percentiles", "percentile_list", "write_lat_log", "write_bw_log", "write_iops_log", "write_hist_log", "log_avg_msec", "log_offset",
+	"log_unix_epoch", "description", "refill_buffers", "scramble_buffers", "invalidate", "thread", "name", "create_on_open", "unlink", "fallocate", "end_fsync", "disable_lat",
+	"disable_clat", "disable_slat", "exitall", "directory", "filename_format", "overwrite", "registerfiles", "fixedbufs", "hipri", "userspace_reap",
+	"nrfiles", "openfiles", "cpus_allowed", "cpus_allowed_policy", "numa_cpu_nodes", "numa_mem_policy", "prio", "prioclass", "nice", "status-interval", "eta",
+	"bwavgtime", "iopsavgtime", "clocksource", "disk_util", "mem", "iomem", "iomem_align", "ioscheduler", "unified_rw_reporting", "allow_file_create", "create_serialize",
+	"create_fsync", "zero_buffers", "buffer_pattern", "buffer_compress_percentage", "dedupe_percentage", "sqthread_poll", "nonvectored", "random_generator", "opendir",
+	"gtod_cpu", "write_iolog", "log_max_value", "log_hist_msec", "log_hist_coarseness", "kb_base", "unit_base", "uid", "gid", "error_dump", "exec_prerun", "exec_postrun"}
+
+// shapes are options that LoadOf reads.
+var shapes = []string{"rw", "readwrite", "bs", "blocksize", "ba", "blockalign", "bssplit", "iodepth", "numjobs", "rwmixread", "rwmixwrite", "rate_iops", "thinktime",
+	"iodepth_batch", "iodepth_batch_submit", "iodepth_batch_complete", "iodepth_batch_complete_min", "iodepth_low"}
+
+// lengths are options that say where on the device, when and for how long.
+var lengths = []string{"size", "filesize", "io_size", "runtime", "timeout", "time_based", "startdelay", "stonewall", "wait_for_previous", "new_group", "loops", "ramp_time"}
+
+// LoadOf makes a load of a job's options. What cannot be made one is an error that names the option; what can be left
+// out at the price of a somewhat other load is in Left.
+func LoadOf(o map[string]string) (Load, error) {
+	var l Load
+	rw := cmp.Or(o["rw"], o["readwrite"], "read")
+	mix, ok := map[string]float64{"read": 0, "randread": 0, "write": 1, "randwrite": 1, "rw": -1, "readwrite": -1, "randrw": -1}[strings.SplitN(rw, ":", 2)[0]]
+	if !ok {
+		return l, fmt.Errorf("rw=%s is not simulated; it is one of read, write, randread, randwrite, rw, randrw", rw)
+	}
+	if mix < 0 {
+		mix = 0.5
+		for name, reads := range map[string]bool{"rwmixread": true, "rwmixwrite": false} {
+			if o[name] == "" || !reads && o["rwmixread"] != "" {
+				continue
+			}
+			v, err := strconv.ParseFloat(o[name], 64)
+			if err != nil || !(v >= 0 && v <= 100) {
+				return l, fmt.Errorf("%s=%s is not a percentage", name, o[name])
+			}
+			if mix = v / 100; reads {
+				mix = 1 - mix
+			}
+		}
+	}
+	l.Write, l.Sequential = mix, !strings.HasPrefix(rw, "rand")
+	if err := errors.Join(l.sizes(o), l.depth(o)); err != nil {
+		return l, err
+	}
+	for _, k := range slices.Sorted(maps.Keys(o)) {
+		if !slices.Contains(harmless, k) && !slices.Contains(shapes, k) && !slices.Contains(lengths, k) || l.dropped(k, o) {
+			l.Left = append(l.Left, k)
+		}
+	}
+	return l, nil
+}
+
+// dropped reports whether an option that is known has a value without a counterpart.
+func (l *Load) dropped(option string, o map[string]string) bool {
+	switch value := o[option]; option {
+	case "ba", "blockalign":
+		n, err := ParseSize(value)
+		return err != nil || l.Sizes != nil || n != l.IO
+	case "iodepth_batch", "iodepth_batch_submit", "iodepth_batch_complete", "iodepth_batch_complete_min":
+		return value != "0" && value != "1"
+	case "iodepth_low":
+		return value != "0" && value != cmp.Or(o["iodepth"], "1")
+	}
+	return false
+}
+
+// direction returns the part of a value that counts for the load: fio takes "reads,writes,trims". Two parts that differ
+// are an error in a mixed load.
+func (l *Load) direction(option, value string) (string, error) {
+	parts := strings.Split(value, ",")
+	if len(parts) == 1 {
+		return value, nil
+	}
+	switch {
+	case l.Write == 0:
+		return parts[0], nil
+	case l.Write == 1 || parts[0] == parts[1]:
+		return parts[1], nil
+	}
+	return "", fmt.Errorf("%s=%s: reads and writes of one job that differ are not simulated; make two jobs of them", option, value)
+}
+
+// sizes sets the size of I/Os.
+func (l *Load) sizes(o map[string]string) error {
+	for _, name := range []string{"bsrange", "blocksize_range"} {
+		if o[name] != "" {
+			return fmt.Errorf("%s=%s: sizes of a range are not simulated; give bs, or bssplit", name, o[name])
+		}
+	}
+	if o["bssplit"] == "" {
+		text, err := l.direction("bs", cmp.Or(o["bs"], o["blocksize"], "4k"))
+		if err != nil {
+			return err
+		}
+		if l.IO, err = ParseSize(cmp.Or(text, "4k")); err == nil && l.IO == 0 {
+			err = errors.New("bs=0 is no size of an I/O")
+		}
+		return err
+	}
+	split, err := l.direction("bssplit", o["bssplit"])
+	if err != nil {
+		return err
+	}
+	sum, all := 0.0, 0.0
+	for part := range strings.SplitSeq(split, ":") {
+		size, percent, _ := strings.Cut(part, "/")
+		n, err := ParseSize(size)
+		weight, err2 := strconv.ParseFloat(percent, 64)
+		if err != nil || err2 != nil || !(weight >= 0 && weight <= 100) {
+			return fmt.Errorf("bssplit=%s: write sizes with percents, such as 4k/60:64k/40", split)
+		}
+		l.Sizes = append(l.Sizes, Weight{n, int(weight * 100)})
+		sum += float64(n) * weight
+		all += weight
+	}
+	l.IO = uint64(sum / max(all, 1))
+	return nil
+}
+
+// depth sets how many I/Os are in flight, or arrive.
+func (l *Load) depth(o map[string]string) error {
+	clones, err := strconv.Atoi(cmp.Or(o["numjobs"], "1"))
+	depth, err2 := strconv.Atoi(cmp.Or(o["iodepth"], "1"))
+	if err != nil || err2 != nil || clones < 1 || depth < 1 || clones > 1<<20 || depth > 1<<20 {
+		return fmt.Errorf("iodepth=%s and numjobs=%s: both are numbers from 1 on", o["iodepth"], o["numjobs"])
+	}
+	switch strings.Split(o["ioengine"], ":")[0] {
+	case "sync", "psync", "vsync", "pvsync", "pvsync2", "mmap", "":
+		depth = 1 // these have one I/O in flight, whatever iodepth says
+	}
+	l.Outstanding = clones * depth
+	if text := o["rate_iops"]; text != "" {
+		if l.Write > 0 && l.Write < 1 {
+			return fmt.Errorf("rate_iops=%s bounds reads and writes of a mixed job separately, which is not simulated; make two jobs of them", text)
+		}
+		part, err := l.direction("rate_iops", text)
+		rate, err2 := strconv.ParseFloat(part, 64)
+		if err != nil || err2 != nil || !(rate > 0) {
+			return fmt.Errorf("rate_iops=%s is not a number of I/Os a second", text)
+		}
+		l.Rate = rate * float64(clones)
+	}
+	if text := o["thinktime"]; text != "" {
+		ns, err := ParseTime(text, 1e3)
+		if err != nil {
+			return fmt.Errorf("thinktime: %w", err)
+		}
+		l.Think = time.Duration(ns)
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+package fio
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+// options are "bs=4k iodepth=2" as fio's result has them.
+func options(text string) map[string]string {
+	o := map[string]string{}
+	for f := range strings.FieldsSeq(text) {
+		k, v, _ := strings.Cut(f, "=")
+		o[k] = v
+	}
+	return o
+}
+
+func TestLoadOf(t *testing.T) {
+	for text, want := range map[string]Load{
+		"": {IO: 4096, Sequential: true, Outstanding: 1},
+		"rw=randread bs=8k iodepth=16 ioengine=libaio numjobs=2":             {IO: 8192, Outstanding: 32},
+		"rw=randread bs=8k iodepth=16 ioengine=psync numjobs=2":              {IO: 8192, Outstanding: 2},
+		"rw=randread bs=8k iodepth=16":                                       {IO: 8192, Outstanding: 1}, // fio's default engine is psync
+		"rw=randwrite bs=8k,64k":                                             {IO: 64 << 10, Write: 1, Outstanding: 1},
+		"rw=randread bs=8k,64k":                                              {IO: 8 << 10, Outstanding: 1},
+		"rw=randrw rwmixread=70 bs=8k,8k":                                    {IO: 8 << 10, Write: 0.3, Outstanding: 1},
+		"rw=randrw rwmixwrite=20":                                            {IO: 4 << 10, Write: 0.2, Outstanding: 1},
+		"rw=write rate_iops=100,50 numjobs=2":                                {IO: 4096, Write: 1, Sequential: true, Outstanding: 2, Rate: 100},
+		"rw=randread thinktime=50":                                           {IO: 4096, Outstanding: 1, Think: 50 * time.Microsecond},
+		"rw=randread bssplit=4k/50:12k/50":                                   {IO: 8192, Outstanding: 1, Sizes: []Weight{{4096, 5000}, {12288, 5000}}},
+		"rw=randread ba=4k iodepth_batch=1 iodepth_low=1 direct=1":           {IO: 4096, Outstanding: 1},
+		"rw=randread ba=1m iodepth_batch=8 verify=md5 iodepth_batch_submit=": {IO: 4096, Outstanding: 1, Left: []string{"ba", "iodepth_batch", "iodepth_batch_submit", "verify"}},
+	} {
+		got, err := LoadOf(options(text))
+		got.Write = float64(int(got.Write*1000+0.5)) / 1000
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: %+v, error %v, want %+v", text, got, err, want)
+		}
+	}
+	for text, says := range map[string]string{
+		"bsrange=4k-64k":              "sizes of a range are not simulated",
+		"rw=randrw bs=4k,64k":         "reads and writes of one job that differ are not simulated",
+		"rw=randrw bssplit=4k/9,8k/1": "reads and writes of one job that differ are not simulated",
+		"iodepth=0":                   "both are numbers from 1 on",
+		"iodepth=-3 ioengine=libaio":  "both are numbers from 1 on",
+		"rw=randrw rate_iops=100":     "bounds reads and writes of a mixed job separately",
+		"rw=randrw rwmixread=170":     "rwmixread=170 is not a percentage",
+		"rw=randread rate_iops=lots":  "is not a number of I/Os a second",
+		"rw=randread bs=0":            "is no size of an I/O",
+		"rw=randtrim":                 "rw=randtrim is not simulated",
+	} {
+		if l, err := LoadOf(options(text)); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %+v, error %v, want %q", text, l, err, says)
+		}
+	}
+}
+
+// entry is a job of a result, which had N I/Os of a mean latency.
+func entry(name string, group int, n int64, mean float64, text string) JobResult {
+	return JobResult{Name: name, Group: group, Options: options(text), Read: Direction{Count: n, IOPS: float64(n), RuntimeMS: 1000, Latency: Spread{N: n, Mean: mean, Min: mean, Max: mean}}}
+}
+
+// TestRan: clones are one job under the load of all, jobs of a group ran at the same time, and groups one after the other.
+func TestRan(t *testing.T) {
+	r := &Result{Global: map[string]string{"ioengine": "libaio"}, Jobs: []JobResult{
+		entry("clones", 0, 100, 1000, "rw=randread iodepth=4 numjobs=2"), entry("clones", 0, 300, 2000, "rw=randread iodepth=4 numjobs=2"),
+		entry("one", 1, 10, 5, "rw=randread"), entry("other", 1, 10, 5, "rw=randread"),
+	}}
+	ran, err := r.Ran()
+	if err != nil || len(ran) != 3 {
+		t.Fatalf("%+v, error %v", ran, err)
+	}
+	if c := &ran[0]; c.Read.Count != 400 || c.Read.IOPS != 400 || c.Read.Latency.Mean != 1750 || c.Read.Latency.N != 400 || len(c.Beside) != 0 || c.Read.Latency.Deviation < 430 || c.Read.Latency.Deviation > 436 {
+		t.Errorf("clones: %+v", c)
+	}
+	for i, wall := range []bool{false, true, false} {
+		if _, has := ran[i].Options["stonewall"]; has != wall || ran[i].Options["ioengine"] != "libaio" {
+			t.Errorf("%s: %v", ran[i].Name, ran[i].Options)
+		}
+	}
+	if len(ran[1].Beside) != 1 || ran[1].Beside[0] != "other" || ran[2].Beside[0] != "one" {
+		t.Errorf("beside: %v, %v", ran[1].Beside, ran[2].Beside)
+	}
+	if text, _, err := Scenario([]Job{ran[0].Job, ran[1].Job, ran[2].Job}, Array{Profile: "svc"}); err != nil || strings.Count(string(text), "after: clones") != 2 {
+		t.Errorf("%s (error %v)", text, err)
+	}
+}
+
+// TestRanRefuses: what cannot be told apart is refused. fio 3.33 gives one entry for two jobs of a group with
+// group_reporting: the first one's name, the last one's options, and the time of all threads.
+func TestRanRefuses(t *testing.T) {
+	sum := entry("a", 0, 100, 5, "rw=randwrite bs=64k")
+	sum.ThreadMS = 3136
+	grouped := entry("c", 0, 100, 5, "rw=randread numjobs=3")
+	grouped.ThreadMS = 3084
+	failed := entry("a", 0, 1, 1, "")
+	failed.Error = 5
+	for says, jobs := range map[string][]JobResult{
+		"sums up several jobs": {sum}, "ended with error 5": {failed},
+		"two jobs a ran at the same time": {entry("a", 0, 1, 1, ""), entry("a", 0, 1, 1, "")},
+		"":                                {grouped},
+	} {
+		_, err := (&Result{Jobs: jobs}).Ran()
+		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
+			t.Errorf("error %v, want %q", err, says)
+		}
+	}
+}
+
+// TestLoops: a job that is repeated has so many times the bytes; what is left out is named.
+func TestLoops(t *testing.T) {
+	all, notes := jobs(t, "[a]\nrw=read\nsize=1m\nloops=3\nramp_time=5\nblockalign=64k\niodepth_batch=4\n", Array{})
+	if got := all[0]["bytes"]; got != uint64(3<<20) {
+		t.Errorf("%v bytes", got)
+	}
+	if text := strings.Join(notes, "; "); len(notes) != 3 || !strings.Contains(text, "ramp_time") || !strings.Contains(text, "blockalign") || !strings.Contains(text, "iodepth_batch") {
+		t.Errorf("notes %q", notes)
+	}
+}

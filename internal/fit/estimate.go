@@ -1,0 +1,146 @@
+package fit
+
+import (
+	"errors"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// Estimate is a parameter by a fit. Low and High are NaN where the data do not determine it.
+type Estimate struct {
+	Parameter
+	// Value is what the best fit has, as Setting writes it. Where the data do not determine it, only all
+	// values together mean something: the predictions are made with them.
+	Value     float64
+	Low, High float64
+	// Error is the relative standard error, at least of a size; +Inf if the data say nothing.
+	Error float64
+}
+
+// Known tells whether the data determine the parameter.
+func (e *Estimate) Known() bool { return !math.IsNaN(e.Low) }
+
+// Keys returns the names of settings that are determined.
+func Keys(all []Estimate) []string {
+	var out []string
+	for i := range all {
+		if all[i].Known() {
+			out = append(out, all[i].Key)
+		}
+	}
+	return out
+}
+
+// widen takes over the intervals of another fit that is as good: what differs is not determined better than that.
+func (out *Fit) widen(other *Fit) {
+	for i := range out.Estimates {
+		e, o := &out.Estimates[i], &other.Estimates[i]
+		e.Low, e.High, e.Error = min(e.Low, o.Low), max(e.High, o.High), max(e.Error, o.Error)
+		e.judge()
+	}
+}
+
+// judge makes an interval that says nothing one that is not known.
+func (e *Estimate) judge() {
+	if !(e.Error <= vague && e.High/e.Low < math.Exp(2*vagueWidth)) { // NaN, too
+		e.Low, e.High = math.NaN(), math.NaN()
+	}
+}
+
+// conclude makes estimates of the end of a search: from the singular values of the Jacobian come the
+// standard errors, and the combinations of parameters that no observation depends on.
+func (f *fitter) conclude(p *point) (*Fit, error) {
+	j, err := f.jacobian(p)
+	if err != nil {
+		return nil, err
+	}
+	n, k := len(f.obs), len(f.params)
+	out := &Fit{Level: f.opt.Level, Scale: math.Sqrt(p.sum / float64(n-k))}
+	var svd mat.SVD
+	if !svd.Factorize(j, mat.SVDThin) {
+		return nil, errors.New("the model's derivatives have no singular values; fit fewer parameters (--free)")
+	}
+	var v mat.Dense
+	svd.VTo(&v)
+	variance := make([]float64, k)
+	scale := max(leastScale, out.Scale)
+	loosest, most := make([][]string, k), make([]float64, k) // by parameter: the direction that most of its variance is from
+	for c, s := range svd.Values(nil) {
+		sd := math.Inf(1)
+		if s > 0 {
+			sd = scale / s
+		}
+		var loose []string
+		for i := range k {
+			if math.Abs(v.At(i, c)) > 0.3 {
+				loose = append(loose, f.params[i].Key)
+			}
+		}
+		for i := range k {
+			w := v.At(i, c)
+			if w == 0 {
+				continue
+			}
+			part := w * w * min(sd*sd, 1e12)
+			if variance[i] += part; part > most[i] {
+				most[i], loosest[i] = part, loose
+			}
+		}
+		if sd > vague {
+			out.Confused = append(out.Confused, loose)
+		}
+	}
+	// All intervals together hold with the level: each by Bonferroni with a k-th of what is left of it.
+	q := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(n - k)}.Quantile(1 - (1-out.Level)/2/float64(k))
+	for i := range f.params {
+		sd := math.Sqrt(variance[i])
+		e := Estimate{Parameter: f.params[i], Value: math.Exp(p.x[i]), Error: sd}
+		e.Low, e.High = math.Exp(p.x[i]-q*sd), math.Exp(p.x[i]+q*sd)
+		if e.kind == count {
+			e.Low, e.High = max(1, math.Floor(e.Low)), math.Ceil(e.High)
+		}
+		e.judge()
+		if !e.Known() && !slices.ContainsFunc(out.Confused, func(c []string) bool { return slices.Contains(c, e.Key) }) {
+			set := loosest[i]
+			if !slices.Contains(set, e.Key) {
+				set = append(slices.Clone(set), e.Key)
+			}
+			out.Confused = append(out.Confused, set)
+		}
+		out.Estimates = append(out.Estimates, e)
+	}
+	return out, nil
+}
+
+// Settings returns the values of all estimates as settings of a profile. That profile makes the predictions.
+func (f *Fit) Settings() map[string]any {
+	out := map[string]any{}
+	for i := range f.Estimates {
+		e := &f.Estimates[i]
+		out[e.Key] = e.Setting(e.Value)
+	}
+	return out
+}
+
+// Errors returns the median and the largest relative deviation of predictions, of what was held out or of
+// what was fitted; NaN if there is none.
+func (f *Fit) Errors(heldOut bool) (median, worst float64, n int) {
+	var all []float64
+	for i := range f.Residuals {
+		if r := &f.Residuals[i]; r.HeldOut == heldOut {
+			all = append(all, math.Abs(r.Relative()))
+		}
+	}
+	if len(all) == 0 {
+		return math.NaN(), math.NaN(), 0
+	}
+	slices.Sort(all)
+	m := len(all) / 2
+	if median = all[m]; len(all)%2 == 0 {
+		median = (all[m-1] + all[m]) / 2
+	}
+	return median, all[len(all)-1], len(all)
+}
