@@ -126,7 +126,7 @@ func (l *Load) sizes(o map[string]string) error {
 			return err
 		}
 		if l.IO, err = ParseSize(cmp.Or(text, "4k")); err == nil && l.IO == 0 {
-			err = errors.New("bs=0 is no size of an I/O")
+			err = errors.New("bs=0 is not a valid size of an I/O")
 		}
 		return err
 	}

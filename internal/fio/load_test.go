@@ -48,7 +48,7 @@ func TestLoadOf(t *testing.T) {
 		"rw=randrw rate_iops=100":     "bounds reads and writes of a mixed job separately",
 		"rw=randrw rwmixread=170":     "rwmixread=170 is not a percentage",
 		"rw=randread rate_iops=lots":  "is not a number of I/Os a second",
-		"rw=randread bs=0":            "is no size of an I/O",
+		"rw=randread bs=0":            "is not a valid size of an I/O",
 		"rw=randtrim":                 "rw=randtrim is not simulated",
 	} {
 		if l, err := LoadOf(options(text)); err == nil || !strings.Contains(err.Error(), says) {

@@ -30,7 +30,7 @@ type Engine struct {
 	Reading int          // sources
 	bufs    [][]byte
 	fetches *Fetch // that are free
-	stale   int    // fetches that were given up and have not come back
+	owing   []arrears
 }
 
 // Room reports whether the engine takes another piece.

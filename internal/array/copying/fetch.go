@@ -2,15 +2,22 @@
 
 package copying
 
-import "github.com/arraysim/arraysim/internal/block"
+import (
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
 
 const (
 	// patience is after how long a fetch looks whether the source's executor still takes messages, in ns. One that has
-	// not taken a message for that long is given up. Reads themselves may take longer: how long, the source's array knows.
+	// not taken a message for that long, and not in grace behind that, is given up: when all stood still for a while,
+	// both begin anew. Reads themselves may take longer: how long, the source's array knows.
 	patience = 10_000_000_000
-	// maxStale bounds the fetches that were given up and have not come back, and with them the
-	// buffers that wait for an array that does not answer. More are refused until some are back.
-	maxStale = 64
+	grace    = 1_000_000_000
+	// maxSilent bounds the fetches that were given up and have not come back from an array that has sent none back for
+	// patience, maxStale those from any: their buffers wait there. More are refused until some are back.
+	maxSilent = 64
+	maxStale  = 1024
 )
 
 // Want is what a Fetch is to read.
@@ -33,6 +40,8 @@ type Fetch struct {
 	src    *Source
 	timer  block.Timer
 	letter block.Letter // that asks for it, then those that ask whether somebody is there
+	round  uint32       // counts the uses of this memory
+	opened bool         // the letter that asks for it, as far as is known here
 	stale  bool         // it was given up
 	fns    fetchFns
 	next   *Fetch // that is free
@@ -43,23 +52,40 @@ type Fetch struct {
 }
 
 // fetchFns are methods of a fetch as values, made once.
-type fetchFns struct{ serve, late, back, overdue, unwant, nothing func() }
+type fetchFns struct{ serve, late, back, overdue, again, unwant, nothing func() }
+
+// arrears are the fetches of an engine that one array has not given back.
+type arrears struct {
+	home  block.Executor
+	n     int
+	heard int64 // when the first was given up, or the last came back
+}
+
+func (e *Engine) arrears(home block.Executor) *arrears {
+	i := slices.IndexFunc(e.owing, func(a arrears) bool { return a.home == home })
+	if i < 0 {
+		i = len(e.owing)
+		e.owing = append(e.owing, arrears{home: home})
+	}
+	return &e.owing[i]
+}
 
 // Fetch reads sectors of a source. Done is called perhaps at once, when the source has long not
 // answered; then there is no fetch.
 func (e *Engine) Fetch(here block.Executor, s *Source, w Want) *Fetch {
-	if e.stale >= maxStale {
+	if a := e.arrears(s.home); a.n >= maxStale || a.n >= maxSilent && here.Now()-a.heard >= patience {
 		w.Done(w.Buf, block.Offline)
 		return nil
 	}
 	f := e.fetches
 	if f == nil {
 		f = &Fetch{}
-		f.fns = fetchFns{serve: f.serve, late: f.late, back: f.back, overdue: f.overdue, unwant: f.unwant, nothing: func() {}}
+		f.fns = fetchFns{serve: f.serve, late: f.late, back: f.back, overdue: f.overdue, again: f.again, unwant: f.unwant, nothing: func() {}}
 	} else {
 		e.fetches, f.next = f.next, nil
 	}
 	f.e, f.here, f.src, f.Want = e, here, s, w
+	f.round, f.opened = f.round+1, false
 	f.timer = here.At(here.Now()+patience, f.fns.overdue)
 	f.letter.Send(s.home, f.fns.serve, f.fns.late)
 	return f
@@ -79,8 +105,11 @@ func (f *Fetch) Unwanted() bool { return f.unwanted }
 
 func (f *Fetch) unwant() { f.unwanted = true }
 
-// Served ends the read at the source.
+// Served ends the read at the source. What was read while the reference was lost may be newer than what that held.
 func (f *Fetch) Served(s block.Status) {
+	if s == block.OK {
+		s = f.src.lender.Intact()
+	}
 	f.status = s
 	block.Send(f.here, f.fns.back)
 }
@@ -89,7 +118,8 @@ func (f *Fetch) Served(s block.Status) {
 func (f *Fetch) back() {
 	e, done, buf := f.e, f.Done, f.Buf
 	if f.stale { // a message to it may still be on its way, so it is not used again
-		e.stale--
+		a := e.arrears(f.src.home)
+		a.n, a.heard = a.n-1, f.here.Now()
 		e.PutBuf(buf)
 		return
 	}
@@ -103,13 +133,28 @@ func (f *Fetch) back() {
 
 // overdue looks whether the source's executor still takes messages.
 func (f *Fetch) overdue() {
-	if done := f.Done; !f.letter.Opened() {
-		f.giveUp()
-		done(nil, block.Offline)
+	if !f.letter.Opened() {
+		f.timer = f.here.At(f.here.Now()+grace, f.fns.again)
 		return
 	}
+	f.opened = true
 	f.letter.Send(f.src.home, f.fns.nothing, nil)
 	f.timer = f.here.At(f.here.Now()+patience, f.fns.overdue)
+}
+
+// again looks once more, behind the messages that are here already: this executor may have been held itself.
+func (f *Fetch) again() {
+	round := f.round
+	f.here.Post(func() {
+		switch done := f.Done; {
+		case done == nil || f.round != round: // it has ended
+		case f.letter.Opened():
+			f.overdue()
+		default:
+			f.giveUp()
+			done(nil, block.Offline)
+		}
+	})
 }
 
 // Forget gives up a fetch that has not ended: its Done is not called.
@@ -121,9 +166,12 @@ func (f *Fetch) Forget() {
 // giveUp leaves the fetch and its buffer to the message. A read that has not begun does not begin.
 func (f *Fetch) giveUp() {
 	f.stale = true
-	f.e.stale++
+	a := f.e.arrears(f.src.home)
+	if a.n++; a.n == 1 {
+		a.heard = f.here.Now()
+	}
 	f.Done = nil
-	if !f.letter.Withdraw() {
+	if withdrawn := f.letter.Withdraw(); f.opened || !withdrawn {
 		block.Send(f.src.home, f.fns.unwant)
 	}
 }

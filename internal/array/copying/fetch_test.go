@@ -15,14 +15,19 @@ type held struct {
 func (h *held) Post(fn func()) { h.kept = append(h.kept, fn) }
 
 // lender answers what it is asked when the test wants.
-type lender struct{ asked []*Fetch }
+type lender struct {
+	asked   []*Fetch
+	verdict block.Status
+}
 
-func (l *lender) Sectors() uint64 { return 8 }
-func (l *lender) Release()        {}
-func (l *lender) Serve(f *Fetch)  { l.asked = append(l.asked, f) }
+func (l *lender) Sectors() uint64      { return 8 }
+func (l *lender) Release()             {}
+func (l *lender) Serve(f *Fetch)       { l.asked = append(l.asked, f) }
+func (l *lender) Intact() block.Status { return l.verdict }
 
 // TestAbandonedFetches: reads that were given up keep their buffers until the source has answered, or would not
-// begin; more than maxStale of them there are not, and afterwards all is as before.
+// begin. A source that has been silent for a while with maxSilent of them is not asked for more, another one is, and
+// afterwards all is as before.
 func TestAbandonedFetches(t *testing.T) {
 	var here block.Virtual
 	there := &held{Virtual: &here}
@@ -39,12 +44,12 @@ func TestAbandonedFetches(t *testing.T) {
 			}
 		}})
 	}
-	for i := range maxStale {
+	for i := range maxSilent {
 		f := fetch()
 		if f == nil {
 			t.Fatalf("fetch %d is refused", i)
 		}
-		if i%2 == 0 { // begun
+		if i < maxSilent/2 { // begun
 			for _, fn := range there.kept {
 				fn()
 			}
@@ -52,14 +57,25 @@ func TestAbandonedFetches(t *testing.T) {
 		}
 		f.Forget()
 	}
+	if f := fetch(); f == nil {
+		t.Fatal("a source that was asked just now is taken for silent")
+	} else {
+		f.Forget()
+	}
+	here.RunUntil(here.Now() + patience)
 	if fetch() != nil || failed != 1 || len(e.bufs) != 1 {
 		t.Fatalf("%d fetches have failed, %d buffers are free: that beyond the bound should be refused", failed, len(e.bufs))
+	}
+	if f := e.Fetch(&here, &Source{lender: l, home: &block.Virtual{}}, Want{Done: func([]byte, block.Status) {}}); f == nil {
+		t.Error("a source that answers is refused for one that does not")
+	} else {
+		f.Forget()
 	}
 	for _, fn := range there.kept {
 		fn()
 	}
-	if len(l.asked) != maxStale/2 {
-		t.Errorf("%d fetches have begun, want %d", len(l.asked), maxStale/2)
+	if len(l.asked) != maxSilent/2 {
+		t.Errorf("%d fetches have begun, want %d", len(l.asked), maxSilent/2)
 	}
 	for _, f := range l.asked {
 		if !f.Unwanted() {
@@ -68,8 +84,8 @@ func TestAbandonedFetches(t *testing.T) {
 		f.Served(block.OK)
 	}
 	here.Run()
-	if e.stale != 0 || failed != 1 || len(e.bufs) != maxStale+1 {
-		t.Errorf("%d fetches are still given up, %d failed, %d buffers are free", e.stale, failed, len(e.bufs))
+	if n := e.arrears(there).n; n != 0 || failed != 1 || len(e.bufs) != maxSilent+2 {
+		t.Errorf("%d fetches are still given up, %d failed, %d buffers are free", n, failed, len(e.bufs))
 	}
 	there.kept = nil
 	if fetch() == nil {
@@ -78,5 +94,49 @@ func TestAbandonedFetches(t *testing.T) {
 	here.Run() // nobody answers
 	if failed != 2 {
 		t.Errorf("%d fetches have failed, want 2", failed)
+	}
+}
+
+// TestUnwantedWhileAsked: the source hears that nobody waits for a read, though what was sent last only asked whether
+// somebody is there; and what a reference lost meanwhile is no data.
+func TestUnwantedWhileAsked(t *testing.T) {
+	var here block.Virtual
+	there := &held{Virtual: &here}
+	l := &lender{}
+	s := &Source{lender: l, home: there}
+	var e Engine
+	var ended []block.Status
+	fetch := func() *Fetch {
+		return e.Fetch(&here, s, Want{Buf: e.Buf(4096), Done: func(_ []byte, s block.Status) { ended = append(ended, s) }})
+	}
+	open := func() {
+		for _, fn := range there.kept {
+			fn()
+		}
+		there.kept = nil
+	}
+	for _, forget := range []bool{true, false} {
+		f := fetch()
+		open()
+		here.RunUntil(here.Now() + patience + patience/2) // it is asked whether it is there
+		if forget {
+			f.Forget()
+		} else {
+			here.RunUntil(here.Now() + patience)
+		}
+		open()
+		if !f.Unwanted() {
+			t.Errorf("forgotten %t: the source does not know that nobody waits", forget)
+		}
+		f.Served(block.OK)
+		here.RunUntil(here.Now())
+	}
+	fetch()
+	open()
+	l.verdict = block.NoSpace
+	l.asked[len(l.asked)-1].Served(block.OK)
+	here.Run()
+	if len(ended) != 2 || ended[0] != block.Offline || ended[1] != block.NoSpace {
+		t.Errorf("they ended with %v", ended)
 	}
 }

@@ -13,9 +13,24 @@ import (
 // Lender is a reference in the array that has it.
 type Lender interface {
 	block.Ref
-	// Serve begins to read what a fetch asks for, and has its Served called, perhaps at once. It is
-	// called with the lender's executor held.
+	// Serve begins to read what a fetch asks for, and has its Served called, perhaps at once.
 	Serve(f *Fetch)
+	// Intact returns OK while the reference holds what it did when it was made, and else why it does
+	// not. Both are called with the lender's executor held.
+	Intact() block.Status
+}
+
+// Verdict is what Intact says of a reference that is gone or lost, or of an array whose log broke down.
+func Verdict(gone, lost, broken bool) block.Status {
+	switch {
+	case gone:
+		return block.Offline
+	case lost:
+		return block.NoSpace
+	case broken:
+		return block.Hardware
+	}
+	return block.OK
 }
 
 // Source is a reference of one array for copies of others. All of it is constant, so any executor may

@@ -68,8 +68,8 @@ func (e *Engine) complete() {
 
 // refuse makes errors of the writes in a batch, which may not survive, and of those that saw such
 // ones: a compare that has found a difference, too. What else was read stays good. So does a
-// reference to a point in time: it does not survive itself, and what it is used for has a commit of
-// its own.
+// reference to a point in time: what it is used for has a commit of its own in this log, which fails,
+// and what other arrays use it for is refused (ref.Intact).
 func (e *Engine) refuse(batch, saw []*block.Request, err error) {
 	e.BreakDown(fmt.Sprintf("the log could not be committed: %v", err))
 	for _, r := range batch {

@@ -53,9 +53,7 @@ type ref struct {
 }
 
 // hold makes a reference to ranges of a volume as they are now.
-func (v *Volume) hold(ranges []block.Range) *ref {
-	return &ref{v.Map.Hold(ranges), v.e, v.Pool(), false}
-}
+func (v *Volume) hold(q []block.Range) *ref { return &ref{v.Map.Hold(q), v.e, v.Pool(), false} }
 
 // Lost reports whether the reference was given up or given back.
 func (r *ref) Lost() bool { return r.released || r.Ref.Lost() }
@@ -71,15 +69,16 @@ func (r *ref) Release() {
 // Lend implements block.Lendable.
 func (r *ref) Lend(back func()) block.Ref { return copying.Lend(r.e.exec, r, r.Ref, back) }
 
+// Intact implements copying.Lender. What a log has that broke down, the next start may not find: no copy may keep it.
+func (r *ref) Intact() block.Status {
+	return copying.Verdict(r.e.stopped || r.released, r.Ref.Lost(), r.e.broken != "")
+}
+
 // Serve implements copying.Lender: another array's copy reads what the reference holds.
 func (r *ref) Serve(f *copying.Fetch) {
 	e := r.e
-	switch {
-	case e.stopped, r.released:
-		f.Served(block.Offline)
-		return
-	case r.Ref.Lost():
-		f.Served(block.NoSpace)
+	if s := r.Intact(); s != block.OK {
+		f.Served(s)
 		return
 	}
 	rd := e.newReading(&e.elsewhere)

@@ -41,8 +41,8 @@ type guest struct {
 }
 
 // visible returns how the caller sees a unit of this target: by the initiator port that its command
-// came from, or else by the first of its nexuses that may read the unit. A nexus of a fabric names no initiator.
-func (m *Manager) visible(who caller, is func(*server.Unit) bool) (best *server.ITL) {
+// came from, or else by the first of its nexuses that may use the unit so. A nexus of a fabric names no initiator.
+func (m *Manager) visible(who caller, uses server.Use, is func(*server.Unit) bool) (best *server.ITL) {
 	rank := 0
 	for _, n := range m.t.Nexuses() {
 		if s := n.Group().State(); n.Initiator() != who.initiator || n.Fabric() || s == alua.Standby || s == alua.Unavailable {
@@ -53,7 +53,7 @@ func (m *Manager) visible(who caller, is func(*server.Unit) bool) (best *server.
 				continue
 			}
 			r := 1
-			if !x.Excluded(false) {
+			if !x.Excluded(uses&server.UsesWrite != 0) {
 				r = 2
 			}
 			if n.Registrant().Port == who.port {
@@ -78,7 +78,7 @@ func (m *Manager) admit(home *Manager, x *server.ITL, uses server.Use) *guest {
 func (m *Manager) invite(home *Manager, who caller, want []*wanted) []*guest {
 	out := make([]*guest, len(want))
 	for i, w := range want {
-		if x := m.visible(who, w.names); x != nil {
+		if x := m.visible(who, w.uses, w.names); x != nil {
 			out[i] = m.admit(home, x, w.uses)
 		}
 	}
@@ -96,7 +96,7 @@ func (m *Manager) borrow(home *Manager, who caller, b []byte) farToken {
 	if k == nil {
 		return farToken{why: sense.TokenUnknown}
 	}
-	x := m.visible(who, func(u *server.Unit) bool { return u == k.u })
+	x := m.visible(who, server.UsesData, func(u *server.Unit) bool { return u == k.u })
 	if x == nil && !k.u.Removed() {
 		return farToken{why: sense.TokenUnknown}
 	}

@@ -16,8 +16,10 @@ import (
 )
 
 const (
-	// patience is how long an operation waits for a group that does not take its messages, in ns.
+	// patience is how long an operation waits for a group that does not take its messages, in ns, and grace how much
+	// longer: when all stood still for a while, both groups begin anew.
 	patience = 10 * nsPerSecond
+	grace    = nsPerSecond
 	// maxUnanswered bounds what a group is asked that it has not answered.
 	maxUnanswered = 1024
 )
@@ -85,11 +87,19 @@ func lookUp[T any](m *Manager, ask func(p *Manager) T, heard func(found T, late 
 		end()
 		return
 	}
+	m.losePatience(&timer, func() {
+		if !over {
+			end()
+		}
+	})
+}
+
+// losePatience calls fn behind patience and grace, and behind the answers that are here by then: the group's own executor
+// may have been held. It keeps the timer that is to be stopped.
+func (m *Manager) losePatience(timer *block.Timer, fn func()) {
 	clock := m.t.Exec()
-	timer = clock.At(clock.Now()+patience, func() {
-		m.t.Enter()
-		end()
-		m.t.Leave()
+	*timer = clock.At(clock.Now()+patience, func() {
+		*timer = clock.At(clock.Now()+grace, func() { m.soon(fn) })
 	})
 }
 
@@ -255,7 +265,7 @@ func (o *operation) ask(q *question) {
 	q.o, o.asked, o.where = o, q, nil
 	lost := func() { q.heard(reply{status: block.Offline, gone: true}) }
 	if p.unanswered >= maxUnanswered {
-		q.soon(lost)
+		m.soon(lost)
 		return
 	}
 	p.unanswered++
@@ -270,12 +280,9 @@ func (o *operation) ask(q *question) {
 		})
 		there.Leave()
 	}, func() { m.tell(func() { p.unanswered-- }) })
-	clock := m.t.Exec()
-	q.timer = clock.At(clock.Now()+patience, func() {
-		if q.mayLeave() {
-			m.t.Enter()
+	m.losePatience(&q.timer, func() {
+		if q.o.asked == q && q.mayLeave() {
 			lost()
-			m.t.Leave()
 		}
 	})
 }
@@ -283,13 +290,12 @@ func (o *operation) ask(q *question) {
 // mayLeave reports whether nobody has to wait for the answer: nothing is or will be written by it.
 func (q *question) mayLeave() bool { return q.letter.Withdraw() || q.kind != asksPlace }
 
-// soon calls fn behind the present call.
-func (q *question) soon(fn func()) {
-	t := q.o.m.t
-	t.Exec().Post(func() {
-		t.Enter()
+// soon calls fn behind the present call, and behind the answers of other groups that are here.
+func (m *Manager) soon(fn func()) {
+	m.t.Exec().Post(func() {
+		m.t.Enter()
 		fn()
-		t.Leave()
+		m.t.Leave()
 	})
 }
 
@@ -311,7 +317,7 @@ func (q *question) heard(r reply) {
 // withdraw has the operation go on as soon as it may.
 func (q *question) withdraw() {
 	if q.mayLeave() {
-		q.soon(func() { q.heard(reply{status: block.Cancelled, sam: sam.StatusTaskAborted}) })
+		q.o.m.soon(func() { q.heard(reply{status: block.Cancelled, sam: sam.StatusTaskAborted}) })
 		return
 	}
 	q.g.m.tell(func() { q.g.cancel(q) })
