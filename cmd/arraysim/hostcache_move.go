@@ -42,11 +42,12 @@ func (a *app) cacheMigrate() *cobra.Command {
 so that a virtual machine that moves between their hosts finds its cache warm. It
 prints how much that was and how long it took.
 
-The data comes from the array, and not over a link between the hosts. It goes page by
-page, and ends with this command: what was read by then stays cached. What the first cache has not destaged stays out. What is written or destaged behind the
-copy the second cache forgets when it hears of it (hostcache serve --watch, a second by default);
-one that does not hear of it refuses. So quiesce the first cache until the machine has moved.
-The first one keeps its contents; empty it by "hostcache drop".`,
+The data comes from the array, and not over a link between the hosts. It goes page by page,
+and ends with this command: what was read by then stays cached. What the first cache has not
+destaged stays out. What is written or destaged behind the copy the second cache forgets when
+it hears of it (hostcache serve --watch, a second by default); one that does not hear of it
+refuses. So quiesce the first cache until the machine has moved. The first one keeps its
+contents; empty it by "hostcache drop".`,
 		Example: "  arraysim hostcache migrate --from here.sock --to there.sock",
 		Args:    cobra.NoArgs,
 		RunE: a.do(func(cmd *cobra.Command, _ []string) error {

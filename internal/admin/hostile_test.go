@@ -91,6 +91,8 @@ var attacks = map[string]func(*hostile) error{
 	"size of an mdisk":                                                                    nil, // an administrator's
 	"size of a volume":                                                                    nil, // an administrator's
 	"I/O groups":                                                                          nil, // an administrator's
+	"... and a copy needs one that takes no messages":                                     nil, // a fault
+	"... and reads there that were given up":                                              nil, // a fault, or an mdisk that is slow: TestResetOfManyCopies
 	"map entries":                                                                         (*hostile).mapEntries,
 	"history of counters":                                                                 nil, // an administrator's: of volumes and pools
 	"findings that nobody dismissed":                                                      nil, // an administrator's: of volumes
