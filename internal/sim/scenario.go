@@ -491,9 +491,9 @@ func (s *Scenario) Runs() ([]*Scenario, error) {
 // Case returns the scenario with a case's settings, under the case's name.
 func (s *Scenario) Case(c Case) (*Scenario, error) {
 	r := s
-	for _, k := range sortedKeys(c.Set) {
+	if len(c.Set) > 0 {
 		var err error
-		if r, err = r.Set(k, c.Set[k]); err != nil {
+		if r, err = s.SetAll(c.Set); err != nil {
 			return nil, err
 		}
 	}
