@@ -96,5 +96,5 @@ func (c *Client) ask(ctx context.Context, method, path string, body, answer any)
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16))
 		return errors.New(string(bytes.TrimSpace(text)))
 	}
-	return json.NewDecoder(resp.Body).Decode(answer)
+	return json.NewDecoder(io.LimitReader(resp.Body, pageBytes+1<<20)).Decode(answer) // a page of contents is the longest
 }

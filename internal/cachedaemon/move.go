@@ -180,9 +180,13 @@ func Migrate(ctx context.Context, from, to *Client) (sum Warmed, err error) {
 		}
 		r.Bytes += sum.Bytes
 		sum = r
-		if next = page.Next; next == 0 {
+		if page.Next == 0 {
 			break
 		}
+		if page.Next <= next {
+			return sum, fmt.Errorf("the cache at %s answers page %d with page %d behind it; it is no hostcache of this version", from.socket, next, page.Next)
+		}
+		next = page.Next
 	}
 	sum.Seconds = time.Since(began).Seconds()
 	return sum, nil

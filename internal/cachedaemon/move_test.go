@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -112,9 +113,10 @@ func TestMovePageByPage(t *testing.T) {
 	if n, err := there.Drop(t.Context()); err != nil || n.Blocks != blocks || n.Left != 0 {
 		t.Errorf("%+v, %v", n, err)
 	}
-	for _, from := range []int{-1, 1 << 40} {
-		if c, err := here.Contents(t.Context(), from); err == nil && len(c.Ranges) > 0 {
-			t.Errorf("the page from %d on has %d ranges", from, len(c.Ranges))
+	for _, from := range []int{-1, 1 << 40, math.MaxInt} {
+		c, err := here.Contents(t.Context(), from)
+		if (err != nil) != (from < 0) || len(c.Ranges) > 0 || c.Next != 0 {
+			t.Errorf("the page from %d on: %+v, %v", from, c, err)
 		}
 	}
 }

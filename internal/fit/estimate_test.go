@@ -25,6 +25,13 @@ func TestHeldOutByLoad(t *testing.T) {
 			t.Errorf("%s is held out, and fitted", h.Load)
 		}
 	}
+	five := obs[:0:0]
+	for depth := range 5 {
+		five = append(five, Observation{Load: Load{IO: 4096, Outstanding: depth + 1}})
+	}
+	if _, held := split(five, 0.2); len(held) != 1 || held[0].Outstanding != 5 {
+		t.Errorf("a fifth of five loads is %d", len(held))
+	}
 	if train, held := split(obs, 0); len(train) != len(obs) || len(held) != 0 {
 		t.Errorf("%d and %d without any to hold out", len(train), len(held))
 	}

@@ -132,14 +132,12 @@ func Run(ctx context.Context, obs []Observation, opt Options) (*Fit, error) {
 // has seen the same load measured again predicts nothing.
 func split(obs []Observation, share float64) (train, held []Observation) {
 	out := map[Load]bool{} // whether a load is held out
-	due := 0.5
+	n := 0
 	for _, o := range obs {
 		if _, known := out[o.Load]; !known {
-			if due += share; due >= 1.5 {
-				due--
-				out[o.Load] = true
-			} else {
-				out[o.Load] = false
+			due := int(float64(len(out)+1)*share+1e-9) > n // five times a fifth is one
+			if out[o.Load] = due; due {
+				n++
 			}
 		}
 		if out[o.Load] {

@@ -192,7 +192,7 @@ func (m *Model) run(o *Observation, params []Parameter, values []float64) (float
 		}
 		adjust[x.Key] = x.Setting(values[i])
 	}
-	key := fmt.Sprint(o.Load, o.Writes, adjust)
+	key := fmt.Sprintf("%#v %t %v", o.Load, o.Writes, adjust) // all digits of the load, which String rounds
 	if v, ok := m.memo.Load(key); ok {
 		return v.(float64), nil
 	}

@@ -175,6 +175,9 @@ func fromLog(name string, load Load) ([]Observation, error) {
 	var out []Observation
 	for k, ns := range by {
 		s := fio.Describe(ns)
+		if s.Mean <= 0 {
+			return nil, errors.New("its latencies are 0: it does not say how long I/Os took")
+		}
 		l := load
 		l.IO, l.Write = k.bytes, float64(len(by[key{true, k.bytes}]))/float64(len(by[key{true, k.bytes}])+len(by[key{false, k.bytes}]))
 		out = append(out, Observation{Load: l, Name: filepath.Base(name), Writes: k.write, Mean: s.Mean / 1e9, Spread: s.Deviation / s.Mean, N: s.N})

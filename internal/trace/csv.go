@@ -298,7 +298,8 @@ func (c *Columns) time(r *Reader, text []byte) (int64, bool) {
 	if len(fraction) > 0 {
 		var err error
 		part, err = strconv.ParseFloat("0."+string(fraction), 64)
-		ok = ok && err == nil && part >= 0 && part < 1 // an exponent is none
+		digits := !bytes.ContainsFunc(fraction, func(c rune) bool { return c < '0' || c > '9' })
+		ok = ok && err == nil && digits // no exponent, which would be that of the whole number, too
 	}
 	if !ok || n > math.MaxInt64 {
 		return 0, false

@@ -77,3 +77,25 @@ func TestColumnMistakes(t *testing.T) {
 		}
 	}
 }
+
+// TestTimesWithExponents: a time of 1.5e-05 s is not 1 s and a little, and is refused.
+func TestTimesWithExponents(t *testing.T) {
+	c, err := ParseColumns("time=1:s,offset=2,length=3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]bool{"1.5e-05": false, "1.5e3": false, "1.-5": false, "1e3": false, "1.5": true, "15": true} {
+		rec := Record{}
+		r, err := NewReader(strings.NewReader("0,0,512\n"+text+",0,512\n"), "x", Options{Columns: c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for r.Next(&rec) == nil {
+			n++
+		}
+		if (n == 2) != want {
+			t.Errorf("a time of %s: %d records", text, n)
+		}
+	}
+}

@@ -15,14 +15,18 @@ const (
 	pieceSectors = 1 << 18 // whose bits are looked at
 )
 
-// piece returns the end of the piece of slots that begins at from.
+// piece returns the end of the piece of slots that begins at from; where there are none, that is empty. Whoever asks for
+// a piece may ask for any.
 func (d *Disk) piece(from int) int {
+	if from < 0 || from >= len(d.frameOf) {
+		return from
+	}
 	return min(from+max(1, min(pieceSlots, pieceSectors/d.per)), len(d.frameOf))
 }
 
 // behind returns where the piece after one that ends at a slot begins, 0 if there is none.
 func (d *Disk) behind(end int) int {
-	if end >= len(d.frameOf) {
+	if end < 0 || end >= len(d.frameOf) {
 		return 0
 	}
 	return end
