@@ -73,8 +73,15 @@ func value(v any) parquet.Value {
 
 // ReadParquet reads a table of flat columns. Types that this package does not write are refused.
 func ReadParquet(r io.ReaderAt, size int64) (*Table, error) {
+	return whole(func(choose func([]Column) ([]int, error), each func(Row) error) error {
+		return ScanParquet(r, size, choose, each)
+	})
+}
+
+// whole returns all that a scan has.
+func whole(scan func(choose func([]Column) ([]int, error), each func(Row) error) error) (*Table, error) {
 	t := &Table{}
-	err := ScanParquet(r, size, func(columns []Column) ([]int, error) {
+	err := scan(func(columns []Column) ([]int, error) {
 		t.Columns = columns
 		return nil, nil
 	}, func(row Row) error {

@@ -136,18 +136,9 @@ func WriteCSV(w io.Writer, t *Table) error {
 
 // ReadFile reads a Parquet file of flat columns.
 func ReadFile(name string) (*Table, error) {
-	t := &Table{}
-	err := ScanFile(name, func(columns []Column) ([]int, error) {
-		t.Columns = columns
-		return nil, nil
-	}, func(row Row) error {
-		t.Rows = append(t.Rows, row)
-		return nil
+	return whole(func(choose func([]Column) ([]int, error), each func(Row) error) error {
+		return ScanFile(name, choose, each)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return t, nil
 }
 
 // ScanFile is [ScanParquet] of a file. It keeps no rows.
