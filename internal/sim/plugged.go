@@ -109,6 +109,16 @@ func keep[P any](r *Run, name string, p P, err error) (P, error) {
 	return p, nil
 }
 
+// newPolicy has the policy of a name made.
+func newPolicy[C, P any](r *Run, kind, name string, plugged map[string]func(C) (P, error), c C) (p P, err error) {
+	mk, err := constructor(kind, name, plugged)
+	if err != nil {
+		return p, err
+	}
+	p, err = mk(c)
+	return keep(r, kind+" policy "+name, p, err)
+}
+
 // checkPolicies ends the run if a policy says that it has failed.
 func (r *Run) checkPolicies() {
 	for _, m := range r.policies {
@@ -157,25 +167,17 @@ func (k *cached) plug(r *Run) error {
 	place := k.d.h.name + "/" + k.name
 	c := plug.Cache{Name: k.name, Blocks: int(s.Size / s.Block), BlockBytes: int(s.Block)}
 	if s.Admission != "" {
-		mk, err := constructor("admission", s.Admission, r.s.Plugged.Admission)
+		c.Random = r.random("admission", place)
+		a, err := newPolicy(r, "admission", s.Admission, r.s.Plugged.Admission, c)
 		if err != nil {
 			return err
 		}
-		c.Random = r.random("admission", place)
-		made, err := mk(c)
-		if made, err = keep(r, "admission policy "+s.Admission, made, err); err != nil {
-			return err
-		}
-		k.plugged.admission = &checkedAdmission{made, r}
+		k.plugged.admission = &checkedAdmission{a, r}
 	}
 	if s.Throttle != "" {
-		mk, err := constructor("throttle", s.Throttle, r.s.Plugged.Throttle)
-		if err != nil {
-			return err
-		}
 		c.Random = r.random("throttle", place)
-		t, err := mk(c)
-		if t, err = keep(r, "throttle policy "+s.Throttle, t, err); err != nil {
+		t, err := newPolicy(r, "throttle", s.Throttle, r.s.Plugged.Throttle, c)
+		if err != nil {
 			return err
 		}
 		k.plugged.throttle = &checkedThrottle{t, r, s.Throttle}

@@ -42,12 +42,8 @@ func (y *system) plug() error {
 		}
 	}
 	if name := y.spec.Placement; name != "" {
-		mk, err := constructor("placement", name, r.s.Plugged.Placement)
+		p, err := newPolicy(r, "placement", name, r.s.Plugged.Placement, plug.Array{Name: y.name, Random: r.random("placement", y.name)})
 		if err != nil {
-			return err
-		}
-		p, err := mk(plug.Array{Name: y.name, Random: r.random("placement", y.name)})
-		if p, err = keep(r, "placement policy "+name, p, err); err != nil {
 			return err
 		}
 		y.placement = &checkedPlacement{p, r, name}

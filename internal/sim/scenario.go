@@ -490,16 +490,13 @@ func (s *Scenario) Runs() ([]*Scenario, error) {
 
 // Case returns the scenario with a case's settings, under the case's name.
 func (s *Scenario) Case(c Case) (*Scenario, error) {
-	r := s
+	copied := *s
+	r := &copied
 	if len(c.Set) > 0 {
 		var err error
 		if r, err = s.SetAll(c.Set); err != nil {
 			return nil, err
 		}
-	}
-	if r == s {
-		copied := *s
-		r = &copied
 	}
 	r.Name, r.Cases, r.Expect = c.Name, nil, nil
 	return r, nil
