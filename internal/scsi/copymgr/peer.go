@@ -42,7 +42,8 @@ func Join(all ...*Manager) {
 	}
 }
 
-// tell has fn called with the manager's executor held, by whoever holds another one.
+// tell has fn called with the manager's executor held, behind what was told it before. Whoever calls holds another one,
+// or this one.
 func (m *Manager) tell(fn func()) {
 	block.Send(m.t.Exec(), func() {
 		m.t.Enter()
@@ -99,7 +100,7 @@ func lookUp[T any](m *Manager, ask func(p *Manager) T, heard func(found T, late 
 func (m *Manager) losePatience(timer *block.Timer, fn func()) {
 	clock := m.t.Exec()
 	*timer = clock.At(clock.Now()+patience, func() {
-		*timer = clock.At(clock.Now()+grace, func() { m.soon(fn) })
+		*timer = clock.At(clock.Now()+grace, func() { m.tell(fn) })
 	})
 }
 
@@ -265,7 +266,7 @@ func (o *operation) ask(q *question) {
 	q.o, o.asked, o.where = o, q, nil
 	lost := func() { q.heard(reply{status: block.Offline, gone: true}) }
 	if p.unanswered >= maxUnanswered {
-		m.soon(lost)
+		m.tell(lost)
 		return
 	}
 	p.unanswered++
@@ -290,15 +291,6 @@ func (o *operation) ask(q *question) {
 // mayLeave reports whether nobody has to wait for the answer: nothing is or will be written by it.
 func (q *question) mayLeave() bool { return q.letter.Withdraw() || q.kind != asksPlace }
 
-// soon calls fn behind the present call, and behind the answers of other groups that are here.
-func (m *Manager) soon(fn func()) {
-	m.t.Exec().Post(func() {
-		m.t.Enter()
-		fn()
-		m.t.Leave()
-	})
-}
-
 // heard takes the answer, unless the operation has gone on without it.
 func (q *question) heard(r reply) {
 	if q.o.asked != q {
@@ -317,7 +309,7 @@ func (q *question) heard(r reply) {
 // withdraw has the operation go on as soon as it may.
 func (q *question) withdraw() {
 	if q.mayLeave() {
-		q.o.m.soon(func() { q.heard(reply{status: block.Cancelled, sam: sam.StatusTaskAborted}) })
+		q.o.m.tell(func() { q.heard(reply{status: block.Cancelled, sam: sam.StatusTaskAborted}) })
 		return
 	}
 	q.g.m.tell(func() { q.g.cancel(q) })
