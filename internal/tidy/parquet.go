@@ -78,22 +78,6 @@ func ReadParquet(r io.ReaderAt, size int64) (*Table, error) {
 	})
 }
 
-// whole returns all that a scan has.
-func whole(scan func(choose func([]Column) ([]int, error), each func(Row) error) error) (*Table, error) {
-	t := &Table{}
-	err := scan(func(columns []Column) ([]int, error) {
-		t.Columns = columns
-		return nil, nil
-	}, func(row Row) error {
-		t.Rows = append(t.Rows, row)
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return t, nil
-}
-
 // errDamaged is what a file is whose pages do not say what its head promises.
 var errDamaged = errors.New("this Parquet file is damaged")
 

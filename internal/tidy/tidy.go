@@ -141,6 +141,22 @@ func ReadFile(name string) (*Table, error) {
 	})
 }
 
+// whole returns all that a scan has.
+func whole(scan func(choose func([]Column) ([]int, error), each func(Row) error) error) (*Table, error) {
+	t := &Table{}
+	err := scan(func(columns []Column) ([]int, error) {
+		t.Columns = columns
+		return nil, nil
+	}, func(row Row) error {
+		t.Rows = append(t.Rows, row)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
 // ScanFile is [ScanParquet] of a file. It keeps no rows.
 func ScanFile(name string, choose func([]Column) ([]int, error), each func(Row) error) error {
 	f, err := os.Open(name)
