@@ -15,6 +15,9 @@ var update = flag.Bool("update", false, "write what the programs print to their 
 // TestExamples compiles each program, runs it, and compares what it prints with its output.txt: the same seed is
 // the same output, on every machine. None is longer than 65 lines of code.
 func TestExamples(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds of waiting or of work: make test has it")
+	}
 	programs, err := filepath.Glob("*/main.go")
 	if err != nil || len(programs) < 5 {
 		t.Fatalf("found %v, %v", programs, err)

@@ -51,6 +51,7 @@ LONGEST = [
     "test_export",
     "test_page",
     "test_hostcache",
+    "test_examples",
     "test_demo_command",
     "test_demo",
 ]

@@ -73,6 +73,7 @@ def latencies(text: str) -> tuple[float, float, float]:
     return float(m[1]), float(m[2]), float(m[3])
 
 
+@pytest.mark.slow
 def test_alone(tmp_path: Path) -> None:
     with Demo(tmp_path) as d:
         text = d.wait(lambda text: "until Ctrl-C" in text)

@@ -44,7 +44,9 @@ def example(name: str, tmp_path: Path, *args: object, expect: int = 0) -> str:
     return p.stdout
 
 
-@pytest.mark.parametrize("name", SHOWS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "undercover-clone.sh" else n for n in SHOWS]
+)
 def test_script(name: str, tmp_path: Path) -> None:
     text = example(name, tmp_path)
     at = 0

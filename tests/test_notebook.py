@@ -11,6 +11,7 @@ from harness import REPO, binary
 from nbclient import NotebookClient
 
 
+@pytest.mark.slow
 def test_incident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notebook = nbformat.read(REPO / "docs" / "notebooks" / "incident.ipynb", as_version=4)
     nbformat.validate(notebook)

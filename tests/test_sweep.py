@@ -55,6 +55,7 @@ def rows(folder: Path) -> int:
     return duckdb.sql(f"select count(*) from read_parquet({[str(f) for f in files]})").fetchall()[0][0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("points", [25, pytest.param(500, marks=pytest.mark.proof)], ids=["500 runs", "10,000 runs"])
 def test_a_worker_dies(tmp_path: Path, points: int) -> None:
     """A scheduler and four workers; one of them is killed when a part of the rows is there."""

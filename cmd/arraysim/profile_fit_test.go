@@ -14,6 +14,9 @@ import (
 // TestFittedProfilePredicts: the profile that --out writes makes the predictions that were printed, with settings that the
 // data do not determine and numbers of servers that lie between two whole ones.
 func TestFittedProfilePredicts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds of waiting or of work: make test has it")
+	}
 	m := &fit.Model{Profile: "all-flash", Seed: 1}
 	params, err := m.Parameters([]string{"cache.read", "mdisks.default.base", "mdisks.default.parallel"})
 	if err != nil {

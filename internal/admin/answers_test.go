@@ -45,6 +45,9 @@ func serveOn(t *testing.T, h http.Handler) string {
 // TestAnswersAreReadPromptly: an answer that nobody reads ends, and its handler with it; the time that the handler takes
 // before does not count, nor that between two questions of one connection.
 func TestAnswersAreReadPromptly(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds of waiting or of work: make test has it")
+	}
 	const within = 300 * time.Millisecond
 	ended := make(chan error, 10)
 	big := make([]byte, 32<<20)
@@ -170,6 +173,9 @@ func TestACutStays(t *testing.T) {
 
 // TestHistoryWithSlowReaders: many who ask for the whole history and read nothing keep neither the others nor the samples.
 func TestHistoryWithSlowReaders(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds of waiting or of work: make test has it")
+	}
 	c := parse(t, testConfig, t.TempDir())
 	c.Data = t.TempDir()
 	h := openHistory(c.Data, func(line string) { t.Error(line) })

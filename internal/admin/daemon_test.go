@@ -63,6 +63,9 @@ func TestRestart(t *testing.T) {
 // A second signal ends a stop that takes long; what was dirty is found again, and
 // a check that opens the folder finds nothing wrong.
 func TestHurry(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds of waiting or of work: make test has it")
+	}
 	c := parse(t, testConfig, t.TempDir())
 	r := start(t, c)
 	data := pattern(t, 1<<20)

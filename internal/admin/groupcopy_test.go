@@ -122,6 +122,9 @@ func TestCopiesOverGroups(t *testing.T) {
 // TestHeldGroupEndsCopies: a group whose executor is held ends copies from it, and holds up nothing else of theirs; a copy to it
 // that has not begun there does not begin later.
 func TestHeldGroupEndsCopies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds of waiting or of work: make test has it")
+	}
 	const host = "iqn.2026-01.host:a"
 	r := start(t, parse(t, groupConfig, t.TempDir()))
 	was := pattern(t, 1<<20)

@@ -250,6 +250,9 @@ func descriptors(t *testing.T) int {
 // TestSoak: many sessions work at many LUNs with all kinds of commands, while tasks are aborted and LUNs are reset. All
 // data is right, every session gets its share, the process stays small, and nothing is left behind.
 func TestSoak(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds of waiting or of work: make test has it")
+	}
 	limit, sessions := *soakFlag, *soakSessions
 	if limit == 0 {
 		limit = 3 * time.Second

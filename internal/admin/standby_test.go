@@ -77,6 +77,9 @@ func TestFencedWhileItStops(t *testing.T) {
 // TestForsakeClosesTheKernelDoor: a daemon that has lost its array takes no command of the kernel any more, and does not
 // wait for a front end that hangs.
 func TestForsakeClosesTheKernelDoor(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds of waiting or of work: make test has it")
+	}
 	d := newDaemon(parse(t, testConfig, filepath.Join(t.TempDir(), "d")), Environment{Out: io.Discard, Log: slog.New(slog.DiscardHandler)})
 	d.data = &folder{}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -48,6 +48,9 @@ const leastWait = 100 * time.Millisecond
 
 // TestRun: the clone is all undercover, it fills its pool's partition, and its victim waits for as long.
 func TestRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds of waiting or of work: make test has it")
+	}
 	a := serve(t)
 	var samples []Sample
 	r, err := Run(t.Context(), Options{Array: a.Client, Every: 100 * time.Millisecond, Show: func(s Sample) { samples = append(samples, s) }})
@@ -97,6 +100,9 @@ func TestRun(t *testing.T) {
 
 // TestInterrupted: a demonstration ends with its context, in whatever phase.
 func TestInterrupted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds of waiting or of work: make test has it")
+	}
 	a := serve(t)
 	for _, phase := range []Phase{Filling, Cloning} {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -51,6 +51,9 @@ func measure(t *testing.T, params []Parameter, values []float64, seed uint64) []
 // TestRecovery: the parameters with which arrays were made are all inside the intervals, which hold them
 // together with 95 %.
 func TestRecovery(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds of waiting or of work: make test has it")
+	}
 	if *seed == 0 {
 		*seed = uint64(time.Now().UnixNano())
 	}

@@ -154,6 +154,9 @@ func TestDiscoveryAsksForCHAP(t *testing.T) {
 // TestDiscoverySessions: they keep no host out, whatever their number, give way to younger ones,
 // and do not last.
 func TestDiscoverySessions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds of waiting or of work: make test has it")
+	}
 	r := newRig(t, func(cfg *Config) {
 		cfg.Limits.MaxSessions, cfg.Limits.MaxDiscovery, cfg.Limits.DiscoveryTime = 4, 2, 5*time.Second
 	})

@@ -154,6 +154,9 @@ func TestAnswersAreChargedAsTheyAre(t *testing.T) {
 // TestDataOutIsTimed: a command whose data does not come ends with INITIATOR RESPONSE TIMEOUT, and
 // the connection goes on.
 func TestDataOutIsTimed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds of waiting or of work: make test has it")
+	}
 	for name, keys := range map[string]map[string]string{"solicited": solicited, "unsolicited": unsolicited} {
 		t.Run(name, func(t *testing.T) {
 			// It is the time for answers as well, which a busy machine may take for a while.
@@ -191,6 +194,9 @@ func TestDataOutIsTimed(t *testing.T) {
 // TestSlowDataOut: who sends slowly and steadily is waited for. Where the machine was so busy that
 // the sender was not steady, its end shows nothing, and it begins again.
 func TestSlowDataOut(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds of waiting or of work: make test has it")
+	}
 	const limit = 3 * time.Second
 	r := newRig(t, func(cfg *Config) {
 		cfg.Limits.DataTimeout, cfg.Limits.MaxBurst, cfg.Limits.MaxOutstandingR2T = limit, 512, 1

@@ -363,6 +363,9 @@ func TestNop(t *testing.T) {
 }
 
 func TestPing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds of waiting or of work: make test has it")
+	}
 	const interval = 60 * time.Millisecond
 	ping := func(t *testing.T, c *Client) bhs {
 		t.Helper()

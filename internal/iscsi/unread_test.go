@@ -65,6 +65,9 @@ func flood(c *Client, far *conn, most int, header [bhsLen]byte, data []byte) int
 // TestUnreadControlAnswers: whatever makes the target answer, outside of any window too, it stops
 // reading when a peer that reads nothing has a queue of answers.
 func TestUnreadControlAnswers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds of waiting or of work: make test has it")
+	}
 	for _, row := range []struct {
 		op    byte
 		flags byte

@@ -128,6 +128,9 @@ func TestAbortThatIsNotAnswered(t *testing.T) {
 // TestSilentSyncCostsNoMoreThanItsTime: the target answers pings and all but SYNCHRONIZE CACHE. Who
 // has a time for that goes on, and who has none waits.
 func TestSilentSyncCostsNoMoreThanItsTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds of waiting or of work: make test has it")
+	}
 	l := newLab(t)
 	v := newValve(t, l.addr)
 	bounded := hurried

@@ -145,6 +145,9 @@ func TestLoginToASilentTargetEnds(t *testing.T) {
 // TestSilentTargetCostsNoMoreThanItsTime: a command to a target that was stopped ends when its time is over, and the session
 // is there again when the target is.
 func TestSilentTargetCostsNoMoreThanItsTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds of waiting or of work: make test has it")
+	}
 	l := newLab(t)
 	v := newValve(t, l.addr)
 	d := l.openThrough(v, hurried)
@@ -189,6 +192,9 @@ func TestQuietTargetIsNotTakenForASilentOne(t *testing.T) {
 
 // TestTargetThatNeverAnswersACommand: it answers pings, and nothing else.
 func TestTargetThatNeverAnswersACommand(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds of waiting or of work: make test has it")
+	}
 	l := newLab(t)
 	d := l.openThrough(newValve(t, l.addr), hurried)
 	l.files[0].delay.Store(int64(time.Hour))

@@ -167,6 +167,9 @@ func (c *truthCase) run(kind string) (*truth, error) {
 // Whatever the seed: the scenario that it gives is one that parses, and its pool has
 // room for all of its volumes, full of their own data.
 func TestGeneratedScenariosFit(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds of waiting or of work: make test has it")
+	}
 	first := seedOf(t)
 	t.Logf("seed %d; ARRAYSIM_SEED repeats it", first)
 	n := uint64(800)

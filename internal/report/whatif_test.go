@@ -64,6 +64,9 @@ func waited(d *Data) float64 {
 // when it is run without the one or the other: the truth lies in the range, and a figure is
 // told only where the range is narrow.
 func TestSharesAgainstTheRealThing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds of waiting or of work: make test has it")
+	}
 	const scenario = "../../testdata/report/clone.yaml"
 	type setting = map[string]any
 	four := []any{}

@@ -45,6 +45,9 @@ jobs:
 // percent less, because a command's pieces are not all outstanding until its last one is in. With
 // fewer pieces of a command under way than Q says the law does not hold: Q does not cancel.
 func TestTowerHeight(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds of waiting or of work: make test has it")
+	}
 	heights := map[string]float64{}
 	for _, row := range []struct {
 		cache, commands int

@@ -14,10 +14,13 @@ import (
 
 var proofs = flag.Bool("proofs", false, "run the cases that are marked as proofs, too")
 
+// inMinutes are those of the documents' scenarios that compute the longest.
+var inMinutes = map[string]bool{"002-transactions.yaml": true, "004-compile.yaml": true}
+
 // TestScenarios carries out every scenario file and holds it to its expectations. It is not
 // built for the race detector: runs share nothing, and there are billions of events in them.
 // Cases that are proofs run with -proofs alone; with -short only the documents' scenarios do,
-// whose names begin with a number.
+// whose names begin with a number, without those that compute the longest.
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("../../testdata/scenarios/*.yaml")
 	if err != nil || len(files) < 14 {
@@ -26,8 +29,8 @@ func TestScenarios(t *testing.T) {
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
-			if numbered := filepath.Base(file)[0] <= '9'; testing.Short() && !numbered {
-				t.Skip("no document's: left out of short runs")
+			if name := filepath.Base(file); testing.Short() && (name[0] > '9' || inMinutes[name]) {
+				t.Skip("no document's, or of those that compute the longest: left out of short runs")
 			}
 			text, err := os.ReadFile(file)
 			if err != nil {

@@ -46,7 +46,10 @@ func TestTortureOfRemoteLog(t *testing.T) {
 	if n > 1 {
 		n = min((n+9)/10, 100)
 	}
-	if testing.Short() || raceEnabled {
+	switch {
+	case testing.Short():
+		n = min(n, 4)
+	case raceEnabled:
 		n = min(n, 20)
 	}
 	runTorture(t, n, func(seed uint64) *torture {

@@ -126,6 +126,9 @@ func TestRingThatDies(t *testing.T) {
 
 // TestCloseOfADeadRing: a store is closed while its ring dies.
 func TestCloseOfADeadRing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds of waiting or of work: make test has it")
+	}
 	fail, _, _ := faultyRings(t)
 	for i := range 20 {
 		fail.Store(false)

@@ -161,7 +161,7 @@ func (p *Policy) start(code []byte, c plug.Cache) error {
 	if err := p.drive(); err != nil {
 		return err
 	}
-	go p.watch() // no context for the calls that follow, which could end with it: one goroutine looks after all of them
+	go p.watch(patience) // no context for the calls that follow, which could end with it: one goroutine looks after all of them
 	return nil
 }
 
@@ -184,8 +184,8 @@ func (p *Policy) drive() error {
 }
 
 // watch ends the module when a call takes too long.
-func (p *Policy) watch() {
-	tick := time.NewTicker(patience / 2)
+func (p *Policy) watch(limit time.Duration) {
+	tick := time.NewTicker(limit / 2)
 	defer tick.Stop()
 	last, looks := uint64(0), 0
 	for {

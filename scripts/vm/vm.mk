@@ -9,8 +9,10 @@ vm-test-all: build plugin ## all of them, slow ones too
 	@scripts/vm/run.py --limit 2400 $(VM_ARGS)
 
 test-qemu: build plugin ## the same in emulated machines, with kernels 6.1 and 6.12 and two processors (an hour)
-	@scripts/vm/run.py --engine qemu --kernel 6.1 --limit 3600 $(VM_ARGS)
-	@scripts/vm/run.py --engine qemu --kernel 6.12 --limit 3600 -m "not slow" $(VM_ARGS)
+	@failed=0; \
+	scripts/vm/run.py --engine qemu --kernel 6.1 --limit 3600 $(VM_ARGS) || failed=1; \
+	scripts/vm/run.py --engine qemu --kernel 6.12 --limit 3600 -m "not slow" $(VM_ARGS) || failed=1; \
+	exit $$failed
 
 demo-vm: build ## the main job over TCMU: targetcli, the kernel's iSCSI, EXTENDED COPY and WRITE SAME, both layers' counters
 	@image=$$(scripts/rootfs.sh) && scripts/vm/run.py --limit 1200 --file "$$image" \

@@ -36,8 +36,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=elsewhere)
         for item in elsewhere:
             print(f"left to QEMU: {item.nodeid}: {item.get_closest_marker('qemu').args[0]}")
-    # multipath-tools load the kernel's ALUA handler, which looks at every later disk and says so.
-    items.sort(key=lambda item: item.path.name == "test_multipath.py")
+    # multipath-tools load the kernel's ALUA handler, which stays and meets every later disk.
+    items.sort(key=lambda item: item.path.name in ("test_examples.py", "test_multipath.py"))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -53,14 +53,20 @@ class KernelLog:
     #: Lines that no healthy run has: bugs, blocked tasks, lost connections, errors that reach a file system.
     TROUBLE = re.compile(
         r"BUG:|WARNING:|Oops|Call Trace|blocked for more than|soft lockup|rcu.*stall|I/O error|lost async page write"
-        r"|(EXT4-fs|XFS|JBD2).*(error|[Cc]orrupt|abort|shut ?down|failed)|[Ss]ense Key|DID_|conn error|timed? ?out"
+        r"|(EXT4-fs|XFS|JBD2).*(error|[Cc]orrupt|abort|shut ?down|failed)|[Ss]ense Key|conn error|timed? ?out"
+        r"|hostbyte=(DID_(?!OK)|0x0*[1-9a-f])"  # names where the kernel has them, as Debian's, and else numbers
         r"|offlin|aborted|ABORT|recovery|recover|\breset\b|unsupported sa|Write same|[Ii]nvalid|[Ii]llegal|not found"
         r"|TARGET_CORE|\bUnable\b|\brefused|\b[Rr]eject"
     )
 
     #: What looks like trouble and is none: a unit attention for a new nexus or after a reset that was asked for,
-    #: and, as a logout removes a disk, two work queues of the initiator's kernel that 6.1 finds an odd pair.
-    NORMAL = [r"Power-on or device reset occurred$", r"WQ_MEM_RECLAIM iscsi_ctrl_\S+ .*is flushing !WQ_MEM_RECLAIM"]
+    #: as a logout removes a disk, two work queues of the initiator's kernel that 6.1 finds an odd pair, and the
+    #: words of the ALUA handler, which stays once multipath-tools have loaded it, about each disk that it meets.
+    NORMAL = [
+        r"Power-on or device reset occurred$",
+        r"WQ_MEM_RECLAIM iscsi_ctrl_\S+ .*is flushing !WQ_MEM_RECLAIM",
+        r"alua: transition timeout set to \d+ seconds$",
+    ]
 
     #: A warning begins and ends with these; what is said of one of its lines is said of all.
     CUT, END = "cut here ]---", "---[ end trace"
