@@ -191,6 +191,7 @@ class Pool:
     name: str
     copy: str = "reference"
     mdisks: list[Mdisk] = field(default_factory=list)
+    io_group: int | None = None
 
 
 @dataclass
@@ -219,6 +220,7 @@ class Config:
     chap: tuple[str, str] | None = None
     allow: list[str] = field(default_factory=list)
     set_groups: list[str] = field(default_factory=list)
+    io_groups: int = 1
 
     def document(self, data: Path, portal: int, metrics: int) -> dict[str, Any]:
         """Return the configuration file's contents."""
@@ -240,12 +242,15 @@ class Config:
             doc["portal"]["allow"] = self.allow
         if self.set_groups:
             doc["portal"]["set_groups"] = self.set_groups
+        if self.io_groups > 1:
+            doc["io_groups"] = self.io_groups
         return doc
 
     @staticmethod
     def _pool(p: Pool) -> dict[str, Any]:
         mdisks = [{k: v for k, v in vars(m).items() if v} for m in p.mdisks or [Mdisk(f"{p.name}-m0")]]
-        return {"name": p.name, "copy": p.copy, "mdisks": mdisks}
+        group = {} if p.io_group is None else {"io_group": p.io_group}
+        return {"name": p.name, "copy": p.copy, "mdisks": mdisks, **group}
 
     @staticmethod
     def _volume(v: Volume) -> dict[str, Any]:

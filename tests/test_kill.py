@@ -15,6 +15,8 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,14 @@ TORTURED = Config(
     cache=16 * MiB,
 )
 
+#: The same with an I/O group for each pool, and so a target for each: copies between them go from array to array.
+GROUPED = replace(
+    TORTURED,
+    io_groups=2,
+    pools=[replace(p, io_group=n) for n, p in enumerate(TORTURED.pools)],
+    volumes=[replace(v, lun=n) for n, v in zip((0, 1, 0, 2), TORTURED.volumes, strict=True)],
+)
+
 
 def copy(source: Path, target: Path) -> None:
     """Copy a directory; its files are sparse and must stay so."""
@@ -45,8 +55,11 @@ def copy(source: Path, target: Path) -> None:
 class Torture:
     """The client, and the lines that it prints."""
 
-    def __init__(self, daemon: Daemon, seed: int, luns: int = 4) -> None:
+    def __init__(self, daemon: Daemon, seed: int, luns: int = 4, also: Sequence[str] = ()) -> None:
+        """Torture the first LUNs of the daemon's first target, and those of other targets by their URLs."""
         argv = [tool("torture"), "--url", daemon.url(0), "--luns", luns, "--seed", seed]
+        for url in also:
+            argv += ["--url", url]
         self.err = daemon.dir / "torture.err"
         with self.err.open("w") as err:
             self.proc = subprocess.Popen([str(a) for a in argv], stdout=subprocess.PIPE, stderr=err, text=True)
@@ -102,15 +115,18 @@ class Torture:
 
 
 @pytest.mark.slow
-def test_no_acknowledged_sector_is_lost() -> None:
+@pytest.mark.parametrize("groups", [1, 2], ids=["one group", "two groups"])
+def test_no_acknowledged_sector_is_lost(groups: int) -> None:
     seed = int(os.environ.get("ARRAYSIM_SEED") or random.SystemRandom().randrange(1 << 32))
-    print(f"\n{KILLS} kills, seed {seed}; repeat with ARRAYSIM_KILLS={KILLS} ARRAYSIM_SEED={seed}")
+    kills = KILLS // groups
+    print(f"\n{kills} kills, seed {seed}; repeat with ARRAYSIM_KILLS={KILLS} ARRAYSIM_SEED={seed}")
     rng = random.Random(seed)
     event: dict[str, Any] = {}
-    with Daemon(TORTURED, "kill") as d:
-        torture = Torture(d, seed)
+    with Daemon(GROUPED if groups > 1 else TORTURED, "kill") as d:
+        second = f"{d.portal()}/{d.target}.iogroup1/0"
+        torture = Torture(d, seed, 3, [second]) if groups > 1 else Torture(d, seed)
         try:
-            for n in range(KILLS):
+            for n in range(kills):
                 event = torture.expect("verified")
                 d.cli("check")
                 time.sleep(rng.uniform(0, 0.4))

@@ -1,9 +1,9 @@
 /*
- * torture: random writes and offloads on a few LUNs of one target, with a model
- * of what every sector must hold. When the connection breaks it logs in again,
- * for as long as --patience says, and reads everything back.
+ * torture: random writes and offloads on a few LUNs of one target or of some,
+ * with a model of what every sector must hold. When a connection breaks it logs in
+ * again, for as long as --patience says, and reads everything back.
  *
- *   torture --url iscsi://127.0.0.1:3260/iqn.x/0 --luns 3 --seed 7
+ *   torture --url iscsi://127.0.0.1:3260/iqn.x/0 --luns 3 --url iscsi://127.0.0.1:3260/iqn.y/0 --seed 7
  *
  * The contract that it checks: after a reconnect, a sector whose last change was
  * acknowledged holds that change; one that a command in flight was changing holds
@@ -33,6 +33,7 @@
 #include <iscsi/scsi-lowlevel.h>
 #include "contents.h"
 
+#define MAX_SESSIONS 4
 #define MAX_LUNS 8
 #define DEPTH 16
 #define MAX_WRITE 256 /* sectors a WRITE carries */
@@ -59,15 +60,22 @@ struct lun {
 	unsigned char *unsure, naa[16];
 	unsigned char *by; /* kind of the last change, for messages */
 	uint32_t block;    /* sectors a logical block */
+	int on, number;    /* its session, and what it is called there */
 	int thin;          /* LBPME: the unit has UNMAP */
 };
 
-static struct iscsi_context *ctx;
-static struct iscsi_url *url;
-static const char *url_text, *initiator = "iqn.2026-01.io.arraysim:torture";
+/* A session with one target; an array with several I/O groups has a target for each. */
+static struct session {
+	const char *text;
+	int luns;
+	struct iscsi_context *ctx;
+	struct iscsi_url *url;
+} sessions[MAX_SESSIONS];
+
+static const char *initiator = "iqn.2026-01.io.arraysim:torture";
 static struct lun luns[MAX_LUNS];
 static struct slot slots[DEPTH];
-static int nluns = 1, busy, lost, wrong, patience = 60;
+static int nsessions, nluns, busy, lost, wrong, patience = 60;
 static uint32_t seq;
 static uint64_t seed = 1, span, counts[NKINDS], unsure_total, became_new;
 static volatile sig_atomic_t stop;
@@ -82,7 +90,9 @@ static uint64_t rnd(uint64_t n)
 
 static void die(const char *what)
 {
-	fprintf(stderr, "torture: %s: %s\n", what, ctx ? iscsi_get_error(ctx) : "");
+	fprintf(stderr, "torture: %s:", what);
+	for (int i = 0; i < nsessions; i++) fprintf(stderr, " %s", sessions[i].ctx ? iscsi_get_error(sessions[i].ctx) : "");
+	fprintf(stderr, "\n");
 	exit(2);
 }
 
@@ -179,7 +189,7 @@ static void submit(struct slot *k, int lun, unsigned char *cdb, int size, int di
 	if (dir == SCSI_XFER_READ) scsi_task_set_iov_in(t, &k->iov, 1);
 	k->busy = 1;
 	busy++;
-	if (iscsi_scsi_command_async(ctx, lun, t, complete, NULL, k)) {
+	if (iscsi_scsi_command_async(sessions[luns[lun].on].ctx, luns[lun].number, t, complete, NULL, k)) {
 		lost = 1;
 		scsi_free_scsi_task(t);
 	}
@@ -199,10 +209,15 @@ static void read_range(struct slot *k, int lun, uint64_t start, uint64_t count)
 
 static void pump(void)
 {
-	struct pollfd p = { .fd = iscsi_get_fd(ctx), .events = iscsi_which_events(ctx) };
-	int n = poll(&p, 1, 100);
-	if (n > 0 && iscsi_service(ctx, p.revents) < 0) lost = 1;
-	if (p.fd < 0) lost = 1;
+	struct pollfd p[MAX_SESSIONS];
+	for (int i = 0; i < nsessions; i++) {
+		struct iscsi_context *c = sessions[i].ctx;
+		p[i] = (struct pollfd){ .fd = iscsi_get_fd(c), .events = iscsi_which_events(c) };
+		if (p[i].fd < 0) lost = 1;
+	}
+	if (poll(p, nsessions, 100) <= 0) return;
+	for (int i = 0; i < nsessions; i++)
+		if (p[i].revents && iscsi_service(sessions[i].ctx, p[i].revents) < 0) lost = 1;
 }
 
 /* verify reads every sector back; 0 when the connection broke meanwhile. */
@@ -354,14 +369,15 @@ static int describe_lun(int i)
 {
 	struct scsi_task *t = NULL;
 	struct lun *l = &luns[i];
+	struct iscsi_context *ctx = sessions[l->on].ctx;
 	for (int tries = 0; tries < 10 && (!t || t->status); tries++) {
 		if (t) scsi_free_scsi_task(t);
-		t = iscsi_testunitready_sync(ctx, i); /* eats unit attentions */
+		t = iscsi_testunitready_sync(ctx, l->number); /* eats unit attentions */
 	}
 	if (!t || t->status) return 0;
 	scsi_free_scsi_task(t);
 	if (l->sectors) return 1;
-	t = iscsi_readcapacity16_sync(ctx, i);
+	t = iscsi_readcapacity16_sync(ctx, l->number);
 	struct scsi_readcapacity16 *rc = t && !t->status ? scsi_datain_unmarshall(t) : NULL;
 	if (!rc) return 0;
 	l->block = rc->block_length / SECTOR;
@@ -369,7 +385,7 @@ static int describe_lun(int i)
 	l->sectors = (rc->returned_lba + 1) * l->block;
 	if (span && l->sectors > span / SECTOR) l->sectors = span / SECTOR;
 	scsi_free_scsi_task(t);
-	t = iscsi_inquiry_sync(ctx, i, 1, 0x83, 255);
+	t = iscsi_inquiry_sync(ctx, l->number, 1, 0x83, 255);
 	if (!t || t->status) return 0;
 	for (int at = 4; at + 4 < t->datain.size; at += 4 + t->datain.data[at + 3]) {
 		unsigned char *d = t->datain.data + at;
@@ -384,31 +400,45 @@ static int describe_lun(int i)
 	return 1;
 }
 
+static int connect_to(struct session *s)
+{
+	s->ctx = iscsi_create_context(initiator);
+	s->url = iscsi_parse_full_url(s->ctx, s->text);
+	if (!s->url) die(s->text);
+	iscsi_set_targetname(s->ctx, s->url->target);
+	iscsi_set_session_type(s->ctx, ISCSI_SESSION_NORMAL);
+	iscsi_set_header_digest(s->ctx, ISCSI_HEADER_DIGEST_NONE_CRC32C);
+	iscsi_set_noautoreconnect(s->ctx, 1);
+	iscsi_set_timeout(s->ctx, 30);
+	return !iscsi_full_connect_sync(s->ctx, s->url->portal, s->url->lun);
+}
+
 static int login(void)
 {
+	int n = 0;
 	lost = 0;
-	ctx = iscsi_create_context(initiator);
-	url = iscsi_parse_full_url(ctx, url_text);
-	if (!url) die(url_text);
-	iscsi_set_targetname(ctx, url->target);
-	iscsi_set_session_type(ctx, ISCSI_SESSION_NORMAL);
-	iscsi_set_header_digest(ctx, ISCSI_HEADER_DIGEST_NONE_CRC32C);
-	iscsi_set_noautoreconnect(ctx, 1);
-	iscsi_set_timeout(ctx, 30);
-	if (iscsi_full_connect_sync(ctx, url->portal, url->lun)) return 0;
-	for (int i = 0; i < nluns; i++)
-		if (!describe_lun(i)) return 0;
+	for (int i = 0; i < nsessions; i++) {
+		if (!connect_to(&sessions[i])) return 0;
+		for (int k = 0; k < sessions[i].luns; k++, n++) {
+			luns[n].on = i;
+			luns[n].number = sessions[i].url->lun + k;
+			if (!describe_lun(n)) return 0;
+		}
+	}
 	return 1;
 }
 
-/* logout ends a broken session: what is still busy has an unknown outcome. */
+/* logout ends broken sessions: what is still busy has an unknown outcome. */
 static void logout(void)
 {
 	for (int i = 0; i < DEPTH; i++)
 		if (slots[i].busy) settle(&slots[i], 0);
-	iscsi_destroy_url(url);
-	iscsi_destroy_context(ctx);
-	ctx = NULL;
+	for (struct session *s = sessions; s < sessions + nsessions; s++) {
+		if (s->url) iscsi_destroy_url(s->url);
+		if (s->ctx) iscsi_destroy_context(s->ctx);
+		s->url = NULL;
+		s->ctx = NULL;
+	}
 }
 
 static void report(const char *event)
@@ -430,16 +460,17 @@ int main(int argc, char **argv)
 	};
 	int c, seconds = 1 << 30;
 	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (c == 'u') url_text = optarg;
-		else if (c == 'l') nluns = atoi(optarg);
+		if (c == 'u' && nsessions < MAX_SESSIONS) sessions[nsessions++] = (struct session){ .text = optarg, .luns = 1 };
+		else if (c == 'l' && nsessions) sessions[nsessions - 1].luns = atoi(optarg);
 		else if (c == 'e') seed = strtoull(optarg, NULL, 0) * 2 + 1;
 		else if (c == 'p') span = strtoull(optarg, NULL, 0);
 		else if (c == 's') seconds = atoi(optarg);
 		else if (c == 'w') patience = atoi(optarg);
 		else return 2;
 	}
-	if (!url_text || nluns < 1 || nluns > MAX_LUNS) {
-		fprintf(stderr, "usage: torture --url URL-OF-LUN-0 [--luns N] [--seed N] [--span BYTES] [--seconds N] [--patience N]\n");
+	for (int i = 0; i < nsessions; i++) nluns += sessions[i].luns;
+	if (nluns < 1 || nluns > MAX_LUNS) {
+		fprintf(stderr, "usage: torture --url URL-OF-FIRST-LUN [--luns N] [--url URL [--luns N]] [--seed N] [--span BYTES] [--seconds N] [--patience N]\n");
 		return 2;
 	}
 	signal(SIGTERM, on_term);
@@ -465,6 +496,6 @@ int main(int argc, char **argv)
 		waiting = time(NULL);
 	}
 	report("done");
-	iscsi_logout_sync(ctx);
+	for (int i = 0; i < nsessions; i++) iscsi_logout_sync(sessions[i].ctx);
 	return 0;
 }
