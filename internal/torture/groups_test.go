@@ -384,3 +384,35 @@ func resets(r *groups, w where, done func()) {
 	n := r.g[w.g].tg.OpenNexus("iqn.2026-11.org.example:b", "iqn.2026-11.org.example:b,i,0x1", 1)
 	n.Manage(scsi.LogicalUnitReset, uint64(w.v)<<48, 0, func(scsi.TMFResponse) { done() })
 }
+
+// TestCopyDomainOverGroups: units that a front end of fabrics puts into copy domains of one name copy to each other over
+// groups; those of another domain, and an initiator that calls itself as a domain is called, do not see them.
+func TestCopyDomainOverGroups(t *testing.T) {
+	r := newGroups(t)
+	domain := func(g int, name string) *scsi.Nexus {
+		n := r.g[g].tg.OpenFabricNexus(name)
+		for lun := range r.g[g].units {
+			r.do(n, lun, []byte{0x03, 0, 0, 0, 252, 0}, nil, 252) // takes the unit attentions
+			r.do(n, lun, []byte{0x03, 0, 0, 0, 252, 0}, nil, 252)
+		}
+		return n
+	}
+	mine := [2]*scsi.Nexus{domain(0, "fabric/one"), domain(1, "fabric/one")}
+	data := stamps(3, 100*512)
+	r.write(0, 0, 0, data)
+	list := r.list(where{0, 0}, where{1, 0}, 100, 0, 0)
+	for g, n := range mine {
+		r.write(1, 0, 0, make([]byte, 100*512))
+		r.good(n, g, scsitest.CopyCDB(list), list, 0)
+		if !bytes.Equal(r.read(1, 0, 0, 100), data) {
+			t.Errorf("by the unit of group %d: the destination has other data", g)
+		}
+	}
+	for name, n := range map[string]*scsi.Nexus{"another domain": domain(0, "fabric/two"), "an initiator": r.login(0, "fabric/one")} {
+		if c := r.do(n, 0, scsitest.CopyCDB(list), list, 0); c.String() != "02 a/0d/02" {
+			t.Errorf("%s: %v", name, c)
+		}
+	}
+	r.conserves()
+	r.empty()
+}

@@ -65,7 +65,7 @@ func ExtendedCopy(t *server.Task) {
 	}
 	m := managerOf(t)
 	wants := slices.ContainsFunc(l.cscds, func(c cscd) bool { return c.want != nil })
-	if !wants || !m.asksPeers(t.Nexus()) {
+	if !wants || !m.asksPeers() {
 		l.start(t)
 		return
 	}

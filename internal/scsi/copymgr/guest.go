@@ -41,11 +41,12 @@ type guest struct {
 }
 
 // visible returns how the caller sees a unit of this target: by the initiator port that its command
-// came from, or else by the first of its nexuses that may use the unit so. A nexus of a fabric names no initiator.
+// came from, or else by the first of its nexuses that may use the unit so. A nexus of a fabric names no initiator but a copy
+// domain: what the administrator has put into the one of that name.
 func (m *Manager) visible(who caller, uses server.Use, is func(*server.Unit) bool) (best *server.ITL) {
 	rank := 0
 	for _, n := range m.t.Nexuses() {
-		if s := n.Group().State(); n.Initiator() != who.initiator || n.Fabric() || s == alua.Standby || s == alua.Unavailable {
+		if s := n.Group().State(); n.Initiator() != who.initiator || n.Fabric() != who.fabric || s == alua.Standby || s == alua.Unavailable {
 			continue
 		}
 		for _, x := range n.ITLs() {

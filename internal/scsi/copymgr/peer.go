@@ -105,9 +105,12 @@ func (m *Manager) losePatience(timer *block.Timer, fn func()) {
 }
 
 // caller is who asks another group: its units show themselves to the same initiator alone.
-type caller struct{ initiator, port string }
+type caller struct {
+	initiator, port string
+	fabric          bool // no initiator, but a copy domain of a front end, which has the same name in all groups
+}
 
-func callerOf(n *server.Nexus) caller { return caller{n.Initiator(), n.Registrant().Port} }
+func callerOf(n *server.Nexus) caller { return caller{n.Initiator(), n.Registrant().Port, n.Fabric()} }
 
 // wanted is a unit that the target of the command does not show to the nexus.
 type wanted struct {
@@ -201,9 +204,8 @@ func (k *farToken) end(why sense.Code) {
 	}
 }
 
-// asksPeers reports whether there is another group to be asked for what a nexus names. One of a fabric says nothing of
-// its initiators, so nobody knows what they see elsewhere.
-func (m *Manager) asksPeers(n *server.Nexus) bool { return len(m.peers) > 0 && !n.Fabric() }
+// asksPeers reports whether there is another group to be asked for what a nexus names.
+func (m *Manager) asksPeers() bool { return len(m.peers) > 0 }
 
 // findToken looks in other groups for a token, and puts it to use.
 func (m *Manager) findToken(n *server.Nexus, b []byte, done func(farToken)) {

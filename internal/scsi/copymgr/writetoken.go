@@ -52,7 +52,7 @@ func WriteToken(t *server.Task) {
 		m := managerOf(t)
 		k, why := m.token(t.Nexus(), token)
 		immed := b[tokenFlags]&tokenImmed != 0
-		if why == sense.TokenUnknown && m.asksPeers(t.Nexus()) {
+		if why == sense.TokenUnknown && m.asksPeers() {
 			pause := t.Pause()
 			m.findToken(t.Nexus(), token, func(k farToken) {
 				switch {
