@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from arrays import Delta
 from doors import POOLS, KernelDaemon, backstore, looped
 from guest import RESULTS, clear_targets, mounted, targetcli, wait
-from harness import Config, Daemon, MiB, ToolError, Volume, binary, run
+from harness import Config, Daemon, MiB, Pool, ToolError, Volume, binary, run
 from load import Load, content, fill, fsck, mkfs, on_disk
 
 NAA = "naa.5001405000000020"
@@ -261,6 +262,25 @@ def test_kill_in_the_middle_of_copies(array: KernelDaemon) -> None:
         assert content(source.sd, 32 * MiB) == want
         run(argv, timeout=120)
         assert content(target.sd, 32 * MiB) == want
+
+
+def test_copies_over_io_groups(lio: None) -> None:
+    """The copy domain, and no more, reaches over I/O groups: sg_xcopy copies, and the other group's cache is told."""
+    config = Config(pools=[Pool("p0", io_group=0), Pool("p1", io_group=1)], volumes=[], io_groups=2)
+    names = {"from": ("p0", ["domain=both"]), "to": ("p1", ["domain=both"]), "alone": ("p1", [])}
+    with KernelDaemon(config, "groups") as array:
+        stores = [backstore(Volume(n, None, pool=p, size=64 * MiB), *opts) for n, (p, opts) in names.items()]
+        with looped(NAA, list(names), *stores) as (source, target, alone):
+            want = fill(source.sd, 16 * MiB)
+            argv = ["sg_xcopy", f"if={source.sg}", "bs=512", f"count={16 * MiB // 512}"]
+            d = Delta(array)
+            run([*argv, f"of={target.sg}"], timeout=120)
+            assert content(target.sd, 16 * MiB) == want
+            assert d.sum("host_described_bytes_total", volume="to", op="xcopy_dst") == 16 * MiB
+            assert d.sum("undercover_write_bytes_total", volume="to") == 16 * MiB
+            r = run([*argv, f"of={alone.sg}"], timeout=120, expect=None)
+            assert r.returncode != 0 and content(alone.sd, 16 * MiB) == bytes(16 * MiB), r
+        clear_targets()
 
 
 @pytest.mark.kernel_says(r"ABORT|[Aa]bort|TMR|reset|LUN_RESET")
