@@ -7,15 +7,16 @@ import os
 import random
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from doors import KernelDaemon
 from guest import Disk, clear_targets, wait
-from harness import run
+from harness import ToolError, run
 
 LUNS = int(os.environ.get("ARRAYSIM_LUNS", "100"))
 CORE = Path("/sys/kernel/config/target/core")
@@ -95,10 +96,19 @@ def verify(disk: Disk, turn: int) -> None:
     assert buf[:] == content(disk.lun, turn), f"LUN {disk.lun} holds what it was not given"
 
 
+def opened(array: KernelDaemon) -> Counter[str]:
+    """Return the files that the daemon has open, each with how often."""
+    assert array.proc
+    names: Counter[str] = Counter()
+    for f in Path(f"/proc/{array.proc.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            names[os.readlink(f)] += 1
+    return names
+
+
 def descriptors(array: KernelDaemon) -> int:
     """Return the number of files that the daemon has open."""
-    assert array.proc
-    return len(os.listdir(f"/proc/{array.proc.pid}/fd"))
+    return opened(array).total()
 
 
 def memory(array: KernelDaemon) -> int:
@@ -111,7 +121,7 @@ def memory(array: KernelDaemon) -> int:
 @pytest.mark.slow
 def test_hundred_luns(array: KernelDaemon) -> None:
     """All LUNs work at once, go on after a crash under I/O, and leave nothing behind."""
-    before, open_before = set(os.listdir("/sys/bus/scsi/devices")), descriptors(array)
+    before, open_before = set(os.listdir("/sys/bus/scsi/devices")), opened(array)
     TPG.mkdir(parents=True)
     (TPG / "nexus").write_text("naa.5001405000000061")
     with timed(f"{LUNS} LUNs made"):
@@ -142,7 +152,10 @@ def test_hundred_luns(array: KernelDaemon) -> None:
         (TPG / "nexus").write_text("NULL")
         TPG.rmdir()
         PORT.rmdir()
-        wait("end of all rings", lambda: descriptors(array) <= open_before + 2)
+        try:
+            wait("end of all rings", lambda: descriptors(array) <= open_before.total() + 2)
+        except ToolError as e:
+            raise ToolError(f"{e}Open before: {open_before}\nNow: {opened(array)}") from None
     listed = run(["sh", "-c", "ls /sys/class/uio | wc -l"]).stdout.strip()
     assert listed == "0", f"{listed} UIO devices are left"
     array.cli("check")
