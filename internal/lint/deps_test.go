@@ -133,9 +133,11 @@ const directions = `
 
 	admin, iscsi < demo;
 
+	admin < top;
+
 	admin, sim, profile < schema;
 
-	admin, cachedaemon, demo, sweep, fit, report, replay, zerobench, wasm < cmd/arraysim;
+	admin, cachedaemon, demo, top, sweep, fit, report, replay, zerobench, wasm < cmd/arraysim;
 `
 
 // inner lists folders whose packages are a part of the package that the folder is of: nobody else may
