@@ -79,9 +79,10 @@ Without a configuration file, a new data folder gets two pools and five volumes.
 			}
 			ctx, hurry := signals()
 			return admin.Serve(ctx, cfg, admin.Environment{
-				Out:   cmd.OutOrStdout(),
-				Log:   slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
-				Hurry: hurry,
+				Out:     cmd.OutOrStdout(),
+				Command: calledAs(),
+				Log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
+				Hurry:   hurry,
 			})
 		}),
 	}
