@@ -32,9 +32,13 @@ iSCSI and clones it by EXTENDED COPY (XCOPY); another host writes 4 KiB at a tim
 the same pool. The terminal shows both layers and the latency of these writes. It takes about 15
 seconds and needs neither root nor an initiator. The array then serves until Ctrl-C.
 
-With --data DIR the array's socket and token are in DIR, which must not exist or must be empty.
-With --running it uses the array that serves --data (./data): it creates the pools demo-images and
-demo-shared there and leaves them for a look. --remove deletes them.`,
+VICTIM is the mean of the writes that ended since the line before, or the age of the write that
+waits. The median at the end is corrected for coordinated omission: a write that waited stands
+for all that were due meanwhile.
+
+With --data DIR the array keeps its socket and token in DIR, which must not exist or must be empty.
+With --running the demonstration uses the array that serves --data (./data). It creates the pools
+demo-images and demo-shared there and keeps them; --remove deletes them.`,
 		Example: "  arraysim demo\n  arraysim demo --once --json | jq .clone_undercover_bytes\n" +
 			"  arraysim demo --running\n  arraysim demo --running --remove",
 		Args: cobra.NoArgs,
