@@ -13,6 +13,7 @@ import (
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 
+	"github.com/arraysim/arraysim/internal/experiment"
 	"github.com/arraysim/arraysim/internal/iscsi"
 	"github.com/arraysim/arraysim/internal/report"
 	"github.com/arraysim/arraysim/internal/sim"
@@ -97,7 +98,9 @@ func (f *zeroFlags) runVirtual(ctx context.Context, _ *cobra.Command, bar bool) 
 	if err != nil {
 		return nil, err
 	}
-	runs, err := runAll(ctx, []*sim.Scenario{s}, 1, bar, nil)
+	w, end := metered(experiment.Work{Jobs: 1}, bar)
+	runs, err := w.Run(ctx, []*sim.Scenario{s})
+	end()
 	if err != nil {
 		return nil, err
 	}
