@@ -22,7 +22,7 @@ import (
 )
 
 func (a *app) bench() *cobra.Command {
-	c := group("bench", "Measure zeroing, in virtual time or on a real LUN, and moves of cached machines", "  arraysim bench zero --disk eager --size 1T --profile purity-5.0")
+	c := group("bench", "Measure zeroing, and the migration of virtual machines with caches", "  arraysim bench zero --disk eager --size 1T --profile purity-5.0")
 	c.AddCommand(a.benchZero(), a.benchMigrate())
 	return c
 }

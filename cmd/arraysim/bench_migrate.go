@@ -24,14 +24,14 @@ func (a *app) benchMigrate() *cobra.Command {
 	var f migrateFlags
 	c := &cobra.Command{
 		Use:   "migrate",
-		Short: "Measure how long a cached machine takes to move, and what its cache is worth then",
-		Long: `migrate moves a virtual machine with a write-through cache to another host, in
-virtual time: its memory first, then its cache, over one link, while the guest reads
-its working set. For each size of the cache it prints how long that takes, what goes
-over the link, and how many reads hit before and after.
+		Short: "Measure the migration of a virtual machine with its host-side cache",
+		Long: `migrate moves a virtual machine with a write-through cache to another host, in virtual time.
+Its memory moves first, then its cache, over the same link, while the guest reads its working
+set. For each cache size it prints the duration, the bytes moved, and the hit ratio before and
+after.
 
-Caches move as a file, with the unused part, as vSphere Flash Read Cache moves them;
-as the blocks that are in them; or are dropped, and the guest starts with an empty one.`,
+A cache moves as a file, including unused space, as vSphere Flash Read Cache does (file); as
+the blocks that it holds (blocks); or not at all, so that the guest starts cold (drop).`,
 		Example: "  arraysim bench migrate --size 256M,1G,4G\n  arraysim bench migrate --size 8G --caches file --link 110MB --memory 8G",
 		Args:    cobra.NoArgs,
 		RunE: a.do(func(cmd *cobra.Command, _ []string) error {
@@ -42,11 +42,11 @@ as the blocks that are in them; or are dropped, and the guest starts with an emp
 			return show(a, cmd, list, writeMigrations)
 		}),
 	}
-	c.Flags().StringSliceVar(&f.caches, "caches", []string{"file", "blocks", "drop"}, "what becomes of the cache: file, blocks, drop")
+	c.Flags().StringSliceVar(&f.caches, "caches", []string{"file", "blocks", "drop"}, "how the cache moves: file, blocks, drop")
 	c.Flags().StringSliceVar(&f.sizes, "size", []string{"256M", "1G", "4G"}, "sizes of the cache")
 	c.Flags().StringVar(&f.memory, "memory", "4G", "memory of the virtual machine")
-	c.Flags().StringVar(&f.workingSet, "working-set", "128M", "what the guest reads, again and again")
-	c.Flags().StringVar(&f.link, "link", "1100MB", "bytes a second of the link; 1100MB is 10 gigabit Ethernet")
+	c.Flags().StringVar(&f.workingSet, "working-set", "128M", "data that the guest reads repeatedly")
+	c.Flags().StringVar(&f.link, "link", "1100MB", "bandwidth of the link in bytes per second; 1100MB is 10 gigabit Ethernet")
 	c.Flags().StringVar(&f.profile, "profile", "vnx-raid5", "timing profile of the array")
 	return a.jsonFlag(c)
 }
@@ -63,7 +63,7 @@ func (f *migrateFlags) run() ([]experiment.Migrated, error) {
 		}
 	}
 	if link == 0 || set < 1<<20 {
-		return nil, errors.New("--link is more than 0, and --working-set 1M or more")
+		return nil, errors.New("give a --link above 0 and a --working-set of 1M or more")
 	}
 	var out []experiment.Migrated
 	for _, text := range f.sizes {

@@ -16,12 +16,13 @@ func (a *app) compare() *cobra.Command {
 	var array fio.Array
 	c := &cobra.Command{
 		Use:   "compare RESULT.json",
-		Short: "Put fio's result on a LUN beside the simulated one",
-		Long: `compare reads a result of fio (--output-format=json), runs its jobs in the simulator against
-an array of --profile, and prints I/Os a second, mean latency and each percentile of both,
-with the residual. The loads are those of the options in the result; jobs of a group run at
-the same time, groups one after the other. fio's percentiles are those of its result, usually
-from when the kernel has the I/O (clat).`,
+		Short: "Compare a fio result with the simulation of its jobs",
+		Long: `compare reads a result of fio (--output-format=json) and runs its jobs in the simulator, against
+an array of --profile. It prints IOPS, mean latency and each percentile, measured and simulated,
+with the residual.
+
+The loads come from the job options in the result. Jobs of a group run concurrently, groups in
+sequence. The percentiles are those in fio's result, usually of completion latency (clat).`,
 		Example: "  fio --output-format=json --output=lun.json reads.fio\n  arraysim compare lun.json --profile mine.yaml",
 		Args:    cobra.ExactArgs(1),
 		RunE: a.do(func(cmd *cobra.Command, args []string) error {
@@ -46,8 +47,8 @@ from when the kernel has the I/O (clat).`,
 		}),
 	}
 	c.Flags().StringVar(&array.Profile, "profile", "all-flash", "profile of the array")
-	c.Flags().IntVar(&array.Mdisks, "mdisks", 1, "mdisks of the pool")
-	c.Flags().Int64Var(&array.IOs, "ios", 20000, "I/Os of a job that are simulated at most")
+	c.Flags().IntVar(&array.Mdisks, "mdisks", 1, "number of mdisks in the pool")
+	c.Flags().Int64Var(&array.IOs, "ios", 20000, "most I/Os to simulate for each job")
 	return a.jsonFlag(c)
 }
 

@@ -38,18 +38,18 @@ func (a *app) sim() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "sim [SCENARIO.yaml]",
 		Short: "Run a scenario in virtual time",
-		Long: `sim runs hosts, links and arrays of a scenario file in one deterministic event
-queue: the firmware that serve runs, in virtual time. The same scenario and seed give the
-same bytes on every machine.
+		Long: `sim runs the hosts, links and arrays of a scenario file in one deterministic event queue: the
+firmware that serve runs, in virtual time. The same scenario and seed give the same bytes on
+every machine.
 
-A scenario with cases runs all of them, and a sweep runs the grid of its values, on all
-cores. Ctrl-C ends the runs where they are and prints the results so far.
+A scenario with cases runs all of them, and --sweep KEY=A,B the grid of the values, on all cores.
+Ctrl-C ends the runs and prints the results so far.
 
-A sweep by a plan (--sweep PLAN.yaml) writes a row for each run into the Parquet files of
---rows, and takes up again where it ended; --shard divides it, --merge puts the rows together.
+--sweep PLAN.yaml runs a plan. It writes one row per run into Parquet files in the folder of
+--rows, and resumes where it stopped. --shard runs a part of the plan, --merge combines the rows.
 See docs/laboratory-runs.md.
 
-A file whose name ends in .fio is a job file of fio: it runs against a volume of an array of
+A file whose name ends in .fio is a fio job file. It runs against a volume of an array of
 --profile.`,
 		Example: "  arraysim sim testdata/scenarios/003-zeroing.yaml --expect\n" +
 			"  arraysim sim testdata/scenarios/001-undercover.yaml --case incident --out out\n" +
@@ -79,15 +79,15 @@ A file whose name ends in .fio is a job file of fio: it runs against a volume of
 	c.Flags().StringVarP(&f.out, "out", "o", "", "folder for counters, event log, report and time series")
 	c.Flags().StringSliceVar(&f.only, "case", nil, "run these cases only")
 	c.Flags().StringArrayVar(&f.set, "set", nil, "change a setting of the scenario, key=value; the key is a path such as arrays.svc.cache")
-	c.Flags().StringArrayVar(&f.sweep, "sweep", nil, "run once for each value, key=a,b,c; several sweeps make a grid. Or a plan in a YAML file: one row a run, into --rows")
+	c.Flags().StringArrayVar(&f.sweep, "sweep", nil, "run once for each value, key=a,b,c; several sweeps form a grid. Or a plan, a YAML file: one row per run, into --rows")
 	f.rows.add(c)
 	c.Flags().BoolVar(&f.expect, "expect", false, "compare with the scenario's expectations; fail if one does not hold")
 	c.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "no progress bar")
 	c.Flags().DurationVar(&f.record, "record", 0, "write all counters at this interval of simulated time into --out: Parquet, iostats XML, esxtop CSV")
-	c.Flags().StringVar(&f.profile, "profile", "all-flash", "with a job file of fio: profile of the array that it runs against")
-	c.Flags().StringSliceVar(&f.ioLog, "io-log", nil, "write every I/O into --out: fio (an I/O log to replay, and a latency log), blkparse (text of blktrace)")
-	c.Flags().IntVar(&f.replicates, "replicates", 0, "run with so many seeds, from the scenario's on, and hold the 95 % interval of each mean to the expectations")
-	c.Flags().IntVar(&f.jobs, "jobs", 0, "runs at the same time (default: the number of cores)")
+	c.Flags().StringVar(&f.profile, "profile", "all-flash", "with a fio job file: profile of the array")
+	c.Flags().StringSliceVar(&f.ioLog, "io-log", nil, "log every I/O into --out: fio (an I/O log to replay, and a latency log), blkparse (text of blktrace)")
+	c.Flags().IntVar(&f.replicates, "replicates", 0, "run with this many seeds, starting at the scenario's, and compare the 95 % interval of each mean with the expectations")
+	c.Flags().IntVar(&f.jobs, "jobs", 0, "concurrent runs (default: the number of cores)")
 	return a.jsonFlag(c)
 }
 
@@ -167,7 +167,7 @@ func (a *app) replicate(ctx context.Context, out io.Writer, s *sim.Scenario, cho
 	case len(s.Expect) == 0:
 		return errors.New("--replicates prints expectations, and the scenario has none")
 	case f.out != "" || f.record > 0 || len(f.ioLog) > 0 || len(f.sweep) > 0:
-		return errors.New("--replicates keeps no run: leave out --out, --record, --io-log and --sweep")
+		return errors.New("--replicates keeps no runs: leave out --out, --record, --io-log and --sweep")
 	}
 	w, end := f.work(a, nil)
 	outcomes, err := experiment.Replicate(ctx, s, choice, f.replicates, w)
