@@ -28,7 +28,7 @@ type VolumeSpec struct {
 
 // describe is what targetcli shows as help.
 const describe = `POOL/VOLUME[/KEY=VALUE...]: a volume of the array. Created if missing; if it exists, size and block size must match.
-  provisioning=thin|thick  a thick volume reserves its space when it is made (default thin)
+  provisioning=thin|thick  a thick volume reserves its space when it is created (default thin)
   create=yes|no            no: the volume must exist (default yes)
   write_protect=yes|no     yes: initiators cannot write (default no)
   domain=NAME              EXTENDED COPY works between units of one domain (default: the pool's name)

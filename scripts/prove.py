@@ -40,6 +40,8 @@ class Proof:
     shows: str
     command: str
     minutes: int
+    #: What in the output is a figure that the row keeps beside the result; "" for none.
+    figure: str = ""
 
 
 PROOFS = [
@@ -105,6 +107,13 @@ PROOFS = [
         20,
     ),
     Proof("packages", "lintian; the package installed, run and purged; the image run", "make package-test", 3),
+    Proof(
+        "walk",
+        "a fresh clone: UNDERCOVER moves within 60 s of README.md's first command, and the page shows it",
+        "{ [ -x .cache/venv/bin/playwright ] || scripts/setup.sh; } && .cache/venv/bin/python scripts/walk.py",
+        3,
+        figure=r"^UNDERCOVER moved after [\d.]+ s",
+    ),
 ]
 
 HEAD = """# Proofs
@@ -226,6 +235,12 @@ def judge(status: int, text: str) -> str:
     return f"FAILED: {said}"[:160].replace("|", "/")
 
 
+def figure(proof: Proof, text: str) -> str:
+    """Return the figure of a proof in its output, as the row has it: behind the result."""
+    found = re.search(proof.figure, text, re.MULTILINE) if proof.figure else None
+    return f", {found[0]}" if found else ""
+
+
 def main() -> int:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -249,9 +264,10 @@ def main() -> int:
         began, on = time.monotonic(), commit()
         status = follow(proof)
         took = (time.monotonic() - began) / 60
-        result = judge(status, (LOGS / f"{proof.name}.log").read_text(errors="replace"))
+        text = (LOGS / f"{proof.name}.log").read_text(errors="replace")
+        result = judge(status, text)
         last = rows()
-        last[proof.name] = [time.strftime("%Y-%m-%d"), on, f"{result} in {took:.0f} min"]
+        last[proof.name] = [time.strftime("%Y-%m-%d"), on, f"{result} in {took:.0f} min{figure(proof, text)}"]
         write(last)
         print(f"   {result} after {took:.1f} min", flush=True)
         if result != "passed":

@@ -5,7 +5,8 @@ The clone is of the last commit, and nothing is compiled yet: Go's build cache i
 downloads are not measured. The commands run as they stand, so the ports of the built-in configuration have to be free;
 as root they run in a network of their own. At the end a browser opens the page and looks for the clone there.
 
-Fails if the first undercover write shows later than --limit seconds after the first command.
+Fails if the first undercover write shows later than --limit seconds after the first command, or if the page does not
+show how much was written below demo-clone.
 
     .cache/venv/bin/python scripts/walk.py
 """
@@ -58,16 +59,31 @@ def wait_ready(log: Path, server: subprocess.Popen[bytes], limit: float) -> None
         time.sleep(0.05)
 
 
-def on_page() -> None:
-    """Look for the clone where a person would: in a browser."""
+#: What a finding says of the clone: how much was written below it, and that hosts wrote nothing.
+FINDING = re.compile(r"([\d.]+) ([KMGT]?)i?B below the host layer of volume demo-clone .*Hosts wrote 0 B", re.DOTALL)
+
+
+def undercover_bytes(finding: str) -> float:
+    """Return how many bytes a finding of the page says that offloads wrote to demo-clone, 0 if it does not say so."""
+    said = FINDING.search(finding)
+    return float(said[1]) * 1024 ** " KMGT".index(said[2] or " ") if said else 0.0
+
+
+def on_page(address: str = PAGE, patience: float = 30) -> str:
+    """Look where a person would, in a browser, for what was written below the clone; return what the page says."""
     from playwright.sync_api import expect, sync_playwright
 
     with sync_playwright() as p:
         browser = p.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page()
-        page.goto(PAGE)
-        expect(page.locator("body")).to_contain_text("demo-clone", timeout=30_000)
+        page.goto(address)
+        clone = page.locator("#findings li", has_text="demo-clone").first
+        expect(clone).to_contain_text(re.compile(r"[1-9]"), timeout=1000 * patience)
+        said = clone.inner_text()
         browser.close()
+    if undercover_bytes(said) <= 0:
+        sys.exit(f"the page shows no undercover bytes of demo-clone: {said}")
+    return " ".join(said.split())
 
 
 def walk(clone: Path, log: Path, env: dict[str, str], limit: float) -> float:
@@ -99,8 +115,7 @@ def walk(clone: Path, log: Path, env: dict[str, str], limit: float) -> float:
         with urllib.request.urlopen(f"{PAGE}/api/v1/counters", timeout=10) as r:
             shown = {v["volume"]: v for v in json.load(r)["volumes"]}["demo-clone"]
         assert shown["undercover_write_bytes"] > 0 and shown["host_written_bytes"] == 0
-        on_page()
-        say("the page shows demo-clone")
+        say(f"the page: {on_page()[:80]}")
     finally:
         os.killpg(server.pid, signal.SIGTERM)
         server.wait()

@@ -97,8 +97,10 @@ def test_alone(tmp_path: Path) -> None:
         while not any("offloads wrote" in e["text"] and e.get("volume") == "demo-clone" for e in d.get("/events")):
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        # What it says to look at next can be typed; the clone is the golden volume.
-        for command in re.findall(r"  arraysim ((?:counters|policy) .*)$", text, re.MULTILINE):
+        # What it says to look at next can be typed as it stands; the clone is the golden volume.
+        commands = re.findall(rf"  {binary()} ((?:counters|policy) .*)$", text, re.MULTILINE)
+        assert len(commands) == 2, text
+        for command in commands:
             assert "demo-shared" in run([binary(), *command.split()]).stdout or command.startswith("policy")
         portal = json.loads(run([binary(), "status", "--json", "--data", d.data]).stdout)
         urls = [f"iscsi://{portal['portal']}/{portal['target']}/{lun}" for lun in (0, 1)]

@@ -61,6 +61,14 @@ def test_a_proof_without_tests_fails() -> None:
     assert prove.judge(0, "1 passed in 3 s\n") == "passed"
 
 
+def test_a_row_keeps_the_figure() -> None:
+    """The row of the walk says when UNDERCOVER moved; that of another proof says no more than its result."""
+    (walk,) = (p for p in prove.PROOFS if p.name == "walk")
+    said = "  31.0 s  UNDERCOVER moves: 88.0 MB/s\nUNDERCOVER moved after 31.0 s; all commands took 60 s\n"
+    assert prove.figure(walk, said) == ", UNDERCOVER moved after 31.0 s"
+    assert prove.figure(walk, "the array is not ready") == "" == prove.figure(prove.PROOFS[0], said)
+
+
 def recipe(command: str) -> str:
     """Return what a proof's command runs."""
     if not command.startswith("make "):

@@ -34,9 +34,9 @@ func (a *app) analyze() *cobra.Command {
 		Long: `analyze reads counters, ours or those of real arrays, and says which pool's partition of
 the write cache was full and since when, which volume held it and whether hosts wrote that,
 what was written undercover, which response-time towers followed, whom they hit, and what
-part of a tower is the offload's and the partition cap's. Findings are made without the origin
-label, which real arrays do not have; what it says is shown beside them. What these counters
-cannot tell is listed too: below how many bytes they prove nothing, and what they lack.
+part of a tower is the offload's and the partition cap's. Findings do without the origin label,
+which real arrays do not have; what it says is shown beside them. So is what these counters
+cannot show: below how many bytes they prove nothing, and what they lack.
 
 ` + sourcesHelp,
 		Example: "  arraysim sim testdata/scenarios/clone-beside-writes.yaml --out out && arraysim analyze out\n  arraysim analyze run.parquet\n  arraysim analyze /srv/iostats --json\n  arraysim analyze http://127.0.0.1:9090 --last 2h",

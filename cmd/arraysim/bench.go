@@ -13,6 +13,7 @@ import (
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 
+	"github.com/arraysim/arraysim/internal/experiment"
 	"github.com/arraysim/arraysim/internal/iscsi"
 	"github.com/arraysim/arraysim/internal/report"
 	"github.com/arraysim/arraysim/internal/sim"
@@ -21,7 +22,7 @@ import (
 )
 
 func (a *app) bench() *cobra.Command {
-	c := group("bench", "Measure zeroing, in virtual time or on a real LUN, and moves of cached machines", "  arraysim bench zero --disk eager --size 1T --profile purity-5.0")
+	c := group("bench", "Measure zeroing, and the migration of virtual machines with caches", "  arraysim bench zero --disk eager --size 1T --profile purity-5.0")
 	c.AddCommand(a.benchZero(), a.benchMigrate())
 	return c
 }
@@ -97,7 +98,9 @@ func (f *zeroFlags) runVirtual(ctx context.Context, _ *cobra.Command, bar bool) 
 	if err != nil {
 		return nil, err
 	}
-	runs, err := runAll(ctx, []*sim.Scenario{s}, 1, bar, nil)
+	w, end := metered(experiment.Work{Jobs: 1}, bar)
+	runs, err := w.Run(ctx, []*sim.Scenario{s})
+	end()
 	if err != nil {
 		return nil, err
 	}

@@ -4,54 +4,39 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
-	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/vbauerster/mpb/v8"
-	"github.com/vbauerster/mpb/v8/decor"
 
 	"github.com/arraysim/arraysim/internal/admin"
+	"github.com/arraysim/arraysim/internal/experiment"
 	"github.com/arraysim/arraysim/internal/fio"
-	"github.com/arraysim/arraysim/internal/sim"
 )
-
-// comparison is fio's result of a job beside the simulated one, reads or writes.
-type comparison struct {
-	Job       string     `json:"job"`
-	Direction string     `json:"direction"`
-	Fio       int64      `json:"fio_ios"`
-	Simulated int        `json:"simulated_ios"`
-	Figures   []residual `json:"figures"`
-}
-
-// residual is one figure: the simulated one over fio's, less 1.
-type residual struct {
-	Figure    string  `json:"figure"`
-	Fio       float64 `json:"fio"`
-	Simulated float64 `json:"simulated"`
-	Residual  float64 `json:"residual"`
-}
 
 func (a *app) compare() *cobra.Command {
 	var array fio.Array
 	c := &cobra.Command{
 		Use:   "compare RESULT.json",
-		Short: "Put fio's result on a LUN beside the simulated one",
-		Long: `compare reads a result of fio (--output-format=json), runs its jobs in the simulator against
-an array of --profile, and prints I/Os a second, mean latency and each percentile of both,
-with the residual. The loads are those of the options in the result; jobs of a group run at
-the same time, groups one after the other. fio's percentiles are those of its result, usually
-from when the kernel has the I/O (clat).`,
+		Short: "Compare a fio result with the simulation of its jobs",
+		Long: `compare reads a result of fio (--output-format=json) and runs its jobs in the simulator, against
+an array of --profile. It prints IOPS, mean latency and each percentile, measured and simulated,
+with the residual.
+
+The loads come from the job options in the result. Jobs of a group run concurrently, groups in
+sequence. The percentiles are those in fio's result, usually of completion latency (clat).`,
 		Example: "  fio --output-format=json --output=lun.json reads.fio\n  arraysim compare lun.json --profile mine.yaml",
 		Args:    cobra.ExactArgs(1),
 		RunE: a.do(func(cmd *cobra.Command, args []string) error {
+			if array.IOs < 100 {
+				return fmt.Errorf("--ios %d: give 100 or more", array.IOs)
+			}
 			r, err := fio.ReadResult(args[0])
 			if err != nil {
 				return err
 			}
-			out, notes, err := a.compareWith(r, array)
+			ctx, _ := signals()
+			w, end := metered(experiment.Work{}, !a.json && terminal(os.Stderr))
+			out, notes, err := experiment.BesideFio(ctx, r, array, w)
+			end()
 			if err != nil {
 				return err
 			}
@@ -62,119 +47,12 @@ from when the kernel has the I/O (clat).`,
 		}),
 	}
 	c.Flags().StringVar(&array.Profile, "profile", "all-flash", "profile of the array")
-	c.Flags().IntVar(&array.Mdisks, "mdisks", 1, "mdisks of the pool")
-	c.Flags().Int64Var(&array.IOs, "ios", 20000, "I/Os of a job that are simulated at most")
+	c.Flags().IntVar(&array.Mdisks, "mdisks", 1, "number of mdisks in the pool")
+	c.Flags().Int64Var(&array.IOs, "ios", 20000, "most I/Os to simulate for each job")
 	return a.jsonFlag(c)
 }
 
-func (a *app) compareWith(r *fio.Result, array fio.Array) (out []comparison, notes []string, err error) {
-	if array.IOs < 100 {
-		return nil, nil, fmt.Errorf("--ios %d: give 100 or more", array.IOs)
-	}
-	ran, err := r.Ran()
-	if err != nil {
-		return nil, nil, err
-	}
-	var jobs []fio.Job
-	for _, j := range ran {
-		jobs = append(jobs, j.Job)
-	}
-	text, notes, err := fio.Scenario(jobs, array)
-	if err != nil {
-		return nil, nil, err
-	}
-	s, err := sim.Parse(text)
-	if err != nil {
-		return nil, nil, err
-	}
-	run, err := sim.New(s)
-	if err != nil {
-		return nil, nil, err
-	}
-	type key struct {
-		job   string
-		write bool
-	}
-	latencies := map[key][]float64{}
-	first, last := map[string]int64{}, map[string]int64{}
-	run.Watch(func(x sim.IO) {
-		k := key{x.Host, x.Write}
-		latencies[k] = append(latencies[k], float64(x.Done-x.Issued))
-		if _, ok := first[x.Host]; !ok {
-			first[x.Host] = x.Issued
-		}
-		last[x.Host] = x.Done
-	})
-	if err := advance(run, !a.json); err != nil {
-		return nil, nil, err
-	}
-	for i := range ran {
-		j := &ran[i]
-		for _, d := range []struct {
-			name  string
-			write bool
-			d     *fio.Direction
-		}{{"read", false, &j.Read}, {"write", true, &j.Write}} {
-			ns := latencies[key{j.Name, d.write}]
-			if d.d.Count == 0 || len(ns) == 0 {
-				continue
-			}
-			out = append(out, compareDirection(j.Name, d.name, d.d, ns, last[j.Name]-first[j.Name]))
-		}
-	}
-	return out, notes, nil
-}
-
-// advance runs to the end, and shows on a terminal how far it is.
-func advance(run *sim.Run, show bool) error {
-	ctx, _ := signals()
-	var bar *mpb.Bar
-	if show && terminal(os.Stderr) {
-		bars := mpb.New(mpb.WithOutput(os.Stderr), mpb.WithWidth(40))
-		bar = bars.AddBar(1000, mpb.BarRemoveOnComplete(), mpb.PrependDecorators(decor.Name("simulate "), decor.Percentage()), mpb.AppendDecorators(decor.Elapsed(decor.ET_STYLE_MMSS)))
-		defer func() {
-			bar.Abort(true)
-			bars.Wait()
-		}()
-	}
-	for now := int64(0); !run.Advance(now); now += int64(100 * time.Millisecond) {
-		if ctx.Err() != nil {
-			return fmt.Errorf("interrupted at %s of simulated time", time.Duration(now))
-		}
-		if bar != nil {
-			bar.SetCurrent(int64(run.Progress()))
-		}
-	}
-	run.Finish()
-	return run.Problem()
-}
-
-func compareDirection(job, direction string, d *fio.Direction, ns []float64, span int64) comparison {
-	slices.Sort(ns)
-	c := comparison{Job: job, Direction: direction, Fio: d.Count, Simulated: len(ns)}
-	add := func(name string, theirs, ours float64) {
-		if theirs > 0 {
-			c.Figures = append(c.Figures, residual{name, theirs, ours, ours/theirs - 1})
-		}
-	}
-	add("iops", d.IOPS, float64(len(ns))/(float64(max(span, 1))/1e9))
-	add("mean us", d.Latency.Mean/1e3, fio.Describe(ns).Mean/1e3)
-	spread := &d.Completion
-	if len(spread.Percentiles) == 0 {
-		spread = &d.Latency
-	}
-	percent, theirs := spread.Quantiles()
-	for i, p := range percent {
-		// The rank that fio takes: the smallest latency that so many percent do not exceed. Percentiles beyond
-		// what was simulated are not known.
-		if k := int(p/100*float64(len(ns)) + 0.9999999); k >= 1 && (p < 100-100/float64(len(ns))) {
-			add("p"+strconv.FormatFloat(p, 'f', -1, 64)+" us", theirs[i]/1e3, ns[k-1]/1e3)
-		}
-	}
-	return c
-}
-
-func writeComparisons(w io.Writer, all []comparison) {
+func writeComparisons(w io.Writer, all []experiment.Comparison) {
 	for _, c := range all {
 		fmt.Fprintf(w, "%s, %ss: %d by fio, %d simulated\n%-12s %12s %12s %10s\n", c.Job, c.Direction, c.Fio, c.Simulated, "", "FIO", "SIMULATED", "RESIDUAL")
 		for _, f := range c.Figures {

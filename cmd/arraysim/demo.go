@@ -32,9 +32,13 @@ iSCSI and clones it by EXTENDED COPY (XCOPY); another host writes 4 KiB at a tim
 the same pool. The terminal shows both layers and the latency of these writes. It takes about 15
 seconds and needs neither root nor an initiator. The array then serves until Ctrl-C.
 
-With --data DIR the array's socket and token are in DIR, which must not exist or must be empty.
-With --running it uses the array that serves --data (./data): it creates the pools demo-images and
-demo-shared there and leaves them for a look. --remove deletes them.`,
+VICTIM is the mean of the writes that ended since the line before, or the age of the write that
+waits. The median at the end is corrected for coordinated omission: a write that waited stands
+for all that were due meanwhile.
+
+With --data DIR the array keeps its socket and token in DIR, which must not exist or must be empty.
+With --running the demonstration uses the array that serves --data (./data). It creates the pools
+demo-images and demo-shared there and keeps them; --remove deletes them.`,
 		Example: "  arraysim demo\n  arraysim demo --once --json | jq .clone_undercover_bytes\n" +
 			"  arraysim demo --running\n  arraysim demo --running --remove",
 		Args: cobra.NoArgs,
@@ -78,12 +82,12 @@ demo-shared there and leaves them for a look. --remove deletes them.`,
 func (a *app) demoRunning(ctx context.Context, cmd *cobra.Command) error {
 	data := ""
 	if a.data != "" {
-		data = " --data " + a.data
+		data = " --data " + admin.ShellWord(a.data)
 	}
 	if err := a.showDemo(ctx, cmd, a.client(), 100, data); err != nil || a.json {
 		return err
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "  %-32s arraysim demo --running --remove%s\n", "delete its volumes and pools", data)
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "  %-32s %s demo --running --remove%s\n", "delete its volumes and pools", calledAs(), data)
 	return err
 }
 
@@ -100,7 +104,7 @@ func (a *app) demoOwn(ctx context.Context, cmd *cobra.Command, f demoFlags) (err
 		return err
 	}
 	defer func() { err = errors.Join(err, array.Close()) }()
-	if err := a.showDemo(ctx, cmd, array.Client, 0, " --data "+array.Data); err != nil || f.once {
+	if err := a.showDemo(ctx, cmd, array.Client, 0, " --data "+admin.ShellWord(array.Data)); err != nil || f.once {
 		return err
 	}
 	if !a.json {
@@ -163,8 +167,8 @@ func writeDemoNext(w io.Writer, page, data string) {
 	if page != "" {
 		try("the page, with its events", page)
 	}
-	try("both layers, by volume", "arraysim counters"+data)
-	try("the same, live", "arraysim top"+data)
-	try("bound what offloads may hold", "arraysim policy set --budget 30 --budget-pressure"+data)
-	try("then clone again", "arraysim demo --running"+data)
+	try("both layers, by volume", calledAs()+" counters"+data)
+	try("the same, live", calledAs()+" top"+data)
+	try("bound what offloads may hold", calledAs()+" policy set --budget 30 --budget-pressure"+data)
+	try("then clone again", calledAs()+" demo --running"+data)
 }

@@ -40,7 +40,7 @@ func newDemoLines(out io.Writer) *demoLines { return &demoLines{out: out} }
 
 func (l *demoLines) show(s demo.Sample) {
 	if !l.begun {
-		fmt.Fprintf(l.out, "%7s  %-7s %16s %16s %10s %10s %12s\n", "SECONDS", "PHASE", "HOST WRITE MB/s", "UNDERCOVER MB/s", "CACHE", "OF CLONE", "VICTIM ms")
+		fmt.Fprintf(l.out, "%7s  %-7s %16s %16s %10s %10s %18s\n", "SECONDS", "PHASE", "HOST WRITE MB/s", "UNDERCOVER MB/s", "CACHE", "OF CLONE", "VICTIM ms (mean)")
 		l.begun = true
 	}
 	written, undercover := demoRates(&s)
@@ -48,7 +48,7 @@ func (l *demoLines) show(s demo.Sample) {
 	if s.Latency.Mean > 0 {
 		latency = fmt.Sprintf("%.1f", s.Latency.Mean.Seconds()*1e3)
 	}
-	fmt.Fprintf(l.out, "%7.1f  %-7s %16.1f %16.1f %8.0f %% %8.0f %% %12s\n", s.Since.Seconds(), s.Phase, written, undercover,
+	fmt.Fprintf(l.out, "%7.1f  %-7s %16.1f %16.1f %8.0f %% %8.0f %% %18s\n", s.Since.Seconds(), s.Phase, written, undercover,
 		demoShare(&s, s.Used), demoShare(&s, s.Volumes[1].Dirty), latency)
 }
 

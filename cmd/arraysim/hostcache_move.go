@@ -14,10 +14,10 @@ import (
 func (a *app) cacheDrop() *cobra.Command {
 	var socket string
 	c := &cobra.Command{
-		Use: "drop", Short: "Empty a running cache: forget everything that is clean",
-		Long: `drop forgets what a cache has of its LUN, except what is dirty: as after a cold
-restart, a resume, a snapshot that is reverted, or a move without the cache. It prints
-how many blocks that were. Reads come from the array until the cache is warm again.`,
+		Use: "drop", Short: "Empty a running cache of all clean data",
+		Long: `drop discards all clean blocks of a running cache, as a cold restart, a resume, a reverted
+snapshot or a migration without the cache does. Dirty blocks stay. It prints the number of
+blocks dropped. Reads go to the array until the cache is warm again.`,
 		Example: "  arraysim hostcache drop",
 		Args:    cobra.NoArgs,
 		RunE: a.do(func(cmd *cobra.Command, _ []string) error {
@@ -37,17 +37,17 @@ how many blocks that were. Reads come from the array until the cache is warm aga
 func (a *app) cacheMigrate() *cobra.Command {
 	var from, to string
 	c := &cobra.Command{
-		Use: "migrate", Short: "Make a cache hold what another host's cache of the same LUN holds",
-		Long: `migrate asks a running cache what it holds, and makes another one read just that,
-so that a virtual machine that moves between their hosts finds its cache warm. It
-prints how much that was and how long it took.
+		Use: "migrate", Short: "Warm a cache with what another host's cache of the same LUN holds",
+		Long: `migrate lists the blocks of a running cache and has another cache read them, so that a virtual
+machine that moves between the two hosts finds its cache warm. It prints the amount of data and
+the duration.
 
-The data comes from the array, and not over a link between the hosts. It goes page by page,
-and ends with this command: what was read by then stays cached. What the first cache has not
-destaged stays out. What is written or destaged behind the copy the second cache forgets when
-it hears of it (hostcache serve --watch, a second by default); one that does not hear of it
-refuses. So quiesce the first cache until the machine has moved. The first one keeps its
-contents; empty it by "hostcache drop".`,
+The second cache reads from the array; nothing goes between the hosts. If the command is
+interrupted, blocks read so far stay cached. Dirty blocks of the first cache are left out. The
+second cache invalidates blocks that are written or destaged meanwhile when it is notified
+(hostcache serve --watch, by default every second), and refuses to migrate without such
+notifications. Quiesce the first cache until the machine has moved. It keeps its contents;
+"hostcache drop" empties it.`,
 		Example: "  arraysim hostcache migrate --from here.sock --to there.sock",
 		Args:    cobra.NoArgs,
 		RunE: a.do(func(cmd *cobra.Command, _ []string) error {
@@ -60,8 +60,8 @@ contents; empty it by "hostcache drop".`,
 			})
 		}),
 	}
-	c.Flags().StringVar(&from, "from", "", "socket of the cache whose contents are wanted")
-	c.Flags().StringVar(&to, "to", "", "socket of the cache that reads them")
+	c.Flags().StringVar(&from, "from", "", "socket of the cache to copy")
+	c.Flags().StringVar(&to, "to", "", "socket of the cache to warm")
 	for _, name := range []string{"from", "to"} {
 		if err := c.MarkFlagRequired(name); err != nil {
 			panic(err)

@@ -139,6 +139,9 @@ func (a *app) jsonFlag(c *cobra.Command) *cobra.Command {
 // noDefault keeps the number that means "not given" out of the help.
 func noDefault(c *cobra.Command, flag string) { c.Flags().Lookup(flag).DefValue = "0" }
 
+// calledAs is how a shell in this folder calls this program: where it is a clone, as bin/arraysim.
+func calledAs() string { return admin.ShellWord(os.Args[0]) }
+
 // terminal reports whether f is one.
 func terminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)

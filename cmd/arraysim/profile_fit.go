@@ -33,28 +33,28 @@ func (a *app) profileFit() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "fit SOURCE...",
 		Short: "Fit the parameters of a profile to measurements",
-		Long: `fit finds the parameters of a profile by latencies that were measured under known loads:
+		Long: `fit estimates the parameters of a profile from latencies measured under known loads. It reads
 results of fio (--output-format=json) and its latency logs (NAME_lat.1.log, with --depth),
-iostats XML of an array, batch files of esxtop, and counters of arraysim as Parquet. The model
+iostats XML of an array, batch files of esxtop, and counters of arraysim in Parquet. The model
 is the simulator.
 
-It prints an interval for each parameter, names parameters that the data cannot tell apart,
-and predicts the latencies that were held out. Measure small and large I/Os, alone and with
-many in flight: what the loads have in common is not determined. Latencies of a whole array
-are taken for those of one pool with --mdisks mdisks, and writes for such as its cache takes in.`,
+It prints a confidence interval for each parameter, lists parameters that the data cannot
+separate, and predicts the latencies that were held out. Measure small and large I/Os, one at a
+time and many in flight: a cost that all loads share cannot be attributed. Latencies of a whole
+array count as those of one pool with --mdisks mdisks, and writes as absorbed by its cache.`,
 		Example: "  fio --output-format=json --output=lun.json reads.fio\n" +
 			"  arraysim profile fit lun.json\n" +
 			"  arraysim profile fit lun.json --start vnx-raid5 --free cache.read,mdisks.default.base --out mine.yaml",
 		Args: cobra.MinimumNArgs(1),
 		RunE: a.do(func(cmd *cobra.Command, args []string) error { return a.fit(cmd, args, &f) }),
 	}
-	c.Flags().StringVar(&f.start, "start", "all-flash", "profile to begin with; it keeps what is not fitted")
+	c.Flags().StringVar(&f.start, "start", "all-flash", "initial profile; settings that are not fitted keep its values")
 	c.Flags().StringSliceVar(&f.free, "free", nil, "settings to fit (default: "+strings.Join(fit.Usual, ",")+")")
-	c.Flags().StringVar(&f.holdOut, "hold-out", "20%", "share of the loads whose latencies the fit does not see, and predicts")
+	c.Flags().StringVar(&f.holdOut, "hold-out", "20%", "share of the loads to hold out and predict")
 	c.Flags().StringVarP(&f.out, "out", "o", "", "write the fitted profile into this YAML file")
-	c.Flags().IntVar(&f.mdisks, "mdisks", 1, "mdisks of the pool that was measured")
-	c.Flags().IntVar(&f.depth, "depth", 0, "I/Os in flight, for a latency log")
-	c.Flags().BoolVar(&f.sequential, "sequential", false, "the load of a log or of counters was sequential")
+	c.Flags().IntVar(&f.mdisks, "mdisks", 1, "number of mdisks in the measured pool")
+	c.Flags().IntVar(&f.depth, "depth", 0, "I/Os in flight while a latency log was recorded")
+	c.Flags().BoolVar(&f.sequential, "sequential", false, "the load of latency logs and counters was sequential")
 	c.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the simulations")
 	return a.jsonFlag(c)
 }
@@ -184,15 +184,15 @@ func writeFit(w io.Writer, f *fit.Fit) {
 		}
 		fmt.Fprintf(w, "%-28s %12s %12s %12s %12s\n", e.Key, e.Text(e.Start), e.Text(e.Value), low, high)
 	}
-	fmt.Fprintf(w, "All intervals together hold with %.0f %%, as far as the model does.\n", 100*f.Level)
+	fmt.Fprintf(w, "All intervals hold together with %.0f %% confidence, given the model.\n", 100*f.Level)
 	if open > 0 {
-		fmt.Fprintln(w, "What is not determined means something with the other values only: --out writes all of them, and the errors below are theirs.")
+		fmt.Fprintln(w, "A value that is not determined is valid only with the other values. --out writes all of them, and the errors below refer to them.")
 	}
 	for _, c := range f.Confused {
 		if len(c) == 1 {
-			fmt.Fprintf(w, "The data do not depend on %s: add loads in which it counts, or leave it out of --free.\n", c[0])
+			fmt.Fprintf(w, "The data do not depend on %s: add loads that do, or leave it out of --free.\n", c[0])
 		} else {
-			fmt.Fprintf(w, "The data cannot tell apart %s: add loads in which they count differently, or fix one of them in the profile of --start.\n", strings.Join(c, ", "))
+			fmt.Fprintf(w, "The data cannot separate %s: add loads that they affect differently, or fix one of them in the profile of --start.\n", strings.Join(c, ", "))
 		}
 	}
 	fmt.Fprintf(w, "\n%-8s %12s %12s %8s  %s\n", "", "MEASURED ms", "PREDICTED", "OFF", "LOAD")
@@ -217,7 +217,7 @@ func writeFit(w io.Writer, f *fit.Fit) {
 		}
 	}
 	if f.Scale > 3 {
-		fmt.Fprintf(w, "The residuals are %.1f times what noise explains: this array does something that the model does not have, and the intervals are wider for it.\n", f.Scale)
+		fmt.Fprintf(w, "The residuals are %.1f times the noise: the array does something that the model lacks. The intervals are wider for it.\n", f.Scale)
 	}
 }
 

@@ -35,7 +35,7 @@ func (f *traceFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.format, "format", "", "format of the trace, if it is not to be detected: "+strings.Join(names, ", "))
 	c.Flags().StringVar(&f.maxBad, "max-bad", "1%", "share of bad records that is left out; more end the run")
 	c.Flags().Var(&f.unit, "unit", "block size that a list of block numbers counts in (default: 4KiB, 512B for arc)")
-	c.Flags().StringVar(&f.columns, "columns", "", "read any CSV by its columns, such as time=1:us,op=3,offset=4:sectors,length=5,disk=2: numbers from 1 or names of the first line; units s, ms, us, ns, filetime, B, KiB, sectors; also write=VALUE, separator=tab")
+	c.Flags().StringVar(&f.columns, "columns", "", "read any CSV by its columns, such as time=1:us,op=3,offset=4:sectors,length=5,disk=2. A column is a number from 1 or a name in the first line; units are s, ms, us, ns, filetime, B, KiB, sectors. Also: write=VALUE, separator=tab")
 	c.Flags().StringVar(&f.action, "action", "", "event of blktrace or blkparse that makes a request: Q, D or C (default: the first of these that is there)")
 }
 
@@ -50,7 +50,7 @@ func (f *traceFlags) open(name string) (*trace.Reader, error) {
 	}
 	if f.columns != "" {
 		if f.format != "" {
-			return nil, errors.New("--columns is in place of --format; give one of them")
+			return nil, errors.New("--columns replaces --format; give one of them")
 		}
 		if opt.Columns, err = trace.ParseColumns(f.columns); err != nil {
 			return nil, fmt.Errorf("--columns: %w", err)

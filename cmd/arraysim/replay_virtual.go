@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/arraysim/arraysim/internal/admin"
+	"github.com/arraysim/arraysim/internal/experiment"
 	"github.com/arraysim/arraysim/internal/replay"
 	"github.com/arraysim/arraysim/internal/sim"
 )
@@ -56,18 +56,17 @@ func (f *virtualFlags) config(live replay.RunConfig, depth bool) (replay.Virtual
 	case f.size%512 != 0 || f.size > 1<<50:
 		return cfg, errors.New("--volume-size is a multiple of 512 bytes and at most 1PiB")
 	}
-	for _, kv := range f.set {
-		key, value, ok := strings.Cut(kv, "=")
-		if !ok {
-			return cfg, fmt.Errorf("--set %s: write key=value", kv)
-		}
-		cfg.Set = append(cfg.Set, [2]string{key, value})
+	set, err := settings("--set", f.set)
+	if err != nil {
+		return cfg, err
+	}
+	for _, x := range set {
+		cfg.Set = append(cfg.Set, [2]string{x.Key, x.Value})
 	}
 	if f.record > 0 {
-		rec := &recording{interval: f.record, dir: func(*sim.Scenario) string { return f.out }}
-		cfg.Attach = rec.attach
+		rec := &experiment.Recording{Interval: f.record, Dir: func(*sim.Scenario) string { return f.out }}
+		cfg.Attach = rec.Attach
 	}
-	var err error
 	if f.scenario != "" {
 		if cfg.Scenario, err = os.ReadFile(f.scenario); err != nil {
 			return cfg, fmt.Errorf("--virtual: %w; give the path of a scenario file", err)
@@ -103,7 +102,7 @@ func (a *app) virtual(cmd *cobra.Command, s *source, f *virtualFlags, live repla
 		err = e
 	}
 	if f.out != "" {
-		err = errors.Join(err, writeOutputs(f.out, []*sim.Scenario{{}}, []*sim.Run{run}))
+		err = errors.Join(err, experiment.WriteOutputs(f.out, []*sim.Scenario{{}}, []*sim.Run{run}))
 	}
 	if err == nil && errors.Is(ctx.Err(), context.Canceled) {
 		err = errors.New("the replay was interrupted")

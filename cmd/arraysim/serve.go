@@ -22,12 +22,11 @@ func (a *app) serve() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve [config.yaml]",
 		Short: "Run the array",
-		Long: `serve runs the array until SIGINT or SIGTERM: then it closes the sessions and
-writes what is dirty to the back end. A second signal stops it at once; dirty
-data is safe in NVRAM then, and the next start finds it.
+		Long: `serve runs the array until SIGINT or SIGTERM. It then closes the sessions and destages dirty data.
+A second signal stops it immediately: dirty data stays in NVRAM, and the next start recovers it.
 
-Without a configuration file, a new data folder gets two pools and five volumes. What --listen and
---metrics leave out is 127.0.0.1:3260 and 127.0.0.1:9400, or what the configuration says.`,
+Without a configuration file, a new data folder gets two pools and five volumes. --listen and
+--metrics override the configuration, whose defaults are 127.0.0.1:3260 and 127.0.0.1:9400.`,
 		Example: "  arraysim serve\n  arraysim serve array.yaml --data /srv/array --listen 127.0.0.1:3261\n  arraysim serve --tcmu --listen none\n  arraysim serve --print-config > array.yaml",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: a.do(func(cmd *cobra.Command, args []string) error {
@@ -79,9 +78,10 @@ Without a configuration file, a new data folder gets two pools and five volumes.
 			}
 			ctx, hurry := signals()
 			return admin.Serve(ctx, cfg, admin.Environment{
-				Out:   cmd.OutOrStdout(),
-				Log:   slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
-				Hurry: hurry,
+				Out:     cmd.OutOrStdout(),
+				Command: calledAs(),
+				Log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
+				Hurry:   hurry,
 			})
 		}),
 	}
@@ -92,7 +92,7 @@ Without a configuration file, a new data folder gets two pools and five volumes.
 	c.Flags().StringVar(&record, "record", "", "folder to write all counters into: Parquet files of 60 readings, and iostats XML")
 	c.Flags().DurationVar(&interval, "record-interval", 0, "with --record: time between two readings (default 1m)")
 	c.Flags().IntVar(&keep, "record-keep", 0, "with --record: complete Parquet files to keep, the newest (0: all)")
-	c.Flags().BoolVar(&tcmu, "tcmu", false, "serve the kernel too, as tcmu-runner does (root; see targetcli, /backstores/user:array)")
+	c.Flags().BoolVar(&tcmu, "tcmu", false, "serve the kernel too, as tcmu-runner does (needs root; see /backstores/user:array in targetcli)")
 	c.Flags().BoolVar(&debug, "debug", false, "log debug messages, too")
 	c.Flags().BoolVar(&print, "print-config", false, "print the built-in configuration and end")
 	return c

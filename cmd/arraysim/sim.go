@@ -7,14 +7,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/arraysim/arraysim/internal/admin"
-	"github.com/arraysim/arraysim/internal/fio"
+	"github.com/arraysim/arraysim/internal/experiment"
 	"github.com/arraysim/arraysim/internal/sim"
 )
 
@@ -38,18 +38,18 @@ func (a *app) sim() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "sim [SCENARIO.yaml]",
 		Short: "Run a scenario in virtual time",
-		Long: `sim runs hosts, links and arrays of a scenario file in one deterministic event
-queue: the firmware that serve runs, in virtual time. The same scenario and seed give the
-same bytes on every machine.
+		Long: `sim runs the hosts, links and arrays of a scenario file in one deterministic event queue: the
+firmware that serve runs, in virtual time. The same scenario and seed give the same bytes on
+every machine.
 
-A scenario with cases runs all of them, and a sweep runs the grid of its values, on all
-cores. Ctrl-C ends the runs where they are and prints the results so far.
+A scenario with cases runs all of them, and --sweep KEY=A,B the grid of the values, on all cores.
+Ctrl-C ends the runs and prints the results so far.
 
-A sweep by a plan (--sweep PLAN.yaml) writes a row for each run into the Parquet files of
---rows, and takes up again where it ended; --shard divides it, --merge puts the rows together.
+--sweep PLAN.yaml runs a plan. It writes one row per run into Parquet files in the folder of
+--rows, and resumes where it stopped. --shard runs a part of the plan, --merge combines the rows.
 See docs/laboratory-runs.md.
 
-A file whose name ends in .fio is a job file of fio: it runs against a volume of an array of
+A file whose name ends in .fio is a fio job file. It runs against a volume of an array of
 --profile.`,
 		Example: "  arraysim sim testdata/scenarios/003-zeroing.yaml --expect\n" +
 			"  arraysim sim testdata/scenarios/001-undercover.yaml --case incident --out out\n" +
@@ -79,66 +79,57 @@ A file whose name ends in .fio is a job file of fio: it runs against a volume of
 	c.Flags().StringVarP(&f.out, "out", "o", "", "folder for counters, event log, report and time series")
 	c.Flags().StringSliceVar(&f.only, "case", nil, "run these cases only")
 	c.Flags().StringArrayVar(&f.set, "set", nil, "change a setting of the scenario, key=value; the key is a path such as arrays.svc.cache")
-	c.Flags().StringArrayVar(&f.sweep, "sweep", nil, "run once for each value, key=a,b,c; several sweeps make a grid. Or a plan in a YAML file: one row a run, into --rows")
+	c.Flags().StringArrayVar(&f.sweep, "sweep", nil, "run once for each value, key=a,b,c; several sweeps form a grid. Or a plan, a YAML file: one row per run, into --rows")
 	f.rows.add(c)
 	c.Flags().BoolVar(&f.expect, "expect", false, "compare with the scenario's expectations; fail if one does not hold")
 	c.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "no progress bar")
 	c.Flags().DurationVar(&f.record, "record", 0, "write all counters at this interval of simulated time into --out: Parquet, iostats XML, esxtop CSV")
-	c.Flags().StringVar(&f.profile, "profile", "all-flash", "with a job file of fio: profile of the array that it runs against")
-	c.Flags().StringSliceVar(&f.ioLog, "io-log", nil, "write every I/O into --out: fio (an I/O log to replay, and a latency log), blkparse (text of blktrace)")
-	c.Flags().IntVar(&f.replicates, "replicates", 0, "run with so many seeds, from the scenario's on, and hold the 95 % interval of each mean to the expectations")
-	c.Flags().IntVar(&f.jobs, "jobs", 0, "runs at the same time (default: the number of cores)")
+	c.Flags().StringVar(&f.profile, "profile", "all-flash", "with a fio job file: profile of the array")
+	c.Flags().StringSliceVar(&f.ioLog, "io-log", nil, "log every I/O into --out: fio (an I/O log to replay, and a latency log), blkparse (text of blktrace)")
+	c.Flags().IntVar(&f.replicates, "replicates", 0, "run with this many seeds, starting at the scenario's, and compare the 95 % interval of each mean with the expectations")
+	c.Flags().IntVar(&f.jobs, "jobs", 0, "concurrent runs (default: the number of cores)")
 	return a.jsonFlag(c)
 }
 
 func (a *app) runSim(cmd *cobra.Command, path string, f *simFlags) error {
-	text, err := os.ReadFile(path)
+	s, notes, err := experiment.Load(path, f.profile)
+	for _, n := range notes {
+		fmt.Fprintln(admin.PrintableWriter(os.Stderr), "arraysim: "+n)
+	}
 	if err != nil {
-		return fmt.Errorf("scenario: %w; give the path of a YAML file", err)
+		return err
 	}
-	if strings.HasSuffix(path, ".fio") {
-		if text, err = f.fromFio(text); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
-	}
-	s, err := sim.Parse(text)
+	set, err := f.settings()
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return err
 	}
-	loadModules(s, filepath.Dir(path))
-	if s, err = f.settings(s); err != nil {
+	if s, err = experiment.Apply(s, set); err != nil {
+		return err
+	}
+	choice, err := f.choice()
+	if err != nil {
 		return err
 	}
 	ctx, _ := signals()
 	if f.replicates != 0 {
-		return a.replicate(ctx, cmd.OutOrStdout(), s, f)
+		return a.replicate(ctx, cmd.OutOrStdout(), s, choice, f)
 	}
-	grid, err := f.grid(s)
+	grid, err := choice.Grid(s)
 	if err != nil {
 		return err
 	}
-	var watch []attachment
-	if (f.record > 0 || len(f.ioLog) > 0) && f.out == "" {
-		return errors.New("--record and --io-log need --out, the folder that they write into")
+	watch, err := f.watch(len(grid))
+	if err != nil {
+		return err
 	}
-	dir := func(s *sim.Scenario) string { return outputFolder(f.out, len(grid), s) }
-	if f.record > 0 {
-		rec := &recording{interval: f.record, dir: dir}
-		watch = append(watch, rec.attach)
-	}
-	if len(f.ioLog) > 0 {
-		log, err := newIOLog(f.ioLog, dir)
-		if err != nil {
-			return err
-		}
-		watch = append(watch, log.attach)
-	}
-	runs, err := runAll(ctx, grid, f.jobs, !f.quiet && !a.json && terminal(os.Stderr), together(watch))
+	w, end := f.work(a, watch)
+	runs, err := w.Run(ctx, grid)
+	end()
 	if err != nil {
 		return err
 	}
 	if f.out != "" {
-		if err := writeOutputs(f.out, grid, runs); err != nil {
+		if err := experiment.WriteOutputs(f.out, grid, runs); err != nil {
 			return err
 		}
 	}
@@ -147,11 +138,7 @@ func (a *app) runSim(cmd *cobra.Command, path string, f *simFlags) error {
 		if len(s.Expect) == 0 {
 			return fmt.Errorf("%s has no expectations", path)
 		}
-		byCase := map[string]*sim.Run{}
-		for i, r := range runs {
-			byCase[grid[i].Name] = r
-		}
-		outcomes = sim.Compare(f.expected(s), byCase)
+		outcomes = experiment.Compare(choice.Expected(s), grid, runs)
 	}
 	if err := a.showSim(cmd.OutOrStdout(), s, grid, runs, outcomes); err != nil {
 		return err
@@ -173,180 +160,95 @@ func verdict(outcomes []sim.Outcome) error {
 }
 
 // replicate runs all cases with one seed after the other and prints what the expectations say of the means.
-func (a *app) replicate(ctx context.Context, w io.Writer, s *sim.Scenario, f *simFlags) error {
+func (a *app) replicate(ctx context.Context, out io.Writer, s *sim.Scenario, choice *experiment.Choice, f *simFlags) error {
 	switch {
 	case f.replicates < 2:
 		return fmt.Errorf("--replicates %d: an interval needs 2 runs or more", f.replicates)
 	case len(s.Expect) == 0:
 		return errors.New("--replicates prints expectations, and the scenario has none")
 	case f.out != "" || f.record > 0 || len(f.ioLog) > 0 || len(f.sweep) > 0:
-		return errors.New("--replicates keeps no run: leave out --out, --record, --io-log and --sweep")
+		return errors.New("--replicates keeps no runs: leave out --out, --record, --io-log and --sweep")
 	}
-	all := sim.NewReplicates(f.expected(s))
-	for i := range f.replicates {
-		seed := s.Seed + uint64(i)
-		c, err := s.Set("seed", seed)
-		if err != nil {
-			return err
-		}
-		grid, err := f.grid(c)
-		if err != nil {
-			return err
-		}
-		runs, err := runAll(ctx, grid, f.jobs, !f.quiet && !a.json && terminal(os.Stderr), nil)
-		if err != nil {
-			return err
-		}
-		if ctx.Err() != nil {
-			return fmt.Errorf("interrupted in the run with seed %d of %d to %d", seed, s.Seed, s.Seed+uint64(f.replicates)-1)
-		}
-		byCase := map[string]*sim.Run{}
-		for i, r := range runs {
-			byCase[grid[i].Name] = r
-		}
-		all.Add(seed, byCase)
+	w, end := f.work(a, nil)
+	outcomes, err := experiment.Replicate(ctx, s, choice, f.replicates, w)
+	end()
+	if err != nil {
+		return err
 	}
-	outcomes := all.Outcomes()
 	if a.json {
-		e := json.NewEncoder(w)
+		e := json.NewEncoder(out)
 		e.SetIndent("", "  ")
 		if err := e.Encode(map[string]any{"scenario": s.Name, "replicates": f.replicates, "expectations": outcomes, "totals": sim.Count(outcomes)}); err != nil {
 			return err
 		}
 		return verdict(outcomes)
 	}
-	fmt.Fprintf(w, "%s\n%d seeds from %d on: mean and 95 %% interval\n", s.Source, f.replicates, s.Seed)
-	sim.WriteOutcomes(w, outcomes)
+	fmt.Fprintf(out, "%s\n%d seeds from %d on: mean and 95 %% interval\n", s.Source, f.replicates, s.Seed)
+	sim.WriteOutcomes(out, outcomes)
 	return verdict(outcomes)
 }
 
-// fromFio makes a scenario of a job file of fio, and says what it leaves out.
-func (f *simFlags) fromFio(text []byte) ([]byte, error) {
-	jobs, err := fio.ParseJobs(string(text))
-	if err != nil {
-		return nil, err
-	}
-	out, notes, err := fio.Scenario(jobs, fio.Array{Profile: f.profile, Mdisks: 1})
-	for _, n := range notes {
-		fmt.Fprintln(admin.PrintableWriter(os.Stderr), "arraysim: "+n)
-	}
-	return out, err
-}
-
-// settings applies --set, --seed and --until.
-func (f *simFlags) settings(s *sim.Scenario) (*sim.Scenario, error) {
-	set := f.set
+// settings are those of --set, --seed and --until.
+func (f *simFlags) settings() ([]experiment.Setting, error) {
+	set, err := settings("--set", f.set)
 	if f.seed != 0 {
-		set = append(set, fmt.Sprintf("seed=%d", f.seed))
+		set = append(set, experiment.Setting{Key: "seed", Value: strconv.FormatUint(f.seed, 10)})
 	}
 	if f.until != "" {
-		set = append(set, "until="+f.until)
+		set = append(set, experiment.Setting{Key: "until", Value: f.until})
 	}
-	for _, kv := range set {
-		key, value, ok := strings.Cut(kv, "=")
-		if !ok {
-			return nil, fmt.Errorf("--set %s: write key=value", kv)
-		}
-		v, err := sim.ParseValue(value)
-		if err != nil {
-			return nil, err
-		}
-		if s, err = s.Set(key, v); err != nil {
-			return nil, err
-		}
-	}
-	return s, nil
+	return set, err
 }
 
-// grid returns the scenario's cases times the values of the sweeps.
-func (f *simFlags) grid(s *sim.Scenario) ([]*sim.Scenario, error) {
-	runs, err := s.Runs()
-	if err != nil {
-		return nil, err
-	}
-	if len(f.only) > 0 {
-		var kept []*sim.Scenario
-		for _, name := range f.only {
-			found := false
-			for _, r := range runs {
-				if r.Name == name {
-					kept, found = append(kept, r), true
-				}
-			}
-			if !found {
-				return nil, fmt.Errorf("there is no case %q", name)
-			}
+// settings reads what a flag gives as key=value.
+func settings(flag string, list []string) (out []experiment.Setting, err error) {
+	for _, kv := range list {
+		key, value, ok := strings.Cut(kv, "=")
+		if !ok {
+			return nil, fmt.Errorf("%s %s: write key=value", flag, kv)
 		}
-		runs = kept
+		out = append(out, experiment.Setting{Key: key, Value: value})
 	}
+	return out, nil
+}
+
+// choice is what --case and --sweep say.
+func (f *simFlags) choice() (*experiment.Choice, error) {
+	c := &experiment.Choice{Cases: f.only}
 	for _, sw := range f.sweep {
 		key, values, ok := strings.Cut(sw, "=")
 		if !ok {
 			return nil, fmt.Errorf("--sweep %s: write key=a,b,c", sw)
 		}
-		var next []*sim.Scenario
-		for _, r := range runs {
-			for _, text := range strings.Split(values, ",") {
-				v, err := sim.ParseValue(text)
-				if err != nil {
-					return nil, err
-				}
-				c, err := r.Set(key, v)
-				if err != nil {
-					return nil, err
-				}
-				last := key[strings.LastIndexByte(key, '.')+1:]
-				c.Name = strings.TrimSpace(r.Name + " " + last + "=" + text)
-				next = append(next, c)
-			}
-		}
-		runs = next
+		c.Axes = append(c.Axes, experiment.Axis{Key: key, Values: strings.Split(values, ",")})
 	}
-	return runs, nil
+	return c, nil
 }
 
-// expected returns the expectations of the cases that run.
-func (f *simFlags) expected(s *sim.Scenario) []sim.Expect {
-	if len(f.only) == 0 {
-		return s.Expect
+// watch is what --record and --io-log write of so many runs, nil for nothing.
+func (f *simFlags) watch(runs int) (experiment.Attachment, error) {
+	var all []experiment.Attachment
+	if (f.record > 0 || len(f.ioLog) > 0) && f.out == "" {
+		return nil, errors.New("--record and --io-log need --out, the folder that they write into")
 	}
-	var out []sim.Expect
-	for _, e := range s.Expect {
-		for _, name := range f.only {
-			if e.Case == name {
-				out = append(out, e)
-			}
+	dir := func(s *sim.Scenario) string { return experiment.Folder(f.out, runs, s) }
+	if f.record > 0 {
+		rec := &experiment.Recording{Interval: f.record, Dir: dir}
+		all = append(all, rec.Attach)
+	}
+	if len(f.ioLog) > 0 {
+		log, err := experiment.NewIOLog(f.ioLog, dir)
+		if err != nil {
+			return nil, fmt.Errorf("--io-log: %w", err)
 		}
+		all = append(all, log.Attach)
 	}
-	return out
+	return experiment.Together(all), nil
 }
 
-// outputFolder is where one of several runs leaves its files.
-func outputFolder(dir string, runs int, s *sim.Scenario) string {
-	if runs <= 1 {
-		return dir
-	}
-	return filepath.Join(dir, strings.Map(func(c rune) rune {
-		if c == '/' || c == ' ' {
-			return '_'
-		}
-		return c
-	}, s.Name))
-}
-
-func writeOutputs(dir string, grid []*sim.Scenario, runs []*sim.Run) error {
-	for i, r := range runs {
-		at := outputFolder(dir, len(runs), grid[i])
-		if err := os.MkdirAll(at, 0o777); err != nil {
-			return fmt.Errorf("output: %w", err)
-		}
-		for name, b := range r.Output() {
-			if err := os.WriteFile(filepath.Join(at, name), b, 0o666); err != nil {
-				return fmt.Errorf("output: %w", err)
-			}
-		}
-	}
-	return nil
+// work is how the runs are carried out; end waits for their progress bars.
+func (f *simFlags) work(a *app, watch experiment.Attachment) (w experiment.Work, end func()) {
+	return metered(experiment.Work{Jobs: f.jobs, Attach: watch}, !f.quiet && !a.json && terminal(os.Stderr))
 }
 
 func (a *app) showSim(w io.Writer, s *sim.Scenario, grid []*sim.Scenario, runs []*sim.Run, outcomes []sim.Outcome) error {
@@ -373,12 +275,4 @@ func (a *app) showSim(w io.Writer, s *sim.Scenario, grid []*sim.Scenario, runs [
 		sim.WriteOutcomes(w, outcomes)
 	}
 	return nil
-}
-
-// runAll carries the runs out, so many at a time.
-func runAll(ctx context.Context, grid []*sim.Scenario, jobs int, bar bool, watch attachment) ([]*sim.Run, error) {
-	p := newProgress(grid, bar)
-	defer p.close()
-	p.attach = watch
-	return p.run(ctx, jobs)
 }

@@ -30,10 +30,10 @@ type rowsFlags struct {
 }
 
 func (f *rowsFlags) add(c *cobra.Command) {
-	c.Flags().StringArrayVar(&f.dirs, "rows", nil, "with a plan: folder of the rows; runs that have one are not run again")
-	c.Flags().StringVar(&f.shard, "shard", "", "with a plan: run part I of N, such as 0/4; the parts count from 0")
-	c.Flags().StringVar(&f.merge, "merge", "", "with a plan: run nothing, put the rows of all --rows together into this file, Parquet or .csv")
-	c.Flags().BoolVar(&f.retry, "retry-failed", false, "with a plan: run those again whose row has an error")
+	c.Flags().StringArrayVar(&f.dirs, "rows", nil, "with a plan: folder of the rows; runs that have a row are skipped")
+	c.Flags().StringVar(&f.shard, "shard", "", "with a plan: run part I of N, counted from 0, such as 0/4")
+	c.Flags().StringVar(&f.merge, "merge", "", "with a plan: run nothing; combine the rows of all --rows in this file, Parquet or .csv")
+	c.Flags().BoolVar(&f.retry, "retry-failed", false, "with a plan: repeat runs whose row has an error")
 	c.Flags().BoolVar(&f.partial, "partial", false, "with --merge: write the file even if runs are missing")
 }
 
@@ -53,7 +53,7 @@ func (f *simFlags) plan(c *cobra.Command) (string, error) {
 	case len(f.sweep) > 1:
 		return "", errors.New("a plan is the only --sweep; write other values into its grid")
 	case changed(c, "seed", "until", "case", "set", "out", "expect", "replicates", "record", "io-log"):
-		return "", errors.New("a sweep by a plan takes --rows, --shard, --jobs, --merge, --partial, --retry-failed, --quiet and --json; the plan says the rest")
+		return "", errors.New("a plan takes --rows, --shard, --jobs, --merge, --partial, --retry-failed, --quiet and --json; write the rest into the plan")
 	case len(f.rows.dirs) == 0:
 		return "", errors.New("a sweep by a plan needs --rows, the folder of its rows")
 	case f.rows.merge == "" && (len(f.rows.dirs) > 1 || f.rows.partial):
@@ -131,11 +131,11 @@ func (a *app) sweep(cmd *cobra.Command, plan, scenario string, f *simFlags) erro
 	d, err := p.Execute(ctx, w)
 	if d.Ran > 0 || err == nil {
 		err = cmp.Or(err, show(a, cmd, d, func(out io.Writer, d sweep.Done) {
-			fmt.Fprintf(out, "%d runs of %d: %d rows were there, %d runs ended now, %d of them with an error; %s\n", d.Shard, d.Plan, d.Before, d.Ran, d.Failed, w.Dir)
+			fmt.Fprintf(out, "%d runs of %d: %d rows existed, %d runs ended now, %d of them with an error; %s\n", d.Shard, d.Plan, d.Before, d.Ran, d.Failed, w.Dir)
 		}))
 	}
 	if err == nil && d.Failed > 0 {
-		err = fmt.Errorf("%d runs ended with an error; the column error of their rows says why, and --retry-failed runs them again", d.Failed)
+		err = fmt.Errorf("%d runs ended with an error; see the column error of their rows, and repeat them by --retry-failed", d.Failed)
 	}
 	return err
 }
@@ -150,9 +150,9 @@ func (a *app) merge(cmd *cobra.Command, p *sweep.Plan, f *rowsFlags) error {
 	}
 	return show(a, cmd, m, func(out io.Writer, m sweep.Merged) {
 		if m.Again > 0 {
-			fmt.Fprintf(out, "%d rows are of runs that failed once and were run again\n", m.Again)
+			fmt.Fprintf(out, "%d rows are of runs that failed and were repeated\n", m.Again)
 		}
-		fmt.Fprintf(out, "%d rows of %d runs from %d files: %d rows were there again with the same figures, %d were not of this plan, %d have an error; %s\n",
+		fmt.Fprintf(out, "%d rows of %d runs from %d files: %d duplicates with the same figures, %d of other plans, %d with an error; %s\n",
 			m.Runs-m.Missing, m.Runs, m.Files, m.Equal, m.Other, m.Failed, f.merge)
 		if len(m.Unknown) > 0 {
 			fmt.Fprintf(out, "no run has a value of %s\n", strings.Join(m.Unknown, ", "))

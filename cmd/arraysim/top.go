@@ -1,19 +1,15 @@
 package main
 
 import (
-	"context"
-	"encoding/csv"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
-	tea "github.com/charmbracelet/bubbletea"
 	"github.com/spf13/cobra"
 
-	"github.com/arraysim/arraysim/internal/admin"
+	"github.com/arraysim/arraysim/internal/top"
 )
 
 func (a *app) top() *cobra.Command {
@@ -34,65 +30,26 @@ in base units.`,
 			switch {
 			case interval < 100*time.Millisecond:
 				return fmt.Errorf("an interval of %v is too short; give 100ms or more", interval)
-			case !slices.Contains(topViews, view):
-				return fmt.Errorf("there is no view %q; give --view one of %s", view, strings.Join(topViews, ", "))
+			case !slices.Contains(top.Views, view):
+				return fmt.Errorf("there is no view %q; give --view one of %s", view, strings.Join(top.Views, ", "))
 			case count < 0 || count > 0 && !batch:
 				return fmt.Errorf("-n %d goes with -b and is not negative", count)
 			}
 			a.running = true
 			if batch {
-				return topBatch(cmd.Context(), a.client(), cmd.OutOrStdout(), view, interval, count)
+				return top.Batch(cmd.Context(), a.client(), cmd.OutOrStdout(), view, interval, count)
 			}
 			if !terminal(os.Stdin) || !terminal(os.Stdout) {
 				return fmt.Errorf("top needs a terminal; give -b for CSV")
 			}
-			return runTop(cmd.Context(), a.client(), view, interval)
+			return top.Run(cmd.Context(), a.client(), view, interval)
 		},
 	}
 	f := c.Flags()
 	f.BoolVarP(&batch, "batch", "b", false, "print CSV")
 	f.IntVarP(&count, "count", "n", 0, "with -b: number of intervals; 0 goes on until interrupted")
 	f.DurationVar(&interval, "interval", 2*time.Second, "time between two readings")
-	f.StringVar(&view, "view", "volumes", strings.Join(topViews, ", "))
-	_ = c.RegisterFlagCompletionFunc("view", cobra.FixedCompletions(topViews, cobra.ShellCompDirectiveNoFileComp))
+	f.StringVar(&view, "view", "volumes", strings.Join(top.Views, ", "))
+	_ = c.RegisterFlagCompletionFunc("view", cobra.FixedCompletions(top.Views, cobra.ShellCompDirectiveNoFileComp))
 	return c
-}
-
-func topBatch(ctx context.Context, client *admin.Client, out io.Writer, view string, interval time.Duration, count int) error {
-	last, err := readTop(ctx, client, view)
-	if err != nil {
-		return err
-	}
-	t := time.NewTicker(interval)
-	defer t.Stop()
-	w := csv.NewWriter(out)
-	for n := 0; count == 0 || n < count; n++ {
-		<-t.C
-		now, err := readTop(ctx, client, view)
-		if err != nil {
-			return err
-		}
-		table := newTopTable(view, last, now)
-		if n == 0 {
-			if err := table.heads(w); err != nil {
-				return err
-			}
-		}
-		if err := table.lines(w, time.Now()); err != nil {
-			return err
-		}
-		last = now
-	}
-	return nil
-}
-
-func runTop(ctx context.Context, client *admin.Client, view string, interval time.Duration) error {
-	m := newTopModel(view, interval, func(view string) (topReading, error) { return readTop(ctx, client, view) })
-	first, err := m.read(view)
-	if err != nil {
-		return err
-	}
-	m.last, m.now = first, first
-	_, err = tea.NewProgram(m, tea.WithAltScreen(), tea.WithContext(ctx)).Run()
-	return err
 }

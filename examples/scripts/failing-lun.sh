@@ -16,8 +16,7 @@ export LUN="$url/0" BACKUP="$folder/backup"
 qemu-io -f raw -c 'write -P 7 0 32M' "$LUN" > "$folder/io"
 until array volume show data --json | grep -q '"dirty": 0'; do sleep 0.2; done # what is in the cache needs no disk
 
-expect() { # expect succeeds|fails WHEN COMMAND...
-    want=$1 when=$2 got=succeeds; shift 2
+expect() { want=$1 when=$2 got=succeeds; shift 2 # expect succeeds|fails WHEN COMMAND...
     timeout "${LIMIT:-120}" "$@" || { [ $? = 124 ] && got='hangs' || got=fails; }
     echo "the application $got while $when"
     [ "$got" = "$want" ] || { echo "it should have: $want" >&2; exit 1; }

@@ -12,20 +12,7 @@ portal: { listen: "127.0.0.1:3260", further: ["$second:3260"] }
 pools: [{ name: disks, mdisks: [{ name: m0, size: 1GiB }] }]
 volumes: [{ name: data, pool: disks, size: 64MiB, export: { lun: 0 } }]
 END
-device=/dev/mapper/3$(array volume show data --json | sed -n 's/.*"naa": "\(.*\)".*/\1/p')
-node() { iscsiadm -m node -T "${url##*/}" "$@"; }
-at_exit 'multipath -f "${device##*/}"; node -u; node -o delete' # before the array ends
-for portal in 127.0.0.1:3260 "$second:3260"; do
-    node -p "$portal" -o new
-    node -p "$portal" -o update -n node.session.timeo.replacement_timeout -v 2
-    node -p "$portal" -l
-done
-paths() { multipathd show paths raw format '%w %d %t %T %o'; }
-await() { # await NUMBER STATE: so many paths are in a state that matches
-    for _ in $(seq 600); do [ "$(paths | grep -cE "$2")" -ge "$1" ] && return; sleep 0.2; done
-    echo "not $1 paths are $2:" >&2; paths >&2; exit 1
-}
-await 2 'active ready'
+. "$(dirname "$0")/paths.sh"
 multipath -ll
 touch "$folder/go"
 while [ -e "$folder/go" ]; do dd if=/dev/urandom of="$device" bs=64k count=8 oflag=direct conv=fsync 2> "$folder/dd" || exit 1; done & writer=$!

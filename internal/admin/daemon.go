@@ -27,7 +27,9 @@ import (
 // Environment is what a daemon has around it.
 type Environment struct {
 	Out io.Writer // what people read: the ready line and what to try next
-	Log *slog.Logger
+	// Command is how this program was called, for what to try next; empty is arraysim.
+	Command string
+	Log     *slog.Logger
 	// Hurry ends a stop that is under way: dirty data stays in NVRAM.
 	Hurry <-chan struct{}
 }

@@ -1,15 +1,21 @@
 package admin
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+)
 
-// greet says that all doors are open, and what to try.
+// greet says that all doors are open, and what to try: the demonstration first.
 func (d *daemon) greet() {
 	portal, target := d.portalName(), d.cfg.Portal.Target
 	metrics := listenNone
 	if d.metricsAddr != nil {
 		metrics = "http://" + reachable(d.metricsAddr) + "/metrics"
 	}
-	w := d.env.Out
+	w := &strings.Builder{} // it is written at once: who waits for the first line may read the last
 	doors := "iscsi://" + portal + "/" + target
 	for _, g := range d.groups[1:] {
 		doors += ", iscsi://" + portal + "/" + groupTarget(target, g.number)
@@ -27,12 +33,19 @@ func (d *daemon) greet() {
 			lun, target = e.LUN, e.Target
 		}
 	}
-	data := ""
+	command, data := cmp.Or(d.env.Command, "arraysim"), ""
 	if d.cfg.Data != "data" {
-		data = " --data " + d.cfg.Data
+		data = " --data " + ShellWord(d.cfg.Data)
 	}
 	fmt.Fprintf(w, "\nTry next, in another terminal:\n")
 	try := func(what, command string) { fmt.Fprintf(w, "  %-29s %s\n", what, command) }
+	if d.portalAddr != nil && d.cfg.Portal.CHAP == nil {
+		try("see writes that no host sends", command+" demo --running"+data)
+	}
+	if d.metricsAddr != nil {
+		try("watch them in a browser", "http://"+reachable(d.metricsAddr)+"/")
+	}
+	try("watch them in a terminal", command+" top"+data)
 	if d.cfg.Portal.CHAP != nil {
 		portal = d.cfg.Portal.CHAP.User + "%SECRET@" + portal
 	}
@@ -43,22 +56,14 @@ func (d *daemon) greet() {
 		try("list the LUNs", "iscsi-ls -s iscsi://"+portal)
 	}
 	if lun >= 0 && d.portalAddr != nil {
-		url := fmt.Sprintf("iscsi://%s/%s/%d", portal, target, lun)
-		try("ask LUN "+fmt.Sprint(lun)+" what it can do", "iscsi-inq -e 1 -c 176 "+url)
-		try("write an image to it", "qemu-img convert -n -O raw disk.img "+url)
-		try("the same through the kernel", fmt.Sprintf("iscsiadm -m discovery -t st -p %s && iscsiadm -m node -l", reachable(d.portalAddr)))
-		try("then zero by offload, as root", "sg_write_same --16 --lba=0 --num=2048 /dev/sdX")
-		try("and clone by offload", "sg_xcopy if=/dev/sgX of=/dev/sgY")
+		try(fmt.Sprintf("write an image to LUN %d", lun), fmt.Sprintf("qemu-img convert -n -O raw disk.img iscsi://%s/%s/%d", portal, target, lun))
+		try("use the LUNs in the kernel", fmt.Sprintf("iscsiadm -m discovery -t st -p %s && iscsiadm -m node -l", reachable(d.portalAddr)))
 	}
 	if d.metricsAddr != nil {
-		try("watch it in a browser", "http://"+reachable(d.metricsAddr)+"/")
-		try("and change it there", "arraysim token"+data)
-	}
-	try("watch it in a terminal", "arraysim top"+data)
-	if d.metricsAddr != nil {
-		try("what no host sent", "curl -s "+metrics+" | grep undercover")
+		try("change the array by the page", command+" token"+data)
 	}
 	fmt.Fprintln(w)
+	_, _ = io.WriteString(d.env.Out, w.String()) // as a log is: the array serves without a reader, too
 }
 
 // greetKernel says how a volume becomes a disk of this machine.
@@ -68,4 +73,15 @@ func (d *daemon) greetKernel(try func(what, command string)) {
 		pool = pools[0].Name
 	}
 	try("make a volume a backstore", "targetcli /backstores/user:array create name=db1 size=1G cfgstring="+pool+"/db1")
+}
+
+// plain is what no shell gives a meaning to.
+var plain = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
+
+// ShellWord quotes s where a shell would not read it as one word that stands for itself.
+func ShellWord(s string) string {
+	if plain.MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

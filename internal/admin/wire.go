@@ -249,7 +249,7 @@ type Session struct {
 
 // Offload is an offload command that has begun and not ended.
 type Offload struct {
-	Volume    string `json:"volume" doc:"That is written, or of which a token is made."`
+	Volume    string `json:"volume" doc:"The one that is written, or that the token stands for."`
 	Initiator string `json:"initiator"`
 	Primitive string `json:"primitive" enum:"xcopy,write_same,odx"`
 	Done      Size   `json:"done_bytes" doc:"Whole segments, ranges or pieces that are written."`

@@ -123,6 +123,8 @@ const directions = `
 
 	sim, metrics, size < report;
 
+	sim, wasm, fio, report < experiment;
+
 	sim, iscsi < zerobench;
 
 	fio, report < fit;
@@ -133,9 +135,11 @@ const directions = `
 
 	admin, iscsi < demo;
 
+	admin < top;
+
 	admin, sim, profile < schema;
 
-	admin, cachedaemon, demo, sweep, fit, report, replay, zerobench, wasm < cmd/arraysim;
+	admin, cachedaemon, demo, top, experiment, sweep, fit, report, replay, zerobench < cmd/arraysim;
 `
 
 // inner lists folders whose packages are a part of the package that the folder is of: nobody else may
@@ -266,6 +270,57 @@ func parseDirections(text string) (map[string]map[string]bool, string) {
 
 func names(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\t' })
+}
+
+// uncalled lists functions that a package must not call, with what it calls instead.
+var uncalled = map[string]map[string]string{"cmd/arraysim": {
+	"sim.New":   "commands keep flags and printing: let experiment.Work run it, or a package of the command's own",
+	"sim.Parse": "commands keep flags and printing: experiment.Load reads a scenario",
+}}
+
+// TestCommandsComputeNothing: a command parses flags and prints; what it computes is in a package below internal.
+func TestCommandsComputeNothing(t *testing.T) {
+	seen := map[string]bool{}
+	eachFile(t, func(pkg, name string, f *ast.File) {
+		if uncalled[pkg] == nil || strings.HasSuffix(name, "_test.go") {
+			return
+		}
+		seen[pkg] = true
+		for _, msg := range calls(f, uncalled[pkg]) {
+			t.Errorf("%s: %s", name, msg)
+		}
+	})
+	if len(seen) < len(uncalled) {
+		t.Errorf("looked at %v", seen)
+	}
+}
+
+// calls says which of these functions a file uses. They are named as PACKAGE.NAME, by the last element of the import path,
+// whatever the file calls the package.
+func calls(f *ast.File, refused map[string]string) (bad []string) {
+	named := map[string]string{}
+	for _, i := range f.Imports {
+		p, _ := strconv.Unquote(i.Path.Value)
+		local := path.Base(p)
+		if i.Name != nil {
+			local = i.Name.Name
+		}
+		named[local] = path.Base(p)
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		sel, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		if id, ok := sel.X.(*ast.Ident); ok && named[id.Name] != "" {
+			name := named[id.Name] + "." + sel.Sel.Name
+			if why := refused[name]; why != "" {
+				bad = append(bad, "uses "+name+": "+why)
+			}
+		}
+		return true
+	})
+	return bad
 }
 
 // behindTag lists modules that only files with a build tag import, so that the program without it is static.
@@ -414,5 +469,12 @@ func TestRulesBite(t *testing.T) {
 	}
 	if got := impurities(f); len(got) != 2 {
 		t.Errorf("impurities: got %q, want an import and a goroutine", got)
+	}
+	f, err = parser.ParseFile(token.NewFileSet(), "x.go", "package main\nimport s \"x/internal/sim\"\nfunc f(sim x) { s.New(nil); s.Compare(); sim.New() }", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := calls(f, uncalled["cmd/arraysim"]); len(got) != 1 {
+		t.Errorf("calls: got %q, want one of sim.New", got)
 	}
 }

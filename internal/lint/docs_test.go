@@ -129,3 +129,24 @@ func TestIndexIsWhole(t *testing.T) {
 		}
 	}
 }
+
+// TestVersionsAreLinked: each version of CHANGELOG.md has a link, and the first one fixes nothing that nobody has had.
+func TestVersionsAreLinked(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join(root, "CHANGELOG.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	versions := regexp.MustCompile(`(?m)^## \[(.+?)\]`).FindAllSubmatch(b, -1)
+	if len(versions) == 0 {
+		t.Fatal("found no version")
+	}
+	for _, v := range versions {
+		if !regexp.MustCompile(`(?m)^\[` + regexp.QuoteMeta(string(v[1])) + `\]: https://\S+$`).Match(b) {
+			t.Errorf("version %s has no link", v[1])
+		}
+	}
+	first := b[strings.LastIndex(string(b), "\n## ["):]
+	if strings.Contains(string(first), "\n### Fixed") {
+		t.Error("the first version fixes something: nobody has had it otherwise")
+	}
+}

@@ -14,8 +14,9 @@ import (
 )
 
 // worst are phrases that a reader has to translate back, each with what the field says. They are refused in
-// README.md, in the documents and decisions, in the strings of the source, which are help texts and messages, and
-// in the page's texts and comments.
+// README.md, in the documents and decisions, in the strings of the source, which are help texts and messages, in
+// the page's texts and comments, and in what packages and make bring to a user: in any case, over the ends of
+// lines, too.
 var worst = []struct {
 	phrase  *regexp.Regexp
 	instead string
@@ -25,7 +26,7 @@ var worst = []struct {
 	{phrase(`anew`), "again, from 0; is rebuilt, restarted, reopened"},
 	{phrase(`mend(s|ed|ing)?`), "repair, restore, fix, replace"},
 	{phrase(`makes? no sense`), "is malformed, unknown, out of range"},
-	{phrase(`is no (size|address|port|state|speed|share|token|policy|time|option|iSCSI name|LUN|quantity|value|number|multiple|device)`), `is not a valid ..., is not a ...`},
+	{phrase(`is no (whole |valid |hexadecimal |known |real )?(size|address|port|state|speed|share|token|policy|time|option|iSCSI name|LUN|quantity|value|number|multiple|device)`), `is not a valid ..., is not a ...`},
 	{phrase(`there twice`), "appears twice"},
 	{phrase(`without end`), "endless, indefinitely"},
 	{phrase(`of late`), "recently"},
@@ -33,7 +34,9 @@ var worst = []struct {
 	{phrase(`all the same`), "anyway"},
 	{phrase(`accus(e|es|ed|ation|ations)|culprits?`), "name, attribute; the source"},
 	{phrase(`in the place of`), "instead of"},
-	{phrase(`(is|are) (told|said)`), "is notified, reported, listed"},
+	{phrase(`(is|are|was|were) (no longer |not |never |then |also )?(told|said)`), "is notified, reported, listed; are not distinguished"},
+	{phrase(`(is|are|was|were) (no longer |not |never |then |also )?made`), "is created, computed, written, run"},
+	{phrase(`books`), "records, accounts for, charges to"},
 	{phrase(`what there is`), "the results, what exists"},
 	{phrase(`wants? just`), "must match"},
 	{phrase(`is to be found`), "is"},
@@ -42,18 +45,54 @@ var worst = []struct {
 	{phrase(`made to measure|by and by|of its own accord`), "what is meant"},
 }
 
-// existence is how plain English says that something is missing.
-var existence = regexp.MustCompile(`\b[Tt]here is no `)
+// plain is what has words of the above and is plain English: that something is missing, what something consists of or
+// was created with, calls; and names in the page's source.
+var plain = regexp.MustCompile(`\b[Tt]here is no |\b(?:is|are|was|were) made (?:of|from|up|with|by|writable)\b|\b(?:[Cc]alls?|copies) (?:[^.;]* )?(?:is|are|was|were) made\b|function \w+|<\w+`)
 
-func phrase(p string) *regexp.Regexp { return regexp.MustCompile(`\b(?:` + p + `)\b`) }
+// pending are phrases of the page that wait for its next build: a change of a source is one of what is embedded.
+var pending = map[string]string{"web/src/forms.tsx": "is no whole number", "web/src/rates.ts": "was made"}
 
-// refused lists the phrases of a text, with the lines on which they are.
-func refused(text string) (bad []string) {
+func phrase(p string) *regexp.Regexp { return regexp.MustCompile(`(?i)\b(?:` + p + `)\b`) }
+
+var (
+	// lead is what a line begins with that its text does not: indents, and the marks of comments and quotes.
+	lead = regexp.MustCompile(`^[\s]*(?:(?://+|#+|\*|>|;)(?:\s+|$))*`)
+	// apart is how a line begins that does not go on the one before: an entry of a list, a row of a table, a fence.
+	apart = regexp.MustCompile("^(?:[-*+] |\\d+[.)] |[|]|```)")
+)
+
+// sentence is lines of a text in one, with the number of its first.
+type sentence struct {
+	text string
+	line int
+}
+
+// joined returns a text's paragraphs, so that a phrase is found over the end of a line, too. A comment goes on over
+// the marks before its lines.
+func joined(text string) (out []sentence) {
+	open := false
 	for i, line := range strings.Split(text, "\n") {
-		line = existence.ReplaceAllString(line, "")
+		mark := lead.FindString(line)
+		line = strings.TrimSpace(line[len(mark):])
+		switch {
+		case line == "":
+			open = false
+		case open && !apart.MatchString(strings.TrimSpace(mark)+" "+line) && !apart.MatchString(line):
+			out[len(out)-1].text += " " + line
+		default:
+			out, open = append(out, sentence{line, i + 1}), !strings.HasPrefix(line, "|")
+		}
+	}
+	return out
+}
+
+// refused lists the phrases of a text, each with the first line of its paragraph.
+func refused(text string) (bad []string) {
+	for _, s := range joined(text) {
+		text := plain.ReplaceAllString(s.text, "")
 		for _, w := range worst {
-			if found := w.phrase.FindString(line); found != "" {
-				bad = append(bad, fmt.Sprintf("line %d: %q; write: %s", i+1, found, w.instead))
+			if found := w.phrase.FindString(text); found != "" {
+				bad = append(bad, fmt.Sprintf("from line %d on: %q; write: %s", s.line, found, w.instead))
 			}
 		}
 	}
@@ -63,7 +102,8 @@ func refused(text string) (bad []string) {
 // TestWordsOfDocuments: README.md, its neighbours, docs/, examples/ and the page are without the worst phrases.
 func TestWordsOfDocuments(t *testing.T) {
 	seen := 0
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/decisions/*.md", "examples/*.md", "examples/*/*.md", "web/src/*.ts", "web/src/*.tsx"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/decisions/*.md", "examples/*.md", "examples/*/*.md", "web/src/*.ts", "web/src/*.tsx",
+		"docs/*.yaml", "Makefile", "scripts/vm/vm.mk", "scripts/release/debian/README.Debian", "scripts/systemd/*", "examples/scripts/*"} {
 		list, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			t.Fatal(err)
@@ -74,12 +114,20 @@ func TestWordsOfDocuments(t *testing.T) {
 				t.Fatal(err)
 			}
 			seen++
-			for _, msg := range refused(string(b)) {
-				t.Errorf("%s: %s", strings.TrimPrefix(doc, root+"/"), msg)
+			name := strings.TrimPrefix(doc, root+"/")
+			text := string(b)
+			if p := pending[name]; p != "" {
+				if !strings.Contains(text, p) {
+					t.Errorf("%s no longer has %q: take it out of the list of what is pending", name, p)
+				}
+				text = strings.ReplaceAll(text, p, "")
+			}
+			for _, msg := range refused(text) {
+				t.Errorf("%s: %s", name, msg)
 			}
 		}
 	}
-	if seen < 60 {
+	if seen < 70 {
 		t.Errorf("looked at %d documents", seen)
 	}
 }
@@ -143,12 +191,22 @@ func TestRefusedPhrasesBite(t *testing.T) {
 		"POST /token tells whether it is right", "the kernel's door is open", "the copy is made anew", "how to mend it",
 		`"10X" is no size`, "the answer makes no sense", "text without end", "what happened of late", "is the less the more was written",
 		"the array starts all the same", "nobody is accused", "the culprit", "the kernel is told", "one that exists wants just these",
+		"a token is made", "it books the bytes", "what is no longer told", "0.9 and 1.1 are not told apart", "it is no whole number", "CULPRITS",
+		"In The Place Of", "written anew",
 	} {
-		if len(refused("a line\n"+bad)) == 0 {
-			t.Errorf("%q is taken", bad)
+		for _, text := range []string{bad, strings.ReplaceAll(bad, " ", "\n"), "    " + strings.ReplaceAll(bad, " ", "\n    "),
+			"# " + strings.ReplaceAll(bad, " ", "\n# "), "// " + strings.ReplaceAll(bad, " ", "\n// "), "- " + strings.ReplaceAll(bad, " ", "\n  ")} {
+			if len(refused("A sentence.\n\n"+text)) == 0 {
+				t.Errorf("%q is taken", text)
+			}
 		}
 	}
-	for _, good := range []string{"an amendment", "there is no size", "renewed", "the TCMU front end", "recommended", "relate", "CULPRITS"} {
+	if got := refused("one\n\ntwo\nthree is\ntold\n"); len(got) != 1 || !strings.HasPrefix(got[0], "from line 3 on: ") {
+		t.Errorf("a phrase over the end of a line: %q", got)
+	}
+	for _, good := range []string{"an amendment", "there is no size", "renewed", "the TCMU front end", "recommended", "relate",
+		"a key is made of the name", "calls without data are made at once", "the value is\n\ntold by others", "| what is |\n| told |",
+		"- what is\n- told", "the volume is no longer LUN 3", "There is no\nsize"} {
 		if got := refused(good); len(got) != 0 {
 			t.Errorf("%q is refused: %q", good, got)
 		}

@@ -161,7 +161,7 @@ var cloudPhysics = &format{
 		}
 		cmd, ok := hex(f[2])
 		if !ok || cmd > 0xff {
-			return false, errBad("its operation code is no hexadecimal number of 8 bits")
+			return false, errBad("its operation code is not hexadecimal, of 8 bits")
 		}
 		size, ok := number(f[3])
 		if !ok || size > maxLength {

@@ -18,9 +18,9 @@ demo-vm: build ## the main job over TCMU: targetcli, the kernel's iSCSI, EXTENDE
 	@image=$$(scripts/rootfs.sh) && scripts/vm/run.py --limit 1200 --file "$$image" \
 		--command "python3 tests/vm/demo_kernel.py files/$$(basename "$$image")" $(VM_ARGS)
 
-vm-docs: build ## write docs/targetcli.md anew from what targetcli says in a guest
+vm-docs: build ## write docs/targetcli.md again from what targetcli says in a guest
 	@scripts/vm/run.py tests/vm/test_docs.py $(VM_ARGS) || { new=.cache/vm/results/last/test_docs/results/targetcli.md; \
-		[ -s $$new ] && cp $$new docs/ && echo "docs/targetcli.md is written anew; look at the difference."; }
+		[ -s $$new ] && cp $$new docs/ && echo "docs/targetcli.md was written again; look at the difference."; }
 
 conformance-vm: build ## the whole of libiscsi's suite through LIO and TCMU, against the table of what differs there
 	@scripts/vm/run.py --limit 2400 tests/vm/test_conformance.py $(VM_ARGS)

@@ -148,7 +148,7 @@ func mediumMade(t *testing.T, open func(*testing.T) (block.Store, Driver)) {
 	got := make([]byte, 512)
 	transfer(t, d, openMedium(t, s), false, 4096, got)
 	if !bytes.Equal(got, make([]byte, 512)) {
-		t.Errorf("a medium that was made holds %q", got[:4])
+		t.Errorf("a new medium holds %q", got[:4])
 	}
 	for range 2 {
 		removeMedium(t, s, d)

@@ -1,4 +1,4 @@
-package main
+package top
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"encoding/csv"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,45 +15,75 @@ import (
 	"github.com/arraysim/arraysim/internal/admin"
 )
 
-// topColumn is a column of a view: its head on the screen, its name in CSV, and how
+// column is a column of a view: its head on the screen, its name in CSV, and how
 // its numbers are shown; text columns have no show.
-type topColumn struct {
+type column struct {
 	head, name string
 	show       func(float64) string
 	alarm      bool // a number above 0 stands out
 }
 
-// topCell is text or a number.
-type topCell struct {
+// cell is text or a number, NaN if it is unknown.
+type cell struct {
 	text string
 	n    float64
 }
 
-// topTable is a view of what happened between two readings.
-type topTable struct {
-	columns []topColumn
-	rows    [][]topCell
+var unknown = math.NaN()
+
+// table is a view of what happened between two readings.
+type table struct {
+	columns []column
+	rows    [][]cell
 }
 
-// topViews are the views; running is the only one of which batch mode shows every reading as it is.
-var topViews = []string{"volumes", "pools", "hosts", "offloads", "running"}
-
-// topReading is what the daemon said at one time. Running is asked for where it is shown.
-type topReading struct {
+// reading is what the daemon said at one time. What only some views show is asked for where it is shown.
+type reading struct {
 	admin.Counters
 	running []admin.Offload
+	// p99 is that of each volume's reads and writes in its worst second since the reading before, in ns. The history has it
+	// of the volumes that did most; of others, and where nothing was read or written, it is unknown.
+	p99 map[string]float64
 }
 
-// readTop asks the daemon.
-func readTop(ctx context.Context, client *admin.Client, view string) (r topReading, err error) {
-	if r.Counters, err = client.Counters(ctx); err == nil && view == "running" {
-		r.running, err = client.Offloads(ctx)
+// read asks the daemon. The interval is the time since the reading before.
+func read(ctx context.Context, array *admin.Client, view string, interval time.Duration) (r reading, err error) {
+	if r.Counters, err = array.Counters(ctx); err != nil {
+		return r, err
+	}
+	switch view {
+	case "running":
+		r.running, err = array.Offloads(ctx)
+	case "volumes":
+		var h admin.HistoryRange
+		seconds := min(max(int64((interval+time.Second-1)/time.Second), 1), mostSeconds)
+		h, err = array.History(ctx, admin.HistoryQuery{Seconds: seconds, Points: int(seconds), Top: mostVolumes})
+		r.p99 = worst(h, "latency_p99_ns")
 	}
 	return r, err
 }
 
-// newTopTable makes a view of two readings. Rates are by second.
-func newTopTable(view string, from, to topReading) topTable {
+// What a history is asked for at most: its own bounds.
+const (
+	mostSeconds = 1000
+	mostVolumes = 64
+)
+
+// worst returns each volume's highest value of a figure of the history.
+func worst(h admin.HistoryRange, figure string) map[string]float64 {
+	out := map[string]float64{}
+	for _, o := range h.Objects {
+		for _, v := range o.Series[figure] {
+			if x := float64(v); o.Kind == "volume" && !math.IsNaN(x) {
+				out[o.Name] = max(out[o.Name], x)
+			}
+		}
+	}
+	return out
+}
+
+// newTable makes a view of two readings. Rates are by second.
+func newTable(view string, from, to reading) table {
 	seconds := float64(to.Time-from.Time) / 1e9
 	rate := func(old, now uint64) float64 {
 		if seconds <= 0 || now < old { // another array instead of the old one
@@ -62,23 +93,23 @@ func newTopTable(view string, from, to topReading) topTable {
 	}
 	switch view {
 	case "pools":
-		return topPools(from.Counters, to.Counters, rate)
+		return pools(from.Counters, to.Counters, rate)
 	case "hosts":
-		return topHosts(from.Counters, to.Counters, rate)
+		return hosts(from.Counters, to.Counters, rate)
 	case "offloads":
-		return topOffloads(from.Counters, to.Counters, rate)
+		return offloads(from.Counters, to.Counters, rate)
 	case "running":
-		return topRunning(to.running)
+		return runningOffloads(to.running)
 	}
-	return topVolumes(from.Counters, to.Counters, rate)
+	return volumes(from.Counters, to, rate)
 }
 
-func topVolumes(from, to admin.Counters, rate func(old, now uint64) float64) topTable {
-	t := topTable{columns: []topColumn{
+func volumes(from admin.Counters, to reading, rate func(old, now uint64) float64) table {
+	t := table{columns: []column{
 		{"VOLUME", "volume", nil, false}, {"POOL", "pool", nil, false},
 		{"CMD/s", "commands_per_second", showCount, false}, {"READ MB/s", "host_read_bytes_per_second", showRate, false},
 		{"WRITE MB/s", "host_written_bytes_per_second", showRate, false}, {"UNDERCOVER MB/s", "undercover_bytes_per_second", showRate, true},
-		{"DESCRIBED MB/s", "described_bytes_per_second", showRate, false}, {"LAT ms", "mean_latency_ns", showMillis, false},
+		{"DESCRIBED MB/s", "described_bytes_per_second", showRate, false}, {"LAT ms", "mean_latency_ns", showMillis, false}, {"P99 ms", "p99_latency_ns", showMillis, false},
 		{"QUEUE", "queue_depth", showCount, false}, {"CACHE", "cache_dirty_bytes", showSize, false}, {"%CAP", "cache_percent_of_cap", showShare, false}}}
 	before, caps := map[string]admin.VolumeCounters{}, map[string]admin.Size{}
 	for _, v := range from.Volumes {
@@ -88,22 +119,26 @@ func topVolumes(from, to admin.Counters, rate func(old, now uint64) float64) top
 		caps[p.Pool] = p.CacheLimit
 	}
 	for _, v := range to.Volumes {
-		b, latency, share := before[v.Volume], 0.0, 0.0
+		b, latency, share := before[v.Volume], unknown, 0.0
 		if n := v.Timed - b.Timed; v.Timed > b.Timed {
 			latency = float64(v.Busy-b.Busy) / float64(n)
+		}
+		p99, ok := to.p99[v.Volume]
+		if !ok {
+			p99 = unknown
 		}
 		if c := caps[v.Pool]; c > 0 {
 			share = 100 * float64(v.Dirty) / float64(c)
 		}
-		t.rows = append(t.rows, []topCell{{text: v.Volume}, {text: v.Pool}, {n: rate(b.Commands, v.Commands)}, {n: rate(uint64(b.Read), uint64(v.Read))},
+		t.rows = append(t.rows, []cell{{text: v.Volume}, {text: v.Pool}, {n: rate(b.Commands, v.Commands)}, {n: rate(uint64(b.Read), uint64(v.Read))},
 			{n: rate(uint64(b.Written), uint64(v.Written))}, {n: rate(uint64(b.Undercover), uint64(v.Undercover))}, {n: rate(total(b.Described), total(v.Described))},
-			{n: latency}, {n: float64(v.Queue)}, {n: float64(v.Dirty)}, {n: share}})
+			{n: latency}, {n: p99}, {n: float64(v.Queue)}, {n: float64(v.Dirty)}, {n: share}})
 	}
 	return t
 }
 
-func topPools(from, to admin.Counters, rate func(old, now uint64) float64) topTable {
-	t := topTable{columns: []topColumn{
+func pools(from, to admin.Counters, rate func(old, now uint64) float64) table {
+	t := table{columns: []column{
 		{"POOL", "pool", nil, false}, {"CACHE", "cache_used_bytes", showSize, false}, {"CAP", "cache_limit_bytes", showSize, false},
 		{"%CAP", "cache_percent_of_cap", showShare, false}, {"WAITING", "cache_waiting_bytes", showSize, false}, {"PINNED", "cache_pinned_bytes", showSize, false},
 		{"COPYING", "offload_inflight_bytes", showSize, false}, {"BE READ MB/s", "backend_read_bytes_per_second", showRate, false},
@@ -124,15 +159,15 @@ func topPools(from, to admin.Counters, rate func(old, now uint64) float64) topTa
 		if p.CacheLimit > 0 {
 			share = 100 * float64(p.CacheUsed) / float64(p.CacheLimit)
 		}
-		t.rows = append(t.rows, []topCell{{text: p.Pool}, {n: float64(p.CacheUsed)}, {n: float64(p.CacheLimit)}, {n: share}, {n: float64(p.Waiting)}, {n: float64(p.Pinned)},
+		t.rows = append(t.rows, []cell{{text: p.Pool}, {n: float64(p.CacheUsed)}, {n: float64(p.CacheLimit)}, {n: share}, {n: float64(p.Waiting)}, {n: float64(p.Pinned)},
 			{n: float64(total(p.Inflight))}, {n: rate(uint64(b.BackendRead), uint64(p.BackendRead))}, {n: rate(uint64(b.BackendWrite), uint64(p.BackendWrite))},
 			{n: hidden[p.Pool]}, {n: float64(p.Queue)}})
 	}
 	return t
 }
 
-func topHosts(from, to admin.Counters, rate func(old, now uint64) float64) topTable {
-	t := topTable{columns: []topColumn{
+func hosts(from, to admin.Counters, rate func(old, now uint64) float64) table {
+	t := table{columns: []column{
 		{"HOST", "host", nil, false}, {"CMD/s", "commands_per_second", showCount, false}, {"READ/s", "reads_per_second", showCount, false},
 		{"WRITE/s", "writes_per_second", showCount, false}, {"OTHER/s", "other_per_second", showCount, false}, {"COMMANDS", "commands", showCount, false}, {"NOT GOOD", "failed", showCount, false}}}
 	before := map[string]admin.HostCounters{}
@@ -142,13 +177,13 @@ func topHosts(from, to admin.Counters, rate func(old, now uint64) float64) topTa
 	for _, h := range to.Hosts {
 		b := before[h.Host]
 		all, read, write := rate(total(b.Commands), total(h.Commands)), rate(b.Commands["read"], h.Commands["read"]), rate(b.Commands["write"], h.Commands["write"])
-		t.rows = append(t.rows, []topCell{{text: h.Host}, {n: all}, {n: read}, {n: write}, {n: max(0, all-read-write)}, {n: float64(total(h.Commands))}, {n: float64(h.Failed)}})
+		t.rows = append(t.rows, []cell{{text: h.Host}, {n: all}, {n: read}, {n: write}, {n: max(0, all-read-write)}, {n: float64(total(h.Commands))}, {n: float64(h.Failed)}})
 	}
 	return t
 }
 
-func topOffloads(from, to admin.Counters, rate func(old, now uint64) float64) topTable {
-	t := topTable{columns: []topColumn{
+func offloads(from, to admin.Counters, rate func(old, now uint64) float64) table {
+	t := table{columns: []column{
 		{"VOLUME", "volume", nil, false}, {"POOL", "pool", nil, false}, {"PRIMITIVE", "primitive", nil, false}, {"OPS/s", "operations_per_second", showCount, false},
 		{"OPS", "operations", showCount, false}, {"UNDERCOVER MB/s", "undercover_bytes_per_second", showRate, true}, {"IN FLIGHT (POOL)", "pool_inflight_bytes", showSize, false}}}
 	before, pools := map[string]admin.VolumeCounters{}, map[string]admin.PoolCounters{}
@@ -161,20 +196,20 @@ func topOffloads(from, to admin.Counters, rate func(old, now uint64) float64) to
 	for _, v := range to.Volumes {
 		b := before[v.Volume]
 		for _, prim := range slices.Sorted(maps.Keys(v.Offloads)) {
-			t.rows = append(t.rows, []topCell{{text: v.Volume}, {text: v.Pool}, {text: prim}, {n: rate(b.Offloads[prim], v.Offloads[prim])}, {n: float64(v.Offloads[prim])},
+			t.rows = append(t.rows, []cell{{text: v.Volume}, {text: v.Pool}, {text: prim}, {n: rate(b.Offloads[prim], v.Offloads[prim])}, {n: float64(v.Offloads[prim])},
 				{n: rate(uint64(b.Admitted[prim]), uint64(v.Admitted[prim]))}, {n: float64(pools[v.Pool].Inflight[prim])}})
 		}
 	}
 	return t
 }
 
-// topRunning shows each offload that is in flight.
-func topRunning(list []admin.Offload) topTable {
-	t := topTable{columns: []topColumn{
+// runningOffloads shows each offload that is in flight.
+func runningOffloads(list []admin.Offload) table {
+	t := table{columns: []column{
 		{"VOLUME", "volume", nil, false}, {"HOST", "host", nil, false}, {"PRIMITIVE", "primitive", nil, false},
 		{"DONE", "done_bytes", showSize, false}, {"TOTAL", "total_bytes", showSize, false}, {"FOR ms", "age_ns", showMillis, false}}}
 	for _, o := range list {
-		t.rows = append(t.rows, []topCell{{text: o.Volume}, {text: o.Initiator}, {text: o.Primitive}, {n: float64(o.Done)}, {n: float64(o.Total)}, {n: float64(o.Age)}})
+		t.rows = append(t.rows, []cell{{text: o.Volume}, {text: o.Initiator}, {text: o.Primitive}, {n: float64(o.Done)}, {n: float64(o.Total)}, {n: float64(o.Age)}})
 	}
 	return t
 }
@@ -189,9 +224,9 @@ func total[N ~uint64](m map[string]N) uint64 {
 
 // sort orders the rows by a column, text upwards, numbers downwards, or the other way
 // round. Equal ones are in the order of their names.
-func (t *topTable) sort(column int, reverse bool) {
+func (t *table) sort(column int, reverse bool) {
 	number := t.columns[column].show != nil
-	slices.SortStableFunc(t.rows, func(a, b []topCell) int {
+	slices.SortStableFunc(t.rows, func(a, b []cell) int {
 		d := strings.Compare(a[column].text, b[column].text)
 		if number {
 			d = cmp.Compare(b[column].n, a[column].n)
@@ -207,9 +242,9 @@ func (t *topTable) sort(column int, reverse bool) {
 }
 
 // keep leaves only the rows in whose texts the filter occurs.
-func (t *topTable) keep(filter string) {
+func (t *table) keep(filter string) {
 	filter = strings.ToLower(filter)
-	t.rows = slices.DeleteFunc(t.rows, func(r []topCell) bool {
+	t.rows = slices.DeleteFunc(t.rows, func(r []cell) bool {
 		for i, c := range r {
 			if t.columns[i].show == nil && strings.Contains(strings.ToLower(c.text), filter) {
 				return false
@@ -220,7 +255,7 @@ func (t *topTable) keep(filter string) {
 }
 
 // heads writes the line of column names for a CSV file.
-func (t *topTable) heads(w *csv.Writer) error {
+func (t *table) heads(w *csv.Writer) error {
 	line := []string{"time"}
 	for _, c := range t.columns {
 		line = append(line, c.name)
@@ -229,13 +264,16 @@ func (t *topTable) heads(w *csv.Writer) error {
 }
 
 // lines writes the rows for a CSV file.
-func (t *topTable) lines(w *csv.Writer, now time.Time) error {
+func (t *table) lines(w *csv.Writer, now time.Time) error {
 	for _, r := range t.rows {
 		line := []string{now.UTC().Format(time.RFC3339Nano)}
 		for i, c := range r {
-			if t.columns[i].show == nil {
+			switch {
+			case t.columns[i].show == nil:
 				line = append(line, c.text)
-			} else {
+			case math.IsNaN(c.n):
+				line = append(line, "")
+			default:
 				line = append(line, strconv.FormatFloat(c.n, 'f', -1, 64))
 			}
 		}

@@ -1,4 +1,4 @@
-package main
+package experiment
 
 import (
 	"errors"
@@ -13,26 +13,27 @@ import (
 	"github.com/arraysim/arraysim/internal/trace"
 )
 
-// ioLogs are the forms of a log of single I/Os, each with what it is.
-var ioLogs = []string{"fio", "blkparse"}
+// IOLogs are the forms of a log of single I/Os: fio's log to replay with its latency log, and blktrace's text.
+var IOLogs = []string{"fio", "blkparse"}
 
-// ioLog writes every I/O of a run into its folder. It keeps 56 bytes of each until the run ends.
-type ioLog struct {
+// IOLog writes every I/O of a run into its folder. It keeps 56 bytes of each until the run ends.
+type IOLog struct {
 	forms []string
 	dir   func(*sim.Scenario) string
 }
 
-func newIOLog(forms []string, dir func(*sim.Scenario) string) (*ioLog, error) {
+// NewIOLog returns a log in some of the forms of IOLogs.
+func NewIOLog(forms []string, dir func(*sim.Scenario) string) (*IOLog, error) {
 	for _, f := range forms {
-		if !slices.Contains(ioLogs, f) {
-			return nil, fmt.Errorf("--io-log: %q is not known; it is one of %s", f, strings.Join(ioLogs, ", "))
+		if !slices.Contains(IOLogs, f) {
+			return nil, fmt.Errorf("%q is not known; it is one of %s", f, strings.Join(IOLogs, ", "))
 		}
 	}
-	return &ioLog{forms, dir}, nil
+	return &IOLog{forms, dir}, nil
 }
 
-// attach begins to log r; done writes the files.
-func (l *ioLog) attach(s *sim.Scenario, r *sim.Run) (done func() error, err error) {
+// Attach begins to log r; done writes the files.
+func (l *IOLog) Attach(s *sim.Scenario, r *sim.Run) (done func() error, err error) {
 	dir := l.dir(s)
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("output: %w", err)
@@ -71,31 +72,4 @@ func (l *ioLog) attach(s *sim.Scenario, r *sim.Run) (done func() error, err erro
 		}
 		return errors.Join(errs...)
 	}, nil
-}
-
-// attachment watches a run from its beginning; what it returns ends that.
-type attachment func(*sim.Scenario, *sim.Run) (func() error, error)
-
-// together is several of them, nil if there is none.
-func together(all []attachment) attachment {
-	if len(all) == 0 {
-		return nil
-	}
-	return func(s *sim.Scenario, r *sim.Run) (func() error, error) {
-		var ends []func() error
-		for _, a := range all {
-			end, err := a(s, r)
-			if err != nil {
-				return nil, err
-			}
-			ends = append(ends, end)
-		}
-		return func() error {
-			var errs []error
-			for _, end := range ends {
-				errs = append(errs, end())
-			}
-			return errors.Join(errs...)
-		}, nil
-	}
 }

@@ -1,7 +1,8 @@
-package main
+package top
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -12,11 +13,11 @@ import (
 	"github.com/arraysim/arraysim/internal/admin"
 )
 
-// topModel is the state of the screen.
-type topModel struct {
-	read      func(view string) (topReading, error)
+// model is the state of the screen.
+type model struct {
+	read      func(view string) (reading, error)
 	interval  time.Duration
-	last, now topReading
+	last, now reading
 	err       error
 
 	view          string
@@ -31,29 +32,29 @@ type topModel struct {
 	width, height int
 }
 
-// reading is the answer of the daemon.
-type reading struct {
-	c   topReading
+// answer is what the daemon said, or why it said nothing.
+type answer struct {
+	c   reading
 	err error
 }
 
 type tick struct{}
 
-func newTopModel(view string, interval time.Duration, read func(view string) (topReading, error)) *topModel {
+func newModel(view string, interval time.Duration, read func(view string) (reading, error)) *model {
 	// Who writes below the host layer stands above at first, and what is fullest.
-	return &topModel{read: read, interval: interval, view: view, width: 80, height: 24,
+	return &model{read: read, interval: interval, view: view, width: 80, height: 24,
 		sort: map[string]int{"volumes": 5, "pools": 3, "hosts": 1, "offloads": 3, "running": 5}}
 }
 
-func (m *topModel) wait() tea.Cmd {
+func (m *model) wait() tea.Cmd {
 	return tea.Tick(m.interval, func(time.Time) tea.Msg { return tick{} })
 }
 
 // Init implements tea.Model.
-func (m *topModel) Init() tea.Cmd { return m.wait() }
+func (m *model) Init() tea.Cmd { return m.wait() }
 
 // Update implements tea.Model.
-func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		m.width, m.height = msg.Width, msg.Height
@@ -64,9 +65,9 @@ func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		view := m.view
 		return m, func() tea.Msg {
 			c, err := m.read(view)
-			return reading{c, err}
+			return answer{c, err}
 		}
-	case reading:
+	case answer:
 		m.err = msg.err
 		if msg.err == nil && !m.paused {
 			m.last, m.now = m.now, msg.c
@@ -86,7 +87,7 @@ func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-func (m *topModel) key(k tea.KeyMsg) tea.Cmd {
+func (m *model) key(k tea.KeyMsg) tea.Cmd {
 	if m.typing {
 		switch k.Type {
 		case tea.KeyEnter:
@@ -107,7 +108,7 @@ func (m *topModel) key(k tea.KeyMsg) tea.Cmd {
 	show := func(view string) {
 		m.view, m.at, m.reverse = view, 0, false
 	}
-	columns := len(newTopTable(m.view, m.last, m.now).columns)
+	columns := len(newTable(m.view, m.last, m.now).columns)
 	if m.help && k.String() != "q" && k.String() != "ctrl+c" {
 		m.help = false // any key leaves it, and does nothing else
 		return nil
@@ -126,13 +127,13 @@ func (m *topModel) key(k tea.KeyMsg) tea.Cmd {
 	case "i":
 		show("running")
 	case "tab":
-		show(topViews[(slices.Index(topViews, m.view)+1)%len(topViews)])
+		show(Views[(slices.Index(Views, m.view)+1)%len(Views)])
 	case "right", ">":
 		m.sort[m.view] = (m.sort[m.view] + 1) % columns
 	case "left", "<":
 		m.sort[m.view] = (m.sort[m.view] + columns - 1) % columns
 	case "u":
-		for i, c := range newTopTable(m.view, m.last, m.now).columns {
+		for i, c := range newTable(m.view, m.last, m.now).columns {
 			if c.alarm {
 				m.sort[m.view] = i
 			}
@@ -160,14 +161,17 @@ func (m *topModel) key(k tea.KeyMsg) tea.Cmd {
 }
 
 var (
-	topHead  = lipgloss.NewStyle().Reverse(true)
-	topAlarm = lipgloss.NewStyle().Bold(true).Foreground(lipgloss.AdaptiveColor{Light: "130", Dark: "214"})
-	topSoft  = lipgloss.NewStyle().Faint(true)
+	headStyle  = lipgloss.NewStyle().Reverse(true)
+	alarmStyle = lipgloss.NewStyle().Bold(true).Foreground(lipgloss.AdaptiveColor{Light: "130", Dark: "214"})
+	softStyle  = lipgloss.NewStyle().Faint(true)
 )
 
+// keys is the last line, on a terminal of 80 columns whole.
+const keys = "? help  q quit  v p h o i view  < > sort  u undercover  / filter  space pause"
+
 // View implements tea.Model.
-func (m *topModel) View() string {
-	t := newTopTable(m.view, m.last, m.now)
+func (m *model) View() string {
+	t := newTable(m.view, m.last, m.now)
 	t.keep(m.filter)
 	all := len(t.rows)
 	if m.hideIdle {
@@ -179,36 +183,36 @@ func (m *topModel) View() string {
 	b.WriteString(m.fit(m.state(len(t.rows), all)) + "\n")
 	room := max(1, m.height-4)
 	if m.help {
-		b.WriteString(topHead.Render(m.pad("Keys and columns")) + "\n")
+		b.WriteString(headStyle.Render(m.pad("Keys and columns")) + "\n")
 		lines := helpLines(room)
 		for _, l := range lines {
 			b.WriteString(m.fit(l) + "\n")
 		}
 		b.WriteString(strings.Repeat("\n", room-len(lines)))
-		b.WriteString(topSoft.Render(m.fit("any key goes back  q quit")))
+		b.WriteString(softStyle.Render(m.fit("any key goes back  q quit")))
 		return b.String()
 	}
 	width := t.widths()
 	kept, hidden := t.give(width, m.sort[m.view], m.width)
-	b.WriteString(topHead.Render(m.head(t, width, kept, hidden)) + "\n")
+	b.WriteString(headStyle.Render(m.head(t, width, kept, hidden)) + "\n")
 	m.at = max(0, min(m.at, len(t.rows)-room))
 	shown := t.rows[m.at:min(len(t.rows), m.at+room)]
 	for _, r := range shown {
 		text := m.fit(m.line(t, width, kept, r))
 		for i, c := range t.columns {
 			if c.alarm && r[i].n > 0 {
-				text = topAlarm.Render(text)
+				text = alarmStyle.Render(text)
 			}
 		}
 		b.WriteString(text + "\n")
 	}
 	b.WriteString(strings.Repeat("\n", room-len(shown))) // the keys stand on the last line
-	b.WriteString(topSoft.Render(m.fit("v p h o i view  < > sort  u undercover  r reverse  / filter  z idle  space pause  ? help  q quit")))
+	b.WriteString(softStyle.Render(m.fit(keys)))
 	return b.String()
 }
 
-// summary says in one line what the array does.
-func (m *topModel) summary() string {
+// summary says in one line what the array does; 80 columns hold it up to a GB/s.
+func (m *model) summary() string {
 	seconds := float64(m.now.Time-m.last.Time) / 1e9
 	var upper, lower, hidden float64
 	old := map[string]admin.VolumeCounters{}
@@ -228,11 +232,11 @@ func (m *topModel) summary() string {
 	for _, p := range m.now.Pools {
 		used += p.CacheUsed
 	}
-	return fmt.Sprintf("arraysim: hosts write %s MB/s, cache takes %s MB/s, undercover %s MB/s; cache %s of %s",
+	return fmt.Sprintf("hosts write %s, cache %s, undercover %s MB/s; %s of %s held",
 		showRate(upper/seconds), showRate(lower/seconds), showRate(hidden/seconds), used.Human(), m.now.CacheSize.Human())
 }
 
-func (m *topModel) state(rows, all int) string {
+func (m *model) state(rows, all int) string {
 	s := fmt.Sprintf("%s: %d, every %v", m.view, rows, m.interval)
 	if m.hideIdle {
 		s += fmt.Sprintf(", %d idle hidden", all-rows)
@@ -253,7 +257,7 @@ func (m *topModel) state(rows, all int) string {
 }
 
 // widths returns what each column needs.
-func (t *topTable) widths() []int {
+func (t *table) widths() []int {
 	w := make([]int, len(t.columns))
 	for i, c := range t.columns {
 		w[i] = lipgloss.Width(c.head) + 1
@@ -264,15 +268,18 @@ func (t *topTable) widths() []int {
 	return w
 }
 
-func (c topCell) string(col topColumn) string {
+func (c cell) string(col column) string {
 	if col.show == nil {
 		return admin.Printable(c.text)
+	}
+	if math.IsNaN(c.n) {
+		return "-"
 	}
 	return col.show(c.n)
 }
 
 // fit cuts a line to the screen's width.
-func (m *topModel) fit(s string) string {
+func (m *model) fit(s string) string {
 	r := []rune(admin.Printable(s))
 	for len(r) > 0 && lipgloss.Width(string(r)) > m.width {
 		r = r[:len(r)-1]
@@ -280,7 +287,7 @@ func (m *topModel) fit(s string) string {
 	return string(r)
 }
 
-func (m *topModel) pad(s string) string {
+func (m *model) pad(s string) string {
 	s = m.fit(s)
 	return s + strings.Repeat(" ", max(0, m.width-lipgloss.Width(s)))
 }

@@ -1,4 +1,4 @@
-package main
+package top
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 	"github.com/arraysim/arraysim/internal/admin"
 )
 
-// topHelp says what the keys do and what the heads mean.
-var topHelp = []string{
+// help says what the keys do and what the heads mean.
+var help = []string{
 	"v p h o i   volumes, pools, hosts, offloads by volume, offloads in flight; Tab the next view",
 	"< >         sort by the column to the left or right; r reverses the order",
 	"u           sort by UNDERCOVER",
@@ -23,7 +23,8 @@ var topHelp = []string{
 	"",
 	"UNDERCOVER  what offloads wrote below the host layer: no host sent it over the wire",
 	"DESCRIBED   what offload commands covered, as hosts count it",
-	"LAT         mean time from a command to its status since the last reading",
+	"LAT         mean time from a command to its status since the last reading; - if there was none",
+	"P99         of reads and writes, in the worst second; - where the history has none",
 	"CACHE       what a volume holds of the write cache; %CAP is its share of the pool's cap",
 	"COPYING     data copies under way",
 	"»2          two columns do not fit: widen the terminal, or sort by one to see it",
@@ -32,14 +33,14 @@ var topHelp = []string{
 }
 
 // helpLines are those of the help for a screen of this many lines.
-func helpLines(room int) []string { return topHelp[:min(len(topHelp), room)] }
+func helpLines(room int) []string { return help[:min(len(help), room)] }
 
 // standing are the figures that an object has while it rests; all others make it busy.
 var standing = []string{"cache_limit_bytes", "commands", "failed", "operations"}
 
 // busy leaves only the rows that do something or hold something.
-func (t *topTable) busy() {
-	t.rows = slices.DeleteFunc(t.rows, func(r []topCell) bool {
+func (t *table) busy() {
+	t.rows = slices.DeleteFunc(t.rows, func(r []cell) bool {
 		for i, c := range r {
 			if c.n > 0 && !slices.Contains(standing, t.columns[i].name) {
 				return false
@@ -49,9 +50,14 @@ func (t *topTable) busy() {
 	})
 }
 
-// give leaves out columns until a line of these widths fits, the last ones first, and returns how many.
-// The name, what stands out and the column sorted by stay.
-func (t *topTable) give(width []int, sorted, room int) (kept []bool, hidden int) {
+// givesWay lists columns in the order in which they give way where the screen is narrow. Last is what tells who holds
+// the cache and who waits for it.
+var givesWay = []string{"DESCRIBED MB/s", "READ MB/s", "POOL", "CMD/s", "QUEUE", "WRITE MB/s", "CACHE", "P99 ms", "%CAP", "LAT ms",
+	"BE READ MB/s", "PINNED", "BE QUEUE", "BE WRITE MB/s", "CAP"}
+
+// give leaves out columns until a line of these widths fits, and returns how many: those of givesWay in their order, then
+// the last ones first. The name, what stands out and the column sorted by stay.
+func (t *table) give(width []int, sorted, room int) (kept []bool, hidden int) {
 	kept = make([]bool, len(width))
 	need := -1
 	for i, w := range width {
@@ -59,12 +65,18 @@ func (t *topTable) give(width []int, sorted, room int) (kept []bool, hidden int)
 		need += w + 1
 	}
 	const mark = 4
-	for i := len(width) - 1; i > 0 && need > room-min(hidden, 1)*mark; i-- {
-		if i != sorted && !t.columns[i].alarm {
+	leave := func(i int) {
+		if i > 0 && kept[i] && i != sorted && !t.columns[i].alarm && need > room-min(hidden, 1)*mark {
 			kept[i] = false
 			need -= width[i] + 1
 			hidden++
 		}
+	}
+	for _, head := range givesWay {
+		leave(slices.IndexFunc(t.columns, func(c column) bool { return c.head == head }))
+	}
+	for i := len(width) - 1; i > 0; i-- {
+		leave(i)
 	}
 	return kept, hidden
 }
@@ -82,7 +94,7 @@ func showShare(n float64) string {
 }
 
 // line lays out the columns that are kept of a row, or of the heads when there is none.
-func (m *topModel) line(t topTable, width []int, kept []bool, r []topCell) string {
+func (m *model) line(t table, width []int, kept []bool, r []cell) string {
 	var parts []string
 	for i, c := range t.columns {
 		if !kept[i] {
@@ -108,7 +120,7 @@ func (m *topModel) line(t topTable, width []int, kept []bool, r []topCell) strin
 }
 
 // head is the line of heads, with a mark at its end for columns that gave way.
-func (m *topModel) head(t topTable, width []int, kept []bool, hidden int) string {
+func (m *model) head(t table, width []int, kept []bool, hidden int) string {
 	text := m.line(t, width, kept, nil)
 	if hidden == 0 {
 		return m.pad(text)

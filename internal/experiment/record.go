@@ -1,4 +1,4 @@
-package main
+package experiment
 
 import (
 	"errors"
@@ -12,10 +12,11 @@ import (
 	"github.com/arraysim/arraysim/internal/sim"
 )
 
-// recording writes a run's counters into its folder, at an interval of its own time.
-type recording struct {
-	interval time.Duration
-	dir      func(*sim.Scenario) string
+// Recording writes a run's counters into its folder, at an interval of its own time: Parquet, esxtop's CSV and, at
+// intervals of a second or more, iostats XML.
+type Recording struct {
+	Interval time.Duration
+	Dir      func(*sim.Scenario) string
 }
 
 // noLock is for sources that belong to the goroutine that asks them.
@@ -24,9 +25,9 @@ type noLock struct{}
 func (noLock) Lock()   {}
 func (noLock) Unlock() {}
 
-// attach begins to record r; done completes the files.
-func (c *recording) attach(s *sim.Scenario, r *sim.Run) (done func() error, err error) {
-	dir := c.dir(s)
+// Attach begins to record r; done completes the files.
+func (c *Recording) Attach(s *sim.Scenario, r *sim.Run) (done func() error, err error) {
+	dir := c.Dir(s)
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("output: %w", err)
 	}
@@ -39,7 +40,7 @@ func (c *recording) attach(s *sim.Scenario, r *sim.Run) (done func() error, err 
 		return nil, fmt.Errorf("output: %w", err)
 	}
 	writers := []metrics.SnapshotWriter{metrics.NewParquet(table), metrics.NewESXTop(top, "")}
-	if c.interval >= time.Second {
+	if c.Interval >= time.Second {
 		// All files of a run are kept: nobody fetches them while it goes on.
 		io, err := metrics.NewIOStats(filepath.Join(dir, "iostats"), metrics.IOStatsOptions{Keep: 1 << 30})
 		if err != nil {
@@ -49,7 +50,7 @@ func (c *recording) attach(s *sim.Scenario, r *sim.Run) (done func() error, err 
 	}
 	var snap metrics.Snapshot
 	var failed error
-	r.Every(int64(c.interval), func(now int64) {
+	r.Every(int64(c.Interval), func(now int64) {
 		snap.Take(report.ScenarioStart.UnixNano()+now, noLock{}, r)
 		for _, w := range writers {
 			if failed == nil {

@@ -1,6 +1,6 @@
 //go:build noparquet
 
-package main
+package experiment
 
 import (
 	"errors"

@@ -1,0 +1,121 @@
+package experiment
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/arraysim/arraysim/internal/fio"
+	"github.com/arraysim/arraysim/internal/sim"
+)
+
+// Comparison is fio's result of a job beside the simulated one, reads or writes.
+type Comparison struct {
+	Job       string     `json:"job"`
+	Direction string     `json:"direction"`
+	Fio       int64      `json:"fio_ios"`
+	Simulated int        `json:"simulated_ios"`
+	Figures   []Residual `json:"figures"`
+}
+
+// Residual is one figure: the simulated one over fio's, less 1.
+type Residual struct {
+	Figure    string  `json:"figure"`
+	Fio       float64 `json:"fio"`
+	Simulated float64 `json:"simulated"`
+	Residual  float64 `json:"residual"`
+}
+
+// BesideFio runs the jobs of a result of fio against an array and puts what it measured beside the simulated figures. Notes
+// say which options of the jobs were left out.
+func BesideFio(ctx context.Context, r *fio.Result, array fio.Array, w Work) (out []Comparison, notes []string, err error) {
+	ran, err := r.Ran()
+	if err != nil {
+		return nil, nil, err
+	}
+	var jobs []fio.Job
+	for _, j := range ran {
+		jobs = append(jobs, j.Job)
+	}
+	text, notes, err := fio.Scenario(jobs, array)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := sim.Parse(text)
+	if err != nil {
+		return nil, nil, err
+	}
+	seen := seenIOs{latencies: map[jobDirection][]float64{}, first: map[string]int64{}, last: map[string]int64{}}
+	w.Attach = seen.attach
+	if runs, err := w.Run(ctx, []*sim.Scenario{s}); err != nil {
+		return nil, nil, err
+	} else if now, _ := runs[0].Time(); ctx.Err() != nil {
+		return nil, nil, fmt.Errorf("interrupted at %s of simulated time", time.Duration(now))
+	}
+	for i := range ran {
+		j := &ran[i]
+		for _, d := range []struct {
+			name  string
+			write bool
+			fio   *fio.Direction
+		}{{"read", false, &j.Read}, {"write", true, &j.Write}} {
+			ns := seen.latencies[jobDirection{j.Name, d.write}]
+			if d.fio.Count > 0 && len(ns) > 0 {
+				out = append(out, compareDirection(j.Name, d.name, d.fio, ns, seen.last[j.Name]-seen.first[j.Name]))
+			}
+		}
+	}
+	return out, notes, nil
+}
+
+type jobDirection struct {
+	job   string
+	write bool
+}
+
+// seenIOs keeps the latencies of a run, in ns, and for each job when its first I/O was issued and its last was done.
+type seenIOs struct {
+	latencies   map[jobDirection][]float64
+	first, last map[string]int64
+}
+
+func (v *seenIOs) attach(_ *sim.Scenario, r *sim.Run) (func() error, error) {
+	r.Watch(func(x sim.IO) {
+		k := jobDirection{x.Host, x.Write} // a job of fio is a host of the scenario
+		v.latencies[k] = append(v.latencies[k], float64(x.Done-x.Issued))
+		if _, ok := v.first[x.Host]; !ok {
+			v.first[x.Host] = x.Issued
+		}
+		v.last[x.Host] = x.Done
+	})
+	return func() error { return nil }, nil
+}
+
+// compareDirection compares I/Os a second, the mean and each percentile that fio has. ns are the simulated latencies, which
+// it sorts, of I/Os over a span of so many ns.
+func compareDirection(job, direction string, d *fio.Direction, ns []float64, span int64) Comparison {
+	slices.Sort(ns)
+	c := Comparison{Job: job, Direction: direction, Fio: d.Count, Simulated: len(ns)}
+	add := func(name string, theirs, ours float64) {
+		if theirs > 0 {
+			c.Figures = append(c.Figures, Residual{name, theirs, ours, ours/theirs - 1})
+		}
+	}
+	add("iops", d.IOPS, float64(len(ns))/(float64(max(span, 1))/1e9))
+	add("mean us", d.Latency.Mean/1e3, fio.Describe(ns).Mean/1e3)
+	spread := &d.Completion
+	if len(spread.Percentiles) == 0 {
+		spread = &d.Latency
+	}
+	percent, theirs := spread.Quantiles()
+	for i, p := range percent {
+		// The rank that fio takes: the smallest latency that so many percent do not exceed. Percentiles beyond
+		// what was simulated are not known.
+		if k := int(p/100*float64(len(ns)) + 0.9999999); k >= 1 && (p < 100-100/float64(len(ns))) {
+			add("p"+strconv.FormatFloat(p, 'f', -1, 64)+" us", theirs[i]/1e3, ns[k-1]/1e3)
+		}
+	}
+	return c
+}

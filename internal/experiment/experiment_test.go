@@ -1,0 +1,212 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arraysim/arraysim/internal/fio"
+	"github.com/arraysim/arraysim/internal/sim"
+)
+
+const small = `
+name: small
+profile: all-flash
+until: 2s
+seed: 7
+arrays: [{name: array, pools: [{name: p, mdisks: [{size: 1GiB}]}], volumes: [{name: v, pool: p, size: 64MiB}]}]
+hosts: [{name: h}]
+jobs: [{name: load, host: h, volume: v, io: 4KiB, outstanding: 1}]
+cases: [{name: one}, {name: two, set: {jobs.load.outstanding: 4}}]
+expect:
+  - {kind: pinned, case: one, what: I/Os, value: job.load.iops, document: some, min: 1}
+  - {kind: pinned, case: two, what: I/Os, value: job.load.iops, document: none, max: 1}
+`
+
+func load(t *testing.T, name, text string) *sim.Scenario {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, _, err := Load(path, "all-flash")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func names(grid []*sim.Scenario) (out []string) {
+	for _, s := range grid {
+		out = append(out, s.Name)
+	}
+	return out
+}
+
+func TestGrid(t *testing.T) {
+	s := load(t, "small.yaml", small)
+	for _, row := range []struct {
+		what   string
+		choice Choice
+		want   []string
+		expect int
+	}{
+		{"all cases", Choice{}, []string{"one", "two"}, 2},
+		{"one of them", Choice{Cases: []string{"two"}}, []string{"two"}, 1},
+		{"in another order, times a sweep", Choice{Cases: []string{"two", "one"}, Axes: []Axis{{"jobs.load.io", []string{"4KiB", "8KiB"}}}},
+			[]string{"two io=4KiB", "two io=8KiB", "one io=4KiB", "one io=8KiB"}, 2},
+	} {
+		grid, err := row.choice.Grid(s)
+		if err != nil {
+			t.Fatalf("%s: %v", row.what, err)
+		}
+		if got := names(grid); !slices.Equal(got, row.want) || len(row.choice.Expected(s)) != row.expect {
+			t.Errorf("%s: %q with %d expectations, want %q with %d", row.what, got, len(row.choice.Expected(s)), row.want, row.expect)
+		}
+	}
+	for _, bad := range []Choice{{Cases: []string{"three"}}, {Axes: []Axis{{"jobs.none.io", []string{"4KiB"}}}}} {
+		if _, err := bad.Grid(s); err == nil {
+			t.Errorf("%+v is taken", bad)
+		}
+	}
+	if _, err := Apply(s, []Setting{{"seed", "1"}, {"nothing", "2"}}); err == nil {
+		t.Error("a setting that the scenario has not is taken")
+	}
+}
+
+// counted is a Meter that keeps what it is told.
+type counted struct {
+	last  int
+	now   time.Duration
+	ended bool
+}
+
+func (c *counted) Advance(done int, now time.Duration) { c.last, c.now = max(c.last, done), now }
+func (c *counted) End()                                { c.ended = true }
+
+func TestWorkRunsAndCompares(t *testing.T) {
+	s := load(t, "small.yaml", small)
+	choice := &Choice{}
+	grid, err := choice.Grid(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	meters := map[string]*counted{"one": {}, "two": {}}
+	rec := &Recording{Interval: time.Second, Dir: func(s *sim.Scenario) string { return Folder(dir, len(grid), s) }}
+	log, err := NewIOLog([]string{"fio"}, rec.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := Work{Jobs: 2, Meter: func(s *sim.Scenario) Meter { return meters[s.Name] }, Attach: Together([]Attachment{rec.Attach, log.Attach})}
+	runs, err := w.Run(t.Context(), grid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, m := range meters {
+		if m.last != steps || m.now != 2*time.Second || !m.ended {
+			t.Errorf("%s: the meter has %+v", name, m)
+		}
+	}
+	if err := WriteOutputs(dir, grid, runs); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"one/esxtop.csv", "two/io.fio", "two/counters.txt"} {
+		if i, err := os.Stat(filepath.Join(dir, file)); err != nil || i.Size() == 0 {
+			t.Errorf("%s: %v, %v", file, i, err)
+		}
+	}
+	out := Compare(choice.Expected(s), grid, runs)
+	if len(out) != 2 || !out[0].OK || out[1].OK {
+		t.Errorf("the outcomes are %+v", out)
+	}
+	over, err := Replicate(t.Context(), s, &Choice{Cases: []string{"one"}}, 2, Work{})
+	if err != nil || len(over) != 1 || !over[0].OK {
+		t.Errorf("over two seeds: %+v, %v", over, err)
+	}
+}
+
+func TestWorkEnds(t *testing.T) {
+	s := load(t, "small.yaml", small)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	runs, err := Work{}.Run(ctx, []*sim.Scenario{s})
+	if err != nil || len(runs) != 1 {
+		t.Fatalf("interrupted: %v, %v", runs, err)
+	}
+	if now, _ := runs[0].Time(); now != 0 {
+		t.Errorf("it ran to %d", now)
+	}
+	broken := errors.New("no space")
+	w := Work{Attach: func(s *sim.Scenario, _ *sim.Run) (func() error, error) {
+		if s.Name == "two" {
+			return nil, broken
+		}
+		return func() error { return nil }, nil
+	}}
+	grid, err := (&Choice{}).Grid(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Run(t.Context(), grid); !errors.Is(err, broken) || !strings.HasPrefix(err.Error(), "two: ") {
+		t.Errorf("a run that cannot begin: %v", err)
+	}
+	if _, err := NewIOLog([]string{"csv"}, nil); err == nil {
+		t.Error("a form that there is not is taken")
+	}
+}
+
+func TestLoadTakesJobsOfFio(t *testing.T) {
+	s := load(t, "reads.fio", "[reads]\nrw=randread\nbs=4k\niodepth=4\nruntime=1\ntime_based\nsize=64m\n")
+	if len(s.Jobs) == 0 {
+		t.Errorf("the scenario has no job: %+v", s)
+	}
+	for _, path := range []string{"none.yaml", t.TempDir()} {
+		if _, _, err := Load(path, ""); err == nil {
+			t.Errorf("%s is taken", path)
+		}
+	}
+}
+
+// A cache that is a file goes over the link whole, one of blocks as far as it is full, and one that is dropped begins cold.
+func TestMigration(t *testing.T) {
+	got := map[string]Migrated{}
+	for _, caches := range []string{"file", "blocks", "drop"} {
+		m := Migration{Caches: caches, Size: 64 << 20, Memory: 64 << 20, WorkingSet: 8 << 20, Link: 1 << 30, Profile: "vnx-raid5"}
+		r, err := m.Run()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[caches] = r
+	}
+	file, blocks, drop := got["file"], got["blocks"], got["drop"]
+	if !(file.Bytes > blocks.Bytes && blocks.Bytes > drop.Bytes && drop.Bytes >= 64<<20) {
+		t.Errorf("moved: file %d, blocks %d, drop %d", file.Bytes, blocks.Bytes, drop.Bytes)
+	}
+	if file.Before < 99 || file.After < 99 || drop.After > 90 || drop.Later < 99 {
+		t.Errorf("hits: file %+v, drop %+v", file, drop)
+	}
+	if _, err := (&Migration{Caches: "burn", Size: 1 << 20, Memory: 1, WorkingSet: 1 << 20, Link: 1, Profile: "vnx-raid5"}).Run(); err == nil {
+		t.Error("caches: burn is taken")
+	}
+}
+
+// A percentile is the smallest latency that so many percent do not exceed, as fio's is; one beyond what was simulated is
+// left out, and so is a figure that fio has not.
+func TestCompareDirection(t *testing.T) {
+	ns := make([]float64, 100)
+	for i := range ns {
+		ns[i] = float64(100-i) * 1e3
+	}
+	d := &fio.Direction{Count: 9, IOPS: 50}
+	d.Completion.Percentiles = map[string]float64{"50.000000": 100e3, "99.900000": 1e3}
+	c := compareDirection("j", "read", d, ns, 1e9)
+	if len(c.Figures) != 2 || c.Figures[0] != (Residual{"iops", 50, 100, 1}) || c.Figures[1] != (Residual{"p50 us", 100, 50, -0.5}) {
+		t.Errorf("got %+v", c)
+	}
+}
