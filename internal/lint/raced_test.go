@@ -11,8 +11,9 @@ import (
 
 // unraced lists packages that have goroutines or locks and whose tests `make test` runs without the race detector.
 var unraced = map[string]string{
-	"fit":    "candidates that share nothing, tried side by side; minutes under the detector",
-	"report": "two readers of files, side by side; minutes under the detector",
+	"fit":        "candidates that share nothing, tried side by side; minutes under the detector",
+	"experiment": "a count for the progress of runs in virtual time",
+	"report":     "two readers of files, side by side; minutes under the detector",
 }
 
 // TestConcurrentPackagesAreRaced: a package with a goroutine or a lock is among those that `make test` gives to the
