@@ -21,14 +21,13 @@ func (a *app) cacheMap() *cobra.Command {
 	var from, to time.Duration
 	c := &cobra.Command{
 		Use: "map DIR | SOCKET...", Short: "Print the performance map: cached disks, weighted by what they gain",
-		Long: `map ranks cached disks by the waiting time that their caches save.
+		Long: `map weighs cached disks by what they gain.
 
-For a run that sim --out left in a folder, that is the seconds of waiting at the datastore saved per
-second. --svg draws it, with each disk's I/Os, latency, throughput and destaging area over time.
-
-For running caches, each given by its socket, it is the time saved since their statistics were
-reset: for each read and write, the datastore's mean latency less its own. A disk that sent nothing
-to its datastore has no such mean and counts as 0.`,
+Of a run that sim --out left in a folder: seconds of waiting at the datastore that each second is
+spared. With --svg it draws that, and each disk's I/Os, latency, throughput and destaging area over
+time. Of running caches, each by its socket: the time that their clients were spared since their
+statistics were reset, each read and write at the datastore's mean latency less what it took. A disk
+that sent nothing to its datastore has nothing to compare with and gains 0.`,
 		Example: "  arraysim sim testdata/scenarios/004-compile.yaml --case cached --out out\n  arraysim hostcache map out --svg pictures\n  arraysim hostcache map hostcache.sock",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: a.do(func(cmd *cobra.Command, args []string) error {
