@@ -118,8 +118,9 @@ PROOFS = [
 
 HEAD = """# Proofs
 
-What takes too long for `make test`. `make prove` runs all of it, `make prove PROOFS="soak judge"` some. Each proof that
-ends has its row written: when, on which commit, with what result. A commit with a plus had changes not committed.
+What takes too long for `make test`. `make prove` runs all of it, `make prove PROOFS="soak judge"`
+some. Each proof that ends has its row written: when, on which commit, with what result. A commit
+with a plus had changes not committed.
 
 | proof | shows | minutes | last run | commit | result |
 | --- | --- | --- | --- | --- | --- |

@@ -31,12 +31,14 @@ func (a *app) analyze() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "analyze DIR|FILE|URL",
 		Short: "Find undercover writes and response-time towers in counters, and their causes",
-		Long: `analyze reads counters, ours or those of real arrays, and says which pool's partition of
-the write cache was full and since when, which volume held it and whether hosts wrote that,
-what was written undercover, which response-time towers followed, whom they hit, and what
-part of a tower is the offload's and the partition cap's. Findings do without the origin label,
-which real arrays do not have; what it says is shown beside them. So is what these counters
-cannot show: below how many bytes they prove nothing, and what they lack.
+		Long: `analyze reads counters of arraysim or of real arrays. It reports which pool's partition of the
+write cache was full and since when, which volume held it and whether hosts wrote that data, what
+was written undercover, and which response-time towers followed: whom they hit, and what part is
+due to the offload and to the partition's cap.
+
+Findings do not use the origin label, which real arrays lack; its figures are shown beside them.
+The limits of the counters are listed too: missing ones, and the bytes below which they prove
+nothing.
 
 ` + sourcesHelp,
 		Example: "  arraysim sim testdata/scenarios/clone-beside-writes.yaml --out out && arraysim analyze out\n  arraysim analyze run.parquet\n  arraysim analyze /srv/iostats --json\n  arraysim analyze http://127.0.0.1:9090 --last 2h",

@@ -15,10 +15,10 @@ func (a *app) check() *cobra.Command {
 	var repair bool
 	c := a.jsonFlag(&cobra.Command{
 		Use: "check", Short: "Verify the array's maps, cache, data, checksums and counters",
-		Long: `check asks the running daemon to verify itself, in steps between which hosts are
-served. When no daemon runs it opens the data folder, which recovers the log of a
-crash, and verifies that. All data at rest is read. It exits with status 1 when there
-are problems. --repair restores sectors in which a single bit was flipped.`,
+		Long: `check has the running daemon verify itself, in small steps between host commands. Without a
+daemon it opens the data folder, recovers the log after a crash, and verifies that. It reads all
+data at rest, and exits with status 1 if it finds problems. --repair restores sectors with a
+single flipped bit.`,
 		Example: "  arraysim check\n  arraysim check --data /srv/array --json\n  arraysim check --repair",
 		Args:    cobra.NoArgs,
 		RunE: a.do(func(cmd *cobra.Command, _ []string) error {

@@ -20,9 +20,9 @@ func (a *app) counters() *cobra.Command {
 	var interval time.Duration
 	c := &cobra.Command{
 		Use: "counters", Short: "Show what hosts see and what the array does below",
-		Long: `counters prints, by volume, what hosts move and describe, and what the cache and the
-back end do about it. It prints sums since the array was created; with --watch it
-goes on with the rates of each interval, or, with --json, a line of sums.`,
+		Long: `counters prints, by volume, what hosts transfer and describe, and what the cache and the back
+end do below that: sums since the array was created. With --watch it continues with the rates of
+each interval, or, with --json, with a line of sums.`,
 		Example: "  arraysim counters\n  arraysim counters --watch\n  arraysim counters --json | jq '.volumes[].undercover_write_bytes'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -84,8 +84,7 @@ func (a *app) exportCounters() *cobra.Command {
 them as CSV or Parquet (the table of docs/counters.md), as the iostats XML files of a
 SAN Volume Controller (into a folder, 16 of each kind are kept), or as a batch file of esxtop.
 
-The format is that of the file's name when --format does not say it. Ctrl-C ends an
-export in good order.`,
+Without --format, the file name determines the format. Ctrl-C ends an export cleanly.`,
 		Example: "  arraysim counters export\n" +
 			"  arraysim counters export --interval 1s --count 600 --out run.parquet\n" +
 			"  arraysim counters export --format iostats --interval 60s --count 0 --out iostats",

@@ -27,7 +27,7 @@ func (a *app) demo() *cobra.Command {
 	var f demoFlags
 	c := a.jsonFlag(&cobra.Command{
 		Use: "demo", Short: "Clone a volume by offload and show what that does to another host's writes",
-		Long: `demo starts an array of its own on loopback addresses, in memory. A host fills one volume over
+		Long: `demo starts a temporary array on loopback addresses, in memory. A host fills one volume over
 iSCSI and clones it by EXTENDED COPY (XCOPY); another host writes 4 KiB at a time to a volume in
 the same pool. The terminal shows both layers and the latency of these writes. It takes about 15
 seconds and needs neither root nor an initiator. The array then serves until Ctrl-C.

@@ -35,7 +35,7 @@ func (a *app) cachePolicy() *cobra.Command {
 	var noWait bool
 	set := &cobra.Command{
 		Use: "set POLICY", Short: "Ask for off, write_through, write_back or write_back+PEERS", Example: "  arraysim hostcache policy set write_through",
-		Long: "set asks for a policy and waits until it is in effect: dirty data is destaged before a policy\nthat has none.",
+		Long: "set requests a policy and waits until it is in effect. Dirty data is destaged before a policy\nwithout write-back takes over.",
 		Args: cobra.ExactArgs(1),
 		RunE: a.do(func(cmd *cobra.Command, args []string) error {
 			if _, err := tier.ParsePolicy(args[0]); err != nil {

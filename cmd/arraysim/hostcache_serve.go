@@ -20,11 +20,11 @@ the identity of the LUN below. COPY, WRITE SAME, UNMAP and COMPARE AND WRITE are
 passed through; the array carries them out, and the cache follows.
 
 With --tcmu the LUN becomes a disk of this host: targetcli makes a backstore of
-/backstores/user:hostcache with cfgstring=0 and the LUN's size, and tcm_loop shows it.
+/backstores/user:hostcache with cfgstring=0 and the LUN's size, and tcm_loop presents it.
 
 The backend is iscsi://host[:port]/iqn/lun, or a local file or block device. The
-flash is a file or block device. What is dirty on it survives the process;
-the next start with the same flash finds it and goes on.
+flash is a file or block device. Dirty data on it survives the process;
+the next start with the same flash recovers it.
 
 A peer is a LUN of another arraysim that is at least as big as the flash. When
 this host is lost, start serve on the peer's side with that LUN as --flash and

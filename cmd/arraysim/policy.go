@@ -29,8 +29,8 @@ func (a *app) policySet() *cobra.Command {
 	var pressure bool
 	c := &cobra.Command{
 		Use: "set", Short: "Change the policy, and keep it over restarts",
-		Long: `set changes what the flags name. The budget bounds what the data of offloads (XCOPY, ODX,
-WRITE SAME of a pattern) may hold of a pool's partition, so that hosts always find room.
+		Long: `set changes the settings given as flags. The budget bounds the share of a pool's partition that
+data of offloads (XCOPY, ODX, WRITE SAME of a pattern) may hold, so that hosts always find room.
 A write that finds its partition full waits in order of arrival (--admission fifo), takes
 turns with other volumes, by bytes (fair), or goes to the back end without the cache (through).`,
 		Example: "  arraysim policy set --budget 25 --budget-pressure\n  arraysim policy set --admission fair --order lru",

@@ -154,15 +154,15 @@ func (a *app) replay() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "replay TRACE",
 		Short: "Run a trace through caches, against a LUN, or in virtual time",
-		Long: `replay reads a trace of block I/O and prints what caches would miss of it, for all
-combinations of --policy, --size and --block-size; or, with --target, sends its
-requests to a LUN, a block device or a file and prints their latency; or, with --virtual or
---profile, through simulated hosts, caches and arrays, in virtual time.
+		Long: `replay reads a trace of block I/O and prints the miss ratios of caches, for all combinations of
+--policy, --size and --block-size. With --target it sends the requests to a LUN, a block device or
+a file and prints their latency. With --virtual or --profile it sends them through simulated hosts,
+caches and arrays, in virtual time.
 
-The format is detected, and so is compression by gzip, Zstandard or xz; - is the
-standard input. Every reference to a block is a look-up and, on a miss, an insert; with --sectors
-caches have validity by sector and count requests, as vSphere Flash Read Cache does.
-The policy "belady" knows the future: no other can miss less.
+The format is detected, and so is compression by gzip, Zstandard or xz; - is the standard input.
+Every reference to a block is a look-up and, on a miss, an insert. With --sectors, caches track
+validity by sector and count requests, as vSphere Flash Read Cache does. The policy "belady" knows
+the future, so no other can miss less.
 
 A replay against a target overwrites it, so it asks first. See also: hostcache advise.`,
 		Example: `  arraysim replay vm.vscsi --size 256MiB,1GiB

@@ -17,12 +17,11 @@ func (a *app) report() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "report DIR|FILE|URL...",
 		Short: "Draw counters and findings as one HTML page, or as SVG files",
-		Long: `report makes one HTML file of the counters of a run, or of several runs side by side: a verdict
-in one sentence, the findings of analyze with an explanation of their columns, and pictures. The
-file loads nothing from a network. Every folder that sim --out leaves is a source, and one with a
-folder for each case is all of them. Host caches add I/Os, latency and throughput of each cached
-disk as its host sees them, of flash, of peers and of the datastore, the destaging area, and the
-disks by what they gain.
+		Long: `report writes one HTML file about one run or several side by side: a verdict in one sentence, the
+findings of analyze with their columns explained, and pictures. The file loads nothing from the
+network. Any folder of sim --out is a source; one with a folder for each case stands for all of
+them. Runs with host caches add the I/Os, latency and throughput of each cached disk, of flash,
+peers and datastore, the destaging area, and the ranking of disks by the time saved.
 
 ` + sourcesHelp,
 		Example: "  arraysim sim testdata/scenarios/clone-beside-writes.yaml --out out && arraysim report out\n  arraysim report run.parquet --out run.html\n  arraysim report before.parquet after.parquet --out compare.html\n  arraysim report /srv/iostats --out incident.html --svg pictures",

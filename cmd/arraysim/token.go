@@ -13,7 +13,7 @@ func (a *app) token() *cobra.Command {
 	c := &cobra.Command{
 		Use: "token", Short: "Print the token with which the page and scripts change the array",
 		Long: `token prints the content of admin.token in the data folder. Whoever has it can change and destroy
-what the array holds. To get another one, delete the file and start the daemon again.`,
+what the array holds. To replace it, delete the file and restart the daemon.`,
 		Example: "  arraysim token\n  xdg-open \"$(arraysim token --link)\"\n" +
 			"  curl -X POST -H \"Authorization: Bearer $(arraysim token)\" http://127.0.0.1:9400/api/v1/check",
 		Args: cobra.NoArgs,

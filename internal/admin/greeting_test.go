@@ -10,7 +10,7 @@ import (
 // What a start prints names the demonstration first, by the command as it was called, and no more than a screen shows.
 func TestGreetingBeginsWithTheDemonstration(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "its data")
-	r := startAs(t, parse(t, testConfig, data), "bin/arraysim")
+	r := startWith(t, parse(t, testConfig, data), func(d *daemon) { d.env.Command = "bin/arraysim" })
 	_, next, ok := strings.Cut(r.out.String(), "Try next, in another terminal:\n")
 	lines := strings.Split(strings.TrimSpace(next), "\n")
 	if want := "bin/arraysim demo --running --data '" + data + "'"; !ok || !strings.HasSuffix(lines[0], want) {
