@@ -42,7 +42,8 @@ func (a *app) compare() *cobra.Command {
 		Long: `compare reads a result of fio (--output-format=json), runs its jobs in the simulator against
 an array of --profile, and prints I/Os a second, mean latency and each percentile of both,
 with the residual. The loads are those of the options in the result; jobs of a group run at
-the same time, groups one after the other. fio's percentiles are those of its result, usually
+the same time, groups one after the other. Of jobs at the same time only that counts in which
+none of them has had its --ios. fio's percentiles are those of its result, usually
 from when the kernel has the I/O (clat).`,
 		Example: "  fio --output-format=json --output=lun.json reads.fio\n  arraysim compare lun.json --profile mine.yaml",
 		Args:    cobra.ExactArgs(1),
@@ -91,38 +92,77 @@ func (a *app) compareWith(r *fio.Result, array fio.Array) (out []comparison, not
 	if err != nil {
 		return nil, nil, err
 	}
-	type key struct {
-		job   string
-		write bool
-	}
-	latencies := map[key][]float64{}
-	first, last := map[string]int64{}, map[string]int64{}
-	run.Watch(func(x sim.IO) {
-		k := key{x.Host, x.Write}
-		latencies[k] = append(latencies[k], float64(x.Done-x.Issued))
-		if _, ok := first[x.Host]; !ok {
-			first[x.Host] = x.Issued
+	simulated := map[string]*answers{}
+	for i := range ran {
+		l, err := fio.LoadOf(ran[i].Options)
+		if err != nil {
+			return nil, nil, err
 		}
-		last[x.Host] = x.Done
-	})
+		simulated[ran[i].Name] = &answers{bound: uint64(array.IOs) * l.IO}
+	}
+	run.Watch(func(x sim.IO) { simulated[x.Host].add(&x) })
 	if err := advance(run, !a.json); err != nil {
 		return nil, nil, err
 	}
 	for i := range ran {
 		j := &ran[i]
+		ours := simulated[j.Name]
+		end := ours.last
+		for _, name := range j.Beside {
+			// Behind the end that --ios sets, another load than fio's goes on.
+			if other := simulated[name]; other.bytes >= other.bound {
+				end = min(end, other.last)
+			}
+		}
 		for _, d := range []struct {
 			name  string
 			write bool
 			d     *fio.Direction
 		}{{"read", false, &j.Read}, {"write", true, &j.Write}} {
-			ns := latencies[key{j.Name, d.write}]
-			if d.d.Count == 0 || len(ns) == 0 {
+			ns := ours.until(end, d.write)
+			if d.d.Count == 0 {
 				continue
 			}
-			out = append(out, compareDirection(j.Name, d.name, d.d, ns, last[j.Name]-first[j.Name]))
+			if len(ns) == 0 {
+				notes = append(notes, fmt.Sprintf("job %s had no %s before another one had all of its --ios; give more", j.Name, d.name))
+				continue
+			}
+			out = append(out, compareDirection(j.Name, d.name, d.d, ns, end-ours.first))
 		}
 	}
 	return out, notes, nil
+}
+
+// answers are the simulated I/Os of a job, in the order of their ends.
+type answers struct {
+	all         []answer
+	bytes       uint64
+	bound       uint64 // bytes that --ios lets it have
+	first, last int64
+}
+
+type answer struct {
+	done, took int64
+	write      bool
+}
+
+func (a *answers) add(x *sim.IO) {
+	if len(a.all) == 0 {
+		a.first = x.Issued
+	}
+	a.all = append(a.all, answer{x.Done, x.Done - x.Issued, x.Write})
+	a.bytes += x.Bytes
+	a.first, a.last = min(a.first, x.Issued), x.Done
+}
+
+// until returns the latencies of the reads or of the writes that ended by a time.
+func (a *answers) until(end int64, write bool) (ns []float64) {
+	for _, x := range a.all {
+		if x.write == write && x.done <= end {
+			ns = append(ns, float64(x.took))
+		}
+	}
+	return ns
 }
 
 // advance runs to the end, and shows on a terminal how far it is.

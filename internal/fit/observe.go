@@ -137,6 +137,8 @@ func loadOf(j *fio.Ran) (Load, error) {
 		err = errors.New("bssplit makes a load that is not fitted; measure with one block size")
 	case l.Rate > 0 || l.Think > 0:
 		err = errors.New("rate_iops and thinktime make a load that is not fitted; measure with a fixed depth")
+	case l.Buffered:
+		err = errors.New("it ran without direct=1, and so its latencies are those of the page cache; measure with direct=1")
 	case len(l.Left) > 0:
 		err = fmt.Errorf("%s makes a load that is not fitted; measure without it", strings.Join(l.Left, ", "))
 	}

@@ -44,7 +44,7 @@ func TestReadFioLoads(t *testing.T) {
 	result := func(jobs ...string) string {
 		var all []string
 		for i, options := range jobs {
-			all = append(all, fmt.Sprintf(`{"jobname": "j%d", "groupid": %d, "job options": {%s}, "read": {"total_ios": 100, "lat_ns": {"mean": %d000, "stddev": 10, "N": 100}}}`, i, i, options, 100+i))
+			all = append(all, fmt.Sprintf(`{"jobname": "j%d", "groupid": %d, "job options": {"direct": "1", %s}, "read": {"total_ios": 100, "lat_ns": {"mean": %d000, "stddev": 10, "N": 100}}}`, i, i, options, 100+i))
 		}
 		return `{"fio version": "fio-3.33", "jobs": [` + strings.Join(all, ", ") + "]}"
 	}
@@ -65,10 +65,16 @@ func TestReadFioLoads(t *testing.T) {
 		`"rw": "randrw", "bs": "4k,64k"`:  "reads and writes of one job that differ",
 		`"random_distribution": "zipf:1"`: "random_distribution makes a load that is not fitted",
 		`"thinktime": "10"`:               "measure with a fixed depth",
+		`"direct": "0"`:                   "the page cache is not simulated, nor fitted",
+		`"rw": "read:8k"`:                 "sequences with jumps",
 	} {
 		if obs, err := Read(context.Background(), save(t, "r.json", result(options)), Load{}); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %+v, error %v, want %q", options, obs, err, says)
 		}
+	}
+	cached := strings.ReplaceAll(result(`"rw": "randread"`), `"direct": "1", `, "")
+	if _, err := Read(context.Background(), save(t, "r.json", cached), Load{}); err == nil || !strings.Contains(err.Error(), "it ran without direct=1") {
+		t.Errorf("error %v", err)
 	}
 	beside := strings.ReplaceAll(result(`"rw": "randread"`, `"rw": "write"`), `"groupid": 1`, `"groupid": 0`)
 	if _, err := Read(context.Background(), save(t, "r.json", beside), Load{}); err == nil || !strings.Contains(err.Error(), "job j0: it ran beside j1") {
