@@ -203,8 +203,8 @@ const bins = 12
 // open load.
 func observe(source string, all []reading, load Load) []Observation {
 	all = slices.DeleteFunc(all, func(r reading) bool {
-		n := r.ops[0] + r.ops[1]
-		return !(n > 0) || math.IsInf(n, 0) || math.IsNaN(r.wait[0]+r.wait[1]+r.bytes[0]+r.bytes[1])
+		n, all := r.ops[0]+r.ops[1], r.wait[0]+r.wait[1]+r.bytes[0]+r.bytes[1]
+		return !(n > 0) || !(r.seconds > 0) || math.IsInf(n, 0) || math.IsNaN(all) || math.IsInf(all, 0)
 	})
 	rate := func(r reading) float64 { return r.ops[0] + r.ops[1] }
 	slices.SortStableFunc(all, func(a, b reading) int { return cmp.Compare(rate(a), rate(b)) })
