@@ -17,7 +17,11 @@ func (a *app) cacheDrop() *cobra.Command {
 		Use: "drop", Short: "Empty a running cache: forget everything that is clean",
 		Long: `drop forgets what a cache has of its LUN, except what is dirty: as after a cold
 restart, a resume, a snapshot that is reverted, or a move without the cache. It prints
-how many blocks that were. Reads come from the array until the cache is warm again.`,
+how many blocks that were. Reads come from the array until the cache is warm again.
+
+It goes piece by piece while the cache serves its clients, and is not atomic: what they read
+meanwhile may be cached again, and a command that is interrupted leaves what it had not come to.
+For a cache that holds nothing of before, let its clients stop first.`,
 		Example: "  arraysim hostcache drop",
 		Args:    cobra.NoArgs,
 		RunE: a.do(func(cmd *cobra.Command, _ []string) error {
