@@ -163,11 +163,14 @@ type Peer struct {
 // Job is work of a host: a load of one volume or of each of a group, or a disk that is zeroed, cloned
 // or unmapped.
 type Job struct {
-	Name   string        `yaml:"name"`
-	Kind   string        `yaml:"kind,omitempty"` // load, zero, clone, unmap, vmotion
-	Host   string        `yaml:"host,omitempty"` // "" is the first
-	At     time.Duration `yaml:"at,omitempty"`
-	After  string        `yaml:"after,omitempty"` // a job that must have ended before
+	Name  string        `yaml:"name"`
+	Kind  string        `yaml:"kind,omitempty"` // load, zero, clone, unmap, vmotion
+	Host  string        `yaml:"host,omitempty"` // "" is the first
+	At    time.Duration `yaml:"at,omitempty"`
+	After string        `yaml:"after,omitempty"` // a job that must have ended before
+	// AfterAll are several that must all have.
+	AfterAll []string `yaml:"after_all,omitempty"`
+
 	For    time.Duration `yaml:"for,omitempty"`
 	Volume string        `yaml:"volume"`         // a volume or a group
 	Disk   string        `yaml:"disk,omitempty"` // raw, eager, lazy or thin

@@ -4,14 +4,16 @@
     scripts/dask_sweep.py --scheduler tcp://host:8786 plan.yaml rows --merge all.parquet
 
 The plan is divided into shards, and each shard is one task: `arraysim sim --sweep PLAN --rows ROWS --shard I/N`
-in a process of its own on some worker. The workers see the plan, the scenario and the folder ROWS under the same
-paths, as on a shared file system, and have the same arraysim. A shard whose worker dies is started again on
-another one, and goes on behind the rows that are in the folder. It needs the package `distributed`.
+in a process of its own on some worker, which ends with the worker. The workers see the plan, the scenario and the
+folder ROWS under the same paths, as on a shared file system, and have the same arraysim. A shard whose worker dies is
+started again on another one, and goes on behind the rows that are in the folder. A run that fails has a row with its
+error; the others go on and are merged, and the script ends with status 1. It needs the package `distributed`.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -21,13 +23,31 @@ from distributed import Client, as_completed
 
 BINARY = Path(__file__).resolve().parents[1] / "bin" / "arraysim"
 
+# A process of its own, so that nothing runs between fork and exec in a worker, which has threads. The signal goes
+# with the process over execve; a parent that was gone before is another one now.
+END_WITH_PARENT = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+if os.getppid() != int(sys.argv[1]):
+    sys.exit("the worker is gone")
+try:
+    os.execvp(sys.argv[2], sys.argv[2:])
+except OSError as e:
+    sys.exit(f"{sys.argv[2]}: {e.strerror}")
+"""
 
-def run_shard(command: list[str], index: int, shards: int) -> str:
-    """Run a shard on a worker; return its last line."""
-    out = subprocess.run([*command, "--shard", f"{index}/{shards}"], capture_output=True, text=True)
-    if out.returncode != 0:
-        raise RuntimeError(out.stderr.strip() or f"shard {index} of {shards} ended with {out.returncode}")
-    return out.stdout.strip()
+
+def run_shard(command: list[str], index: int, shards: int) -> dict[str, int]:
+    """Run a shard on a worker; return how far it went. Runs that failed have their rows, and are no error."""
+    wrapped = [sys.executable, "-c", END_WITH_PARENT, str(os.getpid()), *command, "--shard", f"{index}/{shards}"]
+    out = subprocess.run(wrapped, capture_output=True, text=True)
+    try:
+        done = json.loads(out.stdout)
+        if done["before"] + done["ran"] == done["shard"]:
+            return done
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise RuntimeError(out.stderr.strip() or f"shard {index} of {shards} ended with {out.returncode}")
 
 
 def main() -> int:
@@ -39,7 +59,7 @@ def main() -> int:
     parser.add_argument("--shards", type=int, help="parts of the work (default: 8 a worker thread)")
     parser.add_argument("--merge", type=Path, help="put the rows together into this file in the end")
     parser.add_argument("--arraysim", type=Path, default=BINARY, help=f"the program on the workers (default: {BINARY})")
-    parser.add_argument("--retries", type=int, default=2, help="of a shard that fails (default: 2)")
+    parser.add_argument("--retries", type=int, default=2, help="of a shard that breaks off (default: 2)")
     args = parser.parse_args()
     command = [str(args.arraysim), "sim", "--sweep", str(args.plan.resolve()), "--rows", str(args.rows.resolve())]
     with Client(args.scheduler) as client:
@@ -49,17 +69,28 @@ def main() -> int:
         shards = args.shards or 8 * threads
         # A thread of a worker is one processor: a shard takes no more.
         tasks = [
-            client.submit(run_shard, [*command, "--jobs", "1"], i, shards, pure=False, retries=args.retries)
+            client.submit(run_shard, [*command, "--jobs", "1", "--json"], i, shards, pure=False, retries=args.retries)
             for i in range(shards)
         ]
+        failed = broken = 0
         for done, task in enumerate(as_completed(tasks), 1):
-            if task.status == "error":
-                print(f"dask_sweep: {task.exception()}", file=sys.stderr)
-                return 1
-            print(f"{done} of {shards} shards: {task.result()}", flush=True)
+            if task.status == "finished":
+                result = task.result()
+                failed += result["failed"]
+                text = "{before} rows were there, {ran} runs ended now, {failed} of all have an error".format(**result)
+            else:
+                broken += 1
+                text = f"broken off: {task.exception() if task.status == 'error' else task.status}"
+            print(f"{done} of {shards} shards: {text}", flush=True)
+    if broken:
+        print(f"dask_sweep: {broken} shards broke off; the same command goes on behind their rows", file=sys.stderr)
+        return 1
+    merged = 0
     if args.merge:
-        return subprocess.run([*command, "--merge", os.fspath(args.merge)]).returncode
-    return 0
+        merged = subprocess.run([*command, "--merge", os.fspath(args.merge)]).returncode
+    if failed:
+        print(f"dask_sweep: {failed} runs ended with an error; their column error says why", file=sys.stderr)
+    return merged or int(failed > 0)
 
 
 if __name__ == "__main__":

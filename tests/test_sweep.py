@@ -60,18 +60,8 @@ def rows(folder: Path) -> int:
 def test_a_worker_dies(tmp_path: Path, points: int) -> None:
     """A scheduler and four workers; one of them is killed when a part of the rows is there."""
     file, all_rows, total = plan(tmp_path, points), tmp_path / "rows", 20 * points
-    port = free_port()
-    address = f"tcp://127.0.0.1:{port}"
     with ExitStack() as stack:
-        module = [sys.executable, "-m", "distributed.cli"]
-        start = lambda name, *args: stack.enter_context(process(*module[:2], f"distributed.cli.{name}", *args))  # noqa: E731
-        start("dask_scheduler", "--host", "127.0.0.1", "--port", port, "--no-dashboard", "--no-show")
-        workers = [
-            start("dask_worker", address, "--host", "127.0.0.1", "--nthreads", "1", "--no-nanny", "--no-dashboard",
-                  "--death-timeout", "60", "--local-directory", tmp_path / f"worker{i}")
-            for i in range(4)
-        ]  # fmt: skip
-        wait_for_workers(address, 4)
+        address, workers = stack.enter_context(cluster(tmp_path, 4))
         sweep = stack.enter_context(
             process(sys.executable, REPO / "scripts" / "dask_sweep.py", file, all_rows, "--scheduler", address,
                     "--shards", 20, "--arraysim", binary(), "--merge", tmp_path / "all.parquet")
@@ -82,9 +72,75 @@ def test_a_worker_dies(tmp_path: Path, points: int) -> None:
             time.sleep(0.1)
         before = rows(all_rows)
         assert 0 < before < total, f"{before} rows were there when the worker was to be killed"
-        os.killpg(workers[0].pid, signal.SIGKILL)
+        os.kill(workers[0].pid, signal.SIGKILL)  # and not what it has started
         assert sweep.wait(3600) == 0
     check(tmp_path, file, all_rows, total)
+
+
+@contextmanager
+def cluster(folder: Path, n: int) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
+    """A scheduler, by its address, and so many workers of a thread each."""
+    port = free_port()
+    address = f"tcp://127.0.0.1:{port}"
+    with ExitStack() as stack:
+        module = [sys.executable, "-m", "distributed.cli"]
+        start = lambda name, *args: stack.enter_context(process(*module[:2], f"distributed.cli.{name}", *args))  # noqa: E731
+        start("dask_scheduler", "--host", "127.0.0.1", "--port", port, "--no-dashboard", "--no-show")
+        workers = [
+            start("dask_worker", address, "--host", "127.0.0.1", "--nthreads", "1", "--no-nanny", "--no-dashboard",
+                  "--death-timeout", "60", "--local-directory", folder / f"worker{i}")
+            for i in range(n)
+        ]  # fmt: skip
+        wait_for_workers(address, n)
+        yield address, workers
+
+
+def test_a_run_fails(tmp_path: Path) -> None:
+    """The other runs go on and are merged with the error of the one; a shard that breaks off is no result."""
+    file, all_rows, merged = plan(tmp_path, 1), tmp_path / "rows", tmp_path / "all.parquet"
+    text = file.read_text()
+    assert "jobs.load.outstanding: [1, 8]" in text
+    file.write_text(text.replace("[1, 8]", "[1, many]"))
+    command = [sys.executable, REPO / "scripts" / "dask_sweep.py", file, all_rows, "--shards", 4, "--merge", merged]
+    with cluster(tmp_path, 1) as (address, _):
+        out = run([*command, "--scheduler", address, "--arraysim", binary()], expect=1, timeout=600)
+        assert "10 runs ended with an error" in out.stderr
+        missing = run([*command, "--scheduler", address, "--arraysim", tmp_path / "none"], expect=1, timeout=600)
+    count = f"select count(*), count(error), count(\"job.load.iops\") from '{merged}'"
+    assert duckdb.sql(count).fetchall() == [(20, 10, 10)]
+    assert "none: No such file or directory" in missing.stdout
+    assert "4 shards broke off" in missing.stderr
+
+
+def test_a_shard_ends_with_its_worker(tmp_path: Path) -> None:
+    """What a worker has started does not go on when the worker is killed."""
+    note = tmp_path / "pid"
+    shard = ["sh", "-c", f"echo $$ >{note}.new; mv {note}.new {note}; exec sleep 600"]
+    code = f"import dask_sweep; dask_sweep.run_shard({shard!r}, 0, 1)"
+    env = {**os.environ, "PYTHONPATH": str(REPO / "scripts")}
+    with subprocess.Popen([sys.executable, "-c", code], env=env) as worker:
+        deadline = time.monotonic() + 120
+        while not note.exists():
+            assert time.monotonic() < deadline, "the shard does not begin"
+            time.sleep(0.05)
+        pid = int(note.read_text())
+        worker.kill()
+    try:
+        deadline = time.monotonic() + 10
+        while running(pid):
+            assert time.monotonic() < deadline, f"process {pid} goes on"
+            time.sleep(0.05)
+    finally:
+        if running(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def running(pid: int) -> bool:
+    """Tell whether a process runs; one that nobody waits for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def wait_for_workers(address: str, n: int) -> None:

@@ -22,7 +22,8 @@ an array of --profile. It prints IOPS, mean latency and each percentile, measure
 with the residual.
 
 The loads come from the job options in the result. Jobs of a group run concurrently, groups in
-sequence. The percentiles are those in fio's result, usually of completion latency (clat).`,
+sequence. Of concurrent jobs only the time counts in which none has completed its --ios. The
+percentiles are those in fio's result, usually of completion latency (clat).`,
 		Example: "  fio --output-format=json --output=lun.json reads.fio\n  arraysim compare lun.json --profile mine.yaml",
 		Args:    cobra.ExactArgs(1),
 		RunE: a.do(func(cmd *cobra.Command, args []string) error {

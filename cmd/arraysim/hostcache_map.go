@@ -26,8 +26,8 @@ func (a *app) cacheMap() *cobra.Command {
 Of a run that sim --out left in a folder: seconds of waiting at the datastore that each second is
 spared. With --svg it draws that, and each disk's I/Os, latency, throughput and destaging area over
 time. Of running caches, each by its socket: the time that their clients were spared since their
-statistics were reset, each read and write at the datastore's mean latency less what it took. A disk
-that sent nothing to its datastore has nothing to compare with and gains 0.`,
+statistics were reset, each read and write at the datastore's mean latency less what it took. What a
+disk gains is unknown if it read, or wrote, and its datastore was not seen to do so.`,
 		Example: "  arraysim sim testdata/scenarios/004-compile.yaml --case cached --out out\n  arraysim hostcache map out --svg pictures\n  arraysim hostcache map hostcache.sock",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: a.do(func(cmd *cobra.Command, args []string) error {
@@ -82,9 +82,20 @@ func (a *app) mapOfRunning(cmd *cobra.Command, sockets []string) error {
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 		fmt.Fprintln(t, "LUN\tI/OS\tREAD HITS\tEFFECTIVE ms\tDATASTORE ms\tSAVED s\tSHARE\t")
 		for _, g := range list {
-			fmt.Fprintf(t, "%s\t%d\t%d %%\t%.3f\t%.3f\t%.3f\t%.1f %%\t\n", g.LUN, g.IOs, g.Hits,
-				float64(g.Effective)/1e6, float64(g.Datastore)/1e6, float64(g.Saved)/1e9, 100*g.Share)
+			share := "unknown"
+			if g.Share != nil {
+				share = fmt.Sprintf("%.1f %%", 100**g.Share)
+			}
+			fmt.Fprintf(t, "%s\t%d\t%d %%\t%s\t%s\t%s\t%s\t\n", g.LUN, g.IOs, g.Hits, nanos(g.Effective, 1e6), nanos(g.Datastore, 1e6), nanos(g.Saved, 1e9), share)
 		}
 		t.Flush()
 	})
+}
+
+// nanos writes a time in units of so many nanoseconds.
+func nanos(ns *int64, unit float64) string {
+	if ns == nil {
+		return "unknown"
+	}
+	return fmt.Sprintf("%.3f", float64(*ns)/unit)
 }

@@ -17,7 +17,11 @@ func (a *app) cacheDrop() *cobra.Command {
 		Use: "drop", Short: "Empty a running cache of all clean data",
 		Long: `drop discards all clean blocks of a running cache, as a cold restart, a resume, a reverted
 snapshot or a migration without the cache does. Dirty blocks stay. It prints the number of
-blocks dropped. Reads go to the array until the cache is warm again.`,
+blocks dropped. Reads go to the array until the cache is warm again.
+
+It works piece by piece while the cache serves its clients, and is not atomic: data that they
+read meanwhile may be cached again, and an interrupted command leaves the rest. Stop the clients
+first if nothing older may remain.`,
 		Example: "  arraysim hostcache drop",
 		Args:    cobra.NoArgs,
 		RunE: a.do(func(cmd *cobra.Command, _ []string) error {

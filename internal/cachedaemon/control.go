@@ -16,6 +16,7 @@ func (d *daemon) control() (*http.Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.socket = l
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+pathCache, func(w http.ResponseWriter, _ *http.Request) { d.send(w, d.report()) })
 	mux.HandleFunc("POST "+pathReset, func(w http.ResponseWriter, _ *http.Request) {
@@ -84,16 +85,22 @@ func (d *daemon) quiesce(w http.ResponseWriter, r *http.Request) {
 	}
 	got := make(chan uint64, 1)
 	d.exec.Lock()
-	d.disk.Quiesce(int64(q.Seconds*1e9), func(token uint64) { got <- token })
+	held := d.disk.Quiesce(int64(q.Seconds*1e9), func(token uint64) { got <- token })
 	d.exec.Unlock()
+	var token uint64
 	select {
-	case token := <-got:
-		if token == 0 {
-			http.Error(w, "the quiesce has ended before everything was destaged; give it more time with --expire, or see with `arraysim hostcache policy stats` what keeps it", http.StatusServiceUnavailable)
-			return
-		}
-		d.send(w, Token{token})
+	case token = <-got:
 	case <-r.Context().Done():
+	}
+	switch {
+	case r.Context().Err() != nil: // nobody has the token, or would give it back
+		d.exec.Lock()
+		d.disk.Resume(held)
+		d.exec.Unlock()
+	case token == 0:
+		http.Error(w, "the quiesce has ended before everything was destaged; give it more time with --expire, or see with `arraysim hostcache policy stats` what keeps it", http.StatusServiceUnavailable)
+	default:
+		d.send(w, Token{token})
 	}
 }
 

@@ -30,6 +30,7 @@ type daemon struct {
 	disk     *tier.Disk
 	note     startNote
 	histo    histoObserver
+	socket   *apiSocket
 	closers  []func()
 }
 
@@ -77,7 +78,7 @@ func (d *daemon) run(ctx context.Context) (err error) {
 	case err = <-ended:
 	}
 	control.Close()
-	removeSocket(d.cfg.Socket)
+	d.socket.remove()
 	if cerr := closeDoor(); err == nil {
 		err = cerr
 	}

@@ -21,6 +21,7 @@ type slowDevice struct {
 	exec  *block.Live
 	takes int64 // nanoseconds
 	reads atomic.Int64
+	stuck atomic.Bool // writes have no answer
 }
 
 // Info makes all of them the same LUN.
@@ -32,6 +33,9 @@ func (s *slowDevice) Info() block.Info {
 
 func (s *slowDevice) Submit(reqs []*block.Request) {
 	for _, r := range reqs {
+		if r.Op == block.OpWrite && s.stuck.Load() {
+			continue
+		}
 		if r.Op != block.OpRead {
 			s.Device.Submit([]*block.Request{r})
 			continue
@@ -50,6 +54,11 @@ func (s *slowDevice) ChangedSince(_ uint64, done func(uint64, []block.Range, boo
 // serveCache serves the API of a cache.
 func serveCache(t *testing.T, takes time.Duration) (*daemon, *slowDevice, *Client) {
 	t.Helper()
+	return serveCacheOf(t, takes, tier.Policy{Mode: tier.WriteThrough})
+}
+
+func serveCacheOf(t *testing.T, takes time.Duration, policy tier.Policy) (*daemon, *slowDevice, *Client) {
+	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "lun")
 	x := block.NewLive()
@@ -67,7 +76,7 @@ func serveCache(t *testing.T, takes time.Duration) (*daemon, *slowDevice, *Clien
 	d := &daemon{cfg: Config{Socket: filepath.Join(dir, "sock")}, exec: x, log: slog.New(slog.DiscardHandler)}
 	opened := make(chan error, 1)
 	x.Lock()
-	tier.Open(tier.Options{Exec: x, Below: s, Flash: flash, Volatile: true, BlockSectors: 8, Eviction: "lru", Policy: tier.Policy{Mode: tier.WriteThrough},
+	tier.Open(tier.Options{Exec: x, Below: s, Flash: flash, Volatile: policy.Mode == tier.WriteThrough, BlockSectors: 8, Eviction: "lru", Policy: policy,
 		WatchNanos: 1e9}, func(disk *tier.Disk, err error) { d.disk = disk; opened <- err })
 	x.Unlock()
 	if err := <-opened; err != nil {
@@ -117,6 +126,37 @@ func TestMovePageByPage(t *testing.T) {
 		c, err := here.Contents(t.Context(), from)
 		if (err != nil) != (from < 0) || len(c.Ranges) > 0 || c.Next != 0 {
 			t.Errorf("the page from %d on: %+v, %v", from, c, err)
+		}
+	}
+}
+
+// TestQuiesceEndsWithItsClient: a quiesce whose client goes away before it has the token does not go on until it expires.
+func TestQuiesceEndsWithItsClient(t *testing.T) {
+	d, s, c := serveCacheOf(t, 0, tier.Policy{Mode: tier.WriteBack})
+	s.stuck.Store(true)
+	written := make(chan block.Status, 1)
+	d.exec.Lock()
+	d.disk.Submit([]*block.Request{{Op: block.OpWrite, Range: block.Range{Count: 8}, Data: [][]byte{make([]byte, 8<<9)}, Done: func(r *block.Request) { written <- r.Status }}})
+	d.exec.Unlock()
+	if st := <-written; st != block.OK {
+		t.Fatal(st)
+	}
+	quiesced := func() bool { return d.locked(d.disk.State).Quiesced > 0 }
+	ctx, cancel := context.WithCancel(t.Context())
+	end := make(chan error, 1)
+	go func() { _, err := c.Quiesce(ctx, time.Hour); end <- err }()
+	for deadline := time.Now().Add(time.Minute); !quiesced(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it is not quiesced")
+		}
+	}
+	cancel()
+	if err := <-end; err == nil {
+		t.Fatal("the client has a token")
+	}
+	for deadline := time.Now().Add(10 * time.Second); quiesced(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it stays quiesced, and nobody has the token")
 		}
 	}
 }

@@ -7,25 +7,37 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
+// apiSocket is the socket of the API, and the file that it is.
+type apiSocket struct {
+	net.Listener
+	path string
+	file os.FileInfo
+}
+
 // listenSocket opens the socket of the API, which is this user's alone. One that a daemon has left behind makes room for it;
-// another file of that name does not.
-func listenSocket(path string) (net.Listener, error) {
-	if nc, err := net.Dial("unix", path); err == nil {
+// another file of that name does not, nor does a socket of which nobody can say that it is left behind, such as another user's.
+func listenSocket(path string) (*apiSocket, error) {
+	nc, err := net.Dial("unix", path)
+	switch {
+	case err == nil:
 		nc.Close()
 		return nil, fmt.Errorf("another hostcache answers on %s; choose another by --socket", path)
+	case !errors.Is(err, syscall.ENOENT) && !errors.Is(err, syscall.ECONNREFUSED):
+		return nil, fmt.Errorf("the socket %s may be in use: %w; choose another by --socket", path, errors.Unwrap(err))
 	}
-	l, err := bindSocket(path)
+	s, err := bindSocket(path)
 	if err != nil {
 		return nil, fmt.Errorf("the socket %s cannot be made: %w; choose another by --socket", path, err)
 	}
-	return l, nil
+	return s, nil
 }
 
 // bindSocket binds a socket in a folder that nobody else can enter, where it gets its mode and then its place: at no moment
 // may somebody else connect.
-func bindSocket(path string) (_ net.Listener, err error) {
+func bindSocket(path string) (_ *apiSocket, err error) {
 	if err := noOtherFile(path); err != nil {
 		return nil, err
 	}
@@ -46,14 +58,18 @@ func bindSocket(path string) (_ net.Listener, err error) {
 		return nil, err
 	}
 	l.SetUnlinkOnClose(false)
+	s := &apiSocket{Listener: l, path: path}
 	if err = os.Chmod(filepath.Join(tmp, name), 0o600); err == nil {
+		s.file, err = os.Lstat(filepath.Join(tmp, name))
+	}
+	if err == nil {
 		err = os.Rename(filepath.Join(tmp, name), path)
 	}
 	if err != nil {
 		l.Close()
 		return nil, err
 	}
-	return l, nil
+	return s, nil
 }
 
 // noOtherFile returns an error if there is something at a path that is no socket.
@@ -70,9 +86,9 @@ func noOtherFile(path string) error {
 	return nil
 }
 
-// removeSocket removes the socket, and nothing else that may have taken its place.
-func removeSocket(path string) {
-	if noOtherFile(path) == nil {
-		os.Remove(path)
+// remove removes the socket, and nothing else that may have taken its place, such as the next daemon's.
+func (s *apiSocket) remove() {
+	if now, err := os.Lstat(s.path); err == nil && os.SameFile(now, s.file) {
+		os.Remove(s.path)
 	}
 }

@@ -1,6 +1,7 @@
 package cachedaemon
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -34,7 +35,6 @@ func TestSocketOfTheAPI(t *testing.T) {
 		if l, err := listenSocket(filepath.Join(dir, what)); err == nil || !strings.Contains(err.Error(), "is no socket") {
 			t.Errorf("a %s: %v, %v", what, l, err)
 		}
-		removeSocket(filepath.Join(dir, what))
 	}
 	if b, err := os.ReadFile(filepath.Join(dir, "link")); err != nil || string(b) != "precious" {
 		t.Errorf("the file is %q: %v", b, err)
@@ -59,8 +59,66 @@ func TestSocketOfTheAPI(t *testing.T) {
 	if list, err := os.ReadDir(dir); err != nil || len(list) != 4 {
 		t.Errorf("the folder has %v: %v", list, err)
 	}
-	removeSocket(path)
+	l.remove()
 	if _, err := os.Lstat(path); err == nil {
 		t.Error("it stays")
 	}
+}
+
+// TestSocketsThatMayBeInUse: only a socket that refuses connections, or none, is taken for one that was left behind.
+func TestSocketsThatMayBeInUse(t *testing.T) {
+	dir := t.TempDir()
+	other := filepath.Join(dir, "datagrams")
+	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: other, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	busy := filepath.Join(dir, "busy")
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: busy}), unix.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	first, err := net.Dial("unix", busy) // nobody accepts it, and a second one finds no room
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	for _, path := range []string{other, busy} {
+		was, err := os.Lstat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err := listenSocket(path); err == nil || !strings.Contains(err.Error(), "may be in use") {
+			t.Errorf("%s: %v, %v", path, s, err)
+		}
+		if now, err := os.Lstat(path); err != nil || !os.SameFile(was, now) {
+			t.Errorf("%s is another file now: %v", path, err)
+		}
+	}
+}
+
+// TestSocketOfTheNextDaemon: a daemon that ends late does not remove the socket of the one that has come meanwhile.
+func TestSocketOfTheNextDaemon(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sock")
+	first, err := listenSocket(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Close()
+	next, err := listenSocket(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.Close()
+	first.remove()
+	nc, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatalf("the next daemon's socket is gone: %v", err)
+	}
+	nc.Close()
 }

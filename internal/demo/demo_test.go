@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/arraysim/arraysim/internal/admin"
 )
 
@@ -149,9 +151,31 @@ func TestFolders(t *testing.T) {
 	}
 }
 
+// TestFolderThatCannotBeClaimed: a demonstration that does not come about leaves no folder.
+func TestFolderThatCannotBeClaimed(t *testing.T) {
+	parent := t.TempDir()
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: was.Max}); err != nil { // nothing can be opened
+		t.Fatal(err)
+	}
+	f, err := NewFolder(filepath.Join(parent, "none"))
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	if err == nil {
+		t.Fatalf("%+v", f)
+	}
+	if list, err := os.ReadDir(parent); err != nil || len(list) > 0 {
+		t.Errorf("%v is left, %v", list, err)
+	}
+}
+
 // TestTwoDemonstrations: of two that begin in one empty folder at once, one gets it.
 func TestTwoDemonstrations(t *testing.T) {
-	for _, path := range []string{t.TempDir(), filepath.Join(t.TempDir(), "none")} {
+	for path, stays := range map[string]bool{t.TempDir(): true, filepath.Join(t.TempDir(), "none"): false} {
 		got := make(chan *Folder, 8)
 		for range cap(got) {
 			go func() {
@@ -173,6 +197,9 @@ func TestTwoDemonstrations(t *testing.T) {
 		}
 		if err := mine[0].Remove(); err != nil {
 			t.Error(err)
+		}
+		if _, err := os.Stat(path); (err == nil) != stays {
+			t.Errorf("%s, which was there: %v, is it still: %v", path, stays, err)
 		}
 		f := newFolder(t, path) // it is free again
 		if err := f.Remove(); err != nil {

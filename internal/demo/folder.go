@@ -26,13 +26,10 @@ func NewFolder(path string) (*Folder, error) {
 		path, err := os.MkdirTemp("", "arraysim-demo-")
 		return &Folder{Path: path, made: true}, err
 	}
-	f := &Folder{Path: path, made: true}
-	err := os.Mkdir(path, 0o700)
+	f := &Folder{Path: path}
+	err := f.create()
 	if errors.Is(err, os.ErrExist) {
-		f.made, err = false, nil
-	}
-	if err == nil {
-		err = f.claim()
+		err = f.claim(path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the folder %s cannot hold an array of the demonstration's own: %w", path, err)
@@ -40,10 +37,36 @@ func NewFolder(path string) (*Folder, error) {
 	return f, nil
 }
 
+// create makes the folder, and leaves nothing if it cannot. It has the folder's lock before the folder its name, so that no
+// other demonstration takes for an old one what will be removed.
+func (f *Folder) create() error {
+	if _, err := os.Lstat(f.Path); err == nil {
+		return os.ErrExist
+	}
+	tmp, err := os.MkdirTemp(filepath.Dir(f.Path), ".arraysim-demo-")
+	if err != nil {
+		return err
+	}
+	if err = f.claim(tmp); err == nil {
+		err = unix.Renameat2(unix.AT_FDCWD, tmp, unix.AT_FDCWD, f.Path, unix.RENAME_NOREPLACE)
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // as on NFS
+			err = unix.Rename(tmp, f.Path)
+		}
+		if err != nil {
+			err = errors.Join(&os.PathError{Op: "mkdir", Path: f.Path, Err: err}, f.lock.Close())
+		}
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	f.made = true
+	return nil
+}
+
 // claim locks the folder and looks whether it is empty. Two demonstrations may come at the same time: the one that finds it
 // locked must not remove what the other one has there.
-func (f *Folder) claim() (err error) {
-	if f.lock, err = os.Open(f.Path); err != nil {
+func (f *Folder) claim(path string) (err error) {
+	if f.lock, err = os.Open(path); err != nil {
 		return err
 	}
 	defer func() {
@@ -57,7 +80,7 @@ func (f *Folder) claim() (err error) {
 		}
 		return err
 	}
-	list, err := os.ReadDir(f.Path)
+	list, err := os.ReadDir(path)
 	if err == nil && len(list) > 0 {
 		err = errors.New("it is not empty; give --data another one, or --running for the array that serves it")
 	}

@@ -47,8 +47,18 @@ func BesideFio(ctx context.Context, r *fio.Result, array fio.Array, w Work) (out
 	if err != nil {
 		return nil, nil, err
 	}
-	seen := seenIOs{latencies: map[jobDirection][]float64{}, first: map[string]int64{}, last: map[string]int64{}}
-	w.Attach = seen.attach
+	simulated := map[string]*answers{}
+	for i := range ran {
+		l, err := fio.LoadOf(ran[i].Options)
+		if err != nil {
+			return nil, nil, err
+		}
+		simulated[ran[i].Name] = &answers{bound: uint64(array.IOs) * l.IO}
+	}
+	w.Attach = func(_ *sim.Scenario, r *sim.Run) (func() error, error) {
+		r.Watch(func(x sim.IO) { simulated[x.Host].add(&x) }) // a job of fio is a host of the scenario
+		return func() error { return nil }, nil
+	}
 	if runs, err := w.Run(ctx, []*sim.Scenario{s}); err != nil {
 		return nil, nil, err
 	} else if now, _ := runs[0].Time(); ctx.Err() != nil {
@@ -56,41 +66,63 @@ func BesideFio(ctx context.Context, r *fio.Result, array fio.Array, w Work) (out
 	}
 	for i := range ran {
 		j := &ran[i]
+		ours := simulated[j.Name]
+		end := ours.last
+		for _, name := range j.Beside {
+			// Behind the end that --ios sets, another load than fio's goes on.
+			if other := simulated[name]; other.bytes >= other.bound {
+				end = min(end, other.last)
+			}
+		}
 		for _, d := range []struct {
 			name  string
 			write bool
 			fio   *fio.Direction
 		}{{"read", false, &j.Read}, {"write", true, &j.Write}} {
-			ns := seen.latencies[jobDirection{j.Name, d.write}]
-			if d.fio.Count > 0 && len(ns) > 0 {
-				out = append(out, compareDirection(j.Name, d.name, d.fio, ns, seen.last[j.Name]-seen.first[j.Name]))
+			ns := ours.until(end, d.write)
+			if d.fio.Count == 0 {
+				continue
 			}
+			if len(ns) == 0 {
+				notes = append(notes, fmt.Sprintf("job %s had no %s before another one had all of its --ios; give more", j.Name, d.name))
+				continue
+			}
+			out = append(out, compareDirection(j.Name, d.name, d.fio, ns, end-ours.first))
 		}
 	}
 	return out, notes, nil
 }
 
-type jobDirection struct {
-	job   string
-	write bool
+// answers are the simulated I/Os of a job, in the order of their ends.
+type answers struct {
+	all         []answer
+	bytes       uint64
+	bound       uint64 // bytes that --ios lets it have
+	first, last int64
 }
 
-// seenIOs keeps the latencies of a run, in ns, and for each job when its first I/O was issued and its last was done.
-type seenIOs struct {
-	latencies   map[jobDirection][]float64
-	first, last map[string]int64
+type answer struct {
+	done, took int64
+	write      bool
 }
 
-func (v *seenIOs) attach(_ *sim.Scenario, r *sim.Run) (func() error, error) {
-	r.Watch(func(x sim.IO) {
-		k := jobDirection{x.Host, x.Write} // a job of fio is a host of the scenario
-		v.latencies[k] = append(v.latencies[k], float64(x.Done-x.Issued))
-		if _, ok := v.first[x.Host]; !ok {
-			v.first[x.Host] = x.Issued
+func (a *answers) add(x *sim.IO) {
+	if len(a.all) == 0 {
+		a.first = x.Issued
+	}
+	a.all = append(a.all, answer{x.Done, x.Done - x.Issued, x.Write})
+	a.bytes += x.Bytes
+	a.first, a.last = min(a.first, x.Issued), x.Done
+}
+
+// until returns the latencies of the reads or of the writes that ended by a time.
+func (a *answers) until(end int64, write bool) (ns []float64) {
+	for _, x := range a.all {
+		if x.write == write && x.done <= end {
+			ns = append(ns, float64(x.took))
 		}
-		v.last[x.Host] = x.Done
-	})
-	return func() error { return nil }, nil
+	}
+	return ns
 }
 
 // compareDirection compares I/Os a second, the mean and each percentile that fio has. ns are the simulated latencies, which

@@ -31,6 +31,7 @@ func TestScenario(t *testing.T) {
 	all, notes := jobs(t, `; a comment
 [global]
 ioengine=libaio
+direct=1
 bs=8k
 size=256m
 runtime=2 # seconds
@@ -55,9 +56,9 @@ verify=crc32c
 		t.Errorf("notes %q", notes)
 	}
 	for i, want := range []map[string]any{
-		{"name": "reads", "host": "reads", "pattern": "random", "outstanding": 32, "io": 8192, "write": 0, "for": "2s", "after": nil, "span": 256 << 20},
-		{"name": "beside", "pattern": "sequential", "outstanding": 1, "rate": 100, "write": 1, "after": nil, "arrival": "constant"},
-		{"name": "mixed", "pattern": "random", "write": 0.3, "think": "50µs", "after": "beside", "io": nil, "for": "2s"},
+		{"name": "reads", "host": "reads", "pattern": "random", "outstanding": 32, "io": 8192, "write": 0, "for": "2s", "after_all": nil, "span": 256 << 20},
+		{"name": "beside", "pattern": "sequential", "outstanding": 1, "rate": 100, "write": 1, "after_all": nil, "arrival": "constant"},
+		{"name": "mixed", "pattern": "random", "write": 0.3, "think": "50µs", "after_all": "[reads beside]", "io": nil, "for": "2s"},
 	} {
 		for k, v := range want {
 			got := all[i][k]
@@ -75,7 +76,7 @@ verify=crc32c
 	if ends, _ := jobs(t, "[a]\nrw=read\nsize=1m\n", Array{}); fmt.Sprint(ends[0]["bytes"]) != fmt.Sprint(1<<20) || fmt.Sprint(ends[0]["outstanding"]) != "1" {
 		t.Errorf("%v", ends[0])
 	}
-	if bounded, _ := jobs(t, "[a]\nrw=read\nsize=1g\nbs=4k\n[b]\nstonewall\nrw=read\nsize=1g", Array{IOs: 100}); fmt.Sprint(bounded[0]["bytes"]) != "409600" || bounded[1]["after"] != "a" {
+	if bounded, _ := jobs(t, "[a]\nrw=read\nsize=1g\nbs=4k\n[b]\nstonewall\nrw=read\nsize=1g", Array{IOs: 100}); fmt.Sprint(bounded[0]["bytes"]) != "409600" || fmt.Sprint(bounded[1]["after_all"]) != "[a]" {
 		t.Errorf("%v", bounded)
 	}
 }
@@ -84,7 +85,10 @@ func TestJobMistakes(t *testing.T) {
 	for file, says := range map[string]string{
 		"bs=4k\n": `line 1: "bs" comes before any section`, "[a\n": "line 1: a section ends with ]", "[global]\nbs=4k\n": "it has no jobs",
 		"[a]\nrw=trim\n": "job a: rw=trim is not simulated", "[a]\n[a]\n": "two jobs of this name", "[a]\ntime_based\n": "time_based needs a runtime",
-		"[a]\niodepth=0\n": "both are numbers from 1 on", "[a]\nbs=x\n": `"x" is not a valid size`, "[a]\nbssplit=4k-3\n": "write sizes with percents",
+		"[a]\nsize=50%\n": "job a: size=50%: the simulated LUN is as large as its jobs say", "[a]\nio_size=10%\n": "job a: io_size=10%: the simulated LUN",
+		"[a]\nrw=randread:8\n": "job a: rw=randread:8: sequences with jumps are not simulated; leave the :8 out", "[a]\nsize=x\n": `job a: size: "x"`,
+		"[a]\nbuffered=1\n": "job a: buffered=1: the page cache is not simulated, nor fitted; measure with direct=1",
+		"[a]\niodepth=0\n":  "both are numbers from 1 on", "[a]\nbs=x\n": `"x" is not a valid size`, "[a]\nbssplit=4k-3\n": "write sizes with percents",
 	} {
 		list, err := ParseJobs(file)
 		if err == nil {
@@ -93,5 +97,22 @@ func TestJobMistakes(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: error %v, want %q", file, err, says)
 		}
+	}
+}
+
+// TestStages: what begins behind a stonewall waits for all jobs before it. new_group begins a report, and a switch of 0
+// is off.
+func TestStages(t *testing.T) {
+	all, notes := jobs(t, "[global]\nruntime=1\ntime_based\n[a]\nruntime=9\n[b]\n[c]\nnew_group\nstonewall=0\n[d]\nwait_for_previous\ntime_based=0\nsize=100%\n[e]\ndirect=1\n", Array{})
+	for i, want := range []string{"<nil>", "<nil>", "<nil>", "[a b c]", "[a b c]"} {
+		if got := fmt.Sprint(all[i]["after_all"]); got != want {
+			t.Errorf("job %v is behind %s, want %s", all[i]["name"], got, want)
+		}
+	}
+	if got := all[3]["bytes"]; got != uint64(1<<30) {
+		t.Errorf("time_based=0 and size=100%%: %v bytes", got)
+	}
+	if len(notes) != 1 || !strings.Contains(notes[0], "no page cache, through which fio has a, b, c, d go") {
+		t.Errorf("notes %q", notes)
 	}
 }

@@ -20,6 +20,9 @@ type Load struct {
 	Outstanding int           // I/Os in flight
 	Rate        float64       // I/Os a second at equal distances; 0 is as fast as answers come
 	Think       time.Duration // between an answer and the next I/O
+	// Buffered says that nothing asks for direct=1: fio reads and writes through the page cache then, which the
+	// simulator has not.
+	Buffered bool
 	// Left are options, sorted, that may change the load and that have no counterpart here.
 	Left []string
 }
@@ -51,10 +54,14 @@ var lengths = []string{"size", "filesize", "io_size", "runtime", "timeout", "tim
 // out at the price of a somewhat other load is in Left.
 func LoadOf(o map[string]string) (Load, error) {
 	var l Load
-	rw := cmp.Or(o["rw"], o["readwrite"], "read")
-	mix, ok := map[string]float64{"read": 0, "randread": 0, "write": 1, "randwrite": 1, "rw": -1, "readwrite": -1, "randrw": -1}[strings.SplitN(rw, ":", 2)[0]]
+	rw, modifier, _ := strings.Cut(cmp.Or(o["rw"], o["readwrite"], "read"), ":")
+	mix, ok := map[string]float64{"read": 0, "randread": 0, "write": 1, "randwrite": 1, "rw": -1, "readwrite": -1, "randrw": -1}[rw]
 	if !ok {
 		return l, fmt.Errorf("rw=%s is not simulated; it is one of read, write, randread, randwrite, rw, randrw", rw)
+	}
+	// Behind random ones it is how many I/Os follow each other, behind sequential ones the distance between two.
+	if plain := map[bool]string{true: "1", false: "0"}[strings.HasPrefix(rw, "rand")]; modifier != "" && modifier != plain {
+		return l, fmt.Errorf("rw=%s:%s: sequences with jumps are not simulated; leave the :%s out", rw, modifier, modifier)
 	}
 	if mix < 0 {
 		mix = 0.5
@@ -72,7 +79,7 @@ func LoadOf(o map[string]string) (Load, error) {
 		}
 	}
 	l.Write, l.Sequential = mix, !strings.HasPrefix(rw, "rand")
-	if err := errors.Join(l.sizes(o), l.depth(o)); err != nil {
+	if err := errors.Join(l.sizes(o), l.depth(o), l.cached(o)); err != nil {
 		return l, err
 	}
 	for _, k := range slices.Sorted(maps.Keys(o)) {
@@ -81,6 +88,30 @@ func LoadOf(o map[string]string) (Load, error) {
 		}
 	}
 	return l, nil
+}
+
+// on reports whether a switch is on; one without a value is.
+func on(o map[string]string, option string) bool {
+	value, has := o[option]
+	return has && value != "0"
+}
+
+// deviceEngines are engines that have no page cache in between, whatever direct says.
+var deviceEngines = []string{"libiscsi", "sg", "nbd", "rbd", "rados", "io_uring_cmd", "xnvme", "libblkio", "spdk", "null"}
+
+// cached refuses what asks for the page cache, and notes what gets it without asking.
+func (l *Load) cached(o map[string]string) error {
+	engine, _, _ := strings.Cut(o["ioengine"], ":")
+	for option, direct := range map[string]bool{"direct": true, "buffered": false} {
+		if value, has := o[option]; has {
+			if on(o, option) == direct {
+				return nil
+			}
+			return fmt.Errorf("%s=%s: the page cache is not simulated, nor fitted; measure with direct=1", option, value)
+		}
+	}
+	l.Buffered = !slices.Contains(deviceEngines, engine)
+	return nil
 }
 
 // dropped reports whether an option that is known has a value without a counterpart.

@@ -1,6 +1,7 @@
 package fio
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -30,11 +31,14 @@ func TestLoadOf(t *testing.T) {
 		"rw=write rate_iops=100,50 numjobs=2":                                {IO: 4096, Write: 1, Sequential: true, Outstanding: 2, Rate: 100},
 		"rw=randread thinktime=50":                                           {IO: 4096, Outstanding: 1, Think: 50 * time.Microsecond},
 		"rw=randread bssplit=4k/50:12k/50":                                   {IO: 8192, Outstanding: 1, Sizes: []Weight{{4096, 5000}, {12288, 5000}}},
+		"rw=randread:1 buffered=0 direct=1":                                  {IO: 4096, Outstanding: 1},
+		"rw=write:0 ioengine=libiscsi":                                       {IO: 4096, Write: 1, Sequential: true, Outstanding: 1},
 		"rw=randread ba=4k iodepth_batch=1 iodepth_low=1 direct=1":           {IO: 4096, Outstanding: 1},
 		"rw=randread ba=1m iodepth_batch=8 verify=md5 iodepth_batch_submit=": {IO: 4096, Outstanding: 1, Left: []string{"ba", "iodepth_batch", "iodepth_batch_submit", "verify"}},
 	} {
 		got, err := LoadOf(options(text))
 		got.Write = float64(int(got.Write*1000+0.5)) / 1000
+		want.Buffered = !strings.Contains(text, "direct=1") && !strings.Contains(text, "libiscsi")
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%q: %+v, error %v, want %+v", text, got, err, want)
 		}
@@ -50,6 +54,12 @@ func TestLoadOf(t *testing.T) {
 		"rw=randread rate_iops=lots":  "is not a number of I/Os a second",
 		"rw=randread bs=0":            "is not a valid size of an I/O",
 		"rw=randtrim":                 "rw=randtrim is not simulated",
+		"rw=randread:8":               "rw=randread:8: sequences with jumps are not simulated; leave the :8 out",
+		"rw=read:4k":                  "rw=read:4k: sequences with jumps",
+		"direct=0":                    "direct=0: the page cache is not simulated, nor fitted; measure with direct=1",
+		"buffered=1":                  "buffered=1: the page cache",
+		"buffered":                    "buffered=: the page cache",
+		"bs=nan":                      "is not a valid size",
 	} {
 		if l, err := LoadOf(options(text)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %+v, error %v, want %q", text, l, err, says)
@@ -83,8 +93,34 @@ func TestRan(t *testing.T) {
 	if len(ran[1].Beside) != 1 || ran[1].Beside[0] != "other" || ran[2].Beside[0] != "one" {
 		t.Errorf("beside: %v, %v", ran[1].Beside, ran[2].Beside)
 	}
-	if text, _, err := Scenario([]Job{ran[0].Job, ran[1].Job, ran[2].Job}, Array{Profile: "svc"}); err != nil || strings.Count(string(text), "after: clones") != 2 {
+	if text, _, err := Scenario([]Job{ran[0].Job, ran[1].Job, ran[2].Job}, Array{Profile: "svc"}); err != nil || strings.Count(string(text), "after_all:") != 2 {
 		t.Errorf("%s (error %v)", text, err)
+	}
+}
+
+// TestRanStages: new_group=1 divides reports and no time, whoever ran beside whom is known over groups, and a switch of 0 is off.
+// The values of fio 3.33 for switches without one are not in its result.
+func TestRanStages(t *testing.T) {
+	timed := func(name string, group int, options string) JobResult {
+		j := entry(name, group, 10, 5, options)
+		j.Elapsed = 3
+		return j
+	}
+	ran, err := (&Result{Jobs: []JobResult{timed("a", 0, ""), timed("b", 1, "new_group=1"), timed("c", 2, ""), timed("d", 2, "stonewall=0"), timed("e", 3, "wait_for_previous=1 new_group=1")}}).Ran()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []struct {
+		wall   bool
+		beside string
+	}{{false, "[b]"}, {false, "[a]"}, {true, "[d]"}, {false, "[c]"}, {true, "[]"}} {
+		if _, wall := ran[i].Options["stonewall"]; wall != want.wall || fmt.Sprint(ran[i].Beside) != want.beside {
+			t.Errorf("%s: stonewall %v, beside %v, want %+v", ran[i].Name, wall, ran[i].Beside, want)
+		}
+	}
+	_, err = (&Result{Jobs: []JobResult{timed("a", 0, ""), timed("b", 1, ""), timed("c", 2, ""), timed("d", 3, "")}}).Ran()
+	if err == nil || !strings.Contains(err.Error(), "one after the other they take 4.0 s, and fio took 3; write new_group=1") {
+		t.Errorf("four groups of a second in three: error %v", err)
 	}
 }
 
@@ -111,7 +147,7 @@ func TestRanRefuses(t *testing.T) {
 
 // TestLoops: a job that is repeated has so many times the bytes; what is left out is named.
 func TestLoops(t *testing.T) {
-	all, notes := jobs(t, "[a]\nrw=read\nsize=1m\nloops=3\nramp_time=5\nblockalign=64k\niodepth_batch=4\n", Array{})
+	all, notes := jobs(t, "[a]\nrw=read\ndirect=1\nsize=1m\nloops=3\nramp_time=5\nblockalign=64k\niodepth_batch=4\n", Array{})
 	if got := all[0]["bytes"]; got != uint64(3<<20) {
 		t.Errorf("%v bytes", got)
 	}

@@ -25,10 +25,11 @@ type Result struct {
 // JobResult is what fio says of a job, or of a group if it reported groups.
 type JobResult struct {
 	Name     string            `json:"jobname"`
-	Group    int               `json:"groupid"` // jobs of a group run at the same time
+	Group    int               `json:"groupid"` // of a report; new_group and stonewall begin another
 	Options  map[string]string `json:"job options"`
 	Error    int               `json:"error"`
 	ThreadMS float64           `json:"job_runtime"` // of all threads that the entry sums up; 0 is unknown
+	Elapsed  float64           `json:"elapsed"`     // seconds since fio began, rounded up; 0 is unknown
 	Read     Direction         `json:"read"`
 	Write    Direction         `json:"write"`
 }

@@ -18,11 +18,14 @@ type Ran struct {
 
 // Ran returns the jobs of a result. Clones that fio reports one by one (numjobs without group_reporting) are one job: what
 // each of them measured is under the load of all. The options are such that Scenario starts the jobs as fio did.
+//
+// A result has no options that were written without a value, such as stonewall, so that jobs of two groups are taken to have
+// run one after the other unless the later one has new_group=1. If they cannot have, since all took too short, that is an error.
 func (r *Result) Ran() ([]Ran, error) {
 	var out []Ran
-	groups := map[int][]int{} // places in out
-	entries := []int{}        // of fio's, by place
-	last := math.MinInt
+	var stages [][]int // places in out of what ran at the same time
+	entries := []int{} // of fio's, by place
+	group := []int{}   // by place
 	for i := range r.Jobs {
 		j := &r.Jobs[i]
 		if j.Error != 0 {
@@ -33,39 +36,50 @@ func (r *Result) Ran() ([]Ran, error) {
 			all = map[string]string{}
 		}
 		maps.Copy(all, j.Options)
-		_, wall := all["stonewall"]
-		same := slices.IndexFunc(groups[j.Group], func(k int) bool { return out[k].Name == j.Name })
-		if same >= 0 {
-			k := groups[j.Group][same]
-			if clones, err := strconv.Atoi(all["numjobs"]); err == nil && entries[k] < clones {
-				entries[k]++
-				out[k].Read, out[k].Write = pool(&out[k].Read, &j.Read), pool(&out[k].Write, &j.Write)
-				continue
-			} else if !wall {
-				return nil, fmt.Errorf("two jobs %s ran at the same time; give one another name", j.Name)
+		wall := on(all, "stonewall") || on(all, "wait_for_previous")
+		if len(stages) > 0 {
+			stage := stages[len(stages)-1]
+			if at := slices.IndexFunc(stage, func(k int) bool { return out[k].Name == j.Name && group[k] == j.Group }); at >= 0 {
+				k := stage[at]
+				if clones, err := strconv.Atoi(all["numjobs"]); err == nil && entries[k] < clones {
+					entries[k]++
+					out[k].Read, out[k].Write = pool(&out[k].Read, &j.Read), pool(&out[k].Write, &j.Write)
+					continue
+				} else if !wall {
+					return nil, fmt.Errorf("two jobs %s ran at the same time; give one another name", j.Name)
+				}
 			}
 		}
 		if err := j.alone(all); err != nil {
 			return nil, err
 		}
-		// fio leaves options without a value out of a result; the number of the group tells.
-		if delete(all, "stonewall"); i > 0 && (j.Group != last || wall) {
+		later := len(out) > 0 && (wall || j.Group != group[len(out)-1] && !on(all, "new_group"))
+		delete(all, "wait_for_previous")
+		if delete(all, "stonewall"); later {
 			all["stonewall"] = ""
 		}
-		if last = j.Group; wall {
-			groups[j.Group] = nil
+		if later || len(out) == 0 {
+			stages = append(stages, nil)
 		}
-		groups[j.Group] = append(groups[j.Group], len(out))
-		out, entries = append(out, Ran{Job: Job{j.Name, all}, Read: j.Read, Write: j.Write}), append(entries, 1)
+		s := &stages[len(stages)-1]
+		*s = append(*s, len(out))
+		out, entries, group = append(out, Ran{Job: Job{j.Name, all}, Read: j.Read, Write: j.Write}), append(entries, 1), append(group, j.Group)
 	}
-	for _, g := range groups {
+	sum := 0.0 // milliseconds that the stages took at least
+	for _, g := range stages {
+		longest := 0.0
 		for _, k := range g {
+			longest = max(longest, out[k].Read.RuntimeMS, out[k].Write.RuntimeMS)
 			for _, other := range g {
 				if other != k {
 					out[k].Beside = append(out[k].Beside, out[other].Name)
 				}
 			}
 		}
+		sum += longest
+	}
+	if n := len(r.Jobs); n > 0 && r.Jobs[n-1].Elapsed > 0 && sum > 1e3*r.Jobs[n-1].Elapsed {
+		return nil, fmt.Errorf("jobs of several groups ran at the same time: one after the other they take %.1f s, and fio took %.0f; write new_group=1, which the result has, in place of new_group", sum/1e3, r.Jobs[n-1].Elapsed)
 	}
 	return out, nil
 }

@@ -42,6 +42,9 @@ func Scenario(jobs []Job, a Array) (text []byte, notes []string, err error) {
 	for _, o := range slices.Sorted(maps.Keys(s.unknown)) {
 		notes = append(notes, "the simulator has no counterpart of "+o+", which is left out")
 	}
+	if len(s.buffered) > 0 {
+		notes = append(notes, "the simulator has no page cache, through which fio has "+strings.Join(s.buffered, ", ")+" go; add direct=1 to measure the same")
+	}
 	if volume > 1<<30 {
 		notes = append(notes, "only the first GiB of the volume has contents when the jobs begin, and they stay in it")
 	}
@@ -54,9 +57,9 @@ type builder struct {
 	jobs     []any
 	unknown  map[string]bool
 	largest  uint64
-	previous string // the job that a stonewall waits for
-	longest  int64
-	last     string
+	before   []string // what the jobs behind the last stonewall wait for
+	since    []string // jobs since that
+	buffered []string // jobs through the page cache
 }
 
 // add makes a host and a job of a section.
@@ -71,6 +74,9 @@ func (s *builder) add(j *Job) error {
 	}
 	for _, k := range l.Left {
 		s.unknown[k] = true
+	}
+	if l.Buffered {
+		s.buffered = append(s.buffered, j.Name)
 	}
 	job := map[string]any{"name": j.Name, "host": j.Name, "volume": "lun", "write": l.Write, "pattern": "random", "io": l.IO, "outstanding": l.Outstanding}
 	if l.Sequential {
@@ -111,16 +117,16 @@ func (s *builder) named(name string) (any, bool) {
 func (s *builder) length(j *Job, job map[string]any, io uint64) error {
 	o := j.Options
 	size := uint64(1 << 30)
-	if text := cmp.Or(o["size"], o["filesize"]); text != "" && !strings.HasSuffix(text, "%") {
+	if text := cmp.Or(o["size"], o["filesize"]); text != "" && text != "100%" {
 		var err error
-		if size, err = ParseSize(text); err != nil {
+		if size, err = bytesOf("size", text); err != nil {
 			return err
 		}
 	}
 	s.largest = max(s.largest, size)
 	job["span"] = min(size, 1<<30)
-	_, timed := o["time_based"]
-	if timed = timed && o["time_based"] != "0"; timed && o["runtime"] == "" && o["timeout"] == "" {
+	timed := on(o, "time_based")
+	if timed && o["runtime"] == "" && o["timeout"] == "" {
 		return errors.New("time_based needs a runtime")
 	}
 	runtime := int64(0)
@@ -134,7 +140,7 @@ func (s *builder) length(j *Job, job map[string]any, io uint64) error {
 	bytes := size
 	if text := o["io_size"]; text != "" {
 		var err error
-		if bytes, err = ParseSize(text); err != nil {
+		if bytes, err = bytesOf("io_size", text); err != nil {
 			return err
 		}
 	}
@@ -155,13 +161,12 @@ func (s *builder) length(j *Job, job map[string]any, io uint64) error {
 		bytes = min(bytes, uint64(s.a.IOs)*max(io, 512))
 	}
 	job["bytes"] = bytes
-	_, wall := o["stonewall"]
-	_, wait := o["wait_for_previous"]
-	if (wall || wait) && s.last != "" {
-		s.previous, s.longest = s.last, 0
+	if (on(o, "stonewall") || on(o, "wait_for_previous")) && len(s.since) > 0 {
+		s.before, s.since = s.since, nil
 	}
-	if s.previous != "" {
-		job["after"] = s.previous
+	s.since = append(s.since, j.Name)
+	if len(s.before) > 0 {
+		job["after_all"] = s.before
 	}
 	if text := o["startdelay"]; text != "" {
 		ns, err := ParseTime(text, 1e9)
@@ -170,9 +175,17 @@ func (s *builder) length(j *Job, job map[string]any, io uint64) error {
 		}
 		job["at"] = time.Duration(ns).String()
 	}
-	// A stonewall waits for the longest job of the group before it.
-	if s.last == "" || s.last == s.previous || runtime >= s.longest {
-		s.last, s.longest = j.Name, runtime
-	}
 	return nil
+}
+
+// bytesOf reads a length. One in percents is of a device whose size nobody knows here.
+func bytesOf(option, text string) (uint64, error) {
+	if strings.HasSuffix(text, "%") || strings.HasSuffix(text, "z") {
+		return 0, fmt.Errorf("%s=%s: the simulated LUN is as large as its jobs say, so that a part of it is not known; give bytes, such as %s=1g", option, text, option)
+	}
+	n, err := ParseSize(text)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", option, err)
+	}
+	return n, nil
 }

@@ -68,7 +68,7 @@ func fromESXTop(name string, load Load) ([]Observation, error) {
 					return math.NaN()
 				}
 				v, err := strconv.ParseFloat(line[i], 64)
-				if err != nil {
+				if err != nil || math.IsInf(v, 0) || v < 0 {
 					return math.NaN()
 				}
 				return v
@@ -78,7 +78,11 @@ func fromESXTop(name string, load Load) ([]Observation, error) {
 				ops := get(kind + "s/sec")
 				r.ops[d] += ops
 				r.bytes[d] += zeroIfIdle(get("MBytes "+verb+"/sec")*(1<<20), ops)
-				r.wait[d] += zeroIfIdle(get("Average Guest MilliSec/"+kind)/1e3*ops, ops)
+				wait := get("Average Guest MilliSec/" + kind)
+				if wait == 0 { // nobody has measured it
+					wait = math.NaN()
+				}
+				r.wait[d] += zeroIfIdle(wait/1e3*ops, ops)
 			}
 		}
 		all = append(all, r)

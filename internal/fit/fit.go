@@ -81,6 +81,9 @@ func Run(ctx context.Context, obs []Observation, opt Options) (*Fit, error) {
 	if err != nil {
 		return nil, err
 	}
+	if n := len(slices.DeleteFunc(slices.Clone(params), func(p Parameter) bool { return p.kind != count })); n > mostCounts {
+		return nil, fmt.Errorf("%d whole numbers are too many to be fitted; leave all but %d out of --free", n, mostCounts)
+	}
 	train, held := split(obs, opt.HoldOut)
 	if len(train) <= len(params) {
 		return nil, fmt.Errorf("%d latencies do not determine %d parameters; measure more loads, hold out less (--hold-out), or fit less (--free)", len(train), len(params))
@@ -238,22 +241,32 @@ func (f *fitter) equals(ends []*point) []*point {
 	return slices.DeleteFunc(slices.Clone(ends), func(p *point) bool { return p.sum > bound })
 }
 
+// mostCounts is how many whole numbers may be fitted: settle fits the others beside every choice of their neighbours.
+const mostCounts = 4
+
 // settle returns the values of the best fit that a profile can have: whole nanoseconds, bytes and servers. Beside each
-// of the two next whole numbers of servers it fits the others again.
+// choice of the next whole numbers of servers it fits the others again.
 func (f *fitter) settle(p *point) ([]float64, error) {
 	f.whole = true
 	defer func() { f.whole = false }()
-	best := p
-	for i, round := range []func(float64) float64{math.Floor, math.Ceil} {
-		x, moved := slices.Clone(p.x), false
-		for k, v := range p.values() {
-			if f.params[k].kind == count {
-				x[k] = math.Log(max(1, round(v)))
-				moved = moved || math.Abs(x[k]-p.x[k]) > 1e-9
-			}
+	var open []int // numbers that are not whole
+	for k, v := range p.values() {
+		if f.params[k].kind == count && math.Abs(v-math.Round(v)) > 1e-9 {
+			open = append(open, k)
 		}
-		if !moved {
+	}
+	best := p
+	for choice := range 1 << len(open) {
+		if len(open) == 0 {
 			break
+		}
+		x := slices.Clone(p.x)
+		for i, k := range open {
+			v := math.Floor(p.values()[k])
+			if choice>>i&1 != 0 {
+				v++
+			}
+			x[k] = math.Log(max(1, v))
 		}
 		q, err := f.look(x)
 		if err == nil {
@@ -262,7 +275,7 @@ func (f *fitter) settle(p *point) ([]float64, error) {
 		if err != nil {
 			return nil, err
 		}
-		if i == 0 || q.sum < best.sum {
+		if choice == 0 || q.sum < best.sum {
 			best = q
 		}
 	}

@@ -1,9 +1,11 @@
 package fit
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -44,7 +46,7 @@ type kind uint8
 const (
 	duration kind = iota // in nanoseconds
 	octets
-	count // a whole number; between two the model interpolates
+	count // a whole number; between some the model interpolates
 )
 
 // Usual are the parameters that are fitted unless others are named: a front end's latency, the link, the mdisks.
@@ -157,29 +159,36 @@ func (m *Model) ios(l Load) int64 {
 // Latency returns the mean latency of an observation's I/Os in seconds, and the relative error that the
 // simulation's length leaves.
 func (m *Model) Latency(o *Observation, params []Parameter, values []float64) (mean, noise float64, err error) {
-	low, high := make([]float64, len(values)), make([]float64, len(values))
-	weight, split := 0.0, false
+	at := slices.Clone(values) // a corner of whole numbers
+	var open []int             // the numbers that are between two, the one that is farthest up first
+	part := func(k int) float64 { return values[k] - math.Floor(values[k]) }
 	for i := range values {
-		low[i], high[i] = values[i], values[i]
 		if params[i].kind == count {
-			low[i] = max(1, math.Floor(values[i]))
-			high[i] = low[i] + 1
-			if f := values[i] - low[i]; f > 1e-9 {
-				// Several whole numbers go up together, which is right at both ends.
-				weight, split = f, true
-			} else {
-				high[i] = low[i]
+			if at[i] = max(1, math.Floor(values[i])); values[i] > at[i] && part(i) > 1e-9 {
+				open = append(open, i)
 			}
 		}
 	}
-	mean, err = m.run(o, params, low)
-	if err == nil && split {
-		var more float64
-		if more, err = m.run(o, params, high); err == nil {
-			mean = math.Exp((1-weight)*math.Log(mean) + weight*math.Log(more))
+	slices.SortStableFunc(open, func(a, b int) int { return cmp.Compare(part(b), part(a)) })
+	// From the lowest corner one number after the other goes up: these corners are a simplex around the values, on which
+	// the logarithm is linear. So it is continuous, and right at every corner.
+	sum, left := 0.0, 1.0
+	for n := 0; ; n++ {
+		weight := left
+		if n < len(open) {
+			weight -= part(open[n])
 		}
+		v, err := m.run(o, params, at)
+		if err != nil {
+			return 0, 0, err
+		}
+		sum += weight * math.Log(v)
+		if n == len(open) {
+			return math.Exp(sum), 0.5 / math.Sqrt(float64(m.ios(o.Load))), nil
+		}
+		left = part(open[n])
+		at[open[n]]++
 	}
-	return mean, 0.5 / math.Sqrt(float64(m.ios(o.Load))), err
 }
 
 // run carries a load out. Its length in bytes ends it.

@@ -137,6 +137,8 @@ func loadOf(j *fio.Ran) (Load, error) {
 		err = errors.New("bssplit makes a load that is not fitted; measure with one block size")
 	case l.Rate > 0 || l.Think > 0:
 		err = errors.New("rate_iops and thinktime make a load that is not fitted; measure with a fixed depth")
+	case l.Buffered:
+		err = errors.New("it ran without direct=1, and so its latencies are those of the page cache; measure with direct=1")
 	case len(l.Left) > 0:
 		err = fmt.Errorf("%s makes a load that is not fitted; measure without it", strings.Join(l.Left, ", "))
 	}
@@ -201,8 +203,8 @@ const bins = 12
 // open load.
 func observe(source string, all []reading, load Load) []Observation {
 	all = slices.DeleteFunc(all, func(r reading) bool {
-		n := r.ops[0] + r.ops[1]
-		return !(n > 0) || math.IsInf(n, 0) || math.IsNaN(r.wait[0]+r.wait[1]+r.bytes[0]+r.bytes[1])
+		n, all := r.ops[0]+r.ops[1], r.wait[0]+r.wait[1]+r.bytes[0]+r.bytes[1]
+		return !(n > 0) || !(r.seconds > 0) || math.IsInf(n, 0) || math.IsNaN(all) || math.IsInf(all, 0)
 	})
 	rate := func(r reading) float64 { return r.ops[0] + r.ops[1] }
 	slices.SortStableFunc(all, func(a, b reading) int { return cmp.Compare(rate(a), rate(b)) })

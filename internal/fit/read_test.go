@@ -44,7 +44,7 @@ func TestReadFioLoads(t *testing.T) {
 	result := func(jobs ...string) string {
 		var all []string
 		for i, options := range jobs {
-			all = append(all, fmt.Sprintf(`{"jobname": "j%d", "groupid": %d, "job options": {%s}, "read": {"total_ios": 100, "lat_ns": {"mean": %d000, "stddev": 10, "N": 100}}}`, i, i, options, 100+i))
+			all = append(all, fmt.Sprintf(`{"jobname": "j%d", "groupid": %d, "job options": {"direct": "1", %s}, "read": {"total_ios": 100, "lat_ns": {"mean": %d000, "stddev": 10, "N": 100}}}`, i, i, options, 100+i))
 		}
 		return `{"fio version": "fio-3.33", "jobs": [` + strings.Join(all, ", ") + "]}"
 	}
@@ -65,10 +65,16 @@ func TestReadFioLoads(t *testing.T) {
 		`"rw": "randrw", "bs": "4k,64k"`:  "reads and writes of one job that differ",
 		`"random_distribution": "zipf:1"`: "random_distribution makes a load that is not fitted",
 		`"thinktime": "10"`:               "measure with a fixed depth",
+		`"direct": "0"`:                   "the page cache is not simulated, nor fitted",
+		`"rw": "read:8k"`:                 "sequences with jumps",
 	} {
 		if obs, err := Read(context.Background(), save(t, "r.json", result(options)), Load{}); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %+v, error %v, want %q", options, obs, err, says)
 		}
+	}
+	cached := strings.ReplaceAll(result(`"rw": "randread"`), `"direct": "1", `, "")
+	if _, err := Read(context.Background(), save(t, "r.json", cached), Load{}); err == nil || !strings.Contains(err.Error(), "it ran without direct=1") {
+		t.Errorf("error %v", err)
 	}
 	beside := strings.ReplaceAll(result(`"rw": "randread"`, `"rw": "write"`), `"groupid": 1`, `"groupid": 0`)
 	if _, err := Read(context.Background(), save(t, "r.json", beside), Load{}); err == nil || !strings.Contains(err.Error(), "job j0: it ran beside j1") {
@@ -109,6 +115,69 @@ func TestUnknownIsNotZero(t *testing.T) {
 	name := save(t, "x_lat.1.log", "0, 100000, 0, 4096, 0\n1, 300000, 0, 8192, 8192\n")
 	if obs, err := Read(context.Background(), name, Load{Outstanding: 2}); err == nil || !strings.Contains(err.Error(), "I/Os of 2 sizes") {
 		t.Errorf("%+v, error %v", obs, err)
+	}
+}
+
+// TestESXTopWithoutLatencies: a line whose rate or latency is no number, or is absent while something was done, is not known,
+// and neither is one that takes no time. The others count.
+func TestESXTopWithoutLatencies(t *testing.T) {
+	column := func(name string) string { return `,"\\host\Physical Disk SCSI Device(naa.1)\` + name + `"` }
+	head := `"(PDH-CSV 4.0) (UTC)(0)"` + column("Reads/sec") + column("Writes/sec") + column("MBytes Read/sec") + column("MBytes Written/sec") +
+		column("Average Guest MilliSec/Read") + column("Average Guest MilliSec/Write")
+	line := func(second int, reads, wait string) string {
+		return fmt.Sprintf("\n\"01/02/2026 10:00:%02d\",\"%s\",\"0\",\"0.78125\",\"0\",\"%s\",\"0\"", second, reads, wait)
+	}
+	for _, bad := range []string{line(4, "100", "inf"), line(4, "100", "+Inf"), line(4, "100", "NaN"), line(4, "100", ""), line(4, "100", "0.00"), line(4, "100", "-1"), line(4, "inf", "9"), line(2, "100", "9")} {
+		obs, err := Read(context.Background(), save(t, "top.csv", head+line(0, "100", "2")+line(2, "100", "2")+bad), Load{})
+		if err != nil || len(obs) == 0 {
+			t.Errorf("%q: %v", bad, err)
+		}
+		for _, o := range obs {
+			if math.Abs(o.Mean-2e-3) > 1e-9 || o.IO != 8192 || o.Writes {
+				t.Errorf("%q: %+v", bad, o)
+			}
+		}
+		if obs, err := Read(context.Background(), save(t, "top.csv", head+bad), Load{}); err == nil && !strings.HasSuffix(bad, `"9","0"`) {
+			t.Errorf("%q alone: %+v", bad, obs)
+		}
+	}
+}
+
+// TestBetweenWholeNumbers: between the corners of two whole numbers latencies go over without a jump, and are right at every corner.
+func TestBetweenWholeNumbers(t *testing.T) {
+	m := &Model{Profile: "all-flash", Seed: 1}
+	params := []Parameter{{Key: "a", kind: count}, {Key: "b", kind: count}}
+	o := &Observation{Load: Load{IO: 4096, Outstanding: 1}}
+	corner := func(a, b int64) float64 { return math.Exp(float64(a) + 10*float64(b*b)/float64(a)) }
+	for a := range int64(4) {
+		for b := range int64(4) {
+			m.memo.Store(fmt.Sprintf("%#v %t %v", o.Load, o.Writes, map[string]any{"a": a + 1, "b": b + 1}), corner(a+1, b+1))
+		}
+	}
+	log := func(a, b float64) float64 {
+		t.Helper()
+		v, _, err := m.Latency(o, params, []float64{a, b})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return math.Log(v)
+	}
+	for a := 1.0; a <= 3; a++ {
+		for b := 1.0; b <= 3; b += 0.25 {
+			if at, near := log(a, b), log(a+1e-6, b); math.Abs(at-near) > 1e-3 {
+				t.Errorf("%g and %g: %.4f, and %.4f right above", a, b, at, near)
+			}
+			if at, near := log(b, a), log(b, a+1e-6); math.Abs(at-near) > 1e-3 {
+				t.Errorf("%g and %g: %.4f, and %.4f right above", b, a, at, near)
+			}
+		}
+	}
+	if got, want := log(2, 3), math.Log(corner(2, 3)); math.Abs(got-want) > 1e-9 {
+		t.Errorf("at a corner %g, want %g", got, want)
+	}
+	mean := (math.Log(corner(1, 1)) + math.Log(corner(2, 2))) / 2
+	if got := log(1.5, 1.5); math.Abs(got-mean) > 1e-9 {
+		t.Errorf("in the middle %g, want %g", got, mean)
 	}
 }
 

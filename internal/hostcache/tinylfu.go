@@ -37,8 +37,7 @@ func (p *tinyLFU) hit(s uint32) {
 		ix.renew(s)
 		return
 	}
-	p.sketch.add(mix(ix.nodes[s].key))
-	p.sketch.age()
+	p.sketch.refer(mix(ix.nodes[s].key))
 	switch state {
 	case lfuProbation:
 		ix.move(s, lfuProtected)
@@ -52,7 +51,7 @@ func (p *tinyLFU) hit(s uint32) {
 
 func (p *tinyLFU) admit(k Key, _ uint32, w int64) (uint8, bool) {
 	ix := p.ix
-	p.sketch.add(mix(k))
+	p.sketch.refer(mix(k))
 	for ix.used+w > p.capacity {
 		in := ix.victim(lfuWindow)
 		if in != 0 && ix.units[lfuProbation]+ix.units[lfuProtected]+ix.weight(in) <= p.mainMax {
@@ -117,7 +116,7 @@ const (
 	// sketchPerBlock counters for every block of the cache: with fewer, blocks that
 	// collide look alike, and the window loses against all that was there before.
 	sketchPerBlock = 8
-	// sketchPeriod is how many references to the main cache, for every block of it, pass
+	// sketchPeriod is how many references are counted, for every block of the cache, misses among them,
 	// until counts are halved first, and half as many after that. It and sketchMost are as published.
 	sketchPeriod = 10
 	// sketchMost is the highest count.
@@ -158,8 +157,9 @@ func (k *sketch) add(h uint64) {
 	}
 }
 
-// age is one more reference to the main cache.
-func (k *sketch) age() {
+// refer counts a reference, whether it hits or misses, and halves all counts when it is time.
+func (k *sketch) refer(h uint64) {
+	k.add(h)
 	if k.left--; k.left > 0 {
 		return
 	}

@@ -31,3 +31,25 @@ func TestTinyLFUProtectsWhatIsReferenced(t *testing.T) {
 		t.Errorf("in the third round %d of %d blocks still miss", third, loop)
 	}
 }
+
+// TestTinyLFUAgesByReferences: what was referenced often fades while all references are to other blocks and miss.
+func TestTinyLFUAgesByReferences(t *testing.T) {
+	const capacity, hot = 1000, Key(7)
+	ix := mustNew(Config{Policy: "w-tinylfu", Capacity: capacity})
+	for k := range Key(2 * capacity) {
+		ix.Access(1<<20+k, 1)
+		if k%50 == 0 { // it has left the window by then
+			ix.Access(hot, 1)
+		}
+	}
+	p := ix.policy.(*tinyLFU)
+	was := p.sketch.count(mix(hot))
+	for k := range Key(sketchPeriod * capacity) {
+		if ix.Access(1<<30+k, 1) {
+			t.Fatalf("block %d is there before it was referenced", k)
+		}
+	}
+	if now := p.sketch.count(mix(hot)); was < 8 || now > was/2+2 {
+		t.Errorf("after %d misses the count is %d, and was %d", sketchPeriod*capacity, now, was)
+	}
+}

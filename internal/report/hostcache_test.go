@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"encoding/json"
 	"math"
 	"os"
 	"path/filepath"
@@ -28,21 +29,52 @@ func TestPerformanceMap(t *testing.T) {
 	gains := PerformanceMap(caches, 1, 2) // the second interval only
 	g := gains[0]
 	// 100 reads of 0.95 ms that take 5 ms below, 100 writes of 0.1 ms that take 3.
-	if want := 100*(5-0.95)/1e3 + 100*(3-0.1)/1e3; g.Disk != "h/fast" || math.Abs(g.Saved-want) > 1e-9 || g.Weight != 1 {
+	if want := 100*(5-0.95)/1e3 + 100*(3-0.1)/1e3; g.Disk != "h/fast" || math.Abs(float64(g.Saved)-want) > 1e-9 || g.Weight != 1 {
 		t.Errorf("%+v; it should spare %.3f s/s and weigh 1", g, want)
 	}
-	if math.Abs(g.FlashShare-0.95) > 1e-9 || g.HostWrites != 0.5 || math.Abs(g.ArrayWrites-100./110) > 1e-9 {
+	if math.Abs(float64(g.FlashShare)-0.95) > 1e-9 || g.HostWrites != 0.5 || math.Abs(float64(g.ArrayWrites)-100./110) > 1e-9 {
 		t.Errorf("%+v; flash answers 95 %%, writes are half of the host's and 100 of 110 of the array's I/Os", g)
 	}
 	if p := gains[1]; p.Disk != "h/plain" || p.IOPS != 0 || p.Saved != 0 {
 		t.Errorf("%+v did nothing in the interval", p)
 	}
-	if p := PerformanceMap(caches, 0, 1)[1]; math.Abs(p.Saved) > 1e-9 {
+	if p := PerformanceMap(caches, 0, 1)[1]; math.Abs(float64(p.Saved)) > 1e-9 {
 		t.Errorf("%+v reads and writes at the datastore's speed", p)
 	}
 	var b bytes.Buffer
-	if err := WritePerformanceMap(&b, gains); err != nil || !strings.Contains(b.String(), "h/fast") {
+	if err := WritePerformanceMap(&b, gains); err != nil || !strings.Contains(b.String(), "h/fast") || !strings.Contains(b.String(), "unknown") {
 		t.Errorf("%q, %v", b.String(), err)
+	}
+}
+
+// TestGainsThatAreNotKnown: where the datastore was not seen to do what the host does, nobody knows what it would have taken.
+func TestGainsThatAreNotKnown(t *testing.T) {
+	caches, err := readHostCaches(strings.NewReader(strings.ReplaceAll(cacheCSV, "10,40960,50000000", "0,0,0")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gains := PerformanceMap(caches, 1, 2) // nothing is read at the datastore
+	text, err := json.Marshal(gains)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g := gains[1]; g.Disk != "h/fast" || g.Datastore.Known() || g.Saved.Known() || g.Weight.Known() || !g.Effective.Known() || strings.Count(string(text), `"saved_seconds_per_second":null`) != 1 {
+		t.Errorf("%s", text)
+	}
+	if g := gains[0]; g.Effective.Known() || g.FlashShare.Known() || g.Saved != 0 {
+		t.Errorf("%+v did nothing: its latency is not known", g)
+	}
+	draw := mapPicture(gains)
+	if math.IsNaN(float64(draw.Bars[0].Values[0])) || !math.IsNaN(float64(draw.Bars[0].Values[1])) {
+		t.Errorf("%v", draw.Bars)
+	}
+	if err := (&Report{Pictures: []*Picture{draw}}).SVG(func(_, svg string) error {
+		if strings.Contains(svg, "NaN") {
+			t.Error(svg)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
 	}
 }
 

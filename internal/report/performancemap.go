@@ -6,31 +6,35 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"text/tabwriter"
 )
 
 // Gain is a cached disk in a performance map: what its cache gains it in a period.
 type Gain struct {
 	Disk string `json:"disk"`
-	// IOPS that the client sees, and the share of its I/Os that flash answered.
+	// IOPS that the client sees, and the share of its I/Os that flash answered: not known without I/Os.
 	IOPS       float64 `json:"iops"`
-	FlashShare float64 `json:"flash_share"`
-	// Effective latency, and what the datastore takes for the same mix of reads and writes, in ms.
-	Effective float64 `json:"effective_ms"`
-	Datastore float64 `json:"datastore_ms"`
-	// Saved is seconds of waiting spared in a second: the disk's weight in the map.
-	Saved float64 `json:"saved_seconds_per_second"`
-	// Weight is its share of what all disks gain.
-	Weight float64 `json:"weight"`
+	FlashShare Amount  `json:"flash_share"`
+	// Effective latency, and what the datastore takes for the same mix of reads and writes, in ms. The second is not
+	// known if the client reads, or writes, and the datastore was never seen to do so.
+	Effective Amount `json:"effective_ms"`
+	Datastore Amount `json:"datastore_ms"`
+	// Saved is seconds of waiting spared in a second: the disk's weight in the map. It is 0 for a disk that did
+	// nothing, and not known where Datastore is not.
+	Saved Amount `json:"saved_seconds_per_second"`
+	// Weight is its share of what is known to be gained by all disks.
+	Weight Amount `json:"weight"`
 	// HostWrites and ArrayWrites are the shares of writes in the I/Os that the client sends and that the
 	// array gets.
-	HostWrites  float64 `json:"host_write_share"`
-	ArrayWrites float64 `json:"array_write_share"`
+	HostWrites  Amount `json:"host_write_share"`
+	ArrayWrites Amount `json:"array_write_share"`
 }
 
 // PerformanceMap weighs cached disks by what they gain between two times, in seconds: the I/Os, times
 // what each would have waited longer at the datastore. What the datastore takes is what it took
-// for this disk in the period, else for all disks, reads and writes apart. Disks that gain most come first.
+// for this disk in the period, else for all disks, reads and writes apart. Disks that gain most come first, those of
+// which that is not known last.
 func PerformanceMap(caches []*HostCache, from, to float64) []Gain {
 	type sums struct{ ios, nanos float64 }
 	take := func(c *HostCache, f FlowSeries) (s sums) {
@@ -49,7 +53,7 @@ func PerformanceMap(caches []*HostCache, from, to float64) []Gain {
 		}
 	}
 	var out []Gain
-	total := 0.0
+	total := Amount(0)
 	for _, c := range caches {
 		seconds := 0.0
 		for i, t := range c.Times {
@@ -57,7 +61,8 @@ func PerformanceMap(caches []*HostCache, from, to float64) []Gain {
 				seconds += c.span(i)
 			}
 		}
-		g := Gain{Disk: c.Name}
+		none := Amount(math.NaN())
+		g := Gain{Disk: c.Name, FlashShare: none, Effective: none, Datastore: none, HostWrites: none, ArrayWrites: none}
 		var ios, flash, nanos, without, below [2]float64
 		for k := range common {
 			e, d := take(c, c.Effective[k]), take(c, c.Datastore[k])
@@ -69,26 +74,30 @@ func PerformanceMap(caches []*HostCache, from, to float64) []Gain {
 			if d.ios == 0 {
 				d = common[k]
 			}
-			if d.ios > 0 {
+			switch {
+			case e.ios == 0:
+			case d.ios > 0:
 				without[k] = e.ios * d.nanos / d.ios
-			} else {
-				without[k] = e.nanos // nobody knows
+			default:
+				without[k] = math.NaN() // nobody knows
 			}
 		}
 		if n := ios[0] + ios[1]; n > 0 && seconds > 0 {
-			g.IOPS, g.FlashShare, g.HostWrites = n/seconds, (flash[0]+flash[1])/n, ios[1]/n
-			g.Effective, g.Datastore = (nanos[0]+nanos[1])/n/1e6, (without[0]+without[1])/n/1e6
-			g.Saved = (g.Datastore - g.Effective) / 1e3 * g.IOPS
+			g.IOPS, g.FlashShare, g.HostWrites = n/seconds, Amount((flash[0]+flash[1])/n), Amount(ios[1]/n)
+			g.Effective, g.Datastore = Amount((nanos[0]+nanos[1])/n/1e6), Amount((without[0]+without[1])/n/1e6)
+			g.Saved = (g.Datastore - g.Effective) / 1e3 * Amount(g.IOPS)
 		}
 		if n := below[0] + below[1]; n > 0 {
-			g.ArrayWrites = below[1] / n
+			g.ArrayWrites = Amount(below[1] / n)
 		}
-		total += max(g.Saved, 0)
+		if g.Saved.Known() {
+			total += max(g.Saved, 0)
+		}
 		out = append(out, g)
 	}
 	for i := range out {
-		if total > 0 {
-			out[i].Weight = max(out[i].Saved, 0) / total
+		if g := &out[i]; total > 0 || !g.Saved.Known() {
+			g.Weight = max(g.Saved, 0) / total // NaN stays
 		}
 	}
 	slices.SortStableFunc(out, func(a, b Gain) int { return cmp.Compare(b.Saved, a.Saved) })
@@ -99,12 +108,19 @@ func PerformanceMap(caches []*HostCache, from, to float64) []Gain {
 func WritePerformanceMap(w io.Writer, gains []Gain) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "DISK\tI/O/S\tFROM FLASH\tEFFECTIVE MS\tDATASTORE MS\tSAVED S/S\tWRITES HOST\tARRAY\tWEIGHT\t")
+	cell := func(format string, a Amount) string {
+		if !a.Known() {
+			return notKnown
+		}
+		return fmt.Sprintf(format, float64(a))
+	}
 	for _, g := range gains {
 		bar := ""
-		for range int(math.Round(g.Weight * 30)) {
-			bar += "#"
+		if g.Weight.Known() {
+			bar = strings.Repeat("#", int(math.Round(float64(g.Weight)*30)))
 		}
-		fmt.Fprintf(t, "%s\t%.0f\t%.0f %%\t%.3f\t%.3f\t%.2f\t%.0f %%\t%.0f %%\t%.0f %%\t %s\n", g.Disk, g.IOPS, 100*g.FlashShare, g.Effective, g.Datastore, g.Saved, 100*g.HostWrites, 100*g.ArrayWrites, 100*g.Weight, bar)
+		fmt.Fprintf(t, "%s\t%.0f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t %s\n", g.Disk, g.IOPS, cell("%.0f %%", 100*g.FlashShare), cell("%.3f", g.Effective), cell("%.3f", g.Datastore),
+			cell("%.2f", g.Saved), cell("%.0f %%", 100*g.HostWrites), cell("%.0f %%", 100*g.ArrayWrites), cell("%.0f %%", 100*g.Weight), bar)
 	}
 	return t.Flush()
 }

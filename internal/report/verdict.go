@@ -95,28 +95,49 @@ func (r *Run) Sentence() string {
 	case r.Findings != nil:
 		return r.Findings.Sentence()
 	case len(r.Caches) > 0:
-		best, of := r.bestCache()
-		if of == 0 {
-			return "No host read or wrote through a cache during this run."
-		}
-		if best.Saved <= 0 {
-			return fmt.Sprintf("No cache spared its host any waiting: %s, the best of %d, answered in %.3g ms.", best.Disk, of, best.Effective)
-		}
-		return fmt.Sprintf("The cache of %s, the best of %d, spared its host %.3g s of waiting a second: it answered in %.3g ms, and the datastore would have taken %.3g ms.",
-			best.Disk, of, best.Saved, best.Effective, best.Datastore)
+		return r.cacheSentence()
 	case r.Idle:
 		return "No volume was read, written or held anything in the write cache during this run, so there is nothing to find or to draw."
 	}
 	return "There is nothing to say of this run."
 }
 
-// bestCache returns the cache that spares its host the most, of those that hosts have used.
-func (r *Run) bestCache() (best Gain, of int) {
-	gains := slices.DeleteFunc(PerformanceMap(r.Caches, 0, math.Inf(1)), func(g Gain) bool { return !(g.IOPS > 0) })
-	if len(gains) == 0 {
-		return Gain{}, 0
+// cacheSentence is the verdict on a run with host caches and without an array's counters. What a cache gains is
+// not known if the datastore was never seen to do what its host does.
+func (r *Run) cacheSentence() string {
+	best, used, known := r.bestCache()
+	whose, rest := "", ""
+	if n := used - known; n > 0 {
+		whose = " whose gain is known"
+		rest = fmt.Sprintf("; of %d %s what the datastore would have taken is not known", n, noun(n, "other", "others"))
 	}
-	return slices.MaxFunc(gains, func(a, b Gain) int { return cmp.Compare(a.Saved, b.Saved) }), len(gains)
+	switch {
+	case used == 0:
+		return "No host read or wrote through a cache during this run."
+	case known == 0:
+		return "What caches spared their hosts is not known: the datastore was not seen to read, or to write, while hosts did."
+	case best.Saved <= 0:
+		return fmt.Sprintf("No cache%s spared its host any waiting: %s, the best of %d, answered in %.3g ms%s.", whose, best.Disk, known, best.Effective, rest)
+	}
+	return fmt.Sprintf("The cache of %s, the best of %d, spared its host %.3g s of waiting a second: it answered in %.3g ms, and the datastore would have taken %.3g ms%s.",
+		best.Disk, known, best.Saved, best.Effective, best.Datastore, rest)
+}
+
+// bestCache returns the cache that is known to spare its host the most, how many hosts have used, and of how many of
+// these it is known.
+func (r *Run) bestCache() (best Gain, used, known int) {
+	for _, g := range PerformanceMap(r.Caches, 0, math.Inf(1)) { // in this order
+		if !(g.IOPS > 0) {
+			continue
+		}
+		if used++; !g.Saved.Known() {
+			continue
+		}
+		if known++; known == 1 {
+			best = g
+		}
+	}
+	return best, used, known
 }
 
 // Verdict is the one sentence that a report opens with. Of several runs it says how many have findings, of how many
@@ -132,9 +153,9 @@ func (r *Report) Verdict() string {
 	if n.counted == 0 {
 		return r.verdictWithoutCounters(n)
 	}
-	says := fmt.Sprintf("In none of %d runs a write below what hosts see is proved", len(r.Runs))
+	says := fmt.Sprintf("In none of %d runs a write below what hosts see is proved", len(r.Runs)-n.bare)
 	if n.undercover > 0 {
-		says = fmt.Sprintf("Of %d runs, %d %s writes that hosts do not see", len(r.Runs), n.undercover, have(n.undercover))
+		says = fmt.Sprintf("Of %d runs, %d %s writes that hosts do not see", len(r.Runs)-n.bare, n.undercover, noun(n.undercover, "has", "have"))
 	}
 	if n.labelled > 0 {
 		says += fmt.Sprintf("; of %d the array's origin label alone says so", n.labelled)
@@ -145,11 +166,19 @@ func (r *Report) Verdict() string {
 	if n.idle > 0 {
 		says += fmt.Sprintf("; in %d nothing happened", n.idle)
 	}
+	if n.bare > 0 {
+		says += fmt.Sprintf("; %d more %s no counters of an array", n.bare, noun(n.bare, "has", "have"))
+	}
 	switch {
+	case n.worst != nil && n.slowUntold > 0:
+		return fmt.Sprintf("%s; the highest response that they show is that of %s, %s, and of %d they do not show, for some pools, how slow responses were.", says, n.worst.Name, millis(n.height), n.slowUntold)
 	case n.worst != nil:
 		return fmt.Sprintf("%s; the highest response is that of %s, %s.", says, n.worst.Name, millis(n.height))
 	case n.slowUntold > 0:
 		return fmt.Sprintf("%s; of %d the counters do not show, for some pools, how slow responses were.", says, n.slowUntold)
+	}
+	if n.bare > 0 {
+		return fmt.Sprintf("%s; no response that counters show took %d times the usual.", says, towerFactor)
 	}
 	return fmt.Sprintf("%s; no response took %d times the usual.", says, towerFactor)
 }
@@ -157,16 +186,24 @@ func (r *Report) Verdict() string {
 // verdictWithoutCounters is that of runs of which nobody has an array's counters: in some nothing happened, and others
 // have host caches alone.
 func (r *Report) verdictWithoutCounters(n runCounts) string {
-	var best *Run
-	saved := math.Inf(-1)
+	var best, unclear *Run
+	saved := Amount(math.Inf(-1))
 	for i := range r.Runs {
-		if g, of := r.Runs[i].bestCache(); of > 0 && g.Saved > saved {
+		g, used, known := r.Runs[i].bestCache()
+		if known > 0 && g.Saved > saved {
 			best, saved = &r.Runs[i], g.Saved
+		}
+		if used > known {
+			unclear = &r.Runs[i]
 		}
 	}
 	switch {
+	case best != nil && unclear != nil:
+		return fmt.Sprintf("Of %d runs, %s has the cache that is known to spare its host the most; of some caches it is not known. %s", len(r.Runs), best.Name, best.Sentence())
 	case best != nil:
 		return fmt.Sprintf("Of %d runs, %s has the cache that spares its host the most. %s", len(r.Runs), best.Name, best.Sentence())
+	case unclear != nil:
+		return unclear.Sentence()
 	case n.idle == len(r.Runs):
 		return fmt.Sprintf("No volume was read, written or held anything in the write cache during these %d runs, so there is nothing to find or to draw.", n.idle)
 	}
@@ -181,6 +218,7 @@ type runCounts struct {
 	untold     int // cannot tell
 	slowUntold int // cannot tell of some pool how slow it was
 	idle       int // had nothing to do
+	bare       int // have no counters of an array
 	worst      *Run
 	height     float64 // its highest tower
 }
@@ -190,6 +228,8 @@ func (n *runCounts) add(x *Run) {
 	if f == nil {
 		if x.Idle {
 			n.idle++
+		} else {
+			n.bare++
 		}
 		return
 	}
@@ -211,11 +251,12 @@ func (n *runCounts) add(x *Run) {
 	}
 }
 
-func have(n int) string {
+// noun is one of two words, the first for one and the second for another number.
+func noun(n int, one, many string) string {
 	if n == 1 {
-		return "has"
+		return one
 	}
-	return "have"
+	return many
 }
 
 // column explains a column of a table.

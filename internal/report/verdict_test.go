@@ -182,6 +182,16 @@ func TestVerdictOfSeveral(t *testing.T) {
 		return Run{Name: name, Caches: []*HostCache{{Name: "d", Times: []float64{1}, Effective: flow(effective), Local: flow(0), Network: flow(0), Datastore: flow(1e9)}}}
 	}
 	idle := Run{Name: "idle", Idle: true}
+	still := func(name string, datastore float64) Run { // its datastore has so many reads
+		r := cache(name, 100, 5e8)
+		r.Caches[0].Datastore[0].IOs[0] = datastore
+		return r
+	}
+	slow := Run{Name: "slow", Findings: &Findings{Floor: floor, Towers: []Tower{{Pool: "p", Height: 2, Base: 0.1}}}}
+	both := still("both", 0)
+	both.Caches = append(both.Caches, &HostCache{Name: "e", Times: []float64{1}, Effective: still("e", 0).Caches[0].Effective, Local: both.Caches[0].Local, Network: both.Caches[0].Network, Datastore: both.Caches[0].Datastore})
+	mixed := Run{Name: "mixed", Caches: []*HostCache{cache("", 100, 2e9).Caches[0], {Name: "w", Times: []float64{1},
+		Effective: [2]FlowSeries{both.Caches[0].Datastore[1], both.Caches[0].Effective[0]}, Local: both.Caches[0].Local, Network: both.Caches[0].Network, Datastore: both.Caches[0].Datastore}}}
 	for _, c := range []struct {
 		runs []Run
 		want string
@@ -191,6 +201,16 @@ func TestVerdictOfSeveral(t *testing.T) {
 		{[]Run{quiet, quiet}, "In none of 2 runs a write below what hosts see is proved; no response took 4 times the usual."},
 		{[]Run{quiet, blind, idle}, "In none of 3 runs a write below what hosts see is proved; of 1 the counters do not show it; in 1 nothing happened; of 1 the counters do not show, for some pools, how slow responses were."},
 		{[]Run{idle, idle}, "No volume was read, written or held anything in the write cache during these 2 runs, so there is nothing to find or to draw."},
+		{[]Run{quiet, still("caches", 0), idle}, "In none of 2 runs a write below what hosts see is proved; in 1 nothing happened; 1 more has no counters of an array; no response that counters show took 4 times the usual."},
+		{[]Run{clone, quiet, still("a", 0), still("b", 1)}, "Of 2 runs, 1 has writes that hosts do not see; 2 more have no counters of an array; the highest response is that of clone, 2000 ms."},
+		{[]Run{slow, blind}, "In none of 2 runs a write below what hosts see is proved; of 1 the counters do not show it; the highest response that they show is that of slow, 2000 ms, and of 1 they do not show, for some pools, how slow responses were."},
+		{[]Run{still("warm", 0)}, "What caches spared their hosts is not known: the datastore was not seen to read, or to write, while hosts did."},
+		{[]Run{still("warm", 0), idle}, "What caches spared their hosts is not known: the datastore was not seen to read, or to write, while hosts did."},
+		{[]Run{both}, "What caches spared their hosts is not known: the datastore was not seen to read, or to write, while hosts did."},
+		{[]Run{mixed}, "No cache whose gain is known spared its host any waiting: d, the best of 1, answered in 20 ms; of 1 other what the datastore would have taken is not known."},
+		{[]Run{cache("slow", 100, 2e9)}, "No cache spared its host any waiting: d, the best of 1, answered in 20 ms."},
+		{[]Run{still("warm", 0), cache("arc", 100, 2e8)},
+			"Of 2 runs, arc has the cache that is known to spare its host the most; of some caches it is not known. The cache of d, the best of 1, spared its host 0.8 s of waiting a second: it answered in 2 ms, and the datastore would have taken 10 ms."},
 		{[]Run{idle, cache("off", 0, 0)}, "There is nothing to say of these 2 runs."},
 		{[]Run{cache("off", 0, 0)}, "No host read or wrote through a cache during this run."},
 		{[]Run{cache("lru", 100, 5e8), cache("arc", 100, 2e8)},

@@ -66,7 +66,7 @@ type cached struct {
 	flying int
 	still  bool
 	held   []*command
-	// arriving is the move that brings the volume to this cache, which has no clients until it is there.
+	// arriving is the move that copies another cache to this one, which has no clients until that is there.
 	arriving *moving
 	plugged  cachePolicies
 

@@ -89,8 +89,8 @@ func sendTime(bytes, bandwidth uint64) int64 {
 }
 
 func (m *moving) begin() {
-	for _, d := range m.at {
-		if d.cache != nil {
+	for i, d := range m.at {
+		if d.cache != nil && m.from[i].cache != nil && m.j.spec.Caches != "drop" {
 			d.cache.arriving = m
 			d.cache.checkArriving()
 		}
@@ -109,7 +109,7 @@ func (m *moving) begin() {
 	send()
 }
 
-// checkArriving ends the run if a cache to which a disk moves has clients. What they write there the old host's cache
+// checkArriving ends the run if a cache that another one is copied to has clients. What they write there the old host's cache
 // does not hear of, and the copy of that one would take its place. A machine's own jobs change hosts with it.
 func (k *cached) checkArriving() {
 	if m := k.arriving; m != nil && k.flying > 0 {

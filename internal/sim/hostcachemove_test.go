@@ -67,7 +67,9 @@ func TestMoveToACacheWithClients(t *testing.T) {
 	const move = "  - {name: move, kind: vmotion, host: h, volume: v, to: g, at: 1s, memory: 16MiB, bandwidth: 32MiB, caches: %s}\n"
 	for _, row := range []struct{ caches, job, says string }{
 		{"blocks", "host: g, volume: v, io: 8KiB, write: 1, rate: 100", "job move: cache there has clients of host g while its volume moves there from host h"},
-		{"drop", "host: g, volume: v, at: 1200ms, io: 8KiB, write: 1, outstanding: 1, bytes: 8KiB", "job move: cache there has clients of host g"},
+		{"file", "host: g, volume: v, at: 1200ms, io: 8KiB, write: 1, outstanding: 1, bytes: 8KiB", "job move: cache there has clients of host g"},
+		{"drop", "host: g, volume: v, at: 1200ms, io: 8KiB, write: 1, outstanding: 1, bytes: 8KiB", "<nil>"},
+		{"drop", "host: g, volume: v, io: 8KiB, write: 1, outstanding: 1", "<nil>"},
 		{"blocks", "host: g, volume: v, after: move, io: 8KiB, write: 1, outstanding: 1", "<nil>"},
 		{"blocks", "host: g, volume: w, io: 8KiB, write: 1, outstanding: 1", "<nil>"},
 	} {
@@ -83,6 +85,12 @@ func TestMoveToACacheWithClients(t *testing.T) {
 		if !strings.Contains(fmt.Sprint(err), row.says) {
 			t.Errorf("%s: got %v, want %s", row.job, err, row.says)
 		}
+	}
+	// There is nothing to copy where the guest has no cache.
+	text := strings.Replace(movingGuest, ", cache: [{name: here, volume: v, policy: write_through, size: 16MiB, block: 8KiB, warm: 4MiB}]", "", 1)
+	r := runOf(t, "%s", text+fmt.Sprintf(move, "blocks")+"  - {name: other, host: g, volume: v, io: 8KiB, write: 1, rate: 100}\n")
+	if err := r.Problem(); err != nil {
+		t.Errorf("without a cache to copy: %v", err)
 	}
 }
 

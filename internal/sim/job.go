@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
@@ -27,7 +28,8 @@ type job struct {
 	types    []txTally // of transactions, by type
 	computed int64     // processor time of transactions, once the run is finished
 	work     func()    // starts it
-	after    []*job    // begin when this has ended
+	after    []*job    // begin when this has ended, and what else they wait for
+	awaits   int       // jobs that have not ended, and that this one waits for
 	latency  *hdrhistogram.Histogram
 	// Guest I/O by phase: [0] while the disk has blocks that were never written, [1] after.
 	phase [2]struct {
@@ -167,21 +169,30 @@ func (r *Run) newJob(spec JobSpec) (*job, error) {
 		j.ends, j.total = true, size
 		j.work = func() { j.clone(d, j.h.device(to)) }
 	}
-	if spec.After != "" {
-		for _, o := range r.jobs {
-			if o.spec.Name == spec.After {
-				o.after = append(o.after, j)
-				return j, nil
-			}
-		}
-		return nil, fmt.Errorf("there is no job %q before this one", spec.After)
+	return j, j.await()
+}
+
+// await has the job begin when others have ended.
+func (j *job) await() error {
+	first := slices.Clone(j.spec.AfterAll)
+	if j.spec.After != "" {
+		first = append(first, j.spec.After)
 	}
-	return j, nil
+	slices.Sort(first)
+	for _, name := range slices.Compact(first) {
+		i := slices.IndexFunc(j.r.jobs, func(o *job) bool { return o.spec.Name == name })
+		if i < 0 {
+			return fmt.Errorf("there is no job %q before this one", name)
+		}
+		j.r.jobs[i].after = append(j.r.jobs[i].after, j)
+		j.awaits++
+	}
+	return nil
 }
 
 // plan sets the job's beginning and, for a load, its end.
 func (j *job) plan() {
-	if j.spec.After == "" {
+	if j.awaits == 0 {
 		j.r.at(int64(j.spec.At), j.start)
 	}
 }
@@ -206,7 +217,9 @@ func (j *job) stop() {
 	j.running, j.over, j.ended = false, true, j.r.now()
 	j.r.event("job %s ends after %s: %d MiB", j.spec.Name, Duration(j.ended-j.began), j.bytes>>20)
 	for _, next := range j.after {
-		j.r.at(j.ended+int64(next.spec.At), next.start)
+		if next.awaits--; next.awaits == 0 {
+			j.r.at(j.ended+int64(next.spec.At), next.start)
+		}
 	}
 	j.r.jobEnded()
 }

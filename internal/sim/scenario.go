@@ -149,11 +149,12 @@ type JobSpec struct {
 	// Kind is load, transactions, trace, zero (make an eager zeroed disk), clone, unmap, or vmotion.
 	Kind string `yaml:"kind"`
 	Host string `yaml:"host"`
-	// At is when it begins; After is a job that must have ended first.
-	At    Duration `yaml:"at"`
-	After string   `yaml:"after"`
-	For   Duration `yaml:"for"`
-	Off   bool     `yaml:"off"` // leaves the job out
+	// At is when it begins; After is a job that must have ended first, AfterAll several that must all have.
+	At       Duration `yaml:"at"`
+	After    string   `yaml:"after"`
+	AfterAll []string `yaml:"after_all"`
+	For      Duration `yaml:"for"`
+	Off      bool     `yaml:"off"` // leaves the job out
 
 	Volume string `yaml:"volume"` // a volume or, for loads, a group
 	// Disk puts a virtual disk of this kind on the volume: eager, lazy or thin; raw is none.

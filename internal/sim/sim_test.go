@@ -248,3 +248,32 @@ func figureOf(t *testing.T, r *Run, name string, at, over Duration) float64 {
 	}
 	return v
 }
+
+// TestAfterAll: a job that waits for several begins when the last of them has ended.
+func TestAfterAll(t *testing.T) {
+	const text = `name: x
+until: 60s
+profile: all-flash
+arrays: [{name: a, cache: 16MiB, pools: [{name: p, mdisks: [{size: 1GiB}]}], volumes: [{name: v, pool: p, size: 256MiB, filled: 64MiB}]}]
+hosts: [{name: h}]
+jobs:
+  - {name: long, volume: v, io: 4KiB, outstanding: 1, for: 3s, bytes: 1TiB}
+  - {name: short, volume: v, io: 4KiB, outstanding: 1, bytes: 1MiB}
+  - {name: last, volume: v, io: 4KiB, outstanding: 1, bytes: 1MiB, at: 1s, after: long, after_all: [short, long]}
+`
+	r := runOf(t, "%s", text)
+	began := map[string]int64{}
+	for _, j := range r.jobs {
+		began[j.spec.Name] = j.began
+	}
+	if began["last"] != 4e9 || began["long"] != 0 || !r.jobs[2].over {
+		t.Errorf("began %v, want the last one at 4 s", began)
+	}
+	s, err := Parse([]byte(strings.Replace(text, "[short, long]", "[short, nobody]", 1)))
+	if err == nil {
+		_, err = New(s)
+	}
+	if err == nil || !strings.Contains(err.Error(), `there is no job "nobody" before this one`) {
+		t.Errorf("error %v", err)
+	}
+}

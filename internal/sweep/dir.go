@@ -93,7 +93,6 @@ func (p *Plan) Execute(ctx context.Context, w Work) (Done, error) {
 			}
 			continue
 		}
-		have[hash] = false // the same values a second time are the same run
 		todo = append(todo, i)
 	}
 	if w.Jobs <= 0 {
@@ -167,15 +166,19 @@ func (p *Plan) collect(rows <-chan tidy.Row, w *Work, d *Done, stop func()) erro
 
 const errorColumn = 5 // in fixed
 
-// write leaves a file whose name is that of its rows: the same rows written twice are one file.
+// write leaves a file whose name is that of its rows, with all that is in them: the same rows written twice are one file,
+// and what a run that failed gave when it was run again is another.
 func (p *Plan) write(dir string, rows []tidy.Row) error {
 	slices.SortFunc(rows, func(a, b tidy.Row) int { return compareText(a[0], b[0]) })
+	columns := p.columns()
 	h := sha256.New()
 	for _, r := range rows {
-		h.Write([]byte(r[0].(string)))
+		for i, v := range r {
+			fmt.Fprintf(h, "%s %T %q\n", columns[i].Name, v, fmt.Sprint(v))
+		}
 	}
 	name := filepath.Join(dir, "rows-"+hex.EncodeToString(h.Sum(nil)[:8])+".parquet")
-	if err := tidy.WriteFile(name, &tidy.Table{Columns: p.columns(), Rows: rows}); err != nil {
+	if err := tidy.WriteFile(name, &tidy.Table{Columns: columns, Rows: rows}); err != nil {
 		return fmt.Errorf("rows: %w", err)
 	}
 	return nil

@@ -2,6 +2,7 @@ package sweep
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -133,15 +134,88 @@ func TestProfilesAreReadOnce(t *testing.T) {
 	}
 }
 
-// TestRepeatedRuns: the same values a second time are one run.
+// TestRepeatedRuns: the same values a second time are one run, in whichever shard.
 func TestRepeatedRuns(t *testing.T) {
-	p := load(t, "scenario: tiny.yaml\ngrid: {jobs.load.outstanding: [1, 1, 2]}\nfigures: [job.load.iops]\n")
+	p := load(t, "scenario: tiny.yaml\ngrid: {jobs.load.outstanding: [1, 2, 1, 1.0]}\nfigures: [job.load.iops]\n")
+	dir, ran := t.TempDir(), 0
+	for shard := range 3 {
+		d, err := p.Execute(context.Background(), Work{Dir: t.TempDir(), Shard: shard, Shards: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ran += d.Ran
+	}
+	if ran != 2 || p.Total() != 2 {
+		t.Errorf("%d runs of %d in three shards", ran, p.Total())
+	}
+	if _, err := p.Execute(context.Background(), Work{Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	if got, m, err := p.Merge([]string{dir}); err != nil || m.Equal != 0 || len(got.Rows) != 2 {
+		t.Fatalf("%+v, error %v", m, err)
+	}
+	const random = "scenario: tiny.yaml\nrandom: {points: 24, seed: %d, parameters: {jobs.load.outstanding: {from: 1, to: 8, integer: true}, jobs.load.write: {choose: [0, 0.5, 1]}}}\n"
+	for seed := range 20 {
+		p := load(t, fmt.Sprintf(random, seed))
+		hashes := map[string]bool{}
+		for i := range p.Total() {
+			hashes[p.Run(i).Hash] = true
+		}
+		if len(hashes) != 24 {
+			t.Errorf("seed %d: %d different points of 24", seed, len(hashes))
+		}
+	}
+}
+
+// TestRetryKeepsFailures: what the runs gave that failed stays in the folder beside what they gave when run again.
+func TestRetryKeepsFailures(t *testing.T) {
+	p := load(t, strings.Replace(withPolicies, ", wrong]", "]", 1))
 	dir := t.TempDir()
-	if d, err := p.Execute(context.Background(), Work{Dir: dir}); err != nil || d.Ran != 2 || d.Shard != 3 {
+	destage := func(d plug.Destage) func(plug.Partition) (plug.Destage, error) {
+		return func(plug.Partition) (plug.Destage, error) { return d, nil }
+	}
+	p.base.Plugged.Destage = map[string]func(plug.Partition) (plug.Destage, error){"panics": destage(bad{})}
+	if d, err := p.Execute(context.Background(), Work{Dir: dir, Shard: 1, Shards: 2}); err != nil || d.Failed != 1 {
 		t.Fatalf("%+v, error %v", d, err)
 	}
-	if got, m, err := p.Merge([]string{dir}); err != nil || m.Equal != 0 || len(got.Rows) != 3 {
-		t.Fatalf("%+v, error %v", m, err)
+	p.base.Plugged.Destage = map[string]func(plug.Partition) (plug.Destage, error){"panics": destage(good{})}
+	if d, err := p.Execute(context.Background(), Work{Dir: dir, Shard: 1, Shards: 2, RetryFailed: true}); err != nil || d.Ran != 1 || d.Failed != 0 {
+		t.Fatalf("%+v, error %v", d, err)
+	}
+	if _, m, err := p.Merge([]string{dir}); !Missing(err) || m.Files != 2 || m.Again != 1 || m.Failed != 0 {
+		t.Errorf("%+v, error %v", m, err)
+	}
+}
+
+// TestProfileThatIsNone: the runs that take a file which is no profile say so even if it becomes one meanwhile: their hash is
+// that of what it was.
+func TestProfileThatIsNone(t *testing.T) {
+	mine := filepath.Join(t.TempDir(), "mine.yaml")
+	if err := os.WriteFile(mine, []byte("no: profile\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	p := load(t, "scenario: tiny.yaml\ngrid: {arrays.a.profile: [all-flash, "+mine+"]}\nfigures: [job.load.iops]\n")
+	x, err := profile.LoadWith("all-flash", map[string]any{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := yaml.Marshal(x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(mine, text, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if d, err := p.Execute(context.Background(), Work{Dir: dir}); err != nil || d.Ran != 2 || d.Failed != 1 {
+		t.Fatalf("%+v, error %v", d, err)
+	}
+	got, _, err := p.Merge([]string{dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, _ := got.Rows[1][got.Index("error")].(string); !strings.Contains(s, "profile "+mine) {
+		t.Errorf("error %q", s)
 	}
 }
 

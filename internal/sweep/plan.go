@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -57,7 +58,9 @@ type Plan struct {
 	keys    []string          // of the grid, sorted
 	params  []parameter       // by key, sorted
 	figures []string
+	points  []int // of the random points those that differ, by their numbers; nil is all
 	total   int
+	broken  map[string]error // profiles in files that are none
 }
 
 // Load reads a plan. A scenario that is given takes the place of the plan's. The version is that of the
@@ -116,7 +119,14 @@ func New(f File, s *sim.Scenario, version string) (*Plan, error) {
 	if len(p.cases) == 0 {
 		p.cases = []string{""}
 	}
-	if err := errors.Join(p.addParameters(), p.count()); err != nil {
+	p.cases = distinct(p.cases)
+	if err := p.addParameters(); err != nil {
+		return nil, err
+	}
+	if err := p.count(); err != nil {
+		return nil, err
+	}
+	if err := p.drawPoints(); err != nil {
 		return nil, err
 	}
 	if err := p.hashBase(); err != nil {
@@ -125,8 +135,27 @@ func New(f File, s *sim.Scenario, version string) (*Plan, error) {
 	return p, p.probe()
 }
 
+// distinct leaves out what appears again: the same values are the same run, in whichever shard.
+func distinct[T any](list []T) []T {
+	seen := map[string]bool{}
+	var out []T
+	for _, v := range list {
+		b, err := json.Marshal(v)
+		if err != nil {
+			b = fmt.Appendf(nil, "%T %v", v, v) // YAML has keys that JSON has not
+		}
+		if !seen[string(b)] {
+			seen[string(b)] = true
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
 func (p *Plan) addParameters() error {
+	p.file.Grid = maps.Clone(p.file.Grid)
 	for _, k := range p.keys {
+		p.file.Grid[k] = distinct(p.file.Grid[k])
 		if len(p.file.Grid[k]) == 0 {
 			return fmt.Errorf("grid: %s has no values", k)
 		}
@@ -179,9 +208,34 @@ func (p *Plan) count() error {
 	return nil
 }
 
+// drawPoints looks for random points that differ, where there are so few that some will not.
+func (p *Plan) drawPoints() error {
+	x := p.file.Random
+	if x == nil || math.IsInf(x.combinations(), 1) {
+		return nil
+	}
+	seen := map[[16]byte]bool{}
+	for n := 0; len(p.points) < x.Points; n++ {
+		if n > 100*x.Points+1000 {
+			return fmt.Errorf("random: %d points of %.0f are too many to be found by chance; put the values into the grid", x.Points, x.combinations())
+		}
+		values, err := json.Marshal(x.point(n))
+		if err != nil {
+			return fmt.Errorf("random: %w", err)
+		}
+		h := sha256.Sum256(values)
+		if key := [16]byte(h[:16]); !seen[key] {
+			seen[key] = true
+			p.points = append(p.points, n)
+		}
+	}
+	return nil
+}
+
 // hashBase hashes what all runs have in common, the contents of profiles in files included.
 func (p *Plan) hashBase() error {
 	files := map[string]string{}
+	p.broken = map[string]error{}
 	profiles := maps.Clone(p.base.Profiles)
 	if profiles == nil {
 		profiles = map[string]*profile.Profile{}
@@ -195,9 +249,12 @@ func (p *Plan) hashBase() error {
 			return fmt.Errorf("profile: %w", err)
 		}
 		files[name] = string(b)
-		if x, err := profile.Parse(b); err == nil { // else the run that takes it says why not
-			profiles[name] = x
+		x, err := profile.Parse(b)
+		if err != nil { // the runs that take it say so, whatever becomes of the file
+			p.broken[name] = fmt.Errorf("profile %s: %w", name, err)
+			return nil
 		}
+		profiles[name] = x
 		return nil
 	}
 	errs := []error{add(p.base.Profile)}
@@ -286,9 +343,10 @@ func (p *Plan) Run(number int) Run {
 	r.Seed = p.file.Seed + uint64(digit(p.file.Seeds))
 	if x := p.file.Random; x != nil {
 		point := digit(x.Points)
-		for k, spec := range x.Parameters {
-			r.Values[k] = spec.draw(x.Seed, k, point)
+		if p.points != nil {
+			point = p.points[point]
 		}
+		maps.Copy(r.Values, x.point(point))
 	}
 	for _, k := range slices.Backward(p.keys) {
 		r.Values[k] = p.file.Grid[k][digit(len(p.file.Grid[k]))]
@@ -317,5 +375,13 @@ func (p *Plan) scenario(r Run) (*sim.Scenario, error) {
 	}
 	values := maps.Clone(r.Values)
 	values["seed"] = r.Seed
-	return s.SetAll(values)
+	s, err := s.SetAll(values)
+	if err != nil {
+		return nil, err
+	}
+	errs := []error{p.broken[s.Profile]}
+	for _, a := range s.Arrays {
+		errs = append(errs, p.broken[a.Profile])
+	}
+	return s, errors.Join(errs...)
 }

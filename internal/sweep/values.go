@@ -187,6 +187,15 @@ func (r *Random) combinations() float64 {
 	return n
 }
 
+// point returns the values of a point by their settings.
+func (r *Random) point(n int) map[string]any {
+	out := make(map[string]any, len(r.Parameters))
+	for k, x := range r.Parameters {
+		out[k] = x.draw(r.Seed, k, n)
+	}
+	return out
+}
+
 // examples are values that show the unit.
 func (x *Range) examples() []any {
 	if len(x.Choose) > 0 {

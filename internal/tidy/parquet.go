@@ -82,10 +82,15 @@ func ReadParquet(r io.ReaderAt, size int64) (*Table, error) {
 var errDamaged = errors.New("this Parquet file is damaged")
 
 // ScanParquet calls each with one row after the other of a table of flat columns. First it calls choose with the columns,
-// which returns the places of those that the rows are to have, nil for all, or an error that ends the scan.
+// which returns the places of those that the rows are to have, nil for all, or an error that ends the scan. A panic of
+// either is the caller's own, and is not taken for a damaged file.
 func ScanParquet(r io.ReaderAt, size int64, choose func([]Column) ([]int, error), each func(Row) error) (err error) {
 	// The library takes what stands in a file for right, and panics where it is not.
+	theirs := false // the caller's functions run
 	defer func() {
+		if theirs {
+			return
+		}
 		if x := recover(); x != nil {
 			err = fmt.Errorf("%w: %v", errDamaged, x)
 		}
@@ -105,7 +110,9 @@ func ScanParquet(r io.ReaderAt, size int64, choose func([]Column) ([]int, error)
 		}
 		columns = append(columns, Column{field.Name(), kind})
 	}
+	theirs = true
 	wanted, err := choose(columns)
+	theirs = false
 	if err != nil {
 		return err
 	}
@@ -134,7 +141,10 @@ func ScanParquet(r io.ReaderAt, size int64, choose func([]Column) ([]int, error)
 					row[at[c]] = plain(columns[c].Kind, v)
 				}
 			}
-			if err := each(row); err != nil {
+			theirs = true
+			err := each(row)
+			theirs = false
+			if err != nil {
 				return err
 			}
 		}

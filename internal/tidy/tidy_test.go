@@ -44,6 +44,30 @@ func TestParquetKeepsNulls(t *testing.T) {
 	}
 }
 
+// TestScanPanicsOfTheCaller: what goes wrong in the caller's functions is no damage of the file.
+func TestScanPanicsOfTheCaller(t *testing.T) {
+	var b bytes.Buffer
+	if err := WriteParquet(&b, sample()); err != nil {
+		t.Fatal(err)
+	}
+	for _, in := range []string{"choose", "each"} {
+		func() {
+			defer func() {
+				if x := recover(); x != in {
+					t.Errorf("%s panics, and what comes is %v", in, x)
+				}
+			}()
+			err := ScanParquet(bytes.NewReader(b.Bytes()), int64(b.Len()), func([]Column) ([]int, error) {
+				if in == "choose" {
+					panic(in)
+				}
+				return nil, nil
+			}, func(Row) error { panic(in) })
+			t.Errorf("%s panics, and the scan ends with %v", in, err)
+		}()
+	}
+}
+
 func TestCSVQuotes(t *testing.T) {
 	var b bytes.Buffer
 	if err := WriteCSV(&b, sample()); err != nil {

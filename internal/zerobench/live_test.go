@@ -1,6 +1,7 @@
 package zerobench
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -13,16 +14,17 @@ import (
 
 // disk is a LUN in memory that counts what is written to its blocks of 512 bytes.
 type disk struct {
-	mu       sync.Mutex
-	blocks   []int
-	same     int   // WRITE SAME commands
-	refuse   bool  // of which all are illegal requests
-	failAt   int   // the write of this number fails; 0: none does
-	failWith error // with this
-	writes   int
-	closed   bool
-	capacity []byte       // the answer to READ CAPACITY(16), if it is another one
-	onSame   func() error // is called at each WRITE SAME, if there is one
+	mu        sync.Mutex
+	blocks    []int
+	same      int   // WRITE SAME commands
+	refuse    bool  // of which all are illegal requests
+	failAt    int   // the write of this number fails; 0: none does
+	failWith  error // with this
+	writes    int
+	closed    bool
+	blockSize uint32       // 0 is 512
+	capacity  []byte       // the answer to READ CAPACITY(16), if it is another one
+	onSame    func() error // is called at each WRITE SAME, if there is one
 }
 
 func (d *disk) Close() error { d.closed = true; return nil }
@@ -57,7 +59,7 @@ func (d *disk) do(cdb, out []byte, _ int) ([]byte, error) {
 		if d.writes++; d.writes == d.failAt {
 			return nil, d.failWith
 		}
-		if n*512 != uint64(len(out)) {
+		if n*uint64(cmp.Or(d.blockSize, 512)) != uint64(len(out)) {
 			return nil, errors.New("a write of another length than its data")
 		}
 	}
@@ -141,6 +143,27 @@ func TestAnswersThatAreTooShort(t *testing.T) {
 		b := newLive(Config{Disk: "eager", Size: 1 << 20, Outstanding: 1}, []unit{&disk{capacity: answer}})
 		if err := b.prepare(); err == nil || !strings.HasPrefix(err.Error(), says) {
 			t.Errorf("got %v, want %s", err, says)
+		}
+	}
+}
+
+// TestLargeBlocks: a guest that writes less than a block writes nothing at all; an eager disk is zeroed in whole blocks.
+func TestLargeBlocks(t *testing.T) {
+	for _, row := range []struct {
+		disk  string
+		block uint32
+		ok    bool
+	}{{"thin", 64 << 10, false}, {"lazy", 64 << 10, false}, {"eager", 64 << 10, true}, {"thin", 32 << 10, true}, {"thin", 4096, true}} {
+		d := &disk{blocks: make([]int, 1<<11), capacity: make([]byte, 32), blockSize: row.block}
+		binary.BigEndian.PutUint64(d.capacity, uint64(1<<20/row.block-1))
+		binary.BigEndian.PutUint32(d.capacity[8:], row.block)
+		b := newLive(Config{Disk: row.disk, Size: 1 << 20, Outstanding: 1}, []unit{d})
+		err := b.prepare()
+		if err == nil {
+			_, err = b.Run(t.Context(), nil)
+		}
+		if (err == nil) != row.ok || err != nil && !strings.Contains(err.Error(), "blocks of 65536 bytes, and the guest") {
+			t.Errorf("%s, blocks of %d: %v", row.disk, row.block, err)
 		}
 	}
 }

@@ -21,7 +21,11 @@ func (d *Disk) piece(from int) int {
 	if from < 0 || from >= len(d.frameOf) {
 		return from
 	}
-	return min(from+max(1, min(pieceSlots, pieceSectors/d.per)), len(d.frameOf))
+	slots := min(pieceSlots, pieceSectors/d.per)
+	if d.opt.piece > 0 {
+		slots = d.opt.piece
+	}
+	return min(from+max(1, slots), len(d.frameOf))
 }
 
 // behind returns where the piece after one that ends at a slot begins, 0 if there is none.

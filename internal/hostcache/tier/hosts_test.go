@@ -45,53 +45,94 @@ func (w *world) eventOtherHost() {
 	if !quiet {
 		w.fail("what is dirty is not destaged: %s", w.d.dump())
 	}
-	d, other, end := w.otherHost()
+	h := w.otherHost()
 	for range 3 {
-		w.as(d, other, func() { w.steps(10) })
+		w.as(h.d, h.path, func() { w.steps(10) })
 		w.unheard(func() { w.news(w.path) })
 		w.steps(10)
 		w.settle()
-		w.unheard(func() { w.news(other) })
-		w.as(d, other, func() { w.steps(5) })
+		w.unheard(func() { w.news(h.path) })
+		w.as(h.d, h.path, func() { w.steps(5) })
 		w.unheard(func() { w.news(w.path) })
 	}
 	if w.r.IntN(2) == 0 { // it changes something while this one is down
 		w.crash()
-		w.as(d, other, func() { w.steps(20) })
+		w.as(h.d, h.path, func() { w.steps(20) })
 		w.unheard(w.reboot)
 		w.checkAll(false)
 	} else {
 		w.checkAll(false)
 		w.d.Resume(token)
 	}
-	end()
+	h.end()
 }
 
-// otherHost opens another host's cache of the same LUN, on flash of its own; end ends that host.
-func (w *world) otherHost() (d *Disk, other *path, end func()) {
+// secondHost is another host, which caches the same LUN on flash of its own.
+type secondHost struct {
+	w    *world
+	d    *Disk
+	path *path
+	slot *slot
+	opt  Options
+	// rarely is what the world's was before there were two hosts.
+	rarely bool
+}
+
+// otherHost opens another host's cache of the same LUN.
+func (w *world) otherHost() *secondHost {
 	w.a.shared = true
-	rarely := w.rarely
+	h := &secondHost{w: w, slot: &slot{card: w.newCard()}, rarely: w.rarely}
 	w.rarely = true // a flush of one host says nothing of what another one wrote
-	other = &path{array: w.a, host: 1}
-	w.a.paths = append(w.a.paths, other)
-	opt := w.opt
-	opt.Peers, opt.Policy, opt.Below, opt.Flash = nil, Policy{Mode: WriteThrough}, other, &slot{card: w.newCard()}
-	opt.Volatile, opt.ID = w.r.IntN(2) == 0, w.r.Uint64()|1
+	h.opt = w.opt
+	h.opt.Peers, h.opt.Policy = nil, Policy{Mode: WriteThrough}
+	h.opt.Volatile = w.r.IntN(2) == 0
+	h.open()
+	return h
+}
+
+// open opens the cache, after a crash on the flash as that left it.
+func (h *secondHost) open() {
+	w := h.w
+	w.a.paths = slices.DeleteFunc(w.a.paths, func(p *path) bool { return p == h.path })
+	h.d, h.path, h.slot = nil, &path{array: w.a, host: 1}, &slot{card: h.slot.card}
+	w.a.paths = append(w.a.paths, h.path)
+	opt := h.opt
+	opt.Below, opt.Flash, opt.ID = h.path, h.slot, w.r.Uint64()|1
 	Open(opt, func(x *Disk, err error) {
 		if err != nil {
 			w.fail("another host's cache: %v", err)
 		}
-		d = x
+		h.d = x
 	})
-	for i := 0; d == nil && i < 2_000_000 && w.v.Step(); i++ {
+	for i := 0; h.d == nil && i < 2_000_000 && w.v.Step(); i++ {
 	}
-	return d, other, func() {
-		d.Close(true, func() {})
-		other.dead = true
-		w.v.RunUntil(w.v.Now() + 5_000_000)
-		w.a.shared, w.rarely = false, rarely
-		w.a.paths = slices.DeleteFunc(w.a.paths, func(p *path) bool { return p == other })
+	if h.d == nil {
+		w.fail("another host's cache does not open")
 	}
+}
+
+// crash takes the host away, which has the clients; what is in flight gets there or not.
+func (h *secondHost) crash() {
+	w := h.w
+	w.note("the new host dies with %d in flight", w.inflight)
+	h.path.dead, h.slot.dead = true, true
+	h.slot.card.closed()
+	w.v.RunUntil(w.v.Now() + max(20_000_000, 2*w.a.delay))
+	w.inflight, w.pending, w.owed = 0, nil, 0
+	clear(w.flying)
+	clear(w.revoked)
+}
+
+// end ends the host.
+func (h *secondHost) end() {
+	w := h.w
+	if !h.path.dead {
+		h.d.Close(true, func() {})
+	}
+	h.path.dead = true
+	w.v.RunUntil(w.v.Now() + 5_000_000)
+	w.a.shared, w.rarely = false, h.rarely
+	w.a.paths = slices.DeleteFunc(w.a.paths, func(p *path) bool { return p == h.path })
 }
 
 // unheard does something that asks what others have changed. The first questions may have no

@@ -26,8 +26,15 @@ func (w *world) move(to *Disk, copied *bool) {
 	to.MigrateFrom(w.d, m, func(int, uint64) { *copied = true })
 }
 
-// arrive ends a move to a host, which has the clients then.
+// arrive ends a move to a host, which has the clients then, and looks at what they read there.
 func (w *world) arrive(to *Disk, p *path, copied *bool) {
+	left := w.land(to, p, copied)
+	w.checkAll(false)
+	left()
+}
+
+// land ends a move to a host, which has the clients then. left waits until the host that they have left holds nothing.
+func (w *world) land(to *Disk, p *path, copied *bool) (left func()) {
 	w.until("a copy", copied)
 	w.settle()
 	from, arrived, empty := w.d, false, false
@@ -38,48 +45,68 @@ func (w *world) arrive(to *Disk, p *path, copied *bool) {
 		w.until("a drop", &empty)
 	}
 	w.clientsAt(to, p)
-	w.checkAll(false)
-	w.until("a drop", &empty)
+	return func() { w.until("a drop", &empty) }
 }
 
 // eventGuestMoves: a guest moves to another host with its cache, and perhaps back, while it writes. Its writes are queued when
-// the copy begins, and one of the hosts may die in it.
+// the copy begins, and one of the hosts may die in it, or right behind it.
 func (w *world) eventGuestMoves() {
 	if w.taker > 0 || len(w.mayFail) > 0 {
 		return
 	}
 	w.settle()
-	d, other, end := w.otherHost()
+	h := w.otherHost()
 	mine, way, token, copied := w.d, w.path, uint64(0), false
 	w.steps(w.r.IntN(20))
 	mine.Quiesce(1e15, func(t uint64) {
 		token = t
-		w.move(d, &copied)
+		w.move(h.d, &copied)
 	})
 	w.steps(w.r.IntN(60))
 	switch w.r.IntN(5) {
 	case 0:
 		w.note("the old host dies")
 		w.crash()
-		end()
+		h.end()
 		w.reboot()
 		return
 	case 1:
 		w.note("the new host dies")
-		end()
+		h.end()
 		w.steps(10)
 		w.settle()
 		mine.Resume(token)
 		return
 	}
-	w.arrive(d, other, &copied)
-	w.steps(w.r.IntN(30))
+	if w.r.IntN(3) > 0 {
+		w.arrive(h.d, h.path, &copied)
+		w.steps(w.r.IntN(30))
+	} else { // right behind its arrival, or with requests under way
+		left := w.land(h.d, h.path, &copied)
+		w.steps(max(0, w.r.IntN(30)-10))
+		h.crash()
+		left()
+		if w.r.IntN(2) == 0 {
+			w.note("the guest is restarted at the host that it has left")
+			w.clientsAt(mine, way)
+			w.checkAll(false)
+			mine.Resume(token)
+			w.steps(w.r.IntN(20))
+			w.settle()
+			h.end()
+			return
+		}
+		h.open()
+		w.clientsAt(h.d, h.path)
+		w.checkAll(false)
+		w.steps(w.r.IntN(30))
+	}
 	w.settle()
 	if w.r.IntN(3) == 0 {
 		w.note("the host that it has left dies")
 		w.clientsAt(mine, way)
 		w.crash()
-		end()
+		h.end()
 		w.reboot()
 		return
 	}
@@ -90,7 +117,7 @@ func (w *world) eventGuestMoves() {
 	mine.Resume(token)
 	w.steps(w.r.IntN(20))
 	w.settle()
-	end()
+	h.end()
 }
 
 // eventWarm: the cache reads what it holds, and other ranges, beside requests. It is dropped meanwhile, the warm-up is stopped,
@@ -101,6 +128,7 @@ func (w *world) eventWarm() {
 		if list, from = w.d.Contents(list, from); from == 0 {
 			break
 		}
+		w.steps(w.r.IntN(2)) // blocks may change their slots between two pieces
 	}
 	for range w.r.IntN(8) {
 		list = append(list, w.someRange(200), block.Range{Start: w.r.Uint64N(w.a.sectors), Count: w.r.Uint64()})

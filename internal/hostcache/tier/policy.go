@@ -220,8 +220,8 @@ func (d *Disk) SetThrottle(t Throttle) {
 // Quiesce makes the device below have everything, for a backup or a snapshot that reads
 // it there, and keeps it so: until Resume with the token, or until the time is over,
 // writes go through. done gets the token when it is so, and 0 if the time is over, or the token was
-// given back, before that.
-func (d *Disk) Quiesce(nanos int64, done func(token uint64)) {
+// given back, before that; it is returned at once, too.
+func (d *Disk) Quiesce(nanos int64, done func(token uint64)) (token uint64) {
 	d.lastToken++
 	q := quiesce{token: d.lastToken, until: d.exec.Now() + nanos}
 	d.holds = append(d.holds, q)
@@ -239,6 +239,7 @@ func (d *Disk) Quiesce(nanos int64, done func(token uint64)) {
 	}})
 	d.review()
 	d.pump()
+	return q.token
 }
 
 // Resume gives a token back; it tells whether it was still held.

@@ -58,6 +58,8 @@ type Options struct {
 	WatchNanos int64
 	// Observer hears of every request; nil: nobody.
 	Observer Observer
+
+	piece int // slots of a piece in tests, whose caches are smaller than one; 0 is pieceSlots
 }
 
 // Observer hears of the requests of a Disk, on its executor. It must not keep them.
