@@ -36,7 +36,7 @@ func (g *ioGroup) createVolume(spec array.VolumeSpec) (*array.Volume, error) {
 func (g *ioGroup) addVolume(n NewVolume) (Volume, error) {
 	spec := array.VolumeSpec{Name: n.Name, Pool: n.Pool, Sectors: uint64(n.Size) / block.SectorSize, BlockSize: n.BlockSize, Thin: !n.Thick}
 	if n.Size%block.SectorSize != 0 {
-		return Volume{}, fmt.Errorf("volume %q: %s is no whole number of blocks; round it to a multiple of 512", n.Name, n.Size)
+		return Volume{}, fmt.Errorf("volume %q: %s is not a whole number of blocks; round it to a multiple of 512", n.Name, n.Size)
 	}
 	var show []exportSpec
 	if e := n.Export; e != nil {
@@ -204,7 +204,7 @@ func (g *ioGroup) resizeVolume(name string, size Size, force bool) error {
 		have := Size(v.Info().Sectors * block.SectorSize)
 		switch {
 		case size%block.SectorSize != 0:
-			err = fmt.Errorf("volume %q: %s is no whole number of blocks; round it to a multiple of 512", name, size)
+			err = fmt.Errorf("volume %q: %s is not a whole number of blocks; round it to a multiple of 512", name, size)
 		case size < have && !force:
 			err = needForce("volume %q has %s, and what lies behind %s would be lost; give --force to cut it off", name, have, size)
 		}
