@@ -9,6 +9,9 @@ say() { echo "setup: $*" >&2; }
 packages=(gcc libc6-dev libiscsi-bin libiscsi-dev sg3-utils ddpt qemu-utils qemu-block-extra
 	e2fsprogs mmdebstrap prometheus tgt python3-venv qemu-system-x86 kmod chromium systemd)
 
+# The page is built and tested with packages of npm; any npm will do.
+command -v npm >/dev/null || packages+=(npm)
+
 packages+=("$@")
 
 missing=()
@@ -50,3 +53,5 @@ if ! cmp -s tests/requirements.txt $venv/requirements.txt; then
 	$venv/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
 	cp tests/requirements.txt $venv/requirements.txt
 fi
+
+scripts/web.sh deps || say "npm cannot install what the page is tested with: its tests will fail"

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from arrays import STANDARD
-from harness import Config, Daemon
+from harness import REPO, Config, Daemon
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 _running: list[Daemon] = []
 
@@ -43,6 +48,33 @@ def new_array(request: pytest.FixtureRequest) -> Iterator[Callable[[Config], Dae
         next(it, None)
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A Chromium without a screen."""
+    from playwright.sync_api import sync_playwright
+    from viewing import CHROMIUM, FLAGS
+
+    with sync_playwright() as p:
+        b = p.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield b
+        b.close()
+
+
+@pytest.fixture(scope="session")
+def web() -> Path:
+    """The folder of the page's sources, with the packages that it is built and tested with."""
+    done = subprocess.run([REPO / "scripts" / "web.sh", "deps"], capture_output=True)
+    if done.returncode != 0:
+        pytest.fail(f"scripts/setup.sh installs what the page is tested with, but: {done.stderr.decode()[-300:]}")
+    return REPO / "web"
+
+
+@pytest.fixture(scope="session")
+def axe(web: Path) -> str:
+    """The source of axe-core, which looks for what keeps people from using a page."""
+    return (web / "node_modules" / "axe-core" / "axe.min.js").read_text()
+
+
 #: Files that take long, the longest first: where processes share the files, none of these is to begin late.
 LONGEST = [
     "test_report",
@@ -50,6 +82,7 @@ LONGEST = [
     "test_kill",
     "test_export",
     "test_page",
+    "test_page_states",
     "test_hostcache",
     "test_examples",
     "test_demo_command",
@@ -81,6 +114,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Itera
 @pytest.fixture(scope="session")
 def rootfs() -> Path:
     """A real Debian root file system, as an ext4 image."""
-    from harness import REPO, run
+    from harness import run
 
     return Path(run([REPO / "scripts" / "rootfs.sh"], timeout=900).stdout.split()[-1])

@@ -231,7 +231,7 @@ func (c *Client) Check(ctx context.Context) (CheckReport, error) {
 // History reads what the array did; zero fields of q mean their defaults.
 func (c *Client) History(ctx context.Context, q HistoryQuery) (HistoryRange, error) {
 	v := url.Values{}
-	for name, n := range map[string]int64{"seconds": q.Seconds, "to_ms": q.To, "points": int64(q.Points), "top": int64(q.Top)} {
+	for name, n := range map[string]int64{"seconds": q.Seconds, "to_ms": q.To, "points": int64(q.Points), "top": int64(q.Top), "slowest": int64(q.Slowest)} {
 		if n != 0 {
 			v.Set(name, strconv.FormatInt(n, 10))
 		}

@@ -14,11 +14,14 @@ func (d *daemon) counters() Counters {
 func (d *daemon) read(s *metrics.Snapshot) Counters {
 	now := d.groups[0].exec.Now()
 	s.Take(now, metrics.Unlocked, d.sources()...)
-	live := map[string]uint32{}
+	live, pools := map[string]uint32{}, map[string]uint32{}
 	for _, g := range d.groups {
 		g.exec.Lock()
 		for _, v := range g.array.Volumes() {
 			live[v.Name()] = g.volumeID(v)
+		}
+		for _, p := range g.array.Pools() {
+			pools[p.Name()] = g.poolID(p)
 		}
 		g.exec.Unlock()
 	}
@@ -32,6 +35,14 @@ func (d *daemon) read(s *metrics.Snapshot) Counters {
 		}
 	}
 	c.Volumes = kept
+	still := c.Pools[:0]
+	for _, p := range c.Pools {
+		if id, ok := pools[p.Pool]; ok {
+			p.ID = id
+			still = append(still, p)
+		}
+	}
+	c.Pools = still
 	return c
 }
 

@@ -18,6 +18,8 @@ type events struct {
 	mu   sync.Mutex
 	last uint64
 	list []Event
+	// faults is how many of them were of that kind.
+	faults uint64
 }
 
 func (e *events) add(v Event) {
@@ -29,6 +31,16 @@ func (e *events) add(v Event) {
 		e.list = slices.Delete(e.list, 0, maxEvents/10)
 	}
 	e.list = append(e.list, v)
+	if v.Kind == EventFault {
+		e.faults++
+	}
+}
+
+// faultCount is how many faults have been made and ended so far.
+func (e *events) faultCount() uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.faults
 }
 
 // since returns the events behind a number.
@@ -206,6 +218,7 @@ func (d *daemon) watch() {
 	}, d.findings)
 	var s metrics.Snapshot
 	var m meter
+	slow := newWaits(d.findings)
 	t := time.NewTicker(watchInterval)
 	defer t.Stop()
 	defer d.history.Close()
@@ -213,10 +226,12 @@ func (d *daemon) watch() {
 	for flushed := time.Now(); ; {
 		last := m.last.Time
 		c := d.read(&s)
-		if rows := m.step(c, &s); len(rows) > 0 {
+		rows := m.step(c, &s)
+		if len(rows) > 0 {
 			d.history.Append(time.Now(), time.Duration(c.Time-last), rows)
 		}
 		w.step(c)
+		slow.step(c, rows, d.events.faultCount())
 		w.people(d.sessions())
 		if time.Since(flushed) >= historyFlush {
 			flushed = time.Now()

@@ -186,7 +186,7 @@ func TestTally(t *testing.T) {
 	want := "{0 1000 [" +
 		"{v 0 p 5 5 6 map[write_same:7] map[host:17] map[xcopy:10] 23 13 map[xcopy:15] 4 2 800} " +
 		"{w 0 p 0 0 0 map[] map[] map[] 0 0 map[] 0 0 0}] " +
-		"[{p 30 660 0 1 6 map[host:2 xcopy:4] map[xcopy:21] 22 0}] " +
+		"[{p 0 30 660 0 1 6 map[host:2 xcopy:4] map[xcopy:21] 22 0}] " +
 		"[{h map[read:5] 2}]}"
 	if got := fmt.Sprint(c); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

@@ -164,7 +164,7 @@ func (g *ioGroup) changePool(name string, c PoolChange) (Pool, error) {
 		return Pool{}, fmt.Errorf("write mode %q: it is fast, flush_through or write_through", c.WriteMode)
 	}
 	p.SetWriteMode(m)
-	return g.describePool(p.Stats()), nil
+	return g.describePool(p), nil
 }
 
 func (g *ioGroup) changeMdisk(pool, mdisk string, c MdiskChange) (Pool, error) {
@@ -187,7 +187,7 @@ func (g *ioGroup) changeMdisk(pool, mdisk string, c MdiskChange) (Pool, error) {
 		if err == nil && c.Offline != nil {
 			err = p.SetMdiskOffline(mdisk, *c.Offline)
 		}
-		return g.describePool(p.Stats()), err
+		return g.describePool(p), err
 	}
 	return Pool{}, fmt.Errorf("mdisk %q of pool %q %w; see: arraysim pool list", mdisk, pool, array.ErrNotFound)
 }

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,8 @@ const (
 	findingsName = "findings.json" // in the data folder
 	// maxFindings bounds those that nobody has dismissed; the oldest go.
 	maxFindings = 200
+	// maxVictims is how many a finding names: the slowest.
+	maxVictims = 16
 )
 
 // Finding is an alarm that stays until somebody dismisses it, also over a restart: offloads wrote a
@@ -37,6 +40,10 @@ type Finding struct {
 	Undercover  Size `json:"undercover_bytes"`
 	HostWritten Size `json:"host_written_bytes"`
 	PeakDirty   Size `json:"peak_cache_dirty_bytes"`
+	// Who waited, as far as it can be known: see waits.go.
+	Victims  []Victim `json:"victims" nullable:"false" doc:"Other volumes of the pool whose reads and writes took longer meanwhile than before, for the same demand. Each with its slowest time of all that offloads wrote."`
+	Compared int      `json:"compared_volumes" doc:"How many other volumes of the pool could be compared, when offloads wrote last; the victims among them included."`
+	Unknown  int      `json:"unknown_volumes" doc:"How many more read or wrote then, of which it is not known whether they waited: too few reads and writes before or meanwhile, or another cause could be why."`
 }
 
 // Totals are what was written in some time.
@@ -128,6 +135,30 @@ func (f *findings) note(v, old *VolumeCounters, begins bool, origins []string) {
 	f.changed = true
 }
 
+// waited says who waited while offloads wrote a volume, if it has a finding. What a volume waited at most stays.
+func (f *findings) waited(v *VolumeCounters, victims []Victim, compared, unknown int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i := slices.IndexFunc(f.kept.List, func(x Finding) bool { return x.Volume == v.Volume && x.VolumeID == v.ID })
+	if i < 0 {
+		return
+	}
+	x := &f.kept.List[i]
+	x.Compared, x.Unknown = compared, unknown
+	for _, n := range victims {
+		at := slices.IndexFunc(x.Victims, func(o Victim) bool { return o.VolumeID == n.VolumeID })
+		switch {
+		case at >= 0 && n.Mean > x.Victims[at].Mean:
+			x.Victims[at] = n
+		case at < 0:
+			x.Victims = append(x.Victims, n)
+		}
+	}
+	slices.SortStableFunc(x.Victims, func(a, b Victim) int { return cmp.Compare(b.Mean, a.Mean) })
+	x.Victims = x.Victims[:min(len(x.Victims), maxVictims)]
+	f.changed = true
+}
+
 // end says that offloads no longer write a volume.
 func (f *findings) end(volume string) {
 	f.mu.Lock()
@@ -171,6 +202,7 @@ func (f *findings) list() Findings {
 	out.SinceStart.Seconds = int64(time.Since(f.began).Seconds())
 	for _, x := range slices.Backward(f.kept.List) {
 		x.Origins = append([]string{}, x.Origins...)
+		x.Victims = append([]Victim{}, x.Victims...)
 		out.Findings = append(out.Findings, x)
 	}
 	return out

@@ -21,6 +21,9 @@ const groupShift = 24
 // volumeID is the number of a volume in all of the array.
 func (g *ioGroup) volumeID(v *array.Volume) uint32 { return uint32(g.number)<<groupShift | v.ID() }
 
+// poolID is the number of a pool in all of the array; no other pool ever gets it.
+func (g *ioGroup) poolID(p *array.Pool) uint32 { return uint32(g.number)<<groupShift | uint32(p.ID()) }
+
 // ioGroup is one I/O group: an array with its executor, write cache, log and pools, and the
 // target by which hosts see its volumes. What is behind exec is used with it held. Groups share
 // the process, the portal and their names, and nothing that a command needs: each fills a processor

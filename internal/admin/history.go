@@ -21,6 +21,7 @@ const (
 	// Kinds of objects in the history.
 	kindTotal, kindVolume, kindPool = "total", "volume", "pool"
 	timedField                      = 7 // of trafficFields: reads and writes a second
+	p99Field                        = "latency_p99_ns"
 )
 
 // trafficFields are what the history has of a volume, and of all of them together. Rates are a second, and latencies
@@ -29,7 +30,7 @@ var trafficFields = []history.Field{
 	{Name: "host_read_bytes", Rank: true}, {Name: "host_written_bytes", Rank: true}, {Name: "described_bytes"},
 	{Name: "admitted_bytes"}, {Name: "undercover_bytes", Rank: true}, {Name: "commands"}, {Name: "offloads"},
 	timedField: {Name: "reads_and_writes"}, {Name: "latency_ns", Rule: history.Weighted, Weight: timedField},
-	{Name: "latency_p99_ns", Rule: history.Worst}, {Name: "cache_dirty_bytes", Rule: history.Max, Rank: true},
+	{Name: p99Field, Rule: history.Worst, Keep: true}, {Name: "cache_dirty_bytes", Rule: history.Max, Rank: true},
 }
 
 var poolFields = []history.Field{
@@ -95,8 +96,8 @@ func (m *meter) step(c Counters, s *metrics.Snapshot) []history.Row {
 	if m.last.Time != 0 && seconds > 0 {
 		m.traffic(c, seconds)
 		for _, p := range c.Pools {
-			if old, ok := m.pools[p.Pool]; ok {
-				m.rows = append(m.rows, history.Row{Kind: kindPool, Name: p.Pool, Values: poolValues(&old, &p, seconds)})
+			if old, ok := m.pools[p.Pool]; ok && old.ID == p.ID {
+				m.rows = append(m.rows, history.Row{Kind: kindPool, Name: p.Pool, ID: p.ID, Values: poolValues(&old, &p, seconds)})
 			}
 		}
 	}
@@ -151,7 +152,7 @@ func (m *meter) traffic(c Counters, seconds float64) {
 		dirty := len(trafficFields) - 1
 		values[dirty] = float32(v.Dirty)
 		total[dirty] += float64(v.Dirty)
-		m.rows = append(m.rows, history.Row{Kind: kindVolume, Name: v.Volume, Values: values})
+		m.rows = append(m.rows, history.Row{Kind: kindVolume, Name: v.Volume, ID: v.ID, Values: values})
 	}
 	values := make([]float32, len(trafficFields))
 	for i, v := range total {
@@ -200,6 +201,7 @@ type HistoryRange struct {
 type HistoryObject struct {
 	Kind   string            `json:"kind" enum:"total,volume,pool"`
 	Name   string            `json:"name,omitempty"`
+	ID     *uint32           `json:"id,omitempty" doc:"The number of the newest volume or pool of this name. Files of earlier versions do not have it."`
 	Series map[string]Values `json:"series" doc:"By figure: a value for each step. Rates are means, levels the highest of the step, a p99 that of its worst second. null is unknown: the daemon was down, the object did not exist, or, for latencies, nothing was read or written."`
 }
 
@@ -254,6 +256,7 @@ type HistoryQuery struct {
 	Points  int    `query:"points" default:"300" minimum:"1" maximum:"1000" doc:"The most steps to return. A step is of a second at least, and of five minutes for what is older than an hour."`
 	Volume  string `query:"volume" doc:"This volume alone; a name that the history does not have gives no objects."`
 	Top     int    `query:"top" default:"8" minimum:"0" maximum:"64" doc:"How many volumes: those that read, wrote or held most."`
+	Slowest int    `query:"slowest" default:"0" minimum:"0" maximum:"64" doc:"Besides, so many volumes with the highest p99 of the range, and so many with the highest at its end."`
 }
 
 func (d *daemon) historyRange(in *HistoryQuery) (HistoryRange, error) {
@@ -261,7 +264,7 @@ func (d *daemon) historyRange(in *HistoryQuery) (HistoryRange, error) {
 	if in.To == 0 {
 		to = d.history.Last()
 	}
-	q := history.Query{From: to.Add(-time.Duration(in.Seconds) * time.Second), To: to, Points: in.Points, Top: in.Top}
+	q := history.Query{From: to.Add(-time.Duration(in.Seconds) * time.Second), To: to, Points: in.Points, Top: in.Top, Highest: p99Field, Also: in.Slowest}
 	if in.Volume != "" {
 		q.Kind, q.Name = kindVolume, in.Volume
 	}
@@ -276,6 +279,9 @@ func (d *daemon) historyRange(in *HistoryQuery) (HistoryRange, error) {
 	}
 	for _, o := range r.Objects {
 		x := HistoryObject{Kind: o.Kind, Name: o.Name, Series: map[string]Values{}}
+		if o.Named && o.Kind != kindTotal {
+			x.ID = &o.ID
+		}
 		for i, f := range o.Fields {
 			x.Series[f.Name] = o.Series[i]
 		}

@@ -128,3 +128,46 @@ func TestHistoryIsKept(t *testing.T) {
 	}
 	r.stop()
 }
+
+// The history has the numbers of its objects, which the lists and the counters have, too: by them a page knows one again.
+func TestHistoryHasNumbers(t *testing.T) {
+	c := parse(t, testConfig, t.TempDir())
+	r := start(t, c)
+	if _, err := r.CreatePool(t.Context(), NewPool{Name: "second", Mdisks: []NewMdisk{{Name: "m", Size: 1 << 30}}}); err != nil {
+		t.Fatal(err)
+	}
+	pools, err := r.Pools(t.Context())
+	if err != nil || pools[len(pools)-1].Name != "second" {
+		t.Fatalf("%+v (%v)", pools, err)
+	}
+	numbers := map[string]uint32{}
+	for _, p := range pools {
+		numbers[p.Name] = p.ID
+	}
+	counters, err := r.Counters(t.Context())
+	if err != nil || len(counters.Pools) != len(pools) || numbers["second"] == numbers[pools[0].Name] {
+		t.Fatalf("%v, %+v (%v)", numbers, counters.Pools, err)
+	}
+	for _, p := range counters.Pools {
+		if p.ID != numbers[p.Pool] {
+			t.Errorf("the counters have number %d for %s, the list %d", p.ID, p.Pool, numbers[p.Pool])
+		}
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	for seen := false; !seen; time.Sleep(50 * time.Millisecond) {
+		got, err := r.History(t.Context(), HistoryQuery{Seconds: 30, Slowest: 3})
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("the new pool is not in %+v (%v)", got.Objects, err)
+		}
+		for _, o := range got.Objects {
+			if o.Kind == kindTotal && o.ID != nil || o.Kind == kindPool && o.ID == nil {
+				t.Fatalf("%s %s has the number %v", o.Kind, o.Name, o.ID)
+			}
+			seen = seen || o.Name == "second"
+			if o.Kind == kindPool && *o.ID != numbers[o.Name] {
+				t.Errorf("the history has number %d for %s, the list %d", *o.ID, o.Name, numbers[o.Name])
+			}
+		}
+	}
+	r.stop()
+}

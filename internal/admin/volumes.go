@@ -297,13 +297,14 @@ func (g *ioGroup) listPools() []Pool {
 	defer g.exec.Unlock()
 	out := []Pool{}
 	for _, p := range g.array.Pools() {
-		out = append(out, g.describePool(p.Stats()))
+		out = append(out, g.describePool(p))
 	}
 	return out
 }
 
-func (g *ioGroup) describePool(s array.PoolStats) Pool {
-	p := Pool{Name: s.Name, IOGroup: g.number, CopyData: s.CopyData, Capacity: Size(s.Capacity), Allocated: Size(s.Allocated), Reserved: Size(s.Reserved),
+func (g *ioGroup) describePool(of *array.Pool) Pool {
+	s := of.Stats()
+	p := Pool{Name: s.Name, ID: g.poolID(of), IOGroup: g.number, CopyData: s.CopyData, Capacity: Size(s.Capacity), Allocated: Size(s.Allocated), Reserved: Size(s.Reserved),
 		CacheLimit: Size(s.CacheLimit), CacheUsed: Size(s.CacheUsed), Volumes: s.Volumes, WriteMode: writeModeName(s.WriteMode)}
 	for _, m := range s.Mdisks {
 		p.Mdisks = append(p.Mdisks, Mdisk{m.Name, Size(m.Size), Size(m.Bandwidth), m.IOPS, m.Failures, m.Offline})
@@ -328,7 +329,7 @@ func (g *ioGroup) addPool(n NewPool) (Pool, error) {
 	}
 	g.exec.Lock()
 	defer g.exec.Unlock()
-	return g.describePool(p.Stats()), nil
+	return g.describePool(p), nil
 }
 
 func (g *ioGroup) listExports() []Export {

@@ -92,6 +92,7 @@ type NewMdisk struct {
 // Pool describes a pool.
 type Pool struct {
 	Name       string  `json:"name"`
+	ID         uint32  `json:"id" doc:"The pool's number. No other pool ever gets it."`
 	IOGroup    int     `json:"io_group"`
 	CopyData   bool    `json:"copy_data"`
 	Capacity   Size    `json:"capacity"`
@@ -210,6 +211,7 @@ type HostCounters struct {
 // PoolCounters are a pool's state and sums.
 type PoolCounters struct {
 	Pool         string `json:"pool"`
+	ID           uint32 `json:"id"`
 	CacheUsed    Size   `json:"cache_used_bytes"`
 	CacheLimit   Size   `json:"cache_limit_bytes"`
 	Waiting      Size   `json:"cache_waiting_bytes"`

@@ -34,6 +34,7 @@ const (
 	recObject = 'O' // number, kind, name: what the number means in this segment
 	recBorn   = 'B' // number, ms
 	recDied   = 'D' // number, ms
+	recID     = 'I' // number, the user's number: earlier versions skip it
 	recTick   = 'T' // end, span, omitted, number of rows; each a number and its values
 )
 
@@ -118,6 +119,9 @@ func (f *files) name(h *History, n uint32) uint64 {
 	b = binary.AppendUvarint(b, uint64(len(h.kinds[k.kind].Name)))
 	b = append(b, h.kinds[k.kind].Name...)
 	f.record(append(b, k.name...))
+	if o.named {
+		f.identity(l, o.id)
+	}
 	// Who lives says so where he is born, and at the beginning of a segment. One that has died may still have a
 	// step: without its life nobody would know when it was.
 	if last := len(o.lives) - 1; last >= 0 && o.lives[last].died != alive {
@@ -129,6 +133,17 @@ func (f *files) name(h *History, n uint32) uint64 {
 
 func (f *files) life(kind byte, local uint64, at int64) {
 	f.record(binary.AppendVarint(binary.AppendUvarint([]byte{kind}, local), at))
+}
+
+func (f *files) identity(local uint64, id uint32) {
+	f.record(binary.AppendUvarint(binary.AppendUvarint([]byte{recID}, local), uint64(id)))
+}
+
+// identified says in the newest segment which object has a name now, if the segment has the name.
+func (f *files) identified(n, id uint32) {
+	if l, ok := f.local[n]; ok && f.open() {
+		f.identity(l, id)
+	}
 }
 
 // born and died say so in the newest segment; one that is to begin says it by itself.

@@ -36,6 +36,7 @@ type Field struct {
 	Rule   Rule
 	Weight int  // with Weighted: the index of the field that weighs
 	Rank   bool // counts towards the rank by which a sample that is too large chooses its objects
+	Keep   bool // a sample that is too large keeps MaxKept objects by this figure, whatever their rank
 }
 
 // Kind describes objects of one kind.
@@ -49,6 +50,8 @@ type Kind struct {
 type Row struct {
 	Kind, Name string
 	Values     []float32 // in the order of Kind.Fields
+	// ID is the object's number with the user: another object of the same name has another one.
+	ID uint32
 }
 
 // Bounds. A row of eleven fields takes 50 bytes, so an hour of full samples takes 12 MiB and a week 7.
@@ -58,6 +61,8 @@ const (
 	CoarseStep = 5 * time.Minute
 	// MaxRows is how many objects of kinds that are not Always one sample holds.
 	MaxRows = 64
+	// MaxKept is how many of them each field with Keep has in a sample that is too large.
+	MaxKept = 16
 	// maxObjects bounds the objects that are known by name; others stay unknown.
 	maxObjects = 8192
 	maxFine    = 4000 // samples, whatever their distance
@@ -93,6 +98,8 @@ type key struct {
 type object struct {
 	key   key
 	lives []life
+	id    uint32 // the user's number for the newest object of this name
+	named bool   // id is known: files of earlier versions have none
 }
 
 // life is when an object existed, in ms since 1970.
@@ -189,6 +196,7 @@ func (h *History) census(rows []Row, at int64) {
 		}
 		if n, ok := h.object(key{i, r.Name}, at); ok {
 			h.scratch[n] = true
+			h.identify(n, r.ID)
 		}
 	}
 	// An object's number is free for another one when no tick has it any more. Ticks go later than they are old.
@@ -234,6 +242,16 @@ func (h *History) object(k key, at int64) (n uint32, ok bool) {
 	return n, true
 }
 
+// identify says which of its user's objects has the name now.
+func (h *History) identify(n, id uint32) {
+	o := h.objects[n]
+	if o.named && o.id == id {
+		return
+	}
+	o.id, o.named = id, true
+	h.each(func(f *files) { f.identified(n, id) })
+}
+
 // add gives an object a number.
 func (h *History) add(k key) (n uint32, ok bool) {
 	if len(h.numbers) >= maxObjects {
@@ -277,56 +295,6 @@ func (o *object) lived(from, to int64) (ms int64) {
 		ms += max(0, min(to, l.died)-max(from, l.born))
 	}
 	return ms
-}
-
-// limit drops the rows of least rank where there are too many.
-func (h *History) limit(t *tick) {
-	free := 0
-	for _, r := range t.rows {
-		if !h.kinds[h.objects[r.object].key.kind].Always {
-			free++
-		}
-	}
-	if free <= MaxRows {
-		return
-	}
-	slices.SortStableFunc(t.rows, func(a, b row) int {
-		x, y := h.rank(a), h.rank(b)
-		switch {
-		case x > y:
-			return -1
-		case x < y:
-			return 1
-		}
-		return 0
-	})
-	drop := free - MaxRows
-	t.omitted += drop
-	t.rows = slices.Clip(t.rows[:len(t.rows)-drop])
-}
-
-// rank is infinite for objects that every sample holds.
-func (h *History) rank(r row) float64 {
-	k := h.kinds[h.objects[r.object].key.kind]
-	if k.Always {
-		return math.Inf(1)
-	}
-	sum := 0.0
-	for i, f := range k.Fields {
-		if v := float64(r.values[i]); f.Rank && !math.IsNaN(v) {
-			sum += v
-		}
-	}
-	return sum
-}
-
-func idle(values []float32) bool {
-	for _, v := range values {
-		if v != 0 && v == v {
-			return false
-		}
-	}
-	return true
 }
 
 // push adds a tick to a tier and lets go what is too old.

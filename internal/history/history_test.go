@@ -24,10 +24,10 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // at is n seconds behind the epoch.
 func at(n int) time.Time { return epoch.Add(time.Duration(n) * time.Second) }
 
-func total(v float32) Row { return Row{"total", "", []float32{v}} }
+func total(v float32) Row { return Row{Kind: "total", Values: []float32{v}} }
 
 func volume(name string, rate, dirty, n, mean, p99 float32) Row {
-	return Row{"volume", name, []float32{rate, dirty, n, mean, p99}}
+	return Row{Kind: "volume", Name: name, Values: []float32{rate, dirty, n, mean, p99}}
 }
 
 func resting(name string) Row { return volume(name, 0, 0, 0, unknown, unknown) }

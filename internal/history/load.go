@@ -137,6 +137,12 @@ func (r *reader) record(b []byte) bool {
 			r.h.objects[now].note(b[0] == recBorn, at, r.last)
 		}
 		return c.ok
+	case recID:
+		n, id := c.uint(), c.uint()
+		if now, ok := r.local[n]; ok && c.ok && id <= math.MaxUint32 {
+			r.h.objects[now].id, r.h.objects[now].named = uint32(id), true
+		}
+		return c.ok
 	case recTick:
 		return r.tick(&c)
 	}

@@ -26,10 +26,10 @@ func TestLookStaysAsItWas(t *testing.T) {
 	sample := func(generation int) {
 		span := time.Duration(1+rnd.IntN(3000)) * time.Millisecond
 		at = at.Add(span)
-		rows := []Row{{"total", "", []float32{rnd.Float32()}}}
+		rows := []Row{{Kind: "total", Values: []float32{rnd.Float32()}}}
 		for v := range 80 {
 			if rnd.IntN(4) > 0 {
-				rows = append(rows, Row{"volume", fmt.Sprintf("v%d-%d", v, generation), []float32{rnd.Float32(), rnd.Float32(), rnd.Float32()}})
+				rows = append(rows, Row{Kind: "volume", Name: fmt.Sprintf("v%d-%d", v, generation), Values: []float32{rnd.Float32(), rnd.Float32(), rnd.Float32()}})
 			}
 		}
 		h.Append(at, span, rows)

@@ -15,7 +15,14 @@ type Query struct {
 	// objects of highest rank in the range.
 	Kind, Name string
 	Top        int
+	// Highest adds the objects that are highest by this field of kinds that are not Always: Also by its highest
+	// value in the range, and Also by its highest in the last Recent of it.
+	Highest string
+	Also    int
 }
+
+// Recent is the end of a range that Query.Highest looks at by itself.
+const Recent = 5 * time.Second
 
 // Result is what a query finds. Each series has a value for each of Times.
 type Result struct {
@@ -28,6 +35,8 @@ type Result struct {
 // Object is one object's part of a result.
 type Object struct {
 	Kind, Name string
+	ID         uint32 // its user's number for the newest object of this name
+	Named      bool   // ID is known
 	Fields     []Field
 	Series     [][]float32 // by field, then by time; NaN is unknown
 }
@@ -113,7 +122,7 @@ func (v view) clone() view {
 		if o != nil {
 			at := len(lives)
 			lives = append(lives, o.lives...)
-			objects[i] = object{key: o.key, lives: lives[at:len(lives):len(lives)]}
+			objects[i] = object{o.key, lives[at:len(lives):len(lives)], o.id, o.named}
 			out.objects[i] = &objects[i]
 		}
 	}
@@ -146,14 +155,15 @@ func (l *look) result() Result {
 	if n > 0 && r.Times[n-1].After(l.query.To) {
 		r.Times[n-1] = l.query.To
 	}
-	for _, o := range l.view.choose(l.query, folds) {
+	recent := min(n, max(1, int((Recent+l.step-1)/l.step)))
+	for _, o := range l.view.choose(l.query, folds, recent) {
 		r.Objects = append(r.Objects, l.view.series(o, folds, l.first, w))
 	}
 	return r
 }
 
-// choose returns the numbers of the objects that a query gets, by kind and name.
-func (v view) choose(q Query, folds []*fold) []uint32 {
+// choose returns the numbers of the objects that a query gets, by kind and rank. The last recent steps are its end.
+func (v view) choose(q Query, folds []*fold, recent int) []uint32 {
 	rank := make([]float64, len(v.objects))
 	var out []uint32
 	for n, o := range v.objects {
@@ -195,17 +205,47 @@ func (v view) choose(q Query, folds []*fold) []uint32 {
 			left[i] = math.MaxInt
 		}
 	}
+	also := v.highest(q, out, folds)
+	for n := range v.highest(q, out, folds[len(folds)-recent:]) {
+		also[n] = true
+	}
 	return slices.DeleteFunc(out, func(n uint32) bool {
 		k := v.objects[n].key.kind
 		left[k]--
-		return left[k] < 0
+		return left[k] < 0 && !also[n]
 	})
+}
+
+// highest returns the q.Also of the objects list that are highest by q.Highest in the steps.
+func (v view) highest(q Query, list []uint32, folds []*fold) map[uint32]bool {
+	top := map[uint32]float64{}
+	var found []uint32
+	for _, n := range list {
+		i := slices.IndexFunc(v.kinds[v.objects[n].key.kind].Fields, func(f Field) bool { return f.Name == q.Highest })
+		if i < 0 || v.kinds[v.objects[n].key.kind].Always {
+			continue
+		}
+		for _, f := range folds {
+			if s := f.rows[n]; s != nil && s.top[i] > top[n] {
+				top[n] = s.top[i]
+			}
+		}
+		if top[n] > 0 {
+			found = append(found, n)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b uint32) int { return cmp.Compare(top[b], top[a]) })
+	out := map[uint32]bool{}
+	for _, n := range found[:min(len(found), q.Also)] {
+		out[n] = true
+	}
+	return out
 }
 
 func (v view) series(n uint32, folds []*fold, first, step int64) Object {
 	o := v.objects[n]
 	k := v.kinds[o.key.kind]
-	out := Object{Kind: k.Name, Name: o.key.name, Fields: k.Fields, Series: make([][]float32, len(k.Fields))}
+	out := Object{Kind: k.Name, Name: o.key.name, ID: o.id, Named: o.named, Fields: k.Fields, Series: make([][]float32, len(k.Fields))}
 	for i := range out.Series {
 		out.Series[i] = make([]float32, len(folds))
 	}

@@ -33,8 +33,10 @@ func Parse(text string) (uint64, error) {
 	if n < 0 {
 		n = len(s)
 	}
-	unit, ok := units[strings.ToLower(strings.TrimSpace(s[n:]))]
-	if !ok || n > 40 || strings.HasPrefix(s, ".") || strings.HasSuffix(s[:n], ".") {
+	name := strings.TrimSpace(s[n:])
+	unit, ok := units[strings.ToLower(name)]
+	// Other letters have a small k, too: the sign of the kelvin.
+	if !ok || len(strings.ToLower(name)) != len(name) || n > 40 || strings.HasPrefix(s, ".") || strings.HasSuffix(s[:n], ".") {
 		return 0, fail
 	}
 	v, ok := new(big.Rat).SetString(s[:n])

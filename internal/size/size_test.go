@@ -3,28 +3,32 @@ package size
 import (
 	"encoding/json"
 	"math/rand/v2"
+	"os"
+	"strconv"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/testkit"
 )
 
+// The page reads the same table: tests/test_page_states.py.
 func TestParse(t *testing.T) {
-	for _, row := range []struct {
-		in   string
-		want uint64
-	}{
-		{"0", 0}, {"512", 512}, {"512B", 512}, {" 1k ", 1 << 10}, {"4KiB", 4 << 10}, {"512MiB", 512 << 20},
-		{"10G", 10 << 30}, {"10 gib", 10 << 30}, {"1TiB", 1 << 40}, {"1T", 1 << 40}, {"1Gi", 1 << 30},
-		{"1TB", 1e12}, {"1tb", 1e12}, {"100MB", 1e8}, {"1kB", 1000}, {"1KB", 1000},
-		{"1.5GiB", 3 << 29}, {"1.5G", 3 << 29}, {"0.5k", 512}, {"1.25MB", 1_250_000}, {"10 gb", 10e9},
-		{"16383PiB", 16383 << 50}, {"18446744073709551615", 1<<64 - 1},
-	} {
-		if got, err := Parse(row.in); err != nil || got != row.want {
-			t.Errorf("%q is read as %d, %v, want %d", row.in, got, err, row.want)
+	b, err := os.ReadFile("testdata/sizes.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table struct {
+		Sizes   map[string]string
+		Refused []string
+	}
+	if err := json.Unmarshal(b, &table); err != nil || len(table.Sizes) < 20 || len(table.Refused) < 20 {
+		t.Fatalf("%d sizes and %d that are none: %v", len(table.Sizes), len(table.Refused), err)
+	}
+	for text, want := range table.Sizes {
+		if got, err := Parse(text); err != nil || strconv.FormatUint(got, 10) != want {
+			t.Errorf("%q is read as %d, %v, want %s", text, got, err, want)
 		}
 	}
-	for _, bad := range []string{"", "GiB", "-1", "+1", "1e3", "1.3", "1.3B", "1iB", "1GiBB", "1 G i", "1..5G", ".5G", "1.G", "1/2G", "0x10",
-		"16384PiB", "18446744073709551616", "1E", "one", "1G 1M", "1_000"} {
+	for _, bad := range table.Refused {
 		if got, err := Parse(bad); err == nil {
 			t.Errorf("%q is read as %d", bad, got)
 		}

@@ -55,6 +55,7 @@ export interface Export {
 
 export interface Volume {
   name: string;
+  id: number;
   pool: string;
   size: number;
   thin: boolean;
@@ -81,6 +82,7 @@ export interface Mdisk {
 
 export interface Pool {
   name: string;
+  id: number;
   copy_data: boolean;
   capacity: number;
   allocated: number;
@@ -142,6 +144,8 @@ export interface HistoryRange {
 export interface HistoryObject {
   kind: "total" | "volume" | "pool";
   name?: string;
+  /** The number of the newest object of this name; files of earlier versions do not have it. */
+  id?: number;
   series: Record<string, (number | null)[]>;
 }
 
@@ -158,6 +162,17 @@ export interface Finding {
   undercover_bytes: number;
   host_written_bytes: number;
   peak_cache_dirty_bytes: number;
+  victims: Victim[];
+  compared_volumes: number;
+  unknown_volumes: number;
+}
+
+/** A volume that waited while offloads wrote to another one of its pool. */
+export interface Victim {
+  volume: string;
+  mean_before_ns: number;
+  mean_ns: number;
+  p99_ns: number;
 }
 
 export interface Totals {

@@ -20,7 +20,7 @@ export function Bar({ part, whole, label, warn, short, children }: Props) {
       <meter min={0} max={100} high={warn ? 80 : undefined} optimum={warn ? 0 : undefined} value={whole > 0 ? (100 * part) / whole : 0} aria-label={label} />
       <span class="n">
         {size(part)} of {size(whole)}
-        {short ? "" : ` (${percent(part, whole)})`}
+        {short ? "" : ` (${percent(part, whole).replace(" ", "\u00a0")})`}
         {children}
       </span>
     </span>

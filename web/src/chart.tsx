@@ -28,7 +28,7 @@ interface Props {
   least?: number;
   note?: string;
   /** What to try when there is nothing to draw. */
-  empty?: string;
+  empty: string;
 }
 
 const HEIGHT = 190;
@@ -53,15 +53,20 @@ function css(name: string): string {
   return c;
 }
 
+/** The same, as transparent as that. */
+function tint(name: string, alpha: number): string {
+  return css(name).replace(/^rgba?\((\d+), (\d+), (\d+).*$/, `rgba($1, $2, $3, ${alpha})`);
+}
+
 /** Stripes, so that the area is seen without colour. */
 function stripes(u: uPlot): CanvasPattern | string {
   const tile = document.createElement("canvas");
   tile.width = tile.height = 8;
   const c = tile.getContext("2d");
-  if (!c) return `${UNDERCOVER}66`;
-  c.fillStyle = `${UNDERCOVER}55`;
+  if (!c) return tint(UNDERCOVER, 0.4);
+  c.fillStyle = tint(UNDERCOVER, 0.33);
   c.fillRect(0, 0, 8, 8);
-  c.strokeStyle = UNDERCOVER;
+  c.strokeStyle = css(UNDERCOVER);
   c.lineWidth = 1.5;
   c.beginPath();
   for (const d of [-8, 0, 8]) {
@@ -69,7 +74,7 @@ function stripes(u: uPlot): CanvasPattern | string {
     c.lineTo(d + 8, 0);
   }
   c.stroke();
-  return u.ctx.createPattern(tile, "repeat") ?? `${UNDERCOVER}66`;
+  return u.ctx.createPattern(tile, "repeat") ?? tint(UNDERCOVER, 0.4);
 }
 
 const two = (n: number) => String(n).padStart(2, "0");
@@ -121,11 +126,11 @@ function options(p: Props, live: Live, width: number): uPlot.Options {
       {},
       ...p.lines.map((l) => ({
         label: l.label,
-        stroke: l.colour,
+        stroke: () => css(l.colour),
         dash: l.between || l.fill ? [] : l.dash,
         width: 2,
-        fill: l.fill ? `${l.colour}33` : undefined,
-        points: { show: false, size: 5, fill: l.colour, filter: (u: uPlot, i: number) => alone([...(u.data[i] ?? [])]) },
+        fill: l.fill ? () => tint(l.colour, 0.2) : undefined,
+        points: { show: false, size: 5, fill: () => css(l.colour), filter: (u: uPlot, i: number) => alone([...(u.data[i] ?? [])]) },
         spanGaps: false,
       })),
     ] as uPlot.Series[],
@@ -197,18 +202,18 @@ export function Chart(p: Props) {
       </figcaption>
       <div ref={box} role="img" aria-label={`${p.title}, now: ${words || "nothing yet"}`} hidden={p.lines.length === 0} />
       {p.lines.length === 0 ? (
-        <p class="empty">{p.view ? (p.empty ?? "Nothing in this range.") : "…"}</p>
+        <p class="empty">{p.view ? p.empty : "…"}</p>
       ) : (
         <ul class="legend" aria-hidden="true">
           {p.lines.map((l) => (
             <li key={l.label}>
               <svg width="22" height="10">
-                <line x1="0" y1="5" x2="22" y2="5" stroke={l.colour} stroke-width="3" stroke-dasharray={l.between || l.fill ? "" : l.dash.join(" ")} />
+                <line x1="0" y1="5" x2="22" y2="5" style={{ stroke: `var(${l.colour})` }} stroke-width="3" stroke-dasharray={l.between || l.fill ? "" : l.dash.join(" ")} />
               </svg>
               {l.label} <b>{value(hover === null ? latest(l.values, recent) : l.values[hover])}</b>
             </li>
           ))}
-          <li class="when">{at === undefined ? (store.error ? "last known" : p.view?.range.to ? "at its end" : step > 5 ? `last ${span(step)}` : "now") : moment(at, Math.min(p.view?.step ?? 1, 60))}</li>
+          <li class="when">{at === undefined ? (store.error ? "last known" : p.view?.range.to ? "at the end of the range" : step > 5 ? `last ${span(step)}` : "now") : moment(at, Math.min(p.view?.step ?? 1, 60))}</li>
         </ul>
       )}
     </figure>

@@ -16,6 +16,8 @@ const KINDS: [label: string, kinds: Event["kind"][]][] = [
 
 const NAMES: Record<Event["kind"], string> = { undercover: "undercover", full: "cache", fault: "fault", change: "administration", session: "host" };
 
+export const NOTHING_YET = "Nothing has happened since the daemon started. Log in with an initiator, or create a volume.";
+
 /** A list of events, newest first. */
 export function EventList({ list, empty }: { list: Event[]; empty: string }) {
   return (
@@ -53,7 +55,7 @@ export function Events() {
       </p>
       <section>
         <h2>Newest first</h2>
-        <EventList list={list} empty={store.events.length === 0 ? "Nothing has happened since the daemon started. Log an initiator in, or create a volume." : "No event matches. Choose All, or clear the search."} />
+        <EventList list={list} empty={store.events.length === 0 ? NOTHING_YET : "No event matches. Choose All, or clear the search."} />
       </section>
       <p class="note">The daemon keeps the last 500 events in memory; audit.log in its data folder has every change.</p>
     </>

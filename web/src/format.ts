@@ -44,11 +44,12 @@ const BYTES = new Map<string, bigint>([["", 1n], ["b", 1n]]);
 
 /** Reads 512MiB, 1.5G (of 1024), 100MB (of 1000) or plain bytes; NaN when it is none, or not whole bytes. */
 export function parseSize(text: string): number {
-  const m = /^(\d{1,20})(?:\.(\d{1,20}))?\s*([a-z]*)$/i.exec(text.trim());
-  const unit = BYTES.get((m?.[3] ?? "?").toLowerCase());
-  if (!m || unit === undefined) return NaN;
-  const part = m[2] ?? "";
-  const n = BigInt((m[1] ?? "") + part) * unit;
+  const m = /^(\d+(?:\.\d+)?)\s*([a-z]*)$/i.exec(text.trim());
+  const unit = BYTES.get((m?.[2] ?? "?").toLowerCase());
+  const digits = m?.[1] ?? "";
+  if (unit === undefined || digits.length > 40) return NaN;
+  const [whole = "", part = ""] = digits.split(".");
+  const n = BigInt(whole + part) * unit;
   const tens = 10n ** BigInt(part.length);
   return n % tens === 0n && n / tens <= BigInt(Number.MAX_SAFE_INTEGER) ? Number(n / tens) : NaN;
 }

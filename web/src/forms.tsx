@@ -39,7 +39,7 @@ function read(form: HTMLFormElement, fields: Field[]): Values {
     else if (text === "" && f.optional) continue;
     else if (f.type === "number") {
       out[f.name] = Number(text);
-      if (text === "" || !Number.isInteger(Number(text))) throw new Error(`${f.label}: ${text || "nothing"} is no whole number`);
+      if (!/^\d+$/.test(text)) throw new Error(`${f.label}: ${text === "" ? "enter" : `“${text}” is not`} a whole number`);
     } else if (f.type === "size") {
       const n = parseSize(text);
       if (Number.isNaN(n)) throw new Error(`${f.label}: “${text}” is not a valid size; write one such as 512MiB, 1.5GiB or 100MB`);
@@ -138,11 +138,11 @@ export function Dialog({ form, close, open }: { form: Form; close: () => void; o
   return (
     <dialog ref={box} onClose={close} aria-labelledby="dialog-title">
       <form onSubmit={(e) => void submit(e)}>
-        <h2 id="dialog-title">{locked ? "The token, please" : form.title}</h2>
+        <h2 id="dialog-title">{locked ? "Enter the token" : form.title}</h2>
         {locked && (
           <>
             <p>
-              Changes need the token of the array. In a terminal: <code>arraysim token</code>
+              Changes require the array's token. To print it, run <code>arraysim token</code>
             </p>
             <label>
               Token
@@ -173,12 +173,12 @@ const path = encodeURIComponent;
 /** Shrinking loses data, so it says how much and is asked by itself. Nothing is cut off a volume whose size has changed meanwhile. */
 const shrink = (v: Volume, size: number): Form => ({
   title: `Shrink ${v.name}?`,
-  text: `From ${exactSize(v.size)} to ${exactSize(size)}: the last ${exactSize(v.size - size)} (${(v.size - size).toLocaleString("en")} bytes) and what they hold are lost.`,
-  verb: `Cut off ${exactSize(v.size - size)}`,
+  text: `From ${exactSize(v.size)} to ${exactSize(size)}: the last ${exactSize(v.size - size)} (${(v.size - size).toLocaleString("en")} bytes) and the data in them are lost.`,
+  verb: `Discard ${exactSize(v.size - size)}`,
   danger: true,
   send: async () => {
     const now = await get<Volume>(`/volumes/${path(v.name)}`);
-    if (now.size !== v.size) throw new Error(`its size is ${exactSize(now.size)} by now; start again`);
+    if (now.size !== v.size) throw new Error(`its size is ${exactSize(now.size)} now; start again`);
     await call("POST", `/volumes/${path(v.name)}/resize`, { size, force: true });
   },
 });
@@ -192,14 +192,14 @@ export const forms = {
       { name: "name", label: "Name", type: "text" },
       { name: "pool", label: "Pool", type: "choice", choices: pools, value: pools[0] ?? "" },
       { name: "size", label: "Size", type: "size", value: "1GiB", hint: "such as 512MiB or 10GiB" },
-      { name: "lun", label: "LUN", type: "number", optional: true, hint: "seen by every initiator; empty: not exported" },
+      { name: "lun", label: "LUN", type: "number", optional: true, hint: "visible to every initiator; leave it empty for no export" },
       { name: "thick", label: "Reserve all of its space (thick)", type: "check" },
     ],
     send: ({ lun, ...v }) => call("POST", "/volumes", lun === undefined ? v : { ...v, export: { lun } }),
   }),
   clone: (source: string, pools: string[], pool: string): Form => ({
     title: `Clone ${source}`,
-    text: "The new volume has what this one holds now. In a pool that copies data, and across pools, that is written below the host layer.",
+    text: "The clone gets the data that this volume holds now. In a pool that copies data, and between pools, the array writes that data below the host layer.",
     verb: "Clone",
     fields: [
       { name: "name", label: "Name", type: "text", value: `${source}-copy` },
@@ -209,25 +209,25 @@ export const forms = {
   }),
   resize: (v: Volume): Form => ({
     title: `Resize ${v.name}`,
-    text: `It has ${exactSize(v.size)} now.`,
+    text: `Its size is ${exactSize(v.size)}.`,
     verb: "Resize",
     fields: [{ name: "size", label: "Size", type: "size", value: exactSize(v.size) }],
     before: ({ size }) => (Number(size) < v.size ? shrink(v, Number(size)) : null),
     send: async ({ size }) => {
-      if (size === v.size) throw new Error("that is its size already");
+      if (size === v.size) throw new Error("it has that size already");
       await call("POST", `/volumes/${path(v.name)}/resize`, { size, force: false });
     },
   }),
   zero: (name: string): Form => ({
     title: `Zero ${name}`,
-    text: "All that the volume holds is lost.",
+    text: "All data on the volume is lost.",
     verb: "Zero",
     danger: true,
     send: () => call("POST", `/volumes/${path(name)}/zero`),
   }),
   deleteVolume: (name: string): Form => ({
     title: `Delete ${name}`,
-    text: "The volume and all that it holds are lost.",
+    text: "The volume and all of its data are lost.",
     verb: "Delete",
     danger: true,
     forcible: true,
@@ -238,14 +238,14 @@ export const forms = {
     verb: "Export",
     fields: [
       { name: "lun", label: "LUN", type: "number" },
-      { name: "initiator", label: "Initiator", type: "text", optional: true, hint: "its iSCSI name; empty: every one" },
+      { name: "initiator", label: "Initiator", type: "text", optional: true, hint: "its iSCSI name; leave it empty for every initiator" },
     ],
     send: ({ lun, initiator }) => call("POST", "/exports", { volume: name, lun, initiators: initiator ? [initiator] : [] }),
   }),
   endExport: (name: string, lun: number): Form => ({
-    title: `End the export of ${name}`,
+    title: `Remove the export of ${name}`,
     text: `Initiators lose LUN ${lun} at once.`,
-    verb: "End",
+    verb: "Remove",
     danger: true,
     send: () => call("DELETE", `/exports/${path(name)}?lun=${lun}`),
   }),
@@ -255,7 +255,7 @@ export const forms = {
     fields: [
       { name: "name", label: "Name", type: "text" },
       { name: "size", label: "Size of its mdisk", type: "size", value: "64GiB" },
-      { name: "bandwidth", label: "Bandwidth a second", type: "size", optional: true, hint: "such as 64MiB; empty: no limit" },
+      { name: "bandwidth", label: "Bandwidth per second", type: "size", optional: true, hint: "such as 64MiB; leave it empty for no limit" },
       { name: "copy_data", label: "Offloaded copies move data", type: "check", value: true },
     ],
     send: ({ name, copy_data, ...m }) => call("POST", "/pools", { name, copy_data, mdisks: [{ name: "m0", ...m }] }),
@@ -274,25 +274,25 @@ export const forms = {
   }),
   mdiskOffline: (pool: string, mdisk: string, offline: boolean): Form => ({
     title: offline ? `Take ${pool}.${mdisk} offline` : `Bring ${pool}.${mdisk} back`,
-    text: offline ? "A fault: reads and writes of what lies on it fail, and what is dirty for it stays pinned in the cache." : "What is pinned in the cache is destaged.",
+    text: offline ? "A fault: reads and writes of its data fail, and its dirty data stays pinned in the cache." : "The cache destages the data that was pinned.",
     verb: offline ? "Take offline" : "Bring back",
     danger: offline,
     send: () => call("PATCH", `/pools/${path(pool)}/mdisks/${path(mdisk)}`, { offline }),
   }),
   mdiskLimits: (pool: string, mdisk: string, bandwidth: number, iops: number): Form => ({
     title: `Limits of ${pool}.${mdisk}`,
-    text: "A slow disk, as a fault. 0 is no limit.",
+    text: "A fault: a slow disk. 0 means no limit.",
     verb: "Set",
     fields: [
-      { name: "bandwidth", label: "Bandwidth a second", type: "size", value: exactSize(bandwidth) },
-      { name: "iops", label: "Operations a second", type: "number", value: iops },
+      { name: "bandwidth", label: "Bandwidth per second", type: "size", value: exactSize(bandwidth) },
+      { name: "iops", label: "Operations per second", type: "number", value: iops },
     ],
     send: (v) => call("PATCH", `/pools/${path(pool)}/mdisks/${path(mdisk)}`, v),
   }),
   mirror: (mirrored: boolean): Form => ({
-    title: mirrored ? "Lose the cache's mirror" : "Restore the cache's mirror",
-    text: mirrored ? "A fault: as if the other node of the I/O group had failed. The cache is emptied, and writes go through to the back end." : "The cache takes writes again.",
-    verb: mirrored ? "Lose it" : "Restore it",
+    title: mirrored ? "Fail the cache mirror" : "Restore the cache mirror",
+    text: mirrored ? "A fault: as if the other node of the I/O group had failed. The cache is emptied, and writes go through to the back end." : "The cache accepts writes again.",
+    verb: mirrored ? "Fail the mirror" : "Restore the mirror",
     danger: mirrored,
     send: () => call("PUT", "/mirror", { mirrored: !mirrored }),
   }),

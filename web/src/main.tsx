@@ -125,13 +125,13 @@ function App() {
           {s ? `iscsi ${s.portal}, ${size(s.dirty)} dirty` : "…"}
         </span>
         <button type="button" aria-pressed={store.paused} title="key p" onClick={() => store.pause(!store.paused)}>
-          {store.paused ? "Go on" : "Pause"}
+          {store.paused ? "Resume" : "Pause"}
         </button>
         <Theme />
       </header>
       {store.error && (
         <p role="alert" class="offline">
-          The daemon does not answer{unreachable(store.error) ? "" : ` (${store.error})`}. {store.heard > 0 ? `What you see is of ${stamp(store.heard)}. ` : ""}Trying again every second; start it by: arraysim serve
+          The daemon does not answer{unreachable(store.error) ? "" : ` (${store.error})`}. {store.heard > 0 ? `The data shown is from ${stamp(store.heard)}. ` : ""}The page tries again every second. To start the daemon: arraysim serve
         </p>
       )}
       <main class={store.error ? "old" : ""}>
@@ -144,10 +144,10 @@ function App() {
         {at.page === "pools" && <Pools open={setForm} />}
         {at.page === "hosts" && <Hosts />}
         {at.page === "events" && <Events />}
-        {at.page !== "volume" && !PAGES.some((p) => p === at.page) && <p class="empty">There is no page “{decoded(at.page)}”. The links above lead to those that exist.</p>}
+        {at.page !== "volume" && !PAGES.some((p) => p === at.page) && <p class="empty">There is no page “{decoded(at.page)}”. Choose one of the links above.</p>}
       </main>
       <footer>
-        Keys: 1–5 pages, / search, p pause. The same figures: <a href="/metrics">/metrics</a>, <a href="/api/v1/openapi.json">API</a>, <code>arraysim top</code>
+        Keys: 1 to 5 choose a page, / searches, p pauses. The same figures: <a href="/metrics">/metrics</a>, <a href="/api/v1/openapi.json">API</a>, <code>arraysim top</code>
       </footer>
       {form && <Dialog key={form.title} form={form} close={() => setForm(null)} open={setForm} />}
     </>

@@ -5,7 +5,7 @@ import type { Export, Policy, Volume } from "./api";
 import { call, get } from "./api";
 import { Bar } from "./bar";
 import { Chart, Ranges } from "./chart";
-import { HOSTS } from "./colours";
+import { HOSTS, READ } from "./colours";
 import { EventList } from "./events";
 import { count, fullSize, millis, rate, size } from "./format";
 import { forms, type Form } from "./forms";
@@ -49,7 +49,7 @@ export function Volumes({ open }: PageProps) {
           { name: "Described MB/s", number: true, wide: true, title: "What offload commands describe", value: (v) => v.described, cell: (v) => rate(clip(v.described)) },
           { name: "Commands/s", number: true, wide: true, value: (v) => v.commands, cell: (v) => count(v.commands) },
           { name: "Latency ms", number: true, value: (v) => v.latency, cell: (v) => millis(v.latency) },
-          { name: "Cache held", number: true, value: (v) => v.dirty, cell: (v) => size(v.dirty) },
+          { name: "Cache held", number: true, wide: true, value: (v) => v.dirty, cell: (v) => size(v.dirty) },
         ]}
         empty="There are no volumes. Create one: New volume…, or arraysim volume create NAME --pool POOL --size 1GiB."
       />
@@ -60,7 +60,7 @@ export function Volumes({ open }: PageProps) {
 export function VolumePage({ name, open }: PageProps & { name: string }) {
   const view = store.view;
   const v = store.volumes.get(name);
-  if (!v) return <p class="empty">{store.status ? `There is no volume ${name}. Volumes (key 2) lists those that exist.` : "…"}</p>;
+  if (!v) return <p class="empty">{store.status ? `There is no volume ${name}. Choose one of those in Volumes (key 2).` : "…"}</p>;
   const of = (figure: string) => view?.series("volume", name, figure) ?? [];
   const now = store.rates.volumes.get(name);
   const pools = store.pools.map((p) => p.name);
@@ -77,7 +77,7 @@ export function VolumePage({ name, open }: PageProps & { name: string }) {
         <button type="button" onClick={() => void get<Volume>(`/volumes/${encodeURIComponent(name)}`).catch(() => v).then((now) => open(forms.resize(now)))}>Resize…</button>
         <button type="button" onClick={() => open(forms.exportVolume(name))}>Export…</button>
         {v.exports.map((e) => (
-          <button type="button" key={e.lun} onClick={() => open(forms.endExport(name, e.lun))}>End LUN {lunOf(e)}…</button>
+          <button type="button" key={e.lun} onClick={() => open(forms.endExport(name, e.lun))}>Remove LUN {lunOf(e)}…</button>
         ))}
         <button type="button" onClick={() => open(forms.zero(name))}>Zero…</button>
         <button type="button" onClick={() => open(forms.deleteVolume(name))}>Delete…</button>
@@ -85,7 +85,7 @@ export function VolumePage({ name, open }: PageProps & { name: string }) {
       <dl class="facts">
         {fact("Pool", v.pool)}
         {fact("Size", fullSize(v.size))}
-        {fact("Kind", `${v.thin ? "thin" : "thick"}, blocks of ${v.block_size}${v.write_protect ? ", write protected" : ""}`)}
+        {fact("Kind", `${v.thin ? "thin" : "thick"}, ${v.block_size}-byte blocks${v.write_protect ? ", write protected" : ""}`)}
         {fact("Mapped", <Bar part={v.mapped} whole={v.size} label="mapped of its size" />)}
         {fact("Zero", size(v.zero))}
         {fact("Unmapped", size(v.unmapped))}
@@ -96,13 +96,13 @@ export function VolumePage({ name, open }: PageProps & { name: string }) {
       <Ranges ranges={RANGES} />
       <div class="grid">
         <Chart id="chart-layers" title="Upper and lower writes" unit="MB/s" view={view} lines={layers(view, "volume", name)} show={rate} least={1e6} note="The striped area is what the cache took and no host sent." empty={UNWATCHED} />
-        <Chart id="chart-latency" title="Latency of reads and writes" unit="ms" view={view} lines={latencies(view, "volume", name)} show={millis} least={1e6} note="A p99 is that of the worst second of a step." empty="No host read or wrote it in this range. Start a reader, such as dd or fio, or choose a longer range." />
-        <Chart id="chart-held" title="Write cache held" unit="" view={view} lines={[{ label: name, values: of("cache_dirty_bytes"), fill: true, ...store.look("volume", name) }]} show={size} least={1 << 20} />
-        <Chart id="chart-host" title="Host traffic" unit="MB/s" view={view} lines={[{ label: "read", values: of("host_read_bytes"), colour: "#56b4e9", dash: [8, 3] }, { label: "written", values: of("host_written_bytes"), colour: HOSTS, dash: [] }]} show={rate} least={1e6} />
+        <Chart id="chart-latency" title="Latency of reads and writes" unit="ms" view={view} lines={latencies(view, name)} show={millis} least={1e6} note="Each p99 is that of the worst second of its step." empty="No host read or wrote this volume in this range. Start a reader, such as dd or fio, or choose a longer range." />
+        <Chart id="chart-held" title="Write cache held" unit="" view={view} lines={[{ label: name, values: of("cache_dirty_bytes"), fill: true, ...store.look("volume", name) }]} show={size} least={1 << 20} empty={UNWATCHED} />
+        <Chart id="chart-host" title="Host traffic" unit="MB/s" view={view} lines={[{ label: "read", values: of("host_read_bytes"), colour: READ, dash: [8, 3] }, { label: "written", values: of("host_written_bytes"), colour: HOSTS, dash: [] }]} show={rate} least={1e6} empty={UNWATCHED} />
       </div>
       <section>
-        <h2>Its events</h2>
-        <EventList list={store.events.filter((e) => e.volume === name).slice(0, 20)} empty="None since the daemon started." />
+        <h2>Events of this volume</h2>
+        <EventList list={store.events.filter((e) => e.volume === name).slice(0, 20)} empty="None since the daemon started. Clone the volume or change it, and what happens is listed here." />
       </section>
     </>
   );
@@ -136,6 +136,7 @@ export function Pools({ open }: PageProps) {
           { name: "Volumes", number: true, wide: true, value: (p) => p.volumes },
           {
             name: "Change",
+            wide: true,
             value: () => "",
             cell: (p) => (
               <button type="button" aria-label={`Delete pool ${p.name}`} onClick={() => open(forms.deletePool(p.name))}>Delete…</button>
@@ -145,10 +146,10 @@ export function Pools({ open }: PageProps) {
       />
       <section id="faults" class="faults">
         <h2>Faults</h2>
-        <p class="note">What harms the array on purpose. A fault lasts until you end it or the daemon restarts.</p>
+        <p class="note">Faults harm the array on purpose. Each lasts until you end it or the daemon restarts.</p>
         <p class="actions">
           <button type="button" onClick={() => open(forms.mirror(store.status?.mirrored ?? true))}>
-            {store.status?.mirrored === false ? "Restore the cache's mirror…" : "Lose the cache's mirror…"}
+            {store.status?.mirrored === false ? "Restore the cache mirror…" : "Fail the cache mirror…"}
           </button>
           {store.pools.map((p) => (
             <button key={p.name} type="button" onClick={() => open(forms.writeMode(p.name, p.write_mode))}>Write mode of {p.name}…</button>
@@ -160,11 +161,12 @@ export function Pools({ open }: PageProps) {
           rows={disks}
           keyOf={(d) => `${d.pool.name}.${d.m.name}`}
           sort="Mdisk"
+          empty="There are no mdisks. Create a pool, which brings its own: New pool…"
           columns={[
             { name: "Mdisk", value: (d) => `${d.pool.name}.${d.m.name}` },
             { name: "State", value: (d) => (d.m.offline ? "offline" : "online"), cell: (d) => (d.m.offline ? <strong class="strong">offline</strong> : "online") },
             { name: "Size", number: true, wide: true, value: (d) => d.m.size, cell: (d) => size(d.m.size) },
-            { name: "Bandwidth", number: true, value: (d) => d.m.bandwidth, cell: (d) => (d.m.bandwidth ? `${size(d.m.bandwidth)}/s` : "no limit") },
+            { name: "Bandwidth", number: true, wide: true, value: (d) => d.m.bandwidth, cell: (d) => (d.m.bandwidth ? `${size(d.m.bandwidth)}/s` : "no limit") },
             { name: "IOPS", number: true, wide: true, value: (d) => d.m.iops, cell: (d) => d.m.iops || "no limit" },
             { name: "Failures", number: true, wide: true, value: (d) => d.m.failures },
             {
@@ -187,15 +189,15 @@ export function Pools({ open }: PageProps) {
 function policyForm(p: Policy): Form {
   return {
     title: "Policy of the write cache",
-    text: "The budget bounds what offloads may hold of a partition, so that hosts always find room. 0 is no bound.",
+    text: "The budget limits how much of a partition offloads may hold, so that hosts always find room. 0 means no limit.",
     verb: "Set",
     fields: [
       { name: "budget_percent", label: "Offload budget, % of a partition", type: "number", value: p.budget_percent },
       { name: "budget_host_percent", label: "Offload budget of one host, %", type: "number", value: p.budget_host_percent },
       { name: "budget_pressure", label: "Destage faster while an offload waits for its budget", type: "check", value: p.budget_pressure },
       { name: "admission", label: "Admission", type: "choice", choices: ["fifo", "fair", "through"], value: p.admission },
-      { name: "destage_order", label: "Order of destage", type: "choice", choices: ["round-robin", "lru"], value: p.destage_order },
-      { name: "copy_pieces", label: "Pieces of 256 KiB a copy has under way", type: "number", value: p.copy_pieces },
+      { name: "destage_order", label: "Destage order", type: "choice", choices: ["round-robin", "lru"], value: p.destage_order },
+      { name: "copy_pieces", label: "Pieces of 256 KiB in flight per copy", type: "number", value: p.copy_pieces },
     ],
     send: (v) => call("PATCH", "/policy", v),
   };
@@ -212,14 +214,14 @@ export function Hosts() {
         rows={store.rates.hosts}
         keyOf={(h) => h.host}
         sort="Commands/s"
-        empty="No host has sent a command. Log an initiator in, such as: iscsi-ls -s iscsi://ADDRESS with the portal's address above."
+        empty="No host has sent a command. Log in with an initiator, for example: iscsi-ls -s iscsi://ADDRESS, with the portal's address from above."
         columns={[
           { name: "Host", value: (h) => h.host },
           { name: "Address", wide: true, value: (h) => [...new Set(sessions.get(h.host)?.map((s) => s.address.replace(/:\d+$/, "")) ?? ["not logged in"])].join(", ") },
           { name: "Sessions", number: true, wide: true, value: (h) => sessions.get(h.host)?.length ?? 0 },
           { name: "Commands/s", number: true, value: (h) => h.commands, cell: (h) => count(h.commands) },
-          { name: "Reads/s", number: true, value: (h) => h.reads, cell: (h) => count(h.reads) },
-          { name: "Writes/s", number: true, value: (h) => h.writes, cell: (h) => count(h.writes) },
+          { name: "Reads/s", number: true, wide: true, value: (h) => h.reads, cell: (h) => count(h.reads) },
+          { name: "Writes/s", number: true, wide: true, value: (h) => h.writes, cell: (h) => count(h.writes) },
           { name: "Offloads/s", number: true, value: (h) => h.offloads, cell: (h) => count(h.offloads) },
           { name: "Commands", number: true, wide: true, value: (h) => h.total, cell: (h) => count(h.total) },
           { name: "Not GOOD", number: true, wide: true, value: (h) => h.failed, cell: (h) => count(h.failed) },

@@ -21,6 +21,8 @@ export interface Range {
 }
 
 const POINTS = 300;
+/** So many of the slowest volumes of a range, and of its end, whatever they did. */
+const SLOWEST = 6;
 
 export class View {
   /** Ends of the steps, in seconds since 1970. */
@@ -51,7 +53,12 @@ export class View {
     return this.objects.get(`${kind} ${name}`)?.series[figure] ?? this.times.map(() => null);
   }
 
-  /** Names of a kind, in the order of what they did. */
+  /** The number of the newest object of a name, if the history has it. */
+  id(kind: HistoryObject["kind"], name: string): number | undefined {
+    return this.objects.get(`${kind} ${name}`)?.id;
+  }
+
+  /** Names of a kind, in the order of what they did; the slowest volumes come behind the most active ones. */
   names(kind: HistoryObject["kind"]): string[] {
     return [...this.objects.values()].filter((o) => o.kind === kind).map((o) => o.name ?? "");
   }
@@ -65,7 +72,7 @@ export class View {
 
 /** The question for a range; volume "" is the whole array. */
 export function ask(range: Range, volume: string): string {
-  const q = new URLSearchParams({ seconds: String(Math.ceil(range.seconds)), points: String(POINTS) });
+  const q = new URLSearchParams({ seconds: String(Math.ceil(range.seconds)), points: String(POINTS), slowest: String(SLOWEST) });
   if (range.to > 0) q.set("to_ms", String(Math.ceil(range.to * 1000)));
   if (volume) q.set("volume", volume);
   return `/history?${q}`;

@@ -61,7 +61,7 @@ export class Rates {
     this.volumes = new Map(
       c.volumes.map((v) => {
         const old = before.get(v.volume);
-        // One that was made meanwhile began with nothing, even if it has the name of another.
+        // A volume that somebody created meanwhile began with nothing, even if it has the name of another.
         return [v.volume, volumeRates(old?.id === v.id ? old : { ...v, ...NOTHING }, v, seconds)];
       }),
     );

@@ -1,7 +1,7 @@
 // What the page knows, and the loop that asks the daemon for it.
 
 import { get, type Counters, type Event, type Findings, type HistoryRange, type Offload, type Pool, type Session, type Status, type Volume } from "./api";
-import { hash, look, type Look } from "./colours";
+import { look, STRANGER, type Look } from "./colours";
 import { ask, View, type Range } from "./range";
 import { Rates } from "./rates";
 
@@ -14,7 +14,7 @@ type Listener = () => void;
 export class Store {
   rates = new Rates();
   status: Status | undefined;
-  volumes = new Map<string, Volume & { id: number }>();
+  volumes = new Map<string, Volume>();
   pools: Pool[] = [];
   sessions: Session[] = [];
   offloads: Offload[] = []; // in flight
@@ -80,11 +80,11 @@ export class Store {
     return this.poll();
   }
 
-  /** How an object is drawn; of volumes that are gone their names decide. */
+  /** How an object is drawn, by its number; the history has those of objects that are gone. */
   look(kind: "volume" | "pool", name: string): Look {
-    if (kind === "volume") return look(this.volumes.get(name)?.id ?? hash(name));
-    const at = this.pools.findIndex((p) => p.name === name);
-    return look(at >= 0 ? at : hash(name));
+    const object = kind === "volume" ? this.volumes.get(name) : this.pools.find((p) => p.name === name);
+    const id = object?.id ?? this.view?.id(kind, name);
+    return id === undefined ? STRANGER : look(id);
   }
 
   private async poll(): Promise<void> {
@@ -145,7 +145,7 @@ export class Store {
     this.stale = false;
     const [status, volumes, pools, sessions] = await Promise.all([
       get<Status>("/status"),
-      get<(Volume & { id: number })[]>("/volumes"),
+      get<Volume[]>("/volumes"),
       get<Pool[]>("/pools"),
       get<Session[]>("/sessions"),
     ]);

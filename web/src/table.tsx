@@ -23,7 +23,7 @@ interface Props<T> {
   sort: string;
   search?: boolean;
   /** What to try when there are no rows. */
-  empty?: string;
+  empty: string;
 }
 
 export const volumeLink = (name: string) => <a href={`#/volume/${encodeURIComponent(name)}`}>{name}</a>;
@@ -96,7 +96,7 @@ export function Table<T>(p: Props<T>) {
           Show {Math.min(rows.length - limit, 10 * PAGE)} more
         </button>
       )}
-      {rows.length === 0 && <p class="empty">{p.rows.length > 0 ? "Nothing matches the search." : (p.empty ?? "None.")}</p>}
+      {rows.length === 0 && <p class="empty">{p.rows.length > 0 ? "Nothing matches the search. Clear it to see all rows." : p.empty}</p>}
     </section>
   );
 }
