@@ -10,14 +10,17 @@ import math
 import re
 import subprocess
 import threading
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from arrays import noise, write
 from harness import REPO, Config, Daemon, KiB, Mdisk, MiB, Pool, Volume
 from playwright.sync_api import Browser, expect
-from viewing import DESK, PHONE, Viewer
+from viewing import DESK, PHONE, SIZE, Viewer
 
 Opened = Callable[[Daemon], Viewer]
 
@@ -268,3 +271,48 @@ def test_no_translated_english() -> None:
     for f in sorted((REPO / "web" / "src").glob("*.ts*")):
         text = "\n".join(line for line in f.read_text().splitlines() if not line.strip().startswith(("//", "/*", "*")))
         assert re.findall(refused, text) == [], f.name
+
+
+@pytest.mark.slow
+def test_a_victim_is_named_while_it_waits(new_array: NewArray, tmp_path: Path) -> None:
+    """The daemon compares a reader before and during an offload into its pool, and names it with both latencies."""
+    d = new_array(
+        Config(
+            pools=[Pool("fast"), Pool("slow", copy="data", mdisks=[Mdisk("m0", bandwidth=8 * MiB)])],
+            volumes=[Volume(n, i, pool="slow" if i else "fast", size=SIZE) for i, n in enumerate(("from", "to", "db"))],
+            cache=16 * MiB,
+            store="memory",
+        )
+    )
+    write(d, 0, 0, noise(SIZE, seed=1), tmp_path)
+    write(d, 2, 0, noise(4 * MiB, seed=2), tmp_path)
+    over = threading.Event()
+
+    def read() -> None:
+        while not over.is_set():
+            d.sg("sg_dd", "if=/dev/sg2", "of=/dev/null", "bs=512", "bpt=8", "count=1024", timeout=120)
+
+    def ask(path: str) -> dict[str, Any]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{d.metrics_port}/api/v1/{path}", timeout=10) as r:
+            return json.load(r)
+
+    def seconds() -> int:
+        """For how long db has been read."""
+        return sum(v is not None for o in ask("history?volume=db")["objects"] for v in o["series"]["latency_ns"])
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        deadline = time.monotonic() + 120
+        while seconds() < 25:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        for _ in range(4):
+            d.sg("sg_xcopy", "if=/dev/sg0", "of=/dev/sg1", "bs=512", f"count={SIZE // 512}", "bpt=16384", timeout=120)
+        (found,) = ask("findings")["findings"]
+    finally:
+        over.set()
+        thread.join()
+    assert found["volume"] == "to" and found["compared_volumes"] == 1 and found["unknown_volumes"] == 0, found
+    (victim,) = found["victims"]
+    assert victim["volume"] == "db" and victim["mean_ns"] >= 2 * victim["mean_before_ns"] > 0, victim
