@@ -100,6 +100,13 @@ func (d *Disk) noteChange(o *op) {
 // one has some, Arrive must be called. done gets the numbers of blocks and of bytes that came.
 func (d *Disk) MigrateFrom(src *Disk, m Migration, done func(blocks int, bytes uint64)) {
 	src.leaving = &leaving{changed: make([]uint64, (src.info.Sectors/uint64(src.per)+64)/64)}
+	// What has come already and lets others read meanwhile, as a COMPARE AND WRITE does while it has dirty sectors
+	// destaged, changes what may have been copied by then.
+	for _, ops := range [...][]*op{src.active, src.waiting, src.parked} {
+		for _, o := range ops {
+			src.noteChange(o)
+		}
+	}
 	x := &migration{d: d, src: src, m: m, done: done}
 	x.m.Depth = max(1, m.Depth)
 	x.pump()

@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("tier.seeds", 300, "random runs of TestModel")
+	seeds = flag.Int("tier.seeds", 300, "random runs of TestModel, and of TestGuestMoves")
 	first = flag.Uint64("tier.seed", 1, "the first seed of TestModel")
 	stop  = flag.Bool("tier.stop", false, "end TestModel with the first seed that fails")
 	lines = flag.Int("tier.lines", 60, "lines of a failing run that are shown")
@@ -139,6 +139,10 @@ var events = []struct {
 }
 
 func (w *world) event() {
+	if w.only != nil {
+		w.only(w)
+		return
+	}
 	sum := 0
 	for _, e := range events {
 		sum += e.weight
@@ -194,15 +198,23 @@ func (w *world) stop() {
 // TestModel runs random requests, crashes, losses and offloads, and never may a sector be other
 // than the last acknowledged write, or one that was not acknowledged since. A run that fails is
 // made once more with a trace.
-func TestModel(t *testing.T) {
+func TestModel(t *testing.T) { runWorlds(t, nil) }
+
+// TestGuestMoves is TestModel with moves of the guest alone: few worlds of that draw two hosts of which one dies.
+func TestGuestMoves(t *testing.T) { runWorlds(t, (*world).eventGuestMoves) }
+
+func runWorlds(t *testing.T, only func(*world)) {
 	t.Logf("seeds %d to %d", *first, *first+uint64(*seeds)-1)
 	mem := &arena{}
 	defer debug.SetGCPercent(debug.SetGCPercent(1000))
 	for i := range *seeds {
-		if seed := *first + uint64(i); !quiet(newWorld(t, seed, mem)) {
+		seed := *first + uint64(i)
+		w := newWorld(t, seed, mem)
+		w.only = only
+		if !quiet(w) {
 			t.Run(fmt.Sprint(seed), func(t *testing.T) {
 				w := newWorld(t, seed, mem)
-				w.traced = true
+				w.traced, w.only = true, only
 				w.run()
 				t.Fatalf("seed %d failed once, and not again: something is not determined by it", seed)
 			})

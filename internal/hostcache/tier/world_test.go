@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -78,6 +79,7 @@ type world struct {
 	cut               map[*card]bool // cards of peers that lost power, and what was not flushed there
 	size              int            // of a card
 	mem               *arena
+	only              func(*world) // the one event that there is, if it is one
 	traced            bool
 	trace             []string
 }
@@ -100,7 +102,8 @@ func (w *world) fail(format string, args ...any) {
 	for _, s := range w.trace[max(0, len(w.trace)-*lines):] {
 		w.t.Log(s)
 	}
-	w.t.Fatalf("seed %d: "+format+"\nrun it alone: go test ./internal/hostcache/tier -run TestModel -tier.seeds 1 -tier.seed %d", append(append([]any{w.seed}, args...), w.seed)...)
+	test, _, _ := strings.Cut(w.t.Name(), "/")
+	w.t.Fatalf("seed %d: "+format+"\nrun it alone: go test ./internal/hostcache/tier -run '^%s$' -tier.seeds 1 -tier.seed %d", append(append([]any{w.seed}, args...), test, w.seed)...)
 }
 
 // was is an entry of a sector.
