@@ -123,7 +123,7 @@ func (m *meta) delayed(k int, err error) {
 		return
 	}
 	if !d.failed && !errors.Is(err, block.ErrFull) {
-		m.s.notice("a change of the metadata does not get to its place: %v; it is tried again", err)
+		m.s.say("a change of the metadata does not get to its place: %v; it is tried again", err)
 	}
 	d.failed, d.busy = true, true
 	m.later(func() {

@@ -6,6 +6,8 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -51,15 +53,18 @@ type game struct {
 	rnd   *rand.Rand
 	v     *block.Virtual
 	c     *simulated.Cluster
-	nodes []*node // those that run, some of them stopped
+	nodes []*node           // those that run, some of them stopped
+	eye   *simulated.Client // that looks who has the lock
 	all   int
 	same  bool // they are of one machine, and know of each other's death
 	// blind is the negative control that serves whatever the lease says.
 	blind bool
 	acked [places]value
 	ids   uint64
+	spell int64 // operations fail at times until then
 
 	opens, writes, reads, lost, stale int
+	caught                            int   // starts, between their lock and their epoch
 	longest                           int64 // without an owner that serves
 	served                            int64 // when one did last
 }
@@ -121,7 +126,7 @@ func (n *node) run() {
 		err = n.recover()
 	}
 	if err != nil {
-		if !errors.Is(err, block.ErrFenced) && !errors.Is(err, rados.ErrGuard) {
+		if !errors.Is(err, block.ErrFenced) && !errors.Is(err, rados.ErrGuard) && !errors.Is(err, errInjected) {
 			g.t.Fatalf("%s: process %d: %v", g.what, n.number, err)
 		}
 		n.later()
@@ -287,6 +292,44 @@ func (g *game) hosts(end int64) {
 	g.v.At(g.v.Now()+g.rnd.Int64N(60e6), func() { g.hosts(end) })
 }
 
+var errInjected = errors.New("injected")
+
+// fails makes an operation fail at times while there is a bad spell.
+func (g *game) fails(*rados.Op) error {
+	if g.v.Now() < g.spell && g.rnd.IntN(30) == 0 {
+		return errInjected
+	}
+	return nil
+}
+
+// early does something to those who have the lock and no epoch yet, or are about to, which is over within milliseconds.
+func (g *game) early() {
+	for _, n := range slices.Clone(g.nodes) {
+		switch {
+		case n.open || g.rnd.IntN(2) == 0:
+		case g.rnd.IntN(4) == 0:
+			n.end()
+		default:
+			n.p.Stop()
+			g.v.At(g.v.Now()+g.rnd.Int64N(16e9), n.p.Continue)
+		}
+	}
+}
+
+// locked looks until somebody has the lock who is not open, and then does something to it.
+func (g *game) locked(end int64) {
+	for _, n := range g.nodes {
+		if list, err := g.eye.Lockers("array", "owner"); err == nil && len(list) > 0 && !n.open && strings.HasPrefix(list[0].Cookie, fmt.Sprint(n.number, ".")) {
+			g.caught++
+			g.v.At(g.v.Now()+g.rnd.Int64N(5e6), g.early)
+			return
+		}
+	}
+	if g.v.Now() < end {
+		g.v.At(g.v.Now()+500e3, func() { g.locked(end) })
+	}
+}
+
 // trouble does something to somebody, and then to another one.
 func (g *game) trouble(end int64) {
 	if g.v.Now() >= end {
@@ -299,7 +342,14 @@ func (g *game) trouble(end int64) {
 				n = o
 			}
 		}
-		switch g.rnd.IntN(7) {
+		if g.rnd.IntN(3) == 0 {
+			g.locked(g.v.Now() + 14e9)
+		}
+		g.c.SetMonitor(g.rnd.Int64N(1 + g.rnd.Int64N(2e9)))
+		if g.c.FailMonitor = nil; g.rnd.IntN(6) == 0 {
+			g.c.FailMonitor = errInjected
+		}
+		switch g.rnd.IntN(9) {
 		case 0, 1:
 			n.end()
 		case 2, 3, 4:
@@ -315,6 +365,16 @@ func (g *game) trouble(end int64) {
 			g.v.At(g.v.Now()+g.rnd.Int64N(12e9), g.c.Continue)
 		case 6:
 			n.client.Disturb()
+		case 7:
+			g.spell = g.v.Now() + g.rnd.Int64N(8e9)
+		case 8:
+			if n.open && !n.p.Stopped() {
+				n.open = false
+				n.p.Go(func() {
+					n.s.Close()
+					n.later()
+				})
+			}
 		}
 	}
 	g.v.At(g.v.Now()+g.rnd.Int64N(12e9), func() { g.trouble(end) })
@@ -326,8 +386,13 @@ func play(t *testing.T, seed uint64, opt simulated.Options, blind bool) *game {
 	opt.Latency, opt.Tail = 1+rnd.Int64N(3e6), rnd.IntN(50)
 	killed = map[int]bool{}
 	g := &game{t: t, what: fmt.Sprintf("-run %s -seed %d", t.Name(), seed), rnd: rnd, v: &block.Virtual{}, c: simulated.New(opt, rnd), same: rnd.IntN(3) == 0, blind: blind}
+	g.c.Fail, g.c.Forget = g.fails, g.fails
 	for range 2 + rnd.IntN(2) {
 		g.start()
+	}
+	g.eye = g.c.Connect(g.v, "array")
+	if rnd.IntN(2) == 0 {
+		g.locked(1e9)
 	}
 	const end = 70e9
 	g.hosts(end)
@@ -338,6 +403,7 @@ func play(t *testing.T, seed uint64, opt simulated.Options, blind bool) *game {
 		n.p.Continue()
 	}
 	g.c.Continue()
+	g.spell, g.c.FailMonitor = 0, nil
 	g.v.RunUntil(g.v.Now() + 30e9)
 	for len(g.nodes) > 0 {
 		n := g.nodes[0]
@@ -369,18 +435,19 @@ func TestTakeovers(t *testing.T) {
 	if testing.Short() {
 		seeds = 20
 	}
-	var opens, writes, reads int
+	var opens, writes, reads, caught int
 	var longest int64
 	for s := seed; s < seed+seeds; s++ {
 		g := play(t, s, simulated.Options{}, false)
 		if g.lost > 0 || g.stale > 0 {
 			t.Fatalf("%s: %d acknowledged writes were lost, %d reads were stale", g.what, g.lost, g.stale)
 		}
-		opens, writes, reads, longest = opens+g.opens, writes+g.writes, reads+g.reads, max(longest, g.longest)
+		opens, writes, reads, caught, longest = opens+g.opens, writes+g.writes, reads+g.reads, caught+g.caught, max(longest, g.longest)
 	}
-	t.Logf("%d seeds, %d owners, %d writes, %d reads: 0 lost, 0 stale; at most %d s without an owner that serves", seeds, opens, writes, reads, longest/1e9)
-	if opens < 3*int(seeds) || writes < 100*int(seeds) {
-		t.Errorf("the test does not get there: %d owners, %d writes", opens, writes)
+	t.Logf("%d seeds, %d owners, %d starts caught behind their lock, %d writes, %d reads: 0 lost, 0 stale; at most %d s without an owner that serves",
+		seeds, opens, caught, writes, reads, longest/1e9)
+	if opens < 3*int(seeds) || writes < 100*int(seeds) || caught < int(seeds)/2 {
+		t.Errorf("the test does not get there: %d owners, %d writes, %d caught", opens, writes, caught)
 	}
 }
 

@@ -63,6 +63,9 @@ func (s *Store) ended(op *Op) {
 	l := op.lane
 	l.ops--
 	l.bytes -= op.size
+	if l != &s.leaseLane {
+		s.answers.ended++
+	}
 	s.judge(op)
 	op.then(op)
 	for len(l.queue) > 0 && l.room(l.queue[0].size) {
@@ -81,12 +84,30 @@ func (s *Store) ended(op *Op) {
 // i-th, and check, unless it is nil, says what its end is worth.
 func (s *Store) doAll(n int, op func(i int) *Op, check func(i int, op *Op) error) error {
 	var first error
-	over := false
+	over, ended := false, false
 	s.enter()
-	s.sweep(&s.logLane, n, op, check, func(err error) { first, over = err, true })
+	s.await("")
+	s.sweep(&s.logLane, n, func(i int) *Op {
+		o := op(i)
+		s.answers.what = "the object " + o.Object
+		return o
+	}, check, func(err error) { first, over = err, true })
 	s.leave()
-	s.wait(func() bool { return over })
-	return first
+	var lost error
+	s.wait(func() bool {
+		ended, lost = over, s.lost
+		return over || s.interrupted || s.fenced.Load() // what has no answer then does not matter any more
+	})
+	s.enter()
+	s.answered()
+	s.leave()
+	switch {
+	case ended:
+		return first
+	case lost != nil:
+		return lost
+	}
+	return ErrCanceled
 }
 
 // do runs an operation and waits for it.
