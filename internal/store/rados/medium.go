@@ -220,7 +220,7 @@ func (m *medium) Discard(off, n uint64, done func(error)) {
 		m.discard(list, n, done)
 	}
 	for _, p := range list {
-		if p.whole && has(m.here.bits, p.extent) {
+		if p.whole && has(m.here.maybe, p.extent) {
 			left++
 			m.here.note(p.extent, false, noted)
 		}

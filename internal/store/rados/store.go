@@ -311,6 +311,10 @@ func (s *Store) Close() error {
 	}
 	s.settle() // who waited hears of the end
 	s.enter()
+	s.bringMaps()
+	s.leave()
+	s.wait(idle)
+	s.enter()
 	if s.head.Address = ""; s.lost == nil { // nothing is under way: the next owner has nobody to fence
 		s.change(nil, nil)
 	}
