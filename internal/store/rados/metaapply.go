@@ -107,6 +107,7 @@ func (m *meta) feed(k int) {
 			m.settle()
 		}
 		m.feed(k)
+		m.work()
 	})
 }
 
@@ -119,7 +120,7 @@ func (m *meta) delayed(k int, err error) {
 		return
 	}
 	if !m.again(err) {
-		m.stuck = true
+		m.giveUp(err)
 		return
 	}
 	if !d.failed && !errors.Is(err, block.ErrFull) {
