@@ -87,10 +87,17 @@ func (l *logBuffer) String() string {
 // start runs a daemon until the test ends or stop.
 func start(t *testing.T, cfg *Config) *running {
 	t.Helper()
+	return startWith(t, cfg, func(*daemon) {})
+}
+
+// startWith is start that calls prepare before the daemon runs.
+func startWith(t *testing.T, cfg *Config, prepare func(*daemon)) *running {
+	t.Helper()
 	r := &running{Client: NewClient(cfg.Data), t: t, hurry: make(chan struct{}), end: make(chan error, 1), out: &logBuffer{}}
 	var ctx context.Context
 	ctx, r.cancel = context.WithCancel(context.Background())
 	r.d = newDaemon(cfg, Environment{Out: r.out, Log: slog.New(slog.NewTextHandler(r.out, nil)), Hurry: r.hurry})
+	prepare(r.d)
 	go func() { r.end <- r.d.run(ctx) }()
 	for end := time.Now().Add(startTimeout); !strings.Contains(r.out.String(), "ready: "); time.Sleep(5 * time.Millisecond) {
 		select {
