@@ -65,6 +65,7 @@ type game struct {
 
 	opens, writes, reads, lost, stale int
 	caught                            int   // starts, between their lock and their epoch
+	both                              int   // moments at which two took themselves for the owner
 	longest                           int64 // without an owner that serves
 	served                            int64 // when one did last
 }
@@ -286,6 +287,15 @@ func (g *game) hosts(end int64) {
 			n.p.Run(func() { n.write(place) })
 		}
 	}
+	owners := 0
+	for _, n := range g.nodes {
+		if n.s != nil && !n.p.Stopped() && n.s.Serving() {
+			owners++
+		}
+	}
+	if owners > 1 {
+		g.both++
+	}
 	if g.served > 0 {
 		g.longest = max(g.longest, g.v.Now()-g.served)
 	}
@@ -439,8 +449,8 @@ func TestTakeovers(t *testing.T) {
 	var longest int64
 	for s := seed; s < seed+seeds; s++ {
 		g := play(t, s, simulated.Options{}, false)
-		if g.lost > 0 || g.stale > 0 {
-			t.Fatalf("%s: %d acknowledged writes were lost, %d reads were stale", g.what, g.lost, g.stale)
+		if g.lost > 0 || g.stale > 0 || g.both > 0 {
+			t.Fatalf("%s: %d acknowledged writes were lost, %d reads were stale, two served at %d moments", g.what, g.lost, g.stale, g.both)
 		}
 		opens, writes, reads, caught, longest = opens+g.opens, writes+g.writes, reads+g.reads, caught+g.caught, max(longest, g.longest)
 	}
