@@ -55,8 +55,10 @@ func (s *Store) Medium(name string, size uint64) (block.Medium, error) {
 		d = s.addMdisk(name, size, func(err error) { failed, over = err, true })
 	}
 	s.leave()
-	s.wait(func() bool { return over })
+	waited := s.waitFor("the head", func() bool { return over })
 	switch {
+	case waited != nil:
+		return nil, fmt.Errorf("mdisk %s cannot be made: %w", name, waited)
 	case failed != nil:
 		return nil, fmt.Errorf("mdisk %s cannot be made: %w", name, failed)
 	case d.Size != size:

@@ -193,7 +193,9 @@ func (m *meta) CommitNow(batch []block.KV) error {
 	m.s.enter()
 	m.add(batch, func(err error) { failed, over = err, true }, true)
 	m.s.leave()
-	m.s.wait(func() bool { return over })
+	if err := m.s.waitFor("the commit of metadata", func() bool { return over }); err != nil {
+		return err
+	}
 	return failed
 }
 

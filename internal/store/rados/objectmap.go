@@ -136,7 +136,9 @@ func (s *Store) findMap(name string, d mdisk) (*objectMap, error) {
 	}, func(err error) { failed, over = err, true })
 	o := s.newMap(d, bits)
 	s.leave()
-	s.wait(func() bool { return over })
+	if err := s.waitFor("the head", func() bool { return over }); err != nil {
+		return nil, err
+	}
 	return o, failed
 }
 

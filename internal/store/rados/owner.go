@@ -223,7 +223,9 @@ func (s *Store) noteLog() error {
 	}
 	s.change(func() { s.head.Log, s.head.Home = "", "" }, func(err error) { failed, over = err, true })
 	s.leave()
-	s.wait(func() bool { return over })
+	if err := s.waitFor("the head", func() bool { return over }); err != nil {
+		return err
+	}
 	return failed
 }
 

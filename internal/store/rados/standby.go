@@ -36,10 +36,10 @@ func (s *Store) canceled() bool { return s.opt.Cancel != nil && s.opt.Cancel() }
 
 // hiccup notes an error that may pass, in one line for all that follow each other.
 func (s *Store) hiccup(err error) {
-	if s.standby.Trouble == "" {
-		s.notice("the array cannot be looked at: %v; it is tried again", err)
-	}
 	s.enter()
+	if s.standby.Trouble == "" {
+		s.say("the array cannot be looked at: %v; it is tried again", err)
+	}
 	s.standby.Trouble, s.standby.Age = err.Error(), -1
 	s.leave()
 	s.tellWaits()

@@ -21,11 +21,6 @@ const (
 func (s *Store) acquire() error {
 	s.epoch = epochText(0)
 	s.heed(0)
-	defer func() {
-		s.enter()
-		s.started = true
-		s.leave()
-	}()
 	if err := s.makeHead(); err != nil {
 		return wrap("the array in the pool cannot be looked at", err)
 	}
@@ -94,8 +89,8 @@ func (s *Store) patiently(what string, fn func() error) error {
 	}
 }
 
-// heed looks at Options.Cancel until the start has ended, and has it end with ErrCanceled. tries is how often it was
-// canceled before.
+// heed looks at Options.Cancel until the array is served, or cannot be, and has what waits end with ErrCanceled. tries is how
+// often it was canceled before.
 func (s *Store) heed(tries int) {
 	if s.opt.Cancel == nil {
 		return
@@ -143,10 +138,43 @@ func (s *Store) ask(what string, fn func() error) error {
 	return err
 }
 
+// waitFor waits as wait does, for who can do nothing else. It ends with an error when the start is canceled, or the array
+// has a new owner: what has no answer does not matter then.
+func (s *Store) waitFor(what string, until func() bool) error {
+	s.enter()
+	s.await(what)
+	s.leave()
+	var ended bool
+	var lost error
+	s.wait(func() bool {
+		ended, lost = until(), s.lost
+		return ended || s.interrupted || s.fenced.Load()
+	})
+	s.enter()
+	s.answered()
+	s.leave()
+	switch {
+	case ended:
+		return nil
+	case lost != nil:
+		return lost
+	}
+	return ErrCanceled
+}
+
+// Opened says that the array is served: nobody cancels its start any more. Safe for concurrent use.
+func (s *Store) Opened() {
+	s.enter()
+	defer s.leave()
+	s.started = true
+}
+
 // await notes that somebody waits from now on. Preconditions: mu is held.
 func (s *Store) await(what string) {
 	a := &s.answers
-	a.what = what
+	if what != "" {
+		a.what = what
+	}
 	if a.waiting++; !a.ticking {
 		a.ticking, a.quiet, a.seen = true, 0, a.ended
 		s.cluster.After(answerTick, s.tick)

@@ -71,6 +71,7 @@ type Options struct {
 	Lease int64
 	Clock func() int64
 	// Standby: an array that another process has is waited for, until Cancel, which may be nil, returns true.
+	// Where it does before Opened is called, what the start and the recovery wait for ends with ErrCanceled.
 	Standby bool
 	Cancel  func() bool
 	// Lost is called once, on the executor, when the array has a new owner: this process must not serve it any more. It
@@ -117,7 +118,7 @@ type Store struct {
 	lease     lease // guarded by mu
 	released  bool  // the lease is not renewed any more; guarded by mu
 	locked    bool  // this process has the lock; guarded by mu
-	started   bool  // nobody may cancel any more; guarded by mu
+	started   bool  // the start has ended, and nobody may cancel it any more; guarded by mu
 	// interrupted: the start was canceled, and waits for nothing any more; guarded by mu.
 	interrupted bool
 	answers     answers  // guarded by mu
@@ -165,6 +166,7 @@ func Open(exec block.Executor, cluster Cluster, opt Options) (*Store, error) {
 	s.endedFn, s.drainFn = s.ended, s.drain
 	s.standby.Age = -1
 	if err := s.acquire(); err != nil {
+		s.Opened()
 		failed := cluster.Close()
 		if errors.Is(err, ErrCanceled) { // what has no answer was why
 			return nil, err
@@ -291,17 +293,18 @@ func (s *Store) StopWaiting() {
 }
 
 // Close waits for what is under way, gives the lock back and ends the connection. A fenced store has
-// nothing to wait for. Preconditions: the executor is not held.
+// nothing to wait for, nor one whose start was canceled: who opens the array next has that one's operations refused.
+// Preconditions: the executor is not held.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	was := s.lost
-	s.closing = true
+	s.closing, s.started = true, true
 	s.mu.Unlock()
 	if was == ErrClosed {
 		return ErrClosed
 	}
 	idle := func() bool {
-		return s.lost != nil || s.dataLane.ops+s.logLane.ops == 0 && s.headers.idle() && (s.meta == nil || s.meta.idle())
+		return s.lost != nil || s.interrupted || s.dataLane.ops+s.logLane.ops == 0 && s.headers.idle() && (s.meta == nil || s.meta.idle())
 	}
 	if s.wait(idle); s.meta != nil {
 		s.enter()
@@ -315,7 +318,8 @@ func (s *Store) Close() error {
 	s.leave()
 	s.wait(idle)
 	s.enter()
-	if s.head.Address = ""; s.lost == nil { // nothing is under way: the next owner has nobody to fence
+	if s.lost == nil && !s.interrupted { // nothing is under way: the next owner has nobody to fence
+		s.head.Address = ""
 		s.change(nil, nil)
 	}
 	s.leave()
@@ -324,7 +328,7 @@ func (s *Store) Close() error {
 	s.released = true // a renewal that is under way must not find the lock free, and a successor behind it
 	s.mu.Unlock()
 	s.over.Store(true) // nor somebody else this process serving
-	s.wait(func() bool { return s.lost != nil || s.leaseLane.ops == 0 })
+	s.wait(func() bool { return s.lost != nil || s.interrupted || s.leaseLane.ops == 0 })
 	s.mu.Lock()
 	fenced := s.lost != nil
 	s.lost = ErrClosed

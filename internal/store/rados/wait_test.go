@@ -123,6 +123,57 @@ func TestCanceled(t *testing.T) {
 	}
 }
 
+// TestCanceledRecovery: a process that has the array and waits for an OSD to recover it ends when it is canceled, and whoever
+// is next has its operations refused. One whose array is served does not.
+func TestCanceledRecovery(t *testing.T) {
+	for _, served := range []bool{false, true} {
+		c, v := newCluster(simulated.Options{Latency: 1e6}), &block.Virtual{}
+		name := "nvram"
+		for c.OSDOf("array", name) == c.OSDOf("array", "array") {
+			name += "x"
+		}
+		c.Stop(c.OSDOf("array", name))
+		canceled, closed := false, false
+		p := &process{Process: simulated.NewProcess(v)}
+		p.client = c.Connect(p.Process, "array")
+		layout := block.RegionLayout{State: 512, Counters: 64, Log: 4096}
+		p.Go(func() {
+			p.s, p.err = rados.Open(p.Process, p.client, rados.Options{Log: rados.LogReplicated, Cookie: "p", Lease: leaseNS, Cancel: func() bool { return canceled },
+				Self: rados.Owner{Host: "a", PID: 1}})
+			if p.err != nil {
+				return
+			}
+			if served {
+				p.s.Opened()
+			}
+			if _, _, p.err = p.s.Region(name, layout); p.err != nil {
+				p.s.Close()
+				closed = true
+			}
+		})
+		v.RunUntil(v.Now() + 5e9)
+		canceled = true
+		v.RunUntil(v.Now() + 6e9)
+		if served {
+			if c.Continue(); !reaches(v, func() bool { return p.s.Serving() }) || p.err != nil || closed {
+				t.Errorf("an array that is served ended with %v", p.err)
+			}
+			p.end()
+			continue
+		}
+		if !errors.Is(p.err, rados.ErrCanceled) || !closed {
+			t.Fatalf("it ended with %v, closed: %v", p.err, closed)
+		}
+		c.Continue()
+		if next := open(t, c, &block.Virtual{}, rados.Options{}); !slices.Contains(fencedIn(t, c), p.client.Address()) {
+			t.Errorf("%s is not kept out", p.client.Address())
+		} else if _, _, err := next.Region(name, layout); err != nil {
+			t.Error(err)
+		}
+		p.end()
+	}
+}
+
 // TestNoticesHoldNothing: whoever hears of something may ask the store, as a log that waits for a disk keeps others waiting.
 func TestNoticesHoldNothing(t *testing.T) {
 	c, x := newCluster(simulated.Options{Latency: 1e6}), &block.Virtual{}

@@ -84,30 +84,18 @@ func (s *Store) ended(op *Op) {
 // i-th, and check, unless it is nil, says what its end is worth.
 func (s *Store) doAll(n int, op func(i int) *Op, check func(i int, op *Op) error) error {
 	var first error
-	over, ended := false, false
+	over := false
 	s.enter()
-	s.await("")
 	s.sweep(&s.logLane, n, func(i int) *Op {
 		o := op(i)
 		s.answers.what = "the object " + o.Object
 		return o
 	}, check, func(err error) { first, over = err, true })
 	s.leave()
-	var lost error
-	s.wait(func() bool {
-		ended, lost = over, s.lost
-		return over || s.interrupted || s.fenced.Load() // what has no answer then does not matter any more
-	})
-	s.enter()
-	s.answered()
-	s.leave()
-	switch {
-	case ended:
-		return first
-	case lost != nil:
-		return lost
+	if err := s.waitFor("", func() bool { return over }); err != nil {
+		return err
 	}
-	return ErrCanceled
+	return first
 }
 
 // do runs an operation and waits for it.

@@ -17,22 +17,16 @@ import (
 
 // Calls of librados that return when they have an answer: locks, and what the monitors are asked for.
 
-// ask runs a call of librados that waits for an answer, and waits for its end or for Interrupt. Where that comes first the
-// call goes on, on its own: nothing in librados ends it.
+// ask runs a call of librados that waits for an answer, and waits for its end or for Interrupt. Where that comes first, or
+// came before, the call goes on, on its own: nothing in librados ends it.
 func ask[T any](c *client, fn func() (T, error)) (value T, err error) {
 	type answer struct {
 		value T
 		err   error
 	}
 	c.mu.Lock()
-	cut := c.cut
-	if !cut {
-		c.asking++
-	}
+	c.asking++
 	c.mu.Unlock()
-	if cut {
-		return value, rados.ErrCanceled
-	}
 	ch := make(chan answer, 1)
 	go func() {
 		v, err := fn()
@@ -57,12 +51,7 @@ func (c *client) askError(fn func() error) error {
 
 // Interrupt has who waits for an answer wait no more.
 func (c *client) Interrupt() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.cut {
-		c.cut = true
-		close(c.stop)
-	}
+	c.interrupt.Do(func() { close(c.stop) })
 }
 
 // Lock takes a lock.

@@ -34,9 +34,10 @@ type client struct {
 	closed  bool                 // guarded by mu
 	watches []*watch             // by number; guarded by mu
 	asking  int                  // calls of librados that wait for an answer; guarded by mu
-	cut     bool                 // by Interrupt; guarded by mu
 	stop    chan struct{}        // closed by Interrupt
 	done    chan struct{}
+
+	interrupt sync.Once
 }
 
 // watch is interest in an object.
