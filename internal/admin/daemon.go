@@ -105,6 +105,7 @@ func (d *daemon) run(ctx context.Context) error {
 	ready := err == nil
 	d.opening.end()
 	if ready {
+		d.data.opened()
 		d.greet()
 		d.endWatchdog = d.startWatchdog()
 		d.notifyReady()

@@ -216,6 +216,13 @@ func leaseAge(ns int64) *float64 {
 	return &s
 }
 
+// opened tells the store that the array is served: a signal stops it from now on, and does not end its start.
+func (f *folder) opened() {
+	if s, ok := f.store.(interface{ Opened() }); ok {
+		s.Opened()
+	}
+}
+
 // stopWaiting has the store wait only for a while from now on for what it may never get, such as room.
 func (f *folder) stopWaiting() {
 	if s, ok := f.store.(interface{ StopWaiting() }); ok {

@@ -125,7 +125,7 @@ func openRados(x block.Executor, cfg *Config, hooks radosHooks) (*folder, error)
 		}
 		opt.Local = files
 		if opt.Home, err = f.home(opt.Self.Host); err != nil {
-			return nil, errors.Join(fmt.Errorf("data folder: %w", err), files.Close())
+			return nil, inOneLine(fmt.Errorf("data folder: %w", err), files.Close())
 		}
 	} else if err = f.flock(); err != nil {
 		return nil, err
@@ -144,16 +144,25 @@ func openRados(x block.Executor, cfg *Config, hooks radosHooks) (*folder, error)
 			if err == nil {
 				return f, nil
 			}
-			return nil, errors.Join(fmt.Errorf("data folder: %w", err), f.close())
+			return nil, inOneLine(fmt.Errorf("data folder: %w", err), f.close())
 		}
+		err = fmt.Errorf("pool %s: %w", c.Pool, err)
 	}
 	if opt.Local != nil {
-		err = errors.Join(err, opt.Local.Close())
+		err = inOneLine(err, opt.Local.Close())
 	}
 	if f.lock != nil {
-		err = errors.Join(err, f.lock.Close())
+		err = inOneLine(err, f.lock.Close())
 	}
 	return nil, fmt.Errorf("store: rados: %w", err)
+}
+
+// inOneLine returns an error, and what failed behind it.
+func inOneLine(err, more error) error {
+	if more == nil {
+		return err
+	}
+	return fmt.Errorf("%w; and %w", err, more)
 }
 
 // randomName returns a name that nothing else has.
