@@ -30,6 +30,10 @@ BINARY = REPO / "bin" / "arraysim-rados"
 TAKE_OVERS = int(os.environ.get("ARRAYSIM_TAKE_OVERS", "5"))
 
 
+#: The processes of the cluster's OSDs.
+OSDS: list[int] = []
+
+
 @dataclass
 class InPool(Config):
     """An array in a pool."""
@@ -139,6 +143,7 @@ def cluster() -> Iterator[dict[str, str]]:
     proc = subprocess.Popen([SCRIPT, "hold"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         about = json.loads(proc.stdout.readline())
+        OSDS[:] = [pid for name, pid in about["pids"].items() if name.startswith("osd")]
         yield {k: about[k] for k in ("conf", "keyring", "pool", "user")}
     finally:
         proc.stdin.close()
@@ -175,6 +180,64 @@ def test_smoke(cluster: dict[str, str], tmp_path: Path) -> None:
         same(read(second, 0, 2048, len(data) // 512, tmp_path), data)
         assert second.state()["epoch"] == 2
         second.cli("check")
+
+
+@contextlib.contextmanager
+def no_osd() -> Iterator[None]:
+    """Have no OSD answer for a while."""
+    for pid in OSDS:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in OSDS:
+            os.kill(pid, signal.SIGCONT)
+
+
+def ends(d: RadosDaemon, within: float) -> None:
+    """Have a daemon end by SIGTERM, as one that was told to."""
+    d.proc.send_signal(signal.SIGTERM)
+    assert d.proc.wait(within) == 0, d.log_tail()
+    d.proc = None
+
+
+@pytest.mark.proof
+def test_who_waits_says_so_and_ends(cluster: dict[str, str], tmp_path: Path) -> None:
+    """A start that waits for an OSD or a monitor shows that, ends by SIGTERM, and leaves an owner that lives alone."""
+    config = array(cluster, "replicated")
+    config.rados |= {"namespace": "waits", "standby": True}
+
+    def shows(d: RadosDaemon, state: str, trouble: str, timeout: float = 40) -> None:
+        deadline = time.monotonic() + timeout
+        while not ((s := d.state()).get("state") == state and trouble in s.get("trouble", "")):
+            assert d.alive(), d.log_tail()
+            assert time.monotonic() < deadline, f"it shows {s}\n{d.log_tail()}"
+            time.sleep(0.2)
+        assert "lease_age_s" not in s or not trouble, f"nobody knows the age: {s}"
+
+    with contextlib.ExitStack() as end:
+        owner, other = (RadosDaemon(config, f"rados-waits-{n}") for n in "ab")
+        end.callback(owner.cleanup)
+        end.callback(other.cleanup)
+        end.enter_context(owner)
+        other.stand_by()
+        with no_osd():
+            shows(other, "standing by", "has not answered for 10 s")
+            ends(other, 10)
+            other.spawn(other.command())
+            shows(other, "opening", "has not answered for 10 s")
+            ends(other, 10)
+            shows(owner, "busy", "")
+        shows(owner, "serving", "")
+        assert owner.state()["epoch"] == 1
+        dead = tmp_path / "ceph.conf"
+        dead.write_text("[global]\nmon_host = [v2:127.0.0.1:9]\nauth_client_required = cephx\n")
+        config.rados["conf"] = str(dead)
+        lost = RadosDaemon(config, "rados-waits-c")
+        end.callback(lost.cleanup)
+        lost.spawn(lost.command())
+        shows(lost, "opening", "")
+        ends(lost, 5)
 
 
 def await_owner(d: RadosDaemon, before: int, timeout: float = 90) -> None:

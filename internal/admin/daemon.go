@@ -64,6 +64,7 @@ type daemon struct {
 	passed                  passedSockets
 	endWatchdog             func() // set when the daemon is ready
 	unheard                 sync.Once
+	opening                 *opening // nil: of a store that is no pool
 	portalAddr, metricsAddr net.Addr
 	portAddrs               []net.Addr // by relative target port identifier, from 1
 	admin, metrics          *http.Server
@@ -104,7 +105,9 @@ func (d *daemon) run(ctx context.Context) error {
 		err = d.listen()
 	}
 	ready := err == nil
+	d.opening.end()
 	if ready {
+		d.data.opened()
 		d.greet()
 		d.endWatchdog = d.startWatchdog()
 		d.notifyReady()
@@ -134,7 +137,7 @@ func (d *daemon) run(ctx context.Context) error {
 		d.data.removeSocket()
 	}
 	if errors.Is(err, rados.ErrCanceled) {
-		d.log.Info("stopped while it stood by")
+		d.log.Info("stopped before it had the array")
 		return nil
 	}
 	return err

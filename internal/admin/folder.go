@@ -200,11 +200,27 @@ func (f *folder) ownership() *OwnershipStatus {
 		return nil
 	}
 	own := s.Ownership()
-	o := &OwnershipStatus{State: StateBusy, Owner: fmt.Sprintf("process %d on this node", os.Getpid()), Epoch: own.Epoch, LeaseAge: float64(own.Age) / 1e9}
+	o := &OwnershipStatus{State: StateBusy, Owner: fmt.Sprintf("process %d on this node", os.Getpid()), Epoch: own.Epoch, LeaseAge: leaseAge(own.Age)}
 	if own.Serving {
 		o.State = StateServing
 	}
 	return o
+}
+
+// leaseAge returns an age of a lease in nanoseconds in seconds; nil: it is not known.
+func leaseAge(ns int64) *float64 {
+	if ns < 0 {
+		return nil
+	}
+	s := float64(ns) / 1e9
+	return &s
+}
+
+// opened tells the store that the array is served: a signal stops it from now on, and does not end its start.
+func (f *folder) opened() {
+	if s, ok := f.store.(interface{ Opened() }); ok {
+		s.Opened()
+	}
 }
 
 // stopWaiting has the store wait only for a while from now on for what it may never get, such as room.

@@ -59,6 +59,7 @@ func (d *daemon) listen() error {
 	}
 	var adminListener net.Listener
 	if err == nil {
+		d.opening.hide()
 		adminListener, err = d.data.listen()
 	}
 	if err != nil {

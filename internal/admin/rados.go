@@ -52,12 +52,41 @@ const leaseTime = 10e9
 
 // radosHooks are what the daemon does while it opens an array in a pool, and when it has lost one.
 type radosHooks struct {
-	notice func(line string)
-	lost   func(error) // another process has taken the array over
-	cancel func() bool
-	// stands is called once the data folder is locked, where the process may stand by, and returns who hears of what it
-	// waits for.
-	stands func(*folder) func(rados.Standby)
+	notice   func(line string)
+	lost     func(error) // another process has taken the array over
+	canceled <-chan struct{}
+	// begins is called once the data folder is locked, and returns who hears of what the process waits for.
+	begins func(*folder) func(rados.Standby)
+}
+
+// connectUntil connects to a pool, which may take 20 s, unless that is canceled. Then the connection goes on, on its own: the
+// process is about to end.
+func connectUntil(canceled <-chan struct{}, connect func() (rados.Cluster, error)) (rados.Cluster, error) {
+	type answer struct {
+		cluster rados.Cluster
+		err     error
+	}
+	ch := make(chan answer, 1)
+	go func() {
+		c, err := connect()
+		ch <- answer{c, err}
+	}()
+	select {
+	case a := <-ch:
+		return a.cluster, a.err
+	case <-canceled:
+		return nil, rados.ErrCanceled
+	}
+}
+
+// isClosed reports whether a channel is closed.
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
 }
 
 // openRados locks the data folder and opens the array in the pool.
@@ -73,8 +102,8 @@ func openRados(x block.Executor, cfg *Config, hooks radosHooks) (*folder, error)
 	if err := f.checkKind(); err != nil {
 		return nil, err
 	}
-	opt := rados.Options{Log: c.Log, Self: thisProcess(), Dead: isDead, Notice: hooks.notice, Lost: hooks.lost, Standby: c.Standby, Cancel: hooks.cancel,
-		Wall: func() int64 { return time.Now().UnixNano() }}
+	opt := rados.Options{Log: c.Log, Self: thisProcess(), Dead: isDead, Notice: hooks.notice, Lost: hooks.lost, Standby: c.Standby,
+		Cancel: func() bool { return isClosed(hooks.canceled) }, Wall: func() int64 { return time.Now().UnixNano() }}
 	if c.Log == rados.LogReplicated {
 		opt.Lease, opt.Clock = leaseTime, sinceBoot
 		cache, err := f.cacheSize(cfg)
@@ -96,15 +125,15 @@ func openRados(x block.Executor, cfg *Config, hooks radosHooks) (*folder, error)
 		}
 		opt.Local = files
 		if opt.Home, err = f.home(opt.Self.Host); err != nil {
-			return nil, errors.Join(fmt.Errorf("data folder: %w", err), files.Close())
+			return nil, inOneLine(fmt.Errorf("data folder: %w", err), files.Close())
 		}
 	} else if err = f.flock(); err != nil {
 		return nil, err
 	}
-	if c.Standby {
-		opt.Waits = hooks.stands(f)
-	}
-	cluster, err := librados.Connect(librados.Config{Conf: c.Conf, User: c.User, Keyring: c.Keyring, Pool: c.Pool, Namespace: c.Namespace})
+	opt.Waits = hooks.begins(f)
+	cluster, err := connectUntil(hooks.canceled, func() (rados.Cluster, error) {
+		return librados.Connect(librados.Config{Conf: c.Conf, User: c.User, Keyring: c.Keyring, Pool: c.Pool, Namespace: c.Namespace})
+	})
 	if err == nil {
 		var s *rados.Store
 		if s, err = rados.Open(x, cluster, opt); err == nil {
@@ -115,16 +144,25 @@ func openRados(x block.Executor, cfg *Config, hooks radosHooks) (*folder, error)
 			if err == nil {
 				return f, nil
 			}
-			return nil, errors.Join(fmt.Errorf("data folder: %w", err), f.close())
+			return nil, inOneLine(fmt.Errorf("data folder: %w", err), f.close())
 		}
+		err = fmt.Errorf("pool %s: %w", c.Pool, err)
 	}
 	if opt.Local != nil {
-		err = errors.Join(err, opt.Local.Close())
+		err = inOneLine(err, opt.Local.Close())
 	}
 	if f.lock != nil {
-		err = errors.Join(err, f.lock.Close())
+		err = inOneLine(err, f.lock.Close())
 	}
 	return nil, fmt.Errorf("store: rados: %w", err)
+}
+
+// inOneLine returns an error, and what failed behind it.
+func inOneLine(err, more error) error {
+	if more == nil {
+		return err
+	}
+	return fmt.Errorf("%w; and %w", err, more)
 }
 
 // randomName returns a name that nothing else has.

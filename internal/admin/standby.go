@@ -13,114 +13,165 @@ import (
 	"github.com/arraysim/arraysim/internal/store/rados"
 )
 
-// A standby has no array, and so none of what shows one. All that there is of it is its state: for systemd, which
-// would end a start that takes too long, and on the admin socket, where GET /api/v1/status answers, and nothing else.
+// A process that opens an array in a pool may wait for long: for another one that has it, for the cluster, for its recovery.
+// Until it serves there is nothing of it but its state: for systemd, which would end a start that takes too long, and on the
+// admin socket, where GET /api/v1/status answers, and nothing else.
 
-// How often systemd hears of a standby, and for how long it is asked to wait then.
+// How often systemd hears of such a process, and for how long it is asked to wait then.
 const (
-	standbyEvery = 10 * time.Second
-	standbyMore  = 60 * time.Second
+	openingEvery = 10 * time.Second
+	openingMore  = 60 * time.Second
 )
 
-// standby is the state of a process that opens an array which another one may have.
-type standby struct {
-	d    *daemon
-	data *folder
+// opening is the state of a process that opens an array in a pool.
+type opening struct {
+	d     *daemon
+	data  *folder
+	every time.Duration
 
 	mu     sync.Mutex
 	seen   rados.Standby // guarded by mu
-	waits  bool          // it has seen an owner; guarded by mu
+	store  *folder       // whose array this process has; nil: it has none yet; guarded by mu
 	http   *http.Server  // nil: it is not shown; guarded by mu
 	over   chan struct{}
+	close  sync.Once // of over
 	ticker sync.WaitGroup
 }
 
-// openRados opens an array in a pool, and shows what it waits for until it has it.
+func newOpening(d *daemon) *opening {
+	return &opening{d: d, every: openingEvery, seen: rados.Standby{Age: -1}, over: make(chan struct{})}
+}
+
+// openRados opens an array in a pool, and shows what it waits for until it serves.
 func (d *daemon) openRados(ctx context.Context, exec block.Executor, notice func(line string)) (*folder, error) {
-	s := &standby{d: d, over: make(chan struct{})}
-	f, err := openRados(exec, d.cfg, radosHooks{notice: notice, lost: d.fail, cancel: func() bool { return ctx.Err() != nil },
-		stands: s.begin})
-	s.end()
+	d.opening = newOpening(d)
+	f, err := openRados(exec, d.cfg, radosHooks{notice: notice, lost: d.fail, canceled: ctx.Done(), begins: d.opening.begin})
+	if err == nil {
+		d.opening.has(f)
+	}
 	return f, err
 }
 
-// begin has systemd wait from now on, and returns who hears of the array's owner.
-func (s *standby) begin(f *folder) func(rados.Standby) {
-	s.data = f
-	s.ticker.Go(func() {
-		t := time.NewTicker(standbyEvery)
+// begin shows the state from now on, and returns who hears of what the process waits for. The folder is locked.
+func (o *opening) begin(f *folder) func(rados.Standby) {
+	o.data = f
+	if l, err := f.listen(); err != nil {
+		o.d.log.Warn("nobody can ask this process for its state before it serves", "error", err)
+	} else {
+		o.mu.Lock()
+		o.http = o.d.serveHTTP("admin", l, o)
+		o.mu.Unlock()
+	}
+	o.ticker.Go(func() {
+		t := time.NewTicker(o.every)
 		defer t.Stop()
 		for {
-			s.tell()
+			o.tell()
 			select {
-			case <-s.over:
+			case <-o.over:
 				return
 			case <-t.C:
 			}
 		}
 	})
-	return s.see
+	return o.see
 }
 
 // see is told what the process waits for.
-func (s *standby) see(seen rados.Standby) {
-	s.mu.Lock()
-	first := !s.waits
-	s.seen, s.waits = seen, true
-	s.mu.Unlock()
-	if !first {
-		return
+func (o *opening) see(seen rados.Standby) {
+	o.mu.Lock()
+	news := o.seen.Owner != seen.Owner || o.seen.Trouble != seen.Trouble
+	o.seen = seen
+	o.mu.Unlock()
+	select {
+	case <-o.over: // it serves, and says so by itself
+	default:
+		if news {
+			o.tell()
+		}
 	}
-	s.tell()
-	l, err := s.data.listen()
-	if err != nil {
-		s.d.log.Warn("nobody can ask this process for its state while it stands by", "error", err)
-		return
-	}
-	s.mu.Lock()
-	s.http = s.d.serveHTTP("admin", l, s)
-	s.mu.Unlock()
+}
+
+// has is told that the process has the array of a folder, which it recovers now.
+func (o *opening) has(f *folder) {
+	o.mu.Lock()
+	o.store, o.seen = f, rados.Standby{Age: -1}
+	o.mu.Unlock()
+	o.tell()
 }
 
 // tell asks systemd to wait for longer.
-func (s *standby) tell() {
-	s.mu.Lock()
-	text := "STATUS=Opening the array in the pool"
-	if s.waits {
-		text = fmt.Sprintf("STATUS=Standing by: the array is open in %s, epoch %d", s.seen.Owner, s.seen.Epoch)
+func (o *opening) tell() {
+	o.mu.Lock()
+	text := "Opening the array in the pool"
+	switch {
+	case o.seen.Trouble != "":
+		text = "Waiting for the cluster: " + o.seen.Trouble
+	case o.store != nil:
+		text = "Recovering the array"
+	case o.seen.Owner != "":
+		text = fmt.Sprintf("Standing by: the array is open in %s, epoch %d", o.seen.Owner, o.seen.Epoch)
 	}
-	if s.seen.Trouble != "" {
-		text = "STATUS=Standing by; the cluster cannot be asked: " + s.seen.Trouble
-	}
-	s.mu.Unlock()
-	s.d.notify(fmt.Sprint("EXTEND_TIMEOUT_USEC=", standbyMore.Microseconds()), text)
+	o.mu.Unlock()
+	o.d.notify(fmt.Sprint("EXTEND_TIMEOUT_USEC=", openingMore.Microseconds()), "STATUS="+text)
 }
 
-// end says that the wait is over: the socket goes, and with it who asks.
-func (s *standby) end() {
-	close(s.over)
-	s.ticker.Wait()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.http != nil {
-		s.http.Close()
-		s.data.removeSocket()
+// hide closes the admin socket, which is to be the array's.
+func (o *opening) hide() {
+	if o == nil {
+		return
 	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.http != nil {
+		o.http.Close()
+		o.data.removeSocket()
+		o.http = nil
+	}
+}
+
+// end says that the wait is over, whatever its end.
+func (o *opening) end() {
+	if o == nil {
+		return
+	}
+	o.hide()
+	o.close.Do(func() { close(o.over) })
+	o.ticker.Wait()
+}
+
+// status describes the array's ownership.
+func (o *opening) status() *OwnershipStatus {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s := &OwnershipStatus{State: StateOpening}
+	switch {
+	case o.store != nil:
+		if own := o.store.ownership(); own != nil {
+			s = own
+			s.State = StateOpening
+		}
+	case o.seen.Owner != "":
+		s = &OwnershipStatus{State: StateStandingBy, Owner: o.seen.Owner, Epoch: o.seen.Epoch, LeaseAge: leaseAge(o.seen.Age)}
+	}
+	s.Trouble = o.seen.Trouble
+	return s
 }
 
 // ServeHTTP answers with the state.
-func (s *standby) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	seen := s.seen
-	s.mu.Unlock()
+func (o *opening) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	own := o.status()
 	if r.Method != http.MethodGet || r.URL.Path != apiPath+"/status" {
-		writeProblem(w, http.StatusServiceUnavailable, "this process stands by: the array is open in "+seen.Owner+"; ask that one")
+		why := "this process opens the array, and does not serve it yet; ask again"
+		if own.State == StateStandingBy {
+			why = "this process stands by: the array is open in " + own.Owner + "; ask that one"
+		}
+		writeProblem(w, http.StatusServiceUnavailable, why)
 		return
 	}
-	c := s.d.cfg
+	c := o.d.cfg
 	w.Header().Set("Content-Type", "application/json")
 	// An error here means that the client has gone.
 	_ = json.NewEncoder(w).Encode(&Status{Version: Version(), PID: os.Getpid(), Data: c.Data, Store: c.Store, Portal: listenNone, Target: c.Portal.Target,
-		Targets: []string{}, Mirrored: true, Ownership: &OwnershipStatus{State: StateStandingBy, Owner: seen.Owner, Epoch: seen.Epoch,
-			LeaseAge: float64(seen.Age) / 1e9, Trouble: seen.Trouble}})
+		Targets: []string{}, Mirrored: true, Ownership: own})
 }

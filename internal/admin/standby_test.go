@@ -2,12 +2,14 @@ package admin
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,30 +18,43 @@ import (
 	"github.com/arraysim/arraysim/internal/store/rados"
 )
 
-// TestStandbyIsShown: a process that stands by tells its state to who asks, and nothing else, and has systemd wait.
-func TestStandbyIsShown(t *testing.T) {
-	manager := newSystemd(t, "")
+// opens returns the opening of a daemon that has not begun, in a folder of its own.
+func opens(t *testing.T) (*opening, *Client) {
+	t.Helper()
 	cfg := parse(t, testConfig, filepath.Join(t.TempDir(), "d"))
 	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	d := newDaemon(cfg, Environment{Out: io.Discard, Log: slog.New(slog.DiscardHandler)})
-	s := &standby{d: d, over: make(chan struct{})}
-	see := s.begin(&folder{path: cfg.Data})
-	manager.waits(fmt.Sprint("EXTEND_TIMEOUT_USEC=", standbyMore.Microseconds()))
-	client := NewClient(cfg.Data)
-	if _, err := client.Status(t.Context()); !errors.Is(err, ErrNoDaemon) {
-		t.Errorf("before it has seen an owner: %v", err)
+	o := newOpening(newDaemon(cfg, Environment{Out: io.Discard, Log: slog.New(slog.DiscardHandler)}))
+	t.Cleanup(o.end)
+	return o, NewClient(cfg.Data)
+}
+
+// TestStandbyIsShown: a process that stands by tells its state to who asks, and nothing else, and has systemd wait.
+func TestStandbyIsShown(t *testing.T) {
+	manager := newSystemd(t, "")
+	s, client := opens(t)
+	see := s.begin(&folder{path: s.d.cfg.Data})
+	manager.waits(fmt.Sprint("EXTEND_TIMEOUT_USEC=", openingMore.Microseconds()))
+	status := func(want string) {
+		t.Helper()
+		got, err := client.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, _ := json.Marshal(got.Ownership); string(b) != want {
+			t.Errorf("it says %s, want %s", b, want)
+		}
 	}
-	see(rados.Standby{Owner: "process 7 on a", Epoch: 3, Age: 1})
+	status(`{"state":"opening","owner":"","epoch":0}`)
+	see(rados.Standby{Owner: "process 7 on a", Epoch: 3, Age: -1})
 	manager.waits("STATUS=Standing by: the array is open in process 7 on a, epoch 3")
+	status(`{"state":"standing by","owner":"process 7 on a","epoch":3}`)
 	see(rados.Standby{Owner: "process 8 on b", Epoch: 4, Age: 2_500_000_000})
+	status(`{"state":"standing by","owner":"process 8 on b","epoch":4,"lease_age_s":2.5}`)
 	got, err := client.Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
-	}
-	if o := got.Ownership; o == nil || *o != (OwnershipStatus{State: StateStandingBy, Owner: "process 8 on b", Epoch: 4, LeaseAge: 2.5}) {
-		t.Errorf("it says %+v", o)
 	}
 	var text strings.Builder
 	if WriteStatus(&text, got); !strings.Contains(text.String(), "standing by; owner process 8 on b, epoch 4, lease renewed 2.5 s ago") {
@@ -48,9 +63,85 @@ func TestStandbyIsShown(t *testing.T) {
 	if _, err := client.Volumes(t.Context()); err == nil || !strings.Contains(err.Error(), "open in process 8 on b") {
 		t.Errorf("its volumes: %v", err)
 	}
+	see(rados.Standby{Owner: "process 8 on b\nREADY=1", Epoch: 4, Age: -1, Trouble: "x\nREADY=1\x1b"})
+	for _, m := range manager.waits(`STATUS=Waiting for the cluster: x\u000aREADY=1\u001b`) {
+		if slices.Contains(strings.Split(m, "\n"), "READY=1") {
+			t.Errorf("who names its host so makes a standby ready: %q", m)
+		}
+	}
 	s.end()
 	if _, err := client.Status(t.Context()); !errors.Is(err, ErrNoDaemon) {
 		t.Errorf("when the wait is over: %v", err)
+	}
+}
+
+// inPool is a store of an array in a pool as far as its ownership goes.
+type inPool struct{ block.Store }
+
+func (inPool) Ownership() rados.Ownership {
+	return rados.Ownership{Epoch: 9, Age: 500e6, Serving: true}
+}
+
+// TestOpeningIsShown: a process that has the array and recovers it shows that, and has systemd wait, until it is ready.
+func TestOpeningIsShown(t *testing.T) {
+	manager := newSystemd(t, "")
+	cfg := parse(t, testConfig, filepath.Join(t.TempDir(), "d"))
+	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	client, ready := NewClient(cfg.Data), make(chan bool, 1)
+	r := startWith(t, cfg, func(d *daemon) {
+		o := newOpening(d)
+		d.opening, o.every = o, 5*time.Millisecond
+		f := &folder{path: cfg.Data}
+		o.begin(f)
+		f.store = inPool{}
+		o.has(f)
+		extended := fmt.Sprint("EXTEND_TIMEOUT_USEC=", openingMore.Microseconds())
+		manager.waits("STATUS=Recovering the array")
+		manager.waits(extended)
+		manager.waits(extended)
+		got, err := client.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w := got.Ownership; w == nil || w.State != StateOpening || w.Epoch != 9 || w.LeaseAge == nil || *w.LeaseAge != 0.5 || !strings.Contains(w.Owner, "this node") {
+			t.Errorf("it says %+v", w)
+		}
+		if _, err := client.Volumes(t.Context()); err == nil || !strings.Contains(err.Error(), "does not serve it yet") {
+			t.Errorf("its volumes: %v", err)
+		}
+		go func() { // so that nobody waits for systemd
+			for said := "-"; ; {
+				if said = manager.hears(startTimeout); said == "" || strings.HasPrefix(said, "READY=1\n") {
+					ready <- said != ""
+					return
+				}
+			}
+		}()
+	})
+	if !<-ready {
+		t.Fatal("systemd does not hear that it is ready")
+	}
+	if m := manager.hears(100 * time.Millisecond); m != "" {
+		t.Errorf("when it serves systemd hears %q", m)
+	}
+	if _, err := client.Volumes(t.Context()); err != nil {
+		t.Errorf("when it serves: %v", err)
+	}
+	r.stop()
+}
+
+// TestConnectUntil: a start that waits for the monitors ends when it is canceled.
+func TestConnectUntil(t *testing.T) {
+	canceled, never := make(chan struct{}), make(chan struct{})
+	defer close(never)
+	time.AfterFunc(20*time.Millisecond, func() { close(canceled) })
+	if _, err := connectUntil(canceled, func() (rados.Cluster, error) { <-never; return nil, nil }); !errors.Is(err, rados.ErrCanceled) {
+		t.Errorf("it ended with %v", err)
+	}
+	if _, err := connectUntil(nil, func() (rados.Cluster, error) { return nil, io.EOF }); err != io.EOF {
+		t.Errorf("an error of the connection: %v", err)
 	}
 }
 

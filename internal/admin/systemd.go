@@ -55,9 +55,14 @@ func takeSockets() (s passedSockets, err error) {
 	return s, err
 }
 
-// notify tells systemd about the service's state, as lines of sd_notify(3). That it cannot is said once.
+// notify tells systemd about the service's state, as lines of sd_notify(3). What others have named, such as their hosts, is no
+// line of its own. That systemd cannot be told is said once.
 func (d *daemon) notify(state ...string) {
-	if _, err := sd.SdNotify(false, strings.Join(state, "\n")); err != nil {
+	lines := make([]string, len(state))
+	for i := range state {
+		lines[i] = Printable(state[i])
+	}
+	if _, err := sd.SdNotify(false, strings.Join(lines, "\n")); err != nil {
 		d.unheard.Do(func() {
 			d.log.Warn("systemd cannot be notified", "socket", os.Getenv("NOTIFY_SOCKET"), "error", err)
 		})

@@ -236,11 +236,11 @@ func WriteStatus(w io.Writer, s Status) {
 	t.row("version", s.Version)
 	t.row("process", s.PID)
 	if o := s.Ownership; o != nil {
-		t.row("state", fmt.Sprintf("%s; owner %s, epoch %d, lease renewed %.1f s ago", o.State, orDash(o.Owner), o.Epoch, o.LeaseAge))
+		t.row("state", o.line())
 		if o.Trouble != "" {
 			t.row("fault", o.Trouble)
 		}
-		if o.State == StateStandingBy {
+		if o.State == StateStandingBy || o.State == StateOpening {
 			t.row("data", fmt.Sprintf("%s (store: %s)", s.Data, s.Store))
 			t.Flush()
 			return
@@ -256,6 +256,18 @@ func WriteStatus(w io.Writer, s Status) {
 		t.row("fault", "the write cache has lost its mirror")
 	}
 	t.Flush()
+}
+
+// line describes an ownership; "-" is what is not known.
+func (o *OwnershipStatus) line() string {
+	epoch, age := "-", "-"
+	if o.Epoch > 0 {
+		epoch = fmt.Sprint(o.Epoch)
+	}
+	if o.LeaseAge != nil {
+		age = fmt.Sprintf("%.1f s ago", *o.LeaseAge)
+	}
+	return fmt.Sprintf("%s; owner %s, epoch %s, lease renewed %s", o.State, orDash(o.Owner), epoch, age)
 }
 
 // WritePolicy prints a policy.

@@ -140,16 +140,18 @@ const (
 	StateServing    = "serving"     // it has the array, and answers hosts
 	StateBusy       = "busy"        // it had the array last, and answers BUSY until its lease is renewed
 	StateStandingBy = "standing by" // it waits for the array
+	StateOpening    = "opening"     // it waits for the cluster, or has the array and recovers it
 )
 
 // OwnershipStatus says who has an array in a Ceph pool, as this process sees it.
 type OwnershipStatus struct {
 	State string `json:"state"`
-	Owner string `json:"owner"` // this process, or which it waits for
-	Epoch int64  `json:"epoch"` // of the owner: each take-over raises it
-	// LeaseAge is for how many seconds the owner's lease has not been renewed, as far as this process has seen.
-	LeaseAge float64 `json:"lease_age_s"`
-	Trouble  string  `json:"trouble,omitempty"` // why the cluster cannot be asked
+	Owner string `json:"owner"` // this process, or which it waits for; empty: it is not known
+	Epoch int64  `json:"epoch"` // of the owner: each take-over raises it; 0: it is not known
+	// LeaseAge is for how many seconds the owner's lease has not been renewed, as far as this process has seen; nil: it has
+	// not seen that, or there is no lease.
+	LeaseAge *float64 `json:"lease_age_s,omitempty"`
+	Trouble  string   `json:"trouble,omitempty"` // why the cluster cannot be asked
 }
 
 // CheckReport is what a check found.

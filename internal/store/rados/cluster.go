@@ -40,6 +40,9 @@ type Cluster interface {
 	// registered again then.
 	Watch(object string, lost func(error)) error
 
+	// Interrupt has Lock to Watch wait for no answer any more: those under way and those that follow end with
+	// ErrCanceled, though what they have sent may take effect.
+	Interrupt()
 	// Close ends the connection. What is under way is abandoned, and Done may not be called for it.
 	Close() error
 }

@@ -229,7 +229,10 @@ func describe(op *rados.Op) string {
 // randomSteps returns the steps of an operation.
 func randomSteps(rnd *rand.Rand) (steps []rados.Step) {
 	if rnd.IntN(3) == 0 {
-		steps = append(steps, rados.Step{Kind: rados.Kind(rnd.IntN(2)), Name: "epoch", Value: fmt.Sprint(rnd.IntN(3))})
+		steps = append(steps, rados.Step{Kind: rados.Kind(rnd.IntN(2)), Name: "epoch", Value: []string{"", "0", "1", "2"}[rnd.IntN(4)]})
+	}
+	if rnd.IntN(6) == 0 { // of an attribute that there is not
+		steps = append(steps, rados.Step{Kind: rados.Guard, Name: "lease"})
 	}
 	writes := rnd.IntN(2) > 0
 	if writes && rnd.IntN(4) == 0 {

@@ -51,19 +51,31 @@ func (s *Store) wall() int64 {
 
 // evict fences who has a lock, and breaks exactly that one.
 func (s *Store) evict(l Locker) error {
-	if err := s.cluster.Blocklist([]string{l.Address}, unsureSeconds); err != nil {
+	if l.Address == "" {
+		return fmt.Errorf("the cluster does not say where %s is; stop it, and run: rados lock break", l)
+	}
+	if err := s.refuseAll([]string{l.Address}, unsureSeconds); err != nil {
 		return err
 	}
-	if err := s.cluster.LatestMap(); err != nil {
+	if err := s.latestMap(); err != nil {
 		return err
 	}
 	o, _ := l.owner()
 	s.evicted = append(s.evicted, fenced{Address: l.Address, Owner: o})
-	if err := s.cluster.BreakLock(headObject, lockName, l); err != nil && !errors.Is(err, ErrNotFound) {
-		return err
+	err := s.ask("the lock of "+headObject, func() error { return s.cluster.BreakLock(headObject, lockName, l) })
+	if errors.Is(err, ErrNotFound) {
+		return nil
 	}
-	return nil
+	return err
 }
+
+// refuseAll has the cluster refuse clients for so many seconds.
+func (s *Store) refuseAll(addresses []string, seconds int) error {
+	return s.ask("the monitors", func() error { return s.cluster.Blocklist(addresses, seconds) })
+}
+
+// latestMap waits for the newest map of the OSDs.
+func (s *Store) latestMap() error { return s.ask("the monitors", s.cluster.LatestMap) }
 
 // noteFenced brings the head's list up to date: with those that this start has fenced, with the last owner that has not
 // given the array back, whoever fenced that, and with what is known of their deaths.
@@ -83,7 +95,10 @@ func (s *Store) noteFenced() {
 		f := &h.Fenced[i]
 		f.Dead = f.Dead || s.opt.Dead != nil && f.Owner != Owner{} && s.opt.Dead(f.Owner)
 	}
-	h.Fenced = h.Fenced[max(0, len(h.Fenced)-mostFenced):]
+	for len(h.Fenced) > mostFenced { // of the dead nothing comes but what is on its way
+		oldest := max(0, slices.IndexFunc(h.Fenced, func(f fenced) bool { return f.Dead }))
+		h.Fenced = slices.Delete(h.Fenced, oldest, oldest+1)
+	}
 }
 
 // keepOut has all who were fenced refused for longer, and then forgets those of whom nothing can come. The lease is
@@ -109,12 +124,12 @@ func (s *Store) keepOut() error {
 		if len(x.list) == 0 {
 			continue
 		}
-		if err := s.cluster.Blocklist(x.list, x.seconds); err != nil {
-			return fmt.Errorf("those that were fenced before: %w", err)
+		if err := s.refuseAll(x.list, x.seconds); err != nil {
+			return err
 		}
 	}
-	if err := s.cluster.LatestMap(); err != nil {
-		return fmt.Errorf("those that were fenced before: %w", err)
+	if err := s.latestMap(); err != nil {
+		return err
 	}
 	s.enter()
 	defer s.leave()
@@ -126,8 +141,12 @@ func (s *Store) keepOut() error {
 	return nil
 }
 
-// raise makes this process the owner: who had read the head before it fails from here on, and the lease is renewed. An
-// array that is not to be opened here is left as it is.
+// errOvertaken is the error of a start that was too slow.
+var errOvertaken = fmt.Errorf("%w: another process has taken it over meanwhile; start this one again", ErrGuard)
+
+// raise makes this process the owner: who had read the head before it fails from here on, and the lease is renewed. It
+// fails where somebody has taken the lease away since before this process had the lock, though the lock may still be there
+// and nobody blocklisted yet. An array that is not to be opened here is left as it is.
 func (s *Store) raise() error {
 	h, err := s.readHead()
 	if err == nil {
@@ -136,12 +155,12 @@ func (s *Store) raise() error {
 	if err != nil {
 		return err
 	}
-	list, err := s.cluster.Lockers(headObject, lockName)
+	list, err := s.lockers()
 	if err != nil {
 		return err
 	}
 	if len(list) == 0 || list[0].Cookie != s.cookie {
-		return fmt.Errorf("%w: it was taken over meanwhile", ErrGuard)
+		return errOvertaken
 	}
 	s.head = h
 	s.noteFenced()
@@ -159,10 +178,14 @@ func (s *Store) raise() error {
 		return err
 	}
 	s.epoch = epochText(s.head.Epoch)
-	sent := s.clocks()
+	sent, found := s.clocks(), s.lease.text
 	s.lease.text = s.leaseText(0)
 	err = s.do(&Op{Object: headObject, trial: true, Steps: append([]Step{{Kind: Guard, Name: epochAttr, Value: was},
-		{Kind: SetAttr, Name: epochAttr, Value: s.epoch}, {Kind: Replace, Data: [][]byte{b}}}, setLease(s.lease.text)...)})
+		{Kind: Guard, Name: leaseAttr, Value: found}, {Kind: SetAttr, Name: epochAttr, Value: s.epoch}, {Kind: Replace, Data: [][]byte{b}}},
+		setLease(s.lease.text)...)})
+	if errors.Is(err, ErrGuard) {
+		err = errOvertaken
+	}
 	if err == nil {
 		s.extend(sent)
 		s.enter()

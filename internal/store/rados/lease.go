@@ -82,7 +82,7 @@ func (s *Store) extend(sent clocks) {
 // while it was true may be answered later: it is as if it had been answered then.
 func (s *Store) Serving() bool {
 	switch {
-	case s.fenced.Load():
+	case s.fenced.Load(), s.over.Load():
 		return false
 	case s.opt.Lease == 0:
 		return true
@@ -96,7 +96,7 @@ type Ownership struct {
 	// Left is for how long the lease is good without a renewal, in nanoseconds, less than 0 when it has run out. Without a
 	// lease it is 0.
 	Left int64
-	// Age is how long ago the renewal was sent that ended well last, in nanoseconds.
+	// Age is how long ago the renewal was sent that ended well last, in nanoseconds; -1: there is no lease.
 	Age     int64
 	Serving bool
 }
@@ -104,7 +104,7 @@ type Ownership struct {
 // Ownership describes this process's ownership. It is safe for concurrent use.
 func (s *Store) Ownership() Ownership {
 	s.mu.Lock()
-	o := Ownership{Epoch: s.head.Epoch}
+	o := Ownership{Epoch: s.head.Epoch, Age: -1}
 	s.mu.Unlock()
 	if o.Serving = s.Serving(); s.opt.Lease > 0 {
 		o.Left = s.until.Load() - s.now()
@@ -128,6 +128,10 @@ func (s *Store) renewLater() {
 // held.
 func (s *Store) renew() {
 	if s.lost != nil || s.released {
+		return
+	}
+	if s.answers.ceded { // somebody may have taken it
+		s.submit(&s.leaseLane, s.inquiry(), func(*Op) { s.renewLater() })
 		return
 	}
 	sent, text := s.clocks(), s.leaseText(s.lease.counter+1)

@@ -55,8 +55,10 @@ func (s *Store) Medium(name string, size uint64) (block.Medium, error) {
 		d = s.addMdisk(name, size, func(err error) { failed, over = err, true })
 	}
 	s.leave()
-	s.wait(func() bool { return over })
+	waited := s.waitFor("the head", func() bool { return over })
 	switch {
+	case waited != nil:
+		return nil, fmt.Errorf("mdisk %s cannot be made: %w", name, waited)
 	case failed != nil:
 		return nil, fmt.Errorf("mdisk %s cannot be made: %w", name, failed)
 	case d.Size != size:
@@ -220,7 +222,7 @@ func (m *medium) Discard(off, n uint64, done func(error)) {
 		m.discard(list, n, done)
 	}
 	for _, p := range list {
-		if p.whole && has(m.here.bits, p.extent) {
+		if p.whole && has(m.here.maybe, p.extent) {
 			left++
 			m.here.note(p.extent, false, noted)
 		}

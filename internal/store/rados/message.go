@@ -26,7 +26,9 @@ func (r *region) FlushNow() error {
 	r.flush = true
 	m := r.collect()
 	r.begin(m)
-	r.s.wait(func() bool { return m.ended })
+	if err := r.s.waitFor("the log", func() bool { return m.ended }); err != nil {
+		return err
+	}
 	return m.err
 }
 

@@ -25,9 +25,6 @@ const (
 	deleted     = 1<<32 - 1
 )
 
-// fullPause is the time between two tries while the pool is full, in nanoseconds.
-const fullPause = 200e6
-
 // root is what the root object holds, as JSON: the batches that were committed and may not be in all
 // shards yet, or whose objects may not all be removed yet, in their order.
 type root struct {
@@ -99,6 +96,7 @@ type meta struct {
 	counting bool   // patience is running out
 	hopeless bool   // it has: what finds no room fails
 	progress uint64 // operations that found room
+	crowded  bool   // batches wait because others do not get into the shards
 }
 
 // Keys in RADOS must not have a 0 byte: 0 becomes 1 1, and 1 becomes 1 2, which keeps the order.
@@ -195,7 +193,9 @@ func (m *meta) CommitNow(batch []block.KV) error {
 	m.s.enter()
 	m.add(batch, func(err error) { failed, over = err, true }, true)
 	m.s.leave()
-	m.s.wait(func() bool { return over })
+	if err := m.s.waitFor("the commit of metadata", func() bool { return over }); err != nil {
+		return err
+	}
 	return failed
 }
 
@@ -210,6 +210,7 @@ func (m *meta) add(batch []block.KV, done func(error), now bool) {
 	b.rootBatch = rootBatch{Epoch: m.s.head.Epoch, Number: m.next, Bytes: len(b.raw), Sum: crc32c.Checksum(b.raw)}
 	m.next++
 	m.batches = append(m.batches, b)
+	m.unstick()
 	m.work()
 }
 
@@ -221,64 +222,17 @@ func (m *meta) idle() bool {
 // work begins what can begin. Preconditions: mu is held.
 func (m *meta) work() {
 	for _, b := range m.batches {
-		if b.state == metaWaits && b.err == nil && m.open < metaUploads {
-			m.upload(b)
+		if b.state != metaWaits || b.err != nil {
+			continue
 		}
+		if m.open == metaUploads || !m.room(b) {
+			break
+		}
+		m.upload(b)
 	}
 	if !m.rooting {
 		m.commitUploaded()
 	}
-}
-
-// later calls fn, with mu held, when there may be room in a pool that was full. Preconditions: mu is held.
-func (m *meta) later(fn func()) {
-	m.pauses++
-	m.s.cluster.After(fullPause, func() {
-		m.s.enter()
-		defer m.s.leave()
-		m.pauses--
-		fn()
-	})
-}
-
-// full reports whether to try again what has failed for lack of room. Preconditions: mu is held.
-func (m *meta) full(err error) bool { return errors.Is(err, block.ErrFull) && m.again(err) }
-
-// again reports whether to try again what has failed, as in a pool that is full. When the array starts or stops that has
-// an end. Preconditions: mu is held.
-func (m *meta) again(err error) bool {
-	impatient := m.s.closing || m.s.stopping || slices.ContainsFunc(m.batches, func(b *metaBatch) bool { return b.now && b.done != nil })
-	if err == nil || m.hopeless && impatient {
-		return false
-	}
-	m.hopeless = false // nobody waits for the end any more
-	if impatient && !m.counting {
-		m.counting = true
-		m.count(m.s.opt.Patience, m.progress)
-	}
-	return true
-}
-
-// found notes that an operation has found room. Preconditions: mu is held.
-func (m *meta) found() {
-	m.progress++
-	m.hopeless = false
-}
-
-// count counts patience down, in nanoseconds, and ends it when nothing has found room since. Preconditions: mu is held.
-func (m *meta) count(left int64, was uint64) {
-	m.s.cluster.After(fullPause, func() {
-		m.s.enter()
-		defer m.s.leave()
-		switch left -= fullPause; {
-		case m.progress != was:
-			m.counting = false
-		case left > 0:
-			m.count(left, was)
-		default:
-			m.counting, m.hopeless = false, true
-		}
-	})
 }
 
 // upload writes the objects of a batch. Preconditions: mu is held.

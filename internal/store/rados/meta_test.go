@@ -1,6 +1,7 @@
 package rados_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -41,6 +42,7 @@ func TestMetaKills(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(s, 3))
 		guarded := rnd.IntN(2) == 0 // by nothing but the epoch
 		c := simulated.New(simulated.Options{Latency: rnd.Int64N(3e6), Tail: rnd.IntN(100), OSDs: 1 + rnd.IntN(5), NoBlocklist: guarded}, rnd)
+		back := rados.HoldMetadata([]int{128 << 20, 1 << 10}[rnd.IntN(2)])
 		x := &metaRun{t: t, what: fmt.Sprintf("-run %s -seed %d", t.Name(), s), rnd: rnd, c: c, states: []map[string]string{{}}}
 		for range 8 {
 			owner := open(t, c, &block.Virtual{}, rados.Options{})
@@ -54,6 +56,7 @@ func TestMetaKills(t *testing.T) {
 			}
 			x.states, x.acked = x.states[found:found+1:found+1], 0
 			x.commit(owner, m)
+			c.Fail = nil
 			if rnd.IntN(4) == 0 {
 				c.SetCapacity(0)
 				if err := owner.Close(); err != nil {
@@ -72,6 +75,7 @@ func TestMetaKills(t *testing.T) {
 		if !guarded {
 			x.tidy()
 		}
+		back()
 	}
 	if late == 0 || zombies == 0 || again == 0 {
 		t.Errorf("the test does not get there: %d starts found what was not acknowledged, %d operations came late, %d stops", late, zombies, again)
@@ -128,6 +132,11 @@ func (x *metaRun) commit(o *opened, m block.MetaStore) {
 		} else if x.rnd.IntN(2) == 0 {
 			x.c.SetCapacity(0)
 		}
+		if x.rnd.IntN(6) == 0 {
+			x.c.Fail = noShard
+		} else if x.rnd.IntN(2) == 0 {
+			x.c.Fail = nil
+		}
 		m.Commit(batch, func(err error) {
 			switch {
 			case err != nil:
@@ -173,4 +182,69 @@ func (x *metaRun) find(m block.MetaStore) int {
 	}
 	x.t.Fatalf("%s: what is there is no state from %d to %d", x.what, x.acked, len(x.states)-1)
 	return 0
+}
+
+// noShard fails what brings metadata to their place.
+func noShard(op *rados.Op) error {
+	for i := range op.Steps {
+		if k := op.Steps[i].Kind; strings.HasPrefix(op.Object, "meta.") && (k == rados.OmapSet || k == rados.OmapRemove) {
+			return errInjected
+		}
+	}
+	return nil
+}
+
+// TestMetadataAreBounded: metadata that do not get to their place do not fill the memory: who makes more waits, until they do,
+// or fails when the array stops.
+func TestMetadataAreBounded(t *testing.T) {
+	const batches, size, held = 60, 256 << 10, 8 << 20
+	defer rados.HoldMetadata(held)()
+	for _, stops := range []bool{false, true} {
+		c, x := newCluster(simulated.Options{Latency: 1e6}), &block.Virtual{}
+		said := ""
+		s := open(t, c, x, rados.Options{Patience: 5e9, Notice: func(line string) { said += line + "\n" }})
+		m, err := s.Meta()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Fail = noShard
+		ended, failed := 0, 0
+		for i := range batches {
+			m.Commit([]block.KV{{Key: fmt.Append(nil, i), Value: bytes.Repeat([]byte{byte(i)}, size)}}, func(err error) {
+				if ended++; err != nil {
+					failed++
+				} else if failed > 0 {
+					t.Error("a batch was committed behind one that failed")
+				}
+			})
+		}
+		x.RunUntil(x.Now() + 20e9)
+		if ended == 0 || ended*size > held || failed > 0 {
+			t.Errorf("%d of %d batches of %d bytes were committed, and %d failed", ended, batches, size, failed)
+		}
+		if !strings.Contains(said, "further ones wait") {
+			t.Errorf("it said %q", said)
+		}
+		if stops {
+			s.StopWaiting()
+		} else {
+			c.Fail = nil
+		}
+		if x.RunUntil(x.Now() + 20e9); ended != batches || stops != (failed > 0) {
+			t.Errorf("with a stop %v: %d of %d batches ended, %d of them failed", stops, ended, batches, failed)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		c.Fail = nil
+		if m, err = open(t, c, x, rados.Options{}).Meta(); err != nil {
+			t.Fatal(err)
+		}
+		for i := range batches {
+			v, err := m.Get(fmt.Append(nil, i))
+			if there := len(v) == size && v[0] == byte(i); err != nil || there != (i < batches-failed) {
+				t.Errorf("batch %d is there: %v, %v", i, there, err)
+			}
+		}
+	}
 }

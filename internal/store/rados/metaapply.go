@@ -107,6 +107,7 @@ func (m *meta) feed(k int) {
 			m.settle()
 		}
 		m.feed(k)
+		m.work()
 	})
 }
 
@@ -119,11 +120,11 @@ func (m *meta) delayed(k int, err error) {
 		return
 	}
 	if !m.again(err) {
-		m.stuck = true
+		m.giveUp(err)
 		return
 	}
 	if !d.failed && !errors.Is(err, block.ErrFull) {
-		m.s.notice("a change of the metadata does not get to its place: %v; it is tried again", err)
+		m.s.say("a change of the metadata does not get to its place: %v; it is tried again", err)
 	}
 	d.failed, d.busy = true, true
 	m.later(func() {

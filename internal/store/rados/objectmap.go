@@ -4,12 +4,17 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 )
 
+// mapPause is the time until a write of an object map that has failed is tried again, in nanoseconds.
+const mapPause = 1e9
+
 // An mdisk's object map has a bit for each extent, lowest first: 1 says that its object is there. It is set behind the
-// first write to an extent, and before that one ends; it is cleared before the object is removed. So an object without a
-// bit may be there, of a write that nobody was told of, and one with a bit has to be: where it is missing, what was read
-// is lost, and not zeros. The map is as large as it will ever be from the beginning, so that a bit needs no room.
+// first write to an extent, and before that one ends; it is cleared before the object is removed, unless it is known not to
+// be set. So an object without a bit may be there, of a write that nobody was told of, and one with a bit has to be: where
+// it is missing, what was read is lost, and not zeros. The map is as large as it will ever be from the beginning, so that a bit needs no room.
 //
 // Writes to extents that exist ask for the object once in the time of a process; what is removed behind its back later
 // is found by reads alone.
@@ -18,10 +23,12 @@ type objectMap struct {
 	mdisk  mdisk
 	bits   []byte // as they are to be; guarded by Store.mu
 	sure   []byte // those of bits that are durable; guarded by Store.mu
+	maybe  []byte // that may be durable, where a write has failed nobody knows; guarded by Store.mu
 	seen   []byte // extents that this process has written to; guarded by Store.mu
 	from   int    // bytes from here on ...
 	to     int    // ... up to here are to be written; guarded by Store.mu
 	busy   bool   // guarded by Store.mu
+	waits  bool   // what has failed is tried again in a while; guarded by Store.mu
 	change []mapChange
 }
 
@@ -47,7 +54,7 @@ func (d mdisk) mapObject() string { return fmt.Sprintf("m%x.map", d.ID) }
 func (d mdisk) mapBytes() int { return int(d.extents()+7) / 8 }
 
 func (s *Store) newMap(d mdisk, bits []byte) *objectMap {
-	o := &objectMap{s: s, mdisk: d, bits: bits, sure: bytes.Clone(bits), seen: make([]byte, len(bits))}
+	o := &objectMap{s: s, mdisk: d, bits: bits, sure: bytes.Clone(bits), maybe: bytes.Clone(bits), seen: make([]byte, len(bits))}
 	s.maps[d.ID] = o
 	return o
 }
@@ -129,7 +136,9 @@ func (s *Store) findMap(name string, d mdisk) (*objectMap, error) {
 	}, func(err error) { failed, over = err, true })
 	o := s.newMap(d, bits)
 	s.leave()
-	s.wait(func() bool { return over })
+	if err := s.waitFor("the head", func() bool { return over }); err != nil {
+		return nil, err
+	}
 	return o, failed
 }
 
@@ -140,40 +149,39 @@ func (o *objectMap) note(extent uint64, set bool, done func(error)) {
 		put(o.sure, extent, false)
 		put(o.seen, extent, false)
 	}
-	o.widen(extent)
+	o.widen(int(extent/8), int(extent/8)+1)
 	o.change = append(o.change, mapChange{extent, set, done})
 	if !o.busy {
 		o.write()
 	}
 }
 
-func (o *objectMap) widen(extent uint64) {
-	at := int(extent / 8)
-	if o.from == o.to {
-		o.from, o.to = at, at+1
-		return
+// widen adds bytes to those that are to be written.
+func (o *objectMap) widen(from, to int) {
+	if o.from < o.to {
+		from, to = min(o.from, from), max(o.to, to)
 	}
-	o.from, o.to = min(o.from, at), max(o.to, at+1)
+	o.from, o.to = from, to
 }
 
 // write writes what is to be written: one operation at a time, each with all changes up to then. Preconditions: mu is
 // held.
 func (o *objectMap) write() {
-	list := o.change
-	o.change, o.busy = nil, true
-	op := &Op{Object: o.mdisk.mapObject(), Steps: []Step{o.s.guard(), {Kind: Write, Off: uint64(o.from), Data: [][]byte{bytes.Clone(o.bits[o.from:o.to])}}}}
-	o.from, o.to = 0, 0
+	list, from, sent := o.change, o.from, bytes.Clone(o.bits[o.from:o.to])
+	o.change, o.busy, o.from, o.to = nil, true, 0, 0
+	for i, b := range sent {
+		o.maybe[from+i] |= b
+	}
+	op := &Op{Object: o.mdisk.mapObject(), Steps: []Step{o.s.guard(), {Kind: Write, Off: uint64(from), Data: [][]byte{sent}}}}
 	o.s.submit(&o.s.logLane, op, func(op *Op) {
-		for _, c := range list {
-			switch {
-			case op.Err != nil: // nobody knows which of both it is: the next operation brings this one again
-				put(o.bits, c.extent, !c.set)
-				o.widen(c.extent)
-			case c.set && has(o.bits, c.extent):
-				put(o.sure, c.extent, true)
+		if o.busy = false; op.Err == nil {
+			for i, b := range sent {
+				o.maybe[from+i] = b
+				o.sure[from+i] |= b & o.bits[from+i]
 			}
+		} else {
+			o.failed(list, from, from+len(sent))
 		}
-		o.busy = false
 		if len(o.change) > 0 {
 			o.write()
 		}
@@ -181,4 +189,42 @@ func (o *objectMap) write() {
 			c.done(op.Err)
 		}
 	})
+}
+
+// failed is told that nobody knows whether bytes of the map were written. What they are to be is written again with the next
+// change, or in a while: an object whose bit could not be set is there, though nobody was told of what was written to it, and
+// one whose bit could not be cleared was not removed. What others want who wait is what counts. Preconditions: mu is held.
+func (o *objectMap) failed(list []mapChange, from, to int) {
+	for _, c := range list {
+		if !c.set {
+			put(o.bits, c.extent, has(o.maybe, c.extent))
+		}
+	}
+	for _, c := range o.change {
+		put(o.bits, c.extent, c.set)
+	}
+	if o.widen(from, to); o.waits {
+		return
+	}
+	o.waits = true
+	o.s.cluster.After(mapPause, func() {
+		o.s.enter()
+		defer o.s.leave()
+		o.waits = false
+		o.bring()
+	})
+}
+
+// bring writes what has failed before, unless it is being written or the mdisk is gone. Preconditions: mu is held.
+func (o *objectMap) bring() {
+	if !o.busy && o.from < o.to && o.s.lost == nil && o.s.maps[o.mdisk.ID] == o {
+		o.write()
+	}
+}
+
+// bringMaps writes what has failed before of all object maps. Preconditions: mu is held.
+func (s *Store) bringMaps() {
+	for _, id := range slices.Sorted(maps.Keys(s.maps)) {
+		s.maps[id].bring()
+	}
 }

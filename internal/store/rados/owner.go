@@ -46,33 +46,6 @@ func (l Locker) String() string {
 	return fmt.Sprintf("%s at %s, which does not say what it is", l.Client, l.Address)
 }
 
-// acquire takes possession of the array, and raises the epoch. A start that fails behind the lock gives it back.
-func (s *Store) acquire() error {
-	s.epoch = epochText(0)
-	if err := s.makeHead(); err != nil {
-		return fmt.Errorf("the array in the pool cannot be looked at: %w", err)
-	}
-	if err := s.lock(); err != nil {
-		return err
-	}
-	err := s.raise()
-	if err == nil {
-		err = s.keepOut()
-	}
-	if err == nil {
-		err = s.cluster.Watch(headObject, s.suspect)
-	}
-	s.enter()
-	if s.released = err != nil; err == nil {
-		s.emptyTrash()
-	}
-	s.leave()
-	if err != nil {
-		return errors.Join(fmt.Errorf("the array cannot be taken possession of: %w", err), s.cluster.Unlock(headObject, lockName, s.cookie))
-	}
-	return nil
-}
-
 // makeHead makes the head of a new array. Where this folder has served one already, there has to be one.
 func (s *Store) makeHead() error {
 	if s.opt.ID != "" {
@@ -112,24 +85,65 @@ func (s *Store) lock() error {
 	}
 }
 
-// tryLock locks the head if it is free, or else its owner is gone. Without an error, false says to look anew.
+// tryLock locks the head if it is free, or else its owner is gone. Without an error, false says to look anew. It reads the
+// lease before it has the lock: whoever takes the array away from this process changes that, and raise fails then. One that
+// changes meanwhile is a last owner's that was still renewing it, or was taken away already. Each try has a cookie of its
+// own: who is about to break the lock of an earlier one does not break this one, and looks at its lease anew.
 func (s *Store) tryLock() (bool, error) {
-	err := s.cluster.Lock(headObject, lockName, s.cookie)
-	if err == nil || !errors.Is(err, ErrBusy) {
-		return err == nil, wrap("the array cannot be locked", err)
+	before, err := s.readLease()
+	if err != nil {
+		return false, wrap("the array's lease cannot be read", err)
 	}
-	list, err := s.cluster.Lockers(headObject, lockName)
+	s.locks++
+	s.cookie = s.opt.Self.cookie(fmt.Sprintf("%s.%d", s.opt.Cookie, s.locks))
+	err = s.ask("the lock of "+headObject, func() error { return s.cluster.Lock(headObject, lockName, s.cookie) })
+	if err == nil {
+		now, err := s.readLease()
+		if err == nil && now == before {
+			s.enter()
+			s.lease.text, s.locked = before, true
+			s.leave()
+			return true, nil
+		}
+		return false, wrap("the array's lease cannot be read", also(err, s.unlock(s.cookie)))
+	}
+	if !errors.Is(err, ErrBusy) {
+		return false, wrap("the array cannot be locked", err)
+	}
+	list, err := s.lockers()
 	if err != nil || len(list) == 0 { // it was given back meanwhile
 		return false, wrap("the array's lock cannot be looked at", err)
 	}
-	if list[0].Cookie == s.cookie { // the answer to an earlier try was lost
-		return true, nil
+	if strings.HasPrefix(list[0].Cookie, s.opt.Cookie+".") { // an earlier try's, whose answer was lost
+		return false, wrap("the array's lock cannot be given back", s.unlock(list[0].Cookie))
 	}
-	gone, err := s.gone(list[0])
-	if err != nil || !gone {
+	why, err := s.gone(list[0])
+	if err != nil || why == "" {
 		return false, err
 	}
-	return false, wrap("the array's last owner cannot be fenced", s.evict(list[0]))
+	if err := s.evict(list[0]); err != nil {
+		return false, wrap("the array's last owner cannot be fenced", err)
+	}
+	s.notice("the array's last owner %s: %s; it is fenced", why, list[0])
+	return false, nil
+}
+
+// lockers lists who holds the lock of the head.
+func (s *Store) lockers() (list []Locker, err error) {
+	err = s.ask("the lock of "+headObject, func() (err error) {
+		list, err = s.cluster.Lockers(headObject, lockName)
+		return err
+	})
+	return list, err
+}
+
+// unlock gives the lock of the head back; that somebody else has broken it is no error.
+func (s *Store) unlock(cookie string) error {
+	err := s.ask("the lock of "+headObject, func() error { return s.cluster.Unlock(headObject, lockName, cookie) })
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 // wrap says what an error is of; nil stays nil.
@@ -140,15 +154,22 @@ func wrap(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// gone reports whether who holds the lock may be fenced: because it is dead, or because its lease has run out.
-// It waits for that where it may; without an error, false says that the lock is another one now.
-func (s *Store) gone(l Locker) (bool, error) {
+// also returns two errors as one of one line; nil: there is none.
+func also(err, more error) error {
+	if err == nil || more == nil {
+		return errors.Join(err, more)
+	}
+	return fmt.Errorf("%w; and %w", err, more)
+}
+
+// gone returns why who holds the lock may be fenced: because it is dead, or because its lease has run out. It waits for
+// that where it may; without an error, "" says that the lock is another one now.
+func (s *Store) gone(l Locker) (why string, err error) {
 	if s.dead(l) {
-		s.notice("the array's last owner has died: %s; it is fenced", l)
-		return true, nil
+		return "has died", nil
 	}
 	if !s.opt.Standby || s.opt.Lease == 0 {
-		return false, fmt.Errorf("%w: %s; stop that one", ErrTaken, l)
+		return "", fmt.Errorf("%w: %s; stop that one, or write standby: true to wait for it", ErrTaken, l)
 	}
 	return s.outwait(l)
 }
@@ -179,8 +200,13 @@ func (s *Store) suspect(error) {
 	s.enter()
 	defer s.leave()
 	if s.lost == nil {
-		s.submit(&s.leaseLane, &Op{Object: headObject, Steps: []Step{s.guard(), {Kind: Read, Buf: make([]byte, 1)}}}, func(*Op) {})
+		s.submit(&s.leaseLane, s.inquiry(), func(*Op) {})
 	}
+}
+
+// inquiry returns the operation that fails where this process is not the owner any more.
+func (s *Store) inquiry() *Op {
+	return &Op{Object: headObject, Steps: []Step{s.guard(), {Kind: Read, Buf: make([]byte, 1)}}}
 }
 
 // noteLog notes the kind and place of a log that was made.
@@ -197,7 +223,9 @@ func (s *Store) noteLog() error {
 	}
 	s.change(func() { s.head.Log, s.head.Home = "", "" }, func(err error) { failed, over = err, true })
 	s.leave()
-	s.wait(func() bool { return over })
+	if err := s.waitFor("the head", func() bool { return over }); err != nil {
+		return err
+	}
 	return failed
 }
 

@@ -11,9 +11,10 @@ import (
 
 // Standby is what a process knows that waits for an array.
 type Standby struct {
-	Owner string // who has the lock
-	Epoch int64  // of the owner
-	Age   int64  // for how long its lease has been seen unchanged, in nanoseconds
+	Owner string // who has the lock; "": nobody was seen to
+	Epoch int64  // of the owner; 0: it has none yet
+	// Age is how long ago its lease was seen renewed last, in nanoseconds; -1: it was not seen to be.
+	Age int64
 	// Trouble is why the array cannot be looked at; "": it can.
 	Trouble string
 }
@@ -35,23 +36,29 @@ func (s *Store) canceled() bool { return s.opt.Cancel != nil && s.opt.Cancel() }
 
 // hiccup notes an error that may pass, in one line for all that follow each other.
 func (s *Store) hiccup(err error) {
+	s.enter()
 	if s.standby.Trouble == "" {
-		s.notice("the array cannot be looked at: %v; it is tried again", err)
+		s.say("the array cannot be looked at: %v; it is tried again", err)
 	}
-	s.standby.Trouble = err.Error()
+	s.standby.Trouble, s.standby.Age = err.Error(), -1
+	s.leave()
 	s.tellWaits()
 }
 
+// tellWaits tells who wants to hear of it what the process waits for.
 func (s *Store) tellWaits() {
 	if s.opt.Waits != nil {
-		s.opt.Waits(s.standby)
+		s.enter()
+		seen := s.standby
+		s.leave()
+		s.opt.Waits(seen)
 	}
 }
 
 // outwait waits until who holds the lock has given it back, has died, or lets its lease run out, which is then taken
-// away. It returns false when the lock is not that one any more. An array that is not to be served here is left alone:
-// that is found out before anything is taken from anybody.
-func (s *Store) outwait(l Locker) (bool, error) {
+// away, and returns why it is gone; "": the lock is not that one any more. An array that is not to be served here is left
+// alone: that is found out before anything is taken from anybody.
+func (s *Store) outwait(l Locker) (why string, err error) {
 	s.notice("the array is open: %s; waiting for it", l)
 	w := watch{l: l}
 	for first := true; ; first = false {
@@ -59,19 +66,21 @@ func (s *Store) outwait(l Locker) (bool, error) {
 			s.sleep(s.opt.Lease / renewals)
 		}
 		if s.canceled() {
-			return false, ErrCanceled
+			return "", ErrCanceled
 		}
-		gone, other, err := w.look(s)
+		why, other, err := w.look(s)
 		switch {
-		case gone || other:
-			return gone, nil
+		case why != "" || other:
+			return why, nil
 		case err == nil:
+			s.enter()
 			s.standby.Trouble = ""
+			s.leave()
 			s.tellWaits()
 		case final(err):
-			return false, err
+			return "", err
 		default:
-			w.seen = "" // what the owner has done meanwhile nobody knows
+			w.known = false // what the owner has done meanwhile nobody knows
 			s.hiccup(err)
 		}
 	}
@@ -79,55 +88,87 @@ func (s *Store) outwait(l Locker) (bool, error) {
 
 // watch is what is known of the lease of who holds a lock.
 type watch struct {
-	l     Locker
-	fits  bool   // the array is one that may be served here
-	seen  string // the lease, as it was last
-	since int64  // and has been
+	l       Locker
+	fits    bool   // the array is one that may be served here
+	known   bool   // the lease was looked at, and all went well since
+	seen    string // the lease, as it was last
+	since   int64  // and has been
+	looked  int64  // when the last look ended
+	renewed bool   // it was seen to change
 }
 
-// look looks at the lease: gone says that it was taken away, or that its owner is dead, and other that the lock is another
+// look looks at the lease: why says that it was taken away, or that its owner is dead, and other that the lock is another
 // one's now.
-func (w *watch) look(s *Store) (gone, other bool, err error) {
+func (w *watch) look(s *Store) (why string, other bool, err error) {
 	asked := s.now()
-	list, err := s.cluster.Lockers(headObject, lockName)
+	list, err := s.lockers()
 	if err != nil || len(list) == 0 || list[0] != w.l {
-		return false, err == nil, err
+		return "", err == nil, err
 	}
 	if !w.fits {
 		if err := s.readSuits(); err != nil {
-			return false, false, err
+			return "", false, err
 		}
 		w.fits = true
 	}
 	if s.dead(w.l) {
-		s.notice("the array's owner has died: %s; it is fenced", w.l)
-		return true, false, nil
+		return "has died", false, nil
 	}
-	sent := s.now()
 	text, err := s.readLease()
 	if err != nil {
-		return false, false, err
+		return "", false, err
 	}
-	// Where the head did not answer for long, it did not answer its owner either. That one gets the time of a lease from
-	// when it does.
-	now := s.now()
-	if slow := now-sent > s.opt.Lease*2/renewals; slow || text != w.seen || w.seen == "" {
-		w.seen, w.since = text, now
+	long, err := s.leaseFor(text)
+	if err != nil {
+		return "", false, err
 	}
-	epoch, _, _ := strings.Cut(text, ".")
-	s.standby.Owner, s.standby.Age = w.l.String(), now-w.since
-	s.standby.Epoch, _ = strconv.ParseInt(epoch, 16, 64)
-	long := leaseTime(text)
+	w.note(s, text)
 	if long == 0 || asked-w.since < max(long, s.opt.Lease) {
-		return false, false, nil
+		return "", false, nil
 	}
 	if err := s.readSuits(); err != nil { // once more: it may have been being made
-		return false, false, err
+		return "", false, err
 	}
-	if gone, err = s.takeLease(text); gone {
-		s.notice("the array's owner has let its lease run out: %s; it is fenced", w.l)
+	if taken, err := s.takeLease(text); err != nil || !taken {
+		return "", false, err
 	}
-	return gone, false, err
+	return "has let its lease run out", false, nil
+}
+
+// note notes the lease as it was read. Where the head or its lock did not answer for long they did not answer the owner
+// either, and where this process did not look nobody knows what it would have seen: then the owner gets the time of a lease
+// from now on.
+func (w *watch) note(s *Store, text string) {
+	now := s.now()
+	if w.known && text != w.seen {
+		w.renewed = true
+	}
+	if !w.known || text != w.seen || now-w.looked > s.opt.Lease/2 {
+		w.seen, w.since = text, now
+	}
+	w.known, w.looked = true, now
+	epoch, _, _ := strings.Cut(text, ".")
+	s.enter()
+	defer s.leave()
+	s.standby.Owner, s.standby.Age = w.l.String(), -1
+	if w.renewed {
+		s.standby.Age = now - w.since
+	}
+	s.standby.Epoch, _ = strconv.ParseInt(epoch, 16, 64)
+}
+
+// leaseFor returns for how long a lease is good, in nanoseconds; 0: it never runs out. The first owner of a new array has
+// none before its first epoch, and the time of one all the same.
+func (s *Store) leaseFor(text string) (int64, error) {
+	long := leaseTime(text)
+	if long > 0 {
+		return long, nil
+	}
+	h, err := s.readHead()
+	if err == nil && h.Epoch == 0 {
+		long = s.opt.Lease
+	}
+	return long, err
 }
 
 // readSuits reads the head, and refuses an array that is not to be served here.
@@ -146,11 +187,13 @@ func (s *Store) readLease() (string, error) {
 	return string(op.Steps[0].Pairs[0].Value), err
 }
 
-// takeLease takes away a lease that was seen; false: it was renewed or taken meanwhile.
+// takeLease takes away a lease that was seen; false: it was renewed or taken meanwhile. What it writes was never written
+// before, so that who had read the lease before knows that by it.
 func (s *Store) takeLease(seen string) (bool, error) {
 	own, _, _ := strings.Cut(seen, " ")
+	s.taken++
 	err := s.do(&Op{Object: headObject, trial: true,
-		Steps: append([]Step{{Kind: Guard, Name: leaseAttr, Value: seen}}, setLease(own+" "+s.opt.Cookie)...)})
+		Steps: append([]Step{{Kind: Guard, Name: leaseAttr, Value: seen}}, setLease(fmt.Sprintf("%s %s.%d", own, s.opt.Cookie, s.taken))...)})
 	if errors.Is(err, ErrGuard) {
 		return false, nil
 	}
@@ -165,5 +208,5 @@ func (s *Store) sleep(ns int64) {
 		defer s.leave()
 		over = true
 	})
-	s.wait(func() bool { return over })
+	s.wait(func() bool { return over || s.interrupted })
 }

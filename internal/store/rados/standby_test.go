@@ -384,25 +384,47 @@ func TestEmptyCommitOfTheFenced(t *testing.T) {
 	}
 }
 
-// TestMonitorFails: a taker that cannot have others kept out, with renewals of its lease under way, gives the array back,
-// and the next one has it.
+// TestMonitorFails: a taker that cannot have others kept out tries again, with renewals of its lease under way, and serves
+// when the monitors are well again. Where they are not for long it gives the array back in one line, and the next one has
+// nobody to fence.
 func TestMonitorFails(t *testing.T) {
-	c, v := newCluster(simulated.Options{Latency: 100e6}), &block.Virtual{}
-	known := func(o *rados.Options) { o.Dead = func(rados.Owner) bool { return true } }
-	first := stand(c, v, 1, nil)
-	v.RunUntil(v.Now() + 5e9)
-	first.end()
-	c.SetMonitor(3e9)
-	taker := stand(c, v, 2, known)
-	v.RunUntil(v.Now() + 8e9) // it has evicted the first one, and renews
-	c.FailMonitor = errors.New("injected")
-	if v.RunUntil(v.Now() + 30e9); taker.s != nil || taker.err == nil || !strings.Contains(taker.err.Error(), "injected") {
-		t.Fatalf("it ended with %v", taker.err)
+	for _, passes := range []bool{true, false} {
+		c, v := newCluster(simulated.Options{Latency: 100e6}), &block.Virtual{}
+		first := stand(c, v, 1, nil)
+		v.RunUntil(v.Now() + 5e9)
+		first.end()
+		c.SetMonitor(3e9)
+		var lines []string
+		taker := stand(c, v, 2, func(o *rados.Options) {
+			o.Dead = func(rados.Owner) bool { return true }
+			o.Notice = func(line string) { lines = append(lines, line) }
+		})
+		v.RunUntil(v.Now() + 8e9) // it has evicted the first one, and renews
+		c.FailMonitor = errors.New("injected")
+		v.RunUntil(v.Now() + 30e9)
+		if taker.s != nil || taker.err != nil || !strings.Contains(strings.Join(lines, "\n"), "injected; it is tried again") {
+			t.Fatalf("behind half a minute it ended with %v; it said %q", taker.err, lines)
+		}
+		if passes {
+			c.FailMonitor = nil
+			if v.RunUntil(v.Now() + 15e9); !taker.serves() {
+				t.Errorf("when the monitors are well again: %v", taker.err)
+			}
+			taker.end()
+			continue
+		}
+		v.RunUntil(v.Now() + 300e9)
+		if taker.s != nil || taker.err == nil || !strings.Contains(taker.err.Error(), "injected") || strings.Contains(taker.err.Error(), "\n") {
+			t.Fatalf("it ended with %v", taker.err)
+		}
+		c.FailMonitor = nil
+		next := stand(c, v, 3, nil)
+		if v.RunUntil(v.Now() + 30e9); !next.serves() {
+			t.Errorf("the next one: %v", next.err)
+		}
+		if list := fencedIn(t, c); len(list) != 1 || list[0] != first.client.Address() {
+			t.Errorf("%v are kept out, want the first owner alone, %s", list, first.client.Address())
+		}
+		next.end()
 	}
-	c.FailMonitor = nil
-	next := stand(c, v, 3, nil)
-	if v.RunUntil(v.Now() + 30e9); !next.serves() {
-		t.Errorf("the next one: %v", next.err)
-	}
-	next.end()
 }

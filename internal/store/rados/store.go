@@ -71,6 +71,7 @@ type Options struct {
 	Lease int64
 	Clock func() int64
 	// Standby: an array that another process has is waited for, until Cancel, which may be nil, returns true.
+	// Where it does before Opened is called, what the start and the recovery wait for ends with ErrCanceled.
 	Standby bool
 	Cancel  func() bool
 	// Lost is called once, on the executor, when the array has a new owner: this process must not serve it any more. It
@@ -83,12 +84,13 @@ type Options struct {
 	// Wall is the time of the day in nanoseconds since 1970; nil: it is not asked. Where it goes further than Clock does
 	// while a lease is good, the lease is over: Clock may have stood still.
 	Wall func() int64
-	// Waits hears every now and then of what a standby waits for, while the store opens; it may be nil.
+	// Waits hears every now and then of what a standby, or a start that has no answer, waits for. It may be nil, and must
+	// not call the store.
 	Waits func(Standby)
 	// Patience is for how long a start and a stop wait for room in a full pool, in nanoseconds; 0: a minute.
 	Patience int64
-	// Notice hears in one line of what takes long, while the store opens, and of trouble later; it may be nil. It must not
-	// call the store.
+	// Notice hears in one line of what takes long, while the store opens, and of trouble later; it may be nil. Nothing is
+	// held while it is called.
 	Notice func(line string)
 }
 
@@ -99,13 +101,15 @@ type Store struct {
 	opt     Options
 
 	epoch  string // of this owner, as the attribute has it; constant once the store is open
-	cookie string
+	cookie string // of the lock
+	locks  int    // tries to get it
 
 	fenced  atomic.Bool  // the array has a new owner
+	over    atomic.Bool  // the store was closed
 	until   atomic.Int64 // when the lease has run out, if it is not renewed
 	overAt  atomic.Int64 // the same by Options.Wall
 	evicted []fenced     // by this start
-	standby Standby      // as it was told last
+	taken   int          // leases that this start has tried to take away
 
 	mu        sync.Mutex
 	dataLane  lane  // guarded by mu
@@ -113,10 +117,17 @@ type Store struct {
 	leaseLane lane  // guarded by mu
 	lease     lease // guarded by mu
 	released  bool  // the lease is not renewed any more; guarded by mu
-	lost      error // the store was fenced or closed: nothing begins any more; guarded by mu
-	stopping  bool  // nothing waits for room for long any more; guarded by mu
-	closing   bool  // what nobody waits for ends; guarded by mu
-	endedFn   func(*Op)
+	locked    bool  // this process has the lock; guarded by mu
+	started   bool  // the start has ended, and nobody may cancel it any more; guarded by mu
+	// interrupted: the start was canceled, and waits for nothing any more; guarded by mu.
+	interrupted bool
+	answers     answers  // guarded by mu
+	standby     Standby  // as it was told last; written by the start, or with Trouble by tick; guarded by mu
+	lines       []string // to be said when mu is free; guarded by mu
+	lost        error    // the store was fenced or closed: nothing begins any more; guarded by mu
+	stopping    bool     // nothing waits for room for long any more; guarded by mu
+	closing     bool     // what nobody waits for ends; guarded by mu
+	endedFn     func(*Op)
 
 	ends     []ending // to be called on the executor; guarded by mu
 	spare    []ending // only touched on the executor
@@ -148,13 +159,19 @@ func Open(exec block.Executor, cluster Cluster, opt Options) (*Store, error) {
 	if opt.Patience == 0 {
 		opt.Patience = 60e9
 	}
-	s := &Store{maps: map[uint64]*objectMap{}, exec: exec, cluster: cluster, opt: opt, cookie: opt.Self.cookie(opt.Cookie)}
+	s := &Store{maps: map[uint64]*objectMap{}, exec: exec, cluster: cluster, opt: opt}
 	s.dataLane = lane{maxOps: dataOps, maxBytes: dataBytes}
 	s.logLane = lane{maxOps: logOps, maxBytes: logBytes}
 	s.leaseLane = lane{maxOps: leaseOps, maxBytes: logBytes}
 	s.endedFn, s.drainFn = s.ended, s.drain
+	s.standby.Age = -1
 	if err := s.acquire(); err != nil {
-		return nil, errors.Join(err, cluster.Close())
+		s.Opened()
+		failed := cluster.Close()
+		if errors.Is(err, ErrCanceled) { // what has no answer was why
+			return nil, err
+		}
+		return nil, also(err, failed)
 	}
 	return s, nil
 }
@@ -165,15 +182,25 @@ func (s *Store) notice(format string, args ...any) {
 	}
 }
 
+// say is notice for those who hold mu: the line is said when they leave. Preconditions: mu is held.
+func (s *Store) say(format string, args ...any) {
+	s.lines = append(s.lines, fmt.Sprintf(format, args...))
+}
+
 func (s *Store) enter() { s.mu.Lock() }
 
-// leave lets others in, and tells the executor of what has ended meanwhile.
+// leave lets others in, says what was to be said, and tells the executor of what has ended meanwhile.
 func (s *Store) leave() {
 	tell := len(s.ends) > 0 && !s.draining
 	if tell {
 		s.draining = true
 	}
+	lines := s.lines
+	s.lines = nil
 	s.mu.Unlock()
+	for _, line := range lines {
+		s.notice("%s", line)
+	}
 	if tell {
 		s.exec.Post(s.drainFn)
 	}
@@ -266,17 +293,18 @@ func (s *Store) StopWaiting() {
 }
 
 // Close waits for what is under way, gives the lock back and ends the connection. A fenced store has
-// nothing to wait for. Preconditions: the executor is not held.
+// nothing to wait for, nor one whose start was canceled: who opens the array next has that one's operations refused.
+// Preconditions: the executor is not held.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	was := s.lost
-	s.closing = true
+	s.closing, s.started = true, true
 	s.mu.Unlock()
 	if was == ErrClosed {
 		return ErrClosed
 	}
 	idle := func() bool {
-		return s.lost != nil || s.dataLane.ops+s.logLane.ops == 0 && s.headers.idle() && (s.meta == nil || s.meta.idle())
+		return s.lost != nil || s.interrupted || s.dataLane.ops+s.logLane.ops == 0 && s.headers.idle() && (s.meta == nil || s.meta.idle())
 	}
 	if s.wait(idle); s.meta != nil {
 		s.enter()
@@ -286,7 +314,12 @@ func (s *Store) Close() error {
 	}
 	s.settle() // who waited hears of the end
 	s.enter()
-	if s.head.Address = ""; s.lost == nil { // nothing is under way: the next owner has nobody to fence
+	s.bringMaps()
+	s.leave()
+	s.wait(idle)
+	s.enter()
+	if s.lost == nil && !s.interrupted { // nothing is under way: the next owner has nobody to fence
+		s.head.Address = ""
 		s.change(nil, nil)
 	}
 	s.leave()
@@ -294,18 +327,21 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	s.released = true // a renewal that is under way must not find the lock free, and a successor behind it
 	s.mu.Unlock()
-	s.wait(func() bool { return s.lost != nil || s.leaseLane.ops == 0 })
+	s.over.Store(true) // nor somebody else this process serving
+	s.wait(func() bool { return s.lost != nil || s.interrupted || s.leaseLane.ops == 0 })
 	s.mu.Lock()
 	fenced := s.lost != nil
 	s.lost = ErrClosed
 	s.mu.Unlock()
+	s.until.Store(0)
+	s.overAt.Store(0)
 	var err error
 	if !fenced {
-		err = s.cluster.Unlock(headObject, lockName, s.cookie)
+		err = wrap("the array's lock cannot be given back", s.cluster.Unlock(headObject, lockName, s.cookie))
 	}
-	err = errors.Join(err, s.cluster.Close())
+	err = also(err, s.cluster.Close())
 	if s.opt.Local != nil {
-		err = errors.Join(err, s.opt.Local.Close())
+		err = also(err, s.opt.Local.Close())
 	}
 	return err
 }

@@ -63,6 +63,9 @@ func (s *Store) ended(op *Op) {
 	l := op.lane
 	l.ops--
 	l.bytes -= op.size
+	if l != &s.leaseLane {
+		s.answers.ended++
+	}
 	s.judge(op)
 	op.then(op)
 	for len(l.queue) > 0 && l.room(l.queue[0].size) {
@@ -83,9 +86,15 @@ func (s *Store) doAll(n int, op func(i int) *Op, check func(i int, op *Op) error
 	var first error
 	over := false
 	s.enter()
-	s.sweep(&s.logLane, n, op, check, func(err error) { first, over = err, true })
+	s.sweep(&s.logLane, n, func(i int) *Op {
+		o := op(i)
+		s.answers.what = "the object " + o.Object
+		return o
+	}, check, func(err error) { first, over = err, true })
 	s.leave()
-	s.wait(func() bool { return over })
+	if err := s.waitFor("", func() bool { return over }); err != nil {
+		return err
+	}
 	return first
 }
 

@@ -3,15 +3,11 @@
 package librados
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/store/rados"
@@ -37,7 +33,11 @@ type client struct {
 	rounds  uint64               // of deliveries; guarded by mu
 	closed  bool                 // guarded by mu
 	watches []*watch             // by number; guarded by mu
+	asking  int                  // calls of librados that wait for an answer; guarded by mu
+	stop    chan struct{}        // closed by Interrupt
 	done    chan struct{}
+
+	interrupt sync.Once
 }
 
 // watch is interest in an object.
@@ -64,7 +64,7 @@ func Connect(cfg Config) (rados.Cluster, error) {
 		return nil, err
 	}
 	l := &library
-	c := &client{done: make(chan struct{}), timers: map[*time.Timer]bool{}}
+	c := &client{done: make(chan struct{}), stop: make(chan struct{}), timers: map[*time.Timer]bool{}}
 	c.cond = sync.NewCond(&c.mu)
 	if r := call(l.create2, uintptr(unsafe.Pointer(&c.cluster)), uintptr(unsafe.Pointer(text("ceph"))), uintptr(unsafe.Pointer(text("client."+cfg.User))), 0); r < 0 {
 		return nil, explain(&cfg, "prepare", r)
@@ -186,87 +186,13 @@ func (c *client) Wait(until func() bool) {
 	}
 }
 
-// Lock takes a lock.
-func (c *client) Lock(object, name, cookie string) error {
-	return errorOf(call(library.lock_exclusive, c.io, uintptr(unsafe.Pointer(text(object))), uintptr(unsafe.Pointer(text(name))),
-		uintptr(unsafe.Pointer(text(cookie))), uintptr(unsafe.Pointer(text("arraysim"))), 0, 0))
-}
-
-// Unlock gives a lock back.
-func (c *client) Unlock(object, name, cookie string) error {
-	return errorOf(call(library.unlock, c.io, uintptr(unsafe.Pointer(text(object))), uintptr(unsafe.Pointer(text(name))),
-		uintptr(unsafe.Pointer(text(cookie)))))
-}
-
-// Lockers lists who holds a lock.
-func (c *client) Lockers(object, name string) ([]rados.Locker, error) {
-	var exclusive int32
-	for size := 4096; ; size *= 4 {
-		var lens [4]uintptr
-		var bufs [4][]byte // the tag, clients, cookies, addresses: each a list of texts that end with 0
-		for i := range bufs {
-			bufs[i], lens[i] = make([]byte, size), uintptr(size)
-		}
-		r := call(library.list_lockers, c.io, uintptr(unsafe.Pointer(text(object))), uintptr(unsafe.Pointer(text(name))),
-			uintptr(unsafe.Pointer(&exclusive)), uintptr(unsafe.Pointer(&bufs[0][0])), uintptr(unsafe.Pointer(&lens[0])),
-			uintptr(unsafe.Pointer(&bufs[1][0])), uintptr(unsafe.Pointer(&lens[1])), uintptr(unsafe.Pointer(&bufs[2][0])), uintptr(unsafe.Pointer(&lens[2])),
-			uintptr(unsafe.Pointer(&bufs[3][0])), uintptr(unsafe.Pointer(&lens[3])))
-		if r == -int(unix.ERANGE) {
-			continue
-		}
-		if r < 0 {
-			return nil, errorOf(r)
-		}
-		list := make([]rados.Locker, r)
-		for i := range list {
-			list[i] = rados.Locker{Client: take(&bufs[1]), Cookie: take(&bufs[2]), Address: take(&bufs[3])}
-		}
-		return list, nil
-	}
-}
-
-// take cuts the first text off a list.
-func take(list *[]byte) string {
-	text, rest, _ := bytes.Cut(*list, []byte{0})
-	*list = rest
-	return string(text)
-}
-
-// BreakLock takes a lock away.
-func (c *client) BreakLock(object, name string, l rados.Locker) error {
-	return errorOf(call(library.break_lock, c.io, uintptr(unsafe.Pointer(text(object))), uintptr(unsafe.Pointer(text(name))),
-		uintptr(unsafe.Pointer(text(l.Client))), uintptr(unsafe.Pointer(text(l.Cookie)))))
-}
-
-// atOnce is how many requests to a monitor are under way at a time: each keeps a thread waiting.
-const atOnce = 32
-
-// Blocklist has clients refused. What a monitor is asked for at a time it decides at a time.
-func (c *client) Blocklist(addresses []string, seconds int) error {
-	errs := make([]error, len(addresses))
-	var next atomic.Int32
-	var all sync.WaitGroup
-	for range min(atOnce, len(addresses)) {
-		all.Go(func() {
-			for i := int(next.Add(1)) - 1; i < len(addresses); i = int(next.Add(1)) - 1 {
-				errs[i] = errorOf(call(library.blocklist_add, c.cluster, uintptr(unsafe.Pointer(text(addresses[i]))), uintptr(seconds)))
-			}
-		})
-	}
-	all.Wait()
-	return errors.Join(errs...)
-}
-
-// LatestMap waits for the newest map of the OSDs.
-func (c *client) LatestMap() error { return errorOf(call(library.wait_for_latest_osdmap, c.cluster)) }
-
 // Watch watches an object.
 func (c *client) Watch(object string, fn func(error)) error {
 	c.mu.Lock()
 	number, w := len(c.watches), &watch{object: object, lost: fn}
 	c.watches = append(c.watches, w)
 	c.mu.Unlock()
-	return c.register(number, w)
+	return c.askError(func() error { return c.register(number, w) })
 }
 
 // watchSeconds is how long the cluster keeps a watch of a client that it does not hear.
@@ -342,7 +268,7 @@ const closeWait = 5 * time.Second
 func (c *client) Close() error {
 	for end := time.Now().Add(closeWait); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		c.mu.Lock()
-		n := c.flying
+		n := c.flying + c.asking
 		for _, w := range c.watches {
 			if w.busy {
 				n++
@@ -354,7 +280,7 @@ func (c *client) Close() error {
 		}
 	}
 	c.mu.Lock()
-	left := c.flying
+	left := c.flying + c.asking
 	c.closed = true
 	var watching []uint64
 	for _, w := range c.watches {

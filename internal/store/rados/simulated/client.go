@@ -26,6 +26,7 @@ type Client struct {
 	bytes     int              // of these
 	watches   []func(error)
 	dead      bool
+	cut       bool // by Interrupt
 }
 
 var _ rados.Cluster = (*Client)(nil)
@@ -154,7 +155,29 @@ func (cl *Client) holds(f *flight) bool {
 	return f.held
 }
 
-// hop is the time that a request takes in one direction, where others go on meanwhile.
+// ask has the OSD of an object carry out a call of one of its classes, which waits there as any operation does. Where no
+// thread waits in virtual time it is carried out at once.
+func (cl *Client) ask(object string, fn func() error) error {
+	if cl.process == nil || !cl.process.inside {
+		if err := cl.check(); err != nil {
+			return err
+		}
+		return fn()
+	}
+	if cl.dead {
+		return errGone
+	}
+	over := false
+	op := &rados.Op{Object: object, Priv: fn, Done: func(*rados.Op) { over = true }}
+	cl.Submit(op)
+	cl.process.wait(func() bool { return over || cl.cut })
+	if !over {
+		return rados.ErrCanceled
+	}
+	return op.Err
+}
+
+// hop is the time that a request to the monitors takes in one direction, where others go on meanwhile.
 func (cl *Client) hop() {
 	if cl.process != nil && cl.process.inside {
 		cl.wait(cl.c.latency())
@@ -168,7 +191,7 @@ func (cl *Client) wait(ns int64) {
 	}
 	over := false
 	cl.fly(&flight{fn: func() { over = true }, due: cl.exec.Now() + ns})
-	cl.process.wait(func() bool { return over })
+	cl.process.wait(func() bool { return over || cl.cut })
 }
 
 // again has step called again.
@@ -243,53 +266,55 @@ func (cl *Client) check() error {
 	if _, ok := cl.c.blocked[cl.address]; ok {
 		return errFenced
 	}
+	if cl.cut {
+		return rados.ErrCanceled
+	}
 	return nil
 }
 
+// Interrupt has who waits for an answer wait no more.
+func (cl *Client) Interrupt() { cl.cut = true }
+
 // Lock takes a lock.
 func (cl *Client) Lock(object, name, cookie string) error {
-	cl.hop()
-	defer cl.hop()
-	if err := cl.check(); err != nil {
-		return err
-	}
-	if _, ok := cl.c.locks[cl.lock(object, name)]; ok {
-		return rados.ErrBusy
-	}
-	cl.c.locks[cl.lock(object, name)] = rados.Locker{Client: cl.name, Cookie: cookie, Address: cl.address}
-	return nil
+	return cl.ask(object, func() error {
+		if _, ok := cl.c.locks[cl.lock(object, name)]; ok {
+			return rados.ErrBusy
+		}
+		cl.c.locks[cl.lock(object, name)] = rados.Locker{Client: cl.name, Cookie: cookie, Address: cl.address}
+		return nil
+	})
 }
 
 // Unlock gives a lock back.
 func (cl *Client) Unlock(object, name, cookie string) error {
-	if err := cl.check(); err != nil {
-		return err
-	}
 	return cl.BreakLock(object, name, rados.Locker{Client: cl.name, Cookie: cookie, Address: cl.address})
 }
 
 // Lockers lists the holder of a lock.
 func (cl *Client) Lockers(object, name string) (list []rados.Locker, err error) {
-	cl.hop()
-	defer cl.hop()
-	if l, ok := cl.c.locks[cl.lock(object, name)]; ok {
-		list = append(list, l)
+	var found []rados.Locker
+	err = cl.ask(object, func() error {
+		if l, ok := cl.c.locks[cl.lock(object, name)]; ok {
+			found = append(found, l)
+		}
+		return nil
+	})
+	if err == nil {
+		list = found
 	}
-	return list, cl.check()
+	return list, err
 }
 
 // BreakLock takes a lock away.
 func (cl *Client) BreakLock(object, name string, l rados.Locker) error {
-	cl.hop()
-	defer cl.hop()
-	if err := cl.check(); err != nil {
-		return err
-	}
-	if cl.c.locks[cl.lock(object, name)] != l {
-		return rados.ErrNotFound
-	}
-	delete(cl.c.locks, cl.lock(object, name))
-	return nil
+	return cl.ask(object, func() error {
+		if cl.c.locks[cl.lock(object, name)] != l {
+			return rados.ErrNotFound
+		}
+		delete(cl.c.locks, cl.lock(object, name))
+		return nil
+	})
 }
 
 // Blocklist makes a map in which clients are refused. OSDs hear of it one by one.
@@ -323,9 +348,11 @@ func (cl *Client) LatestMap() error {
 }
 
 // Watch notes who wants to hear of a loss.
-func (cl *Client) Watch(_ string, lost func(error)) error {
-	cl.watches = append(cl.watches, lost)
-	return cl.check()
+func (cl *Client) Watch(object string, lost func(error)) error {
+	return cl.ask(object, func() error {
+		cl.watches = append(cl.watches, lost)
+		return nil
+	})
 }
 
 // Disturb has the watches hear that the cluster may have dropped the client.

@@ -48,6 +48,9 @@ type Cluster struct {
 	late []*late
 	// Fail, unless it is nil, returns the error of an operation that is to fail, or nil.
 	Fail func(op *rados.Op) error
+	// Forget, unless it is nil, returns the error of an operation that has taken effect and whose answer says otherwise, or
+	// nil.
+	Forget func(op *rados.Op) error
 	// FailMonitor, unless it is nil, is the error of requests to the monitors.
 	FailMonitor error
 	// Applied counts operations that have taken effect; Refused those of blocklisted clients, and Zombies
@@ -125,6 +128,9 @@ func (c *Cluster) Continue() {
 	}
 }
 
+// OSDOf returns which OSD has an object of a namespace.
+func (c *Cluster) OSDOf(namespace, object string) int { return c.osdOf(namespace + "/" + object) }
+
 func (c *Cluster) osdOf(name string) int {
 	h := fnv.New32a()
 	h.Write([]byte(name))
@@ -161,7 +167,13 @@ func (c *Cluster) arrive(cl *Client, op *rados.Op, osd int) bool {
 		}
 	}
 	c.Applied++
-	op.Err = c.apply(cl.namespace+"/"+op.Object, op)
+	if call, ok := op.Priv.(func() error); ok {
+		op.Err = call()
+		return true
+	}
+	if op.Err = c.apply(cl.namespace+"/"+op.Object, op); op.Err == nil && c.Forget != nil {
+		op.Err = c.Forget(op)
+	}
 	return true
 }
 
