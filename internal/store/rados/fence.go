@@ -162,7 +162,7 @@ func (s *Store) raise() error {
 	sent := s.clocks()
 	s.lease.text = s.leaseText(0)
 	err = s.do(&Op{Object: headObject, trial: true, Steps: append([]Step{{Kind: Guard, Name: epochAttr, Value: was},
-		{Kind: SetAttr, Name: epochAttr, Value: s.epoch}, {Kind: Replace, Data: [][]byte{b}}}, setLease(s.lease.text)...)})
+		{Kind: SetAttr, Name: epochAttr, Value: s.epoch}, {Kind: Replace, Data: [][]byte{even(b)}}}, setLease(s.lease.text)...)})
 	if err == nil {
 		s.extend(sent)
 		s.enter()

@@ -247,6 +247,7 @@ func (m *meta) full(err error) bool { return errors.Is(err, block.ErrFull) && m.
 // again reports whether to try again what has failed, as in a pool that is full. When the array starts or stops that has
 // an end. Preconditions: mu is held.
 func (m *meta) again(err error) bool {
+	m.s.giveReserve(err)
 	impatient := m.s.closing || m.s.stopping || slices.ContainsFunc(m.batches, func(b *metaBatch) bool { return b.now && b.done != nil })
 	if err == nil || m.hopeless && impatient {
 		return false
@@ -388,7 +389,7 @@ func (m *meta) writeRoot(list []*metaBatch) {
 		panic("rados: internal error: " + err.Error())
 	}
 	m.rooting = true
-	op := &Op{Object: metaName, Steps: []Step{m.s.guard(), {Kind: Replace, Data: [][]byte{text}}}}
+	op := &Op{Object: metaName, Steps: []Step{m.s.guard(), {Kind: Replace, Data: [][]byte{even(text)}}}}
 	m.s.submit(&m.s.logLane, op, func(op *Op) {
 		if m.full(op.Err) {
 			m.later(func() { m.writeRoot(list) })
