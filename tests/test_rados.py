@@ -13,7 +13,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -323,6 +323,96 @@ def test_take_overs_under_writes(cluster: dict[str, str], way: str) -> None:
     took.sort()
     print(f"  served again after {took[len(took) // 2]:.1f} s in the middle, {took[-1]:.1f} s at the most; {event}")
     assert event["unsure"] > 0
+
+
+#: What asks a cluster as the administrator, by Debian's bindings: the arguments are the configuration, and a program.
+ASK = """
+import json, rados, sys
+c = rados.Rados(conffile=sys.argv[1], name="client.admin")
+c.connect(timeout=30)
+for request in json.loads(sys.argv[3]):
+    code, _, text = c.mon_command(json.dumps(request), b"")
+    assert code == 0, text
+io = c.open_ioctx(sys.argv[2])
+io.set_namespace(rados.LIBRADOS_ALL_NSPACES)
+found = [(o.nspace, o.key) for o in io.list_objects()]
+for space, key in found:
+    io.set_namespace(space)
+    try:
+        print(space, key, io.stat(key)[0])
+    except rados.ObjectNotFound:
+        pass
+io.close()
+c.shutdown()
+"""
+
+
+def objects(cluster: dict[str, str], *requests: dict[str, Any]) -> dict[tuple[str, str], int]:
+    """Send requests to the monitor, and return the size of each object, by its namespace and name."""
+    out = run(["/usr/bin/python3", "-c", ASK, cluster["conf"], cluster["pool"], json.dumps(requests)])
+    found = (line.split() for line in out.stdout.splitlines())
+    return {(space, key): int(size) for space, key, size in found}
+
+
+def used(cluster: dict[str, str]) -> int:
+    """Return the bytes that the OSD says are used."""
+    socket = Path(cluster["conf"]).parent / "run" / "osd.0.asok"
+    out = run(["ceph", "--admin-daemon", socket, "perf", "dump", "osd", "stat_bytes_used"])
+    return json.loads(out.stdout)["osd"]["stat_bytes_used"]
+
+
+def full_above(cluster: dict[str, str], bytes_used: float) -> None:
+    """Have the OSD, which has 4 GiB, be full above that many bytes."""
+    ratio = bytes_used / (4096 * MiB)
+    parts = [("osd set-nearfull-ratio", 0.9), ("osd set-backfillfull-ratio", 0.95), ("osd set-full-ratio", 1.0)]
+    objects(cluster, *({"prefix": prefix, "ratio": ratio * part} for prefix, part in parts))
+
+
+def eventually(what: str, done: Callable[[], bool], timeout: float = 60) -> None:
+    """Wait until something is true."""
+    deadline = time.monotonic() + timeout
+    while not done():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.2)
+
+
+@pytest.mark.proof
+def test_start_in_a_full_pool(cluster: dict[str, str], tmp_path: Path) -> None:
+    """Deleted volumes leave no objects. On an OSD that is full an array starts, and a deletion makes room."""
+    name, data = "full", noise(32 * MiB, seed=5)
+    config = array(cluster, "replicated")
+    config.rados |= {"namespace": name}
+    config.volumes = [Volume(v, i, pool="p0", size=64 * MiB) for i, v in enumerate(["gone", "large", "kept"])]
+
+    def count(pattern: str) -> int:
+        return sum(space == name and re.fullmatch(pattern, key) is not None for space, key in objects(cluster))
+
+    def extents() -> int:
+        return count(r"m[0-9a-f]+\.[0-9a-f]{8}")
+
+    with RadosDaemon(config, "rados-full") as d:
+        for lun in range(2):
+            write(d, lun, 0, data, tmp_path)
+        write(d, 2, 0, data[:MiB], tmp_path)
+        eventually("nothing is destaged", lambda: extents() >= 17)
+        d.cli("volume", "delete", "gone", "--force")
+        eventually("the objects of a volume that was deleted stay", lambda: extents() <= 11)
+        eventually("there is no reserve", lambda: count(r"reserve\..") == 8)
+        try:
+            full_above(cluster, used(cluster) - 4 * MiB)
+            time.sleep(8)  # OSD and monitor agree
+            d.kill()
+            d.start()
+            same(read(d, 2, 0, MiB // 512, tmp_path), data[:MiB])
+            same(read(d, 1, 0, len(data) // 512, tmp_path), data)
+            d.cli("volume", "delete", "large", "--force")
+            eventually("on a full OSD a deletion makes no room", lambda: extents() <= 2)
+        finally:
+            full_above(cluster, 3890 * MiB)
+        time.sleep(8)
+        write(d, 2, 2048, data, tmp_path)
+        same(read(d, 2, 2048, len(data) // 512, tmp_path), data)
+        d.cli("check")
 
 
 @pytest.mark.proof

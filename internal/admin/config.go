@@ -28,6 +28,9 @@ type Config struct {
 	// AIO is what waits for the disks of "files": "io_uring" for reads, "threads", or "auto", which is
 	// io_uring where the kernel gives it. Writes and syncs are the threads' in any case.
 	AIO string `yaml:"aio"`
+	// Discard gives the room of space that becomes free in a pool back to the file system or to the Ceph pool; true
+	// when left out, but for a store of memory.
+	Discard *bool `yaml:"discard"`
 	// IOGroups is how many I/O groups there are: executors that each fill a processor, each with a write cache of
 	// cache.size, pools of its own and a target. 0 means those of the existing array, or one.
 	IOGroups int `yaml:"io_groups"`
@@ -258,6 +261,10 @@ func (c *Config) fill() {
 	}
 	set(&c.Store, storeFiles)
 	set(&c.AIO, aioAuto)
+	if c.Discard == nil {
+		on := c.Store != storeMemory
+		c.Discard = &on
+	}
 	if c.Rados != nil {
 		set(&c.Rados.User, "arraysim")
 		set(&c.Rados.Namespace, "array")

@@ -127,10 +127,10 @@ const (
 
 // openArray recovers the array or makes a new one. A profile gives its mdisks their
 // service times and the cache its policy.
-func (f *folder) openArray(x block.Executor, cache Size, prof *profile.Profile) (*array.Array, error) {
+func (f *folder) openArray(x block.Executor, cache Size, discard bool, prof *profile.Profile) (*array.Array, error) {
 	var id [8]byte
 	rand.Read(id[:]) // never fails (crypto/rand)
-	opt := array.Options{Exec: x, Store: f.store, CacheBytes: int64(cache), UUID: binary.BigEndian.Uint64(id[:])}
+	opt := array.Options{Exec: x, Store: f.store, CacheBytes: int64(cache), UUID: binary.BigEndian.Uint64(id[:]), Discard: discard}
 	if !f.memory {
 		opt.Policy.DestagePages, opt.Policy.Round = diskPages, diskRound
 	}

@@ -61,7 +61,7 @@ func (d *daemon) openGroup(data *folder, exec *block.Live) (*ioGroup, error) {
 		return nil, err
 	}
 	g := &ioGroup{number: data.number, log: d.log, closing: d.closing, data: data, cache: cache, exec: exec}
-	if g.array, err = data.openArray(exec, cache, d.profile); err != nil {
+	if g.array, err = data.openArray(exec, cache, *d.cfg.Discard, d.profile); err != nil {
 		return nil, err
 	}
 	args := []any{"data", data.path, "store", d.cfg.Store, "cache", cache.Human(), "volumes", len(g.array.Volumes())}

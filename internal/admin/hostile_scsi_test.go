@@ -162,6 +162,24 @@ func (h *hostile) space() error {
 	return errors.New("the pool takes more than it has")
 }
 
+// discards: space that is written and unmapped again and again, for as long as a few rounds of discards take.
+func (h *hostile) discards() error {
+	s := h.session().ready(lunTheirs)
+	for until := time.Now().Add(2500 * time.Millisecond); time.Now().Before(until); {
+		for i := range uint64(32) {
+			if status, code, _ := s.do(lunTheirs, rwCDB(0x8A, 512*i, 512), filler[:segment], 0); status != 0 {
+				return fmt.Errorf("write %d ends with %02x, %06x", i, status, code)
+			}
+		}
+		same := rwCDB(0x93, 0, 512*32)
+		same[1] = 0x08 // UNMAP
+		if status, code, _ := s.do(lunTheirs, same, make([]byte, 512), 0); status != 0 {
+			return fmt.Errorf("WRITE SAME ends with %02x, %06x", status, code)
+		}
+	}
+	return nil
+}
+
 // mapEntries: writes that the map cannot put together.
 func (h *hostile) mapEntries() error {
 	s := h.session().ready(lunTheirs)

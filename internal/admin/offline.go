@@ -86,7 +86,7 @@ func checkOffline(ctx context.Context, data string, opt CheckOptions) (r CheckRe
 			return r, err
 		}
 		defer func() { err = errors.Join(err, g.close()) }()
-		if g.array, err = part.openArray(g.exec, whole.CacheBytes, nil); err != nil {
+		if g.array, err = part.openArray(g.exec, whole.CacheBytes, false, nil); err != nil {
 			return r, err
 		}
 		if i == 0 {

@@ -50,6 +50,9 @@ const idName = "rados.array"
 // leaseTime is for how long nobody else takes an array from an owner that nobody hears of.
 const leaseTime = 10e9
 
+// radosReserve is what is kept in the pool for metadata to find when it is full: two batches of a checkpoint.
+const radosReserve = 32 << 20
+
 // radosHooks are what the daemon does while it opens an array in a pool, and when it has lost one.
 type radosHooks struct {
 	notice   func(line string)
@@ -102,7 +105,7 @@ func openRados(x block.Executor, cfg *Config, hooks radosHooks) (*folder, error)
 	if err := f.checkKind(); err != nil {
 		return nil, err
 	}
-	opt := rados.Options{Log: c.Log, Self: thisProcess(), Dead: isDead, Notice: hooks.notice, Lost: hooks.lost, Standby: c.Standby,
+	opt := rados.Options{Log: c.Log, Reserve: radosReserve, Self: thisProcess(), Dead: isDead, Notice: hooks.notice, Lost: hooks.lost, Standby: c.Standby,
 		Cancel: func() bool { return isClosed(hooks.canceled) }, Wall: func() int64 { return time.Now().UnixNano() }}
 	if c.Log == rados.LogReplicated {
 		opt.Lease, opt.Clock = leaseTime, sinceBoot

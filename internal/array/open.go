@@ -55,6 +55,11 @@ type Options struct {
 	// CheckpointBytes is what a batch of a checkpoint has, about (32 MiB). Simulations set it low
 	// to have many.
 	CheckpointBytes int
+	// Discard has the array give the room of free space back to the store, whose media know how to.
+	Discard bool
+	// DiscardDelay is how long space is free until it is discarded, at least, in nanoseconds (1 s): what
+	// becomes free meanwhile is discarded together, and what is taken again is not at all.
+	DiscardDelay int64
 }
 
 func (o *Options) fill() {
@@ -75,6 +80,9 @@ func (o *Options) fill() {
 	}
 	if o.CheckpointBytes == 0 {
 		o.CheckpointBytes = checkpoint.BatchBytes
+	}
+	if o.DiscardDelay == 0 {
+		o.DiscardDelay = 1_000_000_000
 	}
 	o.Policy.fill()
 }
@@ -119,6 +127,9 @@ func Open(opt Options) (*Array, error) {
 	return metadata.FromBest(meta, known, func(damaged []error) (*Array, error) {
 		a := newArray(opt)
 		set, e := a.set, a.engine
+		if opt.Discard {
+			set.DiscardFree(opt.DiscardDelay)
+		}
 		set.OpenRows(nv)
 		set.OpenBackend(pool.ReadHooks{Read: e.ReadDone, Abandoned: e.ReadAbandoned, Unwanted: request.IsUnwanted,
 			Overdue: func(p *Pool, s block.Status) { e.EndWaiters(p, s, a.exec.Now()-patience) }, Watch: a.watchdog.watch})
@@ -141,7 +152,9 @@ func Open(opt Options) (*Array, error) {
 			Checkpoints: a.ckpt, UUID: opt.UUID, Ready: a.manager.SetCaps,
 			MakeVolume: func(spec VolumeSpec, p *Pool) *pool.Volume { return &e.AddVolume(spec, p).Volume }}, fresh)
 		block.Tick(a.exec) // what begins now must not look as old as the recovery
-		a.recovery = found
+		if a.recovery = found; err == nil {
+			set.SweepFree()
+		}
 		return a, err
 	})
 }

@@ -77,6 +77,8 @@ var powerSaw struct {
 	noSpace            atomic.Int64 // commands that found no space
 	moved, shrunk      atomic.Int64 // the source of a copy was deleted, or cut off, and the power went at once
 	squeezed           atomic.Int64 // a thick volume was made of what had just become free, likewise
+	discarded          atomic.Int64 // bytes
+	cutDiscards        atomic.Int64 // the power went just when something was
 }
 
 // powerVolumes are the volumes of the program. Data is only ever written to the islands of a volume, so that one
@@ -129,7 +131,8 @@ func newPowerRig(t testing.TB, seed uint64, copyData bool) *powerRig {
 // newPowerRigWith is newPowerRig; prepare, if any, is called before the array is opened.
 func newPowerRigWith(t testing.TB, seed uint64, copyData bool, prepare func(*powerRig)) *powerRig {
 	r := &powerRig{t: t, rnd: rand.New(rand.NewPCG(seed, 7)), disk: storetest.NewDisk(seed),
-		opt: Options{CacheBytes: 1 << 20, LogBytes: 64 << 10, CounterRows: 512, UUID: 1, CheckpointBytes: []int{0, 1, 5000, 20_000}[seed%4]}}
+		opt: Options{CacheBytes: 1 << 20, LogBytes: 64 << 10, CounterRows: 512, UUID: 1, CheckpointBytes: []int{0, 1, 5000, 20_000}[seed%4],
+			Discard: seed%7 != 6, DiscardDelay: []int64{1e6, 1e7, 1e8, 0}[seed/2%4]}}
 	if prepare != nil {
 		prepare(r)
 	}
@@ -241,7 +244,9 @@ func (r *powerRig) run(steps int) {
 			return n, nil
 		})
 	}
+	before := r.discarded()
 	r.steps(steps)
+	powerSaw.discarded.Add(int64(r.discarded() - before))
 	if r.a.engine.Broken() != "" {
 		powerSaw.broken.Add(1)
 	}
@@ -254,6 +259,17 @@ func (r *powerRig) run(steps int) {
 		r.disk.Cut()
 	}
 	r.cut = true
+}
+
+// discarded returns how many bytes all mdisks have discarded in all lives.
+func (r *powerRig) discarded() (n uint64) {
+	for _, p := range r.a.Pools() {
+		for _, d := range p.Mdisks {
+			_, bytes := d.Discarded()
+			n += bytes
+		}
+	}
+	return n
 }
 
 // stop stops the array when its commands have ended, whatever fails meanwhile, before the power goes. Where it has
@@ -292,6 +308,9 @@ func (r *powerRig) steps(steps int) {
 		if r.comes && r.rnd.IntN(40) == 0 {
 			r.comeAndGo()
 		}
+		if r.opt.Discard && r.rnd.IntN(150) == 0 {
+			r.cutBehindDiscard()
+		}
 		switch k := r.rnd.IntN(100); {
 		case k < 2:
 			r.resize()
@@ -310,6 +329,27 @@ func (r *powerRig) steps(steps int) {
 				}
 			}
 		}
+	}
+}
+
+// cutBehindDiscard has the power go just when space was discarded that commands have freed of which nobody has flushed
+// anything.
+func (r *powerRig) cutBehindDiscard() {
+	r.clock.RunUntil(r.clock.Now() + 3e9) // all is destaged, and what is free is discarded
+	for range 1 + r.rnd.IntN(4) {
+		if !r.isCut() {
+			r.launch()
+		}
+	}
+	before := r.discarded()
+	for range 200 {
+		if r.isCut() || r.discarded() != before {
+			break
+		}
+		r.clock.Step()
+	}
+	if !r.isCut() && r.discarded() != before {
+		r.end(&powerSaw.cutDiscards)
 	}
 }
 
@@ -409,8 +449,8 @@ func TestPowerCuts(t *testing.T) {
 	base := testkit.Seed(t)
 	t.Cleanup(func() {
 		s := &powerSaw
-		n := [...]int64{s.failedStops.Load(), s.broken.Load(), s.stops.Load(), s.cutOff.Load(), s.noSpace.Load(), s.moved.Load(), s.shrunk.Load(), s.squeezed.Load()}
-		t.Logf("failed stops, arrays that broke, stops, commands cut off, without space; cuts behind a deletion, a shrink, a thick volume: %d", n)
+		n := [...]int64{s.failedStops.Load(), s.broken.Load(), s.stops.Load(), s.cutOff.Load(), s.noSpace.Load(), s.moved.Load(), s.shrunk.Load(), s.squeezed.Load(), s.discarded.Load() >> 20, s.cutDiscards.Load()}
+		t.Logf("failed stops, arrays that broke, stops, commands cut off, without space; cuts behind a deletion, a shrink, a thick volume; MiB discarded, cuts behind that: %d", n)
 		often := n[2:] // 30 in 1,000 cuts at least; of the others there may be 6
 		if cuts >= 1000 && slices.Min(often) == 0 || cuts >= 5000 && slices.Min(n[:]) == 0 {
 			t.Error("the programs have not met all of that")

@@ -92,3 +92,15 @@ type Discarder interface {
 	// Discarded returns how many bytes Discard has discarded since the medium was opened.
 	Discarded() uint64
 }
+
+// Surveyor is a Discarder that knows where it has room taken.
+type Surveyor interface {
+	Discarder
+	// Unit returns what the medium gives back as a whole, in bytes: a power of two. Less than that is written, and
+	// gives no room back or little. 0: what it wraps is no Surveyor.
+	Unit() uint64
+	// Survey finds the first bytes at or behind off that take room, without reading any, and calls done with where
+	// they begin and end, both Size where there are none: from inside, if that does not wait for a disk. What is
+	// written or discarded meanwhile may be left out or not.
+	Survey(off uint64, done func(start, end uint64, err error))
+}

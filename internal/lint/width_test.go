@@ -16,7 +16,7 @@ import (
 const proseColumns = 100
 
 // unwrapped are documents that somebody rewrites: they are wrapped with that.
-var unwrapped = []string{"docs/api.md", "docs/rados.md"}
+var unwrapped = []string{}
 
 var (
 	fence = regexp.MustCompile("^\\s*(?:```|~~~)")

@@ -42,6 +42,8 @@ var (
 	BackendBytes      = counter("backend_bytes_total", "Back-end I/O bytes.", "pool", "mdisk", "direction", "origin", "reason")
 	BackendDuration   = histo("backend_operation_duration_seconds", "Time of a back-end operation, queueing included.", "pool", "mdisk", "direction")
 	BackendQueue      = gauge("backend_queue_depth", "Back-end operations waiting or in progress.", "pool", "mdisk")
+	BackendDiscards   = counter("backend_discards_total", "Discards of free space on a back-end disk.", "pool", "mdisk")
+	BackendDiscarded  = counter("backend_discarded_bytes_total", "Bytes of free space that were discarded.", "pool", "mdisk")
 
 	// iSCSI portal.
 

@@ -24,8 +24,28 @@ func (m *fileMedium) Discard(off, n uint64, done func(error)) {
 // Discarded returns how many bytes were discarded.
 func (m *fileMedium) Discarded() uint64 { return m.discarded }
 
+// fileUnit is what is worth a hole: file systems have blocks of 64 KiB at the most, as a rule.
+const fileUnit = 64 << 10
+
+// Unit returns the size of a hole.
+func (m *fileMedium) Unit() uint64 { return fileUnit }
+
+// Survey asks the file system where the file has data.
+func (m *fileMedium) Survey(off uint64, done func(start, end uint64, err error)) {
+	var start, end int64
+	m.s.call(&m.holes, m, func() (err error) {
+		start, end, err = m.f.NextData(int64(off))
+		return err
+	}, func(err error) {
+		if err == nil && start == end {
+			start, end = int64(m.size), int64(m.size)
+		}
+		done(uint64(start), uint64(end), err)
+	})
+}
+
 var (
-	_ block.Discarder = (*fileMedium)(nil)
-	_ block.Discarder = (*memMedium)(nil)
-	_ block.Discarder = (*timedMedium)(nil)
+	_ block.Surveyor = (*fileMedium)(nil)
+	_ block.Surveyor = (*memMedium)(nil)
+	_ block.Surveyor = (*timedMedium)(nil)
 )

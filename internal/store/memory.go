@@ -247,6 +247,30 @@ func (d *memMedium) Discard(off, n uint64, done func(error)) {
 
 func (d *memMedium) Discarded() uint64 { return d.discarded }
 
+// Unit returns the size of a chunk.
+func (d *memMedium) Unit() uint64 { return memChunk }
+
+// Survey looks for the next chunk.
+func (d *memMedium) Survey(off uint64, done func(start, end uint64, err error)) {
+	first, found := off/memChunk, d.chunks[off/memChunk] != nil
+	if !found {
+		for i := range d.chunks { // the least: order does not matter
+			if i >= off/memChunk && (!found || i < first) {
+				first, found = i, true
+			}
+		}
+	}
+	if !found {
+		done(d.size, d.size, nil)
+		return
+	}
+	next := first + 1
+	for d.chunks[next] != nil {
+		next++
+	}
+	done(max(off, first*memChunk), min(next*memChunk, d.size), nil)
+}
+
 type memMeta struct{ m *Memory }
 
 // batchLimit is what a batch may have: far below the 4 GiB that Pebble takes, and what it takes of

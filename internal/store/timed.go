@@ -228,6 +228,23 @@ func (m *timedMedium) Discarded() uint64 {
 	return 0
 }
 
+// Unit returns that of the inner medium.
+func (m *timedMedium) Unit() uint64 {
+	if inner, ok := m.inner.(block.Surveyor); ok {
+		return inner.Unit()
+	}
+	return 0
+}
+
+// Survey asks the inner medium, which has what was not overtaken by time.
+func (m *timedMedium) Survey(off uint64, done func(start, end uint64, err error)) {
+	if inner, ok := m.inner.(block.Surveyor); ok {
+		inner.Survey(off, done)
+		return
+	}
+	done(0, 0, errors.ErrUnsupported)
+}
+
 // run moves the bytes: the inner medium completes the transfer.
 func (x *timedIO) run() {
 	t := x.m.t

@@ -101,7 +101,7 @@ func (r *rig) open() error {
 		cache = 8 << 20
 	}
 	r.arr, err = array.Open(array.Options{Exec: r.exec, Store: r.prof.Timed(inner, r.exec, func(string) string { return "" }, 7),
-		CacheBytes: cache, LogBytes: 64 << 10, CounterRows: 512, UUID: 1, Policy: policy})
+		CacheBytes: cache, LogBytes: 64 << 10, CounterRows: 512, UUID: 1, Policy: policy, Discard: true, DiscardDelay: 1e7})
 	return err
 }
 

@@ -40,6 +40,7 @@ func (s *Space) Check(u Users) (problems []string) {
 	allocated, loose := int64(0), int64(0)
 	found, none := owners{}, [layout.ExtentGrains]uint32{}
 	for e, used := range s.used {
+		used &^= s.discards.withheld[uint32(e)]
 		allocated += int64(bits.OnesCount64(used))
 		if s.info[e] == nil {
 			continue

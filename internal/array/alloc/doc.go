@@ -12,6 +12,12 @@
 // when that has ended: until then it is leaving. The Freed callback hears of it before it can be
 // taken again.
 //
+// # What is withheld
+//
+// A grain that is free may have bytes on its mdisk still. While the mdisk discards them the grain is
+// withheld: it counts as free, and nobody gets it. Only the Space can say so, because only it knows
+// who takes a grain next.
+//
 // # The law
 //
 //	free + allocated + reserved = grains, none of them negative

@@ -24,6 +24,7 @@ type modelGrain struct {
 	refs, held, pins int
 	owner            int
 	home             int // 1 + window, 0: none
+	withheld, stale  bool
 }
 
 func (m *model) account(vol int) (a Account, owned int64) {
@@ -79,7 +80,58 @@ func (m *model) dropped(g uint64) {
 	}
 	if x.refs+x.held+x.pins == 0 {
 		m.freed = append(m.freed, g)
-		*x = modelGrain{}
+		*x = modelGrain{stale: true}
+	}
+}
+
+// discard withholds a part of an extent, or gives it back, and compares what is worth it.
+func (m *model) discard(t *testing.T, s *Space, rnd *rand.Rand, out map[uint32]bool) {
+	t.Helper()
+	e := rnd.Uint32N(s.Extents())
+	grains := m.grains[e*layout.ExtentGrains:][:layout.ExtentGrains]
+	if out[e] {
+		done := rnd.IntN(2) == 0
+		s.GiveBack(e, done)
+		delete(out, e)
+		for i := range grains {
+			grains[i].stale = grains[i].stale && !(done && grains[i].withheld)
+			grains[i].withheld = false
+		}
+		m.left++
+		return
+	}
+	if rnd.IntN(8) == 0 {
+		md, off := s.Extent(e)
+		from := rnd.Uint64N(layout.ExtentBytes)
+		n := 1 + rnd.Uint64N(layout.ExtentBytes-from)
+		s.MarkStale(md, off+from, off+from+n)
+		for g := from >> 16; g <= (from+n-1)>>16; g++ {
+			grains[g].stale = true
+		}
+	}
+	unit := 1 << rnd.IntN(7)
+	var want uint64
+	for at := 0; at < len(grains); at += unit {
+		free, stale := true, false
+		for _, x := range grains[at : at+unit] {
+			free, stale = free && !x.used && !x.withheld, stale || x.stale && !x.used
+		}
+		for i := range unit {
+			if free && stale {
+				want |= 1 << (at + i)
+			}
+		}
+	}
+	got := s.Discardable(e, unit)
+	if got != want {
+		t.Fatalf("of extent %d %x is worth a discard in units of %d, not %x", e, got, unit, want)
+	}
+	if got != 0 && rnd.IntN(2) == 0 {
+		s.Withhold(e, got)
+		out[e] = true
+		for i := range grains {
+			grains[i].withheld = got>>i&1 != 0
+		}
 	}
 }
 
@@ -94,6 +146,8 @@ func run(t *testing.T, seed, round uint64) {
 	left := 0
 	s := New(counts, Events{Freed: func(g uint64) { freed = append(freed, g) }, Left: func() { left++ },
 		Vacated: func(vol uint32) { vacated = append(vacated, int(vol/300)) }})
+	s.Track()
+	out := map[uint32]bool{}
 	m.grains = make([]modelGrain, s.Grains())
 	var tenants []*Tenant
 	for vol := range uint32(vols) {
@@ -113,7 +167,7 @@ func run(t *testing.T, seed, round uint64) {
 	for step := range 600 {
 		vol := rnd.IntN(vols)
 		freed, m.freed, vacated, m.vacated = freed[:0], m.freed[:0], vacated[:0], m.vacated[:0]
-		switch rnd.IntN(11) {
+		switch rnd.IntN(12) {
 		case 0, 1: // a write to a window
 			a, _ := m.account(vol)
 			mine := a.Entitled > a.Homes && rnd.IntN(2) == 0
@@ -121,10 +175,10 @@ func run(t *testing.T, seed, round uint64) {
 				continue
 			}
 			g, ok := s.Take(tenants[vol])
-			if md, _, _ := s.Locate(g << layout.WindowShift); ok && (m.grains[g].used || down[md]) {
-				t.Fatalf("-seed %d, round %d, step %d: grain %d was taken; in use: %v, down: %v", seed, round, step, g, m.grains[g].used, down[md])
+			if md, _, _ := s.Locate(g << layout.WindowShift); ok && (m.grains[g].used || m.grains[g].withheld || down[md]) {
+				t.Fatalf("-seed %d, round %d, step %d: grain %d was taken; in use: %v, withheld: %v, down: %v", seed, round, step, g, m.grains[g].used, m.grains[g].withheld, down[md])
 			}
-			if free := m.count(func(x *modelGrain) bool { return !x.used }); !ok {
+			if free := m.count(func(x *modelGrain) bool { return !x.used && !x.withheld }); !ok {
 				if free > 0 && !slices.Contains(down, true) {
 					t.Fatalf("-seed %d, round %d, step %d: none of %d grains that are free was taken", seed, round, step, free)
 				}
@@ -139,7 +193,7 @@ func run(t *testing.T, seed, round uint64) {
 			if rnd.IntN(8) == 0 { // it cannot be finished
 				s.Free(g)
 				m.clearHome(x)
-				*x, m.freed = modelGrain{}, append(m.freed, g)
+				*x, m.freed = modelGrain{stale: true}, append(m.freed, g)
 				break
 			}
 			s.Retain(g)
@@ -188,6 +242,8 @@ func run(t *testing.T, seed, round uint64) {
 					m.grains[g].home, m.grains[g].owner = 2, vol
 				}
 			}
+		case 11:
+			m.discard(t, s, rnd, out)
 		case 10:
 			switch a, _ := m.account(vol); {
 			case rnd.IntN(4) == 0:
@@ -239,6 +295,7 @@ func (m *model) compare(t *testing.T, s *Space, tenants []*Tenant, seed, round u
 		fail("account", tenant.Account, a)
 		fail("owned", tenant.Allocated(), owned)
 	}
+	fail("withheld", int64(s.Withheld()), m.count(func(g *modelGrain) bool { return g.withheld }))
 	fail("allocated", s.Allocated(), m.count(func(g *modelGrain) bool { return g.used }))
 	fail("reserved", s.Reserved(), m.reserved())
 	fail("available", s.Available(), int64(len(m.grains))-s.Allocated()-s.Reserved())

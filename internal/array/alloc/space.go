@@ -14,7 +14,8 @@ import (
 // Space is the physical space of a pool. The zero value has no extents; see New.
 type Space struct {
 	extents []uint32      // extent -> mdisk<<20 | number of the extent on it
-	used    []uint64      // allocated grains, one bit each, one word an extent
+	counts  []int         // extents, by mdisk
+	used    []uint64      // allocated and withheld grains, one bit each, one word an extent
 	sole    []uint64      // the same of grains with one reference or hold: all that nearly every write asks
 	info    []*extentInfo // per extent, made when first used
 	infos   int           // entries of info that were made
@@ -27,15 +28,17 @@ type Space struct {
 	reserved  int64 // grains: sum of (entitled - homes) over the tenants
 	leaving   int   // grains that only transfers keep
 
-	tenants tenants
-	events  Events
+	tenants  tenants
+	discards discards
+	events   Events
 }
 
 // Events are what a Space tells those above it. None may call its methods that change something.
 type Events struct {
 	// Freed hears of a grain that is being freed: what is dirty of it is nobody's any more.
 	Freed func(grain uint64)
-	// Left, where it is set, hears that a grain was freed that only transfers kept.
+	// Left, where it is set, hears that a grain was freed that only transfers kept, or that withheld
+	// ones were given back.
 	Left func()
 	// Vacated hears that no grain is marked as a home of a volume any more.
 	Vacated func(vol uint32)
@@ -75,7 +78,7 @@ const NoGrain = ^uint64(0)
 
 // New returns the space of mdisks of so many extents each, all of it free.
 func New(extents []int, events Events) *Space {
-	s := &Space{down: make([]bool, len(extents)), events: events}
+	s := &Space{counts: slices.Clone(extents), down: make([]bool, len(extents)), events: events}
 	s.addExtents(extents)
 	return s
 }
@@ -131,7 +134,7 @@ func (s *Space) Available() int64 { return s.Grains() - s.allocated - s.reserved
 // Bytes returns the memory that the tables take.
 func (s *Space) Bytes() uint64 {
 	const perExtent = 4 + 8 + 8 + 8
-	return uint64(len(s.extents))*perExtent + uint64(s.infos)*uint64(unsafe.Sizeof(extentInfo{}))
+	return uint64(len(s.extents))*perExtent + uint64(len(s.discards.stale))*8 + uint64(s.infos)*uint64(unsafe.Sizeof(extentInfo{}))
 }
 
 func (s *Space) extent(g uint64) *extentInfo {
@@ -219,5 +222,8 @@ func (s *Space) free(g uint64, gi *grainInfo) {
 	}
 	s.events.Freed(g)
 	s.used[g/layout.ExtentGrains] &^= 1 << (g % layout.ExtentGrains)
+	if s.discards.stale != nil {
+		s.discards.stale[g/layout.ExtentGrains] |= 1 << (g % layout.ExtentGrains)
+	}
 	s.allocated--
 }

@@ -83,6 +83,7 @@ func (d *Mdisk) Moved(write bool, o block.Origin, why block.Reason) (operations,
 // Emit emits the mdisk's counters under the name of its pool.
 func (d *Mdisk) Emit(e metrics.Emitter, pool string) {
 	e.Value(metrics.BackendQueue, float64(d.depth), pool, d.name)
+	d.emitDiscards(e, pool)
 	for dir, name := range [...]string{"read", "write"} {
 		if d.duration[dir].Count > 0 {
 			e.Histogram(metrics.BackendDuration, &d.duration[dir], pool, d.name, name)

@@ -14,6 +14,7 @@
 //	health.go    failures, silence, absence; how long anybody waits for them
 //	redo.go      writing again what a failed sync may have lost
 //	sync.go      syncing all mdisks
+//	discard.go   giving room back, and what is counted of that
 //	scrub.go     reading data at rest, again where it looks wrong; mending it
 //
 // # Invariants

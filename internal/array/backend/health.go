@@ -169,6 +169,7 @@ func (d *Mdisk) abandon(now int64) bool {
 		}
 		d.forget(x)
 		x.done = nil
+		d.discards.given++
 		m.Abandon(&x.IO)
 		d.failures++
 		d.b.hooks.Abandoned(x) // x may be in use again when it returns

@@ -53,6 +53,7 @@ type Mdisk struct {
 	failing  failing
 	sync     syncState
 	redo     *redo // after a sync that failed
+	discards discards
 
 	duration [2]metrics.Histogram // of reads, of writes
 	rows     [2][block.NumOrigins][block.NumReasons]*nvlog.Row
@@ -68,6 +69,9 @@ type Mdisk struct {
 func (b *Backend) NewMdisk(c Config, medium block.Medium) *Mdisk {
 	d := &Mdisk{b: b, medium: medium, limits: c.Limits, id: c.ID, pool: c.Pool, number: c.Number, name: c.Name, size: c.Size}
 	d.sync.fn = d.synced
+	if m, ok := medium.(block.Surveyor); ok && m.Unit() > 0 {
+		d.discards.medium = m
+	}
 	return d
 }
 

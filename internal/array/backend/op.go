@@ -184,8 +184,10 @@ func ended(io *block.IO) {
 	if x.waited {
 		d.forget(x)
 	}
-	if x.done != nil { // else it was given up
+	if x.done != nil {
 		x.done(x)
+	} else { // it was given up
+		d.discards.given--
 	}
 	b.recycle(x)
 	b.hooks.Step()

@@ -22,6 +22,7 @@ type Mdisk struct {
 	pool   *Pool
 	parked []*Unit  // units that failed because it is offline
 	redo   []uint32 // while it redoes: the pages that are written again
+	lane   lane     // its discards
 }
 
 // ReadHooks are what the mdisks tell of the requests' reads.
@@ -65,6 +66,9 @@ func (set *Set) lost(b *backend.Mdisk) {
 func (set *Set) toRewrite(b *backend.Mdisk) ([]backend.Rewrite, bool) {
 	d := set.mdisk(b)
 	if d.pool.Part.InFlight(b.Number()) > 0 { // what is on its way has to be written again, too
+		return nil, false
+	}
+	if d.lane.out > 0 { // a page may have been there whose space is free by now
 		return nil, false
 	}
 	d.redo = d.pool.Part.Rewrite(b.Number(), d.redo)

@@ -38,7 +38,8 @@ type Pool struct {
 	members      []*Volume             // all that the set has of it, by number
 	volumes      int                   // of these, those that keep it from being deleted
 	Ending       bool                  // it is being deleted, and that is not durable yet
-	SpaceWait    ticket.Queue          // promised writes whose grains transfers still keep
+	SpaceWait    ticket.Queue          // writes whose grains transfers or discards still keep
+	discards     poolDiscards
 }
 
 // Waiting books bytes of an origin that wait for room in the partition; fewer are negative.
@@ -115,6 +116,7 @@ func (p *Pool) SetMdiskOffline(name string, offline bool) error {
 			p.Part.Unpark(&u.Batch)
 			p.Set.issue(u)
 		}
+		p.discardSoon()
 	}
 	p.tellHealth()
 	p.Part.Kick()

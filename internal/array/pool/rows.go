@@ -18,6 +18,7 @@ const (
 	rowBackend = backend.RowKind
 	rowOffload = 3 // key primitive<<4 | path, pool source, id volume, or rowsOfGone; cells 0 operations, 1 bytes
 	rowShort   = wcache.RowShort
+	rowDiscard = backend.RowDiscards
 )
 
 // rowsOfGone plus the number of a pool is in the place of a volume's number in the rows that have
@@ -30,7 +31,7 @@ const ownerOfMdisk = 1 << 32
 // ownerOf returns whose row this is.
 func ownerOf(h nvlog.RowHead) uint64 {
 	owner := uint64(h.ID())
-	if h.Kind() == rowBackend {
+	if h.Kind() == rowBackend || h.Kind() == rowDiscard {
 		owner |= ownerOfMdisk
 	}
 	return owner

@@ -57,6 +57,7 @@ type Set struct {
 	freeUnit      *Unit
 	garbageQueued bool
 	badStored     bool // the last checkpoint has bad sectors
+	discards      discarding
 	garbageFn     func()
 }
 
@@ -191,6 +192,7 @@ func (set *Set) NewPool(spec directory.PoolSpec) (*Pool, error) {
 		counts[i] = int(size / layout.ExtentBytes)
 	}
 	p.Alloc = alloc.New(counts, alloc.Events{Freed: p.grainFreed, Left: func() { set.Up.Space(p) }, Vacated: func(vol uint32) { p.member(vol).Left() }})
+	p.track()
 	p.Part = set.Link.Join(set.Cache.AddPartition(p.id, p.Alloc, len(p.Mdisks)))
 	return p, nil
 }
@@ -209,6 +211,7 @@ func (set *Set) AddPool(p *Pool) {
 
 // grainFreed drops what is dirty of a grain that nothing refers to any more.
 func (p *Pool) grainFreed(g uint64) {
+	p.discardSoon()
 	if p.Part.Empty() && p.Bad.Len() == 0 {
 		return
 	}

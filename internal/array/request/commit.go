@@ -12,7 +12,7 @@ import (
 
 // commitScratch is what a commit works with, reused.
 type commitScratch struct {
-	wait    bool // what a failed commit lacks is there as soon as transfers end
+	wait    bool // what a failed commit lacks is there as soon as transfers or discards end
 	windows [layout.PieceWindows]commitWindow
 	nw      int // windows
 	pages   [layout.PiecePages + 1]wcache.Entry
@@ -161,27 +161,27 @@ func (v *Volume) unplace(n int) {
 	}
 }
 
-// target finds where the sectors of a window go: into the grain that the window
-// has for itself, or into a new one where it has none or shares it.
+// target finds where a window's sectors go: into a grain that it has for itself, or into a new one.
 func (v *Volume) target(w *commitWindow) block.Status {
 	w.fresh, w.edit = false, true
 	if phys, mapped, ok := v.Map.InPlace(w.index, w.first, w.n); ok {
 		w.phys, w.edit = phys, !mapped
 		return v.Pool().Writable(phys)
 	}
-	g, ok := v.Map.Allocate(w.index)
-	entitled := !ok && v.Map.Entitled(w.index)
-	if entitled && v.e.arena.GiveUp(v.Pool().Alloc) {
+	if g, ok := v.Map.Allocate(w.index); ok {
+		w.phys, w.fresh = g<<layout.WindowShift, true
+		return block.OK
+	}
+	space, entitled := v.Pool().Alloc, v.Map.Entitled(w.index)
+	if v.e.scratch.wait = space.Withheld() > 0 && (entitled || space.Available() > 0); v.e.scratch.wait {
+		return block.NoSpace
+	}
+	if entitled && v.e.arena.GiveUp(space) {
 		v.e.GaveRoom() // grains that were shared may be overwritten in place now
 		return v.target(w)
 	}
-	v.e.scratch.wait = entitled && v.Pool().Alloc.Leaving() > 0
-	if !ok && v.Pool().Alloc.AnyDown() {
+	if v.e.scratch.wait = entitled && space.Leaving() > 0; space.AnyDown() {
 		return block.Offline
 	}
-	if !ok {
-		return block.NoSpace
-	}
-	w.phys, w.fresh = g<<layout.WindowShift, true
-	return block.OK
+	return block.NoSpace
 }

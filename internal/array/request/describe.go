@@ -56,8 +56,8 @@ func (e *Engine) Forgotten(trimming bool) (what string) {
 	}
 	var pools []*admission.Pool
 	for _, p := range e.set.Pools() {
-		if !p.SpaceWait.Empty() && p.Alloc.Leaving() == 0 {
-			return "no transfer keeps space"
+		if !p.SpaceWait.Empty() && p.Alloc.Leaving()+p.Alloc.Withheld() == 0 {
+			return "no transfer and no discard keeps space"
 		}
 		pools = append(pools, p.Part)
 	}

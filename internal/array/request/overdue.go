@@ -39,14 +39,14 @@ func (e *Engine) endQueued(p *pool.Pool, s block.Status, since int64) {
 	}
 }
 
-// EndWaiting ends these, and those that wait since then for their budget.
+// EndWaiting ends these, and those that wait since then for their budget, or for space.
 func (e *Engine) EndWaiting(p *pool.Pool, s block.Status, since int64) {
 	e.endQueued(p, s, since)
+	endIdle(&p.SpaceWait, since, s)
 	p.Part.EachBudgetQueue(func(q *ticket.Queue) { endIdle(q, since, s) })
 }
 
-// EndWaiters ends these, and those that wait for what they wrote to be on the back end: that stays
-// in NVRAM, and goes there when it can.
+// EndWaiters ends these, and those whose writes wait for the back end: NVRAM keeps what they wrote.
 func (e *Engine) EndWaiters(p *pool.Pool, s block.Status, since int64) {
 	e.EndWaiting(p, s, since)
 	var overdue []*op // who is answered may end others

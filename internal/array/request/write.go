@@ -70,6 +70,7 @@ func (o *op) write(head bool) {
 		o.fill.Forget()
 		filled = false
 		if s == block.NoSpace && e.scratch.wait {
+			o.Since = max(1, e.exec.Now())
 			o.await(&v.Pool().SpaceWait)
 			return
 		} else if s != block.OK {

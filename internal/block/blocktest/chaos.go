@@ -130,6 +130,24 @@ func (m chaosMedium) Discarded() uint64 {
 	return 0
 }
 
+// Unit returns that of the wrapped medium.
+func (m chaosMedium) Unit() uint64 {
+	if d, ok := m.Medium.(block.Surveyor); ok {
+		return d.Unit()
+	}
+	return 0
+}
+
+// Survey takes its time.
+func (m chaosMedium) Survey(off uint64, done func(start, end uint64, err error)) {
+	d, ok := m.Medium.(block.Surveyor)
+	if !ok {
+		done(0, 0, errors.ErrUnsupported)
+		return
+	}
+	m.c.later(func() { d.Survey(off, done) })
+}
+
 type chaosRegion struct {
 	block.Region
 	c *Chaos

@@ -28,6 +28,7 @@ func Store(t *testing.T, open func(t *testing.T) (block.Store, Driver)) {
 		{"medium/kept", mediumKept},
 		{"medium/made and removed", mediumMade},
 		{"medium/discard", mediumDiscard},
+		{"medium/survey", mediumSurvey},
 		{"region/fresh once and kept", regionKept},
 		{"meta/order, prefixes, deletes", metaOrder},
 		{"meta/point reads, bounded batches", metaBounds},
@@ -153,6 +154,74 @@ func mediumMade(t *testing.T, open func(*testing.T) (block.Store, Driver)) {
 	for range 2 {
 		removeMedium(t, s, d)
 	}
+}
+
+// mediumSurvey: a medium knows where it has room taken, without reading: all that was written, after the next start, too, and no unit
+// that was discarded as a whole.
+func mediumSurvey(t *testing.T, open func(*testing.T) (block.Store, Driver)) {
+	s, d := open(t)
+	m := openMedium(t, s)
+	if x, ok := m.(block.Surveyor); !ok || x.Unit() == 0 {
+		mustClose(t, s)
+		t.Skip("it does not know")
+	}
+	unit := m.(block.Surveyor).Unit()
+	if unit&(unit-1) != 0 || m.Size() < unit {
+		t.Fatalf("its unit is %d", unit)
+	}
+	taken := func(off uint64) (list [][2]uint64) {
+		for off < m.Size() {
+			d.Wait(func(done func()) {
+				m.(block.Surveyor).Survey(off, func(start, end uint64, err error) {
+					if err != nil || end < start || end <= off || end > m.Size() {
+						t.Fatalf("at %d there is [%d, %d), %v", off, start, end, err)
+					}
+					if start < end {
+						list = append(list, [2]uint64{max(start, off), end})
+					}
+					off = end
+					done()
+				})
+			})
+		}
+		return list
+	}
+	has := func(list [][2]uint64, off, n uint64) bool {
+		for _, x := range list {
+			if x[0] < off+n && off < x[1] {
+				return true
+			}
+		}
+		return false
+	}
+	if list := taken(0); len(list) > 0 {
+		t.Errorf("an empty medium has %v", list)
+	}
+	data := bytes.Repeat([]byte{7}, 8192)
+	last := m.Size() - 8192
+	for _, off := range []uint64{4096, unit - 4096, last} {
+		transfer(t, d, m, true, off, data)
+	}
+	for range 2 {
+		list := taken(0)
+		for _, off := range []uint64{4096, 8192, unit - 4096, unit, last} {
+			if !has(list, off, 4096) {
+				t.Errorf("what was written at %d is not in %v", off, list)
+			}
+		}
+		if list := taken(last + 4096); !has(list, last+4096, 4096) {
+			t.Errorf("from %d on there is %v", last+4096, list)
+		}
+		d.Wait(func(done func()) { m.Sync(func(error) { done() }) })
+		mustClose(t, s)
+		s, d = open(t)
+		m = openMedium(t, s)
+	}
+	d.Wait(func(done func()) { m.(block.Discarder).Discard(0, unit, func(error) { done() }) })
+	if list := taken(0); has(list, 0, unit) || !has(list, last, 8192) {
+		t.Errorf("behind a discard of %d bytes there is %v", unit, list)
+	}
+	mustClose(t, s)
 }
 
 // mediumDiscard: what is discarded reads as zeros, also after the next start, and its neighbours stay; it can be written again.

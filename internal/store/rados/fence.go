@@ -181,7 +181,7 @@ func (s *Store) raise() error {
 	sent, found := s.clocks(), s.lease.text
 	s.lease.text = s.leaseText(0)
 	err = s.do(&Op{Object: headObject, trial: true, Steps: append([]Step{{Kind: Guard, Name: epochAttr, Value: was},
-		{Kind: Guard, Name: leaseAttr, Value: found}, {Kind: SetAttr, Name: epochAttr, Value: s.epoch}, {Kind: Replace, Data: [][]byte{b}}},
+		{Kind: Guard, Name: leaseAttr, Value: found}, {Kind: SetAttr, Name: epochAttr, Value: s.epoch}, {Kind: Replace, Data: [][]byte{even(b)}}},
 		setLease(s.lease.text)...)})
 	if errors.Is(err, ErrGuard) {
 		err = errOvertaken

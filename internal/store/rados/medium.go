@@ -35,7 +35,7 @@ type medium struct {
 }
 
 var (
-	_ block.Discarder = (*medium)(nil)
+	_ block.Surveyor  = (*medium)(nil)
 	_ block.Abandoner = (*medium)(nil)
 )
 
@@ -254,6 +254,25 @@ func (m *medium) discard(list []piece, n uint64, done func(error)) {
 
 // Discarded returns how many bytes were discarded.
 func (m *medium) Discarded() uint64 { return m.discarded }
+
+// Unit returns the size of an extent: its object is removed.
+func (m *medium) Unit() uint64 { return extentBytes }
+
+// Survey looks at the object map.
+func (m *medium) Survey(off uint64, done func(start, end uint64, err error)) {
+	size := m.mdisk.Size
+	first, n := off/extentBytes, m.mdisk.extents()
+	m.s.mu.Lock()
+	for first < n && !has(m.here.bits, first) {
+		first++
+	}
+	next := first
+	for next < n && has(m.here.bits, next) {
+		next++
+	}
+	m.s.mu.Unlock()
+	done(min(max(off, first*extentBytes), size), min(next*extentBytes, size), nil)
+}
 
 // Abandon gives the buffers of a read back: bytes come into buffers of the store's own.
 func (m *medium) Abandon(io *block.IO) {

@@ -245,6 +245,7 @@ func (m *meta) upload(b *metaBatch) {
 	}, nil, func(err error) {
 		switch {
 		case m.full(err):
+			m.shed()
 			m.later(func() {
 				if b.state = metaFailed; b.err == nil {
 					m.open--
@@ -263,6 +264,14 @@ func (m *meta) upload(b *metaBatch) {
 		}
 		m.work()
 	})
+}
+
+// shed has the objects of batches that are in all shards removed without waiting for the next commit, which finds no room
+// before that. Preconditions: mu is held.
+func (m *meta) shed() {
+	if !m.rooting && slices.ContainsFunc(m.kept, func(k keptBatch) bool { return k.Number <= m.applied && !k.removing }) {
+		m.writeRoot(nil)
+	}
 }
 
 // commitUploaded commits the batches at the front whose objects are there, and ends those of which they are not, with
@@ -342,7 +351,7 @@ func (m *meta) writeRoot(list []*metaBatch) {
 		panic("rados: internal error: " + err.Error())
 	}
 	m.rooting = true
-	op := &Op{Object: metaName, Steps: []Step{m.s.guard(), {Kind: Replace, Data: [][]byte{text}}}}
+	op := &Op{Object: metaName, Steps: []Step{m.s.guard(), {Kind: Replace, Data: [][]byte{even(text)}}}}
 	m.s.submit(&m.s.logLane, op, func(op *Op) {
 		if m.full(op.Err) {
 			m.later(func() { m.writeRoot(list) })

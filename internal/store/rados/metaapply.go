@@ -139,4 +139,7 @@ func (m *meta) settle() {
 		m.applied = m.batches[0].Number
 		m.batches = m.batches[1:]
 	}
+	if len(m.batches) == 0 {
+		m.s.wantReserve()
+	}
 }

@@ -20,6 +20,9 @@ func (s *Store) Meta() (block.MetaStore, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the metadata cannot be opened: %w", err)
 	}
+	if err := s.openReserve(); err != nil {
+		return nil, fmt.Errorf("the room that is kept for metadata cannot be looked at: %w", err)
+	}
 	m.last, m.applied, m.next = r.Last, r.Applied, r.Last+1
 	if err := m.removeOrphans(r); err != nil {
 		return nil, fmt.Errorf("what an earlier owner left of its metadata cannot be removed: %w", err)

@@ -77,6 +77,7 @@ func (m *meta) full(err error) bool { return errors.Is(err, block.ErrFull) && m.
 // again reports whether to try again what has failed, as in a pool that is full. When the array starts or stops that has
 // an end. Preconditions: mu is held.
 func (m *meta) again(err error) bool {
+	m.s.giveReserve(err)
 	impatient := m.s.closing || m.s.stopping || slices.ContainsFunc(m.batches, func(b *metaBatch) bool { return b.now && b.done != nil })
 	if err == nil || m.hopeless && impatient {
 		return false

@@ -8,6 +8,7 @@
 //	NAME, NAME.P.N   the log: its layout, and 4 MiB of part P of the NVRAM            region.go
 //	meta, meta.N     the root of the metadata, and its 16 shards                      meta.go
 //	meta.E.B.N       part N of batch B of the owner of epoch E                        meta.go
+//	reserve.N        room for metadata in a full pool                                 reserve.go
 //
 // # Ownership
 //
@@ -89,6 +90,8 @@ type Options struct {
 	Waits func(Standby)
 	// Patience is for how long a start and a stop wait for room in a full pool, in nanoseconds; 0: a minute.
 	Patience int64
+	// Reserve is room in the pool that is kept for metadata to find when it is full, in bytes; 0: none.
+	Reserve int
 	// Notice hears in one line of what takes long, while the store opens, and of trouble later; it may be nil. Nothing is
 	// held while it is called.
 	Notice func(line string)
@@ -139,6 +142,7 @@ type Store struct {
 	freeX   *xfer                 // guarded by mu
 	maps    map[uint64]*objectMap // by the mdisk's number; guarded by mu
 	meta    *meta
+	reserve reserve // guarded by mu
 }
 
 var _ block.Store = (*Store)(nil)

@@ -96,6 +96,7 @@ func Connect(cfg Config) (rados.Cluster, error) {
 		return fail("open", r)
 	}
 	call(l.ioctx_set_namespace, c.io, uintptr(unsafe.Pointer(text(cfg.Namespace))))
+	call(l.set_pool_full_try, c.io) // locks and watches, which have no flags, would wait for room that they do not need
 	clients.Lock()
 	c.number = uintptr(len(clients.list))
 	clients.list = append(clients.list, c)

@@ -24,6 +24,7 @@ var library struct {
 
 	create2, conf_read_file, conf_set, connect, shutdown                  uintptr
 	ioctx_create, ioctx_destroy, ioctx_set_namespace                      uintptr
+	set_pool_full_try                                                     uintptr
 	aio_create_completion2, aio_get_return_value, aio_release             uintptr
 	create_write_op, release_write_op, aio_write_op_operate               uintptr
 	write_op_assert_exists                                                uintptr

@@ -1,0 +1,107 @@
+// Giving room back: what an mdisk is asked to discard, whether it may be asked now, and what is
+// counted of that. What may be discarded its user knows.
+
+package backend
+
+import (
+	"errors"
+
+	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/metrics"
+)
+
+// RowDiscards is the kind of the row of what an mdisk has discarded: group pool, id mdisk; cells
+// cellOperations, cellBytes.
+const RowDiscards = 5
+
+// discards is what an mdisk knows of those.
+type discards struct {
+	medium block.Surveyor // nil: it gives no room back
+	given  int            // reads that were given up, and that the medium has still
+	row    *nvlog.Row
+}
+
+// DiscardUnit returns what the mdisk gives back as a whole, in bytes; 0: it gives nothing back.
+func (d *Mdisk) DiscardUnit() uint64 {
+	if d.discards.medium == nil {
+		return 0
+	}
+	return d.discards.medium.Unit()
+}
+
+// Discards reports whether a discard may begin: the mdisk is there and does what it is asked, and
+// its medium has no read any more that nobody waits for, of space that may be free by now.
+func (d *Mdisk) Discards() bool {
+	return !d.offline && !d.detached && d.redo == nil && d.failing.since == 0 && !d.sync.late && d.discards.given == 0 &&
+		!d.silent(d.b.exec.Now(), AbortPatience)
+}
+
+// Depth returns the number of operations under way or waiting.
+func (d *Mdisk) Depth() int { return d.depth }
+
+// Discard has the medium give back n bytes from off on. done is called at the end, from inside if
+// the medium does not wait, and not if the mdisk was detached meanwhile. Preconditions: Discards; no
+// operation is under way there, and none begins before the end.
+func (d *Mdisk) Discard(off, n uint64, done func(error)) {
+	b := d.b
+	if d.out++; d.out == 1 {
+		d.progress = b.exec.Now()
+	}
+	inside := true
+	d.discards.medium.Discard(off, n, func(err error) {
+		d.out--
+		if !inside {
+			d.progress = b.exec.Now()
+			d.speaks()
+		}
+		switch {
+		case d.detached:
+			return
+		case err == nil:
+			d.countDiscard(n)
+		case errors.Is(err, errors.ErrUnsupported):
+			d.discards.medium = nil
+		default:
+			d.failures++
+		}
+		done(err)
+	})
+	if inside = false; d.out > 0 {
+		b.hooks.Watch() // it may never end
+	}
+}
+
+// Survey finds the first bytes at or behind off that the medium has room for; both are the size
+// where there are none. Preconditions: DiscardUnit is not 0.
+func (d *Mdisk) Survey(off uint64, done func(start, end uint64, err error)) {
+	d.discards.medium.Survey(off, done)
+}
+
+func (d *Mdisk) discardRow() nvlog.RowHead { return nvlog.HeadOf(RowDiscards, 0, d.pool, d.id) }
+
+func (d *Mdisk) countDiscard(n uint64) {
+	if d.discards.row == nil {
+		d.discards.row = d.b.rows.Get(d.discardRow())
+	}
+	d.discards.row.Cells[cellOperations]++
+	d.discards.row.Cells[cellBytes] += n
+}
+
+// Discarded returns how many discards the mdisk has carried out, and their bytes.
+func (d *Mdisk) Discarded() (operations, bytes uint64) {
+	r := d.discards.row
+	if r == nil {
+		if r = d.b.rows.Find(d.discardRow()); r == nil {
+			return 0, 0
+		}
+	}
+	return r.Cells[cellOperations], r.Cells[cellBytes]
+}
+
+func (d *Mdisk) emitDiscards(e metrics.Emitter, pool string) {
+	if operations, bytes := d.Discarded(); operations > 0 {
+		e.Value(metrics.BackendDiscards, float64(operations), pool, d.name)
+		e.Value(metrics.BackendDiscarded, float64(bytes), pool, d.name)
+	}
+}
