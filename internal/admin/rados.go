@@ -73,7 +73,9 @@ func openRados(x block.Executor, cfg *Config, hooks radosHooks) (*folder, error)
 	if err := f.checkKind(); err != nil {
 		return nil, err
 	}
-	opt := rados.Options{Log: c.Log, Self: thisProcess(), Dead: isDead, Notice: hooks.notice, Lost: hooks.lost, Standby: c.Standby, Cancel: hooks.cancel,
+	self := thisProcess()
+	self.Link = cfg.linkAddress()
+	opt := rados.Options{Log: c.Log, Self: self, Dead: isDead, Notice: hooks.notice, Lost: hooks.lost, Standby: c.Standby, Cancel: hooks.cancel,
 		Wall: func() int64 { return time.Now().UnixNano() }}
 	if c.Log == rados.LogReplicated {
 		opt.Lease, opt.Clock = leaseTime, sinceBoot

@@ -30,6 +30,7 @@ type standby struct {
 	mu     sync.Mutex
 	seen   rados.Standby // guarded by mu
 	waits  bool          // it has seen an owner; guarded by mu
+	mute   bool          // that it cannot forward was said; of who calls see
 	http   *http.Server  // nil: it is not shown; guarded by mu
 	over   chan struct{}
 	ticker sync.WaitGroup
@@ -41,6 +42,9 @@ func (d *daemon) openRados(ctx context.Context, exec block.Executor, notice func
 	f, err := openRados(exec, d.cfg, radosHooks{notice: notice, lost: d.fail, cancel: func() bool { return ctx.Err() != nil },
 		stands: s.begin})
 	s.end()
+	if err == nil && d.forward != nil {
+		d.forward.client.Stop() // nobody carries out any more what was on its way: the former owner is fenced
+	}
 	return f, err
 }
 
@@ -68,6 +72,7 @@ func (s *standby) see(seen rados.Standby) {
 	first := !s.waits
 	s.seen, s.waits = seen, true
 	s.mu.Unlock()
+	s.forward(seen)
 	if !first {
 		return
 	}
@@ -80,6 +85,28 @@ func (s *standby) see(seen rados.Standby) {
 	s.mu.Lock()
 	s.http = s.d.serveHTTP("admin", l, s)
 	s.mu.Unlock()
+}
+
+// forward has the commands of this node's hosts carried to the owner.
+func (s *standby) forward(seen rados.Standby) {
+	d := s.d
+	if d.cfg.Node == nil || seen.Link == "" {
+		return
+	}
+	if d.forward == nil {
+		f, err := d.newForwarding()
+		if err != nil {
+			if !s.mute {
+				d.log.Error("this node stands by, and cannot forward", "error", err)
+			}
+			s.mute = true
+			return
+		}
+		s.mu.Lock()
+		d.forward = f
+		s.mu.Unlock()
+	}
+	d.forward.follow(seen.Link)
 }
 
 // tell asks systemd to wait for longer.
@@ -111,7 +138,7 @@ func (s *standby) end() {
 // ServeHTTP answers with the state.
 func (s *standby) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
-	seen := s.seen
+	seen, forward := s.seen, s.d.forward
 	s.mu.Unlock()
 	if r.Method != http.MethodGet || r.URL.Path != apiPath+"/status" {
 		writeProblem(w, http.StatusServiceUnavailable, "this process stands by: the array is open in "+seen.Owner+"; ask that one")
@@ -119,8 +146,11 @@ func (s *standby) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	c := s.d.cfg
 	w.Header().Set("Content-Type", "application/json")
-	// An error here means that the client has gone.
-	_ = json.NewEncoder(w).Encode(&Status{Version: Version(), PID: os.Getpid(), Data: c.Data, Store: c.Store, Portal: listenNone, Target: c.Portal.Target,
+	status := &Status{Version: Version(), PID: os.Getpid(), Data: c.Data, Store: c.Store, Portal: listenNone, Target: c.Portal.Target,
 		Targets: []string{}, Mirrored: true, Ownership: &OwnershipStatus{State: StateStandingBy, Owner: seen.Owner, Epoch: seen.Epoch,
-			LeaseAge: float64(seen.Age) / 1e9, Trouble: seen.Trouble}})
+			LeaseAge: float64(seen.Age) / 1e9, Trouble: seen.Trouble}}
+	if forward != nil {
+		status.Portal, status.Targets, status.Nodes = forward.portalName(), []string{c.Portal.Target}, forward.nodes()
+	}
+	_ = json.NewEncoder(w).Encode(status) // an error here means that the client has gone
 }

@@ -242,13 +242,22 @@ func WriteStatus(w io.Writer, s Status) {
 		}
 		if o.State == StateStandingBy {
 			t.row("data", fmt.Sprintf("%s (store: %s)", s.Data, s.Store))
+			writeNodes(t, s)
 			t.Flush()
 			return
 		}
 	}
+	if s.Store == storeNone {
+		writeNodes(t, s)
+		t.Flush()
+		return
+	}
 	t.row("data", fmt.Sprintf("%s (store: %s), %s dirty", s.Data, s.Store, s.Dirty.Human()))
 	for _, target := range s.Targets {
 		t.row("portal", "iscsi://"+s.Portal+"/"+target)
+	}
+	for _, n := range s.Nodes {
+		writeNode(t, n)
 	}
 	t.row("page", orDash(s.Page))
 	t.row("metrics", orDash(s.Metrics))
@@ -256,6 +265,29 @@ func WriteStatus(w io.Writer, s Status) {
 		t.row("fault", "the write cache has lost its mirror")
 	}
 	t.Flush()
+}
+
+// writeNodes prints what a node has that forwards: its portal, and the nodes.
+func writeNodes(t table, s Status) {
+	if len(s.Nodes) > 0 {
+		for _, target := range s.Targets {
+			t.row("portal", "iscsi://"+s.Portal+"/"+target)
+		}
+	}
+	for _, n := range s.Nodes {
+		writeNode(t, n)
+	}
+}
+
+func writeNode(t table, n NodeStatus) {
+	text := fmt.Sprintf("%d %s: %s, ports %s", n.ID, n.Name, n.State, strings.Trim(fmt.Sprint(n.Ports), "[]"))
+	if n.Address != "" {
+		text += ", link " + n.Address
+	}
+	if n.State == NodeForwarding {
+		text += fmt.Sprintf("; %d sessions, %d commands", n.Sessions, n.Commands)
+	}
+	t.row("node", text)
 }
 
 // WritePolicy prints a policy.

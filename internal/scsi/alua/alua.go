@@ -155,8 +155,9 @@ func (all Groups) Ports() []uint16 {
 	return ids
 }
 
-// Several reports whether there is more than one port.
-func (all Groups) Several() bool { return len(all) > 1 || len(all[0].ports) > 1 }
+// Several reports whether there is more than one port, or may be: hosts look once whether a unit has target port groups, and
+// the other nodes may link behind that.
+func (all Groups) Several() bool { return len(all) > 1 || len(all[0].ports) > 1 || all[0].tSup != 0 }
 
 // Parameter data of REPORT TARGET PORT GROUPS (SPC-5 6.37).
 const (

@@ -12,6 +12,7 @@ import (
 // Standby is what a process knows that waits for an array.
 type Standby struct {
 	Owner string // who has the lock
+	Link  string // where that one's link is; "": it has none
 	Epoch int64  // of the owner
 	Age   int64  // for how long its lease has been seen unchanged, in nanoseconds
 	// Trouble is why the array cannot be looked at; "": it can.
@@ -115,7 +116,8 @@ func (w *watch) look(s *Store) (gone, other bool, err error) {
 		w.seen, w.since = text, now
 	}
 	epoch, _, _ := strings.Cut(text, ".")
-	s.standby.Owner, s.standby.Age = w.l.String(), now-w.since
+	o, _ := w.l.owner()
+	s.standby.Owner, s.standby.Link, s.standby.Age = w.l.String(), o.Link, now-w.since
 	s.standby.Epoch, _ = strconv.ParseInt(epoch, 16, 64)
 	long := leaseTime(text)
 	if long == 0 || asked-w.since < max(long, s.opt.Lease) {
