@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,9 +17,9 @@ import pytest
 from arrays import convert, noise, same
 from harness import TARGET, Config, Daemon, MiB, ToolError, Volume, free_port, run
 from initiator import NAME, Session
+from writers import CHANGED, INTERRUPTED, RESTARTED, TRANSITION, Writer, check, finish
 
 OPTIMIZED, NON_OPTIMIZED, UNAVAILABLE, TRANSITIONING = 0, 1, 3, 15
-TRANSITION, INTERRUPTED, CHANGED, RESTARTED = 0x02040A, 0x0B0800, 0x062A06, 0x062904
 READ = bytes.fromhex("28000000000000000100")
 SECRET = "correct horse battery staple, twice over"
 
@@ -109,7 +108,7 @@ def test_one_array_on_two_paths(nodes: Nodes, tmp_path: Path) -> None:
         assert re.findall(r"^Lun:(\d+)", listed, re.M) == ["0", "1"], "LUN masking is the owner's"
     names = [run(["iscsi-inq", "-e", "1", "-c", "128", d.url(0)]).stdout for d in (nodes.owner, nodes.other)]
     assert names[0] == names[1] and "Serial" in names[0]
-    ids = [nodes.owner.sg("sg_vpd", "-p", "di", "-q", "/dev/sg0").stdout, nodes.other.sg("sg_vpd", "-p", "di", "-q", "/dev/sg0").stdout]
+    ids = [d.sg("sg_vpd", "-p", "di", "-q", "/dev/sg0").stdout for d in (nodes.owner, nodes.other)]
     naa = [re.search(r"\b0x6[0-9a-f]{31}\b", text) for text in ids]
     assert naa[0] and naa[1] and naa[0][0] == naa[1][0]
     for d, port in ((nodes.owner, "0x1"), (nodes.other, "0x101")):
@@ -167,7 +166,9 @@ def test_libiscsi_suite(nodes: Nodes) -> None:
     failed = {}
     for name in names:
         urls = [nodes.other.url(0)] if not name.startswith("MultipathIO") else [nodes.owner.url(0), nodes.other.url(0)]
-        r = run(["iscsi-test-cu", "--dataloss", "--allow-sanitize", f"--test=ALL.{name}", *urls], timeout=120, expect=None)
+        r = run(
+            ["iscsi-test-cu", "--dataloss", "--allow-sanitize", f"--test=ALL.{name}", *urls], timeout=120, expect=None
+        )
         end = libiscsi.outcome(r)
         if end not in ("passed", "skipped"):
             there = libiscsi.outcome(libiscsi.case(name, nodes.owner.url(0), 120))
@@ -205,7 +206,11 @@ def test_reservation_outlives_the_owner(nodes: Nodes) -> None:
     with Session(nodes.other) as s, Session(nodes.owner, initiator=NAME + "2") as rival:
         s.ready(0)
         rival.ready(0)
-        s.good(0, bytes.fromhex("5f000000000000001800"), bytes(8) + (5).to_bytes(8, "big") + bytes([0, 0, 0, 0, 1, 0, 0, 0]))
+        s.good(
+            0,
+            bytes.fromhex("5f000000000000001800"),
+            bytes(8) + (5).to_bytes(8, "big") + bytes([0, 0, 0, 0, 1, 0, 0, 0]),
+        )
         s.good(0, bytes.fromhex("5f010300000000001800"), (5).to_bytes(8, "big") + bytes(16))
         assert rival.send(0, READ, room=512).status == 0x18
     nodes.owner.kill()
@@ -220,45 +225,6 @@ def test_reservation_outlives_the_owner(nodes: Nodes) -> None:
         assert int.from_bytes(full[8 + 18 : 8 + 20], "big") == 257, "the port by which it is registered"
 
 
-class Writer(threading.Thread):
-    """Writes numbers to blocks by one session, in a retry that is a host's, and remembers what was acknowledged."""
-
-    #: What a host tries again.
-    AGAIN = (TRANSITION, INTERRUPTED, CHANGED, RESTARTED, 0x062900, 0x062907)
-
-    def __init__(self, d: Daemon, isid: int, blocks: range) -> None:
-        super().__init__()
-        self.d, self.isid, self.blocks = d, isid, blocks
-        self.acknowledged: dict[int, int] = {}
-        self.codes: dict[int, int] = {}
-        self.writes = 0
-        self.over = threading.Event()
-        self.fault: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            with Session(self.d, isid=self.isid) as s:
-                while not self.over.is_set():
-                    self._write(s)
-        except BaseException as e:
-            self.fault = e
-
-    def _write(self, s: Session) -> None:
-        self.writes += 1
-        at = self.blocks[self.writes * 7 % len(self.blocks)]
-        cdb = b"\x2a\x00" + at.to_bytes(4, "big") + b"\x00\x00\x01\x00"
-        while True:
-            a = s.send(0, cdb, self.writes.to_bytes(8, "big") * 64)
-            if a.status == 0:
-                self.acknowledged[at] = self.writes
-                return
-            assert a.status in (2, 8, 0x28), f"status {a.status:02x}"
-            if a.status == 2:
-                assert a.code in self.AGAIN, f"{a.code:06x}"
-                self.codes[a.code] = self.codes.get(a.code, 0) + 1
-            time.sleep(0.01)
-
-
 def test_verified_writes_over_deaths_of_the_owner(nodes: Nodes) -> None:
     """Nothing acknowledged is lost, and no error reaches a host that tries again, over five kills of the owner."""
     writers = [Writer(nodes.other, n, range(n * 1000, n * 1000 + 200)) for n in range(1, 5)]
@@ -271,29 +237,19 @@ def test_verified_writes_over_deaths_of_the_owner(nodes: Nodes) -> None:
         nodes.owner.start()
         eventually("the link", lambda: linked(nodes.other))
     time.sleep(0.5)
-    for w in writers:
-        w.over.set()
-    for w in writers:
-        w.join(60)
-        assert not w.is_alive(), "a command does not end"
-        if w.fault:
-            raise w.fault
+    finish(writers)
+    assert [w.sessions for w in writers] == [1] * 4, "a session was lost"
     seen = {code for w in writers for code in w.codes}
     assert {INTERRUPTED, CHANGED} <= seen, seen
-    checked = 0
-    with Session(nodes.owner) as s:
-        s.ready(0)
-        for w in writers:
-            for at, number in w.acknowledged.items():
-                d = s.good(0, b"\x28\x00" + at.to_bytes(4, "big") + b"\x00\x00\x01\x00", room=512)
-                assert d == number.to_bytes(8, "big") * 64, f"block {at} holds {d[:8].hex()}, acknowledged {number}"
-                checked += 1
-    assert checked > 100
+    assert check(writers, nodes.owner) > 100
 
 
 def test_who_is_no_node(nodes: Nodes) -> None:
     """Another secret makes no link, and no host is let in; a number that is taken is refused."""
-    for number, secret, says in ((3, "another secret that is long", "another secret"), (2, SECRET, "linked by another process")):
+    for number, secret, says in (
+        (3, "another secret that is long", "another secret"),
+        (2, SECRET, "linked by another process"),
+    ):
         config = Node(number=number, link=nodes.owner.config.link, forward=True)  # type: ignore[union-attr]
         stranger = Daemon(config, "stranger")
         try:
