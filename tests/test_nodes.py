@@ -8,43 +8,19 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import libiscsi
 import pytest
 from arrays import convert, noise, same
-from harness import TARGET, Config, Daemon, MiB, ToolError, Volume, free_port, run
+from harness import TARGET, Daemon, MiB, ToolError, Volume, free_port, run
 from initiator import NAME, Session
+from nodes import SECRET, Node, eventually, linked
 from writers import CHANGED, INTERRUPTED, RESTARTED, TRANSITION, Writer, check, finish
 
 OPTIMIZED, NON_OPTIMIZED, UNAVAILABLE, TRANSITIONING = 0, 1, 3, 15
 READ = bytes.fromhex("28000000000000000100")
-SECRET = "correct horse battery staple, twice over"
-
-
-@dataclass
-class Node(Config):
-    """A node; with forward it has no array."""
-
-    number: int = 1
-    link: int = 0
-    forward: bool = False
-
-    def document(self, data: Path, portal: int, metrics: int) -> dict[str, Any]:
-        doc = super().document(data, portal, metrics)
-        secret = data / "link.secret"
-        secret.write_text(SECRET + "\n")
-        secret.chmod(0o600)
-        doc["node"] = {"id": self.number, "name": "abc"[self.number - 1], "secret_file": str(secret)}
-        if self.forward:
-            doc["node"]["forward"] = f"127.0.0.1:{self.link}"
-            for key in ("pools", "volumes", "store", "cache"):
-                del doc[key]
-        else:
-            doc["node"]["listen"] = f"127.0.0.1:{self.link}"
-        return doc
 
 
 @dataclass
@@ -53,19 +29,6 @@ class Nodes:
 
     owner: Daemon
     other: Daemon
-    started: list[Daemon] = field(default_factory=list)
-
-
-def linked(d: Daemon) -> bool:
-    """Tell whether a node has a link to another one."""
-    return d.metrics().sum("link_up") == 1
-
-
-def eventually(what: str, ok: Any, timeout: float = 60) -> None:
-    end = time.monotonic() + timeout
-    while not ok():
-        assert time.monotonic() < end, f"{what}: not within {timeout} s"
-        time.sleep(0.02)
 
 
 VOLUMES = [Volume("v", 0), Volume("w", 1), Volume("mine", 2, initiators=[NAME])]
