@@ -207,6 +207,21 @@ def test_verified_writes_over_deaths_of_the_owner(nodes: Nodes) -> None:
     assert check(writers, nodes.owner) > 100
 
 
+def test_chap_is_asked_by_each_node() -> None:
+    """Hosts prove themselves where they log in."""
+    link, good = free_port(), ("alice", "correct-horse-battery")
+    with (
+        Daemon(Node(number=1, link=link, chap=good), "owner") as owner,
+        Daemon(Node(number=2, link=link, forward=True, chap=good), "other") as other,
+    ):
+        eventually("the link", lambda: linked(other))
+        for d in (owner, other):
+            assert run(["iscsi-readcapacity16", "-s", d.url(0, good)]).stdout.strip() == str(256 * MiB)
+            for bad in (None, ("alice", "wrong-horse-battery")):
+                r = run(["iscsi-readcapacity16", "-s", d.url(0, bad)], expect=None)
+                assert r.returncode not in (0, None) and str(256 * MiB) not in r.stdout, r
+
+
 def test_who_is_no_node(nodes: Nodes) -> None:
     """Another secret makes no link, and no host is let in; a number that is taken is refused."""
     for number, secret, says in (

@@ -13,6 +13,7 @@ func TestNodeConfiguration(t *testing.T) {
 		{"a node that forwards", "node: {id: 2, secret_file: s, forward: 'a:1'}", ""},
 		{"no number", "node: {secret_file: s}", "a node is 1 to 250"},
 		{"a number that is too high", "node: {id: 251, secret_file: s}", "a node is 1 to 250"},
+		{"a name for the terminal", "node: {id: 1, secret_file: s, name: \"\\e[2J\"}", "cannot be printed"},
 		{"no secret", "node: {id: 1}", "no secret_file"},
 		{"no port", "node: {id: 1, secret_file: s, listen: localhost}", "not a valid address"},
 		{"an owner without a port", "node: {id: 1, secret_file: s, forward: a}", "not a valid address"},

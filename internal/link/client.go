@@ -41,6 +41,8 @@ type Client struct {
 	stamp   atomic.Uint64 // the owner's clock, as it was heard last
 	wake    chan struct{} // for the writer
 	local   atomic.Uint64 // commands that were answered here for want of an owner
+	asking  atomic.Bool   // an owner that answers is asked for a welcome
+	busy    atomic.Int64  // when one said last that the former link had not ended there, by exec's clock
 
 	// What follows is guarded by exec.
 	up      bool

@@ -106,13 +106,19 @@ func (l *clientLink) greet() (g greeting, err error) {
 	if _, err := l.conn.Write(hello.append(nil, kindHello)); err != nil {
 		return g, err
 	}
+	c.asking.Store(true) // TLS is behind us: there is somebody
+	defer c.asking.Store(false)
 	k, body, err := readMessage(l.conn, l.buf)
 	switch {
 	case err != nil:
 		return g, err
 	case k == kindRefusal:
 		b := cursor{b: body}
-		return g, errors.New("refused: " + printable(b.bytes()))
+		why := printable(b.bytes())
+		if why == errFormer.Error() {
+			c.busy.Store(c.exec.Now())
+		}
+		return g, errors.New("refused: " + why)
 	case k != kindWelcome:
 		return g, broke("a message of kind %d in place of a welcome", k)
 	}
@@ -184,8 +190,19 @@ func (c *Client) linkDown() {
 		waits = waits || n.closed
 	}
 	if waits {
-		c.limbo = c.exec.At(c.exec.Now()+int64(c.times.hold), c.endLimbo)
+		c.limbo = c.exec.At(c.exec.Now()+int64(c.times.hold), c.holdOver)
 	}
+}
+
+// holdOver ends the commands whose link has broken when their owner would refuse them. Not so while that one answers, and has not
+// welcomed this node: it still ends what the former link brought. Preconditions: the executor is held.
+func (c *Client) holdOver() {
+	now := c.exec.Now()
+	if at := c.busy.Load(); c.asking.Load() || at > 0 && now-at < int64(c.times.hold) {
+		c.limbo = c.exec.At(now+int64(c.times.hold/4), c.holdOver)
+		return
+	}
+	c.endLimbo()
 }
 
 // endLimbo ends the commands whose link has broken: nobody carries them out any more. Preconditions: the executor is held.

@@ -109,7 +109,7 @@ func TestHostilePeer(t *testing.T) {
 		return h.append(nil)
 	}
 	opened := func(change func(*opening)) []byte {
-		o := opening{nexus: 9, port: FirstPort(id), initiator: hostName, name: hostName + ",i,0x1"}
+		o := opening{nexus: 9, port: FirstPort(id), initiator: hostName, name: hostName + ",i,0x000000000001"}
 		change(&o)
 		return o.append(nil)
 	}
@@ -137,6 +137,9 @@ func TestHostilePeer(t *testing.T) {
 		{"a target that is not there", opened(func(o *opening) { o.target = 1 })},
 		{"a port of another node", opened(func(o *opening) { o.port = FirstPort(2) })},
 		{"no initiator", opened(func(o *opening) { o.initiator = "" })},
+		{"a name that is no text", opened(func(o *opening) { o.initiator = hostName + "\xde"; o.name = o.initiator + ",i,0x000000000001" })},
+		{"a port of another initiator", opened(func(o *opening) { o.name = hostName + "2,i,0x000000000001" })},
+		{"a port without a number", opened(func(o *opening) { o.name = hostName + ",i,0x" })},
 		{"a long name", opened(func(o *opening) { o.name = string(make([]byte, 2000)) })},
 		{"a command of another nexus", command(func(h *commandHead) { h.nexus = 5 })},
 		{"no CDB", command(func(h *commandHead) { h.cdb = nil })},
@@ -190,7 +193,7 @@ var quietTimes = times{ping: time.Hour, silent: time.Minute, fresh: time.Hour, h
 // FuzzOwner gives the owner any bytes behind a proper greeting: it neither panics nor keeps anything.
 func FuzzOwner(f *testing.F) {
 	ready := appendLength(appendHead(nil, kindReady), 0)
-	o := opening{nexus: 1, port: FirstPort(2), initiator: hostName, name: hostName + ",i,0x1"}
+	o := opening{nexus: 1, port: FirstPort(2), initiator: hostName, name: hostName + ",i,0x000000000001"}
 	head := append(o.append(nil), ready...)
 	f.Add(append(bytes.Clone(head), write(0)...))
 	f.Add(append(bytes.Clone(head), (&management{nexus: 1, fn: 5}).append(nil)...))
@@ -241,7 +244,7 @@ func FuzzForwarder(f *testing.F) {
 		c := &Client{cfg: ClientConfig{Self: Node{ID: 2, Ports: 1}, Targets: 1, Log: slog.New(slog.DiscardHandler)}, times: quietTimes, exec: exec,
 			wake: make(chan struct{}, 1), calls: map[uint32]*call{}, known: memory{}}
 		exec.Lock()
-		n := c.Target(0).OpenNexus(hostName, hostName+",i,0x1", FirstPort(2))
+		n := c.Target(0).OpenNexus(hostName, hostName+",i,0x000000000001", FirstPort(2))
 		exec.Unlock()
 		here, there := net.Pipe()
 		over := make(chan struct{})

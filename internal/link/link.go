@@ -31,7 +31,10 @@ package link
 import (
 	"crypto/rand"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/arraysim/arraysim/internal/scsi"
 )
@@ -76,6 +79,8 @@ func (n Node) Check() error {
 		return fmt.Errorf("node %d has %d target ports; it has 1 to %d", n.ID, n.Ports, MaxPorts)
 	case len(n.Name) > maxName:
 		return fmt.Errorf("node %d: its name has %d bytes, at most %d", n.ID, len(n.Name), maxName)
+	case strings.ContainsFunc(n.Name, func(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }):
+		return fmt.Errorf("node %d: its name has a character that cannot be printed", n.ID)
 	}
 	return nil
 }

@@ -169,6 +169,32 @@ func TestNothingLandsBehindAnAnswer(t *testing.T) {
 	}
 }
 
+// Nor while the owner answers, and has not ended what the former link brought, however long that takes.
+func TestHeldWhileTheOwnerWorks(t *testing.T) {
+	limits := unhurried
+	limits.hold = time.Second
+	r := newRig(t, limits)
+	h := r.login(hostName).ready()
+	d := r.devs[scsitest.Thin]
+	r.exec.Lock()
+	d.Late = int64(4 * time.Second) // longer than the hold, and than the owner lets the node wait
+	r.exec.Unlock()
+	write := h.start(scsitest.Command{CDB: scsitest.CDB(0x8A, 5, 1), Out: bytes.Repeat([]byte{0xAA}, 512)})
+	r.poll("the write at the device", func() bool {
+		r.exec.Lock()
+		defer r.exec.Unlock()
+		return d.Seen[block.OpWrite] == 1
+	})
+	r.cut()
+	c := code(write.wait())
+	r.exec.Lock()
+	landed := d.Data[5*512] == 0xAA
+	r.exec.Unlock()
+	if c != 0x0B0800 || !landed {
+		t.Fatalf("the write ended with %06x; it had landed: %v", c, landed)
+	}
+}
+
 // Without a new link a command that may have been carried out waits until its owner would refuse it.
 func TestHeldCommands(t *testing.T) {
 	limits := unhurried

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -196,10 +197,13 @@ func (s *Server) greet(conn, raw net.Conn) (*serverLink, error) {
 	return l, nil
 }
 
+// errFormer is what a node hears whose former link has not ended here.
+var errFormer = errors.New("the former link has not ended: commands of it are in progress")
+
 // admit gives a link its place, once the former one of the same process has ended with all that came over it. Two processes
 // that call themselves the same node would end each other's for ever: the second is refused while the first is there.
 func (s *Server) admit(l *serverLink) error {
-	patience := time.NewTimer(handshakeTime)
+	patience := time.NewTimer(handshakeTime / 2) // the peer waits for longer
 	defer patience.Stop()
 	for {
 		s.mu.Lock()
@@ -217,7 +221,7 @@ func (s *Server) admit(l *serverLink) error {
 		select {
 		case <-old.gone:
 		case <-patience.C:
-			return errors.New("the former link does not end: commands of it are in progress")
+			return errFormer
 		case <-s.stop:
 			return ErrClosed
 		}
@@ -353,11 +357,13 @@ func (s *Server) Emit(e metrics.Emitter) {
 	e.Value(metrics.LinkRefused, float64(s.refused.Load()))
 }
 
+// emitNode emits what is counted of a node, by its number: two nodes may have one name.
 func emitNode(e metrics.Emitter, n *nodeState, up float64) {
-	e.Value(metrics.LinkUp, up, n.Name)
-	e.Value(metrics.LinkConnects, float64(n.connects.Load()), n.Name)
-	e.Value(metrics.LinkCommands, float64(n.commands.Load()), n.Name)
-	e.Value(metrics.LinkBytes, float64(n.read.Load()), n.Name, "read")
-	e.Value(metrics.LinkBytes, float64(n.written.Load()), n.Name, "write")
-	e.Value(metrics.LinkInterrupted, float64(n.broken.Load()), n.Name)
+	id := strconv.Itoa(int(n.ID))
+	e.Value(metrics.LinkUp, up, id)
+	e.Value(metrics.LinkConnects, float64(n.connects.Load()), id)
+	e.Value(metrics.LinkCommands, float64(n.commands.Load()), id)
+	e.Value(metrics.LinkBytes, float64(n.read.Load()), id, "read")
+	e.Value(metrics.LinkBytes, float64(n.written.Load()), id, "write")
+	e.Value(metrics.LinkInterrupted, float64(n.broken.Load()), id)
 }

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/iscsi"
 	"github.com/arraysim/arraysim/internal/scsi"
 )
 
@@ -239,8 +241,8 @@ func (l *serverLink) open(body []byte) error {
 		return broke("target %d of %d", o.target, len(l.s.cfg.Targets))
 	case o.port < first || int(o.port) >= int(first)+l.node.Ports:
 		return broke("target port %d is not of node %d", o.port, l.node.ID)
-	case o.initiator == "" || o.name == "" || len(o.initiator) > 256 || len(o.name) > 288:
-		return broke("an initiator whose names have %d and %d bytes", len(o.initiator), len(o.name))
+	case !namesFit(o.initiator, o.name):
+		return broke("an initiator port that is not named as RFC 7143 4.2.7 says")
 	}
 	t := l.s.cfg.Targets[o.target]
 	n := &ownedNexus{id: o.nexus, exec: t.Exec()}
@@ -251,6 +253,13 @@ func (l *serverLink) open(body []byte) error {
 	l.nexuses[n.id] = n
 	l.sessions.Add(1)
 	return nil
+}
+
+// namesFit reports whether names are those that a portal gives to an initiator and its port: it has checked them, as has to be
+// done for a peer.
+func namesFit(initiator, port string) bool {
+	isid, ok := strings.CutPrefix(port, initiator+",i,0x")
+	return ok && iscsi.CheckName(initiator) == nil && initiator == iscsi.FoldName(initiator) && len(isid) == 12 && strings.Trim(isid, "0123456789abcdef") == ""
 }
 
 func (l *serverLink) closeNexus(body []byte) error {
