@@ -112,7 +112,7 @@ func (l *serverLink) serve() {
 	<-written
 	l.kill(err)
 	for _, a := range l.batch {
-		a.c.release()
+		l.giveUp(a.c)
 	}
 	l.batch = nil
 	l.closeNexuses()
@@ -309,11 +309,18 @@ func (l *serverLink) command(body []byte) error {
 	t.LUN, t.Tag, t.Attr, t.MaxIn = h.lun, h.tag, scsi.Attr(h.attr), int(h.in)
 	t.CDB = c.cdb[:copy(c.cdb[:], h.cdb)]
 	if err := l.receive(c, int(h.out)); err != nil {
-		c.release()
+		l.giveUp(c)
 		return err
 	}
 	l.batch = append(l.batch, arrival{n, c})
 	return nil
+}
+
+// giveUp ends a command that was not submitted.
+func (l *serverLink) giveUp(c *command) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.drop(sending{kind: kindResult, command: c})
 }
 
 // receive reads a command's data, and refuses one that is too old: its node may have answered it already.
