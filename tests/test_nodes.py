@@ -207,6 +207,23 @@ def test_verified_writes_over_deaths_of_the_owner(nodes: Nodes) -> None:
     assert check(writers, nodes.owner) > 100
 
 
+def test_a_node_without_an_owner(nodes: Nodes) -> None:
+    """It stops in good order, and starts; hosts get in when there is an owner."""
+    with Session(nodes.other) as s:
+        s.ready(0)
+        nodes.owner.kill()
+        eventually("the end of the link", lambda: not linked(nodes.other))
+        s.fails(0, READ, TRANSITION, room=512)
+    nodes.other.stop()
+    nodes.other.start()
+    assert [n["state"] for n in nodes.other.cli_json("status")["nodes"]] == ["forwarding"]
+    with pytest.raises(ToolError):
+        run(["iscsi-readcapacity16", nodes.other.url(0)], timeout=3)
+    nodes.owner.start()
+    eventually("the link", lambda: linked(nodes.other))
+    assert run(["iscsi-readcapacity16", "-s", nodes.other.url(0)]).stdout.strip() == str(256 * MiB)
+
+
 def test_chap_is_asked_by_each_node() -> None:
     """Hosts prove themselves where they log in."""
     link, good = free_port(), ("alice", "correct-horse-battery")
