@@ -46,6 +46,7 @@ def _library() -> c.CDLL:
         ("iscsi_set_targetname", c.c_int, [pointer, c.c_char_p]),
         ("iscsi_set_session_type", c.c_int, [pointer, c.c_int]),
         ("iscsi_set_isid_random", c.c_int, [pointer, c.c_uint32, c.c_uint32]),
+        ("iscsi_set_noautoreconnect", None, [pointer, c.c_int]),
         ("iscsi_connect_sync", c.c_int, [pointer, c.c_char_p]),
         ("iscsi_login_sync", c.c_int, [pointer]),
         ("iscsi_logout_sync", c.c_int, [pointer]),
@@ -77,11 +78,18 @@ class Answer:
         return (self.sense[2] & 0x0F) << 16 | self.sense[12] << 8 | self.sense[13] if len(self.sense) > 13 else 0
 
 
+class SessionLost(AssertionError):
+    """The session cannot be opened, or has ended; commands in progress may have been carried out."""
+
+
 class Session:
     """A session; a context manager."""
 
-    def __init__(self, array: Daemon, initiator: str = NAME, isid: int = 1, port: int = 0) -> None:
+    def __init__(self, array: Daemon, initiator: str = NAME, isid: int = 1, port: int = 0, stays: bool = True) -> None:
+        """Prepare a session; one that does not stay ends with its connection, else the library connects again."""
         self.array = array
+        self.stays = stays
+        self.lost = False
         self.port = port or array.port
         self.initiator = initiator
         self.isid = isid
@@ -91,13 +99,18 @@ class Session:
         _LIB.iscsi_set_isid_random(self.ctx, self.isid, 0)
         _LIB.iscsi_set_targetname(self.ctx, self.array.target.encode())
         _LIB.iscsi_set_session_type(self.ctx, _NORMAL)
+        _LIB.iscsi_set_noautoreconnect(self.ctx, int(not self.stays))
         portal = f"127.0.0.1:{self.port}".encode()
         failed = _LIB.iscsi_connect_sync(self.ctx, portal) or _LIB.iscsi_login_sync(self.ctx)
-        assert not failed, _LIB.iscsi_get_error(self.ctx)
+        if failed:
+            text = _LIB.iscsi_get_error(self.ctx)
+            _LIB.iscsi_destroy_context(self.ctx)
+            raise SessionLost(text)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        _LIB.iscsi_logout_sync(self.ctx)
+        if not self.lost:
+            _LIB.iscsi_logout_sync(self.ctx)
         _LIB.iscsi_destroy_context(self.ctx)
 
     def send(self, lun: int, cdb: bytes, out: bytes = b"", room: int = 0) -> Answer:
@@ -106,8 +119,14 @@ class Session:
         task = _LIB.scsi_create_task(len(cdb), cdb, way, length)
         buffer = _Buffer(len(out), out)
         done = _LIB.iscsi_scsi_command_sync(self.ctx, lun, task, c.byref(buffer) if out else None)
-        assert done, _LIB.iscsi_get_error(self.ctx)
+        if not done:
+            self.lost = True
+            raise SessionLost(_LIB.iscsi_get_error(self.ctx))
         t = task.contents
+        if t.status > 0xFF:  # the library's own: cancelled, or an error
+            self.lost = True
+            _LIB.scsi_free_scsi_task(task)
+            raise SessionLost(_LIB.iscsi_get_error(self.ctx))
         data = bytes(t.datain.data[: t.datain.size]) if t.datain.size > 0 else b""
         status, sense = t.status, b""
         if status == 2:

@@ -20,8 +20,10 @@ from typing import Any
 
 import pytest
 from arrays import noise, read, same, write
-from harness import REPO, Config, Daemon, Mdisk, MiB, Pool, ToolError, Volume, binary, run
+from harness import REPO, Config, Daemon, Mdisk, MiB, Pool, ToolError, Volume, binary, free_port, run
+from initiator import Session
 from test_kill import Torture
+from writers import CHANGED, INTERRUPTED, TRANSITION, Writer, check, finish
 
 SCRIPT = REPO / "scripts" / "ceph.py"
 BINARY = REPO / "bin" / "arraysim-rados"
@@ -413,6 +415,135 @@ def test_start_in_a_full_pool(cluster: dict[str, str], tmp_path: Path) -> None:
         write(d, 2, 2048, data, tmp_path)
         same(read(d, 2, 2048, len(data) // 512, tmp_path), data)
         d.cli("check")
+
+
+@dataclass
+class NodeInPool(InPool):
+    """One of several nodes that may have the array."""
+
+    number: int = 1
+    link: int = 0
+
+    def document(self, data: Path, portal: int, metrics: int) -> dict[str, Any]:
+        """Return the configuration file's contents."""
+        secret = data / "link.secret"
+        secret.write_text("the secret of the nodes of this test\n")
+        secret.chmod(0o600)
+        about = {
+            "id": self.number,
+            "name": "abc"[self.number - 1],
+            "listen": f"127.0.0.1:{self.link}",
+            "secret_file": str(secret),
+        }
+        return {**super().document(data, portal, metrics), "node": about}
+
+
+def forwards(d: RadosDaemon, timeout: float = 60) -> None:
+    """Wait until a node that stands by has a link to the owner."""
+    deadline = time.monotonic() + timeout
+    while True:
+        with contextlib.suppress(OSError):
+            if d.metrics().sum("link_up") == 1:
+                return
+        if not d.alive() or time.monotonic() > deadline:
+            raise ToolError(f"{d.name} does not forward:\n{d.log_tail()}")
+        time.sleep(0.05)
+
+
+def groups(d: Daemon) -> dict[int, int]:
+    """REPORT TARGET PORT GROUPS of a session with a node: group -> state."""
+    with Session(d, isid=77) as s:
+        data = s.ready(0).good(0, bytes.fromhex("a30a00000000000001000000"), room=256)[4:]
+    out = {}
+    while data:
+        out[int.from_bytes(data[2:4], "big")] = data[0] & 0x0F
+        data = data[8 + 4 * data[7] :]
+    return out
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("way", ["kill", "stop"])
+def test_paths_over_take_overs(cluster: dict[str, str], way: str) -> None:
+    """Three nodes show one array; hosts of all write on while it is taken over, and nothing acknowledged is lost.
+
+    A host of a node that goes on forwarding keeps its session; that of one which takes over, or ends, logs in again.
+    """
+    nodes = []
+    for number in (1, 2, 3):
+        config = NodeInPool(
+            [Pool("p0", mdisks=[Mdisk("m0", 256 * MiB)])], [Volume("v0", 0, size=64 * MiB)], cache=16 * MiB,
+            rados={**cluster, "namespace": f"paths-{way}", "standby": True}, number=number, link=free_port(),
+        )  # fmt: skip
+        nodes.append(RadosDaemon(config, f"rados-paths-{number}"))
+    owner, *others = nodes
+    writers: list[Writer] = []
+    took = []
+    try:
+        owner.start()
+        for d in others:
+            d.stand_by()
+            forwards(d)
+        assert groups(owner) == groups(others[0]) == groups(others[1]) == {1: 0, 257: 1, 513: 1}
+        writers = [Writer(d, 10 + n, range(n * 1000, n * 1000 + 200)) for n, d in enumerate(nodes, 1)]
+        for w in writers:
+            w.start()
+        for _ in range(TAKE_OVERS):
+            time.sleep(1)
+            before, began = [d.served() for d in others], time.monotonic()
+            if way == "kill":
+                owner.kill()
+            else:
+                owner.proc.send_signal(signal.SIGSTOP)
+            taker = next_owner(others, before)
+            (left,) = (d for d in others if d is not taker)
+            forwards(left)
+            took.append(time.monotonic() - began)
+            if way == "stop":
+                owner.proc.send_signal(signal.SIGCONT)
+                assert owner.proc.wait(60) != 0, "an owner that was fenced ended as if all were well"
+            states = groups(left)
+            first = {d: 1 + 256 * n for n, d in enumerate(nodes)}
+            assert (states[first[taker]], states[first[left]], states[first[owner]]) == (0, 1, 3), states
+            owner.stand_by()
+            forwards(owner)
+            assert groups(left)[first[owner]] == 1
+            owner, others = taker, [left, owner]
+        time.sleep(1)
+        finish(writers)
+        codes = {code for w in writers for code in w.codes}
+        assert CHANGED in codes and codes & {TRANSITION, INTERRUPTED}, codes
+        assert sum(check(writers, d) for d in nodes) > 300
+        owner.cli("check")
+        for d in (*others, owner):
+            d.stop()
+    except AssertionError as e:
+        raise AssertionError("\n".join([str(e), *(d.log_tail(20) for d in nodes)])) from None
+    finally:
+        for w in writers:
+            w.over.set()
+        for d in nodes:
+            if d.alive():
+                d.proc.send_signal(signal.SIGCONT)
+                d.kill()
+            d.cleanup()
+    took.sort()
+    writes, sessions = (sum(n) for n in zip(*((w.writes, w.sessions) for w in writers), strict=True))
+    middle = took[len(took) // 2]
+    print(
+        f"\n  {writes} writes in {sessions} sessions; linked again after {middle:.1f} s, {took[-1]:.1f} s at the most"
+    )
+
+
+def next_owner(standbys: list[RadosDaemon], before: list[int], timeout: float = 90) -> RadosDaemon:
+    """Wait until one of the standbys serves, and return it."""
+    deadline = time.monotonic() + timeout
+    while True:
+        for d, n in zip(standbys, before, strict=True):
+            if d.served() > n:
+                return d
+        if time.monotonic() > deadline:
+            raise ToolError("\n".join(["nobody takes over:", *(d.log_tail() for d in standbys)]))
+        time.sleep(0.02)
 
 
 @pytest.mark.proof

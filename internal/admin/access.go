@@ -80,7 +80,7 @@ func (d *daemon) loadCHAP() (*iscsi.CHAP, error) {
 				continue
 			}
 			var err error
-			if *s.to, err = secret(s.file); err != nil {
+			if *s.to, err = secret("CHAP secret", s.file); err != nil {
 				return nil, err
 			}
 			if len(*s.to) < minSecret {
@@ -106,27 +106,27 @@ func (d *daemon) loadCHAP() (*iscsi.CHAP, error) {
 	return all, nil
 }
 
-// secret reads a secret file: its first line.
-func secret(path string) ([]byte, error) {
+// secret reads a secret file: its first line. what is it, for people.
+func secret(what, path string) ([]byte, error) {
 	st, err := os.Stat(path)
 	if err != nil {
-		return nil, fmt.Errorf("CHAP secret: %w; write the secret into that file with mode 600", err)
+		return nil, fmt.Errorf("%s: %w; write the secret into that file with mode 600", what, err)
 	}
 	owner, group := -1, -1
 	if s, ok := st.Sys().(*syscall.Stat_t); ok {
 		owner, group = int(s.Uid), int(s.Gid)
 	}
 	if othersMayRead(st.Mode(), owner, group, os.Geteuid(), os.Getegid()) {
-		return nil, fmt.Errorf("CHAP secret: others may read %s; run chmod 600 %s", path, path)
+		return nil, fmt.Errorf("%s: others may read %s; run chmod 600 %s", what, path, path)
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("CHAP secret: %w", err)
+		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	line, _, _ := strings.Cut(string(b), "\n")
 	line = strings.TrimRight(line, "\r")
 	if line == "" {
-		return nil, fmt.Errorf("CHAP secret: the first line of %s is empty; write the secret there", path)
+		return nil, fmt.Errorf("%s: the first line of %s is empty; write the secret there", what, path)
 	}
 	return []byte(line), nil
 }

@@ -299,7 +299,7 @@ func (d *daemon) status() Status {
 		s.Page = "http://" + reachable(d.metricsAddr) + "/"
 		s.Metrics = s.Page + "metrics"
 	}
-	s.Ownership = d.data.ownership()
+	s.Ownership, s.Nodes = d.data.ownership(), d.nodes()
 	s.Dirty, s.Mirrored = d.dirty(), true
 	for _, g := range d.groups {
 		g.exec.Lock()

@@ -41,6 +41,8 @@ type Config struct {
 	Record  RecordConfig   `yaml:"record"`
 	Pools   []PoolConfig   `yaml:"pools"`
 	Volumes []VolumeConfig `yaml:"volumes"`
+	// Node says which node this is of several that show the same array; left out, there is one.
+	Node *NodeConfig `yaml:"node"`
 	// Profile is a timing profile whose costs are injected; empty injects none.
 	Profile string `yaml:"profile"`
 	// TCMU opens the kernel's door: volumes become backstores of LIO, by targetcli.
@@ -179,6 +181,7 @@ const (
 	storeFiles  = "files"
 	storeMemory = "memory"
 	storeRados  = "rados"
+	storeNone   = "none" // of a node that forwards; not in a configuration
 
 	aioAuto    = "auto"
 	aioRing    = "io_uring"
@@ -243,6 +246,9 @@ func (c *Config) paths() []*string {
 	if c.Rados != nil {
 		p = append(p, &c.Rados.Conf, &c.Rados.Keyring)
 	}
+	if c.Node != nil {
+		p = append(p, &c.Node.SecretFile)
+	}
 	if h := c.Portal.CHAP; h != nil {
 		p = append(p, &h.SecretFile, &h.MutualSecretFile)
 		for i := range h.Initiators {
@@ -274,6 +280,9 @@ func (c *Config) fill() {
 	set(&c.Portal.Target, "iqn.2026-01.io.arraysim:array")
 	set(&c.Metrics.Listen, "127.0.0.1:9400")
 	set(&c.Metrics.Volumes, "top:100")
+	if c.Node != nil {
+		c.Node.fill()
+	}
 	if c.Record.Interval == 0 {
 		c.Record.Interval = time.Minute
 	}
@@ -354,6 +363,9 @@ func (c *Config) validate() error {
 		return c.src.at("record", "record has no folder; add dir")
 	}
 	if err := c.validateCHAP(); err != nil {
+		return err
+	}
+	if err := c.validateNode(); err != nil {
 		return err
 	}
 	if err := c.validatePools(); err != nil {

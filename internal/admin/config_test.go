@@ -163,12 +163,12 @@ func TestSecretFile(t *testing.T) {
 		if err := os.WriteFile(path, []byte(row.text), row.mode); err != nil {
 			t.Fatal(err)
 		}
-		got, err := secret(path)
+		got, err := secret("CHAP secret", path)
 		if string(got) != row.want || (err == nil) != (row.err == "") || err != nil && !strings.Contains(err.Error(), row.err) {
 			t.Errorf("%s: got %q, %v", row.name, got, err)
 		}
 	}
-	if _, err := secret(filepath.Join(t.TempDir(), "none")); err == nil {
+	if _, err := secret("CHAP secret", filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Error("a file that does not exist was read")
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/history"
 	"github.com/arraysim/arraysim/internal/iscsi"
+	"github.com/arraysim/arraysim/internal/link"
 	"github.com/arraysim/arraysim/internal/profile"
 	"github.com/arraysim/arraysim/internal/store/rados"
 )
@@ -59,14 +60,16 @@ type daemon struct {
 	names    map[string]*ioGroup // what is being made, by kind and name
 	changing sync.Mutex          // held, before keeping, over a change of all groups
 	portal   *iscsi.Portal
-	kernel   *kernelDoor // nil without --tcmu
+	links    *link.Server // nil: there are no other nodes
+	forward  *forwarding  // while another node has the array, and until this one lets hosts in; nil: never
+	kernel   *kernelDoor  // nil without --tcmu
 
 	passed                  passedSockets
 	endWatchdog             func() // set when the daemon is ready
 	unheard                 sync.Once
 	opening                 *opening // nil: of a store that is no pool
 	portalAddr, metricsAddr net.Addr
-	portAddrs               []net.Addr // by relative target port identifier, from 1
+	portAddrs               []net.Addr // by relative target port identifier, from firstPort
 	admin, metrics          *http.Server
 	closing                 chan struct{} // closed when the stop begins
 	close                   sync.Once     // of closing
@@ -97,6 +100,10 @@ func newDaemon(cfg *Config, env Environment) *daemon {
 
 func (d *daemon) run(ctx context.Context) error {
 	err := d.preflight()
+	if err == nil && d.cfg.Node != nil && d.cfg.Node.Forward != "" {
+		return d.forwardOnly(ctx)
+	}
+	defer d.endForward()
 	if err == nil {
 		d.notify("STATUS=Recovering the array")
 		err = d.open(ctx)
@@ -329,6 +336,9 @@ func (d *daemon) forsake(why error) {
 		now, cancel := context.WithCancel(context.Background())
 		cancel()
 		d.portal.Shutdown(now)
+		if d.links != nil {
+			d.links.Shutdown(now)
+		}
 	}
 	for _, s := range []*http.Server{d.admin, d.metrics} {
 		if s != nil {
@@ -336,6 +346,13 @@ func (d *daemon) forsake(why error) {
 		}
 	}
 	d.data.removeSocket()
+}
+
+// endForward ends what forwards to another node, if anything does.
+func (d *daemon) endForward() {
+	if d.forward != nil {
+		d.forward.end()
+	}
 }
 
 // unguessable fills b with random bytes.
@@ -361,6 +378,9 @@ func (d *daemon) windDown(ready bool) error {
 		ctx, cancel := context.WithTimeout(context.Background(), sessionTimeout)
 		if err := d.portal.Shutdown(ctx); err != nil {
 			d.log.Warn("sessions did not end in time and were cut off")
+		}
+		if d.links != nil {
+			d.links.Shutdown(ctx)
 		}
 		cancel()
 	}

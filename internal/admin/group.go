@@ -113,7 +113,8 @@ func (d *daemon) targetOptions(g *ioGroup) scsi.Options {
 		}
 	}
 	for i := range 1 + len(d.cfg.Portal.Further) {
-		opt.Ports = append(opt.Ports, scsi.Port{ID: uint16(1 + i), Group: uint16(1 + i), Preferred: d.cfg.Portal.Preferred == 1+i})
+		id := uint16(d.cfg.firstPort() + i)
+		opt.Ports = append(opt.Ports, scsi.Port{ID: id, Group: id, Preferred: d.cfg.Portal.Preferred == 1+i, Transits: d.cfg.Node != nil})
 	}
 	return opt
 }

@@ -94,6 +94,9 @@ var attacks = map[string]func(*hostile) error{
 	"I/O groups":                                                                          nil, // an administrator's
 	"... and a copy needs one that takes no messages":                                     nil, // a fault
 	"... and reads there that were given up":                                              nil, // a fault, or an mdisk that is slow: TestResetOfManyCopies
+	"commands in progress over the link of a node":                                        nil, // shared by a node's hosts, which docs/nodes.md says
+	"... and the link breaks":                                                             nil, // a fault
+	"nodes that show an array":                                                            nil, // an administrator's
 	"map entries":                                                                         (*hostile).mapEntries,
 	"history of counters":                                                                 nil, // an administrator's: of volumes and pools
 	"findings that nobody dismissed":                                                      nil, // an administrator's: of volumes

@@ -26,7 +26,8 @@ func (d *daemon) listen() error {
 	if p.Listen == listenNone && !d.cfg.TCMU {
 		return errors.New("the array has neither a portal nor a TCMU front end; give --listen an address, or --tcmu")
 	}
-	var portals []net.Listener // by portal group, from 1
+	d.endForward()             // from here on hosts are let in to the array itself
+	var portals []net.Listener // by portal group, from the first
 	closePortals := func() {
 		for _, l := range portals {
 			l.Close()
@@ -51,7 +52,9 @@ func (d *daemon) listen() error {
 	if d.audit, err = openAudit(d.cfg.Data); err == nil {
 		api, _ := d.newAPI()
 		d.api = d.audited(api)
-		err = d.listenHTTP()
+		if err = d.openLink(); err == nil {
+			err = d.listenHTTP()
+		}
 	}
 	var recorders []metrics.SnapshotWriter
 	if err == nil {
@@ -69,7 +72,7 @@ func (d *daemon) listen() error {
 	d.admin = d.serveHTTP("admin", adminListener, d.api)
 	for i, l := range portals {
 		d.background.Go(func() {
-			if err := d.portal.ServePort(l, uint16(1+i)); err != nil && !errors.Is(err, iscsi.ErrClosed) {
+			if err := d.portal.ServePort(l, uint16(d.cfg.firstPort()+i)); err != nil && !errors.Is(err, iscsi.ErrClosed) {
 				d.fail(fmt.Errorf("the iSCSI portal ended: %w", err))
 			}
 		})
@@ -104,7 +107,7 @@ func (d *daemon) listenHTTP() error {
 		l.Close()
 		return fmt.Errorf("--metrics-volumes or metrics.volumes: %w", err)
 	}
-	x := metrics.NewExporter(metrics.Unlocked, Version(), append(d.sources(), d.portal)...)
+	x := metrics.NewExporter(metrics.Unlocked, Version(), append(d.sources(), d.doors()...)...)
 	x.LimitVolumes(shown)
 	h, err := x.Handler()
 	if err != nil {
@@ -126,6 +129,14 @@ func (d *daemon) listenHTTP() error {
 	}
 	d.metrics = d.serveHTTP("metrics", l, all)
 	return nil
+}
+
+// doors are those by which commands come, with their counters.
+func (d *daemon) doors() []metrics.Source {
+	if d.links == nil {
+		return []metrics.Source{d.portal}
+	}
+	return []metrics.Source{d.portal, d.links}
 }
 
 // listenTCP listens on an address; one of IPv4 is of IPv4 alone, 0.0.0.0 too.

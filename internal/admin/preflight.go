@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 
 	"github.com/arraysim/arraysim/internal/metrics"
 	"github.com/arraysim/arraysim/internal/profile"
@@ -32,6 +33,14 @@ func (d *daemon) preflight() error {
 		return err
 	}
 	doors := d.portalDoors()
+	if d.cfg.Node != nil {
+		if _, err := d.cfg.linkSecret(); err != nil {
+			return err
+		}
+		if d.cfg.Node.Forward == "" {
+			doors = append(doors, d.linkDoor())
+		}
+	}
 	if m := d.metricsDoor(); m.addr != listenNone {
 		doors = append(doors, m)
 	}
@@ -76,6 +85,20 @@ func (o door) listen() (net.Listener, error) {
 		return o.passed, nil
 	}
 	return listenTCP(o.what, o.how, o.addr)
+}
+
+// share is listen for who closes the listener before somebody else listens there: a passed socket stays open.
+func (o door) share() (net.Listener, error) {
+	passed, ok := o.passed.(interface{ File() (*os.File, error) })
+	if !ok {
+		return o.listen()
+	}
+	f, err := passed.File()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.what, err)
+	}
+	defer f.Close()
+	return net.FileListener(f)
 }
 
 // portalAddresses are those of the portal groups, from 1.

@@ -105,7 +105,9 @@ func openRados(x block.Executor, cfg *Config, hooks radosHooks) (*folder, error)
 	if err := f.checkKind(); err != nil {
 		return nil, err
 	}
-	opt := rados.Options{Log: c.Log, Reserve: radosReserve, Self: thisProcess(), Dead: isDead, Notice: hooks.notice, Lost: hooks.lost, Standby: c.Standby,
+	self := thisProcess()
+	self.Link = cfg.linkAddress()
+	opt := rados.Options{Log: c.Log, Reserve: radosReserve, Self: self, Dead: isDead, Notice: hooks.notice, Lost: hooks.lost, Standby: c.Standby,
 		Cancel: func() bool { return isClosed(hooks.canceled) }, Wall: func() int64 { return time.Now().UnixNano() }}
 	if c.Log == rados.LogReplicated {
 		opt.Lease, opt.Clock = leaseTime, sinceBoot

@@ -32,6 +32,7 @@ type opening struct {
 	mu     sync.Mutex
 	seen   rados.Standby // guarded by mu
 	store  *folder       // whose array this process has; nil: it has none yet; guarded by mu
+	mute   bool          // that it cannot forward was said; of who calls see
 	http   *http.Server  // nil: it is not shown; guarded by mu
 	over   chan struct{}
 	close  sync.Once // of over
@@ -48,6 +49,9 @@ func (d *daemon) openRados(ctx context.Context, exec block.Executor, notice func
 	f, err := openRados(exec, d.cfg, radosHooks{notice: notice, lost: d.fail, canceled: ctx.Done(), begins: d.opening.begin})
 	if err == nil {
 		d.opening.has(f)
+		if d.forward != nil {
+			d.forward.client.Stop() // nobody carries out any more what was on its way: the former owner is fenced
+		}
 	}
 	return f, err
 }
@@ -83,6 +87,7 @@ func (o *opening) see(seen rados.Standby) {
 	news := o.seen.Owner != seen.Owner || o.seen.Trouble != seen.Trouble
 	o.seen = seen
 	o.mu.Unlock()
+	o.forward(seen)
 	select {
 	case <-o.over: // it serves, and says so by itself
 	default:
@@ -98,6 +103,28 @@ func (o *opening) has(f *folder) {
 	o.store, o.seen = f, rados.Standby{Age: -1}
 	o.mu.Unlock()
 	o.tell()
+}
+
+// forward has the commands of this node's hosts carried to the owner.
+func (o *opening) forward(seen rados.Standby) {
+	d := o.d
+	if d.cfg.Node == nil || seen.Link == "" {
+		return
+	}
+	if d.forward == nil {
+		f, err := d.newForwarding()
+		if err != nil {
+			if !o.mute {
+				d.log.Error("this node stands by, and cannot forward", "error", err)
+			}
+			o.mute = true
+			return
+		}
+		o.mu.Lock()
+		d.forward = f
+		o.mu.Unlock()
+	}
+	d.forward.follow(seen.Link)
 }
 
 // tell asks systemd to wait for longer.
@@ -161,6 +188,9 @@ func (o *opening) status() *OwnershipStatus {
 // ServeHTTP answers with the state.
 func (o *opening) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	own := o.status()
+	o.mu.Lock()
+	forward := o.d.forward
+	o.mu.Unlock()
 	if r.Method != http.MethodGet || r.URL.Path != apiPath+"/status" {
 		why := "this process opens the array, and does not serve it yet; ask again"
 		if own.State == StateStandingBy {
@@ -171,7 +201,10 @@ func (o *opening) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	c := o.d.cfg
 	w.Header().Set("Content-Type", "application/json")
-	// An error here means that the client has gone.
-	_ = json.NewEncoder(w).Encode(&Status{Version: Version(), PID: os.Getpid(), Data: c.Data, Store: c.Store, Portal: listenNone, Target: c.Portal.Target,
-		Targets: []string{}, Mirrored: true, Ownership: own})
+	status := &Status{Version: Version(), PID: os.Getpid(), Data: c.Data, Store: c.Store, Portal: listenNone, Target: c.Portal.Target,
+		Targets: []string{}, Mirrored: true, Ownership: own}
+	if forward != nil {
+		status.Portal, status.Targets, status.Nodes = forward.portalName(), []string{c.Portal.Target}, forward.nodes()
+	}
+	_ = json.NewEncoder(w).Encode(status) // an error here means that the client has gone
 }

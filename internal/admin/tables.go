@@ -242,13 +242,22 @@ func WriteStatus(w io.Writer, s Status) {
 		}
 		if o.State == StateStandingBy || o.State == StateOpening {
 			t.row("data", fmt.Sprintf("%s (store: %s)", s.Data, s.Store))
+			writeNodes(t, s)
 			t.Flush()
 			return
 		}
 	}
+	if s.Store == storeNone {
+		writeNodes(t, s)
+		t.Flush()
+		return
+	}
 	t.row("data", fmt.Sprintf("%s (store: %s), %s dirty", s.Data, s.Store, s.Dirty.Human()))
 	for _, target := range s.Targets {
 		t.row("portal", "iscsi://"+s.Portal+"/"+target)
+	}
+	for _, n := range s.Nodes {
+		writeNode(t, n)
 	}
 	t.row("page", orDash(s.Page))
 	t.row("metrics", orDash(s.Metrics))
@@ -268,6 +277,29 @@ func (o *OwnershipStatus) line() string {
 		age = fmt.Sprintf("%.1f s ago", *o.LeaseAge)
 	}
 	return fmt.Sprintf("%s; owner %s, epoch %s, lease renewed %s", o.State, orDash(o.Owner), epoch, age)
+}
+
+// writeNodes prints what a node has that forwards: its portal, and the nodes.
+func writeNodes(t table, s Status) {
+	if len(s.Nodes) > 0 {
+		for _, target := range s.Targets {
+			t.row("portal", "iscsi://"+s.Portal+"/"+target)
+		}
+	}
+	for _, n := range s.Nodes {
+		writeNode(t, n)
+	}
+}
+
+func writeNode(t table, n NodeStatus) {
+	text := fmt.Sprintf("%d %s: %s, ports %s", n.ID, n.Name, n.State, strings.Trim(fmt.Sprint(n.Ports), "[]"))
+	if n.Address != "" {
+		text += ", link " + n.Address
+	}
+	if n.State == NodeForwarding {
+		text += fmt.Sprintf("; %d sessions, %d commands", n.Sessions, n.Commands)
+	}
+	t.row("node", text)
 }
 
 // WritePolicy prints a policy.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -46,7 +47,7 @@ func (d *daemon) listPorts() []Port {
 	return each(d, func(g *ioGroup) []Port {
 		out := g.listPorts()
 		for i := range out {
-			if n := out[i].Port - 1; n < len(d.portAddrs) {
+			if n := out[i].Port - d.cfg.firstPort(); n >= 0 && n < len(d.portAddrs) {
 				out[i].Address = d.portAddrs[n].String()
 			}
 		}
@@ -75,7 +76,7 @@ func (d *daemon) changePort(port int, c PortChange) (Port, error) {
 		ports := g.listPorts()
 		at := slices.IndexFunc(ports, func(p Port) bool { return p.Port == port })
 		if at < 0 {
-			return Port{}, &refusal{err: fmt.Errorf("port %d does not exist; there are 1 to %d", port, len(ports)), status: http.StatusNotFound}
+			return Port{}, &refusal{err: fmt.Errorf("port %d does not exist; there are %s", port, portNumbers(ports)), status: http.StatusNotFound}
 		}
 		others := slices.ContainsFunc(ports, func(p Port) bool { return p.Group != ports[at].Group && works(p) })
 		if state > int(scsi.AccessNonOptimized) && !others && !c.Force {
@@ -90,6 +91,15 @@ func (d *daemon) changePort(port int, c PortChange) (Port, error) {
 	}
 	ports := d.listPorts()
 	return ports[slices.IndexFunc(ports, func(p Port) bool { return p.Port == port })], err
+}
+
+// portNumbers lists the ports that there are, for people.
+func portNumbers(ports []Port) string {
+	var all []string
+	for _, p := range ports {
+		all = append(all, strconv.Itoa(p.Port))
+	}
+	return strings.Join(all, ", ")
 }
 
 func (d *daemon) portOperations(a huma.API) {

@@ -133,6 +133,8 @@ type Status struct {
 	Mirrored bool `json:"mirrored"`
 	// Ownership is of an array in a Ceph pool that several processes may serve; nil: there is none.
 	Ownership *OwnershipStatus `json:"ownership,omitempty"`
+	// Nodes are those that show the same array; none: this one alone does.
+	Nodes []NodeStatus `json:"nodes,omitempty"`
 }
 
 // The states of a process that may have an array in a Ceph pool.

@@ -111,7 +111,7 @@ func TestSecretsThatCannotWork(t *testing.T) {
 		{"a proof by another's secret", &CHAP{Initiators: map[string]*CHAP{hostA: {User: "a", Secret: []byte("x"), MutualUser: "m", MutualSecret: chapB.Secret}, hostB: chapB}}, "one of its own"},
 	} {
 		exec := block.NewLive()
-		for i, cfg := range []Config{{Targets: []TargetConfig{{Name: testTarget, handler: newFake(exec, 0), CHAP: row.chap}}}, {DiscoveryCHAP: row.chap}} {
+		for i, cfg := range []Config{{Targets: []TargetConfig{{Name: testTarget, Handler: newFake(exec, 0), CHAP: row.chap}}}, {DiscoveryCHAP: row.chap}} {
 			_, err := New(cfg)
 			if err == nil || !strings.Contains(err.Error(), row.says) || strings.Contains(err.Error(), string(chapA.Secret)) {
 				t.Errorf("%s (%d): %v, want %q", row.what, i, err, row.says)

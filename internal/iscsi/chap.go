@@ -81,13 +81,13 @@ func (c *CHAP) prepared() (*CHAP, error) {
 		switch {
 		case !validName(name):
 			return nil, fmt.Errorf("CHAP of %q: that is not an iSCSI name", name)
-		case p.Initiators[foldName(name)] != nil:
+		case p.Initiators[FoldName(name)] != nil:
 			return nil, fmt.Errorf("CHAP of %s is given twice", name)
 		}
 		if err := check("CHAP of "+name, x); err != nil {
 			return nil, err
 		}
-		p.Initiators[foldName(name)] = x
+		p.Initiators[FoldName(name)] = x
 	}
 	for _, x := range append(slices.Collect(maps.Values(p.Initiators)), &p) { // any one is reported
 		if o := secrets[string(x.MutualSecret)]; len(x.MutualSecret) > 0 && o != "" {
@@ -103,7 +103,7 @@ func (c *CHAP) of(initiator string) *CHAP {
 	if c == nil {
 		return nil
 	}
-	if x := c.Initiators[foldName(initiator)]; x != nil {
+	if x := c.Initiators[FoldName(initiator)]; x != nil {
 		return x
 	}
 	if len(c.Secret) > 0 {

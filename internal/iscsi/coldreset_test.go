@@ -15,8 +15,8 @@ import (
 func TestColdReset(t *testing.T) {
 	const others = "iqn.2026-01.example.test:other"
 	r := newRig(t, func(cfg *Config) {
-		tg, _ := scsitest.NewTarget(cfg.Targets[0].handler.Exec())
-		private := tg.AddUnit(scsitest.NewDevice(cfg.Targets[0].handler.Exec(), scsitest.Ready(9, 64, 512, true)), scsi.UnitOptions{})
+		tg, _ := scsitest.NewTarget(cfg.Targets[0].Handler.Exec())
+		private := tg.AddUnit(scsitest.NewDevice(cfg.Targets[0].Handler.Exec(), scsitest.Ready(9, 64, 512, true)), scsi.UnitOptions{})
 		if err := tg.Map(others, 0, private); err != nil {
 			t.Fatal(err)
 		}

@@ -38,8 +38,8 @@ type TargetConfig struct {
 	CHAP *CHAP
 	// AllowedInitiators lists the names that may log in; empty allows all.
 	AllowedInitiators []string
-
-	handler handler // in place of Target, for tests
+	// Handler, when set, takes the place of Target: a front end to a target that is elsewhere.
+	Handler Handler
 }
 
 // Limits bound what peers can make the portal do. Zero fields take the values of
@@ -151,16 +151,17 @@ func (l *Limits) fill() error {
 	return nil
 }
 
-// handler is what the portal needs of a scsi.Target. All of it is called with
-// its executor held, but for Exec.
-type handler interface {
+// Handler is what the portal needs of a scsi.Target, see there. All of it is called with its executor
+// held, but for Exec.
+type Handler interface {
 	Exec() block.Executor
-	OpenNexus(initiator, port string, targetPort uint16) nexus
+	// OpenNexus makes the nexus of a session; names are as the initiator wrote them.
+	OpenNexus(initiator, port string, targetPort uint16) Nexus
 	Visible(initiator string) bool
 }
 
-// nexus is what the portal needs of a scsi.Nexus; see there.
-type nexus interface {
+// Nexus is what the portal needs of a scsi.Nexus; see there.
+type Nexus interface {
 	Submit([]*scsi.Task)
 	Manage(fn scsi.TMF, lun, tag uint64, done func(scsi.TMFResponse))
 	Close(done func())
@@ -169,9 +170,9 @@ type nexus interface {
 
 type scsiHandler struct{ *scsi.Target }
 
-func (h scsiHandler) OpenNexus(initiator, port string, targetPort uint16) nexus {
+func (h scsiHandler) OpenNexus(initiator, port string, targetPort uint16) Nexus {
 	// LUN maps are kept by folded names: RFC 7143 compares names without case.
-	return h.Target.OpenNexus(foldName(initiator), foldName(port), targetPort)
+	return h.Target.OpenNexus(FoldName(initiator), FoldName(port), targetPort)
 }
 
 // target is a configured target. It does not change after New.
@@ -185,7 +186,7 @@ func newTarget(c TargetConfig) (*target, error) {
 	switch {
 	case !validName(c.Name):
 		return nil, fmt.Errorf("iscsi: %q is not an iSCSI name (iqn., eui. or naa.)", c.Name)
-	case c.handler == nil && c.Target == nil:
+	case c.Handler == nil && c.Target == nil:
 		return nil, errors.New("iscsi: target " + c.Name + " has no SCSI target")
 	}
 	t := &target{TargetConfig: c}
@@ -193,26 +194,26 @@ func newTarget(c TargetConfig) (*target, error) {
 	if t.CHAP, err = c.CHAP.prepared(); err != nil {
 		return nil, fmt.Errorf("iscsi: target %s: %w", c.Name, err)
 	}
-	if t.handler == nil {
-		t.handler = scsiHandler{c.Target}
+	if t.Handler == nil {
+		t.Handler = scsiHandler{c.Target}
 	}
-	t.exec = t.handler.Exec()
+	t.exec = t.Handler.Exec()
 	for _, name := range c.AllowedInitiators {
 		if t.allowed == nil {
 			t.allowed = make(map[string]bool)
 		}
-		t.allowed[foldName(name)] = true
+		t.allowed[FoldName(name)] = true
 	}
 	return t, nil
 }
 
 func (t *target) allows(initiator string) bool {
-	return t.allowed == nil || t.allowed[foldName(initiator)]
+	return t.allowed == nil || t.allowed[FoldName(initiator)]
 }
 
-// foldName is the form in which iSCSI names are compared (RFC 7143 4.2.7.1).
-func foldName(name string) string { return strings.ToLower(name) }
+// FoldName returns the form in which iSCSI names are compared (RFC 7143 4.2.7.1).
+func FoldName(name string) string { return strings.ToLower(name) }
 
 func validName(name string) bool { return CheckName(name) == nil }
 
-func (h scsiHandler) Visible(initiator string) bool { return h.Target.Visible(foldName(initiator)) }
+func (h scsiHandler) Visible(initiator string) bool { return h.Target.Visible(FoldName(initiator)) }

@@ -13,7 +13,7 @@ func TestTargetsOfTwoExecutors(t *testing.T) {
 	other := block.NewLive()
 	t.Cleanup(other.Stop)
 	r := newRig(t, func(cfg *Config) {
-		cfg.Targets = append(cfg.Targets, TargetConfig{Name: second, handler: newFake(other, 1<<20)})
+		cfg.Targets = append(cfg.Targets, TargetConfig{Name: second, Handler: newFake(other, 1<<20)})
 	})
 	toSecond := func(port byte) func(cfg *ClientConfig) {
 		return func(cfg *ClientConfig) { cfg.Target, cfg.ISID = second, [6]byte{0x80, 0, 0, port} }

@@ -62,7 +62,7 @@ func (f *fakeTarget) Exec() block.Executor { return f.exec }
 
 func (f *fakeTarget) Visible(string) bool { return !f.hidden }
 
-func (f *fakeTarget) OpenNexus(_, port string, group uint16) nexus {
+func (f *fakeTarget) OpenNexus(_, port string, group uint16) Nexus {
 	n := &fakeNexus{t: f, port: port, group: group}
 	for o := range f.nexuses {
 		if o.port == port && o.group == group {
@@ -217,7 +217,7 @@ func newRig(t testing.TB, change func(*Config)) *rig {
 	r := &rig{t: t, exec: block.NewLive(), log: new(lockedBuffer)}
 	r.target = newFake(r.exec, 8<<20)
 	cfg := Config{
-		Targets: []TargetConfig{{Name: testTarget, Alias: "ram", handler: r.target}},
+		Targets: []TargetConfig{{Name: testTarget, Alias: "ram", Handler: r.target}},
 		Log:     slog.New(slog.NewTextHandler(r.log, nil)),
 	}
 	cfg.Limits.PingInterval, cfg.Limits.DataTimeout = -1, -1

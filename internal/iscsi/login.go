@@ -231,7 +231,7 @@ func (l *login) identify(keys map[string]string) (status uint16, err error) {
 		if l.targetName == "" {
 			return loginMissing, violation(ErrLogin, 0, "no TargetName")
 		}
-		l.target = l.portal.targets[foldName(l.targetName)]
+		l.target = l.portal.targets[FoldName(l.targetName)]
 		if l.target == nil {
 			return loginNotFound, violation(ErrLogin, 0, "target %q does not exist", l.targetName)
 		}

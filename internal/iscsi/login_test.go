@@ -289,12 +289,12 @@ func TestLoginViolations(t *testing.T) {
 func TestDiscovery(t *testing.T) {
 	const second, hidden, closed = "iqn.2026-01.example.test:second", "iqn.2026-01.example.test:hidden", "iqn.2026-01.example.test:closed"
 	r := newRig(t, func(cfg *Config) {
-		unseen := newFake(cfg.Targets[0].handler.Exec(), 0)
+		unseen := newFake(cfg.Targets[0].Handler.Exec(), 0)
 		unseen.hidden = true
 		cfg.Targets = append(cfg.Targets,
-			TargetConfig{Name: second, handler: newFake(cfg.Targets[0].handler.Exec(), 0)},
-			TargetConfig{Name: hidden, handler: unseen},
-			TargetConfig{Name: closed, handler: newFake(cfg.Targets[0].handler.Exec(), 0), AllowedInitiators: []string{"iqn.2026-01.example.test:other"}})
+			TargetConfig{Name: second, Handler: newFake(cfg.Targets[0].Handler.Exec(), 0)},
+			TargetConfig{Name: hidden, Handler: unseen},
+			TargetConfig{Name: closed, Handler: newFake(cfg.Targets[0].Handler.Exec(), 0), AllowedInitiators: []string{"iqn.2026-01.example.test:other"}})
 	})
 	names := func(c *Client, value string) string {
 		pairs, err := c.Text(appendKey(nil, keySendTargets, value))
@@ -358,7 +358,7 @@ func TestDiscovery(t *testing.T) {
 func TestLongDiscovery(t *testing.T) {
 	r := newRig(t, func(cfg *Config) {
 		for i := range 60 {
-			cfg.Targets = append(cfg.Targets, TargetConfig{Name: fmt.Sprintf("%s-%d", testTarget, i), handler: newFake(cfg.Targets[0].handler.Exec(), 0)})
+			cfg.Targets = append(cfg.Targets, TargetConfig{Name: fmt.Sprintf("%s-%d", testTarget, i), Handler: newFake(cfg.Targets[0].Handler.Exec(), 0)})
 		}
 	})
 	c := r.login(func(cfg *ClientConfig) { cfg.Target = ""; cfg.Keys = map[string]string{keyMaxRecvSegment: "512"} })
@@ -376,10 +376,10 @@ func TestConfigErrors(t *testing.T) {
 		name string
 		cfg  Config
 	}{
-		{"bad name", Config{Targets: []TargetConfig{{Name: "disk", handler: f}}}},
+		{"bad name", Config{Targets: []TargetConfig{{Name: "disk", Handler: f}}}},
 		{"no target", Config{Targets: []TargetConfig{{Name: testTarget}}}},
-		{"twice", Config{Targets: []TargetConfig{{Name: testTarget, handler: f}, {Name: strings.ToUpper(testTarget), handler: f}}}},
-		{"CHAP without secret", Config{Targets: []TargetConfig{{Name: testTarget, handler: f, CHAP: &CHAP{User: "x"}}}}},
+		{"twice", Config{Targets: []TargetConfig{{Name: testTarget, Handler: f}, {Name: strings.ToUpper(testTarget), Handler: f}}}},
+		{"CHAP without secret", Config{Targets: []TargetConfig{{Name: testTarget, Handler: f, CHAP: &CHAP{User: "x"}}}}},
 		{"window", Config{Limits: Limits{Window: -1}}},
 		{"memory below a command", Config{Limits: Limits{MaxCommandData: 2 << 20, ConnMemory: 1 << 20}}},
 	}
@@ -393,7 +393,7 @@ func TestConfigErrors(t *testing.T) {
 func FuzzLoginText(f *testing.F) {
 	exec := block.NewLive()
 	f.Cleanup(exec.Stop)
-	p, err := New(Config{Targets: []TargetConfig{{Name: testTarget, handler: newFake(exec, 0), CHAP: mutual}, {Name: testTarget + "2", handler: newFake(exec, 0)}}})
+	p, err := New(Config{Targets: []TargetConfig{{Name: testTarget, Handler: newFake(exec, 0), CHAP: mutual}, {Name: testTarget + "2", Handler: newFake(exec, 0)}}})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func CheckName(name string) error {
 	if !norm.NFKC.IsNormalString(name) {
 		return wrong("it is not in normalization form KC")
 	}
-	kind, rest, _ := strings.Cut(foldName(name), ".")
+	kind, rest, _ := strings.Cut(FoldName(name), ".")
 	var err error
 	switch kind {
 	case "iqn":

@@ -75,10 +75,10 @@ func New(cfg Config) (*Portal, error) {
 		if err != nil {
 			return nil, err
 		}
-		if p.targets[foldName(t.Name)] != nil {
+		if p.targets[FoldName(t.Name)] != nil {
 			return nil, errors.New("iscsi: target " + t.Name + " is configured twice")
 		}
-		p.targets[foldName(t.Name)] = t
+		p.targets[FoldName(t.Name)] = t
 		p.order = append(p.order, t)
 	}
 	return p, nil
@@ -226,7 +226,7 @@ type session struct {
 	isid      [6]byte
 	tsih      uint16
 	conn      *conn
-	nexus     nexus // nil in a discovery session
+	nexus     Nexus // nil in a discovery session
 	since     time.Time
 	closed    chan struct{} // closed when its nexus is gone
 	ended     bool          // a discovery session that is told to end; guarded by the portal's mu
@@ -244,9 +244,9 @@ type sessionKey struct {
 // the same initiator port ends first.
 func (p *Portal) openSession(l *login, c *conn, deadline time.Time) (status uint16, err error) {
 	s := &session{target: l.target, initiator: l.initiator, alias: l.alias, isid: l.isid, conn: c, since: time.Now(), closed: make(chan struct{})}
-	s.key = sessionKey{initiator: foldName(l.initiator), isid: l.isid, group: c.group}
+	s.key = sessionKey{initiator: FoldName(l.initiator), isid: l.isid, group: c.group}
 	if l.target != nil {
-		s.key.target = foldName(l.target.Name)
+		s.key.target = FoldName(l.target.Name)
 	} else {
 		s.key.discovery = s
 	}
@@ -287,7 +287,7 @@ func (p *Portal) openSession(l *login, c *conn, deadline time.Time) (status uint
 	}
 	if s.target != nil {
 		s.target.exec.Lock()
-		s.nexus = s.target.handler.OpenNexus(s.initiator, l.port(), c.group)
+		s.nexus = s.target.Handler.OpenNexus(s.initiator, l.port(), c.group)
 		s.nexus.OnReset(c.coldReset)
 		s.target.exec.Unlock()
 	}

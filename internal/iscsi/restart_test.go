@@ -64,7 +64,7 @@ func TestRestart(t *testing.T) {
 
 	// busy, idle and half are still open on the initiator's side.
 	l := listen("after Shutdown")
-	next, err := New(Config{Targets: []TargetConfig{{Name: testTarget, handler: r.target}}})
+	next, err := New(Config{Targets: []TargetConfig{{Name: testTarget, Handler: r.target}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -87,7 +87,7 @@ func TestSuite(t *testing.T) {
 				var devs []*scsitest.Device
 				var tg *scsi.Target
 				r := newRig(t, func(cfg *Config) {
-					tg, devs = scsitest.NewTarget(cfg.Targets[0].handler.Exec())
+					tg, devs = scsitest.NewTarget(cfg.Targets[0].Handler.Exec())
 					cfg.Targets = []TargetConfig{{Name: testTarget, Target: tg}}
 					ping := cfg.Limits.PingInterval
 					cfg.Limits = v.limits

@@ -112,7 +112,7 @@ func (c *conn) sendTargets(out []byte, value string) []byte {
 	case value == "":
 		return c.appendTarget(out, s.target)
 	}
-	t := c.portal.targets[foldName(value)]
+	t := c.portal.targets[FoldName(value)]
 	if t == nil || s.target != nil && t != s.target {
 		if !validName(value) {
 			return appendKey(out, keySendTargets, valReject)
@@ -129,7 +129,7 @@ func (c *conn) appendTarget(out []byte, t *target) []byte {
 			return out
 		}
 		t.exec.Lock()
-		visible := t.handler.Visible(s.initiator)
+		visible := t.Handler.Visible(s.initiator)
 		t.exec.Unlock()
 		if !visible {
 			return out

@@ -394,7 +394,7 @@ func FuzzSession(f *testing.F) {
 	exec := block.NewLive()
 	f.Cleanup(exec.Stop)
 	target := newFake(exec, 1<<20)
-	cfg := Config{Targets: []TargetConfig{{Name: testTarget, handler: target}}}
+	cfg := Config{Targets: []TargetConfig{{Name: testTarget, Handler: target}}}
 	cfg.Limits = Limits{PingInterval: -1, MaxRecvSegment: 8192, MaxCommandData: 1 << 16, ConnMemory: 1 << 16, Window: 16}
 	p, err := New(cfg)
 	if err != nil {

@@ -97,6 +97,8 @@ const directions = `
 
 	scsi, block, metrics < iscsi;
 
+	iscsi < link;
+
 	iscsi, crc32c < lun;
 
 	tcmu, scsi, array, hostcache < handlers;
@@ -131,7 +133,7 @@ const directions = `
 
 	NONE < history;
 
-	array, hostcache, scsi, report, size, store, store/rados, store/rados/librados, profile, iscsi, tcmu, handlers, history < admin;
+	array, hostcache, scsi, report, size, store, store/rados, store/rados/librados, profile, iscsi, link, tcmu, handlers, history < admin;
 
 	admin, iscsi < demo;
 

@@ -53,6 +53,16 @@ var (
 	ISCSIReceived    = counter("iscsi_received_bytes_total", "Bytes received from initiators, headers included.")
 	ISCSISent        = counter("iscsi_sent_bytes_total", "Bytes sent to initiators, headers included.")
 
+	// Links between nodes. Each end has its own: node is the other one.
+
+	LinkUp          = gauge("link_up", "1 while there is a link to the node, else 0.", "node")
+	LinkConnects    = counter("link_connects_total", "Links that were made with the node.", "node")
+	LinkCommands    = counter("link_commands_total", "SCSI commands that ended behind a way over the link.", "node")
+	LinkBytes       = counter("link_bytes_total", "Data of these commands, parameter lists included.", "node", "direction")
+	LinkInterrupted = counter("link_interrupted_commands_total", "Commands that were in progress when their link broke.", "node")
+	LinkRefused     = counter("link_refused_total", "Connections from nodes that did not become a link.")
+	LinkTransition  = counter("link_transition_answers_total", "Commands that this node answered itself because no owner was linked.")
+
 	// State.
 
 	PoolCapacity  = gauge("pool_capacity_bytes", "Usable size of a pool.", "pool")

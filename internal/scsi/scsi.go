@@ -60,7 +60,7 @@ type (
 	TMF         = sam.TMF
 	TMFResponse = sam.TMFResponse
 	Offload     = server.Offload
-	PortGroup   = server.PortGroup
+	PortGroup   = alua.Description
 	Port        = alua.Port
 	AccessState = alua.State
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,34 +124,38 @@ class Paths:
         wait(f"paths {want}", there, timeout=300)
 
 
-@pytest.fixture(scope="module")
-def paths(array: Daemon, initiator: Initiator) -> Iterator[Paths]:
-    """The LUN by both ports, under multipathd."""
-    assert isinstance(array.config, TwoPorts)
+@contextmanager
+def mapped(initiator: Initiator, portals: Sequence[str], conf: str = CONF) -> Iterator[Paths]:
+    """The first LUN by each of the portals, under multipathd."""
     run(["modprobe", "-a", "dm_multipath", "dm_service_time"])
     run(["modprobe", "scsi_dh_alua"], expect=None)  # what needs it says so
-    Path("/etc/multipath.conf").write_text(CONF)
+    Path("/etc/multipath.conf").write_text(conf)
     with ExitStack() as stack:
         stack.enter_context(background("udevd", ["/lib/systemd/systemd-udevd"]))
         wait("udevd", lambda: run(["udevadm", "control", "--ping"], expect=None, timeout=120).returncode == 0)
-        sessions = [
-            stack.enter_context(initiator.session(portal, TARGET, 1, HASTY))
-            for portal in (f"127.0.0.1:{array.port}", f"{SECOND}:{array.config.second}")
-        ]
+        sessions = [stack.enter_context(initiator.session(portal, TARGET, 1, HASTY)) for portal in portals]
         run(["udevadm", "trigger", "--subsystem-match=block", "--action=add"])
         run(["udevadm", "settle"], timeout=120)
         stack.enter_context(background("multipathd", ["multipathd", "-d", "-v2"]))
         wwid = (sessions[0].disks()[0].sysfs / "wwid").read_text().strip().replace("naa.", "3")
         p = Paths(sessions, wwid)
 
-        def mapped() -> bool:
+        def there() -> bool:
             return run(["multipathd", "show", "maps"], expect=None).returncode == 0 and Path(p.device).exists()
 
-        wait("map", mapped, said=p)
-        p.await_states("^active ready", "^active ready")
+        wait("map", there, said=p)
+        p.await_states(*["^active ready"] * len(portals))
         yield p
         run(["multipath", "-f", wwid], expect=None)
         run(["multipathd", "shutdown"], expect=None)
+
+
+@pytest.fixture(scope="module")
+def paths(array: Daemon, initiator: Initiator) -> Iterator[Paths]:
+    """The LUN by both ports, under multipathd."""
+    assert isinstance(array.config, TwoPorts)
+    with mapped(initiator, [f"127.0.0.1:{array.port}", f"{SECOND}:{array.config.second}"]) as p:
+        yield p
 
 
 @contextmanager

@@ -19,6 +19,11 @@ type Port struct {
 	Group uint16 // target port group
 	// Preferred makes the group a preferred one (PREF): hosts that see several come back to it.
 	Preferred bool
+	// State is that in which the group begins; the first port of a group decides.
+	State State
+	// Transits says that the group may be found transitioning (T_SUP), as that of a node may while another node takes the
+	// array over. What answers then is not this package: there is no device server.
+	Transits bool
 }
 
 // State is an asymmetric access state; the numbers are those of SPC-5 table 178.
@@ -55,6 +60,14 @@ type Group struct {
 	state State
 	why   Cause
 	pref  byte // PREF, as it stands beside the state
+	tSup  byte // T_SUP, as it stands beside the other supported states
+}
+
+// Description is a target port group as front ends are told of it.
+type Description struct {
+	ID    uint16
+	State State
+	Ports []uint16 // relative target port identifiers
 }
 
 // State returns the asymmetric access state of the group.
@@ -80,19 +93,36 @@ func New(ports []Port) Groups {
 	if len(ports) == 0 {
 		ports = []Port{{ID: 1, Group: 1}}
 	}
-	var all Groups
+	return Groups(nil).With(ports)
+}
+
+// With returns the groups with these ports added; those that are there already stay as they are.
+func (all Groups) With(ports []Port) Groups {
 	for _, p := range ports {
 		g := all.Group(p.Group)
 		if g == nil {
-			g = &Group{ID: p.Group}
+			g = &Group{ID: p.Group, state: p.State}
 			all = append(all, g)
 		}
-		g.ports = append(g.ports, p.ID)
+		if !slices.Contains(g.ports, p.ID) {
+			g.ports = append(g.ports, p.ID)
+		}
 		if p.Preferred {
 			g.pref = groupPref
 		}
+		if p.Transits {
+			g.tSup = groupTransits
+		}
 	}
 	return all
+}
+
+// Describe describes the groups in the order of their ports.
+func (all Groups) Describe() (out []Description) {
+	for _, g := range all {
+		out = append(out, Description{ID: g.ID, State: g.state, Ports: g.Ports()})
+	}
+	return out
 }
 
 // Group returns a group by its number, or nil.
@@ -125,13 +155,15 @@ func (all Groups) Ports() []uint16 {
 	return ids
 }
 
-// Several reports whether there is more than one port.
-func (all Groups) Several() bool { return len(all) > 1 || len(all[0].ports) > 1 }
+// Several reports whether there is more than one port, or may be: hosts look once whether a unit has target port groups, and
+// the other nodes may link behind that.
+func (all Groups) Several() bool { return len(all) > 1 || len(all[0].ports) > 1 || all[0].tSup != 0 }
 
 // Parameter data of REPORT TARGET PORT GROUPS (SPC-5 6.37).
 const (
 	groupPref     = 0x80
 	groupStates   = 0x0F // U, S, AN and AO are supported
+	groupTransits = 0x80 // T_SUP
 	groupExtended = 1    // PARAMETER DATA FORMAT
 )
 
@@ -148,7 +180,7 @@ func (all Groups) Report(dataFormat byte) (b []byte, ok bool) {
 		return nil, false
 	}
 	for _, g := range all {
-		b = append(b, g.pref|byte(g.state), groupStates)
+		b = append(b, g.pref|byte(g.state), groupStates|g.tSup)
 		b = be.AppendUint16(b, g.ID)
 		b = append(b, 0, byte(g.why), 0, byte(len(g.ports)))
 		for _, p := range g.ports {

@@ -10,22 +10,13 @@ import (
 	"github.com/arraysim/arraysim/internal/scsi/sense"
 )
 
-// PortGroup describes a target port group.
-type PortGroup struct {
-	ID    uint16
-	State alua.State
-	Ports []uint16 // relative target port identifiers
-}
-
 // Groups describes the target port groups in the order of the ports. The caller holds
 // the executor.
-func (t *Target) Groups() []PortGroup {
-	var out []PortGroup
-	for _, g := range t.groups {
-		out = append(out, PortGroup{ID: g.ID, State: g.State(), Ports: g.Ports()})
-	}
-	return out
-}
+func (t *Target) Groups() []alua.Description { return t.groups.Describe() }
+
+// AddPorts adds target ports, those of another node, that are not there yet. Hosts hear of them when their state changes.
+// The caller holds the executor.
+func (t *Target) AddPorts(ports []alua.Port) { t.groups = t.groups.With(ports) }
 
 // SetAccess puts a target port group into a state (an implicit change): hosts
 // hear of it by a unit attention condition.

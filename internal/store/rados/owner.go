@@ -17,6 +17,8 @@ type Owner struct {
 	PID     int    `json:"pid,omitempty"`
 	// Process tells a process from a later one with the same number: when it started.
 	Process string `json:"process,omitempty"`
+	// Link is where other nodes find who carries out their commands; "": nowhere.
+	Link string `json:"link,omitempty"`
 }
 
 // Errors of a start that is refused.

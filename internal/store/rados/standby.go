@@ -12,6 +12,7 @@ import (
 // Standby is what a process knows that waits for an array.
 type Standby struct {
 	Owner string // who has the lock; "": nobody was seen to
+	Link  string // where that one's link is; "": it has none, or nobody knows
 	Epoch int64  // of the owner; 0: it has none yet
 	// Age is how long ago its lease was seen renewed last, in nanoseconds; -1: it was not seen to be.
 	Age int64
@@ -150,7 +151,8 @@ func (w *watch) note(s *Store, text string) {
 	epoch, _, _ := strings.Cut(text, ".")
 	s.enter()
 	defer s.leave()
-	s.standby.Owner, s.standby.Age = w.l.String(), -1
+	who, _ := w.l.owner()
+	s.standby.Owner, s.standby.Link, s.standby.Age = w.l.String(), who.Link, -1
 	if w.renewed {
 		s.standby.Age = now - w.since
 	}

@@ -1,0 +1,198 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/arraysim/arraysim/internal/link"
+)
+
+// NodeConfig describes one node of several that show the same array: the one that has it serves hosts, and the others carry
+// the commands of theirs to it. See docs/nodes.md.
+type NodeConfig struct {
+	// ID is the node's number, 1 to 250, another one for each node: its target ports are (ID - 1) * 256 + 1 and those that
+	// follow, one for each address of the portal.
+	ID int `yaml:"id"`
+	// Name is shown to people; the host's name when left out.
+	Name string `yaml:"name"`
+	// Listen is the address of the link, where other nodes come while this one has the array: 127.0.0.1:3262 when left out.
+	Listen string `yaml:"listen"`
+	// Address is where other nodes find it, if that is not Listen.
+	Address string `yaml:"address"`
+	// SecretFile has the secret of the link, the same one on all nodes: 16 bytes or more; a relative one begins at the file's
+	// folder.
+	SecretFile string `yaml:"secret_file"`
+	// Forward is the address of the link of the node that has the array: this one has none itself. With store rados and
+	// standby it is found in the pool, and Forward is left out.
+	Forward string `yaml:"forward"`
+}
+
+const defaultLink = "127.0.0.1:3262"
+
+// fill puts defaults in the place of what was left out.
+func (n *NodeConfig) fill() {
+	if n.Name == "" {
+		n.Name, _ = os.Hostname() // without one it has none
+	}
+	if n.Listen == "" {
+		n.Listen = defaultLink
+	}
+	if n.Address == "" {
+		n.Address = n.Listen
+	}
+}
+
+// validateNode checks the section node.
+func (c *Config) validateNode() error {
+	n := c.Node
+	if n == nil {
+		return nil
+	}
+	if err := c.self().Check(); err != nil {
+		return c.src.at("node", "%w", err)
+	}
+	for _, a := range []struct{ path, addr string }{{"node.listen", n.Listen}, {"node.address", n.Address}, {"node.forward", n.Forward}} {
+		if _, _, err := net.SplitHostPort(a.addr); err != nil && a.addr != "" {
+			return c.src.at(a.path, "%q is not a valid address; write host:port, such as %s", a.addr, defaultLink)
+		}
+	}
+	host, _, _ := net.SplitHostPort(n.Address)
+	ip := net.ParseIP(host)
+	switch {
+	case n.SecretFile == "":
+		return c.src.at("node", "node has no secret_file; make one by  openssl rand -hex 32, the same on all nodes")
+	case c.Portal.Listen == listenNone:
+		return c.src.at("portal.listen", "a node without a portal shows nothing; give portal.listen an address")
+	case n.Forward == "" && c.Store == storeRados && (host == "" || ip != nil && ip.IsUnspecified()):
+		return c.src.at("node", "other nodes cannot come to %q; write node.address, with an address that leads here", n.Address)
+	case n.Forward == "":
+		return nil
+	case c.Store == storeRados:
+		return c.src.at("node.forward", "with store: rados the owner is found in the pool; leave forward out, and write rados.standby: true")
+	case len(c.Pools) > 0 || len(c.Volumes) > 0:
+		return c.src.at("node.forward", "a node that forwards has no array; leave pools and volumes out")
+	case c.TCMU:
+		return c.src.at("node.forward", "a node that forwards has no TCMU front end; leave tcmu out")
+	}
+	return nil
+}
+
+// self describes this node to others. Preconditions: there is a section node.
+func (c *Config) self() link.Node {
+	id := c.Node.ID
+	if id < 0 || id > link.MaxNode {
+		id = 0 // none; Check says so
+	}
+	return link.Node{ID: uint16(id), Name: c.Node.Name, Ports: 1 + len(c.Portal.Further)}
+}
+
+// firstPort is the relative target port identifier of the first portal.
+func (c *Config) firstPort() int {
+	if c.Node == nil {
+		return 1
+	}
+	return int(link.FirstPort(uint16(c.Node.ID)))
+}
+
+// linkAddress is where other nodes find this one's link; "": it has none.
+func (c *Config) linkAddress() string {
+	if c.Node == nil {
+		return ""
+	}
+	return c.Node.Address
+}
+
+// linkSecret reads the secret of the link.
+func (c *Config) linkSecret() ([]byte, error) {
+	b, err := secret("the secret of the link", c.Node.SecretFile)
+	if err == nil && len(b) < link.MinSecret {
+		err = fmt.Errorf("the secret of the link in %s has %d bytes, which is too short; make one by  openssl rand -hex 32", c.Node.SecretFile, len(b))
+	}
+	return b, err
+}
+
+// linkDoor is where other nodes come.
+func (d *daemon) linkDoor() door {
+	return door{what: "the link of this node", how: "node.listen", addr: d.cfg.Node.Listen}
+}
+
+// openLink lets other nodes carry the commands of their hosts here.
+func (d *daemon) openLink() error {
+	if d.cfg.Node == nil {
+		return nil
+	}
+	b, err := d.cfg.linkSecret()
+	if err != nil {
+		return err
+	}
+	cfg := link.ServerConfig{Self: d.cfg.self(), Secret: b, Log: d.log}
+	if d.forward != nil {
+		cfg.Known = d.forward.client.Known()
+	}
+	for _, g := range d.groups {
+		cfg.Targets = append(cfg.Targets, g.target)
+	}
+	s, err := link.NewServer(cfg)
+	if err != nil {
+		return err
+	}
+	l, err := d.linkDoor().listen()
+	if err != nil {
+		return err
+	}
+	d.links = s
+	d.background.Go(func() {
+		if err := s.Serve(l); !errors.Is(err, link.ErrClosed) {
+			d.fail(fmt.Errorf("the link ended: %w", err))
+		}
+	})
+	return nil
+}
+
+// NodeStatus describes one of the nodes that show the same array, as far as the one that is asked knows.
+type NodeStatus struct {
+	ID   int    `json:"id"`
+	Name string `json:"name"`
+	// State is "owner", "forwarding", or "away" for a node that is not linked.
+	State string `json:"state" enum:"owner,forwarding,away"`
+	Ports []int  `json:"ports" doc:"Relative target port identifiers; each is a target port group, too."`
+	// Address is that of the other end of the link, where there is one.
+	Address string `json:"address,omitempty"`
+	// Sessions are those of hosts at a node that forwards, Commands what it has forwarded.
+	Sessions int    `json:"sessions,omitempty"`
+	Commands uint64 `json:"commands,omitempty"`
+}
+
+// The states of a node.
+const (
+	NodeOwner      = "owner"
+	NodeForwarding = "forwarding"
+	NodeAway       = "away"
+)
+
+func nodeStatus(n link.Node, state string) NodeStatus {
+	s := NodeStatus{ID: int(n.ID), Name: n.Name, State: state}
+	for _, p := range n.AccessPorts(0) {
+		s.Ports = append(s.Ports, int(p.ID))
+	}
+	return s
+}
+
+// nodes describes the nodes to who asks the owner.
+func (d *daemon) nodes() []NodeStatus {
+	if d.links == nil {
+		return nil
+	}
+	out := []NodeStatus{nodeStatus(d.cfg.self(), NodeOwner)}
+	for _, p := range d.links.Peers() {
+		s := nodeStatus(p.Node, NodeAway)
+		if p.Linked {
+			s.State = NodeForwarding
+		}
+		s.Address, s.Sessions, s.Commands = p.Address, p.Sessions, p.Commands
+		out = append(out, s)
+	}
+	return out
+}

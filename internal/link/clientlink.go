@@ -1,0 +1,454 @@
+package link
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi"
+)
+
+// keep notes the connection that Stop closes; false: it has been called.
+func (c *Client) keep(conn net.Conn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.conn = conn
+	return !c.stopped
+}
+
+// link makes a link and serves it to its end.
+func (c *Client) link(addr string) error {
+	d := net.Dialer{Timeout: handshakeTime}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-c.stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	raw, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	defer raw.Close()
+	if !c.keep(raw) {
+		return ErrClosed
+	}
+	defer c.keep(nil)
+	raw.SetDeadline(time.Now().Add(handshakeTime))
+	return c.serve(tls.Client(raw, c.tls), raw, addr)
+}
+
+// clientLink is one link of a client. It belongs to the reader, but for what the writer has.
+type clientLink struct {
+	c         *Client
+	conn, raw net.Conn
+	br        *bufio.Reader
+	buf       []byte
+	places    [][]byte
+	quit      chan struct{}
+}
+
+// alive is the connection, of which each read has its time.
+type alive struct{ l *clientLink }
+
+func (r alive) Read(b []byte) (int, error) {
+	r.l.raw.SetReadDeadline(time.Now().Add(r.l.c.times.silent))
+	return r.l.conn.Read(b)
+}
+
+// serve greets the owner, and carries messages until the link ends.
+func (c *Client) serve(conn, raw net.Conn, addr string) error {
+	l := &clientLink{c: c, conn: conn, raw: raw, buf: make([]byte, maxBody), quit: make(chan struct{})}
+	g, err := l.greet()
+	if err != nil {
+		return err
+	}
+	raw.SetDeadline(time.Time{})
+	l.br = bufio.NewReaderSize(alive{l}, chunkLen)
+	c.stamp.Store(g.stamp)
+	c.exec.Lock()
+	c.linkUp(&g, addr)
+	c.exec.Unlock()
+	log := c.cfg.Log.With("node", g.Name, "id", g.ID, "address", addr)
+	log.Info("link: commands are forwarded")
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		if err := l.write(); err != nil {
+			raw.Close()
+		}
+	}()
+	err = l.read()
+	raw.Close()
+	close(l.quit)
+	<-written
+	c.exec.Lock()
+	c.linkDown()
+	c.exec.Unlock()
+	log.Warn("link: broken; commands are answered as in a transition", "reason", err)
+	return err
+}
+
+// greet says who this node is, and reads who the owner is.
+func (l *clientLink) greet() (g greeting, err error) {
+	c := l.c
+	hello := greeting{Node: c.cfg.Self, process: c.process}
+	if _, err := l.conn.Write(hello.append(nil, kindHello)); err != nil {
+		return g, err
+	}
+	c.asking.Store(true) // TLS is behind us: there is somebody
+	defer c.asking.Store(false)
+	k, body, err := readMessage(l.conn, l.buf)
+	switch {
+	case err != nil:
+		return g, err
+	case k == kindRefusal:
+		b := cursor{b: body}
+		why := printable(b.bytes())
+		if why == errFormer.Error() {
+			c.busy.Store(c.exec.Now())
+		}
+		return g, errors.New("refused: " + why)
+	case k != kindWelcome:
+		return g, broke("a message of kind %d in place of a welcome", k)
+	}
+	if g, err = parseGreeting(k, body); err != nil {
+		return g, err
+	}
+	if int(g.targets) != c.cfg.Targets {
+		return g, fmt.Errorf("node %s has %d I/O groups, and this node expects %d; write io_groups: %d", g.Name, g.targets, c.cfg.Targets, g.targets)
+	}
+	return g, nil
+}
+
+// printable is a peer's text for a log.
+func printable(b []byte) string {
+	return string(slices.DeleteFunc(slices.Clone(b), func(x byte) bool { return x < ' ' || x > '~' }))
+}
+
+// linkUp begins to forward: the owner has ended what was left of the former link. Preconditions: the executor is held.
+func (c *Client) linkUp(g *greeting, addr string) {
+	c.endLimbo()
+	c.owner, c.others = Peer{Node: g.Node, Address: addr}, g.others
+	i := slices.IndexFunc(c.peers, func(p *nodeState) bool { return p.ID == g.ID })
+	if i < 0 {
+		i = len(c.peers)
+		c.peers = append(c.peers, &nodeState{Node: g.Node})
+	}
+	c.state = c.peers[i]
+	c.state.connects.Add(1)
+	// Within what this side has for it, whatever the owner offers.
+	n := min(int(g.commands), windowCommands)
+	if len(c.flights) != n {
+		c.flights = make([]flight, n)
+	}
+	c.free, c.bytes, c.window = c.free[:0], 0, int64(g.bytes)
+	for slot := range n {
+		c.free = append(c.free, uint32(n-1-slot))
+	}
+	c.up = true
+	for _, m := range c.nexuses {
+		if !m.closed {
+			c.openAt(m)
+		}
+	}
+	c.send(item{kind: kindReady})
+}
+
+// linkDown ends what was not sent in full, and has the rest wait until nobody can carry it out any more. Preconditions: the
+// executor is held, nobody reads or writes.
+func (c *Client) linkDown() {
+	c.up = false
+	for _, it := range c.queue {
+		c.answer(it.n, it.task)
+	}
+	clear(c.queue)
+	clear(c.out)
+	c.queue, c.out = c.queue[:0], c.out[:0]
+	for slot := range c.flights {
+		if f := &c.flights[slot]; f.task != nil && !f.written.Load() {
+			n := f.n
+			c.answer(n, c.land(uint32(slot)))
+		}
+	}
+	waits := len(c.calls) > 0
+	for slot := range c.flights {
+		waits = waits || c.flights[slot].task != nil
+	}
+	for _, n := range c.nexuses {
+		n.opened = false
+		waits = waits || n.closed
+	}
+	if waits {
+		c.limbo = c.exec.At(c.exec.Now()+int64(c.times.hold), c.holdOver)
+	}
+}
+
+// holdOver ends the commands whose link has broken when their owner would refuse them. Not so while that one answers, and has not
+// welcomed this node: it still ends what the former link brought. Preconditions: the executor is held.
+func (c *Client) holdOver() {
+	now := c.exec.Now()
+	if at := c.busy.Load(); c.asking.Load() || at > 0 && now-at < int64(c.times.hold) {
+		c.limbo = c.exec.At(now+int64(c.times.hold/4), c.holdOver)
+		return
+	}
+	c.endLimbo()
+}
+
+// endLimbo ends the commands whose link has broken: nobody carries them out any more. Preconditions: the executor is held.
+func (c *Client) endLimbo() {
+	if c.limbo == nil {
+		return
+	}
+	c.limbo.Stop()
+	c.limbo = nil
+	for slot := range c.flights {
+		if c.flights[slot].task == nil {
+			continue
+		}
+		t := c.land(uint32(slot))
+		check(t, senseInterrupted)
+		c.state.broken.Add(1)
+		c.endLater(t)
+	}
+	for id, k := range c.calls {
+		delete(c.calls, id)
+		c.callLater(k.fail)
+	}
+	for _, n := range slices.Clone(c.nexuses) {
+		if n.closed {
+			c.forget(n)
+			c.callLater(n.closing)
+		}
+	}
+}
+
+// write sends until the link ends.
+func (l *clientLink) write() error {
+	c := l.c
+	bw := bufio.NewWriterSize(l.conn, 64<<10)
+	var spare []item
+	scratch := make([]byte, 0, 1024)
+	tick := time.NewTicker(c.times.ping)
+	defer tick.Stop()
+	for {
+		ping := false
+		select {
+		case <-c.wake:
+		case <-tick.C:
+			ping = true
+		case <-l.quit:
+			return nil
+		}
+		c.exec.Lock()
+		batch := c.out
+		c.out = spare[:0]
+		c.exec.Unlock()
+		for _, it := range batch {
+			if err := l.send(bw, scratch[:0], it); err != nil {
+				return err
+			}
+		}
+		clear(batch)
+		spare = batch
+		l.patience()
+		if ping {
+			if _, err := bw.Write(appendPing(scratch[:0], 0)); err != nil {
+				return err
+			}
+		}
+		if err := bw.Flush(); err != nil {
+			return err
+		}
+	}
+}
+
+// patience bounds the next write.
+func (l *clientLink) patience() { l.raw.SetWriteDeadline(time.Now().Add(writeTime)) }
+
+func (l *clientLink) send(bw *bufio.Writer, b []byte, it item) error {
+	l.patience()
+	switch it.kind {
+	case kindOpen:
+		o := opening{nexus: it.n.id, target: it.n.target, port: it.n.port, initiator: it.n.initiator, name: it.n.name}
+		b = o.append(b)
+	case kindReady:
+		b = appendLength(appendHead(b, kindReady), 0)
+	case kindClose:
+		b = appendNumber(b, kindClose, it.n.id)
+	case kindManage:
+		k := it.call
+		m := management{nexus: it.n.id, call: k.id, fn: byte(k.fn), lun: k.lun, tag: k.tag, stamp: l.c.stamp.Load()}
+		b = m.append(b)
+	case kindCommand:
+		return l.sendCommand(bw, b, it)
+	}
+	_, err := bw.Write(b)
+	return err
+}
+
+// sendCommand sends a command: head, data, stamp. It was sent in full when the last byte of the stamp is in the writer's
+// buffer, from where the next call may send it: the owner does not begin before it has that.
+func (l *clientLink) sendCommand(bw *bufio.Writer, b []byte, it item) error {
+	t := it.task
+	h := commandHead{nexus: it.n.id, task: it.slot, lun: t.LUN, tag: t.Tag, attr: byte(t.Attr), out: uint32(block.VecLen(t.DataOut)), in: uint32(max(t.MaxIn, 0)), cdb: t.CDB}
+	b = h.append(b)
+	if _, err := bw.Write(b); err != nil {
+		return err
+	}
+	for _, v := range t.DataOut {
+		for len(v) > 0 { // each piece has its time
+			k := min(len(v), chunkLen)
+			l.patience()
+			if _, err := bw.Write(v[:k]); err != nil {
+				return err
+			}
+			v = v[k:]
+		}
+	}
+	_, err := bw.Write(be.AppendUint64(b[:0], l.c.stamp.Load()))
+	l.c.flights[it.slot].written.Store(true)
+	return err
+}
+
+// read takes what the owner sends until the link ends.
+func (l *clientLink) read() error {
+	c := l.c
+	for {
+		k, body, err := readMessage(l.br, l.buf)
+		if err != nil {
+			return err
+		}
+		switch k {
+		case kindPing:
+			var stamp uint64
+			if stamp, err = parsePing(body); err == nil {
+				c.stamp.Store(stamp)
+			}
+		case kindResult:
+			err = l.result(body)
+		case kindManaged, kindClosed, kindReset:
+			c.exec.Lock()
+			err = c.told(k, body)
+			c.exec.Unlock()
+		default:
+			err = broke("a message of kind %d", k)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// told takes a message about a nexus or a function. Preconditions: the executor is held.
+func (c *Client) told(k kind, body []byte) error {
+	if k == kindManaged {
+		id, response, err := parseManaged(body)
+		call := c.calls[id]
+		if err != nil || call == nil {
+			return errors.Join(err, broke("an answer to task management function %d", id))
+		}
+		delete(c.calls, id)
+		call.done(scsi.TMFResponse(response))
+		return nil
+	}
+	id, err := parseNumber(k, body)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(c.nexuses, func(n *nexus) bool { return n.id == id })
+	switch {
+	case k == kindReset && i < 0: // it was closed meanwhile
+		return nil
+	case i < 0, k == kindClosed && c.nexuses[i].closing == nil:
+		return broke("a message of kind %d for nexus %d", k, id)
+	}
+	n := c.nexuses[i]
+	if k == kindReset {
+		if n.onReset != nil && !n.closed {
+			n.onReset()
+		}
+		return nil
+	}
+	c.forget(n)
+	n.closing()
+	return nil
+}
+
+// result ends a command.
+func (l *clientLink) result(body []byte) error {
+	c := l.c
+	h, err := parseResult(body)
+	if err != nil {
+		return err
+	}
+	sense := slices.Clone(h.sense) // the message's memory is used again
+	c.stamp.Store(h.stamp)
+	c.exec.Lock()
+	t, err := c.flying(&h)
+	if err != nil || h.data == 0 {
+		if err == nil {
+			c.finish(&h, t, sense)
+		}
+		c.exec.Unlock()
+		return err
+	}
+	l.places = l.places[:0]
+	for left := int(h.data); left > 0; left -= chunkLen {
+		n := min(left, chunkLen)
+		l.places = append(l.places, t.Bufs.Get(n)[:n])
+	}
+	c.exec.Unlock()
+	for _, p := range l.places {
+		if _, err := io.ReadFull(l.br, p); err != nil {
+			return err
+		}
+	}
+	c.exec.Lock()
+	t.DataIn = append(t.DataIn[:0], l.places...)
+	clear(l.places)
+	c.finish(&h, t, sense)
+	c.exec.Unlock()
+	return nil
+}
+
+// flying finds the command of a result. Preconditions: the executor is held.
+func (c *Client) flying(h *resultHead) (*scsi.Task, error) {
+	if int(h.task) >= len(c.flights) {
+		return nil, broke("a result for command %d of %d", h.task, len(c.flights))
+	}
+	f := &c.flights[h.task]
+	switch {
+	case f.task == nil || !f.written.Load():
+		return nil, broke("a result for a command that was not sent")
+	case int(h.data) > f.task.MaxIn:
+		return nil, broke("%d bytes for a command that takes %d", h.data, f.task.MaxIn)
+	}
+	return f.task, nil
+}
+
+// finish hands a command back to the portal. Preconditions: the executor is held.
+func (c *Client) finish(h *resultHead, t *scsi.Task, sense []byte) {
+	n := c.flights[h.task].n
+	c.land(h.task)
+	t.Status, t.Aborted, t.InTotal, t.OutTotal = h.status, h.aborted, int(h.in), int(h.out)
+	if len(sense) > 0 {
+		t.Sense = sense
+	}
+	c.state.commands.Add(1)
+	c.state.read.Add(uint64(h.data))
+	c.state.written.Add(uint64(min(block.VecLen(t.DataOut), t.OutTotal)))
+	c.known.note(n, t)
+	c.pump()
+	t.Done(t)
+}

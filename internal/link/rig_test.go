@@ -1,0 +1,309 @@
+package link
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/iscsi"
+	"github.com/arraysim/arraysim/internal/scsi"
+	"github.com/arraysim/arraysim/internal/scsi/scsitest"
+)
+
+const testSecret = "0123456789abcdef0123456789abcdef"
+
+// patience is how long a test waits before it calls a thing missing: a busy machine is no failure.
+const patience = 2 * time.Minute
+
+// unhurried are times that nothing meets by chance: what a test is about it shortens.
+var unhurried = times{ping: 20 * time.Millisecond, silent: patience, fresh: patience, hold: patience}
+
+// rig is an owner and a node that forwards to it.
+type rig struct {
+	t      testing.TB
+	exec   *block.Live // the owner's
+	target *scsi.Target
+	devs   []*scsitest.Device
+	server *Server
+	client *Client
+	local  *block.Live // the node's
+
+	mu   sync.Mutex
+	addr string // guarded by mu
+}
+
+func newRig(t testing.TB, limits times) *rig {
+	t.Helper()
+	r := &rig{t: t, exec: block.NewLive(), local: block.NewLive()}
+	t.Cleanup(r.exec.Stop)
+	t.Cleanup(r.local.Stop)
+	r.target, r.devs = scsitest.NewTarget(r.exec)
+	r.own(r.target, limits)
+	c, err := NewClient(ClientConfig{Self: Node{ID: 2, Name: "b", Ports: 1}, Targets: 1, Secret: []byte(testSecret), Exec: r.local, Address: r.address, times: limits})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.client = c
+	t.Cleanup(c.Stop)
+	r.linked(true)
+	return r
+}
+
+func (r *rig) address() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.addr
+}
+
+// own has a server serve a target from now on, as a new process.
+func (r *rig) own(t *scsi.Target, limits times) {
+	r.t.Helper()
+	s, err := NewServer(ServerConfig{Self: Node{ID: 1, Name: "a", Ports: 1}, Targets: []*scsi.Target{t}, Secret: []byte(testSecret), times: limits})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.server = s
+	r.mu.Lock()
+	r.addr = l.Addr().String()
+	r.mu.Unlock()
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	r.t.Cleanup(func() {
+		now, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		s.Shutdown(now)
+		if err := <-served; err != ErrClosed {
+			r.t.Errorf("Serve: %v", err)
+		}
+	})
+}
+
+// leave ends the owner without a word, as a kill does.
+func (r *rig) leave() {
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	r.server.Shutdown(now)
+	r.mu.Lock()
+	r.addr = ""
+	r.mu.Unlock()
+	r.linked(false)
+}
+
+// cut breaks the link.
+func (r *rig) cut() {
+	r.server.mu.Lock()
+	l := r.server.links[2]
+	r.server.mu.Unlock()
+	l.raw.Close()
+}
+
+// linked waits until the node has a link, or has none; and its ports are shown as such.
+func (r *rig) linked(want bool) {
+	r.t.Helper()
+	r.poll("the link", func() bool {
+		owner, _ := r.client.Owner()
+		if !want {
+			return !owner.Linked
+		}
+		r.exec.Lock()
+		defer r.exec.Unlock()
+		for _, g := range r.target.Groups() {
+			if g.ID == FirstPort(2) {
+				return owner.Linked && g.State == scsi.AccessNonOptimized
+			}
+		}
+		return false
+	})
+}
+
+func (r *rig) poll(what string, ok func() bool) {
+	r.t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			r.t.Fatalf("%s: not in %v", what, patience)
+		}
+	}
+}
+
+// heap hands out buffers.
+type heap struct{}
+
+func (heap) Get(n int) []byte { return make([]byte, n) }
+
+// host is an initiator with a nexus, by the link or at the owner.
+type host struct {
+	t    testing.TB
+	exec block.Executor
+	n    iscsi.Nexus
+	lost chan struct{} // closed by a cold reset
+}
+
+// login logs in at the node that forwards.
+func (r *rig) login(name string) *host {
+	r.local.Lock()
+	defer r.local.Unlock()
+	h := &host{t: r.t, exec: r.local, n: r.client.Target(0).OpenNexus(name, name+",i,0x00023d000001", FirstPort(2)), lost: make(chan struct{})}
+	h.n.OnReset(func() { close(h.lost) })
+	return h
+}
+
+// direct logs in at the owner.
+func (r *rig) direct(name string) *host {
+	r.exec.Lock()
+	defer r.exec.Unlock()
+	return &host{t: r.t, exec: r.exec, n: r.target.OpenNexus(name, name+",i,0x00023d000001", 1)}
+}
+
+// running is a command in progress.
+type running struct {
+	h    *host
+	task *scsi.Task
+	done chan struct{}
+	out  int
+}
+
+func wire(lun uint64) uint64 {
+	if lun > 255 {
+		lun |= 0x4000
+	}
+	return lun << 48
+}
+
+func (h *host) start(c scsitest.Command) *running {
+	p := &running{h: h, done: make(chan struct{}), out: len(c.Out)}
+	p.task = &scsi.Task{LUN: wire(c.LUN), Tag: 7, CDB: c.CDB, MaxIn: c.In, Bufs: heap{}, Done: func(*scsi.Task) { close(p.done) }}
+	for out := c.Out; len(out) > 0; { // in pieces, as the portal has it
+		n := min(len(out), 700)
+		p.task.DataOut = append(p.task.DataOut, out[:n])
+		out = out[n:]
+	}
+	h.exec.Lock()
+	h.n.Submit([]*scsi.Task{p.task})
+	select {
+	case <-p.done:
+		h.t.Error("Done from inside Submit")
+	default:
+	}
+	h.exec.Unlock()
+	return p
+}
+
+// over reports whether the command has ended.
+func (p *running) over() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *running) wait() scsitest.Result {
+	p.h.t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(patience):
+		p.h.t.Fatalf("cdb %x does not end", p.task.CDB)
+	}
+	t := p.task
+	r := scsitest.Result{Status: t.Status, Sense: t.Sense, In: bytes.Join(t.DataIn, nil)}
+	switch {
+	case t.OutTotal > 0 || p.out > 0:
+		r.Residual = t.OutTotal - p.out
+	case t.InTotal > 0 || t.MaxIn > 0:
+		r.Residual = t.InTotal - t.MaxIn
+	}
+	return r
+}
+
+func (h *host) Do(c scsitest.Command) scsitest.Result {
+	h.t.Helper()
+	return h.start(c).wait()
+}
+
+func (h *host) manage(fn scsi.TMF, lun uint64) scsi.TMFResponse {
+	h.t.Helper()
+	answer := make(chan scsi.TMFResponse, 1)
+	h.exec.Lock()
+	h.n.Manage(fn, wire(lun), 7, func(r scsi.TMFResponse) { answer <- r })
+	h.exec.Unlock()
+	select {
+	case r := <-answer:
+		return r
+	case <-time.After(patience):
+		h.t.Fatalf("task management function %d is not answered", fn)
+		return 0
+	}
+}
+
+func (h *host) Reset(lun uint64) {
+	h.t.Helper()
+	if r := h.manage(scsi.LogicalUnitReset, lun); r != scsi.TMFComplete {
+		h.t.Fatalf("LOGICAL UNIT RESET: %d", r)
+	}
+}
+
+func (h *host) Close() {
+	h.t.Helper()
+	closed := make(chan struct{})
+	h.exec.Lock()
+	h.n.Close(func() { close(closed) })
+	h.exec.Unlock()
+	select {
+	case <-closed:
+	case <-time.After(patience):
+		h.t.Fatal("the nexus does not close")
+	}
+}
+
+// code carries out TEST UNIT READY and returns its sense key, code and qualifier; 0 is GOOD.
+func (h *host) code() int {
+	h.t.Helper()
+	return code(h.Do(scsitest.Command{CDB: make([]byte, 6)}))
+}
+
+func code(r scsitest.Result) int {
+	k, a, q := scsitest.SenseCode(r.Sense)
+	return int(k)<<16 | int(a)<<8 | int(q)
+}
+
+// expect carries out TEST UNIT READY until it ends well, and compares what it said before.
+func (h *host) expect(want ...int) {
+	h.t.Helper()
+	var got []int
+	for range 16 {
+		c := h.code()
+		if c == 0 {
+			break
+		}
+		got = append(got, c)
+	}
+	if len(got) != len(want) {
+		h.t.Fatalf("unit attentions %06x, want %06x", got, want)
+	}
+	for i := range got {
+		if got[i] != want[i] {
+			h.t.Fatalf("unit attentions %06x, want %06x", got, want)
+		}
+	}
+}
+
+// ready clears the unit attentions.
+func (h *host) ready() *host {
+	h.t.Helper()
+	for range 16 {
+		if h.code() == 0 {
+			return h
+		}
+	}
+	h.t.Fatal("endless unit attentions")
+	return h
+}

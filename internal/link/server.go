@@ -1,0 +1,369 @@
+package link
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/arraysim/arraysim/internal/metrics"
+	"github.com/arraysim/arraysim/internal/scsi"
+)
+
+// ServerConfig describes the owner's end of links.
+type ServerConfig struct {
+	Self    Node
+	Targets []*scsi.Target // of the I/O groups
+	Secret  []byte
+	// Known are nodes whose ports are shown from the start, as unavailable until they have linked.
+	Known []Node
+	Log   *slog.Logger
+
+	times times // zero: those of the package; for tests
+}
+
+// times are the times of a link, see the constants.
+type times struct{ ping, silent, fresh, hold time.Duration }
+
+func (t times) filled() times {
+	if t == (times{}) {
+		return times{pingTime, silentTime, freshTime, holdTime}
+	}
+	return t
+}
+
+// Server is the owner's end: it carries out what other nodes forward. Its methods may be called from any goroutine that holds
+// no executor of its targets.
+type Server struct {
+	cfg     ServerConfig
+	tls     *tls.Config
+	times   times
+	process incarnation
+	began   time.Time // of the clock of stamps
+
+	strangers atomic.Int32
+	refused   atomic.Uint64 // connections that did not become a link
+
+	mu       sync.Mutex // never held while an executor is taken
+	listener net.Listener
+	links    map[uint16]*serverLink // guarded by mu; by node
+	nodes    []*nodeState           // guarded by mu; in the order in which they came
+	closing  bool                   // guarded by mu
+	stop     chan struct{}
+	wg       sync.WaitGroup
+}
+
+// nodeState is what is kept of a node, linked or not.
+type nodeState struct {
+	Node
+	connects, commands, read, written, broken atomic.Uint64
+}
+
+// NewServer makes the owner's end.
+func NewServer(cfg ServerConfig) (*Server, error) {
+	if err := cfg.Self.Check(); err != nil {
+		return nil, err
+	}
+	if len(cfg.Targets) < 1 || len(cfg.Targets) > maxTargets {
+		return nil, fmt.Errorf("link: %d targets", len(cfg.Targets))
+	}
+	s := &Server{cfg: cfg, times: cfg.times.filled(), process: newIncarnation(), began: time.Now(), links: map[uint16]*serverLink{}, stop: make(chan struct{})}
+	if s.cfg.Log == nil {
+		s.cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	var err error
+	if s.tls, err = identity(cfg.Secret); err != nil {
+		return nil, err
+	}
+	for _, n := range cfg.Known {
+		if n.ID != cfg.Self.ID && n.Check() == nil && len(s.nodes) < maxNodes {
+			s.nodes = append(s.nodes, &nodeState{Node: n})
+			s.addPorts(n)
+		}
+	}
+	return s, nil
+}
+
+// now is the clock of stamps: nanoseconds since the server was made.
+func (s *Server) now() uint64 { return uint64(time.Since(s.began)) }
+
+// ErrClosed is what Serve returns after Shutdown.
+var ErrClosed = errors.New("link: closed")
+
+// Serve accepts links from l until Shutdown, which closes l.
+func (s *Server) Serve(l net.Listener) error {
+	s.mu.Lock()
+	s.listener = l
+	closing := s.closing
+	s.mu.Unlock()
+	if closing {
+		l.Close()
+		return ErrClosed
+	}
+	for {
+		conn, err := l.Accept()
+		switch {
+		case err == nil:
+		case s.isClosing():
+			return ErrClosed
+		case errors.Is(err, net.ErrClosed):
+			return err
+		default: // out of descriptors, or a connection that ended before it was taken
+			s.cfg.Log.Warn("link: accept", "error", err)
+			time.Sleep(50 * time.Millisecond)
+			continue
+		}
+		if s.strangers.Add(1) > maxStrangers || !s.begin() {
+			s.strangers.Add(-1)
+			s.refused.Add(1)
+			conn.Close()
+			continue
+		}
+		go func() {
+			defer s.wg.Done()
+			s.accept(conn)
+		}()
+	}
+}
+
+// begin counts a goroutine that Shutdown waits for; false: there are to be none any more.
+func (s *Server) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closing {
+		s.wg.Add(1)
+	}
+	return !s.closing
+}
+
+func (s *Server) isClosing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closing
+}
+
+// accept makes a link of a connection, and serves it to its end.
+func (s *Server) accept(raw net.Conn) {
+	defer raw.Close()
+	raw.SetDeadline(time.Now().Add(handshakeTime))
+	conn := tls.Server(raw, s.tls)
+	l, err := s.greet(conn, raw)
+	s.strangers.Add(-1)
+	if err != nil {
+		s.refused.Add(1)
+		s.cfg.Log.Warn("link: refused", "peer", raw.RemoteAddr().String(), "error", err)
+		return
+	}
+	l.serve()
+}
+
+// greet reads who the peer is, and makes its link where there is none in the way.
+func (s *Server) greet(conn, raw net.Conn) (*serverLink, error) {
+	buf := make([]byte, maxBody)
+	k, body, err := readMessage(conn, buf)
+	if err != nil {
+		return nil, err
+	}
+	if k != kindHello {
+		return nil, broke("a message of kind %d in place of a hello", k)
+	}
+	g, err := parseGreeting(k, body)
+	if err == nil && g.ID == s.cfg.Self.ID {
+		err = fmt.Errorf("node %d is this one; give each node its own node.id", g.ID)
+	}
+	var l *serverLink
+	if err == nil {
+		l = newServerLink(s, conn, raw, g, buf)
+		err = s.admit(l)
+	}
+	if err != nil {
+		conn.Write(appendRefusal(nil, err.Error())) // who is not there any more need not know
+		return nil, err
+	}
+	s.addPorts(g.Node)
+	welcome := greeting{Node: s.cfg.Self, process: s.process, commands: windowCommands, bytes: windowBytes, targets: byte(len(s.cfg.Targets)), stamp: s.now(), others: s.others(g.ID)}
+	if _, err := conn.Write(welcome.append(nil, kindWelcome)); err != nil {
+		s.leave(l)
+		return nil, err
+	}
+	raw.SetDeadline(time.Time{})
+	return l, nil
+}
+
+// errFormer is what a node hears whose former link has not ended here.
+var errFormer = errors.New("the former link has not ended: commands of it are in progress")
+
+// admit gives a link its place, once the former one of the same process has ended with all that came over it. Two processes
+// that call themselves the same node would end each other's for ever: the second is refused while the first is there.
+func (s *Server) admit(l *serverLink) error {
+	patience := time.NewTimer(handshakeTime / 2) // the peer waits for longer
+	defer patience.Stop()
+	for {
+		s.mu.Lock()
+		old := s.links[l.node.ID]
+		if old == nil {
+			err := s.enter(l)
+			s.mu.Unlock()
+			return err
+		}
+		s.mu.Unlock()
+		if old.process != l.process {
+			return fmt.Errorf("node %d is linked by another process; give each node its own node.id", l.node.ID)
+		}
+		old.kill(errReplaced)
+		select {
+		case <-old.gone:
+		case <-patience.C:
+			return errFormer
+		case <-s.stop:
+			return ErrClosed
+		}
+	}
+}
+
+// enter notes a link. Preconditions: mu is held.
+func (s *Server) enter(l *serverLink) error {
+	if s.closing {
+		return ErrClosed
+	}
+	i := slices.IndexFunc(s.nodes, func(n *nodeState) bool { return n.ID == l.node.ID })
+	switch {
+	case i >= 0:
+		l.state = s.nodes[i]
+		l.state.Node = l.node
+	case len(s.nodes) >= maxNodes:
+		return fmt.Errorf("%d nodes are known, and there are not to be more", maxNodes)
+	default:
+		l.state = &nodeState{Node: l.node}
+		s.nodes = append(s.nodes, l.state)
+	}
+	l.state.connects.Add(1)
+	s.links[l.node.ID] = l
+	return nil
+}
+
+// leave takes a link away that has ended.
+func (s *Server) leave(l *serverLink) {
+	s.mu.Lock()
+	delete(s.links, l.node.ID)
+	s.mu.Unlock()
+	close(l.gone)
+}
+
+// others lists the nodes that one is told of.
+func (s *Server) others(but uint16) (out []Node) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range s.nodes {
+		if n.ID != but {
+			out = append(out, n.Node)
+		}
+	}
+	return out
+}
+
+// addPorts shows the target ports of a node, which cannot be used yet.
+func (s *Server) addPorts(n Node) {
+	for _, t := range s.cfg.Targets {
+		t.Exec().Lock()
+		t.AddPorts(n.AccessPorts(scsi.AccessUnavailable))
+		t.Exec().Unlock()
+	}
+}
+
+// setAccess puts the target ports of a node into a state. Hosts hear of it by a unit attention condition.
+func (s *Server) setAccess(n Node, state scsi.AccessState) {
+	for _, t := range s.cfg.Targets {
+		t.Exec().Lock()
+		for _, p := range n.AccessPorts(state) {
+			// The group is there: addPorts was called before.
+			_ = t.SetAccess(p.Group, state)
+		}
+		t.Exec().Unlock()
+	}
+}
+
+// Shutdown ends all links: nothing is read any more, and what is in progress ends, or is cut off when ctx does.
+func (s *Server) Shutdown(ctx context.Context) {
+	s.mu.Lock()
+	first := !s.closing
+	s.closing = true
+	if first {
+		close(s.stop)
+	}
+	if s.listener != nil {
+		s.listener.Close()
+	}
+	links := s.all()
+	s.mu.Unlock()
+	for _, l := range links {
+		l.drain()
+	}
+	over := make(chan struct{})
+	go func() {
+		s.wg.Wait()
+		close(over)
+	}()
+	select {
+	case <-over:
+		return
+	case <-ctx.Done():
+	}
+	for _, l := range links {
+		l.kill(ErrClosed)
+	}
+}
+
+// all returns the links. Preconditions: mu is held.
+func (s *Server) all() (out []*serverLink) {
+	for _, l := range s.links {
+		out = append(out, l)
+	}
+	return out
+}
+
+// Peers describes the other nodes, in the order in which they came.
+func (s *Server) Peers() (out []Peer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range s.nodes {
+		p := Peer{Node: n.Node, Commands: n.commands.Load()}
+		if l := s.links[n.ID]; l != nil {
+			p.Linked, p.Address, p.Sessions = true, l.raw.RemoteAddr().String(), int(l.sessions.Load())
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// Emit implements metrics.Source.
+func (s *Server) Emit(e metrics.Emitter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range s.nodes {
+		up := 0.0
+		if s.links[n.ID] != nil {
+			up = 1
+		}
+		emitNode(e, n, up)
+	}
+	e.Value(metrics.LinkRefused, float64(s.refused.Load()))
+}
+
+// emitNode emits what is counted of a node, by its number: two nodes may have one name.
+func emitNode(e metrics.Emitter, n *nodeState, up float64) {
+	id := strconv.Itoa(int(n.ID))
+	e.Value(metrics.LinkUp, up, id)
+	e.Value(metrics.LinkConnects, float64(n.connects.Load()), id)
+	e.Value(metrics.LinkCommands, float64(n.commands.Load()), id)
+	e.Value(metrics.LinkBytes, float64(n.read.Load()), id, "read")
+	e.Value(metrics.LinkBytes, float64(n.written.Load()), id, "write")
+	e.Value(metrics.LinkInterrupted, float64(n.broken.Load()), id)
+}

@@ -1,0 +1,132 @@
+package link
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/scsi"
+)
+
+// What a node says while no owner is linked (SPC-5 5.17.2.6): the state of its target port group is transitioning. INQUIRY,
+// REPORT LUNS and REPORT TARGET PORT GROUPS are answered with what the owner said last, and all else is told to try again.
+
+// Sense data in fixed format.
+var (
+	// NOT READY, LOGICAL UNIT NOT ACCESSIBLE, ASYMMETRIC ACCESS STATE TRANSITION.
+	senseTransition = [18]byte{0: 0x70, 2: 0x02, 7: 10, 12: 0x04, 13: 0x0A}
+	// ABORTED COMMAND, LOGICAL UNIT COMMUNICATION FAILURE.
+	senseInterrupted  = [18]byte{0: 0x70, 2: 0x0B, 7: 10, 12: 0x08, 13: 0x00}
+	senseInvalidField = [18]byte{0: 0x70, 2: 0x05, 7: 10, 12: 0x24, 13: 0x00}
+)
+
+// check makes CHECK CONDITION of a task. The sense data is shared, and nobody writes to it.
+func check(t *scsi.Task, sense [18]byte) {
+	t.Status, t.Sense, t.DataIn, t.InTotal, t.OutTotal = scsi.StatusCheckCondition, slices.Clone(sense[:]), nil, 0, 0
+}
+
+// Operation codes, and the service action of REPORT TARGET PORT GROUPS.
+const (
+	opRequestSense  = 0x03
+	opInquiry       = 0x12
+	opReportLUNs    = 0xA0
+	opMaintenanceIn = 0xA3
+	saReportGroups  = 0x0A
+)
+
+// answer ends a task that comes while no owner is linked. Preconditions: the executor is held.
+func (c *Client) answer(n *nexus, t *scsi.Task) {
+	c.local.Add(1)
+	q, length, ok := question(n, t)
+	switch data := c.known[q]; {
+	case t.CDB[0] == opRequestSense:
+		reply(t, senseTransition[:], int(t.CDB[4]))
+	case !ok || data == nil:
+		check(t, senseTransition)
+	case q.op == opMaintenanceIn:
+		reply(t, transitioning(data), length)
+	default:
+		reply(t, data, length)
+	}
+	c.endLater(t)
+}
+
+// reply ends a task well, with parameter data of which the host wants so much.
+func reply(t *scsi.Task, data []byte, length int) {
+	data = data[:min(len(data), length)]
+	t.InTotal = len(data)
+	if k := min(len(data), max(t.MaxIn, 0)); k > 0 {
+		buf := t.Bufs.Get(k)[:k]
+		copy(buf, data)
+		t.DataIn = append(t.DataIn[:0], buf)
+	}
+}
+
+// asked is a question of which the answer is kept.
+type asked struct {
+	target    byte
+	port      uint16
+	initiator string // whose LUNs they are
+	lun       uint64
+	op        byte
+	how, page byte // EVPD or the format, and the page or what is to be reported
+}
+
+// question says what a command asks, and how much the host wants of the answer.
+func question(n *nexus, t *scsi.Task) (q asked, length int, ok bool) {
+	q = asked{target: n.target, port: n.port, initiator: n.initiator, lun: t.LUN, op: t.CDB[0]}
+	cdb := t.CDB
+	switch {
+	case q.op == opInquiry && len(cdb) >= 6:
+		q.how, q.page, length = cdb[1]&1, cdb[2], int(be.Uint16(cdb[3:]))
+	case q.op == opReportLUNs && len(cdb) >= 12:
+		q.page, length = cdb[2], int(min(be.Uint32(cdb[6:]), maxKept))
+	case q.op == opMaintenanceIn && len(cdb) >= 12 && cdb[1]&0x1F == saReportGroups:
+		q.how, length = cdb[1]>>5, int(min(be.Uint32(cdb[6:]), maxKept))
+	default:
+		return q, 0, false
+	}
+	return q, length, true
+}
+
+// memory is what the owner said last, by what it was asked. It belongs to the client's executor.
+type memory map[asked][]byte
+
+// Bounds of a memory.
+const (
+	maxQuestions = 4096
+	maxKept      = 4096 // bytes of an answer; one that is longer is not kept
+)
+
+// note keeps the answer to a command that has ended, if it is one to be kept.
+func (m memory) note(n *nexus, t *scsi.Task) {
+	if op := t.CDB[0]; op != opInquiry && op != opReportLUNs && op != opMaintenanceIn || t.Status != scsi.StatusGood || t.Aborted {
+		return
+	}
+	q, _, ok := question(n, t)
+	if !ok || t.InTotal > maxKept || len(t.DataIn) != 1 || len(t.DataIn[0]) < t.InTotal {
+		return
+	}
+	data, had := t.DataIn[0], m[q]
+	switch {
+	case bytes.HasPrefix(had, data): // the same, or as much of it as the host wanted
+	case had == nil && len(m) >= maxQuestions:
+	default:
+		m[q] = slices.Clone(data)
+	}
+}
+
+// transitioning makes parameter data of REPORT TARGET PORT GROUPS say that all groups are in transition.
+func transitioning(data []byte) []byte {
+	const head, extended, inTransition, implicitly = 4, 8, 0x0F, 2
+	b := slices.Clone(data)
+	at := head
+	if len(b) > head && b[head]>>4&7 == 1 {
+		at = extended
+	}
+	for at+8 <= len(b) {
+		b[at] = b[at]&0xF0 | inTransition
+		b[at+5] = implicitly
+		at += 8 + 4*int(b[at+7])
+	}
+	return b
+}

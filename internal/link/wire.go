@@ -1,0 +1,368 @@
+package link
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// kind is the type of a message.
+type kind byte
+
+// A message is its length in 4 bytes, big endian, its kind, and its body. Behind the body of a command come its Data-Out and
+// then a stamp, 8 bytes; behind that of a result its Data-In. Neither is counted in the length.
+const (
+	kindHello   kind = 1 + iota // node to owner: who it is
+	kindWelcome                 // owner to node: who that is, and the window
+	kindRefusal                 // owner to node: why not
+	kindOpen                    // node to owner, and so on
+	kindReady                   // all nexuses of hosts that are logged in are open
+	kindClose
+	kindCommand
+	kindManage
+	kindResult // owner to node
+	kindManaged
+	kindClosed
+	kindReset
+	kindPing // both
+)
+
+const (
+	headLen  = 5
+	stampLen = 8
+	maxBody  = 8 << 10 // 64 nodes with names fit
+	maxCDB   = 260
+	maxSense = 252
+	maxNodes = 64 // of a welcome
+)
+
+// violation is what a peer may not send: its link ends.
+type violation string
+
+func (v violation) Error() string { return "link: the peer broke the protocol: " + string(v) }
+
+func broke(format string, args ...any) error { return violation(fmt.Sprintf(format, args...)) }
+
+// isViolation reports whether a link ended because its peer broke the protocol.
+func isViolation(err error) bool {
+	var v violation
+	return errors.As(err, &v)
+}
+
+var be = binary.BigEndian
+
+// appendHead begins a message; appendLength ends it.
+func appendHead(b []byte, k kind) []byte { return append(b, 0, 0, 0, 0, byte(k)) }
+
+// appendLength writes the length of the message that begins at byte at.
+func appendLength(b []byte, at int) []byte {
+	be.PutUint32(b[at:], uint32(len(b)-at-headLen))
+	return b
+}
+
+func appendString(b []byte, s string) []byte { return append(be.AppendUint16(b, uint16(len(s))), s...) }
+
+// readMessage reads a message into buf, which has room for maxBody bytes.
+func readMessage(r io.Reader, buf []byte) (kind, []byte, error) {
+	head := buf[:headLen]
+	if _, err := io.ReadFull(r, head); err != nil {
+		return 0, nil, err
+	}
+	k, n := kind(head[4]), be.Uint32(head)
+	if n > maxBody {
+		return 0, nil, broke("a message of %d bytes", n)
+	}
+	_, err := io.ReadFull(r, buf[:n])
+	return k, buf[:n], err
+}
+
+// cursor reads a body. What is not there reads as zeros, and end says so.
+type cursor struct {
+	b   []byte
+	bad bool
+}
+
+func (c *cursor) take(n int) []byte {
+	if n > len(c.b) {
+		c.bad = true
+		c.b = nil
+		return nil
+	}
+	v := c.b[:n]
+	c.b = c.b[n:]
+	return v
+}
+
+func (c *cursor) u8() byte {
+	if v := c.take(1); v != nil {
+		return v[0]
+	}
+	return 0
+}
+
+func (c *cursor) u16() uint16 {
+	if v := c.take(2); v != nil {
+		return be.Uint16(v)
+	}
+	return 0
+}
+
+func (c *cursor) u32() uint32 {
+	if v := c.take(4); v != nil {
+		return be.Uint32(v)
+	}
+	return 0
+}
+
+func (c *cursor) u64() uint64 {
+	if v := c.take(8); v != nil {
+		return be.Uint64(v)
+	}
+	return 0
+}
+
+func (c *cursor) bytes() []byte { return c.take(int(c.u16())) }
+
+// end returns an error where the body was too short or too long.
+func (c *cursor) end(k kind) error {
+	if c.bad || len(c.b) > 0 {
+		return broke("a message of kind %d has another length than its contents", k)
+	}
+	return nil
+}
+
+// greeting is what both ends say of themselves: hello and welcome.
+type greeting struct {
+	Node
+	process incarnation
+	// Of a welcome alone.
+	commands, bytes uint32
+	targets         byte
+	stamp           uint64
+	others          []Node // that the owner knows, without the one that it greets
+}
+
+func (g *greeting) append(b []byte, k kind) []byte {
+	at := len(b)
+	b = appendHead(b, k)
+	b = be.AppendUint16(b, protocolVersion)
+	b = appendNode(b, g.Node)
+	b = append(b, g.process[:]...)
+	if k == kindWelcome {
+		b = be.AppendUint32(b, g.commands)
+		b = be.AppendUint32(b, g.bytes)
+		b = append(b, g.targets)
+		b = be.AppendUint64(b, g.stamp)
+		b = append(b, byte(len(g.others)))
+		for _, n := range g.others {
+			b = appendNode(b, n)
+		}
+	}
+	return appendLength(b, at)
+}
+
+func appendNode(b []byte, n Node) []byte {
+	return appendString(append(be.AppendUint16(b, n.ID), byte(n.Ports)), n.Name)
+}
+
+func (c *cursor) node() Node {
+	return Node{ID: c.u16(), Ports: int(c.u8()), Name: string(c.bytes())}
+}
+
+// parseGreeting reads a hello or a welcome.
+func parseGreeting(k kind, body []byte) (g greeting, err error) {
+	c := cursor{b: body}
+	if v := c.u16(); v != protocolVersion && !c.bad {
+		return g, fmt.Errorf("the other node speaks version %d of the link, this one %d; run the same program on both", v, protocolVersion)
+	}
+	g.Node = c.node()
+	copy(g.process[:], c.take(len(g.process)))
+	if k == kindWelcome {
+		g.commands, g.bytes, g.targets, g.stamp = c.u32(), c.u32(), c.u8(), c.u64()
+		n := int(c.u8())
+		if n > maxNodes {
+			return g, broke("a welcome with %d nodes", n)
+		}
+		for range n {
+			g.others = append(g.others, c.node())
+		}
+		if g.commands == 0 || g.bytes == 0 {
+			return g, broke("a window of %d commands and %d bytes", g.commands, g.bytes)
+		}
+	}
+	if err := c.end(k); err != nil {
+		return g, err
+	}
+	for _, node := range append([]Node{g.Node}, g.others...) {
+		if err := node.Check(); err != nil {
+			return g, broke("%v", err)
+		}
+	}
+	return g, nil
+}
+
+// opening is the message that makes a nexus.
+type opening struct {
+	nexus           uint32
+	target          byte
+	port            uint16 // relative target port identifier
+	initiator, name string // of the initiator, and of its port
+}
+
+func (o *opening) append(b []byte) []byte {
+	at := len(b)
+	b = appendHead(b, kindOpen)
+	b = append(be.AppendUint32(b, o.nexus), o.target)
+	b = be.AppendUint16(b, o.port)
+	b = appendString(appendString(b, o.initiator), o.name)
+	return appendLength(b, at)
+}
+
+func parseOpening(body []byte) (o opening, err error) {
+	c := cursor{b: body}
+	o = opening{nexus: c.u32(), target: c.u8(), port: c.u16(), initiator: string(c.bytes()), name: string(c.bytes())}
+	return o, c.end(kindOpen)
+}
+
+// commandHead is a command without its data.
+type commandHead struct {
+	nexus, task uint32
+	lun, tag    uint64
+	attr        byte
+	out, in     uint32 // bytes of Data-Out that follow, and of room for Data-In
+	cdb         []byte
+}
+
+func (h *commandHead) append(b []byte) []byte {
+	at := len(b)
+	b = appendHead(b, kindCommand)
+	b = be.AppendUint32(b, h.nexus)
+	b = be.AppendUint32(b, h.task)
+	b = be.AppendUint64(b, h.lun)
+	b = be.AppendUint64(b, h.tag)
+	b = append(b, h.attr)
+	b = be.AppendUint32(b, h.out)
+	b = be.AppendUint32(b, h.in)
+	b = append(be.AppendUint16(b, uint16(len(h.cdb))), h.cdb...)
+	return appendLength(b, at)
+}
+
+func parseCommand(body []byte) (h commandHead, err error) {
+	c := cursor{b: body}
+	h = commandHead{nexus: c.u32(), task: c.u32(), lun: c.u64(), tag: c.u64(), attr: c.u8(), out: c.u32(), in: c.u32(), cdb: c.bytes()}
+	switch {
+	case h.out > maxTransfer || h.in > maxTransfer:
+		return h, broke("a command that moves %d and %d bytes", h.out, h.in)
+	case len(h.cdb) < 6 || len(h.cdb) > maxCDB:
+		return h, broke("a CDB of %d bytes", len(h.cdb))
+	}
+	return h, c.end(kindCommand)
+}
+
+// resultHead is a result without its data.
+type resultHead struct {
+	task    uint32
+	status  byte
+	aborted bool
+	in, out uint64 // what the command transfers, see scsi.Task
+	data    uint32 // bytes of Data-In that follow
+	stamp   uint64
+	sense   []byte
+}
+
+func (h *resultHead) append(b []byte) []byte {
+	at := len(b)
+	b = appendHead(b, kindResult)
+	b = be.AppendUint32(b, h.task)
+	flags := byte(0)
+	if h.aborted {
+		flags = 1
+	}
+	b = append(b, h.status, flags)
+	b = be.AppendUint64(b, h.in)
+	b = be.AppendUint64(b, h.out)
+	b = be.AppendUint32(b, h.data)
+	b = be.AppendUint64(b, h.stamp)
+	b = append(be.AppendUint16(b, uint16(len(h.sense))), h.sense...)
+	return appendLength(b, at)
+}
+
+func parseResult(body []byte) (h resultHead, err error) {
+	c := cursor{b: body}
+	h = resultHead{task: c.u32(), status: c.u8(), aborted: c.u8()&1 != 0, in: c.u64(), out: c.u64(), data: c.u32(), stamp: c.u64(), sense: c.bytes()}
+	switch {
+	case h.data > maxTransfer:
+		return h, broke("a result with %d bytes", h.data)
+	case len(h.sense) > maxSense:
+		return h, broke("%d bytes of sense data", len(h.sense))
+	case h.in > 1<<40 || h.out > 1<<40:
+		return h, broke("a command that transfers %d and %d bytes", h.in, h.out)
+	}
+	return h, c.end(kindResult)
+}
+
+// management is a task management function.
+type management struct {
+	nexus, call uint32
+	fn          byte
+	lun, tag    uint64
+	stamp       uint64
+}
+
+func (m *management) append(b []byte) []byte {
+	at := len(b)
+	b = appendHead(b, kindManage)
+	b = be.AppendUint32(b, m.nexus)
+	b = be.AppendUint32(b, m.call)
+	b = append(b, m.fn)
+	b = be.AppendUint64(b, m.lun)
+	b = be.AppendUint64(b, m.tag)
+	b = be.AppendUint64(b, m.stamp)
+	return appendLength(b, at)
+}
+
+func parseManagement(body []byte) (m management, err error) {
+	c := cursor{b: body}
+	m = management{nexus: c.u32(), call: c.u32(), fn: c.u8(), lun: c.u64(), tag: c.u64(), stamp: c.u64()}
+	return m, c.end(kindManage)
+}
+
+// appendNumber makes a message with one number of 32 bits: close, closed and reset.
+func appendNumber(b []byte, k kind, n uint32) []byte {
+	at := len(b)
+	return appendLength(be.AppendUint32(appendHead(b, k), n), at)
+}
+
+func parseNumber(k kind, body []byte) (uint32, error) {
+	c := cursor{b: body}
+	n := c.u32()
+	return n, c.end(k)
+}
+
+func appendManaged(b []byte, call uint32, response byte) []byte {
+	at := len(b)
+	return appendLength(append(be.AppendUint32(appendHead(b, kindManaged), call), response), at)
+}
+
+func parseManaged(body []byte) (call uint32, response byte, err error) {
+	c := cursor{b: body}
+	call, response = c.u32(), c.u8()
+	return call, response, c.end(kindManaged)
+}
+
+func appendPing(b []byte, stamp uint64) []byte {
+	at := len(b)
+	return appendLength(be.AppendUint64(appendHead(b, kindPing), stamp), at)
+}
+
+func parsePing(body []byte) (uint64, error) {
+	c := cursor{b: body}
+	n := c.u64()
+	return n, c.end(kindPing)
+}
+
+func appendRefusal(b []byte, why string) []byte {
+	at := len(b)
+	return appendLength(appendString(appendHead(b, kindRefusal), why[:min(len(why), 512)]), at)
+}
