@@ -47,7 +47,8 @@ type command struct {
 	cost  int64 // bytes of the window
 	cdb   [maxCDB]byte
 	bufs  []*buffer
-	stamp [stampLen]byte
+	stamp uint64
+	raw   [stampLen]byte // of the stamp, as it came
 }
 
 var commandPool sync.Pool
@@ -56,7 +57,7 @@ func getCommand(l *serverLink) *command {
 	c, ok := commandPool.Get().(*command)
 	if !ok {
 		c = new(command)
-		c.task.Ctx, c.task.Bufs, c.task.Done = c, c, commandDone
+		c.task.Ctx, c.task.Bufs, c.task.Done, c.task.Stale = c, c, commandDone, commandStale
 	}
 	c.link = l
 	return c
