@@ -47,8 +47,7 @@ type command struct {
 	cost  int64 // bytes of the window
 	cdb   [maxCDB]byte
 	bufs  []*buffer
-	stamp uint64
-	raw   [stampLen]byte // of the stamp, as it came
+	stamp [stampLen]byte
 }
 
 var commandPool sync.Pool

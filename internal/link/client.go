@@ -46,6 +46,7 @@ type Client struct {
 
 	// What follows is guarded by exec.
 	up      bool
+	present incarnation  // which process that is
 	owner   Peer         // the present one or the last; ID 0: none yet
 	others  []Node       // that the owner knows
 	state   *nodeState   // counters of the link to owner

@@ -162,6 +162,7 @@ func printable(b []byte) string {
 // linkUp begins to forward: the owner has ended what was left of the former link. Preconditions: the executor is held.
 func (c *Client) linkUp(g *greeting, addr string) {
 	c.endLimbo(true)
+	c.present = g.process
 	c.owner, c.others = Peer{Node: g.Node, Address: addr}, g.others
 	i := slices.IndexFunc(c.peers, func(p *nodeState) bool { return p.ID == g.ID })
 	if i < 0 {

@@ -18,7 +18,7 @@ type item struct {
 	slot uint32     // of a command that has its place in the window
 	turn uint64     // likewise: a slot serves one command behind another
 	call *call      // of a task management function
-	// again: the nexus was open at an owner before.
+	// again: the nexus was open at the same process before. Another one says by 29/xx that all may be another.
 	again bool
 }
 
@@ -48,8 +48,8 @@ type nexus struct {
 	target          byte
 	port            uint16
 	initiator, name string
-	opened          bool // at the owner that is linked now
-	again           bool // it was open at an owner before
+	opened          bool        // at the owner that is linked now
+	at              incarnation // the owner at which it was opened last
 	closed          bool
 	known           memory
 	queue           ring[*scsi.Task] // beyond the window
@@ -87,8 +87,8 @@ func (t target) OpenNexus(initiator, port string, targetPort uint16) iscsi.Nexus
 }
 
 func (c *Client) openAt(n *nexus) {
-	c.send(item{kind: kindOpen, n: n, again: n.again})
-	n.opened, n.again = true, true
+	c.send(item{kind: kindOpen, n: n, again: n.at == c.present})
+	n.opened, n.at = true, c.present
 }
 
 // OnReset registers what ends the session when the target has had a cold reset.

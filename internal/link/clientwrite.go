@@ -38,7 +38,7 @@ func (l *clientLink) write() error {
 		spare = batch
 		l.patience()
 		if ping {
-			if _, err := bw.Write(appendPing(scratch[:0], 0)); err != nil {
+			if _, err := bw.Write(appendPing(scratch[:0], c.stamp.Load())); err != nil {
 				return err
 			}
 		}

@@ -236,19 +236,47 @@ func TestCommandThatWaits(t *testing.T) {
 		defer r.exec.Unlock()
 		return d.Seen[block.OpRead] == 1
 	})
-	write := h.start(scsitest.Command{CDB: scsitest.CDB(0x8A, 5, 1), Out: make([]byte, 512)})
+	start := func() *running {
+		return h.start(scsitest.Command{CDB: scsitest.CDB(0x8A, 5, 1), Out: make([]byte, 512)})
+	}
+	write := start()
+	time.Sleep(200 * time.Millisecond) // in which it comes to the owner, most likely
+	r.local.Lock()                     // the node says nothing any more
 	time.Sleep(2 * limits.fresh)
 	r.exec.Lock()
 	d.Hold = false
 	d.Release(1)
 	r.exec.Unlock()
+	time.Sleep(200 * time.Millisecond) // in which a write would go to the device
+	r.local.Unlock()
 	if res := write.wait(); res.Status != scsi.StatusBusy {
 		t.Errorf("the write ends with %02x, want BUSY", res.Status)
 	}
 	r.exec.Lock()
-	defer r.exec.Unlock()
-	if n := d.Seen[block.OpWrite]; n != 0 {
+	n := d.Seen[block.OpWrite]
+	d.Hold = true
+	r.exec.Unlock()
+	if n != 0 {
 		t.Errorf("the device saw %d writes", n)
+	}
+
+	// One that waits for as long while its node goes on is carried out.
+	r.local.Lock()
+	h.n.Submit([]*scsi.Task{ordered})
+	r.local.Unlock()
+	r.poll("the next command at the device", func() bool {
+		r.exec.Lock()
+		defer r.exec.Unlock()
+		return d.Seen[block.OpRead] == 2
+	})
+	write = start()
+	time.Sleep(2 * limits.fresh)
+	r.exec.Lock()
+	d.Hold = false
+	d.Release(1)
+	r.exec.Unlock()
+	if res := write.wait(); res.Status != scsi.StatusGood {
+		t.Errorf("a write of a node that goes on ends with %02x", res.Status)
 	}
 }
 

@@ -226,6 +226,10 @@ func TestFlapping(t *testing.T) {
 	r.mu.Unlock()
 	r.cut()
 	r.poll("the end of the link", func() bool { return r.access() == scsi.AccessUnavailable })
+	for range 3 { // breaks that follow on each other: the state is that of before the first
+		r.server.hide(r.server.nodes[0])
+	}
+	time.Sleep(50 * time.Millisecond)
 	r.mu.Lock()
 	r.addr = addr
 	r.mu.Unlock()

@@ -238,7 +238,7 @@ func TestTransition(t *testing.T) {
 	r.target, r.devs = scsitest.NewTarget(r.exec)
 	r.own(r.target, unhurried)
 	r.linked(true)
-	h.expect(again(0x062900)...) // a new process
+	h.expect(0x062900, 0x062A06) // a new process
 	late.expect(0x062900, 0x062A06)
 	if !bytes.Equal(reportGroups(h), groups) {
 		t.Error("the groups are others than before")

@@ -147,7 +147,7 @@ func (r *rig) access() scsi.AccessState {
 	return scsi.AccessUnavailable
 }
 
-// again is what a host hears behind a break: the loss of the nexus, or a new process, and what it may have missed.
+// again is what a host hears behind a break: the loss of the nexus, and what it may have missed.
 func again(first int) []int { return []int{first, 0x063F0E, 0x062A09, 0x062A01, 0x062A03, 0x062A06} }
 
 func (r *rig) poll(what string, ok func() bool) {

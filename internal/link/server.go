@@ -78,6 +78,7 @@ type nodeState struct {
 
 	// states are those in which an administrator has put the node's ports, by target and port; guarded by accessMu.
 	states map[[2]int]scsi.AccessState
+	shown  bool // the ports can be used; guarded by accessMu
 }
 
 // NewServer makes the owner's end.

@@ -21,6 +21,7 @@ func (s *Server) addPorts(n Node) {
 func (s *Server) show(n *nodeState, node Node) {
 	s.accessMu.Lock()
 	defer s.accessMu.Unlock()
+	n.shown = true
 	s.setAccess(n, node, true)
 }
 
@@ -43,7 +44,8 @@ func (s *Server) hide(n *nodeState) {
 		s.mu.Lock()
 		linked, node := s.links[n.ID] != nil, n.Node
 		s.mu.Unlock()
-		if !linked {
+		if n.shown && !linked {
+			n.shown = false
 			s.setAccess(n, node, false)
 		}
 	}()

@@ -33,6 +33,7 @@ type serverLink struct {
 	tasks     []*scsi.Task
 	window    int64 // bytes; set by enter
 	sessions  atomic.Int32
+	latest    atomic.Uint64  // stamp that the node has sent; written by the reader
 	taken     atomic.Uint64  // bytes of commands that were read
 	told      atomic.Uint64  // so much of that the node knows; of the writer
 	ends      sync.WaitGroup // nexuses that are being closed
@@ -123,9 +124,7 @@ func (l *serverLink) serve() {
 	l.closeNexuses()
 	l.outlive()
 	l.s.leave(l)
-	if l.ready {
-		l.s.hide(l.state)
-	}
+	l.s.hide(l.state)
 	l.mu.Lock()
 	err = l.err
 	l.mu.Unlock()
@@ -220,7 +219,10 @@ func (l *serverLink) read() error {
 		}
 		switch k {
 		case kindPing:
-			_, err = parseLong(k, body)
+			var stamp uint64
+			if stamp, err = parseLong(k, body); err == nil {
+				err = l.heard(stamp)
+			}
 		case kindOpen:
 			err = l.open(body)
 		case kindReady:
@@ -276,9 +278,6 @@ func (l *serverLink) command(body []byte) error {
 	t.LUN, t.Tag, t.Attr, t.MaxIn = h.lun, h.tag, scsi.Attr(h.attr), int(h.in)
 	t.CDB = c.cdb[:copy(c.cdb[:], h.cdb)]
 	err = l.receive(c, int(h.out))
-	if err == nil && l.s.ahead(c.stamp) {
-		err = broke("a stamp that is yet to come")
-	}
 	switch {
 	case err != nil:
 		l.mu.Lock()
@@ -302,7 +301,7 @@ func (l *serverLink) credit(n int) {
 	}
 }
 
-// receive reads a command's data and stamp.
+// receive reads a command's data, and its stamp, which is the latest then.
 func (l *serverLink) receive(c *command, left int) error {
 	for left > 0 {
 		n := min(left, chunkLen)
@@ -315,25 +314,29 @@ func (l *serverLink) receive(c *command, left int) error {
 		left -= n
 		l.credit(n)
 	}
-	_, err := io.ReadFull(l.br, c.raw[:])
-	c.stamp = be.Uint64(c.raw[:])
+	if _, err := io.ReadFull(l.br, c.stamp[:]); err != nil {
+		return err
+	}
 	l.credit(stampLen)
-	return err
+	return l.heard(be.Uint64(c.stamp[:]))
 }
 
 // commandStale is Task.Stale of every command: one that is too old its node may have answered, and a host may have written the
 // same blocks by another path since. It is asked when the command is here, and again when it begins.
+// What the node has said since counts as well: one that goes on has answered nothing.
 func commandStale(t *scsi.Task) bool {
-	c := t.Ctx.(*command)
-	s := c.link.s
-	old, _ := s.clock.old(c.stamp, s.times.fresh)
+	l := t.Ctx.(*command).link
+	old, _ := l.s.clock.old(l.latest.Load(), l.s.times.fresh)
 	return old
 }
 
-// ahead reports whether a stamp is one that this owner has not sent.
-func (s *Server) ahead(stamp uint64) bool {
-	_, ahead := s.clock.old(stamp, s.times.fresh)
-	return ahead
+// heard notes the latest stamp: when the node still held what it has on its way.
+func (l *serverLink) heard(stamp uint64) error {
+	if _, ahead := l.s.clock.old(stamp, l.s.times.fresh); ahead {
+		return broke("a stamp that is yet to come")
+	}
+	l.latest.Store(max(l.latest.Load(), stamp))
+	return nil
 }
 
 // submit hands the commands that are here to the SCSI layer.
@@ -359,15 +362,15 @@ func (l *serverLink) submit() {
 
 func (l *serverLink) manage(body []byte) error {
 	m, err := parseManagement(body)
+	if err == nil {
+		err = l.heard(m.stamp)
+	}
 	if err != nil {
 		return err
 	}
-	old, ahead := l.s.clock.old(m.stamp, l.s.times.fresh)
+	old, _ := l.s.clock.old(m.stamp, l.s.times.fresh)
 	n := l.nexuses[m.nexus]
-	switch {
-	case ahead:
-		return broke("a stamp that is yet to come")
-	case n == nil:
+	if n == nil {
 		return broke("nexus %d is not open", m.nexus)
 	}
 	l.mu.Lock()

@@ -226,7 +226,7 @@ type opening struct {
 	target          byte
 	port            uint16 // relative target port identifier
 	initiator, name string // of the initiator, and of its port
-	// again: its host was logged in before, so that it may have missed what its nexus would have been told meanwhile.
+	// again: its host was logged in at this process before, so that it may have missed what its nexus would have been told.
 	again bool
 }
 
