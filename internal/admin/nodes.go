@@ -3,8 +3,10 @@ package admin
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -139,7 +141,7 @@ func (d *daemon) openLink() error {
 	if err != nil {
 		return err
 	}
-	cfg := link.ServerConfig{Self: d.cfg.self(), Secret: b, Allowed: d.cfg.Portal.Allow, Log: d.log}
+	cfg := link.ServerConfig{Self: d.cfg.self(), Secret: b, Allowed: d.cfg.Portal.Allow, Policy: d.loginPolicy(), Log: d.log}
 	if cfg.Array, cfg.Epoch, err = d.arrayName(); err != nil {
 		return err
 	}
@@ -164,6 +166,18 @@ func (d *daemon) openLink() error {
 		}
 	})
 	return nil
+}
+
+// loginPolicy says who may log in at this node's portal, and where: names alone.
+func (d *daemon) loginPolicy() string {
+	words := append([]string{d.cfg.Portal.Target, "allow"}, slices.Sorted(slices.Values(foldNames(d.cfg.Portal.Allow)))...)
+	if d.chap != nil {
+		words = append(words, "chap", d.chap.User)
+		for _, name := range slices.Sorted(maps.Keys(d.chap.Initiators)) {
+			words = append(words, name, d.chap.Initiators[name].User)
+		}
+	}
+	return strings.Join(words, "\n")
 }
 
 // arrayName tells the array from all others, and its owner from former ones, for nodes that forward.

@@ -24,7 +24,9 @@ type ClientConfig struct {
 	Exec block.Executor
 	// Address says where the owner is, host:port, each time that a link is to be made; "" is that nobody knows.
 	Address func() string
-	Log     *slog.Logger
+	// Policy says in any words who may log in, and where: an owner of which it differs is warned of.
+	Policy string
+	Log    *slog.Logger
 
 	times times // zero: those of the package; for tests
 }
@@ -35,6 +37,7 @@ type Client struct {
 	tls     *tls.Config
 	times   times
 	process incarnation
+	policy  digest
 	exec    block.Executor
 	stamp   atomic.Uint64 // the owner's clock, as it was heard last
 	wake    chan struct{} // for the writer
@@ -79,7 +82,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	if err := cfg.Self.Check(); err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, times: cfg.times.filled(), process: newIncarnation(), exec: cfg.Exec, wake: make(chan struct{}, 1), calls: map[uint32]*call{},
+	c := &Client{cfg: cfg, times: cfg.times.filled(), process: newIncarnation(), policy: digestOf(cfg.Secret, cfg.Policy), exec: cfg.Exec, wake: make(chan struct{}, 1), calls: map[uint32]*call{},
 		stop: make(chan struct{}), over: make(chan struct{})}
 	if c.cfg.Log == nil {
 		c.cfg.Log = slog.New(slog.DiscardHandler)

@@ -109,7 +109,7 @@ func (c *Client) serve(conn, raw net.Conn, addr string) error {
 // greet says who this node is, and reads who the owner is.
 func (l *clientLink) greet() (g greeting, err error) {
 	c := l.c
-	hello := greeting{Node: c.cfg.Self, process: c.process}
+	hello := greeting{Node: c.cfg.Self, process: c.process, policy: c.policy}
 	if _, err := l.conn.Write(hello.append(nil, kindHello)); err != nil {
 		return g, err
 	}
@@ -143,6 +143,9 @@ func (l *clientLink) greet() (g greeting, err error) {
 		return g, fmt.Errorf("node %s had the array in epoch %d, and since then another one has it in epoch %d", g.Name, g.epoch, c.epoch)
 	}
 	c.array, c.epoch = g.array, g.epoch
+	if g.policy != c.policy {
+		c.cfg.Log.Warn(otherPolicy, "node", g.Name, "id", g.ID)
+	}
 	return g, nil
 }
 

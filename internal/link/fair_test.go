@@ -101,8 +101,15 @@ func TestDenied(t *testing.T) {
 	r := newRig(t, unhurried)
 	r.leave()
 	r.allowed = []string{strings.ToUpper(hostName)}
+	r.policy = "others"
+	if strings.Contains(r.said.String(), otherPolicy) {
+		t.Error("the first owner warned of a node that lets the same initiators in")
+	}
 	r.own(r.target, unhurried)
 	r.linked(true)
+	if !strings.Contains(r.said.String(), otherPolicy) {
+		t.Error("nothing warned of a node that lets other initiators in")
+	}
 	welcome := r.login(hostName).ready()
 	for _, name := range []string{hostName + "2", "nobody"} {
 		h := r.login(name)

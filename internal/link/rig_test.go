@@ -35,6 +35,8 @@ type rig struct {
 	array   string // of the next owner
 	epoch   uint64
 	allowed []string
+	policy  string
+	said    lines // by the next owner
 
 	mu   sync.Mutex
 	addr string // guarded by mu
@@ -66,7 +68,7 @@ func (r *rig) address() string {
 // own has a server serve a target from now on, as a new process.
 func (r *rig) own(t *scsi.Target, limits times) {
 	r.t.Helper()
-	s, err := NewServer(ServerConfig{Self: Node{ID: 1, Name: "a", Ports: 1}, Targets: []*scsi.Target{t}, Secret: []byte(testSecret), Array: r.array, Epoch: r.epoch, Allowed: r.allowed, times: limits})
+	s, err := NewServer(ServerConfig{Self: Node{ID: 1, Name: "a", Ports: 1}, Targets: []*scsi.Target{t}, Secret: []byte(testSecret), Array: r.array, Epoch: r.epoch, Allowed: r.allowed, Policy: r.policy, Log: r.said.log(), times: limits})
 	if err != nil {
 		r.t.Fatal(err)
 	}

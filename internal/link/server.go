@@ -30,7 +30,9 @@ type ServerConfig struct {
 	Epoch uint64
 	// Allowed lists the initiators that may log in; empty allows all.
 	Allowed []string
-	Log     *slog.Logger
+	// Policy says in any words who may log in, and where: nodes of which it differs are warned of.
+	Policy string
+	Log    *slog.Logger
 
 	times times  // zero: those of the package; for tests
 	clock *clock // nil: that of the machine; for tests
@@ -54,6 +56,7 @@ type Server struct {
 	times   times
 	process incarnation
 	clock   *clock
+	policy  digest
 	allowed map[string]bool // nil: all
 
 	refused atomic.Uint64 // connections that did not become a link
@@ -89,7 +92,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	if len(cfg.Targets) < 1 || len(cfg.Targets) > maxTargets {
 		return nil, fmt.Errorf("link: %d targets", len(cfg.Targets))
 	}
-	s := &Server{cfg: cfg, times: cfg.times.filled(), process: newIncarnation(), clock: cfg.clock, links: map[uint16]*serverLink{}, stop: make(chan struct{})}
+	s := &Server{cfg: cfg, times: cfg.times.filled(), process: newIncarnation(), policy: digestOf(cfg.Secret, cfg.Policy), clock: cfg.clock, links: map[uint16]*serverLink{}, stop: make(chan struct{})}
 	if s.cfg.Log == nil {
 		s.cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -215,7 +218,10 @@ func (s *Server) greet(conn, raw net.Conn) (*serverLink, error) {
 		return nil, err
 	}
 	s.addPorts(g.Node)
-	welcome := greeting{Node: s.cfg.Self, process: s.process, array: s.cfg.Array, epoch: s.cfg.Epoch, commands: windowCommands, bytes: uint32(l.window),
+	if g.policy != s.policy {
+		s.cfg.Log.Warn(otherPolicy, "node", g.Name, "id", g.ID)
+	}
+	welcome := greeting{Node: s.cfg.Self, process: s.process, policy: s.policy, array: s.cfg.Array, epoch: s.cfg.Epoch, commands: windowCommands, bytes: uint32(l.window),
 		targets: byte(len(s.cfg.Targets)), stamp: s.clock.now(), others: s.others(g.ID)}
 	if _, err := conn.Write(welcome.append(nil, kindWelcome)); err != nil {
 		s.leave(l)

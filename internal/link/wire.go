@@ -139,6 +139,7 @@ func (c *cursor) end(k kind) error {
 type greeting struct {
 	Node
 	process incarnation
+	policy  digest // of who may log in
 	// Of a welcome alone.
 	array           string // which array it is
 	epoch           uint64 // of its owner: a later one has a higher one, where there are epochs
@@ -154,6 +155,7 @@ func (g *greeting) append(b []byte, k kind) []byte {
 	b = be.AppendUint16(b, protocolVersion)
 	b = appendNode(b, g.Node)
 	b = append(b, g.process[:]...)
+	b = append(b, g.policy[:]...)
 	if k == kindWelcome {
 		b = appendString(b, g.array)
 		b = be.AppendUint64(b, g.epoch)
@@ -185,6 +187,7 @@ func parseGreeting(k kind, body []byte) (g greeting, err error) {
 	}
 	g.Node = c.node()
 	copy(g.process[:], c.take(len(g.process)))
+	copy(g.policy[:], c.take(len(g.policy)))
 	if k == kindWelcome {
 		g.array, g.epoch = string(c.bytes()), c.u64()
 		if len(g.array) > maxArray {
