@@ -78,7 +78,7 @@ func (c *Config) validateNode() error {
 	case c.Portal.Sessions > link.MaxNexuses:
 		return c.src.at("portal.sessions", "a node has at most %d sessions at the one that has the array; write that or less", link.MaxNexuses)
 	case n.Forward == "" && c.Store == storeRados && n.unsaid: // a lock in a pool is read on other machines
-		return c.src.at("node", "other nodes are told of an address by the pool, and none was given; write node.listen, with one that leads here")
+		return c.src.at("node", "the pool lists this node's address for other nodes, and none was given; write node.listen, with one that leads here")
 	case n.Forward == "" && c.Store == storeRados && (host == "" || ip != nil && ip.IsUnspecified()):
 		return c.src.at("node", "other nodes cannot come to %q; write node.address, with an address that leads here", n.Address)
 	case n.Forward == "":

@@ -138,7 +138,7 @@ func (l *clientLink) greet() (g greeting, err error) {
 	}
 	switch {
 	case c.array != "" && g.array != c.array:
-		return g, fmt.Errorf("node %s has the array %q, and this node has shown %q to its hosts; start this one anew if that is right", g.Name, printable([]byte(g.array)), c.array)
+		return g, fmt.Errorf("node %s has the array %q, and this node has shown %q to its hosts; restart this one if that is right", g.Name, printable([]byte(g.array)), c.array)
 	case g.epoch < c.epoch:
 		return g, fmt.Errorf("node %s had the array in epoch %d, and since then another one has it in epoch %d", g.Name, g.epoch, c.epoch)
 	}

@@ -51,7 +51,7 @@ func (l *serverLink) denial(o *opening) error {
 	case err != nil:
 		return err
 	case !strings.HasPrefix(iscsi.FoldName(o.name), folded+",i,0x"):
-		return fmt.Errorf("%q is no port of %q", o.name, o.initiator)
+		return fmt.Errorf("%q is not a port of %q", o.name, o.initiator)
 	case l.s.allowed != nil && !l.s.allowed[folded]:
 		return fmt.Errorf("%q may not log in; the other node lets it: make portal.allow the same on both", o.initiator)
 	case l.sessions.Load() >= MaxNexuses:
