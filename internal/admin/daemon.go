@@ -337,7 +337,7 @@ func (d *daemon) forsake(why error) {
 		cancel()
 		d.portal.Shutdown(now)
 		if d.links != nil {
-			d.links.Shutdown(now)
+			d.links.Cut()
 		}
 	}
 	for _, s := range []*http.Server{d.admin, d.metrics} {
@@ -379,10 +379,14 @@ func (d *daemon) windDown(ready bool) error {
 		if err := d.portal.Shutdown(ctx); err != nil {
 			d.log.Warn("sessions did not end in time and were cut off")
 		}
-		if d.links != nil {
-			d.links.Shutdown(ctx)
-		}
 		cancel()
+		if d.links != nil {
+			ctx, cancel = context.WithTimeout(context.Background(), sessionTimeout)
+			if !d.links.Shutdown(ctx) {
+				d.log.Warn("what other nodes have forwarded did not end in time; the stop goes on")
+			}
+			cancel()
+		}
 	}
 	for _, g := range d.groups {
 		g.withdraw()

@@ -43,7 +43,7 @@ func (d *daemon) newForwarding() (*forwarding, error) {
 	}
 	f := &forwarding{d: d, exec: block.NewLive(), closing: make(chan struct{})}
 	groups := max(d.cfg.IOGroups, 1)
-	f.client, err = link.NewClient(link.ClientConfig{Self: d.cfg.self(), Targets: groups, Secret: b, Exec: f.exec, Address: f.owner, Log: d.log})
+	f.client, err = link.NewClient(link.ClientConfig{Self: d.cfg.self(), Targets: groups, Secret: b, Exec: f.exec, Address: f.owner, Policy: d.loginPolicy(), Log: d.log})
 	if err != nil {
 		f.exec.Stop()
 		return nil, err

@@ -3,10 +3,15 @@ package admin
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/arraysim/arraysim/internal/link"
+	"github.com/arraysim/arraysim/internal/store/rados"
 )
 
 // NodeConfig describes one node of several that show the same array: the one that has it serves hosts, and the others carry
@@ -27,12 +32,15 @@ type NodeConfig struct {
 	// Forward is the address of the link of the node that has the array: this one has none itself. With store rados and
 	// standby it is found in the pool, and Forward is left out.
 	Forward string `yaml:"forward"`
+
+	unsaid bool // neither Listen nor Address was written
 }
 
 const defaultLink = "127.0.0.1:3262"
 
 // fill puts defaults in the place of what was left out.
 func (n *NodeConfig) fill() {
+	n.unsaid = n.Listen == "" && n.Address == ""
 	if n.Name == "" {
 		n.Name, _ = os.Hostname() // without one it has none
 	}
@@ -65,6 +73,10 @@ func (c *Config) validateNode() error {
 		return c.src.at("node", "node has no secret_file; make one by  openssl rand -hex 32, the same on all nodes")
 	case c.Portal.Listen == listenNone:
 		return c.src.at("portal.listen", "a node without a portal shows nothing; give portal.listen an address")
+	case c.Portal.Sessions > link.MaxNexuses:
+		return c.src.at("portal.sessions", "a node has at most %d sessions at the one that has the array; write that or less", link.MaxNexuses)
+	case n.Forward == "" && c.Store == storeRados && n.unsaid: // a lock in a pool is read on other machines
+		return c.src.at("node", "the pool lists this node's address for other nodes, and none was given; write node.listen, with one that leads here")
 	case n.Forward == "" && c.Store == storeRados && (host == "" || ip != nil && ip.IsUnspecified()):
 		return c.src.at("node", "other nodes cannot come to %q; write node.address, with an address that leads here", n.Address)
 	case n.Forward == "":
@@ -127,7 +139,10 @@ func (d *daemon) openLink() error {
 	if err != nil {
 		return err
 	}
-	cfg := link.ServerConfig{Self: d.cfg.self(), Secret: b, Log: d.log}
+	cfg := link.ServerConfig{Self: d.cfg.self(), Secret: b, Allowed: d.cfg.Portal.Allow, Policy: d.loginPolicy(), Log: d.log}
+	if cfg.Array, cfg.Epoch, err = d.arrayName(); err != nil {
+		return err
+	}
 	if d.forward != nil {
 		cfg.Known = d.forward.client.Known()
 	}
@@ -149,6 +164,30 @@ func (d *daemon) openLink() error {
 		}
 	})
 	return nil
+}
+
+// loginPolicy says who may log in at this node's portal, and where: names alone.
+func (d *daemon) loginPolicy() string {
+	words := append([]string{d.cfg.Portal.Target, "allow"}, slices.Sorted(slices.Values(foldNames(d.cfg.Portal.Allow)))...)
+	if d.chap != nil {
+		words = append(words, "chap", d.chap.User)
+		for _, name := range slices.Sorted(maps.Keys(d.chap.Initiators)) {
+			words = append(words, name, d.chap.Initiators[name].User)
+		}
+	}
+	return strings.Join(words, "\n")
+}
+
+// arrayName tells the array from all others, and its owner from former ones, for nodes that forward.
+func (d *daemon) arrayName() (id string, epoch uint64, err error) {
+	if s, ok := d.data.store.(*rados.Store); ok {
+		epoch, err = strconv.ParseUint(s.Epoch(), 16, 64)
+		return s.ID(), epoch, err
+	}
+	if id, err = d.data.name(); id == "" { // an array in memory ends with its process
+		id = randomName()
+	}
+	return id, 0, err
 }
 
 // NodeStatus describes one of the nodes that show the same array, as far as the one that is asked knows.

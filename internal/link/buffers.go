@@ -56,7 +56,7 @@ func getCommand(l *serverLink) *command {
 	c, ok := commandPool.Get().(*command)
 	if !ok {
 		c = new(command)
-		c.task.Ctx, c.task.Bufs, c.task.Done = c, c, commandDone
+		c.task.Ctx, c.task.Bufs, c.task.Done, c.task.Stale = c, c, commandDone, commandStale
 	}
 	c.link = l
 	return c

@@ -6,13 +6,11 @@ import (
 	"log/slog"
 	"net"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
-	"github.com/arraysim/arraysim/internal/iscsi"
 	"github.com/arraysim/arraysim/internal/metrics"
 	"github.com/arraysim/arraysim/internal/scsi"
 )
@@ -26,7 +24,9 @@ type ClientConfig struct {
 	Exec block.Executor
 	// Address says where the owner is, host:port, each time that a link is to be made; "" is that nobody knows.
 	Address func() string
-	Log     *slog.Logger
+	// Policy says in any words who may log in, and where: an owner of which it differs is warned of.
+	Policy string
+	Log    *slog.Logger
 
 	times times // zero: those of the package; for tests
 }
@@ -37,23 +37,28 @@ type Client struct {
 	tls     *tls.Config
 	times   times
 	process incarnation
+	policy  digest
 	exec    block.Executor
 	stamp   atomic.Uint64 // the owner's clock, as it was heard last
 	wake    chan struct{} // for the writer
 	local   atomic.Uint64 // commands that were answered here for want of an owner
-	asking  atomic.Bool   // an owner that answers is asked for a welcome
-	busy    atomic.Int64  // when one said last that the former link had not ended there, by exec's clock
+	array   string        // which it is, from the first welcome on; it belongs to run, as does epoch
+	epoch   uint64        // the highest of an owner of it
+
+	connects int // links there have been; of run
 
 	// What follows is guarded by exec.
 	up      bool
+	present incarnation  // which process that is
 	owner   Peer         // the present one or the last; ID 0: none yet
 	others  []Node       // that the owner knows
 	state   *nodeState   // counters of the link to owner
 	peers   []*nodeState // of all owners there have been
 	nexuses []*nexus
-	last    uint32 // number of the last nexus, and of the last call
-	out     []item // for the writer
-	queue   []item // beyond the window
+	last    uint32       // number of the last nexus, and of the last call
+	out     []item       // for the writer
+	turns   ring[*nexus] // those with commands beyond the window
+	placed  uint64       // number of the last command that had a place in the window
 	flights []flight
 	free    []uint32 // of flights
 	bytes   int64    // of the window
@@ -63,7 +68,7 @@ type Client struct {
 	ended   []*scsi.Task
 	endings []func()
 	posted  bool
-	known   memory
+	kept    int // answers in the memories of all nexuses
 
 	mu      sync.Mutex
 	conn    net.Conn // guarded by mu: that Stop closes
@@ -77,8 +82,8 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	if err := cfg.Self.Check(); err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, times: cfg.times.filled(), process: newIncarnation(), exec: cfg.Exec, wake: make(chan struct{}, 1), calls: map[uint32]*call{},
-		known: memory{}, stop: make(chan struct{}), over: make(chan struct{})}
+	c := &Client{cfg: cfg, times: cfg.times.filled(), process: newIncarnation(), policy: digestOf(cfg.Secret, cfg.Policy), exec: cfg.Exec, wake: make(chan struct{}, 1), calls: map[uint32]*call{},
+		stop: make(chan struct{}), over: make(chan struct{})}
 	if c.cfg.Log == nil {
 		c.cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -88,237 +93,6 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	}
 	go c.run()
 	return c, nil
-}
-
-// item is something that goes to the owner.
-type item struct {
-	kind kind
-	n    *nexus
-	task *scsi.Task // of a command
-	slot uint32     // of a command that has its place in the window
-	call *call      // of a task management function
-}
-
-// flight is a command that has its place in the window.
-type flight struct {
-	task    *scsi.Task
-	n       *nexus
-	cost    int64
-	written atomic.Bool // all of it was given to the connection
-}
-
-// call is a task management function in progress.
-type call struct {
-	n        *nexus
-	id       uint32
-	fn       scsi.TMF
-	lun, tag uint64
-	done     func(scsi.TMFResponse)
-}
-
-// nexus is an I_T nexus of a session of this node. It implements iscsi.Nexus.
-type nexus struct {
-	c               *Client
-	id              uint32
-	target          byte
-	port            uint16
-	initiator, name string
-	opened          bool // at the owner that is linked now
-	closed          bool
-	closing         func() // called when it is gone at the owner
-	onReset         func()
-}
-
-// target implements iscsi.Handler.
-type target struct {
-	c      *Client
-	number byte
-}
-
-// Target returns one of the array's targets, for the portal.
-func (c *Client) Target(number int) iscsi.Handler { return target{c, byte(number)} }
-
-func (t target) Exec() block.Executor { return t.c.exec }
-
-// Visible reports true: which initiators have a LUN the owner alone knows, and discovery waits for nobody.
-func (t target) Visible(string) bool { return true }
-
-// OpenNexus makes a nexus here and, while there is a link, at the owner.
-func (t target) OpenNexus(initiator, port string, targetPort uint16) iscsi.Nexus {
-	c := t.c
-	c.last++
-	n := &nexus{c: c, id: c.last, target: t.number, port: targetPort, initiator: iscsi.FoldName(initiator), name: strings.ToLower(port)}
-	c.nexuses = append(c.nexuses, n)
-	if c.up {
-		c.openAt(n)
-	}
-	return n
-}
-
-func (c *Client) openAt(n *nexus) {
-	n.opened = true
-	c.send(item{kind: kindOpen, n: n})
-}
-
-// OnReset registers what ends the session when the target has had a cold reset.
-func (n *nexus) OnReset(fn func()) { n.onReset = fn }
-
-// Submit forwards tasks, in order, or answers them.
-func (n *nexus) Submit(tasks []*scsi.Task) {
-	c := n.c
-	for _, t := range tasks {
-		t.Status, t.Sense, t.DataIn, t.InTotal, t.OutTotal, t.Aborted = scsi.StatusGood, nil, nil, 0, 0, false
-		switch {
-		case n.closed:
-			t.Aborted = true
-			c.endLater(t)
-		case !c.up:
-			c.answer(n, t)
-		case t.MaxIn > maxTransfer || block.VecLen(t.DataOut) > maxTransfer:
-			check(t, senseInvalidField)
-			c.endLater(t)
-		default:
-			c.queue = append(c.queue, item{kind: kindCommand, n: n, task: t})
-		}
-	}
-	c.pump()
-}
-
-// pump gives the writer what the window has room for. Preconditions: the executor is held.
-func (c *Client) pump() {
-	k := 0
-	for ; k < len(c.queue) && len(c.free) > 0; k++ {
-		it := c.queue[k]
-		cost := int64(it.task.MaxIn) + int64(block.VecLen(it.task.DataOut))
-		if c.bytes > 0 && c.bytes+cost > c.window {
-			break
-		}
-		it.slot = c.free[len(c.free)-1]
-		c.free = c.free[:len(c.free)-1]
-		c.bytes += cost
-		f := &c.flights[it.slot]
-		f.task, f.n, f.cost = it.task, it.n, cost
-		f.written.Store(false)
-		c.out = append(c.out, it)
-	}
-	if k > 0 {
-		rest := copy(c.queue, c.queue[k:])
-		clear(c.queue[rest:])
-		c.queue = c.queue[:rest]
-		c.signal()
-	}
-}
-
-func (c *Client) send(it item) {
-	c.out = append(c.out, it)
-	c.signal()
-}
-
-func (c *Client) signal() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
-}
-
-// land ends a command's place in the window, and returns it.
-func (c *Client) land(slot uint32) *scsi.Task {
-	f := &c.flights[slot]
-	t := f.task
-	c.bytes -= f.cost
-	f.task, f.n = nil, nil
-	c.free = append(c.free, slot)
-	return t
-}
-
-// Manage forwards a task management function. What was not sent yet ends here.
-func (n *nexus) Manage(fn scsi.TMF, lun, tag uint64, done func(scsi.TMFResponse)) {
-	c := n.c
-	all := fn == scsi.TargetWarmReset || fn == scsi.TargetColdReset
-	some := fn == scsi.AbortTaskSet || fn == scsi.ClearTaskSet || fn == scsi.LogicalUnitReset
-	hits := c.abortQueued(func(it item) bool {
-		return it.n == n && (all || it.task.LUN == lun && (some || fn == scsi.AbortTask && it.task.Tag == tag))
-	})
-	k := &call{n: n, fn: fn, lun: lun, tag: tag, done: done}
-	switch {
-	case fn == scsi.AbortTask && hits > 0:
-		c.callLater(func() { done(scsi.TMFComplete) })
-	case len(c.calls) >= maxManages:
-		c.callLater(func() { done(scsi.TMFRejected) })
-	case c.up, c.limbo != nil: // behind a broken link it has its answer with the commands that it may be about
-		c.last++
-		k.id = c.last
-		c.calls[k.id] = k
-		if c.up {
-			c.send(item{kind: kindManage, n: n, call: k})
-		}
-	default:
-		c.callLater(k.fail)
-	}
-}
-
-// fail answers a function that nobody carries out: there is no such task any more, and what is more than one task has to
-// be asked of an owner.
-func (k *call) fail() {
-	if k.fn == scsi.AbortTask {
-		k.done(scsi.TMFNoTask)
-		return
-	}
-	k.done(scsi.TMFRejected)
-}
-
-// abortQueued ends commands that were not sent.
-func (c *Client) abortQueued(match func(item) bool) (hits int) {
-	c.queue = slices.DeleteFunc(c.queue, func(it item) bool {
-		if !match(it) {
-			return false
-		}
-		it.task.Aborted = true
-		c.endLater(it.task)
-		hits++
-		return true
-	})
-	return hits
-}
-
-// Close ends the nexus. done is called when no command of it is in progress any more, as far as the owner can be asked.
-func (n *nexus) Close(done func()) {
-	c := n.c
-	if n.closed {
-		c.callLater(done)
-		return
-	}
-	n.closed = true
-	c.abortQueued(func(it item) bool { return it.n == n })
-	switch {
-	case n.opened && c.up:
-		n.closing = done
-		c.send(item{kind: kindClose, n: n})
-	case c.inLimbo(n):
-		n.closing = done
-	default:
-		c.forget(n)
-		c.callLater(done)
-	}
-}
-
-// inLimbo reports whether commands or functions of the nexus wait for their fate.
-func (c *Client) inLimbo(n *nexus) bool {
-	for slot := range c.flights {
-		if c.flights[slot].n == n {
-			return true
-		}
-	}
-	for _, k := range c.calls {
-		if k.n == n {
-			return true
-		}
-	}
-	return false
-}
-
-func (c *Client) forget(n *nexus) {
-	c.nexuses = slices.DeleteFunc(c.nexuses, func(m *nexus) bool { return m == n })
 }
 
 // endLater calls a task's Done, not from inside the present call.
@@ -387,7 +161,7 @@ func (c *Client) Stop() {
 	c.mu.Unlock()
 	<-c.over
 	c.exec.Lock()
-	c.endLimbo()
+	c.endLimbo(false)
 	c.exec.Unlock()
 }
 
@@ -398,7 +172,7 @@ func (c *Client) Emit(e metrics.Emitter) {
 		if c.up && p == c.state {
 			up = 1
 		}
-		emitNode(e, p, up)
+		emitNode(e, p, label(c.peers, p), up)
 	}
 	e.Value(metrics.LinkTransition, float64(c.local.Load()))
 }
@@ -408,11 +182,19 @@ var errNoOwner = errors.New("nobody has the array, as far as is known")
 // run makes links until Stop.
 func (c *Client) run() {
 	defer close(c.over)
-	said := ""
+	said, wait := "", c.times.retry
 	for {
 		err := errNoOwner
+		began, linked := time.Now(), c.connects
 		if addr := c.cfg.Address(); addr != "" {
 			err = c.link(addr)
+		}
+		switch { // links that end soon become rarer: each of them is felt by hosts
+		case c.connects == linked:
+		case time.Since(began) > 2*retryMost:
+			wait = c.times.retry
+		default:
+			wait = min(2*wait, retryMost)
 		}
 		select {
 		case <-c.stop:
@@ -423,7 +205,7 @@ func (c *Client) run() {
 			said = err.Error()
 			c.cfg.Log.Warn("link: there is none; it is tried again", "error", err)
 		}
-		t := time.NewTimer(c.times.ping / 4)
+		t := time.NewTimer(wait)
 		select {
 		case <-c.stop:
 			t.Stop()

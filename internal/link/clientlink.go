@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -56,6 +58,10 @@ type clientLink struct {
 	buf       []byte
 	places    [][]byte
 	quit      chan struct{}
+
+	sent   uint64        // bytes of commands; of the writer
+	credit atomic.Uint64 // so many the owner has read
+	more   chan struct{} // it has read more
 }
 
 // alive is the connection, of which each read has its time.
@@ -68,7 +74,7 @@ func (r alive) Read(b []byte) (int, error) {
 
 // serve greets the owner, and carries messages until the link ends.
 func (c *Client) serve(conn, raw net.Conn, addr string) error {
-	l := &clientLink{c: c, conn: conn, raw: raw, buf: make([]byte, maxBody), quit: make(chan struct{})}
+	l := &clientLink{c: c, conn: conn, raw: raw, buf: make([]byte, maxBody), quit: make(chan struct{}), more: make(chan struct{}, 1)}
 	g, err := l.greet()
 	if err != nil {
 		return err
@@ -76,6 +82,7 @@ func (c *Client) serve(conn, raw net.Conn, addr string) error {
 	raw.SetDeadline(time.Time{})
 	l.br = bufio.NewReaderSize(alive{l}, chunkLen)
 	c.stamp.Store(g.stamp)
+	c.connects++
 	c.exec.Lock()
 	c.linkUp(&g, addr)
 	c.exec.Unlock()
@@ -102,23 +109,24 @@ func (c *Client) serve(conn, raw net.Conn, addr string) error {
 // greet says who this node is, and reads who the owner is.
 func (l *clientLink) greet() (g greeting, err error) {
 	c := l.c
-	hello := greeting{Node: c.cfg.Self, process: c.process}
+	hello := greeting{Node: c.cfg.Self, process: c.process, policy: c.policy}
 	if _, err := l.conn.Write(hello.append(nil, kindHello)); err != nil {
 		return g, err
 	}
-	c.asking.Store(true) // TLS is behind us: there is somebody
-	defer c.asking.Store(false)
 	k, body, err := readMessage(l.conn, l.buf)
+	for err == nil && k == kindBusy {
+		c.exec.Lock()
+		c.hold()
+		c.exec.Unlock()
+		l.raw.SetDeadline(time.Now().Add(handshakeTime))
+		k, body, err = readMessage(l.conn, l.buf)
+	}
 	switch {
 	case err != nil:
 		return g, err
 	case k == kindRefusal:
 		b := cursor{b: body}
-		why := printable(b.bytes())
-		if why == errFormer.Error() {
-			c.busy.Store(c.exec.Now())
-		}
-		return g, errors.New("refused: " + why)
+		return g, errors.New("refused: " + printable(b.bytes()))
 	case k != kindWelcome:
 		return g, broke("a message of kind %d in place of a welcome", k)
 	}
@@ -128,7 +136,25 @@ func (l *clientLink) greet() (g greeting, err error) {
 	if int(g.targets) != c.cfg.Targets {
 		return g, fmt.Errorf("node %s has %d I/O groups, and this node expects %d; write io_groups: %d", g.Name, g.targets, c.cfg.Targets, g.targets)
 	}
+	switch {
+	case c.array != "" && g.array != c.array:
+		return g, fmt.Errorf("node %s has the array %q, and this node has shown %q to its hosts; restart this one if that is right", g.Name, printable([]byte(g.array)), c.array)
+	case g.epoch < c.epoch:
+		return g, fmt.Errorf("node %s had the array in epoch %d, and since then another one has it in epoch %d", g.Name, g.epoch, c.epoch)
+	}
+	c.array, c.epoch = g.array, g.epoch
+	if g.policy != c.policy {
+		c.cfg.Log.Warn(otherPolicy, "node", g.Name, "id", g.ID)
+	}
 	return g, nil
+}
+
+// hold has commands that may have been carried out wait for so long from now on. Preconditions: the executor is held.
+func (c *Client) hold() {
+	if c.limbo != nil {
+		c.limbo.Stop()
+		c.limbo = c.exec.At(c.exec.Now()+int64(c.times.hold), func() { c.endLimbo(false) })
+	}
 }
 
 // printable is a peer's text for a log.
@@ -138,7 +164,8 @@ func printable(b []byte) string {
 
 // linkUp begins to forward: the owner has ended what was left of the former link. Preconditions: the executor is held.
 func (c *Client) linkUp(g *greeting, addr string) {
-	c.endLimbo()
+	c.endLimbo(true)
+	c.present = g.process
 	c.owner, c.others = Peer{Node: g.Node, Address: addr}, g.others
 	i := slices.IndexFunc(c.peers, func(p *nodeState) bool { return p.ID == g.ID })
 	if i < 0 {
@@ -158,23 +185,30 @@ func (c *Client) linkUp(g *greeting, addr string) {
 	}
 	c.up = true
 	for _, m := range c.nexuses {
+		m.forget()
 		if !m.closed {
 			c.openAt(m)
 		}
 	}
 	c.send(item{kind: kindReady})
+	for _, id := range slices.Sorted(maps.Keys(c.calls)) { // they were asked meanwhile
+		c.send(item{kind: kindManage, n: c.calls[id].n, call: c.calls[id]})
+	}
 }
 
 // linkDown ends what was not sent in full, and has the rest wait until nobody can carry it out any more. Preconditions: the
 // executor is held, nobody reads or writes.
 func (c *Client) linkDown() {
 	c.up = false
-	for _, it := range c.queue {
-		c.answer(it.n, it.task)
+	for _, n := range c.nexuses {
+		for n.queue.len() > 0 {
+			c.answer(n, *n.queue.first())
+			n.queue.pop()
+		}
+		n.turning = false
 	}
-	clear(c.queue)
 	clear(c.out)
-	c.queue, c.out = c.queue[:0], c.out[:0]
+	c.turns, c.out = ring[*nexus]{}, c.out[:0]
 	for slot := range c.flights {
 		if f := &c.flights[slot]; f.task != nil && !f.written.Load() {
 			n := f.n
@@ -190,23 +224,13 @@ func (c *Client) linkDown() {
 		waits = waits || n.closed
 	}
 	if waits {
-		c.limbo = c.exec.At(c.exec.Now()+int64(c.times.hold), c.holdOver)
+		c.limbo = c.exec.At(c.exec.Now()+int64(c.times.hold), func() { c.endLimbo(false) })
 	}
 }
 
-// holdOver ends the commands whose link has broken when their owner would refuse them. Not so while that one answers, and has not
-// welcomed this node: it still ends what the former link brought. Preconditions: the executor is held.
-func (c *Client) holdOver() {
-	now := c.exec.Now()
-	if at := c.busy.Load(); c.asking.Load() || at > 0 && now-at < int64(c.times.hold) {
-		c.limbo = c.exec.At(now+int64(c.times.hold/4), c.holdOver)
-		return
-	}
-	c.endLimbo()
-}
-
-// endLimbo ends the commands whose link has broken: nobody carries them out any more. Preconditions: the executor is held.
-func (c *Client) endLimbo() {
+// endLimbo ends the commands whose link has broken: nobody carries them out any more. Functions go to the owner that has
+// welcomed this node, if one has. Preconditions: the executor is held.
+func (c *Client) endLimbo(welcomed bool) {
 	if c.limbo == nil {
 		return
 	}
@@ -222,8 +246,10 @@ func (c *Client) endLimbo() {
 		c.endLater(t)
 	}
 	for id, k := range c.calls {
-		delete(c.calls, id)
-		c.callLater(k.fail)
+		if !welcomed || k.fn == scsi.AbortTask || k.n.closed {
+			delete(c.calls, id)
+			c.callLater(k.fail)
+		}
 	}
 	for _, n := range slices.Clone(c.nexuses) {
 		if n.closed {
@@ -231,94 +257,6 @@ func (c *Client) endLimbo() {
 			c.callLater(n.closing)
 		}
 	}
-}
-
-// write sends until the link ends.
-func (l *clientLink) write() error {
-	c := l.c
-	bw := bufio.NewWriterSize(l.conn, 64<<10)
-	var spare []item
-	scratch := make([]byte, 0, 1024)
-	tick := time.NewTicker(c.times.ping)
-	defer tick.Stop()
-	for {
-		ping := false
-		select {
-		case <-c.wake:
-		case <-tick.C:
-			ping = true
-		case <-l.quit:
-			return nil
-		}
-		c.exec.Lock()
-		batch := c.out
-		c.out = spare[:0]
-		c.exec.Unlock()
-		for _, it := range batch {
-			if err := l.send(bw, scratch[:0], it); err != nil {
-				return err
-			}
-		}
-		clear(batch)
-		spare = batch
-		l.patience()
-		if ping {
-			if _, err := bw.Write(appendPing(scratch[:0], 0)); err != nil {
-				return err
-			}
-		}
-		if err := bw.Flush(); err != nil {
-			return err
-		}
-	}
-}
-
-// patience bounds the next write.
-func (l *clientLink) patience() { l.raw.SetWriteDeadline(time.Now().Add(writeTime)) }
-
-func (l *clientLink) send(bw *bufio.Writer, b []byte, it item) error {
-	l.patience()
-	switch it.kind {
-	case kindOpen:
-		o := opening{nexus: it.n.id, target: it.n.target, port: it.n.port, initiator: it.n.initiator, name: it.n.name}
-		b = o.append(b)
-	case kindReady:
-		b = appendLength(appendHead(b, kindReady), 0)
-	case kindClose:
-		b = appendNumber(b, kindClose, it.n.id)
-	case kindManage:
-		k := it.call
-		m := management{nexus: it.n.id, call: k.id, fn: byte(k.fn), lun: k.lun, tag: k.tag, stamp: l.c.stamp.Load()}
-		b = m.append(b)
-	case kindCommand:
-		return l.sendCommand(bw, b, it)
-	}
-	_, err := bw.Write(b)
-	return err
-}
-
-// sendCommand sends a command: head, data, stamp. It was sent in full when the last byte of the stamp is in the writer's
-// buffer, from where the next call may send it: the owner does not begin before it has that.
-func (l *clientLink) sendCommand(bw *bufio.Writer, b []byte, it item) error {
-	t := it.task
-	h := commandHead{nexus: it.n.id, task: it.slot, lun: t.LUN, tag: t.Tag, attr: byte(t.Attr), out: uint32(block.VecLen(t.DataOut)), in: uint32(max(t.MaxIn, 0)), cdb: t.CDB}
-	b = h.append(b)
-	if _, err := bw.Write(b); err != nil {
-		return err
-	}
-	for _, v := range t.DataOut {
-		for len(v) > 0 { // each piece has its time
-			k := min(len(v), chunkLen)
-			l.patience()
-			if _, err := bw.Write(v[:k]); err != nil {
-				return err
-			}
-			v = v[k:]
-		}
-	}
-	_, err := bw.Write(be.AppendUint64(b[:0], l.c.stamp.Load()))
-	l.c.flights[it.slot].written.Store(true)
-	return err
 }
 
 // read takes what the owner sends until the link ends.
@@ -332,12 +270,21 @@ func (l *clientLink) read() error {
 		switch k {
 		case kindPing:
 			var stamp uint64
-			if stamp, err = parsePing(body); err == nil {
+			if stamp, err = parseLong(k, body); err == nil {
 				c.stamp.Store(stamp)
+			}
+		case kindCredit:
+			var taken uint64
+			if taken, err = parseLong(k, body); err == nil {
+				l.credit.Store(taken)
+				select {
+				case l.more <- struct{}{}:
+				default:
+				}
 			}
 		case kindResult:
 			err = l.result(body)
-		case kindManaged, kindClosed, kindReset:
+		case kindManaged, kindClosed, kindReset, kindDenied:
 			c.exec.Lock()
 			err = c.told(k, body)
 			c.exec.Unlock()
@@ -368,13 +315,16 @@ func (c *Client) told(k kind, body []byte) error {
 	}
 	i := slices.IndexFunc(c.nexuses, func(n *nexus) bool { return n.id == id })
 	switch {
-	case k == kindReset && i < 0: // it was closed meanwhile
+	case (k == kindReset || k == kindDenied) && i < 0: // it was closed meanwhile
 		return nil
 	case i < 0, k == kindClosed && c.nexuses[i].closing == nil:
 		return broke("a message of kind %d for nexus %d", k, id)
 	}
 	n := c.nexuses[i]
-	if k == kindReset {
+	if k == kindDenied {
+		c.cfg.Log.Warn("link: the owner lets an initiator not in; its session ends", "initiator", n.initiator)
+	}
+	if k != kindClosed {
 		if n.onReset != nil && !n.closed {
 			n.onReset()
 		}
@@ -413,6 +363,10 @@ func (l *clientLink) result(body []byte) error {
 		if _, err := io.ReadFull(l.br, p); err != nil {
 			return err
 		}
+		if _, err := io.ReadFull(l.br, l.buf[:stampLen]); err != nil {
+			return err
+		}
+		c.stamp.Store(be.Uint64(l.buf))
 	}
 	c.exec.Lock()
 	t.DataIn = append(t.DataIn[:0], l.places...)
@@ -448,7 +402,7 @@ func (c *Client) finish(h *resultHead, t *scsi.Task, sense []byte) {
 	c.state.commands.Add(1)
 	c.state.read.Add(uint64(h.data))
 	c.state.written.Add(uint64(min(block.VecLen(t.DataOut), t.OutTotal)))
-	c.known.note(n, t)
+	n.note(t)
 	c.pump()
 	t.Done(t)
 }

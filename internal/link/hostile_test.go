@@ -137,9 +137,6 @@ func TestHostilePeer(t *testing.T) {
 		{"a target that is not there", opened(func(o *opening) { o.target = 1 })},
 		{"a port of another node", opened(func(o *opening) { o.port = FirstPort(2) })},
 		{"no initiator", opened(func(o *opening) { o.initiator = "" })},
-		{"a name that is no text", opened(func(o *opening) { o.initiator = hostName + "\xde"; o.name = o.initiator + ",i,0x000000000001" })},
-		{"a port of another initiator", opened(func(o *opening) { o.name = hostName + "2,i,0x000000000001" })},
-		{"a port without a number", opened(func(o *opening) { o.name = hostName + ",i,0x" })},
 		{"a long name", opened(func(o *opening) { o.name = string(make([]byte, 2000)) })},
 		{"a command of another nexus", command(func(h *commandHead) { h.nexus = 5 })},
 		{"no CDB", command(func(h *commandHead) { h.cdb = nil })},
@@ -179,7 +176,13 @@ func TestStaleCommand(t *testing.T) {
 	p.send(appendLength(appendHead(nil, kindReady), 0))
 	time.Sleep(2 * limits.fresh)
 	p.send(write(p.stamp))
-	p.closed()
+	if h := p.result(); h.status != scsi.StatusBusy {
+		t.Fatalf("a command that is old ends with %02x, want BUSY", h.status)
+	}
+	p.send(write(p.stamp)) // which the owner has just said: the link goes on
+	if h := p.result(); h.status != scsi.StatusCheckCondition {
+		t.Fatalf("a command that is not old ends with %02x, want a unit attention condition", h.status)
+	}
 	r.exec.Lock()
 	defer r.exec.Unlock()
 	if n := r.devs[scsitest.Thin].Seen[block.OpWrite]; n != 0 {
@@ -187,8 +190,29 @@ func TestStaleCommand(t *testing.T) {
 	}
 }
 
+// result reads until a command ends.
+func (p *peer) result() resultHead {
+	p.t.Helper()
+	for buf := make([]byte, maxBody); ; {
+		k, body, err := readMessage(p.c, buf)
+		switch {
+		case err != nil:
+			p.t.Fatal(err)
+		case k == kindPing:
+			p.stamp, _ = parseLong(k, body)
+		case k == kindResult:
+			h, err := parseResult(body)
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			p.stamp = h.stamp
+			return h
+		}
+	}
+}
+
 // quietTimes have no ping come between.
-var quietTimes = times{ping: time.Hour, silent: time.Minute, fresh: time.Hour, hold: time.Millisecond}
+var quietTimes = times{ping: time.Hour, silent: time.Minute, fresh: time.Hour, hold: time.Millisecond, away: time.Millisecond, retry: time.Millisecond}
 
 // FuzzOwner gives the owner any bytes behind a proper greeting: it neither panics nor keeps anything.
 func FuzzOwner(f *testing.F) {
@@ -233,7 +257,9 @@ func FuzzOwner(f *testing.F) {
 // FuzzForwarder gives a node any bytes of an owner behind a proper greeting: its commands end once, whatever comes.
 func FuzzForwarder(f *testing.F) {
 	f.Add((&resultHead{task: 0}).append(nil))
-	f.Add(append((&resultHead{task: 0, in: 4, data: 4}).append(nil), 1, 2, 3, 4))
+	f.Add(append((&resultHead{task: 0, in: 4, data: 4}).append(nil), 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 9))
+	f.Add(appendLong(nil, kindCredit, 1))
+	f.Add(appendNumber(nil, kindDenied, 1))
 	f.Add((&resultHead{task: 0, status: 2, sense: senseTransition[:]}).append(nil))
 	f.Add(appendManaged(nil, 2, 0))
 	f.Add(appendNumber(nil, kindReset, 1))
@@ -242,7 +268,7 @@ func FuzzForwarder(f *testing.F) {
 		exec := block.NewLive()
 		defer exec.Stop()
 		c := &Client{cfg: ClientConfig{Self: Node{ID: 2, Ports: 1}, Targets: 1, Log: slog.New(slog.DiscardHandler)}, times: quietTimes, exec: exec,
-			wake: make(chan struct{}, 1), calls: map[uint32]*call{}, known: memory{}}
+			wake: make(chan struct{}, 1), calls: map[uint32]*call{}}
 		exec.Lock()
 		n := c.Target(0).OpenNexus(hostName, hostName+",i,0x000000000001", FirstPort(2))
 		exec.Unlock()
@@ -287,4 +313,23 @@ func FuzzForwarder(f *testing.F) {
 		default:
 		}
 	})
+}
+
+// TestNamesOfPorts: a session is of an initiator port that is named as RFC 7143 4.2.7 says, or there is none.
+func TestNamesOfPorts(t *testing.T) {
+	l := &serverLink{s: &Server{}}
+	for _, c := range []struct {
+		what, initiator, port string
+		fits                  bool
+	}{
+		{"a port", hostName, hostName + ",i,0x000000000001", true},
+		{"a name that is no text", hostName + "\xde", hostName + "\xde,i,0x000000000001", false},
+		{"a port of another initiator", hostName, hostName + "2,i,0x000000000001", false},
+		{"a port without a number", hostName, hostName + ",i,0x", false},
+		{"a port whose number is none", hostName, hostName + ",i,0x00000000000\x00", false},
+	} {
+		if err := l.denial(&opening{initiator: c.initiator, name: c.port}); (err == nil) != c.fits {
+			t.Errorf("%s: %v", c.what, err)
+		}
+	}
 }

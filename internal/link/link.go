@@ -18,9 +18,13 @@
 // TRANSITION, and so does whatever comes while there is no link, but for what a device server says in that state
 // (transition.go). One that was sent may have been carried out, may be carried out now, or never. It is not answered before
 // that has an end, for a host that is told may write the same blocks by another path. It has when the owner has welcomed this
-// node again, before which it ends all that is left of the former link, or when [holdTime] has passed: each command carries the
-// owner's own clock, as the node has heard it last, and the owner carries out none for which that is older than [freshTime].
-// Then the command ends with ABORTED COMMAND, LOGICAL UNIT COMMUNICATION FAILURE, and is not repeated here.
+// node again, before which it ends all that is left of the former link, or when [holdTime] has passed without a word from it:
+// each command carries the owner's own clock, as the node has heard it last, and the owner begins none for which that is older
+// than [freshTime]. Then the command ends with ABORTED COMMAND, LOGICAL UNIT COMMUNICATION FAILURE, and is not repeated here.
+//
+// What a node says is not all that a host goes by: it tries another path as well when its session here ends, or the whole node
+// does. So what was not sent is taken back then, and the owner lets no more than [creditBytes] be on their way: an owner that
+// runs has read them before a host has found another path, and one that does not run finds them too old.
 //
 // # Trust
 //
@@ -79,20 +83,31 @@ func (n Node) Check() error {
 		return fmt.Errorf("node %d has %d target ports; it has 1 to %d", n.ID, n.Ports, MaxPorts)
 	case len(n.Name) > maxName:
 		return fmt.Errorf("node %d: its name has %d bytes, at most %d", n.ID, len(n.Name), maxName)
-	case strings.ContainsFunc(n.Name, func(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }):
-		return fmt.Errorf("node %d: its name has a character that cannot be printed", n.ID)
+	case !utf8.ValidString(n.Name) || strings.ContainsFunc(n.Name, func(r rune) bool { return !unicode.IsPrint(r) }):
+		return fmt.Errorf("node %d: its name has a character that is not printed", n.ID)
 	}
 	return nil
 }
 
-// Times of the link. All are measured by one end's own monotonic clock.
+// Times of the link. Each is measured by one end's own clock.
 const (
-	pingTime   = time.Second     // both ends say something at least that often
-	silentTime = 5 * time.Second // a link that brings nothing for that long is broken
-	// freshTime is how old the owner's clock may be that a command carries; holdTime is for how long a command that may have been
-	// carried out is held behind the end of its link. The clocks of two nodes may differ in speed by a tenth.
-	freshTime = 5 * time.Second
-	holdTime  = 6 * time.Second
+	pingTime   = 200 * time.Millisecond // both ends say something at least that often
+	silentTime = 5 * time.Second        // a link that brings nothing for that long is broken
+	// freshTime is how old the owner's clock may be that a command carries.
+	freshTime = time.Second
+	// holdTime is for how long a command that may have been carried out is held behind the last word of its owner: longer than
+	// the owner needs to find the link broken (silentTime) and to give up an mdisk that does not answer (5 s).
+	holdTime = 12 * time.Second
+	// awayTime is for how long the ports of a node stay what they were behind the end of its link: one that links again at
+	// once disturbs nobody else.
+	awayTime = 3 * time.Second
+	// retryTime is the wait before a node links again, which doubles up to retryMost while links end soon.
+	retryTime = 250 * time.Millisecond
+	retryMost = 4 * time.Second
+	// admitTime bounds how long a node is told to wait in one connection, killTime how long the end of links that were cut off
+	// is waited for.
+	admitTime = time.Minute
+	killTime  = 5 * time.Second
 	// handshakeTime bounds TLS and greeting, writeTime one write of at most chunkLen bytes.
 	handshakeTime = 5 * time.Second
 	writeTime     = 10 * time.Second
@@ -100,16 +115,34 @@ const (
 
 // Bounds of what one peer can make the other hold.
 const (
-	protocolVersion = 1
+	protocolVersion = 2
 
 	windowCommands = 1024
-	windowBytes    = 128 << 20
-	maxTransfer    = 64 << 20 // Data-Out or Data-In of one command, each
-	maxNexuses     = 2048     // of a link
-	maxManages     = 4096     // task management functions in progress
-	maxStrangers   = 16       // connections that have not proved that they have the secret
+	windowBytes    = 128 << 20 // of a link, at most
+	leastWindow    = 8 << 20   // and at least
+	budgetBytes    = 512 << 20 // of which the windows of all links are taken, but for the least
+	maxTransfer    = 64 << 20  // Data-Out or Data-In of one command, each
+	maxManages     = 4096      // task management functions in progress
+	maxStrangers   = 16        // connections that have not proved that they have the secret
 	maxTargets     = 16
 	chunkLen       = 256 << 10
+
+	// creditBytes is how much of commands, with their data, may be on its way without the owner having read it. It is more than a
+	// chunk and a piece, so that neither end waits for the other.
+	creditBytes = 512 << 10
+	creditStep  = creditBytes / 4
+	pieceLen    = 64 << 10
+
+	maxArray = 64 // bytes of the name of an array
+)
+
+// MaxNexuses is how many I_T nexuses a node can have at the owner. A session beyond them ends.
+const MaxNexuses = 2048
+
+// Bounds of what one session can have another one wait for.
+const (
+	leastShare = 32   // of the window, in commands
+	maxQueued  = 4096 // commands of a session that wait at the node; more end with TASK SET FULL
 )
 
 // incarnation tells a process from all others.

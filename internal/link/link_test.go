@@ -122,10 +122,12 @@ func TestReservationsByPort(t *testing.T) {
 
 // A node that comes and goes changes the groups, and hosts at the owner hear of it.
 func TestNodeComesAndGoes(t *testing.T) {
-	r := newRig(t, unhurried)
+	limits := unhurried
+	limits.away = time.Millisecond
+	r := newRig(t, limits)
 	there := r.direct(hostName).ready()
 	r.client.Stop()
-	r.poll("the end of the link", func() bool { return !r.server.Peers()[0].Linked })
+	r.poll("the end of the link", func() bool { return r.access() == scsi.AccessUnavailable })
 	there.expect(0x062A06)
 	if g := reportGroups(there); g[16] != byte(scsi.AccessUnavailable) {
 		t.Fatalf("groups %x: that of the node that is away is not unavailable", g)
@@ -163,7 +165,7 @@ func TestNothingLandsBehindAnAnswer(t *testing.T) {
 		t.Fatal("the write was answered, and then it landed")
 	}
 	r.linked(true)
-	h.expect(0x062907, 0x062A06)
+	h.expect(again(0x062907)...)
 	if n := writes(); n != 1 {
 		t.Fatalf("the device saw %d writes", n)
 	}

@@ -20,7 +20,7 @@ const testSecret = "0123456789abcdef0123456789abcdef"
 const patience = 2 * time.Minute
 
 // unhurried are times that nothing meets by chance: what a test is about it shortens.
-var unhurried = times{ping: 20 * time.Millisecond, silent: patience, fresh: patience, hold: patience}
+var unhurried = times{ping: 20 * time.Millisecond, silent: patience, fresh: patience, hold: patience, away: patience, retry: 5 * time.Millisecond}
 
 // rig is an owner and a node that forwards to it.
 type rig struct {
@@ -31,6 +31,12 @@ type rig struct {
 	server *Server
 	client *Client
 	local  *block.Live // the node's
+
+	array   string // of the next owner
+	epoch   uint64
+	allowed []string
+	policy  string
+	said    lines // by the next owner
 
 	mu   sync.Mutex
 	addr string // guarded by mu
@@ -62,7 +68,7 @@ func (r *rig) address() string {
 // own has a server serve a target from now on, as a new process.
 func (r *rig) own(t *scsi.Target, limits times) {
 	r.t.Helper()
-	s, err := NewServer(ServerConfig{Self: Node{ID: 1, Name: "a", Ports: 1}, Targets: []*scsi.Target{t}, Secret: []byte(testSecret), times: limits})
+	s, err := NewServer(ServerConfig{Self: Node{ID: 1, Name: "a", Ports: 1}, Targets: []*scsi.Target{t}, Secret: []byte(testSecret), Array: r.array, Epoch: r.epoch, Allowed: r.allowed, Policy: r.policy, Log: r.said.log(), times: limits})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -105,6 +111,20 @@ func (r *rig) cut() {
 	l.raw.Close()
 }
 
+// relink breaks the link, and waits for the next one.
+func (r *rig) relink() {
+	r.t.Helper()
+	connects := func() int {
+		r.local.Lock()
+		defer r.local.Unlock()
+		return int(r.client.state.connects.Load())
+	}
+	before := connects()
+	r.cut()
+	r.poll("the next link", func() bool { return connects() > before })
+	r.linked(true)
+}
+
 // linked waits until the node has a link, or has none; and its ports are shown as such.
 func (r *rig) linked(want bool) {
 	r.t.Helper()
@@ -113,16 +133,24 @@ func (r *rig) linked(want bool) {
 		if !want {
 			return !owner.Linked
 		}
-		r.exec.Lock()
-		defer r.exec.Unlock()
-		for _, g := range r.target.Groups() {
-			if g.ID == FirstPort(2) {
-				return owner.Linked && g.State == scsi.AccessNonOptimized
-			}
-		}
-		return false
+		return owner.Linked && r.access() == scsi.AccessNonOptimized
 	})
 }
+
+// access is the state of the node's port.
+func (r *rig) access() scsi.AccessState {
+	r.exec.Lock()
+	defer r.exec.Unlock()
+	for _, g := range r.target.Groups() {
+		if g.ID == FirstPort(2) {
+			return g.State
+		}
+	}
+	return scsi.AccessUnavailable
+}
+
+// again is what a host hears behind a break: the loss of the nexus, and what it may have missed.
+func again(first int) []int { return []int{first, 0x063F0E, 0x062A09, 0x062A01, 0x062A03, 0x062A06} }
 
 func (r *rig) poll(what string, ok func() bool) {
 	r.t.Helper()

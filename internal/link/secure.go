@@ -3,6 +3,7 @@ package link
 import (
 	"crypto/ed25519"
 	"crypto/hkdf"
+	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
@@ -16,6 +17,19 @@ import (
 // MinSecret is how many bytes a secret has at least. Who can reach the link can have the owner prove that it has the secret,
 // and try guesses against that at home: so it is to be one that nobody guesses, such as 32 random bytes.
 const MinSecret = 16
+
+// digest tells whether two nodes say the same of something, and to nobody else what that is.
+type digest [16]byte
+
+func digestOf(secret []byte, text string) (d digest) {
+	m := hmac.New(sha256.New, secret)
+	m.Write([]byte("arraysim link policy\x00" + text))
+	copy(d[:], m.Sum(nil))
+	return d
+}
+
+// otherPolicy is what a node logs whose peer has another policy.
+const otherPolicy = "link: portal.target, portal.allow or portal.chap are others there than here; make them the same on all nodes"
 
 // errStranger is what the handshake ends with where the peer has another secret.
 var errStranger = errors.New("link: the other node has another secret")

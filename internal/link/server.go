@@ -8,11 +8,11 @@ import (
 	"log/slog"
 	"net"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/arraysim/arraysim/internal/iscsi"
 	"github.com/arraysim/arraysim/internal/metrics"
 	"github.com/arraysim/arraysim/internal/scsi"
 )
@@ -24,17 +24,26 @@ type ServerConfig struct {
 	Secret  []byte
 	// Known are nodes whose ports are shown from the start, as unavailable until they have linked.
 	Known []Node
-	Log   *slog.Logger
+	// Array tells the array from all others, and Epoch its present owner from former ones, where there are epochs: nodes refuse
+	// another array, and a lower epoch.
+	Array string
+	Epoch uint64
+	// Allowed lists the initiators that may log in; empty allows all.
+	Allowed []string
+	// Policy says in any words who may log in, and where: nodes of which it differs are warned of.
+	Policy string
+	Log    *slog.Logger
 
-	times times // zero: those of the package; for tests
+	times times  // zero: those of the package; for tests
+	clock *clock // nil: that of the machine; for tests
 }
 
 // times are the times of a link, see the constants.
-type times struct{ ping, silent, fresh, hold time.Duration }
+type times struct{ ping, silent, fresh, hold, away, retry time.Duration }
 
 func (t times) filled() times {
 	if t == (times{}) {
-		return times{pingTime, silentTime, freshTime, holdTime}
+		return times{pingTime, silentTime, freshTime, holdTime, awayTime, retryTime}
 	}
 	return t
 }
@@ -46,24 +55,33 @@ type Server struct {
 	tls     *tls.Config
 	times   times
 	process incarnation
-	began   time.Time // of the clock of stamps
+	clock   *clock
+	policy  digest
+	allowed map[string]bool // nil: all
 
-	strangers atomic.Int32
-	refused   atomic.Uint64 // connections that did not become a link
+	refused atomic.Uint64 // connections that did not become a link
 
-	mu       sync.Mutex // never held while an executor is taken
-	listener net.Listener
-	links    map[uint16]*serverLink // guarded by mu; by node
-	nodes    []*nodeState           // guarded by mu; in the order in which they came
-	closing  bool                   // guarded by mu
-	stop     chan struct{}
-	wg       sync.WaitGroup
+	accessMu sync.Mutex // held over a change of access states; taken before executors and mu
+
+	mu        sync.Mutex // never held while an executor is taken
+	listener  net.Listener
+	links     map[uint16]*serverLink // guarded by mu; by node
+	nodes     []*nodeState           // guarded by mu; in the order in which they came
+	strangers []stranger             // guarded by mu; the oldest first
+	granted   int64                  // guarded by mu: bytes of the windows of all links
+	closing   bool                   // guarded by mu
+	stop      chan struct{}
+	wg        sync.WaitGroup
 }
 
 // nodeState is what is kept of a node, linked or not.
 type nodeState struct {
 	Node
 	connects, commands, read, written, broken atomic.Uint64
+
+	// states are those in which an administrator has put the node's ports, by target and port; guarded by accessMu.
+	states map[[2]int]scsi.AccessState
+	shown  bool // the ports can be used; guarded by accessMu
 }
 
 // NewServer makes the owner's end.
@@ -74,9 +92,21 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	if len(cfg.Targets) < 1 || len(cfg.Targets) > maxTargets {
 		return nil, fmt.Errorf("link: %d targets", len(cfg.Targets))
 	}
-	s := &Server{cfg: cfg, times: cfg.times.filled(), process: newIncarnation(), began: time.Now(), links: map[uint16]*serverLink{}, stop: make(chan struct{})}
+	s := &Server{cfg: cfg, times: cfg.times.filled(), process: newIncarnation(), policy: digestOf(cfg.Secret, cfg.Policy), clock: cfg.clock, links: map[uint16]*serverLink{}, stop: make(chan struct{})}
 	if s.cfg.Log == nil {
 		s.cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if s.clock == nil {
+		s.clock = newClock()
+	}
+	if len(cfg.Array) > maxArray {
+		return nil, fmt.Errorf("link: the name of the array has %d bytes", len(cfg.Array))
+	}
+	for _, name := range cfg.Allowed {
+		if s.allowed == nil {
+			s.allowed = map[string]bool{}
+		}
+		s.allowed[iscsi.FoldName(name)] = true
 	}
 	var err error
 	if s.tls, err = identity(cfg.Secret); err != nil {
@@ -90,9 +120,6 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	}
 	return s, nil
 }
-
-// now is the clock of stamps: nanoseconds since the server was made.
-func (s *Server) now() uint64 { return uint64(time.Since(s.began)) }
 
 // ErrClosed is what Serve returns after Shutdown.
 var ErrClosed = errors.New("link: closed")
@@ -120,12 +147,11 @@ func (s *Server) Serve(l net.Listener) error {
 			time.Sleep(50 * time.Millisecond)
 			continue
 		}
-		if s.strangers.Add(1) > maxStrangers || !s.begin() {
-			s.strangers.Add(-1)
-			s.refused.Add(1)
+		if !s.begin() {
 			conn.Close()
 			continue
 		}
+		s.meet(conn)
 		go func() {
 			defer s.wg.Done()
 			s.accept(conn)
@@ -154,8 +180,12 @@ func (s *Server) accept(raw net.Conn) {
 	defer raw.Close()
 	raw.SetDeadline(time.Now().Add(handshakeTime))
 	conn := tls.Server(raw, s.tls)
-	l, err := s.greet(conn, raw)
-	s.strangers.Add(-1)
+	err := conn.Handshake()
+	s.know(raw)
+	var l *serverLink
+	if err == nil {
+		l, err = s.greet(conn, raw)
+	}
 	if err != nil {
 		s.refused.Add(1)
 		s.cfg.Log.Warn("link: refused", "peer", raw.RemoteAddr().String(), "error", err)
@@ -188,7 +218,11 @@ func (s *Server) greet(conn, raw net.Conn) (*serverLink, error) {
 		return nil, err
 	}
 	s.addPorts(g.Node)
-	welcome := greeting{Node: s.cfg.Self, process: s.process, commands: windowCommands, bytes: windowBytes, targets: byte(len(s.cfg.Targets)), stamp: s.now(), others: s.others(g.ID)}
+	if g.policy != s.policy {
+		s.cfg.Log.Warn(otherPolicy, "node", g.Name, "id", g.ID)
+	}
+	welcome := greeting{Node: s.cfg.Self, process: s.process, policy: s.policy, array: s.cfg.Array, epoch: s.cfg.Epoch, commands: windowCommands, bytes: uint32(l.window),
+		targets: byte(len(s.cfg.Targets)), stamp: s.clock.now(), others: s.others(g.ID)}
 	if _, err := conn.Write(welcome.append(nil, kindWelcome)); err != nil {
 		s.leave(l)
 		return nil, err
@@ -197,14 +231,14 @@ func (s *Server) greet(conn, raw net.Conn) (*serverLink, error) {
 	return l, nil
 }
 
-// errFormer is what a node hears whose former link has not ended here.
-var errFormer = errors.New("the former link has not ended: commands of it are in progress")
-
-// admit gives a link its place, once the former one of the same process has ended with all that came over it. Two processes
-// that call themselves the same node would end each other's for ever: the second is refused while the first is there.
+// admit gives a link its place, once the former one of the same process has ended with all that came over it; the node is told
+// so meanwhile, and holds what it has on its way. Two processes that call themselves the same node would end each other's for
+// ever: the second is refused while the first is there.
 func (s *Server) admit(l *serverLink) error {
-	patience := time.NewTimer(handshakeTime / 2) // the peer waits for longer
+	patience := time.NewTimer(admitTime)
 	defer patience.Stop()
+	again := time.NewTicker(s.times.ping)
+	defer again.Stop()
 	for {
 		s.mu.Lock()
 		old := s.links[l.node.ID]
@@ -218,10 +252,15 @@ func (s *Server) admit(l *serverLink) error {
 			return fmt.Errorf("node %d is linked by another process; give each node its own node.id", l.node.ID)
 		}
 		old.kill(errReplaced)
+		l.raw.SetDeadline(time.Now().Add(handshakeTime))
+		if _, err := l.conn.Write(appendEmpty(nil, kindBusy)); err != nil {
+			return err
+		}
 		select {
 		case <-old.gone:
+		case <-again.C:
 		case <-patience.C:
-			return errFormer
+			return errors.New("the former link does not end: commands of it are in progress")
 		case <-s.stop:
 			return ErrClosed
 		}
@@ -245,6 +284,8 @@ func (s *Server) enter(l *serverLink) error {
 		s.nodes = append(s.nodes, l.state)
 	}
 	l.state.connects.Add(1)
+	l.window = min(max((budgetBytes-s.granted)/2, leastWindow), windowBytes)
+	s.granted += l.window
 	s.links[l.node.ID] = l
 	return nil
 }
@@ -253,6 +294,7 @@ func (s *Server) enter(l *serverLink) error {
 func (s *Server) leave(l *serverLink) {
 	s.mu.Lock()
 	delete(s.links, l.node.ID)
+	s.granted -= l.window
 	s.mu.Unlock()
 	close(l.gone)
 }
@@ -269,40 +311,10 @@ func (s *Server) others(but uint16) (out []Node) {
 	return out
 }
 
-// addPorts shows the target ports of a node, which cannot be used yet.
-func (s *Server) addPorts(n Node) {
-	for _, t := range s.cfg.Targets {
-		t.Exec().Lock()
-		t.AddPorts(n.AccessPorts(scsi.AccessUnavailable))
-		t.Exec().Unlock()
-	}
-}
-
-// setAccess puts the target ports of a node into a state. Hosts hear of it by a unit attention condition.
-func (s *Server) setAccess(n Node, state scsi.AccessState) {
-	for _, t := range s.cfg.Targets {
-		t.Exec().Lock()
-		for _, p := range n.AccessPorts(state) {
-			// The group is there: addPorts was called before.
-			_ = t.SetAccess(p.Group, state)
-		}
-		t.Exec().Unlock()
-	}
-}
-
-// Shutdown ends all links: nothing is read any more, and what is in progress ends, or is cut off when ctx does.
-func (s *Server) Shutdown(ctx context.Context) {
-	s.mu.Lock()
-	first := !s.closing
-	s.closing = true
-	if first {
-		close(s.stop)
-	}
-	if s.listener != nil {
-		s.listener.Close()
-	}
-	links := s.all()
-	s.mu.Unlock()
+// Shutdown ends all links: nothing is read any more, and what is in progress ends, or is cut off when ctx does. Behind that
+// it waits for killTime at most until nothing of them uses the targets any more, and says whether that is so.
+func (s *Server) Shutdown(ctx context.Context) (ended bool) {
+	links := s.close()
 	for _, l := range links {
 		l.drain()
 	}
@@ -313,20 +325,45 @@ func (s *Server) Shutdown(ctx context.Context) {
 	}()
 	select {
 	case <-over:
-		return
+		return true
 	case <-ctx.Done():
 	}
-	for _, l := range links {
+	s.Cut()
+	patience := time.NewTimer(killTime)
+	defer patience.Stop()
+	select {
+	case <-over:
+		return true
+	case <-patience.C:
+		return false
+	}
+}
+
+// Cut ends all links, and waits for nothing.
+func (s *Server) Cut() {
+	for _, l := range s.close() {
 		l.kill(ErrClosed)
 	}
 }
 
-// all returns the links. Preconditions: mu is held.
-func (s *Server) all() (out []*serverLink) {
-	for _, l := range s.links {
-		out = append(out, l)
+// close has nobody link any more, and returns the links there are.
+func (s *Server) close() (links []*serverLink) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closing {
+		close(s.stop)
 	}
-	return out
+	s.closing = true
+	if s.listener != nil {
+		s.listener.Close()
+	}
+	for _, x := range s.strangers {
+		x.conn.Close()
+	}
+	for _, l := range s.links {
+		links = append(links, l)
+	}
+	return links
 }
 
 // Peers describes the other nodes, in the order in which they came.
@@ -352,18 +389,26 @@ func (s *Server) Emit(e metrics.Emitter) {
 		if s.links[n.ID] != nil {
 			up = 1
 		}
-		emitNode(e, n, up)
+		emitNode(e, n, label(s.nodes, n), up)
 	}
 	e.Value(metrics.LinkRefused, float64(s.refused.Load()))
 }
 
-// emitNode emits what is counted of a node, by its number: two nodes may have one name.
-func emitNode(e metrics.Emitter, n *nodeState, up float64) {
-	id := strconv.Itoa(int(n.ID))
-	e.Value(metrics.LinkUp, up, id)
-	e.Value(metrics.LinkConnects, float64(n.connects.Load()), id)
-	e.Value(metrics.LinkCommands, float64(n.commands.Load()), id)
-	e.Value(metrics.LinkBytes, float64(n.read.Load()), id, "read")
-	e.Value(metrics.LinkBytes, float64(n.written.Load()), id, "write")
-	e.Value(metrics.LinkInterrupted, float64(n.broken.Load()), id)
+// label is the name of a node, with its number where another one has the same name.
+func label(all []*nodeState, n *nodeState) string {
+	for _, o := range all {
+		if o != n && o.Name == n.Name {
+			return fmt.Sprintf("%s#%d", n.Name, n.ID)
+		}
+	}
+	return n.Name
+}
+
+func emitNode(e metrics.Emitter, n *nodeState, name string, up float64) {
+	e.Value(metrics.LinkUp, up, name)
+	e.Value(metrics.LinkConnects, float64(n.connects.Load()), name)
+	e.Value(metrics.LinkCommands, float64(n.commands.Load()), name)
+	e.Value(metrics.LinkBytes, float64(n.read.Load()), name, "read")
+	e.Value(metrics.LinkBytes, float64(n.written.Load()), name, "write")
+	e.Value(metrics.LinkInterrupted, float64(n.broken.Load()), name)
 }

@@ -5,20 +5,17 @@ import (
 	"errors"
 	"io"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
-	"github.com/arraysim/arraysim/internal/iscsi"
 	"github.com/arraysim/arraysim/internal/scsi"
 )
 
 // Ends of a link that are nobody's fault.
 var (
 	errReplaced = errors.New("link: the node has linked again")
-	errStale    = errors.New("link: a command was older than the owner carries out")
 )
 
 // serverLink is one link at the owner. What is not said to be guarded belongs to the reader, the goroutine that runs serve.
@@ -34,16 +31,22 @@ type serverLink struct {
 	ready     bool
 	batch     []arrival
 	tasks     []*scsi.Task
+	window    int64 // bytes; set by enter
 	sessions  atomic.Int32
+	latest    atomic.Uint64  // stamp that the node has sent; written by the reader
+	taken     atomic.Uint64  // bytes of commands that were read
+	told      atomic.Uint64  // so much of that the node knows; of the writer
+	ends      sync.WaitGroup // nexuses that are being closed
 
 	mu       sync.Mutex // may be taken with an executor held
 	err      error      // guarded by mu: why it ends
 	dead     bool       // guarded by mu: nothing is sent any more
 	draining bool       // guarded by mu: it ends when nothing is in progress
 	queue    []sending  // guarded by mu
-	commands int        // guarded by mu: in progress, their results not sent
+	commands int        // guarded by mu: in progress, their results not about to be sent
 	bytes    int64      // guarded by mu: of them
 	manages  int        // guarded by mu: likewise
+	closing  int        // guarded by mu: nexuses whose end was not sent
 
 	wake, quit, gone chan struct{}
 }
@@ -51,7 +54,7 @@ type serverLink struct {
 // ownedNexus is the I_T nexus of a session at another node.
 type ownedNexus struct {
 	id    uint32
-	nexus *scsi.Nexus
+	nexus *scsi.Nexus // nil: it was denied
 	exec  block.Executor
 }
 
@@ -111,15 +114,17 @@ func (l *serverLink) serve() {
 	close(l.quit)
 	<-written
 	l.kill(err)
+	l.mu.Lock()
 	for _, a := range l.batch {
-		l.giveUp(a.c)
+		l.back(a.c)
+		a.c.release()
 	}
+	l.mu.Unlock()
 	l.batch = nil
 	l.closeNexuses()
-	if l.ready && !l.s.isClosing() {
-		l.s.setAccess(l.node, scsi.AccessUnavailable)
-	}
+	l.outlive()
 	l.s.leave(l)
+	l.s.hide(l.state)
 	l.mu.Lock()
 	err = l.err
 	l.mu.Unlock()
@@ -132,15 +137,38 @@ func (l *serverLink) serve() {
 
 // closeNexuses ends the nexuses and waits until their tasks are gone.
 func (l *serverLink) closeNexuses() {
-	var all sync.WaitGroup
 	for _, n := range l.nexuses {
-		all.Add(1)
+		if n.nexus == nil {
+			continue
+		}
+		l.ends.Add(1)
 		n.exec.Lock()
-		n.nexus.Close(all.Done)
+		n.nexus.Close(l.ends.Done)
 		n.exec.Unlock()
 	}
-	all.Wait()
 	l.sessions.Store(0)
+}
+
+// outlive waits for the end of all that the link has brought, also of what was of a session that had ended before: who is
+// welcomed behind it knows that nothing lands any more.
+func (l *serverLink) outlive() {
+	l.ends.Wait()
+	l.until(func() bool { return l.commands == 0 && l.manages == 0 })
+}
+
+// until waits for something. over is called with mu held.
+func (l *serverLink) until(over func() bool) {
+	t := time.NewTicker(2 * time.Millisecond)
+	defer t.Stop()
+	for {
+		l.mu.Lock()
+		ok := over()
+		l.mu.Unlock()
+		if ok {
+			return
+		}
+		<-t.C
+	}
 }
 
 // kill ends the link; the first error is kept. Anybody may call it.
@@ -176,17 +204,7 @@ func (l *serverLink) isDraining() bool {
 // settle waits until all that is in progress has ended and been sent.
 func (l *serverLink) settle() {
 	l.submit()
-	t := time.NewTicker(2 * time.Millisecond)
-	defer t.Stop()
-	for {
-		l.mu.Lock()
-		over := l.dead || l.commands == 0 && l.manages == 0 && len(l.queue) == 0
-		l.mu.Unlock()
-		if over {
-			return
-		}
-		<-t.C
-	}
+	l.until(func() bool { return l.dead || l.commands == 0 && l.manages == 0 && len(l.queue) == 0 })
 }
 
 // read carries out messages until the link ends.
@@ -201,7 +219,10 @@ func (l *serverLink) read() error {
 		}
 		switch k {
 		case kindPing:
-			_, err = parsePing(body)
+			var stamp uint64
+			if stamp, err = parseLong(k, body); err == nil {
+				err = l.heard(stamp)
+			}
 		case kindOpen:
 			err = l.open(body)
 		case kindReady:
@@ -209,11 +230,12 @@ func (l *serverLink) read() error {
 				err = broke("a link became ready twice")
 			} else {
 				l.ready = true
-				l.s.setAccess(l.node, scsi.AccessNonOptimized)
+				l.s.show(l.state, l.node)
 			}
 		case kindClose:
 			err = l.closeNexus(body)
 		case kindCommand:
+			l.credit(headLen + len(body))
 			err = l.command(body)
 		case kindManage:
 			err = l.manage(body)
@@ -224,59 +246,6 @@ func (l *serverLink) read() error {
 			return err
 		}
 	}
-}
-
-// open makes the nexus of a session at the other node.
-func (l *serverLink) open(body []byte) error {
-	o, err := parseOpening(body)
-	first := FirstPort(l.node.ID)
-	switch {
-	case err != nil:
-		return err
-	case l.nexuses[o.nexus] != nil:
-		return broke("nexus %d is open", o.nexus)
-	case len(l.nexuses) >= maxNexuses:
-		return broke("more than %d nexuses", maxNexuses)
-	case int(o.target) >= len(l.s.cfg.Targets):
-		return broke("target %d of %d", o.target, len(l.s.cfg.Targets))
-	case o.port < first || int(o.port) >= int(first)+l.node.Ports:
-		return broke("target port %d is not of node %d", o.port, l.node.ID)
-	case !namesFit(o.initiator, o.name):
-		return broke("an initiator port that is not named as RFC 7143 4.2.7 says")
-	}
-	t := l.s.cfg.Targets[o.target]
-	n := &ownedNexus{id: o.nexus, exec: t.Exec()}
-	n.exec.Lock()
-	n.nexus = t.OpenNexus(o.initiator, o.name, o.port)
-	n.nexus.OnReset(func() { l.enqueue(sending{kind: kindReset, number: n.id}) })
-	n.exec.Unlock()
-	l.nexuses[n.id] = n
-	l.sessions.Add(1)
-	return nil
-}
-
-// namesFit reports whether names are those that a portal gives to an initiator and its port: it has checked them, as has to be
-// done for a peer.
-func namesFit(initiator, port string) bool {
-	isid, ok := strings.CutPrefix(port, initiator+",i,0x")
-	return ok && iscsi.CheckName(initiator) == nil && initiator == iscsi.FoldName(initiator) && len(isid) == 12 && strings.Trim(isid, "0123456789abcdef") == ""
-}
-
-func (l *serverLink) closeNexus(body []byte) error {
-	id, err := parseNumber(kindClose, body)
-	if err != nil {
-		return err
-	}
-	n := l.nexuses[id]
-	if n == nil {
-		return broke("nexus %d is not open", id)
-	}
-	delete(l.nexuses, id)
-	l.sessions.Add(-1)
-	n.exec.Lock()
-	n.nexus.Close(func() { l.enqueue(sending{kind: kindClosed, number: id}) })
-	n.exec.Unlock()
-	return nil
 }
 
 // command takes a command with its data. It is submitted with those that came with it.
@@ -294,7 +263,7 @@ func (l *serverLink) command(body []byte) error {
 	}
 	cost := int64(h.out) + int64(h.in)
 	l.mu.Lock()
-	over := l.commands >= windowCommands || l.commands > 0 && l.bytes+cost > windowBytes
+	over := l.commands >= windowCommands || l.commands > 0 && l.bytes+cost > l.window
 	if !over {
 		l.commands++
 		l.bytes += cost
@@ -308,22 +277,31 @@ func (l *serverLink) command(body []byte) error {
 	t := &c.task
 	t.LUN, t.Tag, t.Attr, t.MaxIn = h.lun, h.tag, scsi.Attr(h.attr), int(h.in)
 	t.CDB = c.cdb[:copy(c.cdb[:], h.cdb)]
-	if err := l.receive(c, int(h.out)); err != nil {
-		l.giveUp(c)
+	err = l.receive(c, int(h.out))
+	switch {
+	case err != nil:
+		l.mu.Lock()
+		l.back(c)
+		l.mu.Unlock()
+		c.release()
 		return err
+	case n.nexus == nil || commandStale(t): // it has not begun, and nothing of it is left
+		t.Status = scsi.StatusBusy
+		l.enqueue(sending{kind: kindResult, command: c})
+		return nil
 	}
 	l.batch = append(l.batch, arrival{n, c})
 	return nil
 }
 
-// giveUp ends a command that was not submitted.
-func (l *serverLink) giveUp(c *command) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.drop(sending{kind: kindResult, command: c})
+// credit notes that bytes of commands were read, of which the node hears.
+func (l *serverLink) credit(n int) {
+	if l.taken.Add(uint64(n))-l.told.Load() >= creditStep {
+		l.signal()
+	}
 }
 
-// receive reads a command's data, and refuses one that is too old: its node may have answered it already.
+// receive reads a command's data, and its stamp, which is the latest then.
 func (l *serverLink) receive(c *command, left int) error {
 	for left > 0 {
 		n := min(left, chunkLen)
@@ -334,21 +312,30 @@ func (l *serverLink) receive(c *command, left int) error {
 		}
 		c.task.DataOut = append(c.task.DataOut, b.b[:n])
 		left -= n
+		l.credit(n)
 	}
 	if _, err := io.ReadFull(l.br, c.stamp[:]); err != nil {
 		return err
 	}
-	return l.fresh(be.Uint64(c.stamp[:]))
+	l.credit(stampLen)
+	return l.heard(be.Uint64(c.stamp[:]))
 }
 
-// fresh checks a stamp.
-func (l *serverLink) fresh(stamp uint64) error {
-	switch now := l.s.now(); {
-	case stamp > now:
+// commandStale is Task.Stale of every command: one that is too old its node may have answered, and a host may have written the
+// same blocks by another path since. It is asked when the command is here, and again when it begins.
+// What the node has said since counts as well: one that goes on has answered nothing.
+func commandStale(t *scsi.Task) bool {
+	l := t.Ctx.(*command).link
+	old, _ := l.s.clock.old(l.latest.Load(), l.s.times.fresh)
+	return old
+}
+
+// heard notes the latest stamp: when the node still held what it has on its way.
+func (l *serverLink) heard(stamp uint64) error {
+	if _, ahead := l.s.clock.old(stamp, l.s.times.fresh); ahead {
 		return broke("a stamp that is yet to come")
-	case now-stamp > uint64(l.s.times.fresh):
-		return errStale
 	}
+	l.latest.Store(max(l.latest.Load(), stamp))
 	return nil
 }
 
@@ -376,11 +363,12 @@ func (l *serverLink) submit() {
 func (l *serverLink) manage(body []byte) error {
 	m, err := parseManagement(body)
 	if err == nil {
-		err = l.fresh(m.stamp)
+		err = l.heard(m.stamp)
 	}
 	if err != nil {
 		return err
 	}
+	old, _ := l.s.clock.old(m.stamp, l.s.times.fresh)
 	n := l.nexuses[m.nexus]
 	if n == nil {
 		return broke("nexus %d is not open", m.nexus)
@@ -391,6 +379,10 @@ func (l *serverLink) manage(body []byte) error {
 	l.mu.Unlock()
 	if over {
 		return broke("more than %d task management functions", maxManages)
+	}
+	if old || n.nexus == nil {
+		l.enqueue(sending{kind: kindManaged, number: m.call, response: byte(scsi.TMFRejected)})
+		return nil
 	}
 	n.exec.Lock()
 	n.nexus.Manage(scsi.TMF(m.fn), m.lun, m.tag, func(r scsi.TMFResponse) {

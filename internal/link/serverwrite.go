@@ -17,22 +17,42 @@ func (l *serverLink) enqueue(it sending) {
 	}
 	l.queue = append(l.queue, it)
 	l.mu.Unlock()
+	l.signal()
+}
+
+// signal wakes the writer.
+func (l *serverLink) signal() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
 	}
 }
 
-// drop gives back what something that was or is not sent holds. Preconditions: mu is held.
+// drop gives back what something holds that is not sent. Preconditions: mu is held.
 func (l *serverLink) drop(it sending) {
+	l.settled(it)
+	if it.kind == kindResult {
+		it.command.release()
+	}
+}
+
+// settled gives back what something holds of the bounds of the link: before it is sent, for the node has its place back when it
+// has read the result. Preconditions: mu is held.
+func (l *serverLink) settled(it sending) {
 	switch it.kind {
 	case kindResult:
-		l.commands--
-		l.bytes -= it.command.cost
-		it.command.release()
+		l.back(it.command)
 	case kindManaged:
 		l.manages--
+	case kindClosed:
+		l.closing--
 	}
+}
+
+// back gives back a command's place in the window. Preconditions: mu is held.
+func (l *serverLink) back(c *command) {
+	l.commands--
+	l.bytes -= c.cost
 }
 
 // write sends until the link ends: results, and a sign of life where there is nothing else.
@@ -57,18 +77,25 @@ func (l *serverLink) write() {
 		l.mu.Unlock()
 		err := error(nil)
 		for i, it := range batch {
+			l.mu.Lock()
+			l.settled(it)
+			l.mu.Unlock()
 			if err == nil {
 				err = l.send(bw, scratch, it)
 			}
-			l.mu.Lock()
-			l.drop(it)
-			l.mu.Unlock()
+			if it.kind == kindResult {
+				it.command.release()
+			}
 			batch[i] = sending{}
 		}
 		spare = batch
+		l.patience()
+		if taken := l.taken.Load(); err == nil && taken-l.told.Load() >= creditStep {
+			l.told.Store(taken)
+			_, err = bw.Write(appendLong(scratch[:0], kindCredit, taken))
+		}
 		if err == nil && ping {
-			l.patience()
-			_, err = bw.Write(appendPing(scratch[:0], l.s.now()))
+			_, err = bw.Write(appendPing(scratch[:0], l.s.clock.now()))
 		}
 		if err == nil {
 			l.patience()
@@ -101,18 +128,26 @@ func (l *serverLink) send(bw *bufio.Writer, scratch []byte, it sending) error {
 func (l *serverLink) sendResult(bw *bufio.Writer, b []byte, c *command) error {
 	t := &c.task
 	n := block.VecLen(t.DataIn)
-	h := resultHead{task: c.id, status: t.Status, aborted: t.Aborted, in: uint64(t.InTotal), out: uint64(t.OutTotal), data: uint32(n), stamp: l.s.now(), sense: t.Sense}
+	h := resultHead{task: c.id, status: t.Status, aborted: t.Aborted, in: uint64(t.InTotal), out: uint64(t.OutTotal), data: uint32(n), stamp: l.s.clock.now(), sense: t.Sense}
 	if _, err := bw.Write(h.append(b)); err != nil {
 		return err
 	}
+	at := 0
 	for _, v := range t.DataIn {
 		for len(v) > 0 { // each piece has its time
-			k := min(len(v), chunkLen)
+			k := min(len(v), chunkLen-at%chunkLen)
 			l.patience()
 			if _, err := bw.Write(v[:k]); err != nil {
 				return err
 			}
 			v = v[k:]
+			if at += k; at%chunkLen != 0 && at != n {
+				continue
+			}
+			// The clock of a node stands still for no longer than a chunk takes.
+			if _, err := bw.Write(be.AppendUint64(b[:0], l.s.clock.now())); err != nil {
+				return err
+			}
 		}
 	}
 	l.state.commands.Add(1)

@@ -36,8 +36,8 @@ const (
 // answer ends a task that comes while no owner is linked. Preconditions: the executor is held.
 func (c *Client) answer(n *nexus, t *scsi.Task) {
 	c.local.Add(1)
-	q, length, ok := question(n, t)
-	switch data := c.known[q]; {
+	q, length, ok := question(t)
+	switch data := n.known[q]; {
 	case t.CDB[0] == opRequestSense:
 		reply(t, senseTransition[:], int(t.CDB[4]))
 	case !ok || data == nil:
@@ -63,17 +63,14 @@ func reply(t *scsi.Task, data []byte, length int) {
 
 // asked is a question of which the answer is kept.
 type asked struct {
-	target    byte
-	port      uint16
-	initiator string // whose LUNs they are
 	lun       uint64
 	op        byte
 	how, page byte // EVPD or the format, and the page or what is to be reported
 }
 
 // question says what a command asks, and how much the host wants of the answer.
-func question(n *nexus, t *scsi.Task) (q asked, length int, ok bool) {
-	q = asked{target: n.target, port: n.port, initiator: n.initiator, lun: t.LUN, op: t.CDB[0]}
+func question(t *scsi.Task) (q asked, length int, ok bool) {
+	q = asked{lun: t.LUN, op: t.CDB[0]}
 	cdb := t.CDB
 	switch {
 	case q.op == opInquiry && len(cdb) >= 6:
@@ -88,31 +85,66 @@ func question(n *nexus, t *scsi.Task) (q asked, length int, ok bool) {
 	return q, length, true
 }
 
-// memory is what the owner said last, by what it was asked. It belongs to the client's executor.
+// memory is what the owner said last on a nexus, by what it was asked. It belongs to the client's executor.
 type memory map[asked][]byte
 
-// Bounds of a memory.
+// Bounds of the memories of all nexuses.
 const (
 	maxQuestions = 4096
 	maxKept      = 4096 // bytes of an answer; one that is longer is not kept
 )
 
-// note keeps the answer to a command that has ended, if it is one to be kept.
-func (m memory) note(n *nexus, t *scsi.Task) {
-	if op := t.CDB[0]; op != opInquiry && op != opReportLUNs && op != opMaintenanceIn || t.Status != scsi.StatusGood || t.Aborted {
+// note keeps the answer to a command that has ended, if it is one to be kept. Where the host hears that what it was told may
+// have changed, all is forgotten: who answered from memory then would show a unit as another one.
+func (n *nexus) note(t *scsi.Task) {
+	if t.Status == scsi.StatusCheckCondition {
+		if changes(t.Sense) {
+			n.forget()
+		}
 		return
 	}
-	q, _, ok := question(n, t)
+	if op := t.CDB[0]; op != opInquiry && op != opReportLUNs && op != opMaintenanceIn || t.Status != scsi.StatusGood || t.Aborted || n.closed {
+		return
+	}
+	q, _, ok := question(t)
 	if !ok || t.InTotal > maxKept || len(t.DataIn) != 1 || len(t.DataIn[0]) < t.InTotal {
 		return
 	}
-	data, had := t.DataIn[0], m[q]
+	data, had := t.DataIn[0], n.known[q]
 	switch {
 	case bytes.HasPrefix(had, data): // the same, or as much of it as the host wanted
-	case had == nil && len(m) >= maxQuestions:
+	case had == nil && n.c.kept >= maxQuestions:
 	default:
-		m[q] = slices.Clone(data)
+		if n.known == nil {
+			n.known = memory{}
+		}
+		if had == nil {
+			n.c.kept++
+		}
+		n.known[q] = slices.Clone(data)
 	}
+}
+
+// forget ends the memory.
+func (n *nexus) forget() {
+	n.c.kept -= len(n.known)
+	n.known = nil
+}
+
+// changes reports whether sense data is a unit attention condition behind which units may be others: 29/xx, 2A/xx, 3F/0E.
+func changes(sense []byte) bool {
+	const fixed, descriptors, unitAttention = 0x70, 0x72, 6
+	switch {
+	case len(sense) >= 14 && sense[0]&0x7E == fixed:
+		return sense[2]&0x0F == unitAttention && changed(sense[12], sense[13])
+	case len(sense) >= 4 && sense[0]&0x7E == descriptors:
+		return sense[1]&0x0F == unitAttention && changed(sense[2], sense[3])
+	}
+	return false
+}
+
+func changed(code, qualifier byte) bool {
+	return code == 0x29 || code == 0x2A || code == 0x3F && qualifier == 0x0E
 }
 
 // transitioning makes parameter data of REPORT TARGET PORT GROUPS say that all groups are in transition.

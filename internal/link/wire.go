@@ -11,7 +11,7 @@ import (
 type kind byte
 
 // A message is its length in 4 bytes, big endian, its kind, and its body. Behind the body of a command come its Data-Out and
-// then a stamp, 8 bytes; behind that of a result its Data-In. Neither is counted in the length.
+// then a stamp, 8 bytes; behind that of a result its Data-In, a stamp behind each chunk. Neither is counted in the length.
 const (
 	kindHello   kind = 1 + iota // node to owner: who it is
 	kindWelcome                 // owner to node: who that is, and the window
@@ -25,7 +25,10 @@ const (
 	kindManaged
 	kindClosed
 	kindReset
-	kindPing // both
+	kindPing   // both
+	kindBusy   // owner to node, before the welcome: what the former link had brought has no end yet
+	kindCredit // owner to node: how much of commands it has read
+	kindDenied // owner to node: no such nexus is made
 )
 
 const (
@@ -136,7 +139,10 @@ func (c *cursor) end(k kind) error {
 type greeting struct {
 	Node
 	process incarnation
+	policy  digest // of who may log in
 	// Of a welcome alone.
+	array           string // which array it is
+	epoch           uint64 // of its owner: a later one has a higher one, where there are epochs
 	commands, bytes uint32
 	targets         byte
 	stamp           uint64
@@ -149,7 +155,10 @@ func (g *greeting) append(b []byte, k kind) []byte {
 	b = be.AppendUint16(b, protocolVersion)
 	b = appendNode(b, g.Node)
 	b = append(b, g.process[:]...)
+	b = append(b, g.policy[:]...)
 	if k == kindWelcome {
+		b = appendString(b, g.array)
+		b = be.AppendUint64(b, g.epoch)
 		b = be.AppendUint32(b, g.commands)
 		b = be.AppendUint32(b, g.bytes)
 		b = append(b, g.targets)
@@ -178,7 +187,12 @@ func parseGreeting(k kind, body []byte) (g greeting, err error) {
 	}
 	g.Node = c.node()
 	copy(g.process[:], c.take(len(g.process)))
+	copy(g.policy[:], c.take(len(g.policy)))
 	if k == kindWelcome {
+		g.array, g.epoch = string(c.bytes()), c.u64()
+		if len(g.array) > maxArray {
+			return g, broke("an array whose name has %d bytes", len(g.array))
+		}
 		g.commands, g.bytes, g.targets, g.stamp = c.u32(), c.u32(), c.u8(), c.u64()
 		n := int(c.u8())
 		if n > maxNodes {
@@ -202,12 +216,21 @@ func parseGreeting(k kind, body []byte) (g greeting, err error) {
 	return g, nil
 }
 
+func bit(v bool) byte {
+	if v {
+		return 1
+	}
+	return 0
+}
+
 // opening is the message that makes a nexus.
 type opening struct {
 	nexus           uint32
 	target          byte
 	port            uint16 // relative target port identifier
 	initiator, name string // of the initiator, and of its port
+	// again: its host was logged in at this process before, so that it may have missed what its nexus would have been told.
+	again bool
 }
 
 func (o *opening) append(b []byte) []byte {
@@ -215,13 +238,13 @@ func (o *opening) append(b []byte) []byte {
 	b = appendHead(b, kindOpen)
 	b = append(be.AppendUint32(b, o.nexus), o.target)
 	b = be.AppendUint16(b, o.port)
-	b = appendString(appendString(b, o.initiator), o.name)
+	b = append(appendString(appendString(b, o.initiator), o.name), bit(o.again))
 	return appendLength(b, at)
 }
 
 func parseOpening(body []byte) (o opening, err error) {
 	c := cursor{b: body}
-	o = opening{nexus: c.u32(), target: c.u8(), port: c.u16(), initiator: string(c.bytes()), name: string(c.bytes())}
+	o = opening{nexus: c.u32(), target: c.u8(), port: c.u16(), initiator: string(c.bytes()), name: string(c.bytes()), again: c.u8()&1 != 0}
 	return o, c.end(kindOpen)
 }
 
@@ -275,11 +298,7 @@ func (h *resultHead) append(b []byte) []byte {
 	at := len(b)
 	b = appendHead(b, kindResult)
 	b = be.AppendUint32(b, h.task)
-	flags := byte(0)
-	if h.aborted {
-		flags = 1
-	}
-	b = append(b, h.status, flags)
+	b = append(b, h.status, bit(h.aborted))
 	b = be.AppendUint64(b, h.in)
 	b = be.AppendUint64(b, h.out)
 	b = be.AppendUint32(b, h.data)
@@ -328,7 +347,7 @@ func parseManagement(body []byte) (m management, err error) {
 	return m, c.end(kindManage)
 }
 
-// appendNumber makes a message with one number of 32 bits: close, closed and reset.
+// appendNumber makes a message with one number of 32 bits: close, closed, reset and denied.
 func appendNumber(b []byte, k kind, n uint32) []byte {
 	at := len(b)
 	return appendLength(be.AppendUint32(appendHead(b, k), n), at)
@@ -351,16 +370,22 @@ func parseManaged(body []byte) (call uint32, response byte, err error) {
 	return call, response, c.end(kindManaged)
 }
 
-func appendPing(b []byte, stamp uint64) []byte {
+func appendPing(b []byte, stamp uint64) []byte { return appendLong(b, kindPing, stamp) }
+
+// appendLong makes a message with one number of 64 bits: ping and credit.
+func appendLong(b []byte, k kind, n uint64) []byte {
 	at := len(b)
-	return appendLength(be.AppendUint64(appendHead(b, kindPing), stamp), at)
+	return appendLength(be.AppendUint64(appendHead(b, k), n), at)
 }
 
-func parsePing(body []byte) (uint64, error) {
+func parseLong(k kind, body []byte) (uint64, error) {
 	c := cursor{b: body}
 	n := c.u64()
-	return n, c.end(kindPing)
+	return n, c.end(k)
 }
+
+// appendEmpty makes a message without a body: ready and busy.
+func appendEmpty(b []byte, k kind) []byte { return appendLength(appendHead(b, k), len(b)) }
 
 func appendRefusal(b []byte, why string) []byte {
 	at := len(b)

@@ -30,6 +30,34 @@ func TestServing(t *testing.T) {
 	}
 }
 
+// TestStale: a task that waits behind an ORDERED one is asked when it begins whether it is too old by then.
+func TestStale(t *testing.T) {
+	exec, stale := &block.Virtual{}, false
+	tg := scsi.NewTarget(scsi.Options{Name: "iqn.2026-11.org.example:array", Exec: exec})
+	d := scsitest.NewDevice(exec, scsitest.Ready(1, 2048, 512, true))
+	if err := tg.Map("", 0, tg.AddUnit(d, scsi.UnitOptions{})); err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{TB: t, exec: exec, tg: tg}
+	r.a = r.tg.OpenNexus(initiatorA, initiatorA+",i,0x1", 1)
+	r.submit(r.a, r.task("attention", 0, make([]byte, 6)))
+	exec.Run()
+	d.Hold = true
+	first := r.task("ordered", 0, scsitest.CDB(0x28, 0, 1))
+	first.Attr = scsi.AttrOrdered
+	r.submit(r.a, first)
+	write := r.task("write", 0, scsitest.CDB(0x2A, 0, 1))
+	write.DataOut, write.Stale = [][]byte{make([]byte, 512)}, func(*scsi.Task) bool { return stale }
+	r.submit(r.a, write)
+	exec.Run()
+	d.Hold, stale = false, true
+	d.Release(1)
+	exec.Run()
+	if got, want := fmt.Sprint(r.log[1:]), "[ordered write status 08]"; got != want || d.Seen[block.OpWrite] != 0 {
+		t.Errorf("got %s and %d writes, want %s and none", got, d.Seen[block.OpWrite], want)
+	}
+}
+
 // TestServingOfNoUnit: what is said of a LUN without a unit is said of the array, too: its owner may have made one there
 // meanwhile. So is that a unit was removed while a command was delayed.
 func TestServingOfNoUnit(t *testing.T) {

@@ -30,6 +30,10 @@ const (
 	UATimestamp
 )
 
+// Missable is what a host has to be told that may have changed while nobody could tell it: its LUNs, the units' capacity and
+// mode parameters, reservations, the states of target port groups.
+const Missable = UALUNsChanged | UACapacity | UAModeChanged | UAReservationsPreempted | UAAccess
+
 var attentionCodes = [...]Code{
 	0x062900, // POWER ON, RESET, OR BUS DEVICE RESET OCCURRED
 	0x062904, // DEVICE INTERNAL RESET

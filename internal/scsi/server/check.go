@@ -17,7 +17,7 @@ func (t *Task) run() {
 	st := &t.state
 	row := st.n.t.commands.Lookup(t.CDB)
 	st.row = row
-	if serving := st.n.t.opt.Serving; serving != nil && !serving() {
+	if serving := st.n.t.opt.Serving; serving != nil && !serving() || t.Stale != nil && t.Stale(t) {
 		t.End(sam.StatusBusy)
 		return
 	}

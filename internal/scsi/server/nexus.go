@@ -68,15 +68,22 @@ func (n *Nexus) remap() {
 			n.luns[lun] = x
 		}
 	}
-	if !changed {
-		return
+	if changed {
+		n.raise(sense.UALUNsChanged)
 	}
+}
+
+// raise raises ua for all units of the nexus.
+func (n *Nexus) raise(ua sense.Attentions) {
 	for _, x := range n.luns {
 		if x != nil {
-			x.ua |= sense.UALUNsChanged
+			x.ua |= ua
 		}
 	}
 }
+
+// Missed raises what may have been pending on a former nexus of the same port whose host has not logged in again.
+func (n *Nexus) Missed() { n.raise(sense.Missable) }
 
 // detach ends what the unit keeps for an I_T_L nexus that is going away: what an
 // I_T nexus loss ends (SAM-5 6.3.4).

@@ -38,13 +38,8 @@ func (t *Target) ChangeAccess(g *alua.Group, s alua.State, why alua.Cause, by *N
 		return
 	}
 	for _, n := range t.nexuses {
-		if n == by {
-			continue
-		}
-		for _, x := range n.luns {
-			if x != nil {
-				x.ua |= sense.UAAccess
-			}
+		if n != by {
+			n.raise(sense.UAAccess)
 		}
 	}
 }

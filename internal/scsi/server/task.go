@@ -34,6 +34,8 @@ type Task struct {
 	Bufs    Buffers  // where Data-In memory comes from
 	Done    func(*Task)
 	Ctx     any // the front end's own
+	// Stale, if it is there, is asked when the command begins: where it returns true, that ends with BUSY.
+	Stale func(*Task) bool
 
 	Status   byte     // SAM status, StatusGood...
 	Sense    []byte   // sense data with Status CheckCondition, in senseBuf

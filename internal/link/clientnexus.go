@@ -1,0 +1,316 @@
+package link
+
+import (
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/iscsi"
+	"github.com/arraysim/arraysim/internal/scsi"
+)
+
+// item is something that goes to the owner.
+type item struct {
+	kind kind
+	n    *nexus
+	task *scsi.Task // of a command
+	slot uint32     // of a command that has its place in the window
+	turn uint64     // likewise: a slot serves one command behind another
+	call *call      // of a task management function
+	// again: the nexus was open at the same process before. Another one says by 29/xx that all may be another.
+	again bool
+}
+
+// flight is a command that has its place in the window.
+type flight struct {
+	task    *scsi.Task
+	n       *nexus
+	cost    int64
+	written atomic.Bool // all of it was given to the connection
+	// turn is that of the item that the writer may take. It takes it by a swap with 0, and so does who takes it back.
+	turn atomic.Uint64
+}
+
+// call is a task management function in progress.
+type call struct {
+	n        *nexus
+	id       uint32
+	fn       scsi.TMF
+	lun, tag uint64
+	done     func(scsi.TMFResponse)
+}
+
+// nexus is an I_T nexus of a session of this node. It implements iscsi.Nexus.
+type nexus struct {
+	c               *Client
+	id              uint32
+	target          byte
+	port            uint16
+	initiator, name string
+	opened          bool        // at the owner that is linked now
+	at              incarnation // the owner at which it was opened last
+	closed          bool
+	known           memory
+	queue           ring[*scsi.Task] // beyond the window
+	turning         bool             // it is in turns
+	flying          int              // commands in the window
+	bytes           int64            // of them
+	closing         func()           // called when it is gone at the owner
+	onReset         func()
+}
+
+// target implements iscsi.Handler.
+type target struct {
+	c      *Client
+	number byte
+}
+
+// Target returns one of the array's targets, for the portal.
+func (c *Client) Target(number int) iscsi.Handler { return target{c, byte(number)} }
+
+func (t target) Exec() block.Executor { return t.c.exec }
+
+// Visible reports true: which initiators have a LUN the owner alone knows, and discovery waits for nobody.
+func (t target) Visible(string) bool { return true }
+
+// OpenNexus makes a nexus here and, while there is a link, at the owner.
+func (t target) OpenNexus(initiator, port string, targetPort uint16) iscsi.Nexus {
+	c := t.c
+	c.last++
+	n := &nexus{c: c, id: c.last, target: t.number, port: targetPort, initiator: iscsi.FoldName(initiator), name: strings.ToLower(port)}
+	c.nexuses = append(c.nexuses, n)
+	if c.up {
+		c.openAt(n)
+	}
+	return n
+}
+
+func (c *Client) openAt(n *nexus) {
+	c.send(item{kind: kindOpen, n: n, again: n.at == c.present})
+	n.opened, n.at = true, c.present
+}
+
+// OnReset registers what ends the session when the target has had a cold reset.
+func (n *nexus) OnReset(fn func()) { n.onReset = fn }
+
+// Submit forwards tasks, in order, or answers them.
+func (n *nexus) Submit(tasks []*scsi.Task) {
+	c := n.c
+	for _, t := range tasks {
+		t.Status, t.Sense, t.DataIn, t.InTotal, t.OutTotal, t.Aborted = scsi.StatusGood, nil, nil, 0, 0, false
+		switch {
+		case n.closed:
+			t.Aborted = true
+			c.endLater(t)
+		case !c.up:
+			c.answer(n, t)
+		case t.MaxIn > maxTransfer || block.VecLen(t.DataOut) > maxTransfer:
+			check(t, senseInvalidField)
+			c.endLater(t)
+		case n.queue.len() >= maxQueued:
+			t.Status = scsi.StatusTaskSetFull
+			c.endLater(t)
+		default:
+			n.queue.push(t)
+			n.turn()
+		}
+	}
+	c.pump()
+}
+
+// turn has the nexus wait for its turn.
+func (n *nexus) turn() {
+	if !n.turning && n.queue.len() > 0 {
+		n.turning = true
+		n.c.turns.push(n)
+	}
+}
+
+// share is how much of the window a nexus may have: all have the same, but a few commands at least.
+func (c *Client) share() (commands int, bytes int64) {
+	all := max(len(c.nexuses), 1)
+	return max(len(c.flights)/all, leastShare), max(c.window/int64(all), c.window/leastShare)
+}
+
+// pump gives the writer what the window has room for, of all sessions in turn. One that has its share waits until a command of
+// its own ends. Preconditions: the executor is held.
+func (c *Client) pump() {
+	commands, bytes := c.share()
+	sent := false
+	for c.turns.len() > 0 && len(c.free) > 0 {
+		n := *c.turns.first()
+		if n.queue.len() == 0 || n.flying >= commands {
+			c.turns.pop()
+			n.turning = false
+			continue
+		}
+		t := *n.queue.first()
+		cost := int64(t.MaxIn) + int64(block.VecLen(t.DataOut))
+		if n.bytes > 0 && n.bytes+cost > bytes {
+			c.turns.pop()
+			n.turning = false
+			continue
+		}
+		if c.bytes > 0 && c.bytes+cost > c.window {
+			break // it keeps its turn
+		}
+		c.turns.pop()
+		n.turning = false
+		n.queue.pop()
+		c.place(n, t, cost)
+		n.turn()
+		sent = true
+	}
+	if sent {
+		c.signal()
+	}
+}
+
+// place gives a command its place in the window, and to the writer. Preconditions: the executor is held.
+func (c *Client) place(n *nexus, t *scsi.Task, cost int64) {
+	slot := c.free[len(c.free)-1]
+	c.free = c.free[:len(c.free)-1]
+	c.bytes += cost
+	n.bytes += cost
+	n.flying++
+	f := &c.flights[slot]
+	f.task, f.n, f.cost = t, n, cost
+	f.written.Store(false)
+	c.placed++
+	f.turn.Store(c.placed)
+	c.out = append(c.out, item{kind: kindCommand, n: n, task: t, slot: slot, turn: c.placed})
+}
+
+func (c *Client) send(it item) {
+	c.out = append(c.out, it)
+	c.signal()
+}
+
+func (c *Client) signal() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// land ends a command's place in the window, and returns it.
+func (c *Client) land(slot uint32) *scsi.Task {
+	f := &c.flights[slot]
+	t := f.task
+	n := f.n
+	c.bytes -= f.cost
+	n.bytes -= f.cost
+	n.flying--
+	n.turn()
+	f.task, f.n = nil, nil
+	c.free = append(c.free, slot)
+	return t
+}
+
+// Manage forwards a task management function. What was not sent yet ends here. Behind a broken link the function waits with the
+// commands that it may be about: who resets a unit is not told that nothing is there while something may be.
+func (n *nexus) Manage(fn scsi.TMF, lun, tag uint64, done func(scsi.TMFResponse)) {
+	c := n.c
+	all := fn == scsi.TargetWarmReset || fn == scsi.TargetColdReset
+	some := fn == scsi.AbortTaskSet || fn == scsi.ClearTaskSet || fn == scsi.LogicalUnitReset
+	hits := n.abortUnsent(func(t *scsi.Task) bool {
+		return all || t.LUN == lun && (some || fn == scsi.AbortTask && t.Tag == tag)
+	})
+	k := &call{n: n, fn: fn, lun: lun, tag: tag, done: done}
+	switch {
+	case fn == scsi.AbortTask && hits > 0:
+		c.callLater(func() { done(scsi.TMFComplete) })
+	case len(c.calls) >= maxManages:
+		c.callLater(func() { done(scsi.TMFRejected) })
+	case c.up, c.limbo != nil: // behind a broken link it has its answer with the commands that it may be about
+		c.last++
+		k.id = c.last
+		c.calls[k.id] = k
+		if c.up {
+			c.send(item{kind: kindManage, n: n, call: k})
+		}
+	default:
+		c.callLater(k.fail)
+	}
+}
+
+// fail answers a function that nobody carries out. Preconditions: no command of the nexus waits for its fate. So there is no such
+// task any more; what is about more than one task has to be asked of an owner.
+func (k *call) fail() {
+	if k.fn == scsi.AbortTask {
+		k.done(scsi.TMFNoTask)
+		return
+	}
+	k.done(scsi.TMFRejected)
+}
+
+// abortUnsent ends commands that were not sent: those that wait for the window, and those that the writer has not begun. Nothing
+// of these goes to the owner any more.
+func (n *nexus) abortUnsent(match func(*scsi.Task) bool) (hits int) {
+	c := n.c
+	end := func(t *scsi.Task) {
+		t.Aborted = true
+		c.endLater(t)
+		hits++
+	}
+	for slot := range c.flights {
+		if f := &c.flights[slot]; f.n == n && match(f.task) {
+			if turn := f.turn.Load(); turn != 0 && f.turn.CompareAndSwap(turn, 0) {
+				end(c.land(uint32(slot)))
+			}
+		}
+	}
+	for left := n.queue.len(); left > 0; left-- {
+		t := *n.queue.first()
+		n.queue.pop()
+		if match(t) {
+			end(t)
+		} else {
+			n.queue.push(t)
+		}
+	}
+	c.pump()
+	return hits
+}
+
+// Close ends the nexus. done is called when no command of it is in progress any more, as far as the owner can be asked.
+func (n *nexus) Close(done func()) {
+	c := n.c
+	if n.closed {
+		c.callLater(done)
+		return
+	}
+	n.closed = true
+	n.abortUnsent(func(*scsi.Task) bool { return true })
+	n.forget()
+	switch {
+	case n.opened && c.up:
+		n.closing = done
+		c.send(item{kind: kindClose, n: n})
+	case c.inLimbo(n):
+		n.closing = done
+	default:
+		c.forget(n)
+		c.callLater(done)
+	}
+}
+
+// inLimbo reports whether commands or functions of the nexus wait for their fate.
+func (c *Client) inLimbo(n *nexus) bool {
+	for slot := range c.flights {
+		if c.flights[slot].n == n {
+			return true
+		}
+	}
+	for _, k := range c.calls {
+		if k.n == n {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Client) forget(n *nexus) {
+	c.nexuses = slices.DeleteFunc(c.nexuses, func(m *nexus) bool { return m == n })
+}

@@ -1,0 +1,124 @@
+package link
+
+import (
+	"bufio"
+	"io"
+	"time"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// write sends until the link ends.
+func (l *clientLink) write() error {
+	c := l.c
+	bw := bufio.NewWriterSize(l.conn, 64<<10)
+	var spare []item
+	scratch := make([]byte, 0, 1024)
+	tick := time.NewTicker(c.times.ping)
+	defer tick.Stop()
+	for {
+		ping := false
+		select {
+		case <-c.wake:
+		case <-tick.C:
+			ping = true
+		case <-l.quit:
+			return nil
+		}
+		c.exec.Lock()
+		batch := c.out
+		c.out = spare[:0]
+		c.exec.Unlock()
+		for _, it := range batch {
+			if err := l.send(bw, scratch[:0], it); err != nil {
+				return err
+			}
+		}
+		clear(batch)
+		spare = batch
+		l.patience()
+		if ping {
+			if _, err := bw.Write(appendPing(scratch[:0], c.stamp.Load())); err != nil {
+				return err
+			}
+		}
+		if err := bw.Flush(); err != nil {
+			return err
+		}
+	}
+}
+
+// patience bounds the next write.
+func (l *clientLink) patience() { l.raw.SetWriteDeadline(time.Now().Add(writeTime)) }
+
+func (l *clientLink) send(bw *bufio.Writer, b []byte, it item) error {
+	l.patience()
+	switch it.kind {
+	case kindOpen:
+		o := opening{nexus: it.n.id, target: it.n.target, port: it.n.port, initiator: it.n.initiator, name: it.n.name, again: it.again}
+		b = o.append(b)
+	case kindReady:
+		b = appendEmpty(b, kindReady)
+	case kindClose:
+		b = appendNumber(b, kindClose, it.n.id)
+	case kindManage:
+		k := it.call
+		m := management{nexus: it.n.id, call: k.id, fn: byte(k.fn), lun: k.lun, tag: k.tag, stamp: l.c.stamp.Load()}
+		b = m.append(b)
+	case kindCommand:
+		return l.sendCommand(bw, b, it)
+	}
+	_, err := bw.Write(b)
+	return err
+}
+
+// sendCommand sends a command: head, data, stamp. It was sent in full when the last byte of the stamp is in the writer's
+// buffer, from where the next call may send it: the owner does not begin before it has that.
+func (l *clientLink) sendCommand(bw *bufio.Writer, b []byte, it item) error {
+	f := &l.c.flights[it.slot]
+	if err := l.spend(bw, pieceLen); err != nil { // before it is begun, so that it can be taken back meanwhile
+		return err
+	}
+	if !f.turn.CompareAndSwap(it.turn, 0) {
+		return nil // it was taken back
+	}
+	t := it.task
+	h := commandHead{nexus: it.n.id, task: it.slot, lun: t.LUN, tag: t.Tag, attr: byte(t.Attr), out: uint32(block.VecLen(t.DataOut)), in: uint32(max(t.MaxIn, 0)), cdb: t.CDB}
+	b = h.append(b)
+	if _, err := bw.Write(b); err != nil {
+		return err
+	}
+	l.sent += uint64(len(b) + stampLen)
+	for _, v := range t.DataOut {
+		for len(v) > 0 { // each piece has its time
+			k := min(len(v), pieceLen)
+			if err := l.spend(bw, k); err != nil {
+				return err
+			}
+			l.patience()
+			if _, err := bw.Write(v[:k]); err != nil {
+				return err
+			}
+			l.sent += uint64(k)
+			v = v[k:]
+		}
+	}
+	_, err := bw.Write(be.AppendUint64(b[:0], l.c.stamp.Load()))
+	f.written.Store(true)
+	return err
+}
+
+// spend waits until n more bytes of commands may be on their way.
+func (l *clientLink) spend(bw *bufio.Writer, n int) error {
+	for l.sent+uint64(n) > l.credit.Load()+creditBytes {
+		if err := bw.Flush(); err != nil {
+			return err
+		}
+		select {
+		case <-l.more:
+		case <-l.quit:
+			return io.ErrClosedPipe
+		}
+	}
+	return nil
+}

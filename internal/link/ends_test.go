@@ -1,0 +1,336 @@
+package link
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/iscsi"
+	"github.com/arraysim/arraysim/internal/scsi"
+	"github.com/arraysim/arraysim/internal/scsi/scsitest"
+)
+
+// What ends, and when: nothing of a command lands behind what a host takes for its end.
+
+// slowOwner is an owner that has welcomed a node, and reads when it is told to.
+type slowOwner struct {
+	t    *testing.T
+	conn net.Conn
+	c    *Client
+	n    iscsi.Nexus
+}
+
+func newSlowOwner(t *testing.T) *slowOwner {
+	t.Helper()
+	exec := block.NewLive()
+	t.Cleanup(exec.Stop)
+	c := &Client{cfg: ClientConfig{Self: Node{ID: 2, Ports: 1}, Targets: 1, Log: slog.New(slog.DiscardHandler)}, times: unhurried, exec: exec,
+		wake: make(chan struct{}, 1), calls: map[uint32]*call{}}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	there, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		c.serve(there, there, "test")
+	}()
+	t.Cleanup(func() {
+		here.Close()
+		<-over
+	})
+	o := &slowOwner{t: t, conn: here, c: c}
+	here.SetDeadline(time.Now().Add(patience))
+	if k, _, err := readMessage(here, make([]byte, maxBody)); err != nil || k != kindHello {
+		t.Fatal(k, err)
+	}
+	welcome := greeting{Node: Node{ID: 1, Ports: 1}, commands: windowCommands, bytes: windowBytes, targets: 1}
+	here.Write(welcome.append(nil, kindWelcome))
+	for up := false; !up; time.Sleep(time.Millisecond) {
+		exec.Lock()
+		up = c.up
+		exec.Unlock()
+	}
+	exec.Lock()
+	o.n = c.Target(0).OpenNexus(hostName, hostName+",i,0x1", FirstPort(2))
+	exec.Unlock()
+	return o
+}
+
+// read reads, and grants more, until a nexus is closed; it returns how many commands came, and their bytes.
+func (o *slowOwner) read() (commands, size int) {
+	o.t.Helper()
+	buf, data := make([]byte, maxBody), make([]byte, 1<<20)
+	for {
+		k, body, err := readMessage(o.conn, buf)
+		switch {
+		case err != nil:
+			o.t.Fatal(err)
+		case k == kindClose:
+			return commands, size
+		case k == kindCommand:
+			h, err := parseCommand(body)
+			if err != nil {
+				o.t.Fatal(err)
+			}
+			size += headLen + len(body) + int(h.out) + stampLen
+			commands++
+			for left := int(h.out) + stampLen; left > 0; {
+				n, err := o.conn.Read(data[:min(left, len(data))])
+				if left -= n; err != nil {
+					o.t.Fatal(err)
+				}
+				o.conn.Write(appendLong(nil, kindCredit, uint64(size-left)))
+			}
+		}
+	}
+}
+
+// A session that ends here takes back what the owner has not read, but for a little: its host writes by another path at once.
+func TestNothingIsSentBehindASession(t *testing.T) {
+	o := newSlowOwner(t)
+	const n, each = 64, 256 << 10
+	aborted := make(chan bool, n)
+	for range n {
+		o.c.exec.Lock()
+		o.n.Submit([]*scsi.Task{{CDB: scsitest.CDB(0x8A, 0, each/512), DataOut: [][]byte{make([]byte, each)}, Done: func(t *scsi.Task) { aborted <- t.Aborted }}})
+		o.c.exec.Unlock()
+	}
+	time.Sleep(200 * time.Millisecond) // for what would be sent
+	o.c.exec.Lock()
+	o.n.Close(func() {})
+	o.c.exec.Unlock()
+	commands, size := o.read()
+	if size > creditBytes+each+1024 {
+		t.Errorf("the owner reads %d bytes behind the end of the session, want %d and the rest of a command at most", size, creditBytes)
+	}
+	for range n - commands {
+		if !<-aborted {
+			t.Error("a command that was not sent has a response")
+		}
+	}
+	t.Logf("%d commands, %d bytes", commands, size)
+}
+
+// A task management function takes back what the writer has, too.
+func TestAbortOfWhatWaitsForTheWriter(t *testing.T) {
+	o := newSlowOwner(t)
+	ended := make(chan uint64, 64)
+	for tag := range uint64(64) {
+		o.c.exec.Lock()
+		o.n.Submit([]*scsi.Task{{Tag: tag, CDB: scsitest.CDB(0x8A, 0, 512), DataOut: [][]byte{make([]byte, 256<<10)}, Done: func(t *scsi.Task) {
+			if t.Aborted {
+				ended <- t.Tag
+			}
+		}}})
+		o.c.exec.Unlock()
+	}
+	answer := make(chan scsi.TMFResponse, 1)
+	o.c.exec.Lock()
+	o.n.Manage(scsi.AbortTask, 0, 60, func(r scsi.TMFResponse) { answer <- r })
+	o.c.exec.Unlock()
+	if r, tag := <-answer, <-ended; r != scsi.TMFComplete || tag != 60 {
+		t.Fatalf("ABORT TASK: %d, task %d", r, tag)
+	}
+}
+
+// late has the device carry writes out so much later, whatever aborts them, and starts one.
+func (r *rig) late(h *host, by time.Duration) *running {
+	d := r.devs[scsitest.Thin]
+	r.exec.Lock()
+	d.Late = int64(by)
+	r.exec.Unlock()
+	write := h.start(scsitest.Command{CDB: scsitest.CDB(0x8A, 5, 1), Out: bytes.Repeat([]byte{0xAA}, 512)})
+	r.poll("the write at the device", func() bool {
+		r.exec.Lock()
+		defer r.exec.Unlock()
+		return d.Seen[block.OpWrite] == 1
+	})
+	return write
+}
+
+func (r *rig) landed() bool {
+	r.exec.Lock()
+	defer r.exec.Unlock()
+	return r.devs[scsitest.Thin].Data[5*512] == 0xAA
+}
+
+// A node is welcomed again only when nothing of a session lands any more that was closed before.
+func TestWelcomeBehindAClosedSession(t *testing.T) {
+	r := newRig(t, unhurried)
+	h := r.login(hostName).ready()
+	r.late(h, 300*time.Millisecond)
+	closed := make(chan struct{})
+	r.local.Lock()
+	h.n.Close(func() { close(closed) })
+	r.local.Unlock()
+	r.poll("the end of the session", func() bool { return r.server.Peers()[0].Sessions == 0 })
+	r.cut()
+	<-closed
+	if !r.landed() {
+		t.Fatal("the session was over, and then its write landed")
+	}
+}
+
+// While the owner ends what the former link has brought, nothing of that is answered, however long it takes.
+func TestBusyOwner(t *testing.T) {
+	limits := unhurried
+	limits.hold = time.Second
+	r := newRig(t, limits)
+	h := r.login(hostName).ready()
+	write := r.late(h, 4*limits.hold)
+	r.cut()
+	if c := code(write.wait()); c != 0x0B0800 {
+		t.Fatalf("the write ended with %06x, want 0B0800", c)
+	}
+	if !r.landed() {
+		t.Fatal("the write was answered, and then it landed")
+	}
+}
+
+// A reset that is asked for meanwhile is forwarded behind the welcome.
+func TestResetDuringABreak(t *testing.T) {
+	r := newRig(t, unhurried)
+	h := r.login(hostName).ready()
+	write := r.late(h, 300*time.Millisecond)
+	r.cut()
+	r.linked(false)
+	if res := h.manage(scsi.LogicalUnitReset, 0); res != scsi.TMFComplete {
+		t.Errorf("LOGICAL UNIT RESET: %d", res)
+	}
+	if !write.over() {
+		t.Error("the reset was answered, and the write was not")
+	}
+	h.expect(0x062903, 0x062907, 0x063F0E, 0x062A09, 0x062A01, 0x062A03, 0x062A06)
+}
+
+// A command that has waited at the owner until it is too old ends with BUSY.
+func TestCommandThatWaits(t *testing.T) {
+	limits := unhurried
+	limits.fresh = time.Second
+	r := newRig(t, limits)
+	h := r.login(hostName).ready()
+	d := r.devs[scsitest.Thin]
+	r.exec.Lock()
+	d.Hold = true
+	r.exec.Unlock()
+	ordered := &scsi.Task{LUN: 0, CDB: scsitest.CDB(0x88, 0, 1), Attr: scsi.AttrOrdered, MaxIn: 512, Bufs: heap{}, Done: func(*scsi.Task) {}}
+	r.local.Lock()
+	h.n.Submit([]*scsi.Task{ordered})
+	r.local.Unlock()
+	r.poll("the first command at the device", func() bool {
+		r.exec.Lock()
+		defer r.exec.Unlock()
+		return d.Seen[block.OpRead] == 1
+	})
+	start := func() *running {
+		return h.start(scsitest.Command{CDB: scsitest.CDB(0x8A, 5, 1), Out: make([]byte, 512)})
+	}
+	write := start()
+	time.Sleep(200 * time.Millisecond) // in which it comes to the owner, most likely
+	r.local.Lock()                     // the node says nothing any more
+	time.Sleep(2 * limits.fresh)
+	r.exec.Lock()
+	d.Hold = false
+	d.Release(1)
+	r.exec.Unlock()
+	time.Sleep(200 * time.Millisecond) // in which a write would go to the device
+	r.local.Unlock()
+	if res := write.wait(); res.Status != scsi.StatusBusy {
+		t.Errorf("the write ends with %02x, want BUSY", res.Status)
+	}
+	r.exec.Lock()
+	n := d.Seen[block.OpWrite]
+	d.Hold = true
+	r.exec.Unlock()
+	if n != 0 {
+		t.Errorf("the device saw %d writes", n)
+	}
+
+	// One that waits for as long while its node goes on is carried out.
+	r.local.Lock()
+	h.n.Submit([]*scsi.Task{ordered})
+	r.local.Unlock()
+	r.poll("the next command at the device", func() bool {
+		r.exec.Lock()
+		defer r.exec.Unlock()
+		return d.Seen[block.OpRead] == 2
+	})
+	write = start()
+	time.Sleep(2 * limits.fresh)
+	r.exec.Lock()
+	d.Hold = false
+	d.Release(1)
+	r.exec.Unlock()
+	if res := write.wait(); res.Status != scsi.StatusGood {
+		t.Errorf("a write of a node that goes on ends with %02x", res.Status)
+	}
+}
+
+// The clock of stamps finds old what was stamped before the machine slept, or before its guest was paused.
+func TestClock(t *testing.T) {
+	boot, wall := int64(5e9), int64(1e18)
+	c := newClockOf(func() int64 { return boot }, func() int64 { return wall })
+	pass := func(b, w time.Duration) { boot, wall = boot+int64(b), wall+int64(w) }
+	pass(time.Second, time.Second)
+	before := c.now()
+	pass(100*time.Millisecond, 100*time.Millisecond)
+	if old, ahead := c.old(before, time.Second); old || ahead {
+		t.Error("a stamp of 0.1 s is old")
+	}
+	if _, ahead := c.old(before+uint64(time.Second), time.Second); !ahead {
+		t.Error("a stamp that is yet to come is taken")
+	}
+	pass(time.Minute, time.Minute) // asleep
+	if old, _ := c.old(before, time.Second); !old {
+		t.Error("a stamp of a minute is not old")
+	}
+	for _, jump := range []time.Duration{time.Minute, -time.Minute} { // paused, and set right; or set back
+		before = c.now()
+		pass(time.Millisecond, jump)
+		if old, _ := c.old(before, time.Second); !old {
+			t.Errorf("a stamp from before a jump of %v is not old", jump)
+		}
+		pass(time.Millisecond, time.Millisecond)
+		before = c.now()
+		pass(time.Millisecond, time.Millisecond)
+		if old, _ := c.old(before, time.Second); old {
+			t.Errorf("a stamp from behind a jump of %v is old", jump)
+		}
+	}
+}
+
+// An owner that stops does not wait for a command of which half is here.
+func TestShutdownWithHalfACommand(t *testing.T) {
+	r := newRig(t, unhurried)
+	p := r.hostile(t, 3)
+	p.send(p.open(3))
+	p.send(appendEmpty(nil, kindReady))
+	p.send(write(p.stamp)[:300])
+	r.poll("the command", func() bool {
+		r.server.mu.Lock()
+		defer r.server.mu.Unlock()
+		l := r.server.links[3]
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.commands == 1
+	})
+	within, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if !r.server.Shutdown(within) || within.Err() != nil {
+		t.Error("the links did not end by themselves")
+	}
+}

@@ -1,0 +1,260 @@
+package link
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi"
+	"github.com/arraysim/arraysim/internal/scsi/scsitest"
+)
+
+// What nodes and hosts have of each other.
+
+// A session whose unit does not answer leaves others their share of the window, and is told when too much of it waits.
+func TestHungUnit(t *testing.T) {
+	r := newRig(t, unhurried)
+	hung, other := r.login(hostName).ready(), r.login(hostName+"2").ready()
+	d := r.devs[scsitest.Thin]
+	r.exec.Lock()
+	d.Hold = true
+	r.exec.Unlock()
+	var all []*running
+	for range windowCommands + maxQueued + 10 {
+		all = append(all, hung.start(scsitest.Command{CDB: scsitest.CDB(0x88, 0, 1), In: 512}))
+	}
+	if res := all[len(all)-1].wait(); res.Status != scsi.StatusTaskSetFull {
+		t.Errorf("a command beyond all bounds ends with %02x, want TASK SET FULL", res.Status)
+	}
+	done := other.start(scsitest.Command{LUN: 0, CDB: make([]byte, 6)})
+	select {
+	case <-done.done:
+	case <-time.After(20 * time.Second):
+		t.Error("a command of another host waits for the unit that does not answer")
+	}
+	r.exec.Lock()
+	d.Hold = false
+	d.Release(d.Waiting())
+	r.exec.Unlock()
+	for _, p := range all {
+		p.wait()
+	}
+}
+
+// A command that follows on the end of a long read is within the window.
+func TestWindowOfLongReads(t *testing.T) {
+	r := newRig(t, unhurried)
+	h := r.login(hostName).ready()
+	const depth, each = 8, 16 << 20 // room for eight of them
+	free := make(chan struct{}, depth+8)
+	for range depth + 8 {
+		free <- struct{}{}
+	}
+	for range 300 {
+		<-free
+		task := &scsi.Task{CDB: scsitest.CDB(0x88, 0, 512), MaxIn: each, Bufs: heap{}, Done: func(*scsi.Task) { free <- struct{}{} }}
+		h.exec.Lock()
+		h.n.Submit([]*scsi.Task{task})
+		h.exec.Unlock()
+	}
+	for range depth + 8 {
+		<-free
+	}
+	r.server.mu.Lock()
+	defer r.server.mu.Unlock()
+	if n := r.server.nodes[0].connects.Load(); n != 1 {
+		t.Errorf("there were %d links", n)
+	}
+}
+
+// The windows of all links are taken of one budget.
+func TestBudget(t *testing.T) {
+	s, err := NewServer(ServerConfig{Self: Node{ID: 250, Ports: 1}, Targets: make([]*scsi.Target, 1), Secret: []byte(testSecret)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := int64(0)
+	var links []*serverLink
+	for id := uint16(1); id <= maxNodes; id++ {
+		l := newServerLink(s, nil, nil, greeting{Node: Node{ID: id, Ports: 1}}, nil)
+		if err := s.enter(l); err != nil || l.window < leastWindow || l.window > windowBytes {
+			t.Fatalf("node %d: a window of %d bytes, %v", id, l.window, err)
+		}
+		sum += l.window
+		links = append(links, l)
+	}
+	if sum > budgetBytes+maxNodes*leastWindow {
+		t.Errorf("%d nodes have windows of %d bytes", maxNodes, sum)
+	}
+	for _, l := range links {
+		s.leave(l)
+	}
+	if s.granted != 0 {
+		t.Errorf("%d bytes are granted to nobody", s.granted)
+	}
+}
+
+// An initiator that the owner does not let in loses its session alone.
+func TestDenied(t *testing.T) {
+	r := newRig(t, unhurried)
+	r.leave()
+	r.allowed = []string{strings.ToUpper(hostName)}
+	r.policy = "others"
+	if strings.Contains(r.said.String(), otherPolicy) {
+		t.Error("the first owner warned of a node that lets the same initiators in")
+	}
+	r.own(r.target, unhurried)
+	r.linked(true)
+	if !strings.Contains(r.said.String(), otherPolicy) {
+		t.Error("nothing warned of a node that lets other initiators in")
+	}
+	welcome := r.login(hostName).ready()
+	for _, name := range []string{hostName + "2", "nobody"} {
+		h := r.login(name)
+		p := h.start(scsitest.Command{CDB: make([]byte, 6)})
+		select {
+		case <-h.lost:
+		case <-time.After(patience):
+			t.Fatalf("the session of %s goes on", name)
+		}
+		if res := p.wait(); res.Status != scsi.StatusBusy {
+			t.Errorf("%s: a command ends with %02x, want BUSY", name, res.Status)
+		}
+		h.Close()
+	}
+	if c := welcome.code(); c != 0 {
+		t.Errorf("the other session has %06x", c)
+	}
+	if p := r.server.Peers()[0]; p.Sessions != 1 || !p.Linked {
+		t.Errorf("%+v", p)
+	}
+}
+
+// Who has shown an array to hosts shows them no other one, and follows no owner that was replaced.
+func TestAnotherArray(t *testing.T) {
+	r := newRig(t, unhurried)
+	r.leave()
+	own := func(array string, epoch uint64) {
+		r.array, r.epoch = array, epoch
+		r.own(r.target, unhurried)
+	}
+	own("one", 7) // the first had no name
+	r.linked(true)
+	for _, row := range []struct {
+		array string
+		epoch uint64
+		ok    bool
+	}{{"two", 8, false}, {"one", 6, false}, {"one", 8, true}} {
+		r.leave()
+		own(row.array, row.epoch)
+		if row.ok {
+			r.linked(true)
+			continue
+		}
+		time.Sleep(200 * time.Millisecond) // in which it would link
+		if owner, _ := r.client.Owner(); owner.Linked {
+			t.Errorf("it is linked to the array %s of epoch %d", row.array, row.epoch)
+		}
+	}
+}
+
+// What the owner has said is not said again behind a change, to another session, or behind another link.
+func TestOldAnswers(t *testing.T) {
+	r := newRig(t, unhurried)
+	h := r.login(hostName).ready()
+	inquiry(h, 1, 0x83)
+	r.exec.Lock()
+	r.devs[scsitest.Thin].Change(block.EventCapacity, func(i *block.Info) { i.Sectors += 8 })
+	r.exec.Unlock()
+	h.expect(0x062A09)
+	closed, other := r.login(hostName+"2").ready(), r.login(hostName+"3").ready()
+	inquiry(closed, 1, 0x83)
+	closed.Close()
+	closed = r.login(hostName + "2")
+	inquiry(other, 1, 0x83)
+	r.relink()
+	r.leave()
+	for what, h := range map[string]*host{"a change": h, "another session": closed, "another link": other} {
+		if c := code(h.Do(scsitest.Command{CDB: []byte{0x12, 1, 0x83, 0, 255, 0}, In: 255})); c != 0x02040A {
+			t.Errorf("INQUIRY behind %s: %06x, want 02040A", what, c)
+		}
+	}
+}
+
+// Connections that prove nothing keep no node out.
+func TestStrangers(t *testing.T) {
+	r := newRig(t, unhurried)
+	began := time.Now()
+	var idle []net.Conn
+	for range maxStrangers + 4 {
+		c, err := net.Dial("tcp", r.address())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		idle = append(idle, c)
+	}
+	p := r.hostile(t, 3) // it is welcomed, or the test ends
+	if took := time.Since(began); took > handshakeTime/2 {
+		t.Skipf("the machine is too busy: %v", took)
+	}
+	idle[0].SetReadDeadline(time.Now().Add(handshakeTime / 4))
+	if _, err := idle[0].Read(make([]byte, 1)); err == nil || strings.Contains(err.Error(), "timeout") {
+		t.Errorf("the oldest stranger is still there: %v", err)
+	}
+	p.c.Close()
+}
+
+// A node that links again at once disturbs nobody, and has the states that an administrator has set.
+func TestFlapping(t *testing.T) {
+	r := newRig(t, unhurried)
+	there := r.direct(hostName).ready()
+	for range 3 {
+		r.relink()
+	}
+	there.expect()
+
+	limits := unhurried
+	limits.away = time.Millisecond
+	r = newRig(t, limits)
+	set := func() {
+		r.exec.Lock()
+		defer r.exec.Unlock()
+		if err := r.target.SetAccess(FirstPort(2), scsi.AccessStandby); err != nil {
+			t.Error(err)
+		}
+	}
+	set()
+	addr := r.address()
+	r.mu.Lock()
+	r.addr = ""
+	r.mu.Unlock()
+	r.cut()
+	r.poll("the end of the link", func() bool { return r.access() == scsi.AccessUnavailable })
+	for range 3 { // breaks that follow on each other: the state is that of before the first
+		r.server.hide(r.server.nodes[0])
+	}
+	time.Sleep(50 * time.Millisecond)
+	r.mu.Lock()
+	r.addr = addr
+	r.mu.Unlock()
+	r.poll("the state that was set", func() bool { return r.access() == scsi.AccessStandby })
+}
+
+// Names of nodes are text, and those of two series of one metric differ.
+func TestNames(t *testing.T) {
+	for _, name := range []string{"a\x1b", "a\n", "\xff", strings.Repeat("a", maxName+1)} {
+		if (Node{ID: 1, Ports: 1, Name: name}).Check() == nil {
+			t.Errorf("%q is a name", name)
+		}
+	}
+	if err := (Node{ID: 1, Ports: 1, Name: "Knoten Süd"}).Check(); err != nil {
+		t.Error(err)
+	}
+	all := []*nodeState{{Node: Node{ID: 1, Name: "a"}}, {Node: Node{ID: 2, Name: "a"}}, {Node: Node{ID: 3, Name: "b"}}}
+	if a, b, c := label(all, all[0]), label(all, all[1]), label(all, all[2]); a != "a#1" || b != "a#2" || c != "b" {
+		t.Errorf("%s, %s, %s", a, b, c)
+	}
+}

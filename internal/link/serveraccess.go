@@ -1,0 +1,122 @@
+package link
+
+import (
+	"net"
+	"slices"
+	"time"
+
+	"github.com/arraysim/arraysim/internal/scsi"
+)
+
+// addPorts shows the target ports of a node, which cannot be used yet.
+func (s *Server) addPorts(n Node) {
+	for _, t := range s.cfg.Targets {
+		t.Exec().Lock()
+		t.AddPorts(n.AccessPorts(scsi.AccessUnavailable))
+		t.Exec().Unlock()
+	}
+}
+
+// show has hosts told that a node's ports can be used.
+func (s *Server) show(n *nodeState, node Node) {
+	s.accessMu.Lock()
+	defer s.accessMu.Unlock()
+	n.shown = true
+	s.setAccess(n, node, true)
+}
+
+// hide does the opposite once the node has been away for long enough: one that links again at once disturbs nobody.
+func (s *Server) hide(n *nodeState) {
+	if !s.begin() {
+		return
+	}
+	go func() {
+		defer s.wg.Done()
+		t := time.NewTimer(s.times.away)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-s.stop:
+			return
+		}
+		s.accessMu.Lock()
+		defer s.accessMu.Unlock()
+		s.mu.Lock()
+		linked, node := s.links[n.ID] != nil, n.Node
+		s.mu.Unlock()
+		if n.shown && !linked {
+			n.shown = false
+			s.setAccess(n, node, false)
+		}
+	}()
+}
+
+// setAccess puts the target ports of a node into a state. Hosts hear of it by a unit attention condition. What an administrator
+// has set stays beside it: an unavailable port gets that back. Preconditions: accessMu is held.
+func (s *Server) setAccess(n *nodeState, node Node, linked bool) {
+	for i, t := range s.cfg.Targets {
+		t.Exec().Lock()
+		for _, g := range t.Groups() {
+			port := int(g.ID) - int(FirstPort(node.ID))
+			if port < 0 || port >= node.Ports {
+				continue
+			}
+			key, state := [2]int{i, port}, scsi.AccessUnavailable
+			if linked {
+				if g.State != scsi.AccessUnavailable {
+					continue
+				}
+				var set bool
+				if state, set = n.states[key]; !set {
+					state = scsi.AccessNonOptimized
+				}
+			} else {
+				if n.states == nil {
+					n.states = map[[2]int]scsi.AccessState{}
+				}
+				n.states[key] = g.State
+			}
+			_ = t.SetAccess(g.ID, state) // the group is there, and the state one that a group can have
+		}
+		t.Exec().Unlock()
+	}
+}
+
+// stranger is a connection that has not proved that it has the secret.
+type stranger struct {
+	conn net.Conn
+	host string
+}
+
+// meet notes a stranger. Where there are too many, the oldest one of the host that has the most of them goes: who fills the
+// house keeps nobody out for long who has the secret.
+func (s *Server) meet(conn net.Conn) {
+	host, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.strangers = append(s.strangers, stranger{conn, host})
+	if len(s.strangers) <= maxStrangers {
+		return
+	}
+	of := map[string]int{}
+	for _, x := range s.strangers {
+		of[x.host]++
+	}
+	worst := slices.IndexFunc(s.strangers, func(x stranger) bool {
+		for _, n := range of {
+			if of[x.host] < n {
+				return false
+			}
+		}
+		return true
+	})
+	s.strangers[worst].conn.Close()
+	s.strangers = slices.Delete(s.strangers, worst, worst+1)
+}
+
+// know ends that a connection is a stranger's.
+func (s *Server) know(conn net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.strangers = slices.DeleteFunc(s.strangers, func(x stranger) bool { return x.conn == conn })
+}
