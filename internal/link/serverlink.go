@@ -374,8 +374,10 @@ func (l *serverLink) manage(body []byte) error {
 		return broke("nexus %d is not open", m.nexus)
 	}
 	l.mu.Lock()
-	l.manages++
-	over := l.manages > maxManages
+	over := l.manages >= maxManages
+	if !over {
+		l.manages++
+	}
 	l.mu.Unlock()
 	if over {
 		return broke("more than %d task management functions", maxManages)
