@@ -221,6 +221,23 @@ func TestValues(t *testing.T) {
 	}
 }
 
+// TestRowsThatCannotBeWritten: a run whose row is not in the folder has not ended.
+func TestRowsThatCannotBeWritten(t *testing.T) {
+	p := load(t, small)
+	dir := filepath.Join(t.TempDir(), "rows")
+	d, err := p.Execute(context.Background(), Work{Dir: dir, Progress: func(int, int) {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	}})
+	if err == nil || d.Ran != 0 || d.Failed != 0 || d.Files != 0 {
+		t.Errorf("%+v, error %v", d, err)
+	}
+	if d, err = p.Execute(context.Background(), Work{Dir: dir}); err != nil || d.Ran != d.Shard || d.Files != 1 {
+		t.Errorf("then %+v, error %v", d, err)
+	}
+}
+
 func TestMistakes(t *testing.T) {
 	for _, row := range [][3]string{
 		{"jobs.load.outstanding: [1, 8]", "jobs.lod.outstanding: [1, 8]", `there is no "lod"`},
