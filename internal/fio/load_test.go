@@ -111,6 +111,23 @@ func TestDirectAndBuffered(t *testing.T) {
 	}
 }
 
+// TestSizes: filesize is what size=100% is of, io_size may be a part of size, and a size that nobody knows is noted.
+func TestSizes(t *testing.T) {
+	for text, want := range map[string]uint64{"filesize=64m": 64 << 20, "filesize=64m size=100%": 64 << 20, "size=8m filesize=64m": 8 << 20, "size=8m io_size=50%": 4 << 20, "size=8m io_size=200%": 16 << 20,
+		"size=8m io_size=100%": 8 << 20, "size=100% io_size=2m": 2 << 20, "filesize=100% io_size=100% loops=2": 2 << 30, "size=100%": 1 << 30, "": 1 << 30, "size=100% time_based runtime=1": 1 << 62} {
+		all, notes := jobs(t, "[a]\ndirect=1\n"+strings.ReplaceAll(text, " ", "\n")+"\n", Array{})
+		if got := all[0]["bytes"]; got != want {
+			t.Errorf("%s: %v bytes, want %d", text, got, want)
+		}
+		if noted := len(notes) == 1 && strings.Contains(notes[0], "1 GiB is taken for that of a;"); noted != (want == 1<<30 || want == 2<<30) || len(notes) > 1 {
+			t.Errorf("%s: notes %q", text, notes)
+		}
+	}
+	if _, notes := jobs(t, "[a]\ndirect=1\nbs=4k\nsize=100%\n", Array{IOs: 100}); len(notes) > 0 {
+		t.Errorf("a job that --ios ends before: %q", notes)
+	}
+}
+
 // entry is a job of a result, which had N I/Os of a mean latency.
 func entry(name string, group int, n int64, mean float64, text string) JobResult {
 	return JobResult{Name: name, Group: group, Options: options(text), Read: Direction{Count: n, IOPS: float64(n), RuntimeMS: 1000, Latency: Spread{N: n, Mean: mean, Min: mean, Max: mean}}}
