@@ -143,6 +143,36 @@ func TestESXTopWithoutLatencies(t *testing.T) {
 	}
 }
 
+// TestESXTopRoundsToZero: MBytes of 0 beside I/Os are rounded, and not known. What a nearly idle device has so does not
+// cost the interval of the others.
+func TestESXTopRoundsToZero(t *testing.T) {
+	head := `"(PDH-CSV 4.0) (UTC)(0)"`
+	for _, device := range []string{"naa.1", "naa.2"} {
+		for _, c := range []string{"Reads/sec", "Writes/sec", "MBytes Read/sec", "MBytes Written/sec", "Average Guest MilliSec/Read", "Average Guest MilliSec/Write"} {
+			head += `,"\\\\host\Physical Disk SCSI Device(` + device + `)\` + c + `"`
+		}
+	}
+	line := func(reads, mbytes, wait string) string {
+		return fmt.Sprintf("\n\"01/02/2026 10:00:00\",\"1000\",\"0\",\"7.8125\",\"0\",\"2\",\"0\",\"%s\",\"0\",\"%s\",\"0\",\"%s\",\"0\"", reads, mbytes, wait)
+	}
+	for _, row := range []struct {
+		line string
+		rate float64 // 0 is unknown
+	}{{line("0", "0.00", "0.00"), 1000}, {line("1", "0.00", "2"), 1000}, {line("1", "0.01", "0.00"), 1000}, {line("1", "0.00", "0.00"), 1000},
+		{line("500", "0.00", "2"), 0}, {line("500", "3.9", "0.00"), 0}, {line("1", "0.01", ""), 0}, {line("500", "3.90625", "2"), 1500}} {
+		obs, err := Read(context.Background(), save(t, "top.csv", head+row.line), Load{})
+		if row.rate == 0 {
+			if err == nil {
+				t.Errorf("%s: %+v", row.line, obs)
+			}
+			continue
+		}
+		if err != nil || len(obs) != 1 || obs[0].Rate != row.rate || obs[0].IO != 8192 || math.Abs(obs[0].Mean-2e-3) > 1e-9 {
+			t.Errorf("%s: %+v, error %v, want %g/s", row.line, obs, err, row.rate)
+		}
+	}
+}
+
 // TestBetweenWholeNumbers: between the corners of two whole numbers latencies go over without a jump, and are right at every corner.
 func TestBetweenWholeNumbers(t *testing.T) {
 	m := &Model{Profile: "all-flash", Seed: 1}
