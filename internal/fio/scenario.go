@@ -152,8 +152,8 @@ func (s *builder) length(j *Job, job map[string]any, io uint64) error {
 	case text == "" || text == "100%":
 	case percent && sized: // it multiplies size
 		n, err := strconv.ParseUint(part, 10, 16)
-		if err != nil || n == 0 {
-			return fmt.Errorf("io_size=%s is not a percentage", text)
+		if err != nil || n == 0 || n > 100 {
+			return fmt.Errorf("io_size=%s is not a percentage from 1 to 100", text)
 		}
 		bytes = uint64(float64(size) * float64(n) / 100)
 	default:
