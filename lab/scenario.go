@@ -168,7 +168,7 @@ type Job struct {
 	Host  string        `yaml:"host,omitempty"` // "" is the first
 	At    time.Duration `yaml:"at,omitempty"`
 	After string        `yaml:"after,omitempty"` // a job that must have ended before
-	// AfterAll are several that must all have.
+	// AfterAll are several jobs that must all have ended before.
 	AfterAll []string `yaml:"after_all,omitempty"`
 
 	For    time.Duration `yaml:"for,omitempty"`

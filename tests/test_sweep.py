@@ -115,7 +115,8 @@ def test_a_run_fails(tmp_path: Path) -> None:
 def test_a_shard_ends_with_its_worker(tmp_path: Path) -> None:
     """What a worker has started does not go on when the worker is killed."""
     note = tmp_path / "pid"
-    shard = ["sh", "-c", f"echo $$ >{note}.new; mv {note}.new {note}; exec sleep 600"]
+    # It ignores SIGTERM, as arraysim does while it ends its runs.
+    shard = ["sh", "-c", f"trap '' TERM; echo $$ >{note}.new; mv {note}.new {note}; exec sleep 600"]
     code = f"import dask_sweep; dask_sweep.run_shard({shard!r}, 0, 1)"
     env = {**os.environ, "PYTHONPATH": str(REPO / "scripts")}
     with subprocess.Popen([sys.executable, "-c", code], env=env) as worker:
@@ -133,6 +134,30 @@ def test_a_shard_ends_with_its_worker(tmp_path: Path) -> None:
     finally:
         if running(pid):
             os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("status, fine", [(0, True), (3, True), (1, False), (2, False)])
+def test_the_status_of_a_shard(status: int, fine: bool) -> None:
+    """What a shard prints counts if it ended well, or with the status for runs that failed."""
+    shard = ["sh", "-c", f'echo \'{{"shard": 2, "before": 0, "ran": 2, "failed": 1}}\'; echo wrong >&2; exit {status}']
+    out = run_shard(shard)
+    assert (out.returncode == 0) == fine
+    assert fine or "RuntimeError: wrong" in out.stderr
+
+
+def test_rows_that_cannot_be_written(tmp_path: Path) -> None:
+    """A shard whose rows cannot be written breaks off."""
+    command = [str(binary()), "sim", "--sweep", str(plan(tmp_path, 1)), "--rows", "/proc", "--jobs", "1", "--json"]
+    out = run_shard(command)
+    assert out.returncode == 1
+    assert "RuntimeError: arraysim: rows: open /proc/" in out.stderr
+
+
+def run_shard(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a shard as a worker does, in a process of its own."""
+    code = f"import dask_sweep; dask_sweep.run_shard({command!r}, 0, 1)"
+    env = {**os.environ, "PYTHONPATH": str(REPO / "scripts")}
+    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=600)
 
 
 def running(pid: int) -> bool:

@@ -21,9 +21,10 @@ func (a *app) compare() *cobra.Command {
 an array of --profile. It prints IOPS, mean latency and each percentile, measured and simulated,
 with the residual.
 
-The loads come from the job options in the result. Jobs of a group run concurrently, groups in
-sequence. Of concurrent jobs only the time counts in which none has completed its --ios. The
-percentiles are those in fio's result, usually of completion latency (clat).`,
+The loads come from the job options in the result. Jobs of a group run concurrently. A group runs
+after the groups before it, unless it has new_group=1, which only divides fio's report. For jobs
+that run concurrently, only the time until the first reaches --ios is compared. The percentiles are
+those in fio's result, usually of completion latency (clat).`,
 		Example: "  fio --output-format=json --output=lun.json reads.fio\n  arraysim compare lun.json --profile mine.yaml",
 		Args:    cobra.ExactArgs(1),
 		RunE: a.do(func(cmd *cobra.Command, args []string) error {

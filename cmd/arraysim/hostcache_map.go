@@ -82,20 +82,17 @@ func (a *app) mapOfRunning(cmd *cobra.Command, sockets []string) error {
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 		fmt.Fprintln(t, "LUN\tI/OS\tREAD HITS\tEFFECTIVE ms\tDATASTORE ms\tSAVED s\tSHARE\t")
 		for _, g := range list {
-			share := "unknown"
-			if g.Share != nil {
-				share = fmt.Sprintf("%.1f %%", 100**g.Share)
-			}
-			fmt.Fprintf(t, "%s\t%d\t%d %%\t%s\t%s\t%s\t%s\t\n", g.LUN, g.IOs, g.Hits, nanos(g.Effective, 1e6), nanos(g.Datastore, 1e6), nanos(g.Saved, 1e9), share)
+			fmt.Fprintf(t, "%s\t%d\t%d %%\t%s\t%s\t%s\t%s\t\n", g.LUN, g.IOs, g.Hits, amount(g.Effective, 1e-6).Text("%.3f"), amount(g.Datastore, 1e-6).Text("%.3f"),
+				amount(g.Saved, 1e-9).Text("%.3f"), amount(g.Share, 100).Text("%.1f %%"))
 		}
 		t.Flush()
 	})
 }
 
-// nanos writes a time in units of so many nanoseconds.
-func nanos(ns *int64, unit float64) string {
-	if ns == nil {
-		return "unknown"
+// amount is what a daemon says times a factor. The daemon has nil for what is not known: it imports nothing of the array's.
+func amount[T int64 | float64](x *T, factor float64) report.Amount {
+	if x == nil {
+		return report.Amount(math.NaN())
 	}
-	return fmt.Sprintf("%.3f", float64(*ns)/unit)
+	return report.Amount(float64(*x) * factor)
 }

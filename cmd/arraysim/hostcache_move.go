@@ -20,8 +20,8 @@ snapshot or a migration without the cache does. Dirty blocks stay. It prints the
 blocks dropped. Reads go to the array until the cache is warm again.
 
 It works piece by piece while the cache serves its clients, and is not atomic: data that they
-read meanwhile may be cached again, and an interrupted command leaves the rest. Stop the clients
-first if nothing older may remain.`,
+read meanwhile may be cached again, and an interrupted drop leaves the rest in place. Stop the
+clients first if the cache must end up empty.`,
 		Example: "  arraysim hostcache drop",
 		Args:    cobra.NoArgs,
 		RunE: a.do(func(cmd *cobra.Command, _ []string) error {

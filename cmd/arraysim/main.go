@@ -21,7 +21,14 @@ import (
 const (
 	exitFailed = 1
 	exitUsage  = 2
+	exitRuns   = 3 // all rows of a sweep are written, and some are of runs that failed
 )
+
+// exitError is an error with an exit status of its own.
+type exitError struct {
+	error
+	status int
+}
 
 // app is what all commands share.
 type app struct {
@@ -48,6 +55,9 @@ func run() int {
 	}
 	if a.running {
 		fmt.Fprintln(os.Stderr, "arraysim: "+text)
+		if own := (exitError{}); errors.As(err, &own) {
+			return own.status
+		}
 		return exitFailed
 	}
 	fmt.Fprintln(os.Stderr, "arraysim: "+text+"; see: "+cmd.CommandPath()+" --help")

@@ -47,7 +47,8 @@ Ctrl-C ends the runs and prints the results so far.
 
 --sweep PLAN.yaml runs a plan. It writes one row per run into Parquet files in the folder of
 --rows, and resumes where it stopped. --shard runs a part of the plan, --merge combines the rows.
-See docs/laboratory-runs.md.
+The exit status is 3 if all rows are written and some are of runs that failed. See
+docs/laboratory-runs.md.
 
 A file whose name ends in .fio is a fio job file. It runs against a volume of an array of
 --profile.`,

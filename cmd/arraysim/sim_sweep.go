@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -129,13 +128,14 @@ func (a *app) sweep(cmd *cobra.Command, plan, scenario string, f *simFlags) erro
 	}
 	ctx, _ := signals()
 	d, err := p.Execute(ctx, w)
-	if d.Ran > 0 || err == nil {
-		err = cmp.Or(err, show(a, cmd, d, func(out io.Writer, d sweep.Done) {
-			fmt.Fprintf(out, "%d runs of %d: %d rows existed, %d runs ended now, %d of them with an error; %s\n", d.Shard, d.Plan, d.Before, d.Ran, d.Failed, w.Dir)
-		}))
+	if err != nil {
+		return err
 	}
+	err = show(a, cmd, d, func(out io.Writer, d sweep.Done) {
+		fmt.Fprintf(out, "%d runs of %d: %d rows existed, %d runs ended now; %d rows have an error; %s\n", d.Shard, d.Plan, d.Before, d.Ran, d.Failed, w.Dir)
+	})
 	if err == nil && d.Failed > 0 {
-		err = fmt.Errorf("%d runs ended with an error; see the column error of their rows, and repeat them by --retry-failed", d.Failed)
+		err = exitError{fmt.Errorf("%d runs ended with an error; see the column error of their rows, and repeat them by --retry-failed", d.Failed), exitRuns}
 	}
 	return err
 }

@@ -26,7 +26,11 @@ func listenSocket(path string) (*apiSocket, error) {
 		nc.Close()
 		return nil, fmt.Errorf("another hostcache answers on %s; choose another by --socket", path)
 	case !errors.Is(err, syscall.ENOENT) && !errors.Is(err, syscall.ECONNREFUSED):
-		return nil, fmt.Errorf("the socket %s may be in use: %w; choose another by --socket", path, errors.Unwrap(err))
+		says := "cannot be made"
+		if st, gone := os.Lstat(path); gone == nil && st.Mode()&fs.ModeSocket != 0 {
+			says = "may be in use"
+		}
+		return nil, fmt.Errorf("the socket %s %s: %w; choose another by --socket", path, says, errors.Unwrap(err))
 	}
 	s, err := bindSocket(path)
 	if err != nil {

@@ -102,6 +102,19 @@ func TestSocketsThatMayBeInUse(t *testing.T) {
 	}
 }
 
+// TestSocketsThatCannotBe: where there is no socket none is in use.
+func TestSocketsThatCannotBe(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{filepath.Join(dir, "file", "sock"), filepath.Join(dir, strings.Repeat("s", 200))} {
+		if s, err := listenSocket(path); err == nil || !strings.Contains(err.Error(), "cannot be made: ") {
+			t.Errorf("%s: %v, %v", path, s, err)
+		}
+	}
+}
+
 // TestSocketOfTheNextDaemon: a daemon that ends late does not remove the socket of the one that has come meanwhile.
 func TestSocketOfTheNextDaemon(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sock")

@@ -173,6 +173,59 @@ func TestFolderThatCannotBeClaimed(t *testing.T) {
 	}
 }
 
+// TestFolderWithATrailingSlash: it is the folder without one.
+func TestFolderWithATrailingSlash(t *testing.T) {
+	for _, slash := range []string{"/", "//", "/./"} {
+		path := filepath.Join(t.TempDir(), "none")
+		f, err := NewFolder(path + slash)
+		if err != nil {
+			t.Errorf("%q: %v", slash, err)
+			continue
+		}
+		if f.Path != path {
+			t.Errorf("%q: its path is %s", slash, f.Path)
+		}
+		if err := f.Remove(); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("%q: it stays", slash)
+		}
+	}
+}
+
+// TestFolderWithoutRenames: on a file system whose renames can replace a folder, as over NFS, somebody else's stays.
+func TestFolderWithoutRenames(t *testing.T) {
+	was := renameNoReplace
+	defer func() { renameNoReplace = was }()
+	for _, early := range []bool{false, true} {
+		parent := t.TempDir()
+		path := filepath.Join(parent, "none")
+		var theirs os.FileInfo
+		renameNoReplace = func(string, string) (err error) {
+			if early { // somebody makes it in this moment
+				if err = os.Mkdir(path, 0o700); err == nil {
+					theirs, err = os.Stat(path)
+				}
+			}
+			return errors.Join(err, unix.EINVAL)
+		}
+		f := newFolder(t, path)
+		if now, err := os.Stat(path); err != nil || early && !os.SameFile(now, theirs) {
+			t.Errorf("early %v: it is another folder (error %v)", early, err)
+		}
+		if _, err := NewFolder(path); err == nil || !strings.Contains(err.Error(), "another demonstration runs in it") {
+			t.Errorf("early %v: a second one: %v", early, err)
+		}
+		if err := f.Remove(); err != nil {
+			t.Error(err)
+		}
+		if list, err := os.ReadDir(parent); err != nil || (len(list) == 1) != early || len(list) > 1 {
+			t.Errorf("early %v: %v is left, %v", early, list, err)
+		}
+	}
+}
+
 // TestTwoDemonstrations: of two that begin in one empty folder at once, one gets it.
 func TestTwoDemonstrations(t *testing.T) {
 	for path, stays := range map[string]bool{t.TempDir(): true, filepath.Join(t.TempDir(), "none"): false} {

@@ -26,10 +26,10 @@ func NewFolder(path string) (*Folder, error) {
 		path, err := os.MkdirTemp("", "arraysim-demo-")
 		return &Folder{Path: path, made: true}, err
 	}
-	f := &Folder{Path: path}
+	f := &Folder{Path: filepath.Clean(path)}
 	err := f.create()
 	if errors.Is(err, os.ErrExist) {
-		err = f.claim(path)
+		err = f.claim(f.Path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the folder %s cannot hold an array of the demonstration's own: %w", path, err)
@@ -48,20 +48,45 @@ func (f *Folder) create() error {
 		return err
 	}
 	if err = f.claim(tmp); err == nil {
-		err = unix.Renameat2(unix.AT_FDCWD, tmp, unix.AT_FDCWD, f.Path, unix.RENAME_NOREPLACE)
-		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // as on NFS
-			err = unix.Rename(tmp, f.Path)
-		}
-		if err != nil {
+		if err = renameNoReplace(tmp, f.Path); err != nil {
 			err = errors.Join(&os.PathError{Op: "mkdir", Path: f.Path, Err: err}, f.lock.Close())
 		}
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(tmp))
+		err = errors.Join(err, os.Remove(tmp))
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // as on NFS
+			return f.createInPlace()
+		}
+		return err
 	}
 	f.made = true
 	return nil
 }
+
+// renameNoReplace renames a folder, never over another one. Tests put in its place what a file system without such a rename
+// does.
+var renameNoReplace = func(from, to string) error {
+	return unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
+}
+
+// createInPlace makes the folder under its own name, where there is no rename that leaves an existing one alone. Another
+// demonstration may lock it first and has it then; it takes it for one that was there before.
+func (f *Folder) createInPlace() error {
+	if err := os.Mkdir(f.Path, 0o700); err != nil {
+		return err
+	}
+	if err := f.claim(f.Path); err != nil {
+		if !errors.Is(err, errTaken) {
+			err = errors.Join(err, os.Remove(f.Path))
+		}
+		return err
+	}
+	f.made = true
+	return nil
+}
+
+// errTaken is what claim returns of a folder that another demonstration has locked.
+var errTaken = errors.New("another demonstration runs in it; give --data another one, or --running for the array that serves it")
 
 // claim locks the folder and looks whether it is empty. Two demonstrations may come at the same time: the one that finds it
 // locked must not remove what the other one has there.
@@ -76,7 +101,7 @@ func (f *Folder) claim(path string) (err error) {
 	}()
 	if err := unix.Flock(int(f.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = errors.New("another demonstration runs in it; give --data another one, or --running for the array that serves it")
+			err = errTaken
 		}
 		return err
 	}

@@ -53,7 +53,7 @@ func BesideFio(ctx context.Context, r *fio.Result, array fio.Array, w Work) (out
 		if err != nil {
 			return nil, nil, err
 		}
-		simulated[ran[i].Name] = &answers{bound: uint64(array.IOs) * l.IO}
+		simulated[ran[i].Name] = &answers{bound: array.Bytes(l.IO)}
 	}
 	w.Attach = func(_ *sim.Scenario, r *sim.Run) (func() error, error) {
 		r.Watch(func(x sim.IO) { simulated[x.Host].add(&x) }) // a job of fio is a host of the scenario
@@ -84,7 +84,11 @@ func BesideFio(ctx context.Context, r *fio.Result, array fio.Array, w Work) (out
 				continue
 			}
 			if len(ns) == 0 {
-				notes = append(notes, fmt.Sprintf("job %s had no %s before another one had all of its --ios; give more", j.Name, d.name))
+				note := fmt.Sprintf("job %s has no %s within its --ios; give more", j.Name, d.name)
+				if end < ours.last {
+					note = fmt.Sprintf("job %s has no %s before another job reaches --ios; give more", j.Name, d.name)
+				}
+				notes = append(notes, note)
 				continue
 			}
 			out = append(out, compareDirection(j.Name, d.name, d.fio, ns, end-ours.first))

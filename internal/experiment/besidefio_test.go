@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/fio"
@@ -49,5 +50,29 @@ func TestCompareStages(t *testing.T) {
 	}
 	if with, without := mean(both["later"]), mean(alone["later"]); with > 1.05*without || with < 0.95*without {
 		t.Errorf("behind the stonewall %.1f us, alone %.1f us", with, without)
+	}
+}
+
+// TestCompareLengths: a job that its own size ends cuts no other one off, and where nothing is compared the note says why.
+func TestCompareLengths(t *testing.T) {
+	short, long := measured("short", 0, "randread"), measured("long", 0, "randread")
+	short.Options = map[string]string{"rw": "randread", "bs": "4k", "direct": "1", "size": "64k"}
+	long.Options = map[string]string{"rw": "randread", "bs": "4k", "direct": "1", "size": "4m"}
+	all, _, err := BesideFio(t.Context(), &fio.Result{Version: "fio", Jobs: []fio.JobResult{short, long}}, fio.Array{Profile: "all-flash"}, Work{})
+	if err != nil || len(all) != 2 || all[0].Simulated != 16 || all[1].Simulated != 1024 {
+		t.Errorf("%+v, error %v", all, err)
+	}
+	// 100 I/Os of a job of which one in a million is a write have none.
+	mixed := measured("mixed", 0, "randrw")
+	mixed.Options["rwmixread"], mixed.Write = "99.9999", mixed.Read
+	_, notes, err := BesideFio(t.Context(), &fio.Result{Version: "fio", Jobs: []fio.JobResult{mixed}}, fio.Array{Profile: "all-flash", IOs: 100}, Work{})
+	if err != nil || len(notes) != 1 || notes[0] != "job mixed has no write within its --ios; give more" {
+		t.Errorf("alone: notes %q, error %v", notes, err)
+	}
+	fast := measured("fast", 0, "randread")
+	fast.Options["iodepth"] = "64"
+	_, notes, err = BesideFio(t.Context(), &fio.Result{Version: "fio", Jobs: []fio.JobResult{mixed, fast}}, fio.Array{Profile: "all-flash", IOs: 100}, Work{})
+	if text := strings.Join(notes, "\n"); err != nil || text != "job mixed has no write before another job reaches --ios; give more" {
+		t.Errorf("beside another: notes %q, error %v", notes, err)
 	}
 }

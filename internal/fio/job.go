@@ -1,6 +1,8 @@
 package fio
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,14 +12,61 @@ import (
 // Job is a section of a job file with the options of the global sections before it.
 type Job struct {
 	Name    string
-	Options map[string]string // an option without a value has ""
+	Options Options
+}
+
+// Options are values by their options; an option without a value has "".
+type Options map[string]string
+
+// set sets an option in place of what was written before. direct and buffered are one setting of fio, which the last decides.
+func (o Options) set(option, value string) {
+	switch option {
+	case "direct":
+		delete(o, "buffered")
+	case "buffered":
+		delete(o, "direct")
+	}
+	o[option] = value
+}
+
+// merge sets all options of a section whose own options are set already, so that it has one of direct and buffered at most.
+func (o Options) merge(section Options) {
+	for k, v := range section {
+		o.set(k, v)
+	}
+}
+
+// UnmarshalJSON implements [encoding/json.Unmarshaler]: the order of the options counts.
+func (o *Options) UnmarshalJSON(text []byte) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	switch first, err := d.Token(); {
+	case err != nil:
+		return err
+	case first == nil: // null
+		return nil
+	case first != json.Delim('{'):
+		return errors.New("options are an object of strings")
+	}
+	*o = Options{}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return err
+		}
+		var value string
+		if err := d.Decode(&value); err != nil {
+			return err
+		}
+		o.set(key.(string), value)
+	}
+	return nil
 }
 
 // ParseJobs reads a job file. Options are not judged here.
 func ParseJobs(text string) ([]Job, error) {
-	global := map[string]string{}
+	global := Options{}
 	var jobs []Job
-	to := map[string]string(nil)
+	to := Options(nil)
 	n := 0
 	for line := range strings.Lines(text) {
 		n++
@@ -44,7 +93,7 @@ func ParseJobs(text string) ([]Job, error) {
 		for _, mark := range []string{" #", "\t#", " ;", "\t;"} {
 			value, _, _ = strings.Cut(value, mark)
 		}
-		to[strings.TrimSpace(key)] = strings.TrimSpace(value)
+		to.set(strings.TrimSpace(key), strings.TrimSpace(value))
 	}
 	if len(jobs) == 0 {
 		return nil, errors.New("it has no jobs; a job is a section such as [randread]")

@@ -102,15 +102,15 @@ var deviceEngines = []string{"libiscsi", "sg", "nbd", "rbd", "rados", "io_uring_
 // cached refuses what asks for the page cache, and notes what gets it without asking.
 func (l *Load) cached(o map[string]string) error {
 	engine, _, _ := strings.Cut(o["ioengine"], ":")
-	for option, direct := range map[string]bool{"direct": true, "buffered": false} {
-		if value, has := o[option]; has {
-			if on(o, option) == direct {
-				return nil
-			}
-			return fmt.Errorf("%s=%s: the page cache is not simulated, nor fitted; measure with direct=1", option, value)
-		}
+	_, direct := o["direct"]
+	_, buffered := o["buffered"]
+	switch {
+	case direct && !on(o, "direct"):
+		return fmt.Errorf("direct=%s: the page cache is not simulated, nor fitted; measure with direct=1", o["direct"])
+	case buffered && on(o, "buffered"):
+		return fmt.Errorf("buffered=%s: the page cache is not simulated, nor fitted; measure with direct=1", o["buffered"])
 	}
-	l.Buffered = !slices.Contains(deviceEngines, engine)
+	l.Buffered = !direct && !buffered && !slices.Contains(deviceEngines, engine)
 	return nil
 }
 

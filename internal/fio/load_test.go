@@ -59,11 +59,72 @@ func TestLoadOf(t *testing.T) {
 		"direct=0":                    "direct=0: the page cache is not simulated, nor fitted; measure with direct=1",
 		"buffered=1":                  "buffered=1: the page cache",
 		"buffered":                    "buffered=: the page cache",
+		"direct=1 buffered=1":         "buffered=1: the page cache",
+		"direct=0 buffered=0":         "direct=0: the page cache",
 		"bs=nan":                      "is not a valid size",
 	} {
 		if l, err := LoadOf(options(text)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %+v, error %v, want %q", text, l, err, says)
 		}
+	}
+}
+
+// TestDirectAndBuffered: in fio they are one setting, and the last one counts, in a job file and in a result.
+func TestDirectAndBuffered(t *testing.T) {
+	for _, row := range []struct {
+		options string // of the global section, and of the job
+		refused string
+	}{{"direct=1,", ""}, {"buffered=1,direct=1", ""}, {"direct=0,buffered=0", ""}, {"buffered=1 direct=1,", ""}, {"direct=0 buffered=0,", ""}, {",buffered=1 direct=1", ""},
+		{"direct=1,buffered=1", "buffered=1"}, {"buffered=0,direct=0", "direct=0"}, {"direct=1 buffered=1,", "buffered=1"}, {",buffered=0 direct=0", "direct=0"}} {
+		global, own, _ := strings.Cut(row.options, ",")
+		object := func(text string) string {
+			var out []string
+			for f := range strings.FieldsSeq(text) {
+				k, v, _ := strings.Cut(f, "=")
+				out = append(out, fmt.Sprintf("%q: %q", k, v))
+			}
+			return "{" + strings.Join(out, ", ") + "}"
+		}
+		for range 20 { // a map has another order each time
+			list, err := ParseJobs("[global]\n" + strings.ReplaceAll(global, " ", "\n") + "\n[a]\n" + strings.ReplaceAll(own, " ", "\n") + "\n")
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := ParseResult([]byte(`{"fio version": "fio-3.33", "global options": ` + object(global) + `, "jobs": [{"jobname": "a", "job options": ` + object(own) + `}]}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ran, err := r.Ran()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for from, o := range map[string]map[string]string{"file": list[0].Options, "result": ran[0].Options} {
+				l, err := LoadOf(o)
+				if l.Buffered || (err == nil) != (row.refused == "") || err != nil && !strings.HasPrefix(err.Error(), row.refused+":") {
+					t.Fatalf("%s: %s: %+v, error %v, want %q", row.options, from, l, err, row.refused)
+				}
+			}
+		}
+	}
+	if r, err := ParseResult([]byte(`{"fio version": "fio-3.33", "global options": null, "jobs": [{"jobname": "a", "job options": {"bs": 4}}]}`)); err == nil {
+		t.Errorf("an option that is a number: %+v", r)
+	}
+}
+
+// TestSizes: filesize is what size=100% is of, io_size may be a part of size, and a size that nobody knows is noted.
+func TestSizes(t *testing.T) {
+	for text, want := range map[string]uint64{"filesize=64m": 64 << 20, "filesize=64m size=100%": 64 << 20, "size=8m filesize=64m": 8 << 20, "size=8m io_size=50%": 4 << 20,
+		"size=8m io_size=100%": 8 << 20, "size=100% io_size=2m": 2 << 20, "filesize=100% io_size=100% loops=2": 2 << 30, "size=100%": 1 << 30, "": 1 << 30, "size=100% time_based runtime=1": 1 << 62} {
+		all, notes := jobs(t, "[a]\ndirect=1\n"+strings.ReplaceAll(text, " ", "\n")+"\n", Array{})
+		if got := all[0]["bytes"]; got != want {
+			t.Errorf("%s: %v bytes, want %d", text, got, want)
+		}
+		if noted := len(notes) == 1 && strings.Contains(notes[0], "1 GiB is taken for that of a;"); noted != (want == 1<<30 || want == 2<<30) || len(notes) > 1 {
+			t.Errorf("%s: notes %q", text, notes)
+		}
+	}
+	if _, notes := jobs(t, "[a]\ndirect=1\nbs=4k\nsize=100%\n", Array{IOs: 100}); len(notes) > 0 {
+		t.Errorf("a job that --ios ends before: %q", notes)
 	}
 }
 

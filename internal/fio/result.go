@@ -17,21 +17,21 @@ import (
 
 // Result is a run of fio.
 type Result struct {
-	Version string            `json:"fio version"`
-	Global  map[string]string `json:"global options"`
-	Jobs    []JobResult       `json:"jobs"`
+	Version string      `json:"fio version"`
+	Global  Options     `json:"global options"`
+	Jobs    []JobResult `json:"jobs"`
 }
 
 // JobResult is what fio says of a job, or of a group if it reported groups.
 type JobResult struct {
-	Name     string            `json:"jobname"`
-	Group    int               `json:"groupid"` // of a report; new_group and stonewall begin another
-	Options  map[string]string `json:"job options"`
-	Error    int               `json:"error"`
-	ThreadMS float64           `json:"job_runtime"` // of all threads that the entry sums up; 0 is unknown
-	Elapsed  float64           `json:"elapsed"`     // seconds since fio began, rounded up; 0 is unknown
-	Read     Direction         `json:"read"`
-	Write    Direction         `json:"write"`
+	Name     string    `json:"jobname"`
+	Group    int       `json:"groupid"` // of a report; new_group and stonewall begin another
+	Options  Options   `json:"job options"`
+	Error    int       `json:"error"`
+	ThreadMS float64   `json:"job_runtime"` // of all threads that the entry sums up; 0 is unknown
+	Elapsed  float64   `json:"elapsed"`     // seconds since fio began, rounded up; 0 is unknown
+	Read     Direction `json:"read"`
+	Write    Direction `json:"write"`
 }
 
 // Direction is the reads or the writes of a job. Without any, Count is 0 and all else means nothing.

@@ -33,9 +33,9 @@ func (r *Result) Ran() ([]Ran, error) {
 		}
 		all := maps.Clone(r.Global)
 		if all == nil {
-			all = map[string]string{}
+			all = Options{}
 		}
-		maps.Copy(all, j.Options)
+		all.merge(j.Options)
 		wall := on(all, "stonewall") || on(all, "wait_for_previous")
 		if len(stages) > 0 {
 			stage := stages[len(stages)-1]

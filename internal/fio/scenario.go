@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,8 +18,16 @@ import (
 type Array struct {
 	Profile string
 	Mdisks  int
-	// IOs bounds the I/Os of a job that says no size to end after; 0 is no bound.
+	// IOs bounds the I/Os of each job; 0 is no bound.
 	IOs int64
+}
+
+// Bytes returns after how many bytes IOs ends a job whose I/Os have so many.
+func (a Array) Bytes(io uint64) uint64 {
+	if a.IOs <= 0 {
+		return math.MaxUint64
+	}
+	return uint64(a.IOs) * max(io, 512)
 }
 
 // Scenario makes a scenario of the simulator, as YAML, of jobs: each is a job of a host of its own, which has the
@@ -43,7 +52,10 @@ func Scenario(jobs []Job, a Array) (text []byte, notes []string, err error) {
 		notes = append(notes, "the simulator has no counterpart of "+o+", which is left out")
 	}
 	if len(s.buffered) > 0 {
-		notes = append(notes, "the simulator has no page cache, through which fio has "+strings.Join(s.buffered, ", ")+" go; add direct=1 to measure the same")
+		notes = append(notes, "without direct=1 fio runs "+strings.Join(s.buffered, ", ")+" through the page cache, which the simulator does not have; add direct=1 to measure the same")
+	}
+	if len(s.unsized) > 0 {
+		notes = append(notes, "the size of the device is not known; 1 GiB is taken for that of "+strings.Join(s.unsized, ", ")+"; give bytes, such as size=4g")
 	}
 	if volume > 1<<30 {
 		notes = append(notes, "only the first GiB of the volume has contents when the jobs begin, and they stay in it")
@@ -60,6 +72,7 @@ type builder struct {
 	before   []string // what the jobs behind the last stonewall wait for
 	since    []string // jobs since that
 	buffered []string // jobs through the page cache
+	unsized  []string // jobs that end at the end of a device of unknown size
 }
 
 // add makes a host and a job of a section.
@@ -116,12 +129,9 @@ func (s *builder) named(name string) (any, bool) {
 // length sets the part of the volume, and when the job begins and ends.
 func (s *builder) length(j *Job, job map[string]any, io uint64) error {
 	o := j.Options
-	size := uint64(1 << 30)
-	if text := cmp.Or(o["size"], o["filesize"]); text != "" && text != "100%" {
-		var err error
-		if size, err = bytesOf("size", text); err != nil {
-			return err
-		}
+	size, sized, err := sizeOf(o)
+	if err != nil {
+		return err
 	}
 	s.largest = max(s.largest, size)
 	job["span"] = min(size, 1<<30)
@@ -131,18 +141,26 @@ func (s *builder) length(j *Job, job map[string]any, io uint64) error {
 	}
 	runtime := int64(0)
 	if text := cmp.Or(o["runtime"], o["timeout"]); text != "" {
-		var err error
 		if runtime, err = ParseTime(text, 1e9); err != nil {
 			return fmt.Errorf("runtime: %w", err)
 		}
 		job["for"] = time.Duration(runtime).String()
 	}
 	bytes := size
-	if text := o["io_size"]; text != "" {
-		var err error
+	part, percent := strings.CutSuffix(o["io_size"], "%")
+	switch text := o["io_size"]; {
+	case text == "" || text == "100%":
+	case percent && sized: // it multiplies size
+		n, err := strconv.ParseUint(part, 10, 16)
+		if err != nil || n == 0 || n > 100 {
+			return fmt.Errorf("io_size=%s is not a percentage from 1 to 100", text)
+		}
+		bytes = uint64(float64(size) * float64(n) / 100)
+	default:
 		if bytes, err = bytesOf("io_size", text); err != nil {
 			return err
 		}
+		sized = true
 	}
 	if text := o["loops"]; text != "" && text != "1" {
 		n, err := strconv.ParseUint(text, 10, 32)
@@ -157,10 +175,10 @@ func (s *builder) length(j *Job, job map[string]any, io uint64) error {
 	if text := o["ramp_time"]; text != "" && text != "0" {
 		s.unknown["ramp_time"] = true // its I/Os would be in the figures
 	}
-	if s.a.IOs > 0 {
-		bytes = min(bytes, uint64(s.a.IOs)*max(io, 512))
+	if most := s.a.Bytes(io); !sized && !timed && bytes < most {
+		s.unsized = append(s.unsized, j.Name)
 	}
-	job["bytes"] = bytes
+	job["bytes"] = min(bytes, s.a.Bytes(io))
 	if (on(o, "stonewall") || on(o, "wait_for_previous")) && len(s.since) > 0 {
 		s.before, s.since = s.since, nil
 	}
@@ -176,6 +194,17 @@ func (s *builder) length(j *Job, job map[string]any, io uint64) error {
 		job["at"] = time.Duration(ns).String()
 	}
 	return nil
+}
+
+// sizeOf returns the part of the volume that a job uses. A job that uses all of its device gets 1 GiB, and sized is false.
+func sizeOf(o Options) (bytes uint64, sized bool, err error) {
+	for _, option := range []string{"size", "filesize"} {
+		if text := o[option]; text != "" && text != "100%" {
+			bytes, err = bytesOf(option, text)
+			return bytes, true, err
+		}
+	}
+	return 1 << 30, false, nil
 }
 
 // bytesOf reads a length. One in percents is of a device whose size nobody knows here.

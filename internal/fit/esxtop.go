@@ -14,6 +14,10 @@ import (
 // esxtopTime is how esxtop's batch mode writes the time of a line.
 const esxtopTime = "01/02/2006 15:04:05"
 
+// nearlyIdle is the share of an interval's I/Os whose size or latency is written as 0, which is rounded or was never
+// measured, up to which the others are taken for all of the load.
+const nearlyIdle = 0.01
+
 // fromESXTop reads a batch file of esxtop: rates and mean response times of the devices of a host.
 func fromESXTop(name string, load Load) ([]Observation, error) {
 	f, err := os.Open(name)
@@ -61,6 +65,7 @@ func fromESXTop(name string, load Load) ([]Observation, error) {
 			r.seconds = 1 // its weight among the others; the first line does not say since when it counts
 		}
 		last = now
+		idle := reading{} // I/Os of devices that did so little that their figures are rounded to 0
 		for _, columns := range at {
 			get := func(counter string) float64 { // NaN: not known
 				i, ok := columns[counter]
@@ -76,14 +81,18 @@ func fromESXTop(name string, load Load) ([]Observation, error) {
 			for d, kind := range []string{"Read", "Write"} {
 				verb := []string{"Read", "Written"}[d]
 				ops := get(kind + "s/sec")
-				r.ops[d] += ops
-				r.bytes[d] += zeroIfIdle(get("MBytes "+verb+"/sec")*(1<<20), ops)
-				wait := get("Average Guest MilliSec/" + kind)
-				if wait == 0 { // nobody has measured it
-					wait = math.NaN()
+				bytes, wait := get("MBytes "+verb+"/sec")*(1<<20), get("Average Guest MilliSec/"+kind)
+				if ops > 0 && (bytes == 0 || wait == 0) {
+					idle.ops[d] += ops
+					continue
 				}
+				r.ops[d] += ops
+				r.bytes[d] += zeroIfIdle(bytes, ops)
 				r.wait[d] += zeroIfIdle(wait/1e3*ops, ops)
 			}
+		}
+		if unknown := idle.ops[0] + idle.ops[1]; unknown > nearlyIdle*(unknown+r.ops[0]+r.ops[1]) {
+			r.wait[0] = math.NaN() // of too much of the load it is not known what it was
 		}
 		all = append(all, r)
 	}

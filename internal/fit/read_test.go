@@ -143,6 +143,81 @@ func TestESXTopWithoutLatencies(t *testing.T) {
 	}
 }
 
+// TestESXTopRoundsToZero: MBytes of 0 beside I/Os are rounded, and not known. What a nearly idle device has so does not
+// cost the interval of the others.
+func TestESXTopRoundsToZero(t *testing.T) {
+	head := `"(PDH-CSV 4.0) (UTC)(0)"`
+	for _, device := range []string{"naa.1", "naa.2"} {
+		for _, c := range []string{"Reads/sec", "Writes/sec", "MBytes Read/sec", "MBytes Written/sec", "Average Guest MilliSec/Read", "Average Guest MilliSec/Write"} {
+			head += `,"\\\\host\Physical Disk SCSI Device(` + device + `)\` + c + `"`
+		}
+	}
+	line := func(reads, mbytes, wait string) string {
+		return fmt.Sprintf("\n\"01/02/2026 10:00:00\",\"1000\",\"0\",\"7.8125\",\"0\",\"2\",\"0\",\"%s\",\"0\",\"%s\",\"0\",\"%s\",\"0\"", reads, mbytes, wait)
+	}
+	for _, row := range []struct {
+		line string
+		rate float64 // 0 is unknown
+	}{{line("0", "0.00", "0.00"), 1000}, {line("1", "0.00", "2"), 1000}, {line("1", "0.01", "0.00"), 1000}, {line("1", "0.00", "0.00"), 1000},
+		{line("500", "0.00", "2"), 0}, {line("500", "3.9", "0.00"), 0}, {line("1", "0.01", ""), 0}, {line("500", "3.90625", "2"), 1500}} {
+		obs, err := Read(context.Background(), save(t, "top.csv", head+row.line), Load{})
+		if row.rate == 0 {
+			if err == nil {
+				t.Errorf("%s: %+v", row.line, obs)
+			}
+			continue
+		}
+		if err != nil || len(obs) != 1 || obs[0].Rate != row.rate || obs[0].IO != 8192 || math.Abs(obs[0].Mean-2e-3) > 1e-9 {
+			t.Errorf("%s: %+v, error %v, want %g/s", row.line, obs, err, row.rate)
+		}
+	}
+}
+
+// TestSettleTwoNumbers: of two whole numbers that are both between two, all four choices are looked at: here the best one is
+// neither what rounding gives nor what one number after the other gives.
+func TestSettleTwoNumbers(t *testing.T) {
+	m := &Model{Profile: "all-flash", Seed: 1}
+	params := []Parameter{{Key: "a", kind: count}, {Key: "b", kind: count}}
+	o := Observation{Load: Load{IO: 4096, Outstanding: 1}, Mean: 1e-3, Spread: 0.1, N: 10_000}
+	for a := int64(1); a <= 6; a++ {
+		for b := int64(1); b <= 6; b++ {
+			mean := 5e-3
+			switch [2]int64{a, b} {
+			case [2]int64{2, 3}:
+				mean = 2e-3
+			case [2]int64{3, 4}:
+				mean = 1e-3
+			}
+			m.memo.Store(fmt.Sprintf("%#v %t %v", o.Load, o.Writes, map[string]any{"a": a, "b": b}), mean)
+		}
+	}
+	f := &fitter{ctx: context.Background(), opt: &Options{Model: m}, params: params, obs: []Observation{o}}
+	p, err := f.look([]float64{math.Log(2.3), math.Log(3.2)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := f.settle(p); err != nil || got[0] != 3 || got[1] != 4 || f.whole {
+		t.Errorf("%v, error %v", got, err)
+	}
+	if p, err = f.look([]float64{math.Log(2), math.Log(3)}); err != nil { // whole already
+		t.Fatal(err)
+	}
+	if got, err := f.settle(p); err != nil || got[0] != 2 || got[1] != 3 {
+		t.Errorf("%v, error %v", got, err)
+	}
+}
+
+// TestManyWholeNumbers: each one more doubles the fits, so that a fit of five is refused.
+func TestManyWholeNumbers(t *testing.T) {
+	whole := []string{"mdisks.default.parallel", "mdisks.hdd.parallel", "mdisks.ssd.parallel", "policy.in_flight", "copy.reads"}
+	for n, says := range map[int]string{mostCounts: "0 latencies do not determine 4 parameters", mostCounts + 1: "5 whole numbers are too many to be fitted; leave all but 4 out of --free"} {
+		_, err := Run(context.Background(), nil, Options{Model: &Model{Profile: "svc", Seed: 1}, Free: whole[:n]})
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%d: error %v, want %q", n, err, says)
+		}
+	}
+}
+
 // TestBetweenWholeNumbers: between the corners of two whole numbers latencies go over without a jump, and are right at every corner.
 func TestBetweenWholeNumbers(t *testing.T) {
 	m := &Model{Profile: "all-flash", Seed: 1}

@@ -108,19 +108,13 @@ func PerformanceMap(caches []*HostCache, from, to float64) []Gain {
 func WritePerformanceMap(w io.Writer, gains []Gain) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "DISK\tI/O/S\tFROM FLASH\tEFFECTIVE MS\tDATASTORE MS\tSAVED S/S\tWRITES HOST\tARRAY\tWEIGHT\t")
-	cell := func(format string, a Amount) string {
-		if !a.Known() {
-			return notKnown
-		}
-		return fmt.Sprintf(format, float64(a))
-	}
 	for _, g := range gains {
 		bar := ""
 		if g.Weight.Known() {
 			bar = strings.Repeat("#", int(math.Round(float64(g.Weight)*30)))
 		}
-		fmt.Fprintf(t, "%s\t%.0f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t %s\n", g.Disk, g.IOPS, cell("%.0f %%", 100*g.FlashShare), cell("%.3f", g.Effective), cell("%.3f", g.Datastore),
-			cell("%.2f", g.Saved), cell("%.0f %%", 100*g.HostWrites), cell("%.0f %%", 100*g.ArrayWrites), cell("%.0f %%", 100*g.Weight), bar)
+		fmt.Fprintf(t, "%s\t%.0f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t %s\n", g.Disk, g.IOPS, (100 * g.FlashShare).Text("%.0f %%"), g.Effective.Text("%.3f"), g.Datastore.Text("%.3f"),
+			g.Saved.Text("%.2f"), (100 * g.HostWrites).Text("%.0f %%"), (100 * g.ArrayWrites).Text("%.0f %%"), (100 * g.Weight).Text("%.0f %%"), bar)
 	}
 	return t.Flush()
 }

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -12,6 +13,14 @@ type Amount float64
 
 // Known tells whether it is.
 func (a Amount) Known() bool { return !math.IsNaN(float64(a)) }
+
+// Text returns the amount in a format of package fmt for a float64, and "unknown" if it is not known.
+func (a Amount) Text(format string) string {
+	if !a.Known() {
+		return notKnown
+	}
+	return fmt.Sprintf(format, float64(a))
+}
 
 // MarshalJSON implements [encoding/json.Marshaler].
 func (a Amount) MarshalJSON() ([]byte, error) {

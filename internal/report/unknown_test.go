@@ -225,3 +225,12 @@ func TestNothingAboveTheFloorIsMissed(t *testing.T) {
 func partly(f *Findings, volume string) bool {
 	return slices.ContainsFunc(f.Refused, func(r Refusal) bool { return r.Finding == findUndercover && slices.Contains(r.Volumes, volume) })
 }
+
+// TestAmountsAsText: what is not known is written as such, in whatever format and unit.
+func TestAmountsAsText(t *testing.T) {
+	for want, got := range map[string]string{"unknown": (100 * Amount(math.NaN())).Text("%.1f %%"), "0.0 %": Amount(0).Text("%.1f %%"), "12.5 %": (100 * Amount(0.125)).Text("%.1f %%")} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

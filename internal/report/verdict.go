@@ -109,7 +109,7 @@ func (r *Run) cacheSentence() string {
 	whose, rest := "", ""
 	if n := used - known; n > 0 {
 		whose = " whose gain is known"
-		rest = fmt.Sprintf("; of %d %s what the datastore would have taken is not known", n, noun(n, "other", "others"))
+		rest = fmt.Sprintf("; for %d other %s the datastore's latency is not known", n, noun(n, "cache", "caches"))
 	}
 	switch {
 	case used == 0:
@@ -153,16 +153,7 @@ func (r *Report) Verdict() string {
 	if n.counted == 0 {
 		return r.verdictWithoutCounters(n)
 	}
-	says := fmt.Sprintf("In none of %d runs a write below what hosts see is proved", len(r.Runs)-n.bare)
-	if n.undercover > 0 {
-		says = fmt.Sprintf("Of %d runs, %d %s writes that hosts do not see", len(r.Runs)-n.bare, n.undercover, noun(n.undercover, "has", "have"))
-	}
-	if n.labelled > 0 {
-		says += fmt.Sprintf("; of %d the array's origin label alone says so", n.labelled)
-	}
-	if n.untold > 0 {
-		says += fmt.Sprintf("; of %d the counters do not show it", n.untold)
-	}
+	says := n.undercoverClause()
 	if n.idle > 0 {
 		says += fmt.Sprintf("; in %d nothing happened", n.idle)
 	}
@@ -170,6 +161,10 @@ func (r *Report) Verdict() string {
 		says += fmt.Sprintf("; %d more %s no counters of an array", n.bare, noun(n.bare, "has", "have"))
 	}
 	switch {
+	case n.worst != nil && n.bare > 0 && n.slowUntold > 0:
+		return fmt.Sprintf("%s; the highest response that counters show is that of %s, %s, and of %d they do not show, for some pools, how slow responses were.", says, n.worst.Name, millis(n.height), n.slowUntold)
+	case n.worst != nil && n.bare > 0:
+		return fmt.Sprintf("%s; the highest response that counters show is that of %s, %s.", says, n.worst.Name, millis(n.height))
 	case n.worst != nil && n.slowUntold > 0:
 		return fmt.Sprintf("%s; the highest response that they show is that of %s, %s, and of %d they do not show, for some pools, how slow responses were.", says, n.worst.Name, millis(n.height), n.slowUntold)
 	case n.worst != nil:
@@ -181,6 +176,32 @@ func (r *Report) Verdict() string {
 		return fmt.Sprintf("%s; no response that counters show took %d times the usual.", says, towerFactor)
 	}
 	return fmt.Sprintf("%s; no response took %d times the usual.", says, towerFactor)
+}
+
+// undercoverClause says how many runs of those that have counters, or in which nothing happened, have undercover writes.
+func (n *runCounts) undercoverClause() string {
+	if runs := n.counted + n.idle; runs > 1 {
+		says := fmt.Sprintf("In none of %d runs a write below what hosts see is proved", runs)
+		if n.undercover > 0 {
+			says = fmt.Sprintf("Of %d runs, %d %s writes that hosts do not see", runs, n.undercover, noun(n.undercover, "has", "have"))
+		}
+		if n.labelled > 0 {
+			says += fmt.Sprintf("; of %d the array's origin label alone says so", n.labelled)
+		}
+		if n.untold > 0 {
+			says += fmt.Sprintf("; of %d the counters do not show it", n.untold)
+		}
+		return says
+	}
+	switch {
+	case n.undercover > 0:
+		return "The one run with counters has writes that hosts do not see"
+	case n.labelled > 0:
+		return "The counters of the one run that has some prove no write below what hosts see; the array's origin label alone says so"
+	case n.untold > 0:
+		return "The counters of the one run that has some do not show what was written below what hosts see"
+	}
+	return "The counters of the one run that has some prove no write below what hosts see"
 }
 
 // verdictWithoutCounters is that of runs of which nobody has an array's counters: in some nothing happened, and others
@@ -196,6 +217,13 @@ func (r *Report) verdictWithoutCounters(n runCounts) string {
 		if used > known {
 			unclear = &r.Runs[i]
 		}
+	}
+	if best != nil && saved <= 0 {
+		g, _, _ := best.bestCache()
+		if unclear != nil {
+			return fmt.Sprintf("In none of %d runs did a cache whose gain is known spare its host any waiting: the best, %s of %s, answered in %.3g ms; the gain of some caches is not known.", len(r.Runs), g.Disk, best.Name, g.Effective)
+		}
+		return fmt.Sprintf("In none of %d runs did a cache spare its host any waiting: the best, %s of %s, answered in %.3g ms.", len(r.Runs), g.Disk, best.Name, g.Effective)
 	}
 	switch {
 	case best != nil && unclear != nil:

@@ -149,7 +149,7 @@ type JobSpec struct {
 	// Kind is load, transactions, trace, zero (make an eager zeroed disk), clone, unmap, or vmotion.
 	Kind string `yaml:"kind"`
 	Host string `yaml:"host"`
-	// At is when it begins; After is a job that must have ended first, AfterAll several that must all have.
+	// At is when it begins; After is a job that must have ended first, AfterAll several that must all have ended.
 	At       Duration `yaml:"at"`
 	After    string   `yaml:"after"`
 	AfterAll []string `yaml:"after_all"`

@@ -53,8 +53,8 @@ type Done struct {
 	Plan   int `json:"plan"`   // runs of the plan
 	Shard  int `json:"shard"`  // of them in this shard
 	Before int `json:"before"` // rows that were there
-	Ran    int `json:"ran"`
-	Failed int `json:"failed"` // runs that ended with an error, now or before, which their row has
+	Ran    int `json:"ran"`    // runs that ended now and whose rows are written
+	Failed int `json:"failed"` // rows with an error, written now or before
 	Files  int `json:"files"`  // written
 }
 
@@ -125,6 +125,7 @@ func (p *Plan) Execute(ctx context.Context, w Work) (Done, error) {
 func (p *Plan) collect(rows <-chan tidy.Row, w *Work, d *Done, stop func()) error {
 	var batch []tidy.Row
 	var failed error
+	ended := d.Before // runs, whether or not their rows are written yet
 	tick := time.NewTicker(flushTime)
 	defer tick.Stop()
 	flush := func() {
@@ -136,6 +137,12 @@ func (p *Plan) collect(rows <-chan tidy.Row, w *Work, d *Done, stop func()) erro
 			return
 		}
 		d.Files++
+		d.Ran += len(batch)
+		for _, row := range batch {
+			if row[errorColumn] != nil {
+				d.Failed++
+			}
+		}
 		batch = nil
 	}
 	for {
@@ -149,11 +156,8 @@ func (p *Plan) collect(rows <-chan tidy.Row, w *Work, d *Done, stop func()) erro
 				continue
 			}
 			batch = append(batch, row)
-			if d.Ran++; row[errorColumn] != nil {
-				d.Failed++
-			}
-			if w.Progress != nil {
-				w.Progress(d.Before+d.Ran, d.Shard)
+			if ended++; w.Progress != nil {
+				w.Progress(ended, d.Shard)
 			}
 			if len(batch) >= flushRows {
 				flush()

@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -135,7 +134,8 @@ func New(f File, s *sim.Scenario, version string) (*Plan, error) {
 	return p, p.probe()
 }
 
-// distinct leaves out what appears again: the same values are the same run, in whichever shard.
+// distinct leaves out what appears again: the same values are the same run, in whichever shard. Values are the same if they
+// are as JSON, which a run's hash is of: 1 and 1.0 are.
 func distinct[T any](list []T) []T {
 	seen := map[string]bool{}
 	var out []T
@@ -208,10 +208,17 @@ func (p *Plan) count() error {
 	return nil
 }
 
-// drawPoints looks for random points that differ, where there are so few that some will not.
+// likelyRepeats is how many repeated points a plan is expected to draw from which on they are looked for. Below, one that
+// comes all the same is a run that is carried out twice, with the same row.
+const likelyRepeats = 1e-3
+
+// drawPoints looks for random points that differ, where repeats are likely: of p points among n, p(p-1)/2n.
 func (p *Plan) drawPoints() error {
 	x := p.file.Random
-	if x == nil || math.IsInf(x.combinations(), 1) {
+	if x == nil {
+		return nil
+	}
+	if points := float64(x.Points); points*(points-1)/2 < likelyRepeats*x.combinations() {
 		return nil
 	}
 	seen := map[[16]byte]bool{}

@@ -221,6 +221,40 @@ func TestValues(t *testing.T) {
 	}
 }
 
+// TestFewValues: all points differ where values repeat, and no list of points is kept where they hardly can.
+func TestFewValues(t *testing.T) {
+	const drawn = "{from: 1us, to: 1ms, scale: log}"
+	p := load(t, strings.NewReplacer("points: 2", "points: 40", drawn, "{from: 512B, to: 25KiB}", "jobs.load.think", "jobs.load.io").Replace(small))
+	seen := map[string]bool{}
+	for i := range p.Total() {
+		seen[p.Run(i).Hash] = true
+	}
+	if len(seen) != p.Total() || len(p.points) != 40 {
+		t.Errorf("%d of %d runs differ; %d points are kept", len(seen), p.Total(), len(p.points))
+	}
+	p = load(t, strings.NewReplacer(drawn, "{from: 512B, to: 1MiB}", "jobs.load.think", "jobs.load.io").Replace(small))
+	if p.points != nil {
+		t.Errorf("%d points of 2048 are kept", len(p.points))
+	}
+}
+
+// TestRowsThatCannotBeWritten: a run whose row is not in the folder has not ended.
+func TestRowsThatCannotBeWritten(t *testing.T) {
+	p := load(t, small)
+	dir := filepath.Join(t.TempDir(), "rows")
+	d, err := p.Execute(context.Background(), Work{Dir: dir, Progress: func(int, int) {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	}})
+	if err == nil || d.Ran != 0 || d.Failed != 0 || d.Files != 0 {
+		t.Errorf("%+v, error %v", d, err)
+	}
+	if d, err = p.Execute(context.Background(), Work{Dir: dir}); err != nil || d.Ran != d.Shard || d.Files != 1 {
+		t.Errorf("then %+v, error %v", d, err)
+	}
+}
+
 func TestMistakes(t *testing.T) {
 	for _, row := range [][3]string{
 		{"jobs.load.outstanding: [1, 8]", "jobs.lod.outstanding: [1, 8]", `there is no "lod"`},
@@ -231,6 +265,9 @@ func TestMistakes(t *testing.T) {
 		{"from: 1us", "from: 1s", "goes down"},
 		{"points: 2", "points: 0", "1 or more"},
 		{"{from: 1us, to: 1ms, scale: log}", "{choose: [1us, 1us]}", "2 points have 1 values to choose from"},
+		{"{from: 1us, to: 1ms, scale: log}", "{choose: [1, 1.0]}", "2 points have 1 values to choose from"},
+		{"{from: 1us, to: 1ms, scale: log}", "{choose: [1us" + strings.Repeat(", 1us", 20_000) + ", 2us]}",
+			"2 points of 2 are too many to be found by chance; put the values into the grid"},
 		{"{from: 1us, to: 1ms, scale: log}", "{from: 600B, to: 1000B}", "no multiple of 512 bytes between them"},
 		{"points: 2", "points: 90000000", "more than 100000000 runs"},
 		{"job.load.iops", "load.iops", "is not the name of a figure"},

@@ -171,11 +171,7 @@ func (r *Random) combinations() float64 {
 	for _, x := range r.Parameters {
 		switch {
 		case len(x.Choose) > 0:
-			different := map[string]bool{}
-			for _, v := range x.Choose {
-				different[fmt.Sprintf("%T %v", v, v)] = true
-			}
-			n *= float64(len(different))
+			n *= float64(len(distinct(x.Choose)))
 		case x.unit == octets:
 			n *= math.Floor(x.to/sector) - math.Ceil(x.from/sector) + 1
 		case x.unit == plain && x.Integer:

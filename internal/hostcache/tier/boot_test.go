@@ -178,9 +178,15 @@ func (w *world) crash() {
 		s.dead = true
 		s.card.closed()
 	}
+	w.afterDeath(w.unfinished)
+}
+
+// afterDeath lets pass what a dead host has in flight, of which nothing is acknowledged any more, looks at what is left, and forgets
+// the requests.
+func (w *world) afterDeath(look func()) {
 	w.life++
 	w.v.RunUntil(w.v.Now() + max(20_000_000, 2*w.a.delay))
-	w.unfinished()
+	look()
 	w.inflight, w.pending, w.owed = 0, nil, 0
 	clear(w.flying)
 	clear(w.revoked)

@@ -3,6 +3,7 @@ package tier
 import (
 	"bytes"
 	"slices"
+	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -117,10 +118,7 @@ func (h *secondHost) crash() {
 	w.note("the new host dies with %d in flight", w.inflight)
 	h.path.dead, h.slot.dead = true, true
 	h.slot.card.closed()
-	w.v.RunUntil(w.v.Now() + max(20_000_000, 2*w.a.delay))
-	w.inflight, w.pending, w.owed = 0, nil, 0
-	clear(w.flying)
-	clear(w.revoked)
+	w.afterDeath(func() {})
 }
 
 // end ends the host.
@@ -266,4 +264,29 @@ func (w *world) runLarge() {
 		w.steps(20)
 	}
 	w.checkAll(false)
+}
+
+// TestDeadHostAcknowledgesNothing: an answer that a client would get behind the death of its host, such as that of a timer
+// which was set before, is not heard.
+func TestDeadHostAcknowledgesNothing(t *testing.T) {
+	l := newLab(t, nil)
+	l.size, l.mem = 1<<20, &arena{}
+	h := l.otherHost()
+	l.a.gate[block.OpRead] = true
+	for _, host := range []struct {
+		name  string
+		d     *Disk
+		path  *path
+		crash func()
+	}{{"another host", h.d, h.path, h.crash}, {"the host", l.d, l.path, l.crash}} {
+		l.clientsAt(host.d, host.path)
+		acknowledged := false
+		r := &block.Request{Op: block.OpRead, Range: block.Range{Start: 0, Count: 8}, Data: [][]byte{make([]byte, 8<<block.SectorShift)}}
+		l.submit(r, func(*block.Request) { acknowledged = true })
+		l.v.Call(l.v.Now()+1_000_000, func() { r.Done(r) })
+		host.crash()
+		if acknowledged || l.inflight != 0 || len(l.pending) != 0 {
+			t.Errorf("%s: acknowledged %v, %d in flight, %d pending", host.name, acknowledged, l.inflight, len(l.pending))
+		}
+	}
 }
