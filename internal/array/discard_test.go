@@ -21,6 +21,8 @@ type discardStore struct {
 	// lost is the error of the next sync.
 	lost error
 	unit uint64
+	// surveyed, where it is set, is called for each question for what takes room.
+	surveyed func() error
 }
 
 type discardMedium struct {
@@ -41,6 +43,14 @@ func (m *discardMedium) Discarded() uint64     { return m.under().Discarded() }
 func (m *discardMedium) Unit() uint64          { return max(m.s.unit, m.under().Unit()) }
 func (m *discardMedium) Abandon(io *block.IO)  { m.Medium.(block.Abandoner).Abandon(io) }
 func (m *discardMedium) Survey(off uint64, done func(start, end uint64, err error)) {
+	if m.s.surveyed != nil {
+		if err := m.s.surveyed(); err != nil {
+			done(0, 0, err)
+			return
+		}
+		m.under().Survey(off, func(start, end uint64, err error) { done(start, min(end, start+grainBytes), err) })
+		return
+	}
 	m.under().Survey(off, done)
 }
 

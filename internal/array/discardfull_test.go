@@ -155,3 +155,45 @@ func TestStuckDiscard(t *testing.T) {
 	}
 	r.check()
 }
+
+// TestSweepGoesOn: an mdisk that fails to say what takes room is asked again, and one with many runs does not hold the
+// executor for all of them at once.
+func TestSweepGoesOn(t *testing.T) {
+	r, s := discardRig(t, Options{})
+	r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 64 << 20}}}, 0)
+	v := r.volume("v", "p", 48<<20, true)
+	for at := uint64(0); at < 600; at++ {
+		mustOK(t, r.do(v, written(at*128, 64, 1))) // half of each grain
+		r.clock.RunUntil(r.clock.Now() + 100e6)
+	}
+	r.clock.Run()
+	r.a.DeleteVolume(v, func(error) {})
+	r.clock.RunUntil(r.clock.Now() + 500e6)
+	r.clock = &block.Virtual{}
+	s.Store = r.store.Clone(r.clock)
+	r.opt.Exec, r.opt.Store = r.clock, s
+	asked, most := map[int64]int{}, 0
+	calls := 0
+	s.surveyed = func() error {
+		asked[r.clock.Now()]++
+		most = max(most, asked[r.clock.Now()])
+		if calls++; calls <= 3 {
+			return errors.New("it does not say")
+		}
+		return nil
+	}
+	a, err := Open(r.opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.a = a
+	r.clock.Run()
+	s.surveyed = nil
+	if got := s.room(); got != 0 {
+		t.Errorf("%d bytes take room", got)
+	}
+	if calls < 300 || most > 256 {
+		t.Errorf("at one time %d questions of %d were asked", most, calls)
+	}
+	r.check()
+}
