@@ -58,6 +58,13 @@ func (w *watchdog) look() {
 	if w.set.Link.Waiters() > 0 || w.set.Back.WaitedFor() > 0 || w.engine.Settling() || w.engine.LogStarves() {
 		w.watch()
 	}
+	for _, p := range w.set.Pools() {
+		if !p.SpaceWait.Empty() { // a discard or a transfer that keeps the space may be stuck
+			request.EndIdle(&p.SpaceWait, now-patience, block.MediumWrite)
+			trouble = true
+			w.watch()
+		}
+	}
 	failing, absent := w.set.Back.Look(now)
 	if absent {
 		w.engine.EndShared(now - patience)

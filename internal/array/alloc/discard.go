@@ -64,6 +64,9 @@ func (s *Space) Withhold(extent uint32, grains uint64) {
 	s.discards.withholds += bits.OnesCount64(grains)
 }
 
+// Withholds returns the grains of an extent that are withheld.
+func (s *Space) Withholds(extent uint32) (grains uint64) { return s.discards.withheld[extent] }
+
 // GiveBack ends Withhold of an extent. discarded says that the mdisk has no bytes of the grains any
 // more. Who waits for a grain hears of it by Events.Left.
 func (s *Space) GiveBack(extent uint32, discarded bool) {

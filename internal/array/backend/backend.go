@@ -98,11 +98,14 @@ func (b *Backend) Stop() { b.stopped = true }
 // Stopped reports whether Stop was called.
 func (b *Backend) Stopped() bool { return b.stopped }
 
-// Busy reports whether a sync is under way, or a medium has a transfer, of an mdisk that is not silent.
+// Busy reports whether a sync is under way, or a medium has a transfer or a discard, of an mdisk that is not silent.
 func (b *Backend) Busy() bool {
 	now := b.exec.Now()
 	for _, d := range b.mdisks {
 		if (d.out > 0 || d.sync.since != 0) && !d.silent(now, Patience) {
+			return true
+		}
+		if d.discards.out > 0 && now-d.discards.moved < Patience {
 			return true
 		}
 	}

@@ -5,6 +5,7 @@ package backend
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
@@ -18,7 +19,9 @@ const RowDiscards = 5
 // discards is what an mdisk knows of those.
 type discards struct {
 	medium block.Surveyor // nil: it gives no room back
-	given  int            // reads that were given up, and that the medium has still
+	out    int            // under way
+	moved  int64          // when one ended last, or the first began
+	given  []*Op          // reads that were given up, and that the medium has still, in no order
 	row    *nvlog.Row
 }
 
@@ -30,31 +33,31 @@ func (d *Mdisk) DiscardUnit() uint64 {
 	return d.discards.medium.Unit()
 }
 
-// Discards reports whether a discard may begin: the mdisk is there and does what it is asked, and
-// its medium has no read any more that nobody waits for, of space that may be free by now.
+// Discards reports whether a discard may begin: the mdisk is there, does what it is asked, and gives room back. One whose
+// writes fail for want of room does: a discard is what it needs.
 func (d *Mdisk) Discards() bool {
-	return !d.offline && !d.detached && d.redo == nil && d.failing.since == 0 && !d.sync.late && d.discards.given == 0 &&
-		!d.silent(d.b.exec.Now(), AbortPatience)
+	return d.discards.medium != nil && !d.offline && !d.detached && d.redo == nil && !d.sync.late &&
+		(d.failing.since == 0 || errors.Is(d.failing.err, block.ErrFull)) && !d.silent(d.b.exec.Now(), AbortPatience)
 }
 
 // Depth returns the number of operations under way or waiting.
 func (d *Mdisk) Depth() int { return d.depth }
 
+// Reading reports whether the medium has a read of any of n bytes from off on that was given up. Nobody knows of those but it.
+func (d *Mdisk) Reading(off, n uint64) bool {
+	return slices.ContainsFunc(d.discards.given, func(x *Op) bool { return x.IO.Off < off+n && off < x.IO.Off+x.IO.N })
+}
+
 // Discard has the medium give back n bytes from off on. done is called at the end, from inside if
-// the medium does not wait, and not if the mdisk was detached meanwhile. Preconditions: Discards; no
-// operation is under way there, and none begins before the end.
+// the medium does not wait, and not if the mdisk was detached meanwhile. It may never end; that alone does not make an mdisk
+// silent, which may do all else. Preconditions: Discards; no operation is under way there, and none begins before the end.
 func (d *Mdisk) Discard(off, n uint64, done func(error)) {
-	b := d.b
-	if d.out++; d.out == 1 {
-		d.progress = b.exec.Now()
+	if d.discards.out++; d.discards.out == 1 {
+		d.discards.moved = d.b.exec.Now()
 	}
-	inside := true
 	d.discards.medium.Discard(off, n, func(err error) {
-		d.out--
-		if !inside {
-			d.progress = b.exec.Now()
-			d.speaks()
-		}
+		d.discards.out--
+		d.discards.moved = d.b.exec.Now()
 		switch {
 		case d.detached:
 			return
@@ -67,8 +70,8 @@ func (d *Mdisk) Discard(off, n uint64, done func(error)) {
 		}
 		done(err)
 	})
-	if inside = false; d.out > 0 {
-		b.hooks.Watch() // it may never end
+	if d.discards.out > 0 {
+		d.b.hooks.Watch() // who waits for the space is to hear of it
 	}
 }
 

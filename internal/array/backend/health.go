@@ -114,7 +114,7 @@ func (d *Mdisk) look(now int64) (trouble, absent bool) {
 		d.turned()
 	}
 	trouble = d.failing.since != 0
-	if trouble || d.out > 0 || d.sync.since != 0 { // what nobody waits for may never end, either
+	if trouble || d.out > 0 || d.discards.out > 0 || d.sync.since != 0 { // what nobody waits for may never end, either
 		h.Watch()
 	}
 	if d.sync.since != 0 && now-d.sync.since >= lateTime && !d.sync.late && d.redo == nil && !d.b.stopped {
@@ -169,7 +169,7 @@ func (d *Mdisk) abandon(now int64) bool {
 		}
 		d.forget(x)
 		x.done = nil
-		d.discards.given++
+		d.discards.given = append(d.discards.given, x)
 		m.Abandon(&x.IO)
 		d.failures++
 		d.b.hooks.Abandoned(x) // x may be in use again when it returns

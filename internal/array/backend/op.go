@@ -3,7 +3,11 @@
 
 package backend
 
-import "github.com/arraysim/arraysim/internal/block"
+import (
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
 
 // Op is one operation of an mdisk on its way:
 //
@@ -187,7 +191,7 @@ func ended(io *block.IO) {
 	if x.done != nil {
 		x.done(x)
 	} else { // it was given up
-		d.discards.given--
+		d.discards.given = slices.DeleteFunc(d.discards.given, func(o *Op) bool { return o == x })
 	}
 	b.recycle(x)
 	b.hooks.Step()

@@ -17,7 +17,7 @@
 //
 // A grain with a page in the cache's index is left for later: the page may be on its way to the
 // mdisk, or a redo may write it once more. A transfer that reads a grain keeps it from being free;
-// reads that were given up keep the whole mdisk from discarding.
+// a read that was given up keeps what it reads from being discarded.
 //
 // # What is not kept
 //
@@ -26,9 +26,10 @@
 package pool
 
 import (
-	"errors"
 	"math/bits"
+	"slices"
 
+	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/wcache"
 	"github.com/arraysim/arraysim/internal/block"
@@ -49,6 +50,10 @@ const (
 	// discardTries is how often an mdisk may fail in a row until it is left alone. It is asked again
 	// when more has become free.
 	discardTries = 8
+	// discardStuck is the time after which the rest of an mdisk does not wait for a discard any more, and
+	// stuckExtents how many extents of an mdisk may be lost to such ones.
+	discardStuck = backend.AbortPatience
+	stuckExtents = 4
 	grainBytes   = layout.ExtentBytes / layout.ExtentGrains
 )
 
@@ -69,11 +74,11 @@ type poolDiscards struct {
 
 // lane is what an mdisk has to do with discards.
 type lane struct {
-	unit   int   // grains that it gives back as a whole; 0: it gives nothing back
-	credit int   // extents that this round may still withhold
-	out    int   // extents that are withheld
-	failed int   // discards in a row
-	rest   int64 // until when it is left alone, because one has failed
+	unit   int         // grains that it gives back as a whole; 0: it gives nothing back
+	credit int         // extents that this round may still withhold
+	under  []*withheld // extents that are withheld
+	failed int         // discards in a row
+	rest   int64       // until when it is left alone, because one has failed
 }
 
 // withheld is what of an extent a round discards.
@@ -82,7 +87,9 @@ type withheld struct {
 	extent uint32
 	off    uint64 // of the extent, on its mdisk
 	grains uint64
-	left   int // discards under way, and one for the start of them
+	left   int   // discards under way, and one for the start of them
+	since  int64 // when it was withheld
+	begun  bool  // it is flushed, and is being discarded
 	err    error
 }
 
@@ -137,12 +144,12 @@ func (set *Set) discardRound() {
 	if set.Back.Stopped() {
 		return
 	}
-	var round []withheld
+	var round []*withheld
 	busy, more := false, false
 	for _, p := range set.Pools() {
 		for _, d := range p.Mdisks {
 			d.grant()
-			busy = busy || d.lane.out > 0
+			busy = busy || len(d.lane.under) > 0
 		}
 		var left bool
 		round, left = p.choose(round)
@@ -161,12 +168,14 @@ func (set *Set) discardRound() {
 }
 
 // grant says how much of the mdisk the round may withhold: nothing before what the last one did has
-// ended, and little while others want something of it.
+// ended, and little while others want something of it, or a discard there is stuck.
 func (d *Mdisk) grant() {
-	switch l := &d.lane; {
-	case l.out > 0 || l.unit == 0 || l.rest > d.pool.Set.Exec.Now() || !d.Discards():
+	l, now := &d.lane, d.pool.Set.Exec.Now()
+	fresh := slices.ContainsFunc(l.under, func(w *withheld) bool { return now-w.since < discardStuck })
+	switch {
+	case fresh || len(l.under) >= stuckExtents || l.unit == 0 || l.rest > now || !d.Discards():
 		l.credit = 0
-	case d.Depth() > 0:
+	case d.Depth() > 0 || len(l.under) > 0:
 		l.credit = 1
 	default:
 		l.credit = idleExtents
@@ -175,7 +184,7 @@ func (d *Mdisk) grant() {
 
 // choose withholds what a round discards of the pool, and reports whether there is more, now or
 // later.
-func (p *Pool) choose(round []withheld) (_ []withheld, more bool) {
+func (p *Pool) choose(round []*withheld) (_ []*withheld, more bool) {
 	s := &p.discards
 	if s.scan == 0 || !p.SpaceWait.Empty() { // whoever waits for space comes first
 		return round, s.scan > 0
@@ -186,8 +195,8 @@ func (p *Pool) choose(round []withheld) (_ []withheld, more bool) {
 		e := (first + i) % all
 		md, off := p.Alloc.Extent(e)
 		d := p.Mdisks[md]
-		if d.lane.unit == 0 || d.Offline() || d.lane.failed >= discardTries {
-			continue
+		if d.lane.unit == 0 || d.Offline() || d.lane.failed >= discardTries || p.Alloc.Withholds(e) != 0 {
+			continue // behind a discard the extent is looked at again
 		}
 		grains := p.Alloc.Discardable(e, d.lane.unit)
 		if grains == 0 {
@@ -195,7 +204,7 @@ func (p *Pool) choose(round []withheld) (_ []withheld, more bool) {
 		}
 		idle := uint64(0)
 		if d.lane.credit > 0 && len(round) < roundExtents {
-			idle = p.unused(e, grains)
+			idle = d.unread(off, p.unused(e, grains))
 		}
 		if idle != grains && !more { // the next round begins here
 			more, s.cursor = true, e
@@ -210,9 +219,10 @@ func (p *Pool) choose(round []withheld) (_ []withheld, more bool) {
 			continue
 		}
 		d.lane.credit--
-		d.lane.out++
 		p.Alloc.Withhold(e, idle)
-		round = append(round, withheld{d: d, extent: e, off: off, grains: idle})
+		w := &withheld{d: d, extent: e, off: off, grains: idle, since: p.Set.Exec.Now()}
+		d.lane.under = append(d.lane.under, w)
+		round = append(round, w)
 	}
 	if more {
 		s.scan = all
@@ -240,32 +250,54 @@ func (p *Pool) unused(extent uint32, grains uint64) uint64 {
 	return grains
 }
 
+// unread returns those of some grains of an extent that the medium has no read of that was given up.
+func (d *Mdisk) unread(off, grains uint64) uint64 {
+	for left := grains; left != 0; left &= left - 1 {
+		if g := bits.TrailingZeros64(left); d.Reading(off+uint64(g)*grainBytes, grainBytes) {
+			grains &^= 1 << g
+		}
+	}
+	return grains
+}
+
 // spares reports whether the pool can do without some grains for a while: half of what is free stays
-// to be taken, but for what is withheld alone.
+// to be taken, but for what is withheld alone. What is stuck nobody has.
 func (p *Pool) spares(grains uint64) bool {
-	w := int64(p.Alloc.Withheld())
-	return w == 0 || 2*(w+int64(bits.OnesCount64(grains))) <= p.Alloc.Grains()-p.Alloc.Allocated()
+	stuck, now := 0, p.Set.Exec.Now()
+	for _, d := range p.Mdisks {
+		for _, w := range d.lane.under {
+			if now-w.since >= discardStuck {
+				stuck += bits.OnesCount64(w.grains)
+			}
+		}
+	}
+	w := p.Alloc.Withheld() - stuck
+	return w == 0 || 2*int64(w+bits.OnesCount64(grains)) <= p.Alloc.Grains()-p.Alloc.Allocated()-int64(stuck)
 }
 
 // discard discards what a round has withheld, when that is durable.
-func (set *Set) discard(round []withheld, err error) {
+func (set *Set) discard(round []*withheld, err error) {
 	set.discards.starting = true
-	for i := range round {
-		w := &round[i]
+	for _, w := range round {
 		w.left = 1
-		if w.err = err; err == nil && !set.Back.Stopped() && w.d.Discards() {
+		if err == nil && !set.Back.Stopped() && w.d.Discards() {
+			w.begun = true
 			w.start()
 		} else {
-			w.grains = 0
+			w.grains = 0 // that says nothing of the mdisk
 		}
 		w.ended(nil)
 	}
 	set.discards.starting = false
 }
 
-// start starts a discard for each run of grains.
+// start starts a discard for each run of grains. The mdisk may say at once that it does not discard.
 func (w *withheld) start() {
 	for left := w.grains; left != 0; {
+		if !w.d.Discards() {
+			w.grains = 0 // it is tried again
+			return
+		}
 		from := bits.TrailingZeros64(left)
 		n := bits.TrailingZeros64(^(left >> from))
 		left &^= (uint64(1)<<n - 1) << from
@@ -283,13 +315,13 @@ func (w *withheld) ended(err error) {
 		return
 	}
 	p, l := w.d.pool, &w.d.lane
-	l.out--
+	l.under = slices.DeleteFunc(l.under, func(o *withheld) bool { return o == w })
 	done := w.err == nil && w.grains != 0
 	p.Alloc.GiveBack(w.extent, done)
 	switch {
 	case done:
 		l.failed = 0
-	case errors.Is(w.err, errors.ErrUnsupported):
+	case w.d.DiscardUnit() == 0:
 		l.unit = 0
 	default: // it is tried again
 		if w.err != nil {

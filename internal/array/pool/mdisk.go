@@ -68,14 +68,16 @@ func (set *Set) toRewrite(b *backend.Mdisk) ([]backend.Rewrite, bool) {
 	if d.pool.Part.InFlight(b.Number()) > 0 { // what is on its way has to be written again, too
 		return nil, false
 	}
-	if d.lane.out > 0 { // a page may have been there whose space is free by now
+	// A page may have been there whose space is free by now. Where that is being discarded, it is free for good.
+	if slices.ContainsFunc(d.lane.under, func(w *withheld) bool { return !w.begun }) {
 		return nil, false
 	}
 	d.redo = d.pool.Part.Rewrite(b.Number(), d.redo)
 	return set.newestOf(d.pool, d.redo), true
 }
 
-// newestOf sorts out what each page has to write: what no newer one of its address has.
+// newestOf sorts out what each page has to write: what no newer one of its address has, and nothing where space is being
+// discarded.
 func (set *Set) newestOf(p *Pool, pages []uint32) []backend.Rewrite {
 	c := set.Cache
 	var todo []backend.Rewrite
@@ -86,7 +88,7 @@ func (set *Set) newestOf(p *Pool, pages []uint32) []backend.Rewrite {
 	for _, i := range pages {
 		// Dropped sectors, too: a loss of power may undo the drop.
 		k, mask := c.Key(i), c.Sealed(i)
-		if left := mask &^ covered[k]; left != 0 {
+		if left := mask &^ covered[k]; left != 0 && !p.discarded(k.Phys()) {
 			w := backend.Rewrite{Mask: left}
 			_, w.Off, _ = p.Alloc.Locate(k.Phys())
 			if set.Payload {
@@ -102,11 +104,27 @@ func (set *Set) newestOf(p *Pool, pages []uint32) []backend.Rewrite {
 	return todo
 }
 
+// discarded reports whether the grain of a physical sector is being discarded. One that is free gets bytes by the redo
+// once more.
+func (p *Pool) discarded(phys uint64) bool {
+	if !p.Set.discards.on {
+		return false
+	}
+	e, bit := uint32(phys/layout.ExtentSectors), uint64(1)<<(phys>>layout.WindowShift%layout.ExtentGrains)
+	if p.Alloc.Withholds(e)&bit != 0 {
+		return true
+	}
+	md, off, _ := p.Alloc.Locate(phys)
+	p.Alloc.MarkStale(md, off, off+block.SectorSize) // that counts once it is free
+	return false
+}
+
 // rewritten lets the pages go that a redo has written: they are on the back end for good.
 func (set *Set) rewritten(b *backend.Mdisk) {
 	d := set.mdisk(b)
 	d.pool.Part.Hold(b.Number(), false)
 	set.Cache.Retire(d.redo)
 	d.redo = nil
+	d.pool.discardSoon()
 	d.pool.Part.Kick()
 }

@@ -1,5 +1,4 @@
-// Who ends with an error because what it waits for does not come: an mdisk fails or is away, the
-// log cannot be cut. The host tries again, or gives up, before it aborts.
+// Who ends with an error because what it waits for does not come, before its host aborts it.
 
 package request
 
@@ -33,17 +32,17 @@ func (e *Engine) EndLogWaiters(s block.Status) {
 
 // endQueued ends the commands that wait since a time for room in the pool's partition.
 func (e *Engine) endQueued(p *pool.Pool, s block.Status, since int64) {
-	endIdle(p.Part.FIFO(), since, s)
+	EndIdle(p.Part.FIFO(), since, s)
 	for _, v := range p.Volumes() {
-		endIdle(Of(v).turns.Queue(), since, s)
+		EndIdle(Of(v).turns.Queue(), since, s)
 	}
 }
 
 // EndWaiting ends these, and those that wait since then for their budget, or for space.
 func (e *Engine) EndWaiting(p *pool.Pool, s block.Status, since int64) {
 	e.endQueued(p, s, since)
-	endIdle(&p.SpaceWait, since, s)
-	p.Part.EachBudgetQueue(func(q *ticket.Queue) { endIdle(q, since, s) })
+	EndIdle(&p.SpaceWait, since, s)
+	p.Part.EachBudgetQueue(func(q *ticket.Queue) { EndIdle(q, since, s) })
 }
 
 // EndWaiters ends these, and those whose writes wait for the back end: NVRAM keeps what they wrote.
@@ -62,8 +61,8 @@ func (e *Engine) EndWaiters(p *pool.Pool, s block.Status, since int64) {
 	}
 }
 
-// endIdle ends the ops of a queue that nothing has let go on since a time.
-func endIdle(q *ticket.Queue, since int64, s block.Status) {
+// EndIdle ends the requests of a queue that nothing has let go on since a time.
+func EndIdle(q *ticket.Queue, since int64, s block.Status) {
 	var overdue []*op // who ends lets others begin, and may end others
 	for t := q.Head(); t != nil; t = t.Next() {
 		if t.Since != 0 && t.Since <= since {

@@ -6,6 +6,8 @@
 package request
 
 import (
+	"cmp"
+
 	"github.com/arraysim/arraysim/internal/array/admission"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/pool"
@@ -55,7 +57,6 @@ func (o *op) write(head bool) {
 			return
 		}
 		o.stopWaiting()
-		o.Since = 0
 		if !filled && o.fillsAside(n) {
 			o.beginFill(n, head)
 			return
@@ -70,14 +71,14 @@ func (o *op) write(head bool) {
 		o.fill.Forget()
 		filled = false
 		if s == block.NoSpace && e.scratch.wait {
-			o.Since = max(1, e.exec.Now())
+			o.Since = cmp.Or(o.Since, max(1, e.exec.Now())) // else it was woken, and others were faster
 			o.await(&v.Pool().SpaceWait)
 			return
 		} else if s != block.OK {
 			o.abandon(s)
 			return
 		}
-		o.cur += n
+		o.cur, o.Since = o.cur+n, 0
 	}
 	if o.unsettled > 0 {
 		o.settle()

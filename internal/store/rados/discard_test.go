@@ -21,6 +21,7 @@ type arrayRig struct {
 	a *array.Array
 	// reserve is what the store keeps for metadata.
 	reserve int
+	self    rados.Owner
 }
 
 func newArrayRig(t *testing.T, opt simulated.Options, reserve int) *arrayRig {
@@ -48,7 +49,7 @@ func newArrayRig(t *testing.T, opt simulated.Options, reserve int) *arrayRig {
 // open starts the array.
 func (r *arrayRig) open() (err error) {
 	r.x = &block.Virtual{}
-	r.s = open(r.t, r.c, r.x, rados.Options{Patience: 5e9, Reserve: r.reserve})
+	r.s = open(r.t, r.c, r.x, rados.Options{Patience: 5e9, Reserve: r.reserve, Self: r.self})
 	r.a, err = array.Open(array.Options{Exec: r.x, Store: r.s, CacheBytes: 4 << 20, LogBytes: 1 << 20, CounterRows: 512, UUID: 1, Discard: true})
 	return err
 }

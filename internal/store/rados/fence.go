@@ -180,9 +180,16 @@ func (s *Store) raise() error {
 	s.epoch = epochText(s.head.Epoch)
 	sent, found := s.clocks(), s.lease.text
 	s.lease.text = s.leaseText(0)
-	err = s.do(&Op{Object: headObject, trial: true, Steps: append([]Step{{Kind: Guard, Name: epochAttr, Value: was},
-		{Kind: Guard, Name: leaseAttr, Value: found}, {Kind: SetAttr, Name: epochAttr, Value: s.epoch}, {Kind: Replace, Data: [][]byte{even(b)}}},
-		setLease(s.lease.text)...)})
+	op := func() *Op {
+		return &Op{Object: headObject, trial: true, Steps: append([]Step{{Kind: Guard, Name: epochAttr, Value: was},
+			{Kind: Guard, Name: leaseAttr, Value: found}, {Kind: SetAttr, Name: epochAttr, Value: s.epoch}, {Kind: Replace, Data: [][]byte{even(b)}}},
+			setLease(s.lease.text)...)}
+	}
+	err = s.do(op())
+	for tries := 0; s.roomFor(tries, err); tries++ {
+		sent = s.clocks()
+		err = s.do(op())
+	}
 	if errors.Is(err, ErrGuard) {
 		err = errOvertaken
 	}
@@ -193,4 +200,14 @@ func (s *Store) raise() error {
 		s.leave()
 	}
 	return err
+}
+
+// roomFor waits for room for the head where an error says that it found none, and reports whether to try again. tries is how
+// often that was done before.
+func (s *Store) roomFor(tries int, err error) bool {
+	var over, again bool
+	s.enter()
+	waits := s.makeRoom(tries, err, func(useful bool) { over, again = true, useful })
+	s.leave()
+	return waits && s.waitFor("the room of the reserve", func() bool { return over }) == nil && again
 }

@@ -121,6 +121,7 @@ func (s *Store) claim(object string) error {
 type headWriter struct {
 	changes int // the number of the last one
 	busy    bool
+	tries   int // that found no room
 	waiting []headChange
 }
 
@@ -154,24 +155,41 @@ func (s *Store) writeHead() {
 	w.busy = true
 	op := &Op{Object: headObject, Steps: []Step{s.guard(), {Kind: Replace, Data: [][]byte{even(b)}}}}
 	s.submit(&s.logLane, op, func(op *Op) {
-		list := w.waiting
-		w.waiting = nil
-		var rest []headChange
-		for _, c := range list {
-			switch {
-			case c.number > number:
-				rest = append(rest, c)
-				continue
-			case op.Err != nil && c.undo != nil:
-				c.undo()
+		if s.makeRoom(w.tries, op.Err, func(useful bool) {
+			if useful {
+				s.writeHead()
+			} else {
+				s.headWritten(number, op.Err)
 			}
-			if c.done != nil {
-				c.done(op.Err)
-			}
+		}) {
+			w.tries++
+			return
 		}
-		w.waiting = append(rest, w.waiting...) // done may have changed more
-		if w.busy = false; len(w.waiting) > 0 {
-			s.writeHead()
-		}
+		s.headWritten(number, op.Err)
 	})
+}
+
+// headWritten tells those whose changes the head was written with, up to a number, how that has ended. Preconditions: mu is held.
+func (s *Store) headWritten(number int, err error) {
+	w := &s.headers
+	w.tries = 0
+	list := w.waiting
+	w.waiting = nil
+	var rest []headChange
+	for _, c := range list {
+		switch {
+		case c.number > number:
+			rest = append(rest, c)
+			continue
+		case err != nil && c.undo != nil:
+			c.undo()
+		}
+		if c.done != nil {
+			c.done(err)
+		}
+	}
+	w.waiting = append(rest, w.waiting...) // done may have changed more
+	if w.busy = false; len(w.waiting) > 0 {
+		s.writeHead()
+	}
 }

@@ -114,14 +114,15 @@ type Store struct {
 	evicted []fenced     // by this start
 	taken   int          // leases that this start has tried to take away
 
-	mu        sync.Mutex
-	dataLane  lane  // guarded by mu
-	logLane   lane  // guarded by mu
-	leaseLane lane  // guarded by mu
-	lease     lease // guarded by mu
-	released  bool  // the lease is not renewed any more; guarded by mu
-	locked    bool  // this process has the lock; guarded by mu
-	started   bool  // the start has ended, and nobody may cancel it any more; guarded by mu
+	mu          sync.Mutex
+	dataLane    lane  // guarded by mu
+	logLane     lane  // guarded by mu
+	leaseLane   lane  // guarded by mu
+	reserveLane lane  // guarded by mu
+	lease       lease // guarded by mu
+	released    bool  // the lease is not renewed any more; guarded by mu
+	locked      bool  // this process has the lock; guarded by mu
+	started     bool  // the start has ended, and nobody may cancel it any more; guarded by mu
 	// interrupted: the start was canceled, and waits for nothing any more; guarded by mu.
 	interrupted bool
 	answers     answers  // guarded by mu
@@ -167,6 +168,7 @@ func Open(exec block.Executor, cluster Cluster, opt Options) (*Store, error) {
 	s.dataLane = lane{maxOps: dataOps, maxBytes: dataBytes}
 	s.logLane = lane{maxOps: logOps, maxBytes: logBytes}
 	s.leaseLane = lane{maxOps: leaseOps, maxBytes: logBytes}
+	s.reserveLane = lane{maxOps: 1, maxBytes: reservePart}
 	s.endedFn, s.drainFn = s.ended, s.drain
 	s.standby.Age = -1
 	if err := s.acquire(); err != nil {
@@ -308,7 +310,7 @@ func (s *Store) Close() error {
 		return ErrClosed
 	}
 	idle := func() bool {
-		return s.lost != nil || s.interrupted || s.dataLane.ops+s.logLane.ops == 0 && s.headers.idle() && (s.meta == nil || s.meta.idle())
+		return s.lost != nil || s.interrupted || s.dataLane.ops+s.logLane.ops+s.reserveLane.ops == 0 && s.headers.idle() && (s.meta == nil || s.meta.idle())
 	}
 	if s.wait(idle); s.meta != nil {
 		s.enter()

@@ -1,0 +1,199 @@
+package array
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/array/layout"
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// limitRoom has a store's media take no more room than they have now: what is written where there is none fails.
+func limitRoom(s *discardStore) {
+	limit := s.room()
+	for _, m := range s.media {
+		under := m.Medium
+		m.Medium = holding{under.(block.Surveyor), under, func(ios []*block.IO) {
+			for _, io := range ios {
+				grows := false
+				if io.Write {
+					under.(block.Surveyor).Survey(io.Off, func(start, end uint64, _ error) {
+						grows = start > io.Off || end < io.Off+io.N
+					})
+				}
+				if grows && s.room()+io.N > limit {
+					io.Err = block.ErrFull
+					io.Done(io)
+					continue
+				}
+				under.Submit([]*block.IO{io})
+			}
+		}}
+	}
+}
+
+// TestFullStoreRecovers: in a store without room what is deleted is discarded, and what is dirty finds its place there,
+// in the same life and in the next one.
+func TestFullStoreRecovers(t *testing.T) {
+	for _, crash := range []bool{false, true} {
+		r, s := discardRig(t, Options{})
+		r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 64 << 20}}}, 0)
+		v, w := r.volume("v", "p", 24<<20, true), r.volume("w", "p", 24<<20, true)
+		mustOK(t, r.do(v, written(0, 16384, 1)))
+		mustOK(t, r.do(w, written(0, 1000, 2)))
+		r.clock.Run()
+		limitRoom(s)
+		mustOK(t, r.do(w, written(16384, 2048, 3)))
+		r.clock.RunUntil(r.clock.Now() + 10e9)
+		if r.a.Dirty() == 0 {
+			t.Fatal("it finds room: nothing is shown")
+		}
+		if crash {
+			r.clock = &block.Virtual{}
+			s.Store = r.store.Clone(r.clock)
+			r.opt.Exec, r.opt.Store = r.clock, s
+			a, err := Open(r.opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.a = a
+			limitRoom(s)
+			r.clock.RunUntil(r.clock.Now() + 10e9)
+			if r.a.Dirty() == 0 {
+				t.Fatal("it finds room after the crash: nothing is shown")
+			}
+		}
+		r.a.DeleteVolume(r.a.Volume("v"), func(err error) {
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		r.clock.RunUntil(r.clock.Now() + 120e9)
+		if n := r.a.Dirty(); n != 0 {
+			t.Errorf("crash %v: %d bytes are dirty though a volume was deleted", crash, n)
+		}
+		got := make([]byte, 2048*512)
+		mustOK(t, r.do(r.a.Volume("w"), &block.Request{Op: block.OpRead, Range: rng(16384, 2048), Data: [][]byte{got}}))
+		if !bytes.Equal(got, bytes.Repeat([]byte{3}, len(got))) {
+			t.Errorf("crash %v: what was written is gone", crash)
+		}
+		r.check()
+	}
+}
+
+// TestUnsupportedAtOnce: a medium that says at once that it gives nothing back is not asked for the next run, nor for the
+// next extent.
+func TestUnsupportedAtOnce(t *testing.T) {
+	r, s := discardRig(t, Options{})
+	p := r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 2 * layout.ExtentBytes}}}, 0)
+	v := r.volume("v", "p", 2*layout.ExtentBytes, true)
+	for at := uint64(0); at < 2*extentSectors; at += extentSectors {
+		mustOK(t, r.do(v, written(at, extentSectors, 1)))
+	}
+	r.clock.Run()
+	calls := 0
+	s.fail, s.began = errors.ErrUnsupported, func(string, uint64, uint64) { calls++ }
+	for at := uint64(0); at < 2*extentSectors; at += extentSectors {
+		mustOK(t, r.do(v, unmap(0, rng(at, 256), rng(at+1024, 256))))
+	}
+	r.clock.Run() // it ends
+	if calls != 1 || p.Alloc.Withheld() != 0 {
+		t.Errorf("it was asked %d times; %d grains are withheld", calls, p.Alloc.Withheld())
+	}
+	r.check()
+}
+
+// TestStuckDiscard: one discard that never ends, of a medium that does all else, keeps its extent from others and nothing more:
+// who needs that space hears of it in time, and what is free elsewhere is discarded.
+func TestStuckDiscard(t *testing.T) {
+	r, s := discardRig(t, Options{})
+	p := r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 4 * layout.ExtentBytes}}}, 0)
+	v := r.volume("v", "p", 4*layout.ExtentBytes, true)
+	for at := uint64(0); at < 4*extentSectors; at += extentSectors {
+		mustOK(t, r.do(v, written(at, extentSectors, 1)))
+	}
+	r.clock.Run()
+	read := func() {
+		mustOK(t, r.do(v, &block.Request{Op: block.OpRead, Range: rng(3*extentSectors, 8), Data: [][]byte{make([]byte, 4096)}}))
+		r.clock.RunUntil(r.clock.Now() + 500e6)
+	}
+	mustOK(t, r.do(v, unmap(0, rng(0, extentSectors))))
+	s.keep = true
+	for range 6 {
+		read()
+	}
+	if s.keep = false; len(s.kept) != 1 {
+		t.Fatalf("%d discards are under way", len(s.kept))
+	}
+	had := s.room()
+	q := written(0, extentSectors, 2) // it needs a whole extent, and there is none
+	ended := int64(0)
+	began := r.clock.Now()
+	q.Done = func(*block.Request) { ended = r.clock.Now() }
+	v.Submit([]*block.Request{q})
+	for range 60 {
+		read()
+	}
+	if ended == 0 || q.Status != block.MediumWrite || ended-began > 25e9 {
+		t.Errorf("the write ended %v after %d s", q.Status, (ended-began)/1e9)
+	}
+	if h := r.a.Health(); len(h) > 0 {
+		t.Error(h)
+	}
+	mustOK(t, r.do(v, unmap(0, rng(extentSectors, extentSectors))))
+	for range 30 {
+		read()
+	}
+	if got := s.room(); got > had-layout.ExtentBytes {
+		t.Errorf("beside it nothing is discarded: %d bytes take room, %d did", got, had)
+	}
+	release(&s.kept)
+	r.clock.Run()
+	if p.Alloc.Withheld() != 0 {
+		t.Errorf("%d grains are withheld", p.Alloc.Withheld())
+	}
+	r.check()
+}
+
+// TestSweepGoesOn: an mdisk that fails to say what takes room is asked again, and one with many runs does not hold the
+// executor for all of them at once.
+func TestSweepGoesOn(t *testing.T) {
+	r, s := discardRig(t, Options{})
+	r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 64 << 20}}}, 0)
+	v := r.volume("v", "p", 48<<20, true)
+	for at := uint64(0); at < 600; at++ {
+		mustOK(t, r.do(v, written(at*128, 64, 1))) // half of each grain
+		r.clock.RunUntil(r.clock.Now() + 100e6)
+	}
+	r.clock.Run()
+	r.a.DeleteVolume(v, func(error) {})
+	r.clock.RunUntil(r.clock.Now() + 500e6)
+	r.clock = &block.Virtual{}
+	s.Store = r.store.Clone(r.clock)
+	r.opt.Exec, r.opt.Store = r.clock, s
+	asked, most := map[int64]int{}, 0
+	calls := 0
+	s.surveyed = func() error {
+		asked[r.clock.Now()]++
+		most = max(most, asked[r.clock.Now()])
+		if calls++; calls <= 3 {
+			return errors.New("it does not say")
+		}
+		return nil
+	}
+	a, err := Open(r.opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.a = a
+	r.clock.Run()
+	s.surveyed = nil
+	if got := s.room(); got != 0 {
+		t.Errorf("%d bytes take room", got)
+	}
+	if calls < 300 || most > 256 {
+		t.Errorf("at one time %d questions of %d were asked", most, calls)
+	}
+	r.check()
+}
