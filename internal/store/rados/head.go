@@ -152,7 +152,7 @@ func (s *Store) writeHead() {
 	}
 	number := w.changes
 	w.busy = true
-	op := &Op{Object: headObject, Steps: []Step{s.guard(), {Kind: Replace, Data: [][]byte{even(b)}}}}
+	op := &Op{Object: headObject, awaited: true, Steps: []Step{s.guard(), {Kind: Replace, Data: [][]byte{even(b)}}}}
 	s.submit(&s.logLane, op, func(op *Op) {
 		list := w.waiting
 		w.waiting = nil

@@ -68,7 +68,16 @@ func (s *Store) giveUp(err error, raised bool) error {
 // lease is renewed meanwhile.
 func (s *Store) patiently(what string, fn func() error) error {
 	const pause = 1e9
-	for left := s.opt.Patience; ; left -= pause {
+	s.enter()
+	s.await("") // between two tries it waits as well
+	s.leave()
+	defer func() {
+		s.enter()
+		s.answered(false)
+		s.leave()
+	}()
+	begin, said := s.now(), false
+	for {
 		err := fn()
 		s.mu.Lock()
 		lost := s.lost
@@ -80,9 +89,10 @@ func (s *Store) patiently(what string, fn func() error) error {
 			return lost
 		case s.canceled():
 			return ErrCanceled
-		case final(err) || left <= 0:
+		case final(err) || s.now()-begin >= s.opt.Patience:
 			return wrap(what, err)
-		case left == s.opt.Patience:
+		case !said:
+			said = true
 			s.notice("%s: %v; it is tried again", what, err)
 		}
 		s.sleep(pause)
@@ -118,7 +128,7 @@ func (s *Store) heed(tries int) {
 type answers struct {
 	waiting int    // who waits
 	what    string // that was asked for last
-	ended   uint64 // operations that have ended, those of the lease apart
+	ended   uint64 // answers to who waits: what goes on besides says nothing of those
 	seen    uint64 // of them, when somebody looked last
 	quiet   int64  // for how long nothing has ended that somebody waits for, in nanoseconds
 	ticking bool
@@ -133,7 +143,7 @@ func (s *Store) ask(what string, fn func() error) error {
 	s.leave()
 	err := fn()
 	s.enter()
-	s.answered()
+	s.answered(!errors.Is(err, ErrUnanswered) && !errors.Is(err, ErrCanceled))
 	s.leave()
 	return err
 }
@@ -151,7 +161,7 @@ func (s *Store) waitFor(what string, until func() bool) error {
 		return ended || s.interrupted || s.fenced.Load()
 	})
 	s.enter()
-	s.answered()
+	s.answered(ended)
 	s.leave()
 	switch {
 	case ended:
@@ -181,10 +191,11 @@ func (s *Store) await(what string) {
 	}
 }
 
-// answered notes that somebody waits no more. Preconditions: mu is held.
-func (s *Store) answered() {
-	s.answers.waiting--
-	s.answers.ended++
+// answered notes that somebody waits no more, and whether the cluster has answered. Preconditions: mu is held.
+func (s *Store) answered(ended bool) {
+	if s.answers.waiting--; ended {
+		s.answers.ended++
+	}
 }
 
 // tick looks at what somebody waits for, says when it has no answer for long, and lets the lease go that a process renews
@@ -213,7 +224,7 @@ func (s *Store) tick() {
 	}
 	if a.quiet == 0 {
 		a.ceded = false
-	} else if a.quiet >= s.opt.Patience && !a.ceded && s.until.Load() > 0 {
+	} else if a.quiet >= s.opt.Patience && !a.ceded && s.opt.Lease > 0 {
 		a.ceded = true
 		s.say("%s has not answered for %d s: until it does the lease of the array is not renewed, and another process may take it over", a.what, a.quiet/1e9)
 	}

@@ -63,7 +63,7 @@ func (s *Store) ended(op *Op) {
 	l := op.lane
 	l.ops--
 	l.bytes -= op.size
-	if l != &s.leaseLane {
+	if op.awaited {
 		s.answers.ended++
 	}
 	s.judge(op)
@@ -88,7 +88,7 @@ func (s *Store) doAll(n int, op func(i int) *Op, check func(i int, op *Op) error
 	s.enter()
 	s.sweep(&s.logLane, n, func(i int) *Op {
 		o := op(i)
-		s.answers.what = "the object " + o.Object
+		s.answers.what, o.awaited = "the object "+o.Object, true
 		return o
 	}, check, func(err error) { first, over = err, true })
 	s.leave()

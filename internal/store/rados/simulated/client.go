@@ -319,6 +319,9 @@ func (cl *Client) BreakLock(object, name string, l rados.Locker) error {
 
 // Blocklist makes a map in which clients are refused. OSDs hear of it one by one.
 func (cl *Client) Blocklist(addresses []string, _ int) error {
+	if cl.c.MonitorTimeout > 0 {
+		return cl.timeout()
+	}
 	cl.wait(cl.c.opt.Monitor)
 	cl.hop()
 	defer cl.hop()
@@ -338,8 +341,19 @@ func (cl *Client) Blocklist(addresses []string, _ int) error {
 	return nil
 }
 
+// timeout waits for a monitor that says nothing.
+func (cl *Client) timeout() error {
+	if cl.wait(cl.c.MonitorTimeout); cl.cut {
+		return rados.ErrCanceled
+	}
+	return rados.ErrUnanswered
+}
+
 // LatestMap gets the newest map.
 func (cl *Client) LatestMap() error {
+	if cl.c.MonitorTimeout > 0 {
+		return cl.timeout()
+	}
 	cl.wait(cl.c.opt.Monitor)
 	cl.hop()
 	defer cl.hop()
