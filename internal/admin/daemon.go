@@ -21,7 +21,6 @@ import (
 	"github.com/arraysim/arraysim/internal/history"
 	"github.com/arraysim/arraysim/internal/iscsi"
 	"github.com/arraysim/arraysim/internal/profile"
-	"github.com/arraysim/arraysim/internal/store/rados"
 )
 
 // Environment is what a daemon has around it.
@@ -104,10 +103,12 @@ func (d *daemon) run(ctx context.Context) error {
 	if err == nil {
 		err = d.listen()
 	}
-	ready := err == nil
 	d.opening.end()
+	if err == nil {
+		err = d.data.opened()
+	}
+	ready := err == nil
 	if ready {
-		d.data.opened()
 		d.greet()
 		d.endWatchdog = d.startWatchdog()
 		d.notifyReady()
@@ -136,7 +137,7 @@ func (d *daemon) run(ctx context.Context) error {
 	if d.data != nil {
 		d.data.removeSocket()
 	}
-	if errors.Is(err, rados.ErrCanceled) {
+	if !ready && onlyCanceled(err) {
 		d.log.Info("stopped before it had the array")
 		return nil
 	}

@@ -28,6 +28,10 @@ type opening struct {
 	d     *daemon
 	data  *folder
 	every time.Duration
+	// canceled: the process is to end; systemd is asked for no more time, and ends it where it does not.
+	canceled <-chan struct{}
+
+	telling sync.Mutex // one says something at a time
 
 	mu     sync.Mutex
 	seen   rados.Standby // guarded by mu
@@ -45,6 +49,7 @@ func newOpening(d *daemon) *opening {
 // openRados opens an array in a pool, and shows what it waits for until it serves.
 func (d *daemon) openRados(ctx context.Context, exec block.Executor, notice func(line string)) (*folder, error) {
 	d.opening = newOpening(d)
+	d.opening.canceled = ctx.Done()
 	f, err := openRados(exec, d.cfg, radosHooks{notice: notice, lost: d.fail, canceled: ctx.Done(), begins: d.opening.begin})
 	if err == nil {
 		d.opening.has(f)
@@ -70,6 +75,8 @@ func (o *opening) begin(f *folder) func(rados.Standby) {
 			select {
 			case <-o.over:
 				return
+			case <-o.canceled:
+				return
 			case <-t.C:
 			}
 		}
@@ -83,12 +90,8 @@ func (o *opening) see(seen rados.Standby) {
 	news := o.seen.Owner != seen.Owner || o.seen.Trouble != seen.Trouble
 	o.seen = seen
 	o.mu.Unlock()
-	select {
-	case <-o.over: // it serves, and says so by itself
-	default:
-		if news {
-			o.tell()
-		}
+	if news {
+		o.tell()
 	}
 }
 
@@ -100,8 +103,13 @@ func (o *opening) has(f *folder) {
 	o.tell()
 }
 
-// tell asks systemd to wait for longer.
+// tell asks systemd to wait for longer, unless the wait is over: a process that serves, or ends, says so by itself.
 func (o *opening) tell() {
+	o.telling.Lock()
+	defer o.telling.Unlock()
+	if isClosed(o.over) || isClosed(o.canceled) {
+		return
+	}
 	o.mu.Lock()
 	text := "Opening the array in the pool"
 	switch {
@@ -136,7 +144,9 @@ func (o *opening) end() {
 		return
 	}
 	o.hide()
+	o.telling.Lock() // nothing is said behind this
 	o.close.Do(func() { close(o.over) })
+	o.telling.Unlock()
 	o.ticker.Wait()
 }
 

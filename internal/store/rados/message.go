@@ -81,7 +81,9 @@ func (r *region) proceed() {
 			return
 		}
 		if r.broken && m.err == nil {
-			m.err = errBehind
+			if m.err = errBehind; r.s.lost != nil {
+				m.err = r.s.lost
+			}
 		}
 		if m.err != nil || len(m.second) == 0 {
 			r.queue = r.queue[1:]

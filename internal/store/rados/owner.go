@@ -108,6 +108,9 @@ func (s *Store) tryLock() (bool, error) {
 		return false, wrap("the array's lease cannot be read", also(err, s.unlock(s.cookie)))
 	}
 	if !errors.Is(err, ErrBusy) {
+		if !errors.Is(err, block.ErrFenced) { // nobody knows whether it is locked now: what is behind that on its way unlocks it
+			_ = s.unlock(s.cookie)
+		}
 		return false, wrap("the array cannot be locked", err)
 	}
 	list, err := s.lockers()

@@ -216,5 +216,5 @@ func (s *Store) sleep(ns int64) {
 		defer s.leave()
 		over = true
 	})
-	s.wait(func() bool { return over || s.interrupted })
+	s.wait(func() bool { return over || s.lost != nil })
 }

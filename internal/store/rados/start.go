@@ -51,12 +51,12 @@ func (s *Store) acquire() error {
 func (s *Store) giveUp(err error, raised bool) error {
 	s.enter()
 	s.released = true
-	if raised && s.lost == nil && !s.interrupted {
+	if raised && s.lost == nil {
 		s.head.Address = ""
 		s.change(nil, nil)
 	}
 	s.leave()
-	s.wait(func() bool { return s.lost != nil || s.interrupted || s.leaseLane.ops == 0 && s.headers.idle() })
+	s.wait(func() bool { return s.lost != nil || s.leaseLane.ops == 0 && s.headers.idle() })
 	err = wrap("the array cannot be taken possession of", err)
 	if failed := s.unlock(s.cookie); failed != nil && !errors.Is(failed, ErrCanceled) && !errors.Is(failed, block.ErrFenced) {
 		err = also(err, wrap("its lock cannot be given back", failed))
@@ -113,7 +113,8 @@ func (s *Store) heed(tries int) {
 		s.enter()
 		over := s.started
 		if !over && canceled && (!s.locked || tries > heedGrace) {
-			over, s.interrupted = true, true
+			over = true
+			s.interrupt()
 			defer s.cluster.Interrupt()
 		}
 		s.leave()
@@ -158,25 +159,49 @@ func (s *Store) waitFor(what string, until func() bool) error {
 	var lost error
 	s.wait(func() bool {
 		ended, lost = until(), s.lost
-		return ended || s.interrupted || s.fenced.Load()
+		return ended || lost != nil
 	})
 	s.enter()
 	s.answered(ended)
 	s.leave()
-	switch {
-	case ended:
+	if ended {
 		return nil
-	case lost != nil:
-		return lost
 	}
-	return ErrCanceled
+	return lost
 }
 
-// Opened says that the array is served: nobody cancels its start any more. Safe for concurrent use.
-func (s *Store) Opened() {
+// Opened says that the array is served: nobody cancels its start any more. Where somebody has, it is not to be served, and the
+// error is ErrCanceled. Safe for concurrent use.
+func (s *Store) Opened() error {
 	s.enter()
 	defer s.leave()
-	s.started = true
+	if s.started, s.flights = true, nil; s.interrupted {
+		return ErrCanceled
+	}
+	return nil
+}
+
+// bound has Close wait no more when nothing has ended for as long as Options.Patience says: from endings on, since a time.
+// Preconditions: mu is held.
+func (s *Store) bound(endings uint64, since int64) {
+	s.cluster.After(answerTick, func() {
+		s.enter()
+		stop := false
+		switch now := s.now(); {
+		case s.lost != nil:
+		case s.endings != endings:
+			s.bound(s.endings, now)
+		case now-since < s.opt.Patience:
+			s.bound(endings, since)
+		default:
+			s.abandoned, s.released, stop = true, true, true
+			s.say("the cluster has not answered for %d s: the process ends without it", (now-since)/1e9)
+		}
+		s.leave()
+		if stop {
+			s.cluster.Interrupt()
+		}
+	})
 }
 
 // await notes that somebody waits from now on. Preconditions: mu is held.

@@ -379,8 +379,25 @@ func (cl *Client) Disturb() {
 // Address is what Blocklist takes.
 func (cl *Client) Address() string { return cl.address }
 
+// closeWait is for how long Close waits for calls that are under way, in nanoseconds.
+const closeWait = 5e9
+
 // Close ends the connection.
 func (cl *Client) Close() error {
+	if cl.process != nil && cl.process.inside && cl.asks() {
+		late := false
+		cl.fly(&flight{fn: func() { late = true }, due: cl.exec.Now() + closeWait})
+		cl.process.wait(func() bool { return late || !cl.asks() })
+	}
+	return cl.end()
+}
+
+// asks reports whether calls of an OSD's classes are under way.
+func (cl *Client) asks() bool {
+	return slices.ContainsFunc(cl.flying, func(f *flight) bool { return f.op != nil && f.op.Priv != nil })
+}
+
+func (cl *Client) end() error {
 	cl.dead = true
 	for _, f := range cl.flying {
 		f.timer.Stop()
@@ -401,7 +418,7 @@ func (cl *Client) Kill() {
 			sent[f.osd] = append(sent[f.osd], f)
 		}
 	}
-	cl.Close()
+	cl.end()
 	for _, list := range sent {
 		if len(list) == 0 {
 			continue
