@@ -154,7 +154,7 @@ func (o *opening) end() {
 func (o *opening) status() *OwnershipStatus {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	s := &OwnershipStatus{State: StateOpening}
+	s := &OwnershipStatus{State: StateOpening, Epoch: o.seen.Epoch}
 	switch {
 	case o.store != nil:
 		if own := o.store.ownership(); own != nil {

@@ -63,6 +63,8 @@ func TestStandbyIsShown(t *testing.T) {
 	if _, err := client.Volumes(t.Context()); err == nil || !strings.Contains(err.Error(), "open in process 8 on b") {
 		t.Errorf("its volumes: %v", err)
 	}
+	see(rados.Standby{Epoch: 5, Age: -1})
+	status(`{"state":"opening","owner":"","epoch":5}`)
 	see(rados.Standby{Owner: "process 8 on b\nREADY=1", Epoch: 4, Age: -1, Trouble: "x\nREADY=1\x1b"})
 	for _, m := range manager.waits(`STATUS=Waiting for the cluster: x\u000aREADY=1\u001b`) {
 		if slices.Contains(strings.Split(m, "\n"), "READY=1") {

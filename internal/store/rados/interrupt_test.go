@@ -116,3 +116,25 @@ func TestCanceledLock(t *testing.T) {
 		t.Errorf("it ended with %v, and %q has the lock", p.err, by)
 	}
 }
+
+// TestTakerIsShown: a process that has an array's lock does not say that it waits for the one that had it.
+func TestTakerIsShown(t *testing.T) {
+	c, v := newCluster(simulated.Options{Latency: 1e6, Monitor: 200e6}), &block.Virtual{}
+	first := stand(c, v, 1, nil)
+	v.RunUntil(2e9)
+	first.end()
+	var seen rados.Standby
+	p := stand(c, v, 2, func(o *rados.Options) { o.Waits = func(s rados.Standby) { seen = s } })
+	if v.RunUntil(v.Now() + 5e9); !strings.Contains(seen.Owner, "node1") || seen.Epoch != 1 {
+		t.Fatalf("while it waits it shows %+v", seen)
+	}
+	v.RunUntil(v.Now() + 5.52e9)
+	c.SetMonitor(1e15)
+	if v.RunUntil(v.Now() + 3e9); p.s != nil || !strings.HasPrefix(holder(t, c.Connect(v, "array")), "p2.") {
+		t.Fatalf("the test does not get there: %v", p.err)
+	}
+	if seen.Owner != "" || seen.Epoch != 2 || seen.Age != -1 {
+		t.Errorf("behind its lock it shows %+v", seen)
+	}
+	p.end()
+}

@@ -102,7 +102,9 @@ func (s *Store) tryLock() (bool, error) {
 		if err == nil && now == before {
 			s.enter()
 			s.lease.text, s.locked = before, true
+			s.standby = Standby{Age: -1}
 			s.leave()
+			s.tellWaits()
 			return true, nil
 		}
 		return false, wrap("the array's lease cannot be read", also(err, s.unlock(s.cookie)))

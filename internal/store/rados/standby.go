@@ -12,7 +12,7 @@ import (
 // Standby is what a process knows that waits for an array.
 type Standby struct {
 	Owner string // who has the lock; "": nobody was seen to
-	Epoch int64  // of the owner; 0: it has none yet
+	Epoch int64  // of the owner, or without one this process's; 0: it has none yet
 	// Age is how long ago its lease was seen renewed last, in nanoseconds; -1: it was not seen to be.
 	Age int64
 	// Trouble is why the array cannot be looked at; "": it can.

@@ -29,6 +29,12 @@ func (s *Store) acquire() error {
 	}
 	err := s.raise()
 	raised := err == nil
+	if raised {
+		s.enter()
+		s.standby.Epoch = s.head.Epoch
+		s.leave()
+		s.tellWaits()
+	}
 	if err == nil {
 		err = s.patiently("those that were fenced before cannot be kept out", s.keepOut)
 	}
