@@ -60,7 +60,9 @@ def wait_ready(log: Path, server: subprocess.Popen[bytes], limit: float) -> None
 
 
 #: What a finding says of the clone: how much was written below it, and that hosts wrote nothing.
-FINDING = re.compile(r"([\d.]+) ([KMGT]?)i?B below the host layer of volume demo-clone .*Hosts wrote 0 B", re.DOTALL)
+FINDING = re.compile(
+    r"([\d.]+) ([KMGT]?)i?B below the host layer\s+to volume\s+demo-clone\b.*Hosts wrote 0 B", re.DOTALL
+)
 
 
 def undercover_bytes(finding: str) -> float:

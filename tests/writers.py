@@ -16,7 +16,8 @@ class Writer(threading.Thread):
     """Writes numbers to blocks, tries again as a host does, and remembers what was acknowledged."""
 
     #: What a host tries again.
-    AGAIN = (TRANSITION, INTERRUPTED, CHANGED, RESTARTED, 0x062900, 0x062907)
+    #: What a host tries again: the path, and all that may have changed while nobody could say so.
+    AGAIN = (TRANSITION, INTERRUPTED, CHANGED, RESTARTED, 0x062900, 0x062907, 0x063F0E, 0x062A09, 0x062A01, 0x062A03)
 
     def __init__(self, d: Daemon, isid: int, blocks: range) -> None:
         super().__init__()

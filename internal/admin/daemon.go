@@ -22,7 +22,6 @@ import (
 	"github.com/arraysim/arraysim/internal/iscsi"
 	"github.com/arraysim/arraysim/internal/link"
 	"github.com/arraysim/arraysim/internal/profile"
-	"github.com/arraysim/arraysim/internal/store/rados"
 )
 
 // Environment is what a daemon has around it.
@@ -111,10 +110,12 @@ func (d *daemon) run(ctx context.Context) error {
 	if err == nil {
 		err = d.listen()
 	}
-	ready := err == nil
 	d.opening.end()
+	if err == nil {
+		err = d.data.opened()
+	}
+	ready := err == nil
 	if ready {
-		d.data.opened()
 		d.greet()
 		d.endWatchdog = d.startWatchdog()
 		d.notifyReady()
@@ -143,7 +144,7 @@ func (d *daemon) run(ctx context.Context) error {
 	if d.data != nil {
 		d.data.removeSocket()
 	}
-	if errors.Is(err, rados.ErrCanceled) {
+	if !ready && onlyCanceled(err) {
 		d.log.Info("stopped before it had the array")
 		return nil
 	}

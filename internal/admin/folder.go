@@ -216,11 +216,13 @@ func leaseAge(ns int64) *float64 {
 	return &s
 }
 
-// opened tells the store that the array is served: a signal stops it from now on, and does not end its start.
-func (f *folder) opened() {
-	if s, ok := f.store.(interface{ Opened() }); ok {
-		s.Opened()
+// opened tells the store that the array is served: a signal stops it from now on, and does not end its start. Where one has
+// ended that already the error is rados.ErrCanceled.
+func (f *folder) opened() error {
+	if s, ok := f.store.(interface{ Opened() error }); ok {
+		return s.Opened()
 	}
+	return nil
 }
 
 // stopWaiting has the store wait only for a while from now on for what it may never get, such as room.

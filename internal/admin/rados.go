@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,6 +81,18 @@ func connectUntil(canceled <-chan struct{}, connect func() (rados.Cluster, error
 	case <-canceled:
 		return nil, rados.ErrCanceled
 	}
+}
+
+// onlyCanceled reports whether an error says no more than that a start was canceled: every cause of it is that.
+func onlyCanceled(err error) bool {
+	switch e := err.(type) {
+	case nil:
+		return false
+	case interface{ Unwrap() []error }:
+		list := e.Unwrap()
+		return len(list) > 0 && !slices.ContainsFunc(list, func(err error) bool { return !onlyCanceled(err) })
+	}
+	return err == rados.ErrCanceled || onlyCanceled(errors.Unwrap(err))
 }
 
 // isClosed reports whether a channel is closed.

@@ -28,6 +28,10 @@ type opening struct {
 	d     *daemon
 	data  *folder
 	every time.Duration
+	// canceled: the process is to end; systemd is asked for no more time, and ends it where it does not.
+	canceled <-chan struct{}
+
+	telling sync.Mutex // one says something at a time
 
 	mu     sync.Mutex
 	seen   rados.Standby // guarded by mu
@@ -46,6 +50,7 @@ func newOpening(d *daemon) *opening {
 // openRados opens an array in a pool, and shows what it waits for until it serves.
 func (d *daemon) openRados(ctx context.Context, exec block.Executor, notice func(line string)) (*folder, error) {
 	d.opening = newOpening(d)
+	d.opening.canceled = ctx.Done()
 	f, err := openRados(exec, d.cfg, radosHooks{notice: notice, lost: d.fail, canceled: ctx.Done(), begins: d.opening.begin})
 	if err == nil {
 		d.opening.has(f)
@@ -74,6 +79,8 @@ func (o *opening) begin(f *folder) func(rados.Standby) {
 			select {
 			case <-o.over:
 				return
+			case <-o.canceled:
+				return
 			case <-t.C:
 			}
 		}
@@ -88,12 +95,8 @@ func (o *opening) see(seen rados.Standby) {
 	o.seen = seen
 	o.mu.Unlock()
 	o.forward(seen)
-	select {
-	case <-o.over: // it serves, and says so by itself
-	default:
-		if news {
-			o.tell()
-		}
+	if news {
+		o.tell()
 	}
 }
 
@@ -127,8 +130,13 @@ func (o *opening) forward(seen rados.Standby) {
 	d.forward.follow(seen.Link)
 }
 
-// tell asks systemd to wait for longer.
+// tell asks systemd to wait for longer, unless the wait is over: a process that serves, or ends, says so by itself.
 func (o *opening) tell() {
+	o.telling.Lock()
+	defer o.telling.Unlock()
+	if isClosed(o.over) || isClosed(o.canceled) {
+		return
+	}
 	o.mu.Lock()
 	text := "Opening the array in the pool"
 	switch {
@@ -163,7 +171,9 @@ func (o *opening) end() {
 		return
 	}
 	o.hide()
+	o.telling.Lock() // nothing is said behind this
 	o.close.Do(func() { close(o.over) })
+	o.telling.Unlock()
 	o.ticker.Wait()
 }
 
@@ -171,7 +181,7 @@ func (o *opening) end() {
 func (o *opening) status() *OwnershipStatus {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	s := &OwnershipStatus{State: StateOpening}
+	s := &OwnershipStatus{State: StateOpening, Epoch: o.seen.Epoch}
 	switch {
 	case o.store != nil:
 		if own := o.store.ownership(); own != nil {

@@ -63,6 +63,8 @@ func TestStandbyIsShown(t *testing.T) {
 	if _, err := client.Volumes(t.Context()); err == nil || !strings.Contains(err.Error(), "open in process 8 on b") {
 		t.Errorf("its volumes: %v", err)
 	}
+	see(rados.Standby{Epoch: 5, Age: -1})
+	status(`{"state":"opening","owner":"","epoch":5}`)
 	see(rados.Standby{Owner: "process 8 on b\nREADY=1", Epoch: 4, Age: -1, Trouble: "x\nREADY=1\x1b"})
 	for _, m := range manager.waits(`STATUS=Waiting for the cluster: x\u000aREADY=1\u001b`) {
 		if slices.Contains(strings.Split(m, "\n"), "READY=1") {
@@ -72,6 +74,43 @@ func TestStandbyIsShown(t *testing.T) {
 	s.end()
 	if _, err := client.Status(t.Context()); !errors.Is(err, ErrNoDaemon) {
 		t.Errorf("when the wait is over: %v", err)
+	}
+}
+
+// TestCanceledAsksForNoTime: a process that is to end asks systemd for no more time, so that one that hangs is ended.
+func TestCanceledAsksForNoTime(t *testing.T) {
+	manager := newSystemd(t, "")
+	o, _ := opens(t)
+	canceled := make(chan struct{})
+	o.canceled, o.every = canceled, 5*time.Millisecond
+	see := o.begin(&folder{path: o.d.cfg.Data})
+	manager.waits(fmt.Sprint("EXTEND_TIMEOUT_USEC=", openingMore.Microseconds()))
+	close(canceled)
+	for manager.hears(100*time.Millisecond) != "" { // what was under way
+	}
+	see(rados.Standby{Trouble: "news", Age: -1})
+	if m := manager.hears(100 * time.Millisecond); m != "" {
+		t.Errorf("behind the signal it says %q", m)
+	}
+}
+
+// TestOnlyCanceled: a start that was canceled and has failed, too, is one that has failed.
+func TestOnlyCanceled(t *testing.T) {
+	for _, row := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{rados.ErrCanceled, true},
+		{fmt.Errorf("pool p: %w", fmt.Errorf("a: %w", rados.ErrCanceled)), true},
+		{errors.Join(rados.ErrCanceled, fmt.Errorf("b: %w", rados.ErrCanceled)), true},
+		{errors.Join(rados.ErrCanceled, io.EOF), false},
+		{fmt.Errorf("%w; and %w", fmt.Errorf("a: %w", io.EOF), rados.ErrCanceled), false},
+		{io.EOF, false},
+	} {
+		if got := onlyCanceled(row.err); got != row.want {
+			t.Errorf("%v says no more than that it was canceled: %v", row.err, got)
+		}
 	}
 }
 

@@ -60,6 +60,8 @@ var (
 	ErrExists   = errors.New("the object exists already")
 	ErrGuard    = errors.New("the object has a newer owner")
 	ErrBusy     = errors.New("somebody else has the lock")
+	// ErrUnanswered is of a call that the client has given up, and which may have had its effect.
+	ErrUnanswered = errors.New("the cluster does not answer in time")
 )
 
 // Op is an operation on one object: its steps take effect together, in their order, or not at all. An
@@ -79,6 +81,7 @@ type Op struct {
 	lane        *lane
 	size        int
 	trial       bool // a guard may fail: that says nothing of who owns the array
+	awaited     bool // its end is what somebody waits for who can do nothing else
 }
 
 // Kind is what a step does.

@@ -153,7 +153,7 @@ func (s *Store) writeHead() {
 	}
 	number := w.changes
 	w.busy = true
-	op := &Op{Object: headObject, Steps: []Step{s.guard(), {Kind: Replace, Data: [][]byte{even(b)}}}}
+	op := &Op{Object: headObject, awaited: true, Steps: []Step{s.guard(), {Kind: Replace, Data: [][]byte{even(b)}}}}
 	s.submit(&s.logLane, op, func(op *Op) {
 		if s.makeRoom(w.tries, op.Err, func(useful bool) {
 			if useful {

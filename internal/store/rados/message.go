@@ -61,6 +61,7 @@ func (r *region) begin(m *message) {
 	}
 	m.left = len(m.first)
 	for _, op := range m.first {
+		op.awaited = true
 		s.submit(&s.logLane, op, func(op *Op) {
 			if m.left--; op.Err != nil && m.err == nil {
 				m.err = op.Err
@@ -80,7 +81,9 @@ func (r *region) proceed() {
 			return
 		}
 		if r.broken && m.err == nil {
-			m.err = errBehind
+			if m.err = errBehind; r.s.lost != nil {
+				m.err = r.s.lost
+			}
 		}
 		if m.err != nil || len(m.second) == 0 {
 			r.queue = r.queue[1:]
@@ -88,6 +91,7 @@ func (r *region) proceed() {
 			continue
 		}
 		op := m.second[0]
+		op.awaited = true
 		m.second, m.busy = m.second[1:], true
 		r.s.submit(&r.s.logLane, op, func(op *Op) {
 			m.busy, m.err = false, op.Err

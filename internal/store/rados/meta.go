@@ -241,7 +241,7 @@ func (m *meta) upload(b *metaBatch) {
 	b.state = metaUploading
 	m.s.sweep(&m.s.logLane, b.parts(), func(i int) *Op {
 		part := b.raw[i*metaPart : min((i+1)*metaPart, len(b.raw))]
-		return &Op{Object: b.object(i), Steps: []Step{{Kind: Replace, Data: [][]byte{part}}}}
+		return &Op{Object: b.object(i), awaited: true, Steps: []Step{{Kind: Replace, Data: [][]byte{part}}}}
 	}, nil, func(err error) {
 		switch {
 		case m.full(err):
@@ -351,7 +351,7 @@ func (m *meta) writeRoot(list []*metaBatch) {
 		panic("rados: internal error: " + err.Error())
 	}
 	m.rooting = true
-	op := &Op{Object: metaName, Steps: []Step{m.s.guard(), {Kind: Replace, Data: [][]byte{even(text)}}}}
+	op := &Op{Object: metaName, awaited: len(list) > 0, Steps: []Step{m.s.guard(), {Kind: Replace, Data: [][]byte{even(text)}}}}
 	m.s.submit(&m.s.logLane, op, func(op *Op) {
 		if m.full(op.Err) {
 			m.later(func() { m.writeRoot(list) })

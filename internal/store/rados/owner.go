@@ -104,12 +104,17 @@ func (s *Store) tryLock() (bool, error) {
 		if err == nil && now == before {
 			s.enter()
 			s.lease.text, s.locked = before, true
+			s.standby = Standby{Age: -1}
 			s.leave()
+			s.tellWaits()
 			return true, nil
 		}
 		return false, wrap("the array's lease cannot be read", also(err, s.unlock(s.cookie)))
 	}
 	if !errors.Is(err, ErrBusy) {
+		if !errors.Is(err, block.ErrFenced) { // nobody knows whether it is locked now: what is behind that on its way unlocks it
+			_ = s.unlock(s.cookie)
+		}
 		return false, wrap("the array cannot be locked", err)
 	}
 	list, err := s.lockers()

@@ -13,7 +13,7 @@ import (
 type Standby struct {
 	Owner string // who has the lock; "": nobody was seen to
 	Link  string // where that one's link is; "": it has none, or nobody knows
-	Epoch int64  // of the owner; 0: it has none yet
+	Epoch int64  // of the owner, or without one this process's; 0: it has none yet
 	// Age is how long ago its lease was seen renewed last, in nanoseconds; -1: it was not seen to be.
 	Age int64
 	// Trouble is why the array cannot be looked at; "": it can.
@@ -94,6 +94,7 @@ type watch struct {
 	known   bool   // the lease was looked at, and all went well since
 	seen    string // the lease, as it was last
 	since   int64  // and has been
+	silent  int64  // of that time, how much this process had its own answers in
 	looked  int64  // when the last look ended
 	renewed bool   // it was seen to change
 }
@@ -101,7 +102,6 @@ type watch struct {
 // look looks at the lease: why says that it was taken away, or that its owner is dead, and other that the lock is another
 // one's now.
 func (w *watch) look(s *Store) (why string, other bool, err error) {
-	asked := s.now()
 	list, err := s.lockers()
 	if err != nil || len(list) == 0 || list[0] != w.l {
 		return "", err == nil, err
@@ -124,7 +124,7 @@ func (w *watch) look(s *Store) (why string, other bool, err error) {
 		return "", false, err
 	}
 	w.note(s, text)
-	if long == 0 || asked-w.since < max(long, s.opt.Lease) {
+	if long == 0 || w.silent < max(long, s.opt.Lease) {
 		return "", false, nil
 	}
 	if err := s.readSuits(); err != nil { // once more: it may have been being made
@@ -138,14 +138,22 @@ func (w *watch) look(s *Store) (why string, other bool, err error) {
 
 // note notes the lease as it was read. Where the head or its lock did not answer for long they did not answer the owner
 // either, and where this process did not look nobody knows what it would have seen: then the owner gets the time of a lease
-// from now on.
+// from now on. Several shorter outages are no better than a long one: only the time counts in which this process had its
+// answers. A look that took long counts as one that had followed the last one at once, so that an owner that is dead is
+// replaced in a slow cluster, too.
 func (w *watch) note(s *Store, text string) {
 	now := s.now()
 	if w.known && text != w.seen {
 		w.renewed = true
 	}
-	if !w.known || text != w.seen || now-w.looked > s.opt.Lease/2 {
-		w.seen, w.since = text, now
+	gap, pause := now-w.looked, s.opt.Lease/renewals
+	switch {
+	case !w.known, text != w.seen, gap > s.opt.Lease/2:
+		w.seen, w.since, w.silent = text, now, 0
+	case gap > 2*pause:
+		w.silent += pause
+	default:
+		w.silent += gap
 	}
 	w.known, w.looked = true, now
 	epoch, _, _ := strings.Cut(text, ".")
@@ -210,5 +218,5 @@ func (s *Store) sleep(ns int64) {
 		defer s.leave()
 		over = true
 	})
-	s.wait(func() bool { return over || s.interrupted })
+	s.wait(func() bool { return over || s.lost != nil })
 }

@@ -29,6 +29,12 @@ func (s *Store) acquire() error {
 	}
 	err := s.raise()
 	raised := err == nil
+	if raised {
+		s.enter()
+		s.standby.Epoch = s.head.Epoch
+		s.leave()
+		s.tellWaits()
+	}
 	if err == nil {
 		err = s.patiently("those that were fenced before cannot be kept out", s.keepOut)
 	}
@@ -51,12 +57,12 @@ func (s *Store) acquire() error {
 func (s *Store) giveUp(err error, raised bool) error {
 	s.enter()
 	s.released = true
-	if raised && s.lost == nil && !s.interrupted {
+	if raised && s.lost == nil {
 		s.head.Address = ""
 		s.change(nil, nil)
 	}
 	s.leave()
-	s.wait(func() bool { return s.lost != nil || s.interrupted || s.leaseLane.ops == 0 && s.headers.idle() })
+	s.wait(func() bool { return s.lost != nil || s.leaseLane.ops == 0 && s.headers.idle() })
 	err = wrap("the array cannot be taken possession of", err)
 	if failed := s.unlock(s.cookie); failed != nil && !errors.Is(failed, ErrCanceled) && !errors.Is(failed, block.ErrFenced) {
 		err = also(err, wrap("its lock cannot be given back", failed))
@@ -68,7 +74,16 @@ func (s *Store) giveUp(err error, raised bool) error {
 // lease is renewed meanwhile.
 func (s *Store) patiently(what string, fn func() error) error {
 	const pause = 1e9
-	for left := s.opt.Patience; ; left -= pause {
+	s.enter()
+	s.await("") // between two tries it waits as well
+	s.leave()
+	defer func() {
+		s.enter()
+		s.answered(false)
+		s.leave()
+	}()
+	begin, said := s.now(), false
+	for {
 		err := fn()
 		s.mu.Lock()
 		lost := s.lost
@@ -80,9 +95,10 @@ func (s *Store) patiently(what string, fn func() error) error {
 			return lost
 		case s.canceled():
 			return ErrCanceled
-		case final(err) || left <= 0:
+		case final(err) || s.now()-begin >= s.opt.Patience:
 			return wrap(what, err)
-		case left == s.opt.Patience:
+		case !said:
+			said = true
 			s.notice("%s: %v; it is tried again", what, err)
 		}
 		s.sleep(pause)
@@ -103,7 +119,8 @@ func (s *Store) heed(tries int) {
 		s.enter()
 		over := s.started
 		if !over && canceled && (!s.locked || tries > heedGrace) {
-			over, s.interrupted = true, true
+			over = true
+			s.interrupt()
 			defer s.cluster.Interrupt()
 		}
 		s.leave()
@@ -118,7 +135,7 @@ func (s *Store) heed(tries int) {
 type answers struct {
 	waiting int    // who waits
 	what    string // that was asked for last
-	ended   uint64 // operations that have ended, those of the lease apart
+	ended   uint64 // answers to who waits: what goes on besides says nothing of those
 	seen    uint64 // of them, when somebody looked last
 	quiet   int64  // for how long nothing has ended that somebody waits for, in nanoseconds
 	ticking bool
@@ -133,7 +150,7 @@ func (s *Store) ask(what string, fn func() error) error {
 	s.leave()
 	err := fn()
 	s.enter()
-	s.answered()
+	s.answered(!errors.Is(err, ErrUnanswered) && !errors.Is(err, ErrCanceled))
 	s.leave()
 	return err
 }
@@ -148,25 +165,49 @@ func (s *Store) waitFor(what string, until func() bool) error {
 	var lost error
 	s.wait(func() bool {
 		ended, lost = until(), s.lost
-		return ended || s.interrupted || s.fenced.Load()
+		return ended || lost != nil
 	})
 	s.enter()
-	s.answered()
+	s.answered(ended)
 	s.leave()
-	switch {
-	case ended:
+	if ended {
 		return nil
-	case lost != nil:
-		return lost
 	}
-	return ErrCanceled
+	return lost
 }
 
-// Opened says that the array is served: nobody cancels its start any more. Safe for concurrent use.
-func (s *Store) Opened() {
+// Opened says that the array is served: nobody cancels its start any more. Where somebody has, it is not to be served, and the
+// error is ErrCanceled. Safe for concurrent use.
+func (s *Store) Opened() error {
 	s.enter()
 	defer s.leave()
-	s.started = true
+	if s.started, s.flights = true, nil; s.interrupted {
+		return ErrCanceled
+	}
+	return nil
+}
+
+// bound has Close wait no more when nothing has ended for as long as Options.Patience says: from endings on, since a time.
+// Preconditions: mu is held.
+func (s *Store) bound(endings uint64, since int64) {
+	s.cluster.After(answerTick, func() {
+		s.enter()
+		stop := false
+		switch now := s.now(); {
+		case s.lost != nil:
+		case s.endings != endings:
+			s.bound(s.endings, now)
+		case now-since < s.opt.Patience:
+			s.bound(endings, since)
+		default:
+			s.abandoned, s.released, stop = true, true, true
+			s.say("the cluster has not answered for %d s: the process ends without it", (now-since)/1e9)
+		}
+		s.leave()
+		if stop {
+			s.cluster.Interrupt()
+		}
+	})
 }
 
 // await notes that somebody waits from now on. Preconditions: mu is held.
@@ -181,10 +222,11 @@ func (s *Store) await(what string) {
 	}
 }
 
-// answered notes that somebody waits no more. Preconditions: mu is held.
-func (s *Store) answered() {
-	s.answers.waiting--
-	s.answers.ended++
+// answered notes that somebody waits no more, and whether the cluster has answered. Preconditions: mu is held.
+func (s *Store) answered(ended bool) {
+	if s.answers.waiting--; ended {
+		s.answers.ended++
+	}
 }
 
 // tick looks at what somebody waits for, says when it has no answer for long, and lets the lease go that a process renews
@@ -213,7 +255,7 @@ func (s *Store) tick() {
 	}
 	if a.quiet == 0 {
 		a.ceded = false
-	} else if a.quiet >= s.opt.Patience && !a.ceded && s.until.Load() > 0 {
+	} else if a.quiet >= s.opt.Patience && !a.ceded && s.opt.Lease > 0 {
 		a.ceded = true
 		s.say("%s has not answered for %d s: until it does the lease of the array is not renewed, and another process may take it over", a.what, a.quiet/1e9)
 	}

@@ -88,7 +88,7 @@ type Options struct {
 	// Waits hears every now and then of what a standby, or a start that has no answer, waits for. It may be nil, and must
 	// not call the store.
 	Waits func(Standby)
-	// Patience is for how long a start and a stop wait for room in a full pool, in nanoseconds; 0: a minute.
+	// Patience is for how long a start and a stop wait for room in a full pool, and for answers, in nanoseconds; 0: a minute.
 	Patience int64
 	// Reserve is room in the pool that is kept for metadata to find when it is full, in bytes; 0: none.
 	Reserve int
@@ -109,6 +109,7 @@ type Store struct {
 
 	fenced  atomic.Bool  // the array has a new owner
 	over    atomic.Bool  // the store was closed
+	cut     atomic.Bool  // interrupted, for who does not hold mu
 	until   atomic.Int64 // when the lease has run out, if it is not renewed
 	overAt  atomic.Int64 // the same by Options.Wall
 	evicted []fenced     // by this start
@@ -125,6 +126,9 @@ type Store struct {
 	started     bool  // the start has ended, and nobody may cancel it any more; guarded by mu
 	// interrupted: the start was canceled, and waits for nothing any more; guarded by mu.
 	interrupted bool
+	flights     []*Op    // under way while the start may be canceled; guarded by mu
+	abandoned   bool     // Close has waited for long enough; guarded by mu
+	endings     uint64   // operations that have ended, those of the lease apart; guarded by mu
 	answers     answers  // guarded by mu
 	standby     Standby  // as it was told last; written by the start, or with Trouble by tick; guarded by mu
 	lines       []string // to be said when mu is free; guarded by mu
@@ -172,7 +176,7 @@ func Open(exec block.Executor, cluster Cluster, opt Options) (*Store, error) {
 	s.endedFn, s.drainFn = s.ended, s.drain
 	s.standby.Age = -1
 	if err := s.acquire(); err != nil {
-		s.Opened()
+		_ = s.Opened() // what has canceled it is in err
 		failed := cluster.Close()
 		if errors.Is(err, ErrCanceled) { // what has no answer was why
 			return nil, err
@@ -299,32 +303,40 @@ func (s *Store) StopWaiting() {
 }
 
 // Close waits for what is under way, gives the lock back and ends the connection. A fenced store has
-// nothing to wait for, nor one whose start was canceled: who opens the array next has that one's operations refused.
+// nothing to wait for, nor one whose start was canceled, or is canceled meanwhile: who opens the array next has that one's
+// operations refused. So it is when nothing ends for as long as Options.Patience says; that is an error.
 // Preconditions: the executor is not held.
 func (s *Store) Close() error {
-	s.mu.Lock()
+	s.enter()
 	was := s.lost
-	s.closing, s.started = true, true
-	s.mu.Unlock()
+	s.closing = true
+	if was != ErrClosed {
+		s.bound(s.endings, s.now())
+	}
+	s.leave()
 	if was == ErrClosed {
 		return ErrClosed
 	}
 	idle := func() bool {
-		return s.lost != nil || s.interrupted || s.dataLane.ops+s.logLane.ops+s.reserveLane.ops == 0 && s.headers.idle() && (s.meta == nil || s.meta.idle())
+		return s.lost != nil || s.abandoned || s.dataLane.ops+s.logLane.ops+s.reserveLane.ops == 0 && s.headers.idle() && (s.meta == nil || s.meta.idle())
 	}
 	if s.wait(idle); s.meta != nil {
 		s.enter()
-		s.meta.finish()
+		if !s.abandoned {
+			s.meta.finish()
+		}
 		s.leave()
 		s.wait(idle)
 	}
 	s.settle() // who waited hears of the end
 	s.enter()
-	s.bringMaps()
+	if !s.abandoned {
+		s.bringMaps()
+	}
 	s.leave()
 	s.wait(idle)
 	s.enter()
-	if s.lost == nil && !s.interrupted { // nothing is under way: the next owner has nobody to fence
+	if s.lost == nil && !s.abandoned { // nothing is under way: the next owner has nobody to fence
 		s.head.Address = ""
 		s.change(nil, nil)
 	}
@@ -334,18 +346,29 @@ func (s *Store) Close() error {
 	s.released = true // a renewal that is under way must not find the lock free, and a successor behind it
 	s.mu.Unlock()
 	s.over.Store(true) // nor somebody else this process serving
-	s.wait(func() bool { return s.lost != nil || s.interrupted || s.leaseLane.ops == 0 })
-	s.mu.Lock()
-	fenced := s.lost != nil
-	s.lost = ErrClosed
-	s.mu.Unlock()
+	s.wait(func() bool { return s.lost != nil || s.abandoned || s.leaseLane.ops == 0 })
 	s.until.Store(0)
 	s.overAt.Store(0)
+	s.mu.Lock()
+	fenced := s.lost != nil && !s.interrupted
+	s.mu.Unlock()
 	var err error
-	if !fenced {
+	if !fenced { // where that has no answer, bound ends it
 		err = wrap("the array's lock cannot be given back", s.cluster.Unlock(headObject, lockName, s.cookie))
 	}
-	err = also(err, s.cluster.Close())
+	s.enter()
+	interrupted, abandoned := s.interrupted, s.abandoned
+	s.lost, s.started, s.flights = ErrClosed, true, nil
+	s.leave()
+	failed := s.cluster.Close()
+	switch {
+	case abandoned: // what has no answer is said once
+		err = fmt.Errorf("%w for %d s: what was under way is left to the next start of the array", ErrUnanswered, s.opt.Patience/1e9)
+	case interrupted:
+		err = nil
+	default:
+		err = also(err, failed)
+	}
 	if s.opt.Local != nil {
 		err = also(err, s.opt.Local.Close())
 	}

@@ -232,6 +232,10 @@ func (x *xfer) fail(err error) {
 
 // freeXfer keeps a transfer for the next one. Preconditions: mu is held.
 func (s *Store) freeXfer(x *xfer) {
+	if s.interrupted { // the cluster may still have it
+		x.io = nil
+		return
+	}
 	for _, p := range x.parts {
 		clear(p.vec)
 		p.op.Steps = nil

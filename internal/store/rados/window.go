@@ -1,5 +1,7 @@
 package rados
 
+import "slices"
+
 // librados blocks the caller of a submission beyond 1,024 operations or 100 MiB under way. The store
 // stays below that, so that Submit never blocks the executor, in two lanes: what the log waits for is
 // not behind what is destaged. Within a lane operations begin in their order.
@@ -42,6 +44,9 @@ func (s *Store) start(op *Op) {
 	op.lane.ops++
 	op.lane.bytes += op.size
 	op.Done = s.endedFn
+	if s.opt.Cancel != nil && !s.started {
+		s.flights = append(s.flights, op)
+	}
 	s.cluster.Submit(op)
 }
 
@@ -55,15 +60,24 @@ func (s *Store) refuse(op *Op) {
 
 // ended is called by the cluster for each operation.
 func (s *Store) ended(op *Op) {
+	if s.cut.Load() { // it has ended for who waits
+		return
+	}
 	if op.first != nil {
 		op.first(op)
 	}
 	s.enter()
 	defer s.leave()
+	if len(s.flights) > 0 {
+		s.flights = slices.DeleteFunc(s.flights, func(o *Op) bool { return o == op })
+	}
+	if op.lane != &s.leaseLane {
+		s.endings++
+	}
 	l := op.lane
 	l.ops--
 	l.bytes -= op.size
-	if l != &s.leaseLane {
+	if op.awaited {
 		s.answers.ended++
 	}
 	s.judge(op)
@@ -80,6 +94,31 @@ func (s *Store) ended(op *Op) {
 	}
 }
 
+// interrupt ends a start that was canceled: whatever it waits for, on the executor as well, ends with ErrCanceled, and
+// nothing begins any more. What is under way goes on in the cluster, and who opens the array next has it refused.
+// Preconditions: mu is held; it is called by the cluster, as Done is.
+func (s *Store) interrupt() {
+	s.interrupted = true
+	s.cut.Store(true)
+	if s.lost == nil {
+		s.lost = ErrCanceled
+	}
+	list := s.flights
+	s.flights = nil
+	for _, op := range list {
+		op.lane.ops--
+		op.lane.bytes -= op.size
+	}
+	for _, l := range []*lane{&s.dataLane, &s.logLane, &s.leaseLane} {
+		list = append(list, l.queue...)
+		l.queue = nil
+	}
+	for _, op := range list {
+		op.Err = s.lost
+		op.then(op)
+	}
+}
+
 // doAll runs n operations, some at a time, and waits for them; it returns the first error. op returns the
 // i-th, and check, unless it is nil, says what its end is worth.
 func (s *Store) doAll(n int, op func(i int) *Op, check func(i int, op *Op) error) error {
@@ -88,7 +127,7 @@ func (s *Store) doAll(n int, op func(i int) *Op, check func(i int, op *Op) error
 	s.enter()
 	s.sweep(&s.logLane, n, func(i int) *Op {
 		o := op(i)
-		s.answers.what = "the object " + o.Object
+		s.answers.what, o.awaited = "the object "+o.Object, true
 		return o
 	}, check, func(err error) { first, over = err, true })
 	s.leave()

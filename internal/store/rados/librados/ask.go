@@ -39,7 +39,12 @@ func ask[T any](c *client, fn func() (T, error)) (value T, err error) {
 	case a := <-ch:
 		return a.value, a.err
 	case <-c.stop:
-		return value, rados.ErrCanceled
+		select {
+		case a := <-ch:
+			return a.value, a.err
+		default:
+			return value, rados.ErrCanceled
+		}
 	}
 }
 
@@ -56,15 +61,26 @@ func (c *client) Interrupt() {
 
 // Lock takes a lock.
 func (c *client) Lock(object, name, cookie string) error {
+	over := make(chan struct{})
+	c.mu.Lock()
+	c.locking = over
+	c.mu.Unlock()
 	return c.askError(func() error {
+		defer close(over)
 		return errorOf(call(library.lock_exclusive, c.io, uintptr(unsafe.Pointer(text(object))), uintptr(unsafe.Pointer(text(name))),
 			uintptr(unsafe.Pointer(text(cookie))), uintptr(unsafe.Pointer(text("arraysim"))), 0, 0))
 	})
 }
 
-// Unlock gives a lock back.
+// Unlock gives a lock back. It follows a call of Lock that nobody waits for any more.
 func (c *client) Unlock(object, name, cookie string) error {
+	c.mu.Lock()
+	locking := c.locking
+	c.mu.Unlock()
 	return c.askError(func() error {
+		if locking != nil {
+			<-locking
+		}
 		return errorOf(call(library.unlock, c.io, uintptr(unsafe.Pointer(text(object))), uintptr(unsafe.Pointer(text(name))),
 			uintptr(unsafe.Pointer(text(cookie)))))
 	})

@@ -34,6 +34,7 @@ type client struct {
 	closed  bool                 // guarded by mu
 	watches []*watch             // by number; guarded by mu
 	asking  int                  // calls of librados that wait for an answer; guarded by mu
+	locking chan struct{}        // closed when the last call of Lock has its answer; nil: there was none; guarded by mu
 	stop    chan struct{}        // closed by Interrupt
 	done    chan struct{}
 

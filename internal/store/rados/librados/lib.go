@@ -119,6 +119,8 @@ func errorOf(r int) error {
 		return fmt.Errorf("the pool is full: %w (%w)", block.ErrFull, e)
 	case unix.ESHUTDOWN: // EBLOCKLISTED
 		return fmt.Errorf("this client is blocklisted: %w", block.ErrFenced)
+	case unix.ETIMEDOUT: // rados_mon_op_timeout: nobody has said anything
+		return fmt.Errorf("%w (%w)", rados.ErrUnanswered, e)
 	default:
 		return fmt.Errorf("rados: %w", e)
 	}

@@ -319,6 +319,9 @@ func (cl *Client) BreakLock(object, name string, l rados.Locker) error {
 
 // Blocklist makes a map in which clients are refused. OSDs hear of it one by one.
 func (cl *Client) Blocklist(addresses []string, _ int) error {
+	if cl.c.MonitorTimeout > 0 {
+		return cl.timeout()
+	}
 	cl.wait(cl.c.opt.Monitor)
 	cl.hop()
 	defer cl.hop()
@@ -338,8 +341,19 @@ func (cl *Client) Blocklist(addresses []string, _ int) error {
 	return nil
 }
 
+// timeout waits for a monitor that says nothing.
+func (cl *Client) timeout() error {
+	if cl.wait(cl.c.MonitorTimeout); cl.cut {
+		return rados.ErrCanceled
+	}
+	return rados.ErrUnanswered
+}
+
 // LatestMap gets the newest map.
 func (cl *Client) LatestMap() error {
+	if cl.c.MonitorTimeout > 0 {
+		return cl.timeout()
+	}
 	cl.wait(cl.c.opt.Monitor)
 	cl.hop()
 	defer cl.hop()
@@ -365,8 +379,25 @@ func (cl *Client) Disturb() {
 // Address is what Blocklist takes.
 func (cl *Client) Address() string { return cl.address }
 
+// closeWait is for how long Close waits for calls that are under way, in nanoseconds.
+const closeWait = 5e9
+
 // Close ends the connection.
 func (cl *Client) Close() error {
+	if cl.process != nil && cl.process.inside && cl.asks() {
+		late := false
+		cl.fly(&flight{fn: func() { late = true }, due: cl.exec.Now() + closeWait})
+		cl.process.wait(func() bool { return late || !cl.asks() })
+	}
+	return cl.end()
+}
+
+// asks reports whether calls of an OSD's classes are under way.
+func (cl *Client) asks() bool {
+	return slices.ContainsFunc(cl.flying, func(f *flight) bool { return f.op != nil && f.op.Priv != nil })
+}
+
+func (cl *Client) end() error {
 	cl.dead = true
 	for _, f := range cl.flying {
 		f.timer.Stop()
@@ -387,7 +418,7 @@ func (cl *Client) Kill() {
 			sent[f.osd] = append(sent[f.osd], f)
 		}
 	}
-	cl.Close()
+	cl.end()
 	for _, list := range sent {
 		if len(list) == 0 {
 			continue

@@ -53,6 +53,8 @@ type Cluster struct {
 	Forget func(op *rados.Op) error
 	// FailMonitor, unless it is nil, is the error of requests to the monitors.
 	FailMonitor error
+	// MonitorTimeout, unless it is 0, is when requests to the monitors end without an answer or an effect, in nanoseconds.
+	MonitorTimeout int64
 	// Applied counts operations that have taken effect; Refused those of blocklisted clients, and Zombies
 	// those that took effect when their client was dead. Blocklisted counts addresses that somebody blocklisted.
 	Applied, Refused, Zombies, Blocklisted int
