@@ -59,7 +59,7 @@ PROOFS = [
     ),
     Proof("race", "every Go test under the race detector", "go test -race -timeout 2h ./...", 30),
     Proof("guests", "every test of the guests, slow ones too, in User Mode Linux", "make vm-test-all", 25),
-    Proof("qemu", "the same emulated: kernels 6.1 and 6.12, two processors", "make test-qemu", 100),
+    Proof("qemu", "the same emulated: kernels 6.1 and 6.12, two processors", "make test-qemu", 45),
     Proof("judge", "precision and recall of analyze over 200 scenarios, and 200 without offloads", "make judge", 60),
     Proof("judge-field", "sources, bytes, towers and causes of 200 cases of a model of its own", "make judge-field", 5),
     Proof("cells", "auto within 2 points of its best candidate on 60 cells of public traces", "make cells", 15),

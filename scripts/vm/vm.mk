@@ -8,7 +8,7 @@ vm-test: build plugin ## the tests in guests of User Mode Linux, slow ones left 
 vm-test-all: build plugin ## all of them, slow ones too
 	@scripts/vm/run.py --limit 2400 $(VM_ARGS)
 
-test-qemu: build plugin ## the same in emulated machines, with kernels 6.1 and 6.12 and two processors (an hour)
+test-qemu: build plugin ## the same in emulated machines, with kernels 6.1 and 6.12 and two processors (45 minutes)
 	@failed=0; \
 	scripts/vm/run.py --engine qemu --kernel 6.1 --limit 3600 $(VM_ARGS) || failed=1; \
 	scripts/vm/run.py --engine qemu --kernel 6.12 --limit 3600 -m "not slow" $(VM_ARGS) || failed=1; \
