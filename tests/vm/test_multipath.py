@@ -36,7 +36,7 @@ blacklist { devnode "^(vd|loop|ram)" }
 #: What a path that fails is expected to say.
 FAILURES = (
     r"device-mapper: multipath|alua:|conn error|reset|detected conn|session recovery|timed? ?out|I/O error|Sense Key"
-    r"|rejecting I/O|ping timeout|Add. Sense|Asymmetric|offline|FAILED Result|DID_|reservation conflict"
+    r"|rejecting I/O|ping timeout|Add. Sense|Asymmetric|offline|FAILED Result|hostbyte=|reservation conflict"
 )
 
 pytestmark = pytest.mark.kernel_says(FAILURES)
