@@ -24,7 +24,7 @@ func TestNodeConfiguration(t *testing.T) {
 		{"no address for other machines", "store: rados\nrados: {pool: p}\nnode: {id: 2, secret_file: s}", "node.listen"},
 		{"an address of this machine alone, written out", "store: rados\nrados: {pool: p}\nnode: {id: 2, secret_file: s, listen: '127.0.0.1:3262'}", ""},
 		{"more sessions than the owner has room for", "portal: {sessions: 2049, connections: 4096}\nnode: {id: 2, secret_file: s, forward: 'a:1'}", "2048 sessions"},
-		{"a name that is not printed", "node: {id: 2, name: \"a\\x1b\", secret_file: s}", "not printed"},
+		{"a name that is not printed", "node: {id: 2, name: \"a\\x1b\", secret_file: s}", "cannot be printed"},
 		{"an address that leads here", "store: rados\nrados: {pool: p}\nnode: {id: 2, secret_file: s, listen: '0.0.0.0:3262', address: 'a:3262'}", ""},
 		{"no portal", "tcmu: true\nportal: {listen: none}\nnode: {id: 2, secret_file: s}", "without a portal"},
 	} {

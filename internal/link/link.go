@@ -84,7 +84,7 @@ func (n Node) Check() error {
 	case len(n.Name) > maxName:
 		return fmt.Errorf("node %d: its name has %d bytes, at most %d", n.ID, len(n.Name), maxName)
 	case !utf8.ValidString(n.Name) || strings.ContainsFunc(n.Name, func(r rune) bool { return !unicode.IsPrint(r) }):
-		return fmt.Errorf("node %d: its name has a character that is not printed", n.ID)
+		return fmt.Errorf("node %d: its name has a character that cannot be printed", n.ID)
 	}
 	return nil
 }
