@@ -121,9 +121,25 @@ func (r *powerRig) restartKilled(k *killer, what string) {
 	r.busy, r.cut = nil, false
 }
 
+// losePowerToo has the power go behind the death of the process and before a start, and verifies: what was flushed is there.
+func (r *powerRig) losePowerToo(k *killer, what string) {
+	r.disk = r.disk.Image()
+	k.left, k.old, r.killed = 0, nil, false
+	r.disk.Cut()
+	r.restart(what)
+}
+
 // TestKills kills the process inside updates of NVRAM and of files: what was acknowledged is there, nothing is half done, and the
 // array starts.
-func TestKills(t *testing.T) {
+func TestKills(t *testing.T) { killInside(t, "TestKills", (*powerRig).restartKilled) }
+
+// TestKillsBeforePowerLoss is TestKills where the power goes before a start: what was flushed is there.
+func TestKillsBeforePowerLoss(t *testing.T) {
+	killInside(t, "TestKillsBeforePowerLoss", (*powerRig).losePowerToo)
+}
+
+// killInside kills arrays inside updates; restart starts them again and verifies.
+func killInside(t *testing.T, name string, restart func(r *powerRig, k *killer, what string)) {
 	const chain = 10 // kills of one array
 	kills := 300
 	if testing.Short() || underRace {
@@ -150,7 +166,7 @@ func TestKills(t *testing.T) {
 				if !r.isCut() {
 					r.disk.KillNow()
 				}
-				r.restartKilled(k, fmt.Sprintf("-run TestKills -seed %d -cuts %d, kill %d", s, chain, n))
+				restart(r, k, fmt.Sprintf("-run %s -seed %d -cuts %d, kill %d", name, s, chain, n))
 				if t.Failed() {
 					t.FailNow()
 				}

@@ -106,6 +106,9 @@ func (fw *firmware) someCrash() crash {
 			break
 		}
 		if c, died := fw.dyingStep(1+fw.rnd.IntN(1+fw.rnd.IntN(8)), kind == 1); died {
+			if kind == 0 && fw.rnd.IntN(3) == 0 { // before a start
+				return fw.powerCut()
+			}
 			return c
 		}
 	}

@@ -129,7 +129,7 @@ func (n *NVRAM) wholePages(flushed, last uint64, torn bool) []uint16 {
 	have := make([]uint16, last-flushed)
 	for i := range uint32(n.Pages) {
 		d := n.Descriptor(i)
-		whole := torn && d.Valid() || !torn && n.mend(i)
+		whole := n.mend(i) // the process may have died within a tombstone, and then the power failed
 		// The data of a page with a tombstone may have been replaced already.
 		if seq := d.Seq(); seq > flushed && seq <= last && whole && (d.Retired() || !torn || n.GoodSectors(i) == d.Mask()) {
 			have[seq-flushed-1]++

@@ -47,11 +47,14 @@ type Flusher struct {
 	flushed    uint64 // number of the last record that survives a loss of power
 	generation uint64 // number of the last batch of the meta store that is durable
 	other      bool   // which of the two state blocks was written last
+	unsaved    bool   // that one was written since the last flush began, so that only the other is durable
+	waits      bool   // the state is to be written when the flush under way has ended
 	doubtful   bool   // the last flush failed
 	failing    int64  // since when no flush has succeeded, 0: the last one did
 
 	wanted  bool // somebody cannot go on without a flush
 	running bool
+	flying  bool   // NVRAM is being flushed; it is false, and running is not, while those who waited hear of it
 	since   int64  // when the one under way began
 	held    bool   // one failed; it is tried again when the timer says so
 	upTo    uint64 // newest record when the one under way began
@@ -94,13 +97,20 @@ func (f *Flusher) SetGeneration(n uint64) {
 	f.save()
 }
 
-// save writes the state block.
+// save writes the state block: over the one that no flush has made durable, if there is one, so that
+// the other one is whole and durable when the process dies within the write and then the power fails.
+// Neither is touched while a flush is under way, which may read it half written.
 func (f *Flusher) save() {
+	if f.waits = f.flying; f.waits {
+		return
+	}
 	boot := f.nv.region.Boot()
 	if f.doubtful {
 		boot = 0
 	}
-	f.other = !f.other
+	if !f.unsaved {
+		f.other, f.unsaved = !f.other, true
+	}
 	f.nv.saveState(f.other, f.flushed, f.generation, boot)
 }
 
@@ -138,10 +148,12 @@ func (f *Flusher) start() {
 	f.hooks.Begun()
 	f.upTo = f.log.seq
 	f.nv.setBegun(f.nv.region.Boot())
+	f.flying = true
 	f.nv.flush(f.endFn)
 }
 
 func (f *Flusher) ended(err error) {
+	f.flying, f.unsaved = false, f.unsaved && err != nil
 	was := f.failing != 0
 	sure := err == nil && f.doubtful
 	f.doubtful = err != nil
@@ -155,7 +167,7 @@ func (f *Flusher) ended(err error) {
 	if advanced {
 		f.flushed = f.upTo
 	}
-	if advanced || err != nil {
+	if advanced || err != nil || f.waits {
 		f.save()
 	}
 	if err == nil {
@@ -210,10 +222,10 @@ func (f *Flusher) FlushNow() error {
 		err = f.nv.flushNow()
 	}
 	if err != nil {
-		f.doubtful = true
-		f.save()
+		f.doubtful = true // the next start finds that nobody heard of a flush that ended well
 		return fmt.Errorf("the write cache file cannot be flushed: %w", err)
 	}
+	f.unsaved = false
 	f.nv.setBegun(0)
 	return nil
 }
@@ -259,7 +271,7 @@ func (f *Flusher) Last(done func(error)) {
 
 func (f *Flusher) startLast() {
 	now := f.next
-	f.running, f.next, f.since = true, nil, f.exec.Now()
+	f.running, f.flying, f.next, f.since = true, true, nil, f.exec.Now()
 	f.nv.setBegun(f.nv.region.Boot())
 	f.nv.flush(func(err error) {
 		if err == nil {

@@ -244,7 +244,8 @@ func TestStateBlocks(t *testing.T) {
 	}
 }
 
-// TestStartsThatCannotFlush: an error names what is wrong, and the state then promises nothing.
+// TestStartsThatCannotFlush: an error names what is wrong, and the state then promises no more than
+// behind a flush of which nobody heard.
 func TestStartsThatCannotFlush(t *testing.T) {
 	for name, start := range map[string]func(f *Flusher) error{
 		"Truncate":   func(f *Flusher) error { return f.Truncate(3) },
@@ -254,8 +255,8 @@ func TestStartsThatCannotFlush(t *testing.T) {
 		r := newFlushRig(t)
 		r.record()
 		r.region.fails = 2 // one is tried again
-		if err := start(r.fl); !errors.Is(err, errFlush) || r.nv.Saved().boot != 0 {
-			t.Errorf("%s: %v, state %+v", name, err, r.nv.Saved())
+		if err, s := start(r.fl), r.nv.Saved(); !errors.Is(err, errFlush) || s.boot != 0 && !s.unheard {
+			t.Errorf("%s: %v, state %+v", name, err, s)
 		}
 		if err := start(r.fl); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -280,6 +281,29 @@ func TestGenerationOnlyGrows(t *testing.T) {
 	r.clock.Run()
 	if last != nil {
 		t.Error(last)
+	}
+}
+
+// TestGenerationWithinAFlush: the state is not touched while a flush may read it; who asks for a flush behind a batch
+// hears when the batch's number is durable.
+func TestGenerationWithinAFlush(t *testing.T) {
+	r := newFlushRig(t)
+	r.record()
+	r.after("a")
+	r.fl.SetGeneration(5)
+	if n := r.nv.Saved().Generation; n != 0 {
+		t.Errorf("the state is written within a flush: generation %d", n)
+	}
+	heard := false
+	r.fl.After(func(err error) {
+		on := testRegion{mem: slices.Clone(r.region.disk)}
+		nv, e := open(on.lay(r.nv.Layout), false, r.nv.Layout)
+		if heard = true; err != nil || e != nil || nv.Saved().Generation != 5 {
+			t.Errorf("behind a flush: %v, %v, %+v", err, e, nv.Saved())
+		}
+	})
+	if r.clock.Run(); !heard {
+		t.Error("it never hears")
 	}
 }
 

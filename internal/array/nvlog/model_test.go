@@ -43,6 +43,7 @@ type firmware struct {
 	sureNext int
 	refused  int  // claims that found no room
 	lost     bool // the power, and no recovery has come far enough since
+	dropped  bool // the kernel has dropped a part of what it had, and no flush behind a recovery has ended
 	undone   int  // records that the last recovery undid
 }
 

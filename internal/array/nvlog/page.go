@@ -124,11 +124,16 @@ func (n *NVRAM) Examine(page uint32, last uint64) Condition {
 		return Unused
 	case whole:
 		return Used
-	case seq == last+1, d.Retired(), d.blank():
+	case seq > last && seq <= n.furthest(last), d.Retired(), d.blank():
 		return Unused
 	}
 	return Damaged
 }
+
+// furthest returns the greatest number that a page which was being filled can carry when the log ends
+// with record last: the power may have failed behind the death of the process, and have taken the
+// records up to that page's, as many as the ring holds.
+func (n *NVRAM) furthest(last uint64) uint64 { return last + 1 + uint64(n.LogBytes/recordHead) }
 
 // mend puts a descriptor right that only one flipped bit makes invalid. It reports whether it is
 // valid now.

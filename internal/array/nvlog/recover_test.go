@@ -205,12 +205,13 @@ func (fw *firmware) recover(c crash) (ok bool) {
 	fw.undone = int(o.end.Undone)
 	fw.history = fw.history[:n]
 	fw.sure = min(fw.sure, n)
+	fw.dropped = fw.dropped || c.dropped
 	if fw.rnd.IntN(8) == 0 {
 		return false
 	}
 	fw.must(fw.fl.Truncate(fw.position.gen))
 	// That is saved with the next flush. Until then a loss of power may take what the kernel dropped a part of.
-	if fw.lost = false; !c.dropped {
+	if fw.lost = false; !fw.dropped {
 		fw.sure = n
 	}
 	if fw.rnd.IntN(8) == 0 {
@@ -222,7 +223,7 @@ func (fw *firmware) recover(c crash) (ok bool) {
 		}
 	}
 	fw.must(fw.fl.FlushNow())
-	fw.sure = n
+	fw.sure, fw.dropped = n, false
 	fw.free, fw.live = others, live
 	if fw.rnd.IntN(8) == 0 {
 		return false

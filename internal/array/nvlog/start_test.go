@@ -4,6 +4,7 @@ package nvlog
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -105,5 +106,53 @@ func TestFlippedDescriptorBehindADeathInAFlush(t *testing.T) {
 		if o.err != nil || o.end.Undone != 0 {
 			t.Errorf("bit %d, within a flush: %v: %v; %d records are undone, power lost: %v", bit, begun, o.err, o.end.Undone, o.end.PowerLost)
 		}
+	}
+}
+
+// TestTornStateThenPowerLoss: the process dies within a write of the state block, at any of its bytes, the
+// kernel writes that sector alone, and the power fails before a start. The state says no less than what
+// the last flush that ended well has made durable.
+func TestTornStateThenPowerLoss(t *testing.T) {
+	torn := 0
+	for s := range uint64(20) {
+		fw := newFirmware(t, s, Layout{Rows: 1, Pages: 24, LogBytes: MinLogBytes, Payload: true}, true)
+		saved := func(image []byte) Saved {
+			c := crash{mem: image, disk: slices.Clone(image), power: true}
+			return fw.open(c).nv.Saved()
+		}
+		var begun, durable Saved
+		fw.region.begun = func() { begun = fw.nv.Saved() }
+		ended := fw.fl.hooks.Ended
+		fw.fl.hooks.Ended = func(o Outcome) {
+			if ended(o); o.Err == nil {
+				durable = begun
+			}
+		}
+		stop := fw.watch(func() {}, func(u *update) {
+			if u.part != block.PartState || len(u.new) != stateBytes {
+				return
+			}
+			at := stateOffset
+			if &u.at[0] == &fw.nv.header[otherOffset] {
+				at = otherOffset
+			}
+			for n := 1; n < stateBytes; n += 4 {
+				image := slices.Clone(fw.region.disk)
+				copy(fw.region.unit(image, at), fw.region.mem[at:])
+				copy(image[at+n:], u.old[n:])
+				torn++
+				if after := saved(image); after.damaged || after.Flushed < durable.Flushed || after.Generation < durable.Generation {
+					t.Fatalf("seed %d: %d bytes of a state block are written: records to %d and batches to %d are durable, and it says %d and %d, damaged: %v",
+						s, n, durable.Flushed, durable.Generation, after.Flushed, after.Generation, after.damaged)
+				}
+			}
+		})
+		for range 400 {
+			fw.step()
+		}
+		stop()
+	}
+	if torn < 1000 {
+		t.Errorf("%d torn writes: the test does not get there", torn)
 	}
 }

@@ -16,8 +16,8 @@ import (
 //
 //	 512 flushed u64 | 8 generation u64 | 16 boot u64, 0: not known, or a flush failed | 24 crc32c u32 of bytes 0..23
 //	1024 newest record u64 | 8 the same, inverted
-//	1536 the state block again: the two are written in turns, so that one is whole
-//	     whenever the process dies while the other is being written
+//	1536 the state block again: one of the two is durable and whole whenever the process dies, or
+//	     the power fails, or one behind the other; see Flusher.save
 //	2048 boot u64 of a flush that has begun, and of which nobody has heard that it ended well; else 0
 //
 // flushed is written when a flush has ended, and so survives with the next one. Both flushed and
