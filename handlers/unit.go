@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/buffers"
 	"github.com/arraysim/arraysim/internal/scsi"
 	"github.com/arraysim/arraysim/tcmu"
 )
@@ -46,7 +47,7 @@ type command struct {
 	caches bool // the reply tells of the write cache, which is off
 	direct bool // memory of the ring was handed out for Data-In
 	pieces [][]byte
-	bounce []*buffer
+	bounce []*buffers.Buffer
 }
 
 func newUnit(a *Array, d *tcmu.Device, su *scsi.Unit, spec VolumeSpec, release func()) *unit {
@@ -90,9 +91,9 @@ func (x *command) Get(n int) []byte {
 		x.direct = true
 		return d[0][:n]
 	}
-	b := getBuffer(n)
+	b := buffers.Get(n)
 	x.bounce = append(x.bounce, b)
-	return b.b[:n]
+	return b.B[:n]
 }
 
 // Pieces implements scsi.Scattered: the kernel's memory as it lies.
@@ -195,7 +196,7 @@ func (x *command) finish() {
 		}
 	}
 	for i, b := range x.bounce {
-		b.put()
+		b.Put()
 		x.bounce[i] = nil
 	}
 	clear(x.pieces)

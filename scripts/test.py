@@ -37,7 +37,7 @@ GO = os.environ.get("GO", "go")
 #: Packages in which goroutines meet. The others are single-threaded, or share too little for ten times the time:
 #: internal/lint holds them to that, and has the reasons. `make prove` asks the race detector about all.
 CONCURRENT = """./cmd/... ./handlers/... ./tcmu/... ./internal/admin/... ./internal/block/...
- ./internal/cachedaemon ./internal/demo ./internal/history ./internal/iscsi/... ./internal/link
+ ./internal/buffers ./internal/cachedaemon ./internal/demo ./internal/history ./internal/iscsi/... ./internal/link
  ./internal/lun/... ./internal/metrics/... ./internal/replay/... ./internal/store/... ./internal/sweep
  ./internal/testkit/... ./internal/trace ./internal/wasm ./internal/zerobench""".split()
 

@@ -89,10 +89,10 @@ func (cmd *command) charge(upTo int) bool {
 func (cmd *command) settleCharge() {
 	n := 0
 	for _, b := range cmd.out {
-		n += len(b.b)
+		n += len(b.B)
 	}
 	for _, b := range cmd.in {
-		n += len(b.b)
+		n += len(b.B)
 	}
 	if n < cmd.held {
 		cmd.conn.portal.budget.give(&cmd.conn.account, int64(cmd.held-n))

@@ -3,6 +3,7 @@ package iscsi
 import (
 	"sync"
 
+	"github.com/arraysim/arraysim/internal/buffers"
 	"github.com/arraysim/arraysim/internal/scsi"
 )
 
@@ -30,7 +31,7 @@ type command struct {
 	cdb       [maxCDBLen]byte
 
 	// Collection of Data-Out.
-	out         []*buffer
+	out         []*buffers.Buffer
 	lent        *receiveMemory // has all of the data, in the place of out
 	received    int
 	unsolicited bool   // Data-Out without R2T is still to come
@@ -42,7 +43,7 @@ type command struct {
 	sequences   uint64 // of Data-Out that were asked for or ended
 	owed        mark   // since when none did
 
-	in []*buffer // handed out by Get
+	in []*buffers.Buffer // handed out by Get
 
 	send dataIn
 }
@@ -86,11 +87,11 @@ func getCommand(c *conn) *command {
 func (cmd *command) release() {
 	c := cmd.conn
 	for i, b := range cmd.out {
-		putBuffer(b)
+		b.Put()
 		cmd.out[i] = nil
 	}
 	for i, b := range cmd.in {
-		putBuffer(b)
+		b.Put()
 		cmd.in[i] = nil
 	}
 	cmd.out, cmd.in = cmd.out[:0], cmd.in[:0]
@@ -127,9 +128,9 @@ func (cmd *command) release() {
 
 // Get implements scsi.Buffers. It is called on the executor.
 func (cmd *command) Get(n int) []byte {
-	b := getBuffer(n)
+	b := buffers.Get(n)
 	cmd.in = append(cmd.in, b)
-	return b.b[:n]
+	return b.B[:n]
 }
 
 // place appends to dst where the n bytes of Data-Out from offset off on belong,
@@ -137,9 +138,9 @@ func (cmd *command) Get(n int) []byte {
 func (cmd *command) place(dst [][]byte, off, n int) [][]byte {
 	for len(cmd.out)*chunkLen < off+n {
 		size := min(chunkLen, cmd.edtl-len(cmd.out)*chunkLen)
-		b := getBuffer(size)
+		b := buffers.Get(size)
 		cmd.out = append(cmd.out, b)
-		cmd.task.DataOut = append(cmd.task.DataOut, b.b[:size])
+		cmd.task.DataOut = append(cmd.task.DataOut, b.B[:size])
 	}
 	for n > 0 {
 		piece := cmd.task.DataOut[off/chunkLen][off%chunkLen:]

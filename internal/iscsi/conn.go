@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/arraysim/arraysim/internal/buffers"
 	"github.com/arraysim/arraysim/internal/scsi"
 )
 
@@ -49,7 +50,7 @@ type conn struct {
 
 	act      action
 	cur      *command
-	body     *buffer
+	body     *buffers.Buffer
 	batch    []*scsi.Task
 	open     map[uint32]*command // not yet submitted, by initiator task tag
 	waiting  []*command          // those of open that wait for memory
@@ -326,7 +327,7 @@ func (c *conn) finishSession(err error) {
 		c.cur.release()
 	}
 	if c.body != nil {
-		putBuffer(c.body)
+		c.body.Put()
 	}
 	for itt, cmd := range c.open {
 		delete(c.open, itt)

@@ -1,6 +1,10 @@
 package iscsi
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/arraysim/arraysim/internal/buffers"
+)
 
 // action is what becomes of the data segment under way, and of the PDU when it
 // is complete.
@@ -157,8 +161,8 @@ func (c *conn) beginPDU(h bhs) error {
 		}
 		c.body = nil
 		if n := h.dataLen(); n > 0 {
-			c.body = getBuffer(n)
-			c.rx.places = append(c.rx.places[:0], c.body.b[:n])
+			c.body = buffers.Get(n)
+			c.rx.places = append(c.rx.places[:0], c.body.B[:n])
 			c.rx.dst = c.rx.places
 		}
 	case opLogout:
@@ -304,7 +308,7 @@ func (c *conn) finishNopOut(h bhs) {
 	c.body = nil
 	if h.itt() == noTag {
 		if body != nil {
-			putBuffer(body)
+			body.Put()
 		}
 		if !h.immediate() {
 			c.maxCmdSN.Add(1)
@@ -318,7 +322,7 @@ func (c *conn) finishNopOut(h bhs) {
 	r.put32(offTTT, noTag)
 	if body != nil {
 		ct.buf = body
-		ct.data = body.b[:min(h.dataLen(), int(c.maxXmit.Load()))]
+		ct.data = body.B[:min(h.dataLen(), int(c.maxXmit.Load()))]
 	}
 	c.enqueue(outItem{ctl: ct})
 }

@@ -1,6 +1,7 @@
 package iscsi
 
 import (
+	"github.com/arraysim/arraysim/internal/buffers"
 	"sync"
 	"time"
 )
@@ -24,7 +25,7 @@ type outItem struct {
 type control struct {
 	hdr  [bhsLen]byte
 	data []byte
-	buf  *buffer // holds data, when it is pooled
+	buf  *buffers.Buffer // holds data, when it is pooled
 	// stat: the PDU takes a StatSN; otherwise it carries the next one.
 	stat bool
 	// credit: it answers a command that took a CmdSN.
@@ -35,7 +36,7 @@ type control struct {
 // size is the memory that it holds: of a pooled buffer all, however little of it is sent.
 func (ct *control) size() int {
 	if ct.buf != nil {
-		return bhsLen + len(ct.buf.b)
+		return bhsLen + len(ct.buf.B)
 	}
 	return bhsLen + len(ct.data)
 }
@@ -53,7 +54,7 @@ func getControl(op byte) *control {
 func (ct *control) release() {
 	then := ct.then
 	if ct.buf != nil {
-		putBuffer(ct.buf)
+		ct.buf.Put()
 	}
 	*ct = control{}
 	controlPool.Put(ct)

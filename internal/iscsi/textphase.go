@@ -18,8 +18,8 @@ type textExchange struct {
 func (c *conn) finishText(h bhs) error {
 	var data []byte
 	if c.body != nil {
-		data = append(data, c.body.b[:h.dataLen()]...)
-		putBuffer(c.body)
+		data = append(data, c.body.B[:h.dataLen()]...)
+		c.body.Put()
 		c.body = nil
 	}
 	x := &c.text

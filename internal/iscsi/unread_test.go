@@ -118,7 +118,7 @@ func TestUnreadPingsAreCountedWhole(t *testing.T) {
 	held := 0
 	for _, it := range far.out.queue {
 		if it.ctl != nil && it.ctl.buf != nil {
-			held += len(it.ctl.buf.b)
+			held += len(it.ctl.buf.B)
 		}
 	}
 	if held == 0 || held > outputLimit+1<<20 {

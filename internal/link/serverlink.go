@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/buffers"
 	"github.com/arraysim/arraysim/internal/scsi"
 )
 
@@ -305,12 +306,12 @@ func (l *serverLink) credit(n int) {
 func (l *serverLink) receive(c *command, left int) error {
 	for left > 0 {
 		n := min(left, chunkLen)
-		b := getBuffer(n)
+		b := buffers.Get(n)
 		c.bufs = append(c.bufs, b)
-		if _, err := io.ReadFull(l.br, b.b[:n]); err != nil {
+		if _, err := io.ReadFull(l.br, b.B[:n]); err != nil {
 			return err
 		}
-		c.task.DataOut = append(c.task.DataOut, b.b[:n])
+		c.task.DataOut = append(c.task.DataOut, b.B[:n])
 		left -= n
 		l.credit(n)
 	}

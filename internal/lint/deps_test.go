@@ -95,13 +95,15 @@ const directions = `
 
 	hostcache, crc32c < hostcache/tier;
 
-	scsi, block, metrics < iscsi;
+	NONE < buffers;
+
+	scsi, block, metrics, buffers < iscsi;
 
 	iscsi < link;
 
 	iscsi, crc32c < lun;
 
-	tcmu, scsi, array, hostcache < handlers;
+	tcmu, scsi, array, hostcache, buffers < handlers;
 
 	handlers, tcmu, lun, hostcache/tier, store, trace < cachedaemon;
 

@@ -1,42 +1,11 @@
 package link
 
 import (
-	"math/bits"
 	"sync"
 
+	"github.com/arraysim/arraysim/internal/buffers"
 	"github.com/arraysim/arraysim/internal/scsi"
 )
-
-// Buffers of data come in classes of powers of two; what is longer than a chunk is made of several.
-const (
-	minClass = 9  // 512 bytes
-	maxClass = 22 // 4 MiB
-)
-
-type buffer struct {
-	b     []byte
-	class int8
-}
-
-var bufferPools [maxClass - minClass + 1]sync.Pool
-
-// getBuffer returns a buffer with room for n bytes; its contents are arbitrary.
-func getBuffer(n int) *buffer {
-	class := max(bits.Len(uint(max(n, 1)-1)), minClass)
-	if class > maxClass {
-		return &buffer{b: make([]byte, n), class: -1}
-	}
-	if b, ok := bufferPools[class-minClass].Get().(*buffer); ok {
-		return b
-	}
-	return &buffer{b: make([]byte, 1<<class), class: int8(class)}
-}
-
-func putBuffer(b *buffer) {
-	if b.class >= 0 {
-		bufferPools[b.class-minClass].Put(b)
-	}
-}
 
 // command is one command at the owner. It is pooled. The reader owns it until it is submitted, the executor until Done, then
 // the link's output.
@@ -46,7 +15,7 @@ type command struct {
 	id    uint32
 	cost  int64 // bytes of the window
 	cdb   [maxCDB]byte
-	bufs  []*buffer
+	bufs  []*buffers.Buffer
 	stamp [stampLen]byte
 }
 
@@ -64,15 +33,15 @@ func getCommand(l *serverLink) *command {
 
 // Get implements scsi.Buffers. It is called on the executor.
 func (c *command) Get(n int) []byte {
-	b := getBuffer(n)
+	b := buffers.Get(n)
 	c.bufs = append(c.bufs, b)
-	return b.b[:n]
+	return b.B[:n]
 }
 
 // release gives back the command and all that it holds.
 func (c *command) release() {
 	for i, b := range c.bufs {
-		putBuffer(b)
+		b.Put()
 		c.bufs[i] = nil
 	}
 	c.bufs = c.bufs[:0]
