@@ -87,8 +87,8 @@ func Open(store block.Store, name string, l Layout) (n *NVRAM, fresh bool, err e
 	if err != nil {
 		return nil, false, err
 	}
-	// A power cut may have come before the first flush.
-	fresh = fresh || [24]byte(region.Memory().State[:24]) == [24]byte{}
+	// The first start may have died before it had written the magic, or the power have failed before its first flush.
+	fresh = fresh || le.Uint64(region.Memory().State) == 0
 	n, err = open(region, fresh, l)
 	return n, fresh, err
 }
@@ -100,10 +100,22 @@ func open(r block.Region, fresh bool, l Layout) (*NVRAM, error) {
 		n.writeHeader()
 		return n, nil
 	}
-	if h := n.header; le.Uint32(h[8:]) == 1 && le.Uint32(h[20:]) == crc32.Checksum(h[:20], castagnoli) {
-		n.version = 1
+	if h := n.header; le.Uint32(h[8:]) == 1 {
+		if le.Uint32(h[20:]) == crc32.Checksum(h[:20], castagnoli) {
+			n.version = 1
+		} else if le.Uint32(h[headerSum:]) == headerOf(Version, h) { // it died before the last word of writeHeader
+			n.touch(block.PartState, 8, 4)
+			le.PutUint32(h[8:], Version)
+		}
 	}
 	return n, n.checkHeader()
+}
+
+// headerOf returns the checksum that a header would have with another version.
+func headerOf(version uint32, h []byte) uint32 {
+	b := [headerSum]byte(h)
+	le.PutUint32(b[8:], version)
+	return crc32.Checksum(b[:], castagnoli)
 }
 
 // checkHeader compares the header of a region that was used with the layout.
@@ -123,16 +135,27 @@ func (n *NVRAM) checkHeader() error {
 	return nil
 }
 
-// writeHeader writes the header of the present format.
+// headerWords are where the header's words are in the order in which they are written, but for the
+// checksum, which is first, and the magic, which is last.
+var headerWords = [...]int{20, 16, 12, 8}
+
+// writeHeader writes the header of the present format, over one of an older format or over none. The
+// process may die behind any of its words: a header without magic is none, and one of version 1
+// whose checksum is that of version 2 only lacks that. A processor does not tear the words.
 func (n *NVRAM) writeHeader() {
 	h := n.header
 	n.touch(block.PartState, 0, headerSum+4)
-	copy(h, magic)
-	le.PutUint32(h[8:], Version)
-	le.PutUint32(h[12:], uint32(n.Pages))
-	le.PutUint32(h[16:], uint32(n.LogBytes))
-	le.PutUint32(h[20:], uint32(n.Rows))
-	le.PutUint32(h[headerSum:], crc32.Checksum(h[:headerSum], castagnoli))
+	var b [headerSum]byte
+	copy(b[:], magic)
+	le.PutUint32(b[8:], Version)
+	le.PutUint32(b[12:], uint32(n.Pages))
+	le.PutUint32(b[16:], uint32(n.LogBytes))
+	le.PutUint32(b[20:], uint32(n.Rows))
+	le.PutUint32(h[headerSum:], crc32.Checksum(b[:], castagnoli))
+	for _, at := range headerWords {
+		le.PutUint32(h[at:], le.Uint32(b[at:]))
+	}
+	le.PutUint64(h, le.Uint64(b[:]))
 	n.version = Version
 }
 

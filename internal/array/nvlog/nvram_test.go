@@ -3,6 +3,7 @@ package nvlog
 import (
 	"hash/crc32"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -81,6 +82,49 @@ func TestOpenFormat1(t *testing.T) {
 		f.Restore(s)
 		if err := f.Commission(1); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// TestDeathWithinTheHeader: the first start, or the one that makes format 2 of format 1, dies behind any word of the header.
+// The next one finds nothing, or what was there.
+func TestDeathWithinTheHeader(t *testing.T) {
+	for n := range len(headerWords) + 3 {
+		// halfWritten makes what a death behind n words leaves.
+		halfWritten := func(old, now []byte) (b []byte) {
+			b = slices.Clone(old)
+			words := append([]int{headerSum}, headerWords[:]...)
+			for _, at := range words[:min(n, len(words))] {
+				copy(b[at:at+4], now[at:])
+			}
+			if n > len(words) {
+				copy(b[:8], now)
+			}
+			return b
+		}
+		l := Layout{Rows: 8, Pages: 16, LogBytes: MinLogBytes, Payload: true}
+		r := newTestRegion(l, nil, nil)
+		if _, err := open(r, true, l); err != nil {
+			t.Fatal(err)
+		}
+		whole := n > len(headerWords)+1
+		copy(r.mem, halfWritten(make([]byte, headerSum+4), r.mem[:headerSum+4]))
+		if _, fresh, err := Open(testStore{region: r, size: l.Region().Size()}, "nvram", l); err != nil || fresh == whole {
+			t.Errorf("%d words of a first header: fresh %v, %v", n, fresh, err)
+		}
+		store, l, r := format1()
+		old := slices.Clone(r.mem[:headerSum+4])
+		nv, _, err := Open(store, "nvram", l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nv.writeHeader()
+		copy(r.mem, halfWritten(old, r.mem[:headerSum+4]))
+		for range 2 {
+			again, fresh, err := Open(store, "nvram", l)
+			if err != nil || fresh || again.Format() != 1 && again.Format() != Version || again.Rows != rowsV1 {
+				t.Errorf("%d words of a new format: fresh %v, %v", n, fresh, err)
+			}
 		}
 	}
 }
