@@ -41,8 +41,8 @@ func (fw *firmware) watch(begun func(), ended func(u *update)) (stop func()) {
 	}
 }
 
-// dyingStep is step, in which the process dies within the n-th update, or the power fails before it.
-func (fw *firmware) dyingStep(n int, power bool) (c crash, died bool) {
+// dying is do, in which the process dies within the n-th update, or the power fails before it.
+func (fw *firmware) dying(n int, power bool, do func()) (c crash, died bool) {
 	defer func() {
 		switch d := recover().(type) {
 		case nil:
@@ -81,7 +81,7 @@ func (fw *firmware) dyingStep(n int, power bool) (c crash, died bool) {
 		cut = func() {}
 	}
 	stop := fw.watch(cut, kill)
-	fw.step()
+	do()
 	stop()
 	return crash{}, false
 }
@@ -105,7 +105,7 @@ func (fw *firmware) someCrash() crash {
 		if kind >= 2 {
 			break
 		}
-		if c, died := fw.dyingStep(1+fw.rnd.IntN(1+fw.rnd.IntN(8)), kind == 1); died {
+		if c, died := fw.dying(1+fw.rnd.IntN(1+fw.rnd.IntN(8)), kind == 1, fw.step); died {
 			if kind == 0 && fw.rnd.IntN(3) == 0 { // before a start
 				return fw.powerCut()
 			}
@@ -135,7 +135,8 @@ func TestCrashes(t *testing.T) {
 		}
 		fw := newFirmware(t, s, l, s%4 != 0)
 		for range 12 {
-			for c := fw.someCrash(); !fw.recover(c); c = fw.anotherCrash() {
+			for c, again := fw.someCrash(), true; again; {
+				c, again = fw.recover(c)
 			}
 			recovered++
 			undone += fw.undone
@@ -155,4 +156,17 @@ func (fw *firmware) anotherCrash() crash {
 	c := fw.death("death in a recovery")
 	c.starting = true
 	return c
+}
+
+// stage is a stage of a recovery, in which the process dies now and then, or the power fails, or one behind the other.
+func (fw *firmware) stage(do func()) (c crash, died bool) {
+	if fw.rnd.IntN(3) != 0 {
+		do()
+		return crash{}, false
+	}
+	if c, died = fw.dying(1+fw.rnd.IntN(8), fw.rnd.IntN(3) == 0, do); died && !c.power && fw.rnd.IntN(3) == 0 {
+		c = fw.powerCut()
+	}
+	c.starting, c.within = true, true
+	return c, died
 }

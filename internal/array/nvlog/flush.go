@@ -33,10 +33,8 @@ type Outcome struct {
 // repeated after RetryAfter, unless somebody asks before.
 //
 // Invariants: flushed is at most the number of the log's newest record, and never gets smaller.
-// While the last flush has failed, the state block names no boot: the kernel may take for clean
-// what is not on the medium, so that if the process dies, the next one must trust no more than
-// after a loss of power. From before a flush begins until it has ended well the state says so, too:
-// the process may die when the kernel has met an error, and before it hears of that.
+// From before a flush begins until one has ended well the state says so: when it fails, the kernel
+// may take for clean what is not on the medium, and the process may die before it hears of that.
 type Flusher struct {
 	nv         *NVRAM
 	log        *Log
@@ -49,7 +47,6 @@ type Flusher struct {
 	other      bool   // which of the two state blocks was written last
 	unsaved    bool   // that one was written since the last flush began, so that only the other is durable
 	waits      bool   // the state is to be written when the flush under way has ended
-	doubtful   bool   // the last flush failed
 	failing    int64  // since when no flush has succeeded, 0: the last one did
 
 	wanted  bool // somebody cannot go on without a flush
@@ -104,14 +101,10 @@ func (f *Flusher) save() {
 	if f.waits = f.flying; f.waits {
 		return
 	}
-	boot := f.nv.region.Boot()
-	if f.doubtful {
-		boot = 0
-	}
 	if !f.unsaved {
 		f.other, f.unsaved = !f.other, true
 	}
-	f.nv.saveState(f.other, f.flushed, f.generation, boot)
+	f.nv.saveState(f.other, f.flushed, f.generation, f.nv.region.Boot())
 }
 
 // After calls fn when all that is in NVRAM now survives a loss of power, or cannot be made to.
@@ -155,19 +148,17 @@ func (f *Flusher) start() {
 func (f *Flusher) ended(err error) {
 	f.flying, f.unsaved = false, f.unsaved && err != nil
 	was := f.failing != 0
-	sure := err == nil && f.doubtful
-	f.doubtful = err != nil
 	switch {
 	case err == nil:
 		f.failing = 0
 	case !was:
 		f.failing = max(1, f.exec.Now())
 	}
-	advanced := err == nil && (f.upTo > f.flushed || sure)
+	advanced := err == nil && f.upTo > f.flushed
 	if advanced {
 		f.flushed = f.upTo
 	}
-	if advanced || err != nil || f.waits {
+	if advanced || f.waits {
 		f.save()
 	}
 	if err == nil {
@@ -221,8 +212,7 @@ func (f *Flusher) FlushNow() error {
 	if err != nil {
 		err = f.nv.flushNow()
 	}
-	if err != nil {
-		f.doubtful = true // the next start finds that nobody heard of a flush that ended well
+	if err != nil { // the next start finds that no flush has ended well since one began
 		return fmt.Errorf("the write cache file cannot be flushed: %w", err)
 	}
 	f.unsaved = false
@@ -235,12 +225,13 @@ func (f *Flusher) FlushNow() error {
 func (f *Flusher) Truncate(generation uint64) error {
 	f.log.clearHead()
 	f.nv.setNewest(f.log.seq) // before the flush, behind which nobody knows that what is behind the head was undone
-	// Only then may the state say so: it can survive alone. The next flush makes it durable.
+	// Only then may the state say so: it can survive alone. It is durable before a page is retired for
+	// one that is newer: the next start might undo that one's record.
 	if err := f.FlushNow(); err != nil {
 		return err
 	}
 	f.settle(generation)
-	return nil
+	return f.FlushNow()
 }
 
 // Commission makes the state after a recovery durable, of which the meta store has a checkpoint,
@@ -261,8 +252,9 @@ func (f *Flusher) settle(generation uint64) {
 }
 
 // Last flushes once more, behind the flush that is under way, and calls done when none is any more.
-// It writes nothing to NVRAM but that it has begun, and that it has ended well. Who has waited shares
-// it, and who comes later hears of an error.
+// It writes nothing to NVRAM but that it has begun, and that it has ended well; the number of a batch
+// that ends meanwhile is written behind it. Who has waited shares it, and who comes later hears of an
+// error.
 func (f *Flusher) Last(done func(error)) {
 	if f.last = done; !f.running {
 		f.startLast()
@@ -274,6 +266,10 @@ func (f *Flusher) startLast() {
 	f.running, f.flying, f.next, f.since = true, true, nil, f.exec.Now()
 	f.nv.setBegun(f.nv.region.Boot())
 	f.nv.flush(func(err error) {
+		f.flying, f.unsaved = false, f.unsaved && err != nil
+		if f.waits {
+			f.save()
+		}
 		if err == nil {
 			f.nv.setBegun(0)
 		}

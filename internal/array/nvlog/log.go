@@ -159,6 +159,8 @@ func (c *Claim) Append(edits []Edit, pages int) (rest []Edit, ok bool) {
 	l.nv.write(l.head, b)
 	l.head += len(b)
 	c.seq = l.seq
-	l.nv.setNewest(l.seq)
+	if c.done { // a start clears the first records of a command that has no last one
+		l.nv.setNewest(l.seq)
+	}
 	return edits[n:], true
 }

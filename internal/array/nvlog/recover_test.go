@@ -29,6 +29,7 @@ type crash struct {
 	power     bool           // lost
 	dropped   bool           // the kernel has dropped some of what it takes for written
 	starting  bool           // the process was not through its start
+	within    bool           // it was within a stage of it, which may or may not have said that power was lost
 }
 
 // death is the death of the process now.
@@ -95,14 +96,14 @@ func (fw *firmware) commands(c crash, o *opened) int {
 		fw.t.Fatalf("%s: %s: the log ends with record %d and has %d edits; the first %d commands have %d", fw.what, c.what, o.end.Last, len(o.edits), n, len(want))
 	}
 	least := len(fw.history)
-	if c.power || c.dropped {
+	if c.power || c.dropped || fw.dropped {
 		least = fw.sure
 	}
 	if n < least {
 		fw.t.Fatalf("%s: %s: %d of %d commands are there, and %d must be", fw.what, c.what, n, len(fw.history), least)
 	}
 	// A start that dies early may leave two equal state blocks of two boots: then the older counts.
-	if lost := c.power || fw.lost || o.saved.boot == 0 || n < len(fw.history); o.end.PowerLost != lost && !(o.end.PowerLost && c.starting) {
+	if lost := c.power || fw.lost || o.saved.boot == 0 || n < len(fw.history); o.end.PowerLost != lost && !(o.end.PowerLost && c.starting) && !c.within {
 		fw.t.Fatalf("%s: %s: power was lost, it says: %v", fw.what, c.what, o.end.PowerLost)
 	}
 	return n
@@ -181,8 +182,8 @@ func (fw *firmware) lose(k layout.PageKey, n int) {
 // unmix is the inverse of what stamps are multiplied with.
 const unmix = 0xF1DE83E19937733D
 
-// recover goes on after a crash, as the firmware does; it may stop at any stage, as if it had died there.
-func (fw *firmware) recover(c crash) (ok bool) {
+// recover goes on after a crash, as the firmware does; it may end at any stage, or within one, with another crash.
+func (fw *firmware) recover(c crash) (next crash, again bool) {
 	fw.t.Helper()
 	o := fw.open(c)
 	n := fw.commands(c, o)
@@ -207,29 +208,30 @@ func (fw *firmware) recover(c crash) (ok bool) {
 	fw.sure = min(fw.sure, n)
 	fw.dropped = fw.dropped || c.dropped
 	if fw.rnd.IntN(8) == 0 {
-		return false
+		return fw.anotherCrash(), true
 	}
-	fw.must(fw.fl.Truncate(fw.position.gen))
-	// That is saved with the next flush. Until then a loss of power may take what the kernel dropped a part of.
-	if fw.lost = false; !fw.dropped {
-		fw.sure = n
+	if c, died := fw.stage(func() { fw.must(fw.fl.Truncate(fw.position.gen)) }); died {
+		return c, true
 	}
+	fw.lost, fw.sure, fw.dropped = false, n, false
 	if fw.rnd.IntN(8) == 0 {
-		return false
+		return fw.anotherCrash(), true
 	}
-	for _, i := range others {
-		if fw.nv.Descriptor(i).Seq() != 0 {
-			fw.nv.Retire(i, Superseded)
+	if c, died := fw.stage(func() {
+		for _, i := range others {
+			if fw.nv.Descriptor(i).Seq() != 0 {
+				fw.nv.Retire(i, Superseded)
+			}
 		}
+		fw.must(fw.fl.FlushNow())
+	}); died {
+		return c, true
 	}
-	fw.must(fw.fl.FlushNow())
-	fw.sure, fw.dropped = n, false
 	fw.free, fw.live = others, live
 	if fw.rnd.IntN(8) == 0 {
-		return false
+		return fw.anotherCrash(), true
 	}
-	fw.settle(others)
-	return true
+	return fw.stage(func() { fw.settle(others) })
 }
 
 // settle ends a start: a checkpoint with a new run of numbers.

@@ -102,18 +102,19 @@ func (r *testRegion) forget(at int) {
 }
 
 // die has a flush that is under way, and that is to fail, fail for the most part before anybody hears of it. It reports
-// whether the kernel then drops some of what it takes for written: that is on the medium as it was before. It keeps the
-// header, which everybody reads.
+// whether the kernel then drops some of what it takes for written, since this flush or one before: that is on the medium as
+// it was before. It keeps the header, which everybody reads.
 func (r *testRegion) die() (dropped bool) {
-	if r.underWay == 0 || r.fails == 0 {
-		return false
-	}
+	fails := r.underWay > 0 && r.fails > 0
 	drops := r.rnd.IntN(2) == 0
 	for at := 0; at < len(r.mem); at += unit {
-		if r.rnd.IntN(4) == 0 {
+		switch was, clean := r.clean[at]; {
+		case fails && r.rnd.IntN(4) != 0:
+			r.forget(at)
+		case !clean || !slices.Equal(was, r.unit(r.mem, at)):
 			continue
 		}
-		if r.forget(at); drops && at >= headerBytes && r.clean[at] != nil && r.rnd.IntN(2) == 0 {
+		if drops && at >= headerBytes && r.clean[at] != nil && r.rnd.IntN(2) == 0 {
 			copy(r.unit(r.mem, at), r.disk[at:])
 			delete(r.clean, at)
 			dropped = true

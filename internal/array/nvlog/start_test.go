@@ -61,6 +61,48 @@ func TestDeathInATruncateBehindAnUnheardFlush(t *testing.T) {
 	}
 }
 
+// TestDeathInATruncateOfHalfACommand: the process dies behind the first record of a command that has two. A start
+// undoes it, and dies before any of its updates of NVRAM. The next start finds the same.
+func TestDeathInATruncateOfHalfACommand(t *testing.T) {
+	for n := 1; ; n++ {
+		fw := newFirmware(t, 1, Layout{Rows: 1, Pages: 24, LogBytes: MinLogBytes, Payload: true}, false)
+		fw.write(1, 1)
+		room, ok := fw.claim(MaxEdits + 1)
+		if !ok {
+			t.Fatal("there is no room")
+		}
+		whole := fw.log.Seq()
+		if _, ok := room.Append(fw.someEdits(MaxEdits+1), 0); !ok {
+			t.Fatal("the log refuses what was claimed")
+		}
+		o := fw.open(fw.death("death"))
+		if o.err != nil || o.end.Last != whole {
+			t.Fatalf("%v, last %d, want %d", o.err, o.end.Last, whole)
+		}
+		fl := NewFlusher(o.nv, o.log, fw.clock, 1000, Hooks{Begun: func() {}, Ended: func(Outcome) {}, Heard: func() {}})
+		fl.Restore(o.saved)
+		left, over := n, false
+		func() {
+			defer func() { recover() }()
+			o.region.watched.On = func(block.Part, []byte) {
+				if left--; left == 0 {
+					panic("dead")
+				}
+			}
+			fl.Truncate(fw.position.gen)
+			over = true
+		}()
+		o.region.watched.On = nil
+		again := fw.open(crash{what: "death in a start", mem: o.region.mem, disk: o.region.disk, clean: o.region.clean, starting: true})
+		if again.err != nil || again.end.Last != whole {
+			t.Errorf("death before update %d: %v; the log ends with %d, not %d", n, again.err, again.end.Last, whole)
+		}
+		if over {
+			return
+		}
+	}
+}
+
 // TestFailedStartOverFormat1: the first start over NVRAM of format 1 cannot flush it. The next one
 // writes all of it.
 func TestFailedStartOverFormat1(t *testing.T) {

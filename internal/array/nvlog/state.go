@@ -14,7 +14,7 @@ import (
 // The state block says what is known to be durable. It lies in the header's page, in sectors of its
 // own:
 //
-//	 512 flushed u64 | 8 generation u64 | 16 boot u64, 0: not known, or a flush failed | 24 crc32c u32 of bytes 0..23
+//	 512 flushed u64 | 8 generation u64 | 16 boot u64, 0: not known | 24 crc32c u32 of bytes 0..23
 //	1024 newest record u64 | 8 the same, inverted
 //	1536 the state block again: one of the two is durable and whole whenever the process dies, or
 //	     the power fails, or one behind the other; see Flusher.save
