@@ -41,6 +41,7 @@ type Mdisk struct {
 	limits Limits
 
 	nextFree int64 // when the limits let the next operation start
+	delayed  int   // operations that limits delay
 	progress int64 // when the medium ended an operation last that had to wait, or got the first
 	depth    int   // operations under way or waiting
 	out      int   // those that the medium has

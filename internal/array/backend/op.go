@@ -103,7 +103,7 @@ func (d *Mdisk) start(x *Op, done func(*Op)) {
 	b := d.b
 	x.done, x.started, x.handed = done, b.exec.Now(), -1
 	d.depth++
-	if d.limits == (Limits{}) {
+	if d.limits == (Limits{}) && d.delayed == 0 { // none passes one that limits of before still delay
 		b.collect(x)
 		return
 	}
@@ -115,11 +115,13 @@ func (d *Mdisk) start(x *Op, done func(*Op)) {
 		cost = max(cost, int64(1e9/l))
 	}
 	d.nextFree = max(d.nextFree, x.started) + cost
+	d.delayed++
 	block.Call(b.exec, d.nextFree, x.handFn)
 }
 
 // hand is called when the limits let an operation go. When the back end has stopped, nobody waits for it.
 func (x *Op) hand() {
+	x.d.delayed--
 	if x.d.b.stopped {
 		return
 	}
