@@ -127,6 +127,66 @@ func TestCancelledCopyThatWaitedLeavesItsSuccessorAlone(t *testing.T) {
 	r.check()
 }
 
+// TestCompareAndWriteIsWhole: a COMPARE AND WRITE is one record of the log wherever it lies, so that it is done or not done
+// for all who read beside it, end it, or start behind a loss of power.
+func TestCompareAndWriteIsWhole(t *testing.T) {
+	r := newRig(t, Options{}, false)
+	r.pool("p", PoolSpec{}, 64<<20)
+	v := r.volume("v", "p", 16<<20, true)
+	was := bytes.Repeat([]byte{1}, 2048*512)
+	for _, n := range []uint64{1, 2, 7, 128, 511, 512} { // 512: 64 blocks of 4096 bytes
+		for _, at := range []uint64{512 - n/2, 513 - n, 511, 512, 1000} {
+			mustOK(t, r.do(v, &block.Request{Op: block.OpWrite, Range: rng(0, 2048), Data: [][]byte{was}}))
+			before := r.a.log.Seq()
+			q := &block.Request{Op: block.OpCompareWrite, Range: rng(at, n), Compare: [][]byte{was[:n*512]}, Data: [][]byte{bytes.Repeat([]byte{2}, int(n)*512)}}
+			mustOK(t, r.do(v, q))
+			if records := r.a.log.Seq() - before; records != 1 {
+				t.Errorf("%d sectors at %d are %d records", n, at, records)
+			}
+		}
+	}
+}
+
+// TestCopyThatEndedWritesNothing: pieces of a data copy are reading when it is cancelled, or when its reference is given
+// up. They write nothing, and the copy ends with them, whatever they would have waited for.
+func TestCopyThatEndedWritesNothing(t *testing.T) {
+	for _, cancelled := range []bool{true, false} {
+		r, s := stuckRig(t, Options{})
+		r.pool("p", PoolSpec{}, 64<<20)
+		r.pool("q", PoolSpec{}, 64<<20)
+		v, w := r.volume("v", "p", 16<<20, true), r.volume("w", "q", 16<<20, true)
+		mustOK(t, r.do(v, &block.Request{Op: block.OpWrite, Range: rng(0, 100), Data: [][]byte{bytes.Repeat([]byte{1}, 100*512)}}))
+		r.clock.Run()
+		s.stuck = true
+		h := r.holdOf(v, rng(0, 100))
+		q := &block.Request{Op: block.OpPlace, Range: rng(0, 100), Ref: h, Origin: block.OriginXCopy, Status: block.Gone, Done: func(*block.Request) {}}
+		w.Submit([]*block.Request{q})
+		if len(s.held) == 0 {
+			t.Fatal("nothing reads")
+		}
+		want := block.NoSpace
+		if cancelled {
+			w.Cancel(q)
+			want = block.Cancelled
+		} else {
+			r.a.arena.GiveUp(v.Pool().Alloc)
+		}
+		s.answer()
+		r.clock.RunUntil(r.clock.Now() + 1e6)
+		if q.Status != want {
+			t.Errorf("cancelled %v: it ended %v", cancelled, q.Status)
+		}
+		r.clock.Run()
+		got := make([]byte, 100*512)
+		mustOK(t, r.do(w, &block.Request{Op: block.OpRead, Range: rng(0, 100), Data: [][]byte{got}}))
+		if !bytes.Equal(got, make([]byte, len(got))) {
+			t.Errorf("cancelled %v: the copy has written behind its end", cancelled)
+		}
+		h.Release()
+		r.check()
+	}
+}
+
 // Grains that only a copy holds count as free: to place them again takes them from what is available, and
 // must not take what is reserved.
 func TestPlaceOfHeldGrainsSparesReserved(t *testing.T) {

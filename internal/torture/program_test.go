@@ -241,7 +241,7 @@ func (g *generator) command() Command {
 		c.Op, c.Form = "or", 16
 	case k < 49:
 		c.Op, c.Form, c.Wrong = "caw", 16, g.rng.IntN(3) == 0
-		c.N = 1
+		c.N = min(c.N, 1+g.rng.Uint64N(64))
 	case k < 51:
 		c.Op, c.Form, c.N = "atomic", 16, min(c.N, 8)
 	case k < 64:

@@ -3,7 +3,11 @@
 
 package request
 
-import "github.com/arraysim/arraysim/internal/block"
+import (
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
 
 // lock takes the exclusive lock of a compare-and-write and goes on with its read.
 func (o *op) lock() {
@@ -67,22 +71,14 @@ func (o *op) compare(s block.Status) {
 
 // conflict reports whether somebody else has locked a part of a range.
 func (v *Volume) conflict(o *op, r block.Range) bool {
-	for _, l := range v.locks {
-		if l != o && l.req.Range.Overlaps(r) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(v.locks, func(l *op) bool { return l != o && l.req.Range.Overlaps(r) })
 }
 
 // unlock gives the lock of an op back, if it has one, and lets those go on that wait for a lock:
 // what is in their way, if anything, they find out themselves.
 func (v *Volume) unlock(o *op) {
-	for i, l := range v.locks {
-		if l == o {
-			v.locks = append(v.locks[:i], v.locks[i+1:]...)
-			v.lockWait.WakeAll()
-			return
-		}
+	if i := slices.Index(v.locks, o); i >= 0 {
+		v.locks = slices.Delete(v.locks, i, i+1)
+		v.lockWait.WakeAll()
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// copy starts pieces of a data copy while the limit of pieces allows, and ends the copy behind the
-// last one: runs of data are read and admitted like any write, what is not data is a map edit.
+// copy starts pieces of a data copy while the limit allows, and ends the copy behind the last one:
+// data is read and admitted like any write, what is not data is a map edit.
 func (o *op) copy() {
 	e := o.e
 	if o.ref.Lost() && o.status == block.OK {
@@ -139,11 +139,16 @@ func (o *op) readEnded(s block.Status) {
 		e.gave(ticket.CopyRead)
 	}
 	o.to(running)
-	if s == block.OK {
-		o.write(false)
-	} else {
-		o.end(s)
+	if p := o.parent; s == block.OK && p.status != block.OK {
+		s = p.status // nothing may ever make room for a piece of a copy that has ended
+	} else if s == block.OK && p.ref.Lost() {
+		s = block.NoSpace // what was read may be newer than what the reference had
 	}
+	if s != block.OK {
+		o.end(s)
+		return
+	}
+	o.write(false)
 }
 
 // stopCopy ends a data copy early. Pieces that wait for room, for a budget or for the

@@ -317,10 +317,9 @@ func (o *op) pieceDone(c *op, s block.Status) {
 	}
 }
 
-// pieceLen returns the sectors from o.cur to the end of its 256 KiB; an atomic
-// write is one piece wherever it lies.
+// pieceLen returns the sectors from o.cur to the end of its 256 KiB, or all of an atomic write.
 func (o *op) pieceLen() uint64 {
-	if o.req != nil && o.req.Flags&block.Atomic != 0 && o.stop-o.cur <= layout.PieceSectors {
+	if r := o.req; r != nil && (r.Flags&block.Atomic != 0 || r.Op == block.OpCompareWrite) && o.stop-o.cur <= layout.PieceSectors {
 		return o.stop - o.cur
 	}
 	return min(o.stop-o.cur, layout.PieceSectors-o.cur%layout.PieceSectors)

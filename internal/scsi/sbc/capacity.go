@@ -46,7 +46,7 @@ func BlockLimitsPage(x *server.ITL, b []byte) []byte {
 	u := x.Unit()
 	bs := uint32(u.BlockSize())
 	return pages.AppendLimits(b, pages.Limits{
-		Compare:     maxCompareBlocks,
+		Compare:     byte(maxCompare(u)),
 		Granularity: 1 << min(u.Info().PhysicalExp, 15),
 		Transfer:    maxTransferBytes / bs,
 		Optimal:     optTransferBytes / bs,

@@ -16,11 +16,15 @@ const (
 	maxTransferBytes  = 32 << 20
 	optTransferBytes  = 1 << 20
 	maxCompareBlocks  = 128
+	maxCompareBytes   = 256 << 10 // what the array writes as one, see block.Atomic
 	maxUnmapRanges    = 1024
 	maxUnmapBlocks    = 1<<32 - 1
 	maxWriteSame      = 1<<32 - 1
 	maxPatternSectors = 16 << 20 >> block.SectorShift // of WRITE SAME with a pattern, at a time
 )
+
+// maxCompare returns the most blocks of a COMPARE AND WRITE to a unit.
+func maxCompare(u *server.Unit) uint64 { return min(maxCompareBlocks, maxCompareBytes/u.BlockSize()) }
 
 // Bits of byte 1 of READ, WRITE and their kind (SBC-4 5.11, 5.40).
 const (

@@ -82,7 +82,7 @@ func CompareAndWrite(t *server.Task) {
 	if !unprotected(t) {
 		return
 	}
-	if n > maxCompareBlocks {
+	if n > maxCompare(u) {
 		t.Fault(sense.InCDB(lengthAt, 7))
 		return
 	}
