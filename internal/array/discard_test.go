@@ -107,6 +107,20 @@ func discardRig(t testing.TB, opt Options) (*rig, *discardStore) {
 	return r, s
 }
 
+// crash replaces the array of a rig by one that recovers from a copy of the store, as after the death of the process.
+func (s *discardStore) crash(r *rig) {
+	r.t.Helper()
+	r.clock = &block.Virtual{}
+	r.store = r.store.Clone(r.clock)
+	s.Store = r.store
+	r.opt.Exec, r.opt.Store = r.clock, s
+	a, err := Open(r.opt)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.a = a
+}
+
 func written(at, n uint64, b byte) *block.Request {
 	return &block.Request{Op: block.OpWrite, Range: rng(at, n), Data: [][]byte{bytes.Repeat([]byte{b}, int(n)*512)}}
 }
@@ -382,14 +396,7 @@ func TestStartSweeps(t *testing.T) {
 	if s.room() < 20000*512 {
 		t.Fatal("it is discarded before the crash: nothing is shown")
 	}
-	r.clock = &block.Virtual{}
-	s.Store = r.store.Clone(r.clock)
-	r.opt.Exec, r.opt.Store = r.clock, s
-	a, err := Open(r.opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.a = a
+	s.crash(r)
 	r.clock.Run()
 	if got, want := s.room(), uint64(r.a.Pool("p").Alloc.Allocated())*grainBytes; got != want {
 		t.Errorf("%d bytes take room, %d are allocated", got, want)

@@ -50,14 +50,7 @@ func TestFullStoreRecovers(t *testing.T) {
 			t.Fatal("it finds room: nothing is shown")
 		}
 		if crash {
-			r.clock = &block.Virtual{}
-			s.Store = r.store.Clone(r.clock)
-			r.opt.Exec, r.opt.Store = r.clock, s
-			a, err := Open(r.opt)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.a = a
+			s.crash(r)
 			limitRoom(s)
 			r.clock.RunUntil(r.clock.Now() + 10e9)
 			if r.a.Dirty() == 0 {
@@ -169,9 +162,6 @@ func TestSweepGoesOn(t *testing.T) {
 	r.clock.Run()
 	r.a.DeleteVolume(v, func(error) {})
 	r.clock.RunUntil(r.clock.Now() + 500e6)
-	r.clock = &block.Virtual{}
-	s.Store = r.store.Clone(r.clock)
-	r.opt.Exec, r.opt.Store = r.clock, s
 	asked, most := map[int64]int{}, 0
 	calls := 0
 	s.surveyed = func() error {
@@ -182,11 +172,7 @@ func TestSweepGoesOn(t *testing.T) {
 		}
 		return nil
 	}
-	a, err := Open(r.opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.a = a
+	s.crash(r)
 	r.clock.Run()
 	s.surveyed = nil
 	if got := s.room(); got != 0 {
