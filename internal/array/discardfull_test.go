@@ -183,3 +183,22 @@ func TestSweepGoesOn(t *testing.T) {
 	}
 	r.check()
 }
+
+// TestDiscardsAreCountedOverStarts: a start does not forget what an mdisk has discarded.
+func TestDiscardsAreCountedOverStarts(t *testing.T) {
+	r, s := discardRig(t, Options{})
+	r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 64 << 20}}}, 0)
+	v := r.volume("v", "p", 24<<20, true)
+	mustOK(t, r.do(v, written(0, 4096, 1)))
+	r.clock.Run()
+	mustOK(t, r.do(v, unmap(0, rng(0, 4096))))
+	r.clock.Run()
+	operations, n := r.a.Pool("p").Mdisks[0].Discarded()
+	if operations == 0 || n != 2<<20 {
+		t.Errorf("%d discards of %d bytes", operations, n)
+	}
+	s.crash(r)
+	if o, m := r.a.Pool("p").Mdisks[0].Discarded(); o != operations || m != n {
+		t.Errorf("before the start %d discards of %d bytes were counted, behind it %d of %d", operations, n, o, m)
+	}
+}

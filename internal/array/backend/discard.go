@@ -14,7 +14,7 @@ import (
 
 // RowDiscards is the kind of the row of what an mdisk has discarded: group pool, id mdisk; cells
 // cellOperations, cellBytes.
-const RowDiscards = 5
+const RowDiscards = 6
 
 // discards is what an mdisk knows of those.
 type discards struct {
