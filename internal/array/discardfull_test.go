@@ -184,21 +184,32 @@ func TestSweepGoesOn(t *testing.T) {
 	r.check()
 }
 
-// TestDiscardsAreCountedOverStarts: a start does not forget what an mdisk has discarded.
+// TestDiscardsAreCountedOverStarts: what an mdisk has discarded, and how often it has failed to, starts do not forget.
 func TestDiscardsAreCountedOverStarts(t *testing.T) {
 	r, s := discardRig(t, Options{})
 	r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 64 << 20}}}, 0)
 	v := r.volume("v", "p", 24<<20, true)
-	mustOK(t, r.do(v, written(0, 4096, 1)))
-	r.clock.Run()
-	mustOK(t, r.do(v, unmap(0, rng(0, 4096))))
-	r.clock.Run()
-	operations, n := r.a.Pool("p").Mdisks[0].Discarded()
-	if operations == 0 || n != 2<<20 {
-		t.Errorf("%d discards of %d bytes", operations, n)
+	free := func() {
+		mustOK(t, r.do(v, written(0, 4096, 1)))
+		r.clock.Run()
+		mustOK(t, r.do(v, unmap(0, rng(0, 4096))))
+		r.clock.Run()
+	}
+	s.fail = errors.New("broken")
+	free()
+	s.fail = nil
+	free()
+	count := func() [3]uint64 {
+		d := r.a.Pool("p").Mdisks[0]
+		operations, n := d.Discarded()
+		return [3]uint64{operations, n, d.FailedDiscards()}
+	}
+	had := count()
+	if had[0] == 0 || had[1] != 2<<20 || had[2] == 0 {
+		t.Errorf("%d discards of %d bytes, %d failed", had[0], had[1], had[2])
 	}
 	s.crash(r)
-	if o, m := r.a.Pool("p").Mdisks[0].Discarded(); o != operations || m != n {
-		t.Errorf("before the start %d discards of %d bytes were counted, behind it %d of %d", operations, n, o, m)
+	if got := count(); got != had {
+		t.Errorf("before the start %d were counted, behind it %d", had, got)
 	}
 }
