@@ -16,6 +16,10 @@ type discardStore struct {
 	keep  bool // discards wait for release
 	fail  error
 	kept  []func()
+	// only, where it is set, is the mdisk that keep and fail are about.
+	only string
+	// taken, where it is set, says which run of bytes at or behind off takes room; 0, 0: none.
+	taken func(name string, off uint64) (start, end uint64)
 	// began is called when a discard begins.
 	began func(name string, off, n uint64)
 	// lost is the error of the next sync.
@@ -43,6 +47,14 @@ func (m *discardMedium) Discarded() uint64     { return m.under().Discarded() }
 func (m *discardMedium) Unit() uint64          { return max(m.s.unit, m.under().Unit()) }
 func (m *discardMedium) Abandon(io *block.IO)  { m.Medium.(block.Abandoner).Abandon(io) }
 func (m *discardMedium) Survey(off uint64, done func(start, end uint64, err error)) {
+	if m.s.taken != nil {
+		start, end := m.s.taken(m.name, off)
+		if end == 0 {
+			start, end = m.Size(), m.Size()
+		}
+		done(start, end, nil)
+		return
+	}
 	if m.s.surveyed != nil {
 		if err := m.s.surveyed(); err != nil {
 			done(0, 0, err)
@@ -58,12 +70,13 @@ func (m *discardMedium) Discard(off, n uint64, done func(error)) {
 	if m.s.began != nil {
 		m.s.began(m.name, off, n)
 	}
-	if m.s.fail != nil {
+	it := m.s.only == "" || m.s.only == m.name
+	if it && m.s.fail != nil {
 		done(m.s.fail)
 		return
 	}
 	end := func() { m.under().Discard(off, n, done) }
-	if m.s.keep {
+	if it && m.s.keep {
 		m.s.kept = append(m.s.kept, end)
 		return
 	}
@@ -105,6 +118,20 @@ func discardRig(t testing.TB, opt Options) (*rig, *discardStore) {
 		return s
 	})
 	return r, s
+}
+
+// crash replaces the array of a rig by one that recovers from a copy of the store, as after the death of the process.
+func (s *discardStore) crash(r *rig) {
+	r.t.Helper()
+	r.clock = &block.Virtual{}
+	r.store = r.store.Clone(r.clock)
+	s.Store = r.store
+	r.opt.Exec, r.opt.Store = r.clock, s
+	a, err := Open(r.opt)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.a = a
 }
 
 func written(at, n uint64, b byte) *block.Request {
@@ -382,14 +409,7 @@ func TestStartSweeps(t *testing.T) {
 	if s.room() < 20000*512 {
 		t.Fatal("it is discarded before the crash: nothing is shown")
 	}
-	r.clock = &block.Virtual{}
-	s.Store = r.store.Clone(r.clock)
-	r.opt.Exec, r.opt.Store = r.clock, s
-	a, err := Open(r.opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.a = a
+	s.crash(r)
 	r.clock.Run()
 	if got, want := s.room(), uint64(r.a.Pool("p").Alloc.Allocated())*grainBytes; got != want {
 		t.Errorf("%d bytes take room, %d are allocated", got, want)
@@ -423,6 +443,11 @@ func TestDiscardsThatFail(t *testing.T) {
 		}
 		free()
 		first := calls
+		if d := p.Mdisks[0]; !errors.Is(fail, errors.ErrUnsupported) {
+			if free(); first != 8 || calls != first+1 || d.FailedDiscards() != uint64(calls) {
+				t.Errorf("it was asked %d and %d times, and has failed %d times", first, calls-first, d.FailedDiscards())
+			}
+		}
 		s.fail = nil
 		free()
 		if unsupported := errors.Is(fail, errors.ErrUnsupported); unsupported && (first != 1 || calls != 1) {

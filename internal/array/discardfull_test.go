@@ -50,14 +50,7 @@ func TestFullStoreRecovers(t *testing.T) {
 			t.Fatal("it finds room: nothing is shown")
 		}
 		if crash {
-			r.clock = &block.Virtual{}
-			s.Store = r.store.Clone(r.clock)
-			r.opt.Exec, r.opt.Store = r.clock, s
-			a, err := Open(r.opt)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.a = a
+			s.crash(r)
 			limitRoom(s)
 			r.clock.RunUntil(r.clock.Now() + 10e9)
 			if r.a.Dirty() == 0 {
@@ -169,9 +162,6 @@ func TestSweepGoesOn(t *testing.T) {
 	r.clock.Run()
 	r.a.DeleteVolume(v, func(error) {})
 	r.clock.RunUntil(r.clock.Now() + 500e6)
-	r.clock = &block.Virtual{}
-	s.Store = r.store.Clone(r.clock)
-	r.opt.Exec, r.opt.Store = r.clock, s
 	asked, most := map[int64]int{}, 0
 	calls := 0
 	s.surveyed = func() error {
@@ -182,11 +172,7 @@ func TestSweepGoesOn(t *testing.T) {
 		}
 		return nil
 	}
-	a, err := Open(r.opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.a = a
+	s.crash(r)
 	r.clock.Run()
 	s.surveyed = nil
 	if got := s.room(); got != 0 {
@@ -196,4 +182,34 @@ func TestSweepGoesOn(t *testing.T) {
 		t.Errorf("at one time %d questions of %d were asked", most, calls)
 	}
 	r.check()
+}
+
+// TestDiscardsAreCountedOverStarts: what an mdisk has discarded, and how often it has failed to, starts do not forget.
+func TestDiscardsAreCountedOverStarts(t *testing.T) {
+	r, s := discardRig(t, Options{})
+	r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 64 << 20}}}, 0)
+	v := r.volume("v", "p", 24<<20, true)
+	free := func() {
+		mustOK(t, r.do(v, written(0, 4096, 1)))
+		r.clock.Run()
+		mustOK(t, r.do(v, unmap(0, rng(0, 4096))))
+		r.clock.Run()
+	}
+	s.fail = errors.New("broken")
+	free()
+	s.fail = nil
+	free()
+	count := func() [3]uint64 {
+		d := r.a.Pool("p").Mdisks[0]
+		operations, n := d.Discarded()
+		return [3]uint64{operations, n, d.FailedDiscards()}
+	}
+	had := count()
+	if had[0] == 0 || had[1] != 2<<20 || had[2] == 0 {
+		t.Errorf("%d discards of %d bytes, %d failed", had[0], had[1], had[2])
+	}
+	s.crash(r)
+	if got := count(); got != had {
+		t.Errorf("before the start %d were counted, behind it %d", had, got)
+	}
 }

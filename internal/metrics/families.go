@@ -45,6 +45,8 @@ var (
 	BackendDiscards   = counter("backend_discards_total", "Discards of free space on a back-end disk.", "pool", "mdisk")
 	BackendDiscarded  = counter("backend_discarded_bytes_total", "Bytes of free space that were discarded.", "pool", "mdisk")
 
+	BackendDiscardFailures = counter("backend_discard_failures_total", "Discards of free space that failed.", "pool", "mdisk")
+
 	// iSCSI portal.
 
 	ISCSIConnections = gauge("iscsi_connections", "TCP connections of the portal, those in login included.")

@@ -33,8 +33,8 @@ type Users struct {
 
 // Check verifies the account: references and holds of every grain against its users', what is
 // allocated, what is reserved against the tenants, the tenants against the grains that are marked
-// as theirs, and that there is space for all of it. It changes nothing and returns what is wrong, a
-// line each.
+// as theirs, that there is space for all of it, and that rounds of discards find what is worth one.
+// It changes nothing and returns what is wrong, a line each.
 func (s *Space) Check(u Users) (problems []string) {
 	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	allocated, loose := int64(0), int64(0)
@@ -42,6 +42,9 @@ func (s *Space) Check(u Users) (problems []string) {
 	for e, used := range s.used {
 		used &^= s.discards.withheld[uint32(e)]
 		allocated += int64(bits.OnesCount64(used))
+		if s.overlooked(uint32(e)) {
+			add("extent %d is worth a discard, and no round would find it", e)
+		}
 		if s.info[e] == nil {
 			continue
 		}

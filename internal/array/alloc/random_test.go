@@ -17,6 +17,8 @@ type model struct {
 	freed    []uint64 // grains that the events have to tell of
 	vacated  []int    // and volumes
 	left     int      // grains that only transfers kept and that are free now
+	units    []int    // of discards, by mdisk
+	mdisk    []int    // by extent
 }
 
 type modelGrain struct {
@@ -80,14 +82,14 @@ func (m *model) dropped(g uint64) {
 	}
 	if x.refs+x.held+x.pins == 0 {
 		m.freed = append(m.freed, g)
-		*x = modelGrain{stale: true}
+		*x = modelGrain{stale: x.stale}
 	}
 }
 
 // discard withholds a part of an extent, or gives it back, and compares what is worth it.
 func (m *model) discard(t *testing.T, s *Space, rnd *rand.Rand, out map[uint32]bool) {
 	t.Helper()
-	e := rnd.Uint32N(s.Extents())
+	e := rnd.Uint32N(uint32(len(m.grains) / layout.ExtentGrains))
 	grains := m.grains[e*layout.ExtentGrains:][:layout.ExtentGrains]
 	if out[e] {
 		done := rnd.IntN(2) == 0
@@ -109,9 +111,24 @@ func (m *model) discard(t *testing.T, s *Space, rnd *rand.Rand, out map[uint32]b
 			grains[g].stale = true
 		}
 	}
-	unit := 1 << rnd.IntN(7)
-	var want uint64
-	for at := 0; at < len(grains); at += unit {
+	want := m.discardable(e)
+	if got := s.Discardable(e); got != want {
+		t.Fatalf("of extent %d %x is worth a discard, not %x", e, got, want)
+	}
+	if want != 0 && rnd.IntN(2) == 0 {
+		s.Withhold(e, want)
+		out[e] = true
+		for i := range grains {
+			grains[i].withheld = want>>i&1 != 0
+		}
+	}
+	m.walk(t, s, out)
+}
+
+// discardable returns what of an extent is worth a discard.
+func (m *model) discardable(e uint32) (want uint64) {
+	grains, unit := m.grains[e*layout.ExtentGrains:][:layout.ExtentGrains], m.units[m.mdisk[e]]
+	for at := 0; unit > 0 && at < len(grains); at += unit {
 		free, stale := true, false
 		for _, x := range grains[at : at+unit] {
 			free, stale = free && !x.used && !x.withheld, stale || x.stale && !x.used
@@ -122,15 +139,35 @@ func (m *model) discard(t *testing.T, s *Space, rnd *rand.Rand, out map[uint32]b
 			}
 		}
 	}
-	got := s.Discardable(e, unit)
-	if got != want {
-		t.Fatalf("of extent %d %x is worth a discard in units of %d, not %x", e, got, unit, want)
+	return want
+}
+
+// walk compares what a walk over each mdisk finds with what there is.
+func (m *model) walk(t *testing.T, s *Space, out map[uint32]bool) {
+	t.Helper()
+	found, places := map[uint32]uint64{}, make([]uint32, len(m.units))
+	for md := range m.units {
+		for from := uint32(0); ; {
+			e, n, grains, ok := s.NextDiscardable(md, from)
+			if !ok {
+				break
+			}
+			if n < from || m.mdisk[e] != md || grains != 0 && !s.HasDiscardable(md) {
+				t.Fatalf("behind %d of mdisk %d comes extent %d, its number %d", from, md, e, n)
+			}
+			if from = n + 1; grains != 0 {
+				found[e] = grains
+			}
+		}
 	}
-	if got != 0 && rnd.IntN(2) == 0 {
-		s.Withhold(e, got)
-		out[e] = true
-		for i := range grains {
-			grains[i].withheld = got>>i&1 != 0
+	for e := range uint32(len(m.mdisk)) {
+		md, off := s.Extent(e)
+		if md != m.mdisk[e] || off != uint64(places[md])*layout.ExtentBytes || s.number(md, places[md]) != e {
+			t.Fatalf("extent %d lies at %d of mdisk %d", e, off, md)
+		}
+		places[md]++
+		if want := m.discardable(e); !out[e] && found[e] != want || out[e] && found[e] != 0 {
+			t.Fatalf("a walk finds %x of extent %d, withheld: %v; %x is worth a discard", found[e], e, out[e], want)
 		}
 	}
 }
@@ -139,14 +176,20 @@ func (m *model) discard(t *testing.T, s *Space, rnd *rand.Rand, out map[uint32]b
 func run(t *testing.T, seed, round uint64) {
 	rnd := rand.New(rand.NewPCG(seed, round))
 	const vols, windows = 4, 40
-	counts := []int{1 + rnd.IntN(2), rnd.IntN(2), 1}
+	counts := []int{1 + rnd.IntN(3), rnd.IntN(3), 1}
 	m := &model{entitled: make([]int64, vols)}
 	var freed []uint64
 	var vacated []int
 	left := 0
 	s := New(counts, Events{Freed: func(g uint64) { freed = append(freed, g) }, Left: func() { left++ },
 		Vacated: func(vol uint32) { vacated = append(vacated, int(vol/300)) }})
-	s.Track()
+	for range counts {
+		m.units = append(m.units, []int{0, 1, 2, 4, 8, 16, 32, 64}[rnd.IntN(8)])
+	}
+	for _, x := range s.extents {
+		m.mdisk = append(m.mdisk, int(x>>mdiskShift))
+	}
+	s.Track(m.units)
 	out := map[uint32]bool{}
 	m.grains = make([]modelGrain, s.Grains())
 	var tenants []*Tenant
@@ -185,7 +228,7 @@ func run(t *testing.T, seed, round uint64) {
 				continue
 			}
 			x := &m.grains[g]
-			if *x = (modelGrain{used: true, owner: vol}); mine {
+			if *x = (modelGrain{used: true, owner: vol, stale: x.stale}); mine {
 				w := rnd.IntN(windows)
 				s.SetHome(g, tenants[vol], uint64(w))
 				x.home = w + 1
@@ -193,8 +236,12 @@ func run(t *testing.T, seed, round uint64) {
 			if rnd.IntN(8) == 0 { // it cannot be finished
 				s.Free(g)
 				m.clearHome(x)
-				*x, m.freed = modelGrain{stale: true}, append(m.freed, g)
+				*x, m.freed = modelGrain{stale: x.stale}, append(m.freed, g)
 				break
+			}
+			if rnd.IntN(2) == 0 { // it gets as far as its mdisk
+				s.Written(g<<layout.WindowShift+rnd.Uint64N(layout.WindowSectors), 1)
+				x.stale = true
 			}
 			s.Retain(g)
 			x.refs = 1

@@ -111,6 +111,9 @@ func (s *Space) Recount(g uint64, t *Tenant) {
 		s.allocated++
 		gi.owner = t.vol
 		t.allocated++
+		if s.discards.stale != nil { // nobody knows what of it an earlier life has written
+			s.discards.stale[g/layout.ExtentGrains] |= 1 << (g % layout.ExtentGrains)
+		}
 	}
 	gi.refs++
 	s.counted(g, gi)

@@ -15,6 +15,7 @@ import (
 type Space struct {
 	extents []uint32      // extent -> mdisk<<20 | number of the extent on it
 	counts  []int         // extents, by mdisk
+	least   uint32        // of them
 	used    []uint64      // allocated and withheld grains, one bit each, one word an extent
 	sole    []uint64      // the same of grains with one reference or hold: all that nearly every write asks
 	info    []*extentInfo // per extent, made when first used
@@ -79,6 +80,9 @@ const NoGrain = ^uint64(0)
 // New returns the space of mdisks of so many extents each, all of it free.
 func New(extents []int, events Events) *Space {
 	s := &Space{counts: slices.Clone(extents), down: make([]bool, len(extents)), events: events}
+	if len(extents) > 0 {
+		s.least = uint32(slices.Min(extents))
+	}
 	s.addExtents(extents)
 	return s
 }
@@ -134,7 +138,7 @@ func (s *Space) Available() int64 { return s.Grains() - s.allocated - s.reserved
 // Bytes returns the memory that the tables take.
 func (s *Space) Bytes() uint64 {
 	const perExtent = 4 + 8 + 8 + 8
-	return uint64(len(s.extents))*perExtent + uint64(len(s.discards.stale))*8 + uint64(s.infos)*uint64(unsafe.Sizeof(extentInfo{}))
+	return uint64(len(s.extents))*perExtent + s.discardBytes() + uint64(s.infos)*uint64(unsafe.Sizeof(extentInfo{}))
 }
 
 func (s *Space) extent(g uint64) *extentInfo {
@@ -223,7 +227,7 @@ func (s *Space) free(g uint64, gi *grainInfo) {
 	s.events.Freed(g)
 	s.used[g/layout.ExtentGrains] &^= 1 << (g % layout.ExtentGrains)
 	if s.discards.stale != nil {
-		s.discards.stale[g/layout.ExtentGrains] |= 1 << (g % layout.ExtentGrains)
+		s.noteFree(g)
 	}
 	s.allocated--
 }

@@ -152,6 +152,10 @@ func TestCheckBites(t *testing.T) {
 		{"a hold of nobody", "grain 1 is held by 1 copies, there is none", func(s *Space, _ *Tenant, _ *Users) { s.Hold(1) }},
 		{"a hold", "", func(s *Space, _ *Tenant, u *Users) { s.Hold(1); u.Holds = true }},
 		{"the mark of one reference", "grain 1 has 1 references and holds, the mark of those with one says false", func(s *Space, _ *Tenant, _ *Users) { s.sole[0] = 1 }},
+		{"overlooked", "extent 0 is worth a discard", func(s *Space, _ *Tenant, _ *Users) {
+			s.Track([]int{1})
+			s.discards.stale[0] = 1 << 9
+		}},
 		{"allocated", "2 grains are allocated, the count says 3", func(s *Space, _ *Tenant, _ *Users) { s.allocated++ }},
 		{"reserved", "have reserved 4 grains, the count says 5", func(s *Space, _ *Tenant, _ *Users) { s.reserved++ }},
 		{"homes", "volume 7: its account", func(s *Space, who *Tenant, _ *Users) { s.reserved--; who.Homes++ }},

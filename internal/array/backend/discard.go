@@ -13,8 +13,11 @@ import (
 )
 
 // RowDiscards is the kind of the row of what an mdisk has discarded: group pool, id mdisk; cells
-// cellOperations, cellBytes.
-const RowDiscards = 5
+// cellOperations, cellBytes, cellFailed.
+const RowDiscards = 6
+
+// cellFailed counts the discards that have failed.
+const cellFailed = cellBytes + 1
 
 // discards is what an mdisk knows of those.
 type discards struct {
@@ -62,11 +65,14 @@ func (d *Mdisk) Discard(off, n uint64, done func(error)) {
 		case d.detached:
 			return
 		case err == nil:
-			d.countDiscard(n)
+			cells := d.discardCells()
+			cells[cellOperations]++
+			cells[cellBytes] += n
 		case errors.Is(err, errors.ErrUnsupported):
 			d.discards.medium = nil
 		default:
 			d.failures++
+			d.discardCells()[cellFailed]++
 		}
 		done(err)
 	})
@@ -83,28 +89,40 @@ func (d *Mdisk) Survey(off uint64, done func(start, end uint64, err error)) {
 
 func (d *Mdisk) discardRow() nvlog.RowHead { return nvlog.HeadOf(RowDiscards, 0, d.pool, d.id) }
 
-func (d *Mdisk) countDiscard(n uint64) {
+// discardCells returns what is counted, in place.
+func (d *Mdisk) discardCells() *[nvlog.RowCells]uint64 {
 	if d.discards.row == nil {
 		d.discards.row = d.b.rows.Get(d.discardRow())
 	}
-	d.discards.row.Cells[cellOperations]++
-	d.discards.row.Cells[cellBytes] += n
+	return &d.discards.row.Cells
 }
 
 // Discarded returns how many discards the mdisk has carried out, and their bytes.
 func (d *Mdisk) Discarded() (operations, bytes uint64) {
+	c := d.discardsCounted()
+	return c[cellOperations], c[cellBytes]
+}
+
+// FailedDiscards returns how many discards of the mdisk have failed.
+func (d *Mdisk) FailedDiscards() uint64 { return d.discardsCounted()[cellFailed] }
+
+// discardsCounted returns what was counted. It makes no row.
+func (d *Mdisk) discardsCounted() [nvlog.RowCells]uint64 {
 	r := d.discards.row
 	if r == nil {
 		if r = d.b.rows.Find(d.discardRow()); r == nil {
-			return 0, 0
+			return [nvlog.RowCells]uint64{}
 		}
 	}
-	return r.Cells[cellOperations], r.Cells[cellBytes]
+	return r.Cells
 }
 
 func (d *Mdisk) emitDiscards(e metrics.Emitter, pool string) {
-	if operations, bytes := d.Discarded(); operations > 0 {
-		e.Value(metrics.BackendDiscards, float64(operations), pool, d.name)
-		e.Value(metrics.BackendDiscarded, float64(bytes), pool, d.name)
+	c := d.discardsCounted()
+	if c[cellOperations]+c[cellFailed] == 0 {
+		return
 	}
+	e.Value(metrics.BackendDiscards, float64(c[cellOperations]), pool, d.name)
+	e.Value(metrics.BackendDiscarded, float64(c[cellBytes]), pool, d.name)
+	e.Value(metrics.BackendDiscardFailures, float64(c[cellFailed]), pool, d.name)
 }

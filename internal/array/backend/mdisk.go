@@ -97,7 +97,7 @@ func (d *Mdisk) Limits() Limits { return d.limits }
 // SetLimits changes the limits, for operations that are started from now on.
 func (d *Mdisk) SetLimits(l Limits) { d.limits = l }
 
-// Failures returns how many reads, writes and syncs have failed.
+// Failures returns how many reads, writes, syncs and discards have failed.
 func (d *Mdisk) Failures() uint64 { return d.failures }
 
 // Offline reports whether the mdisk is away: nothing is to be started then.

@@ -14,12 +14,13 @@ import (
 //
 // Row: 0 kind u8, key u8, group u16, id u32 | 8.. counters u64 x7.
 //
-// Kinds 1 to 4 are the user's. A row whose head is 0 was never used; one that was taken back has
-// kind rowRetired.
+// Kinds 1 to 4 and 6 are the user's. A row whose head is 0 was never used; one that was taken back
+// has kind rowRetired.
 const (
 	rowBytes   = 64
 	rowFree    = 0
 	rowRetired = 5
+	rowLast    = 6 // kind; a program that has more writes higher ones
 	// RowCells is the number of counters of a row.
 	RowCells = 7
 )
@@ -44,7 +45,7 @@ func HeadOf(kind, key uint8, group uint16, id uint32) RowHead {
 	return RowHead(uint64(kind) | uint64(key)<<8 | uint64(group)<<16 | uint64(id)<<32)
 }
 
-// Kind returns the kind of a head: 1 to 4, or one of a row that counts nothing.
+// Kind returns the kind of a head: 1 to 4 or 6, or one of a row that counts nothing.
 func (h RowHead) Kind() uint8 { return uint8(h) }
 
 // Key returns the key of a head.
@@ -86,7 +87,7 @@ func OpenRows(nv *NVRAM, ownerOf func(RowHead) uint64) *Rows {
 	for i := range rs.used {
 		r := nv.row(i)
 		switch kind := r.head.Kind(); {
-		case rs.at[r.head] != nil || kind == rowFree || kind >= rowRetired || r.head.ID() == noID:
+		case rs.at[r.head] != nil || kind == rowFree || kind == rowRetired || kind > rowLast || r.head.ID() == noID:
 			rs.give(r)
 		default:
 			rs.take(r)

@@ -23,7 +23,10 @@ func TestRowsAgainstMaps(t *testing.T) {
 		check := func() {
 			t.Helper()
 			got := map[RowHead]uint64{}
-			for kind := uint8(1); kind < rowRetired; kind++ {
+			for kind := uint8(1); kind <= rowLast; kind++ {
+				if kind == rowRetired {
+					continue
+				}
 				rs.Each(kind, func(r *Row) {
 					if r.Head().Kind() != kind {
 						t.Fatalf("-seed %d: kind %d has a row of kind %d", s, kind, r.Head().Kind())
@@ -45,7 +48,7 @@ func TestRowsAgainstMaps(t *testing.T) {
 		}
 		for range 300 {
 			owner := uint64(rnd.IntN(6))
-			h := HeadOf(uint8(1+rnd.IntN(4)), uint8(rnd.IntN(2)), uint16(rnd.IntN(2)), uint32(owner))
+			h := HeadOf([...]uint8{1, 2, 3, 4, rowLast}[rnd.IntN(5)], uint8(rnd.IntN(2)), uint16(rnd.IntN(2)), uint32(owner))
 			switch n := rnd.IntN(20); {
 			case n < 14:
 				if rs.Find(h) == nil && want[h] != 0 {
@@ -54,7 +57,7 @@ func TestRowsAgainstMaps(t *testing.T) {
 				rs.Get(h).Cells[3]++
 				want[h]++
 			case n < 18:
-				kind := uint8(rnd.IntN(5))
+				kind := [...]uint8{0, 1, 2, 3, 4, rowLast}[rnd.IntN(6)]
 				rs.Drop(owner, kind)
 				maps.DeleteFunc(want, func(h RowHead, _ uint64) bool { return ownerOf(h) == owner && (kind == 0 || h.Kind() == kind) })
 			default:

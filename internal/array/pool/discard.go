@@ -19,6 +19,13 @@
 // mdisk, or a redo may write it once more. A transfer that reads a grain keeps it from being free;
 // a read that was given up keeps what it reads from being discarded.
 //
+// # What it costs
+//
+// The space knows by mdisk which extents are worth a discard (alloc.Space.NextDiscardable), so that
+// a round costs by what there is to discard and not by the size of the pool. Each mdisk goes on where
+// its last turn has ended, and those whose turn is the longest ago come first: none waits for another
+// that cannot discard.
+//
 // # What is not kept
 //
 // That a grain is stale is memory. A start asks the mdisks for what they have room for: sweep.go.
@@ -26,6 +33,7 @@
 package pool
 
 import (
+	"cmp"
 	"math/bits"
 	"slices"
 
@@ -45,10 +53,12 @@ const (
 	// roundExtents bounds the extents of all pools that a round withholds: the executor is held for
 	// some microseconds for each.
 	roundExtents = 64
-	// discardScan bounds the extents of a pool that a round looks at.
-	discardScan = 1 << 15
-	// discardTries is how often an mdisk may fail in a row until it is left alone. It is asked again
-	// when more has become free.
+	// roundLooks bounds the extents of all pools that a round looks at, and roundTries those whose
+	// pages it looks up in the cache: perhaps a thousand each.
+	roundLooks = 1024
+	roundTries = 2 * roundExtents
+	// discardTries is how often an mdisk may fail in a row until it is left alone. It is asked once
+	// more when more of it has become free.
 	discardTries = 8
 	// discardStuck is the time after which the rest of an mdisk does not wait for a discard any more, and
 	// stuckExtents how many extents of an mdisk may be lost to such ones.
@@ -64,12 +74,8 @@ type discarding struct {
 	due      bool  // a round is
 	starting bool  // what ends now ends inside a step
 	roundFn  func()
-}
-
-// poolDiscards is what a pool has to do with discards.
-type poolDiscards struct {
-	cursor uint32 // extent where the next round begins
-	scan   uint32 // extents that are to be looked at yet
+	turns    uint64 // of all mdisks
+	looked   uint64 // extents that rounds have looked at
 }
 
 // lane is what an mdisk has to do with discards.
@@ -77,8 +83,20 @@ type lane struct {
 	unit   int         // grains that it gives back as a whole; 0: it gives nothing back
 	credit int         // extents that this round may still withhold
 	under  []*withheld // extents that are withheld
-	failed int         // discards in a row
+	at     uint32      // extent, by its number on the mdisk, where the next turn begins
+	turn   uint64      // number of its last turn
+	failed int         // turns in a row
+	blamed uint64      // turn that has failed last
 	rest   int64       // until when it is left alone, because one has failed
+	knew   uint64      // BecameDiscardable then
+}
+
+// round is what a round does.
+type round struct {
+	chosen       []*withheld
+	looks, tries int // that are left
+	pool         *Pool
+	stuck        int // grains of pool that stuck discards keep
 }
 
 // withheld is what of an extent a round discards.
@@ -87,9 +105,10 @@ type withheld struct {
 	extent uint32
 	off    uint64 // of the extent, on its mdisk
 	grains uint64
-	left   int   // discards under way, and one for the start of them
-	since  int64 // when it was withheld
-	begun  bool  // it is flushed, and is being discarded
+	left   int    // discards under way, and one for the start of them
+	since  int64  // when it was withheld
+	turn   uint64 // in which it was
+	begun  bool   // it is flushed, and is being discarded
 	err    error
 }
 
@@ -108,28 +127,25 @@ func (p *Pool) track() {
 	if !p.Set.discards.on {
 		return
 	}
-	p.Alloc.Track()
-	for _, d := range p.Mdisks {
+	units := make([]int, len(p.Mdisks))
+	for i, d := range p.Mdisks {
 		if unit := d.DiscardUnit(); unit > 0 && unit <= layout.ExtentBytes {
-			d.lane.unit = int(max(1, unit/grainBytes))
+			units[i] = int(max(1, unit/grainBytes))
+			d.lane.unit = units[i]
 		}
 	}
+	p.Alloc.Track(units)
 }
 
 // discardSoon notes that there may be more to discard. It is called for each grain that is freed.
 func (p *Pool) discardSoon() {
-	x := &p.Set.discards
-	if !x.on {
-		return
+	if x := &p.Set.discards; x.on {
+		p.Set.discardAfter(x.delay)
 	}
-	if p.discards.scan == 0 {
-		for _, d := range p.Mdisks {
-			d.lane.failed = 0
-		}
-	}
-	p.discards.scan = p.Alloc.Extents()
-	p.Set.discardAfter(x.delay)
 }
+
+// DiscardWork returns how many extents all rounds of discards have looked at: what they have cost.
+func (set *Set) DiscardWork() (extents uint64) { return set.discards.looked }
 
 // discardAfter has the next round begin in so many nanoseconds, if none is due yet.
 func (set *Set) discardAfter(wait int64) {
@@ -144,92 +160,107 @@ func (set *Set) discardRound() {
 	if set.Back.Stopped() {
 		return
 	}
-	var round []*withheld
-	busy, more := false, false
+	x := &set.discards
+	r := round{looks: roundLooks, tries: roundTries}
+	var wanting []*Mdisk
+	busy := false
 	for _, p := range set.Pools() {
 		for _, d := range p.Mdisks {
-			d.grant()
 			busy = busy || len(d.lane.under) > 0
+			if d.grant() {
+				wanting = append(wanting, d)
+			}
 		}
-		var left bool
-		round, left = p.choose(round)
-		more = more || left
 	}
-	if len(round) > 0 {
-		set.Link.Flushed(func(err error) { set.discard(round, err) })
+	slices.SortStableFunc(wanting, func(a, b *Mdisk) int { return cmp.Compare(a.lane.turn, b.lane.turn) })
+	for _, d := range wanting {
+		d.choose(&r)
+	}
+	x.looked += uint64(roundLooks - r.looks)
+	if len(r.chosen) > 0 {
+		set.Link.Flushed(func(err error) { set.discard(r.chosen, err) })
 	}
 	switch {
-	case !more:
-	case len(round) > 0 || busy:
+	case !slices.ContainsFunc(wanting, func(d *Mdisk) bool { return d.pool.Alloc.HasDiscardable(d.Number()) }):
+	case len(r.chosen) > 0 || busy || r.over():
 		set.discardAfter(discardInterval)
 	default:
 		set.discardAfter(discardRetry)
 	}
 }
 
-// grant says how much of the mdisk the round may withhold: nothing before what the last one did has
-// ended, and little while others want something of it, or a discard there is stuck.
-func (d *Mdisk) grant() {
-	l, now := &d.lane, d.pool.Set.Exec.Now()
+// over reports whether a round has done what it may.
+func (r *round) over() bool {
+	return r.looks == 0 || r.tries == 0 || len(r.chosen) >= roundExtents
+}
+
+// grant reports whether the mdisk has something to discard, now or later, and says how much of it the
+// round may withhold: nothing before what the last one did has ended, and little while others want
+// something of it, or a discard there is stuck or has failed.
+func (d *Mdisk) grant() bool {
+	l, p := &d.lane, d.pool
+	l.credit = 0
+	if l.unit == 0 || d.Offline() || !p.Alloc.HasDiscardable(d.Number()) {
+		return false
+	}
+	if l.failed >= discardTries {
+		if p.Alloc.BecameDiscardable(d.Number()) == l.knew {
+			return false
+		}
+		l.failed = discardTries - 1
+	}
+	now := p.Set.Exec.Now()
 	fresh := slices.ContainsFunc(l.under, func(w *withheld) bool { return now-w.since < discardStuck })
 	switch {
-	case fresh || len(l.under) >= stuckExtents || l.unit == 0 || l.rest > now || !d.Discards():
-		l.credit = 0
-	case d.Depth() > 0 || len(l.under) > 0:
+	case fresh || len(l.under) >= stuckExtents || l.rest > now || !d.Discards():
+	case !p.SpaceWait.Empty(): // whoever waits for space comes first
+	case d.Depth() > 0 || len(l.under) > 0 || l.failed > 0:
 		l.credit = 1
 	default:
 		l.credit = idleExtents
 	}
+	return true
 }
 
-// choose withholds what a round discards of the pool, and reports whether there is more, now or
-// later.
-func (p *Pool) choose(round []*withheld) (_ []*withheld, more bool) {
-	s := &p.discards
-	if s.scan == 0 || !p.SpaceWait.Empty() { // whoever waits for space comes first
-		return round, s.scan > 0
+// choose withholds what the round discards of the mdisk, from where its last turn has ended once
+// round.
+func (d *Mdisk) choose(r *round) {
+	p, l := d.pool, &d.lane
+	if l.credit == 0 || r.over() {
+		return
 	}
-	all := p.Alloc.Extents()
-	first, looked := s.cursor, min(s.scan, discardScan)
-	for i := range looked {
-		e := (first + i) % all
-		md, off := p.Alloc.Extent(e)
-		d := p.Mdisks[md]
-		if d.lane.unit == 0 || d.Offline() || d.lane.failed >= discardTries || p.Alloc.Withholds(e) != 0 {
-			continue // behind a discard the extent is looked at again
-		}
-		grains := p.Alloc.Discardable(e, d.lane.unit)
-		if grains == 0 {
+	p.Set.discards.turns++
+	l.turn = p.Set.discards.turns
+	begin, again := l.at, false
+	for l.credit > 0 && !r.over() {
+		e, n, grains, ok := p.Alloc.NextDiscardable(d.Number(), l.at)
+		if !ok && !again {
+			l.at, again = 0, true
 			continue
 		}
-		idle := uint64(0)
-		if d.lane.credit > 0 && len(round) < roundExtents {
-			idle = d.unread(off, p.unused(e, grains))
+		if !ok || again && n >= begin {
+			return
 		}
-		if idle != grains && !more { // the next round begins here
-			more, s.cursor = true, e
-		}
-		if idle == 0 || idle != grains && d.lane.unit > 1 {
+		l.at = n + 1
+		if r.looks--; grains == 0 {
 			continue
 		}
-		if !p.spares(idle) {
-			if !more {
-				more, s.cursor = true, e
-			}
+		r.tries--
+		_, off := p.Alloc.Extent(e)
+		idle := d.unread(off, p.unused(e, grains))
+		if idle == 0 || idle != grains && l.unit > 1 {
 			continue
 		}
-		d.lane.credit--
+		if !r.spares(p, idle) {
+			l.at = n
+			return
+		}
+		l.credit--
 		p.Alloc.Withhold(e, idle)
-		w := &withheld{d: d, extent: e, off: off, grains: idle, since: p.Set.Exec.Now()}
-		d.lane.under = append(d.lane.under, w)
-		round = append(round, w)
+		w := &withheld{d: d, extent: e, off: off, grains: idle, since: p.Set.Exec.Now(), turn: l.turn}
+		l.under = append(l.under, w)
+		r.chosen = append(r.chosen, w)
 	}
-	if more {
-		s.scan = all
-		return round, true
-	}
-	s.cursor, s.scan = (first+looked)%all, s.scan-looked
-	return round, s.scan > 0
 }
 
 // unused returns those of some grains of an extent that the cache has no page of.
@@ -260,19 +291,27 @@ func (d *Mdisk) unread(off, grains uint64) uint64 {
 	return grains
 }
 
-// spares reports whether the pool can do without some grains for a while: half of what is free stays
-// to be taken, but for what is withheld alone. What is stuck nobody has.
-func (p *Pool) spares(grains uint64) bool {
-	stuck, now := 0, p.Set.Exec.Now()
+// spares reports whether a pool can do without some grains for a while: half of what is free stays to
+// be taken, but for what is withheld alone. What is stuck nobody has.
+func (r *round) spares(p *Pool, grains uint64) bool {
+	if r.pool != p {
+		r.pool, r.stuck = p, p.stuck()
+	}
+	w := p.Alloc.Withheld() - r.stuck
+	return w == 0 || 2*int64(w+bits.OnesCount64(grains)) <= p.Alloc.Grains()-p.Alloc.Allocated()-int64(r.stuck)
+}
+
+// stuck returns the number of grains that stuck discards keep.
+func (p *Pool) stuck() (grains int) {
+	now := p.Set.Exec.Now()
 	for _, d := range p.Mdisks {
 		for _, w := range d.lane.under {
 			if now-w.since >= discardStuck {
-				stuck += bits.OnesCount64(w.grains)
+				grains += bits.OnesCount64(w.grains)
 			}
 		}
 	}
-	w := p.Alloc.Withheld() - stuck
-	return w == 0 || 2*int64(w+bits.OnesCount64(grains)) <= p.Alloc.Grains()-p.Alloc.Allocated()-int64(stuck)
+	return grains
 }
 
 // discard discards what a round has withheld, when that is durable.
@@ -323,13 +362,20 @@ func (w *withheld) ended(err error) {
 		l.failed = 0
 	case w.d.DiscardUnit() == 0:
 		l.unit = 0
-	default: // it is tried again
-		if w.err != nil {
+	case w.err != nil: // it is tried again
+		l.knew = p.Alloc.BecameDiscardable(w.d.Number())
+		if l.blamed != w.turn {
+			l.blamed = w.turn
 			l.failed++
 			l.rest = p.Set.Exec.Now() + discardRetry<<min(l.failed, 5)
 		}
-		p.discards.scan = p.Alloc.Extents()
-		p.Set.discardAfter(discardRetry)
+	}
+	if p.Alloc.HasDiscardable(w.d.Number()) { // of this extent, too
+		wait := int64(discardRetry)
+		if done {
+			wait = discardInterval
+		}
+		p.Set.discardAfter(wait)
 	}
 	if !p.Set.discards.starting {
 		p.Set.Up.Step()

@@ -114,8 +114,7 @@ func (p *Pool) discarded(phys uint64) bool {
 	if p.Alloc.Withholds(e)&bit != 0 {
 		return true
 	}
-	md, off, _ := p.Alloc.Locate(phys)
-	p.Alloc.MarkStale(md, off, off+block.SectorSize) // that counts once it is free
+	p.Alloc.Written(phys, 1)
 	return false
 }
 

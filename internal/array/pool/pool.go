@@ -39,7 +39,6 @@ type Pool struct {
 	volumes      int                   // of these, those that keep it from being deleted
 	Ending       bool                  // it is being deleted, and that is not durable yet
 	SpaceWait    ticket.Queue          // writes whose grains transfers or discards still keep
-	discards     poolDiscards
 }
 
 // Waiting books bytes of an origin that wait for room in the partition; fewer are negative.

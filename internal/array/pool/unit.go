@@ -55,7 +55,7 @@ func (set *Set) issue(u *Unit) {
 				u.start(x)
 				_, off, _ := p.Alloc.Locate(sector)
 				x = u.d.Op(true, off, 0, u.reason)
-				end = sector
+				x.Phys, end = sector, sector
 			}
 			end += uint64(run)
 			x.IO.N += uint64(run) * block.SectorSize
@@ -92,6 +92,9 @@ func (u *Unit) start(x *backend.Op) {
 	}
 	u.Left++
 	x.Ctx = u
+	if u.pool.Set.discards.on {
+		u.pool.Alloc.Written(x.Phys, x.IO.N/block.SectorSize)
+	}
 	u.d.Write(x)
 }
 
