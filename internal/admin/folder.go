@@ -200,7 +200,7 @@ func (f *folder) ownership() *OwnershipStatus {
 		return nil
 	}
 	own := s.Ownership()
-	o := &OwnershipStatus{State: StateBusy, Owner: fmt.Sprintf("process %d on this node", os.Getpid()), Epoch: own.Epoch, LeaseAge: leaseAge(own.Age)}
+	o := &OwnershipStatus{State: StateBusy, Owner: fmt.Sprintf("process %d on this node", os.Getpid()), Epoch: own.Epoch, LeaseAge: leaseAge(own.Age), Trouble: own.Trouble}
 	if own.Serving {
 		o.State = StateServing
 	}

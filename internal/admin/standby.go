@@ -223,7 +223,9 @@ func (o *opening) status() *OwnershipStatus {
 	case o.seen.Owner != "":
 		s = &OwnershipStatus{State: StateStandingBy, Owner: o.seen.Owner, Epoch: o.seen.Epoch, LeaseAge: leaseAge(o.seen.Age)}
 	}
-	s.Trouble = o.seen.Trouble
+	if o.seen.Trouble != "" {
+		s.Trouble = o.seen.Trouble
+	}
 	return s
 }
 

@@ -223,3 +223,19 @@ func TestForsakeClosesTheKernelDoor(t *testing.T) {
 		t.Errorf("it waited for %v", took)
 	}
 }
+
+// troubled is a store whose cluster does not take something.
+type troubled struct{ block.Store }
+
+func (troubled) Ownership() rados.Ownership {
+	return rados.Ownership{Epoch: 9, Age: -1, Serving: true, Trouble: "the object map m0.map is not written: injected"}
+}
+
+// TestTroubleOfAnOwnerIsShown: what the cluster does not take of an array that is served is a fault of its status.
+func TestTroubleOfAnOwnerIsShown(t *testing.T) {
+	own := (&folder{store: troubled{}}).ownership()
+	var text strings.Builder
+	if WriteStatus(&text, Status{Ownership: own}); own.State != StateServing || !strings.Contains(text.String(), "m0.map is not written: injected") {
+		t.Errorf("it says %+v, and people read:\n%s", own, &text)
+	}
+}

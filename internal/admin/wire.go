@@ -153,7 +153,7 @@ type OwnershipStatus struct {
 	// LeaseAge is for how many seconds the owner's lease has not been renewed, as far as this process has seen; nil: it has
 	// not seen that, or there is no lease.
 	LeaseAge *float64 `json:"lease_age_s,omitempty"`
-	Trouble  string   `json:"trouble,omitempty"` // why the cluster cannot be asked
+	Trouble  string   `json:"trouble,omitempty"` // what the cluster does not answer, or does not take
 }
 
 // CheckReport is what a check found.

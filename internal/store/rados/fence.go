@@ -41,13 +41,16 @@ func (f *fenced) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*plain)(f))
 }
 
-// wall is the time of the day in seconds, which only says when an entry is old.
-func (s *Store) wall() int64 {
+// wallTime is the time of the day in nanoseconds since 1970, for what is shown and for what is old.
+func (s *Store) wallTime() int64 {
 	if s.opt.Wall != nil {
-		return s.opt.Wall() / 1e9
+		return s.opt.Wall()
 	}
-	return time.Now().Unix()
+	return time.Now().UnixNano()
 }
+
+// wall is the same in seconds, which only says when an entry is old.
+func (s *Store) wall() int64 { return s.wallTime() / 1e9 }
 
 // evict fences who has a lock, and breaks exactly that one.
 func (s *Store) evict(l Locker) error {

@@ -99,12 +99,14 @@ type Ownership struct {
 	// Age is how long ago the renewal was sent that ended well last, in nanoseconds; -1: there is no lease.
 	Age     int64
 	Serving bool
+	// Trouble is what the cluster does not take, such as an object map; "": nothing is known of that.
+	Trouble string
 }
 
 // Ownership describes this process's ownership. It is safe for concurrent use.
 func (s *Store) Ownership() Ownership {
 	s.mu.Lock()
-	o := Ownership{Epoch: s.head.Epoch, Age: -1}
+	o := Ownership{Epoch: s.head.Epoch, Age: -1, Trouble: s.mapsLate.what}
 	s.mu.Unlock()
 	if o.Serving = s.Serving(); s.opt.Lease > 0 {
 		o.Left = s.until.Load() - s.now()
