@@ -148,8 +148,8 @@ type Store struct {
 	maps    map[uint64]*objectMap // by the mdisk's number; guarded by mu
 	// mapsLate is why object maps are not as they are to be; guarded by mu.
 	mapsLate trouble
-	meta    *meta
-	reserve reserve // guarded by mu
+	meta     *meta
+	reserve  reserve // guarded by mu
 }
 
 var _ block.Store = (*Store)(nil)

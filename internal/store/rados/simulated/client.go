@@ -338,7 +338,15 @@ func (cl *Client) Blocklist(addresses []string, _ int) error {
 			cl.c.blocked[address] = cl.c.epoch
 		}
 	}
-	return nil
+	return cl.forget()
+}
+
+// forget returns the error of a request to the monitors that has taken effect.
+func (cl *Client) forget() error {
+	if cl.c.ForgetMonitor == nil {
+		return nil
+	}
+	return cl.c.ForgetMonitor()
 }
 
 // timeout waits for a monitor that says nothing.
@@ -357,8 +365,14 @@ func (cl *Client) LatestMap() error {
 	cl.wait(cl.c.opt.Monitor)
 	cl.hop()
 	defer cl.hop()
+	if cl.c.FailMonitor != nil {
+		return cl.c.FailMonitor
+	}
 	cl.epoch = cl.c.epoch
-	return cl.check()
+	if err := cl.check(); err != nil {
+		return err
+	}
+	return cl.forget()
 }
 
 // Watch notes who wants to hear of a loss.
