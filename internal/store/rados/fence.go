@@ -74,11 +74,11 @@ func (s *Store) evict(l Locker) error {
 
 // refuseAll has the cluster refuse clients for so many seconds.
 func (s *Store) refuseAll(addresses []string, seconds int) error {
-	return s.ask("the monitors", func() error { return s.cluster.Blocklist(addresses, seconds) })
+	return s.ask("a monitor", func() error { return s.cluster.Blocklist(addresses, seconds) })
 }
 
 // latestMap waits for the newest map of the OSDs.
-func (s *Store) latestMap() error { return s.ask("the monitors", s.cluster.LatestMap) }
+func (s *Store) latestMap() error { return s.ask("a monitor", s.cluster.LatestMap) }
 
 // noteFenced brings the head's list up to date: with those that this start has fenced, with the last owner that has not
 // given the array back, whoever fenced that, and with what is known of their deaths.

@@ -57,6 +57,8 @@ type Cluster struct {
 	ForgetMonitor func() error
 	// MonitorTimeout, unless it is 0, is when requests to the monitors end without an answer or an effect, in nanoseconds.
 	MonitorTimeout int64
+	// MonitorPart is how many clients of a request to blocklist some are refused though it ends so.
+	MonitorPart int
 	// Applied counts operations that have taken effect; Refused those of blocklisted clients, and Zombies
 	// those that took effect when their client was dead. Blocklisted counts addresses that somebody blocklisted.
 	Applied, Refused, Zombies, Blocklisted int
