@@ -50,7 +50,7 @@ type opening struct {
 }
 
 func newOpening(d *daemon) *opening {
-	return &opening{d: d, every: openingEvery, seen: rados.Standby{Age: -1}, news: make(chan struct{}, 1), owners: make(chan struct{}, 1),
+	return &opening{d: d, every: openingEvery, seen: rados.Standby{Epoch: -1, Age: -1}, news: make(chan struct{}, 1), owners: make(chan struct{}, 1),
 		over: make(chan struct{})}
 }
 
@@ -125,7 +125,7 @@ func (o *opening) see(seen rados.Standby) {
 // has is told that the process has the array of a folder, which it recovers now.
 func (o *opening) has(f *folder) {
 	o.mu.Lock()
-	o.store, o.seen = f, rados.Standby{Age: -1}
+	o.store, o.seen = f, rados.Standby{Epoch: -1, Age: -1}
 	o.mu.Unlock()
 	poke(o.news)
 }
@@ -172,8 +172,10 @@ func (o *opening) tell(again bool) {
 		text = "Waiting for the cluster: " + o.seen.Trouble
 	case o.store != nil:
 		text = "Recovering the array"
+	case o.seen.Taking:
+		text = "Taking the array over"
 	case o.seen.Owner != "":
-		text = fmt.Sprintf("Standing by: the array is open in %s, epoch %d", o.seen.Owner, o.seen.Epoch)
+		text = fmt.Sprintf("Standing by: the array is open in %s, epoch %s", o.seen.Owner, epochText(known(o.seen.Epoch)))
 	}
 	o.mu.Unlock()
 	if !again && text == o.told {
@@ -213,19 +215,19 @@ func (o *opening) end() {
 func (o *opening) status() *OwnershipStatus {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	s := &OwnershipStatus{State: StateOpening, Epoch: o.seen.Epoch}
+	s := &OwnershipStatus{State: StateOpening, Epoch: known(o.seen.Epoch)}
 	switch {
 	case o.store != nil:
 		if own := o.store.ownership(); own != nil {
 			s = own
 			s.State = StateOpening
 		}
+	case o.seen.Taking:
+		s.State = StateTakingOver
 	case o.seen.Owner != "":
-		s = &OwnershipStatus{State: StateStandingBy, Owner: o.seen.Owner, Epoch: o.seen.Epoch, LeaseAge: leaseAge(o.seen.Age)}
+		s = &OwnershipStatus{State: StateStandingBy, Owner: o.seen.Owner, Epoch: known(o.seen.Epoch), LeaseAge: leaseAge(o.seen.Age)}
 	}
-	if o.seen.Trouble != "" {
-		s.Trouble = o.seen.Trouble
-	}
+	s.troubled(o.seen.Trouble, o.seen.Since)
 	return s
 }
 

@@ -158,6 +158,10 @@ func (s *Store) raise() error {
 	if err != nil {
 		return err
 	}
+	s.enter()
+	s.standby.Epoch = h.Epoch // as that of a new array, whose lease does not say it
+	s.leave()
+	s.tellWaits()
 	list, err := s.lockers()
 	if err != nil {
 		return err

@@ -48,6 +48,16 @@ func leaseTime(text string) int64 {
 	return n
 }
 
+// leaseEpoch returns the epoch of a lease; -1: it says none.
+func leaseEpoch(text string) int64 {
+	text, _, _ = strings.Cut(text, ".")
+	n, err := strconv.ParseInt(text, 16, 64)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
 func setLease(text string) []Step {
 	return []Step{{Kind: SetAttr, Name: leaseAttr, Value: text}, {Kind: OmapSet, Pairs: []Pair{{Key: leaseAttr, Value: []byte(text)}}}}
 }
@@ -100,13 +110,15 @@ type Ownership struct {
 	Age     int64
 	Serving bool
 	// Trouble is what the cluster does not take, such as an object map; "": nothing is known of that.
+	// Since is the time of the day at which that began, in nanoseconds since 1970.
 	Trouble string
+	Since   int64
 }
 
 // Ownership describes this process's ownership. It is safe for concurrent use.
 func (s *Store) Ownership() Ownership {
 	s.mu.Lock()
-	o := Ownership{Epoch: s.head.Epoch, Age: -1, Trouble: s.mapsLate.what}
+	o := Ownership{Epoch: s.head.Epoch, Age: -1, Trouble: s.mapsLate.what, Since: s.mapsLate.since}
 	s.mu.Unlock()
 	if o.Serving = s.Serving(); s.opt.Lease > 0 {
 		o.Left = s.until.Load() - s.now()

@@ -27,7 +27,7 @@ func refuseMaps(c *simulated.Cluster, times int) {
 func TestLateMapsAreShown(t *testing.T) {
 	c, x := newCluster(simulated.Options{Latency: 1e6}), &block.Virtual{}
 	var lines []string
-	s := open(t, c, x, rados.Options{Notice: func(line string) { lines = append(lines, line) }})
+	s := open(t, c, x, rados.Options{Notice: func(line string) { lines = append(lines, line) }, Wall: func() int64 { return 1e18 + x.Now() }})
 	m := medium(t, s, 64*extentBytes)
 	n, err := s.Medium("n", extentBytes)
 	if err != nil {
@@ -42,7 +42,7 @@ func TestLateMapsAreShown(t *testing.T) {
 	if x.RunUntil(x.Now() + 5e9); len(lines) != 1 || !strings.Contains(lines[0], ".map is not written: injected; it is tried again") {
 		t.Errorf("behind 5 s it said %q", lines)
 	}
-	if o := s.Ownership(); !strings.Contains(o.Trouble, ".map is not written: injected") || !o.Serving {
+	if o := s.Ownership(); !strings.Contains(o.Trouble, ".map is not written: injected") || !o.Serving || o.Since < 1e18 || o.Since > 1e18+4e9 {
 		t.Errorf("it shows %+v", o)
 	}
 	refuseMaps(c, 0)

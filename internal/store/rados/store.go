@@ -182,7 +182,7 @@ func Open(exec block.Executor, cluster Cluster, opt Options) (*Store, error) {
 	s.leaseLane = lane{maxOps: leaseOps, maxBytes: logBytes}
 	s.reserveLane = lane{maxOps: 1, maxBytes: reservePart}
 	s.endedFn, s.drainFn = s.ended, s.drain
-	s.standby.Age = -1
+	s.standby = Standby{Epoch: -1, Age: -1}
 	if err := s.acquire(); err != nil {
 		_ = s.Opened() // what has canceled it is in err
 		failed := cluster.Close()
