@@ -109,7 +109,7 @@ type Ownership struct {
 	// Age is how long ago the renewal was sent that ended well last, in nanoseconds; -1: there is no lease.
 	Age     int64
 	Serving bool
-	// Trouble is what the cluster does not take, such as an object map; "": nothing is known of that.
+	// Trouble is what the cluster does not take, an object map or metadata, the older one; "": nothing is known of that.
 	// Since is the time of the day at which that began, in nanoseconds since 1970.
 	Trouble string
 	Since   int64
@@ -118,7 +118,11 @@ type Ownership struct {
 // Ownership describes this process's ownership. It is safe for concurrent use.
 func (s *Store) Ownership() Ownership {
 	s.mu.Lock()
-	o := Ownership{Epoch: s.head.Epoch, Age: -1, Trouble: s.mapsLate.what, Since: s.mapsLate.since}
+	late := s.metaLate
+	if late.what == "" || s.mapsLate.what != "" && s.mapsLate.since < late.since {
+		late = s.mapsLate
+	}
+	o := Ownership{Epoch: s.head.Epoch, Age: -1, Trouble: late.what, Since: late.since}
 	s.mu.Unlock()
 	if o.Serving = s.Serving(); s.opt.Lease > 0 {
 		o.Left = s.until.Load() - s.now()

@@ -146,10 +146,10 @@ type Store struct {
 	headers headWriter
 	freeX   *xfer                 // guarded by mu
 	maps    map[uint64]*objectMap // by the mdisk's number; guarded by mu
-	// mapsLate is why object maps are not as they are to be; guarded by mu.
-	mapsLate trouble
-	meta     *meta
-	reserve  reserve // guarded by mu
+	// mapsLate is why object maps are not as they are to be, and metaLate why metadata are not where; guarded by mu.
+	mapsLate, metaLate trouble
+	meta               *meta
+	reserve            reserve // guarded by mu
 }
 
 var _ block.Store = (*Store)(nil)
