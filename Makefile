@@ -34,7 +34,7 @@ rados-smoke: build-rados ## a minute of the above on a throw-away Ceph cluster; 
 	@scripts/setup.sh ceph-mon ceph-osd ceph-common || echo "rados-smoke: Ceph's packages cannot be had here; they are: ceph-mon ceph-osd ceph-common"
 	$(VENV)/bin/pytest -m cluster tests/test_rados.py
 
-rados-test: build-rados ## the store, the daemon with either log, and take-overs between two, on a throw-away Ceph cluster of one OSD
+rados-test: build build-rados ## the store, the daemon with either log, and take-overs between two, on a throw-away Ceph cluster of one OSD
 	@scripts/setup.sh ceph-mon ceph-osd ceph-common
 	CGO_ENABLED=0 $(GO) test -count=1 -tags rados -run 'TestCluster' -v ./internal/store/rados
 	$(VENV)/bin/pytest -m "cluster or proof" -s tests/test_rados.py

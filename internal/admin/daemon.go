@@ -67,6 +67,7 @@ type daemon struct {
 	endWatchdog             func() // set when the daemon is ready
 	unheard                 sync.Once
 	opening                 *opening // nil: of a store that is no pool
+	lines                   *lines   // of such a store; nil: there is none
 	portalAddr, metricsAddr net.Addr
 	portAddrs               []net.Addr // by relative target port identifier, from firstPort
 	admin, metrics          *http.Server
@@ -102,6 +103,7 @@ func (d *daemon) run(ctx context.Context) error {
 	if err == nil && d.cfg.Node != nil && d.cfg.Node.Forward != "" {
 		return d.forwardOnly(ctx)
 	}
+	defer func() { d.lines.end() }()
 	defer d.endForward()
 	if err == nil {
 		d.notify("STATUS=Recovering the array")
@@ -162,7 +164,7 @@ func (d *daemon) open(ctx context.Context) error {
 	case err != nil:
 		return err
 	case d.cfg.Store == storeRados:
-		d.data, err = d.openRados(ctx, exec, notice)
+		d.data, err = d.openRados(ctx, exec)
 	default:
 		err = d.data.open(exec, d.cfg.AIO, n, notice)
 	}

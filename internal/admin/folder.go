@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/arraysim/arraysim/internal/array"
 	"github.com/arraysim/arraysim/internal/block"
@@ -200,11 +201,28 @@ func (f *folder) ownership() *OwnershipStatus {
 		return nil
 	}
 	own := s.Ownership()
-	o := &OwnershipStatus{State: StateBusy, Owner: fmt.Sprintf("process %d on this node", os.Getpid()), Epoch: own.Epoch, LeaseAge: leaseAge(own.Age)}
+	o := &OwnershipStatus{State: StateBusy, Owner: fmt.Sprintf("process %d on this node", os.Getpid()), Epoch: known(own.Epoch), LeaseAge: leaseAge(own.Age)}
+	o.troubled(own.Trouble, own.Since)
 	if own.Serving {
 		o.State = StateServing
 	}
 	return o
+}
+
+// known returns an epoch; nil: it is not known.
+func known(epoch int64) *int64 {
+	if epoch < 0 {
+		return nil
+	}
+	return &epoch
+}
+
+// troubled notes what the cluster does not do, and when that began, in nanoseconds since 1970.
+func (o *OwnershipStatus) troubled(what string, since int64) {
+	if what != "" {
+		at := time.Unix(0, since).UTC().Truncate(time.Second)
+		o.Trouble, o.TroubleSince = what, &at
+	}
 }
 
 // leaseAge returns an age of a lease in nanoseconds in seconds; nil: it is not known.

@@ -23,7 +23,8 @@ const (
 	openingMore  = 60 * time.Second
 )
 
-// opening is the state of a process that opens an array in a pool.
+// opening is the state of a process that opens an array in a pool. Who calls see and has waits for nobody: those who hear of
+// news, systemd and the links to other nodes, do so from goroutines of their own.
 type opening struct {
 	d     *daemon
 	data  *folder
@@ -32,28 +33,36 @@ type opening struct {
 	canceled <-chan struct{}
 
 	telling sync.Mutex // one says something at a time
+	told    string     // to systemd; guarded by telling
 
-	mu     sync.Mutex
-	seen   rados.Standby // guarded by mu
-	store  *folder       // whose array this process has; nil: it has none yet; guarded by mu
-	mute   bool          // that it cannot forward was said; of who calls see
-	http   *http.Server  // nil: it is not shown; guarded by mu
-	over   chan struct{}
-	close  sync.Once // of over
-	ticker sync.WaitGroup
+	following sync.Mutex // held while the links to other nodes are made
+	mute      bool       // that it cannot forward was said; guarded by following
+
+	mu    sync.Mutex
+	seen  rados.Standby // guarded by mu
+	store *folder       // whose array this process has; nil: it has none yet; guarded by mu
+	http  *http.Server  // nil: it is not shown; guarded by mu
+
+	news, owners chan struct{} // there is something for systemd, and for the links
+	over         chan struct{}
+	close        sync.Once // of over
+	loops        sync.WaitGroup
 }
 
 func newOpening(d *daemon) *opening {
-	return &opening{d: d, every: openingEvery, seen: rados.Standby{Age: -1}, over: make(chan struct{})}
+	return &opening{d: d, every: openingEvery, seen: rados.Standby{Epoch: -1, Age: -1}, news: make(chan struct{}, 1), owners: make(chan struct{}, 1),
+		over: make(chan struct{})}
 }
 
 // openRados opens an array in a pool, and shows what it waits for until it serves.
-func (d *daemon) openRados(ctx context.Context, exec block.Executor, notice func(line string)) (*folder, error) {
-	d.opening = newOpening(d)
+func (d *daemon) openRados(ctx context.Context, exec block.Executor) (*folder, error) {
+	d.opening, d.lines = newOpening(d), newLines(d.log)
 	d.opening.canceled = ctx.Done()
-	f, err := openRados(exec, d.cfg, radosHooks{notice: notice, lost: d.fail, canceled: ctx.Done(), begins: d.opening.begin})
+	f, err := openRados(exec, d.cfg, radosHooks{notice: d.lines.say, lost: d.fail, canceled: ctx.Done(), begins: d.opening.begin})
 	if err == nil {
 		d.opening.has(f)
+		d.opening.following.Lock() // a link that is being made is there, and no other one is made behind it
+		defer d.opening.following.Unlock()
 		if d.forward != nil {
 			d.forward.client.Stop() // nobody carries out any more what was on its way: the former owner is fenced
 		}
@@ -71,47 +80,65 @@ func (o *opening) begin(f *folder) func(rados.Standby) {
 		o.http = o.d.serveHTTP("admin", l, o)
 		o.mu.Unlock()
 	}
-	o.ticker.Go(func() {
-		t := time.NewTicker(o.every)
-		defer t.Stop()
+	o.loops.Go(o.tellNews)
+	o.loops.Go(func() {
 		for {
-			o.tell()
 			select {
 			case <-o.over:
 				return
-			case <-o.canceled:
-				return
-			case <-t.C:
+			case <-o.owners:
+				o.forward()
 			}
 		}
 	})
 	return o.see
 }
 
-// see is told what the process waits for.
+// tellNews tells systemd what changes, and every now and then that the process goes on.
+func (o *opening) tellNews() {
+	t := time.NewTicker(o.every)
+	defer t.Stop()
+	for again := true; ; {
+		o.tell(again)
+		select {
+		case <-o.over:
+			return
+		case <-o.canceled:
+			return
+		case <-t.C:
+			again = true
+		case <-o.news:
+			again = false
+		}
+	}
+}
+
+// see is told what the process waits for. It is called by the thread that renews the lease, too.
 func (o *opening) see(seen rados.Standby) {
 	o.mu.Lock()
-	news := o.seen.Owner != seen.Owner || o.seen.Trouble != seen.Trouble
 	o.seen = seen
 	o.mu.Unlock()
-	o.forward(seen)
-	if news {
-		o.tell()
-	}
+	poke(o.news)
+	poke(o.owners)
 }
 
 // has is told that the process has the array of a folder, which it recovers now.
 func (o *opening) has(f *folder) {
 	o.mu.Lock()
-	o.store, o.seen = f, rados.Standby{Age: -1}
+	o.store, o.seen = f, rados.Standby{Epoch: -1, Age: -1}
 	o.mu.Unlock()
-	o.tell()
+	poke(o.news)
 }
 
-// forward has the commands of this node's hosts carried to the owner.
-func (o *opening) forward(seen rados.Standby) {
+// forward has the commands of this node's hosts carried to the owner, unless this process has the array.
+func (o *opening) forward() {
+	o.following.Lock()
+	defer o.following.Unlock()
+	o.mu.Lock()
+	seen, has := o.seen, o.store != nil
+	o.mu.Unlock()
 	d := o.d
-	if d.cfg.Node == nil || seen.Link == "" {
+	if d.cfg.Node == nil || seen.Link == "" || has {
 		return
 	}
 	if d.forward == nil {
@@ -130,8 +157,9 @@ func (o *opening) forward(seen rados.Standby) {
 	d.forward.follow(seen.Link)
 }
 
-// tell asks systemd to wait for longer, unless the wait is over: a process that serves, or ends, says so by itself.
-func (o *opening) tell() {
+// tell asks systemd to wait for longer, again or where there is something new, unless the wait is over: a process that
+// serves, or ends, says so by itself.
+func (o *opening) tell(again bool) {
 	o.telling.Lock()
 	defer o.telling.Unlock()
 	if isClosed(o.over) || isClosed(o.canceled) {
@@ -144,10 +172,16 @@ func (o *opening) tell() {
 		text = "Waiting for the cluster: " + o.seen.Trouble
 	case o.store != nil:
 		text = "Recovering the array"
+	case o.seen.Taking:
+		text = "Taking the array over"
 	case o.seen.Owner != "":
-		text = fmt.Sprintf("Standing by: the array is open in %s, epoch %d", o.seen.Owner, o.seen.Epoch)
+		text = fmt.Sprintf("Standing by: the array is open in %s, epoch %s", o.seen.Owner, epochText(known(o.seen.Epoch)))
 	}
 	o.mu.Unlock()
+	if !again && text == o.told {
+		return
+	}
+	o.told = text
 	o.d.notify(fmt.Sprint("EXTEND_TIMEOUT_USEC=", openingMore.Microseconds()), "STATUS="+text)
 }
 
@@ -174,24 +208,26 @@ func (o *opening) end() {
 	o.telling.Lock() // nothing is said behind this
 	o.close.Do(func() { close(o.over) })
 	o.telling.Unlock()
-	o.ticker.Wait()
+	o.loops.Wait()
 }
 
 // status describes the array's ownership.
 func (o *opening) status() *OwnershipStatus {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	s := &OwnershipStatus{State: StateOpening, Epoch: o.seen.Epoch}
+	s := &OwnershipStatus{State: StateOpening, Epoch: known(o.seen.Epoch)}
 	switch {
 	case o.store != nil:
 		if own := o.store.ownership(); own != nil {
 			s = own
 			s.State = StateOpening
 		}
+	case o.seen.Taking:
+		s.State = StateTakingOver
 	case o.seen.Owner != "":
-		s = &OwnershipStatus{State: StateStandingBy, Owner: o.seen.Owner, Epoch: o.seen.Epoch, LeaseAge: leaseAge(o.seen.Age)}
+		s = &OwnershipStatus{State: StateStandingBy, Owner: o.seen.Owner, Epoch: known(o.seen.Epoch), LeaseAge: leaseAge(o.seen.Age)}
 	}
-	s.Trouble = o.seen.Trouble
+	s.troubled(o.seen.Trouble, o.seen.Since)
 	return s
 }
 

@@ -46,7 +46,9 @@ func TestStandbyIsShown(t *testing.T) {
 			t.Errorf("it says %s, want %s", b, want)
 		}
 	}
-	status(`{"state":"opening","owner":"","epoch":0}`)
+	status(`{"state":"opening","owner":""}`)
+	see(rados.Standby{Owner: "process 7 on a", Epoch: 0, Age: -1})
+	status(`{"state":"standing by","owner":"process 7 on a","epoch":0}`)
 	see(rados.Standby{Owner: "process 7 on a", Epoch: 3, Age: -1})
 	manager.waits("STATUS=Standing by: the array is open in process 7 on a, epoch 3")
 	status(`{"state":"standing by","owner":"process 7 on a","epoch":3}`)
@@ -62,6 +64,18 @@ func TestStandbyIsShown(t *testing.T) {
 	}
 	if _, err := client.Volumes(t.Context()); err == nil || !strings.Contains(err.Error(), "open in process 8 on b") {
 		t.Errorf("its volumes: %v", err)
+	}
+	see(rados.Standby{Taking: true, Epoch: 4, Age: -1})
+	manager.waits("STATUS=Taking the array over")
+	status(`{"state":"taking over","owner":"","epoch":4}`)
+	see(rados.Standby{Epoch: 5, Age: -1, Trouble: "no answer", Since: 86_400_500_000_000})
+	status(`{"state":"opening","owner":"","epoch":5,"trouble":"no answer","trouble_since":"1970-01-02T00:00:00Z"}`)
+	if got, err = client.Status(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	text.Reset()
+	if WriteStatus(&text, got); !strings.Contains(text.String(), "no answer, since 1970-01-0") {
+		t.Errorf("people read:\n%s", &text)
 	}
 	see(rados.Standby{Epoch: 5, Age: -1})
 	status(`{"state":"opening","owner":"","epoch":5}`)
@@ -144,7 +158,7 @@ func TestOpeningIsShown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if w := got.Ownership; w == nil || w.State != StateOpening || w.Epoch != 9 || w.LeaseAge == nil || *w.LeaseAge != 0.5 || !strings.Contains(w.Owner, "this node") {
+		if w := got.Ownership; w == nil || w.State != StateOpening || w.Epoch == nil || *w.Epoch != 9 || w.LeaseAge == nil || *w.LeaseAge != 0.5 || !strings.Contains(w.Owner, "this node") {
 			t.Errorf("it says %+v", w)
 		}
 		if _, err := client.Volumes(t.Context()); err == nil || !strings.Contains(err.Error(), "does not serve it yet") {
@@ -221,5 +235,21 @@ func TestForsakeClosesTheKernelDoor(t *testing.T) {
 	}
 	if took := time.Since(begin); took > forsakePatience+10*time.Second {
 		t.Errorf("it waited for %v", took)
+	}
+}
+
+// troubled is a store whose cluster does not take something.
+type troubled struct{ block.Store }
+
+func (troubled) Ownership() rados.Ownership {
+	return rados.Ownership{Epoch: 9, Age: -1, Serving: true, Trouble: "the object map m0.map is not written: injected", Since: 1e9}
+}
+
+// TestTroubleOfAnOwnerIsShown: what the cluster does not take of an array that is served is a fault of its status.
+func TestTroubleOfAnOwnerIsShown(t *testing.T) {
+	own := (&folder{store: troubled{}}).ownership()
+	var text strings.Builder
+	if WriteStatus(&text, Status{Ownership: own}); own.State != StateServing || own.TroubleSince == nil || own.TroubleSince.Unix() != 1 || !strings.Contains(text.String(), "m0.map is not written: injected") {
+		t.Errorf("it says %+v, and people read:\n%s", own, &text)
 	}
 }

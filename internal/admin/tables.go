@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 )
 
 // What people read. Numbers stand right, names left.
@@ -238,9 +239,9 @@ func WriteStatus(w io.Writer, s Status) {
 	if o := s.Ownership; o != nil {
 		t.row("state", o.line())
 		if o.Trouble != "" {
-			t.row("fault", o.Trouble)
+			t.row("fault", o.fault())
 		}
-		if o.State == StateStandingBy || o.State == StateOpening {
+		if o.State == StateStandingBy || o.State == StateTakingOver || o.State == StateOpening {
 			t.row("data", fmt.Sprintf("%s (store: %s)", s.Data, s.Store))
 			writeNodes(t, s)
 			t.Flush()
@@ -269,14 +270,27 @@ func WriteStatus(w io.Writer, s Status) {
 
 // line describes an ownership; "-" is what is not known.
 func (o *OwnershipStatus) line() string {
-	epoch, age := "-", "-"
-	if o.Epoch > 0 {
-		epoch = fmt.Sprint(o.Epoch)
-	}
+	age := "-"
 	if o.LeaseAge != nil {
 		age = fmt.Sprintf("%.1f s ago", *o.LeaseAge)
 	}
-	return fmt.Sprintf("%s; owner %s, epoch %s, lease renewed %s", o.State, orDash(o.Owner), epoch, age)
+	return fmt.Sprintf("%s; owner %s, epoch %s, lease renewed %s", o.State, orDash(o.Owner), epochText(o.Epoch), age)
+}
+
+// epochText is an epoch for people.
+func epochText(epoch *int64) string {
+	if epoch == nil {
+		return "-"
+	}
+	return fmt.Sprint(*epoch)
+}
+
+// fault says what the cluster does not do, and since when.
+func (o *OwnershipStatus) fault() string {
+	if o.TroubleSince == nil {
+		return o.Trouble
+	}
+	return o.Trouble + ", since " + o.TroubleSince.Local().Format(time.DateTime)
 }
 
 // writeNodes prints what a node has that forwards: its portal, and the nodes.

@@ -142,6 +142,7 @@ const (
 	StateServing    = "serving"     // it has the array, and answers hosts
 	StateBusy       = "busy"        // it had the array last, and answers BUSY until its lease is renewed
 	StateStandingBy = "standing by" // it waits for the array
+	StateTakingOver = "taking over" // it has the array's lock, and is about to raise its epoch
 	StateOpening    = "opening"     // it waits for the cluster, or has the array and recovers it
 )
 
@@ -149,11 +150,14 @@ const (
 type OwnershipStatus struct {
 	State string `json:"state"`
 	Owner string `json:"owner"` // this process, or which it waits for; empty: it is not known
-	Epoch int64  `json:"epoch"` // of the owner: each take-over raises it; 0: it is not known
+	// Epoch is the array's, which each take-over raises; 0: it has none yet, nil: it is not known.
+	Epoch *int64 `json:"epoch,omitempty"`
 	// LeaseAge is for how many seconds the owner's lease has not been renewed, as far as this process has seen; nil: it has
 	// not seen that, or there is no lease.
 	LeaseAge *float64 `json:"lease_age_s,omitempty"`
-	Trouble  string   `json:"trouble,omitempty"` // why the cluster cannot be asked
+	Trouble  string   `json:"trouble,omitempty"` // what the cluster does not answer, or does not take
+	// TroubleSince is when that began; nil: there is nothing.
+	TroubleSince *time.Time `json:"trouble_since,omitempty"`
 }
 
 // CheckReport is what a check found.

@@ -84,6 +84,65 @@ func TestMonitorTimesOut(t *testing.T) {
 	}
 }
 
+// TestMonitorAnswersInPart: a request that the monitors answer in part is no silence: a taker's lease goes on being renewed, and
+// it gives the array back when they have not done the rest for a minute, with an error that says how much.
+func TestMonitorAnswersInPart(t *testing.T) {
+	c, v := newCluster(simulated.Options{Latency: 1e6}), &block.Virtual{}
+	for i := range 2 {
+		p := stand(c, v, i, func(o *rados.Options) { o.Dead = func(rados.Owner) bool { return true } })
+		if v.RunUntil(v.Now() + 5e9); !p.serves() {
+			t.Fatal(p.err)
+		}
+		p.end()
+	}
+	c.SetMonitor(3e9)
+	var lines []string
+	taker := stand(c, v, 2, func(o *rados.Options) {
+		o.Dead = func(rados.Owner) bool { return true }
+		o.Notice = func(line string) { lines = append(lines, line) }
+	})
+	v.RunUntil(v.Now() + 5900e6)
+	if !reaches(v, func() bool { return strings.HasPrefix(holder(t, c.Connect(v, "array")), "p2.") }) { // it has evicted the last one
+		t.Fatalf("the test does not get there: %v", taker.err)
+	}
+	c.MonitorTimeout, c.MonitorPart = 30e9, 1
+	v.RunUntil(v.Now() + 110e9)
+	if taker.s != nil || taker.err == nil || errors.Is(taker.err, rados.ErrUnanswered) || !strings.Contains(taker.err.Error(), "1 of 2 parts") ||
+		holder(t, c.Connect(v, "array")) != "" {
+		t.Errorf("behind 110 s it ended with %v, and %q has the lock", taker.err, holder(t, c.Connect(v, "array")))
+	}
+	if text := strings.Join(lines, "\n"); strings.Contains(text, "is not renewed") {
+		t.Errorf("it said %q", text)
+	}
+}
+
+// TestRequestError: of a request of several parts the error is unanswered where all parts are, and fenced where one is.
+func TestRequestError(t *testing.T) {
+	silent, other := fmt.Errorf("late: %w", rados.ErrUnanswered), errors.New("injected")
+	fenced := fmt.Errorf("refused: %w", block.ErrFenced)
+	for _, row := range []struct {
+		parts []error
+		is    error // nil: none of the two below
+		want  string
+	}{
+		{[]error{silent}, rados.ErrUnanswered, "late: the cluster does not answer in time"},
+		{[]error{silent, silent}, rados.ErrUnanswered, "2 of 2"},
+		{[]error{nil, silent}, nil, "1 of 2 parts of a request failed, one of them: late"},
+		{[]error{silent, other, nil}, nil, "2 of 3"},
+		{[]error{other}, nil, "injected"},
+		{[]error{silent, fenced, nil}, block.ErrFenced, "refused"},
+	} {
+		err := rados.RequestError(row.parts)
+		if err == nil || !strings.Contains(err.Error(), row.want) || errors.Is(err, rados.ErrUnanswered) != (row.is == rados.ErrUnanswered) ||
+			errors.Is(err, block.ErrFenced) != (row.is == block.ErrFenced) {
+			t.Errorf("of %v it is %v", row.parts, err)
+		}
+	}
+	if err := rados.RequestError([]error{nil, nil}); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestUnansweredBesideOthers: what goes on beside a start that hangs, as changes of metadata that do not get to their place,
 // does not hide that it has no answer.
 func TestUnansweredBesideOthers(t *testing.T) {

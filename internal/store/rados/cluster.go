@@ -1,6 +1,12 @@
 package rados
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
 
 // Cluster is a connection to RADOS, bound to one pool and namespace: operations on objects, and what
 // fencing needs. All that the store knows of RADOS goes through here, so that the same code runs over
@@ -29,8 +35,8 @@ type Cluster interface {
 	// BreakLock takes a lock away from its holder; ErrNotFound if he does not have it any more.
 	BreakLock(object, name string, l Locker) error
 	// Blocklist has the cluster refuse all operations of clients for so many seconds from now on, which it is
-	// asked for all at a time: that takes about as long as for one. An OSD that has not heard of it yet may
-	// still take some: see LatestMap.
+	// asked for all at a time: that takes about as long as for one. Its error is that of RequestError. An OSD
+	// that has not heard of it yet may still take some: see LatestMap.
 	Blocklist(addresses []string, seconds int) error
 	// LatestMap waits until this client has the newest map of the OSDs. An OSD that gets an operation
 	// of this client has at least that map then, and refuses who is blocklisted in it.
@@ -63,6 +69,27 @@ var (
 	// ErrUnanswered is of a call that the client has given up, and which may have had its effect.
 	ErrUnanswered = errors.New("the cluster does not answer in time")
 )
+
+// RequestError returns the error of a request of several parts to the monitors, such as Blocklist, by those of its parts; nil: all
+// have ended well. A request of which a part has an answer is not unanswered: only ErrUnanswered alone says that nobody
+// answers. That a part was refused because this client is fenced is the error of the whole.
+func RequestError(parts []error) error {
+	failed := slices.DeleteFunc(slices.Clone(parts), func(err error) bool { return err == nil })
+	if len(failed) == 0 {
+		return nil
+	}
+	first := failed[0]
+	if i := slices.IndexFunc(failed, func(err error) bool { return errors.Is(err, block.ErrFenced) }); i >= 0 {
+		first = failed[i]
+	}
+	if slices.ContainsFunc(parts, func(err error) bool { return !errors.Is(err, ErrUnanswered) }) && errors.Is(first, ErrUnanswered) {
+		return fmt.Errorf("%d of %d parts of a request failed, one of them: %v", len(failed), len(parts), first)
+	}
+	if len(failed) == 1 {
+		return first
+	}
+	return fmt.Errorf("%d of %d parts of a request failed, one of them: %w", len(failed), len(parts), first)
+}
 
 // Op is an operation on one object: its steps take effect together, in their order, or not at all. An
 // Op either reads or writes; guards go with both. It belongs to the cluster from Submit to Done, with

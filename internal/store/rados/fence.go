@@ -41,13 +41,16 @@ func (f *fenced) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*plain)(f))
 }
 
-// wall is the time of the day in seconds, which only says when an entry is old.
-func (s *Store) wall() int64 {
+// wallTime is the time of the day in nanoseconds since 1970, for what is shown and for what is old.
+func (s *Store) wallTime() int64 {
 	if s.opt.Wall != nil {
-		return s.opt.Wall() / 1e9
+		return s.opt.Wall()
 	}
-	return time.Now().Unix()
+	return time.Now().UnixNano()
 }
+
+// wall is the same in seconds, which only says when an entry is old.
+func (s *Store) wall() int64 { return s.wallTime() / 1e9 }
 
 // evict fences who has a lock, and breaks exactly that one.
 func (s *Store) evict(l Locker) error {
@@ -71,11 +74,11 @@ func (s *Store) evict(l Locker) error {
 
 // refuseAll has the cluster refuse clients for so many seconds.
 func (s *Store) refuseAll(addresses []string, seconds int) error {
-	return s.ask("the monitors", func() error { return s.cluster.Blocklist(addresses, seconds) })
+	return s.ask("a monitor", func() error { return s.cluster.Blocklist(addresses, seconds) })
 }
 
 // latestMap waits for the newest map of the OSDs.
-func (s *Store) latestMap() error { return s.ask("the monitors", s.cluster.LatestMap) }
+func (s *Store) latestMap() error { return s.ask("a monitor", s.cluster.LatestMap) }
 
 // noteFenced brings the head's list up to date: with those that this start has fenced, with the last owner that has not
 // given the array back, whoever fenced that, and with what is known of their deaths.
@@ -155,6 +158,10 @@ func (s *Store) raise() error {
 	if err != nil {
 		return err
 	}
+	s.enter()
+	s.standby.Epoch = h.Epoch // as that of a new array, whose lease does not say it
+	s.leave()
+	s.tellWaits()
 	list, err := s.lockers()
 	if err != nil {
 		return err

@@ -117,6 +117,72 @@ func TestCanceledLock(t *testing.T) {
 	}
 }
 
+// TestTakingIsShown: a process that has an array's lock, and has not raised the epoch, says so, with the epoch that there is; and
+// what the cluster does not answer, with when that began.
+func TestTakingIsShown(t *testing.T) {
+	const day = int64(86_400e9)
+	for epoch, begin := range []func(*simulated.Cluster, *block.Virtual){
+		func(*simulated.Cluster, *block.Virtual) {},
+		func(c *simulated.Cluster, v *block.Virtual) {
+			first := stand(c, v, 1, nil)
+			v.RunUntil(2e9)
+			first.end()
+		},
+	} {
+		c, v := newCluster(simulated.Options{Latency: 1e6}), &block.Virtual{}
+		begin(c, v)
+		var seen rados.Standby
+		p := stand(c, v, 2, func(o *rados.Options) {
+			o.Waits = func(s rados.Standby) { seen = s }
+			o.Dead = func(rados.Owner) bool { return true }
+			o.Wall = func() int64 { return day + v.Now() }
+		})
+		if !reaches(v, func() bool { return seen.Taking }) {
+			t.Fatalf("the test does not get there: %v, it shows %+v", p.err, seen)
+		}
+		c.Stop(c.OSDOf("array", "array"))
+		stopped := v.Now()
+		if v.RunUntil(v.Now() + 15e9); p.s != nil || p.err != nil {
+			t.Fatalf("the test does not get there: %v", p.err)
+		}
+		if want := []int64{-1, 1}[epoch]; !seen.Taking || seen.Epoch != want || seen.Owner != "" || seen.Age != -1 || seen.Trouble == "" ||
+			seen.Since < day+stopped-1e9 || seen.Since > day+stopped+1e9 {
+			t.Errorf("behind its lock it shows %+v, want epoch %d, and trouble since %d", seen, want, day+stopped)
+		}
+		c.Continue()
+		if !reaches(v, func() bool { return p.s != nil }) {
+			t.Fatal(p.err)
+		}
+		if v.RunUntil(v.Now() + 2e9); seen.Taking || seen.Epoch != int64(epoch)+1 || seen.Trouble != "" || seen.Since != 0 {
+			t.Errorf("when it has raised the epoch it shows %+v", seen)
+		}
+		p.end()
+	}
+}
+
+// TestUnknownEpoch: the epoch of an array that nobody has looked at yet is not known, and that of one whose first owner has not
+// raised it is 0.
+func TestUnknownEpoch(t *testing.T) {
+	c, v := newCluster(simulated.Options{Latency: 1e6}), &block.Virtual{}
+	var seen rados.Standby
+	c.Stop(c.OSDOf("array", "array"))
+	p := stand(c, v, 1, func(o *rados.Options) { o.Waits = func(s rados.Standby) { seen = s } })
+	if v.RunUntil(15e9); seen.Epoch != -1 || seen.Taking || seen.Trouble == "" {
+		t.Errorf("before it has looked it shows %+v", seen)
+	}
+	c.Continue()
+	if !reaches(v, func() bool { return strings.HasPrefix(holder(t, c.Connect(v, "array")), "p1.") }) || p.s != nil {
+		t.Fatal("the test does not get there")
+	}
+	p.Stop()
+	other := stand(c, v, 2, func(o *rados.Options) { o.Waits = func(s rados.Standby) { seen = s } })
+	if v.RunUntil(v.Now() + 5e9); seen.Epoch != 0 || !strings.Contains(seen.Owner, "node1") {
+		t.Errorf("of an owner that has no epoch yet it shows %+v", seen)
+	}
+	p.end()
+	other.end()
+}
+
 // TestTakerIsShown: a process that has an array's lock does not say that it waits for the one that had it.
 func TestTakerIsShown(t *testing.T) {
 	c, v := newCluster(simulated.Options{Latency: 1e6, Monitor: 200e6}), &block.Virtual{}

@@ -48,6 +48,16 @@ func leaseTime(text string) int64 {
 	return n
 }
 
+// leaseEpoch returns the epoch of a lease; -1: it says none.
+func leaseEpoch(text string) int64 {
+	text, _, _ = strings.Cut(text, ".")
+	n, err := strconv.ParseInt(text, 16, 64)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
 func setLease(text string) []Step {
 	return []Step{{Kind: SetAttr, Name: leaseAttr, Value: text}, {Kind: OmapSet, Pairs: []Pair{{Key: leaseAttr, Value: []byte(text)}}}}
 }
@@ -99,12 +109,20 @@ type Ownership struct {
 	// Age is how long ago the renewal was sent that ended well last, in nanoseconds; -1: there is no lease.
 	Age     int64
 	Serving bool
+	// Trouble is what the cluster does not take, an object map or metadata, the older one; "": nothing is known of that.
+	// Since is the time of the day at which that began, in nanoseconds since 1970.
+	Trouble string
+	Since   int64
 }
 
 // Ownership describes this process's ownership. It is safe for concurrent use.
 func (s *Store) Ownership() Ownership {
 	s.mu.Lock()
-	o := Ownership{Epoch: s.head.Epoch, Age: -1}
+	late := s.metaLate
+	if late.what == "" || s.mapsLate.what != "" && s.mapsLate.since < late.since {
+		late = s.mapsLate
+	}
+	o := Ownership{Epoch: s.head.Epoch, Age: -1, Trouble: late.what, Since: late.since}
 	s.mu.Unlock()
 	if o.Serving = s.Serving(); s.opt.Lease > 0 {
 		o.Left = s.until.Load() - s.now()

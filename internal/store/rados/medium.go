@@ -152,6 +152,7 @@ func (s *Store) untrash(d mdisk) {
 // fails is tried again at the next start. Preconditions: mu is held.
 func (s *Store) removeObjects(d mdisk, done func(error)) {
 	delete(s.maps, d.ID)
+	s.mapsInOrder()
 	s.sweep(&s.dataLane, int(d.extents())+1, func(i int) *Op {
 		if uint64(i) == d.extents() {
 			return &Op{Object: d.mapObject(), Steps: []Step{{Kind: Remove}}}

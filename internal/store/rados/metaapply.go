@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -101,6 +102,7 @@ func (m *meta) feed(k int) {
 		}
 		m.found()
 		d.failed = false
+		m.inPlace()
 		d.queue = d.queue[1:]
 		if w.b != nil {
 			w.b.left--
@@ -123,14 +125,23 @@ func (m *meta) delayed(k int, err error) {
 		m.giveUp(err)
 		return
 	}
-	if !d.failed && !errors.Is(err, block.ErrFull) {
-		m.s.say("a change of the metadata does not get to its place: %v; it is tried again", err)
+	if !errors.Is(err, block.ErrFull) && m.s.metaLate.what == "" {
+		m.s.metaLate = trouble{fmt.Sprintf("a change of the metadata does not get to its place: %v", err), m.s.wallTime()}
+		m.s.say("%s; it is tried again", m.s.metaLate.what)
 	}
 	d.failed, d.busy = true, true
 	m.later(func() {
 		d.busy = false
 		m.feed(k)
 	})
+}
+
+// inPlace says that changes get to their place again, where one did not and none is tried again now. Preconditions: mu is held.
+func (m *meta) inPlace() {
+	if m.s.metaLate.what != "" && !slices.ContainsFunc(m.shards[:], func(d shard) bool { return d.failed }) {
+		m.s.metaLate = trouble{}
+		m.s.say("the changes of the metadata get to their place again")
+	}
 }
 
 // settle notes which batches are in all shards. Preconditions: mu is held.

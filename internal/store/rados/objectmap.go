@@ -8,8 +8,12 @@ import (
 	"slices"
 )
 
-// mapPause is the time until a write of an object map that has failed is tried again, in nanoseconds.
-const mapPause = 1e9
+const (
+	// mapPause is the time until a write of an object map that has failed is tried again, in nanoseconds.
+	mapPause = 1e9
+	// mapTries is how often a stop tries before it ends with an error.
+	mapTries = 5
+)
 
 // An mdisk's object map has a bit for each extent, lowest first: 1 says that its object is there. It is set behind the
 // first write to an extent, and before that one ends; it is cleared before the object is removed, unless it is known not to
@@ -29,6 +33,7 @@ type objectMap struct {
 	to     int    // ... up to here are to be written; guarded by Store.mu
 	busy   bool   // guarded by Store.mu
 	waits  bool   // what has failed is tried again in a while; guarded by Store.mu
+	late   error  // why the last write has failed; nil: it has not; guarded by Store.mu
 	change []mapChange
 }
 
@@ -179,7 +184,12 @@ func (o *objectMap) write() {
 				o.maybe[from+i] = b
 				o.sure[from+i] |= b & o.bits[from+i]
 			}
+			if o.late != nil { // what had failed was written with it
+				o.late = nil
+				o.s.mapsInOrder()
+			}
 		} else {
+			o.lateFor(op.Err)
 			o.failed(list, from, from+len(sent))
 		}
 		if len(o.change) > 0 {
@@ -222,9 +232,64 @@ func (o *objectMap) bring() {
 	}
 }
 
+// lateFor notes that the cluster has not taken a write, and says so in one line for all maps. Preconditions: mu is held.
+func (o *objectMap) lateFor(err error) {
+	s := o.s
+	if o.late = err; s.lost != nil || s.mapsLate.what != "" {
+		return
+	}
+	s.mapsLate = trouble{fmt.Sprintf("the object map %s is not written: %v", o.mdisk.mapObject(), err), s.wallTime()}
+	s.say("%s; it is tried again", s.mapsLate.what)
+}
+
+// mapsInOrder says that all object maps are as they are to be, where they are and were not. Preconditions: mu is held.
+func (s *Store) mapsInOrder() {
+	for _, o := range s.maps {
+		if o.late != nil {
+			return
+		}
+	}
+	if s.mapsLate.what != "" {
+		s.mapsLate = trouble{}
+		s.say("the object maps are in order again")
+	}
+}
+
 // bringMaps writes what has failed before of all object maps. Preconditions: mu is held.
 func (s *Store) bringMaps() {
 	for _, id := range slices.Sorted(maps.Keys(s.maps)) {
 		s.maps[id].bring()
 	}
+}
+
+// finishMaps brings all object maps for a stop, and waits until nothing is under way. It returns an error where the cluster does
+// not take them, however often it is asked.
+func (s *Store) finishMaps(idle func() bool) error {
+	for tries := 1; ; tries++ {
+		s.enter()
+		if !s.abandoned {
+			s.bringMaps()
+		}
+		s.leave()
+		s.wait(idle)
+		if err := s.lateMaps(); err == nil || tries == mapTries {
+			return err
+		}
+		s.sleep(mapPause)
+	}
+}
+
+// lateMaps returns why an object map is not as it is to be; nil: all are, or that is no matter of this process any more.
+func (s *Store) lateMaps() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lost != nil || s.abandoned {
+		return nil
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.maps)) {
+		if o := s.maps[id]; o.late != nil {
+			return fmt.Errorf("the object map %s could not be written, and is as the last write has left it: %w", o.mdisk.mapObject(), o.late)
+		}
+	}
+	return nil
 }

@@ -104,7 +104,7 @@ func (s *Store) tryLock() (bool, error) {
 		if err == nil && now == before {
 			s.enter()
 			s.lease.text, s.locked = before, true
-			s.standby = Standby{Age: -1}
+			s.standby = Standby{Taking: true, Epoch: leaseEpoch(before), Age: -1}
 			s.leave()
 			s.tellWaits()
 			return true, nil

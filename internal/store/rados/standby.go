@@ -3,7 +3,6 @@ package rados
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -13,12 +12,29 @@ import (
 type Standby struct {
 	Owner string // who has the lock; "": nobody was seen to
 	Link  string // where that one's link is; "": it has none, or nobody knows
-	Epoch int64  // of the owner, or without one this process's; 0: it has none yet
+	Epoch int64  // the array's, which its owner has raised it to; 0: it has none yet, -1: it is not known
 	// Age is how long ago its lease was seen renewed last, in nanoseconds; -1: it was not seen to be.
 	Age int64
-	// Trouble is why the array cannot be looked at; "": it can.
+	// Taking: this process has the lock, and has not raised the epoch yet.
+	Taking bool
+	// Trouble is why the array cannot be looked at; "": it can. Since is the time of the day at which that began, in
+	// nanoseconds since 1970.
 	Trouble string
+	Since   int64
 }
+
+// troubled notes why the array cannot be looked at, and since when, unless something else was in its way before; it reports
+// whether nothing was. Preconditions: mu is held.
+func (s *Store) troubled(what string, since int64) (first bool) {
+	if first = s.standby.Trouble == ""; first {
+		s.standby.Since = since
+	}
+	s.standby.Trouble, s.standby.Age = what, -1
+	return first
+}
+
+// calm notes that nothing is in the way any more. Preconditions: mu is held.
+func (s *Store) calm() { s.standby.Trouble, s.standby.Since = "", 0 }
 
 // refusal is an error that no wait ends: this process was told to serve another array, or otherwise.
 type refusal struct{ error }
@@ -38,10 +54,9 @@ func (s *Store) canceled() bool { return s.opt.Cancel != nil && s.opt.Cancel() }
 // hiccup notes an error that may pass, in one line for all that follow each other.
 func (s *Store) hiccup(err error) {
 	s.enter()
-	if s.standby.Trouble == "" {
+	if s.troubled(err.Error(), s.wallTime()) {
 		s.say("the array cannot be looked at: %v; it is tried again", err)
 	}
-	s.standby.Trouble, s.standby.Age = err.Error(), -1
 	s.leave()
 	s.tellWaits()
 }
@@ -75,7 +90,7 @@ func (s *Store) outwait(l Locker) (why string, err error) {
 			return why, nil
 		case err == nil:
 			s.enter()
-			s.standby.Trouble = ""
+			s.calm()
 			s.leave()
 			s.tellWaits()
 		case final(err):
@@ -119,11 +134,11 @@ func (w *watch) look(s *Store) (why string, other bool, err error) {
 	if err != nil {
 		return "", false, err
 	}
-	long, err := s.leaseFor(text)
+	long, epoch, err := s.leaseFor(text)
 	if err != nil {
 		return "", false, err
 	}
-	w.note(s, text)
+	w.note(s, text, epoch)
 	if long == 0 || w.silent < max(long, s.opt.Lease) {
 		return "", false, nil
 	}
@@ -141,7 +156,7 @@ func (w *watch) look(s *Store) (why string, other bool, err error) {
 // from now on. Several shorter outages are no better than a long one: only the time counts in which this process had its
 // answers. A look that took long counts as one that had followed the last one at once, so that an owner that is dead is
 // replaced in a slow cluster, too.
-func (w *watch) note(s *Store, text string) {
+func (w *watch) note(s *Store, text string, epoch int64) {
 	now := s.now()
 	if w.known && text != w.seen {
 		w.renewed = true
@@ -156,7 +171,6 @@ func (w *watch) note(s *Store, text string) {
 		w.silent += gap
 	}
 	w.known, w.looked = true, now
-	epoch, _, _ := strings.Cut(text, ".")
 	s.enter()
 	defer s.leave()
 	who, _ := w.l.owner()
@@ -164,21 +178,20 @@ func (w *watch) note(s *Store, text string) {
 	if w.renewed {
 		s.standby.Age = now - w.since
 	}
-	s.standby.Epoch, _ = strconv.ParseInt(epoch, 16, 64)
+	s.standby.Epoch = epoch
 }
 
-// leaseFor returns for how long a lease is good, in nanoseconds; 0: it never runs out. The first owner of a new array has
-// none before its first epoch, and the time of one all the same.
-func (s *Store) leaseFor(text string) (int64, error) {
-	long := leaseTime(text)
-	if long > 0 {
-		return long, nil
+// leaseFor returns for how long a lease is good, in nanoseconds, and the array's epoch; 0: it never runs out. The first owner of
+// a new array has none before its first epoch, and the time of one all the same.
+func (s *Store) leaseFor(text string) (long, epoch int64, err error) {
+	if long, epoch = leaseTime(text), leaseEpoch(text); long > 0 {
+		return long, epoch, nil
 	}
 	h, err := s.readHead()
 	if err == nil && h.Epoch == 0 {
 		long = s.opt.Lease
 	}
-	return long, err
+	return long, h.Epoch, err
 }
 
 // readSuits reads the head, and refuses an array that is not to be served here.

@@ -311,8 +311,14 @@ func TestTroubleOfMetadata(t *testing.T) {
 	if v, err := meta.Get([]byte("k")); err != nil || string(v) != "v" || !s.Serving() {
 		t.Errorf("what is committed is %q: %v", v, err)
 	}
+	if o := s.Ownership(); !strings.Contains(o.Trouble, "metadata does not get to its place: injected") || o.Since == 0 {
+		t.Errorf("it shows %+v", o)
+	}
 	c.Fail = nil
 	x.RunUntil(x.Now() + 10e9)
+	if o := s.Ownership(); o.Trouble != "" || o.Since != 0 {
+		t.Errorf("when it gets there it shows %+v", o)
+	}
 	if err := errors.Join(commit("l"), s.Close()); err != nil {
 		t.Error(err)
 	}

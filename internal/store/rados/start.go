@@ -31,7 +31,7 @@ func (s *Store) acquire() error {
 	raised := err == nil
 	if raised {
 		s.enter()
-		s.standby.Epoch = s.head.Epoch
+		s.standby.Epoch, s.standby.Taking = s.head.Epoch, false
 		s.leave()
 		s.tellWaits()
 	}
@@ -247,10 +247,11 @@ func (s *Store) tick() {
 	switch {
 	case a.quiet == 0 && was >= answerLate:
 		s.say("the cluster answers again")
-		tell, s.standby.Trouble = true, ""
+		tell = true
+		s.calm()
 	case a.quiet == answerLate:
 		tell = true
-		s.standby.Trouble, s.standby.Age = fmt.Sprintf("%s has not answered for %d s", a.what, a.quiet/1e9), -1
+		s.troubled(fmt.Sprintf("%s has not answered for %d s", a.what, a.quiet/1e9), s.wallTime()-a.quiet)
 		s.say("the array is waited for, and %s; see: ceph health detail", s.standby.Trouble)
 	}
 	if a.quiet == 0 {

@@ -146,14 +146,22 @@ type Store struct {
 	headers headWriter
 	freeX   *xfer                 // guarded by mu
 	maps    map[uint64]*objectMap // by the mdisk's number; guarded by mu
-	meta    *meta
-	reserve reserve // guarded by mu
+	// mapsLate is why object maps are not as they are to be, and metaLate why metadata are not where; guarded by mu.
+	mapsLate, metaLate trouble
+	meta               *meta
+	reserve            reserve // guarded by mu
 }
 
 var _ block.Store = (*Store)(nil)
 
 // ErrClosed is the error of all that is asked of a store that was closed.
 var ErrClosed = errors.New("the store is closed")
+
+// trouble is what the cluster does not do.
+type trouble struct {
+	what  string // "": there is none
+	since int64  // the time of the day at which it began, in nanoseconds since 1970
+}
 
 // ending is a call that is due on the executor: of a transfer's Done, or of a function.
 type ending struct {
@@ -174,7 +182,7 @@ func Open(exec block.Executor, cluster Cluster, opt Options) (*Store, error) {
 	s.leaseLane = lane{maxOps: leaseOps, maxBytes: logBytes}
 	s.reserveLane = lane{maxOps: 1, maxBytes: reservePart}
 	s.endedFn, s.drainFn = s.ended, s.drain
-	s.standby.Age = -1
+	s.standby = Standby{Epoch: -1, Age: -1}
 	if err := s.acquire(); err != nil {
 		_ = s.Opened() // what has canceled it is in err
 		failed := cluster.Close()
@@ -304,7 +312,8 @@ func (s *Store) StopWaiting() {
 
 // Close waits for what is under way, gives the lock back and ends the connection. A fenced store has
 // nothing to wait for, nor one whose start was canceled, or is canceled meanwhile: who opens the array next has that one's
-// operations refused. So it is when nothing ends for as long as Options.Patience says; that is an error.
+// operations refused. So it is when nothing ends for as long as Options.Patience says; that is an error, as
+// an object map is that the cluster does not take.
 // Preconditions: the executor is not held.
 func (s *Store) Close() error {
 	s.enter()
@@ -329,12 +338,7 @@ func (s *Store) Close() error {
 		s.wait(idle)
 	}
 	s.settle() // who waited hears of the end
-	s.enter()
-	if !s.abandoned {
-		s.bringMaps()
-	}
-	s.leave()
-	s.wait(idle)
+	err := s.finishMaps(idle)
 	s.enter()
 	if s.lost == nil && !s.abandoned { // nothing is under way: the next owner has nobody to fence
 		s.head.Address = ""
@@ -352,9 +356,8 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	fenced := s.lost != nil && !s.interrupted
 	s.mu.Unlock()
-	var err error
 	if !fenced { // where that has no answer, bound ends it
-		err = wrap("the array's lock cannot be given back", s.cluster.Unlock(headObject, lockName, s.cookie))
+		err = also(err, wrap("the array's lock cannot be given back", s.cluster.Unlock(headObject, lockName, s.cookie)))
 	}
 	s.enter()
 	interrupted, abandoned := s.interrupted, s.abandoned

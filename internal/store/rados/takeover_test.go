@@ -23,10 +23,24 @@ const (
 	logSlots = 128
 	leaseNS  = 10e9
 
-	losingSeed = 21 // without a blocklist
+	losingSeed    = 21  // without a blocklist
+	overtakenSeed = 110 // without the guard of the lease
 )
 
 var gameLayout = block.RegionLayout{State: 512, Counters: 64, Log: logSlots * 512}
+
+// control is what a negative control leaves out.
+type control int
+
+const (
+	whole control = iota
+	// refusals: the cluster refuses nobody.
+	refusals
+	// blind: a node serves whatever the lease says.
+	blind
+	// unguarded: an epoch is raised whatever has become of the lease since before its taker had the lock.
+	unguarded
+)
 
 // value is what a place has: the write with that number, and what told it from others.
 type value struct{ seq, id uint64 }
@@ -46,23 +60,25 @@ func valueOf(b []byte) (v value, place int) {
 
 // game is a run: the host, and what it knows.
 type game struct {
-	t     *testing.T
-	what  string
-	rnd   *rand.Rand
-	v     *block.Virtual
-	c     *simulated.Cluster
-	nodes []*node           // those that run, some of them stopped
-	eye   *simulated.Client // that looks who has the lock
-	all   int
-	same  bool // they are of one machine, and know of each other's death
-	// blind is the negative control that serves whatever the lease says.
-	blind bool
-	acked [places]value
-	ids   uint64
-	spell int64 // operations fail at times until then
+	t       *testing.T
+	what    string
+	rnd     *rand.Rand
+	v       *block.Virtual
+	c       *simulated.Cluster
+	nodes   []*node           // those that run, some of them stopped
+	eye     *simulated.Client // that looks who has the lock
+	all     int
+	same    bool // they are of one machine, and know of each other's death
+	control control
+	acked   [places]value
+	ids     uint64
+	spell   int64 // operations fail at times until then
+	monitor int64 // what a request to the monitors takes
+	quiet   bool  // the first trouble comes behind the take-over from a taker that was stopped behind its lock
 
 	opens, writes, reads, lost, stale int
 	caught                            int   // starts, between their lock and their epoch
+	unknown, unheard                  int   // calls of locks and watches, and requests to monitors, that had an effect and an error
 	both                              int   // moments at which two took themselves for the owner
 	longest                           int64 // without an owner that serves
 	served                            int64 // when one did last
@@ -84,6 +100,7 @@ type node struct {
 	out    int           // destages under way
 	saving bool
 	open   bool
+	until  bool // it is stopped until another one takes the lease away
 }
 
 var killed map[int]bool // processes that are known to be dead
@@ -147,7 +164,7 @@ func (n *node) run() {
 		err = n.recover()
 	}
 	if err != nil {
-		if !errors.Is(err, block.ErrFenced) && !errors.Is(err, rados.ErrGuard) && !errors.Is(err, errInjected) {
+		if !errors.Is(err, block.ErrFenced) && !errors.Is(err, rados.ErrGuard) && !errors.Is(err, errInjected) && !errors.Is(err, rados.ErrUnanswered) {
 			g.t.Fatalf("%s: process %d: %v", g.what, n.number, err)
 		}
 		n.later()
@@ -229,7 +246,7 @@ func (n *node) check() {
 	}
 }
 
-func (n *node) serves() bool { return n.open && (n.g.blind || n.s.Serving()) }
+func (n *node) serves() bool { return n.open && (n.g.control == blind || n.s.Serving()) }
 
 // write is a host's write.
 func (n *node) write(place int) {
@@ -323,38 +340,42 @@ func (g *game) hosts(end int64) {
 }
 
 // play plays a seed.
-func play(t *testing.T, seed uint64, opt simulated.Options, blind bool) *game {
+func play(t *testing.T, seed uint64, without control) *game {
 	rnd := rand.New(rand.NewPCG(seed, 21))
-	opt.Latency, opt.Tail = 1+rnd.Int64N(3e6), rnd.IntN(50)
+	opt := simulated.Options{NoBlocklist: without == refusals, Latency: 1 + rnd.Int64N(3e6), Tail: rnd.IntN(50)}
 	killed = map[int]bool{}
-	g := &game{t: t, what: fmt.Sprintf("-run %s -seed %d", t.Name(), seed), rnd: rnd, v: &block.Virtual{}, c: simulated.New(opt, rnd), same: rnd.IntN(3) == 0, blind: blind}
-	g.c.Fail, g.c.Forget = g.fails, g.fails
+	g := &game{t: t, what: fmt.Sprintf("-run %s -seed %d", t.Name(), seed), rnd: rnd, v: &block.Virtual{}, c: simulated.New(opt, rnd), same: rnd.IntN(3) == 0, control: without}
+	g.c.Fail, g.c.Forget, g.c.ForgetMonitor = g.fails, g.forgets, g.forgetsMonitor
 	g.eye = g.c.Connect(g.v, "array")
-	calm := opt.NoBlocklist // a control that loses seldom is not to be kept from it
+	calm := without == refusals // a control that loses seldom is not to be kept from it
+	begin := int64(2e9)
 	if !calm && rnd.IntN(2) == 0 {
 		g.found()
+		if g.quiet = rnd.IntN(2) == 0; g.quiet {
+			begin = g.v.Now() + 14e9
+		}
 	}
 	for range 2 + rnd.IntN(2) {
 		g.start()
 	}
-	if !calm && rnd.IntN(2) == 0 {
-		g.c.SetMonitor(g.rnd.Int64N(3e9))
+	if g.quiet || !calm && rnd.IntN(2) == 0 {
+		g.setMonitor(g.rnd.Int64N(1 + g.rnd.Int64N(1e9)))
 		g.locked(g.v.Now() + 1e9)
 	}
 	const end = 70e9
 	g.hosts(end)
-	kinds := 9
+	kinds := 10
 	if calm {
 		kinds = 7
 	}
-	g.v.At(2e9, func() { g.trouble(end, kinds) })
+	g.v.At(begin, func() { g.trouble(end, kinds) })
 	g.v.RunUntil(end + 40e9)
 	// The last word has one that comes when all is over.
 	for _, n := range g.nodes {
 		n.p.Continue()
 	}
 	g.c.Continue()
-	g.spell, g.c.FailMonitor = 0, nil
+	g.spell, g.c.FailMonitor, g.c.MonitorTimeout = 0, nil, 0
 	g.v.RunUntil(g.v.Now() + 30e9)
 	for len(g.nodes) > 0 {
 		n := g.nodes[0]
@@ -386,35 +407,44 @@ func TestTakeovers(t *testing.T) {
 	if testing.Short() {
 		seeds = 20
 	}
-	var opens, writes, reads, caught int
-	var longest int64
+	var all game
 	for s := seed; s < seed+seeds; s++ {
-		g := play(t, s, simulated.Options{}, false)
+		g := play(t, s, whole)
 		if g.lost > 0 || g.stale > 0 || g.both > 0 {
 			t.Fatalf("%s: %d acknowledged writes were lost, %d reads were stale, two served at %d moments", g.what, g.lost, g.stale, g.both)
 		}
-		opens, writes, reads, caught, longest = opens+g.opens, writes+g.writes, reads+g.reads, caught+g.caught, max(longest, g.longest)
+		all.opens, all.writes, all.reads, all.caught = all.opens+g.opens, all.writes+g.writes, all.reads+g.reads, all.caught+g.caught
+		all.unknown, all.unheard, all.longest = all.unknown+g.unknown, all.unheard+g.unheard, max(all.longest, g.longest)
 	}
-	t.Logf("%d seeds, %d owners, %d starts caught behind their lock, %d writes, %d reads: 0 lost, 0 stale; at most %d s without an owner that serves",
-		seeds, opens, caught, writes, reads, longest/1e9)
-	if opens < 3*int(seeds) || writes < 100*int(seeds) || caught < int(seeds)/2 {
-		t.Errorf("the test does not get there: %d owners, %d writes, %d caught", opens, writes, caught)
+	t.Logf("%d seeds, %d owners, %d starts caught behind their lock, %d locks and watches and %d requests to monitors with an effect and an error, "+
+		"%d writes, %d reads: 0 lost, 0 stale; at most %d s without an owner that serves",
+		seeds, all.opens, all.caught, all.unknown, all.unheard, all.writes, all.reads, all.longest/1e9)
+	if n := int(seeds); all.opens < 3*n || all.writes < 100*n || all.caught < n/2 || all.unknown < n/4 || all.unheard < n/4 {
+		t.Errorf("the test does not get there: %d owners, %d writes, %d caught, %d and %d unknown", all.opens, all.writes, all.caught, all.unknown, all.unheard)
 	}
 }
 
-// TestTakeoverControls: each half of the fencing is needed. Without the blocklist data is lost that was acknowledged, and
-// without the look at the lease old data is read.
+// TestTakeoverControls: each part of the fencing is needed. Without the blocklist data is lost that was acknowledged, without
+// the look at the lease old data is read, and without the guard of the lease two serve where an epoch is raised late.
 func TestTakeoverControls(t *testing.T) {
-	lost, stale := 0, 0
-	for s := uint64(losingSeed); s < losingSeed+240 && lost == 0; s++ {
-		lost = play(t, s, simulated.Options{NoBlocklist: true}, false).lost
-		t.Logf("seed %d: %d acknowledged writes lost without a blocklist", s, lost)
-	}
-	for s := uint64(1); s < 100 && stale == 0; s++ {
-		stale = play(t, s, simulated.Options{}, true).stale
-		t.Logf("seed %d: %d stale reads without a look at the lease", s, stale)
-	}
-	if lost == 0 || stale == 0 {
-		t.Error("a negative control loses nothing: the test proves nothing")
+	for _, row := range []struct {
+		without     control
+		first, most uint64
+		what        string
+		of          func(*game) int
+	}{
+		{refusals, losingSeed, 240, "acknowledged writes lost without a blocklist", func(g *game) int { return g.lost }},
+		{blind, 1, 100, "stale reads without a look at the lease", func(g *game) int { return g.stale }},
+		{unguarded, overtakenSeed, 400, "moments with two owners without the guard of the lease", func(g *game) int { return g.both }},
+	} {
+		found := 0
+		for s := row.first; s < row.first+row.most && found == 0; s++ {
+			if found = row.of(play(t, s, row.without)); found > 0 {
+				t.Logf("seed %d: %d %s", s, found, row.what)
+			}
+		}
+		if found == 0 {
+			t.Errorf("0 %s: the test proves nothing", row.what)
+		}
 	}
 }

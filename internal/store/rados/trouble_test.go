@@ -13,12 +13,71 @@ import (
 
 var errInjected = errors.New("injected")
 
-// fails makes an operation fail at times while there is a bad spell.
-func (g *game) fails(*rados.Op) error {
-	if g.v.Now() < g.spell && g.rnd.IntN(30) == 0 {
+// bad reports whether an operation is to fail: at times, while there is a bad spell, and of locks and watches, of which there
+// are few, more often.
+func (g *game) bad(op *rados.Op) bool {
+	chance := 30
+	if op.Priv != nil {
+		chance = 4
+	}
+	return g.v.Now() < g.spell && g.rnd.IntN(chance) == 0
+}
+
+// fails makes an operation fail at times. Where the control leaves out the guard of the lease, the raise of an epoch loses it.
+func (g *game) fails(op *rados.Op) error {
+	if s := op.Steps; g.control == unguarded && len(s) > 2 && s[1].Name == "lease" && s[2].Kind == rados.SetAttr && s[2].Name == "epoch" {
+		s[1] = s[0]
+	}
+	if s := op.Steps; len(s) > 1 && s[1].Kind == rados.SetAttr && s[1].Name == "lease" && strings.Contains(s[1].Value, " ") {
+		g.taking()
+	}
+	if g.bad(op) {
 		return errInjected
 	}
 	return nil
+}
+
+// setMonitor changes what a request to the monitors takes.
+func (g *game) setMonitor(ns int64) {
+	g.monitor = ns
+	g.c.SetMonitor(ns)
+}
+
+// taking is told that somebody takes a lease away: whoever was stopped until then goes on while that one has it refused, which
+// takes two requests to the monitors, or behind that.
+func (g *game) taking() {
+	for _, n := range g.nodes {
+		if n.until {
+			n.until = false
+			g.v.At(g.v.Now()+g.rnd.Int64N(5e6+2*g.monitor), n.p.Continue)
+		}
+	}
+}
+
+// forgets makes an operation that has taken effect look as if it had failed, at times.
+func (g *game) forgets(op *rados.Op) error {
+	if !g.bad(op) {
+		return nil
+	}
+	if op.Priv != nil {
+		g.unknown++
+	}
+	return errInjected
+}
+
+// forgetsMonitor does so with a request to the monitors.
+func (g *game) forgetsMonitor() error {
+	if g.v.Now() < g.spell && g.rnd.IntN(3) == 0 {
+		g.unheard++
+		return errInjected
+	}
+	return nil
+}
+
+// silence has the monitors not answer for a while: a request ends without an effect when its client gives it up.
+func (g *game) silence() {
+	g.c.MonitorTimeout = 1 + g.rnd.Int64N(5e9)
+	g.v.At(g.v.Now()+g.rnd.Int64N(12e9), func() { g.c.MonitorTimeout = 0 })
 }
 
 // early does something to who has the lock and no epoch yet, which is over within milliseconds, and at times to others.
@@ -27,11 +86,11 @@ func (g *game) early(holder *node) {
 		long := g.rnd.Int64N(16e9)
 		switch {
 		case n.open, n != holder && g.rnd.IntN(4) > 0:
-		case g.rnd.IntN(4) == 0:
+		case !g.quiet && g.rnd.IntN(4) == 0:
 			n.end()
 		default:
-			if n == holder && g.rnd.IntN(2) == 0 { // until another one is about to take over
-				long = 9e9 + g.rnd.Int64N(4e9)
+			if n == holder && (g.quiet || g.rnd.IntN(2) == 0) {
+				n.until, long = true, 30e9
 			}
 			n.p.Stop()
 			g.v.At(g.v.Now()+long, n.p.Continue)
@@ -55,6 +114,7 @@ func (g *game) locked(end int64) {
 
 // trouble does something of the first kinds to somebody, and then to another one.
 func (g *game) trouble(end int64, kinds int) {
+	g.quiet = false
 	if g.v.Now() >= end {
 		return
 	}
@@ -69,7 +129,7 @@ func (g *game) trouble(end int64, kinds int) {
 			if g.rnd.IntN(3) == 0 {
 				g.locked(g.v.Now() + 14e9)
 			}
-			g.c.SetMonitor(g.rnd.Int64N(1 + g.rnd.Int64N(2e9)))
+			g.setMonitor(g.rnd.Int64N(1 + g.rnd.Int64N(2e9)))
 			if g.c.FailMonitor = nil; g.rnd.IntN(6) == 0 {
 				g.c.FailMonitor = errInjected
 			}
@@ -94,6 +154,11 @@ func (g *game) trouble(end int64, kinds int) {
 			g.spell = g.v.Now() + g.rnd.Int64N(8e9)
 		case 8:
 			n.stop()
+		case 9: // with a take-over in it
+			g.spell = g.v.Now() + 2e9 + g.rnd.Int64N(16e9)
+			if n.end(); g.rnd.IntN(3) == 0 {
+				g.silence()
+			}
 		}
 	}
 	g.v.At(g.v.Now()+g.rnd.Int64N(12e9), func() { g.trouble(end, kinds) })

@@ -4,8 +4,7 @@ package librados
 
 import (
 	"bytes"
-	"fmt"
-	"slices"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -143,23 +142,23 @@ func (c *client) Blocklist(addresses []string, seconds int) error {
 func (c *client) blocklist(addresses []string, seconds int) error {
 	errs := make([]error, len(addresses))
 	var next atomic.Int32
+	var silent atomic.Bool // the others need not wait for as long, one after the other
 	var all sync.WaitGroup
 	for range min(atOnce, len(addresses)) {
 		all.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(addresses); i = int(next.Add(1)) - 1 {
+				if errs[i] = rados.ErrUnanswered; silent.Load() {
+					continue
+				}
 				errs[i] = errorOf(call(library.blocklist_add, c.cluster, uintptr(unsafe.Pointer(text(addresses[i]))), uintptr(seconds)))
+				if errors.Is(errs[i], rados.ErrUnanswered) {
+					silent.Store(true)
+				}
 			}
 		})
 	}
 	all.Wait()
-	failed := slices.DeleteFunc(errs, func(err error) bool { return err == nil })
-	switch len(failed) {
-	case 0:
-		return nil
-	case 1:
-		return failed[0]
-	}
-	return fmt.Errorf("%d of %d clients could not be blocklisted, the first one: %w", len(failed), len(addresses), failed[0])
+	return rados.RequestError(errs)
 }
 
 // LatestMap waits for the newest map of the OSDs.

@@ -320,7 +320,7 @@ func (cl *Client) BreakLock(object, name string, l rados.Locker) error {
 // Blocklist makes a map in which clients are refused. OSDs hear of it one by one.
 func (cl *Client) Blocklist(addresses []string, _ int) error {
 	if cl.c.MonitorTimeout > 0 {
-		return cl.timeout()
+		return cl.blocklistPart(addresses)
 	}
 	cl.wait(cl.c.opt.Monitor)
 	cl.hop()
@@ -331,6 +331,26 @@ func (cl *Client) Blocklist(addresses []string, _ int) error {
 	if cl.c.FailMonitor != nil {
 		return cl.c.FailMonitor
 	}
+	cl.refuse(addresses)
+	return cl.forget()
+}
+
+// blocklistPart does so with the first of some clients, with monitors that say nothing of the others.
+func (cl *Client) blocklistPart(addresses []string) error {
+	n := min(cl.c.MonitorPart, len(addresses))
+	if n > 0 && cl.check() == nil {
+		cl.refuse(addresses[:n])
+	}
+	err := cl.timeout()
+	parts := make([]error, len(addresses))
+	for i := range parts[n:] {
+		parts[n+i] = err
+	}
+	return rados.RequestError(parts)
+}
+
+// refuse makes a map in which clients are refused.
+func (cl *Client) refuse(addresses []string) {
 	cl.c.epoch++
 	for _, address := range addresses {
 		cl.c.Blocklisted++
@@ -338,7 +358,14 @@ func (cl *Client) Blocklist(addresses []string, _ int) error {
 			cl.c.blocked[address] = cl.c.epoch
 		}
 	}
-	return nil
+}
+
+// forget returns the error of a request to the monitors that has taken effect.
+func (cl *Client) forget() error {
+	if cl.c.ForgetMonitor == nil {
+		return nil
+	}
+	return cl.c.ForgetMonitor()
 }
 
 // timeout waits for a monitor that says nothing.
@@ -357,8 +384,14 @@ func (cl *Client) LatestMap() error {
 	cl.wait(cl.c.opt.Monitor)
 	cl.hop()
 	defer cl.hop()
+	if cl.c.FailMonitor != nil {
+		return cl.c.FailMonitor
+	}
 	cl.epoch = cl.c.epoch
-	return cl.check()
+	if err := cl.check(); err != nil {
+		return err
+	}
+	return cl.forget()
 }
 
 // Watch notes who wants to hear of a loss.

@@ -49,12 +49,16 @@ type Cluster struct {
 	// Fail, unless it is nil, returns the error of an operation that is to fail, or nil.
 	Fail func(op *rados.Op) error
 	// Forget, unless it is nil, returns the error of an operation that has taken effect and whose answer says otherwise, or
-	// nil.
+	// nil. To both a call of a lock or a watch is an operation without steps on its object, which has Priv.
 	Forget func(op *rados.Op) error
 	// FailMonitor, unless it is nil, is the error of requests to the monitors.
 	FailMonitor error
+	// ForgetMonitor, unless it is nil, returns the error of a request to the monitors that has taken effect, or nil.
+	ForgetMonitor func() error
 	// MonitorTimeout, unless it is 0, is when requests to the monitors end without an answer or an effect, in nanoseconds.
 	MonitorTimeout int64
+	// MonitorPart is how many clients of a request to blocklist some are refused though it ends so.
+	MonitorPart int
 	// Applied counts operations that have taken effect; Refused those of blocklisted clients, and Zombies
 	// those that took effect when their client was dead. Blocklisted counts addresses that somebody blocklisted.
 	Applied, Refused, Zombies, Blocklisted int
@@ -171,9 +175,10 @@ func (c *Cluster) arrive(cl *Client, op *rados.Op, osd int) bool {
 	c.Applied++
 	if call, ok := op.Priv.(func() error); ok {
 		op.Err = call()
-		return true
+	} else {
+		op.Err = c.apply(cl.namespace+"/"+op.Object, op)
 	}
-	if op.Err = c.apply(cl.namespace+"/"+op.Object, op); op.Err == nil && c.Forget != nil {
+	if op.Err == nil && c.Forget != nil {
 		op.Err = c.Forget(op)
 	}
 	return true
