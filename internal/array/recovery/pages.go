@@ -190,7 +190,7 @@ func (r *run) join(live []uint32, joins map[uint32][]uint32, masks []uint8) erro
 		return err
 	}
 	for _, i := range joined {
-		copy(c.NV.Describe(i), heads[i])
+		c.NV.Replace(i, heads[i])
 	}
 	if err := r.Flusher.FlushNow(); err != nil {
 		return err
