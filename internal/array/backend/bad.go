@@ -53,6 +53,16 @@ func (b *BadSectors) Has(k layout.PageKey, sector int) bool {
 	return ok
 }
 
+// Mask returns the sectors of a page that are on the list.
+func (b *BadSectors) Mask(k layout.PageKey) (mask uint8) {
+	for s := 0; s < layout.PageSectors && len(b.set) > 0; s++ {
+		if b.Has(k, s) {
+			mask |= 1 << s
+		}
+	}
+	return mask
+}
+
 // Forget takes sectors of a page off the list: they are written anew, or gone.
 func (b *BadSectors) Forget(k layout.PageKey, mask uint8) {
 	for left := mask; left != 0; left &= left - 1 {

@@ -28,8 +28,7 @@ type Array struct {
 	UUID        uint64 // of the array, if it is a new one
 	// MakeVolume makes a volume of a pool.
 	MakeVolume func(spec directory.VolumeSpec, p *pool.Pool) *pool.Volume
-	// Ready: pools, volumes and dirty data are there, and the last checkpoint of the recovery is
-	// not yet.
+	// Ready: pools, volumes and dirty data are there.
 	Ready func()
 }
 
@@ -49,6 +48,7 @@ type Found struct {
 type run struct {
 	Array
 	found Found
+	from  uint64 // number of the record before those that are replayed
 }
 
 // Run brings an array from its store to where it was, in these steps:
@@ -61,7 +61,9 @@ type run struct {
 //  5. reference counts and allocation, from the finished maps;
 //  6. dirty pages: those whose record is in the log or before it; the newest of each key;
 //  7. a checkpoint with a new run of sequence numbers, so that what an interrupted
-//     write left behind the end of the log can never be read as a part of it.
+//     write left behind the end of the log can never be read as a part of it, and with the
+//     sectors that are bad in these pages;
+//  8. of the pages, those that count become dirty data of the cache, the others free.
 //
 // It may be interrupted anywhere, and is then done again. It waits.
 func Run(a Array, fresh bool) (Found, error) {
@@ -109,6 +111,7 @@ func (r *run) load(fresh bool) error {
 		return err
 	}
 	r.Checkpoints.Start(from)
+	r.from = from.Seq
 	end, err := r.Log.FindEnd(saved, max(saved.Flushed, last, from.Seq), fresh)
 	if err != nil {
 		return err
@@ -132,15 +135,19 @@ func (r *run) begin() error {
 	if err := r.Flusher.Truncate(r.Meta.Generation()); err != nil {
 		return err
 	}
-	if err := r.loadPages(); err != nil {
+	pages, err := r.choosePages()
+	if err != nil {
+		return err
+	}
+	if err := r.Checkpoints.First(); err != nil {
+		return err
+	}
+	if err := r.loadPages(pages); err != nil {
 		return err
 	}
 	r.Set.DropUnknown()
 	r.balanceCounters()
 	r.Ready()
-	if err := r.Checkpoints.First(); err != nil {
-		return err
-	}
 	return r.Flusher.Commission(r.Meta.Generation())
 }
 
