@@ -55,6 +55,7 @@ func (r *run) choosePages() (*pages, error) {
 		}
 		n = end
 	}
+	r.makeRoom(p)
 	return p, r.Flusher.FlushNow()
 }
 
@@ -159,56 +160,91 @@ func (r *run) use(pages []uint32, masks []uint8) (use []uint32) {
 	return use
 }
 
-// join puts pages of one address together in new ones: the older ones may hold
-// sectors that never reached the back end. The old ones are retired when the new ones are durable.
-func (r *run) join(p *pages) error {
-	if len(p.joins) == 0 {
-		return nil
+// makeRoom gives up what only the older pages of one address have, of as few sectors as there are,
+// where not one page is free to join any others in. It goes on the list of bad sectors. Admission
+// keeps a page free, so that this is for what an older version has left.
+func (r *run) makeRoom(p *pages) {
+	if slices.Contains(p.masks, 0) || len(p.joins) == 0 {
+		return
 	}
+	least, fewest := uint32(0), 1<<30
+	for _, i := range p.live {
+		n := 0
+		for _, older := range p.joins[i] {
+			n += bits.OnesCount8(p.masks[older])
+		}
+		if n > 0 && n < fewest {
+			least, fewest = i, n
+		}
+	}
+	r.found.BadSectors += fewest
+	for _, older := range p.joins[least] {
+		k := r.Set.Cache.NV.Descriptor(older).Key()
+		r.Set.ByID(k.Pool()).Bad.AddMask(k, p.masks[older])
+		p.masks[older] = 0
+	}
+	delete(p.joins, least)
+}
+
+// joining is pages of one address each that are being joined.
+type joining struct {
+	to    []uint32 // pages that were free and have the data
+	heads []nvlog.Descriptor
+	old   []uint32 // what they are made of
+}
+
+// join puts pages of one address together in new ones: the older ones may hold sectors that never
+// reached the back end. It goes round by round where there are more addresses than free pages: each
+// round gives back two pages at least for one that it takes. Preconditions: a page is free.
+func (r *run) join(p *pages) error {
 	c := r.Set.Cache
-	var old, joined []uint32
-	heads := map[uint32]nvlog.Descriptor{}
+	var j joining
 	for n, first := range p.live {
 		others := p.joins[first]
 		if others == nil {
 			continue
 		}
 		if c.Free() == 0 {
-			// Without a page to join them in, what only the older ones have is lost.
-			for _, i := range others {
-				r.found.BadSectors += bits.OnesCount8(p.masks[i])
-				k := c.NV.Descriptor(i).Key()
-				r.Set.ByID(k.Pool()).Bad.AddMask(k, p.masks[i])
+			if err := r.endJoin(&j, p.masks); err != nil {
+				return err
 			}
-			old = append(old, others...)
-			continue
 		}
 		i := c.TakeFree()
-		joined = append(joined, i)
-		heads[i] = r.compose(i, append([]uint32{first}, others...), p.masks)
-		old = append(append(old, first), others...)
+		j.to = append(j.to, i)
+		j.heads = append(j.heads, r.compose(i, append([]uint32{first}, others...), p.masks))
+		j.old = append(append(j.old, first), others...)
 		p.live[n] = i
+	}
+	return r.endJoin(&j, p.masks)
+}
+
+// endJoin makes new pages durable, then retires the old ones, then makes these free.
+func (r *run) endJoin(j *joining, masks []uint8) error {
+	c := r.Set.Cache
+	if len(j.to) == 0 {
+		return nil
 	}
 	// A descriptor that is durable vouches for its data.
 	if err := r.Flusher.FlushNow(); err != nil {
 		return err
 	}
-	for _, i := range joined {
-		c.NV.Replace(i, heads[i])
+	for n, i := range j.to {
+		c.NV.Replace(i, j.heads[n])
 	}
 	if err := r.Flusher.FlushNow(); err != nil {
 		return err
 	}
-	for _, i := range old {
+	for _, i := range j.old {
 		c.NV.Retire(i, nvlog.Superseded)
 	}
 	if err := r.Flusher.FlushNow(); err != nil {
 		return err
 	}
-	for _, i := range old {
-		p.masks[i] = 0
+	for _, i := range j.old {
+		masks[i] = 0
 		c.GiveFree(i)
 	}
+	*j = joining{}
 	return nil
 }
 
