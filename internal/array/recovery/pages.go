@@ -151,6 +151,7 @@ func (r *run) use(pages []uint32, masks []uint8) (use []uint32) {
 		}
 		covered |= fresh
 		good := fresh & r.Set.Cache.NV.GoodSectors(i)
+		bad.Forget(d.Key(), good)
 		r.found.BadSectors += bits.OnesCount8(fresh &^ good)
 		bad.AddMask(d.Key(), fresh&^good)
 		if masks[i] = good; good != 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/metadata"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/pool"
+	"github.com/arraysim/arraysim/internal/block"
 )
 
 // Array is what a recovery works with. Of Objects, Log, Flusher and Checkpoints nothing is known
@@ -153,7 +154,10 @@ func (r *run) begin() error {
 
 // replayEdit applies an edit of the log. One that is older than the shrinking of its volume may go
 // beyond what the map spans now: there is nothing to be said of that part any more.
-func (r *run) replayEdit(e nvlog.Edit) {
+//
+// What was written behind the checkpoint is not bad any more, whatever its list says: it may have been
+// destaged, and its page used again.
+func (r *run) replayEdit(e nvlog.Edit, written bool) {
 	v := r.Set.VolumeByID(e.Volume)
 	if v == nil {
 		return
@@ -163,6 +167,9 @@ func (r *run) replayEdit(e nvlog.Edit) {
 		return
 	}
 	e.Count = min(e.Count, span-e.Start)
+	if written && e.State == block.Data {
+		v.Pool().Bad.ForgetRange(e.Phys, e.Count)
+	}
 	v.Apply(&e)
 }
 
@@ -230,6 +237,9 @@ func (r *run) countReferences() error {
 	for _, v := range r.Set.Volumes() {
 		v.Account()
 		v.Map.FindHomes()
+	}
+	for _, p := range r.Set.Pools() { // nobody can read these; who gets the space writes there before
+		p.Bad.ForgetAll(func(phys uint64) bool { return p.Alloc.MapRefs(phys>>layout.WindowShift) == 0 })
 	}
 	return nil
 }
