@@ -130,8 +130,20 @@ func (r *powerRig) restartKilled(k *killer, what string) {
 	r.busy, r.cut = nil, false
 }
 
-// losePowerToo has the power go behind the death of the process and before a start, and verifies: what was flushed is there.
+// losePowerToo has the power go behind the death of the process, perhaps behind starts that died, too, and before one that
+// serves anything, and verifies: what was flushed is there.
 func (r *powerRig) losePowerToo(k *killer, what string) {
+	for r.rnd.IntN(2) == 0 {
+		r.disk = r.disk.Image()
+		r.files.Close()
+		k.arm(200)
+		var err error
+		if _, r.files, err = openOn(r.disk, &block.Virtual{}, r.rnd, r.opt, r.wrap...); err != nil {
+			r.t.Fatalf("%s, a start before the cut: %v", what, err)
+		}
+		k.ended()
+		r.disk.KillNow()
+	}
 	r.disk = r.disk.Image()
 	k.left, k.old, r.killed = 0, nil, false
 	r.disk.Cut()
@@ -142,7 +154,7 @@ func (r *powerRig) losePowerToo(k *killer, what string) {
 // array starts.
 func TestKills(t *testing.T) { killInside(t, "TestKills", (*powerRig).restartKilled) }
 
-// TestKillsBeforePowerLoss is TestKills where the power goes before a start: what was flushed is there.
+// TestKillsBeforePowerLoss is TestKills where the power goes before a start, or behind one that died: what was flushed is there.
 func TestKillsBeforePowerLoss(t *testing.T) {
 	killInside(t, "TestKillsBeforePowerLoss", (*powerRig).losePowerToo)
 }
