@@ -13,8 +13,10 @@ func TestBadSectorsOfPools(t *testing.T) {
 	r := newRig(t, Options{}, false)
 	p, q := r.pool("p", PoolSpec{}, 64<<20), r.pool("q", PoolSpec{}, 64<<20)
 	v := r.volume("v", "p", 8<<20, true)
+	w := r.volume("w", "q", 8<<20, true)
 	mustOK(t, r.do(v, write(0, 8)))
-	const phys = 5 // of p, where the volume has its first window
+	mustOK(t, r.do(w, write(0, 8)))
+	const phys = 5 // where each volume has its first window
 	p.Bad.Add(layout.KeyOf(p.ID(), phys), phys)
 	q.Bad.Add(layout.KeyOf(q.ID(), phys+1), phys+1)
 	r.a.checkpoint(true)
@@ -32,6 +34,12 @@ func TestBadSectorsOfPools(t *testing.T) {
 		t.Errorf("%d bad sectors are known, not 2", n)
 	}
 	err := errNever
+	r.a.DeleteVolume(r.a.Volume("w"), func(e error) {
+		if e != nil {
+			t.Error(e)
+		}
+	})
+	r.clock.Run()
 	r.a.DeletePool(q, func(e error) { err = e })
 	r.clock.Run()
 	if err != nil {

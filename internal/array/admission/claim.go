@@ -94,7 +94,8 @@ func (g *Gate) Admit(c *Claim, head bool) Verdict {
 		g.log.Starve()
 		return NoLog
 	}
-	if g.cache.Free() < c.Pages || !head && g.lacks&lackPages != 0 {
+	// One page stays free: a start needs it to join two of one address, which frees others.
+	if g.cache.Free() <= c.Pages || !head && g.lacks&lackPages != 0 {
 		c.lacks = lackPages
 		return NoRoom
 	}

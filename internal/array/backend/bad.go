@@ -6,6 +6,7 @@ package backend
 import (
 	"encoding/binary"
 	"errors"
+	"maps"
 	"math/bits"
 	"slices"
 
@@ -53,11 +54,42 @@ func (b *BadSectors) Has(k layout.PageKey, sector int) bool {
 	return ok
 }
 
+// Mask returns the sectors of a page that are on the list.
+func (b *BadSectors) Mask(k layout.PageKey) (mask uint8) {
+	for s := 0; s < layout.PageSectors && len(b.set) > 0; s++ {
+		if b.Has(k, s) {
+			mask |= 1 << s
+		}
+	}
+	return mask
+}
+
 // Forget takes sectors of a page off the list: they are written anew, or gone.
 func (b *BadSectors) Forget(k layout.PageKey, mask uint8) {
-	for left := mask; left != 0; left &= left - 1 {
+	for left := mask; left != 0 && len(b.set) > 0; left &= left - 1 {
 		delete(b.set, badKey(k, bits.TrailingZeros8(left)))
 	}
+}
+
+// ForgetRange is Forget of the physical sectors [phys, phys+n).
+func (b *BadSectors) ForgetRange(phys, n uint64) {
+	for s := phys; s < phys+n && len(b.set) > 0; s++ {
+		b.Forget(layout.KeyOf(b.pool, s), 1<<(s%layout.PageSectors))
+	}
+}
+
+// ForgetAll is Forget of the sectors of which gone says, by their physical number, that they are.
+func (b *BadSectors) ForgetAll(gone func(phys uint64) bool) {
+	maps.DeleteFunc(b.set, func(x uint64, _ struct{}) bool { return gone(layout.PageKey(x>>3).Phys() + x&7) })
+}
+
+// Any reports whether one of the physical sectors [phys, phys+n) is bad.
+func (b *BadSectors) Any(phys, n uint64) bool {
+	if len(b.set) == 0 {
+		return false
+	}
+	_, bad := b.First(phys, n)
+	return bad
 }
 
 // First returns the first bad one of the physical sectors [phys, phys+n); false means that there is

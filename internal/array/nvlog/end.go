@@ -139,14 +139,14 @@ func (n *NVRAM) wholePages(flushed, last uint64, torn bool) []uint16 {
 }
 
 // Replay calls fn for the edits of every record from the tail to last, and leaves the head behind
-// it.
-func (l *Log) Replay(last uint64, fn func(Edit)) (err error) {
+// it. written: the record has pages, which hold new data for all sectors that the edit makes data.
+func (l *Log) Replay(last uint64, fn func(e Edit, written bool)) (err error) {
 	l.head, l.seq, err = l.scan(false, func(seq uint64, b []byte) bool {
 		if seq > last {
 			return false
 		}
 		if !isWrap(b) {
-			eachEdit(b, fn)
+			eachEdit(b, func(e Edit) { fn(e, recordPages(b) > 0) })
 		}
 		return true
 	})

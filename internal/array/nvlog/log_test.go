@@ -149,7 +149,7 @@ func TestEditsAreKept(t *testing.T) {
 	}
 	again := NewLog(l.nv)
 	var got []Edit
-	if err := again.Replay(l.Seq(), func(e Edit) { got = append(got, e) }); err != nil {
+	if err := again.Replay(l.Seq(), func(e Edit, _ bool) { got = append(got, e) }); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(got, want) || again.head != l.head || again.Seq() != 1 {

@@ -21,7 +21,8 @@ import (
 //
 // The words of a descriptor are written in the order of Describe, SetSum and Seal, and a processor
 // does not tear an aligned word: one that is half written when the process dies is either invalid,
-// or still the old one.
+// or still the old one. What is invalid counts for nothing while its number is one that no record
+// has; Replace is for one that a record has.
 const (
 	descBytes     = 64
 	descSum       = 60 // where the descriptor's checksum is
@@ -171,8 +172,26 @@ func (n *NVRAM) Retire(page uint32, mark Tombstone) {
 	le.PutUint32(d[descSum:], crc32.Checksum(d[:descSum], castagnoli))
 }
 
-// Clear makes the descriptor of a page one that was never used.
-func (n *NVRAM) Clear(page uint32) { clear(n.Describe(page)) }
+// Clear makes the descriptor of a page one that was never used. Its number goes first: from then on
+// it says nothing.
+func (n *NVRAM) Clear(page uint32) {
+	if d := n.Descriptor(page); [descBytes]byte(d) == [descBytes]byte{} {
+		return // most are so at a start, which need not make the kernel write them
+	}
+	d := n.Describe(page)
+	le.PutUint64(d, 0)
+	clear(d[8:])
+}
+
+// Replace makes the descriptor of a page one of a record that is in the log already. The process may
+// die within it, and a number that counts must not stand beside what is half another page's: so the
+// number goes first, and comes last. Preconditions: the page is free.
+func (n *NVRAM) Replace(page uint32, to Descriptor) {
+	n.Clear(page)
+	d := n.Describe(page)
+	copy(d[8:], to[8:])
+	le.PutUint64(n.Describe(page), to.Seq())
+}
 
 // Page returns the data of a page, to be read.
 func (n *NVRAM) Page(page uint32) []byte {

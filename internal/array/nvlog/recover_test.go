@@ -71,7 +71,7 @@ func (fw *firmware) open(c crash) *opened {
 	if o.end, o.err = o.log.FindEnd(o.saved, max(o.saved.Flushed, p.last, p.seq), false); o.err != nil {
 		return o
 	}
-	o.err = o.log.Replay(o.end.Last, func(e Edit) { o.edits = append(o.edits, e) })
+	o.err = o.log.Replay(o.end.Last, func(e Edit, _ bool) { o.edits = append(o.edits, e) })
 	return o
 }
 

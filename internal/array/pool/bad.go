@@ -55,7 +55,7 @@ func (p *Pool) NoteBad(x *backend.Op) int {
 	for _, s := range e.Sectors {
 		phys := x.Phys + s - x.IO.Off/block.SectorSize
 		k, in := layout.KeyOf(p.id, phys), int(phys%layout.PageSectors)
-		if i := c.Lookup(k); i != wcache.NoPage && c.Mask(i)>>in&1 != 0 {
+		if i := c.Lookup(k); i != wcache.NoPage && c.Holder(i, uint64(in)) != wcache.NoPage {
 			continue // it was written anew meanwhile
 		}
 		p.Bad.Add(k, in)
@@ -80,8 +80,6 @@ func (v *Volume) LBAOf(phys uint64) (lba uint64, ok bool) {
 
 // drop forgets dirty sectors of a key because nothing refers to them any more.
 func (p *Pool) drop(k layout.PageKey, lost uint8) {
-	if p.Bad.Len() > 0 {
-		p.Bad.Forget(k, lost)
-	}
+	p.Bad.Forget(k, lost)
 	p.Set.Cache.Drop(k, lost)
 }

@@ -5,6 +5,9 @@
 //     that has a sector has it. What is older than a page that was destaged is on the back end.
 //   - Pages of one address are joined in one: the older ones may hold sectors that never reached the
 //     back end.
+//   - A sector that is bad in the newest page that has it goes on the list of bad sectors. No page
+//     knows that better than this one: what is older, in NVRAM or on the back end, looks whole. So
+//     pages are retired only when a checkpoint has stored the list.
 //   - What does not count is retired, and that is durable, before a page is used again.
 
 package recovery
@@ -19,36 +22,53 @@ import (
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 )
 
-// loadPages finds the dirty pages that count and builds the cache's index of them. An error is one
-// of flushing NVRAM.
-func (r *run) loadPages() error {
+// pages is what a start has found out of the pages, and has not done yet.
+type pages struct {
+	found []uint32            // those that hold data of a pool that is there, whether it counts or not
+	live  []uint32            // the newest that counts of each address
+	joins map[uint32][]uint32 // by that: the older ones that count, too, the newest first
+	masks []uint8             // what counts of each page of NVRAM; 0: nothing
+}
+
+// choosePages finds the dirty pages that count, and what is bad of them. It changes nothing but that
+// a page of which nothing is known, or which was undone, becomes one that was never used: the next
+// checkpoint has other numbers, by which nobody could tell. An error is one of flushing NVRAM.
+func (r *run) choosePages() (*pages, error) {
 	c := r.Set.Cache
 	if !r.Set.Payload {
-		c.StartEmpty()
-		return nil
+		return nil, nil
 	}
-	found := r.find()
-	var live []uint32
-	joins := map[uint32][]uint32{}
-	masks := make([]uint8, c.NV.Pages) // what counts of a page; 0: nothing
-	for n := 0; n < len(found); {
-		k := c.NV.Descriptor(found[n]).Key()
+	p := &pages{found: r.find(), joins: map[uint32][]uint32{}, masks: make([]uint8, c.NV.Pages)}
+	for n := 0; n < len(p.found); {
+		k := c.NV.Descriptor(p.found[n]).Key()
 		end := n
-		for end < len(found) && c.NV.Descriptor(found[end]).Key() == k {
+		for end < len(p.found) && c.NV.Descriptor(p.found[end]).Key() == k {
 			end++
 		}
 		if r.Set.ByID(k.Pool()).Alloc.MapRefs(k.Phys()>>layout.WindowShift) == 0 {
 			r.found.Discarded += end - n
-		} else if use := r.use(found[n:end], masks); len(use) > 0 {
-			live = append(live, use[0])
+		} else if use := r.use(p.found[n:end], p.masks); len(use) > 0 {
+			p.live = append(p.live, use[0])
 			if len(use) > 1 {
-				joins[use[0]] = use[1:]
+				p.joins[use[0]] = use[1:]
 			}
 		}
 		n = end
 	}
-	for _, i := range found {
-		if masks[i] == 0 {
+	r.makeRoom(p)
+	return p, r.Flusher.FlushNow()
+}
+
+// loadPages retires what does not count and builds the cache's index of the rest. Preconditions: the
+// list of bad sectors is durable. An error is one of flushing NVRAM.
+func (r *run) loadPages(p *pages) error {
+	c := r.Set.Cache
+	if p == nil {
+		c.StartEmpty()
+		return nil
+	}
+	for _, i := range p.found {
+		if p.masks[i] == 0 && !c.NV.Descriptor(i).Retired() {
 			c.NV.Retire(i, nvlog.Superseded)
 		}
 	}
@@ -56,21 +76,21 @@ func (r *run) loadPages() error {
 		return err
 	}
 	for i := range uint32(c.NV.Pages) {
-		if masks[i] == 0 {
+		if p.masks[i] == 0 {
 			c.GiveFree(i)
 		}
 	}
-	if err := r.join(live, joins, masks); err != nil {
+	if err := r.join(p); err != nil {
 		return err
 	}
-	slices.SortFunc(live, func(x, y uint32) int {
+	slices.SortFunc(p.live, func(x, y uint32) int {
 		return cmp.Or(cmp.Compare(c.NV.Descriptor(x).Seq(), c.NV.Descriptor(y).Seq()), cmp.Compare(x, y))
 	})
-	for _, i := range live {
+	for _, i := range p.live {
 		d := c.NV.Descriptor(i)
-		c.Restore(r.volumeOrGhost(d.Volume(), d.Key().Pool()).Cached, i, masks[i])
+		c.Restore(r.volumeOrGhost(d.Volume(), d.Key().Pool()).Cached, i, p.masks[i])
 	}
-	r.found.Pages = len(live)
+	r.found.Pages = len(p.live)
 	return nil
 }
 
@@ -118,6 +138,7 @@ func (r *run) use(pages []uint32, masks []uint8) (use []uint32) {
 	var covered uint8
 	for _, i := range pages {
 		d := r.Set.Cache.NV.Descriptor(i)
+		bad := &r.Set.ByID(d.Key().Pool()).Bad
 		switch {
 		case d.Tombstone()&nvlog.Destaged != 0:
 			return use
@@ -125,12 +146,14 @@ func (r *run) use(pages []uint32, masks []uint8) (use []uint32) {
 			continue
 		}
 		fresh := d.Mask() &^ covered
+		if d.Seq() <= r.from { // the list is newer: what it has was lost with a newer page, which may be gone
+			fresh &^= bad.Mask(d.Key())
+		}
 		covered |= fresh
 		good := fresh & r.Set.Cache.NV.GoodSectors(i)
-		for left := fresh &^ good; left != 0; left &= left - 1 {
-			r.found.BadSectors++
-			r.Set.ByID(d.Key().Pool()).Bad.Add(d.Key(), bits.TrailingZeros8(left))
-		}
+		bad.Forget(d.Key(), good)
+		r.found.BadSectors += bits.OnesCount8(fresh &^ good)
+		bad.AddMask(d.Key(), fresh&^good)
 		if masks[i] = good; good != 0 {
 			use = append(use, i)
 		}
@@ -138,72 +161,112 @@ func (r *run) use(pages []uint32, masks []uint8) (use []uint32) {
 	return use
 }
 
-// join puts pages of one address together in new ones: the older ones may hold
-// sectors that never reached the back end. The old ones are retired when the new ones are durable.
-func (r *run) join(live []uint32, joins map[uint32][]uint32, masks []uint8) error {
-	if len(joins) == 0 {
-		return nil
+// makeRoom gives up what only the older pages of one address have, of as few sectors as there are,
+// where not one page is free to join any others in. It goes on the list of bad sectors. Admission
+// keeps a page free, so that this is for what an older version has left.
+func (r *run) makeRoom(p *pages) {
+	if slices.Contains(p.masks, 0) || len(p.joins) == 0 {
+		return
 	}
+	least, fewest := uint32(0), 1<<30
+	for _, i := range p.live {
+		n := 0
+		for _, older := range p.joins[i] {
+			n += bits.OnesCount8(p.masks[older])
+		}
+		if n > 0 && n < fewest {
+			least, fewest = i, n
+		}
+	}
+	r.found.BadSectors += fewest
+	for _, older := range p.joins[least] {
+		k := r.Set.Cache.NV.Descriptor(older).Key()
+		r.Set.ByID(k.Pool()).Bad.AddMask(k, p.masks[older])
+		p.masks[older] = 0
+	}
+	delete(p.joins, least)
+}
+
+// joining is pages of one address each that are being joined.
+type joining struct {
+	to    []uint32 // pages that were free and have the data
+	heads []nvlog.Descriptor
+	old   []uint32 // what they are made of
+}
+
+// join puts pages of one address together in new ones: the older ones may hold sectors that never
+// reached the back end. It goes round by round where there are more addresses than free pages: each
+// round gives back two pages at least for one that it takes. Preconditions: a page is free.
+func (r *run) join(p *pages) error {
 	c := r.Set.Cache
-	var old, joined []uint32
-	heads := map[uint32]nvlog.Descriptor{}
-	for n, first := range live {
-		others := joins[first]
+	var j joining
+	for n, first := range p.live {
+		others := p.joins[first]
 		if others == nil {
 			continue
 		}
 		if c.Free() == 0 {
-			// Without a page to join them in, what only the older ones have is lost.
-			for _, i := range others {
-				for left := masks[i]; left != 0; left &= left - 1 {
-					r.found.BadSectors++
-					k := c.NV.Descriptor(i).Key()
-					r.Set.ByID(k.Pool()).Bad.Add(k, bits.TrailingZeros8(left))
-				}
+			if err := r.endJoin(&j, p.masks); err != nil {
+				return err
 			}
-			old = append(old, others...)
-			continue
 		}
 		i := c.TakeFree()
-		joined = append(joined, i)
-		newest := c.NV.Descriptor(first)
-		head := nvlog.NewDescriptor()
-		var origins uint32
-		masks[i] = 0
-		for _, from := range append([]uint32{first}, others...) {
-			o := c.NV.Descriptor(from)
-			for left := masks[from]; left != 0; left &= left - 1 {
-				s := bits.TrailingZeros8(left)
-				head.SetSum(s, o.Sum(s))
-				origins |= o.Origins() & (15 << (4 * s))
-				c.NV.CopySector(i, from, s)
-			}
-			masks[i] |= masks[from]
-			old = append(old, from)
-		}
-		head.Seal(newest.Seq(), newest.Key(), newest.Volume(), masks[i], origins)
-		heads[i] = head
-		live[n] = i
+		j.to = append(j.to, i)
+		j.heads = append(j.heads, r.compose(i, append([]uint32{first}, others...), p.masks))
+		j.old = append(append(j.old, first), others...)
+		p.live[n] = i
+	}
+	return r.endJoin(&j, p.masks)
+}
+
+// endJoin makes new pages durable, then retires the old ones, then makes these free.
+func (r *run) endJoin(j *joining, masks []uint8) error {
+	c := r.Set.Cache
+	if len(j.to) == 0 {
+		return nil
 	}
 	// A descriptor that is durable vouches for its data.
 	if err := r.Flusher.FlushNow(); err != nil {
 		return err
 	}
-	for _, i := range joined {
-		copy(c.NV.Describe(i), heads[i])
+	for n, i := range j.to {
+		c.NV.Replace(i, j.heads[n])
 	}
 	if err := r.Flusher.FlushNow(); err != nil {
 		return err
 	}
-	for _, i := range old {
+	for _, i := range j.old {
 		c.NV.Retire(i, nvlog.Superseded)
 	}
 	if err := r.Flusher.FlushNow(); err != nil {
 		return err
 	}
-	for _, i := range old {
+	for _, i := range j.old {
 		masks[i] = 0
 		c.GiveFree(i)
 	}
+	*j = joining{}
 	return nil
+}
+
+// compose copies what counts of the pages of an address, the newest first, to a free page, and
+// returns its descriptor, which is the newest's but for the sectors.
+func (r *run) compose(to uint32, from []uint32, masks []uint8) nvlog.Descriptor {
+	nv := r.Set.Cache.NV
+	newest := nv.Descriptor(from[0])
+	head := nvlog.NewDescriptor()
+	var origins uint32
+	masks[to] = 0
+	for _, i := range from {
+		o := nv.Descriptor(i)
+		for left := masks[i]; left != 0; left &= left - 1 {
+			s := bits.TrailingZeros8(left)
+			head.SetSum(s, o.Sum(s))
+			origins |= o.Origins() & (15 << (4 * s))
+			nv.CopySector(to, i, s)
+		}
+		masks[to] |= masks[i]
+	}
+	head.Seal(newest.Seq(), newest.Key(), newest.Volume(), masks[to], origins)
+	return head
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/arraysim/arraysim/internal/array/metadata"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/pool"
+	"github.com/arraysim/arraysim/internal/block"
 )
 
 // Array is what a recovery works with. Of Objects, Log, Flusher and Checkpoints nothing is known
@@ -28,8 +29,7 @@ type Array struct {
 	UUID        uint64 // of the array, if it is a new one
 	// MakeVolume makes a volume of a pool.
 	MakeVolume func(spec directory.VolumeSpec, p *pool.Pool) *pool.Volume
-	// Ready: pools, volumes and dirty data are there, and the last checkpoint of the recovery is
-	// not yet.
+	// Ready: pools, volumes and dirty data are there.
 	Ready func()
 }
 
@@ -49,6 +49,7 @@ type Found struct {
 type run struct {
 	Array
 	found Found
+	from  uint64 // number of the record before those that are replayed
 }
 
 // Run brings an array from its store to where it was, in these steps:
@@ -61,7 +62,9 @@ type run struct {
 //  5. reference counts and allocation, from the finished maps;
 //  6. dirty pages: those whose record is in the log or before it; the newest of each key;
 //  7. a checkpoint with a new run of sequence numbers, so that what an interrupted
-//     write left behind the end of the log can never be read as a part of it.
+//     write left behind the end of the log can never be read as a part of it, and with the
+//     sectors that are bad in these pages;
+//  8. of the pages, those that count become dirty data of the cache, the others free.
 //
 // It may be interrupted anywhere, and is then done again. It waits.
 func Run(a Array, fresh bool) (Found, error) {
@@ -109,6 +112,7 @@ func (r *run) load(fresh bool) error {
 		return err
 	}
 	r.Checkpoints.Start(from)
+	r.from = from.Seq
 	end, err := r.Log.FindEnd(saved, max(saved.Flushed, last, from.Seq), fresh)
 	if err != nil {
 		return err
@@ -132,21 +136,28 @@ func (r *run) begin() error {
 	if err := r.Flusher.Truncate(r.Meta.Generation()); err != nil {
 		return err
 	}
-	if err := r.loadPages(); err != nil {
+	pages, err := r.choosePages()
+	if err != nil {
+		return err
+	}
+	if err := r.Checkpoints.First(); err != nil {
+		return err
+	}
+	if err := r.loadPages(pages); err != nil {
 		return err
 	}
 	r.Set.DropUnknown()
 	r.balanceCounters()
 	r.Ready()
-	if err := r.Checkpoints.First(); err != nil {
-		return err
-	}
 	return r.Flusher.Commission(r.Meta.Generation())
 }
 
 // replayEdit applies an edit of the log. One that is older than the shrinking of its volume may go
 // beyond what the map spans now: there is nothing to be said of that part any more.
-func (r *run) replayEdit(e nvlog.Edit) {
+//
+// What was written behind the checkpoint is not bad any more, whatever its list says: it may have been
+// destaged, and its page used again.
+func (r *run) replayEdit(e nvlog.Edit, written bool) {
 	v := r.Set.VolumeByID(e.Volume)
 	if v == nil {
 		return
@@ -156,6 +167,9 @@ func (r *run) replayEdit(e nvlog.Edit) {
 		return
 	}
 	e.Count = min(e.Count, span-e.Start)
+	if written && e.State == block.Data {
+		v.Pool().Bad.ForgetRange(e.Phys, e.Count)
+	}
 	v.Apply(&e)
 }
 
@@ -223,6 +237,9 @@ func (r *run) countReferences() error {
 	for _, v := range r.Set.Volumes() {
 		v.Account()
 		v.Map.FindHomes()
+	}
+	for _, p := range r.Set.Pools() { // nobody can read these; who gets the space writes there before
+		p.Bad.ForgetAll(func(phys uint64) bool { return p.Alloc.MapRefs(phys>>layout.WindowShift) == 0 })
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ type commitWindow struct {
 	index, phys uint64 // phys of the window's first sector
 	first, n    uint64
 	fresh       bool // the grain was allocated for this commit
-	edit        bool // the map does not say so yet
+	edit        bool // the map does not say so yet, or some of it was bad
 }
 
 // commit makes n sectors from o.cur on durable against the death of the process:
@@ -145,9 +145,7 @@ func (o *op) installPages() {
 			e.settling.pages[pg.Page] = o
 			o.unsettled++
 		}
-		if bad.Len() > 0 {
-			bad.Forget(pg.Key, pg.Written)
-		}
+		bad.Forget(pg.Key, pg.Written)
 		c.Install(&w, pg)
 	}
 }
@@ -165,7 +163,7 @@ func (v *Volume) unplace(n int) {
 func (v *Volume) target(w *commitWindow) block.Status {
 	w.fresh, w.edit = false, true
 	if phys, mapped, ok := v.Map.InPlace(w.index, w.first, w.n); ok {
-		w.phys, w.edit = phys, !mapped
+		w.phys, w.edit = phys, !mapped || v.Pool().Bad.Any(phys+w.first, w.n) // a start takes off its list what an edit has written
 		return v.Pool().Writable(phys)
 	}
 	if g, ok := v.Map.Allocate(w.index); ok {
