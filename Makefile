@@ -6,8 +6,9 @@ VENV := .cache/venv
 # A seventh of the compiler's time goes into what debuggers read, a third of the rest into collecting its garbage. The flags
 # are those of scripts/test.py, so that nothing is compiled twice; `go build` by hand makes a binary for a debugger.
 FLAGS := -trimpath -gcflags=all=-dwarf=false
-# The binary is static: it runs on any Linux machine of the architecture.
-BUILD = CGO_ENABLED=0 GOGC=800 $(GO) build $(FLAGS) -ldflags="-w $(STAMP)" $(TAGS) -o bin/arraysim ./cmd/arraysim
+# The binary is static: it runs on any Linux machine of the architecture. It has its commit from STAMP alone: what Go adds by
+# itself depends on how Go is set up and on files that git does not know, and the same tag would make different packages.
+BUILD = CGO_ENABLED=0 GOGC=800 $(GO) build $(FLAGS) -buildvcs=false -ldflags="-w $(STAMP)" $(TAGS) -o bin/arraysim ./cmd/arraysim
 # What `arraysim version` says of the commit: itself, a plus where files differ from it, its tag. An archive has it in a file.
 COMMIT = $$(if [ -e .git ]; then c=$$(git rev-parse HEAD) && git diff --quiet HEAD || c=$$c+; \
 	echo "$$c" $$(git describe --exact-match --match 'v[0-9]*' 2>/dev/null); fi)
