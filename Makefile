@@ -18,7 +18,7 @@ STAMP = -X 'github.com/arraysim/arraysim/internal/admin.stamp=$(COMMIT)'
 STD := net/http html/template encoding/xml database/sql go/build log/slog expvar
 EARLY := github.com/prometheus/client_golang/prometheus github.com/cockroachdb/errors github.com/danielgtaylor/huma/v2
 
-.PHONY: help build build-rados rados-smoke rados-test plugin run judge-field cells test test-quick prove setup lint bench demo kill-test deb image package-test clean
+.PHONY: help build build-rados rados-smoke rados-test plugin run judge-field cells test test-quick prove setup lint bench demo kill-test deb image package-test package-boot-test clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -131,6 +131,9 @@ image: build ## bin/image: an OCI image from scratch with the static binary; no 
 package-test: setup build ## lintian, the package from installing to purging in a clean Debian root, the image from its unpacked root
 	@scripts/setup.sh lintian bubblewrap
 	$(VENV)/bin/pytest -m proof tests/test_packages.py
+
+package-boot-test: build ## the package in a guest that systemd boots: ready, sandboxed, watched, stopped, purged; the TCMU service beside it
+	@deb=$$(scripts/release/deb.py --output .cache) && scripts/vm/run.py --limit 3000 --file "$$deb" tests/vm/boot/test_package.py $(VM_ARGS)
 
 include scripts/vm/vm.mk
 
