@@ -156,6 +156,7 @@ def before() -> Iterator[dict[str, str]]:
     packages = list((REPO / "files").glob("arraysim_*.deb"))
     assert len(packages) == 1, "there is no package to install: make package-boot-test makes one and hands it in"
     assert Path("/run/systemd/system").is_dir(), "systemd has not booted this guest: run.py does, for tests/vm/boot"
+    ctl("start", "tcmu-runner.service")  # the boot of a busy machine may have given it up
     found = listing()
     apt("install", packages[0])
     yield found
@@ -169,7 +170,7 @@ def test_installed_it_serves(before: dict[str, str]) -> None:
         assert show(unit, "ActiveState") == "inactive" and show(unit, "UnitFileState") == "disabled"
     assert serves()
     assert show(PORTAL, "StatusText") == f"Serving iSCSI on {ADDRESS}"
-    assert "vol0" in run(["arraysim", "volume", "list", "--data", "/var/lib/arraysim-portal"]).stdout
+    assert "vol0" in run(["arraysim", "volume", "list", "--data", "/var/lib/arraysim-portal"], timeout=AMPLE).stdout
     assert show("tcmu-runner.service", "ActiveState") == "active", "the portal is in nobody's way"
 
 
