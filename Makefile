@@ -6,8 +6,9 @@ VENV := .cache/venv
 # A seventh of the compiler's time goes into what debuggers read, a third of the rest into collecting its garbage. The flags
 # are those of scripts/test.py, so that nothing is compiled twice; `go build` by hand makes a binary for a debugger.
 FLAGS := -trimpath -gcflags=all=-dwarf=false
-# The binary is static: it runs on any Linux machine of the architecture.
-BUILD = CGO_ENABLED=0 GOGC=800 $(GO) build $(FLAGS) -ldflags="-w $(STAMP)" $(TAGS) -o bin/arraysim ./cmd/arraysim
+# The binary is static: it runs on any Linux machine of the architecture. It has its commit from STAMP alone: what Go adds by
+# itself depends on how Go is set up and on files that git does not know, and the same tag would make different packages.
+BUILD = CGO_ENABLED=0 GOGC=800 $(GO) build $(FLAGS) -buildvcs=false -ldflags="-w $(STAMP)" $(TAGS) -o bin/arraysim ./cmd/arraysim
 # What `arraysim version` says of the commit: itself, a plus where files differ from it, its tag. An archive has it in a file.
 COMMIT = $$(if [ -e .git ]; then c=$$(git rev-parse HEAD) && git diff --quiet HEAD || c=$$c+; \
 	echo "$$c" $$(git describe --exact-match --match 'v[0-9]*' 2>/dev/null); fi)
@@ -17,7 +18,7 @@ STAMP = -X 'github.com/arraysim/arraysim/internal/admin.stamp=$(COMMIT)'
 STD := net/http html/template encoding/xml database/sql go/build log/slog expvar
 EARLY := github.com/prometheus/client_golang/prometheus github.com/cockroachdb/errors github.com/danielgtaylor/huma/v2
 
-.PHONY: help build build-rados rados-smoke rados-test plugin run judge-field cells test test-quick prove setup lint bench demo kill-test deb image package-test clean
+.PHONY: help build build-rados rados-smoke rados-test plugin run judge-field cells test test-quick prove setup lint bench demo kill-test deb image package-test package-boot-test clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -131,6 +132,9 @@ image: build ## bin/image: an OCI image from scratch with the static binary; no 
 package-test: setup build ## lintian, the package from installing to purging in a clean Debian root, the image from its unpacked root
 	@scripts/setup.sh lintian bubblewrap
 	$(VENV)/bin/pytest -m proof tests/test_packages.py
+
+package-boot-test: build ## the package in a guest that systemd boots: ready, sandboxed, watched, stopped, purged; the TCMU service beside it
+	@deb=$$(scripts/release/deb.py --output .cache) && scripts/vm/run.py --limit 3000 --file "$$deb" tests/vm/boot/test_package.py $(VM_ARGS)
 
 include scripts/vm/vm.mk
 

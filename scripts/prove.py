@@ -112,7 +112,18 @@ PROOFS = [
         "go test ./internal/store/rados -run 'TestTakeovers$' -takeovers 3000 -timeout 2h -v",
         20,
     ),
-    Proof("packages", "lintian; the package installed, run and purged; the image run", "make package-test", 3),
+    Proof(
+        "packages",
+        "lintian; a tag built twice alike; the package installed, run and purged; the image run",
+        "make package-test",
+        5,
+    ),
+    Proof(
+        "package-boot",
+        "the package where systemd boots: word of readiness, sandbox, watchdog, sockets, TCMU beside LIO, purge",
+        "make package-boot-test",
+        4,
+    ),
     Proof(
         "walk",
         "a fresh clone: UNDERCOVER moves within 60 s of README.md's first command, and the page shows it",

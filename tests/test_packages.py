@@ -267,6 +267,42 @@ def test_the_package_is_reproducible(package: Path, tmp_path: Path) -> None:
     assert digest[0] == digest[1] and package.name == again.name
 
 
+@pytest.mark.proof
+@pytest.mark.skipif(not (REPO / ".git").exists(), reason="an archive has no tags")
+def test_a_tag_makes_one_package(tmp_path: Path) -> None:
+    """A tag's package and image are the same whoever makes them, and an archive of it is the same version."""
+    first, second, archive = (tmp_path / name for name in ("first", "second", "archive"))
+    git = ["git", "-c", "user.name=tester", "-c", "user.email=tester@example.org", "-C", first]
+    run(["git", "clone", "--quiet", f"file://{REPO}", first], timeout=300)
+    run([*git, "commit", "--quiet", "--allow-empty", "--message", "release"])
+    run([*git, "tag", "--annotate", "--message", "v9.9.9", "v9.9.9"])
+    run(["git", "clone", "--quiet", "--depth", "1", "--branch", "v9.9.9", f"file://{first}", second], timeout=300)
+    (second / "notes").write_text("a file that git does not know")
+    archive.mkdir()
+    run(["bash", "-c", f"git -C {first} archive v9.9.9 | tar -x -C {archive}"], timeout=300)
+
+    def made(tree: Path, target: str, **env: str) -> dict[str, str]:
+        run(["make", "-C", tree, *target.split()], env=env, timeout=1800)
+        assert json.loads(run([tree / "bin/arraysim", "version", "--json"]).stdout)["version"] == "v9.9.9"
+        files = [f for f in (tree / "bin").rglob("*") if f.is_file()]
+        return {str(f.relative_to(tree)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
+
+    ours = made(first, "deb image", GOFLAGS="-buildvcs=false")
+    assert any(name.startswith("bin/arraysim_9.9.9-1_") for name in ours)
+    assert made(second, "deb image", GOFLAGS="-buildvcs=true", TZ="Asia/Kolkata") == ours
+    made(archive, "build")
+
+
+def test_a_package_is_of_a_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A binary that does not know what it was built from, as where git refuses to read the folder, is not packaged."""
+    program = tmp_path / "program"
+    program.write_text("""#!/bin/sh\necho '{"version": "v0.2.0-dev", "commit": "unknown"}'\n""")
+    program.chmod(0o755)
+    monkeypatch.setattr(image.common, "BINARY", program)
+    with pytest.raises(SystemExit, match="does not know its commit"):
+        image.common.build()
+
+
 def exec_start(root: Path, unit: str) -> list[str]:
     """Return what systemd would execute: the unit's command with the variables of its environment file."""
     text = (root / "lib/systemd/system" / unit).read_text()

@@ -20,7 +20,14 @@ def build() -> dict[str, Any]:
     """Return what the binary says that it was built from."""
     if not BINARY.exists():
         raise SystemExit(f"release: there is no {BINARY.relative_to(REPO)}: run make build")
-    return json.loads(subprocess.run([BINARY, "version", "--json"], capture_output=True, text=True, check=True).stdout)
+    said = subprocess.run([BINARY, "version", "--json"], capture_output=True, text=True, check=True).stdout
+    made = json.loads(said)
+    if made["commit"] == "unknown":
+        raise SystemExit(
+            "release: the binary does not know its commit, so that nobody could tell what the package is of: run make "
+            "build where git can read this folder (git status says why not), or in an archive that git archive made"
+        )
+    return made
 
 
 def epoch() -> int:

@@ -6,6 +6,7 @@
     scripts/vm/run.py --command 'lsmod; uname -a'   # something else
     scripts/vm/run.py --shell                       # a console for a person
     scripts/vm/run.py --engine qemu --kernel 6.12 ...
+    scripts/vm/run.py --systemd --shell             # booted by systemd, with nothing of arraysim installed
 
 A guest is a process of User Mode Linux (the default) or a machine that QEMU emulates. Neither needs KVM,
 a network or, once its root is there (root.py, image.py), a download. User Mode Linux gets a guest for each
@@ -74,10 +75,11 @@ def say(text: str) -> None:
 
 @dataclass
 class Job:
-    """What one guest runs, and how it ended: a status, or why there is none; counts are pytest's."""
+    """What one guest runs, whether systemd boots it, and how it ended: a status; counts are pytest's."""
 
     name: str
     command: str
+    systemd: bool = False
     status: int = GAVE_UP
     seconds: float = 0
     counts: dict[str, int] = field(default_factory=dict)
@@ -112,7 +114,7 @@ def jobs(args: argparse.Namespace, rest: list[str], engine: Engine) -> list[Job]
         chosen = sorted(str(p.relative_to(REPO)) for p in TESTS.glob("test_*.py"))
     if engine.parallel == 1:
         name = Path(chosen[0].partition("::")[0]).stem if len(chosen) == 1 else "guest"
-        return [Job(name, pytest_command([*chosen, *others]))]
+        return [Job(name, pytest_command([*chosen, *others]), any(boots(c) for c in chosen))]
     files: dict[str, list[str]] = {}
     for c in chosen:
         files.setdefault(Path(c.partition("::")[0]).stem, []).append(c)
@@ -120,8 +122,13 @@ def jobs(args: argparse.Namespace, rest: list[str], engine: Engine) -> list[Job]
         say(f"{name}: the selection leaves nothing of it")
         del files[name]
     times = TYPICAL | known_times()
-    made = [Job(name, pytest_command([*selected, *others])) for name, selected in files.items()]
+    made = [Job(name, pytest_command([*of, *others]), any(boots(c) for c in of)) for name, of in files.items()]
     return sorted(made, key=lambda j: (-times.get(j.name, 1e9), j.name))
+
+
+def boots(test: str) -> bool:
+    """Tell whether a test is about a machine that systemd boots."""
+    return test.startswith("tests/vm/boot")
 
 
 def emptied(chosen: list[str], others: list[str]) -> list[str]:
@@ -156,6 +163,8 @@ def run_job(job: Job, run: Run, engine: Engine, args: argparse.Namespace, alone:
 
     start = time.monotonic()
     environment = dict(pair.partition("=")[::2] for pair in args.env)
+    if args.systemd or job.systemd:
+        environment["GUEST_INIT"] = "systemd"
     for name in (job.name, job.name + "-again"):
         guest = Guest(run, name, engine, Size(args.memory, args.cpus))
         guest.prepare(job.command, args.limit, environment)
@@ -217,6 +226,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine", choices=["uml", "qemu"], default="uml", help="default: %(default)s")
     parser.add_argument("--kernel", default="6.1", choices=image.KERNELS, help="QEMU's kernel (default: %(default)s)")
+    parser.add_argument("--systemd", action="store_true", help="boot as Debian does; so does what is in tests/vm/boot")
     parser.add_argument("--limit", type=float, default=600, metavar="S", help="stop a guest after S s (%(default)s)")
     parser.add_argument("--memory", type=int, default=2048, metavar="MIB", help="default: %(default)s")
     parser.add_argument("--cpus", type=int, default=2, metavar="N", help="QEMU's processors (%(default)s)")
