@@ -44,11 +44,12 @@ CONCURRENT = """./cmd/... ./handlers/... ./tcmu/... ./internal/admin/... ./inter
 
 #: What `make test-quick` leaves to `make test` beside what is marked slow or says so by testing.Short: a test of Go
 #: that computes or waits for two seconds on an idle core. Its package has others of the same code that take less.
-LONG = """TestBusyOwner TestCachedReads TestCommandThatWaits TestCopyBeneathCaches TestDiscardsAndDeaths TestErasures
- TestEveryOperation TestEverythingBeside TestFairAdmission TestFirstStartsAndPowerCuts TestFullStop TestGuestMoves
- TestHeldWhileTheOwnerWorks TestHostileInitiator TestManyDeathsInAFullPool TestMissingCountersAreNoFindings
- TestRandomCopiesOverGroups TestTakeoverControls TestToldIsAsGoodAsCompared
- TestTornStateThenPowerLoss""".split()
+LONG = """TestBusyOwner TestCachedReads TestCommandThatWaits TestCopyBeneathCaches
+ TestDamagedImagesNeverPanic TestDiscardsAndDeaths TestErasures TestEveryOperation TestEverythingBeside
+ TestFairAdmission TestFirstStartsAndPowerCuts TestFullStop TestGuestMoves TestHeldWhileTheOwnerWorks
+ TestHistoryHasNumbers TestHostileInitiator TestManyCommandsAtOnce TestManyDeathsInAFullPool
+ TestMissingCountersAreNoFindings TestNothingLandsAfterAFence TestPrecisionAndRecall
+ TestRandomCopiesOverGroups TestTakeoverControls TestToldIsAsGoodAsCompared TestTornStateThenPowerLoss""".split()
 
 #: Tests of these that show less under the detector, which takes more memory and keeps less of it: once more without it.
 UNRACED = "^(TestThousandLUNs|TestNoAllocations)$"
