@@ -50,7 +50,8 @@ if ! cmp -s tests/requirements.txt $venv/requirements.txt; then
 	mkdir -p .cache
 	[[ ! -L $venv ]] || rm $venv # what a link leads to is another tree's, and would be cleared
 	python3 -m venv --clear $venv
-	$venv/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	# Python compiles what is imported, which is a part of this; pip would compile all, for as long as it unpacks.
+	$venv/bin/pip install --quiet --disable-pip-version-check --no-compile -r tests/requirements.txt
 	cp tests/requirements.txt $venv/requirements.txt
 fi
 

@@ -49,6 +49,11 @@ PLACE = {
 #: after 5 seconds whether the medium is still overwritten, and sleeps a minute.
 ALONE = {"Sanitize.Reset": Config(volumes=[Volume("wiped", LUN["small"], size=GiB)])}
 
+#: Cases that sleep for seconds, and leave nothing for a second case to compute meanwhile.
+SLEEP = re.compile(
+    r"Reserve6\.(Target(Cold|Warm)Reset|LUNReset|ITNexusLoss)|iSCSIcmdsn\..*|Sanitize\.(Overwrite|Readonly)"
+)
+
 #: Suites that are run again with blocks of 4096 bytes.
 ALSO_4KN = re.compile(
     r"CompareAndWrite|ExtendedCopy|GetLBAStatus|Mandatory|OrWrite|Prefetch\d+|Read\d+|ReadCapacity\d+|Unmap|"
@@ -62,6 +67,11 @@ PEERS = {"tgtd 1.0.85": (169, 12, 49), "LIO (Linux 6.1)": (127, 18, 85), "gotgt 
 def place(name: str) -> str:
     """Say on which shape of unit a case is counted."""
     return PLACE.get(name) or PLACE.get(name.partition(".")[0], "512e")
+
+
+def slow(name: str) -> bool:
+    """Say whether `make test-quick` leaves a case out."""
+    return name in ALONE or SLEEP.fullmatch(name) is not None
 
 
 NAMES = libiscsi.names()
@@ -124,7 +134,7 @@ def test_table_names_only_cases_that_exist() -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(c, marks=pytest.mark.slow) if c.partition("/")[2] in ALONE else c for c in CASES]
+    "case", [pytest.param(c, marks=pytest.mark.slow) if slow(c.partition("/")[2]) else c for c in CASES]
 )
 def test_case(outcomes: dict[str, tuple[str, str]], case: str) -> None:
     got, report = outcomes[case]

@@ -185,6 +185,7 @@ def wait_for_peers(cache: HostCache, *names: str) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_single_peer_that_was_left_out_is_not_taken_over(tmp_path: Path) -> None:
     """By default: the key that the host has registered at the LUN says how new a flash must be."""
     old, new = arrays.noise(MiB, 21), arrays.noise(MiB, 22)

@@ -345,6 +345,7 @@ def test_top_shows_names_and_obeys_none(fake: Path) -> None:
 # What is counted
 
 
+@pytest.mark.slow
 def test_events_and_counters_of_a_new_volume_agree(daemon: Daemon, tmp_path: Path) -> None:
     """A volume that is made and cloned onto at once: events say all of it, and its successor begins at nothing."""
     d = daemon

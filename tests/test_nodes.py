@@ -120,6 +120,7 @@ CASES = re.compile(
 )
 
 
+@pytest.mark.slow
 def test_libiscsi_suite(nodes: Nodes) -> None:
     """What passes at the owner passes by the other node; cases of several paths get one session at each."""
     if shutil.which("iscsi-test-cu") is None:
@@ -188,6 +189,7 @@ def test_reservation_outlives_the_owner(nodes: Nodes) -> None:
         assert int.from_bytes(full[8 + 18 : 8 + 20], "big") == 257, "the port by which it is registered"
 
 
+@pytest.mark.slow
 def test_verified_writes_over_deaths_of_the_owner(nodes: Nodes) -> None:
     """Nothing acknowledged is lost, and no error reaches a host that tries again, over five kills of the owner."""
     writers = [Writer(nodes.other, n, range(n * 1000, n * 1000 + 200)) for n in range(1, 5)]

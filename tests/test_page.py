@@ -182,6 +182,7 @@ def test_zoom(viewer: Viewer) -> None:
     expect(page.get_by_role("button", name="5 min")).to_have_attribute("aria-pressed", "true")
 
 
+@pytest.mark.slow
 def test_finding_stays_until_dismissed(viewer: Viewer, new_array: Callable[[Config], Daemon], tmp_path: Path) -> None:
     """A restart keeps the finding and the history; dismissing takes the token, and is an event."""
     d = new_array(CONFIG)

@@ -43,6 +43,7 @@ def look(browser: Browser, axe: str) -> Iterator[Opened]:
 NewArray = Callable[[Config], Daemon]
 
 
+@pytest.mark.slow
 def test_nothing_there(new_array: NewArray, look: Opened) -> None:
     """Every place that is empty says what to try."""
     d = new_array(Config(pools=[Pool("only")], volumes=[]))
@@ -85,6 +86,7 @@ def test_nothing_there(new_array: NewArray, look: Opened) -> None:
     expect(page.locator("#volumes .empty")).to_contain_text("Clear it")
 
 
+@pytest.mark.slow
 def test_slow_victim_beside_busy_volumes(new_array: NewArray, look: Opened, tmp_path: Path) -> None:
     """A volume that waits and moves next to nothing is in the tile, in the chart and in the table."""
     busy = [Volume(f"busy{i}", i, pool="fast", size=16 * MiB) for i in range(9)]
@@ -212,6 +214,7 @@ def test_faults_and_dialogs(new_array: NewArray, look: Opened) -> None:
     v.shot("danger-zero")
 
 
+@pytest.mark.slow
 def test_phone_while_the_daemon_is_down(new_array: NewArray, look: Opened) -> None:
     """On a phone, too, the page says that what it shows is old; a page that never heard the daemon says so."""
     d = new_array(Config(volumes=[Volume("v0", 0, size=64 * MiB)]))

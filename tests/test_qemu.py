@@ -8,6 +8,8 @@ import pytest
 from arrays import NEARLY_NOTHING, Delta, convert, sha256
 from harness import Config, Daemon, MiB, Pool, Volume, run
 
+pytestmark = pytest.mark.slow  # the image takes half a minute to make
+
 
 @pytest.fixture(scope="module")
 def image_array(rootfs: Path):  # type: ignore[no-untyped-def]

@@ -6,6 +6,7 @@ import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import pytest
 from harness import REPO, Daemon, binary, run
 
 
@@ -83,6 +84,7 @@ def shows_undercover(lines: list[str]) -> bool:
     return sum(rate > 0 for rate in rates) > len(rates) / 2
 
 
+@pytest.mark.slow
 def test_first_screen() -> None:
     commands, output = blocks("README.md")[:2]
     names = [line.split("#")[0].strip() for line in commands]

@@ -95,6 +95,7 @@ def cluster(folder: Path, n: int) -> Iterator[tuple[str, list[subprocess.Popen[b
         yield address, workers
 
 
+@pytest.mark.slow
 def test_a_run_fails(tmp_path: Path) -> None:
     """The other runs go on and are merged with the error of the one; a shard that breaks off is no result."""
     file, all_rows, merged = plan(tmp_path, 1), tmp_path / "rows", tmp_path / "all.parquet"
@@ -197,6 +198,7 @@ def check(folder: Path, file: Path, all_rows: Path, total: int) -> None:
     assert (folder / "both.parquet").read_bytes() == got.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_whole_rows(tmp_path: Path) -> None:
     """A process that is killed at any moment leaves files that can be read, and the next one goes on."""
     file, all_rows = plan(tmp_path, 25), tmp_path / "rows"
@@ -217,6 +219,7 @@ def test_a_killed_run_leaves_whole_rows(tmp_path: Path) -> None:
     assert rows(all_rows) == 500
 
 
+@pytest.mark.slow
 def test_slurm_array(tmp_path: Path) -> None:
     """The tasks of the array, in some order, run the whole plan."""
     file, all_rows = plan(tmp_path, 1), tmp_path / "rows"

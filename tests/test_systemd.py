@@ -292,6 +292,7 @@ class Manager:
             self.proc.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace needs root")
 def test_systemd_runs_the_unit(tmp_path: Path) -> None:
     """The shipped unit in its sandbox under systemd: started by a host, ready, watched, restarted, stopped."""

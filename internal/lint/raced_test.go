@@ -79,3 +79,28 @@ func raced(patterns []string, dir string) bool {
 	}
 	return false
 }
+
+// TestLongTestsExist: what scripts/test.py leaves out of short runs by name is a test, or nobody would notice that it is back.
+func TestLongTestsExist(t *testing.T) {
+	script, err := os.ReadFile(filepath.Join(root, "scripts", "test.py"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := regexp.MustCompile(`(?s)\nLONG = """(.*?)"""`).FindSubmatch(script)
+	if list == nil {
+		t.Fatal("scripts/test.py has no list of long tests")
+	}
+	found := map[string]int{}
+	eachFile(t, func(_, _ string, f *ast.File) {
+		for _, d := range f.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil {
+				found[fn.Name.Name]++
+			}
+		}
+	})
+	for _, name := range strings.Fields(string(list[1])) {
+		if found[name] != 1 {
+			t.Errorf("LONG of scripts/test.py has %s, of which there are %d", name, found[name])
+		}
+	}
+}

@@ -325,6 +325,9 @@ func TestIncrease(t *testing.T) {
 }
 
 func TestReport(t *testing.T) {
+	if testing.Short() {
+		t.Skip("pictures of two runs")
+	}
 	var rec Recorder
 	recorded(t, 5, &rec)
 	d := rec.Data("run")

@@ -62,7 +62,7 @@ var mutations = []mutation{
 }
 
 // cheap is how many of them short runs do.
-const cheap = 2
+const cheap = 1
 
 // TestMutations switches mechanisms off, one at a time: each turns a predicted expectation red. What
 // each does is a row of docs/virtual-time.md, figures included.

@@ -14,8 +14,10 @@ import (
 
 var proofs = flag.Bool("proofs", false, "run the cases that are marked as proofs, too")
 
-// inMinutes are those of the documents' scenarios that compute the longest.
-var inMinutes = map[string]bool{"002-transactions.yaml": true, "004-compile.yaml": true}
+// longest are those of the documents' scenarios that compute for seconds or for minutes.
+var longest = map[string]bool{
+	"000-areas.yaml": true, "000-destaging.yaml": true, "001-small.yaml": true, "002-transactions.yaml": true, "003-zeroing.yaml": true, "004-compile.yaml": true,
+}
 
 // TestScenarios carries out every scenario file and holds it to its expectations. It is not
 // built for the race detector: runs share nothing, and there are billions of events in them.
@@ -29,7 +31,7 @@ func TestScenarios(t *testing.T) {
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
-			if name := filepath.Base(file); testing.Short() && (name[0] > '9' || inMinutes[name]) {
+			if name := filepath.Base(file); testing.Short() && (name[0] > '9' || longest[name]) {
 				t.Skip("no document's, or of those that compute the longest: left out of short runs")
 			}
 			text, err := os.ReadFile(file)

@@ -31,7 +31,10 @@ var (
 // 1,000 seeds each class has to be there.
 func TestTorture(t *testing.T) {
 	n := *tortureSeeds
-	if testing.Short() || raceEnabled {
+	switch {
+	case testing.Short():
+		n = min(n, 25)
+	case raceEnabled:
 		n = min(n, 100)
 	}
 	if all := runTorture(t, n, newTorture); !t.Failed() {

@@ -33,7 +33,7 @@ func TestPrograms(t *testing.T) {
 	if n == 0 {
 		n, all = 150, false
 		if testing.Short() {
-			n = 24
+			n = 8
 		}
 		if underRace { // the core has one thread; all of it runs without the detector in a part of its own
 			n = 8

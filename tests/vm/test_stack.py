@@ -101,25 +101,32 @@ def test_netlink_family(lio: None) -> None:
     assert genl_family("NO-SUCH") is None
 
 
-def test_targetcli_lists(lio: None) -> None:
-    text = targetcli("ls /").stdout
-    for node in ("fileio", "ramdisk", "iscsi", "loopback"):
-        assert re.search(rf"\b{node}\b", text), text
-
-
 @pytest.fixture(scope="module")
-def backing(lio: None) -> Iterator[str]:
-    """A file backstore of 512 MiB, exported by LIO's iSCSI target: each session of targetcli takes a second."""
+def configured(lio: None) -> Iterator[str]:
+    """What targetcli lists before it configures the below, in one session of it: each takes a second to start."""
     tpg = f"/iscsi/{TARGET}/tpg1"
-    targetcli(
+    said = targetcli(
+        "ls /",
         "/backstores/fileio create name=disk file_or_dev=/srv/disk.img size=512M sparse=true",
         f"/iscsi create {TARGET}",
         f"{tpg}/luns create /backstores/fileio/disk",
         f"{tpg} set attribute authentication=0 generate_node_acls=1 demo_mode_write_protect=0 cache_dynamic_acls=1",
     )
-    yield "/backstores/fileio/disk"
+    # What it lists ends where it tells of its first work.
+    yield said.stdout.partition("Created fileio")[0]
     clear_targets()
     os.unlink("/srv/disk.img")
+
+
+def test_targetcli_lists(configured: str) -> None:
+    for node in ("fileio", "ramdisk", "iscsi", "loopback"):
+        assert re.search(rf"\b{node}\b", configured), configured
+
+
+@pytest.fixture(scope="module")
+def backing(configured: str) -> str:
+    """A file backstore of 512 MiB, exported by LIO's iSCSI target."""
+    return "/backstores/fileio/disk"
 
 
 @pytest.fixture(scope="module")
