@@ -113,24 +113,39 @@ func (m *Map) adopt(s slot, w uint64, own bool) (adopted bool) {
 // write does not change it.
 func (m *Map) InPlace(w, first, n uint64) (phys uint64, mapped, ok bool) {
 	s, _ := m.find(w)
+	phys, has, ok := m.inPlace(s)
+	if ok {
+		m.ownHome(s, w)
+		mapped = s.kind() == kindData || layout.MaskOf(first, n).AndNot(has).Empty()
+	}
+	return phys, mapped, ok
+}
+
+// WouldStay returns what InPlace returns as phys, and changes nothing.
+func (m *Map) WouldStay(w uint64) (phys uint64, ok bool) {
+	s, _ := m.find(w)
+	phys, _, ok = m.inPlace(s)
+	return phys, ok
+}
+
+// inPlace returns where a window that has a grain for itself begins in it; of a detail, also the
+// sectors that lie there.
+func (m *Map) inPlace(s slot) (phys uint64, has layout.Mask, ok bool) {
 	switch s.kind() {
 	case kindData:
 		if p := s.value(); p&(layout.WindowSectors-1) == 0 && m.space.Sole(p>>layout.WindowShift) {
-			m.ownHome(s, w)
-			return p, true, true
+			return p, has, true
 		}
 	case kindDetail:
 		ds := &m.arena.details
-		for i := uint32(s.value()); i != 0; {
+		for i := uint32(s.value()); i != 0; i = ds.at(i).next {
 			d := ds.at(i)
 			if d.phys&(layout.WindowSectors-1) == 0 && !d.mask.Empty() && m.space.Sole(d.phys>>layout.WindowShift) {
-				m.ownHome(s, w)
-				return d.phys, layout.MaskOf(first, n).AndNot(d.mask).Empty(), true
+				return d.phys, d.mask, true
 			}
-			i = d.next
 		}
 	}
-	return 0, false, false
+	return 0, has, false
 }
 
 // ownHome gives an entitled window that has lost its home the grain that it has for itself now.
