@@ -156,9 +156,10 @@ func (m *Map) ownHome(s slot, w uint64) {
 }
 
 // Allocate takes a grain for a window that cannot be written in place: the one that is reserved for
-// it, or one that is available, if need be after collecting garbage; false means out of space. The
-// map does not know of it before SetData; a grain that is not needed after all goes back by
-// alloc.Space.Free.
+// it, or one that is available, if need be after collecting a step of its space's garbage; false
+// means out of space, unless the space has more garbage: then the caller asks again, after others
+// had their turn. The map does not know of the grain before SetData; one that is not needed after
+// all goes back by alloc.Space.Free.
 func (m *Map) Allocate(w uint64) (grain uint64, ok bool) {
 	s, _ := m.find(w)
 	entitled, old := m.entitled(s), alloc.NoGrain
@@ -167,7 +168,7 @@ func (m *Map) Allocate(w uint64) (grain uint64, ok bool) {
 	}
 	// Nothing is reserved for a window whose home only a copy holds: it goes in place if it must.
 	reserved := entitled && (old == alloc.NoGrain || m.space.MapRefs(old) > 1)
-	for {
+	for collected := false; ; collected = true {
 		if reserved || m.space.Available() > 0 {
 			if g, ok := m.space.Take(m.tenant); ok {
 				if entitled {
@@ -179,23 +180,31 @@ func (m *Map) Allocate(w uint64) (grain uint64, ok bool) {
 				return g, true
 			}
 		}
-		if !m.arena.HasGarbage() {
+		if collected || !m.arena.HasGarbageOf(m.space) {
 			return 0, false
 		}
-		m.arena.Collect(GarbageStep)
+		m.arena.CollectOf(m.space, GarbageStep)
 	}
 }
 
-// MakeAvailable reports whether so many grains of the map's space are available, if need be after
-// collecting garbage.
+// MakeAvailable reports whether so many grains of a space are available, if need be after collecting
+// all of its garbage, however much that is.
 func (a *Arena) MakeAvailable(space *alloc.Space, grains int64) bool {
-	for space.Available() < grains {
-		if !a.HasGarbage() {
-			return false
-		}
-		a.Collect(GarbageStep)
+	ok, more := a.TryAvailable(space, grains)
+	for more {
+		ok, more = a.TryAvailable(space, grains)
 	}
-	return true
+	return ok
+}
+
+// TryAvailable is MakeAvailable, after collecting a step of garbage at most. more says that there are
+// not enough grains and that there is more garbage.
+func (a *Arena) TryAvailable(space *alloc.Space, grains int64) (ok, more bool) {
+	if space.Available() < grains {
+		more = a.CollectOf(space, GarbageStep)
+	}
+	ok = space.Available() >= grains
+	return ok, more && !ok
 }
 
 // AnchorCost returns the grains that anchoring ranges may take: one for each of their windows that
