@@ -43,6 +43,8 @@ type swarm struct {
 	flights []*flight
 	batch   [3][]*block.Request
 	stamp   uint64
+	caps    capKept
+	tear    tear
 	// shake changes policies and breaks and mends hardware; heal mends all of it.
 	shake, heal func()
 }
@@ -147,6 +149,8 @@ func (s *swarm) restart() {
 	}
 	s.a = a
 	a.ckpt.StepNodes = 1
+	s.caps = capKept{}
+	s.caps.look(a) // what the start found
 	// Conservation holds at every event, not only now and then.
 	a.afterStep = func() {
 		var r Report
@@ -156,6 +160,9 @@ func (s *swarm) restart() {
 		}
 		if what := a.engine.Forgotten(a.ckpt.Running()); what != "" {
 			s.t.Fatalf("at %d ns somebody waits, but %s", s.clock.Now(), what)
+		}
+		if what := s.caps.look(a); what != "" {
+			s.t.Fatalf("at %d ns %s", s.clock.Now(), what)
 		}
 	}
 	s.vols = nil
@@ -209,7 +216,11 @@ func (s *swarm) launch() {
 	f := &flight{vol: vol, req: &block.Request{}, since: s.clock.Now()}
 	q := f.req
 	q.Done = func(*block.Request) { s.ended(f) }
-	k := s.rnd.IntN(14)
+	k := s.rnd.IntN(18)
+	if k >= 14 {
+		s.launchTear(f)
+		return
+	}
 	if k >= 12 {
 		s.launchRead(vol, f)
 		return

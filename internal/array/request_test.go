@@ -67,6 +67,17 @@ func (l *lives) fillLog() {
 	}
 }
 
+// litter returns a thin volume of the pool that is full, whose map was cut off: 64 nodes are garbage, and no grain
+// comes back with them.
+func (l *lives) litter() *Volume {
+	v := l.volume("litter", "p", 1<<30, true)
+	for at := uint64(0); at < 1<<21; at += 1 << 15 {
+		mustOK(l.t, l.do(v, &block.Request{Op: block.OpWriteSame, Range: rng(at, 8)}))
+	}
+	l.submit(v, unmap(0, rng(0, 1<<21)))
+	return v
+}
+
 // hold returns a reference to a range.
 func (l *lives) hold(v *Volume, g block.Range) block.Ref {
 	q := &block.Request{Op: block.OpHold, Ranges: []block.Range{g}}
@@ -196,6 +207,8 @@ var walks = []struct {
 	{request.KindEdit, "a lock", Policy{}, func(l *lives) { l.lock(l.v); l.submit(l.v, unmap(0, rng(0, 8))) }, "ended, fetching, waiting for lock"},
 	{request.KindEdit, "no log", Policy{}, func(l *lives) { l.fillLog(); l.submit(l.v, unmap(0, rng(0, 8))) }, "waiting for log"},
 
+	{request.KindEdit, "others' turn", Policy{}, func(l *lives) { l.submit(l.litter(), unmap(block.Anchor, rng(0, 8))) }, "ended, waiting for turn"},
+
 	{request.KindClone, "a clone", Policy{}, func(l *lives) {
 		l.submit(l.w, write(0, 8))
 		l.place(l.w, l.hold(l.w, rng(0, 8)), 128, 8)
@@ -288,6 +301,10 @@ var walks = []struct {
 		l.submit(l.v, write(0, 8))
 		l.place(l.full, l.hold(l.v, rng(0, 8)), 0, 8)
 	}, "read, ended, ended, moving (waiting for space)"},
+	{request.KindPiece, "others' turn", Policy{}, func(l *lives) {
+		l.submit(l.v, write(0, 8))
+		l.place(l.litter(), l.hold(l.v, rng(0, 8)), 0, 8)
+	}, "ended, ended, moving (waiting for turn)"},
 	{request.KindPiece, "the back end", Policy{}, func(l *lives) {
 		l.stuck.stuck = true
 		l.submit(l.v, write(0, 8))

@@ -33,7 +33,8 @@ type Arena struct {
 	dirty     []uint32 // nodes whose dirty flag is set
 	maps      []*Map   // by volume; nil: none
 
-	garbage   []cutOff
+	garbage   []garbage // of the spaces that have any
+	turn      int       // whose was collected last
 	onGarbage func()
 
 	refs []*Ref // that hold something, or were given up and not released

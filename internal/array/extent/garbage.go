@@ -3,18 +3,28 @@
 
 package extent
 
-import "github.com/arraysim/arraysim/internal/array/alloc"
+import (
+	"slices"
+
+	"github.com/arraysim/arraysim/internal/array/alloc"
+)
 
 // Garbage is what map edits cut off: subtrees whose references are given back a
 // few slots at a time, so that one command that supersedes millions of entries
 // delays nobody. Space and dirty data under them stay counted until their turn.
 
+// garbage is what was cut off of the maps of one space. What was cut off last goes first, and depth
+// first, so that the list stays as long as a tree is high.
+type garbage struct {
+	space *alloc.Space
+	list  []cutOff
+}
+
 // cutOff is a node of the garbage, and how far it has been collected.
 type cutOff struct {
-	space *alloc.Space
-	vol   uint32
-	node  uint32
-	next  int // slot to look at next
+	vol  uint32
+	node uint32
+	next int // slot to look at next
 }
 
 // GarbageStep is the number of slots that one step of Collect should look at: some 50 us of work.
@@ -23,23 +33,59 @@ const GarbageStep = 1024
 // HasGarbage reports whether there is anything to collect.
 func (a *Arena) HasGarbage() bool { return len(a.garbage) > 0 }
 
+// HasGarbageOf reports whether there is anything to collect of maps of a space.
+func (a *Arena) HasGarbageOf(space *alloc.Space) bool { return a.garbageOf(space) >= 0 }
+
+// garbageOf returns the place of a space's garbage in the list, -1 if there is none.
+func (a *Arena) garbageOf(space *alloc.Space) int {
+	return slices.IndexFunc(a.garbage, func(g garbage) bool { return g.space == space })
+}
+
 // cutOff queues a subtree of a map. A node that is queued is no longer reachable: it leaves
 // the checkpoint, too.
 func (a *Arena) cutOff(m *Map, node uint32) {
-	a.garbage = append(a.garbage, cutOff{space: m.space, vol: m.vol, node: node})
+	i := a.garbageOf(m.space)
+	if i < 0 {
+		if i = len(a.garbage); i < cap(a.garbage) { // with a list that was used before
+			a.garbage = a.garbage[:i+1]
+		} else {
+			a.garbage = append(a.garbage, garbage{})
+		}
+		a.garbage[i].space = m.space
+	}
+	g := &a.garbage[i]
+	g.list = append(g.list, cutOff{vol: m.vol, node: node})
 	if !a.loading {
 		a.onGarbage()
 	}
 }
 
-// Collect looks at up to n slots of what was cut off and reports whether anything is left. What was
-// cut off last goes first, and depth first, so that the list stays as long as a tree is high.
+// Collect looks at up to n slots of what was cut off and reports whether anything is left. The
+// spaces take turns.
 func (a *Arena) Collect(n int) bool {
 	for n > 0 && len(a.garbage) > 0 {
-		top := len(a.garbage) - 1
-		c := &a.garbage[top]
+		a.turn = (a.turn + 1) % len(a.garbage)
+		n = a.collect(a.turn, n)
+	}
+	return len(a.garbage) > 0
+}
+
+// CollectOf is Collect of the garbage of one space alone.
+func (a *Arena) CollectOf(space *alloc.Space, n int) bool {
+	if i := a.garbageOf(space); i >= 0 {
+		a.collect(i, n)
+	}
+	return a.HasGarbageOf(space)
+}
+
+// collect looks at up to n slots of the i-th space's garbage, and returns how many of them are left.
+func (a *Arena) collect(i, n int) int {
+	g := &a.garbage[i]
+	for n > 0 && len(g.list) > 0 {
+		top := len(g.list) - 1
+		c := &g.list[top]
 		nd := a.nodes[c.node]
-		m := Map{arena: a, space: c.space, vol: c.vol}
+		m := Map{arena: a, space: g.space, vol: c.vol}
 		homes := false // most volumes have none, and then nothing is to be looked up for each window
 		if owner := a.mapOf(c.vol); owner != nil {
 			homes = owner.tenant.Marked > 0
@@ -50,7 +96,7 @@ func (a *Arena) Collect(n int) bool {
 			c.next++
 			n--
 			if s.kind() == kindChild {
-				a.garbage = append(a.garbage, cutOff{space: c.space, vol: c.vol, node: uint32(s.value())})
+				g.list = append(g.list, cutOff{vol: c.vol, node: uint32(s.value())})
 				descended = true
 				break
 			}
@@ -66,9 +112,14 @@ func (a *Arena) Collect(n int) bool {
 			continue
 		}
 		a.freeNode(c.node, nd)
-		a.garbage = a.garbage[:top]
+		g.list = g.list[:top]
 	}
-	return len(a.garbage) > 0
+	if len(g.list) == 0 { // the list stays behind the end, to be used again
+		last := len(a.garbage) - 1
+		a.garbage[i], a.garbage[last] = a.garbage[last], garbage{list: g.list}
+		a.garbage = a.garbage[:last]
+	}
+	return n
 }
 
 // dropGarbage releases what a window that was cut off refers to. Others may share its home.

@@ -113,24 +113,39 @@ func (m *Map) adopt(s slot, w uint64, own bool) (adopted bool) {
 // write does not change it.
 func (m *Map) InPlace(w, first, n uint64) (phys uint64, mapped, ok bool) {
 	s, _ := m.find(w)
+	phys, has, ok := m.inPlace(s)
+	if ok {
+		m.ownHome(s, w)
+		mapped = s.kind() == kindData || layout.MaskOf(first, n).AndNot(has).Empty()
+	}
+	return phys, mapped, ok
+}
+
+// WouldStay returns what InPlace returns as phys, and changes nothing.
+func (m *Map) WouldStay(w uint64) (phys uint64, ok bool) {
+	s, _ := m.find(w)
+	phys, _, ok = m.inPlace(s)
+	return phys, ok
+}
+
+// inPlace returns where a window that has a grain for itself begins in it; of a detail, also the
+// sectors that lie there.
+func (m *Map) inPlace(s slot) (phys uint64, has layout.Mask, ok bool) {
 	switch s.kind() {
 	case kindData:
 		if p := s.value(); p&(layout.WindowSectors-1) == 0 && m.space.Sole(p>>layout.WindowShift) {
-			m.ownHome(s, w)
-			return p, true, true
+			return p, has, true
 		}
 	case kindDetail:
 		ds := &m.arena.details
-		for i := uint32(s.value()); i != 0; {
+		for i := uint32(s.value()); i != 0; i = ds.at(i).next {
 			d := ds.at(i)
 			if d.phys&(layout.WindowSectors-1) == 0 && !d.mask.Empty() && m.space.Sole(d.phys>>layout.WindowShift) {
-				m.ownHome(s, w)
-				return d.phys, layout.MaskOf(first, n).AndNot(d.mask).Empty(), true
+				return d.phys, d.mask, true
 			}
-			i = d.next
 		}
 	}
-	return 0, false, false
+	return 0, has, false
 }
 
 // ownHome gives an entitled window that has lost its home the grain that it has for itself now.
@@ -141,9 +156,10 @@ func (m *Map) ownHome(s slot, w uint64) {
 }
 
 // Allocate takes a grain for a window that cannot be written in place: the one that is reserved for
-// it, or one that is available, if need be after collecting garbage; false means out of space. The
-// map does not know of it before SetData; a grain that is not needed after all goes back by
-// alloc.Space.Free.
+// it, or one that is available, if need be after collecting a step of its space's garbage; false
+// means out of space, unless the space has more garbage: then the caller asks again, after others
+// had their turn. The map does not know of the grain before SetData; one that is not needed after
+// all goes back by alloc.Space.Free.
 func (m *Map) Allocate(w uint64) (grain uint64, ok bool) {
 	s, _ := m.find(w)
 	entitled, old := m.entitled(s), alloc.NoGrain
@@ -152,7 +168,7 @@ func (m *Map) Allocate(w uint64) (grain uint64, ok bool) {
 	}
 	// Nothing is reserved for a window whose home only a copy holds: it goes in place if it must.
 	reserved := entitled && (old == alloc.NoGrain || m.space.MapRefs(old) > 1)
-	for {
+	for collected := false; ; collected = true {
 		if reserved || m.space.Available() > 0 {
 			if g, ok := m.space.Take(m.tenant); ok {
 				if entitled {
@@ -164,23 +180,31 @@ func (m *Map) Allocate(w uint64) (grain uint64, ok bool) {
 				return g, true
 			}
 		}
-		if !m.arena.HasGarbage() {
+		if collected || !m.arena.HasGarbageOf(m.space) {
 			return 0, false
 		}
-		m.arena.Collect(GarbageStep)
+		m.arena.CollectOf(m.space, GarbageStep)
 	}
 }
 
-// MakeAvailable reports whether so many grains of the map's space are available, if need be after
-// collecting garbage.
+// MakeAvailable reports whether so many grains of a space are available, if need be after collecting
+// all of its garbage, however much that is.
 func (a *Arena) MakeAvailable(space *alloc.Space, grains int64) bool {
-	for space.Available() < grains {
-		if !a.HasGarbage() {
-			return false
-		}
-		a.Collect(GarbageStep)
+	ok, more := a.TryAvailable(space, grains)
+	for more {
+		ok, more = a.TryAvailable(space, grains)
 	}
-	return true
+	return ok
+}
+
+// TryAvailable is MakeAvailable, after collecting a step of garbage at most. more says that there are
+// not enough grains and that there is more garbage.
+func (a *Arena) TryAvailable(space *alloc.Space, grains int64) (ok, more bool) {
+	if space.Available() < grains {
+		more = a.CollectOf(space, GarbageStep)
+	}
+	ok = space.Available() >= grains
+	return ok, more && !ok
 }
 
 // AnchorCost returns the grains that anchoring ranges may take: one for each of their windows that

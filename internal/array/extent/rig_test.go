@@ -198,6 +198,9 @@ func (r *rig) write(v *volume, w, first, n uint64) bool {
 		return true
 	}
 	g, ok := v.m.Allocate(w)
+	for !ok && r.arena.HasGarbageOf(r.space) {
+		g, ok = v.m.Allocate(w)
+	}
 	if !ok && v.m.Entitled(w) {
 		for _, h := range r.refs {
 			if !h.ref.Lost() {

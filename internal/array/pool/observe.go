@@ -76,6 +76,9 @@ func (v *Volume) Import(r block.Range) error {
 			continue
 		}
 		g, ok := v.Map.Allocate(at >> layout.WindowShift)
+		for !ok && set.Arena.HasGarbageOf(v.pool.Alloc) {
+			g, ok = v.Map.Allocate(at >> layout.WindowShift)
+		}
 		if !ok {
 			apply()
 			return fmt.Errorf("import: pool %q has no room for the %d MiB of volume %q", v.pool.name, r.Bytes()>>20, v.Spec.Name)

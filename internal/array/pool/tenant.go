@@ -4,13 +4,62 @@
 package pool
 
 import (
+	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// Has reports whether so many grains are available, if need be after collecting garbage.
+// Has reports whether so many grains are available, if need be after collecting all of the pool's
+// garbage.
 func (p *Pool) Has(grains int64) bool { return p.Set.Arena.MakeAvailable(p.Alloc, grains) }
+
+// HasNow is Has for who lets others have their turn: more says that there are not enough grains yet,
+// and that a part of the garbage is left.
+func (p *Pool) HasNow(grains int64) (ok, more bool) { return p.Set.Arena.TryAvailable(p.Alloc, grains) }
+
+// CanAnchor is HasNow of the grains that anchoring ranges may take.
+func (v *Volume) CanAnchor(ranges []block.Range) (ok, more bool) {
+	// What holds grains that are promised makes less than nothing free: that is enough for nothing.
+	if cost := v.Map.AnchorCost(ranges); cost > 0 {
+		return v.pool.HasNow(cost)
+	}
+	return true, false
+}
+
+// Loan is the space that a copy by reference needs. What shares a home of a thick volume has to leave
+// it the space for another one, and what nothing but the copy keeps, which counts as free, takes space
+// again.
+type Loan struct {
+	pool  *Pool
+	homes int64
+	kept  bool
+	last  uint64
+}
+
+// NewLoan returns the loan of a copy of nothing.
+func (p *Pool) NewLoan() Loan { return Loan{pool: p, last: alloc.NoGrain} }
+
+// Add adds n physical sectors in a row to the copy. Preconditions: they come in the order of its
+// addresses.
+func (l *Loan) Add(phys, n uint64) {
+	space := l.pool.Alloc
+	for g := phys >> layout.WindowShift; g <= (phys+n-1)>>layout.WindowShift; g++ {
+		if space.SoleHome(g) && g != l.last {
+			l.homes++
+		}
+		l.kept = l.kept || space.MapRefs(g) == 0
+		l.last = g
+	}
+}
+
+// Granted is HasNow of what the copy needs.
+func (l *Loan) Granted() (ok, more bool) {
+	if l.homes == 0 && !l.kept {
+		return true, false
+	}
+	return l.pool.HasNow(l.homes)
+}
 
 // Space returns the pool's account in bytes: what is free, what is allocated, and what is reserved
 // for thick volumes and anchored ranges. Together they are its capacity. What background work and

@@ -216,29 +216,24 @@ func (v *Volume) Apply(e *nvlog.Edit) {
 	v.Map.SetData(e.Range, e.Phys)
 }
 
-// Private reports whether a write may replace the grain of a physical sector in place.
-func (v *Volume) Private(phys uint64) bool {
-	return v.pool.Alloc.Sole(phys >> layout.WindowShift)
-}
-
-// DirtyHits counts the pages of a range whose dirty contents a write would replace. It stops
-// when there cannot be as many as needed any more.
-func (v *Volume) DirtyHits(start, n uint64, needed int) int {
-	hits := 0
-	c := v.Set.Cache
-	v.Map.Walk(block.Range{Start: start, Count: n}, func(r extent.Run) bool {
-		if r.State != block.Data || !v.Private(r.Phys) {
-			return true
-		}
-		last := r.End() == start+n
-		for at := r.Phys &^ (layout.PageSectors - 1); at < r.Phys+r.Count; at += layout.PageSectors {
-			if c.DirtyAt(layout.KeyOf(v.pool.id, at)) != wcache.NoPage {
+// DirtyHits counts the pages of a range in place of which a write would have new ones, without
+// more room. It stops when there cannot be as many as needed any more. A window that has no grain
+// to be written in place has none: its old pages stay with whoever shares them.
+func (v *Volume) DirtyHits(start, n uint64, needed int) (hits int) {
+	end := start + n
+	spare := int((end-1)/layout.PageSectors-start/layout.PageSectors) + 1 - needed
+	for at := start; at < end; {
+		phys, ok := v.Map.WouldStay(at >> layout.WindowShift)
+		first, stop := at&(layout.WindowSectors-1), min(end, (at|(layout.WindowSectors-1))+1)
+		for s := phys + first; at < stop; {
+			if ok && v.Set.Cache.MakesRoom(layout.KeyOf(v.pool.id, s)) {
 				hits++
-			} else if last && hits+int((r.Phys+r.Count-1-at)/layout.PageSectors) < needed {
-				break
+			} else if spare--; spare < 0 {
+				return hits
 			}
+			k := layout.PageSectors - at%layout.PageSectors
+			at, s = at+k, s+k
 		}
-		return true
-	})
+	}
 	return hits
 }

@@ -21,8 +21,7 @@ func (o *op) ask(n uint64, head bool) admission.Verdict {
 // Claim returns what the op asks the cache for.
 func (o *op) Claim() *admission.Claim { return &o.claim }
 
-// Overwrites counts the pages of the op's piece whose dirty contents it would replace; see
-// admission.Writer.
+// Overwrites is DirtyHits of the op's piece; see admission.Writer.
 func (o *op) Overwrites(needed int) int { return o.v.DirtyHits(o.cur, o.claim.Sectors, needed) }
 
 // Throttle has an op that stood first for room wait for its budget.

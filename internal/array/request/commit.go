@@ -13,6 +13,7 @@ import (
 // commitScratch is what a commit works with, reused.
 type commitScratch struct {
 	wait    bool // what a failed commit lacks is there as soon as transfers or discards end
+	again   bool // or perhaps when more garbage is collected
 	windows [layout.PieceWindows]commitWindow
 	nw      int // windows
 	pages   [layout.PiecePages + 1]wcache.Entry
@@ -170,15 +171,16 @@ func (v *Volume) target(w *commitWindow) block.Status {
 		w.phys, w.fresh = g<<layout.WindowShift, true
 		return block.OK
 	}
-	space, entitled := v.Pool().Alloc, v.Map.Entitled(w.index)
-	if v.e.scratch.wait = space.Withheld() > 0 && (entitled || space.Available() > 0); v.e.scratch.wait {
+	space, entitled, sc := v.Pool().Alloc, v.Map.Entitled(w.index), &v.e.scratch
+	sc.again = v.e.arena.HasGarbageOf(space)
+	if sc.wait = space.Withheld() > 0 && (entitled || space.Available() > 0); sc.wait || sc.again {
 		return block.NoSpace
 	}
 	if entitled && v.e.arena.GiveUp(space) {
 		v.e.GaveRoom() // grains that were shared may be overwritten in place now
 		return v.target(w)
 	}
-	if v.e.scratch.wait = entitled && space.Leaving() > 0; space.AnyDown() {
+	if sc.wait = entitled && space.Leaving() > 0; space.AnyDown() {
 		return block.Offline
 	}
 	return block.NoSpace

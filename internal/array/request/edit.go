@@ -42,8 +42,10 @@ func (o *op) edit() {
 		return
 	}
 	if state == block.Anchored && v.Spec.Thin {
-		// What holds grains that are promised makes less than nothing free: that is enough for nothing.
-		if cost := v.Map.AnchorCost(ranges); cost > 0 && !v.Pool().Has(cost) {
+		if ok, more := v.CanAnchor(ranges); more {
+			e.yield(o)
+			return
+		} else if !ok {
 			o.end(block.NoSpace)
 			return
 		}
@@ -56,11 +58,10 @@ func (o *op) edit() {
 	e.edits = e.edits[:0]
 	bytes := uint64(0)
 	for _, x := range ranges {
-		if x.Count == 0 {
-			continue
+		if x.Count > 0 {
+			bytes += x.Bytes()
+			e.edits = append(e.edits, nvlog.Edit{Volume: v.ID(), State: state, Range: x})
 		}
-		bytes += x.Bytes()
-		e.edits = append(e.edits, nvlog.Edit{Volume: v.ID(), State: state, Range: x})
 	}
 	if !e.applyEdits(v, &room) {
 		o.end(block.Hardware)

@@ -4,9 +4,7 @@
 package request
 
 import (
-	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/extent"
-	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/array/pool"
 	"github.com/arraysim/arraysim/internal/block"
@@ -45,25 +43,18 @@ func (o *op) place() {
 	o.placeEdits(own)
 }
 
-// placeEdits places as many runs as one record takes. What shares a home of a thick volume has to
-// leave it the space for another one, and what nothing but the copy keeps, which counts as free,
-// takes space again. Where there is none, the data moves.
+// placeEdits places as many runs as one record takes. Where there is no space for what they keep
+// (pool.Loan), the data moves.
 func (o *op) placeEdits(h *ref) {
 	e, v, r := o.e, o.v, o.req
 	e.edits = e.edits[:0]
-	from, to, shared, last, kept := o.started, o.started, int64(0), alloc.NoGrain, false
+	from, to, loan := o.started, o.started, v.Pool().NewLoan()
 	h.Runs(r.RefOffset+from, r.Range.Count-from, func(x extent.Run) bool {
 		if len(e.edits) == nvlog.MaxEdits {
 			return false
 		}
 		if x.State == block.Data {
-			for g := x.Phys >> layout.WindowShift; g <= (x.Phys+x.Count-1)>>layout.WindowShift; g++ {
-				if v.Pool().Alloc.SoleHome(g) && g != last {
-					shared++
-				}
-				kept = kept || v.Pool().Alloc.MapRefs(g) == 0
-				last = g
-			}
+			loan.Add(x.Phys, x.Count)
 		}
 		e.edits = append(e.edits, nvlog.Edit{Volume: v.ID(), State: v.CopyState(x.State),
 			Range: block.Range{Start: r.Range.Start + from + x.Start, Count: x.Count}, Phys: x.Phys})
@@ -71,11 +62,15 @@ func (o *op) placeEdits(h *ref) {
 		return true
 	})
 	room, ok := e.link.Claim(len(e.edits))
+	has, more := loan.Granted()
 	switch {
 	case !ok:
 		o.waitForLog(len(e.edits))
 		return
-	case (shared > 0 || kept) && !v.Pool().Has(shared):
+	case more:
+		e.yield(o)
+		return
+	case !has:
 		o.placeData(h)
 		return
 	case !e.applyEdits(v, &room):

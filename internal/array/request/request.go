@@ -125,10 +125,10 @@ var allowed = rules{may: [NumKinds][NumStates]uint16{
 }, lack: [NumKinds]ticket.Set{
 	KindWrite:   ticket.SetOf(ticket.Room, ticket.Budget, ticket.Lock, ticket.Space, ticket.Turn, ticket.BackEnd),
 	KindCompare: ticket.SetOf(ticket.Room, ticket.Budget, ticket.Lock, ticket.Space, ticket.Turn, ticket.BackEnd),
-	KindEdit:    ticket.SetOf(ticket.Log, ticket.Lock),
+	KindEdit:    ticket.SetOf(ticket.Log, ticket.Lock, ticket.Turn),
 	KindClone:   ticket.SetOf(ticket.Log, ticket.Lock, ticket.Turn),
 	KindMove:    ticket.SetOf(ticket.Log, ticket.Lock, ticket.Turn, ticket.CopyEngine),
-	KindPiece:   ticket.SetOf(ticket.Room, ticket.Budget, ticket.Lock, ticket.Space, ticket.BackEnd, ticket.CopyRead),
+	KindPiece:   ticket.SetOf(ticket.Room, ticket.Budget, ticket.Lock, ticket.Space, ticket.Turn, ticket.BackEnd, ticket.CopyRead),
 }}
 
 // op is a request that changes something, on its way. Ops are recycled, with all that they have

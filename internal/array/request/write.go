@@ -70,7 +70,10 @@ func (o *op) write(head bool) {
 		s := e.commit(o, n)
 		o.fill.Forget()
 		filled = false
-		if s == block.NoSpace && e.scratch.wait {
+		if s == block.NoSpace && e.scratch.again {
+			e.yield(o)
+			return
+		} else if s == block.NoSpace && e.scratch.wait {
 			o.Since = cmp.Or(o.Since, max(1, e.exec.Now())) // else it was woken, and others were faster
 			o.await(&v.Pool().SpaceWait)
 			return

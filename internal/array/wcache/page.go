@@ -101,14 +101,11 @@ func (c *Cache) Holder(i uint32, sector uint64) uint32 {
 	return NoPage
 }
 
-// DirtyAt returns the page of this key that a new write takes over: NoPage if there
-// is none or if it is on its way to the back end.
-func (c *Cache) DirtyAt(k layout.PageKey) uint32 {
+// MakesRoom reports whether a new page of this key takes no more room of its partition than the
+// one that it supersedes gives back: that is dirty, and not in the reserve.
+func (c *Cache) MakesRoom(k layout.PageKey) bool {
 	i := c.Lookup(k)
-	if i != NoPage && !c.pages[i].state.Dirty() {
-		i = NoPage
-	}
-	return i
+	return i != NoPage && c.pages[i].state.Dirty() && c.pages[i].flags&flagReserve == 0
 }
 
 // Free returns the number of free pages.

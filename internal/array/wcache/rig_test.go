@@ -173,7 +173,11 @@ func (r *rig) write(owner int, k layout.PageKey, first, n int, origin block.Orig
 		c.SumSectors(i, first, n)
 	}
 	e := Entry{Key: k, Page: i, Old: c.Lookup(k), Written: uint8((1<<n - 1) << first)}
-	e.Mask, e.Origins = c.Compose(i, c.DirtyAt(k), first, n, origin)
+	old := e.Old
+	if old != NoPage && !c.State(old).Dirty() {
+		old = NoPage
+	}
+	e.Mask, e.Origins = c.Compose(i, old, first, n, origin)
 	if c.payload {
 		c.NV.Describe(i).Seal(room.Next(), k, r.owners[owner].id, e.Mask, e.Origins)
 	}
