@@ -18,8 +18,13 @@ type liveRig struct {
 
 func openLive(t testing.TB, dir string, opt Options) *liveRig {
 	t.Helper()
+	return openLiveWith(t, dir, opt, store.FilesOptions{})
+}
+
+func openLiveWith(t testing.TB, dir string, opt Options, files store.FilesOptions) *liveRig {
+	t.Helper()
 	r := &liveRig{t: t, exec: block.NewLive()}
-	st, err := store.OpenFiles(r.exec, dir, store.FilesOptions{})
+	st, err := store.OpenFiles(r.exec, dir, files)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,45 +15,50 @@ import (
 	"github.com/arraysim/arraysim/internal/testkit"
 )
 
-// TestStartOverADeadCopy: the disk under one copy of the metadata is gone for good, or read-only. The
+// TestStartOverADeadCopy: the disk under one copy of the metadata is gone for good, read-only, or full. The
 // array starts with the other copy, and says so.
 func TestStartOverADeadCopy(t *testing.T) {
-	for i, folder := range []string{"/data/meta/", "/data/meta.copy/"} {
-		r := newPowerRig(t, uint64(i+1), false)
-		r.put(2, 0, 100, 1)
-		r.commit()
-		r.failing(folder) // while it runs: it goes on with the other
-		ended, got := false, error(nil)
-		r.a.SetBlob("x", []byte("y"), func(err error) { ended, got = true, err })
-		r.clock.RunUntil(r.clock.Now() + 60e9)
-		if !ended || got != nil {
-			t.Fatalf("%v %v", ended, got)
+	for _, why := range []error{syscall.EROFS, syscall.ENOSPC} {
+		for i, folder := range []string{"/data/meta/", "/data/meta.copy/"} {
+			t.Run(folder+" "+why.Error(), func(t *testing.T) { startOverADeadCopy(t, uint64(i+1), folder, why) })
 		}
-		r.disk = r.disk.Kill()
-		r.files.Close()
-		r.disk.SetFault(func(op storetest.Op, path string, n int) (int, error) {
-			if op != storetest.Read && strings.HasPrefix(path, folder) {
-				return 0, syscall.EROFS
-			}
-			return n, nil
-		})
-		r.clock = &block.Virtual{}
-		a, files, err := openOn(r.disk, r.clock, r.rnd, r.opt)
-		if err != nil {
-			t.Errorf("%s cannot be written, the other copy is whole: %v", folder, err)
-			continue
-		}
-		if health := strings.Join(a.Health(), "; "); !strings.Contains(health, "left alone") {
-			t.Errorf("health: %q", health)
-		}
-		ended, got = false, nil
-		a.SetBlob("x", []byte("z"), func(err error) { ended, got = true, err })
-		r.clock.RunUntil(r.clock.Now() + 60e9)
-		if !ended || got != nil {
-			t.Errorf("behind the start a change has ended: %v, %v", ended, got)
-		}
-		files.Close()
 	}
+}
+
+func startOverADeadCopy(t *testing.T, seed uint64, folder string, why error) {
+	r := newPowerRig(t, seed, false)
+	r.put(2, 0, 100, 1)
+	r.commit()
+	r.failing(folder) // while it runs: it goes on with the other
+	ended, got := false, error(nil)
+	r.a.SetBlob("x", []byte("y"), func(err error) { ended, got = true, err })
+	r.clock.RunUntil(r.clock.Now() + 60e9)
+	if !ended || got != nil {
+		t.Fatalf("%v %v", ended, got)
+	}
+	r.disk = r.disk.Kill()
+	r.files.Close()
+	r.disk.SetFault(func(op storetest.Op, path string, n int) (int, error) {
+		if op != storetest.Read && strings.HasPrefix(path, folder) {
+			return 0, why
+		}
+		return n, nil
+	})
+	r.clock = &block.Virtual{}
+	a, files, err := openOn(r.disk, r.clock, r.rnd, r.opt)
+	if err != nil {
+		t.Fatalf("%s cannot be written, the other copy is whole: %v", folder, err)
+	}
+	if health := strings.Join(a.Health(), "; "); !strings.Contains(health, "left alone") {
+		t.Errorf("health: %q", health)
+	}
+	ended, got = false, nil
+	a.SetBlob("x", []byte("z"), func(err error) { ended, got = true, err })
+	r.clock.RunUntil(r.clock.Now() + 60e9)
+	if !ended || got != nil {
+		t.Errorf("behind the start a change has ended: %v, %v", ended, got)
+	}
+	files.Close()
 }
 
 // TestOneArrayOfAStart: a start meets an error of NVRAM when it is nearly over, and its copy of the metadata has failed meanwhile. The

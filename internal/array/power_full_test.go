@@ -1,6 +1,8 @@
 package array
 
 import (
+	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -8,8 +10,8 @@ import (
 )
 
 // TestFullFileSystem writes more than the file system under the store takes: commands end
-// with 27/07 in time, what was acknowledged stays readable, over a restart, too, and service
-// returns with the room.
+// with 27/07 in time, what was acknowledged stays readable, a start is refused with a word about
+// room, and one with room finds everything, and serves.
 func TestFullFileSystem(t *testing.T) {
 	r := newPowerRig(t, 1, false)
 	var v *Volume
@@ -65,10 +67,23 @@ func TestFullFileSystem(t *testing.T) {
 	image := r.disk.Kill()
 	r.files.Close()
 	r.disk = image
+	refused := make(chan error, 1)
+	go func() {
+		_, _, err := openOn(r.disk, &block.Virtual{}, rand.New(rand.NewPCG(1, 1)), r.opt)
+		refused <- err
+	}()
+	select {
+	case err := <-refused:
+		if err == nil || !strings.Contains(err.Error(), "make room") {
+			t.Errorf("without room it starts with %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("a start without room does not end")
+	}
+	r.disk.SetFree(-1)
 	r.open()
 	v = r.a.Volume("big")
 	check()
-	r.disk.SetFree(-1)
 	r.clock.RunUntil(r.clock.Now() + 60e9)
 	if h := r.a.Health(); len(h) > 0 || r.a.Dirty() != 0 {
 		t.Errorf("with room there are %d dirty bytes and %v", r.a.Dirty(), h)

@@ -86,6 +86,9 @@ type Files struct {
 
 	closed  bool        // nothing begins any more; only touched on the executor
 	closing atomic.Bool // a full disk is not waited for any more
+	starts  startWaits  // for a full disk
+
+	noticing sync.Mutex // one notice at a time: copies of the meta store have goroutines
 }
 
 var _ block.Store = (*Files)(nil)
@@ -197,6 +200,8 @@ func (s *Files) Renewed() int { return s.renewed }
 
 func (s *Files) notice(format string, args ...any) {
 	if s.opt.Notice != nil {
+		s.noticing.Lock()
+		defer s.noticing.Unlock()
 		s.opt.Notice(fmt.Sprintf(format, args...))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -72,13 +73,25 @@ type fileMedium struct {
 func (s *Files) mdiskPath(name string) string { return filepath.Join(s.dir, "mdisk", name+".img") }
 func (s *Files) sumPath(name string) string   { return filepath.Join(s.dir, "mdisk", name+".sum") }
 
-// Medium opens or creates the files of an mdisk, or hands out what MakeMedium made.
+// Medium opens or creates the files of an mdisk, or hands out what MakeMedium made. A start that tries the other copy of the
+// meta store asks once more for what the first try has opened, and gets it: its lock is ours already, and a second
+// descriptor would outlive the mdisk. What else is open under the name is let go, as it is no pool's.
 func (s *Files) Medium(name string, size uint64) (block.Medium, error) {
 	if s.closed {
 		return nil, ErrClosed
 	}
 	m := s.made[name]
 	delete(s.made, name)
+	if at := slices.IndexFunc(s.media, func(o *fileMedium) bool { return o.name == name }); at >= 0 {
+		old := s.media[at]
+		if m == nil && old.size == size {
+			return old, nil
+		}
+		s.media = slices.Delete(s.media, at, at+1)
+		old.gone = true
+		old.cool()
+		_ = old.release() // nothing was written to it
+	}
 	if m == nil {
 		var err error
 		if m, err = s.openMedium(name, size); err != nil {

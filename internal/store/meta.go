@@ -50,7 +50,9 @@ func (s *Files) Meta() (block.MetaStore, error) {
 }
 
 func (s *Files) openMeta(i int) (*pebbleMeta, error) {
-	fs := newFrozenFS(patientFS{s.fs, &s.closing})
+	p := &patience{s: s}
+	defer p.hurry()()
+	fs := newFrozenFS(patientFS{s.fs, p})
 	path := filepath.Join(s.dir, metaNames[i])
 	if err := s.checkMeta(path); err != nil {
 		return nil, fmt.Errorf("the checkpoints in %s are damaged: %w", path, err)
@@ -74,7 +76,7 @@ func (s *Files) openMeta(i int) (*pebbleMeta, error) {
 		return fail(err)
 	}
 	fs.arm()
-	m := &pebbleMeta{s: s, fs: fs, db: db, done: make(chan struct{})}
+	m := &pebbleMeta{s: s, fs: fs, p: p, db: db, done: make(chan struct{})}
 	m.cond = sync.NewCond(&m.mu)
 	if s.opt.Later != nil {
 		close(m.done)
@@ -200,7 +202,7 @@ func (m *metaCopies) CommitNow(batch []block.KV) error {
 		if c == nil {
 			continue
 		}
-		if err := c.CommitNow(batch); err != nil {
+		if err := c.commitInTime(batch); err != nil {
 			failed = err
 			m.leave(i, err)
 		} else {
@@ -253,6 +255,7 @@ func (m *metaCopies) renew(i int, why error) error {
 		return fail(err)
 	}
 	m.copies[i], m.errs[i] = c, nil
+	defer c.p.hurry()()
 	b, last := c.db.NewBatch(), c.db.NewBatch()
 	defer func() { b.Close(); last.Close() }()
 	err = m.Load(nil, func(k, v []byte) error {
@@ -300,6 +303,7 @@ func (m *metaCopies) close() (err error) {
 type pebbleMeta struct {
 	s    *Files
 	fs   *frozenFS
+	p    *patience
 	db   *pebble.DB
 	done chan struct{}
 

@@ -100,7 +100,9 @@ func isEmpty(store block.MetaStore) bool {
 func (l *Ledger) Mistrust(damaged []error) { l.damaged = damaged }
 
 // SettleCopies makes the copies anew that are not as new as the one that was loaded, before the
-// next batch goes to all. One that cannot be made is left alone: see Alone.
+// next batch goes to all. One that cannot be made is left alone, see Alone. It may have a batch that
+// the loaded one lacks, as a death between the two leaves it, so that the next number leaps over it:
+// no number stands for two batches.
 func (l *Ledger) SettleCopies() {
 	copies, ok := l.store.(block.MetaCopies)
 	if !ok {
@@ -123,7 +125,13 @@ func (l *Ledger) SettleCopies() {
 		copies.Choose(chosen)
 		copies.Renew(i, err)
 	}
+	if copies.Behind() {
+		l.leap = leap
+	}
 }
+
+// leap is more batches than one copy can have before the others.
+const leap = 1 << 20
 
 // Alone reports whether a copy has failed, so that the others have what it lacks.
 func (l *Ledger) Alone() bool {

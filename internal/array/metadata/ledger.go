@@ -55,6 +55,7 @@ type Ledger struct {
 	exec   block.Executor
 	hooks  Hooks
 	gen    uint64 // number of the last batch that went to the store
+	leap   uint64 // numbers that the next batch leaves out
 	held   digest
 	doubt  []block.KV // entries of the batches that have failed since one was durable
 	queue  []batch    // that wait for their turn
@@ -162,7 +163,8 @@ func (l *Ledger) seal(entries []block.KV) []block.KV {
 	for _, e := range entries {
 		l.held.set(e.Key, e.Value)
 	}
-	l.gen++
+	l.gen += 1 + l.leap
+	l.leap = 0
 	v := le.AppendUint64(le.AppendUint64(nil, l.gen), l.held.sum)
 	return append(slices.Clip(entries), block.KV{Key: []byte(keyGen), Value: v})
 }

@@ -85,7 +85,7 @@ func (d *Disk) KillNow() {
 // kill makes an image of all that the kernel has: what was not synced may still be lost by a cut.
 func (d *Disk) kill() *Disk {
 	c := NewDisk(mix(d.seed + 1))
-	c.boot, c.nameless, c.dirs, c.kept, c.nextID = d.boot, d.nameless, maps.Clone(d.dirs), maps.Clone(d.kept), d.nextID
+	c.boot, c.nameless, c.free, c.dirs, c.kept, c.nextID = d.boot, d.nameless, d.free, maps.Clone(d.dirs), maps.Clone(d.kept), d.nextID
 	done := map[*inode]*inode{}
 	of := func(n *inode) *inode {
 		if done[n] == nil {
@@ -155,7 +155,7 @@ func mix(x uint64) uint64 {
 
 func (d *Disk) cutWith(survives func(what uint64) bool) *Disk {
 	c := NewDisk(mix(d.seed + 1))
-	c.boot, c.nameless = d.boot+1, d.nameless
+	c.boot, c.nameless, c.free = d.boot+1, d.nameless, d.free
 	c.kept = maps.Clone(d.kept)
 	c.nextID = d.nextID
 	names := make(map[string]*inode, len(d.stable))
