@@ -17,10 +17,11 @@ type Gain struct {
 	Effective *int64 `json:"effective_nanoseconds"`
 	Datastore *int64 `json:"datastore_nanoseconds"`
 	// Saved is the time that clients did not wait, in nanoseconds: each read and write at the
-	// datastore's mean latency, less what it took. It is nil, for nobody knows it, if clients have read, or written, and
-	// the datastore was not seen to do so.
+	// datastore's mean latency, less what it took. It is negative if the cache made them wait longer, and nil, for nobody
+	// knows it, if clients have read, or written, and the datastore was not seen to do so.
 	Saved *int64 `json:"saved_nanoseconds"`
-	// Share is that of what is known to be saved in the list that Rank was given.
+	// Share is that of the positive savings in the list that Rank was given: 0 for a cache that saved nothing or cost
+	// time, nil where Saved is, and nil for all if none of them saved anything.
 	Share *float64 `json:"share"`
 }
 
@@ -45,28 +46,34 @@ func (r *Report) Gain(socket string) Gain {
 			saved += int64(x[0].IOs)*x[1].Mean() - x[0].Nanos
 		}
 	}
-	g.Saved = new(max(saved, 0))
+	g.Saved = new(saved)
 	return g
 }
 
-// Rank sorts gains, the most time first and what is not known last, and writes each one's share.
+// Rank sorts gains, the most time first, a loss behind zero and what is not known last, and writes each one's share.
 func Rank(list []Gain) {
 	total := int64(0)
 	for _, g := range list {
 		if g.Saved != nil {
-			total += *g.Saved
+			total += max(*g.Saved, 0)
 		}
 	}
 	for i := range list {
-		if g := &list[i]; g.Saved != nil {
-			g.Share = new(float64(*g.Saved) / float64(max(total, 1)))
+		if g := &list[i]; g.Saved != nil && total > 0 {
+			g.Share = new(float64(max(*g.Saved, 0)) / float64(total))
 		}
 	}
-	order := func(g Gain) int64 {
-		if g.Saved == nil {
-			return -1
+	slices.SortStableFunc(list, func(a, b Gain) int {
+		if a.Saved == nil || b.Saved == nil {
+			return cmp.Compare(known(b.Saved), known(a.Saved))
 		}
-		return *g.Saved
+		return cmp.Compare(*b.Saved, *a.Saved)
+	})
+}
+
+func known(saved *int64) int {
+	if saved == nil {
+		return 0
 	}
-	slices.SortStableFunc(list, func(a, b Gain) int { return cmp.Compare(order(b), order(a)) })
+	return 1
 }
