@@ -12,6 +12,7 @@ import (
 	_ "embed"
 
 	"github.com/arraysim/arraysim/internal/iscsi"
+	"github.com/arraysim/arraysim/internal/profile"
 	"github.com/arraysim/arraysim/internal/store/rados"
 )
 
@@ -22,12 +23,12 @@ type Config struct {
 	Data string `yaml:"data"`
 	// Store is "files" (in Data), "memory" (gone when the daemon ends) or "rados" (in a Ceph pool; Data then has
 	// the socket, and the log if that is local).
-	Store string `yaml:"store"`
+	Store string `yaml:"store" jsonschema:"enum=files,enum=memory,enum=rados"`
 	// Rados says where the array is, with the store "rados" alone.
 	Rados *RadosConfig `yaml:"rados"`
 	// AIO is what waits for the disks of "files": "io_uring" for reads, "threads", or "auto", which is
 	// io_uring where the kernel gives it. Writes and syncs are the threads' in any case.
-	AIO string `yaml:"aio"`
+	AIO string `yaml:"aio" jsonschema:"enum=auto,enum=io_uring,enum=direct,enum=threads"`
 	// Discard gives the room of space that becomes free in a pool back to the file system or to the Ceph pool; true
 	// when left out, but for a store of memory.
 	Discard *bool `yaml:"discard"`
@@ -66,7 +67,7 @@ type RadosConfig struct {
 	// Namespace of the array in the pool: array when left out.
 	Namespace string `yaml:"namespace"`
 	// Log is "replicated" (in the pool), when left out, or "local": in Data, faster, and lost with this node.
-	Log string `yaml:"log"`
+	Log string `yaml:"log" jsonschema:"enum=replicated,enum=local"`
 	// Standby: an array that another node serves is waited for, and taken over when that one ends or lets its lease
 	// run out. The log has to be replicated.
 	Standby bool `yaml:"standby"`
@@ -128,7 +129,7 @@ type MetricsConfig struct {
 	Listen string `yaml:"listen"`
 	// Volumes is how many volumes a scrape shows one by one: "all", or "top:N", the
 	// others together as volume "other".
-	Volumes string `yaml:"volumes"`
+	Volumes string `yaml:"volumes" jsonschema:"pattern=^(all|top:0*[1-9][0-9]*)$,example=all,example=top:100"`
 }
 
 // RecordConfig says where counters are recorded; without a folder they are not.
@@ -145,7 +146,7 @@ type RecordConfig struct {
 type PoolConfig struct {
 	Name string `yaml:"name"`
 	// Copy is "reference" (an offloaded copy in the pool is a map edit) or "data".
-	Copy string `yaml:"copy"`
+	Copy string `yaml:"copy" jsonschema:"enum=reference,enum=data"`
 	// IOGroup is the number of its I/O group, from 0; the one with the fewest pools when left out.
 	IOGroup *int          `yaml:"io_group"`
 	Mdisks  []MdiskConfig `yaml:"mdisks"`
@@ -165,7 +166,7 @@ type VolumeConfig struct {
 	Pool         string        `yaml:"pool"`
 	Size         Size          `yaml:"size"`
 	Thin         *bool         `yaml:"thin"` // true when left out
-	BlockSize    uint32        `yaml:"block_size"`
+	BlockSize    uint32        `yaml:"block_size" jsonschema:"enum=512,enum=4096"`
 	Removable    bool          `yaml:"removable"`
 	WriteProtect bool          `yaml:"write_protect"`
 	Export       *ExportConfig `yaml:"export"`
@@ -307,16 +308,13 @@ func (c *Config) fill() {
 // validate checks what the types do not say. What the array itself checks
 // (names, sizes) is left to it.
 func (c *Config) validate() error {
-	if c.Store != storeFiles && c.Store != storeMemory && c.Store != storeRados {
-		return c.src.at("store", "store is %q; it is files, memory or rados", c.Store)
+	if word := profile.CheckWords(c); word != nil {
+		return c.src.at(word.Path, "%w", word)
 	}
 	if err := c.validateRados(); err != nil {
 		return err
 	}
-	switch {
-	case c.AIO != aioAuto && c.AIO != aioRing && c.AIO != aioThreads && c.AIO != aioDirect:
-		return c.src.at("aio", "aio is %q; it is auto, io_uring, direct or threads", c.AIO)
-	case c.AIO != aioAuto && c.Store == storeMemory:
+	if c.AIO != aioAuto && c.Store == storeMemory {
 		return c.src.at("aio", "aio is %q, and a store of memory waits for no disk; leave it out", c.AIO)
 	}
 	if err := c.validateGroups(); err != nil {
@@ -426,8 +424,6 @@ func (c *Config) validatePools() error {
 			return c.src.at(at, "a pool has no name; add name")
 		case seen[p.Name]:
 			return c.src.at(at+".name", "pool %q appears twice; give one another name", p.Name)
-		case p.Copy != copyReference && p.Copy != copyData:
-			return c.src.at(at+".copy", "copy is %q; it is reference or data", p.Copy)
 		case len(p.Mdisks) == 0:
 			return c.src.at(at, "pool %q has no mdisks; add one", p.Name)
 		}
@@ -454,8 +450,6 @@ func (c *Config) validateVolumes() error {
 			return c.src.at(at, "volume %q has no pool; add pool", v.Name)
 		case v.Size == 0:
 			return c.src.at(at, "volume %q has no size; add size, such as 16GiB", v.Name)
-		case v.BlockSize != 512 && v.BlockSize != 4096:
-			return c.src.at(at+".block_size", "block_size is %d; it is 512 or 4096", v.BlockSize)
 		case v.Size%Size(v.BlockSize) != 0:
 			return c.src.at(at+".size", "the size of volume %q is not a multiple of its blocks of %d bytes; round it up", v.Name, v.BlockSize)
 		}

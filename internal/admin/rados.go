@@ -33,8 +33,6 @@ func (c *Config) validateRados() error {
 		return nil
 	case r == nil || r.Pool == "":
 		return c.src.at("store", "store is rados, and there is no pool; add  rados: { pool: NAME }")
-	case r.Log != rados.LogLocal && r.Log != rados.LogReplicated:
-		return c.src.at("rados.log", "log is %q; it is replicated, or local, which is lost with this node", r.Log)
 	case r.Standby && r.Log != rados.LogReplicated:
 		return c.src.at("rados.standby", "a log that is %s is lost with its node, so that no other can take over; write log: replicated, or leave standby out", r.Log)
 	case strings.ContainsAny(r.Namespace+r.Pool+r.User, "\x00\n"):

@@ -8,6 +8,7 @@ package profile
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"errors"
 	"fmt"
@@ -82,16 +83,16 @@ type Cache struct {
 
 // Copy says how EXTENDED COPY is carried out.
 type Copy struct {
-	Mode        string `yaml:"mode"`        // reference or data
-	Outstanding Size   `yaml:"outstanding"` // bytes of one command's pieces under way
-	Total       Size   `yaml:"total"`       // bytes of all commands' pieces under way; 0: no limit
-	Reads       int    `yaml:"reads"`       // source reads in flight; 0: no limit
+	Mode        string `yaml:"mode" jsonschema:"enum=reference,enum=data"` // reference or data
+	Outstanding Size   `yaml:"outstanding"`                                // bytes of one command's pieces under way
+	Total       Size   `yaml:"total"`                                      // bytes of all commands' pieces under way; 0: no limit
+	Reads       int    `yaml:"reads"`                                      // source reads in flight; 0: no limit
 }
 
 // Policy sets the write cache; see array.Policy for what the switches do.
 type Policy struct {
-	Admission string `yaml:"admission"` // fifo, fair, through
-	Destage   string `yaml:"destage"`   // round-robin, lru
+	Admission string `yaml:"admission" jsonschema:"enum=fifo,enum=fair,enum=through"` // fifo, fair, through
+	Destage   string `yaml:"destage" jsonschema:"enum=round-robin,enum=lru"`          // round-robin, lru
 	Ramp      Ramp   `yaml:"ramp"`
 	InFlight  int    `yaml:"in_flight"` // destages an mdisk
 	Caps      []int  `yaml:"caps"`      // percent of the cache by number of pools
@@ -184,11 +185,23 @@ func Load(name string) (*Profile, error) {
 	return p, nil
 }
 
-// Parse reads a profile. Keys that are not known are refused.
+// Parse reads a profile. Keys and words that are not known are refused, words with their line.
 func Parse(text []byte) (*Profile, error) {
+	p, err := parse(text)
+	if word, ok := errors.AsType[*WordError](err); ok {
+		return nil, word.In(text)
+	}
+	return p, err
+}
+
+// parse is Parse without the lines: those of a text that nobody wrote mean nothing.
+func parse(text []byte) (*Profile, error) {
 	p := &Profile{}
 	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(p); err != nil {
 		return nil, errors.New(strings.Join(strings.Fields(yaml.FormatError(err, false, false)), " "))
+	}
+	if word := CheckWords(p); word != nil {
+		return nil, word
 	}
 	return p, p.validate()
 }
@@ -197,22 +210,8 @@ func (p *Profile) validate() error {
 	if len(p.Policy.Caps) == 0 {
 		p.Policy.Caps = nil // the firmware's own; a profile that was written out says [] for that
 	}
-	oneOf := func(what string, v *string, words ...string) error {
-		if *v == "" {
-			*v = words[0]
-		}
-		if !slices.Contains(words, *v) {
-			return fmt.Errorf("%s is %q; it is one of %s", what, *v, strings.Join(words, ", "))
-		}
-		return nil
-	}
-	if err := errors.Join(
-		oneOf("copy.mode", &p.Copy.Mode, "reference", "data"),
-		oneOf("policy.admission", &p.Policy.Admission, "fifo", "fair", "through"),
-		oneOf("policy.destage", &p.Policy.Destage, "round-robin", "lru"),
-	); err != nil {
-		return err
-	}
+	p.Copy.Mode = cmp.Or(p.Copy.Mode, "reference")
+	p.Policy.Admission, p.Policy.Destage = cmp.Or(p.Policy.Admission, "fifo"), cmp.Or(p.Policy.Destage, "round-robin")
 	if _, err := p.Array(); err != nil {
 		return err
 	}

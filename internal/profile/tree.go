@@ -46,7 +46,7 @@ func (p *Profile) With(settings map[string]any) (*Profile, error) {
 	if text, err = yaml.Marshal(tree); err != nil {
 		return nil, err
 	}
-	c, err := Parse(text)
+	c, err := parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("profile %s: %w", p.Name, err)
 	}

@@ -70,13 +70,6 @@ func generate(t *testing.T, name, title string, of any) []byte {
 
 // scalar is the schema of a type that is written as text.
 func scalar(t reflect.Type) *jsonschema.Schema {
-	words := func(all ...string) *jsonschema.Schema {
-		s := &jsonschema.Schema{Type: "string"}
-		for _, w := range all {
-			s.Enum = append(s.Enum, w)
-		}
-		return s
-	}
 	switch t {
 	case reflect.TypeFor[profile.Size](), reflect.TypeFor[admin.Size]():
 		return &jsonschema.Schema{Description: "a number of bytes, such as 64KiB, 1.5GiB, 100MB or 4096", OneOf: []*jsonschema.Schema{
@@ -88,12 +81,6 @@ func scalar(t reflect.Type) *jsonschema.Schema {
 		module := &jsonschema.Schema{Type: "object", Properties: jsonschema.NewProperties(), Required: []string{"wasm"}, AdditionalProperties: jsonschema.FalseSchema}
 		module.Properties.Set("wasm", &jsonschema.Schema{Type: "string"})
 		return &jsonschema.Schema{Description: "a policy by its name, or wasm: with the path of a WebAssembly module", OneOf: []*jsonschema.Schema{{Type: "string"}, module}}
-	case reflect.TypeFor[sim.Kind]():
-		var all []string
-		for _, k := range sim.Kinds {
-			all = append(all, string(k))
-		}
-		return words(all...)
 	}
 	return nil
 }

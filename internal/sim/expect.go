@@ -35,7 +35,7 @@ var Kinds = []Kind{Predicted, Fitted, Input, Pinned}
 // Expect is a figure that a run must have.
 type Expect struct {
 	What string `yaml:"what"`
-	Kind Kind   `yaml:"kind"`
+	Kind Kind   `yaml:"kind" jsonschema:"enum=predicted,enum=fitted,enum=input,enum=pinned"`
 	// Fitted are the parameters that were set by this figure, From those among them that a
 	// predicted figure follows from, too: keys as Set takes them, or keys of the array's profile.
 	Fitted []string `yaml:"fitted"`
@@ -64,8 +64,6 @@ func (e *Expect) check() error {
 	switch {
 	case e.Kind == "":
 		return errors.New("has no kind; add kind: predicted, fitted, input or pinned")
-	case !slices.Contains(Kinds, e.Kind):
-		return fmt.Errorf("has the kind %q; it is one of predicted, fitted, input, pinned", e.Kind)
 	case e.Kind == Fitted && len(e.Fitted) == 0:
 		return errors.New("is fitted and does not say what; add fitted: with the keys of the parameters that were set by it")
 	case e.Kind != Fitted && len(e.Fitted) > 0:

@@ -27,7 +27,7 @@ func TestExpectSaysWhatItIs(t *testing.T) {
 		{`{kind: predicted, what: w, value: x, document: higher, max: 1}`, ""},
 		{`{kind: fitted, what: w, value: x, document: "3", fitted: [cache.write, jobs.load.outstanding], max: 1}`, ""},
 		{`{what: w, value: x, max: 1}`, "expectation 1 in line 8 (w) has no kind; add kind: predicted, fitted, input or pinned"},
-		{`{kind: guessed, what: w, value: x, max: 1}`, `has the kind "guessed"; it is one of predicted,`},
+		{`{kind: guessed, what: w, value: x, max: 1}`, `expect[0].kind is "guessed"; it is one of predicted,`},
 		{`{kind: fitted, what: w, value: x, document: "3", max: 1}`, "does not say what; add fitted:"},
 		{`{kind: fitted, what: w, value: x, document: "3", fitted: [cache.wrote], max: 1}`, `names the parameter "cache.wrote"; there is no such key`},
 		{`{kind: pinned, what: w, value: x, fitted: [cache.write], max: 1}`, "make its kind fitted"},

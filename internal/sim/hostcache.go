@@ -19,7 +19,7 @@ type CacheSpec struct {
 	Name   string `yaml:"name"`
 	Volume string `yaml:"volume"`
 	// Policy as tier.ParsePolicy reads it: off, write_through, write_back+1.
-	Policy string `yaml:"policy"`
+	Policy string `yaml:"policy" jsonschema:"pattern=^(off|write[_-]through|wt|(write[_-]back|wb)([+][0-9]+)?([+][0-9]+)?)$,example=off,example=write_through,example=write_back+1"`
 	// Size is the room for blocks; what the layer needs besides comes on top.
 	Size  Size `yaml:"size"`
 	Block Size `yaml:"block"`

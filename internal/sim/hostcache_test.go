@@ -164,14 +164,14 @@ func TestCachedDevice(t *testing.T) {
 
 func TestCacheRefusals(t *testing.T) {
 	for change, want := range map[[2]string]string{
-		{"hosts.h.cache.disk.policy", "fast"}:                                                                             "no policy is named",
+		{"hosts.h.cache.disk.policy", "fast"}:                                                                             "off, write_through, write_back+1",
 		{"hosts.h.cache.disk.size", "100KiB"}:                                                                             "holds no 16 blocks",
 		{"hosts.h.cache.disk.block", "5KiB"}:                                                                              "power of two",
 		{"hosts.h.cache.disk.volume", "x"}:                                                                                "no volume \"x\"",
 		{"hosts.h.cache.disk.threshold", "1001"}:                                                                          "thousandths",
 		{"hosts.h.cache.disk.eviction", "best"}:                                                                           "best",
 		{"hosts.h.cache.disk.policy", "write_back+2"}:                                                                     "does not come into effect",
-		{"hosts.h.flash.kind", "tape"}:                                                                                    "pcie or sata",
+		{"hosts.h.flash.kind", "tape"}:                                                                                    "pcie, sata",
 		{"hosts.h.flash.channels", "-1"}:                                                                                  "1 to 1024 channels",
 		{"jobs", "[{volume: v, io: 4KiB, outstanding: 1, timeout: 1s}]"}:                                                  "no timeout",
 		{"jobs", "[{kind: trace, volume: v}]"}:                                                                            "needs a trace",

@@ -10,7 +10,7 @@ import (
 // I/O for Read or Write and, besides, for its bytes at Bandwidth.
 type FlashSpec struct {
 	// Kind is pcie or sata; what is said besides replaces its figures.
-	Kind      string   `yaml:"kind"`
+	Kind      string   `yaml:"kind" jsonschema:"enum=pcie,enum=sata"`
 	Channels  int      `yaml:"channels"`
 	Read      Duration `yaml:"read"`
 	Write     Duration `yaml:"write"`

@@ -19,7 +19,7 @@ type Move struct {
 	Memory Size `yaml:"memory"`
 	// Caches says what becomes of the caches: file moves the whole cache file, its unused part too, as vFRC
 	// does; blocks moves what is in it; drop leaves them behind.
-	Caches string `yaml:"caches"`
+	Caches string `yaml:"caches" jsonschema:"enum=file,enum=blocks,enum=drop"`
 }
 
 // moveDepth is how many runs of blocks a move has under way.
@@ -37,8 +37,6 @@ func (j *JobSpec) checkMove() error {
 		return errors.New("a vmotion goes to another host; add to")
 	case j.Bandwidth == 0:
 		return errors.New("a vmotion needs the bandwidth of its link")
-	case j.Caches != "file" && j.Caches != "blocks" && j.Caches != "drop":
-		return fmt.Errorf("caches is %q; it is file, blocks or drop", j.Caches)
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func TestMovesThatAreRefused(t *testing.T) {
 	for _, row := range []struct{ more, says string }{
 		{"  - {name: move, kind: vmotion, host: h, volume: v, bandwidth: 1MiB}", "a vmotion goes to another host; add to"},
 		{"  - {name: move, kind: vmotion, host: h, volume: v, to: g}", "needs the bandwidth of its link"},
-		{"  - {name: move, kind: vmotion, host: h, volume: v, to: g, bandwidth: 1MiB, caches: some}", `caches is "some"; it is file, blocks or drop`},
+		{"  - {name: move, kind: vmotion, host: h, volume: v, to: g, bandwidth: 1MiB, caches: some}", `jobs[1].caches is "some"; it is one of file, blocks, drop`},
 		{"  - {name: move, kind: vmotion, host: h, volume: v, to: h, bandwidth: 1MiB}", `there is no other host "h"`},
 		{"faults: [{at: 1s, kind: suspend, cache: nowhere}]", `there is no cache "nowhere"`},
 		{"  - {name: tx, kind: transactions, volume: v, users: 1, steps: [{compute: 1ms}], types: [{percent: 50}]}", "it has a name"},

@@ -27,7 +27,7 @@ type Scenario struct {
 	Series Duration `yaml:"series"`
 	// Profile and Store are those of arrays that do not say. A store is none or memory.
 	Profile string      `yaml:"profile"`
-	Store   string      `yaml:"store"`
+	Store   string      `yaml:"store" jsonschema:"enum=none,enum=memory"`
 	Arrays  []ArraySpec `yaml:"arrays"`
 	Hosts   []HostSpec  `yaml:"hosts"`
 	Jobs    []JobSpec   `yaml:"jobs"`
@@ -66,11 +66,11 @@ type (
 type ArraySpec struct {
 	Name    string          `yaml:"name"`
 	Profile string          `yaml:"profile"`
-	Store   string          `yaml:"store"`
+	Store   string          `yaml:"store" jsonschema:"enum=none,enum=memory"`
 	Cache   Size            `yaml:"cache"`
-	Copy    string          `yaml:"copy"`   // reference or data, in place of the profile's
-	Policy  *profile.Policy `yaml:"policy"` // in place of the profile's
-	Adjust  map[string]any  `yaml:"adjust"` // single settings of the profile, such as policy.admission: fair
+	Copy    string          `yaml:"copy" jsonschema:"enum=reference,enum=data"` // reference or data, in place of the profile's
+	Policy  *profile.Policy `yaml:"policy"`                                     // in place of the profile's
+	Adjust  map[string]any  `yaml:"adjust"`                                     // single settings of the profile, such as policy.admission: fair
 	// Destage and Placement are plugged policies in place of the profile's.
 	Destage   string       `yaml:"destage"`
 	Placement string       `yaml:"placement"`
@@ -82,7 +82,7 @@ type ArraySpec struct {
 type PoolSpec struct {
 	Name  string `yaml:"name"`
 	Count int    `yaml:"count"`
-	Copy  string `yaml:"copy"`
+	Copy  string `yaml:"copy" jsonschema:"enum=reference,enum=data"`
 	// DisksOf says that its mdisks lie on the drives of another pool, ARRAY/POOL of an array before
 	// this one: mdisk by mdisk they share servers and queue, and nothing else. So two I/O groups share disks.
 	DisksOf string      `yaml:"disks_of"`
@@ -103,7 +103,7 @@ type VolumeSpec struct {
 	Group     string `yaml:"group"`
 	Pool      string `yaml:"pool"`
 	Size      Size   `yaml:"size"`
-	BlockSize uint32 `yaml:"block_size"`
+	BlockSize uint32 `yaml:"block_size" jsonschema:"enum=512,enum=4096"`
 	Thick     bool   `yaml:"thick"`
 	// Filled is how much of the volume has contents when the clock starts.
 	Filled Size `yaml:"filled"`
@@ -147,7 +147,7 @@ type Mover struct {
 type JobSpec struct {
 	Name string `yaml:"name"`
 	// Kind is load, transactions, trace, zero (make an eager zeroed disk), clone, unmap, or vmotion.
-	Kind string `yaml:"kind"`
+	Kind string `yaml:"kind" jsonschema:"enum=load,enum=transactions,enum=trace,enum=zero,enum=clone,enum=unmap,enum=vmotion"`
 	Host string `yaml:"host"`
 	// At is when it begins; After is a job that must have ended first, AfterAll several that must all have ended.
 	At       Duration `yaml:"at"`
@@ -158,7 +158,7 @@ type JobSpec struct {
 
 	Volume string `yaml:"volume"` // a volume or, for loads, a group
 	// Disk puts a virtual disk of this kind on the volume: eager, lazy or thin; raw is none.
-	Disk string `yaml:"disk"`
+	Disk string `yaml:"disk" jsonschema:"enum=raw,enum=eager,enum=lazy,enum=thin"`
 	Size Size   `yaml:"size"` // of the disk, or of what is zeroed or copied; 0 is the volume's
 
 	Load `yaml:",inline"`
@@ -190,7 +190,7 @@ type Load struct {
 	// log-normal weights of this deviation.
 	Total     bool    `yaml:"total"`
 	LogNormal float64 `yaml:"lognormal"`
-	Arrival   string  `yaml:"arrival"` // poisson or constant
+	Arrival   string  `yaml:"arrival" jsonschema:"enum=poisson,enum=constant"` // poisson or constant
 	Burst     *Burst  `yaml:"burst"`
 	// Changes are later rates.
 	Changes []Change `yaml:"changes"`
@@ -198,8 +198,8 @@ type Load struct {
 	Write   float64  `yaml:"write"` // fraction of I/Os
 	IO      Size     `yaml:"io"`
 	Sizes   []IOSize `yaml:"sizes"`
-	Pattern string   `yaml:"pattern"` // sequential or random
-	Span    Size     `yaml:"span"`    // of the disk; 0 is all
+	Pattern string   `yaml:"pattern" jsonschema:"enum=random,enum=sequential"` // sequential or random
+	Span    Size     `yaml:"span"`                                             // of the disk; 0 is all
 	Align   Size     `yaml:"align"`
 	Hot     *HotSpec `yaml:"hot"`
 	Laps    int      `yaml:"laps"`  // a sequential load ends after so many rounds
@@ -236,14 +236,14 @@ type HotSpec struct {
 // FaultSpec is something that goes wrong or is changed at a time.
 type FaultSpec struct {
 	At     Duration        `yaml:"at"`
-	Kind   string          `yaml:"kind"`
+	Kind   string          `yaml:"kind" jsonschema:"enum=mdisk-slow,enum=mdisk-offline,enum=mdisk-online,enum=node-loss,enum=node-return,enum=pool-add,enum=pool-remove,enum=write-mode,enum=policy,enum=lun-reset,enum=cold-restart,enum=suspend,enum=snapshot-revert,enum=snapshot-consolidate"`
 	Array  string          `yaml:"array"`
 	Pool   string          `yaml:"pool"`
 	Mdisk  int             `yaml:"mdisk"`
 	Factor float64         `yaml:"factor"`
 	New    *PoolSpec       `yaml:"new"`
 	Volume string          `yaml:"volume"`
-	Mode   string          `yaml:"mode"`
+	Mode   string          `yaml:"mode" jsonschema:"enum=fast,enum=flush-through,enum=write-through"`
 	Policy *profile.Policy `yaml:"policy"`
 	// Cache is what cold-restart, suspend, snapshot-revert and snapshot-consolidate destroy the contents of;
 	// For is how long the guest of the first two stands still.
@@ -265,10 +265,13 @@ type Column struct {
 	Over  Duration `yaml:"over"`
 }
 
-// Parse reads a scenario. Keys that are not known are refused, with their line, and so are
+// Parse reads a scenario. Keys and words that are not known are refused, with their line, and so are
 // expectations that do not say what they are.
 func Parse(text []byte) (*Scenario, error) {
 	s, err := parse(text)
+	if word, ok := errors.AsType[*profile.WordError](err); ok {
+		return nil, word.In(text)
+	}
 	if err == nil {
 		err = s.checkParameters(text)
 	}
@@ -283,6 +286,9 @@ func parse(text []byte) (*Scenario, error) {
 	}
 	if err := yaml.Unmarshal(text, &s.tree); err != nil {
 		return nil, err
+	}
+	if word := profile.CheckWords(s); word != nil {
+		return nil, word
 	}
 	return s, errors.Join(s.fill(), s.checkExpect(text))
 }
@@ -318,9 +324,6 @@ func (s *Scenario) fill() error {
 		set(&a.Name, fmt.Sprintf("array%d", i+1))
 		set(&a.Profile, s.Profile)
 		set(&a.Store, s.Store)
-		if a.Store != "none" && a.Store != "memory" {
-			return fmt.Errorf("array %s: store is %q; it is none or memory", a.Name, a.Store)
-		}
 		for j := range a.Pools {
 			if len(a.Pools[j].Mdisks) == 0 {
 				return fmt.Errorf("pool %s has no mdisks; add some", a.Pools[j].Name)
@@ -376,23 +379,11 @@ func (h *HostSpec) fill() error {
 }
 
 func (j *JobSpec) check() error {
-	oneOf := func(what, v string, words ...string) error {
-		for _, w := range words {
-			if v == w {
-				return nil
-			}
-		}
-		return fmt.Errorf("%s is %q; it is one of %s", what, v, strings.Join(words, ", "))
-	}
 	if j.Pattern == "" {
 		j.Pattern = "random"
 	}
 	if j.Arrival == "" {
 		j.Arrival = "poisson"
-	}
-	if err := errors.Join(oneOf("kind", j.Kind, "load", "transactions", "trace", "zero", "clone", "unmap", "vmotion"), oneOf("disk", j.Disk, "raw", "eager", "lazy", "thin"),
-		oneOf("pattern", j.Pattern, "random", "sequential"), oneOf("arrival", j.Arrival, "poisson", "constant")); err != nil {
-		return err
 	}
 	switch {
 	case j.Volume == "":

@@ -33,7 +33,7 @@ type TxStep struct {
 	//	sequential  one behind the other, again and again
 	//	update      the blocks that the transaction read last
 	//	sparse      as random, but what is hot has holes, see Sparse
-	Pattern string   `yaml:"pattern"`
+	Pattern string   `yaml:"pattern" jsonschema:"enum=random,enum=loop,enum=sequential,enum=update,enum=sparse"`
 	From    Size     `yaml:"from"`
 	Span    Size     `yaml:"span"`
 	Hot     *HotSpec `yaml:"hot"`
@@ -61,16 +61,9 @@ func (j *JobSpec) checkTransactions() error {
 		if s.Outstanding == 0 {
 			s.Outstanding = 1
 		}
-		switch s.Pattern {
-		case "random", "loop", "sequential", "update":
-		case "sparse":
-			if len(s.Sparse) == 0 || len(s.Sparse) > 16 || s.Hot == nil {
-				return fmt.Errorf("step %d: a sparse pattern has hot, and sparse with 1 to 16 percentages", i)
-			}
-		default:
-			return fmt.Errorf("step %d: pattern is %q; it is one of random, loop, sequential, update, sparse", i, s.Pattern)
-		}
 		switch {
+		case s.Pattern == "sparse" && (len(s.Sparse) == 0 || len(s.Sparse) > 16 || s.Hot == nil):
+			return fmt.Errorf("step %d: a sparse pattern has hot, and sparse with 1 to 16 percentages", i)
 		case s.IOs == 0 && s.Compute == 0:
 			return fmt.Errorf("step %d does nothing; give ios or compute", i)
 		case s.IOs > 0 && (s.IO == 0 || s.IO%512 != 0 || s.IO > 16<<20):
