@@ -23,8 +23,10 @@ with the residual.
 
 The loads come from the job options in the result. Jobs of a group run concurrently. A group runs
 after the groups before it, unless it has new_group=1, which only divides fio's report. For jobs
-that run concurrently, only the time until the first reaches --ios is compared. The percentiles are
-those in fio's result, usually of completion latency (clat).`,
+that run concurrently, only the time until the first reaches --ios is simulated. Each job's figures
+are of its own time: the output has both, with the part of it in which each other job ran, and says
+where the parts differ. The percentiles are those in fio's result, usually of completion latency
+(clat).`,
 		Example: "  fio --output-format=json --output=lun.json reads.fio\n  arraysim compare lun.json --profile mine.yaml",
 		Args:    cobra.ExactArgs(1),
 		RunE: a.do(func(cmd *cobra.Command, args []string) error {
@@ -56,10 +58,20 @@ those in fio's result, usually of completion latency (clat).`,
 
 func writeComparisons(w io.Writer, all []experiment.Comparison) {
 	for _, c := range all {
-		fmt.Fprintf(w, "%s, %ss: %d by fio, %d simulated\n%-12s %12s %12s %10s\n", c.Job, c.Direction, c.Fio, c.Simulated, "", "FIO", "SIMULATED", "RESIDUAL")
+		fmt.Fprintf(w, "%s, %ss: %d by fio in %s, %d simulated in %.4g s\n", c.Job, c.Direction, c.Fio, seconds(c.Window.Fio), c.Simulated, c.Window.Simulated)
+		for _, b := range c.Window.Beside {
+			fmt.Fprintf(w, "beside %s: %s of fio's time, %.0f %% of the simulated\n", b.Job, amount(b.Fio, 100).Text("%.0f %%"), 100*b.Simulated)
+		}
+		if c.Window.Differ {
+			fmt.Fprintln(w, "the two windows differ, so residuals compare different loads; give more --ios, or measure jobs of one length")
+		}
+		fmt.Fprintf(w, "%-12s %12s %12s %10s\n", "", "FIO", "SIMULATED", "RESIDUAL")
 		for _, f := range c.Figures {
 			fmt.Fprintf(w, "%-12s %12.1f %12.1f %+9.1f %%\n", f.Figure, f.Fio, f.Simulated, 100*f.Residual)
 		}
 		fmt.Fprintln(w)
 	}
 }
+
+// seconds is a time that fio may not say.
+func seconds(x *float64) string { return amount(x, 1).Text("%.4g s") }

@@ -17,8 +17,31 @@ type Comparison struct {
 	Direction string     `json:"direction"`
 	Fio       int64      `json:"fio_ios"`
 	Simulated int        `json:"simulated_ios"`
+	Window    Window     `json:"window"`
 	Figures   []Residual `json:"figures"`
 }
+
+// Window is the time that the figures are of: each job's own, fio's from its first I/O to its last, the simulated one from
+// its first to where --ios ends it or a job beside it.
+type Window struct {
+	Fio       *float64 `json:"fio_seconds"` // nil if fio does not say
+	Simulated float64  `json:"simulated_seconds"`
+	// Beside are the other jobs of the same stage.
+	Beside []BesideJob `json:"beside,omitempty"`
+	// Differ says that a job beside this one ran in another part of fio's window than of the simulated one, so that
+	// residuals compare different loads.
+	Differ bool `json:"differ"`
+}
+
+// BesideJob is a job with the parts of another one's windows in which it ran, from 0 to 1; fio's is nil if it is unknown.
+type BesideJob struct {
+	Job       string   `json:"job"`
+	Fio       *float64 `json:"fio_share"`
+	Simulated float64  `json:"simulated_share"`
+}
+
+// sameShare is how far two shares of windows may be apart, as the ends of a run are never the same.
+const sameShare = 0.05
 
 // Residual is one figure: the simulated one over fio's, less 1.
 type Residual struct {
@@ -64,6 +87,10 @@ func BesideFio(ctx context.Context, r *fio.Result, array fio.Array, w Work) (out
 	} else if now, _ := runs[0].Time(); ctx.Err() != nil {
 		return nil, nil, fmt.Errorf("interrupted at %s of simulated time", time.Duration(now))
 	}
+	intervals, err := fioIntervals(ran)
+	if err != nil {
+		return nil, nil, err
+	}
 	for i := range ran {
 		j := &ran[i]
 		ours := simulated[j.Name]
@@ -91,7 +118,9 @@ func BesideFio(ctx context.Context, r *fio.Result, array fio.Array, w Work) (out
 				notes = append(notes, note)
 				continue
 			}
-			out = append(out, compareDirection(j.Name, d.name, d.fio, ns, end-ours.first))
+			c := compareDirection(j.Name, d.name, d.fio, ns, end-ours.first)
+			c.Window = windowOf(j, d.fio, interval{float64(ours.first), float64(end)}, intervals, simulated)
+			out = append(out, c)
 		}
 	}
 	return out, notes, nil

@@ -1,6 +1,9 @@
 package experiment
 
 import (
+	"encoding/json"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,5 +77,62 @@ func TestCompareLengths(t *testing.T) {
 	_, notes, err = BesideFio(t.Context(), &fio.Result{Version: "fio", Jobs: []fio.JobResult{mixed, fast}}, fio.Array{Profile: "all-flash", IOs: 100}, Work{})
 	if text := strings.Join(notes, "\n"); err != nil || text != "job mixed has no write before another job reaches --ios; give more" {
 		t.Errorf("beside another: notes %q, error %v", notes, err)
+	}
+}
+
+// TestCompareWindows: the figures of a job are of its own time, and where another job ran in another part of what fio measured
+// than of what was simulated, that is said. fio has one mean of its whole run alone.
+func TestCompareWindows(t *testing.T) {
+	job := func(name, depth string, ms float64, more map[string]string) fio.JobResult {
+		j := measured(name, 0, "randread")
+		j.Read.RuntimeMS, j.Options["iodepth"] = ms, depth
+		for k, v := range more {
+			j.Options[k] = v
+		}
+		return j
+	}
+	for _, x := range []struct {
+		name  string
+		jobs  []fio.JobResult
+		ios   int64
+		fio   float64 // of the time of the last job, the part in which the first one ran
+		ours  float64
+		known bool
+		both  bool // the windows differ for the last job
+	}{
+		{"one length", []fio.JobResult{job("fast", "64", 10_000, nil), job("slow", "1", 10_000, nil)}, 2000, 1, 1, true, false},
+		{"the fast one ended earlier by fio", []fio.JobResult{job("fast", "64", 1000, nil), job("slow", "1", 10_000, nil)}, 2000, 0.1, 1, true, true},
+		{"both to their ends", []fio.JobResult{job("fast", "1", 10, map[string]string{"runtime": "10ms"}), job("slow", "1", 100, map[string]string{"runtime": "100ms"})}, 0, 0.1, 0.1, true, false},
+		{"one begins later, behind what is simulated", []fio.JobResult{job("late", "1", 5000, map[string]string{"startdelay": "5"}), job("early", "1", 10_000, nil)}, 2000, 0.5, 0, true, true},
+		{"unknown", []fio.JobResult{job("fast", "64", 0, nil), job("slow", "1", 10_000, nil)}, 2000, 0, 1, false, false},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			all, _, err := BesideFio(t.Context(), &fio.Result{Version: "fio", Jobs: x.jobs}, fio.Array{Profile: "all-flash", IOs: x.ios}, Work{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			last := x.jobs[len(x.jobs)-1]
+			at := slices.IndexFunc(all, func(c Comparison) bool { return c.Job == last.Name })
+			if at < 0 {
+				t.Fatalf("%s is not compared: %+v", last.Name, all)
+			}
+			w := all[at].Window
+			if w.Fio == nil || *w.Fio != last.Read.RuntimeMS/1e3 || w.Simulated <= 0 || len(w.Beside) != 1 || w.Beside[0].Job != x.jobs[0].Name {
+				t.Fatalf("%+v", w)
+			}
+			b := w.Beside[0]
+			if (b.Fio != nil) != x.known || x.known && math.Abs(*b.Fio-x.fio) > 0.01 || math.Abs(b.Simulated-x.ours) > 0.03 {
+				text, _ := json.Marshal(b)
+				t.Errorf("%s, want %.2f of fio's time (known %v) and %.2f of the simulated", text, x.fio, x.known, x.ours)
+			}
+			if w.Differ != x.both {
+				t.Errorf("the windows differ: %v, want %v", w.Differ, x.both)
+			}
+			for _, f := range all[at].Figures {
+				if n := float64(all[at].Simulated) / w.Simulated; f.Figure == "iops" && math.Abs(f.Simulated/n-1) > 1e-6 {
+					t.Errorf("%.1f I/Os a second, %.1f by the window", f.Simulated, n)
+				}
+			}
+		})
 	}
 }
