@@ -105,9 +105,10 @@ cells: ## auto against the best of its candidates on 60 cells; ARRAYSIM_TRACES n
 sweep-test: setup build ## 10,000 runs of a sweep on four Dask workers, one of which is killed
 	$(VENV)/bin/pytest -m proof tests/test_sweep.py
 
-tier-test: ## SEEDS (100000) runs from SEED (1) on of the caching device under crashes, losses and offloads
-	@echo "seeds from $${SEED:-1} on, $${SEEDS:-100000} of them"
-	$(GO) test -run TestModel -timeout 6h ./internal/hostcache/tier -tier.seeds=$${SEEDS:-100000} -tier.seed=$${SEED:-1}
+tier-test: ## SEEDS (100000) runs from SEED (1) on of the caching device under crashes, losses and offloads, and MOVES (10000) of moves
+	@echo "seeds from $${SEED:-1} on, $${SEEDS:-100000} of them, and $${MOVES:-10000} of guests that move"
+	$(GO) test -run 'TestModel$$' -timeout 6h ./internal/hostcache/tier -tier.seeds=$${SEEDS:-100000} -tier.seed=$${SEED:-1}
+	$(GO) test -run 'TestGuestMoves$$' -timeout 6h ./internal/hostcache/tier -tier.seeds=$${MOVES:-10000} -tier.seed=$${SEED:-1}
 
 tier-mutations: ## known defects put back into the host cache, one at a time: each has to turn its model red within SEEDS (10000)
 	$(PYTHON) scripts/mutations.py --seeds $${SEEDS:-10000}

@@ -61,7 +61,7 @@ def run(m: dict[str, Any], seeds: int, folder: Path) -> str:
             raise UnfitError(out.stderr.strip() or out.stdout.strip())
         failed = re.findall(r"^--- FAIL: (\S+)", out.stdout, re.M)
         return ", ".join(failed) or ("killed by its time" if "panic: test timed out" in out.stdout else "")
-    binary = folder / "tier.test"
+    binary, model = folder / "tier.test", m.get("model", "TestModel")
     built = subprocess.run(
         [GO, "test", "-c", "-vet=off", f"-overlay={table}", "-o", str(binary), PACKAGE],
         cwd=REPO,
@@ -70,12 +70,12 @@ def run(m: dict[str, Any], seeds: int, folder: Path) -> str:
     )
     if built.returncode != 0:
         raise UnfitError(built.stderr.strip())
-    command = [str(binary), "-test.run", "^TestModel$", f"-tier.seeds={seeds}", "-tier.stop", "-test.timeout", "2h"]
+    command = [str(binary), "-test.run", f"^{model}$", f"-tier.seeds={seeds}", "-tier.stop", "-test.timeout", "2h"]
     out = subprocess.run(command, cwd=REPO / PACKAGE, capture_output=True, text=True)
-    if found := re.search(r"--- FAIL: TestModel/(\d+)", out.stdout):
+    if found := re.search(rf"--- FAIL: {model}/(\d+)", out.stdout):
         said = re.search(r"seed \d+: (.*)", out.stdout)
         return f"seed {found[1]}: {said[1][:90] if said else 'panic'}"
-    if found := re.search(r"=== RUN +TestModel/(\d+)|TestModel/(\d+)", out.stdout + out.stderr):
+    if found := re.search(rf"=== RUN +{model}/(\d+)|{model}/(\d+)", out.stdout + out.stderr):
         return f"seed {found[1] or found[2]}: panic"
     return "" if out.returncode == 0 else "failed: " + out.stdout.strip().splitlines()[-1][:90]
 

@@ -161,3 +161,23 @@ func TestChangesOfAGrownLUN(t *testing.T) {
 		t.Errorf("changed is %x", l.changed)
 	}
 }
+
+// TestMigrationOfWhatCannotBeRead: a run that the source could not read, neither from its flash nor from the array, is not taken
+// for its contents.
+func TestMigrationOfWhatCannotBeRead(t *testing.T) {
+	from := newLab(t, func(w *world) { w.opt.Policy = Policy{Mode: WriteThrough} })
+	from.write(0, 40, 1)
+	to := newLab(t, func(w *world) {
+		w.v, w.a, w.opt.Exec, w.opt.Policy = from.v, from.a, from.v, Policy{Mode: WriteThrough}
+		w.cards = []*card{newCard(w.v, w.r, 1<<20)}
+	})
+	copied := false
+	from.cards[0].broken, from.a.failing = true, 100
+	to.d.MigrateFrom(from.d, Migration{}, func(int, uint64) { copied = true })
+	to.wait(func() bool { return copied && len(to.d.active) == 0 })
+	from.a.failing = 0
+	to.want(0, 40, 1)
+	if hits := to.d.Views().LocalFlash.Read.IOs; hits != 0 {
+		t.Errorf("%d reads of what could not be copied came from flash", hits)
+	}
+}
