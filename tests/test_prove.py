@@ -62,11 +62,14 @@ def test_a_proof_without_tests_fails() -> None:
 
 
 def test_a_row_keeps_the_figure() -> None:
-    """The row of the walk says when UNDERCOVER moved; that of another proof says no more than its result."""
+    """The rows of the walk and of the cells have their figures; that of another proof says no more than its result."""
     (walk,) = (p for p in prove.PROOFS if p.name == "walk")
     said = "  31.0 s  UNDERCOVER moves: 88.0 MB/s\nUNDERCOVER moved after 31.0 s; all commands took 60 s\n"
     assert prove.figure(walk, said) == ", UNDERCOVER moved after 31.0 s"
     assert prove.figure(walk, "the array is not ready") == "" == prove.figure(prove.PROOFS[0], said)
+    (cells,) = (p for p in prove.PROOFS if p.name == "cells")
+    figure = "60 cells: 0.77 points on average, 6.46 at most, 9 beyond 2"
+    assert prove.figure(cells, f"    cells_test.go:74: {figure}\n--- FAIL: TestAutoCells (123.50s)\n") == ", " + figure
 
 
 def recipe(command: str) -> str:

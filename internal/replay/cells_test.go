@@ -35,7 +35,7 @@ func TestAutoCells(t *testing.T) {
 	if os.Getenv(tracesVar) == "" {
 		t.Fatal("set " + tracesVar + " to the folder of the traces")
 	}
-	sum, n, beyond := 0.0, 0, 0
+	sum, most, n, beyond := 0.0, 0.0, 0, 0
 	for _, x := range cellTraces {
 		var sizes []CacheSize
 		for _, p := range cellParts {
@@ -57,7 +57,7 @@ func TestAutoCells(t *testing.T) {
 				}
 			}
 			points := 100 * (auto - best)
-			sum, n = sum+points, n+1
+			sum, most, n = sum+points, max(most, points), n+1
 			line := fmt.Sprintf("%-18s %6d blocks: best %-9s %.4f auto %.4f %+.2f points", x.name, size.Blocks, name, best, auto, points)
 			if t.Log(line); points > 2 {
 				beyond++
@@ -65,5 +65,6 @@ func TestAutoCells(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d cells: %.2f points on average, %d beyond 2", n, sum/float64(n), beyond)
+	// scripts/prove.py keeps this line beside the result.
+	t.Logf("%d cells: %.2f points on average, %.2f at most, %d beyond 2", n, sum/float64(n), most, beyond)
 }
