@@ -74,4 +74,9 @@ func writeComparisons(w io.Writer, all []experiment.Comparison) {
 }
 
 // seconds is a time that fio may not say.
-func seconds(x *float64) string { return amount(x, 1).Text("%.4g s") }
+func seconds(x *float64) string {
+	if x == nil {
+		return "an unknown time"
+	}
+	return fmt.Sprintf("%.4g s", *x)
+}

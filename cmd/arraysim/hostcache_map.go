@@ -26,7 +26,7 @@ func (a *app) cacheMap() *cobra.Command {
 Of a run that sim --out left in a folder: seconds of waiting at the datastore that each second is
 spared. With --svg it draws that, and each disk's I/Os, latency, throughput and destaging area over
 time. Of running caches, each by its socket: the time that their clients were spared since their
-statistics were reset, each read and write at the datastore's mean latency less what it took. That is
+statistics were reset, each read and write at the datastore's mean latency less what it took. It is
 negative for a cache that made its clients wait longer. What a disk gains is unknown if it read, or
 wrote, and its datastore was not seen to do so.`,
 		Example: "  arraysim sim testdata/scenarios/004-compile.yaml --case cached --out out\n  arraysim hostcache map out --svg pictures\n  arraysim hostcache map hostcache.sock",
