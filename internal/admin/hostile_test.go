@@ -83,6 +83,7 @@ var attacks = map[string]func(*hostile) error{
 	"a sync of an mdisk that does not end":                                                nil, // a fault
 	"space of a pool":                                                                     (*hostile).space,
 	"... that is free, and not discarded yet":                                             (*hostile).discards,
+	"... and a round of discards, each 0.1 s":                                             (*hostile).discards,
 	"... and the command is aborted":                                                      nil, // a fault
 	"space of the file system":                                                            nil, // the machine's
 	"mdisks of a pool":                                                                    nil, // an administrator's

@@ -130,13 +130,14 @@ func TestReferenceToABadSectorMendsNothing(t *testing.T) {
 	r := newRig(t, Options{}, false)
 	r.pool("p", PoolSpec{}, 64<<20)
 	v := r.volume("v", "p", 1<<20, true)
-	w := r.volume("w", "p", 1<<20, true)
+	r.volume("w", "p", 1<<20, true)
 	mustOK(t, r.do(v, write(0, 128)))
 	r.clock.RunUntil(r.clock.Now() + 5e9) // what is on the mdisk reads well
 	mustOK(t, r.do(v, write(3, 1)))
 	r.a.cache.NV.Page(r.a.cache.Lookup(layout.KeyOf(0, physOf(t, v, 3))))[3*512+100] ^= 1
 	r.crash()
-	v, w = r.a.Volume("v"), r.a.Volume("w")
+	v = r.a.Volume("v")
+	w := r.a.Volume("w")
 	h := &block.Request{Op: block.OpHold, Ranges: []block.Range{rng(0, 128)}}
 	mustOK(t, r.do(v, h))
 	mustOK(t, r.do(w, &block.Request{Op: block.OpPlace, Range: rng(0, 128), Ref: h.Ref}))
