@@ -219,16 +219,34 @@ func (m *Map) AnchorCost(ranges []block.Range) (grains int64) {
 			continue
 		}
 		end := (x.End()-1)>>layout.WindowShift + 1
-		for next = max(next, x.Start>>layout.WindowShift); next < end; {
-			s, n := m.find(next)
-			n = min(n, end-next)
-			if !m.anchored(s) && !m.private(s) {
-				grains += int64(n)
-			}
-			next += n
+		if next = max(next, x.Start>>layout.WindowShift); next < end {
+			n, _ := m.anchorCost(m.root, m.levels, 0, next, end)
+			grains, next = grains+n, end
 		}
 	}
 	return grains
+}
+
+// anchorCost is AnchorCost of windows [lo, hi) below a slot at the given height that begins at window
+// base, and how many slots it has looked at. It goes below a node only where there is data.
+func (m *Map) anchorCost(s slot, height uint8, base, lo, hi uint64) (grains int64, slots int) {
+	span := uint64(1) << (fanoutBits * uint(height))
+	if s.kind() != kindChild {
+		if m.anchored(s) || m.private(s) {
+			return 0, 1
+		}
+		return int64(min(hi, base+span) - max(lo, base)), 1
+	}
+	nd := m.arena.nodes[s.value()]
+	if whole := lo <= base && hi >= base+span; whole && (nd.sums.Data == 0 || nd.sums.Promised == int64(span)) {
+		return int64(span) - nd.sums.Promised, 1
+	}
+	shift := fanoutBits * uint(height-1)
+	for i := (max(lo, base) - base) >> shift; i <= (min(hi, base+span)-1-base)>>shift; i++ {
+		g, k := m.anchorCost(nd.slots[i], height-1, base+i<<shift, lo, hi)
+		grains, slots = grains+g, slots+k
+	}
+	return grains, slots
 }
 
 // private reports whether a window has a grain in its place that no other window has.

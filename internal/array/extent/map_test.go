@@ -62,6 +62,39 @@ func TestAnchorCost(t *testing.T) {
 	}
 }
 
+// TestAnchorCostOfMuch: what lies below a node and has no data, or is promised, costs one look; and what
+// is all data is of one state.
+func TestAnchorCostOfMuch(t *testing.T) {
+	r := newRigOf(t)
+	m := r.arena.NewMap(Config{Space: r.space, Volume: 9, Sectors: 1 << 32})
+	const w, node, nodes = layout.WindowSectors, fanout, 64
+	for i := range uint64(nodes) {
+		at := i * node * w
+		m.SetState(at, at+8, block.Zero)
+		if i%2 == 0 {
+			m.SetState(at+w, at+node*w, block.Anchored)
+		}
+		if i%4 == 0 {
+			m.SetState(at+8, at+9, block.Anchored)
+		}
+	}
+	if n, slots := m.anchorCost(m.root, m.levels, 0, 1, nodes*node-1); n != nodes/2*node+nodes/4-1 || slots > nodes+2*node {
+		t.Errorf("%d grains, after a look at %d slots", n, slots)
+	}
+	g, _ := m.Allocate(0)
+	for i := range uint64(nodes * node) {
+		m.SetData(block.Range{Start: i * w, Count: w}, g<<layout.WindowShift)
+	}
+	m.SetState(node*w, node*w+1, block.Zero)
+	var runs []Run
+	m.WalkStates(block.Range{Start: 5, Count: 1 << 30}, 7, func(x Run) bool { runs = append(runs, x); return true })
+	last := runs[len(runs)-1]
+	if len(runs) != 8 || runs[0].Count != node*w-5 || runs[1].State != block.Zero || runs[2].State != block.Data || last.End() != (node+6)*w {
+		t.Errorf("a look at 7 slots finds %v", runs)
+	}
+	m.SetState(0, m.Span(), block.Unmapped)
+}
+
 // TestAbortedCheckpoint: what is collected behind it is written nowhere.
 func TestAbortedCheckpoint(t *testing.T) {
 	r := newRigOf(t)

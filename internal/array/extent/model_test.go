@@ -68,9 +68,36 @@ func (v *volume) references(to alloc.Counts) (windows int) {
 	return windows
 }
 
+// compareSums compares what a map says by the sums of its nodes with what its windows say.
+func (r *rig) compareSums(v *volume) {
+	r.t.Helper()
+	at, all := uint64(0), block.Range{Count: uint64(len(v.sectors))}
+	v.m.WalkStates(all, 1<<30, func(x Run) bool {
+		for ; at < x.End() && x.Start <= at; at++ {
+			if v.sectors[at].state != x.State {
+				r.fatalf("volume %d, sector %d: %v, not %v", v.id, at, x.State, v.sectors[at].state)
+			}
+		}
+		return at == x.End()
+	})
+	if at != all.Count {
+		r.fatalf("volume %d: states are told up to sector %d", v.id, at)
+	}
+	want, n := int64(0), uint64(windowsOf(len(v.sectors)))
+	for w := range n {
+		if s, _ := v.m.find(w); !v.m.anchored(s) && !v.m.private(s) {
+			want++
+		}
+	}
+	if got := v.m.AnchorCost([]block.Range{all}); got != want {
+		r.fatalf("volume %d: to anchor all of it takes %d grains, not %d", v.id, got, want)
+	}
+}
+
 // compare compares a map with the model, sector by sector, and what it says of itself.
 func (r *rig) compare(v *volume) {
 	r.t.Helper()
+	r.compareSums(v)
 	at, entries := uint64(0), 0
 	v.m.Walk(block.Range{Count: uint64(len(v.sectors))}, func(x Run) bool {
 		entries++

@@ -58,6 +58,41 @@ func (m *Map) Walk(r block.Range, fn func(Run) bool) {
 	}
 }
 
+// WalkStates is Walk for who asks for states alone: Phys says nothing, runs beside each other may be
+// of one state, and it ends when it has looked at so many slots. What lies below a node and is all
+// data counts as one.
+func (m *Map) WalkStates(r block.Range, slots int, fn func(Run) bool) {
+	for at, end := r.Start, r.End(); at < end && slots > 0; slots-- {
+		w := at >> layout.WindowShift
+		s, n := m.findState(w)
+		base, to := w<<layout.WindowShift, min(end, (w+n)<<layout.WindowShift)
+		if s.kind() == kindDetail {
+			if !m.walkWindow(s, base, at-base, to-base, fn) {
+				return
+			}
+		} else if !fn(Run{Range: block.Range{Start: at, Count: to - at}, State: block.State(s.kind())}) {
+			return
+		}
+		at = to
+	}
+}
+
+// findState is find, but ends at a node below which all is data, and returns a slot of that kind.
+func (m *Map) findState(w uint64) (slot, uint64) {
+	s, height := m.root, m.levels
+	for s.kind() == kindChild {
+		nd := m.arena.nodes[s.value()]
+		if nd.sums.Data == int64(1)<<spanShift(height) {
+			s = kindData
+			break
+		}
+		height--
+		s = nd.slots[w>>(fanoutBits*uint(height))&(fanout-1)]
+	}
+	span := uint64(1) << (fanoutBits * uint(height))
+	return s, span - w&(span-1)
+}
+
 // walkWindow calls fn for the runs in sectors [from, to) of one data or detail window.
 func (m *Map) walkWindow(s slot, base, from, to uint64, fn func(Run) bool) bool {
 	if s.kind() == kindData {

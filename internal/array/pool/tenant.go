@@ -20,6 +20,13 @@ func (p *Pool) HasNow(grains int64) (ok, more bool) { return p.Set.Arena.TryAvai
 
 // CanAnchor is HasNow of the grains that anchoring ranges may take.
 func (v *Volume) CanAnchor(ranges []block.Range) (ok, more bool) {
+	most := int64(0)
+	for _, x := range ranges {
+		most += int64(x.Count>>layout.WindowShift) + 2
+	}
+	if v.pool.Alloc.Available() >= most { // whatever they are now
+		return true, false
+	}
 	// What holds grains that are promised makes less than nothing free: that is enough for nothing.
 	if cost := v.Map.AnchorCost(ranges); cost > 0 {
 		return v.pool.HasNow(cost)

@@ -132,14 +132,18 @@ func (v *Volume) CheckRange(r *block.Request) block.Status {
 	return block.OK
 }
 
-// FillStatus fills what GET LBA STATUS answers: as many extents as fit.
+// StatusSlots is how much of a map one GET LBA STATUS looks at; see extent.Map.WalkStates.
+const StatusSlots = 4 * extent.GarbageStep
+
+// FillStatus fills what GET LBA STATUS answers: as many extents as fit, or as are found at once. A
+// shorter answer is a right one (SBC-4 5.6), behind which the host asks on.
 func (v *Volume) FillStatus(r *block.Request) {
 	r.Extents = r.Extents[:0]
 	end := v.Limit
 	if r.Range.Count != 0 && r.Range.Within(end) {
 		end = r.Range.End()
 	}
-	v.Map.Walk(block.Range{Start: r.Range.Start, Count: end - r.Range.Start}, func(x extent.Run) bool {
+	v.Map.WalkStates(block.Range{Start: r.Range.Start, Count: end - r.Range.Start}, StatusSlots, func(x extent.Run) bool {
 		if n := len(r.Extents); n > 0 && r.Extents[n-1].State == x.State {
 			r.Extents[n-1].Count += x.Count
 			return true
