@@ -166,3 +166,94 @@ func TestNumberOfTwoBatches(t *testing.T) {
 	}
 	t.Logf("of the copies that could not be reached %d were ahead", ahead)
 }
+
+// copyFolder has a disk hold a folder as another one has it.
+func copyFolder(t *testing.T, to, from *storetest.Disk, folder string) {
+	t.Helper()
+	to.RemoveAll(folder)
+	names, err := from.List(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		path := filepath.Join(folder, name)
+		src, err := from.OpenData(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size, _ := src.Size()
+		b := make([]byte, size)
+		n, err := src.Readv([][]byte{b}, 0)
+		dst, err2 := to.OpenData(path)
+		if err != nil || err2 != nil || n != len(b) {
+			t.Fatal(err, err2)
+		}
+		if n, err := dst.Writev([][]byte{b}, 0); err != nil || n != len(b) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestCopyOfAnotherTime: one copy of the metadata is that of an earlier image of the data folder, or of another history of the
+// array, with lower or higher numbers. The log goes with the other copy: a start takes that one, and finds everything.
+func TestCopyOfAnotherTime(t *testing.T) {
+	folders := []string{"/data/meta", "/data/meta.copy"}
+	for n := range 60 {
+		seed, at := uint64(n/4+1), 2+n%5
+		folder, forked := folders[n%2], n/2%2 == 0
+		r := newPowerRigWith(t, seed, false, func(r *powerRig) { r.opt.CheckpointBytes = 0 })
+		images := []*storetest.Disk{}
+		life := func(lives int, stamp uint64) {
+			for i := range lives {
+				for k := range 4 {
+					r.put(2, uint64(k)*100, 100, stamp+uint64(i)*4+uint64(k))
+				}
+				if r.commit(); i%2 == 1 {
+					r.put(0, 0, 50, stamp+uint64(i))
+				}
+				images = append(images, r.disk.Kill())
+				r.reopen()
+			}
+		}
+		life(at, 1)
+		fork := r.disk.Kill()
+		if forked { // another history from here on: more batches, and fewer starts
+			images = nil
+			for i := range uint64(12) {
+				r.put(2, 600+i*100, 100, 1000+i)
+				r.commit()
+				images = append(images, r.disk.Kill())
+			}
+			r.openOn(fork)
+			r.find()
+		}
+		life(2, 100)
+		r.disk = r.disk.Kill()
+		r.files.Close()
+		before := r.disk.Kill()
+		for _, old := range []*storetest.Disk{images[0], images[len(images)/2], images[min(len(images)-1, 11)]} {
+			r.disk = before.Kill()
+			copyFolder(t, r.disk, old, folder)
+			have := numbers(t, r.disk)
+			r.clock = &block.Virtual{}
+			var err error
+			if r.a, r.files, err = openOn(r.disk, r.clock, r.rnd, r.opt); err != nil {
+				t.Errorf("run %d: numbers %d, forked %v: %v", n, have, forked, err)
+				continue
+			}
+			r.find()
+			for k := range uint64(4) {
+				if !r.holds(2, k*100, 100, 104+k) {
+					t.Errorf("run %d: numbers %d, forked %v: what was written is lost", n, have, forked)
+				}
+			}
+			if !r.holds(0, 0, 50, 101) {
+				t.Errorf("run %d: numbers %d, forked %v: what was written last is lost", n, have, forked)
+			}
+			if lines := r.a.CheckCopies(); len(lines) > 0 {
+				t.Error(lines)
+			}
+			r.files.Close()
+		}
+	}
+}

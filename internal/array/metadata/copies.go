@@ -29,9 +29,20 @@ func (b begun) Unwrap() error { return b.error }
 // one over the same store, which would find the first one's writes among its own.
 func Begun(err error) error { return begun{err} }
 
-// FromBest opens something from the newest copy of a meta store, or, when that one is damaged, from
-// another, unless the error is one of Begun. open gets the errors of the copies that are no good, by
-// their number.
+// unfit is the error of a copy that does not go with what else there is.
+type unfit struct{ error }
+
+// Unwrap returns the error.
+func (u unfit) Unwrap() error { return u.error }
+
+// Unfit marks the error of an array that cannot be opened because its copy does not go with NVRAM,
+// though it may be whole: it may be from another time. Another copy has to go with NVRAM as well.
+// Nothing has been changed then that another try would not find as it was.
+func Unfit(err error) error { return unfit{err} }
+
+// FromBest opens something from the newest copy of a meta store, or, when that one is damaged or
+// Unfit, from another, unless the error is one of Begun. open gets the errors of the copies that are
+// no good, by their number.
 //
 // A copy that failed while the array ran is older than the rest, and NVRAM need not know that after
 // a loss of power. So the number of the last batch decides, not the place.
@@ -78,7 +89,7 @@ func FromBest[T any](store block.MetaStore, known func() Known, open func(damage
 				return x, nil
 			}
 			// What is not the copy's fault another one does not mend.
-			if errors.As(err, new(begun)) || verify(store, known().Least) == nil {
+			if errors.As(err, new(begun)) || !errors.As(err, new(unfit)) && verify(store, known().Least) == nil {
 				return none, err
 			}
 		}
@@ -86,6 +97,9 @@ func FromBest[T any](store block.MetaStore, known func() Known, open func(damage
 		if first == nil {
 			first = err
 		}
+	}
+	if errors.As(first, new(unfit)) { // then it is rather the log that is damaged
+		return none, first
 	}
 	return none, fmt.Errorf("no copy of the checkpoints is good: %w", first)
 }

@@ -6,11 +6,16 @@ package nvlog
 
 import "fmt"
 
+// Unfit is the error of a log that does not go with a checkpoint's position, of which nobody knows
+// which of the two is wrong: the log may go with another checkpoint, and then lacks nothing that
+// NVRAM itself knows of.
+type Unfit struct{ error }
+
 // Start makes the log begin at a checkpoint's position: behind record seq, at an offset of the
 // ring.
 func (l *Log) Start(seq uint64, tail int) error {
 	if tail < 0 || tail > l.size {
-		return fmt.Errorf("the checkpoint points behind the end of the log; the data folder mixes files of two arrays")
+		return Unfit{fmt.Errorf("the checkpoint points behind the end of the log; the data folder mixes files of two arrays")}
 	}
 	l.seq, l.tail = seq, tail
 	return nil
@@ -89,23 +94,28 @@ func (l *Log) find() (*found, error) {
 // of power, the last such before the first that lacks a page. Where nobody has heard how a flush
 // ended, the kernel may have lost the same, and then that is a loss of power, too. flushed is the
 // number up to which everything is known to be durable, fresh says that the region held nothing. An
-// error says that records are missing that must be there.
+// error says that records are missing that must be there; it is Unfit if NVRAM says so, whatever the
+// checkpoint does.
 func (l *Log) FindEnd(s Saved, flushed uint64, fresh bool) (End, error) {
 	f, err := l.find()
 	if err != nil {
 		return End{}, err
 	}
 	end := End{PowerLost: !fresh && (!s.sameBoot(l.nv.region.Boot()) || s.damaged)}
-	want := flushed
+	want, known := flushed, s.Flushed
 	switch {
 	case fresh || end.PowerLost:
 	case s.unheard:
 		end.PowerLost = f.last < s.newest
 	default:
-		want = max(want, s.newest)
+		want, known = max(want, s.newest), max(known, s.newest)
 	}
 	if f.last < want {
-		return end, fmt.Errorf("the log in the write cache file is damaged at record %d: the %d changes that follow cannot be read; restore the data folder from a copy", f.last+1, want-f.last)
+		err := fmt.Errorf("the log in the write cache file is damaged at record %d: the %d changes that follow cannot be read; restore the data folder from a copy", f.last+1, want-f.last)
+		if f.last < known {
+			err = Unfit{err}
+		}
+		return end, err
 	}
 	end.Last = f.whole(f.last)
 	if !end.PowerLost && !s.unheard || f.last <= flushed || l.off {

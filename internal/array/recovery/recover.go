@@ -71,6 +71,9 @@ func Run(a Array, fresh bool) (Found, error) {
 	r := run{Array: a}
 	r.found.Fresh = fresh
 	err := r.load(fresh)
+	if errors.As(err, new(nvlog.Unfit)) {
+		err = metadata.Unfit(err)
+	}
 	if err == nil {
 		// A start that was refused leaves all copies as they are.
 		r.Meta.SettleCopies()
