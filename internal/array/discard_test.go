@@ -483,6 +483,40 @@ func TestDiscardThatHangs(t *testing.T) {
 	r.check()
 }
 
+// TestFreedSpaceWakesWhoWaits: a write waits for space that a discard keeps, which hangs. What a host frees elsewhere lets
+// it go on at once.
+func TestFreedSpaceWakesWhoWaits(t *testing.T) {
+	r, s := discardRig(t, Options{})
+	r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 2 * layout.ExtentBytes}}}, 0)
+	v := r.volume("v", "p", 2*layout.ExtentBytes, true)
+	for at := uint64(0); at < 2*extentSectors; at += extentSectors {
+		mustOK(t, r.do(v, written(at, extentSectors, 1)))
+	}
+	r.clock.Run()
+	mustOK(t, r.do(v, unmap(0, rng(0, extentSectors))))
+	s.keep = true
+	r.clock.RunUntil(r.clock.Now() + 3e9)
+	if len(s.kept) == 0 {
+		t.Fatal("no discard is under way")
+	}
+	q := written(0, 8, 2)
+	q.Status, q.Done = block.Gone, func(*block.Request) {}
+	v.Submit([]*block.Request{q})
+	r.clock.RunUntil(r.clock.Now() + 1e9)
+	if q.Status != block.Gone {
+		t.Fatalf("it does not wait: %v", q.Status)
+	}
+	mustOK(t, r.do(v, unmap(0, rng(extentSectors, 128))))
+	r.clock.RunUntil(r.clock.Now() + 1e6)
+	if q.Status != block.OK {
+		t.Errorf("behind an UNMAP it ended %v", q.Status)
+	}
+	s.keep = false
+	release(&s.kept)
+	r.clock.Run()
+	r.check()
+}
+
 // TestDiscardsMakeWay: while an mdisk has something to do for others little is discarded, and from one extent of a medium
 // that gives whole extents back nothing as long as a part of it is used.
 func TestDiscardsMakeWay(t *testing.T) {

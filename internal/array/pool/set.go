@@ -212,6 +212,7 @@ func (set *Set) AddPool(p *Pool) {
 // grainFreed drops what is dirty of a grain that nothing refers to any more.
 func (p *Pool) grainFreed(g uint64) {
 	p.discardSoon()
+	p.Set.Up.Space(p) // who waits for what a discard keeps may take this one
 	if p.Part.Empty() && p.Bad.Len() == 0 {
 		return
 	}

@@ -180,7 +180,7 @@ func (v *Volume) target(w *commitWindow) block.Status {
 		v.e.GaveRoom() // grains that were shared may be overwritten in place now
 		return v.target(w)
 	}
-	if sc.wait = entitled && space.Leaving() > 0; space.AnyDown() {
+	if sc.wait = space.Leaving() > 0; space.AnyDown() {
 		return block.Offline
 	}
 	return block.NoSpace
