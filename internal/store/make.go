@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -92,13 +93,20 @@ func (m *fileMedium) release() error {
 	return m.close()
 }
 
-// removeFiles deletes what there is of an mdisk's files.
+// removeFiles deletes what there is of an mdisk's files. They are gone behind a loss of power, too: nobody knows them any
+// more, so that nobody would remove what came back.
 func (s *Files) removeFiles(name string) error {
 	var err error
+	removed := false
 	for _, path := range []string{s.mdiskPath(name), s.sumPath(name), s.sumPath(name) + newSuffix} {
-		if e := s.fs.Remove(path); e != nil && !errors.Is(e, os.ErrNotExist) {
+		if e := s.fs.Remove(path); e == nil {
+			removed = true
+		} else if !errors.Is(e, os.ErrNotExist) {
 			err = errors.Join(err, e)
 		}
+	}
+	if removed {
+		err = errors.Join(err, syncFolder(s.fs, filepath.Join(s.dir, "mdisk")))
 	}
 	return err
 }

@@ -106,6 +106,30 @@ func TestNamesOfAnEarlierProcess(t *testing.T) {
 	}
 }
 
+// TestRemovedMdiskStaysAway: an mdisk is removed, and the power goes. No file of it comes back.
+func TestRemovedMdiskStaysAway(t *testing.T) {
+	p := openParts(t, NewDisk(1))
+	for _, mine := range []bool{true, false} {
+		var err error
+		p.Wait(func(done func()) {
+			if mine {
+				p.s.RemoveMedium("m", func(e error) { err = e; done() })
+				return
+			}
+			// One that was made and never opened, likewise.
+			p.s.MakeMedium("n", 1<<20, func(error) { p.s.RemoveMedium("n", func(e error) { err = e; done() }) })
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		names, err := p.d.cutWith(func(uint64) bool { return false }).List("/data/mdisk")
+		if err != nil || len(names) > 0 {
+			t.Errorf("behind a loss of power there is %q, %v", names, err)
+		}
+	}
+	p.s.Close()
+}
+
 // TestFailedSyncOfAnEarlierProcess: a sync fails, and the process dies before it hears of that. What the kernel has lost
 // is lost although the next process syncs well, if that does not write it again; names are not.
 func TestFailedSyncOfAnEarlierProcess(t *testing.T) {
