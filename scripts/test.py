@@ -111,7 +111,7 @@ def full() -> list[Part]:
         Part("build", ["make", "--no-print-directory", "build"], 45),
         Part("plugin", ["make", "--no-print-directory", "plugin"], 30, ("setup", "build")),  # needs a C compiler
         Part("lint", ["scripts/lint.sh"], 45, ("setup", "build"), cores=0.5, env=PLAIN),
-        # Compiles and links a good half of the packages anew, and is 5 to 10 times as slow in each. It waits, too.
+        # Compiles and links a good half of the packages anew, and takes several times as long in each. It waits, too.
         Part("race", [*LEAN, "-race", *CONCURRENT], 500, ("setup",), env=FLAGS | COMPILE),
         # It could begin before setup has ended, and would hold up the race detector, which takes the longest.
         Part("go", [*LEAN, *plain], 290, ("setup", "build"), env=PLAIN | COMPILE),
@@ -122,8 +122,8 @@ def full() -> list[Part]:
             ("build",),
             env=PLAIN | COMPILE,
         ),
-        # It has no clock but its own, and so does no harm and takes none, however long it waits for a processor.
-        Part("sim", ["nice", "-n", "10", *LEAN, "./internal/sim"], 750, ("build",), cores=0, env=PLAIN | COMPILE),
+        # It has no clock but its own: it fills what the others leave. At a lower priority it would end last.
+        Part("sim", ["nice", "-n", "5", *LEAN, "./internal/sim"], 750, ("build",), cores=0, env=PLAIN | COMPILE),
         Part("tools", TOOLS, 400, ("setup", "build", "image")),
         Part("rados", ["make", "--no-print-directory", "rados-smoke"], 60, ("setup", "build"), cores=0.5),
         Part("vm", ["scripts/vm/run.py", "--limit", "3600", "-m", "not slow"], 470, ("plugin", "root")),
