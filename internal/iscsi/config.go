@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -151,6 +152,9 @@ func (l *Limits) fill() error {
 	return nil
 }
 
+// ServedBy returns the handler of a target that is in this process, for Rehome.
+func ServedBy(t *scsi.Target) Handler { return scsiHandler{t} }
+
 // Handler is what the portal needs of a scsi.Target, see there. All of it is called with its executor
 // held, but for Exec.
 type Handler interface {
@@ -175,10 +179,10 @@ func (h scsiHandler) OpenNexus(initiator, port string, targetPort uint16) Nexus 
 	return h.Target.OpenNexus(FoldName(initiator), FoldName(port), targetPort)
 }
 
-// target is a configured target. It does not change after New.
+// target is a configured target. It does not change after New, but for its home.
 type target struct {
 	TargetConfig
-	exec    block.Executor  // the handler's
+	home    atomic.Pointer[home]
 	allowed map[string]bool // nil allows all
 }
 
@@ -197,7 +201,7 @@ func newTarget(c TargetConfig) (*target, error) {
 	if t.Handler == nil {
 		t.Handler = scsiHandler{c.Target}
 	}
-	t.exec = t.Handler.Exec()
+	t.home.Store(newHome(t.Handler))
 	for _, name := range c.AllowedInitiators {
 		if t.allowed == nil {
 			t.allowed = make(map[string]bool)

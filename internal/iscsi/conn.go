@@ -52,6 +52,7 @@ type conn struct {
 	cur      *command
 	body     *buffers.Buffer
 	batch    []*scsi.Task
+	pending  []pending           // before batch, while the portal is held
 	open     map[uint32]*command // not yet submitted, by initiator task tag
 	waiting  []*command          // those of open that wait for memory
 	parked   []*command          // those of open that wait for older ones, oldest first
@@ -74,16 +75,18 @@ type conn struct {
 	tags       tagTable
 	expCmdSN   atomic.Uint32 // written by the reader
 	maxCmdSN   atomic.Uint32
-	immediates atomic.Int32 // immediate commands in progress
-	inflight   atomic.Int32 // commands that are not released
-	memory     atomic.Int64 // reserved
-	starved    atomic.Bool  // waiting is not empty
-	stopping   atomic.Bool  // the portal shuts down
-	owes       atomic.Bool  // the peer has data to send
-	look       atomic.Bool  // the reader shall look for data that does not come
-	reset      atomic.Bool  // the target had a cold reset
-	inSession  bool         // it has one that goes on; guarded by the portal's mu
-	arrival    uint64       // its number among all connections of the portal
+	immediates atomic.Int32         // immediate commands in progress
+	inflight   atomic.Int32         // commands that are not released
+	memory     atomic.Int64         // reserved
+	starved    atomic.Bool          // waiting is not empty
+	stopping   atomic.Bool          // the portal shuts down
+	owes       atomic.Bool          // the peer has data to send
+	look       atomic.Bool          // the reader shall look for data that does not come
+	manages    atomic.Int32         // task management functions that are with the SCSI layer
+	quiet      atomic.Pointer[hold] // in which nothing is with the SCSI layer; written by the reader
+	reset      atomic.Bool          // the target had a cold reset
+	inSession  bool                 // it has one that goes on; guarded by the portal's mu
+	arrival    uint64               // its number among all connections of the portal
 
 	writerDone chan struct{}
 	abortMu    sync.Mutex
@@ -239,6 +242,7 @@ func (c *conn) readAll() error {
 		c.serveWaiting()
 		c.submit()
 		c.flush()
+		c.hush()
 		if late != nil {
 			return late
 		}
@@ -334,6 +338,7 @@ func (c *conn) finishSession(err error) {
 		cmd.release()
 	}
 	c.starved.Store(false)
+	c.dropPending()
 
 	switch {
 	case errors.Is(err, errReset):

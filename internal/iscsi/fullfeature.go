@@ -92,13 +92,16 @@ func (c *conn) submit() {
 	if len(c.parked) > 0 {
 		c.unpark()
 	}
+	if c.portal.holding.Load() != nil {
+		return
+	}
+	if c.pending != nil {
+		c.catchUp()
+	}
 	if len(c.batch) == 0 {
 		return
 	}
-	exec := c.session.target.exec
-	exec.Lock()
-	c.session.nexus.Submit(c.batch)
-	exec.Unlock()
+	c.hand(c.batch)
 	clear(c.batch)
 	c.batch = c.batch[:0]
 }
@@ -142,7 +145,7 @@ func (c *conn) beginPDU(h bhs) error {
 	c.act = actSkip
 	switch op := h.opcode(); op {
 	case opCommand, opTaskMgmt:
-		if c.session.nexus == nil {
+		if c.session.target == nil {
 			return violation(ErrOpcode, rejectProtocol, "opcode %#x in a discovery session", op)
 		}
 		if op == opCommand {

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/metrics"
 )
 
@@ -29,8 +30,9 @@ type Portal struct {
 	count  struct{ rx, tx atomic.Uint64 }
 	budget budget
 
-	stays   int32        // how many readers may stay, see stay
-	staying atomic.Int32 // how many do
+	holding atomic.Pointer[hold] // not nil: the portal is held; written with mu held
+	stays   int32                // how many readers may stay, see stay
+	staying atomic.Int32         // how many do
 
 	mu        sync.Mutex              // never held while an executor is taken
 	listeners []listener              // guarded by mu; by group
@@ -39,6 +41,7 @@ type Portal struct {
 	lastTSIH  uint16                  // guarded by mu
 	arrivals  uint64                  // guarded by mu
 	closing   bool                    // guarded by mu
+	detached  bool                    // guarded by mu: sessions have no nexus until Rehome
 	wg        sync.WaitGroup
 	stop      chan struct{} // closed by Shutdown
 	hurry     chan struct{} // closed when Shutdown waits no longer
@@ -226,10 +229,17 @@ type session struct {
 	isid      [6]byte
 	tsih      uint16
 	conn      *conn
-	nexus     Nexus // nil in a discovery session
+	port      string // name of the initiator's port
 	since     time.Time
-	closed    chan struct{} // closed when its nexus is gone
-	ended     bool          // a discovery session that is told to end; guarded by the portal's mu
+
+	// homeMu guards over, and nexus and exec against all but the reader, which uses them while the portal is not held. It is
+	// taken before the executor.
+	homeMu sync.Mutex
+	nexus  Nexus // nil in a discovery session, and between Detach and Rehome
+	exec   block.Executor
+	over   bool          // its nexus is closed for good
+	closed chan struct{} // closed when its nexus is gone
+	ended  bool          // a discovery session that is told to end; guarded by the portal's mu
 }
 
 // sessionKey is what a login reinstates (RFC 7143 6.3.5).
@@ -243,7 +253,7 @@ type sessionKey struct {
 // openSession makes the session of a login that is complete. An older session of
 // the same initiator port ends first.
 func (p *Portal) openSession(l *login, c *conn, deadline time.Time) (status uint16, err error) {
-	s := &session{target: l.target, initiator: l.initiator, alias: l.alias, isid: l.isid, conn: c, since: time.Now(), closed: make(chan struct{})}
+	s := &session{target: l.target, initiator: l.initiator, alias: l.alias, isid: l.isid, conn: c, port: l.port(), since: time.Now(), closed: make(chan struct{})}
 	s.key = sessionKey{initiator: FoldName(l.initiator), isid: l.isid, group: c.group}
 	if l.target != nil {
 		s.key.target = FoldName(l.target.Name)
@@ -263,6 +273,17 @@ func (p *Portal) openSession(l *login, c *conn, deadline time.Time) (status uint
 	defer timer.Stop()
 	for {
 		p.mu.Lock()
+		if g := p.holding.Load(); g != nil && s.target != nil {
+			p.mu.Unlock()
+			select {
+			case <-g.opened:
+				continue
+			case <-timer.C:
+				return loginUnavailable, violation(ErrLogin, 0, "what carries out commands is about to change")
+			case <-p.stop:
+				return loginUnavailable, ErrClosed
+			}
+		}
 		old := p.sessions[s.key]
 		if old == nil {
 			if status, err := p.admit(s); err != nil {
@@ -286,10 +307,12 @@ func (p *Portal) openSession(l *login, c *conn, deadline time.Time) (status uint
 		}
 	}
 	if s.target != nil {
-		s.target.exec.Lock()
-		s.nexus = s.target.Handler.OpenNexus(s.initiator, l.port(), c.group)
-		s.nexus.OnReset(c.coldReset)
-		s.target.exec.Unlock()
+		s.homeMu.Lock()
+		h := s.target.home.Load()
+		h.exec.Lock()
+		s.open(h)
+		h.exec.Unlock()
+		s.homeMu.Unlock()
 	}
 	c.session = s
 	return loginOK, nil
@@ -358,13 +381,15 @@ func (s *session) end(p *Portal) <-chan struct{} {
 		p.mu.Unlock()
 		close(s.closed)
 	}
-	if s.nexus == nil {
+	s.homeMu.Lock()
+	defer s.homeMu.Unlock()
+	if s.over = true; s.nexus == nil {
 		gone()
 		return s.closed
 	}
-	s.target.exec.Lock()
+	s.exec.Lock()
 	s.nexus.Close(gone)
-	s.target.exec.Unlock()
+	s.exec.Unlock()
 	return s.closed
 }
 

@@ -64,10 +64,12 @@ func (c *conn) manage(h bhs) error {
 	}
 	// The function affects what was received before it, which therefore goes first.
 	c.submit()
-	exec := c.session.target.exec
-	exec.Lock()
-	c.session.nexus.Manage(fn, lun, uint64(tag), answer)
-	exec.Unlock()
+	if c.pending != nil || c.portal.holding.Load() != nil { // in order behind what waits
+		c.pending = append(c.pending, pending{c.batch, fn, lun, uint64(tag), answer})
+		c.batch = nil
+		return nil
+	}
+	c.manageNow(fn, lun, uint64(tag), answer)
 	return nil
 }
 

@@ -128,9 +128,10 @@ func (c *conn) appendTarget(out []byte, t *target) []byte {
 		if !t.allows(s.initiator) {
 			return out
 		}
-		t.exec.Lock()
-		visible := t.Handler.Visible(s.initiator)
-		t.exec.Unlock()
+		h := t.home.Load()
+		h.exec.Lock()
+		visible := h.handler.Visible(s.initiator)
+		h.exec.Unlock()
 		if !visible {
 			return out
 		}

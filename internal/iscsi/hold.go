@@ -1,0 +1,256 @@
+package iscsi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi"
+)
+
+// Sessions outlive what carries out their commands: a portal is held, its nexuses are closed, and made anew at other handlers.
+//
+//	Hold --> Detach --> Rehome
+//	  +-------------------> Release
+//
+// While it is held, connections go on: logins wait, pings are answered, write data is collected, and commands and task
+// management functions wait at their connection, in order. How many the window bounds.
+
+// home is what carries out the commands of a target.
+type home struct {
+	handler Handler
+	exec    block.Executor
+}
+
+func newHome(h Handler) *home { return &home{h, h.Exec()} }
+
+// hold is a time in which a portal is held.
+type hold struct{ opened chan struct{} }
+
+// pending is what waits at a connection while its portal is held: commands, and then a task management function.
+type pending struct {
+	tasks    []*scsi.Task
+	fn       scsi.TMF
+	lun, tag uint64
+	answer   func(scsi.TMFResponse)
+}
+
+// holdTick is how often Hold looks.
+const holdTick = 2 * time.Millisecond
+
+// Hold has commands wait that come from now on, and returns when those before them have ended and been answered. Where they
+// have not when ctx ends, the portal goes on and the error says whose. With cut such sessions are ended instead, and the
+// error is that of a session that does not even end. Preconditions: the portal is not held.
+func (p *Portal) Hold(ctx context.Context, cut bool) error {
+	g := &hold{opened: make(chan struct{})}
+	p.mu.Lock()
+	p.holding.Store(g)
+	p.mu.Unlock()
+	t := time.NewTicker(holdTick)
+	defer t.Stop()
+	late := ctx.Done()
+	var end <-chan time.Time
+	for {
+		busy := p.kickBusy(g)
+		switch {
+		case p.holding.Load() != g:
+			return errors.New("the portal was released meanwhile")
+		case len(busy) == 0:
+			return nil
+		}
+		select {
+		case <-t.C:
+			continue
+		case <-late:
+		case <-end:
+			cut = false
+		}
+		if !cut {
+			p.Release()
+			return fmt.Errorf("commands of %s do not end, and of %d sessions in all", busy[0].initiator, len(busy))
+		}
+		for _, s := range busy {
+			s.conn.abort(errHeld)
+		}
+		late, end = nil, time.After(2*farewellLimit)
+	}
+}
+
+var errHeld = violation(ErrTimeout, 0, "the session does not take its answers while its array moves")
+
+// kickBusy has the readers of sessions look whether their commands have ended, and returns those of which that is not known.
+func (p *Portal) kickBusy(g *hold) (busy []*session) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.sessions {
+		if s.target != nil && s.conn.quiet.Load() != g {
+			s.conn.kick()
+			busy = append(busy, s)
+		}
+	}
+	return busy
+}
+
+// hush notes, for Hold, that no command of the connection is with the SCSI layer or being answered.
+func (c *conn) hush() {
+	g := c.portal.holding.Load()
+	if g == nil || c.quiet.Load() == g {
+		return
+	}
+	waiting := len(c.batch) + len(c.open)
+	if c.cur != nil && c.open[c.cur.itt] != c.cur {
+		waiting++
+	}
+	for i := range c.pending {
+		waiting += len(c.pending[i].tasks)
+	}
+	if int(c.inflight.Load()) == waiting && c.manages.Load() == 0 {
+		c.quiet.Store(g)
+	}
+}
+
+// OnHold reports whether the portal is held.
+func (p *Portal) OnHold() bool { return p.holding.Load() != nil }
+
+// Release has held commands carried out, by what carried them out before. It does nothing where that is gone, or the portal is
+// not held.
+func (p *Portal) Release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.detached {
+		p.release()
+	}
+}
+
+// release ends the hold. Preconditions: mu is held.
+func (p *Portal) release() {
+	g := p.holding.Swap(nil)
+	if g == nil {
+		return
+	}
+	close(g.opened)
+	for c := range p.conns {
+		c.kick()
+	}
+}
+
+// Detach closes the nexuses of all sessions, which stay, and returns when they are gone, or with ctx's error. Preconditions:
+// the portal is held, and nobody releases it meanwhile.
+func (p *Portal) Detach(ctx context.Context) error {
+	p.mu.Lock()
+	p.detached = true
+	p.mu.Unlock()
+	var gone []chan struct{}
+	for _, s := range p.normal() {
+		s.homeMu.Lock()
+		if s.nexus != nil && !s.over {
+			ch := make(chan struct{})
+			gone = append(gone, ch)
+			s.exec.Lock()
+			s.nexus.OnReset(func() {})
+			s.nexus.Close(func() { close(ch) })
+			s.exec.Unlock()
+			s.nexus = nil
+		}
+		s.homeMu.Unlock()
+	}
+	for _, ch := range gone {
+		select {
+		case <-ch:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// Rehome has the targets' commands carried out by other handlers, in the order of Config.Targets, and the portal go on. opened
+// is called for each session's new nexus, with its executor held; it may be nil. Preconditions: Detach has returned.
+func (p *Portal) Rehome(handlers []Handler, opened func(Nexus)) {
+	p.mu.Lock()
+	for i, t := range p.order {
+		t.home.Store(newHome(handlers[i]))
+	}
+	p.mu.Unlock()
+	for _, s := range p.normal() {
+		s.homeMu.Lock()
+		if !s.over {
+			h := s.target.home.Load()
+			h.exec.Lock()
+			s.open(h)
+			if opened != nil {
+				opened(s.nexus)
+			}
+			h.exec.Unlock()
+		}
+		s.homeMu.Unlock()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.detached = false
+	p.release()
+}
+
+// normal lists the sessions with targets.
+func (p *Portal) normal() (list []*session) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.sessions {
+		if s.target != nil {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// open makes the session's nexus. Preconditions: homeMu and the executor of the home are held.
+func (s *session) open(h *home) {
+	s.exec, s.nexus = h.exec, h.handler.OpenNexus(s.initiator, s.port, s.key.group)
+	s.nexus.OnReset(s.conn.coldReset)
+}
+
+// catchUp hands over what has waited while the portal was held.
+func (c *conn) catchUp() {
+	for i := range c.pending {
+		q := &c.pending[i]
+		c.hand(q.tasks)
+		c.manageNow(q.fn, q.lun, q.tag, q.answer)
+	}
+	c.pending = nil
+}
+
+// hand gives tasks to the SCSI layer.
+func (c *conn) hand(tasks []*scsi.Task) {
+	s := c.session
+	s.exec.Lock()
+	s.nexus.Submit(tasks)
+	s.exec.Unlock()
+}
+
+func (c *conn) manageNow(fn scsi.TMF, lun, tag uint64, answer func(scsi.TMFResponse)) {
+	c.manages.Add(1)
+	s := c.session
+	s.exec.Lock()
+	s.nexus.Manage(fn, lun, tag, func(r scsi.TMFResponse) {
+		answer(r)
+		c.manages.Add(-1)
+	})
+	s.exec.Unlock()
+}
+
+// dropPending ends what has waited for the SCSI layer, with the session.
+func (c *conn) dropPending() {
+	for i := range c.pending {
+		releaseAll(c.pending[i].tasks)
+	}
+	releaseAll(c.batch)
+	c.pending, c.batch = nil, nil
+}
+
+func releaseAll(tasks []*scsi.Task) {
+	for _, t := range tasks {
+		t.Ctx.(*command).release()
+	}
+}
