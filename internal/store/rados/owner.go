@@ -75,6 +75,8 @@ func (s *Store) lock() error {
 		switch {
 		case locked:
 			return nil
+		case err == nil && s.canceled():
+			return ErrCanceled
 		case err == nil: // it is another one's lock now
 		case !s.opt.Standby || final(err):
 			return err
@@ -82,7 +84,7 @@ func (s *Store) lock() error {
 			if s.hiccup(err); s.canceled() {
 				return ErrCanceled
 			}
-			s.sleep(s.opt.Lease / renewals)
+			s.pause()
 		}
 	}
 }
@@ -95,6 +97,12 @@ func (s *Store) tryLock() (bool, error) {
 	before, err := s.readLease()
 	if err != nil {
 		return false, wrap("the array's lease cannot be read", err)
+	}
+	if wait, err := s.leftToHeir(before); err != nil || wait {
+		if wait {
+			s.pause()
+		}
+		return false, wrap("the array's lock cannot be looked at", err)
 	}
 	s.locks++
 	s.cookie = s.opt.Self.cookie(fmt.Sprintf("%s.%d", s.opt.Cookie, s.locks))

@@ -79,7 +79,7 @@ func (s *Store) outwait(l Locker) (why string, err error) {
 	w := watch{l: l}
 	for first := true; ; first = false {
 		if !first {
-			s.sleep(s.opt.Lease / renewals)
+			s.pause()
 		}
 		if s.canceled() {
 			return "", ErrCanceled

@@ -75,6 +75,10 @@ type Options struct {
 	// Where it does before Opened is called, what the start and the recovery wait for ends with ErrCanceled.
 	Standby bool
 	Cancel  func() bool
+	// Name is what an owner calls this process that hands it the array (HandTo); "": nothing. Eager, which may be nil, says
+	// that the owner is about to leave: a standby looks often then.
+	Name  string
+	Eager func() bool
 	// Lost is called once, on the executor, when the array has a new owner: this process must not serve it any more. It
 	// may be nil.
 	Lost func(error)
@@ -114,16 +118,18 @@ type Store struct {
 	overAt  atomic.Int64 // the same by Options.Wall
 	evicted []fenced     // by this start
 	taken   int          // leases that this start has tried to take away
+	legacy  legacy
 
 	mu          sync.Mutex
-	dataLane    lane  // guarded by mu
-	logLane     lane  // guarded by mu
-	leaseLane   lane  // guarded by mu
-	reserveLane lane  // guarded by mu
-	lease       lease // guarded by mu
-	released    bool  // the lease is not renewed any more; guarded by mu
-	locked      bool  // this process has the lock; guarded by mu
-	started     bool  // the start has ended, and nobody may cancel it any more; guarded by mu
+	dataLane    lane   // guarded by mu
+	logLane     lane   // guarded by mu
+	leaseLane   lane   // guarded by mu
+	reserveLane lane   // guarded by mu
+	lease       lease  // guarded by mu
+	heir        string // for Close; guarded by mu
+	released    bool   // the lease is not renewed any more; guarded by mu
+	locked      bool   // this process has the lock; guarded by mu
+	started     bool   // the start has ended, and nobody may cancel it any more; guarded by mu
 	// interrupted: the start was canceled, and waits for nothing any more; guarded by mu.
 	interrupted bool
 	flights     []*Op    // under way while the start may be canceled; guarded by mu
@@ -353,6 +359,7 @@ func (s *Store) Close() error {
 	s.wait(func() bool { return s.lost != nil || s.abandoned || s.leaseLane.ops == 0 })
 	s.until.Store(0)
 	s.overAt.Store(0)
+	s.nameHeir()
 	s.mu.Lock()
 	fenced := s.lost != nil && !s.interrupted
 	s.mu.Unlock()

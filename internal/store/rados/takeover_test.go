@@ -77,6 +77,7 @@ type game struct {
 	quiet   bool  // the first trouble comes behind the take-over from a taker that was stopped behind its lock
 
 	opens, writes, reads, lost, stale int
+	handed                            int   // arrays to somebody
 	caught                            int   // starts, between their lock and their epoch
 	unknown, unheard                  int   // calls of locks and watches, and requests to monitors, that had an effect and an error
 	both                              int   // moments at which two took themselves for the owner
@@ -135,6 +136,10 @@ func (n *node) stop() {
 		return
 	}
 	n.open = false
+	if g := n.g; g.control == whole && len(g.nodes) > 0 && g.rnd.IntN(2) == 0 { // to one that may end before it hears of it
+		n.s.HandTo(fmt.Sprint(g.nodes[g.rnd.IntN(len(g.nodes))].number))
+		g.handed++
+	}
 	n.p.Go(func() {
 		n.s.Close()
 		n.later()
@@ -157,7 +162,7 @@ func (n *node) later() { n.g.v.Post(n.end) }
 func (n *node) run() {
 	g := n.g
 	s, err := rados.Open(n.p, n.client, rados.Options{Log: rados.LogReplicated, Cookie: fmt.Sprint(n.number), Lease: leaseNS, Standby: true,
-		Self: rados.Owner{Host: "h", PID: n.number}, Dead: func(o rados.Owner) bool { return g.same && killed[o.PID] },
+		Name: fmt.Sprint(n.number), Self: rados.Owner{Host: "h", PID: n.number}, Dead: func(o rados.Owner) bool { return g.same && killed[o.PID] },
 		Lost: func(error) { n.later() }})
 	if err == nil {
 		n.s = s
@@ -414,12 +419,13 @@ func TestTakeovers(t *testing.T) {
 			t.Fatalf("%s: %d acknowledged writes were lost, %d reads were stale, two served at %d moments", g.what, g.lost, g.stale, g.both)
 		}
 		all.opens, all.writes, all.reads, all.caught = all.opens+g.opens, all.writes+g.writes, all.reads+g.reads, all.caught+g.caught
+		all.handed += g.handed
 		all.unknown, all.unheard, all.longest = all.unknown+g.unknown, all.unheard+g.unheard, max(all.longest, g.longest)
 	}
-	t.Logf("%d seeds, %d owners, %d starts caught behind their lock, %d locks and watches and %d requests to monitors with an effect and an error, "+
+	t.Logf("%d seeds, %d owners, %d arrays handed to somebody, %d starts caught behind their lock, %d locks and watches and %d requests to monitors with an effect and an error, "+
 		"%d writes, %d reads: 0 lost, 0 stale; at most %d s without an owner that serves",
-		seeds, all.opens, all.caught, all.unknown, all.unheard, all.writes, all.reads, all.longest/1e9)
-	if n := int(seeds); all.opens < 3*n || all.writes < 100*n || all.caught < n/2 || all.unknown < n/4 || all.unheard < n/4 {
+		seeds, all.opens, all.handed, all.caught, all.unknown, all.unheard, all.writes, all.reads, all.longest/1e9)
+	if n := int(seeds); all.opens < 3*n || all.writes < 100*n || all.caught < n/2 || all.handed < n/10 || all.unknown < n/4 || all.unheard < n/4 {
 		t.Errorf("the test does not get there: %d owners, %d writes, %d caught, %d and %d unknown", all.opens, all.writes, all.caught, all.unknown, all.unheard)
 	}
 }

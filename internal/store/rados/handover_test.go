@@ -1,0 +1,92 @@
+package rados_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/store/rados"
+	"github.com/arraysim/arraysim/internal/store/rados/simulated"
+	"github.com/arraysim/arraysim/internal/testkit"
+)
+
+// TestHandOver: an owner that leaves hands the array to a standby by name. That one has it at once, whoever else stands by and
+// looks as often; where it does not come another one has it, within half the time of a lease and two looks.
+func TestHandOver(t *testing.T) {
+	seeds := uint64(200)
+	if testing.Short() {
+		seeds = 20
+	}
+	first := testkit.Seed(t)
+	var took, without []int64
+	for seed := first; seed < first+seeds; seed++ {
+		rnd := rand.New(rand.NewPCG(seed, 33))
+		c, v := simulated.New(simulated.Options{Latency: 1 + rnd.Int64N(3e6), Tail: rnd.IntN(20)}, rnd), &block.Virtual{}
+		named := func(i int) func(*rados.Options) {
+			return func(o *rados.Options) {
+				o.Name = fmt.Sprint(i)
+				o.Eager = func() bool { return i != 4 }
+			}
+		}
+		owner := stand(c, v, 1, named(1))
+		v.RunUntil(v.Now() + 2e9)
+		if owner.s == nil {
+			t.Fatalf("seed %d: %v", seed, owner.err)
+		}
+		var list []*process
+		for i := 2; i <= 4; i++ {
+			list = append(list, stand(c, v, i, named(i)))
+			v.RunUntil(v.Now() + rnd.Int64N(2e9))
+		}
+		heir := 2 + rnd.IntN(4) // 5: there is no such process
+		var closed error
+		over := false
+		owner.Go(func() {
+			owner.s.HandTo(fmt.Sprint(heir))
+			closed = owner.s.Close()
+			over = true
+		})
+		begin := v.Now()
+		served := func() int {
+			return slices.IndexFunc(list, (*process).serves) + 2
+		}
+		for end := begin + 15e9; (!over || served() == 1) && v.Now() < end; {
+			v.RunUntil(v.Now() + 5e6)
+		}
+		after := v.Now() - begin
+		if closed != nil || served() == 1 {
+			t.Fatalf("seed %d: nobody has the array behind %d ms; the owner ended with %v", seed, after/1e6, closed)
+		}
+		v.RunUntil(v.Now() + 20e9)
+		if n := served(); heir <= 4 && n != heir {
+			t.Fatalf("seed %d: process %d has the array, which was handed to %d", seed, n, heir)
+		}
+		if c.Blocklisted > 0 {
+			t.Fatalf("seed %d: %d are blocklisted", seed, c.Blocklisted)
+		}
+		switch {
+		case heir < 4:
+			took = append(took, after)
+		case heir == 5:
+			if after < leaseNS/2-1e9 {
+				t.Fatalf("seed %d: an array that was handed to somebody is taken by another one behind %d ms", seed, after/1e6)
+			}
+			without = append(without, after)
+		}
+		for _, p := range list {
+			p.end()
+		}
+	}
+	slices.Sort(took)
+	slices.Sort(without)
+	t.Logf("%d handed over: %d ms in the middle, %d at most; %d without an heir that comes: %d and %d ms", len(took), took[len(took)/2]/1e6, took[len(took)-1]/1e6,
+		len(without), without[len(without)/2]/1e6, without[len(without)-1]/1e6)
+	if worst := took[len(took)-1]; worst > 2e9 {
+		t.Errorf("an heir that looks often has the array behind %d ms", worst/1e6)
+	}
+	if worst := without[len(without)-1]; worst > leaseNS/2+3e9 {
+		t.Errorf("without an heir another one has the array behind %d ms", worst/1e6)
+	}
+}
