@@ -24,6 +24,14 @@ type ClientConfig struct {
 	Exec block.Executor
 	// Address says where the owner is, host:port, each time that a link is to be made; "" is that nobody knows.
 	Address func() string
+	// Array is the array that hosts of this node have been shown; "": none was.
+	Array string
+	// StandsBy: this node takes the array where its owner leaves it.
+	StandsBy bool
+	// Hold, unless it is nil, has what hosts send wait for so long at most, and calls done when nothing of them is under way any
+	// more, or with why it is. Go ends that. Neither is called with the executor held; they return at once.
+	Hold func(limit time.Duration, done func(error))
+	Go   func()
 	// Policy says in any words who may log in, and where: an owner of which it differs is warned of.
 	Policy string
 	Log    *slog.Logger
@@ -41,6 +49,7 @@ type Client struct {
 	exec    block.Executor
 	stamp   atomic.Uint64 // the owner's clock, as it was heard last
 	wake    chan struct{} // for the writer
+	moving  atomic.Bool   // the owner was about to leave
 	local   atomic.Uint64 // commands that were answered here for want of an owner
 	array   string        // which it is, from the first welcome on; it belongs to run, as does epoch
 	epoch   uint64        // the highest of an owner of it
@@ -72,6 +81,7 @@ type Client struct {
 
 	mu      sync.Mutex
 	conn    net.Conn // guarded by mu: that Stop closes
+	at      string   // guarded by mu: where that leads
 	stopped bool     // guarded by mu
 	stop    chan struct{}
 	over    chan struct{} // closed when run has ended
@@ -82,7 +92,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	if err := cfg.Self.Check(); err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, times: cfg.times.filled(), process: newIncarnation(), policy: digestOf(cfg.Secret, cfg.Policy), exec: cfg.Exec, wake: make(chan struct{}, 1), calls: map[uint32]*call{},
+	c := &Client{cfg: cfg, array: cfg.Array, times: cfg.times.filled(), process: newIncarnation(), policy: digestOf(cfg.Secret, cfg.Policy), exec: cfg.Exec, wake: make(chan struct{}, 1), calls: map[uint32]*call{},
 		stop: make(chan struct{}), over: make(chan struct{})}
 	if c.cfg.Log == nil {
 		c.cfg.Log = slog.New(slog.DiscardHandler)
@@ -147,6 +157,16 @@ func (c *Client) Known() []Node {
 	return others
 }
 
+// Leave ends a link to another address than that of the owner: the array has gone there, and who had it may not know yet. It
+// waits for nothing.
+func (c *Client) Leave(owner string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn != nil && c.at != owner {
+		c.conn.Close()
+	}
+}
+
 // Stop ends the link for good, and returns when it has ended. What was in progress ends now: the caller knows that nobody
 // carries it out any more, or that nobody waits for it. From then on all commands are answered as without an owner.
 func (c *Client) Stop() {
@@ -189,6 +209,7 @@ func (c *Client) run() {
 		if addr := c.cfg.Address(); addr != "" {
 			err = c.link(addr)
 		}
+		wait = max(wait, c.times.retry)
 		switch { // links that end soon become rarer: each of them is felt by hosts
 		case c.connects == linked:
 		case time.Since(began) > 2*retryMost:
@@ -204,6 +225,9 @@ func (c *Client) run() {
 		if err != nil && err.Error() != said {
 			said = err.Error()
 			c.cfg.Log.Warn("link: there is none; it is tried again", "error", err)
+		}
+		if c.moving.Load() { // hosts wait
+			wait = c.times.retry / 5
 		}
 		t := time.NewTimer(wait)
 		select {

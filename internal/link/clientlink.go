@@ -18,10 +18,10 @@ import (
 )
 
 // keep notes the connection that Stop closes; false: it has been called.
-func (c *Client) keep(conn net.Conn) bool {
+func (c *Client) keep(conn net.Conn, addr string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.conn = conn
+	c.conn, c.at = conn, addr
 	return !c.stopped
 }
 
@@ -42,10 +42,10 @@ func (c *Client) link(addr string) error {
 		return err
 	}
 	defer raw.Close()
-	if !c.keep(raw) {
+	if !c.keep(raw, addr) {
 		return ErrClosed
 	}
-	defer c.keep(nil)
+	defer c.keep(nil, "")
 	raw.SetDeadline(time.Now().Add(handshakeTime))
 	return c.serve(tls.Client(raw, c.tls), raw, addr)
 }
@@ -88,6 +88,9 @@ func (c *Client) serve(conn, raw net.Conn, addr string) error {
 	c.exec.Unlock()
 	log := c.cfg.Log.With("node", g.Name, "id", g.ID, "address", addr)
 	log.Info("link: commands are forwarded")
+	if c.cfg.Go != nil {
+		c.cfg.Go()
+	}
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
@@ -109,7 +112,7 @@ func (c *Client) serve(conn, raw net.Conn, addr string) error {
 // greet says who this node is, and reads who the owner is.
 func (l *clientLink) greet() (g greeting, err error) {
 	c := l.c
-	hello := greeting{Node: c.cfg.Self, process: c.process, policy: c.policy}
+	hello := greeting{Node: c.cfg.Self, process: c.process, policy: c.policy, standsBy: c.cfg.StandsBy}
 	if _, err := l.conn.Write(hello.append(nil, kindHello)); err != nil {
 		return g, err
 	}
@@ -165,6 +168,7 @@ func printable(b []byte) string {
 // linkUp begins to forward: the owner has ended what was left of the former link. Preconditions: the executor is held.
 func (c *Client) linkUp(g *greeting, addr string) {
 	c.endLimbo(true)
+	c.moving.Store(false)
 	c.present = g.process
 	c.owner, c.others = Peer{Node: g.Node, Address: addr}, g.others
 	i := slices.IndexFunc(c.peers, func(p *nodeState) bool { return p.ID == g.ID })
@@ -284,6 +288,17 @@ func (l *clientLink) read() error {
 			}
 		case kindResult:
 			err = l.result(body)
+		case kindPause:
+			var n uint64
+			if n, err = parseLong(k, body); err == nil {
+				c.pause(uint32(n>>32), time.Duration(uint32(n))*time.Millisecond)
+			}
+		case kindGo:
+			if len(body) > 0 {
+				err = broke("a message of kind %d with a body", k)
+			} else if c.moving.Store(false); c.cfg.Go != nil {
+				c.cfg.Go()
+			}
 		case kindManaged, kindClosed, kindReset, kindDenied:
 			c.exec.Lock()
 			err = c.told(k, body)

@@ -15,9 +15,10 @@ type item struct {
 	kind kind
 	n    *nexus
 	task *scsi.Task // of a command
-	slot uint32     // of a command that has its place in the window
+	slot uint32     // of a command that has its place in the window; of an answer to a pause its number
 	turn uint64     // likewise: a slot serves one command behind another
 	call *call      // of a task management function
+	why  string     // of an answer to a pause
 	// again: the nexus was open at the same process before. Another one says by 29/xx that all may be another.
 	again bool
 }

@@ -59,6 +59,8 @@ func (l *clientLink) send(bw *bufio.Writer, b []byte, it item) error {
 		b = o.append(b)
 	case kindReady:
 		b = appendEmpty(b, kindReady)
+	case kindPaused:
+		b = appendPaused(b, it.slot, it.why)
 	case kindClose:
 		b = appendNumber(b, kindClose, it.n.id)
 	case kindManage:

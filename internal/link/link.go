@@ -115,7 +115,7 @@ const (
 
 // Bounds of what one peer can make the other hold.
 const (
-	protocolVersion = 2
+	protocolVersion = 3
 
 	windowCommands = 1024
 	windowBytes    = 128 << 20 // of a link, at most
@@ -158,6 +158,8 @@ type Peer struct {
 	Node
 	Address string
 	Linked  bool
+	// StandsBy: the node takes the array where its owner leaves it.
+	StandsBy bool
 	// Sessions is how many I_T nexuses of its hosts are open here, Commands how many commands have ended, both of a node
 	// that forwards to this one.
 	Sessions int

@@ -39,7 +39,9 @@ type rig struct {
 	said    lines // by the next owner
 
 	mu   sync.Mutex
-	addr string // guarded by mu
+	addr string                           // guarded by mu
+	hold func(time.Duration, func(error)) // guarded by mu: what the node does where the owner asks it to hold; nil: nothing
+	went int                              // guarded by mu: how often it was told to go on
 }
 
 func newRig(t testing.TB, limits times) *rig {
@@ -49,7 +51,7 @@ func newRig(t testing.TB, limits times) *rig {
 	t.Cleanup(r.local.Stop)
 	r.target, r.devs = scsitest.NewTarget(r.exec)
 	r.own(r.target, limits)
-	c, err := NewClient(ClientConfig{Self: Node{ID: 2, Name: "b", Ports: 1}, Targets: 1, Secret: []byte(testSecret), Exec: r.local, Address: r.address, times: limits})
+	c, err := NewClient(ClientConfig{Self: Node{ID: 2, Name: "b", Ports: 1}, Targets: 1, Secret: []byte(testSecret), Exec: r.local, Address: r.address, StandsBy: true, Hold: r.holds, Go: r.goes, times: limits})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,6 +59,29 @@ func newRig(t testing.TB, limits times) *rig {
 	t.Cleanup(c.Stop)
 	r.linked(true)
 	return r
+}
+
+func (r *rig) holds(limit time.Duration, done func(error)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.hold == nil {
+		go done(nil)
+		return
+	}
+	go r.hold(limit, done)
+}
+
+func (r *rig) goes() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.went++
+}
+
+// gone is how often the node was told to go on.
+func (r *rig) gone() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.went
 }
 
 func (r *rig) address() string {

@@ -70,6 +70,8 @@ type Server struct {
 	strangers []stranger             // guarded by mu; the oldest first
 	granted   int64                  // guarded by mu: bytes of the windows of all links
 	closing   bool                   // guarded by mu
+	pausing   bool                   // guarded by mu: nobody links
+	pauses    uint32                 // guarded by mu: how many there were
 	stop      chan struct{}
 	wg        sync.WaitGroup
 }
@@ -82,6 +84,8 @@ type nodeState struct {
 	// states are those in which an administrator has put the node's ports, by target and port; guarded by accessMu.
 	states map[[2]int]scsi.AccessState
 	shown  bool // the ports can be used; guarded by accessMu
+
+	standsBy bool // guarded by Server.mu
 }
 
 // NewServer makes the owner's end.
@@ -269,8 +273,11 @@ func (s *Server) admit(l *serverLink) error {
 
 // enter notes a link. Preconditions: mu is held.
 func (s *Server) enter(l *serverLink) error {
-	if s.closing {
+	switch {
+	case s.closing:
 		return ErrClosed
+	case s.pausing:
+		return errors.New("the array is about to move to another node; link to that one")
 	}
 	i := slices.IndexFunc(s.nodes, func(n *nodeState) bool { return n.ID == l.node.ID })
 	switch {
@@ -284,6 +291,7 @@ func (s *Server) enter(l *serverLink) error {
 		s.nodes = append(s.nodes, l.state)
 	}
 	l.state.connects.Add(1)
+	l.state.standsBy = l.standsBy
 	l.window = min(max((budgetBytes-s.granted)/2, leastWindow), windowBytes)
 	s.granted += l.window
 	s.links[l.node.ID] = l
@@ -371,7 +379,7 @@ func (s *Server) Peers() (out []Peer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, n := range s.nodes {
-		p := Peer{Node: n.Node, Commands: n.commands.Load()}
+		p := Peer{Node: n.Node, Commands: n.commands.Load(), StandsBy: n.standsBy}
 		if l := s.links[n.ID]; l != nil {
 			p.Linked, p.Address, p.Sessions = true, l.raw.RemoteAddr().String(), int(l.sessions.Load())
 		}

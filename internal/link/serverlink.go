@@ -25,6 +25,7 @@ type serverLink struct {
 	conn, raw net.Conn // raw is below TLS: to close it waits for nothing
 	node      Node
 	process   incarnation
+	standsBy  bool
 	state     *nodeState
 	br        *bufio.Reader
 	buf       []byte
@@ -48,6 +49,9 @@ type serverLink struct {
 	bytes    int64      // guarded by mu: of them
 	manages  int        // guarded by mu: likewise
 	closing  int        // guarded by mu: nexuses whose end was not sent
+	pause    uint32     // guarded by mu: number of the pause that the node was told of
+	paused   bool       // guarded by mu: the node holds what its hosts send
+	refuses  string     // guarded by mu: why it does not
 
 	wake, quit, gone chan struct{}
 }
@@ -71,10 +75,11 @@ type sending struct {
 	command  *command
 	number   uint32
 	response byte
+	limit    time.Duration // of a pause
 }
 
 func newServerLink(s *Server, conn, raw net.Conn, g greeting, buf []byte) *serverLink {
-	l := &serverLink{s: s, conn: conn, raw: raw, node: g.Node, process: g.process, buf: buf, nexuses: map[uint32]*ownedNexus{},
+	l := &serverLink{s: s, conn: conn, raw: raw, node: g.Node, process: g.process, standsBy: g.standsBy, buf: buf, nexuses: map[uint32]*ownedNexus{},
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), gone: make(chan struct{})}
 	l.br = bufio.NewReaderSize(lastCall{l}, chunkLen)
 	return l
@@ -240,6 +245,8 @@ func (l *serverLink) read() error {
 			err = l.command(body)
 		case kindManage:
 			err = l.manage(body)
+		case kindPaused:
+			err = l.heardPaused(body)
 		default:
 			err = broke("a message of kind %d", k)
 		}

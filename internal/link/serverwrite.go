@@ -118,6 +118,10 @@ func (l *serverLink) send(bw *bufio.Writer, scratch []byte, it sending) error {
 		return l.sendResult(bw, b, it.command)
 	case kindManaged:
 		b = appendManaged(b, it.number, it.response)
+	case kindPause:
+		b = appendLong(b, kindPause, uint64(it.number)<<32|uint64(it.limit.Milliseconds()))
+	case kindGo:
+		b = appendEmpty(b, kindGo)
 	default:
 		b = appendNumber(b, it.kind, it.number)
 	}

@@ -29,6 +29,9 @@ const (
 	kindBusy   // owner to node, before the welcome: what the former link had brought has no end yet
 	kindCredit // owner to node: how much of commands it has read
 	kindDenied // owner to node: no such nexus is made
+	kindPause  // owner to node: hold what hosts send, the array is about to move
+	kindPaused // node to owner: nothing of hosts is under way any more, or why it is
+	kindGo     // owner to node: the array stays, what was held goes on
 )
 
 const (
@@ -138,8 +141,9 @@ func (c *cursor) end(k kind) error {
 // greeting is what both ends say of themselves: hello and welcome.
 type greeting struct {
 	Node
-	process incarnation
-	policy  digest // of who may log in
+	process  incarnation
+	policy   digest // of who may log in
+	standsBy bool   // it takes the array where the owner leaves it
 	// Of a welcome alone.
 	array           string // which array it is
 	epoch           uint64 // of its owner: a later one has a higher one, where there are epochs
@@ -156,6 +160,7 @@ func (g *greeting) append(b []byte, k kind) []byte {
 	b = appendNode(b, g.Node)
 	b = append(b, g.process[:]...)
 	b = append(b, g.policy[:]...)
+	b = append(b, bit(g.standsBy))
 	if k == kindWelcome {
 		b = appendString(b, g.array)
 		b = be.AppendUint64(b, g.epoch)
@@ -188,6 +193,7 @@ func parseGreeting(k kind, body []byte) (g greeting, err error) {
 	g.Node = c.node()
 	copy(g.process[:], c.take(len(g.process)))
 	copy(g.policy[:], c.take(len(g.policy)))
+	g.standsBy = c.u8()&1 != 0
 	if k == kindWelcome {
 		g.array, g.epoch = string(c.bytes()), c.u64()
 		if len(g.array) > maxArray {
@@ -372,7 +378,8 @@ func parseManaged(body []byte) (call uint32, response byte, err error) {
 
 func appendPing(b []byte, stamp uint64) []byte { return appendLong(b, kindPing, stamp) }
 
-// appendLong makes a message with one number of 64 bits: ping and credit.
+// appendLong makes a message with one number of 64 bits: ping, credit, and pause, which has its number and a time in
+// milliseconds.
 func appendLong(b []byte, k kind, n uint64) []byte {
 	at := len(b)
 	return appendLength(be.AppendUint64(appendHead(b, k), n), at)
@@ -384,7 +391,19 @@ func parseLong(k kind, body []byte) (uint64, error) {
 	return n, c.end(k)
 }
 
-// appendEmpty makes a message without a body: ready and busy.
+// appendPaused says that nothing of hosts is under way any more; why, if it is not empty, that something is.
+func appendPaused(b []byte, pause uint32, why string) []byte {
+	at := len(b)
+	return appendLength(appendString(be.AppendUint32(appendHead(b, kindPaused), pause), why[:min(len(why), 512)]), at)
+}
+
+func parsePaused(body []byte) (pause uint32, why string, err error) {
+	c := cursor{b: body}
+	pause, why = c.u32(), printable(c.bytes())
+	return pause, why, c.end(kindPaused)
+}
+
+// appendEmpty makes a message without a body: ready, busy and go.
 func appendEmpty(b []byte, k kind) []byte { return appendLength(appendHead(b, k), len(b)) }
 
 func appendRefusal(b []byte, why string) []byte {

@@ -1,0 +1,135 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arraysim/arraysim/internal/block"
+	"github.com/arraysim/arraysim/internal/scsi/scsitest"
+)
+
+func soon(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// TestPause: an owner that is about to leave waits for what a node has under way, and for the node's word that it holds the
+// rest. Then the links end, and the next owner has the node go on. Nobody links meanwhile.
+func TestPause(t *testing.T) {
+	r := newRig(t, unhurried)
+	h := r.login(hostName).ready()
+	if p := r.server.Peers()[0]; !p.StandsBy {
+		t.Errorf("the owner does not know that node %d stands by", p.ID)
+	}
+	went := r.gone()
+	d := r.devs[scsitest.Thin]
+	r.exec.Lock()
+	d.Hold = true
+	r.exec.Unlock()
+	write := h.start(scsitest.Command{CDB: scsitest.CDB(0x8A, 5, 1), Out: make([]byte, 512)})
+	r.poll("the write at the device", func() bool {
+		r.exec.Lock()
+		defer r.exec.Unlock()
+		return d.Seen[block.OpWrite] == 1
+	})
+	var asked time.Duration
+	told := make(chan struct{})
+	r.mu.Lock()
+	r.hold = func(limit time.Duration, done func(error)) {
+		asked = limit
+		close(told)
+		<-write.done // as a portal does, which waits for what hosts have under way
+		done(nil)
+	}
+	r.mu.Unlock()
+	paused := make(chan error, 1)
+	go func() { paused <- r.server.Pause(soon(t, patience), 7*time.Second) }()
+	<-told
+	if asked != 7*time.Second {
+		t.Errorf("the node is told of %v", asked)
+	}
+	local := block.NewLive()
+	t.Cleanup(local.Stop)
+	third, err := NewClient(ClientConfig{Self: Node{ID: 3, Name: "c", Ports: 1}, Targets: 1, Secret: []byte(testSecret), Exec: local, Address: r.address, times: unhurried})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(third.Stop)
+	select {
+	case err := <-paused:
+		t.Fatalf("a command is under way, and the pause has ended with %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	r.exec.Lock()
+	d.Hold = false
+	d.Release(1)
+	r.exec.Unlock()
+	if err := <-paused; err != nil || !write.over() {
+		t.Fatalf("the pause ends with %v", err)
+	}
+	if owner, _ := third.Owner(); owner.Linked || r.gone() != went {
+		t.Errorf("a node has linked meanwhile, or was told to go on")
+	}
+	if !r.server.Shutdown(soon(t, patience)) {
+		t.Error("the links do not end")
+	}
+	exec := block.NewLive()
+	t.Cleanup(exec.Stop)
+	next, _ := scsitest.NewTarget(exec)
+	r.own(next, unhurried)
+	r.poll("the word of the next owner", func() bool { return r.gone() > went })
+}
+
+// TestPauseGivenUp: where a node does not hold what its hosts send, or something does not end, the owner says of which node,
+// and all go on.
+func TestPauseGivenUp(t *testing.T) {
+	r := newRig(t, unhurried)
+	h := r.login(hostName).ready()
+	for says, hold := range map[string]func(time.Duration, func(error)){
+		"node 2 b: a host does not end":                   func(_ time.Duration, done func(error)) { done(errors.New("a host does not end")) },
+		"node 2 b: commands of its hosts do not end":      func(time.Duration, func(error)) {},
+		"node 2 b: commands that it has forwarded do not": nil,
+	} {
+		went := r.gone()
+		r.mu.Lock()
+		r.hold = hold
+		r.mu.Unlock()
+		var stuck *running
+		d := r.devs[scsitest.Thin]
+		if hold == nil { // a node that says so, and is wrong
+			r.exec.Lock()
+			d.Hold = true
+			r.exec.Unlock()
+			stuck = h.start(scsitest.Command{CDB: scsitest.CDB(0x8A, 5, 1), Out: make([]byte, 512)})
+			r.poll("the write at the device", func() bool {
+				r.exec.Lock()
+				defer r.exec.Unlock()
+				return d.Seen[block.OpWrite] == 1
+			})
+		}
+		if err := r.server.Pause(soon(t, 200*time.Millisecond), time.Second); err == nil || !strings.HasPrefix(err.Error(), says) {
+			t.Errorf("it says %v, want %q", err, says)
+		}
+		r.poll("the word to go on", func() bool { return r.gone() > went })
+		if stuck != nil {
+			r.exec.Lock()
+			d.Hold = false
+			d.Release(1)
+			r.exec.Unlock()
+			stuck.wait()
+		}
+		h.expect()
+	}
+	r.mu.Lock()
+	r.hold = nil
+	r.mu.Unlock()
+	if err := r.server.Pause(soon(t, patience), time.Second); err != nil {
+		t.Errorf("the next pause: %v", err)
+	}
+	r.server.Resume()
+	r.relink()
+}
