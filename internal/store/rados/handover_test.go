@@ -90,3 +90,34 @@ func TestHandOver(t *testing.T) {
 		t.Errorf("without an heir another one has the array behind %d ms", worst/1e6)
 	}
 }
+
+// TestCountersOfTheDead: an owner that dies leaves counters that are a second old at most, though nobody flushed.
+func TestCountersOfTheDead(t *testing.T) {
+	c, x := newCluster(simulated.Options{Latency: 1e6}), &block.Virtual{}
+	owner := open(t, c, x, rados.Options{})
+	r, _, err := owner.Region("nvram", smallLayout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := r.Memory()
+	for i := range 100 { // ten seconds
+		m.Counters[0] = byte(i + 1)
+		r.Append(i*512, filled(512, byte(i+1)))
+		r.Commit(func(err error) {
+			if err != nil {
+				t.Errorf("commit %d: %v", i, err)
+			}
+		})
+		x.RunUntil(x.Now() + 100e6)
+	}
+	owner.client.Kill()
+	c.Settle()
+	next := open(t, c, &block.Virtual{}, rados.Options{})
+	if r, _, err = next.Region("nvram", smallLayout); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.Memory().Counters[0]; n < 100-11 {
+		t.Errorf("of 100 changes, ten a second, the counters have %d", n)
+	}
+	next.Close()
+}

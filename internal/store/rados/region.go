@@ -73,6 +73,7 @@ type region struct {
 	appended  uint64   // calls of Append
 	state     bool     // the state was announced
 	counted   []byte   // the counters as they were sent last; nil: nobody knows
+	countedAt int64    // when
 	number    uint64   // of the last state sent
 	waiting   []func(error)
 	flush     bool       // one of those who wait flushes
@@ -268,7 +269,8 @@ func (r *region) ReadLog(at int, b []byte) error {
 
 // collect makes a message of what was announced and appended since the last one.
 func (r *region) collect() *message {
-	m := &message{dones: r.waiting, counters: r.flush}
+	now := r.s.now()
+	m := &message{dones: r.waiting, counters: r.flush || now-r.countedAt >= countersEvery}
 	r.waiting, r.flush = nil, false
 	for _, p := range []block.Part{block.PartPages, block.PartDescriptors} {
 		m.announced[p] = merged(r.announced[p])
@@ -276,6 +278,7 @@ func (r *region) collect() *message {
 		r.announced[p] = nil
 	}
 	if m.counters {
+		r.countedAt = now
 		m.first = r.writes(m.first, block.PartCounters, r.changedCounters(), r.parts.Counters)
 	}
 	m.records, m.state = r.records, r.state || len(r.records) > 0
@@ -326,8 +329,13 @@ func (r *region) writes(ops []*Op, p block.Part, spans []span, mem []byte) []*Op
 	return ops
 }
 
-// countersUnit is how many bytes of counters are compared at a time.
-const countersUnit = 4096
+const (
+	// countersUnit is how many bytes of counters are compared at a time.
+	countersUnit = 4096
+	// countersEvery is how old the counters are at most, in nanoseconds, that the next owner finds where this one dies. No call
+	// asks for that: a Flush may be a long time ago.
+	countersEvery = 1e9
+)
 
 // changedCounters returns where counters have changed since they were sent.
 func (r *region) changedCounters() (out []span) {
