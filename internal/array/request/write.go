@@ -76,6 +76,7 @@ func (o *op) write(head bool) {
 		} else if s == block.NoSpace && e.scratch.wait {
 			o.Since = cmp.Or(o.Since, max(1, e.exec.Now())) // else it was woken, and others were faster
 			o.await(&v.Pool().SpaceWait)
+			e.watchFn() // what keeps the space may be stuck
 			return
 		} else if s != block.OK {
 			o.abandon(s)
