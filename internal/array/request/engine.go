@@ -60,9 +60,9 @@ func New(set *pool.Set, watch func()) *Engine {
 	e := &Engine{set: set, exec: set.Exec, payload: set.Payload, rules: allowed, watchFn: watch}
 	e.aside, _ = set.Exec.(block.Asider)
 	e.settling.pages = map[uint32]*op{}
-	e.wakes.log.Of, e.wakes.yielded.Of, e.settling.waiting.Of = ticket.Log, ticket.Turn, ticket.BackEnd
+	e.wakes.log.Of, e.wakes.turns.Of, e.settling.waiting.Of = ticket.Log, ticket.Turn, ticket.BackEnd
 	e.copies.Moves.Of, e.copies.Reads.Of = ticket.CopyEngine, ticket.CopyRead
-	e.answers.fn, e.wakes.resumeFn = e.complete, e.resumeYielded
+	e.answers.fn, e.wakes.turnFn, e.wakes.turns.Pieces = e.complete, e.turn, StepPieces
 	return e
 }
 

@@ -99,11 +99,6 @@ func (o *op) Resume() {
 	}
 }
 
-func (e *Engine) resumeYielded() {
-	e.wakes.yielded.WakeAll()
-	e.EndStep()
-}
-
 // Cancel withdraws a request that waits for room in its partition, in the log, for a range lock, or
 // until the back end has what it wrote. A data copy stops after the pieces that have begun to move.
 // What an mdisk is reading for it is waited for, but not as long as with others (backend.AbortPatience),

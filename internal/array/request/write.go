@@ -32,7 +32,9 @@ func (o *op) write(head bool) {
 	first := head
 	filled := o.fill.Take(o.pieceLen())
 	for pieces := 0; o.cur < o.stop; pieces++ {
-		if pieces == StepPieces {
+		n := o.pieceLen()
+		// Who was next in line, and has its piece's room, writes that first.
+		if pieces == StepPieces || !head && o.cur+n < o.stop && !e.wakes.turns.Take(e.exec.Now()) {
 			o.stopWaiting()
 			e.yield(o)
 			return
