@@ -45,6 +45,7 @@ type Engine struct {
 	edits       []nvlog.Edit
 	one         [1]block.Range
 	scratch     commitScratch
+	same        block.Pattern // of the WRITE SAME that is written
 
 	elsewhere Volume // counts the reads for copies of other arrays, and is no volume else
 	filling   int    // writes whose data is on its way into NVRAM beside the executor

@@ -65,9 +65,7 @@ func (e *Engine) begin(v *Volume, r *block.Request) {
 			e.newOp(KindEdit, v, r).edit()
 			return
 		}
-		o := e.newOp(KindWrite, v, r)
-		o.pattern()
-		o.write(false)
+		e.newOp(KindWrite, v, r).write(false)
 	case block.OpUnmap:
 		e.newOp(KindEdit, v, r).edit()
 	case block.OpCompareWrite, block.OpOrWrite:

@@ -15,16 +15,6 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// pattern fills a piece with the block of a WRITE SAME.
-func (o *op) pattern() {
-	o.same = o.same[:0]
-	for len(o.same) < layout.PieceSectors*block.SectorSize {
-		for _, b := range o.req.Data {
-			o.same = append(o.same, b...)
-		}
-	}
-}
-
 // write admits and commits pieces until all is done or the op must wait. head
 // says that the op stood first in its partition's queue.
 func (o *op) write(head bool) {
@@ -39,7 +29,6 @@ func (o *op) write(head bool) {
 			e.yield(o)
 			return
 		}
-		n := o.pieceLen()
 		if s := o.barred(); s != block.OK {
 			o.stopWaiting()
 			o.abandon(s)
@@ -65,9 +54,9 @@ func (o *op) write(head bool) {
 		}
 		// Pools, and volumes that take turns, do so piece by piece.
 		head = head && e.link.InOrder() && e.link.Alone()
-		if len(o.same) > 0 && o.req != nil && o.req.Op == block.OpWriteSame {
+		if o.req != nil && o.req.Op == block.OpWriteSame && e.payload {
 			// A piece begins at a multiple of the block, so the pattern is in phase.
-			o.src = block.Cursor{Vec: [][]byte{o.same}}
+			o.src = block.Cursor{Vec: e.same.Of(o.req.Data, layout.PieceSectors*block.SectorSize)}
 		}
 		s := e.commit(o, n)
 		o.fill.Forget()
