@@ -229,7 +229,7 @@ func (r *rig) write(v *volume, w, first, n uint64) bool {
 
 // hold makes a reference to a range.
 func (r *rig) hold(v *volume, g block.Range) *held {
-	h := &held{ref: v.m.Hold([]block.Range{g}), was: slices.Clone(v.sectors[g.Start:g.End()])}
+	h := &held{ref: v.m.Hold([]block.Range{g}, 1<<20), was: slices.Clone(v.sectors[g.Start:g.End()])}
 	r.count(h.was, 1)
 	r.refs = append(r.refs, h)
 	return h

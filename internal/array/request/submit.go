@@ -38,8 +38,12 @@ func (v *Volume) submit(r *block.Request) {
 		v.FillStatus(r)
 		e.finishRead(v, r, pool.Covered(r), block.OK)
 	case block.OpHold:
-		r.Ref = v.hold(r.Ranges)
-		e.finish(r, block.OK)
+		if h := v.hold(r); h != nil {
+			r.Ref = h
+			e.finish(r, block.OK)
+		} else {
+			e.finish(r, block.Resources)
+		}
 	case block.OpFlush:
 		e.newOp(KindFlush, v, r).flush()
 	case block.OpWrite, block.OpWriteSame, block.OpUnmap, block.OpCompareWrite, block.OpOrWrite, block.OpPlace:
