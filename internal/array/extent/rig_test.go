@@ -307,3 +307,13 @@ func (r *rig) retire() {
 		return true
 	})
 }
+
+// MakeAvailable reports whether so many grains of a space are available when all of its garbage that is needed for that is
+// collected.
+func (a *Arena) MakeAvailable(space *alloc.Space, grains int64) bool {
+	ok, more := a.TryAvailable(space, grains)
+	for more {
+		ok, more = a.TryAvailable(space, grains)
+	}
+	return ok
+}

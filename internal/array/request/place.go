@@ -50,6 +50,9 @@ func (o *op) place() {
 // placeEdits places as many runs as one record takes. Where there is no space for what they keep
 // (pool.Loan), the data moves.
 func (o *op) placeEdits(h *ref) {
+	if o.owes() {
+		return
+	}
 	e, v, r := o.e, o.v, o.req
 	e.edits = e.edits[:0]
 	from, to, loan := o.started, o.started, v.Pool().NewLoan()
