@@ -323,8 +323,3 @@ func (o *op) pieceLen() uint64 {
 	}
 	return min(o.stop-o.cur, layout.PieceSectors-o.cur%layout.PieceSectors)
 }
-
-// piecePagesOf returns the number of pages that n sectors from o.cur on touch.
-func (o *op) piecePagesOf(n uint64) int {
-	return int((o.cur+n+layout.PageSectors-1)/layout.PageSectors - o.cur/layout.PageSectors)
-}
