@@ -330,17 +330,18 @@ class Server:
     def sg(self, command: str, *args: Any, **kw: Any) -> Result:
         """Run an sg3_utils command; /dev/sgN is LUN N, /dev/sdN too, as a block device.
 
-        initiator, isid and digest go to the shim, the rest to run().
+        urls says what others of these names are. initiator, isid and digest go to the shim, the
+        rest to run().
         """
         __tracebackhide__ = True
         env = {"LD_PRELOAD": str(tool("sgshim.so"))}
         for key in ("initiator", "isid", "digest"):
             if (value := kw.pop(key, None)) is not None:
                 env["ARRAYSIM_" + key.upper()] = str(value)
-        chap = kw.pop("chap", None)
+        chap, urls = kw.pop("chap", None), kw.pop("urls", {})
         argv = [str(a) for a in (command, *args)]
         names = dict.fromkeys(re.findall(r"/dev/s[gd]\d+", " ".join(argv)))
-        env["ARRAYSIM_SG"] = ";".join(f"{n}={self.url(int(n[7:]), chap)}" for n in names)
+        env["ARRAYSIM_SG"] = ";".join(f"{n}={urls.get(n) or self.url(int(n[7:]), chap)}" for n in names)
         return run(argv, env=env, **kw)
 
     def cleanup(self) -> None:

@@ -69,6 +69,35 @@ def test_copy(array: Daemon, case: str, tmp_path: Path) -> None:
         assert d.lower() == 0
 
 
+@pytest.mark.parametrize("args", [[], ["--on_src"], ["bpt=16"]], ids=["on-destination", "on-source", "many-commands"])
+@pytest.mark.parametrize("back", [False, True], ids=["there", "back"])
+def test_copy_between_io_groups(new_array, args: list[str], back: bool, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """A copy from a LUN of one I/O group's target to one of another's."""
+    from harness import Config, Pool, Volume
+
+    pools = [Pool("p0", io_group=0), Pool("p1", io_group=1)]
+    array = new_array(Config(io_groups=2, pools=pools, volumes=[Volume("near", 0), Volume("far", 0, pool="p1")]))
+    urls = {"/dev/sg9": f"{array.portal()}/{array.target}.iogroup1/0"}
+    count = 3000
+    data, border = noise(count * 512, seed=3), noise(8 * 512, seed=4)
+    src, dst, volume = ("/dev/sg9", "/dev/sg0", "near") if back else ("/dev/sg0", "/dev/sg9", "far")
+
+    def move(*files: str) -> None:
+        array.sg("sg_dd", *files, "bs=512", urls=urls)
+
+    (tmp_path / "data").write_bytes(data)
+    (tmp_path / "border").write_bytes(border)
+    move(f"if={tmp_path / 'data'}", f"of={src}", "seek=101", f"count={count}")
+    move(f"if={tmp_path / 'border'}", f"of={dst}", f"seek={777 + count}", "count=8")
+    d = Delta(array)
+    array.sg("sg_xcopy", f"if={src}", f"of={dst}", "bs=512", "skip=101", "seek=777", f"count={count}", *args, urls=urls)
+    d.stop()
+    move(f"if={dst}", f"of={tmp_path / 'copy'}", "skip=777", f"count={count + 8}")
+    same((tmp_path / "copy").read_bytes(), data, border)
+    assert d.sum("undercover_write_bytes_total", volume=volume, origin="xcopy") == count * 512
+    assert d.sum("host_described_bytes_total", volume=volume, op="xcopy_dst") == count * 512
+
+
 def test_copy_is_a_point_in_time(array: Daemon, tmp_path: Path) -> None:
     """What is written to either side afterwards stays on that side."""
     data, later = noise(512 * 2048, seed=5), noise(512 * 100, seed=6)

@@ -1,6 +1,7 @@
 package array
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/array/extent"
@@ -61,6 +62,85 @@ func TestWritesCollectInSteps(t *testing.T) {
 			}
 			if !ended || q.Status != block.NoSpace || r.a.arena.HasGarbage() {
 				t.Errorf("the command has ended: %v, %v; garbage is left: %v", ended, q.Status, r.a.arena.HasGarbage())
+			}
+			r.check()
+		})
+	}
+}
+
+// TestGarbageIsPaidFor: commands that make nodes of maps and cut them off again, as fast as they can, do not grow the
+// memory of the maps: they collect what they leave.
+func TestGarbageIsPaidFor(t *testing.T) {
+	const leaf = 256 * windowSectors // what is below one node
+	r := newRig(t, Options{CacheBytes: 64 << 20, LogBytes: 16 << 20}, true)
+	r.pool("p", PoolSpec{}, 1<<30)
+	v := r.volume("v", "p", 1000*leaf*512, true)
+	var all []*block.Request
+	for range 16 {
+		var every []block.Range
+		for i := range uint64(1000) {
+			every = append(every, rng(i*leaf, 1))
+		}
+		all = append(all, &block.Request{Op: block.OpWriteSame, Range: rng(0, 1000*leaf)}, unmap(0, every...))
+	}
+	most := 0
+	r.a.afterStep = func() { most = max(most, r.a.arena.Nodes()) }
+	left := r.submitAll(v, all...)
+	for *left > 0 && r.clock.Step() {
+	}
+	if *left > 0 {
+		t.Fatalf("%d commands never ended", *left)
+	}
+	if most > 6000 {
+		t.Errorf("the maps have had %d nodes, of which 1,010 are needed", most)
+	}
+	r.clock.Run()
+	r.check()
+}
+
+// TestVolumesCollectInSteps: a thick volume, or a larger one, that needs space which is about to come back waits for it,
+// and others have their turn meanwhile.
+func TestVolumesCollectInSteps(t *testing.T) {
+	for _, resize := range []bool{false, true} {
+		t.Run(fmt.Sprintf("resize=%v", resize), func(t *testing.T) {
+			r := newRig(t, Options{CacheBytes: 64 << 20}, true)
+			r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 512 << 20}}}, 0)
+			litter := r.volume("litter", "p", 1<<30, true)
+			thick := r.volume("thick", "p", 4<<20, false)
+			for at := uint64(0); at < 1<<20-1<<14; at += pieceSectors {
+				mustOK(t, r.do(litter, write(at, pieceSectors)))
+			}
+			r.clock.Run()
+			nodes := r.a.arena.Nodes()
+			all := rng(0, 1<<21)
+			left := r.submitAll(litter, unmap(0, all))
+			ended := false
+			done := func(err error) {
+				if ended = true; err != nil {
+					t.Error(err)
+				}
+			}
+			if resize {
+				r.a.Resize(thick, 500<<11, done)
+			} else {
+				r.a.CreateVolume(VolumeSpec{Name: "new", Pool: "p", Sectors: 500 << 11}, func(_ *Volume, err error) { done(err) })
+			}
+			for last := nodes; r.clock.Step(); {
+				n := r.a.arena.Nodes()
+				if last-n > 2*extent.GarbageStep/256+1 {
+					t.Errorf("%d nodes are collected in one step", last-n)
+				}
+				last = n
+			}
+			if *left != 0 || !ended {
+				t.Errorf("the UNMAP has ended: %v, the change: %v", *left == 0, ended)
+			}
+			// What will never be there is refused when all is collected.
+			refused := error(nil)
+			r.a.CreateVolume(VolumeSpec{Name: "more", Pool: "p", Sectors: 100 << 11}, func(_ *Volume, err error) { refused = err })
+			r.clock.Run()
+			if refused == nil {
+				t.Error("more is promised than there is")
 			}
 			r.check()
 		})

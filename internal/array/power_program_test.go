@@ -138,6 +138,7 @@ func (r *powerRig) launch() {
 		if r.rnd.IntN(6) == 0 {
 			q.Flags = block.FUA
 		}
+		r.asOne(vol, q, cmd)
 		buf := make([]byte, g.Bytes())
 		r.stamp++
 		each(vol, g, func(n int, at uint64) {
@@ -194,6 +195,28 @@ func (r *powerRig) launch() {
 		}
 	}
 	r.submit(vol, q, cmd)
+}
+
+// asOne makes a write now and then one of which a start finds all or nothing: a WRITE ATOMIC, or a COMPARE AND WRITE of
+// what is there.
+func (r *powerRig) asOne(vol int, q *block.Request, cmd *command) {
+	switch r.rnd.IntN(6) {
+	case 0:
+		q.Flags |= block.Atomic
+		cmd.atomic = true
+	case 1:
+		if !r.isCertain(vol, q.Range) {
+			return
+		}
+		was := make([]byte, q.Range.Bytes())
+		each(vol, q.Range, func(n int, at uint64) {
+			vs := r.sectors[vol][n]
+			fillStamp(was[(at-q.Range.Start)*512:(at-q.Range.Start+1)*512], vs[len(vs)-1].stamp)
+		})
+		cut := r.rnd.IntN(len(was) + 1)
+		q.Op, q.Origin, q.Compare = block.OpCompareWrite, block.OriginCAW, [][]byte{was[:cut], was[cut:]}
+		cmd.atomic = true
+	}
 }
 
 // copy makes a request a copy of a random range of a volume to another; the source is marked.

@@ -1,8 +1,12 @@
 package array
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
+	"github.com/arraysim/arraysim/internal/array/request"
+	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
 
@@ -285,6 +289,66 @@ func TestPromisedSpaceThatIsRead(t *testing.T) {
 		t.Errorf("the read has ended: %v, the write: %v, %v", read(), wrote(), q.Status)
 	}
 	r.check()
+}
+
+// TestWritesThatReturnWhatTheyTook: two writes that wait for space each take what is free, find that it is too little,
+// and return it. That is no news for the other: both wait for what the read keeps, and the step ends.
+func TestWritesThatReturnWhatTheyTook(t *testing.T) {
+	stuck := time.AfterFunc(20*time.Second, func() { panic("a step does not end") })
+	defer stuck.Stop()
+	r := newRig(t, Options{}, false)
+	r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 64 * grainBytes, Bandwidth: 64 << 10}}}, 0)
+	v, u := r.volume("v", "p", 63*grainBytes, true), r.volume("u", "p", 1<<30, true)
+	mustOK(t, r.do(v, write(0, 63*windowSectors)))
+	r.clock.Run()
+	read := r.start(v, &block.Request{Op: block.OpRead, Range: rng(0, windowSectors), Data: [][]byte{make([]byte, grainBytes)}})
+	mustOK(t, r.do(v, unmap(0, rng(0, windowSectors))))
+	first, second := write(0, 2*windowSectors), write(8*windowSectors, 2*windowSectors)
+	wrote, other := r.start(u, first), r.start(u, second)
+	if waitsFor(first) != ticket.Space || waitsFor(second) != ticket.Space || read() {
+		t.Fatalf("the writes are %v and %v; the read has ended: %v", request.Doing(first), request.Doing(second), read())
+	}
+	r.clock.Run()
+	if !wrote() || !other() || first.Status != block.OK || second.Status != block.NoSpace {
+		t.Errorf("with room for one of two: %v, %v; %v, %v", wrote(), first.Status, other(), second.Status)
+	}
+	r.check()
+}
+
+// TestLessReservedWakesWhoWaits: a write waits for space that a read keeps. Where other space is promised to nobody any
+// more it goes on at once: when a thick volume is deleted, and when anchors go.
+func TestLessReservedWakesWhoWaits(t *testing.T) {
+	for _, anchors := range []bool{false, true} {
+		t.Run(fmt.Sprintf("anchors=%v", anchors), func(t *testing.T) {
+			r := newRig(t, Options{}, false)
+			r.pool("p", PoolSpec{Mdisks: []MdiskSpec{{Name: "m", Size: 64 * grainBytes, Bandwidth: 64 << 10}}}, 0)
+			v, u := r.volume("v", "p", 32*grainBytes, true), r.volume("u", "p", 1<<30, true)
+			promised := r.volume("promised", "p", 32*grainBytes, anchors)
+			if anchors {
+				mustOK(t, r.do(promised, unmap(block.Anchor, rng(0, 32*windowSectors))))
+			}
+			mustOK(t, r.do(v, write(0, 32*windowSectors)))
+			r.clock.Run()
+			read := r.start(v, &block.Request{Op: block.OpRead, Range: rng(0, windowSectors), Data: [][]byte{make([]byte, grainBytes)}})
+			mustOK(t, r.do(v, unmap(0, rng(0, windowSectors))))
+			q := write(0, 8)
+			wrote := r.start(u, q)
+			if waitsFor(q) != ticket.Space {
+				t.Fatalf("the write is %v: %v", request.Doing(q), q.Status)
+			}
+			if anchors {
+				mustOK(t, r.do(promised, unmap(0, rng(0, 32*windowSectors))))
+			} else {
+				r.a.DeleteVolume(promised, func(err error) { mustDo(t, err) })
+				r.clock.RunUntil(r.clock.Now() + 1e7)
+			}
+			if !wrote() || q.Status != block.OK || read() {
+				t.Errorf("the write has ended: %v, %v; the read: %v", wrote(), q.Status, read())
+			}
+			r.clock.Run()
+			r.check()
+		})
+	}
 }
 
 // A grain is counted to the volume that has it as a home, also when another one has allocated it.

@@ -1,6 +1,9 @@
 package block
 
-import "bytes"
+import (
+	"bytes"
+	"encoding/binary"
+)
 
 // Cursor reads or fills a list of buffers in order. A copy of it goes on by itself.
 type Cursor struct {
@@ -75,4 +78,30 @@ func Mismatch(a, b []byte) int {
 		}
 	}
 	return -1
+}
+
+// MismatchVec is Mismatch of the beginning of a buffer and a list.
+func MismatchVec(a []byte, vec [][]byte) int {
+	at := 0
+	for _, b := range vec {
+		if i := Mismatch(a[at:at+len(b)], b); i >= 0 {
+			return at + i
+		}
+		at += len(b)
+	}
+	return -1
+}
+
+// Or sets those bits of the beginning of a buffer that a list has.
+func Or(a []byte, vec [][]byte) {
+	for _, b := range vec {
+		i := 0
+		for ; i+8 <= len(b); i += 8 {
+			binary.NativeEndian.PutUint64(a[i:], binary.NativeEndian.Uint64(a[i:])|binary.NativeEndian.Uint64(b[i:]))
+		}
+		for ; i < len(b); i++ {
+			a[i] |= b[i]
+		}
+		a = a[len(b):]
+	}
 }

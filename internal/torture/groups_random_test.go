@@ -41,8 +41,8 @@ type attempt struct {
 	abort  bool
 }
 
-// TestRandomCopiesOverGroups: copies by EXTENDED COPY and by tokens within and between two groups, beside writes, aborts, resets
-// and a group that takes no messages for a while. Of what a command that did not end well would have written, each
+// TestRandomCopiesOverGroups: copies by EXTENDED COPY and by tokens within and between two groups, beside writes, aborts, resets,
+// a group that takes no messages for a while, and deaths of the process. Of what a command that did not end well would have written, each
 // granule has the old value or the new one; all else has what the model says. Then nothing is held in either group, and what
 // came into the caches went out of them. The same seed gives the same bytes at the same time. ARRAYSIM_GROUP_SEED repeats a run.
 func TestRandomCopiesOverGroups(t *testing.T) {
@@ -139,6 +139,10 @@ func (r *randomGroups) batch() {
 	for range r.rng.IntN(20) {
 		r.clock.Step()
 	}
+	if r.rng.IntN(4) == 0 {
+		r.crash(all)
+		return
+	}
 	for _, a := range all {
 		if r.rng.IntN(4) == 0 {
 			a.abort = true
@@ -168,14 +172,7 @@ func (r *randomGroups) batch() {
 			what = "aborted"
 		}
 		r.ends[what]++
-		for i, v := range a.values {
-			m := &r.may[a.dst.where][a.dst.at+i]
-			if a.Status == scsi.StatusGood && !a.Aborted {
-				*m = slices.Clone(v)
-			} else {
-				*m = append(slices.Clone(*m), v...)
-			}
-		}
+		r.ended(a)
 	}
 	r.settle() // what a reset leaves behind
 	for g := range r.g {
@@ -185,6 +182,32 @@ func (r *randomGroups) batch() {
 			}
 		}
 	}
+}
+
+// ended notes in the model what a command has made, or may have made.
+func (r *randomGroups) ended(a *attempt) {
+	for i, v := range a.values {
+		m := &r.may[a.dst.where][a.dst.at+i]
+		if a.call.ended && a.Status == scsi.StatusGood && !a.Aborted {
+			*m = slices.Clone(v)
+		} else {
+			*m = append(slices.Clone(*m), v...)
+		}
+	}
+}
+
+// crash has the process die, perhaps while a group takes no messages. What had its answer is there.
+func (r *randomGroups) crash(all []*attempt) {
+	for _, a := range all {
+		r.ended(a)
+		what := "nothing: the process died"
+		if a.call.ended {
+			what = a.String()
+		}
+		r.ends[what]++
+	}
+	r.die()
+	r.who = r.both("iqn.2026-11.org.example:a")
 }
 
 func (r *randomGroups) writes(dst span) *attempt {

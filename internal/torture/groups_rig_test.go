@@ -39,6 +39,7 @@ func (g *gate) open() {
 // group is an I/O group: an array with two volumes and its target.
 type group struct {
 	gate
+	store *store.Memory
 	arr   *array.Array
 	pool  *array.Pool
 	tg    *scsi.Target
@@ -62,12 +63,8 @@ func newGroups(t testing.TB) *groups { return slowGroups(t, 0) }
 func slowGroups(t testing.TB, bandwidth uint64) *groups {
 	r := &groups{t: t, clock: &block.Virtual{}}
 	for i := range r.g {
-		g := &group{gate: gate{Virtual: r.clock}}
-		r.g[i] = g
+		g := r.open(i, store.NewMemory(r.clock, store.MemoryOptions{Discard: false}))
 		var err error
-		if g.arr, err = array.Open(array.Options{Exec: &g.gate, Store: store.NewMemory(r.clock, store.MemoryOptions{Discard: false}), CacheBytes: 4 << 20, UUID: uint64(i + 1)}); err != nil {
-			t.Fatal(err)
-		}
 		g.arr.CreatePool(array.PoolSpec{Name: "p", Mdisks: []array.MdiskSpec{{Name: "m", Size: 64 << 20, Bandwidth: bandwidth}}}, func(p *array.Pool, e error) { g.pool, err = p, e })
 		r.settle()
 		for v := range 2 {
@@ -79,6 +76,39 @@ func slowGroups(t testing.TB, bandwidth uint64) *groups {
 		if err != nil {
 			t.Fatal(err)
 		}
+	}
+	r.export()
+	return r
+}
+
+// open opens the array of a group.
+func (r *groups) open(i int, st *store.Memory) *group {
+	g := &group{gate: gate{Virtual: r.clock}, store: st}
+	r.g[i] = g
+	var err error
+	if g.arr, err = array.Open(array.Options{Exec: &g.gate, Store: st, CacheBytes: 4 << 20, UUID: uint64(i + 1)}); err != nil {
+		r.t.Fatal(err)
+	}
+	return g
+}
+
+// die is the death of the process, with both groups, and a start of it from what their stores have. Commands under way
+// never end.
+func (r *groups) die() {
+	r.clock = &block.Virtual{}
+	for i, old := range r.g {
+		g := r.open(i, old.store.Clone(r.clock))
+		g.pool = g.arr.Pool("p")
+		for v := range old.vols {
+			g.vols = append(g.vols, g.arr.Volume(fmt.Sprintf("v%d%d", i, v)))
+		}
+	}
+	r.export()
+}
+
+// export makes the targets of the groups.
+func (r *groups) export() {
+	for i, g := range r.g {
 		g.tg = scsi.NewTarget(scsi.Options{Name: fmt.Sprintf("iqn.2026-11.org.example:g%d", i), Vendor: "A", Product: "B", Exec: &g.gate,
 			Random: func(b []byte) {
 				r.tag++
@@ -88,12 +118,11 @@ func slowGroups(t testing.TB, bandwidth uint64) *groups {
 			u := g.tg.AddUnit(v, scsi.UnitOptions{})
 			g.units = append(g.units, u)
 			if err := g.tg.Map("", uint16(lun), u); err != nil {
-				t.Fatal(err)
+				r.t.Fatal(err)
 			}
 		}
 	}
 	scsi.JoinCopies(r.g[0].tg, r.g[1].tg)
-	return r
 }
 
 func (r *groups) settle() { r.clock.RunUntil(r.clock.Now() + 1e9) }

@@ -40,6 +40,9 @@ func (s *Space) Check(u Users) (problems []string) {
 	allocated, loose := int64(0), int64(0)
 	found, none := owners{}, [layout.ExtentGrains]uint32{}
 	for e, used := range s.used {
+		if s.empty.has(uint32(e)) != (used == 0) || s.partial.has(uint32(e)) != (used != 0 && used != allocatedFull) {
+			add("extent %d, in use %#x, is not found as what it is", e, used)
+		}
 		used &^= s.discards.withheld[uint32(e)]
 		allocated += int64(bits.OnesCount64(used))
 		if s.overlooked(uint32(e)) {

@@ -121,7 +121,7 @@ func (s *Space) noteFree(g uint64) {
 // Withhold keeps grains of an extent from being taken until GiveBack. Preconditions: they are free,
 // and none of the extent is withheld.
 func (s *Space) Withhold(extent uint32, grains uint64) {
-	s.used[extent] |= grains
+	s.use(extent, grains)
 	s.discards.withheld[extent] = grains
 	s.discards.withholds += bits.OnesCount64(grains)
 	x := s.extents[extent]
@@ -136,7 +136,7 @@ func (s *Space) Withholds(extent uint32) (grains uint64) { return s.discards.wit
 func (s *Space) GiveBack(extent uint32, discarded bool) {
 	grains := s.discards.withheld[extent]
 	delete(s.discards.withheld, extent)
-	s.used[extent] &^= grains
+	s.unuse(extent, grains)
 	if discarded {
 		s.discards.stale[extent] &^= grains
 	}
@@ -145,9 +145,7 @@ func (s *Space) GiveBack(extent uint32, discarded bool) {
 		x := s.extents[extent]
 		s.discards.mdisks[x>>mdiskShift].worth.add(x & extentMask)
 	}
-	if s.events.Left != nil {
-		s.events.Left()
-	}
+	s.more()
 }
 
 // Written says that physical sectors [phys, phys+n) are on their way to their mdisk: their grains

@@ -45,6 +45,7 @@ func (s *Space) Release(g uint64) {
 	switch {
 	case gi.refs == 1 && gi.home != 0:
 		s.housed(gi, 1)
+		s.more()
 	case gi.refs == 0:
 		s.clearHome(gi)
 		s.freeUnused(g, gi)
@@ -91,10 +92,8 @@ func (s *Space) Unpin(phys, n uint64) {
 		pins := &s.extent(g).pins[g%layout.ExtentGrains]
 		if *pins--; *pins == 0 && !s.Sole(g) && s.Refs(g) == 0 {
 			s.leaving--
-			s.Free(g)
-			if s.events.Left != nil {
-				s.events.Left()
-			}
+			s.free(g, s.grain(g))
+			s.more()
 		}
 	}
 }
@@ -107,7 +106,7 @@ func (s *Space) Leaving() int { return s.leaving }
 func (s *Space) Recount(g uint64, t *Tenant) {
 	gi := s.grain(g)
 	if s.isFree(g) {
-		s.used[g/layout.ExtentGrains] |= 1 << (g % layout.ExtentGrains)
+		s.use(uint32(g/layout.ExtentGrains), 1<<(g%layout.ExtentGrains))
 		s.allocated++
 		gi.owner = t.vol
 		t.allocated++

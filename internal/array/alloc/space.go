@@ -17,6 +17,8 @@ type Space struct {
 	counts  []int         // extents, by mdisk
 	least   uint32        // of them
 	used    []uint64      // allocated and withheld grains, one bit each, one word an extent
+	empty   bitset        // extents without such grains
+	partial bitset        // extents with some, but not all
 	sole    []uint64      // the same of grains with one reference or hold: all that nearly every write asks
 	info    []*extentInfo // per extent, made when first used
 	infos   int           // entries of info that were made
@@ -38,8 +40,9 @@ type Space struct {
 type Events struct {
 	// Freed hears of a grain that is being freed: what is dirty of it is nobody's any more.
 	Freed func(grain uint64)
-	// Left, where it is set, hears that a grain was freed that only transfers kept, or that withheld
-	// ones were given back.
+	// Left, where it is set, hears that there may be space again for who waits for it, beside grains
+	// that are freed: one has gone that only transfers kept, withheld ones were given back, less is
+	// reserved, or an mdisk is online again.
 	Left func()
 	// Vacated hears that no grain is marked as a home of a volume any more.
 	Vacated func(vol uint32)
@@ -102,6 +105,37 @@ func (s *Space) addExtents(counts []int) {
 		}
 	}
 	s.used, s.sole, s.info = make([]uint64, sum), make([]uint64, sum), make([]*extentInfo, sum)
+	s.empty, s.partial = newBitset(sum), newBitset(sum)
+	for e := range uint32(sum) {
+		s.empty.add(e)
+	}
+}
+
+// use marks grains of an extent as allocated or withheld, unuse as neither. Preconditions: they are not
+// what they become.
+func (s *Space) use(extent uint32, grains uint64) {
+	was := s.used[extent]
+	s.used[extent] = was | grains
+	switch full := was|grains == allocatedFull; {
+	case was == 0:
+		if s.empty.remove(extent); !full {
+			s.partial.add(extent)
+		}
+	case full:
+		s.partial.remove(extent)
+	}
+}
+
+func (s *Space) unuse(extent uint32, grains uint64) {
+	was := s.used[extent]
+	s.used[extent] = was &^ grains
+	switch empty := was&^grains == 0; {
+	case empty:
+		s.empty.add(extent)
+		s.partial.remove(extent)
+	case was == allocatedFull && grains != 0:
+		s.partial.add(extent)
+	}
 }
 
 // Locate returns the mdisk and the byte offset on it of a physical sector, and how
@@ -115,7 +149,16 @@ func (s *Space) Locate(phys uint64) (mdisk int, off, n uint64) {
 // SetDown says whether an mdisk is offline: no grain is taken from it then.
 func (s *Space) SetDown(mdisk int, down bool) {
 	s.down[mdisk] = down
-	s.anyDown = slices.Contains(s.down, true)
+	if s.anyDown = slices.Contains(s.down, true); !down {
+		s.more()
+	}
+}
+
+// more says that there may be space again for who waits for it.
+func (s *Space) more() {
+	if s.events.Left != nil {
+		s.events.Left()
+	}
 }
 
 // AnyDown reports whether an mdisk is offline.
@@ -135,10 +178,19 @@ func (s *Space) Reserved() int64 { return s.reserved }
 // while what a hold, a pin or garbage keeps is in the way of what is promised.
 func (s *Space) Available() int64 { return s.Grains() - s.allocated - s.reserved }
 
+// Takeable returns a number of grains that Take finds for sure: those that are free and not withheld, if
+// all mdisks are online.
+func (s *Space) Takeable() int64 {
+	if s.anyDown {
+		return 0
+	}
+	return s.Grains() - s.allocated - int64(s.discards.withholds)
+}
+
 // Bytes returns the memory that the tables take.
 func (s *Space) Bytes() uint64 {
 	const perExtent = 4 + 8 + 8 + 8
-	return uint64(len(s.extents))*perExtent + s.discardBytes() + uint64(s.infos)*uint64(unsafe.Sizeof(extentInfo{}))
+	return uint64(len(s.extents))*perExtent + s.empty.bytes() + s.partial.bytes() + s.discardBytes() + uint64(s.infos)*uint64(unsafe.Sizeof(extentInfo{}))
 }
 
 func (s *Space) extent(g uint64) *extentInfo {
@@ -180,7 +232,7 @@ func (s *Space) Take(t *Tenant) (grain uint64, ok bool) {
 		t.extent = e
 	}
 	bit := bits.TrailingZeros64(^s.used[t.extent])
-	s.used[t.extent] |= 1 << bit
+	s.use(t.extent, 1<<bit)
 	g := uint64(t.extent)*layout.ExtentGrains + uint64(bit)
 	*s.grain(g) = grainInfo{owner: t.vol}
 	s.allocated++
@@ -188,46 +240,52 @@ func (s *Space) Take(t *Tenant) (grain uint64, ok bool) {
 	return g, true
 }
 
-// pickExtent finds an extent with room, an empty one where there is one.
-func (s *Space) pickExtent() (uint32, bool) {
-	n := uint32(len(s.used))
-	partial := noExtent
-	for i := uint32(0); i < n; i++ {
-		e := s.cursor + i
-		if e >= n {
-			e -= n
-		}
-		if s.anyDown && s.isDown(e) {
-			continue
-		}
-		if s.used[e] == 0 {
-			s.cursor = e + 1
-			if s.cursor >= n {
-				s.cursor = 0
+// pickExtent finds an extent with room, an empty one where there is one. It looks at no extent that has
+// none, but for those of mdisks that are offline.
+func (s *Space) pickExtent() (extent uint32, ok bool) {
+	if extent, ok = s.nextUp(s.empty); ok {
+		s.cursor = extent + 1
+		return extent, true
+	}
+	return s.nextUp(s.partial)
+}
+
+// nextUp returns the next extent of a set from the cursor on, once round, whose mdisk is online.
+func (s *Space) nextUp(set bitset) (extent uint32, ok bool) {
+	for _, from := range [...]uint32{s.cursor, 0} {
+		for extent, ok = set.next(from); ok; extent, ok = set.next(extent + 1) {
+			if !s.anyDown || !s.isDown(extent) {
+				return extent, true
 			}
-			return e, true
-		}
-		if partial == noExtent && s.used[e] != allocatedFull {
-			partial = e
 		}
 	}
-	return partial, partial != noExtent
+	return 0, false
 }
 
 func (s *Space) isDown(extent uint32) bool { return s.down[s.extents[extent]>>mdiskShift] }
 
 // Free returns a grain that was taken and got no reference: what was to use it cannot be finished.
-func (s *Space) Free(g uint64) { s.free(g, s.grain(g)) }
+// Nobody hears of it: who waits for space has not got more than there was before the grain was taken,
+// and has perhaps returned it himself.
+func (s *Space) Free(g uint64) {
+	s.clearHome(s.grain(g))
+	s.vacate(g)
+}
 
 func (s *Space) free(g uint64, gi *grainInfo) {
 	s.clearHome(gi)
-	if t := s.tenants.of(gi.owner); t != nil {
+	s.events.Freed(g)
+	s.vacate(g)
+}
+
+// vacate makes a grain free that is nobody's home.
+func (s *Space) vacate(g uint64) {
+	if t := s.tenants.of(s.grain(g).owner); t != nil {
 		t.allocated--
 	}
-	s.events.Freed(g)
-	s.used[g/layout.ExtentGrains] &^= 1 << (g % layout.ExtentGrains)
+	s.unuse(uint32(g/layout.ExtentGrains), 1<<(g%layout.ExtentGrains))
+	s.allocated--
 	if s.discards.stale != nil {
 		s.noteFree(g)
 	}
-	s.allocated--
 }

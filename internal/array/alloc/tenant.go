@@ -47,8 +47,11 @@ func (s *Space) RemoveTenant(t *Tenant) { s.tenants.set(t.vol, nil) }
 
 // Entitle says how many windows of a tenant are entitled.
 func (s *Space) Entitle(t *Tenant, windows int64) {
+	fewer := windows < t.Entitled
 	s.reserved += windows - t.Entitled
-	t.Entitled = windows
+	if t.Entitled = windows; fewer {
+		s.more()
+	}
 }
 
 // housed counts a home that stops to be shared, or begins to.

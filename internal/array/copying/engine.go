@@ -28,6 +28,7 @@ type Engine struct {
 	Reads   ticket.Queue // pieces, for the read of their source
 	Out     int64        // bytes of pieces under way
 	Reading int          // sources
+	Held    Held
 	bufs    [][]byte
 	fetches *Fetch // that are free
 	owing   []arrears

@@ -35,6 +35,7 @@ type Arena struct {
 
 	garbage   []garbage // of the spaces that have any
 	turn      int       // whose was collected last
+	debt      int       // nodes that were made since there is any, without those that were collected
 	onGarbage func()
 
 	refs []*Ref // that hold something, or were given up and not released
@@ -93,6 +94,7 @@ func (a *Arena) newNode(vol uint32, level uint8, index uint64, fill slot) (uint3
 	}
 	a.nodes[id] = n
 	a.liveNodes++
+	a.debt++
 	a.noteDirty(id, n)
 	return id, n
 }
@@ -114,6 +116,7 @@ func (a *Arena) freeNode(id uint32, nd *node) {
 	a.nodes[id] = nil
 	a.freeNodes = append(a.freeNodes, id)
 	a.liveNodes--
+	a.debt = max(0, a.debt-1)
 }
 
 func (a *Arena) mapOf(vol uint32) *Map {

@@ -30,8 +30,21 @@ type cutOff struct {
 // GarbageStep is the number of slots that one step of Collect should look at: some 50 us of work.
 const GarbageStep = 1024
 
+// maxDebt is how many nodes may be made while there is garbage: 2 MiB, and details.
+const maxDebt = 1024
+
 // HasGarbage reports whether there is anything to collect.
 func (a *Arena) HasGarbage() bool { return len(a.garbage) > 0 }
+
+// Pay collects a step of garbage where edits make nodes faster than that is done, and reports whether
+// they do. Who is about to edit asks first, and lets others have their turn: else memory has no bound.
+func (a *Arena) Pay() bool {
+	owes := len(a.garbage) > 0 && a.debt > maxDebt
+	if owes {
+		a.Collect(GarbageStep)
+	}
+	return owes
+}
 
 // HasGarbageOf reports whether there is anything to collect of maps of a space.
 func (a *Arena) HasGarbageOf(space *alloc.Space) bool { return a.garbageOf(space) >= 0 }
@@ -45,6 +58,9 @@ func (a *Arena) garbageOf(space *alloc.Space) int {
 // the checkpoint, too.
 func (a *Arena) cutOff(m *Map, node uint32) {
 	i := a.garbageOf(m.space)
+	if len(a.garbage) == 0 {
+		a.debt = 0
+	}
 	if i < 0 {
 		if i = len(a.garbage); i < cap(a.garbage) { // with a list that was used before
 			a.garbage = a.garbage[:i+1]

@@ -187,18 +187,8 @@ func (m *Map) Allocate(w uint64) (grain uint64, ok bool) {
 	}
 }
 
-// MakeAvailable reports whether so many grains of a space are available, if need be after collecting
-// all of its garbage, however much that is.
-func (a *Arena) MakeAvailable(space *alloc.Space, grains int64) bool {
-	ok, more := a.TryAvailable(space, grains)
-	for more {
-		ok, more = a.TryAvailable(space, grains)
-	}
-	return ok
-}
-
-// TryAvailable is MakeAvailable, after collecting a step of garbage at most. more says that there are
-// not enough grains and that there is more garbage.
+// TryAvailable reports whether so many grains of a space are available, if need be after collecting a
+// step of its garbage. more says that there are not enough, and that there is more garbage.
 func (a *Arena) TryAvailable(space *alloc.Space, grains int64) (ok, more bool) {
 	if space.Available() < grains {
 		more = a.CollectOf(space, GarbageStep)

@@ -210,7 +210,7 @@ func TestSpaceOfTwo(t *testing.T) {
 	v.m.SetData(block.Range{Count: 8}, g<<layout.WindowShift)
 	h, _ := w.Allocate(0)
 	w.SetData(block.Range{Count: 8}, h<<layout.WindowShift)
-	a, b := v.m.Hold([]block.Range{{Count: 4}, {Start: 2, Count: 4}}), w.Hold([]block.Range{{Count: 8}})
+	a, b := v.m.Hold([]block.Range{{Count: 4}, {Start: 2, Count: 4}}, 1<<20), w.Hold([]block.Range{{Count: 8}}, 1<<20)
 	if !r.arena.Holds() || !r.arena.GiveUp(other) || a.Lost() || !b.Lost() || r.arena.GiveUp(other) || other.Refs(h) != 1 || r.space.Refs(g) != 3 {
 		t.Errorf("lost: %v, %v; references and holds: %d, %d", a.Lost(), b.Lost(), r.space.Refs(g), other.Refs(h))
 	}

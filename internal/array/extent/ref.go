@@ -17,22 +17,32 @@ type Ref struct {
 	arena   *Arena
 	space   *alloc.Space
 	runs    []Run // Start counts from the beginning of what is held
+	size    int   // runs that it was made of
 	sectors uint64
 	lost    bool // it was given up for want of space
 }
 
-// Hold makes a Ref of ranges as they are now. It is the caller's to Release.
-func (m *Map) Hold(ranges []block.Range) *Ref {
+// Hold makes a Ref of ranges as they are now, nil if it would have more runs than that. It is the
+// caller's to Release.
+func (m *Map) Hold(ranges []block.Range, most int) *Ref {
 	h := &Ref{arena: m.arena, space: m.space}
-	m.arena.refs = append(m.arena.refs, h)
+	tooMany := false
 	for _, rg := range ranges {
 		m.Walk(rg, func(x Run) bool {
+			if tooMany = len(h.runs) >= most; tooMany {
+				return false
+			}
 			x.Start = h.sectors + x.Start - rg.Start
 			h.runs = append(h.runs, x)
 			return true
 		})
+		if tooMany {
+			return nil
+		}
 		h.sectors += rg.Count
 	}
+	h.size = len(h.runs)
+	m.arena.refs = append(m.arena.refs, h)
 	h.eachGrain(m.space.Hold)
 	return h
 }
@@ -40,6 +50,9 @@ func (m *Map) Hold(ranges []block.Range) *Ref {
 // View returns the runs of a Ref for others to read, whatever becomes of the Ref: it holds nothing, and is not to be
 // released.
 func (r *Ref) View() *Ref { return &Ref{runs: r.runs, sectors: r.sectors} }
+
+// Size returns the number of runs that the Ref was made of.
+func (r *Ref) Size() int { return r.size }
 
 // Sectors returns the length of what is held.
 func (r *Ref) Sectors() uint64 { return r.sectors }

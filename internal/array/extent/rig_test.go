@@ -229,7 +229,7 @@ func (r *rig) write(v *volume, w, first, n uint64) bool {
 
 // hold makes a reference to a range.
 func (r *rig) hold(v *volume, g block.Range) *held {
-	h := &held{ref: v.m.Hold([]block.Range{g}), was: slices.Clone(v.sectors[g.Start:g.End()])}
+	h := &held{ref: v.m.Hold([]block.Range{g}, 1<<20), was: slices.Clone(v.sectors[g.Start:g.End()])}
 	r.count(h.was, 1)
 	r.refs = append(r.refs, h)
 	return h
@@ -306,4 +306,14 @@ func (r *rig) retire() {
 		v.m.Remove()
 		return true
 	})
+}
+
+// MakeAvailable reports whether so many grains of a space are available when all of its garbage that is needed for that is
+// collected.
+func (a *Arena) MakeAvailable(space *alloc.Space, grains int64) bool {
+	ok, more := a.TryAvailable(space, grains)
+	for more {
+		ok, more = a.TryAvailable(space, grains)
+	}
+	return ok
 }

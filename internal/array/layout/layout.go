@@ -62,3 +62,8 @@ func (k PageKey) Pool() uint16 { return uint16(k >> poolShift) }
 
 // Phys returns the physical sector that the page begins at.
 func (k PageKey) Phys() uint64 { return uint64(k&(1<<poolShift-1)) * PageSectors }
+
+// PagesOf returns the number of pages that n sectors from one on touch.
+func PagesOf(first, n uint64) int {
+	return int((first+n+PageSectors-1)/PageSectors - first/PageSectors)
+}

@@ -46,7 +46,6 @@ func (set *Set) LoadBad(v []byte) error {
 
 // NoteBad puts the sectors of a read that failed their checksums on the list.
 func (p *Pool) NoteBad(x *backend.Op) int {
-	c := p.Set.Cache
 	var e *block.ChecksumError
 	if !errors.As(x.IO.Err, &e) {
 		return 0
@@ -54,17 +53,29 @@ func (p *Pool) NoteBad(x *backend.Op) int {
 	n := 0
 	for _, s := range e.Sectors {
 		phys := x.Phys + s - x.IO.Off/block.SectorSize
-		k, in := layout.KeyOf(p.id, phys), int(phys%layout.PageSectors)
-		if i := c.Lookup(k); i != wcache.NoPage && c.Holder(i, uint64(in)) != wcache.NoPage {
+		if p.Cached(phys) != nil {
 			continue // it was written anew meanwhile
 		}
-		p.Bad.Add(k, in)
+		p.Bad.Add(layout.KeyOf(p.id, phys), int(phys%layout.PageSectors))
 		n++
 	}
 	if n > 0 {
 		p.tellHealth()
 	}
 	return n
+}
+
+// Cached returns the data of a physical sector, nil if the cache does not have it.
+func (p *Pool) Cached(phys uint64) []byte {
+	c, sector := p.Set.Cache, phys%layout.PageSectors
+	i := c.Lookup(layout.KeyOf(p.id, phys))
+	if i != wcache.NoPage {
+		i = c.Holder(i, sector)
+	}
+	if i == wcache.NoPage {
+		return nil
+	}
+	return c.NV.Page(i)[sector*block.SectorSize : (sector+1)*block.SectorSize]
 }
 
 // LBAOf finds where a volume has a physical sector. It walks the map.

@@ -10,12 +10,9 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// Has reports whether so many grains are available, if need be after collecting all of the pool's
-// garbage.
-func (p *Pool) Has(grains int64) bool { return p.Set.Arena.MakeAvailable(p.Alloc, grains) }
-
-// HasNow is Has for who lets others have their turn: more says that there are not enough grains yet,
-// and that a part of the garbage is left.
+// HasNow reports whether so many grains are available, if need be after collecting a step of the pool's
+// garbage; more says that there are not enough yet, and that a part of the garbage is left: who lets
+// others have their turn may ask again.
 func (p *Pool) HasNow(grains int64) (ok, more bool) { return p.Set.Arena.TryAvailable(p.Alloc, grains) }
 
 // CanAnchor is HasNow of the grains that anchoring ranges may take.

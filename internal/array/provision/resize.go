@@ -44,8 +44,8 @@ func (m *Manager) Resize(v *request.Volume, sectors uint64, done func(error)) {
 	})
 }
 
-// resize is Resize of a volume that no other one is under way for; it waits for room in the log
-// until a time.
+// resize is Resize of a volume that no other one is under way for; until a time it waits for
+// room in the log, and for space that is about to come back.
 func (m *Manager) resize(v *request.Volume, sectors uint64, until int64, done func(error)) {
 	fail := func(err error) { m.Set.Exec.Post(func() { done(err) }) }
 	if !v.There() || v.Ending || m.Engine.Stopped() {
@@ -62,7 +62,10 @@ func (m *Manager) resize(v *request.Volume, sectors uint64, until int64, done fu
 	if !spec.Thin {
 		had = v.Windows()
 	}
-	if err := m.checkSize(v.Pool(), &spec, had); err != nil {
+	if err := m.checkSize(v.Pool(), &spec, had); errors.Is(err, errSoon) && m.Set.Exec.Now() < until {
+		m.soon(func() { m.resize(v, sectors, until, done) })
+		return
+	} else if err != nil {
 		fail(err)
 		return
 	}

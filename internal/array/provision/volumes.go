@@ -3,8 +3,10 @@
 package provision
 
 import (
+	"errors"
 	"fmt"
 
+	"github.com/arraysim/arraysim/internal/array/backend"
 	"github.com/arraysim/arraysim/internal/array/directory"
 	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/pool"
@@ -15,6 +17,11 @@ import (
 // CreateVolume makes a volume. It is there, and hosts may use it, when that is durable; until then
 // its name and what a thick one reserves are kept for it. On an error nothing is left of it.
 func (m *Manager) CreateVolume(spec directory.VolumeSpec, done func(*request.Volume, error)) {
+	m.createVolume(spec, m.Set.Exec.Now()+backend.Patience, done)
+}
+
+// createVolume is CreateVolume; until a time it waits for space that is about to come back.
+func (m *Manager) createVolume(spec directory.VolumeSpec, until int64, done func(*request.Volume, error)) {
 	fail := func(err error) { m.Set.Exec.Post(func() { done(nil, err) }) }
 	if err := directory.CheckName("volume", spec.Name); err != nil {
 		fail(err)
@@ -38,7 +45,10 @@ func (m *Manager) CreateVolume(spec directory.VolumeSpec, done func(*request.Vol
 		fail(fmt.Errorf("volume %q: the block size is 512 or 4096", spec.Name))
 		return
 	}
-	if err := m.checkSize(p, &spec, 0); err != nil {
+	if err := m.checkSize(p, &spec, 0); errors.Is(err, errSoon) && m.Set.Exec.Now() < until {
+		m.soon(func() { m.createVolume(spec, until, done) })
+		return
+	} else if err != nil {
 		fail(err)
 		return
 	}
@@ -99,7 +109,19 @@ func (m *Manager) forget(v *request.Volume) {
 	m.Set.ForgetVolume(&v.Volume)
 }
 
-// checkSize checks a volume's size; had is what a thick one reserves already.
+// errSoon says that space may come back at once.
+var errSoon = errors.New("try it again")
+
+// soon has a change begin anew when others had their turn: nothing of it was done yet.
+func (m *Manager) soon(fn func()) {
+	m.Set.Exec.At(m.Set.Exec.Now(), func() {
+		fn()
+		m.Engine.EndStep()
+	})
+}
+
+// checkSize checks a volume's size; had is what a thick one reserves already. It collects a step of
+// the pool's garbage, and returns an errSoon while that may help.
 func (m *Manager) checkSize(p *pool.Pool, spec *directory.VolumeSpec, had int64) error {
 	blockSectors := uint64(spec.BlockSize / block.SectorSize)
 	if spec.Sectors == 0 || spec.Sectors%blockSectors != 0 || spec.Sectors > directory.MaxVolumeBytes/block.SectorSize {
@@ -107,9 +129,15 @@ func (m *Manager) checkSize(p *pool.Pool, spec *directory.VolumeSpec, had int64)
 	}
 	if !spec.Thin {
 		want := int64((spec.Sectors+layout.WindowSectors-1)>>layout.WindowShift) - had
-		if want > 0 && !p.Has(want) { // who gives space back need not ask for any
-			free := p.Alloc.Available()
-			return fmt.Errorf("volume %q: pool %q has %d MiB free and a thick volume reserves all of its size; make it smaller or thin", spec.Name, p.Name(), max(0, free)/16)
+		if want <= 0 { // who gives space back need not ask for any
+			return nil
+		}
+		if ok, more := p.HasNow(want); !ok {
+			err := fmt.Errorf("volume %q: pool %q has %d MiB free and a thick volume reserves all of its size; make it smaller or thin", spec.Name, p.Name(), max(0, p.Alloc.Available())/16)
+			if more {
+				err = fmt.Errorf("%w, or %w", err, errSoon)
+			}
+			return err
 		}
 	}
 	return nil

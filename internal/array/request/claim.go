@@ -14,7 +14,7 @@ import (
 func (o *op) ask(n uint64, head bool) admission.Verdict {
 	c := &o.claim
 	c.Writer, c.Pool, c.Owner, c.Origin, c.Host = o, o.v.Pool().Part, &o.v.turns, o.origin, o.host
-	c.Pages, c.Sectors = o.piecePagesOf(n), n
+	c.Pages, c.Sectors = layout.PagesOf(o.cur, n), n
 	return o.e.link.Admit(c, head)
 }
 

@@ -55,10 +55,8 @@ func (e *Engine) commit(o *op, n uint64) block.Status {
 		e.BreakDown("internal error: a write has lost its room in the log")
 		return block.Hardware
 	}
-	for i := range sc.nw {
-		if w := &sc.windows[i]; w.edit {
-			v.Map.SetData(block.Range{Start: w.index<<layout.WindowShift + w.first, Count: w.n}, w.phys+w.first)
-		}
+	for i := range e.edits {
+		v.Map.SetData(e.edits[i].Range, e.edits[i].Phys)
 	}
 	o.installPages()
 	e.changed(v, block.Range{Start: o.cur, Count: n})

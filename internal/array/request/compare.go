@@ -43,24 +43,14 @@ func (o *op) compare(s block.Status) {
 	if o.e.payload {
 		switch r.Op {
 		case block.OpCompareWrite:
-			at := 0
-			for _, want := range r.Compare {
-				if i := block.Mismatch(o.buf[at:at+len(want)], want); i >= 0 {
-					r.Offset = uint64(at + i)
-					o.end(block.Miscompare)
-					return
-				}
-				at += len(want)
+			if i := block.MismatchVec(o.buf, r.Compare); i >= 0 {
+				r.Offset = uint64(i)
+				o.end(block.Miscompare)
+				return
 			}
 			o.src = block.Cursor{Vec: r.Data}
 		case block.OpOrWrite:
-			at := 0
-			for _, b := range r.Data {
-				for i := range b {
-					o.buf[at+i] |= b[i]
-				}
-				at += len(b)
-			}
+			block.Or(o.buf, r.Data)
 			o.src = block.Cursor{Vec: [][]byte{o.buf}}
 		}
 	}

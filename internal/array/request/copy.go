@@ -31,7 +31,7 @@ func (o *op) copy() {
 			e.copies.Moves.PushRanked(&o.Ticket)
 			return
 		}
-		if n == StepPieces {
+		if n == StepPieces || !e.wakes.turns.Take(e.exec.Now()) {
 			e.yield(o)
 			return
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/arraysim/arraysim/internal/array/admission"
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -56,8 +57,8 @@ func (e *Engine) Forgotten(trimming bool) (what string) {
 	}
 	var pools []*admission.Pool
 	for _, p := range e.set.Pools() {
-		if !p.SpaceWait.Empty() && p.Alloc.Leaving()+p.Alloc.Withheld() == 0 {
-			return "no transfer and no discard keeps space"
+		if s := p.Alloc; !p.SpaceWait.Empty() && (s.Leaving()+s.Withheld() == 0 || min(s.Available(), s.Takeable()) >= layout.PieceWindows) {
+			return "no transfer and no discard keeps space, or there is enough"
 		}
 		pools = append(pools, p.Part)
 	}

@@ -36,6 +36,9 @@ func (o *op) edit() {
 			return
 		}
 	}
+	if o.owes() {
+		return
+	}
 	n := pool.CountRanges(ranges)
 	if !e.link.EverFits(n) {
 		o.end(block.Unsupported)
@@ -69,6 +72,16 @@ func (o *op) edit() {
 	}
 	v.CountOffload(prim, pool.PathMetadata, v.Pool().ID(), bytes)
 	o.end(block.OK)
+}
+
+// owes has the op wait for its turn where maps grow faster than their garbage is collected.
+func (o *op) owes() bool {
+	owes := o.e.arena.Pay()
+	if owes {
+		o.e.GaveRoom()
+		o.e.yield(o)
+	}
+	return owes
 }
 
 // applyEdits commits e.edits, all of v, in the records of a claim and carries them out. It returns

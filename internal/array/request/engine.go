@@ -45,6 +45,7 @@ type Engine struct {
 	edits       []nvlog.Edit
 	one         [1]block.Range
 	scratch     commitScratch
+	same        block.Pattern // of the WRITE SAME that is written
 
 	elsewhere Volume // counts the reads for copies of other arrays, and is no volume else
 	filling   int    // writes whose data is on its way into NVRAM beside the executor
@@ -60,9 +61,9 @@ func New(set *pool.Set, watch func()) *Engine {
 	e := &Engine{set: set, exec: set.Exec, payload: set.Payload, rules: allowed, watchFn: watch}
 	e.aside, _ = set.Exec.(block.Asider)
 	e.settling.pages = map[uint32]*op{}
-	e.wakes.log.Of, e.wakes.yielded.Of, e.settling.waiting.Of = ticket.Log, ticket.Turn, ticket.BackEnd
+	e.wakes.log.Of, e.wakes.turns.Of, e.settling.waiting.Of = ticket.Log, ticket.Turn, ticket.BackEnd
 	e.copies.Moves.Of, e.copies.Reads.Of = ticket.CopyEngine, ticket.CopyRead
-	e.answers.fn, e.wakes.resumeFn = e.complete, e.resumeYielded
+	e.answers.fn, e.wakes.turnFn, e.wakes.turns.Pieces = e.complete, e.turn, StepPieces
 	return e
 }
 

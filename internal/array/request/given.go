@@ -21,8 +21,8 @@ type wakes struct {
 	spaces []*pool.Pool // those that have grains again, which transfers kept
 	log    ticket.Queue
 
-	yielded  ticket.Queue // ops that let others go first
-	resumeFn func()       // the event that lets them go on
+	turns  ticket.Turns // of ops that let others go first
+	turnFn func()       // the event that lets them go on
 }
 
 // gave says that there is more of what everybody shares, or that somebody else is next in line for

@@ -48,13 +48,7 @@ func (e *Engine) EndWaiting(p *pool.Pool, s block.Status, since int64) {
 // EndWaiters ends these, and those whose writes wait for the back end: NVRAM keeps what they wrote.
 func (e *Engine) EndWaiters(p *pool.Pool, s block.Status, since int64) {
 	e.EndWaiting(p, s, since)
-	var overdue []*op // who is answered may end others
-	for t := e.settling.waiting.Head(); t != nil; t = t.Next() {
-		if o := opOf(t); o.v.Pool() == p && o.Since <= since {
-			overdue = append(overdue, o)
-		}
-	}
-	for _, o := range overdue {
+	for _, o := range idle(&e.settling.waiting, since) { // who is answered may end others
 		if o.In(&e.settling.waiting) && o.v.Pool() == p && o.Since <= since {
 			o.answer(s)
 		}
@@ -63,13 +57,7 @@ func (e *Engine) EndWaiters(p *pool.Pool, s block.Status, since int64) {
 
 // EndIdle ends the requests of a queue that nothing has let go on since a time.
 func EndIdle(q *ticket.Queue, since int64, s block.Status) {
-	var overdue []*op // who ends lets others begin, and may end others
-	for t := q.Head(); t != nil; t = t.Next() {
-		if t.Since != 0 && t.Since <= since {
-			overdue = append(overdue, opOf(t))
-		}
-	}
-	for _, o := range overdue {
+	for _, o := range idle(q, since) { // who ends lets others begin, and may end others
 		if !o.In(q) || o.Since == 0 || o.Since > since {
 			continue
 		}
@@ -83,4 +71,14 @@ func EndIdle(q *ticket.Queue, since int64, s block.Status) {
 			o.end(s)
 		}
 	}
+}
+
+// idle returns the requests of a queue that nothing has let go on since a time.
+func idle(q *ticket.Queue, since int64) (out []*op) {
+	for t := q.Head(); t != nil; t = t.Next() {
+		if t.Since != 0 && t.Since <= since {
+			out = append(out, opOf(t))
+		}
+	}
+	return out
 }

@@ -10,11 +10,15 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
+// partSectors is the longest part of a copy by reference: 256 MiB, 4,096 windows.
+const partSectors = 256 << 20 >> block.SectorShift
+
 // place makes a range what a Ref holds: a map edit inside one pool, a copy through
 // the cache otherwise or where the pool's array moves data.
 //
-// A map edit of up to nvlog.MaxEdits runs is atomic. One of more is done in parts of that many,
-// each atomic; others have their turn between two parts, as SPC-4 allows of EXTENDED COPY.
+// A map edit of up to nvlog.MaxEdits runs and partSectors is atomic: a segment of EXTENDED COPY is no
+// longer than these. One of more is done in such parts, each atomic; others have their turn between
+// two of them, as SPC-4 allows.
 func (o *op) place() {
 	e, v, r := o.e, o.v, o.req
 	h := e.sourceOf(r.Ref)
@@ -46,10 +50,13 @@ func (o *op) place() {
 // placeEdits places as many runs as one record takes. Where there is no space for what they keep
 // (pool.Loan), the data moves.
 func (o *op) placeEdits(h *ref) {
+	if o.owes() {
+		return
+	}
 	e, v, r := o.e, o.v, o.req
 	e.edits = e.edits[:0]
 	from, to, loan := o.started, o.started, v.Pool().NewLoan()
-	h.Runs(r.RefOffset+from, r.Range.Count-from, func(x extent.Run) bool {
+	h.Runs(r.RefOffset+from, min(r.Range.Count-from, partSectors), func(x extent.Run) bool {
 		if len(e.edits) == nvlog.MaxEdits {
 			return false
 		}

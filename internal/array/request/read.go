@@ -229,7 +229,7 @@ func (e *Engine) lookAgain(x *backend.Op) {
 		at := sector - x.IO.Off/block.SectorSize
 		dst := block.Cursor{Vec: x.IO.Vec}
 		dst.Skip(int(at) * block.SectorSize)
-		switch data := e.cached(layout.KeyOf(r.pool.ID(), x.Phys+at), (x.Phys+at)%layout.PageSectors); {
+		switch data := r.pool.Cached(x.Phys + at); {
 		case data != nil:
 			dst.CopyFrom(data)
 		case x.Tries+1 < backend.ReadTries:
@@ -242,19 +242,6 @@ func (e *Engine) lookAgain(x *backend.Op) {
 	if len(left.Sectors) > 0 {
 		x.IO.Err = &left
 	}
-}
-
-// cached returns a dirty sector of a key, nil if the cache does not have it.
-func (e *Engine) cached(k layout.PageKey, sector uint64) []byte {
-	c := e.cache
-	i := c.Lookup(k)
-	if i != wcache.NoPage {
-		i = c.Holder(i, sector)
-	}
-	if i == wcache.NoPage {
-		return nil
-	}
-	return c.NV.Page(i)[sector*block.SectorSize : (sector+1)*block.SectorSize]
 }
 
 // readSectorAgain reads one sector of a read once more.

@@ -141,7 +141,6 @@ type op struct {
 
 	e      *Engine
 	pieces []*op  // of a move, that are under way
-	same   []byte // WRITE SAME: a piece full of the pattern
 	buf    []byte // what a compare or a piece read
 	fill   admission.Fill
 
@@ -262,7 +261,7 @@ func (o *op) end(s block.Status) {
 	o.work = work{}
 	o.fill.Forget()
 	o.pieces = o.pieces[:0]
-	if o.same = o.same[:0]; cap(o.buf) > layout.PieceSectors*block.SectorSize {
+	if cap(o.buf) > layout.PageBytes { // what nearly all compare is less
 		o.buf = nil
 	}
 	o.next = o.e.freeOp
@@ -323,9 +322,4 @@ func (o *op) pieceLen() uint64 {
 		return o.stop - o.cur
 	}
 	return min(o.stop-o.cur, layout.PieceSectors-o.cur%layout.PieceSectors)
-}
-
-// piecePagesOf returns the number of pages that n sectors from o.cur on touch.
-func (o *op) piecePagesOf(n uint64) int {
-	return int((o.cur+n+layout.PageSectors-1)/layout.PageSectors - o.cur/layout.PageSectors)
 }

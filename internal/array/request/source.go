@@ -49,11 +49,20 @@ type ref struct {
 	*extent.Ref
 	e        *Engine
 	pool     *pool.Pool
+	host     uint32 // that it is booked to, with so many runs
+	booked   int
 	released bool
 }
 
-// hold makes a reference to ranges of a volume as they are now.
-func (v *Volume) hold(q []block.Range) *ref { return &ref{v.Map.Hold(q), v.e, v.Pool(), false} }
+// hold makes a reference to ranges of a volume as they are now, nil if it would take too much memory.
+func (v *Volume) hold(q *block.Request) *ref {
+	x := &v.e.copies.Held
+	h := v.Map.Hold(q.Ranges, x.Room(q))
+	if h == nil {
+		return nil
+	}
+	return &ref{Ref: h, e: v.e, pool: v.Pool(), host: q.Host, booked: x.Book(q, h.Size())}
+}
 
 // Lost reports whether the reference was given up or given back.
 func (r *ref) Lost() bool { return r.released || r.Ref.Lost() }
@@ -62,6 +71,7 @@ func (r *ref) Lost() bool { return r.released || r.Ref.Lost() }
 func (r *ref) Release() {
 	r.released = true
 	r.Ref.Release()
+	r.e.copies.Held.GiveBack(r.host, r.booked)
 	r.e.GaveRoom()
 	r.e.EndStep()
 }

@@ -38,8 +38,12 @@ func (v *Volume) submit(r *block.Request) {
 		v.FillStatus(r)
 		e.finishRead(v, r, pool.Covered(r), block.OK)
 	case block.OpHold:
-		r.Ref = v.hold(r.Ranges)
-		e.finish(r, block.OK)
+		if h := v.hold(r); h != nil {
+			r.Ref = h
+			e.finish(r, block.OK)
+		} else {
+			e.finish(r, block.Resources)
+		}
 	case block.OpFlush:
 		e.newOp(KindFlush, v, r).flush()
 	case block.OpWrite, block.OpWriteSame, block.OpUnmap, block.OpCompareWrite, block.OpOrWrite, block.OpPlace:
@@ -65,9 +69,7 @@ func (e *Engine) begin(v *Volume, r *block.Request) {
 			e.newOp(KindEdit, v, r).edit()
 			return
 		}
-		o := e.newOp(KindWrite, v, r)
-		o.pattern()
-		o.write(false)
+		e.newOp(KindWrite, v, r).write(false)
 	case block.OpUnmap:
 		e.newOp(KindEdit, v, r).edit()
 	case block.OpCompareWrite, block.OpOrWrite:
@@ -97,11 +99,6 @@ func (o *op) Resume() {
 	default:
 		o.write(had == ticket.Room)
 	}
-}
-
-func (e *Engine) resumeYielded() {
-	e.wakes.yielded.WakeAll()
-	e.EndStep()
 }
 
 // Cancel withdraws a request that waits for room in its partition, in the log, for a range lock, or

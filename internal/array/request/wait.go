@@ -65,14 +65,25 @@ func (o *op) throttle() {
 	o.v.Pool().Part.Kick()
 }
 
-// StepPieces is the number of pieces that one op commits before it lets others into
-// the executor: a long WRITE SAME or copy must not hold everybody up.
+// StepPieces is the number of pieces that long writes and copies commit, all of them together, before
+// they let others into the executor.
 const StepPieces = 16
 
 // yield lets an op go on after others had their turn.
 func (e *Engine) yield(o *op) {
-	o.await(&e.wakes.yielded)
-	if headOf(&e.wakes.yielded) == o {
-		e.exec.At(e.exec.Now(), e.wakes.resumeFn)
+	o.await(&e.wakes.turns.Queue)
+	e.nextTurn()
+}
+
+func (e *Engine) nextTurn() {
+	if e.wakes.turns.Due() {
+		e.exec.At(e.exec.Now(), e.wakes.turnFn)
 	}
+}
+
+// turn lets those who yielded go on.
+func (e *Engine) turn() {
+	e.wakes.turns.Go(e.exec.Now())
+	e.nextTurn()
+	e.EndStep()
 }

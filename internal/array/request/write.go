@@ -15,16 +15,6 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// pattern fills a piece with the block of a WRITE SAME.
-func (o *op) pattern() {
-	o.same = o.same[:0]
-	for len(o.same) < layout.PieceSectors*block.SectorSize {
-		for _, b := range o.req.Data {
-			o.same = append(o.same, b...)
-		}
-	}
-}
-
 // write admits and commits pieces until all is done or the op must wait. head
 // says that the op stood first in its partition's queue.
 func (o *op) write(head bool) {
@@ -32,12 +22,13 @@ func (o *op) write(head bool) {
 	first := head
 	filled := o.fill.Take(o.pieceLen())
 	for pieces := 0; o.cur < o.stop; pieces++ {
-		if pieces == StepPieces {
+		n := o.pieceLen()
+		// Who was next in line, and has its piece's room, writes that first.
+		if pieces == StepPieces || !head && o.cur+n < o.stop && !e.wakes.turns.Take(e.exec.Now()) {
 			o.stopWaiting()
 			e.yield(o)
 			return
 		}
-		n := o.pieceLen()
 		if s := o.barred(); s != block.OK {
 			o.stopWaiting()
 			o.abandon(s)
@@ -63,9 +54,9 @@ func (o *op) write(head bool) {
 		}
 		// Pools, and volumes that take turns, do so piece by piece.
 		head = head && e.link.InOrder() && e.link.Alone()
-		if len(o.same) > 0 && o.req != nil && o.req.Op == block.OpWriteSame {
+		if o.req != nil && o.req.Op == block.OpWriteSame && e.payload {
 			// A piece begins at a multiple of the block, so the pattern is in phase.
-			o.src = block.Cursor{Vec: [][]byte{o.same}}
+			o.src = block.Cursor{Vec: e.same.Of(o.req.Data, layout.PieceSectors*block.SectorSize)}
 		}
 		s := e.commit(o, n)
 		o.fill.Forget()
@@ -76,6 +67,7 @@ func (o *op) write(head bool) {
 		} else if s == block.NoSpace && e.scratch.wait {
 			o.Since = cmp.Or(o.Since, max(1, e.exec.Now())) // else it was woken, and others were faster
 			o.await(&v.Pool().SpaceWait)
+			e.watchFn() // what keeps the space may be stuck
 			return
 		} else if s != block.OK {
 			o.abandon(s)

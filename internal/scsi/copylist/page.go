@@ -91,7 +91,7 @@ const (
 	MaxTokenRanges    = 128 // range descriptors of a command
 	TokenTimeout      = 300 // default inactivity timeout, seconds
 	MaxTokenTimeout   = 3600
-	MaxTokenBytes     = 64 << 30 // of a token, and of a transfer
+	MaxTokenBytes     = 4 << 30 // of a token, and of a transfer
 	BestTransferBytes = 64 << 20
 
 	RODPointInTime = 0x00800000 // point in time copy - default

@@ -141,7 +141,11 @@ func (p *populating) ended(o *operation) {
 	r := &o.req
 	if r.Status != block.OK {
 		r.Ref = nil
-		if !o.cancelled() {
+		switch {
+		case o.cancelled():
+		case r.Status == block.Resources: // the map of what it would hold is too long
+			o.finish(copyError, sam.StatusCheckCondition, sense.Data{Code: sense.CopyNoROD})
+		default:
 			status, s := o.where.Outcome(r)
 			o.finish(copyError, status, s)
 		}

@@ -272,7 +272,7 @@ func tokenCases() []Case {
 			s.equal("descriptor types", kinds, []uint16{0, 1, 4, 8, 0xC, 0x106, 0x108, 0x8001})
 			// What Windows looks at first (WINDOWS_BLOCK_DEVICE_TOKEN_LIMITS_DESCRIPTOR).
 			s.equal("block device ROD limits", p[4:40], []byte{0, 0, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 128, 0, 0, 0x0E, 0x10, 0, 0, 0x01, 0x2C,
-				0, 0, 0, 0, 0x08, 0, 0, 0, 0, 0, 0, 0, 0, 0x02, 0, 0})
+				0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0, 0x02, 0, 0})
 		}},
 	}
 }
