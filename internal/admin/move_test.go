@@ -139,8 +139,19 @@ func TestArrayMoves(t *testing.T) {
 	const moves = 12
 	seed := testkit.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 3))
+	manager := newSystemd(t, "")
 	p := newPond(t, seed)
 	nodes := []*pondNode{p.node(1, false), p.node(2, true), p.node(3, true)}
+	var told []string
+	var listens sync.WaitGroup
+	var over atomic.Bool
+	listens.Go(func() {
+		for !over.Load() {
+			if m := manager.hears(20 * time.Millisecond); m != "" {
+				told = append(told, m)
+			}
+		}
+	})
 	var hosts []*pondHost
 	for i, n := range nodes {
 		for k := range 2 {
@@ -185,6 +196,11 @@ func TestArrayMoves(t *testing.T) {
 		}
 		took = append(took, time.Since(began))
 		owner = to
+	}
+	over.Store(true)
+	listens.Wait()
+	if i := slices.IndexFunc(told, func(m string) bool { return strings.Contains(m, "STOPPING=1") }); i >= 0 {
+		t.Errorf("systemd hears %q of a service that goes on", told[i])
 	}
 	var bytes int64
 	for _, h := range hosts {
