@@ -315,9 +315,15 @@ func (r *powerRig) steps(steps int) {
 		case k < 2:
 			r.resize()
 		case k < 30 && len(r.busy) < 6:
-			r.launch()
-		case k < 34:
+			if r.launch(); r.faulty {
+				r.look()
+			}
+		case k < 33:
 			r.disk.WriteBack(r.rnd)
+		case k < 34:
+			if r.disk.WriteBack(r.rnd); r.faulty {
+				r.disk.FailWriteBack(r.rnd, "/data/mdisk/")
+			}
 		case k < 37:
 			r.clock.RunUntil(r.clock.Now() + r.rnd.Int64N(1e9))
 		case k < 39:
