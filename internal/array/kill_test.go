@@ -118,6 +118,7 @@ func (r *powerRig) restartKilled(k *killer, what string) {
 	k.left = 0
 	r.disk.KillAtWrite(1 << 40)
 	r.flushed = r.acks
+	r.findPool()
 	r.find()
 	r.sized(what)
 	for _, p := range r.a.Check(true).Problems {
@@ -127,6 +128,7 @@ func (r *powerRig) restartKilled(k *killer, what string) {
 		r.t.Errorf("%s: recovery: %+v", what, rec)
 	}
 	r.verify(what)
+	r.verifyStore(what)
 	r.busy, r.cut = nil, false
 }
 

@@ -97,7 +97,7 @@ func (r *powerRig) comeAndGo() {
 // come makes a volume, under a name that no other had.
 func (r *powerRig) come(vol int, size uint64, then func()) {
 	x, v := &r.slots[vol], powerVolumes[vol]
-	if x.maybe || x.there {
+	if x.maybe || x.there || v.pool == comingPool && (!r.pool.there || r.pool.maybe) {
 		return
 	}
 	x.times++

@@ -60,6 +60,7 @@ type powerRig struct {
 	killed  bool // the last death was the process's alone
 	comes   bool // volumes come and go
 	slots   []slot
+	pool    poolSlot
 	over    bool // the power goes now
 	faulty  bool // writes and syncs of mdisks and of NVRAM fail now and then, and those of the meta store in some lives
 }
@@ -81,15 +82,18 @@ var powerSaw struct {
 	cutDiscards        atomic.Int64 // the power went just when something was
 }
 
-// powerVolumes are the volumes of the program. Data is only ever written to the islands of a volume, so that one
-// whose map has three levels can be verified; what lies between them stays without data. sizes are those that
-// the volume may take.
-var powerVolumes = []struct {
+// powerVolume is what a volume of the program is.
+type powerVolume struct {
 	pool    string
 	thin    bool
 	sizes   []uint64
 	islands []block.Range
-}{
+}
+
+// powerVolumes are the volumes of the program. Data is only ever written to the islands of a volume, so that one
+// whose map has three levels can be verified; what lies between them stays without data. sizes are those that
+// the volume may take.
+var powerVolumes = []powerVolume{
 	{"a", true, []uint64{9_000_011, 8_388_800, 33_000, 700}, []block.Range{rng(0, 1500), rng(32_768-400, 800), rng(8_388_608-300, 600), rng(9_000_011-100, 100)}},
 	{"a", false, []uint64{1000}, []block.Range{rng(0, 1000)}},
 	{"b", true, []uint64{2001, 33_000}, []block.Range{rng(0, 2001), rng(32_768, 232)}},
@@ -97,6 +101,8 @@ var powerVolumes = []struct {
 	{"c", true, []uint64{5120, 600}, []block.Range{rng(0, 5120)}},
 	{"c", false, []uint64{4864, 1100}, []block.Range{rng(0, 1000), rng(4800, 64)}},
 	{"a", true, []uint64{1000, 100}, []block.Range{rng(0, 1000)}},
+	// So does the pool of this one: see power_pools_test.go.
+	{comingPool, true, []uint64{1000, 300}, []block.Range{rng(0, 1000)}},
 }
 
 // stayingVolumes is how many of them are always there.
@@ -308,6 +314,9 @@ func (r *powerRig) steps(steps int) {
 		if r.comes && r.rnd.IntN(40) == 0 {
 			r.comeAndGo()
 		}
+		if r.comes && r.rnd.IntN(80) == 0 {
+			r.comeAndGoPool()
+		}
 		if r.opt.Discard && r.rnd.IntN(150) == 0 {
 			r.cutBehindDiscard()
 		}
@@ -383,6 +392,7 @@ func (r *powerRig) restart(what string) {
 		r.flushed = r.acks
 	}
 	r.disk.CutAtSync(1 << 40)
+	r.findPool()
 	r.find()
 	r.sized(what)
 	rep := r.a.Check(true)
@@ -393,6 +403,7 @@ func (r *powerRig) restart(what string) {
 		r.t.Errorf("%s: recovery: %+v", what, rec)
 	}
 	r.verify(what)
+	r.verifyStore(what)
 	r.busy, r.cut = nil, false
 }
 
@@ -457,6 +468,11 @@ func TestPowerCuts(t *testing.T) {
 		s := &powerSaw
 		n := [...]int64{s.failedStops.Load(), s.broken.Load(), s.stops.Load(), s.cutOff.Load(), s.noSpace.Load(), s.moved.Load(), s.shrunk.Load(), s.squeezed.Load(), s.discarded.Load() >> 20, s.cutDiscards.Load()}
 		t.Logf("failed stops, arrays that broke, stops, commands cut off, without space; cuts behind a deletion, a shrink, a thick volume; MiB discarded, cuts behind that: %d", n)
+		p := [...]int64{poolSaw.made.Load(), poolSaw.deleted.Load(), poolSaw.unknown.Load(), poolSaw.strays.Load()}
+		t.Logf("pools made, deleted, of which a start had to find out; mdisks that it removed: %d", p)
+		if cuts >= 1000 && slices.Min(p[:]) == 0 {
+			t.Error("the programs have not met all of that")
+		}
 		often := n[2:] // 30 in 1,000 cuts at least; of the others there may be 6
 		if cuts >= 1000 && slices.Min(often) == 0 || cuts >= 5000 && slices.Min(n[:]) == 0 {
 			t.Error("the programs have not met all of that")
