@@ -85,7 +85,7 @@ func (d *Directory) NumberVolume(spec *VolumeSpec) {
 // start removes them.
 func (d *Directory) Announce(spec PoolSpec, done func(error)) {
 	d.change(func() (undo func()) {
-		return d.addStray(spec.media())
+		return d.addStray(spec.Media())
 	}, done)
 }
 
@@ -95,7 +95,7 @@ func (d *Directory) Announce(spec PoolSpec, done func(error)) {
 func (d *Directory) AddPool(spec PoolSpec, done func(error)) {
 	d.change(func() (undo func()) {
 		pools := swap(&d.Pools, append(d.Pools, spec))
-		names := spec.media()
+		names := spec.Media()
 		d.Forget(names)
 		return func() {
 			pools()
@@ -110,7 +110,7 @@ func (d *Directory) RemovePool(id uint16, done func(error)) {
 		var names []string
 		pools := swap(&d.Pools, slices.DeleteFunc(slices.Clone(d.Pools), func(s PoolSpec) bool {
 			if s.ID == id {
-				names = s.media()
+				names = s.Media()
 			}
 			return s.ID == id
 		}))
@@ -132,7 +132,7 @@ func (d *Directory) addStray(names []string) (undo func()) {
 // Strays returns the names of the mdisks that the store may have and no pool has.
 func (d *Directory) Strays() (names []string) {
 	for _, name := range d.Stray {
-		if !slices.ContainsFunc(d.Pools, func(s PoolSpec) bool { return slices.Contains(s.media(), name) }) {
+		if !slices.ContainsFunc(d.Pools, func(s PoolSpec) bool { return slices.Contains(s.Media(), name) }) {
 			names = append(names, name)
 		}
 	}

@@ -89,8 +89,8 @@ func (c *changes) heard(what string, does func(), fails ...func()) func(error) {
 // stray says whether the mdisks of a pool are stray.
 func (c *changes) stray(s PoolSpec, is bool) {
 	w := &c.want
-	if w.Stray = slices.DeleteFunc(w.Stray, func(name string) bool { return slices.Contains(s.media(), name) }); is {
-		w.Stray = append(w.Stray, s.media()...)
+	if w.Stray = slices.DeleteFunc(w.Stray, func(name string) bool { return slices.Contains(s.Media(), name) }); is {
+		w.Stray = append(w.Stray, s.Media()...)
 	}
 }
 
@@ -111,7 +111,7 @@ func (c *changes) change() {
 		}
 	case n < 12 && len(w.Stray) > 0:
 		name := w.Stray[c.rnd.IntN(len(w.Stray))]
-		if slices.ContainsFunc(d.Pools, func(s PoolSpec) bool { return s.media()[0] == name }) { // its deletion is on its way
+		if slices.ContainsFunc(d.Pools, func(s PoolSpec) bool { return s.Media()[0] == name }) { // its deletion is on its way
 			break
 		}
 		c.saw["mdisk gone"]++

@@ -45,8 +45,8 @@ func (d *Directory) CheckMdisks(spec *PoolSpec, made *media.Maker) error {
 	return nil
 }
 
-// media returns the names of the mdisks in the store.
-func (spec *PoolSpec) media() (names []string) {
+// Media returns the names of the mdisks in the store.
+func (spec *PoolSpec) Media() (names []string) {
 	for _, m := range spec.Mdisks {
 		names = append(names, media.Name(spec.Name, m.Name))
 	}
