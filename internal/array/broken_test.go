@@ -1,6 +1,7 @@
 package array
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -16,6 +17,21 @@ func (r *rig) tryPool(name, mdisk string, size uint64) error {
 	})
 }
 
+// failsWith has the batch fail that makes a pool, behind the one that announces it, and all that come then. The store has the
+// first of these or not.
+func failsWith(pool string, there bool) func([]block.KV) (fails, there bool) {
+	n := 0
+	return func(batch []block.KV) (bool, bool) {
+		for _, e := range batch {
+			if n == 0 && string(e.Key) == "o" && !bytes.Contains(e.Value, []byte(`"name":"`+pool+`"`)) {
+				return false, true
+			}
+		}
+		n++
+		return true, there && n == 1
+	}
+}
+
 // TestFilesOfADoubtfulPool: the batch that makes a pool fails, and the store has it or not; nor can it be
 // taken back. Nobody gets the files meanwhile, neither under the same name nor under one that means the
 // same files: the next start finds the pool with what it was made with, or does not find it.
@@ -24,8 +40,7 @@ func TestFilesOfADoubtfulPool(t *testing.T) {
 		for _, next := range [][2]string{{"a.b", "c"}, {"a", "b.c"}} {
 			r, s := doubtRig(t, Options{})
 			r.pool("q", PoolSpec{}, 64<<20)
-			n := 0
-			s.fail = func([]block.KV) (bool, bool) { n++; return true, there && n == 1 }
+			s.fail = failsWith("a.b", there)
 			if err := r.tryPool("a.b", "c", 64<<20); !errors.Is(err, errDeaf) || !strings.Contains(err.Error(), "done or not") {
 				t.Fatalf("the first one ended %v", err)
 			}
@@ -84,8 +99,7 @@ func TestChangesOfABrokenArray(t *testing.T) {
 		r.pool("p", PoolSpec{}, 64<<20)
 		q := r.pool("q", PoolSpec{}, 64<<20)
 		v := r.volume("v", "p", 8<<20, true)
-		n := 0
-		s.fail = func([]block.KV) (bool, bool) { n++; return true, n == 1 }
+		s.fail = failsWith("x", true)
 		if err := r.tryPool("x", "d", 64<<20); err == nil || r.a.engine.Broken() == "" {
 			t.Fatalf("the pool ended %v", err)
 		}
@@ -136,7 +150,7 @@ func TestChangesOfABrokenArray(t *testing.T) {
 }
 
 // TestPoolIsRefusedWhenTheArrayBreaksMeanwhile: the array breaks while the mdisks of a pool are made. The
-// pool is refused, and its files go.
+// pool is refused, and its files go. It was announced, and no more.
 func TestPoolIsRefusedWhenTheArrayBreaksMeanwhile(t *testing.T) {
 	r, s := doubtRig(t, Options{})
 	r.pool("p", PoolSpec{}, 64<<20)
@@ -148,7 +162,7 @@ func TestPoolIsRefusedWhenTheArrayBreaksMeanwhile(t *testing.T) {
 		r.a.CreatePool(PoolSpec{Name: "x", Mdisks: []MdiskSpec{{Name: "d", Size: 64 << 20}}}, func(_ *Pool, err error) { done(err) })
 		r.a.engine.BreakDown("a test broke it")
 	})
-	if err == nil || !strings.Contains(err.Error(), "changes are refused") || batches != 0 || r.a.Pool("x") != nil {
+	if err == nil || !strings.Contains(err.Error(), "changes are refused") || batches != 1 || r.a.Pool("x") != nil {
 		t.Errorf("it ended %v after %d batches, the pool is %v", err, batches, r.a.Pool("x"))
 	}
 	if n := r.a.manager.Media.Disks(); n != 0 {

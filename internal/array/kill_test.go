@@ -107,7 +107,7 @@ func (r *powerRig) restartKilled(k *killer, what string) {
 		}
 		r.clock = &block.Virtual{}
 		var err error
-		if r.a, r.files, err = openOn(r.disk, r.clock, r.rnd, r.opt, r.wrap...); err != nil {
+		if r.a, r.files, err = r.openAgain(); err != nil {
 			r.t.Fatalf("%s: %v", what, err)
 		}
 		k.ended()
@@ -117,7 +117,8 @@ func (r *powerRig) restartKilled(k *killer, what string) {
 	}
 	k.left = 0
 	r.disk.KillAtWrite(1 << 40)
-	r.flushed = r.acks
+	r.flushed, r.calm = r.acks, true
+	r.findPool()
 	r.find()
 	r.sized(what)
 	for _, p := range r.a.Check(true).Problems {
@@ -127,7 +128,8 @@ func (r *powerRig) restartKilled(k *killer, what string) {
 		r.t.Errorf("%s: recovery: %+v", what, rec)
 	}
 	r.verify(what)
-	r.busy, r.cut = nil, false
+	r.verifyStore(what)
+	r.busy, r.cut, r.calm = nil, false, false
 }
 
 // losePowerToo has the power go behind the death of the process, perhaps behind starts that died, too, and before one that
@@ -176,6 +178,7 @@ func killInside(t *testing.T, name string, restart func(r *powerRig, k *killer, 
 			k := &killer{}
 			r := newPowerRigWith(t, s, s%2 == 0, func(r *powerRig) {
 				k.r, r.comes = r, true
+				r.hangs, r.hangOnce = s%4 == 1, 300
 				r.wrap = []func(block.Store) block.Store{func(s block.Store) block.Store { return killable{s, k} }}
 			})
 			r.rnd = rand.New(rand.NewPCG(s, 8))

@@ -154,6 +154,7 @@ func Open(opt Options) (*Array, error) {
 		block.Tick(a.exec) // what begins now must not look as old as the recovery
 		if a.recovery = found; err == nil {
 			set.SweepFree()
+			a.manager.RemoveStrays()
 		}
 		return a, err
 	})

@@ -76,7 +76,7 @@ func (r *powerRig) resizeTo(vol int, size uint64, then func()) {
 		if r.isCut() {
 			return
 		}
-		if err != nil && !r.faulty && !noRoom(err) {
+		if err != nil && !r.faulty && !r.hangs && !noRoom(err) {
 			r.t.Fatalf("%s: %v", cmd.what, err)
 		}
 		i := slices.Index(r.busy, mark)
@@ -265,6 +265,11 @@ func (r *powerRig) submit(vol int, q *block.Request, cmd *command) {
 		}
 		// What waited too long for an mdisk that fails, or for NVRAM, may have been done in part.
 		refused := r.faulty && (q.Status == block.MediumWrite || q.Status == block.Hardware && (q.Op == block.OpFlush || q.Flags&block.FUA != 0 || r.a.engine.Broken() != ""))
+		// What hangs ends whoever waits for it: a write for room, the log or its mdisk, a read, a flush.
+		if r.hangs && (q.Status == block.MediumWrite || q.Status == block.Hardware || q.Status == block.NoSpace) {
+			refused = true
+			powerSaw.overdue.Add(1)
+		}
 		if q.Status == block.OutOfRange && r.shrinks[vol] > shrinks {
 			refused = true
 			powerSaw.cutOff.Add(1)

@@ -97,7 +97,7 @@ func (r *powerRig) comeAndGo() {
 // come makes a volume, under a name that no other had.
 func (r *powerRig) come(vol int, size uint64, then func()) {
 	x, v := &r.slots[vol], powerVolumes[vol]
-	if x.maybe || x.there {
+	if x.maybe || x.there || v.pool == comingPool && (!r.pool.there || r.pool.maybe) {
 		return
 	}
 	x.times++
@@ -106,7 +106,7 @@ func (r *powerRig) come(vol int, size uint64, then func()) {
 		if r.isCut() {
 			return
 		}
-		if err != nil && !r.faulty && !noRoom(err) {
+		if err != nil && !r.faulty && !r.hangs && !noRoom(err) {
 			r.t.Fatalf("making %s: %v", x.name, err)
 		}
 		if x.maybe = unknown(err); err == nil {
@@ -130,7 +130,7 @@ func (r *powerRig) leave(vol int, then func()) {
 		if r.isCut() {
 			return
 		}
-		if err != nil && !r.faulty && !errors.Is(err, ErrInUse) {
+		if err != nil && !r.faulty && !r.hangs && !errors.Is(err, ErrInUse) {
 			r.t.Fatalf("deleting %s: %v", x.name, err)
 		}
 		i := slices.Index(r.busy, mark)

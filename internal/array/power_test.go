@@ -47,21 +47,25 @@ type powerRig struct {
 	opt   Options
 	wrap  []func(block.Store) block.Store // what the array has of the store
 
-	vols    []*Volume
-	sectors [][][]version // by volume and number among the sectors of its islands: what it may hold, the oldest first
-	sizes   []uint64      // of the volumes
-	resizes []uint64      // the sizes that commands under way give them, or that a start may find; 0: none
-	shrinks []int         // how often they got another size
-	acks    int
-	flushed int // acknowledgements that a flush has covered
-	stamp   uint64
-	busy    []busyRange
-	cut     bool
-	killed  bool // the last death was the process's alone
-	comes   bool // volumes come and go
-	slots   []slot
-	over    bool // the power goes now
-	faulty  bool // writes and syncs of mdisks and of NVRAM fail now and then, and those of the meta store in some lives
+	vols     []*Volume
+	sectors  [][][]version // by volume and number among the sectors of its islands: what it may hold, the oldest first
+	sizes    []uint64      // of the volumes
+	resizes  []uint64      // the sizes that commands under way give them, or that a start may find; 0: none
+	shrinks  []int         // how often they got another size
+	acks     int
+	flushed  int // acknowledgements that a flush has covered
+	stamp    uint64
+	busy     []busyRange
+	cut      bool
+	killed   bool // the last death was the process's alone
+	comes    bool // volumes come and go
+	slots    []slot
+	pool     poolSlot
+	over     bool // the power goes now
+	hangs    bool // calls of the store do not end for a while, one in hangOnce
+	hangOnce int
+	calm     bool // nothing hangs now
+	faulty   bool // writes and syncs of mdisks and of NVRAM fail now and then, and those of the meta store in some lives
 }
 
 type busyRange struct {
@@ -79,17 +83,22 @@ var powerSaw struct {
 	squeezed           atomic.Int64 // a thick volume was made of what had just become free, likewise
 	discarded          atomic.Int64 // bytes
 	cutDiscards        atomic.Int64 // the power went just when something was
+	lasting, refused   atomic.Int64 // starts over a fault that lasted, and that ended for one
+	hangs, overdue     atomic.Int64 // calls of the store that hung, and commands that ended for that
+}
+
+// powerVolume is what a volume of the program is.
+type powerVolume struct {
+	pool    string
+	thin    bool
+	sizes   []uint64
+	islands []block.Range
 }
 
 // powerVolumes are the volumes of the program. Data is only ever written to the islands of a volume, so that one
 // whose map has three levels can be verified; what lies between them stays without data. sizes are those that
 // the volume may take.
-var powerVolumes = []struct {
-	pool    string
-	thin    bool
-	sizes   []uint64
-	islands []block.Range
-}{
+var powerVolumes = []powerVolume{
 	{"a", true, []uint64{9_000_011, 8_388_800, 33_000, 700}, []block.Range{rng(0, 1500), rng(32_768-400, 800), rng(8_388_608-300, 600), rng(9_000_011-100, 100)}},
 	{"a", false, []uint64{1000}, []block.Range{rng(0, 1000)}},
 	{"b", true, []uint64{2001, 33_000}, []block.Range{rng(0, 2001), rng(32_768, 232)}},
@@ -97,6 +106,8 @@ var powerVolumes = []struct {
 	{"c", true, []uint64{5120, 600}, []block.Range{rng(0, 5120)}},
 	{"c", false, []uint64{4864, 1100}, []block.Range{rng(0, 1000), rng(4800, 64)}},
 	{"a", true, []uint64{1000, 100}, []block.Range{rng(0, 1000)}},
+	// So does the pool of this one: see power_pools_test.go.
+	{comingPool, true, []uint64{1000, 300}, []block.Range{rng(0, 1000)}},
 }
 
 // stayingVolumes is how many of them are always there.
@@ -189,13 +200,34 @@ func (r *powerRig) find() {
 func (r *powerRig) open() {
 	r.clock = &block.Virtual{Late: lateness(r.rnd)}
 	var err error
-	if r.a, r.files, err = openOn(r.disk, r.clock, r.rnd, r.opt, r.wrap...); err != nil {
+	if r.a, r.files, err = r.openAgain(); err != nil {
 		r.t.Fatal(err)
 	}
 }
 
+// openAgain opens the array. Where things hang, one in some hundred calls of the store does not end for up to a minute, whatever it
+// is: a transfer, a sync, a discard, a flush of NVRAM, a batch of the meta store.
+func (r *powerRig) openAgain() (*Array, *store.Files, error) {
+	if !r.hangs {
+		return openOn(r.disk, r.clock, r.rnd, r.opt, r.wrap...)
+	}
+	clock := r.clock
+	return openLater(r.disk, clock, func(fn func()) {
+		wait := r.rnd.Int64N(3e6)
+		if !r.calm && r.rnd.IntN(r.hangOnce) == 0 {
+			wait = r.rnd.Int64N(60e9)
+			powerSaw.hangs.Add(1)
+		}
+		clock.At(clock.Now()+wait, fn)
+	}, r.opt, r.wrap...)
+}
+
 func openOn(d store.FS, clock *block.Virtual, rnd *rand.Rand, opt Options, wrap ...func(block.Store) block.Store) (*Array, *store.Files, error) {
-	later := func(fn func()) { clock.At(clock.Now()+rnd.Int64N(3e6), fn) }
+	return openLater(d, clock, func(fn func()) { clock.At(clock.Now()+rnd.Int64N(3e6), fn) }, opt, wrap...)
+}
+
+// openLater opens an array over a file system; later says when what may wait for a disk ends.
+func openLater(d store.FS, clock *block.Virtual, later func(func()), opt Options, wrap ...func(block.Store) block.Store) (*Array, *store.Files, error) {
 	files, err := store.OpenFiles(clock, "/data", store.FilesOptions{FS: d, Later: later})
 	if err != nil {
 		return nil, nil, err
@@ -295,7 +327,7 @@ func (r *powerRig) stop() {
 	case err == nil:
 		powerSaw.stops.Add(1)
 		r.flushed = r.acks
-	case !r.faulty:
+	case !r.faulty && !r.hangs:
 		r.t.Fatalf("it stops with %v", err)
 	default:
 		powerSaw.failedStops.Add(1)
@@ -308,6 +340,9 @@ func (r *powerRig) steps(steps int) {
 		if r.comes && r.rnd.IntN(40) == 0 {
 			r.comeAndGo()
 		}
+		if r.comes && r.rnd.IntN(80) == 0 {
+			r.comeAndGoPool()
+		}
 		if r.opt.Discard && r.rnd.IntN(150) == 0 {
 			r.cutBehindDiscard()
 		}
@@ -315,11 +350,20 @@ func (r *powerRig) steps(steps int) {
 		case k < 2:
 			r.resize()
 		case k < 30 && len(r.busy) < 6:
-			r.launch()
-		case k < 34:
+			if r.launch(); r.faulty {
+				r.look()
+			}
+		case k < 33:
 			r.disk.WriteBack(r.rnd)
+		case k < 34:
+			if r.disk.WriteBack(r.rnd); r.faulty {
+				r.disk.FailWriteBack(r.rnd, "/data/mdisk/")
+			}
 		case k < 37:
 			r.clock.RunUntil(r.clock.Now() + r.rnd.Int64N(1e9))
+			if r.hangs && r.rnd.IntN(4) == 0 {
+				r.clock.RunUntil(r.clock.Now() + r.rnd.Int64N(30e9))
+			}
 		case k < 39:
 			r.a.checkpoint(true)
 		default:
@@ -377,6 +421,8 @@ func (r *powerRig) restart(what string) {
 		r.flushed = r.acks
 	}
 	r.disk.CutAtSync(1 << 40)
+	r.calm = true
+	r.findPool()
 	r.find()
 	r.sized(what)
 	rep := r.a.Check(true)
@@ -387,17 +433,20 @@ func (r *powerRig) restart(what string) {
 		r.t.Errorf("%s: recovery: %+v", what, rec)
 	}
 	r.verify(what)
-	r.busy, r.cut = nil, false
+	r.verifyStore(what)
+	r.busy, r.cut, r.calm = nil, false, false
 }
 
-// openFaulty opens the array. Where things fail, flushes of NVRAM fail at first now and then, and it is opened again.
+// openFaulty opens the array. Where things fail, some fail now and then while it opens, or all that are of a kind fail, also
+// while it is verified. If it does not open then, it is opened again.
 func (r *powerRig) openFaulty(what string) {
-	for fail := r.faulty && r.rnd.IntN(3) == 0; ; fail = false {
-		failed := false
-		if fail {
+	for fails := r.faulty; ; fails = false {
+		failed, lasts := false, false
+		if fails {
+			var hits func(op storetest.Op, path string) bool
+			hits, lasts = r.startFault()
 			r.disk.SetFault(func(op storetest.Op, path string, n int) (int, error) {
-				nvram := path == "/data/nvram" && op == storetest.Sync && r.rnd.IntN(3) == 0
-				if nvram || strings.HasPrefix(path, "/data/meta") && op != storetest.Read && r.rnd.IntN(50) == 0 {
+				if hits(op, path) {
 					failed = true
 					return 0, syscall.EIO
 				}
@@ -406,15 +455,54 @@ func (r *powerRig) openFaulty(what string) {
 		}
 		r.clock = &block.Virtual{Late: lateness(r.rnd)}
 		var err error
-		r.a, r.files, err = openOn(r.disk, r.clock, r.rnd, r.opt, r.wrap...)
-		r.disk.SetFault(nil)
-		if err == nil {
+		if r.a, r.files, err = r.openAgain(); err == nil && lasts {
+			powerSaw.lasting.Add(1)
+			return
+		}
+		if r.disk.SetFault(nil); err == nil {
 			return
 		}
 		if !failed {
 			r.t.Fatalf("%s: %v", what, err)
 		}
+		powerSaw.refused.Add(1)
 	}
+}
+
+// startFault returns what fails in a start, perhaps nothing, and whether that lasts.
+func (r *powerRig) startFault() (hits func(op storetest.Op, path string) bool, lasts bool) {
+	change := func(prefix string) func(storetest.Op, string) bool {
+		return func(op storetest.Op, path string) bool {
+			return op != storetest.Read && strings.HasPrefix(path, prefix)
+		}
+	}
+	only := func(kind storetest.Op, prefix string) func(storetest.Op, string) bool {
+		return func(op storetest.Op, path string) bool { return op == kind && strings.HasPrefix(path, prefix) }
+	}
+	switch r.rnd.IntN(24) {
+	case 0:
+		return change("/data/meta/"), true
+	case 1:
+		return change("/data/meta.copy/"), true
+	case 2:
+		return only(storetest.Read, "/data/meta/"), true
+	case 3:
+		return only(storetest.Read, "/data/meta.copy/"), true
+	case 4:
+		return only(storetest.Read, "/data/meta"), true
+	case 5:
+		return only(storetest.Sync, "/data/nvram"), true
+	case 6:
+		return only(storetest.Sync, "/data/mdisk/"), true
+	case 7:
+		return change("/data/mdisk/"), true
+	case 8, 9, 10, 11, 12, 13, 14, 15:
+		return func(op storetest.Op, path string) bool {
+			nvram := path == "/data/nvram" && op == storetest.Sync && r.rnd.IntN(3) == 0
+			return nvram || strings.HasPrefix(path, "/data/meta") && op != storetest.Read && r.rnd.IntN(50) == 0
+		}, false
+	}
+	return func(storetest.Op, string) bool { return false }, false
 }
 
 // sized takes the sizes of the volumes from the array: they are the last that was acknowledged, or that of a command
@@ -451,6 +539,13 @@ func TestPowerCuts(t *testing.T) {
 		s := &powerSaw
 		n := [...]int64{s.failedStops.Load(), s.broken.Load(), s.stops.Load(), s.cutOff.Load(), s.noSpace.Load(), s.moved.Load(), s.shrunk.Load(), s.squeezed.Load(), s.discarded.Load() >> 20, s.cutDiscards.Load()}
 		t.Logf("failed stops, arrays that broke, stops, commands cut off, without space; cuts behind a deletion, a shrink, a thick volume; MiB discarded, cuts behind that: %d", n)
+		p := [...]int64{poolSaw.made.Load(), poolSaw.deleted.Load(), poolSaw.unknown.Load(), poolSaw.strays.Load()}
+		t.Logf("pools made, deleted, of which a start had to find out; mdisks that it removed: %d", p)
+		h := [...]int64{s.hangs.Load(), s.overdue.Load(), s.lasting.Load(), s.refused.Load()}
+		t.Logf("calls of the store that hung, commands that ended for that; starts over a fault that lasted, and that ended for one: %d", h)
+		if cuts >= 1000 && slices.Min(append(p[:], h[:]...)) == 0 {
+			t.Error("the programs have not met all of that")
+		}
 		often := n[2:] // 30 in 1,000 cuts at least; of the others there may be 6
 		if cuts >= 1000 && slices.Min(often) == 0 || cuts >= 5000 && slices.Min(n[:]) == 0 {
 			t.Error("the programs have not met all of that")
@@ -463,6 +558,9 @@ func TestPowerCuts(t *testing.T) {
 			t.Parallel()
 			r := newPowerRigWith(t, s, s%2 == 0, func(r *powerRig) { r.comes = true })
 			r.faulty = s%3 == 0
+			if r.hangs = s%4 == 1; r.hangs {
+				r.hangOnce = []int{100, 300, 1000}[s/4%3]
+			}
 			if s%5 == 0 {
 				r.disk.HideBoot()
 			}

@@ -122,6 +122,9 @@ var ErrSize = errors.New("it was made with another size")
 type Store interface {
 	// Medium opens or creates the mdisk with this name and size in bytes.
 	Medium(name string, size uint64) (Medium, error)
+	// FindMedium returns an error, which says how to mend it, unless there is an mdisk of this name. It
+	// changes nothing. Who knows that there was one asks before Medium, which would make one that is empty.
+	FindMedium(name string) error
 	// MakeMedium makes an mdisk that no pool has, so that Medium then opens it without waiting for a
 	// disk. What a crash left under the name is removed first. It calls done on the executor; on an
 	// error nothing is left of the mdisk.

@@ -26,6 +26,21 @@ func openLimit() uint64 {
 	return l.Cur
 }
 
+// FindMedium looks for the file of an mdisk. One without a byte has lost its size, which is durable before a pool is.
+func (s *Files) FindMedium(name string) error {
+	path := s.mdiskPath(name)
+	info, err := s.fs.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("mdisk %s is missing: there is no file %s; mount the disk where it is, or restore it and %s from a copy", name, path, filepath.Base(s.sumPath(name)))
+	case err != nil:
+		return fmt.Errorf("mdisk %s cannot be looked for: %w", name, err)
+	case info.Size() == 0:
+		return fmt.Errorf("mdisk %s is missing: its file %s is empty; mount the disk where it is, or restore it and %s from a copy", name, path, filepath.Base(s.sumPath(name)))
+	}
+	return nil
+}
+
 // MakeMedium makes the files of an mdisk in a line of their own: its syncs wait for the disk.
 func (s *Files) MakeMedium(name string, size uint64, done func(error)) {
 	if n := openLimit() / uint64(max(s.opt.Stores, 1)); uint64(len(s.media)+len(s.made)+1)*(mdiskFiles+1)*mdiskShare > n {

@@ -115,6 +115,14 @@ func (m *Memory) Medium(name string, size uint64) (block.Medium, error) {
 	return d, nil
 }
 
+// FindMedium reports an mdisk that is not there.
+func (m *Memory) FindMedium(name string) error {
+	if m.media[name] == nil {
+		return fmt.Errorf("mdisk %s is missing", name)
+	}
+	return nil
+}
+
 // MakeMedium forgets what was under the name; done is called at once.
 func (m *Memory) MakeMedium(name string, _ uint64, done func(error)) {
 	delete(m.media, name)

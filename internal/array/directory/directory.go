@@ -81,17 +81,67 @@ func (d *Directory) NumberVolume(spec *VolumeSpec) {
 	d.NextVolume++
 }
 
-// AddPool adds a pool. As with all changes here, done hears when it is durable, or that it is not:
-// then whether a start finds it is unknown until it is taken back.
-func (d *Directory) AddPool(spec PoolSpec, done func(error)) {
-	d.change(func() (undo func()) { return swap(&d.Pools, append(d.Pools, spec)) }, done)
+// Announce says that the store may have the mdisks of a pool that is about to be made. They are stray until AddPool: a
+// start removes them.
+func (d *Directory) Announce(spec PoolSpec, done func(error)) {
+	d.change(func() (undo func()) {
+		return d.addStray(spec.Media())
+	}, done)
 }
 
-// RemovePool removes the pool of a number.
+// AddPool adds a pool. As with all changes here, done hears when it is durable, or that it is not:
+// then whether a start finds it is unknown until it is taken back.
+// Its mdisks are stray no more, unless it is taken back.
+func (d *Directory) AddPool(spec PoolSpec, done func(error)) {
+	d.change(func() (undo func()) {
+		pools := swap(&d.Pools, append(d.Pools, spec))
+		names := spec.Media()
+		d.Forget(names)
+		return func() {
+			pools()
+			d.addStray(names)
+		}
+	}, done)
+}
+
+// RemovePool removes the pool of a number. Its mdisks are stray until Forget.
 func (d *Directory) RemovePool(id uint16, done func(error)) {
 	d.change(func() (undo func()) {
-		return swap(&d.Pools, slices.DeleteFunc(slices.Clone(d.Pools), func(s PoolSpec) bool { return s.ID == id }))
+		var names []string
+		pools := swap(&d.Pools, slices.DeleteFunc(slices.Clone(d.Pools), func(s PoolSpec) bool {
+			if s.ID == id {
+				names = s.Media()
+			}
+			return s.ID == id
+		}))
+		stray := d.addStray(names)
+		return func() {
+			pools()
+			stray()
+		}
 	}, done)
+}
+
+// addStray adds mdisks that are stray now, and returns what takes that back.
+func (d *Directory) addStray(names []string) (undo func()) {
+	fresh := slices.DeleteFunc(slices.Clone(names), func(s string) bool { return slices.Contains(d.Stray, s) })
+	d.Stray = append(d.Stray, fresh...)
+	return func() { d.Forget(fresh) }
+}
+
+// Strays returns the names of the mdisks that the store may have and no pool has.
+func (d *Directory) Strays() (names []string) {
+	for _, name := range d.Stray {
+		if !slices.ContainsFunc(d.Pools, func(s PoolSpec) bool { return slices.Contains(s.Media(), name) }) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Forget says that mdisks are stray no more: the store does not have them, or a pool has.
+func (d *Directory) Forget(names []string) {
+	d.Stray = slices.DeleteFunc(slices.Clone(d.Stray), func(s string) bool { return slices.Contains(names, s) })
 }
 
 // AddVolume adds a volume.

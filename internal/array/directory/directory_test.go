@@ -59,7 +59,7 @@ type changes struct {
 
 // heard is the done of a change: one that is durable counts, another one is taken back. Where that
 // fails, too, somebody else may have taken the doubt away before.
-func (c *changes) heard(what string, does func()) func(error) {
+func (c *changes) heard(what string, does func(), fails ...func()) func(error) {
 	return func(err error) {
 		if err == nil {
 			c.saw[what]++
@@ -67,6 +67,9 @@ func (c *changes) heard(what string, does func()) func(error) {
 			return
 		}
 		c.saw["failed"]++
+		for _, fn := range fails {
+			fn()
+		}
 		c.d.MustTakeBack(func(again error) {
 			if lost := c.meta.lost; (again != nil) != (lost > 1) {
 				c.Errorf("%d batches were lost in a row, and it is taken back with %v", lost, again)
@@ -83,6 +86,14 @@ func (c *changes) heard(what string, does func()) func(error) {
 	}
 }
 
+// stray says whether the mdisks of a pool are stray.
+func (c *changes) stray(s PoolSpec, is bool) {
+	w := &c.want
+	if w.Stray = slices.DeleteFunc(w.Stray, func(name string) bool { return slices.Contains(s.Media(), name) }); is {
+		w.Stray = append(w.Stray, s.Media()...)
+	}
+}
+
 func (c *changes) change() {
 	d, w, n := c.d, &c.want, c.rnd.IntN(100)
 	switch {
@@ -90,10 +101,30 @@ func (c *changes) change() {
 		s := PoolSpec{Name: fmt.Sprint("p", d.NextPool), Mdisks: []MdiskSpec{{Name: "m", Size: layout.ExtentBytes}}}
 		used := d.NumberPool(&s)
 		used()
-		d.AddPool(s, c.heard("pool made", func() { w.Pools = append(w.Pools, s) }))
+		stray := func() { c.stray(s, true) }
+		d.Announce(s, c.heard("pool announced", stray))
+		if c.rnd.IntN(4) > 0 {
+			d.AddPool(s, c.heard("pool made", func() {
+				w.Pools = append(w.Pools, s)
+				c.stray(s, false)
+			}, stray))
+		}
+	case n < 12 && len(w.Stray) > 0:
+		name := w.Stray[c.rnd.IntN(len(w.Stray))]
+		if slices.ContainsFunc(d.Pools, func(s PoolSpec) bool { return s.Media()[0] == name }) { // its deletion is on its way
+			break
+		}
+		c.saw["mdisk gone"]++
+		d.Forget([]string{name})
+		w.Stray = slices.DeleteFunc(w.Stray, func(s string) bool { return s == name })
 	case n < 15 && len(w.Pools) > 0:
 		id := w.Pools[c.rnd.IntN(len(w.Pools))].ID
 		d.RemovePool(id, c.heard("pool removed", func() {
+			for _, s := range w.Pools {
+				if s.ID == id {
+					c.stray(s, true)
+				}
+			}
 			w.Pools = slices.DeleteFunc(w.Pools, func(s PoolSpec) bool { return s.ID == id })
 		}))
 	case n < 40:
@@ -175,7 +206,7 @@ func TestDirectoryIsWhatWasDurable(t *testing.T) {
 			t.Fatalf("seed %d: it is\n%s\na start finds\n%s\nwant\n%s", seed, text(t, &c.d.Objects), text(t, &again.Objects), want)
 		}
 	}
-	for _, what := range []string{"pool made", "pool removed", "volume made", "volume removed", "volume resized", "value set", "failed", "not taken back", "settled by another", "doubtful"} {
+	for _, what := range []string{"pool announced", "pool made", "pool removed", "mdisk gone", "volume made", "volume removed", "volume resized", "value set", "failed", "not taken back", "settled by another", "doubtful"} {
 		if saw[what] == 0 {
 			t.Errorf("%s: that never came up", what)
 		}
@@ -191,6 +222,7 @@ func text(t *testing.T, o *Objects) string {
 	if len(c.Volumes) == 0 {
 		c.Volumes = nil
 	}
+	c.Stray = slices.Sorted(slices.Values(c.Stray))
 	b, err := json.Marshal(&c)
 	if err != nil {
 		t.Fatal(err)

@@ -45,6 +45,14 @@ func (d *Directory) CheckMdisks(spec *PoolSpec, made *media.Maker) error {
 	return nil
 }
 
+// Media returns the names of the mdisks in the store.
+func (spec *PoolSpec) Media() (names []string) {
+	for _, m := range spec.Mdisks {
+		names = append(names, media.Name(spec.Name, m.Name))
+	}
+	return names
+}
+
 // Disks returns the mdisks of a pool as the store makes them.
 func (spec *PoolSpec) Disks() (list []media.Disk) {
 	for _, m := range spec.Mdisks {

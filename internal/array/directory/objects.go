@@ -3,10 +3,10 @@
 // under the key "o", committed before a change is acknowledged.
 //
 // Invariant: the document is what the meta store has, or is just given, but for the next numbers of
-// pools, mdisks and volumes: these only grow, as soon as one is taken, and go there with the next
-// change. A number whose object failed is not used again before a restart. Any other change is
-// carried out when those before it are durable or have failed, and is taken back if it fails
-// itself.
+// pools, mdisks and volumes, and stray mdisks that the store has no more: these numbers only grow, as
+// soon as one is taken, and go there with the next change. A number whose object failed is not used
+// again before a restart. Any other change is carried out when those before it are durable or have
+// failed, and is taken back if it fails itself.
 //
 // It knows no pool or volume that works: what a change is about its user changes when it is
 // durable.
@@ -65,6 +65,7 @@ type Objects struct {
 	NextVolume uint32            `json:"next_volume"`
 	NextMdisk  uint32            `json:"next_mdisk"`
 	NextPool   uint16            `json:"next_pool"`
+	Stray      []string          `json:"stray,omitempty"` // mdisks that the store may have and no pool has, by their names there
 	Blobs      map[string][]byte `json:"blobs,omitempty"`
 }
 

@@ -83,18 +83,41 @@ func (m *Maker) Make(pool string, disks []Disk, done func(error)) {
 // Remove removes mdisks that no pool has, all of them whatever errors there are; see Leftovers.
 func (m *Maker) Remove(pool string, disks []Disk, done func(error)) {
 	m.Keep(pool, disks)
+	names := make([]string, len(disks))
+	for i, d := range disks {
+		names[i] = Name(pool, d.Name)
+	}
+	m.remove(names, func(err error) {
+		m.Release(pool, disks)
+		done(err)
+	})
+}
+
+// RemoveStrays is Remove of what an earlier process has left under names of the store. gone hears of each name of which there is
+// nothing any more.
+func (m *Maker) RemoveStrays(names []string, gone func(name string)) {
+	for _, name := range names {
+		m.names[name] = true
+	}
+	for _, name := range names {
+		m.remove([]string{name}, func(err error) {
+			if delete(m.names, name); err == nil {
+				gone(name)
+			}
+		})
+	}
+}
+
+// remove removes what the store has under names.
+func (m *Maker) remove(names []string, done func(error)) {
 	var all error
-	inTurn(len(disks), func(i int, next func(error)) {
-		name := Name(pool, disks[i].Name)
-		m.store.RemoveMedium(name, func(err error) {
-			m.note(name, err)
+	inTurn(len(names), func(i int, next func(error)) {
+		m.store.RemoveMedium(names[i], func(err error) {
+			m.note(names[i], err)
 			all = errors.Join(all, err)
 			next(nil)
 		})
-	}, func(int, error) {
-		m.Release(pool, disks)
-		done(all)
-	})
+	}, func(int, error) { done(all) })
 }
 
 // Keep keeps the names of a pool and of its mdisks until Release, as Make and Remove do.

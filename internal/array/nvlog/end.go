@@ -75,6 +75,16 @@ func (f *found) whole(seq uint64) uint64 {
 	return seq
 }
 
+// beyond returns how many commands end behind a record; the wrap of the ring counts as one.
+func (f *found) beyond(seq uint64) (n int) {
+	for i, open := range f.open {
+		if !open && f.first+uint64(i) > seq {
+			n++
+		}
+	}
+	return n
+}
+
 func (l *Log) find() (*found, error) {
 	f := &found{first: l.seq + 1}
 	var err error
@@ -92,10 +102,11 @@ func (l *Log) find() (*found, error) {
 
 // FindEnd finds the last record that counts: the last valid one that ends a command; after a loss
 // of power, the last such before the first that lacks a page. Where nobody has heard how a flush
-// ended, the kernel may have lost the same, and then that is a loss of power, too. flushed is the
-// number up to which everything is known to be durable, fresh says that the region held nothing. An
-// error says that records are missing that must be there; it is Unfit if NVRAM says so, whatever the
-// checkpoint does.
+// ended, the kernel may have lost the same, and then that is a loss of power, too. It may have lost
+// the header's page, of which an older one says nothing of that flush, and ends before the log.
+// flushed is the number up to which everything is known to be durable, fresh says that the region
+// held nothing. An error says that records are missing that must be there; it is Unfit if NVRAM
+// says so, whatever the checkpoint does.
 func (l *Log) FindEnd(s Saved, flushed uint64, fresh bool) (End, error) {
 	f, err := l.find()
 	if err != nil {
@@ -103,6 +114,11 @@ func (l *Log) FindEnd(s Saved, flushed uint64, fresh bool) (End, error) {
 	}
 	end := End{PowerLost: !fresh && (!s.sameBoot(l.nv.region.Boot()) || s.damaged)}
 	want, known := flushed, s.Flushed
+	// A death leaves one command behind the newest that the header knows, at the most.
+	if l.nv.version == Version && !fresh && !end.PowerLost && !s.unheard && f.beyond(s.newest) > 2 {
+		s.unheard = true
+		l.nv.region.Distrust()
+	}
 	switch {
 	case fresh || end.PowerLost:
 	case s.unheard:

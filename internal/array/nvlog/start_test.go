@@ -61,6 +61,38 @@ func TestDeathInATruncateBehindAnUnheardFlush(t *testing.T) {
 	}
 }
 
+// TestHeaderThatTheKernelDropped: a flush failed unheard, and the kernel has dropped the page of the header, so that an older one
+// says that no flush had begun. The log goes on behind what that says is its end: the start knows, and trusts no page that the
+// kernel takes for clean.
+func TestHeaderThatTheKernelDropped(t *testing.T) {
+	for _, dropped := range []bool{false, true} {
+		fw := newFirmware(t, 1, Layout{Rows: 1, Pages: 24, LogBytes: MinLogBytes, Payload: true}, false)
+		fw.write(1, 1)
+		fw.fl.Poll(true)
+		fw.fl.After(func(error) {})
+		header := fw.region.mem[:headerBytes]
+		copy(fw.region.disk, header) // the kernel writes it back by itself
+		for range 4 {
+			fw.write(1, 1)
+		}
+		first := fw.history[2].first
+		if dropped {
+			for i := range uint32(fw.nv.Pages) {
+				if fw.nv.Descriptor(i).Seq() == first {
+					at := fw.layout.Region().Offset(block.PartDescriptors) + int(i)*descBytes&^(unit-1)
+					copy(fw.region.unit(fw.region.mem, at), fw.region.disk[at:])
+				}
+			}
+			copy(header, fw.region.disk)
+		}
+		c := crash{what: "death within a flush", mem: fw.region.mem, disk: fw.region.disk, clean: fw.region.clean, dropped: dropped}
+		o := fw.open(c)
+		if o.err != nil || (o.end.Last < first) != dropped || o.region.distrusted != dropped || o.saved.unheard {
+			t.Errorf("dropped %v: %v, the log ends with %d, %d was dropped; pages are distrusted: %v", dropped, o.err, o.end.Last, first, o.region.distrusted)
+		}
+	}
+}
+
 // TestDeathInATruncateOfHalfACommand: the process dies behind the first record of a command that has two. A start
 // undoes it, and dies before any of its updates of NVRAM. The next start finds the same.
 func TestDeathInATruncateOfHalfACommand(t *testing.T) {

@@ -175,6 +175,16 @@ func (set *Set) TellHealth() {
 	}
 }
 
+// FindPool is NewPool of one that there was: an mdisk that the store does not have is an error.
+func (set *Set) FindPool(spec directory.PoolSpec) (*Pool, error) {
+	for _, name := range spec.Media() {
+		if err := set.store.FindMedium(name); err != nil {
+			return nil, err
+		}
+	}
+	return set.NewPool(spec)
+}
+
 // NewPool opens the mdisks of a pool.
 func (set *Set) NewPool(spec directory.PoolSpec) (*Pool, error) {
 	p := &Pool{Set: set, id: spec.ID, name: spec.Name, CopyData: spec.CopyData, Bad: backend.BadSectorsOf(spec.ID)}

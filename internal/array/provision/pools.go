@@ -1,7 +1,7 @@
-// Pools are made and removed. One is made in three steps: its specification is checked, the store
-// makes its mdisks one after another (which waits for a disk, and not on the executor), and the
-// pool is opened and made durable. Until the last one nothing of the array has changed, and an
-// error takes back what was made.
+// Pools are made and removed. One is made in four steps: its specification is checked, its mdisks are
+// announced, so that a start removes what it finds of them, the store makes them one after another
+// (which waits for a disk, and not on the executor), and the pool is opened and made durable. Until
+// the last one nothing else of the array has changed, and an error takes back what was made.
 
 package provision
 
@@ -34,12 +34,21 @@ func (m *Manager) CreatePool(spec directory.PoolSpec, done func(*pool.Pool, erro
 		fail(err)
 		return
 	}
-	m.Media.Make(spec.Name, spec.Disks(), func(err error) {
-		if err != nil {
-			fail(err)
+	disks := spec.Disks()
+	m.Media.Keep(spec.Name, disks)
+	m.Objects.Announce(spec, func(err error) {
+		m.Media.Release(spec.Name, disks)
+		if err != nil { // whatever a start finds of that, it finds no files
+			m.Objects.TakeBack(func(error) { fail(fmt.Errorf("pool %q could not be made: %w", spec.Name, err)) })
 			return
 		}
-		m.openPool(spec, done)
+		m.Media.Make(spec.Name, disks, func(err error) {
+			if err != nil {
+				fail(err)
+				return
+			}
+			m.openPool(spec, done)
+		})
 	})
 }
 
@@ -49,6 +58,7 @@ func (m *Manager) openPool(spec directory.PoolSpec, done func(*pool.Pool, error)
 	disks := spec.Disks()
 	fail := func(err error) {
 		m.Media.Remove(spec.Name, disks, func(e error) {
+			m.removed(spec.Name, disks, e)
 			m.Set.Exec.Post(func() { done(nil, errors.Join(err, e)) })
 		})
 	}
@@ -79,7 +89,10 @@ func (m *Manager) openPool(spec directory.PoolSpec, done func(*pool.Pool, error)
 				// It may find the pool: its files stay, and their names are kept.
 				m.Objects.WhenSettled(func() {
 					m.Media.Release(spec.Name, disks)
-					m.Media.Remove(spec.Name, disks, func(error) { m.Engine.EndStep() })
+					m.Media.Remove(spec.Name, disks, func(e error) {
+						m.removed(spec.Name, disks, e)
+						m.Engine.EndStep()
+					})
 				})
 				done(nil, directory.Doubtful(err, again))
 			})
@@ -130,11 +143,31 @@ func (m *Manager) DeletePool(p *pool.Pool, done func(error)) {
 		m.Set.RemovePool(p)
 		m.SetCaps()
 		m.Set.Detach(p)
-		m.Media.Remove(p.Name(), disks, func(error) {
+		m.Media.Remove(p.Name(), disks, func(e error) {
+			m.removed(p.Name(), disks, e)
 			m.Engine.EndStep()
 			done(nil)
 		})
 	})
+}
+
+// removed says that the mdisks of a pool that is gone are not in the store any more, unless there was an error. The next
+// start removes what is left.
+func (m *Manager) removed(pool string, disks []media.Disk, err error) {
+	if err != nil {
+		return
+	}
+	names := make([]string, len(disks))
+	for i, d := range disks {
+		names[i] = media.Name(pool, d.Name)
+	}
+	m.Objects.Forget(names)
+}
+
+// RemoveStrays removes what an earlier process had no time to: mdisks of pools that it had deleted, or had not made yet. It is
+// called once, when the array has started.
+func (m *Manager) RemoveStrays() {
+	m.Media.RemoveStrays(m.Objects.Strays(), func(name string) { m.Objects.Forget([]string{name}) })
 }
 
 // SetCaps applies the cap policy to the pools that exist.

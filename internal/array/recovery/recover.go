@@ -183,9 +183,9 @@ func (r *run) loadObjects() error {
 	}
 	r.Set.UUID = r.Objects.UUID
 	for _, s := range r.Objects.Pools {
-		p, err := r.Set.NewPool(s)
-		if err != nil {
-			return err
+		p, err := r.Set.FindPool(s)
+		if err != nil { // a copy of an older time may have pools that are gone
+			return metadata.Unfit(err)
 		}
 		r.Set.AddPool(p)
 	}

@@ -296,7 +296,7 @@ func (c *Cache) joins(v *Owner, k layout.PageKey) uint32 {
 		return NoPage
 	}
 	p := &c.pages[i]
-	if !p.state.Dirty() || p.owner != v.id || p.flags&flagBehind != 0 || !c.flushed(i) {
+	if !p.state.Dirty() || p.owner != v.id || p.state == Behind || !c.flushed(i) {
 		return NoPage
 	}
 	return i
@@ -321,11 +321,9 @@ func (c *Cache) Destaged(b *Batch) {
 		c.settled(i)
 		c.reclaim.written = append(c.reclaim.written, i)
 		if pg.flags&flagAhead != 0 {
-			pg.flags &^= flagAhead
 			next := c.rare[i].successor
-			h := &c.pages[next]
-			h.flags &^= flagBehind
-			p.enlist(c.owners[h.owner], next)
+			c.cover(next, i)
+			p.enlist(c.owners[c.pages[next].owner], next)
 		}
 	}
 	p.Kick()

@@ -1,5 +1,6 @@
 // Where the newest page of an address is found. Invariant: an address has at most one page here, and
-// none when that is on the back end for good, or dropped.
+// none when that is on the back end for good, or dropped. Older ones that have a sector which no newer
+// one has, and that are not there for good, are its predecessors.
 
 package wcache
 

@@ -99,17 +99,21 @@ func (r *rig) endSync() {
 		for part, p := range r.parts {
 			for md := range rigMdisks {
 				at := [2]int{part, md}
-				if _, redo := r.redos[at]; !redo && r.rnd.IntN(6) == 0 {
-					r.redos[at] = p.Lost(md)
-					p.Hold(md, true)
+				if _, redo := r.redos[at]; redo {
+					continue
 				}
+				if r.rnd.IntN(6) > 0 {
+					r.isSynced(part, md, r.began)
+					continue
+				}
+				r.redos[at] = p.Lost(md)
+				p.Hold(md, true)
 			}
 		}
 		r.c.EndSync()
 	}
-	r.syncing = r.rnd.IntN(4) > 0
-	if r.syncing {
-		r.c.BeginSync()
+	if r.syncing = r.rnd.IntN(4) > 0; r.syncing {
+		r.beginSync()
 	}
 	r.look()
 }
@@ -123,6 +127,7 @@ func (r *rig) rewrite(at [2]int, pages []uint32) {
 			r.t.Errorf("page %d, which is to be written again, is %s", i, s)
 		}
 	}
+	r.isSynced(at[0], at[1], r.arrival)
 	p.Hold(at[1], false)
 	r.c.Retire(pages)
 	p.Kick()
@@ -155,10 +160,9 @@ func (r *rig) settle() {
 			r.arrive(0)
 		}
 		if r.syncing {
-			r.c.EndSync()
+			r.endGoodSync()
 		}
-		r.c.BeginSync()
-		r.syncing = true
+		r.beginSync()
 		if r.c.Free() == r.c.Pages() {
 			return
 		}

@@ -25,7 +25,7 @@ const (
 	flagOffload
 	// flagHost: it counts in the budget of its host, too.
 	flagHost
-	// flagBehind, flagAhead: it has a predecessor, a successor.
+	// flagBehind, flagAhead: it has a predecessor, a successor. See pageRare.
 	flagBehind
 	flagAhead
 	// flagDropped: some of its sectors were dropped, and a loss of power may undo that.
@@ -48,14 +48,16 @@ type page struct {
 
 // pageRare is what few pages have: it counts where the page's flags say so.
 type pageRare struct {
-	// While a page is being destaged, what is written to its key meanwhile lies in its
-	// successor, which may not be destaged before; the successor's predecessor is that page.
+	// What is written to the key of a page that was sent lies in its successor, whose predecessor
+	// is that page, until it is synced: the mdisk may lose it before, and then has older data. Until
+	// it is on the mdisk the successor is not sent.
 	predecessor, successor uint32
 	host                   uint32 // that an offload's page is for
 	dropped                uint64 // number of the log's last record when sectors were dropped last
 }
 
-// predecessor returns the page that has to be on the back end before this one is sent, or NoPage.
+// predecessor returns the page of the same key that was sent before this one, of which it does not have all sectors,
+// and that is not synced yet, or NoPage.
 func (c *Cache) predecessor(i uint32) uint32 {
 	if c.pages[i].flags&flagBehind == 0 {
 		return NoPage
@@ -63,12 +65,50 @@ func (c *Cache) predecessor(i uint32) uint32 {
 	return c.rare[i].predecessor
 }
 
-// succeed says that a page waits for another one, with its key, to be destaged.
+// succeed says that a page is the next of its key behind another one, which was sent.
 func (c *Cache) succeed(successor, predecessor uint32) {
 	c.pages[successor].flags |= flagBehind
-	c.rare[successor].predecessor = predecessor
 	c.pages[predecessor].flags |= flagAhead
-	c.rare[predecessor].successor = successor
+	c.rare[successor].predecessor, c.rare[predecessor].successor = predecessor, successor
+}
+
+// cover is succeed, and lets those predecessors go of which newer pages have all sectors: as many as a page has sectors are
+// left at the most, and one that is on its way, for which its successor waits.
+func (c *Cache) cover(successor, predecessor uint32) {
+	c.succeed(successor, predecessor)
+	have := c.pages[successor].mask
+	for i := predecessor; i != NoPage; {
+		p, before := &c.pages[i], c.predecessor(i)
+		if p.mask&^have == 0 && p.state != Destaging {
+			c.bypass(i)
+		}
+		i, have = before, have|p.mask
+	}
+}
+
+// bypass takes a page from between its successor and its predecessor.
+func (c *Cache) bypass(i uint32) {
+	p, r := &c.pages[i], &c.rare[i]
+	switch p.flags & (flagBehind | flagAhead) {
+	case flagBehind | flagAhead:
+		c.succeed(r.successor, r.predecessor)
+	case flagBehind:
+		c.pages[r.predecessor].flags &^= flagAhead
+	case flagAhead:
+		c.pages[r.successor].flags &^= flagBehind
+	}
+	p.flags &^= flagBehind | flagAhead
+}
+
+// withdraw takes a page of a key out of the index. Where it was the newest, its predecessor is that then.
+func (c *Cache) withdraw(i uint32, k layout.PageKey) {
+	before := c.predecessor(i)
+	newest := before != NoPage && c.pages[i].flags&flagAhead == 0
+	c.removeKnown(i, k)
+	c.bypass(i)
+	if newest {
+		c.insert(before)
+	}
 }
 
 // Key returns the address of a page.
@@ -89,16 +129,13 @@ func (c *Cache) Sealed(i uint32) uint8 {
 	return c.pages[i].mask
 }
 
-// Holder returns the page that has a sector which the newest page i of an address may have, or
-// NoPage.
+// Holder returns the newest page that has a sector, of those of the address whose newest page i is,
+// or NoPage: then the mdisk has it for good.
 func (c *Cache) Holder(i uint32, sector uint64) uint32 {
-	if c.pages[i].mask>>sector&1 != 0 {
-		return i
+	for i != NoPage && c.pages[i].mask>>sector&1 == 0 {
+		i = c.predecessor(i)
 	}
-	if u := c.predecessor(i); u != NoPage && c.pages[u].mask>>sector&1 != 0 {
-		return u
-	}
-	return NoPage
+	return i
 }
 
 // MakesRoom reports whether a new page of this key takes no more room of its partition than the

@@ -1,30 +1,11 @@
-// The policy of the cache: each switch is a mechanism that real arrays may have.
+// The policy of the cache, and how it takes writes.
 
 package wcache
 
-import (
-	"fmt"
-
-	"github.com/arraysim/arraysim/internal/array/policy"
-	"github.com/arraysim/arraysim/lab/plug"
-)
+import "github.com/arraysim/arraysim/internal/array/policy"
 
 // Policy is how the cache admits, orders and paces.
-type Policy struct {
-	Admission policy.Admission    // what happens to a write that finds its partition full
-	Order     policy.DestageOrder // which dirty data of a partition is destaged first
-	Ramp      policy.Ramp         // paces the destager by the fullness of the partition
-	// Destage makes what answers in the place of both for a pool; nil: nobody does.
-	Destage func(pool uint16) plug.Destage
-	// DestageDepth is the number of destages of up to 256 KiB that an mdisk has under way.
-	DestageDepth int
-	// DestagePages is the number of pages up to which an mdisk has more destages under way than these.
-	DestagePages int
-	// Round is the pages that a sync of the mdisks, or a flush of NVRAM for destages, has at the least
-	// while nobody waits. 0: a 64th of the cache for a sync, and a flush whenever a page lacks one.
-	Round  int
-	Budget policy.Budget // bounds what offloads hold of a partition
-}
+type Policy = policy.Cache
 
 // Mode is how a partition takes writes, and how a write was taken.
 type Mode uint8
@@ -42,16 +23,3 @@ const (
 	// partition is in this mode.
 	ShortOfMemory
 )
-
-// Validate tells what is wrong with a policy.
-func (p *Policy) Validate() error {
-	switch {
-	case !p.Admission.Known() || !p.Order.Known():
-		return fmt.Errorf("policy: unknown admission or destage order")
-	case p.Budget.Percent < 0 || p.Budget.Percent > 100 || p.Budget.HostPercent < 0 || p.Budget.HostPercent > 100:
-		return fmt.Errorf("budget: percentages go from 0 to 100")
-	case p.DestageDepth < 0 || p.DestagePages < 0 || p.Round < 0:
-		return fmt.Errorf("policy: limits are not negative")
-	}
-	return p.Ramp.Validate()
-}

@@ -190,7 +190,7 @@ func (c *Cache) Retire(pages []uint32) {
 		}
 		c.touch(keys[:n])
 		for j, i := range pages[:n] {
-			c.removeKnown(i, keys[j])
+			c.withdraw(i, keys[j])
 			p := c.partitions[keys[j].Pool()]
 			p.Meter()
 			c.leave(p, i)

@@ -85,14 +85,18 @@ type rig struct {
 	flights []*flight
 	waiting map[uint32]bool // pages that a write waits for
 	syncing bool
-	redos   map[[2]int][]uint32 // pages to be written again, by partition and mdisk
+	redos   map[[2]int][]uint32                         // pages to be written again, by partition and mdisk
+	arrived map[layout.PageKey]*[layout.PageSectors]int // when the mdisk got a sector last, by arrivals
+	arrival int
+	began   int            // arrivals before the sync under way began
+	synced  map[[2]int]int // arrivals that are durable, by partition and mdisk: what came later the mdisk may lose
 	last    []State
 	seen    map[[2]State]bool // pairs of states that a page was seen in, one after the other
 }
 
 func newRig(t testing.TB, rnd *rand.Rand, payload bool, pol Policy) *rig {
 	r := &rig{t: t, rnd: rnd, clock: &block.Virtual{}, model: map[layout.PageKey]*[layout.PageSectors]cell{},
-		back: map[layout.PageKey]*[layout.PageSectors]uint32{}, waiting: map[uint32]bool{}, redos: map[[2]int][]uint32{}, seen: map[[2]State]bool{}}
+		back: map[layout.PageKey]*[layout.PageSectors]uint32{}, waiting: map[uint32]bool{}, redos: map[[2]int][]uint32{}, arrived: map[layout.PageKey]*[layout.PageSectors]int{}, synced: map[[2]int]int{}, seen: map[[2]State]bool{}}
 	r.region = &region{clock: r.clock}
 	nv, _, err := nvlog.Open(testStore{region: r.region}, "nvram", nvlog.Layout{Rows: 64, Pages: rigLimit + 66, LogBytes: nvlog.MinLogBytes, Payload: payload})
 	if err != nil {
@@ -253,13 +257,36 @@ func (r *rig) store(k layout.PageKey, mask uint8, values [layout.PageSectors]uin
 	b := r.back[k]
 	if b == nil {
 		b = &[layout.PageSectors]uint32{}
-		r.back[k] = b
+		r.back[k], r.arrived[k] = b, &[layout.PageSectors]int{}
 	}
+	r.arrival++
 	for s := range b {
 		if mask>>s&1 != 0 {
-			b[s] = values[s]
+			b[s], r.arrived[k][s] = values[s], r.arrival
 		}
 	}
+}
+
+// beginSync begins a sync of all mdisks.
+func (r *rig) beginSync() {
+	r.syncing, r.began = true, r.arrival
+	r.c.BeginSync()
+}
+
+// endGoodSync ends a sync that none of the mdisks has failed.
+func (r *rig) endGoodSync() {
+	for part := range r.parts {
+		for md := range rigMdisks {
+			r.isSynced(part, md, r.began)
+		}
+	}
+	r.c.EndSync()
+}
+
+// isSynced notes that all that an mdisk got up to an arrival is durable.
+func (r *rig) isSynced(part, md, upTo int) {
+	at := [2]int{part, md}
+	r.synced[at] = max(r.synced[at], upTo)
 }
 
 // look notes in which states pages are, one after the other.
@@ -313,6 +340,9 @@ func (r *rig) check() {
 				if h != NoPage {
 					r.t.Errorf("sector %d of page %#x was dropped, and page %d has it", s, k, h)
 				}
+				continue
+			case h == NoPage && r.arrived[k] != nil && r.arrived[k][s] > r.synced[[2]int{int(k.Pool()), r.parts[k.Pool()].laneOf(k)}]:
+				r.t.Errorf("sector %d of page %#x is read from its mdisk, which may lose it", s, k)
 				continue
 			case !r.c.payload:
 				continue

@@ -69,8 +69,8 @@ func TestEveryTransitionHappens(t *testing.T) {
 				r.arrive(0)
 				r.write(0, k, 0, 2, host, way) // superseded
 				for range 3 {
-					r.c.BeginSync()
-					r.c.EndSync()
+					r.beginSync()
+					r.endGoodSync()
 					r.flush()
 				}
 			})
@@ -119,17 +119,18 @@ func TestEveryTransitionHappens(t *testing.T) {
 				r.send(0, true)
 				r.arrive(0)
 				if n == 0 {
-					r.c.BeginSync()
-					r.c.EndSync()
+					r.beginSync()
+					r.endGoodSync()
 					r.look()
 					continue
 				}
-				r.c.BeginSync()
+				r.beginSync()
 				pages := r.parts[0].Lost(0)
 				r.parts[0].Hold(0, true)
-				r.c.EndSync()
+				r.endGoodSync()
 				r.look()
 				r.parts[0].Hold(0, false)
+				r.isSynced(0, 0, r.arrival)
 				r.c.Retire(pages)
 				r.look()
 			}
@@ -187,8 +188,8 @@ func TestWhoAwaitsRoomHears(t *testing.T) {
 	hears("a page is sent", 1, func() { r.send(0, true) })
 	hears("it is written", 0, func() { r.arrive(0) })
 	hears("it is synced", 1, func() {
-		r.c.BeginSync()
-		r.c.EndSync()
+		r.beginSync()
+		r.endGoodSync()
 	})
 	hears("it is free", 1, r.flush)
 	hears("an offload's page", 0, write(2, block.OriginXCopy))

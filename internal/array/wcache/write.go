@@ -74,26 +74,27 @@ func (c *Cache) Install(w *Write, e *Entry) {
 		c.supersede(v, i, e.Old, e.Written)
 	}
 	c.insert(i)
-	if p.flags&flagBehind == 0 {
+	if before := c.predecessor(i); before == NoPage || c.pages[before].state != Destaging {
 		v.part.enlist(v, i)
 	}
 }
 
 // supersede retires old, whose key now belongs to page i; written are the sectors
-// that the write replaced, the others of a dirty page went over into i.
+// that the write replaced, the others of a dirty page went over into i. Those of one that was sent stay
+// there, and are read from there until it is synced.
 func (c *Cache) supersede(v *Owner, i, old uint32, written uint8) {
 	o := &c.pages[old]
 	c.remove(old)
 	switch {
-	case o.state == Destaging:
-		c.succeed(i, old)
 	case o.state.Dirty():
 		owner := c.owners[o.owner]
 		owner.Meter()
-		if before := c.predecessor(old); before != NoPage {
-			c.succeed(i, before)
-		} else {
+		if o.state != Behind {
 			v.part.unlist(owner, old)
+		}
+		if before := c.predecessor(old); before != NoPage {
+			c.bypass(old)
+			c.cover(i, before)
 		}
 		owner.countLeft(o.mask&written, o.origins, cellOverwritten)
 		if owner != v { // taken over by another owner's page
@@ -102,6 +103,8 @@ func (c *Cache) supersede(v *Owner, i, old uint32, written uint8) {
 		c.settled(old)
 		c.leave(v.part, old)
 		c.awaitFlush(old)
+	default:
+		c.cover(i, old)
 	}
 }
 
@@ -114,7 +117,10 @@ func (c *Cache) Drop(k layout.PageKey, lost uint8) {
 	if i == NoPage {
 		return
 	}
-	p := &c.pages[i]
+	p, before := &c.pages[i], c.predecessor(i)
+	for at := before; at != NoPage; at = c.predecessor(at) {
+		c.pages[at].mask &^= lost
+	}
 	if !p.state.Dirty() {
 		p.mask &^= lost
 		return
@@ -123,23 +129,16 @@ func (c *Cache) Drop(k layout.PageKey, lost uint8) {
 	v.Meter()
 	v.countLeft(lost&p.mask, p.origins, cellDiscarded)
 	p.mask &^= lost
-	before := c.predecessor(i)
-	if before != NoPage {
-		c.pages[before].mask &^= lost
-	}
 	if p.mask != 0 {
 		p.flags |= flagDropped
 		c.rare[i].dropped = c.log.Seq()
 		return
 	}
-	c.remove(i)
 	part.Meter()
-	if before == NoPage {
+	if p.state != Behind {
 		part.unlist(v, i)
-	} else {
-		c.pages[before].flags &^= flagAhead
-		c.insert(before)
 	}
+	c.withdraw(i, k)
 	c.settled(i)
 	c.leave(part, i)
 	c.awaitFlush(i)

@@ -146,13 +146,21 @@ func mediumMade(t *testing.T, open func(*testing.T) (block.Store, Driver)) {
 			})
 		})
 	}
+	found := func(is bool) {
+		t.Helper()
+		if err := s.FindMedium("pool.m0"); (err == nil) != is {
+			t.Errorf("that the medium is there is %v, and looking for it says %v", is, err)
+		}
+	}
 	got := make([]byte, 512)
 	transfer(t, d, openMedium(t, s), false, 4096, got)
 	if !bytes.Equal(got, make([]byte, 512)) {
 		t.Errorf("a new medium holds %q", got[:4])
 	}
+	found(true)
 	for range 2 {
 		removeMedium(t, s, d)
+		found(false)
 	}
 }
 

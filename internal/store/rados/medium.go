@@ -71,6 +71,16 @@ func (s *Store) Medium(name string, size uint64) (block.Medium, error) {
 	return &medium{s: s, name: name, mdisk: d, here: here}, nil
 }
 
+// FindMedium looks for an mdisk in the head.
+func (s *Store) FindMedium(name string) error {
+	s.enter()
+	defer s.leave()
+	if _, ok := s.head.Mdisks[name]; !ok {
+		return fmt.Errorf("mdisk %s is missing: the head of the array has none of this name; restore the array's objects from a copy", name)
+	}
+	return nil
+}
+
 // MakeMedium gives a new mdisk a name. What an earlier one of that name has becomes trash.
 func (s *Store) MakeMedium(name string, size uint64, done func(error)) {
 	s.enter()

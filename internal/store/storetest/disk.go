@@ -5,6 +5,7 @@ import (
 	"errors"
 	"hash/maphash"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -93,6 +94,8 @@ type inode struct {
 	// clean is what pages of it held when writing them failed. The kernel takes these for clean: they
 	// go nowhere until somebody writes to them again.
 	clean map[int][]byte
+	// failed: the kernel could not write pages that nobody has asked it for yet. The next sync says so.
+	failed bool
 }
 
 // seen returns the NVRAM as programs see it.
@@ -175,6 +178,9 @@ func (d *Disk) WriteBack(rnd *rand.Rand) {
 			continue
 		}
 		at := rnd.IntN(len(n.mapped)/sector) * sector
+		if rnd.IntN(4) == 0 { // the page that is written most often is there most often
+			at = 0
+		}
 		end := min(len(n.mapped), at+rnd.IntN(64)*page)
 		for ; at < end; at += sector {
 			if rnd.IntN(2) == 0 && !n.isClean(at/page) {
@@ -182,6 +188,31 @@ func (d *Disk) WriteBack(rnd *rand.Rand) {
 			}
 		}
 	}
+}
+
+// FailWriteBack has the kernel fail to write some pages of a file whose path has the prefix, by itself, as it does whenever
+// it likes. It takes them for clean, and drops some. The next sync of the file says so.
+func (d *Disk) FailWriteBack(rnd *rand.Rand, prefix string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var files []*inode
+	for _, path := range sortedNames(d.names) {
+		if n := d.names[path]; strings.HasPrefix(path, prefix) && len(n.old) > 0 && n.medium == nil {
+			files = append(files, n)
+		}
+	}
+	if len(files) == 0 {
+		return
+	}
+	n := files[rnd.IntN(len(files))]
+	for _, i := range slices.Sorted(maps.Keys(n.old)) {
+		if rnd.IntN(2) == 0 {
+			n.lost[i] = n.old[i]
+			delete(n.old, i)
+		}
+	}
+	n.failed = true
+	n.drop()
 }
 
 // Mapped returns the memory of the NVRAM at a path, as the program sees it that maps it; nil: none does.

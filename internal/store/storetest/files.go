@@ -265,16 +265,23 @@ func (h *handle) Sync() error {
 	h.d.mu.Lock()
 	defer h.d.mu.Unlock()
 	h.d.power()
-	if _, err := h.check(Sync, 0); err != nil {
+	_, err := h.check(Sync, 0)
+	if h.n != nil && h.n.failed && err == nil {
+		err = syscall.EIO
+	}
+	if err != nil {
 		if h.n != nil {
+			h.n.failed = false // the kernel says so once
 			h.n.flush(0, len(h.n.medium), true)
-			// The kernel forgets what it could not write: later syncs succeed without it.
+			// The kernel forgets what it could not write: later syncs succeed without it. What it had of that in memory
+			// it may drop at any time.
 			for i, was := range h.n.old {
 				if _, ok := h.n.lost[i]; !ok {
 					h.n.lost[i] = was
 				}
 			}
 			clear(h.n.old)
+			h.n.drop()
 		}
 		h.d.syncFailed()
 		return err

@@ -184,22 +184,34 @@ func (d *Disk) cutWith(survives func(what uint64) bool) *Disk {
 // kill returns what the death of its programs leaves of a file: what the kernel has, which is not on the medium for
 // that. Of pages that it could not write it may forget what they held, for it takes them for clean.
 func (n *inode) kill(rnd *rand.Rand) *inode {
-	c := &inode{id: n.id, path: n.path, size: n.size, synced: n.synced, pages: maps.Clone(n.pages), old: maps.Clone(n.old), lost: map[int64][]byte{},
-		clean: maps.Clone(n.clean), rnd: rnd}
+	c := &inode{id: n.id, path: n.path, size: n.size, synced: n.synced, pages: maps.Clone(n.pages), old: maps.Clone(n.old),
+		clean: maps.Clone(n.clean), failed: n.failed, rnd: rnd}
 	if n.medium != nil {
 		c.cached, c.medium, c.differs = slices.Clone(n.seen()), slices.Clone(n.medium), n.differs.copyOf(n)
-	}
-	for _, i := range slices.Sorted(maps.Keys(n.lost)) {
-		switch was := n.lost[i]; {
-		case rnd.IntN(2) == 0:
-			c.lost[i] = was
-		case was == nil:
-			delete(c.pages, i)
-		default:
-			c.pages[i] = was
+		// Of the NVRAM no program can do without what it has written, but it may know by the rest that the first page is older.
+		if c.isClean(0) && rnd.IntN(2) == 0 {
+			copy(c.cached[:page], c.medium)
+			delete(c.clean, 0)
 		}
 	}
+	c.lost = maps.Clone(n.lost)
+	c.drop()
 	return c
+}
+
+// drop has the kernel drop some of the pages that it could not write: they are read from the medium again.
+func (n *inode) drop() {
+	for _, i := range slices.Sorted(maps.Keys(n.lost)) {
+		if n.rnd.IntN(2) == 0 {
+			continue
+		}
+		if was := n.lost[i]; was == nil {
+			delete(n.pages, i)
+		} else {
+			n.pages[i] = was
+		}
+		delete(n.lost, i)
+	}
 }
 
 // sized returns a file of the size that survives, without its contents.

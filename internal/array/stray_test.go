@@ -1,0 +1,155 @@
+package array
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/block"
+)
+
+// mortal is a store over which the process dies before it hears of an mdisk: before one is removed, or when it is made.
+type mortal struct {
+	block.Store
+	removes, makes bool
+}
+
+func (s mortal) RemoveMedium(name string, done func(error)) {
+	if !s.removes {
+		s.Store.RemoveMedium(name, done)
+	}
+}
+
+func (s mortal) MakeMedium(name string, size uint64, done func(error)) {
+	s.Store.MakeMedium(name, size, func(err error) {
+		if !s.makes {
+			done(err)
+		}
+	})
+}
+
+// TestStrayMdisksAreRemoved: the process dies between the deletion of a pool and the removal of its files, or between the making of
+// files and the pool. Perhaps the power goes, too. A start removes the files, and no others; it says when it cannot, and the next
+// one tries again. A pool of the same name has its own.
+func TestStrayMdisksAreRemoved(t *testing.T) {
+	for n := range 8 {
+		makes, power, again := n&1 != 0, n&2 != 0, n&4 != 0
+		what := fmt.Sprintf("made %v, power lost %v, a pool again %v", makes, power, again)
+		r := newPowerRig(t, 1, false)
+		spec := PoolSpec{Name: "d", Mdisks: []MdiskSpec{{Name: "m0", Size: 8 << 20}, {Name: "m1", Size: 8 << 20}}}
+		if !makes {
+			r.a.CreatePool(spec, r.must)
+			r.clock.Run()
+		}
+		restart := func(wrap func(block.Store) block.Store) {
+			t.Helper()
+			if dead := r.disk; power {
+				r.disk = dead.Cut()
+			} else {
+				dead.KillNow()
+				r.disk = dead.Image()
+			}
+			r.files.Close()
+			var err error
+			r.clock = &block.Virtual{}
+			if r.a, r.files, err = openOn(r.disk, r.clock, rand.New(rand.NewPCG(1, 1)), r.opt, wrap); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+		restart(func(s block.Store) block.Store { return mortal{s, !makes, makes} })
+		if makes {
+			r.a.CreatePool(spec, func(*Pool, error) { t.Errorf("%s: it was made", what) })
+		} else {
+			r.a.DeletePool(r.a.Pool("d"), func(error) { t.Errorf("%s: it was removed", what) })
+		}
+		r.clock.RunUntil(r.clock.Now() + 1e9)
+		if len(r.mdisks()) < 4 {
+			t.Errorf("%s: there are %v", what, r.mdisks())
+		}
+		restart(func(s block.Store) block.Store { return s })
+		if again { // at once: the names are kept until the start has removed what they were of
+			made := false
+			for try := 0; !made && try < 100; try++ {
+				r.a.CreatePool(spec, func(_ *Pool, err error) { made = err == nil })
+				r.clock.RunUntil(r.clock.Now() + 1e6)
+			}
+			r.clock.RunUntil(r.clock.Now() + 1e9)
+			restart(func(s block.Store) block.Store { return s })
+		}
+		r.clock.RunUntil(r.clock.Now() + 1e9)
+		want := []string{"a.m0", "a.m1", "b.m"}
+		if again {
+			want = append(want, "d.m0", "d.m1")
+		}
+		if got := r.mdisks(); !slices.Equal(got, want) {
+			t.Errorf("%s: the store has %v, and not %v", what, got, want)
+		}
+		if left := r.a.Leftovers(); len(left) > 0 || len(r.a.manager.Objects.Strays()) > 0 {
+			t.Errorf("%s: it says %v", what, left)
+		}
+		r.files.Close()
+	}
+}
+
+// TestStraysThatStay: what a start cannot remove it names, and the next one removes.
+func TestStraysThatStay(t *testing.T) {
+	r := newPowerRig(t, 1, false)
+	fails := true
+	r.wrap = []func(block.Store) block.Store{func(s block.Store) block.Store { return unwilling{s, &fails} }}
+	r.losePower()
+	r.a.DeletePool(r.a.Pool("b"), func(error) {})
+	r.clock.Run()
+	if r.a.Pool("b") != nil { // it has a volume
+		r.a.DeleteVolume(r.a.Volume("v2"), func(error) {})
+		r.clock.RunUntil(r.clock.Now() + 60e9)
+		r.a.DeletePool(r.a.Pool("b"), func(err error) { r.must(nil, err) })
+	}
+	for _, fails = range []bool{true, true, false} {
+		r.clock.RunUntil(r.clock.Now() + 1e9)
+		if left := r.a.Leftovers(); len(left) != 1 || !slices.Contains(r.mdisks(), "b.m") {
+			t.Errorf("it names %v, and there are %v", left, r.mdisks())
+		}
+		r.losePower()
+	}
+	r.clock.RunUntil(r.clock.Now() + 1e9)
+	if left := r.a.Leftovers(); len(left) != 0 || slices.Contains(r.mdisks(), "b.m") {
+		t.Errorf("at the end it names %v, and there are %v", left, r.mdisks())
+	}
+	r.files.Close()
+}
+
+// unwilling is a store that does not remove mdisks.
+type unwilling struct {
+	block.Store
+	fails *bool
+}
+
+func (s unwilling) RemoveMedium(name string, done func(error)) {
+	if *s.fails {
+		done(fmt.Errorf("%s stays", name))
+		return
+	}
+	s.Store.RemoveMedium(name, done)
+}
+
+// TestPoolThatCannotBeAnnounced: a pool whose mdisks cannot be announced is not made, and nothing is made for it. The array goes on,
+// and makes it when it can.
+func TestPoolThatCannotBeAnnounced(t *testing.T) {
+	r, s := doubtRig(t, Options{})
+	p := r.pool("p", PoolSpec{}, 64<<20)
+	s.fail = func([]block.KV) (bool, bool) { return true, true }
+	if err := r.tryPool("x", "d", 64<<20); !errors.Is(err, errDeaf) || r.a.engine.Broken() != "" || r.a.manager.Media.Disks() != 0 {
+		t.Errorf("it ended %v, and the array is %q", err, r.a.engine.Broken())
+	}
+	s.fail = nil
+	mustOK(t, r.do(r.volume("v", "p", 8<<20, true), write(0, 8)))
+	if err := r.tryPool("x", "d", 64<<20); err != nil || p.Ending {
+		t.Errorf("then it ended %v", err)
+	}
+	if err := r.restart(); err != nil || r.a.Pool("x") == nil || len(r.a.manager.Objects.Strays()) > 0 {
+		t.Errorf("a start ended %v, and finds %v", err, r.a.Pools())
+	}
+	r.check()
+}
