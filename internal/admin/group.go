@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/arraysim/arraysim/internal/array"
 	"github.com/arraysim/arraysim/internal/block"
@@ -65,6 +66,7 @@ func (d *daemon) openGroup(data *folder, exec *block.Live) (*ioGroup, error) {
 		return nil, err
 	}
 	args := []any{"data", data.path, "store", d.cfg.Store, "cache", cache.Human(), "volumes", len(g.array.Volumes())}
+	args = append(args, startArgs(g.array.Recovery())...)
 	if g.number > 0 {
 		args = append(args, "io_group", g.number)
 	}
@@ -84,6 +86,13 @@ func (d *daemon) openGroup(data *folder, exec *block.Live) (*ioGroup, error) {
 		g.exec.Unlock()
 	}
 	return g, err
+}
+
+// startArgs says in the log what a start has read, and how long its parts took.
+func startArgs(r array.Recovery) []any {
+	ms := func(ns int64) time.Duration { return time.Duration(ns).Round(time.Millisecond) }
+	return []any{"map_pages", r.MapPages, "records", r.Records, "took", ms(r.Took.All()), "maps", ms(r.Took.Maps), "replay", ms(r.Took.Replay),
+		"counts", ms(r.Took.Counts), "pages", ms(r.Took.Pages)}
 }
 
 // prepare makes the target and what shows volumes by it, from what the array keeps.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/metrics"
 	"testing"
 	"time"
 
@@ -55,10 +56,16 @@ func BenchmarkStart(b *testing.B) {
 	}
 	r.exec.Unlock()
 	r.close()
+	runtime.GC()
+	before := heapObjects()
 	for b.Loop() {
-		start := time.Now()
+		start, peak := time.Now(), heapPeak()
 		r := openLive(b, dir, opt)
 		b.ReportMetric(time.Since(start).Seconds(), "s-start")
+		b.ReportMetric(float64(peak()-before)/float64(entries), "B/entry-peak")
+		took := r.a.Recovery().Took
+		b.ReportMetric(float64(took.Maps)/1e9, "s-maps")
+		b.ReportMetric(float64(took.Counts)/1e9, "s-counts")
 		b.ReportMetric(float64(entries), "entries")
 		b.StopTimer()
 		var m runtime.MemStats
@@ -66,6 +73,30 @@ func BenchmarkStart(b *testing.B) {
 		runtime.ReadMemStats(&m)
 		b.ReportMetric(float64(m.HeapInuse)/float64(entries), "B/entry")
 		r.close()
+		runtime.GC()
 		b.StartTimer()
 	}
+}
+
+// heapObjects returns the bytes of the objects of the heap, what is garbage included.
+func heapObjects() uint64 {
+	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(s)
+	return s[0].Value.Uint64()
+}
+
+// heapPeak begins to watch the heap, and returns what ends that and says what it had at the most.
+func heapPeak() (end func() uint64) {
+	stop, most := make(chan struct{}), make(chan uint64)
+	go func() {
+		for peak := heapObjects(); ; peak = max(peak, heapObjects()) {
+			select {
+			case <-stop:
+				most <- max(peak, heapObjects())
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}()
+	return func() uint64 { close(stop); return <-most }
 }

@@ -48,15 +48,20 @@ func (s *Space) Check(u Users) (problems []string) {
 		if s.overlooked(uint32(e)) {
 			add("extent %d is worth a discard, and no round would find it", e)
 		}
-		if s.info[e] == nil {
+		x := s.known(e)
+		if x == nil || used == 0 && *x == (extentInfo{owner: x.owner, homeBase: x.homeBase}) && s.sole[e] == 0 && u.Refs[e] == nil {
 			continue
 		}
 		inMaps := u.Refs[e]
 		if inMaps == nil {
 			inMaps = &none
 		}
-		for i := range s.info[e].grains {
-			gi, free, sole := &s.info[e].grains[i], used>>i&1 == 0, s.sole[e]>>i&1 != 0
+		if why := s.wrongTables(x, e, used); why != "" {
+			add("extent %d: %s", e, why)
+		}
+		for i := range uint64(layout.ExtentGrains) {
+			g := uint64(e)*layout.ExtentGrains + i
+			gi, free, sole := s.grain(x, g), used>>i&1 == 0, s.sole[e]>>i&1 != 0
 			if !free {
 				if gi.refs == 0 {
 					loose++
@@ -64,13 +69,13 @@ func (s *Space) Check(u Users) (problems []string) {
 				found.count(gi)
 			}
 			if sole != (gi.refs+gi.held == 1) {
-				add("grain %d has %d references and holds, the mark of those with one says %t", e*layout.ExtentGrains+i, gi.refs+gi.held, sole)
+				add("grain %d has %d references and holds, the mark of those with one says %t", g, gi.refs+gi.held, sole)
 			}
 			if gi.refs == inMaps[i] && gi.held == 0 && (gi.refs == 0) == free { // nearly all are like that
 				continue
 			}
 			if why := gi.wrong(free, inMaps[i], u); why != "" {
-				add("grain %d %s", e*layout.ExtentGrains+i, why)
+				add("grain %d %s", g, why)
 			}
 		}
 	}
@@ -85,9 +90,47 @@ func (s *Space) Check(u Users) (problems []string) {
 	return problems
 }
 
+// grainInfo is all that is known of a grain.
+type grainInfo struct {
+	refs  uint32 // from the maps
+	held  uint32 // references from holds
+	owner uint32
+	home  uint32
+}
+
+func (s *Space) grain(x *extentInfo, g uint64) grainInfo {
+	return grainInfo{s.refs(x, g), s.held(x, g), s.ownerOf(x, g), s.homeOf(x, g)}
+}
+
+// wrongTables says what is wrong with what an extent counts of its tables, "" if nothing is.
+func (s *Space) wrongTables(x *extentInfo, e int, used uint64) string {
+	var shared, holds, pinned uint8
+	for i := range uint64(layout.ExtentGrains) {
+		g := uint64(e)*layout.ExtentGrains + i
+		if s.refs(x, g) > 1 {
+			shared++
+		}
+		if s.held(x, g) > 0 {
+			holds++
+		}
+		if s.isPinned(x, g) {
+			pinned++
+		}
+	}
+	switch {
+	case shared != x.shared || holds != x.holds || pinned != x.pinned:
+		return fmt.Sprintf("%d grains are shared, %d held and %d pinned, it counts %d, %d and %d", shared, holds, pinned, x.shared, x.holds, x.pinned)
+	case x.homed&^used != 0:
+		return "a grain that is free is a home"
+	case (x.refs != 0) != (shared+holds > 0), (x.held != 0) != (holds > 0), (x.pins != 0) != (pinned > 0), x.homes != 0 && x.homed == 0:
+		return "it has a table without need, or lacks one"
+	}
+	return ""
+}
+
 // wrong says what is wrong with a grain of which the maps have so many references, "" if nothing
 // is.
-func (gi *grainInfo) wrong(free bool, inMaps uint32, u Users) string {
+func (gi grainInfo) wrong(free bool, inMaps uint32, u Users) string {
 	switch {
 	case free && (gi.refs+gi.held != 0 || inMaps != 0):
 		return fmt.Sprintf("is free but has %d references, %d in the maps", gi.refs+gi.held, inMaps)
@@ -105,7 +148,7 @@ type owners struct {
 	last *Tenant // that was counted: neighbours mostly have the same owner
 }
 
-func (o *owners) count(gi *grainInfo) {
+func (o *owners) count(gi grainInfo) {
 	t := o.last
 	if t == nil || t.vol != gi.owner {
 		t = o.of(gi.owner)

@@ -172,10 +172,19 @@ func (m *model) walk(t *testing.T, s *Space, out map[uint32]bool) {
 	}
 }
 
+// windowFor returns a window that a grain may be the home of: most often one that lies there as its
+// neighbours do.
+func windowFor(rnd *rand.Rand, g uint64) uint64 {
+	if rnd.IntN(4) > 0 {
+		return 1000 + g
+	}
+	return rnd.Uint64N(40)
+}
+
 // run carries out random operations on a space and on its model and compares them after each.
 func run(t *testing.T, seed, round uint64) {
 	rnd := rand.New(rand.NewPCG(seed, round))
-	const vols, windows = 4, 40
+	const vols = 4
 	counts := []int{1 + rnd.IntN(3), rnd.IntN(3), 1}
 	m := &model{entitled: make([]int64, vols)}
 	var freed []uint64
@@ -229,9 +238,9 @@ func run(t *testing.T, seed, round uint64) {
 			}
 			x := &m.grains[g]
 			if *x = (modelGrain{used: true, owner: vol, stale: x.stale}); mine {
-				w := rnd.IntN(windows)
-				s.SetHome(g, tenants[vol], uint64(w))
-				x.home = w + 1
+				w := windowFor(rnd, g)
+				s.SetHome(g, tenants[vol], w)
+				x.home = int(w) + 1
 			}
 			if rnd.IntN(8) == 0 { // it cannot be finished
 				s.Free(g)
@@ -288,8 +297,9 @@ func run(t *testing.T, seed, round uint64) {
 				m.clearHome(&m.grains[g])
 			} else if g, ok := pick(func(g *modelGrain) bool { return g.refs > 0 && g.home == 0 }); ok {
 				if a, _ := m.account(vol); a.Homes < a.Entitled {
-					s.SetHome(g, tenants[vol], 1)
-					m.grains[g].home, m.grains[g].owner = 2, vol
+					w := windowFor(rnd, g)
+					s.SetHome(g, tenants[vol], w)
+					m.grains[g].home, m.grains[g].owner = int(w)+1, vol
 				}
 			}
 		case 11:

@@ -16,83 +16,89 @@ func (s *Space) Sole(g uint64) bool {
 
 // Refs returns the number of references and holds of a grain.
 func (s *Space) Refs(g uint64) uint32 {
-	gi := s.grain(g)
-	return gi.refs + gi.held
+	x := s.extent(g)
+	return s.refs(x, g) + s.held(x, g)
 }
 
 // MapRefs returns the number of references of a grain, without holds.
-func (s *Space) MapRefs(g uint64) uint32 { return s.grain(g).refs }
+func (s *Space) MapRefs(g uint64) uint32 { return s.refs(s.extent(g), g) }
 
 // Retain and Release count references from the maps. A home that gets a second reference is one
 // that its window must not write to any more: another grain is reserved for it.
 func (s *Space) Retain(g uint64) {
-	gi := s.grain(g)
-	if gi.refs++; gi.refs == 2 && gi.home != 0 {
-		s.housed(gi, -1)
+	x := s.extent(g)
+	was := s.refs(x, g)
+	s.setRefs(x, g, was, was+1)
+	if was == 1 && x.homed>>in(g)&1 != 0 {
+		s.housed(s.ownerOf(x, g), -1)
 	}
-	s.counted(g, gi)
 }
 
 // Release gives a reference back. It panics where there is none: who counts wrongly here would
 // sooner or later free what somebody else has.
 func (s *Space) Release(g uint64) {
-	gi := s.grain(g)
-	if gi.refs == 0 {
+	x := s.extent(g)
+	was := s.refs(x, g)
+	if was == 0 {
 		panic("alloc: a grain was released more often than retained")
 	}
-	gi.refs--
-	s.counted(g, gi)
+	s.setRefs(x, g, was, was-1)
 	switch {
-	case gi.refs == 1 && gi.home != 0:
-		s.housed(gi, 1)
+	case was == 2 && x.homed>>in(g)&1 != 0:
+		s.housed(s.ownerOf(x, g), 1)
 		s.more()
-	case gi.refs == 0:
-		s.clearHome(gi)
-		s.freeUnused(g, gi)
+	case was == 1:
+		s.clearHome(x, g, 0)
+		if s.held(x, g) == 0 {
+			s.freeUnused(x, g)
+		}
 	}
 }
 
 // Hold and Unhold count references of copies. They do not count in the account of space: where
 // there is none left for what is promised, they are given up.
 func (s *Space) Hold(g uint64) {
-	gi := s.grain(g)
-	gi.held++
-	s.counted(g, gi)
+	x := s.extent(g)
+	was := s.held(x, g)
+	s.setHeld(x, g, was, was+1)
 }
 
 // Unhold gives a hold back.
 func (s *Space) Unhold(g uint64) {
-	gi := s.grain(g)
-	gi.held--
-	s.counted(g, gi)
-	s.freeUnused(g, gi)
+	x := s.extent(g)
+	was := s.held(x, g)
+	if was == 0 {
+		panic("alloc: a grain was given back more often than held")
+	}
+	s.setHeld(x, g, was, was-1)
+	if was == 1 && s.refs(x, g) == 0 {
+		s.freeUnused(x, g)
+	}
 }
 
-func (s *Space) freeUnused(g uint64, gi *grainInfo) {
-	switch {
-	case gi.refs+gi.held > 0:
-	case s.extent(g).pins[g%layout.ExtentGrains] > 0:
+// freeUnused frees a grain that has neither references nor holds any more, unless a transfer reads it.
+func (s *Space) freeUnused(x *extentInfo, g uint64) {
+	if s.isPinned(x, g) {
 		s.leaving++
-	default:
-		s.free(g, gi)
+		return
 	}
+	s.free(x, g)
 }
 
 // Pin keeps physical sectors [phys, phys+n) from being freed and used anew while a transfer has to
 // do with them.
 func (s *Space) Pin(phys, n uint64) {
 	for g := phys >> layout.WindowShift; g <= (phys+n-1)>>layout.WindowShift; g++ {
-		s.extent(g).pins[g%layout.ExtentGrains]++
+		s.pin(g)
 	}
 }
 
 // Unpin ends a Pin of the same range.
 func (s *Space) Unpin(phys, n uint64) {
 	for g := phys >> layout.WindowShift; g <= (phys+n-1)>>layout.WindowShift; g++ {
-		pins := &s.extent(g).pins[g%layout.ExtentGrains]
-		if *pins--; *pins == 0 && !s.Sole(g) && s.Refs(g) == 0 {
+		if s.unpin(g) && !s.Sole(g) && s.Refs(g) == 0 {
 			s.leaving--
-			s.free(g, s.grain(g))
+			s.free(s.extent(g), g)
 			s.more()
 		}
 	}
@@ -104,16 +110,16 @@ func (s *Space) Leaving() int { return s.leaving }
 // Recount counts a reference that a map has after a start, when nothing is counted yet; t is the
 // map's tenant. The first that refers to a grain owns it. Preconditions: g is in the space.
 func (s *Space) Recount(g uint64, t *Tenant) {
-	gi := s.grain(g)
+	x := s.extent(g)
+	was := s.refs(x, g)
 	if s.isFree(g) {
-		s.use(uint32(g/layout.ExtentGrains), 1<<(g%layout.ExtentGrains))
+		s.use(uint32(g/layout.ExtentGrains), 1<<in(g))
 		s.allocated++
-		gi.owner = t.vol
+		s.setOwner(x, g, t.vol)
 		t.allocated++
 		if s.discards.stale != nil { // nobody knows what of it an earlier life has written
 			s.discards.stale[g/layout.ExtentGrains] |= 1 << (g % layout.ExtentGrains)
 		}
 	}
-	gi.refs++
-	s.counted(g, gi)
+	s.setRefs(x, g, was, was+1)
 }

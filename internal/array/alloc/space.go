@@ -6,22 +6,22 @@ package alloc
 import (
 	"math/bits"
 	"slices"
-	"unsafe"
 
 	"github.com/arraysim/arraysim/internal/array/layout"
 )
 
 // Space is the physical space of a pool. The zero value has no extents; see New.
 type Space struct {
-	extents []uint32      // extent -> mdisk<<20 | number of the extent on it
-	counts  []int         // extents, by mdisk
-	least   uint32        // of them
-	used    []uint64      // allocated and withheld grains, one bit each, one word an extent
-	empty   bitset        // extents without such grains
-	partial bitset        // extents with some, but not all
-	sole    []uint64      // the same of grains with one reference or hold: all that nearly every write asks
-	info    []*extentInfo // per extent, made when first used
-	infos   int           // entries of info that were made
+	extents []uint32       // extent -> mdisk<<20 | number of the extent on it
+	counts  []int          // extents, by mdisk
+	least   uint32         // of them
+	used    []uint64       // allocated and withheld grains, one bit each, one word an extent
+	empty   bitset         // extents without such grains
+	partial bitset         // extents with some, but not all
+	sole    []uint64       // the same of grains with one reference or hold: all that nearly every write asks
+	info    []*extentChunk // what else is known of extents, in chunks
+	chunks  int            // of info that were made
+	tables  tables
 
 	down    []bool // by mdisk: it is offline, nothing new goes there
 	anyDown bool
@@ -46,22 +46,6 @@ type Events struct {
 	Left func()
 	// Vacated hears that no grain is marked as a home of a volume any more.
 	Vacated func(vol uint32)
-}
-
-// extentInfo is what is known of an extent's grains. The pins lie together, because a read changes
-// nothing else: those of a grain and its neighbours are one line of the processor's cache.
-type extentInfo struct {
-	grains [layout.ExtentGrains]grainInfo
-	pins   [layout.ExtentGrains]uint32 // transfers that read a grain
-}
-
-// grainInfo is what is known of an allocated grain beside its pins; 20 bytes with them, because there
-// is one for each 64 KiB.
-type grainInfo struct {
-	refs  uint32 // from the maps
-	owner uint32 // volume that allocated it, or has it as a home
-	held  uint32 // references from holds
-	home  uint32 // 1 + the window of its owner that it is the home of, 0: none
 }
 
 const (
@@ -104,7 +88,8 @@ func (s *Space) addExtents(counts []int) {
 			}
 		}
 	}
-	s.used, s.sole, s.info = make([]uint64, sum), make([]uint64, sum), make([]*extentInfo, sum)
+	s.used, s.sole = make([]uint64, sum), make([]uint64, sum)
+	s.info = make([]*extentChunk, (sum+chunkExtents-1)/chunkExtents)
 	s.empty, s.partial = newBitset(sum), newBitset(sum)
 	for e := range uint32(sum) {
 		s.empty.add(e)
@@ -189,31 +174,8 @@ func (s *Space) Takeable() int64 {
 
 // Bytes returns the memory that the tables take.
 func (s *Space) Bytes() uint64 {
-	const perExtent = 4 + 8 + 8 + 8
-	return uint64(len(s.extents))*perExtent + s.empty.bytes() + s.partial.bytes() + s.discardBytes() + uint64(s.infos)*uint64(unsafe.Sizeof(extentInfo{}))
-}
-
-func (s *Space) extent(g uint64) *extentInfo {
-	e := g / layout.ExtentGrains
-	x := s.info[e]
-	if x == nil {
-		x = new(extentInfo)
-		s.info[e] = x
-		s.infos++
-	}
-	return x
-}
-
-func (s *Space) grain(g uint64) *grainInfo { return &s.extent(g).grains[g%layout.ExtentGrains] }
-
-// counted brings sole in line with a grain whose references or holds have changed.
-func (s *Space) counted(g uint64, gi *grainInfo) {
-	word, bit := &s.sole[g/layout.ExtentGrains], uint64(1)<<(g%layout.ExtentGrains)
-	if gi.refs+gi.held == 1 {
-		*word |= bit
-	} else {
-		*word &^= bit
-	}
+	const perExtent = 4 + 8 + 8
+	return uint64(len(s.extents))*perExtent + s.empty.bytes() + s.partial.bytes() + s.discardBytes() + s.infoBytes()
 }
 
 func (s *Space) isFree(g uint64) bool {
@@ -234,7 +196,7 @@ func (s *Space) Take(t *Tenant) (grain uint64, ok bool) {
 	bit := bits.TrailingZeros64(^s.used[t.extent])
 	s.use(t.extent, 1<<bit)
 	g := uint64(t.extent)*layout.ExtentGrains + uint64(bit)
-	*s.grain(g) = grainInfo{owner: t.vol}
+	s.setOwner(s.extent(g), g, t.vol)
 	s.allocated++
 	t.allocated++
 	return g, true
@@ -268,22 +230,23 @@ func (s *Space) isDown(extent uint32) bool { return s.down[s.extents[extent]>>md
 // Nobody hears of it: who waits for space has not got more than there was before the grain was taken,
 // and has perhaps returned it himself.
 func (s *Space) Free(g uint64) {
-	s.clearHome(s.grain(g))
-	s.vacate(g)
+	x := s.extent(g)
+	s.clearHome(x, g, 0)
+	s.vacate(x, g)
 }
 
-func (s *Space) free(g uint64, gi *grainInfo) {
-	s.clearHome(gi)
+func (s *Space) free(x *extentInfo, g uint64) {
+	s.clearHome(x, g, 0)
 	s.events.Freed(g)
-	s.vacate(g)
+	s.vacate(x, g)
 }
 
 // vacate makes a grain free that is nobody's home.
-func (s *Space) vacate(g uint64) {
-	if t := s.tenants.of(s.grain(g).owner); t != nil {
+func (s *Space) vacate(x *extentInfo, g uint64) {
+	if t := s.tenants.of(s.ownerOf(x, g)); t != nil {
 		t.allocated--
 	}
-	s.unuse(uint32(g/layout.ExtentGrains), 1<<(g%layout.ExtentGrains))
+	s.unuse(uint32(g/layout.ExtentGrains), 1<<in(g))
 	s.allocated--
 	if s.discards.stale != nil {
 		s.noteFree(g)

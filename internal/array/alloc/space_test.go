@@ -151,7 +151,16 @@ func TestCheckBites(t *testing.T) {
 		{"a reference to free space", "grain 9 is free but has 0 references, 1 in the maps", func(_ *Space, _ *Tenant, u *Users) { u.Refs.Add(9) }},
 		{"a hold of nobody", "grain 1 is held by 1 copies, there is none", func(s *Space, _ *Tenant, _ *Users) { s.Hold(1) }},
 		{"a hold", "", func(s *Space, _ *Tenant, u *Users) { s.Hold(1); u.Holds = true }},
-		{"the mark of one reference", "grain 1 has 1 references and holds, the mark of those with one says false", func(s *Space, _ *Tenant, _ *Users) { s.sole[0] = 1 }},
+		{"the mark of one reference", "grain 1 counts 0 references, the maps have 1", func(s *Space, _ *Tenant, _ *Users) { s.sole[0] = 1 }},
+		{"the same beside a table", "grain 1 has 1 references and holds, the mark of those with one says false", func(s *Space, _ *Tenant, u *Users) {
+			s.Retain(0)
+			u.Refs.Add(0)
+			s.sole[0] = 0
+		}},
+		{"what is shared", "0 grains are shared, 0 held and 0 pinned, it counts 1, 0 and 0", func(s *Space, _ *Tenant, _ *Users) { s.extent(0).shared++ }},
+		{"what is pinned", "0 grains are shared, 0 held and 0 pinned, it counts 0, 0 and 1", func(s *Space, _ *Tenant, _ *Users) { s.extent(0).pinned++ }},
+		{"a home of nobody", "a grain that is free is a home", func(s *Space, _ *Tenant, _ *Users) { s.extent(0).homed |= 1 << 9 }},
+		{"a table without need", "it has a table without need", func(s *Space, _ *Tenant, _ *Users) { s.countRefs(s.extent(0), 0) }},
 		{"overlooked", "extent 0 is worth a discard", func(s *Space, _ *Tenant, _ *Users) {
 			s.Track([]int{1})
 			s.discards.stale[0] = 1 << 9
@@ -213,4 +222,45 @@ func TestReleaseOfNothing(t *testing.T) {
 		}
 	}()
 	s.Release(g)
+}
+
+// TestLittleIsKept: of grains that are nobody else's, neither held nor read, next to nothing is kept,
+// and tables that were needed are used again.
+func TestLittleIsKept(t *testing.T) {
+	const extents = 4 * chunkExtents
+	s := New([]int{extents}, quiet())
+	empty := s.Bytes()
+	who := s.AddTenant(7)
+	s.Entitle(who, extents*layout.ExtentGrains)
+	for w := range uint64(extents * layout.ExtentGrains) {
+		g := take(t, s, who)
+		s.SetHome(g, who, w)
+		s.Retain(g)
+	}
+	full := s.Bytes()
+	if n := full - empty; n > extents*layout.ExtentGrains {
+		t.Errorf("of %d grains %d bytes are kept", extents*layout.ExtentGrains, n)
+	}
+	once := func() {
+		for g := uint64(0); g < extents*layout.ExtentGrains; g += layout.ExtentGrains / 2 {
+			s.Retain(g)
+			s.Hold(g)
+			s.Pin(g<<layout.WindowShift, layout.WindowSectors)
+			s.Release(g)
+			s.Unhold(g)
+			s.Unpin(g<<layout.WindowShift, 1)
+		}
+	}
+	once()
+	if n := s.Bytes() - full; n > 4096 {
+		t.Errorf("%d bytes are kept of what has ended", n)
+	}
+	if n := testing.AllocsPerRun(3, once); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	for g := range uint64(extents * layout.ExtentGrains) {
+		if !s.IsHome(g, 7, g) || s.MapRefs(g) != 1 || s.Refs(g) != 1 {
+			t.Fatalf("grain %d has %d references, or is not at home", g, s.Refs(g))
+		}
+	}
 }

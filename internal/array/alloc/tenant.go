@@ -54,59 +54,65 @@ func (s *Space) Entitle(t *Tenant, windows int64) {
 	}
 }
 
-// housed counts a home that stops to be shared, or begins to.
-func (s *Space) housed(gi *grainInfo, n int64) {
-	s.tenants.of(gi.owner).Homes += n
+// housed counts a home of a volume that stops to be shared, or begins to.
+func (s *Space) housed(vol uint32, n int64) {
+	s.tenants.of(vol).Homes += n
 	s.reserved -= n
 }
 
 // SetHome makes a grain the home of an entitled window, and the tenant its owner.
 func (s *Space) SetHome(g uint64, t *Tenant, window uint64) {
-	gi := s.grain(g)
-	if gi.owner != t.vol {
-		if old := s.tenants.of(gi.owner); old != nil {
+	x := s.extent(g)
+	if owner := s.ownerOf(x, g); owner != t.vol {
+		if old := s.tenants.of(owner); old != nil {
 			old.allocated--
 		}
 		t.allocated++
+		s.setOwner(x, g, t.vol)
 	}
-	gi.owner, gi.home = t.vol, uint32(window)+1
+	s.setHome(x, g, uint32(window)+1)
 	t.Marked++
-	if gi.refs <= 1 {
-		s.housed(gi, 1)
+	if s.refs(x, g) <= 1 {
+		s.housed(t.vol, 1)
 	}
 }
 
 // ClearHome makes a grain nobody's home, if it was one.
-func (s *Space) ClearHome(g uint64) { s.clearHome(s.grain(g)) }
+func (s *Space) ClearHome(g uint64) {
+	x := s.extent(g)
+	s.clearHome(x, g, s.refs(x, g))
+}
 
-func (s *Space) clearHome(gi *grainInfo) {
-	if gi.home == 0 {
+// clearHome is ClearHome of a grain with so many references.
+func (s *Space) clearHome(x *extentInfo, g uint64, refs uint32) {
+	if x.homed>>in(g)&1 == 0 {
 		return
 	}
-	t := s.tenants.of(gi.owner)
+	owner := s.ownerOf(x, g)
+	t := s.tenants.of(owner)
 	t.Marked--
-	if gi.refs <= 1 {
-		s.housed(gi, -1)
+	if refs <= 1 {
+		s.housed(owner, -1)
 	}
-	if gi.home = 0; t.Marked == 0 {
-		s.events.Vacated(gi.owner)
+	if s.unsetHome(x, g); t.Marked == 0 {
+		s.events.Vacated(owner)
 	}
 }
 
 // IsHome reports whether a grain is the home of a window of a volume.
 func (s *Space) IsHome(g uint64, vol uint32, window uint64) bool {
-	gi := s.grain(g)
-	return gi.home == uint32(window)+1 && gi.owner == vol
+	x := s.extent(g)
+	return s.homeOf(x, g) == uint32(window)+1 && s.ownerOf(x, g) == vol
 }
 
 // Homeless reports whether a grain is no window's home.
-func (s *Space) Homeless(g uint64) bool { return s.grain(g).home == 0 }
+func (s *Space) Homeless(g uint64) bool { return s.extent(g).homed>>in(g)&1 == 0 }
 
 // SoleHome reports whether a grain is a home that nobody shares: who shares it has to leave its
 // window another one.
 func (s *Space) SoleHome(g uint64) bool {
-	gi := s.grain(g)
-	return gi.home != 0 && gi.refs == 1
+	x := s.extent(g)
+	return x.homed>>in(g)&1 != 0 && s.refs(x, g) == 1
 }
 
 // tenants finds tenants by volume. It has two levels because volumes' numbers are the array's and

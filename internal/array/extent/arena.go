@@ -72,7 +72,7 @@ func (a *Arena) Nodes() int { return a.liveNodes }
 
 // Bytes returns the memory that nodes and details take.
 func (a *Arena) Bytes() uint64 {
-	n := uint64(a.liveNodes)*uint64(unsafe.Sizeof(node{})) + uint64(len(a.details.chunks))*detailChunk*uint64(unsafe.Sizeof(detail{}))
+	n := uint64(a.liveNodes)*uint64(unsafe.Sizeof(node{})) + a.details.bytes()
 	return n + uint64(cap(a.nodes))*8 + uint64(cap(a.dirty)+cap(a.freeNodes))*4
 }
 

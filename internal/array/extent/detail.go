@@ -5,68 +5,6 @@ package extent
 
 import "github.com/arraysim/arraysim/internal/array/layout"
 
-// detail describes a window that is not of one piece. The first of a chain says
-// which sectors are zero or anchored; each of the chain is a layer of data: the
-// sectors in mask lie at physical sector phys + their number in the window. phys may wrap
-// below zero when a copy put the tail of a source into the middle of a window.
-type detail struct {
-	phys     uint64
-	mask     layout.Mask
-	zero     layout.Mask // first of the chain only
-	anchored layout.Mask // first of the chain only
-	next     uint32      // 0 ends the chain
-}
-
-const detailChunk = 1024
-
-// detailSlab hands out details by index; 0 is none. Chunks hold no pointers.
-type detailSlab struct {
-	chunks []*[detailChunk]detail
-	free   uint32 // chain through next
-	live   int
-}
-
-func (d *detailSlab) at(i uint32) *detail { return &d.chunks[i/detailChunk][i%detailChunk] }
-
-func (d *detailSlab) alloc() (uint32, *detail) {
-	if d.free == 0 {
-		base := uint32(len(d.chunks) * detailChunk)
-		c := new([detailChunk]detail)
-		d.chunks = append(d.chunks, c)
-		for i := detailChunk - 1; i >= 0; i-- {
-			if id := base + uint32(i); id != 0 {
-				c[i].next = d.free
-				d.free = id
-			}
-		}
-	}
-	id := d.free
-	p := d.at(id)
-	d.free = p.next
-	*p = detail{}
-	d.live++
-	return id, p
-}
-
-func (d *detailSlab) release(i uint32) {
-	p := d.at(i)
-	*p = detail{next: d.free}
-	d.free = i
-	d.live--
-}
-
-func (d *detailSlab) sums(i uint32) Sums {
-	h := d.at(i)
-	s := Sums{Zero: h.zero.Count(), Anchored: h.anchored.Count()}
-	if s.Anchored > 0 {
-		s.Promised = 1
-	}
-	for ; i != 0; i = d.at(i).next {
-		s.Data += d.at(i).mask.Count()
-	}
-	return s
-}
-
 // openWindow turns any window slot into a detail chain that can be edited.
 func (m *Map) openWindow(s *slot) uint32 {
 	if s.kind() == kindDetail {
@@ -76,9 +14,9 @@ func (m *Map) openWindow(s *slot) uint32 {
 	all := layout.MaskOf(0, layout.WindowSectors)
 	switch s.kind() {
 	case kindZero:
-		d.zero = all
+		m.arena.details.setStates(d, states{zero: all})
 	case kindAnchored:
-		d.anchored = all
+		m.arena.details.setStates(d, states{anchored: all})
 	case kindData:
 		d.phys, d.mask = s.value(), all
 	}
@@ -111,16 +49,17 @@ func (m *Map) closeWindow(s *slot) {
 		ds.release(n)
 	}
 	var to slot
+	st := ds.statesOf(h)
 	switch {
 	case h.next == 0 && h.mask.Full():
 		to = dataSlot(h.phys)
 	case !h.mask.Empty() || h.next != 0:
 		return
-	case h.zero.Full():
+	case st.zero.Full():
 		to = kindZero
-	case h.anchored.Full():
+	case st.anchored.Full():
 		to = kindAnchored
-	case h.zero.Empty() && h.anchored.Empty():
+	case st.empty():
 		to = kindUnmapped
 	default:
 		return
@@ -133,8 +72,10 @@ func (m *Map) closeWindow(s *slot) {
 // releasing what they referred to.
 func (m *Map) takeBits(head uint32, mask layout.Mask) {
 	ds := &m.arena.details
-	h := ds.at(head)
-	h.zero, h.anchored = h.zero.AndNot(mask), h.anchored.AndNot(mask)
+	if h := ds.at(head); h.states != 0 {
+		st := ds.statesAt(h.states)
+		ds.setStates(h, states{st.zero.AndNot(mask), st.anchored.AndNot(mask)})
+	}
 	for i := head; i != 0; {
 		d := ds.at(i)
 		if lost := d.mask.And(mask); !lost.Empty() {
@@ -152,13 +93,16 @@ func (m *Map) clearWindow(s *slot, first, n uint64, to slot) Sums {
 	head := m.openWindow(s)
 	mask := layout.MaskOf(first, n)
 	m.takeBits(head, mask)
-	h := m.arena.details.at(head)
+	ds := &m.arena.details
+	h := ds.at(head)
+	st := ds.statesOf(h)
 	switch to {
 	case kindZero:
-		h.zero = h.zero.Or(mask)
+		st.zero = st.zero.Or(mask)
 	case kindAnchored:
-		h.anchored = h.anchored.Or(mask)
+		st.anchored = st.anchored.Or(mask)
 	}
+	ds.setStates(h, st)
 	m.closeWindow(s)
 	return m.slotSums(*s, 0).sub(before)
 }
@@ -171,7 +115,7 @@ func (m *Map) setData(s *slot, first, n, phys uint64) Sums {
 	case s.uniform():
 		return m.firstData(s, first, n, base)
 	case s.kind() == kindDetail:
-		if h := m.arena.details.at(uint32(s.value())); h.next == 0 && h.phys == base && h.zero.Empty() && h.anchored.Empty() {
+		if h := m.arena.details.at(uint32(s.value())); h.next == 0 && h.phys == base && h.states == 0 {
 			return m.moreData(s, h, layout.MaskOf(first, n))
 		}
 	case s.value() == base:
@@ -202,10 +146,10 @@ func (m *Map) firstData(s *slot, first, n, base uint64) Sums {
 	delta := Sums{Data: int64(n)}
 	switch was {
 	case kindZero:
-		d.zero = mask.Not()
+		m.arena.details.setStates(d, states{zero: mask.Not()})
 		delta.Zero = -int64(n)
 	case kindAnchored: // some of it stays
-		d.anchored = mask.Not()
+		m.arena.details.setStates(d, states{anchored: mask.Not()})
 		delta.Anchored = -int64(n)
 	}
 	return delta

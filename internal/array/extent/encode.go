@@ -79,10 +79,10 @@ func (a *Arena) encodeNode(nd *node) []byte {
 			continue
 		}
 		head := uint32(s.value())
-		h := ds.at(head)
 		at := len(b)
 		b = append(b, 0)
-		for _, w := range [...]uint64{h.zero[0], h.zero[1], h.anchored[0], h.anchored[1]} {
+		st := ds.statesOf(ds.at(head))
+		for _, w := range [...]uint64{st.zero[0], st.zero[1], st.anchored[0], st.anchored[1]} {
 			b = le.AppendUint64(b, w)
 		}
 		for i := head; i != 0; i = ds.at(i).next {
@@ -138,8 +138,7 @@ func (s slot) means(level uint8) bool {
 // decodeDetail makes the details of one window.
 func (a *Arena) decodeDetail(b []byte) slot {
 	id, h := a.details.alloc()
-	h.zero = layout.Mask{le.Uint64(b[1:]), le.Uint64(b[9:])}
-	h.anchored = layout.Mask{le.Uint64(b[17:]), le.Uint64(b[25:])}
+	a.details.setStates(h, states{zero: layout.Mask{le.Uint64(b[1:]), le.Uint64(b[9:])}, anchored: layout.Mask{le.Uint64(b[17:]), le.Uint64(b[25:])}})
 	m := Map{arena: a}
 	for layers := b[detailHead:]; len(layers) > 0; layers = layers[detailLayer:] {
 		m.addLayer(id, le.Uint64(layers), layout.Mask{le.Uint64(layers[8:]), le.Uint64(layers[16:])})

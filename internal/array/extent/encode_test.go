@@ -58,19 +58,10 @@ func TestFormat(t *testing.T) {
 func load(store map[string][]byte) (*Map, error) {
 	r := rig{extents: []int{1}}
 	r.open()
-	var saved Saved
-	for k, v := range store {
-		add := saved.AddRoot
-		if k[:1] == KeyNode {
-			add = saved.AddNode
-		}
-		if err := add([]byte(k), v); err != nil {
-			return nil, err
-		}
-	}
 	m := r.arena.NewMap(Config{Space: r.space, Sectors: 70000, Drop: func(uint64, layout.Mask) {}})
 	r.arena.StartLoading()
-	err := m.Load(&saved, 70000)
+	err := loadAll(r.arena, store)
+	m.Grow(70000)
 	r.arena.EndLoading()
 	return m, err
 }

@@ -27,7 +27,8 @@ func (m *Map) entitled(s slot) bool { return m.thick || m.anchored(s) }
 // anchored reports whether a window has an anchored sector.
 func (m *Map) anchored(s slot) bool {
 	if s.kind() == kindDetail {
-		return !m.arena.details.at(uint32(s.value())).anchored.Empty()
+		h := m.arena.details.at(uint32(s.value()))
+		return h.states != 0 && !m.arena.details.statesAt(h.states).anchored.Empty()
 	}
 	return s == kindAnchored
 }

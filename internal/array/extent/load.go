@@ -1,9 +1,10 @@
-// Maps from what a checkpoint has left: the tree from its root down, then references and homes from
-// the finished tree.
+// Maps from what a checkpoint has left: the tree from its leaves up, as its nodes come, then
+// references and homes from the finished tree.
 
 package extent
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -13,97 +14,163 @@ import (
 	"github.com/arraysim/arraysim/internal/array/layout"
 )
 
-// Saved are the entries of all maps, as the last checkpoint has left them. The zero value is empty.
-type Saved struct {
-	roots map[uint32][]byte
-	nodes map[nodeKey][]byte
+// Loader makes the maps of an arena what a checkpoint has left of them. It takes the entries in the
+// order of their keys, so that the nodes below one come before it, and keeps nothing of an entry but
+// the node that it becomes: what it takes of memory beside the maps are eight bytes for each node of
+// two levels of one volume.
+//
+// The calls are AddRoot for all roots, Map.TakeRoot for all maps, AddNode for all nodes, and End.
+type Loader struct {
+	arena *Arena
+	roots map[uint32][]byte // that no map has taken
+	trees map[uint32]*Map   // whose roots lead to nodes that have not come yet
+	m     *Map              // whose nodes come now, nil: nobody's
+	level uint8             // of those that come now
+	below []uint32          // nodes of the level below that nothing leads to yet, by index
+	here  []uint32          // nodes of this level, by index
+	last  []byte            // key
+	nodes int
 }
 
+// NewLoader returns a loader of the maps of an arena. Preconditions: the arena is loading.
+func (a *Arena) NewLoader() *Loader {
+	return &Loader{arena: a, roots: map[uint32][]byte{}, trees: map[uint32]*Map{}}
+}
+
+// Nodes returns the number of nodes that were read.
+func (l *Loader) Nodes() int { return l.nodes }
+
 // AddRoot takes an entry with prefix KeyRoot. It copies the value.
-func (s *Saved) AddRoot(key, value []byte) error {
+func (l *Loader) AddRoot(key, value []byte) error {
 	if len(key) != rootKeyBytes || len(value) != rootValueBytes {
 		return fmt.Errorf("the root of a map is damaged")
 	}
-	if s.roots == nil {
-		s.roots = map[uint32][]byte{}
-	}
-	s.roots[binary.BigEndian.Uint32(key[1:])] = append([]byte(nil), value...)
-	return nil
-}
-
-// AddNode takes an entry with prefix KeyNode. It copies the value.
-func (s *Saved) AddNode(key, value []byte) error {
-	if len(key) != nodeKeyBytes {
-		return fmt.Errorf("a map page has a damaged key")
-	}
-	if s.nodes == nil {
-		s.nodes = map[nodeKey][]byte{}
-	}
-	s.nodes[nodeKeyOf(key)] = append([]byte(nil), value...)
+	l.roots[binary.BigEndian.Uint32(key[1:])] = append([]byte(nil), value...)
 	return nil
 }
 
 // ErrRoot says that the root of a map means nothing.
 var ErrRoot = errors.New("the root of the map is damaged")
 
-// Load makes an empty map what the checkpoint has of it, from the root down, and takes the nodes
-// out of what was saved. sectors is the present size of the volume. Preconditions: the arena is
-// loading.
-func (m *Map) Load(saved *Saved, sectors uint64) error {
-	b := saved.roots[m.vol]
+// TakeRoot gives an empty map the root that a checkpoint has of it, if there is one. Where that leads
+// to a node, the map is empty until its nodes have come.
+func (m *Map) TakeRoot(l *Loader) error {
+	b := l.roots[m.vol]
 	if b == nil {
 		return nil
 	}
-	delete(saved.roots, m.vol)
+	delete(l.roots, m.vol)
 	root, levels := slot(le.Uint64(b)), b[8]
 	if !root.uniform() && root != kindChild || levels < 1 || levels > maxLevels {
 		return ErrRoot
 	}
-	m.levels = levels
-	var err error
-	if m.root, m.sum, err = m.loadSlot(root, levels, 0, saved); err != nil {
-		return err
+	if m.levels = levels; root == kindChild {
+		l.trees[m.vol] = m
+		return nil
 	}
-	m.Grow(sectors)
+	m.root, m.sum = root, m.slotSums(root, levels)
 	return nil
 }
 
-// loadSlot loads what a slot of the given height leads to; index is its first window over its span.
-func (m *Map) loadSlot(s slot, height uint8, index uint64, saved *Saved) (slot, Sums, error) {
-	if s.kind() != kindChild {
-		return s, m.slotSums(s, height), nil
+// AddNode takes an entry with prefix KeyNode, and attaches to it the nodes below it. One that no map
+// can have is left for the next checkpoint to remove: what an earlier one had no time to.
+func (l *Loader) AddNode(key, value []byte) error {
+	if len(key) != nodeKeyBytes {
+		return fmt.Errorf("a map page has a damaged key")
 	}
-	k := nodeKey{m.vol, height - 1, index}
-	b, ok := saved.nodes[k]
-	if !ok {
-		return kindUnmapped, Sums{}, nil // cut off while the checkpoint was written; the log has the rest
+	if bytes.Compare(l.last, key) >= 0 {
+		return fmt.Errorf("the map pages of volume %d come out of their order", nodeKeyOf(key).vol)
 	}
-	delete(saved.nodes, k)
-	a := m.arena
-	id, nd := a.newNode(m.vol, height-1, index, kindUnmapped)
+	l.last = append(l.last[:0], key...)
+	l.nodes++
+	k, a := nodeKeyOf(key), l.arena
+	if l.m == nil || l.m.vol != k.vol {
+		l.endVolume()
+		l.m, l.level = l.trees[k.vol], 0
+		delete(l.trees, k.vol)
+	}
+	if l.m == nil || k.level >= l.m.levels {
+		a.deadKeys[k] = struct{}{}
+		return nil
+	}
+	l.rise(k.level)
+	id, nd := a.newNode(k.vol, k.level, k.index, kindUnmapped)
 	nd.persisted, nd.dirty = true, false
 	a.dirty = a.dirty[:len(a.dirty)-1]
-	if err := a.decodeNode(nd, b); err != nil {
-		return 0, Sums{}, err
+	if err := a.decodeNode(nd, value); err != nil {
+		return err
 	}
-	for i := range nd.slots {
-		t, sum, err := m.loadSlot(nd.slots[i], height-1, index<<fanoutBits|uint64(i), saved)
-		if err != nil {
-			return 0, Sums{}, err
-		}
-		nd.slots[i] = t
-		nd.sums.add(sum)
-	}
-	return childSlot(id), nd.sums, nil
+	l.attach(nd)
+	l.here = append(l.here, id)
+	return nil
 }
 
-// Discard has the next checkpoint remove the nodes and roots that no map has loaded: what an
-// earlier one had no time to remove.
-func (a *Arena) Discard(saved *Saved) {
-	for k := range saved.nodes {
-		a.deadKeys[k] = struct{}{}
+// rise goes on with nodes of a level: what lies below the one under it has no node above it.
+func (l *Loader) rise(level uint8) {
+	for ; l.level < level; l.level++ {
+		l.orphan(l.below)
+		l.below, l.here = l.here, l.below[:0]
 	}
-	a.deadRoots = slices.AppendSeq(a.deadRoots, maps.Keys(saved.roots))
+}
+
+// attach puts the nodes that a new one leads to below it, and sums up what it has. One that the store
+// lacks was cut off while the checkpoint was written; the log has the rest.
+func (l *Loader) attach(nd *node) {
+	a := l.arena
+	for i, s := range nd.slots {
+		if s.kind() == kindChild {
+			index, n := nd.index<<fanoutBits|uint64(i), 0
+			for n < len(l.below) && a.nodes[l.below[n]].index < index {
+				n++
+			}
+			l.orphan(l.below[:n])
+			l.below = l.below[n:]
+			nd.slots[i] = kindUnmapped
+			if len(l.below) > 0 && a.nodes[l.below[0]].index == index {
+				nd.slots[i] = childSlot(l.below[0])
+				l.below = l.below[1:]
+			}
+		}
+		nd.sums.add(l.m.slotSums(nd.slots[i], nd.level))
+	}
+}
+
+// endVolume attaches the last node of a map to its root.
+func (l *Loader) endVolume() {
+	if m := l.m; m != nil {
+		l.rise(m.levels)
+		if len(l.below) > 0 && l.arena.nodes[l.below[0]].index == 0 {
+			m.root, m.sum = childSlot(l.below[0]), l.arena.nodes[l.below[0]].sums
+			l.below = l.below[1:]
+		}
+		l.orphan(l.below)
+	}
+	l.m, l.below, l.here = nil, l.below[:0], l.here[:0]
+}
+
+// orphan forgets nodes that nothing leads to, with all below them, and has the next checkpoint remove
+// them.
+func (l *Loader) orphan(ids []uint32) {
+	a := l.arena
+	for _, id := range ids {
+		nd := a.nodes[id]
+		for _, s := range nd.slots {
+			switch s.kind() {
+			case kindChild:
+				l.orphan([]uint32{uint32(s.value())})
+			case kindDetail:
+				l.m.dropWindow(s)
+			}
+		}
+		a.freeNode(id, nd)
+	}
+}
+
+// End ends the load: no more nodes come. What no map has the next checkpoint removes.
+func (l *Loader) End() {
+	l.endVolume()
+	a := l.arena
+	a.deadRoots = slices.AppendSeq(a.deadRoots, maps.Keys(l.roots))
 	slices.Sort(a.deadRoots)
 }
 
@@ -112,16 +179,20 @@ func (a *Arena) Discard(saved *Saved) {
 // EndLoading.
 func (m *Map) CountReferences() (ok bool) {
 	ok = true
+	grains := uint64(m.space.Grains())
+	count := func(g uint64) {
+		if g >= grains {
+			ok = false
+			return
+		}
+		m.space.Recount(g, m.tenant)
+	}
 	m.eachWindow(m.root, func(_ uint64, s slot) {
-		m.layers(s, func(base uint64, mask layout.Mask) {
-			eachGrain(base, mask, func(g uint64) {
-				if int64(g) >= m.space.Grains() {
-					ok = false
-					return
-				}
-				m.space.Recount(g, m.tenant)
-			})
-		})
+		if base := s.value(); s.kind() == kindData && isAligned(base) { // nearly all are
+			count(base >> layout.WindowShift)
+			return
+		}
+		m.layers(s, func(base uint64, mask layout.Mask) { eachGrain(base, mask, count) })
 	})
 	return ok
 }
@@ -130,6 +201,9 @@ func (m *Map) CountReferences() (ok bool) {
 // first. Preconditions: the references of all maps of the space are counted, and the tenant is
 // entitled.
 func (m *Map) FindHomes() {
+	if m.tenant.Entitled == 0 { // nearly all thin volumes: no window is
+		return
+	}
 	m.eachWindow(m.root, func(w uint64, s slot) {
 		if m.entitled(s) && !m.adopt(s, w, true) {
 			m.adopt(s, w, false)

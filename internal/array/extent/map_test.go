@@ -3,6 +3,7 @@ package extent
 import (
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/arraysim/arraysim/internal/array/alloc"
 	"github.com/arraysim/arraysim/internal/array/layout"
@@ -223,5 +224,15 @@ func TestSpaceOfTwo(t *testing.T) {
 	b.Release()
 	if r.arena.Holds() || r.space.Refs(g) != 1 {
 		t.Error("something is held that was released")
+	}
+}
+
+// TestSizes: most of the memory of a map are these.
+func TestSizes(t *testing.T) {
+	if n := unsafe.Sizeof(detail{}); n != 32 {
+		t.Errorf("a layer of a window takes %d bytes", n)
+	}
+	if n := unsafe.Sizeof(node{}); n > fanout*8+64 {
+		t.Errorf("a page of 256 windows takes %d bytes", n)
 	}
 }

@@ -32,6 +32,9 @@ func (r *rig) check() {
 	for _, h := range r.refs {
 		r.compareRef(h)
 	}
+	if ds := &r.arena.details; ds.liveStates > ds.live {
+		r.fatalf("%d windows have states, of %d", ds.liveStates, ds.live)
+	}
 	for _, why := range r.space.Check(users) {
 		r.fatalf("%s", why)
 	}
@@ -154,6 +157,9 @@ func (r *rig) checkChains(v *volume) {
 		}
 		head := uint32(s.value())
 		for i := head; i != 0; i = ds.at(i).next {
+			if d := ds.at(i); d.states != 0 && (i != head || ds.statesOf(d).empty()) {
+				r.fatalf("volume %d, window %d has states that it does not need", v.id, w)
+			}
 			if ds.at(i).mask.Empty() && (i != head || ds.at(i).next != 0) {
 				r.fatalf("volume %d, window %d has an empty layer", v.id, w)
 			}

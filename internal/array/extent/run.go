@@ -100,18 +100,18 @@ func (m *Map) walkWindow(s slot, base, from, to uint64, fn func(Run) bool) bool 
 	}
 	ds := &m.arena.details
 	head := uint32(s.value())
-	h := ds.at(head)
+	st := ds.statesOf(ds.at(head))
 	for i := from; i < to; {
 		next := Run{State: block.Unmapped}
 		// The run ends where the membership of any set changes; look at the sets in turn.
 		var in layout.Mask
 		switch {
-		case h.zero.Has(i):
-			next.State, in = block.Zero, h.zero
-		case h.anchored.Has(i):
-			next.State, in = block.Anchored, h.anchored
+		case st.zero.Has(i):
+			next.State, in = block.Zero, st.zero
+		case st.anchored.Has(i):
+			next.State, in = block.Anchored, st.anchored
 		default:
-			all := h.zero.Or(h.anchored)
+			all := st.zero.Or(st.anchored)
 			for l := head; l != 0; l = ds.at(l).next {
 				d := ds.at(l)
 				if d.mask.Has(i) {

@@ -2,6 +2,7 @@ package extent
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
 )
@@ -111,6 +112,36 @@ func (r *rig) checkStore() {
 	}
 }
 
+// loadAll loads the maps of an arena from a store, as a start does.
+func loadAll(a *Arena, store map[string][]byte) error {
+	l := a.NewLoader()
+	keys := slices.Sorted(maps.Keys(store))
+	for _, k := range keys {
+		if k[:1] == KeyRoot {
+			if err := l.AddRoot([]byte(k), store[k]); err != nil {
+				return err
+			}
+		}
+	}
+	for _, m := range a.maps {
+		if m == nil {
+			continue
+		}
+		if err := m.TakeRoot(l); err != nil {
+			return err
+		}
+	}
+	for _, k := range keys {
+		if k[:1] == KeyNode {
+			if err := l.AddNode([]byte(k), store[k]); err != nil {
+				return err
+			}
+		}
+	}
+	l.End()
+	return nil
+}
+
 // crash forgets everything but the model, the store and the log, and starts from these.
 func (r *rig) crash() {
 	r.t.Helper()
@@ -118,26 +149,18 @@ func (r *rig) crash() {
 	r.refs, r.gone = nil, nil
 	c := &r.ckpt
 	c.running, c.batch = false, nil
-	var saved Saved
-	for k, v := range maps.Clone(c.store) {
-		add := saved.AddRoot
-		if k[:1] == KeyNode {
-			add = saved.AddNode
-		}
-		if err := add([]byte(k), v); err != nil {
-			r.fatalf("%v", err)
-		}
-	}
 	r.arena.StartLoading()
 	byID := map[uint32]*volume{}
 	for _, v := range r.vols {
 		byID[v.id] = v
 		r.attach(v)
-		if err := v.m.Load(&saved, uint64(len(v.sectors))); err != nil {
-			r.fatalf("%v", err)
-		}
 	}
-	r.arena.Discard(&saved)
+	if err := loadAll(r.arena, c.store); err != nil {
+		r.fatalf("%v", err)
+	}
+	for _, v := range r.vols {
+		v.m.Grow(uint64(len(v.sectors)))
+	}
 	for _, e := range r.edits[c.mark:] {
 		if v := byID[e.vol]; v != nil {
 			v.apply(e)

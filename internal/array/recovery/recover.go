@@ -43,13 +43,34 @@ type Found struct {
 	Records    uint64 // log records replayed
 	PowerLost  bool   // the machine was started anew: only what was flushed could be trusted
 	Undone     uint64 // log records that a loss of power left incomplete, and what came after
+	MapPages   int    // pages of maps that the checkpoint had
+	Took       Times
 }
+
+// Times are what the parts of a start took, in nanoseconds of the executor's clock: 0 in virtual time.
+type Times struct {
+	Maps   int64 // objects, and maps as of the last checkpoint
+	Replay int64 // the end of the log, and its replay
+	Counts int64 // reference counts and homes, from the maps
+	Pages  int64 // dirty pages, and the first checkpoint
+}
+
+// All returns what all of it took.
+func (t Times) All() int64 { return t.Maps + t.Replay + t.Counts + t.Pages }
 
 // run is one recovery on its way.
 type run struct {
 	Array
 	found Found
 	from  uint64 // number of the record before those that are replayed
+	since int64  // when the part began that is on its way
+}
+
+// took ends a part of the start.
+func (r *run) took(part *int64) {
+	block.Tick(r.Set.Exec)
+	now := r.Set.Exec.Now()
+	*part, r.since = now-r.since, now
 }
 
 // Run brings an array from its store to where it was, in these steps:
@@ -68,7 +89,7 @@ type run struct {
 //
 // It may be interrupted anywhere, and is then done again. It waits.
 func Run(a Array, fresh bool) (Found, error) {
-	r := run{Array: a}
+	r := run{Array: a, since: a.Set.Exec.Now()}
 	r.found.Fresh = fresh
 	err := r.load(fresh)
 	if errors.As(err, new(nvlog.Unfit)) {
@@ -80,6 +101,7 @@ func Run(a Array, fresh bool) (Found, error) {
 		if err = r.begin(); err != nil {
 			err = metadata.Begun(err)
 		}
+		r.took(&r.found.Took.Pages)
 	}
 	return r.found, err
 }
@@ -114,6 +136,7 @@ func (r *run) load(fresh bool) error {
 	if err := r.Log.Start(from.Seq, from.Tail); err != nil {
 		return err
 	}
+	r.took(&r.found.Took.Maps)
 	r.Checkpoints.Start(from)
 	r.from = from.Seq
 	end, err := r.Log.FindEnd(saved, max(saved.Flushed, last, from.Seq), fresh)
@@ -131,7 +154,10 @@ func (r *run) load(fresh bool) error {
 	for r.Set.Arena.Collect(1 << 20) {
 	}
 	r.Set.Arena.EndLoading()
-	return r.countReferences()
+	r.took(&r.found.Took.Replay)
+	err = r.countReferences()
+	r.took(&r.found.Took.Counts)
+	return err
 }
 
 // begin does the rest. The array is at work behind it, whatever its error: it has pages to destage.
@@ -207,26 +233,26 @@ func (r *run) loadBad() error {
 	return r.Set.LoadBad(v)
 }
 
-// loadMaps builds the maps from the checkpoint, from the roots down. Pages that no
-// root leads to are what a checkpoint had no time to remove.
+// loadMaps builds the maps from the checkpoint, page by page as the meta store has them, and keeps no
+// page beside them. Pages that no root leads to are what a checkpoint had no time to remove.
 func (r *run) loadMaps() error {
-	var saved extent.Saved
-	if err := r.Meta.Load(extent.KeyRoot, saved.AddRoot); err != nil {
-		return err
-	}
-	if err := r.Meta.Load(extent.KeyNode, saved.AddNode); err != nil {
+	l := r.Set.Arena.NewLoader()
+	if err := r.Meta.Load(extent.KeyRoot, l.AddRoot); err != nil {
 		return err
 	}
 	for _, v := range r.Set.Volumes() {
-		err := v.Map.Load(&saved, v.Spec.Sectors)
-		if errors.Is(err, extent.ErrRoot) {
-			return fmt.Errorf("the root of the map of volume %q is damaged; restore the data folder from a copy", v.Spec.Name)
-		}
-		if err != nil {
-			return err
+		if err := v.Map.TakeRoot(l); err != nil {
+			return fmt.Errorf("%w of volume %q; restore the data folder from a copy", err, v.Spec.Name)
 		}
 	}
-	r.Set.Arena.Discard(&saved)
+	if err := r.Meta.Load(extent.KeyNode, l.AddNode); err != nil {
+		return err
+	}
+	l.End()
+	for _, v := range r.Set.Volumes() {
+		v.Map.Grow(v.Spec.Sectors)
+	}
+	r.found.MapPages = l.Nodes()
 	return nil
 }
 

@@ -1,0 +1,144 @@
+package extent
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/arraysim/arraysim/internal/array/alloc"
+	"github.com/arraysim/arraysim/internal/array/layout"
+)
+
+// stored returns a checkpoint of volumes with three levels of nodes each.
+func stored(t *testing.T, volumes int) *rig {
+	r := newTestRig(t, rand.New(rand.NewPCG(3, 4)), t.Name(), 2)
+	for range volumes {
+		v := r.add(70000, false)
+		v.m.Grow(fanout * fanout * layout.WindowSectors * 2)
+		for _, w := range []uint64{0, 1, fanout, 2*fanout + 1} {
+			if !r.write(v, w, 0, 9) {
+				t.Fatal("there is no space")
+			}
+		}
+	}
+	r.finish()
+	return r
+}
+
+// TestPagesThatNothingLeadsTo: a start takes the pages that a root leads to, and the next checkpoint
+// removes the others, wherever they stand among them, and what is below them.
+func TestPagesThatNothingLeadsTo(t *testing.T) {
+	r := stored(t, 4)
+	whole := maps.Clone(r.ckpt.store)
+	id := r.vols[1].id
+	leaf, top := whole[string(nodeKey{id, 0, 1}.bytes())], whole[string(nodeKey{id, 1, 0}.bytes())]
+	add := func(vol uint32, level uint8, index uint64, value []byte) string {
+		k := string(nodeKey{vol, level, index}.bytes())
+		if whole[k] != nil {
+			t.Fatalf("the checkpoint has a page %d of level %d", index, level)
+		}
+		r.ckpt.store[k] = value
+		return k
+	}
+	orphans := []string{
+		add(id, 0, 7, leaf),   // between those that its parent has and the next one's
+		add(id, 0, 900, leaf), // below no page
+		add(id, 1, 5, top),    // with a page of its own below
+		add(id, 0, 5<<fanoutBits, leaf),
+		add(id, 2, 9, top),        // beside the highest
+		add(id, 3, 0, top),        // above the root
+		add(id, 77, 0, []byte{1}), // of no level that there is
+		add(id+1, 0, 0, leaf),     // of volumes that there are not
+		add(1<<31, 2, 0, top),
+	}
+	deleted, rootless := r.vols[2], r.vols[3]
+	for k := range whole {
+		for _, v := range []*volume{deleted, rootless} {
+			if strings.HasPrefix(k, string(nodeKey{vol: v.id}.bytes()[:5])) {
+				orphans = append(orphans, k)
+			}
+		}
+	}
+	delete(r.ckpt.store, string(rootKey(rootless.id)))
+	rootless.sectors = make([]sector, len(rootless.sectors))
+	r.vols = []*volume{r.vols[0], r.vols[1], rootless}
+	r.crash()
+	for _, v := range r.vols {
+		r.compare(v)
+	}
+	r.finish()
+	for _, k := range orphans {
+		if r.ckpt.store[k] != nil {
+			t.Errorf("page %x is in the store still", k)
+		}
+	}
+	for k := range whole {
+		own := k[:1] == KeyNode || k == string(rootKey(r.vols[0].id)) || k == string(rootKey(id))
+		if own && !slices.Contains(orphans, k) && r.ckpt.store[k] == nil {
+			t.Errorf("page %x is not in the store any more", k)
+		}
+	}
+	if r.ckpt.store[string(rootKey(deleted.id))] != nil {
+		t.Error("the root of a volume that was deleted is in the store still")
+	}
+}
+
+// TestLoadKeepsNoPage: beside the maps a start keeps no page.
+func TestLoadKeepsNoPage(t *testing.T) {
+	r := stored(t, 1)
+	r.open()
+	r.arena.StartLoading()
+	v := r.vols[0]
+	r.attach(v)
+	value := make([]byte, fanout*8)
+	for i := range fanout {
+		le.PutUint64(value[i*8:], uint64(kindZero)) // of one piece: a map would never write it, but may read it
+	}
+	l := r.arena.NewLoader()
+	if err := l.AddRoot(rootKey(v.id), append(le.AppendUint64(nil, uint64(kindChild)), 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.m.TakeRoot(l); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.AddNode(nodeKey{v.id, 0, 0}.bytes(), value); err != nil {
+		t.Fatal(err)
+	}
+	for i := range value { // it is the store's again
+		value[i] = 0xff
+	}
+	l.End()
+	if s, n := v.m.find(3); s != kindZero || n != 1 || r.arena.Nodes() != 1 || l.Nodes() != 1 {
+		t.Errorf("window 3 is of kind %d, %d pages are there, %d were read", s, r.arena.Nodes(), l.Nodes())
+	}
+}
+
+// TestPagesOutOfOrder: a store that gives pages in another order would have maps lose pages that are
+// there.
+func TestPagesOutOfOrder(t *testing.T) {
+	for _, keys := range [][2]nodeKey{
+		{{0, 0, 1}, {0, 0, 0}}, {{0, 1, 0}, {0, 0, 0}}, {{1, 0, 0}, {0, 0, 0}}, {{0, 0, 1}, {0, 0, 1}},
+	} {
+		a := NewArena(func() {})
+		a.StartLoading()
+		space := alloc.New([]int{1}, alloc.Events{Freed: func(uint64) {}, Vacated: func(uint32) {}})
+		l := a.NewLoader()
+		for vol := range uint32(2) {
+			m := a.NewMap(Config{Space: space, Volume: vol, Sectors: 1 << 30})
+			if err := l.AddRoot(rootKey(vol), append(le.AppendUint64(nil, uint64(kindChild)), 3)); err != nil {
+				t.Fatal(err)
+			}
+			if err := m.TakeRoot(l); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.AddNode(keys[0].bytes(), make([]byte, fanout*8)); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.AddNode(keys[1].bytes(), make([]byte, fanout*8)); err == nil || !strings.Contains(err.Error(), "out of their order") {
+			t.Errorf("%v behind %v: %v", keys[1], keys[0], err)
+		}
+	}
+}
