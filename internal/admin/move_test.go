@@ -145,6 +145,10 @@ func TestArrayMoves(t *testing.T) {
 	var told []string
 	var listens sync.WaitGroup
 	var over atomic.Bool
+	t.Cleanup(func() {
+		over.Store(true)
+		listens.Wait()
+	})
 	listens.Go(func() {
 		for !over.Load() {
 			if m := manager.hears(20 * time.Millisecond); m != "" {
@@ -190,7 +194,11 @@ func TestArrayMoves(t *testing.T) {
 		for i, h := range hosts {
 			for end := time.Now().Add(startTimeout); h.written.Load() < before[i]+2; time.Sleep(time.Millisecond) {
 				if time.Now().After(end) {
-					t.Fatalf("move %d, to node %s: %s does not go on", move, name, h.name)
+					h.stop.Store(true)
+					for _, n := range nodes {
+						t.Log(n.out)
+					}
+					t.Fatalf("move %d, to node %s: %s does not go on: %q", move, name, h.name, h.errors)
 				}
 			}
 		}
