@@ -21,7 +21,7 @@ def move(d: RadosDaemon, to: str, expect: int | None = 0) -> str:
 
 @pytest.mark.proof
 def test_array_moves(cluster: dict[str, str]) -> None:  # noqa: F811
-    """No command of a host fails, no session ends, nothing acknowledged is lost; what cannot be is refused in a line."""
+    """No command of a host fails, no session ends, nothing acknowledged is lost; what cannot be is refused."""
     nodes = []
     for number in (1, 2, 3):
         config = NodeInPool(
@@ -50,9 +50,7 @@ def test_array_moves(cluster: dict[str, str]) -> None:  # noqa: F811
             before, began = [w.writes for w in writers], time.monotonic()
             answer = move(nodes[owner], "abc"[heir])
             assert f"node {heir + 1} {'abc'[heir]} has the array" in answer, answer
-            eventually(
-                "hosts go on", lambda b=before: all(w.writes > n + 1 for w, n in zip(writers, b, strict=True))
-            )
+            eventually("hosts go on", lambda b=before: all(w.writes > n + 1 for w, n in zip(writers, b, strict=True)))
             took.append(time.monotonic() - began)
             for n, d in enumerate(nodes):
                 if n != heir:
