@@ -109,6 +109,9 @@ func (f *front) hold(ctx context.Context, limit time.Duration) error {
 func (f *front) release() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.timer != nil { // it is not to end a later hold
+		f.timer.Stop()
+	}
 	if !f.taken {
 		f.portal.Release()
 	}

@@ -92,6 +92,7 @@ type conn struct {
 	abortMu    sync.Mutex
 	aborted    error // guarded by abortMu
 	aborting   atomic.Bool
+	gone       chan struct{} // closed by the first abort
 
 	count struct{ rx, tx, commands atomic.Uint64 }
 	idle  idleState // the portal's ticker
@@ -100,7 +101,7 @@ type conn struct {
 }
 
 func newConn(p *Portal, nc net.Conn, group uint16) *conn {
-	c := &conn{portal: p, group: group, limits: &p.limits, nc: nc, log: p.log.With("peer", nc.RemoteAddr().String())}
+	c := &conn{portal: p, group: group, limits: &p.limits, nc: nc, gone: make(chan struct{}), log: p.log.With("peer", nc.RemoteAddr().String())}
 	c.out.cond = sync.NewCond(&c.out.mu)
 	c.out.wake = make(chan struct{}, 1)
 	c.out.quit = make(chan struct{})
@@ -132,6 +133,7 @@ func (c *conn) abort(err error) {
 	c.abortMu.Lock()
 	if c.aborted == nil {
 		c.aborted = err
+		close(c.gone)
 	}
 	c.aborting.Store(true)
 	c.abortMu.Unlock()

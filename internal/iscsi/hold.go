@@ -111,6 +111,20 @@ func (c *conn) hush() {
 	}
 }
 
+// awaitOpened has a login wait for the end of a hold.
+func (c *conn) awaitOpened(g *hold, limit *time.Timer) error {
+	select {
+	case <-g.opened:
+		return nil
+	case <-c.gone: // it makes room for others
+		return c.abortedBy()
+	case <-limit.C:
+		return violation(ErrLogin, 0, "what carries out commands is about to change")
+	case <-c.portal.stop:
+		return ErrClosed
+	}
+}
+
 // OnHold reports whether the portal is held.
 func (p *Portal) OnHold() bool { return p.holding.Load() != nil }
 
@@ -131,21 +145,26 @@ func (p *Portal) release() {
 		return
 	}
 	close(g.opened)
-	for c := range p.conns {
-		c.kick()
+	for _, s := range p.sessions { // connections that log in have no commands, and a deadline of their own
+		if s.target != nil {
+			s.conn.kick()
+		}
 	}
 }
 
 // Detach closes the nexuses of all sessions, which stay, and returns when they are gone, or with ctx's error. Preconditions:
-// the portal is held, and nobody releases it meanwhile.
+// the portal is held, though Hold need not have returned.
 func (p *Portal) Detach(ctx context.Context) error {
-	p.mu.Lock()
-	p.detached = true
-	p.mu.Unlock()
+	if err := p.awaitQuiet(ctx); err != nil {
+		return err
+	}
 	var gone []chan struct{}
 	for _, s := range p.normal() {
 		s.homeMu.Lock()
-		if s.nexus != nil && !s.over {
+		switch {
+		case s.over: // it is being closed
+			gone = append(gone, s.closed)
+		case s.nexus != nil:
 			ch := make(chan struct{})
 			gone = append(gone, ch)
 			s.exec.Lock()
@@ -164,6 +183,34 @@ func (p *Portal) Detach(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// awaitQuiet has nobody release the portal any more, and waits until nothing is under way: who has called Hold may wait for that
+// as well, and give up. On an error the portal may still be held, and is to be released.
+func (p *Portal) awaitQuiet(ctx context.Context) error {
+	p.mu.Lock()
+	p.detached = true
+	g := p.holding.Load()
+	p.mu.Unlock()
+	t := time.NewTicker(holdTick)
+	defer t.Stop()
+	err := error(nil)
+	if g == nil {
+		err = errors.New("the portal was released meanwhile")
+	}
+	for err == nil && len(p.kickBusy(g)) > 0 {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	if err != nil {
+		p.mu.Lock()
+		p.detached = false
+		p.mu.Unlock()
+	}
+	return err
 }
 
 // Rehome has the targets' commands carried out by other handlers, in the order of Config.Targets, and the portal go on. opened

@@ -271,18 +271,16 @@ func (p *Portal) openSession(l *login, c *conn, deadline time.Time) (status uint
 	}
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
+	waited := false
 	for {
 		p.mu.Lock()
 		if g := p.holding.Load(); g != nil && s.target != nil {
 			p.mu.Unlock()
-			select {
-			case <-g.opened:
-				continue
-			case <-timer.C:
-				return loginUnavailable, violation(ErrLogin, 0, "what carries out commands is about to change")
-			case <-p.stop:
-				return loginUnavailable, ErrClosed
+			waited = true
+			if err := c.awaitOpened(g, timer); err != nil {
+				return loginUnavailable, err
 			}
+			continue
 		}
 		old := p.sessions[s.key]
 		if old == nil {
@@ -297,9 +295,14 @@ func (p *Portal) openSession(l *login, c *conn, deadline time.Time) (status uint
 			break
 		}
 		p.mu.Unlock()
+		if waited && old.conn.arrival > c.arrival { // its host has given this one up, and is there by that one
+			return loginUnavailable, violation(ErrLogin, 0, "a younger login of the same initiator port came first")
+		}
 		old.conn.abort(errReinstated)
 		select {
 		case <-old.closed:
+		case <-c.gone:
+			return loginUnavailable, c.abortedBy()
 		case <-timer.C:
 			return loginUnavailable, violation(ErrLogin, 0, "the session to reinstate does not end")
 		case <-p.hurry:

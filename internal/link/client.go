@@ -50,6 +50,7 @@ type Client struct {
 	stamp   atomic.Uint64 // the owner's clock, as it was heard last
 	wake    chan struct{} // for the writer
 	moving  atomic.Bool   // the owner was about to leave
+	goes    atomic.Uint64 // how often hosts were to go on
 	local   atomic.Uint64 // commands that were answered here for want of an owner
 	array   string        // which it is, from the first welcome on; it belongs to run, as does epoch
 	epoch   uint64        // the highest of an owner of it

@@ -46,6 +46,9 @@ func (c *Client) link(addr string) error {
 		return ErrClosed
 	}
 	defer c.keep(nil, "")
+	if now := c.cfg.Address(); now != addr { // Leave found no link to end
+		return fmt.Errorf("the owner is at %q by now, and no more at %s", now, addr)
+	}
 	raw.SetDeadline(time.Now().Add(handshakeTime))
 	return c.serve(tls.Client(raw, c.tls), raw, addr)
 }
@@ -88,9 +91,7 @@ func (c *Client) serve(conn, raw net.Conn, addr string) error {
 	c.exec.Unlock()
 	log := c.cfg.Log.With("node", g.Name, "id", g.ID, "address", addr)
 	log.Info("link: commands are forwarded")
-	if c.cfg.Go != nil {
-		c.cfg.Go()
-	}
+	c.goOn()
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
@@ -291,13 +292,14 @@ func (l *clientLink) read() error {
 		case kindPause:
 			var n uint64
 			if n, err = parseLong(k, body); err == nil {
-				c.pause(uint32(n>>32), time.Duration(uint32(n))*time.Millisecond)
+				l.pause(uint32(n>>32), time.Duration(uint32(n))*time.Millisecond)
 			}
 		case kindGo:
 			if len(body) > 0 {
 				err = broke("a message of kind %d with a body", k)
-			} else if c.moving.Store(false); c.cfg.Go != nil {
-				c.cfg.Go()
+			} else {
+				c.moving.Store(false)
+				c.goOn()
 			}
 		case kindManaged, kindClosed, kindReset, kindDenied:
 			c.exec.Lock()

@@ -106,10 +106,17 @@ func (l *serverLink) heardPaused(body []byte) error {
 	return err
 }
 
-// pause has what hosts send wait, and tells the owner when nothing of them is under way.
-func (c *Client) pause(number uint32, limit time.Duration) {
+// pause has what hosts send wait, and tells the owner when nothing of them is under way. Where hosts were to go on before that
+// is so they go on then: what holds them may have begun behind that word. A later owner numbers its pauses anew, and does not
+// hear of this one.
+func (l *clientLink) pause(number uint32, limit time.Duration) {
+	c := l.c
 	c.moving.Store(true)
+	goes := c.goes.Load()
 	answer := func(err error) {
+		if err == nil && c.goes.Load() != goes && c.cfg.Go != nil {
+			c.cfg.Go()
+		}
 		it := item{kind: kindPaused, slot: number}
 		if err != nil {
 			if it.why = err.Error(); it.why == "" {
@@ -118,6 +125,11 @@ func (c *Client) pause(number uint32, limit time.Duration) {
 		}
 		c.exec.Lock()
 		defer c.exec.Unlock()
+		select {
+		case <-l.quit:
+			return
+		default:
+		}
 		if c.up {
 			c.send(it)
 		}
@@ -127,4 +139,12 @@ func (c *Client) pause(number uint32, limit time.Duration) {
 		return
 	}
 	c.cfg.Hold(limit, answer)
+}
+
+// goOn has what hosts send go on.
+func (c *Client) goOn() {
+	c.goes.Add(1)
+	if c.cfg.Go != nil {
+		c.cfg.Go()
+	}
 }
