@@ -225,6 +225,7 @@ func (f *fitter) search() ([]*point, error) {
 			for _, v := range guess(f.params, f.obs, share, narrow) {
 				x = append(x, math.Log(v))
 			}
+			f.bound(x)
 			p, err := f.look(x)
 			if err != nil {
 				return nil, err
@@ -254,6 +255,19 @@ func (f *fitter) equals(ends []*point) []*point {
 
 // mostCounts is how many whole numbers may be fitted: settle fits the others beside every choice of their neighbours.
 const mostCounts = 4
+
+// mostServers bounds a whole number while it is searched. Beyond what is in flight more servers change nothing, so that the
+// search would go on with ever larger steps, and each server takes memory in the simulation.
+const mostServers = 4096
+
+// bound keeps whole numbers from 1 to mostServers.
+func (f *fitter) bound(x []float64) {
+	for k := range x {
+		if f.params[k].kind == count {
+			x[k] = min(max(x[k], 0), math.Log(mostServers))
+		}
+	}
+}
 
 // settle returns the values of the best fit that a profile can have: whole nanoseconds, bytes and servers. Beside each
 // choice of the next whole numbers of servers it fits the others again.
@@ -318,7 +332,7 @@ func (f *fitter) descend(p *point) (*point, error) {
 		}
 		begin := p.sum
 		for range maxSteps {
-			x, ok := stepFrom(p, j, lambda)
+			x, ok := f.step(p, j, lambda)
 			if !ok {
 				lambda *= 4
 				continue
@@ -369,8 +383,8 @@ func broyden(j *mat.Dense, p, q *point) {
 	}
 }
 
-// stepFrom solves (J'J + lambda diag(J'J)) d = -J'r. No parameter changes by more than a factor of e at once.
-func stepFrom(p *point, j *mat.Dense, lambda float64) ([]float64, bool) {
+// step solves (J'J + lambda diag(J'J)) d = -J'r. No parameter changes by more than a factor of e at once.
+func (f *fitter) step(p *point, j *mat.Dense, lambda float64) ([]float64, bool) {
 	n := len(p.x)
 	var a mat.Dense
 	a.Mul(j.T(), j)
@@ -387,6 +401,7 @@ func stepFrom(p *point, j *mat.Dense, lambda float64) ([]float64, bool) {
 	for i := range x {
 		x[i] += max(-1, min(1, d.AtVec(i)))
 	}
+	f.bound(x)
 	return x, true
 }
 

@@ -206,6 +206,9 @@ func parse(text []byte) (*Profile, error) {
 	return p, p.validate()
 }
 
+// mostParallel bounds what an mdisk serves at one time: each place takes memory, and is looked at for each operation.
+const mostParallel = 1 << 16
+
 func (p *Profile) validate() error {
 	if len(p.Policy.Caps) == 0 {
 		p.Policy.Caps = nil // the firmware's own; a profile that was written out says [] for that
@@ -218,6 +221,9 @@ func (p *Profile) validate() error {
 	for name, m := range p.Mdisks {
 		if m.Parallel < 0 || m.Low < 0 || m.Write < 0 || m.High < m.Low || m.Base < 0 {
 			return fmt.Errorf("mdisks.%s: parallel, base, low and write are not negative, and high is at least low", name)
+		}
+		if m.Parallel > mostParallel {
+			return fmt.Errorf("mdisks.%s: parallel: %d operations at one time are not possible; give at most %d", name, m.Parallel, mostParallel)
 		}
 	}
 	return nil
