@@ -202,9 +202,11 @@ def report(took: dict[str, list[float]]) -> str:
             f"  {name}: {len(values)}, {values[len(values) // 2]:.1f} s in the middle, {values[-1]:.1f} s at the most"
         )
 
-    everything = {k: [v for way, list_ in took.items() if way.startswith(k) for v in list_] for k in ("killed", "stopped")}
     lines = [line(way, values) for way, values in sorted(took.items())]
-    return "\n".join(lines + [line(f"all {k}", values) for k, values in everything.items() if values])
+    for begin in ("killed", "stopped"):
+        if values := [v for way, times in took.items() if way.startswith(begin) for v in times]:
+            lines.append(line(f"all {begin}", values))
+    return "\n".join(lines)
 
 
 def test_take_overs(ceph: Ceph) -> None:
