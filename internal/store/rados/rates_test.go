@@ -68,13 +68,22 @@ func TestRates(t *testing.T) {
 // onMedium returns a row of transfers of one size, each so many sizes behind the one before.
 func onMedium(m block.Medium, write bool, size, stride int) func(i int, done func(error)) {
 	buf := filled(size, 7)
+	free := make([][]byte, 32) // of reads
+	for i := range free {
+		free[i] = make([]byte, size)
+	}
 	return func(i int, done func(error)) {
 		vec := buf
 		if !write {
-			vec = make([]byte, size)
+			vec, free = free[len(free)-1], free[:len(free)-1]
 		}
 		m.Submit([]*block.IO{{Write: write, Off: uint64(i*stride*size) % rateSpan, N: uint64(size), Vec: [][]byte{vec},
-			Done: func(io *block.IO) { done(io.Err) }}})
+			Done: func(io *block.IO) {
+				if !write {
+					free = append(free, vec)
+				}
+				done(io.Err)
+			}}})
 	}
 }
 
