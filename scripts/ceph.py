@@ -4,12 +4,19 @@
     scripts/ceph.py up [FOLDER]            start one and leave it running; print how to reach it as JSON
     scripts/ceph.py down [FOLDER]          stop it and remove the folder
     scripts/ceph.py run -- COMMAND...      start one, run a command with ARRAYSIM_CEPH_CONF set, stop it
-    scripts/ceph.py hold                   start one, print the JSON, stop it when standard input ends
+    scripts/ceph.py hold                   start one, print the JSON, do what standard input says, stop it at its end
     scripts/ceph.py missing                print what is not installed, one package a line
 
 The daemons run in the foreground as children of this script, as nobody where it is run by root. Whatever ends the
 script in `run` and `hold`, a SIGKILL included, ends them too; `up` leaves them running only when all are up. A store
-in memory (memstore) is up within seconds and for tests; bluestore keeps its data in sparse files below the folder.
+in memory (memstore) is up within seconds and for tests; bluestore keeps its data in sparse files below the folder. An
+OSD in memory that is killed has nothing when it is started again, and gets it from the others: `hold` waits for that.
+
+A line of `hold` is a JSON list, and so is the answer, with the result or, behind a null, an error:
+
+    ["start", "osd.1"]                     start a daemon again that has ended; the answer says how all are reached
+    ["clean"]                              wait until every placement group has all of its copies
+    ["ask", {"prefix": "osd stat"}]        ask the monitor as the administrator
 
 The client `arraysim` may use the pool and blocklist other clients, nothing else.
 """
@@ -37,8 +44,9 @@ from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[1]
 PACKAGES = {"ceph-mon": "ceph-mon", "ceph-osd": "ceph-osd", "monmaptool": "ceph-common"}
+MANAGER = {"ceph-mgr": "ceph-mgr"}  # with --manager
 SYSTEM_PYTHON = "/usr/bin/python3"  # the one that Debian's python3-rados, a part of ceph-common, is for
-POOL, USER = "arraysim", "arraysim"
+POOL, USER, GROUPS = "arraysim", "arraysim", 32
 MARK = "arraysim-throw-away-cluster"  # a folder with this file is ours to remove
 PR_SET_PDEATHSIG = 1
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -64,7 +72,7 @@ cluster_addr = 127.0.0.1
 ms_bind_ipv6 = false
 ms_bind_msgr1 = false
 osd_heartbeat_interval = 1
-osd_heartbeat_grace = 6
+osd_heartbeat_grace = {grace}
 osd_pool_default_size = {size}
 osd_pool_default_min_size = {min_size}
 osd_pool_default_pg_autoscale_mode = off
@@ -84,6 +92,9 @@ admin_socket =
 log_file =
 [mon]
 mon_data = {dir}/mon.a
+mgr_initial_modules =
+[mgr]
+mgr_data = {dir}/mgr.x
 [osd]
 osd_data = {dir}/osd.$id
 osd_objectstore = {store}
@@ -97,14 +108,17 @@ osd_memory_cache_min = 67108864
 osd_memory_base = 268435456
 osd_op_num_shards = 2
 osd_op_num_threads_per_shard = 1
+osd_max_pg_log_entries = 1000
+osd_pg_log_dups_tracked = 1000
 osd_class_load_list = *
 osd_class_default_list = *
 """
 
 
-def missing() -> list[str]:
+def missing(manager: bool = False) -> list[str]:
     """Return the packages that a cluster needs and that are not there."""
-    absent = {package for program, package in PACKAGES.items() if shutil.which(program) is None}
+    wanted = {**PACKAGES, **(MANAGER if manager else {})}
+    absent = {package for program, package in wanted.items() if shutil.which(program) is None}
     probe = [SYSTEM_PYTHON, "-c", "import rados"]
     if not os.path.exists(SYSTEM_PYTHON) or subprocess.run(probe, capture_output=True).returncode != 0:
         absent.add("python3-rados")
@@ -129,17 +143,20 @@ def started(pid: int) -> str:
 class Cluster:
     """A cluster in a folder. What it started is in run/NAME.pid: the number of the process and when it started."""
 
-    def __init__(self, folder: Path, osds: int, store: str, size: int, memory: int, leave: bool) -> None:
-        self.dir, self.osds, self.store, self.size, self.memory = folder, osds, store, size, memory
-        self.leave = leave  # the daemons outlive this process
+    def __init__(self, folder: Path, args: argparse.Namespace) -> None:
+        self.dir, self.osds, self.store = folder, args.osds, args.store
+        self.size, self.memory = args.size or min(3, args.osds), args.memory << 20
+        self.grace, self.manager = args.grace, args.manager
+        self.leave = args.what == "up"  # the daemons outlive this process
         self.children: list[subprocess.Popen[bytes]] = []
+        self.commands: dict[str, tuple[str, ...]] = {}
         self.command: subprocess.Popen[bytes] | None = None  # of `run`
         self.port = free_port()
         self.user = pwd.getpwnam("nobody") if os.getuid() == 0 else None
 
     def up(self) -> None:
         """Start all of it; on an error nothing is left running."""
-        for sub in ("run", "log", "mon.a", *(f"osd.{i}" for i in range(self.osds))):
+        for sub in ("run", "log", "mon.a", "mgr.x", *(f"osd.{i}" for i in range(self.osds))):
             (self.dir / sub).mkdir(parents=True, exist_ok=True)
         (self.dir / MARK).touch()
         self.dir.chmod(0o700)
@@ -152,6 +169,7 @@ class Cluster:
             min_size=max(1, self.size - 1),
             store=self.store,
             memory=self.memory,
+            grace=self.grace,
         )
         self.conf().write_text(text)
         self.make_keys()
@@ -160,6 +178,8 @@ class Cluster:
         self.tool("monmaptool", "--create", "--addv", "a", address, "--fsid", fsid, str(monmap))
         self.tool("ceph-mon", "--mkfs", "-i", "a", "--monmap", str(monmap), "--keyring", str(self.dir / "mon.keyring"))
         self.daemon("mon.a", "ceph-mon", "-i", "a")
+        if self.manager:
+            self.daemon("mgr.x", "ceph-mgr", "-i", "x")
         uuids = [str(uuid.uuid4()) for _ in range(self.osds)]
         makes = [self.spawn("ceph-osd", "-i", str(i), "--mkfs", "--osd-uuid", u) for i, u in enumerate(uuids)]
         with self.monitor() as ask:
@@ -171,7 +191,7 @@ class Cluster:
             for i in range(self.osds):
                 self.daemon(f"osd.{i}", "ceph-osd", "-i", str(i))
             wait(lambda: ask("osd stat")["num_up_osds"] == self.osds, "the OSDs did not come up")
-            ask("osd pool create", pool=POOL, pg_num=32, pgp_num=32)
+            ask("osd pool create", pool=POOL, pg_num=GROUPS, pgp_num=GROUPS)
             ask("osd pool application enable", pool=POOL, app="arraysim")
         self.probe()
 
@@ -186,8 +206,12 @@ class Cluster:
             for name, caps in [
                 ("mon.", {"mon": "allow *"}),
                 ("client.admin", {"mon": "allow *", "osd": "allow *"}),
+                ("mgr.x", {"mon": "allow profile mgr", "osd": "allow *"}),
                 (f"client.{USER}", {"mon": "profile rbd", "osd": f"allow rwx pool={POOL}"}),
-                *((f"osd.{i}", {"mon": "allow profile osd", "osd": "allow *"}) for i in range(self.osds)),
+                *(
+                    (f"osd.{i}", {"mon": "allow profile osd", "mgr": "allow profile osd", "osd": "allow *"})
+                    for i in range(self.osds)
+                ),
             ]
         )
         (self.dir / "mon.keyring").write_text(everything)
@@ -236,6 +260,7 @@ class Cluster:
             raise SystemExit(f"ceph: {command[0]} failed; see {self.dir}/log/output")
 
     def daemon(self, name: str, *command: str) -> None:
+        self.commands[name] = command
         proc = self.spawn(*command, "-f")
         (self.dir / "run" / f"{name}.pid").write_text(f"{proc.pid} {started(proc.pid)}\n")
 
@@ -272,6 +297,53 @@ class Cluster:
             for op in [io.aio_write_full(n, b"x") for n in names] + [io.aio_remove(n) for n in names]:
                 op.wait_for_complete()
             io.close()
+
+    def again(self, name: str) -> None:
+        """Start a daemon again that has ended."""
+        if name not in self.commands:
+            raise SystemExit(f"ceph: there is no {name}")
+        pid, since = (self.dir / "run" / f"{name}.pid").read_text().split()
+        wait(lambda: started(int(pid)) != since, f"{name} does not end", 5)
+        self.daemon(name, *self.commands[name])
+
+    def clean(self, seconds: float = 180) -> None:
+        """Wait until every placement group has all of its copies. There may be no manager to ask: the groups are."""
+        with self.client() as c:
+            left = [f"{c.pool_lookup(POOL)}.{i:x}" for i in range(GROUPS)]
+
+            def done() -> bool:
+                while left:
+                    code, out, _ = c.pg_command(
+                        left[-1], json.dumps({"prefix": "query", "pgid": left[-1]}), b"", timeout=5
+                    )
+                    if code or json.loads(out)["state"] != "active+clean":
+                        return False
+                    left.pop()
+                return True
+
+            wait(done, "the cluster is not clean", seconds)
+
+    def obey(self, line: str) -> object:
+        """Do what a line of `hold` says."""
+        what, *args = json.loads(line)
+        if what == "start":
+            self.again(*args)
+            return self.about()
+        if what == "clean":
+            return self.clean(*args)
+        if what == "ask":
+            with self.monitor() as ask:
+                return ask(**args[0])
+        raise SystemExit(f"ceph: hold cannot {what}")
+
+    def hold(self) -> None:
+        """Do what the lines of standard input say, until it ends."""
+        for line in sys.stdin:
+            try:
+                answer = [self.obey(line)]
+            except (Exception, SystemExit) as e:
+                answer = [None, f"{type(e).__name__}: {e}"]
+            print(json.dumps(answer), flush=True)
 
     def follow(self, command: list[str]) -> int:
         """Run a command to its end, and return its status."""
@@ -350,6 +422,10 @@ def options() -> argparse.Namespace:
     parser.add_argument("--osds", type=int, default=1)
     parser.add_argument("--size", type=int, help="copies of each object (default: 3, or the number of OSDs)")
     parser.add_argument("--store", choices=["memstore", "bluestore"], default="memstore")
+    parser.add_argument(
+        "--grace", type=int, default=6, help="seconds without a heartbeat that an OSD is down after (6)"
+    )
+    parser.add_argument("--manager", action="store_true", help="start one as well: without it no quota takes effect")
     parser.add_argument("--memory", type=int, default=4096, metavar="MIB", help="that a memstore may have (4096)")
     at = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     args = parser.parse_args(sys.argv[1:at])
@@ -362,33 +438,31 @@ def options() -> argparse.Namespace:
 def main() -> int:
     args = options()
     if args.what == "missing":
-        print("\n".join(missing()), end="\n" if missing() else "")
+        print("".join(f"{package}\n" for package in missing(args.manager)), end="")
         return 0
     if args.what == "down":
         down((args.folder or REPO / ".cache" / "ceph").resolve())
         return 0
-    if absent := missing():
+    if absent := missing(args.manager):
         raise SystemExit(f"ceph: not installed: {', '.join(absent)}; run scripts/setup.sh")
-    leave = args.what == "up"
-    if args.folder or leave:
+    if args.folder or args.what == "up":
         folder = (args.folder or REPO / ".cache" / "ceph").resolve()
         if folder.exists() and any(folder.iterdir()):
             raise SystemExit(f"ceph: {folder} is not empty; if a cluster is there:  scripts/ceph.py down {folder}")
     else:
         folder = Path(tempfile.mkdtemp(prefix="arraysim-ceph-"))
-    cluster = Cluster(folder, args.osds, args.store, args.size or min(3, args.osds), args.memory << 20, leave)
+    cluster = Cluster(folder, args)
     for number in SIGNALS:  # also where a shell has them ignored
         signal.signal(number, cluster.end_by)
     stays = False
     try:
         cluster.up()
         print(json.dumps(cluster.about()), flush=True, file=sys.stderr if args.what == "run" else sys.stdout)
-        stays = leave
+        stays = cluster.leave
         if args.what == "run":
             return cluster.follow(args.command)
         if args.what == "hold":
-            while os.read(0, 4096):
-                pass
+            cluster.hold()
         return 0
     except BaseException:
         if (output := folder / "log" / "output").exists():

@@ -95,6 +95,25 @@ PROOFS = [
         6,
     ),
     Proof(
+        "rados-three",
+        "an array on three OSDs: the store's conformance, libiscsi's whole suite, sg3_utils, kill -9 of the daemon",
+        "make rados-three",
+        15,
+    ),
+    Proof(
+        "rados-failures",
+        "OSDs that are killed, stopped, slow or full, a quota, below min_size, no monitor: nothing lost, nothing hangs",
+        "make rados-failures",
+        8,
+    ),
+    Proof(
+        "rados-fencing",
+        "500 take-overs on three OSDs under verified writes and offloads, and the control without a blocklist",
+        "make rados-take-overs ARRAYSIM_TAKE_OVERS=500",
+        120,
+        figure=r"^ *all killed: .*",
+    ),
+    Proof(
         "sweep",
         "10,000 runs on four Dask workers of which one is killed: nothing lost, nothing twice",
         "make sweep-test",

@@ -6,7 +6,8 @@ listens on 127.0.0.1 on ports that the system hands out.
 
 Set ARRAYSIM_BIN to test another binary than bin/arraysim, ARRAYSIM_KEEP=1 to
 keep the data directories, and ARRAYSIM_SHM to put them elsewhere than on
-/dev/shm.
+/dev/shm. With ARRAYSIM_CEPH_CONF, as `scripts/ceph.py run` sets it, arrays of
+files are kept in that cluster's pool instead, each in a namespace of its own.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def tool(name: str) -> Path:
 
 def binary() -> Path:
     """Return the arraysim binary that is under test."""
-    path = Path(os.environ.get("ARRAYSIM_BIN", REPO / "bin" / "arraysim"))
+    # Whole: daemons have working directories of their own.
+    path = Path(os.environ.get("ARRAYSIM_BIN", REPO / "bin" / "arraysim")).absolute()
     if not path.exists():
         raise ToolError(f"{path} does not exist: run `make build` first")
     return path
@@ -244,6 +246,9 @@ class Config:
             doc["portal"]["set_groups"] = self.set_groups
         if self.io_groups > 1:
             doc["io_groups"] = self.io_groups
+        if (conf := os.environ.get("ARRAYSIM_CEPH_CONF")) and self.store == "files":
+            about = {"conf": conf, "user": "arraysim", "pool": "arraysim", "namespace": data.name, "log": "replicated"}
+            doc |= {"store": "rados", "rados": about}
         return doc
 
     @staticmethod

@@ -41,6 +41,8 @@ static const struct row rows[] = {
 	{ "randwrite-4k-qd1", WRITE, 4 << 10, 1, 0, 0 },
 	{ "seqread-256k-qd8", READ, 256 << 10, 8, 1, 0 },
 	{ "seqwrite-256k-qd8", WRITE, 256 << 10, 8, 1, 0 },
+	{ "seqread-256k-qd32", READ, 256 << 10, 32, 1, 0 },
+	{ "seqwrite-256k-qd32", WRITE, 256 << 10, 32, 1, 0 },
 	{ "writesame-1m-qd32", WRITE_SAME, 1 << 20, 32, 0, 0 },
 };
 #define NROWS (sizeof rows / sizeof *rows)

@@ -6,9 +6,12 @@ import (
 	"bufio"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -25,6 +28,8 @@ import (
 
 const script = "../../../scripts/ceph.py"
 
+var osds = flag.Int("osds", 1, "OSDs of the clusters that tests start; with three, each object has three copies")
+
 // live drives a suite by the wall clock.
 type live struct{ *block.Live }
 
@@ -37,9 +42,12 @@ func (l live) Wait(start func(done func())) {
 }
 
 // startCluster starts a throw-away Ceph cluster until the test ends, and returns how to reach it. The test is
-// skipped where Ceph is not installed.
-func startCluster(t testing.TB, args ...string) librados.Config {
+// skipped where Ceph is not installed. Below `scripts/ceph.py run` there is one.
+func startCluster(t testing.TB) librados.Config {
 	t.Helper()
+	if conf := os.Getenv("ARRAYSIM_CEPH_CONF"); conf != "" {
+		return librados.Config{Conf: conf, Keyring: filepath.Join(filepath.Dir(conf), "client.arraysim.keyring"), Pool: "arraysim", User: "arraysim"}
+	}
 	out, err := exec.Command(script, "missing").Output()
 	if err != nil {
 		t.Skipf("%s does not run: %v", script, err)
@@ -50,7 +58,7 @@ func startCluster(t testing.TB, args ...string) librados.Config {
 	if err := librados.Available(); err != nil {
 		t.Skip(err)
 	}
-	cmd := exec.Command(script, append([]string{"hold"}, args...)...)
+	cmd := exec.Command(script, "hold", "--osds", fmt.Sprint(*osds))
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +120,7 @@ func openLive(t testing.TB, cfg librados.Config, namespace string, opt rados.Opt
 	return l, s
 }
 
-// TestCluster is the smoke test on a real cluster with one OSD in memory.
+// TestCluster is the smoke test on a real cluster in memory.
 func TestCluster(t *testing.T) {
 	cfg := startCluster(t)
 	t.Run("store", func(t *testing.T) {

@@ -32,8 +32,9 @@ const (
 	stateAt     = extentBytes
 	stateHeader = 16
 
-	// messages is how many are on their way at a time. What is committed meanwhile goes with the next one.
-	messages = 4
+	// messages is how many are on their way at a time: one in each of their steps. A third would do nothing but wait behind
+	// them, and what is committed meanwhile would not go with one message, but with two.
+	messages = 2
 )
 
 // regionHead is what the object with a region's name holds, as JSON. The object is made first, and this is written

@@ -109,3 +109,42 @@ func TestRegionFailures(t *testing.T) {
 		t.Errorf("%d commits failed, %d runs recovered: the test does not get there", failures, recovered)
 	}
 }
+
+// TestGroupCommit: what is committed while messages are under way goes together. Of 32 commands at a time as many share a
+// message as can, so that three cost the cluster less than an operation.
+func TestGroupCommit(t *testing.T) {
+	const latency, commands, depth = 1e6, 4000, 32
+	operations := 0
+	c, x := simulated.New(simulated.Options{Latency: latency}, rand.New(rand.NewPCG(1, 2))), &block.Virtual{}
+	owner := open(t, c, x, rados.Options{})
+	r, _, err := owner.Region("nvram", smallLayout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Fail = func(*rados.Op) error { operations++; return nil }
+	begin, begun, ended := x.Now(), 0, 0
+	var next func()
+	next = func() {
+		for begun-ended < depth && begun < commands {
+			r.Announce(block.PartPages, begun%64*4096, 4096)
+			r.Announce(block.PartDescriptors, begun%64*64, 64)
+			r.Append(begun%(9<<20/512)*512, filled(512, 1))
+			begun++
+			r.Commit(func(err error) {
+				if err != nil {
+					t.Error(err)
+				}
+				ended++
+				next()
+			})
+		}
+	}
+	next()
+	x.Run()
+	took := float64(x.Now() - begin)
+	t.Logf("%d commands at depth %d: %d operations, each command %.2f of an operation's time", commands, depth, operations, took/commands/latency)
+	if ended != commands || operations*3 > commands {
+		t.Errorf("%d of %d commands have ended, and took %d operations: more than a third each", ended, commands, operations)
+	}
+	owner.Close()
+}
