@@ -68,12 +68,12 @@ turns with other volumes, by bytes (fair), or goes to the back end without the c
 		},
 	}
 	f := c.Flags()
-	f.IntVar(&budget, "budget", 0, "share of a partition that offloads may hold, in percent; 0: no bound")
+	f.IntVar(&budget, "budget", 0, "share of a partition that offloads may hold, in percent; 0: no limit")
 	f.IntVar(&host, "host-budget", 0, "the same for the offloads of one host")
 	f.BoolVar(&pressure, "budget-pressure", false, "destage as for a full partition while an offload waits for its budget")
 	f.StringVar(&admission, "admission", "", "what happens to a write that finds its partition full: fifo, fair or through")
 	f.StringVar(&order, "order", "", "which dirty data is destaged first: round-robin or lru")
-	f.IntVar(&pieces, "copy-pieces", 0, "pieces of 256 KiB that one copy has under way")
-	f.IntVar(&depth, "destage-depth", 0, "destages of up to 256 KiB that an mdisk has under way")
+	f.IntVar(&pieces, "copy-pieces", 0, "pieces of 256 KiB that one copy has in flight")
+	f.IntVar(&depth, "destage-depth", 0, "destages of up to 256 KiB that an mdisk has in flight")
 	return a.jsonFlag(c)
 }

@@ -269,7 +269,7 @@ func (g *ioGroup) copyVolume(src, dst *array.Volume, to *ioGroup) error {
 	for at := uint64(0); at < total; at += clonePiece {
 		select {
 		case <-g.closing:
-			return errors.New("the daemon stops; clone again when it runs")
+			return errors.New("the daemon is stopping; clone again when it runs")
 		default:
 		}
 		n := min(clonePiece, total-at)

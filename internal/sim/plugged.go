@@ -193,7 +193,7 @@ func (k *cached) plugEviction(r *Run, place string, c plug.Cache) error {
 	var err error
 	switch {
 	case s.Eviction.Wasm != "" && r.s.LoadWasm == nil:
-		return fmt.Errorf("eviction policy %s: nobody loads WebAssembly here", s.Eviction)
+		return fmt.Errorf("eviction policy %s: WebAssembly cannot be loaded here", s.Eviction)
 	case s.Eviction.Wasm != "":
 		mk, err = r.s.LoadWasm(s.Eviction.Wasm)
 	case s.Eviction.Name == "" || hostcache.UnknownPolicy(s.Eviction.Name) == nil:
