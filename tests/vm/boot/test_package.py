@@ -298,6 +298,7 @@ def test_the_tcmu_service(before: dict[str, str]) -> None:
     write(loop_disk(), data)
     ctl("restart", TCMU)
     assert read(loop_disk()) == data
+    assert "the kernel keeps its devices" in run(["journalctl", "-u", TCMU], timeout=AMPLE).stdout
 
     # As a machine goes down and comes up: devices go before the daemon, and come back after it. tcmu-runner
     # is enabled, too, and does not come.
