@@ -468,6 +468,7 @@ def test_a_colour_belongs_to_an_object(viewer: Viewer, new_array: Callable[[Conf
         assert len(set(of_pools)) == len(of_pools) and len(set(of_volumes)) == len(of_volumes), looks
 
     check()
+    assert len(looks) >= 7 and len({looks[n] for n in looks if len(n) <= 2}) == 7, "three pools and four volumes"
     d.cli("pool", "delete", "a")
     d.cli("pool", "create", "d", "--size", "1GiB")
     d.cli("volume", "delete", "v1", "--force")
