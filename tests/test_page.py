@@ -271,7 +271,7 @@ def test_events_by_kind_and_words(viewer: Viewer, daemon: Daemon) -> None:
     expect(page.locator(".events")).not_to_contain_text("mdisk")
     page.keyboard.press("/")
     page.keyboard.type("told created")
-    expect(rows).to_have_text([re.compile("volume told created: 1MiB in pool fast$")])
+    expect(rows).to_have_text([re.compile("volume told created: 1 MiB in pool fast$")])
     page.keyboard.type(" nonsense")
     expect(rows).to_contain_text(["No event matches"])
 

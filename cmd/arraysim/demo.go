@@ -189,6 +189,6 @@ func writeDemoNext(w io.Writer, page, data string) {
 	}
 	try("both layers, by volume", calledAs()+" counters"+data)
 	try("the same, live", calledAs()+" top"+data)
-	try("limit the cache that offloads hold", calledAs()+" policy set --budget 30 --budget-pressure"+data)
+	try("limit what offloads may hold", calledAs()+" policy set --budget 30 --budget-pressure"+data)
 	try("then clone again", calledAs()+" demo --running"+data)
 }

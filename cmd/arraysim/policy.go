@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -58,6 +59,20 @@ turns with other volumes, by bytes (fair), or goes to the back end without the c
 			}
 			if p == (admin.PolicyChange{}) {
 				return errors.New("policy set needs a flag that says what to change")
+			}
+			type value struct {
+				flag string
+				n    int
+			}
+			for _, x := range []value{{"budget", budget}, {"host-budget", host}} {
+				if x.n < 0 || x.n > 100 {
+					return fmt.Errorf("--%s is %d; give a percentage from 0 to 100", x.flag, x.n)
+				}
+			}
+			for _, x := range []value{{"copy-pieces", pieces}, {"destage-depth", depth}} {
+				if given(x.flag) && x.n < 1 {
+					return fmt.Errorf("--%s is %d; give 1 or more", x.flag, x.n)
+				}
 			}
 			a.running = true
 			now, err := a.client().ChangePolicy(cmd.Context(), p)
