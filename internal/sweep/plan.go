@@ -71,7 +71,7 @@ func Load(path, scenario, version string) (*Plan, error) {
 	}
 	var f File
 	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(&f); err != nil {
-		return nil, fmt.Errorf("sweep %s: %s", path, strings.Join(strings.Fields(yaml.FormatError(err, false, true)), " "))
+		return nil, fmt.Errorf("sweep %s: %w", path, profile.YAMLError(err))
 	}
 	switch {
 	case scenario != "":
