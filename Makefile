@@ -38,7 +38,7 @@ rados-smoke: build-rados ## test it for a minute on a throw-away Ceph cluster; w
 rados-test: build build-rados ## the store, the daemon with either log, and take-overs between two, on a throw-away Ceph cluster of one OSD
 	@scripts/setup.sh ceph-mon ceph-osd ceph-common
 	CGO_ENABLED=0 $(GO) test -count=1 -tags rados -run 'TestCluster' -v ./internal/store/rados
-	$(VENV)/bin/pytest -m "cluster or proof" -s tests/test_rados.py
+	$(VENV)/bin/pytest -m "cluster or proof" -s tests/test_rados.py tests/test_move.py
 
 plugin: ## build bin/handler_arraysim.so, with which tcmu-runner serves LUNs of a running array (docs/tcmu-runner.md)
 	CGO_ENABLED=1 GOGC=800 $(GO) build $(FLAGS) -ldflags=-w -buildmode=c-shared -o bin/handler_arraysim.so ./handlers/tcmurunner/plugin

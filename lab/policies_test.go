@@ -59,7 +59,10 @@ func TestBadPolicies(t *testing.T) {
 		{"a name of a module", "eviction policy wasm:x: a name that begins with wasm:", bad{}, func(s *Scenario, b bad) {
 			s.Plugged.Eviction = map[string]func(plug.Cache) (plug.Eviction, error){"wasm:x": func(plug.Cache) (plug.Eviction, error) { return b, nil }}
 		}},
-		{"another kind as a module", "destage policy wasm:x.wasm: only an eviction policy can be", bad{}, func(s *Scenario, b bad) { s.Arrays[0].Destage = "wasm:x.wasm" }},
+		{"no such module of another kind", "destage policy: open x.wasm: no such file", bad{}, func(s *Scenario, b bad) { s.Arrays[0].Destage = Wasm("x.wasm") }},
+		{"a name of a module of another kind", "throttle policy wasm:x: a name that begins with wasm:", bad{}, func(s *Scenario, b bad) {
+			s.Plugged.Throttle = map[string]func(plug.Cache) (plug.Throttle, error){"wasm:x": func(plug.Cache) (plug.Throttle, error) { return b, nil }}
+		}},
 		{"an eviction that is nothing", "eviction policy mine: its constructor returned neither", bad{}, func(s *Scenario, b bad) {
 			s.Hosts[0].Cache[0].Eviction = "mine"
 			s.Plugged.Eviction = map[string]func(plug.Cache) (plug.Eviction, error){"mine": func(plug.Cache) (plug.Eviction, error) { return nil, nil }}

@@ -41,7 +41,8 @@ func RunYAML(ctx context.Context, text []byte, plugged plug.Policies) (*Result, 
 	if err != nil {
 		return nil, err
 	}
-	c.Plugged, c.LoadWasm = plugged, wasm.Loader(".")
+	load := wasm.Loader(".")
+	c.Plugged, c.LoadWasm = plugged, func(file string) (sim.Module, error) { return load(file) }
 	r, err := sim.New(c)
 	if err != nil {
 		return nil, err

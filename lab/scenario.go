@@ -51,7 +51,7 @@ type Array struct {
 	Copy string `yaml:"copy,omitempty"`
 	// Adjust changes single settings of the profile, such as "policy.admission": "fair".
 	Adjust map[string]any `yaml:"adjust,omitempty"`
-	// Destage and Placement are names of Plugged; "" is the profile's policy.
+	// Destage and Placement are names of Plugged, or what Wasm returns; "" is the profile's policy.
 	Destage   string   `yaml:"destage,omitempty"`
 	Placement string   `yaml:"placement,omitempty"`
 	Pools     []Pool   `yaml:"pools"`
@@ -126,8 +126,8 @@ type Cache struct {
 	// Eviction is a name of Plugged, a policy that comes with arraysim (lru, s3-fifo, auto...), or
 	// what Wasm returns.
 	Eviction string `yaml:"eviction,omitempty"`
-	// Admission and Throttle are names of Plugged; "" admits all, and holds writes back by Gain and
-	// Integral.
+	// Admission and Throttle are names of Plugged, or what Wasm returns; "" admits all, and holds
+	// writes back by Gain and Integral.
 	Admission string        `yaml:"admission,omitempty"`
 	Throttle  string        `yaml:"throttle,omitempty"`
 	Path      time.Duration `yaml:"path,omitempty"` // the host's own time for each I/O

@@ -78,7 +78,7 @@ the writes that WRITE SAME, XCOPY and UNMAP cause below the host layer.`,
 		SilenceUsage:  true,
 	}
 	c.PersistentFlags().StringVar(&a.data, "data", "", "data folder of the array (default: that of the configuration, else ./data)")
-	c.AddCommand(a.serve(), a.volume(), a.pool(), a.export(), a.port(), a.counters(), a.check(), a.sim(), a.bench(), a.compare(), a.profiles(), a.replay(), a.hostcache(), a.version())
+	c.AddCommand(a.serve(), a.volume(), a.pool(), a.export(), a.port(), a.instance(), a.counters(), a.check(), a.sim(), a.bench(), a.compare(), a.profiles(), a.replay(), a.hostcache(), a.version())
 	c.AddCommand(a.analyze(), a.report(), a.demo())
 	c.AddCommand(a.status(), a.policy(), a.fault(), a.host(), a.events(), a.token(), a.top())
 	c.InitDefaultCompletionCmd()

@@ -76,10 +76,17 @@ type fitJSON struct {
 	Parameters []fittedJSON    `json:"parameters"`
 	Confused   [][]string      `json:"not_told_apart"`
 	Scale      float64         `json:"residuals_over_noise"`
+	Repeats    fitRepeats      `json:"measured_again"`
 	Fitted     fitErrors       `json:"fitted"`
 	HeldOut    fitErrors       `json:"held_out"`
 	Latencies  []fitPrediction `json:"latencies"`
 	fit        *fit.Fit
+}
+
+// fitRepeats is what loads that were measured more than once say of the measurement.
+type fitRepeats struct {
+	Loads     int      `json:"loads"`
+	Deviation *float64 `json:"relative_deviation"`
 }
 
 type fitErrors struct {
@@ -165,6 +172,7 @@ func asFitJSON(f *fit.Fit) fitJSON {
 		return e
 	}
 	j.Fitted, j.HeldOut = errorsOf(false), errorsOf(true)
+	j.Repeats = fitRepeats{f.Repeated, known(f.Repeat)}
 	for _, r := range f.Residuals {
 		j.Latencies = append(j.Latencies, fitPrediction{r.Name, r.Load.String(), r.Writes, r.Mean * 1e3, r.Predicted * 1e3, r.HeldOut})
 	}
@@ -215,6 +223,9 @@ func writeFit(w io.Writer, f *fit.Fit) {
 			}
 			fmt.Fprintf(w, "%d %s: median error %.1f %%, worst %.1f %%\n", n, what, 100*median, 100*worst)
 		}
+	}
+	if f.Repeated > 0 {
+		fmt.Fprintf(w, "%d loads were measured again, and then differ by %.1f %% (one standard deviation): no model predicts a measurement closer than that.\n", f.Repeated, 100*f.Repeat)
 	}
 	if f.Scale > 3 {
 		fmt.Fprintf(w, "The residuals are %.1f times the noise: the array does something that the model lacks. The intervals are wider for it.\n", f.Scale)

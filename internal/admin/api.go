@@ -183,6 +183,7 @@ func (d *daemon) newAPI() (http.Handler, *huma.OpenAPI) {
 	d.objectOperations(a)
 	d.faultOperations(a)
 	d.portOperations(a)
+	d.moveOperations(a)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusNotFound, fmt.Sprintf("there is no %s %s; see %s/openapi.json", r.Method, r.URL.Path, apiPath))
 	})

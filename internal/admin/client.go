@@ -242,6 +242,11 @@ func (c *Client) History(ctx context.Context, q HistoryQuery) (HistoryRange, err
 	return call[HistoryRange](c, ctx, "GET", "/api/v1/history?"+v.Encode(), nil)
 }
 
+// Move moves the array to another node that stands by.
+func (c *Client) Move(ctx context.Context, m Move) (MoveStatus, error) {
+	return call[MoveStatus](c, ctx, "POST", "/api/v1/instance/move", m)
+}
+
 // Findings lists what nobody has dismissed, and the totals.
 func (c *Client) Findings(ctx context.Context) (Findings, error) {
 	return call[Findings](c, ctx, "GET", "/api/v1/findings", nil)

@@ -15,6 +15,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -61,7 +62,12 @@ type daemon struct {
 	portal   *iscsi.Portal
 	links    *link.Server // nil: there are no other nodes
 	forward  *forwarding  // while another node has the array, and until this one lets hosts in; nil: never
-	kernel   *kernelDoor  // nil without --tcmu
+	front    atomic.Pointer[front]
+	kernel   *kernelDoor   // nil without --tcmu
+	moves    moves         // to other nodes
+	follows  bool          // this process had the array before, and has given it to another node
+	shown    string        // which array it was then; "": none
+	connects radosConnects // nil: librados; for tests
 
 	passed                  passedSockets
 	endWatchdog             func() // set when the daemon is ready
@@ -91,20 +97,32 @@ type daemon struct {
 // Serve runs an array until ctx ends, then stops it: sessions are closed, dirty
 // data is destaged, counters are saved.
 func Serve(ctx context.Context, cfg *Config, env Environment) error {
-	return newDaemon(cfg, env).run(ctx)
+	return newDaemon(cfg, env).serve(ctx)
 }
 
 func newDaemon(cfg *Config, env Environment) *daemon {
-	return &daemon{cfg: cfg, env: env, log: env.Log, closing: make(chan struct{}), failed: make(chan error, 3), names: map[string]*ioGroup{}}
+	return &daemon{cfg: cfg, env: env, log: env.Log, closing: make(chan struct{}), failed: make(chan error, 3), names: map[string]*ioGroup{}, moves: moves{leave: make(chan struct{})}}
 }
 
-func (d *daemon) run(ctx context.Context) error {
-	err := d.preflight()
+func (d *daemon) run(ctx context.Context) (err error) {
+	moved := false
+	if !d.follows {
+		err = d.preflight()
+	}
 	if err == nil && d.cfg.Node != nil && d.cfg.Node.Forward != "" {
 		return d.forwardOnly(ctx)
 	}
 	defer func() { d.lines.end() }()
-	defer d.endForward()
+	defer func() {
+		switch {
+		case moved: // its sessions are its successor's
+		case errors.Is(err, block.ErrFenced), d.hurried():
+			d.front.Load().cut()
+		default:
+			d.front.Load().end()
+		}
+		d.endForward()
+	}()
 	if err == nil {
 		d.notify("STATUS=Recovering the array")
 		err = d.open(ctx)
@@ -123,6 +141,8 @@ func (d *daemon) run(ctx context.Context) error {
 		d.notifyReady()
 		select {
 		case <-ctx.Done():
+		case <-d.moves.leave:
+			moved = true
 		case err = <-d.failed:
 			if errors.Is(err, block.ErrFenced) {
 				d.forsake(err)
@@ -134,6 +154,7 @@ func (d *daemon) run(ctx context.Context) error {
 	switch {
 	case len(d.groups) > 0:
 		ended := d.stop(ready)
+		moved = moved && ended == nil && err == nil && !d.hurried()
 		if errors.Is(ended, block.ErrFenced) { // others have the array: there is nothing to bring into order
 			d.forsake(ended)
 			return ended
@@ -145,6 +166,9 @@ func (d *daemon) run(ctx context.Context) error {
 	}
 	if d.data != nil {
 		d.data.removeSocket()
+	}
+	if moved {
+		return errMoved
 	}
 	if !ready && onlyCanceled(err) {
 		d.log.Info("stopped before it had the array")
@@ -298,7 +322,9 @@ func (d *daemon) dirty() (n Size) {
 // stop ends the daemon in good order, or one that was never ready, which has
 // nothing to destage. Hurry cuts it short at any point.
 func (d *daemon) stop(ready bool) error {
-	d.notify("STOPPING=1", "STATUS=Closing sessions")
+	if d.moves.heir() == nil {
+		d.notify("STOPPING=1", "STATUS=Closing sessions")
+	}
 	d.beginStop()
 	end := make(chan error, 1)
 	go func() { end <- d.windDown(ready) }()
@@ -336,9 +362,7 @@ func (d *daemon) forsake(why error) {
 		d.kernel.forsake()
 	}
 	if d.portal != nil {
-		now, cancel := context.WithCancel(context.Background())
-		cancel()
-		d.portal.Shutdown(now)
+		d.front.Load().cut()
 		if d.links != nil {
 			d.links.Cut()
 		}
@@ -377,14 +401,17 @@ func (d *daemon) windDown(ready bool) error {
 		d.kernel.close()
 	}
 	if d.portal != nil {
-		d.log.Info("stopping: closing sessions", "sessions", len(d.portal.Sessions()))
-		ctx, cancel := context.WithTimeout(context.Background(), sessionTimeout)
-		if err := d.portal.Shutdown(ctx); err != nil {
-			d.log.Warn("sessions did not end in time and were cut off")
+		if heir := d.moves.heir(); heir != nil {
+			d.log.Info("the array moves", "node", heir.Name, "id", heir.ID, "sessions", len(d.portal.Sessions()))
+			if err := d.front.Load().leave(); err != nil {
+				d.log.Warn("sessions did not end what they had under way", "error", err)
+			}
+		} else {
+			d.log.Info("stopping: closing sessions", "sessions", len(d.portal.Sessions()))
+			d.front.Load().end()
 		}
-		cancel()
 		if d.links != nil {
-			ctx, cancel = context.WithTimeout(context.Background(), sessionTimeout)
+			ctx, cancel := context.WithTimeout(context.Background(), sessionTimeout)
 			if !d.links.Shutdown(ctx) {
 				d.log.Warn("what other nodes have forwarded did not end in time; the stop goes on")
 			}
@@ -399,7 +426,7 @@ func (d *daemon) windDown(ready bool) error {
 	for _, g := range d.groups {
 		g.revoke()
 	}
-	if ready && !d.hurried() {
+	if ready && !d.hurried() && d.moves.heir() == nil { // the log of an array that moves is the next owner's, too
 		d.drain()
 	}
 	for _, s := range []*http.Server{d.admin, d.metrics} {
@@ -422,6 +449,9 @@ func (d *daemon) windDown(ready bool) error {
 	err = errors.Join(err, d.beside(func(g *ioGroup) error { return g.await(g.array.Stop) }))
 	if ready {
 		d.endWatchdog()
+	}
+	if heir := d.moves.heir(); heir != nil && err == nil {
+		d.data.handTo(fmt.Sprint(heir.ID))
 	}
 	for _, g := range slices.Backward(d.groups) { // the first one's folder is locked until all others are closed
 		err = errors.Join(err, g.close())

@@ -250,6 +250,13 @@ func (f *folder) stopWaiting() {
 	}
 }
 
+// handTo has close leave the array to another node.
+func (f *folder) handTo(node string) {
+	if s, ok := f.store.(interface{ HandTo(string) }); ok {
+		s.HandTo(node)
+	}
+}
+
 // close releases the store and the lock.
 func (f *folder) close() error {
 	err := f.store.Close()

@@ -3,9 +3,7 @@ package admin
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"sync"
@@ -22,15 +20,17 @@ type forwarding struct {
 	d       *daemon
 	exec    *block.Live
 	client  *link.Client
-	portal  *iscsi.Portal
-	ports   []net.Listener
+	front   *front
+	adopts  bool // the front's sessions wait for this
 	metrics *http.Server
 
 	mu      sync.Mutex
 	address string // guarded by mu: of the owner's link; "": nobody knows it
+	held    *front // guarded by mu: whose sessions wait where the owner asks for it; nil: there are none yet
 
 	closing chan struct{}
 	once    sync.Once
+	over    sync.Once
 	wg      sync.WaitGroup
 }
 
@@ -41,46 +41,60 @@ func (d *daemon) newForwarding() (*forwarding, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &forwarding{d: d, exec: block.NewLive(), closing: make(chan struct{})}
-	groups := max(d.cfg.IOGroups, 1)
-	f.client, err = link.NewClient(link.ClientConfig{Self: d.cfg.self(), Targets: groups, Secret: b, Exec: f.exec, Address: f.owner, Policy: d.loginPolicy(), Log: d.log})
+	f := &forwarding{d: d, exec: block.NewLive(), adopts: d.front.Load() != nil, closing: make(chan struct{})}
+	f.client, err = link.NewClient(link.ClientConfig{Self: d.cfg.self(), Targets: max(d.cfg.IOGroups, 1), Secret: b, Exec: f.exec, Address: f.owner, Array: d.shown,
+		StandsBy: d.cfg.Store == storeRados && d.cfg.Rados.Standby, Hold: f.hold, Go: f.goOn, Policy: d.loginPolicy(), Log: d.log})
 	if err != nil {
 		f.exec.Stop()
 		return nil, err
 	}
-	if err = f.open(groups); err != nil {
+	if f.front, err = d.openFront(f.handlers()); err == nil {
+		err = f.listenMetrics()
+	}
+	if err != nil {
 		f.end()
+		if !f.adopts {
+			f.front.end()
+		}
 		return nil, err
 	}
+	d.front.Store(f.front)
+	f.wg.Go(f.serve)
 	return f, nil
 }
 
-func (f *forwarding) open(groups int) error {
-	d, p := f.d, f.d.cfg.Portal
-	var targets []iscsi.TargetConfig
-	for i := range groups {
-		targets = append(targets, iscsi.TargetConfig{Name: groupTarget(p.Target, i), Alias: "arraysim", Handler: f.client.Target(i), AllowedInitiators: p.Allow, CHAP: d.chap})
+// handlers are those of the portal while another node has the array.
+func (f *forwarding) handlers() (out []iscsi.Handler) {
+	for i := range max(f.d.cfg.IOGroups, 1) {
+		out = append(out, f.client.Target(i))
 	}
-	var err error
-	if f.portal, err = iscsi.New(iscsi.Config{Targets: targets, Log: d.log, DiscoveryCHAP: d.chap,
-		Limits: iscsi.Limits{MaxConnections: p.Connections, MaxSessions: p.Sessions, Memory: int(p.Memory)}}); err != nil {
-		return err
+	return out
+}
+
+// hold has what hosts send wait, because the owner asks for it: it is about to leave.
+func (f *forwarding) hold(limit time.Duration, done func(error)) {
+	f.mu.Lock()
+	front := f.held
+	f.mu.Unlock()
+	if front == nil { // nobody was let in
+		go done(nil)
+		return
 	}
-	for _, o := range d.portalDoors() {
-		l, err := o.share()
-		if err != nil {
-			return err
-		}
-		f.ports = append(f.ports, l)
-		if !loopback(l.Addr()) && p.CHAP == nil {
-			d.log.Warn("the iSCSI portal is open to other machines and asks for no password; set portal.chap", "listen", l.Addr().String())
-		}
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), moveDrain)
+		defer cancel()
+		done(front.hold(ctx, limit))
+	}()
+}
+
+// goOn has what was held go on: there is an owner.
+func (f *forwarding) goOn() {
+	f.mu.Lock()
+	front := f.held
+	f.mu.Unlock()
+	if front != nil {
+		front.release()
 	}
-	if err := f.listenMetrics(); err != nil {
-		return err
-	}
-	f.wg.Go(f.serve)
-	return nil
 }
 
 // listenMetrics serves the metrics of link and portal, and nothing else.
@@ -92,7 +106,7 @@ func (f *forwarding) listenMetrics() error {
 	if err != nil {
 		return err
 	}
-	h, err := metrics.NewExporter(metrics.Unlocked, Version(), metrics.Locked(f.exec, f.client), f.portal).Handler()
+	h, err := metrics.NewExporter(metrics.Unlocked, Version(), metrics.Locked(f.exec, f.client), f.front.portal).Handler()
 	if err != nil {
 		l.Close()
 		return err
@@ -103,12 +117,12 @@ func (f *forwarding) listenMetrics() error {
 	return nil
 }
 
-// serve lets hosts in once the owner was there.
+// serve lets hosts in once the owner was there. Those that are in from before do not wait for it for longer than they were told.
 func (f *forwarding) serve() {
 	t := time.NewTicker(20 * time.Millisecond)
 	defer t.Stop()
 	for {
-		if owner, _ := f.client.Owner(); owner.ID != 0 {
+		if owner, _ := f.client.Owner(); owner.ID != 0 || f.adopts && !time.Now().Before(f.front.heldUntil()) {
 			break
 		}
 		select {
@@ -117,13 +131,16 @@ func (f *forwarding) serve() {
 		case <-t.C:
 		}
 	}
-	for i, l := range f.ports {
-		f.wg.Go(func() {
-			if err := f.portal.ServePort(l, uint16(f.d.cfg.firstPort()+i)); err != nil && !errors.Is(err, iscsi.ErrClosed) {
-				f.d.fail(fmt.Errorf("the iSCSI portal ended: %w", err))
-			}
-		})
+	if f.adopts {
+		if err := f.front.adopt(f.handlers()); err != nil {
+			f.d.fail(fmt.Errorf("the iSCSI portal: %w", err))
+			return
+		}
 	}
+	f.mu.Lock()
+	f.held = f.front
+	f.mu.Unlock()
+	f.front.serve(f.d.cfg.firstPort(), f.d.fail)
 }
 
 // owner says where the owner's link is.
@@ -133,34 +150,34 @@ func (f *forwarding) owner() string {
 	return f.address
 }
 
-// follow says where the owner's link is from now on.
+// follow says where the owner's link is from now on. A former owner that the cluster does not answer may not know that it was
+// replaced, and would keep this node's hosts with it.
 func (f *forwarding) follow(address string) {
 	f.mu.Lock()
+	changed := f.address != address
 	f.address = address
 	f.mu.Unlock()
+	if changed {
+		f.client.Leave(address)
+	}
 }
 
-// end closes sessions, portal and link. It may be called several times.
-func (f *forwarding) end() {
+// settle ends what the array's own doors take the place of, the portal apart.
+func (f *forwarding) settle() {
 	f.once.Do(func() {
 		close(f.closing)
-		if f.portal != nil {
-			ctx, cancel := context.WithTimeout(context.Background(), sessionTimeout)
-			if err := f.portal.Shutdown(ctx); err != nil {
-				f.d.log.Warn("sessions did not end in time and were cut off")
-			}
-			cancel()
-		}
-		for _, l := range f.ports {
-			l.Close()
-		}
 		if f.metrics != nil {
 			f.metrics.Close()
 		}
 		f.client.Stop()
 		f.wg.Wait()
-		f.exec.Stop()
 	})
+}
+
+// end ends the link. Preconditions: no session has commands carried out by it. It may be called several times.
+func (f *forwarding) end() {
+	f.settle()
+	f.over.Do(f.exec.Stop)
 }
 
 // nodes describes the nodes to who asks one that forwards.
@@ -186,7 +203,7 @@ func (f *forwarding) nodes() []NodeStatus {
 }
 
 // portalName is the first portal's address.
-func (f *forwarding) portalName() string { return reachable(f.ports[0].Addr()) }
+func (f *forwarding) portalName() string { return reachable(f.front.ports[0].Addr()) }
 
 // forwardOnly runs a node that has no array of its own, until ctx ends.
 func (d *daemon) forwardOnly(ctx context.Context) error {
@@ -204,6 +221,7 @@ func (d *daemon) forwardOnly(ctx context.Context) error {
 	}
 	defer d.background.Wait()
 	defer f.end()
+	defer f.front.end()
 	f.follow(d.cfg.Node.Forward)
 	l, err := data.listen()
 	if err != nil {

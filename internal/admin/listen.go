@@ -6,46 +6,25 @@ import (
 	"net"
 	"net/http"
 
-	"github.com/arraysim/arraysim/internal/iscsi"
 	"github.com/arraysim/arraysim/internal/metrics"
 )
 
 // listen opens the doors. Only when all are open is the daemon ready.
 func (d *daemon) listen() error {
-	p := d.cfg.Portal
-	var targets []iscsi.TargetConfig
-	for _, g := range d.groups {
-		targets = append(targets, iscsi.TargetConfig{Name: groupTarget(p.Target, g.number), Alias: "arraysim", Target: g.target,
-			AllowedInitiators: p.Allow, CHAP: d.chap})
-	}
-	var err error
-	if d.portal, err = iscsi.New(iscsi.Config{Targets: targets, Log: d.log, DiscoveryCHAP: d.chap,
-		Limits: iscsi.Limits{MaxConnections: p.Connections, MaxSessions: p.Sessions, Memory: int(p.Memory)}}); err != nil {
-		return err
-	}
-	if p.Listen == listenNone && !d.cfg.TCMU {
+	if d.cfg.Portal.Listen == listenNone && !d.cfg.TCMU {
 		return errors.New("the array has neither a portal nor a TCMU front end; give --listen an address, or --tcmu")
 	}
-	d.endForward()             // from here on hosts are let in to the array itself
-	var portals []net.Listener // by portal group, from the first
-	closePortals := func() {
-		for _, l := range portals {
-			l.Close()
-		}
+	if d.forward != nil {
+		d.forward.settle() // its metrics have the place of the array's
 	}
-	for _, door := range d.portalDoors() {
-		l, err := door.listen()
-		if err != nil {
-			closePortals()
-			return err
-		}
-		portals = append(portals, l)
-		if !loopback(l.Addr()) && p.CHAP == nil {
-			d.log.Warn("the iSCSI portal is open to other machines and asks for no password; set portal.chap", "listen", l.Addr().String())
-		}
+	front, err := d.openFront(d.targets())
+	if err != nil {
+		return err
 	}
-	if len(portals) > 0 {
-		d.portalAddr, d.portAddrs = portals[0].Addr(), addresses(portals)
+	d.front.Store(front)
+	d.portal = front.portal
+	if len(front.ports) > 0 {
+		d.portalAddr, d.portAddrs = front.ports[0].Addr(), addresses(front.ports)
 	}
 	d.history = openHistory(d.cfg.Data, func(line string) { d.log.Warn(line) })
 	d.findings = openFindings(d.cfg.Data, func(line string) { d.log.Warn(line) })
@@ -66,17 +45,17 @@ func (d *daemon) listen() error {
 		adminListener, err = d.data.listen()
 	}
 	if err != nil {
-		closePortals()
 		return err
 	}
 	d.admin = d.serveHTTP("admin", adminListener, d.api)
-	for i, l := range portals {
-		d.background.Go(func() {
-			if err := d.portal.ServePort(l, uint16(d.cfg.firstPort()+i)); err != nil && !errors.Is(err, iscsi.ErrClosed) {
-				d.fail(fmt.Errorf("the iSCSI portal ended: %w", err))
-			}
-		})
+	if d.forward != nil { // from here on hosts are let in to the array itself
+		err = front.adopt(d.targets())
+		d.endForward()
+		if err != nil {
+			return err
+		}
 	}
+	front.serve(d.cfg.firstPort(), d.fail)
 	d.background.Go(d.keepCounters)
 	d.background.Go(d.watch)
 	if recorders != nil {
@@ -98,7 +77,7 @@ func (d *daemon) listenHTTP() error {
 	if err != nil {
 		return err
 	}
-	l, err := d.metricsDoor().listen()
+	l, err := d.metricsDoor().share()
 	if err != nil {
 		return err
 	}
@@ -131,12 +110,16 @@ func (d *daemon) listenHTTP() error {
 	return nil
 }
 
-// doors are those by which commands come, with their counters.
+// doors are those by which commands come, and the pool that the array is in, with their counters.
 func (d *daemon) doors() []metrics.Source {
-	if d.links == nil {
-		return []metrics.Source{d.portal}
+	out := []metrics.Source{d.portal}
+	if d.links != nil {
+		out = append(out, d.links)
 	}
-	return []metrics.Source{d.portal, d.links}
+	if s, ok := d.data.store.(metrics.Source); ok { // of a pool, which counts what it asks
+		out = append(out, s)
+	}
+	return out
 }
 
 // listenTCP listens on an address; one of IPv4 is of IPv4 alone, 0.0.0.0 too.

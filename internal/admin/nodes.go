@@ -197,9 +197,11 @@ type NodeStatus struct {
 	// State is "owner", "forwarding", or "away" for a node that is not linked.
 	State string `json:"state" enum:"owner,forwarding,away"`
 	Ports []int  `json:"ports" doc:"Relative target port identifiers; each is a target port group, too."`
+	// StandsBy tells that the node takes the array where its owner leaves it, as far as the owner knows.
+	StandsBy bool `json:"stands_by,omitempty"`
 	// Address is that of the other end of the link, where there is one.
 	Address string `json:"address,omitempty"`
-	// Sessions are those of hosts at a node that forwards, Commands what it has forwarded.
+	// Sessions are those of hosts at the node, Commands what it has forwarded.
 	Sessions int    `json:"sessions,omitempty"`
 	Commands uint64 `json:"commands,omitempty"`
 }
@@ -225,12 +227,17 @@ func (d *daemon) nodes() []NodeStatus {
 		return nil
 	}
 	out := []NodeStatus{nodeStatus(d.cfg.self(), NodeOwner)}
+	for _, s := range d.portal.Sessions() {
+		if s.Target != "" {
+			out[0].Sessions++
+		}
+	}
 	for _, p := range d.links.Peers() {
 		s := nodeStatus(p.Node, NodeAway)
 		if p.Linked {
 			s.State = NodeForwarding
 		}
-		s.Address, s.Sessions, s.Commands = p.Address, p.Sessions, p.Commands
+		s.Address, s.Sessions, s.Commands, s.StandsBy = p.Address, p.Sessions, p.Commands, p.StandsBy
 		out = append(out, s)
 	}
 	return out

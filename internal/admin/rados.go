@@ -58,7 +58,17 @@ type radosHooks struct {
 	lost     func(error) // another process has taken the array over
 	canceled <-chan struct{}
 	// begins is called once the data folder is locked, and returns who hears of what the process waits for.
-	begins func(*folder) func(rados.Standby)
+	begins  func(*folder) func(rados.Standby)
+	eager   func() bool   // the array is about to change its owner
+	connect radosConnects // nil: librados
+}
+
+// radosConnects connects to the pool of a configuration.
+type radosConnects func(*RadosConfig) (rados.Cluster, error)
+
+// connectCluster is the one of librados.
+func connectCluster(c *RadosConfig) (rados.Cluster, error) {
+	return librados.Connect(librados.Config{Conf: c.Conf, User: c.User, Keyring: c.Keyring, Pool: c.Pool, Namespace: c.Namespace})
 }
 
 // connectUntil connects to a pool, which may take 20 s, unless that is canceled. Then the connection goes on, on its own: the
@@ -106,8 +116,11 @@ func isClosed(ch <-chan struct{}) bool {
 // openRados locks the data folder and opens the array in the pool.
 func openRados(x block.Executor, cfg *Config, hooks radosHooks) (*folder, error) {
 	path, c := cfg.Data, cfg.Rados
-	if err := librados.Available(); err != nil {
-		return nil, fmt.Errorf("store: rados: %w", err)
+	if hooks.connect == nil {
+		if err := librados.Available(); err != nil {
+			return nil, fmt.Errorf("store: rados: %w", err)
+		}
+		hooks.connect = connectCluster
 	}
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("data folder: %w; choose another with --data", err)
@@ -118,8 +131,11 @@ func openRados(x block.Executor, cfg *Config, hooks radosHooks) (*folder, error)
 	}
 	self := thisProcess()
 	self.Link = cfg.linkAddress()
-	opt := rados.Options{Log: c.Log, Reserve: radosReserve, Self: self, Dead: isDead, Notice: hooks.notice, Lost: hooks.lost, Standby: c.Standby,
+	opt := rados.Options{Log: c.Log, Reserve: radosReserve, Self: self, Dead: isDead, Notice: hooks.notice, Lost: hooks.lost, Standby: c.Standby, Eager: hooks.eager,
 		Cancel: func() bool { return isClosed(hooks.canceled) }, Wall: func() int64 { return time.Now().UnixNano() }}
+	if cfg.Node != nil {
+		opt.Name = fmt.Sprint(cfg.Node.ID)
+	}
 	if c.Log == rados.LogReplicated {
 		opt.Lease, opt.Clock = leaseTime, sinceBoot
 		cache, err := f.cacheSize(cfg)
@@ -148,7 +164,7 @@ func openRados(x block.Executor, cfg *Config, hooks radosHooks) (*folder, error)
 	}
 	opt.Waits = hooks.begins(f)
 	cluster, err := connectUntil(hooks.canceled, func() (rados.Cluster, error) {
-		return librados.Connect(librados.Config{Conf: c.Conf, User: c.User, Keyring: c.Keyring, Pool: c.Pool, Namespace: c.Namespace})
+		return hooks.connect(c)
 	})
 	if err == nil {
 		var s *rados.Store

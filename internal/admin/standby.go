@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	sd "github.com/coreos/go-systemd/v22/daemon"
+
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/store/rados"
 )
@@ -58,7 +60,12 @@ func newOpening(d *daemon) *opening {
 func (d *daemon) openRados(ctx context.Context, exec block.Executor) (*folder, error) {
 	d.opening, d.lines = newOpening(d), newLines(d.log)
 	d.opening.canceled = ctx.Done()
-	f, err := openRados(exec, d.cfg, radosHooks{notice: d.lines.say, lost: d.fail, canceled: ctx.Done(), begins: d.opening.begin})
+	if d.follows {
+		if err := d.opening.standBehind(); err != nil {
+			return nil, err
+		}
+	}
+	f, err := openRados(exec, d.cfg, radosHooks{notice: d.lines.say, lost: d.fail, canceled: ctx.Done(), begins: d.opening.begin, eager: d.eager, connect: d.connects})
 	if err == nil {
 		d.opening.has(f)
 		d.opening.following.Lock() // a link that is being made is there, and no other one is made behind it
@@ -69,6 +76,37 @@ func (d *daemon) openRados(ctx context.Context, exec block.Executor) (*folder, e
 	}
 	return f, err
 }
+
+// standBehind has the sessions of a process that has given its array away wait for the next owner, before anything is known of that.
+func (o *opening) standBehind() error {
+	f, err := o.d.newForwarding()
+	if err == nil {
+		o.d.forward = f
+		o.loops.Go(o.signsOfLife)
+	}
+	return err
+}
+
+// signsOfLife keep systemd's watchdog from ending a service that is ready, though this process stands by.
+func (o *opening) signsOfLife() {
+	limit, err := sd.SdWatchdogEnabled(false)
+	if err != nil || limit == 0 {
+		return
+	}
+	t := time.NewTicker(limit / 2)
+	defer t.Stop()
+	for {
+		o.d.notify("WATCHDOG=1")
+		select {
+		case <-t.C:
+		case <-o.over:
+			return
+		}
+	}
+}
+
+// eager reports whether hosts of this node wait for an array that moves.
+func (d *daemon) eager() bool { return d.front.Load().waiting() }
 
 // begin shows the state from now on, and returns who hears of what the process waits for. The folder is locked.
 func (o *opening) begin(f *folder) func(rados.Standby) {

@@ -185,6 +185,22 @@ func TestOpeningIsShown(t *testing.T) {
 	r.stop()
 }
 
+// TestSignsOfLifeOfAStandby: a process that has given its array away goes on to be ready to systemd, which hears of its life.
+func TestSignsOfLifeOfAStandby(t *testing.T) {
+	manager := newSystemd(t, "20000")
+	o, _ := opens(t)
+	o.loops.Go(o.signsOfLife)
+	for range 3 {
+		manager.waits("WATCHDOG=1")
+	}
+	o.end()
+	for manager.hears(50*time.Millisecond) != "" { // what was under way
+	}
+	if m := manager.hears(100 * time.Millisecond); m != "" {
+		t.Errorf("behind the wait it says %q", m)
+	}
+}
+
 // TestConnectUntil: a start that waits for the monitors ends when it is canceled.
 func TestConnectUntil(t *testing.T) {
 	canceled, never := make(chan struct{}), make(chan struct{})

@@ -7,5 +7,8 @@ import (
 	"github.com/arraysim/arraysim/internal/wasm"
 )
 
-// loadModules has the scenario's eviction policies read from WebAssembly modules; dir is where its file is.
-func loadModules(s *sim.Scenario, dir string) { s.LoadWasm = wasm.Loader(dir) }
+// loadModules has the scenario's policies read from WebAssembly modules; dir is where its file is.
+func loadModules(s *sim.Scenario, dir string) {
+	load := wasm.Loader(dir)
+	s.LoadWasm = func(file string) (sim.Module, error) { return load(file) }
+}

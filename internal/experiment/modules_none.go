@@ -6,12 +6,11 @@ import (
 	"errors"
 
 	"github.com/arraysim/arraysim/internal/sim"
-	"github.com/arraysim/arraysim/lab/plug"
 )
 
 // loadModules says that there are no modules: a first `make run` compiles what it needs to serve.
 func loadModules(s *sim.Scenario, _ string) {
-	s.LoadWasm = func(string) (func(plug.Cache) (plug.Eviction, error), error) {
+	s.LoadWasm = func(string) (sim.Module, error) {
 		return nil, errors.New("this arraysim was built without WebAssembly, to be ready sooner: run `make build`")
 	}
 }

@@ -41,7 +41,9 @@ var harmless = []string{"ioengine", "direct", "buffered", "filename", "group_rep
 	"nrfiles", "openfiles", "cpus_allowed", "cpus_allowed_policy", "numa_cpu_nodes", "numa_mem_policy", "prio", "prioclass", "nice", "status-interval", "eta",
 	"bwavgtime", "iopsavgtime", "clocksource", "disk_util", "mem", "iomem", "iomem_align", "ioscheduler", "unified_rw_reporting", "allow_file_create", "create_serialize",
 	"create_fsync", "zero_buffers", "buffer_pattern", "buffer_compress_percentage", "dedupe_percentage", "sqthread_poll", "nonvectored", "random_generator", "opendir",
-	"gtod_cpu", "write_iolog", "log_max_value", "log_hist_msec", "log_hist_coarseness", "kb_base", "unit_base", "uid", "gid", "error_dump", "exec_prerun", "exec_postrun"}
+	"gtod_cpu", "write_iolog", "log_max_value", "log_hist_msec", "log_hist_coarseness", "kb_base", "unit_base", "uid", "gid", "error_dump", "exec_prerun", "exec_postrun",
+	// Where engines that are devices themselves find theirs: nbd, rbd and rados, io_uring_cmd.
+	"uri", "clustername", "rbdname", "pool", "clientname", "cmd_type"}
 
 // shapes are options that LoadOf reads.
 var shapes = []string{"rw", "readwrite", "bs", "blocksize", "ba", "blockalign", "bssplit", "iodepth", "numjobs", "rwmixread", "rwmixwrite", "rate_iops", "thinktime",

@@ -33,12 +33,14 @@ func TestLoadOf(t *testing.T) {
 		"rw=randread bssplit=4k/50:12k/50":                                   {IO: 8192, Outstanding: 1, Sizes: []Weight{{4096, 5000}, {12288, 5000}}},
 		"rw=randread:1 buffered=0 direct=1":                                  {IO: 4096, Outstanding: 1},
 		"rw=write:0 ioengine=libiscsi":                                       {IO: 4096, Write: 1, Sequential: true, Outstanding: 1},
+		"rw=randread ioengine=nbd iodepth=4 uri=nbd+unix:///?socket=x":       {IO: 4096, Outstanding: 4},
+		"rw=randread ioengine=rbd iodepth=4 pool=p rbdname=v clientname=a":   {IO: 4096, Outstanding: 4},
 		"rw=randread ba=4k iodepth_batch=1 iodepth_low=1 direct=1":           {IO: 4096, Outstanding: 1},
 		"rw=randread ba=1m iodepth_batch=8 verify=md5 iodepth_batch_submit=": {IO: 4096, Outstanding: 1, Left: []string{"ba", "iodepth_batch", "iodepth_batch_submit", "verify"}},
 	} {
 		got, err := LoadOf(options(text))
 		got.Write = float64(int(got.Write*1000+0.5)) / 1000
-		want.Buffered = !strings.Contains(text, "direct=1") && !strings.Contains(text, "libiscsi")
+		want.Buffered = !strings.Contains(text, "direct=1") && !strings.Contains(text, "libiscsi") && !strings.Contains(text, "nbd") && !strings.Contains(text, "rbd")
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%q: %+v, error %v, want %+v", text, got, err, want)
 		}

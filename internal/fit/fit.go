@@ -44,6 +44,10 @@ type Fit struct {
 	Scale float64
 	Level float64
 	Looks int // at the model
+	// Repeat is by how much, relatively, a latency differs when its load is measured again, and Repeated of how many
+	// loads that is known; NaN: of none. No model predicts a single measurement closer.
+	Repeat   float64
+	Repeated int
 }
 
 const (
@@ -89,6 +93,10 @@ func Run(ctx context.Context, obs []Observation, opt Options) (*Fit, error) {
 		return nil, fmt.Errorf("%d latencies do not determine %d parameters; measure more loads, hold out less (--hold-out), or fit less (--free)", len(train), len(params))
 	}
 	f := &fitter{ctx: ctx, opt: &opt, params: params, obs: train}
+	again, loads := repeat(obs)
+	if loads > 0 {
+		f.between = again
+	}
 	ends, err := f.search()
 	if err != nil {
 		return nil, err
@@ -118,7 +126,7 @@ func Run(ctx context.Context, obs []Observation, opt Options) (*Fit, error) {
 	for i := range out.Estimates {
 		out.Estimates[i].Value = values[i]
 	}
-	out.Looks = f.looks
+	out.Looks, out.Repeat, out.Repeated = f.looks, again, loads
 	for _, part := range [][]Observation{train, held} {
 		mean, _, err := opt.Model.latencies(part, params, values)
 		if err != nil {
@@ -160,6 +168,9 @@ type fitter struct {
 	obs    []Observation
 	looks  int
 	whole  bool // numbers of servers stay as they are
+	// between is the noise between two measurements of a load, which is more than that within one where the array
+	// has other work; 0 if no load was measured again.
+	between float64
 }
 
 // point is a place in the space of logarithms, with its weighted residuals.
@@ -193,7 +204,7 @@ func (f *fitter) look(x []float64) (*point, error) {
 		if cv == 0 {
 			cv = spread
 		}
-		sigma := math.Sqrt(floor*floor + cv*cv/float64(max(o.N, 1)) + noise[i]*noise[i])
+		sigma := math.Sqrt(floor*floor + f.between*f.between + cv*cv/float64(max(o.N, 1)) + noise[i]*noise[i])
 		p.r[i] = math.Log(mean[i]/o.Mean) / sigma
 		p.sum += p.r[i] * p.r[i]
 	}

@@ -133,3 +133,25 @@ func TestPauseGivenUp(t *testing.T) {
 	r.server.Resume()
 	r.relink()
 }
+
+// TestLeavesAFormerOwner: a node whose owner was replaced, and cannot know, goes to the next one when it hears where that is.
+func TestLeavesAFormerOwner(t *testing.T) {
+	r := newRig(t, unhurried)
+	h := r.login(hostName).ready()
+	former := r.address()
+	exec := block.NewLive()
+	t.Cleanup(exec.Stop)
+	next, _ := scsitest.NewTarget(exec)
+	r.epoch = 1
+	r.own(next, unhurried) // the former one serves its links on
+	r.client.Leave(former)
+	if owner, _ := r.client.Owner(); !owner.Linked || owner.Address != former {
+		t.Fatalf("it has left %+v, which is where the owner is", owner)
+	}
+	r.client.Leave(r.address())
+	r.poll("the link to the next owner", func() bool {
+		owner, _ := r.client.Owner()
+		return owner.Linked && owner.Address == r.address()
+	})
+	h.ready()
+}

@@ -89,7 +89,7 @@ const directions = `
 
 	block, crc32c, metrics, store/uring < store;
 
-	block, crc32c < store/rados;
+	block, crc32c, metrics < store/rados;
 
 	store/rados < store/rados/simulated, store/rados/librados;
 

@@ -65,6 +65,17 @@ var (
 	LinkRefused     = counter("link_refused_total", "Connections from nodes that did not become a link.")
 	LinkTransition  = counter("link_transition_answers_total", "Commands that this node answered itself because no owner was linked.")
 
+	// Ownership of an array in a Ceph pool, and what the pool is asked.
+
+	OwnerEpoch      = gauge("owner_epoch", "Number of the present ownership of the array; each take-over and each start raises it.")
+	OwnerServing    = gauge("owner_serving", "1 while this process may answer hosts, 0 while its lease has to be renewed before.")
+	OwnerLeaseAge   = gauge("owner_lease_age_seconds", "Time since the last renewal of the lease that has succeeded was sent.")
+	RadosOperations = counter("rados_operations_total", "Operations on objects that have ended.", "kind")
+	RadosErrors     = counter("rados_operation_errors_total", "Operations on objects that ended with an error.", "kind")
+	RadosWaits      = counter("rados_window_waits_total", "Operations that had to wait for room in the window.", "kind")
+	RadosInFlight   = gauge("rados_operations_in_flight", "Operations on objects that were sent and have not ended.", "kind")
+	RadosDuration   = histo("rados_operation_duration_seconds", "Time of an operation on an object from its submission to the cluster to its end.", "kind")
+
 	// State.
 
 	PoolCapacity  = gauge("pool_capacity_bytes", "Usable size of a pool.", "pool")

@@ -23,11 +23,11 @@ type CacheSpec struct {
 	// Size is the room for blocks; what the layer needs besides comes on top.
 	Size  Size `yaml:"size"`
 	Block Size `yaml:"block"`
-	// Eviction is a policy of package hostcache, one that is plugged, or wasm: FILE. Admission and
-	// Throttle are plugged ones; without, every block is admitted, and the law is that of tier.Throttle.
+	// Eviction is a policy of package hostcache, one that is plugged, or wasm: FILE. So are Admission and
+	// Throttle; without, every block is admitted, and the law is that of tier.Throttle.
 	Eviction  PolicyRef `yaml:"eviction"`
-	Admission string    `yaml:"admission"`
-	Throttle  string    `yaml:"throttle"`
+	Admission PolicyRef `yaml:"admission"`
+	Throttle  PolicyRef `yaml:"throttle"`
 	// Path is the host's own time for each guest I/O, cached or not.
 	Path Duration `yaml:"path"`
 	// Warm is so much of the beginning of the volume that was read before the clock starts,

@@ -16,6 +16,15 @@ import (
 // runs it brings them along in Scenario.Plugged. What they answer is checked here, or by the index
 // for evictions: a wrong answer ends the run with an error.
 
+// Module is a file that is a policy, or several of different kinds: each method makes one of its kind.
+type Module interface {
+	Eviction(c plug.Cache) (plug.Eviction, error)
+	Admission(c plug.Cache) (plug.Admission, error)
+	Throttle(c plug.Cache) (plug.Throttle, error)
+	Destage(c plug.Partition) (plug.Destage, error)
+	Placement(c plug.Array) (plug.Placement, error)
+}
+
 // PolicyRef names a policy, or a file that is one.
 type PolicyRef struct {
 	Name string
@@ -50,20 +59,47 @@ func (p PolicyRef) String() string {
 	return p.Name
 }
 
-// checkNames returns an error for a plugged policy that could not be chosen, since its name means one of ours.
+// Any tells whether it names one.
+func (p PolicyRef) Any() bool { return p != PolicyRef{} }
+
+// checkNames returns an error for a plugged policy that could not be chosen, since its name means one of ours, or a file.
 func checkNames(p *plug.Policies) error {
 	for _, name := range sortedKeys(p.Eviction) {
 		if hostcache.UnknownPolicy(name) == nil {
 			return fmt.Errorf("eviction policy %s: arraysim has one of that name; choose another name", name)
 		}
-		if strings.HasPrefix(name, WasmPrefix) {
-			return fmt.Errorf("eviction policy %s: a name that begins with %s is the path of a module; choose another name", name, WasmPrefix)
+	}
+	for _, k := range []struct {
+		kind  string
+		names []string
+	}{{"eviction", sortedKeys(p.Eviction)}, {"admission", sortedKeys(p.Admission)}, {"throttle", sortedKeys(p.Throttle)},
+		{"destage", sortedKeys(p.Destage)}, {"placement", sortedKeys(p.Placement)}} {
+		for _, name := range k.names {
+			if strings.HasPrefix(name, WasmPrefix) {
+				return fmt.Errorf("%s policy %s: a name that begins with %s is the path of a module; choose another name", k.kind, name, WasmPrefix)
+			}
 		}
 	}
 	return nil
 }
 
-// constructor returns what makes the policy of a name; ours are those that there are besides.
+// maker returns what makes the policy of a reference: a module, by its method of this kind, or what is plugged in. ours
+// are the names that there are besides.
+func maker[C, P any](r *Run, kind string, ref PolicyRef, plugged map[string]func(C) (P, error), of func(Module, C) (P, error), ours ...string) (func(C) (P, error), error) {
+	if ref.Wasm == "" {
+		return constructor(kind, ref.Name, plugged, ours...)
+	}
+	if r.s.LoadWasm == nil {
+		return nil, fmt.Errorf("%s policy %s: WebAssembly cannot be loaded here", kind, ref)
+	}
+	m, err := r.s.LoadWasm(ref.Wasm)
+	if err != nil {
+		return nil, fmt.Errorf("%s policy: %w", kind, err)
+	}
+	return func(c C) (P, error) { return of(m, c) }, nil
+}
+
+// constructor returns what makes the policy of a name.
 func constructor[F any](kind, name string, plugged map[string]F, ours ...string) (F, error) {
 	f, ok := plugged[name]
 	if ok && !reflect.ValueOf(f).IsNil() {
@@ -71,9 +107,6 @@ func constructor[F any](kind, name string, plugged map[string]F, ours ...string)
 	}
 	if ok {
 		return f, fmt.Errorf("%s policy %s has no constructor: it is nil", kind, name)
-	}
-	if strings.HasPrefix(name, WasmPrefix) {
-		return f, fmt.Errorf("%s policy %s: only an eviction policy can be a WebAssembly module", kind, name)
 	}
 	known := append(slices.Clone(ours), sortedKeys(plugged)...)
 	if len(known) == 0 {
@@ -109,14 +142,14 @@ func keep[P any](r *Run, name string, p P, err error) (P, error) {
 	return p, nil
 }
 
-// newPolicy has the policy of a name made.
-func newPolicy[C, P any](r *Run, kind, name string, plugged map[string]func(C) (P, error), c C) (p P, err error) {
-	mk, err := constructor(kind, name, plugged)
+// newPolicy has the policy of a reference made.
+func newPolicy[C, P any](r *Run, kind string, ref PolicyRef, plugged map[string]func(C) (P, error), of func(Module, C) (P, error), c C) (p P, err error) {
+	mk, err := maker(r, kind, ref, plugged, of)
 	if err != nil {
 		return p, err
 	}
 	p, err = mk(c)
-	return keep(r, kind+" policy "+name, p, err)
+	return keep(r, kind+" policy "+ref.String(), p, err)
 }
 
 // checkPolicies ends the run if a policy says that it has failed.
@@ -166,21 +199,21 @@ func (k *cached) plug(r *Run) error {
 	s := k.spec
 	place := k.d.h.name + "/" + k.name
 	c := plug.Cache{Name: k.name, Blocks: int(s.Size / s.Block), BlockBytes: int(s.Block)}
-	if s.Admission != "" {
+	if s.Admission.Any() {
 		c.Random = r.random("admission", place)
-		a, err := newPolicy(r, "admission", s.Admission, r.s.Plugged.Admission, c)
+		a, err := newPolicy(r, "admission", s.Admission, r.s.Plugged.Admission, Module.Admission, c)
 		if err != nil {
 			return err
 		}
 		k.plugged.admission = &checkedAdmission{a, r}
 	}
-	if s.Throttle != "" {
+	if s.Throttle.Any() {
 		c.Random = r.random("throttle", place)
-		t, err := newPolicy(r, "throttle", s.Throttle, r.s.Plugged.Throttle, c)
+		t, err := newPolicy(r, "throttle", s.Throttle, r.s.Plugged.Throttle, Module.Throttle, c)
 		if err != nil {
 			return err
 		}
-		k.plugged.throttle = &checkedThrottle{t, r, s.Throttle}
+		k.plugged.throttle = &checkedThrottle{t, r, s.Throttle.String()}
 	}
 	return k.plugEviction(r, place, c)
 }
@@ -189,18 +222,10 @@ func (k *cached) plug(r *Run) error {
 // the run does not begin without it.
 func (k *cached) plugEviction(r *Run, place string, c plug.Cache) error {
 	s := k.spec
-	var mk func(plug.Cache) (plug.Eviction, error)
-	var err error
-	switch {
-	case s.Eviction.Wasm != "" && r.s.LoadWasm == nil:
-		return fmt.Errorf("eviction policy %s: WebAssembly cannot be loaded here", s.Eviction)
-	case s.Eviction.Wasm != "":
-		mk, err = r.s.LoadWasm(s.Eviction.Wasm)
-	case s.Eviction.Name == "" || hostcache.UnknownPolicy(s.Eviction.Name) == nil:
+	if s.Eviction.Wasm == "" && (s.Eviction.Name == "" || hostcache.UnknownPolicy(s.Eviction.Name) == nil) {
 		return nil
-	default:
-		mk, err = constructor("eviction", s.Eviction.Name, r.s.Plugged.Eviction, hostcache.Policies()...)
 	}
+	mk, err := maker(r, "eviction", s.Eviction, r.s.Plugged.Eviction, Module.Eviction, hostcache.Policies()...)
 	if err != nil {
 		return err
 	}

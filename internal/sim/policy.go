@@ -28,25 +28,25 @@ func (y *system) setPolicy() error {
 // plug makes the array's policies that the scenario names.
 func (y *system) plug() error {
 	r := y.r
-	if name := y.spec.Destage; name != "" {
-		mk, err := constructor("destage", name, r.s.Plugged.Destage)
+	if ref := y.spec.Destage; ref.Any() {
+		mk, err := maker(r, "destage", ref, r.s.Plugged.Destage, Module.Destage)
 		if err != nil {
 			return err
 		}
 		y.destage = func(pool string) plug.Destage {
 			d, err := mk(plug.Partition{Array: y.name, Pool: pool, Random: r.random("destage", y.name+"/"+pool)})
-			if d, err = keep(r, "destage policy "+name, d, err); err != nil {
+			if d, err = keep(r, "destage policy "+ref.String(), d, err); err != nil {
 				r.fail(err)
 			}
-			return &checkedDestage{d, r, name}
+			return &checkedDestage{d, r, ref.String()}
 		}
 	}
-	if name := y.spec.Placement; name != "" {
-		p, err := newPolicy(r, "placement", name, r.s.Plugged.Placement, plug.Array{Name: y.name, Random: r.random("placement", y.name)})
+	if ref := y.spec.Placement; ref.Any() {
+		p, err := newPolicy(r, "placement", ref, r.s.Plugged.Placement, Module.Placement, plug.Array{Name: y.name, Random: r.random("placement", y.name)})
 		if err != nil {
 			return err
 		}
-		y.placement = &checkedPlacement{p, r, name}
+		y.placement = &checkedPlacement{p, r, ref.String()}
 	}
 	return nil
 }

@@ -46,8 +46,8 @@ type Scenario struct {
 	Replay Source `yaml:"-"`
 	// Plugged are policies by the names that the scenario has for them. LoadWasm loads one from a
 	// file; nil: there are none. Whoever runs the scenario sets both.
-	Plugged  plug.Policies                                                      `yaml:"-"`
-	LoadWasm func(file string) (func(plug.Cache) (plug.Eviction, error), error) `yaml:"-"`
+	Plugged  plug.Policies                     `yaml:"-"`
+	LoadWasm func(file string) (Module, error) `yaml:"-"`
 
 	// Profiles take the place of the files and built-in profiles of these names, which are read once for
 	// many runs then. Runs change none of them. Whoever runs the scenario sets it.
@@ -72,8 +72,8 @@ type ArraySpec struct {
 	Policy  *profile.Policy `yaml:"policy"`                                     // in place of the profile's
 	Adjust  map[string]any  `yaml:"adjust"`                                     // single settings of the profile, such as policy.admission: fair
 	// Destage and Placement are plugged policies in place of the profile's.
-	Destage   string       `yaml:"destage"`
-	Placement string       `yaml:"placement"`
+	Destage   PolicyRef    `yaml:"destage"`
+	Placement PolicyRef    `yaml:"placement"`
 	Pools     []PoolSpec   `yaml:"pools"`
 	Volumes   []VolumeSpec `yaml:"volumes"`
 }

@@ -43,7 +43,7 @@ type tick struct{}
 func newModel(view string, interval time.Duration, read func(view string) (reading, error)) *model {
 	// Who writes below the host layer stands above at first, and what is fullest.
 	return &model{read: read, interval: interval, view: view, width: 80, height: 24,
-		sort: map[string]int{"volumes": 5, "pools": 3, "hosts": 1, "offloads": 3, "running": 5}}
+		sort: map[string]int{"volumes": 5, "pools": 3, "hosts": 1, "offloads": 3, "running": 5, "nodes": 0}}
 }
 
 func (m *model) wait() tea.Cmd {
@@ -126,6 +126,8 @@ func (m *model) key(k tea.KeyMsg) tea.Cmd {
 		show("offloads")
 	case "i":
 		show("running")
+	case "n":
+		show("nodes")
 	case "tab":
 		show(Views[(slices.Index(Views, m.view)+1)%len(Views)])
 	case "right", ">":
@@ -167,7 +169,7 @@ var (
 )
 
 // keys is the last line, on a terminal of 80 columns whole.
-const keys = "? help  q quit  v p h o i view  < > sort  u undercover  / filter  space pause"
+const keys = "? help  q quit  v p h o i n view  < > sort  u undercover  / filter  space pause"
 
 // View implements tea.Model.
 func (m *model) View() string {

@@ -12,7 +12,7 @@ import (
 
 // help says what the keys do and what the heads mean.
 var help = []string{
-	"v p h o i   volumes, pools, hosts, offloads by volume, offloads in flight; Tab the next view",
+	"v p h o i n volumes, pools, hosts, offloads by volume, offloads in flight, nodes; Tab the next view",
 	"< >         sort by the column to the left or right; r reverses the order",
 	"u           sort by UNDERCOVER",
 	"/           show only rows with a text; Enter keeps it, Esc clears it",
@@ -36,7 +36,7 @@ var help = []string{
 func helpLines(room int) []string { return help[:min(len(help), room)] }
 
 // standing are the figures that an object has while it rests; all others make it busy.
-var standing = []string{"cache_limit_bytes", "commands", "failed", "operations"}
+var standing = []string{"cache_limit_bytes", "commands", "failed", "operations", "id", "epoch"}
 
 // busy leaves only the rows that do something or hold something.
 func (t *table) busy() {

@@ -41,6 +41,7 @@ type table struct {
 type reading struct {
 	admin.Counters
 	running []admin.Offload
+	status  admin.Status // of the nodes
 	// p99 is that of each volume's reads and writes in its worst second since the reading before, in ns. The history has it
 	// of the volumes that did most; of others, and where nothing was read or written, it is unknown.
 	p99 map[string]float64
@@ -54,6 +55,8 @@ func read(ctx context.Context, array *admin.Client, view string, interval time.D
 	switch view {
 	case "running":
 		r.running, err = array.Offloads(ctx)
+	case "nodes":
+		r.status, err = array.Status(ctx)
 	case "volumes":
 		var h admin.HistoryRange
 		seconds := min(max(int64((interval+time.Second-1)/time.Second), 1), mostSeconds)
@@ -100,6 +103,8 @@ func newTable(view string, from, to reading) table {
 		return offloads(from.Counters, to.Counters, rate)
 	case "running":
 		return runningOffloads(to.running)
+	case "nodes":
+		return nodes(from.status, to.status, rate)
 	}
 	return volumes(from.Counters, to, rate)
 }
@@ -199,6 +204,42 @@ func offloads(from, to admin.Counters, rate func(old, now uint64) float64) table
 			t.rows = append(t.rows, []cell{{text: v.Volume}, {text: v.Pool}, {text: prim}, {n: rate(b.Offloads[prim], v.Offloads[prim])}, {n: float64(v.Offloads[prim])},
 				{n: rate(uint64(b.Admitted[prim]), uint64(v.Admitted[prim]))}, {n: float64(pools[v.Pool].Inflight[prim])}})
 		}
+	}
+	return t
+}
+
+// nodes shows the nodes of the array, and who has it.
+func nodes(from, to admin.Status, rate func(old, now uint64) float64) table {
+	t := table{columns: []column{
+		{"NODE", "node", nil, false}, {"ID", "id", showCount, false}, {"STATE", "state", nil, false}, {"STANDS BY", "stands_by", nil, false},
+		{"EPOCH", "epoch", showCount, false}, {"LEASE ms", "lease_age_ns", showMillis, false}, {"SESSIONS", "sessions", showCount, false},
+		{"FORWARDED/s", "forwarded_per_second", showCount, false}, {"FORWARDED", "forwarded", showCount, false}}}
+	before := map[int]uint64{}
+	for _, n := range from.Nodes {
+		before[n.ID] = n.Commands
+	}
+	for _, n := range to.Nodes {
+		epoch, lease, stands := unknown, unknown, "no"
+		if o := to.Ownership; n.State == admin.NodeOwner && o != nil {
+			if o.Epoch != nil {
+				epoch = float64(*o.Epoch)
+			}
+			if o.LeaseAge != nil {
+				lease = *o.LeaseAge * 1e9
+			}
+		}
+		switch {
+		case n.State == admin.NodeOwner:
+			stands = "-"
+		case n.StandsBy:
+			stands = "yes"
+		}
+		was, ok := before[n.ID]
+		if !ok {
+			was = n.Commands
+		}
+		t.rows = append(t.rows, []cell{{text: n.Name}, {n: float64(n.ID)}, {text: n.State}, {text: stands}, {n: epoch}, {n: lease}, {n: float64(n.Sessions)},
+			{n: rate(was, n.Commands)}, {n: float64(n.Commands)}})
 	}
 	return t
 }

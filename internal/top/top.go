@@ -14,7 +14,7 @@ import (
 )
 
 // Views are the names of the views.
-var Views = []string{"volumes", "pools", "hosts", "offloads", "running"}
+var Views = []string{"volumes", "pools", "hosts", "offloads", "running", "nodes"}
 
 // Batch writes a view as CSV to out: after each interval a line for every object, in base units. It ends after count
 // intervals, or, if count is 0, with the first error of the array or of out.

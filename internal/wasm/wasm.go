@@ -1,21 +1,25 @@
-// Package wasm runs eviction policies that are WebAssembly modules, by wazero: in this process, without
-// C, and without anything of the machine that a module could see.
+// Package wasm runs policies that are WebAssembly modules, by wazero: in this process, without C, and
+// without anything of the machine that a module could see.
 //
-// A module exports functions by the names of [plug.Eviction]:
+// A module exports functions by the names of the methods of package plug, and may export policies of several kinds:
 //
-//	init(blocks i32, block_bytes i32, seed i64)   once, before all others; it may be missing
-//	insert(slot i32, block i64)
-//	hit(slot i32)
-//	victim() -> slot i32
-//	remove(slot i32)
+//	init(blocks i32, block_bytes i32, seed i64)                  once, before all others; it may be missing
+//	insert(slot i32, block i64), hit(slot i32),
+//	victim() -> slot i32, remove(slot i32)                       eviction
+//	admit(block i64, write i32) -> i32                           admission: 0 is no
+//	delay(now, dirty, size, threshold, destage i64) -> i64       throttle
+//	rate(now, used, limit, cache_used, cache_limit i64, waiting i32) -> i64,
+//	next(volumes i32) -> i32                                     destage
+//	place(now i64, to i32, bytes i64, moves i32, used, limit i64) -> i32   placement: 0 is a reference, 1 data
 //
-// and may import arraysim.pinned(slot i32) -> i32, which is not 0 for a block that cannot leave. It is
-// asked within victim only. Modules that are built for WASI are run with clocks that stand at 0, no
-// files, no environment and no output.
+// and may import from arraysim pinned(slot i32) -> i32, which is not 0 for a block that cannot leave, within victim;
+// and volume(i i32) -> i32, dirty(i i32) -> i64, age(i i32) -> i64 of the i-th volume, within next. Outside of these
+// they are 0. Policies that belong to no cache get 0 blocks of 0 bytes. Modules that are built for WASI are run with
+// clocks that stand at 0, no files, no environment and no output.
 //
 // # Failures
 //
-// Calls without an answer are gathered and reach the module with the next victim, so that one call from
+// Calls of an eviction without an answer are gathered and reach the module with the next victim, so that one call from
 // outside does for many. A trap, an exit, and a call that takes longer than [Patience], or half as long again, end the policy
 // with one error, which Err returns. Patience is time by the wall clock, so that a module which is nearly as slow may end
 // a run on one machine and not on another. The memory of a module is bounded to 1 GiB, each of its tables to 1 Mi entries.
@@ -30,45 +34,12 @@ import (
 	_ "embed"
 	"encoding/binary"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
-	"sync/atomic"
-	"time"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
-	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
-	"github.com/tetratelabs/wazero/sys"
 
 	"github.com/arraysim/arraysim/lab/plug"
 )
-
-// Patience is how long a call may take by the wall clock.
-const Patience = 5 * time.Second
-
-var patience = Patience // tests have less
-
-const (
-	maxPages = 1 << 14 // of 64 KiB
-	hung     = 0xDEAD  // the exit code of a module that was ended because it hung
-)
-
-// Loader returns what loads modules whose paths are relative to a folder.
-func Loader(dir string) func(file string) (func(plug.Cache) (plug.Eviction, error), error) {
-	return func(file string) (func(plug.Cache) (plug.Eviction, error), error) {
-		path := file
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(dir, file)
-		}
-		code, err := os.ReadFile(path)
-		if err != nil {
-			return nil, fmt.Errorf("eviction policy: %w", err)
-		}
-		return func(c plug.Cache) (plug.Eviction, error) { return New(code, c) }, nil
-	}
-}
 
 // driver is driver/driver.c, which calls the policy.
 //
@@ -87,82 +58,29 @@ const (
 
 // Policy is an eviction policy that is a module. It implements plug.Eviction and plug.Failing.
 type Policy struct {
-	ctx     context.Context
-	runtime wazero.Runtime
-	module  api.Module // the policy's
-	run     api.Function
-	ask     api.Function
-	events  []byte // in the driver's memory
-	n       int    // of them that wait
-	pinned  func(slot int) bool
-	stack   [1]uint64
-	err     error
-	calls   atomic.Uint64 // odd: one is under way
-	stop    chan struct{}
+	instance
+	run    api.Function
+	ask    api.Function
+	events []byte // in the driver's memory
+	n      int    // of them that wait
+	pinned func(slot int) bool
+	stack  [1]uint64
 }
 
 var _ plug.Failing = (*Policy)(nil)
 
-// New starts a module.
+// New starts a module that is an eviction policy.
 func New(code []byte, c plug.Cache) (*Policy, error) {
-	ctx := context.Background()
-	p := &Policy{ctx: ctx, stop: make(chan struct{}),
-		runtime: wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfig().WithCloseOnContextDone(true).WithMemoryLimitPages(maxPages))}
-	if err := p.start(code, c); err != nil {
-		return nil, errors.Join(err, p.runtime.Close(ctx))
+	p := &Policy{}
+	err := p.begin(code, cacheOf(c), []export{{"insert", types(i32, i64), nil}, {"hit", types(i32), nil}, {"victim", nil, types(i32)}, {"remove", types(i32), nil}},
+		asked{"pinned", types(i32), types(i32), p.isPinned})
+	if err == nil {
+		err = p.drive()
+	}
+	if err != nil {
+		return nil, errors.Join(err, p.instance.Close())
 	}
 	return p, nil
-}
-
-func (p *Policy) start(code []byte, c plug.Cache) error {
-	if _, err := wasi_snapshot_preview1.Instantiate(p.ctx, p.runtime); err != nil {
-		return err
-	}
-	if _, err := p.runtime.NewHostModuleBuilder("arraysim").NewFunctionBuilder().
-		WithGoFunction(api.GoFunc(p.isPinned), []api.ValueType{api.ValueTypeI32}, []api.ValueType{api.ValueTypeI32}).
-		Export("pinned").Instantiate(p.ctx); err != nil {
-		return err
-	}
-	bounded, err := boundTables(code)
-	if err != nil {
-		return fmt.Errorf("it is not a valid WebAssembly module: %w", err)
-	}
-	compiled, err := p.runtime.CompileModule(p.ctx, bounded)
-	if err != nil {
-		return fmt.Errorf("it is not a valid WebAssembly module: %w", line(err))
-	}
-	const i32, i64 = api.ValueTypeI32, api.ValueTypeI64
-	exported := compiled.ExportedFunctions()
-	for _, f := range []struct {
-		name    string
-		in, out []api.ValueType
-	}{{"insert", []api.ValueType{i32, i64}, nil}, {"hit", []api.ValueType{i32}, nil}, {"victim", nil, []api.ValueType{i32}}, {"remove", []api.ValueType{i32}, nil},
-		{"init", []api.ValueType{i32, i32, i64}, nil}} {
-		d := exported[f.name]
-		if d == nil && f.name == "init" {
-			continue
-		}
-		if d == nil || string(d.ParamTypes()) != string(f.in) || string(d.ResultTypes()) != string(f.out) {
-			return fmt.Errorf("the module exports no function %s of the right type; docs/laboratory.md lists them", f.name)
-		}
-	}
-	ctx, cancel := context.WithTimeout(p.ctx, patience)
-	defer cancel()
-	if p.module, err = p.runtime.InstantiateModule(ctx, compiled, wazero.NewModuleConfig().WithName("policy").WithStartFunctions("_initialize").
-		WithWalltime(func() (int64, int32) { return 0, 0 }, sys.ClockResolution(1)).
-		WithNanotime(func() int64 { return 0 }, sys.ClockResolution(1))); err != nil {
-		return explain(err)
-	}
-	if f := p.module.ExportedFunction("init"); f != nil {
-		if _, err := f.Call(ctx, api.EncodeI32(int32(c.Blocks)), api.EncodeI32(int32(c.BlockBytes)), c.Random.Uint64()); err != nil {
-			return explain(err)
-		}
-	}
-	if err := p.drive(); err != nil {
-		return err
-	}
-	go p.watch(patience) // no context for the calls that follow, which could end with it: one goroutine looks after all of them
-	return nil
 }
 
 // drive starts the module that calls the policy.
@@ -183,28 +101,6 @@ func (p *Policy) drive() error {
 	return nil
 }
 
-// watch ends the module when a call takes too long.
-func (p *Policy) watch(limit time.Duration) {
-	tick := time.NewTicker(limit / 2)
-	defer tick.Stop()
-	last, looks := uint64(0), 0
-	for {
-		select {
-		case <-p.stop:
-			return
-		case <-tick.C:
-		}
-		now := p.calls.Load()
-		if now%2 == 0 || now != last {
-			last, looks = now, 0
-			continue
-		}
-		if looks++; looks == 2 {
-			_ = p.runtime.CloseWithExitCode(p.ctx, hung) // the call returns an error
-		}
-	}
-}
-
 func (p *Policy) isPinned(_ context.Context, stack []uint64) {
 	yes := uint64(0)
 	if p.pinned != nil && p.pinned(int(api.DecodeI32(stack[0]))) {
@@ -215,17 +111,9 @@ func (p *Policy) isPinned(_ context.Context, stack []uint64) {
 
 // call calls a function of the driver with the events that wait.
 func (p *Policy) call(f api.Function) {
-	if p.err != nil {
-		return
-	}
 	p.stack[0] = uint64(p.n)
 	p.n = 0
-	p.calls.Add(1)
-	err := f.CallWithStack(p.ctx, p.stack[:])
-	p.calls.Add(1)
-	if err != nil {
-		p.err = explain(err)
-	}
+	p.instance.call(f, p.stack[:])
 }
 
 func (p *Policy) event(kind uint32, slot int, block uint64) {
@@ -238,24 +126,6 @@ func (p *Policy) event(kind uint32, slot int, block uint64) {
 	binary.LittleEndian.PutUint32(e[4:], uint32(slot))
 	binary.LittleEndian.PutUint64(e[8:], block)
 	p.n++
-}
-
-// explain makes one line of what ended a module.
-func explain(err error) error {
-	var exit *sys.ExitError
-	switch {
-	case errors.As(err, &exit) && (exit.ExitCode() == hung || exit.ExitCode() == sys.ExitCodeDeadlineExceeded):
-		return fmt.Errorf("the module did not return within %s", patience)
-	case errors.As(err, &exit):
-		return fmt.Errorf("the module exited with code %d", exit.ExitCode())
-	}
-	return fmt.Errorf("the module failed: %w", line(err))
-}
-
-// line is the first line of an error: behind it is the stack of the module.
-func line(err error) error {
-	first, _, _ := strings.Cut(err.Error(), "\n")
-	return errors.New(strings.TrimSuffix(strings.TrimSpace(first), " (recovered by wazero)"))
 }
 
 // Insert implements plug.Eviction.
@@ -277,15 +147,11 @@ func (p *Policy) Victim(pinned func(slot int) bool) int {
 	return int(api.DecodeI32(p.stack[0]))
 }
 
-// Err returns why the policy ended, or nil.
-func (p *Policy) Err() error { return p.err }
-
 // Close lets go of the module. It fails if the last calls did.
 func (p *Policy) Close() error {
 	before := p.err
 	p.call(p.run)
-	close(p.stop)
-	err := p.runtime.Close(p.ctx)
+	err := p.instance.Close()
 	if before == nil && p.err != nil {
 		err = p.err
 	}

@@ -86,9 +86,9 @@ func TestNoModules(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, says := range map[string]string{"missing.wasm": "no such file", "text.wasm": "not a valid WebAssembly module", "empty.wasm": "exports no function insert"} {
-		mk, err := Loader(dir)(name)
+		m, err := Loader(dir)(name)
 		if err == nil {
-			_, err = mk(plug.Cache{Blocks: 8, Random: dice{rand.New(rand.NewPCG(1, 2))}})
+			_, err = m.Eviction(plug.Cache{Blocks: 8, Random: dice{rand.New(rand.NewPCG(1, 2))}})
 		}
 		if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", name, err)

@@ -9,23 +9,21 @@ type Turns struct {
 	Pieces int // of a turn
 
 	at   int64 // when the present one began
-	left int   // pieces of it
+	took int   // pieces of it
 	due  bool  // Go will be called
 }
 
 // Take takes a piece of the turn, and reports whether there was one. Another time is another turn.
 func (t *Turns) Take(now int64) bool {
 	if now != t.at {
-		t.begin(now)
+		t.at, t.took = now, 0
 	}
-	if t.left == 0 {
+	if t.took == t.Pieces {
 		return false
 	}
-	t.left--
+	t.took++
 	return true
 }
-
-func (t *Turns) begin(now int64) { t.at, t.left = now, t.Pieces }
 
 // Due reports whether somebody has to call Go when others had the executor: nobody is about to.
 func (t *Turns) Due() bool {
@@ -37,9 +35,8 @@ func (t *Turns) Due() bool {
 // Go begins another turn, and lets those go on that it has pieces for, as they came. Who comes back is
 // the last.
 func (t *Turns) Go(now int64) {
-	t.due = false
-	t.begin(now)
-	for last, n := t.tail, 0; n < t.Pieces && t.left > 0 && !t.Empty(); n++ {
+	t.at, t.took, t.due = now, 0, false
+	for last, n := t.tail, 0; n < t.Pieces && t.took < t.Pieces && !t.Empty(); n++ {
 		next := t.head
 		if next.Wake(); next == last {
 			return

@@ -85,6 +85,9 @@ func (n *Nexus) raise(ua sense.Attentions) {
 // Missed raises what may have been pending on a former nexus of the same port whose host has not logged in again.
 func (n *Nexus) Missed() { n.raise(sense.Missable) }
 
+// AccessChanged raises ASYMMETRIC ACCESS STATE CHANGED for all units: the nexus's port had another state before it was here.
+func (n *Nexus) AccessChanged() { n.raise(sense.UAAccess) }
+
 // detach ends what the unit keeps for an I_T_L nexus that is going away: what an
 // I_T nexus loss ends (SAM-5 6.3.4).
 func (x *ITL) detach() {

@@ -107,8 +107,9 @@ type Op struct {
 	first, then func(*Op)
 	lane        *lane
 	size        int
-	trial       bool // a guard may fail: that says nothing of who owns the array
-	awaited     bool // its end is what somebody waits for who can do nothing else
+	began       int64 // when it was sent
+	trial       bool  // a guard may fail: that says nothing of who owns the array
+	awaited     bool  // its end is what somebody waits for who can do nothing else
 }
 
 // Kind is what a step does.

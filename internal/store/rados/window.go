@@ -17,6 +17,7 @@ type lane struct {
 	ops, bytes       int // under way
 	queue            []*Op
 	waited           uint64 // operations that had to wait for room
+	figures          figures
 }
 
 func (l *lane) room(size int) bool {
@@ -43,7 +44,7 @@ func (s *Store) submit(l *lane, op *Op, then func(*Op)) {
 func (s *Store) start(op *Op) {
 	op.lane.ops++
 	op.lane.bytes += op.size
-	op.Done = s.endedFn
+	op.Done, op.began = s.endedFn, s.now()
 	if s.opt.Cancel != nil && !s.started {
 		s.flights = append(s.flights, op)
 	}
@@ -75,6 +76,7 @@ func (s *Store) ended(op *Op) {
 		s.endings++
 	}
 	l := op.lane
+	l.figures.note(op, s.now())
 	l.ops--
 	l.bytes -= op.size
 	if op.awaited {

@@ -1,0 +1,194 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/arraysim/arraysim/internal/iscsi"
+	"github.com/arraysim/arraysim/internal/scsi"
+)
+
+// front is the portal of a process, whoever carries out what comes by it: this process, or another node. Its sessions stay
+// while the array comes to this node, or leaves it.
+type front struct {
+	log    *slog.Logger
+	portal *iscsi.Portal
+	ports  []net.Listener // by portal group, from the first
+	loops  sync.WaitGroup
+
+	mu     sync.Mutex
+	serves bool        // guarded by mu: hosts are let in
+	fail   func(error) // guarded by mu: hears that a listener has ended
+	taken  bool        // guarded by mu: nobody ends the hold but who adopts
+	timer  *time.Timer // guarded by mu: ends a hold
+	until  time.Time   // guarded by mu: when
+}
+
+// adoptTime is how long what comes by a portal may take to end when the portal goes to another role, where nobody carries
+// commands out any more. Sessions that take longer are cut off.
+const adoptTime = 5 * time.Second
+
+// openFront opens the portal, unless it is open. Nobody is let in yet.
+func (d *daemon) openFront(handlers []iscsi.Handler) (*front, error) {
+	if f := d.front.Load(); f != nil {
+		return f, nil
+	}
+	p := d.cfg.Portal
+	var targets []iscsi.TargetConfig
+	for i, h := range handlers {
+		targets = append(targets, iscsi.TargetConfig{Name: groupTarget(p.Target, i), Alias: "arraysim", Handler: h, AllowedInitiators: p.Allow, CHAP: d.chap})
+	}
+	f := &front{log: d.log}
+	var err error
+	if f.portal, err = iscsi.New(iscsi.Config{Targets: targets, Log: d.log, DiscoveryCHAP: d.chap,
+		Limits: iscsi.Limits{MaxConnections: p.Connections, MaxSessions: p.Sessions, Memory: int(p.Memory)}}); err != nil {
+		return nil, err
+	}
+	for _, door := range d.portalDoors() {
+		l, err := door.listen()
+		if err != nil {
+			f.closePorts()
+			return nil, err
+		}
+		f.ports = append(f.ports, l)
+		if !loopback(l.Addr()) && p.CHAP == nil {
+			d.log.Warn("the iSCSI portal is open to other machines and asks for no password; set portal.chap", "listen", l.Addr().String())
+		}
+	}
+	return f, nil
+}
+
+func (f *front) closePorts() {
+	for _, l := range f.ports {
+		l.Close()
+	}
+}
+
+// serve lets hosts in, unless they are. fail hears from now on that a listener has ended.
+func (f *front) serve(firstPort int, fail func(error)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fail = fail
+	if f.serves {
+		return
+	}
+	f.serves = true
+	for i, l := range f.ports {
+		f.loops.Go(func() {
+			if err := f.portal.ServePort(l, uint16(firstPort+i)); err != nil && !errors.Is(err, iscsi.ErrClosed) {
+				f.mu.Lock()
+				fail := f.fail
+				f.mu.Unlock()
+				fail(fmt.Errorf("the iSCSI portal ended: %w", err))
+			}
+		})
+	}
+}
+
+// hold has what hosts send wait for so long at most, and returns when nothing of them is under way any more.
+func (f *front) hold(ctx context.Context, limit time.Duration) error {
+	until := time.Now().Add(limit)
+	if err := f.portal.Hold(ctx, false); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.timer != nil {
+		f.timer.Stop()
+	}
+	f.until, f.timer = until, time.AfterFunc(time.Until(until), f.release)
+	return nil
+}
+
+// release ends a hold, unless somebody is about to have the sessions, who ends it then.
+func (f *front) release() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.taken {
+		f.portal.Release()
+	}
+}
+
+// heldUntil is when a hold ends at the latest.
+func (f *front) heldUntil() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.until
+}
+
+// waiting reports whether hosts wait for an array that moves.
+func (f *front) waiting() bool { return f != nil && f.portal.OnHold() }
+
+// leave ends what is under way of all sessions, and closes their nexuses. The sessions stay, and wait for adopt.
+func (f *front) leave() error {
+	f.mu.Lock()
+	f.taken = true
+	if f.timer != nil {
+		f.timer.Stop()
+	}
+	f.mu.Unlock()
+	if !f.portal.OnHold() { // it never was, or its limit was there before
+		ctx, cancel := context.WithTimeout(context.Background(), adoptTime)
+		defer cancel()
+		if err := f.portal.Hold(ctx, true); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), sessionTimeout)
+	defer cancel()
+	return f.portal.Detach(ctx)
+}
+
+// adopt has the commands of all sessions carried out by others from now on. Those that are under way end before.
+func (f *front) adopt(handlers []iscsi.Handler) error {
+	if err := f.leave(); err != nil {
+		return fmt.Errorf("commands of sessions do not end: %w", err)
+	}
+	f.portal.Rehome(handlers, func(n iscsi.Nexus) {
+		if m, ok := n.(*scsi.Nexus); ok { // its port had another state before
+			m.AccessChanged()
+		}
+	})
+	f.mu.Lock()
+	f.taken = false
+	f.mu.Unlock()
+	return nil
+}
+
+// end closes sessions and portal. It may be called several times.
+func (f *front) end() {
+	if f == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), sessionTimeout)
+	defer cancel()
+	if err := f.portal.Shutdown(ctx); err != nil {
+		f.log.Warn("sessions did not end in time and were cut off")
+	}
+	f.closePorts() // those that were never served
+	f.loops.Wait()
+}
+
+// cut ends all sessions at once.
+func (f *front) cut() {
+	if f == nil {
+		return
+	}
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	f.portal.Shutdown(now)
+	f.closePorts()
+}
+
+// targets are the handlers of the array that this process has.
+func (d *daemon) targets() (out []iscsi.Handler) {
+	for _, g := range d.groups {
+		out = append(out, iscsi.ServedBy(g.target))
+	}
+	return out
+}
