@@ -28,10 +28,10 @@ build: ## build bin/arraysim
 		$(GO) build $(FLAGS) $(STD); $(GO) build $(FLAGS) $(EARLY); wait; }
 	$(BUILD)
 
-build-rados: ## build bin/arraysim-rados, which knows store: rados (docs/rados.md): it opens librados2, and needs no C compiler
+build-rados: ## build bin/arraysim-rados, which supports store: rados (docs/rados.md); it loads librados2 and needs no C compiler
 	CGO_ENABLED=0 GOGC=800 $(GO) build $(FLAGS) -ldflags=-w -tags rados -o bin/arraysim-rados ./cmd/arraysim
 
-rados-smoke: build-rados ## a minute of the above on a throw-away Ceph cluster; without Ceph's packages it says what it needs, and passes
+rados-smoke: build-rados ## test it for a minute on a throw-away Ceph cluster; without Ceph's packages, name them and pass
 	@scripts/setup.sh ceph-mon ceph-osd ceph-common || echo "rados-smoke: Ceph's packages cannot be had here; they are: ceph-mon ceph-osd ceph-common"
 	$(VENV)/bin/pytest -m cluster tests/test_rados.py
 
@@ -62,11 +62,11 @@ rados-bench: build-rados ## rates of an array in a pool beside `rados bench` on 
 	@scripts/setup.sh ceph-mon ceph-osd ceph-common
 	$(PYTHON) scripts/rados_bench.py $(RADOS_BENCH_ARGS)
 
-plugin: ## build bin/handler_arraysim.so, by which a tcmu-runner serves LUNs of a running array (docs/tcmu-runner.md)
+plugin: ## build bin/handler_arraysim.so, with which tcmu-runner serves LUNs of a running array (docs/tcmu-runner.md)
 	CGO_ENABLED=1 GOGC=800 $(GO) build $(FLAGS) -ldflags=-w -buildmode=c-shared -o bin/handler_arraysim.so ./handlers/tcmurunner/plugin
 	@rm -f bin/handler_arraysim.h
 
-run: ## build and start the array on 127.0.0.1, data in ./data; a first time without Parquet, which is compiled meanwhile
+run: ## build and start the array on 127.0.0.1, data in ./data; the first time without Parquet, which is still compiling
 	@if [ -e bin/arraysim ]; then $(MAKE) --no-print-directory build; \
 		else $(MAKE) --no-print-directory build TAGS="-tags noparquet" && (nice $(MAKE) build >/dev/null 2>&1 &) fi
 	@exec bin/arraysim serve
@@ -80,13 +80,13 @@ lint: ## gofmt, go vet, staticcheck, ruff
 test: ## everything: lint, Go tests, real tools against the binary, the kernel's stack in guests; FILE=... one file or package
 	@GO=$(GO) scripts/test.py $(FILE)
 
-test-quick: ## the same in under 3 minutes: no race detector, no slow cases, no guest
+test-quick: ## the same in under 3 minutes: no race detector, no slow cases, no guests
 	@GO=$(GO) scripts/test.py quick
 
-prove: ## what takes hours: soaks, 100,000 seeds, kernel 6.12; PROOFS="soak judge" some of it; docs/proofs.md keeps the results
+prove: ## tests that take hours: soaks, 100,000 seeds, kernel 6.12; PROOFS="soak judge" runs some; docs/proofs.md has the results
 	@scripts/prove.py $(PROOFS)
 
-bench: setup build ## every row that has a target beside it, in turns with tgtd and fio (BENCH_ARGS: scripts/targets.py), then Go's
+bench: setup build ## measure every figure that has a target, in turns with tgtd and fio (BENCH_ARGS: scripts/targets.py), then Go's benchmarks
 	@scripts/setup.sh fio strace
 	$(PYTHON) scripts/targets.py $(BENCH_ARGS)
 	$(GO) test -run '^$$' -bench 'MapFill|OverEntries' -benchtime 1x ./internal/array

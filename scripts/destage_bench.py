@@ -114,7 +114,7 @@ def main() -> None:
         cache=opt.cache * MiB,
     )
     if shutil.which(opt.fio) is None:
-        raise SystemExit(f"destage_bench: {opt.fio} is not installed; name it by --fio")
+        raise SystemExit(f"destage_bench: {opt.fio} is not installed; name it with --fio")
     names = ["arraysim", *(["before"] if opt.against else []), "fio"]
     results: dict[str, list[dict[str, float]]] = {n: [] for n in names}
     with tempfile.TemporaryDirectory(dir=opt.data, prefix="destage-bench-") as folder:

@@ -129,7 +129,7 @@ func Attach(link Link, info Info) (*Device, error) {
 		return nil, ErrRing
 	}
 	if mb.flags&capOutOfOrder == 0 {
-		return nil, errors.New("tcmu: the kernel takes completions in order only; use Linux 4.0 or later")
+		return nil, errors.New("tcmu: the kernel accepts completions in order only; use Linux 4.0 or later")
 	}
 	d.attributes = configfs{"/", tree("/").folder(info)}
 	if a, ok := link.(attributes); ok {

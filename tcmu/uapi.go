@@ -186,7 +186,7 @@ const (
 )
 
 // errLayout says that a mapping is none of this ABI.
-var errLayout = errors.New("tcmu: the mapping has no ring that this package knows")
+var errLayout = errors.New("tcmu: the mapping has no ring of a known version")
 
 // checkMailbox validates the constant part of a mapping's mailbox.
 func checkMailbox(mem []byte) (*mailbox, error) {

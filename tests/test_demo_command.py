@@ -149,6 +149,25 @@ def test_leaves_no_temporary_folder(tmp_path: Path, how: signal.Signals) -> None
             proc.wait()
 
 
+def test_ends_with_its_reader(tmp_path: Path) -> None:
+    """Piped into head, it ends when nobody reads on, and leaves nothing."""
+    (tmp_path / "tmp").mkdir()
+    command = [str(binary()), "demo", "--page", f"127.0.0.1:{free_port()}"]
+    env = os.environ | {"TMPDIR": str(tmp_path / "tmp")}
+    with (
+        (tmp_path / "err").open("w+") as err,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=err, env=env, text=True) as proc,
+    ):
+        try:
+            assert proc.stdout and any(" fill " in line for line in proc.stdout)
+            assert list((tmp_path / "tmp").iterdir())
+            proc.stdout.close()
+            assert proc.wait(60) == 1, (tmp_path / "err").read_text()
+            assert list((tmp_path / "tmp").iterdir()) == []
+        finally:
+            proc.kill()
+
+
 def test_keeps_an_empty_folder_that_was_there(tmp_path: Path) -> None:
     (tmp_path / "array").mkdir()
     with Demo(tmp_path) as d:

@@ -74,5 +74,5 @@ def test_a_lun_is_one_thing_to_a_cache(tmp_path: Path) -> None:
             [*twice, f"q={peer.url(0)}"],
             [*twice, f"q={elsewhere(peer.url(0))}"],
         ):
-            refused(HostCache(array, *options), "is the LUN of peer p as well")
+            refused(HostCache(array, *options), "is also the LUN of peer p")
         arrays.same(arrays.read(array, 0, 0, len(data) // 512, tmp_path), data)

@@ -85,7 +85,7 @@ def test_image_replaces_an_image_only(small: None, tmp_path: Path) -> None:
             return {str(f): f.read_bytes() for f in sorted(tmp_path.rglob("*")) if f.is_file()}
 
         before = content()
-        with pytest.raises(SystemExit, match="name another by --output"):
+        with pytest.raises(SystemExit, match="choose another with --output"):
             image.replace(folder, lambda new: image.image(new, "x"))
         assert content() == before
 

@@ -271,7 +271,7 @@ def test_events_by_kind_and_words(viewer: Viewer, daemon: Daemon) -> None:
     expect(page.locator(".events")).not_to_contain_text("mdisk")
     page.keyboard.press("/")
     page.keyboard.type("told created")
-    expect(rows).to_have_text([re.compile("volume told created: 1MiB in pool fast$")])
+    expect(rows).to_have_text([re.compile("volume told created: 1 MiB in pool fast$")])
     page.keyboard.type(" nonsense")
     expect(rows).to_contain_text(["No event matches"])
 
@@ -468,6 +468,7 @@ def test_a_colour_belongs_to_an_object(viewer: Viewer, new_array: Callable[[Conf
         assert len(set(of_pools)) == len(of_pools) and len(set(of_volumes)) == len(of_volumes), looks
 
     check()
+    assert len(looks) >= 7 and len({looks[n] for n in looks if len(n) <= 2}) == 7, "three pools and four volumes"
     d.cli("pool", "delete", "a")
     d.cli("pool", "create", "d", "--size", "1GiB")
     d.cli("volume", "delete", "v1", "--force")

@@ -28,7 +28,7 @@ def test_lun(new_array: Callable[[Config], Daemon], chap: tuple[str, str] | None
         url = array.url(lun, chap)
         name = {0: "v", 300: "n"}[lun]
         r = run([binary(), "replay", TRACES / "sample.vscsi.zst", "--target", url], expect=1)
-        assert "allow it by --yes" in r.stderr
+        assert "allow it with --yes" in r.stderr
         assert array.metrics().sum("host_transferred_bytes_total", volume=name, direction="write") == 0, (
             "it wrote without leave"
         )

@@ -13,18 +13,18 @@ import (
 // sourceFlags are the flags of commands that read counters of somebody.
 func sourceFlags(c *cobra.Command, opt *report.Options) {
 	c.Flags().StringVar(&opt.Mapping, "mapping", "", "YAML file that explains the columns of another tool's CSV")
-	c.Flags().DurationVar(&opt.Last, "last", time.Hour, "of a Prometheus: how far back")
-	c.Flags().DurationVar(&opt.Step, "step", 0, "of a Prometheus: length of a sample (default: a 240th of --last, 5s at the least)")
+	c.Flags().DurationVar(&opt.Last, "last", time.Hour, "with Prometheus: how far back to read")
+	c.Flags().DurationVar(&opt.Step, "step", 0, "with Prometheus: length of a sample (default: 1/240 of --last, but at least 5s)")
 }
 
 const sourcesHelp = `Counters come from one of these:
   - a file or folder that counters export wrote (CSV, Parquet);
-  - a folder that sim --out left of a run;
-  - a Prometheus: its URL, or a folder of saved answers of query_range;
+  - a folder that sim --out wrote;
+  - Prometheus: its URL, or a folder of saved answers of query_range;
   - statistics files of a SAN Volume Controller, Storwize or Spectrum Virtualize: a folder with
-    Nv_stats and Nn_stats files, and what lsvdisk, lsvdiskcopy and lsmdiskgrp print with -delim :,
-    as files of these names;
-  - any CSV file, by a mapping (docs/counters.md).`
+    Nv_stats and Nn_stats files, and the output of lsvdisk, lsvdiskcopy and lsmdiskgrp with
+    -delim :, in files of these names;
+  - any CSV file, with a mapping (docs/counters.md).`
 
 func (a *app) analyze() *cobra.Command {
 	var opt report.Options

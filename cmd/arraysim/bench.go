@@ -45,7 +45,7 @@ disk a guest writes 32 KiB in sequence, 32 at a time, and each new block of 1 Mi
 first while the guest waits.
 
 Without --target it runs in virtual time against an array of the profile. With a
-target it runs by the wall clock, against any array, and destroys what is on the LUN.`,
+target it runs in real time, against any array, and destroys the data on the LUN.`,
 		Example: "  arraysim bench zero --disk eager --vaai on --size 1T --profile purity-5.1\n" +
 			"  arraysim bench zero --disk thin --size 20G --profile purity-5.0 --chart latency.svg\n" +
 			"  arraysim bench zero --disk eager --size 10G --target iscsi://127.0.0.1:3260/iqn.2026-01.io.arraysim:array/0 --yes\n" +
@@ -58,9 +58,9 @@ target it runs by the wall clock, against any array, and destroys what is on the
 	c.Flags().Var((*size.Bytes)(&f.Size), "size", "size of the disk")
 	c.Flags().StringVar(&f.Profile, "profile", "purity-5.1", "timing profile of the array in virtual time")
 	c.Flags().StringVar(&f.Target, "target", "", "real LUN: iscsi://HOST:PORT/TARGET/LUN or a block device")
-	c.Flags().StringVar(&f.chart, "chart", "", "file for the picture of latency over time, .svg")
-	c.Flags().BoolVar(&f.yes, "yes", false, "do not ask before the LUN is overwritten")
-	c.Flags().IntVar(&f.Outstanding, "outstanding", 32, "commands under way")
+	c.Flags().StringVar(&f.chart, "chart", "", "file for the chart of latency over time, .svg")
+	c.Flags().BoolVar(&f.yes, "yes", false, "do not ask before overwriting the LUN")
+	c.Flags().IntVar(&f.Outstanding, "outstanding", 32, "commands in flight")
 	return a.jsonFlag(c)
 }
 
@@ -73,7 +73,7 @@ func (a *app) runZero(cmd *cobra.Command, f *zeroFlags) error {
 		return err
 	}
 	if f.chart != "" && !strings.HasSuffix(f.chart, ".svg") {
-		return fmt.Errorf("--chart %s: pictures are SVG, give a name that ends in .svg; browsers and rsvg-convert make other formats of it", f.chart)
+		return fmt.Errorf("--chart %s: charts are SVG; give a name that ends in .svg, and convert the file with rsvg-convert", f.chart)
 	}
 	ctx, _ := signals()
 	run := f.runLive

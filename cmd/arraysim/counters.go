@@ -94,7 +94,7 @@ Without --format, the file name determines the format. Ctrl-C ends an export cle
 				return fmt.Errorf("an interval of %v is too short; give 10ms or more", f.interval)
 			}
 			if f.count < 0 {
-				return fmt.Errorf("--count is %d; give a number of snapshots, or 0 to go on until interrupted", f.count)
+				return fmt.Errorf("--count is %d; give a number of snapshots, or 0 to continue until interrupted", f.count)
 			}
 			format, err := f.kind()
 			if err != nil {
@@ -107,7 +107,7 @@ Without --format, the file name determines the format. Ctrl-C ends an export cle
 	c.Flags().StringVarP(&f.out, "out", "o", "", "file or, for iostats, folder (default: CSV to the standard output)")
 	c.Flags().StringVar(&f.format, "format", "", "csv, parquet, iostats or esxtop (default: by the name of --out)")
 	c.Flags().DurationVar(&f.interval, "interval", time.Second, "time between two snapshots")
-	c.Flags().IntVar(&f.count, "count", 1, "number of snapshots; 0 goes on until interrupted")
+	c.Flags().IntVar(&f.count, "count", 1, "number of snapshots; 0 continues until interrupted")
 	return c
 }
 
@@ -122,7 +122,7 @@ func (f *exportFlags) kind() (string, error) {
 		format = "csv"
 	}
 	if !slices.Contains(exportFormats, format) {
-		return "", fmt.Errorf("there is no format %q; give --format one of %s", format, strings.Join(exportFormats, ", "))
+		return "", fmt.Errorf("%q is not a format; give --format one of %s", format, strings.Join(exportFormats, ", "))
 	}
 	if f.out == "" && format != "csv" && format != "esxtop" {
 		return "", fmt.Errorf("%s needs --out", format)
@@ -140,7 +140,7 @@ func (f *exportFlags) open(format string, stdout io.Writer) (w metrics.SnapshotW
 	if f.out != "" {
 		file, err := os.Create(f.out)
 		if err != nil {
-			return nil, nil, fmt.Errorf("the counters cannot be written: %w; name another file by --out", err)
+			return nil, nil, fmt.Errorf("the counters cannot be written: %w; choose another file with --out", err)
 		}
 		out, end = file, file.Close
 	}

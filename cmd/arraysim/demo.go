@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -32,9 +33,9 @@ iSCSI and clones it by EXTENDED COPY (XCOPY); another host writes 4 KiB at a tim
 the same pool. The terminal shows both layers and the latency of these writes. It takes about 15
 seconds and needs neither root nor an initiator. The array then serves until Ctrl-C.
 
-VICTIM is the mean of the writes that ended since the line before, or the age of the write that
-waits. The median at the end is corrected for coordinated omission: a write that waited stands
-for all that were due meanwhile.
+VICTIM is the mean latency of the writes that ended since the previous line, or the age of the
+write that waits. The median at the end is corrected for coordinated omission: a write that waited
+stands for all that were due meanwhile.
 
 With --data DIR the array keeps its socket and token in DIR, which must not exist or must be empty.
 With --running the demonstration uses the array that serves --data (./data). It creates the pools
@@ -45,9 +46,9 @@ demo-images and demo-shared there and keeps them; --remove deletes them.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case f.remove && !f.running:
-				return errors.New("--remove needs --running: an array of the demonstration's own goes when it ends")
+				return errors.New("--remove needs --running: the demonstration's own array disappears when it ends")
 			case f.running && f.page != "":
-				return errors.New("--page is for an array of the demonstration's own; leave it out with --running")
+				return errors.New("--page is for the demonstration's own array; leave it out with --running")
 			}
 			a.running = true
 			f.folder = &atomic.Pointer[demo.Folder]{}
@@ -56,6 +57,11 @@ demo-images and demo-shared there and keeps them; --remove deletes them.`,
 					_ = folder.Remove() // the process ends
 				}
 			}, syscall.SIGHUP)
+			ctx, end := context.WithCancel(ctx)
+			defer end()
+			// Without this the runtime ends the process when nobody reads on, as behind a pipe to head, and the folder stays.
+			signal.Ignore(syscall.SIGPIPE)
+			cmd.SetOut(&unread{cmd.OutOrStdout(), end})
 			var err error
 			switch {
 			case f.remove:
@@ -76,6 +82,20 @@ demo-images and demo-shared there and keeps them; --remove deletes them.`,
 	c.Flags().BoolVar(&f.once, "once", false, "end when the demonstration is over")
 	c.Flags().StringVar(&f.page, "page", "", "address of the array's page, host:port (default: 127.0.0.1:9400, or any port if that is taken)")
 	return c
+}
+
+// unread is an output that ends the demonstration when nobody reads it any more.
+type unread struct {
+	io.Writer
+	end context.CancelFunc
+}
+
+func (u *unread) Write(b []byte) (int, error) {
+	n, err := u.Writer.Write(b)
+	if err != nil {
+		u.end()
+	}
+	return n, err
 }
 
 // demoRunning runs on an array that serves already.
@@ -165,10 +185,10 @@ func writeDemoNext(w io.Writer, page, data string) {
 	fmt.Fprintf(w, "\nLook at it from another terminal:\n")
 	try := func(what, how string) { fmt.Fprintf(w, "  %-32s %s\n", what, how) }
 	if page != "" {
-		try("the page, with its events", page)
+		try("the page, with its findings", page)
 	}
 	try("both layers, by volume", calledAs()+" counters"+data)
 	try("the same, live", calledAs()+" top"+data)
-	try("bound what offloads may hold", calledAs()+" policy set --budget 30 --budget-pressure"+data)
+	try("limit what offloads may hold", calledAs()+" policy set --budget 30 --budget-pressure"+data)
 	try("then clone again", calledAs()+" demo --running"+data)
 }

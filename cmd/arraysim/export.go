@@ -25,10 +25,10 @@ func (a *app) export() *cobra.Command {
 		},
 	}
 	add.Flags().IntVar(&e.LUN, "lun", 0, "number of the LUN")
-	add.Flags().StringSliceVar(&e.Initiators, "initiator", nil, "name of an initiator that may see it (default: every one)")
+	add.Flags().StringSliceVar(&e.Initiators, "initiator", nil, "name of an initiator that may see it (default: all)")
 	lun := -1
 	remove := &cobra.Command{
-		Use: "remove VOLUME", Short: "End a volume's exports, or one of them",
+		Use: "remove VOLUME", Short: "Remove a volume's exports, or one of them",
 		Example: "  arraysim export remove db --lun 7",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: a.completeVolumes,
 		RunE: a.do(func(cmd *cobra.Command, args []string) error {

@@ -26,7 +26,7 @@ lost, the cache is emptied and writes go through to the back end.`,
 	mode := &cobra.Command{
 		Use: "write-mode POOL fast|flush_through|write_through", Short: "Change how a pool takes writes",
 		Long: `write-mode changes, until the next start, where the data of a write to the pool goes before the
-host has its answer: fast, into the write cache; flush_through, into the cache and to the back
+host gets its answer: fast, into the write cache; flush_through, into the cache and to the back
 end; write_through, to the back end without the cache.`,
 		Example: "  arraysim fault write-mode silver write_through", Args: cobra.ExactArgs(2), ValidArgsFunction: a.completePoolArg,
 		RunE: a.do(func(cmd *cobra.Command, args []string) error {
@@ -44,8 +44,8 @@ func (a *app) faultMdisk() *cobra.Command {
 	var iops uint64
 	c := &cobra.Command{
 		Use: "mdisk POOL MDISK", Short: "Take an mdisk offline, bring it back, or slow it down",
-		Long: `mdisk changes a back-end disk until the next start. While it is offline, reads and writes of
-what lies on it fail, and what is dirty for it stays pinned in the write cache.`,
+		Long: `mdisk changes a back-end disk until the next start. While it is offline, reads and writes of its
+data fail, and its dirty data stays pinned in the write cache.`,
 		Example: "  arraysim fault mdisk silver m0 --offline\n  arraysim fault mdisk silver m0 --online\n  arraysim fault mdisk silver m0 --bandwidth 8MiB --iops 100",
 		Args:    cobra.ExactArgs(2), ValidArgsFunction: a.completePoolArg,
 		RunE: func(cmd *cobra.Command, args []string) error {

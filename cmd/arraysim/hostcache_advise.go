@@ -92,7 +92,7 @@ bounded: a disk that touches more regions of 1 MiB than --regions is sampled.`,
 	}
 	tf.add(c)
 	c.Flags().Var(&budget, "size", "divide a flash device of this size among the disks")
-	c.Flags().IntVar(&regions, "regions", 4096, "regions of 1 MiB that are followed on a disk at most; each takes about 40 KiB")
+	c.Flags().IntVar(&regions, "regions", 4096, "most regions of 1 MiB to follow per disk; each takes about 40 KiB")
 	return a.jsonFlag(c)
 }
 

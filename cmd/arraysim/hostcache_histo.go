@@ -20,9 +20,9 @@ func (a *app) cacheHisto() *cobra.Command {
 	c := &cobra.Command{
 		Use: "histo [TRACE]", Short: "Print the histograms of vscsiStats, of a running cache or of a trace",
 		Long: `histo prints what vscsiStats -c prints, for all requests, for reads and for
-writes: ioLength, seekDistance (to the one before, and to the closest of 16),
+writes: ioLength, seekDistance (to the previous one, and to the closest of 16),
 latency, outstandingIOs and interarrival. A trace has no latencies and no
-outstanding requests, and one without times no interarrival.`,
+outstanding requests; without times it has no interarrival either.`,
 		Example: "  arraysim hostcache histo --kind latency > latency.csv\n  arraysim hostcache histo vm.vscsi",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -82,6 +82,6 @@ outstanding requests, and one without times no interarrival.`,
 	tf.add(c)
 	c.Flags().StringVar(&socket, "socket", cachedaemon.DefaultSocket, "socket of 'arraysim hostcache serve'")
 	c.Flags().StringVar(&kind, "kind", "all", strings.Join(trace.HistogramKinds(), ", "))
-	c.Flags().BoolVar(&reset, "reset", false, "restart from 0 after this")
+	c.Flags().BoolVar(&reset, "reset", false, "restart the histograms from 0 afterwards")
 	return a.jsonFlag(c)
 }

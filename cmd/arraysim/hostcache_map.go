@@ -23,9 +23,9 @@ func (a *app) cacheMap() *cobra.Command {
 		Use: "map DIR | SOCKET...", Short: "Print the performance map: cached disks, weighted by what they gain",
 		Long: `map weighs cached disks by what they gain.
 
-Of a run that sim --out left in a folder: seconds of waiting at the datastore that each second is
-spared. With --svg it draws that, and each disk's I/Os, latency, throughput and destaging area over
-time. Of running caches, each by its socket: the time that their clients were spared since their
+For the folder of a run (sim --out): the seconds of waiting at the datastore that each second
+saves. With --svg it draws that, and each disk's I/Os, latency, throughput and destaging area over
+time. For running caches, each by its socket: the time that their clients saved since their
 statistics were reset, each read and write at the datastore's mean latency less what it took. It is
 negative for a cache that made its clients wait longer. What a disk gains is unknown if it read, or
 wrote, and its datastore was not seen to do so.`,

@@ -34,7 +34,7 @@ func (a *app) cachePolicy() *cobra.Command {
 	}
 	var noWait bool
 	set := &cobra.Command{
-		Use: "set POLICY", Short: "Ask for off, write_through, write_back or write_back+PEERS", Example: "  arraysim hostcache policy set write_through",
+		Use: "set POLICY", Short: "Set the policy: off, write_through, write_back or write_back+PEERS", Example: "  arraysim hostcache policy set write_through",
 		Long: "set requests a policy and waits until it is in effect. Dirty data is destaged before a policy\nwithout write-back takes over.",
 		Args: cobra.ExactArgs(1),
 		RunE: a.do(func(cmd *cobra.Command, args []string) error {

@@ -72,12 +72,12 @@ func (a *app) root() *cobra.Command {
 		Use:   "arraysim",
 		Short: "A storage array in user space that shows what offloads cost below the host layer",
 		Long: `arraysim is a storage array for real SCSI initiators. It shows what arrays hide:
-the writes that WRITE SAME, XCOPY and UNMAP cause below what hosts see.`,
+the writes that WRITE SAME, XCOPY and UNMAP cause below the host layer.`,
 		Example:       "  arraysim demo                     # a clone by XCOPY, and what it does to another host\n  arraysim serve                    # the array on 127.0.0.1:3260, data in ./data\n  arraysim counters --watch         # both layers, in another terminal",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	c.PersistentFlags().StringVar(&a.data, "data", "", "folder of the array (default: what the configuration says, else ./data)")
+	c.PersistentFlags().StringVar(&a.data, "data", "", "data folder of the array (default: that of the configuration, else ./data)")
 	c.AddCommand(a.serve(), a.volume(), a.pool(), a.export(), a.port(), a.instance(), a.counters(), a.check(), a.sim(), a.bench(), a.compare(), a.profiles(), a.replay(), a.hostcache(), a.version())
 	c.AddCommand(a.analyze(), a.report(), a.demo())
 	c.AddCommand(a.status(), a.policy(), a.fault(), a.host(), a.events(), a.token(), a.top())

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -59,6 +60,20 @@ turns with other volumes, by bytes (fair), or goes to the back end without the c
 			if p == (admin.PolicyChange{}) {
 				return errors.New("policy set needs a flag that says what to change")
 			}
+			type value struct {
+				flag string
+				n    int
+			}
+			for _, x := range []value{{"budget", budget}, {"host-budget", host}} {
+				if x.n < 0 || x.n > 100 {
+					return fmt.Errorf("--%s is %d; give a percentage from 0 to 100", x.flag, x.n)
+				}
+			}
+			for _, x := range []value{{"copy-pieces", pieces}, {"destage-depth", depth}} {
+				if given(x.flag) && x.n < 1 {
+					return fmt.Errorf("--%s is %d; give 1 or more", x.flag, x.n)
+				}
+			}
 			a.running = true
 			now, err := a.client().ChangePolicy(cmd.Context(), p)
 			if err != nil {
@@ -68,12 +83,12 @@ turns with other volumes, by bytes (fair), or goes to the back end without the c
 		},
 	}
 	f := c.Flags()
-	f.IntVar(&budget, "budget", 0, "share of a partition that offloads may hold, in percent; 0: no bound")
+	f.IntVar(&budget, "budget", 0, "share of a partition that offloads may hold, in percent; 0: no limit")
 	f.IntVar(&host, "host-budget", 0, "the same for the offloads of one host")
 	f.BoolVar(&pressure, "budget-pressure", false, "destage as for a full partition while an offload waits for its budget")
 	f.StringVar(&admission, "admission", "", "what happens to a write that finds its partition full: fifo, fair or through")
 	f.StringVar(&order, "order", "", "which dirty data is destaged first: round-robin or lru")
-	f.IntVar(&pieces, "copy-pieces", 0, "pieces of 256 KiB that one copy has under way")
-	f.IntVar(&depth, "destage-depth", 0, "destages of up to 256 KiB that an mdisk has under way")
+	f.IntVar(&pieces, "copy-pieces", 0, "pieces of 256 KiB that one copy has in flight")
+	f.IntVar(&depth, "destage-depth", 0, "destages of up to 256 KiB that an mdisk has in flight")
 	return a.jsonFlag(c)
 }

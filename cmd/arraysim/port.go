@@ -32,7 +32,7 @@ func (a *app) portSet() *cobra.Command {
 	c := &cobra.Command{
 		Use: "set PORT STATE", Short: "Put a target port into another asymmetric access state, until the next start",
 		Long: `set changes the state of a port's target port group: ` + strings.Join(states, ", ") + `.
-Hosts hear of it by a unit attention condition (2A/06) and take another path.`,
+Hosts are notified by a unit attention condition (2A/06) and use another path.`,
 		Example: "  arraysim port set 1 unavailable    # fail over to the others\n  arraysim port set 1 optimized      # and back",
 		Args:    cobra.ExactArgs(2),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -54,6 +54,6 @@ Hosts hear of it by a unit attention condition (2A/06) and take another path.`,
 			return err
 		},
 	}
-	c.Flags().BoolVar(&change.Force, "force", false, "even if it is the last by which hosts reach their LUNs")
+	c.Flags().BoolVar(&change.Force, "force", false, "even if it is the last port through which hosts reach their LUNs")
 	return c
 }

@@ -12,6 +12,6 @@ import (
 func (a *app) profileFit() *cobra.Command {
 	return &cobra.Command{Use: "fit SOURCE...", Short: "Fit the parameters of a profile to measurements", Hidden: true,
 		RunE: func(*cobra.Command, []string) error {
-			return errors.New("this arraysim was built without fits, to serve soon: run `make build`")
+			return errors.New("this arraysim was built without profile fit, to be ready sooner: run `make build`")
 		}}
 }

@@ -33,10 +33,10 @@ func (f *traceFlags) add(c *cobra.Command) {
 		names = append(names, n[0])
 	}
 	c.Flags().StringVar(&f.format, "format", "", "format of the trace, if it is not to be detected: "+strings.Join(names, ", "))
-	c.Flags().StringVar(&f.maxBad, "max-bad", "1%", "share of bad records that is left out; more end the run")
-	c.Flags().Var(&f.unit, "unit", "block size that a list of block numbers counts in (default: 4KiB, 512B for arc)")
+	c.Flags().StringVar(&f.maxBad, "max-bad", "1%", "share of bad records to skip; more end the run")
+	c.Flags().Var(&f.unit, "unit", "block size of a list of block numbers (default: 4KiB, 512B for arc)")
 	c.Flags().StringVar(&f.columns, "columns", "", "read any CSV by its columns, such as time=1:us,op=3,offset=4:sectors,length=5,disk=2. A column is a number from 1 or a name in the first line; units are s, ms, us, ns, filetime, B, KiB, sectors. Also: write=VALUE, separator=tab")
-	c.Flags().StringVar(&f.action, "action", "", "event of blktrace or blkparse that makes a request: Q, D or C (default: the first of these that is there)")
+	c.Flags().StringVar(&f.action, "action", "", "event of blktrace or blkparse that counts as a request: Q, D or C (default: the first of these that the trace has)")
 }
 
 func (f *traceFlags) open(name string) (*trace.Reader, error) {
@@ -61,7 +61,7 @@ func (f *traceFlags) open(name string) (*trace.Reader, error) {
 	case "Q", "D", "C":
 		opt.Action = f.action[0]
 	default:
-		return nil, fmt.Errorf("--action: %q is none of Q, D and C", f.action)
+		return nil, fmt.Errorf("--action: %q is not Q, D or C", f.action)
 	}
 	return trace.Open(name, opt)
 }
@@ -225,7 +225,7 @@ func (f *cacheFlags) add(c *cobra.Command) {
 	c.Flags().StringSliceVar(&f.policies, "policy", hostcache.Policies(), "policies, or all; also: belady")
 	c.Flags().StringSliceVar(&f.sizes, "size", []string{"64MiB", "256MiB", "1GiB"}, "sizes of the cache, such as 1GiB or 5000blocks")
 	c.Flags().StringSliceVar(&f.blocks, "block-size", nil, "sizes of its blocks (default: 4KiB, or the unit of a list of block numbers)")
-	c.Flags().BoolVar(&f.sectors, "sectors", false, "validity by sector; count requests in place of blocks")
+	c.Flags().BoolVar(&f.sectors, "sectors", false, "validity by sector; count requests instead of blocks")
 }
 
 func (f *cacheFlags) given(c *cobra.Command) bool {

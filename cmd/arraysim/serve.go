@@ -87,14 +87,14 @@ Without a configuration file, a new data folder gets two pools and five volumes.
 	}
 	c.Flags().StringVar(&listen, "listen", "", `address of the iSCSI portal, host:port (port 0: any that is free), or "none" with --tcmu`)
 	c.Flags().StringVar(&metrics, "metrics", "", `address of the page, the API and the metrics, host:port, or "none"`)
-	c.Flags().StringVar(&volumes, "metrics-volumes", "", `volumes that a scrape shows one by one: "top:N", the others as one, or "all" (default "top:100")`)
+	c.Flags().StringVar(&volumes, "metrics-volumes", "", `volumes that a scrape shows individually: "top:N" (the rest as one) or "all" (default "top:100")`)
 	c.Flags().StringVar(&profile, "profile", "", "inject the time costs and the cache policy of a profile; see: arraysim profile")
-	c.Flags().StringVar(&record, "record", "", "folder to write all counters into: Parquet files of 60 readings, and iostats XML")
+	c.Flags().StringVar(&record, "record", "", "write all counters into this folder: Parquet files of 60 readings, and iostats XML")
 	c.Flags().DurationVar(&interval, "record-interval", 0, "with --record: time between two readings (default 1m)")
-	c.Flags().IntVar(&keep, "record-keep", 0, "with --record: complete Parquet files to keep, the newest (0: all)")
-	c.Flags().BoolVar(&tcmu, "tcmu", false, "serve the kernel too, as tcmu-runner does (needs root; see /backstores/user:array in targetcli)")
-	c.Flags().BoolVar(&debug, "debug", false, "log debug messages, too")
-	c.Flags().BoolVar(&print, "print-config", false, "print the built-in configuration and end")
+	c.Flags().IntVar(&keep, "record-keep", 0, "with --record: number of complete Parquet files to keep (0: all)")
+	c.Flags().BoolVar(&tcmu, "tcmu", false, "also serve the kernel, as tcmu-runner does (needs root; see /backstores/user:array in targetcli)")
+	c.Flags().BoolVar(&debug, "debug", false, "also log debug messages")
+	c.Flags().BoolVar(&print, "print-config", false, "print the built-in configuration and exit")
 	return c
 }
 

@@ -66,7 +66,7 @@ A file whose name ends in .fio is a fio job file. It runs against a volume of an
 			}
 			scenario := strings.Join(args, "")
 			if plan == "" && scenario == "" {
-				return errors.New("sim needs the path of a scenario file, or of a plan by --sweep")
+				return errors.New("sim needs the path of a scenario file, or --sweep with a plan")
 			}
 			a.running = true
 			if plan != "" {

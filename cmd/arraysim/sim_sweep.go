@@ -135,7 +135,7 @@ func (a *app) sweep(cmd *cobra.Command, plan, scenario string, f *simFlags) erro
 		fmt.Fprintf(out, "%d runs of %d: %d rows existed, %d runs ended now; %d rows have an error; %s\n", d.Shard, d.Plan, d.Before, d.Ran, d.Failed, w.Dir)
 	})
 	if err == nil && d.Failed > 0 {
-		err = exitError{fmt.Errorf("%d runs ended with an error; see the column error of their rows, and repeat them by --retry-failed", d.Failed), exitRuns}
+		err = exitError{fmt.Errorf("%d runs ended with an error; see the column error of their rows, and repeat them with --retry-failed", d.Failed), exitRuns}
 	}
 	return err
 }

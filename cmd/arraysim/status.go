@@ -68,6 +68,6 @@ partitions of the write cache were full and who held them, and which initiators 
 			}
 		}),
 	}
-	c.Flags().BoolVar(&follow, "follow", false, "go on until interrupted")
+	c.Flags().BoolVar(&follow, "follow", false, "continue until interrupted")
 	return a.jsonFlag(c)
 }

@@ -11,7 +11,7 @@ import (
 func (a *app) token() *cobra.Command {
 	var link bool
 	c := &cobra.Command{
-		Use: "token", Short: "Print the token with which the page and scripts change the array",
+		Use: "token", Short: "Print the token that the page and scripts need to change the array",
 		Long: `token prints the content of admin.token in the data folder. Whoever has it can change and destroy
 what the array holds. To replace it, delete the file and restart the daemon.`,
 		Example: "  arraysim token\n  xdg-open \"$(arraysim token --link)\"\n" +

@@ -31,7 +31,7 @@ units.`,
 			case interval < 100*time.Millisecond:
 				return fmt.Errorf("an interval of %v is too short; give 100ms or more", interval)
 			case !slices.Contains(top.Views, view):
-				return fmt.Errorf("there is no view %q; give --view one of %s", view, strings.Join(top.Views, ", "))
+				return fmt.Errorf("%q is not a view; give --view one of %s", view, strings.Join(top.Views, ", "))
 			case count < 0 || count > 0 && !batch:
 				return fmt.Errorf("-n %d goes with -b and is not negative", count)
 			}
@@ -47,7 +47,7 @@ units.`,
 	}
 	f := c.Flags()
 	f.BoolVarP(&batch, "batch", "b", false, "print CSV")
-	f.IntVarP(&count, "count", "n", 0, "with -b: number of intervals; 0 goes on until interrupted")
+	f.IntVarP(&count, "count", "n", 0, "with -b: number of intervals; 0 continues until interrupted")
 	f.DurationVar(&interval, "interval", 2*time.Second, "time between two readings")
 	f.StringVar(&view, "view", "volumes", strings.Join(top.Views, ", "))
 	_ = c.RegisterFlagCompletionFunc("view", cobra.FixedCompletions(top.Views, cobra.ShellCompDirectiveNoFileComp))

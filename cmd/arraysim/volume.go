@@ -41,12 +41,12 @@ func (a *app) volumeCreate() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&n.Pool, "pool", "", "pool that the volume lies in")
+	f.StringVar(&n.Pool, "pool", "", "pool of the volume")
 	f.Var(&n.Size, "size", "size as hosts see it, such as 16GiB")
 	f.BoolVar(&n.Thick, "thick", false, "reserve all of its space")
 	f.Uint32Var(&n.BlockSize, "block-size", 512, "size of a logical block, 512 or 4096 bytes")
 	f.BoolVar(&n.Removable, "removable", false, "set the RMB bit (removable medium): hosts can eject it")
-	f.BoolVar(&n.WriteProtect, "write-protect", false, "refuse writes of hosts")
+	f.BoolVar(&n.WriteProtect, "write-protect", false, "refuse writes from hosts")
 	f.IntVar(&lun, "lun", -1, "export it to every initiator as this LUN")
 	noDefault(c, "lun")
 	_ = c.RegisterFlagCompletionFunc("pool", a.completePools)
@@ -133,7 +133,7 @@ func (a *app) volumeResize() *cobra.Command {
 			return show(a, cmd, v, admin.WriteVolume)
 		}),
 	}
-	c.Flags().BoolVar(&r.Force, "force", false, "do not ask, even if what lies behind the new end is lost")
+	c.Flags().BoolVar(&r.Force, "force", false, "do not ask, even if data beyond the new end is lost")
 	return a.jsonFlag(c)
 }
 

@@ -58,7 +58,7 @@ func parse(config string) (spec, error) {
 	s := spec{array: defaultArray}
 	parts := strings.Split(config, "/")
 	if len(parts) < 2 || parts[0] != Subtype || parts[1] == "" {
-		return s, fmt.Errorf("%q is no configuration of this handler; write LUN or LUN/array=NAME", config)
+		return s, fmt.Errorf("%q is not a configuration of this handler; write LUN or LUN/array=NAME", config)
 	}
 	n, err := strconv.ParseUint(parts[1], 10, 14)
 	if err != nil {

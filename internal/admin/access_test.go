@@ -129,7 +129,7 @@ func TestSecretsOfTwo(t *testing.T) {
 	}{
 		{"two initiators", "", map[string]string{"a": "one for both of us", "b": "one for both of us", "m": "mmmmmmmmmmmm"}, "same secret; give each its own"},
 		{"an initiator and all others", "user: u\n    secret_file: DIR/b", map[string]string{"a": "aaaaaaaaaaaa", "b": "one for both of us", "m": "mmmmmmmmmmmm"}, "same secret; give each its own"},
-		{"an initiator and the target", "", map[string]string{"a": "aaaaaaaaaaaa", "b": "one for both of us", "m": "one for both of us"}, "proves itself with the secret of"},
+		{"an initiator and the target", "", map[string]string{"a": "aaaaaaaaaaaa", "b": "one for both of us", "m": "one for both of us"}, "authenticates itself with the secret of"},
 		{"a file that is not there", "", map[string]string{"a": "aaaaaaaaaaaa", "b": "bbbbbbbbbbbb"}, "write the secret into that file with mode 600"},
 	} {
 		cfg := parse(t, secrets(t, row.common, row.files), t.TempDir())

@@ -147,7 +147,7 @@ func change[I, O any](d *daemon, a huma.API, op huma.Operation, fn func(*I) (O, 
 	handle(a, op, func(in *I) (O, error) {
 		if !d.beginChange() {
 			var none O
-			return none, &refusal{err: errors.New("the daemon stops; try again when it runs"), status: http.StatusServiceUnavailable}
+			return none, &refusal{err: errors.New("the daemon is stopping; try again when it runs"), status: http.StatusServiceUnavailable}
 		}
 		defer d.changes.Done()
 		return fn(in)
@@ -270,7 +270,7 @@ func (d *daemon) objectOperations(a huma.API) {
 		Volume string `path:"volume"`
 		LUN    int    `query:"lun" default:"-1" doc:"All of the volume's when it is left out."`
 	}
-	change(d, a, remove("/exports/{volume}", "remove-export", "End a volume's exports, or one of them"), func(in *export) (nothing, error) {
+	change(d, a, remove("/exports/{volume}", "remove-export", "Remove a volume's exports, or one of them"), func(in *export) (nothing, error) {
 		return nothing{}, d.removeExport(in.Volume, in.LUN)
 	})
 }

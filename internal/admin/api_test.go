@@ -326,7 +326,7 @@ func TestWatcher(t *testing.T) {
 		"full: the write cache of pool p is full: 40 MiB of 40 MiB; volume clone holds 40 MiB of it",
 		"full: the write cache of pool p has room again",
 		"undercover: offloads wrote 300 MiB to volume clone in 3 s, hosts wrote 0 B; it held up to 40 MiB of the write cache",
-		"session: initiator iqn.a logged in", "session: initiator iqn.b logged in", "session: initiator iqn.a is gone",
+		"session: initiator iqn.a logged in", "session: initiator iqn.b logged in", "session: initiator iqn.a disconnected",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

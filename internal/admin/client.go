@@ -73,12 +73,12 @@ func call[T any](c *Client, ctx context.Context, method, path string, body any) 
 	if resp.StatusCode != http.StatusOK {
 		e := &answerError{}
 		if dec.Decode(&e.Problem) != nil || e.Detail == "" {
-			e.Detail = "the daemon answers " + resp.Status + "; is it of another version?"
+			e.Detail = "the daemon answers " + resp.Status + "; is it a different version?"
 		}
 		return out, e
 	}
 	if err := dec.Decode(&out); err != nil {
-		return out, fmt.Errorf("the daemon's answer is malformed: %w; is it of another version?", err)
+		return out, fmt.Errorf("the daemon's answer is malformed: %w; is it a different version?", err)
 	}
 	return out, nil
 }
@@ -86,7 +86,7 @@ func call[T any](c *Client, ctx context.Context, method, path string, body any) 
 // unreachable says what an error of the connection means.
 func (c *Client) unreachable(err error) error {
 	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("%w on the data folder %s; start one by: arraysim serve, or name its folder by --data", ErrNoDaemon, c.data)
+		return fmt.Errorf("%w on the data folder %s; start one with: arraysim serve, or name its folder with --data", ErrNoDaemon, c.data)
 	}
 	var u *url.Error
 	if errors.As(err, &u) {

@@ -202,7 +202,7 @@ func (w *watcher) people(list []Session) {
 	}
 	for _, name := range sorted(w.sessions) {
 		if !now[name] {
-			w.tell(Event{Kind: EventSession, Text: "initiator " + name + " is gone"})
+			w.tell(Event{Kind: EventSession, Text: "initiator " + name + " disconnected"})
 		}
 	}
 	w.sessions = now

@@ -41,7 +41,7 @@ func newExports(a *array.Array, t *scsi.Target) (*exports, error) {
 	x := &exports{array: a, target: t, specs: map[uint32]*unitSpec{}, units: map[uint32]*scsi.Unit{}, shown: map[string]map[int]*scsi.Unit{}, kernel: map[uint32]string{}}
 	if b := a.Blob(blobUnits); b != nil {
 		if err := json.Unmarshal(b, &x.specs); err != nil {
-			return nil, fmt.Errorf("exports: what the array keeps of them is damaged: %w", err)
+			return nil, fmt.Errorf("the saved exports are damaged: %w", err)
 		}
 	}
 	for id := range x.specs {

@@ -139,7 +139,7 @@ func (g *ioGroup) restorePolicy() error {
 		err = g.array.SetPolicy(p)
 	}
 	if err != nil {
-		return fmt.Errorf("the policy that the array keeps is damaged: %w", err)
+		return fmt.Errorf("the saved policy is damaged: %w", err)
 	}
 	return nil
 }
@@ -161,7 +161,7 @@ func (g *ioGroup) changePool(name string, c PoolChange) (Pool, error) {
 	}
 	m, ok := writeModes[c.WriteMode]
 	if !ok {
-		return Pool{}, fmt.Errorf("write mode %q: it is fast, flush_through or write_through", c.WriteMode)
+		return Pool{}, fmt.Errorf("write mode %q is unknown; it is fast, flush_through or write_through", c.WriteMode)
 	}
 	p.SetWriteMode(m)
 	return g.describePool(p), nil

@@ -64,7 +64,7 @@ func (f *folder) open(x block.Executor, aio string, stores int, notice func(line
 	}
 	if f.memory {
 		if err := os.MkdirAll(f.path, 0o700); err != nil {
-			return fmt.Errorf("data folder: %w; choose another by --data", err)
+			return fmt.Errorf("data folder: %w; choose another with --data", err)
 		}
 		if err := f.flock(); err != nil {
 			return err

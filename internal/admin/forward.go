@@ -209,7 +209,7 @@ func (f *forwarding) portalName() string { return reachable(f.front.ports[0].Add
 func (d *daemon) forwardOnly(ctx context.Context) error {
 	data := &folder{path: d.cfg.Data, memory: true}
 	if err := os.MkdirAll(data.path, 0o700); err != nil {
-		return fmt.Errorf("data folder: %w; choose another by --data", err)
+		return fmt.Errorf("data folder: %w; choose another with --data", err)
 	}
 	if err := data.flock(); err != nil {
 		return err

@@ -60,7 +60,7 @@ func (d *daemon) greet() {
 		try("use the LUNs in the kernel", fmt.Sprintf("iscsiadm -m discovery -t st -p %s && iscsiadm -m node -l", reachable(d.portalAddr)))
 	}
 	if d.metricsAddr != nil {
-		try("change the array by the page", command+" token"+data)
+		try("change the array on the page", command+" token"+data)
 	}
 	fmt.Fprintln(w)
 	_, _ = io.WriteString(d.env.Out, w.String()) // as a log is: the array serves without a reader, too

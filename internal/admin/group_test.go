@@ -221,7 +221,7 @@ func TestGroupFolders(t *testing.T) {
 		{"a folder that is missing", data, "I/O group 1 of the array in " + data + " is missing", func() { move(second, aside) }, func() { move(aside, second) }},
 		{"another array's folder", data, second + " is not I/O group 1", func() { move(second, aside); move(foreign, second) }, func() { move(second, foreign); move(aside, second) }},
 		{"a folder by itself", second, "is I/O group 1 of an array", func() {}, func() {}},
-		{"what an older version wrote", data, "does not know of " + second, func() { changeSummary(t, data, func(s *summary) { s.ID, s.IOGroups = "", 0 }) }, nil},
+		{"what an older version wrote", data, "does not list " + second, func() { changeSummary(t, data, func(s *summary) { s.ID, s.IOGroups = "", 0 }) }, nil},
 		{"a number that cannot be", data, "says that there are 1000000 I/O groups", func() { changeSummary(t, data, func(s *summary) { s.IOGroups = 1e6 }) }, nil},
 	} {
 		var kept summary

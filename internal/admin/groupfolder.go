@@ -66,17 +66,17 @@ func (f *folder) whole() (summary, error) {
 		return s, err
 	}
 	if s.IOGroup != 0 {
-		return s, fmt.Errorf("the data folder %s is I/O group %d of an array; name the folder above it by --data", f.path, s.IOGroup)
+		return s, fmt.Errorf("the data folder %s is I/O group %d of an array; choose the folder above it with --data", f.path, s.IOGroup)
 	}
 	if s.IOGroups < 0 || s.IOGroups > maxGroups || s.IOGroups > 1 && f.kind == storeRados {
-		return s, fmt.Errorf("data folder: %s says that there are %d I/O groups, which cannot be; restore it from a copy", filepath.Join(f.path, summaryName), s.IOGroups)
+		return s, fmt.Errorf("data folder: %s says that there are %d I/O groups, which is impossible; restore it from a copy", filepath.Join(f.path, summaryName), s.IOGroups)
 	}
 	if s.ID != "" {
 		return s, nil
 	}
 	next, err := (&folder{path: groupPath(f.path, 1)}).readSummary()
 	if err == nil && next.ID != "" {
-		err = fmt.Errorf("data folder: %s does not know of %s, since an older version wrote it; add \"id\": %q, \"io_groups\": N to it, with their number",
+		err = fmt.Errorf("data folder: %s does not list %s, because an older version wrote it; add \"id\": %q, \"io_groups\": N to it, with their number",
 			filepath.Join(f.path, summaryName), groupPath(f.path, 1), next.ID)
 	}
 	return s, err

@@ -59,7 +59,7 @@ func Token(data string) (string, error) {
 // ReadToken returns the token of a data folder that a daemon uses.
 func ReadToken(data string) (string, error) {
 	if _, err := os.Stat(filepath.Join(data, tokenName)); err != nil {
-		return "", fmt.Errorf("there is no token in the data folder %s: no daemon has run there; start one by: arraysim serve, or name its folder by --data", data)
+		return "", fmt.Errorf("there is no token in the data folder %s: no daemon has run there; start one with: arraysim serve, or name its folder with --data", data)
 	}
 	return Token(data)
 }

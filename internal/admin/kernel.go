@@ -50,6 +50,10 @@ func (d *daemon) openKernelDoor() error {
 
 // close ends the service; the devices stay in the kernel.
 func (k *kernelDoor) close() {
+	if n := len(k.server.Devices()); n > 0 {
+		k.d.log.Info("stopping: the kernel keeps its devices, and nobody answers their commands until the service runs again; "+
+			"to stop it for good, remove targets and backstores first", "devices", n)
+	}
 	k.cancel()
 	if err := <-k.ended; err != nil {
 		k.d.log.Warn("the TCMU front end did not close cleanly", "error", err)
@@ -135,7 +139,7 @@ func (k *kernelDoor) OpenVolume(s handlers.VolumeSpec) (*scsi.Unit, block.Info, 
 	fail := func(err error) (*scsi.Unit, block.Info, func(), error) { return nil, block.Info{}, nil, err }
 	d := k.d
 	if !d.beginChange() {
-		return fail(errors.New("the daemon stops"))
+		return fail(errors.New("the daemon is stopping"))
 	}
 	defer d.changes.Done()
 	g, err := k.group(s)
@@ -188,7 +192,7 @@ func (k *kernelDoor) OpenVolume(s handlers.VolumeSpec) (*scsi.Unit, block.Info, 
 // ResizeVolume implements the handlers' host.
 func (k *kernelDoor) ResizeVolume(volume string, bytes uint64) error {
 	if !k.d.beginChange() {
-		return errors.New("the daemon stops")
+		return errors.New("the daemon is stopping")
 	}
 	defer k.d.changes.Done()
 	return k.d.resizeVolume(volume, Size(bytes), false)

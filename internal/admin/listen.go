@@ -132,7 +132,7 @@ func listenTCP(what, how, addr string) (net.Listener, error) {
 	}
 	l, err := net.Listen(network, addr)
 	if err != nil {
-		return nil, fmt.Errorf("%s cannot listen on %s: %w; choose another address by %s", what, addr, rootCause(err), how)
+		return nil, fmt.Errorf("%s cannot listen on %s: %w; choose another address with %s", what, addr, rootCause(err), how)
 	}
 	return l, nil
 }

@@ -70,7 +70,7 @@ func (c *Config) validateNode() error {
 	ip := net.ParseIP(host)
 	switch {
 	case n.SecretFile == "":
-		return c.src.at("node", "node has no secret_file; make one by  openssl rand -hex 32, the same on all nodes")
+		return c.src.at("node", "node has no secret_file; create one with  openssl rand -hex 32, the same on all nodes")
 	case c.Portal.Listen == listenNone:
 		return c.src.at("portal.listen", "a node without a portal shows nothing; give portal.listen an address")
 	case c.Portal.Sessions > link.MaxNexuses:
@@ -120,7 +120,7 @@ func (c *Config) linkAddress() string {
 func (c *Config) linkSecret() ([]byte, error) {
 	b, err := secret("the secret of the link", c.Node.SecretFile)
 	if err == nil && len(b) < link.MinSecret {
-		err = fmt.Errorf("the secret of the link in %s has %d bytes, which is too short; make one by  openssl rand -hex 32", c.Node.SecretFile, len(b))
+		err = fmt.Errorf("the secret of the link in %s has %d bytes, which is too short; create one with  openssl rand -hex 32", c.Node.SecretFile, len(b))
 	}
 	return b, err
 }

@@ -139,7 +139,7 @@ func (d *daemon) addExport(e Export) (Export, error) {
 	if name := g.target.Options().Name; e.Target == "" {
 		e.Target = name
 	} else if !strings.EqualFold(e.Target, name) {
-		return e, fmt.Errorf("volume %q is shown by target %s, that of its I/O group; leave the target out", e.Volume, name)
+		return e, fmt.Errorf("volume %q belongs to target %s, that of its I/O group; leave the target out", e.Volume, name)
 	}
 	return e, g.addExport(e)
 }
@@ -220,7 +220,7 @@ func (d *daemon) changePolicy(c PolicyChange) (p Policy, err error) {
 	for i, g := range d.groups {
 		if p, err = g.changePolicy(c); err != nil {
 			if i > 0 {
-				err = fmt.Errorf("%w; I/O groups before %d have it, the others from the next start on", err, i)
+				err = fmt.Errorf("%w; I/O groups below %d have it, the others get it at the next start", err, i)
 			}
 			break
 		}

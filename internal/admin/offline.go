@@ -40,7 +40,7 @@ func Check(ctx context.Context, data string, opt CheckOptions) (CheckReport, err
 	}
 	// An empty folder must not become an array by being checked.
 	if _, serr := os.Stat(filepath.Join(data, summaryName)); serr != nil {
-		return r, fmt.Errorf("no daemon runs and there is no array in the data folder %s; name the right one by --data", data)
+		return r, fmt.Errorf("no daemon runs and there is no array in the data folder %s; choose the right one with --data", data)
 	}
 	fmt.Fprintln(opt.Log, "no daemon runs: opening the folder and recovering its log")
 	return checkOffline(ctx, data, opt)

@@ -123,7 +123,7 @@ func openRados(x block.Executor, cfg *Config, hooks radosHooks) (*folder, error)
 		hooks.connect = connectCluster
 	}
 	if err := os.MkdirAll(path, 0o700); err != nil {
-		return nil, fmt.Errorf("data folder: %w; choose another by --data", err)
+		return nil, fmt.Errorf("data folder: %w; choose another with --data", err)
 	}
 	f := &folder{path: path, kind: storeRados}
 	if err := f.checkKind(); err != nil {
@@ -299,7 +299,7 @@ func (f *folder) flock() error {
 		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	}
 	if err != nil {
-		return fmt.Errorf("data folder %s is in use by another arraysim: %w; stop that one, or choose another by --data", f.path, err)
+		return fmt.Errorf("data folder %s is in use by another arraysim: %w; stop that one, or choose another with --data", f.path, err)
 	}
 	f.lock = lock
 	return nil
@@ -312,9 +312,9 @@ func (f *folder) checkKind() error {
 	case err != nil:
 		return err
 	case s.Store == storeRados && f.kind != storeRados:
-		return fmt.Errorf("the array of the data folder %s is in a Ceph pool; serve it with  store: rados, or choose another folder by --data", f.path)
+		return fmt.Errorf("the array of the data folder %s is in a Ceph pool; serve it with  store: rados, or choose another folder with --data", f.path)
 	case s.CacheBytes != 0 && s.Store != storeRados && f.kind == storeRados:
-		return fmt.Errorf("the data folder %s has an array in its files; choose another by --data for one in a Ceph pool", f.path)
+		return fmt.Errorf("the data folder %s has an array in its files; choose another with --data for one in a Ceph pool", f.path)
 	}
 	return nil
 }

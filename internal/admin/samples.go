@@ -32,7 +32,7 @@ func (c *Client) Samples(ctx context.Context, s *metrics.Snapshot) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("the daemon answers %s; is it of another version?", resp.Status)
+		return fmt.Errorf("the daemon answers %s; is it a different version?", resp.Status)
 	}
 	rows, err := metrics.NewCSVReader(resp.Body)
 	if err == nil {
@@ -42,7 +42,7 @@ func (c *Client) Samples(ctx context.Context, s *metrics.Snapshot) error {
 		_, err = io.Copy(io.Discard, resp.Body)
 	}
 	if err != nil {
-		return fmt.Errorf("the daemon's counters are malformed: %w; is it of another version?", err)
+		return fmt.Errorf("the daemon's counters are malformed: %w; is it a different version?", err)
 	}
 	return nil
 }

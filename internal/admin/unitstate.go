@@ -21,7 +21,7 @@ func (x *exports) unitOptions(v *array.Volume) (scsi.UnitOptions, error) {
 	s := x.spec(v)
 	state, err := scsi.ParseUnitState(x.array.Blob(stateBlob(v.ID())))
 	if err != nil {
-		return scsi.UnitOptions{}, fmt.Errorf("volume %q: what the array keeps of its unit is damaged: %w", v.Name(), err)
+		return scsi.UnitOptions{}, fmt.Errorf("volume %q: the saved state of its unit is damaged: %w", v.Name(), err)
 	}
 	return scsi.UnitOptions{
 		Removable: s.Removable, WriteProtect: s.WriteProtect, State: state,

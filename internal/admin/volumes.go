@@ -206,7 +206,7 @@ func (g *ioGroup) resizeVolume(name string, size Size, force bool) error {
 		case size%block.SectorSize != 0:
 			err = fmt.Errorf("volume %q: %s is not a whole number of blocks; round it to a multiple of 512", name, size)
 		case size < have && !force:
-			err = needForce("volume %q has %s, and what lies behind %s would be lost; give --force to cut it off", name, have, size)
+			err = needForce("volume %q has %s, and the data beyond %s would be lost; give --force to shrink it anyway", name, have.Human(), size.Human())
 		}
 	}
 	g.exec.Unlock()
@@ -269,7 +269,7 @@ func (g *ioGroup) copyVolume(src, dst *array.Volume, to *ioGroup) error {
 	for at := uint64(0); at < total; at += clonePiece {
 		select {
 		case <-g.closing:
-			return errors.New("the daemon stops; clone again when it runs")
+			return errors.New("the daemon is stopping; clone again when it runs")
 		default:
 		}
 		n := min(clonePiece, total-at)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 )
 
@@ -68,7 +69,7 @@ func (c *changed) text(name string) string {
 	case string:
 		return v
 	case float64:
-		return Size(v).String()
+		return strconv.FormatFloat(v, 'f', -1, 64)
 	case nil:
 		return ""
 	default:
@@ -76,11 +77,19 @@ func (c *changed) text(name string) string {
 	}
 }
 
+// size returns a size of the body as tables have it.
+func (c *changed) size(name string) string {
+	if n, ok := c.body[name].(float64); ok {
+		return Size(n).Human()
+	}
+	return c.text(name)
+}
+
 func (c *changed) volume() (volume, text string) {
 	switch {
 	case c.method == http.MethodPost && c.at[1] == "":
 		volume = c.text("name")
-		text = fmt.Sprintf("volume %s created: %s in pool %s", volume, c.text("size"), c.text("pool"))
+		text = fmt.Sprintf("volume %s created: %s in pool %s", volume, c.size("size"), c.text("pool"))
 		if x, ok := c.body["export"].(map[string]any); ok {
 			text += fmt.Sprintf(", exported as LUN %v", x["lun"])
 		}
@@ -88,7 +97,7 @@ func (c *changed) volume() (volume, text string) {
 	case c.method == http.MethodDelete:
 		return c.at[1], fmt.Sprintf("volume %s deleted", c.at[1])
 	case c.at[2] == "resize":
-		return c.at[1], fmt.Sprintf("volume %s resized to %s", c.at[1], c.text("size"))
+		return c.at[1], fmt.Sprintf("volume %s resized to %s", c.at[1], c.size("size"))
 	case c.at[2] == "zero":
 		return c.at[1], fmt.Sprintf("volume %s zeroed", c.at[1])
 	case c.at[2] == "clone":
@@ -143,8 +152,11 @@ func (c *changed) settings() string {
 	var out []string
 	for _, name := range sorted(c.body) {
 		v := c.text(name)
+		if name == "bandwidth" || strings.HasSuffix(name, "_bytes") {
+			v = c.size(name)
+		}
 		switch {
-		case name == "bandwidth" && v == "0", name == "iops" && v == "0":
+		case name == "bandwidth" && v == "0 B", name == "iops" && v == "0":
 			v = "no limit"
 		case name == "bandwidth":
 			v += "/s"

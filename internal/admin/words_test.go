@@ -4,9 +4,9 @@ import "testing"
 
 func TestChangesInWords(t *testing.T) {
 	for _, row := range []struct{ method, path, body, want string }{
-		{"POST", "/volumes", `{"name":"a","pool":"p","size":1073741824,"export":{"lun":7}}`, "change a//volume a created: 1GiB in pool p, exported as LUN 7"},
+		{"POST", "/volumes", `{"name":"a","pool":"p","size":1073741824,"export":{"lun":7}}`, "change a//volume a created: 1 GiB in pool p, exported as LUN 7"},
 		{"DELETE", "/volumes/a%20b?force=true", "", "change a b//volume a b deleted"},
-		{"POST", "/volumes/a/resize", `{"size":33554432,"force":true}`, "change a//volume a resized to 32MiB"},
+		{"POST", "/volumes/a/resize", `{"size":33554432,"force":true}`, "change a//volume a resized to 32 MiB"},
 		{"POST", "/volumes/a/zero", "", "change a//volume a zeroed"},
 		{"POST", "/volumes/a/clone", `{"name":"b","pool":"q"}`, "change b//volume a cloned to b in pool q"},
 		{"POST", "/exports", `{"volume":"a","lun":3,"initiators":["iqn.x"]}`, "change a//volume a exported as LUN 3 to iqn.x"},
@@ -19,7 +19,7 @@ func TestChangesInWords(t *testing.T) {
 		{"PATCH", "/pools/p", `{"write_mode":"write_through"}`, "fault /p/pool p takes writes as write_through"},
 		{"PATCH", "/pools/p/mdisks/m0", `{"offline":true}`, "fault /p/mdisk p.m0 taken offline"},
 		{"PATCH", "/pools/p/mdisks/m0", `{"offline":false}`, "fault /p/mdisk p.m0 brought back online"},
-		{"PATCH", "/pools/p/mdisks/m0", `{"bandwidth":4194304,"iops":0}`, "fault /p/mdisk p.m0 limited: bandwidth 4MiB/s, iops no limit"},
+		{"PATCH", "/pools/p/mdisks/m0", `{"bandwidth":4194304,"iops":0}`, "fault /p/mdisk p.m0 limited: bandwidth 4 MiB/s, iops no limit"},
 		{"PATCH", "/pools/p/mdisks/m0", `{"offline":false,"iops":100}`, "fault /p/mdisk p.m0 brought back online, limited: iops 100"},
 		{"PUT", "/mirror", `{"mirrored":false}`, "fault //the write cache lost its mirror"},
 		{"PUT", "/mirror", `{"mirrored":true}`, "fault //the write cache has its mirror again"},

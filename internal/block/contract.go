@@ -115,7 +115,7 @@ func CheckBatch(batch []KV, limit int) error {
 }
 
 // ErrSize is the error of a Region that was made with another size.
-var ErrSize = errors.New("it was made with another size")
+var ErrSize = errors.New("it was created with a different size")
 
 // Store makes the parts of an array's persistence. Opening is synchronous: it
 // happens before the array runs.

@@ -39,7 +39,7 @@ func (d *daemon) openDoors(target *scsi.Target, u *scsi.Unit) (name string, ende
 	}
 	l, err := net.Listen("tcp", d.cfg.Listen)
 	if err != nil {
-		return "", nil, nil, fmt.Errorf("the iSCSI portal cannot listen on %s: %w; choose another address by --listen", d.cfg.Listen, err)
+		return "", nil, nil, fmt.Errorf("the iSCSI portal cannot listen on %s: %w; choose another address with --listen", d.cfg.Listen, err)
 	}
 	served := make(chan error, 1)
 	go func() { served <- portal.Serve(l) }()

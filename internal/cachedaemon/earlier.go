@@ -39,7 +39,7 @@ func withEarlier(w tier.Witness, x block.Executor, socket string, naa [16]byte, 
 	}
 	for _, path := range []string{socket + "." + hex.EncodeToString(naa[:]) + ".witness", socket + ".witness"} {
 		if is, err := os.Stat(path); err == nil && os.SameFile(own, is) {
-			continue // given by --witness
+			continue // given with --witness
 		}
 		m, err := (&fileWitness{path: path}).load()
 		switch {

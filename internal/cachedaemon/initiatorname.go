@@ -32,7 +32,7 @@ func initiatorName(machineID, host string) (string, error) {
 		machineID = ""
 	}
 	if machineID == "" && (host == "" || host == "(none)" || strings.HasPrefix(host, "localhost")) {
-		return "", errors.New("nothing tells this machine from others: it has no /etc/machine-id and no host name; give it a name of its own by --initiator")
+		return "", errors.New("nothing identifies this machine: it has no /etc/machine-id and no host name; give it a unique name with --initiator")
 	}
 	sum := sha256.Sum256([]byte("arraysim initiator\n" + machineID + "\n" + host))
 	return initiatorPrefix + hex.EncodeToString(sum[:6]), nil

@@ -184,7 +184,7 @@ func Migrate(ctx context.Context, from, to *Client) (sum Warmed, err error) {
 			break
 		}
 		if page.Next <= next {
-			return sum, fmt.Errorf("the cache at %s answers page %d with page %d behind it; it is no hostcache of this version", from.socket, next, page.Next)
+			return sum, fmt.Errorf("the cache at %s answers page %d and names page %d as the next; it is not a hostcache of this version", from.socket, next, page.Next)
 		}
 		next = page.Next
 	}

@@ -166,11 +166,11 @@ func stateFolder() (string, error) {
 	case filepath.IsAbs(home):
 		folder = filepath.Join(home, ".local/state/arraysim")
 	default:
-		return "", errors.New("there is no place for the witness: neither STATE_DIRECTORY, XDG_STATE_HOME nor HOME is set; give a file by --witness")
+		return "", errors.New("there is no place for the witness: neither STATE_DIRECTORY, XDG_STATE_HOME nor HOME is set; give a file with --witness")
 	}
 	folder = filepath.Join(folder, "hostcache")
 	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return "", fmt.Errorf("there is no place for the witness: %w; give a file by --witness", err)
+		return "", fmt.Errorf("there is no place for the witness: %w; give a file with --witness", err)
 	}
 	return folder, nil
 }

@@ -24,17 +24,17 @@ func listenSocket(path string) (*apiSocket, error) {
 	switch {
 	case err == nil:
 		nc.Close()
-		return nil, fmt.Errorf("another hostcache answers on %s; choose another by --socket", path)
+		return nil, fmt.Errorf("another hostcache answers on %s; choose another with --socket", path)
 	case !errors.Is(err, syscall.ENOENT) && !errors.Is(err, syscall.ECONNREFUSED):
-		says := "cannot be made"
+		says := "cannot be created"
 		if st, gone := os.Lstat(path); gone == nil && st.Mode()&fs.ModeSocket != 0 {
 			says = "may be in use"
 		}
-		return nil, fmt.Errorf("the socket %s %s: %w; choose another by --socket", path, says, errors.Unwrap(err))
+		return nil, fmt.Errorf("the socket %s %s: %w; choose another with --socket", path, says, errors.Unwrap(err))
 	}
 	s, err := bindSocket(path)
 	if err != nil {
-		return nil, fmt.Errorf("the socket %s cannot be made: %w; choose another by --socket", path, err)
+		return nil, fmt.Errorf("the socket %s cannot be created: %w; choose another with --socket", path, err)
 	}
 	return s, nil
 }
@@ -85,7 +85,7 @@ func noOtherFile(path string) error {
 	case err != nil:
 		return err
 	case st.Mode()&fs.ModeSocket == 0:
-		return errors.New("there is a file of that name, which is no socket")
+		return errors.New("a file of that name exists and is not a socket")
 	}
 	return nil
 }

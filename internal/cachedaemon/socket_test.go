@@ -32,7 +32,7 @@ func TestSocketOfTheAPI(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if l, err := listenSocket(filepath.Join(dir, what)); err == nil || !strings.Contains(err.Error(), "is no socket") {
+		if l, err := listenSocket(filepath.Join(dir, what)); err == nil || !strings.Contains(err.Error(), "is not a socket") {
 			t.Errorf("a %s: %v, %v", what, l, err)
 		}
 	}
@@ -109,7 +109,7 @@ func TestSocketsThatCannotBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{filepath.Join(dir, "file", "sock"), filepath.Join(dir, strings.Repeat("s", 200))} {
-		if s, err := listenSocket(path); err == nil || !strings.Contains(err.Error(), "cannot be made: ") {
+		if s, err := listenSocket(path); err == nil || !strings.Contains(err.Error(), "cannot be created: ") {
 			t.Errorf("%s: %v, %v", path, s, err)
 		}
 	}

@@ -49,7 +49,7 @@ func (d *daemon) claim(role string, u *lun.Device) error {
 	naa := u.Info().NAA
 	d.exec.Unlock()
 	if was := d.roles[naa]; was != "" && naa != [16]byte{} {
-		return fmt.Errorf("%s is the LUN of %s as well; give each a LUN of its own", u.Name(), was)
+		return fmt.Errorf("%s is also the LUN of %s; give each its own LUN", u.Name(), was)
 	}
 	if d.roles == nil {
 		d.roles = map[[16]byte]string{}

@@ -120,7 +120,7 @@ func (w *keyWitness) Load(done func(tier.Mark, error)) {
 	go func() {
 		n, err := w.at.Generation()
 		if err == nil && n == 0 && w.takeOver {
-			err = errors.New("no registration at the LUN says how new the flash must be that takes over; if you know that this one was not left out, give a file by --witness")
+			err = errors.New("no registration at the LUN says how new the flash must be that takes over; if you know that this one was not left out, give a file with --witness")
 		}
 		w.exec.Post(func() { done(tier.Mark{NAA: w.naa, Generation: n}, err) })
 	}()

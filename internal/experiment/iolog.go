@@ -26,7 +26,7 @@ type IOLog struct {
 func NewIOLog(forms []string, dir func(*sim.Scenario) string) (*IOLog, error) {
 	for _, f := range forms {
 		if !slices.Contains(IOLogs, f) {
-			return nil, fmt.Errorf("%q is not known; it is one of %s", f, strings.Join(IOLogs, ", "))
+			return nil, fmt.Errorf("%q is unknown; it is one of %s", f, strings.Join(IOLogs, ", "))
 		}
 	}
 	return &IOLog{forms, dir}, nil

@@ -11,6 +11,6 @@ import (
 // loadModules says that there are no modules: a first `make run` compiles what it needs to serve.
 func loadModules(s *sim.Scenario, _ string) {
 	s.LoadWasm = func(string) (sim.Module, error) {
-		return nil, errors.New("this arraysim was built without WebAssembly, to serve soon: run `make build`")
+		return nil, errors.New("this arraysim was built without WebAssembly, to be ready sooner: run `make build`")
 	}
 }

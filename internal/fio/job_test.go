@@ -87,7 +87,7 @@ func TestJobMistakes(t *testing.T) {
 		"[a]\nrw=trim\n": "job a: rw=trim is not simulated", "[a]\n[a]\n": "two jobs of this name", "[a]\ntime_based\n": "time_based needs a runtime",
 		"[a]\nsize=50%\n": "job a: size=50%: the simulated LUN is as large as its jobs say", "[a]\nio_size=10%\n": "job a: io_size=10%: the simulated LUN",
 		"[a]\nrw=randread:8\n": "job a: rw=randread:8: sequences with jumps are not simulated; leave the :8 out", "[a]\nsize=x\n": `job a: size: "x"`,
-		"[a]\nfilesize=50%\n": "filesize=50%: the simulated LUN is as large as its jobs say, so that a part of it is not known; give bytes, such as filesize=1g", "[a]\nfilesize=x\n": `job a: filesize: "x"`,
+		"[a]\nfilesize=50%\n": "filesize=50%: the simulated LUN is as large as its jobs say, so a part of it is unknown; give bytes, such as filesize=1g", "[a]\nfilesize=x\n": `job a: filesize: "x"`,
 		"[a]\nsize=1m\nio_size=x%\n": "job a: io_size=x% is not a percentage", "[a]\nsize=1m\nio_size=200%\n": "job a: io_size=200% is not a percentage from 1 to 100",
 		"[a]\nbuffered=1\n": "job a: buffered=1: the page cache is not simulated, nor fitted; measure with direct=1",
 		"[a]\niodepth=0\n":  "both are numbers from 1 on", "[a]\nbs=x\n": `"x" is not a valid size`, "[a]\nbssplit=4k-3\n": "write sizes with percents",

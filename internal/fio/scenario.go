@@ -210,7 +210,7 @@ func sizeOf(o Options) (bytes uint64, sized bool, err error) {
 // bytesOf reads a length. One in percents is of a device whose size nobody knows here.
 func bytesOf(option, text string) (uint64, error) {
 	if strings.HasSuffix(text, "%") || strings.HasSuffix(text, "z") {
-		return 0, fmt.Errorf("%s=%s: the simulated LUN is as large as its jobs say, so that a part of it is not known; give bytes, such as %s=1g", option, text, option)
+		return 0, fmt.Errorf("%s=%s: the simulated LUN is as large as its jobs say, so a part of it is unknown; give bytes, such as %s=1g", option, text, option)
 	}
 	n, err := ParseSize(text)
 	if err != nil {

@@ -132,7 +132,7 @@ func loadOf(j *fio.Ran) (Load, error) {
 	switch {
 	case err != nil:
 	case len(j.Beside) > 0:
-		err = fmt.Errorf("it ran beside %s, and which of the latency is whose is not known; put a stonewall between them", strings.Join(j.Beside, ", "))
+		err = fmt.Errorf("it ran beside %s, and whose latency is whose is unknown; put a stonewall between them", strings.Join(j.Beside, ", "))
 	case l.Sizes != nil:
 		err = errors.New("bssplit makes a load that is not fitted; measure with one block size")
 	case l.Rate > 0 || l.Think > 0:
@@ -172,7 +172,7 @@ func fromLog(name string, load Load) ([]Observation, error) {
 		sizes[k.bytes] = true
 	}
 	if len(sizes) > 1 {
-		return nil, fmt.Errorf("it has I/Os of %d sizes, and how many of each were in flight is not known; measure with one block size", len(sizes))
+		return nil, fmt.Errorf("it has I/Os of %d sizes, and it is unknown how many of each were in flight; measure with one block size", len(sizes))
 	}
 	var out []Observation
 	for k, ns := range by {

@@ -107,8 +107,8 @@ func TestSecretsThatCannotWork(t *testing.T) {
 		{"a name twice", &CHAP{Initiators: map[string]*CHAP{hostA: chapA, strings.ToUpper(hostA): chapB}}, "twice"},
 		{"a secret of two", &CHAP{Initiators: map[string]*CHAP{hostA: chapA, hostB: {User: "b", Secret: chapA.Secret}}}, "same secret"},
 		{"the common secret for one", &CHAP{User: "u", Secret: chapA.Secret, Initiators: map[string]*CHAP{hostA: chapA}}, "same secret"},
-		{"a proof by the initiator's secret", &CHAP{User: "u", Secret: []byte("s"), MutualUser: "m", MutualSecret: []byte("s")}, "one of its own"},
-		{"a proof by another's secret", &CHAP{Initiators: map[string]*CHAP{hostA: {User: "a", Secret: []byte("x"), MutualUser: "m", MutualSecret: chapB.Secret}, hostB: chapB}}, "one of its own"},
+		{"a proof by the initiator's secret", &CHAP{User: "u", Secret: []byte("s"), MutualUser: "m", MutualSecret: []byte("s")}, "a different one"},
+		{"a proof by another's secret", &CHAP{Initiators: map[string]*CHAP{hostA: {User: "a", Secret: []byte("x"), MutualUser: "m", MutualSecret: chapB.Secret}, hostB: chapB}}, "a different one"},
 	} {
 		exec := block.NewLive()
 		for i, cfg := range []Config{{Targets: []TargetConfig{{Name: testTarget, Handler: newFake(exec, 0), CHAP: row.chap}}}, {DiscoveryCHAP: row.chap}} {

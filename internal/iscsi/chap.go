@@ -91,7 +91,7 @@ func (c *CHAP) prepared() (*CHAP, error) {
 	}
 	for _, x := range append(slices.Collect(maps.Values(p.Initiators)), &p) { // any one is reported
 		if o := secrets[string(x.MutualSecret)]; len(x.MutualSecret) > 0 && o != "" {
-			return nil, fmt.Errorf("the target proves itself with the secret of %s; give it one of its own", o)
+			return nil, fmt.Errorf("the target authenticates itself with the secret of %s; give it a different one", o)
 		}
 	}
 	return &p, nil

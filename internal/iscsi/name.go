@@ -63,11 +63,11 @@ func checkQualified(s string) error {
 		return r
 	}, month)
 	if digits != "0000-00" || month[5:] < "01" || month[5:] > "12" {
-		return errors.New("behind iqn. comes a month such as 2026-01")
+		return errors.New("after iqn. write a month such as 2026-01")
 	}
 	domain, _, _ = strings.Cut(domain, ":")
 	if domain == "" || strings.HasPrefix(domain, ".") || strings.HasSuffix(domain, ".") || strings.Contains(domain, "..") {
-		return errors.New("behind the month comes a domain, reversed, such as io.arraysim")
+		return errors.New("after the month write a reversed domain such as io.arraysim")
 	}
 	return nil
 }
@@ -79,7 +79,7 @@ func checkHex(s string, lengths ...int) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("behind its first dot come %v hexadecimal digits", lengths)
+	return fmt.Errorf("after its first dot write %v hexadecimal digits", lengths)
 }
 
 // prohibited tells whether a character cannot be in a name (RFC 3722 section 6). Of ASCII there are letters, digits,

@@ -198,7 +198,7 @@ func (c *Client) Emit(e metrics.Emitter) {
 	e.Value(metrics.LinkTransition, float64(c.local.Load()))
 }
 
-var errNoOwner = errors.New("nobody has the array, as far as is known")
+var errNoOwner = errors.New("no node is known to have the array")
 
 // run makes links until Stop.
 func (c *Client) run() {

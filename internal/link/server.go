@@ -285,7 +285,7 @@ func (s *Server) enter(l *serverLink) error {
 		l.state = s.nodes[i]
 		l.state.Node = l.node
 	case len(s.nodes) >= maxNodes:
-		return fmt.Errorf("%d nodes are known, and there are not to be more", maxNodes)
+		return fmt.Errorf("%d nodes are known, which is the limit", maxNodes)
 	default:
 		l.state = &nodeState{Node: l.node}
 		s.nodes = append(s.nodes, l.state)

@@ -43,6 +43,11 @@ var worst = []struct {
 	{phrase(`cannot tell from`), "treat as"},
 	{phrase(`in no time`), "at once, in microseconds"},
 	{phrase(`made to measure|by and by|of its own accord`), "what is meant"},
+	{phrase(`by --[a-z][a-z-]*`), "with --flag"},
+	{phrase(`behind (a|an|the|its|each|every|that|one|any|some) (next |last |failed )?(crash|death|restart|start|stop|flush|sync|reset|pause|minute|second|write|commit|failure|loss|power cut)`), "after"},
+	{phrase(`(this|that|it) is no (XML|Parquet|JSON|YAML|file|folder|socket|table|answer|parameter|configuration|statistics|hostcache|array|node)`), "this is not a ..."},
+	{phrase(`and the like`), "and others; name them"},
+	{phrase(`is it of another|of another version`), "a different version"},
 }
 
 // plain is what has words of the above and is plain English: that something is missing, what something consists of or
@@ -183,7 +188,8 @@ func TestRefusedPhrasesBite(t *testing.T) {
 		`"10X" is no size`, "the answer makes no sense", "text without end", "what happened of late", "is the less the more was written",
 		"the array starts all the same", "nobody is accused", "the culprit", "the kernel is told", "one that exists wants just these",
 		"a token is made", "it books the bytes", "what is no longer told", "0.9 and 1.1 are not told apart", "it is no whole number", "CULPRITS",
-		"In The Place Of", "written anew",
+		"In The Place Of", "written anew", "choose another by --data", "only a start behind a crash finds it", "this is no Parquet file",
+		"CSV, JSON and the like", "is it of another version",
 	} {
 		for _, text := range []string{bad, strings.ReplaceAll(bad, " ", "\n"), "    " + strings.ReplaceAll(bad, " ", "\n    "),
 			"# " + strings.ReplaceAll(bad, " ", "\n# "), "// " + strings.ReplaceAll(bad, " ", "\n// "), "- " + strings.ReplaceAll(bad, " ", "\n  ")} {
@@ -197,7 +203,8 @@ func TestRefusedPhrasesBite(t *testing.T) {
 	}
 	for _, good := range []string{"an amendment", "there is no size", "renewed", "the TCMU front end", "recommended", "relate",
 		"a key is made of the name", "calls without data are made at once", "the value is\n\ntold by others", "| what is |\n| told |",
-		"- what is\n- told", "the volume is no longer LUN 3", "There is no\nsize"} {
+		"- what is\n- told", "the volume is no longer LUN 3", "There is no\nsize", "standby --force", "commands wait behind the copy's",
+		"it is no longer a file", "what he is like"} {
 		if got := refused(good); len(got) != 0 {
 			t.Errorf("%q is refused: %q", good, got)
 		}

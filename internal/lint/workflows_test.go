@@ -88,12 +88,12 @@ func TestContinuousIntegration(t *testing.T) {
 			for _, m := range madeBy(s.Run) {
 				where[m] += j.If
 			}
-			if strings.Contains(s.Run, "examples/scripts/failing-lun.sh") {
-				where["failing-lun.sh"] = j.If
+			for _, example := range scripts.FindAllString(s.Run, -1) {
+				where[filepath.Base(example)] = j.If
 			}
 		}
 	}
-	for _, target := range []string{"build", "lint", "test-quick", "failing-lun.sh"} {
+	for _, target := range []string{"build", "lint", "test-quick", "failing-lun.sh", "thin-exhaustion.sh", "undercover-clone.sh"} {
 		if when, ok := where[target]; !ok || when != "" {
 			t.Errorf("%s does not run for every change, but where %q", target, when)
 		}

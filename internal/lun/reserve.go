@@ -148,7 +148,7 @@ func (d *Device) Fence(ours, lost uint64) error {
 	d.registering.Lock()
 	defer d.registering.Unlock()
 	if ours == lost {
-		return fmt.Errorf("both hosts have reservation key %#x; the one that takes over needs another", ours)
+		return fmt.Errorf("both hosts have reservation key %#x; give the one that takes over a different key", ours)
 	}
 	keys, err := d.register(ours)
 	if err != nil {

@@ -100,13 +100,13 @@ type parquetReader struct {
 func NewParquetReader(r io.ReaderAt, size int64) (RowReader, error) {
 	f, err := parquet.OpenFile(r, size)
 	if err != nil {
-		return nil, fmt.Errorf("this is no Parquet file: %w", err)
+		return nil, fmt.Errorf("this is not a Parquet file: %w", err)
 	}
 	at := make([]int, len(Columns()))
 	for i, c := range Columns() {
 		leaf, ok := f.Schema().Lookup(c)
 		if !ok {
-			return nil, fmt.Errorf("this Parquet file is no table of counters: it has no column %q", c)
+			return nil, fmt.Errorf("this Parquet file is not a table of counters: it has no column %q", c)
 		}
 		at[i] = leaf.ColumnIndex
 	}

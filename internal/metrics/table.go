@@ -174,7 +174,7 @@ func NewCSVReader(r io.Reader) (RowReader, error) {
 	}
 	n := len(head) - 4
 	if n < 0 || n > len(LabelColumns) || !slices.Equal(head[:3], Columns()[:3]) || !slices.Equal(head[3:3+n], LabelColumns[:n]) || head[3+n] != "value" {
-		return nil, fmt.Errorf("this is no table of counters: its columns are %s", strings.Join(head, ","))
+		return nil, fmt.Errorf("this is not a table of counters: its columns are %s", strings.Join(head, ","))
 	}
 	return &csvReader{c}, nil
 }

@@ -103,7 +103,7 @@ func TestBadTables(t *testing.T) {
 	row := strings.Repeat(",", len(Columns())-1)
 	for _, c := range []struct{ name, text, want string }{
 		{"nothing", "", "no header"},
-		{"another table", "a,b,c,d\n", "no table of counters"},
+		{"another table", "a,b,c,d\n", "not a table of counters"},
 		{"a bad time", head + "\nyesterday" + row[:len(row)-1] + ",1\n", `line 2: "yesterday" is not a valid time`},
 		{"a bad value", head + "\n2026-01-01T00:00:00Z" + row + "x\n", `line 2: "x" is not a valid value`},
 		{"a short row", head + "\n1,2\n", "wrong number of fields"},

@@ -198,7 +198,7 @@ func Parse(text []byte) (*Profile, error) {
 func parse(text []byte) (*Profile, error) {
 	p := &Profile{}
 	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(p); err != nil {
-		return nil, errors.New(strings.Join(strings.Fields(yaml.FormatError(err, false, false)), " "))
+		return nil, YAMLError(err)
 	}
 	if word := CheckWords(p); word != nil {
 		return nil, word

@@ -34,7 +34,7 @@ func (d *Duration) UnmarshalText(b []byte) error {
 		return fmt.Errorf("%q is not a valid time; write one such as 450us, 1.75ms or 5m", b)
 	}
 	if v < 0 {
-		return fmt.Errorf("%q is a time before the beginning; write one such as 450us, 1.75ms or 5m", b)
+		return fmt.Errorf("%q is negative; write a time such as 450us, 1.75ms or 5m", b)
 	}
 	*d = Duration(v)
 	return nil

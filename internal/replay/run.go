@@ -70,7 +70,7 @@ type job struct {
 // folded into it, and counted.
 func Run(ctx context.Context, src Source, cfg RunConfig) (*Outcome, error) {
 	if src.Objects() {
-		return nil, errors.New("a trace of objects has no addresses to replay; it can be run through caches by --policy")
+		return nil, errors.New("a trace of objects has no addresses to replay; run it through caches with --policy")
 	}
 	cfg.Depth = max(cfg.Depth, 1)
 	var workers []*worker

@@ -169,7 +169,7 @@ func (t *unit) capacity() error {
 	t.blocks = be64(d) + 1
 	t.blockSize = int(be64(d[4:12]) & 0xffffffff)
 	if t.blockSize < 512 || t.blockSize > 64<<10 || t.blocks == 0 || t.blocks > 1<<50 {
-		return fmt.Errorf("it says that it has %d blocks of %d bytes", t.blocks, t.blockSize)
+		return fmt.Errorf("it reports %d blocks of %d bytes", t.blocks, t.blockSize)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ const defaultVolume = 256 << 30
 // trace and configuration give the same outcome. The Run tells what else happened.
 func Virtual(ctx context.Context, src Source, cfg VirtualConfig) (*Outcome, *sim.Run, error) {
 	if src.Objects() {
-		return nil, nil, errors.New("a trace of objects has no addresses to replay; it can be run through caches by --policy")
+		return nil, nil, errors.New("a trace of objects has no addresses to replay; run it through caches with --policy")
 	}
 	s, err := cfg.scenario()
 	if err != nil {

@@ -182,10 +182,10 @@ func (b *iostatsFolder) file(name string) error {
 	defer f.Close()
 	var root xmlNode
 	if err := xml.NewDecoder(f).Decode(&root); err != nil {
-		return fmt.Errorf("this is no XML: %w", err)
+		return fmt.Errorf("this is not XML: %w", err)
 	}
 	if root.XMLName.Local != "diskStatsColl" {
-		return fmt.Errorf("this is no statistics file: its root is <%s>", root.XMLName.Local)
+		return fmt.Errorf("this is not a statistics file: its root is <%s>", root.XMLName.Local)
 	}
 	t, err := time.Parse(xmlTime, root.text("timestamp"))
 	if err != nil {

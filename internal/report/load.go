@@ -19,7 +19,7 @@ import (
 // Options say how to read counters; what is not set is found out.
 type Options struct {
 	Mapping string        // file that explains the columns of a CSV file of others
-	Last    time.Duration // of a Prometheus: how far back; 1 h if 0
+	Last    time.Duration // with Prometheus: how far back to read; 1 h if 0
 	Step    time.Duration // of a Prometheus: length of a sample; chosen if 0
 }
 
@@ -161,7 +161,7 @@ func load(ctx context.Context, source string, opt Options) (*Data, error) {
 	case bytes.HasPrefix(bytes.TrimSpace(head), []byte("{")):
 		return fromPrometheusFile(source, f)
 	}
-	return nil, errors.New("this is neither our table (CSV, Parquet) nor iostats XML nor a Prometheus answer; explain other CSV by --mapping")
+	return nil, errors.New("this is neither our table (CSV, Parquet) nor iostats XML nor a Prometheus answer; explain other CSV with --mapping")
 }
 
 // fromFolder reads our table if it is there, else statistics files, else answers of a Prometheus,

@@ -39,7 +39,7 @@ func fromPrometheus(ctx context.Context, base string, opt Options) (*Data, error
 		}
 		m, ok := v.(model.Matrix)
 		if !ok {
-			return nil, fmt.Errorf("the Prometheus answers a range by a %s", v.Type())
+			return nil, fmt.Errorf("the Prometheus answers a range with a %s", v.Type())
 		}
 		b.matrix(m, sumNames[q])
 	}

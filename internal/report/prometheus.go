@@ -85,14 +85,14 @@ func newPromRange() *promRange {
 func (b *promRange) answer(r io.Reader, name string) error {
 	var a promAnswer
 	if err := json.NewDecoder(r).Decode(&a); err != nil {
-		return fmt.Errorf("this is no answer of a Prometheus: %w", err)
+		return fmt.Errorf("this is not an answer of Prometheus: %w", err)
 	}
 	switch a.Status {
 	case "success":
 	case "error":
 		return fmt.Errorf("the Prometheus refuses: %s", a.Error)
 	default:
-		return errors.New("this is no answer of a Prometheus: it has no status")
+		return errors.New("this is not an answer of Prometheus: it has no status")
 	}
 	b.matrix(a.Data.Result, name)
 	return nil

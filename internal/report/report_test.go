@@ -285,7 +285,7 @@ func TestSourcesThatMakeNoSense(t *testing.T) {
 	}{
 		{"nothing there", filepath.Join(dir, "none"), Options{}, "no such file"},
 		{"an empty folder", t.TempDir(), Options{}, "no counters in this folder"},
-		{"unknown text", some, Options{}, "explain other CSV by --mapping"},
+		{"unknown text", some, Options{}, "explain other CSV with --mapping"},
 		{"an empty file", file("empty", ""), Options{}, "neither our table"},
 		{"one snapshot", file("one.csv", strings.Join(metrics.Columns(), ",")+"\n"), Options{}, "no two readings"},
 		{"other XML", file("x.xml", "<diskStatsColl timestamp=\"soon\"/>"), Options{}, `timestamp "soon"`},

@@ -65,7 +65,7 @@ func (e *Expect) check() error {
 	case e.Kind == "":
 		return errors.New("has no kind; add kind: predicted, fitted, input or pinned")
 	case e.Kind == Fitted && len(e.Fitted) == 0:
-		return errors.New("is fitted and does not say what; add fitted: with the keys of the parameters that were set by it")
+		return errors.New("is fitted and does not say by what; add fitted: with the keys of the parameters that were set by it")
 	case e.Kind != Fitted && len(e.Fitted) > 0:
 		return fmt.Errorf("is %s and names parameters that were fitted to it; make its kind fitted", e.Kind)
 	case e.Kind != Predicted && len(e.From) > 0:

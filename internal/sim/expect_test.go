@@ -28,7 +28,7 @@ func TestExpectSaysWhatItIs(t *testing.T) {
 		{`{kind: fitted, what: w, value: x, document: "3", fitted: [cache.write, jobs.load.outstanding], max: 1}`, ""},
 		{`{what: w, value: x, max: 1}`, "expectation 1 in line 8 (w) has no kind; add kind: predicted, fitted, input or pinned"},
 		{`{kind: guessed, what: w, value: x, max: 1}`, `expect[0].kind is "guessed"; it is one of predicted,`},
-		{`{kind: fitted, what: w, value: x, document: "3", max: 1}`, "does not say what; add fitted:"},
+		{`{kind: fitted, what: w, value: x, document: "3", max: 1}`, "does not say by what; add fitted:"},
 		{`{kind: fitted, what: w, value: x, document: "3", fitted: [cache.wrote], max: 1}`, `names the parameter "cache.wrote"; there is no such key`},
 		{`{kind: pinned, what: w, value: x, fitted: [cache.write], max: 1}`, "make its kind fitted"},
 		{`{kind: pinned, what: w, value: x, from: [cache.write], max: 1}`, "only what is predicted does"},
@@ -80,7 +80,7 @@ func TestValueOfUnknownCounter(t *testing.T) {
 		{"metric.backend_bytes_total,reason=rwm", "never counted by reason=rwm; there are copy_read, destage,"},
 		{"metric.backend_bytes_total,pool=q", "never counted by pool=q; there are p"},
 		{"volume.v.write_ms", ""},
-		{"volume.v.read_ms", "nothing of which it could be the mean"},
+		{"volume.v.read_ms", "there was nothing to take the mean of"},
 	} {
 		v, err := r.Value(row.name, 0, 0)
 		if got := fmt.Sprint(err); row.says == "" && err != nil || row.says != "" && !strings.Contains(got, row.says) {

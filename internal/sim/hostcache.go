@@ -201,7 +201,7 @@ func (k *cached) open(opt tier.Options) error {
 	for k.disk.State().Why != "" && x.Step() {
 	}
 	if why := k.disk.State().Why; why != "" {
-		return fmt.Errorf("policy %s does not come into effect: %s", opt.Policy, why)
+		return fmt.Errorf("policy %s has no effect: %s", opt.Policy, why)
 	}
 	return k.warm(x)
 }

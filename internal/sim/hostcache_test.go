@@ -170,7 +170,7 @@ func TestCacheRefusals(t *testing.T) {
 		{"hosts.h.cache.disk.volume", "x"}:                                                                                "no volume \"x\"",
 		{"hosts.h.cache.disk.threshold", "1001"}:                                                                          "thousandths",
 		{"hosts.h.cache.disk.eviction", "best"}:                                                                           "best",
-		{"hosts.h.cache.disk.policy", "write_back+2"}:                                                                     "does not come into effect",
+		{"hosts.h.cache.disk.policy", "write_back+2"}:                                                                     "has no effect",
 		{"hosts.h.flash.kind", "tape"}:                                                                                    "pcie, sata",
 		{"hosts.h.flash.channels", "-1"}:                                                                                  "1 to 1024 channels",
 		{"jobs", "[{volume: v, io: 4KiB, outstanding: 1, timeout: 1s}]"}:                                                  "no timeout",

@@ -37,7 +37,7 @@ func (f *FlashSpec) fill() error {
 	}
 	k, ok := flashKinds[f.Kind]
 	if !ok {
-		return fmt.Errorf("flash of kind %q is not known; it is pcie or sata", f.Kind)
+		return fmt.Errorf("flash of kind %q is unknown; it is pcie or sata", f.Kind)
 	}
 	if f.Channels == 0 {
 		f.Channels = k.Channels

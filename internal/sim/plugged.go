@@ -90,7 +90,7 @@ func maker[C, P any](r *Run, kind string, ref PolicyRef, plugged map[string]func
 		return constructor(kind, ref.Name, plugged, ours...)
 	}
 	if r.s.LoadWasm == nil {
-		return nil, fmt.Errorf("%s policy %s: nobody loads WebAssembly here", kind, ref)
+		return nil, fmt.Errorf("%s policy %s: WebAssembly cannot be loaded here", kind, ref)
 	}
 	m, err := r.s.LoadWasm(ref.Wasm)
 	if err != nil {

@@ -282,7 +282,7 @@ func Parse(text []byte) (*Scenario, error) {
 func parse(text []byte) (*Scenario, error) {
 	s := &Scenario{}
 	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(s); err != nil {
-		return nil, errors.New(strings.Join(strings.Fields(yaml.FormatError(err, false, true)), " "))
+		return nil, profile.YAMLError(err)
 	}
 	if err := yaml.Unmarshal(text, &s.tree); err != nil {
 		return nil, err

@@ -98,7 +98,7 @@ func (r *Run) Value(name string, at, over Duration) (float64, error) {
 		}
 	}
 	if !ok {
-		return 0, fmt.Errorf("there is no figure %q here: no such name, or nothing of which it could be the mean", name)
+		return 0, fmt.Errorf("there is no figure %q: the name is unknown, or there was nothing to take the mean of", name)
 	}
 	return v, nil
 }

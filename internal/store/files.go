@@ -107,14 +107,14 @@ func OpenFiles(exec block.Executor, dir string, opt FilesOptions) (*Files, error
 	fs := opt.FS
 	mdisks := filepath.Join(dir, "mdisk")
 	if err := errors.Join(makeFolder(fs, dir, true), makeFolder(fs, mdisks, false)); err != nil {
-		return nil, fmt.Errorf("the data folder cannot be made: %w; choose another by --data", err)
+		return nil, fmt.Errorf("the data folder cannot be created: %w; choose another with --data", err)
 	}
 	lock, err := lockFolder(fs, dir)
 	if err != nil {
 		return nil, err
 	}
 	if err := syncFolder(fs, mdisks); err != nil { // who gave them their names may have died before
-		return nil, errors.Join(fmt.Errorf("the names of mdisks cannot be made durable: %w", err), lock.Close())
+		return nil, errors.Join(fmt.Errorf("the names of mdisks cannot be saved durably: %w", err), lock.Close())
 	}
 	s := &Files{exec: exec, opt: opt, fs: fs, dir: dir, lock: lock, instant: fs.Instant(dir), made: map[string]*fileMedium{}}
 	s.names, s.flushes = line{limit: 1, first: true}, line{limit: 1, first: true}
@@ -266,7 +266,7 @@ func (s *Files) Region(name string, l block.RegionLayout) (block.Region, bool, e
 	s.region = &mapped{LocalMemory: block.NewLocalMemory(m.Bytes(), l), s: s, m: m, layout: l}
 	if fresh {
 		if err := s.named(f, tmp, path); err != nil {
-			return nil, false, fmt.Errorf("the write cache file cannot be made durable: %w", err)
+			return nil, false, fmt.Errorf("the write cache file cannot be saved durably: %w", err)
 		}
 	}
 	return s.region, fresh, nil
@@ -298,7 +298,7 @@ func (s *Files) findRegion(link string, size int) (path string, fresh bool, err 
 	// Who gave it its name may have died before that was durable; the data folder was synced.
 	if dir := filepath.Dir(path); !fresh && dir != filepath.Dir(link) {
 		if err := syncOthers(s.fs, dir); err != nil {
-			return "", false, fmt.Errorf("the name of the write cache file cannot be made durable: %w", err)
+			return "", false, fmt.Errorf("the name of the write cache file cannot be saved durably: %w", err)
 		}
 	}
 	return path, fresh, nil

@@ -238,7 +238,7 @@ func (m *fileMedium) makeSums() error {
 		err = m.s.named(f, tmp, path)
 	}
 	if err != nil {
-		return fmt.Errorf("its checksums cannot be made: %w", err)
+		return fmt.Errorf("its checksums cannot be created: %w", err)
 	}
 	return nil
 }

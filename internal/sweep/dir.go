@@ -115,7 +115,7 @@ func (p *Plan) Execute(ctx context.Context, w Work) (Done, error) {
 	go func() { wg.Wait(); close(rows) }()
 	err = p.collect(rows, &w, &d, stop)
 	if err == nil && d.Before+d.Ran < d.Shard {
-		err = fmt.Errorf("interrupted after %d of %d runs; the same command goes on from there", d.Before+d.Ran, d.Shard)
+		err = fmt.Errorf("interrupted after %d of %d runs; the same command continues from there", d.Before+d.Ran, d.Shard)
 	}
 	return d, err
 }

@@ -71,7 +71,7 @@ func Load(path, scenario, version string) (*Plan, error) {
 	}
 	var f File
 	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(&f); err != nil {
-		return nil, fmt.Errorf("sweep %s: %s", path, strings.Join(strings.Fields(yaml.FormatError(err, false, true)), " "))
+		return nil, fmt.Errorf("sweep %s: %w", path, profile.YAMLError(err))
 	}
 	switch {
 	case scenario != "":
@@ -183,7 +183,7 @@ func (p *Plan) addParameters() error {
 	slices.SortFunc(p.params, func(a, b parameter) int { return strings.Compare(a.key, b.key) })
 	for _, x := range p.params {
 		if x.key == "seed" || slices.ContainsFunc(fixed, func(c tidy.Column) bool { return c.Name == x.column.Name }) {
-			return fmt.Errorf("%s is no parameter; say seed and seeds, or cases", x.key)
+			return fmt.Errorf("%s is not a parameter; use seed and seeds, or cases", x.key)
 		}
 	}
 	return nil
@@ -224,7 +224,7 @@ func (p *Plan) drawPoints() error {
 	seen := map[[16]byte]bool{}
 	for n := 0; len(p.points) < x.Points; n++ {
 		if n > 100*x.Points+1000 {
-			return fmt.Errorf("random: %d points of %.0f are too many to be found by chance; put the values into the grid", x.Points, x.combinations())
+			return fmt.Errorf("random: %d points of %.0f are too many to draw at random; put the values into the grid", x.Points, x.combinations())
 		}
 		values, err := json.Marshal(x.point(n))
 		if err != nil {

@@ -146,7 +146,7 @@ func TestResume(t *testing.T) {
 			stop()
 		}
 	}})
-	if err == nil || !strings.Contains(err.Error(), "goes on from there") || d.Ran < 3 || d.Ran > 4 {
+	if err == nil || !strings.Contains(err.Error(), "continues from there") || d.Ran < 3 || d.Ran > 4 {
 		t.Fatalf("%+v, error %v", d, err)
 	}
 	if _, m, err := p.Merge([]string{dir}); !Missing(err) || m.Missing != 16-d.Ran {
@@ -259,15 +259,15 @@ func TestMistakes(t *testing.T) {
 	for _, row := range [][3]string{
 		{"jobs.load.outstanding: [1, 8]", "jobs.lod.outstanding: [1, 8]", `there is no "lod"`},
 		{"jobs.load.outstanding: [1, 8]", "jobs.load.outstanding: []", "has no values"},
-		{"jobs.load.outstanding: [1, 8]", "seed: [1, 8]", "say seed and seeds"},
+		{"jobs.load.outstanding: [1, 8]", "seed: [1, 8]", "use seed and seeds"},
 		{"scale: log", "scale: cube", "it is linear or log"},
 		{"from: 1us", "from: 1KiB", "give two numbers"},
-		{"from: 1us", "from: 1s", "goes down"},
+		{"from: 1us", "from: 1s", "is descending"},
 		{"points: 2", "points: 0", "1 or more"},
 		{"{from: 1us, to: 1ms, scale: log}", "{choose: [1us, 1us]}", "2 points have 1 values to choose from"},
 		{"{from: 1us, to: 1ms, scale: log}", "{choose: [1, 1.0]}", "2 points have 1 values to choose from"},
 		{"{from: 1us, to: 1ms, scale: log}", "{choose: [1us" + strings.Repeat(", 1us", 20_000) + ", 2us]}",
-			"2 points of 2 are too many to be found by chance; put the values into the grid"},
+			"2 points of 2 are too many to draw at random; put the values into the grid"},
 		{"{from: 1us, to: 1ms, scale: log}", "{from: 600B, to: 1000B}", "no multiple of 512 bytes between them"},
 		{"points: 2", "points: 90000000", "more than 100000000 runs"},
 		{"job.load.iops", "load.iops", "is not the name of a figure"},

@@ -151,11 +151,11 @@ func (x *Range) check() error {
 	x.to, _ = x.unit.measure(x.To)
 	switch {
 	case x.to < x.from:
-		return fmt.Errorf("from %v to %v goes down; exchange them", x.From, x.To)
+		return fmt.Errorf("from %v to %v is descending; swap the two", x.From, x.To)
 	case x.Scale != "" && x.Scale != "log" && x.Scale != "linear":
 		return fmt.Errorf("scale is %q; it is linear or log", x.Scale)
 	case x.Scale == "log" && x.from <= 0:
-		return fmt.Errorf("from %v: a logarithm begins above 0", x.From)
+		return fmt.Errorf("from %v: a logarithmic scale begins above 0", x.From)
 	case x.unit == octets && math.Ceil(x.from/sector) > math.Floor(x.to/sector):
 		return fmt.Errorf("from %v to %v: there is no multiple of %d bytes between them; give one by choose", x.From, x.To, sector)
 	}

@@ -168,7 +168,7 @@ func ParseColumns(text string) (*Columns, error) {
 			}
 			continue
 		default:
-			return nil, fmt.Errorf("%q is not known; write time=, op=, offset=, length=, disk=, write= or separator=", role)
+			return nil, fmt.Errorf("%q is unknown; write time=, op=, offset=, length=, disk=, write= or separator=", role)
 		}
 		u, ok := units[unit]
 		if !ok || name == "" {

@@ -123,7 +123,7 @@ func NewReader(in io.Reader, name string, opt Options) (*Reader, error) {
 			return nil, err
 		}
 	} else if r.format = detect(head, eof); r.format == nil {
-		return nil, fmt.Errorf("trace %s is of no format that is known; name it by --format", name)
+		return nil, fmt.Errorf("trace %s has an unknown format; name it with --format", name)
 	}
 	if r.action = opt.Action; r.action == 0 && r.format == blkparse {
 		r.action = firstAction(head)
@@ -230,7 +230,7 @@ func (r *Reader) judge() {
 	if r.format.size > 0 {
 		what = "record"
 	}
-	r.err = fmt.Errorf("trace %s, read as %s: %d of %d records are bad, more than the share of %g that is allowed; the first is %s %d: %s; choose the format by --format or allow more by --max-bad",
+	r.err = fmt.Errorf("trace %s, read as %s: %d of %d records are bad, more than the share of %g that is allowed; the first is %s %d: %s; choose the format with --format, or allow more with --max-bad",
 		r.name, r.format.name, r.badN, total, max(r.opt.MaxBad, 0), what, r.bad[0].Place, r.bad[0].Why)
 }
 
@@ -241,7 +241,7 @@ func (r *Reader) finish(err error) {
 	}
 	r.judge()
 	if r.err == nil && r.records == 0 {
-		r.err = fmt.Errorf("trace %s, read as %s, has no request; choose the format by --format", r.name, r.format.name)
+		r.err = fmt.Errorf("trace %s, read as %s, has no request; choose the format with --format", r.name, r.format.name)
 	}
 	if r.err == nil {
 		r.err = io.EOF

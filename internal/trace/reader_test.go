@@ -232,7 +232,7 @@ func TestBadRecords(t *testing.T) {
 	}{
 		{"a few", many(3, 700), Options{MaxBad: 0.01}, 1998, 2, ""},
 		{"a few where none may be", many(1500), Options{MaxBad: -1}, 0, 1, "of 1500 records are bad, more than the share of 0 that is allowed; the first is line 1500: its size is not a number"},
-		{"half of them", many(half...), Options{MaxBad: 0.1}, 0, 500, "500 of 1001 records are bad, more than the share of 0.1 that is allowed; the first is line 3: its size is not a number, or more than 1 GiB; choose the format by --format or allow more by --max-bad"},
+		{"half of them", many(half...), Options{MaxBad: 0.1}, 0, 500, "500 of 1001 records are bad, more than the share of 0.1 that is allowed; the first is line 3: its size is not a number, or more than 1 GiB; choose the format with --format, or allow more with --max-bad"},
 		{"a short trace", "1,5,28,4096,7\nnonsense\n", Options{Format: "cloudphysics", MaxBad: 0.1}, 1, 1, "1 of 2 records are bad, more than the share of 0.1 that is allowed; the first is line 2: it has not 5 fields"},
 		{"the wrong format", many(), Options{Format: "msr", MaxBad: 0.1}, 0, 1000, "1000 of 1000 records are bad"},
 		{"a line without end", line(1) + strings.Repeat("x", 1<<20) + "\n" + line(2), Options{MaxBad: 0.5}, 2, 1, ""},
@@ -282,8 +282,8 @@ func TestOpenErrors(t *testing.T) {
 	for _, row := range []struct{ name, path, format, want string }{
 		{"no file", filepath.Join(dir, "none"), "", "no such file"},
 		{"empty", write("empty", nil), "", "is empty"},
-		{"noise", write("noise", noise), "", "is of no format that is known; name it by --format"},
-		{"prose", write("prose", []byte("It was a dark and stormy night;\nthe rain fell in torrents\n")), "", "is of no format that is known"},
+		{"noise", write("noise", noise), "", "has an unknown format; name it with --format"},
+		{"prose", write("prose", []byte("It was a dark and stormy night;\nthe rain fell in torrents\n")), "", "has an unknown format"},
 		{"broken gzip", write("gz", []byte("\x1f\x8bnothing")), "", "gzip"},
 		{"unknown format", write("list", []byte("1\n")), "vhs", `no trace format is named "vhs"; choose from blktrace, vscsi, vscsi2, cloudphysics,`},
 	} {

@@ -33,7 +33,7 @@ func (c *Config) Validate() error {
 	case c.Size == 0 || c.Size%blockBytes != 0:
 		return fmt.Errorf("--size is %s; a disk is whole MiB", size.Text(c.Size))
 	case c.Outstanding < 1 || c.Outstanding > 256:
-		return errors.New("--outstanding goes from 1 to 256")
+		return errors.New("--outstanding is 1 to 256")
 	}
 	return nil
 }

@@ -37,9 +37,9 @@ Section: admin
 Priority: optional
 Homepage: https://github.com/arraysim/arraysim
 Description: {summary}
- arraysim serves volumes to real SCSI initiators, by an iSCSI portal of its
- own or as TCMU service of the kernel's target. It behaves as a storage array
- does, with offloads (WRITE SAME, UNMAP, EXTENDED COPY, ODX) and persistent
+ arraysim serves volumes to real SCSI initiators, through its own iSCSI portal
+ or as the TCMU service of the kernel's target. It behaves like a storage
+ array, with offloads (WRITE SAME, UNMAP, EXTENDED COPY, ODX) and persistent
  reservations.
  .
  Its counters, page and findings show what arrays hide: the writes that

@@ -150,13 +150,13 @@ def ours(output: Path) -> bool:
 def replace(output: Path, make: Callable[[Path], None]) -> None:
     """Have a folder made, and put it in the place of output once it is complete."""
     if output.is_symlink() or (output.exists() and not output.is_dir()):
-        raise SystemExit(f"image: {output} is no folder; name another by --output")
+        raise SystemExit(f"image: {output} is not a folder; choose another with --output")
     # What is replaced is removed by its own name, which "." and ".." are not.
     output = output.resolve()
     if Path.cwd().is_relative_to(output):
-        raise SystemExit(f"image: {output} is the current folder, or has it inside; name another by --output")
+        raise SystemExit(f"image: {output} is the current folder, or has it inside; choose another with --output")
     if output.is_dir() and any(output.iterdir()) and not ours(output):
-        raise SystemExit(f"image: {output} is a folder with other things in it; name another by --output")
+        raise SystemExit(f"image: {output} is a folder with other things in it; choose another with --output")
     output.parent.mkdir(parents=True, exist_ok=True)
     new = output.with_name(output.name + f".{os.getpid()}")
     try:

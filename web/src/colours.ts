@@ -20,9 +20,11 @@ export interface Look {
   dash: number[];
 }
 
-/** The look of object number n: colours first, dashes when they are used up. */
-export function look(n: number): Look {
-  return { colour: `--object-${n % COLOURS}`, dash: DASHES[Math.floor(n / COLOURS) % DASHES.length] ?? [] };
+/** The look of object number n: colours first, dashes when they are used up. Volumes are numbered from 1, and pools from 0:
+ * these take the colours from the other end, so that a pool does not look like a volume while there are few of both. */
+export function look(kind: "volume" | "pool", n: number): Look {
+  const colour = kind === "volume" ? n % COLOURS : (COLOURS - (n % COLOURS)) % COLOURS;
+  return { colour: `--object-${colour}`, dash: DASHES[Math.floor(n / COLOURS) % DASHES.length] ?? [] };
 }
 
 /** The look of objects whose number is unknown: those of a history that an earlier version wrote. */

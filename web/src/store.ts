@@ -84,7 +84,7 @@ export class Store {
   look(kind: "volume" | "pool", name: string): Look {
     const object = kind === "volume" ? this.volumes.get(name) : this.pools.find((p) => p.name === name);
     const id = object?.id ?? this.view?.id(kind, name);
-    return id === undefined ? STRANGER : look(id);
+    return id === undefined ? STRANGER : look(kind, id);
   }
 
   private async poll(): Promise<void> {

@@ -36,7 +36,7 @@ func (d *Directory) CheckMdisks(spec *PoolSpec, made *media.Maker) error {
 		name := media.Name(spec.Name, m.Name)
 		switch other, dup := taken[name]; {
 		case dup && other == spec.Name, m.Size < layout.ExtentBytes, m.Size > maxMdiskBytes:
-			return fmt.Errorf("mdisk %q: sizes go from 4 MiB to 4 TiB, and names are unique in a pool", m.Name)
+			return fmt.Errorf("mdisk %q: its size has to be from 4 MiB to 4 TiB, and its name unique in the pool", m.Name)
 		case dup, made.Has(name):
 			return fmt.Errorf("mdisk %q of pool %q: the files of %s are those of another pool; choose another name", m.Name, spec.Name, name)
 		}

@@ -15,7 +15,7 @@ type Unfit struct{ error }
 // ring.
 func (l *Log) Start(seq uint64, tail int) error {
 	if tail < 0 || tail > l.size {
-		return Unfit{fmt.Errorf("the checkpoint points behind the end of the log; the data folder mixes files of two arrays")}
+		return Unfit{fmt.Errorf("the checkpoint points beyond the end of the log; the data folder mixes files of two arrays")}
 	}
 	l.seq, l.tail = seq, tail
 	return nil

@@ -130,7 +130,7 @@ func (n *NVRAM) checkHeader() error {
 	case v2 && le.Uint32(h[8:]) != Version:
 		return fmt.Errorf("the write cache file has format %d, this program reads format %d; use the version that wrote it", le.Uint32(h[8:]), Version)
 	case v2 && int(le.Uint32(h[20:])) != n.Rows || pages != n.Pages || int(le.Uint32(h[16:])) != n.LogBytes:
-		return fmt.Errorf("the write cache was made with another size (%d MiB); set cache size back to it", pages/(1<<20/layout.PageBytes))
+		return fmt.Errorf("the write cache was created with a different size (%d MiB); set the cache size back to it", pages/(1<<20/layout.PageBytes))
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ type Cache struct {
 	Ramp      Ramp         // paces the destager by the fullness of the partition
 	// Destage makes what answers in the place of both for a pool; nil: nobody does.
 	Destage func(pool uint16) plug.Destage
-	// DestageDepth is the number of destages of up to 256 KiB that an mdisk has under way.
+	// DestageDepth is the number of destages of up to 256 KiB that an mdisk has in flight.
 	DestageDepth int
 	// DestagePages is the number of pages up to which an mdisk has more destages under way than these.
 	DestagePages int

@@ -62,7 +62,7 @@ func (v *Volume) Import(r block.Range) error {
 	set := v.Set
 	switch {
 	case set.Payload:
-		return errors.New("import: this store keeps contents, and these would be somebody else's; write them instead")
+		return errors.New("import: this store keeps contents, and this data would belong to others; write it instead")
 	case !r.Within(v.Spec.Sectors) || r.Start%layout.WindowSectors != 0 || r.Count%layout.WindowSectors != 0:
 		return fmt.Errorf("import: %v of volume %q is not whole windows of 64 KiB inside of it", r, v.Spec.Name)
 	}

@@ -125,7 +125,7 @@ func (m *Manager) soon(fn func()) {
 func (m *Manager) checkSize(p *pool.Pool, spec *directory.VolumeSpec, had int64) error {
 	blockSectors := uint64(spec.BlockSize / block.SectorSize)
 	if spec.Sectors == 0 || spec.Sectors%blockSectors != 0 || spec.Sectors > directory.MaxVolumeBytes/block.SectorSize {
-		return fmt.Errorf("volume %q: the size goes from one block to 64 TiB, in whole blocks of %d bytes", spec.Name, spec.BlockSize)
+		return fmt.Errorf("volume %q: the size is between one block and 64 TiB, in whole blocks of %d bytes", spec.Name, spec.BlockSize)
 	}
 	if !spec.Thin {
 		want := int64((spec.Sectors+layout.WindowSectors-1)>>layout.WindowShift) - had

@@ -260,7 +260,7 @@ func (r *run) loadMaps() error {
 func (r *run) countReferences() error {
 	for _, v := range r.Set.Volumes() {
 		if !v.Map.CountReferences() {
-			return fmt.Errorf("the map of volume %q points behind the end of pool %q; the data folder mixes files of two arrays", v.Spec.Name, v.Pool().Name())
+			return fmt.Errorf("the map of volume %q points beyond the end of pool %q; the data folder mixes files of two arrays", v.Spec.Name, v.Pool().Name())
 		}
 	}
 	for _, v := range r.Set.Volumes() {

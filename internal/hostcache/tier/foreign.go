@@ -58,7 +58,7 @@ func (d *Disk) judgeFormat() error {
 		l := &p.label
 		switch {
 		case p.found == labelUnread:
-			return fmt.Errorf("peer %s does not answer, and may have a copy of what a format gives up; start it, or leave it out", p.peer.Name)
+			return fmt.Errorf("peer %s does not answer, and may have a copy of the data that a format gives up; start it, or leave it out", p.peer.Name)
 		case p.found != labelOurs || l.state != labelMember:
 		case l.role == roleOwn:
 			return fmt.Errorf("peer %s has %s; give another one, or start that cache and stop it", p.peer.Name, l.whose())

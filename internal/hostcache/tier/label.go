@@ -256,7 +256,7 @@ func (d *Disk) judge(mark Mark) error {
 		return fmt.Errorf("the flash device has a cache of blocks of %d bytes in %d frames, not %d in %d; keep its size and --block-size, or --format to give up what is in it",
 			l.per<<block.SectorShift, l.frames, d.per<<block.SectorShift, d.totalFrames)
 	case l.role == roleCopy && !d.opt.TakeOver:
-		return fmt.Errorf("the flash device has what a peer keeps for another host; start with --take-over and that host's key, or %s", giveUp)
+		return fmt.Errorf("the flash device has data that a peer keeps for another host; start with --take-over and that host's key, or %s", giveUp)
 	case witnessed && mark.Cache != 0 && mark.Cache != l.cache:
 		return fmt.Errorf("the cache of %s was started again on another flash device, and this one has been out of it since; give that one, or %s", d.info.Name, giveUp)
 	case witnessed && mark.Generation > l.generation:

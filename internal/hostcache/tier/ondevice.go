@@ -20,7 +20,7 @@ func OnDevice(dev block.Device) block.Medium {
 }
 
 // errPowerLost is the error of whatever is asked of a device that has lost power.
-var errPowerLost = errors.New("hostcache/tier: the device lost power with what was written to it")
+var errPowerLost = errors.New("hostcache/tier: the device lost power, and with it the data written to it")
 
 type deviceMedium struct {
 	dev         block.Device

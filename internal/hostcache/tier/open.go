@@ -189,7 +189,7 @@ func (d *Disk) format(mark Mark, done func(error)) {
 	o.step = func(*op) {
 		for _, m := range d.members[1:] {
 			if m.state == memberLost {
-				done(fmt.Errorf("peer %s does not take a new label, and may have a copy of what a format gives up; repair it, or leave it out", m.peer.Name))
+				done(fmt.Errorf("peer %s does not take a new label, and may have a copy of the data that a format gives up; repair it, or leave it out", m.peer.Name))
 				return
 			}
 		}

@@ -181,7 +181,7 @@ func newDisk(opt Options) (*Disk, error) {
 		d.members = append(d.members, &member{d: d, medium: o.Peers[i].Medium, peer: &o.Peers[i]})
 	}
 	if !o.Volatile && d.info.NAA == [16]byte{} {
-		return nil, fmt.Errorf("hostcache: %s has no designator of its own on VPD page 83h (NAA, EUI-64, UUID, SCSI name or T10 vendor ID), "+
+		return nil, fmt.Errorf("hostcache: %s has no unique designator on VPD page 83h (NAA, EUI-64, UUID, SCSI name or T10 vendor ID), "+
 			"so a flash device of it could be taken for another LUN's; have the array give it one", d.info.Name)
 	}
 	if err := d.layOut(); err != nil {

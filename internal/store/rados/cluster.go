@@ -65,7 +65,7 @@ var (
 	ErrNotFound = errors.New("the object does not exist")
 	ErrExists   = errors.New("the object exists already")
 	ErrGuard    = errors.New("the object has a newer owner")
-	ErrBusy     = errors.New("somebody else has the lock")
+	ErrBusy     = errors.New("another process has the lock")
 	// ErrUnanswered is of a call that the client has given up, and which may have had its effect.
 	ErrUnanswered = errors.New("the cluster does not answer in time")
 )

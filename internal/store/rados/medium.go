@@ -58,9 +58,9 @@ func (s *Store) Medium(name string, size uint64) (block.Medium, error) {
 	waited := s.waitFor("the head", func() bool { return over })
 	switch {
 	case waited != nil:
-		return nil, fmt.Errorf("mdisk %s cannot be made: %w", name, waited)
+		return nil, fmt.Errorf("mdisk %s cannot be created: %w", name, waited)
 	case failed != nil:
-		return nil, fmt.Errorf("mdisk %s cannot be made: %w", name, failed)
+		return nil, fmt.Errorf("mdisk %s cannot be created: %w", name, failed)
 	case d.Size != size:
 		return nil, fmt.Errorf("mdisk %s has %d bytes, not %d", name, d.Size, size)
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // errBehind is the error of a message behind one that has failed: it must not arrive alone.
-var errBehind = errors.New("what was to be written before could not be")
+var errBehind = errors.New("an earlier write failed")
 
 // Commit sends what there is, now or with the next message.
 func (r *region) Commit(done func(error)) {

@@ -25,7 +25,7 @@ func (s *Store) Meta() (block.MetaStore, error) {
 	}
 	m.last, m.applied, m.next = r.Last, r.Applied, r.Last+1
 	if err := m.removeOrphans(r); err != nil {
-		return nil, fmt.Errorf("what an earlier owner left of its metadata cannot be removed: %w", err)
+		return nil, fmt.Errorf("the metadata that an earlier owner left cannot be removed: %w", err)
 	}
 	var again []*metaBatch
 	for _, k := range r.Batches {

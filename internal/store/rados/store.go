@@ -373,7 +373,7 @@ func (s *Store) Close() error {
 	failed := s.cluster.Close()
 	switch {
 	case abandoned: // what has no answer is said once
-		err = fmt.Errorf("%w for %d s: what was under way is left to the next start of the array", ErrUnanswered, s.opt.Patience/1e9)
+		err = fmt.Errorf("%w for %d s: what was in progress is left to the next start of the array", ErrUnanswered, s.opt.Patience/1e9)
 	case interrupted:
 		err = nil
 	default:

@@ -40,6 +40,14 @@ OTHERS = re.compile(
 )
 
 
+#: What the machine's own programs keep of what the cases did: targetcli's saveconfig, the records of the initiator that
+#: logged in, multipathd's of the disks that it saw, and systemd's folder for dynamic users' data.
+BY_OTHERS = re.compile(
+    r"/etc/(rtslib-fb-target|target)/|/etc/iscsi/(ifaces|nodes|send_targets)(/|$)|/etc/multipath/wwids$"
+    r"|/var/(lib|cache)/private$"
+)
+
+
 def listing() -> dict[str, str]:
     """Return what lies in the folders that packages write to: a path with its kind, in /etc with its contents."""
     found = {}
@@ -298,6 +306,7 @@ def test_the_tcmu_service(before: dict[str, str]) -> None:
     write(loop_disk(), data)
     ctl("restart", TCMU)
     assert read(loop_disk()) == data
+    assert "the kernel keeps its devices" in run(["journalctl", "-u", TCMU], timeout=AMPLE).stdout
 
     # As a machine goes down and comes up: devices go before the daemon, and come back after it. tcmu-runner
     # is enabled, too, and does not come.
@@ -327,8 +336,5 @@ def test_purged_nothing_is_left(before: dict[str, str]) -> None:
     assert [p for p in Path("/run").rglob("*arraysim*") if "/payload/" not in str(p)] == []
     after = listing()
     changed = {k: (before.get(k), after.get(k)) for k in before.keys() | after.keys() if before.get(k) != after.get(k)}
-    # Made by targetcli's saveconfig; a folder of systemd's own for dynamic users' data.
-    assert {
-        k for k in changed if not re.match(r"/etc/(rtslib-fb-target|target)/|/var/(lib|cache)/private$", k)
-    } == set()
+    assert {k for k in changed if not BY_OTHERS.match(k)} == set()
     assert "arraysim" not in run(["getent", "passwd"]).stdout
