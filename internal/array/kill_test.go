@@ -96,6 +96,7 @@ func (k *killer) arm(most int) {
 // restartKilled recovers from a death of the process, perhaps dying again meanwhile, and verifies: nothing that was
 // acknowledged is lost.
 func (r *powerRig) restartKilled(k *killer, what string) {
+	r.calm = true
 	for {
 		r.disk = r.disk.Image()
 		r.files.Close()
@@ -117,7 +118,7 @@ func (r *powerRig) restartKilled(k *killer, what string) {
 	}
 	k.left = 0
 	r.disk.KillAtWrite(1 << 40)
-	r.flushed, r.calm = r.acks, true
+	r.flushed = r.acks
 	r.findPool()
 	r.find()
 	r.sized(what)

@@ -402,6 +402,7 @@ func (r *powerRig) isCut() bool { return r.disk.Image() != nil }
 // restart recovers from what the cut left, perhaps cutting the power again meanwhile, and
 // verifies every sector.
 func (r *powerRig) restart(what string) {
+	r.calm = true // it has its time to remove files
 	for {
 		dead := r.disk
 		r.disk = dead.Cut()
@@ -421,7 +422,6 @@ func (r *powerRig) restart(what string) {
 		r.flushed = r.acks
 	}
 	r.disk.CutAtSync(1 << 40)
-	r.calm = true
 	r.findPool()
 	r.find()
 	r.sized(what)

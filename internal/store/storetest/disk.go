@@ -178,9 +178,6 @@ func (d *Disk) WriteBack(rnd *rand.Rand) {
 			continue
 		}
 		at := rnd.IntN(len(n.mapped)/sector) * sector
-		if rnd.IntN(4) == 0 { // the page that is written most often is there most often
-			at = 0
-		}
 		end := min(len(n.mapped), at+rnd.IntN(64)*page)
 		for ; at < end; at += sector {
 			if rnd.IntN(2) == 0 && !n.isClean(at/page) {

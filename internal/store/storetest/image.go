@@ -188,11 +188,6 @@ func (n *inode) kill(rnd *rand.Rand) *inode {
 		clean: maps.Clone(n.clean), failed: n.failed, rnd: rnd}
 	if n.medium != nil {
 		c.cached, c.medium, c.differs = slices.Clone(n.seen()), slices.Clone(n.medium), n.differs.copyOf(n)
-		// Of the NVRAM no program can do without what it has written, but it may know by the rest that the first page is older.
-		if c.isClean(0) && rnd.IntN(2) == 0 {
-			copy(c.cached[:page], c.medium)
-			delete(c.clean, 0)
-		}
 	}
 	c.lost = maps.Clone(n.lost)
 	c.drop()
