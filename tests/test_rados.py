@@ -466,7 +466,7 @@ def groups(d: Daemon) -> dict[int, int]:
 def test_paths_over_take_overs(cluster: dict[str, str], way: str) -> None:
     """Three nodes show one array; hosts of all write on while it is taken over, and nothing acknowledged is lost.
 
-    A host of a node that goes on forwarding keeps its session; that of one which takes over, or ends, logs in again.
+    A host of a node that goes on forwarding, or takes over, keeps its session; that of one which ends logs in again.
     """
     nodes = []
     for number in (1, 2, 3):
