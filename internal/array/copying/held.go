@@ -48,6 +48,9 @@ func (h *Held) Book(q *block.Request, runs int) (booked int) {
 
 // GiveBack ends what Book began.
 func (h *Held) GiveBack(host uint32, booked int) {
+	if booked == 0 {
+		return
+	}
 	h.all -= booked
 	if h.host[host] -= booked; h.host[host] == 0 {
 		delete(h.host, host)

@@ -25,9 +25,9 @@ func TestOpen(t *testing.T) {
 		{"another magic", func(b []byte) { b[0]++; seal(b) }, "is not one of arraysim's"},
 		{"two bits flipped", func(b []byte) { b[13] ^= 5 }, "is not one of arraysim's"},
 		{"a newer format", func(b []byte) { b[8] = 3; seal(b) }, "has format 3, this program reads format 2"},
-		{"more pages", func(b []byte) { b[12]++; seal(b) }, "another size"},
-		{"a longer log", func(b []byte) { b[17]++; seal(b) }, "another size"},
-		{"fewer rows", func(b []byte) { b[20]--; seal(b) }, "another size"},
+		{"more pages", func(b []byte) { b[12]++; seal(b) }, "different size"},
+		{"a longer log", func(b []byte) { b[17]++; seal(b) }, "different size"},
+		{"fewer rows", func(b []byte) { b[20]--; seal(b) }, "different size"},
 	} {
 		r := newTestRegion(l, nil, nil)
 		if _, fresh, err := Open(testStore{region: r, size: l.Region().Size(), fresh: true}, "nvram", l); !fresh || err != nil {
