@@ -31,7 +31,8 @@ func (o *op) copy() {
 			e.copies.Moves.PushRanked(&o.Ticket)
 			return
 		}
-		if n == StepPieces || !e.wakes.turns.Take(e.exec.Now()) {
+		// Each begins one piece at once, which the engine's limits bound. The turn is for what comes after it.
+		if n == StepPieces || n > 0 && !e.wakes.turns.Take(e.exec.Now()) {
 			e.yield(o)
 			return
 		}
