@@ -130,7 +130,7 @@ func TestFilesRefuses(t *testing.T) {
 		do         func() error
 	}{
 		{"a folder in use", "in use by another arraysim", func() error { _, err := OpenFiles(exec, dir, FilesOptions{}); return err }},
-		{"a file in the folder's place", "cannot be made", func() error { _, err := OpenFiles(exec, filepath.Join(dir, "lock"), FilesOptions{}); return err }},
+		{"a file in the folder's place", "cannot be created", func() error { _, err := OpenFiles(exec, filepath.Join(dir, "lock"), FilesOptions{}); return err }},
 		{"a write cache larger than the disk", "make room or set a smaller cache size", func() error { _, _, err := s.Region("nvram", block.RegionLayout{State: 1 << 50}); return err }},
 	} {
 		if err := c.do(); err == nil || !strings.Contains(err.Error(), c.want) {
