@@ -84,8 +84,10 @@ class Torture:
             try:
                 event = self.events.get(timeout=0.1)
             except queue.Empty:
-                if self.proc.poll() is not None and self.events.empty():
-                    raise ToolError(f"torture ended with {self.proc.returncode}\n{self.trouble()}") from None
+                if self.proc.poll() is not None:
+                    self.reader.join()  # what it said last may not have been read yet
+                    if self.events.empty():
+                        raise ToolError(f"torture ended with {self.proc.returncode}\n{self.trouble()}") from None
                 if time.monotonic() > deadline:
                     raise ToolError(f"no {name} within {timeout} s\n{self.trouble()}") from None
                 continue
