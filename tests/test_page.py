@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from arrays import noise, write
 from harness import Config, Daemon, Mdisk, MiB, Pool, Volume
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 from viewing import SIZE, THEMES, Colour, Storm, Viewer
 
 CONFIG = Config(
@@ -156,6 +156,24 @@ def charted(page: Page, daemon: Daemon) -> float:
     with urllib.request.urlopen(f"http://127.0.0.1:{daemon.metrics_port}/api/v1/history", timeout=10) as r:
         total = next(o for o in json.load(r)["objects"] if o["kind"] == "total")
     return max(v or 0 for v in total["series"]["undercover_bytes"])
+
+
+def test_a_step_that_has_just_begun(viewer: Viewer, daemon: Daemon) -> None:
+    """Where the newest step has no sample yet, the legend has the values of the one before."""
+
+    def begun(route: Route) -> None:
+        response = route.fetch()
+        history = response.json()
+        for o in history["objects"]:
+            for values in o["series"].values():
+                values[-1] = None
+        route.fulfill(response=response, json=history)
+
+    page = viewer.go("overview")
+    page.route("**/api/v1/history?**", begun)
+    page.get_by_role("button", name="1 hour").click()
+    expect(page.locator("#chart-layers .legend")).to_contain_text("last 15 s")
+    expect(page.locator("#chart-layers .legend")).to_contain_text("MB/s")
 
 
 def test_zoom(viewer: Viewer) -> None:

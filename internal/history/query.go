@@ -155,7 +155,7 @@ func (l *look) result() Result {
 	if n > 0 && r.Times[n-1].After(l.query.To) {
 		r.Times[n-1] = l.query.To
 	}
-	recent := min(n, max(1, int((Recent+l.step-1)/l.step)))
+	recent := min(n, max(2, int((Recent+l.step-1)/l.step))) // a step that has just begun may have no sample yet
 	for _, o := range l.view.choose(l.query, folds, recent) {
 		r.Objects = append(r.Objects, l.view.series(o, folds, l.first, w))
 	}

@@ -49,6 +49,11 @@ func TestSlowestAreKept(t *testing.T) {
 	if got, want := names(h.Query(q)), []string{"busy83", "busy82", "early", "late"}; !slices.Equal(got, want) {
 		t.Errorf("with the slowest at the end they are %q, want %q", got, want)
 	}
+	// The last of these steps of 10 s has just begun.
+	q.Points, q.To = 4, at(30).Add(time.Millisecond)
+	if got, want := names(h.Query(q)), []string{"busy83", "busy82", "early", "late"}; !slices.Equal(got, want) {
+		t.Errorf("with the slowest of the last whole step they are %q, want %q", got, want)
+	}
 }
 
 // The number of an object is kept with its name, also over a restart and when it is gone; a name that another object

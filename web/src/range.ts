@@ -44,9 +44,9 @@ export class View {
     for (const o of h.objects) this.objects.set(`${o.kind} ${o.name ?? ""}`, o);
   }
 
-  /** How many steps are of the last five seconds. */
+  /** How many steps are of the last five seconds. One that has just begun may have no sample yet: the one before counts. */
   get recent(): number {
-    return Math.max(1, Math.ceil(5 / this.step));
+    return Math.max(2, Math.ceil(5 / this.step));
   }
 
   series(kind: HistoryObject["kind"], name: string, figure: string): Values {
