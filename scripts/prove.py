@@ -47,7 +47,7 @@ class Proof:
 PROOFS = [
     Proof(
         "scenarios",
-        "document 001's ablations and document 002's two hours of DVD Store, each held to its figures",
+        "document 001's incident and ablations, 002's two hours of DVD Store, 003's terabyte by writes: their figures",
         "go test ./internal/sim -run TestScenarios -proofs -timeout 2h",
         25,
     ),

@@ -52,7 +52,13 @@ LONG = """TestBusyOwner TestCachedReads TestCommandThatWaits TestCopyBeneathCach
  TestRandomCopiesOverGroups TestTakeoverControls TestToldIsAsGoodAsCompared TestTornStateThenPowerLoss""".split()
 
 #: Tests of these that show less under the detector, which takes more memory and keeps less of it: once more without it.
-UNRACED = "^(TestThousandLUNs|TestNoAllocations)$"
+UNRACED = "TestNoAllocations TestThousandLUNs".split()
+
+#: Tests and scripts of these that compute, most of them in virtual time on one goroutine, and take ten times as long
+#: under the detector: they run without it. `make prove` asks it about them, too.
+COMPUTES = """TestDiscardsAndDeaths TestFittedProfilePredicts TestFullStop TestHandOver TestManyDeathsInAFullPool
+ TestMetaKills TestRegionFailures TestTakeoverControls TestTakeovers""".split()
+SCRIPTS = "exports fio profilefit sim".split()
 
 #: What has to be the same wherever Go compiles, so that nothing is compiled twice: nothing for debuggers, which takes
 #: a seventh of the compiler's time, and no C where the race detector does not need it.
@@ -101,6 +107,11 @@ def go_packages(concurrent: bool) -> list[str]:
     return [p for p in every if (p in raced.split()) == concurrent]
 
 
+def either(tests: list[str]) -> str:
+    """Return the pattern of these tests and of the scripts that compute."""
+    return f"^({'|'.join(tests)})$|^TestScripts$/^({'|'.join(SCRIPTS)})$"
+
+
 def full() -> list[Part]:
     """Return the parts of `make test`."""
     plain = [p for p in go_packages(concurrent=False) if not p.endswith("/sim")]
@@ -112,13 +123,18 @@ def full() -> list[Part]:
         Part("plugin", ["make", "--no-print-directory", "plugin"], 30, ("setup", "build")),  # needs a C compiler
         Part("lint", ["scripts/lint.sh"], 45, ("setup", "build"), cores=0.5, env=PLAIN),
         # Compiles and links a good half of the packages anew, and takes several times as long in each. It waits, too.
-        Part("race", [*LEAN, "-race", *CONCURRENT], 500, ("setup",), env=FLAGS | COMPILE),
+        Part("race", [*LEAN, "-race", "-skip", either(COMPUTES), *CONCURRENT], 500, ("setup",), env=FLAGS | COMPILE),
         # It could begin before setup has ended, and would hold up the race detector, which takes the longest.
         Part("go", [*LEAN, *plain], 290, ("setup", "build"), env=PLAIN | COMPILE),
         Part(
             "unraced",
-            [*LEAN, "-run", UNRACED, "./internal/admin", "./internal/iscsi"],
-            20,
+            [
+                *LEAN,
+                "-run",
+                either(UNRACED + COMPUTES),
+                *"./cmd/arraysim ./internal/admin ./internal/iscsi ./internal/store/rados".split(),
+            ],
+            60,
             ("build",),
             env=PLAIN | COMPILE,
         ),
