@@ -49,6 +49,26 @@ func PrimOf(g block.Origin) int {
 	return primXCopy
 }
 
+// EditOf returns what a WRITE SAME of zeros or an UNMAP makes which ranges, and the primitive that it is
+// counted for: zeros of a WRITE USING TOKEN are its own. The ranges may lie in one.
+func (v *Volume) EditOf(r *block.Request, one *[1]block.Range) (ranges []block.Range, state block.State, prim int) {
+	ranges, state, prim = r.Ranges, block.Zero, PrimWriteSame
+	switch {
+	case r.Op == block.OpUnmap:
+		prim = PrimUnmap
+	case r.Origin == block.OriginODX:
+		prim = primODX
+	}
+	if r.Op != block.OpUnmap {
+		one[0] = r.Range
+		ranges = one[:]
+	}
+	if r.Op == block.OpUnmap || r.Flags&block.Deallocate != 0 {
+		state = v.DeallocState(r.Flags&block.Anchor != 0)
+	}
+	return ranges, state, prim
+}
+
 // Moves reports whether so many bytes of a copy to a volume out of its own pool have their data moved,
 // and not shared.
 func (v *Volume) Moves(bytes uint64) bool {

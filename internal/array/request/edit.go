@@ -12,20 +12,8 @@ import (
 
 // edit carries out a WRITE SAME of zeros or an UNMAP, or lets it wait.
 func (o *op) edit() {
-	e, v, r := o.e, o.v, o.req
-	ranges := r.Ranges
-	state := block.Zero
-	prim := pool.PrimWriteSame
-	if r.Op == block.OpUnmap {
-		prim = pool.PrimUnmap
-		state = v.DeallocState(r.Flags&block.Anchor != 0)
-	} else {
-		e.one[0] = r.Range
-		ranges = e.one[:]
-		if r.Flags&block.Deallocate != 0 {
-			state = v.DeallocState(r.Flags&block.Anchor != 0)
-		}
-	}
+	e, v := o.e, o.v
+	ranges, state, prim := v.EditOf(o.req, &e.one)
 	if s := o.barred(); s != block.OK {
 		o.end(s)
 		return
