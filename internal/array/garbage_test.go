@@ -98,6 +98,37 @@ func TestGarbageIsPaidFor(t *testing.T) {
 	r.check()
 }
 
+// TestMovesPayForGarbage: neither do copies that move data, by what of it is none.
+func TestMovesPayForGarbage(t *testing.T) {
+	const leaf, leaves = 256 * windowSectors, 1000
+	r := newRig(t, Options{CacheBytes: 64 << 20, LogBytes: 16 << 20}, true)
+	r.pool("p", PoolSpec{CopyData: true}, 1<<30)
+	from, v := r.volume("from", "p", 2*leaf*512, true), r.volume("v", "p", leaves*leaf*512, true)
+	mustOK(t, r.do(from, &block.Request{Op: block.OpWriteSame, Range: rng(0, leaf)}))
+	h := &block.Request{Op: block.OpHold, Ranges: []block.Range{rng(0, 2*leaf)}}
+	mustOK(t, r.do(from, h))
+	var all []*block.Request
+	for n := range uint64(16 * leaves) {
+		at := n % leaves * leaf
+		all = append(all, &block.Request{Op: block.OpPlace, Range: rng(at, 1), Ref: h.Ref, Origin: block.OriginXCopy},
+			&block.Request{Op: block.OpPlace, Range: rng(at, leaf), Ref: h.Ref, RefOffset: leaf, Origin: block.OriginXCopy})
+	}
+	most := 0
+	r.a.afterStep = func() { most = max(most, r.a.arena.Nodes()) }
+	left := r.submitAll(v, all...)
+	for *left > 0 && r.clock.Step() {
+	}
+	if *left > 0 {
+		t.Fatalf("%d commands never ended", *left)
+	}
+	if most > 6000 {
+		t.Errorf("the maps have had %d nodes", most)
+	}
+	h.Ref.Release()
+	r.clock.Run()
+	r.check()
+}
+
 // TestVolumesCollectInSteps: a thick volume, or a larger one, that needs space which is about to come back waits for it,
 // and others have their turn meanwhile.
 func TestVolumesCollectInSteps(t *testing.T) {

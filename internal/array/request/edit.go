@@ -24,7 +24,8 @@ func (o *op) edit() {
 			return
 		}
 	}
-	if o.owes() {
+	if e.owes() {
+		e.yield(o)
 		return
 	}
 	n := pool.CountRanges(ranges)
@@ -62,12 +63,12 @@ func (o *op) edit() {
 	o.end(block.OK)
 }
 
-// owes has the op wait for its turn where maps grow faster than their garbage is collected.
-func (o *op) owes() bool {
-	owes := o.e.arena.Pay()
+// owes reports whether maps grow faster than their garbage is collected: who is about to edit them waits
+// for its turn then.
+func (e *Engine) owes() bool {
+	owes := e.arena.Pay()
 	if owes {
-		o.e.GaveRoom()
-		o.e.yield(o)
+		e.GaveRoom()
 	}
 	return owes
 }
