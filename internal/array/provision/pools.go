@@ -26,6 +26,9 @@ func (m *Manager) CreatePool(spec directory.PoolSpec, done func(*pool.Pool, erro
 		fail(err)
 		return
 	}
+	if m.Media.AwaitStrays(spec.Media(), func() { m.CreatePool(spec, done) }) {
+		return
+	}
 	if m.Set.Pool(spec.Name) != nil || m.Media.Pool(spec.Name) > 0 {
 		fail(fmt.Errorf("pool %q %w", spec.Name, directory.ErrExists))
 		return
