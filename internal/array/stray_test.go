@@ -93,6 +93,24 @@ func TestStrayMdisksAreRemoved(t *testing.T) {
 	}
 }
 
+// TestPoolThatCannotBeMade: the store cannot make the mdisks of a pool, time and again. Nothing is left of it in the objects.
+func TestPoolThatCannotBeMade(t *testing.T) {
+	r := rigOver(t, Options{}, func(s block.Store) block.Store { return unable{s} })
+	for range 3 {
+		if err := r.tryPool("x", "d", 64<<20); !errors.Is(err, errDeaf) || r.a.manager.Media.Disks() != 0 {
+			t.Errorf("it ended %v", err)
+		}
+	}
+	if got := r.a.manager.Objects.Strays(); len(got) > 0 {
+		t.Errorf("the objects have %v", got)
+	}
+}
+
+// unable is a store that makes no mdisks.
+type unable struct{ block.Store }
+
+func (s unable) MakeMedium(_ string, _ uint64, done func(error)) { done(errDeaf) }
+
 // TestStraysThatStay: what a start cannot remove it names, and the next one removes.
 func TestStraysThatStay(t *testing.T) {
 	r := newPowerRig(t, 1, false)

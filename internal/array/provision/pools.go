@@ -47,7 +47,7 @@ func (m *Manager) CreatePool(spec directory.PoolSpec, done func(*pool.Pool, erro
 		}
 		m.Media.Make(spec.Name, disks, func(err error) {
 			if err != nil {
-				fail(err)
+				m.unmake(spec, done, err)
 				return
 			}
 			m.openPool(spec, done)
@@ -55,16 +55,20 @@ func (m *Manager) CreatePool(spec directory.PoolSpec, done func(*pool.Pool, erro
 	})
 }
 
+// unmake ends the making of a pool that was announced, and removes what the store has of it.
+func (m *Manager) unmake(spec directory.PoolSpec, done func(*pool.Pool, error), err error) {
+	disks := spec.Disks()
+	m.Media.Remove(spec.Name, disks, func(e error) {
+		m.removed(spec.Name, disks, e)
+		m.Set.Exec.Post(func() { done(nil, errors.Join(err, e)) })
+	})
+}
+
 // openPool opens a pool whose mdisks were made, and makes it durable. It is there, and has its part
 // of the cache, only then.
 func (m *Manager) openPool(spec directory.PoolSpec, done func(*pool.Pool, error)) {
 	disks := spec.Disks()
-	fail := func(err error) {
-		m.Media.Remove(spec.Name, disks, func(e error) {
-			m.removed(spec.Name, disks, e)
-			m.Set.Exec.Post(func() { done(nil, errors.Join(err, e)) })
-		})
-	}
+	fail := func(err error) { m.unmake(spec, done, err) }
 	if int(m.Objects.NextPool) >= directory.MaxPools { // others were opened while the mdisks were made
 		fail(fmt.Errorf("pool %q: an array can make no more than %d pools in its life", spec.Name, directory.MaxPools))
 		return
