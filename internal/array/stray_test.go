@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -88,6 +89,50 @@ func TestStrayMdisksAreRemoved(t *testing.T) {
 		}
 		if left := r.a.Leftovers(); len(left) > 0 || len(r.a.manager.Objects.Strays()) > 0 {
 			t.Errorf("%s: it says %v", what, left)
+		}
+		r.files.Close()
+	}
+}
+
+// TestFilesThatNobodyKnows: the mdisks of another array lie under the names of a new pool's, as where the disks with its write
+// cache and its metadata are not mounted. The pool is refused, and says which file is in the way; neither that nor a start touches
+// it. Where it is gone the pool is made.
+func TestFilesThatNobodyKnows(t *testing.T) {
+	for _, name := range []string{"d.m1.img", "d.m1.sum"} {
+		r := newPowerRig(t, 1, false)
+		spec := PoolSpec{Name: "d", Mdisks: []MdiskSpec{{Name: "m0", Size: 8 << 20}, {Name: "m1", Size: 8 << 20}}}
+		path := "/data/mdisk/" + name
+		f, err := r.disk.Create(path)
+		if err == nil {
+			_, err = f.Write([]byte("data"))
+			err = errors.Join(err, f.Sync(), f.Close())
+		}
+		if dir, e := r.disk.OpenDir("/data/mdisk"); e == nil {
+			err = errors.Join(err, dir.Sync(), dir.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		create := func() (err error) {
+			err = errNever
+			r.a.CreatePool(spec, func(_ *Pool, e error) { err = e })
+			r.clock.RunUntil(r.clock.Now() + 1e9)
+			return err
+		}
+		for range 2 {
+			if err := create(); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "mount") {
+				t.Errorf("over %s: %v", name, err)
+			}
+			r.losePower()
+			if info, err := r.disk.Stat(path); err != nil || info.Size() != 4 {
+				t.Fatalf("%s is not there any more: %v", name, err)
+			}
+		}
+		if err := r.disk.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if err := create(); err != nil {
+			t.Errorf("without %s: %v", name, err)
 		}
 		r.files.Close()
 	}

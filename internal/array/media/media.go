@@ -57,6 +57,11 @@ func (m *Maker) Disks() (n int) {
 // Has reports whether the maker is at work on what the store has under a name.
 func (m *Maker) Has(name string) bool { return m.names[name] }
 
+// Vacant reports the first of some names under which the store has something already.
+func (m *Maker) Vacant(names []string, done func(error)) {
+	inTurn(len(names), func(i int, next func(error)) { m.store.Vacant(names[i], next) }, func(_ int, err error) { done(err) })
+}
+
 // Make makes the mdisks of a pool. On an error none of them is there.
 func (m *Maker) Make(pool string, disks []Disk, done func(error)) {
 	m.Keep(pool, disks)

@@ -1,7 +1,8 @@
-// Pools are made and removed. One is made in four steps: its specification is checked, its mdisks are
-// announced, so that a start removes what it finds of them, the store makes them one after another
-// (which waits for a disk, and not on the executor), and the pool is opened and made durable. Until
-// the last one nothing else of the array has changed, and an error takes back what was made.
+// Pools are made and removed. One is made in five steps: its specification is checked, the store is
+// asked whether it has such mdisks, which would be another array's, they are announced, so that a start
+// removes what it finds of them, the store makes them one after another (which waits for a disk, and
+// not on the executor), and the pool is opened and made durable. Until the last one nothing else of the
+// array has changed, and an error takes back what was made.
 
 package provision
 
@@ -39,6 +40,20 @@ func (m *Manager) CreatePool(spec directory.PoolSpec, done func(*pool.Pool, erro
 	}
 	disks := spec.Disks()
 	m.Media.Keep(spec.Name, disks)
+	m.Media.Vacant(m.Objects.Unknown(&spec), func(err error) {
+		if err != nil {
+			m.Media.Release(spec.Name, disks)
+			fail(fmt.Errorf("pool %q: %w", spec.Name, err))
+			return
+		}
+		m.announce(spec, done)
+	})
+}
+
+// announce is CreatePool of a pool whose mdisks can be made.
+func (m *Manager) announce(spec directory.PoolSpec, done func(*pool.Pool, error)) {
+	fail := func(err error) { m.Set.Exec.Post(func() { done(nil, err) }) }
+	disks := spec.Disks()
 	m.Objects.Announce(spec, func(err error) {
 		m.Media.Release(spec.Name, disks)
 		if err != nil { // whatever a start finds of that, it finds no files
