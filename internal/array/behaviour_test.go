@@ -3,6 +3,7 @@ package array
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -182,6 +183,27 @@ func TestDataCopyIsUndercover(t *testing.T) {
 		t.Errorf("the target has %d bytes of hosts", got)
 	}
 	r.check()
+}
+
+// TestOffloadsByPrimitive: zeros are counted for the command that wrote them, a WRITE SAME or a WRITE USING TOKEN.
+func TestOffloadsByPrimitive(t *testing.T) {
+	r := newRig(t, Options{}, false)
+	r.pool("p", PoolSpec{}, 64<<20)
+	v := r.volume("v", "p", 1<<20, true)
+	mustOK(t, r.do(v, from(block.OriginWriteSame, &block.Request{Op: block.OpWriteSame, Range: rng(0, 8)})))
+	mustOK(t, r.do(v, from(block.OriginODX, &block.Request{Op: block.OpWriteSame, Range: rng(0, 16)})))
+	mustOK(t, r.do(v, from(block.OriginUnmap, unmap(0, rng(0, 32)))))
+	got := map[string]float64{}
+	var s metrics.Snapshot
+	s.Take(0, &sync.Mutex{}, r.a)
+	s.Each(func(f *metrics.Family, labels []string, v float64, _ *metrics.Histogram) {
+		if f == metrics.OffloadBytes {
+			got[labels[0]] += v
+		}
+	})
+	if want := map[string]float64{"write_same": 8 * 512, "odx": 16 * 512, "unmap": 32 * 512}; !maps.Equal(got, want) {
+		t.Errorf("%v are counted, not %v", got, want)
+	}
 }
 
 func TestLargestVolume(t *testing.T) {

@@ -98,6 +98,75 @@ func TestGarbageIsPaidFor(t *testing.T) {
 	r.check()
 }
 
+// TestMovesPayForGarbage: neither do copies that move data, by what of it is none.
+func TestMovesPayForGarbage(t *testing.T) {
+	const leaf, leaves = 256 * windowSectors, 1000
+	r := newRig(t, Options{CacheBytes: 64 << 20, LogBytes: 16 << 20}, true)
+	r.pool("p", PoolSpec{CopyData: true}, 1<<30)
+	from, v := r.volume("from", "p", 2*leaf*512, true), r.volume("v", "p", leaves*leaf*512, true)
+	mustOK(t, r.do(from, &block.Request{Op: block.OpWriteSame, Range: rng(0, leaf)}))
+	h := &block.Request{Op: block.OpHold, Ranges: []block.Range{rng(0, 2*leaf)}}
+	mustOK(t, r.do(from, h))
+	var all []*block.Request
+	for n := range uint64(16 * leaves) {
+		at := n % leaves * leaf
+		all = append(all, &block.Request{Op: block.OpPlace, Range: rng(at, 1), Ref: h.Ref, Origin: block.OriginXCopy},
+			&block.Request{Op: block.OpPlace, Range: rng(at, leaf), Ref: h.Ref, RefOffset: leaf, Origin: block.OriginXCopy})
+	}
+	most := 0
+	r.a.afterStep = func() { most = max(most, r.a.arena.Nodes()) }
+	left := r.submitAll(v, all...)
+	for *left > 0 && r.clock.Step() {
+	}
+	if *left > 0 {
+		t.Fatalf("%d commands never ended", *left)
+	}
+	if most > 6000 {
+		t.Errorf("the maps have had %d nodes", most)
+	}
+	h.Ref.Release()
+	r.clock.Run()
+	r.check()
+}
+
+// TestLongUnmaps: an UNMAP of many long ranges lets others have their turn, and leaves nothing out. One that anchors is one step.
+func TestLongUnmaps(t *testing.T) {
+	const leaf, ranges = 256 * windowSectors, 64
+	for _, flags := range []block.Flags{0, block.Anchor} {
+		r := newRig(t, Options{CacheBytes: 64 << 20, LogBytes: 16 << 20}, true)
+		r.pool("p", PoolSpec{}, 4<<30)
+		v := r.volume("v", "p", 2*ranges*leaf*512, true)
+		if err := v.Import(rng(0, 2*ranges*leaf)); err != nil {
+			t.Fatal(err)
+		}
+		var every []block.Range
+		for i := range uint64(ranges) { // no node is cut off
+			every = append(every, rng(i*2*leaf+windowSectors, 2*leaf-2*windowSectors))
+		}
+		last, most := v.Map.Sums().Data, int64(0)
+		look := func() {
+			now := v.Map.Sums().Data
+			most, last = max(most, last-now), now
+		}
+		left := r.submitAll(v, unmap(flags, every...))
+		look()
+		for *left > 0 && r.clock.Step() {
+			look()
+		}
+		if want := int64(ranges * 2 * windowSectors); *left > 0 || last != want {
+			t.Errorf("%d commands have not ended, and %d sectors are mapped, not %d", *left, last, want)
+		}
+		if bound := int64(16 * 1024 * windowSectors); flags == 0 && most > bound {
+			t.Errorf("%d windows are released in one step", most/windowSectors)
+		}
+		if got := offloadsOf(v); got != [2]uint64{1, ranges * (2*leaf - 2*windowSectors) * 512} {
+			t.Errorf("%v are counted", got)
+		}
+		r.clock.Run()
+		r.check()
+	}
+}
+
 // TestVolumesCollectInSteps: a thick volume, or a larger one, that needs space which is about to come back waits for it,
 // and others have their turn meanwhile.
 func TestVolumesCollectInSteps(t *testing.T) {

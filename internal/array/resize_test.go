@@ -10,6 +10,8 @@ import (
 
 	"github.com/arraysim/arraysim/internal/array/extent"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
+	"github.com/arraysim/arraysim/internal/array/request"
+	"github.com/arraysim/arraysim/internal/array/ticket"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/internal/testkit"
 )
@@ -269,6 +271,27 @@ func TestCommandsThatMeetAShrink(t *testing.T) {
 		r.check()
 		r.crash()
 		r.check()
+	}
+}
+
+// TestCompareThatMeetsAShrink: a COMPARE AND WRITE waits for another one's lock when its volume becomes smaller. It hears
+// that its range is beyond the end, and not how what is nowhere any more compares.
+func TestCompareThatMeetsAShrink(t *testing.T) {
+	l := newLives(t, Policy{}, 1<<20, func(*request.Engine) {})
+	l.submit(l.v, write(8192, 8))
+	l.quiet()
+	first, second := l.submit(l.v, compare(8192, 8)), compare(8192, 8)
+	second.Compare[0][0] = 1
+	if l.submit(l.v, second); waitsFor(second) != ticket.Lock {
+		t.Fatalf("it is %s", request.Doing(second))
+	}
+	if err := l.resize(l.v, 4096); err != nil {
+		t.Fatal(err)
+	}
+	l.answer()
+	l.clock.RunUntil(l.clock.Now() + 90e9)
+	if first.Status != block.OutOfRange || second.Status != block.OutOfRange {
+		t.Errorf("they ended %v and %v", first.Status, second.Status)
 	}
 }
 

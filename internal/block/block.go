@@ -70,6 +70,11 @@ func (o Op) String() string {
 	return fmt.Sprintf("op(%d)", uint8(o))
 }
 
+// TakesSpace reports whether an operation can take space from the pool.
+func (o Op) TakesSpace() bool {
+	return o == OpWrite || o == OpWriteSame || o == OpPlace || o == OpCompareWrite || o == OpOrWrite
+}
+
 // Flags modify a Request.
 type Flags uint8
 

@@ -125,6 +125,10 @@ type Store interface {
 	// FindMedium returns an error, which says how to mend it, unless there is an mdisk of this name. It
 	// changes nothing. Who knows that there was one asks before Medium, which would make one that is empty.
 	FindMedium(name string) error
+	// Vacant calls done on the executor, with an error that says what to do about it if the store has an
+	// mdisk of this name. It changes nothing. Who makes one of a name that is new to him asks first: there
+	// may be another array's, whose other parts are not there.
+	Vacant(name string, done func(error))
 	// MakeMedium makes an mdisk that no pool has, so that Medium then opens it without waiting for a
 	// disk. What a crash left under the name is removed first. It calls done on the executor; on an
 	// error nothing is left of the mdisk.

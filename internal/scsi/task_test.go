@@ -261,6 +261,8 @@ func TestOrdered(t *testing.T) {
 // next one run.
 func TestOrderedChain(t *testing.T) {
 	r := newRig(t)
+	r.b.Close(func() {}) // who is alone may have the whole task set
+	r.exec.Run()
 	r.devs[0].Hold = true
 	tasks := []*scsi.Task{r.task("first", 0, read1)}
 	want := []string{"first"}
@@ -296,6 +298,36 @@ func TestTaskSetFull(t *testing.T) {
 	r.submit(n, r.task("4", 0, read1))
 	d.Release(2)
 	r.ended("2", "4")
+}
+
+// TestTaskSetIsShared: an initiator, with however many sessions, leaves half of a unit's task set to the others that see it, and
+// may have all of it where there are none.
+func TestTaskSetIsShared(t *testing.T) {
+	exec := &block.Virtual{}
+	r := &rig{TB: t, exec: exec, tg: scsi.NewTarget(scsi.Options{Exec: exec})}
+	d := scsitest.NewDevice(exec, scsitest.Ready(1, 1024, 512, true))
+	if err := r.tg.Map("", 0, r.tg.AddUnit(d, scsi.UnitOptions{MaxTasks: 4})); err != nil {
+		t.Fatal(err)
+	}
+	a1, a2 := r.login(initiatorA), r.tg.OpenNexus(initiatorA, initiatorA+",i,0x400002370002", 1)
+	for range 3 { // until its unit attentions are told
+		r.submit(a2, r.task("tur", 0, make([]byte, 6)))
+	}
+	b := r.login(initiatorB)
+	r.log = nil
+	d.Hold = true
+	r.submit(a1, r.task("1", 0, read1))
+	r.submit(a2, r.task("2", 0, read1), r.task("3", 0, read1))
+	r.submit(a1, r.task("4", 0, read1))
+	r.ended("3 status 28", "4 status 28")
+	r.submit(b, r.task("5", 0, read1), r.task("6", 0, read1), r.task("7", 0, read1))
+	r.ended("7 status 28")
+	b.Close(func() { r.log = append(r.log, "closed") })
+	r.ended("5 aborted", "6 aborted", "closed")
+	r.submit(a1, r.task("8", 0, read1), r.task("9", 0, read1), r.task("10", 0, read1))
+	r.ended("10 status 28")
+	d.Release(4)
+	r.ended("1", "2", "8", "9")
 }
 
 func TestCloseNexus(t *testing.T) {

@@ -41,6 +41,22 @@ func (s *Files) FindMedium(name string) error {
 	return nil
 }
 
+// Vacant looks for files of an mdisk in the line in which such come and go. Those without a byte hold nothing.
+func (s *Files) Vacant(name string, done func(error)) {
+	s.call(&s.names, nil, func() error {
+		for _, path := range []string{s.mdiskPath(name), s.sumPath(name)} {
+			switch info, err := s.fs.Stat(path); {
+			case err == nil && info.Size() > 0:
+				return fmt.Errorf("mdisk %s: there is a file %s, and no mdisk of this array has it; mount the disk with the write cache and the metadata "+
+					"that belong to it, or remove it", name, path)
+			case err != nil && !errors.Is(err, os.ErrNotExist):
+				return fmt.Errorf("mdisk %s cannot be looked for: %w", name, err)
+			}
+		}
+		return nil
+	}, done)
+}
+
 // MakeMedium makes the files of an mdisk in a line of their own: its syncs wait for the disk.
 func (s *Files) MakeMedium(name string, size uint64, done func(error)) {
 	if n := openLimit() / uint64(max(s.opt.Stores, 1)); uint64(len(s.media)+len(s.made)+1)*(mdiskFiles+1)*mdiskShare > n {

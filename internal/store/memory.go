@@ -123,6 +123,15 @@ func (m *Memory) FindMedium(name string) error {
 	return nil
 }
 
+// Vacant reports an mdisk that is there; done is called at once.
+func (m *Memory) Vacant(name string, done func(error)) {
+	if m.media[name] != nil {
+		done(fmt.Errorf("mdisk %s is there already", name))
+		return
+	}
+	done(nil)
+}
+
 // MakeMedium forgets what was under the name; done is called at once.
 func (m *Memory) MakeMedium(name string, _ uint64, done func(error)) {
 	delete(m.media, name)

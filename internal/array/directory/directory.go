@@ -139,6 +139,12 @@ func (d *Directory) Strays() (names []string) {
 	return names
 }
 
+// Unknown returns the names of a new pool's mdisks that are not stray: nobody knows of anything under
+// these in the store.
+func (d *Directory) Unknown(spec *PoolSpec) []string {
+	return slices.DeleteFunc(spec.Media(), func(s string) bool { return slices.Contains(d.Stray, s) })
+}
+
 // Forget says that mdisks are stray no more: the store does not have them, or a pool has.
 func (d *Directory) Forget(names []string) {
 	d.Stray = slices.DeleteFunc(slices.Clone(d.Stray), func(s string) bool { return slices.Contains(names, s) })

@@ -198,10 +198,14 @@ func (a *Arena) TryAvailable(space *alloc.Space, grains int64) (ok, more bool) {
 	return ok, more && !ok
 }
 
+// anchorSlots is how many slots AnchorCost looks at, in one step: some 10 ms of work.
+const anchorSlots = 1 << 20
+
 // AnchorCost returns the grains that anchoring ranges may take: one for each of their windows that
-// is not entitled yet and has no grain of its own.
+// is not entitled yet and has no grain of its own. Where there is too much to look at, it is one for each
+// window of the rest: too much rather than too little.
 func (m *Map) AnchorCost(ranges []block.Range) (grains int64) {
-	a := m.arena
+	a, left := m.arena, anchorSlots
 	a.sorted = append(a.sorted[:0], ranges...)
 	slices.SortFunc(a.sorted, func(x, y block.Range) int { return cmp.Compare(x.Start, y.Start) })
 	next := uint64(0) // the first window that is not counted yet
@@ -211,16 +215,17 @@ func (m *Map) AnchorCost(ranges []block.Range) (grains int64) {
 		}
 		end := (x.End()-1)>>layout.WindowShift + 1
 		if next = max(next, x.Start>>layout.WindowShift); next < end {
-			n, _ := m.anchorCost(m.root, m.levels, 0, next, end)
-			grains, next = grains+n, end
+			n, looked := m.anchorCost(m.root, m.levels, 0, next, end, left)
+			grains, next, left = grains+n, end, left-looked
 		}
 	}
 	return grains
 }
 
 // anchorCost is AnchorCost of windows [lo, hi) below a slot at the given height that begins at window
-// base, and how many slots it has looked at. It goes below a node only where there is data.
-func (m *Map) anchorCost(s slot, height uint8, base, lo, hi uint64) (grains int64, slots int) {
+// base, and how many slots it has looked at: no more than most, or one. It goes below a node only where
+// there is data.
+func (m *Map) anchorCost(s slot, height uint8, base, lo, hi uint64, most int) (grains int64, slots int) {
 	span := uint64(1) << (fanoutBits * uint(height))
 	if s.kind() != kindChild {
 		if m.anchored(s) || m.private(s) {
@@ -234,7 +239,10 @@ func (m *Map) anchorCost(s slot, height uint8, base, lo, hi uint64) (grains int6
 	}
 	shift := fanoutBits * uint(height-1)
 	for i := (max(lo, base) - base) >> shift; i <= (min(hi, base+span)-1-base)>>shift; i++ {
-		g, k := m.anchorCost(nd.slots[i], height-1, base+i<<shift, lo, hi)
+		if slots >= most {
+			return grains + int64(min(hi, base+span)-max(lo, base+i<<shift)), slots
+		}
+		g, k := m.anchorCost(nd.slots[i], height-1, base+i<<shift, lo, hi, most-slots)
 		grains, slots = grains+g, slots+k
 	}
 	return grains, slots

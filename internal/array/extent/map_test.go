@@ -79,7 +79,7 @@ func TestAnchorCostOfMuch(t *testing.T) {
 			m.SetState(at+8, at+9, block.Anchored)
 		}
 	}
-	if n, slots := m.anchorCost(m.root, m.levels, 0, 1, nodes*node-1); n != nodes/2*node+nodes/4-1 || slots > nodes+2*node {
+	if n, slots := m.anchorCost(m.root, m.levels, 0, 1, nodes*node-1, anchorSlots); n != nodes/2*node+nodes/4-1 || slots > nodes+2*node {
 		t.Errorf("%d grains, after a look at %d slots", n, slots)
 	}
 	g, _ := m.Allocate(0)
@@ -92,6 +92,29 @@ func TestAnchorCostOfMuch(t *testing.T) {
 	last := runs[len(runs)-1]
 	if len(runs) != 8 || runs[0].Count != node*w-5 || runs[1].State != block.Zero || runs[2].State != block.Data || last.End() != (node+6)*w {
 		t.Errorf("a look at 7 slots finds %v", runs)
+	}
+	m.SetState(0, m.Span(), block.Unmapped)
+}
+
+// TestAnchorCostIsBounded: where there are more slots to look at than one step may take, the rest counts as if nothing of it was
+// promised.
+func TestAnchorCostIsBounded(t *testing.T) {
+	r := newRigOf(t)
+	const w, node, nodes = layout.WindowSectors, fanout, 2 * anchorSlots / fanout
+	m := r.arena.NewMap(Config{Space: r.space, Volume: 9, Sectors: nodes * node * w})
+	g, _ := m.Allocate(0)
+	for i := range uint64(nodes) {
+		at := i * node * w
+		m.SetData(block.Range{Start: at, Count: w}, g<<layout.WindowShift)
+		m.SetState(at+w, at+node*w, block.Anchored)
+	}
+	half := block.Range{Count: nodes / 2 * node * w}
+	if n := m.AnchorCost([]block.Range{half}); n != nodes/2 {
+		t.Errorf("%d grains for half of it", n)
+	}
+	all := block.Range{Count: nodes * node * w}
+	if n := m.AnchorCost([]block.Range{all, {Start: 1, Count: w}}); n < nodes/2+nodes/2*node-2*node || n > nodes/2+nodes/2*node+2*node {
+		t.Errorf("%d grains for all", n)
 	}
 	m.SetState(0, m.Span(), block.Unmapped)
 }

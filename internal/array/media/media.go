@@ -22,8 +22,9 @@ type Disk struct {
 // Maker makes and removes mdisks in a store.
 type Maker struct {
 	store block.Store
-	pools map[string]int  // at work on: how many mdisks
-	names map[string]bool // of these in the store
+	pools map[string]int      // at work on: how many mdisks
+	names map[string]bool     // of these in the store
+	stray map[string][]func() // those that RemoveStrays is at work on, and who waits for that
 	left  []leftover
 }
 
@@ -35,7 +36,7 @@ type leftover struct {
 
 // NewMaker returns the maker of mdisks in a store.
 func NewMaker(store block.Store) *Maker {
-	return &Maker{store: store, pools: map[string]int{}, names: map[string]bool{}}
+	return &Maker{store: store, pools: map[string]int{}, names: map[string]bool{}, stray: map[string][]func(){}}
 }
 
 // Name is the name of an mdisk in the store. Names of pools and of mdisks may hold the dot between
@@ -55,6 +56,11 @@ func (m *Maker) Disks() (n int) {
 
 // Has reports whether the maker is at work on what the store has under a name.
 func (m *Maker) Has(name string) bool { return m.names[name] }
+
+// Vacant reports the first of some names under which the store has something already.
+func (m *Maker) Vacant(names []string, done func(error)) {
+	inTurn(len(names), func(i int, next func(error)) { m.store.Vacant(names[i], next) }, func(_ int, err error) { done(err) })
+}
 
 // Make makes the mdisks of a pool. On an error none of them is there.
 func (m *Maker) Make(pool string, disks []Disk, done func(error)) {
@@ -97,15 +103,33 @@ func (m *Maker) Remove(pool string, disks []Disk, done func(error)) {
 // nothing any more.
 func (m *Maker) RemoveStrays(names []string, gone func(name string)) {
 	for _, name := range names {
-		m.names[name] = true
+		m.names[name], m.stray[name] = true, nil
 	}
 	for _, name := range names {
 		m.remove([]string{name}, func(err error) {
-			if delete(m.names, name); err == nil {
+			wait := m.stray[name]
+			delete(m.names, name)
+			delete(m.stray, name)
+			if err == nil {
 				gone(name)
+			}
+			for _, fn := range wait {
+				fn()
 			}
 		})
 	}
+}
+
+// AwaitStrays reports whether RemoveStrays is at work on one of some names, and has fn be called when it
+// has ended with that.
+func (m *Maker) AwaitStrays(names []string, fn func()) bool {
+	for _, name := range names {
+		if wait, busy := m.stray[name]; busy {
+			m.stray[name] = append(wait, fn)
+			return true
+		}
+	}
+	return false
 }
 
 // remove removes what the store has under names.

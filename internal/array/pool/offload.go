@@ -3,6 +3,7 @@
 package pool
 
 import (
+	"github.com/arraysim/arraysim/internal/array/layout"
 	"github.com/arraysim/arraysim/internal/array/nvlog"
 	"github.com/arraysim/arraysim/internal/block"
 	"github.com/arraysim/arraysim/lab/plug"
@@ -47,6 +48,58 @@ func PrimOf(g block.Origin) int {
 		return primODX
 	}
 	return primXCopy
+}
+
+// Edit is what a WRITE SAME of zeros or an UNMAP does in one step.
+type Edit struct {
+	Ranges []block.Range
+	State  block.State // that they become
+	Prim   int         // what it is counted for: zeros of a WRITE USING TOKEN are its own
+	Bytes  uint64      // of all steps
+	Last   bool
+}
+
+// What an edit of a range costs: a window is released, or above the windows a node is cut off. A range of
+// any length has ends that are as wide as a node at each height.
+const (
+	mostOfRange  = 1024 // windows
+	windowsOfOne = 16 * mostOfRange
+)
+
+// EditOf returns the next step of such a request behind so many of its ranges, which may lie in one. An
+// UNMAP of many long ranges goes in several, unless it anchors, which is refused as a whole.
+func (v *Volume) EditOf(r *block.Request, one *[1]block.Range, done uint64) Edit {
+	if r.Op != block.OpUnmap {
+		one[0] = r.Range
+		x := Edit{Ranges: one[:], State: block.Zero, Prim: PrimWriteSame, Bytes: r.Range.Bytes(), Last: true}
+		if r.Origin == block.OriginODX {
+			x.Prim = primODX
+		}
+		if r.Flags&block.Deallocate != 0 {
+			x.State = v.DeallocState(r.Flags&block.Anchor != 0)
+		}
+		return x
+	}
+	x := Edit{Ranges: r.Ranges[done:], State: v.DeallocState(r.Flags&block.Anchor != 0), Prim: PrimUnmap}
+	for _, g := range r.Ranges {
+		x.Bytes += g.Bytes()
+	}
+	if n := affordable(x.Ranges); x.State == block.Unmapped || !v.Spec.Thin {
+		x.Ranges = x.Ranges[:n]
+	}
+	x.Last = int(done)+len(x.Ranges) == len(r.Ranges)
+	return x
+}
+
+// affordable returns how many of some ranges one step edits: all, if they are short or few.
+func affordable(ranges []block.Range) int {
+	cost := uint64(0)
+	for i, g := range ranges {
+		if cost += min(g.Count>>layout.WindowShift+2, mostOfRange); cost > windowsOfOne && i > 0 {
+			return i
+		}
+	}
+	return len(ranges)
 }
 
 // Moves reports whether so many bytes of a copy to a volume out of its own pool have their data moved,

@@ -1,7 +1,8 @@
-// Pools are made and removed. One is made in four steps: its specification is checked, its mdisks are
-// announced, so that a start removes what it finds of them, the store makes them one after another
-// (which waits for a disk, and not on the executor), and the pool is opened and made durable. Until
-// the last one nothing else of the array has changed, and an error takes back what was made.
+// Pools are made and removed. One is made in five steps: its specification is checked, the store is
+// asked whether it has such mdisks, which would be another array's, they are announced, so that a start
+// removes what it finds of them, the store makes them one after another (which waits for a disk, and
+// not on the executor), and the pool is opened and made durable. Until the last one nothing else of the
+// array has changed, and an error takes back what was made.
 
 package provision
 
@@ -26,6 +27,9 @@ func (m *Manager) CreatePool(spec directory.PoolSpec, done func(*pool.Pool, erro
 		fail(err)
 		return
 	}
+	if m.Media.AwaitStrays(spec.Media(), func() { m.CreatePool(spec, done) }) {
+		return
+	}
 	if m.Set.Pool(spec.Name) != nil || m.Media.Pool(spec.Name) > 0 {
 		fail(fmt.Errorf("pool %q %w", spec.Name, directory.ErrExists))
 		return
@@ -36,6 +40,20 @@ func (m *Manager) CreatePool(spec directory.PoolSpec, done func(*pool.Pool, erro
 	}
 	disks := spec.Disks()
 	m.Media.Keep(spec.Name, disks)
+	m.Media.Vacant(m.Objects.Unknown(&spec), func(err error) {
+		if err != nil {
+			m.Media.Release(spec.Name, disks)
+			fail(fmt.Errorf("pool %q: %w", spec.Name, err))
+			return
+		}
+		m.announce(spec, done)
+	})
+}
+
+// announce is CreatePool of a pool whose mdisks can be made.
+func (m *Manager) announce(spec directory.PoolSpec, done func(*pool.Pool, error)) {
+	fail := func(err error) { m.Set.Exec.Post(func() { done(nil, err) }) }
+	disks := spec.Disks()
 	m.Objects.Announce(spec, func(err error) {
 		m.Media.Release(spec.Name, disks)
 		if err != nil { // whatever a start finds of that, it finds no files
@@ -44,7 +62,7 @@ func (m *Manager) CreatePool(spec directory.PoolSpec, done func(*pool.Pool, erro
 		}
 		m.Media.Make(spec.Name, disks, func(err error) {
 			if err != nil {
-				fail(err)
+				m.unmake(spec, done, err)
 				return
 			}
 			m.openPool(spec, done)
@@ -52,16 +70,20 @@ func (m *Manager) CreatePool(spec directory.PoolSpec, done func(*pool.Pool, erro
 	})
 }
 
+// unmake ends the making of a pool that was announced, and removes what the store has of it.
+func (m *Manager) unmake(spec directory.PoolSpec, done func(*pool.Pool, error), err error) {
+	disks := spec.Disks()
+	m.Media.Remove(spec.Name, disks, func(e error) {
+		m.removed(spec.Name, disks, e)
+		m.Set.Exec.Post(func() { done(nil, errors.Join(err, e)) })
+	})
+}
+
 // openPool opens a pool whose mdisks were made, and makes it durable. It is there, and has its part
 // of the cache, only then.
 func (m *Manager) openPool(spec directory.PoolSpec, done func(*pool.Pool, error)) {
 	disks := spec.Disks()
-	fail := func(err error) {
-		m.Media.Remove(spec.Name, disks, func(e error) {
-			m.removed(spec.Name, disks, e)
-			m.Set.Exec.Post(func() { done(nil, errors.Join(err, e)) })
-		})
-	}
+	fail := func(err error) { m.unmake(spec, done, err) }
 	if int(m.Objects.NextPool) >= directory.MaxPools { // others were opened while the mdisks were made
 		fail(fmt.Errorf("pool %q: an array can make no more than %d pools in its life", spec.Name, directory.MaxPools))
 		return

@@ -9,9 +9,14 @@ import (
 	"github.com/arraysim/arraysim/internal/block"
 )
 
-// lock takes the exclusive lock of a compare-and-write and goes on with its read.
+// lock takes the exclusive lock of a compare-and-write and goes on with its read. While it waited for the
+// lock its volume may have become smaller: then there is nothing to compare with.
 func (o *op) lock() {
 	v := o.v
+	if s := o.barred(); s != block.OK {
+		o.end(s)
+		return
+	}
 	if v.conflict(o, o.req.Range) {
 		o.await(&v.lockWait)
 		return

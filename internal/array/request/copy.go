@@ -55,6 +55,9 @@ func (o *op) copy() {
 	case ticket.Lock:
 		o.await(&o.v.lockWait)
 		return
+	case ticket.Turn:
+		e.yield(o)
+		return
 	}
 	if o.status == block.OK {
 		o.v.CountOffload(pool.PrimOf(o.origin), pool.PathCopy, o.ref.from(), o.stop*block.SectorSize)
@@ -68,6 +71,9 @@ func (o *op) copyState(x extent.Run) ticket.Resource {
 	to := block.Range{Start: o.req.Range.Start + o.started, Count: x.Count}
 	if v.conflict(o, to) {
 		return ticket.Lock
+	}
+	if e.owes() {
+		return ticket.Turn
 	}
 	room, ok := e.link.Claim(1)
 	if !ok {

@@ -1,6 +1,6 @@
 // Map edits: WRITE SAME of zeros, UNMAP, and copies by reference. The records of one claim
-// commit them, so that each is atomic, but for a copy by reference of very many runs: see place.
-// Their cost depends on entries and never on bytes.
+// commit them, so that each is atomic, but for a copy by reference of very many runs (see place) and an
+// UNMAP of very many windows (pool.EditOf). Their cost depends on entries and never on bytes.
 
 package request
 
@@ -12,40 +12,29 @@ import (
 
 // edit carries out a WRITE SAME of zeros or an UNMAP, or lets it wait.
 func (o *op) edit() {
-	e, v, r := o.e, o.v, o.req
-	ranges := r.Ranges
-	state := block.Zero
-	prim := pool.PrimWriteSame
-	if r.Op == block.OpUnmap {
-		prim = pool.PrimUnmap
-		state = v.DeallocState(r.Flags&block.Anchor != 0)
-	} else {
-		e.one[0] = r.Range
-		ranges = e.one[:]
-		if r.Flags&block.Deallocate != 0 {
-			state = v.DeallocState(r.Flags&block.Anchor != 0)
-		}
-	}
+	e, v := o.e, o.v
+	x := v.EditOf(o.req, &e.one, o.started)
 	if s := o.barred(); s != block.OK {
 		o.end(s)
 		return
 	}
-	for _, x := range ranges {
-		if v.conflict(o, x) {
+	for _, g := range x.Ranges {
+		if v.conflict(o, g) {
 			o.await(&v.lockWait)
 			return
 		}
 	}
-	if o.owes() {
+	if e.owes() {
+		e.yield(o)
 		return
 	}
-	n := pool.CountRanges(ranges)
+	n := pool.CountRanges(x.Ranges)
 	if !e.link.EverFits(n) {
 		o.end(block.Unsupported)
 		return
 	}
-	if state == block.Anchored && v.Spec.Thin {
-		if ok, more := v.CanAnchor(ranges); more {
+	if x.State == block.Anchored && v.Spec.Thin {
+		if ok, more := v.CanAnchor(x.Ranges); more {
 			e.yield(o)
 			return
 		} else if !ok {
@@ -59,27 +48,29 @@ func (o *op) edit() {
 		return
 	}
 	e.edits = e.edits[:0]
-	bytes := uint64(0)
-	for _, x := range ranges {
-		if x.Count > 0 {
-			bytes += x.Bytes()
-			e.edits = append(e.edits, nvlog.Edit{Volume: v.ID(), State: state, Range: x})
+	for _, g := range x.Ranges {
+		if g.Count > 0 {
+			e.edits = append(e.edits, nvlog.Edit{Volume: v.ID(), State: x.State, Range: g})
 		}
 	}
 	if !e.applyEdits(v, &room) {
 		o.end(block.Hardware)
 		return
 	}
-	v.CountOffload(prim, pool.PathMetadata, v.Pool().ID(), bytes)
+	if o.started += uint64(len(x.Ranges)); !x.Last {
+		e.yield(o)
+		return
+	}
+	v.CountOffload(x.Prim, pool.PathMetadata, v.Pool().ID(), x.Bytes)
 	o.end(block.OK)
 }
 
-// owes has the op wait for its turn where maps grow faster than their garbage is collected.
-func (o *op) owes() bool {
-	owes := o.e.arena.Pay()
+// owes reports whether maps grow faster than their garbage is collected: who is about to edit them waits
+// for its turn then.
+func (e *Engine) owes() bool {
+	owes := e.arena.Pay()
 	if owes {
-		o.e.GaveRoom()
-		o.e.yield(o)
+		e.GaveRoom()
 	}
 	return owes
 }

@@ -50,10 +50,11 @@ func (o *op) place() {
 // placeEdits places as many runs as one record takes. Where there is no space for what they keep
 // (pool.Loan), the data moves.
 func (o *op) placeEdits(h *ref) {
-	if o.owes() {
+	e, v, r := o.e, o.v, o.req
+	if e.owes() {
+		e.yield(o)
 		return
 	}
-	e, v, r := o.e, o.v, o.req
 	e.edits = e.edits[:0]
 	from, to, loan := o.started, o.started, v.Pool().NewLoan()
 	h.Runs(r.RefOffset+from, min(r.Range.Count-from, partSectors), func(x extent.Run) bool {

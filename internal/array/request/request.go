@@ -175,9 +175,8 @@ type work struct {
 	unsettled int // pages of what was committed that the back end has to have
 	logEdits  int // edits that it waits for room in the log for
 
-	// Of a copy.
-	ref     source
-	started uint64 // sectors of the Ref that are placed, or handed to pieces
+	started uint64 // of a copy: sectors of the Ref that are placed, or handed to pieces; of an edit: ranges that are done
+	ref     source // of a copy
 
 	// Of a piece.
 	parent *op

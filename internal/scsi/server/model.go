@@ -121,6 +121,7 @@ type ITL struct {
 	ua      sense.Attentions // pending
 	prevent bool             // PREVENT ALLOW MEDIUM REMOVAL
 	stats   *counters.Host
+	tasks   int // in the unit's task set
 	// fenced is the last task that had arrived when the unit was fenced against the nexus: what a
 	// copy that came before has not begun by then it does not begin later.
 	fenced uint64

@@ -41,7 +41,7 @@ func (n *Nexus) receive(t *Task, now int64) {
 	}
 	u := st.itl.u
 	st.u = u
-	if u.size >= u.limit {
+	if u.full(n.host) {
 		st.row = n.t.commands.Lookup(t.CDB) // for the counters
 		t.End(sam.StatusTaskSetFull)
 		return

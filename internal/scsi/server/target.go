@@ -9,7 +9,9 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"github.com/arraysim/arraysim/internal/block"
@@ -42,10 +44,7 @@ func (t *Target) AddUnit(dev block.Device, opt UnitOptions) *Unit {
 	u := &Unit{t: t, dev: dev, opt: opt}
 	u.provisioner, _ = dev.(provisioner)
 	u.refresh()
-	u.limit = opt.MaxTasks
-	if u.limit == 0 {
-		u.limit = defaultMaxTasks
-	}
+	u.limit = cmp.Or(opt.MaxTasks, defaultMaxTasks)
 	u.names = names.UnitDesignators(u.info.NAA, u.info.Serial, t.opt.Vendor)
 	u.stats = t.stats.Volume(u.info.Name)
 	u.stats.Attach(u.info.Pool, u)
@@ -57,10 +56,7 @@ func (t *Target) AddUnit(dev block.Device, opt UnitOptions) *Unit {
 
 func (u *Unit) refresh() {
 	u.info = u.dev.Info()
-	u.shift = 0
-	if u.info.BlockSize == 4096 {
-		u.shift = 3
-	}
+	u.shift = uint8(bits.Len32(uint32(u.info.BlockSize / (2 * block.SectorSize))))
 	u.blocks = u.info.Sectors >> u.shift
 }
 
@@ -188,8 +184,6 @@ func (t *Target) Forget(volume string) { t.stats.Forget(volume) }
 
 // Emit emits the host layer's families.
 func (t *Target) Emit(e metrics.Emitter) { t.stats.Emit(e) }
-
-var _ metrics.Source = (*Target)(nil)
 
 // SaveCounters returns the host layer's counters for LoadCounters.
 func (t *Target) SaveCounters() []byte { return t.stats.Save() }

@@ -80,6 +80,7 @@ type UnitOptions struct {
 	// Save makes state durable and calls done, on the executor, not from inside Save. Calls are carried out in order.
 	// Without it nothing can be saved, and commands that ask for it are refused.
 	Save func(state []byte, done func(error))
-	// MaxTasks is the size of the task set: more tasks end with TASK SET FULL. 0 means 4096.
+	// MaxTasks is the size of the task set: more tasks end with TASK SET FULL, and those above half of it
+	// of one initiator where others see the unit. 0 means 4096.
 	MaxTasks int
 }

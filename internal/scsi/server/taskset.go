@@ -4,7 +4,10 @@
 
 package server
 
-import "github.com/arraysim/arraysim/internal/scsi/sam"
+import (
+	"github.com/arraysim/arraysim/internal/scsi/names"
+	"github.com/arraysim/arraysim/internal/scsi/sam"
+)
 
 // defaultMaxTasks is UnitOptions.MaxTasks where that is 0.
 const defaultMaxTasks = 4096
@@ -22,6 +25,19 @@ type taskSet struct {
 // Depth returns how many tasks the set holds.
 func (s *taskSet) Depth() int { return s.size }
 
+// full reports whether the unit takes no more tasks of an initiator, which leaves half of the set to others.
+func (u *Unit) full(of *names.Initiator) bool {
+	share, own, others := (u.limit+1)/2, 0, false
+	if u.size >= share {
+		for _, x := range u.itls {
+			if others = others || x.n.host != of; x.n.host == of {
+				own += x.tasks
+			}
+		}
+	}
+	return u.size >= u.limit || others && own >= share
+}
+
 // push adds a task that has been received.
 func (s *taskSet) push(t *Task) {
 	st := &t.state
@@ -32,8 +48,7 @@ func (s *taskSet) push(t *Task) {
 		s.first = t
 	}
 	s.last = t
-	s.size++
-	s.tally(t.Attr, 1)
+	s.tally(t, 1)
 }
 
 // remove takes out a task that is completed.
@@ -50,16 +65,15 @@ func (s *taskSet) remove(t *Task) {
 		s.last = st.prev
 	}
 	st.prev, st.next = nil, nil
-	s.size--
-	s.tally(t.Attr, -1)
+	s.tally(t, -1)
 }
 
-func (s *taskSet) tally(a sam.Attr, n int) {
-	if !a.Blocks() {
-		return
+func (s *taskSet) tally(t *Task, n int) {
+	s.size += n
+	if t.state.itl.tasks += n; t.Attr.Blocks() {
+		s.blockers += n
 	}
-	s.blockers += n
-	if a == sam.AttrHeadOfQueue {
+	if t.Attr == sam.AttrHeadOfQueue { // which blocks, too
 		s.heads += n
 	}
 }

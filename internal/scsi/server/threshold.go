@@ -39,9 +39,10 @@ func (u *Unit) Provisioned() (used, available uint32, ok bool) {
 }
 
 // Wrote is called when a request of this kind has ended well. Only where the device knows its pool,
-// and only after what may have taken space, is there anything to look at.
+// and only after what may have taken space, is there anything to look at: what gives space back changes
+// nothing here, the next write sees it.
 func (u *Unit) Wrote(op block.Op) {
-	if u.provisioner != nil && writesMore(op) {
+	if u.provisioner != nil && op.TakesSpace() {
 		u.fuller()
 	}
 }
@@ -55,14 +56,4 @@ func (u *Unit) fuller() {
 		u.Establish(sense.UAThreshold, nil)
 	}
 	u.overThreshold = over
-}
-
-// writesMore reports whether an operation can take space from the pool. What gives space back
-// changes nothing here: the next write sees it.
-func writesMore(op block.Op) bool {
-	switch op {
-	case block.OpWrite, block.OpWriteSame, block.OpPlace, block.OpCompareWrite, block.OpOrWrite:
-		return true
-	}
-	return false
 }

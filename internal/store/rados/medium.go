@@ -81,6 +81,17 @@ func (s *Store) FindMedium(name string) error {
 	return nil
 }
 
+// Vacant looks for a name in the head.
+func (s *Store) Vacant(name string, done func(error)) {
+	s.enter()
+	defer s.leave()
+	var err error
+	if _, ok := s.head.Mdisks[name]; ok {
+		err = fmt.Errorf("mdisk %s: the head of the array has one of this name, and no pool does; restore the array's objects from a copy", name)
+	}
+	s.post(done, err)
+}
+
 // MakeMedium gives a new mdisk a name. What an earlier one of that name has becomes trash.
 func (s *Store) MakeMedium(name string, size uint64, done func(error)) {
 	s.enter()
