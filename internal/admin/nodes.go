@@ -14,23 +14,23 @@ import (
 	"github.com/arraysim/arraysim/internal/store/rados"
 )
 
-// NodeConfig describes one node of several that show the same array: the one that has it serves hosts, and the others carry
-// the commands of theirs to it. See docs/nodes.md.
+// NodeConfig describes one of several nodes that show the same array: the one that has it serves hosts,
+// and the others forward their hosts' commands to it. See docs/nodes.md.
 type NodeConfig struct {
-	// ID is the node's number, 1 to 250, another one for each node: its target ports are (ID - 1) * 256 + 1 and those that
-	// follow, one for each address of the portal.
+	// ID is the node's number, 1 to 250, different for each node: its target ports are numbered from (ID -
+	// 1) * 256 + 1, one for each address of the portal.
 	ID int `yaml:"id"`
 	// Name is shown to people; the host's name when left out.
 	Name string `yaml:"name"`
-	// Listen is the address of the link, where other nodes come while this one has the array: 127.0.0.1:3262 when left out.
+	// Listen is the address of the link, to which other nodes connect while this one has the array: 127.0.0.1:3262 when left out.
 	Listen string `yaml:"listen"`
-	// Address is where other nodes find it, if that is not Listen.
+	// Address is where other nodes reach this one, if it differs from Listen.
 	Address string `yaml:"address"`
 	// SecretFile has the secret of the link, the same one on all nodes: 16 bytes or more; a relative one begins at the file's
 	// folder.
 	SecretFile string `yaml:"secret_file"`
-	// Forward is the address of the link of the node that has the array: this one has none itself. With store rados and
-	// standby it is found in the pool, and Forward is left out.
+	// Forward is the link address of the node that has the array, if this one has none. With store rados
+	// and standby the owner is found in the pool; leave Forward out.
 	Forward string `yaml:"forward"`
 
 	unsaid bool // neither Listen nor Address was written

@@ -51,8 +51,8 @@ type Expect struct {
 	Within   float64  `yaml:"within"` // percent of Want
 	Min      *float64 `yaml:"min"`
 	Max      *float64 `yaml:"max"`
-	// Times is another figure that Want, Min and Max are multiplied with, of TimesCase and over the
-	// interval that ends TimesAt, where these are said.
+	// Times is another figure by which Want, Min and Max are multiplied, of TimesCase and over the
+	// interval that ends TimesAt, if these are given.
 	Times     string   `yaml:"times"`
 	TimesCase string   `yaml:"times_case"`
 	TimesAt   Duration `yaml:"times_at"`
