@@ -315,7 +315,7 @@ func (c *Config) validate() error {
 		return err
 	}
 	if c.AIO != aioAuto && c.Store == storeMemory {
-		return c.src.at("aio", "aio is %q, and a store of memory waits for no disk; leave it out", c.AIO)
+		return c.src.at("aio", "aio is %q, but a store in memory waits for no disk; leave it out", c.AIO)
 	}
 	if err := c.validateGroups(); err != nil {
 		return err

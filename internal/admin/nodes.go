@@ -72,11 +72,11 @@ func (c *Config) validateNode() error {
 	case n.SecretFile == "":
 		return c.src.at("node", "node has no secret_file; create one with  openssl rand -hex 32, the same on all nodes")
 	case c.Portal.Listen == listenNone:
-		return c.src.at("portal.listen", "a node without a portal shows nothing; give portal.listen an address")
+		return c.src.at("portal.listen", "a node without a portal has nothing to show; give portal.listen an address")
 	case c.Portal.Sessions > link.MaxNexuses:
-		return c.src.at("portal.sessions", "a node has at most %d sessions at the one that has the array; write that or less", link.MaxNexuses)
+		return c.src.at("portal.sessions", "a node may have at most %d sessions at the owner of the array; write that or less", link.MaxNexuses)
 	case n.Forward == "" && c.Store == storeRados && n.unsaid: // a lock in a pool is read on other machines
-		return c.src.at("node", "the pool lists this node's address for other nodes, and none was given; write node.listen, with one that leads here")
+		return c.src.at("node", "the pool lists this node's address for other nodes, and none was given; write node.listen, with an address that leads here")
 	case n.Forward == "" && c.Store == storeRados && (host == "" || ip != nil && ip.IsUnspecified()):
 		return c.src.at("node", "other nodes cannot come to %q; write node.address, with an address that leads here", n.Address)
 	case n.Forward == "":

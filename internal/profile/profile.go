@@ -222,7 +222,7 @@ func (p *Profile) validate() error {
 			return fmt.Errorf("mdisks.%s: parallel, base, low and write are not negative, and high is at least low", name)
 		}
 		if m.Parallel > mostParallel {
-			return fmt.Errorf("mdisks.%s: parallel: %d operations at one time are not possible; give at most %d", name, m.Parallel, mostParallel)
+			return fmt.Errorf("mdisks.%s: parallel: %d concurrent operations are not possible; give at most %d", name, m.Parallel, mostParallel)
 		}
 	}
 	return nil

@@ -103,7 +103,7 @@ func (s *CacheSpec) fill() error {
 		return fmt.Errorf("cache %s: %w", s.Name, err)
 	}
 	if s.Size < 16*s.Block {
-		return fmt.Errorf("cache %s: a size of %s holds no 16 blocks of %s; give more", s.Name, s.Size, s.Block)
+		return fmt.Errorf("cache %s: a size of %s holds fewer than 16 blocks of %s; give more", s.Name, s.Size, s.Block)
 	}
 	if s.Threshold < 0 || s.Threshold > 1000 || s.Gain < 0 || s.Integral < 0 {
 		return fmt.Errorf("cache %s: threshold, gain and integral are thousandths, and a threshold at most 1000", s.Name)

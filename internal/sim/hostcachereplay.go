@@ -77,7 +77,7 @@ func (j *job) makeReplay(d *device) error {
 	s := j.spec.Trace
 	switch {
 	case j.r.s.Replay == nil:
-		return errors.New("a job of kind trace needs a trace; run the scenario by arraysim replay TRACE --virtual")
+		return errors.New("a job of kind trace needs a trace; run the scenario with arraysim replay TRACE --virtual")
 	case s.Speed < 0 || s.Depth < 0:
 		return errors.New("speed and depth are not negative")
 	}

@@ -342,7 +342,7 @@ func (s *Scenario) fill() error {
 		set(&j.Disk, "raw")
 		set(&j.Name, fmt.Sprintf("job%d", i+1))
 		if names[j.Name] {
-			return fmt.Errorf("there are two jobs %q; give one another name", j.Name)
+			return fmt.Errorf("there are two jobs %q; rename one", j.Name)
 		}
 		names[j.Name] = true
 		if err := j.check(); err != nil {
